@@ -20,6 +20,7 @@ import (
 type shown struct {
 	sim             *rulesim.Sim
 	from, onset, to time.Time
+	says            []string // objectives of pages, and the branches that they name
 }
 
 // named finds an incident of the drill.
@@ -45,7 +46,7 @@ func play(t *testing.T, in incident.Incident, history time.Duration, relabel fun
 	}
 	t.Cleanup(func() { _ = p.Close() })
 	onset := p.World.At(p.Onset)
-	return shown{p.Prometheus, onset.Add(-35 * time.Minute), onset, onset.Add(in.Lasts)}
+	return shown{p.Prometheus, onset.Add(-35 * time.Minute), onset, onset.Add(in.Lasts), nil}
 }
 
 // What a scrape makes of the drill's series: a node of a fleet on Kubernetes, which Prometheus gives a

@@ -104,7 +104,7 @@ func (s scope) burning() (rows, since promql.Expr) {
 }
 
 // causes returns the alerts on causes that fire for a model or for a GPU that serves it, labelled as suspects: the evidence is their name and the
-// place. A page comes before suspects, which have the value 1, and a ticket after them. That requests wait follows from causes, and comes after
+// place. A page comes before suspects, which have the value 1, and first of all that of a broken GPU, for which a model may be down; a ticket comes after them. That requests wait follows from causes, and comes after
 // them, too.
 func (s scope) causes() promql.Expr {
 	place := []string{metrics.LabelPod, metrics.LabelServer, metrics.LabelInstance, metrics.LabelGPUUUID}
@@ -117,16 +117,18 @@ func (s scope) causes() promql.Expr {
 	of := func(labels []string, m ...*promql.Matcher) promql.Expr {
 		m = append(m, promql.NotRe("alertname", strings.Join(symptoms, "|")))
 		pages := s.firing(labels, append(m[:len(m):len(m)], promql.Eq(metrics.LabelSeverity, standsFor(slo.Page)), promql.Ne(metrics.LabelBranch, string(rules.Queueing)))...)
-		return promql.Or(promql.Mul(promql.Num(2), pages), promql.Mul(promql.Num(0.5), s.firing(labels, m...)))
+		broken := s.firing(labels, append(m[:len(m):len(m)], promql.Eq(metrics.LabelSeverity, standsFor(slo.Page)), promql.Eq(metrics.LabelBranch, string(rules.Hardware)))...)
+		return promql.Or(promql.Mul(promql.Num(3), broken), promql.Mul(promql.Num(2), pages), promql.Mul(promql.Num(0.5), s.firing(labels, m...)))
 	}
-	// Alerts on a GPU or an engine do not say its model.
+	// Alerts on a GPU, an engine or the GPUs of a node do not say the model.
 	through := func(info *metrics.Family, key []string, of promql.Expr, carries ...string) promql.Expr {
 		return promql.Mul(promql.Max(slices.Compact(slices.Sorted(slices.Values(slices.Concat(models, key)))), s.of(info)), promql.TopK(1, key, of), promql.On(key...).ManyToOne(carries...))
 	}
 	noModel := promql.Eq(metrics.LabelModel, "")
 	all := promql.Or(of(slices.Concat(models, place, []string{"alertname", metrics.LabelBranch}), promql.Ne(metrics.LabelModel, "")),
 		through(metrics.RecordedServedGPU, onGPU, of(by(onGPU, metrics.LabelInstance, "alertname", metrics.LabelBranch), noModel, promql.Ne(metrics.LabelGPUUUID, "")), metrics.LabelInstance, "alertname", metrics.LabelBranch),
-		through(metrics.RecordedSeen, pages, of(by(pages, "alertname", metrics.LabelBranch), noModel, promql.Ne(metrics.LabelServer, "")), "alertname", metrics.LabelBranch))
+		through(metrics.RecordedSeen, pages, of(by(pages, "alertname", metrics.LabelBranch), noModel, promql.Ne(metrics.LabelServer, "")), "alertname", metrics.LabelBranch),
+		through(metrics.RecordedSeen, nodes, of(by(nodes, "alertname", metrics.LabelBranch), noModel, promql.Eq(metrics.LabelGPUUUID, ""), promql.Eq(metrics.LabelServer, ""), promql.Eq(metrics.LabelBranch, string(rules.Hardware))), "alertname", metrics.LabelBranch))
 	return promql.Call("label_join", replaced(replaced(all, metrics.LabelAction, "$1", "alertname", "(.*)"), metrics.LabelRunbook, "$1", "alertname", "(.*)"),
 		promql.Str(metrics.LabelSays), promql.Str(" "), promql.Str("alertname"), promql.Str(metrics.LabelPod), promql.Str(metrics.LabelServer), promql.Str(metrics.LabelInstance), promql.Str(metrics.LabelGPUUUID))
 }

@@ -233,7 +233,7 @@ func TestUndrilledPanelsMove(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			sim := w.run(t)
-			s := shown{sim, rulesim.Epoch.Add(incidentAt - 10*time.Minute), rulesim.Epoch.Add(incidentAt), rulesim.Epoch.Add(worldEnd - time.Minute)}
+			s := shown{sim, rulesim.Epoch.Add(incidentAt - 10*time.Minute), rulesim.Epoch.Add(incidentAt), rulesim.Epoch.Add(worldEnd - time.Minute), nil}
 			for _, b := range boards(t) {
 				for _, p := range b.flat() {
 					if p.drill.Excuse == "" {

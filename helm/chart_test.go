@@ -116,6 +116,8 @@ var combinations = map[string][]string{
 	"OpenShift":        {`securityContextConstraints.create=true`, `gpu.kmsg=true`, `podSecurityContext={"seLinuxOptions":{"type":"spc_t"}}`, `dashboards.labels={"console.openshift.io/dashboard":"true"}`},
 	"AppArmor":         {`securityContext={"appArmorProfile":{"type":"Unconfined"}}`},
 	"tenant":           {`discovery.namespaces=["llm","batch"]`, `ownership.podResources=false`},
+	"ingress":          {`cluster.enabled=true`, `ingress={"host":"llm.example","className":"nginx","tlsSecret":"llm-tls","annotations":{"a":"b"}}`},
+	"gateway":          {`cluster.enabled=true`, `ingress={"host":"llm.example","parentRefs":[{"name":"web","namespace":"gateways","sectionName":"https"}]}`},
 	"two namespaces":   {`discovery.namespaces=["llm","batch"]`},
 	"password":         {`probes="tcp"`, `webConfig={"existingSecret":"web"}`, `livenessProbe={"initialDelaySeconds":10}`, `readinessProbe={"periodSeconds":5,"failureThreshold":1}`},
 	"ServiceMonitor":   {`podMonitor.kind="ServiceMonitor"`, `service={"labels":{"a":"b"},"annotations":{"a":"b"},"type":"ClusterIP","clusterIP":"None"}`},
@@ -177,6 +179,8 @@ func TestRefused(t *testing.T) {
 		`prometheusRule.grafanaURL="grafana.example"`:                "grafanaURL",
 		`prometheusRule.runbookURL="https://wiki.example"`:           "runbookURL",
 		`prometheusRule.runbookURL="https://wiki.example/\"{alert}"`: "runbookURL",
+		`ingress.host="llm.example"`:                                 "set cluster.enabled and service.enabled",
+		`ingress.host="https://llm.example/x"`:                       "/ingress/host",
 	} {
 		args := []string{"template", "gpu", chart}
 		for _, s := range strings.Split(set, "\n") {
@@ -379,6 +383,17 @@ func TestLinks(t *testing.T) {
 	}
 	if alerts < 30 {
 		t.Errorf("%d alerts", alerts)
+	}
+	for kind, name := range map[string]string{"Ingress": "ingress", "HTTPRoute": "gateway"} {
+		objects := render(t, combinations[name]...)
+		spec, service := fmt.Sprint(objects["cluster "+kind]["spec"]), at(t, objects["cluster Service"], "metadata", "name").(string)
+		if !strings.Contains(spec, "llm.example") || !strings.Contains(spec, "name:"+service) || !strings.Contains(fmt.Sprint(objects["PrometheusRule"]), "https://llm.example/runbooks/LLMReplicaSkew?") {
+			t.Errorf("%s: %s, for %s, or alerts lead elsewhere", kind, spec, service)
+		}
+	}
+	// A message whose link needs a command names this installation's own objects.
+	if text := fmt.Sprint(render(t, `service.enabled=false`)["-alertmanager"]); !strings.Contains(text, "kubectl -n monitoring port-forward ds/gpu-llm-node-exporter ") || strings.Contains(text, "NAMESPACE") {
+		t.Error("the template of messages names a namespace or an object that is not there")
 	}
 }
 
@@ -895,6 +910,25 @@ func TestNotes(t *testing.T) {
 		if got := notes(t, set); !strings.Contains(got, want) {
 			t.Errorf("%s: the notes lack %q:\n%s", set, want, got)
 		}
+	}
+	// Who installs reads how a message ends: with a link that opens, or with the command that opens it.
+	for set, want := range map[string]string{
+		`port=9845`:                "Do: kubectl -n monitoring port-forward svc/gpu-llm-node-exporter 9845, then http://localhost:9845/runbooks/LLMModelDown?model_name=chat\n\nWhat is not active",
+		`webConfig.scheme="https"`: "then https://localhost:9844/runbooks/LLMModelDown?",
+		`service.enabled=false`:    "Do: kubectl -n monitoring port-forward ds/gpu-llm-node-exporter 9844, then http://localhost:9844/runbooks/LLMModelDown?model_name=chat\n",
+		`prometheusRule={"runbookURL":"https://wiki.example/{alert}","grafanaURL":"https://g.example"}`: "Do: https://wiki.example/LLMModelDown\n  Look: https://g.example/d/llm-incident?",
+		`config={"prometheus":{"url":"http://p:9090"}}`:                                                 "", `cluster={"enabled":true,"config":{"prometheus":{"url":"http://p:9090"}}}`: "",
+	} {
+		got := notes(t, set)
+		if !strings.Contains(got, want) || strings.Contains(got, "Answers on the runbooks' pages") != (want != "") {
+			t.Errorf("%s: the notes lack %q, or say of answers what is not so:\n%s", set, want, got)
+		}
+	}
+	if got := notes(t, combinations["ingress"]...); !strings.Contains(got, "Do: https://llm.example/runbooks/LLMModelDown?model_name=chat\n") || strings.Contains(got, "open on a phone") {
+		t.Errorf("the notes do not know the name that people reach:\n%s", got)
+	}
+	if got := notes(t, `prometheusRule.enabled=false`); strings.Contains(got, "Do: ") {
+		t.Errorf("without alerts the notes have a message:\n%s", got)
 	}
 	// What the operator's object does already is not to be done by hand, and who has a receiver is told.
 	for _, done := range []string{"to merge into", "set alertmanager.config.receivers", "neither targets nor probes"} {

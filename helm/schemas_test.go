@@ -21,6 +21,7 @@ const (
 	keda       = "github.com/kedacore/keda/v2@v2.18.1"
 	grafana    = "github.com/grafana/grafana-operator/v5@v5.18.0"
 	perses     = "github.com/perses/perses-operator@v0.3.2"
+	gateways   = "sigs.k8s.io/gateway-api@v1.4.0"
 )
 
 // The objects of every combination are what the API servers accept, no field more.
@@ -38,6 +39,7 @@ func TestSchemas(t *testing.T) {
 	for _, file := range []string{"grafanaalertrulegroups", "grafanadashboards", "grafanafolders"} {
 		writeCustom(t, schemas, grafana, filepath.Join("config", "crd", "bases", "grafana.integreatly.org_"+file+".yaml"))
 	}
+	writeCustom(t, schemas, gateways, filepath.Join("config", "crd", "standard", "gateway.networking.k8s.io_httproutes.yaml"))
 	writeCustom(t, schemas, perses, filepath.Join("config", "crd", "bases", "perses.dev_persesdashboards.yaml"))
 	manifests := map[string]string{}
 	for _, name := range []string{"keda.yaml", "hpa.yaml"} {
@@ -170,7 +172,7 @@ func writeBuiltIns(t *testing.T, dir string) {
 	api.Definitions["io.k8s.apimachinery.pkg.util.intstr.IntOrString"] = object{"type": []string{"string", "integer"}}
 	for kind, name := range map[string]string{
 		"serviceaccount": "io.k8s.api.core.v1.ServiceAccount", "configmap": "io.k8s.api.core.v1.ConfigMap", "pod": "io.k8s.api.core.v1.Pod",
-		"daemonset": "io.k8s.api.apps.v1.DaemonSet", "deployment": "io.k8s.api.apps.v1.Deployment", "networkpolicy": "io.k8s.api.networking.v1.NetworkPolicy",
+		"daemonset": "io.k8s.api.apps.v1.DaemonSet", "deployment": "io.k8s.api.apps.v1.Deployment", "networkpolicy": "io.k8s.api.networking.v1.NetworkPolicy", "ingress": "io.k8s.api.networking.v1.Ingress",
 		"horizontalpodautoscaler": "io.k8s.api.autoscaling.v2.HorizontalPodAutoscaler",
 		"service":                 "io.k8s.api.core.v1.Service", "role": "io.k8s.api.rbac.v1.Role", "rolebinding": "io.k8s.api.rbac.v1.RoleBinding",
 		"clusterrole": "io.k8s.api.rbac.v1.ClusterRole", "clusterrolebinding": "io.k8s.api.rbac.v1.ClusterRoleBinding",

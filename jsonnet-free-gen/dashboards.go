@@ -3,10 +3,13 @@ package main
 import (
 	"bytes"
 	"cmp"
+	"encoding/json"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/llm-node-exporter/llm-node-exporter/dashboards"
+	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
 // schemas maps the values of --dashboards to renderers.
@@ -59,7 +62,8 @@ providers:
   - {name: llm, type: file, options: {path: /var/lib/grafana/dashboards/llm}}
 ` + "```" + `
 
-[panels.csv](panels.csv) lists what each panel shows, and which incidents of [the drill](drill.md) move it:
+[boards.csv](boards.csv) has the size of each dashboard. [panels.csv](panels.csv) lists what each panel shows, and which incidents of [the drill](drill.md)
+move it:
 
 ` + "```sh" + `
 grep '^Incident,' docs/panels.csv      # the rows and panels of a dashboard
@@ -107,3 +111,65 @@ func panelsTable() ([]byte, error) {
 }
 
 func boardName(b dashboards.Board) string { return strings.TrimPrefix(b.Title(), "LLM / ") }
+
+// size is what a dashboard asks of a reader and of Prometheus: its panels, the rows of the grid that are open, the queries of all panels and their bytes.
+type size struct{ panels, rows, queries, bytes int }
+
+// aScreen is how many rows of the grid, of 30 px and a gap of 8, a screen of 1280 by 800 shows below Grafana's bars and the filters.
+const aScreen = (800 - 150) / 38
+
+// formerly holds the sizes before panels were merged.
+var formerly = map[rules.Dashboard]size{
+	rules.IncidentDashboard: {38, 103, 40, 38737}, rules.SLODashboard: {17, 53, 26, 11637}, rules.EngineDashboard: {44, 74, 77, 87971},
+	rules.GPUDashboard: {36, 90, 64, 33907}, dashboards.FleetDashboard: {16, 34, 16, 7992}, rules.ExporterDashboard: {22, 83, 32, 11183},
+}
+
+// sizeOf measures the file that Grafana reads.
+func sizeOf(board dashboards.Board) (size, error) {
+	type panel struct {
+		Type    string
+		GridPos struct{ Y, H int }
+		Targets []struct{ Expr string }
+	}
+	var read struct {
+		Panels []struct {
+			panel
+			Panels []panel
+		}
+	}
+	content, err := dashboards.Render(board, rules.Style{})
+	if err == nil {
+		err = json.Unmarshal(content, &read)
+	}
+	var s size
+	for _, p := range read.Panels {
+		s.rows = max(s.rows, p.GridPos.Y+p.GridPos.H)
+		for _, p := range append(p.Panels, p.panel) {
+			if p.Type == "row" {
+				continue
+			}
+			s.panels++
+			for _, q := range p.Targets {
+				s.queries, s.bytes = s.queries+1, s.bytes+len(q.Expr)
+			}
+		}
+	}
+	return s, err
+}
+
+// boardsTable says how large each dashboard is, and was before panels were merged.
+func boardsTable() ([]byte, error) {
+	rows := [][]string{{"dashboard", "panels", "screens", "queries", "bytes of PromQL", "panels before", "screens before", "queries before", "bytes of PromQL before"}}
+	for _, b := range dashboards.All(nil) {
+		is, err := sizeOf(b)
+		if err != nil {
+			return nil, err
+		}
+		row := []string{boardName(b)}
+		for _, s := range []size{is, formerly[b.UID]} {
+			row = append(row, strconv.Itoa(s.panels), fmt.Sprintf("%.1f", float64(s.rows)/aScreen), strconv.Itoa(s.queries), strconv.Itoa(s.bytes))
+		}
+		rows = append(rows, row)
+	}
+	return table(rows)
+}

@@ -18,6 +18,7 @@ func docs() []artifact {
 		{"docs/engines.csv", enginesTable},
 		{"docs/dashboards.md", dashboardsPage},
 		{"docs/panels.csv", panelsTable},
+		{"docs/boards.csv", boardsTable},
 		{"docs/health.md", healthPage},
 		{"docs/conditions.csv", conditionTable},
 		{"docs/settings.csv", settingsTable},

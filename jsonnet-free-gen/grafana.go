@@ -126,11 +126,11 @@ var (
 )
 
 // grafanaAnnotations returns what a person reads. Grafana's templates cannot query: a link stands for the split. It expands them
-// without a value, too, when the query fails or finds nothing.
+// without a value, too, or with one that is no number and not equal to itself, when the query fails or finds nothing.
 func grafanaAnnotations(alert string, a rules.Annotations) map[string]string {
 	text := func(template string) string {
 		if promValue.MatchString(template) {
-			template = "{{ if $values.A }}" + promValue.ReplaceAllString(template, "$$values.A.Value") + "{{ else }}" + alert + " has no value: its query failed or found nothing.{{ end }}"
+			template = "{{ if and $values.A (eq $values.A.Value $values.A.Value) }}" + promValue.ReplaceAllString(template, "$$values.A.Value") + "{{ else }}" + alert + " has no value: its query failed or found nothing.{{ end }}"
 		}
 		return promLabel.ReplaceAllString(template, `(index $$labels "$1")`)
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"maps"
+	"math"
 	"net/url"
 	"path/filepath"
 	"regexp"
@@ -223,7 +224,7 @@ func TestGrafanaTexts(t *testing.T) {
 	}
 }
 
-// A query that fails or finds nothing leaves no value: Grafana expands the texts all the same, and no text claims a number then. A link opens the
+// A query that fails or finds nothing leaves no value, or one that is no number: Grafana expands the texts all the same, and no text claims a number then. A link opens the
 // last hour, as the board that it opens does.
 func TestGrafanaTextsWithoutAValue(t *testing.T) {
 	grafana := documents[struct{ Groups []grafanaTest }](t, filepath.Join(render(t, "--format", "grafana"), "provisioning", "alerting", "llm-node-exporter.yaml"))[0]
@@ -232,9 +233,13 @@ func TestGrafanaTextsWithoutAValue(t *testing.T) {
 	for _, g := range grafana.Groups {
 		for _, r := range g.Rules {
 			for name, text := range r.Annotations {
-				for _, labels := range []map[string]string{{}, {"model_name": "llama", "slo": "ttft", "reason": "held_back"}} {
+				for i, labels := range []map[string]string{{}, {"model_name": "llama", "slo": "ttft", "reason": "held_back"}, {}, {"model_name": "llama"}} {
+					values := map[string]value{}
+					if i > 1 {
+						values["A"] = value{math.NaN()}
+					}
 					out, err := template.NewTemplateExpander(context.Background(), "{{- $labels := .Labels -}}{{- $values := .Values -}}{{- $value := .Value -}}"+text, "x",
-						map[string]any{"Labels": labels, "Values": map[string]value{}, "Value": ""}, 0, nil, &url.URL{}, []string{"missingkey=invalid"}).Expand()
+						map[string]any{"Labels": labels, "Values": values, "Value": ""}, 0, nil, &url.URL{}, []string{"missingkey=invalid"}).Expand()
 					if err != nil || strings.Contains(out, "no value>") || out == "" {
 						t.Errorf("%s: %s is %q: %v", r.Title, name, out, err)
 					}

@@ -161,20 +161,31 @@ func (o Opener) of(query string) string {
 	return strings.NewReplacer("{query}", url.QueryEscape(query), "{json}", url.QueryEscape(string(quoted[1:len(quoted)-1]))).Replace(string(o))
 }
 
-// RegisterFuncs tells goldmark to write blocks of code as block does.
-func (o Opener) RegisterFuncs(r renderer.NodeRendererFuncRegisterer) {
-	r.Register(ast.KindFencedCodeBlock, o.block)
+// blocks writes blocks of code. Below a query it has a link that opens it, and a place for what it has now.
+type blocks struct {
+	opens   Opener
+	answers bool
 }
 
-// block writes a block of code; below a query it has a link that opens it.
-func (o Opener) block(w util.BufWriter, source []byte, node ast.Node, entering bool) (ast.WalkStatus, error) {
+// RegisterFuncs tells goldmark to write blocks of code as block does.
+func (b blocks) RegisterFuncs(r renderer.NodeRendererFuncRegisterer) {
+	r.Register(ast.KindFencedCodeBlock, b.block)
+}
+
+func (b blocks) block(w util.BufWriter, source []byte, node ast.Node, entering bool) (ast.WalkStatus, error) {
 	if !entering {
 		return ast.WalkContinue, nil
 	}
 	text := string(node.Lines().Value(source))
 	fmt.Fprintf(w, "<pre><code>%s</code></pre>\n", template.HTMLEscapeString(text))
-	if string(node.(*ast.FencedCodeBlock).Language(source)) == "promql" {
-		fmt.Fprintf(w, "<p class=\"open\"><a href=\"%s\" target=\"_blank\" rel=\"noreferrer\">Run this query</a></p>\n", template.HTMLEscapeString(o.of(strings.TrimSpace(text))))
+	if string(node.(*ast.FencedCodeBlock).Language(source)) != "promql" {
+		return ast.WalkContinue, nil
+	}
+	if b.opens != "" {
+		fmt.Fprintf(w, "<p class=\"open\"><a href=\"%s\" target=\"_blank\" rel=\"noreferrer\">Run this query</a></p>\n", template.HTMLEscapeString(b.opens.of(strings.TrimSpace(text))))
+	}
+	if b.answers {
+		fmt.Fprint(w, "<div class=\"answer\" role=\"status\"></div>\n")
 	}
 	return ast.WalkContinue, nil
 }
@@ -183,14 +194,11 @@ func (o Opener) block(w util.BufWriter, source []byte, node ast.Node, entering b
 var script template.JS
 
 // Handler serves the pages as HTML under the path it is mounted at, which must end in a slash and be
-// stripped: http.Handle("/runbooks/", http.StripPrefix("/runbooks/", runbooks.Handler(""))). Labels of the alert in the
+// stripped: http.Handle("/runbooks/", http.StripPrefix("/runbooks/", runbooks.Handler("", nil))). Labels of the alert in the
 // query, as in ?namespace=prod&pod=chat-0, take their places in the commands. A query opens with one click, a block of code is
-// copied with one.
-func Handler(queries Opener) http.Handler {
-	html := markdown
-	if queries != "" {
-		html = goldmark.New(goldmark.WithExtensions(extension.Table), goldmark.WithRendererOptions(renderer.WithNodeRenderers(util.Prioritized(queries, 0))))
-	}
+// copied with one; with ask, the page says what each query has now.
+func Handler(queries Opener, ask Asker) http.Handler {
+	html := goldmark.New(goldmark.WithExtensions(extension.Table), goldmark.WithRendererOptions(renderer.WithNodeRenderers(util.Prioritized(blocks{queries, ask != nil}, 0))))
 	write := func(w http.ResponseWriter, status int, title string, page []byte) {
 		var body bytes.Buffer
 		if err := html.Convert(page, &body); err != nil {
@@ -200,17 +208,22 @@ func Handler(queries Opener) http.Handler {
 		_ = site.Write(w, status, site.Page{Title: title, Root: "../", Body: template.HTML(`<div class="text">` + body.String() + "</div>"), Script: script}) // the reader has left
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		name := strings.TrimSuffix(strings.Trim(r.URL.Path, "/"), ".md")
+		path, number, asked := strings.Cut(strings.Trim(r.URL.Path, "/"), "/")
+		name := strings.TrimSuffix(path, ".md")
 		if name == "" {
 			write(w, http.StatusOK, "Runbooks", index())
 			return
 		}
 		page, err := Page(name)
-		if err != nil {
+		if err != nil || asked && ask == nil {
 			write(w, http.StatusNotFound, "No such runbook", []byte("# No such runbook\n\nThe [index](./) lists those that exist.\n"))
 			return
 		}
 		known := harmlessLabels(r.URL.Query())
+		if asked {
+			ask.serve(w, r, page, number, known)
+			return
+		}
 		if known.Has("slo") && !strings.HasPrefix(name, "LLMErrorBudget") {
 			title, rest, _ := strings.Cut(string(page), "\n")
 			page = []byte(title + "\n\nA page about an objective leads here, to its first suspect. If that does not fit, take the next row of the [split](LLMErrorBudgetFastBurn.md) that is true.\n" + rest)

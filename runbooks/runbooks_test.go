@@ -148,8 +148,33 @@ func TestPagesAreReached(t *testing.T) {
 	}
 }
 
+// TestShedHasAWayAtEachGateway: the gateways that are read and that can refuse have a command each, by the name that a query of the page gives them.
+func TestShedHasAWayAtEachGateway(t *testing.T) {
+	page, err := runbooks.Page("Stabilise")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(page), "## Shed\n")
+	shed, _, _ := strings.Cut(rest, "\n## ")
+	for _, gateway := range []metrics.Runtime{metrics.LiteLLM, metrics.EnvoyAI, metrics.Envoy, metrics.Istio, metrics.ProductionStack, "kong"} {
+		_, after, named := strings.Cut(shed, "`"+string(gateway)+"`")
+		if _, command, _ := strings.Cut(after, "```sh\n"); !named || gateway != metrics.ProductionStack && command == "" {
+			t.Errorf("no command for %s", gateway)
+		}
+	}
+	for _, block := range regexp.MustCompile(`(?s)<<EOF\n(.*?)EOF|--type merge -p '(.*?)'|-d '(\{.*?\})`).FindAllStringSubmatch(shed, -1) {
+		var object map[string]any
+		if err := yaml.Unmarshal([]byte(strings.ReplaceAll(block[1]+block[2]+block[3], "'", "")), &object); err != nil || len(object) == 0 {
+			t.Errorf("%v: %s", err, block[0])
+		}
+	}
+	if strings.Contains(shed, "Bearer sk-") {
+		t.Error("a secret stands among the arguments")
+	}
+}
+
 func TestHandler(t *testing.T) {
-	server := httptest.NewServer(http.StripPrefix("/runbooks/", runbooks.Handler("")))
+	server := httptest.NewServer(http.StripPrefix("/runbooks/", runbooks.Handler("", nil)))
 	defer server.Close()
 	for path, want := range map[string]struct {
 		status int
@@ -185,7 +210,7 @@ func TestQueriesOpen(t *testing.T) {
 		`https://g.example/explore?panes=%7B"a":%7B"queries":[%7B"expr":"{json}"%7D]%7D%7D`: `%5C%22a%3A8000%5C%22`,
 		"": "",
 	} {
-		server := httptest.NewServer(http.StripPrefix("/runbooks/", runbooks.Handler(opener)))
+		server := httptest.NewServer(http.StripPrefix("/runbooks/", runbooks.Handler(opener, nil)))
 		defer server.Close()
 		page, err := http.Get(server.URL + "/runbooks/BranchHeldBackQueue?server=a:8000")
 		if err != nil {
@@ -220,7 +245,7 @@ func TestQueriesOpen(t *testing.T) {
 
 // A page fills in the labels that its address has, passes them on, and takes no value that a shell would take apart.
 func TestHandlerFillsIn(t *testing.T) {
-	server := httptest.NewServer(http.StripPrefix("/runbooks/", runbooks.Handler("")))
+	server := httptest.NewServer(http.StripPrefix("/runbooks/", runbooks.Handler("", nil)))
 	defer server.Close()
 	get := func(query string) string {
 		resp, err := http.Get(server.URL + "/runbooks/" + query)

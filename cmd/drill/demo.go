@@ -168,7 +168,7 @@ func (d demo) obey(line string, s *story, now time.Time) *incident.Incident {
 	case "":
 	case "list":
 		_ = list(d.out) // the terminal is gone
-	case "lever":
+	case "lever", "lever 1": // an incident has one at most
 		s.pull(now)
 	case incident.Healthy().Name:
 		s.recover(now)
@@ -222,7 +222,7 @@ func (d demo) explain(in incident.Incident) {
 		fmt.Fprint(d.out, "Nothing will happen. Type the name of an incident and Enter, or list; Ctrl-C ends.\n\n")
 		return
 	}
-	fmt.Fprintf(d.out, "The incident begins in %s. Type lever and Enter to pull its lever, healthy to undo it, another name for another incident, or list; Ctrl-C ends.\n\n", d.onset)
+	fmt.Fprintf(d.out, "The incident begins in %s. Type lever 1 and Enter to pull its lever, healthy to undo it, another name for another incident, or list; Ctrl-C ends.\n\n", d.onset)
 }
 
 // expect says what to wait for.

@@ -94,7 +94,7 @@ func TestDemo(t *testing.T) {
 		t.Errorf("the first screen waits for what will happen:\n%s", later)
 	}
 	// The person on call may act, and a query of a runbook opens with one click.
-	enter("lever")
+	enter("lever 1")
 	see(10*time.Second, "row-remap-failure has no lever in the drill")
 	enter("healthy")
 	see(10*time.Second, "All that was wrong is undone, in the same world")

@@ -58,7 +58,7 @@ func (s *story) told(n play.Notification) error {
 		first, _, _ := strings.Cut(n.Text, "\n")
 		s.note(n.At, "paged", n.Title+" "+first)
 		if s.incident.Lever.Do != nil {
-			fmt.Fprint(s.out, "Type lever and Enter to pull the lever of this incident; healthy undoes all that is wrong.\n\n")
+			fmt.Fprintf(s.out, "Type and Enter:\n  lever 1  %s (%s, %s)\n  healthy  undoes all that is wrong\n\n", s.incident.Lever.Says, s.incident.Lever.Page, strings.Join(s.incident.Lever.Parts, ", "))
 		} else if s.incident.Faults != nil {
 			fmt.Fprint(s.out, "Type healthy and Enter to undo all that is wrong.\n\n")
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/engine"
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/probe"
 	"github.com/llm-node-exporter/llm-node-exporter/internal/configfile"
+	"github.com/llm-node-exporter/llm-node-exporter/runbooks"
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
@@ -33,6 +34,8 @@ type Config struct {
 	Histograms map[string]slo.Shape `yaml:"histograms"`
 	// Probes lists synthetic requests. None are sent without the section.
 	Probes []probe.Config `yaml:"probes"`
+	// Prometheus answers the queries of the runbooks on their pages. Without the section nothing is asked.
+	Prometheus *PrometheusConfig `yaml:"prometheus"`
 	// Limits bound what one engine page may cost.
 	Limits LimitsConfig `yaml:"limits"`
 }
@@ -103,6 +106,7 @@ func (o *probeOptions) addFlags(app *kingpin.Application, ofNode nodeFlags) {
 type configuration struct {
 	engines *engine.Collector
 	probes  []*probe.Probe
+	ask     runbooks.Asker // nil without a Prometheus
 }
 
 // probed returns what probes have brought.
@@ -150,6 +154,9 @@ func loadConfig(o configOptions, extraProbe probeOptions, probed probed, log *sl
 	})
 	if err == nil {
 		c.probes, err = probe.Compile(cfg.Probes, extraProbe.interval, userAgent())
+	}
+	if err == nil {
+		c.ask, err = cfg.Prometheus.asker()
 	}
 	return c, at.name(err)
 }

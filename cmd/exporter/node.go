@@ -18,6 +18,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/gpu"
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/health"
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/probe"
+	"github.com/llm-node-exporter/llm-node-exporter/runbooks"
 )
 
 // node holds the collectors of this node, and what a reload or discovery changes while they run.
@@ -28,9 +29,10 @@ type node struct {
 	self     *self
 	engines  atomic.Pointer[engine.Collector]
 	probes   *probe.Collector
-	gpus     *gpu.Collector    // nil if NVML is not used
-	health   *health.Judge     // nil if no GPUs are read
-	finder   *discovery.Finder // nil without discovery
+	ask      atomic.Pointer[runbooks.Asker] // answers the queries of the runbooks
+	gpus     *gpu.Collector                 // nil if NVML is not used
+	health   *health.Judge                  // nil if no GPUs are read
+	finder   *discovery.Finder              // nil without discovery
 
 	loading sync.Mutex
 	load    func(probed) (configuration, error)
@@ -106,6 +108,7 @@ func (n *node) reload() error {
 	}
 	n.use(configured.engines)
 	n.probes.Use(configured.probes)
+	n.ask.Store(&configured.ask)
 	n.log.Info("configuration loaded")
 	return nil
 }

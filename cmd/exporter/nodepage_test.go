@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -395,11 +396,11 @@ func TestNodePageAccessible(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	page, url := serving(t)
+	page, engine := serving(t)
 	page.Store(busy("m", 3, 9, 0.95, 100, 0))
-	e := start(t, "--engine.target="+url, "--engine.target=http://127.0.0.1:1")
+	e := askingExporter(t, &pretended{says: func(w http.ResponseWriter, _ url.Values) { vector(w, 3) }}, "--engine.target="+engine, "--engine.target=http://127.0.0.1:1")
 	b := openNode(t, e.url)
-	for _, path := range []string{"/", "/engines", "/runbooks/", "/runbooks/LLMGPUFailed"} {
+	for _, path := range []string{"/", "/engines", "/runbooks/", "/runbooks/LLMGPUFailed", "/runbooks/LLMErrorBudgetFastBurn?model_name=m&slo=ttft"} {
 		for _, scheme := range []string{"light", "dark"} {
 			for _, width := range []int{1280, 360} {
 				b.View(width, 740, "", "prefers-color-scheme", scheme)
@@ -407,6 +408,7 @@ func TestNodePageAccessible(t *testing.T) {
 				if path == "/" {
 					b.Until("the first poll", text("Polls while visible"))
 				}
+				b.Until("answers", `![...document.querySelectorAll(".answer p")].some(p => p.textContent == "Asking …")`)
 				b.Eval(string(axe) + ";1")
 				var found []struct {
 					ID, Help string

@@ -161,7 +161,9 @@ func (s *server) routes() http.Handler {
 	mux.HandleFunc("GET /engines", s.listEngines)
 	mux.HandleFunc("GET /verdict", s.verdict)
 	mux.HandleFunc("GET /verdict/gpus", s.verdictOnGPUs)
-	mux.Handle("GET /runbooks/", http.StripPrefix("/runbooks", runbooks.Handler(runbooks.Opener(s.queries))))
+	mux.Handle("GET /runbooks/", http.StripPrefix("/runbooks", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		runbooks.Handler(runbooks.Opener(s.queries), *s.ask.Load()).ServeHTTP(w, r)
+	})))
 	mux.Handle("POST /-/detach", s.ifLifecycle(detach))
 	if s.pprof {
 		mux.HandleFunc("GET /debug/pprof/", pprof.Index)

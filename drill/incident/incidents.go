@@ -131,6 +131,7 @@ func Incidents() []Incident {
 			Fleet: chat(), Lasts: 40 * minute,
 			Faults: []Fault{fault(0, one(1, func(r *world.Replica) { r.Engine.Wedged = true }))},
 			Page:   rules.EngineStalled, Within: 2 * minute, Cause: rules.EngineStalled,
+			Lever: newPod("LLMEngineStalled"),
 		},
 		{
 			Name: "wedged-rank", Story: "one of four data-parallel ranks hangs; the others serve, and the page that they share moves on",
@@ -163,10 +164,7 @@ func Incidents() []Incident {
 			Fleet: with(chat(), func(f *world.Fleet) { f.Runtimes, f.Probes = []metrics.Runtime{metrics.TensorRTLLM}, true }), Lasts: 40 * minute,
 			Faults: []Fault{fault(0, one(1, func(r *world.Replica) { r.Engine.Wedged = true }))},
 			Page:   rules.ProbeFailing, Or: rules.EngineStalled, Within: 150 * time.Second, Cause: rules.ProbeFailing,
-			Lever: Lever{"LLMProbeFailing", []string{"Levers"}, "the pod is deleted, and its successor loads for 90 s", fault(8*minute, one(1, func(r *world.Replica) {
-				r.Engine.Wedged = false
-				r.Restart(90 * time.Second)
-			}))},
+			Lever: newPod("LLMProbeFailing"),
 		},
 		{
 			Name: "failing-gateway", Story: "the gateway answers a third of all requests with 502 and passes on the others; the engines fail none",
@@ -526,4 +524,12 @@ func onDemand() world.Fleet {
 		f.Objectives = []slo.Objective{slo.Objective{Name: "probes", Signal: slo.ProbeAvailability, Target: slo.Defaults()[2].Target}.WithDefaults()}
 		f.Profile.Release, f.Profile.Arrivals, f.Profile.MaxBatch = "0.12.6", 0.02, 4
 	})
+}
+
+// newPod is the lever of an engine that hangs.
+func newPod(page string) Lever {
+	return Lever{page, []string{"Levers"}, "the pod is deleted, and its successor loads for 90 s", fault(8*minute, one(1, func(r *world.Replica) {
+		r.Engine.Wedged = false
+		r.Restart(90 * time.Second)
+	}))}
 }

@@ -88,7 +88,7 @@ func NewNode(o Options) (*Node, error) {
 		return nil, err
 	}
 	n.Play, err = newPlay(o.Incident, o.Seed, surroundings{
-		engines: n.Engines, gpus: gpus, kmsg: n.file("kmsg"),
+		engines: n.Engines, gpus: gpus, kmsg: n.file("kmsg"), prometheus: "http://" + o.Prometheus,
 		style: rules.Style{RunbookURL: "http://" + o.Listen + "/runbooks/{alert}{labels}", DashboardURL: "http://" + o.Prometheus + Boards + "{uid}"},
 	})
 	if err != nil {

@@ -42,6 +42,8 @@ type surroundings struct {
 	// the kernel log, the source of XIDs.
 	gpus *fakenvml.State
 	kmsg string
+	// prometheus is the address of the Prometheus that answers the queries of runbooks; empty for none.
+	prometheus string
 	// style is the style of the rules.
 	style rules.Style
 }
@@ -192,7 +194,11 @@ func (p *Play) Config() ([]byte, error) {
 	var config struct {
 		Targets    []target        `yaml:"targets"`
 		Objectives []slo.Objective `yaml:"objectives,omitempty"`
+		Prometheus struct {
+			URL string `yaml:"url"`
+		} `yaml:"prometheus,omitempty"`
 	}
+	config.Prometheus.URL = p.around.prometheus
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, r := range p.past.World.Replicas {

@@ -38,6 +38,7 @@ files, namespace is a label where a template reads it, and between the separator
 {{- $url := include "lne.runbookURL" $ -}}
 {{- $text := regexReplaceAll "http://localhost:9844/runbooks/(\\w+|\\$\\{__[\\w.]+\\}|\\{\\{\\$page\\}\\})(\\?[^\\s\"']+)?" (index . 1) ($url | replace "{alert}" "${1}" | replace "{labels}" "${2}") -}}
 {{- $text = replace "http://localhost:9844/runbooks/" (splitList "{alert}" $url | first) $text -}}
+{{- $text = replace "-n NAMESPACE port-forward ds/llm-node-exporter " (printf "-n %s port-forward ds/%s " (include "lne.namespace" $) (include "lne.fullname" $)) $text -}}
 {{- if ne $.Values.namespaceLabel "namespace" -}}
 {{- $text = regexReplaceAll "([$]labels|[.]Labels)[.]namespace\\b" $text (printf "${1}.%s" $.Values.namespaceLabel) -}}
 {{- $text = replace "\"namespace\":" (printf "\"%s\":" $.Values.namespaceLabel) $text -}}
@@ -49,6 +50,8 @@ files, namespace is a label where a template reads it, and between the separator
 {{- define "lne.runbookURL" -}}
 {{- if .Values.prometheusRule.runbookURL -}}
 {{ .Values.prometheusRule.runbookURL }}
+{{- else if .Values.ingress.host -}}
+{{ .Values.ingress.scheme }}://{{ .Values.ingress.host }}/runbooks/{alert}{labels}
 {{- else if .Values.service.enabled -}}
 {{ .Values.webConfig.scheme }}://{{ include "lne.fullname" . }}.{{ include "lne.namespace" . }}.svc:{{ .Values.port }}/runbooks/{alert}{labels}
 {{- else -}}

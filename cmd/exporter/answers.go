@@ -1,0 +1,95 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/api"
+	prometheus "github.com/prometheus/client_golang/api/prometheus/v1"
+	"github.com/prometheus/common/config"
+	"github.com/prometheus/common/model"
+
+	"github.com/llm-node-exporter/llm-node-exporter/collectors/engine"
+	"github.com/llm-node-exporter/llm-node-exporter/runbooks"
+)
+
+// PrometheusConfig names the Prometheus that the runbooks' pages ask.
+type PrometheusConfig struct {
+	// URL is the address before /api/v1, with its path.
+	URL string `yaml:"url"`
+	// HTTP takes Prometheus' own client configuration: TLS, credentials from files, proxy.
+	HTTP config.HTTPClientConfig `yaml:"http_config"`
+}
+
+// What readers of pages may cost a Prometheus. They choose among the queries of the runbooks.
+const (
+	answerWithin = 5 * time.Second
+	answerBytes  = 1 << 20
+	askedAtOnce  = 4
+)
+
+// asker returns what answers the runbooks' queries; nil without a Prometheus.
+func (c *PrometheusConfig) asker() (runbooks.Asker, error) {
+	if c == nil {
+		return nil, nil
+	}
+	client, address, err := engine.NewClient("prometheus", engine.TargetConfig{URL: c.URL, HTTP: c.HTTP})
+	if err != nil {
+		return nil, err
+	}
+	client.Transport = bounded{client.Transport}
+	connected, err := api.NewClient(api.Config{Address: address.String(), Client: client})
+	if err != nil {
+		return nil, err
+	}
+	asks, slots := prometheus.NewAPI(connected), make(chan struct{}, askedAtOnce)
+	return func(ctx context.Context, query string, most int) ([]runbooks.Series, error) {
+		ctx, cancel := context.WithTimeout(ctx, answerWithin)
+		defer cancel()
+		select {
+		case slots <- struct{}{}:
+			defer func() { <-slots }()
+		case <-ctx.Done():
+			return nil, fmt.Errorf("%d queries are being asked, and none ended within %s: reload the page later", askedAtOnce, answerWithin)
+		}
+		found, _, _, err := asks.Query(ctx, query, time.Now(), prometheus.WithTimeout(answerWithin), prometheus.WithLimit(uint64(most)))
+		if errors.Is(err, context.DeadlineExceeded) {
+			return nil, fmt.Errorf("the Prometheus of the exporter's configuration took longer than %s", answerWithin)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("see prometheus in the exporter's configuration: %w", err)
+		}
+		return series(found), nil
+	}, nil
+}
+
+// series returns what an instant query can answer.
+func series(v model.Value) (all []runbooks.Series) {
+	switch v := v.(type) {
+	case model.Vector:
+		for _, s := range v {
+			labels := map[string]string{}
+			for name, value := range s.Metric {
+				labels[string(name)] = string(value)
+			}
+			all = append(all, runbooks.Series{Labels: labels, Value: float64(s.Value)})
+		}
+	case *model.Scalar:
+		all = append(all, runbooks.Series{Value: float64(v.Value)})
+	}
+	return all
+}
+
+// bounded reads no more of an answer than a page may cost.
+type bounded struct{ http.RoundTripper }
+
+func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
+	response, err := b.RoundTripper.RoundTrip(r)
+	if err == nil {
+		response.Body = http.MaxBytesReader(nil, response.Body, answerBytes)
+	}
+	return response, err
+}
