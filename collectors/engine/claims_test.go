@@ -12,6 +12,7 @@ import (
 
 	"github.com/prometheus/common/model"
 
+	"github.com/llm-node-exporter/llm-node-exporter/collectors/scrape"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
@@ -99,8 +100,8 @@ func TestNoQuantityIsClaimedTwice(t *testing.T) {
 	named := regexp.MustCompile(`\b(model|model_name)="[^"]*"`)
 	first := map[metrics.Runtime]string{} // a page of each engine, the largest
 	for _, name := range pages(t) {
-		if body, err := sanitise([]byte(readPage(t, name)), name, "text/plain"); err == nil {
-			if p, err := parsePage(body, "text/plain", DefaultLimits); err == nil {
+		if body, err := engineFormat.Sanitise([]byte(readPage(t, name)), name, "text/plain"); err == nil {
+			if p, err := engineFormat.Parse(body, "text/plain", scrape.DefaultLimits); err == nil {
 				for _, d := range recognised(t, p) {
 					if len(body) > len(first[d.Runtime]) {
 						first[d.Runtime] = named.ReplaceAllString(string(body), `$1="m"`)

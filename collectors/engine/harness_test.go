@@ -16,6 +16,8 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/model/textparse"
 	"github.com/prometheus/prometheus/promql/parser"
+
+	"github.com/llm-node-exporter/llm-node-exporter/collectors/scrape"
 )
 
 // fakeEngine serves one page and the metadata documents of an engine over real HTTP.
@@ -77,7 +79,7 @@ func collectorFor(t testing.TB, cfg []TargetConfig, mappings ...Mapping) *Collec
 
 // collectorWith fills in what a test does not care about.
 func collectorWith(t testing.TB, cfg Config) *Collector {
-	cfg.Limits, cfg.UserAgent = DefaultLimits, "test"
+	cfg.Limits, cfg.UserAgent = scrape.DefaultLimits, "test"
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.NewTextHandler(testWriter{t}, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	}
