@@ -27,8 +27,9 @@ CHARTDOCS   := go run github.com/norwoodj/helm-docs/cmd/helm-docs@v1.14.2 --log-
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-build: ## build bin/exporter and bin/drill
+build: ## build bin/exporter, bin/llm-rules and bin/drill
 	go build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o $(BIN) $(COMMANDS)
+	go build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o $(BIN)llm-rules ./jsonnet-free-gen
 
 demo: build ## a simulated node with the real exporter, Prometheus and rules, on this machine; INCIDENT=name starts one
 	./bin/drill demo $(if $(INCIDENT),--incident $(INCIDENT))
@@ -89,8 +90,8 @@ fuzz: ## fuzz everything that reads what others write: pages, answers, kernel lo
 	@for file in $$(grep -rl 'func Fuzz' --include=*_test.go .); do for name in $$(sed -n 's/^func \(Fuzz[A-Za-z]*\).*/\1/p' $$file); do \
 	  echo $$name && go test -run '^$$' -fuzz $$name'$$' -fuzztime $(FUZZTIME) -fuzzminimizetime 1x $$(dirname $$file) || exit 1; done; done
 
-licenses: ## fail when the exporter is linked against anything under a licence that is not listed here
-	go run $(LICENSES) check --allowed_licenses=Apache-2.0,BSD-2-Clause,BSD-3-Clause,ISC,MIT ./cmd/exporter
+licenses: ## fail when what is shipped is linked against anything under a licence that is not listed here
+	go run $(LICENSES) check --allowed_licenses=Apache-2.0,BSD-2-Clause,BSD-3-Clause,ISC,MIT ./cmd/exporter ./jsonnet-free-gen
 
 sbom: build ## write what bin/exporter is made of, as CycloneDX, to bin/exporter.cdx.json
 	go -C cmd/dist tool cyclonedx-gomod bin -json -version $(VERSION) -output $(CURDIR)/bin/exporter.cdx.json $(CURDIR)/bin/exporter
@@ -111,4 +112,4 @@ publish: ## push images and chart of dist/ to REGISTRY, where crane has logged i
 reproducible: build ## build once more, elsewhere and from nothing, and compare byte by byte
 	@elsewhere=$$(mktemp -d) && trap 'chmod -R u+w "$$elsewhere" && rm -r "$$elsewhere"' EXIT && git archive --prefix=another/place/ HEAD | tar -x -C "$$elsewhere" && \
 	GOCACHE="$$elsewhere/cache" $(MAKE) -s -C "$$elsewhere/another/place" build COMMANDS=./cmd/exporter VERSION=$(VERSION) REVISION=$(REVISION) && \
-	cmp bin/exporter "$$elsewhere/another/place/bin/exporter" && echo 'the same, byte by byte'
+	cmp bin/exporter "$$elsewhere/another/place/bin/exporter" && cmp bin/llm-rules "$$elsewhere/another/place/bin/llm-rules" && echo 'the same, byte by byte'
