@@ -37,7 +37,7 @@ func TestTokensSayWhenTheyAreCounted(t *testing.T) {
 	for _, d := range builtin {
 		for i := range d.Rows {
 			if r := &d.Rows[i]; r.Counted == "" && r.To == metrics.GenerationTokens {
-				t.Errorf("%s: %s to %s is counted %q", d.Runtime, r.From, r.To.Name, r.Counted)
+				t.Errorf("collectors/engine, Dialect with Runtime %s: the row from %s has no Counted: write when the engine counts a token, CountedStep, CountedFirst or CountedEnd of package metrics", d.Runtime, r.From)
 			}
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql/parser"
 )
@@ -235,7 +236,7 @@ func (c *Columns) compile(e parser.Expr, place int) ([]output, error) {
 func (c *Columns) selected(v *parser.VectorSelector) (cols []*column) {
 	for _, col := range c.series[v.Name] {
 		if !slices.ContainsFunc(v.LabelMatchers, func(m *labels.Matcher) bool {
-			return m.Name != labels.MetricName && !m.Matches(col.labels.Get(m.Name))
+			return m.Name != model.MetricNameLabel && !m.Matches(col.labels.Get(m.Name))
 		}) {
 			cols = append(cols, col)
 		}
