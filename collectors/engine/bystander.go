@@ -1,10 +1,10 @@
 package engine
 
 import (
+	"strings"
+
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/scrape"
 )
-
-import "strings"
 
 // A bystander describes a server that has a known page but is no engine: it stands in front of engines, beside them,
 // or on their machine.

@@ -2,9 +2,8 @@ package engine
 
 import (
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/scrape"
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
-
-import "github.com/llm-node-exporter/llm-node-exporter/metrics"
 
 // kvbm reads Dynamo's block manager (DYN_KVBM_METRICS=1), on its own page or on its worker's. In its names d is the
 // device and h the host, but the second d of an offload and the first d of an onboard are the disk; o is object

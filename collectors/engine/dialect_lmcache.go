@@ -2,9 +2,8 @@ package engine
 
 import (
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/scrape"
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
-
-import "github.com/llm-node-exporter/llm-node-exporter/metrics"
 
 // lmcache reads LMCache inside an engine's process: on the engine's page, as further candidates, or
 // alone on its internal API server. Its L2 is the host's memory, its L3 the disk; its hit rates cover the time since

@@ -2,9 +2,8 @@ package engine
 
 import (
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/scrape"
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
-
-import "github.com/llm-node-exporter/llm-node-exporter/metrics"
 
 // mooncake reads the master of a Mooncake store and its clients. To the engines the whole store is remote; in the
 // master's own numbers, memory segments are the host tier and files the disk.

@@ -2,9 +2,8 @@ package engine
 
 import (
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/scrape"
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
-
-import "github.com/llm-node-exporter/llm-node-exporter/metrics"
 
 // nim reads NVIDIA NIM for LLMs: the metrics of vLLM V0 without their prefix. trtllm-serve 1.1 shares
 // some of those names, but labels them with engine_type.

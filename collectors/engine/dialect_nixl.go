@@ -2,9 +2,8 @@ package engine
 
 import (
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/scrape"
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
-
-import "github.com/llm-node-exporter/llm-node-exporter/metrics"
 
 // nixl reads the telemetry of a NIXL agent. Its names are generic: only its labels identify it. An agent does not
 // report what its transfers are for. Its gauges, which describe the last transfer, are left alone.

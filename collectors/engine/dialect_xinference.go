@@ -2,9 +2,8 @@ package engine
 
 import (
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/scrape"
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
-
-import "github.com/llm-node-exporter/llm-node-exporter/metrics"
 
 // xinference reads the metrics exporter of an Xinference worker, which counts the calls to its models of any kind. If
 // the page has an engine's own families, that engine is read instead; a supervisor's page says nothing about

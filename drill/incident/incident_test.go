@@ -2,8 +2,8 @@ package incident_test
 
 import (
 	"crypto/sha256"
+	"encoding/hex"
 	"flag"
-	"fmt"
 	"os"
 	"slices"
 	"strings"
@@ -62,7 +62,7 @@ func TestIncidents(t *testing.T) {
 				}
 				if seed == 1 {
 					sum := sha256.Sum256([]byte(section(t, fresh.String(), in.Name)))
-					golden.Row(t, "testdata/plays.tsv", in.Name, fmt.Sprintf("%x", sum[:8]))
+					golden.Row(t, "testdata/plays.tsv", in.Name, hex.EncodeToString(sum[:8]))
 				}
 				mu.Lock()
 				scores = append(scores, trace.Score)
