@@ -22,7 +22,7 @@ LICENSES    := github.com/google/go-licenses@v1.6.0
 VULNCHECK   := golang.org/x/vuln/cmd/govulncheck@v1.1.4
 CHARTDOCS   := go run github.com/norwoodj/helm-docs/cmd/helm-docs@v1.14.2 --log-level warning --chart-search-root helm/llm-node-exporter
 
-.PHONY: help build demo drill draws drill-report drill-plays real test race lint generate drift week bench bench-peers fuzz licenses sbom vulnerabilities release release-test publish reproducible
+.PHONY: help check build demo drill plots draws drill-report drill-plays real test race lint generate drift week bench bench-peers fuzz licenses sbom vulnerabilities release release-test publish reproducible
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -40,7 +40,10 @@ drill: ## play every incident in virtual time and score what was said about it
 draws: ## play worlds drawn at random and score who named the cause; SEEDS=from-to draws others
 	go run ./cmd/drill draws --seeds=$(or $(SEEDS),1-30)
 
-drill-report: ## play them with five seeds and write their scores and plots to docs/ (half an hour)
+plots: ## play every incident and draw it: bin/drill.html
+	mkdir -p bin && GOGC=400 go run ./cmd/drill run --output html > bin/drill.html
+
+drill-report: ## play them with five seeds and write their scores to docs/ (half an hour)
 	GOGC=400 go run ./cmd/drill report
 
 drill-plays: ## play an incident to its end and keep its transcript
@@ -54,6 +57,10 @@ real: ## play incidents on real engines (docs/real.md); needs uv, Prometheus and
 test: ## run all tests
 	GOGC=400 go test -p 4 -timeout 20m ./...
 	go -C cmd/dist test .
+
+check: ## vet, and the tests without plays, weeks, soaks, browsers, the chart and real programs; test has these, too
+	go vet ./...
+	GOGC=400 go test -short -p 4 ./...
 
 race: ## run the concurrent parts under the race detector
 	go test -race -p 4 -skip NodePage ./collectors/... ./cmd/exporter/...
