@@ -1,4 +1,4 @@
-# The exporter, what it is linked against, and nothing else: no shell, no package manager. NVML is a library of the
+# The exporter and llm-rules, what they are linked against, and nothing else: no shell, no package manager. NVML is a library of the
 # host's driver, built against glibc and opened when it is there. Both architectures, without emulation, with a bill
 # of materials:
 #   docker buildx build --platform linux/amd64,linux/arm64 --sbom=true --build-arg VERSION=$(git describe --tags --always) .
@@ -35,7 +35,7 @@ RUN --mount=type=cache,target=/go/pkg/mod --mount=type=cache,target=/root/.cache
     if [ "$TARGETARCH" != "$BUILDARCH" ]; then \
       case "$TARGETARCH" in arm64) export CC=aarch64-linux-gnu-gcc ;; amd64) export CC=x86_64-linux-gnu-gcc ;; esac; \
     fi && \
-    CGO_ENABLED=1 GOARCH=$TARGETARCH make build COMMANDS=./cmd/exporter VERSION="$VERSION" REVISION="$REVISION" && mv bin/exporter /image/
+    CGO_ENABLED=1 GOARCH=$TARGETARCH make build COMMANDS=./cmd/exporter VERSION="$VERSION" REVISION="$REVISION" && mv bin/exporter bin/llm-rules /image/
 
 FROM scratch
 ARG VERSION=unknown REVISION=unknown

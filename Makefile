@@ -22,13 +22,14 @@ LICENSES    := github.com/google/go-licenses@v1.6.0
 VULNCHECK   := golang.org/x/vuln/cmd/govulncheck@v1.1.4
 CHARTDOCS   := go run github.com/norwoodj/helm-docs/cmd/helm-docs@v1.14.2 --log-level warning --chart-search-root helm/llm-node-exporter
 
-.PHONY: help build demo drill draws drill-report drill-plays real test race lint generate drift week bench bench-peers fuzz licenses sbom vulnerabilities release release-test publish reproducible
+.PHONY: help check build demo drill plots draws drill-report drill-plays real test race lint generate drift week bench bench-peers fuzz licenses sbom vulnerabilities release release-test publish reproducible
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-build: ## build bin/exporter and bin/drill
+build: ## build bin/exporter, bin/llm-rules and bin/drill
 	go build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o $(BIN) $(COMMANDS)
+	go build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o $(BIN)llm-rules ./jsonnet-free-gen
 
 demo: build ## a simulated node with the real exporter, Prometheus and rules, on this machine; INCIDENT=name starts one
 	./bin/drill demo $(if $(INCIDENT),--incident $(INCIDENT))
@@ -39,7 +40,10 @@ drill: ## play every incident in virtual time and score what was said about it
 draws: ## play worlds drawn at random and score who named the cause; SEEDS=from-to draws others
 	go run ./cmd/drill draws --seeds=$(or $(SEEDS),1-30)
 
-drill-report: ## play them with five seeds and write their scores and plots to docs/ (half an hour)
+plots: ## play every incident and draw it: bin/drill.html
+	mkdir -p bin && GOGC=400 go run ./cmd/drill run --output html > bin/drill.html
+
+drill-report: ## play them with five seeds and write their scores to docs/ (half an hour)
 	GOGC=400 go run ./cmd/drill report
 
 drill-plays: ## play an incident to its end and keep its transcript
@@ -53,6 +57,10 @@ real: ## play incidents on real engines (docs/real.md); needs uv, Prometheus and
 test: ## run all tests
 	GOGC=400 go test -p 4 -timeout 20m ./...
 	go -C cmd/dist test .
+
+check: ## vet, and the tests without plays, weeks, soaks, browsers, the chart and real programs; test has these, too
+	go vet ./...
+	GOGC=400 go test -short -p 4 ./...
 
 race: ## run the concurrent parts under the race detector
 	go test -race -p 4 -skip NodePage ./collectors/... ./cmd/exporter/...
@@ -89,8 +97,8 @@ fuzz: ## fuzz everything that reads what others write: pages, answers, kernel lo
 	@for file in $$(grep -rl 'func Fuzz' --include=*_test.go .); do for name in $$(sed -n 's/^func \(Fuzz[A-Za-z]*\).*/\1/p' $$file); do \
 	  echo $$name && go test -run '^$$' -fuzz $$name'$$' -fuzztime $(FUZZTIME) -fuzzminimizetime 1x $$(dirname $$file) || exit 1; done; done
 
-licenses: ## fail when the exporter is linked against anything under a licence that is not listed here
-	go run $(LICENSES) check --allowed_licenses=Apache-2.0,BSD-2-Clause,BSD-3-Clause,ISC,MIT ./cmd/exporter
+licenses: ## fail when what is shipped is linked against anything under a licence that is not listed here
+	go run $(LICENSES) check --allowed_licenses=Apache-2.0,BSD-2-Clause,BSD-3-Clause,ISC,MIT ./cmd/exporter ./jsonnet-free-gen
 
 sbom: build ## write what bin/exporter is made of, as CycloneDX, to bin/exporter.cdx.json
 	go -C cmd/dist tool cyclonedx-gomod bin -json -version $(VERSION) -output $(CURDIR)/bin/exporter.cdx.json $(CURDIR)/bin/exporter
@@ -111,4 +119,4 @@ publish: ## push images and chart of dist/ to REGISTRY, where crane has logged i
 reproducible: build ## build once more, elsewhere and from nothing, and compare byte by byte
 	@elsewhere=$$(mktemp -d) && trap 'chmod -R u+w "$$elsewhere" && rm -r "$$elsewhere"' EXIT && git archive --prefix=another/place/ HEAD | tar -x -C "$$elsewhere" && \
 	GOCACHE="$$elsewhere/cache" $(MAKE) -s -C "$$elsewhere/another/place" build COMMANDS=./cmd/exporter VERSION=$(VERSION) REVISION=$(REVISION) && \
-	cmp bin/exporter "$$elsewhere/another/place/bin/exporter" && echo 'the same, byte by byte'
+	cmp bin/exporter "$$elsewhere/another/place/bin/exporter" && cmp bin/llm-rules "$$elsewhere/another/place/bin/llm-rules" && echo 'the same, byte by byte'

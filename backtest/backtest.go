@@ -1,6 +1,6 @@
 // Package backtest tells what objectives would have paged on, from what a Prometheus has stored: the exporter's events
 // or, where no exporter ran, the engines' own histograms and counters. It reads those with the tables of package engine
-// and evaluates burn rates as the generated rules do, at every minute.
+// and evaluates the generated rules themselves, at every minute.
 package backtest
 
 import (
@@ -21,7 +21,6 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/engine"
 	"github.com/llm-node-exporter/llm-node-exporter/internal/promapi"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
-	"github.com/llm-node-exporter/llm-node-exporter/rules"
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
@@ -142,7 +141,10 @@ func (b *Backtest) Run(ctx context.Context) (*Report, error) {
 		if err := h.read(ctx, g, c); err != nil {
 			return nil, err
 		}
-		rows, known := c.rows()
+		rows, known, err := c.rows()
+		if err != nil {
+			return nil, err
+		}
 		if err := h.verdicts(ctx, g, rows); err != nil {
 			return nil, err
 		}
@@ -207,7 +209,7 @@ func (b *Backtest) objective(name string) (slo.Objective, bool) {
 }
 
 // rows evaluates what was counted. known is the first minute with an event.
-func (c *counting) rows() (rows []Row, known int) {
+func (c *counting) rows() (rows []Row, known int, err error) {
 	known = c.h.minutes()
 	others := map[key][]Choice{}
 	var bases []*subject
@@ -226,7 +228,11 @@ func (c *counting) rows() (rows []Row, known int) {
 		case other:
 			base := k
 			base.SLO = name
-			others[base] = append(others[base], Choice{bound, len(episodes(s.count(o, c.h.Pairs).fires(o, c.h.Pairs, rules.FastBurn), c.h.begin))})
+			firing, err := c.h.judge(s, o).fires(slo.Page)
+			if err != nil {
+				return nil, 0, err
+			}
+			others[base] = append(others[base], Choice{bound, len(episodes(firing, c.h.begin))})
 		default:
 			bases = append(bases, s)
 		}
@@ -238,7 +244,10 @@ func (c *counting) rows() (rows []Row, known int) {
 				known = i
 			}
 		}
-		row := c.h.row(s, o)
+		row, err := c.h.row(s, o)
+		if err != nil {
+			return nil, 0, err
+		}
 		row.Bounds = others[s.key]
 		slices.SortFunc(row.Bounds, func(a, b Choice) int { return cmp.Compare(seconds(a.Value), seconds(b.Value)) })
 		rows = append(rows, row)
@@ -249,15 +258,20 @@ func (c *counting) rows() (rows []Row, known int) {
 			c.h.note("%s of %s is not counted: %s", name, cmp.Or(of, "a model without a name"), reason)
 		}
 	}
-	return rows, known
+	return rows, known, nil
 }
 
 // row evaluates one objective on one model.
-func (h *history) row(s *subject, o slo.Objective) Row {
-	c := s.count(o, h.Pairs)
-	pages := func(o slo.Objective) []Episode { return episodes(c.fires(o, h.Pairs, rules.FastBurn), h.begin) }
+func (h *history) row(s *subject, o slo.Objective) (Row, error) {
+	j := h.judge(s, o)
+	var failed error
+	fired := func(severity slo.Severity) []Episode {
+		firing, err := j.fires(severity)
+		failed = errors.Join(failed, err)
+		return episodes(firing, h.begin)
+	}
 	r := Row{Cluster: s.Cluster, Namespace: s.Namespace, Model: s.Model, Role: s.Role, Objective: s.SLO, Target: o.Target.Percent(), Threshold: s.threshold,
-		Pages: pages(o), Tickets: episodes(c.fires(o, h.Pairs, rules.SlowBurn), h.begin)}
+		Pages: fired(slo.Page), Tickets: fired(slo.Ticket)}
 	began := -1
 	for i := 0; i < len(s.tiles); i += tileMinutes {
 		if i/60 >= len(r.hours) {
@@ -286,13 +300,14 @@ func (h *history) row(s *subject, o slo.Objective) Row {
 		}
 		other := o
 		other.Target = target
-		n := len(pages(other))
+		j.aim(other)
+		n := len(fired(slo.Page))
 		r.Targets = append(r.Targets, Choice{text, n})
 		if float64(n) <= acceptable {
 			r.Best = text
 		}
 	}
-	return r
+	return r, failed
 }
 
 // episodes folds the minutes in which an alert fires.

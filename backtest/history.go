@@ -50,6 +50,7 @@ type history struct {
 	begin, end time.Time     // whole minutes
 	exporter   bool          // the exporter ran: its own events are read
 	interval   time.Duration // between two scrapes
+	judging    []rules.Group // see rules
 }
 
 // names returns the regular expressions of the names of the series that are looked for.

@@ -140,6 +140,9 @@ func workload(seed uint64) drill.Profile {
 // TestKnee compares the forecast with the load at which the first objective breaks: at least eight in ten are within 15%, and none of
 // these is more than 25% too high. SEEDS="401 440" draws other workloads, SWING=0 a constant load.
 func TestKnee(t *testing.T) {
+	if testing.Short() {
+		t.Skip("twenty workloads of hours")
+	}
 	var found, near int
 	t.Cleanup(func() {
 		if found < 10 || float64(near) < 0.8*float64(found) {

@@ -45,7 +45,7 @@ func TestLayout(t *testing.T) {
 			for y, line := range grid {
 				for x, title := range line {
 					if title == "" {
-						t.Errorf("%s: nothing at column %d of line %d", b.Title, x, y)
+						t.Errorf("board %s, column %d, line %d: no panel. The panels of a row of dashboards/*.go fill 24 columns: make one of those that end there wider, or add one", b.Title, x, y)
 						return
 					}
 				}

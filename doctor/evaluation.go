@@ -106,10 +106,10 @@ func checkEvaluation(p Picture, r *Report) {
 		switch took := time.Duration(g.EvaluationTime * float64(time.Second)); {
 		case took > interval:
 			r.add(Finding{Severity: Broken, Subject: subject, Problem: fmt.Sprintf("takes %s, and is due every %s: evaluations are skipped", short(took), interval), Docs: "docs/scale.md",
-				Remedy: "give Prometheus more CPU, or split the fleet: jsonnet-free-gen --fleet; prometheus_rule_group_iterations_missed_total"})
+				Remedy: "give Prometheus more CPU, or split the fleet: llm-rules --fleet; prometheus_rule_group_iterations_missed_total"})
 		case took > interval/2:
 			r.add(Finding{Severity: Missing, Subject: subject, Problem: fmt.Sprintf("takes %s of the %s between two evaluations", short(took), interval), Docs: "docs/scale.md",
-				Remedy: "give Prometheus more CPU before it is too late, or split the fleet: jsonnet-free-gen --fleet"})
+				Remedy: "give Prometheus more CPU before it is too late, or split the fleet: llm-rules --fleet"})
 		}
 		switch {
 		case g.LastEvaluation.IsZero(): // Prometheus has just started or loaded it

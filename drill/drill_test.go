@@ -256,7 +256,7 @@ func scrape(t *testing.T, page Dialect) map[string]*dto.MetricFamily {
 	t.Helper()
 	server := httptest.NewServer(page)
 	defer server.Close()
-	collector, err := engine.New(engine.Config{Targets: []engine.TargetConfig{{URL: server.URL}}, Limits: engine.DefaultLimits, Log: slog.New(slog.DiscardHandler)})
+	collector, err := engine.New(engine.Config{Targets: []engine.TargetConfig{{URL: server.URL}}, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,7 +17,7 @@ import (
 
 	"github.com/goccy/go-yaml"
 
-	"github.com/llm-node-exporter/llm-node-exporter/collectors/engine"
+	"github.com/llm-node-exporter/llm-node-exporter/collectors/scrape"
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
@@ -957,7 +957,7 @@ func TestMemory(t *testing.T) {
 	const process = 50 << 20 // measured: docs/scale.md
 	for _, workload := range []string{"DaemonSet", "cluster Deployment"} {
 		bytes, err := strconv.ParseInt(fmt.Sprint(soft(workload, `cluster.enabled=true`)), 10, 64)
-		if may := process + engine.DefaultLimits.Memory + 8*engine.DefaultLimits.BodyBytes; err != nil || bytes < may*9/10 {
+		if may := process + scrape.DefaultLimits.Memory + 8*scrape.DefaultLimits.BodyBytes; err != nil || bytes < may*9/10 {
 			t.Errorf("%s: GOMEMLIMIT is %d, %v; the exporter may take %d", workload, bytes, err, may)
 		}
 	}

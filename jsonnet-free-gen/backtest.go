@@ -19,7 +19,7 @@ import (
 
 // backtestObjectives runs the command "backtest".
 func backtestObjectives(args []string, to, progress io.Writer) error {
-	app := kingpin.New("jsonnet-free-gen backtest", "Tells what objectives would have paged on, from what a Prometheus has stored of the exporter or, where none ran, of the engines themselves.")
+	app := kingpin.New("llm-rules backtest", "Tells what objectives would have paged on, from what a Prometheus has stored of the exporter or, where none ran, of the engines themselves.")
 	app.HelpFlag.Short('h')
 	b := backtest.Backtest{Progress: progress}
 	app.Flag("prometheus", "Address of the Prometheus that has the history, such as http://host:9090.").Required().StringVar(&b.URL)

@@ -49,7 +49,7 @@ The first screen of the incident dashboard in Grafana 10.1, five minutes after t
 The chart has the dashboards in helm/llm-node-exporter/files/dashboards. To write them with your labels and the address of your runbooks:
 
 ` + "```" + `sh
-go run ./jsonnet-free-gen --format prometheus --out observability    # writes observability/dashboards
+llm-rules --format prometheus --out observability    # writes observability/dashboards
 ` + "```" + `
 
 [Other values of ` + "`--dashboards`" + `](formats.md) write dashboards for Perses, resources for operators, or schema v2, which only Grafana 13 and newer

@@ -205,7 +205,7 @@ func TestRenamedLabels(t *testing.T) {
 }
 
 func TestBadFlags(t *testing.T) {
-	tested := map[string]bool{"help": true, "help-long": true, "help-man": true, "completion-bash": true, "completion-script-bash": true, "completion-script-zsh": true,
+	tested := map[string]bool{"version": true, "help": true, "help-long": true, "help-man": true, "completion-bash": true, "completion-script-bash": true, "completion-script-zsh": true,
 		"check": true, "fleet": true} // have no value
 	for want, args := range map[string][]string{
 		"not a directory":                {"--out", "main.go"},

@@ -1,5 +1,5 @@
 // Command jsonnet-free-gen renders everything that is generated, from the same Go identifiers that the exporter
-// emits, and without a template language.
+// emits, and without a template language. It is shipped as llm-rules.
 //
 // Without --format it writes the generated files of this repository. With --format it writes rules, an Alertmanager
 // configuration and an index of runbooks for one installation. "report" queries a Prometheus that has evaluated the
@@ -21,6 +21,7 @@ import (
 
 	"github.com/alecthomas/kingpin/v2"
 	"github.com/goccy/go-yaml"
+	"github.com/prometheus/common/version"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
@@ -36,7 +37,7 @@ type artifact struct {
 
 func main() {
 	if err := run(os.Args[1:]); err != nil {
-		fmt.Fprintln(os.Stderr, "jsonnet-free-gen:", err)
+		fmt.Fprintln(os.Stderr, "llm-rules:", err)
 		os.Exit(1)
 	}
 }
@@ -58,6 +59,9 @@ func run(args []string) error {
 	if c.format == "" {
 		if c.schema != classic {
 			return errors.New("--dashboards: the files of this repository are classic; add --format for those of an installation")
+		}
+		if _, err := os.Stat(filepath.Join(c.out, "jsonnet-free-gen")); err != nil {
+			return fmt.Errorf("say for whom to render, such as --format prometheus --out observability: without --format only this project's own files are written, and %s is no checkout of it", c.out)
 		}
 		return generate(c.out, c.check, repository())
 	}
@@ -84,9 +88,10 @@ type command struct {
 
 // app declares the flags.
 func (c *command) app() *kingpin.Application {
-	app := kingpin.New("jsonnet-free-gen", "Renders the generated files of this repository or, with --format, the rules for one installation. "+
+	app := kingpin.New("llm-rules", "Renders the generated files of this repository or, with --format, the rules for one installation. "+
 		"With report as the first argument, it reports on error budgets instead, and with backtest on what objectives would have paged on: see report --help and backtest --help.")
 	app.HelpFlag.Short('h')
+	app.Version(version.Print("llm-rules"))
 	c.style.Labels, c.metaLabels, c.grafanaLabels, c.severities = map[string]string{}, map[string]string{}, map[string]string{}, map[string]string{}
 	app.Flag("out", "Folder to write to.").Default(".").StringVar(&c.out)
 	app.Flag("check", "Write nothing; fail if a file differs from what would be written.").BoolVar(&c.check)

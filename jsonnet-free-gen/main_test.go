@@ -35,3 +35,14 @@ func TestGenerateAndCheck(t *testing.T) {
 		t.Errorf("an edited page is no drift: %v", err)
 	}
 }
+
+// TestElsewhere: outside a checkout nobody gets this project's own files by forgetting a flag.
+func TestElsewhere(t *testing.T) {
+	dir := t.TempDir()
+	if err := run([]string{"--out", dir}); err == nil || !strings.Contains(err.Error(), "--format prometheus") {
+		t.Errorf("%v", err)
+	}
+	if files, err := os.ReadDir(dir); err != nil || len(files) > 0 {
+		t.Errorf("%v %v", files, err)
+	}
+}

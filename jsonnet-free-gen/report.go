@@ -55,7 +55,7 @@ type budgetRow struct {
 
 // reportBudgets runs the command "report".
 func reportBudgets(args []string, to io.Writer) error {
-	app := kingpin.New("jsonnet-free-gen report", "Reports on the error budgets of a month, or of each objective's period, from the series that the rules record.")
+	app := kingpin.New("llm-rules report", "Reports on the error budgets of a month, or of each objective's period, from the series that the rules record.")
 	app.HelpFlag.Short('h')
 	address := app.Flag("prometheus", "Address of the Prometheus that has the recorded series, such as http://host:9090.").Required().String()
 	httpConfig := app.Flag("http-config", "File with credentials and TLS settings, in the format of Prometheus' HTTP client configuration.").PlaceHolder("FILE").ExistingFile()
@@ -172,7 +172,7 @@ func (r *report) rows(ctx context.Context) ([]*budgetRow, error) {
 		}
 	}
 	if rows == nil {
-		return nil, fmt.Errorf("%s has no %s in that time: load the rules (jsonnet-free-gen --format prometheus), have it scrape an exporter, and ask for a time that its history reaches back to",
+		return nil, fmt.Errorf("%s has no %s in that time: load the rules (llm-rules --format prometheus), have it scrape an exporter, and ask for a time that its history reaches back to",
 			r.url, metrics.RecordedPeriodEvents5m.Name)
 	}
 	if err := r.complete(ctx, rows); err != nil {

@@ -15,7 +15,6 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql/parser"
 
-	"github.com/llm-node-exporter/llm-node-exporter/collectors/engine"
 	"github.com/llm-node-exporter/llm-node-exporter/internal/promql"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
@@ -410,7 +409,7 @@ func witness(name string) (equal, bool) {
 		return equal{}, false
 	}
 	e := all[0]
-	e.unit, e.part = engine.Scale{}, ""
+	e.unit, e.part = metrics.Scale{}, ""
 	if e.to.Owner == metrics.GPU {
 		e.to = metrics.GPUInfo
 		return e, true

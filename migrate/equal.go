@@ -12,6 +12,7 @@ import (
 
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/engine"
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/gpu/page"
+	"github.com/llm-node-exporter/llm-node-exporter/collectors/scrape"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
@@ -23,7 +24,7 @@ type equal struct {
 	only, where []*labels.Matcher
 	// newer says that the label of where is newer than the name: a selector without it means the series that there are.
 	newer bool
-	unit  engine.Scale
+	unit  metrics.Scale
 	// rate marks a number that is the rate of the family, a counter.
 	rate bool
 	// over lists labels that split what was one number.
@@ -42,7 +43,7 @@ type equal struct {
 // A mapped label is what an old label is called in the vocabulary. The empty name stands for one that repeats a number.
 type mapped struct {
 	name  string
-	carry *engine.Carry
+	carry *metrics.Carry
 	// before is what the value begins with in the old series and not in the vocabulary, and after the other way round.
 	before, after string
 }
@@ -159,7 +160,7 @@ func ofRow(d *engine.Dialect, r *engine.Row, add func(name string, e equal)) {
 		}
 		e.labels[l] = mapped{}
 	}
-	for _, carries := range [][]engine.Carry{d.Labels, r.Carry} {
+	for _, carries := range [][]metrics.Carry{d.Labels, r.Carry} {
 		for i := range carries {
 			e.labels[carries[i].From] = mapped{name: carries[i].To, carry: &carries[i]}
 		}
@@ -175,14 +176,14 @@ func ofRow(d *engine.Dialect, r *engine.Row, add func(name string, e equal)) {
 	}
 	base := strings.TrimSuffix(r.From, "_total")
 	switch {
-	case r.Is == engine.Histogram && r.Part == "" && r.To.Kind == metrics.Histogram:
+	case r.Is == scrape.Histogram && r.Part == "" && r.To.Kind == metrics.Histogram:
 		for _, part := range []string{"_bucket", "_sum", "_count"} {
 			e.part = part
 			add(r.From+part, e)
 		}
 	case r.Part != "":
 		add(r.From+"_"+string(r.Part), e)
-	case r.Is == engine.Counter:
+	case r.Is == scrape.Counter:
 		add(base+"_total", e)
 		add(base, e)
 	default:

@@ -10,8 +10,8 @@ import (
 	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/promql/parser"
 
-	"github.com/llm-node-exporter/llm-node-exporter/collectors/engine"
 	"github.com/llm-node-exporter/llm-node-exporter/internal/promql"
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
 // How functions over a range treat a factor: they keep it, or do not see it.
@@ -44,7 +44,7 @@ func (r *rewriter) call(c *parser.Call) (parser.Expr, shape, error) {
 		return r.relabel(&copied, s)
 	case "histogram_quantile":
 		unit := s.le
-		s.le = engine.Scale{}
+		s.le = metrics.Scale{}
 		return back(&copied, unit), s, nil
 	case "absent", "scalar":
 		s.extra = map[string]bool{}
@@ -93,11 +93,11 @@ func (r *rewriter) over(c *parser.Call, arg int) (parser.Expr, shape, error) {
 	matrix.VectorSelector = s.VectorSelector
 	copied.Args = slices.Clone(c.Args)
 	copied.Args[arg] = &matrix
-	scaled := s.of.unit != (engine.Scale{}) && s.of.part != "_bucket" && s.of.part != "_count"
+	scaled := s.of.unit != (metrics.Scale{}) && s.of.part != "_bucket" && s.of.part != "_count"
 	switch {
 	case slices.Contains(blind, c.Func.Name):
 		unscaled := *s.of
-		unscaled.unit = engine.Scale{}
+		unscaled.unit = metrics.Scale{}
 		s.of = &unscaled
 	case scaled && !slices.Contains(linear, c.Func.Name):
 		return nil, shape{}, fmt.Errorf("%s of a number in another unit", c.Func.Name)
@@ -129,7 +129,7 @@ func (r *rewriter) aggregate(a *parser.AggregateExpr) (parser.Expr, shape, error
 		return nil, shape{}, err
 	}
 	r.grouped(a, s)
-	if s.le != (engine.Scale{}) && a.Op != parser.SUM {
+	if s.le != (metrics.Scale{}) && a.Op != parser.SUM {
 		return nil, shape{}, errors.New("buckets in another unit")
 	}
 	if a.Op != parser.TOPK && a.Op != parser.BOTTOMK {

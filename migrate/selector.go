@@ -11,7 +11,6 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql/parser"
 
-	"github.com/llm-node-exporter/llm-node-exporter/collectors/engine"
 	"github.com/llm-node-exporter/llm-node-exporter/internal/promql"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
@@ -212,7 +211,7 @@ func (s *selected) finish(e parser.Expr) (parser.Expr, shape) {
 }
 
 // back undoes a conversion of units.
-func back(e parser.Expr, unit engine.Scale) parser.Expr {
+func back(e parser.Expr, unit metrics.Scale) parser.Expr {
 	if unit.Mul != 0 && unit.Mul != 1 {
 		e = promql.Div(e, promql.Num(unit.Mul))
 	}

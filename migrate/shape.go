@@ -10,7 +10,7 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql/parser"
 
-	"github.com/llm-node-exporter/llm-node-exporter/collectors/engine"
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
 // A shape is what is known of an expression's series.
@@ -19,12 +19,12 @@ type shape struct {
 	foreign bool            // series of other software are in it, too
 	defined map[string]bool // labels that functions have written
 	extra   map[string]bool // labels with one value that the old series did not have
-	le      engine.Scale    // the unit of its buckets
+	le      metrics.Scale   // the unit of its buckets
 }
 
 func (s shape) with(other shape) shape {
 	out := shape{of: append(slices.Clone(s.of), other.of...), foreign: s.foreign || other.foreign, defined: maps.Clone(s.defined), extra: maps.Clone(s.extra), le: s.le}
-	if out.le == (engine.Scale{}) {
+	if out.le == (metrics.Scale{}) {
 		out.le = other.le
 	}
 	for _, both := range []struct{ to, from *map[string]bool }{{&out.defined, &other.defined}, {&out.extra, &other.extra}} {

@@ -111,7 +111,7 @@ func newWorld(t *testing.T) world {
 		})})
 	}
 	now := rulesim.Epoch
-	engines, err := engine.New(engine.Config{Targets: config, Limits: engine.DefaultLimits, UserAgent: "test", Log: slog.New(slog.DiscardHandler), Now: func() time.Time { return now }})
+	engines, err := engine.New(engine.Config{Targets: config, UserAgent: "test", Log: slog.New(slog.DiscardHandler), Now: func() time.Time { return now }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -121,8 +121,8 @@ func newWorld(t *testing.T) world {
 	}
 	gpuBase = append(gpuBase, asked(string(gpuBase))...)
 	gpuNow := gpuBase
-	gpus, err := gpupage.New(gpupage.Options{Logger: slog.New(slog.DiscardHandler), Interval: 15 * time.Second, Targets: []engine.TargetConfig{{
-		URL: "http://dcgm:9400", Timeout: model.Duration(time.Hour), Transport: inProcess(func(*http.Request) []byte { return gpuNow })}}})
+	gpus, err := gpupage.New(gpupage.Options{Logger: slog.New(slog.DiscardHandler), Interval: 15 * time.Second, Targets: []gpupage.Target{{
+		URL: "http://dcgm:9400", Timeout: time.Hour, Transport: inProcess(func(*http.Request) []byte { return gpuNow })}}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -294,7 +294,7 @@ func burnAlerts(opt Options, of ...*Alert) (alerts []*Alert) {
 				burns := promql.And(promql.Over("last_over_time", promql.Vector(metrics.RecordedPairBurn), 3*minute), asks, perPair)
 				b.Expr = worst(slices.Concat(modelLabels, opt.ObjectiveLabels), owned(opt, promql.Max(modelSLO, burns)))
 			} else {
-				b.Expr = owned(opt, promql.Max(modelSLO, promql.And(promql.Vector(metrics.RecordedPairBurn), asks, perPair)))
+				b.Expr = owned(opt, Asks(a.Severity))
 			}
 			alerts = append(alerts, &b)
 		}

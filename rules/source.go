@@ -130,9 +130,12 @@ func (s source) requests(window slo.Duration) promql.Expr {
 	}
 	ended := promql.Mul(promql.Num(window.Std().Seconds()),
 		promql.Sum(modelLabels, promql.Over("avg_over_time", promql.Vector(metrics.RecordedRequests), window.Std())))
-	return promql.Or(
-		promql.Sum(modelRole, once(metrics.TimeToFirstToken, promql.Increase(promql.CountOf(metrics.TimeToFirstToken, promql.Re(metrics.LabelRole, ".*")), window.Std()))),
-		ended)
+	return promql.Or(firstTokens(window), ended)
+}
+
+// firstTokens returns the requests of a window by their first tokens.
+func firstTokens(window slo.Duration) promql.Expr {
+	return promql.Sum(modelRole, once(metrics.TimeToFirstToken, promql.Increase(promql.CountOf(metrics.TimeToFirstToken, promql.Re(metrics.LabelRole, ".*")), window.Std())))
 }
 
 // configured returns a gauge of the objective configuration for every model whose events are counted. Each exporter

@@ -33,7 +33,7 @@ type host struct {
 // newHost returns a node with that many programs.
 func newHost(t *testing.T, programs int) *host {
 	h := &host{t: t}
-	cfg := engine.Config{Limits: engine.DefaultLimits, UserAgent: "test", Log: slog.New(slog.DiscardHandler)}
+	cfg := engine.Config{UserAgent: "test", Log: slog.New(slog.DiscardHandler)}
 	for _, o := range slo.Defaults() {
 		cfg.Objectives = append(cfg.Objectives, o.WithDefaults())
 	}

@@ -31,8 +31,10 @@ func aRelease(t *testing.T) (*release, []platform) {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	if err := os.WriteFile(dir+"/exporter", []byte("not a program"), 0o755); err != nil {
-		t.Fatal(err)
+	for _, name := range programs {
+		if err := os.WriteFile(dir+"/"+name, []byte("not a program"), 0o755); err != nil {
+			t.Fatal(err)
+		}
 	}
 	var platforms []platform
 	for _, arch := range []string{"amd64", "arm64"} {

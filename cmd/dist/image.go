@@ -53,7 +53,7 @@ func (r *release) writeImage(folder string, platforms []platform, of func(platfo
 	return index.Digest()
 }
 
-// image is that of one platform: what the exporter links against, and the exporter.
+// image is that of one platform: what the programs link against, and the programs.
 func (r *release) image(p platform) (v1.Image, error) {
 	trusted, err := certificates()
 	if err != nil {
@@ -72,8 +72,10 @@ func (r *release) image(p platform) (v1.Image, error) {
 	if image, err = r.layer(image, "glibc, certificates and a user", system); err != nil {
 		return nil, err
 	}
-	if image, err = r.layer(image, "the exporter", []file{{path: "exporter", from: p.exporter(), mode: 0o755}}); err != nil {
-		return nil, err
+	for _, name := range programs {
+		if image, err = r.layer(image, name, []file{{path: name, from: p.program(name), mode: 0o755}}); err != nil {
+			return nil, err
+		}
 	}
 	config, err := image.ConfigFile()
 	if err != nil {

@@ -22,7 +22,7 @@ func (r *release) writePackages(platforms []platform) error {
 }
 
 func (r *release) writePackage(p platform, format string) error {
-	values := map[string]string{"ARCH": p.arch, "VERSION": r.version, "EXPORTER": p.exporter()}
+	values := map[string]string{"ARCH": p.arch, "VERSION": r.version, "EXPORTER": p.program("exporter"), "RULES": p.program("llm-rules")}
 	config, err := nfpm.ParseFileWithEnvMapping("package/nfpm.yaml", func(key string) string { return values[key] })
 	if err != nil {
 		return err

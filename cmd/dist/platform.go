@@ -36,10 +36,13 @@ func newPlatform(arch string) (platform, error) {
 	return p, nil
 }
 
-// exporter is the file of the binary.
-func (p platform) exporter() string { return filepath.Join(p.dir, "exporter") }
+// programs are what users type: the exporter, and what renders rules and dashboards and judges a stored history.
+var programs = []string{"exporter", "llm-rules"}
 
-// compile builds the programs, and writes the exporter with its licence, its settings and what it is made of.
+// program is the file of a binary.
+func (p platform) program(name string) string { return filepath.Join(p.dir, name) }
+
+// compile builds the programs, and writes those for users with their licence, their settings and what they are made of.
 func (r *release) compile(p *platform, dir string) error {
 	p.dir = dir
 	build := exec.Command("make", "-s", "-C", r.root, "build", "COMMANDS=./cmd/exporter ./cmd/drill", "BIN="+dir+"/", "VERSION="+r.tag, "REVISION="+r.commit)
@@ -49,12 +52,14 @@ func (r *release) compile(p *platform, dir string) error {
 		return fmt.Errorf("make build for %s: %w", p.arch, err)
 	}
 	base := fmt.Sprintf("%s-%s-linux-%s", product, r.version, p.arch)
-	parts := base + ".cdx.json"
-	if _, err := run(exec.Command("go", "tool", "cyclonedx-gomod", "bin", "-json", "-noserial", "-notimestamp", "-std", "-version", r.tag,
-		"-output", filepath.Join(r.out, parts), p.exporter())); err != nil {
-		return err
+	var files []file
+	for _, name := range programs {
+		parts := filepath.Join(r.out, fmt.Sprintf("%s-%s-%s-linux-%s.cdx.json", product, name, r.version, p.arch))
+		if _, err := run(exec.Command("go", "tool", "cyclonedx-gomod", "bin", "-json", "-noserial", "-notimestamp", "-std", "-version", r.tag, "-output", parts, p.program(name))); err != nil {
+			return err
+		}
+		files = append(files, file{path: base + "/" + name, from: p.program(name), mode: 0o755}, file{path: base + "/" + name + ".cdx.json", from: parts})
 	}
-	files := []file{{path: base + "/exporter", from: p.exporter(), mode: 0o755}, {path: base + "/exporter.cdx.json", from: filepath.Join(r.out, parts)}}
 	for _, f := range []string{"LICENSE", "README.md", "docs/exporter.example.yml", "cmd/dist/package/llm-node-exporter.service"} {
 		files = append(files, file{path: base + "/" + filepath.Base(f), from: filepath.Join(r.root, f)})
 	}

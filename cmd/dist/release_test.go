@@ -168,7 +168,7 @@ func TestComplete(t *testing.T) {
 	}
 	t.Logf("%d files, %d MiB", len(names), size>>20)
 	for _, want := range []string{
-		"-linux-amd64.tar.gz", "-linux-arm64.tar.gz", "-linux-amd64.cdx.json", "-linux-arm64.cdx.json", "_amd64.deb", "_arm64.deb", ".x86_64.rpm", ".aarch64.rpm", r.version + ".tgz",
+		"-linux-amd64.tar.gz", "-linux-arm64.tar.gz", "exporter-" + r.version + "-linux-amd64.cdx.json", "llm-rules-" + r.version + "-linux-arm64.cdx.json", "_amd64.deb", "_arm64.deb", ".x86_64.rpm", ".aarch64.rpm", r.version + ".tgz",
 		"rules.yaml", "alertmanager-route.yaml", "llm-incident.json", "compose.yaml",
 	} {
 		r.file(t, want)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/engine"
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/probe"
+	"github.com/llm-node-exporter/llm-node-exporter/collectors/scrape"
 	"github.com/llm-node-exporter/llm-node-exporter/internal/configfile"
 	"github.com/llm-node-exporter/llm-node-exporter/runbooks"
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
@@ -40,7 +41,7 @@ type Config struct {
 	Limits LimitsConfig `yaml:"limits"`
 }
 
-// LimitsConfig holds engine.Limits in the form that people write. Zero values select the defaults.
+// LimitsConfig holds scrape.Limits in the form that people write. Zero values select the defaults.
 type LimitsConfig struct {
 	// BodySize limits the size of a page after decompression, such as 16MiB.
 	BodySize units.Base2Bytes `yaml:"body_size"`
@@ -52,8 +53,8 @@ type LimitsConfig struct {
 	Memory units.Base2Bytes `yaml:"memory"`
 }
 
-func (l LimitsConfig) limits() engine.Limits {
-	limits := engine.DefaultLimits
+func (l LimitsConfig) limits() scrape.Limits {
+	limits := scrape.DefaultLimits
 	if l.BodySize > 0 {
 		limits.BodyBytes = int64(l.BodySize)
 	}

@@ -22,7 +22,6 @@ import (
 	"github.com/prometheus/common/version"
 	"go.yaml.in/yaml/v3"
 
-	"github.com/llm-node-exporter/llm-node-exporter/collectors/engine"
 	"github.com/llm-node-exporter/llm-node-exporter/doctor"
 	"github.com/llm-node-exporter/llm-node-exporter/examples"
 	"github.com/llm-node-exporter/llm-node-exporter/internal/httpclient"
@@ -137,7 +136,7 @@ func (o doctorOptions) client(flag, address, file string) (*http.Client, *url.UR
 	if err != nil {
 		return nil, nil, err
 	}
-	client, at, err := engine.NewClient("", engine.TargetConfig{URL: address, HTTP: settings})
+	client, at, err := httpclient.To("", address, settings, nil)
 	if err != nil {
 		return nil, nil, fmt.Errorf("--%s: %w", flag, errors.Unwrap(err))
 	}

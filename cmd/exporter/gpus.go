@@ -17,6 +17,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/gpu/page"
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/health"
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/ownership"
+	"github.com/llm-node-exporter/llm-node-exporter/collectors/scrape"
 	"github.com/llm-node-exporter/llm-node-exporter/internal/httpclient"
 	"github.com/llm-node-exporter/llm-node-exporter/internal/kube"
 )
@@ -99,7 +100,7 @@ func (e either) Collect(ch chan<- prometheus.Metric) {
 var pages = []string{"http://localhost:9400", "http://localhost:5000"}
 
 // newPage builds the collector of a page. The page is read only while needed, and log follows the kernel log.
-func (o gpuOptions) newPage(limits engine.Limits, needed func() bool, log func() *gpu.KernelLog, urls ...string) (*page.Collector, error) {
+func (o gpuOptions) newPage(limits scrape.Limits, needed func() bool, log func() *gpu.KernelLog, urls ...string) (*page.Collector, error) {
 	if len(urls) > 1 && o.sourceHTTP != "" {
 		return nil, errors.New("--gpu.source-http-config goes with --gpu.source=URL: with auto, its credentials would go to whoever has the port")
 	}
@@ -107,9 +108,9 @@ func (o gpuOptions) newPage(limits engine.Limits, needed func() bool, log func()
 	if err != nil {
 		return nil, err
 	}
-	var targets []engine.TargetConfig
+	var targets []page.Target
 	for _, url := range urls {
-		targets = append(targets, engine.TargetConfig{URL: url, HTTP: http})
+		targets = append(targets, page.Target{URL: url, HTTP: http})
 	}
 	return page.New(page.Options{Logger: o.Logger, Targets: targets, Limits: limits, UserAgent: userAgent(), Needed: needed, KernelLog: log})
 }

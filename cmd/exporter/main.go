@@ -2,12 +2,11 @@
 // Prometheus to scrape. With --role=cluster it reads what belongs to no node, such as gateways, and sends probes. It
 // stores nothing and evaluates no rules.
 //
-//	run       the whole program, from flags to shutdown     main.go
-//	config    the configuration file and what it becomes    config.go
-//	node      the collectors, reloads and signals           node.go, gpus.go, discovery.go, self.go, process.go
-//	server    routes, scrapes and pages for people          server.go, engines.go
-//	memory    what only the start needed                    memory.go
-//	commands  what runs instead of the server               doctor.go
+//	run        the whole program, from flags to shutdown      main.go, flags.go, memory.go
+//	config     the configuration file and what it becomes     config.go
+//	node       the collectors, reloads and signals            node.go, gpus.go, discovery.go, process.go, self.go, acting.go
+//	server     routes, scrapes and pages for people           server.go, connections.go, engines.go, verdict.go, page/
+//	commands   what runs instead of the server                capacity.go, doctor.go, against.go, migrate.go, release.go, triage.go
 package main
 
 import (

@@ -206,7 +206,7 @@ func TestEnginesPage(t *testing.T) {
 	}
 	e.get(t, "/metrics")
 	page := e.get(t, "/engines")
-	for _, want := range []string{"<td>up</td><td>vllm</td>", "<td>m</td>", "<td>unreachable</td>", "Is the engine running", "<td>router</td>", "this is Kong, a gateway"} {
+	for _, want := range []string{"<td>up</td><td>vllm</td>", "<td>m</td>", "<td>unreachable</td>", "Is the server running", "<td>router</td>", "this is Kong, a gateway"} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page lacks %s:\n%s", want, page)
 		}

@@ -279,7 +279,7 @@ func TestEnginesToldApartLater(t *testing.T) {
 					return p
 				}
 				source := make(said)
-				collector, err := engine.New(engine.Config{Limits: engine.DefaultLimits, UserAgent: "test", Log: slog.New(slog.DiscardHandler)})
+				collector, err := engine.New(engine.Config{UserAgent: "test", Log: slog.New(slog.DiscardHandler)})
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -55,7 +55,7 @@ func (e *exporter) current() *engine.Collector {
 // find runs a finder over a source until the test ends.
 func find(t *testing.T, source Source, log *lines) *exporter {
 	t.Helper()
-	c, err := engine.New(engine.Config{Limits: engine.DefaultLimits, UserAgent: "test", Log: slog.New(slog.DiscardHandler)})
+	c, err := engine.New(engine.Config{UserAgent: "test", Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}

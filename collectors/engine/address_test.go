@@ -111,7 +111,7 @@ func TestEnginesBehindOnePort(t *testing.T) {
 		}
 	}))
 	defer gateway.Close()
-	c, err := New(Config{Limits: DefaultLimits, Log: discard, Targets: []TargetConfig{{URL: gateway.URL + "/team-a/metrics"}, {URL: gateway.URL + "/team-b/v1/metrics"}, {URL: gateway.URL + "/metrics?model=gemma"}}})
+	c, err := New(Config{Log: discard, Targets: []TargetConfig{{URL: gateway.URL + "/team-a/metrics"}, {URL: gateway.URL + "/team-b/v1/metrics"}, {URL: gateway.URL + "/metrics?model=gemma"}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -144,7 +144,7 @@ func TestOneServerUnderTwoNames(t *testing.T) {
 		{"http://h:8000/metrics?model=a", "http://h:8000/metrics?model=b", false},
 		{"http://localhost:8000/metrics?model=a", "http://127.0.0.1:8000/metrics?model=a", true},
 	} {
-		_, err := New(Config{Limits: DefaultLimits, Log: discard, Targets: []TargetConfig{{URL: c.a}, {URL: c.b}}})
+		_, err := New(Config{Log: discard, Targets: []TargetConfig{{URL: c.a}, {URL: c.b}}})
 		if (err != nil) != c.same {
 			t.Errorf("%s and %s: %v", c.a, c.b, err)
 		}

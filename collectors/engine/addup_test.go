@@ -3,12 +3,14 @@ package engine
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 
+	"github.com/llm-node-exporter/llm-node-exporter/collectors/scrape"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
@@ -21,12 +23,12 @@ func TestEveryRequestArrives(t *testing.T) {
 	objectives := []slo.Objective{objective(t, "availability", slo.Availability, "", "99.9%")}
 	raised := 0
 	for _, name := range pages(t) {
-		body, err := sanitise([]byte(readPage(t, name)), name, "text/plain")
+		body, err := engineFormat.Sanitise([]byte(readPage(t, name)), name, "text/plain")
 		if err != nil {
 			continue
 		}
 		before := requestsOf(t, objectives, string(body))
-		page, err := parsePage(body, "text/plain", DefaultLimits)
+		page, err := engineFormat.Parse(body, "text/plain", scrape.DefaultLimits)
 		if err != nil {
 			continue
 		}
@@ -35,21 +37,21 @@ func TestEveryRequestArrives(t *testing.T) {
 				if before.get(t, `llm_engine_metric_source_info{metric="llm_engine_requests_total",source="`+from+`"}`) == nil {
 					continue // another source is there
 				}
-				for _, s := range page.find(from, Counter).samples {
-					if s.suffix == "bucket" || s.suffix == "sum" {
+				for _, s := range page.Find(from, scrape.Counter).Samples {
+					if s.Suffix == "bucket" || s.Suffix == "sum" {
 						continue // the count of a histogram is the counter
 					}
-					if d.Models != nil && d.Models(page, Identity{})(s.labels.Get("model")) == "" {
+					if d.Models != nil && d.Models(page, Identity{})(s.Labels.Get("model")) == "" {
 						continue // a step of an ensemble
 					}
 					if !slices.ContainsFunc(rows, func(r *Row) bool {
-						return matches(s.labels, r.Where) && (r.On == nil || r.On(page)) && r.Tally.on(page)
+						return matches(s.Labels, r.Where) && (r.On == nil || r.On(page)) && r.Tally.on(page)
 					}) {
 						continue
 					}
-					before, after := interval(t, objectives, string(body), raise(string(body), s.index, more))
+					before, after := interval(t, objectives, string(body), raise(string(body), s.Index, more))
 					raised++
-					what := fmt.Sprintf("%s: %s", name, s.labels)
+					what := fmt.Sprintf("%s: %s", name, s.Labels)
 					outcomes := difference(before, after, metrics.Requests.Name)
 					if len(outcomes) != 1 || outcomes[0].by != more {
 						t.Errorf("%s rises by %d, and the outcomes by %v", what, more, outcomes)
@@ -75,7 +77,7 @@ func TestEveryRequestArrives(t *testing.T) {
 }
 
 // recognised are the dialects that read requests from a page, as a target finds them.
-func recognised(t *testing.T, p *Page) []*Dialect {
+func recognised(t *testing.T, p *scrape.Page) []*Dialect {
 	found, _ := (&target{dialects: builtin, log: discard}).recognise(t.Context(), "", p)
 	return found
 }
@@ -96,7 +98,7 @@ func requestsOf(t *testing.T, objectives []slo.Objective, page string) samples {
 }
 
 // on reports whether the page has what the tally cannot do without.
-func (t *Tally) on(p *Page) bool {
+func (t *Tally) on(p *scrape.Page) bool {
 	return t == nil || !slices.ContainsFunc(t.Of, func(c Count) bool { return !c.Optional && !p.Has(c.From) })
 }
 
@@ -117,10 +119,10 @@ func interval(t *testing.T, objectives []slo.Objective, page, next string) (befo
 func raise(page string, index int, n float64) string {
 	var out strings.Builder
 	for line := range strings.Lines(page) {
-		if !isComment([]byte(line)) {
+		if !strings.HasPrefix(line, "#") && strings.TrimSpace(line) != "" {
 			if index == 0 {
 				i := strings.LastIndexByte(line, ' ')
-				value, _ := parseNumber([]byte(strings.TrimSpace(line[i+1:])))
+				value, _ := strconv.ParseFloat(strings.TrimSpace(line[i+1:]), 64)
 				line = fmt.Sprintf("%s %v\n", line[:i], value+n)
 			}
 			index--

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/prometheus/common/model"
+
+	"github.com/llm-node-exporter/llm-node-exporter/collectors/scrape"
 )
 
 // TestBadInput scrapes a healthy engine beside each kind of broken one: the broken engine is down
@@ -171,7 +173,7 @@ func TestBadInput(t *testing.T) {
 			}
 			col, err := New(Config{
 				Targets: []TargetConfig{{URL: broken.URL, Timeout: model.Duration(patience)}, {URL: serve(t, healthyPage).URL}},
-				Limits:  Limits{BodyBytes: 10 << 20, Series: 5000, LabelValueBytes: 1024}, Log: slog.New(slog.NewTextHandler(&logged, nil)),
+				Limits:  scrape.Limits{BodyBytes: 10 << 20, Series: 5000, LabelValueBytes: 1024}, Log: slog.New(slog.NewTextHandler(&logged, nil)),
 			})
 			if err != nil {
 				t.Fatal(err)
@@ -215,8 +217,8 @@ func TestEveryReasonIsDocumented(t *testing.T) {
 			t.Errorf("%s lacks a meaning or a remedy", r.Reason)
 		}
 	}
-	for _, reason := range []string{reasonUnreachable, reasonReset, reasonNotHTTP, reasonTimeout, reasonTLS, reasonAuth, reasonTruncated, reasonLoading, reasonDisabled,
-		reasonNotMetrics, reasonJSON, reasonParse, reasonDuplicate, reasonLimit, reasonEmpty, reasonRouter, reasonNotEngine, reasonUnknown, reasonExhausted} {
+	for _, reason := range []string{scrape.Unreachable, scrape.ConnectionClosed, scrape.NotHTTP, scrape.Timeout, scrape.TLSFailed, scrape.Unauthorized, scrape.Truncated, reasonLoading, reasonDisabled,
+		scrape.NotMetrics, scrape.JSONMetrics, scrape.ParseError, reasonDuplicate, scrape.LimitExceeded, reasonEmpty, reasonRouter, reasonNotEngine, reasonUnknown, scrape.ExporterExhausted} {
 		if !documented[reason] {
 			t.Errorf("%s is not documented", reason)
 		}

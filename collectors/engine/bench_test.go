@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/model/textparse"
 
+	"github.com/llm-node-exporter/llm-node-exporter/collectors/scrape"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
@@ -49,7 +50,7 @@ func BenchmarkPage(b *testing.B) {
 		}
 		t := collectorFor(b, []TargetConfig{{URL: "http://engine"}}).targets[0]
 		t.identities = map[metrics.Runtime]identified{vllm.Runtime: {}} // asked already
-		if err := t.read(b.Context(), plainPath, page, "text/plain"); err != nil {
+		if err := t.read(b.Context(), scrape.PlainPath, page, "text/plain"); err != nil {
 			b.Fatal(err)
 		}
 		encode := func() error {
@@ -58,7 +59,7 @@ func BenchmarkPage(b *testing.B) {
 			return err
 		}
 		run("read-map-encode", func() error {
-			if err := t.read(b.Context(), plainPath, page, "text/plain"); err != nil {
+			if err := t.read(b.Context(), scrape.PlainPath, page, "text/plain"); err != nil {
 				return err
 			}
 			return encode()
@@ -104,7 +105,7 @@ func BenchmarkSettings(b *testing.B) {
 			b.ReportAllocs()
 			t := collectorFor(b, []TargetConfig{{URL: "http://engine"}}).targets[0]
 			t.identities = map[metrics.Runtime]identified{vllm.Runtime: {}} // asked already
-			if err := t.read(b.Context(), plainPath, []byte(page), "text/plain"); err != nil {
+			if err := t.read(b.Context(), scrape.PlainPath, []byte(page), "text/plain"); err != nil {
 				b.Fatal(err)
 			}
 			if !with {
@@ -113,7 +114,7 @@ func BenchmarkSettings(b *testing.B) {
 			size, started, n := 0, cpu(b), 0
 			for b.Loop() {
 				n++
-				if err := t.read(b.Context(), plainPath, []byte(page), "text/plain"); err != nil {
+				if err := t.read(b.Context(), scrape.PlainPath, []byte(page), "text/plain"); err != nil {
 					b.Fatal(err)
 				}
 				e := Exposition{snapshots: []*snapshot{t.up(len(page), 0)}}

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"slices"
 	"sync"
+
+	"github.com/llm-node-exporter/llm-node-exporter/collectors/scrape"
 )
 
 // seriesBytes estimates what a series costs besides its text: labels, plan and output. Measured with the built
@@ -30,7 +32,7 @@ func (b *budget) take(t *target, body []byte) error {
 		others += held
 	}
 	if b.limit > 0 && others+cost > b.limit {
-		return pageError(reasonLimit, "the page would hold %d bytes, and those of other engines hold %d of the %d that all may: raise limits.memory, and what the process may have with it", cost, others, b.limit)
+		return scrape.Errorf(scrape.LimitExceeded, "the page would hold %d bytes, and those of other engines hold %d of the %d that all may: raise limits.memory, and what the process may have with it", cost, others, b.limit)
 	}
 	b.held[t] = cost
 	return nil

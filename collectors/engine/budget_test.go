@@ -3,6 +3,8 @@ package engine
 import (
 	"strings"
 	"testing"
+
+	"github.com/llm-node-exporter/llm-node-exporter/collectors/scrape"
 )
 
 // TestBudget: pages that do not fit into memory together are refused before they are parsed, and read when there is room.
@@ -13,7 +15,7 @@ func TestBudget(t *testing.T) {
 		targets = append(targets, TargetConfig{URL: serve(t, body).URL, Labels: map[string]string{"pod": pod}})
 	}
 	one := int64(len(body) + seriesBytes*strings.Count(body, "\n"))
-	limits := DefaultLimits
+	limits := scrape.DefaultLimits
 	limits.Memory = 2*one + one/2
 	c, err := New(Config{Limits: limits, UserAgent: "test", Log: discard})
 	if err != nil {
@@ -25,7 +27,7 @@ func TestBudget(t *testing.T) {
 		if c, err = c.With(targets); err != nil {
 			t.Fatal(err)
 		}
-		if e, err := c.Probe(t.Context(), targets[0]); err != nil || e.Reason != "" && e.Reason != reasonLimit {
+		if e, err := c.Probe(t.Context(), targets[0]); err != nil || e.Reason != "" && e.Reason != scrape.LimitExceeded {
 			t.Errorf("a probe: %v, %v", e, err)
 		}
 		exposition(t, c)
@@ -40,7 +42,7 @@ func TestBudget(t *testing.T) {
 	}
 	read(targets, 2)
 	for _, e := range c.Engines() {
-		if e.Reason == reasonLimit && !strings.Contains(e.Detail, "limits.memory") {
+		if e.Reason == scrape.LimitExceeded && !strings.Contains(e.Detail, "limits.memory") {
 			t.Errorf("no remedy: %s", e.Detail)
 		}
 	}

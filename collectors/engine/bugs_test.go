@@ -9,6 +9,7 @@ import (
 
 	"github.com/prometheus/prometheus/model/labels"
 
+	"github.com/llm-node-exporter/llm-node-exporter/collectors/scrape"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
@@ -54,7 +55,7 @@ func TestB4_SourceThatDoesNotExist(t *testing.T) {
 	used := sourcesOnPages(t)
 	for _, d := range builtin {
 		for i := range d.Rows {
-			if from := d.Rows[i].From; !used[familyKey(from)] {
+			if from := d.Rows[i].From; !used[scrape.FamilyKey(from)] {
 				t.Errorf("testdata/pages/%s: no page has %s: write one that does", d.Runtime, from)
 			}
 		}

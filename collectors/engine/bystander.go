@@ -1,13 +1,17 @@
 package engine
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/llm-node-exporter/llm-node-exporter/collectors/scrape"
+)
 
 // A bystander describes a server that has a known page but is no engine: it stands in front of engines, beside them,
 // or on their machine.
 type bystander struct {
 	name, kind string
 	reason     string // reason label of llm_engine_up
-	on         func(p *Page) bool
+	on         func(p *scrape.Page) bool
 	// front marks servers on whose page every family with an engine's name is a copy. Read beside the engines, such a
 	// page would count every request twice, so these servers are recognised before any engine. On the pages of all
 	// others, an engine's families are the engine's own.
@@ -51,7 +55,7 @@ var bystanders = []bystander{
 
 // bystanderOf returns the server behind a page, from those in front or from the others. Those of a single engine take
 // precedence.
-func bystanderOf(p *Page, front bool) *bystander {
+func bystanderOf(p *scrape.Page, front bool) *bystander {
 	var all []bystander
 	for _, d := range builtin {
 		all = append(all, d.Bystanders...)
@@ -65,18 +69,18 @@ func bystanderOf(p *Page, front bool) *bystander {
 }
 
 func (b *bystander) err() error {
-	return pageError(b.reason, "this is %s, %s: %s", b.name, b.kind, b.instead)
+	return scrape.Errorf(b.reason, "this is %s, %s: %s", b.name, b.kind, b.instead)
 }
 
 // prefix recognises a page by a name's prefix up to the first underscore or colon.
-func prefix(of string) func(*Page) bool {
-	return func(p *Page) bool { return p.HasPrefix(of) }
+func prefix(of string) func(*scrape.Page) bool {
+	return func(p *scrape.Page) bool { return p.HasPrefix(of) }
 }
 
 // starts recognises a page by a longer prefix of a name.
-func starts(with string) func(*Page) bool {
-	return func(p *Page) bool {
-		for key := range p.families {
+func starts(with string) func(*scrape.Page) bool {
+	return func(p *scrape.Page) bool {
+		for key := range p.Families {
 			if strings.HasPrefix(key, with) {
 				return true
 			}
@@ -85,8 +89,8 @@ func starts(with string) func(*Page) bool {
 	}
 }
 
-func anyOf(of ...string) func(*Page) bool {
-	return func(p *Page) bool {
+func anyOf(of ...string) func(*scrape.Page) bool {
+	return func(p *scrape.Page) bool {
 		for _, name := range of {
 			if p.Has(name) {
 				return true
@@ -96,7 +100,7 @@ func anyOf(of ...string) func(*Page) bool {
 	}
 }
 
-func envoyAI(p *Page) bool {
+func envoyAI(p *scrape.Page) bool {
 	for scope := range p.LabelValues("gen_ai_server_request_duration_seconds", "otel_scope_name") {
 		if strings.Contains(scope, "ai-gateway") {
 			return true
@@ -113,12 +117,12 @@ var queueProxy = anyOf("revision_app_request_count", "revision_request_count", "
 
 // containers keeps only the series of the engine's own process where KServe joins its page with that of queue-proxy,
 // which is another process: it marks the container's series with the revision (qpext).
-func containers(p *Page, of []sample) (own []sample) {
+func containers(p *scrape.Page, of []scrape.Sample) (own []scrape.Sample) {
 	if !queueProxy(p) {
 		return of
 	}
 	for _, s := range of {
-		if s.labels.Get("revision_name") != "" {
+		if s.Labels.Get("revision_name") != "" {
 			own = append(own, s)
 		}
 	}

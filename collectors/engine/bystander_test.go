@@ -5,6 +5,8 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+
+	"github.com/llm-node-exporter/llm-node-exporter/collectors/scrape"
 )
 
 // TestWhosePageItIs tells engines from what stands in front of them, beside them, or on their machine,
@@ -92,11 +94,11 @@ func TestWhosePageItIs(t *testing.T) {
 // TestNoEngineIsTakenForABystander holds the table against every page of an engine.
 func TestNoEngineIsTakenForABystander(t *testing.T) {
 	for _, name := range pages(t) {
-		body, err := sanitise([]byte(readPage(t, name)), name, "text/plain")
+		body, err := engineFormat.Sanitise([]byte(readPage(t, name)), name, "text/plain")
 		if err != nil {
 			continue
 		}
-		p, err := parsePage(body, "text/plain", DefaultLimits)
+		p, err := engineFormat.Parse(body, "text/plain", scrape.DefaultLimits)
 		if err != nil {
 			continue
 		}

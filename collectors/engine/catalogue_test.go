@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/llm-node-exporter/llm-node-exporter/collectors/scrape"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
@@ -45,7 +46,7 @@ func readFacts(t testing.TB) (all facts) {
 // triton_vllm.
 func (fs facts) find(d *Dialect, from string) (found facts) {
 	for _, f := range fs {
-		if strings.HasPrefix(string(d.Runtime)+"_", f.engine+"_") && familyKey(f.name) == familyKey(from) {
+		if strings.HasPrefix(string(d.Runtime)+"_", f.engine+"_") && scrape.FamilyKey(f.name) == scrape.FamilyKey(from) {
 			found = append(found, f)
 		}
 	}
@@ -56,12 +57,12 @@ func (fs facts) find(d *Dialect, from string) (found facts) {
 func sourcesOnPages(t testing.TB) map[string]bool {
 	used := map[string]bool{}
 	for _, name := range pages(t) {
-		body, err := sanitise([]byte(readPage(t, name)), name, "text/plain")
+		body, err := engineFormat.Sanitise([]byte(readPage(t, name)), name, "text/plain")
 		if err != nil {
 			continue
 		}
-		if p, err := parsePage(body, "text/plain", DefaultLimits); err == nil {
-			for key := range p.families {
+		if p, err := engineFormat.Parse(body, "text/plain", scrape.DefaultLimits); err == nil {
+			for key := range p.Families {
 				used[key] = true
 			}
 		}
@@ -81,7 +82,7 @@ func TestCatalogue(t *testing.T) {
 				t.Errorf("testdata/facts.tsv: %s has no %s: add it from the engine's source", d.Runtime, r.From)
 				continue
 			}
-			if !slices.ContainsFunc(known, func(f fact) bool { return f.kind == string(r.Is) || f.kind == "info" && r.Is == Gauge }) {
+			if !slices.ContainsFunc(known, func(f fact) bool { return f.kind == string(r.Is) || f.kind == "info" && r.Is == scrape.Gauge }) {
 				t.Errorf("%s: %s is never a %s but a %s", d.Runtime, r.From, r.Is, known[0].kind)
 			}
 			for _, m := range r.Where {
@@ -193,7 +194,7 @@ func TestBucketsArePassedOnAsTheEngineHasThem(t *testing.T) {
 		for _, d := range builtin {
 			for i := range d.Rows {
 				r := &d.Rows[i]
-				if r.Is != Histogram || r.Fold != nil || r.Part != "" || len(s.get(t, `llm_engine_up{runtime="`+string(d.Runtime)+`"}`)) == 0 {
+				if r.Is != scrape.Histogram || r.Fold != nil || r.Part != "" || len(s.get(t, `llm_engine_up{runtime="`+string(d.Runtime)+`"}`)) == 0 {
 					continue
 				}
 				var bounds []float64

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/llm-node-exporter/llm-node-exporter/collectors/scrape"
 	"github.com/llm-node-exporter/llm-node-exporter/internal/httpclient"
 )
 
@@ -24,7 +25,7 @@ const mostChained = 100
 const chainsTimeout = time.Second
 
 // unchained reports whether the page has a model of which it is not known what it calls.
-func (d *Dialect) unchained(page *Page, known map[string]Chain) bool {
+func (d *Dialect) unchained(page *scrape.Page, known map[string]Chain) bool {
 	if d.Chains == nil {
 		return false
 	}
@@ -37,25 +38,25 @@ func (d *Dialect) unchained(page *Page, known map[string]Chain) bool {
 }
 
 // chains asks all models of the page what they call. An answer about some of them would count a request twice.
-func (t *target) chains(ctx context.Context, d *Dialect, page *Page) (map[string]Chain, error) {
+func (t *target) chains(ctx context.Context, d *Dialect, page *scrape.Page) (map[string]Chain, error) {
 	models := slices.Sorted(maps.Keys(page.LabelValues(d.Chained, modelParameter)))
 	if len(models) > mostChained {
 		return nil, fmt.Errorf("%d models are too many to ask each what it calls", len(models))
 	}
 	chains, err := d.Chains(ctx, t.get(d), models)
-	port := d.APIPorts[t.at.base.Port()]
-	if none := (*statusError)(nil); port == "" || !errors.As(err, &none) || none.code != http.StatusNotFound {
+	port := d.APIPorts[t.At.Base.Port()]
+	if none := (*scrape.StatusError)(nil); port == "" || !errors.As(err, &none) || none.Code != http.StatusNotFound {
 		return chains, err
 	}
 	there := t.from
-	there.URL = (&url.URL{Scheme: t.at.base.Scheme, Host: net.JoinHostPort(t.at.base.Hostname(), port)}).String()
+	there.URL = (&url.URL{Scheme: t.At.Base.Scheme, Host: net.JoinHostPort(t.At.Base.Hostname(), port)}).String()
 	there.HTTP = httpclient.WithoutCredentials(there.HTTP) // they are meant for the page's port
-	other, _, err := newFetcher("", there, t.config.Limits, t.userAgent)
+	other, _, err := fetcherFor("", there, t.config.Limits, t.UserAgent)
 	if err != nil {
 		return nil, err
 	}
-	defer other.client.CloseIdleConnections()
+	defer other.Client.CloseIdleConnections()
 	ctx, cancel := context.WithTimeout(ctx, chainsTimeout)
 	defer cancel()
-	return d.Chains(ctx, other.document, models)
+	return d.Chains(ctx, other.Document, models)
 }

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/prometheus/common/config"
+
+	"github.com/llm-node-exporter/llm-node-exporter/collectors/scrape"
 )
 
 // counts writes a page of Triton's core: requests and waiting requests of models.
@@ -157,7 +159,7 @@ func TestChainsOfStrangers(t *testing.T) {
 		"null":         {func(e *fakeEngine) { good(e); e.documents[path] = `null` }, map[string]float64{"ensemble": 5}},
 		"too large": {func(e *fakeEngine) {
 			good(e)
-			e.documents[path] = `{"name":"b"` + strings.Repeat(" ", maxDocumentBytes) + "}"
+			e.documents[path] = `{"name":"b"` + strings.Repeat(" ", scrape.MaxDocumentBytes) + "}"
 		}, map[string]float64{"ensemble": 5}},
 		"a circle": {func(e *fakeEngine) {
 			good(e)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/prometheus/common/model"
 
+	"github.com/llm-node-exporter/llm-node-exporter/collectors/scrape"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
@@ -36,7 +37,7 @@ func TestTokensSayWhenTheyAreCounted(t *testing.T) {
 	for _, d := range builtin {
 		for i := range d.Rows {
 			if r := &d.Rows[i]; r.Counted == "" && r.To == metrics.GenerationTokens {
-				t.Errorf("%s: %s to %s is counted %q", d.Runtime, r.From, r.To.Name, r.Counted)
+				t.Errorf("collectors/engine, Dialect with Runtime %s: the row from %s has no Counted: write when the engine counts a token, CountedStep, CountedFirst or CountedEnd of package metrics", d.Runtime, r.From)
 			}
 		}
 	}
@@ -99,8 +100,8 @@ func TestNoQuantityIsClaimedTwice(t *testing.T) {
 	named := regexp.MustCompile(`\b(model|model_name)="[^"]*"`)
 	first := map[metrics.Runtime]string{} // a page of each engine, the largest
 	for _, name := range pages(t) {
-		if body, err := sanitise([]byte(readPage(t, name)), name, "text/plain"); err == nil {
-			if p, err := parsePage(body, "text/plain", DefaultLimits); err == nil {
+		if body, err := engineFormat.Sanitise([]byte(readPage(t, name)), name, "text/plain"); err == nil {
+			if p, err := engineFormat.Parse(body, "text/plain", scrape.DefaultLimits); err == nil {
 				for _, d := range recognised(t, p) {
 					if len(body) > len(first[d.Runtime]) {
 						first[d.Runtime] = named.ReplaceAllString(string(body), `$1="m"`)

@@ -21,6 +21,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/llm-node-exporter/llm-node-exporter/collectors/scrape"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
@@ -40,6 +41,7 @@ func New(cfg Config) (*Collector, error) {
 	if err != nil {
 		return nil, err
 	}
+	cfg.Limits = cmp.Or(cfg.Limits, scrape.DefaultLimits)
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
@@ -63,7 +65,7 @@ func New(cfg Config) (*Collector, error) {
 		if err != nil {
 			return nil, err
 		}
-		if first := slices.IndexFunc(c.configured, func(other *target) bool { return sameServer(other.server, t.server) }); first >= 0 {
+		if first := slices.IndexFunc(c.configured, func(other *target) bool { return scrape.SameServer(other.server, t.server) }); first >= 0 {
 			return nil, configErrorf(path+".url", "%s is a target already, targets[%d]: its series would be there twice", t.server, first)
 		}
 		c.configured = append(c.configured, t)
@@ -107,6 +109,9 @@ func (c *Collector) Engines() []Engine {
 	}
 	return engines
 }
+
+// Limits returns the limits of the configuration.
+func (c *Collector) Limits() scrape.Limits { return c.config.Limits }
 
 // Maintenance lists the declared intervals.
 func (c *Collector) Maintenance() []slo.Maintenance { return c.config.Maintenance }

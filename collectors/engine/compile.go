@@ -11,13 +11,14 @@ import (
 	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 
+	"github.com/llm-node-exporter/llm-node-exporter/collectors/scrape"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
 // compiler builds the plan of one page.
 type compiler struct {
-	page     *Page
+	page     *scrape.Page
 	target   *labelling
 	config   *settings
 	identity Identity
@@ -62,13 +63,13 @@ type labelling struct {
 }
 
 // compile recognises the page and builds its plan.
-func compile(page *Page, dialects []*Dialect, to *labelling, identity func(*Dialect) Identity, config *settings) (*plan, error) {
+func compile(page *scrape.Page, dialects []*Dialect, to *labelling, identity func(*Dialect) Identity, config *settings) (*plan, error) {
 	c := &compiler{page: page, target: to, config: config, written: map[string]bool{}, plan: &plan{
 		runtime: dialects[0].Runtime,
 		role:    dialects[0].Role,
-		used:    make([]bool, len(page.values)),
-		counter: make([]bool, len(page.values)),
-		series:  len(page.values),
+		used:    make([]bool, len(page.Values)),
+		counter: make([]bool, len(page.Values)),
+		series:  len(page.Values),
 	}}
 	for _, d := range dialects {
 		c.identity = identity(d)
@@ -95,7 +96,7 @@ func compile(page *Page, dialects []*Dialect, to *labelling, identity func(*Dial
 type entry struct {
 	row    *Row
 	family string
-	sample sample
+	sample scrape.Sample
 	madeUp bool   // its model is a name that the server may not serve
 	model  string // as written on the page
 	out    [outLabels]string
@@ -283,7 +284,7 @@ func (c *compiler) version(d *Dialect) bracket {
 		}
 	}
 	for reads, r := range lifetimes(d) {
-		if f := c.page.find(reads.from, reads.is); f != nil && (f.kind == reads.is || f.kind == "") {
+		if f := c.page.Find(reads.from, reads.is); f != nil && (f.Kind == reads.is || f.Kind == "") {
 			b.narrow(r.since, r.until)
 		}
 	}
@@ -300,7 +301,7 @@ func (c *compiler) version(d *Dialect) bracket {
 type (
 	reading struct {
 		from string
-		is   Type
+		is   scrape.Type
 	}
 	lifetime struct{ since, until string }
 )
@@ -342,7 +343,7 @@ func (c *compiler) only(d *Dialect, to, otherwise string) string {
 		}
 		for i := range d.Rows {
 			for v := range c.page.LabelValues(d.Rows[i].From, carry.From) {
-				if v = carry.apply(v); v != "" && (to != metrics.LabelModel || c.isModel(v)) {
+				if v = carry.Apply(printable(v)); v != "" && (to != metrics.LabelModel || c.isModel(v)) {
 					seen[v] = true
 				}
 			}
@@ -355,17 +356,6 @@ func (c *compiler) only(d *Dialect, to, otherwise string) string {
 		return values[0]
 	}
 	return ""
-}
-
-func (carry Carry) apply(v string) string {
-	v = printable(v)
-	if carry.Map != nil && v != "" {
-		v = carry.Map(v)
-	}
-	if carry.Outcomes != nil {
-		v = string(carry.Outcomes[v])
-	}
-	return v
 }
 
 // mostUnlisted bounds how many unknown outcomes of a page are told.
@@ -400,14 +390,14 @@ func printable(name string) string {
 // collect returns the source series of a row, of a tally's those that no tally above has taken, unless it splits them with
 // others. None is not an error: the next candidate is tried.
 func (c *compiler) collect(d *Dialect, r *Row, defaults map[string]string, as func(string) string, taken map[int]bool) ([]entry, error) {
-	f := c.page.find(r.From, r.Is)
-	if f == nil || f.kind != "" && f.kind != r.Is {
+	f := c.page.Find(r.From, r.Is)
+	if f == nil || f.Kind != "" && f.Kind != r.Is {
 		return nil, nil
 	}
 	var entries []entry
-	add := func(f *family, name string, where []*labels.Matcher) error {
-		for _, s := range f.samples {
-			if matches(s.labels, where) && (r.Part == "" || s.suffix == string(r.Part)) {
+	add := func(f *scrape.Family, name string, where []*labels.Matcher) error {
+		for _, s := range f.Samples {
+			if matches(s.Labels, where) && (r.Part == "" || s.Suffix == string(r.Part)) {
 				e, err := c.entry(d, r, s, defaults)
 				if err != nil {
 					return err
@@ -429,9 +419,9 @@ func (c *compiler) collect(d *Dialect, r *Row, defaults map[string]string, as fu
 		return nil, err
 	}
 	if r.Tally != nil && !r.Tally.Splits {
-		entries = slices.DeleteFunc(entries, func(e entry) bool { return taken[e.sample.index] })
+		entries = slices.DeleteFunc(entries, func(e entry) bool { return taken[e.sample.Index] })
 		for _, e := range entries {
-			taken[e.sample.index] = true
+			taken[e.sample.Index] = true
 		}
 	}
 	switch {
@@ -441,7 +431,7 @@ func (c *compiler) collect(d *Dialect, r *Row, defaults map[string]string, as fu
 		return c.tally(d, r, entries, defaults)
 	}
 	for _, name := range r.With {
-		w := c.page.find(name, r.Is)
+		w := c.page.Find(name, r.Is)
 		if w == nil {
 			return nil, nil
 		}
@@ -453,7 +443,7 @@ func (c *compiler) collect(d *Dialect, r *Row, defaults map[string]string, as fu
 }
 
 // entry sorts the labels of a source series: carried over, replica, total, or dropped.
-func (c *compiler) entry(d *Dialect, r *Row, s sample, defaults map[string]string) (entry, error) {
+func (c *compiler) entry(d *Dialect, r *Row, s scrape.Sample, defaults map[string]string) (entry, error) {
 	e := entry{row: r, sample: s}
 	e.out[outRuntime] = string(d.Runtime)
 	e.out[outServer] = c.target.server
@@ -462,7 +452,7 @@ func (c *compiler) entry(d *Dialect, r *Row, s sample, defaults map[string]strin
 	}
 	var split strings.Builder
 	var err error
-	s.labels.Range(func(l labels.Label) {
+	s.Labels.Range(func(l labels.Label) {
 		if l.Name == model.MetricNameLabel || l.Name == labels.BucketLabel || slices.Contains(d.Replicas, l.Name) {
 			return
 		}
@@ -470,13 +460,13 @@ func (c *compiler) entry(d *Dialect, r *Row, s sample, defaults map[string]strin
 			e.total = l.Value
 			return
 		}
-		for _, carry := range [][]Carry{r.Carry, d.Labels} {
-			if i := slices.IndexFunc(carry, func(ca Carry) bool { return ca.From == l.Name }); i >= 0 {
-				to, value := carry[i].To, carry[i].apply(l.Value)
+		for _, carry := range [][]metrics.Carry{r.Carry, d.Labels} {
+			if i := slices.IndexFunc(carry, func(ca metrics.Carry) bool { return ca.From == l.Name }); i >= 0 {
+				to, value := carry[i].To, carry[i].Apply(printable(l.Value))
 				if d.Role == metrics.GatewayRole && to != metrics.LabelModel {
 					value = c.target.bounded(to, value, c.config.Limits.LabelValueBytes)
 				} else if d.Role != metrics.GatewayRole && len(l.Value) > c.config.Limits.LabelValueBytes {
-					err = pageError(reasonLimit, "label %s of %s has %d bytes, more than %d: raise limits.label_value_length if the engine is right",
+					err = scrape.Errorf(scrape.LimitExceeded, "label %s of %s has %d bytes, more than %d: raise limits.label_value_length if the engine is right",
 						l.Name, r.From, len(l.Value), c.config.Limits.LabelValueBytes)
 					return
 				}
@@ -577,11 +567,11 @@ func (c *compiler) missing(d *Dialect, to *metrics.Family, a *answer, rows []*Ro
 	reason := ""
 	var expected *Row
 	for _, r := range rows {
-		f := c.page.find(r.From, r.Is)
+		f := c.page.Find(r.From, r.Is)
 		switch {
-		case f != nil && f.kind != "" && f.kind != r.Is && version.within(r.Since, r.Until):
-			a.missing = because(r.From, fmt.Sprintf("source is a %s, not a %s", f.kind, r.Is))
-			a.lacks, a.why = &absent{d.Runtime, to.Name, r.From}, fmt.Sprintf("is a %s on the page, not a %s", f.kind, r.Is)
+		case f != nil && f.Kind != "" && f.Kind != r.Is && version.within(r.Since, r.Until):
+			a.missing = because(r.From, fmt.Sprintf("source is a %s, not a %s", f.Kind, r.Is))
+			a.lacks, a.why = &absent{d.Runtime, to.Name, r.From}, fmt.Sprintf("is a %s on the page, not a %s", f.Kind, r.Is)
 			return
 		case !version.overlaps(r.Since, r.Until):
 		case r.Absent != "":
@@ -656,26 +646,26 @@ func (t *labelling) text(name string, runtime metrics.Runtime, more ...metrics.L
 // process reads the start and CPU time of the engine's process from the standard process metrics, which Python's
 // client writes unless the engine runs in multiprocess mode.
 func (c *compiler) process() {
-	own := func(name string, is Type) term {
-		if f := c.page.find(name, is); f != nil {
-			if all := containers(c.page, f.samples); len(all) == 1 {
-				return term{all[0].index}
+	own := func(name string, is scrape.Type) term {
+		if f := c.page.Find(name, is); f != nil {
+			if all := containers(c.page, f.Samples); len(all) == 1 {
+				return term{all[0].Index}
 			}
 		}
 		return nil
 	}
-	if start := own("process_start_time_seconds", Gauge); start != nil {
+	if start := own("process_start_time_seconds", scrape.Gauge); start != nil {
 		c.plan.start = start
 		c.add(line{family: metrics.EngineStartTime, text: c.target.text(metrics.EngineStartTime.Name, c.plan.runtime), terms: []term{start}, recipe: plain})
 	}
-	c.plan.cpu = own(cpuTime, Counter)
+	c.plan.cpu = own(cpuTime, scrape.Counter)
 }
 
 // checkDuplicates refuses a page that has a mapped series twice: nobody knows which of the two is right.
 func (c *compiler) checkDuplicates() error {
-	for _, d := range c.page.duplicates {
-		if c.plan.used[d.first] || c.plan.used[d.second] {
-			return pageError(reasonDuplicate, "series %.120s is on the page twice", d.series)
+	for _, d := range c.page.Duplicates {
+		if c.plan.used[d.First] || c.plan.used[d.Second] {
+			return scrape.Errorf(reasonDuplicate, "series %.120s is on the page twice", d.Series)
 		}
 	}
 	return nil

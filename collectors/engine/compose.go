@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+
+	"github.com/llm-node-exporter/llm-node-exporter/collectors/scrape"
 )
 
 // Composer asks an engine for the parts of its page, with nothing that has an effect on it.
@@ -23,7 +25,7 @@ type Composer struct {
 // composer returns what asks the target's engine.
 func (t *target) composer(d *Dialect) *Composer {
 	about := func(model string) string {
-		q, _ := url.ParseQuery(t.at.query)
+		q, _ := url.ParseQuery(t.At.Query)
 		if q.Del(modelParameter); model != "" {
 			q.Set(modelParameter, model)
 		}
@@ -31,10 +33,10 @@ func (t *target) composer(d *Dialect) *Composer {
 	}
 	return &Composer{Model: t.asks, Last: t.composed,
 		Document: func(ctx context.Context, path, model string, into any) error {
-			return t.documentAt(ctx, path, about(model), into)
+			return t.DocumentAt(ctx, path, about(model), into)
 		},
 		Page: func(ctx context.Context, model string) ([]byte, error) {
-			body, _, err := t.pageAt(ctx, plainPath, about(model))
+			body, _, err := t.PageAt(ctx, scrape.PlainPath, about(model))
 			return body, err
 		}}
 }
@@ -53,7 +55,7 @@ func harmless(query, more string) string {
 // get returns a getter for an engine of a dialect.
 func (t *target) get(d *Dialect) Getter {
 	return func(ctx context.Context, path string, into any) error {
-		return t.documentAt(ctx, path, harmless(t.at.query, d.Harmless), into)
+		return t.DocumentAt(ctx, path, harmless(t.At.Query, d.Harmless), into)
 	}
 }
 
@@ -64,7 +66,7 @@ func (t *target) fetch(ctx context.Context, path string) (body []byte, contentTy
 		return nil, "", err
 	}
 	if d == nil {
-		return t.page(ctx, path)
+		return t.Page(ctx, path)
 	}
 	body, err = d.Compose(ctx, t.composer(d))
 	if err == nil {
@@ -77,7 +79,7 @@ func (t *target) fetch(ctx context.Context, path string) (body []byte, contentTy
 // asks who is there.
 func (t *target) composing(ctx context.Context, path string) (*Dialect, error) {
 	i := slices.IndexFunc(t.dialects, func(d *Dialect) bool { return d.Compose != nil })
-	if path != plainPath || i < 0 {
+	if path != scrape.PlainPath || i < 0 {
 		return nil, nil
 	}
 	if err := t.owned(ctx); err != nil && t.asks != "" { // reading the page might load that model
@@ -96,10 +98,10 @@ func (t *target) owned(ctx context.Context) error {
 		return nil
 	}
 	var id Identity
-	err := id.askModels(ctx, t.document)
+	err := id.askModels(ctx, t.Document)
 	var silent *url.Error
-	var status *statusError
-	if t.owner = id.Owner; !errors.As(err, &silent) && !(errors.As(err, &status) && status.code == http.StatusServiceUnavailable) {
+	var status *scrape.StatusError
+	if t.owner = id.Owner; !errors.As(err, &silent) && !(errors.As(err, &status) && status.Code == http.StatusServiceUnavailable) {
 		t.isOwned = true
 		return nil
 	}

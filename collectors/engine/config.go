@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql/parser"
 
+	"github.com/llm-node-exporter/llm-node-exporter/collectors/scrape"
 	"github.com/llm-node-exporter/llm-node-exporter/internal/configfile"
 	"github.com/llm-node-exporter/llm-node-exporter/internal/httpclient"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
@@ -25,7 +26,8 @@ import (
 type Config struct {
 	Targets  []TargetConfig
 	Mappings []Mapping
-	Limits   Limits
+	// Limits bound what pages may cost. Default: scrape.DefaultLimits.
+	Limits scrape.Limits
 	// Objectives are counted on every engine that they select.
 	Objectives []slo.Objective
 	// Maintenance lists declared intervals, for the engines and objectives that they cover.
@@ -96,7 +98,7 @@ type MetricMapping struct {
 	// From selects the source, in PromQL.
 	From string `yaml:"from"`
 	// Type holds the type that the source must have on the page: counter, gauge or histogram.
-	Type Type `yaml:"type"`
+	Type scrape.Type `yaml:"type"`
 	// Scale converts to the base unit of To: 0.001 for milliseconds.
 	Scale float64 `yaml:"scale"`
 	// Outcome tells how the requests ended counted, for llm_engine_requests_total.
@@ -116,44 +118,23 @@ var pageLabels = []string{metrics.LabelRuntime, metrics.LabelServer, metrics.Lab
 	metrics.LabelMetric, metrics.LabelSource, metrics.LabelQuality, metrics.LabelVersion, metrics.LabelSLO, metrics.LabelThreshold, metrics.LabelKind,
 	labels.BucketLabel, "job", "instance"}
 
-// NewClient builds the HTTP client of one server and parses its address. Of cfg it uses URL, HTTP and Transport. path is its
-// place in the configuration.
-func NewClient(path string, cfg TargetConfig) (*http.Client, *url.URL, error) {
-	u, err := url.Parse(cfg.URL)
-	switch {
-	case err == nil && u.User != nil:
-		return nil, nil, configErrorf(path+".url", "credentials do not belong into a URL: use http_config.basic_auth with password_file")
-	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "": // without the text: it may hold a password
-		return nil, nil, configErrorf(path+".url", "not a URL of the form http://host:port[/path]")
-	}
-	client, err := httpclient.New(path+".http_config", cfg.HTTP)
-	if err != nil {
-		return nil, nil, err
-	}
-	if cfg.Transport != nil {
-		client.Transport = cfg.Transport
-	}
-	client.CheckRedirect = sameHost
-	return client, u, nil
-}
-
-// newFetcher makes what reads the pages of one server. path is where its configuration stands.
-func newFetcher(path string, cfg TargetConfig, limits Limits, userAgent string) (f fetcher, at *url.URL, err error) {
-	client, u, err := NewClient(path, cfg)
+// fetcherFor makes what reads the pages of one server. path is where its configuration stands.
+func fetcherFor(path string, cfg TargetConfig, limits scrape.Limits, userAgent string) (f scrape.Fetcher, at *url.URL, err error) {
+	client, u, err := httpclient.To(path, cfg.URL, cfg.HTTP, cfg.Transport)
 	if err != nil {
 		return f, nil, err
 	}
-	return fetcher{client: client, at: newAddress(u), userAgent: userAgent, maxBytes: limits.BodyBytes}, u, nil
+	return scrape.NewFetcher(client, u, engineFormat, limits, userAgent), u, nil
 }
 
 func newTarget(path string, cfg TargetConfig, dialects []*Dialect, settings *settings) (*target, error) {
-	f, u, err := newFetcher(path, cfg, settings.Limits, settings.UserAgent)
+	f, u, err := fetcherFor(path, cfg, settings.Limits, settings.UserAgent)
 	if err != nil {
 		return nil, err
 	}
 	t := &target{
-		fetcher:   f,
-		labelling: labelling{server: f.at.server(), asks: printable(u.Query().Get(modelParameter)), fixed: map[string]string{}},
+		Fetcher:   f,
+		labelling: labelling{server: f.At.Server(), asks: printable(u.Query().Get(modelParameter)), fixed: map[string]string{}},
 		url:       u.Redacted(),
 		timeout:   time.Duration(cfg.Timeout),
 		config:    settings,
@@ -217,7 +198,7 @@ func withMappings(mappings []Mapping) ([]*Dialect, error) {
 			d = Dialect{Runtime: metrics.Runtime(m.Engine), Source: "configuration"}
 		}
 		if m.Recognise != "" {
-			d.Recognise = func(p *Page) bool { return p.Has(m.Recognise) }
+			d.Recognise = func(p *scrape.Page) bool { return p.Has(m.Recognise) }
 		}
 		rows, err := m.rows(path)
 		if err != nil {
@@ -228,7 +209,7 @@ func withMappings(mappings []Mapping) ([]*Dialect, error) {
 			if to != metrics.LabelModel && to != metrics.LabelDPRank && to != metrics.LabelRole && to != metrics.LabelReplica {
 				return nil, configErrorf(path+".labels."+to, "only model_name, dp_rank, role and replica can be read from a page")
 			}
-			d.Labels = append([]Carry{{From: m.Labels[to], To: to}}, d.Labels...)
+			d.Labels = append([]metrics.Carry{{From: m.Labels[to], To: to}}, d.Labels...)
 		}
 		if known >= 0 {
 			dialects[known] = &d
@@ -257,17 +238,17 @@ func (m Mapping) rows(path string) ([]Row, error) {
 		if name < 0 || matchers[name].Type != labels.MatchEqual {
 			return nil, configErrorf(path+".from", "the selector must name one metric, as in name{label=\"value\"}")
 		}
-		if mm.Type != Counter && mm.Type != Gauge && mm.Type != Histogram {
+		if mm.Type != scrape.Counter && mm.Type != scrape.Gauge && mm.Type != scrape.Histogram {
 			return nil, configErrorf(path+".type", "%q is not one of counter, gauge, histogram", mm.Type)
 		}
-		if mm.Type != Type(to.Kind.String()) {
+		if mm.Type != scrape.Type(to.Kind.String()) {
 			return nil, configErrorf(path+".type", "%s is a %s, so its source must be one, not a %s", to.Name, to.Kind, mm.Type)
 		}
 		if (mm.Outcome != "") != to.HasLabel(metrics.LabelOutcome) {
 			return nil, configErrorf(path+".outcome", "%s takes an outcome, no other metric does", metrics.Requests.Name)
 		}
 		from := matchers[name].Value
-		row := Row{To: to, From: from, Is: mm.Type, Where: slices.Delete(matchers, name, name+1), Scale: Scale{Mul: mm.Scale}}
+		row := Row{To: to, From: from, Is: mm.Type, Where: slices.Delete(matchers, name, name+1), Scale: metrics.Scale{Mul: mm.Scale}}
 		if mm.Outcome != "" {
 			row.Set, row.Plus = outcome(mm.Outcome), true
 		}
@@ -275,7 +256,7 @@ func (m Mapping) rows(path string) ([]Row, error) {
 			return nil, configErrorf(path+".scale", "must not be negative")
 		}
 		if inverse := 1 / mm.Scale; mm.Scale > 0 && inverse == float64(int64(inverse)) {
-			row.Scale = Scale{Div: inverse} // keeps decimal bounds exact
+			row.Scale = metrics.Scale{Div: inverse} // keeps decimal bounds exact
 		}
 		rows = append(rows, row)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/prometheus/prometheus/model/labels"
 
+	"github.com/llm-node-exporter/llm-node-exporter/collectors/scrape"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
@@ -38,7 +39,7 @@ type Dialect struct {
 	Harmless string
 	// Restore gives families and labels back the names that the engine itself writes, where users, intermediaries or
 	// other releases have changed them. It is called on every page, before the page is recognised.
-	Restore func(byName map[string]*family)
+	Restore func(byName map[string]*scrape.Family)
 	// Refusal returns the reason label for an answer other than 200, from the type and the message of the error in its
 	// JSON body; empty if the status is all there is to say. It is called on every such answer.
 	Refusal func(status int, kind, message string) (reason string)
@@ -47,11 +48,11 @@ type Dialect struct {
 	// Costs says, by what a row's Absent needs, what the engine pays for it: whoever is asked to change a flag has to know.
 	Costs map[string]string
 	// Recognise reports whether a page speaks this dialect.
-	Recognise func(p *Page) bool
+	Recognise func(p *scrape.Page) bool
 	// VersionHints narrow down the engine's version from the families on its page, for when no endpoint reports it.
 	VersionHints []VersionHint
 	// Labels holds the label mappings of the whole page.
-	Labels []Carry
+	Labels []metrics.Carry
 	// API names the way to ask the engine for tokens at the host and port of its page, as in the configuration of probes.
 	// Empty if there is none.
 	API string
@@ -68,7 +69,7 @@ type Dialect struct {
 	Total string
 	// Models returns the model as which a model of the page counts, for servers that count one request under several models:
 	// itself, the one of which it is a part, or none. Nil means that each counts as itself.
-	Models func(p *Page, id Identity) func(model string) (as string)
+	Models func(p *scrape.Page, id Identity) func(model string) (as string)
 	// Supplement marks a dialect that accompanies an engine's own on the same page. There its rows are further
 	// candidates for what the engine does not report, under the engine's runtime.
 	Supplement bool
@@ -131,16 +132,20 @@ type Drains struct {
 // roleKVCache is the role of services that keep or move KV cache for engines and serve no requests themselves.
 const roleKVCache = "kv_cache"
 
-// Type names the type that a source must have on the page. A source with another type is not read.
-type Type string
-
-// The types of the text format, as on # TYPE lines.
-const (
-	Counter   Type = "counter"
-	Gauge     Type = "gauge"
-	Histogram Type = "histogram"
-	Summary   Type = "summary"
-)
+// colon returns a Restore for an engine that ends its prefix with a colon, which Ray and OpenTelemetry rewrite to an
+// underscore: ray_vllm_x and vllm_x become vllm:x. It leaves names alone that begin with one of except.
+func colon(prefix string, except ...string) func(map[string]*scrape.Family) {
+	return func(byName map[string]*scrape.Family) {
+		for _, f := range byName {
+			bare := strings.TrimPrefix(f.Name, "ray_")
+			rest, ok := strings.CutPrefix(bare, prefix)
+			if ok && len(rest) > 1 && (rest[0] == '_' || rest[0] == ':') &&
+				!slices.ContainsFunc(except, func(e string) bool { return strings.HasPrefix(bare, e) }) {
+				f.Name = prefix + ":" + rest[1:]
+			}
+		}
+	}
+}
 
 // A Row maps one source of an engine to one quantity of the vocabulary.
 //
@@ -155,19 +160,19 @@ type Row struct {
 	// With names further families that Fold reads.
 	With []string
 	// Is names the type that From must have on the page.
-	Is Type
+	Is scrape.Type
 	// Where keeps only matching series.
 	Where []*labels.Matcher
 	// On restricts the row to pages for which it returns true, where Where and versions cannot tell. Nil means all.
-	On func(p *Page) bool
+	On func(p *scrape.Page) bool
 	// Part reads only the sum or the count of a histogram or summary, where it serves as the counter that an engine lacks.
 	Part Part
 	// NoSum leaves out the sum of a histogram that is not the sum of what was observed: nothing may be divided by its count.
 	NoSum bool
 	// Scale converts to base units.
-	Scale Scale
+	Scale metrics.Scale
 	// Carry holds label mappings of this source, which override the dialect's.
-	Carry []Carry
+	Carry []metrics.Carry
 	// Set holds labels that all series of the row get: the outcome of its requests, the tier of its cache.
 	Set []metrics.Label
 	// Uncounted explains, by outcome, why the source shows some and never counts them: zero of them says nothing, and is not
@@ -221,7 +226,7 @@ const (
 
 // speaks reports whether the page is of a server that the dialect describes. A prefix alone makes no engine: routers and
 // exporters borrow the names of engines, and only the engine has what the rows read.
-func (d *Dialect) speaks(p *Page) bool {
+func (d *Dialect) speaks(p *scrape.Page) bool {
 	return d.Recognise(p) && (d.Role != "" || !slices.Contains(builtin, d) || slices.ContainsFunc(d.Rows, func(r Row) bool { return p.Has(r.From) }))
 }
 
@@ -237,12 +242,8 @@ func outcome(o metrics.Outcome) []metrics.Label {
 	return []metrics.Label{{Name: metrics.LabelOutcome, Value: string(o)}}
 }
 
-// Outcomes lists all values by which an engine says how a request ended. A value that nobody has listed is unknown, and
-// told: see compiler.unlisted.
-type Outcomes map[string]metrics.Outcome
-
 // finishReasons are those of the OpenAI protocol, of vLLM and of TensorRT-LLM.
-var finishReasons = Outcomes{
+var finishReasons = metrics.Outcomes{
 	"stop":       metrics.OutcomeStop,
 	"length":     metrics.OutcomeLength,
 	"abort":      metrics.OutcomeAbort,
@@ -270,28 +271,6 @@ func waitsFor(reason string) []metrics.Label {
 	return []metrics.Label{{Name: metrics.LabelReason, Value: reason}}
 }
 
-// Scale converts to base units. Division keeps decimal bounds exact where multiplication by a fraction would not: 300
-// ms is 0.3 s, not 0.30000000000000004 s.
-type Scale struct{ Mul, Div float64 }
-
-// Conversions of units that engines use.
-var (
-	Millis    = Scale{Div: 1e3}
-	Micros    = Scale{Div: 1e6}
-	Megabytes = Scale{Mul: 1e6}
-)
-
-// Apply converts a value.
-func (s Scale) Apply(v float64) float64 {
-	if s.Mul != 0 {
-		v *= s.Mul
-	}
-	if s.Div != 0 {
-		v /= s.Div
-	}
-	return v
-}
-
 // is returns a matcher for series whose label has one of the values; the empty string stands for series without the
 // label.
 func is(label string, in ...string) []*labels.Matcher {
@@ -315,14 +294,6 @@ func matches(ls labels.Labels, where []*labels.Matcher) bool {
 	return true
 }
 
-// Carry describes a label mapping: it copies a label of the page to one of the vocabulary, through Map and Outcomes if
-// there are any. What they do not know is the empty string.
-type Carry struct {
-	From, To string
-	Map      func(string) string
-	Outcomes Outcomes
-}
-
 // values returns a Map for a closed set of values; any other value becomes other.
 func values(m map[string]string, other string) func(string) string {
 	return func(s string) string {
@@ -337,7 +308,7 @@ func values(m map[string]string, other string) func(string) string {
 // and Lacks narrow it to the family with, or without, a label.
 type VersionHint struct{ Name, Label, Lacks, Since, Until string }
 
-func (h VersionHint) on(p *Page) bool {
+func (h VersionHint) on(p *scrape.Page) bool {
 	if !p.Has(h.Name) {
 		return false
 	}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/prometheus/prometheus/model/labels"
 
+	"github.com/llm-node-exporter/llm-node-exporter/collectors/scrape"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
@@ -15,7 +16,7 @@ var envoyAIGateway = Dialect{
 	Source:    "envoyproxy/ai-gateway internal/metrics/{genai,metrics_impl}.go",
 	Recognise: envoyAI,
 	Restore:   nameFailures,
-	Labels: []Carry{ // the last one that is known stands
+	Labels: []metrics.Carry{ // the last one that is known stands
 		{From: "gen_ai_original_model", To: metrics.LabelModel, Map: without("unknown")}, // of the client
 		{From: "gen_ai_request_model", To: metrics.LabelModel, Map: without("unknown")},  // after an override
 		{From: "gen_ai_response_model", To: metrics.LabelModel, Map: without("unknown")}, // of the engine
@@ -26,47 +27,47 @@ var envoyAIGateway = Dialect{
 }
 
 var envoyAIRows = []Row{
-	{To: metrics.TimeToFirstToken, From: "gen_ai_server_time_to_first_token_seconds", Is: Histogram,
+	{To: metrics.TimeToFirstToken, From: "gen_ai_server_time_to_first_token_seconds", Is: scrape.Histogram,
 		Absent: noStream, Quality: metrics.Approximate, Why: "first chunk of the answer's body"},
-	{To: metrics.TimePerOutputToken, From: "gen_ai_server_time_per_output_token_seconds", Is: Histogram, Absent: noStream},
-	{To: metrics.RequestDuration, From: "gen_ai_server_request_duration_seconds", Is: Histogram, Absent: noFinish},
-	{To: metrics.PromptTokens, From: "gen_ai_client_token_usage", Is: Histogram, Where: is("gen_ai_token_type", "input"), Part: partSum,
+	{To: metrics.TimePerOutputToken, From: "gen_ai_server_time_per_output_token_seconds", Is: scrape.Histogram, Absent: noStream},
+	{To: metrics.RequestDuration, From: "gen_ai_server_request_duration_seconds", Is: scrape.Histogram, Absent: noFinish},
+	{To: metrics.PromptTokens, From: "gen_ai_client_token_usage", Is: scrape.Histogram, Where: is("gen_ai_token_type", "input"), Part: partSum,
 		Absent: noUsage, Quality: metrics.Derived, Why: "sum of the histogram"},
-	{To: metrics.PromptTokens, From: "gen_ai_client_token_usage_token", Is: Histogram, Until: "0.4", Where: is("gen_ai_token_type", "input"), Part: partSum,
+	{To: metrics.PromptTokens, From: "gen_ai_client_token_usage_token", Is: scrape.Histogram, Until: "0.4", Where: is("gen_ai_token_type", "input"), Part: partSum,
 		Absent: noUsage, Quality: metrics.Derived, Why: "sum of the histogram"},
-	{To: metrics.GenerationTokens, From: "gen_ai_client_token_usage", Is: Histogram, Where: is("gen_ai_token_type", "output"), Part: partSum, Counted: metrics.CountedEnd,
+	{To: metrics.GenerationTokens, From: "gen_ai_client_token_usage", Is: scrape.Histogram, Where: is("gen_ai_token_type", "output"), Part: partSum, Counted: metrics.CountedEnd,
 		Absent: noUsage, Quality: metrics.Derived, Why: "sum of the histogram"},
-	{To: metrics.GenerationTokens, From: "gen_ai_client_token_usage_token", Is: Histogram, Until: "0.4", Where: is("gen_ai_token_type", "output"), Part: partSum, Counted: metrics.CountedEnd,
+	{To: metrics.GenerationTokens, From: "gen_ai_client_token_usage_token", Is: scrape.Histogram, Until: "0.4", Where: is("gen_ai_token_type", "output"), Part: partSum, Counted: metrics.CountedEnd,
 		Absent: noUsage, Quality: metrics.Derived, Why: "sum of the histogram"},
-	{To: metrics.Requests, From: "gen_ai_server_request_duration_seconds", Is: Histogram, Where: is("error_type", ""), Part: partCount,
+	{To: metrics.Requests, From: "gen_ai_server_request_duration_seconds", Is: scrape.Histogram, Where: is("error_type", ""), Part: partCount,
 		Set: outcome(metrics.OutcomeSuccess), Absent: noFinish, Quality: metrics.Derived, Why: "count of the histogram"},
-	{To: metrics.Requests, From: "gen_ai_server_request_duration_seconds", Is: Histogram, Where: matching(labels.MatchNotEqual, "error_type", ""), Part: partCount, Plus: true,
+	{To: metrics.Requests, From: "gen_ai_server_request_duration_seconds", Is: scrape.Histogram, Where: matching(labels.MatchNotEqual, "error_type", ""), Part: partCount, Plus: true,
 		Failures: SinceAnswer, Set: outcome(metrics.OutcomeError), Absent: "no request has failed", Quality: metrics.Approximate, Why: "failed ones of any kind: the page does not say how"},
 }
 
 // nameFailures gives requests that no engine answered the name by which the engine answers the others that asked for
 // the same: otherwise a model would have its successes under one name, and its failures under another.
-func nameFailures(byName map[string]*family) {
+func nameFailures(byName map[string]*scrape.Family) {
 	const asked, answers, unknown = "gen_ai_request_model", "gen_ai_response_model", "unknown"
 	const unanswered = "unanswered" // keeps the series apart from one that an engine answered
-	each := func(do func(s *sample, asked, answer string)) {
+	each := func(do func(s *scrape.Sample, asked, answer string)) {
 		for _, f := range byName {
-			if strings.HasPrefix(f.name, "gen_ai_server_") {
-				for i := range f.samples {
-					do(&f.samples[i], f.samples[i].labels.Get(asked), f.samples[i].labels.Get(answers))
+			if strings.HasPrefix(f.Name, "gen_ai_server_") {
+				for i := range f.Samples {
+					do(&f.Samples[i], f.Samples[i].Labels.Get(asked), f.Samples[i].Labels.Get(answers))
 				}
 			}
 		}
 	}
 	name := map[string]string{}
-	each(func(_ *sample, asked, answer string) {
+	each(func(_ *scrape.Sample, asked, answer string) {
 		if answer != unknown {
 			name[asked] = max(name[asked], answer)
 		}
 	})
-	each(func(s *sample, asked, answer string) {
+	each(func(s *scrape.Sample, asked, answer string) {
 		if answer == unknown && name[asked] != "" {
-			s.labels = labels.NewBuilder(s.labels).Set(answers, name[asked]).Set(unanswered, "true").Labels()
+			s.Labels = labels.NewBuilder(s.Labels).Set(answers, name[asked]).Set(unanswered, "true").Labels()
 		}
 	})
 }

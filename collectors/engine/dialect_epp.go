@@ -5,6 +5,7 @@ import (
 
 	"github.com/prometheus/prometheus/model/labels"
 
+	"github.com/llm-node-exporter/llm-node-exporter/collectors/scrape"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
@@ -43,7 +44,7 @@ var llmdRouter = Dialect{
 // others, too, so that only a pool without endpoints is an outage.
 const eppMembers = "inference_pool_per_pod_queue_size"
 
-var eppLabels = []Carry{
+var eppLabels = []metrics.Carry{
 	{From: "model_name", To: metrics.LabelModel}, // as the client asked; where the name is rewritten, the next one stands
 	{From: "target_model_name", To: metrics.LabelModel},
 }
@@ -59,20 +60,20 @@ var eppRows = slices.Concat(
 
 var llmdRouterRows = slices.Concat(
 	[]Row{
-		{To: metrics.TimeToFirstToken, From: "llm_d_epp_request_ttft_seconds", Is: Histogram, Where: is("streaming", "true"),
+		{To: metrics.TimeToFirstToken, From: "llm_d_epp_request_ttft_seconds", Is: scrape.Histogram, Where: is("streaming", "true"),
 			Absent: noStream, Quality: metrics.Approximate, Why: "first chunk of the answer's body"},
-		{To: metrics.TimePerOutputToken, From: "llm_d_epp_request_streaming_tpot_seconds", Is: Histogram, Absent: noStream},
-		{To: metrics.InterTokenLatency, From: "llm_d_epp_request_streaming_itl_seconds", Is: Histogram,
+		{To: metrics.TimePerOutputToken, From: "llm_d_epp_request_streaming_tpot_seconds", Is: scrape.Histogram, Absent: noStream},
+		{To: metrics.InterTokenLatency, From: "llm_d_epp_request_streaming_itl_seconds", Is: scrape.Histogram,
 			Absent: noStream, Quality: metrics.Approximate, Why: "between chunks of the answer's body"},
 	},
 	eppRequests("llm_d_epp_", "request_running", "request_input_tokens", "request_output_tokens"),
 	eppCached("llm_d_epp_request_cached_tokens", "llm_d_epp_request_input_tokens"),
 	eppQueue("llm_d_epp_flow_control_"),
 	[]Row{
-		{To: metrics.Requests, From: "llm_d_epp_flow_control_requests_total", Is: Counter, Where: eppRefused, Failures: SinceAnswer, Plus: true,
+		{To: metrics.Requests, From: "llm_d_epp_flow_control_requests_total", Is: scrape.Counter, Where: eppRefused, Failures: SinceAnswer, Plus: true,
 			Set: outcome(metrics.OutcomeRejected), Absent: eppFlowControl},
-		{To: metrics.GatewayRejections, From: "llm_d_epp_flow_control_requests_total", Is: Counter, Where: eppRefused, Absent: eppFlowControl,
-			Carry: []Carry{
+		{To: metrics.GatewayRejections, From: "llm_d_epp_flow_control_requests_total", Is: scrape.Counter, Where: eppRefused, Absent: eppFlowControl,
+			Carry: []metrics.Carry{
 				{From: "priority", To: metrics.LabelPriority},
 				{From: "inference_pool", To: metrics.LabelRoute},
 				{From: "outcome", To: metrics.LabelReason, Map: values(map[string]string{
@@ -95,22 +96,22 @@ var eppRefused = matching(labels.MatchRegexp, "outcome", "Rejected.*|Evicted(TTL
 // eppRequests returns the rows about requests. All versions write the same under three prefixes, and some names differ.
 func eppRequests(prefix, running, input, output string) []Row {
 	const ofUsage = "of answers that say their usage: streams do so only where the client asks"
-	sumOfUsage := Row{Is: Histogram, Part: partSum, Absent: noUsage, Quality: metrics.Approximate, Why: ofUsage}
+	sumOfUsage := Row{Is: scrape.Histogram, Part: partSum, Absent: noUsage, Quality: metrics.Approximate, Why: ofUsage}
 	prompt, generated := sumOfUsage, sumOfUsage
 	prompt.To, prompt.From = metrics.PromptTokens, prefix+input
 	generated.To, generated.From, generated.Counted = metrics.GenerationTokens, prefix+output, metrics.CountedEnd
 	return []Row{
-		{To: metrics.RequestDuration, From: prefix + "request_duration_seconds", Is: Histogram, Absent: noFinish},
-		{To: metrics.RequestPromptTokens, From: prefix + input, Is: Histogram, Absent: noUsage, Quality: metrics.Approximate, Why: ofUsage},
-		{To: metrics.RequestGenerationTokens, From: prefix + output, Is: Histogram, Absent: noUsage, Quality: metrics.Approximate, Why: ofUsage},
+		{To: metrics.RequestDuration, From: prefix + "request_duration_seconds", Is: scrape.Histogram, Absent: noFinish},
+		{To: metrics.RequestPromptTokens, From: prefix + input, Is: scrape.Histogram, Absent: noUsage, Quality: metrics.Approximate, Why: ofUsage},
+		{To: metrics.RequestGenerationTokens, From: prefix + output, Is: scrape.Histogram, Absent: noUsage, Quality: metrics.Approximate, Why: ofUsage},
 		prompt, generated,
-		{To: metrics.RequestsRunning, From: prefix + running, Is: Gauge, Absent: noRequest},
-		{To: metrics.Requests, From: prefix + "request_duration_seconds", Is: Histogram, Part: partCount, Set: outcome(metrics.OutcomeSuccess), Absent: noFinish,
-			Tally: &Tally{Of: []Count{{From: prefix + "request_error_total", Is: Counter, Where: is("error_code", "ModelServerError"), Optional: true}},
+		{To: metrics.RequestsRunning, From: prefix + running, Is: scrape.Gauge, Absent: noRequest},
+		{To: metrics.Requests, From: prefix + "request_duration_seconds", Is: scrape.Histogram, Part: partCount, Set: outcome(metrics.OutcomeSuccess), Absent: noFinish,
+			Tally: &Tally{Of: []Count{{From: prefix + "request_error_total", Is: scrape.Counter, Where: is("error_code", "ModelServerError"), Optional: true}},
 				Step: func(rose []float64) float64 { return rose[0] - rose[1] }},
 			Quality: metrics.Derived, Why: "answers that came to their end, less those with an error of the engine"},
-		{To: metrics.Requests, From: prefix + "request_error_total", Is: Counter, Failures: SinceFailure, Plus: true, Absent: "no request has failed",
-			Carry: []Carry{{From: "error_code", To: metrics.LabelOutcome, Outcomes: Outcomes{
+		{To: metrics.Requests, From: prefix + "request_error_total", Is: scrape.Counter, Failures: SinceFailure, Plus: true, Absent: "no request has failed",
+			Carry: []metrics.Carry{{From: "error_code", To: metrics.LabelOutcome, Outcomes: metrics.Outcomes{
 				"BadRequest":         metrics.OutcomeInvalid,
 				"Unauthorized":       metrics.OutcomeInvalid,
 				"Forbidden":          metrics.OutcomeInvalid,
@@ -128,19 +129,19 @@ func eppRequests(prefix, running, input, output string) []Row {
 
 // eppEndpoints returns the rows of a pool's endpoints, all of which get requests, whether their numbers are fresh or not.
 func eppEndpoints(ready string) []Row {
-	pool := []Carry{{From: "name", To: metrics.LabelRoute}}
+	pool := []metrics.Carry{{From: "name", To: metrics.LabelRoute}}
 	return []Row{
-		{To: metrics.GatewayWorkers, From: eppMembers, Is: Gauge, Carry: pool, Absent: "no endpoint, or not in this release",
+		{To: metrics.GatewayWorkers, From: eppMembers, Is: scrape.Gauge, Carry: pool, Absent: "no endpoint, or not in this release",
 			Fold: func(in []Member) (float64, bool) { return float64(len(in)), true }, Quality: metrics.Derived, Why: "count of the endpoints that have a queue"},
-		{To: metrics.GatewayWorkers, From: ready, Is: Gauge, Carry: pool, Absent: "no pool is configured"},
+		{To: metrics.GatewayWorkers, From: ready, Is: scrape.Gauge, Carry: pool, Absent: "no pool is configured"},
 	}
 }
 
 // eppQueue returns the rows about the picker's own queue.
 func eppQueue(prefix string) []Row {
 	return []Row{
-		{To: metrics.RequestsWaiting, From: prefix + "queue_size", Is: Gauge, Absent: eppFlowControl},
-		{To: metrics.QueueTime, From: prefix + "request_queue_duration_seconds", Is: Histogram, Where: is("outcome", "Dispatched"), Absent: eppFlowControl},
+		{To: metrics.RequestsWaiting, From: prefix + "queue_size", Is: scrape.Gauge, Absent: eppFlowControl},
+		{To: metrics.QueueTime, From: prefix + "request_queue_duration_seconds", Is: scrape.Histogram, Where: is("outcome", "Dispatched"), Absent: eppFlowControl},
 	}
 }
 
@@ -148,14 +149,14 @@ func eppQueue(prefix string) []Row {
 func eppCached(cached, input string) []Row {
 	const ofUsage = "of answers that say their usage"
 	return []Row{
-		{To: metrics.PrefixCacheQueryTokens, From: cached, With: []string{input}, Is: Histogram, Fold: histogramSumOf(input),
+		{To: metrics.PrefixCacheQueryTokens, From: cached, With: []string{input}, Is: scrape.Histogram, Fold: histogramSumOf(input),
 			Absent: noUsage, Quality: metrics.Approximate, Why: ofUsage + ": all their prompt tokens"},
-		{To: metrics.PrefixCacheHitTokens, From: cached, Is: Histogram, Part: partSum, Absent: noUsage, Quality: metrics.Approximate, Why: ofUsage},
+		{To: metrics.PrefixCacheHitTokens, From: cached, Is: scrape.Histogram, Part: partSum, Absent: noUsage, Quality: metrics.Approximate, Why: ofUsage},
 	}
 }
 
 // eppUnplaced returns the row about requests for which scheduling found no endpoint. Flow control refuses others before that.
 func eppUnplaced(prefix string) Row {
-	return Row{To: metrics.GatewayRejections, From: prefix + "scheduler_attempts_total", Is: Counter, Where: is("status", "failure"), Plus: true,
-		Carry: []Carry{{From: "target_model_name", To: metrics.LabelModel}}, Set: rejected(metrics.NoEndpoint), Absent: "no request was refused"}
+	return Row{To: metrics.GatewayRejections, From: prefix + "scheduler_attempts_total", Is: scrape.Counter, Where: is("status", "failure"), Plus: true,
+		Carry: []metrics.Carry{{From: "target_model_name", To: metrics.LabelModel}}, Set: rejected(metrics.NoEndpoint), Absent: "no request was refused"}
 }

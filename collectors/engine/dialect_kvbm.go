@@ -1,6 +1,9 @@
 package engine
 
-import "github.com/llm-node-exporter/llm-node-exporter/metrics"
+import (
+	"github.com/llm-node-exporter/llm-node-exporter/collectors/scrape"
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+)
 
 // kvbm reads Dynamo's block manager (DYN_KVBM_METRICS=1), on its own page or on its worker's. In its names d is the
 // device and h the host, but the second d of an offload and the first d of an onboard are the disk; o is object
@@ -9,7 +12,7 @@ import "github.com/llm-node-exporter/llm-node-exporter/metrics"
 var kvbm = Dialect{
 	Runtime: metrics.KVBM,
 	Source:  "dynamo lib/bindings/kvbm, lib/runtime/src/metrics/prometheus_names.rs",
-	Recognise: func(p *Page) bool {
+	Recognise: func(p *scrape.Page) bool {
 		return p.Has("kvbm_matched_tokens") || p.Has("kvbm_offload_blocks_d2h") || p.Has("kvbm_onboard_blocks_h2d")
 	},
 	Role:       roleKVCache,
@@ -19,14 +22,14 @@ var kvbm = Dialect{
 }
 
 var kvbmRows = []Row{
-	{To: metrics.ExternalPrefixCacheHitTokens, From: "kvbm_matched_tokens", Is: Counter, Absent: nothingYet},
-	{To: metrics.KVTierTransferBlocks, From: "kvbm_offload_blocks_d2h", Is: Counter, Set: tier(metrics.TierHost, metrics.Store), Plus: true, Absent: nothingYet},
-	{To: metrics.KVTierTransferBlocks, From: "kvbm_offload_blocks_h2d", Is: Counter, Set: tier(metrics.TierDisk, metrics.Store), Plus: true, Absent: nothingYet},
-	{To: metrics.KVTierTransferBlocks, From: "kvbm_offload_blocks_d2d", Is: Counter, Set: tier(metrics.TierDisk, metrics.Store), Plus: true, Absent: nothingYet},
-	{To: metrics.KVTierTransferBlocks, From: "kvbm_offload_blocks_d2o", Is: Counter, Set: tier(metrics.TierRemote, metrics.Store), Plus: true, Absent: nothingYet},
-	{To: metrics.KVTierTransferBlocks, From: "kvbm_onboard_blocks_h2d", Is: Counter, Set: tier(metrics.TierHost, metrics.Fetch), Plus: true, Absent: nothingYet},
-	{To: metrics.KVTierTransferBlocks, From: "kvbm_onboard_blocks_d2d", Is: Counter, Set: tier(metrics.TierDisk, metrics.Fetch), Plus: true, Absent: nothingYet},
-	{To: metrics.KVTierTransferBlocks, From: "kvbm_onboard_blocks_o2d", Is: Counter, Set: tier(metrics.TierRemote, metrics.Fetch), Plus: true, Absent: nothingYet},
-	{To: metrics.KVTierFailures, From: "kvbm_object_read_failures", Is: Counter, Set: tier(metrics.TierRemote, metrics.Fetch), Plus: true, Absent: nothingYet},
-	{To: metrics.KVTierFailures, From: "kvbm_object_write_failures", Is: Counter, Set: tier(metrics.TierRemote, metrics.Store), Plus: true, Absent: nothingYet},
+	{To: metrics.ExternalPrefixCacheHitTokens, From: "kvbm_matched_tokens", Is: scrape.Counter, Absent: nothingYet},
+	{To: metrics.KVTierTransferBlocks, From: "kvbm_offload_blocks_d2h", Is: scrape.Counter, Set: tier(metrics.TierHost, metrics.Store), Plus: true, Absent: nothingYet},
+	{To: metrics.KVTierTransferBlocks, From: "kvbm_offload_blocks_h2d", Is: scrape.Counter, Set: tier(metrics.TierDisk, metrics.Store), Plus: true, Absent: nothingYet},
+	{To: metrics.KVTierTransferBlocks, From: "kvbm_offload_blocks_d2d", Is: scrape.Counter, Set: tier(metrics.TierDisk, metrics.Store), Plus: true, Absent: nothingYet},
+	{To: metrics.KVTierTransferBlocks, From: "kvbm_offload_blocks_d2o", Is: scrape.Counter, Set: tier(metrics.TierRemote, metrics.Store), Plus: true, Absent: nothingYet},
+	{To: metrics.KVTierTransferBlocks, From: "kvbm_onboard_blocks_h2d", Is: scrape.Counter, Set: tier(metrics.TierHost, metrics.Fetch), Plus: true, Absent: nothingYet},
+	{To: metrics.KVTierTransferBlocks, From: "kvbm_onboard_blocks_d2d", Is: scrape.Counter, Set: tier(metrics.TierDisk, metrics.Fetch), Plus: true, Absent: nothingYet},
+	{To: metrics.KVTierTransferBlocks, From: "kvbm_onboard_blocks_o2d", Is: scrape.Counter, Set: tier(metrics.TierRemote, metrics.Fetch), Plus: true, Absent: nothingYet},
+	{To: metrics.KVTierFailures, From: "kvbm_object_read_failures", Is: scrape.Counter, Set: tier(metrics.TierRemote, metrics.Fetch), Plus: true, Absent: nothingYet},
+	{To: metrics.KVTierFailures, From: "kvbm_object_write_failures", Is: scrape.Counter, Set: tier(metrics.TierRemote, metrics.Store), Plus: true, Absent: nothingYet},
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/prometheus/prometheus/model/labels"
 
+	"github.com/llm-node-exporter/llm-node-exporter/collectors/scrape"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
@@ -15,7 +16,7 @@ var litellm = Dialect{
 	Runtime:   metrics.LiteLLM,
 	Source:    "litellm types/integrations/prometheus.py, LiteLLM's monitoring documentation",
 	Recognise: prefix("litellm_"),
-	Labels: []Carry{
+	Labels: []metrics.Carry{
 		{From: "model", To: metrics.LabelModel, Map: without("None")}, // at the provider; where the client's name is known, that stands
 		{From: "requested_model", To: metrics.LabelModel, Map: without("None")},
 	},
@@ -27,41 +28,41 @@ var litellm = Dialect{
 }
 
 var (
-	litellmTeam  = Carry{From: "team", To: metrics.LabelTenant, Map: without("None")}
-	litellmRoute = Carry{From: "route", To: metrics.LabelRoute, Map: without("None")}
+	litellmTeam  = metrics.Carry{From: "team", To: metrics.LabelTenant, Map: without("None")}
+	litellmRoute = metrics.Carry{From: "route", To: metrics.LabelRoute, Map: without("None")}
 )
 
 var litellmRows = slices.Concat(
 	[]Row{
-		{To: metrics.TimeToFirstToken, From: "litellm_llm_api_time_to_first_token_metric", Is: Histogram,
+		{To: metrics.TimeToFirstToken, From: "litellm_llm_api_time_to_first_token_metric", Is: scrape.Histogram,
 			Absent: noStream, Quality: metrics.Approximate, Why: "from the call to the provider, without the proxy's own time"},
-		{To: metrics.RequestDuration, From: "litellm_request_total_latency_metric", Is: Histogram, Absent: noFinish},
-		{To: metrics.QueueTime, From: "litellm_request_queue_time_seconds", Is: Histogram, Absent: "not in early releases, or no request has finished yet"},
-		{To: metrics.RequestsRunning, From: "litellm_in_flight_requests", Is: Gauge,
+		{To: metrics.RequestDuration, From: "litellm_request_total_latency_metric", Is: scrape.Histogram, Absent: noFinish},
+		{To: metrics.QueueTime, From: "litellm_request_queue_time_seconds", Is: scrape.Histogram, Absent: "not in early releases, or no request has finished yet"},
+		{To: metrics.RequestsRunning, From: "litellm_in_flight_requests", Is: scrape.Gauge,
 			Absent: "not in early releases", Quality: metrics.Approximate, Why: "HTTP requests of all models, those for the proxy itself included"},
-		{To: metrics.RequestsWaiting, From: "litellm_admission_queued_requests", Is: Gauge, Absent: litellmAdmission},
-		{To: metrics.PromptTokens, From: "litellm_input_tokens_metric_total", Is: Counter, Absent: noFinish},
-		{To: metrics.GenerationTokens, From: "litellm_output_tokens_metric_total", Is: Counter, Counted: metrics.CountedEnd, Absent: noFinish},
+		{To: metrics.RequestsWaiting, From: "litellm_admission_queued_requests", Is: scrape.Gauge, Absent: litellmAdmission},
+		{To: metrics.PromptTokens, From: "litellm_input_tokens_metric_total", Is: scrape.Counter, Absent: noFinish},
+		{To: metrics.GenerationTokens, From: "litellm_output_tokens_metric_total", Is: scrape.Counter, Counted: metrics.CountedEnd, Absent: noFinish},
 	},
 	litellmEnds(),
 	[]Row{
-		{To: metrics.GatewayWorkers, From: litellmState, Is: Gauge, Fold: litellmDeployments(false), Absent: litellmUntried, Quality: metrics.Approximate, Why: litellmLast},
-		{To: metrics.GatewayWorkers, From: litellmState, Is: Gauge, Fold: litellmDeployments(true), Set: waitsFor(metrics.Cooldown), Plus: true,
+		{To: metrics.GatewayWorkers, From: litellmState, Is: scrape.Gauge, Fold: litellmDeployments(false), Absent: litellmUntried, Quality: metrics.Approximate, Why: litellmLast},
+		{To: metrics.GatewayWorkers, From: litellmState, Is: scrape.Gauge, Fold: litellmDeployments(true), Set: waitsFor(metrics.Cooldown), Plus: true,
 			Absent: litellmUntried, Quality: metrics.Approximate, Why: litellmLast},
-		{To: metrics.GatewayRetries, From: "litellm_deployment_successful_fallbacks_total", Is: Counter, Carry: []Carry{litellmTeam},
+		{To: metrics.GatewayRetries, From: "litellm_deployment_successful_fallbacks_total", Is: scrape.Counter, Carry: []metrics.Carry{litellmTeam},
 			Absent: "no request has fallen back", Quality: metrics.Approximate, Why: "fallbacks to another model, not retries of the same one"},
-		{To: metrics.GatewayRetries, From: "litellm_deployment_failed_fallbacks_total", Is: Counter, Carry: []Carry{litellmTeam}, Plus: true,
+		{To: metrics.GatewayRetries, From: "litellm_deployment_failed_fallbacks_total", Is: scrape.Counter, Carry: []metrics.Carry{litellmTeam}, Plus: true,
 			Absent: "no fallback has failed", Quality: metrics.Approximate, Why: "fallbacks to another model, not retries of the same one"},
-		{To: metrics.GatewayRejections, From: "litellm_admission_rejected_requests_total", Is: Counter, Absent: litellmAdmission,
-			Carry: []Carry{{From: "reason", To: metrics.LabelReason, Map: values(map[string]string{
+		{To: metrics.GatewayRejections, From: "litellm_admission_rejected_requests_total", Is: scrape.Counter, Absent: litellmAdmission,
+			Carry: []metrics.Carry{{From: "reason", To: metrics.LabelReason, Map: values(map[string]string{
 				"queue_full":    string(metrics.RejectedCapacity),
 				"queue_timeout": string(metrics.RejectedTimeout),
 			}, string(metrics.RejectedOther))}}},
-		{To: metrics.GatewayRejections, From: litellmTotal, Is: Counter, Where: append(asks("route"), is("status_code", "429")...), Plus: true,
-			Set: rejected(metrics.RateLimited), Carry: []Carry{litellmRoute, litellmTeam},
+		{To: metrics.GatewayRejections, From: litellmTotal, Is: scrape.Counter, Where: append(asks("route"), is("status_code", "429")...), Plus: true,
+			Set: rejected(metrics.RateLimited), Carry: []metrics.Carry{litellmRoute, litellmTeam},
 			Absent: noFinish, Quality: metrics.Approximate, Why: "answers 429, those of a provider included"},
-		{To: metrics.GatewayRejections, From: litellmFailed, Is: Counter, Where: append(asks("route"), is("exception_class", litellmCooldown...)...), Plus: true,
-			Set: rejected(metrics.NoEndpoint), Carry: []Carry{litellmRoute, litellmTeam}, Absent: "no request has failed"},
+		{To: metrics.GatewayRejections, From: litellmFailed, Is: scrape.Counter, Where: append(asks("route"), is("exception_class", litellmCooldown...)...), Plus: true,
+			Set: rejected(metrics.NoEndpoint), Carry: []metrics.Carry{litellmRoute, litellmTeam}, Absent: "no request has failed"},
 	},
 )
 
@@ -74,7 +75,7 @@ func litellmEnds() []Row {
 		"status_code", timeoutIsOurs, litellmRoute, litellmTeam)
 	rows[0].Where = append(asks("route"), matching(labels.MatchNotEqual, "status_code", "None")...)
 	hidden := litellmNone(litellmTotal, "status_code", metrics.OutcomeUnknown, nil)
-	hidden.On = func(p *Page) bool { return !p.Has(litellmFailed) }
+	hidden.On = func(p *scrape.Page) bool { return !p.Has(litellmFailed) }
 	return append(rows, hidden,
 		litellmNone(litellmFailed, "exception_status", metrics.OutcomeRejected, is("exception_class", litellmCooldown...)),
 		litellmNone(litellmFailed, "exception_status", metrics.OutcomeUnknown, is("exception_class", "Exception", "")),
@@ -83,7 +84,7 @@ func litellmEnds() []Row {
 }
 
 func litellmNone(from, status string, o metrics.Outcome, where []*labels.Matcher) Row {
-	return Row{To: metrics.Requests, From: from, Is: Counter, Where: slices.Concat(asks("route"), is(status, "None"), where), Plus: true, Set: outcome(o),
+	return Row{To: metrics.Requests, From: from, Is: scrape.Counter, Where: slices.Concat(asks("route"), is(status, "None"), where), Plus: true, Set: outcome(o),
 		Failures: SinceAnswer, Absent: "no request has failed without a status", Quality: metrics.Approximate, Why: "by the exception: there is no status"}
 }
 

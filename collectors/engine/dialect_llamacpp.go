@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/llm-node-exporter/llm-node-exporter/collectors/scrape"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
@@ -20,7 +21,7 @@ var llamacpp = Dialect{
 	Runtime:   metrics.LlamaCpp,
 	Source:    "llama.cpp tools/server/server-task.cpp and server.cpp, llama.cpp#13660, #26920",
 	API:       "completions",
-	Recognise: func(p *Page) bool { return p.HasPrefix("llamacpp:") },
+	Recognise: func(p *scrape.Page) bool { return p.HasPrefix("llamacpp:") },
 	Restore:   colon("llamacpp"),
 	Repair:    repairLlamaCpp,
 	Compose:   llamaCppPage,
@@ -36,7 +37,7 @@ var llamacpp = Dialect{
 		return ""
 	},
 	Remedies: map[string]string{reasonDisabled: "llama.cpp: start with `--metrics`."},
-	Labels:   []Carry{{From: "model", To: metrics.LabelModel}}, // pages of a router that names its models
+	Labels:   []metrics.Carry{{From: "model", To: metrics.LabelModel}}, // pages of a router that names its models
 	Server:   &Server{Lacks: "the loop that decodes writes the page: while it hangs, there is none"},
 	VersionHints: []VersionHint{
 		{Name: "llamacpp:n_decode_total", Since: "b3678"},
@@ -44,25 +45,25 @@ var llamacpp = Dialect{
 		{Name: "llamacpp:n_tokens_max", Since: "b6890"},
 	},
 	Rows: []Row{
-		{To: metrics.ModelsLoaded, From: "llamacpp:models", Is: Gauge, Absent: "not a router"},           // of its model list
-		{To: metrics.Sleeping, From: "llamacpp:is_sleeping", Is: Gauge, Absent: "before it could sleep"}, // of /props
-		{To: metrics.RequestsRunning, From: "llamacpp:requests_processing", Is: Gauge, Since: "b2258"},
-		{To: metrics.RequestsWaiting, From: "llamacpp:requests_deferred", Is: Gauge, Since: "b2258"},
-		{To: metrics.KVCacheUsage, From: "llamacpp:kv_cache_usage_ratio", Is: Gauge, Since: "b2258", Until: "b5440"},
-		{To: metrics.PromptTokens, From: "llamacpp:prompt_tokens_cached_total", With: []string{"llamacpp:prompt_tokens_total"}, Is: Counter, Since: "b10406",
+		{To: metrics.ModelsLoaded, From: "llamacpp:models", Is: scrape.Gauge, Absent: "not a router"},           // of its model list
+		{To: metrics.Sleeping, From: "llamacpp:is_sleeping", Is: scrape.Gauge, Absent: "before it could sleep"}, // of /props
+		{To: metrics.RequestsRunning, From: "llamacpp:requests_processing", Is: scrape.Gauge, Since: "b2258"},
+		{To: metrics.RequestsWaiting, From: "llamacpp:requests_deferred", Is: scrape.Gauge, Since: "b2258"},
+		{To: metrics.KVCacheUsage, From: "llamacpp:kv_cache_usage_ratio", Is: scrape.Gauge, Since: "b2258", Until: "b5440"},
+		{To: metrics.PromptTokens, From: "llamacpp:prompt_tokens_cached_total", With: []string{"llamacpp:prompt_tokens_total"}, Is: scrape.Counter, Since: "b10406",
 			Fold: sum("llamacpp:prompt_tokens_cached_total", "llamacpp:prompt_tokens_total"), Quality: metrics.Derived, Why: "processed and cached tokens added"},
-		{To: metrics.PromptTokens, From: "llamacpp:prompt_tokens_total", Is: Counter, Since: "b2258",
+		{To: metrics.PromptTokens, From: "llamacpp:prompt_tokens_total", Is: scrape.Counter, Since: "b2258",
 			Quality: metrics.Approximate, Why: "tokens served from the cache are not counted"},
-		{To: metrics.GenerationTokens, From: "llamacpp:tokens_predicted_total", Is: Counter, Counted: metrics.CountedEnd, Since: "b2258",
+		{To: metrics.GenerationTokens, From: "llamacpp:tokens_predicted_total", Is: scrape.Counter, Counted: metrics.CountedEnd, Since: "b2258",
 			Quality: metrics.Approximate, Why: "added when a request ends: a rate over less than a request's length is not one"},
-		{To: metrics.EngineSteps, From: "llamacpp:n_decode_total", Is: Counter, Since: "b3678"},
-		{To: metrics.PrefixCacheQueryTokens, From: "llamacpp:prompt_tokens_cached_total", With: []string{"llamacpp:prompt_tokens_total"}, Is: Counter, Since: "b10406",
+		{To: metrics.EngineSteps, From: "llamacpp:n_decode_total", Is: scrape.Counter, Since: "b3678"},
+		{To: metrics.PrefixCacheQueryTokens, From: "llamacpp:prompt_tokens_cached_total", With: []string{"llamacpp:prompt_tokens_total"}, Is: scrape.Counter, Since: "b10406",
 			Fold: sum("llamacpp:prompt_tokens_cached_total", "llamacpp:prompt_tokens_total"), Quality: metrics.Derived, Why: "processed and cached tokens added"},
-		{To: metrics.PrefixCacheHitTokens, From: "llamacpp:prompt_tokens_cached_total", Is: Counter, Since: "b10406"},
-		{To: metrics.SpecDecodeDraftTokens, From: "llamacpp:spec_decode_num_draft_tokens_total", Is: Counter, Since: "b10282"},
-		{To: metrics.SpecDecodeAcceptedTokens, From: "llamacpp:spec_decode_num_accepted_tokens_total", Is: Counter, Since: "b10282"},
-		{To: metrics.PromptTime, From: "llamacpp:prompt_seconds_total", Is: Counter, Since: "b2364"},
-		{To: metrics.GenerationTime, From: "llamacpp:tokens_predicted_seconds_total", Is: Counter, Since: "b2364"},
+		{To: metrics.PrefixCacheHitTokens, From: "llamacpp:prompt_tokens_cached_total", Is: scrape.Counter, Since: "b10406"},
+		{To: metrics.SpecDecodeDraftTokens, From: "llamacpp:spec_decode_num_draft_tokens_total", Is: scrape.Counter, Since: "b10282"},
+		{To: metrics.SpecDecodeAcceptedTokens, From: "llamacpp:spec_decode_num_accepted_tokens_total", Is: scrape.Counter, Since: "b10282"},
+		{To: metrics.PromptTime, From: "llamacpp:prompt_seconds_total", Is: scrape.Counter, Since: "b2364"},
+		{To: metrics.GenerationTime, From: "llamacpp:tokens_predicted_seconds_total", Is: scrape.Counter, Since: "b2364"},
 	},
 	Settings: []Told{
 		{To: metrics.SettingModel, From: "/props", At: "model_path"},
@@ -133,7 +134,7 @@ func repairLlamaCpp(body []byte) ([]byte, error) {
 	if len(body) > 0 && body[0] == '"' {
 		var text string
 		if err := json.Unmarshal(body, &text); err != nil {
-			return nil, pageError(reasonParse, "page starts like a JSON string but is none: %w", err)
+			return nil, scrape.Errorf(scrape.ParseError, "page starts like a JSON string but is none: %w", err)
 		}
 		body = []byte(text)
 	}
@@ -170,7 +171,7 @@ func llamaCppPage(ctx context.Context, c *Composer) (page []byte, err error) {
 		switch m.Status.Value {
 		case "loaded":
 			body, err := c.Page(ctx, m.ID)
-			if unloaded := (*statusError)(nil); errors.As(err, &unloaded) && unloaded.code == http.StatusBadRequest {
+			if unloaded := (*scrape.StatusError)(nil); errors.As(err, &unloaded) && unloaded.Code == http.StatusBadRequest {
 				continue // since the list was written
 			}
 			if err != nil {
@@ -186,7 +187,7 @@ func llamaCppPage(ctx context.Context, c *Composer) (page []byte, err error) {
 	}
 	switch {
 	case isRouter && !known && c.Model != "":
-		return nil, &statusError{http.StatusNotFound, "the router has no model " + printable(c.Model)}
+		return nil, &scrape.StatusError{Code: http.StatusNotFound, Message: "the router has no model " + printable(c.Model)}
 	case isRouter && page == nil:
 		return llamaCppSays("models", 0, metrics.Label{}), nil
 	case isRouter:
@@ -224,7 +225,7 @@ func llamaCppLines(to, page []byte, of metrics.Label, sleeps bool) []byte {
 	for line := range bytes.Lines(page) {
 		if kind, ok := bytes.CutPrefix(line, []byte("# TYPE ")); ok {
 			name, is, _ := strings.Cut(string(bytes.TrimSpace(kind)), " ")
-			counters[name] = is == string(Counter)
+			counters[name] = is == string(scrape.Counter)
 		}
 		end := bytes.IndexAny(line, "{ ")
 		if line[0] == '#' || end < 0 {

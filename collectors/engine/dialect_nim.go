@@ -1,6 +1,9 @@
 package engine
 
-import "github.com/llm-node-exporter/llm-node-exporter/metrics"
+import (
+	"github.com/llm-node-exporter/llm-node-exporter/collectors/scrape"
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+)
 
 // nim reads NVIDIA NIM for LLMs: the metrics of vLLM V0 without their prefix. trtllm-serve 1.1 shares
 // some of those names, but labels them with engine_type.
@@ -8,28 +11,28 @@ var nim = Dialect{
 	Runtime:   metrics.NIM,
 	Source:    "NVIDIA NIM for LLMs documentation, observability",
 	API:       "chat",
-	Paths:     []string{"/v1/metrics", plainPath}, // the latter before 1.0
-	Recognise: func(p *Page) bool { return p.Has("num_request_max") || p.Has("request_finish_total") },
-	Labels:    []Carry{{From: "model_name", To: metrics.LabelModel}},
+	Paths:     []string{"/v1/metrics", scrape.PlainPath}, // the latter before 1.0
+	Recognise: func(p *scrape.Page) bool { return p.Has("num_request_max") || p.Has("request_finish_total") },
+	Labels:    []metrics.Carry{{From: "model_name", To: metrics.LabelModel}},
 	// The page is that of the process that serves the API, at the API's port.
-	Server: &Server{Files: Source{Name: "process_open_fds", Is: Gauge}},
+	Server: &Server{Files: Source{Name: "process_open_fds", Is: scrape.Gauge}},
 	Rows: []Row{
-		{To: metrics.TimeToFirstToken, From: "time_to_first_token_seconds", Is: Histogram},
-		{To: metrics.InterTokenLatency, From: "time_per_output_token_seconds", Is: Histogram,
+		{To: metrics.TimeToFirstToken, From: "time_to_first_token_seconds", Is: scrape.Histogram},
+		{To: metrics.InterTokenLatency, From: "time_per_output_token_seconds", Is: scrape.Histogram,
 			Quality: metrics.Approximate, Why: "vLLM's old name for the time between engine steps"},
-		{To: metrics.RequestDuration, From: "e2e_request_latency_seconds", Is: Histogram},
-		{To: metrics.RequestPromptTokens, From: "request_prompt_tokens", Is: Histogram},
-		{To: metrics.RequestGenerationTokens, From: "request_generation_tokens", Is: Histogram},
-		{To: metrics.RequestsRunning, From: "num_requests_running", Is: Gauge},
-		{To: metrics.RequestsWaiting, From: "num_requests_waiting", Is: Gauge},
-		{To: metrics.KVCacheUsage, From: "gpu_cache_usage_perc", Is: Gauge},
-		{To: metrics.PromptTokens, From: "prompt_tokens_total", Is: Counter},
-		{To: metrics.GenerationTokens, From: "generation_tokens_total", Is: Counter, Counted: metrics.CountedStep},
-		{To: metrics.Requests, From: "request_finish_total", Is: Counter, Absent: noFinish,
-			Carry: []Carry{{From: "finished_reason", To: metrics.LabelOutcome, Outcomes: finishReasons}}},
-		{To: metrics.Requests, From: "request_success_total", Is: Counter, Set: outcome(metrics.OutcomeSuccess), Absent: noFinish},
-		{To: metrics.Requests, From: "request_failure_total", Is: Counter, Failures: SinceFailure, Plus: true, Set: outcome(metrics.OutcomeError), Absent: "no request has failed"},
-		{To: metrics.RequestsRunningLimit, From: "num_request_max", Is: Gauge},
+		{To: metrics.RequestDuration, From: "e2e_request_latency_seconds", Is: scrape.Histogram},
+		{To: metrics.RequestPromptTokens, From: "request_prompt_tokens", Is: scrape.Histogram},
+		{To: metrics.RequestGenerationTokens, From: "request_generation_tokens", Is: scrape.Histogram},
+		{To: metrics.RequestsRunning, From: "num_requests_running", Is: scrape.Gauge},
+		{To: metrics.RequestsWaiting, From: "num_requests_waiting", Is: scrape.Gauge},
+		{To: metrics.KVCacheUsage, From: "gpu_cache_usage_perc", Is: scrape.Gauge},
+		{To: metrics.PromptTokens, From: "prompt_tokens_total", Is: scrape.Counter},
+		{To: metrics.GenerationTokens, From: "generation_tokens_total", Is: scrape.Counter, Counted: metrics.CountedStep},
+		{To: metrics.Requests, From: "request_finish_total", Is: scrape.Counter, Absent: noFinish,
+			Carry: []metrics.Carry{{From: "finished_reason", To: metrics.LabelOutcome, Outcomes: finishReasons}}},
+		{To: metrics.Requests, From: "request_success_total", Is: scrape.Counter, Set: outcome(metrics.OutcomeSuccess), Absent: noFinish},
+		{To: metrics.Requests, From: "request_failure_total", Is: scrape.Counter, Failures: SinceFailure, Plus: true, Set: outcome(metrics.OutcomeError), Absent: "no request has failed"},
+		{To: metrics.RequestsRunningLimit, From: "num_request_max", Is: scrape.Gauge},
 	},
 	Settings: []Told{
 		{To: metrics.SettingModel, From: "/v1/metadata", At: "modelInfo.0.modelUrl"},

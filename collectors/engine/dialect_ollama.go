@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/llm-node-exporter/llm-node-exporter/collectors/scrape"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
@@ -16,20 +17,20 @@ var ollama = Dialect{
 	Source:    "Ollama api/types.go, server/routes.go, server/sched.go, ollama#4327",
 	API:       "ollama",
 	Paths:     []string{"/api/ps"},
-	Recognise: func(p *Page) bool { return p.HasPrefix("ollama:") },
+	Recognise: func(p *scrape.Page) bool { return p.HasPrefix("ollama:") },
 	Repair:    loadedModels,
-	Remedies:  map[string]string{reasonStatus + "NNN": "Ollama answers 404 before 0.1.38, the first release with `/api/ps`."},
+	Remedies:  map[string]string{scrape.HTTPAny: "Ollama answers 404 before 0.1.38, the first release with `/api/ps`."},
 	Bystanders: []bystander{
 		{"an exporter for Ollama", "an exporter", reasonNotEngine, prefix("ollama_"), false, "make Ollama's own port the target, or describe these metrics under mappings"},
 	},
-	Labels: []Carry{{From: "name", To: metrics.LabelModel}},
+	Labels: []metrics.Carry{{From: "name", To: metrics.LabelModel}},
 	Server: &Server{Lacks: "nothing about requests"},
 	Rows: []Row{
-		{To: metrics.ModelsLoaded, From: "ollama:models", Is: Gauge, Since: "0.1.38"},
-		{To: metrics.ModelMemory, From: "ollama:size", Is: Gauge, Since: "0.1.38", Absent: noModel},
-		{To: metrics.ModelGPUMemory, From: "ollama:size_vram", Is: Gauge, Since: "0.1.38", Absent: noModel},
-		{To: metrics.ModelUnloadTime, From: "ollama:expires_at", Is: Gauge, Since: "0.1.38", Absent: "no model is loaded, or each stays loaded for good"},
-		{To: metrics.MaxModelLen, From: "ollama:context_length", Is: Gauge, Since: "0.10.0", Absent: "not in early releases, or no model is loaded"},
+		{To: metrics.ModelsLoaded, From: "ollama:models", Is: scrape.Gauge, Since: "0.1.38"},
+		{To: metrics.ModelMemory, From: "ollama:size", Is: scrape.Gauge, Since: "0.1.38", Absent: noModel},
+		{To: metrics.ModelGPUMemory, From: "ollama:size_vram", Is: scrape.Gauge, Since: "0.1.38", Absent: noModel},
+		{To: metrics.ModelUnloadTime, From: "ollama:expires_at", Is: scrape.Gauge, Since: "0.1.38", Absent: "no model is loaded, or each stays loaded for good"},
+		{To: metrics.MaxModelLen, From: "ollama:context_length", Is: scrape.Gauge, Since: "0.10.0", Absent: "not in early releases, or no model is loaded"},
 	},
 	// /api/ps has the digest and the details of each loaded model, /api/show its template. Neither loads a model.
 	Settings: []Told{

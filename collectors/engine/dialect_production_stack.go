@@ -5,6 +5,7 @@ import (
 
 	"github.com/prometheus/prometheus/model/labels"
 
+	"github.com/llm-node-exporter/llm-node-exporter/collectors/scrape"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
@@ -14,7 +15,7 @@ var productionStackRouter = Dialect{
 	Runtime:   metrics.ProductionStack,
 	Source:    "production-stack src/vllm_router/services/metrics_service/__init__.py",
 	Recognise: productionStack,
-	Labels:    []Carry{{From: "model", To: metrics.LabelModel}},
+	Labels:    []metrics.Carry{{From: "model", To: metrics.LabelModel}},
 	Role:      metrics.GatewayRole,
 	Rows:      productionStackRows,
 	Missing:   others(noSource, productionStackRows),
@@ -22,13 +23,13 @@ var productionStackRouter = Dialect{
 
 var productionStackRows = slices.Concat(
 	[]Row{
-		{To: metrics.RequestDuration, From: "vllm:request_latency_seconds", Is: Histogram, Absent: productionStackEarly},
-		{To: metrics.GatewayWorkers, From: "vllm:healthy_pods_total", Is: Gauge, Absent: "no engine has been found yet"},
-		{To: metrics.PromptTokens, From: "vllm:input_tokens_total", Is: Counter, Absent: productionStackEarly},
-		{To: metrics.GenerationTokens, From: "vllm:output_tokens_total", Is: Counter, Counted: metrics.CountedEnd, Absent: productionStackEarly},
+		{To: metrics.RequestDuration, From: "vllm:request_latency_seconds", Is: scrape.Histogram, Absent: productionStackEarly},
+		{To: metrics.GatewayWorkers, From: "vllm:healthy_pods_total", Is: scrape.Gauge, Absent: "no engine has been found yet"},
+		{To: metrics.PromptTokens, From: "vllm:input_tokens_total", Is: scrape.Counter, Absent: productionStackEarly},
+		{To: metrics.GenerationTokens, From: "vllm:output_tokens_total", Is: scrape.Counter, Counted: metrics.CountedEnd, Absent: productionStackEarly},
 	},
-	byStatus(Row{From: "vllm:request_latency_seconds", Is: Histogram, Part: partCount, Quality: metrics.Derived, Why: "count of the histogram"}, "status", codeOutcome),
-	[]Row{{To: metrics.Requests, From: "vllm:request_errors_total", Is: Counter, Where: matching(labels.MatchNotRegexp, "error_type", "http_.*"), Failures: SinceFailure, Plus: true,
+	byStatus(Row{From: "vllm:request_latency_seconds", Is: scrape.Histogram, Part: partCount, Quality: metrics.Derived, Why: "count of the histogram"}, "status", codeOutcome),
+	[]Row{{To: metrics.Requests, From: "vllm:request_errors_total", Is: scrape.Counter, Where: matching(labels.MatchNotRegexp, "error_type", "http_.*"), Failures: SinceFailure, Plus: true,
 		Set: outcome(metrics.OutcomeError), Absent: "no request has failed", Quality: metrics.Approximate, Why: "those without an answer: the histogram has the others"}},
 )
 
@@ -36,7 +37,7 @@ const productionStackEarly = "not in early releases, or no request yet"
 
 // productionStack recognises the router of vLLM's production stack. vLLM itself never labels its gauges
 // with the server they came from.
-func productionStack(p *Page) bool {
+func productionStack(p *scrape.Page) bool {
 	servers := p.LabelValues("vllm:num_requests_running", "server")
 	return len(servers) > 0 && !servers[""] ||
 		anyOf("vllm:current_qps", "vllm:avg_itl", "vllm:healthy_pods_total", "vllm:num_incoming_requests_total")(p)

@@ -5,6 +5,7 @@ import (
 
 	"github.com/prometheus/prometheus/model/labels"
 
+	"github.com/llm-node-exporter/llm-node-exporter/collectors/scrape"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
@@ -17,7 +18,7 @@ var rayServe = Dialect{
 	Runtime:   metrics.RayServe,
 	Source:    "Ray Serve's monitoring documentation, python/ray/serve/_private/proxy.py",
 	Recognise: anyOf("ray_serve_num_http_requests_total", "ray_serve_num_ongoing_http_requests"),
-	Labels:    []Carry{{From: "application", To: metrics.LabelModel}},
+	Labels:    []metrics.Carry{{From: "application", To: metrics.LabelModel}},
 	Role:      metrics.GatewayRole,
 	Sidecar:   true,
 	Rows:      rayServeRows,
@@ -26,16 +27,16 @@ var rayServe = Dialect{
 
 var rayServeRows = slices.Concat(
 	[]Row{
-		{To: metrics.RequestDuration, From: "ray_serve_http_request_latency_ms", Is: Histogram, Where: rayApplications, Scale: Millis, NoSum: true, Absent: noFinish,
+		{To: metrics.RequestDuration, From: "ray_serve_http_request_latency_ms", Is: scrape.Histogram, Where: rayApplications, Scale: metrics.Millis, NoSum: true, Absent: noFinish,
 			Quality: metrics.Approximate, Why: "of an application, which is a model by convention only; Ray adds up the middles of buckets, so no sum is kept"},
-		{To: metrics.RequestsRunning, From: "ray_serve_num_ongoing_http_requests", Is: Gauge, Absent: noRequest,
+		{To: metrics.RequestsRunning, From: "ray_serve_num_ongoing_http_requests", Is: scrape.Gauge, Absent: noRequest,
 			Quality: metrics.Approximate, Why: "HTTP requests of all applications, those waiting included"},
-		{To: metrics.RequestsWaiting, From: "ray_serve_deployment_queued_queries", Is: Gauge, Absent: noRequest,
+		{To: metrics.RequestsWaiting, From: "ray_serve_deployment_queued_queries", Is: scrape.Gauge, Absent: noRequest,
 			Quality: metrics.Approximate, Why: "calls to all deployments of an application"},
 	},
 	byStatus(Row{From: "ray_serve_num_http_requests_total", Where: rayApplications, Quality: metrics.Approximate,
 		Why: "of an application, which is a model by convention only; a stream that breaks counts as its status said"},
-		"status_code", timeoutIsOurs, Carry{From: "route", To: metrics.LabelRoute}),
+		"status_code", timeoutIsOurs, metrics.Carry{From: "route", To: metrics.LabelRoute}),
 )
 
 // rayApplications leaves out what has no route to an application: Ray's own paths, and 404.
@@ -53,24 +54,24 @@ var knative = Dialect{
 	Missing:   others(noSource, knativeRows),
 }
 
-var knativeRevision = Carry{From: "revision_name", To: metrics.LabelRoute}
+var knativeRevision = metrics.Carry{From: "revision_name", To: metrics.LabelRoute}
 
 var knativeRows = slices.Concat(
 	[]Row{
-		{To: metrics.RequestDuration, From: "revision_request_latencies", Is: Histogram, Scale: Millis, Until: "1.18.x", Absent: noFinish},
-		{To: metrics.RequestDuration, From: "revision_app_request_latencies", Is: Histogram, Scale: Millis, Until: "1.18.x", Absent: noFinish,
+		{To: metrics.RequestDuration, From: "revision_request_latencies", Is: scrape.Histogram, Scale: metrics.Millis, Until: "1.18.x", Absent: noFinish},
+		{To: metrics.RequestDuration, From: "revision_app_request_latencies", Is: scrape.Histogram, Scale: metrics.Millis, Until: "1.18.x", Absent: noFinish,
 			Quality: metrics.Approximate, Why: "without the wait in the proxy"},
-		{To: metrics.RequestDuration, From: "kn_serving_invocation_duration_seconds", Is: Histogram, Since: "1.19", Absent: noFinish,
+		{To: metrics.RequestDuration, From: "kn_serving_invocation_duration_seconds", Is: scrape.Histogram, Since: "1.19", Absent: noFinish,
 			Quality: metrics.Approximate, Why: "without the wait in the proxy"},
-		{To: metrics.RequestsRunning, From: "revision_queue_depth", Is: Gauge, Until: "1.18.x", Absent: "concurrency is not limited",
+		{To: metrics.RequestsRunning, From: "revision_queue_depth", Is: scrape.Gauge, Until: "1.18.x", Absent: "concurrency is not limited",
 			Quality: metrics.Approximate, Why: "those waiting included"},
-		{To: metrics.RequestsRunning, From: "kn_serving_queue_depth", Is: Gauge, Since: "1.19", Absent: "concurrency is not limited",
+		{To: metrics.RequestsRunning, From: "kn_serving_queue_depth", Is: scrape.Gauge, Since: "1.19", Absent: "concurrency is not limited",
 			Quality: metrics.Approximate, Why: "those waiting included"},
 	},
 	byStatus(Row{From: "revision_request_count", Until: "1.18.x"}, "response_code", codeOutcome, knativeRevision),
 	byStatus(Row{From: "revision_app_request_count", Until: "1.18.x", Quality: metrics.Approximate, Why: "without those that the proxy refused"},
 		"response_code", codeOutcome, knativeRevision),
-	byStatus(Row{From: "kn_serving_invocation_duration_seconds", Is: Histogram, Since: "1.19", Part: partCount,
+	byStatus(Row{From: "kn_serving_invocation_duration_seconds", Is: scrape.Histogram, Since: "1.19", Part: partCount,
 		Quality: metrics.Approximate, Why: "count of the histogram, without those that the proxy refused"}, "http_response_status_code", codeOutcome),
 )
 
@@ -89,16 +90,16 @@ var istio = Dialect{
 var istioRows = slices.Concat(istioSide("source"), istioSide("destination"), higressRows)
 
 func istioSide(reporter string) []Row {
-	service := Carry{From: "destination_service_name", To: metrics.LabelRoute}
+	service := metrics.Carry{From: "destination_service_name", To: metrics.LabelRoute}
 	side := is("reporter", reporter)
 	requests := Row{From: "istio_requests_total", Where: side, Quality: metrics.Approximate, Why: allRoutes}
 	return slices.Concat(
-		[]Row{{To: metrics.RequestDuration, From: "istio_request_duration_milliseconds", Is: Histogram, Scale: Millis, Where: side, Absent: noFinish,
+		[]Row{{To: metrics.RequestDuration, From: "istio_request_duration_milliseconds", Is: scrape.Histogram, Scale: metrics.Millis, Where: side, Absent: noFinish,
 			Quality: metrics.Approximate, Why: allRoutes}},
 		byStatus(requests, "response_code", proxyOutcome, service),
-		[]Row{{To: metrics.GatewayRejections, From: "istio_requests_total", Is: Counter, Absent: "no request was refused",
+		[]Row{{To: metrics.GatewayRejections, From: "istio_requests_total", Is: scrape.Counter, Absent: "no request was refused",
 			Where: slices.Concat(side, matching(labels.MatchRegexp, "response_flags", "RL|RLSE|UO|UH|NR")),
-			Carry: []Carry{service, {From: "response_flags", To: metrics.LabelReason, Map: values(map[string]string{
+			Carry: []metrics.Carry{service, {From: "response_flags", To: metrics.LabelReason, Map: values(map[string]string{
 				"RL":   string(metrics.RateLimited),
 				"RLSE": string(metrics.RateLimited),
 				"UO":   string(metrics.RejectedCapacity),
@@ -123,28 +124,28 @@ var envoy = Dialect{
 }
 
 var (
-	envoyCluster = Carry{From: "envoy_cluster_name", To: metrics.LabelRoute}
+	envoyCluster = metrics.Carry{From: "envoy_cluster_name", To: metrics.LabelRoute}
 	envoyRoutes  = matching(labels.MatchNotRegexp, "envoy_cluster_name", "xds[-_](grpc|cluster)|sds-grpc|prometheus_stats|agent|zipkin")
 )
 
 var envoyRows = slices.Concat(
 	[]Row{
-		{To: metrics.RequestDuration, From: "envoy_cluster_upstream_rq_time", Is: Histogram, Scale: Millis, Where: envoyRoutes, Absent: noFinish,
+		{To: metrics.RequestDuration, From: "envoy_cluster_upstream_rq_time", Is: scrape.Histogram, Scale: metrics.Millis, Where: envoyRoutes, Absent: noFinish,
 			Quality: metrics.Approximate, Why: allRoutes},
-		{To: metrics.RequestsRunning, From: "envoy_cluster_upstream_rq_active", Is: Gauge, Where: envoyRoutes, Absent: noRequest,
+		{To: metrics.RequestsRunning, From: "envoy_cluster_upstream_rq_active", Is: scrape.Gauge, Where: envoyRoutes, Absent: noRequest,
 			Quality: metrics.Approximate, Why: allRoutes},
-		{To: metrics.RequestsWaiting, From: "envoy_cluster_upstream_rq_pending_active", Is: Gauge, Where: envoyRoutes, Absent: noRequest,
+		{To: metrics.RequestsWaiting, From: "envoy_cluster_upstream_rq_pending_active", Is: scrape.Gauge, Where: envoyRoutes, Absent: noRequest,
 			Quality: metrics.Approximate, Why: "wait for a connection, not for the engine"},
-		{To: metrics.GatewayWorkers, From: "envoy_cluster_membership_healthy", Is: Gauge, Where: envoyRoutes, Carry: []Carry{envoyCluster}, Absent: "Istio leaves it out unless told to show it",
+		{To: metrics.GatewayWorkers, From: "envoy_cluster_membership_healthy", Is: scrape.Gauge, Where: envoyRoutes, Carry: []metrics.Carry{envoyCluster}, Absent: "Istio leaves it out unless told to show it",
 			Quality: metrics.Approximate, Why: allRoutes},
 	},
 	byStatus(Row{From: "envoy_cluster_upstream_rq", Where: envoyRoutes, Quality: metrics.Approximate, Why: allRoutes}, "envoy_response_code", proxyOutcome, envoyCluster),
 	[]Row{
-		{To: metrics.GatewayRetries, From: "envoy_cluster_upstream_rq_retry", Is: Counter, Where: envoyRoutes, Carry: []Carry{envoyCluster}, Absent: noRequest},
-		{To: metrics.GatewayRejections, From: "envoy_cluster_upstream_rq_pending_overflow", Is: Counter, Where: envoyRoutes, Set: rejected(metrics.RejectedCapacity),
-			Carry: []Carry{envoyCluster}, Absent: noRequest},
-		{To: metrics.GatewayRejections, From: "envoy_http_local_rate_limit_rate_limited", Is: Counter, Set: rejected(metrics.RateLimited), Plus: true, Absent: "no local rate limit"},
-		{To: metrics.GatewayRejections, From: "envoy_cluster_ratelimit_over_limit", Is: Counter, Set: rejected(metrics.RateLimited), Carry: []Carry{envoyCluster}, Plus: true,
+		{To: metrics.GatewayRetries, From: "envoy_cluster_upstream_rq_retry", Is: scrape.Counter, Where: envoyRoutes, Carry: []metrics.Carry{envoyCluster}, Absent: noRequest},
+		{To: metrics.GatewayRejections, From: "envoy_cluster_upstream_rq_pending_overflow", Is: scrape.Counter, Where: envoyRoutes, Set: rejected(metrics.RejectedCapacity),
+			Carry: []metrics.Carry{envoyCluster}, Absent: noRequest},
+		{To: metrics.GatewayRejections, From: "envoy_http_local_rate_limit_rate_limited", Is: scrape.Counter, Set: rejected(metrics.RateLimited), Plus: true, Absent: "no local rate limit"},
+		{To: metrics.GatewayRejections, From: "envoy_cluster_ratelimit_over_limit", Is: scrape.Counter, Set: rejected(metrics.RateLimited), Carry: []metrics.Carry{envoyCluster}, Plus: true,
 			Absent: "no global rate limit"},
 	},
 	higressRows,
@@ -153,8 +154,8 @@ var envoyRows = slices.Concat(
 // higressRows hold what the ai-statistics plugin of Higress, which is an Envoy, adds to its page. Of its durations there are
 // only sums and counts, which say no quantile.
 var higressRows = []Row{
-	{To: metrics.PromptTokens, From: higressPrefix + "input_token", Is: Counter, Carry: higressLabels, Absent: noHigress},
-	{To: metrics.GenerationTokens, From: higressPrefix + "output_token", Is: Counter, Counted: metrics.CountedEnd, Carry: higressLabels, Absent: noHigress},
+	{To: metrics.PromptTokens, From: higressPrefix + "input_token", Is: scrape.Counter, Carry: higressLabels, Absent: noHigress},
+	{To: metrics.GenerationTokens, From: higressPrefix + "output_token", Is: scrape.Counter, Counted: metrics.CountedEnd, Carry: higressLabels, Absent: noHigress},
 }
 
 const (
@@ -162,7 +163,7 @@ const (
 	noHigress     = "only Higress counts tokens, by its ai-statistics plugin"
 )
 
-var higressLabels = []Carry{{From: "ai_model", To: metrics.LabelModel, Map: without("unknown")}}
+var higressLabels = []metrics.Carry{{From: "ai_model", To: metrics.LabelModel, Map: without("unknown")}}
 
 // higressLacks says why the first token of Higress is not there.
 var higressLacks = lacks("Higress adds up milliseconds, from which no quantile follows; other Envoys do not know tokens", []*metrics.Family{metrics.TimeToFirstToken})

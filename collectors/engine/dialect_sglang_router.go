@@ -6,6 +6,7 @@ import (
 
 	"github.com/prometheus/prometheus/model/labels"
 
+	"github.com/llm-node-exporter/llm-node-exporter/collectors/scrape"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
@@ -15,7 +16,7 @@ var smg = Dialect{
 	Runtime:   metrics.SMG,
 	Source:    "lightseekorg/smg model_gateway/src/observability/metrics.rs",
 	Recognise: prefix("smg_"),
-	Labels:    []Carry{{From: "model", To: metrics.LabelModel}},
+	Labels:    []metrics.Carry{{From: "model", To: metrics.LabelModel}},
 	Role:      metrics.GatewayRole,
 	Serves:    []Shown{{Family: "smg_worker_pool_size", Label: "model", All: true}, {Family: "smg_worker_requests_total", Label: "model"}},
 	Rows:      smgRows,
@@ -23,32 +24,32 @@ var smg = Dialect{
 }
 
 var smgRows = append(workerRows("smg_worker_health", "smg_worker_cb_state", "", ""), []Row{
-	{To: metrics.TimeToFirstToken, From: "smg_router_ttft_seconds", Is: Histogram, Since: "1.6.0", Absent: smgSummaries,
+	{To: metrics.TimeToFirstToken, From: "smg_router_ttft_seconds", Is: scrape.Histogram, Since: "1.6.0", Absent: smgSummaries,
 		Quality: metrics.Approximate, Why: "of workers behind gRPC; behind HTTP the first chunk of the answer's body"},
-	{To: metrics.TimePerOutputToken, From: "smg_router_tpot_seconds", Is: Histogram, Since: "1.6.0", Absent: smgSummaries},
-	{To: metrics.RequestsRunning, From: "smg_worker_requests_active", Is: Gauge, Absent: noRequest,
+	{To: metrics.TimePerOutputToken, From: "smg_router_tpot_seconds", Is: scrape.Histogram, Since: "1.6.0", Absent: smgSummaries},
+	{To: metrics.RequestsRunning, From: "smg_worker_requests_active", Is: scrape.Gauge, Absent: noRequest,
 		Quality: metrics.Approximate, Why: "requests at all workers, those waiting there included"},
-	{To: metrics.RequestsWaiting, From: "smg_scheduler_queue_depth", Is: Gauge, Absent: smgScheduler},
-	{To: metrics.PromptTokens, From: "smg_router_tokens_total", Is: Counter, Where: is("token_type", "input"), Absent: smgGRPC,
+	{To: metrics.RequestsWaiting, From: "smg_scheduler_queue_depth", Is: scrape.Gauge, Absent: smgScheduler},
+	{To: metrics.PromptTokens, From: "smg_router_tokens_total", Is: scrape.Counter, Where: is("token_type", "input"), Absent: smgGRPC,
 		Quality: metrics.Approximate, Why: smgGRPC},
-	{To: metrics.GenerationTokens, From: "smg_router_tokens_total", Is: Counter, Where: is("token_type", "output"), Counted: metrics.CountedEnd, Absent: smgGRPC,
+	{To: metrics.GenerationTokens, From: "smg_router_tokens_total", Is: scrape.Counter, Where: is("token_type", "output"), Counted: metrics.CountedEnd, Absent: smgGRPC,
 		Quality: metrics.Approximate, Why: smgGRPC},
-	{To: metrics.Requests, From: "smg_http_responses_total", Is: Counter, Where: append(asks("path"), matching(labels.MatchNotEqual, "path", "")...), Failures: SinceAnswer, Absent: noFinish,
+	{To: metrics.Requests, From: "smg_http_responses_total", Is: scrape.Counter, Where: append(asks("path"), matching(labels.MatchNotEqual, "path", "")...), Failures: SinceAnswer, Absent: noFinish,
 		Carry: smgStatus, Quality: metrics.Approximate, Why: smgStreams},
-	{To: metrics.Requests, From: "smg_router_request_duration_seconds", Is: Histogram, Part: partCount, On: smgPathless, Set: outcome(metrics.OutcomeSuccess), Absent: noFinish,
-		Carry: []Carry{{From: "model", To: metrics.LabelModel, Map: dropped}}, Quality: metrics.Approximate, Why: "count of the histogram of answers 2xx, " + smgStreams},
-	{To: metrics.Requests, From: "smg_http_responses_total", Is: Counter, On: smgPathless, Where: matching(labels.MatchRegexp, "status_code", "[45].."), Failures: SinceAnswer, Plus: true,
+	{To: metrics.Requests, From: "smg_router_request_duration_seconds", Is: scrape.Histogram, Part: partCount, On: smgPathless, Set: outcome(metrics.OutcomeSuccess), Absent: noFinish,
+		Carry: []metrics.Carry{{From: "model", To: metrics.LabelModel, Map: dropped}}, Quality: metrics.Approximate, Why: "count of the histogram of answers 2xx, " + smgStreams},
+	{To: metrics.Requests, From: "smg_http_responses_total", Is: scrape.Counter, On: smgPathless, Where: matching(labels.MatchRegexp, "status_code", "[45].."), Failures: SinceAnswer, Plus: true,
 		Absent: noFinish, Carry: smgStatus, Quality: metrics.Approximate, Why: "without paths, so that checks of readiness that failed are among them"},
-	{To: metrics.GatewayResponses, From: "smg_http_responses_total", Is: Counter, Where: asks("path"), Absent: noFinish,
-		Carry: []Carry{{From: "status_code", To: metrics.LabelCode, Map: statusCode}, {From: "path", To: metrics.LabelRoute}}},
-	{To: metrics.GatewayRetries, From: "smg_worker_retries_total", Is: Counter, Absent: "no request was retried", Carry: []Carry{{From: "endpoint", To: metrics.LabelRoute}}},
-	{To: metrics.GatewayRejections, From: "smg_http_rate_limit_total", Is: Counter, Where: is("result", "rejected"), Set: rejected(metrics.RateLimited), Absent: "no request was refused"},
-	{To: metrics.GatewayRejections, From: "smg_http_responses_total", Is: Counter, Where: append(asks("path"), is("error_code", "no_available_workers")...), Plus: true,
-		Set: rejected(metrics.NoEndpoint), Absent: "no request was refused", Carry: []Carry{{From: "path", To: metrics.LabelRoute}}},
-	{To: metrics.GatewayRejections, From: "smg_scheduler_admit_total", Is: Counter, Where: is("outcome", "rejected_queue_full"), Plus: true,
-		Set: rejected(metrics.RejectedCapacity), Absent: smgScheduler, Carry: []Carry{{From: "class", To: metrics.LabelPriority}}},
-	{To: metrics.GatewayRejections, From: "smg_scheduler_admit_total", Is: Counter, Where: is("outcome", "rejected_queue_timeout"), Plus: true,
-		Set: rejected(metrics.RejectedTimeout), Absent: smgScheduler, Carry: []Carry{{From: "class", To: metrics.LabelPriority}}},
+	{To: metrics.GatewayResponses, From: "smg_http_responses_total", Is: scrape.Counter, Where: asks("path"), Absent: noFinish,
+		Carry: []metrics.Carry{{From: "status_code", To: metrics.LabelCode, Map: statusCode}, {From: "path", To: metrics.LabelRoute}}},
+	{To: metrics.GatewayRetries, From: "smg_worker_retries_total", Is: scrape.Counter, Absent: "no request was retried", Carry: []metrics.Carry{{From: "endpoint", To: metrics.LabelRoute}}},
+	{To: metrics.GatewayRejections, From: "smg_http_rate_limit_total", Is: scrape.Counter, Where: is("result", "rejected"), Set: rejected(metrics.RateLimited), Absent: "no request was refused"},
+	{To: metrics.GatewayRejections, From: "smg_http_responses_total", Is: scrape.Counter, Where: append(asks("path"), is("error_code", "no_available_workers")...), Plus: true,
+		Set: rejected(metrics.NoEndpoint), Absent: "no request was refused", Carry: []metrics.Carry{{From: "path", To: metrics.LabelRoute}}},
+	{To: metrics.GatewayRejections, From: "smg_scheduler_admit_total", Is: scrape.Counter, Where: is("outcome", "rejected_queue_full"), Plus: true,
+		Set: rejected(metrics.RejectedCapacity), Absent: smgScheduler, Carry: []metrics.Carry{{From: "class", To: metrics.LabelPriority}}},
+	{To: metrics.GatewayRejections, From: "smg_scheduler_admit_total", Is: scrape.Counter, Where: is("outcome", "rejected_queue_timeout"), Plus: true,
+		Set: rejected(metrics.RejectedTimeout), Absent: smgScheduler, Carry: []metrics.Carry{{From: "class", To: metrics.LabelPriority}}},
 }...)
 
 const (
@@ -58,18 +59,18 @@ const (
 	smgStreams   = "as the header said: streams that break later are among those that ended well, and up to 0.3 those that clients leave; failures name no model, so that of several models all requests are counted together, without a name"
 )
 
-var smgStatus = []Carry{{From: "status_code", To: metrics.LabelOutcome, Map: proxyOutcome}}
+var smgStatus = []metrics.Carry{{From: "status_code", To: metrics.LabelOutcome, Map: proxyOutcome}}
 
 // smgPathless recognises SMG up to 1.5, and SGLang's router 0.3 before it. Their answers have no path: those to look-ups
 // cannot be told from those to requests, but the duration is of requests alone, and of those answered 2xx.
-func smgPathless(p *Page) bool { return p.LabelValues("smg_http_responses_total", "path")[""] }
+func smgPathless(p *scrape.Page) bool { return p.LabelValues("smg_http_responses_total", "path")[""] }
 
 // sglangRouter reads the router that SGLang's model gateway replaced.
 var sglangRouter = Dialect{
 	Runtime:   metrics.SGLangRouter,
 	Source:    "sglang sgl-router/src/metrics.rs",
 	Recognise: prefix("sgl_"),
-	Labels:    []Carry{{From: "model_id", To: metrics.LabelModel}},
+	Labels:    []metrics.Carry{{From: "model_id", To: metrics.LabelModel}},
 	Role:      metrics.GatewayRole,
 	Rows:      sglangRouterRows,
 	Missing:   routerLacks(sglangRouterRows),
@@ -77,7 +78,7 @@ var sglangRouter = Dialect{
 
 var sglangRouterRows = slices.Concat(routerRows("sgl_router_"),
 	workerRows("sgl_router_worker_health", "", "", "by its health checks: workers that have left are among the unhealthy, and no circuit breaker is known"),
-	[]Row{{To: metrics.RequestsRunning, From: "sgl_router_running_requests", Is: Gauge, Absent: noRequest,
+	[]Row{{To: metrics.RequestsRunning, From: "sgl_router_running_requests", Is: scrape.Gauge, Absent: noRequest,
 		Quality: metrics.Approximate, Why: "requests at all workers, those waiting there included"}})
 
 // vllmRouter reads the router of the vLLM project, which names no models. Its circuit breakers are of workers.
@@ -99,7 +100,7 @@ func vllmRouterEnds() []Row {
 	rows := routerRows("vllm_router_")
 	i := slices.IndexFunc(rows, func(r Row) bool { return r.From == "vllm_router_retries_exhausted_total" })
 	count := func(from string, where []*labels.Matcher) Count {
-		return Count{From: "vllm_router_" + from, Is: Counter, Where: where, Optional: true}
+		return Count{From: "vllm_router_" + from, Is: scrape.Counter, Where: where, Optional: true}
 	}
 	of := []Count{
 		count("cb_outcomes_total", is("outcome", "success")),
@@ -130,7 +131,7 @@ func refusedByWorkers(rose []float64) float64 {
 // request when its answer begins: as a request if that says 2xx, otherwise when the last attempt has failed or at once if
 // another one makes no sense. Each attempt that finds no worker is an error besides.
 func routerRows(prefix string) []Row {
-	requests := Row{To: metrics.Requests, Is: Counter, Where: asks("route"), Quality: metrics.Approximate}
+	requests := Row{To: metrics.Requests, Is: scrape.Counter, Where: asks("route"), Quality: metrics.Approximate}
 	began, failed, wrong := requests, requests, requests
 	began.From, began.Set, began.Absent = prefix+"requests_total", outcome(metrics.OutcomeSuccess), noRequest
 	began.Why = "answers that began well: streams that break later or that their clients leave are among them"
@@ -141,7 +142,7 @@ func routerRows(prefix string) []Row {
 	wrong.Where = append(asks("route"), is("error_type", "non_retryable_error")...)
 	return []Row{
 		began, failed, wrong,
-		{To: metrics.GatewayRetries, From: prefix + "retries_total", Is: Counter, Absent: "no request was retried", Carry: []Carry{{From: "route", To: metrics.LabelRoute}}},
+		{To: metrics.GatewayRetries, From: prefix + "retries_total", Is: scrape.Counter, Absent: "no request was retried", Carry: []metrics.Carry{{From: "route", To: metrics.LabelRoute}}},
 	}
 }
 
@@ -153,7 +154,7 @@ func routerLacks(rows []Row) map[*metrics.Family]string {
 // workerRows returns the rows of a router's workers, by its gauges of their health and of their circuit breakers. A breaker
 // that is half open lets requests through. breaker and all, which counts the workers, are empty where the page lacks them.
 func workerRows(health, breaker, all, why string) (rows []Row) {
-	row := Row{To: metrics.GatewayWorkers, From: health, Is: Gauge, Absent: "no worker has been registered yet, or not in this release"}
+	row := Row{To: metrics.GatewayWorkers, From: health, Is: scrape.Gauge, Absent: "no worker has been registered yet, or not in this release"}
 	if row.Why = why; why != "" {
 		row.Quality = metrics.Approximate
 	}

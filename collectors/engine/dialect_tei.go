@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 
+	"github.com/llm-node-exporter/llm-node-exporter/collectors/scrape"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
@@ -13,27 +14,27 @@ import (
 var tei = Dialect{
 	Runtime:   metrics.TEI,
 	Source:    "text-embeddings-inference router/src/{http,grpc}/server.rs, router/src/lib.rs, core/src/{infer,queue,tokenization}.rs",
-	Recognise: func(p *Page) bool { return p.HasPrefix("te_") },
+	Recognise: func(p *scrape.Page) bool { return p.HasPrefix("te_") },
 	Silent:    func(id Identity) bool { return id.Owner == teiOwner }, // metrics are registered on first use
 	Server:    &Server{Lacks: "nothing of the process, and the queue is counted in inputs"},
 	Rows: []Row{
-		{To: metrics.RequestDuration, From: "te_request_duration", Is: Histogram, Absent: noFinish,
+		{To: metrics.RequestDuration, From: "te_request_duration", Is: scrape.Histogram, Absent: noFinish,
 			Quality: metrics.Approximate, Why: "to the answer, as there are no output tokens; of requests that succeeded"},
-		{To: metrics.QueueTime, From: "te_request_queue_duration", Is: Histogram, Absent: noFinish,
+		{To: metrics.QueueTime, From: "te_request_queue_duration", Is: scrape.Histogram, Absent: noFinish,
 			Quality: metrics.Approximate, Why: "mean over the inputs of a request"},
-		{To: metrics.RequestPromptTokens, From: "te_request_input_length", Is: Histogram, Absent: noRequest,
+		{To: metrics.RequestPromptTokens, From: "te_request_input_length", Is: scrape.Histogram, Absent: noRequest,
 			Quality: metrics.Approximate, Why: "one observation per input, of which a request may hold many"},
 
-		{To: metrics.RequestsWaiting, From: "te_queue_size", Is: Gauge, Absent: noRequest,
+		{To: metrics.RequestsWaiting, From: "te_queue_size", Is: scrape.Gauge, Absent: noRequest,
 			Quality: metrics.Approximate, Why: "inputs, of which a request may hold many"},
 
-		{To: metrics.PromptTokens, From: "te_request_input_length", Is: Histogram, Part: partSum, Absent: noRequest,
+		{To: metrics.PromptTokens, From: "te_request_input_length", Is: scrape.Histogram, Part: partSum, Absent: noRequest,
 			Quality: metrics.Approximate, Why: "sum at tokenisation: inputs that fail later are included"},
-		{To: metrics.Requests, From: "te_request_success", Is: Counter, Set: outcome(metrics.OutcomeSuccess), Absent: noFinish,
+		{To: metrics.Requests, From: "te_request_success", Is: scrape.Counter, Set: outcome(metrics.OutcomeSuccess), Absent: noFinish,
 			Quality: metrics.Approximate, Why: "some releases leave out predictions of a single input"},
-		{To: metrics.Requests, From: "te_request_failure", Is: Counter, Failures: SinceFailure, Plus: true, Absent: "no request has failed",
+		{To: metrics.Requests, From: "te_request_failure", Is: scrape.Counter, Failures: SinceFailure, Plus: true, Absent: "no request has failed",
 			Quality: metrics.Approximate, Why: "a request fails once for each of its inputs that does",
-			Carry: []Carry{{From: "err", To: metrics.LabelOutcome, Outcomes: Outcomes{
+			Carry: []metrics.Carry{{From: "err", To: metrics.LabelOutcome, Outcomes: metrics.Outcomes{
 				"overloaded":     metrics.OutcomeRejected,
 				"validation":     metrics.OutcomeInvalid,
 				"tokenization":   metrics.OutcomeInvalid,

@@ -7,6 +7,7 @@ import (
 
 	"github.com/prometheus/prometheus/model/labels"
 
+	"github.com/llm-node-exporter/llm-node-exporter/collectors/scrape"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
@@ -17,7 +18,7 @@ var tgi = Dialect{
 	Source:  "text-generation-inference router/src/server.rs, router/src/infer, backends/{v2,v3}",
 	API:     "tgi",
 	// IBM's fork on vLLM repeats the engine's numbers under TGI's names.
-	Recognise: func(p *Page) bool { return p.HasPrefix("tgi_") && !p.HasPrefix("vllm:") },
+	Recognise: func(p *scrape.Page) bool { return p.HasPrefix("tgi_") && !p.HasPrefix("vllm:") },
 	Silent:    func(id Identity) bool { return id.Version != "" }, // metrics are registered on first use (TGI#2184)
 	Server:    &Server{Lacks: "nothing of the process; the queue counts what comes while its batches hang, so that waiting requests show the work"},
 	VersionHints: []VersionHint{
@@ -25,33 +26,33 @@ var tgi = Dialect{
 		{Name: "tgi_batch_forward_duration", Since: "1.3.3"},
 	},
 	Rows: []Row{
-		{To: metrics.InterTokenLatency, From: "tgi_batch_inference_duration", Is: Histogram, Where: is("method", "decode"), Since: "0.3.0",
+		{To: metrics.InterTokenLatency, From: "tgi_batch_inference_duration", Is: scrape.Histogram, Where: is("method", "decode"), Since: "0.3.0",
 			Absent: noDecode, Quality: metrics.Approximate, Why: "one observation per decode step of the batch, not per request"},
-		{To: metrics.TimePerOutputToken, From: "tgi_request_mean_time_per_token_duration", Is: Histogram, Since: "0.3.0",
+		{To: metrics.TimePerOutputToken, From: "tgi_request_mean_time_per_token_duration", Is: scrape.Histogram, Since: "0.3.0",
 			Absent: noFinish, Quality: metrics.Approximate, Why: "includes prefill"},
-		{To: metrics.RequestDuration, From: "tgi_request_duration", Is: Histogram, Since: "0.3.0", Absent: noFinish},
-		{To: metrics.QueueTime, From: "tgi_request_queue_duration", Is: Histogram, Since: "0.3.0", Absent: noFinish},
-		{To: metrics.PrefillTime, From: "tgi_batch_inference_duration", Is: Histogram, Where: is("method", "prefill"), Since: "0.3.0",
+		{To: metrics.RequestDuration, From: "tgi_request_duration", Is: scrape.Histogram, Since: "0.3.0", Absent: noFinish},
+		{To: metrics.QueueTime, From: "tgi_request_queue_duration", Is: scrape.Histogram, Since: "0.3.0", Absent: noFinish},
+		{To: metrics.PrefillTime, From: "tgi_batch_inference_duration", Is: scrape.Histogram, Where: is("method", "prefill"), Since: "0.3.0",
 			Absent: noPrefill, Quality: metrics.Approximate, Why: "one observation per prefill batch, not per request"},
-		{To: metrics.RequestPromptTokens, From: "tgi_request_input_length", Is: Histogram, Since: "0.3.0", Absent: noRequest},
-		{To: metrics.RequestGenerationTokens, From: "tgi_request_generated_tokens", Is: Histogram, Since: "0.3.0", Absent: noFinish},
+		{To: metrics.RequestPromptTokens, From: "tgi_request_input_length", Is: scrape.Histogram, Since: "0.3.0", Absent: noRequest},
+		{To: metrics.RequestGenerationTokens, From: "tgi_request_generated_tokens", Is: scrape.Histogram, Since: "0.3.0", Absent: noFinish},
 
-		{To: metrics.RequestsRunning, From: "tgi_batch_current_size", Is: Gauge, Since: "0.3.0", Absent: noRequest,
+		{To: metrics.RequestsRunning, From: "tgi_batch_current_size", Is: scrape.Gauge, Since: "0.3.0", Absent: noRequest,
 			Quality: metrics.Approximate, Why: "set once per pass of the batching loop"},
-		{To: metrics.RequestsWaiting, From: "tgi_queue_size", Is: Gauge, Since: "0.3.0", Absent: noRequest},
-		{To: metrics.MaxModelLen, From: "tgi_request_max_new_tokens", Is: Histogram, Since: "0.3.0", Fold: lastBound,
+		{To: metrics.RequestsWaiting, From: "tgi_queue_size", Is: scrape.Gauge, Since: "0.3.0", Absent: noRequest},
+		{To: metrics.MaxModelLen, From: "tgi_request_max_new_tokens", Is: scrape.Histogram, Since: "0.3.0", Fold: lastBound,
 			Absent: noRequest, Quality: metrics.Derived, Why: "the histogram's last bound is max_total_tokens"},
 
-		{To: metrics.PromptTokens, From: "tgi_request_input_length", Is: Histogram, Since: "0.3.0", Part: partSum,
+		{To: metrics.PromptTokens, From: "tgi_request_input_length", Is: scrape.Histogram, Since: "0.3.0", Part: partSum,
 			Absent: noRequest, Quality: metrics.Approximate, Why: "sum at validation: requests rejected later are included"},
-		{To: metrics.GenerationTokens, From: "tgi_request_generated_tokens", Is: Histogram, Counted: metrics.CountedEnd, Since: "0.3.0", Part: partSum,
+		{To: metrics.GenerationTokens, From: "tgi_request_generated_tokens", Is: scrape.Histogram, Counted: metrics.CountedEnd, Since: "0.3.0", Part: partSum,
 			Absent: noFinish, Quality: metrics.Approximate, Why: "counted when a request ends well"},
-		{To: metrics.EngineSteps, From: "tgi_batch_inference_count", Is: Counter, Since: "0.5.0", Absent: noRequest,
+		{To: metrics.EngineSteps, From: "tgi_batch_inference_count", Is: scrape.Counter, Since: "0.5.0", Absent: noRequest,
 			Quality: metrics.Derived, Why: "prefill and decode batches added"},
-		{To: metrics.Requests, From: "tgi_request_success", Is: Counter, Since: "0.3.0", Set: outcome(metrics.OutcomeSuccess),
+		{To: metrics.Requests, From: "tgi_request_success", Is: scrape.Counter, Since: "0.3.0", Set: outcome(metrics.OutcomeSuccess),
 			Absent: noFinish},
-		{To: metrics.Requests, From: "tgi_request_failure", Is: Counter, Failures: SinceFailure, Since: "0.3.0", Plus: true, Absent: "no request has failed",
-			Carry: []Carry{{From: "err", To: metrics.LabelOutcome, Outcomes: Outcomes{
+		{To: metrics.Requests, From: "tgi_request_failure", Is: scrape.Counter, Failures: SinceFailure, Since: "0.3.0", Plus: true, Absent: "no request has failed",
+			Carry: []metrics.Carry{{From: "err", To: metrics.LabelOutcome, Outcomes: metrics.Outcomes{
 				"overloaded": metrics.OutcomeRejected,
 				"validation": metrics.OutcomeInvalid,
 				"template":   metrics.OutcomeInvalid,
@@ -59,11 +60,11 @@ var tgi = Dialect{
 				"generation": metrics.OutcomeError,
 				"dropped":    metrics.OutcomeAbort,
 			}}}},
-		{To: metrics.SpecDecodeAcceptedTokens, From: "tgi_request_skipped_tokens", Is: Summary, Since: "1.3.0", Part: partSum,
+		{To: metrics.SpecDecodeAcceptedTokens, From: "tgi_request_skipped_tokens", Is: scrape.Summary, Since: "1.3.0", Part: partSum,
 			Absent: noRequest, Quality: metrics.Approximate, Why: "tokens per step beyond the first"},
-		{To: metrics.PromptTime, From: "tgi_batch_inference_duration", Is: Histogram, Where: is("method", "prefill"), Since: "0.3.0", Part: partSum,
+		{To: metrics.PromptTime, From: "tgi_batch_inference_duration", Is: scrape.Histogram, Where: is("method", "prefill"), Since: "0.3.0", Part: partSum,
 			Absent: noPrefill, Quality: metrics.Derived, Why: "sum of the histogram"},
-		{To: metrics.GenerationTime, From: "tgi_batch_inference_duration", Is: Histogram, Where: is("method", "decode"), Since: "0.3.0", Part: partSum,
+		{To: metrics.GenerationTime, From: "tgi_batch_inference_duration", Is: scrape.Histogram, Where: is("method", "decode"), Since: "0.3.0", Part: partSum,
 			Absent: noDecode, Quality: metrics.Derived, Why: "sum of the histogram"},
 	},
 	Missing: reasons(map[*metrics.Family]string{

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/llm-node-exporter/llm-node-exporter/collectors/scrape"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
@@ -30,7 +31,7 @@ var tritonTRTLLM = Dialect{
 	Runtime:     metrics.TritonTRTLLM,
 	Costs:       tritonCosts,
 	Source:      "tensorrtllm_backend custom_metrics_reporter, triton core metrics, model configuration extension",
-	Recognise:   func(p *Page) bool { return p.Has(trtRequests) || p.Has(trtBlocks) },
+	Recognise:   func(p *scrape.Page) bool { return p.Has(trtRequests) || p.Has(trtBlocks) },
 	EngineTypes: []string{"triton-tensorrt-llm"},
 	Labels:      tritonLabels,
 	Server:      tritonServer,
@@ -43,25 +44,25 @@ var tritonTRTLLM = Dialect{
 		{Name: "nv_llm_input_token_len", Since: "0.16.0"},
 	},
 	Rows: slices.Concat([]Row{
-		{To: metrics.RequestPromptTokens, From: "nv_llm_input_token_len", Is: Histogram, Since: "0.16.0", Absent: noRequest},
-		{To: metrics.RequestGenerationTokens, From: "nv_llm_output_token_len", Is: Histogram, Since: "0.16.0", Absent: noRequest},
-		{To: metrics.RequestsRunning, From: trtRequests, Is: Gauge, Where: is("request_type", "scheduled"), Since: "0.7.0"},
-		{To: metrics.RequestsWaiting, From: trtRequests, Is: Gauge, Where: is("request_type", "waiting"), Since: "0.18.0"},
-		{To: metrics.RequestsWaiting, From: trtRequests, Is: Gauge, Where: is("request_type", "active", "scheduled"), Since: "0.7.0",
+		{To: metrics.RequestPromptTokens, From: "nv_llm_input_token_len", Is: scrape.Histogram, Since: "0.16.0", Absent: noRequest},
+		{To: metrics.RequestGenerationTokens, From: "nv_llm_output_token_len", Is: scrape.Histogram, Since: "0.16.0", Absent: noRequest},
+		{To: metrics.RequestsRunning, From: trtRequests, Is: scrape.Gauge, Where: is("request_type", "scheduled"), Since: "0.7.0"},
+		{To: metrics.RequestsWaiting, From: trtRequests, Is: scrape.Gauge, Where: is("request_type", "waiting"), Since: "0.18.0"},
+		{To: metrics.RequestsWaiting, From: trtRequests, Is: scrape.Gauge, Where: is("request_type", "active", "scheduled"), Since: "0.7.0",
 			Fold: activeNotScheduled, Quality: metrics.Derived, Why: "active minus scheduled requests"},
 		// The backend writes its JSON keys into label slots by position, so a missing key shifts all values behind
 		// it. Block counts that do not add up are ignored.
-		{To: metrics.KVCacheUsage, From: trtBlocks, Is: Gauge, Since: "0.7.0", Fold: blocksUsed,
+		{To: metrics.KVCacheUsage, From: trtBlocks, Is: scrape.Gauge, Since: "0.7.0", Fold: blocksUsed,
 			Quality: metrics.Derived, Why: "used over max blocks, when used and free add up to max, or to one more or less", NoValue: blocksDisagree},
-		{To: metrics.KVCacheCapacity, From: trtBlocks, Is: Gauge, Since: "0.7.0", Fold: blockTokens,
+		{To: metrics.KVCacheCapacity, From: trtBlocks, Is: scrape.Gauge, Since: "0.7.0", Fold: blockTokens,
 			Quality: metrics.Derived, Why: "max blocks times tokens per block, when used and free add up to max, or to one more or less", NoValue: blocksDisagree},
-		{To: metrics.PromptTokens, From: "nv_llm_input_token_len", Is: Histogram, Since: "0.16.0", Part: partSum,
+		{To: metrics.PromptTokens, From: "nv_llm_input_token_len", Is: scrape.Histogram, Since: "0.16.0", Part: partSum,
 			Absent: noRequest, Quality: metrics.Derived, Why: "sum of the histogram"},
-		{To: metrics.GenerationTokens, From: "nv_llm_output_token_len", Is: Histogram, Counted: metrics.CountedEnd, Since: "0.16.0", Part: partSum,
+		{To: metrics.GenerationTokens, From: "nv_llm_output_token_len", Is: scrape.Histogram, Counted: metrics.CountedEnd, Since: "0.16.0", Part: partSum,
 			Absent: noRequest, Quality: metrics.Derived, Why: "sum of the histogram"},
-		{To: metrics.RequestsSwapped, From: "nv_trt_llm_inflight_batcher_metrics", Is: Gauge, Where: is("inflight_batcher_specific_metric", "paused_requests"),
+		{To: metrics.RequestsSwapped, From: "nv_trt_llm_inflight_batcher_metrics", Is: scrape.Gauge, Where: is("inflight_batcher_specific_metric", "paused_requests"),
 			Since: "0.7.0", Absent: "no inflight batching, or a backend before 0.9.0"},
-		{To: metrics.RequestsRunningLimit, From: trtRequests, Is: Gauge, Where: is("request_type", "max"), Since: "0.7.0"},
+		{To: metrics.RequestsRunningLimit, From: trtRequests, Is: scrape.Gauge, Where: is("request_type", "max"), Since: "0.7.0"},
 	}, tritonCore),
 	Missing: reasons(tritonMissing, lacks(durationsSummed, []*metrics.Family{metrics.RequestDuration})),
 }
@@ -72,7 +73,7 @@ var tritonVLLM = Dialect{
 	Runtime:   metrics.TritonVLLM,
 	Costs:     tritonCosts,
 	Source:    "triton vllm_backend src/utils/metrics.py, triton core metrics, model configuration extension",
-	Recognise: func(p *Page) bool { return p.HasPrefix("vllm:") && p.HasPrefix("nv_") },
+	Recognise: func(p *scrape.Page) bool { return p.HasPrefix("vllm:") && p.HasPrefix("nv_") },
 	Labels:    tritonLabels,
 	Server:    tritonServer,
 	Models:    modelsOf("vllm:prompt_tokens_total", "vllm:generation_tokens_total"),
@@ -80,14 +81,14 @@ var tritonVLLM = Dialect{
 	Chains:    tritonChains,
 	APIPorts:  tritonPorts,
 	Rows: slices.Concat([]Row{
-		{To: metrics.TimeToFirstToken, From: "vllm:time_to_first_token_seconds", Is: Histogram},
+		{To: metrics.TimeToFirstToken, From: "vllm:time_to_first_token_seconds", Is: scrape.Histogram},
 		// The time between engine steps, as in vLLM of that time.
-		{To: metrics.InterTokenLatency, From: "vllm:time_per_output_token_seconds", Is: Histogram},
-		{To: metrics.RequestDuration, From: "vllm:e2e_request_latency_seconds", Is: Histogram},
-		{To: metrics.RequestPromptTokens, From: "vllm:request_prompt_tokens", Is: Histogram},
-		{To: metrics.RequestGenerationTokens, From: "vllm:request_generation_tokens", Is: Histogram},
-		{To: metrics.PromptTokens, From: "vllm:prompt_tokens_total", Is: Counter},
-		{To: metrics.GenerationTokens, From: "vllm:generation_tokens_total", Is: Counter, Counted: metrics.CountedStep},
+		{To: metrics.InterTokenLatency, From: "vllm:time_per_output_token_seconds", Is: scrape.Histogram},
+		{To: metrics.RequestDuration, From: "vllm:e2e_request_latency_seconds", Is: scrape.Histogram},
+		{To: metrics.RequestPromptTokens, From: "vllm:request_prompt_tokens", Is: scrape.Histogram},
+		{To: metrics.RequestGenerationTokens, From: "vllm:request_generation_tokens", Is: scrape.Histogram},
+		{To: metrics.PromptTokens, From: "vllm:prompt_tokens_total", Is: scrape.Counter},
+		{To: metrics.GenerationTokens, From: "vllm:generation_tokens_total", Is: scrape.Counter, Counted: metrics.CountedStep},
 	}, tritonCore),
 	Missing: tritonMissing,
 }
@@ -97,7 +98,7 @@ var triton = Dialect{
 	Runtime: metrics.Triton,
 	Costs:   tritonCosts,
 	Source:  "triton core metrics, model configuration extension",
-	Recognise: func(p *Page) bool {
+	Recognise: func(p *scrape.Page) bool {
 		return p.Has(tritonSuccess) && !p.HasPrefix("vllm:") && !p.Has(trtRequests) && !p.Has(trtBlocks)
 	},
 	EngineTypes: []string{"triton"},
@@ -117,26 +118,26 @@ var tritonServer = &Server{Lacks: "nothing of the process, and of requests only 
 // tritonPorts: the page is at 8002, and models are asked about at 8000.
 var tritonPorts = map[string]string{"8002": "8000"}
 
-var tritonLabels = []Carry{{From: "model", To: metrics.LabelModel}}
+var tritonLabels = []metrics.Carry{{From: "model", To: metrics.LabelModel}}
 
 var tritonCosts = map[string]string{"needs --metrics-config histogram_latencies=true": "optional: one more histogram for each model on the page"}
 
 // tritonCore holds the rows of the server itself. Its durations are sums in microseconds, which yield no
 // distribution.
 var tritonCore = []Row{
-	{To: metrics.TimeToFirstToken, From: "nv_inference_first_response_histogram_ms", Is: Histogram, Scale: Millis,
+	{To: metrics.TimeToFirstToken, From: "nv_inference_first_response_histogram_ms", Is: scrape.Histogram, Scale: metrics.Millis,
 		Absent: "needs --metrics-config histogram_latencies=true", Quality: metrics.Approximate, Why: "time to the first response; the first token for streaming (decoupled) models only"},
-	{To: metrics.RequestsWaiting, From: "nv_inference_pending_request_count", Is: Gauge, Parts: true,
+	{To: metrics.RequestsWaiting, From: "nv_inference_pending_request_count", Is: scrape.Gauge, Parts: true,
 		Absent: "needs Triton 23.10", Quality: metrics.Approximate, Why: "requests before the backend; the backend's own queue is not included"},
-	{To: metrics.Requests, From: tritonSuccess, Is: Counter, Set: outcome(metrics.OutcomeSuccess)},
-	{To: metrics.Requests, From: "nv_inference_request_failure", Is: Counter, Failures: SinceFailure, Plus: true,
-		Carry: []Carry{{From: "reason", To: metrics.LabelOutcome, Outcomes: Outcomes{
+	{To: metrics.Requests, From: tritonSuccess, Is: scrape.Counter, Set: outcome(metrics.OutcomeSuccess)},
+	{To: metrics.Requests, From: "nv_inference_request_failure", Is: scrape.Counter, Failures: SinceFailure, Plus: true,
+		Carry: []metrics.Carry{{From: "reason", To: metrics.LabelOutcome, Outcomes: metrics.Outcomes{
 			"REJECTED": metrics.OutcomeRejected,
 			"CANCELED": metrics.OutcomeAbort,
 			"BACKEND":  metrics.OutcomeError,
 			"OTHER":    metrics.OutcomeError,
 		}}}, Set: outcome(metrics.OutcomeError)}, // no reason before 24.07
-	{To: metrics.EngineLoadTime, From: "nv_model_load_duration_secs", Is: Gauge, Absent: "needs Triton 24.11"},
+	{To: metrics.EngineLoadTime, From: "nv_model_load_duration_secs", Is: scrape.Gauge, Absent: "needs Triton 24.11"},
 }
 
 // tritonMissing holds what neither the core nor a backend reports.
@@ -198,8 +199,8 @@ func (Chain) add(to *[]string, model string, models []string) {
 
 // modelsOf lets models count that the backend's families name, and those that have nothing to do with them. The core counts one
 // request through an ensemble under the ensemble, its pre- and postprocessing and the model itself, which is the one to count.
-func modelsOf(families ...string) func(*Page, Identity) func(string) string {
-	return func(p *Page, id Identity) func(string) string {
+func modelsOf(families ...string) func(*scrape.Page, Identity) func(string) string {
+	return func(p *scrape.Page, id Identity) func(string) string {
 		models := map[string]bool{}
 		for _, f := range families {
 			for m := range p.LabelValues(f, "model") {
@@ -259,7 +260,7 @@ func tritonModels(chains map[string]Chain) func(string) string {
 }
 
 // askedFor lets models count that clients ask for. Where that is not known, an ensemble of the usual name is the only one.
-func askedFor(p *Page, id Identity) func(string) string {
+func askedFor(p *scrape.Page, id Identity) func(string) string {
 	if id.Chains != nil {
 		return tritonModels(id.Chains)
 	}

@@ -1,6 +1,9 @@
 package engine
 
-import "github.com/llm-node-exporter/llm-node-exporter/metrics"
+import (
+	"github.com/llm-node-exporter/llm-node-exporter/collectors/scrape"
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+)
 
 // xinference reads the metrics exporter of an Xinference worker, which counts the calls to its models of any kind. If
 // the page has an engine's own families, that engine is read instead; a supervisor's page says nothing about
@@ -8,33 +11,33 @@ import "github.com/llm-node-exporter/llm-node-exporter/metrics"
 var xinference = Dialect{
 	Runtime: metrics.Xinference,
 	Source:  "xinference/core/metrics.py, core/model.py, Xinference's monitoring documentation",
-	Recognise: func(p *Page) bool {
+	Recognise: func(p *scrape.Page) bool {
 		return p.HasPrefix("xinference:") && !xinferenceSupervisor(p) && !p.HasPrefix("vllm:") && !p.HasPrefix("sglang:")
 	},
 	Bystanders: []bystander{
 		{"the supervisor of Xinference", "a router", reasonRouter, xinferenceSupervisor, false, "make the metrics exporters of its workers the targets"},
 	},
-	Labels: []Carry{
+	Labels: []metrics.Carry{
 		{From: "model", To: metrics.LabelModel}, // the uid by which clients ask for the model
 		{From: "model_uid", To: metrics.LabelModel},
 		{From: "replica_index", To: metrics.LabelReplica},
 	},
 	// The actor around the model counts the calls under way. Releases that count them only where a limit is set show 0 otherwise,
 	// which proves nothing.
-	Server: &Server{Active: Source{Name: "xinference:model_serve_count", Is: Gauge}},
+	Server: &Server{Active: Source{Name: "xinference:model_serve_count", Is: scrape.Gauge}},
 	Rows: []Row{
-		{To: metrics.TimeToFirstToken, From: "xinference:time_to_first_token_seconds", Is: Histogram, Where: is("stream", "true"), Absent: xinferenceTokens},
-		{To: metrics.TimeToFirstToken, From: "xinference:time_to_first_token_seconds", Is: Histogram, Where: is("stream", ""), Absent: xinferenceTokens,
+		{To: metrics.TimeToFirstToken, From: "xinference:time_to_first_token_seconds", Is: scrape.Histogram, Where: is("stream", "true"), Absent: xinferenceTokens},
+		{To: metrics.TimeToFirstToken, From: "xinference:time_to_first_token_seconds", Is: scrape.Histogram, Where: is("stream", ""), Absent: xinferenceTokens,
 			Quality: metrics.Approximate, Why: "in releases that do not tell streams apart, whole answers of calls that do not stream are among them"},
-		{To: metrics.RequestDuration, From: "xinference:model_request_duration_seconds", Is: Histogram,
+		{To: metrics.RequestDuration, From: "xinference:model_request_duration_seconds", Is: scrape.Histogram,
 			Absent: "not in early releases, or no request yet", Quality: metrics.Approximate, Why: "of the call to the model; how much of a stream is in it is not said"},
-		{To: metrics.RequestsRunning, From: "xinference:model_serve_count", Is: Gauge,
+		{To: metrics.RequestsRunning, From: "xinference:model_serve_count", Is: scrape.Gauge,
 			Absent: "not in early releases, or no request yet", Quality: metrics.Approximate, Why: "requests in progress, those waiting in the engine included"},
-		{To: metrics.PromptTokens, From: "xinference:input_tokens_total_counter", Is: Counter,
+		{To: metrics.PromptTokens, From: "xinference:input_tokens_total_counter", Is: scrape.Counter,
 			Absent: noFinish, Quality: metrics.Approximate, Why: "of requests whose answer says its usage"},
-		{To: metrics.GenerationTokens, From: "xinference:output_tokens_total_counter", Is: Counter, Counted: metrics.CountedEnd,
+		{To: metrics.GenerationTokens, From: "xinference:output_tokens_total_counter", Is: scrape.Counter, Counted: metrics.CountedEnd,
 			Absent: noFinish, Quality: metrics.Approximate, Why: "of requests whose answer says its usage"},
-		{To: metrics.EngineLoadTime, From: "xinference:model_last_load_duration_seconds", Is: Gauge,
+		{To: metrics.EngineLoadTime, From: "xinference:model_last_load_duration_seconds", Is: scrape.Gauge,
 			Absent: "not in early releases, or the model is not loaded yet", Quality: metrics.Approximate, Why: "of the model, its download included; not of the process"},
 	},
 	Missing: map[*metrics.Family]string{
@@ -45,6 +48,6 @@ var xinference = Dialect{
 const xinferenceTokens = "only a gauge of the last request in this release, or no streamed request yet"
 
 // xinferenceSupervisor recognises the page of the API server, which describes the cluster.
-func xinferenceSupervisor(p *Page) bool {
+func xinferenceSupervisor(p *scrape.Page) bool {
 	return p.Has("xinference:supervisor_uptime_seconds") || p.Has("xinference:workers_total")
 }

@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"slices"
 
+	"github.com/llm-node-exporter/llm-node-exporter/collectors/scrape"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
@@ -57,7 +58,7 @@ func (c *Collector) Configured() []TargetConfig {
 // reads reports whether the collector already has a target at the address.
 func (c *Collector) reads(address string) bool {
 	u, err := url.Parse(address)
-	return err == nil && slices.ContainsFunc(c.targets, func(t *target) bool { return sameServer(t.at.base.Host, u.Host) })
+	return err == nil && slices.ContainsFunc(c.targets, func(t *target) bool { return scrape.SameServer(t.At.Base.Host, u.Host) })
 }
 
 // Probe asks once which engine answers at a target, without making it a target. A gateway is no engine.
@@ -68,7 +69,7 @@ func (c *Collector) Probe(ctx context.Context, cfg TargetConfig) (Engine, error)
 	if err != nil {
 		return Engine{}, err
 	}
-	defer t.client.CloseIdleConnections()
+	defer t.Client.CloseIdleConnections()
 	defer silent.pages.drop(t)
 	t.scrape(ctx)
 	e := t.engine()
@@ -84,7 +85,7 @@ func (c *Collector) Probe(ctx context.Context, cfg TargetConfig) (Engine, error)
 // target is there.
 func (c *Collector) Look(ctx context.Context, at Offer) (e Engine, known bool) {
 	for _, t := range c.targets {
-		if at.Server == "" && !at.IsAt(t.at.base.Host) || at.Server != "" && at.Server != t.server {
+		if at.Server == "" && !at.IsAt(t.At.Base.Host) || at.Server != "" && at.Server != t.server {
 			continue
 		}
 		t.scrape(ctx)
@@ -102,7 +103,7 @@ func (c *Collector) Look(ctx context.Context, at Offer) (e Engine, known bool) {
 
 // IsEngine reports whether an engine answered a probe, even one that cannot be read yet.
 func (e Engine) IsEngine() bool {
-	return slices.Contains([]string{"", reasonLoading, reasonDisabled, reasonJSON}, e.Reason)
+	return slices.Contains([]string{"", reasonLoading, reasonDisabled, scrape.JSONMetrics}, e.Reason)
 }
 
 // Gone reports whether an engine that is read does not answer. A gateway that does not is no engine that is gone: it keeps users from all
@@ -111,7 +112,7 @@ func (e Engine) Gone() bool { return e.role != metrics.GatewayRole && !e.Answers
 
 // Answers reports whether something answered for itself. A proxy that cannot reach what is behind it did not.
 func (e Engine) Answers() bool {
-	return !slices.Contains([]string{reasonUnreachable, reasonTimeout, reasonStatus + "502", reasonStatus + "503", reasonStatus + "504"}, e.Reason)
+	return !slices.Contains([]string{scrape.Unreachable, scrape.Timeout, scrape.HTTPStatus + "502", scrape.HTTPStatus + "503", scrape.HTTPStatus + "504"}, e.Reason)
 }
 
 // Why explains why the answer is not an engine's: it names the server behind it if that is known, otherwise one of

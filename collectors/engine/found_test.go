@@ -19,7 +19,7 @@ func TestEnginesComeAndGo(t *testing.T) {
 		engines[name].documents["/version"] = `{"version": "0.19.0"}`
 		target[name] = TargetConfig{URL: engines[name].URL, Labels: map[string]string{"pod": name}}
 	}
-	configured, err := New(Config{Targets: []TargetConfig{target["configured"]}, Limits: DefaultLimits, UserAgent: "test", Log: discard})
+	configured, err := New(Config{Targets: []TargetConfig{target["configured"]}, UserAgent: "test", Log: discard})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +74,7 @@ func TestEnginesComeAndGo(t *testing.T) {
 // TestChangeUnderScrape: targets come and go while scrapes run; no scrape loses the engine that stays.
 func TestChangeUnderScrape(t *testing.T) {
 	stays, other := serve(t, readPage(t, "vllm/v0.11.2.prom")), serve(t, readPage(t, "vllm/v0.11.2.prom"))
-	c, err := New(Config{Limits: DefaultLimits, UserAgent: "test", Log: discard})
+	c, err := New(Config{UserAgent: "test", Log: discard})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/llm-node-exporter/llm-node-exporter/collectors/scrape"
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
@@ -31,29 +32,29 @@ func FuzzPage(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	limits := Limits{BodyBytes: 1 << 20, Series: 1000, LabelValueBytes: 100}
+	limits := scrape.Limits{BodyBytes: 1 << 20, Series: 1000, LabelValueBytes: 100}
 	f.Fuzz(func(t *testing.T, in []byte) {
-		body, err := sanitise(bytes.Clone(in), plainPath, "text/plain")
-		var page *Page
+		body, err := engineFormat.Sanitise(bytes.Clone(in), scrape.PlainPath, "text/plain")
+		var page *scrape.Page
 		if err == nil {
-			page, err = parsePage(body, "text/plain", limits)
+			page, err = engineFormat.Parse(body, "text/plain", limits)
 		}
 		if err != nil {
-			if reason := reasonOf(err); !slices.Contains([]string{reasonParse, reasonLimit, reasonNotMetrics, reasonJSON}, reason) {
+			if reason := scrape.ReasonOf(err); !slices.Contains([]string{scrape.ParseError, scrape.LimitExceeded, scrape.NotMetrics, scrape.JSONMetrics}, reason) {
 				t.Fatalf("reason %q for %v", reason, err)
 			}
-			if reasonOf(err) == reasonParse && !strings.Contains(err.Error(), "line ") && in[0] != '"' {
+			if scrape.ReasonOf(err) == scrape.ParseError && !strings.Contains(err.Error(), "line ") && in[0] != '"' {
 				t.Fatalf("no line in %v", err)
 			}
 			return
 		}
-		if len(page.values) > limits.Series {
-			t.Fatalf("%d series", len(page.values))
+		if len(page.Values) > limits.Series {
+			t.Fatalf("%d series", len(page.Values))
 		}
-		if template := newTemplate(body, page); template != nil {
-			again := make([]float64, len(page.values))
-			if template.read(body, func(i int, v float64) { again[i] = v }) {
-				for i, v := range page.values {
+		if template := scrape.NewTemplate(body, page); template != nil {
+			again := make([]float64, len(page.Values))
+			if template.Read(body, func(i int, v float64) { again[i] = v }) {
+				for i, v := range page.Values {
 					if v != again[i] && !(math.IsNaN(v) && math.IsNaN(again[i])) {
 						t.Fatalf("series %d is %v, from the template %v", i, v, again[i])
 					}
@@ -68,7 +69,7 @@ func FuzzPage(f *testing.F) {
 			if err != nil {
 				continue
 			}
-			target := &target{labelling: labelling{server: "e:1"}, plan: plan, values: page.values, log: discard, config: &settings{Config: Config{Now: time.Now}}}
+			target := &target{labelling: labelling{server: "e:1"}, plan: plan, values: page.Values, log: discard, config: &settings{Config: Config{Now: time.Now}}}
 			parse(t, text(t, &Exposition{snapshots: []*snapshot{target.up(len(body), 0)}}))
 		}
 	})

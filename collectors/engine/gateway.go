@@ -8,6 +8,7 @@ import (
 
 	"github.com/prometheus/prometheus/model/labels"
 
+	"github.com/llm-node-exporter/llm-node-exporter/collectors/scrape"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
@@ -113,10 +114,10 @@ func (c *compiler) known(d *Dialect) {
 	}
 	all := map[string]bool{}
 	for _, s := range d.Serves {
-		for _, f := range c.page.families[familyKey(s.Family)] {
-			for _, sample := range f.samples {
-				if matches(sample.labels, s.Where) {
-					all[printable(sample.labels.Get(s.Label))] = true
+		for _, f := range c.page.Families[scrape.FamilyKey(s.Family)] {
+			for _, sample := range f.Samples {
+				if matches(sample.Labels, s.Where) {
+					all[printable(sample.Labels.Get(s.Label))] = true
 				}
 			}
 		}
@@ -132,7 +133,7 @@ func (c *compiler) known(d *Dialect) {
 		entries, _ := c.collect(d, &plain, nil, asItself, nil)
 		for _, e := range entries {
 			if event, bad := slo.Judge(metrics.Outcome(e.out[outOutcome])); r.To != metrics.Requests || event && !bad {
-				well[e.model] += c.page.values[e.sample.index]
+				well[e.model] += c.page.Values[e.sample.Index]
 			}
 		}
 		if r.Tally == nil {
@@ -141,7 +142,7 @@ func (c *compiler) known(d *Dialect) {
 		for _, of := range r.Tally.Of {
 			others, _ := c.counts(d, r, of, nil)
 			for _, e := range others {
-				well[e.model] -= c.page.values[e.sample.index]
+				well[e.model] -= c.page.Values[e.sample.Index]
 			}
 		}
 	}
@@ -155,10 +156,10 @@ func (c *compiler) known(d *Dialect) {
 // addModel adds a model to those of the page. A frontend may lack the workers of one model and have those of others.
 func (c *compiler) addModel(d *Dialect, model, info, last string) {
 	one := servedModel{last: last, needs: d.Role == metrics.FrontendRole && c.plan.needsWorkers && model != ""}
-	if f := c.page.find(d.Ready, Gauge); one.needs && f != nil {
-		for _, s := range f.samples {
+	if f := c.page.Find(d.Ready, scrape.Gauge); one.needs && f != nil {
+		for _, s := range f.Samples {
 			if e, err := c.entry(d, &Row{From: d.Ready}, s, nil); err == nil && e.out[outModel] == model {
-				one.workers = append(one.workers, s.index)
+				one.workers = append(one.workers, s.Index)
 			}
 		}
 	}
@@ -188,10 +189,10 @@ func (c *compiler) workers(d *Dialect) {
 	if d.Ready == "" {
 		return
 	}
-	if f := c.page.find(d.Ready, Gauge); f != nil && len(f.samples) > 0 {
+	if f := c.page.Find(d.Ready, scrape.Gauge); f != nil && len(f.Samples) > 0 {
 		c.target.ready = true
-		for _, s := range f.samples {
-			c.plan.workers = append(c.plan.workers, s.index)
+		for _, s := range f.Samples {
+			c.plan.workers = append(c.plan.workers, s.Index)
 		}
 	}
 	silent := d.Role == metrics.FrontendRole && (len(c.served) == 0 || slices.ContainsFunc(d.ReadyBeside, c.page.Has))
@@ -256,11 +257,11 @@ func timeoutIsOurs(code string) string {
 
 // byStatus returns the rows of answers counted by status: how requests ended, and their codes. row holds what both share,
 // carry what else splits the codes.
-func byStatus(row Row, status string, outcome func(string) string, carry ...Carry) []Row {
-	row.Is, row.Failures, row.Absent = cmp.Or(row.Is, Counter), SinceAnswer, noFinish
+func byStatus(row Row, status string, outcome func(string) string, carry ...metrics.Carry) []Row {
+	row.Is, row.Failures, row.Absent = cmp.Or(row.Is, scrape.Counter), SinceAnswer, noFinish
 	requests, responses := row, row
-	requests.To, requests.Carry = metrics.Requests, []Carry{{From: status, To: metrics.LabelOutcome, Map: outcome}}
-	responses.To, responses.Carry = metrics.GatewayResponses, append(slices.Clone(carry), Carry{From: status, To: metrics.LabelCode, Map: statusCode})
+	requests.To, requests.Carry = metrics.Requests, []metrics.Carry{{From: status, To: metrics.LabelOutcome, Map: outcome}}
+	responses.To, responses.Carry = metrics.GatewayResponses, append(slices.Clone(carry), metrics.Carry{From: status, To: metrics.LabelCode, Map: statusCode})
 	return []Row{requests, responses}
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/common/config"
 	"github.com/prometheus/common/model"
 
+	"github.com/llm-node-exporter/llm-node-exporter/collectors/scrape"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
@@ -21,11 +22,11 @@ import (
 func TestGatewaysSaySoOnEverySeries(t *testing.T) {
 	seen := map[metrics.Runtime]bool{}
 	for _, name := range pages(t) {
-		body, err := sanitise([]byte(readPage(t, name)), name, "text/plain")
+		body, err := engineFormat.Sanitise([]byte(readPage(t, name)), name, "text/plain")
 		if err != nil {
 			continue
 		}
-		p, err := parsePage(body, "text/plain", DefaultLimits)
+		p, err := engineFormat.Parse(body, "text/plain", scrape.DefaultLimits)
 		if err != nil {
 			continue
 		}
@@ -75,7 +76,7 @@ func TestHostileGatewayPage(t *testing.T) {
 		return fmt.Sprintf("%s{requested_model=%q,team=%q,route=%q,status_code=%q} 1\n", name, of+fmt.Sprint("-model-", n), fmt.Sprint("team-", n), fmt.Sprintf("/%d/completions", n), fmt.Sprint(n))
 	}
 	var first, second strings.Builder
-	first.WriteString("# TYPE " + name + " counter\n" + fmt.Sprintf("%s{requested_model=%q,status_code=\"200\"} 1\n", name, strings.Repeat("long", DefaultLimits.LabelValueBytes)))
+	first.WriteString("# TYPE " + name + " counter\n" + fmt.Sprintf("%s{requested_model=%q,status_code=\"200\"} 1\n", name, strings.Repeat("long", scrape.DefaultLimits.LabelValueBytes)))
 	second.WriteString("# TYPE " + name + " counter\n")
 	for n := range 2000 {
 		first.WriteString(series("first", n))
@@ -138,7 +139,7 @@ func TestOwnLabelStandsForThePages(t *testing.T) {
 
 // TestMappedEngineInAMesh: a sidecar hides no engine, known or described in the configuration.
 func TestMappedEngineInAMesh(t *testing.T) {
-	mapping := Mapping{Engine: "mine", Recognise: "mine_running", Metrics: []MetricMapping{{To: metrics.RequestsRunning.Name, From: "mine_running", Type: Gauge}}}
+	mapping := Mapping{Engine: "mine", Recognise: "mine_running", Metrics: []MetricMapping{{To: metrics.RequestsRunning.Name, From: "mine_running", Type: scrape.Gauge}}}
 	e := serve(t, "# TYPE mine_running gauge\nmine_running 3\n"+readPage(t, "envoy/gateway-loaded.prom"))
 	s := parse(t, exposition(t, collectorFor(t, []TargetConfig{{URL: e.URL}}, mapping)))
 	s.want(t, `llm_engine_requests_running{runtime="mine"}`, 3)
@@ -148,7 +149,7 @@ func TestMappedEngineInAMesh(t *testing.T) {
 // TestMappingsDescribeEngines: what only gateways report would be dropped without a word.
 func TestMappingsDescribeEngines(t *testing.T) {
 	_, err := New(Config{Log: discard, Mappings: []Mapping{{Engine: "mine", Recognise: "mine_retries",
-		Metrics: []MetricMapping{{To: metrics.GatewayRetries.Name, From: "mine_retries", Type: Counter}}}}})
+		Metrics: []MetricMapping{{To: metrics.GatewayRetries.Name, From: "mine_retries", Type: scrape.Counter}}}}})
 	if err == nil || !strings.Contains(err.Error(), "is not a quantity") {
 		t.Errorf("got %v", err)
 	}

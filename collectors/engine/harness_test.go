@@ -13,9 +13,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/model/textparse"
 	"github.com/prometheus/prometheus/promql/parser"
+
+	"github.com/llm-node-exporter/llm-node-exporter/collectors/scrape"
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
 // fakeEngine serves one page and the metadata documents of an engine over real HTTP.
@@ -77,7 +81,7 @@ func collectorFor(t testing.TB, cfg []TargetConfig, mappings ...Mapping) *Collec
 
 // collectorWith fills in what a test does not care about.
 func collectorWith(t testing.TB, cfg Config) *Collector {
-	cfg.Limits, cfg.UserAgent = DefaultLimits, "test"
+	cfg.Limits, cfg.UserAgent = scrape.DefaultLimits, "test"
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.NewTextHandler(testWriter{t}, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	}
@@ -169,8 +173,19 @@ func (s samples) want(t testing.TB, selector string, values ...float64) {
 	got := s.get(t, selector)
 	slices.Sort(got)
 	slices.Sort(values)
-	if !slices.Equal(got, values) {
+	switch {
+	case slices.Equal(got, values):
+	case len(values) > 0:
 		t.Errorf("%s = %v, want %v", selector, got, values)
+	default:
+		t.Errorf("%s is there %d times, and should not be", selector, len(got))
+		matchers, _ := parser.NewParser(parser.Options{}).ParseMetricSelector(selector) // get has parsed it
+		for _, sample := range s {
+			if l := sample.labels; matches(l, matchers) && l.Get(model.MetricNameLabel) == metrics.SourceMissing.Name {
+				t.Errorf("%s of %s is expected on the page as %s: if this version does not have it, give its row Since, Until or Absent in the Dialect of collectors/engine whose Runtime is %[2]s",
+					l.Get(metrics.LabelMetric), l.Get(metrics.LabelRuntime), l.Get(metrics.LabelSource))
+			}
+		}
 	}
 }
 

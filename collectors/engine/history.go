@@ -12,19 +12,20 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql/parser"
 
+	"github.com/llm-node-exporter/llm-node-exporter/collectors/scrape"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
 // exporterPage reads the exporter's own page, on which every quantity has its name and labels already.
 var exporterPage = func() *Dialect {
-	d := &Dialect{Recognise: func(p *Page) bool { return p.HasPrefix("llm_") }}
+	d := &Dialect{Recognise: func(p *scrape.Page) bool { return p.HasPrefix("llm_") }}
 	for _, l := range outNames {
-		d.Labels = append(d.Labels, Carry{From: l, To: l})
+		d.Labels = append(d.Labels, metrics.Carry{From: l, To: l})
 	}
 	for _, f := range metrics.All() {
 		if d.Concerns(f) {
-			d.Rows = append(d.Rows, Row{To: f, From: f.Name, Is: Type(f.Kind.String()), Failures: SinceFailure})
+			d.Rows = append(d.Rows, Row{To: f, From: f.Name, Is: scrape.Type(f.Kind.String()), Failures: SinceFailure})
 		}
 	}
 	return d
@@ -64,7 +65,7 @@ func (s Stored) Lines(objectives []slo.Objective) ([]Line, error) {
 		})
 		text = append(metrics.AppendSeries(text, series.Get(model.MetricNameLabel), ls...), " 0\n"...)
 	}
-	page, err := parsePage(text, "", DefaultLimits)
+	page, err := engineFormat.Parse(text, "", scrape.DefaultLimits)
 	if err != nil {
 		return nil, err
 	}
@@ -77,7 +78,7 @@ func (s Stored) Lines(objectives []slo.Objective) ([]Line, error) {
 			return nil, err
 		}
 	}
-	config := &settings{Config: Config{Objectives: objectives, Limits: DefaultLimits}}
+	config := &settings{Config: Config{Objectives: objectives, Limits: scrape.DefaultLimits}}
 	p, err := compile(page, dialects, &labelling{server: s.Server, fixed: s.Fixed}, func(*Dialect) Identity { return Identity{Model: s.Model} }, config)
 	if err != nil {
 		return nil, err
@@ -149,12 +150,12 @@ func Sources(of ...*metrics.Family) []string {
 }
 
 // stored returns a regular expression for the names of a family's series.
-func stored(family string, is Type) string {
-	name := regexp.QuoteMeta(familyKey(family))
+func stored(family string, is scrape.Type) string {
+	name := regexp.QuoteMeta(scrape.FamilyKey(family))
 	if bare, after, ok := strings.Cut(name, ":"); ok {
 		name = "(ray_)?" + bare + "[:_]" + after
 	}
-	if is == Histogram {
+	if is == scrape.Histogram {
 		return name + "_(bucket|count)"
 	}
 	return name + "(_total)?"

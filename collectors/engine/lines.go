@@ -74,8 +74,8 @@ func (c *compiler) noneFailed(d *Dialect, shown [][outLabels]string) {
 // counts reports whether requests that ended in a way, or with an HTTP status, are among those of a row.
 func (r *Row) counts(outcome metrics.Outcome, status string) bool {
 	return slices.ContainsFunc(r.Set, func(l metrics.Label) bool { return l.Value == string(outcome) }) ||
-		slices.ContainsFunc(r.Carry, func(carry Carry) bool {
-			return carry.To == metrics.LabelOutcome && (carry.apply(status) == string(outcome) || slices.Contains(slices.Collect(maps.Values(carry.Outcomes)), outcome))
+		slices.ContainsFunc(r.Carry, func(carry metrics.Carry) bool {
+			return carry.To == metrics.LabelOutcome && (carry.Apply(status) == string(outcome) || slices.Contains(slices.Collect(maps.Values(carry.Outcomes)), outcome))
 		})
 }
 
@@ -124,7 +124,7 @@ func (c *compiler) silences(d *Dialect, to *metrics.Family, entries []entry) (al
 			e := by[outcome][0]
 			source := e.row.From
 			for _, carry := range e.row.Carry {
-				if v := e.sample.labels.Get(carry.From); v != "" && carry.To == metrics.LabelOutcome {
+				if v := e.sample.Labels.Get(carry.From); v != "" && carry.To == metrics.LabelOutcome {
 					source = selector(e.row.From, carry.From, v)
 				}
 			}
@@ -150,7 +150,7 @@ func agrees(a, b [outLabels]string) bool {
 // dropDetail removes the entries of a breakdown (per priority) if the total is there, too.
 func dropDetail(group []entry) []entry {
 	key := func(e entry) string {
-		return e.family + "\xff" + e.sample.suffix + "\xff" + e.sample.labels.Get(labels.BucketLabel) + "\xff" + e.split
+		return e.family + "\xff" + e.sample.Suffix + "\xff" + e.sample.Labels.Get(labels.BucketLabel) + "\xff" + e.split
 	}
 	total := map[string]bool{}
 	for _, e := range group {
@@ -173,7 +173,7 @@ func terms(group []entry) []term {
 			bySeries[key] = i
 			out = append(out, nil)
 		}
-		out[i] = append(out[i], e.sample.index)
+		out[i] = append(out[i], e.sample.Index)
 	}
 	return out
 }
@@ -182,15 +182,15 @@ func (c *compiler) foldLine(to *metrics.Family, out [outLabels]string, group []e
 	f := &fold{of: group[0].row.Fold}
 	member := map[string]int{}
 	for _, e := range group {
-		key := e.family + "\xff" + e.sample.suffix + "\xff" + e.sample.labels.Get(labels.BucketLabel) + "\xff" + e.split
+		key := e.family + "\xff" + e.sample.Suffix + "\xff" + e.sample.Labels.Get(labels.BucketLabel) + "\xff" + e.split
 		i, ok := member[key]
 		if !ok {
 			i = len(f.members)
 			member[key] = i
-			f.members = append(f.members, Member{Family: e.family, Suffix: e.sample.suffix, Labels: e.sample.labels})
+			f.members = append(f.members, Member{Family: e.family, Suffix: e.sample.Suffix, Labels: e.sample.Labels})
 			f.terms = append(f.terms, nil)
 		}
-		f.terms[i] = append(f.terms[i], e.sample.index)
+		f.terms[i] = append(f.terms[i], e.sample.Index)
 	}
 	l := line{family: to, text: c.text(to.Name, out), recipe: &recipe{fold: f, scale: group[0].row.Scale, from: sourcesOf(group)}}
 	c.add(l)
@@ -221,9 +221,9 @@ func (c *compiler) histogramLines(d *Dialect, to *metrics.Family, out [outLabels
 	parts := map[string][]entry{}
 	buckets := map[float64][]entry{}
 	for _, e := range group {
-		if e.sample.suffix != "bucket" {
-			parts[e.sample.suffix] = append(parts[e.sample.suffix], e)
-		} else if bound, err := strconv.ParseFloat(e.sample.labels.Get(labels.BucketLabel), 64); err == nil {
+		if e.sample.Suffix != "bucket" {
+			parts[e.sample.Suffix] = append(parts[e.sample.Suffix], e)
+		} else if bound, err := strconv.ParseFloat(e.sample.Labels.Get(labels.BucketLabel), 64); err == nil {
 			buckets[bound] = append(buckets[bound], e)
 		}
 	}

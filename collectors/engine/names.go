@@ -3,6 +3,8 @@ package engine
 import (
 	_ "embed" // for the table of names
 	"strings"
+
+	"github.com/llm-node-exporter/llm-node-exporter/collectors/scrape"
 )
 
 //go:embed testdata/names.tsv
@@ -34,7 +36,7 @@ func Ignored(name string) (runtime, why string) {
 			continue
 		}
 		prefix, all := strings.CutSuffix(c[3], "*")
-		if all && strings.HasPrefix(name, prefix) || familyKey(c[3]) == familyKey(name) {
+		if all && strings.HasPrefix(name, prefix) || scrape.FamilyKey(c[3]) == scrape.FamilyKey(name) {
 			if reason, ok := strings.CutPrefix(c[4], "ignored: "); ok {
 				return c[0], ignored[reason]
 			}

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/llm-node-exporter/llm-node-exporter/collectors/scrape"
 	"github.com/llm-node-exporter/llm-node-exporter/internal/golden"
 )
 
@@ -22,7 +23,7 @@ type knownName struct{ engine, version, file, name, use string }
 
 func (k knownName) is(name string) bool {
 	prefix, all := strings.CutSuffix(k.name, "*")
-	return all && strings.HasPrefix(name, prefix) || familyKey(k.name) == familyKey(name)
+	return all && strings.HasPrefix(name, prefix) || scrape.FamilyKey(k.name) == scrape.FamilyKey(name)
 }
 
 // of reports whether a name belongs to a dialect's engine. Those of a server hold for its backends, as in facts.tsv.
@@ -54,7 +55,7 @@ func (d *Dialect) reads() map[string]bool {
 	add := func(names ...string) {
 		for _, n := range names {
 			if n != "" {
-				all[familyKey(n)] = true
+				all[scrape.FamilyKey(n)] = true
 			}
 		}
 	}
@@ -80,7 +81,7 @@ func (d *Dialect) reads() map[string]bool {
 
 // namesRead returns, for each engine, what its dialects read. Several dialects may share a runtime.
 func namesRead() map[string]map[string]bool {
-	all := map[string]map[string]bool{"*": {"process_start_time_seconds": true, familyKey(cpuTime): true}} // see compiler.process
+	all := map[string]map[string]bool{"*": {"process_start_time_seconds": true, scrape.FamilyKey(cpuTime): true}} // see compiler.process
 	for _, d := range builtin {
 		runtime := string(d.Runtime)
 		if all[runtime] == nil {
@@ -98,7 +99,7 @@ func TestNamesAreMappedOrIgnored(t *testing.T) {
 	read, used, seen := namesRead(), map[string]bool{}, map[string]bool{}
 	for i := range all {
 		k := &all[i]
-		if k.use = strings.TrimSpace(k.use); read[k.engine][familyKey(k.name)] {
+		if k.use = strings.TrimSpace(k.use); read[k.engine][scrape.FamilyKey(k.name)] {
 			k.use = isMapped
 		} else if k.use == isMapped {
 			k.use = ""
@@ -107,7 +108,7 @@ func TestNamesAreMappedOrIgnored(t *testing.T) {
 		if used[why] = true; k.use != isMapped && (!isIgnored || ignored[why] == "") {
 			t.Errorf("%s: %s is not read, and has no reason (%q): map it, or ignore it for one of %q", k.engine, k.name, k.use, slices.Sorted(maps.Keys(ignored)))
 		}
-		key := k.engine + " " + familyKey(k.name)
+		key := k.engine + " " + scrape.FamilyKey(k.name)
 		if seen[key] {
 			t.Errorf("%s: %s stands twice", k.engine, k.name)
 		}
@@ -140,7 +141,7 @@ func TestNamesThatAreReadExist(t *testing.T) {
 	past := readFacts(t)
 	for _, d := range builtin {
 		for name := range d.reads() {
-			if slices.ContainsFunc(all, func(k knownName) bool { return k.of(d) && familyKey(k.name) == name }) {
+			if slices.ContainsFunc(all, func(k knownName) bool { return k.of(d) && scrape.FamilyKey(k.name) == name }) {
 				continue
 			}
 			if !past.find(d, name).over() {
@@ -156,11 +157,11 @@ func TestNamesOnPagesAreKnown(t *testing.T) {
 	past := readFacts(t)
 	checked := 0
 	check := func(name, body string) {
-		clean, err := sanitise([]byte(body), name, "text/plain")
+		clean, err := engineFormat.Sanitise([]byte(body), name, "text/plain")
 		if err != nil {
 			return
 		}
-		p, err := parsePage(clean, "text/plain", DefaultLimits)
+		p, err := engineFormat.Parse(clean, "text/plain", scrape.DefaultLimits)
 		if err != nil {
 			return
 		}
@@ -172,19 +173,19 @@ func TestNamesOnPagesAreKnown(t *testing.T) {
 			}
 		}
 		var unknown []string
-		for key, families := range p.families {
+		for key, families := range p.Families {
 			if base, times := strings.CutSuffix(key, "_created"); times && p.Has(base) {
 				continue // when Python's client made the family
 			}
-			known := len(speak) == 0 || slices.ContainsFunc(all, func(k knownName) bool { return k.engine == "*" && k.is(families[0].name) })
+			known := len(speak) == 0 || slices.ContainsFunc(all, func(k knownName) bool { return k.engine == "*" && k.is(families[0].Name) })
 			for _, d := range speak {
 				known = known || past.find(d, key).over() ||
 					slices.ContainsFunc(all, func(k knownName) bool {
-						return k.of(d) && k.is(families[0].name)
+						return k.of(d) && k.is(families[0].Name)
 					})
 			}
 			if checked++; !known {
-				unknown = append(unknown, families[0].name)
+				unknown = append(unknown, families[0].Name)
 			}
 		}
 		if slices.Sort(unknown); len(unknown) > 0 {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/prometheus/common/config"
 
+	"github.com/llm-node-exporter/llm-node-exporter/collectors/scrape"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
@@ -64,7 +65,7 @@ func (c *Collector) Offers() (all []Offer) {
 			offers = []Offer{{Unread: true}}
 		}
 		for _, o := range offers {
-			o.URL, o.HTTP, o.Labels = t.at.base.String(), t.from.HTTP, t.from.Labels
+			o.URL, o.HTTP, o.Labels = t.At.Base.String(), t.from.HTTP, t.from.Labels
 			o.Server, o.Namespace, o.Pod, o.Container = t.server, t.fixed[metrics.LabelNamespace], t.fixed[metrics.LabelPod], t.fixed[metrics.LabelContainer]
 			all = append(all, o)
 		}
@@ -75,5 +76,5 @@ func (c *Collector) Offers() (all []Offer) {
 // IsAt reports whether the offer is at a host and port.
 func (o Offer) IsAt(host string) bool {
 	u, err := url.Parse(o.URL)
-	return err == nil && sameServer(u.Host, host)
+	return err == nil && scrape.SameServer(u.Host, host)
 }

@@ -36,7 +36,7 @@ func TestOffers(t *testing.T) {
 			e = serveOllama(t, readPage(t, c.page))
 		}
 		maps.Copy(e.documents, c.documents)
-		all, err := New(Config{Targets: []TargetConfig{{URL: e.URL + "/", Labels: c.labels}}, Limits: DefaultLimits, Log: discard})
+		all, err := New(Config{Targets: []TargetConfig{{URL: e.URL + "/", Labels: c.labels}}, Log: discard})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -45,7 +45,7 @@ func TestOutcomesAreComplete(t *testing.T) {
 					if string(d.Runtime) != e.engine || r.From != e.family || c.From != e.label || c.Outcomes == nil {
 						continue
 					}
-					listed = listed || c.apply(e.value) != ""
+					listed = listed || c.Apply(e.value) != ""
 					value := e.value
 					if c.Map != nil {
 						value = c.Map(value)

@@ -62,7 +62,7 @@ type recipe struct {
 	minus   []term // subtracted
 	isPool  bool   // adds up names that may turn out to be models and leave: it does not fall
 	silent  bool   // zero says nothing: see Row.Uncounted
-	scale   Scale
+	scale   metrics.Scale
 	fold    *fold
 	value   float64    // for lines without source series
 	from    []int      // indices in plan.sources

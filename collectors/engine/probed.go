@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/llm-node-exporter/llm-node-exporter/collectors/scrape"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
@@ -129,7 +130,7 @@ func (t *target) isProbed(u uncounted) bool {
 // isAt reports whether a probe asks at the target, or at its host and port.
 func (t *target) isAt(p *Probed) bool {
 	host, _, _ := strings.Cut(p.Server, "/")
-	return p.Server == t.server || sameServer(t.at.base.Host, host)
+	return p.Server == t.server || scrape.SameServer(t.At.Base.Host, host)
 }
 
 // counting holds one series of events and the probes behind it.

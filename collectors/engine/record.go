@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/llm-node-exporter/llm-node-exporter/collectors/scrape"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
@@ -21,7 +22,7 @@ func (t *target) outdated(known identified) bool {
 }
 
 // models lists the models of the page that are asked about one by one.
-func (d *Dialect) models(p *Page) []string {
+func (d *Dialect) models(p *scrape.Page) []string {
 	seen := map[string]bool{}
 	for i := range d.Settings {
 		if where := &d.Settings[i]; where.Model != "" && !strings.HasPrefix(where.From, "/") {
@@ -36,7 +37,7 @@ func (d *Dialect) models(p *Page) []string {
 }
 
 // unshown reports whether the page has a model that nobody has asked about.
-func (d *Dialect) unshown(p *Page, shown []string) bool {
+func (d *Dialect) unshown(p *scrape.Page, shown []string) bool {
 	return slices.ContainsFunc(d.models(p), func(model string) bool { return !slices.Contains(shown, model) })
 }
 
@@ -46,7 +47,7 @@ func (t *target) show(ctx context.Context, path, model string, into any) error {
 	if err != nil {
 		return err
 	}
-	return t.documentAbout(ctx, path, body, into)
+	return t.DocumentAbout(ctx, path, body, into)
 }
 
 // runsImage notes the image of the engine's container.

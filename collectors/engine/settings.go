@@ -16,6 +16,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/llm-node-exporter/llm-node-exporter/collectors/scrape"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
@@ -248,7 +249,7 @@ func (id *Identity) askSettings(ctx context.Context, d *Dialect, get Getter, sho
 			}
 			if failed != nil {
 				id.unanswered[where.From] = true
-				if none := (*statusError)(nil); !errors.As(failed, &none) || none.code != http.StatusNotFound { // other releases have no such path
+				if none := (*scrape.StatusError)(nil); !errors.As(failed, &none) || none.Code != http.StatusNotFound { // other releases have no such path
 					err = errors.Join(err, failed)
 				}
 				continue
@@ -278,7 +279,7 @@ func (id *Identity) stateAt(where *Told, model string, document any) {
 
 // settingsOf returns the settings that the page and the endpoints of an engine tell. A page of several ranks tells each of them
 // several times; where they differ, the values are joined.
-func (d *Dialect) settingsOf(p *Page, id Identity, names func(string) string) (all []stated) {
+func (d *Dialect) settingsOf(p *scrape.Page, id Identity, names func(string) string) (all []stated) {
 	add := func(s stated) {
 		if !slices.ContainsFunc(all, func(o stated) bool { return o.to == s.to && o.model == s.model }) {
 			all = append(all, s)
@@ -290,15 +291,15 @@ func (d *Dialect) settingsOf(p *Page, id Identity, names func(string) string) (a
 			continue
 		}
 		values := map[string][]string{} // by model
-		for _, f := range p.families[familyKey(where.From)] {
-			for _, s := range f.samples {
+		for _, f := range p.Families[scrape.FamilyKey(where.From)] {
+			for _, s := range f.Samples {
 				model := ""
 				if where.Model != "" {
-					model = names(s.labels.Get(where.Model))
+					model = names(s.Labels.Get(where.Model))
 				}
 				value := ""
-				if s.labels.Has(where.At) {
-					value = where.settle(s.labels.Get(where.At))
+				if s.Labels.Has(where.At) {
+					value = where.settle(s.Labels.Get(where.At))
 				}
 				if value != "" && !slices.Contains(values[model], value) && len(values) <= mostShown {
 					values[model] = append(values[model], value)

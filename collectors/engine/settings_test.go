@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/llm-node-exporter/llm-node-exporter/collectors/scrape"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
@@ -221,7 +222,7 @@ func TestHostileAnswers(t *testing.T) {
 	for _, answer := range []string{
 		`{"version":"0.5.9","dtype":"` + long + `","api_key":"hunter2","model_path":"https://u:hunter2@h/m?key=hunter2","tokenizer_path":"sk-hunter2hunter2"}`,
 		`{"version":"0.5.9","dtype":{"a":["hunter2 api_key=hunter2"]},"quantization":[[[[]]]],"tp_size":1e308,"dp_size":-1,"pp_size":"NaN"}`,
-		`[]`, `null`, `"x"`, `{"dtype":`, strings.Repeat(`{"dtype":`, 20_000), `{"chat_template":"` + strings.Repeat("x", maxDocumentBytes) + `"}`,
+		`[]`, `null`, `"x"`, `{"dtype":`, strings.Repeat(`{"dtype":`, 20_000), `{"chat_template":"` + strings.Repeat("x", scrape.MaxDocumentBytes) + `"}`,
 	} {
 		engine := serve(t, readPage(t, "sglang/v0.5.9-priority.prom"))
 		engine.documents["/server_info"] = answer

@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 	"go.yaml.in/yaml/v3"
 
+	"github.com/llm-node-exporter/llm-node-exporter/collectors/scrape"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
@@ -27,7 +28,7 @@ type standstill struct {
 
 // readings compiles the series of a case and returns the values that each minute reads.
 func (c *standstill) readings(t *testing.T) (*target, [][]parser.SequenceValue) {
-	build := &compiler{target: &labelling{}, plan: &plan{}, page: &Page{}}
+	build := &compiler{target: &labelling{}, plan: &plan{}, page: &scrape.Page{}}
 	var values [][]parser.SequenceValue
 	for _, series := range slices.Sorted(maps.Keys(c.Series)) {
 		of, is, err := parser.NewParser(parser.Options{}).ParseSeriesDesc("llm_engine_" + series + " " + c.Series[series])

@@ -7,6 +7,7 @@ import (
 
 	"github.com/prometheus/prometheus/model/labels"
 
+	"github.com/llm-node-exporter/llm-node-exporter/collectors/scrape"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
@@ -26,7 +27,7 @@ type Tally struct {
 // Count selects what a Tally reads as one number: of a histogram, how often it observed.
 type Count struct {
 	From     string
-	Is       Type
+	Is       scrape.Type
 	Where    []*labels.Matcher
 	Optional bool // 0 if it is not on the page; otherwise there is no tally
 }
@@ -83,7 +84,7 @@ func (c *compiler) tally(d *Dialect, r *Row, own []entry, defaults map[string]st
 		}
 		c.plan.used, c.plan.counter = append(c.plan.used, true), append(c.plan.counter, true)
 		c.plan.tallies = append(c.plan.tallies, t)
-		e.sample.index, e.split, e.total = t.place, "", ""
+		e.sample.Index, e.split, e.total = t.place, "", ""
 	}
 	return all, nil
 }
@@ -91,20 +92,20 @@ func (c *compiler) tally(d *Dialect, r *Row, own []entry, defaults map[string]st
 // summands returns the numbers that entries of a count hold.
 func summands(from string, where []*labels.Matcher, entries []entry) (all []summand) {
 	for _, t := range terms(entries) {
-		i := slices.IndexFunc(entries, func(e entry) bool { return e.sample.index == t[0] })
-		all = append(all, summand{t, fmt.Sprint(from, where, entries[i].sample.labels)})
+		i := slices.IndexFunc(entries, func(e entry) bool { return e.sample.Index == t[0] })
+		all = append(all, summand{t, fmt.Sprint(from, where, entries[i].sample.Labels)})
 	}
 	return all
 }
 
 // counts returns the series of a count.
 func (c *compiler) counts(d *Dialect, r *Row, of Count, defaults map[string]string) (all []entry, err error) {
-	f := c.page.find(of.From, of.Is)
-	if f == nil || f.kind != "" && f.kind != of.Is {
+	f := c.page.Find(of.From, of.Is)
+	if f == nil || f.Kind != "" && f.Kind != of.Is {
 		return nil, nil
 	}
-	for _, s := range f.samples {
-		if of.Is == Histogram && s.suffix != partCount || !matches(s.labels, of.Where) {
+	for _, s := range f.Samples {
+		if of.Is == scrape.Histogram && s.Suffix != partCount || !matches(s.Labels, of.Where) {
 			continue
 		}
 		e, err := c.entry(d, &Row{To: r.To, From: of.From, Set: r.Set}, s, defaults)

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"log/slog"
@@ -13,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/llm-node-exporter/llm-node-exporter/collectors/scrape"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
@@ -22,7 +22,7 @@ const identityRetry = time.Minute
 // target holds one engine page and what is known about the engine behind it. After a restart of the exporter, it
 // learns all of that from the engine again.
 type target struct {
-	fetcher
+	scrape.Fetcher
 	labelling
 	url      string        // for logs; never holds credentials
 	timeout  time.Duration // for one scrape
@@ -58,7 +58,7 @@ type target struct {
 	composed   []byte // the page that was composed last
 	drains     bool   // /metrics turned out to be a list that reading empties
 	plan       *plan
-	template   *template
+	template   *scrape.Template
 	values     []float64 // by index of the series on the page
 	identities map[metrics.Runtime]identified
 	doubted    time.Time // when the identities were last asked for again
@@ -126,7 +126,7 @@ func (t *target) scrape(ctx context.Context) *snapshot {
 		}
 	}
 	t.mu.Unlock()
-	return t.silence(reasonTimeout, 0) // the leaving scraper's timeout; the scrape itself reports the state of the engine
+	return t.silence(scrape.Timeout, 0) // the leaving scraper's timeout; the scrape itself reports the state of the engine
 }
 
 // collect runs one scrape.
@@ -136,18 +136,18 @@ func (t *target) collect(ctx context.Context) *snapshot {
 	case t.run <- struct{}{}:
 		defer func() { <-t.run }()
 	case <-ctx.Done(): // queued behind a scrape that does not end: what that one reports stands
-		return t.silence(reasonTimeout, time.Since(start))
+		return t.silence(scrape.Timeout, time.Since(start))
 	}
 	size, err := t.refresh(ctx)
 	if errors.Is(err, context.Canceled) {
 		if t.abandoned++; t.abandoned == 1 { // one impatient scraper says nothing about the engine
-			return t.silence(reasonTimeout, time.Since(start))
+			return t.silence(scrape.Timeout, time.Since(start))
 		}
 	} else {
 		t.abandoned = 0
 	}
 	if err != nil {
-		if reason := reasonOf(err); reason != reasonTimeout && reason != reasonTruncated && reason != reasonReset {
+		if reason := scrape.ReasonOf(err); reason != scrape.Timeout && reason != scrape.Truncated && reason != scrape.ConnectionClosed {
 			t.owner, t.isOwned, t.composed = "", false, nil
 			t.plan, t.template, t.identities, t.path = nil, nil, nil, "" // the next to answer may be another engine
 			t.gone, t.recorded = true, nil
@@ -155,7 +155,7 @@ func (t *target) collect(ctx context.Context) *snapshot {
 			t.command = nil // the next process may have another one
 			t.mu.Unlock()
 			t.config.pages.drop(t)
-			t.buf = bytes.Buffer{}
+			t.Forget()
 		}
 		return t.down(err, time.Since(start))
 	}
@@ -168,8 +168,8 @@ func (t *target) refresh(ctx context.Context) (size int, err error) {
 	switch {
 	case t.path != "":
 		return t.use(ctx, t.path)
-	case t.at.page != "":
-		t.path = t.at.page
+	case t.At.Page != "":
+		t.path = t.At.Page
 		return t.use(ctx, t.path)
 	}
 	return t.locate(ctx)
@@ -181,8 +181,8 @@ func (t *target) use(ctx context.Context, path string) (size int, err error) {
 	if err == nil {
 		err = t.read(ctx, path, body, contentType)
 	}
-	var page *unusableError
-	if path == plainPath && errors.As(err, &page) && page.Reason == reasonJSON {
+	var page *scrape.Error
+	if path == scrape.PlainPath && errors.As(err, &page) && page.Reason == scrape.JSONMetrics {
 		t.drains = true
 	}
 	return len(body), err
@@ -193,26 +193,26 @@ func (t *target) use(ctx context.Context, path string) (size int, err error) {
 // describes.
 func (t *target) locate(ctx context.Context) (size int, err error) {
 	paths := t.candidates()
-	var said error = &statusError{http.StatusNotFound, "no page at " + strings.Join(paths, ", ")} // the most informative error so far
+	var said error = &scrape.StatusError{Code: http.StatusNotFound, Message: "no page at " + strings.Join(paths, ", ")} // the most informative error so far
 	for _, path := range paths {
-		if path == plainPath && !t.pinned {
+		if path == scrape.PlainPath && !t.pinned {
 			if drains := t.drained(ctx); drains != nil {
-				if none := (*statusError)(nil); errors.As(said, &none) {
-					said = pageError(reasonDisabled, "%s (its %s is left alone, reading it would empty it)", drains.Instead, plainPath)
+				if none := (*scrape.StatusError)(nil); errors.As(said, &none) {
+					said = scrape.Errorf(reasonDisabled, "%s (its %s is left alone, reading it would empty it)", drains.Instead, scrape.PlainPath)
 				}
 				break
 			}
 		}
 		size, err := t.use(ctx, path)
-		var status *statusError
-		var page *unusableError
+		var status *scrape.StatusError
+		var page *scrape.Error
 		switch {
 		case err == nil:
 			t.path = path
 			return size, nil
 		case !errors.As(err, &page) && !errors.As(err, &status):
 			return 0, err // unreachable
-		case page != nil || status.code != http.StatusNotFound:
+		case page != nil || status.Code != http.StatusNotFound:
 			said = err
 		}
 	}
@@ -227,7 +227,7 @@ func (t *target) candidates() []string {
 	case t.dialects[0].Paths != nil:
 		return t.dialects[0].Paths
 	}
-	return []string{plainPath}
+	return []string{scrape.PlainPath}
 }
 
 // drained describes the engine if reading /metrics would take its data away from other readers.
@@ -249,7 +249,7 @@ func (t *target) read(ctx context.Context, path string, body []byte, contentType
 	if err := t.config.pages.take(t, body); err != nil {
 		return err
 	}
-	page, err := parsePage(body, contentType, t.config.Limits)
+	page, err := t.Format.Parse(body, contentType, t.config.Limits)
 	if err != nil {
 		return err
 	}
@@ -257,7 +257,7 @@ func (t *target) read(ctx context.Context, path string, body []byte, contentType
 	if err != nil {
 		return err
 	}
-	written := newTemplate(body, page)
+	written := scrape.NewTemplate(body, page)
 	t.doubt(written)
 	for _, d := range dialects {
 		t.identify(ctx, d, page)
@@ -281,14 +281,14 @@ func (t *target) read(ctx context.Context, path string, body []byte, contentType
 		}
 	}
 	t.template, t.planned = written, time.Now()
-	t.values = page.values
+	t.values = page.Values
 	return nil
 }
 
 // doubt asks again for the identity of an engine whose page has lost counters: the one that writes this page may be another.
 // A page that loses some all the time does not cost more than one question in identityRetry.
-func (t *target) doubt(now *template) {
-	if t.identities == nil || t.plan == nil || !t.template.loses(now, t.plan.counter) {
+func (t *target) doubt(now *scrape.Template) {
+	if t.identities == nil || t.plan == nil || !t.template.Loses(now, t.plan.counter) {
 		return
 	}
 	if time.Since(t.doubted) >= identityRetry {
@@ -309,7 +309,7 @@ func (t *target) replay(body []byte) bool {
 		return false
 	}
 	restarted := false
-	same := t.template.read(body, func(i int, value float64) {
+	same := t.template.Read(body, func(i int, value float64) {
 		restarted = restarted || t.plan.counter[i] && value < t.values[i] || value != t.values[i] && slices.Contains(t.plan.start, i)
 		t.values[i] = value
 	})
@@ -320,14 +320,14 @@ func (t *target) replay(body []byte) bool {
 }
 
 // recognise finds the dialects that the page speaks.
-func (t *target) recognise(ctx context.Context, path string, page *Page) ([]*Dialect, error) {
+func (t *target) recognise(ctx context.Context, path string, page *scrape.Page) ([]*Dialect, error) {
 	if t.pinned {
 		return t.dialects, nil
 	}
 	if b := bystanderOf(page, true); b != nil {
 		return nil, b.err()
 	}
-	for _, p := range []*Page{page, page.promised()} { // before its first request, an engine's page may have no series of it
+	for _, p := range []*scrape.Page{page, page.Promised()} { // before its first request, an engine's page may have no series of it
 		var found []*Dialect
 		for _, d := range t.dialects {
 			if d.speaks(p) {
@@ -338,18 +338,18 @@ func (t *target) recognise(ctx context.Context, path string, page *Page) ([]*Dia
 			return t.supplemented(found), nil
 		}
 	}
-	if len(page.values) == 0 {
+	if len(page.Values) == 0 {
 		for _, d := range t.dialects {
 			if d.Silent != nil && d.Silent(t.identify(ctx, d, page)) {
 				return []*Dialect{d}, nil
 			}
 		}
-		return nil, pageError(reasonEmpty, "%s%s has no series: name the engine in the configuration if it is silent until its first request", t.server, path)
+		return nil, scrape.Errorf(reasonEmpty, "%s%s has no series: name the engine in the configuration if it is silent until its first request", t.server, path)
 	}
 	if b := bystanderOf(page, false); b != nil {
 		return nil, b.err()
 	}
-	return nil, pageError(reasonUnknown, "no known engine writes this page (it has %s): name the engine in the configuration, or describe it under mappings",
+	return nil, scrape.Errorf(reasonUnknown, "no known engine writes this page (it has %s): name the engine in the configuration, or describe it under mappings",
 		page.Names())
 }
 
@@ -374,7 +374,7 @@ func (t *target) supplemented(found []*Dialect) []*Dialect {
 }
 
 // identify asks the engine for its identity, once per start, and about models of the page that are new.
-func (t *target) identify(ctx context.Context, d *Dialect, page *Page) Identity {
+func (t *target) identify(ctx context.Context, d *Dialect, page *scrape.Page) Identity {
 	known, asked := t.identities[d.Runtime]
 	again := asked && (known.retry.IsZero() || time.Now().Before(known.retry)) && !t.outdated(known)
 	if d.Identify == nil && d.Chains == nil || again && !(known.retry.IsZero() && (d.unchained(page, known.Chains) || d.unshown(page, known.shown))) {
@@ -430,8 +430,8 @@ func locked(err error) bool {
 	if errors.As(err, &several) {
 		return slices.ContainsFunc(several.Unwrap(), locked)
 	}
-	var one *statusError
-	return errors.As(err, &one) && (one.code == http.StatusUnauthorized || one.code == http.StatusForbidden)
+	var one *scrape.StatusError
+	return errors.As(err, &one) && (one.Code == http.StatusUnauthorized || one.Code == http.StatusForbidden)
 }
 
 // identityDue reports whether an endpoint should be asked before this page is mapped.
@@ -614,7 +614,7 @@ func (t *target) lacks(a *answer) {
 
 // down renders a failed scrape. It shows nothing else about the engine: old numbers would lie.
 func (t *target) down(err error, took time.Duration) *snapshot {
-	reason := reasonOf(err)
+	reason := scrape.ReasonOf(err)
 	t.note(reason, err)
 	return t.silence(reason, took)
 }

@@ -26,6 +26,7 @@ import (
 	"github.com/prometheus/common/config"
 	"github.com/prometheus/common/model"
 
+	"github.com/llm-node-exporter/llm-node-exporter/collectors/scrape"
 	"github.com/llm-node-exporter/llm-node-exporter/internal/golden"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
@@ -261,7 +262,7 @@ func TestTGIBeforeItsFirstRequest(t *testing.T) {
 func TestEngineComesAndGoes(t *testing.T) {
 	var logged bytes.Buffer
 	e := serve(t, readPage(t, "vllm/v0.11.2.prom"))
-	c, err := New(Config{Targets: []TargetConfig{{URL: e.URL}}, Limits: DefaultLimits, Log: slog.New(slog.NewTextHandler(&logged, nil))})
+	c, err := New(Config{Targets: []TargetConfig{{URL: e.URL}}, Log: slog.New(slog.NewTextHandler(&logged, nil))})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -383,7 +384,7 @@ func TestRequestToTheEngine(t *testing.T) {
 		TLSConfig:     config.TLSConfig{CAFile: ca},
 	}}})
 	parse(t, exposition(t, c)).want(t, `llm_engine_up`, 1)
-	for header, want := range map[string]string{"Authorization": "Bearer s3cret", "Accept": accept, "Accept-Encoding": "gzip", "User-Agent": "test"} {
+	for header, want := range map[string]string{"Authorization": "Bearer s3cret", "Accept": "text/plain;version=0.0.4;q=1,*/*;q=0.1", "Accept-Encoding": "gzip", "User-Agent": "test"} {
 		if got := headers.Get(header); got != want {
 			t.Errorf("%s is %q, want %q", header, got, want)
 		}
@@ -548,8 +549,8 @@ func TestConfigurationErrors(t *testing.T) {
 		{"mappings[0].metrics[0].from", "PromQL", TargetConfig{}, mapping(MetricMapping{To: "llm_engine_requests_running", From: `x{a=}`})},
 		{"mappings[0].metrics[0].from", "one metric", TargetConfig{}, mapping(MetricMapping{To: "llm_engine_requests_running", From: `{a="b"}`})},
 		{"mappings[0].metrics[0].type", "counter, gauge, histogram", TargetConfig{}, mapping(MetricMapping{To: "llm_engine_requests_running", From: `x`})},
-		{"mappings[0].metrics[0].type", "is a gauge", TargetConfig{}, mapping(MetricMapping{To: "llm_engine_requests_running", From: `x`, Type: Counter})},
-		{"mappings[0].metrics[0].outcome", "takes an outcome", TargetConfig{}, mapping(MetricMapping{To: "llm_engine_requests_total", From: `x`, Type: Counter})},
+		{"mappings[0].metrics[0].type", "is a gauge", TargetConfig{}, mapping(MetricMapping{To: "llm_engine_requests_running", From: `x`, Type: scrape.Counter})},
+		{"mappings[0].metrics[0].outcome", "takes an outcome", TargetConfig{}, mapping(MetricMapping{To: "llm_engine_requests_total", From: `x`, Type: scrape.Counter})},
 	} {
 		var targets []TargetConfig
 		var mappings []Mapping
@@ -559,7 +560,7 @@ func TestConfigurationErrors(t *testing.T) {
 		if c.mapping != nil {
 			mappings = append(mappings, *c.mapping)
 		}
-		_, err := New(Config{Targets: targets, Mappings: mappings, Limits: DefaultLimits, Log: discard})
+		_, err := New(Config{Targets: targets, Mappings: mappings, Log: discard})
 		var at *ConfigError
 		if !errors.As(err, &at) || at.Path != c.path || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("got %v, want an error at %s that says %q", err, c.path, c.says)
@@ -585,11 +586,11 @@ func TestUserMapping(t *testing.T) {
 	c := collectorFor(t, []TargetConfig{{URL: serve(t, page).URL, Timeout: model.Duration(time.Second)}}, Mapping{
 		Engine: "mine", Recognise: "mine_requests", Labels: map[string]string{"model_name": "llm"},
 		Metrics: []MetricMapping{
-			{To: "llm_engine_requests_running", From: `mine_requests{state="running"}`, Type: Gauge},
-			{To: "llm_engine_requests_waiting", From: `mine_requests{state=~"queued|held"}`, Type: Gauge},
-			{To: "llm_engine_time_to_first_token_seconds", From: `mine_first_token_ms`, Type: Histogram, Scale: 0.001},
-			{To: "llm_engine_requests_total", From: `mine_done{ok="yes"}`, Type: Counter, Outcome: metrics.OutcomeSuccess},
-			{To: "llm_engine_requests_total", From: `mine_done{ok="no"}`, Type: Counter, Outcome: metrics.OutcomeError},
+			{To: "llm_engine_requests_running", From: `mine_requests{state="running"}`, Type: scrape.Gauge},
+			{To: "llm_engine_requests_waiting", From: `mine_requests{state=~"queued|held"}`, Type: scrape.Gauge},
+			{To: "llm_engine_time_to_first_token_seconds", From: `mine_first_token_ms`, Type: scrape.Histogram, Scale: 0.001},
+			{To: "llm_engine_requests_total", From: `mine_done{ok="yes"}`, Type: scrape.Counter, Outcome: metrics.OutcomeSuccess},
+			{To: "llm_engine_requests_total", From: `mine_done{ok="no"}`, Type: scrape.Counter, Outcome: metrics.OutcomeError},
 		},
 	})
 	s := parse(t, exposition(t, c))
@@ -605,7 +606,7 @@ func TestUserMapping(t *testing.T) {
 	fork := "# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running{model_name=\"m\",engine=\"0\"} 1\n" +
 		"# TYPE fork_waiting gauge\nfork_waiting{model_name=\"m\",engine=\"0\"} 5\n"
 	c = collectorFor(t, []TargetConfig{{URL: serve(t, fork).URL}}, Mapping{Engine: "vllm",
-		Metrics: []MetricMapping{{To: "llm_engine_requests_waiting", From: `fork_waiting`, Type: Gauge}}})
+		Metrics: []MetricMapping{{To: "llm_engine_requests_waiting", From: `fork_waiting`, Type: scrape.Gauge}}})
 	s = parse(t, exposition(t, c))
 	s.want(t, `llm_engine_requests_running{runtime="vllm",model_name="m",dp_rank="0"}`, 1)
 	s.want(t, `llm_engine_requests_waiting{runtime="vllm",model_name="m",dp_rank="0"}`, 5)

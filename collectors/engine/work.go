@@ -6,6 +6,7 @@ import (
 
 	"github.com/prometheus/prometheus/model/labels"
 
+	"github.com/llm-node-exporter/llm-node-exporter/collectors/scrape"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
@@ -29,7 +30,7 @@ type Server struct {
 // Source names series of a page. Its name is empty if the page has none.
 type Source struct {
 	Name  string
-	Is    Type
+	Is    scrape.Type
 	Where []*labels.Matcher
 }
 
@@ -199,16 +200,16 @@ func sameReplica(a, b [outLabels]string) bool {
 // series returns the places of a source's series on the page, or of those about one replica; none if another server's are among
 // them.
 func (c *compiler) series(d *Dialect, s Source, of *[outLabels]string) (places []int) {
-	f := c.page.find(s.Name, s.Is)
+	f := c.page.Find(s.Name, s.Is)
 	if s.Name == "" || f == nil {
 		return nil
 	}
-	for _, sample := range containers(c.page, f.samples) {
-		if !matches(sample.labels, s.Where) {
+	for _, sample := range containers(c.page, f.Samples) {
+		if !matches(sample.Labels, s.Where) {
 			continue
 		}
 		if e, err := c.entry(d, &Row{From: s.Name}, sample, nil); of == nil || err == nil && sameReplica(e.out, *of) {
-			places = append(places, sample.index)
+			places = append(places, sample.Index)
 		}
 	}
 	if s.Where == nil && len(places) != 1 {

@@ -34,7 +34,7 @@ func served(t *testing.T, page string) string {
 		_, _ = w.Write(body)
 	}))
 	t.Cleanup(s.Close)
-	c, err := engine.New(engine.Config{Targets: []engine.TargetConfig{{URL: s.URL}}, Limits: engine.DefaultLimits, Log: slog.New(slog.DiscardHandler)})
+	c, err := engine.New(engine.Config{Targets: []engine.TargetConfig{{URL: s.URL}}, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}

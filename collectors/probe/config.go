@@ -162,7 +162,7 @@ func compileAt(path string, cfg Config, at engine.Offer, interval time.Duration,
 	if !reflect.DeepEqual(at.HTTP, config.HTTPClientConfig{}) {
 		cfg.HTTP = at.HTTP
 	}
-	client, u, err := engine.NewClient(path, engine.TargetConfig{URL: cfg.URL, HTTP: cfg.HTTP})
+	client, u, err := httpclient.To(path, cfg.URL, cfg.HTTP, nil)
 	if err != nil {
 		return nil, err
 	}

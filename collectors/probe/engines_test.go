@@ -78,7 +78,7 @@ func pageOf(t *testing.T, path, file string) http.Handler {
 // engines reads targets, and asks all of them.
 func engines(t *testing.T, change func(*Config), targets ...engine.TargetConfig) (*engine.Collector, *Collector) {
 	t.Helper()
-	all, err := engine.New(engine.Config{Targets: targets, Limits: engine.DefaultLimits, UserAgent: "test", Log: slog.New(slog.DiscardHandler)})
+	all, err := engine.New(engine.Config{Targets: targets, UserAgent: "test", Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -268,7 +268,7 @@ func TestEnginesComeAndGo(t *testing.T) {
 	}
 	c.once(t.Context(), before[0].Probe, time.Now())
 
-	again, err := engine.New(engine.Config{Targets: []engine.TargetConfig{{URL: first.URL}, {URL: second.URL}}, Limits: engine.DefaultLimits, Log: slog.New(slog.DiscardHandler)})
+	again, err := engine.New(engine.Config{Targets: []engine.TargetConfig{{URL: first.URL}, {URL: second.URL}}, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}

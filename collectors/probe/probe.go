@@ -24,6 +24,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/engine"
+	"github.com/llm-node-exporter/llm-node-exporter/collectors/scrape"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
@@ -322,7 +323,7 @@ func (c *Collector) once(ctx context.Context, p *Probe, start time.Time) {
 	if p.cfg.API == "ollama" {
 		p.expires, _ = p.loaded(ctx)
 	}
-	if engine.Exhausted(err) { // it tells nothing about the engine
+	if scrape.Exhausted(err) { // it tells nothing about the engine
 		c.skipped.WithLabelValues(append(p.labels(), skipExhausted)...).Inc()
 		c.log.Error("probe not sent: the exporter has run out of files, ports or memory", "server", p.labels()[2], "err", err)
 		return

@@ -195,7 +195,7 @@ func reading(t *testing.T, urls ...string) *Collector {
 	for _, url := range urls {
 		targets = append(targets, engine.TargetConfig{URL: url})
 	}
-	engines, err := engine.New(engine.Config{Targets: targets, Limits: engine.DefaultLimits, UserAgent: "test", Log: slog.New(slog.DiscardHandler)})
+	engines, err := engine.New(engine.Config{Targets: targets, UserAgent: "test", Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -460,7 +460,7 @@ func TestObjectivesCountRequests(t *testing.T) {
 	objectives := []slo.Objective{{Name: "ttft", Signal: slo.ProbeTTFT, Threshold: slo.Duration(time.Second), Target: slo.One / 2}, {Name: "itl", Signal: slo.ProbeITL, Threshold: slo.Duration(10 * time.Millisecond), Target: slo.One / 2},
 		{Name: "answers", Signal: slo.ProbeAvailability, Target: slo.One / 2}}
 	c, p := collecting(), probing(t, "http://engine:1")
-	engines, err := engine.New(engine.Config{Limits: engine.DefaultLimits, Objectives: objectives, Probed: c.Probed, Log: slog.New(slog.DiscardHandler)})
+	engines, err := engine.New(engine.Config{Objectives: objectives, Probed: c.Probed, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -75,7 +75,7 @@ func (e *exporter) start() (err error) {
 		}
 	}})
 	if e.dcgm != nil {
-		e.page, err = gpupage.New(gpupage.Options{Logger: slog.New(slog.DiscardHandler), Interval: ScrapeInterval, Targets: []engine.TargetConfig{{URL: "http://localhost:9400", Transport: e.dcgm}}})
+		e.page, err = gpupage.New(gpupage.Options{Logger: slog.New(slog.DiscardHandler), Interval: ScrapeInterval, Targets: []gpupage.Target{{URL: "http://localhost:9400", Transport: e.dcgm}}})
 		if err != nil {
 			return err
 		}
@@ -84,7 +84,7 @@ func (e *exporter) start() (err error) {
 	if err := e.world.Probe(e.probes); err != nil {
 		return err
 	}
-	e.engine, err = engine.New(engine.Config{Limits: engine.DefaultLimits, Objectives: e.world.Fleet.Configured(), Probed: e.probes.Probed,
+	e.engine, err = engine.New(engine.Config{Objectives: e.world.Fleet.Configured(), Probed: e.probes.Probed,
 		Log: slog.New(slog.DiscardHandler), Now: func() time.Time { return e.world.At(e.world.Now()) }})
 	return err
 }

@@ -25,6 +25,7 @@ type Browser struct {
 // NewBrowser starts a browser that ends with the test.
 func NewBrowser(t *testing.T, args ...string) *Browser {
 	t.Helper()
+	notShort(t)
 	chromium := Program(t, "chromium", "chromium")
 	theirIn, to, err := os.Pipe()
 	if err != nil {

@@ -4,6 +4,7 @@ package e2e
 import (
 	"bytes"
 	"errors"
+	"flag"
 	"net"
 	"net/http"
 	"os"
@@ -30,9 +31,10 @@ func Program(t *testing.T, name, pkg string) string {
 	return path
 }
 
-// Build builds a command of this module, given as a path, and returns the path of the binary.
+// Build builds a command of this module, given as a path, and returns the path of the binary. With -short it skips the test.
 func Build(t *testing.T, command string) string {
 	t.Helper()
+	notShort(t)
 	binary := filepath.Join(t.TempDir(), filepath.Base(command)+"-under-test")
 	if out, err := exec.Command("go", "build", "-o", binary, command).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
@@ -40,9 +42,10 @@ func Build(t *testing.T, command string) string {
 	return binary
 }
 
-// Start runs a program until the test ends. When the test has failed, the end of its log is shown.
+// Start runs a program until the test ends; with -short it skips the test. When the test has failed, the end of its log is shown.
 func Start(t *testing.T, name string, args ...string) *exec.Cmd {
 	t.Helper()
+	notShort(t)
 	var log Buffer
 	process := exec.Command(name, args...)
 	process.Stdout, process.Stderr = &log, &log
@@ -122,4 +125,28 @@ func (s *Buffer) String() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.b.String()
+}
+
+// Main is TestMain of a package in which some tests take seconds: see Short.
+func Main(m *testing.M, slow string) {
+	Short(slow)
+	os.Exit(m.Run())
+}
+
+// Short leaves out, with -short, the tests whose names a regular expression matches: plays, weeks, soaks, renderings of the chart.
+func Short(slow string) {
+	flag.Parse()
+	if testing.Short() {
+		if err := flag.Set("test.skip", slow); err != nil {
+			panic(err)
+		}
+	}
+}
+
+// notShort skips a test that runs real programs, with -short.
+func notShort(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("runs real programs: leave out -short")
+	}
 }

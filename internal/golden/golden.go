@@ -4,11 +4,13 @@ package golden
 
 import (
 	"flag"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -48,6 +50,89 @@ func Compare(t testing.TB, file, got string) {
 		}
 	}
 	t.Errorf("%s: the page has changed; if that is right, run go test with -update and read the diff", file)
+}
+
+var tables sync.Mutex
+
+// Row fails the test unless a file, a table with a key in its first column, has this row. With -update it writes that row alone, so
+// that what takes long to make is made anew one by one.
+func Row(t testing.TB, file, key, value string) {
+	t.Helper()
+	tables.Lock()
+	defer tables.Unlock()
+	content, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := slices.Collect(strings.Lines(string(content)))
+	row := key + "\t" + value + "\n"
+	at, found := slices.BinarySearchFunc(rows, key, func(r, key string) int {
+		first, _, _ := strings.Cut(r, "\t")
+		return strings.Compare(first, key)
+	})
+	switch {
+	case found && rows[at] == row:
+	case !*update:
+		t.Errorf("%s: the row of %s is not what is made now; if that is right, run this test alone with -update", file, key)
+	case found:
+		rows[at] = row
+	default:
+		rows = slices.Insert(rows, at, row)
+	}
+	if *update {
+		if err := os.WriteFile(file, []byte(strings.Join(rows, "")), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Missing collects what pages say that they lack. It is one table beside the goldens: a new metric is missing on most pages, and
+// changes one file instead of all of them. Its methods may be called by several tests at once.
+type Missing struct {
+	mu    sync.Mutex
+	pages map[string][]string // by metric and reason
+	cut   int
+}
+
+// missingLine matches a source of a metric that is none.
+var missingLine = regexp.MustCompile(`^llm_(?:engine|gpu)_metric_source_info\{.*\bmetric="([^"]*)".*\bquality="missing".*\breason="((?:[^"\\]|\\.)*)"`)
+
+// Cut returns a page without what it lacks, and remembers that.
+func (m *Missing) Cut(name, page string) string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.cut++
+	var kept strings.Builder
+	for line := range strings.Lines(page) {
+		found := missingLine.FindStringSubmatch(line)
+		if found == nil {
+			kept.WriteString(line)
+			continue
+		}
+		key := found[1] + "\t" + found[2]
+		if m.pages == nil {
+			m.pages = map[string][]string{}
+		}
+		if !slices.Contains(m.pages[key], name) {
+			m.pages[key] = append(m.pages[key], name)
+		}
+	}
+	return kept.String()
+}
+
+// Compare fails the test unless a file has the table of so many pages. Where -run has left out some, it says nothing.
+func (m *Missing) Compare(t testing.TB, file string, pages int) {
+	t.Helper()
+	if m.cut != pages {
+		return
+	}
+	var rows strings.Builder
+	rows.WriteString("# What each page lacks, and why: metric, reason, pages. Generated: go test with -update.\n")
+	for _, key := range slices.Sorted(maps.Keys(m.pages)) {
+		slices.Sort(m.pages[key])
+		rows.WriteString(key + "\t" + strings.Join(m.pages[key], " ") + "\n")
+	}
+	Compare(t, file, rows.String())
 }
 
 // All fails the test unless tests compare every file of a pattern: a file that no test writes any more would claim

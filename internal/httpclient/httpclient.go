@@ -32,6 +32,33 @@ func New(path string, cfg config.HTTPClientConfig) (*http.Client, error) {
 	return client, nil
 }
 
+// To returns the client for one server, and its address taken apart. transport, if there is one, replaces the network. The client
+// follows redirects within the server (Starlette adds a slash) but nowhere else: whoever answers must not choose what the exporter
+// connects to, nor have credentials sent in clear. An error is a configfile.Error; path is the place of the server's configuration.
+func To(path, address string, cfg config.HTTPClientConfig, transport http.RoundTripper) (*http.Client, *url.URL, error) {
+	u, err := url.Parse(address)
+	switch {
+	case err == nil && u.User != nil:
+		return nil, nil, configfile.Errorf(path+".url", "credentials do not belong into a URL: use http_config.basic_auth with password_file")
+	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "": // without the text: it may hold a password
+		return nil, nil, configfile.Errorf(path+".url", "not a URL of the form http://host:port[/path]")
+	}
+	client, err := New(path+".http_config", cfg)
+	if err != nil {
+		return nil, nil, err
+	}
+	if transport != nil {
+		client.Transport = transport
+	}
+	client.CheckRedirect = func(req *http.Request, via []*http.Request) error {
+		if len(via) > 3 || req.URL.Host != via[0].URL.Host || req.URL.Scheme != via[0].URL.Scheme {
+			return http.ErrUseLastResponse
+		}
+		return nil
+	}
+	return client, u, nil
+}
+
 // Load reads the file of a flag, relative to which the files that it names are; without a file it returns Prometheus' defaults.
 // Errors name the flag, the file and the line.
 func Load(flag, file string) (cfg config.HTTPClientConfig, err error) {

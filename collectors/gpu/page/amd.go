@@ -5,7 +5,6 @@ import (
 
 	"github.com/prometheus/prometheus/model/labels"
 
-	"github.com/llm-node-exporter/llm-node-exporter/collectors/engine"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
@@ -75,7 +74,7 @@ func amdUUID(l labels.Labels) string {
 
 // amdClocks turns the type of a clock into a domain. Compute runs on the system clock; of its several instances the
 // fastest counts.
-var amdClocks = engine.Carry{From: "clock_type", To: metrics.LabelDomain, Map: func(t string) string {
+var amdClocks = metrics.Carry{From: "clock_type", To: metrics.LabelDomain, Map: func(t string) string {
 	return map[string]string{"GPU_CLOCK_TYPE_SYSTEM": "sm", "GPU_CLOCK_TYPE_MEMORY": "memory", "GPU_CLOCK_TYPE_VIDEO": "video"}[t]
 }}
 

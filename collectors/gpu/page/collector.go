@@ -14,26 +14,28 @@ import (
 	"context"
 	"log/slog"
 	"maps"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/common/config"
 
-	"github.com/llm-node-exporter/llm-node-exporter/collectors/engine"
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/gpu"
+	"github.com/llm-node-exporter/llm-node-exporter/collectors/scrape"
+	"github.com/llm-node-exporter/llm-node-exporter/internal/httpclient"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
 // sources lists the exporters whose pages are known.
 var sources = []*Source{&dcgm, &amd}
 
-// Values of the reason label besides those of engines' pages.
+// Values of the reason label beside those of package scrape.
 const (
 	reasonNoGPUs = "no_gpu_page"
 	reasonNoUUID = "no_gpu_uuid"
-	reasonLimit  = "limit_exceeded"
 	reasonGone   = "not_on_page" // of a GPU that was on an earlier page
 
 	reasonUnhealthy = "unhealthy" // of a GPU that its own exporter calls so
@@ -44,9 +46,9 @@ type Options struct {
 	// Logger receives one record per change of state. Default: slog.Default().
 	Logger *slog.Logger
 	// Targets are the pages in the order to try: the first usable one is read.
-	Targets []engine.TargetConfig
-	// Limits bound what a page may cost. Default: engine.DefaultLimits.
-	Limits engine.Limits
+	Targets []Target
+	// Limits bound what a page may cost. Default: scrape.DefaultLimits.
+	Limits scrape.Limits
 	// UserAgent is the user agent sent to the exporter.
 	UserAgent string
 	// Interval is how often the page is read. Default: 15 s, half the collection interval of dcgm-exporter.
@@ -58,14 +60,26 @@ type Options struct {
 	KernelLog func() *gpu.KernelLog
 }
 
+// A Target is a server whose page is to be read.
+type Target struct {
+	// URL holds scheme, host and port, and the path if it is not /metrics.
+	URL string
+	// Timeout bounds one reading. Default: 5 s.
+	Timeout time.Duration
+	// HTTP takes Prometheus' own client configuration.
+	HTTP config.HTTPClientConfig
+	// Transport, if set, replaces the network: simulated exporters answer in virtual time.
+	Transport http.RoundTripper
+}
+
 // Collector reads a page while Run runs, and serves its contents as a prometheus.Collector.
 type Collector struct {
 	options Options
 
 	// Used only by Read:
-	readers []*engine.Reader // the last one used comes first
+	readers []*scrape.Reader // the last one used comes first
 	memory  *memory
-	parsed  map[*engine.Reader]*parsed // the last page that could be used
+	parsed  map[*scrape.Reader]*parsed // the last page that could be used
 	said    string                     // the last logged state
 
 	mu     sync.Mutex
@@ -99,21 +113,21 @@ func (s Snapshot) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// New builds a collector. An error is an engine.ConfigError.
+// New builds a collector. An error is a configfile.Error.
 func New(o Options) (*Collector, error) {
 	o.Logger = cmp.Or(o.Logger, slog.Default())
-	o.Limits = cmp.Or(o.Limits, engine.DefaultLimits)
+	o.Limits = cmp.Or(o.Limits, scrape.DefaultLimits)
 	o.Interval = cmp.Or(o.Interval, 15*time.Second)
 	if o.Needed == nil {
 		o.Needed = func() bool { return true }
 	}
-	c := &Collector{options: o, memory: newMemory(), parsed: map[*engine.Reader]*parsed{}, said: "new"}
+	c := &Collector{options: o, memory: newMemory(), parsed: map[*scrape.Reader]*parsed{}, said: "new"}
 	for _, t := range o.Targets {
-		r, err := engine.NewReader("gpu.source", t, o.Limits, o.UserAgent)
+		client, at, err := httpclient.To("gpu.source", t.URL, t.HTTP, t.Transport)
 		if err != nil {
 			return nil, err
 		}
-		c.readers = append(c.readers, r)
+		c.readers = append(c.readers, scrape.NewReader(client, at, cmp.Or(t.Timeout, 5*time.Second), o.Limits, o.UserAgent))
 	}
 	return c, nil
 }
@@ -164,7 +178,7 @@ func (c *Collector) Read(ctx context.Context, now time.Time) {
 			c.publish(true, last, slices.Collect(maps.Values(p.gpus)), slices.Collect(maps.Keys(p.owners)))
 			return
 		}
-		reason := engine.ReasonOf(err)
+		reason := scrape.ReasonOf(err)
 		states = append(states, metrics.GPUSourceUp.Const(0, "", r.Server(), reason))
 		reasons = append(reasons, r.Server()+" "+reason)
 		details = append(details, r.Server()+": "+err.Error()+": "+Remedy(reason))
@@ -173,7 +187,7 @@ func (c *Collector) Read(ctx context.Context, now time.Time) {
 	c.publish(false, Snapshot{series: states}, nil, nil)
 }
 
-func (c *Collector) try(ctx context.Context, r *engine.Reader) (*parsed, error) {
+func (c *Collector) try(ctx context.Context, r *scrape.Reader) (*parsed, error) {
 	p, err := r.Read(ctx)
 	if err != nil {
 		return nil, err
@@ -191,18 +205,18 @@ func (c *Collector) try(ctx context.Context, r *engine.Reader) (*parsed, error) 
 // Remedy returns what to do about a reason of llm_gpu_source_up.
 func Remedy(reason string) string {
 	switch {
-	case reason == "unreachable":
+	case reason == scrape.Unreachable:
 		return "is the exporter running, and does it listen on the address of this node? curl -sv URL"
-	case reason == "unauthorized" || reason == "tls":
+	case reason == scrape.Unauthorized || reason == scrape.TLSFailed:
 		return "set --gpu.source-http-config"
 	case reason == reasonNoGPUs:
 		return "give the URL of dcgm-exporter (port 9400) or of AMD's device-metrics-exporter (port 5000)"
 	case reason == reasonNoUUID:
 		return "let that exporter keep the label that identifies a GPU (UUID of dcgm-exporter, serial_number or gpu_id of AMD's); a relabelling before it may drop it"
-	case strings.HasPrefix(reason, "http_"):
+	case strings.HasPrefix(reason, scrape.HTTPStatus):
 		return "see the log of that exporter: one field that fails costs dcgm-exporter its whole page"
 	}
-	return engine.Remedy(reason)
+	return scrape.Remedy(scrape.Reasons, reason)
 }
 
 // note logs the state when it changes; empty means that the page is used.

@@ -7,7 +7,6 @@ import (
 
 	"github.com/prometheus/prometheus/model/labels"
 
-	"github.com/llm-node-exporter/llm-node-exporter/collectors/engine"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
@@ -57,7 +56,7 @@ var dcgm = Source{
 			Quality: metrics.Approximate, Why: "integrated from one sample per reading of the page"},
 		{To: metrics.GPUClockEventActive, From: clockEvents, Split: clockEventBits, By: metrics.LabelReason,
 			Quality: metrics.Derived, Why: "bits of a mask; which reasons the GPU supports is not said"},
-		{To: metrics.GPUClockEventActive, From: named("DCGM_EXP_CLOCK_EVENTS_COUNT", plain), Carry: engine.Carry{From: "clock_event", To: metrics.LabelReason, Map: clockEventName}, Fold: some,
+		{To: metrics.GPUClockEventActive, From: named("DCGM_EXP_CLOCK_EVENTS_COUNT", plain), Carry: metrics.Carry{From: "clock_event", To: metrics.LabelReason, Map: clockEventName}, Fold: some,
 			Quality: metrics.Approximate, Why: "within the window of the exporter, minutes long, not now"},
 
 		{To: metrics.GPUMemoryTotal, From: redefined(dev+"FB_TOTAL", mebi, dev+"FB_CAPACITY_BYTES")},
@@ -133,7 +132,7 @@ var dcgm = Source{
 
 		{To: metrics.GPURecoveryAction, From: renamed(dev+"GET_GPU_RECOVERY_ACTION", dev+"GPU_RECOVERY_ACTION", plain)},
 		{To: metrics.GPURecoveryActionInfo, From: renamed(dev+"GET_GPU_RECOVERY_ACTION", dev+"GPU_RECOVERY_ACTION", plain), Split: recoveryAction, By: metrics.LabelAction},
-		{To: metrics.GPUXIDErrors, From: named("DCGM_EXP_XID_ERRORS_TOTAL", plain), Carry: engine.Carry{From: "xid", To: metrics.LabelXID}, Whole: true,
+		{To: metrics.GPUXIDErrors, From: named("DCGM_EXP_XID_ERRORS_TOTAL", plain), Carry: metrics.Carry{From: "xid", To: metrics.LabelXID}, Whole: true,
 			Absent: "no series tells that XIDs are read: DCGM_FI_DEV_XID_ERRORS has none before the first XID, and DCGM_EXP_XID_ERRORS_COUNT counts within a window"},
 		{To: metrics.GPUXIDErrors, From: renamed(dev+"XID_ERRORS", dev+"XID_ERROR", plain), By: metrics.LabelXID, Is: latest, Whole: true,
 			Quality: metrics.Approximate, Why: "changes of the latest XID: the same one twice in a row counts once, of several between two readings the last"},

@@ -3,7 +3,6 @@ package page
 import (
 	"github.com/prometheus/prometheus/model/labels"
 
-	"github.com/llm-node-exporter/llm-node-exporter/collectors/engine"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
@@ -15,11 +14,11 @@ type Equal struct {
 	To  *metrics.Family
 	Set []metrics.Label
 	// Carry turns a label of the page into a label of the series. It is empty if there is none.
-	Carry engine.Carry
+	Carry metrics.Carry
 	// Row is the place in the table: names of one row are those of several releases.
 	Row int
 	// Unit converts the page's number to the family's.
-	Unit engine.Scale
+	Unit metrics.Scale
 	// Rate marks a number that is the rate of the family, a counter.
 	Rate bool
 	// Latest marks a number that is the code of the latest event of those that the family counts.

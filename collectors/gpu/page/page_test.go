@@ -1,6 +1,8 @@
 package page
 
 import (
+	"encoding/json"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -14,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/llm-node-exporter/llm-node-exporter/collectors/engine"
+	"github.com/llm-node-exporter/llm-node-exporter/collectors/scrape"
 	"github.com/llm-node-exporter/llm-node-exporter/internal/e2e"
 	"github.com/llm-node-exporter/llm-node-exporter/internal/golden"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
@@ -41,12 +43,12 @@ func newNode(t *testing.T) *node {
 	n := &node{t: t, now: time.Unix(1_700_000_000, 0)}
 	n.server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { (*n.answer.Load())(w, r) }))
 	t.Cleanup(n.server.Close)
-	n.Collector = n.collector(engine.TargetConfig{URL: n.server.URL})
+	n.Collector = n.collector(Target{URL: n.server.URL})
 	return n
 }
 
-func (n *node) collector(targets ...engine.TargetConfig) *Collector {
-	c, err := New(Options{Logger: slog.New(slog.NewTextHandler(&n.log, nil)), Targets: targets, Limits: engine.Limits{BodyBytes: 1 << 20, Series: 5000, LabelValueBytes: 200}})
+func (n *node) collector(targets ...Target) *Collector {
+	c, err := New(Options{Logger: slog.New(slog.NewTextHandler(&n.log, nil)), Targets: targets, Limits: scrape.Limits{BodyBytes: 1 << 20, Series: 5000, LabelValueBytes: 200}})
 	if err != nil {
 		n.t.Fatal(err)
 	}
@@ -119,15 +121,18 @@ func TestGoldens(t *testing.T) {
 	if err != nil || len(files) == 0 {
 		t.Fatal(err)
 	}
+	var missing golden.Missing
 	for _, f := range files {
 		t.Run(filepath.Base(f), func(t *testing.T) {
 			n := newNode(t)
 			page := file(t, strings.TrimSuffix(filepath.Base(f), ".prom"))
 			n.read(page)
 			n.read(page)
-			golden.Compare(t, "testdata/golden/"+filepath.Base(f), strings.ReplaceAll(golden.Page(t, n.Collector), strings.TrimPrefix(n.server.URL, "http://"), "HOST:9400"))
+			whole := strings.ReplaceAll(golden.Page(t, n.Collector), strings.TrimPrefix(n.server.URL, "http://"), "HOST:9400")
+			golden.Compare(t, "testdata/golden/"+filepath.Base(f), missing.Cut(strings.TrimSuffix(filepath.Base(f), ".prom"), whole))
 		})
 	}
+	missing.Compare(t, "testdata/missing.tsv", len(files))
 	golden.All(t, "testdata/golden/*.prom", len(files))
 }
 
@@ -542,7 +547,7 @@ func TestBadPages(t *testing.T) {
 	} {
 		t.Run(reason, func(t *testing.T) {
 			n := newNode(t)
-			n.Collector = n.collector(engine.TargetConfig{URL: n.server.URL, Timeout: 300_000_000})
+			n.Collector = n.collector(Target{URL: n.server.URL, Timeout: 300_000_000})
 			n.read(good)
 			n.want("1", metrics.GPUSourceUp)
 			n.log.Reset()
@@ -562,6 +567,24 @@ func TestBadPages(t *testing.T) {
 			n.want("1", metrics.GPUSourceUp)
 		})
 	}
+}
+
+// TestNoDialectOfEnginesReadsIt: what engines do to their pages and answers is undone on their pages only.
+func TestNoDialectOfEnginesReadsIt(t *testing.T) {
+	n := newNode(t)
+	quoted, err := json.Marshal(file(t, "dcgm-4.2.3")) // as a build of llama.cpp sends its page
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.read(string(quoted))
+	n.want("0", metrics.GPUSourceUp, `reason="parse_error"`)
+	answer := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusServiceUnavailable)
+		_, _ = io.WriteString(w, `{"error": {"type": "unavailable_error", "message": "Loading model"}}`)
+	})
+	n.answer.Store(&answer)
+	n.Read(t.Context(), n.now)
+	n.want("0", metrics.GPUSourceUp, `reason="http_503"`)
 }
 
 // TestAllGPUsGone: a page that had GPUs and is empty has lost them. Before, it was one that nobody knows.
@@ -586,7 +609,7 @@ func TestFirstPageThatAnswers(t *testing.T) {
 	}))
 	t.Cleanup(other.Close)
 	n := newNode(t)
-	n.Collector = n.collector(engine.TargetConfig{URL: other.URL}, engine.TargetConfig{URL: n.server.URL})
+	n.Collector = n.collector(Target{URL: other.URL}, Target{URL: n.server.URL})
 	n.read("")
 	n.want("0", metrics.GPUSourceUp, `reason="http_404"`)
 	n.want("0", metrics.GPUSourceUp, `reason="no_gpu_page"`)
@@ -634,7 +657,7 @@ func TestAMD(t *testing.T) {
 // TestConfiguration: URLs and secrets are refused as those of engines are.
 func TestConfiguration(t *testing.T) {
 	for url, want := range map[string]string{"localhost:9400": "http://host:port", "http://u:p@localhost:9400": "password_file"} {
-		if _, err := New(Options{Targets: []engine.TargetConfig{{URL: url}}}); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := New(Options{Targets: []Target{{URL: url}}}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", url, err, want)
 		}
 	}

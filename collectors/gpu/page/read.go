@@ -13,8 +13,8 @@ import (
 	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 
-	"github.com/llm-node-exporter/llm-node-exporter/collectors/engine"
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/gpu"
+	"github.com/llm-node-exporter/llm-node-exporter/collectors/scrape"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
@@ -36,7 +36,7 @@ type parsed struct {
 }
 
 // parse recognises a page and finds its GPUs.
-func parse(p *engine.Page, limits engine.Limits) (*parsed, error) {
+func parse(p *scrape.Page, limits scrape.Limits) (*parsed, error) {
 	s := series{}
 	for l, v := range p.Series() {
 		name := l.Get(model.MetricNameLabel)
@@ -50,14 +50,14 @@ func parse(p *engine.Page, limits engine.Limits) (*parsed, error) {
 			return out, out.identify(limits)
 		}
 	}
-	return nil, engine.PageError(reasonNoGPUs, "no exporter that is known as a source of GPU numbers writes this page (it has %s)", p.Names())
+	return nil, scrape.Errorf(reasonNoGPUs, "no exporter that is known as a source of GPU numbers writes this page (it has %s)", p.Names())
 }
 
 // of returns the value of a label of the vocabulary.
 func (p *parsed) of(l labels.Labels, name string) string { return first(l, p.Labels[name]...) }
 
 // identify collects what the labels of all rows say.
-func (p *parsed) identify(limits engine.Limits) error {
+func (p *parsed) identify(limits scrape.Limits) error {
 	relayed := false
 	for _, samples := range p.series {
 		for _, s := range samples {
@@ -75,13 +75,13 @@ func (p *parsed) identify(limits engine.Limits) error {
 			}
 			p.gpu(uuid, s.labels)
 			if len(p.gpus) > maxGPUs {
-				return engine.PageError(reasonLimit, "more than %d GPUs: no node has as many", maxGPUs)
+				return scrape.Errorf(scrape.LimitExceeded, "more than %d GPUs: no node has as many", maxGPUs)
 			}
 			p.workload(p.gpus[uuid], s.labels, relayed)
 		}
 	}
 	if nameless := p.nameless(); len(p.gpus) == 0 && nameless != "" {
-		return engine.PageError(reasonNoUUID, "%s is about a GPU and does not say which: its rows lack the label that identifies it", nameless)
+		return scrape.Errorf(reasonNoUUID, "%s is about a GPU and does not say which: its rows lack the label that identifies it", nameless)
 	}
 	return nil
 }
@@ -97,10 +97,10 @@ func (p *parsed) nameless() string {
 }
 
 // short refuses labels that are longer than those of engines may be.
-func short(name string, l labels.Labels, limits engine.Limits) (err error) {
+func short(name string, l labels.Labels, limits scrape.Limits) (err error) {
 	l.Range(func(l labels.Label) {
 		if len(l.Value) > limits.LabelValueBytes {
-			err = engine.PageError(reasonLimit, "label %s of %s has %d bytes, more than %d", l.Name, name, len(l.Value), limits.LabelValueBytes)
+			err = scrape.Errorf(scrape.LimitExceeded, "label %s of %s has %d bytes, more than %d", l.Name, name, len(l.Value), limits.LabelValueBytes)
 		}
 	})
 	return err
@@ -144,7 +144,7 @@ func (p *parsed) workload(id gpu.Identity, l labels.Labels, relayed bool) {
 }
 
 // find returns the samples of a field, under the name to trust.
-func (p *parsed) find(f field) (samples []sample, name string, unit engine.Scale) {
+func (p *parsed) find(f field) (samples []sample, name string, unit metrics.Scale) {
 	if newer := p.series[p.prefix+f.renamed]; f.renamed != "" && len(newer) > 0 && (!f.redefined || p.redefines) {
 		if f.redefined {
 			return newer, f.renamed, plain
@@ -503,7 +503,7 @@ func (w *writer) xids(r *Row, uuid string) {
 		}
 	}
 	for code, n := range counts {
-		w.number(&Row{To: r.To, Carry: engine.Carry{To: metrics.LabelXID}}, reading{ofGPU: ofGPU{uuid: uuid}, label: strconv.Itoa(code), value: n})
+		w.number(&Row{To: r.To, Carry: metrics.Carry{To: metrics.LabelXID}}, reading{ofGPU: ofGPU{uuid: uuid}, label: strconv.Itoa(code), value: n})
 	}
 }
 

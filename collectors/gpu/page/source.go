@@ -3,7 +3,6 @@ package page
 import (
 	"github.com/prometheus/prometheus/model/labels"
 
-	"github.com/llm-node-exporter/llm-node-exporter/collectors/engine"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
@@ -50,7 +49,7 @@ type Row struct {
 	With []field
 	Fold func(v []float64) (float64, bool)
 	// Carry turns a label of the page into a label of the series. A row without it means that there is nothing yet.
-	Carry engine.Carry
+	Carry metrics.Carry
 	// Split turns one number into several, by the values of the label By.
 	Split func(v float64) map[string]float64
 	By    string
@@ -78,7 +77,7 @@ const (
 // field names a source, and its name in newer releases.
 type field struct {
 	name    string
-	unit    engine.Scale
+	unit    metrics.Scale
 	renamed string
 	// redefined marks a field whose newer name has the vocabulary's unit, but which older releases know as an alias
 	// with the older unit.
@@ -86,28 +85,28 @@ type field struct {
 }
 
 // named returns a field with one name.
-func named(name string, unit engine.Scale) field { return field{name: name, unit: unit} }
+func named(name string, unit metrics.Scale) field { return field{name: name, unit: unit} }
 
 // renamed returns a field whose newer name has the same unit.
-func renamed(name, newer string, unit engine.Scale) field {
+func renamed(name, newer string, unit metrics.Scale) field {
 	return field{name: name, unit: unit, renamed: newer}
 }
 
 // redefined returns a field whose newer name has the vocabulary's unit.
-func redefined(name string, unit engine.Scale, newer string) field {
+func redefined(name string, unit metrics.Scale, newer string) field {
 	return field{name: name, unit: unit, renamed: newer, redefined: true}
 }
 
 // The units of pages.
 var (
-	plain   = engine.Scale{}
-	mega    = engine.Scale{Mul: 1e6}
-	mebi    = engine.Scale{Mul: 1 << 20}
-	giga    = engine.Scale{Mul: 1e9}
-	milli   = engine.Millis
-	micro   = engine.Micros
-	nano    = engine.Scale{Div: 1e9}
-	percent = engine.Scale{Div: 100}
+	plain   = metrics.Scale{}
+	mega    = metrics.Scale{Mul: 1e6}
+	mebi    = metrics.Scale{Mul: 1 << 20}
+	giga    = metrics.Scale{Mul: 1e9}
+	milli   = metrics.Millis
+	micro   = metrics.Micros
+	nano    = metrics.Scale{Div: 1e9}
+	percent = metrics.Scale{Div: 100}
 )
 
 // set returns a Set of one label.

@@ -1,4 +1,4 @@
-package engine
+package scrape
 
 import (
 	"bytes"
@@ -9,10 +9,10 @@ import (
 	"unsafe"
 )
 
-// A template holds a page that Prometheus' parser has accepted, with holes for its numbers. While an engine keeps
+// A Template holds a page that Prometheus' parser has accepted, with holes for its numbers. While a server keeps
 // emitting the same series, its next page is the template with other numbers: comparing hashes is enough then, and
 // nothing has to be lexed again. Their seed is drawn at start, so no page can be made to collide with another.
-type template struct {
+type Template struct {
 	lines []templateLine
 	index map[uint64]int // line index by hash; built when a page changes its order
 	seen  []uint32       // by line: the last read that saw it
@@ -32,8 +32,8 @@ func newLine(text []byte, series int) templateLine {
 	return templateLine{maphash.Bytes(seed, text), int32(len(text)), int32(series)}
 }
 
-// loses reports whether another page lacks some of the series of this one.
-func (t *template) loses(other *template, some []bool) bool {
+// Loses reports whether another page lacks some of the series of this one.
+func (t *Template) Loses(other *Template, some []bool) bool {
 	if t == nil || other == nil {
 		return false
 	}
@@ -49,13 +49,13 @@ func (l *templateLine) begins(body []byte) bool {
 	return len(body) >= int(l.length) && maphash.Bytes(seed, body[:l.length]) == l.hash
 }
 
-// newTemplate cuts a page into a template. It returns nil if the numbers cannot be separated from the bytes around
+// NewTemplate cuts a page into a template. It returns nil if the numbers cannot be separated from the bytes around
 // them: if lines end in timestamps or exemplars, or appear twice.
-func newTemplate(body []byte, page *Page) *template {
-	if page.timestamps || len(page.duplicates) > 0 || bytes.Contains(body, []byte("# EOF")) {
+func NewTemplate(body []byte, page *Page) *Template {
+	if page.timestamps || len(page.Duplicates) > 0 || bytes.Contains(body, []byte("# EOF")) {
 		return nil
 	}
-	t := &template{lines: make([]templateLine, 0, bytes.Count(body, []byte("\n")))}
+	t := &Template{lines: make([]templateLine, 0, bytes.Count(body, []byte("\n")))}
 	series := 0
 	for line := range bytes.Lines(body) {
 		if isComment(line) {
@@ -65,7 +65,7 @@ func newTemplate(body []byte, page *Page) *template {
 		t.lines = append(t.lines, newLine(untilNumber(line), series))
 		series++
 	}
-	if series != len(page.values) {
+	if series != len(page.Values) {
 		return nil
 	}
 	t.seen = make([]uint32, len(t.lines))
@@ -76,9 +76,9 @@ func isComment(line []byte) bool { return line[0] == '#' || len(bytes.TrimSpace(
 
 func untilNumber(line []byte) []byte { return line[:bytes.LastIndexByte(line, ' ')+1] }
 
-// read passes the number of each series to store. It returns false as soon as the page turns out to differ in more
+// Read passes the number of each series to store. It returns false as soon as the page turns out to differ in more
 // than its numbers; whatever was stored until then must be read again.
-func (t *template) read(body []byte, store func(series int, value float64)) bool {
+func (t *Template) Read(body []byte, store func(series int, value float64)) bool {
 	t.reads++
 	met := 0
 	for next := 0; len(body) > 0; next++ {
@@ -111,7 +111,7 @@ func (t *template) read(body []byte, store func(series int, value float64)) bool
 }
 
 // find looks up the line that body starts with.
-func (t *template) find(body []byte) (int, bool) {
+func (t *Template) find(body []byte) (int, bool) {
 	end := bytes.IndexByte(body, '\n')
 	if end < 0 {
 		return 0, false

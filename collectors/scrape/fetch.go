@@ -1,4 +1,4 @@
-package engine
+package scrape
 
 import (
 	"bytes"
@@ -10,6 +10,7 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"syscall"
@@ -20,36 +21,36 @@ import (
 // changes names.
 const accept = "text/plain;version=0.0.4;q=1,*/*;q=0.1"
 
-// maxDocumentBytes bounds the JSON answers of metadata endpoints.
-const maxDocumentBytes = 1 << 20
+// MaxDocumentBytes bounds the JSON answers of metadata endpoints.
+const MaxDocumentBytes = 1 << 20
 
 // maxKeptBytes bounds the buffer that is kept for the next page: one huge page may need more.
 const maxKeptBytes = 4 << 20
 
-// fetcher sends requests to one engine.
-type fetcher struct {
-	client    *http.Client
-	at        address
-	userAgent string
+// A Fetcher sends requests to one server. Only one goroutine may use it at a time.
+type Fetcher struct {
+	Client    *http.Client
+	At        Address
+	Format    Format
+	UserAgent string
 	maxBytes  int64
 	buf       bytes.Buffer // body of the page, reused
 }
 
-// sameHost follows redirects within the engine (Starlette adds a slash) but nowhere else: an untrusted page must not
-// choose what the exporter connects to, nor have credentials sent in clear.
-func sameHost(req *http.Request, via []*http.Request) error {
-	if len(via) > 3 || req.URL.Host != via[0].URL.Host || req.URL.Scheme != via[0].URL.Scheme {
-		return http.ErrUseLastResponse
-	}
-	return nil
+// NewFetcher returns what asks the server at an address. The client is to follow no redirect to another host: see httpclient.To.
+func NewFetcher(client *http.Client, at *url.URL, format Format, limits Limits, userAgent string) Fetcher {
+	return Fetcher{Client: client, At: newAddress(at, format.Paths), Format: format, UserAgent: userAgent, maxBytes: limits.BodyBytes}
 }
 
-func (f *fetcher) request(ctx context.Context, path, query, accept string) (*http.Response, error) {
+// Forget drops the buffer that is kept for the next page.
+func (f *Fetcher) Forget() { f.buf = bytes.Buffer{} }
+
+func (f *Fetcher) request(ctx context.Context, path, query, accept string) (*http.Response, error) {
 	return f.send(ctx, http.MethodGet, path, query, accept, nil)
 }
 
-func (f *fetcher) send(ctx context.Context, method, path, query, accept string, body []byte) (*http.Response, error) {
-	u := f.at.base.JoinPath(path)
+func (f *Fetcher) send(ctx context.Context, method, path, query, accept string, body []byte) (*http.Response, error) {
+	u := f.At.Base.JoinPath(path)
 	u.RawQuery = query
 	req, err := http.NewRequestWithContext(ctx, method, u.String(), bytes.NewReader(body))
 	if err != nil {
@@ -60,26 +61,27 @@ func (f *fetcher) send(ctx context.Context, method, path, query, accept string, 
 	}
 	req.Header.Set("Accept", accept)
 	req.Header.Set("Accept-Encoding", "gzip")
-	req.Header.Set("User-Agent", f.userAgent)
+	req.Header.Set("User-Agent", f.UserAgent)
 	if deadline, ok := ctx.Deadline(); ok {
 		req.Header.Set("X-Prometheus-Scrape-Timeout-Seconds", strconv.FormatFloat(time.Until(deadline).Seconds(), 'f', 3, 64))
 	}
-	return f.client.Do(req)
+	return f.Client.Do(req)
 }
 
-// page fetches the engine's page. The body is valid until the next call.
-func (f *fetcher) page(ctx context.Context, path string) (body []byte, contentType string, err error) {
-	return f.pageAt(ctx, path, f.at.query)
+// Page fetches the page at a path. The body is valid until the next call. ReasonOf returns the reason for an error.
+func (f *Fetcher) Page(ctx context.Context, path string) (body []byte, contentType string, err error) {
+	return f.PageAt(ctx, path, f.At.Query)
 }
 
-func (f *fetcher) pageAt(ctx context.Context, path, query string) (body []byte, contentType string, err error) {
+// PageAt does the same with another query than that of the address.
+func (f *Fetcher) PageAt(ctx context.Context, path, query string) (body []byte, contentType string, err error) {
 	resp, err := f.request(ctx, path, query, accept)
 	if err != nil {
 		return nil, "", err
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		return nil, "", refusal(resp)
+		return nil, "", f.Format.refused(resp)
 	}
 	contentType, _, _ = mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	size := f.buf.Len() // of the last page
@@ -92,7 +94,7 @@ func (f *fetcher) pageAt(ctx context.Context, path, query string) (body []byte, 
 	}
 	switch err := readBounded(&f.buf, resp, f.maxBytes); {
 	case errors.Is(err, syscall.ECONNRESET):
-		return nil, "", pageError(reasonTruncated, "%s: %w in the middle of the page", path, err)
+		return nil, "", Errorf(Truncated, "%s: %w in the middle of the page", path, err)
 	case err != nil:
 		return nil, "", err
 	}
@@ -101,7 +103,7 @@ func (f *fetcher) pageAt(ctx context.Context, path, query string) (body []byte, 
 		f.buf.WriteByte('\n') // the answer is complete, so its last line is, too
 		body = f.buf.Bytes()
 	}
-	body, err = sanitise(body, path, contentType)
+	body, err = f.Format.Sanitise(body, path, contentType)
 	return body, contentType, err
 }
 
@@ -115,22 +117,22 @@ func readBounded(to *bytes.Buffer, resp *http.Response, limit int64) error {
 	if resp.Header.Get("Content-Encoding") == "gzip" {
 		unzip, err := gzip.NewReader(from)
 		if err != nil {
-			return pageError(reasonParse, "body is not the gzip it says it is: %w", err)
+			return Errorf(ParseError, "body is not the gzip it says it is: %w", err)
 		}
 		from = unzip
 	}
 	n, err := to.ReadFrom(io.LimitReader(from, limit+1))
 	switch {
 	case n > limit:
-		return pageError(reasonLimit, "page is larger than %d bytes: raise limits.body_size if the engine is right", limit)
+		return Errorf(LimitExceeded, "page is larger than %d bytes: raise limits.body_size if the server is right", limit)
 	case errors.Is(err, gzip.ErrChecksum), errors.Is(err, gzip.ErrHeader):
-		return pageError(reasonParse, "body is not the gzip it says it is: %w", err)
+		return Errorf(ParseError, "body is not the gzip it says it is: %w", err)
 	}
 	return err
 }
 
-// refusal turns an answer other than 200 into an error.
-func refusal(resp *http.Response) error {
+// refused turns an answer other than 200 into an error.
+func (f *Format) refused(resp *http.Response) error {
 	var said struct {
 		Error struct {
 			Message string `json:"message"`
@@ -140,35 +142,34 @@ func refusal(resp *http.Response) error {
 	body, _ := io.ReadAll(io.LimitReader(resp.Body, 4096))
 	_ = json.Unmarshal(body, &said) // without such a JSON body, the status says enough
 	status := resp.StatusCode
-	for _, d := range builtin {
-		if d.Refusal != nil {
-			if reason := d.Refusal(status, said.Error.Type, said.Error.Message); reason != "" {
-				return pageError(reason, "%s", said.Error.Message)
-			}
+	if f.Refusal != nil {
+		if reason := f.Refusal(status, said.Error.Type, said.Error.Message); reason != "" {
+			return Errorf(reason, "%s", said.Error.Message)
 		}
 	}
 	if status >= 300 && status < 400 {
 		if to, err := resp.Location(); err == nil && to.Host == resp.Request.URL.Host && to.Scheme == resp.Request.URL.Scheme {
-			return &statusError{status, "redirects in a circle: " + to.Path}
+			return &StatusError{Code: status, Message: "redirects in a circle: " + to.Path}
 		}
-		return &statusError{status, "redirects to another host or scheme: " + resp.Header.Get("Location")}
+		return &StatusError{Code: status, Message: "redirects to another host or scheme: " + resp.Header.Get("Location")}
 	}
-	return &statusError{status, said.Error.Message}
+	return &StatusError{Code: status, Message: said.Error.Message}
 }
 
-// document fetches and decodes a JSON answer of a metadata endpoint.
-func (f *fetcher) document(ctx context.Context, path string, into any) error {
-	return f.documentAt(ctx, path, f.at.query, into)
+// Document fetches and decodes a JSON answer of a metadata endpoint.
+func (f *Fetcher) Document(ctx context.Context, path string, into any) error {
+	return f.DocumentAt(ctx, path, f.At.Query, into)
 }
 
-func (f *fetcher) documentAt(ctx context.Context, path, query string, into any) error {
+// DocumentAt does the same with another query than that of the address.
+func (f *Fetcher) DocumentAt(ctx context.Context, path, query string, into any) error {
 	resp, err := f.request(ctx, path, query, "application/json")
 	return decode(resp, err, path, into)
 }
 
-// documentAbout sends a question and decodes the JSON answer. The question must have no effect on the engine.
-func (f *fetcher) documentAbout(ctx context.Context, path string, question []byte, into any) error {
-	resp, err := f.send(ctx, http.MethodPost, path, f.at.query, "application/json", question)
+// DocumentAbout posts a question and decodes the JSON answer. The question must have no effect on the server.
+func (f *Fetcher) DocumentAbout(ctx context.Context, path string, question []byte, into any) error {
+	resp, err := f.send(ctx, http.MethodPost, path, f.At.Query, "application/json", question)
 	return decode(resp, err, path, into)
 }
 
@@ -178,10 +179,10 @@ func decode(resp *http.Response, err error, path string, into any) error {
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		return &statusError{code: resp.StatusCode, message: path}
+		return &StatusError{Code: resp.StatusCode, Message: path}
 	}
 	var body bytes.Buffer
-	if err := readBounded(&body, resp, maxDocumentBytes); err != nil {
+	if err := readBounded(&body, resp, MaxDocumentBytes); err != nil {
 		return err
 	}
 	if err := json.Unmarshal(body.Bytes(), into); err != nil {

@@ -1,0 +1,58 @@
+package engine
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/llm-node-exporter/llm-node-exporter/collectors/scrape"
+)
+
+// engineFormat is what the servers of all dialects are known to do to the text format: a page is read before anybody knows which
+// of them wrote it.
+var engineFormat = scrape.Format{Repair: repairAll, Restore: restoreAll, Refusal: refusedBy, Paths: pagePaths}
+
+// pagePaths lists the paths at which engines serve their pages, without a slash at the end. plainPath is tried last:
+// see locate.
+var pagePaths = func() (all []string) {
+	for _, d := range builtin {
+		for _, path := range d.Paths {
+			if path = strings.TrimSuffix(path, "/"); path != scrape.PlainPath && !slices.Contains(all, path) {
+				all = append(all, path)
+			}
+		}
+	}
+	return append(all, scrape.PlainPath)
+}()
+
+// repairAll undoes what any engine is known to send.
+func repairAll(body []byte) (_ []byte, err error) {
+	for _, d := range builtin {
+		if d.Repair != nil {
+			if body, err = d.Repair(body); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return body, nil
+}
+
+// restoreAll gives the families of any engine the names that it writes itself.
+func restoreAll(byName map[string]*scrape.Family) {
+	for _, d := range builtin {
+		if d.Restore != nil {
+			d.Restore(byName)
+		}
+	}
+}
+
+// refusedBy returns the reason that some engine has for an answer other than 200; empty if none has any.
+func refusedBy(status int, kind, message string) string {
+	for _, d := range builtin {
+		if d.Refusal != nil {
+			if reason := d.Refusal(status, kind, message); reason != "" {
+				return reason
+			}
+		}
+	}
+	return ""
+}

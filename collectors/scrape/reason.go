@@ -1,0 +1,146 @@
+package scrape
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+// Reasons why a page cannot be used: values of the label reason of llm_engine_up and llm_gpu_source_up.
+const (
+	Unreachable       = "unreachable"
+	ConnectionClosed  = "connection_closed"
+	NotHTTP           = "not_http"
+	Timeout           = "timeout"
+	TLSFailed         = "tls"
+	Unauthorized      = "unauthorized"
+	HTTPStatus        = "http_"            // followed by the status code
+	HTTPAny           = HTTPStatus + "NNN" // any of them, in tables
+	Truncated         = "truncated"
+	NotMetrics        = "not_metrics"
+	JSONMetrics       = "json_metrics"
+	ParseError        = "parse_error"
+	LimitExceeded     = "limit_exceeded"
+	ExporterExhausted = "exporter_exhausted"
+)
+
+// An Explanation tells people what a reason means and what to do about it.
+type Explanation struct{ Reason, Meaning, Remedy string }
+
+// Reasons explains the reasons above.
+var Reasons = []Explanation{
+	{Reason: Unreachable, Meaning: "No connection: nothing listens there, or the name does not resolve.",
+		Remedy: "Is the server running, and does it listen at that host and port? `curl -sv URL`"},
+	{Reason: ExporterExhausted, Meaning: "The exporter itself has run out of files, ports or memory and cannot ask anybody.",
+		Remedy: "The exporter's log names the resource. Raise the limit of its process (`LimitNOFILE`, `ulimit -n`), or read fewer engines with it."},
+	{Reason: ConnectionClosed, Meaning: "Something listens there and closed the connection without an answer.",
+		Remedy: "A server that is dying, a proxy without it, or a port that wants TLS: `curl -sv URL`, then with https."},
+	{Reason: NotHTTP, Meaning: "Something listens there and does not speak HTTP.", Remedy: "Is the port right? `curl -sv URL`"},
+	{Reason: Timeout, Meaning: "The server did not send its whole page in time.",
+		Remedy: "A wedged or overloaded server, or a timeout shorter than its answers: `curl -so /dev/null -w '%{time_total}\\n' URL`"},
+	{Reason: TLSFailed, Meaning: "The TLS handshake failed.", Remedy: "Check `http_config.tls_config`: CA, server name, client certificate."},
+	{Reason: Unauthorized, Meaning: "The server wants credentials (401 or 403), or a file of them cannot be read.",
+		Remedy: "Set `http_config.authorization.credentials_file`. The log names a file that cannot be read."},
+	{Reason: HTTPAny, Meaning: "The server answered with another HTTP status.", Remedy: "`curl -i URL` shows its message."},
+	{Reason: Truncated, Meaning: "The connection ended in the middle of the page.", Remedy: "The server or a proxy before it died while answering."},
+	{Reason: NotMetrics, Meaning: "The answer is a web page or another document.", Remedy: "Is the path right, or does a login page stand before the server?"},
+	{Reason: JSONMetrics, Meaning: "The answer is a JSON list, as of iteration statistics that each reading would empty."},
+	{Reason: ParseError, Meaning: "The page breaks the Prometheus text format.", Remedy: "The log names the line. A bug of the server, or a proxy that cuts pages."},
+	{Reason: LimitExceeded, Meaning: "The page is larger than the limits allow.", Remedy: "If the server is right, raise `limits` in the configuration."},
+}
+
+// Remedy returns what a reason means and what to do about it, from a list of explanations; empty if the list lacks the reason.
+func Remedy(all []Explanation, reason string) string {
+	if strings.HasPrefix(reason, HTTPStatus) {
+		reason = HTTPAny
+	}
+	for _, e := range all {
+		if e.Reason == reason {
+			return strings.TrimSpace(e.Meaning + " " + e.Remedy)
+		}
+	}
+	return ""
+}
+
+// An Error reports a page that was fetched and cannot be used, or is not to be read. Reason is one of this package, or the caller's.
+type Error struct {
+	Reason string
+	Err    error
+}
+
+func (e *Error) Error() string { return e.Err.Error() }
+func (e *Error) Unwrap() error { return e.Err }
+
+// Errorf returns an Error. format may wrap another error with %w.
+func Errorf(reason, format string, args ...any) error {
+	return &Error{reason, fmt.Errorf(format, args...)}
+}
+
+// A StatusError reports an answer with a status other than 200. Message is what the server gave as the reason, if it did.
+type StatusError struct {
+	Code    int
+	Message string
+}
+
+func (e *StatusError) Error() string {
+	s := strconv.Itoa(e.Code) + " " + http.StatusText(e.Code)
+	if e.Message != "" {
+		s += ": " + e.Message
+	}
+	return s
+}
+
+// Exhausted reports whether an error is this process's own: it has no file, port or memory left to ask with.
+func Exhausted(err error) bool {
+	return slices.ContainsFunc([]syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.EADDRNOTAVAIL, syscall.ENOBUFS, syscall.ENOMEM}, func(own syscall.Errno) bool {
+		return errors.Is(err, own)
+	})
+}
+
+// ReasonOf returns the reason that an error of this package has.
+func ReasonOf(err error) string {
+	var (
+		page    *Error
+		status  *StatusError
+		certErr *tls.CertificateVerificationError
+		unknown x509.UnknownAuthorityError
+		record  tls.RecordHeaderError
+		alert   tls.AlertError
+		network net.Error
+		file    *fs.PathError
+	)
+	switch {
+	case Exhausted(err):
+		return ExporterExhausted
+	case errors.As(err, &page):
+		return page.Reason
+	case errors.As(err, &status):
+		if status.Code == http.StatusUnauthorized || status.Code == http.StatusForbidden {
+			return Unauthorized
+		}
+		return HTTPStatus + strconv.Itoa(status.Code)
+	case errors.As(err, &file):
+		return Unauthorized
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled), errors.As(err, &network) && network.Timeout():
+		return Timeout
+	case errors.As(err, &certErr), errors.As(err, &unknown), errors.As(err, &record), errors.As(err, &alert):
+		return TLSFailed
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return Truncated
+	case strings.Contains(err.Error(), "malformed HTTP"): // net/http has no type for it
+		return NotHTTP
+	case errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE), errors.Is(err, io.EOF):
+		return ConnectionClosed
+	}
+	return Unreachable
+}

@@ -1,0 +1,11 @@
+package main
+
+import (
+	"testing"
+
+	"github.com/llm-node-exporter/llm-node-exporter/internal/e2e"
+)
+
+func TestMain(m *testing.M) {
+	e2e.Main(m, "Links|RealPrometheus|Formats|NoDrift|Fleet|GrafanaHas|V2|OfTheSchema")
+}

@@ -1,0 +1,46 @@
+package metrics
+
+// Scale converts a number of a source to the base unit of its family. Division keeps decimal bounds exact where multiplication by a fraction would not: 300
+// ms is 0.3 s, not 0.30000000000000004 s.
+type Scale struct{ Mul, Div float64 }
+
+// Conversions of units that engines use.
+var (
+	Millis    = Scale{Div: 1e3}
+	Micros    = Scale{Div: 1e6}
+	Megabytes = Scale{Mul: 1e6}
+)
+
+// Apply converts a value.
+func (s Scale) Apply(v float64) float64 {
+	if s.Mul != 0 {
+		v *= s.Mul
+	}
+	if s.Div != 0 {
+		v /= s.Div
+	}
+	return v
+}
+
+// Carry describes a label mapping: it copies a label of the page to one of the vocabulary, through Map and Outcomes if
+// there are any. What they do not know is the empty string.
+type Carry struct {
+	From, To string
+	Map      func(string) string
+	Outcomes Outcomes
+}
+
+// Apply returns the value that a value of the page has in the vocabulary; empty if it has none.
+func (carry Carry) Apply(v string) string {
+	if carry.Map != nil && v != "" {
+		v = carry.Map(v)
+	}
+	if carry.Outcomes != nil {
+		v = string(carry.Outcomes[v])
+	}
+	return v
+}
+
+// Outcomes lists all values by which an engine says how a request ended. A value that nobody has listed is unknown, and
+// reported.
+type Outcomes map[string]Outcome

@@ -1,0 +1,23 @@
+package rules
+
+import (
+	"github.com/llm-node-exporter/llm-node-exporter/internal/promql"
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+	"github.com/llm-node-exporter/llm-node-exporter/slo"
+)
+
+// Counted returns the increase of an event counter per model and objective in a window, as the rules read it from raw counters.
+// Whoever has counted by itself evaluates the rules with its numbers in that place.
+func Counted(f *metrics.Family, window slo.Duration) promql.Expr { return source{}.events(f, window) }
+
+// CountedTile returns the gain of an event counter since the tile of a budget before: see Counted.
+func CountedTile(f *metrics.Family) promql.Expr { return source{}.tile(f) }
+
+// CountedRequests returns the requests of a model in RequestWindow, by their first tokens: see Counted.
+func CountedRequests() promql.Expr { return firstTokens(RequestWindow) }
+
+// Asks returns the burn rates of the objectives that ask for an alert of a severity.
+func Asks(severity slo.Severity) promql.Expr {
+	asks := promql.Vector(metrics.RecordedBurnThreshold, promql.Eq(metrics.LabelSeverity, severity.String()))
+	return promql.Max(modelSLO, promql.And(promql.Vector(metrics.RecordedPairBurn), asks, promql.On(append([]string{metrics.LabelLong}, modelSLO...)...)))
+}
