@@ -27,15 +27,10 @@ func Prometheus(client *http.Client, address string) Past {
 		if err != nil || len(v) > 0 {
 			return v, err
 		}
-		e, err := promql.Parser.ParseExpr(query)
-		if err != nil {
-			return nil, err
-		}
-		either := promql.AnyHistograms(e).String()
-		if either == e.String() {
+		either, ok := promql.WithNative(query)
+		if !ok {
 			return nil, nil
 		}
-		// VictoriaMetrics does not know the functions, and has no native histograms.
 		v, _ = ask(ctx, either, at)
 		return v, nil
 	}

@@ -12,7 +12,8 @@ import (
 	"github.com/prometheus/common/config"
 	"github.com/prometheus/common/model"
 
-	"github.com/llm-node-exporter/llm-node-exporter/collectors/engine"
+	"github.com/llm-node-exporter/llm-node-exporter/internal/httpclient"
+	"github.com/llm-node-exporter/llm-node-exporter/internal/promql"
 	"github.com/llm-node-exporter/llm-node-exporter/runbooks"
 )
 
@@ -36,7 +37,7 @@ func (c *PrometheusConfig) asker() (runbooks.Asker, error) {
 	if c == nil {
 		return nil, nil
 	}
-	client, address, err := engine.NewClient("prometheus", engine.TargetConfig{URL: c.URL, HTTP: c.HTTP})
+	client, address, err := httpclient.To("prometheus", c.URL, c.HTTP, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -55,14 +56,21 @@ func (c *PrometheusConfig) asker() (runbooks.Asker, error) {
 		case <-ctx.Done():
 			return nil, fmt.Errorf("%d queries are being asked, and none ended within %s: reload the page later", askedAtOnce, answerWithin)
 		}
-		found, _, _, err := asks.Query(ctx, query, time.Now(), prometheus.WithTimeout(answerWithin), prometheus.WithLimit(uint64(most)))
+		ask := func(query string) ([]runbooks.Series, error) {
+			found, _, _, err := asks.Query(ctx, query, time.Now(), prometheus.WithTimeout(answerWithin), prometheus.WithLimit(uint64(most)))
+			return series(found), err
+		}
+		found, err := ask(query)
+		if either, ok := promql.WithNative(query); ok && err == nil && len(found) == 0 {
+			found, _ = ask(either)
+		}
 		if errors.Is(err, context.DeadlineExceeded) {
 			return nil, fmt.Errorf("the Prometheus of the exporter's configuration took longer than %s", answerWithin)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("see prometheus in the exporter's configuration: %w", err)
 		}
-		return series(found), nil
+		return found, nil
 	}, nil
 }
 

@@ -16,6 +16,18 @@ import (
 // and MetricsQL has no such functions. e is not changed.
 func AnyHistograms(e Expr) Expr { return histograms(clone(e)) }
 
+// WithNative returns a query as AnyHistograms reads it; false where that changes nothing. It is for a server that may be
+// VictoriaMetrics, which refuses such a query: ask it where the query itself has no answer.
+func WithNative(query string) (string, bool) {
+	e, err := Parser.ParseExpr(query)
+	if err != nil {
+		return "", false
+	}
+	before := e.String()
+	either := histograms(e).String()
+	return either, either != before
+}
+
 func histograms(e Expr) Expr {
 	switch n := e.(type) {
 	case *parser.VectorSelector:
