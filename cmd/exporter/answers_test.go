@@ -85,7 +85,7 @@ func TestRunbooksAnswer(t *testing.T) {
 	b.Until("a result fills in the pod", `[...document.querySelectorAll(".answer a")].some(a => a.textContent == "Fill in $POD")`)
 	b.Eval(`document.querySelector(".answer a").click()`)
 	b.Until("the command has the pod, the namespace and the model", `location.search == "?model_name=m&namespace=prod&pod=chat-0&slo=ttft" && document.readyState == "complete" && document.body.textContent.includes("kubectl -n prod logs chat-0")`)
-	b.Until("the pod of the page is named beside others", `document.querySelector(".answer tr").textContent.includes('pod="chat-0"')`)
+	b.Until("the pod of the page is named beside others", `!!document.querySelector(".answer tr")?.textContent.includes('pod="chat-0"')`)
 	b.Until("nothing is left to fill in", `[...document.querySelectorAll(".answer p")].every(p => p.textContent.startsWith("The first")) && !document.querySelector(".answer a")`)
 
 	b.Open(e.url + "/runbooks/LLMEngineDown")

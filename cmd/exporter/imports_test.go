@@ -40,7 +40,7 @@ var house = []struct{ of, imports, why string }{
 
 	{"cmd/exporter/page", "internal/site slo", "it draws what it is given"},
 	{"cmd/exporter", "act cmd/exporter/page collectors/discovery collectors/engine collectors/genai collectors/gpu collectors/gpu/page collectors/health collectors/ownership" +
-		" collectors/probe collectors/scrape doctor examples internal/configfile internal/httpclient internal/kube internal/site metrics migrate release rules runbooks slo triage", "only a command knows everybody"},
+		" collectors/probe collectors/scrape doctor examples internal/configfile internal/httpclient internal/kube internal/promql internal/site metrics migrate release rules runbooks slo triage", "only a command knows everybody"},
 
 	{"drill", "metrics", "simulated engines write their own pages: they use no table of ours"},
 	{"drill/world", "collectors/probe drill internal/fakenvml metrics slo", "a node in virtual time; nothing that judges it"},
