@@ -176,7 +176,7 @@ func engineClues() []Clue {
 		{Branch: Engine, Name: "steps_slow", Runbook: "BranchHostBound", Delays: AnyToken, Unit: Decimal,
 			Says: "Each token takes {value} times as long as the load explains",
 			Query: promql.Or(promql.Unless(above(against("token_time"), 1.5), moreWork()),
-				promql.Unless(above(promql.Avg(modelLabels, promql.Vector(metrics.EngineSlowdown)), 1.5), against("token_time")))},
+				promql.Unless(above(promql.Avg(modelLabels, promql.Vector(metrics.EngineSlowdown)), 1.5), against("token_time")), collapsed())},
 		{Branch: Memory, Name: "kv_full", Runbook: "BranchKVPressure", Delays: AnyRequest, Unit: Share, Says: "The KV cache is {value} full and requests wait for room",
 			Query: promql.Vector(metrics.RecordedFullCache)},
 		{Branch: Memory, Name: "kv_tier_full", Runbook: "LLMKVOffloadSaturated", Delays: AnyToken, Unit: Share,
@@ -314,6 +314,13 @@ func tokenTimeNow() promql.Expr {
 		recorded = append(recorded, promql.Vector(tokenTimeIn(window)))
 	}
 	return promql.Or(recorded[0], recorded[1:]...)
+}
+
+// collapsed returns how many times as many tokens as now each model usually computes, where it is twice as many or more although more
+// requests run than usual, and none waits for room in the KV cache: a larger batch computes more, or as much.
+func collapsed() promql.Expr {
+	fewer := promql.Div(promql.Num(1), below(against("computed"), 0.5))
+	return promql.Unless(both(fewer, above(against("running"), 1)), promql.Vector(metrics.RecordedFullCache))
 }
 
 // moreWork returns each model whose engines compute more than usual, or get more requests, most of which still wait, or where nobody
