@@ -26,9 +26,9 @@ var ReplicaSkew = &Alert{
 	Split: []Evidence{
 		{"Settings that differ", promql.CountBy([]string{metrics.LabelSetting, metrics.LabelNew}, promql.Vector(metrics.RecordedSkew, sameModel(promql.Eq(metrics.LabelReason, skewSetting))...)),
 			LabelledBy(`on {{ .Value | humanize }}`, metrics.LabelSetting, metrics.LabelNew)},
-		{"Step against those of its peers", promql.Mul(promql.Max(append([]string{metrics.LabelGPU}, replicaLabels...), promql.Over("last_over_time", promql.Vector(metrics.EngineGPUInfo, sameModel()...), hour)),
+		{"Step against peers", promql.Mul(promql.Max(append([]string{metrics.LabelGPU}, replicaLabels...), promql.Over("last_over_time", promql.Vector(metrics.EngineGPUInfo, sameModel()...), hour)),
 			promql.Max(replicaLabels, promql.Vector(metrics.RecordedSkew, sameModel(promql.Eq(metrics.LabelReason, skewStep))...)), promql.On(replicaLabels...).ManyToOne()),
-			foundEngine + " GPU {{ .Labels.gpu }} of {{ .Labels.instance }} " + Number + "x"},
+			foundEngine + " GPU {{ .Labels.gpu }} " + Number + "x"},
 		{"Mean TTFT by replica", mean(metrics.TimeToFirstToken, replicaLabels, causeWindow, sameModel()...), foundEngine + " " + Duration},
 		{"Mean output tokens by replica", promql.Vector(metrics.RecordedOutputTokens, sameModel()...), foundEngine + " " + Number},
 		{"Waiting by replica", promql.Sum(replicaLabels, promql.Vector(metrics.RequestsWaiting, sameModel()...)), foundEngine + " " + Number},
