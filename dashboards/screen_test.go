@@ -304,7 +304,7 @@ func TestAtThreeInTheMorning(t *testing.T) {
 			if i%2 == 1 {
 				o.Relabel = onHost
 			}
-			in.History, in.Lasts = brief, min(in.Lasts, 90*time.Minute)
+			in.History = brief
 			if in.Clue != "" { // which the page names, too; what began with the history is no change an hour later
 				o.Groups, in.History = rules.Groups(rules.Options{}), 75*time.Minute
 			}

@@ -46,7 +46,7 @@ func givenUp() promql.Expr {
 
 // heldBack returns how many requests wait, three quarters of the time, at each replica that could run them: its KV cache
 // had room all the time, it ran less than half of what a replica of the model ran within six hours, and the model's
-// engines compute no more tokens than usual: a long prompt alone may fill a step. An engine that started cold is slow
+// engines do not compute twice the usual tokens, nor prompts twice as long: a long prompt alone may fill a step. An engine that started cold is slow
 // without holding anything back, unless it says that requests wait for KV cache from elsewhere.
 func heldBack(window time.Duration) promql.Expr {
 	mostly := func(f *metrics.Family, m ...*promql.Matcher) promql.Expr {
@@ -57,5 +57,5 @@ func heldBack(window time.Duration) promql.Expr {
 		times(0.5, promql.Max(modelLabels, promql.Over("max_over_time", promql.Vector(metrics.RequestsRunning), 6*hour))), promql.On(modelLabels...).ManyToOne())
 	cold := promql.Unless(promql.Vector(metrics.RecordedColdStart), above(mostly(metrics.RequestsWaitingByReason, promql.Re(metrics.LabelReason, "deferred|kv_transfer")), 0))
 	return promql.Unless(both(promql.Call("ceil", above(mostly(metrics.RequestsWaiting), 0)), room, fewer),
-		promql.Or(cold, promql.And(promql.Sum(replicaLabels, promql.Vector(metrics.RequestsWaiting)), above(against("computed"), 1.2), promql.On(modelLabels...))))
+		promql.Or(cold, promql.And(promql.Sum(replicaLabels, promql.Vector(metrics.RequestsWaiting)), above(against("computed|prompt_tokens"), 2), promql.On(modelLabels...))))
 }

@@ -145,10 +145,11 @@ func againstPeers(own promql.Expr, group []string) promql.Expr {
 }
 
 // slowStep returns how many times as long as those of its peers on GPUs of the same name the steps of a replica take that run as many
-// requests.
+// requests, unless an alert on its GPU says why.
 func slowStep() promql.Expr {
 	batch := append([]string{metrics.LabelBatch, metrics.LabelGPUName}, inRole(modelLabels)...)
-	return above(promql.Avg(replicaLabels, againstPeers(promql.Vector(metrics.RecordedStep), batch)), tooSlow)
+	known := promql.And(servedOn(replicaLabels), firing("LLMGPU.+"), promql.On(onGPULabels()...))
+	return promql.Unless(above(promql.Avg(replicaLabels, againstPeers(promql.Vector(metrics.RecordedStep), batch)), tooSlow), known, promql.On(replicaLabels...))
 }
 
 // tooSlow is from when on a replica is slow among its peers.
