@@ -301,8 +301,10 @@ func (s *shape) above(limit float64) float64 {
 type pace struct {
 	line   regression
 	most   float64       // requests that ran, up to which it is believed
-	lately float64       // how many times as long as usual the steps of the last minutes took, and how many they were
-	steps  float64       //
+	filled float64       // and prompt tokens of a step
+	lately float64       // how many times as long as usual the steps of the last minutes took, summed over
+	steps  float64       // so many steps
+	recent float64       // of so many windows
 	odd    time.Duration // for how long they have taken another time than usual
 }
 
@@ -315,7 +317,10 @@ func (p *pace) add(took time.Duration, gaps, prompt, step float64) {
 	running, tokens := gaps*step, prompt*step
 	if usual, ok := p.usually(running, tokens); ok {
 		f := fade(took, lasts)
-		p.lately, p.steps = f*p.lately+gaps*step/usual, f*p.steps+gaps
+		p.lately, p.steps, p.recent = f*p.lately, f*p.steps, f*p.recent
+		if running <= beyondSeen*p.most && tokens <= beyondSeen*p.filled {
+			p.lately, p.steps, p.recent = p.lately+gaps*step/usual, p.steps+gaps, p.recent+1
+		}
 		if math.Abs(math.Log(step/usual)) < math.Log(usualRange) {
 			p.odd = 0
 		} else if p.odd += took; p.odd < newNormal {
@@ -328,6 +333,7 @@ func (p *pace) add(took time.Duration, gaps, prompt, step float64) {
 	// More work makes no step faster: the columns are negative, as the fit has it. Errors count in relation to the step.
 	p.line.add(fade(took, memory), gaps/(step*step), step, 1, -running, -tokens, 0)
 	p.most = math.Max(p.most*fade(took, memory), p.most+0.1*(running-p.most))
+	p.filled = math.Max(p.filled*fade(took, memory), p.filled+0.1*(tokens-p.filled))
 }
 
 func (p *pace) usually(running, tokens float64) (float64, bool) {
@@ -337,10 +343,11 @@ func (p *pace) usually(running, tokens float64) (float64, bool) {
 
 // Steps returns how long the steps of an engine have taken in the last minutes with each number of running requests near those that
 // it has had, of a fixed scale, so that engines can be compared: a third of an octave apart, at the present share of prompt tokens. It
-// returns nothing while less than ten minutes are known.
+// returns nothing while less than ten minutes are known, and while far more requests run, or prompts fill more of a step, than was seen: it may
+// cost more than in proportion.
 func (l *Learner) Steps() (all []Step) {
 	p := &l.pace
-	if p.steps <= 0 || l.mix.gaps <= 0 {
+	if p.recent < 1 || l.mix.gaps <= 0 {
 		return nil
 	}
 	mean := -p.line.x[1] / p.line.w

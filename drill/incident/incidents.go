@@ -52,7 +52,7 @@ func Incidents() []Incident {
 			Name: "batch-knee", Story: "a batch limit of 512 on a GPU of little bandwidth meets seven times the demand",
 			Fleet: world.Fleet{Replicas: 4, Runtimes: []metrics.Runtime{metrics.VLLM}, Profile: edge()}, Lasts: 40 * minute,
 			Faults: []Fault{fault(0, func(w *world.World) { w.Traffic.Arrivals *= 7 })},
-			Page:   rules.FastBurn, Clue: "batch_grew",
+			Page:   rules.FastBurn, Clue: "arrivals_grew",
 		},
 		{
 			Name: "kv-thrash", Story: "outputs six times as long fill a KV cache that was configured small",
