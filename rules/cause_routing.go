@@ -78,7 +78,9 @@ func paceGroup() Group {
 	by := inRole(replicaLabels)
 	perRequest := func(what, requests []promql.Expr, least float64) promql.Expr {
 		within := func(window time.Duration, what, requests []promql.Expr) promql.Expr {
-			in := func(first []promql.Expr) promql.Expr { return promql.Sum(by, whicheverOf(first, promql.Increase, window)) }
+			in := func(first []promql.Expr) promql.Expr {
+				return promql.Sum(by, whicheverOf(first, promql.Increase, window))
+			}
 			return promql.Div(in(what), promql.Ge(in(requests), promql.Num(least)))
 		}
 		return promql.Or(within(recentWindow, what[:1], requests[:1]), within(causeWindow, what, requests))

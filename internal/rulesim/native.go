@@ -3,6 +3,7 @@ package rulesim
 import (
 	"strconv"
 
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/histogram"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/util/convertnhcb"
@@ -20,7 +21,7 @@ func native(scrape func(Emit), float Emit, convert func(labels.Labels, *histogra
 	var all []sample
 	families := map[string]bool{}
 	scrape(func(l labels.Labels, v float64) {
-		part, family := convertnhcb.GetHistogramMetricBaseName(l.Get(labels.MetricName))
+		part, family := convertnhcb.GetHistogramMetricBaseName(l.Get(model.MetricNameLabel))
 		all = append(all, sample{l, v, part, family})
 		if part == convertnhcb.SuffixBucket {
 			families[family] = true
