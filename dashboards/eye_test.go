@@ -297,6 +297,8 @@ func TestNothingIsNotBad(t *testing.T) {
 	}
 }
 
+var all = flag.Bool("all", false, "read every incident at three in the morning")
+
 var largeFleet = flag.Bool("large", false, "50 models of 8 replicas on 100 nodes in TestFleetsFitIntoPanels")
 
 // A burn rate has the colour of the line of its own objective, not that of a month: over a week, a lower rate pages.

@@ -290,12 +290,15 @@ func TestAHealthyEngineIsCalm(t *testing.T) {
 }
 
 // TestAtThreeInTheMorning plays the incidents that no panel names until three minutes after their alert, the public ones, too: TestDrill reads the first screen
-// of the others. One that must wake nobody and opens no ticket says nothing.
+// of the others. One that must wake nobody and opens no ticket says nothing. Each run plays a third of them, and -all plays all.
 func TestAtThreeInTheMorning(t *testing.T) {
 	t.Parallel()
 	others := drilled(t)
 	for i, in := range incident.All() {
 		if slices.ContainsFunc(others, func(o incident.Incident) bool { return o.Name == in.Name }) {
+			continue
+		}
+		if !*all && i%3 != 0 {
 			continue
 		}
 		t.Run(in.Name, func(t *testing.T) {
