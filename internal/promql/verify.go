@@ -48,7 +48,24 @@ func Verify(query string) error {
 	}
 	var c checker
 	c.labels(e)
+	c.parts(e)
 	return errors.Join(c.errs...)
+}
+
+// parts checks that who reads a histogram as a native one reads it as a classic one, too.
+func (c *checker) parts(e Expr) {
+	named := map[string]bool{}
+	parser.Inspect(e, func(n parser.Node, _ []parser.Node) error {
+		if v, ok := n.(*parser.VectorSelector); ok {
+			named[v.Name] = true
+		}
+		return nil
+	})
+	for name := range named {
+		if f := metrics.Lookup(name); f != nil && f.Kind == metrics.Histogram && !named[name+"_count"] && !named[name+"_sum"] && !named[name+"_bucket"] {
+			c.errorf("%s: no such metric in the vocabulary without _count, _sum or _bucket, as most servers store a histogram", name)
+		}
+	}
 }
 
 // Labels returns the labels that the results of an expression may have.
