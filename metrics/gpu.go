@@ -105,7 +105,7 @@ var (
 	GPUCollectDuration = GPU.gauge(Max, "llm_gpu_collect_duration_seconds",
 		"Time the last finished cycle of this GPU spent reading.", GPULabels)
 	GPUReadInterval = GPU.gauge(Max, "llm_gpu_read_interval_seconds",
-		"Time from one reading of this GPU to the next: kind is fast, or slow for what rarely changes, whose values may be as old as this. It grows while the readings take more of the driver's time than --gpu.driver-budget.", GPULabels, with(LabelKind)).experimental()
+		"Time from one reading of this GPU to the next: kind is fast; slow for what rarely changes or takes the driver long; rare for what hardly ever changes. A value may be as old as this. It grows while the readings take more of the driver's time than --gpu.driver-budget.", GPULabels, with(LabelKind)).experimental()
 	GPUDriverCalls = GPU.counter("llm_gpu_driver_calls_total",
 		"Calls of the exporter into the NVIDIA driver, by function of NVML.", with(LabelCall)).experimental()
 	GPUDriverSeconds = GPU.counter("llm_gpu_driver_call_seconds_total",

@@ -37,7 +37,7 @@ func (o *gpuOptions) addFlags(app nodeFlags) {
 		Default("nvml").PlaceHolder("nvml|URL|auto").StringVar(&o.source)
 	app.Flag("gpu.source-http-config", "File with TLS settings and credentials for that URL, in the format of Prometheus' http_config.").PlaceHolder("FILE").StringVar(&o.sourceHTTP)
 	app.Flag("gpu.interval", "How often to read clocks, power and bandwidth. Ratios are averages over this time.").Default("1s").DurationVar(&o.Interval)
-	app.Flag("gpu.driver-budget", "Share of the time for which readings of one GPU may be in the driver, where other callers wait. What takes longer is read less often, every 30 seconds at least; 1 asks for no limit.").
+	app.Flag("gpu.driver-budget", "Share of the time for which readings of one GPU may be in the driver, where other callers wait. What takes longer is read less often: clocks and power every 30 seconds at least, the rest every ten minutes. 1 asks for no limit.").
 		Default("0.001").Float64Var(&o.Budget)
 	app.Flag("gpu.deadline", "How long one round of readings may take before the GPU is reported as stuck.").Default("10s").DurationVar(&o.Deadline)
 	app.Flag("gpu.restart-after", "Exit after NVML has been unusable for this long and only a new process can use it again, as after a driver upgrade. Negative: never.").

@@ -31,17 +31,17 @@ func eightGPUs(b *testing.B) (*Collector, []*worker) {
 		workers[i] = newWorker(c, i, driver.Device(i))
 		b.Cleanup(workers[i].device.Close)
 	}
-	cycle(b, workers, true)
+	cycle(b, workers, slow)
 	time.Sleep(gpmMinWindow)
-	cycle(b, workers, true)
+	cycle(b, workers, slow)
 	c.setState(workers, nil)
 	return c, workers
 }
 
-func cycle(b *testing.B, workers []*worker, slow bool) {
+func cycle(b *testing.B, workers []*worker, due tier) {
 	b.Helper()
 	for _, w := range workers {
-		if snap := w.cycle(time.Now(), slow); snap.err != nil {
+		if snap := w.cycle(time.Now(), due); snap.err != nil {
 			b.Fatal(snap.err)
 		}
 	}
@@ -54,13 +54,13 @@ func BenchmarkEightGPUs(b *testing.B) {
 	b.Run("cycle/fast", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			cycle(b, workers, false)
+			cycle(b, workers, fast)
 		}
 	})
 	b.Run("cycle/slow", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			cycle(b, workers, true)
+			cycle(b, workers, slow)
 		}
 	})
 	// The driver refreshes GPM every 100 ms, so this one waits: give it a count (-benchtime 50x).
@@ -70,7 +70,7 @@ func BenchmarkEightGPUs(b *testing.B) {
 			b.StopTimer()
 			time.Sleep(gpmMinWindow)
 			b.StartTimer()
-			cycle(b, workers, true)
+			cycle(b, workers, slow)
 		}
 	})
 	b.Run("collect", func(b *testing.B) {

@@ -16,52 +16,54 @@ import (
 // call describes a reading that needs driver calls of its own, because no field offers it.
 type call struct {
 	feature string // as in llm_gpu_feature_supported; empty: read notes it itself
-	slow    bool
-	read    func(*nvmlDevice, *sheet) error
+	row
+	read func(*nvmlDevice, *sheet) error
 
 	restUntil time.Time
 }
+
+var mayBeSlow = row{mayBeSlow: true}
 
 // newCalls returns the calls of one GPU in the order in which they are made: those that need the fields or GPM come
 // after them.
 func newCalls() []call {
 	return []call{
-		{feature: "clock_max", slow: true, read: readMaxClocks},
+		{feature: "clock_max", row: at(rare), read: readMaxClocks},
 		{feature: "clock_events", read: readClockEvents},
-		{feature: "platform", slow: true, read: readPlatform},
-		{feature: "gsp_firmware", slow: true, read: readGSPFirmware},
-		{feature: "gsp_firmware_mode", slow: true, read: readGSPMode},
-		{feature: "performance_state", read: readPerformanceState},
-		{feature: "persistence_mode", slow: true, read: readPersistenceMode},
-		{feature: "utilization", read: readUtilization},
+		{feature: "platform", row: at(rare), read: readPlatform},
+		{feature: "gsp_firmware", row: at(rare), read: readGSPFirmware},
+		{feature: "gsp_firmware_mode", row: at(rare), read: readGSPMode},
+		{feature: "performance_state", row: mayBeSlow, read: readPerformanceState},
+		{feature: "persistence_mode", row: at(slow), read: readPersistenceMode},
+		{feature: "utilization", row: mayBeSlow, read: readUtilization},
 		mediaUnit("encoder", "nvmlDeviceGetEncoderUtilization", nvml.Device.GetEncoderUtilization),
 		mediaUnit("decoder", "nvmlDeviceGetDecoderUtilization", nvml.Device.GetDecoderUtilization),
 		mediaUnit("jpeg", "nvmlDeviceGetJpgUtilization", nvml.Device.GetJpgUtilization),
 		mediaUnit("ofa", "nvmlDeviceGetOfaUtilization", nvml.Device.GetOfaUtilization),
-		{feature: "memory", read: readDeviceMemory},
-		{feature: "bar1", slow: true, read: readBAR1},
-		{feature: "memory_bandwidth_peak", slow: true, read: readPeakBandwidth},
-		{feature: "temperature", read: readTemperature},
-		{feature: "temperature_margin", read: readTemperatureMargin},
-		{feature: "power", read: readPower},
-		{feature: "fan_speed", slow: true, read: readFans},
-		{feature: "ecc_errors", slow: true, read: readECC},
-		{feature: "sram_ecc_threshold", slow: true, read: readSRAM},
-		{feature: "row_remap_banks", slow: true, read: readRowRemapBanks},
-		{feature: "repair_pending", slow: true, read: readRepair},
-		{feature: "memory_unrepairable", slow: true, read: readUnrepairable},
-		{feature: "pcie_link", slow: true, read: readPCIeLink},
-		{slow: true, read: readNVLinks},
-		{feature: "nvlink_fec", slow: true, read: readFEC},
-		{feature: "c2c_mode", slow: true, read: readC2CMode},
-		{feature: "fabric", slow: true, read: readFabric},
+		{feature: "memory", row: mayBeSlow, read: readDeviceMemory},
+		{feature: "bar1", row: at(slow), read: readBAR1},
+		{feature: "memory_bandwidth_peak", row: at(rare), read: readPeakBandwidth},
+		{feature: "temperature", row: mayBeSlow, read: readTemperature},
+		{feature: "temperature_margin", row: mayBeSlow, read: readTemperatureMargin},
+		{feature: "power", row: mayBeSlow, read: readPower},
+		{feature: "fan_speed", row: at(slow), read: readFans},
+		{feature: "ecc_errors", row: at(slow), read: readECC},
+		{feature: "sram_ecc_threshold", row: at(slow), read: readSRAM},
+		{feature: "row_remap_banks", row: at(slow), read: readRowRemapBanks},
+		{feature: "repair_pending", row: at(slow), read: readRepair},
+		{feature: "memory_unrepairable", row: at(slow), read: readUnrepairable},
+		{feature: "pcie_link", row: at(slow), read: readPCIeLink},
+		{row: at(slow), read: readNVLinks},
+		{feature: "nvlink_fec", row: at(slow), read: readFEC},
+		{feature: "c2c_mode", row: at(rare), read: readC2CMode},
+		{feature: "fabric", row: at(slow), read: readFabric},
 		{read: readRecoveryAction},
-		{feature: "mig", slow: true, read: readMIG},
+		{feature: "mig", row: at(slow), read: readMIG},
 		{read: readGPM},
 		{feature: "pcie_traffic", read: readPCIeTraffic},
 		{feature: "nvlink_traffic", read: readNVLinkTraffic},
-		{feature: "process_utilization", slow: true, read: readProcessUtilization},
-		{feature: "processes", slow: true, read: readProcesses},
+		{feature: "process_utilization", row: at(slow), read: readProcessUtilization},
+		{feature: "processes", row: at(slow), read: readProcesses},
 		{feature: "xid_events", read: readXIDEvents},
 	}
 }
@@ -115,7 +117,7 @@ func readMaxClocks(d *nvmlDevice, s *sheet) error {
 	for _, c := range clockDomains {
 		mhz, err := ask(d, "nvmlDeviceGetMaxClockInfo", func() (uint32, nvml.Return) { return d.handle.GetMaxClockInfo(c.clock) })
 		if out.add(err) {
-			s.addSlow(metrics.GPUClockMax, float64(mhz)*mega, c.name)
+			s.add(metrics.GPUClockMax, float64(mhz)*mega, c.name)
 		}
 	}
 	return out.err()
@@ -134,7 +136,7 @@ func readPeakBandwidth(d *nvmlDevice, s *sheet) error {
 	if mhz == 0 || width == 0 {
 		return &callError{"nvmlDeviceGetMemoryBusWidth", codeNotSupported} // the GPU has no memory of its own
 	}
-	s.addSlow(metrics.GPUMemoryBandwidthPeak, 2*float64(mhz)*mega*float64(width)/8)
+	s.add(metrics.GPUMemoryBandwidthPeak, 2*float64(mhz)*mega*float64(width)/8)
 	return nil
 }
 
@@ -152,7 +154,7 @@ func readPerformanceState(d *nvmlDevice, s *sheet) error {
 func readPersistenceMode(d *nvmlDevice, s *sheet) error {
 	mode, err := ask(d, "nvmlDeviceGetPersistenceMode", d.handle.GetPersistenceMode)
 	if err == nil {
-		s.addSlow(metrics.GPUPersistenceMode, metrics.Bool(mode == nvml.FEATURE_ENABLED))
+		s.add(metrics.GPUPersistenceMode, metrics.Bool(mode == nvml.FEATURE_ENABLED))
 	}
 	return err
 }
@@ -168,13 +170,13 @@ func readUtilization(d *nvmlDevice, s *sheet) error {
 
 // mediaUnit returns the row of a unit beside the SMs.
 func mediaUnit(kind, name string, get func(nvml.Device) (percent, periodMicros uint32, ret nvml.Return)) call {
-	return call{feature: kind + "_utilization", slow: true, read: func(d *nvmlDevice, s *sheet) error {
+	return call{feature: kind + "_utilization", row: at(slow), read: func(d *nvmlDevice, s *sheet) error {
 		percent, err := ask(d, name, func() (uint32, nvml.Return) {
 			percent, _, ret := get(d.handle)
 			return percent, ret
 		})
 		if err == nil {
-			s.addSlow(metrics.GPUMediaUtilization, float64(percent)/100, kind)
+			s.add(metrics.GPUMediaUtilization, float64(percent)/100, kind)
 		}
 		return err
 	}}
@@ -186,8 +188,8 @@ func readBAR1(d *nvmlDevice, s *sheet) error {
 		err = &callError{"nvmlDeviceGetBAR1MemoryInfo", codeNotSupported}
 	}
 	if err == nil {
-		s.addSlow(metrics.GPUBAR1Total, float64(m.Bar1Total))
-		s.addSlow(metrics.GPUBAR1Used, float64(m.Bar1Used))
+		s.add(metrics.GPUBAR1Total, float64(m.Bar1Total))
+		s.add(metrics.GPUBAR1Used, float64(m.Bar1Used))
 	}
 	return err
 }
@@ -195,7 +197,7 @@ func readBAR1(d *nvmlDevice, s *sheet) error {
 func readGSPFirmware(d *nvmlDevice, s *sheet) error {
 	version, err := ask(d, "nvmlDeviceGetGspFirmwareVersion", d.handle.GetGspFirmwareVersion)
 	if err == nil {
-		s.addSlow(metrics.GPUGSPFirmwareInfo, 1, version)
+		s.add(metrics.GPUGSPFirmwareInfo, 1, version)
 	}
 	return err
 }
@@ -207,8 +209,8 @@ func readGSPMode(d *nvmlDevice, s *sheet) error {
 		return ret
 	})
 	if err == nil {
-		s.addSlow(metrics.GPUGSPFirmwareMode, metrics.Bool(enabled), "current")
-		s.addSlow(metrics.GPUGSPFirmwareMode, metrics.Bool(byDefault), "default")
+		s.add(metrics.GPUGSPFirmwareMode, metrics.Bool(enabled), "current")
+		s.add(metrics.GPUGSPFirmwareMode, metrics.Bool(byDefault), "default")
 	}
 	return err
 }
@@ -219,7 +221,7 @@ func readPlatform(d *nvmlDevice, s *sheet) error {
 	p, err := ask(d, "nvmlDeviceGetPlatformInfo", d.handle.GetPlatformInfo)
 	if err == nil {
 		serial, _, _ := strings.Cut(string(p.ChassisSerialNumber[:]), "\x00")
-		s.addSlow(metrics.GPUPlatformInfo, 1, serial, strconv.Itoa(int(p.SlotNumber)), strconv.Itoa(int(p.TrayIndex)),
+		s.add(metrics.GPUPlatformInfo, 1, serial, strconv.Itoa(int(p.SlotNumber)), strconv.Itoa(int(p.TrayIndex)),
 			strconv.Itoa(int(p.HostId)), strconv.Itoa(int(p.PeerType)), strconv.Itoa(int(p.ModuleId)))
 	}
 	return err
@@ -228,21 +230,21 @@ func readPlatform(d *nvmlDevice, s *sheet) error {
 func readC2CMode(d *nvmlDevice, s *sheet) error {
 	mode, err := ask(d, "nvmlDeviceGetC2cModeInfoV", func() (nvml.C2cModeInfo_v1, nvml.Return) { return d.handle.GetC2cModeInfoV().V1() })
 	if err == nil {
-		s.addSlow(metrics.GPUC2CMode, metrics.Bool(mode.IsC2cEnabled != 0))
+		s.add(metrics.GPUC2CMode, metrics.Bool(mode.IsC2cEnabled != 0))
 	}
 	return err
 }
 
-func readDeviceMemory(d *nvmlDevice, s *sheet) error { return d.readMemory(d.handle, s.add, "") }
+func readDeviceMemory(d *nvmlDevice, s *sheet) error { return d.readMemory(s, d.handle, "") }
 
 // readMemory exports the memory of the GPU or of a MIG device. Only the newer call separates reserved memory; the
 // older one counts it as used.
-func (d *nvmlDevice) readMemory(h nvml.Device, add func(*metrics.Family, float64, ...string), instance string) error {
+func (d *nvmlDevice) readMemory(s *sheet, h nvml.Device, instance string) error {
 	m, err := either(d, "memory "+instance,
 		func() (nvml.Memory, error) {
 			m, err := ask(d, "nvmlDeviceGetMemoryInfo_v2", h.GetMemoryInfo_v2)
 			if err == nil && m.Total > 0 {
-				add(metrics.GPUMemoryReserved, float64(m.Reserved), instance)
+				s.add(metrics.GPUMemoryReserved, float64(m.Reserved), instance)
 			}
 			return nvml.Memory{Total: m.Total, Used: m.Used, Free: m.Free}, err
 		},
@@ -253,9 +255,9 @@ func (d *nvmlDevice) readMemory(h nvml.Device, add func(*metrics.Family, float64
 	if err != nil {
 		return err
 	}
-	add(metrics.GPUMemoryTotal, float64(m.Total), instance)
-	add(metrics.GPUMemoryUsed, float64(m.Used), instance)
-	add(metrics.GPUMemoryFree, float64(m.Free), instance)
+	s.add(metrics.GPUMemoryTotal, float64(m.Total), instance)
+	s.add(metrics.GPUMemoryUsed, float64(m.Used), instance)
+	s.add(metrics.GPUMemoryFree, float64(m.Free), instance)
 	return nil
 }
 
@@ -282,7 +284,7 @@ func readFans(d *nvmlDevice, s *sheet) error {
 		if err != nil {
 			return err
 		}
-		s.addSlow(metrics.GPUFanSpeed, float64(percent)/100, strconv.Itoa(fan))
+		s.add(metrics.GPUFanSpeed, float64(percent)/100, strconv.Itoa(fan))
 	}
 	return err
 }
@@ -303,7 +305,7 @@ func readPCIeLink(d *nvmlDevice, s *sheet) error {
 	} {
 		value, err := ask(d, q.name, q.get)
 		if out.add(err) {
-			s.addSlow(q.to, float64(value), q.what)
+			s.add(q.to, float64(value), q.what)
 			most[q.to] = value
 		}
 	}

@@ -27,10 +27,10 @@ type nvmlDevice struct {
 	isOpen bool
 	info   []string // labels of llm_gpu_info after the GPU's own
 
-	now    time.Time     // of the current cycle
-	last   time.Time     // of the last complete cycle
-	driver time.Duration // for which the current cycle was in the driver
-	fatal  error         // the GPU or the library is out of order: no more calls in this cycle
+	now    time.Time      // of the current cycle
+	last   time.Time      // of the last complete cycle
+	driver *time.Duration // counts the time in the driver
+	fatal  error          // the GPU or the library is out of order: no more calls in this cycle
 
 	fields   []field
 	batch    []nvml.FieldValue
@@ -61,6 +61,7 @@ func newDevice(l *library, index int) *nvmlDevice {
 		features: make(map[string]*feature),
 		distance: make(map[distanceKey]*odometer),
 		calls:    newCalls(),
+		driver:   new(time.Duration),
 
 		pcieSpeed: math.Inf(1),
 	}
@@ -82,16 +83,21 @@ func (d *nvmlDevice) Read(now time.Time, s *sheet) error {
 			return err
 		}
 	}
-	d.driver = 0 // opening a GPU may take seconds
-	defer func() { s.driver = d.driver }()
+	d.begin(s, fast)
+	if s.due >= slow {
+		d.settle(s)
+	}
 	d.alive(s)
 	d.readFields(s)
 	for i := range d.calls {
 		c := &d.calls[i]
-		if c.slow && !s.dueSlow || now.Before(c.restUntil) || d.fatal != nil {
+		if c.tier > s.due || now.Before(c.restUntil) || d.fatal != nil {
 			continue
 		}
+		d.begin(s, c.tier)
+		before := *d.driver
 		err := c.read(d, s)
+		c.took(s.driver[c.tier] - before)
 		if reachOf(err) == forGood {
 			c.restUntil = now.Add(restFor)
 		}
@@ -103,9 +109,11 @@ func (d *nvmlDevice) Read(now time.Time, s *sheet) error {
 		d.Close() // the next cycle opens it anew
 		return err
 	}
-	if s.dueSlow {
-		s.addSlow(metrics.GPUInfo, 1, d.info...)
+	if s.due >= slow {
+		d.begin(s, slow)
+		s.add(metrics.GPUInfo, 1, d.info...)
 	}
+	d.begin(s, fast)
 	for name, f := range d.features {
 		s.add(metrics.GPUFeatureSupported, metrics.Bool(f.supported), name, f.reason)
 	}
@@ -115,6 +123,20 @@ func (d *nvmlDevice) Read(now time.Time, s *sheet) error {
 	d.last = now
 	return nil
 }
+
+// settle decides how often each reading is made, by what it took until now.
+func (d *nvmlDevice) settle(s *sheet) {
+	for i := range d.fields {
+		s.settled = d.fields[i].settle(&d.lib.options) || s.settled
+	}
+	for i := range d.calls {
+		s.settled = d.calls[i].settle(&d.lib.options) || s.settled
+	}
+	d.gpm.settle(d, s)
+}
+
+// begin starts readings of a tier. Opening a GPU may take seconds and counts for none.
+func (d *nvmlDevice) begin(s *sheet, t tier) { s.row, d.driver = t, &s.driver[t] }
 
 // alive ends the cycle unless the GPU reports its clocks or, if it has none to report, its identity: some dead GPUs
 // answer every call with a code that would be harmless from a single call. This check defines up.
@@ -135,7 +157,7 @@ func (d *nvmlDevice) alive(s *sheet) {
 func (d *nvmlDevice) Close() {
 	d.gpm.free(d.lib)
 	for _, m := range d.mig {
-		m.gpm.free(d.lib)
+		freeWindows(d.lib, &m.gpm)
 	}
 	if d.events != nil {
 		_ = d.lib.call("nvmlEventSetFree", d.events.Free)
@@ -153,7 +175,7 @@ func (d *nvmlDevice) call(name string, call func() nvml.Return) error {
 	began := time.Now()
 	err := d.lib.call(name, call)
 	if name != callWait { // which waits on purpose
-		d.driver += time.Since(began)
+		*d.driver += time.Since(began)
 	}
 	d.condemn(err)
 	return err

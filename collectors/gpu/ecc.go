@@ -66,7 +66,7 @@ func (d *nvmlDevice) readECCTotals(s *sheet) error {
 	for i, severity := range eccSeverities {
 		for j, lifetime := range eccLifetimes {
 			if count, ok := d.field(eccTotals[i][j]); ok {
-				s.addSlow(metrics.GPUECCErrors, count, severity.name, "all", lifetime.name)
+				s.add(metrics.GPUECCErrors, count, severity.name, "all", lifetime.name)
 				err = nil
 			}
 		}
@@ -82,7 +82,7 @@ func (d *nvmlDevice) readECCAt(s *sheet, l eccLocation) error {
 				return d.handle.GetMemoryErrorCounter(severity.kind, lifetime.counter, l.location)
 			})
 			if out.add(err) {
-				s.addSlow(metrics.GPUECCErrors, float64(count), severity.name, l.name, lifetime.name)
+				s.add(metrics.GPUECCErrors, float64(count), severity.name, l.name, lifetime.name)
 			}
 		}
 	}
@@ -95,27 +95,27 @@ func readSRAM(d *nvmlDevice, s *sheet) error {
 	if err != nil {
 		return err
 	}
-	s.addSlow(metrics.GPUSRAMThreshold, metrics.Bool(status.BThresholdExceeded != 0))
-	s.addSlow(metrics.GPUSRAMUncorrected, float64(status.VolatileUncParity), "parity", "volatile")
-	s.addSlow(metrics.GPUSRAMUncorrected, float64(status.VolatileUncSecDed), "sec_ded", "volatile")
-	s.addSlow(metrics.GPUSRAMUncorrected, float64(status.AggregateUncParity), "parity", "aggregate")
-	s.addSlow(metrics.GPUSRAMUncorrected, float64(status.AggregateUncSecDed), "sec_ded", "aggregate")
-	s.addSlow(metrics.GPUSRAMUnitUncorrected, float64(status.AggregateUncBucketL2), "l2")
-	s.addSlow(metrics.GPUSRAMUnitUncorrected, float64(status.AggregateUncBucketSm), "sm")
-	s.addSlow(metrics.GPUSRAMUnitUncorrected, float64(status.AggregateUncBucketPcie), "pcie")
-	s.addSlow(metrics.GPUSRAMUnitUncorrected, float64(status.AggregateUncBucketMcu), "microcontroller")
-	s.addSlow(metrics.GPUSRAMUnitUncorrected, float64(status.AggregateUncBucketOther), "other")
+	s.add(metrics.GPUSRAMThreshold, metrics.Bool(status.BThresholdExceeded != 0))
+	s.add(metrics.GPUSRAMUncorrected, float64(status.VolatileUncParity), "parity", "volatile")
+	s.add(metrics.GPUSRAMUncorrected, float64(status.VolatileUncSecDed), "sec_ded", "volatile")
+	s.add(metrics.GPUSRAMUncorrected, float64(status.AggregateUncParity), "parity", "aggregate")
+	s.add(metrics.GPUSRAMUncorrected, float64(status.AggregateUncSecDed), "sec_ded", "aggregate")
+	s.add(metrics.GPUSRAMUnitUncorrected, float64(status.AggregateUncBucketL2), "l2")
+	s.add(metrics.GPUSRAMUnitUncorrected, float64(status.AggregateUncBucketSm), "sm")
+	s.add(metrics.GPUSRAMUnitUncorrected, float64(status.AggregateUncBucketPcie), "pcie")
+	s.add(metrics.GPUSRAMUnitUncorrected, float64(status.AggregateUncBucketMcu), "microcontroller")
+	s.add(metrics.GPUSRAMUnitUncorrected, float64(status.AggregateUncBucketOther), "other")
 	return nil
 }
 
 func readRowRemapBanks(d *nvmlDevice, s *sheet) error {
 	banks, err := ask(d, "nvmlDeviceGetRowRemapperHistogram", d.handle.GetRowRemapperHistogram)
 	if err == nil {
-		s.addSlow(metrics.GPURowRemapBanks, float64(banks.Max), "max")
-		s.addSlow(metrics.GPURowRemapBanks, float64(banks.High), "high")
-		s.addSlow(metrics.GPURowRemapBanks, float64(banks.Partial), "partial")
-		s.addSlow(metrics.GPURowRemapBanks, float64(banks.Low), "low")
-		s.addSlow(metrics.GPURowRemapBanks, float64(banks.None), "none")
+		s.add(metrics.GPURowRemapBanks, float64(banks.Max), "max")
+		s.add(metrics.GPURowRemapBanks, float64(banks.High), "high")
+		s.add(metrics.GPURowRemapBanks, float64(banks.Partial), "partial")
+		s.add(metrics.GPURowRemapBanks, float64(banks.Low), "low")
+		s.add(metrics.GPURowRemapBanks, float64(banks.None), "none")
 	}
 	return err
 }
@@ -123,8 +123,8 @@ func readRowRemapBanks(d *nvmlDevice, s *sheet) error {
 func readRepair(d *nvmlDevice, s *sheet) error {
 	status, err := ask(d, "nvmlDeviceGetRepairStatus", d.handle.GetRepairStatus)
 	if err == nil {
-		s.addSlow(metrics.GPURepairPending, metrics.Bool(status.BChannelRepairPending != 0), "channel")
-		s.addSlow(metrics.GPURepairPending, metrics.Bool(status.BTpcRepairPending != 0), "tpc")
+		s.add(metrics.GPURepairPending, metrics.Bool(status.BChannelRepairPending != 0), "channel")
+		s.add(metrics.GPURepairPending, metrics.Bool(status.BTpcRepairPending != 0), "tpc")
 	}
 	return err
 }
@@ -132,7 +132,7 @@ func readRepair(d *nvmlDevice, s *sheet) error {
 func readUnrepairable(d *nvmlDevice, s *sheet) error {
 	status, err := ask(d, "nvmlDeviceGetUnrepairableMemoryFlag_v1", d.handle.GetUnrepairableMemoryFlag_v1)
 	if err == nil {
-		s.addSlow(metrics.GPUMemoryUnrepairable, metrics.Bool(status.BUnrepairableMemory != 0))
+		s.add(metrics.GPUMemoryUnrepairable, metrics.Bool(status.BUnrepairableMemory != 0))
 	}
 	return err
 }

@@ -58,21 +58,21 @@ func readFabric(d *nvmlDevice, s *sheet) error {
 	if err != nil {
 		return err
 	}
-	s.addSlow(metrics.GPUFabricState, 1, fabricStates[info.State])
+	s.add(metrics.GPUFabricState, 1, fabricStates[info.State])
 	// GPUs that reach only those of their own node have a zero UUID, on every node.
 	if info.State == nvml.GPU_FABRIC_STATE_COMPLETED && nvml.Return(info.Status) == nvml.SUCCESS && info.ClusterUuid != [16]uint8{} {
-		s.addSlow(metrics.GPUFabricInfo, 1, uuid(info.ClusterUuid), strconv.Itoa(int(info.CliqueId)))
+		s.add(metrics.GPUFabricInfo, 1, uuid(info.ClusterUuid), strconv.Itoa(int(info.CliqueId)))
 	}
 	for _, c := range fabricChecks {
 		if v := info.HealthMask >> c.shift & c.width; v != 0 {
-			s.addSlow(metrics.GPUFabricHealth, metrics.Bool(c.bad(v)), c.name)
+			s.add(metrics.GPUFabricHealth, metrics.Bool(c.bad(v)), c.name)
 		}
 	}
 	switch info.HealthSummary {
 	case nvml.GPU_FABRIC_HEALTH_SUMMARY_HEALTHY:
-		s.addSlow(metrics.GPUFabricHealth, 0, "summary")
+		s.add(metrics.GPUFabricHealth, 0, "summary")
 	case nvml.GPU_FABRIC_HEALTH_SUMMARY_UNHEALTHY, nvml.GPU_FABRIC_HEALTH_SUMMARY_LIMITED_CAPACITY:
-		s.addSlow(metrics.GPUFabricHealth, 1, "summary")
+		s.add(metrics.GPUFabricHealth, 1, "summary")
 	}
 	return nil
 }

@@ -22,13 +22,26 @@ type field struct {
 	labels  []string        // after the GPU's own
 	feature string          // as in llm_gpu_feature_supported; empty: the call that needs it notes it
 	per     float64         // units of the driver per base unit; 0: it is the base unit
-	slow    bool            // read only in slow cycles
-	value   func(float64) (float64, bool)
-	unless  fieldID // read only while this one gives no answer; zero: always
-	nvlink  bool    // of one NVLink, and only read while that leads somewhere
+	row
+	value  func(float64) (float64, bool)
+	unless fieldID          // read only while this one gives no answer; zero: always
+	gpm    nvml.GpmMetricId // read only while GPM does not give this rate; zero: always
+	nvlink bool             // of one NVLink, and only read while that leads somewhere
 
+	batch     int // the driver leaves it out of batches before this one
 	restUntil time.Time
 }
+
+// unanswered is the return code of a field before it is read. Driver 580 leaves some fields out of a batch and says that all went
+// well: on an H200 the limits of power and temperature, and the times of the hardware's slowdowns.
+const unanswered = math.MaxUint32
+
+// Batches in which fields are read: one for most, another for those that the driver left out of it, and one for each of those that
+// it left out of both.
+const (
+	second = 1
+	alone  = 2
+)
 
 // fieldID holds an NVML_FI_… number and its scope: an NVLink, a C2C link, a power scope, or nothing.
 type fieldID struct{ id, scope uint32 }
@@ -44,41 +57,41 @@ const (
 // deviceFields lists the fields of the GPU itself.
 var deviceFields = []field{
 	{fieldID: fieldID{id: nvml.FI_DEV_MEMORY_TEMP}, to: metrics.GPUTemperature, labels: []string{"memory"}, feature: "memory_temperature", value: positive},
-	{fieldID: fieldID{id: nvml.FI_DEV_TEMPERATURE_SHUTDOWN_TLIMIT}, slow: true},
-	{fieldID: fieldID{id: nvml.FI_DEV_TEMPERATURE_SLOWDOWN_TLIMIT}, slow: true},
-	{fieldID: fieldID{id: nvml.FI_DEV_TEMPERATURE_GPU_MAX_TLIMIT}, slow: true},
+	{fieldID: fieldID{id: nvml.FI_DEV_TEMPERATURE_SHUTDOWN_TLIMIT}, row: at(slow)},
+	{fieldID: fieldID{id: nvml.FI_DEV_TEMPERATURE_SLOWDOWN_TLIMIT}, row: at(slow)},
+	{fieldID: fieldID{id: nvml.FI_DEV_TEMPERATURE_GPU_MAX_TLIMIT}, row: at(slow)},
 
 	{fieldID: fieldID{id: nvml.FI_DEV_POWER_INSTANT}, to: metrics.GPUPower, labels: []string{"gpu"}, per: milli},
 	{fieldID: fieldID{id: nvml.FI_DEV_POWER_AVERAGE}, to: metrics.GPUPower, labels: []string{"gpu_average"}, feature: "power_average", per: milli},
 	{fieldID: fieldID{nvml.FI_DEV_POWER_INSTANT, scopeModule}, to: metrics.GPUPower, labels: []string{"module"}, feature: "power_module", per: milli, value: positive},
 	{fieldID: fieldID{nvml.FI_DEV_POWER_INSTANT, scopeMemory}, to: metrics.GPUPower, labels: []string{"memory"}, feature: "power_memory", per: milli, value: positive},
 	{fieldID: fieldID{nvml.FI_DEV_POWER_AVERAGE, scopeMemory}, to: metrics.GPUPower, labels: []string{"memory_average"}, feature: "power_memory", per: milli, value: positive},
-	{fieldID: fieldID{id: nvml.FI_DEV_POWER_CURRENT_LIMIT}, to: metrics.GPUPowerLimit, labels: []string{"enforced"}, feature: "power_limit", per: milli, slow: true},
-	{fieldID: fieldID{id: nvml.FI_DEV_POWER_REQUESTED_LIMIT}, to: metrics.GPUPowerLimit, labels: []string{"requested"}, feature: "power_limit", per: milli, slow: true},
-	{fieldID: fieldID{id: nvml.FI_DEV_POWER_DEFAULT_LIMIT}, to: metrics.GPUPowerLimit, labels: []string{"default"}, feature: "power_limit", per: milli, slow: true},
-	{fieldID: fieldID{id: nvml.FI_DEV_POWER_MIN_LIMIT}, to: metrics.GPUPowerLimit, labels: []string{"min"}, feature: "power_limit", per: milli, slow: true},
-	{fieldID: fieldID{id: nvml.FI_DEV_POWER_MAX_LIMIT}, to: metrics.GPUPowerLimit, labels: []string{"max"}, feature: "power_limit", per: milli, slow: true},
+	{fieldID: fieldID{id: nvml.FI_DEV_POWER_CURRENT_LIMIT}, to: metrics.GPUPowerLimit, labels: []string{"enforced"}, feature: "power_limit", per: milli, row: at(slow)},
+	{fieldID: fieldID{id: nvml.FI_DEV_POWER_REQUESTED_LIMIT}, to: metrics.GPUPowerLimit, labels: []string{"requested"}, feature: "power_limit", per: milli, row: at(slow)},
+	{fieldID: fieldID{id: nvml.FI_DEV_POWER_DEFAULT_LIMIT}, to: metrics.GPUPowerLimit, labels: []string{"default"}, feature: "power_limit", per: milli, row: at(slow)},
+	{fieldID: fieldID{id: nvml.FI_DEV_POWER_MIN_LIMIT}, to: metrics.GPUPowerLimit, labels: []string{"min"}, feature: "power_limit", per: milli, row: at(slow)},
+	{fieldID: fieldID{id: nvml.FI_DEV_POWER_MAX_LIMIT}, to: metrics.GPUPowerLimit, labels: []string{"max"}, feature: "power_limit", per: milli, row: at(slow)},
 	{fieldID: fieldID{id: nvml.FI_DEV_TOTAL_ENERGY_CONSUMPTION}, to: metrics.GPUEnergy, feature: "energy", per: milli},
 
-	{fieldID: fieldID{id: nvml.FI_DEV_ECC_CURRENT}, to: metrics.GPUECCMode, labels: []string{"current"}, feature: "ecc_mode", slow: true},
-	{fieldID: fieldID{id: nvml.FI_DEV_ECC_PENDING}, to: metrics.GPUECCMode, labels: []string{"pending"}, feature: "ecc_mode", slow: true},
-	{fieldID: fieldID{id: nvml.FI_DEV_ECC_SBE_VOL_TOTAL}, slow: true},
-	{fieldID: fieldID{id: nvml.FI_DEV_ECC_DBE_VOL_TOTAL}, slow: true},
-	{fieldID: fieldID{id: nvml.FI_DEV_ECC_SBE_AGG_TOTAL}, slow: true},
-	{fieldID: fieldID{id: nvml.FI_DEV_ECC_DBE_AGG_TOTAL}, slow: true},
-	{fieldID: fieldID{id: nvml.FI_DEV_REMAPPED_COR}, to: metrics.GPURemappedRows, labels: []string{"corrected"}, feature: "row_remap", slow: true},
-	{fieldID: fieldID{id: nvml.FI_DEV_REMAPPED_UNC}, to: metrics.GPURemappedRows, labels: []string{"uncorrected"}, feature: "row_remap", slow: true},
-	{fieldID: fieldID{id: nvml.FI_DEV_REMAPPED_PENDING}, to: metrics.GPURowRemapPending, feature: "row_remap", slow: true},
-	{fieldID: fieldID{id: nvml.FI_DEV_REMAPPED_FAILURE}, to: metrics.GPURowRemapFailure, feature: "row_remap", slow: true},
-	{fieldID: fieldID{id: nvml.FI_DEV_RETIRED_SBE}, to: metrics.GPURetiredPages, labels: []string{"corrected"}, feature: "retired_pages", slow: true},
-	{fieldID: fieldID{id: nvml.FI_DEV_RETIRED_DBE}, to: metrics.GPURetiredPages, labels: []string{"uncorrected"}, feature: "retired_pages", slow: true},
-	{fieldID: fieldID{id: nvml.FI_DEV_RETIRED_PENDING}, to: metrics.GPURetiredPagesPending, feature: "retired_pages", slow: true},
+	{fieldID: fieldID{id: nvml.FI_DEV_ECC_CURRENT}, to: metrics.GPUECCMode, labels: []string{"current"}, feature: "ecc_mode", row: at(slow)},
+	{fieldID: fieldID{id: nvml.FI_DEV_ECC_PENDING}, to: metrics.GPUECCMode, labels: []string{"pending"}, feature: "ecc_mode", row: at(slow)},
+	{fieldID: fieldID{id: nvml.FI_DEV_ECC_SBE_VOL_TOTAL}, row: at(slow)},
+	{fieldID: fieldID{id: nvml.FI_DEV_ECC_DBE_VOL_TOTAL}, row: at(slow)},
+	{fieldID: fieldID{id: nvml.FI_DEV_ECC_SBE_AGG_TOTAL}, row: at(slow)},
+	{fieldID: fieldID{id: nvml.FI_DEV_ECC_DBE_AGG_TOTAL}, row: at(slow)},
+	{fieldID: fieldID{id: nvml.FI_DEV_REMAPPED_COR}, to: metrics.GPURemappedRows, labels: []string{"corrected"}, feature: "row_remap", row: at(slow)},
+	{fieldID: fieldID{id: nvml.FI_DEV_REMAPPED_UNC}, to: metrics.GPURemappedRows, labels: []string{"uncorrected"}, feature: "row_remap", row: at(slow)},
+	{fieldID: fieldID{id: nvml.FI_DEV_REMAPPED_PENDING}, to: metrics.GPURowRemapPending, feature: "row_remap", row: at(slow)},
+	{fieldID: fieldID{id: nvml.FI_DEV_REMAPPED_FAILURE}, to: metrics.GPURowRemapFailure, feature: "row_remap", row: at(slow)},
+	{fieldID: fieldID{id: nvml.FI_DEV_RETIRED_SBE}, to: metrics.GPURetiredPages, labels: []string{"corrected"}, feature: "retired_pages", row: at(slow)},
+	{fieldID: fieldID{id: nvml.FI_DEV_RETIRED_DBE}, to: metrics.GPURetiredPages, labels: []string{"uncorrected"}, feature: "retired_pages", row: at(slow)},
+	{fieldID: fieldID{id: nvml.FI_DEV_RETIRED_PENDING}, to: metrics.GPURetiredPagesPending, feature: "retired_pages", row: at(slow)},
 	{fieldID: fieldID{id: nvml.FI_DEV_GET_GPU_RECOVERY_ACTION}, to: metrics.GPURecoveryAction, feature: "recovery_action"},
 
-	{fieldID: fieldID{id: nvml.FI_DEV_C2C_LINK_COUNT}, to: metrics.GPUC2CLinks, feature: "c2c_links", slow: true, value: positive},
-	{fieldID: fieldID{id: nvml.FI_DEV_PCIE_COUNT_TX_BYTES}},
-	{fieldID: fieldID{id: nvml.FI_DEV_PCIE_COUNT_RX_BYTES}},
-	{fieldID: fieldID{id: nvml.FI_DEV_PCIE_REPLAY_COUNTER}, to: metrics.GPUPCIeReplays, feature: "pcie_replays", slow: true},
+	{fieldID: fieldID{id: nvml.FI_DEV_C2C_LINK_COUNT}, to: metrics.GPUC2CLinks, feature: "c2c_links", row: at(slow), value: positive},
+	{fieldID: fieldID{id: nvml.FI_DEV_PCIE_COUNT_TX_BYTES}, gpm: nvml.GPM_METRIC_PCIE_TX_PER_SEC},
+	{fieldID: fieldID{id: nvml.FI_DEV_PCIE_COUNT_RX_BYTES}, gpm: nvml.GPM_METRIC_PCIE_RX_PER_SEC},
+	{fieldID: fieldID{id: nvml.FI_DEV_PCIE_REPLAY_COUNTER}, to: metrics.GPUPCIeReplays, feature: "pcie_replays", row: at(rare)},
 	pcieError(nvml.FI_DEV_PCIE_L0_TO_RECOVERY_COUNTER, "l0_to_recovery"),
 	pcieError(nvml.FI_DEV_PCIE_COUNT_CORRECTABLE_ERRORS, "correctable"),
 	pcieError(nvml.FI_DEV_PCIE_COUNT_NAKS_RECEIVED, "naks_received"),
@@ -104,7 +117,7 @@ const fecBins = nvml.FI_DEV_NVLINK_COUNT_FEC_HISTORY_15 - nvml.FI_DEV_NVLINK_COU
 
 // linkFields lists the fields of each NVLink. Those after the CRC errors exist from NVLink 5 on.
 var linkFields = []field{
-	{fieldID: fieldID{id: nvml.FI_DEV_NVLINK_GET_STATE}, feature: "nvlink_state", slow: true},
+	{fieldID: fieldID{id: nvml.FI_DEV_NVLINK_GET_STATE}, feature: "nvlink_state", row: at(slow)},
 	linkError(nvml.FI_DEV_NVLINK_ERROR_DL_REPLAY, "replay"),
 	linkError(nvml.FI_DEV_NVLINK_ERROR_DL_RECOVERY, "recovery"),
 	linkError(nvml.FI_DEV_NVLINK_ERROR_DL_CRC, "crc"),
@@ -127,8 +140,8 @@ const maxC2CLinks = 14
 
 // c2cFields lists the fields of each chip-to-chip link between GPU and CPU (GH200, GB200).
 var c2cFields = []field{
-	{fieldID: fieldID{id: nvml.FI_DEV_C2C_LINK_GET_STATUS}, to: metrics.GPUC2CLinkUp, feature: "c2c_link", slow: true},
-	{fieldID: fieldID{id: nvml.FI_DEV_C2C_LINK_GET_MAX_BW}, to: metrics.GPUC2CLinkBandwidth, feature: "c2c_link", per: perMega, slow: true},
+	{fieldID: fieldID{id: nvml.FI_DEV_C2C_LINK_GET_STATUS}, to: metrics.GPUC2CLinkUp, feature: "c2c_link", row: at(slow)},
+	{fieldID: fieldID{id: nvml.FI_DEV_C2C_LINK_GET_MAX_BW}, to: metrics.GPUC2CLinkBandwidth, feature: "c2c_link", per: perMega, row: at(slow)},
 	c2cError(nvml.FI_DEV_C2C_LINK_ERROR_INTR, "crc"),
 	c2cError(nvml.FI_DEV_C2C_LINK_ERROR_REPLAY, "replay"),
 	c2cError(nvml.FI_DEV_C2C_LINK_ERROR_REPLAY_B2B, "replay_back_to_back"),
@@ -146,19 +159,19 @@ const (
 )
 
 func pcieError(id uint32, kind string) field {
-	return field{fieldID: fieldID{id: id}, to: metrics.GPUPCIeErrors, labels: []string{kind}, feature: "pcie_errors", slow: true}
+	return field{fieldID: fieldID{id: id}, to: metrics.GPUPCIeErrors, labels: []string{kind}, feature: "pcie_errors", row: at(rare)}
 }
 
 func linkError(id uint32, kind string) field {
-	return field{fieldID: fieldID{id: id}, to: metrics.GPUNVLinkErrors, labels: []string{kind}, feature: "nvlink_errors", slow: true}
+	return field{fieldID: fieldID{id: id}, to: metrics.GPUNVLinkErrors, labels: []string{kind}, feature: "nvlink_errors", row: at(slow)}
 }
 
 func linkBitErrors(id uint32, kind string) field {
-	return field{fieldID: fieldID{id: id}, to: metrics.GPUNVLinkBitErrors, labels: []string{kind}, feature: "nvlink_bit_errors", slow: true, value: bitErrors}
+	return field{fieldID: fieldID{id: id}, to: metrics.GPUNVLinkBitErrors, labels: []string{kind}, feature: "nvlink_bit_errors", row: at(slow), value: bitErrors}
 }
 
 func c2cError(id uint32, kind string) field {
-	return field{fieldID: fieldID{id: id}, to: metrics.GPUC2CErrors, labels: []string{kind}, feature: "c2c_errors", slow: true}
+	return field{fieldID: fieldID{id: id}, to: metrics.GPUC2CErrors, labels: []string{kind}, feature: "c2c_errors", row: at(slow)}
 }
 
 // bitErrors decodes a bit error rate: a mantissa, and how often it is divided by ten. More than one error per bit,
@@ -176,12 +189,15 @@ func positive(v float64) (float64, bool) { return v, v > 0 }
 
 // newFields returns the batch of a GPU with the given numbers of NVLinks and chip-to-chip links.
 func newFields(links, c2cLinks int) []field {
-	all := append([]field(nil), deviceFields...)
+	all := slices.Clone(deviceFields)
+	for i := range all {
+		all[i].mayBeSlow = all[i].tier == fast && all[i].to != nil
+	}
 	for _, e := range clockEvents {
 		for _, f := range e.fields {
 			row := field{
 				fieldID: fieldID{id: f}, to: metrics.GPUClockEventSeconds, labels: []string{e.reason, "driver"},
-				feature: "clock_event_seconds", per: nano,
+				feature: "clock_event_seconds", per: nano, row: mayBeSlow,
 			}
 			if f != e.fields[0] {
 				row.unless = fieldID{id: e.fields[0]}
@@ -194,7 +210,7 @@ func newFields(links, c2cLinks int) []field {
 	}
 	perLink := slices.Clone(linkFields)
 	for bin := range uint32(fecBins) {
-		perLink = append(perLink, field{fieldID: fieldID{id: nvml.FI_DEV_NVLINK_COUNT_FEC_HISTORY_0 + bin}, slow: true})
+		perLink = append(perLink, field{fieldID: fieldID{id: nvml.FI_DEV_NVLINK_COUNT_FEC_HISTORY_0 + bin}, row: at(slow)})
 	}
 	for i := range perLink {
 		perLink[i].nvlink = perLink[i].id != nvml.FI_DEV_NVLINK_GET_STATE
@@ -222,19 +238,45 @@ func ofLinks(links int, fields []field) (all []field) {
 	return all
 }
 
-// readFields reads the fields that are due.
+// readFields reads the fields that are due, each tier by itself, so that it is known how long it took.
 func (d *nvmlDevice) readFields(s *sheet) {
-	d.batch, d.asked = d.batch[:0], d.asked[:0]
+	for t := range s.due + 1 {
+		for batch := range alone {
+			d.begin(s, t)
+			d.readBatch(s, d.dueFields(t, batch))
+		}
+		for _, f := range d.dueFields(t, alone) {
+			d.readBatch(s, []*field{f})
+		}
+	}
+}
+
+// dueFields returns the fields of a tier that are read in a batch.
+func (d *nvmlDevice) dueFields(t tier, batch int) []*field {
+	d.asked = d.asked[:0]
 	for i := range d.fields {
 		f := &d.fields[i]
-		if f.slow && !s.dueSlow || d.now.Before(f.restUntil) || d.answered(f.unless) || f.nvlink && d.leadsNowhere(f.scope) {
+		rate, byGPM := d.gpm.rates[f.gpm]
+		if f.tier != t || f.batch != batch || d.now.Before(f.restUntil) || d.answered(f.unless) || byGPM && rate.err == nil || f.nvlink && d.leadsNowhere(f.scope) {
 			continue
 		}
-		d.batch = append(d.batch, nvml.FieldValue{FieldId: f.id, ScopeId: f.scope})
 		d.asked = append(d.asked, f)
 	}
+	return d.asked
+}
+
+// readBatch reads fields with one call. Those that the driver leaves out are due in the next batch.
+func (d *nvmlDevice) readBatch(s *sheet, fields []*field) {
+	d.batch = d.batch[:0]
+	for _, f := range fields {
+		d.batch = append(d.batch, nvml.FieldValue{FieldId: f.id, ScopeId: f.scope, NvmlReturn: unanswered})
+	}
 	err := d.getFieldValues(d.batch)
-	for i, f := range d.asked {
+	for i, f := range fields {
+		if err == nil && d.batch[i].NvmlReturn == unanswered && f.batch < alone {
+			f.batch++
+			continue
+		}
 		d.takeField(s, f, d.batch[i], err)
 	}
 }
@@ -248,15 +290,20 @@ func (d *nvmlDevice) getFieldValues(batch []nvml.FieldValue) error {
 
 // takeField stores one answer of the batch. Each field has its own return code.
 func (d *nvmlDevice) takeField(s *sheet, f *field, v nvml.FieldValue, err error) {
-	if err == nil && v.NvmlReturn != 0 {
-		err = &callError{"nvmlDeviceGetFieldValues, field " + strconv.Itoa(int(f.id)), code(v.NvmlReturn)}
+	name := "nvmlDeviceGetFieldValues, field " + strconv.Itoa(int(f.id))
+	switch {
+	case err != nil:
+	case v.NvmlReturn == unanswered:
+		err = &callError{name, codeNotSupported}
+	case v.NvmlReturn != 0:
+		err = &callError{name, code(v.NvmlReturn)}
 		d.condemn(err)
 	}
 	value := number(v)
 	if err == nil && f.value != nil {
 		var sensible bool
 		if value, sensible = f.value(value); !sensible {
-			err = &callError{"nvmlDeviceGetFieldValues, field " + strconv.Itoa(int(f.id)), codeNotSupported}
+			err = &callError{name, codeNotSupported}
 		}
 	}
 	if f.feature != "" {
@@ -276,11 +323,8 @@ func (d *nvmlDevice) takeField(s *sheet, f *field, v nvml.FieldValue, err error)
 	if f.per != 0 {
 		value /= f.per
 	}
-	if f.slow {
-		s.addSlow(f.to, value, f.labels...)
-	} else {
-		s.add(f.to, value, f.labels...)
-	}
+	f.took(time.Duration(v.LatencyUsec) * time.Microsecond)
+	s.add(f.to, value, f.labels...)
 }
 
 // field returns the last answer for a field, and whether there is one.

@@ -75,7 +75,9 @@ var gpmRates = []nvml.GpmMetricId{
 // gpmState holds the GPM state of one GPU. The request takes 19 kB and is reused for all its instances.
 type gpmState struct {
 	isOpen  bool
-	whole   gpmWindow
+	whole   [slow + 1]gpmWindow
+	rows    []row // of gpmMetrics; those that have had an answer may be slow
+	settled bool
 	request nvml.GpmMetricsGetType
 	rates   map[nvml.GpmMetricId]gpmRate // of the window that this cycle closed for the whole GPU
 }
@@ -97,15 +99,49 @@ func (g *gpmState) open(d *nvmlDevice) {
 		return
 	}
 	g.isOpen, g.rates = true, make(map[nvml.GpmMetricId]gpmRate)
-	for i, id := range gpmRates {
-		g.request.Metrics[i].MetricId = uint32(id)
-	}
-	for i, r := range gpmMetrics {
-		g.request.Metrics[len(gpmRates)+i].MetricId = uint32(r.id)
-	}
+	g.rows = make([]row, len(gpmMetrics))
 }
 
-func (g *gpmState) free(l *library) { g.whole.free(l) }
+// get asks for metrics of a window.
+func (g *gpmState) get(d *nvmlDevice, w *gpmWindow, ids ...nvml.GpmMetricId) error {
+	g.request.Sample1, g.request.Sample2, g.request.NumMetrics = w.older, w.newer, uint32(len(ids))
+	for i, id := range ids {
+		g.request.Metrics[i] = nvml.GpmMetric{MetricId: uint32(id), Value: math.NaN()}
+	}
+	return d.call("nvmlGpmMetricsGet", func() nvml.Return { return d.lib.api.GpmMetricsGet(&g.request) })
+}
+
+// settle finds the metrics for which the driver takes long, by asking for each alone, twice.
+func (g *gpmState) settle(d *nvmlDevice, s *sheet) {
+	if g.whole[fast].window == 0 || g.settled && s.due < rare || d.lib.options.Budget == 1 {
+		return
+	}
+	g.settled = true
+	d.begin(s, rare)
+	for i := range g.rows {
+		for range 2 {
+			if g.rows[i].mayBeSlow {
+				before := *d.driver
+				_ = g.get(d, &g.whole[fast], gpmMetrics[i].id)
+				g.rows[i].took(*d.driver - before)
+			}
+		}
+		s.settled = g.rows[i].settle(&d.lib.options) || s.settled
+	}
+	d.begin(s, fast)
+}
+
+func (g *gpmState) free(l *library) { freeWindows(l, &g.whole) }
+
+// of returns which of the first n metrics are of a tier.
+func (g *gpmState) of(t tier, n int) (found []int) {
+	for i, r := range g.rows[:n] {
+		if r.tier == t {
+			found = append(found, i)
+		}
+	}
+	return found
+}
 
 // gpmWindow spans two samples of a GPU, or of one of its MIG instances.
 type gpmWindow struct {
@@ -143,30 +179,36 @@ func (w *gpmWindow) sample(d *nvmlDevice, name string, take func(nvml.GpmSample)
 	return true, nil
 }
 
-func (w *gpmWindow) free(l *library) {
-	for _, sample := range []nvml.GpmSample{w.older, w.newer} {
-		if sample != nil {
-			_ = l.call("nvmlGpmSampleFree", sample.Free)
+func freeWindows(l *library, windows *[slow + 1]gpmWindow) {
+	for _, w := range windows {
+		for _, sample := range []nvml.GpmSample{w.older, w.newer} {
+			if sample != nil {
+				_ = l.call("nvmlGpmSampleFree", sample.Free)
+			}
 		}
 	}
-	*w = gpmWindow{}
+	*windows = [slow + 1]gpmWindow{}
 }
 
-// readGPM samples the GPU and its MIG instances.
+// readGPM samples the GPU and its MIG instances. Metrics for which the driver takes long are read with the slow readings, over a
+// window from one of those to the next.
 func readGPM(d *nvmlDevice, s *sheet) error {
 	if !d.gpm.isOpen {
 		return nil
 	}
 	clear(d.gpm.rates)
-	err := d.gpm.whole.read(d, s, "", "nvmlGpmSampleGet", d.handle.GpmSampleGet, d.gpm.rates)
-	for _, m := range d.mig {
-		err := m.gpm.read(d, s, m.instance, "nvmlGpmMigSampleGet", func(sample nvml.GpmSample) nvml.Return {
-			return d.handle.GpmMigSampleGet(m.id, sample)
-		}, nil)
-		d.note("mig_activity", err)
-	}
-	if err != nil {
-		d.noteAll(gpmMetrics, err)
+	for t := range min(s.due, slow) + 1 {
+		d.begin(s, t)
+		err := d.gpm.whole[t].read(d, s, t, "", "nvmlGpmSampleGet", d.handle.GpmSampleGet)
+		for _, m := range d.mig {
+			err := m.gpm[t].read(d, s, t, m.instance, "nvmlGpmMigSampleGet", func(sample nvml.GpmSample) nvml.Return {
+				return d.handle.GpmMigSampleGet(m.id, sample)
+			})
+			d.note("mig_activity", err)
+		}
+		if err != nil {
+			d.noteAll(gpmMetrics, err)
+		}
 	}
 	return nil
 }
@@ -178,54 +220,64 @@ func (d *nvmlDevice) noteAll(rows []gpmMetric, err error) {
 	}
 }
 
-// read puts the metrics of a window on the sheet, and the rates into rates if that is not nil.
-func (w *gpmWindow) read(d *nvmlDevice, s *sheet, instance, name string, take func(nvml.GpmSample) nvml.Return, rates map[nvml.GpmMetricId]gpmRate) error {
+// read puts the metrics of a tier over a window on the sheet; those of the whole GPU that are read fast come with the rates.
+func (w *gpmWindow) read(d *nvmlDevice, s *sheet, t tier, instance, name string, take func(nvml.GpmSample) nvml.Return) error {
+	g := &d.gpm
+	if len(g.of(t, len(gpmMetrics))) == 0 {
+		return nil
+	}
 	fresh, err := w.sample(d, name, take)
 	if err != nil || !fresh {
 		return err
 	}
-	request := &d.gpm.request
-	request.Sample1, request.Sample2 = w.older, w.newer
-	key, answered := "gpm "+instance, gpmMetrics
-	get := func() (string, error) {
-		request.NumMetrics = uint32(len(gpmRates) + len(answered))
-		return "", d.call("nvmlGpmMetricsGet", func() nvml.Return { return d.lib.api.GpmMetricsGet(request) })
+	var rates []nvml.GpmMetricId
+	if t == fast && instance == "" {
+		rates = gpmRates
 	}
+	var answered []int
+	get := func(first int) (string, error) {
+		answered = g.of(t, first)
+		ids := slices.Clone(rates)
+		for _, i := range answered {
+			ids = append(ids, gpmMetrics[i].id)
+		}
+		return "", g.get(d, w, ids...)
+	}
+	key := "gpm " + instance + tierNames[t]
 	_, err = either(d, key,
 		func() (string, error) {
-			_, err := get()
+			_, err := get(len(gpmMetrics))
 			if err != nil { // an older driver may refuse all metrics because of those that it does not know
 				d.noteAll(gpmLater, err)
 			}
 			return "", err
 		},
-		func() (string, error) {
-			answered = gpmFirst
-			return get()
-		})
+		func() (string, error) { return get(len(gpmFirst)) })
 	if err != nil {
 		return err
 	}
-	refused := 0
-	for i, r := range answered {
-		value, err := gpmValue(request.Metrics[len(gpmRates)+i])
-		if i >= len(gpmFirst) && reachOf(err) == forGood {
-			refused++
+	later, refused := 0, 0
+	for n, i := range answered {
+		r := gpmMetrics[i]
+		value, err := gpmValue(g.request.Metrics[len(rates)+n])
+		if i >= len(gpmFirst) {
+			later++
+			if reachOf(err) == forGood {
+				refused++
+			}
 		}
 		d.note(r.feature, err)
+		g.rows[i].mayBeSlow = err == nil
 		if err == nil {
 			s.add(r.to, value/r.per, append([]string{instance}, r.labels...)...)
 		}
 	}
-	if refused == len(gpmLater) {
+	if later > 0 && refused == later {
 		d.rest[key] = d.now.Add(restFor)
 	}
-	if rates == nil {
-		return nil
-	}
-	for i, id := range gpmRates {
-		value, err := gpmValue(request.Metrics[i])
-		rates[id] = gpmRate{value, err}
+	for i, id := range rates {
+		value, err := gpmValue(g.request.Metrics[i])
+		g.rates[id] = gpmRate{value, err}
 	}
 	return nil
 }

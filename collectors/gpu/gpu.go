@@ -500,7 +500,7 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 		h.emit(now, emit)
 		up := h.reason() == ""
 		answers[h.identity.PCI] = up
-		for _, part := range [][]metrics.Sample{h.fast, h.slow} {
+		for _, part := range h.samples {
 			for i := range part {
 				if up || lasts(part[i].Family) {
 					ch <- &part[i]

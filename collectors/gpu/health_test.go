@@ -149,7 +149,7 @@ func TestOneGPUBlamesTheLibrary(t *testing.T) {
 // values are, and its neighbour is read as often as before. When the getters are quick again, so is everything.
 func TestDriverBudget(t *testing.T) {
 	n := newNode(t, 2, fakeLibrary(t), fakenvml.H100)
-	n.config.Budget = 0.4
+	n.config.Budget = 0.2
 	n.start()
 	of := func(page, metric string, gpu int) float64 {
 		line := regexp.MustCompile(fmt.Sprintf(`(?m)^%s\{gpu="%d",gpu_uuid="[^"]*"(?:,kind="fast")?\} (\S+)$`, metric, gpu)).FindStringSubmatch(page)
@@ -190,6 +190,48 @@ func TestDriverBudget(t *testing.T) {
 	}
 	n.must(n.Unhang(1))
 	n.awaitThat("the usual interval again", func(page string) bool { return of(page, interval, 1) == usual })
+	n.stop()
+}
+
+// TestLeftOutOfABatch: a driver leaves fields out of a batch in which it refuses one, and says that all went well. An H200 with
+// driver 580.159 refuses field 170, and so had limits of 0 W and a margin to the shutdown without its 8 degrees.
+func TestLeftOutOfABatch(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, 1, fakeLibrary(t), fakenvml.H100)
+	n.must(n.Set(fakenvml.All, "leaves_out.170", "187 188 189 190 192 193 194 195 196 270 271"))
+	n.start()
+	const of = `gpu="0",gpu_uuid="GPU-00000000-0000-4000-8000-000000000000",`
+	page := n.await(`llm_gpu_power_limit_watts{`+of+`kind="enforced"} 700`, `llm_gpu_power_limit_watts{`+of+`kind="min"} 200`,
+		`llm_gpu_clock_event_seconds_total{`+of+`reason="hw_thermal_slowdown",source="driver"} 1.5`)
+	value := func(limit string) float64 {
+		line := regexp.MustCompile(`llm_gpu_temperature_margin_celsius\{` + of + `limit="` + limit + `"\} (\S+)`).FindStringSubmatch(page)
+		v, _ := strconv.ParseFloat(append(line, "", "")[1], 64)
+		return v
+	}
+	if value("shutdown")-value("gpu_max") != 8 || value("slowdown")-value("gpu_max") != 2 {
+		t.Errorf("margins: slowdown %g, shutdown %g, at most %g", value("slowdown"), value("shutdown"), value("gpu_max"))
+	}
+	n.stop()
+}
+
+// TestDearFieldIsSlow: what alone takes more than a tenth of the budget is read with the slow readings, and stays on the page. An
+// H200 takes 3 to 9 ms for its energy, which made all readings 22 s apart.
+func TestDearFieldIsSlow(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, 1, fakeLibrary(t), fakenvml.H100)
+	n.config.Budget = 0.9
+	n.config.Slow = time.Second
+	n.must(n.Set(fakenvml.All, "latency.83", 20000))
+	n.must(n.Set(fakenvml.System, "record_all", 1))
+	n.start()
+	asked := func(key string) int {
+		calls, _ := os.ReadFile(filepath.Join(filepath.Dir(n.config.Library), "calls")) // there is none yet
+		return strings.Count(string(calls), key+"\n")
+	}
+	const power, energy = "field.186", "field.83"
+	e2e.Until(t, time.Minute, "three rounds", func() bool { return asked(power) >= 3 })
+	e2e.Until(t, time.Minute, "energy read more seldom than power", func() bool { return asked(power) > 3*asked(energy) && asked(energy) > 3 })
+	n.await(`llm_gpu_energy_joules_total{gpu="0",gpu_uuid="GPU-00000000-0000-4000-8000-000000000000"} `)
 	n.stop()
 }
 

@@ -34,6 +34,7 @@ func TestParseKmsg(t *testing.T) {
 		{"3,9,1,-;nvidia-nvlink: Xid (PCI:0000:3b:00): 79, of somebody else\n", kmsgXID{}},
 		{" DEVICE=+pci:0000:3b:00.0\n", kmsgXID{}},
 		{"3,9,1,-;NVRM: Xid (PCI:0000:3b:00): 0, none\n", kmsgXID{}},
+		{"3,9,1,-;NVRM: Xid (PCI:0000:00:06): 31, pid=1018, name=python3, channel 0x0000000a, intr 00000000. MMU Fault: ENGINE GRAPHICS GPC1 GPCCLIENT_T1_8 faulted @ 0x838e_4fe00000. Fault is of type FAULT_PDE ACCESS_TYPE_VIRT_WRITE\n", at(time.Microsecond, "0000:00:06.0", 31)}, // an H200, driver 580.159.04
 		{"3,9,1,-;NVRM: Xid (PCI:0000:3b:00): 999, unknown\n", kmsgXID{}},
 		{"3,9,1,-;NVRM: Xid (PCI:0018:01:00): 145, RLW_RXPIPE Nonfatal XC0 i0 Link 13 (0x0409a0c2 0x00000008 0x00000001 0x00000000 0x00100000 0x00000004)\n",
 			of(at(time.Microsecond, "0018:01:00.0", 145), func(x *kmsgXID) { x.nonfatal = true })},

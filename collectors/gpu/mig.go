@@ -16,7 +16,7 @@ type migInstance struct {
 	id       int
 	instance string // id as a label
 	shape    string // of its devices; a different shape is a different instance with a reused id
-	gpm      gpmWindow
+	gpm      [slow + 1]gpmWindow
 }
 
 // readMIG lists the MIG devices. Their handles become stale when an instance is destroyed, so they are looked up each
@@ -30,8 +30,8 @@ func readMIG(d *nvmlDevice, s *sheet) error {
 	if err != nil {
 		return err
 	}
-	s.addSlow(metrics.GPUMIGMode, float64(current), "current")
-	s.addSlow(metrics.GPUMIGMode, float64(pending), "pending")
+	s.add(metrics.GPUMIGMode, float64(current), "current")
+	s.add(metrics.GPUMIGMode, float64(pending), "pending")
 	found := make(map[int]*migInstance)
 	var listed []Instance
 	if current == nvml.DEVICE_MIG_ENABLE {
@@ -73,14 +73,14 @@ func (d *nvmlDevice) listMIG(s *sheet, found map[int]*migInstance) (listed []Ins
 		}
 		name, _ := ask(d, "nvmlDeviceGetName", mig.GetName)
 		_, profile, _ := strings.Cut(name, " MIG ")
-		s.addSlow(metrics.GPUMIGInfo, 1, instance, computeInstance, uuid, profile)
+		s.add(metrics.GPUMIGInfo, 1, instance, computeInstance, uuid, profile)
 
 		m, known := found[gi]
 		if !known {
 			m = &migInstance{id: gi, instance: instance}
 			found[gi] = m
 			// Compute instances share the memory of their GPU instance: export it once.
-			d.note("mig_memory", d.readMemory(mig, s.addSlow, instance))
+			d.note("mig_memory", d.readMemory(s, mig, instance))
 		}
 		m.shape += uuid + " "
 	}
@@ -93,7 +93,7 @@ func (d *nvmlDevice) keepMIG(found map[int]*migInstance) {
 		if m := found[old.id]; m != nil && m.shape == old.shape {
 			m.gpm = old.gpm
 		} else {
-			old.gpm.free(d.lib)
+			freeWindows(d.lib, &old.gpm)
 		}
 	}
 	d.mig = d.mig[:0]

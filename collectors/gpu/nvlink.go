@@ -21,7 +21,7 @@ func readFEC(d *nvmlDevice, s *sheet) error {
 	var err error = &callError{"nvmlDeviceGetFieldValues, FEC history", codeNotSupported}
 	for bin := range fecBins {
 		if total, ok := d.linkTotal(metrics.GPUNVLinkFEC, uint32(nvml.FI_DEV_NVLINK_COUNT_FEC_HISTORY_0+bin)); ok {
-			s.addSlow(metrics.GPUNVLinkFEC, total, strconv.Itoa(bin))
+			s.add(metrics.GPUNVLinkFEC, total, strconv.Itoa(bin))
 			err = nil
 		}
 	}
@@ -38,7 +38,7 @@ func readNVLinks(d *nvmlDevice, s *sheet) error {
 		switch state := integer(v); {
 		case !ok:
 		case state == nvml.NVLINK_STATE_ACTIVE || state == nvml.NVLINK_STATE_SLEEP:
-			s.addSlow(metrics.GPUNVLinkUp, 1, strconv.Itoa(link))
+			s.add(metrics.GPUNVLinkUp, 1, strconv.Itoa(link))
 			if !n.led[link] {
 				end, err := ask(d, "nvmlDeviceGetNvLinkRemoteDeviceType", func() (nvml.IntNvLinkDeviceType, nvml.Return) { return d.handle.GetNvLinkRemoteDeviceType(link) })
 				n.led[link], n.switched = true, n.switched || err == nil && end == nvml.NVLINK_DEVICE_TYPE_SWITCH
@@ -49,7 +49,7 @@ func readNVLinks(d *nvmlDevice, s *sheet) error {
 	}
 	for _, link := range inactive {
 		if n.switched || n.led[link] || d.hasFarEnd(link) {
-			s.addSlow(metrics.GPUNVLinkUp, 0, strconv.Itoa(link))
+			s.add(metrics.GPUNVLinkUp, 0, strconv.Itoa(link))
 		}
 	}
 	return nil

@@ -103,7 +103,7 @@ func readProcesses(d *nvmlDevice, s *sheet) error {
 		s.processes = append(s.processes, process)
 	}
 	for instance, n := range counts {
-		s.addSlow(metrics.GPUProcesses, float64(n), instance)
+		s.add(metrics.GPUProcesses, float64(n), instance)
 	}
 	return nil
 }

@@ -11,14 +11,15 @@ import (
 // its series are taken over from there, so that it allocates little more than one slice.
 type sheet struct {
 	identity  Identity
-	fast      readings                    // of this cycle
-	slow      readings                    // of the last cycle in which slow readings were due
-	dueSlow   bool                        // whether slow readings are due in this cycle
+	readings  [tiers]readings             // of the last cycle in which the tier was due
+	due       tier                        // the rarest that is due in this cycle
+	row       tier                        // that of what is being read
+	settled   bool                        // whether a reading changed its tier in this cycle
 	processes []Process                   // of the last slow cycle
 	instances []Instance                  // of the last slow cycle in which they could be read
 	xids      []xid                       // of this cycle
 	every     time.Duration               // from one cycle to the next
-	driver    time.Duration               // for which this cycle was in the driver
+	driver    [tiers]time.Duration        // for which this cycle was in the driver
 	dropped   map[*metrics.Family]float64 // how many readings could not be, since the start
 }
 
@@ -63,12 +64,12 @@ func newSeries(f *metrics.Family, labels ...string) *metrics.Series {
 }
 
 // begin opens the sheet for a new cycle. Published data stays untouched.
-func (s *sheet) begin(slowIsDue bool, every time.Duration) {
-	s.fast.again()
-	s.xids, s.driver, s.every = nil, 0, every
-	s.dueSlow = slowIsDue
-	if slowIsDue {
-		s.slow.again()
+func (s *sheet) begin(due tier, every time.Duration) {
+	for t := range due + 1 {
+		s.readings[t].again()
+	}
+	s.xids, s.driver, s.every, s.due, s.row, s.settled = nil, [tiers]time.Duration{}, every, due, fast, false
+	if due >= slow {
 		s.processes = nil
 	}
 }
@@ -81,17 +82,10 @@ func (s *sheet) setIdentity(id Identity) {
 	}
 }
 
-// add puts a value that is read in every cycle on the sheet. extra holds the label values after those of the GPU.
+// add puts a value on the sheet that stays until its tier is due again. extra holds the label values after those of the GPU.
 func (s *sheet) add(f *metrics.Family, value float64, extra ...string) {
 	if s.plausible(f, value) {
-		s.fast.add(s.identity, f, value, extra)
-	}
-}
-
-// addSlow puts a value on the sheet that stays until the next slow cycle.
-func (s *sheet) addSlow(f *metrics.Family, value float64, extra ...string) {
-	if s.plausible(f, value) {
-		s.slow.add(s.identity, f, value, extra)
+		s.readings[s.row].add(s.identity, f, value, extra)
 	}
 }
 
@@ -117,13 +111,12 @@ func known(v string, err error) string {
 
 // snapshot holds the immutable outcome of a cycle.
 type snapshot struct {
-	identity   Identity
-	began      time.Time
-	took       time.Duration
-	fastEvery  time.Duration // from one reading to the next
-	slowEvery  time.Duration
-	fast, slow []metrics.Sample
-	processes  []Process
-	instances  []Instance
-	err        error // the GPU or the library is out of order: only lasting series are present
+	identity  Identity
+	began     time.Time
+	took      time.Duration
+	every     [tiers]time.Duration // from one reading to the next
+	samples   [tiers][]metrics.Sample
+	processes []Process
+	instances []Instance
+	err       error // the GPU or the library is out of order: only lasting series are present
 }

@@ -38,13 +38,15 @@ func TestSeriesSurvive(t *testing.T) {
 // TestImpossibleReadings: what no GPU can have is dropped and counted, whoever reports it.
 func TestImpossibleReadings(t *testing.T) {
 	var s sheet
-	s.begin(true, 0)
+	s.begin(slow, 0)
 	for _, v := range []float64{0.5, 4.29e7, -1, math.NaN(), math.Inf(1)} {
 		s.add(metrics.GPUUtilization, v)
-		s.addSlow(metrics.GPUBAR1Total, v)
+		s.row = slow
+		s.add(metrics.GPUBAR1Total, v)
+		s.row = fast
 	}
 	s.add(metrics.GPUTemperatureMargin, -3, "slowdown") // over the limit
-	if len(s.fast.samples) != 2 || len(s.slow.samples) != 2 || s.dropped[metrics.GPUUtilization] != 4 || s.dropped[metrics.GPUBAR1Total] != 3 {
-		t.Errorf("%d and %d readings stay, dropped %v", len(s.fast.samples), len(s.slow.samples), s.dropped)
+	if len(s.readings[fast].samples) != 2 || len(s.readings[slow].samples) != 2 || s.dropped[metrics.GPUUtilization] != 4 || s.dropped[metrics.GPUBAR1Total] != 3 {
+		t.Errorf("%d and %d readings stay, dropped %v", len(s.readings[fast].samples), len(s.readings[slow].samples), s.dropped)
 	}
 }

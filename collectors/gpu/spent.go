@@ -7,50 +7,116 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// The longest time between two readings, however long they take in the driver. A budget that asks for more is exceeded, and
-// the page says by how much.
+// tier is how often something is read.
+type tier int
+
 const (
-	rarestFast = 30 * time.Second
-	rarestSlow = 2 * time.Minute
+	fast tier = iota // what changes from one second to the next
+	slow             // what changes rarely, and what takes the driver long
+	rare             // what hardly ever changes, and takes the driver long
+	tiers
 )
 
-// pace is how often one kind of readings of a GPU is made: fast ones, or slow ones with them. Each kind has half of the budget,
-// which is a share of the time.
+// names are the values of the label kind of llm_gpu_read_interval_seconds.
+var tierNames = [tiers]string{"fast", "slow", "rare"}
+
+// rarest is the longest time between two readings, however long they take in the driver. A budget that asks for more is
+// exceeded, and the page says by how much.
+var rarest = [tiers]time.Duration{30 * time.Second, 2 * time.Minute, 10 * time.Minute}
+
+// pace is how often the tiers of a GPU are read, so that all readings together take no more than the budget, a share of the time.
 type pace struct {
-	usual, rarest time.Duration
-	half          float64
-	cost          time.Duration // mean time in the driver
-}
-
-// took notes how long a cycle was in the driver. One slow call is not a slow driver, so it counts for no more than what makes
-// readings as rare as they get; but the first cycle is all that is known.
-func (p *pace) took(d time.Duration) {
-	d = min(d, time.Duration(float64(p.rarest)*p.half))
-	if p.cost == 0 {
-		p.cost = d
-	}
-	p.cost += (d - p.cost) / 4
-}
-
-// every returns the time from one reading to the next.
-func (p *pace) every() time.Duration {
-	return max(p.usual, min(time.Duration(float64(p.cost)/p.half), p.rarest))
+	usual      [tiers]time.Duration
+	budget     float64
+	last, cost [tiers]time.Duration // time in the driver, and its mean
+	n          [tiers]int           // readings since it is known what they are
 }
 
 // newPace returns the pace of readings that have not been made yet. A budget of all the time is none.
-func (o Options) newPace(usual, rarest time.Duration) pace {
-	p := pace{usual, rarest, o.Budget / 2, 0}
+func (o Options) newPace() *pace {
+	const rarely = 12 // slow intervals
+	p := &pace{usual: [tiers]time.Duration{o.Interval, o.SlowInterval, rarely * o.SlowInterval}, budget: o.Budget}
 	if o.Budget == 1 {
-		p.half = 1e6
+		p.budget = 1e6
 	}
 	return p
 }
 
+// took notes how long the readings of a tier were in the driver. One slow call is not a slow driver, and the first answers take
+// long: the shorter of two counts.
+func (p *pace) took(t tier, d time.Duration) {
+	shorter := min(d, p.last[t])
+	switch p.n[t]++; p.n[t] {
+	case 1:
+	case 2:
+		p.cost[t] = shorter
+	default:
+		p.cost[t] += (shorter - p.cost[t]) / 4
+	}
+	p.last[t] = d
+}
+
+// forget begins anew with the fast readings, as others are made from now on.
+func (p *pace) forget() { p.last[fast], p.cost[fast], p.n[fast] = 0, 0, 0 }
+
+// due reports whether a tier is read again after some time. Until three slow readings, which settle what is fast and what slow, it is
+// at once.
+func (p *pace) due(t tier, since time.Duration) bool {
+	const known = 3
+	return t == slow && p.n[t] < known || since >= p.every(t)
+}
+
+// every returns the time from one reading of a tier to the next. Fast readings have half of the budget, rare ones a quarter, and
+// slow ones what those leave.
+func (p *pace) every(t tier) time.Duration {
+	share := p.budget / 4
+	switch t {
+	case fast:
+		share *= 2
+	case slow:
+		rest := p.budget
+		for _, other := range []tier{fast, rare} {
+			rest -= p.cost[other].Seconds() / p.every(other).Seconds()
+		}
+		share = max(share, rest)
+	}
+	return max(p.usual[t], min(time.Duration(float64(p.cost[t])/share), rarest[t]))
+}
+
 // longest returns how far apart fast readings may be.
 func (o Options) longest() time.Duration {
-	p := o.newPace(o.Interval, rarestFast)
-	p.took(time.Hour)
-	return p.every()
+	p := o.newPace()
+	p.took(fast, time.Hour)
+	p.took(fast, time.Hour)
+	return p.every(fast)
+}
+
+// row is how often a reading is made, and what it costs.
+type row struct {
+	tier
+	mayBeSlow  bool // a fast one that needs no other reading of the same cycle
+	last, cost time.Duration
+}
+
+// at is a row of a tier.
+func at(t tier) row { return row{tier: t} }
+
+// took notes how long a reading was in the driver. The first answer of some takes long, so the shorter of two counts.
+func (r *row) took(d time.Duration) { r.cost, r.last = min(d, r.last), d }
+
+// settle makes a fast reading a slow one while it takes more than a tenth of the budget alone. It is called when both kinds are
+// due, so that no value is lost or on the page twice. It reports whether that changed.
+func (r *row) settle(o *Options) bool {
+	const dear = 0.1
+	before := r.tier
+	switch share := r.cost.Seconds() / o.Interval.Seconds(); {
+	case !r.mayBeSlow || o.Budget == 1:
+	case share > dear*o.Budget:
+		r.tier = slow
+	case share < dear*o.Budget/2:
+		r.tier = fast
+	}
+	return r.tier != before
 }
 
 // spent holds the time that was spent in the driver, by function of NVML.

@@ -127,7 +127,7 @@ func (d *nvmlDevice) gpmBytes(t traffic) (float64, error) {
 	case rate.err != nil:
 		return 0, rate.err
 	case fresh:
-		o.total += rate.value * mebi * d.gpm.whole.window.Seconds()
+		o.total += rate.value * mebi * d.gpm.whole[fast].window.Seconds()
 		o.began = true
 		return o.total, nil
 	case o.began:

@@ -27,8 +27,7 @@ type worker struct {
 	index   int
 	known   Identity // as known before the first cycle
 	sheet   sheet
-	fast    pace   // of cycles without slow readings
-	slow    pace   // of cycles with them
+	pace    *pace
 	said    string // the last logged state
 
 	onIdentity func(int, Identity)
@@ -46,8 +45,7 @@ func newWorker(c *Collector, index int, d device) *worker {
 		device:     d,
 		index:      index,
 		known:      known,
-		fast:       c.options.newPace(c.options.Interval, rarestFast),
-		slow:       c.options.newPace(c.options.SlowInterval, rarestSlow),
+		pace:       c.options.newPace(),
 		said:       "new",
 		onIdentity: c.onIdentity,
 		onXID:      c.onXID,
@@ -59,7 +57,7 @@ func newWorker(c *Collector, index int, d device) *worker {
 // run reads until ctx ends.
 func (w *worker) run(ctx context.Context) {
 	defer w.device.Close()
-	var slowAt time.Time
+	var readAt [tiers]time.Time
 	pause, failures := time.NewTimer(0), 0
 	defer pause.Stop()
 	for {
@@ -69,18 +67,23 @@ func (w *worker) run(ctx context.Context) {
 		case <-pause.C:
 		}
 		began := time.Now()
-		slowIsDue := began.Sub(slowAt) >= w.slow.every()
-		snap := w.cycle(began, slowIsDue)
+		due := fast
+		for t := slow; t < tiers; t++ {
+			if w.pace.due(t, began.Sub(readAt[t])) {
+				due = t
+			}
+		}
+		snap := w.cycle(began, due)
 		w.report(snap)
-		every := w.fast.every()
+		every := w.pace.every(fast)
 		wait := max(every-snap.took, every/2)
 		if snap.err == nil {
 			failures = 0
-			if slowIsDue {
-				slowAt = began
+			for t := range due + 1 {
+				readAt[t] = began
 			}
 		} else {
-			slowAt = time.Time{} // read everything anew once it is back
+			readAt = [tiers]time.Time{} // read everything anew once it is back
 			failures++
 			wait = backoff(w.options.Interval, failures)
 		}
@@ -89,26 +92,32 @@ func (w *worker) run(ctx context.Context) {
 }
 
 // cycle runs one cycle and publishes its outcome.
-func (w *worker) cycle(began time.Time, slowIsDue bool) *snapshot {
+func (w *worker) cycle(began time.Time, due tier) *snapshot {
 	w.since.Store(&began)
 	defer w.since.Store(nil)
-	w.sheet.begin(slowIsDue, w.fast.every())
+	w.sheet.begin(due, w.pace.every(fast))
 	err := w.read(began)
-	if slowIsDue {
-		w.slow.took(w.sheet.driver)
-	} else {
-		w.fast.took(w.sheet.driver)
+	snap := &snapshot{identity: w.sheet.identity, began: began, took: time.Since(began), instances: w.sheet.instances, err: err}
+	if w.sheet.settled {
+		w.pace.forget()
 	}
-	snap := &snapshot{identity: w.sheet.identity, began: began, took: time.Since(began), instances: w.sheet.instances, err: err,
-		fastEvery: w.fast.every(), slowEvery: w.slow.every()}
+	for t := range tiers {
+		if t <= due {
+			w.pace.took(t, w.sheet.driver[t])
+		}
+		snap.every[t] = w.pace.every(t)
+	}
 	if err == nil && snap.took > w.options.Deadline {
 		snap.err = fmt.Errorf("%w of %s: see the kernel log for XID 119 or a hung task", errLate, w.options.Deadline)
 	}
 	previous := w.last.Load()
 	if snap.err == nil {
-		snap.fast, snap.slow, snap.processes = w.sheet.fast.samples, w.sheet.slow.samples, w.sheet.processes
+		for t, r := range w.sheet.readings {
+			snap.samples[t] = r.samples
+		}
+		snap.processes = w.sheet.processes
 	} else if previous != nil && previous.identity == snap.identity {
-		snap.slow = lasting(previous)
+		snap.samples[slow] = lasting(previous)
 	}
 	if snap.identity.UUID != "" && (previous == nil || previous.identity != snap.identity) {
 		w.onIdentity(w.index, snap.identity)
@@ -179,8 +188,9 @@ func (h health) emit(now time.Time, emit func(*metrics.Family, float64, ...strin
 		emit(metrics.GPUCollectDuration, h.took.Seconds(), id.UUID, id.Index)
 	}
 	if reason == "" {
-		emit(metrics.GPUReadInterval, h.fastEvery.Seconds(), id.UUID, id.Index, "fast")
-		emit(metrics.GPUReadInterval, h.slowEvery.Seconds(), id.UUID, id.Index, "slow")
+		for t, every := range h.every {
+			emit(metrics.GPUReadInterval, every.Seconds(), id.UUID, id.Index, tierNames[t])
+		}
 	}
 }
 
@@ -192,7 +202,7 @@ func lasts(f *metrics.Family) bool {
 
 // lasting returns the series of a snapshot that outlive a failure.
 func lasting(s *snapshot) (kept []metrics.Sample) {
-	for _, part := range [][]metrics.Sample{s.fast, s.slow} {
+	for _, part := range s.samples {
 		for _, v := range part {
 			if lasts(v.Family) {
 				kept = append(kept, v)
