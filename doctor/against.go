@@ -65,6 +65,16 @@ func (c Comparison) count(gpu string, o Outcome) (n int) {
 // fresh is how old a document may be so that what moves can be compared.
 const fresh = time.Minute
 
+// UntilReadAgain returns how long it takes until the exporter has read anew all values of a GPU that change.
+func (r *Reading) UntilReadAgain() (longest time.Duration) {
+	for _, s := range r.of(metrics.GPUReadInterval) {
+		if s.labels[metrics.LabelKind] != "rare" {
+			longest = max(longest, time.Duration(s.value*float64(time.Second)))
+		}
+	}
+	return longest.Round(100*time.Millisecond) + time.Second
+}
+
 // AgainstSMI compares readings of an exporter with what nvidia-smi -q -x printed. With a reading from before and one from
 // after, a value may be anywhere between theirs. sameTime says that the document is as old as the readings; otherwise its
 // own time decides.

@@ -189,6 +189,27 @@ func TestAgainstSMIOutcomes(t *testing.T) {
 	}
 }
 
+// What real cards said, as the command packed it: idle, and at their power limit.
+func TestRealCards(t *testing.T) {
+	files, _ := filepath.Glob("testdata/*.tar.gz")
+	if len(files) < 2 {
+		t.Fatal(files)
+	}
+	for _, file := range files {
+		packed, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		document, readings, ok, err := OpenBundle(packed)
+		if !ok || err != nil || len(readings) != 2 {
+			t.Fatal(file, ok, err)
+		}
+		if c := against(t, document, readings...); c.Status() != 0 || c.count("0", Right) < 150 {
+			t.Errorf("%s:\n%s", file, c.Text())
+		}
+	}
+}
+
 // A bundle compares as its node did, and says nothing of who it is from.
 func TestBundle(t *testing.T) {
 	document, r := card(t, "blackwell", 1, fakenvml.H100, fakenvml.GB200)

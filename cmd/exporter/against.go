@@ -85,6 +85,13 @@ func (o doctorOptions) bothSides(ctx context.Context, progress io.Writer) (docum
 		return nil, nil, false, err
 	}
 	if readings[0].Exporter != thisNode { // reading the node itself takes seconds, and once is enough
+		wait := readings[0].UntilReadAgain()
+		fmt.Fprintf(progress, "Reading the exporter again in %s, when it has read the GPUs anew.\n", wait)
+		select {
+		case <-ctx.Done():
+			return nil, nil, false, ctx.Err()
+		case <-time.After(wait):
+		}
 		err = read()
 	}
 	return document, readings, true, err
