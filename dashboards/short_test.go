@@ -7,5 +7,5 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	e2e.Main(m, "RenderIsStable|Drill|Calm|Undrilled|FirstScreen|Timelines|Fleets|YoungSeries|ChangesHappen|ARollout|ABurn|OnlyWhatBurns|TheWorst|AModelThat|SlowedGPUs|HealthyEngine|Nothing|PagesAreTheFirst|Suspects|ObjectivesAreCounted|QuantilesOfTwo|ChosenNodes")
+	e2e.Main(m, "RenderIsStable|Drill|Calm|Undrilled|FirstScreen|Timelines|Fleets|YoungSeries|ChangesHappen|ARollout|ABurn|OnlyWhatBurns|TheWorst|AModelThat|SlowedGPUs|HealthyEngine|Nothing|PagesAreTheFirst|Suspects|ObjectivesAreCounted|QuantilesOfTwo|ChosenNodes|AtThree")
 }

@@ -7,5 +7,5 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	e2e.Main(m, "EveryRequestArrives|ComparePages|OfVLLM|ClaimedTwice|Fuzz")
+	e2e.Main(m, "EveryRequestArrives|ComparePages|OfVLLM|ClaimedTwice|Fuzz|Witnesses")
 }
