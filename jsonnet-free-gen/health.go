@@ -110,8 +110,7 @@ grep '^row_remap_pending,' docs/conditions.csv    # one condition
 grep ',replace,' docs/conditions.csv              # what no reset helps
 ` + "```" + `
 
-Three reasons for an alert are no condition, because they take hours of history: ` + "`recovers`, `wears` and `persistence_off`" + `. ` + "`LLMGPUSlowed`" + ` measures the
-clocks itself, to show for which share of the time they are lowered.
+Three reasons for an alert are no condition, because they take hours of history: ` + "`recovers`, `wears` and `persistence_off`" + `.
 
 A condition counts once it has lasted without a break for the time under "counts after". Missing values lift no condition: a GPU that fell off the
 bus keeps its conditions. The exporter detects a reset when the driver's energy counter of the GPU starts again.

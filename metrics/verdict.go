@@ -45,6 +45,7 @@ const (
 	AnswerFailed  = "LLMGPUFailed"       // the GPU leaves service now
 	AnswerService = "LLMGPUNeedsService" // somebody repairs it, not at once
 	AnswerLink    = "LLMGPULinkFault"    // what connects the GPU is at fault
+	AnswerSlowed  = "LLMGPUSlowed"       // its clocks are lowered, or it is busy and does nothing
 	AnswerUnread  = "LLMGPUUnread"       // nobody can read it
 )
 

@@ -64,21 +64,19 @@ var (
 	}
 	// GPUSlowed is about a GPU whose clocks are lowered, or that is busy and does nothing.
 	GPUSlowed = &Alert{
-		Name:      "LLMGPUSlowed",
-		Branch:    Hardware,
-		Expr:      slowed(),
-		Severity:  slo.Ticket,
-		For:       5 * minute,
-		Keep:      5 * minute,
-		Scope:     []string{metrics.LabelGPUUUID, metrics.LabelReason},
-		DependsOn: append(underGPU(GPUFailed), Quiet{EngineStalled, onNode}),
-		Explains:  []*Alert{FastBurn, SlowBurn},
-		Summary: theGPU + atNode + ` {{ if eq $labels.reason "held_back" }}is busy at {{ $value | humanizePercentage }} of its clock or power limit` +
-			`{{ else }}is slowed down {{ $value | humanizePercentage }} of the time{{ with $labels.reason }}: {{ . }}{{ end }}{{ end }}`,
-		Description: `{{ if eq $labels.reason "held_back" }}It has been busy for a quarter of an hour at idle clocks or idle power: a power cap or a clock lock holds it back, or its kernels compute nothing.` +
-			`{{ else if eq $labels.reason "hw_power_brake_slowdown" }}A power supply or the rack asked it to slow down, usually with all GPUs of the chassis. Call facilities, not the model team.` +
-			`{{ else }}If it is heat, look at fans, airflow, inlet temperature and neighbouring GPUs.{{ end }}`,
+		Name:        "LLMGPUSlowed",
+		Branch:      Hardware,
+		Expr:        judged(metrics.AnswerSlowed),
+		Severity:    slo.Ticket,
+		For:         5 * minute,
+		Scope:       []string{metrics.LabelGPUUUID, metrics.LabelReason},
+		DependsOn:   append(underGPU(GPUFailed), Quiet{EngineStalled, onNode}),
+		Explains:    []*Alert{FastBurn, SlowBurn},
+		Summary:     theGPU + atNode + ` is slowed down` + means,
+		Description: `Models on it answer more slowly.` + remedy,
 		Split: []Evidence{modelsOnIt,
+			{"Slowed (share of time)", promql.Max([]string{metrics.LabelReason}, above(promql.Rate(promql.Vector(metrics.GPUClockEventSeconds,
+				append(same(metrics.LabelGPUUUID), promql.Re(metrics.LabelReason, HarmfulReasons))...), 5*minute), 0.01)), LabelledBy(Percent, metrics.LabelReason)},
 			{"Degrees left", promql.Min([]string{metrics.LabelLimit}, promql.Vector(metrics.GPUTemperatureMargin, same(metrics.LabelGPUUUID)...)), LabelledBy(Number, metrics.LabelLimit)},
 		},
 		Dashboard: GPUDashboard,
@@ -191,13 +189,6 @@ func linkFault() promql.Expr {
 	return firstOf(judged(metrics.AnswerLink), is("recovers"), is("wears"))
 }
 
-// slowed returns each GPU that is slower than it could be, by the reason that the driver gives, or none.
-func slowed() promql.Expr {
-	return firstOf(
-		promql.Or(throttled("hw_slowdown|hw_thermal_slowdown|sw_thermal_slowdown", 0.1), throttled("hw_power_brake_slowdown", 0.01)),
-		reason("held_back", heldBackGPU()))
-}
-
 // gpuLabels identify a GPU and locate it.
 var gpuLabels = []string{metrics.LabelCluster, metrics.LabelInstance, metrics.LabelGPUUUID, metrics.LabelGPU}
 
@@ -212,18 +203,6 @@ func uncorrectable(by []string) promql.Expr {
 func throttled(reasons string, atLeast float64) promql.Expr {
 	return above(promql.Max(append([]string{metrics.LabelReason}, gpuLabels...),
 		promql.Rate(promql.Vector(metrics.GPUClockEventSeconds, promql.Either(metrics.LabelReason, reasons)), 5*minute)), atLeast)
-}
-
-// heldBackGPU returns the share of its clock or power limit that a busy GPU used at most, where it is below a third of
-// the clock or a fifth of the limit: idle GPUs use a sixth of each.
-func heldBackGPU() promql.Expr {
-	most := func(f *metrics.Family, label, value string) promql.Expr {
-		return promql.Max(gpuLabels, promql.Over("max_over_time", promql.Vector(f, promql.Eq(label, value)), 15*minute))
-	}
-	share := promql.Or(
-		below(promql.Div(most(metrics.GPUClock, metrics.LabelDomain, "sm"), most(metrics.GPUClockMax, metrics.LabelDomain, "sm")), 1./3),
-		below(promql.Div(most(metrics.GPUPower, metrics.LabelScope, "gpu"), most(metrics.GPUPowerLimit, metrics.LabelKind, "enforced")), 0.2))
-	return promql.And(share, busy(15*minute), promql.On(onGPULabels()...))
 }
 
 // servedBy joins GPU series with the models on the GPU, and keeps the labels of e in more.

@@ -17,7 +17,7 @@ var firesIn = map[string]string{
 	"LLMGPUFailed":              "lost: a GPU with a model stops answering",
 	"LLMGPULinkFault":           "nvlink_down: a link that was up goes down, and stays down",
 	"LLMGPUNeedsService":        "uncorrected_errors: one error, for as long as the verdict says",
-	"LLMGPUSlowed":              "throttled: a GPU with a model, throttled a fifth of the time",
+	"LLMGPUSlowed":              "thermal_slowdown: a GPU with a model",
 	"LLMGPUUnread":              "missing: two GPUs on the bus that NVML does not have, one of which it once had",
 	"LLMGatewayDown":            "a gateway stops answering",
 	"LLMKVOffloadSaturated":     "transfers pin the tier",

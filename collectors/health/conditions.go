@@ -159,16 +159,20 @@ var Conditions = []Condition{
 		Reads: []*metrics.Family{metrics.GPUFabricState}, Hold: boot, Quiet: level,
 		test:      test{value: unregistered, least: 1},
 		Elsewhere: "NVIDIA: fabric check; EKS: fabric manager"},
-	{Name: "thermal_slowdown", Verdict: metrics.Degraded, Meaning: "heat lowers the clocks for more than a tenth of the time", Action: "look at fans, airflow and inlet temperature",
+	{Name: "thermal_slowdown", Verdict: metrics.Degraded, Alert: metrics.AnswerSlowed, Meaning: "heat lowers the clocks for more than a tenth of the time", Action: "look at fans, airflow, inlet temperature and neighbouring GPUs",
 		Reads: []*metrics.Family{metrics.GPUClockEventSeconds}, Quiet: 10 * time.Minute,
 		test: test{value: func(v *view) (float64, bool) {
 			return v.greatest(metrics.GPUClockEventSeconds, metrics.LabelReason, "hw_slowdown", "hw_thermal_slowdown", "sw_thermal_slowdown")
 		}, least: 30, window: 5 * time.Minute},
 		Elsewhere: "DCGM: warning at the first; EKS: none; NVSentinel: suppressed"},
-	{Name: "power_brake", Verdict: metrics.Degraded, Meaning: "the rack or a power supply asked the GPU to slow down", Action: "call who runs the data centre",
+	{Name: "power_brake", Verdict: metrics.Degraded, Alert: metrics.AnswerSlowed, Meaning: "the rack or a power supply asked the GPU to slow down", Action: "call the data centre, not the model team",
 		Reads: []*metrics.Family{metrics.GPUClockEventSeconds}, Quiet: 10 * time.Minute,
 		test:      grows(3, 5*time.Minute, metrics.GPUClockEventSeconds, metrics.LabelReason, "hw_power_brake_slowdown"),
 		Elsewhere: "DCGM: warning at the first; EKS: none; NVSentinel: suppressed"},
+	{Name: "held_back", Verdict: metrics.Degraded, Alert: metrics.AnswerSlowed, Meaning: "it has been busy for 15 minutes at idle clocks or idle power", Action: "look for a power cap, locked clocks or a kernel that hangs",
+		Reads: []*metrics.Family{metrics.GPUUtilization, metrics.GPUClock, metrics.GPUClockMax, metrics.GPUPower, metrics.GPUPowerLimit}, Hold: 15 * time.Minute, Quiet: 5 * time.Minute,
+		test:      test{value: heldBack, least: 1},
+		Elsewhere: "no check"},
 	{Name: "driver_unusable", Verdict: metrics.Degraded, Alert: metrics.AnswerUnread, Meaning: "neither the driver nor a page in its place can be used", Action: "do what the reason of llm_gpu_nvml_up or llm_gpu_source_up wants", Node: true, Blind: true,
 		Reads: []*metrics.Family{metrics.GPUNVMLUp, metrics.GPUSourceUp, metrics.GPUExpected}, Hold: 2 * boot, Quiet: level,
 		test:      test{value: driverless, least: 1},
@@ -221,6 +225,17 @@ func narrow(v *view) (float64, bool) {
 		}
 	}
 	return -1, ok
+}
+
+// heldBack tells whether a busy GPU has less than a third of its clock or draws less than a fifth of its power limit: idle ones use a
+// sixth of each.
+func heldBack(v *view) (float64, bool) {
+	busy, ok := v.most(metrics.GPUUtilization)
+	clock, clocked := v.most(metrics.GPUClock, metrics.LabelDomain, "sm")
+	clockMax, _ := v.most(metrics.GPUClockMax, metrics.LabelDomain, "sm")
+	power, drawn := v.most(metrics.GPUPower, metrics.LabelScope, "gpu")
+	limit, _ := v.most(metrics.GPUPowerLimit, metrics.LabelKind, "enforced")
+	return metrics.Bool(busy > 0.9 && (clocked && clock < clockMax/3 || drawn && power < limit/5)), ok
 }
 
 // fewerLinks tells whether links of a GPU are down, others are up, and another GPU has more. A link without a bridge is always

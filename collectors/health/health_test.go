@@ -227,6 +227,55 @@ func TestCounters(t *testing.T) {
 	}
 	b.want(5*time.Second, "degraded thermal_slowdown")
 	b.want(20*time.Minute, "healthy")
+	brake, cap := 0.0, 0.0
+	for range 60 { // a power cap all the time is no fault; a brake for 3 of 60 seconds is
+		cap += 5
+		b.set(metrics.GPUClockEventSeconds, cap, "GPU-a", "0", "sw_power_cap", "driver")
+		b.pass(5 * time.Second)
+	}
+	b.want(5*time.Second, "healthy")
+	for range 60 {
+		brake += 0.25
+		b.set(metrics.GPUClockEventSeconds, brake, "GPU-a", "0", "hw_power_brake_slowdown", "driver")
+		b.pass(5 * time.Second)
+	}
+	b.want(5*time.Second, "degraded power_brake")
+}
+
+// A busy GPU at idle clocks or idle power is held back after a quarter of an hour; an idle one, a small model, locked clocks and a
+// power cap at full load, as of an H200, are not.
+func TestHeldBack(t *testing.T) {
+	for _, c := range []struct {
+		what                string
+		busy, clock, power  float64 // share, MHz of 1980, W of 700
+		after20, afterPause string
+	}{
+		{"busy at idle power", 1, 1980, 110, "degraded held_back", "healthy"},
+		{"idle clocks under load", 1, 345, 180, "degraded held_back", "healthy"},
+		{"a small model on a large GPU", 1, 1980, 200, "healthy", "healthy"},
+		{"idle", 0, 345, 80, "healthy", "healthy"},
+		{"clocks locked at two thirds", 1, 1320, 400, "healthy", "healthy"},
+		{"at its power limit", 1, 1440, 692, "healthy", "healthy"},
+	} {
+		b := newBench(t)
+		b.set(metrics.GPUUtilization, c.busy, "GPU-a", "0")
+		b.set(metrics.GPUClock, c.clock*1e6, "GPU-a", "0", "sm")
+		b.set(metrics.GPUClockMax, 1980e6, "GPU-a", "0", "sm")
+		b.set(metrics.GPUPower, c.power, "GPU-a", "0", "gpu")
+		b.set(metrics.GPUPowerLimit, 700, "GPU-a", "0", "enforced")
+		t.Log(c.what)
+		b.want(14*time.Minute, "healthy")
+		b.want(6*time.Minute, c.after20)
+		b.set(metrics.GPUUtilization, 0, "GPU-a", "0")
+		b.want(6*time.Minute, c.afterPause)
+	}
+	b := newBench(t) // busy for ten minutes at a time
+	b.set(metrics.GPUClock, 345e6, "GPU-a", "0", "sm")
+	b.set(metrics.GPUClockMax, 1980e6, "GPU-a", "0", "sm")
+	for i := range 6 {
+		b.set(metrics.GPUUtilization, float64((i+1)%2), "GPU-a", "0")
+		b.want(10*time.Minute, "healthy")
+	}
 }
 
 // A link that was never up is no fault; one that goes down is. PCIe is judged only at work.
