@@ -915,10 +915,10 @@ func TestNotes(t *testing.T) {
 	}
 	// Who installs reads how a message ends: with a link that opens, or with the command that opens it.
 	for set, want := range map[string]string{
-		`port=9845`:                "Do: kubectl -n monitoring port-forward svc/gpu-llm-node-exporter 9845, then http://localhost:9845/runbooks/LLMModelDown?model_name=chat\n\nWhat is not active",
+		`port=9845`:                "Runbook: kubectl -n monitoring port-forward svc/gpu-llm-node-exporter 9845, then http://localhost:9845/runbooks/LLMModelDown?model_name=chat\n\nWhat is not active",
 		`webConfig.scheme="https"`: "then https://localhost:9844/runbooks/LLMModelDown?",
-		`service.enabled=false`:    "Do: kubectl -n monitoring port-forward ds/gpu-llm-node-exporter 9844, then http://localhost:9844/runbooks/LLMModelDown?model_name=chat\n",
-		`prometheusRule={"runbookURL":"https://wiki.example/{alert}","grafanaURL":"https://g.example"}`: "Do: https://wiki.example/LLMModelDown\n  Look: https://g.example/d/llm-incident?",
+		`service.enabled=false`:    "Runbook: kubectl -n monitoring port-forward ds/gpu-llm-node-exporter 9844, then http://localhost:9844/runbooks/LLMModelDown?model_name=chat\n",
+		`prometheusRule={"runbookURL":"https://wiki.example/{alert}","grafanaURL":"https://g.example"}`: "Runbook: https://wiki.example/LLMModelDown\n  Dashboard: https://g.example/d/llm-incident?",
 		`config={"prometheus":{"url":"http://p:9090"}}`:                                                 "", `cluster={"enabled":true,"config":{"prometheus":{"url":"http://p:9090"}}}`: "",
 	} {
 		got := notes(t, set)
@@ -926,10 +926,10 @@ func TestNotes(t *testing.T) {
 			t.Errorf("%s: the notes lack %q, or say of answers what is not so:\n%s", set, want, got)
 		}
 	}
-	if got := notes(t, combinations["ingress"]...); !strings.Contains(got, "Do: https://llm.example/runbooks/LLMModelDown?model_name=chat\n") || strings.Contains(got, "open on a phone") {
+	if got := notes(t, combinations["ingress"]...); !strings.Contains(got, "Runbook: https://llm.example/runbooks/LLMModelDown?model_name=chat\n") || strings.Contains(got, "open on a phone") {
 		t.Errorf("the notes do not know the name that people reach:\n%s", got)
 	}
-	if got := notes(t, `prometheusRule.enabled=false`); strings.Contains(got, "Do: ") {
+	if got := notes(t, `prometheusRule.enabled=false`); strings.Contains(got, "Runbook: ") {
 		t.Errorf("without alerts the notes have a message:\n%s", got)
 	}
 	// What the operator's object does already is not to be done by hand, and who has a receiver is told.

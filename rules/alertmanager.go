@@ -233,8 +233,8 @@ const notificationTemplate = `{{ define "llm.plain" }}{{ . | reReplaceAll "<" "�
 {{ $name := "" }}{{ range $i, $a := .Alerts.Firing }}{{ if eq $i $main }}{{ $name = .Labels.alertname -}}
 {{ $lines := "1" }}{{ if match "\nDo first, |stands out yet" .Annotations.split }}{{ $lines = "5" }}{{ else }}{{ template "llm.plain" .Annotations.description }}
 {{ end }}{{ with .Annotations.split }}{{ template "llm.plain" (. | reReplaceAll "(?m)^(.{120}).+$" "$1…" | reReplaceAll "(?m)[;,][^;,\n]*…$" " …" | reReplaceAll (printf "^((?:.*\n){%s})(?s:.+)" $lines) "$1") }}{{ end -}}
-Do: {{ .Annotations.runbook_url | reReplaceAll "%3A" ":" | reReplaceAll "^(https?)://([^./]+)\\.([^./]+)\\.svc[^:/]*:(\\d+)/" "kubectl -n $3 port-forward svc/$2 $4, then $1://localhost:$4/" | reReplaceAll "^(https?://localhost:(\\d+)/)" "kubectl -n NAMESPACE port-forward ds/llm-node-exporter $2, then $1" }}
-{{ with .Annotations.dashboard_url }}Look: {{ . }}
+Runbook: {{ .Annotations.runbook_url | reReplaceAll "%3A" ":" | reReplaceAll "^(https?)://([^./]+)\\.([^./]+)\\.svc[^:/]*:(\\d+)/" "kubectl -n $3 port-forward svc/$2 $4, then $1://localhost:$4/" | reReplaceAll "^(https?://localhost:(\\d+)/)" "kubectl -n NAMESPACE port-forward ds/llm-node-exporter $2, then $1" }}
+{{ with .Annotations.dashboard_url }}Dashboard: {{ . }}
 {{ end }}{{ end }}{{ end -}}
 {{ $also := "" }}{{ range .Alerts.Firing }}{{ if and (ne .Labels.alertname $name) (not (match (printf "\\b%s\\b" .Labels.alertname) $also)) }}{{ $also = printf "%s %s," $also .Labels.alertname }}{{ end }}{{ end -}}
 {{ if gt (len .Alerts.Firing) 1 }}Also:{{ with $also }}{{ . | reReplaceAll "^((?: \\S+){3}) .+" "$1 …" }}{{ end }} {{ len .Alerts.Firing }} alerts in all.

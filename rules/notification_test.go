@@ -104,7 +104,7 @@ func TestNotificationsAreShort(t *testing.T) {
 			if n := utf8.RuneCountInString(title + text); len(lines) > 7 || n > 600 || strings.Contains(title, "\n") {
 				t.Errorf("%s: %d lines and %d characters:\n%s\n%s", a.Alert, len(lines)+1, n, title, text)
 			}
-			if !strings.Contains(title, ", since ") || !strings.Contains(text, "\nLook: https://grafana.example/d/") || !strings.Contains(text, "\nDo: https://llm.example/runbooks/") {
+			if !strings.Contains(title, ", since ") || !strings.Contains(text, "\nDashboard: https://grafana.example/d/") || !strings.Contains(text, "\nRunbook: https://llm.example/runbooks/") {
 				t.Errorf("%s: no time, no dashboard or no runbook:\n%s\n%s", a.Alert, title, text)
 			}
 			if strings.HasPrefix(lines[0], "Look first at: hardware.") && strings.HasPrefix(lines[1], "Do first, ") {
@@ -239,7 +239,7 @@ func TestNotificationLinksOpen(t *testing.T) {
 					continue
 				}
 				shown++
-				if _, text := notification(t, a, "m"); !strings.Contains(text, "\nDo: "+want) {
+				if _, text := notification(t, a, "m"); !strings.Contains(text, "\nRunbook: "+want) {
 					t.Error(text)
 				}
 			}
@@ -263,7 +263,7 @@ func TestNotificationOfManyAlerts(t *testing.T) {
 			group = append(group, &amalert.Alert{Alert: model.Alert{StartsAt: time.Now(), Labels: model.LabelSet{model.AlertNameLabel: model.LabelValue(name)}}})
 		}
 		text, err := templates(t).ExecuteTextString(`{{ template "llm.text" . }}`, templates(t).Data("llm-warning", nil, nil, "", group...))
-		if want := "It is slow.\nMean TTFT by replica: chat-3 9s, chat-4 8s, chat-7 8s … 32 in all.\nDo: http://a\nAlso:" + want + " alerts in all.\n"; err != nil || text != want {
+		if want := "It is slow.\nMean TTFT by replica: chat-3 9s, chat-4 8s, chat-7 8s … 32 in all.\nRunbook: http://a\nAlso:" + want + " alerts in all.\n"; err != nil || text != want {
 			t.Errorf("%v: %q, want %q", err, text, want)
 		}
 	}

@@ -82,8 +82,8 @@ func TestDemo(t *testing.T) {
 	see(10*time.Second, `no incident "nonsense"`)
 	enter("row-remap-failure")
 	board := "http://" + prometheus + live.Boards + string(rules.GPUDashboard) + "?from="
-	see(3*time.Minute, "before the onset |", "=== ", "to llm-critical: CRITICAL", "Do: http://"+exporter+"/runbooks/LLMGPUFailed", "Look: "+board)
-	_, link, _ := strings.Cut(shown.String(), "Look: ")
+	see(3*time.Minute, "before the onset |", "=== ", "to llm-critical: CRITICAL", "Runbook: http://"+exporter+"/runbooks/LLMGPUFailed", "Dashboard: "+board)
+	_, link, _ := strings.Cut(shown.String(), "Dashboard: ")
 	e2e.Answers(t, strings.Fields(link)[0])
 	e2e.Answers(t, "http://"+exporter+"/runbooks/LLMGPUFailed")
 

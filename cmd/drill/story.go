@@ -34,7 +34,7 @@ type story struct {
 }
 
 // leads finds the runbook of a message, and the labels that its page fills in.
-var leads = regexp.MustCompile(`(?m)^Do: .*?(\S+/runbooks/(\w+)\S*)$`)
+var leads = regexp.MustCompile(`(?m)^Runbook: .*?(\S+/runbooks/(\w+)\S*)$`)
 
 // note adds a line to the record.
 func (s *story) note(at time.Time, what, says string) {
