@@ -15,14 +15,24 @@ import (
 // Incidents returns the drill's incidents: those of traffic first, then those of engines, of GPUs and of the
 // exporter, and last those that must wake nobody.
 func Incidents() []Incident {
-	burst := []Fault{
+	return slices.Concat(demandGrows(), cachesFail(), loadMeetsLimits(), enginesHang(), gatewaysFail(), hostsStarve(),
+		modelsDie(), replicasSlow(), memoryFails(), fabricWears(), exportersFail(), harmless())
+}
+
+// burst is demand of six times its level for twenty minutes.
+func burst() []Fault {
+	return []Fault{
 		fault(0, func(w *world.World) { w.Traffic.Arrivals *= 6 }),
 		fault(20*minute, func(w *world.World) { w.Traffic.Arrivals /= 6 }),
 	}
+}
+
+// demandGrows are incidents of more or other requests.
+func demandGrows() []Incident {
 	return []Incident{
 		{
 			Name: "traffic-burst", Story: "demand rises to six times its level, above what the replicas carry",
-			Fleet: chat(), Lasts: 70 * minute, Faults: burst,
+			Fleet: chat(), Lasts: 70 * minute, Faults: burst(),
 			Page: rules.FastBurn, Clue: "arrivals_grew", Shows: `^Look first at: queueing\. [\d.]+k? (times as many requests arrive|requests wait)`,
 		},
 		{
@@ -61,6 +71,12 @@ func Incidents() []Incident {
 			Page:   rules.FastBurn, Clue: "preemptions", Shows: `Each request is preempted \d\.\d times`,
 			Lever: Lever{"Stabilise", []string{"Cap"}, "the gateway caps output at 256 tokens", fault(10*minute, func(w *world.World) { w.Traffic.OutputLimit = 256 })},
 		},
+	}
+}
+
+// cachesFail are incidents of caches, of memory and of drafts.
+func cachesFail() []Incident {
+	return []Incident{
 		{
 			Name: "kv-transfer-failures", Story: "three of five KV transfers from prefill engines fail; the decode engines, sized without prefill, compute the prompts themselves",
 			Fleet: decoding(), Lasts: 40 * minute,
@@ -99,17 +115,23 @@ func Incidents() []Incident {
 			Faults: []Fault{fault(0, every(func(r *world.Replica) { r.Engine.Acceptance = 0.1 }))},
 			Cause:  rules.SpeculationCollapse,
 		},
+	}
+}
+
+// loadMeetsLimits are incidents of limits, of many engines and of releases.
+func loadMeetsLimits() []Incident {
+	return []Incident{
 		{
 			Name: "rejections", Story: "demand above capacity on an engine that refuses what its queue cannot hold",
 			Fleet: with(chat(), func(f *world.Fleet) {
 				f.Runtimes, f.Profile.MaxBatch, f.Profile.MaxQueue, f.Profile.Patience = []metrics.Runtime{metrics.TGI}, 64, 96, 0
 				f.Objectives = slices.DeleteFunc(slo.Defaults(), func(o slo.Objective) bool { return o.Signal.Latency() }) // TGI reports neither TTFT nor ITL
-			}), Lasts: 40 * minute, Faults: burst,
+			}), Lasts: 40 * minute, Faults: burst(),
 			Page: rules.FastBurn, Clue: "queue_long",
 		},
 		{
 			Name: "mixed-fleet", Story: "the same burst on a model that every runtime with a page serves side by side",
-			Fleet: mixed(), Lasts: 40 * minute, Faults: burst,
+			Fleet: mixed(), Lasts: 40 * minute, Faults: burst(),
 			Page: rules.FastBurn, Clue: "queue_long",
 		},
 
@@ -126,6 +148,12 @@ func Incidents() []Incident {
 				r.Restart(time.Minute)
 			}))},
 		},
+	}
+}
+
+// enginesHang are incidents of engines that make no progress.
+func enginesHang() []Incident {
+	return []Incident{
 		{
 			Name: "wedged-engine", Story: "the core of one engine hangs; its health endpoint and its page go on answering",
 			Fleet: chat(), Lasts: 40 * minute,
@@ -166,6 +194,12 @@ func Incidents() []Incident {
 			Page:   rules.ProbeFailing, Or: rules.EngineStalled, Within: 150 * time.Second, Cause: rules.ProbeFailing,
 			Lever: newPod("LLMProbeFailing"),
 		},
+	}
+}
+
+// gatewaysFail are incidents between clients and engines.
+func gatewaysFail() []Incident {
+	return []Incident{
 		{
 			Name: "failing-gateway", Story: "the gateway answers a third of all requests with 502 and passes on the others; the engines fail none",
 			Fleet: with(chat(), func(f *world.Fleet) { f.ProbesGateway, f.ReadsGateway = true, true }), Lasts: 40 * minute,
@@ -205,6 +239,12 @@ func Incidents() []Incident {
 			Faults: []Fault{fault(0, func(w *world.World) { w.GatewayBuffers = true })},
 			Cause:  rules.ProbeDisagrees,
 		},
+	}
+}
+
+// hostsStarve are incidents of one long step and of a host without CPU.
+func hostsStarve() []Incident {
+	return []Incident{
 		{
 			Name: "long-prefill", Story: "one prompt of 300,000 tokens has a slow engine to itself for minutes: no token, and no step that the engine counts",
 			Fleet: with(chat(), func(f *world.Fleet) { f.Replicas = 1 }), Lasts: 30 * minute, Quiet: true,
@@ -222,6 +262,12 @@ func Incidents() []Incident {
 			Faults: []Fault{fault(0, one(1, func(r *world.Replica) { r.Engine.Starved = 60 * time.Millisecond }))},
 			Page:   rules.FastBurn, Clue: "host_bound", Shows: `uses its GPU \d\d% of the time`,
 		},
+	}
+}
+
+// modelsDie are incidents of models that nobody serves.
+func modelsDie() []Incident {
+	return []Incident{
 		{
 			Name: "model-down", Story: "a rollout that never becomes ready",
 			Fleet: chat(), Lasts: 30 * minute,
@@ -278,6 +324,12 @@ func Incidents() []Incident {
 			},
 			Page: rules.FastBurn, Clue: "cold_start",
 		},
+	}
+}
+
+// replicasSlow are incidents of single replicas, of heat and of a GPU that falls off the bus.
+func replicasSlow() []Incident {
+	return []Incident{
 		{
 			Name: "bad-replica", Story: "one replica of eight takes eight times as long for each step",
 			Fleet: with(chat(), func(f *world.Fleet) { f.Replicas = 8 }), Lasts: 40 * minute,
@@ -317,6 +369,12 @@ func Incidents() []Incident {
 			}))},
 			Page: rules.GPUFailed, Within: 2 * rules.Interval, Cause: rules.GPUFailed,
 		},
+	}
+}
+
+// memoryFails are incidents of the memory of GPUs.
+func memoryFails() []Incident {
+	return []Incident{
 		{
 			Name: "row-remap-pending", Story: "an uncorrectable memory error; its row waits for a reset to be remapped",
 			Fleet: chat(), Lasts: 30 * minute,
@@ -344,6 +402,12 @@ func Incidents() []Incident {
 			}))},
 			Cause: rules.GPUNeedsService,
 		},
+	}
+}
+
+// fabricWears are incidents of links and of what drives GPUs.
+func fabricWears() []Incident {
+	return []Incident{
 		{
 			Name: "ecc-storm", Story: "4,647 memory errors a second are corrected on one GPU, none on its neighbours",
 			Fleet: chat(), Lasts: 30 * minute,
@@ -375,6 +439,12 @@ func Incidents() []Incident {
 				rollout(2, 0), rollout(2, 20*minute)),
 			Cause: rules.GPUNeedsService,
 		},
+	}
+}
+
+// exportersFail are incidents of the exporter.
+func exportersFail() []Incident {
+	return []Incident{
 
 		{
 			Name: "exporter-restart", Story: "the cooling fails, and the exporter restarts before and after the page",
@@ -396,6 +466,12 @@ func Incidents() []Incident {
 			Faults: []Fault{fault(0, func(w *world.World) { w.ProbesFail = true })},
 			Cause:  rules.ProbeBroken,
 		},
+	}
+}
+
+// harmless are incidents that must wake nobody.
+func harmless() []Incident {
+	return []Incident{
 
 		{
 			Name: "innocent-throttle", Story: "the power cap at work half of the time, and a little heat: nobody suffers",

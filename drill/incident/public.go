@@ -35,15 +35,28 @@ const (
 
 // Public returns incidents that others published: first those that somebody must hear of, then those that must wake nobody.
 func Public() []Incident {
-	hang := func(do func(e *drill.Engine)) []Fault {
-		return []Fault{fault(0, one(1, func(r *world.Replica) {
-			r.Engine.Wedged = true
-			do(r.Engine)
-		}))}
+	incidents := slices.Concat(publicHangs(), publicStalls(), publicLinks(), publicFabrics(), publicGateways(), publicEngines(), publicLoads(), publicRest())
+	for i := range incidents {
+		incidents[i].History = cmp.Or(incidents[i].History, 65*minute) // their rules look back an hour
 	}
-	last := func(*drill.Engine) {}
-	queueing := func(e *drill.Engine) { e.ShowsQueue = true }
-	incidents := []Incident{
+	return incidents
+}
+
+// hang stops one engine, and does more to it.
+func hang(do func(e *drill.Engine)) []Fault {
+	return []Fault{fault(0, one(1, func(r *world.Replica) {
+		r.Engine.Wedged = true
+		do(r.Engine)
+	}))}
+}
+
+// What a hung engine shows: its last values, or a queue that grows.
+func last(*drill.Engine)       {}
+func queueing(e *drill.Engine) { e.ShowsQueue = true }
+
+// publicHangs are incidents of engines that stop.
+func publicHangs() []Incident {
+	return []Incident{
 		{
 			Name: "admission-stall", Story: "after a restart nearly every prompt comes from the KV tier on disk, half a minute each; requests wait beside a cache with room",
 			Fleet: diskTier(), History: 6 * time.Hour, Lasts: 100 * minute,
@@ -98,6 +111,12 @@ func Public() []Incident {
 				Sign:    noStep,
 			},
 		},
+	}
+}
+
+// publicStalls are incidents of engines that stop and look as before.
+func publicStalls() []Incident {
+	return []Incident{
 		{
 			Name: "wedge-at-idle-power", Story: "after a day of good service the kernel of a large prefill hangs: nothing on the page moves, GPU 96% busy at 13 W",
 			Fleet: three(metrics.VLLM), Lasts: 30 * minute, Faults: hang(last),
@@ -132,6 +151,12 @@ func Public() []Incident {
 				Sign:    noEnd,
 			},
 		},
+	}
+}
+
+// publicLinks are incidents of links and of what the driver says.
+func publicLinks() []Incident {
+	return []Incident{
 		{
 			Name: "nvlink-pair", Story: "an uncorrectable NVLink error kills the engine over two GPUs; its process leaves XID 45 on both",
 			Fleet: three(metrics.VLLM), Lasts: 30 * minute,
@@ -189,6 +214,12 @@ func Public() []Incident {
 				Sign:    `llm_gpu_xid_errors_total{xid="120"} > 0`,
 			},
 		},
+	}
+}
+
+// publicFabrics are incidents of memory and of the fabric manager.
+func publicFabrics() []Incident {
+	return []Incident{
 		{
 			Name: "ecc-storm-blocks-reads", Story: "one GPU corrects thousands of errors a second; under load the driver does not return from reading it",
 			Fleet: three(metrics.VLLM), Lasts: 60 * minute,
@@ -244,6 +275,12 @@ func Public() []Incident {
 				Sign:    "llm_gpu_fabric_manager_up == 0",
 			},
 		},
+	}
+}
+
+// publicGateways are incidents of drivers, of clocks and of gateways.
+func publicGateways() []Incident {
+	return []Incident{
 		{
 			Name: "driver-mismatch", Story: "an automatic upgrade replaces the driver's library under its module; what runs goes on, what starts fails",
 			Fleet: three(metrics.VLLM), Lasts: 90 * minute,
@@ -312,6 +349,12 @@ func Public() []Incident {
 				Sign:    `sum(rate(llm_engine_requests_total{outcome="abort"}[2m])) > 1`,
 			},
 		},
+	}
+}
+
+// publicEngines are incidents of slow engines.
+func publicEngines() []Incident {
+	return []Incident{
 		{
 			Name: "leaking-engine", Story: "the memory of one engine grows until its container's limit; the kernel kills it, and it begins anew",
 			Fleet: three(metrics.VLLM), Lasts: 4 * time.Hour, Faults: crashes(1, 65*minute, 3*minute, 4),
@@ -372,6 +415,12 @@ func Public() []Incident {
 				Sign:    `llm_gpu_pcie_link_generation{state="current"} < ignoring (state) llm_gpu_pcie_link_generation{state="max"}`,
 			},
 		},
+	}
+}
+
+// publicLoads are heavy loads that must wake nobody.
+func publicLoads() []Incident {
+	return []Incident{
 
 		{
 			Name: "power-cap", Story: "a power cap set on purpose binds all the time; decode is a little slower, nothing is wrong",
@@ -421,6 +470,12 @@ func Public() []Incident {
 				Assumed: "900,000 tokens on an H100 take as long",
 			},
 		},
+	}
+}
+
+// publicRest are quiet times that must wake nobody.
+func publicRest() []Incident {
+	return []Incident{
 		{
 			Name: "idle-not-wedged", Story: "the last request ends, no other comes: the same zero rates as a wedge, and healthy",
 			Fleet: three(metrics.VLLM), Lasts: 40 * minute, Quiet: true,
@@ -478,10 +533,6 @@ func Public() []Incident {
 			},
 		},
 	}
-	for i := range incidents {
-		incidents[i].History = cmp.Or(incidents[i].History, 65*minute) // their rules look back an hour
-	}
-	return incidents
 }
 
 // three returns three replicas under little load, on a runtime.
