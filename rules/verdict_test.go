@@ -68,8 +68,8 @@ func (r *replica) gateway(emit rulesim.Emit) {
 		emit(series(metrics.EngineInfo.Name, page...), 1)
 	}
 	if r.gatewayTTFT > 0 {
-		for part, n := range map[string]float64{"_sum": 1800 * r.gatewayTTFT, "_count": 1800} {
-			l := series(metrics.TimeToFirstToken.Name+part, page...)
+		for f, n := range map[*metrics.Family]float64{metrics.StageTime: 1800 * r.gatewayTTFT, metrics.Stages: 1800} {
+			l := series(f.Name, append([]string{metrics.LabelStage, metrics.StageFirstToken}, page...)...)
 			r.totals[l.String()] += n
 			emit(l, r.totals[l.String()])
 		}
@@ -94,8 +94,9 @@ func (r *replica) emitAs(model, pod string, emit rulesim.Emit) {
 		emit(l, r.totals[l.String()])
 	}
 	histogram := func(f *metrics.Family, mean float64) {
-		counter(f, "_sum", r.requests*mean, engine)
-		counter(f, "_count", r.requests, engine)
+		stage, sum := f.Stage()
+		counter(sum, "", r.requests*mean, engine, metrics.LabelStage, stage)
+		counter(metrics.Stages, "", r.requests, engine, metrics.LabelStage, stage)
 	}
 	counter(metrics.GPUClockEventSeconds, "", 60*r.throttled, gpu, metrics.LabelReason, "hw_thermal_slowdown")
 	counter(metrics.GPUECCErrors, "", r.ecc, gpu, metrics.LabelSeverity, "uncorrected", metrics.LabelLocation, "dram", metrics.LabelLifetime, "volatile")

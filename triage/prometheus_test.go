@@ -50,10 +50,10 @@ func TestPrometheus(t *testing.T) {
 
 // A Prometheus that stores native histograms is asked for them where it has no others. A server that refuses that question has none.
 func TestNativeHistograms(t *testing.T) {
-	const query = "sum(rate(llm_engine_time_to_first_token_seconds_count[5m]))"
+	const query = "sum(rate(llm_probe_time_to_first_token_seconds_count[5m]))"
 	for _, refuses := range []bool{false, true} {
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			native := strings.Contains(r.FormValue("query"), "histogram_count(rate(llm_engine_time_to_first_token_seconds[5m]))")
+			native := strings.Contains(r.FormValue("query"), "histogram_count(rate(llm_probe_time_to_first_token_seconds[5m]))")
 			result := ""
 			switch {
 			case native && refuses:

@@ -303,9 +303,15 @@ func (p *prover) selected(s *parser.VectorSelector, back bool) ([]gap, error) {
 	if f.Kind == metrics.Histogram {
 		family += "_count"
 	}
+	ofStage := func(stage string) bool {
+		return !slices.ContainsFunc(s.LabelMatchers, func(m *labels.Matcher) bool { return m.Name == metrics.LabelStage && !m.Matches(stage) })
+	}
+	if slices.Contains([]*metrics.Family{metrics.StageTime, metrics.StageTokens, metrics.Stages}, f) { // which are parts of another one
+		f = metrics.All()[slices.IndexFunc(metrics.All(), func(h *metrics.Family) bool { stage, _ := h.Stage(); return stage != "" && ofStage(stage) })]
+	}
 	for _, one := range p.memory[family] {
 		last := one.samples[len(one.samples)-1]
-		there := last.T() == p.at.UnixMilli() && !math.IsNaN(last.F()) && (family != metrics.GPUXIDSourceUp.Name || last.F() > 0)
+		there := ofStage(one.labels.Get(metrics.LabelStage)) && last.T() == p.at.UnixMilli() && !math.IsNaN(last.F()) && (family != metrics.GPUXIDSourceUp.Name || last.F() > 0)
 		if there && p.concerns(one.labels) && (one.labels.Get(metrics.LabelRole) == metrics.GatewayRole) == gateway {
 			return nil, nil
 		}
