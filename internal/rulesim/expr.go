@@ -53,9 +53,26 @@ func (l loader) Load(number string, ignoreUnknown bool, names model.ValidationSc
 func (l loader) Parse(text string) (parser.Expr, error) {
 	e, err := l.ParseExpr(text)
 	if err == nil {
+		sorted(e)
 		parsed.Store(text, rule{clone(e), reads(e)})
 	}
 	return written{e, text}, err
+}
+
+// sorted sorts the labels of an expression, as the engine does where they lie: all copies of it share them, and sorting what is sorted
+// writes nothing.
+func sorted(e parser.Expr) {
+	parser.Inspect(e, func(n parser.Node, _ []parser.Node) error {
+		switch n := n.(type) {
+		case *parser.AggregateExpr:
+			slices.Sort(n.Grouping)
+		case *parser.BinaryExpr:
+			if n.VectorMatching != nil {
+				slices.Sort(n.VectorMatching.MatchingLabels)
+			}
+		}
+		return nil
+	})
 }
 
 // reads lists the names of the series without which an expression has no result: all that it reads, unless something in it has a
