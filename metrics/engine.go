@@ -243,26 +243,14 @@ const (
 	StageNextToken  = "next_token"
 )
 
+var stages = map[*Family]string{TimeToFirstToken: StageFirstToken, InterTokenLatency: StageNextToken, TimePerOutputToken: StageNextToken,
+	QueueTime: "queue", PrefillTime: "prefill", DecodeTime: "decode", RequestDuration: "request", RequestPromptTokens: "prompt", RequestGenerationTokens: "output"}
+
 // Stage returns the value of the label stage under which plain counters have what a histogram adds up and how often it observed,
 // and the counter that has the former. It is empty for all others.
 func (f *Family) Stage() (stage string, sum *Family) {
-	switch f {
-	case TimeToFirstToken:
-		return StageFirstToken, StageTime
-	case InterTokenLatency, TimePerOutputToken: // of each engine the first that it has
-		return StageNextToken, StageTime
-	case QueueTime:
-		return "queue", StageTime
-	case PrefillTime:
-		return "prefill", StageTime
-	case DecodeTime:
-		return "decode", StageTime
-	case RequestDuration:
-		return "request", StageTime
-	case RequestPromptTokens:
-		return "prompt", StageTokens
-	case RequestGenerationTokens:
-		return "output", StageTokens
+	if f == RequestPromptTokens || f == RequestGenerationTokens {
+		return stages[f], StageTokens
 	}
-	return "", nil
+	return stages[f], StageTime
 }

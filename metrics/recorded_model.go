@@ -23,8 +23,6 @@ var (
 		"Synthetic requests per second that were answered, of all exporters, whether they asked an engine or a gateway: the engines count them with those of users.", perModel)
 	RecordedUsersServed = recorded(Sum, "model:llm_engine_first_tokens:increase",
 		"Requests of users that got a first token in the window: all, less the answered synthetic ones.", perModel)
-	RecordedTokenTime = recorded(Never, "model:llm_engine_token_time_seconds:mean",
-		"Mean time between tokens in the window: of all gaps or, on engines that do not count those, of the means of requests.", perModel)
 	RecordedVersion = recorded(Never, "replica:llm_engine_version:info",
 		"The version that a replica says, one while two exporters disagree. Always 1.", ReplicaLabels, with(LabelVersion))
 	RecordedRunning = recorded(Sum, "model:llm_engine_requests_running:sum",
@@ -101,6 +99,8 @@ var (
 		"Requests in a row that a model left unanswered at an address although its engines serve: what pages. Absent while any doubt falls on the probe itself.",
 		with(LabelCluster, LabelInstance, LabelModel, LabelServer))
 
+	RecordedStageTime = recorded(Never, "model:llm_engine_stage_seconds:mean",
+		"Mean time of a model's requests in each stage of llm_engine_stage_seconds_total, in the window.", perModel, with(LabelStage))
 	RecordedReplicaTime = recorded(Never, "replica:llm_engine_stage_seconds:mean",
 		"Mean time of a replica to the first token, and between tokens, over the last two minutes or, where it observed fewer than ten, over ten. Absent with fewer than ten in those, too.", ReplicaLabels, with(LabelRole, LabelStage))
 	RecordedSkew = recorded(Never, "replica:llm_engine_skew:value",

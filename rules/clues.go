@@ -275,26 +275,13 @@ func perFirstToken(counter, ended *metrics.Family, window, ago time.Duration) pr
 	return promql.Div(promql.Sum(modelLabels, rate(promql.Vector(counter))), above(promql.Sum(modelLabels, requests), 0))
 }
 
-// tokenTime returns the mean time between the tokens of each model.
-func tokenTime(window, ago time.Duration) promql.Expr {
-	return meanBefore(metrics.InterTokenLatency, modelLabels, window, ago)
-}
-
-// tokenWindows lists the windows of tokenTime: the first that saw tokens counts, so that a step that has become slow shows at once.
-// A minute has one reading where Prometheus scrapes once a minute.
-var tokenWindows = []time.Duration{minute, recentWindow, pageWindow}
-
-// tokenTimeIn names the record of tokenTime in a window.
-func tokenTimeIn(window time.Duration) *metrics.Family {
-	return metrics.Window(metrics.RecordedTokenTime, slo.Duration(window).String())
-}
-
-func tokenTimeNow() promql.Expr {
-	var recorded []promql.Expr
-	for _, window := range tokenWindows {
-		recorded = append(recorded, promql.Vector(tokenTimeIn(window)))
+// tokenTime returns the mean time between the tokens of each model, of the first window that saw tokens, so that a step that has become
+// slow shows at once. A minute has one reading where Prometheus scrapes once a minute.
+func tokenTime() promql.Expr {
+	in := func(window time.Duration) promql.Expr {
+		return promql.Vector(meanIn(window), ofStage(metrics.StageNextToken))
 	}
-	return promql.Or(recorded[0], recorded[1:]...)
+	return promql.Or(in(minute), in(recentWindow), in(pageWindow))
 }
 
 // collapsed returns how many times as many tokens as now each model usually computes, where it is twice as many or more although more
@@ -347,7 +334,7 @@ func freshlyStarted() promql.Expr {
 // onTheWay returns how much later first tokens are at a model's gateway than at its engines, where that is most of the
 // time.
 func onTheWay(window time.Duration) promql.Expr {
-	engines := mean(metrics.TimeToFirstToken, modelLabels, window)
+	engines := promql.Sum(modelLabels, promql.Vector(meanIn(window), ofStage(metrics.StageFirstToken)))
 	late := promql.Sub(mean(metrics.TimeToFirstToken, modelLabels, window, gatewayRole()), engines)
 	return both(promql.Gt(late, promql.Call("clamp_min", engines, promql.Num(0.1))), atLeast(10, window))
 }

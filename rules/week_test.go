@@ -488,6 +488,7 @@ func (e *engine) emit(at time.Duration, emit rulesim.Emit) {
 		once(metrics.EngineStartTime, float64(rulesim.Epoch.Add(e.started).Unix()), e.page)
 		show(metrics.KVCacheUsage, "", e.usage, e.ranked)
 		histogram(metrics.TimeToFirstToken, c["first"], c["first_sum"])
+		show(metrics.TimeToFirstToken, "_bucket", math.Floor(c["first"]), e.ranked, "le", "+Inf")
 		histogram(metrics.PrefillTime, c["first"], c["prefill_sum"])
 		show(metrics.Preemptions, "", c["preempted"], e.ranked)
 		show(metrics.PrefixCacheQueryTokens, "", c["prompt_sum"], e.ranked)

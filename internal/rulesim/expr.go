@@ -53,26 +53,9 @@ func (l loader) Load(number string, ignoreUnknown bool, names model.ValidationSc
 func (l loader) Parse(text string) (parser.Expr, error) {
 	e, err := l.ParseExpr(text)
 	if err == nil {
-		sorted(e)
 		parsed.Store(text, rule{clone(e), reads(e)})
 	}
 	return written{e, text}, err
-}
-
-// sorted sorts the labels of an expression, as the engine does where they lie: all copies of it share them, and sorting what is sorted
-// writes nothing.
-func sorted(e parser.Expr) {
-	parser.Inspect(e, func(n parser.Node, _ []parser.Node) error {
-		switch n := n.(type) {
-		case *parser.AggregateExpr:
-			slices.Sort(n.Grouping)
-		case *parser.BinaryExpr:
-			if n.VectorMatching != nil {
-				slices.Sort(n.VectorMatching.MatchingLabels)
-			}
-		}
-		return nil
-	})
 }
 
 // reads lists the names of the series without which an expression has no result: all that it reads, unless something in it has a
@@ -132,7 +115,7 @@ type written struct {
 
 func (w written) String() string { return w.text }
 
-// clone copies what an evaluation writes into: selectors, and whatever holds them.
+// clone copies what an evaluation writes into: selectors, lists of labels, which it sorts, and whatever holds them.
 func clone(e parser.Expr) parser.Expr {
 	switch e := e.(type) {
 	case nil, *parser.NumberLiteral, *parser.StringLiteral:
@@ -158,11 +141,16 @@ func clone(e parser.Expr) parser.Expr {
 		return &c
 	case *parser.AggregateExpr:
 		c := *e
-		c.Expr, c.Param = clone(e.Expr), clone(e.Param)
+		c.Expr, c.Param, c.Grouping = clone(e.Expr), clone(e.Param), slices.Clone(e.Grouping)
 		return &c
 	case *parser.BinaryExpr:
 		c := *e
 		c.LHS, c.RHS = clone(e.LHS), clone(e.RHS)
+		if e.VectorMatching != nil {
+			m := *e.VectorMatching
+			m.MatchingLabels = slices.Clone(m.MatchingLabels)
+			c.VectorMatching = &m
+		}
 		return &c
 	case *parser.Call:
 		c := *e
