@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/prometheus/model/labels"
+
 	"github.com/llm-node-exporter/llm-node-exporter/internal/rulesim"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
@@ -219,6 +221,31 @@ func TestVerdict(t *testing.T) {
 				t.Errorf("the page begins with %q", said)
 			}
 		})
+	}
+}
+
+// TestUpgrade lets exporters begin to count stages while requests are served, most of which clients leave after the first token:
+// nothing fires for it.
+func TestUpgrade(t *testing.T) {
+	sim := newSim(t, rules.Groups(rules.Options{})...)
+	replicas := map[string]*replica{"p1": well(), "p2": well(), "p3": well()}
+	w := &world{extra: func(at time.Duration, emit rulesim.Emit) {
+		for pod, r := range replicas {
+			r.left = 0.7
+			r.emit(pod, func(l labels.Labels, v float64) {
+				if at >= onset || l.Get(metrics.LabelStage) == "" {
+					emit(l, v)
+				}
+			})
+		}
+	}}
+	for at := time.Duration(0); at < onset+30*time.Minute; at += scrapeEvery {
+		if err := sim.Run(rulesim.Epoch.Add(at), rulesim.Epoch.Add(at+scrapeEvery), scrapeEvery, w.scrape); err != nil {
+			t.Fatal(err)
+		}
+		for _, a := range sim.Firing() {
+			t.Errorf("%s: %s fires", at, a.Name)
+		}
 	}
 }
 
