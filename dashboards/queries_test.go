@@ -351,8 +351,8 @@ func TestQuantilesOfTwoEngines(t *testing.T) {
 		for runtime, bounds := range bounds {
 			l := labels.FromStrings(metrics.LabelRuntime, runtime, metrics.LabelNamespace, "prod", metrics.LabelModel, "m", metrics.LabelPod, runtime, metrics.LabelServer, "s", "instance", "n", "job", rules.DefaultJob)
 			emit(with(l, metrics.EngineInfo.Name, metrics.LabelVersion, runtime), 1)
-			emit(with(l, metrics.InterTokenLatency.Name+"_count"), n)
-			emit(with(l, metrics.InterTokenLatency.Name+"_sum"), 0.022*n)
+			emit(with(l, metrics.Stages.Name, metrics.LabelStage, metrics.StageNextToken), n)
+			emit(with(l, metrics.StageTime.Name, metrics.LabelStage, metrics.StageNextToken), 0.022*n)
 			for i, b := range bounds {
 				emit(with(l, metrics.InterTokenLatency.Name+"_bucket", "le", b), n*metrics.Bool(i > 0))
 			}

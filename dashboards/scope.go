@@ -98,7 +98,7 @@ func (s scope) distribution(recorded, h *metrics.Family) promql.Expr {
 		return promql.Sum([]string{"le"}, promql.And(buckets, most, promql.On(metrics.LabelRuntime)))
 	}
 	return s.perModel(ofMost(s.of(recorded), s.of(recorded, promql.Eq("le", "+Inf"))),
-		ofMost(promql.Rate(promql.BucketsOf(h, s.where(h)...), rateInterval), promql.Rate(promql.CountOf(h, s.where(h)...), rateInterval)))
+		ofMost(promql.Rate(promql.BucketsOf(h, s.where(h)...), rateInterval), promql.Rate(promql.BucketsOf(h, s.where(h, promql.Eq("le", "+Inf"))...), rateInterval)))
 }
 
 // quantiles returns the three quantiles that a person compares, of a histogram whose buckets are recorded.

@@ -36,6 +36,7 @@ type world struct {
 var values = map[string][]string{
 	metrics.LabelRuntime: {"vllm"}, metrics.LabelModel: {"llama"}, metrics.LabelNamespace: {"prod"}, metrics.LabelPod: {"llama-0"},
 	metrics.LabelContainer: {"engine"}, metrics.LabelServer: {"10.0.0.1:8000"},
+	metrics.LabelStage:  {metrics.StageFirstToken, metrics.StageNextToken, "queue", "prefill", "decode", "request", "prompt", "output"},
 	metrics.LabelDPRank: {""}, metrics.LabelRole: {""}, metrics.LabelReplica: {""}, metrics.LabelGPUInstance: {"", "1"},
 	metrics.LabelOutcome: {"stop", "error"}, metrics.LabelVersion: {"0.11.0"}, metrics.LabelCollector: {"engine", "gpu"},
 	metrics.LabelMetric: {metrics.QueueTime.Name}, metrics.LabelSource: {"driver"}, metrics.LabelQuality: {"native", "missing"},

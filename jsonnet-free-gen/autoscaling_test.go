@@ -36,7 +36,7 @@ func TestAutoscalingSignals(t *testing.T) {
 			series("llm_engine_kv_cache_usage_ratio", load.kv)
 			series("llm_engine_info", 1, "version", "1")
 			series("llm_engine_requests_running", 3)
-			series("llm_engine_time_to_first_token_seconds_count", 600*minutes)
+			series("llm_engine_stages_total", 600*minutes, "stage", "first_token")
 			series("llm_engine_capacity_requests_per_second", 4, "slo", "ttft", "kind", "low") // of 20 that arrive
 			series("llm_slo_events_total", 600*minutes, "slo", "ttft", "threshold", "0.5", "period", "30d")
 			series("llm_slo_bad_events_total", 300*minutes, "slo", "ttft", "threshold", "0.5", "period", "30d")

@@ -129,9 +129,9 @@ func TestComparingGates(t *testing.T) {
 			if err := sim.Run(rulesim.Epoch, end, time.Minute, func(_ time.Time, emit rulesim.Emit) {
 				minutes++
 				for pod, load := range map[string]struct{ perSecond, each float64 }{"chat-new11-x1": {c.perSecond, 0.2 * c.slower}, controller.stable: {2, 0.2}} {
-					for _, name := range []string{"llm_engine_time_to_first_token_seconds", "llm_engine_inter_token_latency_seconds"} {
-						for suffix, each := range map[string]float64{"_count": 1, "_sum": load.each} {
-							emit(labels.FromStrings("__name__", name+suffix, "namespace", exampleNamespace, "model_name", exampleModel, "pod", pod, "server", pod+":8000",
+					for _, stage := range []string{"first_token", "next_token"} {
+						for name, each := range map[string]float64{"llm_engine_stages_total": 1, "llm_engine_stage_seconds_total": load.each} {
+							emit(labels.FromStrings("__name__", name, "stage", stage, "namespace", exampleNamespace, "model_name", exampleModel, "pod", pod, "server", pod+":8000",
 								"runtime", "vllm", "job", "llm-node-exporter", "instance", "n1"), 60*minutes*load.perSecond*each)
 						}
 					}

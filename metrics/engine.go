@@ -22,6 +22,18 @@ var (
 	RequestGenerationTokens = Engine.histogram("llm_engine_request_generation_tokens",
 		"Generated tokens per request.", EngineLabels)
 
+	// What means are made of, as plain counters: a database may store histograms in two ways.
+	StageTime = Target.counter("llm_engine_stage_seconds_total",
+		"Time that requests spent in a stage: first_token, next_token (between two tokens), queue, prefill, decode or request, the sum of the histogram of that time. "+
+			"next_token has all gaps between tokens or, where the engine does not observe those, the mean gap of each request. Over llm_engine_stages_total it gives the mean.",
+		EngineLabels, with(LabelStage)).experimental()
+	StageTokens = Target.counter("llm_engine_stage_tokens_total",
+		"Tokens of requests that have ended, those of the prompt or of the output. Over llm_engine_stages_total it gives the mean.",
+		EngineLabels, with(LabelStage)).experimental()
+	Stages = Target.counter("llm_engine_stages_total",
+		"How often a stage was observed: the time to the first token, that between two, in the queue, in prefill, in decode or of the request, and its tokens of prompt and output.",
+		EngineLabels, with(LabelStage)).experimental()
+
 	RequestsRunning = Engine.gauge(Sum, "llm_engine_requests_running",
 		"Requests in the engine's running batch.", EngineLabels)
 	RequestsWaiting = Engine.gauge(Sum, "llm_engine_requests_waiting",
@@ -224,3 +236,21 @@ var (
 		"Scrapes without a source that this engine version should have: it was not on the page although the engine has served requests, had another type, or held an impossible number. The sign of a renamed metric.",
 		TargetLabels, with(LabelMetric, LabelSource))
 )
+
+// The stages that rules tell apart by name, as values of the label stage.
+const (
+	StageFirstToken = "first_token"
+	StageNextToken  = "next_token"
+)
+
+var stages = map[*Family]string{TimeToFirstToken: StageFirstToken, InterTokenLatency: StageNextToken, TimePerOutputToken: StageNextToken,
+	QueueTime: "queue", PrefillTime: "prefill", DecodeTime: "decode", RequestDuration: "request", RequestPromptTokens: "prompt", RequestGenerationTokens: "output"}
+
+// Stage returns the value of the label stage under which plain counters have what a histogram adds up and how often it observed,
+// and the counter that has the former. It is empty for all others.
+func (f *Family) Stage() (stage string, sum *Family) {
+	if f == RequestPromptTokens || f == RequestGenerationTokens {
+		return stages[f], StageTokens
+	}
+	return stages[f], StageTime
+}

@@ -78,6 +78,7 @@ const (
 	LabelSource    = "source"     // where a number comes from
 	LabelQuality   = "quality"    // how far to trust a number, one of the Quality values
 	LabelCounted   = "counted"    // when a request's share is counted, one of the Counted values
+	LabelStage     = "stage"      // of requests: see llm_engine_stage_seconds_total
 	LabelBatch     = "batch"      // requests that run at once, on a scale
 	LabelSetting   = "setting"    // something with which an engine runs, one of the Setting values
 	LabelValue     = "value"      // of a setting

@@ -23,8 +23,6 @@ var (
 		"Synthetic requests per second that were answered, of all exporters, whether they asked an engine or a gateway: the engines count them with those of users.", perModel)
 	RecordedUsersServed = recorded(Sum, "model:llm_engine_first_tokens:increase",
 		"Requests of users that got a first token in the window: all, less the answered synthetic ones.", perModel)
-	RecordedTokenTime = recorded(Never, "model:llm_engine_token_time_seconds:mean",
-		"Mean time between tokens in the window: of all gaps or, on engines that do not count those, of the means of requests.", perModel)
 	RecordedVersion = recorded(Never, "replica:llm_engine_version:info",
 		"The version that a replica says, one while two exporters disagree. Always 1.", ReplicaLabels, with(LabelVersion))
 	RecordedRunning = recorded(Sum, "model:llm_engine_requests_running:sum",
@@ -101,13 +99,13 @@ var (
 		"Requests in a row that a model left unanswered at an address although its engines serve: what pages. Absent while any doubt falls on the probe itself.",
 		with(LabelCluster, LabelInstance, LabelModel, LabelServer))
 
-	RecordedReplicaTTFT = recorded(Never, "replica:llm_engine_time_to_first_token_seconds:mean",
-		"Mean time to the first token of a replica over the last two minutes or, where it had fewer than ten requests, over ten. Absent with fewer than ten in those, too.", ReplicaLabels, with(LabelRole))
+	RecordedStageTime = recorded(Never, "model:llm_engine_stage_seconds:mean",
+		"Mean time of a model's requests in each stage of llm_engine_stage_seconds_total, in the window.", perModel, with(LabelStage))
+	RecordedReplicaTime = recorded(Never, "replica:llm_engine_stage_seconds:mean",
+		"Mean time of a replica to the first token, and between tokens, over the last two minutes or, where it observed fewer than ten, over ten. Absent with fewer than ten in those, too.", ReplicaLabels, with(LabelRole, LabelStage))
 	RecordedSkew = recorded(Never, "replica:llm_engine_skew:value",
-		"A replica, or a rank of one, that does worse than its peers over ten minutes; reason says by what: its time to the first token (ttft) or between tokens (itl), its steps with as many requests (step), the lengths of its answers, or requests that wait while they do not elsewhere (queue, rank_queue). Or it runs with a setting whose value (new) the other replicas do not have (setting).",
-		ReplicaLabels, with(LabelDPRank, LabelReason, LabelSetting, LabelNew))
-	RecordedReplicaITL = recorded(Never, "replica:llm_engine_inter_token_latency_seconds:mean",
-		"The same of the time between tokens.", ReplicaLabels, with(LabelRole))
+		"A replica, or a rank of one, that does worse than its peers over ten minutes; reason says by what: its time to the first token (first_token) or between tokens (next_token), its steps with as many requests (step), the lengths of its answers, or requests that wait while they do not elsewhere (queue, rank_queue). Or it runs with a setting whose value (new) the other replicas do not have (setting).",
+		ReplicaLabels, with(LabelStage, LabelDPRank, LabelReason, LabelSetting, LabelNew))
 	RecordedReplicaPrompt = recorded(Never, "replica:llm_engine_prompt_tokens:mean",
 		"Prompt tokens per first token of a replica, over the same time as its time to the first token.", ReplicaLabels, with(LabelRole))
 	RecordedReplicaComputed = recorded(Never, "replica:llm_engine_uncached_prompt_tokens:mean",
@@ -117,8 +115,8 @@ var (
 	RecordedFailing = recorded(Max, "replica:llm_engine_failing:ratio",
 		"Share of the requests of a replica, or with the role gateway of a gateway, that fail, where five did within two minutes or ten.", ReplicaLabels, with(LabelRole))
 	RecordedReplicaSlow = recorded(Never, "replica:llm_engine_slow:value",
-		"A replica that takes three times as long as the best one of its role now, also for the work that it does; reason says to the first token (ttft) or between tokens (itl).",
-		ReplicaLabels, with(LabelReason))
+		"A replica that takes three times as long as the best one of its role now, also for the work that it does; stage says to the first token or between tokens.",
+		ReplicaLabels, with(LabelStage))
 
 	RecordedOnFailedGPU = recorded(Never, "replica:llm_engine_on_failed_gpu:last1h",
 		"A replica that runs, or ran within the hour, on a GPU that is lost or reported an XID that pages; for longer while its model suffers.", ReplicaLabels, with(LabelGPUUUID))
@@ -147,7 +145,7 @@ var (
 	RecordedServing = recorded(Never, "model:llm_engine_serving:count",
 		"How many engines of a model were up and awake for two minutes; absent for none.", with(LabelCluster, LabelModel))
 	RecordedSlower = recorded(Never, "model:llm_engine_slower:ratio",
-		"How many times as long as on the day that ended six hours ago first tokens take (reason ttft), or the time between tokens (itl): means of half an hour.", perModel, with(LabelReason))
+		"How many times as long as on the day that ended six hours ago first tokens take, or next ones: means of half an hour.", perModel, with(LabelStage))
 	RecordedLoad = recorded(Max, "model:llm_engine_load:ratio",
 		"Requests per replica of half an hour as a multiple of those of the day that ended six hours ago.", perModel)
 	RecordedOldestStart = recorded(Never, "model:llm_engine_start_time_seconds:min",

@@ -69,8 +69,9 @@ func recorded(t *testing.T, at func(pod int, now time.Duration) (replica, []even
 			count(metrics.Requests.Name, r.requests*(1-r.failed), metrics.LabelOutcome, "stop")
 			count(metrics.Requests.Name, r.requests*r.failed, metrics.LabelOutcome, "error")
 			for of, mean := range map[*metrics.Family]float64{metrics.TimeToFirstToken: r.ttft, metrics.InterTokenLatency: r.itl} {
-				count(of.Name+"_sum", r.requests*mean)
-				count(of.Name+"_count", r.requests)
+				stage, sum := of.Stage()
+				count(sum.Name, r.requests*mean, metrics.LabelStage, stage)
+				count(metrics.Stages.Name, r.requests, metrics.LabelStage, stage)
 				count(of.Name+"_bucket", 0.9*r.requests, "le", "0.1")
 				count(of.Name+"_bucket", r.requests, "le", "+Inf")
 			}

@@ -195,7 +195,7 @@ func toClients() promql.Expr {
 func latePerProbe() promql.Expr {
 	client := promql.Vector(metrics.RecordedProbeTTFT)
 	late := func(client promql.Expr, engine []string) promql.Expr {
-		took := promql.Avg(engine, promql.Over("avg_over_time", promql.Vector(metrics.RecordedReplicaTTFT), probeWindow))
+		took := promql.Avg(engine, promql.Over("avg_over_time", promql.Vector(metrics.RecordedReplicaTime, ofStage(metrics.StageFirstToken)), probeWindow))
 		limit := promql.Add(times(3, took), promql.Num(0.1))
 		return promql.Gt(client, limit, promql.On(engine...).ManyToOne())
 	}

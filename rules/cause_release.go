@@ -42,15 +42,12 @@ func slower() promql.Expr {
 	return promql.Gt(promql.Max(modelLabels, promql.Vector(metrics.RecordedSlower)), limit)
 }
 
-// slowerThanYesterday records how many times as long first tokens and the time between tokens take.
-func slowerThanYesterday() (all []Record) {
-	for _, of := range []struct {
-		reason string
-		time   *metrics.Family
-	}{{"ttft", metrics.TimeToFirstToken}, {"itl", metrics.InterTokenLatency}} {
-		all = append(all, Record{metrics.RecordedSlower, promql.Div(mean(of.time, modelLabels, 30*minute), meanBefore(of.time, modelLabels, day, 6*hour)), map[string]string{metrics.LabelReason: of.reason}})
+// slowerThanYesterday records how many times as long first and next tokens take.
+func slowerThanYesterday() Record {
+	took := func(window, ago time.Duration) promql.Expr {
+		return ratio(promql.Vector(metrics.StageTime, paced()), promql.Vector(metrics.Stages, paced()), perStage(modelLabels), window, ago)
 	}
-	return all
+	return Record{Name: metrics.RecordedSlower, Expr: promql.Div(took(30*minute, 0), took(day, 6*hour))}
 }
 
 // changed returns each model with a version that appeared or a setting that changed within six hours, or whose engines all started since then,

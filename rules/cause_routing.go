@@ -54,15 +54,15 @@ func lastingSkew() promql.Expr {
 // inRole adds the role to labels of replicas or models: prefill and decode engines of a model differ by design.
 func inRole(labels []string) []string { return append([]string{metrics.LabelRole}, labels...) }
 
-// slowest returns the time of each replica that takes three times as long as the best one of its role. Where the work
+// slowest returns the time of each replica that takes three times as long in a stage as the best one of its role. Where the work
 // per request is known, it must take three times as long for that work, too: a router may send long or uncached prompts
 // to dedicated replicas.
-func slowest(pace *metrics.Family, over func(*metrics.Family) promql.Expr) promql.Expr {
-	took, work := over(pace), over(metrics.RecordedReplicaComputed)
+func slowest(over func(*metrics.Family) promql.Expr) promql.Expr {
+	took, work, peers := over(metrics.RecordedReplicaTime), over(metrics.RecordedReplicaComputed), perStage(inRole(modelLabels))
 	three := func(e promql.Expr, is func(a, b promql.Expr, m ...*promql.Matching) promql.Expr) promql.Expr {
-		return is(e, times(3, promql.Min(inRole(modelLabels), e)), promql.On(inRole(modelLabels)...).ManyToOne())
+		return is(e, times(3, promql.Min(peers, e)), promql.On(peers...).ManyToOne())
 	}
-	return promql.Max(replicaLabels, promql.Unless(three(took, promql.Gt), three(promql.Div(took, work), promql.Le)))
+	return promql.Max(perStage(replicaLabels), promql.Unless(three(took, promql.Gt), three(promql.Div(took, work, promql.Ignoring(metrics.LabelStage).ManyToOne()), promql.Le)))
 }
 
 // asRecorded and overCauseWindow return what slowest compares.
@@ -76,37 +76,26 @@ func overCauseWindow(f *metrics.Family) promql.Expr {
 // varies by as much as its mean: ten of them prove nothing.
 func paceGroup() Group {
 	by := inRole(replicaLabels)
-	perRequest := func(what, requests []promql.Expr, least float64) promql.Expr {
-		within := func(window time.Duration, what, requests []promql.Expr) promql.Expr {
-			in := func(first []promql.Expr) promql.Expr {
-				return promql.Sum(by, whicheverOf(first, promql.Increase, window))
-			}
+	perRequest := func(what, requests promql.Expr, least float64, by []string) promql.Expr {
+		within := func(window time.Duration) promql.Expr {
+			in := func(counter promql.Expr) promql.Expr { return promql.Sum(by, promql.Increase(counter, window)) }
 			return promql.Div(in(what), promql.Ge(in(requests), promql.Num(least)))
 		}
-		return promql.Or(within(recentWindow, what[:1], requests[:1]), within(causeWindow, what, requests))
+		return promql.Or(within(recentWindow), within(causeWindow))
 	}
-	took := func(least float64, h ...*metrics.Family) promql.Expr { // by the first that an engine has
-		var sums, counts []promql.Expr
-		for _, h := range h {
-			sums, counts = append(sums, promql.SumOf(h)), append(counts, promql.CountOf(h))
-		}
-		return perRequest(sums, counts, least)
-	}
+	outputs := perRequest(promql.SumOf(metrics.RequestGenerationTokens), promql.CountOf(metrics.RequestGenerationTokens), 40, by)
 	asked := promql.Sum(atPage, promql.Increase(promql.Vector(metrics.ProbeRequests, answered()), causeWindow))
 	mostlyProbes := promql.Gt(times(3, asked), promql.Sum(atPage, promql.Increase(promql.CountOf(metrics.RequestGenerationTokens), causeWindow)))
 	return Group{Name: "llm-replica-pace", Interval: Interval / 2, Records: []Record{
-		{Name: metrics.RecordedReplicaTTFT, Expr: took(10, metrics.TimeToFirstToken)},
-		{Name: metrics.RecordedReplicaITL, Expr: took(10, metrics.InterTokenLatency, metrics.TimePerOutputToken)},
-		{Name: metrics.RecordedOutputTokens, Expr: promql.Unless(took(40, metrics.RequestGenerationTokens), mostlyProbes, promql.On(atPage...))},
-		{Name: metrics.RecordedReplicaPrompt, Expr: perRequest([]promql.Expr{promql.Vector(metrics.PromptTokens)}, []promql.Expr{promql.CountOf(metrics.TimeToFirstToken)}, 10)},
+		{Name: metrics.RecordedReplicaTime, Expr: perRequest(promql.Vector(metrics.StageTime, paced()), promql.Vector(metrics.Stages, paced()), 10, perStage(by))},
+		{Name: metrics.RecordedOutputTokens, Expr: promql.Unless(outputs, mostlyProbes, promql.On(atPage...))},
+		{Name: metrics.RecordedReplicaPrompt, Expr: perRequest(promql.Vector(metrics.PromptTokens), promql.CountOf(metrics.TimeToFirstToken), 10, by)},
 		{Name: metrics.RecordedReplicaComputed, Expr: uncached(by)},
 		{Name: metrics.RecordedStep, Expr: steps()},
 		{Name: metrics.RecordedFailing, Expr: failsFive()},
 		{metrics.RecordedFailing, failsFive(gatewayRole()), map[string]string{metrics.LabelRole: metrics.GatewayRole}},
-		{metrics.RecordedReplicaSlow, slowest(metrics.RecordedReplicaTTFT, asRecorded), map[string]string{metrics.LabelReason: "ttft"}},
-		{metrics.RecordedReplicaSlow, slowest(metrics.RecordedReplicaITL, asRecorded), map[string]string{metrics.LabelReason: "itl"}},
-		skew("ttft", slowest(metrics.RecordedReplicaTTFT, overCauseWindow)),
-		skew("itl", slowest(metrics.RecordedReplicaITL, overCauseWindow)),
+		{Name: metrics.RecordedReplicaSlow, Expr: slowest(asRecorded)},
+		{Name: metrics.RecordedSkew, Expr: promql.Call("label_replace", slowest(overCauseWindow), promql.Str(metrics.LabelReason), promql.Str("$1"), promql.Str(metrics.LabelStage), promql.Str("(.+)"))},
 		skew(skewStep, slowStep()),
 		skew("lengths", otherLengths()),
 		skew("queue", longestQueue(causeWindow, replicaLabels, modelLabels)),

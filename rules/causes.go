@@ -30,7 +30,7 @@ func causeGroups(opt Options) []Group {
 		case Routing:
 			g.Records = []Record{{Name: metrics.RecordedProbeTTFT, Expr: toClients()}}
 		case Release:
-			g.Records = append(slowerThanYesterday(), Record{Name: metrics.RecordedOldestStart, Expr: oldestStart()}, Record{Name: metrics.RecordedLoad, Expr: load()})
+			g.Records = []Record{slowerThanYesterday(), {Name: metrics.RecordedOldestStart, Expr: oldestStart()}, {Name: metrics.RecordedLoad, Expr: load()}}
 		case Hardware:
 			g.Records = append(linkFaults(), Record{Name: metrics.RecordedOnFailedGPU, Expr: onFailedGPU(opt.source().burning(RawWindow))})
 		case Engine:

@@ -166,10 +166,10 @@ func engineClues() []Clue {
 			Query: one(hostBound(recentWindow))},
 		{Branch: Engine, Name: "slow_decoder", Runbook: "LLMReplicaSkew", Delays: AnyToken, Unit: Seconds, // at the same work: that is no router's doing
 			Says:  "{engine} alone is slow: {value} between tokens",
-			Query: promql.Or(lonelyReplica("itl", metrics.RecordedReplicaITL), one(slowAtSteps(1.5)))},
+			Query: promql.Or(lonelyReplica(metrics.StageNextToken), one(slowAtSteps(1.5)))},
 		{Branch: Routing, Name: "slow_replica", Runbook: "LLMReplicaSkew", Delays: AnyToken, Unit: Seconds,
 			Says:  "{engine} alone is slow: first tokens after {value}",
-			Query: lonelyReplica("ttft", metrics.RecordedReplicaTTFT)},
+			Query: lonelyReplica(metrics.StageFirstToken)},
 		{Branch: Routing, Name: "rank_queue", Runbook: "LLMReplicaSkew", Delays: FirstToken, Unit: Count,
 			Says:  "{value} requests wait for rank {dp_rank} of {engine} while another rank has none",
 			Query: one(rankQueue(pageWindow))},
@@ -268,52 +268,20 @@ func computed(window, ago time.Duration) promql.Expr {
 }
 
 // perFirstToken returns a token counter's rate over that of first tokens: both move with the work, while histograms of
-// tokens are of the requests that have ended. On engines that do not count one of the two, those stand in for it.
+// tokens are of the requests that have ended. On engines that do not count first tokens, those stand in for them.
 func perFirstToken(counter, ended *metrics.Family, window, ago time.Duration) promql.Expr {
-	return eachBy(window, ago, []promql.Expr{promql.Vector(counter), promql.SumOf(ended)}, []promql.Expr{promql.CountOf(metrics.TimeToFirstToken), promql.CountOf(ended)})
+	rate := func(e promql.Expr) promql.Expr { return promql.Rate(promql.Offset(e, ago), window) }
+	requests := promql.OrOn(rate(promql.CountOf(metrics.TimeToFirstToken)), rate(promql.CountOf(ended)), promql.Ignoring(metrics.LabelStage))
+	return promql.Div(promql.Sum(modelLabels, rate(promql.Vector(counter))), above(promql.Sum(modelLabels, requests), 0))
 }
 
-// tokenTime returns the mean time between the tokens of each model, as its engines count it: of all gaps or, without those, of
-// the means of requests.
-func tokenTime(window, ago time.Duration) promql.Expr {
-	gaps, means := metrics.InterTokenLatency, metrics.TimePerOutputToken
-	return eachBy(window, ago, []promql.Expr{promql.SumOf(gaps), promql.SumOf(means)}, []promql.Expr{promql.CountOf(gaps), promql.CountOf(means)})
-}
-
-// eachBy returns how much of the first counters comes with one of the second, per model: of each engine, the first that it has.
-func eachBy(window, ago time.Duration, part, whole []promql.Expr) promql.Expr {
-	rate := func(first []promql.Expr) promql.Expr {
-		return promql.Sum(modelLabels, whicheverOf(first, func(counter promql.Expr, window time.Duration) promql.Expr {
-			return promql.Rate(promql.Offset(counter, ago), window)
-		}, window))
+// tokenTime returns the mean time between the tokens of each model, of the first window that saw tokens, so that a step that has become
+// slow shows at once. A minute has one reading where Prometheus scrapes once a minute.
+func tokenTime() promql.Expr {
+	in := func(window time.Duration) promql.Expr {
+		return promql.Vector(meanIn(window), ofStage(metrics.StageNextToken))
 	}
-	return promql.Div(rate(part), above(rate(whole), 0))
-}
-
-// whicheverOf returns what of makes of the first counters that an engine has.
-func whicheverOf(counters []promql.Expr, of func(promql.Expr, time.Duration) promql.Expr, window time.Duration) promql.Expr {
-	var all []promql.Expr
-	for _, c := range counters {
-		all = append(all, of(c, window))
-	}
-	return promql.Or(all[0], all[1:]...)
-}
-
-// tokenWindows lists the windows of tokenTime: the first that saw tokens counts, so that a step that has become slow shows at once.
-// A minute has one reading where Prometheus scrapes once a minute.
-var tokenWindows = []time.Duration{minute, recentWindow, pageWindow}
-
-// tokenTimeIn names the record of tokenTime in a window.
-func tokenTimeIn(window time.Duration) *metrics.Family {
-	return metrics.Window(metrics.RecordedTokenTime, slo.Duration(window).String())
-}
-
-func tokenTimeNow() promql.Expr {
-	var recorded []promql.Expr
-	for _, window := range tokenWindows {
-		recorded = append(recorded, promql.Vector(tokenTimeIn(window)))
-	}
-	return promql.Or(recorded[0], recorded[1:]...)
+	return promql.Or(in(minute), in(recentWindow), in(pageWindow))
 }
 
 // collapsed returns how many times as many tokens as now each model usually computes, where it is twice as many or more although more
@@ -366,7 +334,7 @@ func freshlyStarted() promql.Expr {
 // onTheWay returns how much later first tokens are at a model's gateway than at its engines, where that is most of the
 // time.
 func onTheWay(window time.Duration) promql.Expr {
-	engines := mean(metrics.TimeToFirstToken, modelLabels, window)
+	engines := promql.Sum(modelLabels, promql.Vector(meanIn(window), ofStage(metrics.StageFirstToken)))
 	late := promql.Sub(mean(metrics.TimeToFirstToken, modelLabels, window, gatewayRole()), engines)
 	return both(promql.Gt(late, promql.Call("clamp_min", engines, promql.Num(0.1))), atLeast(10, window))
 }
@@ -385,12 +353,12 @@ func swapping() promql.Expr {
 // slowAtSteps returns the time between tokens of each replica whose steps take so many times as long as those of its peers.
 func slowAtSteps(times float64) promql.Expr {
 	slow := above(promql.Vector(metrics.RecordedSkew, promql.Eq(metrics.LabelReason, skewStep)), times)
-	return promql.And(promql.Max(replicaLabels, promql.Vector(metrics.RecordedReplicaITL)), slow, promql.On(replicaLabels...))
+	return promql.And(promql.Max(replicaLabels, promql.Vector(metrics.RecordedReplicaTime, ofStage(metrics.StageNextToken))), slow, promql.On(replicaLabels...))
 }
 
-// lonelyReplica returns the replica that is three times as slow as the best by a time, while no more than half of them are.
-func lonelyReplica(by string, of *metrics.Family) promql.Expr {
-	slow := promql.Max(replicaLabels, promql.Vector(metrics.RecordedReplicaSlow, promql.Eq(metrics.LabelReason, by)))
+// lonelyReplica returns the replica that is three times as slow as the best in a stage, while no more than half of them are.
+func lonelyReplica(stage string) promql.Expr {
+	slow := promql.Max(replicaLabels, promql.Vector(metrics.RecordedReplicaSlow, ofStage(stage)))
 	return promql.And(promql.TopK(1, modelLabels, slow),
-		promql.Le(promql.CountBy(modelLabels, slow), times(0.5, promql.CountBy(modelLabels, promql.Vector(of)))), promql.On(modelLabels...))
+		promql.Le(promql.CountBy(modelLabels, slow), times(0.5, promql.CountBy(modelLabels, promql.Vector(metrics.RecordedReplicaTime, ofStage(stage))))), promql.On(modelLabels...))
 }

@@ -47,7 +47,7 @@ func (f fleet) raw() []fleetSeries {
 			for r := range benchReplicas {
 				who := []string{metrics.LabelModel, fmt.Sprintf("m%d", m), metrics.LabelNamespace, "prod", metrics.LabelPod, fmt.Sprintf("p%d-%d", m, r)}
 				if o == 0 {
-					add(60, 0, series(metrics.TimeToFirstToken.Name+"_count", who...))
+					add(60, 0, series(metrics.TimeToFirstToken.Name+"_bucket", append([]string{"le", "+Inf"}, who...)...))
 				}
 				who = append(who, metrics.LabelSLO, slo, metrics.LabelThreshold, "0.5")
 				add(60, 0, series(metrics.SLOEvents.Name, who...))

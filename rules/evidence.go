@@ -200,7 +200,7 @@ func facts() []Fact {
 		{"changes", On, "Changed in 6h", onReplicas(newest(3, changedWithin(6*hour))), nil},
 		{"restarts", Count, "Restarts in 6h", above(promql.Sum(modelLabels, promql.Mul(served, restarts, promql.On(pageLabels...).ManyToOne())), 0), nil},
 
-		{"queue_share", Share, "Queue share of TTFT, requests that ended", partOfTTFT(metrics.QueueTime, modelLabels, pageWindow), nil},
+		{"queue_share", Share, "Queue share of TTFT, requests that ended", queueShare(), nil},
 		{"arrivals", Decimal, "Requests per second", recently(arrivals), nil},
 		{"computed", Decimal, "Tokens computed per second", computed(recentWindow, 0), computed(day, hour)},
 		{"waiting", Count, "Waiting", perModel(promql.Vector(metrics.RequestsWaiting)), nil},
@@ -215,7 +215,7 @@ func facts() []Fact {
 		}), perFirstToken(metrics.GenerationTokens, metrics.RequestGenerationTokens, day, hour)},
 		{"prefix_hits", Share, "Prefix cache hits", recently(func(w time.Duration) promql.Expr { return hitRatio(modelLabels, w, 0) }), hitRatio(modelLabels, day, hour)},
 		{"draft_tokens", Share, "Draft tokens accepted", recently(func(w time.Duration) promql.Expr { return accepted(modelLabels, w, 0) }), accepted(modelLabels, day, hour)},
-		{"token_time", Seconds, "Time between tokens", tokenTimeNow(), tokenTime(day, hour)},
+		{"token_time", Seconds, "Time between tokens", promql.Sum(modelLabels, tokenTime()), meanBefore(metrics.InterTokenLatency, modelLabels, day, hour)},
 		{"limited", Share, "Requests at the output limit", limited(pageWindow, 0), limited(day, hour)},
 		{"aborted", Share, "Requests given up", above(aborted(modelLabels, pageWindow, 0), 0), aborted(modelLabels, day, hour)},
 
@@ -288,8 +288,8 @@ func againstUsual() promql.Expr {
 // they hardly change within minutes.
 func evidenceGroups() []Group {
 	now := []Record{{Name: metrics.RecordedChanged, Expr: lastChanges()}, {Name: usersServed(recentWindow), Expr: servedIn(recentWindow)}, {Name: metrics.RecordedVersion, Expr: versions()}}
-	for _, window := range tokenWindows {
-		now = append(now, Record{Name: tokenTimeIn(window), Expr: tokenTime(window, 0)})
+	for _, window := range []time.Duration{minute, recentWindow, pageWindow} {
+		now = append(now, Record{Name: meanIn(window), Expr: ratio(promql.Vector(metrics.StageTime), promql.Vector(metrics.Stages), perStage(modelLabels), window, 0)})
 	}
 	yesterday := Group{Name: "llm-yesterday", Interval: 4 * minute} // below the five minutes for which an instant query sees it
 	for i, f := range facts() {

@@ -32,16 +32,29 @@ func mean(h *metrics.Family, by []string, window time.Duration, m ...*promql.Mat
 
 // meanBefore returns the mean over a window that ended ago before now.
 func meanBefore(h *metrics.Family, by []string, window, ago time.Duration, m ...*promql.Matcher) promql.Expr {
-	rate := func(e promql.Expr) promql.Expr {
-		return promql.Sum(by, promql.Rate(promql.Offset(e, ago), window))
-	}
-	return promql.Div(rate(promql.SumOf(h, m...)), promql.Gt(rate(promql.CountOf(h, m...)), promql.Num(0)))
+	return ratio(promql.SumOf(h, m...), promql.CountOf(h, m...), by, window, ago)
 }
 
-// partOfTTFT returns which part of the mean time to first token a phase takes. Where requests come faster than they go,
-// those that have left the phase are not those that have their first token: the quotient is cut at one.
-func partOfTTFT(phase *metrics.Family, by []string, window time.Duration, m ...*promql.Matcher) promql.Expr {
-	return promql.Call("clamp_max", promql.Div(mean(phase, by, window, m...), mean(metrics.TimeToFirstToken, by, window, m...)), promql.Num(1))
+// paced matches the stages whose times tell how fast tokens come, and ofStage a single one.
+func paced() *promql.Matcher {
+	return promql.Re(metrics.LabelStage, metrics.StageFirstToken+"|"+metrics.StageNextToken)
+}
+
+func ofStage(stage string) *promql.Matcher { return promql.Eq(metrics.LabelStage, stage) }
+
+// meanIn names the record of the mean times of a model in a window, by stage.
+func meanIn(window time.Duration) *metrics.Family {
+	return metrics.Window(metrics.RecordedStageTime, slo.Duration(window).String())
+}
+
+// perStage adds the stage to labels.
+func perStage(labels []string) []string { return append([]string{metrics.LabelStage}, labels...) }
+
+// queueShare returns which part of the mean time to first token the queue takes. Where requests come faster than they go,
+// those that have left the queue are not those that have their first token: the quotient is cut at one.
+func queueShare() promql.Expr {
+	in := func(stage string) promql.Expr { return promql.Vector(meanIn(pageWindow), ofStage(stage)) }
+	return promql.Call("clamp_max", promql.Div(in("queue"), in(metrics.StageFirstToken), promql.Ignoring(metrics.LabelStage)), promql.Num(1))
 }
 
 // ratio returns one counter's increase over another's in a window that ended ago before now; absent where the other

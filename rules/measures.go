@@ -41,7 +41,7 @@ func Measures() []Measure {
 		}},
 		{"ttft_p95", "TTFT p95", Seconds, false, 0, 0, true, p95(metrics.TimeToFirstToken)},
 		{"itl", "Time between tokens, mean", Seconds, false, worseBy, 0.001, true, func(w time.Duration, m ...*promql.Matcher) promql.Expr {
-			return promql.Or(mean(metrics.InterTokenLatency, modelLabels, w, m...), mean(metrics.TimePerOutputToken, modelLabels, w, m...))
+			return mean(metrics.InterTokenLatency, modelLabels, w, m...)
 		}},
 		{"itl_p95", "Time between tokens, p95", Seconds, false, 0, 0, true, p95(metrics.InterTokenLatency)},
 		{"failed", "Requests failed", Share, false, worseBy, 0.01, true, func(w time.Duration, m ...*promql.Matcher) promql.Expr {

@@ -72,8 +72,8 @@ func TestOneBadRequestNeverAlerts(t *testing.T) {
 			requests++
 		}
 		many += 10 * scrapeEvery.Seconds()
-		emit(series(metrics.TimeToFirstToken.Name+"_count", metrics.LabelModel, "m", metrics.LabelNamespace, "prod", metrics.LabelPod, "p"), requests)
-		emit(series(metrics.TimeToFirstToken.Name+"_count", metrics.LabelModel, "probed", metrics.LabelNamespace, "prod", metrics.LabelPod, "p"), many)
+		emit(series(metrics.TimeToFirstToken.Name+"_bucket", "le", "+Inf", metrics.LabelModel, "m", metrics.LabelNamespace, "prod", metrics.LabelPod, "p"), requests)
+		emit(series(metrics.TimeToFirstToken.Name+"_bucket", "le", "+Inf", metrics.LabelModel, "probed", metrics.LabelNamespace, "prod", metrics.LabelPod, "p"), many)
 	}
 	fired, _ := w.run(t, 8*hour, burning(t, rules.Options{})...)
 	for s, at := range fired {
@@ -93,7 +93,7 @@ func TestManySlowRequestsOfTokensPage(t *testing.T) {
 	requests := 0.
 	w.extra = func(_ time.Duration, emit rulesim.Emit) {
 		requests += 6 // a thousand tokens each
-		emit(series(metrics.TimeToFirstToken.Name+"_count", metrics.LabelModel, "m", metrics.LabelNamespace, "prod", metrics.LabelPod, "p"), requests)
+		emit(series(metrics.TimeToFirstToken.Name+"_bucket", "le", "+Inf", metrics.LabelModel, "m", metrics.LabelNamespace, "prod", metrics.LabelPod, "p"), requests)
 	}
 	fired, _ := w.run(t, 3*hour, only(t, rules.Options{}, fastBurn)...)
 	if len(fired.of(fastBurn)) != 1 {

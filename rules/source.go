@@ -133,9 +133,11 @@ func (s source) requests(window slo.Duration) promql.Expr {
 	return promql.Or(firstTokens(window), ended)
 }
 
-// firstTokens returns the requests of a window by their first tokens.
+// firstTokens returns the requests of a window by their first tokens. Older exporters have no counter of them, and too few requests
+// since an upgrade would hold back pages.
 func firstTokens(window slo.Duration) promql.Expr {
-	return promql.Sum(modelRole, once(metrics.TimeToFirstToken, promql.Increase(promql.CountOf(metrics.TimeToFirstToken, promql.Re(metrics.LabelRole, ".*")), window.Std())))
+	requests := promql.BucketsOf(metrics.TimeToFirstToken, promql.Re(metrics.LabelRole, ".*"), promql.Eq("le", "+Inf"))
+	return promql.Sum(modelRole, once(metrics.TimeToFirstToken, promql.Increase(requests, window.Std())))
 }
 
 // configured returns a gauge of the objective configuration for every model whose events are counted. Each exporter

@@ -49,12 +49,12 @@ func TestPageCarriesTheSplit(t *testing.T) {
 			emit(series(f.Name+part, all...), v)
 		}
 		n := at.Seconds() * 10
-		show(metrics.TimeToFirstToken, "_sum", n*2, engine)
-		show(metrics.TimeToFirstToken, "_count", n, engine)
+		show(metrics.StageTime, "", n*2, engine, []string{metrics.LabelStage, metrics.StageFirstToken})
+		show(metrics.Stages, "", n, engine, []string{metrics.LabelStage, metrics.StageFirstToken})
 		show(metrics.TimeToFirstToken, "_bucket", n*0.95, engine, []string{"le", "1"})
 		show(metrics.TimeToFirstToken, "_bucket", n, engine, []string{"le", "+Inf"})
-		show(metrics.QueueTime, "_sum", n*1.6, engine)
-		show(metrics.QueueTime, "_count", n, engine)
+		show(metrics.StageTime, "", n*1.6, engine, []string{metrics.LabelStage, "queue"})
+		show(metrics.Stages, "", n, engine, []string{metrics.LabelStage, "queue"})
 		show(metrics.RequestsWaiting, "", 42, engine)
 		show(metrics.RequestsRunning, "", 16, engine)
 		show(metrics.KVCacheUsage, "", 0.97, engine)

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/prometheus/model/labels"
+
 	"github.com/llm-node-exporter/llm-node-exporter/internal/rulesim"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
@@ -68,8 +70,8 @@ func (r *replica) gateway(emit rulesim.Emit) {
 		emit(series(metrics.EngineInfo.Name, page...), 1)
 	}
 	if r.gatewayTTFT > 0 {
-		for part, n := range map[string]float64{"_sum": 1800 * r.gatewayTTFT, "_count": 1800} {
-			l := series(metrics.TimeToFirstToken.Name+part, page...)
+		for f, n := range map[*metrics.Family]float64{metrics.StageTime: 1800 * r.gatewayTTFT, metrics.Stages: 1800} {
+			l := series(f.Name, append([]string{metrics.LabelStage, metrics.StageFirstToken}, page...)...)
 			r.totals[l.String()] += n
 			emit(l, r.totals[l.String()])
 		}
@@ -94,8 +96,9 @@ func (r *replica) emitAs(model, pod string, emit rulesim.Emit) {
 		emit(l, r.totals[l.String()])
 	}
 	histogram := func(f *metrics.Family, mean float64) {
-		counter(f, "_sum", r.requests*mean, engine)
-		counter(f, "_count", r.requests, engine)
+		stage, sum := f.Stage()
+		counter(sum, "", r.requests*mean, engine, metrics.LabelStage, stage)
+		counter(metrics.Stages, "", r.requests, engine, metrics.LabelStage, stage)
 	}
 	counter(metrics.GPUClockEventSeconds, "", 60*r.throttled, gpu, metrics.LabelReason, "hw_thermal_slowdown")
 	counter(metrics.GPUECCErrors, "", r.ecc, gpu, metrics.LabelSeverity, "uncorrected", metrics.LabelLocation, "dram", metrics.LabelLifetime, "volatile")
@@ -218,6 +221,31 @@ func TestVerdict(t *testing.T) {
 				t.Errorf("the page begins with %q", said)
 			}
 		})
+	}
+}
+
+// TestUpgrade lets exporters begin to count stages while requests are served, most of which clients leave after the first token:
+// nothing fires for it.
+func TestUpgrade(t *testing.T) {
+	sim := newSim(t, rules.Groups(rules.Options{})...)
+	replicas := map[string]*replica{"p1": well(), "p2": well(), "p3": well()}
+	w := &world{extra: func(at time.Duration, emit rulesim.Emit) {
+		for pod, r := range replicas {
+			r.left = 0.7
+			r.emit(pod, func(l labels.Labels, v float64) {
+				if at >= onset || l.Get(metrics.LabelStage) == "" {
+					emit(l, v)
+				}
+			})
+		}
+	}}
+	for at := time.Duration(0); at < onset+30*time.Minute; at += scrapeEvery {
+		if err := sim.Run(rulesim.Epoch.Add(at), rulesim.Epoch.Add(at+scrapeEvery), scrapeEvery, w.scrape); err != nil {
+			t.Fatal(err)
+		}
+		for _, a := range sim.Firing() {
+			t.Errorf("%s: %s fires", at, a.Name)
+		}
 	}
 }
 

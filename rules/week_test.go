@@ -468,8 +468,9 @@ func (e *engine) emit(at time.Duration, emit rulesim.Emit) {
 	}
 	show(metrics.PromptTokens, "", math.Floor(c["prompt_sum"]), e.ranked)
 	histogram := func(f *metrics.Family, count, sum float64) {
-		show(f, "_count", math.Floor(count), e.ranked)
-		show(f, "_sum", sum, e.ranked)
+		stage, of := f.Stage()
+		show(metrics.Stages, "", math.Floor(count), e.ranked, metrics.LabelStage, stage)
+		show(of, "", sum, e.ranked, metrics.LabelStage, stage)
 	}
 	if e.kind != countsNo {
 		for _, o := range []metrics.Outcome{metrics.OutcomeStop, metrics.OutcomeLength, metrics.OutcomeAbort, metrics.OutcomeError} {
@@ -487,6 +488,7 @@ func (e *engine) emit(at time.Duration, emit rulesim.Emit) {
 		once(metrics.EngineStartTime, float64(rulesim.Epoch.Add(e.started).Unix()), e.page)
 		show(metrics.KVCacheUsage, "", e.usage, e.ranked)
 		histogram(metrics.TimeToFirstToken, c["first"], c["first_sum"])
+		show(metrics.TimeToFirstToken, "_bucket", math.Floor(c["first"]), e.ranked, "le", "+Inf")
 		histogram(metrics.PrefillTime, c["first"], c["prefill_sum"])
 		show(metrics.Preemptions, "", c["preempted"], e.ranked)
 		show(metrics.PrefixCacheQueryTokens, "", c["prompt_sum"], e.ranked)

@@ -23,7 +23,7 @@ type Keep string
 const (
 	Whole   Keep = "whole"   // every bucket of the engine
 	Reduced Keep = "reduced" // only chosen bounds; buckets are cumulative, so these stay exact
-	Drop    Keep = "drop"    // nothing; objectives still count from the engine's page
+	Drop    Keep = "drop"    // only its mean, as plain counters; objectives still count from the engine's page
 )
 
 // Check returns an error if the shape is invalid.

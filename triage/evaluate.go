@@ -243,9 +243,12 @@ func page(l labels.Labels) string {
 func (m memory) aged(at time.Time, elapsed time.Duration) (aged, served map[string]float64) {
 	aged, served = map[string]float64{}, map[string]float64{}
 	before, since := map[string]float64{}, map[string]float64{}
-	for _, f := range []string{metrics.TimeToFirstToken.Name + "_count", metrics.Requests.Name} {
+	for _, f := range []string{metrics.Stages.Name, metrics.Requests.Name} {
 		counted := map[string]bool{}
 		for _, s := range m[f] {
+			if stage := s.labels.Get(metrics.LabelStage); stage != "" && stage != metrics.StageFirstToken {
+				continue
+			}
 			p, first, last := page(s.labels), s.samples[0], s.samples[len(s.samples)-1]
 			if first.T() == at.UnixMilli() && (counted[p] || before[p] == 0) {
 				counted[p] = true

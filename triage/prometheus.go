@@ -19,24 +19,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// Prometheus returns the past as the server at an address has recorded it, however it stores histograms.
+// Prometheus returns the past as the server at an address has recorded it.
 func Prometheus(client *http.Client, address string) Past {
-	ask := server(client, address)
-	return func(ctx context.Context, query string, at time.Time) (engine.Vector, error) {
-		v, err := ask(ctx, query, at)
-		if err != nil || len(v) > 0 {
-			return v, err
-		}
-		either, ok := promql.WithNative(query)
-		if !ok {
-			return nil, nil
-		}
-		v, _ = ask(ctx, either, at)
-		return v, nil
-	}
-}
-
-func server(client *http.Client, address string) Past {
 	return func(ctx context.Context, query string, at time.Time) (engine.Vector, error) {
 		form := url.Values{"query": {query}, "time": {strconv.FormatFloat(float64(at.UnixMilli())/1000, 'f', 3, 64)}}
 		r, err := http.NewRequestWithContext(ctx, http.MethodPost, strings.TrimSuffix(address, "/")+"/api/v1/query", strings.NewReader(form.Encode()))

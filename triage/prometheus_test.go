@@ -47,26 +47,3 @@ func TestPrometheus(t *testing.T) {
 		}
 	}
 }
-
-// A Prometheus that stores native histograms is asked for them where it has no others. A server that refuses that question has none.
-func TestNativeHistograms(t *testing.T) {
-	const query = "sum(rate(llm_engine_time_to_first_token_seconds_count[5m]))"
-	for _, refuses := range []bool{false, true} {
-		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			native := strings.Contains(r.FormValue("query"), "histogram_count(rate(llm_engine_time_to_first_token_seconds[5m]))")
-			result := ""
-			switch {
-			case native && refuses:
-				w.WriteHeader(http.StatusUnprocessableEntity)
-			case native:
-				result = `{"metric":{},"value":[1,"7"]}`
-			}
-			io.WriteString(w, `{"status":"success","data":{"resultType":"vector","result":[`+result+`]}}`)
-		}))
-		defer server.Close()
-		v, err := triage.Prometheus(http.DefaultClient, server.URL)(context.Background(), query, t0)
-		if err != nil || (len(v) == 1) == refuses {
-			t.Errorf("refuses %t: %v %v", refuses, v, err)
-		}
-	}
-}

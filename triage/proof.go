@@ -260,6 +260,22 @@ func (p *prover) recordsOf(s *parser.VectorSelector) (found []rules.Record) {
 	return found
 }
 
+// inStage returns an expression as far as it is of the stage that a selector wants.
+func inStage(x promql.Expr, s *parser.VectorSelector) promql.Expr {
+	of := slices.DeleteFunc(slices.Clone(s.LabelMatchers), func(m *labels.Matcher) bool { return m.Name != metrics.LabelStage })
+	if len(of) == 0 {
+		return x
+	}
+	x = promql.Where(x)
+	parser.Inspect(x, func(n parser.Node, _ []parser.Node) error {
+		if v, ok := n.(*parser.VectorSelector); ok && promql.Lookup(v.Name).HasLabel(metrics.LabelStage) {
+			v.LabelMatchers = append(v.LabelMatchers, of...)
+		}
+		return nil
+	})
+	return x
+}
+
 // selected returns the gaps of a selector: those of the rule that records what it reads, or that the model has no series
 // of the family.
 func (p *prover) selected(s *parser.VectorSelector, back bool) ([]gap, error) {
@@ -271,7 +287,7 @@ func (p *prover) selected(s *parser.VectorSelector, back bool) ([]gap, error) {
 		defer delete(p.visiting, s.Name)
 		var all []gap
 		for _, r := range recorded {
-			more, err := p.gaps(r.Expr)
+			more, err := p.gaps(inStage(r.Expr, s))
 			if err != nil {
 				return nil, err
 			}
@@ -303,9 +319,15 @@ func (p *prover) selected(s *parser.VectorSelector, back bool) ([]gap, error) {
 	if f.Kind == metrics.Histogram {
 		family += "_count"
 	}
+	ofStage := func(stage string) bool {
+		return !slices.ContainsFunc(s.LabelMatchers, func(m *labels.Matcher) bool { return m.Name == metrics.LabelStage && !m.Matches(stage) })
+	}
+	if slices.Contains([]*metrics.Family{metrics.StageTime, metrics.StageTokens, metrics.Stages}, f) { // which are parts of another one
+		f = metrics.All()[slices.IndexFunc(metrics.All(), func(h *metrics.Family) bool { stage, _ := h.Stage(); return stage != "" && ofStage(stage) })]
+	}
 	for _, one := range p.memory[family] {
 		last := one.samples[len(one.samples)-1]
-		there := last.T() == p.at.UnixMilli() && !math.IsNaN(last.F()) && (family != metrics.GPUXIDSourceUp.Name || last.F() > 0)
+		there := ofStage(one.labels.Get(metrics.LabelStage)) && last.T() == p.at.UnixMilli() && !math.IsNaN(last.F()) && (family != metrics.GPUXIDSourceUp.Name || last.F() > 0)
 		if there && p.concerns(one.labels) && (one.labels.Get(metrics.LabelRole) == metrics.GatewayRole) == gateway {
 			return nil, nil
 		}

@@ -36,10 +36,10 @@ llm_engine_start_time_seconds{runtime="vllm",namespace="prod",pod="p-0",server="
 llm_engine_requests_waiting{L} %g
 llm_engine_requests_running{L} %g
 llm_engine_generation_tokens_total{L} %g
-llm_engine_time_to_first_token_seconds_sum{L} %g
-llm_engine_time_to_first_token_seconds_count{L} %g
-llm_engine_queue_time_seconds_sum{L} %g
-llm_engine_queue_time_seconds_count{L} %[6]g
+llm_engine_stage_seconds_total{L,stage="first_token"} %g
+llm_engine_stages_total{L,stage="first_token"} %g
+llm_engine_stage_seconds_total{L,stage="queue"} %g
+llm_engine_stages_total{L,stage="queue"} %[6]g
 llm_engine_prompt_tokens_total{L} %[8]g
 llm_engine_prefix_cache_query_tokens_total{L} %[8]g
 llm_engine_prefix_cache_hit_tokens_total{L} %g
@@ -339,8 +339,8 @@ llm_engine_steps_total{L} %d
 // TestSlowerSinceItStarted: of an engine that has run for long, two readings show that each step takes longer, or that
 // answers are longer, although no more is computed: then the queue is no sign of more requests.
 func TestSlowerSinceItStarted(t *testing.T) {
-	const gaps = `llm_engine_inter_token_latency_seconds_sum{L} %g
-llm_engine_inter_token_latency_seconds_count{L} %d
+	const gaps = `llm_engine_stage_seconds_total{L,stage="next_token"} %g
+llm_engine_stages_total{L,stage="next_token"} %d
 `
 	for clue, change := range map[string]func(n *node){
 		"steps_slow":   func(n *node) { n.more = fmt.Sprintf(gaps, 100_000+2000*0.08, 10_002_000) },

@@ -40,8 +40,8 @@ func changedAnHourAgo(t *testing.T, slower float64) (url string) {
 			show(metrics.EngineConfigChanged.Name, float64(changed.Unix()), metrics.LabelSetting, "version", metrics.LabelOld, "1", metrics.LabelNew, "2")
 		}
 		sum, count = sum+60*each, count+60
-		show(metrics.TimeToFirstToken.Name+"_sum", sum)
-		show(metrics.TimeToFirstToken.Name+"_count", count)
+		show(metrics.StageTime.Name, sum, metrics.LabelStage, metrics.StageFirstToken)
+		show(metrics.Stages.Name, count, metrics.LabelStage, metrics.StageFirstToken)
 	}); err != nil {
 		t.Fatal(err)
 	}

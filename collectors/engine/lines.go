@@ -249,6 +249,11 @@ func (c *compiler) histogramLines(d *Dialect, to *metrics.Family, out [outLabels
 		h.cumulative = append(h.cumulative, in)
 	}
 	c.countable.histograms = append(c.countable.histograms, h)
+	total := terms(parts["sum"])
+	if len(total) != len(count) || group[0].row.NoSum {
+		total = nil
+	}
+	c.stage(to, out, count, total, scale)
 	shape, used := c.config.shapes[to], c.used(d, h)
 	if shape.Keep == slo.Drop {
 		return
@@ -263,7 +268,7 @@ func (c *compiler) histogramLines(d *Dialect, to *metrics.Family, out [outLabels
 		bucket(bound, h.cumulative[i])
 	}
 	bucket(math.Inf(1), count)
-	if total := terms(parts["sum"]); len(total) == len(count) && !group[0].row.NoSum {
+	if total != nil {
 		sum := line{family: to, text: c.text(to.Name+"_sum", out), terms: total, recipe: &recipe{scale: scale, from: counts.from}}
 		c.add(sum)
 		switch {
@@ -276,6 +281,19 @@ func (c *compiler) histogramLines(d *Dialect, to *metrics.Family, out [outLabels
 	c.add(line{family: to, text: c.text(to.Name+"_count", out), terms: count, recipe: counts})
 }
 
+// stage adds the plain counters of a histogram. Of two that are of one stage, the first counts that has both.
+func (c *compiler) stage(to *metrics.Family, out [outLabels]string, count, total []term, scale metrics.Scale) {
+	stage, sum := to.Stage()
+	if stage == "" || total == nil && stage == metrics.StageNextToken {
+		return
+	}
+	of := metrics.Label{Name: metrics.LabelStage, Value: stage}
+	if total != nil {
+		c.add(line{family: sum, text: c.text(sum.Name, out, of), terms: total, recipe: &recipe{scale: scale}})
+	}
+	c.add(line{family: metrics.Stages, text: c.text(metrics.Stages.Name, out, of), terms: count, recipe: plain})
+}
+
 // add adds an output line. A series that is already there, from a row or a dialect with precedence, is not written
 // twice: that would cost the whole exposition.
 func (c *compiler) add(l line) {
@@ -283,12 +301,16 @@ func (c *compiler) add(l line) {
 		return
 	}
 	c.written[l.series()] = true
+	kind := l.family.Kind
+	if l.family.Owner == metrics.Target { // of a histogram, whose sum falls where an engine observes less than nothing
+		kind = metrics.Histogram
+	}
 	for _, t := range slices.Concat(l.terms, l.minus) {
-		c.use(t, l.family.Kind)
+		c.use(t, kind)
 	}
 	if l.fold != nil {
 		for _, t := range l.fold.terms {
-			c.use(t, l.family.Kind)
+			c.use(t, kind)
 		}
 	}
 	c.plan.lines = append(c.plan.lines, l)

@@ -72,19 +72,17 @@ func overTime(c *parser.Call) (*parser.MatrixSelector, bool) {
 func either(s *parser.VectorSelector, apply func(*parser.VectorSelector) Expr) Expr {
 	classic := apply(s)
 	base, part := histogramPart(s.Name)
+	if all, ok := counted(s); ok {
+		return choice(Call("histogram_count", apply(renamed(all, base))), classic)
+	}
 	native := apply(renamed(s, base))
 	switch part {
 	case "_bucket": // histogram_quantile reads both kinds, but not of one series
-		other := binary(parser.LUNLESS, classic, native, []*Matching{{on: []string{"le"}}})
-		other.VectorMatching.On = false
-		return choice(native, other)
+		return choice(native, Unless(classic, native, Ignoring("le")))
 	case "_sum":
 		return choice(Call("histogram_sum", native), classic)
 	case "_count":
 		return choice(Call("histogram_count", native), classic)
-	}
-	if all, ok := recordedCount(s); ok {
-		return choice(Call("histogram_count", apply(all)), classic)
 	}
 	return classic
 }
@@ -104,8 +102,8 @@ func histogramPart(name string) (base, part string) {
 	return name, ""
 }
 
-// recordedCount returns the histogram whose recorded buckets a selector counts by their last bound.
-func recordedCount(s *parser.VectorSelector) (*parser.VectorSelector, bool) {
+// counted returns the histogram whose observations a selector counts by their last bound.
+func counted(s *parser.VectorSelector) (*parser.VectorSelector, bool) {
 	i := slices.IndexFunc(s.LabelMatchers, func(m *Matcher) bool { return m.String() == `le="+Inf"` })
 	if i < 0 {
 		return nil, false

@@ -41,16 +41,26 @@ func Re(label, expr string) *Matcher {
 // gateways, which count the same requests again, unless m has a matcher for the role.
 func Vector(f *metrics.Family, m ...*Matcher) Expr { return vector(f.Name, ofEngines(f, m)) }
 
-// CountOf selects the number of observations of a histogram.
-func CountOf(f *metrics.Family, m ...*Matcher) Expr { return vector(f.Name+"_count", ofEngines(f, m)) }
+// CountOf selects the number of observations of a histogram, as a plain counter where there is one.
+func CountOf(f *metrics.Family, m ...*Matcher) Expr {
+	if stage, _ := f.Stage(); stage != "" {
+		return Vector(metrics.Stages, append(slices.Clone(m), Eq(metrics.LabelStage, stage))...)
+	}
+	return vector(f.Name+"_count", ofEngines(f, m))
+}
 
 // BucketsOf selects the buckets of a histogram.
 func BucketsOf(f *metrics.Family, m ...*Matcher) Expr {
 	return vector(f.Name+"_bucket", ofEngines(f, m))
 }
 
-// SumOf selects the sum of the observations of a histogram.
-func SumOf(f *metrics.Family, m ...*Matcher) Expr { return vector(f.Name+"_sum", ofEngines(f, m)) }
+// SumOf selects the sum of the observations of a histogram, as a plain counter where there is one.
+func SumOf(f *metrics.Family, m ...*Matcher) Expr {
+	if stage, sum := f.Stage(); stage != "" {
+		return Vector(sum, append(slices.Clone(m), Eq(metrics.LabelStage, stage))...)
+	}
+	return vector(f.Name+"_sum", ofEngines(f, m))
+}
 
 func ofEngines(f *metrics.Family, m []*Matcher) []*Matcher {
 	named := slices.ContainsFunc(m, func(m *Matcher) bool { return m.Name == metrics.LabelRole })
@@ -167,12 +177,18 @@ func Str(s string) Expr { return &parser.StringLiteral{Val: s} }
 
 // Matching says how the two sides of a binary operator find each other.
 type Matching struct {
-	on, include []string
-	card        parser.VectorMatchCardinality
+	labels, include []string
+	ignoring        bool
+	card            parser.VectorMatchCardinality
 }
 
 // On matches one series with one on these labels.
-func On(labels ...string) *Matching { return &Matching{on: labels, card: parser.CardOneToOne} }
+func On(labels ...string) *Matching { return &Matching{labels: labels, card: parser.CardOneToOne} }
+
+// Ignoring matches one series with one on all labels but these.
+func Ignoring(labels ...string) *Matching {
+	return &Matching{labels: labels, ignoring: true, card: parser.CardOneToOne}
+}
 
 // ManyToOne lets many series on the left match one on the right, and copies the included labels from it.
 func (m Matching) ManyToOne(include ...string) *Matching {
@@ -237,7 +253,7 @@ func binary(op parser.ItemType, a, b Expr, matching []*Matching) *parser.BinaryE
 		if op.IsSetOperator() {
 			card = parser.CardManyToMany
 		}
-		e.VectorMatching = &parser.VectorMatching{Card: card, MatchingLabels: m.on, On: true, Include: m.include}
+		e.VectorMatching = &parser.VectorMatching{Card: card, MatchingLabels: m.labels, On: !m.ignoring, Include: m.include}
 	}
 	return e
 }

@@ -21,8 +21,10 @@ func TestPrinting(t *testing.T) {
 		`sum by (model_name) (rate(llm_engine_preemptions_total{pod="p",role!="gateway"}[5m] offset 1h))`: promql.Sum(by,
 			promql.Rate(promql.Offset(promql.Vector(metrics.Preemptions, promql.Eq("pod", "p")), time.Hour), 5*time.Minute)),
 		`topk by (model_name) (2, llm_engine_requests_waiting{role!="gateway"})`: promql.TopK(2, by, a),
-		`llm_engine_time_to_first_token_seconds_sum{role!="gateway"} / llm_engine_time_to_first_token_seconds_count{role!="gateway"}`: promql.Div(
+		`llm_engine_stage_seconds_total{role!="gateway",stage="first_token"} / llm_engine_stages_total{role!="gateway",stage="first_token"}`: promql.Div(
 			promql.SumOf(metrics.TimeToFirstToken), promql.CountOf(metrics.TimeToFirstToken)),
+		`llm_probe_connection_seconds_sum / ignoring (phase) llm_probe_connection_seconds_count`: promql.Div(
+			promql.SumOf(metrics.ProbeConnection), promql.CountOf(metrics.ProbeConnection), promql.Ignoring(metrics.LabelPhase)),
 		`llm_engine_requests_waiting{role!="gateway"} unless on (model_name) llm_engine_requests_running{role!="gateway"}`: promql.Unless(a, b, promql.On(by...)),
 		`llm_engine_requests_running{role=~".*"}`: promql.Vector(metrics.RequestsRunning, promql.Re(metrics.LabelRole, ".*")),
 		"llm_engine_up": promql.Vector(metrics.EngineUp),

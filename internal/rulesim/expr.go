@@ -115,7 +115,7 @@ type written struct {
 
 func (w written) String() string { return w.text }
 
-// clone copies what an evaluation writes into: selectors, and whatever holds them.
+// clone copies what an evaluation writes into: selectors, lists of labels, which it sorts, and whatever holds them.
 func clone(e parser.Expr) parser.Expr {
 	switch e := e.(type) {
 	case nil, *parser.NumberLiteral, *parser.StringLiteral:
@@ -141,11 +141,16 @@ func clone(e parser.Expr) parser.Expr {
 		return &c
 	case *parser.AggregateExpr:
 		c := *e
-		c.Expr, c.Param = clone(e.Expr), clone(e.Param)
+		c.Expr, c.Param, c.Grouping = clone(e.Expr), clone(e.Param), slices.Clone(e.Grouping)
 		return &c
 	case *parser.BinaryExpr:
 		c := *e
 		c.LHS, c.RHS = clone(e.LHS), clone(e.RHS)
+		if e.VectorMatching != nil {
+			m := *e.VectorMatching
+			m.MatchingLabels = slices.Clone(m.MatchingLabels)
+			c.VectorMatching = &m
+		}
 		return &c
 	case *parser.Call:
 		c := *e
