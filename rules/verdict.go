@@ -79,8 +79,8 @@ func explaining(suspects promql.Expr) promql.Expr {
 // laterWindow is the short window of the second pair that pages.
 const laterWindow = slo.Duration(30 * minute)
 
-// title says what users feel of an alert's objective, against the promise, and empty for an alert that is about no
-// objective.
+// title says what users feel of an alert's objective, against the promise, and how long they wait on average. It is empty for an
+// alert that is about no objective.
 func (s Style) title(a *Alert) string {
 	if !a.Diagnosed {
 		return ""
@@ -90,13 +90,19 @@ func (s Style) title(a *Alert) string {
 	if a.Severity != slo.Page {
 		rate = promql.Vector(burn(RawWindow), own...)
 	}
-	percent := func(e promql.Expr) string {
-		return "{{ with " + queryTemplate(s.query(e)) + ` }}{{ with first . }}{{ humanizePercentage .Value }}{{ end }}{{ end }}`
+	first := func(e promql.Expr, shown string) string {
+		return "{{ with " + queryTemplate(s.query(e)) + ` }}{{ with first . }}` + shown + `{{ end }}{{ end }}`
+	}
+	percent := func(e promql.Expr) string { return first(e, `{{ humanizePercentage .Value }}`) }
+	mean := func(stage, signals string) promql.Expr {
+		return promql.And(promql.Vector(meanIn(RateWindow.Std()), append(sameModel(), ofStage(stage))...),
+			promql.Vector(metrics.RecordedInfo, append(own, promql.Eq(metrics.LabelRole, ""), promql.Re(metrics.LabelSignal, signals))...), promql.On(modelLabels...))
 	}
 	allowed := promql.Vector(metrics.RecordedErrorBudget, own...)
 	return `{{ $bad := printf "events of %s are bad" (or $labels.slo "an objective") }}{{ range ` + queryTemplate(s.query(promql.Over("last_over_time", promql.Vector(metrics.RecordedInfo, append(own, promql.Ne(metrics.LabelBad, ""))...), infoLookback))) +
 		` }}{{ $bad = .Labels.bad }}{{ end }}{{ with $labels.cluster }}{{ . }}/{{ end }}{{ with $labels.namespace }}{{ . }}/{{ end }}` + theModel + `{{ if $labels.role }} at the {{ $labels.role }}{{ end }}: ` +
-		percent(promql.Mul(rate, allowed)) + ` of {{ $bad }} (promise: ` + percent(allowed) + `)`
+		percent(promql.Mul(rate, allowed)) + ` of {{ $bad }} (promise: ` + percent(allowed) + `)` +
+		first(promql.Or(mean(metrics.StageFirstToken, string(slo.TTFT)), mean(metrics.StageNextToken, string(slo.ITL+"|"+slo.TPOT))), `, {{ humanizeDuration .Value }} on average`)
 }
 
 // serves says which models run on the GPU that an alert is about, and on how many more, if the title has room for that.
