@@ -25,9 +25,9 @@ type Evidence struct {
 // Format holds the Prometheus template that formats one query result, the dot.
 type Format string
 
-// brief makes a template print numbers with two significant digits: nobody acts on a third. It is for everything that people
+// Brief makes a template print numbers with two significant digits: nobody acts on a third. It is for everything that people
 // read of an alert. Where the number comes through a pipe, it stays on its left.
-func brief(template string) string {
+func Brief(template string) string {
 	return humanized.ReplaceAllStringFunc(template, func(call string) string {
 		m := humanized.FindStringSubmatch(call)
 		if m[2] == "" { // it does already
@@ -170,7 +170,7 @@ const formatted = `{{ $v := humanize .Value }}{{ if lt .Value 10.0 }}{{ $v = pri
 	`{{ else if eq $u "times" }}{{ $v = printf "%sx" $v }}{{ else if eq $u "on" }}{{ $v = printf "on %s" $v }}{{ if eq .Value 0.0 }}{{ $v = "" }}{{ end }}{{ else if eq $u "none" }}{{ $v = "" }}{{ end }}`
 
 // FactText returns the Prometheus template that prints the value of a recorded fact, the dot, in its unit.
-func FactText() string { return brief(formatted + "{{ $v }}") }
+func FactText() string { return Brief(formatted + "{{ $v }}") }
 
 // Fact describes evidence about a model.
 type Fact struct {

@@ -275,7 +275,7 @@ var labelRead = regexp.MustCompile(`(\$labels|\.Labels)\.\w+`)
 
 // text renames the labels that a template reads, and shortens the numbers that it prints.
 func (s Style) text(template string) string {
-	return labelRead.ReplaceAllStringFunc(brief(template), func(read string) string {
+	return labelRead.ReplaceAllStringFunc(Brief(template), func(read string) string {
 		dot := strings.LastIndex(read, ".") + 1
 		return read[:dot] + s.Label(read[dot:])
 	})

@@ -158,7 +158,7 @@ func verdict(query string) string {
 var NamedByClues = []string{metrics.LabelInstance, metrics.LabelReason, metrics.LabelXID, metrics.LabelVersion, metrics.LabelTier, metrics.LabelDPRank, metrics.LabelSetting, metrics.LabelOld, metrics.LabelNew}
 
 // SuspectText returns the Prometheus template that puts a recorded suspect, the dot, into words.
-func SuspectText() string { return brief(suspectText()) }
+func SuspectText() string { return Brief(suspectText()) }
 
 func suspectText() string {
 	var labels strings.Builder

@@ -471,7 +471,7 @@ func (j *judge) alerted(m subject) (pages, late []Suspect, err error) {
 			if subjectOf(s.Metric) != m && (s.Metric.Get(metrics.LabelModel) != "" || !runsOn(s.Metric.Get(metrics.LabelGPUUUID))) {
 				continue
 			}
-			says, err := j.expand("{{ $labels := .Labels }}{{ $value := .Value }}"+a.Summary, s, nil)
+			says, err := j.expand("{{ $labels := .Labels }}{{ $value := .Value }}"+rules.Brief(a.Summary), s, nil)
 			if err != nil {
 				return nil, nil, err
 			}
