@@ -71,7 +71,7 @@ func TestReceivers(t *testing.T) {
 	}
 	am, sent := ended(t)
 	for _, n := range sent {
-		if n.Title == "" || !n.Resolved && !strings.Contains(n.Text, "\nDo: ") {
+		if n.Title == "" || !n.Resolved && !strings.Contains(n.Text, "\nRunbook: ") {
 			t.Errorf("%s: %s", n.Receiver, n.Message())
 		}
 		render := func(field string) string {
