@@ -111,11 +111,12 @@ const Receivers = `receivers:
       - url_file: /etc/alertmanager/secrets/webhook-url
         send_resolved: true
         # Alertmanager 0.32 or later. Without it, your program gets the alerts as they are, and finds the parts of the text in their annotations.
+        # Alertmanager reads what a template renders as YAML: the tab makes it text.
         payload:
           status: '{{ .Status }}'
           key: '{{ .GroupLabels.SortedPairs.Values | join "/" }}'
-          title: '` + title + `'
-          text: '` + text + `'
+          title: '{{ "\t" }}` + title + `'
+          text: '{{ "\t" }}` + text + `'
 `
 
 // TemplateFile names the file of the notification template.
@@ -237,7 +238,7 @@ Runbook: {{ .Annotations.runbook_url | reReplaceAll "%3A" ":" | reReplaceAll "^(
 {{ with .Annotations.dashboard_url }}Dashboard: {{ . }}
 {{ end }}{{ end }}{{ end -}}
 {{ $also := "" }}{{ range .Alerts.Firing }}{{ if and (ne .Labels.alertname $name) (not (match (printf "\\b%s\\b" .Labels.alertname) $also)) }}{{ $also = printf "%s %s," $also .Labels.alertname }}{{ end }}{{ end -}}
-{{ if gt (len .Alerts.Firing) 1 }}Also:{{ with $also }}{{ . | reReplaceAll "^((?: \\S+){3}) .+" "$1 …" }}{{ end }} {{ len .Alerts.Firing }} alerts in all.
+{{ if gt (len .Alerts.Firing) 1 }}Also:{{ if and $also (eq (len .Alerts.Firing) 2) }}{{ $also | reReplaceAll ",$" "" }}{{ else }}{{ with $also }}{{ . | reReplaceAll "^((?: \\S+){3}) .+" "$1 …" }}{{ end }} {{ len .Alerts.Firing }} alerts in all{{ end }}.
 {{ end -}}
 {{ range $i, $r := .Alerts.Resolved }}{{ $on := gt $i 2 }}{{ range $.Alerts.Firing }}{{ if and (or .Labels.suspect .Labels.gpu_uuid) (eq .Labels.alertname $r.Labels.alertname) (eq .Labels.gpu_uuid $r.Labels.gpu_uuid) }}{{ $on = true }}{{ end }}{{ end }}{{ if not $on -}}
 {{ if and (eq $.Status "resolved") (eq (len $.Alerts.Resolved) 1) }}It began {{ .StartsAt.Format "15:04 MST" }} and ended {{ .EndsAt.Format "15:04 MST" }}.{{ else }}Resolved {{ .EndsAt.Format "15:04 MST" }}: {{ .Labels.alertname }}.{{ end }}

@@ -101,8 +101,9 @@ func (s Style) title(a *Alert) string {
 	allowed := promql.Vector(metrics.RecordedErrorBudget, own...)
 	return `{{ $bad := printf "events of %s are bad" (or $labels.slo "an objective") }}{{ range ` + queryTemplate(s.query(promql.Over("last_over_time", promql.Vector(metrics.RecordedInfo, append(own, promql.Ne(metrics.LabelBad, ""))...), infoLookback))) +
 		` }}{{ $bad = .Labels.bad }}{{ end }}{{ with $labels.cluster }}{{ . }}/{{ end }}{{ with $labels.namespace }}{{ . }}/{{ end }}` + theModel + `{{ if $labels.role }} at the {{ $labels.role }}{{ end }}: ` +
-		percent(promql.Mul(rate, allowed)) + ` of {{ $bad }} (promise: ` + percent(allowed) + `)` +
-		first(promql.Or(mean(metrics.StageFirstToken, string(slo.TTFT)), mean(metrics.StageNextToken, string(slo.ITL+"|"+slo.TPOT))), `, {{ humanizeDuration .Value }} on average`)
+		percent(promql.Mul(rate, allowed)) + ` of {{ $bad }} (` +
+		first(promql.Or(mean(metrics.StageFirstToken, string(slo.TTFT)), mean(metrics.StageNextToken, string(slo.ITL+"|"+slo.TPOT))), `mean {{ humanizeDuration .Value }}, `) +
+		`promise ` + percent(allowed) + `)`
 }
 
 // serves says which models run on the GPU that an alert is about, and on how many more, if the title has room for that.
@@ -128,8 +129,9 @@ func (s Style) runbook(a *Alert) string {
 		}
 		place.WriteString(add)
 	}
-	query := runbookQuery(a)
-	query[len(query)-1] += "{{$place}}"
+	const slo = "slo={{$labels.slo|urlquery}}" // which runbooks of suspects do not ask for
+	query := slices.DeleteFunc(runbookQuery(a), func(q string) bool { return q == slo })
+	query[len(query)-1] += fmt.Sprintf("{{if eq $page %q}}&%s{{end}}{{$place}}", a.Name, slo)
 	return fmt.Sprintf(`{{ $page := %q }}{{ $place := "" }}{{ with %s }}{{ with first (sortByLabel %q .) }}{{ $page = .Labels.runbook }}%s{{ end }}{{ end }}`,
 		a.Name, queryTemplate(s.query(verdictQuery())), metrics.LabelOrder, place.String()) + s.Runbook("{{$page}}", query...)
 }
