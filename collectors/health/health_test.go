@@ -227,10 +227,10 @@ func TestCounters(t *testing.T) {
 	}
 	b.want(5*time.Second, "degraded thermal_slowdown")
 	b.want(20*time.Minute, "healthy")
-	brake, cap := 0.0, 0.0
+	brake, capped := 0.0, 0.0
 	for range 60 { // a power cap all the time is no fault; a brake for 3 of 60 seconds is
-		cap += 5
-		b.set(metrics.GPUClockEventSeconds, cap, "GPU-a", "0", "sw_power_cap", "driver")
+		capped += 5
+		b.set(metrics.GPUClockEventSeconds, capped, "GPU-a", "0", "sw_power_cap", "driver")
 		b.pass(5 * time.Second)
 	}
 	b.want(5*time.Second, "healthy")
