@@ -131,8 +131,8 @@ func (s Style) runbook(a *Alert) string {
 	}
 	const slo = "slo={{$labels.slo|urlquery}}" // which runbooks of suspects do not ask for
 	query := slices.DeleteFunc(runbookQuery(a), func(q string) bool { return q == slo })
-	query[len(query)-1] += fmt.Sprintf("{{if eq $page %q}}&%s{{end}}{{$place}}", a.Name, slo)
-	return fmt.Sprintf(`{{ $page := %q }}{{ $place := "" }}{{ with %s }}{{ with first (sortByLabel %q .) }}{{ $page = .Labels.runbook }}%s{{ end }}{{ end }}`,
+	query[len(query)-1] += "{{$place}}"
+	return fmt.Sprintf(`{{ $page := %q }}{{ $place := "" }}{{ with %s }}{{ with first (sortByLabel %q .) }}{{ $page = .Labels.runbook }}%s{{ end }}{{ else }}{{ $place = print "&slo=" (urlquery $labels.slo) }}{{ end }}`,
 		a.Name, queryTemplate(s.query(verdictQuery())), metrics.LabelOrder, place.String()) + s.Runbook("{{$page}}", query...)
 }
 
