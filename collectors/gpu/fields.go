@@ -36,12 +36,9 @@ type field struct {
 // well: on an H200 the limits of power and temperature, and the times of the hardware's slowdowns.
 const unanswered = math.MaxUint32
 
-// Batches in which fields are read: one for most, another for those that the driver left out of it, and one for each of those that
-// it left out of both.
-const (
-	second = 1
-	alone  = 2
-)
+// alone is the batch of a field by itself. Most are read in the first, those that the driver left out in a second, and each of those
+// that it left out of both alone.
+const alone = 2
 
 // fieldID holds an NVML_FI_… number and its scope: an NVLink, a C2C link, a power scope, or nothing.
 type fieldID struct{ id, scope uint32 }
