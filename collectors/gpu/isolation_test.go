@@ -358,31 +358,52 @@ func post(t *testing.T, url string) int {
 }
 
 // TestDriverComesAndGoes: without a driver the exporter waits for it; when the driver is replaced
-// under it, it says so and ends after the time given, because only a new process can load the new
-// library.
+// under it, it says so.
 func TestDriverComesAndGoes(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, 1, fakeLibrary(t), fakenvml.H100)
-	n.config.RestartAfterTime = time.Millisecond
 	n.must(n.Set(fakenvml.System, "init", "!9"))
 	n.start()
 	n.await(`llm_gpu_nvml_up{reason="driver_not_loaded"} 0`)
 	n.must(n.Unset(fakenvml.System, "init"))
 	n.await(upLine(0, ""))
-
-	n.must(n.Set(fakenvml.System, "init", "!18"))
-	n.must(n.Set("0", "lost", 18))
+	n.replaceDriver()
 	n.await(`llm_gpu_nvml_up{reason="lib_rm_version_mismatch"} 0`)
-	select {
-	case err := <-n.done:
-		if err == nil || n.cmd.ProcessState.ExitCode() != 3 {
-			t.Errorf("want Run to return an error, got %v\n%s", err, n.stderr)
-		}
-	case <-time.After(time.Minute):
-		t.Errorf("the process still runs\n%s", n.stderr)
-	}
+	n.stop()
 	if said := strings.Count(n.stderr.String(), "NVML is down"); said != 2 {
 		t.Errorf("want one record per change of state, got\n%s", n.stderr)
+	}
+}
+
+// TestDriverReplaced: the process ends after the time given, because only a new one can load the new library. The
+// metrics page ends with the process, so the test reads no page once the driver is replaced.
+func TestDriverReplaced(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, 1, fakeLibrary(t), fakenvml.H100)
+	n.config.RestartAfterTime = time.Millisecond
+	n.start()
+	n.await(upLine(0, ""))
+	n.replaceDriver()
+	n.ends("lib_rm_version_mismatch")
+}
+
+// replaceDriver makes every call fail as it does once another driver is installed than the library that is loaded.
+func (n *node) replaceDriver() {
+	n.t.Helper()
+	n.must(n.Set(fakenvml.System, "init", "!18"))
+	n.must(n.Set("0", "lost", 18))
+}
+
+// ends waits until the collector gives up, and demands that its last words name the reason.
+func (n *node) ends(reason string) {
+	n.t.Helper()
+	select {
+	case err := <-n.done:
+		if err == nil || n.cmd.ProcessState.ExitCode() != 3 || !strings.Contains(n.stderr.String(), reason) {
+			n.t.Errorf("want Run to return an error that names %s, got %v\n%s", reason, err, n.stderr)
+		}
+	case <-time.After(time.Minute):
+		n.t.Errorf("the process still runs\n%s", n.stderr)
 	}
 }
 
