@@ -23,6 +23,7 @@ type Serving struct {
 	Blocks     int     // KV blocks; 0 means as many as fit
 	Draft      int     // tokens proposed per step and sequence; 0 means no speculation
 	Acceptance float64 // probability that a proposed token is accepted, given that those before it were
+	ShowsQueue bool    // the server counts what waits, also while the core hangs
 	// KVCacheDtype is --kv-cache-dtype: fp8 takes half the room. Empty means auto, the type of the weights' activations.
 	KVCacheDtype string
 	Elsewhere
@@ -95,11 +96,11 @@ type Engine struct {
 	Serving
 	// Clock is the share of its clock that the GPU runs at, Slow a factor on the duration of steps, Starved how long each
 	// step waits for the CPU while the GPU idles. Wedged means that the engine's core hangs: its server takes requests
-	// and shows the last numbers that it got, and clients give up. ShowsIdle means that a wedged core had reported nothing running, ShowsQueue
-	// that its server counts what waits. Broken means that the server answers each request with an error at once.
-	Clock, Slow                           float64
-	Starved                               time.Duration
-	Wedged, ShowsIdle, ShowsQueue, Broken bool
+	// and shows the last numbers that it got, and clients give up. ShowsIdle means that a wedged core had reported nothing running. Broken
+	// means that the server answers each request with an error at once.
+	Clock, Slow               float64
+	Starved                   time.Duration
+	Wedged, ShowsIdle, Broken bool
 
 	observer         Observer
 	random           *rand.Rand

@@ -154,6 +154,7 @@ func New(f Fleet, epoch time.Time, seed uint64) *World {
 		if f.Ranks && i > 0 {
 			r.Profile.Rank, r.Pod, r.Host = i, w.Replicas[0].Pod, w.Replicas[0].Host
 		}
+		r.Profile.ShowsQueue = r.Runtime == metrics.TGI // backends/v3/src/queue.rs counts a request as it is appended
 		page := drill.NewDialect(r.Runtime, r.Profile)
 		r.page = page
 		r.Engine = drill.NewEngine(r.Profile.Serving, seed+uint64(i), w.observe(r, page))
@@ -284,7 +285,7 @@ func (w *World) Heal(loading time.Duration) {
 			r.Engine.Slow != 1 && r.Runtime == metrics.Ollama
 		of.Profile.Started, of.Profile.Descriptors = r.Profile.Started, r.Profile.Descriptors
 		r.Profile, r.Pod, r.Misses = of.Profile, of.Pod, 0
-		r.Engine.Serving, r.Engine.Slow, r.Engine.Starved, r.Engine.ShowsIdle, r.Engine.ShowsQueue = of.Profile.Serving, 1, 0, false, false
+		r.Engine.Serving, r.Engine.Slow, r.Engine.Starved, r.Engine.ShowsIdle = of.Profile.Serving, 1, 0, false
 		g := r.GPU
 		g.Throttle, g.Lost, g.Stuck, g.RemapPending, g.RemapFailed, g.RepairPending, g.Unrepairable = nil, false, false, false, false, false, false
 		g.Corrected, g.Replays, g.Unregistered, g.SlowLink, g.Drain, g.Forgets = 0, 0, false, false, false, false
