@@ -234,7 +234,7 @@ func onFailedGPU(suffers promql.Expr) promql.Expr {
 	perModel := promql.On(modelLabels...)
 	remembered := promql.And(promql.Max(onGPU(replicaLabels), firing(ModelOnFailedGPU.Name, promql.Ne(metrics.LabelInstance, ""))),
 		promql.OrOn(suffers, firing(ModelDown.Name), perModel), perModel)
-	const gone = "lost|unresponsive|xid_.+"
+	const gone = "lost|vanished|unresponsive|xid_.+"
 	judged := promql.Vector(metrics.GPUHealthCondition, promql.Eq(metrics.LabelAlert, metrics.AnswerFailed), promql.Re(metrics.LabelCondition, gone)) // as soon as the alert
 	failed := promql.Or(promql.Max(onGPULabels(), judged), promql.Max(onGPULabels(), firing(GPUFailed.Name, promql.Re(metrics.LabelReason, gone))))
 	return promql.And(promql.Or(servedOn(replicaLabels), remembered), failed, promql.On(onGPULabels()...))

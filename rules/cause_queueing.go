@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"strings"
 	"time"
 
 	"github.com/llm-node-exporter/llm-node-exporter/internal/promql"
@@ -20,9 +21,9 @@ var ClientsGiveUp = &Alert{
 	DependsOn:   []Quiet{{ModelDown, modelLabels}, {ModelStalled, modelLabels}},
 	Explains:    []*Alert{FastBurn, SlowBurn},
 	Summary:     "Clients give up {{ $value | humanizePercentage }} of requests to " + theModel + ", most before the first token",
-	Description: "No latency objective sees them. The requests wait for something that never comes, such as KV cache from another engine, or a client's timeout became too short.",
+	Description: "No latency objective counts a request without a first token. Either these wait in vain, or the clients' timeout became too short.",
+	Suspects:    promql.Vector(metrics.RecordedSuspect, sameModel(promql.Re(metrics.LabelDelays, strings.Join([]string{"", string(AnyRequest), string(AnyToken), string(FirstToken), string(AtGateway)}, "|")))...),
 	Split: []Evidence{
-		{"Look at", promql.Vector(metrics.RecordedSuspect, sameModel(promql.Re(metrics.LabelClue, "admission|kv_.+|gateway_.+"))...), "{{ .Labels.branch }}. " + Format(SuspectText())},
 		{"Waiting for", above(promql.Sum([]string{metrics.LabelReason}, promql.Vector(metrics.RequestsWaitingByReason, sameModel()...)), 0), LabelledBy(Number, metrics.LabelReason)},
 	},
 	Dashboard: IncidentDashboard,

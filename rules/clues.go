@@ -77,7 +77,7 @@ func brokenClues() []Clue {
 			Says:  "GPU {gpu_uuid} is slowed down {value} of the time ({reason})",
 			Query: one(servedBy(promql.Max(append(onGPULabels(), metrics.LabelReason), promql.Or(throttled(HarmfulReasons, 0.05), clockFell())), metrics.LabelReason))},
 		{Branch: Hardware, Name: "gpu_failed", Runbook: "LLMGPUFailed", Unit: Bare, Says: "GPU {gpu_uuid} must leave service ({reason})",
-			Query: one(servedBy(promql.Max(append(onGPULabels(), metrics.LabelReason), judged(metrics.AnswerFailed)), metrics.LabelReason))},
+			Query: one(servedBy(promql.Max(append(onGPULabels(), metrics.LabelReason), promql.Or(judged(metrics.AnswerFailed), goneWithEngine())), metrics.LabelReason))},
 		{Branch: Hardware, Name: "gpu_memory_errors", Runbook: "LLMGPUNeedsService", Unit: Count,
 			Says:  "GPU {gpu_uuid} had uncorrectable memory errors within the hour",
 			Query: one(servedBy(uncorrectable(onGPULabels())))},
@@ -151,6 +151,9 @@ func requestClues() []Clue {
 			Query: promql.Unless(promql.Vector(metrics.RecordedColdStart), // a start excuses no load under which requests still wait, no cache and no adapters
 				promql.Or(promql.Or(both(above(waiting(), 0), above(against("arrivals"), 1.3)), promql.Vector(metrics.RecordedFullCache)), promql.CountBy(modelLabels, swapping())),
 				promql.On(modelLabels...))},
+		{Branch: Engine, Name: "host_bound", Runbook: "BranchHostBound", Delays: AnyToken, Unit: Share,
+			Says:  "{engine} uses its GPU {value} of the time while requests run",
+			Query: one(hostBound(recentWindow))}, // more work makes a GPU busier
 		{Branch: Behaviour, Name: "outputs_grew", Runbook: "BranchLongerOutputs", Delays: AnyToken, Unit: Decimal,
 			Says:  "Answers are {value} times as long as usual",
 			Query: promql.Unless(above(against("output_tokens"), 2), below(against("running"), 1))},
@@ -161,9 +164,6 @@ func requestClues() []Clue {
 func engineClues() []Clue {
 	running := promql.Sum(modelLabels, promql.Vector(metrics.RequestsRunning))
 	return []Clue{
-		{Branch: Engine, Name: "host_bound", Runbook: "BranchHostBound", Delays: AnyToken, Unit: Share,
-			Says:  "{engine} uses its GPU {value} of the time while requests run",
-			Query: one(hostBound(recentWindow))},
 		{Branch: Engine, Name: "slow_decoder", Runbook: "LLMReplicaSkew", Delays: AnyToken, Unit: Seconds, // at the same work: that is no router's doing
 			Says:  "{engine} alone is slow: {value} between tokens",
 			Query: promql.Or(lonelyReplica(metrics.StageNextToken), one(slowAtSteps(1.5)))},
@@ -337,6 +337,12 @@ func onTheWay(window time.Duration) promql.Expr {
 	engines := promql.Sum(modelLabels, promql.Vector(meanIn(window), ofStage(metrics.StageFirstToken)))
 	late := promql.Sub(mean(metrics.TimeToFirstToken, modelLabels, window, gatewayRole()), engines)
 	return both(promql.Gt(late, promql.Call("clamp_min", engines, promql.Num(0.1))), atLeast(10, window))
+}
+
+// goneWithEngine returns each GPU that is not read any more since its engine stopped, too: its verdict waits a minute.
+func goneWithEngine() promql.Expr {
+	its := promql.And(servedOn(pageLabels), down(), promql.On(pageLabels...))
+	return promql.And(promql.Equal(promql.Vector(metrics.GPUUp), promql.Num(0)), its, promql.On(onGPULabels()...))
 }
 
 // stopped returns each engine that served a model within the hour and is down now.

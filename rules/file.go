@@ -183,8 +183,11 @@ func (s Style) Histograms(e promql.Expr) promql.Expr {
 func (s Style) alert(a *Alert) FileRule {
 	var split strings.Builder
 	if a.Diagnosed {
-		split.WriteString(verdict(queryTemplate(s.query(verdictQuery()))))
+		split.WriteString(verdict(queryTemplate(s.query(verdictQuery())), "Look first at: nothing stands out yet.\n"))
 		split.WriteString(changes(queryTemplate(s.query(changesQuery()))) + s.objective())
+	}
+	if a.Suspects != nil {
+		split.WriteString(verdict(queryTemplate(s.query(a.Suspects)), ""))
 	}
 	for _, e := range a.Split {
 		e.Query = s.query(e.Query)

@@ -63,6 +63,9 @@ type Alert struct {
 	// Diagnosed says that the split begins with what is recorded about the model: where to look first, then the
 	// facts.
 	Diagnosed bool
+	// Suspects returns the clues of the alert's model that may explain an alert about no objective. The split begins with the
+	// first of them.
+	Suspects promql.Expr
 	// Split lists evidence: queries whose results are shown with the alert.
 	Split []Evidence
 	// Dashboard names the dashboard that the alert links to.
@@ -74,6 +77,9 @@ func (a *Alert) Asks() []promql.Expr {
 	var queries []promql.Expr
 	if a.Diagnosed {
 		queries = append(append(queries, verdictQuery(), changesQuery()), objectiveQueries()...)
+	}
+	if a.Suspects != nil {
+		queries = append(queries, a.Suspects)
 	}
 	for _, e := range a.Split {
 		queries = append(queries, e.Query)

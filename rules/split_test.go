@@ -117,6 +117,34 @@ func TestChangesInOrder(t *testing.T) {
 	}
 }
 
+// TestFirstSuspect: the text of a page about no objective begins with the first suspect in order, with its lever, and not with the
+// largest number.
+func TestFirstSuspect(t *testing.T) {
+	answer := func(context.Context, string, time.Time) (v promql.Vector, err error) {
+		for _, s := range [][]string{{"44", "queueing", "{value} requests wait, more than run", "shed load"}, {"31", "prefill", "Prompts are {value} times as long as usual", "cap the prompt"}} {
+			v = append(v, promql.Sample{F: 19, Metric: labels.FromStrings(metrics.LabelOrder, s[0], metrics.LabelBranch, s[1], metrics.LabelSays, s[2], metrics.LabelLever, s[3], metrics.LabelUnit, "count")})
+		}
+		return v, nil
+	}
+	asked := 0
+	for _, g := range rules.NewFile(rules.Groups(rules.Options{}), rules.Style{}).Groups {
+		for _, r := range g.Rules {
+			if r.Alert != rules.ClientsGiveUp.Name && r.Alert != rules.ProbeFailing.Name {
+				continue
+			}
+			asked++
+			got, err := template.NewTemplateExpander(t.Context(), "{{ $labels := .Labels }}{{ $value := .Value }}"+r.Annotations.Split, "split",
+				template.AlertTemplateData(nil, nil, "", promql.Sample{}), 0, answer, nil, nil).Expand()
+			if want := "Look first at: prefill. Prompts are 19 times as long as usual.\nDo first, cap the prompt.\n"; err != nil || !strings.HasPrefix(got, want) {
+				t.Errorf("%s: %v: %q", r.Alert, err, got)
+			}
+		}
+	}
+	if asked != 2 {
+		t.Errorf("%d alerts", asked)
+	}
+}
+
 // The page says how long the budget lasts if what burns now goes on: in the minutes after an onset the number follows what
 // users feel, whatever the five minutes before held, and whenever the budget itself was last recorded.
 func TestExhaustionFollowsTheBurn(t *testing.T) {

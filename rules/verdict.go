@@ -149,11 +149,11 @@ func asking(label string) (all []string) {
 	return all
 }
 
-// verdict renders where a page tells to look first: the first suspect in order, with its lever. The series carries the
+// verdict renders where a page tells to look first: the first suspect in order, with its lever, or none. The series carries the
 // words, which keeps the template small: Prometheus parses it for each alert and evaluation.
-func verdict(query string) string {
-	return fmt.Sprintf(`{{ with %s }}{{ with first (sortByLabel %q .) }}Look first at: {{ .Labels.branch }}. %s.`+"\nDo first, {{ .Labels.lever }}.\n{{ end }}{{ else }}Look first at: nothing stands out yet.\n{{ end }}",
-		query, metrics.LabelOrder, suspectText())
+func verdict(query, none string) string {
+	return fmt.Sprintf(`{{ with %s }}{{ with first (sortByLabel %q .) }}Look first at: {{ .Labels.branch }}. %s.`+"\nDo first, {{ .Labels.lever }}.\n{{ end }}{{ else }}%s{{ end }}",
+		query, metrics.LabelOrder, suspectText(), none)
 }
 
 // NamedByClues are the labels of a suspect whose values its words name as they are.

@@ -18,7 +18,7 @@ import (
 // replica is what an engine shows of the last minute: so many requests, with these means and levels.
 type replica struct {
 	version                       string
-	down                          bool
+	down, gone                    bool // the engine; the GPU with it
 	started                       time.Duration
 	requests, itl, output         float64
 	ttft, queue, prefill, prompt  float64
@@ -105,6 +105,9 @@ func (r *replica) emitAs(model, pod string, emit rulesim.Emit) {
 	if r.condition != "" {
 		gauge(metrics.GPUHealthCondition, float64(rulesim.Epoch.Unix()), gpu, metrics.LabelCondition, r.condition, metrics.LabelAlert, metrics.AnswerFailed)
 	}
+	if r.gone {
+		gauge(metrics.GPUUp, 0, gpu, metrics.LabelReason, "not_on_page")
+	}
 	gauge(metrics.GPUUtilization, r.busy, gpu)
 	gauge(metrics.EngineGPUInfo, 1, engine, gpu...)
 	if r.down {
@@ -163,9 +166,11 @@ func TestVerdict(t *testing.T) {
 		{"hardware. GPU GPU-p1 had uncorrectable memory errors within the hour.", slo.TTFT, true, func(r *replica) { r.ecc, r.version, r.queue = 1, "2", 0.2 }},
 		{"release. Version 2 was deployed within the hour.", slo.TTFT, false, func(r *replica) { r.version, r.queue = "2", 0.2 }},
 		{"engine. p1 stopped answering within the hour.", slo.TTFT, true, func(r *replica) { r.down = true }},
+		{"hardware. GPU GPU-p1 must leave service (not_on_page).", slo.TTFT, true, func(r *replica) { r.down, r.gone = true, true }},
 		{"routing. Gateway g1 stopped answering within the hour.", slo.Availability, true, func(r *replica) { r.gatewayDown = true }},
 		{"routing. Gateway g1 fails 50% of its requests, the engines far fewer.", slo.Availability, true, func(r *replica) { r.unreached, r.queue = 0.5, 0.2 }},
 		{"engine. p1 uses its GPU 40% of the time while requests run.", slo.ITL, true, func(r *replica) { r.busy, r.running, r.queue = 0.4, 30, 0.24 }},
+		{"engine. p1 uses its GPU 40% of the time while requests run.", slo.ITL, true, func(r *replica) { r.busy, r.running, r.output, r.queue = 0.4, 30, 60, 0.24 }}, // however long answers are
 		{"engine. p1 started minutes ago, and requests waited.", slo.TTFT, true, func(r *replica) { r.started, r.waiting = onset, 3 }},
 		{"routing. p1 alone is slow: first tokens after 2s.", slo.TTFT, true, func(r *replica) { r.ttft = 2 }},
 		{"memory. 0.3 KV transfers per request are lost.", slo.TTFT, false, func(r *replica) { r.lost, r.hits, r.queue = 0.3, 0.2, 0.2 }},

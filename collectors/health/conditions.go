@@ -66,6 +66,10 @@ var Conditions = []Condition{
 		Reads: []*metrics.Family{metrics.GPUUp}, Hold: 10 * time.Second, Quiet: level,
 		test:      test{value: down("gpu_is_lost", "reset_required", "gpu_not_found", "insufficient_power"), least: 1},
 		Elsewhere: "DCGM and EKS see XID 79"},
+	{Name: "vanished", Verdict: metrics.Reset, Alert: metrics.AnswerFailed, Meaning: "the other exporter's page no longer lists the GPU", Action: "look at the kernel log; restart the machine if the GPU is lost",
+		Reads: []*metrics.Family{metrics.GPUUp}, Hold: time.Minute, Quiet: level, // an exporter that starts lists none for 30 s
+		test:      test{value: down("not_on_page"), least: 1},
+		Elsewhere: "no check: DCGM stops reporting it"},
 	{Name: "unresponsive", Verdict: metrics.Reset, Alert: metrics.AnswerFailed, Meaning: "the GPU does not answer, or another exporter calls it unhealthy", Action: "look at the kernel log; reset the GPU",
 		Reads: []*metrics.Family{metrics.GPUUp}, Hold: 150 * time.Second, Quiet: level,
 		test:      test{value: downOtherwise, least: 1},
@@ -197,11 +201,10 @@ func down(reasons ...string) func(*view) (float64, bool) {
 	}
 }
 
-// downOtherwise tells whether a GPU does not report, and the reason does not say that it is lost. A page that lost a GPU
-// says nothing about it.
+// downOtherwise tells whether a GPU does not report, and the reason does not say that it is lost.
 func downOtherwise(v *view) (float64, bool) {
 	for _, s := range v.of(metrics.GPUUp) {
-		lost, _ := down("gpu_is_lost", "reset_required", "gpu_not_found", "insufficient_power", "detached")(v)
+		lost, _ := down("gpu_is_lost", "reset_required", "gpu_not_found", "insufficient_power", "not_on_page", "detached")(v)
 		return metrics.Bool(s.Value == 0 && lost == 0), true
 	}
 	return 0, false

@@ -127,6 +127,17 @@ func TestAbsenceLiftsNothing(t *testing.T) {
 	b.want(30*time.Second, "healthy")
 }
 
+// A GPU that another exporter no longer lists is gone after a minute: one that starts lists none for 30 s.
+func TestVanished(t *testing.T) {
+	b := newBench(t)
+	b.want(time.Minute, "healthy")
+	b.set(metrics.GPUUp, 0, "GPU-a", "0", "not_on_page")
+	b.want(50*time.Second, "healthy")
+	b.want(15*time.Second, "reset vanished")
+	b.set(metrics.GPUUp, 1, "GPU-a", "0", "")
+	b.want(30*time.Second, "healthy")
+}
+
 // What applications cause, and what passes while a node starts, is no fault of a GPU.
 func TestHarmless(t *testing.T) {
 	b := newBench(t)
