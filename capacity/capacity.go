@@ -34,9 +34,12 @@ type Reading struct {
 	First, Gap Histogram
 }
 
-// Histogram is a cumulative histogram: Counts[i] values are at most Bounds[i] seconds. Values above the last bound are in the count
-// of the Reading only.
-type Histogram struct{ Bounds, Counts []float64 }
+// Histogram is a cumulative histogram: Counts[i] values are at most Bounds[i] seconds. Values above the last bound are in All only, or
+// in the count of the Reading where All is zero: some engines observe not each time but a mean of each request.
+type Histogram struct {
+	Bounds, Counts []float64
+	All            float64
+}
 
 // Bounds are those of an engine that its settings tell. Zero stands for unknown.
 type Bounds struct {
@@ -77,6 +80,7 @@ type totals struct {
 	prompt, generated               float64
 	running, waiting, kv            float64 // the gauges times seconds
 	firstCounts, gapCounts          []float64
+	gapMeans                        float64
 }
 
 // Learn takes in a reading. One that is not after the last, or has smaller counters, starts anew without forgetting.
@@ -110,6 +114,7 @@ func (l *Learner) Learn(r Reading) {
 	s.kv += r.KVUsage * took.Seconds()
 	s.firstCounts = grown(s.firstCounts, r.First.Counts, before.First.Counts)
 	s.gapCounts = grown(s.gapCounts, r.Gap.Counts, before.Gap.Counts)
+	s.gapMeans += r.Gap.All - before.Gap.All
 	if s.took >= window {
 		l.take(*s, r)
 		l.sum = totals{}
@@ -158,7 +163,11 @@ func (l *Learner) take(s totals, r Reading) {
 	if s.kv > 0 && s.running > 0 {
 		l.held.add(fade(s.took, memory), s.kv/dt, s.gapS/dt)
 	}
-	l.gap.add(fade(s.took, recent), r.Gap.Bounds, s.gapCounts, s.gaps, s.gapS, step)
+	all := s.gaps
+	if r.Gap.All > 0 {
+		all = s.gapMeans
+	}
+	l.gap.add(fade(s.took, recent), r.Gap.Bounds, s.gapCounts, all, s.gapS, step)
 	if s.first > 0 && !l.waited(s, step) {
 		l.first.add(fade(s.took, recent), r.First.Bounds, s.firstCounts, s.first, s.firstSeconds, step)
 	}

@@ -8,7 +8,7 @@ import (
 
 // page is an engine whose steps follow the model exactly, at a load that swings.
 func page(l *Learner, minutes int, load func(minute float64) (requests, gaps, prompt float64), step func(gaps, prompt float64) float64) {
-	r := Reading{At: time.Unix(0, 0), First: Histogram{[]float64{0.1, 1}, []float64{0, 0}}, Gap: Histogram{[]float64{0.02, 0.05}, []float64{0, 0}}}
+	r := Reading{At: time.Unix(0, 0), First: Histogram{Bounds: []float64{0.1, 1}, Counts: []float64{0, 0}}, Gap: Histogram{Bounds: []float64{0.02, 0.05}, Counts: []float64{0, 0}}}
 	l.Learn(r)
 	for i := range minutes * 4 {
 		requests, gaps, prompt := load(float64(i) / 4)

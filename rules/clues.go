@@ -175,8 +175,8 @@ func engineClues() []Clue {
 			Query: one(rankQueue(pageWindow))},
 		{Branch: Engine, Name: "steps_slow", Runbook: "BranchHostBound", Delays: AnyToken, Unit: Decimal,
 			Says: "Each token takes {value} times as long as the load explains",
-			Query: promql.Or(promql.Unless(above(against("token_time"), 1.5), moreWork()),
-				promql.Unless(above(promql.Avg(modelLabels, promql.Vector(metrics.EngineSlowdown)), 1.5), against("token_time")), collapsed())},
+			Query: promql.Or(above(learntSlowdown(), 1.5),
+				promql.Unless(promql.Unless(above(against("token_time"), 1.5), moreWork()), learntSlowdown()), collapsed())},
 		{Branch: Memory, Name: "kv_full", Runbook: "BranchKVPressure", Delays: AnyRequest, Unit: Share, Says: "The KV cache is {value} full and requests wait for room",
 			Query: promql.Vector(metrics.RecordedFullCache)},
 		{Branch: Memory, Name: "kv_tier_full", Runbook: "LLMKVOffloadSaturated", Delays: AnyToken, Unit: Share,
@@ -282,6 +282,11 @@ func tokenTime() promql.Expr {
 		return promql.Vector(meanIn(window), ofStage(metrics.StageNextToken))
 	}
 	return promql.Or(in(minute), in(recentWindow), in(pageWindow))
+}
+
+// learntSlowdown returns how many times as long as usual at the same load the steps of each model take, where its exporters know.
+func learntSlowdown() promql.Expr {
+	return promql.Avg(modelLabels, promql.Vector(metrics.EngineSlowdown))
 }
 
 // collapsed returns how many times as many tokens as now each model usually computes, where it is twice as many or more although more

@@ -65,9 +65,9 @@ func (c *compiler) loads(to *metrics.Family, out [outLabels]string, l line) {
 	}
 }
 
-// lags adds a latency of users.
+// lags adds a latency of users, or a histogram that stands for one.
 func (c *compiler) lags(to *metrics.Family, out [outLabels]string, h histogram, sum line) {
-	if to == metrics.TimeToFirstToken || to == metrics.InterTokenLatency {
+	if slices.Contains([]*metrics.Family{metrics.TimeToFirstToken, metrics.InterTokenLatency, metrics.TimePerOutputToken, metrics.DecodeTime}, to) {
 		if s := c.sizingOf(out); s != nil {
 			s.latencies[to] = latency{h, sum}
 		}
@@ -77,7 +77,7 @@ func (c *compiler) lags(to *metrics.Family, out [outLabels]string, h histogram, 
 // capacities completes the units that show enough of their load.
 func (c *compiler) capacities() (all []sizing) {
 	for _, s := range c.sizings {
-		if s.latencies[metrics.TimeToFirstToken].count == nil || s.latencies[metrics.InterTokenLatency].count == nil {
+		if s.latencies[metrics.TimeToFirstToken].count == nil || s.latencies[metrics.InterTokenLatency].count == nil && !s.counted() {
 			continue
 		}
 		text := func(f *metrics.Family, name, value string, more ...metrics.Label) string {
@@ -110,6 +110,12 @@ func (c *compiler) capacities() (all []sizing) {
 		}
 	}
 	return all
+}
+
+// counted reports whether the times between tokens are those of the requests that ended: their decode time, and their tokens after
+// the first.
+func (s *sizing) counted() bool {
+	return s.latencies[metrics.DecodeTime].count != nil && s.latencies[metrics.TimePerOutputToken].count != nil && s.lines[metrics.GenerationTokens] != nil
 }
 
 // learner is what has been learnt of a unit, while its engine runs with the same settings.
@@ -241,7 +247,14 @@ func (t *target) reading(u *sizing) capacity.Reading {
 		}
 	}
 	r.FirstTokens, r.FirstSeconds, r.First = t.latency(u.latencies[metrics.TimeToFirstToken])
-	r.Gaps, r.GapSeconds, r.Gap = t.latency(u.latencies[metrics.InterTokenLatency])
+	if u.latencies[metrics.InterTokenLatency].count != nil {
+		r.Gaps, r.GapSeconds, r.Gap = t.latency(u.latencies[metrics.InterTokenLatency])
+		return r
+	}
+	ended, seconds, _ := t.latency(u.latencies[metrics.DecodeTime])
+	means, _, shape := t.latency(u.latencies[metrics.TimePerOutputToken])
+	r.Gaps, r.GapSeconds, r.Gap = math.Max(0, r.GeneratedTokens-ended), seconds, shape
+	r.Gap.All = means
 	return r
 }
 

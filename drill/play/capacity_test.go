@@ -56,3 +56,24 @@ func TestCapacity(t *testing.T) {
 		})
 	}
 }
+
+// TestSlowSteps: an engine that shows no times between tokens, but decode times and tokens of the requests that ended, is known to be
+// slow for its load from these, without a Prometheus.
+func TestSlowSteps(t *testing.T) {
+	t.Parallel()
+	profile := drill.NewProfile("m")
+	profile.Arrivals, profile.Swing = 4, 0.3
+	p, err := Run(incident.Incident{Name: "slow", History: time.Hour, Lasts: 6 * time.Minute,
+		Fleet:  world.Fleet{Replicas: 1, Runtimes: []metrics.Runtime{metrics.TensorRTLLM}, Profile: profile},
+		Faults: []incident.Fault{{Do: func(w *world.World) { w.Replicas[0].Engine.Slow = 3 }}}}, Options{Seed: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { p.Close() })
+	for after, between := range map[time.Duration][2]float64{-time.Minute: {0.8, 1.2}, 5 * time.Minute: {2.5, 8}} {
+		found, err := p.Prometheus.Query(metrics.EngineSlowdown.Name, p.World.At(p.Onset+after))
+		if err != nil || len(found) != 1 || found[0].F < between[0] || found[0].F > between[1] {
+			t.Errorf("after %s: %v, %v; want %v", after, found, err, between)
+		}
+	}
+}
