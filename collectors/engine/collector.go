@@ -19,6 +19,7 @@ import (
 	"io"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/scrape"
@@ -48,7 +49,7 @@ func New(cfg Config) (*Collector, error) {
 	if cfg.Ledger == nil {
 		cfg.Ledger = NewLedger(cfg.Now())
 	}
-	c := &Collector{dialects: dialects, config: &settings{Config: cfg, shapes: map[*metrics.Family]slo.Shape{}, pages: newBudget(cfg.Limits.Memory)}}
+	c := &Collector{dialects: dialects, config: &settings{Config: cfg, shapes: map[*metrics.Family]slo.Shape{}, pages: newBudget(cfg.Limits.Memory), read: &atomic.Pointer[[]*target]{}}}
 	for name, shape := range cfg.Histograms {
 		f := metrics.Lookup(name)
 		if f == nil || f.Kind != metrics.Histogram || !IsQuantity(f) {
@@ -71,6 +72,7 @@ func New(cfg Config) (*Collector, error) {
 		c.configured = append(c.configured, t)
 	}
 	c.targets = c.configured
+	c.config.read.Store(&c.targets)
 	return c, nil
 }
 

@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/common/config"
@@ -50,6 +51,7 @@ type settings struct {
 	Config
 	shapes map[*metrics.Family]slo.Shape
 	pages  *budget
+	read   *atomic.Pointer[[]*target] // all targets
 }
 
 // TargetConfig describes one engine to read.

@@ -36,6 +36,7 @@ func (c *Collector) With(found []TargetConfig) (*Collector, error) {
 		next.targets = append(next.targets, t)
 	}
 	c.config.pages.keep(next.targets)
+	c.config.read.Store(&next.targets)
 	return next, errors.Join(failed...)
 }
 

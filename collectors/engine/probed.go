@@ -108,13 +108,14 @@ type uncounted struct {
 	probed string // series of llm_slo_counted while a probe counts instead
 }
 
-// probesOf returns the probes that count instead: those of the engine's own address or, without any, those of its model.
+// probesOf returns the probes that count instead: those of the engine's own address or, without any, those of its model. What is asked
+// at an engine has not come through a gateway.
 func (t *target) probesOf(u uncounted) (all []*Probed, own bool) {
 	for _, p := range t.config.Probed() {
 		switch at := t.isAt(p); {
 		case at && !own:
 			all, own = []*Probed{p}, true
-		case at || !own && p.Model == u.out[outModel]:
+		case at || !own && p.Model == u.out[outModel] && !(u.out[outRole] == metrics.GatewayRole && t.besides(p)):
 			all = append(all, p)
 		}
 	}
@@ -131,6 +132,11 @@ func (t *target) isProbed(u uncounted) bool {
 func (t *target) isAt(p *Probed) bool {
 	host, _, _ := strings.Cut(p.Server, "/")
 	return p.Server == t.server || scrape.SameServer(t.At.Base.Host, host)
+}
+
+// besides reports whether a probe asks at another target.
+func (t *target) besides(p *Probed) bool {
+	return slices.ContainsFunc(*t.config.read.Load(), func(other *target) bool { return other != t && other.isAt(p) })
 }
 
 // counting holds one series of events and the probes behind it.

@@ -95,6 +95,16 @@ func TestOneProbeStandsForAllReplicas(t *testing.T) {
 	s.want(t, `llm_slo_events_total{slo="ttft",server="engine-0:80"}`, 11)
 }
 
+// TestProbesOfEnginesAreNotOfTheGateway: a probe at an engine says nothing of the gateway before it, one at an address that is no target does.
+func TestProbesOfEnginesAreNotOfTheGateway(t *testing.T) {
+	engine, gateway := serve(t, readPage(t, "tgi/v3.3.7-loaded.prom")), serve(t, readPage(t, "smg/sglang-router-v0.3.2-load.prom"))
+	s := probing(t, slo.Defaults(), []*Probed{probe(host(engine), "m")}, engine, gateway)
+	s.want(t, `llm_slo_events_total{slo="ttft",role=""}`, 11)
+	s.want(t, `llm_slo_events_total{slo="ttft",role="gateway"}`)
+	s = probing(t, slo.Defaults(), []*Probed{probe("ingress:443", "m")}, gateway)
+	s.want(t, `llm_slo_events_total{slo="ttft",role="gateway",server="ingress:443"}`, 11)
+}
+
 // TestProbesCountWhileThePageIsDown: default objectives leave out the requests that the engine's own page explains.
 func TestProbesCountWhileThePageIsDown(t *testing.T) {
 	e := serve(t, readPage(t, "llamacpp/b10450-loaded.prom"))
