@@ -282,6 +282,25 @@ llm_gpu_ecc_errors_total{gpu_uuid="G",gpu="0",severity="uncorrected",lifetime="v
 	}
 }
 
+// TestPrefixHitsNotSeen: prompts of the usual length do not rule out prefill where nobody reports how much of them is cached, and the
+// numbers that one engine has instead of another's are enough.
+func TestPrefixHitsNotSeen(t *testing.T) {
+	before := calm()
+	after := before
+	after.requests, after.ttft, after.queue, after.prompts, after.hits = after.requests+100, after.ttft+20, after.queue+2, after.prompts+1e5, after.hits+8e4
+	without := func(page, family string) string {
+		return regexp.MustCompile("(?m)^"+family+".*\n").ReplaceAllString(page, "")
+	}
+	v := judge(t, before.page(), after.page(), nil)[0]
+	if out, not := why(v, rules.Prefill); out == "" {
+		t.Errorf("with all numbers: ruled out %q, not seen %q", out, not)
+	}
+	v = judge(t, without(before.page(), "llm_engine_prefix_cache"), without(after.page(), "llm_engine_prefix_cache"), nil)[0]
+	if out, not := why(v, rules.Prefill); out != "" || !strings.Contains(not, "nothing reports llm_engine_prefix_cache_hit_tokens_total") {
+		t.Errorf("without hits: ruled out %q, not seen %q", out, not)
+	}
+}
+
 // TestBaselineOfALifetime: what an engine has counted since it started is no past to compare with while that is minutes.
 func TestBaselineOfALifetime(t *testing.T) {
 	overload, wedge := captured(t, "vllm-0.32-overload"), captured(t, "vllm-0.32-wedge")

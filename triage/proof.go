@@ -195,8 +195,9 @@ func (p *prover) binary(x *parser.BinaryExpr) ([]gap, error) {
 	both := slices.Concat(left, right)
 	of := func(k gapKind) func(gap) bool { return func(g gap) bool { return g.kind == k } }
 	if x.Op == parser.LOR { // what is not there adds nothing to what is
-		if len(left) == 0 && !nothingLeft {
-			return nil, nil
+		nothingRight, err := p.empty(x.RHS)
+		if err != nil || len(left) == 0 && !nothingLeft || len(right) == 0 && !nothingRight {
+			return nil, err
 		}
 		if slices.ContainsFunc(left, of(feature)) {
 			return right, nil
@@ -260,20 +261,37 @@ func (p *prover) recordsOf(s *parser.VectorSelector) (found []rules.Record) {
 	return found
 }
 
-// inStage returns an expression as far as it is of the stage that a selector wants.
-func inStage(x promql.Expr, s *parser.VectorSelector) promql.Expr {
-	of := slices.DeleteFunc(slices.Clone(s.LabelMatchers), func(m *labels.Matcher) bool { return m.Name != metrics.LabelStage })
-	if len(of) == 0 {
-		return x
-	}
+// asked returns an expression as far as it is of the stage, or of the fact, that a selector wants.
+func asked(x promql.Expr, by *parser.VectorSelector) promql.Expr {
 	x = promql.Where(x)
-	parser.Inspect(x, func(n parser.Node, _ []parser.Node) error {
-		if v, ok := n.(*parser.VectorSelector); ok && promql.Lookup(v.Name).HasLabel(metrics.LabelStage) {
-			v.LabelMatchers = append(v.LabelMatchers, of...)
+	for _, m := range by.LabelMatchers {
+		if m.Name != metrics.LabelStage && m.Name != metrics.LabelFact {
+			continue
 		}
-		return nil
-	})
+		parser.Inspect(x, func(n parser.Node, _ []parser.Node) error {
+			if s, ok := n.(*parser.VectorSelector); ok && promql.Lookup(s.Name).HasLabel(m.Name) {
+				if wanted := alternatives(m, s); wanted != "" {
+					s.LabelMatchers = append(s.LabelMatchers, promql.Either(m.Name, wanted))
+				}
+			}
+			return nil
+		})
+	}
 	return x
+}
+
+// alternatives returns those values of a matcher that a selector may have, or what these are called before the present.
+func alternatives(m *labels.Matcher, s *parser.VectorSelector) string {
+	var all []string
+	for _, value := range strings.Split(m.Value, "|") {
+		for _, name := range []string{value, value + ofBefore} {
+			if !slices.ContainsFunc(s.LabelMatchers, func(own *labels.Matcher) bool { return own.Name == m.Name && !own.Matches(name) }) {
+				all = append(all, name)
+				break
+			}
+		}
+	}
+	return strings.Join(all, "|")
 }
 
 // selected returns the gaps of a selector: those of the rule that records what it reads, or that the model has no series
@@ -287,7 +305,7 @@ func (p *prover) selected(s *parser.VectorSelector, back bool) ([]gap, error) {
 		defer delete(p.visiting, s.Name)
 		var all []gap
 		for _, r := range recorded {
-			more, err := p.gaps(inStage(r.Expr, s))
+			more, err := p.gaps(asked(r.Expr, s))
 			if err != nil {
 				return nil, err
 			}
