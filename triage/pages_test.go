@@ -301,6 +301,28 @@ func TestPrefixHitsNotSeen(t *testing.T) {
 	}
 }
 
+// TestFewFailures: where two requests failed, and none was late, what makes tokens late is no suspect.
+func TestFewFailures(t *testing.T) {
+	const objective = `llm_slo_objective_ratio{slo="availability"} 0.999
+llm_slo_period_seconds{slo="availability"} 2592000
+llm_slo_info{slo="availability",signal="availability",period="30d",severity="page"} 1
+llm_slo_events_total{L,slo="availability"} %d
+llm_slo_bad_events_total{L,slo="availability"} %d
+`
+	before := calm()
+	after := before
+	after.requests, after.ttft, after.queue, after.prompts = after.requests+100, after.ttft+20, after.queue+2, after.prompts+1e5
+	v := judge(t, before.page(), after.page(), nil)[0]
+	if v.Clue == "prefix_hits_fell" || len(v.Also) != 1 || v.Also[0].Clue != "prefix_hits_fell" {
+		t.Errorf("none failed: %s %q, also %+v", v.Health, v.Says, v.Also)
+	}
+	before.more, after.more = fmt.Sprintf(objective, 1000, 0), fmt.Sprintf(objective, 1011, 2)
+	v = judge(t, before.page(), after.page(), nil)[0]
+	if v.Health != triage.Unknown || v.Branch != "" || len(v.Also) > 0 || !slices.Contains(v.Symptoms, "Objective availability: 2 of 11 events were bad, too few to judge.") {
+		t.Errorf("two failed: %s %q %q, also %+v", v.Health, v.Says, v.Symptoms, v.Also)
+	}
+}
+
 // TestBaselineOfALifetime: what an engine has counted since it started is no past to compare with while that is minutes.
 func TestBaselineOfALifetime(t *testing.T) {
 	overload, wedge := captured(t, "vllm-0.32-overload"), captured(t, "vllm-0.32-wedge")

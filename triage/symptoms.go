@@ -39,11 +39,11 @@ func (b burn) explained(d rules.Delays) bool {
 }
 
 // symptoms adds what users notice, and returns the objectives that burn, the worst first: nil where no objective had events,
-// empty where none burns.
-func (j *judge) symptoms(m subject, v *Verdict) ([]burn, error) {
-	burns, counted, err := j.burning(m, v)
+// empty where none burns. few are those with bad events that are too few to judge.
+func (j *judge) symptoms(m subject, v *Verdict) (burns, few []burn, err error) {
+	burns, few, counted, err := j.burning(m, v)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	late := func(one ...slo.Signal) bool {
 		return slices.ContainsFunc(burns, func(b burn) bool { return slices.Contains(one, b.signal) })
@@ -57,7 +57,7 @@ func (j *judge) symptoms(m subject, v *Verdict) ([]burn, error) {
 	case first && next:
 		waiting, err := j.query(promql.Gt(promql.Sum(nil, promql.Vector(metrics.RequestsWaiting, m.matchers()...)), promql.Num(0)))
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		if len(waiting) > 0 {
 			v.Symptoms = append(v.Symptoms, "First and further tokens are late while requests wait: it comes with the load.")
@@ -71,16 +71,16 @@ func (j *judge) symptoms(m subject, v *Verdict) ([]burn, error) {
 	case late(slo.Availability, slo.ProbeAvailability):
 		v.Symptoms = append(v.Symptoms, "Requests fail; no objective says that the others are late.")
 	}
-	return burns, j.means(m, v)
+	return burns, few, j.means(m, v)
 }
 
 // burning adds the objectives that burn, and returns them, the worst first, and how many events of users were counted. Bad
 // events that are too few to burn leave a model unjudged where they are many of all.
-func (j *judge) burning(m subject, v *Verdict) (burns []burn, counted float64, err error) {
+func (j *judge) burning(m subject, v *Verdict) (burns, few []burn, counted float64, err error) {
 	own := m.matchers()
 	rates, err := j.query(promql.Vector(rate5m, own...))
 	if err != nil {
-		return nil, 0, err
+		return nil, nil, 0, err
 	}
 	burns = []burn{}
 	keeps := map[string]bool{} // objectives that burn nothing at the engines
@@ -110,7 +110,7 @@ func (j *judge) burning(m subject, v *Verdict) (burns []burn, counted float64, e
 		pages, _ := one(promql.Vector(metrics.RecordedBurnThreshold, append(objective, promql.Eq(metrics.LabelLong, pair.Long.String()))...))
 		_, info := one(promql.Vector(metrics.RecordedInfo, objective...))
 		if err != nil {
-			return nil, 0, err
+			return nil, nil, 0, err
 		}
 		signal := slo.Signal(info.Get(metrics.LabelSignal))
 		if !signal.OfProbes() {
@@ -119,6 +119,7 @@ func (j *judge) burning(m subject, v *Verdict) (burns []burn, counted float64, e
 		switch enough := bad >= slo.MinBadEvents-0.5; {
 		case !enough && bad > 0.5 && bad > events/10:
 			v.Symptoms = append(v.Symptoms, fmt.Sprintf("Objective %s: %.0f of %.0f events were bad, too few to judge.", name, bad, events))
+			few = append(few, burn{signal, gateway, gateway && keeps[name]})
 			if v.Health == Healthy {
 				v.Health = Unknown
 			}
@@ -134,7 +135,7 @@ func (j *judge) burning(m subject, v *Verdict) (burns []burn, counted float64, e
 		case j.past != nil:
 			burned, err := j.burned(objective)
 			if err != nil {
-				return nil, 0, err
+				return nil, nil, 0, err
 			}
 			if burned > 0 {
 				burns = append(burns, burn{signal, gateway, gateway && keeps[name]})
@@ -144,7 +145,7 @@ func (j *judge) burning(m subject, v *Verdict) (burns []burn, counted float64, e
 			}
 		}
 	}
-	return burns, counted, nil
+	return burns, few, counted, nil
 }
 
 // burned returns how fast an objective burned over the last five minutes, as Prometheus has recorded it, where it burned too

@@ -354,7 +354,7 @@ func (j *judge) verdict(m subject) (Verdict, error) {
 	if v.Record, err = j.keep(m); err != nil {
 		return v, err
 	}
-	burns, err := j.symptoms(m, &v)
+	burns, few, err := j.symptoms(m, &v)
 	if err != nil {
 		return v, err
 	}
@@ -366,7 +366,7 @@ func (j *judge) verdict(m subject) (Verdict, error) {
 	if err != nil {
 		return v, err
 	}
-	all := explaining(found, burns)
+	all := explaining(found, burns, few)
 	if err := j.health(m, &v, t, burns, all); err != nil {
 		return v, err
 	}
@@ -392,9 +392,12 @@ func (j *judge) verdict(m subject) (Verdict, error) {
 	return v, nil
 }
 
-// explaining keeps the suspects that explain something that burns. Those of the worst burn come first, as on its page. Where
-// none burns, or none counts, anything that changed may be what somebody feels.
-func explaining(found []Suspect, burns []burn) []Suspect {
+// explaining keeps the suspects that explain something that burns or, where nothing does, the few bad events. Those of the worst
+// burn come first, as on its page. Where no event was bad, anything that changed may be what somebody feels.
+func explaining(found []Suspect, burns, few []burn) []Suspect {
+	if len(burns) == 0 {
+		burns = few
+	}
 	if len(burns) == 0 {
 		return slices.Clone(found)
 	}
