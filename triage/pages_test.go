@@ -323,6 +323,23 @@ llm_slo_bad_events_total{L,slo="availability"} %d
 	}
 }
 
+// TestGatewayOfAnEngineThatCameBack: what a gateway fails follows from an engine that was gone.
+func TestGatewayOfAnEngineThatCameBack(t *testing.T) {
+	n := calm()
+	gateway := func(failed int) string {
+		return fmt.Sprintf(`llm_engine_up{runtime="litellm",namespace="prod",pod="g-0",server="10.0.0.9:4000"} 1
+llm_engine_info{runtime="litellm",namespace="prod",pod="g-0",server="10.0.0.9:4000",role="gateway",model_name="m",version="1"} 1
+llm_engine_requests_total{runtime="litellm",namespace="prod",pod="g-0",server="10.0.0.9:4000",role="gateway",model_name="m",outcome="success"} 1000
+llm_engine_requests_total{runtime="litellm",namespace="prod",pod="g-0",server="10.0.0.9:4000",role="gateway",model_name="m",outcome="error"} %d
+`, failed)
+	}
+	up := strings.SplitAfter(n.page(), "\n")[0]
+	v := judge(t, strings.Replace(up, "} 1", "} 0", 1)+gateway(0), n.page()+gateway(50), nil)[0]
+	if v.Branch != rules.Engine || !strings.HasSuffix(v.Says, "did not answer in the first reading and does in the second") || len(v.Also) == 0 || v.Also[0].Clue != "gateway_fails" {
+		t.Errorf("%s %q, also %+v", v.Branch, v.Says, v.Also)
+	}
+}
+
 // TestBaselineOfALifetime: what an engine has counted since it started is no past to compare with while that is minutes.
 func TestBaselineOfALifetime(t *testing.T) {
 	overload, wedge := captured(t, "vllm-0.32-overload"), captured(t, "vllm-0.32-wedge")
