@@ -131,9 +131,12 @@ func memoryClues() []Clue {
 	}
 }
 
-// requestClues are about starts, and about requests that changed.
+// requestClues are about a GPU that waits, about starts, and about requests that changed.
 func requestClues() []Clue {
 	return []Clue{
+		{Branch: Engine, Name: "host_bound", Runbook: "BranchHostBound", Delays: AnyToken, Unit: Share,
+			Says:  "{engine} uses its GPU {value} of the time while requests run",
+			Query: one(hostBound(recentWindow))}, // more work makes a GPU busier
 		{Branch: Prefill, Name: "prefix_hits_fell", Runbook: "LLMPrefixHitCollapse", Delays: AnyToken, Unit: Share,
 			Says:  "The prefix cache hits {value} of what it usually does",
 			Query: promql.Unless(promql.And(below(against("prefix_hits"), 0.5), above(usual("prefix_hits"), 0.2)), promql.Vector(metrics.RecordedYoung))},
@@ -151,9 +154,6 @@ func requestClues() []Clue {
 			Query: promql.Unless(promql.Vector(metrics.RecordedColdStart), // a start excuses no load under which requests still wait, no cache and no adapters
 				promql.Or(promql.Or(both(above(waiting(), 0), above(against("arrivals"), 1.3)), promql.Vector(metrics.RecordedFullCache)), promql.CountBy(modelLabels, swapping())),
 				promql.On(modelLabels...))},
-		{Branch: Engine, Name: "host_bound", Runbook: "BranchHostBound", Delays: AnyToken, Unit: Share,
-			Says:  "{engine} uses its GPU {value} of the time while requests run",
-			Query: one(hostBound(recentWindow))}, // more work makes a GPU busier
 		{Branch: Behaviour, Name: "outputs_grew", Runbook: "BranchLongerOutputs", Delays: AnyToken, Unit: Decimal,
 			Says:  "Answers are {value} times as long as usual",
 			Query: promql.Unless(above(against("output_tokens"), 2), below(against("running"), 1))},
