@@ -196,7 +196,7 @@ func (p *pod) places() ([]Place, error) {
 		at.Target.URL = scheme + "://" + strings.TrimSuffix(net.JoinHostPort(p.address(), strconv.Itoa(c.port)), ":0") + path
 		if c.of != nil {
 			at.Target.Labels[metrics.LabelContainer] = c.of.Name
-			at.Target.Image = p.image(c.of)
+			at.Target.Image, at.Target.Command = p.image(c.of), c.of.arguments()
 		}
 		if role := p.Metadata.Labels[roleLabel]; role == "prefill" || role == "decode" {
 			at.Target.Labels[metrics.LabelRole] = role
@@ -320,16 +320,55 @@ func (p *pod) engines() (all []*container) {
 	return all
 }
 
-// ports returns the TCP ports that a container gets on its command line or in a variable, and those that it declares.
-func (c *container) ports() (all []int) {
+// variables returns the environment that the pod spells out.
+func (c *container) variables() map[string]string {
 	values := map[string]string{}
 	for _, e := range c.Env {
 		values[e.Name] = e.Value
 	}
+	return values
+}
+
+// expand fills in variables, as Kubernetes ($(NAME)) and shells do.
+func expand(text string, values map[string]string) string {
+	if !strings.Contains(text, "$") {
+		return text
+	}
+	return os.Expand(strings.NewReplacer("$(", "${", ")", "}").Replace(text), func(name string) string { return values[name] })
+}
+
+// word matches a word of a script that a shell runs, and quote the quotes in it. What a backslash means is not known, but for the end
+// of a line.
+var (
+	shell      = regexp.MustCompile(`(?:^|/)(?:ba|da|a|z)?sh$`)
+	runsScript = regexp.MustCompile(`^-[a-z]*c$`)
+	word       = regexp.MustCompile(`(?:[^\s"']|"[^"]*"|'[^']*')+`)
+	quote      = regexp.MustCompile(`"[^"]*"|'[^']*'`)
+)
+
+// arguments returns what the pod gives on the command line. The script of a shell is taken apart: which of its words are options, the
+// engine's dialect knows.
+func (c *container) arguments() (all []string) {
+	values := c.variables()
+	for _, argument := range slices.Concat(c.Command, c.Args) {
+		if n := len(all); n < 2 || !shell.MatchString(all[n-2]) || !runsScript.MatchString(all[n-1]) {
+			all = append(all, expand(argument, values))
+			continue
+		}
+		for _, w := range word.FindAllString(strings.ReplaceAll(argument, "\\\n", " "), -1) {
+			all = append(all, expand(quote.ReplaceAllStringFunc(strings.TrimRight(w, ";&"), func(q string) string { return q[1 : len(q)-1] }), values))
+		}
+	}
+	return all
+}
+
+// ports returns the TCP ports that a container gets on its command line or in a variable, and those that it declares.
+func (c *container) ports() (all []int) {
+	values := c.variables()
 	told := []string{}
 	line := rayStart.ReplaceAllString(strings.Join(slices.Concat(c.Command, c.Args), " "), "")
 	for _, m := range portOption.FindAllStringSubmatch(line, -1) {
-		told = append(told, os.Expand(strings.NewReplacer("$(", "${", ")", "}").Replace(strings.Trim(m[1], `"';`)), func(name string) string { return values[name] }))
+		told = append(told, expand(strings.Trim(m[1], `"';`), values))
 	}
 	for _, name := range portVariables {
 		told = append(told, values[name][strings.LastIndexByte(values[name], ':')+1:])

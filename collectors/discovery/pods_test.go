@@ -1,6 +1,7 @@
 package discovery
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -123,6 +124,30 @@ func TestPlacesOfPods(t *testing.T) {
 				t.Errorf("got  %q\nwant %q", got, c.want)
 			}
 		})
+	}
+}
+
+// TestArguments: what a pod gives on the command line, with its variables, whether a shell runs it or not.
+func TestArguments(t *testing.T) {
+	for name, c := range map[string]struct {
+		pod  string
+		want []string
+	}{
+		"the image's entrypoint": {`{"args": ["serve", "m", "--dtype=half", "--speculative-config", "{\"method\": \"mtp\"}"]}`,
+			[]string{"serve", "m", "--dtype=half", "--speculative-config", `{"method": "mtp"}`}},
+		"variables": {`{"command": ["vllm"], "args": ["--model=$(MODEL)", "--seed=$(NONE)"], "env": [{"name": "MODEL", "value": "org/m"}]}`,
+			[]string{"vllm", "--model=org/m", "--seed="}},
+		"a shell": {`{"command": ["/bin/bash", "-ec"], "args": ["export A=1\nexec vllm serve \"$MODEL\" \\\n  --dtype half --speculative-config '{\"method\": \"mtp\"}'; echo"], "env": [{"name": "MODEL", "value": "org/m"}]}`,
+			[]string{"/bin/bash", "-ec", "export", "A=1", "exec", "vllm", "serve", "org/m", "--dtype", "half", "--speculative-config", `{"method": "mtp"}`, "echo"}},
+		"a script of the image": {`{"command": ["/start.sh"], "args": ["-c", "a b"]}`, []string{"/start.sh", "-c", "a b"}},
+	} {
+		var one container
+		if err := json.Unmarshal([]byte(c.pod), &one); err != nil {
+			t.Fatal(name, err)
+		}
+		if got := one.arguments(); !slices.Equal(got, c.want) {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
 	}
 }
 

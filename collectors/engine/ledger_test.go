@@ -178,6 +178,27 @@ func TestGoldenChanged(t *testing.T) {
 	golden.Compare(t, "testdata/changed.prom", kept.String())
 }
 
+// TestSettingsOfThePod: what the pod gives on the command line is known without a look at the process, which comes first where it is
+// read. Options that the pod does not give may be in the image: nobody says that they have their default.
+func TestSettingsOfThePod(t *testing.T) {
+	engine := serve(t, readPage(t, "vllm/v0.11.2.prom"))
+	pod := TargetConfig{URL: engine.URL, Command: []string{"vllm", "serve", "m", "--dtype=float16", "--revision", "892b3d7", "--api-key", "hunter2", "--quantization=fp8"},
+		Labels: map[string]string{"namespace": "prod", "pod": "chat-0"}}
+	c := collectorWith(t, Config{Targets: []TargetConfig{pod}})
+	page := exposition(t, c)
+	s := parse(t, page)
+	s.want(t, `llm_engine_config_info{setting="dtype",value="float16",source="pod --dtype",quality="native"}`, 1)
+	s.want(t, `llm_engine_config_info{setting="revision",value="892b3d7",source="pod --revision"}`, 1)
+	s.want(t, `llm_engine_config_info{setting="speculation",quality="missing"}`, 1)
+	if strings.Contains(page, "hunter2") {
+		t.Error("a secret is on the page")
+	}
+	c.Commanded(c.targets[0].server, [][]string{{"vllm", "serve", "m", "--dtype=bfloat16"}})
+	s = parse(t, exposition(t, c))
+	s.want(t, `llm_engine_config_info{setting="dtype",value="bfloat16",source="command line --dtype"}`, 1)
+	s.want(t, `llm_engine_config_info{setting="quantization",value="default",source="command line"}`, 1)
+}
+
 // TestDigestIsNoOtherEngine: the digest of an image appears once the container runs. The target goes on with what it has counted.
 func TestDigestIsNoOtherEngine(t *testing.T) {
 	engine := serve(t, readPage(t, "vllm/v0.11.2.prom"))

@@ -137,8 +137,12 @@ func (t *target) compose(command []stated, image string, sizes []float64) *recor
 				all = append(all, stated{model: model, to: one.to, value: told(sizes[j]), source: t.plan.lines[one.lines[0]].family.Name})
 			}
 		}
-		if run.dialect.Runtime == t.plan.runtime {
+		switch {
+		case run.dialect.Runtime != t.plan.runtime:
+		case command != nil:
 			all = append(all, command...)
+		default:
+			all = append(all, run.dialect.given(fromPod, [][]string{t.from.Command})...)
 		}
 		if image != "" {
 			all = append(all, stated{to: metrics.SettingImage, value: presentable(metrics.SettingImage, printable(image)), source: fromPod})

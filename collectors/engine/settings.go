@@ -363,9 +363,25 @@ func SizeOf(to metrics.Setting) *metrics.Family {
 	return nil
 }
 
-// ofCommand returns the settings on the command lines of a process and of those that started it, the process first. Of what is not
-// among the engine's flags, nothing is kept: it may be a secret.
+// ofCommand returns the settings on the command lines of a process and of those that started it, the process first, and which options
+// are not given.
 func (d *Dialect) ofCommand(lines [][]string) (all []stated) {
+	if len(lines) == 0 {
+		return nil
+	}
+	all = d.given(fromCommand, lines)
+	for i := range d.Flags {
+		f := &d.Flags[i]
+		if !slices.ContainsFunc(all, func(s stated) bool { return s.to == f.To }) {
+			all = append(all, stated{to: f.To, value: unsetFlag, source: fromCommand, why: unsetFlagWhy})
+		}
+	}
+	return all
+}
+
+// given returns the settings on command lines, the first that tells one. Of what is not among the engine's flags, nothing is kept: it
+// may be a secret.
+func (d *Dialect) given(source string, lines [][]string) (all []stated) {
 	tell := func(f *Flag, value string) {
 		if f.At != "" {
 			var document any
@@ -379,7 +395,7 @@ func (d *Dialect) ofCommand(lines [][]string) (all []stated) {
 		}
 		where := Told{To: f.To}
 		if value = where.settle(value); value != "" && !slices.ContainsFunc(all, func(s stated) bool { return s.to == f.To }) {
-			all = append(all, stated{to: f.To, value: value, source: fromCommand + " " + d.spelt(f)})
+			all = append(all, stated{to: f.To, value: value, source: source + " " + d.spelt(f)})
 		}
 	}
 	for _, line := range lines {
@@ -400,15 +416,6 @@ func (d *Dialect) ofCommand(lines [][]string) (all []stated) {
 					tell(f, value)
 				}
 			}
-		}
-	}
-	if len(lines) == 0 {
-		return nil
-	}
-	for i := range d.Flags {
-		f := &d.Flags[i]
-		if !slices.ContainsFunc(all, func(s stated) bool { return s.to == f.To }) {
-			all = append(all, stated{to: f.To, value: unsetFlag, source: fromCommand, why: unsetFlagWhy})
 		}
 	}
 	return all
