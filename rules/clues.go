@@ -347,7 +347,7 @@ func onTheWay(window time.Duration) promql.Expr {
 // goneWithEngine returns each GPU that is not read any more since its engine stopped, too: its verdict waits a minute.
 func goneWithEngine() promql.Expr {
 	its := promql.And(servedOn(pageLabels), down(), promql.On(pageLabels...))
-	return promql.And(promql.Equal(promql.Vector(metrics.GPUUp), promql.Num(0)), its, promql.On(onGPULabels()...))
+	return reason("vanished", promql.And(promql.Max(onGPULabels(), promql.Equal(promql.Vector(metrics.GPUUp), promql.Num(0))), its, promql.On(onGPULabels()...)))
 }
 
 // stopped returns each engine that served a model within the hour and is down now.

@@ -166,7 +166,7 @@ func TestVerdict(t *testing.T) {
 		{"hardware. GPU GPU-p1 had uncorrectable memory errors within the hour.", slo.TTFT, true, func(r *replica) { r.ecc, r.version, r.queue = 1, "2", 0.2 }},
 		{"release. Version 2 was deployed within the hour.", slo.TTFT, false, func(r *replica) { r.version, r.queue = "2", 0.2 }},
 		{"engine. p1 stopped answering within the hour.", slo.TTFT, true, func(r *replica) { r.down = true }},
-		{"hardware. GPU GPU-p1 must leave service (not_on_page).", slo.TTFT, true, func(r *replica) { r.down, r.gone = true, true }},
+		{"hardware. GPU GPU-p1 must leave service (vanished).", slo.TTFT, true, func(r *replica) { r.down, r.gone = true, true }},
 		{"routing. Gateway g1 stopped answering within the hour.", slo.Availability, true, func(r *replica) { r.gatewayDown = true }},
 		{"routing. Gateway g1 fails 50% of its requests, the engines far fewer.", slo.Availability, true, func(r *replica) { r.unreached, r.queue = 0.5, 0.2 }},
 		{"engine. p1 uses its GPU 40% of the time while requests run.", slo.ITL, true, func(r *replica) { r.busy, r.running, r.queue = 0.4, 30, 0.24 }},
