@@ -129,8 +129,8 @@ func first(pages map[string]*page) map[string]time.Duration {
 	return woken
 }
 
-// compare judges the pages of a store by those of one Prometheus. An alert that a page of the same model mutes may be missing where the latter
-// came first, so that what counts is each model's first page.
+// compare judges the pages of a store by those of one Prometheus. What counts is each model's first page: which of its alerts mutes another
+// depends on which comes first.
 func compare(t *testing.T, want, got map[string]*page) {
 	for key, w := range want {
 		switch g := got[key]; {
@@ -173,5 +173,6 @@ func compare(t *testing.T, want, got map[string]*page) {
 	}
 	slices.Sort(late)
 	t.Logf("%d models of %d paged, with %d alerts of %d", len(woken), len(reference), len(got), len(want))
-	t.Logf("later by %s at the earliest, %s at the median, %s at the latest; %d by more than an evaluation", late[0], late[len(late)/2], late[len(late)-1], over)
+	t.Logf("later by %s at the earliest, %s at the median, %s at the latest; %d by more than an evaluation",
+		late[0], late[len(late)/2], late[len(late)-1], over)
 }

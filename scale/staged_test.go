@@ -24,7 +24,8 @@ type stagedGroup struct {
 }
 
 // split tries what would help vmalert, which writes a record when the next rules of the group are already evaluated: they read that of the
-// evaluation before. Here, rules that read no other's record are evaluated first, five seconds later those that read only theirs, and so on.
+// evaluation before. Here, rules that read no other's record are evaluated first, five seconds later those that read only these, and so
+// on.
 func split(f rules.File) (staged struct {
 	Groups []stagedGroup `yaml:"groups"`
 }) {

@@ -104,7 +104,8 @@ func newVictoria(t *testing.T, p *pager) *store {
 		for twin := range 2 {
 			address := free(t, 1)[0]
 			s.rulers = append(s.rulers, start(t, fmt.Sprintf("vmalert-%d-%d", i, twin), address, file, append([]string{"-httpListenAddr=" + address,
-				"-rule=" + content, "-evaluationInterval=1m", "-datasource.url=" + read, "-remoteRead.url=" + read, "-remoteWrite.url=" + write,
+				"-rule=" + content, "-evaluationInterval=1m", "-rule.evalDelay=2s", "-remoteWrite.flushInterval=500ms",
+				"-datasource.url=" + read, "-remoteRead.url=" + read, "-remoteWrite.url=" + write,
 				"-notifier.url=http://" + p.address}, strings.Fields(*vmalertFlags)...)...))
 		}
 		s.dies = append(s.dies, s.rulers[len(s.rulers)-2])
@@ -133,7 +134,8 @@ func newMimir(t *testing.T, p *pager) *store {
 			"-ruler-storage.backend=filesystem", "-ruler-storage.filesystem.dir=" + shared + "/rules",
 			"-ruler.alertmanager-url=http://" + p.address, "-store-gateway.sharding-ring.replication-factor=1",
 			"-usage-stats.enabled=false", "-log.level=warn",
-			"-ruler.evaluation-delay-duration=10s", "-ruler.ring.heartbeat-period=5s", "-ruler.ring.heartbeat-timeout=15s"}
+			"-ruler.evaluation-delay-duration=10s", "-ruler.ring.heartbeat-period=5s", "-ruler.ring.heartbeat-timeout=15s",
+			"-ruler.poll-interval=10s"} // until then, nobody evaluates the groups of a ruler that was killed
 		for _, ring := range []string{"distributor.ring", "ingester.ring", "ruler.ring", "store-gateway.sharding-ring"} {
 			args = append(args, "-"+ring+".instance-addr="+host, "-"+ring+".instance-id="+name)
 		}
