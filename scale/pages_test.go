@@ -169,7 +169,7 @@ func compare(t *testing.T, want, got map[string]*page) {
 		}
 	}
 	if len(late) == 0 {
-		t.Fatal("nothing paged")
+		t.Fatal("one Prometheus paged for nothing, or has not been asked: -run without it needs -reference")
 	}
 	slices.Sort(late)
 	t.Logf("%d models of %d paged, with %d alerts of %d", len(woken), len(reference), len(got), len(want))
