@@ -22,7 +22,7 @@ LICENSES    := github.com/google/go-licenses@v1.6.0
 VULNCHECK   := golang.org/x/vuln/cmd/govulncheck@v1.1.4
 CHARTDOCS   := go run github.com/norwoodj/helm-docs/cmd/helm-docs@v1.14.2 --log-level warning --chart-search-root helm/llm-node-exporter
 
-.PHONY: help check build demo drill plots draws drill-report drill-plays real test race lint generate drift week bench bench-peers fuzz licenses sbom vulnerabilities release release-test publish reproducible
+.PHONY: help check build demo drill plots draws drill-report drill-plays real scale test race lint generate drift week bench bench-peers fuzz licenses sbom vulnerabilities release release-test publish reproducible
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -52,6 +52,9 @@ drill-plays: ## play an incident to its end and keep its transcript
 real: ## play incidents on real engines (docs/real.md); needs uv, Prometheus and Alertmanager; PLAYS=name|name plays some
 	go run ./real -out $(or $(OUT),bin/real) -plays '$(or $(PLAYS),.)'
 
+scale: ## play incidents of 1,000 models into Mimir and VictoriaMetrics' cluster, and kill parts of both (CONTRIBUTING.md); FLAGS='-models 100'
+	SCALE=1 go -C scale test -count=1 -v -timeout 90m -run '$(or $(TESTS),.)' . $(FLAGS)
+
 # Tests hold little and allocate much: collecting garbage less often saves a third of their time. Some packages wait for real programs: twice as
 # many at once as processors use the time, and those that take longest begin first.
 test: ## run all tests
@@ -69,6 +72,7 @@ lint: ## check format, suspicious code and deprecated calls
 	go run $(GOLANGCI) run --timeout 20m ./...
 	go -C bench vet ./...
 	go -C cmd/dist vet ./...
+	go -C scale vet ./...
 	go run $(ACTIONLINT)
 
 generate: ## write the generated files
