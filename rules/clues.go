@@ -175,7 +175,7 @@ func engineClues() []Clue {
 			Query: one(rankQueue(pageWindow))},
 		{Branch: Engine, Name: "steps_slow", Runbook: "BranchHostBound", Delays: AnyToken, Unit: Decimal,
 			Says: "Each token takes {value} times as long as the load explains",
-			Query: promql.Or(above(learntSlowdown(), 1.5),
+			Query: promql.Or(promql.Unless(above(learntSlowdown(), 1.5), above(against("computed|arrivals"), 1.3)),
 				promql.Unless(promql.Unless(above(against("token_time"), 1.5), moreWork()), learntSlowdown()), collapsed())},
 		{Branch: Memory, Name: "kv_full", Runbook: "BranchKVPressure", Delays: AnyRequest, Unit: Share, Says: "The KV cache is {value} full and requests wait for room",
 			Query: promql.Vector(metrics.RecordedFullCache)},

@@ -340,6 +340,21 @@ llm_engine_requests_total{runtime="litellm",namespace="prod",pod="g-0",server="1
 	}
 }
 
+// TestLearntSlowdown: steps that an exporter knows to be slow for their load are a clue, unless the engine is known to have more work.
+func TestLearntSlowdown(t *testing.T) {
+	for prompts, want := range map[float64]bool{17e3: true, 170e3: false} { // tokens of as many requests as usual
+		before := calm()
+		before.more = "llm_engine_slowdown_ratio{L} 3\n"
+		after := before
+		after.requests, after.bad, after.ttft, after.queue, after.prompts, after.hits = after.requests+17, after.bad+15, after.ttft+60, after.queue+0.3, after.prompts+prompts, after.hits+0.8*prompts
+		v := judge(t, before.page(), after.page(), nil)[0]
+		slow := v.Clue == "steps_slow" || slices.ContainsFunc(v.Also, func(s triage.Suspect) bool { return s.Clue == "steps_slow" })
+		if slow != want {
+			t.Errorf("%g prompt tokens: slow %t; %q, also %+v", prompts, slow, v.Says, v.Also)
+		}
+	}
+}
+
 // TestBaselineOfALifetime: what an engine has counted since it started is no past to compare with while that is minutes.
 func TestBaselineOfALifetime(t *testing.T) {
 	overload, wedge := captured(t, "vllm-0.32-overload"), captured(t, "vllm-0.32-wedge")
