@@ -375,28 +375,18 @@ const alternative = "@"
 
 // open finds out what is counted on a page.
 func (h *history) open(p *page) error {
-	objectives := h.Objectives
-	lines, err := p.Lines(objectives)
+	lines, err := p.Lines(h.Objectives)
 	if err != nil {
 		return err
 	}
-	others := h.alternatives(lines)
-	if others != nil {
-		if lines, err = p.Lines(slices.Concat(objectives, others)); err != nil {
+	if others := h.alternatives(lines); others != nil {
+		if lines, err = p.Lines(slices.Concat(h.Objectives, others)); err != nil {
 			return err
 		}
 	}
-	counted := map[string]bool{} // objectives whose events the exporter itself counted
+	var counted map[string]bool
 	if h.exporter {
-		for i, s := range p.Series {
-			switch s.Get(model.MetricNameLabel) {
-			case metrics.SLOEvents.Name, metrics.SLOBadEvents.Name, metrics.SLOMaintenance.Name:
-				counted[s.Get(metrics.LabelSLO)] = true
-				p.keep(engine.StoredLine(s, i), []int{i})
-			case metrics.EngineStartTime.Name:
-				p.keep(engine.StoredLine(s, i), []int{i})
-			}
-		}
+		counted = p.keepStored()
 	}
 	with := map[string][]int{}
 	for _, l := range lines {
@@ -405,26 +395,48 @@ func (h *history) open(p *page) error {
 		}
 	}
 	for _, l := range lines {
-		switch name := l.Series.Get(model.MetricNameLabel); name {
-		case metrics.SLOEvents.Name, metrics.SLOBadEvents.Name:
-			of, other, _ := strings.Cut(l.Series.Get(metrics.LabelSLO), alternative)
-			if h.exporter && (counted[of] && other == "" || h.availability(of)) {
-				continue
-			}
-			p.keep(l, with[unnamed(l.Series)])
-		case metrics.TimeToFirstToken.Name + "_count", metrics.Requests.Name:
-			p.keep(l, l.Adds())
-		case metrics.EngineStartTime.Name:
-			if !h.exporter {
-				p.keep(l, l.Adds())
-			}
-		case metrics.SLOCounted.Name:
-			if reason := slo.Reason(l.Series.Get(metrics.LabelReason)); !reason.Counts() && !h.exporter && !strings.Contains(l.Series.Get(metrics.LabelSLO), alternative) {
-				p.uncounted[l.Series.Get(metrics.LabelSLO)+alternative+l.Series.Get(metrics.LabelModel)] = reason
-			}
-		}
+		h.take(p, l, counted, with)
 	}
 	return nil
+}
+
+// keepStored keeps what the exporter itself counted, and returns the objectives whose events it did.
+func (p *page) keepStored() map[string]bool {
+	counted := map[string]bool{}
+	for i, s := range p.Series {
+		switch s.Get(model.MetricNameLabel) {
+		case metrics.SLOEvents.Name, metrics.SLOBadEvents.Name, metrics.SLOMaintenance.Name:
+			counted[s.Get(metrics.LabelSLO)] = true
+			p.keep(engine.StoredLine(s, i), []int{i})
+		case metrics.EngineStartTime.Name:
+			p.keep(engine.StoredLine(s, i), []int{i})
+		}
+	}
+	return counted
+}
+
+// take keeps a line of an engine's page that is counted, unless the exporter itself counted it. with holds the series
+// without which there are no events.
+func (h *history) take(p *page, l engine.Line, counted map[string]bool, with map[string][]int) {
+	switch objective := l.Series.Get(metrics.LabelSLO); l.Series.Get(model.MetricNameLabel) {
+	case metrics.SLOEvents.Name, metrics.SLOBadEvents.Name:
+		of, other, _ := strings.Cut(objective, alternative)
+		if h.exporter && (counted[of] && other == "" || h.availability(of)) {
+			return
+		}
+		p.keep(l, with[unnamed(l.Series)])
+	case metrics.TimeToFirstToken.Name + "_count", metrics.Requests.Name:
+		p.keep(l, l.Adds())
+	case metrics.EngineStartTime.Name:
+		if !h.exporter {
+			p.keep(l, l.Adds())
+		}
+	case metrics.SLOCounted.Name:
+		reason := slo.Reason(l.Series.Get(metrics.LabelReason))
+		if !reason.Counts() && !h.exporter && !strings.Contains(objective, alternative) {
+			p.uncounted[objective+alternative+l.Series.Get(metrics.LabelModel)] = reason
+		}
+	}
 }
 
 // availability reports whether an objective is one on availability, which only the engine's page can answer.

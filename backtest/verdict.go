@@ -80,15 +80,7 @@ func (h *history) suspects(ctx context.Context, g group, at time.Time) (all []la
 
 // replay evaluates the rules that record suspects over what the exporter would have served in the time before.
 func (h *history) replay(ctx context.Context, g group, at time.Time) ([]labels.Labels, error) {
-	groups := rules.Groups(rules.Options{WindowPairs: h.Pairs})
-	for i := range groups {
-		groups[i].Alerts = nil
-	}
-	file, err := rules.Encode(rules.NewFile(groups, rules.Style{}))
-	if err != nil {
-		return nil, err
-	}
-	sim, err := rulesim.New(file)
+	sim, err := h.recorder()
 	if err != nil {
 		return nil, err
 	}
@@ -117,26 +109,7 @@ func (h *history) replay(ctx context.Context, g group, at time.Time) ([]labels.L
 		if err != nil {
 			return nil, err
 		}
-		scrapes := map[int64]map[*page][]float64{}
-		for _, s := range streams {
-			for _, p := range targets {
-				place, ok := p.place[model.LabelSet(s.Metric).Fingerprint()]
-				if !ok {
-					continue
-				}
-				for _, v := range s.Values {
-					t := int64(v.Timestamp)
-					if scrapes[t] == nil {
-						scrapes[t] = map[*page][]float64{}
-					}
-					if scrapes[t][p] == nil {
-						scrapes[t][p] = nothing(len(p.Series))
-					}
-					scrapes[t][p][place] = float64(v.Value)
-				}
-			}
-		}
-		if err := h.serve(sim, targets, scrapes, &evaluated); err != nil {
+		if err := h.serve(sim, targets, scraped(streams, targets), &evaluated); err != nil {
 			return nil, err
 		}
 	}
@@ -154,6 +127,43 @@ func (h *history) replay(ctx context.Context, g group, at time.Time) ([]labels.L
 		all = append(all, s.Metric)
 	}
 	return all, nil
+}
+
+// recorder simulates the rules that record suspects; alerts are of no use to it.
+func (h *history) recorder() (*rulesim.Sim, error) {
+	groups := rules.Groups(rules.Options{WindowPairs: h.Pairs})
+	for i := range groups {
+		groups[i].Alerts = nil
+	}
+	file, err := rules.Encode(rules.NewFile(groups, rules.Style{}))
+	if err != nil {
+		return nil, err
+	}
+	return rulesim.New(file)
+}
+
+// scraped puts samples back together to the scrapes from which they are: the values of each page, by time.
+func scraped(streams []*model.SampleStream, targets []*page) map[int64]map[*page][]float64 {
+	scrapes := map[int64]map[*page][]float64{}
+	for _, s := range streams {
+		for _, p := range targets {
+			place, ok := p.place[model.LabelSet(s.Metric).Fingerprint()]
+			if !ok {
+				continue
+			}
+			for _, v := range s.Values {
+				t := int64(v.Timestamp)
+				if scrapes[t] == nil {
+					scrapes[t] = map[*page][]float64{}
+				}
+				if scrapes[t][p] == nil {
+					scrapes[t][p] = nothing(len(p.Series))
+				}
+				scrapes[t][p][place] = float64(v.Value)
+			}
+		}
+	}
+	return scrapes
 }
 
 // serve stores what the exporter would have served at each scrape, and evaluates the rules that are due before the next.

@@ -13,85 +13,117 @@ var spends = []string{"traffic-burst", "bad-release", "thermal-throttle"}
 // objectives returns the dashboard of a month: who keeps their promises. It reads recorded series only.
 func objectives(w windows) Board {
 	s := scope{byCluster, byNamespace, byModel, bySLO}
-	legend := "{{slo}} " + modelLegend + " {{role}}"
-	one := func(e promql.Expr) Query { return Query{e, legend} }
-	burn := func(p slo.WindowPair) Query { return one(s.of(metrics.Window(metrics.RecordedBurn, p.Long.String()))) }
-	left := s.of(metrics.RecordedBudgetRemaining)
-	whole := []string{}
-	all := promql.CountBy(whole, left)
-	kept := promql.Or(promql.CountBy(whole, promql.Ge(left, promql.Num(0))), promql.Mul(promql.Num(0), all))
-	recorded := promql.Min(whole, promql.Div(s.of(metrics.RecordedHistory), promql.Max(metrics.ModelSLOLabels, s.of(metrics.RecordedPeriod)), promql.On(metrics.ModelSLOLabels...).ManyToOne()))
 	return Board{
 		UID: rules.SLODashboard, Since: "now-30d", Refresh: "5m", Variables: s,
 		Description: "Which models keep their objectives, how much error budget is left, and where it went.",
 		Rows: []Row{
-			{Title: "Now: is anybody in trouble?", Panels: []Panel{
-				single("Least budget left", share, About{
-					"The smallest share of error budget left, of all selected objectives and models.",
-					"It is the one number for the whole fleet.",
-					"Below a quarter: find the model in the burn-down."},
-					Query{promql.Min(whole, left), ""}).low(0, 0.25).size(8, 5).runbook("LLMErrorBudgetSlowBurn").next(rules.IncidentDashboard).
-					movesIn(spends...),
-				single("Fastest burn, 1 hour", multiple, About{
-					"The highest burn rate over an hour.",
-					"At 14.4 a 30-day budget is gone in two days.",
-					"Open the incident dashboard for the model that leads."},
-					Query{promql.Max(whole, s.of(metrics.Window(metrics.RecordedBurn, "1h"))), ""}).bad(1, factor(w.fast)).size(8, 5).
-					empty("No event was counted in an hour.").runbook("LLMErrorBudgetFastBurn").next(rules.IncidentDashboard).
-					movesIn(spends...),
-				single("Objectives with budget left", share, About{
-					"How many of all objectives, counted per model, have budget left, and which part of their period is recorded where it is not all of it.",
-					"It is what a monthly report says. While little is recorded, the budget is that of a whole period: a bad share above the allowed one need not have spent it.",
-					"Not all: the burn-down says which ones."},
-					Query{promql.Mul(promql.Mul(promql.Div(kept, all), promql.CountValues("kept", whole, kept), promql.On().ManyToOne("kept")),
-						promql.CountValues("all", whole, all), promql.On().ManyToOne("all")), "{{kept}} of {{all}}"},
-					Query{promql.CountValues("part", whole, promql.Call("round", promql.Mul(promql.Num(100), promql.Lt(recorded, promql.Num(0.99))), promql.Num(0.1))),
-						"{{part}}% of the period is recorded"}).
-					names().low(0.9, 1).size(8, 5).runbook("LLMErrorBudgetSlowBurn").next(rules.IncidentDashboard).
-					notDrilled("an hour does not spend a month's budget"),
-			}},
-			{Title: "Budget: how much is left, and where did it go?", Panels: []Panel{
-				lines("Budget burn-down", share, 24, About{
-					"Share of the period's error budget left, per model and objective. The period is rolling: an incident that leaves it gives its budget back.",
-					"A steady slope is a chronic fault, a step is an incident. Below 0 the objective is missed.",
-					"Click a line to open that model at that time."},
-					one(left)).low(0, 0.25).runbook("LLMErrorBudgetSlowBurn").next(rules.IncidentDashboard).
-					movesIn(spends...),
-			}},
-			{Title: "Burn: which windows, which models?", Panels: []Panel{
-				lines("Burn rate, fast window", multiple, 12, About{
-					"Burn over " + w.fast.Long.String() + " per model and objective, and the line at which it pages.",
-					"This is the long window of the pair that pages first: whatever rose above the line paged.",
-					"Repeated peaks at the same hour are load: look at capacity."},
-					burn(w.fast)).limits(s.firesAt(w.fast)).
-					bad(1, factor(w.fast)).empty("No event was counted in " + w.fast.Long.String() + ".").runbook("LLMErrorBudgetFastBurn").next(rules.IncidentDashboard).
-					movesIn(spends...),
-				lines("Burn rate, slow window", multiple, 12, About{
-					"Burn over " + w.slow.Long.String() + " per model and objective, and the line at which that opens a ticket, or pages.",
-					"Above 1 for long, the objective will be missed without any single incident.",
-					"Fix the cause, or agree on another objective."},
-					burn(w.slow)).limits(s.firesAt(w.slow)).
-					bad(factor(w.slow), factor(w.fast)).runbook("LLMErrorBudgetSlowBurn").next(rules.IncidentDashboard).
-					movesIn(spends...),
-			}},
-			{Title: "Events: what is counted?", Panels: []Panel{
-				lines("Events", perSecond, 24, About{
-					"Events per second that count for each objective, requests or tokens for latency between tokens; those that missed it; and the missed ones that declared maintenance leaves out.",
-					"With few events a burn rate says little.",
-					"Zero where there should be traffic: the objective protects nobody."},
-					Query{s.of(metrics.RecordedEventRate), "all " + legend}, Query{s.of(metrics.RecordedBadEventRate), "missed " + legend},
-					Query{promql.Mul(promql.Num(-1./60), s.of(metrics.RecordedBadEventCorrection, promql.Eq(metrics.LabelReason, "maintenance"))), "left out " + legend}).
-					runbook("LLMObjectiveWithoutEvents").next(rules.ExporterDashboard).
-					movesIn(spends...).notDrilled("no incident happens in a declared interval"),
-			}},
-			{Title: "Alert history: what fired, and when?", Panels: []Panel{
-				timeline("Alerts", 24, About{
-					"When each alert fired, of budgets and of causes.",
-					"Causes that come before every burn are what to engineer away.",
-					"Pages that nobody acted on: change the objective."},
-					fires, Query{promql.Max([]string{"alertname", metrics.LabelModel}, between(s.alerts())), "{{model_name}} {{alertname}}"}).empty("No alert fired.").runbook(eachAlert).next(rules.IncidentDashboard).
-					movesIn(spends...),
-			}},
+			{Title: "Now: is anybody in trouble?", Panels: promiseRow(s, w)},
+			{Title: "Budget: how much is left, and where did it go?", Panels: budgetRow(s)},
+			{Title: "Burn: which windows, which models?", Panels: burnRow(s, w)},
+			{Title: "Events: what is counted?", Panels: eventRow(s)},
+			{Title: "Alert history: what fired, and when?", Panels: historyRow(s)},
 		},
+	}
+}
+
+// objectiveLegend names an objective of a model, and whether it is counted at the gateway.
+const objectiveLegend = "{{slo}} " + modelLegend + " {{role}}"
+
+// promiseRow shows the fleet in three numbers.
+func promiseRow(s scope, w windows) []Panel {
+	left := s.of(metrics.RecordedBudgetRemaining)
+	whole := []string{}
+	all := promql.CountBy(whole, left)
+	kept := promql.Or(promql.CountBy(whole, promql.Ge(left, promql.Num(0))), promql.Mul(promql.Num(0), all))
+	period := promql.Max(metrics.ModelSLOLabels, s.of(metrics.RecordedPeriod))
+	recorded := promql.Min(whole, promql.Div(s.of(metrics.RecordedHistory), period, promql.On(metrics.ModelSLOLabels...).ManyToOne()))
+	return []Panel{
+		single("Least budget left", share, About{
+			"The smallest share of error budget left, of all selected objectives and models.",
+			"It is the one number for the whole fleet.",
+			"Below a quarter: find the model in the burn-down."},
+			Query{promql.Min(whole, left), ""}).low(0, 0.25).size(8, 5).runbook("LLMErrorBudgetSlowBurn").next(rules.IncidentDashboard).
+			movesIn(spends...),
+		single("Fastest burn, 1 hour", multiple, About{
+			"The highest burn rate over an hour.",
+			"At 14.4 a 30-day budget is gone in two days.",
+			"Open the incident dashboard for the model that leads."},
+			Query{promql.Max(whole, s.of(metrics.Window(metrics.RecordedBurn, "1h"))), ""}).bad(1, factor(w.fast)).size(8, 5).
+			empty("No event was counted in an hour.").runbook("LLMErrorBudgetFastBurn").next(rules.IncidentDashboard).
+			movesIn(spends...),
+		single("Objectives with budget left", share, About{
+			"How many of all objectives, counted per model, have budget left, and which part of their period is recorded where it is not all of it.",
+			"It is what a monthly report says. While little is recorded, the budget is that of a whole period: a bad share above the allowed one need not have spent it.",
+			"Not all: the burn-down says which ones."},
+			Query{promql.Mul(promql.Mul(promql.Div(kept, all), promql.CountValues("kept", whole, kept), promql.On().ManyToOne("kept")),
+				promql.CountValues("all", whole, all), promql.On().ManyToOne("all")), "{{kept}} of {{all}}"},
+			Query{promql.CountValues("part", whole, promql.Call("round", promql.Mul(promql.Num(100), promql.Lt(recorded, promql.Num(0.99))), promql.Num(0.1))),
+				"{{part}}% of the period is recorded"}).
+			names().low(0.9, 1).size(8, 5).runbook("LLMErrorBudgetSlowBurn").next(rules.IncidentDashboard).
+			notDrilled("an hour does not spend a month's budget"),
+	}
+}
+
+// budgetRow shows where the budgets went.
+func budgetRow(s scope) []Panel {
+	return []Panel{
+		lines("Budget burn-down", share, 24, About{
+			"Share of the period's error budget left, per model and objective. The period is rolling: an incident that leaves it gives its budget back.",
+			"A steady slope is a chronic fault, a step is an incident. Below 0 the objective is missed.",
+			"Click a line to open that model at that time."},
+			Query{s.of(metrics.RecordedBudgetRemaining), objectiveLegend}).
+			low(0, 0.25).runbook("LLMErrorBudgetSlowBurn").next(rules.IncidentDashboard).
+			movesIn(spends...),
+	}
+}
+
+// burnRow shows the windows that page, and that open a ticket.
+func burnRow(s scope, w windows) []Panel {
+	burn := func(p slo.WindowPair) Query {
+		return Query{s.of(metrics.Window(metrics.RecordedBurn, p.Long.String())), objectiveLegend}
+	}
+	return []Panel{
+		lines("Burn rate, fast window", multiple, 12, About{
+			"Burn over " + w.fast.Long.String() + " per model and objective, and the line at which it pages.",
+			"This is the long window of the pair that pages first: whatever rose above the line paged.",
+			"Repeated peaks at the same hour are load: look at capacity."},
+			burn(w.fast)).limits(s.firesAt(w.fast)).
+			bad(1, factor(w.fast)).empty("No event was counted in " + w.fast.Long.String() + ".").runbook("LLMErrorBudgetFastBurn").next(rules.IncidentDashboard).
+			movesIn(spends...),
+		lines("Burn rate, slow window", multiple, 12, About{
+			"Burn over " + w.slow.Long.String() + " per model and objective, and the line at which that opens a ticket, or pages.",
+			"Above 1 for long, the objective will be missed without any single incident.",
+			"Fix the cause, or agree on another objective."},
+			burn(w.slow)).limits(s.firesAt(w.slow)).
+			bad(factor(w.slow), factor(w.fast)).runbook("LLMErrorBudgetSlowBurn").next(rules.IncidentDashboard).
+			movesIn(spends...),
+	}
+}
+
+// eventRow shows what the objectives rest on.
+func eventRow(s scope) []Panel {
+	maintained := s.of(metrics.RecordedBadEventCorrection, promql.Eq(metrics.LabelReason, "maintenance"))
+	return []Panel{
+		lines("Events", perSecond, 24, About{
+			"Events per second that count for each objective, requests or tokens for latency between tokens; those that missed it; and the missed ones that declared maintenance leaves out.",
+			"With few events a burn rate says little.",
+			"Zero where there should be traffic: the objective protects nobody."},
+			Query{s.of(metrics.RecordedEventRate), "all " + objectiveLegend},
+			Query{s.of(metrics.RecordedBadEventRate), "missed " + objectiveLegend},
+			Query{promql.Mul(promql.Num(-1./60), maintained), "left out " + objectiveLegend}).
+			runbook("LLMObjectiveWithoutEvents").next(rules.ExporterDashboard).
+			movesIn(spends...).notDrilled("no incident happens in a declared interval"),
+	}
+}
+
+// historyRow shows which alerts fired.
+func historyRow(s scope) []Panel {
+	return []Panel{
+		timeline("Alerts", 24, About{
+			"When each alert fired, of budgets and of causes.",
+			"Causes that come before every burn are what to engineer away.",
+			"Pages that nobody acted on: change the objective."},
+			fires, Query{promql.Max([]string{"alertname", metrics.LabelModel}, between(s.alerts())), "{{model_name}} {{alertname}}"}).empty("No alert fired.").runbook(eachAlert).next(rules.IncidentDashboard).
+			movesIn(spends...),
 	}
 }

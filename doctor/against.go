@@ -175,10 +175,9 @@ func (c *comparing) rest(s subjectOf) {
 	}
 }
 
-// row compares one value. Without any of its elements in the document there is nothing to compare.
-func (c *comparing) row(s subjectOf, row smiRow) {
-	path, text := "", ""
-	for _, p := range row.paths {
+// element returns the first of some elements that the document has, or rather the first that says something; no path without any.
+func (s subjectOf) element(paths []string) (path, text string) {
+	for _, p := range paths {
 		if t, ok := s.values[p]; ok {
 			s.used[p] = true
 			if path == "" || smiSilent(text) {
@@ -186,6 +185,12 @@ func (c *comparing) row(s subjectOf, row smiRow) {
 			}
 		}
 	}
+	return path, text
+}
+
+// row compares one value. Without any of its elements in the document there is nothing to compare.
+func (c *comparing) row(s subjectOf, row smiRow) {
+	path, text := s.element(row.paths)
 	if path == "" {
 		return
 	}

@@ -63,41 +63,75 @@ func checkGPUs(p Picture, r *Report) {
 		r.fine("GPUs: not read, as its flags say")
 		return
 	}
-	// Without its source no metric of the GPUs can appear; some appear only when something happens.
-	without := p.Rules.silenced(func(f *metrics.Family) bool {
-		if f.Owner == metrics.Judgement { // conditions are there only while they hold
-			f = metrics.GPUHealth
+	checkGPUSources(p, r)
+	checkEachGPU(e, r)
+	for _, s := range e.of(metrics.GPUXIDSourceUp, metrics.LabelSource, "kmsg") {
+		if reason := s.labels[metrics.LabelReason]; s.value == 0 && reason != "switched_off" && reason != "starting" {
+			r.add(Finding{Severity: Missing, Subject: "kernel log", Docs: needs, Remedy: gpu.KmsgRemedy,
+				Problem: "not readable (" + reason + "): no SXids, and only the XIDs of which NVML tells"})
 		}
-		return (f.Owner == metrics.GPU || f == metrics.GPUHealth) && len(e.of(f)) == 0
-	})
-	without = slices.DeleteFunc(without, func(alert string) bool { return alert == metrics.AnswerUnread }) // which tells of this
-	page := is(source, 1)
+	}
+	var forbidden []string
+	for _, s := range e.of(metrics.GPUFeatureSupported, metrics.LabelReason, "no_permission") {
+		forbidden = append(forbidden, s.labels[metrics.LabelFeature])
+	}
+	if len(forbidden) > 0 {
+		r.add(Finding{Severity: Missing, Subject: "GPUs", Docs: needs, Remedy: gpu.Remedy("no_permission"),
+			Problem: "the driver keeps from the exporter: " + some(distinct(forbidden))})
+	}
+}
+
+// checkGPUSources looks at the driver's library and at the page of another exporter, of which one is enough.
+func checkGPUSources(p Picture, r *Report) {
+	nvml, source := p.Exporter.of(metrics.GPUNVMLUp), p.Exporter.of(metrics.GPUSourceUp)
+	without := withoutGPUs(p)
 	for _, s := range nvml {
 		reason := s.labels[metrics.LabelReason]
 		switch {
-		case s.value == 1 && is(e.of(metrics.GPUVisible), 0):
-			r.add(Finding{Severity: Missing, Subject: "GPUs", Problem: "NVML works and counts none", Alerts: without,
-				Remedy: "mount /dev/nvidia* into the container: gpu.driver in the chart; --no-collector.gpu on a node without GPUs", Docs: needs})
-		case s.value == 1 || page || reason == "starting":
+		case s.value == 1 && is(p.Exporter.of(metrics.GPUVisible), 0):
+			r.add(Finding{Severity: Missing, Subject: "GPUs", Problem: "NVML works and counts none", Alerts: without, Docs: needs,
+				Remedy: "mount /dev/nvidia* into the container: gpu.driver in the chart; --no-collector.gpu on a node without GPUs"})
+		case s.value == 1 || is(source, 1) || reason == "starting":
 		default:
-			remedy := gpu.Remedy(reason)
-			switch reason {
-			case "library_not_found":
-				remedy += " (--gpu.nvml-library=FILE); --no-collector.gpu on a node without GPUs"
-			case "detached":
-				remedy = "kill -USR2 PID takes NVML up again"
-			}
-			r.add(Finding{Severity: Missing, Subject: "GPUs", Problem: "NVML cannot be used: " + reason, Alerts: without,
-				Remedy: cmp.Or(remedy, "the exporter's log says more: grep NVML"), Docs: needs})
+			r.add(Finding{Severity: Missing, Subject: "GPUs", Problem: "NVML cannot be used: " + reason, Alerts: without, Docs: needs,
+				Remedy: cmp.Or(nvmlRemedy(reason), "the exporter's log says more: grep NVML")})
 		}
 	}
 	for _, s := range source {
 		if s.value == 0 && !is(nvml, 1) {
 			reason := s.labels[metrics.LabelReason]
-			r.add(Finding{Severity: Missing, Subject: "GPUs of " + s.labels[metrics.LabelServer], Problem: "that page cannot be used: " + reason, Alerts: without,
-				Remedy: cmp.Or(gpupage.Remedy(reason), "the exporter's log says more"), Docs: operations + "#gpus-from-another-exporters-page"})
+			r.add(Finding{Severity: Missing, Subject: "GPUs of " + s.labels[metrics.LabelServer], Problem: "that page cannot be used: " + reason,
+				Alerts: without, Remedy: cmp.Or(gpupage.Remedy(reason), "the exporter's log says more"),
+				Docs: operations + "#gpus-from-another-exporters-page"})
 		}
 	}
+}
+
+// withoutGPUs lists the alerts that cannot fire for want of GPUs. Without its source no metric of the GPUs can appear; some
+// appear only when something happens.
+func withoutGPUs(p Picture) []string {
+	without := p.Rules.silenced(func(f *metrics.Family) bool {
+		if f.Owner == metrics.Judgement { // conditions are there only while they hold
+			f = metrics.GPUHealth
+		}
+		return (f.Owner == metrics.GPU || f == metrics.GPUHealth) && len(p.Exporter.of(f)) == 0
+	})
+	return slices.DeleteFunc(without, func(alert string) bool { return alert == metrics.AnswerUnread }) // which tells of this
+}
+
+// nvmlRemedy says what to do about a driver's library that cannot be used; empty if nobody knows.
+func nvmlRemedy(reason string) string {
+	switch reason {
+	case "library_not_found":
+		return gpu.Remedy(reason) + " (--gpu.nvml-library=FILE); --no-collector.gpu on a node without GPUs"
+	case "detached":
+		return "kill -USR2 PID takes NVML up again"
+	}
+	return gpu.Remedy(reason)
+}
+
+// checkEachGPU looks for GPUs that do not report, and for those that the driver does not list.
+func checkEachGPU(e *Reading, r *Report) {
 	up := 0
 	for _, s := range e.of(metrics.GPUUp) {
 		if s.value == 1 {
@@ -116,19 +150,6 @@ func checkGPUs(p Picture, r *Report) {
 	}
 	if up > 0 {
 		r.fine(count(up, "GPU") + ": read")
-	}
-	for _, s := range e.of(metrics.GPUXIDSourceUp, metrics.LabelSource, "kmsg") {
-		if reason := s.labels[metrics.LabelReason]; s.value == 0 && reason != "switched_off" && reason != "starting" {
-			r.add(Finding{Severity: Missing, Subject: "kernel log", Problem: "not readable (" + reason + "): no SXids, and only the XIDs of which NVML tells",
-				Remedy: gpu.KmsgRemedy, Docs: needs})
-		}
-	}
-	var forbidden []string
-	for _, s := range e.of(metrics.GPUFeatureSupported, metrics.LabelReason, "no_permission") {
-		forbidden = append(forbidden, s.labels[metrics.LabelFeature])
-	}
-	if len(forbidden) > 0 {
-		r.add(Finding{Severity: Missing, Subject: "GPUs", Problem: "the driver keeps from the exporter: " + some(distinct(forbidden)), Remedy: gpu.Remedy("no_permission"), Docs: needs})
 	}
 }
 

@@ -68,6 +68,20 @@ const exported = "exported_"
 
 // checkLabels looks at whether what exporters say arrives unchanged.
 func checkLabels(p Picture, r *Report) {
+	known := p.Prometheus.loaded
+	if len(known) == 0 {
+		known = p.Rules
+	}
+	checkMoved(p, known, r)
+	if p.Exporter == nil || len(p.Prometheus.names) == 0 {
+		return
+	}
+	checkDropped(p, r)
+	checkArrived(p, known, r)
+}
+
+// checkMoved looks for labels of the page that gave way to labels of the scrape.
+func checkMoved(p Picture, known Rules, r *Report) {
 	moved := map[string]bool{}
 	for _, series := range p.Prometheus.info {
 		for _, l := range series {
@@ -77,10 +91,6 @@ func checkLabels(p Picture, r *Report) {
 				}
 			}
 		}
-	}
-	known := p.Prometheus.loaded
-	if len(known) == 0 {
-		known = p.Rules
 	}
 	for _, label := range slices.Sorted(maps.Keys(moved)) {
 		if known.groupsBy(exported + label) {
@@ -93,13 +103,14 @@ func checkLabels(p Picture, r *Report) {
 		r.add(Finding{Severity: Broken, Subject: "label " + label, Problem: "arrives as " + exported + label + ", which the rules do not read: they take the scrape's own for it",
 			Remedy: remedy, Docs: scraping})
 	}
-	if p.Exporter == nil || len(p.Prometheus.names) == 0 {
-		return
-	}
+}
+
+// checkDropped looks for labels that none of the series has in Prometheus.
+func checkDropped(p Picture, r *Report) {
 	for _, name := range asked {
 		arrived := p.Prometheus.info[name]
 		if len(arrived) == 0 {
-			continue // lost as a whole: see below
+			continue // lost as a whole: see checkArrived
 		}
 		for _, label := range labelsOf(p.Exporter.named(name)) {
 			if !slices.ContainsFunc(arrived, func(l labelSet) bool { return l[label] != "" || l[exported+label] != "" }) {
@@ -108,6 +119,10 @@ func checkLabels(p Picture, r *Report) {
 			}
 		}
 	}
+}
+
+// checkArrived looks for metrics that do not arrive, or not in the form that the rules read.
+func checkArrived(p Picture, known Rules, r *Report) {
 	var lost, blind []string
 	for name := range p.Exporter.page {
 		f := metrics.Lookup(name)

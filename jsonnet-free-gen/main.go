@@ -147,28 +147,11 @@ func repository() []artifact {
 
 // configure parses the flags that need more than a string.
 func (i *installation) configure(windows []string, severities map[string]string) error {
-	for _, w := range windows {
-		p, err := parseWindowPair(w)
-		if err != nil {
-			return err
-		}
-		i.options.WindowPairs = append(i.options.WindowPairs, p)
+	if err := i.burnOver(windows); err != nil {
+		return err
 	}
-	if windows != nil {
-		if err := slo.CheckWindowPairs(i.options.WindowPairs); err != nil {
-			return err
-		}
-	}
-	i.style.Severities = map[slo.Severity]string{}
-	for what, value := range severities {
-		s, ok := severityNames[what]
-		if !ok {
-			return fmt.Errorf("--severity %s=%s: severities are page, ticket and info", what, value)
-		}
-		if value == "" {
-			return fmt.Errorf("--severity %s needs a value: without one nothing is routed", what)
-		}
-		i.style.Severities[s] = value
+	if err := i.call(severities); err != nil {
+		return err
 	}
 	if err := checkLabels(i.style.Labels); err != nil {
 		return err
@@ -204,6 +187,37 @@ func (i *installation) configure(windows []string, severities map[string]string)
 		if g.Rules() > rules.MaxRules {
 			return fmt.Errorf("--window: %d rules in group %s, more than the %d that Mimir takes; use fewer pairs", g.Rules(), g.Name, rules.MaxRules)
 		}
+	}
+	return nil
+}
+
+// burnOver sets the pairs of windows; without any, those of the SRE Workbook stay.
+func (i *installation) burnOver(windows []string) error {
+	if windows == nil {
+		return nil
+	}
+	for _, w := range windows {
+		p, err := parseWindowPair(w)
+		if err != nil {
+			return err
+		}
+		i.options.WindowPairs = append(i.options.WindowPairs, p)
+	}
+	return slo.CheckWindowPairs(i.options.WindowPairs)
+}
+
+// call sets what severities are called.
+func (i *installation) call(severities map[string]string) error {
+	i.style.Severities = map[slo.Severity]string{}
+	for what, value := range severities {
+		s, ok := severityNames[what]
+		if !ok {
+			return fmt.Errorf("--severity %s=%s: severities are page, ticket and info", what, value)
+		}
+		if value == "" {
+			return fmt.Errorf("--severity %s needs a value: without one nothing is routed", what)
+		}
+		i.style.Severities[s] = value
 	}
 	return nil
 }

@@ -137,34 +137,14 @@ func ofRow(d *engine.Dialect, r *engine.Row, add func(name string, e equal)) {
 	if r.Tally != nil {
 		return // none of its sources is what it counts
 	}
-	e := equal{to: r.To, unit: r.Scale, labels: map[string]mapped{}, where: r.Where, old: r.Until != "", not: notOfRow(r)}
-	if e.not == "" && e.old && slices.ContainsFunc(d.Rows, func(o engine.Row) bool { return o.From == r.From && o.To == r.To && o.Until == "" && len(o.With) > 0 }) {
-		e.not = r.To.Name + " is more than this name in newer releases"
-	}
+	e := equal{to: r.To, unit: r.Scale, labels: labelsOfRow(d, r), where: r.Where, old: r.Until != "", not: notOfRow(d, r)}
 	e.only = []*labels.Matcher{labels.MustNewMatcher(labels.MatchEqual, metrics.LabelRuntime, string(d.Runtime))}
-	if d.Supplement && e.not == "" {
-		e.not = r.To.Name + " has it together with what the engine itself reports"
-	}
 	for _, l := range r.Set {
 		if _, open := values(r, l.Name); !open {
 			e.only = append(e.only, labels.MustNewMatcher(labels.MatchEqual, l.Name, l.Value))
 		}
 	}
-	for _, same := range []string{metrics.LabelNamespace, metrics.LabelPod, metrics.LabelContainer, metrics.LabelCluster} {
-		e.labels[same] = mapped{name: same}
-	}
-	e.labels[metrics.LabelInstance] = mapped{name: metrics.LabelServer}
-	for _, l := range d.Replicas {
-		if l != "pid" { // of a few old releases
-			e.repeats = append(e.repeats, l)
-		}
-		e.labels[l] = mapped{}
-	}
-	for _, carries := range [][]metrics.Carry{d.Labels, r.Carry} {
-		for i := range carries {
-			e.labels[carries[i].From] = mapped{name: carries[i].To, carry: &carries[i]}
-		}
-	}
+	e.repeats = slices.DeleteFunc(slices.Clone(d.Replicas), func(l string) bool { return l == "pid" }) // of a few old releases
 	e.newer = len(r.Where) > 0 && slices.ContainsFunc(d.Rows, func(o engine.Row) bool {
 		return o.From == r.From && o.To == r.To && len(o.Where) > 0 && !slices.ContainsFunc(o.Where, func(m *labels.Matcher) bool { return !m.Matches("") })
 	})
@@ -174,6 +154,28 @@ func ofRow(d *engine.Dialect, r *engine.Row, add func(name string, e equal)) {
 			e.differs = append(e.differs, r.To.Name+" is absent where the page says zero and does not count")
 		}
 	}
+	e.named(r, add)
+}
+
+// labelsOfRow maps the labels of a row's series, as a Prometheus has them.
+func labelsOfRow(d *engine.Dialect, r *engine.Row) map[string]mapped {
+	to := map[string]mapped{metrics.LabelInstance: {name: metrics.LabelServer}}
+	for _, same := range []string{metrics.LabelNamespace, metrics.LabelPod, metrics.LabelContainer, metrics.LabelCluster} {
+		to[same] = mapped{name: same}
+	}
+	for _, l := range d.Replicas {
+		to[l] = mapped{}
+	}
+	for _, carries := range [][]metrics.Carry{d.Labels, r.Carry} {
+		for i := range carries {
+			to[carries[i].From] = mapped{name: carries[i].To, carry: &carries[i]}
+		}
+	}
+	return to
+}
+
+// named adds an equal under each name that the source of its row has in a Prometheus.
+func (e equal) named(r *engine.Row, add func(name string, e equal)) {
 	base := strings.TrimSuffix(r.From, "_total")
 	switch {
 	case r.Is == scrape.Histogram && r.Part == "" && r.To.Kind == metrics.Histogram:
@@ -192,7 +194,7 @@ func ofRow(d *engine.Dialect, r *engine.Row, add func(name string, e equal)) {
 }
 
 // notOfRow says why the family of a row does not tell what the page says.
-func notOfRow(r *engine.Row) string {
+func notOfRow(d *engine.Dialect, r *engine.Row) string {
 	if len(r.With) > 0 {
 		return "it is only part of " + r.To.Name + ", which is computed from several numbers"
 	}
@@ -203,6 +205,13 @@ func notOfRow(r *engine.Row) string {
 		if folded, ok := r.Fold([]engine.Member{{Family: r.From, Value: v}}); !ok || folded != v {
 			return r.To.Name + " is computed from its labels or bounds"
 		}
+	}
+	extended := func(o engine.Row) bool { return o.From == r.From && o.To == r.To && o.Until == "" && len(o.With) > 0 }
+	switch {
+	case r.Until != "" && slices.ContainsFunc(d.Rows, extended):
+		return r.To.Name + " is more than this name in newer releases"
+	case d.Supplement:
+		return r.To.Name + " has it together with what the engine itself reports"
 	}
 	return ""
 }
@@ -234,41 +243,15 @@ func (e *equal) alone(d *engine.Dialect, r *engine.Row) {
 		o := &d.Rows[i]
 		switch {
 		case o == r || o.To != r.To || o.From == r.From && !o.Plus && !r.Plus:
-			continue
 		case !o.Plus && !r.Plus:
-			if finer, _ := values(o, metrics.LabelOutcome); len(finer) > 1 && len(r.Set) == 1 && r.Set[0].Value == string(metrics.OutcomeSuccess) {
-				e.wholes(finer)
-				continue
+			e.beside(r, o)
+		case o.Until != "" && r.Until == "": // of older releases
+		default:
+			apart, ofOutcomes := tell(r, o, without)
+			outcomes = outcomes || ofOutcomes
+			if !apart {
+				e.differs = append(e.differs, fmt.Sprintf("%s also counts %s", r.To.Name, o.From))
 			}
-			if o.Tally == nil && o.Part == r.Part {
-				e.differs = append(e.differs, fmt.Sprintf("%s also shows engines that call it %s", r.To.Name, o.From))
-			}
-			continue
-		case o.Until != "" && r.Until == "":
-			continue // of older releases
-		}
-		apart := false
-		for _, l := range metrics.DetailLabels {
-			if !r.To.HasLabel(l) {
-				continue
-			}
-			mine, open := values(r, l)
-			theirs, openToo := values(o, l)
-			switch {
-			case len(mine) > 0 && len(theirs) > 0:
-				if !slices.ContainsFunc(theirs, func(v string) bool { return slices.Contains(mine, v) }) {
-					apart = true
-					outcomes = outcomes || len(mine) > 1
-				}
-			case open && len(theirs) > 0:
-				apart = true
-				without[l] = append(without[l], theirs...)
-			case openToo && len(mine) > 0:
-				apart = true
-			}
-		}
-		if !apart {
-			e.differs = append(e.differs, fmt.Sprintf("%s also counts %s", r.To.Name, o.From))
 		}
 	}
 	if mine, _ := values(r, metrics.LabelOutcome); outcomes && len(mine) > 1 {
@@ -279,6 +262,40 @@ func (e *equal) alone(d *engine.Dialect, r *engine.Row) {
 		others = slices.Compact(others)
 		e.only = append(e.only, labels.MustNewMatcher(labels.MatchNotRegexp, l, strings.Join(others, "|")))
 	}
+}
+
+// beside says what another candidate for the same quantity means for an equal: a page has one of the two.
+func (e *equal) beside(r, o *engine.Row) {
+	if finer, _ := values(o, metrics.LabelOutcome); len(finer) > 1 && len(r.Set) == 1 && r.Set[0].Value == string(metrics.OutcomeSuccess) {
+		e.wholes(finer)
+	} else if o.Tally == nil && o.Part == r.Part {
+		e.differs = append(e.differs, fmt.Sprintf("%s also shows engines that call it %s", r.To.Name, o.From))
+	}
+}
+
+// tell reports whether labels tell the series of a row from those of another that adds to the same quantity, and whether the
+// row's own outcomes do. Where the row leaves a label to the page, it notes the values of the other.
+func tell(r, o *engine.Row, without map[string][]string) (apart, outcomes bool) {
+	for _, l := range metrics.DetailLabels {
+		if !r.To.HasLabel(l) {
+			continue
+		}
+		mine, open := values(r, l)
+		theirs, openToo := values(o, l)
+		switch {
+		case len(mine) > 0 && len(theirs) > 0:
+			if !slices.ContainsFunc(theirs, func(v string) bool { return slices.Contains(mine, v) }) {
+				apart = true
+				outcomes = outcomes || len(mine) > 1
+			}
+		case open && len(theirs) > 0:
+			apart = true
+			without[l] = append(without[l], theirs...)
+		case openToo && len(mine) > 0:
+			apart = true
+		}
+	}
+	return apart, outcomes
 }
 
 // wholes makes an equal of successes that of all requests which ended well: a source that tells how is preferred.

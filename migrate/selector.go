@@ -31,12 +31,7 @@ type joined struct {
 // selector rewrites a selector; nil means that it is of other software.
 func (r *rewriter) selector(v *parser.VectorSelector) (*selected, error) {
 	if v.Name == "" {
-		for _, m := range v.LabelMatchers {
-			if m.Name == model.MetricNameLabel && slices.ContainsFunc(prefixes(), func(p string) bool { return strings.HasPrefix(m.Value, p) }) {
-				return nil, fmt.Errorf("%s selects by a pattern of names", v)
-			}
-		}
-		return nil, nil
+		return nil, byPattern(v)
 	}
 	found, why := find(v.Name)
 	if why != "" {
@@ -73,41 +68,46 @@ func (r *rewriter) selector(v *parser.VectorSelector) (*selected, error) {
 	if e.newer {
 		r.notes = append(r.notes, fmt.Sprintf("%s: %s counts those with %s", v.Name, e.to.Name, e.where[0]))
 	}
+	r.take(out)
+	return out, nil
+}
+
+// byPattern refuses a selector without a name whose pattern means metrics that are to be rewritten.
+func byPattern(v *parser.VectorSelector) error {
+	for _, m := range v.LabelMatchers {
+		if m.Name == model.MetricNameLabel && migratable(m.Value) {
+			return fmt.Errorf("%s selects by a pattern of names", v)
+		}
+	}
+	return nil
+}
+
+// take joins the info metrics that have labels which are wanted and the family lacks.
+func (r *rewriter) take(out *selected) {
 	for _, name := range slices.Sorted(maps.Keys(r.wanted)) {
-		to, ok := e.label(name)
+		to, ok := out.of.label(name)
 		if !ok || !r.wanted[name] {
 			continue
 		}
-		if info := e.info(to.name); info != nil && !r.hasOf[info] {
+		if info := out.of.info(to.name); info != nil && !r.hasOf[info] {
 			out.info(info).take = append(out.info(info).take, to.name)
 		}
 	}
-	return out, nil
 }
 
 // choose picks the equal whose part of the old series a selector selects. Those of several engines with the same name are one.
 func choose(v *parser.VectorSelector, found []equal) (*equal, error) {
-	fits := func(e *equal) bool {
-		for _, w := range e.where {
-			i := slices.IndexFunc(v.LabelMatchers, func(m *labels.Matcher) bool { return m.Name == w.Name })
-			if i < 0 && !e.newer || i >= 0 && (v.LabelMatchers[i].Type != labels.MatchEqual || !w.Matches(v.LabelMatchers[i].Value)) {
-				return false
-			}
-		}
-		return true
-	}
 	var best *equal
 	for i := range found {
 		e := found[i]
-		if !fits(&e) {
+		if !e.fits(v) {
 			continue
 		}
 		if best == nil {
 			best = &e
 			continue
 		}
-		if (!e.old || migratable(v.Name)) && best.to == e.to && best.part == e.part && best.unit == e.unit && len(best.only) == 1 && len(e.only) == 1 &&
-			best.only[0].Name == metrics.LabelRuntime && e.only[0].Name == metrics.LabelRuntime && best.only[0].Value != e.only[0].Value && len(best.where) == 0 {
+		if (!e.old || migratable(v.Name)) && e.sameAs(best) {
 			both := strings.Split(best.only[0].Value, "|")
 			if !slices.Contains(both, e.only[0].Value) {
 				best.only = []*labels.Matcher{labels.MustNewMatcher(labels.MatchRegexp, metrics.LabelRuntime, best.only[0].Value+"|"+e.only[0].Value)}
@@ -118,6 +118,24 @@ func choose(v *parser.VectorSelector, found []equal) (*equal, error) {
 		return nil, fmt.Errorf("%s has an equal only where %s", v.Name, found[0].where[0])
 	}
 	return best, nil
+}
+
+// fits reports whether a selector selects the part of the old series that an equal stands for.
+func (e *equal) fits(v *parser.VectorSelector) bool {
+	for _, w := range e.where {
+		i := slices.IndexFunc(v.LabelMatchers, func(m *labels.Matcher) bool { return m.Name == w.Name })
+		if i < 0 && !e.newer || i >= 0 && (v.LabelMatchers[i].Type != labels.MatchEqual || !w.Matches(v.LabelMatchers[i].Value)) {
+			return false
+		}
+	}
+	return true
+}
+
+// sameAs reports whether an equal is that of another engine, with the same number under the same name.
+func (e *equal) sameAs(o *equal) bool {
+	byEngine := func(e *equal) bool { return len(e.only) == 1 && e.only[0].Name == metrics.LabelRuntime }
+	return e.to == o.to && e.part == o.part && e.unit == o.unit && len(o.where) == 0 &&
+		byEngine(e) && byEngine(o) && e.only[0].Value != o.only[0].Value
 }
 
 // condition adds what a matcher of the old selector means.

@@ -7,84 +7,126 @@ import (
 
 // smi lists the numbers of nvidia_gpu_exporter that the vocabulary has. The exporter names them after the fields of nvidia-smi
 // --query-gpu, in base units. Source: utkuozdemir/nvidia_gpu_exporter e656cd8 docs/METRICS.md.
-func smi() (all []page.Equal) {
-	add := func(name string, to *metrics.Family, set ...metrics.Label) {
-		all = append(all, page.Equal{Name: "nvidia_smi_" + name, To: to, Set: set})
-	}
-	label := func(name, value string) metrics.Label { return metrics.Label{Name: name, Value: value} }
+func smi() []page.Equal {
+	var t smiTable
+	t.state()
+	t.power()
+	t.memoryErrors()
+	t.modes()
+	t.links()
+	t.instances()
+	return t
+}
 
-	add("gpu_info", metrics.GPUInfo)
-	add("temperature_gpu", metrics.GPUTemperature, label(metrics.LabelSensor, "gpu"))
-	add("temperature_memory", metrics.GPUTemperature, label(metrics.LabelSensor, "memory"))
-	add("temperature_gpu_tlimit", metrics.GPUTemperatureMargin, label(metrics.LabelLimit, "slowdown"))
-	add("utilization_gpu_ratio", metrics.GPUUtilization)
-	add("utilization_memory_ratio", metrics.GPUMemoryBusy)
+// smiTable is such a list; each of its methods adds what belongs together.
+type smiTable []page.Equal
+
+// add adds a number of which the family has the series with the given labels.
+func (t *smiTable) add(name string, to *metrics.Family, set ...metrics.Label) {
+	*t = append(*t, page.Equal{Name: "nvidia_smi_" + name, To: to, Set: set})
+}
+
+func label(name, value string) metrics.Label { return metrics.Label{Name: name, Value: value} }
+
+// state adds what a GPU is, how warm and how busy, what its memory holds, and its XIDs.
+func (t *smiTable) state() {
+	t.add("gpu_info", metrics.GPUInfo)
+	t.add("temperature_gpu", metrics.GPUTemperature, label(metrics.LabelSensor, "gpu"))
+	t.add("temperature_memory", metrics.GPUTemperature, label(metrics.LabelSensor, "memory"))
+	t.add("temperature_gpu_tlimit", metrics.GPUTemperatureMargin, label(metrics.LabelLimit, "slowdown"))
+	t.add("utilization_gpu_ratio", metrics.GPUUtilization)
+	t.add("utilization_memory_ratio", metrics.GPUMemoryBusy)
 	for _, kind := range []string{"encoder", "decoder", "jpeg", "ofa"} {
-		add("utilization_"+kind+"_ratio", metrics.GPUMediaUtilization, label(metrics.LabelKind, kind))
+		t.add("utilization_"+kind+"_ratio", metrics.GPUMediaUtilization, label(metrics.LabelKind, kind))
 	}
-	add("memory_total_bytes", metrics.GPUMemoryTotal)
-	add("memory_used_bytes", metrics.GPUMemoryUsed)
-	add("memory_free_bytes", metrics.GPUMemoryFree)
-	add("memory_reserved_bytes", metrics.GPUMemoryReserved)
-	add("fan_speed_ratio", metrics.GPUFanSpeed, label(metrics.LabelFan, "0"))
-	add("pstate", metrics.GPUPerformanceState)
-	add("persistence_mode", metrics.GPUPersistenceMode)
-	add("gpu_recovery_action", metrics.GPURecoveryAction)
-	add("power_draw_watts", metrics.GPUPower, label(metrics.LabelScope, "gpu_average"))
-	add("power_draw_average_watts", metrics.GPUPower, label(metrics.LabelScope, "gpu_average"))
-	add("power_draw_instant_watts", metrics.GPUPower, label(metrics.LabelScope, "gpu"))
-	add("module_power_draw_instant_watts", metrics.GPUPower, label(metrics.LabelScope, "module"))
+	t.add("memory_total_bytes", metrics.GPUMemoryTotal)
+	t.add("memory_used_bytes", metrics.GPUMemoryUsed)
+	t.add("memory_free_bytes", metrics.GPUMemoryFree)
+	t.add("memory_reserved_bytes", metrics.GPUMemoryReserved)
+	t.add("fan_speed_ratio", metrics.GPUFanSpeed, label(metrics.LabelFan, "0"))
+	t.add("pstate", metrics.GPUPerformanceState)
+	t.add("persistence_mode", metrics.GPUPersistenceMode)
+	t.add("gpu_recovery_action", metrics.GPURecoveryAction)
+	t.add("xid_errors_total", metrics.GPUXIDErrors)
+	t.add("xid_last_timestamp_seconds", metrics.GPUXIDLastTimestamp)
+}
+
+// power adds power, clocks and what lowers them.
+func (t *smiTable) power() {
+	t.add("power_draw_watts", metrics.GPUPower, label(metrics.LabelScope, "gpu_average"))
+	t.add("power_draw_average_watts", metrics.GPUPower, label(metrics.LabelScope, "gpu_average"))
+	t.add("power_draw_instant_watts", metrics.GPUPower, label(metrics.LabelScope, "gpu"))
+	t.add("module_power_draw_instant_watts", metrics.GPUPower, label(metrics.LabelScope, "module"))
 	for field, kind := range map[string]string{"enforced_power_limit": "enforced", "power_limit": "requested", "power_default_limit": "default",
 		"power_min_limit": "min", "power_max_limit": "max"} {
-		add(field+"_watts", metrics.GPUPowerLimit, label(metrics.LabelKind, kind))
+		t.add(field+"_watts", metrics.GPUPowerLimit, label(metrics.LabelKind, kind))
 	}
-	add("energy_joules_total", metrics.GPUEnergy)
+	t.add("energy_joules_total", metrics.GPUEnergy)
 	for field, domain := range map[string]string{"graphics": "graphics", "sm": "sm", "memory": "memory", "video": "video"} {
-		add("clocks_current_"+field+"_clock_hz", metrics.GPUClock, label(metrics.LabelDomain, domain))
-		add("clocks_max_"+field+"_clock_hz", metrics.GPUClockMax, label(metrics.LabelDomain, domain))
+		t.add("clocks_current_"+field+"_clock_hz", metrics.GPUClock, label(metrics.LabelDomain, domain))
+		t.add("clocks_max_"+field+"_clock_hz", metrics.GPUClockMax, label(metrics.LabelDomain, domain))
 	}
 	for _, reason := range []string{"gpu_idle", "applications_clocks_setting", "sw_power_cap", "hw_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown", "sw_thermal_slowdown", "sync_boost"} {
-		add("clocks_event_reasons_"+reason, metrics.GPUClockEventActive, label(metrics.LabelReason, reason))
-		add("clocks_throttle_reasons_"+reason, metrics.GPUClockEventActive, label(metrics.LabelReason, reason)) // of drivers before 535
+		t.add("clocks_event_reasons_"+reason, metrics.GPUClockEventActive, label(metrics.LabelReason, reason))
+		// of drivers before 535
+		t.add("clocks_throttle_reasons_"+reason, metrics.GPUClockEventActive, label(metrics.LabelReason, reason))
 	}
 	for _, reason := range []string{"sw_power_cap", "sync_boost", "sw_thermal_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown"} {
-		add("clocks_event_reasons_counters_"+reason+"_seconds", metrics.GPUClockEventSeconds, label(metrics.LabelReason, reason), label(metrics.LabelSource, "driver"))
+		t.add("clocks_event_reasons_counters_"+reason+"_seconds", metrics.GPUClockEventSeconds,
+			label(metrics.LabelReason, reason), label(metrics.LabelSource, "driver"))
 	}
+}
+
+// memoryErrors adds errors of the memory, and what was done about them.
+func (t *smiTable) memoryErrors() {
 	for _, severity := range []string{"corrected", "uncorrected"} {
 		for _, lifetime := range []string{"volatile", "aggregate"} {
 			of := []metrics.Label{label(metrics.LabelSeverity, severity), label(metrics.LabelLifetime, lifetime)}
-			add("ecc_errors_"+severity+"_"+lifetime+"_total", metrics.GPUECCErrors, of...)
+			t.add("ecc_errors_"+severity+"_"+lifetime+"_total", metrics.GPUECCErrors, of...)
 			for _, location := range []string{"dram", "sram"} {
-				add("ecc_errors_"+severity+"_"+lifetime+"_"+location, metrics.GPUECCErrors, append(of[:2:2], label(metrics.LabelLocation, location))...)
+				t.add("ecc_errors_"+severity+"_"+lifetime+"_"+location, metrics.GPUECCErrors,
+					append(of[:2:2], label(metrics.LabelLocation, location))...)
 			}
 		}
 	}
-	add("ecc_errors_uncorrected_aggregate_sram_threshold_exceeded", metrics.GPUSRAMThreshold)
+	t.add("ecc_errors_uncorrected_aggregate_sram_threshold_exceeded", metrics.GPUSRAMThreshold)
+	t.add("remapped_rows_pending", metrics.GPURowRemapPending)
+	t.add("remapped_rows_failure", metrics.GPURowRemapFailure)
+	t.add("remapped_rows_correctable", metrics.GPURemappedRows, label(metrics.LabelCause, "corrected"))
+	t.add("remapped_rows_uncorrectable", metrics.GPURemappedRows, label(metrics.LabelCause, "uncorrected"))
+	for _, left := range []string{"max", "high", "partial", "low", "none"} {
+		t.add("remapped_rows_histogram_"+left, metrics.GPURowRemapBanks, label(metrics.LabelAvailability, left))
+	}
+	t.add("retired_pages_single_bit_ecc_count", metrics.GPURetiredPages, label(metrics.LabelCause, "corrected"))
+	t.add("retired_pages_double_bit_count", metrics.GPURetiredPages, label(metrics.LabelCause, "uncorrected"))
+	t.add("retired_pages_pending", metrics.GPURetiredPagesPending)
+}
+
+// modes adds the modes that somebody sets.
+func (t *smiTable) modes() {
 	for _, state := range []string{"current", "pending"} {
-		add("ecc_mode_"+state, metrics.GPUECCMode, label(metrics.LabelState, state))
-		add("mig_mode_"+state, metrics.GPUMIGMode, label(metrics.LabelState, state))
+		t.add("ecc_mode_"+state, metrics.GPUECCMode, label(metrics.LabelState, state))
+		t.add("mig_mode_"+state, metrics.GPUMIGMode, label(metrics.LabelState, state))
 	}
 	for _, state := range []string{"current", "default"} {
-		add("gsp_mode_"+state, metrics.GPUGSPFirmwareMode, label(metrics.LabelState, state))
+		t.add("gsp_mode_"+state, metrics.GPUGSPFirmwareMode, label(metrics.LabelState, state))
 	}
-	add("remapped_rows_pending", metrics.GPURowRemapPending)
-	add("remapped_rows_failure", metrics.GPURowRemapFailure)
-	add("remapped_rows_correctable", metrics.GPURemappedRows, label(metrics.LabelCause, "corrected"))
-	add("remapped_rows_uncorrectable", metrics.GPURemappedRows, label(metrics.LabelCause, "uncorrected"))
-	for _, left := range []string{"max", "high", "partial", "low", "none"} {
-		add("remapped_rows_histogram_"+left, metrics.GPURowRemapBanks, label(metrics.LabelAvailability, left))
-	}
-	add("retired_pages_single_bit_ecc_count", metrics.GPURetiredPages, label(metrics.LabelCause, "corrected"))
-	add("retired_pages_double_bit_count", metrics.GPURetiredPages, label(metrics.LabelCause, "uncorrected"))
-	add("retired_pages_pending", metrics.GPURetiredPagesPending)
+}
+
+// links adds what connects a GPU with others.
+func (t *smiTable) links() {
 	for _, state := range []string{"current", "max"} {
-		add("pcie_link_gen_"+state, metrics.GPUPCIeLinkGeneration, label(metrics.LabelState, state))
-		add("pcie_link_width_"+state, metrics.GPUPCIeLinkWidth, label(metrics.LabelState, state))
+		t.add("pcie_link_gen_"+state, metrics.GPUPCIeLinkGeneration, label(metrics.LabelState, state))
+		t.add("pcie_link_width_"+state, metrics.GPUPCIeLinkWidth, label(metrics.LabelState, state))
 	}
-	all = append(all, page.Equal{Name: "nvidia_smi_pcie_throughput_tx_bytes_per_second", To: metrics.GPUPCIeTransmit, Rate: true},
+	*t = append(*t, page.Equal{Name: "nvidia_smi_pcie_throughput_tx_bytes_per_second", To: metrics.GPUPCIeTransmit, Rate: true},
 		page.Equal{Name: "nvidia_smi_pcie_throughput_rx_bytes_per_second", To: metrics.GPUPCIeReceive, Rate: true})
-	add("c2c_mode", metrics.GPUC2CMode)
-	add("mig_info", metrics.GPUMIGInfo)
+	t.add("c2c_mode", metrics.GPUC2CMode)
+}
+
+// instances adds the parts of a GPU.
+func (t *smiTable) instances() {
+	t.add("mig_info", metrics.GPUMIGInfo)
 	for _, part := range []struct {
 		name string
 		to   *metrics.Family
@@ -93,11 +135,8 @@ func smi() (all []page.Equal) {
 		{"memory_reserved_bytes", metrics.GPUMemoryReserved}, {"graphics_activity_ratio", metrics.GPUGraphicsActive}, {"sm_activity_ratio", metrics.GPUSMActive},
 		{"sm_occupancy_ratio", metrics.GPUSMOccupancy}, {"tensor_activity_ratio", metrics.GPUTensorActive},
 	} {
-		add("mig_"+part.name, part.to, label(metrics.LabelGPUInstance, anyValue))
+		t.add("mig_"+part.name, part.to, label(metrics.LabelGPUInstance, anyValue))
 	}
-	add("xid_errors_total", metrics.GPUXIDErrors)
-	add("xid_last_timestamp_seconds", metrics.GPUXIDLastTimestamp)
-	return all
 }
 
 // smiNot says why numbers of nvidia_gpu_exporter have no equal, by the beginning of their names.

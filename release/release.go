@@ -218,22 +218,15 @@ func rolled(events []event) (all [][]event) {
 
 // change compares a rollout. Nothing else happened to the model between the limits.
 func (a asker) change(m model, of, last []event, limits [2]time.Time) (Change, error) {
-	c := Change{Model: m.name, Namespace: m.namespace, Cluster: m.cluster, From: of[0].at, To: of[len(of)-1].at, Verdict: Unknown, Why: []string{}, Compared: []Row{}}
-	counts, changed := map[Setting]int{}, map[string]bool{}
-	for _, e := range of {
-		counts[Setting{Setting: e.setting, Old: e.old, New: e.new}]++
-		changed[e.replica] = true
-	}
-	for s, n := range counts {
-		s.Replicas = n
-		c.Settings = append(c.Settings, s)
-	}
-	slices.SortFunc(c.Settings, func(a, b Setting) int {
-		return cmp.Or(cmp.Compare(slices.Index(metrics.Settings, a.Setting), slices.Index(metrics.Settings, b.Setting)), cmp.Compare(a.Old, b.Old), cmp.Compare(a.New, b.New))
-	})
+	c := Change{Model: m.name, Namespace: m.namespace, Cluster: m.cluster, From: of[0].at, To: of[len(of)-1].at,
+		Settings: settings(of), Verdict: Unknown, Why: []string{}, Compared: []Row{}}
 	c.Back = !slices.ContainsFunc(c.Settings, func(s Setting) bool {
 		return !slices.ContainsFunc(last, func(e event) bool { return e.setting == s.Setting && e.old == s.New && e.new == s.Old })
 	})
+	changed := map[string]bool{}
+	for _, e := range of {
+		changed[e.replica] = true
+	}
 
 	after := Window{From: c.To.Add(a.Settle), To: limits[1]}
 	if longest := after.From.Add(a.Window); after.To.After(longest) {
@@ -294,6 +287,23 @@ func (a asker) change(m model, of, last []event, limits [2]time.Time) (Change, e
 	}
 	c.judge()
 	return c, nil
+}
+
+// settings lists what a rollout changed, and on how many replicas.
+func settings(of []event) (all []Setting) {
+	counts := map[Setting]int{}
+	for _, e := range of {
+		counts[Setting{Setting: e.setting, Old: e.old, New: e.new}]++
+	}
+	for s, n := range counts {
+		s.Replicas = n
+		all = append(all, s)
+	}
+	slices.SortFunc(all, func(a, b Setting) int {
+		return cmp.Or(cmp.Compare(slices.Index(metrics.Settings, a.Setting), slices.Index(metrics.Settings, b.Setting)),
+			cmp.Compare(a.Old, b.Old), cmp.Compare(a.New, b.New))
+	})
+	return all
 }
 
 func alternatives(of map[string]bool) string {
@@ -401,20 +411,7 @@ func (c *Change) judge() {
 		return
 	}
 	more := c.After.Load/c.Before.Load - 1
-	loaded := map[string]bool{}
-	for _, m := range rules.Measures() {
-		loaded[m.Name] = m.Loaded
-	}
-	var worse, doubtful []string
-	for _, r := range c.Compared {
-		switch {
-		case !r.Worse:
-		case loaded[r.Measure] && more > sameLoad, r.Measure == "tokens" && more < -sameLoad:
-			doubtful = append(doubtful, r.says())
-		default:
-			worse = append(worse, r.says())
-		}
-	}
+	worse, doubtful := c.worse(more)
 	different := fmt.Sprintf("the load differs by %+.0f%%: %.3g requests per second and replica before, %.3g after", 100*more, c.Before.Load, c.After.Load)
 	switch {
 	case len(worse) > 0:
@@ -430,6 +427,24 @@ func (c *Change) judge() {
 			c.Why = append(c.Why, different+", and nothing is worse")
 		}
 	}
+}
+
+// worse tells what is worse after a change from what the difference in load may explain.
+func (c *Change) worse(more float64) (worse, doubtful []string) {
+	loaded := map[string]bool{}
+	for _, m := range rules.Measures() {
+		loaded[m.Name] = m.Loaded
+	}
+	for _, r := range c.Compared {
+		switch {
+		case !r.Worse:
+		case loaded[r.Measure] && more > sameLoad, r.Measure == "tokens" && more < -sameLoad:
+			doubtful = append(doubtful, r.says())
+		default:
+			worse = append(worse, r.says())
+		}
+	}
+	return worse, doubtful
 }
 
 func (r Row) says() string {

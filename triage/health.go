@@ -280,8 +280,6 @@ func (j *judge) silent(m subject) (lines []string, dead bool, err error) {
 // nobody knows why requests wait.
 func (j *judge) confidence(all []Suspect, v Verdict, noticed bool) (confidence, or string) {
 	first := all[0]
-	compares := j.comparesWithPast(first.Clue)
-	clue := func(s Suspect) bool { return !s.harms && s.Branch != rules.Hardware }
 	instead := func(b rules.Branch) string { return fmt.Sprintf("It may be %s instead: compare %s", b, apart[b]) }
 	unknown := func(b rules.Branch) bool {
 		return slices.ContainsFunc(v.NotSeen, func(r RuledOut) bool { return r.Branch == b })
@@ -291,21 +289,34 @@ func (j *judge) confidence(all []Suspect, v Verdict, noticed bool) (confidence, 
 		return "low", "It may be hardware instead: read the kernel log for XIDs"
 	case (first.pages || v.dead) && j.elapsed >= rules.Interval/2:
 		return "high", ""
-	case clue(first) && first.Branch == rules.Engine && unknown(rules.Release):
+	case first.isClue() && first.Branch == rules.Engine && unknown(rules.Release):
 		return "low", instead(rules.Release)
 	case first.Branch == rules.Queueing && !j.recalls:
 		return "low", instead(rules.Engine)
 	}
-	for _, s := range all[1:] {
-		alike := clue(first) && clue(s) && s.Delays == first.Delays && j.comparesWithPast(s.Clue) == compares
-		if alike && s.Branch != first.Branch && apart[s.Branch] != "" {
-			return "low", instead(s.Branch)
-		}
+	if rival := j.rival(first, all[1:]); rival != "" {
+		return "low", instead(rival)
 	}
-	if noticed && !(compares && !j.recalls) {
+	if noticed && !(j.comparesWithPast(first.Clue) && !j.recalls) {
 		return "high", ""
 	}
 	return "low", ""
+}
+
+// isClue reports whether a suspect only hints at a branch, as opposed to being the fault itself.
+func (s Suspect) isClue() bool { return !s.harms && s.Branch != rules.Hardware }
+
+// rival returns the first branch that looks as guilty as that of the first suspect, and that a number tells from others; empty
+// if there is none.
+func (j *judge) rival(first Suspect, others []Suspect) rules.Branch {
+	compares := j.comparesWithPast(first.Clue)
+	for _, s := range others {
+		alike := first.isClue() && s.isClue() && s.Delays == first.Delays && j.comparesWithPast(s.Clue) == compares
+		if alike && s.Branch != first.Branch && apart[s.Branch] != "" {
+			return s.Branch
+		}
+	}
+	return ""
 }
 
 // apart holds the number that tells a branch from others that look as guilty. Queueing is missing: it follows from all.

@@ -175,51 +175,65 @@ func (p *prover) neverRose(s *parser.VectorSelector) bool {
 	return true
 }
 
+// side is an operand: its gaps, and whether it has no result.
+type side struct {
+	gaps  []gap
+	empty bool
+}
+
+// holds reports whether it has a result, and lacks whether it certainly has none.
+func (s side) holds() bool { return len(s.gaps) == 0 && !s.empty }
+func (s side) lacks() bool { return len(s.gaps) == 0 && s.empty }
+
 // binary returns the gaps of an operation.
 func (p *prover) binary(x *parser.BinaryExpr) ([]gap, error) {
 	if x.LHS.Type() == parser.ValueTypeScalar {
 		return p.gaps(x.RHS)
 	}
-	left, err := p.gaps(x.LHS)
-	if err != nil || x.RHS.Type() == parser.ValueTypeScalar {
-		return left, err
+	var left, right side
+	var err error
+	if left.gaps, err = p.gaps(x.LHS); err != nil || x.RHS.Type() == parser.ValueTypeScalar {
+		return left.gaps, err
 	}
-	nothingLeft, err := p.empty(x.LHS)
-	if err != nil || x.Op == parser.LUNLESS {
-		return left, err
+	if left.empty, err = p.empty(x.LHS); err != nil || x.Op == parser.LUNLESS {
+		return left.gaps, err
 	}
-	right, err := p.gaps(x.RHS)
-	if err != nil {
+	if right.gaps, err = p.gaps(x.RHS); err != nil {
 		return nil, err
 	}
-	both := slices.Concat(left, right)
-	of := func(k gapKind) func(gap) bool { return func(g gap) bool { return g.kind == k } }
-	if x.Op == parser.LOR { // what is not there adds nothing to what is
-		nothingRight, err := p.empty(x.RHS)
-		if err != nil || len(left) == 0 && !nothingLeft || len(right) == 0 && !nothingRight {
-			return nil, err
-		}
-		if slices.ContainsFunc(left, of(feature)) {
-			return right, nil
-		}
-		if slices.ContainsFunc(right, of(feature)) {
-			return left, nil
-		}
-		return both, nil
-	}
-	if slices.ContainsFunc(both, of(thing)) {
+	both := slices.Concat(left.gaps, right.gaps)
+	if x.Op != parser.LOR && slices.ContainsFunc(both, thing.is) {
 		return slices.DeleteFunc(both, func(g gap) bool { return g.kind != thing }), nil
 	}
-	nothingRight, err := p.empty(x.RHS)
-	switch {
-	case err != nil:
+	if right.empty, err = p.empty(x.RHS); err != nil {
 		return nil, err
-	case x.Op == parser.DIV && len(right) == 0 && nothingRight:
-		return append(left, p.nothingIn(x.RHS)), nil
-	case len(left) == 0 && nothingLeft || len(right) == 0 && nothingRight:
+	}
+	switch {
+	case x.Op == parser.LOR:
+		return eitherOf(left, right), nil
+	case x.Op == parser.DIV && right.lacks():
+		return append(left.gaps, p.nothingIn(x.RHS)), nil
+	case left.lacks() || right.lacks():
 		return nil, nil
 	}
 	return both, nil
+}
+
+// is reports whether a gap is of a kind.
+func (k gapKind) is(g gap) bool { return g.kind == k }
+
+// eitherOf returns the gaps of two sides of which one will do. What is not there adds nothing to what is, and a side that the
+// engine has no feature for nothing to the other.
+func eitherOf(left, right side) []gap {
+	switch {
+	case left.holds() || right.holds():
+		return nil
+	case slices.ContainsFunc(left.gaps, feature.is):
+		return right.gaps
+	case slices.ContainsFunc(right.gaps, feature.is):
+		return left.gaps
+	}
+	return slices.Concat(left.gaps, right.gaps)
 }
 
 // nothingIn says why there is nothing to divide by.
@@ -301,35 +315,10 @@ func (p *prover) selected(s *parser.VectorSelector, back bool) ([]gap, error) {
 		return []gap{noYesterday}, nil
 	}
 	if recorded := p.recordsOf(s); recorded != nil && !p.visiting[s.Name] {
-		p.visiting[s.Name] = true
-		defer delete(p.visiting, s.Name)
-		var all []gap
-		for _, r := range recorded {
-			more, err := p.gaps(asked(r.Expr, s))
-			if err != nil {
-				return nil, err
-			}
-			if len(more) == 0 { // any of them will do
-				return nil, nil
-			}
-			all = append(all, more...)
-		}
-		return all, nil
+		return p.recorded(s, recorded)
 	}
-	family := strings.TrimSuffix(strings.TrimSuffix(strings.TrimSuffix(s.Name, "_sum"), "_count"), "_bucket")
 	gateway := slices.ContainsFunc(s.LabelMatchers, func(m *labels.Matcher) bool { return m.String() == rolesOfGateways })
-	if family == metrics.GPUXIDErrors.Name { // its series begin with an error
-		family = metrics.GPUXIDInfo.Name
-		if len(p.memory[metrics.GPUXIDSourceUp.Name]) > 0 {
-			family = metrics.GPUXIDSourceUp.Name
-		}
-	}
-	if family == metrics.GPUHealthCondition.Name { // its series begin with a condition
-		family = metrics.GPUHealth.Name
-	}
-	if family == metrics.EngineConfigChanged.Name { // its series begin with a change
-		family = metrics.EngineConfig.Name
-	}
+	family := p.witness(strings.TrimSuffix(strings.TrimSuffix(strings.TrimSuffix(s.Name, "_sum"), "_count"), "_bucket"))
 	f := metrics.Lookup(family)
 	if f == nil {
 		return nil, nil
@@ -351,6 +340,37 @@ func (p *prover) selected(s *parser.VectorSelector, back bool) ([]gap, error) {
 		}
 	}
 	return []gap{p.missing(f.Name, gateway)}, nil
+}
+
+// recorded returns the gaps of the rules that record what a selector reads. Any of them will do.
+func (p *prover) recorded(s *parser.VectorSelector, by []rules.Record) (all []gap, err error) {
+	p.visiting[s.Name] = true
+	defer delete(p.visiting, s.Name)
+	for _, r := range by {
+		more, err := p.gaps(asked(r.Expr, s))
+		if err != nil || len(more) == 0 {
+			return nil, err
+		}
+		all = append(all, more...)
+	}
+	return all, nil
+}
+
+// witness returns the family that is there wherever a family would show something: its own series may begin with an error,
+// with a condition or with a change.
+func (p *prover) witness(family string) string {
+	switch family {
+	case metrics.GPUXIDErrors.Name:
+		if len(p.memory[metrics.GPUXIDSourceUp.Name]) > 0 {
+			return metrics.GPUXIDSourceUp.Name
+		}
+		return metrics.GPUXIDInfo.Name
+	case metrics.GPUHealthCondition.Name:
+		return metrics.GPUHealth.Name
+	case metrics.EngineConfigChanged.Name:
+		return metrics.EngineConfig.Name
+	}
+	return family
 }
 
 var rolesOfGateways = promql.Eq(metrics.LabelRole, metrics.GatewayRole).String()
@@ -407,14 +427,14 @@ func (j *judge) ruledOut(m subject, t traffic, all []Suspect, replicas int) (rul
 	}
 	young := slices.ContainsFunc(started, func(s engine.Sample) bool { return p.pages[page(s.Metric)] })
 	var order []rules.Branch
-	why, gaps, told := map[rules.Branch][]string{}, map[rules.Branch][]gap{}, map[rules.Branch]bool{}
+	shown := map[rules.Branch]*proof{}
 	for _, r := range j.records {
 		branch := rules.Branch(r.Labels[metrics.LabelBranch])
 		if r.Name != metrics.RecordedSuspect || slices.ContainsFunc(all, func(s Suspect) bool { return s.Branch == branch }) {
 			continue
 		}
-		if !slices.Contains(order, branch) {
-			order = append(order, branch)
+		if shown[branch] == nil {
+			order, shown[branch] = append(order, branch), &proof{}
 		}
 		found, err := p.gaps(r.Expr)
 		if err != nil {
@@ -423,36 +443,58 @@ func (j *judge) ruledOut(m subject, t traffic, all []Suspect, replicas int) (rul
 		if branch == rules.Routing && replicas < 2 && !slices.Contains(found, noGateway) && !strings.Contains(r.Expr.String(), rolesOfGateways) {
 			found = []gap{noSibling}
 		}
-		if slices.ContainsFunc(found, func(g gap) bool { return g.kind == feature }) {
+		if slices.ContainsFunc(found, feature.is) {
 			continue
 		}
 		if branch == rules.Release && young {
 			found = []gap{justStarted}
 		}
-		told[branch] = true
-		for _, g := range found {
-			if !slices.Contains(gaps[branch], g) {
-				gaps[branch] = append(gaps[branch], g)
-			}
-		}
-		if says, err := j.compared(m, r); err != nil {
+		says, err := j.compared(m, r)
+		if err != nil {
 			return nil, nil, err
-		} else if len(found) == 0 {
-			why[branch] = append(why[branch], says...)
 		}
+		shown[branch].add(found, says)
 	}
 	ruledOut, notSeen = []RuledOut{}, []RuledOut{}
 	for _, b := range order {
-		switch {
-		case gaps[b] != nil:
-			notSeen = append(notSeen, RuledOut{b, reasons(gaps[b])})
-		case told[b]:
-			ruledOut = append(ruledOut, RuledOut{b, cmp.Or(strings.Join(why[b], "; "), noSign)})
-		default:
-			notSeen = append(notSeen, RuledOut{b, "no engine reports what would show it"})
+		if why, out := shown[b].says(); out {
+			ruledOut = append(ruledOut, RuledOut{b, why})
+		} else {
+			notSeen = append(notSeen, RuledOut{b, why})
 		}
 	}
 	return ruledOut, notSeen, nil
+}
+
+// proof gathers what the clues of a branch show: the numbers that rule it out, and the gaps.
+type proof struct {
+	told bool // by any clue
+	why  []string
+	gaps []gap
+}
+
+// add adds a clue. What it compares with a limit says why the branch is ruled out, if nothing is missing.
+func (p *proof) add(gaps []gap, compares []string) {
+	p.told = true
+	for _, g := range gaps {
+		if !slices.Contains(p.gaps, g) {
+			p.gaps = append(p.gaps, g)
+		}
+	}
+	if len(gaps) == 0 {
+		p.why = append(p.why, compares...)
+	}
+}
+
+// says puts it into words, and reports whether it rules the branch out.
+func (p *proof) says() (why string, rulesOut bool) {
+	switch {
+	case p.gaps != nil:
+		return reasons(p.gaps), false
+	case p.told:
+		return cmp.Or(strings.Join(p.why, "; "), noSign), true
+	}
+	return "no engine reports what would show it", false
 }
 
 // reasons puts gaps into words.

@@ -83,69 +83,88 @@ func (j *judge) burning(m subject, v *Verdict) (burns, few []burn, counted float
 		return nil, nil, 0, err
 	}
 	burns = []burn{}
-	keeps := map[string]bool{} // objectives that burn nothing at the engines
 	slices.SortStableFunc(rates, func(a, b engine.Sample) int { return cmp.Compare(b.F, a.F) })
-	pair := slo.DefaultWindowPairs()[0]
 	for _, r := range rates {
-		if r.F <= 1 && r.Metric.Get(metrics.LabelRole) != metrics.GatewayRole {
-			keeps[r.Metric.Get(metrics.LabelSLO)] = true
-		}
-	}
-	for _, r := range rates {
-		name, gateway := r.Metric.Get(metrics.LabelSLO), r.Metric.Get(metrics.LabelRole) == metrics.GatewayRole
-		objective := append(slices.Clone(own), promql.Eq(metrics.LabelSLO, name), promql.Eq(metrics.LabelRole, r.Metric.Get(metrics.LabelRole)))
-		one := func(x promql.Expr) (value float64, l labels.Labels) {
-			found, failed := j.query(x)
-			err = cmp.Or(err, failed)
-			if len(found) > 0 {
-				value, l = found[0].F, found[0].Metric
-			}
-			return value, l
-		}
-		increase := func(f *metrics.Family) promql.Expr {
-			return promql.Sum(nil, promql.Increase(promql.Vector(f, objective...), time.Minute))
-		}
-		events, _ := one(increase(metrics.SLOEvents))
-		bad, _ := one(increase(metrics.SLOBadEvents))
-		pages, _ := one(promql.Vector(metrics.RecordedBurnThreshold, append(objective, promql.Eq(metrics.LabelLong, pair.Long.String()))...))
-		_, info := one(promql.Vector(metrics.RecordedInfo, objective...))
+		name, role := r.Metric.Get(metrics.LabelSLO), r.Metric.Get(metrics.LabelRole)
+		objective := append(slices.Clone(own), promql.Eq(metrics.LabelSLO, name), promql.Eq(metrics.LabelRole, role))
+		s, err := j.spent(objective)
 		if err != nil {
 			return nil, nil, 0, err
 		}
-		signal := slo.Signal(info.Get(metrics.LabelSignal))
-		if !signal.OfProbes() {
-			counted += events
+		if !s.signal.OfProbes() {
+			counted += s.events
 		}
-		switch enough := bad >= slo.MinBadEvents-0.5; {
-		case !enough && bad > 0.5 && bad > events/10:
-			v.Symptoms = append(v.Symptoms, fmt.Sprintf("Objective %s: %.0f of %.0f events were bad, too few to judge.", name, bad, events))
-			few = append(few, burn{signal, gateway, gateway && keeps[name]})
+		one := burn{s.signal, role == metrics.GatewayRole, role == metrics.GatewayRole && kept(rates, name)}
+		of := fmt.Sprintf("%.0f of %.0f events (%s) were bad", s.bad, s.events, cmp.Or(string(s.signal), "signal unknown"))
+		switch enough := s.bad >= slo.MinBadEvents-0.5; {
+		case !enough && s.bad > 0.5 && s.bad > s.events/10:
+			few = append(few, one)
+			v.Symptoms = append(v.Symptoms, fmt.Sprintf("Objective %s: %.0f of %.0f events were bad, too few to judge.", name, s.bad, s.events))
 			if v.Health == Healthy {
 				v.Health = Unknown
 			}
 		case enough && r.F > 1:
-			burns = append(burns, burn{signal, gateway, gateway && keeps[name]})
-			v.Symptoms = append(v.Symptoms, fmt.Sprintf("Objective %s burns %.1f times too fast: %.0f of %.0f events (%s) were bad.",
-				name, r.F, bad, events, cmp.Or(string(signal), "signal unknown")))
-			if pages > 0 && r.F > pages {
-				v.Health = Failing
-			} else if v.Health != Failing {
-				v.Health = Degraded
-			}
+			burns = append(burns, one)
+			v.Symptoms = append(v.Symptoms, fmt.Sprintf("Objective %s burns %.1f times too fast: %s.", name, r.F, of))
+			v.suffers(s.pages > 0 && r.F > s.pages)
 		case j.past != nil:
 			burned, err := j.burned(objective)
 			if err != nil {
 				return nil, nil, 0, err
 			}
 			if burned > 0 {
-				burns = append(burns, burn{signal, gateway, gateway && keeps[name]})
-				v.Symptoms = append(v.Symptoms, fmt.Sprintf("Objective %s burned %.1f times too fast over the last five minutes: %.0f of %.0f events (%s) were bad between the readings.",
-					name, burned, bad, events, cmp.Or(string(signal), "signal unknown")))
-				v.Health = cmp.Or(map[Health]Health{Failing: Failing}[v.Health], Degraded)
+				burns = append(burns, one)
+				v.Symptoms = append(v.Symptoms,
+					fmt.Sprintf("Objective %s burned %.1f times too fast over the last five minutes: %s between the readings.", name, burned, of))
+				v.suffers(false)
 			}
 		}
 	}
 	return burns, few, counted, nil
+}
+
+// kept reports whether an objective burns nothing at the engines.
+func kept(rates engine.Vector, objective string) bool {
+	return slices.ContainsFunc(rates, func(r engine.Sample) bool {
+		return r.F <= 1 && r.Metric.Get(metrics.LabelRole) != metrics.GatewayRole && r.Metric.Get(metrics.LabelSLO) == objective
+	})
+}
+
+// suffers lowers the health of a model whose budget burns; what fails already does not get better.
+func (v *Verdict) suffers(fails bool) {
+	if fails {
+		v.Health = Failing
+	} else if v.Health != Failing {
+		v.Health = Degraded
+	}
+}
+
+// spending is what happened to an objective between the readings, and the burn rate that pages.
+type spending struct {
+	events, bad, pages float64
+	signal             slo.Signal
+}
+
+// spent returns the spending of an objective.
+func (j *judge) spent(objective []*labels.Matcher) (s spending, err error) {
+	one := func(x promql.Expr) (value float64, l labels.Labels) {
+		found, failed := j.query(x)
+		err = cmp.Or(err, failed)
+		if len(found) > 0 {
+			value, l = found[0].F, found[0].Metric
+		}
+		return value, l
+	}
+	increase := func(f *metrics.Family) promql.Expr {
+		return promql.Sum(nil, promql.Increase(promql.Vector(f, objective...), time.Minute))
+	}
+	long := promql.Eq(metrics.LabelLong, slo.DefaultWindowPairs()[0].Long.String())
+	s.events, _ = one(increase(metrics.SLOEvents))
+	s.bad, _ = one(increase(metrics.SLOBadEvents))
+	s.pages, _ = one(promql.Vector(metrics.RecordedBurnThreshold, append(slices.Clip(objective), long)...))
+	_, info := one(promql.Vector(metrics.RecordedInfo, objective...))
+	s.signal = slo.Signal(info.Get(metrics.LabelSignal))
+	return s, err
 }
 
 // burned returns how fast an objective burned over the last five minutes, as Prometheus has recorded it, where it burned too

@@ -478,19 +478,9 @@ func (j *judge) alerted(m subject) (pages, late []Suspect, err error) {
 			if subjectOf(s.Metric) != m && (s.Metric.Get(metrics.LabelModel) != "" || !runsOn(s.Metric.Get(metrics.LabelGPUUUID))) {
 				continue
 			}
-			says, err := j.expand("{{ $labels := .Labels }}{{ $value := .Value }}"+rules.Brief(a.Summary), s, nil)
+			says, err := j.alertSays(a, m, s)
 			if err != nil {
 				return nil, nil, err
-			}
-			switch {
-			case a == rules.ModelDown && s.F >= 0 && m.name == "":
-				says = "No engine that is read here serves, and none has said a model"
-			case a == rules.ModelDown && s.F >= 0:
-				says += ", of those that are read here"
-			case a == rules.EngineDown && m.name == "" && j.workerless(s.Metric):
-				says = where(s.Metric) + " has no worker, and never said what it serves"
-			case a == rules.EngineDown && m.name == "":
-				says = where(s.Metric) + " does not answer, and never said what it serves"
 			}
 			suspect := Suspect{Branch: a.Branch, Clue: a.Name, Says: says, Runbook: a.Name, labels: j.place(m, s.Metric),
 				pages: a.Severity == slo.Page, harms: true}
@@ -502,6 +492,24 @@ func (j *judge) alerted(m subject) (pages, late []Suspect, err error) {
 		}
 	}
 	return pages, late, nil
+}
+
+// alertSays returns what an alert says of a model, as far as one node can know it.
+func (j *judge) alertSays(a *rules.Alert, m subject, s engine.Sample) (string, error) {
+	says, err := j.expand("{{ $labels := .Labels }}{{ $value := .Value }}"+rules.Brief(a.Summary), s, nil)
+	switch {
+	case err != nil:
+		return "", err
+	case a == rules.ModelDown && s.F >= 0 && m.name == "":
+		return "No engine that is read here serves, and none has said a model", nil
+	case a == rules.ModelDown && s.F >= 0:
+		return says + ", of those that are read here", nil
+	case a == rules.EngineDown && m.name == "" && j.workerless(s.Metric):
+		return where(s.Metric) + " has no worker, and never said what it serves", nil
+	case a == rules.EngineDown && m.name == "":
+		return where(s.Metric) + " does not answer, and never said what it serves", nil
+	}
+	return says, nil
 }
 
 // place returns the labels that fill a runbook's commands: those of the suspect and, where it can be one replica of the

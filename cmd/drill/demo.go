@@ -73,18 +73,9 @@ func (d demo) play(ctx context.Context, in incident.Incident, typed <-chan strin
 	}
 	defer func() { err = errors.Join(err, node.Close()) }()
 	d.introduce(node)
-	fmt.Fprint(d.out, "playing it in virtual time first ")
-	started, quarter := time.Now(), 0.25
-	err = node.History(ctx, func(share float64) {
-		if share >= quarter {
-			fmt.Fprintf(d.out, "%.0f%% ", 100*quarter)
-			quarter += 0.25
-		}
-	})
-	if err != nil {
+	if err := d.history(ctx, node); err != nil {
 		return nil, ended(ctx, err)
 	}
-	fmt.Fprintf(d.out, "took %.0f s\n", time.Since(started).Seconds())
 
 	running, stop := context.WithCancel(ctx)
 	failed := make(chan error, 1)
@@ -138,6 +129,22 @@ func (d demo) play(ctx context.Context, in incident.Incident, typed <-chan strin
 			}
 		}
 	}
+}
+
+// history plays what came before in virtual time, and tells how far it is.
+func (d demo) history(ctx context.Context, node *live.Node) error {
+	fmt.Fprint(d.out, "playing it in virtual time first ")
+	started, quarter := time.Now(), 0.25
+	err := node.History(ctx, func(share float64) {
+		if share >= quarter {
+			fmt.Fprintf(d.out, "%.0f%% ", 100*quarter)
+			quarter += 0.25
+		}
+	})
+	if err == nil {
+		fmt.Fprintf(d.out, "took %.0f s\n", time.Since(started).Seconds())
+	}
+	return err
 }
 
 // ended drops errors that the end of the demo causes.

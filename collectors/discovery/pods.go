@@ -168,47 +168,19 @@ func (p *pod) places() ([]Place, error) {
 	if err != nil {
 		return nil, err
 	}
-	runtimeName := cmp.Or(notes[AnnotationEngine], string(p.engineType()))
-	scheme := cmp.Or(notes[AnnotationScheme], "http")
-	switch {
-	case scheme != "http" && scheme != "https":
-		return nil, fmt.Errorf("%s: %q is neither http nor https", AnnotationScheme, scheme)
-	case notes[AnnotationPath] != "" && notes[AnnotationPath][0] != '/':
-		return nil, fmt.Errorf("%s: %q does not begin with a slash", AnnotationPath, notes[AnnotationPath])
-	case notes[AnnotationScrape] == "false":
-		return nil, nil
-	case len(declared) == 0 && runtimeName == "" && !p.holdsGPU():
-		return nil, nil
+	if err := checkAddress(notes); err != nil {
+		return nil, err
 	}
-	place := func(c candidate) Place {
-		at := Place{rank: c.rank, uid: p.Metadata.UID, Target: engine.TargetConfig{
-			Labels: map[string]string{metrics.LabelNamespace: p.Metadata.Namespace, metrics.LabelPod: p.Metadata.Name},
-		}}
-		path, scheme := notes[AnnotationPath], scheme
-		if c.hinted {
-			if given := notes[prometheusPath]; strings.HasPrefix(given, "/") {
-				path = cmp.Or(path, given)
-			}
-			if notes[AnnotationScheme] == "" && notes[prometheusScheme] == "https" {
-				scheme = "https"
-			}
-		}
-		at.Target.URL = scheme + "://" + strings.TrimSuffix(net.JoinHostPort(p.address(), strconv.Itoa(c.port)), ":0") + path
-		if c.of != nil {
-			at.Target.Labels[metrics.LabelContainer] = c.of.Name
-			at.Target.Image, at.Target.Command = p.image(c.of), c.of.arguments()
-		}
-		if role := p.Metadata.Labels[roleLabel]; role == "prefill" || role == "decode" {
-			at.Target.Labels[metrics.LabelRole] = role
-		}
-		return at
+	runtimeName := cmp.Or(notes[AnnotationEngine], string(p.engineType()))
+	if notes[AnnotationScrape] == "false" || len(declared) == 0 && runtimeName == "" && !p.holdsGPU() {
+		return nil, nil
 	}
 
 	var all []Place
 	if len(declared) > 0 {
 		owners := p.owners()
 		for _, port := range declared {
-			at := place(candidate{port: port, of: owners[port]})
+			at := p.place(candidate{port: port, of: owners[port]})
 			at.Declared, at.Target.Engine = true, runtimeName
 			all = append(all, at)
 		}
@@ -216,7 +188,7 @@ func (p *pod) places() ([]Place, error) {
 	}
 	candidates := p.candidates()
 	for _, c := range candidates {
-		at := place(c)
+		at := p.place(c)
 		at.LeaveAlone = p.sleeper(c.of)
 		if c.port == 0 {
 			at.LeaveAlone = "its pod is on the node's network and names no port: declare the engine's with " + AnnotationPort
@@ -228,6 +200,49 @@ func (p *pod) places() ([]Place, error) {
 		all = append(all, at)
 	}
 	return all, nil
+}
+
+// checkAddress refuses annotations with which no address can be written.
+func checkAddress(notes map[string]string) error {
+	switch scheme, path := notes[AnnotationScheme], notes[AnnotationPath]; {
+	case scheme != "" && scheme != "http" && scheme != "https":
+		return fmt.Errorf("%s: %q is neither http nor https", AnnotationScheme, scheme)
+	case path != "" && path[0] != '/':
+		return fmt.Errorf("%s: %q does not begin with a slash", AnnotationPath, path)
+	}
+	return nil
+}
+
+// place describes the engine that may answer at a port.
+func (p *pod) place(c candidate) Place {
+	at := Place{rank: c.rank, uid: p.Metadata.UID, Target: engine.TargetConfig{
+		URL:    p.url(c),
+		Labels: map[string]string{metrics.LabelNamespace: p.Metadata.Namespace, metrics.LabelPod: p.Metadata.Name},
+	}}
+	if c.of != nil {
+		at.Target.Labels[metrics.LabelContainer] = c.of.Name
+		at.Target.Image, at.Target.Command = p.image(c.of), c.of.arguments()
+	}
+	if role := p.Metadata.Labels[roleLabel]; role == "prefill" || role == "decode" {
+		at.Target.Labels[metrics.LabelRole] = role
+	}
+	return at
+}
+
+// url writes the address of a port, with the path and the scheme that annotations say: the exporter's own go before
+// Prometheus'.
+func (p *pod) url(c candidate) string {
+	notes := p.Metadata.Annotations
+	path, scheme := notes[AnnotationPath], notes[AnnotationScheme]
+	if c.hinted {
+		if given := notes[prometheusPath]; strings.HasPrefix(given, "/") {
+			path = cmp.Or(path, given)
+		}
+		if notes[prometheusScheme] == "https" {
+			scheme = cmp.Or(scheme, "https")
+		}
+	}
+	return cmp.Or(scheme, "http") + "://" + strings.TrimSuffix(net.JoinHostPort(p.address(), strconv.Itoa(c.port)), ":0") + path
 }
 
 // image returns the image of a container, with the beginning of its digest: a tag can move.

@@ -129,18 +129,7 @@ func (c *compiler) dialect(d *Dialect) error {
 	version := c.version(d)
 	c.known(d)
 	c.workers(d)
-	said := cmp.Or(c.identity.Version, version.String())
-	defaults := map[string]string{
-		metrics.LabelModel: c.ownModel(d, cmp.Or(c.target.asks, c.identity.Model)),
-		metrics.LabelRole:  cmp.Or(d.Role, c.only(d, metrics.LabelRole, "")),
-	}
-	role := metrics.Label{Name: metrics.LabelRole} // of the info series, by which rules count engines
-	if d.Role == metrics.GatewayRole {
-		role.Value = d.Role
-	}
-	if c.served != nil {
-		defaults[metrics.LabelModel] = c.target.bounded(metrics.LabelModel, defaults[metrics.LabelModel], c.config.Limits.LabelValueBytes)
-	}
+	defaults := c.defaults(d)
 	ofSeries := maps.Clone(defaults) // what counts for the whole page, such as its HTTP answers, belongs to its only rank
 	ofSeries[metrics.LabelDPRank] = c.only(d, metrics.LabelDPRank, "")
 	c.countable = countable{}
@@ -200,14 +189,33 @@ func (c *compiler) dialect(d *Dialect) error {
 	if len(models) == 0 {
 		models[cmp.Or(c.target.fixed[metrics.LabelModel], defaults[metrics.LabelModel])] = true
 	}
-	c.record(d, defaults, slices.Sorted(maps.Keys(models)))
-	for _, m := range slices.Sorted(maps.Keys(models)) {
-		c.plan.model, c.plan.version = cmp.Or(c.plan.model, m), cmp.Or(c.plan.version, said)
+	serves := slices.Sorted(maps.Keys(models))
+	c.record(d, defaults, serves)
+	for _, m := range serves {
 		c.offer(d, m, cmp.Or(spelled[m], defaults[metrics.LabelModel], m), cmp.Or(c.target.fixed[metrics.LabelRole], defaults[metrics.LabelRole]))
-		who := []metrics.Label{{Name: metrics.LabelModel, Value: m}, {Name: metrics.LabelVersion, Value: said}, role}
-		c.addModel(d, m, c.target.text(metrics.EngineInfo.Name, d.Runtime, who...), c.target.text(metrics.EngineLastServed.Name, d.Runtime, who...))
+		c.identify(d, m, cmp.Or(c.identity.Version, version.String()))
 	}
 	return nil
+}
+
+// defaults returns the labels of series that do not say theirs.
+func (c *compiler) defaults(d *Dialect) map[string]string {
+	model := c.ownModel(d, cmp.Or(c.target.asks, c.identity.Model))
+	if c.served != nil {
+		model = c.target.bounded(metrics.LabelModel, model, c.config.Limits.LabelValueBytes)
+	}
+	return map[string]string{metrics.LabelModel: model, metrics.LabelRole: cmp.Or(d.Role, c.only(d, metrics.LabelRole, ""))}
+}
+
+// identify writes the info series of a model, and remembers it if it is the first on the page.
+func (c *compiler) identify(d *Dialect, model, version string) {
+	c.plan.model, c.plan.version = cmp.Or(c.plan.model, model), cmp.Or(c.plan.version, version)
+	who := []metrics.Label{{Name: metrics.LabelModel, Value: model}, {Name: metrics.LabelVersion, Value: version}, {Name: metrics.LabelRole}}
+	if d.Role == metrics.GatewayRole { // by which rules count engines
+		who[2].Value = d.Role
+	}
+	info := c.target.text(metrics.EngineInfo.Name, d.Runtime, who...)
+	c.addModel(d, model, info, c.target.text(metrics.EngineLastServed.Name, d.Runtime, who...))
 }
 
 // asItself lets each model count as itself.
@@ -402,15 +410,10 @@ func (c *compiler) collect(d *Dialect, r *Row, defaults map[string]string, as fu
 				if err != nil {
 					return err
 				}
-				switch of := as(e.model); {
-				case of == e.model:
-				case of == "" || !r.Parts:
-					continue
-				case e.out[outModel] == e.model: // the configuration does not name another one
-					e.out[outModel] = printable(of)
+				if e.countAs(as(e.model)) {
+					e.family = name
+					entries = append(entries, e)
 				}
-				e.family = name
-				entries = append(entries, e)
 			}
 		}
 		return nil
@@ -442,6 +445,18 @@ func (c *compiler) collect(d *Dialect, r *Row, defaults map[string]string, as fu
 	return entries, nil
 }
 
+// countAs lets a source series count for a model. It reports whether it counts at all: only parts add to another model.
+func (e *entry) countAs(model string) bool {
+	switch {
+	case model == e.model:
+	case model == "" || !e.row.Parts:
+		return false
+	case e.out[outModel] == e.model: // the configuration does not name another one
+		e.out[outModel] = printable(model)
+	}
+	return true
+}
+
 // entry sorts the labels of a source series: carried over, replica, total, or dropped.
 func (c *compiler) entry(d *Dialect, r *Row, s scrape.Sample, defaults map[string]string) (entry, error) {
 	e := entry{row: r, sample: s}
@@ -460,22 +475,9 @@ func (c *compiler) entry(d *Dialect, r *Row, s scrape.Sample, defaults map[strin
 			e.total = l.Value
 			return
 		}
-		for _, carry := range [][]metrics.Carry{r.Carry, d.Labels} {
-			if i := slices.IndexFunc(carry, func(ca metrics.Carry) bool { return ca.From == l.Name }); i >= 0 {
-				to, value := carry[i].To, carry[i].Apply(printable(l.Value))
-				if d.Role == metrics.GatewayRole && to != metrics.LabelModel {
-					value = c.target.bounded(to, value, c.config.Limits.LabelValueBytes)
-				} else if d.Role != metrics.GatewayRole && len(l.Value) > c.config.Limits.LabelValueBytes {
-					err = scrape.Errorf(scrape.LimitExceeded, "label %s of %s has %d bytes, more than %d: raise limits.label_value_length if the engine is right",
-						l.Name, r.From, len(l.Value), c.config.Limits.LabelValueBytes)
-					return
-				}
-				if to == metrics.LabelOutcome && value == "" && l.Value != "" {
-					value = c.unlisted(r.From, l)
-				}
-				if value != "" {
-					e.out[outIndex(to)] = value
-				}
+		for _, carries := range [][]metrics.Carry{r.Carry, d.Labels} {
+			if i := slices.IndexFunc(carries, func(ca metrics.Carry) bool { return ca.From == l.Name }); i >= 0 {
+				err = cmp.Or(c.carry(d, &e, carries[i], l), err)
 				break
 			}
 		}
@@ -503,6 +505,26 @@ func (c *compiler) entry(d *Dialect, r *Row, s scrape.Sample, defaults map[strin
 		}
 	}
 	return e, err
+}
+
+// carry writes a label of a source series under its name in the vocabulary. Values of a gateway's labels are what clients
+// send, and are bounded; an engine's are not to be as long.
+func (c *compiler) carry(d *Dialect, e *entry, by metrics.Carry, l labels.Label) error {
+	value, limit := by.Apply(printable(l.Value)), c.config.Limits.LabelValueBytes
+	if d.Role == metrics.GatewayRole && by.To != metrics.LabelModel {
+		value = c.target.bounded(by.To, value, limit)
+	} else if d.Role != metrics.GatewayRole && len(l.Value) > limit {
+		return scrape.Errorf(scrape.LimitExceeded,
+			"label %s of %s has %d bytes, more than %d: raise limits.label_value_length if the engine is right",
+			l.Name, e.row.From, len(l.Value), limit)
+	}
+	if by.To == metrics.LabelOutcome && value == "" && l.Value != "" {
+		value = c.unlisted(e.row.From, l)
+	}
+	if value != "" {
+		e.out[outIndex(by.To)] = value
+	}
+	return nil
 }
 
 // NeedsKey begins the reason of a quantity that only an endpoint reports which wants a key.

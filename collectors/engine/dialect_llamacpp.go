@@ -147,22 +147,32 @@ func repairLlamaCpp(body []byte) ([]byte, error) {
 // llamaCppPage writes the page of a server with whether it sleeps, or of a router those of all models that it has loaded. A
 // router starts the model whose page is asked for, and in some builds a sleeping server wakes: neither is asked. While it
 // sleeps, its counters stand still.
-func llamaCppPage(ctx context.Context, c *Composer) (page []byte, err error) {
+func llamaCppPage(ctx context.Context, c *Composer) ([]byte, error) {
 	var list struct {
-		Data []struct {
-			ID      string   `json:"id"`
-			Aliases []string `json:"aliases"`
-			Status  struct {
-				Value string `json:"value"`
-			} `json:"status"`
-		} `json:"data"`
+		Data []llamaCppModel `json:"data"`
 	}
 	if err := c.Document(ctx, "/v1/models", c.Model, &list); err != nil {
 		return nil, err
 	}
-	known, isRouter := false, false
-	for _, m := range list.Data {
-		isRouter = isRouter || m.Status.Value != ""
+	if slices.ContainsFunc(list.Data, func(m llamaCppModel) bool { return m.Status.Value != "" }) {
+		return llamaCppRouter(ctx, c, list.Data)
+	}
+	return llamaCppServer(ctx, c)
+}
+
+// llamaCppModel is a model in the list of a server or, with a status, of a router.
+type llamaCppModel struct {
+	ID      string   `json:"id"`
+	Aliases []string `json:"aliases"`
+	Status  struct {
+		Value string `json:"value"`
+	} `json:"status"`
+}
+
+// llamaCppRouter writes the pages of a router's models.
+func llamaCppRouter(ctx context.Context, c *Composer, models []llamaCppModel) (page []byte, err error) {
+	known := false
+	for _, m := range models {
 		if m.Status.Value == "" || c.Model != "" && m.ID != c.Model && !slices.Contains(m.Aliases, c.Model) {
 			continue
 		}
@@ -186,26 +196,29 @@ func llamaCppPage(ctx context.Context, c *Composer) (page []byte, err error) {
 		page = append(page, llamaCppSays("models", 1, of)...)
 	}
 	switch {
-	case isRouter && !known && c.Model != "":
+	case !known && c.Model != "":
 		return nil, &scrape.StatusError{Code: http.StatusNotFound, Message: "the router has no model " + printable(c.Model)}
-	case isRouter && page == nil:
+	case page == nil:
 		return llamaCppSays("models", 0, metrics.Label{}), nil
-	case isRouter:
-		return page, nil
 	}
+	return page, nil
+}
+
+// llamaCppServer writes the page of a server of one model. Some builds do not tell whether it sleeps.
+func llamaCppServer(ctx context.Context, c *Composer) ([]byte, error) {
 	var props struct {
 		IsSleeping *bool `json:"is_sleeping"`
 	}
-	err = c.Document(ctx, "/props", c.Model, &props)
-	if err == nil && props.IsSleeping != nil && *props.IsSleeping {
+	untold := c.Document(ctx, "/props", c.Model, &props)
+	if untold == nil && props.IsSleeping != nil && *props.IsSleeping {
 		return append(llamaCppLines(nil, c.Last, metrics.Label{}, true), llamaCppSays("is_sleeping", 1, metrics.Label{})...), nil
 	}
-	body, readErr := c.Page(ctx, c.Model)
-	if readErr != nil {
-		return nil, readErr
+	body, err := c.Page(ctx, c.Model)
+	if err != nil {
+		return nil, err
 	}
-	page = slices.Clone(body)
-	if err == nil && props.IsSleeping != nil {
+	page := slices.Clone(body)
+	if untold == nil && props.IsSleeping != nil {
 		page = append(page, llamaCppSays("is_sleeping", 0, metrics.Label{})...)
 	}
 	return page, nil

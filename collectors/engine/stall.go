@@ -272,41 +272,53 @@ func (p *past) stand(r sight) {
 // judge decides whether a unit that shows no progress certainly has work.
 func (p *past) judge(u *unit, r sight) {
 	d := p.patience(u, r.at)
-	if d == 0 || r.asleep {
+	switch {
+	case d == 0 || r.asleep:
 		p.certain = time.Time{}
-		return
-	}
-	busy := !p.busy.IsZero() && !p.idle(r)
-	leave := p.givers > 0 && r.at.Sub(p.gives) <= unproven
-	if !p.certain.IsZero() {
-		if !busy && !leave && !(p.above(r) >= 1) {
+	case !p.certain.IsZero():
+		if !p.works(r) && !p.leaves(r) && !(p.above(r) >= 1) {
 			p.certain = time.Time{}
 		}
-		return
+	case !r.young:
+		p.certain = p.began(u, r, d)
 	}
-	if r.young {
-		return
-	}
-	wait := max(d, unproven)
-	if p.due(r.at, d) >= manyDue {
-		wait = d
-	}
+}
+
+// works reports whether the gauges show requests, and nothing else that there are none.
+func (p *past) works(r sight) bool { return !p.busy.IsZero() && !p.idle(r) }
+
+// leaves reports whether clients have lately given up.
+func (p *past) leaves(r sight) bool { return p.givers > 0 && r.at.Sub(p.gives) <= unproven }
+
+// began returns since when a unit, whose progress may take d to show, has work and certainly stands still; zero if that is
+// not certain. The signs of work come one after the other: requests that the gauges show, those that only the server's
+// connections show, clients that give up.
+func (p *past) began(u *unit, r sight, d time.Duration) time.Time {
+	wait := p.wait(r, d)
 	more := !p.more.IsZero() && (!r.files || p.givers > 0 || p.ofClients(r.at))
-	if r.files && p.above(r) < min(connected, p.due(r.at, d)/4) {
-		wait = max(d, unproven)
-	}
 	stands := r.at.Sub(p.busy)
 	owed := len(u.good) == 0 || p.due(r.at, stands) >= manyDue && r.load >= 2 // the last request of an evening is alone
-	switch {
-	case busy && stands >= d && (owed || r.at.Sub(p.ended) <= d/2):
-		p.certain = p.busy
-	case busy && stands >= wait && (more || p.givers > r.load):
-		p.certain = p.busy
+	switch works := p.works(r); {
+	case works && stands >= d && (owed || r.at.Sub(p.ended) <= d/2):
+		return p.busy
+	case works && stands >= wait && (more || p.givers > r.load):
+		return p.busy
 	case more && r.at.Sub(p.more) >= wait:
-		p.certain = p.more
-	case leave && p.givers >= max(leavers, r.load+1) && p.gives.Sub(p.gaveUp) >= leaving && r.at.Sub(p.moved) >= wait:
-		p.certain = p.gaveUp
+		return p.more
+	case p.leaves(r) && p.givers >= max(leavers, r.load+1) && p.gives.Sub(p.gaveUp) >= leaving && r.at.Sub(p.moved) >= wait:
+		return p.gaveUp
 	}
+	return time.Time{}
+}
+
+// wait returns for how long a unit must stand still whose gauges alone do not prove it: longer where few answers are due, or few
+// connections are held.
+func (p *past) wait(r sight, d time.Duration) time.Duration {
+	few := r.files && p.above(r) < min(connected, p.due(r.at, d)/4)
+	if p.due(r.at, d) >= manyDue && !few {
+		return d
+	}
+	return max(d, unproven)
 }
 
 // ofClients reports whether the traffic of the last hour explains new connections, and did not end long before them.

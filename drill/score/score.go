@@ -60,33 +60,18 @@ func (s Span) String() string {
 // OK reports whether nothing is wrong.
 func (s Score) OK() bool { return len(s.Problems) == 0 }
 
+// wrong adds a problem.
+func (s *Score) wrong(format string, args ...any) {
+	s.Problems = append(s.Problems, fmt.Sprintf(format, args...))
+}
+
 // Of judges the outcome of an incident.
 func Of(p *play.Play) Score {
 	in, firing := p.Incident, p.Firing()
 	s := Score{Incident: in.Name, Seed: p.Seed}
-	wrong := func(format string, args ...any) { s.Problems = append(s.Problems, fmt.Sprintf(format, args...)) }
-
-	for _, name := range slices.Sorted(maps.Keys(firing)) {
-		// At the start of the simulation, windows of days are minutes old, and a handful of bad events fills them. So
-		// only the hour before the onset counts.
-		if i := slices.IndexFunc(firing[name], func(t time.Duration) bool { return t >= -time.Hour }); i >= 0 && firing[name][i] < 0 {
-			wrong("%s fired %s before anything happened", name, -firing[name][i])
-		}
-	}
+	s.judgeCalm(firing)
 	pages := to(p, "llm-critical")
-	for _, n := range pages {
-		if n.Update {
-			s.Updates++
-		} else {
-			s.Pages++
-		}
-	}
-	s.Tickets = len(to(p, "llm-warning"))
-	for _, n := range p.Sent {
-		if lines, characters := n.Length(); n.Receiver != "llm-null" && (lines > 8 || characters > 600) {
-			wrong("a message of %d lines and %d characters: %s", lines, characters, n.Message())
-		}
-	}
+	s.judgeMessages(p, pages)
 	due, objective, burns := p.World.Due(p.Onset)
 	if burns {
 		s.Due, s.Burning = Span(due), objective
@@ -100,30 +85,13 @@ func Of(p *play.Play) Score {
 	if instead {
 		in.Page, in.Shows = in.Or, ""
 	}
-	s.judgePage(in, burns, wrong)
+	s.judgePage(in, burns)
 	if in.Report != nil {
-		s.judgeReport(p, wrong)
+		s.judgeReport(p)
 	}
-	if name, branch := in.Names(); name != "" {
-		if len(pages) > 0 && !regexp.MustCompile(in.Shows).MatchString(s.Split) {
-			wrong("the page does not show %q", in.Shows)
-		}
-		fired := firing[name]
-		if in.Clue != "" {
-			fired = recorded(p, name)
-		}
-		if len(fired) == 0 {
-			wrong("the cause is not named: no %s", name)
-		} else {
-			s.Cause, s.CauseAt = name, Span(fired[0])
-		}
-		s.InPage = slices.Contains(s.PagedBy, name) || len(pages) > 0 && leads(pages[0], branch)
-		if len(pages) > 0 && !s.InPage && !instead {
-			wrong("the page does not say to look first at %s", branch)
-		}
-	}
+	s.judgeCause(p, in, pages, instead)
 	if in.Quiet && s.Tickets > 0 {
-		wrong("%d tickets for nothing", s.Tickets)
+		s.wrong("%d tickets for nothing", s.Tickets)
 	}
 	for _, name := range slices.Sorted(maps.Keys(firing)) {
 		if !slices.Contains(s.PagedBy, name) && name != s.Cause {
@@ -133,44 +101,71 @@ func Of(p *play.Play) Score {
 	return s
 }
 
+// judgeCalm says what fired before anything happened. At the start of the simulation, windows of days are minutes old, and
+// a handful of bad events fills them. So only the hour before the onset counts.
+func (s *Score) judgeCalm(firing map[string][]time.Duration) {
+	for _, name := range slices.Sorted(maps.Keys(firing)) {
+		if i := slices.IndexFunc(firing[name], func(t time.Duration) bool { return t >= -time.Hour }); i >= 0 && firing[name][i] < 0 {
+			s.wrong("%s fired %s before anything happened", name, -firing[name][i])
+		}
+	}
+}
+
+// judgeMessages counts the messages, and says which of them are too long to be read on a phone.
+func (s *Score) judgeMessages(p *play.Play, pages []play.Notification) {
+	for _, n := range pages {
+		if n.Update {
+			s.Updates++
+		} else {
+			s.Pages++
+		}
+	}
+	s.Tickets = len(to(p, "llm-warning"))
+	for _, n := range p.Sent {
+		if lines, characters := n.Length(); n.Receiver != "llm-null" && (lines > 8 || characters > 600) {
+			s.wrong("a message of %d lines and %d characters: %s", lines, characters, n.Message())
+		}
+	}
+}
+
 // judgePage says what is wrong with the pages, or with their absence. burns means that one was due.
-func (s *Score) judgePage(in incident.Incident, burns bool, wrong func(string, ...any)) {
+func (s *Score) judgePage(in incident.Incident, burns bool) {
 	if in.Page == nil {
 		if s.Pages > 0 {
-			wrong("paged for nothing: %s", strings.Join(s.PagedBy, ", "))
+			s.wrong("paged for nothing: %s", strings.Join(s.PagedBy, ", "))
 		}
 		if burns {
-			wrong("the simulated users did suffer: %s was due at %s", s.Burning, s.Due)
+			s.wrong("the simulated users did suffer: %s was due at %s", s.Burning, s.Due)
 		}
 		return
 	}
 	limit := Span(in.Within)
 	if in.Page == rules.FastBurn && (burns || in.Within == 0) {
 		if !burns {
-			wrong("the simulated users did not suffer enough for a page")
+			s.wrong("the simulated users did not suffer enough for a page")
 		}
 		limit = s.Due + Span(2*rules.Interval)
 	}
 	switch {
 	case s.Pages == 0:
-		wrong("no page")
+		s.wrong("no page")
 	case !slices.Contains(s.PagedBy, in.Page.Name):
-		wrong("paged by %s, not by %s", strings.Join(s.PagedBy, ", "), in.Page.Name)
+		s.wrong("paged by %s, not by %s", strings.Join(s.PagedBy, ", "), in.Page.Name)
 	case s.Delay > limit:
-		wrong("the page came at %s, %s was the limit", s.Delay, limit)
+		s.wrong("the page came at %s, %s was the limit", s.Delay, limit)
 	}
 	if s.Pages > 1 {
-		wrong("%d pages for one incident", s.Pages)
+		s.wrong("%d pages for one incident", s.Pages)
 	}
 }
 
 // judgeReport compares what was told, and when, with when people noticed the published incident.
-func (s *Score) judgeReport(p *play.Play, wrong func(string, ...any)) {
+func (s *Score) judgeReport(p *play.Play) {
 	r := p.Incident.Report
 	for at := time.Duration(0); r.Sign != "" && s.Sign == 0; at += play.ScrapeInterval {
 		seen, err := p.Prometheus.Query(r.Sign, p.World.At(p.Onset+at))
 		if err != nil || at > p.Incident.Lasts {
-			wrong("no page shows the first sign: %v", cmp.Or(err, errors.New(r.Sign)))
+			s.wrong("no page shows the first sign: %v", cmp.Or(err, errors.New(r.Sign)))
 			break
 		}
 		if len(seen) > 0 && at > 0 {
@@ -186,10 +181,35 @@ func (s *Score) judgeReport(p *play.Play, wrong func(string, ...any)) {
 	named, _ := p.Incident.Names()
 	quiet := p.Incident.Page == nil && named == ""
 	if late := r.Noticed > 0 && s.Told > Span(r.Noticed); !quiet && (s.ToldOf == nil || late) {
-		wrong("nobody was told before people noticed")
+		s.wrong("nobody was told before people noticed")
 	}
 	if quiet && r.Missed == "" && !p.Incident.Quiet {
-		wrong("nobody is told, and nothing says why")
+		s.wrong("nobody is told, and nothing says why")
+	}
+}
+
+// judgeCause says what is wrong with what names the cause, and with where the first page says to look. instead means that
+// another alert than the expected one paged, which leads elsewhere.
+func (s *Score) judgeCause(p *play.Play, in incident.Incident, pages []play.Notification, instead bool) {
+	name, branch := in.Names()
+	if name == "" {
+		return
+	}
+	if len(pages) > 0 && !regexp.MustCompile(in.Shows).MatchString(s.Split) {
+		s.wrong("the page does not show %q", in.Shows)
+	}
+	fired := p.Firing()[name]
+	if in.Clue != "" {
+		fired = recorded(p, name)
+	}
+	if len(fired) == 0 {
+		s.wrong("the cause is not named: no %s", name)
+	} else {
+		s.Cause, s.CauseAt = name, Span(fired[0])
+	}
+	s.InPage = slices.Contains(s.PagedBy, name) || len(pages) > 0 && leads(pages[0], branch)
+	if len(pages) > 0 && !s.InPage && !instead {
+		s.wrong("the page does not say to look first at %s", branch)
 	}
 }
 

@@ -140,17 +140,23 @@ func refuse(path string, v reflect.Value, remedy string) error {
 			}
 		}
 	case reflect.Map:
-		for _, key := range v.MapKeys() {
-			at := path + "." + key.String()
-			if h, ok := v.MapIndex(key).Interface().(config.Header); ok && len(h.Values) > 0 && secretHeader.MatchString(key.String()) {
-				return secret(at+".values", "use files")
-			}
-			if err := refuse(at, v.MapIndex(key), remedy); err != nil {
-				return err
-			}
-		}
+		return refuseValues(path, v, remedy)
 	case reflect.Struct:
 		return refuseFields(path, v)
+	}
+	return nil
+}
+
+// refuseValues does the same for the values of a map, in which headers are told apart by their names.
+func refuseValues(path string, v reflect.Value, remedy string) error {
+	for _, key := range v.MapKeys() {
+		at := path + "." + key.String()
+		if h, ok := v.MapIndex(key).Interface().(config.Header); ok && len(h.Values) > 0 && secretHeader.MatchString(key.String()) {
+			return secret(at+".values", "use files")
+		}
+		if err := refuse(at, v.MapIndex(key), remedy); err != nil {
+			return err
+		}
 	}
 	return nil
 }

@@ -91,19 +91,7 @@ func (c *checker) labels(e Expr) []string {
 	case *parser.UnaryExpr:
 		return c.labels(e.Expr)
 	case *parser.AggregateExpr:
-		below := c.labels(e.Expr)
-		for _, l := range e.Grouping {
-			if !slices.Contains(below, l) {
-				c.errorf("%s groups by %q, which nothing below has", e, l)
-			}
-		}
-		if e.Without || e.Op == parser.TOPK || e.Op == parser.BOTTOMK {
-			return below
-		}
-		if e.Op == parser.COUNT_VALUES {
-			return append(slices.Clone(e.Grouping), e.Param.(*parser.StringLiteral).Val)
-		}
-		return e.Grouping
+		return c.grouped(e)
 	case *parser.Call:
 		var all []string
 		for _, arg := range e.Args {
@@ -125,6 +113,23 @@ func (c *checker) labels(e Expr) []string {
 		return joined(e, left, right)
 	}
 	return nil
+}
+
+// grouped checks an aggregation and returns the labels that it keeps.
+func (c *checker) grouped(e *parser.AggregateExpr) []string {
+	below := c.labels(e.Expr)
+	for _, l := range e.Grouping {
+		if !slices.Contains(below, l) {
+			c.errorf("%s groups by %q, which nothing below has", e, l)
+		}
+	}
+	switch {
+	case e.Without, e.Op == parser.TOPK, e.Op == parser.BOTTOMK:
+		return below
+	case e.Op == parser.COUNT_VALUES:
+		return append(slices.Clone(e.Grouping), e.Param.(*parser.StringLiteral).Val)
+	}
+	return e.Grouping
 }
 
 // joined returns the labels that results of a binary operation keep of its sides'.

@@ -156,44 +156,17 @@ func (p *parsed) find(f field) (samples []sample, name string, unit metrics.Scal
 
 // read returns the numbers of a row, the GPUs that have its source, and the source's name.
 func (p *parsed) read(r *Row) (readings []reading, present map[string]bool, name string) {
-	type operands map[reading]float64
-	sources := make([]operands, 0, 1+len(r.With))
+	samples, name, unit := p.find(r.From)
 	present = map[string]bool{}
-	for i, f := range append([]field{r.From}, r.With...) {
-		samples, called, unit := p.find(f)
-		if i == 0 {
-			name = called
+	for _, s := range samples {
+		if uuid := p.numbered(s); uuid != "" {
+			present[uuid] = true
 		}
-		values := operands{}
-		for _, s := range samples {
-			at := reading{ofGPU: ofGPU{uuid: p.UUID(s.labels)}}
-			if at.uuid == "" || math.IsNaN(s.value) || math.IsInf(s.value, 0) {
-				continue
-			}
-			if i == 0 {
-				present[at.uuid] = true
-			}
-			if r.Carry.From != "" {
-				if at.label = s.labels.Get(r.Carry.From); at.label != "" && r.Carry.Map != nil {
-					at.label = r.Carry.Map(at.label)
-				}
-				if at.label == "" {
-					continue
-				}
-			}
-			if r.To.HasLabel(metrics.LabelGPUInstance) && !r.Whole {
-				at.instance = p.of(s.labels, metrics.LabelGPUInstance)
-			}
-			if blank(s.value) {
-				p.blanks[dropped{at.uuid, r.To.Name, "blank"}]++
-				continue
-			}
-			v := unit.Apply(s.value)
-			if old, ok := values[at]; !ok || v > old {
-				values[at] = v
-			}
-		}
-		sources = append(sources, values)
+	}
+	sources := []map[reading]float64{p.numbers(r, samples, unit)}
+	for _, f := range r.With {
+		samples, _, unit := p.find(f)
+		sources = append(sources, p.numbers(r, samples, unit))
 	}
 	for at := range sources[0] {
 		var v []float64
@@ -225,6 +198,45 @@ func (p *parsed) read(r *Row) (readings []reading, present map[string]bool, name
 		}
 	}
 	return readings, present, name
+}
+
+// numbered returns the GPU of which a sample has a number; empty if there is none.
+func (p *parsed) numbered(s sample) string {
+	if math.IsNaN(s.value) || math.IsInf(s.value, 0) {
+		return ""
+	}
+	return p.UUID(s.labels)
+}
+
+// numbers returns the numbers of one source of a row, of what repeats the highest, and counts those that it drops as unknown.
+func (p *parsed) numbers(r *Row, samples []sample, unit metrics.Scale) map[reading]float64 {
+	values := map[reading]float64{}
+	for _, s := range samples {
+		at := reading{ofGPU: ofGPU{uuid: p.numbered(s)}}
+		if at.uuid == "" {
+			continue
+		}
+		if r.Carry.From != "" {
+			if at.label = s.labels.Get(r.Carry.From); at.label != "" && r.Carry.Map != nil {
+				at.label = r.Carry.Map(at.label)
+			}
+			if at.label == "" {
+				continue
+			}
+		}
+		if r.To.HasLabel(metrics.LabelGPUInstance) && !r.Whole {
+			at.instance = p.of(s.labels, metrics.LabelGPUInstance)
+		}
+		if blank(s.value) {
+			p.blanks[dropped{at.uuid, r.To.Name, "blank"}]++
+			continue
+		}
+		v := unit.Apply(s.value)
+		if old, ok := values[at]; !ok || v > old {
+			values[at] = v
+		}
+	}
+	return values
 }
 
 // memory carries state from one page to the next.
