@@ -355,6 +355,22 @@ func TestLearntSlowdown(t *testing.T) {
 	}
 }
 
+// TestEngineDiedWithItsGPU: a GPU that is no longer listed comes before the engine that died of it, although that has paged.
+func TestEngineDiedWithItsGPU(t *testing.T) {
+	before := calm()
+	before.more = `llm_engine_gpu_info{L,gpu_uuid="G",gpu="0"} 1
+llm_gpu_up{gpu_uuid="G",gpu="0"} 1
+`
+	const after = `llm_engine_up{runtime="vllm",namespace="prod",pod="p-0",server="10.0.0.1:8000",reason="refused"} 0
+llm_engine_last_served_timestamp_seconds{runtime="vllm",namespace="prod",pod="p-0",server="10.0.0.1:8000",model_name="m",version="0.16.0"} 1
+llm_gpu_up{gpu_uuid="G",gpu="0",reason="not_on_page"} 0
+`
+	v := judge(t, before.page(), after, nil)[0]
+	if v.Branch != rules.Hardware || v.Says != "GPU G must leave service (vanished)" || !slices.ContainsFunc(v.Also, func(s triage.Suspect) bool { return s.Clue == rules.ModelDown.Name }) {
+		t.Errorf("%s %q, also %+v", v.Branch, v.Says, v.Also)
+	}
+}
+
 // TestBaselineOfALifetime: what an engine has counted since it started is no past to compare with while that is minutes.
 func TestBaselineOfALifetime(t *testing.T) {
 	overload, wedge := captured(t, "vllm-0.32-overload"), captured(t, "vllm-0.32-wedge")

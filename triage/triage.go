@@ -444,8 +444,13 @@ func (j *judge) suspects(m subject, t traffic) (all []Suspect, err error) {
 		if j.workerless(c.Metric) {
 			says = strings.Replace(says, "stopped answering", "was without a worker", 1)
 		}
-		all = append(all, Suspect{Branch: rules.Branch(c.Metric.Get(metrics.LabelBranch)), Clue: c.Metric.Get(metrics.LabelClue), Says: says,
-			Runbook: c.Metric.Get(metrics.LabelRunbook), Delays: rules.Delays(c.Metric.Get(metrics.LabelDelays)), labels: j.place(m, c.Metric)})
+		clue := Suspect{Branch: rules.Branch(c.Metric.Get(metrics.LabelBranch)), Clue: c.Metric.Get(metrics.LabelClue), Says: says,
+			Runbook: c.Metric.Get(metrics.LabelRunbook), Delays: rules.Delays(c.Metric.Get(metrics.LabelDelays)), labels: j.place(m, c.Metric)}
+		if clue.Clue == "gpu_failed" { // which engines die of
+			all = slices.Insert(all, 0, clue)
+			continue
+		}
+		all = append(all, clue)
 	}
 	if !told {
 		all = append(all, still...)
