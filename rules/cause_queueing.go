@@ -1,7 +1,6 @@
 package rules
 
 import (
-	"strings"
 	"time"
 
 	"github.com/llm-node-exporter/llm-node-exporter/internal/promql"
@@ -22,7 +21,7 @@ var ClientsGiveUp = &Alert{
 	Explains:    []*Alert{FastBurn, SlowBurn},
 	Summary:     "Clients give up {{ $value | humanizePercentage }} of requests to " + theModel + ", most before the first token",
 	Description: "No latency objective counts a request without a first token. Either these wait in vain, or the clients' timeout became too short.",
-	Suspects:    promql.Vector(metrics.RecordedSuspect, sameModel(promql.Re(metrics.LabelDelays, strings.Join([]string{"", string(AnyRequest), string(AnyToken), string(FirstToken), string(AtGateway)}, "|")))...),
+	Suspects:    promql.Vector(metrics.RecordedSuspect, sameModel(promql.NotRe(metrics.LabelDelays, string(Failures+"|"+NextToken)))...),
 	Split: []Evidence{
 		{"Waiting for", above(promql.Sum([]string{metrics.LabelReason}, promql.Vector(metrics.RequestsWaitingByReason, sameModel()...)), 0), LabelledBy(Number, metrics.LabelReason)},
 	},
