@@ -178,8 +178,8 @@ func (c *compiler) dialect(d *Dialect) error {
 		c.plan.units = c.units(d)
 		c.plan.sizings = c.capacities()
 	}
-	c.working, c.durations, c.sizings = nil, nil, nil
 	c.objectives(d, defaults)
+	c.working, c.durations, c.sizings = nil, nil, nil
 	if c.plan.whole[outRuntime] == "" {
 		c.plan.whole = c.whole(d, defaults)
 	}

@@ -169,6 +169,9 @@ type Row struct {
 	Part Part
 	// NoSum leaves out the sum of a histogram that is not the sum of what was observed: nothing may be divided by its count.
 	NoSum bool
+	// PerStep says that a histogram observes each step of the batch once, however many requests get a token by it: objectives
+	// count it once for each request that runs.
+	PerStep bool
 	// Scale converts to base units.
 	Scale metrics.Scale
 	// Carry holds label mappings of this source, which override the dialect's.

@@ -20,7 +20,7 @@ var lightllm = Dialect{
 	Rows: []Row{
 		{To: metrics.TimeToFirstToken, From: "lightllm_request_first_token_duration", Is: scrape.Histogram},
 		{To: metrics.InterTokenLatency, From: "lightllm_batch_inference_duration_bucket", Is: scrape.Histogram, Where: is("method", "decode"),
-			Absent: "not observed in newer releases, or no request yet", Quality: metrics.Approximate, Why: "one observation per decode step of the batch, not per request"},
+			PerStep: true, Absent: "not observed in newer releases, or no request yet", Quality: metrics.Approximate, Why: "one observation per decode step of the batch, not per request; objectives count it for each request in the batch"},
 		{To: metrics.TimePerOutputToken, From: "lightllm_request_mean_time_per_token_duration", Is: scrape.Histogram,
 			Quality: metrics.Approximate, Why: "divided by all output tokens, the first one included"},
 		{To: metrics.RequestDuration, From: "lightllm_request_inference_duration", Is: scrape.Histogram}, // from arrival, despite the name

@@ -26,8 +26,8 @@ var tgi = Dialect{
 		{Name: "tgi_batch_forward_duration", Since: "1.3.3"},
 	},
 	Rows: []Row{
-		{To: metrics.InterTokenLatency, From: "tgi_batch_inference_duration", Is: scrape.Histogram, Where: is("method", "decode"), Since: "0.3.0",
-			Absent: noDecode, Quality: metrics.Approximate, Why: "one observation per decode step of the batch, not per request"},
+		{To: metrics.InterTokenLatency, From: "tgi_batch_inference_duration", Is: scrape.Histogram, Where: is("method", "decode"), Since: "0.3.0", PerStep: true,
+			Absent: noDecode, Quality: metrics.Approximate, Why: "one observation per decode step of the batch, not per request; objectives count it for each request in the batch"},
 		{To: metrics.TimePerOutputToken, From: "tgi_request_mean_time_per_token_duration", Is: scrape.Histogram, Since: "0.3.0",
 			Absent: noFinish, Quality: metrics.Approximate, Why: "includes prefill"},
 		{To: metrics.RequestDuration, From: "tgi_request_duration", Is: scrape.Histogram, Since: "0.3.0", Absent: noFinish},

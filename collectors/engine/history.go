@@ -113,8 +113,12 @@ func (l Line) places(terms []term) (all []int) {
 			all = append(all, i)
 			continue
 		}
-		for _, of := range slices.Concat(l.plan.tallies[i-l.plan.series].counts...) {
+		tally := &l.plan.tallies[i-l.plan.series]
+		for _, of := range slices.Concat(tally.counts...) {
 			all = append(all, of.term...)
+		}
+		for _, w := range tally.weight {
+			all = append(all, l.places(w.terms)...)
 		}
 	}
 	return all

@@ -239,7 +239,7 @@ func (c *compiler) histogramLines(d *Dialect, to *metrics.Family, out [outLabels
 		c.works(to, out, "", line{family: to, terms: count, recipe: plain})
 	}
 	scale, counts := group[0].row.Scale, &recipe{from: sourcesOf(group)}
-	h := histogram{family: to, out: out, count: count, madeUp: group[0].madeUp}
+	h := histogram{family: to, out: out, count: count, madeUp: group[0].madeUp, perStep: group[0].row.PerStep}
 	for _, bound := range slices.Sorted(maps.Keys(buckets)) {
 		in := terms(buckets[bound])
 		if math.IsInf(bound, 1) || len(in) != len(count) { // a bound that some members lack cannot be summed

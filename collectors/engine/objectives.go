@@ -3,6 +3,7 @@ package engine
 import (
 	"maps"
 	"slices"
+	"strconv"
 
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
@@ -26,6 +27,7 @@ type histogram struct {
 	cumulative [][]term
 	count      []term
 	madeUp     bool // of names that may be no models
+	perStep    bool // see Row.PerStep
 }
 
 // counter holds one counter of the output that is a sum of the page's counters. Computed counters cannot be counted.
@@ -101,9 +103,32 @@ func (c *compiler) countHistograms(d *Dialect, o slo.Objective, from *metrics.Fa
 		}
 		unless := c.counted(o, h.out, as)
 		c.plan.effective = append(c.plan.effective, effective{o.Name, d.Runtime, bound})
-		c.events(o, h.out, unless, slo.FormatBound(bound), h.count, h.count, h.cumulative[slices.Index(h.bounds, bound)])
+		all, good := h.count, h.cumulative[slices.Index(h.bounds, bound)]
+		if h.perStep {
+			all, good = c.weighed(h, "", all), c.weighed(h, slo.FormatBound(bound), good)
+		}
+		c.events(o, h.out, unless, slo.FormatBound(bound), all, all, good)
 	}
 	return counted
+}
+
+// weighed returns a tally of terms of a histogram that counts for each request in the batch.
+func (c *compiler) weighed(h histogram, bound string, of []term) []term {
+	s := c.sizingOf(h.out)
+	if s == nil || s.lines[metrics.RequestsRunning] == nil {
+		return of
+	}
+	key := c.text(h.family.Name, h.out, metrics.Label{Name: metrics.LabelThreshold, Value: bound})
+	i := slices.IndexFunc(c.plan.tallies, func(t tally) bool { return t.key == key })
+	if i < 0 {
+		count := make([]summand, len(of))
+		for i, t := range of {
+			count[i] = summand{t, strconv.Itoa(i)}
+		}
+		i = len(c.plan.tallies)
+		c.place(tally{Tally: itself, key: key, counts: [][]summand{count}, weight: s.lines[metrics.RequestsRunning]})
+	}
+	return []term{{c.plan.tallies[i].place}}
 }
 
 // countCounters adds the events of an objective over counters; it returns the number of engines counted.

@@ -41,8 +41,12 @@ type tally struct {
 	*Tally
 	key    string // what it is remembered by, whatever shape the page takes
 	counts [][]summand
+	weight []line // gauges, by whose sum a step counts; nothing before the first reading does then
 	place  int
 }
+
+// itself is the Tally of one count.
+var itself = &Tally{Step: func(rose []float64) float64 { return rose[0] }}
 
 // summand is a number that a count adds up, with what it is remembered by: the count, as two may add up the same number, and
 // the series.
@@ -56,6 +60,7 @@ type tallied struct {
 	last        map[string]float64 // by summand.key
 	total, debt float64
 	sinceItGrew int // readings
+	begun       bool
 }
 
 // tally turns the source series of a row into one entry for each engine: its tally.
@@ -75,18 +80,24 @@ func (c *compiler) tally(d *Dialect, r *Row, own []entry, defaults map[string]st
 	}
 	for i := range all {
 		e := &all[i]
-		t := tally{Tally: r.Tally, key: c.text(r.From+" "+r.To.Name, e.out), counts: [][]summand{summands(r.From, r.Where, byOut[e.out])}, place: len(c.plan.used)}
+		t := tally{Tally: r.Tally, key: c.text(r.From+" "+r.To.Name, e.out), counts: [][]summand{summands(r.From, r.Where, byOut[e.out])}}
 		for i, of := range others {
 			t.counts = append(t.counts, summands(r.Tally.Of[i].From, r.Tally.Of[i].Where, slices.DeleteFunc(slices.Clone(of), func(o entry) bool { return !compatible(o.out, e.out) })))
 		}
 		for _, of := range slices.Concat(t.counts...) {
 			c.use(of.term, metrics.Counter)
 		}
-		c.plan.used, c.plan.counter = append(c.plan.used, true), append(c.plan.counter, true)
-		c.plan.tallies = append(c.plan.tallies, t)
-		e.sample.Index, e.split, e.total = t.place, "", ""
+		e.sample.Index, e.split, e.total = c.place(t), "", ""
 	}
 	return all, nil
+}
+
+// place gives a tally its place behind the page's series.
+func (c *compiler) place(t tally) int {
+	t.place = len(c.plan.used)
+	c.plan.used, c.plan.counter = append(c.plan.used, true), append(c.plan.counter, true)
+	c.plan.tallies = append(c.plan.tallies, t)
+	return t.place
 }
 
 // summands returns the numbers that entries of a count hold.
@@ -140,6 +151,21 @@ func (p *plan) tally(values []float64, memory map[string]*tallied) []float64 {
 	return values
 }
 
+// weigh returns by how much a step counts: once at least, as steps are made for somebody, and not at all at the first reading.
+func (m *tallied) weigh(by []line, values []float64) float64 {
+	if !m.begun {
+		m.begun = true
+		return 0
+	}
+	sum := 0.0
+	for i := range by {
+		if v := by[i].eval(values); v > 0 && by[i].family.Plausible(v) {
+			sum += v
+		}
+	}
+	return math.Max(1, sum)
+}
+
 // take takes a reading and returns the tally.
 func (m *tallied) take(t *tally, values []float64) float64 {
 	rose := make([]float64, len(t.counts))
@@ -156,6 +182,9 @@ func (m *tallied) take(t *tally, values []float64) float64 {
 		}
 	}
 	step := t.Step(rose)
+	if t.weight != nil {
+		step *= m.weigh(t.weight, values)
+	}
 	if m.sinceItGrew++; step < 0 {
 		m.debt, m.sinceItGrew = m.debt-step, 0
 	} else if m.sinceItGrew > debtLasts {

@@ -170,3 +170,33 @@ func TestZeroOfWhatIsNeverCounted(t *testing.T) {
 	page(t, "vllm/v0.32.0-healthy.prom").want(t, `llm_engine_requests_total{outcome="abort"}`, 0) // from the answers
 	page(t, "vllm/v0.32.0-healthy.prom").want(t, missingAborts)
 }
+
+// TestStepsCountForEachRequestOfTheBatch: TGI observes each decode step once. A replica whose steps take ten times as long makes a tenth
+// of the steps, for as many requests, so that its users would hardly count beside those of the others.
+func TestStepsCountForEachRequestOfTheBatch(t *testing.T) {
+	e := serve(t, "")
+	c := collectorWith(t, Config{Targets: []TargetConfig{{URL: e.URL}}, Objectives: []slo.Objective{objective(t, "itl", slo.ITL, "50ms", "99%"), objective(t, "itl_severe", slo.ITL, "500ms", "99.9%")}})
+	want := func(steps, inTime, batch, events, bad float64) {
+		t.Helper()
+		e.show(fmt.Sprintf(`# TYPE tgi_batch_current_size gauge
+tgi_batch_current_size %v
+# TYPE tgi_batch_inference_duration histogram
+tgi_batch_inference_duration_bucket{method="decode",le="0.043789389038085935"} %v
+tgi_batch_inference_duration_bucket{method="decode",le="0.49878850951194753"} %v
+tgi_batch_inference_duration_bucket{method="decode",le="+Inf"} %[3]v
+tgi_batch_inference_duration_sum{method="decode"} 5
+tgi_batch_inference_duration_count{method="decode"} %[3]v
+`, batch, inTime, steps))
+		s := parse(t, exposition(t, c))
+		s.want(t, `llm_slo_events_total{slo="itl"}`, events)
+		s.want(t, `llm_slo_bad_events_total{slo="itl"}`, bad)
+		s.want(t, `llm_slo_events_total{slo="itl_severe"}`, events)
+		s.want(t, `llm_slo_bad_events_total{slo="itl_severe"}`, 0)
+		s.want(t, `llm_engine_inter_token_latency_seconds_count`, steps) // as the page has it
+	}
+	want(1000, 900, 5, 0, 0) // nobody saw how large those batches were
+	want(1100, 1000, 1, 100, 0)
+	want(1110, 1000, 12, 220, 120)
+	want(1130, 1010, 0, 240, 130) // the batch is over: it was one request at least
+	want(8, 8, 3, 264, 130)       // another process
+}
