@@ -177,13 +177,20 @@ func (n *node) startGPUs(ctx context.Context, o gpuOptions, cluster *kube.Cluste
 // startHealth starts to judge the GPUs by what has been started.
 func (n *node) startHealth(ctx context.Context, o gpuOptions) {
 	judged := slices.Clone(n.large.collectors)
-	n.health = health.New(health.Options{ProcFS: o.ProcFS, Read: func(ch chan<- prometheus.Metric) {
+	n.health = health.New(health.Options{ProcFS: o.ProcFS, Stopped: n.stopped, Read: func(ch chan<- prometheus.Metric) {
 		for _, c := range judged {
 			c.(timed).Collector.Collect(ch)
 		}
 	}})
 	go n.health.Run(ctx)
 	n.large.collectors = append(n.large.collectors, n.health)
+}
+
+// stopped reports whether nothing answers where an engine that ran on a GPU had its metrics endpoint.
+func (n *node) stopped(w health.Workload) bool {
+	return slices.ContainsFunc(n.engines.Load().Engines(), func(e engine.Engine) bool {
+		return e.Server == w.Server && e.Pod == w.Pod && e.Namespace == w.Namespace && e.Gone()
+	})
 }
 
 // startOwnership starts to look for the engines and pods on the GPUs that seen describes.

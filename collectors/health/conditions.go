@@ -21,6 +21,8 @@ type Condition struct {
 	Reads []*metrics.Family
 	// Hold is how long it must be seen without a break before it counts, so that what passes by itself does not.
 	Hold time.Duration
+	// WithEngine says that it counts at once when an engine that ran on the GPU has stopped, too: that does not pass by itself.
+	WithEngine bool
 	// Quiet is how long it must not be seen before it is lifted.
 	Quiet time.Duration
 	// UntilReset says that a reset of the GPU lifts it at once, if it is not seen any more.
@@ -67,11 +69,11 @@ var Conditions = []Condition{
 		test:      test{value: down("gpu_is_lost", "reset_required", "gpu_not_found", "insufficient_power"), least: 1},
 		Elsewhere: "DCGM and EKS see XID 79"},
 	{Name: "vanished", Verdict: metrics.Reset, Alert: metrics.AnswerFailed, Meaning: "the other exporter's page no longer lists the GPU", Action: "look at the kernel log; restart the machine if the GPU is lost",
-		Reads: []*metrics.Family{metrics.GPUUp}, Hold: time.Minute, Quiet: level, // an exporter that starts lists none for 30 s
+		Reads: []*metrics.Family{metrics.GPUUp}, Hold: time.Minute, WithEngine: true, Quiet: level, // an exporter that starts lists none for 30 s
 		test:      test{value: down("not_on_page"), least: 1},
 		Elsewhere: "no check: DCGM stops reporting it"},
 	{Name: "unresponsive", Verdict: metrics.Reset, Alert: metrics.AnswerFailed, Meaning: "the GPU does not answer, or another exporter calls it unhealthy", Action: "look at the kernel log; reset the GPU",
-		Reads: []*metrics.Family{metrics.GPUUp}, Hold: 150 * time.Second, Quiet: level,
+		Reads: []*metrics.Family{metrics.GPUUp}, Hold: 150 * time.Second, WithEngine: true, Quiet: level,
 		test:      test{value: downOtherwise, least: 1},
 		Elsewhere: "no check: DCGM hangs with it"},
 	{Name: "missing", Verdict: metrics.Reset, Alert: metrics.AnswerUnread, Meaning: "the GPU is on the bus, and the driver does not list it", Action: "restart the machine; look at slot, power and the kernel log",

@@ -82,14 +82,17 @@ type Node struct {
 type Options struct {
 	// Read collects the samples of the GPUs and of what runs on them.
 	Read func(chan<- prometheus.Metric)
+	// Stopped reports whether the engine of a workload has stopped: nothing answers at its metrics endpoint. Nil: no engines are read.
+	Stopped func(Workload) bool
 	// ProcFS is where procfs is mounted.
 	ProcFS string
 }
 
 // Judge gives verdicts while Run runs, and serves them as a prometheus.Collector.
 type Judge struct {
-	read func(chan<- prometheus.Metric)
-	boot string
+	read    func(chan<- prometheus.Metric)
+	stopped func(Workload) bool
+	boot    string
 
 	mu    sync.Mutex
 	gpus  map[string]*subject // by UUID, or by PCI address as long as that is all that is known
@@ -101,7 +104,7 @@ type Judge struct {
 // New returns a judge that knows nothing yet.
 func New(o Options) *Judge {
 	boot, _ := os.ReadFile(cmp.Or(o.ProcFS, "/proc") + "/sys/kernel/random/boot_id") // without it, a restart of the node cannot be told
-	return &Judge{read: o.Read, boot: strings.TrimSpace(string(boot)), gpus: map[string]*subject{}, node: newSubject()}
+	return &Judge{read: o.Read, stopped: o.Stopped, boot: strings.TrimSpace(string(boot)), gpus: map[string]*subject{}, node: newSubject()}
 }
 
 // Run judges until ctx ends.
@@ -127,9 +130,12 @@ type subject struct {
 	since            time.Time
 	verdict          metrics.Verdict
 	runs             []Workload
+	ran              map[Workload]time.Time // engines, and when they were last seen on it
 }
 
-func newSubject() *subject { return &subject{states: map[string]*state{}, xids: newXIDs()} }
+func newSubject() *subject {
+	return &subject{states: map[string]*state{}, xids: newXIDs(), ran: map[Workload]time.Time{}}
+}
 
 // state is what is remembered of a condition.
 type state struct {
@@ -176,9 +182,10 @@ func (j *Judge) Look(at time.Time) {
 		g := j.gpus[key]
 		v.links = links
 		g.reset(v)
+		g.runs = workloads(v)
+		v.died = g.died(j.stopped, at)
 		g.judge(v, at, false)
 		g.xids.judge(v, at, at.Equal(j.start))
-		g.runs = workloads(v)
 		g.settle(at)
 	}
 	j.node.settle(at)
@@ -257,7 +264,7 @@ func (g *subject) judge(v *view, at time.Time, node bool) {
 			g.states[c.Name] = s
 		}
 		if value, ok := c.test.value(v); ok {
-			s.take(c, s.holds(c.test, value, at), at)
+			s.take(c, s.holds(c.test, value, at), v.died, at)
 		}
 	}
 }
@@ -292,8 +299,25 @@ func (s *state) holds(t test, value float64, at time.Time) bool {
 	return grown >= t.least
 }
 
-// take notes whether a condition is seen.
-func (s *state) take(c *Condition, seen bool, at time.Time) {
+// died reports whether an engine that ran on the GPU within the last minutes has stopped. A GPU that is gone is not known to run it.
+func (g *subject) died(stopped func(Workload) bool, at time.Time) (died bool) {
+	for _, w := range g.runs {
+		if w.Server != "" {
+			g.ran[w] = at
+		}
+	}
+	for w, seen := range g.ran {
+		if at.Sub(seen) > boot {
+			delete(g.ran, w)
+		} else if stopped != nil && stopped(w) {
+			died = true
+		}
+	}
+	return died
+}
+
+// take notes whether a condition is seen, and whether an engine has died with the GPU.
+func (s *state) take(c *Condition, seen, died bool, at time.Time) {
 	if !seen {
 		s.from = time.Time{}
 		if !s.since.IsZero() && at.Sub(s.seen) >= c.Quiet {
@@ -305,7 +329,7 @@ func (s *state) take(c *Condition, seen bool, at time.Time) {
 		s.from = at
 	}
 	s.seen = at
-	if s.since.IsZero() && at.Sub(s.from) >= c.Hold {
+	if s.since.IsZero() && (at.Sub(s.from) >= c.Hold || c.WithEngine && died) {
 		s.since = s.from
 	}
 }

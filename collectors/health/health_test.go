@@ -459,3 +459,20 @@ func TestConditions(t *testing.T) {
 		}
 	}
 }
+
+// TestEngineDiedWithItsGPU: what may pass by itself counts at once when the engine on the GPU has stopped, too.
+func TestEngineDiedWithItsGPU(t *testing.T) {
+	for reason, want := range map[string]string{"not_on_page": "reset vanished", "unknown": "reset unresponsive"} {
+		b := newBench(t)
+		var down string
+		b.stopped = func(w Workload) bool { return w.Server == down }
+		b.set(metrics.EngineGPUInfo, 1, "vllm", "prod", "p-0", "", "10.0.0.1:8000", "m", "GPU-a", "0", "", "kubelet")
+		b.want(time.Minute, "healthy")
+		b.drop(metrics.EngineGPUInfo) // with the GPU, its owner is off the page
+		b.set(metrics.GPUUp, 0, "GPU-a", "0", reason)
+		down = "10.0.0.2:8000"
+		b.want(20*time.Second, "healthy") // another engine has stopped
+		down = "10.0.0.1:8000"
+		b.want(10*time.Second, want)
+	}
+}

@@ -11,6 +11,7 @@ import (
 type view struct {
 	at      time.Time
 	samples map[*metrics.Family][]*metrics.Sample
+	died    bool    // an engine that ran on it within the last minutes has stopped
 	links   float64 // the most NVLinks that are up at one GPU of the node
 }
 

@@ -69,7 +69,10 @@ func newExporter(w *world.World, o Options) (*exporter, error) {
 // start starts the process, which remembers nothing.
 func (e *exporter) start() (err error) {
 	e.mismatched = e.world.Mismatched
-	e.health = health.New(health.Options{Read: func(ch chan<- prometheus.Metric) {
+	stopped := func(w health.Workload) bool {
+		return slices.ContainsFunc(e.engine.Engines(), func(of engine.Engine) bool { return of.Server == w.Server && of.Gone() })
+	}
+	e.health = health.New(health.Options{Stopped: stopped, Read: func(ch chan<- prometheus.Metric) {
 		for _, m := range e.judged {
 			ch <- m
 		}
