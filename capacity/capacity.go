@@ -64,13 +64,15 @@ type Learner struct {
 	line  regression
 	known float64       // gaps per second up to which the line is believed: a tenth closer to a higher load with each window of it
 	sick  time.Duration // for how long steps have taken too long for their load
-	slow  float64       // how many times as long as the line says steps took in the last window; 0 if nobody knows
-	peak  float64       // the most gaps per second of a window that was learnt from, as the line fades
-	mix   mix
-	held  held
-	pace  pace
-	first shape
-	gap   shape
+	// filled is the same of the prompt tokens computed per second.
+	filled float64
+	slow   float64 // how many times as long as the line says steps took in the last window; 0 if nobody knows
+	peak   float64 // the most gaps per second of a window that was learnt from, as the line fades
+	mix    mix
+	held   held
+	pace   pace
+	first  shape
+	gap    shape
 }
 
 // totals adds up what the readings of a window brought.
@@ -160,6 +162,7 @@ func (l *Learner) take(s totals, r Reading) {
 	l.line.add(fade(s.took, memory), s.gaps/dt, 1/step, 1, s.gaps/dt, s.prompt/dt, bend(s.prompt/dt))
 	l.peak = math.Max(l.peak*fade(s.took, memory), s.gaps/dt)
 	l.known = math.Max(l.known*fade(s.took, memory), l.known+0.1*(s.gaps/dt-l.known))
+	l.filled = math.Max(l.filled*fade(s.took, memory), l.filled+0.1*(s.prompt/dt-l.filled))
 	if s.kv > 0 && s.running > 0 {
 		l.held.add(fade(s.took, memory), s.kv/dt, s.gapS/dt)
 	}
@@ -174,13 +177,13 @@ func (l *Learner) take(s totals, r Reading) {
 }
 
 // Slowdown returns how many times as long as usual at the same load the steps of the last half minute took. ok is false while less than
-// ten minutes are known, while the engine hardly works (fewer than five steps), and beyond the loads that were seen.
+// ten minutes are known, while the engine hardly works (fewer than five steps), and beyond the loads that were seen, of prompts as of answers.
 func (l *Learner) Slowdown() (times float64, ok bool) { return l.slow, l.slow > 0 }
 
 // slowdown compares the seconds of a step with what the line says of its load.
 func (l *Learner) slowdown(gaps, prompt, step float64) float64 {
 	fit, ok := l.line.solve()
-	if !ok || l.line.n < leastLine || gaps > beyondKnown*l.known || !(step > shortest && step < longest) {
+	if !ok || l.line.n < leastLine || gaps > beyondKnown*l.known || prompt > beyondKnown*l.filled || !(step > shortest && step < longest) {
 		return 0
 	}
 	return step * math.Max(fit.steps(gaps, prompt), fit.c[0]/20)

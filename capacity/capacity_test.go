@@ -95,13 +95,14 @@ func TestSlowdown(t *testing.T) {
 	for _, c := range []struct {
 		minutes int
 		load    float64 // times as much
+		prompts float64 // times as long
 		slow    float64 // times as long
 		want    float64 // 0: nobody knows
-	}{{5, 1, 1, 0}, {40, 1, 1, 1}, {1, 1, 2, 2}, {1, 1, 1, 1}, {1, 1.25, 1, 1}, {1, 3, 1, 0}, {1, 0.002, 100, 100}} {
+	}{{5, 1, 1, 1, 0}, {40, 1, 1, 1, 1}, {1, 1, 1, 2, 2}, {1, 1, 1, 1, 1}, {1, 1.25, 1, 1, 1}, {1, 3, 1, 1, 0}, {1, 1, 4, 3, 0}, {1, 0.002, 1, 100, 100}} {
 		l.Learn(Reading{}) // counters begin anew
 		page(&l, c.minutes, func(minute float64) (requests, gaps, prompt float64) {
 			requests, gaps, prompt = swinging(minute)
-			return c.load * requests, c.load * gaps, c.load * prompt
+			return c.load * requests, c.load * gaps, c.load * c.prompts * prompt
 		}, func(gaps, prompt float64) float64 { return c.slow * exact(gaps, prompt) })
 		if c.minutes == 1 && c.slow == 2 { // what an engine can do when it is well is not forgotten
 			before, _ := l.Forecast(Bounds{Batch: 10}, []Objective{{Name: "ttft", Threshold: time.Second, Bad: 0.01}})

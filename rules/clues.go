@@ -77,7 +77,7 @@ func brokenClues() []Clue {
 			Says:  "GPU {gpu_uuid} is slowed down {value} of the time ({reason})",
 			Query: one(servedBy(promql.Max(append(onGPULabels(), metrics.LabelReason), promql.Or(throttled(HarmfulReasons, 0.05), clockFell())), metrics.LabelReason))},
 		{Branch: Hardware, Name: "gpu_failed", Runbook: "LLMGPUFailed", Unit: Bare, Says: "GPU {gpu_uuid} must leave service ({reason})",
-			Query: one(servedBy(promql.Max(append(onGPULabels(), metrics.LabelReason), promql.Or(judged(metrics.AnswerFailed), goneWithEngine())), metrics.LabelReason))},
+			Query: one(servedBy(promql.Max(append(onGPULabels(), metrics.LabelReason), judged(metrics.AnswerFailed)), metrics.LabelReason))},
 		{Branch: Hardware, Name: "gpu_memory_errors", Runbook: "LLMGPUNeedsService", Unit: Count,
 			Says:  "GPU {gpu_uuid} had uncorrectable memory errors within the hour",
 			Query: one(servedBy(uncorrectable(onGPULabels())))},
@@ -91,6 +91,9 @@ func brokenClues() []Clue {
 			Query: promql.Unless(stopped(), promql.Ge(restartedShare(coldFor), promql.Num(0.5)), promql.On(modelLabels...))}, // its turn in a roll-out
 		{Branch: Engine, Name: "was_down", Runbook: "LLMModelDown", Delays: Failures, Unit: Seconds, Says: "No engine answered for {value} within the last five minutes",
 			Query: promql.Over("sum_over_time", promql.Vector(metrics.RecordedDownTime, promql.Eq(metrics.LabelRole, "")), pageWindow)},
+		{Branch: Engine, Name: "came_back", Runbook: "LLMEngineDown", Delays: Failures, Unit: Count, Says: "{engine} was gone within the last five minutes",
+			Query: promql.And(promql.Max(replicaLabels, promql.Over("last_over_time", promql.Vector(metrics.EngineInfo), hour)),
+				promql.Over("last_over_time", promql.Vector(metrics.EngineUp, promql.Re(metrics.LabelReason, "unreachable|connection_closed")), pageWindow), promql.On(pageLabels...))},
 		{Branch: Engine, Name: "crash_loop", Runbook: "LLMEngineCrashLoop", Unit: Count, Says: "{engine} restarted {value} times within six hours",
 			Query: promql.Mul(promql.Max(replicaLabels, promql.Over("last_over_time", promql.Vector(metrics.EngineInfo), hour)),
 				promql.And(restarts(), above(restartsWithin(coldFor), 0)), promql.On(pageLabels...).ManyToOne())},
@@ -174,9 +177,8 @@ func engineClues() []Clue {
 			Says:  "{value} requests wait for rank {dp_rank} of {engine} while another rank has none",
 			Query: one(rankQueue(pageWindow))},
 		{Branch: Engine, Name: "steps_slow", Runbook: "BranchHostBound", Delays: AnyToken, Unit: Decimal,
-			Says: "Each token takes {value} times as long as the load explains",
-			Query: promql.Or(promql.Unless(above(learntSlowdown(), 1.5), above(against("computed|arrivals"), 1.3)),
-				promql.Unless(promql.Unless(above(against("token_time"), 1.5), moreWork()), learntSlowdown()), collapsed())},
+			Says:  "Each token takes {value} times as long as the load explains",
+			Query: promql.Or(above(learntSlowdown(), 1.5), promql.Unless(promql.Unless(above(against("token_time"), 1.5), moreWork()), learntSlowdown()), collapsed())},
 		{Branch: Memory, Name: "kv_full", Runbook: "BranchKVPressure", Delays: AnyRequest, Unit: Share, Says: "The KV cache is {value} full and requests wait for room",
 			Query: promql.Vector(metrics.RecordedFullCache)},
 		{Branch: Memory, Name: "kv_tier_full", Runbook: "LLMKVOffloadSaturated", Delays: AnyToken, Unit: Share,
@@ -296,10 +298,12 @@ func collapsed() promql.Expr {
 	return promql.Unless(both(fewer, above(against("running"), 1)), promql.Vector(metrics.RecordedFullCache))
 }
 
-// moreWork returns each model whose engines compute more than usual, or get more requests, most of which still wait, or where nobody
-// knows. One request at a time makes no batch that slows a step, however many come.
+// moreWork returns each model whose engines compute more than usual, or get more requests, most of which still wait, if that can make a
+// step half as long again, or where nobody knows. With n requests in a batch usually, k times as many make it at most 1/(1-(k-1)n) times
+// as long, as no request costs more than a step of its own; less than a tenth is not measured. One request at a time makes no batch, however many come.
 func moreWork() promql.Expr {
-	return promql.Unless(now("token_time"), promql.Or(below(against("computed|arrivals"), 1.3), below(now("running"), 2)))
+	more := promql.Mul(promql.Sub(against("computed|arrivals"), promql.Num(1)), promql.Call("clamp_min", usual("running"), promql.Num(0.1)), promql.On(modelLabels...))
+	return promql.Unless(now("token_time"), promql.Or(below(against("computed|arrivals"), 1.3), below(more, 0.3), below(now("running"), 2)))
 }
 
 // moreArrive returns how many times as many requests as usual arrive, where some wait or are refused and it is more than chance:
@@ -342,12 +346,6 @@ func onTheWay(window time.Duration) promql.Expr {
 	engines := promql.Sum(modelLabels, promql.Vector(meanIn(window), ofStage(metrics.StageFirstToken)))
 	late := promql.Sub(mean(metrics.TimeToFirstToken, modelLabels, window, gatewayRole()), engines)
 	return both(promql.Gt(late, promql.Call("clamp_min", engines, promql.Num(0.1))), atLeast(10, window))
-}
-
-// goneWithEngine returns each GPU that is not read any more since its engine stopped, too: its verdict waits a minute.
-func goneWithEngine() promql.Expr {
-	its := promql.And(servedOn(pageLabels), down(), promql.On(pageLabels...))
-	return reason("vanished", promql.And(promql.Max(onGPULabels(), promql.Equal(promql.Vector(metrics.GPUUp), promql.Num(0))), its, promql.On(onGPULabels()...)))
 }
 
 // stopped returns each engine that served a model within the hour and is down now.

@@ -18,7 +18,8 @@ import (
 // replica is what an engine shows of the last minute: so many requests, with these means and levels.
 type replica struct {
 	version                       string
-	down, gone                    bool // the engine; the GPU with it
+	down                          bool
+	minutes                       int // for which it is gone
 	started                       time.Duration
 	requests, itl, output         float64
 	ttft, queue, prefill, prompt  float64
@@ -105,13 +106,10 @@ func (r *replica) emitAs(model, pod string, emit rulesim.Emit) {
 	if r.condition != "" {
 		gauge(metrics.GPUHealthCondition, float64(rulesim.Epoch.Unix()), gpu, metrics.LabelCondition, r.condition, metrics.LabelAlert, metrics.AnswerFailed)
 	}
-	if r.gone {
-		gauge(metrics.GPUUp, 0, gpu, metrics.LabelReason, "not_on_page")
-	}
 	gauge(metrics.GPUUtilization, r.busy, gpu)
 	gauge(metrics.EngineGPUInfo, 1, engine, gpu...)
-	if r.down {
-		gauge(metrics.EngineUp, 0, page, metrics.LabelReason, "refused")
+	if r.minutes--; r.down || r.minutes >= 0 {
+		gauge(metrics.EngineUp, 0, page, metrics.LabelReason, "unreachable")
 		return
 	}
 	gauge(metrics.EngineUp, 1, page)
@@ -166,7 +164,7 @@ func TestVerdict(t *testing.T) {
 		{"hardware. GPU GPU-p1 had uncorrectable memory errors within the hour.", slo.TTFT, true, func(r *replica) { r.ecc, r.version, r.queue = 1, "2", 0.2 }},
 		{"release. Version 2 was deployed within the hour.", slo.TTFT, false, func(r *replica) { r.version, r.queue = "2", 0.2 }},
 		{"engine. p1 stopped answering within the hour.", slo.TTFT, true, func(r *replica) { r.down = true }},
-		{"hardware. GPU GPU-p1 must leave service (vanished).", slo.TTFT, true, func(r *replica) { r.down, r.gone = true, true }},
+		{"hardware. GPU GPU-p1 must leave service (vanished).", slo.TTFT, true, func(r *replica) { r.down, r.condition = true, "vanished" }},
 		{"routing. Gateway g1 stopped answering within the hour.", slo.Availability, true, func(r *replica) { r.gatewayDown = true }},
 		{"routing. Gateway g1 fails 50% of its requests, the engines far fewer.", slo.Availability, true, func(r *replica) { r.unreached, r.queue = 0.5, 0.2 }},
 		{"engine. p1 uses its GPU 40% of the time while requests run.", slo.ITL, true, func(r *replica) { r.busy, r.running, r.queue = 0.4, 30, 0.24 }},
@@ -290,6 +288,12 @@ func TestVerdictEarly(t *testing.T) {
 			trouble{signal: slo.Availability, replicas: 2, role: metrics.GatewayRole, gateway: new("unknown"), breaks: func(r *replica) { r.unreached = 1 }}},
 		"and lets nothing through": {"routing. Gateway g1 fails 100% of its requests, the engines far fewer.",
 			trouble{signal: slo.Availability, replicas: 2, role: metrics.GatewayRole, gateway: new(""), breaks: func(r *replica) { r.unreached, r.requests = 1, 0 }}},
+		"and fails for an engine that was gone": {"engine. p1 was gone within the last five minutes.",
+			trouble{signal: slo.Availability, replicas: 2, role: metrics.GatewayRole, one: true, breaks: func(r *replica) { r.unreached, r.minutes = 0.2, 2 }}},
+		"more requests, as chance has it, at engines that hardly work": {"engine. Each token takes 8 times as long as the load explains.",
+			trouble{signal: slo.ITL, replicas: 2, before: func(r *replica) { r.requests, r.running = 30, 0.2 }, breaks: func(r *replica) { r.requests, r.itl, r.running = 45, 0.16, 4 }}},
+		"far more": {"decode. 20 times as many requests run at once as usual.",
+			trouble{signal: slo.ITL, replicas: 2, before: func(r *replica) { r.requests, r.running = 30, 0.2 }, breaks: func(r *replica) { r.requests, r.itl, r.running = 180, 0.16, 4 }}},
 		"one of two fails, for two minutes of five": {"routing. p1 fails 95% of its requests, and the other replicas do not.",
 			trouble{signal: slo.Availability, replicas: 2, one: true, after: 2 * time.Minute, breaks: func(r *replica) { r.fails = 1 }}},
 		"and its engines fail, too": {"nothing stands out yet.",
@@ -331,6 +335,7 @@ type trouble struct {
 	gateway  *string // what the gateway calls the model; nil: as the engines do
 	replicas int
 	one      bool
+	before   func(r *replica) // nil: as well() is
 	breaks   func(r *replica)
 	each     func(pod string, r *replica) // in place of breaks
 	after    time.Duration                // of the page that is read
@@ -348,7 +353,11 @@ func firstLine(t *testing.T, content []byte, of trouble) string {
 	o.Signal = of.signal
 	replicas := map[string]*replica{}
 	for n := range of.replicas {
-		replicas[fmt.Sprintf("p%d", n+1)] = well()
+		r := well()
+		if of.before != nil {
+			of.before(r)
+		}
+		replicas[fmt.Sprintf("p%d", n+1)] = r
 	}
 	name := "m"
 	if of.gateway != nil {

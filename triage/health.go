@@ -353,7 +353,7 @@ func seconds(s float64) string {
 	return time.Duration(s * float64(time.Second)).Truncate(time.Second).String()
 }
 
-// watched returns what two readings show and no rule records: engines that make no progress, and those that came back.
+// watched returns what two readings show and no rule records: engines that make no progress, and those that have just started.
 func (j *judge) watched(m subject, t traffic) (stuck, back []Suspect, err error) {
 	then := func(f *metrics.Family, of ...*promql.Matcher) promql.Expr {
 		return promql.Offset(promql.Vector(f, of...), time.Minute)
@@ -361,7 +361,6 @@ func (j *judge) watched(m subject, t traffic) (stuck, back []Suspect, err error)
 	ofPage := func(x promql.Expr) promql.Expr { return promql.Max(metrics.PageLabels, x) }
 	is := func(x promql.Expr, n float64) promql.Expr { return promql.Equal(x, promql.Num(n)) }
 	start, started := ofPage(promql.Vector(metrics.EngineStartTime)), ofPage(then(metrics.EngineStartTime))
-	cameBack := promql.And(is(ofPage(promql.Vector(metrics.EngineUp)), 1), is(ofPage(then(metrics.EngineUp)), 0))
 	restarted := promql.Or(promql.Unless(promql.And(start, started), promql.Equal(start, started)),
 		promql.Gt(ofPage(promql.Over("resets", promql.Vector(metrics.GenerationTokens), time.Minute)), promql.Num(0)))
 	loading := is(ofPage(promql.Vector(metrics.EngineUp, promql.Eq(metrics.LabelReason, "loading"))), 0)
@@ -408,8 +407,7 @@ func (j *judge) watched(m subject, t traffic) (stuck, back []Suspect, err error)
 		which         promql.Expr
 		says          string
 	}{
-		{"came_back", rules.EngineCrashLoop.Name, cameBack, "%s did not answer in the first reading and does in the second"},
-		{"restarted", rules.EngineCrashLoop.Name, promql.Unless(restarted, cameBack), "%s restarted between the readings"},
+		{"restarted", rules.EngineCrashLoop.Name, restarted, "%s restarted between the readings"},
 		{"loading", "BranchColdStart", loading, "%s is loading its model"},
 	} {
 		found, err := j.query(promql.And(j.replicas(m), c.which, promql.On(metrics.PageLabels...)))

@@ -173,7 +173,7 @@ func TestHangThatNoGaugeShows(t *testing.T) {
 func TestGoneAndBack(t *testing.T) {
 	v := one(t, started.Add(time.Hour), 30*time.Second, gone, captured(t, "vllm-0.32-healthy"))
 	if v.Health != triage.Degraded || v.Model != "tiny" || v.Branch != rules.Engine ||
-		!strings.Contains(v.Says, "did not answer in the first reading") {
+		!strings.HasSuffix(v.Says, "was gone within the last five minutes") {
 		t.Errorf("%s %s: %s %q", v.Model, v.Health, v.Branch, v.Says)
 	}
 }
@@ -334,28 +334,25 @@ llm_engine_requests_total{runtime="litellm",namespace="prod",pod="g-0",server="1
 `, failed)
 	}
 	up := strings.SplitAfter(n.page(), "\n")[0]
-	v := judge(t, strings.Replace(up, "} 1", "} 0", 1)+gateway(0), n.page()+gateway(50), nil)[0]
-	if v.Branch != rules.Engine || !strings.HasSuffix(v.Says, "did not answer in the first reading and does in the second") || len(v.Also) == 0 || v.Also[0].Clue != "gateway_fails" {
+	v := judge(t, strings.Replace(up, "} 1", `,reason="unreachable"} 0`, 1)+gateway(0), n.page()+gateway(50), nil)[0]
+	if v.Branch != rules.Engine || !strings.HasSuffix(v.Says, "was gone within the last five minutes") || len(v.Also) == 0 || v.Also[0].Clue != "gateway_fails" {
 		t.Errorf("%s %q, also %+v", v.Branch, v.Says, v.Also)
 	}
 }
 
-// TestLearntSlowdown: steps that an exporter knows to be slow for their load are a clue, unless the engine is known to have more work.
+// TestLearntSlowdown: steps that an exporter knows to be slow for their load are a clue; that it tells of none of heavier loads is
+// capacity's TestSlowdown.
 func TestLearntSlowdown(t *testing.T) {
-	for prompts, want := range map[float64]bool{17e3: true, 170e3: false} { // tokens of as many requests as usual
-		before := calm()
-		before.more = "llm_engine_slowdown_ratio{L} 3\n"
-		after := before
-		after.requests, after.bad, after.ttft, after.queue, after.prompts, after.hits = after.requests+17, after.bad+15, after.ttft+60, after.queue+0.3, after.prompts+prompts, after.hits+0.8*prompts
-		v := judge(t, before.page(), after.page(), nil)[0]
-		slow := v.Clue == "steps_slow" || slices.ContainsFunc(v.Also, func(s triage.Suspect) bool { return s.Clue == "steps_slow" })
-		if slow != want {
-			t.Errorf("%g prompt tokens: slow %t; %q, also %+v", prompts, slow, v.Says, v.Also)
-		}
+	before := calm()
+	before.more = "llm_engine_slowdown_ratio{L} 3\n"
+	after := before
+	after.requests, after.bad, after.ttft, after.queue, after.prompts, after.hits = after.requests+17, after.bad+15, after.ttft+60, after.queue+0.3, after.prompts+17e3, after.hits+13.6e3
+	if v := judge(t, before.page(), after.page(), nil)[0]; v.Clue != "steps_slow" {
+		t.Errorf("%q, also %+v", v.Says, v.Also)
 	}
 }
 
-// TestEngineDiedWithItsGPU: a GPU that is no longer listed comes before the engine that died of it, although that has paged.
+// TestEngineDiedWithItsGPU: a GPU that is judged lost comes before the engine that died of it, although that has paged.
 func TestEngineDiedWithItsGPU(t *testing.T) {
 	before := calm()
 	before.more = `llm_engine_gpu_info{L,gpu_uuid="G",gpu="0"} 1
@@ -364,6 +361,7 @@ llm_gpu_up{gpu_uuid="G",gpu="0"} 1
 	const after = `llm_engine_up{runtime="vllm",namespace="prod",pod="p-0",server="10.0.0.1:8000",reason="refused"} 0
 llm_engine_last_served_timestamp_seconds{runtime="vllm",namespace="prod",pod="p-0",server="10.0.0.1:8000",model_name="m",version="0.16.0"} 1
 llm_gpu_up{gpu_uuid="G",gpu="0",reason="not_on_page"} 0
+llm_gpu_health_condition_timestamp_seconds{gpu_uuid="G",gpu="0",condition="vanished",alert="LLMGPUFailed"} 1
 `
 	v := judge(t, before.page(), after, nil)[0]
 	if v.Branch != rules.Hardware || v.Says != "GPU G must leave service (vanished)" || !slices.ContainsFunc(v.Also, func(s triage.Suspect) bool { return s.Clue == rules.ModelDown.Name }) {

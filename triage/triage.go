@@ -461,11 +461,7 @@ func (j *judge) suspects(m subject, t traffic) (all []Suspect, err error) {
 			late, all = append(late, all[i]), slices.Delete(all, i, i+1)
 		}
 	}
-	before := len(all)
-	if i := slices.IndexFunc(all, func(s Suspect) bool { return s.Clue == "gateway_fails" }); i >= 0 { // which follows from engines that were gone
-		before = i
-	}
-	return slices.Concat(all[:before], back, all[before:], late), nil
+	return slices.Concat(all, back, late), nil
 }
 
 // alerted returns the alerts about a model that would fire: those that page by themselves, and those that come late in a
