@@ -37,7 +37,7 @@ var groups = []struct {
 		"`llm_engine_metric_source_info{quality=\"missing\"}` has the reason. [Which engine reports what](engines.md)."},
 	{[]metrics.Owner{metrics.Gateway}, "gateway", "What only gateways, routers and proxies in front of engines report. All their series have `role=\"gateway\"`. " +
 		"Clients choose the values of `model_name`, `route`, `tenant` and `priority`: the exporter keeps the first 100 models and the first 20 values of the others, and counts the rest in `other`."},
-	{[]metrics.Owner{metrics.GPU, metrics.Judgement, metrics.Allocation}, "gpu", "What a GPU reports, through NVML or [another exporter](operations.md#gpus-from-another-exporters-page)."},
+	{[]metrics.Owner{metrics.GPU, metrics.Judgement, metrics.Allocation}, "gpu", "What a GPU reports, through NVML or [another exporter](operations.md#gpus-from-another-exporter)."},
 	{[]metrics.Owner{metrics.SLO}, "objective", "[Objectives](objectives.md) and the events counted against them."},
 	{[]metrics.Owner{metrics.Probe}, "probe", "What [a synthetic client](operations.md#synthetic-requests) sees, if you switch one on. Never mix it with what users get, because its prompts are short."},
 	{[]metrics.Owner{metrics.Exporter}, "exporter", "What the exporter reports about itself, besides the standard `go_`, `process_` and `llm_exporter_build_info` metrics."},

@@ -60,7 +60,7 @@ func enginesPage() ([]byte, error) {
 	newest(&b, dialects[:first], shownOfEngines)
 	b.WriteString(gatewaysIntroduction)
 	newest(&b, dialects[first:], shownOfGateways)
-	b.WriteString("\n## When a page cannot be used\n\n`llm_engine_up` is 0 and its label `reason` has the cause. The exporter serves no other series of that engine, because old numbers would mislead.\n\n" +
+	b.WriteString("\n## When metrics cannot be read\n\n`llm_engine_up` is 0 and its label `reason` has the cause. The exporter serves no other series of that engine, because old numbers would mislead.\n\n" +
 		"| reason | meaning | what to do |\n| --- | --- | --- |\n")
 	for _, r := range engine.Reasons {
 		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", r.Reason, cell(r.Meaning), cell(r.Remedy))
