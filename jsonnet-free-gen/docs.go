@@ -55,7 +55,7 @@ Histograms and counters may be summed over any label. The column ` + "`folded by
 whose sum or mean has no meaning. Labels without a value are left out of a series.
 
 | group | what it is |
-| --- | --- |
+|---|---|
 `
 
 // stability states what users may rely on.

@@ -61,7 +61,7 @@ func enginesPage() ([]byte, error) {
 	b.WriteString(gatewaysIntroduction)
 	newest(&b, dialects[first:], shownOfGateways)
 	b.WriteString("\n## When metrics cannot be read\n\n`llm_engine_up` is 0 and its label `reason` has the cause. The exporter serves no other series of that engine, because old numbers would mislead.\n\n" +
-		"| reason | meaning | what to do |\n| --- | --- | --- |\n")
+		"| reason | meaning | what to do |\n|---|---|---|\n")
 	for _, r := range engine.Reasons {
 		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", r.Reason, cell(r.Meaning), cell(r.Remedy))
 	}
@@ -74,7 +74,7 @@ func newest(b *bytes.Buffer, dialects []*engine.Dialect, quantities []*metrics.F
 	for _, f := range quantities {
 		fmt.Fprintf(b, " %s |", strings.ReplaceAll(short(f), "_", " "))
 	}
-	b.WriteString("\n| --- |" + strings.Repeat(" --- |", len(quantities)) + "\n")
+	b.WriteString("\n|---|" + strings.Repeat("---|", len(quantities)) + "\n")
 	var none []string
 	for _, d := range dialects {
 		eras, row, reports := d.Eras(), "", false

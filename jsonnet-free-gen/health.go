@@ -95,7 +95,7 @@ the GPU. ` + "`watching_since`" + ` is the time since which the exporter has wat
 report the same verdicts. Each condition names the alert that answers it.
 
 | verdict | number | means |
-| --- | --- | --- |
+|---|---|---|
 `
 
 const healthHysteresis = `
