@@ -37,8 +37,8 @@ grep '^tgi,.*,missing,' docs/engines.csv                       # what an engine 
 ` + "```" + `
 
 The file lists the sources of a quantity in the order in which the exporter tries them. The column ` + "`newest`" + ` shows whether the newest release has
-the source. On a running node, see ` + "`llm_engine_metric_source_info`" + `. ` + "`llm_engine_config_info`" + ` has the settings of an engine, and
-[settings.csv](settings.csv) the place where each engine reports them.
+the source. On a running node, ` + "`llm_engine_metric_source_info`" + ` shows the source in use. ` + "`llm_engine_config_info`" + ` has the settings of an engine;
+[settings.csv](settings.csv) lists where each engine reports them.
 
 `
 
@@ -46,9 +46,9 @@ const gatewaysIntroduction = `
 ## Gateways
 
 Gateways are servers in front of engines. The exporter reads a gateway only if the configuration or an annotation names it as a target. A gateway
-counts the requests of its engines again, as a client sees them. Its series have ` + "`role=\"gateway\"`" + `, and sums over engines leave them out.
-Its availability [alerts in place of the engines'](objectives.md#at-the-gateway). A frontend of Dynamo has ` + "`role=\"frontend\"`" + ` and represents
-its workers, which are not read.
+counts the engines' requests a second time, as a client sees them. Its series have ` + "`role=\"gateway\"`" + `, and sums over engines exclude them.
+The gateway's availability [alerts instead of the engines'](objectives.md#at-the-gateway). A Dynamo frontend has ` + "`role=\"frontend\"`" + ` and represents
+its workers, which the exporter does not read.
 
 `
 

@@ -30,7 +30,7 @@ func capacityCommand(ctx context.Context, args []string, out, _ io.Writer) (stat
 	app.HelpFlag.Short('h')
 	app.UsageWriter(out).Terminate(func(int) { asked = true })
 	app.Flag("exporter", "Address of a running exporter.").Default("http://127.0.0.1:9844").PlaceHolder("URL").StringVar(&o.exporter)
-	app.Flag("exporter.http-config", "File with TLS settings and credentials for it, in the format of Prometheus' http_config.").PlaceHolder("FILE").StringVar(&o.httpConfig)
+	app.Flag("exporter.http-config", "File with TLS settings and credentials for the exporter, in the format of Prometheus' http_config.").PlaceHolder("FILE").StringVar(&o.httpConfig)
 	if _, err := app.Parse(args); asked {
 		return 0, nil
 	} else if err != nil {

@@ -80,11 +80,11 @@ type configOptions struct {
 }
 
 func (o *configOptions) addFlags(app *kingpin.Application) {
-	app.Flag("role", "What to read: node, the GPUs and engines of this node and what is configured; or cluster, only what is configured: gateways, other targets and probes.").
+	app.Flag("role", "What to read. node: the GPUs and engines of this node, and configured targets. cluster: only configured gateways, other targets and probes.").
 		Default(roleNode).EnumVar(&o.role, roleNode, roleCluster)
 	app.Flag("config.file", "Configuration file. SIGHUP reloads it.").PlaceHolder("FILE").StringVar(&o.file)
 	app.Flag("config.check", "Check the configuration and exit.").BoolVar(&o.checkOnly)
-	app.Flag("engine.target", "An engine to scrape, as http://host:port. Repeatable. The exporter finds out its metrics path and kind.").PlaceHolder("URL").StringsVar(&o.targets)
+	app.Flag("engine.target", "An engine to scrape, as http://host:port. Repeatable. The exporter detects the engine's kind and metrics path.").PlaceHolder("URL").StringsVar(&o.targets)
 }
 
 // probeOptions holds the flags of synthetic requests.
@@ -95,7 +95,7 @@ type probeOptions struct {
 }
 
 func (o *probeOptions) addFlags(app *kingpin.Application, ofNode nodeFlags) {
-	ofNode.Flag("probe.engines", "Send a small synthetic request from time to time to each model of the engines on this node: those that are configured and those that discovery finds. Requests cost tokens: see docs/operations.md.").
+	ofNode.Flag("probe.engines", "Send a small synthetic request from time to time to each model of the engines on this node, configured or discovered. Requests cost tokens: see docs/operations.md.").
 		BoolVar(&o.engines)
 	app.Flag("probe.target", "An engine to send a small synthetic request to from time to time, as http://host:port. Requests cost tokens: see docs/operations.md.").
 		PlaceHolder("URL").StringVar(&o.target)

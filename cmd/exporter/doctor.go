@@ -45,15 +45,15 @@ func parseDoctorFlags(args []string) (o doctorOptions, err error) {
 	app := kingpin.New("exporter doctor", "Why is a series or a value missing? Asks the exporter on this machine. With flags of the exporter, or while none runs, "+
 		"reads this node once as the exporter would, and sends no probe. Exit status: 0 nothing is wrong, 1 something is not measured, 2 alerts do not fire, 3 it could not look.")
 	app.HelpFlag.Short('h')
-	app.Flag("exporter", "The exporter to ask. Default: "+defaultExporter+".").PlaceHolder("URL").StringVar(&o.exporter)
-	app.Flag("exporter-http-config", "File with TLS settings and credentials for it, in the format of Prometheus' http_config.").PlaceHolder("FILE").StringVar(&o.exporterHTTP)
-	app.Flag("prometheus", "The Prometheus that scrapes exporters and evaluates the rules, to look at that, too.").PlaceHolder("URL").StringVar(&o.prometheus)
-	app.Flag("prometheus-http-config", "The same file for that Prometheus.").PlaceHolder("FILE").StringVar(&o.prometheusHTTP)
+	app.Flag("exporter", "Address of the exporter to check. Default: "+defaultExporter+".").PlaceHolder("URL").StringVar(&o.exporter)
+	app.Flag("exporter-http-config", "File with TLS settings and credentials for the exporter, in the format of Prometheus' http_config.").PlaceHolder("FILE").StringVar(&o.exporterHTTP)
+	app.Flag("prometheus", "Also check this Prometheus, which scrapes the exporters and evaluates the rules.").PlaceHolder("URL").StringVar(&o.prometheus)
+	app.Flag("prometheus-http-config", "File with TLS settings and credentials for Prometheus, in the same format.").PlaceHolder("FILE").StringVar(&o.prometheusHTTP)
 	app.Flag("rules", "Rule file that Prometheus should have loaded. Default: the rules of this version with default options.").PlaceHolder("FILE").StringVar(&o.rules)
 	app.Flag("output", "text, or json for programs.").Default("text").EnumVar(&o.output, "text", "json")
-	app.Flag("against", "Compare each number of the GPUs with what nvidia-smi -q -x prints: nvidia-smi runs it; a FILE of its output, or a bundle, is read. Exit status: 0 none is wrong, 1 the exporter lacks some, 2 some are wrong.").
+	app.Flag("against", "Compare each GPU value with the output of nvidia-smi -q -x. Give nvidia-smi to run it, or a FILE with its output or a bundle. Exit status: 0 all are right, 1 the exporter lacks some, 2 some are wrong.").
 		PlaceHolder("nvidia-smi|FILE").StringVar(&o.against)
-	app.Flag("bundle", "With --against, also write both sides to this file, without names of hosts, pods and processes, for a bug report or a test.").PlaceHolder("FILE").StringVar(&o.bundle)
+	app.Flag("bundle", "With --against, also write both outputs to this file, without names of hosts, pods and processes, for a bug report or a test.").PlaceHolder("FILE").StringVar(&o.bundle)
 	own := len(app.Model().Flags)
 	o.server.addFlags(app)
 	servers := map[string]bool{}

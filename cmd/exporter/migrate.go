@@ -32,7 +32,7 @@ func migrateCommand(_ context.Context, args []string, out, progress io.Writer) (
 	app.HelpFlag.Short('h')
 	app.UsageWriter(out).Terminate(func(int) { asked = true })
 	app.Arg("file", "A dashboard (JSON), or rules (YAML): Prometheus' own or a PrometheusRule. -: standard input.").Required().StringVar(&file)
-	app.Flag("label", "What a label that your scrape adds is called here, as in service=model_name. service= drops conditions on it. Repeatable.").PlaceHolder("LABEL=NAME").StringsVar(&given)
+	app.Flag("label", "New name for a label that your scrape adds, as in service=model_name. service= drops conditions on this label. Repeatable.").PlaceHolder("LABEL=NAME").StringsVar(&given)
 	_, err = app.Parse(args)
 	if asked {
 		return migrated, nil
