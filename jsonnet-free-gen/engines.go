@@ -80,7 +80,7 @@ func newest(b *bytes.Buffer, dialects []*engine.Dialect, quantities []*metrics.F
 		eras, row, reports := d.Eras(), "", false
 		for _, f := range quantities {
 			l := letter(d, eras[len(eras)-1], f)
-			row += " " + l + " |"
+			row += l + "|"
 			reports = reports || l != unreported
 		}
 		if !reports {
