@@ -29,7 +29,7 @@ type Options struct {
 	Namespace, Selector string
 	// Identity tells this replica from others.
 	Identity string
-	// Scheme and Port are where the exporters answer; Client asks them.
+	// Scheme and Port are those of the exporters' addresses; Client connects to them.
 	Scheme, Port string
 	Client       *http.Client
 	// DryRun logs what would be done, and writes nothing.
@@ -47,7 +47,7 @@ type Options struct {
 // forgets is how long an exporter must have watched before its word lifts what it has not seen begin.
 const forgets = time.Hour
 
-// Actor writes down what the verdicts say.
+// Actor writes the verdicts to Kubernetes.
 type Actor struct {
 	Options
 	cluster *cluster

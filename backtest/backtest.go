@@ -1,4 +1,4 @@
-// Package backtest tells what objectives would have paged on, from what a Prometheus has stored: the exporter's events
+// Package backtest finds out which pages objectives would have sent, from the data in a Prometheus: the exporter's events
 // or, where no exporter ran, the engines' own histograms and counters. It reads those with the tables of package engine
 // and evaluates the generated rules themselves, at every minute.
 package backtest
@@ -24,7 +24,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// Backtest says what to replay, and how gently to ask for it.
+// Backtest configures what to replay, and how to limit the load on the server.
 type Backtest struct {
 	// URL is the address of the Prometheus, for errors; API asks it.
 	URL string
@@ -35,7 +35,7 @@ type Backtest struct {
 	Pairs []slo.WindowPair
 	// From and To bound the time.
 	From, To time.Time
-	// Source says what to read; Auto prefers Exporter.
+	// Source describes what to read; Auto prefers Exporter.
 	Source Source
 	// MaxSamples limits what one query returns.
 	MaxSamples int
@@ -59,7 +59,7 @@ const (
 	Engines  Source = "engines"  // the engines' own series
 )
 
-// Report holds what would have been.
+// Report is the result of a backtest.
 type Report struct {
 	From  time.Time `json:"from"`
 	To    time.Time `json:"to"`

@@ -35,7 +35,7 @@ type Board struct {
 	Refresh string
 	// Variables lists the filters, in the order in which they narrow each other.
 	Variables scope
-	// Price says that panels use the price of a GPU hour.
+	// Price means that panels use the price of a GPU hour.
 	Price bool
 	// Rows holds the questions, from symptom to detail.
 	Rows []Row

@@ -13,7 +13,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// Outcome says how a value of nvidia-smi and one of the exporter compare.
+// Outcome describes how a value of nvidia-smi and one of the exporter compare.
 type Outcome string
 
 // The outcomes.

@@ -29,7 +29,7 @@ const (
 	Others     Owner = "others"     // other software, such as Prometheus
 )
 
-// Kind tells what the values of a family are. It decides the family's Prometheus type.
+// Kind describes what the values of a family are. It decides the family's Prometheus type.
 type Kind uint8
 
 // The kinds a family can have. Summaries are never exported: their quantiles cannot be aggregated.
@@ -45,7 +45,7 @@ func (k Kind) String() string {
 	return [...]string{Counter: "counter", Gauge: "gauge", Info: "gauge", Histogram: "histogram"}[k]
 }
 
-// Aggregate tells how two series of a family may be folded into one when a label is dropped. It guards collectors,
+// Aggregate describes how two series of a family may be folded into one when a label is dropped. It guards collectors,
 // recording rules and panels alike: nobody sums the usage ratios of eight ranks.
 type Aggregate uint8
 
@@ -113,15 +113,15 @@ type Family struct {
 	Name string
 	// Help explains in one sentence what the number means and, where it matters, what it does not mean.
 	Help string
-	// Kind tells what the values are.
+	// Kind describes what the values are.
 	Kind Kind
 	// Labels lists the variable labels, in the order in which values are passed to Desc.
 	Labels []string
-	// Aggregate tells how series may be folded.
+	// Aggregate describes how series may be folded.
 	Aggregate Aggregate
 	// Owner reports the numbers.
 	Owner Owner
-	// Experimental says that name, type, labels and meaning may still change in a minor version. Those of other exported
+	// Experimental means that name, type, labels and meaning may still change in a minor version. Those of other exported
 	// families may not: testdata/stable.txt holds them.
 	Experimental bool
 	// Index holds the position in All, stable within one build.

@@ -23,7 +23,7 @@ func (s Scale) Apply(v float64) float64 {
 }
 
 // Carry describes a label mapping: it copies a label of the page to one of the vocabulary, through Map and Outcomes if
-// there are any. What they do not know is the empty string.
+// there are any. Unknown fields are empty.
 type Carry struct {
 	From, To string
 	Map      func(string) string

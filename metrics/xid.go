@@ -2,7 +2,7 @@ package metrics
 
 import "strconv"
 
-// XIDSeverity tells who must act on an XID, as in the severity label of GPUXIDInfo.
+// XIDSeverity describes who must act on an XID, as in the severity label of GPUXIDInfo.
 type XIDSeverity string
 
 // The severities. LLMGPUFailed answers the first and LLMGPUNeedsService the second, which also answers codes that are not

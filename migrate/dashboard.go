@@ -25,9 +25,9 @@ type Finding struct {
 	Place string
 	// From is the expression as it was, and To as it is now: the same if it was left.
 	From, To string
-	// Left says why the expression stays as it was. Empty: it does not, or it is of other software.
+	// Left explains why the expression stays as it was. Empty: it does not, or it is of other software.
 	Left string
-	// Notes say what means more or less than it did.
+	// Notes describe what means more or less than it did.
 	Notes []string
 }
 

@@ -12,7 +12,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/triage"
 )
 
-// Knee is what the exporter said an engine could do, and what it could.
+// Knee is the exporter's forecast of an engine's capacity, and the measured capacity.
 type Knee struct {
 	// Said is the load in requests per second at which the first objective breaks, with its interval.
 	Said, Low, High float64

@@ -32,7 +32,7 @@ var slack = 1
 // errMissing says that a play cannot be had on this machine.
 var errMissing = errors.New("not here")
 
-// Programs knows where everything is that nobody here wrote.
+// Programs has the paths of the third-party programs.
 type Programs struct {
 	folder, source                            string // where they are installed, and where requirements and the script lie
 	prometheusPath, alertmanagerPath, taskset string

@@ -66,14 +66,14 @@ func Question(page []byte) string {
 	return ""
 }
 
-// LeversOf returns the part of a page that says what to do.
+// LeversOf returns the levers of a runbook.
 func LeversOf(page []byte) string {
 	_, rest, _ := strings.Cut(string(page), "## Levers\n")
 	text, _, _ := strings.Cut(rest, "\n## ")
 	return strings.TrimSpace(text)
 }
 
-// Levers lists what a page says to do, as plain text for a terminal, with labels in their places of the commands. A command
+// Levers lists the levers of a runbook, as plain text for a terminal, with labels filled into the commands. A command
 // begins with "$ ".
 func Levers(page []byte, labels map[string]string) []string {
 	text := strings.ReplaceAll(LeversOf(Fill(page, harmlessLabels(query(labels)))), "**", "")
@@ -99,7 +99,7 @@ func Levers(page []byte, labels map[string]string) []string {
 // soonest matches the first sentence of the first lever of a page, with how soon it acts.
 var soonest = regexp.MustCompile(`(?m)^(?:\* )?\*\*([A-Z][^*]*)\*\*((?:[^.;\x60]|\.\S|\x60[^\x60]*\x60|\n)*)`)
 
-// FirstLever returns in one sentence what the page of a name says to do soonest, and how soon that acts: "at once: cap output
+// FirstLever returns the first lever of a runbook and how soon it acts, as one sentence: "at once: cap output
 // tokens at the gateway".
 func FirstLever(name string) string {
 	page, err := Page(name)

@@ -11,7 +11,7 @@ import (
 type Maintenance struct {
 	From Moment `yaml:"from"`
 	To   Moment `yaml:"to"`
-	// Reason tells people what is done.
+	// Reason is the reason for the maintenance, for people.
 	Reason string `yaml:"reason"`
 	// Select restricts the interval to some engines. Empty selects all.
 	Select Selector `yaml:"select,omitempty"`

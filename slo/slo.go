@@ -100,7 +100,7 @@ func (s Signal) Latency() bool {
 
 // Objective describes one promise about a service. The zero value of every optional field selects its default.
 type Objective struct {
-	// Name holds the value of the slo label; unique, lower case.
+	// Name is the value of the slo label; unique, in lower case.
 	Name string `yaml:"name"`
 	// Signal names what the objective measures.
 	Signal Signal `yaml:"signal"`

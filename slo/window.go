@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Severity tells what an alert asks of people.
+// Severity describes what an alert asks of people.
 type Severity uint8
 
 // The severities, from the loudest.

@@ -17,7 +17,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/runbooks"
 )
 
-// PrometheusConfig names the Prometheus that the runbooks' pages ask.
+// PrometheusConfig names the Prometheus that answers the runbooks' queries.
 type PrometheusConfig struct {
 	// URL is the address before /api/v1, with its path.
 	URL string `yaml:"url"`

@@ -22,20 +22,20 @@ import (
 type Config struct {
 	// Targets lists the engines to read.
 	Targets []engine.TargetConfig `yaml:"targets"`
-	// Mappings describe engines that the exporter does not know.
+	// Mappings describe engines that the exporter does not support itself.
 	Mappings []engine.Mapping `yaml:"mappings"`
-	// Objectives holds the promises about the engines. Without the section, slo.Defaults apply on nodes, none with
+	// Objectives are the service level objectives for the engines. Without the section, slo.Defaults apply on nodes, none with
 	// --role=cluster; an empty list means none.
 	Objectives []slo.Objective `yaml:"objectives"`
 	// Maintenance lists declared intervals in which bad events spend no budget.
 	Maintenance []slo.Maintenance `yaml:"maintenance"`
-	// Retention tells how long Prometheus keeps samples. The check of the objectives needs it.
+	// Retention is how long Prometheus keeps samples, for the check of the objectives.
 	Retention slo.Duration `yaml:"retention"`
 	// Histograms controls how much of each histogram is exported, by metric. Default: all of it.
 	Histograms map[string]slo.Shape `yaml:"histograms"`
 	// Probes lists synthetic requests. None are sent without the section.
 	Probes []probe.Config `yaml:"probes"`
-	// Prometheus answers the queries of the runbooks on their pages. Without the section nothing is asked.
+	// Prometheus answers the queries of the runbooks on their pages. Without the section, the exporter sends no queries.
 	Prometheus *PrometheusConfig `yaml:"prometheus"`
 	// Limits bound what one engine page may cost.
 	Limits LimitsConfig `yaml:"limits"`
@@ -49,7 +49,7 @@ type LimitsConfig struct {
 	Series int `yaml:"series"`
 	// LabelValueLength limits the number of bytes kept of a label value.
 	LabelValueLength int `yaml:"label_value_length"`
-	// Memory limits what the pages of all engines hold together, such as 320MiB.
+	// Memory limits the memory for the metrics of all engines together, such as 320MiB.
 	Memory units.Base2Bytes `yaml:"memory"`
 }
 

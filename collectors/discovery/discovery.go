@@ -97,7 +97,7 @@ type Finder struct {
 	compared map[string]comparison // by pod
 }
 
-// State tells the result of probing a place.
+// State returns the result of probing a place.
 type State string
 
 // States of a place.
@@ -116,7 +116,7 @@ type verdict struct {
 	retry time.Time // zero: never
 }
 
-// New returns a finder that knows nothing until Run has looked.
+// New returns a finder, which has no result until Run has run.
 func New(o Options) *Finder {
 	o.Logger = cmp.Or(o.Logger, slog.Default())
 	return &Finder{options: o, changed: make(chan struct{}, 1), verdicts: map[string]verdict{}, compared: map[string]comparison{}}

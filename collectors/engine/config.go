@@ -35,7 +35,7 @@ type Config struct {
 	Maintenance []slo.Maintenance
 	// Probed returns what probes have brought, for objectives to count. May be nil.
 	Probed func() []*Probed
-	// Now tells the time for those intervals. Default: time.Now.
+	// Now returns the time for those intervals. Default: time.Now.
 	Now func() time.Time
 	// Histograms controls how much of each histogram is exported, by metric. Default: all of it.
 	Histograms map[string]slo.Shape
@@ -105,7 +105,7 @@ type MetricMapping struct {
 	Type scrape.Type `yaml:"type"`
 	// Scale converts to the base unit of To: 0.001 for milliseconds.
 	Scale float64 `yaml:"scale"`
-	// Outcome tells how the requests ended counted, for llm_engine_requests_total.
+	// Outcome describes how the requests ended counted, for llm_engine_requests_total.
 	Outcome metrics.Outcome `yaml:"outcome"`
 }
 

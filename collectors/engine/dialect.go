@@ -45,7 +45,7 @@ type Dialect struct {
 	Refusal func(status int, kind, message string) (reason string)
 	// Remedies explains, by reason label, what to do with this engine.
 	Remedies map[string]string
-	// Costs says, by what a row's Absent needs, what the engine pays for it: whoever is asked to change a flag has to know.
+	// Costs describes what each flag that a row's Absent needs costs the engine, so that operators know before they set it.
 	Costs map[string]string
 	// Recognise reports whether a page speaks this dialect.
 	Recognise func(p *scrape.Page) bool
@@ -86,15 +86,15 @@ type Dialect struct {
 	Shared bool
 	// Rows holds the table.
 	Rows []Row
-	// Server names what the page shows of requests that the engine's own gauges may not, or why it shows none. Nil for gateways and
-	// caches, which no one asks whether they stand still.
+	// Server names what the page shows of requests that the engine's own gauges may not, or why it shows none. Nil for gateways and caches, for which
+	// stalls are not detected.
 	Server *Server
 	// Buckets names the option by which users set the bounds of latency histograms. Empty if there is none.
 	Buckets string
 	// Endpoints names the metadata endpoints of quantities that only Identify reads and no page has.
 	Endpoints map[*metrics.Family]string
-	// Settings names the places where the engine tells with what it runs, in the order in which to believe them, and Flags the
-	// options of its command line that say the rest. Untold explains why it tells a setting nowhere, if there is more to say.
+	// Settings names the places where the engine reports its settings, the most reliable first. Flags names the options of its command line for the
+	// other settings. Untold explains why the engine does not report a setting, if there is a reason to give.
 	Settings []Told
 	Flags    []Flag
 	Untold   map[metrics.Setting]string
@@ -107,7 +107,7 @@ type Dialect struct {
 	// Identify asks the engine's metadata endpoints for its identity. Nil if it has none.
 	Identify func(ctx context.Context, get Getter) (Identity, error)
 	// Chained names a family whose label model lists the models of a server that lets models call each other, and Chains asks what
-	// they say of that. It is asked again when there is a model that it does not know. Empty and nil if there is none.
+	// they say of that. The exporter reads it again when there is a new model. Empty and nil if there is none.
 	Chained string
 	Chains  func(ctx context.Context, get Getter, models []string) (map[string]Chain, error)
 	// APIPorts names the port at which Chains is asked, by the page's own port, if that does not know the path.
@@ -180,10 +180,10 @@ type Row struct {
 	Uncounted map[metrics.Outcome]string
 	// Plus makes the row add to the candidates above it, instead of being one more.
 	Plus bool
-	// Failures tells when the source shows requests that the server failed or refused. Without such a source, a page
+	// Failures describes when the source shows requests that the server failed or refused. Without such a source, a page
 	// of successes says nothing about availability.
 	Failures Failures
-	// Counted tells when the source counts what belongs to a request. Every row for generated tokens sets it.
+	// Counted describes when the source counts what belongs to a request. Every row for generated tokens sets it.
 	Counted metrics.Counted
 	// Fold computes the value from all matching series of one engine, where renaming and aggregating is not enough.
 	Fold func(in []Member) (value float64, ok bool)
@@ -214,7 +214,7 @@ const (
 	partCount = "count"
 )
 
-// Failures tells when a source that counts failed requests appears on the page.
+// Failures describes when a source that counts failed requests appears on the page.
 type Failures uint8
 
 const (

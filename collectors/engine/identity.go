@@ -8,8 +8,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// Identity holds what an engine reports about itself outside its page. It is asked once per start of the engine,
-// never per scrape.
+// Identity holds what an engine reports about itself outside its page. The exporter reads it once per start of the engine, never per scrape.
 type Identity struct {
 	// Model is the served model, for engines whose page does not name it.
 	Model string

@@ -12,15 +12,15 @@ import (
 )
 
 // A Tally is a counter that no page has, made of several that it has. They count the same request at different instants,
-// so their difference may fall; a tally never does. It adds up what the counters say of each interval between two
-// readings. The first reading stands for all that was before it.
+// so their difference may fall; a tally never does. It adds up the increases of the counters between two readings. The first reading stands for all
+// that was before it.
 type Tally struct {
 	// Of lists what is read besides the row's own source.
 	Of []Count
 	// Step returns by how much the tally rises, from how much each of the counts rose, that of the row's own source first.
 	// What is below zero is a debt: it is taken off the next steps, until debtLasts.
 	Step func(rose []float64) float64
-	// Splits says that other tallies split the same source: each counts a part of it.
+	// Splits means that other tallies split the same source: each counts a part of it.
 	Splits bool
 }
 

@@ -30,7 +30,7 @@ type Config struct {
 	Engines bool `yaml:"engines"`
 	// URL holds scheme, host and port, and the path below which the API's own paths lie.
 	URL string `yaml:"url"`
-	// API tells how to ask: chat (default), completions, ollama, tgi or triton.
+	// API is the API of the requests: chat (default), completions, ollama, tgi or triton.
 	API string `yaml:"api"`
 	// Model holds the name that clients use.
 	Model string `yaml:"model"`
@@ -52,12 +52,12 @@ type Config struct {
 	Health string `yaml:"health"`
 	// HTTP takes Prometheus' own client configuration: TLS, credentials from files, proxy. Targets with one of their own keep it.
 	HTTP config.HTTPClientConfig `yaml:"http_config"`
-	// CredentialsFor says which of the engines get the credentials of HTTP: whatever serves a page like an engine's is found.
+	// CredentialsFor describes which of the engines get the credentials of HTTP: whatever serves a page like an engine's is found.
 	CredentialsFor *Recipients `yaml:"credentials_for"`
 }
 
-// Recipients selects the engines that credentials are meant for, by what the configuration or the API server says of them.
-// An engine is selected if it matches all that is given. The others are asked without credentials.
+// Recipients selects the engines that get credentials, by their namespace in the API server or the labels in the configuration.
+// An engine is selected if it matches all that is given. Requests to the others have no credentials.
 type Recipients struct {
 	// Namespaces lists namespaces of pods.
 	Namespaces []string `yaml:"namespaces"`

@@ -1,4 +1,4 @@
-// Package probe sends synthetic requests to inference engines and says what a client sees of the answer. It sends none unless one is
+// Package probe sends synthetic requests to inference engines and measures what a client sees of the answers. It sends none unless one is
 // configured.
 //
 //	config    what is asked, how often, and what it may cost    config.go
@@ -76,7 +76,7 @@ type Collector struct {
 	asked  time.Time // when a failure last made the others ask
 }
 
-// New makes a collector. look says what is known of the engine at an address, if it is read at all.
+// New makes a collector. look returns what the exporter knows about the engine at an address, if it reads that engine.
 func New(look func(ctx context.Context, at engine.Offer) (engine.Engine, bool), log *slog.Logger) *Collector {
 	grid := slo.Grids()[metrics.VLLM]
 	histogram := func(f *metrics.Family, bounds []float64) *prometheus.HistogramVec {

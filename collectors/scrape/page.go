@@ -260,8 +260,8 @@ func (p *Page) add(f *Family) {
 	}
 }
 
-// Promised returns the page as far as it has no series yet: Python's client declares a family with labels when it is made, and
-// writes a series with the first value.
+// Promised returns the families of the page that are declared but have no series yet. Python's client declares a family with labels when it is
+// created, and writes a series with the first value.
 func (p *Page) Promised() *Page {
 	page := &Page{Families: map[string][]*Family{}, prefixes: map[string]bool{}}
 	for _, f := range p.announced {
@@ -364,7 +364,7 @@ func (p *Page) Series() iter.Seq2[labels.Labels, float64] {
 	}
 }
 
-// Names lists the first three families of the page, without those about its process, for messages.
+// Names lists the first three families of the page for error messages, without those about the process.
 func (p *Page) Names() string {
 	var names []string
 	for _, key := range slices.Sorted(maps.Keys(p.Families)) {

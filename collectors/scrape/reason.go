@@ -16,7 +16,7 @@ import (
 	"syscall"
 )
 
-// Reasons why a page cannot be used: values of the label reason of llm_engine_up and llm_gpu_source_up.
+// Reasons why metrics cannot be read: values of the label reason of llm_engine_up and llm_gpu_source_up.
 const (
 	Unreachable       = "unreachable"
 	ConnectionClosed  = "connection_closed"
@@ -34,7 +34,7 @@ const (
 	ExporterExhausted = "exporter_exhausted"
 )
 
-// An Explanation tells people what a reason means and what to do about it.
+// An Explanation describes what a reason means and what to do about it.
 type Explanation struct{ Reason, Meaning, Remedy string }
 
 // Reasons explains the reasons above.
@@ -100,7 +100,7 @@ func (e *StatusError) Error() string {
 	return s
 }
 
-// Exhausted reports whether an error is this process's own: it has no file, port or memory left to ask with.
+// Exhausted reports whether an error is this process's own, because it has no file, port or memory left.
 func Exhausted(err error) bool {
 	return slices.ContainsFunc([]syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.EADDRNOTAVAIL, syscall.ENOBUFS, syscall.ENOMEM}, func(own syscall.Errno) bool {
 		return errors.Is(err, own)

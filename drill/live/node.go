@@ -35,7 +35,7 @@ type Node struct {
 	*Play
 	// Engines lists the addresses of the engines, in the order of the replicas.
 	Engines []string
-	// WithoutGPUs says why there are no GPUs; nil when there are.
+	// WithoutGPUs explains why there are no GPUs; nil when there are.
 	WithoutGPUs error
 
 	options Options

@@ -25,7 +25,7 @@ const ScrapeInterval = 30 * time.Second
 // Rules returns the generated rule groups.
 func Rules() []rules.Group { return rules.Groups(rules.Options{}) }
 
-// Options say how to play an incident.
+// Options describe how to play an incident.
 type Options struct {
 	// Seed draws the arrivals.
 	Seed uint64
@@ -40,7 +40,7 @@ type Options struct {
 	DCGM []string
 	// WithoutGPUs leaves out the series of GPUs.
 	WithoutGPUs bool
-	// Epoch tells when the history begins. Default: rulesim.Epoch.
+	// Epoch is when the history begins. Default: rulesim.Epoch.
 	Epoch time.Time
 	// Scrape separates two scrapes. Default: ScrapeInterval.
 	Scrape time.Duration
@@ -52,7 +52,7 @@ type Options struct {
 type Play struct {
 	Incident incident.Incident
 	Seed     uint64
-	// Onset tells when the incident begins, since the epoch of the world.
+	// Onset is when the incident begins, since the epoch of the world.
 	Onset        time.Duration
 	World        *world.World
 	RuleFile     []byte

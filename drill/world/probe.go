@@ -10,7 +10,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// Gateway is the address at which the fleet's users ask.
+// Gateway is the address to which users send requests.
 const Gateway = "gateway:80"
 
 // RoundTrip implements http.RoundTripper for the page of the gateway.

@@ -1,5 +1,5 @@
 // Package world simulates a node in virtual time: the engines and GPUs of a fleet, their users, and what the node shows
-// of them. Faults change it; its truth knows when its users suffer, whatever the pages say.
+// of them. Faults change the world; its truth records when users suffer, independently of the metrics.
 package world
 
 import (
@@ -44,7 +44,7 @@ type Fleet struct {
 	Ranks bool
 	// SeesProcesses lets the exporter see the processes of the host, which has four NVSwitches.
 	SeesProcesses bool
-	// Probes makes the exporter ask each replica, ProbesGateway the address of the fleet's users.
+	// Probes makes the exporter probe each replica, ProbesGateway the address that users use.
 	Probes, ProbesGateway bool
 	// ReadsGateway makes the exporter read the page of the gateway at that address, and that gateway send the users'
 	// requests. Gateway is its runtime. Default: LiteLLM.
@@ -81,7 +81,7 @@ type World struct {
 	Idle bool
 	// Hold keeps requests while no engine is up, as the activator of a platform that scales to zero does.
 	Hold bool
-	// GatewayDead loses what users and probes ask at the gateway; GatewayBuffers makes it collect each answer. Without
+	// GatewayDead loses the requests of users and probes at the gateway; GatewayBuffers makes the gateway buffer each answer. Without
 	// probes only the former shows.
 	GatewayDead, GatewayBuffers bool
 	// GatewayFails is the share of requests that the gateway answers without asking an engine: with 502, or with
@@ -90,9 +90,9 @@ type World struct {
 	GatewayStatus int
 	// Mismatched means that the driver's library was updated under its module: who loads it now fails.
 	Mismatched bool
-	// ProbesFail means that the exporter reaches pages, but not what its probes ask.
+	// ProbesFail means that the exporter can read metrics, but its probes fail.
 	ProbesFail bool
-	// Seen is when somebody began to read the pages. Nobody is told what users suffered before.
+	// Seen is when somebody began to read the pages. Faults before this time do not count for the score.
 	Seen time.Duration
 
 	held    []*drill.Request

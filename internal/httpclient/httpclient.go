@@ -147,7 +147,7 @@ func refuse(path string, v reflect.Value, remedy string) error {
 	return nil
 }
 
-// refuseValues does the same for the values of a map, in which headers are told apart by their names.
+// refuseValues does the same for the values of a map, in which headers are distinguished by their names.
 func refuseValues(path string, v reflect.Value, remedy string) error {
 	for _, key := range v.MapKeys() {
 		at := path + "." + key.String()

@@ -1,4 +1,4 @@
-// Package promapi asks a Prometheus, and puts into words why it does not answer.
+// Package promapi queries a Prometheus, and explains why a query failed.
 package promapi
 
 import (

@@ -90,7 +90,7 @@ type Collector struct {
 	owners []gpu.Owner
 }
 
-// Snapshot holds what a page said, and who tells of its GPUs' XIDs.
+// Snapshot is the result of reading the other exporter, and the source of its GPUs' XIDs.
 type Snapshot struct {
 	series []prometheus.Metric // whatever the kernel log says
 	unread []prometheus.Metric // only while the kernel log is not read
@@ -242,7 +242,7 @@ func (c *Collector) publish(up bool, s Snapshot, gpus []gpu.Identity, owners []g
 	}
 }
 
-// Last returns what the last page said, and whether it could be used. Without a usable page, it has no XIDs.
+// Last returns the last reading, and whether it could be used. Without a usable page, it has no XIDs.
 func (c *Collector) Last() (s Snapshot, up bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -53,7 +53,7 @@ type Row struct {
 	// Split turns one number into several, by the values of the label By.
 	Split func(v float64) map[string]float64
 	By    string
-	// Is tells what kind of number the page has.
+	// Is is the kind of value that the other exporter reports.
 	Is meaning
 	// Whole marks a row of the whole GPU that is repeated for each MIG instance, although the family has their label.
 	Whole bool
