@@ -84,8 +84,8 @@ type Row struct {
 	Spent   float64   `json:"budget_spent_ratio"`
 	Pages   []Episode `json:"pages"`
 	Tickets []Episode `json:"tickets"`
-	// Targets and Bounds tell what other targets and thresholds would have done; Best is the strictest target with no more
-	// pages than are acceptable, "" if there is none.
+	// Targets and Bounds have the results for other targets and thresholds. Best is the strictest target with an acceptable number of pages, "" if there
+	// is none.
 	Targets []Choice `json:"targets,omitempty"`
 	Bounds  []Choice `json:"thresholds,omitempty"`
 	Best    string   `json:"recommended_target,omitempty"`
@@ -370,8 +370,8 @@ func seconds(bound string) float64 {
 	return d.Std().Seconds()
 }
 
-// Transport stands between the API and the network: it waits between requests and when it is asked to, and keeps what
-// does not change any more in a folder, if there is one.
+// Transport stands between the API and the network. It waits between requests, and as long as the server asks for with Retry-After. If there is a
+// folder, it caches answers that can no longer change.
 func Transport(pause time.Duration, cache string, progress io.Writer) func(http.RoundTripper) http.RoundTripper {
 	return func(next http.RoundTripper) http.RoundTripper {
 		return cached{polite{next, pause, progress}, cache}

@@ -1,7 +1,6 @@
 // Package dashboards holds the Grafana dashboards as values built from the vocabulary: each row answers one question,
 // and panel queries are made of metric identifiers. The links of alerts use the same labels, uids and variables, so a
-// page opens the incident dashboard already filtered. One file per dashboard says what is shown; render.go says how
-// Grafana expects it written.
+// page opens the incident dashboard already filtered. Each dashboard has a file with its panels; render.go writes them in Grafana's format.
 package dashboards
 
 import (
@@ -91,7 +90,7 @@ type Panel struct {
 	Next rules.Dashboard
 	// Text holds the content of a text panel, in Markdown.
 	Text string
-	// Drill says in which incidents the panel moves.
+	// Drill names the incidents in which the panel moves.
 	Drill Drill
 }
 

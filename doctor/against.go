@@ -76,8 +76,7 @@ func (r *Reading) UntilReadAgain() (longest time.Duration) {
 }
 
 // AgainstSMI compares readings of an exporter with what nvidia-smi -q -x printed. With a reading from before and one from
-// after, a value may be anywhere between theirs. sameTime says that the document is as old as the readings; otherwise its
-// own time decides.
+// after, a value may be anywhere between theirs. sameTime means that the document is as old as the readings; otherwise its timestamp decides.
 func AgainstSMI(document []byte, sameTime bool, readings ...*Reading) (Comparison, error) {
 	log, err := readSMI(bytes.NewReader(document))
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 )
 
 // VLLM simulates vLLM of about release 0.16: names, labels and bucket bounds are those of vllm/v1/metrics/loggers.py.
-// What it counts of a request whose client leaves, and what it shows while its core hangs, is as measured on 0.14.1 to 0.32:
-// such a request is in the answers of its HTTP server, and in none of the histograms and counters of requests that ended.
+// Its behaviour when a client leaves, or when its core hangs, was measured on 0.14.1 to 0.32: the HTTP server counts such a request, but the
+// histograms and counters of ended requests do not.
 type VLLM struct {
 	*page
 	running, waiting, kv                          prometheus.Gauge

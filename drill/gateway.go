@@ -36,7 +36,7 @@ func NewGateway(r metrics.Runtime, model string, hosts []string) Gateway {
 	return NewLiteLLM(model, hosts)
 }
 
-// LiteLLM simulates the page of LiteLLM's proxy (litellm/types/integrations/prometheus.py), as measured on 1.106.2: what it
+// LiteLLM simulates the metrics of LiteLLM's proxy (litellm/types/integrations/prometheus.py), as measured on 1.106.2: what it
 // answered, by status, and the state of each deployment.
 type LiteLLM struct {
 	*page

@@ -41,6 +41,5 @@ func (carry Carry) Apply(v string) string {
 	return v
 }
 
-// Outcomes lists all values by which an engine says how a request ended. A value that nobody has listed is unknown, and
-// reported.
+// Outcomes lists all of an engine's values for how a request ended. A value that is not listed counts as unknown, and is reported.
 type Outcomes map[string]Outcome

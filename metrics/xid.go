@@ -48,9 +48,9 @@ const (
 // NVIDIA/open-gpu-kernel-modules (515 to 595). Severities are ours: page if the catalogue's immediate action is a reset, a
 // restart or a check of the hardware, or if it has none yet and the name says fatal or halt; app if it is to restart the
 // application; ticket or info otherwise. 109 differs on purpose: the catalogue asks for a reset, so it pages, although some
-// device plugins ignore it. Verdicts are ours, too: Reset where the immediate action is a reset or a restart, Drain where it is to look
-// at the GPU first, Degraded where the GPU goes on and wants somebody, Healthy where the GPU is not at fault. LLMGPUNeedsService answers what 154 announces. Codes not listed here are counted all the same, and
-// open a ticket: nobody knows what they are.
+// device plugins ignore it. So are the verdicts: Reset if the immediate action is a reset or a restart, Drain if it is to inspect the GPU first,
+// Degraded if the GPU works but needs service, Healthy if the GPU is not at fault. LLMGPUNeedsService answers what 154
+// announces. Codes that are not listed here are also counted, and open a ticket, because their meaning is unknown.
 var XIDs = []XID{
 	{8, XIDApp, Healthy, "GPU stopped processing, channel idle timeout", "restart the application", ampere, ""},
 	{11, XIDApp, Healthy, "invalid or corrupted push buffer", "restart the application", ampere, ""},

@@ -86,9 +86,9 @@ func fetch(ctx context.Context, url string) (string, error) {
 	return string(text), err
 }
 
-// Past makes engines and an exporter that started minutes ago look as if the healthy minutes had lasted for a day: its
-// counters go on from where a day at the rates of these minutes would have brought them. It serves the exporter's page in
-// that way, and what it says of the time before fills a Prometheus.
+// Past makes engines and an exporter that started minutes ago look as if they had run for a day. It adds to the counters what a day at the rates of
+// the healthy minutes would have counted. It serves the exporter's metrics with these values, and
+// fills a Prometheus with the history.
 type Past struct {
 	exporter string // URL of the page
 	from     time.Time

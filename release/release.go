@@ -72,7 +72,7 @@ type Change struct {
 	Verdict Verdict `json:"verdict"`
 	// Why describes what the verdict rests on, or what is missing.
 	Why []string `json:"why"`
-	// Against says with what the replicas are compared: what they did before, or what the others do.
+	// Against is what the replicas are compared with: their own past, or the other replicas.
 	Against  string  `json:"against,omitempty"`
 	Before   *Window `json:"before,omitempty"`
 	After    *Window `json:"after,omitempty"`

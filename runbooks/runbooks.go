@@ -167,7 +167,7 @@ type blocks struct {
 	answers bool
 }
 
-// RegisterFuncs tells goldmark to write blocks of code as block does.
+// RegisterFuncs makes goldmark write blocks of code with block.
 func (b blocks) RegisterFuncs(r renderer.NodeRendererFuncRegisterer) {
 	r.Register(ast.KindFencedCodeBlock, b.block)
 }
@@ -196,7 +196,7 @@ var script template.JS
 // Handler serves the pages as HTML under the path it is mounted at, which must end in a slash and be
 // stripped: http.Handle("/runbooks/", http.StripPrefix("/runbooks/", runbooks.Handler("", nil))). Labels of the alert in the
 // query, as in ?namespace=prod&pod=chat-0, take their places in the commands. A query opens with one click, a block of code is
-// copied with one; with ask, the page says what each query has now.
+// copied with one; with ask, the runbook shows the present result of each query.
 func Handler(queries Opener, ask Asker) http.Handler {
 	html := goldmark.New(goldmark.WithExtensions(extension.Table), goldmark.WithRendererOptions(renderer.WithNodeRenderers(util.Prioritized(blocks{queries, ask != nil}, 0))))
 	write := func(w http.ResponseWriter, status int, title string, page []byte) {
@@ -235,7 +235,7 @@ func Handler(queries Opener, ask Asker) http.Handler {
 	})
 }
 
-// Labels names the label of the alert that stands for each placeholder of a command, as in $NS.
+// Labels maps each placeholder of a command, such as $NS, to a label of the alert.
 var Labels = map[string]string{"NS": "namespace", "POD": "pod", "SERVER": "server", "MODEL": "model_name", "INSTANCE": "instance", "NODE": "instance",
 	"GPU_UUID": "gpu_uuid", "PCI_BUS_ID": "pci_bus_id", "LINK": "link", "SLO": "slo", "SOURCE": "source"}
 

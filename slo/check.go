@@ -40,7 +40,7 @@ type CheckOptions struct {
 	WindowPairs []WindowPair
 	// Retention describes how long Prometheus keeps samples; 0 means unknown.
 	Retention Duration
-	// Runtimes limits advice about bucket bounds to the engines in use. Default: all with known grids.
+	// Runtimes limits advice about bucket bounds to the engines in use. Default: all runtimes whose histogram bounds are known.
 	Runtimes []metrics.Runtime
 }
 

@@ -80,8 +80,8 @@ func (s Signal) OfProbes() bool { return s != "" && s.ByProbe() == s }
 
 // Substitute returns the metric from which a signal is counted on an engine that lacks its own, and the reason that says so;
 // nil if there is none. The mean per request stands in for the time between tokens: its events are requests, and what is slow
-// on average was slow for the user. The wait in the queue stands in for the time to the first token of an engine that never tells
-// it: who waits too long before the first step gets the first token later still.
+// on average was slow for the user. The wait in the queue replaces the time to the first token if an engine never reports it: a request that waits
+// too long before its first step gets its first token even later.
 func (s Signal) Substitute() (*metrics.Family, Reason) {
 	switch s {
 	case ITL:
@@ -118,8 +118,7 @@ type Objective struct {
 	Select Selector `yaml:"select,omitempty"`
 	// CountAborts makes requests that the client gave up count as bad for availability.
 	CountAborts bool `yaml:"count_aborts,omitempty"`
-	// Severity limits what a burning budget may ask of people: Page, the default, follows the windows; Ticket
-	// lowers the fast windows to tickets; None asks nothing.
+	// Severity limits the alerts of a burning budget: Page, the default, follows the windows; Ticket lowers the fast windows to tickets; None means no alert.
 	Severity Severity `yaml:"severity,omitempty"`
 	// Labels holds the user's own, such as team. They appear on the objective, and on alerts whose rules know their
 	// names.
@@ -131,7 +130,7 @@ type Objective struct {
 	Total *Counters `yaml:"total,omitempty"`
 	Good  *Counters `yaml:"good,omitempty"`
 	Bad   *Counters `yaml:"bad,omitempty"`
-	// Default marks an objective that nobody declared: one of Defaults.
+	// Default marks an objective of Defaults that the user did not declare.
 	Default bool `yaml:"-"`
 }
 
@@ -176,7 +175,7 @@ func (o Objective) Judge(outcome metrics.Outcome) (event, bad bool) {
 	return Judge(outcome)
 }
 
-// Miss says in words what a bad event is: "requests fail", "first tokens take longer than 10s".
+// Miss describes a bad event in words: "requests fail", "first tokens take longer than 10s".
 func (o Objective) Miss() string {
 	of := ""
 	if o.Signal.OfProbes() {

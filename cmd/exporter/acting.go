@@ -53,7 +53,7 @@ func (o actOptions) check(role string) error {
 	case o.gpus == actOff:
 		return nil
 	case role != roleCluster:
-		return errors.New("--act.gpus: acts on all nodes, so it goes with --role=cluster")
+		return errors.New("--act.gpus acts on all nodes, so it needs --role=cluster")
 	case o.pods == "":
 		return errors.New("--act.pods: give the labels of the exporters' pods, such as app.kubernetes.io/name=llm-node-exporter")
 	case o.namespace == "":

@@ -54,7 +54,7 @@ func (c *PrometheusConfig) asker() (runbooks.Asker, error) {
 		case slots <- struct{}{}:
 			defer func() { <-slots }()
 		case <-ctx.Done():
-			return nil, fmt.Errorf("%d queries are being asked, and none ended within %s: reload the page later", askedAtOnce, answerWithin)
+			return nil, fmt.Errorf("%d queries are running, and none ended within %s: reload the runbook later", askedAtOnce, answerWithin)
 		}
 		ask := func(query string) ([]runbooks.Series, error) {
 			found, _, _, err := asks.Query(ctx, query, time.Now(), prometheus.WithTimeout(answerWithin), prometheus.WithLimit(uint64(most)))

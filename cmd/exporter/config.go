@@ -132,7 +132,7 @@ func loadConfig(o configOptions, extraProbe probeOptions, probed probed, log *sl
 	}
 	switch p := extraProbe; {
 	case (p.target == "") != (p.model == ""):
-		return c, errors.New("--probe.target and --probe.model go together: name the engine to ask, and the model as its clients do")
+		return c, errors.New("--probe.target and --probe.model go together: give the engine to probe, and the model's name as clients use it")
 	case p.target != "":
 		cfg.Probes = append(cfg.Probes, probe.Config{URL: p.target, Model: p.model})
 	}
@@ -140,7 +140,7 @@ func loadConfig(o configOptions, extraProbe probeOptions, probed probed, log *sl
 		cfg.Probes = append(cfg.Probes, probe.Config{Engines: true})
 	}
 	if len(cfg.Probes) > 0 && extraProbe.interval < probe.MinInterval {
-		return c, fmt.Errorf("--probe.interval: %s is too often for a probe: at least %s", extraProbe.interval, probe.MinInterval)
+		return c, fmt.Errorf("--probe.interval: %s is too short: at least %s", extraProbe.interval, probe.MinInterval)
 	}
 	if cfg.Objectives == nil && o.role == roleNode {
 		cfg.Objectives = slo.Defaults()

@@ -102,7 +102,7 @@ var pages = []string{"http://localhost:9400", "http://localhost:5000"}
 // newPage builds the collector of a page. The page is read only while needed, and log follows the kernel log.
 func (o gpuOptions) newPage(limits scrape.Limits, needed func() bool, log func() *gpu.KernelLog, urls ...string) (*page.Collector, error) {
 	if len(urls) > 1 && o.sourceHTTP != "" {
-		return nil, errors.New("--gpu.source-http-config goes with --gpu.source=URL: with auto, its credentials would go to whoever has the port")
+		return nil, errors.New("--gpu.source-http-config needs --gpu.source=URL: with auto, any program on the port would get the credentials")
 	}
 	http, err := httpclient.Load("gpu.source-http-config", o.sourceHTTP)
 	if err != nil {
@@ -123,7 +123,7 @@ func (n *node) startGPUs(ctx context.Context, o gpuOptions, cluster *kube.Cluste
 		return failed, nil
 	}
 	if o.Budget <= 0 || o.Budget > 1 {
-		return nil, fmt.Errorf("--gpu.driver-budget=%g is no share of the time: give one above 0 and up to 1, such as 0.001", o.Budget)
+		return nil, fmt.Errorf("--gpu.driver-budget=%g is not a share of time: give a number above 0 and up to 1, such as 0.001", o.Budget)
 	}
 	o.Logger = n.log.With("collector", "gpu")
 	var (

@@ -24,7 +24,7 @@ type releaseOptions struct {
 }
 
 func parseRelease(args []string, out io.Writer) (o releaseOptions, asked bool, err error) {
-	app := kingpin.New("exporter release", "Compare each model before and after its versions and settings changed. Exit status, by the newest change of each model: 0 no worse, 1 worse, 2 cannot tell.")
+	app := kingpin.New("exporter release", "Compare each model before and after a change of its version or settings. Exit status, by the newest change of each model: 0 no worse, 1 worse, 2 unknown.")
 	app.HelpFlag.Short('h')
 	app.UsageWriter(out).Terminate(func(int) { asked = true })
 	app.Flag("prometheus", "The Prometheus that records the exporters.").PlaceHolder("URL").Required().StringVar(&o.prometheus)
@@ -42,7 +42,7 @@ func parseRelease(args []string, out io.Writer) (o releaseOptions, asked bool, e
 	case err != nil:
 		err = named(app, args, err)
 	case o.Window < release.LeastWindow:
-		err = fmt.Errorf("--window=%s is too short: %s is the least", o.Window, release.LeastWindow)
+		err = fmt.Errorf("--window=%s is too short: at least %s", o.Window, release.LeastWindow)
 	case o.Settle < 0 || o.Since <= 0:
 		err = fmt.Errorf("--settle=%s, --since=%s: neither may be negative", o.Settle, o.Since)
 	}

@@ -98,7 +98,7 @@ type Engine struct {
 	trace *trace // set by a probe
 }
 
-// State returns what llm_engine_up says of the engine: its reason, or up if it has none.
+// State returns the reason label of the engine's llm_engine_up, or up if it has none.
 func (e Engine) State() string { return cmp.Or(e.Reason, e.Lacks, "up") }
 
 // Engines lists the engines behind the targets, as of their last scrape.

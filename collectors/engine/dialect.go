@@ -31,7 +31,7 @@ type Dialect struct {
 	// is called on every body.
 	Repair func(body []byte) ([]byte, error)
 	// Compose writes the page of an engine whose /metrics has an effect on it, or is that of one model of several: see Owner.
-	// Nil for the others. The page is its own: nobody changes it.
+	// Nil for the others. Nothing else may change the page.
 	Compose func(ctx context.Context, c *Composer) ([]byte, error)
 	// Owner is owned_by in the model list (/v1/models) of the engines whose page is composed.
 	Owner string
@@ -40,8 +40,8 @@ type Dialect struct {
 	// Restore gives families and labels back the names that the engine itself writes, where users, intermediaries or
 	// other releases have changed them. It is called on every page, before the page is recognised.
 	Restore func(byName map[string]*scrape.Family)
-	// Refusal returns the reason label for an answer other than 200, from the type and the message of the error in its
-	// JSON body; empty if the status is all there is to say. It is called on every such answer.
+	// Refusal returns the reason label for an answer other than 200, from the type and the message of the error in its JSON body. It is empty if only
+	// the status is known. It is called on every such answer.
 	Refusal func(status int, kind, message string) (reason string)
 	// Remedies explains, by reason label, what to do with this engine.
 	Remedies map[string]string
@@ -75,8 +75,7 @@ type Dialect struct {
 	Supplement bool
 	// Ready names a gauge of a frontend with a series for each model, which is above 0 while a worker of it is there.
 	Ready string
-	// ReadyBeside lists families that came with the release of Ready or later: a page that has one of them, and no series of
-	// Ready, says that no worker is there.
+	// ReadyBeside lists families that are as new as Ready, or newer. If a page has one of them and no series of Ready, there is no worker.
 	ReadyBeside []string
 	// Members names a family with a series for each worker, whether Ready counts it or not: a page that has it lacks no worker.
 	Members string
@@ -175,13 +174,13 @@ type Row struct {
 	Carry []metrics.Carry
 	// Set holds labels that all series of the row get: the outcome of its requests, the tier of its cache.
 	Set []metrics.Label
-	// Uncounted explains, by outcome, why the source shows some and never counts them: zero of them says nothing, and is not
-	// served, unless another row counts them, too. A number above zero is.
+	// Uncounted explains, by outcome, why the source has a series but never counts. A zero in such a series has no meaning, so it is not served, unless
+	// another row counts the outcome. A number above zero is.
 	Uncounted map[metrics.Outcome]string
 	// Plus makes the row add to the candidates above it, instead of being one more.
 	Plus bool
-	// Failures describes when the source shows requests that the server failed or refused. Without such a source, a page
-	// of successes says nothing about availability.
+	// Failures describes when the source shows requests that the server failed or refused. Without such a source, availability is unknown even if the
+	// page counts successes.
 	Failures Failures
 	// Counted describes when the source counts what belongs to a request. Every row for generated tokens sets it.
 	Counted metrics.Counted

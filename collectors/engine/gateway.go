@@ -20,8 +20,8 @@ const (
 	noUsage  = "no answer has said its usage yet"
 )
 
-// Concerns reports whether a quantity can be asked of the dialect's servers: what gateways report is not missing on the page
-// of an engine or a frontend, and is there where a row reads it.
+// Concerns reports whether the dialect's servers can have a quantity. Quantities of gateways do not count as missing at an engine or a frontend,
+// unless a row reads them.
 func (d *Dialect) Concerns(f *metrics.Family) bool {
 	return IsQuantity(f) && (f.Owner != metrics.Gateway || d.Role == metrics.GatewayRole ||
 		slices.ContainsFunc(d.Rows, func(r Row) bool { return r.To == f }))

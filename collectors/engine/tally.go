@@ -12,8 +12,8 @@ import (
 )
 
 // A Tally is a counter that no page has, made of several that it has. They count the same request at different instants,
-// so their difference may fall; a tally never does. It adds up the increases of the counters between two readings. The first reading stands for all
-// that was before it.
+// so their difference may fall; a tally never does. It adds up the increases of the counters between two readings. The first reading includes
+// everything that the engine counted before.
 type Tally struct {
 	// Of lists what is read besides the row's own source.
 	Of []Count

@@ -30,8 +30,8 @@ type Format struct {
 	Repair func(body []byte) ([]byte, error)
 	// Restore gives families and labels back the names that the server itself writes. It is called on every page.
 	Restore func(byName map[string]*Family)
-	// Refusal returns the reason for an answer other than 200, from the type and the message of the error in its JSON body; empty
-	// if the status is all there is.
+	// Refusal returns the reason for an answer other than 200, from the type and the message of the error in its JSON body. It is empty if only the
+	// status is known.
 	Refusal func(status int, kind, message string) (reason string)
 	// Paths lists the paths at which such servers serve their pages, besides /metrics.
 	Paths []string
@@ -133,8 +133,8 @@ func (p *Page) Find(name string, is Type) *Family {
 // FamilyKey returns the name without _total: engines, proxies and Go imitations disagree about the suffix.
 func FamilyKey(name string) string { return strings.TrimSuffix(name, "_total") }
 
-// Sanitise prepares the body of an answer for Parse: it repairs what the writers of such pages are known to send, and refuses
-// what is no page in the text format or was cut off. path is for messages.
+// Sanitise prepares the body of an answer for Parse: it repairs known mistakes of engines, and refuses a body that is not in the text format or was
+// cut off. path is for messages.
 func (f *Format) Sanitise(body []byte, path, contentType string) (_ []byte, err error) {
 	if f.Repair != nil {
 		if body, err = f.Repair(body); err != nil {

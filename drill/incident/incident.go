@@ -33,17 +33,17 @@ type Incident struct {
 	// Lever is what ends the incident in a transcript. Other plays leave it alone.
 	Lever Lever
 
-	// Page names the alert that must wake somebody; nil when nobody must be woken.
+	// Page names the alert that must page; nil if none must.
 	Page *rules.Alert
 	// Or names an alert that may page first in its place: it sees the same, and chance decides which is earlier.
 	Or *rules.Alert
-	// Within limits how late a page may come where theory says nothing: it is no burn, or of requests that nobody could send.
+	// Within limits how late a page may come if theory gives no time, because no budget burns, or no requests could be sent.
 	Within time.Duration
 	// Cause names the alert that must name the cause, in the page or beside it; Clue the clue, where no alert does.
 	Cause *rules.Alert
 	Clue  string
-	// Shows holds a regular expression for the numbers on the cause that the first page's split must show: alerts on
-	// causes may come after the page, their evidence must not.
+	// Shows is a regular expression for the evidence of the cause that the first page must have. Alerts on causes may come after the page; their
+	// evidence may not.
 	Shows string
 	// Quiet means that there must be no ticket either.
 	Quiet bool

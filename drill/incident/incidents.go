@@ -12,8 +12,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// Incidents returns the drill's incidents: those of traffic first, then those of engines, of GPUs and of the
-// exporter, and last those that must wake nobody.
+// Incidents returns the drill's incidents: traffic first, then engines, GPUs and the exporter, and last those that must not page.
 func Incidents() []Incident {
 	return slices.Concat(demandGrows(), cachesFail(), loadMeetsLimits(), enginesHang(), gatewaysFail(), hostsStarve(),
 		modelsDie(), replicasSlow(), memoryFails(), fabricWears(), exportersFail(), harmless())

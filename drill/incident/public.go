@@ -33,7 +33,7 @@ const (
 	noEnd  = `sum by (pod) (llm_engine_requests_total) == sum by (pod) (llm_engine_requests_total offset 30s)`
 )
 
-// Public returns incidents that others published: first those that somebody must hear of, then those that must wake nobody.
+// Public returns incidents that others published: first those that must page or open a ticket, then those that must not page.
 func Public() []Incident {
 	incidents := slices.Concat(publicHangs(), publicStalls(), publicLinks(), publicFabrics(), publicGateways(), publicEngines(), publicLoads(), publicRest())
 	for i := range incidents {

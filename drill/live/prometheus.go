@@ -56,7 +56,7 @@ type Source struct {
 	// RuleFile has the rules as Prometheus reads them, Style the addresses that are in them.
 	RuleFile []byte
 	Style    ours.Style
-	// Store keeps what the exporter says, after what is in it.
+	// Store appends the exporter's samples to the storage.
 	Store *rulesim.Sim
 }
 

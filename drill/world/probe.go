@@ -35,8 +35,7 @@ type probing struct {
 	up      bool           // the page answered when it was sent
 }
 
-// Probe starts the exporter's probes as its process starts. Their requests are simulated; what comes of them goes through
-// the exporter's own collector.
+// Probe starts the exporter's probes as its process starts. Their requests are simulated; the exporter's own collector counts the results.
 func (w *World) Probe(to *probe.Collector) error {
 	w.prober, w.probes = to, nil
 	var addresses []string

@@ -73,7 +73,7 @@ type World struct {
 	ExporterDown bool
 	// NodeDown takes the node's other targets of Prometheus with it.
 	NodeDown bool
-	// Favours limits the router to the first so many replicas; 0 means all.
+	// Favours limits the router to this number of replicas; 0 means all.
 	Favours int
 	// ManagerDead means that the fabric manager's process has ended. GPUs keep the state that it left.
 	ManagerDead bool
@@ -92,7 +92,7 @@ type World struct {
 	Mismatched bool
 	// ProbesFail means that the exporter can read metrics, but its probes fail.
 	ProbesFail bool
-	// Seen is when somebody began to read the pages. Faults before this time do not count for the score.
+	// Seen is when metrics were first read. Failures before this time do not count.
 	Seen time.Duration
 
 	held    []*drill.Request
@@ -114,7 +114,7 @@ type Replica struct {
 	Down bool
 	// Gone means that the pod does not exist: the exporter has no such target.
 	Gone bool
-	// Misses means that one in so many half minutes every read of the engine's page times out.
+	// Misses makes every read of the engine's metrics time out in one of this number of half minutes.
 	Misses int
 	// Profile configures the engine when it starts.
 	Profile drill.Profile
@@ -185,7 +185,7 @@ func (r *Replica) Restart(loading time.Duration) {
 	r.GPU.readyAt = r.world.now + loading
 }
 
-// LoseWorker kills the worker of a Dynamo; the frontend stays, and fails what it is asked.
+// LoseWorker kills the worker of a Dynamo; the frontend stays, and fails all requests.
 func (r *Replica) LoseWorker() {
 	r.Engine.Kill(r.world.now)
 	r.Engine.Broken = true
@@ -265,15 +265,14 @@ func (w *World) Now() time.Duration { return w.now }
 // At returns the moment at a time since the epoch.
 func (w *World) At(t time.Duration) time.Time { return w.epoch.Add(t) }
 
-// Due returns how long after a time since the epoch a page was due, given what happened to the users, and for which
-// objective; due is false when none was.
+// Due returns the objective for which a page was due, from the requests of the users, and how long after a time since the epoch. due is false if no
+// page was due.
 func (w *World) Due(from time.Duration) (after time.Duration, objective string, due bool) {
 	return w.truth.burn(from, w.Seen)
 }
 
-// Heal undoes what faults did to the world, whichever they were: the traffic, the engines, the GPUs and what is in front of them
-// are again as the fleet says. Engines that hang, are gone or run something else start anew, and load for a while. What was
-// counted stays counted, and users keep what they suffered.
+// Heal undoes all faults: traffic, engines, GPUs and gateway are again as the fleet describes. Engines that hang, are gone or run something else
+// start anew, and load for a while. Counters and the users' results stay.
 func (w *World) Heal(loading time.Duration) {
 	well := New(w.Fleet, w.epoch, 0)
 	w.Traffic.Load = well.Traffic.Load

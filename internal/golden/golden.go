@@ -97,7 +97,7 @@ type Missing struct {
 // missingLine matches a source of a metric that is none.
 var missingLine = regexp.MustCompile(`^llm_(?:engine|gpu)_metric_source_info\{.*\bmetric="([^"]*)".*\bquality="missing".*\breason="((?:[^"\\]|\\.)*)"`)
 
-// Cut returns a page without what it lacks, and remembers that.
+// Cut removes the series that say what a page lacks, and remembers them for the table.
 func (m *Missing) Cut(name, page string) string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -120,7 +120,7 @@ func (m *Missing) Cut(name, page string) string {
 	return kept.String()
 }
 
-// Compare fails the test unless a file has the table of so many pages. Where -run has left out some, it says nothing.
+// Compare fails the test unless a file has the table of this number of pages. If -run skipped some tests, it checks nothing.
 func (m *Missing) Compare(t testing.TB, file string, pages int) {
 	t.Helper()
 	if m.cut != pages {
