@@ -27,7 +27,7 @@ func TestCapacityCommand(t *testing.T) {
 			"with prompts halved: up to 47.3 requests/s (+25%)", "with KV cache doubled: up to 37.8 requests/s (no change)"}},
 		"one more": {known + unknown, 3, []string{"2 of 3 engines", "1 unknown: the exporter has watched this engine for less than half an hour"}},
 		"beyond":   {beyond, 1, []string{"in the way\n  ttft ", "14"}},
-		"nothing":  {"llm_engine_up 1\n", 3, []string{"No engine shows first tokens"}},
+		"nothing":  {"llm_engine_up 1\n", 3, []string{"No engine reports first tokens"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
