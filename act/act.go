@@ -25,7 +25,7 @@ type Options struct {
 	Log *slog.Logger
 	// Config is how to reach the API server.
 	Config *rest.Config
-	// Namespace is where the exporters' pods, the lease and the events are, Selector which labels those pods have.
+	// Namespace has the exporters' pods, the lease and the events. Selector matches the labels of those pods.
 	Namespace, Selector string
 	// Identity tells this replica from others.
 	Identity string

@@ -60,7 +60,7 @@ type Panel struct {
 	Unit string
 	// Width counts columns, of 24; Height in units of about 30 pixels.
 	Width, Height uint32
-	// Tall ends its line, and the following lines stand beside it as far down as it reaches.
+	// Tall ends the line of panels. The following lines are placed beside the tall panel.
 	Tall bool
 	// Queries lists what the panel shows, Limits the lines to compare with.
 	Queries, Limits []Query

@@ -4,7 +4,7 @@ package dashboards
 type Drill struct {
 	// Moves lists the incidents that must change the panel after their onset.
 	Moves []string
-	// Still means that no other incident may change it, but for those in May: it would point at the wrong cause.
+	// Still means that no other incident may move the panel, except those in May, because the panel would point to the wrong cause.
 	Still bool
 	May   []string
 	// Excuse explains why no incident moves the panel, or fills all its queries. Tests then show it with invented series: see

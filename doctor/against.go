@@ -65,7 +65,7 @@ func (c Comparison) count(gpu string, o Outcome) (n int) {
 // fresh is how old a document may be so that what moves can be compared.
 const fresh = time.Minute
 
-// UntilReadAgain returns how long it takes until the exporter has read anew all values of a GPU that change.
+// UntilReadAgain returns how long the exporter takes to read all changing values of a GPU again.
 func (r *Reading) UntilReadAgain() (longest time.Duration) {
 	for _, s := range r.of(metrics.GPUReadInterval) {
 		if s.labels[metrics.LabelKind] != "rare" {

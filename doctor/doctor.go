@@ -50,7 +50,7 @@ type Finding struct {
 type Report struct {
 	// Findings lists what is wrong, worst first.
 	Findings []Finding `json:"findings"`
-	// Fine describes what was looked at and works, one line each, with what an engine cannot report in any case.
+	// Fine has one line for each thing that works, including what an engine can never report.
 	Fine []string `json:"fine"`
 }
 

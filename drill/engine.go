@@ -95,8 +95,8 @@ type Decoded struct {
 type Engine struct {
 	Serving
 	// Clock is the share of its clock that the GPU runs at, Slow a factor on the duration of steps, Starved how long each
-	// step waits for the CPU while the GPU idles. Wedged means that the engine's core hangs: its server takes requests
-	// and shows the last numbers that it got, and clients give up. ShowsIdle means that a wedged core had reported nothing running. Broken
+	// step waits for the CPU while the GPU idles. Wedged means that the engine's core hangs: its server accepts requests and shows old metrics, and
+	// clients give up. ShowsIdle means that a wedged core had reported nothing running. Broken
 	// means that the server answers each request with an error at once.
 	Clock, Slow               float64
 	Starved                   time.Duration
@@ -180,7 +180,7 @@ func (e *Engine) held() []*Request {
 	return slices.Concat(e.arriving, e.fetching, e.waiting, e.running)
 }
 
-// Stuck reports whether the core hangs in a step: one that hangs while it has nothing to do leaves its GPU idle.
+// Stuck reports whether the core hangs in a step. A core that hangs without work leaves its GPU idle.
 func (e *Engine) Stuck() bool { return e.Wedged && len(e.running) > 0 }
 
 // Busy returns how long the engine has computed so far.

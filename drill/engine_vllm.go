@@ -247,8 +247,7 @@ func (v *VLLM) Moved(m Move) {
 // Preempted implements Observer.
 func (v *VLLM) Preempted() { v.preemptions.Inc() }
 
-// Finished implements Observer. A client that leaves moves the counter of answers and nothing else, whether it had tokens
-// or not; a process that dies moves nothing.
+// Finished implements Observer. If a client leaves, only the counter of HTTP answers rises, with or without tokens. If the process dies, no counter rises.
 func (v *VLLM) Finished(r *Request) {
 	if r.Cut {
 		return

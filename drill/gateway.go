@@ -10,7 +10,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// Gateway simulates what stands between the clients and the engines of one model.
+// Gateway simulates a gateway between the clients and the engines of one model.
 type Gateway interface {
 	http.Handler
 	// Arrived counts a request that comes.

@@ -18,11 +18,11 @@ const (
 type XID struct {
 	Code     int
 	Severity XIDSeverity
-	// Verdict on a GPU that reported the XID; of one that the kernel log calls nonfatal it is at most Degraded.
+	// Verdict on a GPU that reported the XID. If the kernel log calls the XID nonfatal, the verdict is at most Degraded.
 	Verdict Verdict
 	Meaning string
 	Action  string
-	// Products lists the products of the catalogue that can report it; empty if it names none.
+	// Products lists the products that can report the XID, from the catalogue; empty if the catalogue names none.
 	Products string
 	// Driver is the first driver branch that has the code; empty for branch 515 and older, and where the open driver does not say.
 	Driver string

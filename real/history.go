@@ -139,7 +139,7 @@ func isStart(key string) bool {
 	return strings.HasSuffix(name, "start_time_seconds")
 }
 
-// Since rewrites a page of the present so that it goes on from the past.
+// Since adds the past to the counters of a present page.
 func (h *Past) Since(text string) string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -191,8 +191,7 @@ func (h *Past) series(instance string) (map[string]labels.Labels, error) {
 	return all, nil
 }
 
-// Write stores the past in the data folder of a Prometheus that is not running: what is scraped, and what the rules would
-// have recorded.
+// Write stores the past in the data folder of a stopped Prometheus: scraped samples, and what the rules would have recorded.
 func (h *Past) Write(ctx context.Context, folder, instance string, ruleFile []byte) error {
 	all, err := h.series(instance)
 	if err != nil {

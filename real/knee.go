@@ -18,7 +18,7 @@ type Knee struct {
 	Said, Low, High float64
 	Objective       string
 	Steps           []KneeStep
-	// Held and Broke are the highest load that every objective held at, and the lowest at which one broke; 0 for none.
+	// Held is the highest load at which all objectives were met. Broke is the lowest load at which one was missed. 0: none.
 	Held, Broke float64
 }
 

@@ -141,7 +141,7 @@ func (p *Programs) build(ctx context.Context, checkout, out string) error {
 	return nil
 }
 
-// Process is a program that runs, with all that it started.
+// Process is a running program, with its child processes.
 type Process struct {
 	*exec.Cmd
 	ended chan struct{}

@@ -41,7 +41,7 @@ func objectives() string {
 `, time.Duration(slack)*time.Second, time.Duration(slack)*200*time.Millisecond)
 }
 
-// Stage holds what runs for the plays of one process: engines stay from play to play, everything else is new.
+// Stage has the running programs. Engines stay from play to play; everything else is restarted.
 type Stage struct {
 	*Programs
 	port    int   // the first of those that it uses

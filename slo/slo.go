@@ -143,8 +143,8 @@ func Periods() []Duration {
 // DefaultPeriod applies to an objective that names no period.
 const DefaultPeriod = 30 * Day
 
-// Defaults returns the objectives that apply if none are configured. The severe ones cover the few requests that a
-// target of 99% gives up: without them, one in a hundred may wait a minute.
+// Defaults returns the objectives that apply if none are configured. The severe objectives cover the few requests that a target of 99% ignores.
+// Without them, one in a hundred may wait a minute.
 func Defaults() []Objective {
 	return []Objective{
 		{Name: "ttft", Signal: TTFT, Threshold: duration("500ms"), Target: ratio("99%"), Period: DefaultPeriod, Default: true},

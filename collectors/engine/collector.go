@@ -144,7 +144,7 @@ func (c *Collector) Scrape(ctx context.Context) *Exposition {
 	return e
 }
 
-// Exposition holds one scrape of all engines, and what others add.
+// Exposition is one scrape of all engines, with the samples of other collectors.
 type Exposition struct {
 	snapshots []*snapshot
 	others    snapshot

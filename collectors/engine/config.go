@@ -73,7 +73,7 @@ type TargetConfig struct {
 	HTTP config.HTTPClientConfig `yaml:"http_config"`
 	// Image is that of the engine's container, where its pod is known.
 	Image string `yaml:"-"`
-	// Command holds the arguments of that container, as its pod gives them: those of its image are not among them.
+	// Command has the container's command and arguments from the pod's spec, without those of the image.
 	Command []string `yaml:"-"`
 	// Transport, if set, replaces the network: simulated engines answer in virtual time.
 	Transport http.RoundTripper `yaml:"-"`

@@ -30,15 +30,15 @@ type Dialect struct {
 	// Repair makes a body readable: it undoes mistakes of the engine, or writes the page of one that answers in JSON. It
 	// is called on every body.
 	Repair func(body []byte) ([]byte, error)
-	// Compose writes the page of an engine whose /metrics has an effect on it, or is that of one model of several: see Owner.
+	// Compose writes the page of an engine if reading its /metrics has side effects, or if its /metrics covers one model of several: see Owner.
 	// Nil for the others. Nothing else may change the page.
 	Compose func(ctx context.Context, c *Composer) ([]byte, error)
 	// Owner is owned_by in the model list (/v1/models) of the engines whose page is composed.
 	Owner string
 	// Harmless is the query that keeps requests to the engine from having an effect.
 	Harmless string
-	// Restore gives families and labels back the names that the engine itself writes, where users, intermediaries or
-	// other releases have changed them. It is called on every page, before the page is recognised.
+	// Restore renames families and labels to the engine's own names, if users, intermediaries or other releases have changed them. It is called on every
+	// page, before the page is recognised.
 	Restore func(byName map[string]*scrape.Family)
 	// Refusal returns the reason label for an answer other than 200, from the type and the message of the error in its JSON body. It is empty if only
 	// the status is known. It is called on every such answer.
@@ -58,7 +58,7 @@ type Dialect struct {
 	API string
 	// Role sets the role label of every series of the page, for servers that are not engines themselves.
 	Role string
-	// Sidecar marks a gateway that joins the pages of the servers beside it. Where an engine's families are on its page,
+	// Sidecar marks a gateway whose page includes the metrics of the servers beside it. Where an engine's families are on its page,
 	// the engine is read; on the page of any other gateway they are copies.
 	Sidecar bool
 	// Replicas lists labels whose values repeat the same number, such as the pid of several API servers or the
@@ -77,7 +77,7 @@ type Dialect struct {
 	Ready string
 	// ReadyBeside lists families that are as new as Ready, or newer. If a page has one of them and no series of Ready, there is no worker.
 	ReadyBeside []string
-	// Members names a family with a series for each worker, whether Ready counts it or not: a page that has it lacks no worker.
+	// Members names a family with a series for each worker, even if Ready does not count that worker. A page with such a series has a worker.
 	Members string
 	// Serves lists families that name only models which the server serves, for gateways and frontends: see known.
 	Serves []Shown
@@ -85,7 +85,7 @@ type Dialect struct {
 	Shared bool
 	// Rows holds the table.
 	Rows []Row
-	// Server names what the page shows of requests that the engine's own gauges may not, or why it shows none. Nil for gateways and caches, for which
+	// Server names the metric of requests that the engine's own gauges may miss, or the reason why there is none. Nil for gateways and caches, for which
 	// stalls are not detected.
 	Server *Server
 	// Buckets names the option by which users set the bounds of latency histograms. Empty if there is none.
@@ -153,8 +153,7 @@ func colon(prefix string, except ...string) func(map[string]*scrape.Family) {
 type Row struct {
 	// To names the quantity.
 	To *metrics.Family
-	// From names the family as the page writes it: counters with _total where the engine writes it (both spellings are
-	// accepted), histograms without _bucket.
+	// From is the family's name on the page: counters with _total if the engine writes it (both spellings are accepted), histograms without _bucket.
 	From string
 	// With names further families that Fold reads.
 	With []string
@@ -162,7 +161,7 @@ type Row struct {
 	Is scrape.Type
 	// Where keeps only matching series.
 	Where []*labels.Matcher
-	// On restricts the row to pages for which it returns true, where Where and versions cannot tell. Nil means all.
+	// On restricts the row to pages for which it returns true, if Where and the versions are not enough. Nil means all.
 	On func(p *scrape.Page) bool
 	// Part reads only the sum or the count of a histogram or summary, where it serves as the counter that an engine lacks.
 	Part Part
@@ -188,10 +187,10 @@ type Row struct {
 	Fold func(in []Member) (value float64, ok bool)
 	// Parts adds the series of a model's parts to its own: see Dialect.Models.
 	Parts bool
-	// Tally makes one counter of the source and of others, where none of them is what is counted.
+	// Tally combines the source and others into one counter, if none of them counts the quantity alone.
 	Tally *Tally
-	// Since and Until are the first and the last version with the source. Empty: unbounded. If several rows read one
-	// source, they are the versions in which it has the row's meaning.
+	// Since and Until are the first and the last version with the source. Empty: unbounded. If several rows read one source, it lists the versions in
+	// which the source has the row's meaning.
 	Since, Until string
 	// NoValue explains why Fold may find no number although the source is there.
 	NoValue string

@@ -114,7 +114,7 @@ var dynamoWorker = Dialect{
 		{From: "model_name", To: metrics.LabelModel},
 		{From: "dp_rank", To: metrics.LabelDPRank},
 	},
-	// The endpoint takes a request on when it comes, by a guard of its own, whatever the engine behind it shows. What the worker's pool
+	// The endpoint counts a request when it arrives, with its own guard, independently of the engine behind it. What the worker's pool
 	// has not yet taken is not among them.
 	Server: &Server{Active: Source{Name: "dynamo_component_inflight_requests", Is: scrape.Gauge, Where: is("dynamo_endpoint", "generate")}},
 	Costs: map[string]string{

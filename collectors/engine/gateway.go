@@ -75,7 +75,7 @@ func (t *labelling) bounded(label, value string, maxBytes int) string {
 	return value
 }
 
-// Shown names a family whose label holds only models that the server serves: workers, or deployments, stand behind it.
+// Shown names a family whose label has only models that the server serves, through workers or deployments.
 type Shown struct {
 	Family, Label string
 	Where         []*labels.Matcher

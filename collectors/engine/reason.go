@@ -62,5 +62,5 @@ func remedies(reason string) string {
 	return strings.Join(all, " ")
 }
 
-// Remedy returns what a reason of llm_engine_up means, and what to do about it; empty for what is none.
+// Remedy returns what a reason of llm_engine_up means, and what to do about it; empty for an unknown reason.
 func Remedy(reason string) string { return scrape.Remedy(Reasons, reason) }

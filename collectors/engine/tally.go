@@ -11,7 +11,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// A Tally is a counter that no page has, made of several that it has. They count the same request at different instants,
+// A Tally is a counter computed from several counters of a page. They count the same request at different instants,
 // so their difference may fall; a tally never does. It adds up the increases of the counters between two readings. The first reading includes
 // everything that the engine counted before.
 type Tally struct {
@@ -24,7 +24,7 @@ type Tally struct {
 	Splits bool
 }
 
-// Count selects what a Tally reads as one number: of a histogram, how often it observed.
+// Count selects the number that a Tally reads: for a histogram, the number of observations.
 type Count struct {
 	From     string
 	Is       scrape.Type

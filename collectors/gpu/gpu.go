@@ -1,7 +1,7 @@
 // Package gpu reads NVIDIA GPUs through NVML and serves the readings as llm_gpu_ metrics.
 //
-// Nothing on the scrape path calls the driver. Each GPU has one goroutine that reads it at a fixed interval and
-// leaves a snapshot behind; a page is built from the snapshots. A driver call that hangs costs only the series of its
+// Nothing on the scrape path calls the driver. Each GPU has one goroutine that reads it at a fixed interval and stores a snapshot. A scrape reads the
+// snapshots. A driver call that hangs costs only the series of its
 // own GPU, raises llm_gpu_collect_stuck for it, and is never repeated before it returns.
 //
 // An absent value is better than a wrong one: what the driver, the GPU or the permissions do not offer has no series, and llm_gpu_feature_supported

@@ -79,7 +79,7 @@ type Options struct {
 	Interval time.Duration
 }
 
-// Collector serves who owns what as a prometheus.Collector while Run keeps it up to date.
+// Collector exports the owners of GPUs as a prometheus.Collector. Run keeps them up to date.
 type Collector struct {
 	options Options
 	kubelet *kube.Kubelet   // used only by Run's goroutine, as are the next three

@@ -15,8 +15,7 @@ type Answer struct {
 	PageUp           bool // the engine's page answered when the request was sent
 }
 
-// Simulate puts probes to use without sending anything: requests are simulated in virtual time, and Answered takes in
-// what came of them.
+// Simulate runs probes without sending requests: requests are simulated in virtual time, and Answered takes their results.
 func (c *Collector) Simulate(probes []*Probe) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -115,8 +115,7 @@ func (p *Page) LabelValues(name, label string) map[string]bool {
 	return out
 }
 
-// Find returns the family of a name and a type. If only a family of another type is there, it returns that one for the
-// caller to refuse.
+// Find returns the family of a name and a type. If there is only a family of another type, it returns this family, which the caller must refuse.
 func (p *Page) Find(name string, is Type) *Family {
 	var best *Family
 	for _, f := range p.Families[FamilyKey(name)] {

@@ -1,4 +1,4 @@
-// Package draw draws worlds at random: what happens, how much of it, to which fleet, and what is visible of it. What is right
+// Package draw draws random worlds: the fault and its size, the fleet, and what the exporter can see. What is right
 // to say comes from the cause that was drawn, never from a rule.
 package draw
 

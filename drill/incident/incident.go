@@ -35,11 +35,11 @@ type Incident struct {
 
 	// Page names the alert that must page; nil if none must.
 	Page *rules.Alert
-	// Or names an alert that may page first in its place: it sees the same, and chance decides which is earlier.
+	// Or names an alert that may page first instead: both see the same fault, and chance decides which is earlier.
 	Or *rules.Alert
 	// Within limits how late a page may come if theory gives no time, because no budget burns, or no requests could be sent.
 	Within time.Duration
-	// Cause names the alert that must name the cause, in the page or beside it; Clue the clue, where no alert does.
+	// Cause names the alert that must name the cause, in the page or in a ticket. Clue names the clue, if no alert does.
 	Cause *rules.Alert
 	Clue  string
 	// Shows is a regular expression for the evidence of the cause that the first page must have. Alerts on causes may come after the page; their

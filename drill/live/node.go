@@ -162,8 +162,7 @@ func (n *Node) Run(ctx context.Context) error {
 	}
 }
 
-// History plays the time up to the present. GPU series that the world lacks are those of the exporter, which runs for
-// a moment.
+// History plays the time up to the present. GPU series that the world lacks come from the exporter, which runs for a moment.
 func (n *Node) History(ctx context.Context, done func(share float64)) error {
 	if n.WithoutGPUs == nil {
 		page, err := n.page(ctx)

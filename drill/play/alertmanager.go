@@ -153,8 +153,7 @@ func (a *Alertmanager) Receive(now time.Time, firing []rulesim.Alert) error {
 	return nil
 }
 
-// Run flushes the groups that are due before a time. A flush that is due at that very time waits for the alerts that
-// the time brings.
+// Run flushes the groups that are due before a time. A flush that is due at the same time waits for the alerts of that time.
 func (a *Alertmanager) Run(now time.Time) error {
 	for _, key := range slices.Sorted(maps.Keys(a.groups)) {
 		g := a.groups[key]

@@ -33,7 +33,7 @@ type Options struct {
 	Groups []rules.Group
 	// Style shapes the rules and the messages. Without an address, dashboards are at grafana.example and runbooks at llm.example.
 	Style rules.Style
-	// Relabel does the scrape's relabelling, which drops a series that it leaves without labels; nil keeps all as they are.
+	// Relabel is the scrape's relabelling. A series without labels afterwards is dropped. nil changes nothing.
 	Relabel func(labels.Labels) labels.Labels
 	// DCGM lists the fields that the node's dcgm-exporter adds to its default list, where the exporter reads GPUs from its
 	// page; nil where it reads NVML.
@@ -58,7 +58,7 @@ type Play struct {
 	RuleFile     []byte
 	Prometheus   *rulesim.Sim
 	Alertmanager *Alertmanager
-	// Evaluations and Sent hold, in order, which alerts fired and what was sent about them.
+	// Evaluations and Sent have, in order, the alerts that fired and their notifications.
 	Evaluations []Evaluation
 	Sent        []Notification
 

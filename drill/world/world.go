@@ -88,7 +88,7 @@ type World struct {
 	// GatewayStatus.
 	GatewayFails  float64
 	GatewayStatus int
-	// Mismatched means that the driver's library was updated under its module: who loads it now fails.
+	// Mismatched means that the driver's library is newer than the loaded kernel module, so loading NVML fails.
 	Mismatched bool
 	// ProbesFail means that the exporter can read metrics, but its probes fail.
 	ProbesFail bool

@@ -100,7 +100,7 @@ func (f *File) Decode(into any) error {
 	return f.At(fill("", f.root, reflect.ValueOf(into).Elem()))
 }
 
-// At adds the file and the line to errors that are an Error, one or several that were joined; it returns others as they are.
+// At adds file and line to an Error, or to several joined Errors. It returns other errors unchanged.
 func (f *File) At(err error) error {
 	if several, ok := err.(interface{ Unwrap() []error }); ok {
 		var all []error
@@ -357,7 +357,7 @@ func inlined(v, field reflect.Value) bool {
 	return false
 }
 
-// Name returns the name of a field in YAML, empty if it has none, and whether the fields of its value stand where it stands.
+// Name returns the name of a field in YAML, empty if it has none, and whether its value's fields are inlined.
 func Name(f reflect.StructField) (name string, inline bool) {
 	name, options, _ := strings.Cut(f.Tag.Get("yaml"), ",")
 	switch {

@@ -1,4 +1,4 @@
-// Package golden keeps what collectors emit as files, so that a person reads each change before it is committed.
+// Package golden stores the output of collectors in files, so that people review each change before they commit it.
 // TestEveryFamilyIsEmitted in package metrics requires every declared family to be in one of them.
 package golden
 
@@ -54,8 +54,8 @@ func Compare(t testing.TB, file, got string) {
 
 var tables sync.Mutex
 
-// Row fails the test unless a file, a table with a key in its first column, has this row. With -update it writes that row alone, so
-// that what takes long to make is made anew one by one.
+// Row fails the test unless a file, a table with a key in its first column, has this row. With -update it writes only that row, so that slow rows can
+// be updated one by one.
 func Row(t testing.TB, file, key, value string) {
 	t.Helper()
 	tables.Lock()

@@ -59,7 +59,7 @@ func To(path, address string, cfg config.HTTPClientConfig, transport http.RoundT
 	return client, u, nil
 }
 
-// Load reads the file of a flag, relative to which the files that it names are; without a file it returns Prometheus' defaults.
+// Load reads the file of a flag. Paths in the file are relative to its folder. Without a file, Load returns Prometheus' defaults.
 // Errors name the flag, the file and the line.
 func Load(flag, file string) (cfg config.HTTPClientConfig, err error) {
 	if cfg = config.DefaultHTTPClientConfig; file == "" {

@@ -61,7 +61,7 @@ func (c *Columns) Put(name string, l labels.Labels, values []float64) {
 	put(c.series, name, &column{l, values, len(c.rules) - 1, 1})
 }
 
-// Bind sets what an aggregation is wherever later rules use it, instead of evaluating it.
+// Bind sets the value of an aggregation for all later rules, so that they do not evaluate it.
 func (c *Columns) Bind(expr parser.Expr, l labels.Labels, values []float64) {
 	c.changed(expr.String())
 	put(c.bound, expr.String(), &column{l, values, -1, 1})

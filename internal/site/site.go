@@ -1,4 +1,4 @@
-// Package site gives the exporter's pages for people one dress: the layout, the stylesheet, and what a browser may do.
+// Package site gives the exporter's web pages the same layout, stylesheet and content security policy.
 package site
 
 import (

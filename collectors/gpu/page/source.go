@@ -14,7 +14,7 @@ type Source struct {
 	Reference string
 	// Recognise reports whether a page comes from this exporter, and returns the prefix of all its names.
 	Recognise func(s series) (prefix string, ok bool)
-	// Redefines reports whether the page comes from a release in which names with a new unit mean that unit. Nil:
+	// Redefines reports whether the page comes from a release that changed the unit of some names. Nil:
 	// they do.
 	Redefines func(s series) bool
 	// UUID identifies the GPU of a row; empty for rows about something else.
