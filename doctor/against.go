@@ -75,8 +75,8 @@ func (r *Reading) UntilReadAgain() (longest time.Duration) {
 	return longest.Round(100*time.Millisecond) + time.Second
 }
 
-// AgainstSMI compares readings of an exporter with what nvidia-smi -q -x printed. With a reading from before and one from
-// after, a value may be anywhere between theirs. sameTime means that the document is as old as the readings; otherwise its timestamp decides.
+// AgainstSMI compares readings of an exporter with what nvidia-smi -q -x printed. With readings before and after the document, a value may lie
+// anywhere between the two. sameTime means that the document is as old as the readings; otherwise its timestamp decides.
 func AgainstSMI(document []byte, sameTime bool, readings ...*Reading) (Comparison, error) {
 	log, err := readSMI(bytes.NewReader(document))
 	if err != nil {

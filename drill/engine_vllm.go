@@ -216,7 +216,7 @@ const kvLayers = 32
 // vllmSubmit is how long NIXL takes to submit a transfer: an assumption.
 const vllmSubmit = 2 * time.Millisecond
 
-// Moved implements Observer. The connector promises tokens before it has them: lost ones count as found.
+// Moved implements Observer. The connector counts tokens as found before they arrive, so lost tokens count as found.
 func (v *VLLM) Moved(m Move) {
 	if !m.Store {
 		v.found.Add(m.Tokens)

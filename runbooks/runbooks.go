@@ -1,6 +1,6 @@
-// Package runbooks holds one page per alert, written for a person at three in the morning: what it means, whether it
-// is real, where to turn, what to look at, what to do, and how to see that it helped. Further pages hold what no alert
-// reports (branches of a diagnosis) and what many pages ask for (procedures). All are embedded, so the exporter that
+// Package runbooks has one runbook per alert, written for a person at three in the morning: what it means, whether it
+// is real, where to turn, what to look at, what to do, and how to see that it helped. Other runbooks cover branches of a diagnosis that have no
+// alert, and procedures that many runbooks use. All are embedded, so the exporter that
 // measured the problem can show them when nothing else answers.
 package runbooks
 

@@ -49,9 +49,9 @@ const (
 	UncountedOutcomes = string(metrics.OutcomeAbort + "|" + metrics.OutcomeInvalid + "|" + metrics.OutcomeUnknown)
 )
 
-// Judge reports whether a request with this outcome counts for availability, and whether it is bad. Requests that the
-// client gave up (abort) or got wrong (invalid) say nothing about the server, and those whose end is not known prove
-// nothing: none of them counts. Only an end that is known to be good is good. Objective.Judge adds the exceptions of one
+// Judge reports whether a request with this outcome counts for availability, and whether it is bad. Requests that the client aborted (abort), invalid
+// requests (invalid) and requests with an unknown end do not count, because they do not show a fault of the server. Only an end that is known to be
+// good is good. Objective.Judge adds the exceptions of one
 // objective.
 func Judge(outcome metrics.Outcome) (event, bad bool) {
 	switch outcome {

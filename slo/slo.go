@@ -1,5 +1,5 @@
-// Package slo holds objectives as data: what must be true for how many requests over how long, how good and bad
-// events are counted on an engine's own histogram grid, and the arithmetic of error budgets and burn rates. Of this
+// Package slo defines objectives as data: the target, the threshold and the period. It counts good and bad events on an engine's own histogram
+// buckets, and computes error budgets and burn rates. Of this
 // project it imports only the vocabulary, so that the exporter, the rules, the drill and the docs compute with the
 // same functions.
 package slo
@@ -123,7 +123,7 @@ type Objective struct {
 	// Labels holds the user's own, such as team. They appear on the objective, and on alerts whose rules know their
 	// names.
 	Labels map[string]string `yaml:"labels,omitempty"`
-	// Runbook and Dashboard are addresses that alerts carry besides ours.
+	// Runbook and Dashboard are the user's own addresses, which alerts show in addition.
 	Runbook   string `yaml:"runbook,omitempty"`
 	Dashboard string `yaml:"dashboard,omitempty"`
 	// Total, and either Good or Bad, define the events of signal "events".

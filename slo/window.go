@@ -64,8 +64,8 @@ const MinBadEvents = 5
 const LeastSpend = 0.1
 
 // WakeSpend replaces LeastSpend until five minutes after a model's first event within the long window. Until then, the long window has no more events
-// than the short one, and a few requests that waited for compiled kernels may be a fifth of all. At the traffic of a model that is awake, a real
-// outage has spent that much within a minute. In the first
+// than the short one, and a few requests that waited for compiled kernels may be a fifth of all. With a model's usual traffic, a real outage spends
+// that much within a minute. In the first
 // hour of a model or of an objective it holds, too, at the traffic so far: of a new one, only the start is known.
 const WakeSpend = 0.5
 

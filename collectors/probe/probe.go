@@ -121,7 +121,7 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// Use takes probes in place of those in use. One whose configuration is the same goes on.
+// Use replaces the probes in use. One whose configuration is the same goes on.
 func (c *Collector) Use(probes []*Probe) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -273,7 +273,7 @@ func (p *Probe) pause(took time.Duration, random float64) time.Duration {
 	return time.Duration(float64(p.pace()) * (0.9 + 0.2*random))
 }
 
-// Probed returns what the probes in use have brought, for objectives to count.
+// Probed returns the results of the probes in use, for objectives.
 func (c *Collector) Probed() []*engine.Probed {
 	c.mu.Lock()
 	defer c.mu.Unlock()

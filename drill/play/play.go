@@ -35,8 +35,7 @@ type Options struct {
 	Style rules.Style
 	// Relabel is the scrape's relabelling. A series without labels afterwards is dropped. nil changes nothing.
 	Relabel func(labels.Labels) labels.Labels
-	// DCGM lists the fields that the node's dcgm-exporter adds to its default list, where the exporter reads GPUs from its
-	// page; nil where it reads NVML.
+	// DCGM lists additional fields of the node's dcgm-exporter, if the exporter reads GPUs from it; nil if the exporter reads NVML.
 	DCGM []string
 	// WithoutGPUs leaves out the series of GPUs.
 	WithoutGPUs bool

@@ -1,5 +1,5 @@
-// Package transcript plays incidents and writes what a person on call sees and types: the page, the steps of its
-// runbooks with what Prometheus answers, the lever, and the verification.
+// Package transcript plays incidents and writes what a person on call sees and types: the page, the steps of its runbooks with Prometheus' answers,
+// the lever, and the verification.
 package transcript
 
 import (

@@ -195,7 +195,7 @@ func (r *Replica) LoseWorker() {
 // Mistype makes clients of a Dynamo ask for a model that does not exist.
 func (r *Replica) Mistype(requests int) { r.page.(*drill.Dynamo).Mistype(requests) }
 
-// LeaveGPU moves a share of the weights of an Ollama from GPU memory to the host's, which makes it a factor slower.
+// LeaveGPU moves a share of an Ollama's weights from GPU memory to host memory, which makes it slower by a factor.
 func (r *Replica) LeaveGPU(share, factor float64) {
 	r.page.(*drill.Ollama).OnGPU = 1 - share
 	r.Engine.Slow = factor

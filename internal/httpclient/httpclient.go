@@ -79,8 +79,8 @@ func Load(flag, file string) (cfg config.HTTPClientConfig, err error) {
 	return cfg, nil
 }
 
-// HasCredentials reports whether a client sends credentials with each request, so that a hostile server could reuse them. A
-// certificate proves that without giving anything away.
+// HasCredentials reports whether a client sends credentials with each request, so that a hostile server could reuse them. A client certificate proves
+// identity without revealing a secret.
 func HasCredentials(cfg config.HTTPClientConfig) bool {
 	return cfg.BasicAuth != nil || cfg.Authorization != nil || cfg.OAuth2 != nil || cfg.HTTPHeaders != nil || cfg.BearerToken != "" || cfg.BearerTokenFile != ""
 }

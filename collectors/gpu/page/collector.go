@@ -47,7 +47,7 @@ type Options struct {
 	Logger *slog.Logger
 	// Targets are the pages in the order to try: the first usable one is read.
 	Targets []Target
-	// Limits bound what a page may cost. Default: scrape.DefaultLimits.
+	// Limits bound the size of a page. Default: scrape.DefaultLimits.
 	Limits scrape.Limits
 	// UserAgent is the user agent sent to the exporter.
 	UserAgent string
