@@ -70,7 +70,7 @@ type Panel struct {
 	LowestFirst bool
 	// States names values that are states and not quantities.
 	States []State
-	// Named writes the names of a stat's values in their place.
+	// Named makes a stat show the names of its series instead of their values.
 	Named bool
 	// Max bounds the axis where the quantity is bounded; 0 means no bound.
 	Max float64

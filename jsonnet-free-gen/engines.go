@@ -47,7 +47,7 @@ const gatewaysIntroduction = `
 
 Gateways are servers in front of engines. The exporter reads a gateway only if the configuration or an annotation names it as a target. A gateway
 counts the engines' requests a second time, as a client sees them. Its series have ` + "`role=\"gateway\"`" + `, and sums over engines exclude them.
-The gateway's availability [alerts instead of the engines'](objectives.md#at-the-gateway). A Dynamo frontend has ` + "`role=\"frontend\"`" + ` and represents
+For availability, [only the gateway alerts](objectives.md#at-the-gateway), not its engines. A Dynamo frontend has ` + "`role=\"frontend\"`" + ` and represents
 its workers, which the exporter does not read.
 
 `

@@ -109,7 +109,7 @@ type Dialect struct {
 	// they say of that. The exporter reads it again when there is a new model. Empty and nil if there is none.
 	Chained string
 	Chains  func(ctx context.Context, get Getter, models []string) (map[string]Chain, error)
-	// APIPorts names the port at which Chains is asked, by the page's own port, if that does not know the path.
+	// APIPorts maps the port of the metrics to the port for Chains, if the former does not serve that path.
 	APIPorts map[string]string
 	// Asleep asks whether a request would wake the engine. Nil if its page reports that, or it never sleeps.
 	Asleep func(ctx context.Context, get Getter) bool

@@ -47,7 +47,7 @@ type KernelLog struct {
 	followed bool   // whether everything present at the start has been read
 }
 
-// NewKernelLog returns a KernelLog for a node whose GPUs are not read through NVML. A Collector has its own.
+// NewKernelLog returns a KernelLog for a node whose GPUs are not read through NVML. A Collector creates its own KernelLog.
 func NewKernelLog(o Options) *KernelLog { return newKernelLog(o.withDefaults()) }
 
 func newKernelLog(o Options) *KernelLog {

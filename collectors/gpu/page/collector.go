@@ -56,7 +56,7 @@ type Options struct {
 	// Needed reports whether the page is currently needed. Default: always.
 	Needed func() bool
 	// KernelLog returns what follows the node's kernel log. It is called once a page of NVIDIA's GPUs is there; only they
-	// have XIDs. Default: nothing follows it.
+	// have XIDs. Default: the kernel log is not read.
 	KernelLog func() *gpu.KernelLog
 }
 
