@@ -26,7 +26,7 @@ type Ask func(ctx context.Context, query string, at time.Time) (engine.Vector, e
 
 // Options describe what to compare.
 type Options struct {
-	// Now is the present, Since how far back changes count.
+	// Now is the present time. Since is how far back to look for changes.
 	Now   time.Time
 	Since time.Duration
 	// Window is how long the model is looked at before and after a change, Settle how long after it caches fill and kernels compile.

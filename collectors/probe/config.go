@@ -52,7 +52,7 @@ type Config struct {
 	Health string `yaml:"health"`
 	// HTTP takes Prometheus' own client configuration: TLS, credentials from files, proxy. Targets with one of their own keep it.
 	HTTP config.HTTPClientConfig `yaml:"http_config"`
-	// CredentialsFor describes which of the engines get the credentials of HTTP: whatever serves a page like an engine's is found.
+	// CredentialsFor selects the engines that get the credentials in HTTP, because discovery finds any program that serves an engine's metrics.
 	CredentialsFor *Recipients `yaml:"credentials_for"`
 }
 

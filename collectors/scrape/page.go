@@ -1,5 +1,5 @@
 // Package scrape fetches a server's metrics page and reads the Prometheus text format, within limits. What it reads is untrusted
-// input. It imports nothing of this project: engines' pages and GPUs' pages are read alike.
+// input. It imports nothing of this project, because it serves engines and other exporters alike.
 //
 //	Fetcher   asks one server for pages and documents         fetch.go, address.go
 //	Format    what the writers of pages do to the format       page.go
