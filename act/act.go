@@ -25,11 +25,11 @@ type Options struct {
 	Log *slog.Logger
 	// Config is how to reach the API server.
 	Config *rest.Config
-	// Namespace is where the exporters' pods, the lease and the events are, Selector which labels those pods have.
+	// Namespace has the exporters' pods, the lease and the events. Selector matches the labels of those pods.
 	Namespace, Selector string
 	// Identity tells this replica from others.
 	Identity string
-	// Scheme and Port are where the exporters answer; Client asks them.
+	// Scheme and Port are those of the exporters' addresses; Client connects to them.
 	Scheme, Port string
 	Client       *http.Client
 	// DryRun logs what would be done, and writes nothing.
@@ -47,7 +47,7 @@ type Options struct {
 // forgets is how long an exporter must have watched before its word lifts what it has not seen begin.
 const forgets = time.Hour
 
-// Actor writes down what the verdicts say.
+// Actor writes the verdicts to Kubernetes.
 type Actor struct {
 	Options
 	cluster *cluster

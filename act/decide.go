@@ -1,5 +1,4 @@
-// Package act takes sick GPUs out of service in a Kubernetes cluster, and back in: it writes down what the exporters'
-// verdicts say, as far as a ceiling allows.
+// Package act takes sick GPUs out of service in a Kubernetes cluster, and back in: it writes the exporters' verdicts to Kubernetes, up to a ceiling.
 //
 //	decide   what should be out of service, and what the ceiling holds back    decide.go
 //	cluster  what Kubernetes has and gets: nodes, devices, taints, events      cluster.go
@@ -45,8 +44,8 @@ func effectOf(v metrics.Verdict, most Effect) Effect {
 	return e
 }
 
-// Ceiling is the share of GPUs that may be out of service at once, in the cluster, in a pool of nodes, and of those that a
-// model runs on. One GPU, or one node without devices of its own, is always allowed.
+// Ceiling is the share of GPUs that may be out of service at once: of the cluster, of a node pool, and of a model. One GPU, or one node without
+// devices of its own, is always allowed.
 type Ceiling struct{ Cluster, Pool, Model float64 }
 
 // unit is what can be taken out of service: a GPU that is a device of its own, or all GPUs of a node.

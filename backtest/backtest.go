@@ -1,4 +1,4 @@
-// Package backtest tells what objectives would have paged on, from what a Prometheus has stored: the exporter's events
+// Package backtest finds out which pages objectives would have sent, from the data in a Prometheus: the exporter's events
 // or, where no exporter ran, the engines' own histograms and counters. It reads those with the tables of package engine
 // and evaluates the generated rules themselves, at every minute.
 package backtest
@@ -24,7 +24,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// Backtest says what to replay, and how gently to ask for it.
+// Backtest configures what to replay, and how to limit the load on the server.
 type Backtest struct {
 	// URL is the address of the Prometheus, for errors; API asks it.
 	URL string
@@ -35,7 +35,7 @@ type Backtest struct {
 	Pairs []slo.WindowPair
 	// From and To bound the time.
 	From, To time.Time
-	// Source says what to read; Auto prefers Exporter.
+	// Source describes what to read; Auto prefers Exporter.
 	Source Source
 	// MaxSamples limits what one query returns.
 	MaxSamples int
@@ -59,7 +59,7 @@ const (
 	Engines  Source = "engines"  // the engines' own series
 )
 
-// Report holds what would have been.
+// Report is the result of a backtest.
 type Report struct {
 	From  time.Time `json:"from"`
 	To    time.Time `json:"to"`
@@ -84,8 +84,8 @@ type Row struct {
 	Spent   float64   `json:"budget_spent_ratio"`
 	Pages   []Episode `json:"pages"`
 	Tickets []Episode `json:"tickets"`
-	// Targets and Bounds tell what other targets and thresholds would have done; Best is the strictest target with no more
-	// pages than are acceptable, "" if there is none.
+	// Targets and Bounds have the results for other targets and thresholds. Best is the strictest target with an acceptable number of pages, "" if there
+	// is none.
 	Targets []Choice `json:"targets,omitempty"`
 	Bounds  []Choice `json:"thresholds,omitempty"`
 	Best    string   `json:"recommended_target,omitempty"`
@@ -370,8 +370,8 @@ func seconds(bound string) float64 {
 	return d.Std().Seconds()
 }
 
-// Transport stands between the API and the network: it waits between requests and when it is asked to, and keeps what
-// does not change any more in a folder, if there is one.
+// Transport stands between the API and the network. It waits between requests, and as long as the server asks for with Retry-After. If there is a
+// folder, it caches answers that can no longer change.
 func Transport(pause time.Duration, cache string, progress io.Writer) func(http.RoundTripper) http.RoundTripper {
 	return func(next http.RoundTripper) http.RoundTripper {
 		return cached{polite{next, pause, progress}, cache}

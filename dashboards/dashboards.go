@@ -1,7 +1,6 @@
 // Package dashboards holds the Grafana dashboards as values built from the vocabulary: each row answers one question,
 // and panel queries are made of metric identifiers. The links of alerts use the same labels, uids and variables, so a
-// page opens the incident dashboard already filtered. One file per dashboard says what is shown; render.go says how
-// Grafana expects it written.
+// page opens the incident dashboard already filtered. Each dashboard has a file with its panels; render.go writes them in Grafana's format.
 package dashboards
 
 import (
@@ -35,7 +34,7 @@ type Board struct {
 	Refresh string
 	// Variables lists the filters, in the order in which they narrow each other.
 	Variables scope
-	// Price says that panels use the price of a GPU hour.
+	// Price means that panels use the price of a GPU hour.
 	Price bool
 	// Rows holds the questions, from symptom to detail.
 	Rows []Row
@@ -61,7 +60,7 @@ type Panel struct {
 	Unit string
 	// Width counts columns, of 24; Height in units of about 30 pixels.
 	Width, Height uint32
-	// Tall ends its line, and the following lines stand beside it as far down as it reaches.
+	// Tall ends the line of panels. The following lines are placed beside the tall panel.
 	Tall bool
 	// Queries lists what the panel shows, Limits the lines to compare with.
 	Queries, Limits []Query
@@ -71,7 +70,7 @@ type Panel struct {
 	LowestFirst bool
 	// States names values that are states and not quantities.
 	States []State
-	// Named writes the names of a stat's values in their place.
+	// Named makes a stat show the names of its series instead of their values.
 	Named bool
 	// Max bounds the axis where the quantity is bounded; 0 means no bound.
 	Max float64
@@ -91,7 +90,7 @@ type Panel struct {
 	Next rules.Dashboard
 	// Text holds the content of a text panel, in Markdown.
 	Text string
-	// Drill says in which incidents the panel moves.
+	// Drill names the incidents in which the panel moves.
 	Drill Drill
 }
 

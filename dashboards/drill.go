@@ -1,18 +1,18 @@
 package dashboards
 
-// Drill says what incidents of the drill do to a panel. Tests play every incident that a panel names.
+// Drill describes what incidents of the drill do to a panel. Tests play every incident that a panel names.
 type Drill struct {
 	// Moves lists the incidents that must change the panel after their onset.
 	Moves []string
-	// Still says that no other incident may change it, but for those in May: it would point at the wrong cause.
+	// Still means that no other incident may move the panel, except those in May, because the panel would point to the wrong cause.
 	Still bool
 	May   []string
-	// Excuse says why no incident moves the panel, or fills all its queries. Tests then show it with invented series: see
+	// Excuse explains why no incident moves the panel, or fills all its queries. Tests then show it with invented series: see
 	// world_test.go.
 	Excuse string
-	// Steady says that the invented series do not change it either.
+	// Steady means that the invented series do not change it either.
 	Steady bool
-	// Drifts says why the panel changes without a fault.
+	// Drifts explains why the panel changes without a fault.
 	Drifts string
 }
 

@@ -13,7 +13,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// Outcome says how a value of nvidia-smi and one of the exporter compare.
+// Outcome describes how a value of nvidia-smi and one of the exporter compare.
 type Outcome string
 
 // The outcomes.
@@ -65,7 +65,7 @@ func (c Comparison) count(gpu string, o Outcome) (n int) {
 // fresh is how old a document may be so that what moves can be compared.
 const fresh = time.Minute
 
-// UntilReadAgain returns how long it takes until the exporter has read anew all values of a GPU that change.
+// UntilReadAgain returns how long the exporter takes to read all changing values of a GPU again.
 func (r *Reading) UntilReadAgain() (longest time.Duration) {
 	for _, s := range r.of(metrics.GPUReadInterval) {
 		if s.labels[metrics.LabelKind] != "rare" {
@@ -75,9 +75,8 @@ func (r *Reading) UntilReadAgain() (longest time.Duration) {
 	return longest.Round(100*time.Millisecond) + time.Second
 }
 
-// AgainstSMI compares readings of an exporter with what nvidia-smi -q -x printed. With a reading from before and one from
-// after, a value may be anywhere between theirs. sameTime says that the document is as old as the readings; otherwise its
-// own time decides.
+// AgainstSMI compares readings of an exporter with what nvidia-smi -q -x printed. With readings before and after the document, a value may lie
+// anywhere between the two. sameTime means that the document is as old as the readings; otherwise its timestamp decides.
 func AgainstSMI(document []byte, sameTime bool, readings ...*Reading) (Comparison, error) {
 	log, err := readSMI(bytes.NewReader(document))
 	if err != nil {

@@ -7,7 +7,7 @@
 //	exporter    checks of a reading                            exporter.go, engines.go
 //	prometheus  what Prometheus answers, and checks of that    prometheus.go, scraping.go, evaluation.go
 //
-// A check is a function from what was gathered to findings. It asks nobody and changes nothing.
+// A check is a function from what was gathered to findings. It sends no requests and changes nothing.
 package doctor
 
 import (
@@ -19,7 +19,7 @@ import (
 	"unicode"
 )
 
-// Severity says how much a finding matters.
+// Severity describes how much a finding matters.
 type Severity string
 
 // The severities, from worst to least.
@@ -36,13 +36,13 @@ type Finding struct {
 	Severity Severity `json:"severity"`
 	// Subject is what the finding is about: an engine, a GPU, an objective, a rule, a scrape target.
 	Subject string `json:"subject"`
-	// Problem says what is wrong, and why.
+	// Problem describes what is wrong, and why.
 	Problem string `json:"problem"`
 	// Alerts lists the alerts that cannot fire because of it.
 	Alerts []string `json:"alerts,omitempty"`
-	// Remedy says what to do, as a command, a flag or a setting.
+	// Remedy describes what to do, as a command, a flag or a setting.
 	Remedy string `json:"remedy"`
-	// Docs names the page that says more.
+	// Docs names the document with more details.
 	Docs string `json:"docs,omitempty"`
 }
 
@@ -50,7 +50,7 @@ type Finding struct {
 type Report struct {
 	// Findings lists what is wrong, worst first.
 	Findings []Finding `json:"findings"`
-	// Fine says what was looked at and works, one line each, with what an engine cannot report in any case.
+	// Fine has one line for each thing that works, including what an engine can never report.
 	Fine []string `json:"fine"`
 }
 
@@ -71,7 +71,7 @@ func (r Report) Status() int {
 type Picture struct {
 	// Exporter is the reading of one exporter; nil if there is none.
 	Exporter *Reading
-	// Prometheus is nil if nobody asked for it.
+	// Prometheus is nil if the command line names none.
 	Prometheus *Prometheus
 	// Rules are those that Prometheus should evaluate.
 	Rules Rules

@@ -37,7 +37,7 @@ func checkEngines(p Picture, r *Report) {
 		}
 		r.add(Finding{Severity: Missing, Subject: of,
 			Problem: problem, Remedy: strings.ReplaceAll(place.Todo, "URL", "http://"+place.Server+"/metrics"),
-			Docs: "docs/engines.md#when-a-page-cannot-be-used"})
+			Docs: "docs/engines.md#when-metrics-cannot-be-read"})
 	}
 	if len(e.engines.Engines) == 0 && len(e.of(metrics.ProbeBudget)) == 0 {
 		remedy := "name one: --engine.target=http://127.0.0.1:8000, or targets in --config.file"

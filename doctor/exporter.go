@@ -102,7 +102,7 @@ func checkGPUSources(p Picture, r *Report) {
 			reason := s.labels[metrics.LabelReason]
 			r.add(Finding{Severity: Missing, Subject: "GPUs of " + s.labels[metrics.LabelServer], Problem: "that page cannot be used: " + reason,
 				Alerts: without, Remedy: cmp.Or(gpupage.Remedy(reason), "the exporter's log says more"),
-				Docs: operations + "#gpus-from-another-exporters-page"})
+				Docs: operations + "#gpus-from-another-exporter"})
 		}
 	}
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// Reading holds what one exporter says.
+// Reading is one exporter's metrics at one time.
 type Reading struct {
 	// Exporter is its address, for people.
 	Exporter string

@@ -13,7 +13,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// Prometheus holds what a Prometheus says of itself and of the exporters that it scrapes.
+// Prometheus is the state of a Prometheus and of the exporters that it scrapes.
 type Prometheus struct {
 	// Address is for people.
 	Address       string

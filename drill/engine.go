@@ -1,4 +1,4 @@
-// Package drill simulates engines that speak their native dialects over HTTP about traffic that does not exist. It is
+// Package drill simulates inference engines with their own metrics over HTTP, under simulated traffic. It is
 // the only place in this project where numbers are invented. Its pages are written from the engines' documentation,
 // never from the exporter's tables.
 //
@@ -94,9 +94,9 @@ type Decoded struct {
 // Engine simulates one engine.
 type Engine struct {
 	Serving
-	// Clock is the share of its clock that the GPU runs at, Slow a factor on the duration of steps, Starved how long each
-	// step waits for the CPU while the GPU idles. Wedged means that the engine's core hangs: its server takes requests
-	// and shows the last numbers that it got, and clients give up. ShowsIdle means that a wedged core had reported nothing running. Broken
+	// Clock is the GPU's clock as a share of its maximum, Slow a factor on the duration of steps, Starved how long each step waits for the CPU while the
+	// GPU idles. Wedged means that the engine's core hangs: its server accepts requests and shows old metrics, and
+	// clients give up. ShowsIdle means that a wedged core had reported nothing running. Broken
 	// means that the server answers each request with an error at once.
 	Clock, Slow               float64
 	Starved                   time.Duration
@@ -142,7 +142,7 @@ func (e *Engine) count(such func(r *Request) bool) (n int) {
 	return n
 }
 
-// Restart drops all requests, the cache and a tier that does not last; the engine works again from ready on, and notifies another observer.
+// Restart drops all requests, the cache, and tiers that do not survive a restart. The engine works again from ready on, and notifies a new observer.
 func (e *Engine) Restart(ready time.Duration, o Observer) {
 	kept := 0.0
 	if e.Lasting {
@@ -180,7 +180,7 @@ func (e *Engine) held() []*Request {
 	return slices.Concat(e.arriving, e.fetching, e.waiting, e.running)
 }
 
-// Stuck reports whether the core hangs in a step: one that hangs while it has nothing to do leaves its GPU idle.
+// Stuck reports whether the core hangs in a step. A core that hangs without work leaves its GPU idle.
 func (e *Engine) Stuck() bool { return e.Wedged && len(e.running) > 0 }
 
 // Busy returns how long the engine has computed so far.

@@ -116,7 +116,7 @@ func (d *Dynamo) unavailable(after time.Duration) bool {
 	return after <= dynamoRouted
 }
 
-// LoseWorker tells the frontend that its last worker has gone: the model is no longer ready, what else it shows of it stays.
+// LoseWorker removes the frontend's last worker: the model is no longer ready, but the frontend keeps its other series.
 func (d *Dynamo) LoseWorker(now time.Duration) {
 	d.lost, d.lostAt = true, now
 	d.registry.Unregister(d.ready)

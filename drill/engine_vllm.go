@@ -10,8 +10,8 @@ import (
 )
 
 // VLLM simulates vLLM of about release 0.16: names, labels and bucket bounds are those of vllm/v1/metrics/loggers.py.
-// What it counts of a request whose client leaves, and what it shows while its core hangs, is as measured on 0.14.1 to 0.32:
-// such a request is in the answers of its HTTP server, and in none of the histograms and counters of requests that ended.
+// Its behaviour when a client leaves, or when its core hangs, was measured on 0.14.1 to 0.32: the HTTP server counts such a request, but the
+// histograms and counters of ended requests do not.
 type VLLM struct {
 	*page
 	running, waiting, kv                          prometheus.Gauge
@@ -216,7 +216,7 @@ const kvLayers = 32
 // vllmSubmit is how long NIXL takes to submit a transfer: an assumption.
 const vllmSubmit = 2 * time.Millisecond
 
-// Moved implements Observer. The connector promises tokens before it has them: lost ones count as found.
+// Moved implements Observer. The connector counts tokens as found before they arrive, so lost tokens count as found.
 func (v *VLLM) Moved(m Move) {
 	if !m.Store {
 		v.found.Add(m.Tokens)
@@ -247,8 +247,7 @@ func (v *VLLM) Moved(m Move) {
 // Preempted implements Observer.
 func (v *VLLM) Preempted() { v.preemptions.Inc() }
 
-// Finished implements Observer. A client that leaves moves the counter of answers and nothing else, whether it had tokens
-// or not; a process that dies moves nothing.
+// Finished implements Observer. If a client leaves, only the counter of HTTP answers rises, with or without tokens. If the process dies, no counter rises.
 func (v *VLLM) Finished(r *Request) {
 	if r.Cut {
 		return

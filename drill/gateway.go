@@ -10,7 +10,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// Gateway simulates what stands between the clients and the engines of one model.
+// Gateway simulates a gateway between the clients and the engines of one model.
 type Gateway interface {
 	http.Handler
 	// Arrived counts a request that comes.
@@ -36,7 +36,7 @@ func NewGateway(r metrics.Runtime, model string, hosts []string) Gateway {
 	return NewLiteLLM(model, hosts)
 }
 
-// LiteLLM simulates the page of LiteLLM's proxy (litellm/types/integrations/prometheus.py), as measured on 1.106.2: what it
+// LiteLLM simulates the metrics of LiteLLM's proxy (litellm/types/integrations/prometheus.py), as measured on 1.106.2: what it
 // answered, by status, and the state of each deployment.
 type LiteLLM struct {
 	*page

@@ -8,8 +8,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// SGLangRouter simulates the page of sglang-router 0.3.2, as measured: it counts each request when it arrives, whatever
-// becomes of it. Only the answers by status tell how it ended, and durations end at an answer's header.
+// SGLangRouter simulates the page of sglang-router 0.3.2, as measured: it counts each request when it arrives, whatever its outcome. Only the answers
+// by status tell how it ended, and durations end at an answer's header.
 type SGLangRouter struct {
 	*page
 	arrived, received, exhausted prometheus.Counter

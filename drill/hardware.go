@@ -1,7 +1,7 @@
 package drill
 
-// Hardware describes what limits serving on a GPU. Peaks are the vendor's; the shares below say how much of them an
-// engine reaches, the same for all GPUs.
+// Hardware describes what limits serving on a GPU. Peaks are the vendor's figures. The shares below are what an engine reaches in practice, the same
+// for all GPUs.
 type Hardware struct {
 	Name      string
 	Bandwidth float64 // of device memory, bytes per second

@@ -1,5 +1,4 @@
-// Package examples embeds the rules as they are generated with default flags, so that a program can tell whether a
-// Prometheus evaluates the same.
+// Package examples embeds the rules that are generated with default flags, so that a program can check whether a Prometheus evaluates the same rules.
 package examples
 
 import _ "embed"

@@ -72,19 +72,19 @@ grep -i 'queue' docs/panels.csv        # by what they show
 
 * The dashboards need the [recording rules](../examples/prometheus/rules.yaml): panels over weeks read series recorded per model.
 * Filters match everything until you choose a value. "All" is ` + "`.*`" + `, which also matches series without the label, such as hosts outside Kubernetes,
-  which have no namespace. Recorded series have no node and no runtime. Once you choose one of these, the engine dashboard reads the series of the
-  replicas instead; goodput and objectives remain those of whole models.
+  which have no namespace. Recorded series have no node and no runtime. If you choose a node or a runtime, the engine dashboard reads the
+  series of the replicas instead; goodput and objectives still cover whole models.
 * An empty panel names the possible reasons. Empty never means zero.
-* Panels about the present show the same over every time range. Marks and timelines also show events between two points of a long range.
-* A panel draws at most 20 lines: at each moment the largest, or the smallest where low values are bad.
-* Blue is good, orange is a warning, vermilion is bad. These colours can be told apart with any colour vision.
+* Panels about the present do not depend on the time range. Marks and timelines also show events that fall between two points of a long range.
+* A panel draws at most 20 lines: at each moment the largest values, or the smallest if low values are bad.
+* Blue is good, orange is a warning, vermilion is bad. People with any colour vision can distinguish these colours.
 * Marks across all panels show where pages begin and end, new versions, changed settings (one mark per model) and restarts.
 * With two tiers, "Objectives and error budget" works on the global tier. The others need the series of the shards, unless your queries reach
   raw series (Thanos).
 * In Mimir or Thanos with several scrape intervals, set the interval of the data source: ` + "`$__rate_interval`" + ` is four times as long.
 
-All six were checked in Grafana 10.1: in this incident, with nothing wrong, and with 45 engines of 12 models. Not checked: Grafana 12 since panels
-were merged, and schema v2.
+All six were checked in Grafana 10.1: in this incident, without a fault, and with 45 engines of 12 models. Schema v2 was not checked, and Grafana 12 not
+since panels were merged.
 `
 
 // dashboardsPage says what each dashboard is for. panels.csv has its panels.

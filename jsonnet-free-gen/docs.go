@@ -37,9 +37,9 @@ var groups = []struct {
 		"`llm_engine_metric_source_info{quality=\"missing\"}` has the reason. [Which engine reports what](engines.md)."},
 	{[]metrics.Owner{metrics.Gateway}, "gateway", "What only gateways, routers and proxies in front of engines report. All their series have `role=\"gateway\"`. " +
 		"Clients choose the values of `model_name`, `route`, `tenant` and `priority`: the exporter keeps the first 100 models and the first 20 values of the others, and counts the rest in `other`."},
-	{[]metrics.Owner{metrics.GPU, metrics.Judgement, metrics.Allocation}, "gpu", "What a GPU reports, through NVML or [another exporter](operations.md#gpus-from-another-exporters-page)."},
+	{[]metrics.Owner{metrics.GPU, metrics.Judgement, metrics.Allocation}, "gpu", "What a GPU reports, through NVML or [another exporter](operations.md#gpus-from-another-exporter)."},
 	{[]metrics.Owner{metrics.SLO}, "objective", "[Objectives](objectives.md) and the events counted against them."},
-	{[]metrics.Owner{metrics.Probe}, "probe", "What [a synthetic client](operations.md#synthetic-requests) sees, if you switch one on. Never mix it with what users get, because its prompts are short."},
+	{[]metrics.Owner{metrics.Probe}, "probe", "What [a synthetic client](operations.md#synthetic-requests) sees, if you switch one on. Never combine it with users' latencies, because its prompts are short."},
 	{[]metrics.Owner{metrics.Exporter}, "exporter", "What the exporter reports about itself, besides the standard `go_`, `process_` and `llm_exporter_build_info` metrics."},
 }
 
@@ -51,19 +51,19 @@ grep '^gpu,' docs/metrics.csv                          # all metrics of one grou
 grep -i 'prefix cache' docs/metrics.csv                # by meaning
 ` + "```" + `
 
-Histograms and counters may be summed over any label. The column ` + "`folded by`" + ` shows how to combine gauges; ` + "`never`" + ` stands for gauges
-whose sum or mean has no meaning. Labels without a value are left out of a series.
+Histograms and counters may be summed over any label. The column ` + "`folded by`" + ` shows how to combine gauges; ` + "`never`" + ` marks gauges
+whose sum or mean has no meaning. A series omits labels without a value.
 
 | group | what it is |
-| --- | --- |
+|---|---|
 `
 
 // stability states what users may rely on.
 const stability = `
 ## Stability
 
-A **stable** metric keeps its name, type, labels and meaning within a major version. It may gain label values, and series of engines that begin to
-report it; an info metric may gain labels. An **experimental** metric may change in a minor version; the changelog describes the change.
+A **stable** metric keeps its name, type, labels and meaning within a major version. It may gain label values, and series of further engines; an info
+metric may gain labels. An **experimental** metric may change in a minor version; the changelog describes the change.
 
 Before a stable metric is removed, it is deprecated: its help text names the replacement, the changelog lists it under Deprecated, and both are served
 for at least two minor versions and six months. Only the next major version removes it. Recorded series, alerts and dashboards of one version belong
@@ -76,7 +76,7 @@ func metricsPage() ([]byte, error) {
 	for _, g := range groups {
 		fmt.Fprintf(&b, "| `%s` | %s |\n", g.title, cell(g.says))
 	}
-	b.WriteString("| `recorded` | What the recording rules write for alerts and dashboards. A name that ends in `rate` or `increase` stands for one series per window: `rate5m`, `increase1h`. |\n")
+	b.WriteString("| `recorded` | What the recording rules compute for alerts and dashboards. A name that ends in `rate` or `increase` stands for one series per window: `rate5m`, `increase1h`. |\n")
 	b.WriteString("\nEvery engine series has the labels " + code(metrics.EngineLabels) + "; metrics of a target have " + code(metrics.TargetLabels) + ".\n" + stability)
 	return b.Bytes(), nil
 }

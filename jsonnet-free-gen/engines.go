@@ -37,8 +37,8 @@ grep '^tgi,.*,missing,' docs/engines.csv                       # what an engine 
 ` + "```" + `
 
 The file lists the sources of a quantity in the order in which the exporter tries them. The column ` + "`newest`" + ` shows whether the newest release has
-the source. On a running node, see ` + "`llm_engine_metric_source_info`" + `. ` + "`llm_engine_config_info`" + ` has the settings of an engine, and
-[settings.csv](settings.csv) the place where each engine reports them.
+the source. On a running node, ` + "`llm_engine_metric_source_info`" + ` shows the source in use. ` + "`llm_engine_config_info`" + ` has the settings of an engine;
+[settings.csv](settings.csv) lists where each engine reports them.
 
 `
 
@@ -46,9 +46,9 @@ const gatewaysIntroduction = `
 ## Gateways
 
 Gateways are servers in front of engines. The exporter reads a gateway only if the configuration or an annotation names it as a target. A gateway
-counts the requests of its engines again, as a client sees them. Its series have ` + "`role=\"gateway\"`" + `, and sums over engines leave them out.
-Its availability [alerts in place of the engines'](objectives.md#at-the-gateway). A frontend of Dynamo has ` + "`role=\"frontend\"`" + ` and represents
-its workers, which are not read.
+counts the engines' requests a second time, as a client sees them. Its series have ` + "`role=\"gateway\"`" + `, and sums over engines exclude them.
+For availability, [only the gateway alerts](objectives.md#at-the-gateway), not its engines. A Dynamo frontend has ` + "`role=\"frontend\"`" + ` and represents
+its workers, which the exporter does not read.
 
 `
 
@@ -60,8 +60,8 @@ func enginesPage() ([]byte, error) {
 	newest(&b, dialects[:first], shownOfEngines)
 	b.WriteString(gatewaysIntroduction)
 	newest(&b, dialects[first:], shownOfGateways)
-	b.WriteString("\n## When a page cannot be used\n\n`llm_engine_up` is 0 and its label `reason` has the cause. The exporter serves no other series of that engine, because old numbers would mislead.\n\n" +
-		"| reason | meaning | what to do |\n| --- | --- | --- |\n")
+	b.WriteString("\n## When metrics cannot be read\n\n`llm_engine_up` is 0 and its label `reason` has the cause. The exporter serves no other series of that engine, because old numbers would mislead.\n\n" +
+		"| reason | meaning | what to do |\n|---|---|---|\n")
 	for _, r := range engine.Reasons {
 		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", r.Reason, cell(r.Meaning), cell(r.Remedy))
 	}
@@ -74,13 +74,13 @@ func newest(b *bytes.Buffer, dialects []*engine.Dialect, quantities []*metrics.F
 	for _, f := range quantities {
 		fmt.Fprintf(b, " %s |", strings.ReplaceAll(short(f), "_", " "))
 	}
-	b.WriteString("\n| --- |" + strings.Repeat(" --- |", len(quantities)) + "\n")
+	b.WriteString("\n|---|" + strings.Repeat("---|", len(quantities)) + "\n")
 	var none []string
 	for _, d := range dialects {
 		eras, row, reports := d.Eras(), "", false
 		for _, f := range quantities {
 			l := letter(d, eras[len(eras)-1], f)
-			row += " " + l + " |"
+			row += l + "|"
 			reports = reports || l != unreported
 		}
 		if !reports {

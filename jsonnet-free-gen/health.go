@@ -18,12 +18,12 @@ var eksFatal = []int{46, 48, 54, 62, 63, 64, 74, 79, 95, 109, 110, 119, 120, 136
 
 // differences explains verdicts that are not what the list of Amazon or the catalogue of NVIDIA suggests.
 var differences = map[int]string{
-	63:  "EKS replaces the node. NVIDIA ignores it: the row is out of use, and the reset that remaps it can wait",
-	64:  "when it comes back after the reset, row_remap_failure says replace",
+	63:  "EKS replaces the node. NVIDIA ignores this XID: the row is out of use, and the reset that remaps it can wait",
+	64:  "if it recurs after the reset, row_remap_failure has the verdict replace",
 	94:  "NVIDIA restarts the application: the error is contained. row_remap_pending stays until the reset",
-	109: "NVIDIA and EKS agree; k8s-device-plugin takes it for an error of the application",
-	142: "EKS replaces the node. NVIDIA has no other action than to ask it, and one encoder is concerned",
-	165: "the part is worn out: no reset helps",
+	109: "NVIDIA and EKS agree; k8s-device-plugin treats it as an error of the application",
+	142: "EKS replaces the node. NVIDIA only says to contact NVIDIA, and a single encoder is affected",
+	165: "the part is worn out: a reset does not help",
 }
 
 // healthPage writes how GPUs are judged.
@@ -32,8 +32,8 @@ func healthPage() ([]byte, error) {
 	b.WriteString("# The verdict on a GPU\n\n" + generated + healthIntroduction)
 	for i, name := range metrics.Verdicts {
 		fmt.Fprintf(&b, "| `%s` | %d | %s |\n", name, i, []string{
-			"use it", "it works; prefer another GPU, and service it when there is a chance", "start nothing new on it; service it once it is empty",
-			"work on it fails or is at risk until it, or its node, is reset", "no reset helps: replace the board"}[i])
+			"use the GPU", "the GPU works; prefer another one, and service it when convenient", "start nothing new on the GPU; service it once it is empty",
+			"work on the GPU fails or is at risk until the GPU or its node is reset", "a reset does not help: replace the board"}[i])
 	}
 	b.WriteString(healthHysteresis)
 	b.WriteString(healthXIDs)
@@ -83,19 +83,19 @@ func lasting(d time.Duration) string {
 	return fmt.Sprintf("%d s", d/time.Second)
 }
 
-const healthIntroduction = `The exporter judges each GPU and the node every five seconds, for schedulers, controllers and people who act on the verdict:
+const healthIntroduction = `Every five seconds the exporter gives each GPU and the node a verdict, on which schedulers, controllers and people can act:
 
 ` + "```" + `
 curl -s http://127.0.0.1:9844/verdict/gpus
 ` + "```" + `
 
 For each GPU the answer has the verdict and its time, the conditions with their own verdicts, times, sources and remedies, and the engines and pods on
-the GPU. ` + "`watching_since`" + ` is the time since which the exporter has watched, ` + "`boot_id`" + ` the boot of the node. ` + "`llm_gpu_health`" + `,
+the GPU. ` + "`watching_since`" + ` is when the exporter began to watch, ` + "`boot_id`" + ` identifies the boot of the node. ` + "`llm_gpu_health`" + `,
 ` + "`llm_gpu_node_health`" + `, ` + "`llm_gpu_health_condition_timestamp_seconds`" + `, the node page, ` + "`exporter doctor`" + `, the alerts on GPUs and the dashboard of GPU nodes
-report the same verdicts. Each condition names the alert that answers it.
+report the same verdicts. Each condition names its alert.
 
 | verdict | number | means |
-| --- | --- | --- |
+|---|---|---|
 `
 
 const healthHysteresis = `
@@ -107,32 +107,32 @@ The verdict of a GPU is the worst of its conditions. The verdict of the node als
 
 ` + "```sh" + `
 grep '^row_remap_pending,' docs/conditions.csv    # one condition
-grep ',replace,' docs/conditions.csv              # what no reset helps
+grep ',replace,' docs/conditions.csv              # where a reset does not help
 ` + "```" + `
 
-Three reasons for an alert are no condition, because they take hours of history: ` + "`recovers`, `wears` and `persistence_off`" + `.
+Three alert reasons are not conditions, because they need hours of history: ` + "`recovers`, `wears` and `persistence_off`" + `.
 
-A condition counts once it has lasted without a break for the time under "counts after". Missing values lift no condition: a GPU that fell off the
-bus keeps its conditions. The exporter detects a reset when the driver's energy counter of the GPU starts again.
+A condition counts once it has lasted without a break for the time under "counts after". A missing value does not lift a condition: a GPU that fell off
+the bus keeps its conditions. The exporter detects a reset when the GPU's energy counter restarts.
 
 "Elsewhere" names the checks of NVIDIA (DCGM's health watches and Health Validation), of Amazon's node monitoring agent (EKS) and of NVSentinel. Some
-of these take a GPU out of service for heat, a slow rack or a single NVLink. Here all three are ` + "`degraded`" + `, because the GPU still serves and
-objectives show whether users suffer.
+of these take a GPU out of service for heat, a slow rack or a single NVLink fault. Here all three are ` + "`degraded`" + `, because the GPU still serves and
+objectives show whether users are affected.
 `
 
 const healthXIDs = `
 ## XIDs
 
-An XID counts at once. A reset lifts the XID; so does the driver when it has asked for a recovery and no longer asks. Otherwise an XID counts for
+An XID counts at once. A reset lifts the XID. If the driver requested a recovery, the XID also ends when the driver no longer does. Otherwise an XID counts for
 
-* one hour if the driver can ask for a recovery (570 or newer) and did not;
-* 24 hours if the driver is too old to ask;
+* one hour if the driver can request a recovery (570 or newer) and did not;
+* 24 hours if the driver is too old for that;
 * six hours if the verdict is ` + "`degraded`" + `. An XID that the kernel log calls nonfatal is at most ` + "`degraded`" + `.
 
-After a restart the exporter reads past XIDs from the kernel log. It forgets the growth of counters, the links that were up and a fabric manager that ran.
+After a restart the exporter reads past XIDs from the kernel log. It does not remember how counters grew, which links were up, or that a fabric manager ran.
 
-[xids.csv](xids.csv) has each code with the action in NVIDIA's catalogue, and with that of Amazon's agent, which replaces the node ten minutes after a
-` + "`fatal`" + ` code. Codes caused by the application, the configuration or a test, and codes that are a detail of another, leave the verdict ` + "`healthy`" + `.
+[xids.csv](xids.csv) has the action for each code in NVIDIA's catalogue, and what Amazon's agent does: it replaces the node ten minutes after a
+` + "`fatal`" + ` code. Codes caused by the application, the configuration or a test, and codes that only add detail to another code, leave the verdict ` + "`healthy`" + `.
 
 ` + "```sh" + `
 grep '^79,' docs/xids.csv

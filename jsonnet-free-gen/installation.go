@@ -191,8 +191,8 @@ func (i installation) alertsPage() ([]byte, error) {
 	alerts := i.alerts()
 	var b bytes.Buffer
 	b.WriteString("# Alerts\n\n" + generated)
-	b.WriteString("A page reports a symptom, or a fault that would hide all symptoms. All other alerts explain. The label `severity`: " +
-		"`" + style.Severities[slo.Page] + "` wakes somebody, `" + style.Severities[slo.Ticket] + "` opens a ticket, `" + style.Severities[slo.Info] + "` adds context.\n\n" +
+	b.WriteString("A page reports a symptom, or a fault that would hide all symptoms. All other alerts point to causes. The label `severity` is " +
+		"`" + style.Severities[slo.Page] + "` for alerts that page, `" + style.Severities[slo.Ticket] + "` for tickets, and `" + style.Severities[slo.Info] + "` for alerts that only mute others.\n\n" +
 		"Each line has the severity, how long the condition must last, and the question that the runbook answers. [alerts.csv](alerts.csv) also has what mutes\n" +
 		"each alert, a test case in which it fires, all clues of the line \"Look first at\", and former names of alerts: `grep LLMGPULost alerts.csv`.\n")
 	var branches []rules.Branch

@@ -118,7 +118,7 @@ func TestCoverage(t *testing.T) {
 		count[w[2]]++
 	}
 	page := prose(t, "../docs/coverage.md")
-	if want := fmt.Sprintf("%d wishes: %d answered, %d in part, %d that metrics cannot tell.", len(wishes), count["yes"], count["in part"], count["no"]); !strings.Contains(page, want) ||
+	if want := fmt.Sprintf("%d requirements: %d met, %d in part, %d that metrics cannot meet.", len(wishes), count["yes"], count["in part"], count["no"]); !strings.Contains(page, want) ||
 		count["yes"]+count["in part"]+count["no"] != len(wishes) || strings.Count(page, "\n* *") != count["no"] {
 		t.Errorf("docs/coverage.md does not say %q, or not which", want)
 	}

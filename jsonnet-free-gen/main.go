@@ -3,7 +3,7 @@
 //
 // Without --format it writes the generated files of this repository. With --format it writes rules, an Alertmanager
 // configuration and an index of runbooks for one installation. "report" queries a Prometheus that has evaluated the
-// rules, and reports on the error budgets; "backtest" queries one that need not know them, and tells what would have paged.
+// rules, and reports on the error budgets; "backtest" queries a Prometheus without these rules, and reports what would have paged.
 package main
 
 import (
@@ -100,7 +100,7 @@ func (c *command) app() *kingpin.Application {
 	app.Flag("window", "A pair of burn-rate windows, such as 1h/5m=2%:page or 1d/2h=10%:ticket. Repeatable; replaces the four pairs of the SRE Workbook.").PlaceHolder("LONG/SHORT=SPEND:SEVERITY").StringsVar(&c.windows)
 	app.Flag("severity", "Value of the severity label for page, ticket or info, such as page=critical. Repeatable.").PlaceHolder("WHAT=VALUE").StringMapVar(&c.severities)
 	app.Flag("label", "New name for a label that Prometheus sets ("+strings.Join(rules.Renamable(), ", ")+"), such as cluster=k8s_cluster. Repeatable.").PlaceHolder("NAME=NAME").StringMapVar(&c.style.Labels)
-	app.Flag("runbook-url", "Address of a runbook; {alert} stands for the alert's name, {labels} for a query with those of its labels that the exporter's own pages fill in.").PlaceHolder("URL").Default(rules.DefaultRunbookURL).StringVar(&c.style.RunbookURL)
+	app.Flag("runbook-url", "Address of a runbook. {alert} stands for the alert's name, {labels} for a query string with the labels that the exporter fills into its runbooks.").PlaceHolder("URL").Default(rules.DefaultRunbookURL).StringVar(&c.style.RunbookURL)
 	app.Flag("dashboard-url", "Address of a dashboard, such as https://grafana.example/d/{uid}. Without it, alerts carry no link to a dashboard.").PlaceHolder("URL").StringVar(&c.style.DashboardURL)
 	app.Flag("dashboards", "Schema of the dashboards: classic, for Grafana 10 and newer, v2, for 13 and newer, grafana-operator (GrafanaDashboard), perses or perses-operator (PersesDashboard).").Default(classic).EnumVar(&c.schema, slices.Sorted(maps.Keys(schemas))...)
 	app.Flag("job", "Job label of the exporter's scrape; may be a regular expression.").Default(rules.DefaultJobs).StringVar(&c.options.Job)

@@ -29,7 +29,7 @@ const (
 	Others     Owner = "others"     // other software, such as Prometheus
 )
 
-// Kind tells what the values of a family are. It decides the family's Prometheus type.
+// Kind describes what the values of a family are. It decides the family's Prometheus type.
 type Kind uint8
 
 // The kinds a family can have. Summaries are never exported: their quantiles cannot be aggregated.
@@ -45,8 +45,8 @@ func (k Kind) String() string {
 	return [...]string{Counter: "counter", Gauge: "gauge", Info: "gauge", Histogram: "histogram"}[k]
 }
 
-// Aggregate tells how two series of a family may be folded into one when a label is dropped. It guards collectors,
-// recording rules and panels alike: nobody sums the usage ratios of eight ranks.
+// Aggregate describes how two series of a family may be folded into one when a label is dropped. Collectors, recording rules and panels all use it,
+// so that none sums the usage ratios of eight ranks.
 type Aggregate uint8
 
 // The ways to aggregate a family.
@@ -113,15 +113,15 @@ type Family struct {
 	Name string
 	// Help explains in one sentence what the number means and, where it matters, what it does not mean.
 	Help string
-	// Kind tells what the values are.
+	// Kind describes what the values are.
 	Kind Kind
 	// Labels lists the variable labels, in the order in which values are passed to Desc.
 	Labels []string
-	// Aggregate tells how series may be folded.
+	// Aggregate describes how series may be folded.
 	Aggregate Aggregate
 	// Owner reports the numbers.
 	Owner Owner
-	// Experimental says that name, type, labels and meaning may still change in a minor version. Those of other exported
+	// Experimental means that name, type, labels and meaning may still change in a minor version. Those of other exported
 	// families may not: testdata/stable.txt holds them.
 	Experimental bool
 	// Index holds the position in All, stable within one build.
@@ -136,7 +136,7 @@ func (f *Family) Desc() *prometheus.Desc { return f.desc }
 // Exported reports whether the exporter exposes the family.
 func (f *Family) Exported() bool { return f.Owner != Rules && f.Owner != Others }
 
-// OfEngines reports whether the series of a family belong to single engines, or to a gateway that says the same of them.
+// OfEngines reports whether the series of a family belong to single engines, or to a gateway that reports the same for its engines.
 func (f *Family) OfEngines() bool { return f.Owner == Engine || f.Owner == Target }
 
 // HasLabel reports whether name is one of the family's labels. A histogram also has "le".
@@ -200,7 +200,7 @@ func (o Owner) info(name, help string, labels ...[]string) *Family {
 	return declare(o, Info, Never, name, help, labels...)
 }
 
-// Bool returns the value of a gauge that says whether something holds: 1 or 0.
+// Bool returns the value of a gauge for a condition: 1 or 0.
 func Bool(holds bool) float64 {
 	if holds {
 		return 1

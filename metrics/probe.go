@@ -8,8 +8,7 @@ const (
 	LabelPhase = "phase" // of a connection: resolve, connect or tls
 )
 
-// ProbeLabels identify one probe. server holds the address that it asks; where that is an engine's own,
-// the engine's series have it, too.
+// ProbeLabels identify one probe. server is the probed address; if it is an engine's own address, the engine's series have the same label.
 var ProbeLabels = []string{LabelProbe, LabelModel, LabelServer}
 
 // ProbedLabels are the labels of a probe's series. Of an engine that was found on the node they also tell whose it is.

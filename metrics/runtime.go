@@ -51,8 +51,8 @@ const (
 // the same requests again.
 const GatewayRole = "gateway"
 
-// FrontendRole is the role of a server that spreads requests over workers of the same engine. It counts them again, too,
-// but stands for workers that nobody reads.
+// FrontendRole is the role of a server that spreads requests over workers of the same engine. It counts them again, too, but represents workers that
+// the exporter does not read.
 const FrontendRole = "frontend"
 
 // Outcome names how a request ended, as in the outcome label.
@@ -92,7 +92,7 @@ const (
 	Fetch Operation = "fetch" // up, from a tier
 )
 
-// Counted tells when an engine counts what belongs to a request, as in the counted label.
+// Counted describes when an engine counts a request, as in the counted label.
 type Counted string
 
 // The times at which engines count. Of a request whose client leaves, nothing is counted later.
@@ -102,7 +102,7 @@ const (
 	CountedEnd   Counted = "end"         // when its request ends: the counter stands still for as long as the longest answer takes
 )
 
-// Quality tells how a normalised number relates to its source, as in the quality label.
+// Quality describes how a normalised number relates to its source, as in the quality label.
 type Quality string
 
 // The qualities.

@@ -31,7 +31,7 @@ const (
 	SettingGeneration        Setting = "generation" // defaults of sampling
 )
 
-// Settings lists them in the order in which people read them.
+// Settings lists all settings in the order in which people read them.
 var Settings = []Setting{
 	SettingModel, SettingRevision, SettingVersion, SettingImage, SettingDtype, SettingQuantization, SettingMaxModelLen, SettingMaxBatchTokens,
 	SettingMaxSequences, SettingTensorParallel, SettingPipelineParallel, SettingDataParallel, SettingExpertParallel, SettingKVCacheDtype,

@@ -23,7 +23,7 @@ func (s Scale) Apply(v float64) float64 {
 }
 
 // Carry describes a label mapping: it copies a label of the page to one of the vocabulary, through Map and Outcomes if
-// there are any. What they do not know is the empty string.
+// there are any. Unknown fields are empty.
 type Carry struct {
 	From, To string
 	Map      func(string) string
@@ -41,6 +41,5 @@ func (carry Carry) Apply(v string) string {
 	return v
 }
 
-// Outcomes lists all values by which an engine says how a request ended. A value that nobody has listed is unknown, and
-// reported.
+// Outcomes lists all of an engine's values for how a request ended. A value that is not listed counts as unknown, and is reported.
 type Outcomes map[string]Outcome

@@ -1,6 +1,6 @@
 package metrics
 
-// Verdict says what a GPU, or a node, is good for. A higher one is worse.
+// Verdict is the health verdict on a GPU or a node. A higher value is worse.
 type Verdict int
 
 // The verdicts.

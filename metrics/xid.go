@@ -2,7 +2,7 @@ package metrics
 
 import "strconv"
 
-// XIDSeverity tells who must act on an XID, as in the severity label of GPUXIDInfo.
+// XIDSeverity describes who must act on an XID, as in the severity label of GPUXIDInfo.
 type XIDSeverity string
 
 // The severities. LLMGPUFailed answers the first and LLMGPUNeedsService the second, which also answers codes that are not
@@ -18,11 +18,11 @@ const (
 type XID struct {
 	Code     int
 	Severity XIDSeverity
-	// Verdict on a GPU that reported the XID; of one that the kernel log calls nonfatal it is at most Degraded.
+	// Verdict on a GPU that reported the XID. If the kernel log calls the XID nonfatal, the verdict is at most Degraded.
 	Verdict Verdict
 	Meaning string
 	Action  string
-	// Products lists the products of the catalogue that can report it; empty if it names none.
+	// Products lists the products that can report the XID, from the catalogue; empty if the catalogue names none.
 	Products string
 	// Driver is the first driver branch that has the code; empty for branch 515 and older, and where the open driver does not say.
 	Driver string
@@ -45,12 +45,12 @@ const (
 
 // XIDs lists the catalogue by code, without the codes that it calls unused. Meanings, actions and products follow NVIDIA's XID
 // catalogue (docs.nvidia.com/deploy/xid-errors, October 2025), branches and the codes above 172 nverror.h of
-// NVIDIA/open-gpu-kernel-modules (515 to 595). Severities are ours: page if the catalogue's immediate action is a reset, a
-// restart or a check of the hardware, or if it has none yet and the name says fatal or halt; app if it is to restart the
-// application; ticket or info otherwise. 109 differs on purpose: the catalogue asks for a reset, so it pages, although some
-// device plugins ignore it. Verdicts are ours, too: Reset where the immediate action is a reset or a restart, Drain where it is to look
-// at the GPU first, Degraded where the GPU goes on and wants somebody, Healthy where the GPU is not at fault. LLMGPUNeedsService answers what 154 announces. Codes not listed here are counted all the same, and
-// open a ticket: nobody knows what they are.
+// NVIDIA/open-gpu-kernel-modules (515 to 595). This project chose the severities: page if the catalogue's immediate action is a reset, a restart or a
+// hardware check, or if there is no action yet and the name contains fatal or halt; app if the action is to restart the application; otherwise ticket
+// or info. XID 109 pages on purpose, because the catalogue requires a reset, although some device plugins ignore it. So are the verdicts: Reset if
+// the immediate action is a reset or a restart, Drain if it is to inspect the GPU first,
+// Degraded if the GPU works but needs service, Healthy if the GPU is not at fault. For XID 154, which announces a recovery, LLMGPUNeedsService fires.
+// Codes that are not listed here are also counted, and open a ticket, because their meaning is unknown.
 var XIDs = []XID{
 	{8, XIDApp, Healthy, "GPU stopped processing, channel idle timeout", "restart the application", ampere, ""},
 	{11, XIDApp, Healthy, "invalid or corrupted push buffer", "restart the application", ampere, ""},

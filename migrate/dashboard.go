@@ -23,11 +23,11 @@ import (
 type Finding struct {
 	// Place names the panel, the variable or the rule.
 	Place string
-	// From is the expression as it was, and To as it is now: the same if it was left.
+	// From is the old expression, To the new one. Both are equal if it was left unchanged.
 	From, To string
-	// Left says why the expression stays as it was. Empty: it does not, or it is of other software.
+	// Left explains why the expression stays as it was. Empty: it does not, or it is of other software.
 	Left string
-	// Notes say what means more or less than it did.
+	// Notes describe what means more or less than it did.
 	Notes []string
 }
 

@@ -21,7 +21,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// Options say what the tables cannot know.
+// Options have what the tables do not contain.
 type Options struct {
 	// Labels maps labels that a scrape added to labels of the vocabulary. The empty string drops conditions on them.
 	Labels map[string]string
@@ -37,13 +37,13 @@ type Expression struct {
 	Text string
 	// Changed reports whether it is another than it was.
 	Changed bool
-	// Notes say what means more or less than it did.
+	// Notes describe what means more or less than it did.
 	Notes []string
 
 	shape shape
 }
 
-// Rewrite writes an expression in the vocabulary. An error says why it has to stay as it is.
+// Rewrite writes an expression in the vocabulary. An error explains why the expression cannot be rewritten.
 func Rewrite(text string, o Options) (Expression, error) { return o.rewrite(text, nil) }
 
 // rewrite also knows the labels that a legend shows.

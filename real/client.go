@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// Load says what clients ask for.
+// Load describes what clients ask for.
 type Load struct {
 	Rate     float64       // requests per second; arrivals are a Poisson process, whatever becomes of the requests before
 	Shared   int           // tokens at the start of a prompt that the prompts of a group have in common

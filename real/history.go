@@ -86,9 +86,9 @@ func fetch(ctx context.Context, url string) (string, error) {
 	return string(text), err
 }
 
-// Past makes engines and an exporter that started minutes ago look as if the healthy minutes had lasted for a day: its
-// counters go on from where a day at the rates of these minutes would have brought them. It serves the exporter's page in
-// that way, and what it says of the time before fills a Prometheus.
+// Past makes engines and an exporter that started minutes ago look as if they had run for a day. It adds to the counters what a day at the rates of
+// the healthy minutes would have counted. It serves the exporter's metrics with these values, and
+// fills a Prometheus with the history.
 type Past struct {
 	exporter string // URL of the page
 	from     time.Time
@@ -139,7 +139,7 @@ func isStart(key string) bool {
 	return strings.HasSuffix(name, "start_time_seconds")
 }
 
-// Since rewrites a page of the present so that it goes on from the past.
+// Since adds the past to the counters of a present page.
 func (h *Past) Since(text string) string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -191,8 +191,7 @@ func (h *Past) series(instance string) (map[string]labels.Labels, error) {
 	return all, nil
 }
 
-// Write stores the past in the data folder of a Prometheus that is not running: what is scraped, and what the rules would
-// have recorded.
+// Write stores the past in the data folder of a stopped Prometheus: scraped samples, and what the rules would have recorded.
 func (h *Past) Write(ctx context.Context, folder, instance string, ruleFile []byte) error {
 	all, err := h.series(instance)
 	if err != nil {

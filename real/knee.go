@@ -12,13 +12,13 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/triage"
 )
 
-// Knee is what the exporter said an engine could do, and what it could.
+// Knee is the exporter's forecast of an engine's capacity, and the measured capacity.
 type Knee struct {
 	// Said is the load in requests per second at which the first objective breaks, with its interval.
 	Said, Low, High float64
 	Objective       string
 	Steps           []KneeStep
-	// Held and Broke are the highest load that every objective held at, and the lowest at which one broke; 0 for none.
+	// Held is the highest load at which all objectives were met. Broke is the lowest load at which one was missed. 0: none.
 	Held, Broke float64
 }
 

@@ -1,5 +1,5 @@
-// Command real plays incidents on real engines: vLLM on a CPU, LiteLLM, Prometheus and Alertmanager, which clients of its
-// own drive and which nobody here wrote. It scores what the page and exporter triage say against what the clients saw.
+// Command real plays incidents on real programs: vLLM on a CPU, LiteLLM, Prometheus and Alertmanager, with its own clients. It scores what the page
+// and exporter triage say against what the clients saw.
 package main
 
 import (

@@ -36,7 +36,7 @@ type Outcome struct {
 	Void      []string         `json:"void,omitempty"` // why the play proves nothing
 }
 
-// Said is what exporter triage said.
+// Said is the output of exporter triage.
 type Said struct {
 	At      float64         `json:"at"`
 	First   string          `json:"first"`

@@ -32,7 +32,7 @@ var slack = 1
 // errMissing says that a play cannot be had on this machine.
 var errMissing = errors.New("not here")
 
-// Programs knows where everything is that nobody here wrote.
+// Programs has the paths of the third-party programs.
 type Programs struct {
 	folder, source                            string // where they are installed, and where requirements and the script lie
 	prometheusPath, alertmanagerPath, taskset string
@@ -141,7 +141,7 @@ func (p *Programs) build(ctx context.Context, checkout, out string) error {
 	return nil
 }
 
-// Process is a program that runs, with all that it started.
+// Process is a running program, with its child processes.
 type Process struct {
 	*exec.Cmd
 	ended chan struct{}

@@ -22,7 +22,7 @@ type Way struct {
 	open     map[net.Conn]bool
 }
 
-// NewWay listens on an address and forwards to another.
+// NewWay starts a proxy that listens on an address and forwards to another.
 func NewWay(listen, to string) (*Way, error) {
 	l, err := net.Listen("tcp", listen)
 	if err != nil {

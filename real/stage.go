@@ -41,7 +41,7 @@ func objectives() string {
 `, time.Duration(slack)*time.Second, time.Duration(slack)*200*time.Millisecond)
 }
 
-// Stage holds what runs for the plays of one process: engines stay from play to play, everything else is new.
+// Stage has the running programs. Engines stay from play to play; everything else is restarted.
 type Stage struct {
 	*Programs
 	port    int   // the first of those that it uses
@@ -88,7 +88,7 @@ func adapter(i int) string { return fmt.Sprintf("adapter-%d", i) }
 
 func (e *Engine) url() string { return "http://" + local(e.port) }
 
-// Notification is what Alertmanager told somebody. Times are in seconds since the play began.
+// Notification is a notification from Alertmanager. Times are in seconds since the play began.
 type Notification struct {
 	At       float64 `json:"at"`
 	Receiver string  `json:"receiver"`
@@ -96,7 +96,7 @@ type Notification struct {
 	Alerts   []Alert `json:"alerts"`
 }
 
-// Alert is one of those that a notification tells of.
+// Alert is one alert of a notification.
 type Alert struct {
 	Status      string            `json:"status"`
 	Labels      map[string]string `json:"labels"`

@@ -1,4 +1,4 @@
-// Package release says of each change of a version or a setting whether the model does as well as before. It asks a Prometheus that
+// Package release compares each model before and after a change of its version or a setting. It queries a Prometheus that
 // records the exporter, with the rules' own expressions.
 package release
 
@@ -24,9 +24,9 @@ import (
 // Ask answers an instant query as of a time.
 type Ask func(ctx context.Context, query string, at time.Time) (engine.Vector, error)
 
-// Options say what to compare.
+// Options describe what to compare.
 type Options struct {
-	// Now is the present, Since how far back changes count.
+	// Now is the present time. Since is how far back to look for changes.
 	Now   time.Time
 	Since time.Duration
 	// Window is how long the model is looked at before and after a change, Settle how long after it caches fill and kernels compile.
@@ -35,7 +35,7 @@ type Options struct {
 	Model, Namespace string
 }
 
-// Verdict says whether a model does worse than before.
+// Verdict reports whether a model does worse than before.
 type Verdict string
 
 // The verdicts, the best first.
@@ -45,7 +45,7 @@ const (
 	Unknown Verdict = "cannot tell"
 )
 
-// LeastWindow is the shortest time that tells something.
+// LeastWindow is the shortest window that allows a comparison.
 const LeastWindow = 5 * time.Minute
 
 // The limits of a comparison.
@@ -70,9 +70,9 @@ type Change struct {
 	Back     bool `json:"back"`
 
 	Verdict Verdict `json:"verdict"`
-	// Why says what the verdict rests on, or what is missing.
+	// Why describes what the verdict rests on, or what is missing.
 	Why []string `json:"why"`
-	// Against says with what the replicas are compared: what they did before, or what the others do.
+	// Against is what the replicas are compared with: their own past, or the other replicas.
 	Against  string  `json:"against,omitempty"`
 	Before   *Window `json:"before,omitempty"`
 	After    *Window `json:"after,omitempty"`
@@ -105,7 +105,7 @@ type Row struct {
 	Unit    rules.Unit `json:"unit"`
 	Before  *float64   `json:"before"`
 	After   *float64   `json:"after"`
-	// Worse says that it passes the limits; Judged that it has some.
+	// Worse means that the number exceeds its limits; Judged means that it has limits.
 	Worse  bool `json:"worse"`
 	Judged bool `json:"judged"`
 }
@@ -160,7 +160,7 @@ func Compare(ctx context.Context, ask Ask, o Options) (all []Change, err error) 
 	return all, nil
 }
 
-// Status returns the verdict on the newest change of each model, the worst of them. Without a change there is nothing to tell.
+// Status returns the verdict on the newest change of each model, the worst of them. Without a change there is no verdict.
 func Status(all []Change) Verdict {
 	order := []Verdict{NoWorse, Unknown, Worse} // what is surely worse counts more than what nobody knows
 	status, seen := Verdict(""), map[model]bool{}

@@ -20,7 +20,7 @@ type Series struct {
 	Value  float64
 }
 
-// Asker answers a query of PromQL now, with some of its series at most.
+// Asker runs a PromQL query now, and returns at most some number of series.
 type Asker func(ctx context.Context, query string, most int) ([]Series, error)
 
 // shown is how many series of an answer a page shows.

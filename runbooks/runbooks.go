@@ -1,6 +1,6 @@
-// Package runbooks holds one page per alert, written for a person at three in the morning: what it means, whether it
-// is real, where to turn, what to look at, what to do, and how to see that it helped. Further pages hold what no alert
-// reports (branches of a diagnosis) and what many pages ask for (procedures). All are embedded, so the exporter that
+// Package runbooks has one runbook per alert, written for a person at three in the morning: what it means, whether it
+// is real, where to turn, what to look at, what to do, and how to see that it helped. Other runbooks cover branches of a diagnosis that have no
+// alert, and procedures that many runbooks use. All are embedded, so the exporter that
 // measured the problem can show them when nothing else answers.
 package runbooks
 
@@ -66,14 +66,14 @@ func Question(page []byte) string {
 	return ""
 }
 
-// LeversOf returns the part of a page that says what to do.
+// LeversOf returns the levers of a runbook.
 func LeversOf(page []byte) string {
 	_, rest, _ := strings.Cut(string(page), "## Levers\n")
 	text, _, _ := strings.Cut(rest, "\n## ")
 	return strings.TrimSpace(text)
 }
 
-// Levers lists what a page says to do, as plain text for a terminal, with labels in their places of the commands. A command
+// Levers lists the levers of a runbook, as plain text for a terminal, with labels filled into the commands. A command
 // begins with "$ ".
 func Levers(page []byte, labels map[string]string) []string {
 	text := strings.ReplaceAll(LeversOf(Fill(page, harmlessLabels(query(labels)))), "**", "")
@@ -99,7 +99,7 @@ func Levers(page []byte, labels map[string]string) []string {
 // soonest matches the first sentence of the first lever of a page, with how soon it acts.
 var soonest = regexp.MustCompile(`(?m)^(?:\* )?\*\*([A-Z][^*]*)\*\*((?:[^.;\x60]|\.\S|\x60[^\x60]*\x60|\n)*)`)
 
-// FirstLever returns in one sentence what the page of a name says to do soonest, and how soon that acts: "at once: cap output
+// FirstLever returns the first lever of a runbook and how soon it acts, as one sentence: "at once: cap output
 // tokens at the gateway".
 func FirstLever(name string) string {
 	page, err := Page(name)
@@ -167,7 +167,7 @@ type blocks struct {
 	answers bool
 }
 
-// RegisterFuncs tells goldmark to write blocks of code as block does.
+// RegisterFuncs makes goldmark write blocks of code with block.
 func (b blocks) RegisterFuncs(r renderer.NodeRendererFuncRegisterer) {
 	r.Register(ast.KindFencedCodeBlock, b.block)
 }
@@ -196,7 +196,7 @@ var script template.JS
 // Handler serves the pages as HTML under the path it is mounted at, which must end in a slash and be
 // stripped: http.Handle("/runbooks/", http.StripPrefix("/runbooks/", runbooks.Handler("", nil))). Labels of the alert in the
 // query, as in ?namespace=prod&pod=chat-0, take their places in the commands. A query opens with one click, a block of code is
-// copied with one; with ask, the page says what each query has now.
+// copied with one; with ask, the runbook shows the present result of each query.
 func Handler(queries Opener, ask Asker) http.Handler {
 	html := goldmark.New(goldmark.WithExtensions(extension.Table), goldmark.WithRendererOptions(renderer.WithNodeRenderers(util.Prioritized(blocks{queries, ask != nil}, 0))))
 	write := func(w http.ResponseWriter, status int, title string, page []byte) {
@@ -235,7 +235,7 @@ func Handler(queries Opener, ask Asker) http.Handler {
 	})
 }
 
-// Labels names the label of the alert that stands for each placeholder of a command, as in $NS.
+// Labels maps each placeholder of a command, such as $NS, to a label of the alert.
 var Labels = map[string]string{"NS": "namespace", "POD": "pod", "SERVER": "server", "MODEL": "model_name", "INSTANCE": "instance", "NODE": "instance",
 	"GPU_UUID": "gpu_uuid", "PCI_BUS_ID": "pci_bus_id", "LINK": "link", "SLO": "slo", "SOURCE": "source"}
 

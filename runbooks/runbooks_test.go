@@ -455,7 +455,7 @@ func TestPagesNameWhatOperatorsAskFor(t *testing.T) {
 			`release time:`, `changes made`}},
 		"Verify": {{`rate5m`, `rate1h`, `rate30m`, `rate6h`, `time_to_first_token`, `inter_token_latency`, `llm_probe_requests_total`, `## Goodput`, `offset 1d`,
 			`requests_waiting`, `preemptions_total`, `Undo what`}},
-		"Rollback": {{`last good value`, `## The old one still runs`, `canaryTrafficPercent`, `## Git says what runs`, `git revert`, `argocd app sync`, `flux reconcile`,
+		"Rollback": {{`last good value`, `## The old release still runs`, `canaryTrafficPercent`, `## Git controls the deployment`, `git revert`, `argocd app sync`, `flux reconcile`,
 			`rollout undo`, `rollout status`, `warm`, `examples/rollout/`}},
 		"ReleaseGate": {{`old and the new revision`, `golden prompts`, `safety`, `short, long and bursty`, `Stop if more than`, `\*\*At once\*\*`, `examples/rollout/`}},
 		"Escalate":    {{`a lever did not help`, `## Tell users`, `Since HH:MM`, `## A hardware case`, `nvidia-bug-report`, `llm_gpu_remapped_rows`, `## It is over`}},

@@ -17,8 +17,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// Finding holds one remark about a configuration. Fatal findings stop it from loading; the others tell what will
-// happen instead of what was written.
+// Finding holds one remark about a configuration. Fatal findings stop the configuration from loading; the others describe what will happen instead.
 type Finding struct {
 	Objective string // empty if it concerns no single objective
 	Field     string
@@ -39,9 +38,9 @@ func (f Finding) String() string {
 type CheckOptions struct {
 	// WindowPairs lists those of the alerts. Default: DefaultWindowPairs.
 	WindowPairs []WindowPair
-	// Retention says how long Prometheus keeps samples; 0 means unknown.
+	// Retention describes how long Prometheus keeps samples; 0 means unknown.
 	Retention Duration
-	// Runtimes limits advice about bucket bounds to the engines in use. Default: all with known grids.
+	// Runtimes limits advice about bucket bounds to the engines in use. Default: all runtimes whose histogram bounds are known.
 	Runtimes []metrics.Runtime
 }
 

@@ -49,9 +49,9 @@ const (
 	UncountedOutcomes = string(metrics.OutcomeAbort + "|" + metrics.OutcomeInvalid + "|" + metrics.OutcomeUnknown)
 )
 
-// Judge reports whether a request with this outcome counts for availability, and whether it is bad. Requests that the
-// client gave up (abort) or got wrong (invalid) say nothing about the server, and those whose end is not known prove
-// nothing: none of them counts. Only an end that is known to be good is good. Objective.Judge adds the exceptions of one
+// Judge reports whether a request with this outcome counts for availability, and whether it is bad. Requests that the client aborted (abort), invalid
+// requests (invalid) and requests with an unknown end do not count, because they do not show a fault of the server. Only an end that is known to be
+// good is good. Objective.Judge adds the exceptions of one
 // objective.
 func Judge(outcome metrics.Outcome) (event, bad bool) {
 	switch outcome {
@@ -63,8 +63,8 @@ func Judge(outcome metrics.Outcome) (event, bad bool) {
 	return false, false
 }
 
-// JudgeProbe reports whether a synthetic request with this outcome counts for availability, and whether it is bad. A
-// refusal that only the probe's own configuration or rate limit earns says nothing about what users get.
+// JudgeProbe reports whether a synthetic request with this outcome counts for availability, and whether it is bad. A refusal because of the probe's
+// own configuration or rate limit does not affect users.
 func JudgeProbe(outcome metrics.ProbeOutcome) (event, bad bool) {
 	switch outcome {
 	case metrics.ProbeOK, metrics.ProbeWrongAnswer:
@@ -75,8 +75,8 @@ func JudgeProbe(outcome metrics.ProbeOutcome) (event, bad bool) {
 	return true, true
 }
 
-// Fits returns Snap's bound for a threshold in seconds, and Counted if it is close enough to count at: a bound below half of
-// what was asked for would call good answers bad. Otherwise it says why the objective is not counted.
+// Fits returns Snap's bound for a threshold in seconds, and Counted if it is close enough to count at: a bound below half of the threshold would
+// count good answers as bad. Otherwise it returns why the objective is not counted.
 func Fits(bounds []float64, threshold float64) (bound float64, reason Reason) {
 	bound, ok := Snap(bounds, threshold)
 	switch {

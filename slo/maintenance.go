@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// Maintenance declares an interval: what goes wrong in it was announced and spends no budget.
+// Maintenance declares an interval in which failures were announced and spend no budget.
 type Maintenance struct {
 	From Moment `yaml:"from"`
 	To   Moment `yaml:"to"`
-	// Reason tells people what is done.
+	// Reason describes the work.
 	Reason string `yaml:"reason"`
 	// Select restricts the interval to some engines. Empty selects all.
 	Select Selector `yaml:"select,omitempty"`

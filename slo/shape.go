@@ -12,7 +12,7 @@ import (
 type Shape struct {
 	// Keep selects whole, reduced or drop. Default: whole.
 	Keep Keep `yaml:"keep,omitempty"`
-	// Bounds are the bounds that "reduced" keeps besides those that objectives use.
+	// Bounds are additional bounds that "reduced" keeps, besides the bounds of objectives.
 	Bounds []float64 `yaml:"bounds,omitempty"`
 }
 

@@ -1,5 +1,5 @@
-// Package slo holds objectives as data: what must be true for how many requests over how long, how good and bad
-// events are counted on an engine's own histogram grid, and the arithmetic of error budgets and burn rates. Of this
+// Package slo defines objectives as data: the target, the threshold and the period. It counts good and bad events on an engine's own histogram
+// buckets, and computes error budgets and burn rates. Of this
 // project it imports only the vocabulary, so that the exporter, the rules, the drill and the docs compute with the
 // same functions.
 package slo
@@ -80,8 +80,8 @@ func (s Signal) OfProbes() bool { return s != "" && s.ByProbe() == s }
 
 // Substitute returns the metric from which a signal is counted on an engine that lacks its own, and the reason that says so;
 // nil if there is none. The mean per request stands in for the time between tokens: its events are requests, and what is slow
-// on average was slow for the user. The wait in the queue stands in for the time to the first token of an engine that never tells
-// it: who waits too long before the first step gets the first token later still.
+// on average was slow for the user. The wait in the queue replaces the time to the first token if an engine never reports it: a request that waits
+// too long before its first step gets its first token even later.
 func (s Signal) Substitute() (*metrics.Family, Reason) {
 	switch s {
 	case ITL:
@@ -100,7 +100,7 @@ func (s Signal) Latency() bool {
 
 // Objective describes one promise about a service. The zero value of every optional field selects its default.
 type Objective struct {
-	// Name holds the value of the slo label; unique, lower case.
+	// Name is the value of the slo label; unique, in lower case.
 	Name string `yaml:"name"`
 	// Signal names what the objective measures.
 	Signal Signal `yaml:"signal"`
@@ -118,20 +118,19 @@ type Objective struct {
 	Select Selector `yaml:"select,omitempty"`
 	// CountAborts makes requests that the client gave up count as bad for availability.
 	CountAborts bool `yaml:"count_aborts,omitempty"`
-	// Severity limits what a burning budget may ask of people: Page, the default, follows the windows; Ticket
-	// lowers the fast windows to tickets; None asks nothing.
+	// Severity limits the alerts of a burning budget: Page, the default, follows the windows; Ticket lowers the fast windows to tickets; None means no alert.
 	Severity Severity `yaml:"severity,omitempty"`
 	// Labels holds the user's own, such as team. They appear on the objective, and on alerts whose rules know their
 	// names.
 	Labels map[string]string `yaml:"labels,omitempty"`
-	// Runbook and Dashboard are addresses that alerts carry besides ours.
+	// Runbook and Dashboard are the user's own addresses, which alerts show in addition.
 	Runbook   string `yaml:"runbook,omitempty"`
 	Dashboard string `yaml:"dashboard,omitempty"`
 	// Total, and either Good or Bad, define the events of signal "events".
 	Total *Counters `yaml:"total,omitempty"`
 	Good  *Counters `yaml:"good,omitempty"`
 	Bad   *Counters `yaml:"bad,omitempty"`
-	// Default marks an objective that nobody declared: one of Defaults.
+	// Default marks an objective of Defaults that the user did not declare.
 	Default bool `yaml:"-"`
 }
 
@@ -144,8 +143,8 @@ func Periods() []Duration {
 // DefaultPeriod applies to an objective that names no period.
 const DefaultPeriod = 30 * Day
 
-// Defaults returns the objectives that apply if none are configured. The severe ones cover the few requests that a
-// target of 99% gives up: without them, one in a hundred may wait a minute.
+// Defaults returns the objectives that apply if none are configured. The severe objectives cover the few requests that a target of 99% ignores.
+// Without them, one in a hundred may wait a minute.
 func Defaults() []Objective {
 	return []Objective{
 		{Name: "ttft", Signal: TTFT, Threshold: duration("500ms"), Target: ratio("99%"), Period: DefaultPeriod, Default: true},
@@ -176,7 +175,7 @@ func (o Objective) Judge(outcome metrics.Outcome) (event, bad bool) {
 	return Judge(outcome)
 }
 
-// Miss says in words what a bad event is: "requests fail", "first tokens take longer than 10s".
+// Miss describes a bad event in words: "requests fail", "first tokens take longer than 10s".
 func (o Objective) Miss() string {
 	of := ""
 	if o.Signal.OfProbes() {

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Severity tells what an alert asks of people.
+// Severity is the severity of an alert.
 type Severity uint8
 
 // The severities, from the loudest.
@@ -59,23 +59,22 @@ const MaxBadShare = One / 2
 // one slow request in a quiet model never pages.
 const MinBadEvents = 5
 
-// LeastSpend sets the part of a pair's spend, at a model's usual traffic, that must really be spent before the pair
-// alerts: after a start from zero, twenty slow requests may be all the traffic there was, yet they are nothing to the
-// budget of a month.
+// LeastSpend is the part of a pair's spend, at a model's usual traffic, that must be spent before the pair alerts. After a start from zero, twenty
+// slow requests may be all the traffic, but they spend almost nothing of a month's budget.
 const LeastSpend = 0.1
 
-// WakeSpend replaces LeastSpend until five minutes after a model's first event within the long window: until then, the
-// long window holds no more than the short one, and a handful of requests that waited while kernels were compiled may be
-// a fifth of all. At the traffic of a model that is awake, a real outage has spent that much within a minute. In the first
+// WakeSpend replaces LeastSpend until five minutes after a model's first event within the long window. Until then, the long window has no more events
+// than the short one, and a few requests that waited for compiled kernels may be a fifth of all. With a model's usual traffic, a real outage spends
+// that much within a minute. In the first
 // hour of a model or of an objective it holds, too, at the traffic so far: of a new one, only the start is known.
 const WakeSpend = 0.5
 
-// StayShare sets the part of the slowest pair's threshold at which a page stays: by chance, an incident near a threshold has
-// half as many bad events in one short window as in the next.
+// StayShare is the part of the slowest pair's threshold above which a firing alert continues. Near a threshold, one short window may by chance have
+// half as many bad events as the next.
 const StayShare = 0.5
 
-// FewBadEvents sets below how many bad events in the long window a short one without any does not end a page: rare events
-// come with gaps as long as that.
+// FewBadEvents is the number of bad events in the long window below which an alert continues although the short window has none, because rare events
+// have gaps of that length.
 const FewBadEvents = 20
 
 // Unit returns the period in seconds for which SpendFactor is 1.

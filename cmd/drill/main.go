@@ -1,6 +1,6 @@
 // Command drill runs simulated inference engines under the real exporter: as a demo in real time, or through
-// incidents in virtual time, with a score of what a person would have been told. All numbers of engines and GPUs are
-// invented; what reads them and alerts on them is real.
+// incidents in virtual time, with a score of the notifications. All numbers of engines and GPUs are simulated; the exporter, the rules and Prometheus
+// are real.
 package main
 
 import (

@@ -31,20 +31,20 @@ const (
 )
 
 func (o *actOptions) addFlags(app *kingpin.Application) {
-	app.Flag("act.gpus", "With --role=cluster: take sick GPUs out of service, and back in, by what the exporters say at /verdict/gpus: off; dry-run, which logs what it would do; or on. See docs/acting.md.").
+	app.Flag("act.gpus", "With --role=cluster: take sick GPUs out of service, and back in, according to the exporters' /verdict/gpus. off; dry-run: only log the actions; or on. See docs/acting.md.").
 		Default(actOff).EnumVar(&o.gpus, actOff, actDryRun, actOn)
-	app.Flag("act.effect", "The most that a taint may do: NoSchedule keeps new pods away; NoExecute also ends those that run, for the verdicts reset and replace.").
+	app.Flag("act.effect", "Strongest effect of a taint: NoSchedule keeps new pods away; NoExecute also evicts running pods, for the verdicts reset and replace.").
 		Default(string(act.NoSchedule)).EnumVar(&o.most, string(act.NoSchedule), string(act.NoExecute))
-	app.Flag("act.ceiling.cluster", "Share of the cluster's GPUs that may be out of service at once, 0 to 1. One may always be.").Default("0.1").Float64Var(&o.ceiling.Cluster)
+	app.Flag("act.ceiling.cluster", "Share of the cluster's GPUs that may be out of service at once, 0 to 1. One GPU is always allowed.").Default("0.1").Float64Var(&o.ceiling.Cluster)
 	app.Flag("act.ceiling.pool", "The same for each pool of nodes.").Default("0.25").Float64Var(&o.ceiling.Pool)
-	app.Flag("act.ceiling.model", "The same for the GPUs that a model runs on.").Default("0.5").Float64Var(&o.ceiling.Model)
-	app.Flag("act.pool-label", "Label of nodes that names their pool. Repeatable: the first that a node has counts.").
+	app.Flag("act.ceiling.model", "The same for the GPUs of a model.").Default("0.5").Float64Var(&o.ceiling.Model)
+	app.Flag("act.pool-label", "Node label that names the node's pool. Repeatable: the first label that a node has counts.").
 		Default("karpenter.sh/nodepool", "cloud.google.com/gke-nodepool", "eks.amazonaws.com/nodegroup", "kubernetes.azure.com/agentpool", "node.kubernetes.io/instance-type").StringsVar(&o.pools)
 	app.Flag("act.pods", "Labels of the exporters' pods on the nodes.").PlaceHolder("SELECTOR").StringVar(&o.pods)
 	app.Flag("act.namespace", "Namespace of these pods, and of the lease and the events.").PlaceHolder("NAME").Envar("POD_NAMESPACE").StringVar(&o.namespace)
 	app.Flag("act.port", "Port of the exporters.").Default("9844").Uint16Var(&o.port)
-	app.Flag("act.scheme", "How the exporters answer.").Default("http").EnumVar(&o.scheme, "http", "https")
-	app.Flag("act.http-config", "File with TLS settings and credentials for them, in the format of Prometheus' http_config.").PlaceHolder("FILE").StringVar(&o.httpConfig)
+	app.Flag("act.scheme", "Scheme of the exporters' addresses.").Default("http").EnumVar(&o.scheme, "http", "https")
+	app.Flag("act.http-config", "File with TLS settings and credentials for the exporters, in the format of Prometheus' http_config.").PlaceHolder("FILE").StringVar(&o.httpConfig)
 }
 
 // check refuses what cannot work.
@@ -53,7 +53,7 @@ func (o actOptions) check(role string) error {
 	case o.gpus == actOff:
 		return nil
 	case role != roleCluster:
-		return errors.New("--act.gpus: acts on all nodes, so it goes with --role=cluster")
+		return errors.New("--act.gpus acts on all nodes, so it needs --role=cluster")
 	case o.pods == "":
 		return errors.New("--act.pods: give the labels of the exporters' pods, such as app.kubernetes.io/name=llm-node-exporter")
 	case o.namespace == "":

@@ -75,8 +75,8 @@ func TestDoctorAgainstSMI(t *testing.T) {
 func TestDoctorAgainstNothing(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	for args, want := range map[string]string{
-		"--bundle=x": "give both",
-		"--against=nvidia-smi --prometheus=http://x":         "asks no Prometheus",
+		"--bundle=x": "needs --against",
+		"--against=nvidia-smi --prometheus=http://x":         "without Prometheus",
 		"--against=/nowhere":                                 "no such file",
 		"--against=nvidia-smi --exporter=http://127.0.0.1:1": "the exporter cannot be read",
 	} {

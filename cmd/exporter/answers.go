@@ -17,7 +17,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/runbooks"
 )
 
-// PrometheusConfig names the Prometheus that the runbooks' pages ask.
+// PrometheusConfig names the Prometheus that answers the runbooks' queries.
 type PrometheusConfig struct {
 	// URL is the address before /api/v1, with its path.
 	URL string `yaml:"url"`
@@ -54,7 +54,7 @@ func (c *PrometheusConfig) asker() (runbooks.Asker, error) {
 		case slots <- struct{}{}:
 			defer func() { <-slots }()
 		case <-ctx.Done():
-			return nil, fmt.Errorf("%d queries are being asked, and none ended within %s: reload the page later", askedAtOnce, answerWithin)
+			return nil, fmt.Errorf("%d queries are running, and none ended within %s: reload the runbook later", askedAtOnce, answerWithin)
 		}
 		ask := func(query string) ([]runbooks.Series, error) {
 			found, _, _, err := asks.Query(ctx, query, time.Now(), prometheus.WithTimeout(answerWithin), prometheus.WithLimit(uint64(most)))

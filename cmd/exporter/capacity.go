@@ -26,11 +26,11 @@ import (
 func capacityCommand(ctx context.Context, args []string, out, _ io.Writer) (status int, err error) {
 	var o triageOptions
 	asked := false
-	app := kingpin.New("exporter capacity", "Say how many requests per second hold the objectives of the models on this node. Exit status: 0 there is room, 1 a model is beyond it, 3 could not tell.")
+	app := kingpin.New("exporter capacity", "Estimate how many requests per second the models on this node can serve within their objectives. Exit status: 0 there is room, 1 a model is beyond its capacity, 3 a capacity is not known.")
 	app.HelpFlag.Short('h')
 	app.UsageWriter(out).Terminate(func(int) { asked = true })
 	app.Flag("exporter", "Address of a running exporter.").Default("http://127.0.0.1:9844").PlaceHolder("URL").StringVar(&o.exporter)
-	app.Flag("exporter.http-config", "File with TLS settings and credentials for it, in the format of Prometheus' http_config.").PlaceHolder("FILE").StringVar(&o.httpConfig)
+	app.Flag("exporter.http-config", "File with TLS settings and credentials for the exporter, in the format of Prometheus' http_config.").PlaceHolder("FILE").StringVar(&o.httpConfig)
 	if _, err := app.Parse(args); asked {
 		return 0, nil
 	} else if err != nil {
@@ -46,7 +46,7 @@ func capacityCommand(ctx context.Context, args []string, out, _ io.Writer) (stat
 	}
 	models := capacities(page.Series)
 	if len(models) == 0 {
-		_, err := fmt.Fprintln(out, "No engine shows first tokens and the time between tokens: the capacity of none can be learnt.")
+		_, err := fmt.Fprintln(out, "No engine reports first tokens and the time between tokens, so there is no forecast.")
 		return 3, err
 	}
 	for _, m := range models {
@@ -145,10 +145,10 @@ func (m *nodeCapacity) tightest() []string {
 
 // whyUnknown says what each reason means.
 var whyUnknown = map[string]string{
-	"few_readings":  "the exporter has watched it for less than half an hour; ask again later",
-	"little_spread": "its load has hardly changed; ask again after a busier or a quieter time",
+	"few_readings":  "the exporter has watched this engine for less than half an hour; try again later",
+	"little_spread": "its load has hardly changed; try again after a busier or a quieter time",
 	"idle":          "nobody asks it for anything",
-	"no_fit":        "the length of its steps does not follow its load",
+	"no_fit":        "the duration of its steps does not depend on its load as expected",
 }
 
 // write writes what is known about a model.

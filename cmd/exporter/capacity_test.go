@@ -25,9 +25,9 @@ func TestCapacityCommand(t *testing.T) {
 	}{
 		"known": {known, 0, []string{"prod/m: the capacity of 2 of 2 engines on this node is known", "in the way\n  ttft ", "37.8 requests/s   34.4 and 41.2", "47%        batch_limit",
 			"with prompts halved: up to 47.3 requests/s (+25%)", "with KV cache doubled: up to 37.8 requests/s (no change)"}},
-		"one more": {known + unknown, 3, []string{"2 of 3 engines", "1 unknown: the exporter has watched it for less than half an hour"}},
+		"one more": {known + unknown, 3, []string{"2 of 3 engines", "1 unknown: the exporter has watched this engine for less than half an hour"}},
 		"beyond":   {beyond, 1, []string{"in the way\n  ttft ", "14"}},
-		"nothing":  {"llm_engine_up 1\n", 3, []string{"No engine shows first tokens"}},
+		"nothing":  {"llm_engine_up 1\n", 3, []string{"No engine reports first tokens"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -22,20 +22,20 @@ import (
 type Config struct {
 	// Targets lists the engines to read.
 	Targets []engine.TargetConfig `yaml:"targets"`
-	// Mappings describe engines that the exporter does not know.
+	// Mappings describe engines that the exporter does not support itself.
 	Mappings []engine.Mapping `yaml:"mappings"`
-	// Objectives holds the promises about the engines. Without the section, slo.Defaults apply on nodes, none with
+	// Objectives are the service level objectives for the engines. Without the section, slo.Defaults apply on nodes, none with
 	// --role=cluster; an empty list means none.
 	Objectives []slo.Objective `yaml:"objectives"`
 	// Maintenance lists declared intervals in which bad events spend no budget.
 	Maintenance []slo.Maintenance `yaml:"maintenance"`
-	// Retention tells how long Prometheus keeps samples. The check of the objectives needs it.
+	// Retention is how long Prometheus keeps samples, for the check of the objectives.
 	Retention slo.Duration `yaml:"retention"`
 	// Histograms controls how much of each histogram is exported, by metric. Default: all of it.
 	Histograms map[string]slo.Shape `yaml:"histograms"`
 	// Probes lists synthetic requests. None are sent without the section.
 	Probes []probe.Config `yaml:"probes"`
-	// Prometheus answers the queries of the runbooks on their pages. Without the section nothing is asked.
+	// Prometheus answers the queries of the runbooks on their pages. Without the section, the exporter sends no queries.
 	Prometheus *PrometheusConfig `yaml:"prometheus"`
 	// Limits bound what one engine page may cost.
 	Limits LimitsConfig `yaml:"limits"`
@@ -49,7 +49,7 @@ type LimitsConfig struct {
 	Series int `yaml:"series"`
 	// LabelValueLength limits the number of bytes kept of a label value.
 	LabelValueLength int `yaml:"label_value_length"`
-	// Memory limits what the pages of all engines hold together, such as 320MiB.
+	// Memory limits the memory for the metrics of all engines together, such as 320MiB.
 	Memory units.Base2Bytes `yaml:"memory"`
 }
 
@@ -80,11 +80,11 @@ type configOptions struct {
 }
 
 func (o *configOptions) addFlags(app *kingpin.Application) {
-	app.Flag("role", "What to read: node, the GPUs and engines of this node and what is configured; or cluster, only what is configured: gateways, other targets and probes.").
+	app.Flag("role", "What to read. node: the GPUs and engines of this node, and configured targets. cluster: only configured gateways, other targets and probes.").
 		Default(roleNode).EnumVar(&o.role, roleNode, roleCluster)
 	app.Flag("config.file", "Configuration file. SIGHUP reloads it.").PlaceHolder("FILE").StringVar(&o.file)
 	app.Flag("config.check", "Check the configuration and exit.").BoolVar(&o.checkOnly)
-	app.Flag("engine.target", "An engine to scrape, as http://host:port. Repeatable. The exporter finds out its metrics path and kind.").PlaceHolder("URL").StringsVar(&o.targets)
+	app.Flag("engine.target", "An engine to scrape, as http://host:port. Repeatable. The exporter detects the engine's kind and metrics path.").PlaceHolder("URL").StringsVar(&o.targets)
 }
 
 // probeOptions holds the flags of synthetic requests.
@@ -95,7 +95,7 @@ type probeOptions struct {
 }
 
 func (o *probeOptions) addFlags(app *kingpin.Application, ofNode nodeFlags) {
-	ofNode.Flag("probe.engines", "Send a small synthetic request from time to time to each model of the engines on this node: those that are configured and those that discovery finds. Requests cost tokens: see docs/operations.md.").
+	ofNode.Flag("probe.engines", "Send a small synthetic request from time to time to each model of the engines on this node, configured or discovered. Requests cost tokens: see docs/operations.md.").
 		BoolVar(&o.engines)
 	app.Flag("probe.target", "An engine to send a small synthetic request to from time to time, as http://host:port. Requests cost tokens: see docs/operations.md.").
 		PlaceHolder("URL").StringVar(&o.target)
@@ -132,7 +132,7 @@ func loadConfig(o configOptions, extraProbe probeOptions, probed probed, log *sl
 	}
 	switch p := extraProbe; {
 	case (p.target == "") != (p.model == ""):
-		return c, errors.New("--probe.target and --probe.model go together: name the engine to ask, and the model as its clients do")
+		return c, errors.New("--probe.target and --probe.model go together: give the engine to probe, and the model's name as clients use it")
 	case p.target != "":
 		cfg.Probes = append(cfg.Probes, probe.Config{URL: p.target, Model: p.model})
 	}
@@ -140,7 +140,7 @@ func loadConfig(o configOptions, extraProbe probeOptions, probed probed, log *sl
 		cfg.Probes = append(cfg.Probes, probe.Config{Engines: true})
 	}
 	if len(cfg.Probes) > 0 && extraProbe.interval < probe.MinInterval {
-		return c, fmt.Errorf("--probe.interval: %s is too often for a probe: at least %s", extraProbe.interval, probe.MinInterval)
+		return c, fmt.Errorf("--probe.interval: %s is too short: at least %s", extraProbe.interval, probe.MinInterval)
 	}
 	if cfg.Objectives == nil && o.role == roleNode {
 		cfg.Objectives = slo.Defaults()

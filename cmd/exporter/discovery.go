@@ -16,7 +16,7 @@ type discoveryOptions struct {
 }
 
 func (o *discoveryOptions) addFlags(app nodeFlags) {
-	app.Flag("discovery", "Where to look for engines that are not configured: processes (the ports of those that hold a GPU), pods (of this node) or none.").
+	app.Flag("discovery", "Where to look for engines that are not configured: processes (ports of processes that use a GPU), pods (of this node) or none.").
 		Default("processes").EnumVar(&o.source, "processes", "pods", "none")
 	app.Flag("discovery.node", "Name of this node, for --discovery=pods.").PlaceHolder("NAME").Envar("NODE_NAME").StringVar(&o.node)
 	app.Flag("discovery.namespace", "Namespace to look in, for --discovery=pods. Repeatable. Default: all.").PlaceHolder("NAME").StringsVar(&o.namespaces)

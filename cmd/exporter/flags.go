@@ -42,8 +42,8 @@ func (o options) check() error {
 		why   string
 	}{
 		{"web.telemetry-path", !pathOfMetrics.MatchString(o.server.metricsPath), "write a path such as /metrics"},
-		{"web.telemetry-path", slices.Contains(taken, o.server.metricsPath), "the exporter serves something else there"},
-		{"compat.dcgm", o.server.dcgm && !o.gpus.enabled, "this exporter reads no GPUs, as its other flags say: leave it out"},
+		{"web.telemetry-path", slices.Contains(taken, o.server.metricsPath), "the exporter serves something else at this path"},
+		{"compat.dcgm", o.server.dcgm && !o.gpus.enabled, "other flags stop this exporter from reading GPUs: omit this flag"},
 		{"web.max-requests", o.server.maxRequests < 0, "must not be negative"},
 		{"gpu.interval", o.gpus.enabled && o.gpus.Interval <= 0, "must be more than 0"},
 		{"gpu.deadline", o.gpus.enabled && o.gpus.Deadline <= 0, "must be more than 0"},

@@ -90,11 +90,11 @@ type options struct {
 
 // parseFlags reads the command line.
 func parseFlags(args []string) (o options, err error) {
-	app := kingpin.New("exporter", "Metrics of LLM inference engines and the GPUs under them, in one vocabulary.\n\n"+
+	app := kingpin.New("exporter", "Metrics of LLM inference engines and their GPUs, under the same names.\n\n"+
 		"exporter triage: where to look first in an incident? See exporter triage --help.\n"+
 		"exporter release: is a model worse since its version or a setting changed? See exporter release --help.\n"+
 		"exporter doctor: why is a series or a value missing? See exporter doctor --help.\n"+
-		"exporter migrate: how do a dashboard and rules of other exporters read here? See exporter migrate --help.")
+		"exporter migrate: rewrite dashboards and rules of other exporters. See exporter migrate --help.")
 	app.HelpFlag.Short('h')
 	app.Version(version.Print("llm-node-exporter"))
 	o.addFlags(app)
@@ -135,7 +135,7 @@ type nodeFlags struct {
 func (f nodeFlags) Flag(name, help string) *kingpin.FlagClause {
 	return f.Application.Flag(name, help).Action(func(*kingpin.ParseContext) error {
 		if *f.role == roleCluster {
-			return fmt.Errorf("--%s is about a node, and --role=cluster reads nothing of its node: leave it out, or run another exporter with it on the node", name)
+			return fmt.Errorf("--%s concerns a node, but --role=cluster reads nothing on its node: omit this flag, or run another exporter with it on the node", name)
 		}
 		return nil
 	})
@@ -177,7 +177,7 @@ func run(ctx context.Context, args []string, logTo io.Writer) error {
 	}
 	letGo := func() {
 		if err := unmapBinary(); err != nil {
-			n.log.Debug("what only the start needed stays in memory", "err", err)
+			n.log.Debug("memory that only the start needed was not released", "err", err)
 		}
 	}
 	letGo()

@@ -126,7 +126,7 @@ func (n *node) discovered(targets []engine.TargetConfig) {
 func (n *node) use(configured *engine.Collector) {
 	all, err := configured.With(n.found)
 	if err != nil {
-		n.log.Warn("some engines that discovery found cannot be targets: they are left out", "err", err)
+		n.log.Warn("some discovered engines cannot be targets and are skipped", "err", err)
 	}
 	n.engines.Store(all)
 	n.probes.Offer(all.Offers())

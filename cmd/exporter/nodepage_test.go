@@ -106,7 +106,7 @@ func TestNodePage(t *testing.T) {
 func TestNodePageNoWorker(t *testing.T) {
 	t.Parallel()
 	b := openNode(t, start(t, "--engine.target="+servePage(t, "dynamo/frontend-v1.6.0-allkilled.prom")).url)
-	for _, want := range []string{"no worker behind it: no_worker", "Check its workers"} {
+	for _, want := range []string{"no worker behind it: no_worker", "Check the workers"} {
 		b.Until(want, text(want))
 	}
 	if b.Eval(`document.body.innerText.includes("not read: no_worker")`) == "true" {

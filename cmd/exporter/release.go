@@ -24,14 +24,14 @@ type releaseOptions struct {
 }
 
 func parseRelease(args []string, out io.Writer) (o releaseOptions, asked bool, err error) {
-	app := kingpin.New("exporter release", "Compare each model before and after its versions and settings changed. Exit status, by the newest change of each model: 0 no worse, 1 worse, 2 cannot tell.")
+	app := kingpin.New("exporter release", "Compare each model before and after a change of its version or settings. Exit status, by the newest change of each model: 0 no worse, 1 worse, 2 unknown.")
 	app.HelpFlag.Short('h')
 	app.UsageWriter(out).Terminate(func(int) { asked = true })
 	app.Flag("prometheus", "The Prometheus that records the exporters.").PlaceHolder("URL").Required().StringVar(&o.prometheus)
-	app.Flag("prometheus.http-config", "File with TLS settings and credentials for it, in the format of Prometheus' http_config.").PlaceHolder("FILE").StringVar(&o.httpConfig)
-	app.Flag("since", "How far back changes count.").Default("24h").DurationVar(&o.Since)
-	app.Flag("window", "How long to look before and after a change.").Default("30m").DurationVar(&o.Window)
-	app.Flag("settle", "How long after a change caches fill and kernels compile.").Default("5m").DurationVar(&o.Settle)
+	app.Flag("prometheus.http-config", "File with TLS settings and credentials for Prometheus, in the format of Prometheus' http_config.").PlaceHolder("FILE").StringVar(&o.httpConfig)
+	app.Flag("since", "How far back to look for changes.").Default("24h").DurationVar(&o.Since)
+	app.Flag("window", "Length of the periods to compare, before and after a change.").Default("30m").DurationVar(&o.Window)
+	app.Flag("settle", "Time to skip after a change, while caches fill and kernels compile.").Default("5m").DurationVar(&o.Settle)
 	app.Flag("model", "Compare only this model.").PlaceHolder("NAME").StringVar(&o.Model)
 	app.Flag("namespace", "Compare only models in this namespace.").PlaceHolder("NAME").StringVar(&o.Namespace)
 	app.Flag("output", "text or json.").Default("text").EnumVar(&o.output, "text", "json")
@@ -42,7 +42,7 @@ func parseRelease(args []string, out io.Writer) (o releaseOptions, asked bool, e
 	case err != nil:
 		err = named(app, args, err)
 	case o.Window < release.LeastWindow:
-		err = fmt.Errorf("--window=%s is too short: %s is the least", o.Window, release.LeastWindow)
+		err = fmt.Errorf("--window=%s is too short: at least %s", o.Window, release.LeastWindow)
 	case o.Settle < 0 || o.Since <= 0:
 		err = fmt.Errorf("--settle=%s, --since=%s: neither may be negative", o.Settle, o.Since)
 	}

@@ -63,7 +63,7 @@ func TestRoleClusterRefusesFlagsOfANode(t *testing.T) {
 		"--discovery=pods", "--discovery.node=a", "--discovery.namespace=llm"} {
 		name, _, _ := strings.Cut(strings.Replace(flag, "--no-", "--", 1), "=")
 		err := run(t.Context(), []string{flag, "--role=cluster", "--config.check"}, io.Discard)
-		if err == nil || !strings.Contains(err.Error(), name+" ") || !strings.Contains(err.Error(), "leave it out") {
+		if err == nil || !strings.Contains(err.Error(), name+" ") || !strings.Contains(err.Error(), "omit this flag") {
 			t.Errorf("%s: %v", flag, err)
 		}
 		if err := run(t.Context(), []string{flag, "--role=node", "--config.check"}, io.Discard); err != nil {

@@ -34,18 +34,18 @@ type triageOptions struct {
 }
 
 func parseTriage(args []string, out io.Writer) (o triageOptions, asked bool, err error) {
-	app := kingpin.New("exporter triage", "Say where to look first, from two readings of this node. Exit status: 0 healthy, 1 degraded, 2 failing, 3 could not tell.")
+	app := kingpin.New("exporter triage", "Find out where to look first, from two readings of this node. Exit status: 0 healthy, 1 degraded, 2 failing, 3 unknown.")
 	app.HelpFlag.Short('h')
 	app.UsageWriter(out).Terminate(func(int) { asked = true })
 	app.Flag("exporter", "Address of a running exporter.").Default("http://127.0.0.1:9844").PlaceHolder("URL").StringVar(&o.exporter)
-	app.Flag("exporter.http-config", "File with TLS settings and credentials for it, in the format of Prometheus' http_config.").PlaceHolder("FILE").StringVar(&o.httpConfig)
-	app.Flag("engine", "Ask no exporter: read this engine, as http://host:port, and the GPUs of this node. Repeatable.").PlaceHolder("URL").StringsVar(&o.engines)
+	app.Flag("exporter.http-config", "File with TLS settings and credentials for the exporter, in the format of Prometheus' http_config.").PlaceHolder("FILE").StringVar(&o.httpConfig)
+	app.Flag("engine", "Read this engine, as http://host:port, and this node's GPUs directly, without a running exporter. Repeatable.").PlaceHolder("URL").StringsVar(&o.engines)
 	app.Flag("config.file", "Configuration file with the objectives for --engine. Default: the exporter's default objectives.").PlaceHolder("FILE").StringVar(&o.configFile)
 	app.Flag("for", "Time between the readings, at least 5s.").Default("30s").DurationVar(&o.apart)
 	app.Flag("prometheus", "A Prometheus that records the node, to compare with the day before.").PlaceHolder("URL").StringVar(&o.prometheus)
-	app.Flag("prometheus.http-config", "File with TLS settings and credentials for it.").PlaceHolder("FILE").StringVar(&o.prometheusHTTP)
-	app.Flag("model", "Judge only this model.").PlaceHolder("NAME").StringVar(&o.model)
-	app.Flag("namespace", "Judge only models in this namespace.").PlaceHolder("NAME").StringVar(&o.namespace)
+	app.Flag("prometheus.http-config", "File with TLS settings and credentials for Prometheus.").PlaceHolder("FILE").StringVar(&o.prometheusHTTP)
+	app.Flag("model", "Diagnose only this model.").PlaceHolder("NAME").StringVar(&o.model)
+	app.Flag("namespace", "Diagnose only models in this namespace.").PlaceHolder("NAME").StringVar(&o.namespace)
 	app.Flag("output", "text or json.").Default("text").EnumVar(&o.output, "text", "json")
 	_, err = app.Parse(args)
 	if asked {
@@ -99,7 +99,7 @@ func triageCommand(ctx context.Context, args []string, out, progress io.Writer) 
 			return could, withoutPast(err)
 		}
 		if scraped.IsEmpty() {
-			fmt.Fprintf(progress, "%s does not know these engines, or knows several with their names: only models are compared with the day before.\n", o.prometheus)
+			fmt.Fprintf(progress, "%s has no series of these engines, or several with the same names: triage compares only models with the day before.\n", o.prometheus)
 		}
 		before, after = before.With(scraped), after.With(scraped)
 	}
@@ -126,7 +126,7 @@ func triageCommand(ctx context.Context, args []string, out, progress io.Writer) 
 
 // withoutPast says what to do when the Prometheus does not answer.
 func withoutPast(err error) error {
-	return fmt.Errorf("--prometheus: %w: leave it out to judge without the day before", err)
+	return fmt.Errorf("--prometheus: %w: omit it to compare without the day before", err)
 }
 
 // writeVerdicts writes what GET /verdict answers, too.
@@ -181,7 +181,7 @@ func (o triageOptions) page() (func(context.Context) (triage.Reading, error), er
 		return nil, err
 	}
 	return func(ctx context.Context) (triage.Reading, error) {
-		remedy := "start one, name it with --exporter=URL, or read engines without one with --engine=URL"
+		remedy := "start an exporter, give its address with --exporter=URL, or read engines directly with --engine=URL"
 		r, err := http.NewRequestWithContext(ctx, http.MethodGet, address.String(), nil)
 		if err != nil {
 			return triage.Reading{}, err

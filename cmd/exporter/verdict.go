@@ -93,12 +93,12 @@ func (s *server) read(ctx context.Context) (triage.Reading, error) {
 // verdictOnGPUs answers what each GPU is good for, as of the last judgement, for whatever acts on it.
 func (s *server) verdictOnGPUs(w http.ResponseWriter, _ *http.Request) {
 	if s.health == nil {
-		http.Error(w, "this exporter reads no GPUs, as its flags say", http.StatusNotFound)
+		http.Error(w, "this exporter reads no GPUs, because its flags disable that", http.StatusNotFound)
 		return
 	}
 	node, ok := s.health.Node()
 	if !ok {
-		http.Error(w, "no GPU has been judged, because none has been read so far", http.StatusServiceUnavailable)
+		http.Error(w, "there is no verdict, because no GPU has been read so far", http.StatusServiceUnavailable)
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")

@@ -117,7 +117,7 @@ func (d *departed) list(there []*pod, now time.Time) map[kube.PodName]bool {
 	return all
 }
 
-// Departed returns the pods that may have held an engine and that are gone or going, and whether each was deleted on purpose.
+// Departed returns the pods that may have had an engine and are gone or being deleted, and whether each was deleted on purpose.
 func (p *Pods) Departed() map[kube.PodName]bool {
 	p.mu.Lock()
 	stores := p.stores

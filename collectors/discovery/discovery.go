@@ -1,8 +1,8 @@
-// Package discovery finds the engines of this node, so that nobody has to list them.
+// Package discovery finds the engines of this node, so that users need not list them.
 //
 // A source names places where an engine may be: the ports of this node's pods (apiserver.go, pods.go, sockets.go), or the
-// ports on which the processes that hold a GPU listen (processes.go). A place becomes a target once an engine has answered there, and
-// stays one as long as its source names it, whether it answers or not. If one engine answers at several places of a
+// ports on which the processes that hold a GPU listen (processes.go). A place becomes a target once an engine has answered there, and stays a target
+// as long as its source names it, even if the engine no longer answers. If one engine answers at several places of a
 // pod, only one of them becomes a target (same.go). If a source fails, the places that it named last remain.
 package discovery
 
@@ -97,7 +97,7 @@ type Finder struct {
 	compared map[string]comparison // by pod
 }
 
-// State tells the result of probing a place.
+// State returns the result of probing a place.
 type State string
 
 // States of a place.
@@ -116,7 +116,7 @@ type verdict struct {
 	retry time.Time // zero: never
 }
 
-// New returns a finder that knows nothing until Run has looked.
+// New returns a finder, which has no result until Run has run.
 func New(o Options) *Finder {
 	o.Logger = cmp.Or(o.Logger, slog.Default())
 	return &Finder{options: o, changed: make(chan struct{}, 1), verdicts: map[string]verdict{}, compared: map[string]comparison{}}

@@ -98,7 +98,7 @@ type Engine struct {
 	trace *trace // set by a probe
 }
 
-// State returns what llm_engine_up says of the engine: its reason, or up if it has none.
+// State returns the reason label of the engine's llm_engine_up, or up if it has none.
 func (e Engine) State() string { return cmp.Or(e.Reason, e.Lacks, "up") }
 
 // Engines lists the engines behind the targets, as of their last scrape.
@@ -144,7 +144,7 @@ func (c *Collector) Scrape(ctx context.Context) *Exposition {
 	return e
 }
 
-// Exposition holds one scrape of all engines, and what others add.
+// Exposition is one scrape of all engines, with the samples of other collectors.
 type Exposition struct {
 	snapshots []*snapshot
 	others    snapshot

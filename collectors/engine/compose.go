@@ -10,7 +10,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/scrape"
 )
 
-// Composer asks an engine for the parts of its page, with nothing that has an effect on it.
+// Composer requests the parts of an engine's page, only with requests that have no side effects.
 type Composer struct {
 	// Model is the model for which the target's address asks; empty if for none.
 	Model string

@@ -35,7 +35,7 @@ type Config struct {
 	Maintenance []slo.Maintenance
 	// Probed returns what probes have brought, for objectives to count. May be nil.
 	Probed func() []*Probed
-	// Now tells the time for those intervals. Default: time.Now.
+	// Now returns the time for those intervals. Default: time.Now.
 	Now func() time.Time
 	// Histograms controls how much of each histogram is exported, by metric. Default: all of it.
 	Histograms map[string]slo.Shape
@@ -73,7 +73,7 @@ type TargetConfig struct {
 	HTTP config.HTTPClientConfig `yaml:"http_config"`
 	// Image is that of the engine's container, where its pod is known.
 	Image string `yaml:"-"`
-	// Command holds the arguments of that container, as its pod gives them: those of its image are not among them.
+	// Command has the container's command and arguments from the pod's spec, without those of the image.
 	Command []string `yaml:"-"`
 	// Transport, if set, replaces the network: simulated engines answer in virtual time.
 	Transport http.RoundTripper `yaml:"-"`
@@ -105,7 +105,7 @@ type MetricMapping struct {
 	Type scrape.Type `yaml:"type"`
 	// Scale converts to the base unit of To: 0.001 for milliseconds.
 	Scale float64 `yaml:"scale"`
-	// Outcome tells how the requests ended counted, for llm_engine_requests_total.
+	// Outcome describes how the requests ended counted, for llm_engine_requests_total.
 	Outcome metrics.Outcome `yaml:"outcome"`
 }
 

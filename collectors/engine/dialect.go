@@ -30,22 +30,22 @@ type Dialect struct {
 	// Repair makes a body readable: it undoes mistakes of the engine, or writes the page of one that answers in JSON. It
 	// is called on every body.
 	Repair func(body []byte) ([]byte, error)
-	// Compose writes the page of an engine whose /metrics has an effect on it, or is that of one model of several: see Owner.
-	// Nil for the others. The page is its own: nobody changes it.
+	// Compose writes the page of an engine if reading its /metrics has side effects, or if its /metrics covers one model of several: see Owner.
+	// Nil for the others. Nothing else may change the page.
 	Compose func(ctx context.Context, c *Composer) ([]byte, error)
 	// Owner is owned_by in the model list (/v1/models) of the engines whose page is composed.
 	Owner string
 	// Harmless is the query that keeps requests to the engine from having an effect.
 	Harmless string
-	// Restore gives families and labels back the names that the engine itself writes, where users, intermediaries or
-	// other releases have changed them. It is called on every page, before the page is recognised.
+	// Restore renames families and labels to the engine's own names, if users, intermediaries or other releases have changed them. It is called on every
+	// page, before the page is recognised.
 	Restore func(byName map[string]*scrape.Family)
-	// Refusal returns the reason label for an answer other than 200, from the type and the message of the error in its
-	// JSON body; empty if the status is all there is to say. It is called on every such answer.
+	// Refusal returns the reason label for an answer other than 200, from the type and the message of the error in its JSON body. It is empty if only
+	// the status is known. It is called on every such answer.
 	Refusal func(status int, kind, message string) (reason string)
 	// Remedies explains, by reason label, what to do with this engine.
 	Remedies map[string]string
-	// Costs says, by what a row's Absent needs, what the engine pays for it: whoever is asked to change a flag has to know.
+	// Costs describes what each flag that a row's Absent needs costs the engine, so that operators know before they set it.
 	Costs map[string]string
 	// Recognise reports whether a page speaks this dialect.
 	Recognise func(p *scrape.Page) bool
@@ -58,7 +58,7 @@ type Dialect struct {
 	API string
 	// Role sets the role label of every series of the page, for servers that are not engines themselves.
 	Role string
-	// Sidecar marks a gateway that joins the pages of the servers beside it. Where an engine's families are on its page,
+	// Sidecar marks a gateway whose page includes the metrics of the servers beside it. Where an engine's families are on its page,
 	// the engine is read; on the page of any other gateway they are copies.
 	Sidecar bool
 	// Replicas lists labels whose values repeat the same number, such as the pid of several API servers or the
@@ -75,10 +75,9 @@ type Dialect struct {
 	Supplement bool
 	// Ready names a gauge of a frontend with a series for each model, which is above 0 while a worker of it is there.
 	Ready string
-	// ReadyBeside lists families that came with the release of Ready or later: a page that has one of them, and no series of
-	// Ready, says that no worker is there.
+	// ReadyBeside lists families that are as new as Ready, or newer. If a page has one of them and no series of Ready, there is no worker.
 	ReadyBeside []string
-	// Members names a family with a series for each worker, whether Ready counts it or not: a page that has it lacks no worker.
+	// Members names a family with a series for each worker, even if Ready does not count that worker. A page with such a series has a worker.
 	Members string
 	// Serves lists families that name only models which the server serves, for gateways and frontends: see known.
 	Serves []Shown
@@ -86,15 +85,15 @@ type Dialect struct {
 	Shared bool
 	// Rows holds the table.
 	Rows []Row
-	// Server names what the page shows of requests that the engine's own gauges may not, or why it shows none. Nil for gateways and
-	// caches, which no one asks whether they stand still.
+	// Server names the metric of requests that the engine's own gauges may miss, or the reason why there is none. Nil for gateways and caches, for which
+	// stalls are not detected.
 	Server *Server
 	// Buckets names the option by which users set the bounds of latency histograms. Empty if there is none.
 	Buckets string
 	// Endpoints names the metadata endpoints of quantities that only Identify reads and no page has.
 	Endpoints map[*metrics.Family]string
-	// Settings names the places where the engine tells with what it runs, in the order in which to believe them, and Flags the
-	// options of its command line that say the rest. Untold explains why it tells a setting nowhere, if there is more to say.
+	// Settings names the places where the engine reports its settings, the most reliable first. Flags names the options of its command line for the
+	// other settings. Untold explains why the engine does not report a setting, if there is a reason to give.
 	Settings []Told
 	Flags    []Flag
 	Untold   map[metrics.Setting]string
@@ -107,10 +106,10 @@ type Dialect struct {
 	// Identify asks the engine's metadata endpoints for its identity. Nil if it has none.
 	Identify func(ctx context.Context, get Getter) (Identity, error)
 	// Chained names a family whose label model lists the models of a server that lets models call each other, and Chains asks what
-	// they say of that. It is asked again when there is a model that it does not know. Empty and nil if there is none.
+	// they say of that. The exporter reads it again when there is a new model. Empty and nil if there is none.
 	Chained string
 	Chains  func(ctx context.Context, get Getter, models []string) (map[string]Chain, error)
-	// APIPorts names the port at which Chains is asked, by the page's own port, if that does not know the path.
+	// APIPorts maps the port of the metrics to the port for Chains, if the former does not serve that path.
 	APIPorts map[string]string
 	// Asleep asks whether a request would wake the engine. Nil if its page reports that, or it never sleeps.
 	Asleep func(ctx context.Context, get Getter) bool
@@ -154,8 +153,7 @@ func colon(prefix string, except ...string) func(map[string]*scrape.Family) {
 type Row struct {
 	// To names the quantity.
 	To *metrics.Family
-	// From names the family as the page writes it: counters with _total where the engine writes it (both spellings are
-	// accepted), histograms without _bucket.
+	// From is the family's name on the page: counters with _total if the engine writes it (both spellings are accepted), histograms without _bucket.
 	From string
 	// With names further families that Fold reads.
 	With []string
@@ -163,7 +161,7 @@ type Row struct {
 	Is scrape.Type
 	// Where keeps only matching series.
 	Where []*labels.Matcher
-	// On restricts the row to pages for which it returns true, where Where and versions cannot tell. Nil means all.
+	// On restricts the row to pages for which it returns true, if Where and the versions are not enough. Nil means all.
 	On func(p *scrape.Page) bool
 	// Part reads only the sum or the count of a histogram or summary, where it serves as the counter that an engine lacks.
 	Part Part
@@ -178,24 +176,24 @@ type Row struct {
 	Carry []metrics.Carry
 	// Set holds labels that all series of the row get: the outcome of its requests, the tier of its cache.
 	Set []metrics.Label
-	// Uncounted explains, by outcome, why the source shows some and never counts them: zero of them says nothing, and is not
-	// served, unless another row counts them, too. A number above zero is.
+	// Uncounted explains, by outcome, why the source has a series but never counts. A zero in such a series has no meaning, so it is not served, unless
+	// another row counts the outcome. A number above zero is.
 	Uncounted map[metrics.Outcome]string
 	// Plus makes the row add to the candidates above it, instead of being one more.
 	Plus bool
-	// Failures tells when the source shows requests that the server failed or refused. Without such a source, a page
-	// of successes says nothing about availability.
+	// Failures describes when the source shows requests that the server failed or refused. Without such a source, availability is unknown even if the
+	// page counts successes.
 	Failures Failures
-	// Counted tells when the source counts what belongs to a request. Every row for generated tokens sets it.
+	// Counted describes when the source counts what belongs to a request. Every row for generated tokens sets it.
 	Counted metrics.Counted
 	// Fold computes the value from all matching series of one engine, where renaming and aggregating is not enough.
 	Fold func(in []Member) (value float64, ok bool)
 	// Parts adds the series of a model's parts to its own: see Dialect.Models.
 	Parts bool
-	// Tally makes one counter of the source and of others, where none of them is what is counted.
+	// Tally combines the source and others into one counter, if none of them counts the quantity alone.
 	Tally *Tally
-	// Since and Until are the first and the last version with the source. Empty: unbounded. If several rows read one
-	// source, they are the versions in which it has the row's meaning.
+	// Since and Until are the first and the last version with the source. Empty: unbounded. If several rows read one source, it lists the versions in
+	// which the source has the row's meaning.
 	Since, Until string
 	// NoValue explains why Fold may find no number although the source is there.
 	NoValue string
@@ -217,7 +215,7 @@ const (
 	partCount = "count"
 )
 
-// Failures tells when a source that counts failed requests appears on the page.
+// Failures describes when a source that counts failed requests appears on the page.
 type Failures uint8
 
 const (

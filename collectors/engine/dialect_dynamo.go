@@ -21,13 +21,13 @@ var dynamoFrontend = Dialect{
 	},
 	Labels: []metrics.Carry{{From: "model", To: metrics.LabelModel}},
 	Role:   metrics.FrontendRole,
-	// The page is down when no model is ready. Where one of several is not, the page is up: of that model, only the failures that
-	// count with its name tell, and those end when the frontend forgets the name.
+	// The page is down when no model is ready. If only one of several models is not ready, the page is up. Then only failures counted under the model's
+	// name show this, and they end when the frontend forgets the name.
 	Ready: "dynamo_frontend_model_ready",
 	// 1.6.0 brought both: a page that counts failures and calls no model ready has no worker.
 	ReadyBeside: []string{"dynamo_frontend_failures_total"},
-	// A guard adds a request when its handler begins and takes it off when its answer has ended, however it does: what workers hold
-	// that stand still is among them. Typos are answered at once.
+	// A guard adds a request when its handler begins, and removes it when its answer ends in any way. So the gauge includes requests at stalled workers.
+	// Typos are answered at once.
 	Server: &Server{Active: Source{Name: "dynamo_frontend_inflight_requests", Is: scrape.Gauge, Where: matching(labels.MatchNotEqual, "model", "unknown_model")}},
 	Serves: []Shown{{Family: "dynamo_frontend_model_ready", Label: "model", All: true}, {Family: "dynamo_frontend_model_context_length", Label: "model", All: true}, {Family: "dynamo_frontend_model_total_kv_blocks", Label: "model"}},
 	VersionHints: []VersionHint{
@@ -114,7 +114,7 @@ var dynamoWorker = Dialect{
 		{From: "model_name", To: metrics.LabelModel},
 		{From: "dp_rank", To: metrics.LabelDPRank},
 	},
-	// The endpoint takes a request on when it comes, by a guard of its own, whatever the engine behind it shows. What the worker's pool
+	// The endpoint counts a request when it arrives, with its own guard, independently of the engine behind it. What the worker's pool
 	// has not yet taken is not among them.
 	Server: &Server{Active: Source{Name: "dynamo_component_inflight_requests", Is: scrape.Gauge, Where: is("dynamo_endpoint", "generate")}},
 	Costs: map[string]string{

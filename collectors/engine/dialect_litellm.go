@@ -67,7 +67,7 @@ var litellmRows = slices.Concat(
 )
 
 // litellmEnds returns the rows of how requests ended. Those that failed without a status, which LiteLLM writes as None, are
-// told apart by the exception: while all deployments cool down, clients get 429; whoever brings no key gets 401 or, from a
+// distinguished by the exception: while all deployments cool down, clients get 429; whoever brings no key gets 401 or, from a
 // proxy without a database, 500.
 func litellmEnds() []Row {
 	rows := byStatus(Row{From: litellmTotal, Where: asks("route"), Quality: metrics.Approximate,

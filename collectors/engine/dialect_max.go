@@ -17,7 +17,7 @@ var modularMAX = Dialect{
 	Recognise: prefix("maxserve_"),
 	Restore:   nameMAX,
 	Labels:    []metrics.Carry{{From: "model", To: metrics.LabelModel}},
-	// The API server adds a request when it comes and takes it off when its answer has ended; the scheduler is another process.
+	// The API server adds a request when it arrives, and removes it when its answer has ended. The scheduler is another process.
 	Server: &Server{Active: Source{Name: "maxserve_num_requests_running", Is: scrape.Gauge}},
 	Rows: []Row{
 		{To: metrics.TimeToFirstToken, From: "maxserve_time_to_first_token_milliseconds", Is: scrape.Histogram, Scale: metrics.Millis, Absent: noRequest},

@@ -175,7 +175,7 @@ var sglang = Dialect{
 		metrics.KVTierEvicted:            "only evictions from the GPU are reported",
 		metrics.RequestsSwapped:          "retracted requests are recomputed, and others pause for new weights",
 	}, lacks("counted in tokens", []*metrics.Family{metrics.KVTierLookups, metrics.KVTierHits, metrics.KVTierTransferBlocks})),
-	// /server_info prints the server's arguments as it has completed them (srt/server_args.py), an option that is not given as null.
+	// /server_info prints the server's arguments, with defaults filled in (srt/server_args.py). An option without a value is null.
 	Settings: []Told{
 		{To: metrics.SettingModel, From: sglangInfo, At: "model_path"},
 		{To: metrics.SettingVersion, From: sglangInfo, At: "version"},

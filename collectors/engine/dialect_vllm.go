@@ -44,7 +44,7 @@ var vllm = Dialect{
 	// Several API servers publish the gauges of the same engine, v0.9.2 to v0.11.0 (vllm#28792). A dead server leaves
 	// its last value behind, usually zero.
 	Replicas: []string{"pid"},
-	// It writes its gauges after a step, so what arrives while it hangs is not in them. Several API servers and Ray's exporter show
+	// It updates its gauges after each step, so they miss requests that arrive while the engine hangs. Several API servers and Ray's exporter show
 	// no files.
 	Server: &Server{
 		Files:    Source{Name: "process_open_fds", Is: scrape.Gauge},

@@ -81,8 +81,8 @@ func (c *Collector) Probe(ctx context.Context, cfg TargetConfig) (Engine, error)
 	return e, nil
 }
 
-// Look reads the page of an offer's target now and returns what is known of its engine. If the offer names no server,
-// all targets at its host and port are read: the first one speaks, asleep if any of them sleeps. It reports false if no
+// Look reads the page of an offer's target now and returns what is known of its engine. If the offer names no server, all targets at its host and
+// port are read. The first one counts, and it counts as asleep if any of them sleeps. It reports false if no
 // target is there.
 func (c *Collector) Look(ctx context.Context, at Offer) (e Engine, known bool) {
 	for _, t := range c.targets {
@@ -107,17 +107,15 @@ func (e Engine) IsEngine() bool {
 	return slices.Contains([]string{"", reasonLoading, reasonDisabled, scrape.JSONMetrics}, e.Reason)
 }
 
-// Gone reports whether an engine that is read does not answer. A gateway that does not is no engine that is gone: it keeps users from all
-// of them.
+// Gone reports whether an engine that is read does not answer. A gateway that does not answer is not a missing engine: it keeps users from all engines.
 func (e Engine) Gone() bool { return e.role != metrics.GatewayRole && !e.Answers() }
 
-// Answers reports whether something answered for itself. A proxy that cannot reach what is behind it did not.
+// Answers reports whether something answered for itself. A proxy that cannot reach its server did not answer.
 func (e Engine) Answers() bool {
 	return !slices.Contains([]string{scrape.Unreachable, scrape.Timeout, scrape.HTTPStatus + "502", scrape.HTTPStatus + "503", scrape.HTTPStatus + "504"}, e.Reason)
 }
 
-// Why explains why the answer is not an engine's: it names the server behind it if that is known, otherwise one of
-// Reasons.
+// Why explains why the answer is not from an engine. It names the server if it is known, otherwise one of Reasons.
 func (e Engine) Why() string {
 	if e.Reason == reasonRouter || e.Reason == reasonNotEngine {
 		return e.Detail

@@ -20,8 +20,8 @@ const (
 	noUsage  = "no answer has said its usage yet"
 )
 
-// Concerns reports whether a quantity can be asked of the dialect's servers: what gateways report is not missing on the page
-// of an engine or a frontend, and is there where a row reads it.
+// Concerns reports whether the dialect's servers can have a quantity. Quantities of gateways do not count as missing at an engine or a frontend,
+// unless a row reads them.
 func (d *Dialect) Concerns(f *metrics.Family) bool {
 	return IsQuantity(f) && (f.Owner != metrics.Gateway || d.Role == metrics.GatewayRole ||
 		slices.ContainsFunc(d.Rows, func(r Row) bool { return r.To == f }))
@@ -75,7 +75,7 @@ func (t *labelling) bounded(label, value string, maxBytes int) string {
 	return value
 }
 
-// Shown names a family whose label holds only models that the server serves: workers, or deployments, stand behind it.
+// Shown names a family whose label has only models that the server serves, through workers or deployments.
 type Shown struct {
 	Family, Label string
 	Where         []*labels.Matcher

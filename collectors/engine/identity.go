@@ -8,8 +8,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// Identity holds what an engine reports about itself outside its page. It is asked once per start of the engine,
-// never per scrape.
+// Identity holds what an engine reports about itself outside its page. The exporter reads it once per start of the engine, never per scrape.
 type Identity struct {
 	// Model is the served model, for engines whose page does not name it.
 	Model string
@@ -19,7 +18,7 @@ type Identity struct {
 	Version string
 	// Locked reports that an endpoint wants a key that the exporter does not have.
 	Locked bool
-	// Chains holds what each model says of the models that it calls, by name; nil if they could not be asked.
+	// Chains has the chain of each model, by name; nil if the server did not answer.
 	Chains map[string]Chain
 	// Numbers are quantities that only an endpoint reports.
 	Numbers []Number
@@ -38,7 +37,7 @@ type Number struct {
 	Why     string
 }
 
-// Chain holds what a model's configuration says of the models that it calls.
+// Chain has the models that a model calls, from its configuration.
 type Chain struct {
 	Steps []string // models through which each of its requests goes
 	Calls []string // models that code of its own may call

@@ -59,7 +59,7 @@ type Change struct {
 	At       time.Time
 }
 
-// String says what changed, and when in UTC.
+// String describes what changed, and when in UTC.
 func (c Change) String() string {
 	return string(c.Setting) + " " + c.Old + " -> " + c.New + " at " + c.At.UTC().Format("2006-01-02 15:04:05")
 }

@@ -28,7 +28,7 @@ var ignored = map[string]string{
 	"other page": "of another server, whose names stand on the same page",
 }
 
-// Ignored says why a family of an engine's page is not read, and whose it is. Both are empty if it is read, or nobody knows it.
+// Ignored explains why the exporter does not read a family, and names its engine. Both are empty if the exporter reads the family, or does not know it.
 func Ignored(name string) (runtime, why string) {
 	for line := range strings.Lines(namesTable) {
 		c := strings.Split(strings.TrimSuffix(line, "\n"), "\t")

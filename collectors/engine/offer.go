@@ -12,18 +12,18 @@ import (
 
 // Offer describes a model of a target, and how clients ask for it.
 type Offer struct {
-	// URL holds scheme, host, port and prefix, and HTTP what else it takes to get there.
+	// URL has scheme, host, port and prefix. HTTP has the other settings of the connection.
 	URL  string
 	HTTP config.HTTPClientConfig
 	// API names the way to ask, and Name the model as clients do.
 	API, Name string
-	// Declined says why no request may be sent there, one of the Declined constants; empty if one may.
+	// Declined explains why no request may be sent there, one of the Declined constants; empty if one may.
 	Declined string
 	// Model, Server, Namespace, Pod and Container are labels of the engine's series.
 	Model, Server, Namespace, Pod, Container string
-	// Labels are those that the configuration or discovery gives the target; nothing of the page is among them.
+	// Labels are the target's labels from the configuration or discovery, without labels of the page.
 	Labels map[string]string
-	// Unread says that no page has been understood yet: nothing is known but Server.
+	// Unread means that no scrape has succeeded yet: only Server is set.
 	Unread bool
 }
 

@@ -31,7 +31,7 @@ func (p *probes) add(bad bool) {
 	p.bad += metrics.Bool(bad)
 }
 
-// Ended counts a request by its outcome. up says whether the engine's page answered when it was sent, if one is read.
+// Ended counts a request by its outcome. up is whether the engine's metrics endpoint answered when the request was sent, if the exporter reads it.
 func (p *Probed) Ended(outcome metrics.ProbeOutcome, up bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -50,8 +50,8 @@ func (p *Probed) Took(signal slo.Signal, seconds float64) {
 	p.observe(&p.latencies, signal, seconds)
 }
 
-// Waited counts a request whose latency is longer than its client had patience, in seconds: it is late for each objective that
-// asks for no more, and nothing is known for the others.
+// Waited counts a request that its client gave up after some seconds. It is late for each objective with a threshold up to that time; for the others,
+// the result is unknown.
 func (p *Probed) Waited(signal slo.Signal, seconds float64) {
 	p.observe(&p.waited, signal, math.Nextafter(seconds, math.Inf(1)))
 }

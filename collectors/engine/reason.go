@@ -28,20 +28,20 @@ const (
 // Reasons explains every value of the reason label of llm_engine_up: what it means and what to do.
 var Reasons = func() []scrape.Explanation {
 	all := slices.Concat(scrape.Reasons, []scrape.Explanation{
-		{Reason: reasonLoading, Meaning: "The engine is still loading its model.", Remedy: "Wait; if it lasts, see the engine's log."},
-		{Reason: reasonDisabled, Meaning: "The engine serves, but its metrics are switched off."},
-		{Reason: NoWorker, Meaning: "The page is that of a frontend or an endpoint picker, and no worker is behind it: every request to it fails.",
-			Remedy: "Check its workers and how it finds them: its log names the last worker that left; its pool selects workers by label."},
+		{Reason: reasonLoading, Meaning: "The engine is still loading its model.", Remedy: "Wait. If this takes too long, read the engine's log."},
+		{Reason: reasonDisabled, Meaning: "The engine works, but its metrics are switched off."},
+		{Reason: NoWorker, Meaning: "The metrics belong to a frontend or an endpoint picker that has no worker, so every request to it fails.",
+			Remedy: "Check the workers and how the frontend finds them: its log names the last worker that left; a picker's pool selects workers by label."},
 		{Reason: NotLoaded, Meaning: "The engine answers and `llm_engine_up` is 1, but the model is not loaded. The next request loads it.",
-			Remedy: "Nothing: a scrape never loads a model. If requests fail, look at the engine's log."},
-		{Reason: reasonDuplicate, Meaning: "The page has one series twice, perhaps with different values.",
-			Remedy: "Two engines share one metrics directory, or a proxy joins their pages."},
-		{Reason: reasonEmpty, Meaning: "The page has no series.",
-			Remedy: "Some engines are silent until the first request. Name the engine in the configuration to accept that."},
-		{Reason: reasonRouter, Meaning: "The page belongs to a router or gateway that is not read.", Remedy: "Make the engines behind it the targets."},
-		{Reason: reasonNotEngine, Meaning: "The page belongs to a known server that is no engine: a sidecar, an exporter, a cache.",
-			Remedy: "Take it off the targets. The log and `/engines` name the server, and what to read instead."},
-		{Reason: reasonUnknown, Meaning: "The page is readable, but no known engine wrote it.",
+			Remedy: "Do nothing: a scrape never loads a model. If requests fail, read the engine's log."},
+		{Reason: reasonDuplicate, Meaning: "The same series appears twice, perhaps with different values.",
+			Remedy: "Two engines share one metrics directory, or a proxy joins the metrics of two engines."},
+		{Reason: reasonEmpty, Meaning: "The endpoint returned no series.",
+			Remedy: "Some engines have no series until their first request. Name the engine in the configuration to accept this."},
+		{Reason: reasonRouter, Meaning: "The metrics belong to a router or gateway that the exporter does not read.", Remedy: "Configure the engines behind it as targets."},
+		{Reason: reasonNotEngine, Meaning: "The metrics belong to a known server that is not an engine: a sidecar, an exporter or a cache.",
+			Remedy: "Remove this target. The log and `/engines` name the server, and what to read instead."},
+		{Reason: reasonUnknown, Meaning: "The metrics are readable, but the engine is not known.",
 			Remedy: "Name the engine in the configuration, or describe it under `mappings`."},
 	})
 	for i := range all {
@@ -62,5 +62,5 @@ func remedies(reason string) string {
 	return strings.Join(all, " ")
 }
 
-// Remedy returns what a reason of llm_engine_up means, and what to do about it; empty for what is none.
+// Remedy returns what a reason of llm_engine_up means, and what to do about it; empty for an unknown reason.
 func Remedy(reason string) string { return scrape.Remedy(Reasons, reason) }

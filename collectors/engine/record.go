@@ -203,7 +203,7 @@ func (t *target) tell(r *recorded, run *runs, all []stated) {
 	}
 }
 
-// Commanded tells the collector the command lines of an engine's process and of those that started it, the process first. It
+// Commanded passes the command lines of an engine's process and of its parents to the collector, the process first. It
 // keeps the settings on them and nothing else.
 func (c *Collector) Commanded(server string, lines [][]string) {
 	for _, t := range c.targets {

@@ -44,7 +44,7 @@ func (t *target) trace() *trace {
 	return tr
 }
 
-// Sameness tells whether two pages come from the same process.
+// Sameness reports whether two pages come from the same process.
 type Sameness int
 
 // Values of Sameness. Undecided covers pages that cannot be used, and pages of engines that have not served anything

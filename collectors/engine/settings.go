@@ -20,7 +20,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// A Told names a place where an engine tells one of its settings. The first place that tells it counts.
+// A Told names a place where an engine reports one of its settings. The first place that has the setting counts.
 type Told struct {
 	To metrics.Setting
 	// From names a family of the page whose label At holds the value, or the path of a metadata endpoint whose JSON answer
@@ -28,7 +28,7 @@ type Told struct {
 	From, At string
 	// Model names the label of the family that holds the model, where a page is of several.
 	Model string
-	// Unset is the value where the engine prints None or null; empty where that tells nothing.
+	// Unset is the value of the setting if the engine prints None or null; empty if None has no meaning.
 	Unset string
 	// Hash replaces the value by its hash: a template has pages.
 	Hash bool
@@ -341,7 +341,7 @@ func (d *Dialect) whyUntold(to metrics.Setting, id Identity) string {
 	return d.Untells(to)
 }
 
-// Untells explains why an engine tells a setting nowhere. Two are told by others: the release by the endpoints that name the
+// Untells explains why an engine does not report a setting. Two are told by others: the release by the endpoints that name the
 // engine, the image by its pod.
 func (d *Dialect) Untells(to metrics.Setting) string {
 	switch {

@@ -187,7 +187,7 @@ var shapes = []shape{
 	{shape: "refused", runtime: metrics.Istio, how: "nobody listens behind the proxy: 503 with the flag UF (Istio's standard metrics, Envoy's response flags)",
 		counts: times(ten, istioNobody), client: client{good: nine, failed: ten}, want: ends{metrics.OutcomeSuccess: nine, metrics.OutcomeError: ten}},
 	{shape: "refused", runtime: metrics.VLLM, how: "nobody listens: the process is gone", gone: true, client: client{failed: 100},
-		want: ends{}, is: lower, why: "no page counts it", shows: `llm_engine_up == 0`},
+		want: ends{}, is: lower, why: "no metric counts it", shows: `llm_engine_up == 0`},
 
 	{shape: "429", runtime: metrics.TGI, how: "router/src/infer: Overloaded", counts: times(ten, tgiFull),
 		client: client{good: nine, refused: ten}, want: ends{metrics.OutcomeSuccess: nine, metrics.OutcomeRejected: ten}},
@@ -222,7 +222,7 @@ var shapes = []shape{
 	{shape: "engine error, streamed", runtime: metrics.SGLang, how: "200 and an error event; a finished request: 0.5.23 srt/managers/tokenizer_manager.py",
 		counts: times(ten, sglang200, sglangStream, sglangFirst), client: client{good: nine, failed: ten},
 		want: ends{metrics.OutcomeSuccess: nine, metrics.OutcomeUnknown: ten}, is: lower,
-		why: "no counter tells a stream that broke off from one of a single token", shows: `llm_engine_requests_total{outcome="unknown"} >= 10`},
+		why: "no counter distinguishes a broken stream from a stream of one token", shows: `llm_engine_requests_total{outcome="unknown"} >= 10`},
 
 	{shape: "engine error, not streamed", runtime: metrics.VLLM, how: "both counters: 0.32.0 entrypoints/generate/base/serving.py _raise_if_error",
 		counts: times(ten, vllm500, vllmEnded, vllmError), client: client{good: nine, failed: ten}, want: ends{metrics.OutcomeStop: nine, metrics.OutcomeError: ten}},
@@ -233,7 +233,7 @@ var shapes = []shape{
 		want: ends{metrics.OutcomeSuccess: 140, metrics.OutcomeError: 50}},
 	{shape: "engine error, not streamed", runtime: metrics.SGLang, how: "500 and a finished request, as all others: 0.5.16 srt/metrics/collector.py", past: times(1, sglang200, sglangOld),
 		counts: times(ten, sglang500, sglangOld), client: client{good: nine, failed: ten}, want: ends{metrics.OutcomeSuccess: 100, metrics.OutcomeError: ten}, is: lower,
-		why: "before 0.5.22 those that failed are among the finished ones, too", shows: `llm_engine_requests_total{outcome="error"} >= 10`},
+		why: "before 0.5.22 failed requests also count as finished", shows: `llm_engine_requests_total{outcome="error"} >= 10`},
 	{shape: "engine error, not streamed", runtime: metrics.TensorRTLLM, how: "tensorrt_llm/serve/openai_server.py", counts: times(ten, trt500),
 		client: client{good: nine, failed: ten}, want: ends{metrics.OutcomeStop: nine, metrics.OutcomeError: ten}},
 	{shape: "engine error, not streamed", runtime: metrics.VLLMRouter, how: "0.1.17: six requests, after all attempts",
@@ -248,7 +248,7 @@ var shapes = []shape{
 	{shape: "out of memory", runtime: metrics.VLLM, how: "of the GPU: the engine dies; half of them streams, which no counter tells from ones that clients left: 0.32.0 v1/engine/async_llm.py",
 		counts: times(5, vllm500).and(times(5, vllm200)), client: client{good: nine, failed: ten},
 		want: ends{metrics.OutcomeStop: nine, metrics.OutcomeError: 5, metrics.OutcomeAbort: 5}, is: lower,
-		why: "streams of a dying engine count as aborted; then its metrics are gone", shows: `llm_engine_requests_total{outcome="error"} >= 5`},
+		why: "streams of a dying engine count as aborted, before its metrics are gone", shows: `llm_engine_requests_total{outcome="error"} >= 5`},
 
 	{shape: "no worker", runtime: metrics.Dynamo, how: "1.6.0: 13 answered 503; the 404 of a name that it has forgotten are counted nowhere",
 		before: "dynamo/frontend-v1.6.0-migration.prom", after: "dynamo/frontend-v1.6.0-allkilled.prom", client: client{failed: 13, left: 4},
@@ -277,7 +277,7 @@ var shapes = []shape{
 		client: client{good: nine, failed: ten}, want: ends{metrics.OutcomeSuccess: nine, metrics.OutcomeError: ten}},
 	{shape: "timeout", runtime: metrics.VLLM, how: "the client's own, on a stream: 0.32.0, as one that leaves", counts: times(ten, vllm200),
 		client: client{good: nine, failed: ten}, want: ends{metrics.OutcomeStop: nine, metrics.OutcomeAbort: ten}, is: lower,
-		why: "a client that waited too long counts as aborted, which is bad only with count_aborts", shows: `llm_engine_requests_total{outcome="abort"} >= 10`},
+		why: "a request that timed out at the client counts as aborted, which is bad only with count_aborts", shows: `llm_engine_requests_total{outcome="abort"} >= 10`},
 
 	{shape: "failure in mid-stream", runtime: metrics.Dynamo, how: "1.6.0: a worker was killed, 13 streams were cut",
 		before: "dynamo/frontend-v1.6.0-badreq.prom", after: "dynamo/frontend-v1.6.0-killed.prom", client: client{good: 113, failed: 13},
@@ -286,7 +286,7 @@ var shapes = []shape{
 		client: client{good: nine, failed: ten}, want: ends{metrics.OutcomeSuccess: nine, metrics.OutcomeError: ten}},
 	{shape: "failure in mid-stream", runtime: metrics.VLLM, how: "0.32.0: the engine's process was killed, its streams end with 200 and an error event",
 		counts: times(ten, vllm200), client: client{good: nine, failed: ten}, want: ends{metrics.OutcomeStop: nine, metrics.OutcomeAbort: ten}, is: lower,
-		why: "streams of a dying engine count as aborted; then its metrics are gone", shows: `llm_engine_requests_total{outcome="abort"} >= 10`},
+		why: "streams of a dying engine count as aborted, before its metrics are gone", shows: `llm_engine_requests_total{outcome="abort"} >= 10`},
 
 	{shape: "retry at a gateway", runtime: metrics.VLLMRouter, how: "sgl-router/src/metrics.rs: ten of 100 needed a second attempt",
 		counts: times(ten, routerGood, routerAgain), client: client{good: 100}, want: ends{metrics.OutcomeSuccess: 100}},
@@ -294,7 +294,7 @@ var shapes = []shape{
 		before: "vllm_router/v0.1.17-429.prom", after: "vllm_router/v0.1.17-all500.prom", client: client{failed: 6}, want: ends{metrics.OutcomeError: 6}},
 	{shape: "retry at a gateway", runtime: metrics.VLLM, how: "ten attempts fail here, and a gateway repeats them elsewhere", counts: times(ten, vllm500, vllmEnded, vllmError),
 		client: client{good: 100}, want: ends{metrics.OutcomeStop: nine, metrics.OutcomeError: ten}, is: upper,
-		why: "an engine counts attempts; where the gateway counts, its availability alerts"},
+		why: "the engine counts each attempt; if the gateway counts requests, only its availability alerts"},
 
 	{runtime: metrics.VLLMRouter, how: "0.1.17", after: "vllm_router/v0.1.17-load.prom", client: client{good: 26}, want: ends{metrics.OutcomeSuccess: 26}},
 	{runtime: metrics.SMG, how: "sglang-router 0.3.2", after: "smg/sglang-router-v0.3.2-load.prom", client: client{good: 26}, want: ends{metrics.OutcomeSuccess: 26}},
@@ -443,7 +443,7 @@ func TestShapesAreDocumented(t *testing.T) {
 			at[c.shape][c.is] = append(at[c.shape][c.is], where)
 		}
 	}
-	table := "| what happens | within 1% of the clients' count | fewer errors than there were | more |\n| --- | --- | --- | --- |\n"
+	table := "| what happens | within 1% of the clients' count | fewer errors than there were | more errors |\n|---|---|---|---|\n"
 	for _, s := range order {
 		table += fmt.Sprintf("| %s | %s | %s | %s |\n", s, strings.Join(at[s][exact], ", "), strings.Join(at[s][lower], "; "), strings.Join(at[s][upper], "; "))
 	}

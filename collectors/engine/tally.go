@@ -11,20 +11,20 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// A Tally is a counter that no page has, made of several that it has. They count the same request at different instants,
-// so their difference may fall; a tally never does. It adds up what the counters say of each interval between two
-// readings. The first reading stands for all that was before it.
+// A Tally is a counter computed from several counters of a page. They count the same request at different instants,
+// so their difference may fall; a tally never does. It adds up the increases of the counters between two readings. The first reading includes
+// everything that the engine counted before.
 type Tally struct {
 	// Of lists what is read besides the row's own source.
 	Of []Count
 	// Step returns by how much the tally rises, from how much each of the counts rose, that of the row's own source first.
 	// What is below zero is a debt: it is taken off the next steps, until debtLasts.
 	Step func(rose []float64) float64
-	// Splits says that other tallies split the same source: each counts a part of it.
+	// Splits means that other tallies split the same source: each counts a part of it.
 	Splits bool
 }
 
-// Count selects what a Tally reads as one number: of a histogram, how often it observed.
+// Count selects the number that a Tally reads: for a histogram, the number of observations.
 type Count struct {
 	From     string
 	Is       scrape.Type

@@ -14,8 +14,8 @@ import (
 // A scheduler that hangs no longer writes its gauges: they show what ran at its last step, or nothing. The HTTP server
 // in front of it goes on counting. This file compiles what a page shows of work and of progress; stall.go remembers it.
 
-// Server names what a page shows of the server in front of the engine, which holds requests that the engine's own gauges may
-// not show: its HTTP server, or that of a worker's endpoint. What is said of the page counts where the page has one model.
+// Server names the metric of requests in the HTTP server in front of the engine, or in a worker's endpoint. The engine's own gauges may not show
+// these requests. Metrics of the whole server count only if it serves a single model.
 type Server struct {
 	// Lacks explains why the page shows nothing of its server, where it does not.
 	Lacks string

@@ -47,7 +47,7 @@ type KernelLog struct {
 	followed bool   // whether everything present at the start has been read
 }
 
-// NewKernelLog returns a KernelLog for a node whose GPUs are not read through NVML. A Collector has its own.
+// NewKernelLog returns a KernelLog for a node whose GPUs are not read through NVML. A Collector creates its own KernelLog.
 func NewKernelLog(o Options) *KernelLog { return newKernelLog(o.withDefaults()) }
 
 func newKernelLog(o Options) *KernelLog {
@@ -88,7 +88,7 @@ func (k *KernelLog) state() error {
 	return k.err
 }
 
-// Know tells which GPUs are at which PCI addresses. They are remembered: a GPU that broke still has its name.
+// Know sets which GPUs are at which PCI addresses. Earlier addresses stay known, so that a failed GPU keeps its name.
 func (k *KernelLog) Know(gpus ...Identity) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -114,7 +114,7 @@ func (k *KernelLog) Collect(ch chan<- prometheus.Metric, counts bool) {
 	k.sxids.collect(ch)
 }
 
-// KmsgRemedy says what to do while the kernel log cannot be read.
+// KmsgRemedy describes what to do while the kernel log cannot be read.
 const KmsgRemedy = "mount /dev/kmsg and grant CAP_SYSLOG, in a container with privileged: true, or set the kernel log to none (--gpu.kmsg=none)"
 
 // set publishes whether the kernel log is being read, and logs changes.

@@ -63,8 +63,8 @@ type Options struct {
 	// Owners returns who has which GPU, according to another exporter's page: (*page.Collector).Owners. It is trusted
 	// for pods about which the kubelet reports nothing. Default: there is no such page.
 	Owners func() []gpu.Owner
-	// Commands is called with the command line of the process that serves a target's page, and of those that started it, the
-	// process first, each time when processes are scanned. Nil: command lines are not read.
+	// Commands is called at each scan with the command lines of the process that serves a target's metrics and of its parents, the process first. Nil:
+	// command lines are not read.
 	Commands func(server string, lines [][]string)
 	// PodResources is the socket of the kubelet's pod-resources API. Default: none, and no queries.
 	PodResources string
@@ -79,7 +79,7 @@ type Options struct {
 	Interval time.Duration
 }
 
-// Collector serves who owns what as a prometheus.Collector while Run keeps it up to date.
+// Collector exports the owners of GPUs as a prometheus.Collector. Run keeps them up to date.
 type Collector struct {
 	options Options
 	kubelet *kube.Kubelet   // used only by Run's goroutine, as are the next three

@@ -38,7 +38,7 @@ func (l *look) home(pid int) home {
 type server struct{ pid, target int }
 
 // owners finds for each process on a GPU the targets whose page one of its relatives serves. Of several relatives the
-// closest counts: engines started by the same launcher are told apart by the ancestor that they do not share. If two
+// closest counts: engines started by the same launcher are distinguished by the ancestor that they do not share. If two
 // are equally close, the owner stays unknown.
 func (l *look) owners(ctx context.Context, targets []Target, running []gpu.Process) [][]int {
 	owners := make([][]int, len(running))

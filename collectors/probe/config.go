@@ -26,11 +26,11 @@ import (
 type Config struct {
 	// Name sets the probe label. Default: the API.
 	Name string `yaml:"name"`
-	// Engines asks every engine of the node, as far as targets and discovery know them, instead of one URL.
+	// Engines probes every engine that targets and discovery find on the node, instead of one URL.
 	Engines bool `yaml:"engines"`
 	// URL holds scheme, host and port, and the path below which the API's own paths lie.
 	URL string `yaml:"url"`
-	// API tells how to ask: chat (default), completions, ollama, tgi or triton.
+	// API is the API of the requests: chat (default), completions, ollama, tgi or triton.
 	API string `yaml:"api"`
 	// Model holds the name that clients use.
 	Model string `yaml:"model"`
@@ -40,24 +40,24 @@ type Config struct {
 	Timeout model.Duration `yaml:"timeout"`
 	// PromptWords sets the length of the prompt in words. Default: that of the question alone.
 	PromptWords int `yaml:"prompt_words"`
-	// Nonce puts a word at the front of each prompt that makes it another, so that no prefix cache has it.
+	// Nonce puts a random word at the front of each prompt, so that no prefix cache has the prompt.
 	Nonce bool `yaml:"nonce"`
 	// MaxTokens bounds the answer. Default 8.
 	MaxTokens int `yaml:"max_tokens"`
 	// TokensPerHour bounds what all requests of an hour cost, prompts included, to all engines together. Default 10,000.
 	TokensPerHour int `yaml:"tokens_per_hour"`
-	// Body holds fields added to the request, such as chat_template_kwargs; a null takes one away.
+	// Body has additional fields of the request, such as chat_template_kwargs; null removes a field.
 	Body map[string]any `yaml:"body"`
 	// Health holds the path of the health endpoint to ask before each request. Default: none.
 	Health string `yaml:"health"`
 	// HTTP takes Prometheus' own client configuration: TLS, credentials from files, proxy. Targets with one of their own keep it.
 	HTTP config.HTTPClientConfig `yaml:"http_config"`
-	// CredentialsFor says which of the engines get the credentials of HTTP: whatever serves a page like an engine's is found.
+	// CredentialsFor selects the engines that get the credentials in HTTP, because discovery finds any program that serves an engine's metrics.
 	CredentialsFor *Recipients `yaml:"credentials_for"`
 }
 
-// Recipients selects the engines that credentials are meant for, by what the configuration or the API server says of them.
-// An engine is selected if it matches all that is given. The others are asked without credentials.
+// Recipients selects the engines that get credentials, by their namespace in the API server or the labels in the configuration.
+// An engine is selected if it matches all that is given. Requests to the others have no credentials.
 type Recipients struct {
 	// Namespaces lists namespaces of pods.
 	Namespaces []string `yaml:"namespaces"`
@@ -117,8 +117,7 @@ type Probe struct {
 	state
 }
 
-// Compile checks configurations. An error is an engine.ConfigError that names the place and the remedy. interval is that of probes
-// without one.
+// Compile checks configurations. An error is an engine.ConfigError with the place and the remedy. interval is the default interval of probes.
 func Compile(cfgs []Config, interval time.Duration, userAgent string) ([]*Probe, error) {
 	var all []*Probe
 	for i, cfg := range cfgs {

@@ -16,7 +16,7 @@ import (
 // refusedFor is how long an engine that has refused all requests is left alone.
 const refusedFor = time.Hour
 
-// Offer tells which models the node's engines have, for probes of engines to ask.
+// Offer describes which models the node's engines have, for probes of engines to ask.
 func (c *Collector) Offer(offers []engine.Offer) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

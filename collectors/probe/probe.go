@@ -1,4 +1,4 @@
-// Package probe sends synthetic requests to inference engines and says what a client sees of the answer. It sends none unless one is
+// Package probe sends synthetic requests to inference engines and measures what a client sees of the answers. It sends none unless one is
 // configured.
 //
 //	config    what is asked, how often, and what it may cost    config.go
@@ -76,7 +76,7 @@ type Collector struct {
 	asked  time.Time // when a failure last made the others ask
 }
 
-// New makes a collector. look says what is known of the engine at an address, if it is read at all.
+// New makes a collector. look returns what the exporter knows about the engine at an address, if it reads that engine.
 func New(look func(ctx context.Context, at engine.Offer) (engine.Engine, bool), log *slog.Logger) *Collector {
 	grid := slo.Grids()[metrics.VLLM]
 	histogram := func(f *metrics.Family, bounds []float64) *prometheus.HistogramVec {
@@ -121,7 +121,7 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// Use takes probes in place of those in use. One whose configuration is the same goes on.
+// Use replaces the probes in use. One whose configuration is the same goes on.
 func (c *Collector) Use(probes []*Probe) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -273,7 +273,7 @@ func (p *Probe) pause(took time.Duration, random float64) time.Duration {
 	return time.Duration(float64(p.pace()) * (0.9 + 0.2*random))
 }
 
-// Probed returns what the probes in use have brought, for objectives to count.
+// Probed returns the results of the probes in use, for objectives.
 func (c *Collector) Probed() []*engine.Probed {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -15,8 +15,7 @@ type Answer struct {
 	PageUp           bool // the engine's page answered when the request was sent
 }
 
-// Simulate puts probes to use without sending anything: requests are simulated in virtual time, and Answered takes in
-// what came of them.
+// Simulate runs probes without sending requests: requests are simulated in virtual time, and Answered takes their results.
 func (c *Collector) Simulate(probes []*Probe) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -29,8 +28,8 @@ func (c *Collector) Simulate(probes []*Probe) {
 // Timeout returns what bounds a request.
 func (p *Probe) Timeout() time.Duration { return p.timeout }
 
-// Answered exports what a simulated request brought, and returns the pause until the next, for a random number below 1,
-// and the probes that ask at once. It costs no tokens.
+// Answered exports the result of a simulated request. It returns the pause until the next request, for a random number below 1, and the number of
+// simultaneous probes. It costs no tokens.
 func (c *Collector) Answered(p *Probe, a Answer, now time.Time, random float64) (pause time.Duration, witnesses []*Probe) {
 	const connected = time.Millisecond
 	r := result{outcome: a.Outcome, connected: connected, held: a.Held, completion: a.Tokens}

@@ -167,7 +167,7 @@ func (f *Fetcher) DocumentAt(ctx context.Context, path, query string, into any) 
 	return decode(resp, err, path, into)
 }
 
-// DocumentAbout posts a question and decodes the JSON answer. The question must have no effect on the server.
+// DocumentAbout posts a question and decodes the JSON answer. The request must have no side effects on the server.
 func (f *Fetcher) DocumentAbout(ctx context.Context, path string, question []byte, into any) error {
 	resp, err := f.send(ctx, http.MethodPost, path, f.At.Query, "application/json", question)
 	return decode(resp, err, path, into)

@@ -1,5 +1,5 @@
 // Package scrape fetches a server's metrics page and reads the Prometheus text format, within limits. What it reads is untrusted
-// input. It imports nothing of this project: engines' pages and GPUs' pages are read alike.
+// input. It imports nothing of this project, because it serves engines and other exporters alike.
 //
 //	Fetcher   asks one server for pages and documents         fetch.go, address.go
 //	Format    what the writers of pages do to the format       page.go
@@ -30,8 +30,8 @@ type Format struct {
 	Repair func(body []byte) ([]byte, error)
 	// Restore gives families and labels back the names that the server itself writes. It is called on every page.
 	Restore func(byName map[string]*Family)
-	// Refusal returns the reason for an answer other than 200, from the type and the message of the error in its JSON body; empty
-	// if the status is all there is.
+	// Refusal returns the reason for an answer other than 200, from the type and the message of the error in its JSON body. It is empty if only the
+	// status is known.
 	Refusal func(status int, kind, message string) (reason string)
 	// Paths lists the paths at which such servers serve their pages, besides /metrics.
 	Paths []string
@@ -115,8 +115,7 @@ func (p *Page) LabelValues(name, label string) map[string]bool {
 	return out
 }
 
-// Find returns the family of a name and a type. If only a family of another type is there, it returns that one for the
-// caller to refuse.
+// Find returns the family of a name and a type. If there is only a family of another type, it returns this family, which the caller must refuse.
 func (p *Page) Find(name string, is Type) *Family {
 	var best *Family
 	for _, f := range p.Families[FamilyKey(name)] {
@@ -133,8 +132,8 @@ func (p *Page) Find(name string, is Type) *Family {
 // FamilyKey returns the name without _total: engines, proxies and Go imitations disagree about the suffix.
 func FamilyKey(name string) string { return strings.TrimSuffix(name, "_total") }
 
-// Sanitise prepares the body of an answer for Parse: it repairs what the writers of such pages are known to send, and refuses
-// what is no page in the text format or was cut off. path is for messages.
+// Sanitise prepares the body of an answer for Parse: it repairs known mistakes of engines, and refuses a body that is not in the text format or was
+// cut off. path is for messages.
 func (f *Format) Sanitise(body []byte, path, contentType string) (_ []byte, err error) {
 	if f.Repair != nil {
 		if body, err = f.Repair(body); err != nil {
@@ -260,8 +259,8 @@ func (p *Page) add(f *Family) {
 	}
 }
 
-// Promised returns the page as far as it has no series yet: Python's client declares a family with labels when it is made, and
-// writes a series with the first value.
+// Promised returns the families of the page that are declared but have no series yet. Python's client declares a family with labels when it is
+// created, and writes a series with the first value.
 func (p *Page) Promised() *Page {
 	page := &Page{Families: map[string][]*Family{}, prefixes: map[string]bool{}}
 	for _, f := range p.announced {
@@ -364,7 +363,7 @@ func (p *Page) Series() iter.Seq2[labels.Labels, float64] {
 	}
 }
 
-// Names lists the first three families of the page, without those about its process, for messages.
+// Names lists the first three families of the page for error messages, without those about the process.
 func (p *Page) Names() string {
 	var names []string
 	for _, key := range slices.Sorted(maps.Keys(p.Families)) {

@@ -1,4 +1,4 @@
-// Package draw draws worlds at random: what happens, how much of it, to which fleet, and what is visible of it. What is right
+// Package draw draws random worlds: the fault and its size, the fleet, and what the exporter can see. What is right
 // to say comes from the cause that was drawn, never from a rule.
 package draw
 
@@ -20,7 +20,7 @@ import (
 type Draw struct {
 	Seed  uint64
 	Class string
-	// Want holds the branches that are right to name first; none for a world in which nobody need be told.
+	// Want has the branches that are correct as the first suspect; none for a world in which no alert need fire.
 	Want []rules.Branch
 	// Unserved means that the fault leaves clients without any answer, which no objective counts.
 	Unserved bool
@@ -28,7 +28,7 @@ type Draw struct {
 	Options  play.Options
 }
 
-// Quiet reports whether nobody need be told.
+// Quiet reports whether no alert need fire.
 func (d Draw) Quiet() bool { return len(d.Want) == 0 }
 
 // lasts bounds a play, so that a hundred are played in minutes.

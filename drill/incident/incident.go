@@ -1,4 +1,4 @@
-// Package incident is the drill's catalogue: what happens to a node, and what a person must be told.
+// Package incident is the drill's catalogue: what happens to a node, and which alerts must fire.
 package incident
 
 import (
@@ -15,12 +15,12 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// Incident describes a story with a known end: what happens, and what a person must be told.
+// Incident is a sequence of faults, with the alerts that must fire.
 type Incident struct {
 	Name  string
 	Story string
 	Fleet world.Fleet
-	// Lived tells how long all was well before the exporter, and whoever scrapes it, began, and History for how long after that.
+	// Lived is how long all was well before the exporter and its Prometheus started, and History how long after that.
 	// Default: none, and two hours.
 	Lived, History time.Duration
 	// Replays holds the replays per hour of the first GPU's first NVLink, for each day before the history: what
@@ -28,26 +28,26 @@ type Incident struct {
 	Replays []float64
 	// Faults lists what happens from the onset on.
 	Faults []Fault
-	// Lasts tells how long the drill watches after the onset.
+	// Lasts is how long the drill watches after the onset.
 	Lasts time.Duration
 	// Lever is what ends the incident in a transcript. Other plays leave it alone.
 	Lever Lever
 
-	// Page names the alert that must wake somebody; nil when nobody must be woken.
+	// Page names the alert that must page; nil if none must.
 	Page *rules.Alert
-	// Or names an alert that may page first in its place: it sees the same, and chance decides which is earlier.
+	// Or names an alert that may page first instead: both see the same fault, and chance decides which is earlier.
 	Or *rules.Alert
-	// Within limits how late a page may come where theory says nothing: it is no burn, or of requests that nobody could send.
+	// Within limits how late a page may come if theory gives no time, because no budget burns, or no requests could be sent.
 	Within time.Duration
-	// Cause names the alert that must name the cause, in the page or beside it; Clue the clue, where no alert does.
+	// Cause names the alert that must name the cause, in the page or in a ticket. Clue names the clue, if no alert does.
 	Cause *rules.Alert
 	Clue  string
-	// Shows holds a regular expression for the numbers on the cause that the first page's split must show: alerts on
-	// causes may come after the page, their evidence must not.
+	// Shows is a regular expression for the evidence of the cause that the first page must have. Alerts on causes may come after the page; their
+	// evidence may not.
 	Shows string
-	// Quiet says that there must be no ticket either.
+	// Quiet means that there must be no ticket either.
 	Quiet bool
-	// Report tells where the incident was published; nil for one that the drill made up.
+	// Report describes where the incident was published; nil for one that the drill made up.
 	Report *Report
 }
 
@@ -65,7 +65,7 @@ type Lever struct {
 	// Page names the runbook that advises it, Parts the headings there.
 	Page  string
 	Parts []string
-	// Says says what is done.
+	// Says describes the action in words.
 	Says string
 	Fault
 }

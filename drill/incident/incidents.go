@@ -12,8 +12,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// Incidents returns the drill's incidents: those of traffic first, then those of engines, of GPUs and of the
-// exporter, and last those that must wake nobody.
+// Incidents returns the drill's incidents: traffic first, then engines, GPUs and the exporter, and last those that must not page.
 func Incidents() []Incident {
 	return slices.Concat(demandGrows(), cachesFail(), loadMeetsLimits(), enginesHang(), gatewaysFail(), hostsStarve(),
 		modelsDie(), replicasSlow(), memoryFails(), fabricWears(), exportersFail(), harmless())
@@ -143,7 +142,7 @@ func loadMeetsLimits() []Incident {
 				r.Restart(time.Minute)
 			}))},
 			Page: rules.FastBurn, Cause: rules.ReleaseRegression, Shows: `Changed in 6h kv_cache_dtype auto → fp8 on 4, version 0\.16\.0 → 0\.17\.0 on 4`,
-			Lever: Lever{"Rollback", []string{"What changed?", "Nothing else says what runs"}, "the rollout is undone", fault(15*minute, every(func(r *world.Replica) {
+			Lever: Lever{"Rollback", []string{"What changed?", "Nothing else controls the deployment"}, "the rollout is undone", fault(15*minute, every(func(r *world.Replica) {
 				r.Profile.Release, r.Profile.KVCacheDtype, r.Engine.Slow = drill.NewProfile("").Release, "", 1
 				r.Restart(time.Minute)
 			}))},

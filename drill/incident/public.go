@@ -13,17 +13,17 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// Report says what others published about an incident that the drill replays.
+// Report describes what others published about an incident that the drill replays.
 type Report struct {
 	// Source is where it was published, beginning with a repository on GitHub unless it is an address.
 	Source string
 	// Said holds the figures as reported, Assumed what the play adds or shortens.
 	Said, Assumed string
-	// Noticed tells how long after the onset people noticed; zero where the source does not say.
+	// Noticed is how long after the onset people noticed; zero if the source does not say.
 	Noticed time.Duration
 	// Sign returns series from the first scrape on that shows the incident.
 	Sign string
-	// Missed says why nothing tells of it.
+	// Missed explains why no alert reports the incident.
 	Missed string
 }
 
@@ -33,7 +33,7 @@ const (
 	noEnd  = `sum by (pod) (llm_engine_requests_total) == sum by (pod) (llm_engine_requests_total offset 30s)`
 )
 
-// Public returns incidents that others published: first those that somebody must hear of, then those that must wake nobody.
+// Public returns incidents that others published: first those that must page or open a ticket, then those that must not page.
 func Public() []Incident {
 	incidents := slices.Concat(publicHangs(), publicStalls(), publicLinks(), publicFabrics(), publicGateways(), publicEngines(), publicLoads(), publicRest())
 	for i := range incidents {

@@ -35,7 +35,7 @@ type Node struct {
 	*Play
 	// Engines lists the addresses of the engines, in the order of the replicas.
 	Engines []string
-	// WithoutGPUs says why there are no GPUs; nil when there are.
+	// WithoutGPUs explains why there are no GPUs; nil when there are.
 	WithoutGPUs error
 
 	options Options
@@ -162,8 +162,7 @@ func (n *Node) Run(ctx context.Context) error {
 	}
 }
 
-// History plays the time up to the present. GPU series that the world lacks are those of the exporter, which runs for
-// a moment.
+// History plays the time up to the present. GPU series that the world lacks come from the exporter, which runs for a moment.
 func (n *Node) History(ctx context.Context, done func(share float64)) error {
 	if n.WithoutGPUs == nil {
 		page, err := n.page(ctx)

@@ -53,10 +53,10 @@ type Prometheus struct {
 type Source struct {
 	// Exporter is the address of the exporter, Instance its label.
 	Exporter, Instance string
-	// RuleFile has the rules as Prometheus reads them, Style the addresses that are in them.
+	// RuleFile has the rules in Prometheus' format, Style the addresses in these rules.
 	RuleFile []byte
 	Style    ours.Style
-	// Store keeps what the exporter says, after what is in it.
+	// Store appends the exporter's samples to the storage.
 	Store *rulesim.Sim
 }
 

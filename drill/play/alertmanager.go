@@ -24,7 +24,7 @@ import (
 // options and the matchers of inhibition are Alertmanager's own code. Its dispatcher and inhibitor follow the
 // machine's clock, so this code replaces what they do: groups that wait and are flushed at their interval, the
 // comparison of labels that must be equal, and the decision whether a flush is news. TestDispatcher compares it with
-// Alertmanager's. What a message says is rendered by Alertmanager's own templates. Silences, mute times, clustering and
+// Alertmanager's. Alertmanager's own templates render the messages. Silences, mute times, clustering and
 // delivery are not simulated.
 type Alertmanager struct {
 	words  *template.Template
@@ -153,8 +153,7 @@ func (a *Alertmanager) Receive(now time.Time, firing []rulesim.Alert) error {
 	return nil
 }
 
-// Run flushes the groups that are due before a time. A flush that is due at that very time waits for the alerts that
-// the time brings.
+// Run flushes the groups that are due before a time. A flush that is due at the same time waits for the alerts of that time.
 func (a *Alertmanager) Run(now time.Time) error {
 	for _, key := range slices.Sorted(maps.Keys(a.groups)) {
 		g := a.groups[key]

@@ -25,7 +25,7 @@ const ScrapeInterval = 30 * time.Second
 // Rules returns the generated rule groups.
 func Rules() []rules.Group { return rules.Groups(rules.Options{}) }
 
-// Options say how to play an incident.
+// Options describe how to play an incident.
 type Options struct {
 	// Seed draws the arrivals.
 	Seed uint64
@@ -33,14 +33,13 @@ type Options struct {
 	Groups []rules.Group
 	// Style shapes the rules and the messages. Without an address, dashboards are at grafana.example and runbooks at llm.example.
 	Style rules.Style
-	// Relabel does the scrape's relabelling, which drops a series that it leaves without labels; nil keeps all as they are.
+	// Relabel is the scrape's relabelling. A series without labels afterwards is dropped. nil changes nothing.
 	Relabel func(labels.Labels) labels.Labels
-	// DCGM lists the fields that the node's dcgm-exporter adds to its default list, where the exporter reads GPUs from its
-	// page; nil where it reads NVML.
+	// DCGM lists additional fields of the node's dcgm-exporter, if the exporter reads GPUs from it; nil if the exporter reads NVML.
 	DCGM []string
 	// WithoutGPUs leaves out the series of GPUs.
 	WithoutGPUs bool
-	// Epoch tells when the history begins. Default: rulesim.Epoch.
+	// Epoch is when the history begins. Default: rulesim.Epoch.
 	Epoch time.Time
 	// Scrape separates two scrapes. Default: ScrapeInterval.
 	Scrape time.Duration
@@ -52,13 +51,13 @@ type Options struct {
 type Play struct {
 	Incident incident.Incident
 	Seed     uint64
-	// Onset tells when the incident begins, since the epoch of the world.
+	// Onset is when the incident begins, since the epoch of the world.
 	Onset        time.Duration
 	World        *world.World
 	RuleFile     []byte
 	Prometheus   *rulesim.Sim
 	Alertmanager *Alertmanager
-	// Evaluations and Sent hold, in order, which alerts fired and what was sent about them.
+	// Evaluations and Sent have, in order, the alerts that fired and their notifications.
 	Evaluations []Evaluation
 	Sent        []Notification
 

@@ -95,7 +95,7 @@ func option(p *drill.Profile, name, value string) {
 
 func TestReleases(t *testing.T) {
 	var table strings.Builder
-	table.WriteString("| what happens | said by the exporter | said by the rules |\n| --- | --- | --- |\n")
+	table.WriteString("| what happens | said by the exporter | said by the rules |\n|---|---|---|\n")
 	start := func(t *testing.T, change func(f *world.Fleet)) *Play {
 		p, err := New(serving(change), Options{Seed: 1, WithoutGPUs: true})
 		if err != nil {

@@ -11,8 +11,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// WritePublic writes as CSV what the drill would have told of public incidents beside when people noticed them, what was
-// reported and assumed, and where each was published.
+// WritePublic writes as CSV, for each public incident, the alerts of the drill, when people noticed, what was reported and assumed, and the source.
 func WritePublic(out io.Writer, traces []Trace) error {
 	rows := [][]string{{"incident", "story", "people noticed after", "first sign", "first told", "of", "page", "page is about, or says to look at, the cause", "named cause", "runbook",
 		"reported", "assumed", "source"}}

@@ -1,5 +1,5 @@
-// Package transcript plays incidents and writes what a person on call sees and types: the page, the steps of its
-// runbooks with what Prometheus answers, the lever, and the verification.
+// Package transcript plays incidents and writes what a person on call sees and types: the page, the steps of its runbooks with Prometheus' answers,
+// the lever, and the verification.
 package transcript
 
 import (
@@ -110,8 +110,8 @@ type look struct {
 	write func() error
 }
 
-// Follow writes parts of a runbook as somebody follows it now, with what a Prometheus answers to its queries. known holds the labels
-// of the alert; the labels of answers join them.
+// Follow writes parts of a runbook together with the present results of its queries. known has the labels of the alert; Follow adds the labels of the
+// results.
 func Follow(out io.Writer, ask func(query string, at time.Time) (promql.Vector, error), onset, now time.Time, known url.Values, page string, parts ...string) error {
 	t := &transcript{ask: ask, known: known, onset: onset, now: now}
 	err := t.follow(page, parts...)

@@ -20,7 +20,7 @@ type GPU struct {
 	Throttle *Throttle
 	// Lost means that the GPU has fallen off the bus, Stuck that the driver does not return from reading it.
 	Lost, Stuck bool
-	// ECC counts uncorrectable errors; RemapPending and RemapFailed say what happened to the rows.
+	// ECC counts uncorrectable errors; RemapPending and RemapFailed are the state of the memory rows.
 	ECC                       float64
 	RemapPending, RemapFailed bool
 	// RepairPending means that the next reset repairs a memory channel; Unrepairable that no reset can.

@@ -81,7 +81,7 @@ func (g *GPU) Tell(s *fakenvml.State) (xids []XID, err error) {
 	return xids, s.Set(strconv.Itoa(g.Index), append(values, "clock_events", events)...)
 }
 
-// EmitLoad writes what Tell says of the load besides Emit.
+// EmitLoad writes the metrics of the load that Tell has and Emit lacks.
 func (g *GPU) EmitLoad(put Put) {
 	id := []string{g.UUID, strconv.Itoa(g.Index)}
 	put(metrics.GPUMemoryBusy, math.Round(50*g.busy)/100, id...)

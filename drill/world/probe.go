@@ -10,7 +10,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// Gateway is the address at which the fleet's users ask.
+// Gateway is the address to which users send requests.
 const Gateway = "gateway:80"
 
 // RoundTrip implements http.RoundTripper for the page of the gateway.
@@ -35,8 +35,7 @@ type probing struct {
 	up      bool           // the page answered when it was sent
 }
 
-// Probe starts the exporter's probes as its process starts. Their requests are simulated; what comes of them goes through
-// the exporter's own collector.
+// Probe starts the exporter's probes as its process starts. Their requests are simulated; the exporter's own collector counts the results.
 func (w *World) Probe(to *probe.Collector) error {
 	w.prober, w.probes = to, nil
 	var addresses []string

@@ -1,5 +1,5 @@
 // Package world simulates a node in virtual time: the engines and GPUs of a fleet, their users, and what the node shows
-// of them. Faults change it; its truth knows when its users suffer, whatever the pages say.
+// of them. Faults change the world; its truth records when users suffer, independently of the metrics.
 package world
 
 import (
@@ -44,7 +44,7 @@ type Fleet struct {
 	Ranks bool
 	// SeesProcesses lets the exporter see the processes of the host, which has four NVSwitches.
 	SeesProcesses bool
-	// Probes makes the exporter ask each replica, ProbesGateway the address of the fleet's users.
+	// Probes makes the exporter probe each replica, ProbesGateway the address that users use.
 	Probes, ProbesGateway bool
 	// ReadsGateway makes the exporter read the page of the gateway at that address, and that gateway send the users'
 	// requests. Gateway is its runtime. Default: LiteLLM.
@@ -73,7 +73,7 @@ type World struct {
 	ExporterDown bool
 	// NodeDown takes the node's other targets of Prometheus with it.
 	NodeDown bool
-	// Favours limits the router to the first so many replicas; 0 means all.
+	// Favours limits the router to this number of replicas; 0 means all.
 	Favours int
 	// ManagerDead means that the fabric manager's process has ended. GPUs keep the state that it left.
 	ManagerDead bool
@@ -81,18 +81,18 @@ type World struct {
 	Idle bool
 	// Hold keeps requests while no engine is up, as the activator of a platform that scales to zero does.
 	Hold bool
-	// GatewayDead loses what users and probes ask at the gateway; GatewayBuffers makes it collect each answer. Without
+	// GatewayDead loses the requests of users and probes at the gateway; GatewayBuffers makes the gateway buffer each answer. Without
 	// probes only the former shows.
 	GatewayDead, GatewayBuffers bool
 	// GatewayFails is the share of requests that the gateway answers without asking an engine: with 502, or with
 	// GatewayStatus.
 	GatewayFails  float64
 	GatewayStatus int
-	// Mismatched means that the driver's library was updated under its module: who loads it now fails.
+	// Mismatched means that the driver's library is newer than the loaded kernel module, so loading NVML fails.
 	Mismatched bool
-	// ProbesFail means that the exporter reaches pages, but not what its probes ask.
+	// ProbesFail means that the exporter can read metrics, but its probes fail.
 	ProbesFail bool
-	// Seen is when somebody began to read the pages. Nobody is told what users suffered before.
+	// Seen is when metrics were first read. Failures before this time do not count.
 	Seen time.Duration
 
 	held    []*drill.Request
@@ -114,7 +114,7 @@ type Replica struct {
 	Down bool
 	// Gone means that the pod does not exist: the exporter has no such target.
 	Gone bool
-	// Misses means that one in so many half minutes every read of the engine's page times out.
+	// Misses makes every read of the engine's metrics time out in one of this number of half minutes.
 	Misses int
 	// Profile configures the engine when it starts.
 	Profile drill.Profile
@@ -185,7 +185,7 @@ func (r *Replica) Restart(loading time.Duration) {
 	r.GPU.readyAt = r.world.now + loading
 }
 
-// LoseWorker kills the worker of a Dynamo; the frontend stays, and fails what it is asked.
+// LoseWorker kills the worker of a Dynamo; the frontend stays, and fails all requests.
 func (r *Replica) LoseWorker() {
 	r.Engine.Kill(r.world.now)
 	r.Engine.Broken = true
@@ -195,7 +195,7 @@ func (r *Replica) LoseWorker() {
 // Mistype makes clients of a Dynamo ask for a model that does not exist.
 func (r *Replica) Mistype(requests int) { r.page.(*drill.Dynamo).Mistype(requests) }
 
-// LeaveGPU moves a share of the weights of an Ollama from GPU memory to the host's, which makes it a factor slower.
+// LeaveGPU moves a share of an Ollama's weights from GPU memory to host memory, which makes it slower by a factor.
 func (r *Replica) LeaveGPU(share, factor float64) {
 	r.page.(*drill.Ollama).OnGPU = 1 - share
 	r.Engine.Slow = factor
@@ -265,15 +265,14 @@ func (w *World) Now() time.Duration { return w.now }
 // At returns the moment at a time since the epoch.
 func (w *World) At(t time.Duration) time.Time { return w.epoch.Add(t) }
 
-// Due returns how long after a time since the epoch a page was due, given what happened to the users, and for which
-// objective; due is false when none was.
+// Due returns the objective for which a page was due, from the requests of the users, and how long after a time since the epoch. due is false if no
+// page was due.
 func (w *World) Due(from time.Duration) (after time.Duration, objective string, due bool) {
 	return w.truth.burn(from, w.Seen)
 }
 
-// Heal undoes what faults did to the world, whichever they were: the traffic, the engines, the GPUs and what is in front of them
-// are again as the fleet says. Engines that hang, are gone or run something else start anew, and load for a while. What was
-// counted stays counted, and users keep what they suffered.
+// Heal undoes all faults: traffic, engines, GPUs and gateway are again as the fleet describes. Engines that hang, are gone or run something else
+// start anew, and load for a while. Counters and the users' results stay.
 func (w *World) Heal(loading time.Duration) {
 	well := New(w.Fleet, w.epoch, 0)
 	w.Traffic.Load = well.Traffic.Load

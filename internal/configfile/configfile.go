@@ -1,5 +1,5 @@
-// Package configfile reads the YAML that people write: strictly, with the line of each mistake, and without a panic
-// whatever the file says. An error quotes no value that a library quotes, for it may be a secret.
+// Package configfile reads YAML configuration files strictly. It reports the line of each mistake, and never panics. An error quotes no value that a
+// library quotes, for it may be a secret.
 package configfile
 
 import (
@@ -45,7 +45,7 @@ func Errorf(path, format string, args ...any) error {
 	return &Error{path, fmt.Errorf(format, args...)}
 }
 
-// File holds what a file says.
+// File is the parsed content of a file.
 type File struct {
 	name string
 	root *yaml.Node // nil if it says nothing
@@ -71,7 +71,7 @@ func Read(name string) (*File, error) {
 // inLine matches an error of the parser.
 var inLine = regexp.MustCompile(`^yaml: (?:line (\d+): )?(.*)`)
 
-// Parse reads what a file says. The name is for errors.
+// Parse parses a file. The name is for errors.
 func Parse(name string, source []byte) (*File, error) {
 	var document yaml.Node
 	if err := yaml.Unmarshal(source, &document); err != nil {
@@ -92,8 +92,7 @@ func Parse(name string, source []byte) (*File, error) {
 	return f, f.At(w.check("", f.root))
 }
 
-// Decode writes what the file says into a struct, with the types and the yaml tags that package yaml knows, and refuses
-// what the struct has no field for.
+// Decode writes the file's values into a struct, with types and yaml tags as in package yaml, and refuses keys for which the struct has no field.
 func (f *File) Decode(into any) error {
 	if f.root == nil {
 		return nil
@@ -101,7 +100,7 @@ func (f *File) Decode(into any) error {
 	return f.At(fill("", f.root, reflect.ValueOf(into).Elem()))
 }
 
-// At adds the file and the line to errors that are an Error, one or several that were joined; it returns others as they are.
+// At adds file and line to an Error, or to several joined Errors. It returns other errors unchanged.
 func (f *File) At(err error) error {
 	if several, ok := err.(interface{ Unwrap() []error }); ok {
 		var all []error
@@ -358,7 +357,7 @@ func inlined(v, field reflect.Value) bool {
 	return false
 }
 
-// Name returns the name of a field in YAML, empty if it has none, and whether the fields of its value stand where it stands.
+// Name returns the name of a field in YAML, empty if it has none, and whether its value's fields are inlined.
 func Name(f reflect.StructField) (name string, inline bool) {
 	name, options, _ := strings.Cut(f.Tag.Get("yaml"), ",")
 	switch {

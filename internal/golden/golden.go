@@ -1,4 +1,4 @@
-// Package golden keeps what collectors emit as files, so that a person reads each change before it is committed.
+// Package golden stores the output of collectors in files, so that people review each change before they commit it.
 // TestEveryFamilyIsEmitted in package metrics requires every declared family to be in one of them.
 package golden
 
@@ -54,8 +54,8 @@ func Compare(t testing.TB, file, got string) {
 
 var tables sync.Mutex
 
-// Row fails the test unless a file, a table with a key in its first column, has this row. With -update it writes that row alone, so
-// that what takes long to make is made anew one by one.
+// Row fails the test unless a file, a table with a key in its first column, has this row. With -update it writes only that row, so that slow rows can
+// be updated one by one.
 func Row(t testing.TB, file, key, value string) {
 	t.Helper()
 	tables.Lock()
@@ -97,7 +97,7 @@ type Missing struct {
 // missingLine matches a source of a metric that is none.
 var missingLine = regexp.MustCompile(`^llm_(?:engine|gpu)_metric_source_info\{.*\bmetric="([^"]*)".*\bquality="missing".*\breason="((?:[^"\\]|\\.)*)"`)
 
-// Cut returns a page without what it lacks, and remembers that.
+// Cut removes the series that say what a page lacks, and remembers them for the table.
 func (m *Missing) Cut(name, page string) string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -120,7 +120,7 @@ func (m *Missing) Cut(name, page string) string {
 	return kept.String()
 }
 
-// Compare fails the test unless a file has the table of so many pages. Where -run has left out some, it says nothing.
+// Compare fails the test unless a file has the table of this number of pages. If -run skipped some tests, it checks nothing.
 func (m *Missing) Compare(t testing.TB, file string, pages int) {
 	t.Helper()
 	if m.cut != pages {

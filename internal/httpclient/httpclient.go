@@ -32,9 +32,9 @@ func New(path string, cfg config.HTTPClientConfig) (*http.Client, error) {
 	return client, nil
 }
 
-// To returns the client for one server, and its address taken apart. transport, if there is one, replaces the network. The client
-// follows redirects within the server (Starlette adds a slash) but nowhere else: whoever answers must not choose what the exporter
-// connects to, nor have credentials sent in clear. An error is a configfile.Error; path is the place of the server's configuration.
+// To returns the client for one server, and the parts of its address. transport, if not nil, replaces the network. The client
+// follows redirects within the server (Starlette adds a slash) but nowhere else: a server must not choose what the exporter connects to, or make it
+// send credentials in clear. An error is a configfile.Error; path is the place of the server's configuration.
 func To(path, address string, cfg config.HTTPClientConfig, transport http.RoundTripper) (*http.Client, *url.URL, error) {
 	u, err := url.Parse(address)
 	switch {
@@ -59,7 +59,7 @@ func To(path, address string, cfg config.HTTPClientConfig, transport http.RoundT
 	return client, u, nil
 }
 
-// Load reads the file of a flag, relative to which the files that it names are; without a file it returns Prometheus' defaults.
+// Load reads the file of a flag. Paths in the file are relative to its folder. Without a file, Load returns Prometheus' defaults.
 // Errors name the flag, the file and the line.
 func Load(flag, file string) (cfg config.HTTPClientConfig, err error) {
 	if cfg = config.DefaultHTTPClientConfig; file == "" {
@@ -79,8 +79,8 @@ func Load(flag, file string) (cfg config.HTTPClientConfig, err error) {
 	return cfg, nil
 }
 
-// HasCredentials reports whether a client would prove with each request who it is: whoever is asked could pass for it later. A
-// certificate proves that without giving anything away.
+// HasCredentials reports whether a client sends credentials with each request, so that a hostile server could reuse them. A client certificate proves
+// identity without revealing a secret.
 func HasCredentials(cfg config.HTTPClientConfig) bool {
 	return cfg.BasicAuth != nil || cfg.Authorization != nil || cfg.OAuth2 != nil || cfg.HTTPHeaders != nil || cfg.BearerToken != "" || cfg.BearerTokenFile != ""
 }
@@ -91,7 +91,7 @@ func WithoutCredentials(cfg config.HTTPClientConfig) config.HTTPClientConfig {
 	return cfg
 }
 
-// Address parses what a flag says is the address of a server. An error does not quote it: it may hold a password.
+// Address parses the server address in a flag. An error does not quote it: it may hold a password.
 func Address(flag, address, remedy string) (*url.URL, error) {
 	u, err := url.Parse(address)
 	switch {
@@ -147,7 +147,7 @@ func refuse(path string, v reflect.Value, remedy string) error {
 	return nil
 }
 
-// refuseValues does the same for the values of a map, in which headers are told apart by their names.
+// refuseValues does the same for the values of a map, in which headers are distinguished by their names.
 func refuseValues(path string, v reflect.Value, remedy string) error {
 	for _, key := range v.MapKeys() {
 		at := path + "." + key.String()

@@ -2,8 +2,8 @@
 // of resource claims offer (cluster.go, slices.go), from the kubelet which container was given which device
 // (kubelet.go), and from the kubelet's log directories the names of pods (podlogs.go).
 //
-// It reports what they say and interprets none of it: where engines are is up to package discovery, and which GPU is
-// behind a device up to package ownership. It writes nothing to the cluster. While a source does not answer, its last
+// It only reports these facts: package discovery finds the engines, and package ownership finds the GPU of a device. It writes nothing to the
+// cluster. While a source does not answer, its last
 // answer stays.
 package kube
 

@@ -80,7 +80,7 @@ const (
 	stateNoPermission = "permission_denied"
 )
 
-// Refresh queries the kubelet if a query is due. The longer the kubelet gives no answer, the less often it is asked.
+// Refresh queries the kubelet if a query is due. While the kubelet does not answer, requests become less frequent.
 func (k *Kubelet) Refresh(ctx context.Context, now time.Time) {
 	if k.socket == "" || now.Before(k.due) {
 		return

@@ -1,4 +1,4 @@
-// Package promapi asks a Prometheus, and puts into words why it does not answer.
+// Package promapi queries a Prometheus, and explains why a query failed.
 package promapi
 
 import (
@@ -39,7 +39,7 @@ func Connect(address, httpConfig string, wrap func(http.RoundTripper) http.Round
 	return prometheus.NewAPI(c), nil
 }
 
-// Explain returns an error that says what to do about a query that failed; nil if it did not fail.
+// Explain returns an error with the remedy for a failed query; nil if the query did not fail.
 func Explain(address, expr string, err error) error {
 	var failed *prometheus.Error
 	switch {

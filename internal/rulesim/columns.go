@@ -50,7 +50,7 @@ type output struct {
 	at     func(step int) float64
 }
 
-// NewColumns returns columns of so many steps.
+// NewColumns returns columns for this number of steps.
 func NewColumns(start time.Time, step time.Duration, steps int) *Columns {
 	return &Columns{start: start, step: step, steps: steps, series: map[string][]*column{}, bound: map[string][]*column{}, at: map[parser.Expr]string{}}
 }
@@ -61,7 +61,7 @@ func (c *Columns) Put(name string, l labels.Labels, values []float64) {
 	put(c.series, name, &column{l, values, len(c.rules) - 1, 1})
 }
 
-// Bind sets what an aggregation is wherever later rules use it, instead of evaluating it.
+// Bind sets the value of an aggregation for all later rules, so that they do not evaluate it.
 func (c *Columns) Bind(expr parser.Expr, l labels.Labels, values []float64) {
 	c.changed(expr.String())
 	put(c.bound, expr.String(), &column{l, values, -1, 1})
@@ -85,7 +85,7 @@ func find(all []*column, l labels.Labels) *column {
 	return nil
 }
 
-// Record adds a rule, evaluated every so many steps.
+// Record adds a rule that is evaluated every this many steps.
 func (c *Columns) Record(name string, more map[string]string, expr parser.Expr, every int) {
 	c.rules = append(c.rules, &columnRule{name: name, labels: labels.FromMap(more), expr: expr, every: every, reads: c.reads(expr)})
 }

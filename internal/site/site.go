@@ -1,4 +1,4 @@
-// Package site gives the exporter's pages for people one dress: the layout, the stylesheet, and what a browser may do.
+// Package site gives the exporter's web pages the same layout, stylesheet and content security policy.
 package site
 
 import (
@@ -17,7 +17,7 @@ type Page struct {
 	// Root leads to the exporter's root, as ../ does from /runbooks/: there may be a path before it that only a proxy knows.
 	// Empty for a page that is a file and has no others beside it.
 	Root string
-	// Body is the content of main. Whoever sets it has escaped what came from outside.
+	// Body is the content of main. The caller must escape untrusted input.
 	Body template.HTML
 	// Style follows the stylesheet of all pages; none if empty.
 	Style template.CSS

@@ -22,7 +22,7 @@ var script template.JS
 
 var body = template.Must(template.New("node").Parse(source))
 
-// Options say what the page links to.
+// Options describe what the page links to.
 type Options struct {
 	MetricsPath string // path of the metrics
 	Version     string // of the exporter

@@ -47,7 +47,7 @@ type Options struct {
 	Logger *slog.Logger
 	// Targets are the pages in the order to try: the first usable one is read.
 	Targets []Target
-	// Limits bound what a page may cost. Default: scrape.DefaultLimits.
+	// Limits bound the size of a page. Default: scrape.DefaultLimits.
 	Limits scrape.Limits
 	// UserAgent is the user agent sent to the exporter.
 	UserAgent string
@@ -56,7 +56,7 @@ type Options struct {
 	// Needed reports whether the page is currently needed. Default: always.
 	Needed func() bool
 	// KernelLog returns what follows the node's kernel log. It is called once a page of NVIDIA's GPUs is there; only they
-	// have XIDs. Default: nothing follows it.
+	// have XIDs. Default: the kernel log is not read.
 	KernelLog func() *gpu.KernelLog
 }
 
@@ -90,7 +90,7 @@ type Collector struct {
 	owners []gpu.Owner
 }
 
-// Snapshot holds what a page said, and who tells of its GPUs' XIDs.
+// Snapshot is the result of reading the other exporter, and the source of its GPUs' XIDs.
 type Snapshot struct {
 	series []prometheus.Metric // whatever the kernel log says
 	unread []prometheus.Metric // only while the kernel log is not read
@@ -242,7 +242,7 @@ func (c *Collector) publish(up bool, s Snapshot, gpus []gpu.Identity, owners []g
 	}
 }
 
-// Last returns what the last page said, and whether it could be used. Without a usable page, it has no XIDs.
+// Last returns the last reading, and whether it could be used. Without a usable page, it has no XIDs.
 func (c *Collector) Last() (s Snapshot, up bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -37,8 +37,8 @@ var served = []struct {
 	{profiling + "GR_ENGINE_ACTIVE", dto.MetricType_GAUGE}, {profiling + "PIPE_TENSOR_ACTIVE", dto.MetricType_GAUGE}, {profiling + "DRAM_ACTIVE", dto.MetricType_GAUGE},
 }
 
-// DCGM writes a page, then the numbers of its GPUs under the names, units and labels of dcgm-exporter: the rows of that exporter's table,
-// backwards. What the page lacks stays absent.
+// DCGM writes a page, then its GPU metrics with the names, units and labels of dcgm-exporter, by the same table in reverse. Metrics that the page
+// lacks stay absent.
 type DCGM struct {
 	io.WriterTo
 	// Hostname is the name of the node.

@@ -6,7 +6,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// An Equal says how the vocabulary writes a number of another exporter's page: a row, for whoever goes the other way.
+// An Equal maps a metric of another exporter to this exporter's metric, for rewriting queries.
 type Equal struct {
 	// Name is what the number is called on the page.
 	Name string
@@ -23,7 +23,7 @@ type Equal struct {
 	Rate bool
 	// Latest marks a number that is the code of the latest event of those that the family counts.
 	Latest bool
-	// Not says why the family does not tell the number, although it comes from it. Empty: it does.
+	// Not explains why the family does not give this number, although it is computed from it. It is empty if the family does.
 	Not string
 }
 

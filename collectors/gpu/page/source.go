@@ -14,7 +14,7 @@ type Source struct {
 	Reference string
 	// Recognise reports whether a page comes from this exporter, and returns the prefix of all its names.
 	Recognise func(s series) (prefix string, ok bool)
-	// Redefines reports whether the page comes from a release in which names with a new unit mean that unit. Nil:
+	// Redefines reports whether the page comes from a release that changed the unit of some names. Nil:
 	// they do.
 	Redefines func(s series) bool
 	// UUID identifies the GPU of a row; empty for rows about something else.
@@ -53,7 +53,7 @@ type Row struct {
 	// Split turns one number into several, by the values of the label By.
 	Split func(v float64) map[string]float64
 	By    string
-	// Is tells what kind of number the page has.
+	// Is is the kind of value that the other exporter reports.
 	Is meaning
 	// Whole marks a row of the whole GPU that is repeated for each MIG instance, although the family has their label.
 	Whole bool
