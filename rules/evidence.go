@@ -30,7 +30,7 @@ type Format string
 func Brief(template string) string {
 	return humanized.ReplaceAllStringFunc(template, func(call string) string {
 		m := humanized.FindStringSubmatch(call)
-		if m[2] == "" { // it does already
+		if m[2] == "" || m[3] == " $n" { // it does already
 			return call
 		}
 		if m[1] != "" {
@@ -139,7 +139,7 @@ func shared(template string) string {
 
 // line renders one line of evidence: the three largest results, and how many there are.
 func (e Evidence) line() string {
-	return fmt.Sprintf("{{ with %s }}%s: {{ range $i, $r := . }}{{ if lt $i 3 }}{{ if $i }}, {{ end }}{{ with $r }}%s{{ end }}{{ end }}{{ end }}{{ if gt (len .) 3 }} … {{ len . }} in all{{ end }}.\n{{ end }}",
+	return fmt.Sprintf("{{ with %s }}%s: {{ range $i, $r := . }}{{ if lt $i 3 }}{{ if $i }}, {{ end }}%s{{ end }}{{ end }}{{ if gt (len .) 3 }} … {{ len . }} in all{{ end }}.\n{{ end }}",
 		queryTemplate(promql.Call("sort_desc", e.Query)), e.Text, e.Show)
 }
 
@@ -156,21 +156,21 @@ type Unit string
 const (
 	Count   Unit = "count"
 	Decimal Unit = "decimal" // a small number
-	Rate    Unit = "times"   // a multiple
 	Share   Unit = "ratio"   // 0 to 1
 	Seconds Unit = "seconds"
 	On      Unit = "on"   // a number of engines
 	Bare    Unit = "none" // the labels say it
 )
 
-// formatted sets $v to the value of a result, the dot, printed in its unit.
-const formatted = `{{ $v := humanize .Value }}{{ if lt .Value 10.0 }}{{ $v = printf "%.2g" .Value }}{{ end }}` +
-	`{{ $u := .Labels.unit }}{{ if eq $u "ratio" }}{{ $v = humanizePercentage .Value }}` +
-	`{{ else if eq $u "seconds" }}{{ $v = humanizeDuration .Value | reReplaceAll "^(\\S+ \\S+) .+" "$1" }}` +
-	`{{ else if eq $u "times" }}{{ $v = printf "%sx" $v }}{{ else if eq $u "on" }}{{ $v = printf "on %s" $v }}{{ if eq .Value 0.0 }}{{ $v = "" }}{{ end }}{{ else if eq $u "none" }}{{ $v = "" }}{{ end }}`
+// formatted sets $v to the value of a suspect, the dot, printed in its unit, which is $u.
+const formatted = `{{ $n := printf "%.1e" .Value }}{{ $v := humanize $n }}{{ if lt .Value 10.0 }}{{ $v = printf "%.2g" .Value }}{{ end }}` +
+	`{{ $u := .Labels.unit }}{{ if eq $u "ratio" }}{{ $v = humanizePercentage $n }}{{ else if eq $u "seconds" }}{{ $v = humanizeDuration $n | reReplaceAll "( \\S+) .+" "$1" }}{{ end }}`
+
+// formattedFact does the same for a fact.
+const formattedFact = formatted + `{{ if eq $u "on" }}{{ $v = print "on " $v }}{{ if eq .Value 0.0 }}{{ $v = "" }}{{ end }}{{ end }}`
 
 // FactText returns the Prometheus template that prints the value of a recorded fact, the dot, in its unit.
-func FactText() string { return Brief(formatted + "{{ $v }}") }
+func FactText() string { return Brief(formattedFact + `{{ if ne $u "none" }}{{ $v }}{{ end }}`) }
 
 // Fact describes evidence about a model.
 type Fact struct {
@@ -330,7 +330,7 @@ func changes(query string) string {
 	return fmt.Sprintf(`{{ $n := "" }}{{ $was := "" }}{{ $next := "" }}{{ range sortByLabel %q (sortByLabel %q (%s)) }}{{ $new := ne .Labels.says $was }}`+
 		`{{ if $new }}{{ $n = print $n "." }}{{ end }}{{ if lt (len $n) 4 }}%s{{ if $new }}{{ if $was }}; {{ else if not .Labels.setting }}Changed: {{ end }}{{ if .Labels.setting }}{{ .Labels.says }}{{ else }}{{ toLower .Labels.says }}{{ end }}{{ else }}{{ $next }}{{ end }}`+
 		`{{ if .Labels.setting }} {{ .Labels.setting }} {{ .Labels.old }} → {{ .Labels.new }}{{ end }}{{ with $v }} {{ . }}{{ end }}{{ $next = "," }}{{ if match "%s$" .Labels.fact }}{{ $next = " →" }}{{ end }}{{ end }}{{ $was = .Labels.says }}{{ end }}{{ if $was }}.`+"\n{{ end }}",
-		metrics.LabelOrder, metrics.LabelSetting, query, formatted, OfBefore)
+		metrics.LabelOrder, metrics.LabelSetting, query, formattedFact, OfBefore)
 }
 
 // changesQuery returns what a page says changed about its model.
@@ -356,6 +356,6 @@ func (s Style) objective() string {
 		asks = append(asks, queryTemplate(s.query(e)))
 	}
 	return fmt.Sprintf(`{{ with %s }}{{ with first . }}Budget of {{ .Labels.period }}: {{ if le .Value 0.0 }}spent{{ else }}{{ humanizePercentage .Value }} left`+
-		`{{ with %s }}{{ with first . }}{{ if lt .Value 1e6 }}, gone in {{ humanizeDuration .Value | reReplaceAll "^(\\S+ \\S+) .+" "$1" }}{{ end }}{{ end }}{{ end }}{{ end }}.`+"\n{{ end }}{{ end }}"+
+		`{{ with %s }}{{ with first . }}{{ if lt .Value 1e6 }}, gone in {{ humanizeDuration .Value | reReplaceAll "( \\S+) .+" "$1" }}{{ end }}{{ end }}{{ end }}{{ end }}.`+"\n{{ end }}{{ end }}"+
 		"{{ range %s }}Your runbook: {{ .Labels.runbook }}\n{{ end }}{{ range %s }}Your dashboard: {{ .Labels.dashboard }}\n{{ end }}", asks...)
 }

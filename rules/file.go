@@ -254,15 +254,18 @@ func (s Style) Runbook(page string, query ...string) string {
 func runbookQuery(a *Alert) []string {
 	var query []string
 	var optional strings.Builder
+	var orNode string
 	has := promql.Labels(a.Expr)
 	for _, l := range slices.Compact(slices.Sorted(maps.Values(runbooks.Labels))) {
 		value := "{{$labels." + l + "|urlquery}}"
 		switch {
 		case !slices.Contains(has, l):
-		case slices.Contains([]string{metrics.LabelLink, metrics.LabelPCIBusID, metrics.LabelPod}, l):
-			optional.WriteString("{{with($labels." + l + ")}}&" + l + "={{.|urlquery}}{{end}}")
 		case l == metrics.LabelInstance && slices.Contains(has, metrics.LabelPod) && !slices.Contains(has, metrics.LabelGPUUUID):
-			optional.WriteString("{{with($labels.pod)}}{{else}}&" + l + "=" + value + "{{end}}")
+			orNode = "{{else}}&" + l + "=" + value
+		case slices.Contains([]string{metrics.LabelLink, metrics.LabelPCIBusID}, l):
+			optional.WriteString("{{with($labels." + l + ")}}&" + l + "={{.|urlquery}}{{end}}")
+		case l == metrics.LabelPod:
+			optional.WriteString("{{with($labels.pod)}}&pod={{.|urlquery}}" + orNode + "{{end}}")
 		default:
 			query = append(query, l+"="+value)
 		}
@@ -276,9 +279,14 @@ func runbookQuery(a *Alert) []string {
 // labelRead matches a label that a template reads, from the alert or from a query result.
 var labelRead = regexp.MustCompile(`(\$labels|\.Labels)\.\w+`)
 
-// text renames the labels that a template reads, and shortens the numbers that it prints.
+// text writes a template of a rule: it renames the labels that are read, and shortens the numbers that are printed.
 func (s Style) text(template string) string {
-	return labelRead.ReplaceAllStringFunc(Brief(template), func(read string) string {
+	return s.renamed(strings.NewReplacer("{{ ", "{{", " }}", "}}").Replace(Brief(template)))
+}
+
+// renamed renames the labels that a template reads.
+func (s Style) renamed(template string) string {
+	return labelRead.ReplaceAllStringFunc(template, func(read string) string {
 		dot := strings.LastIndex(read, ".") + 1
 		return read[:dot] + s.Label(read[dot:])
 	})
@@ -313,7 +321,7 @@ func (s Style) dashboard(a *Alert, from string) string {
 		if !slices.Contains(has, v) {
 			continue
 		}
-		b.WriteString("{{ with $labels." + v + " }}&var-" + v + "={{ . | urlquery }}{{ end }}")
+		b.WriteString("{{ with $labels." + v + " }}&var-" + v + "={{ urlquery . }}{{ end }}")
 	}
 	return b.String()
 }

@@ -259,14 +259,17 @@ func binary(op parser.ItemType, a, b Expr, matching []*Matching) *parser.BinaryE
 }
 
 // operand puts parentheses around a binary operand, except where it binds more tightly, and in a row of operators that bind
-// alike, which reads from left to right anyway. Within "or" they stay: few know that "and" comes first there.
+// alike, which reads from left to right anyway. Within "or" they stay, because few know that "and" comes first there, and in
+// arithmetic around an operation that matches labels.
 func operand(op parser.ItemType, e Expr, left bool) Expr {
 	b, ok := e.(*parser.BinaryExpr)
 	if !ok {
 		return e
 	}
 	outer, inner := binding(op), binding(b.Op)
-	if inner > outer && (outer > 1 || inner > 2) || left && inner == outer && inner != comparing {
+	switch {
+	case outer == 1 && inner == 2, outer > comparing && b.VectorMatching != nil:
+	case inner > outer, left && inner == outer && inner != comparing:
 		return e
 	}
 	return &parser.ParenExpr{Expr: e}
