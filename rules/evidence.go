@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/prometheus/prometheus/promql/parser"
+
 	"github.com/llm-node-exporter/llm-node-exporter/internal/promql"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
@@ -137,10 +139,24 @@ func shared(template string) string {
 	return template
 }
 
-// line renders one line of evidence: the three largest results, and how many there are.
+// line renders one line of evidence: the result, or the three largest, and how many there are.
 func (e Evidence) line() string {
+	if single(e.Query) {
+		return fmt.Sprintf("{{ with %s }}%s: {{ with first . }}%s{{ end }}.\n{{ end }}", queryTemplate(e.Query), e.Text, e.Show)
+	}
 	return fmt.Sprintf("{{ with %s }}%s: {{ range $i, $r := . }}{{ if lt $i 3 }}{{ if $i }}, {{ end }}%s{{ end }}{{ end }}{{ if gt (len .) 3 }} … {{ len . }} in all{{ end }}.\n{{ end }}",
 		queryTemplate(promql.Call("sort_desc", e.Query)), e.Text, e.Show)
+}
+
+// single reports whether a query has one result at most.
+func single(e promql.Expr) bool {
+	switch n := e.(type) {
+	case *parser.BinaryExpr:
+		return single(n.LHS)
+	case *parser.AggregateExpr:
+		return len(n.Grouping) == 0 && (n.Param == nil || n.Op == parser.TOPK && n.Param.String() == "1")
+	}
+	return false
 }
 
 // The windows over which rules look at the present.
@@ -327,8 +343,8 @@ func printed() promql.Expr {
 
 // changes renders what changed about the alert's model in one line: three facts at most.
 func changes(query string) string {
-	return fmt.Sprintf(`{{ $n := "" }}{{ $was := "" }}{{ $next := "" }}{{ range sortByLabel %q (sortByLabel %q (%s)) }}{{ $new := ne .Labels.says $was }}`+
-		`{{ if $new }}{{ $n = print $n "." }}{{ end }}{{ if lt (len $n) 4 }}%s{{ if $new }}{{ if $was }}; {{ else if not .Labels.setting }}Changed: {{ end }}{{ if .Labels.setting }}{{ .Labels.says }}{{ else }}{{ toLower .Labels.says }}{{ end }}{{ else }}{{ $next }}{{ end }}`+
+	return fmt.Sprintf(`{{ $c := "" }}{{ $was := "" }}{{ $next := "" }}{{ range sortByLabel %q (sortByLabel %q (%s)) }}{{ $new := ne .Labels.says $was }}`+
+		`{{ if $new }}{{ $c = print $c "." }}{{ end }}{{ if lt (len $c) 4 }}%s{{ if $new }}{{ if $was }}; {{ else if not .Labels.setting }}Changed: {{ end }}{{ if .Labels.setting }}{{ .Labels.says }}{{ else }}{{ toLower .Labels.says }}{{ end }}{{ else }}{{ $next }}{{ end }}`+
 		`{{ if .Labels.setting }} {{ .Labels.setting }} {{ .Labels.old }} → {{ .Labels.new }}{{ end }}{{ with $v }} {{ . }}{{ end }}{{ $next = "," }}{{ if match "%s$" .Labels.fact }}{{ $next = " →" }}{{ end }}{{ end }}{{ $was = .Labels.says }}{{ end }}{{ if $was }}.`+"\n{{ end }}",
 		metrics.LabelOrder, metrics.LabelSetting, query, formattedFact, OfBefore)
 }
@@ -340,7 +356,7 @@ func changesQuery() promql.Expr { return promql.Vector(metrics.RecordedPrinted, 
 // the present rate, and the links that the configuration gives the objective.
 func objectiveQueries() []promql.Expr {
 	ofPeriod := func(f *metrics.Family, keep ...string) promql.Expr {
-		return promql.Max(slices.Concat(modelSLO, keep), promql.Over("last_over_time", promql.Vector(f, same(modelSLO...)...), budgetLookback))
+		return promql.Max(keep, promql.Over("last_over_time", promql.Vector(f, same(modelSLO...)...), budgetLookback))
 	}
 	link := func(label string) promql.Expr {
 		return promql.Max([]string{label}, promql.Vector(metrics.RecordedInfo, append(same(modelSLO...), promql.Ne(label, ""))...))
