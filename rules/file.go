@@ -80,13 +80,30 @@ type FileGroup struct {
 
 // FileRule holds one rule of a rule file.
 type FileRule struct {
-	Record      string            `yaml:"record,omitempty"`
-	Alert       string            `yaml:"alert,omitempty"`
-	Expr        string            `yaml:"expr"`
-	For         string            `yaml:"for,omitempty"`
-	Keep        string            `yaml:"keep_firing_for,omitempty"`
-	Labels      map[string]string `yaml:"labels,omitempty"`
-	Annotations *Annotations      `yaml:"annotations,omitempty"`
+	Record      string       `yaml:"record,omitempty"`
+	Alert       string       `yaml:"alert,omitempty"`
+	Expr        string       `yaml:"expr"`
+	For         string       `yaml:"for,omitempty"`
+	Keep        string       `yaml:"keep_firing_for,omitempty"`
+	Labels      LabelSet     `yaml:"labels,omitempty"`
+	Annotations *Annotations `yaml:"annotations,omitempty"`
+}
+
+// LabelSet holds the labels that a rule adds. In a file, few stand on one line.
+type LabelSet map[string]string
+
+// MarshalYAML implements yaml.Marshaler.
+func (l LabelSet) MarshalYAML() (any, error) {
+	var n yaml.Node
+	err := n.Encode(map[string]string(l))
+	length := 0
+	for name, value := range l {
+		length += len(name + value)
+	}
+	if length <= 80 {
+		n.Style = yaml.FlowStyle
+	}
+	return &n, err
 }
 
 // Annotations hold what a person reads.

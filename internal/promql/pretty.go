@@ -1,6 +1,7 @@
 package promql
 
 import (
+	"regexp"
 	"strings"
 
 	"github.com/prometheus/prometheus/promql/parser"
@@ -15,7 +16,7 @@ func Pretty(e Expr) string { return layout(e, 0, 0, 0) }
 
 // layout prints e from a column on, with room for what follows on its last line. Further lines are indented by at least margin.
 func layout(e Expr, margin, from, after int) string {
-	flat := e.String()
+	flat := printed(e)
 	if from+len(flat)+after <= columns {
 		return flat
 	}
@@ -23,11 +24,11 @@ func layout(e Expr, margin, from, after int) string {
 	case *parser.ParenExpr:
 		return enclosed("(", n.Expr, ")", margin, from, after)
 	case *parser.SubqueryExpr:
-		inner := n.Expr.String()
+		inner := printed(n.Expr)
 		tail := flat[len(inner):]
 		return layout(n.Expr, margin, from, after+len(tail)) + tail
 	case *parser.AggregateExpr:
-		head := n.ShortString() + "("
+		head := tight(n.ShortString()) + "("
 		if n.Param != nil {
 			head += n.Param.String() + ", "
 		}
@@ -42,7 +43,7 @@ func layout(e Expr, margin, from, after int) string {
 
 // enclosed prints what stands between parentheses, on lines of its own unless it brings its own. What ends in a comma goes on there.
 func enclosed(head string, e Expr, tail string, margin, from, after int) string {
-	if opens(e) && margin+1+len(e.String()) >= columns {
+	if opens(e) && margin+1+len(printed(e)) >= columns {
 		if inner := layout(e, margin, from+len(head), len(tail)+after); from+len(head)+len(firstLine(inner)) <= columns {
 			return head + inner + tail
 		}
@@ -111,7 +112,7 @@ func call(n *parser.Call, margin, from, after int) string {
 
 // operation prints two operands. Beside a line that only closes parentheses, even a set operator stays.
 func operation(n *parser.BinaryExpr, margin, from, after int) string {
-	left, op, flat := layout(n.LHS, margin, from, 0), n.ShortString()+" ", len(n.RHS.String())+after
+	left, op, flat := layout(n.LHS, margin, from, 0), tight(n.ShortString())+" ", len(printed(n.RHS))+after
 	beside := func(at int) (string, bool) {
 		right := layout(n.RHS, margin, at, after)
 		first := firstLine(right)
@@ -136,6 +137,15 @@ func operation(n *parser.BinaryExpr, margin, from, after int) string {
 	}
 	return strings.TrimSuffix(left, " ") + newline(margin+1) + layout(n.RHS, margin+1, margin+1, after)
 }
+
+// printed prints on one line, and tight leaves out the spaces in lists of labels, as in selectors: they are a twentieth of a rule file.
+func printed(e Expr) string { return tight(e.String()) }
+
+func tight(s string) string {
+	return labelList.ReplaceAllStringFunc(s, func(list string) string { return strings.ReplaceAll(list, ", ", ",") })
+}
+
+var labelList = regexp.MustCompile(`(?:by|on|ignoring|group_left|group_right) \([\w, ]+\)`)
 
 func firstLine(s string) string {
 	line, _, _ := strings.Cut(s, "\n")
