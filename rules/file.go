@@ -206,10 +206,7 @@ func (s Style) alert(a *Alert) FileRule {
 	if a.Suspects != nil {
 		split.WriteString(verdict(queryTemplate(s.query(a.Suspects)), ""))
 	}
-	for _, e := range a.Split {
-		e.Query = s.query(e.Query)
-		split.WriteString(e.line())
-	}
+	split.WriteString(s.lines(a.Split))
 	return FileRule{
 		Alert:  a.Name,
 		Expr:   s.expr(a.Expr),
@@ -226,6 +223,22 @@ func (s Style) alert(a *Alert) FileRule {
 			Plain:        plain{s.text(a.Summary), s.text(s.Runbook(a.Name, runbookQuery(a)...)), s.text(s.dashboard(a, "now-1h")), s.fixedLabels(a)},
 		},
 	}
+}
+
+// lines renders evidence. How several lines show their results is defined once: a template may do that in every ruler.
+func (s Style) lines(all []Evidence) string {
+	var b strings.Builder
+	defined := map[Format]Format{}
+	for i, e := range all {
+		again := slices.ContainsFunc(all[i+1:], func(o Evidence) bool { return o.Show == e.Show })
+		if again && len(e.Show) > 150 && defined[e.Show] == "" {
+			fmt.Fprintf(&b, `{{ define "%d" }}%s{{ end }}`, i, e.Show)
+			defined[e.Show] = Format(fmt.Sprintf(`{{ template "%d" . }}`, i))
+		}
+		e.Query, e.Show = s.query(e.Query), cmp.Or(defined[e.Show], e.Show)
+		b.WriteString(e.line())
+	}
+	return b.String()
 }
 
 // labels returns the labels of an alert beside those of its series. A page names the branch that it tells to look at
