@@ -274,9 +274,14 @@ func evidenceOf(names ...string) promql.Expr {
 	return promql.Vector(metrics.RecordedEvidence, promql.Either(metrics.LabelFact, strings.Join(names, "|")))
 }
 
-// yesterdays selects those facts of the day before, under the names of today's.
+// evidenceBefore selects those facts of the day before.
+func evidenceBefore(names ...string) promql.Expr {
+	return evidenceOf("(" + strings.Join(names, "|") + ")" + OfBefore)
+}
+
+// yesterdays does the same under the names of today's.
 func yesterdays(names ...string) promql.Expr {
-	return factRenamed(evidenceOf(strings.Join(names, OfBefore+"|")+OfBefore), "$1", "(.+)"+OfBefore)
+	return factRenamed(evidenceBefore(names...), "$1", "(.+)"+OfBefore)
 }
 
 func factRenamed(e promql.Expr, to, from string) promql.Expr {
@@ -334,7 +339,7 @@ func chunked(name string, interval time.Duration, records []Record) (groups []Gr
 // by half or more. The rest is on the dashboard.
 func printed() promql.Expr {
 	shifts := []string{"prompt_tokens", "output_tokens", "prefix_hits", "draft_tokens", "aborted"}
-	now, before := evidenceOf(shifts...), evidenceOf(strings.Join(shifts, OfBefore+"|")+OfBefore)
+	now, before := evidenceOf(shifts...), evidenceBefore(shifts...)
 	ofFact := promql.On(perFact...)
 	moved := above(promql.Call("abs", promql.Call("ln", promql.Div(now, yesterdays(shifts...), ofFact))), 0.4)
 	return promql.Or(evidenceOf("changes"), promql.Unless(evidenceOf("restarts"), evidenceOf("changes"), promql.On(modelLabels...)),

@@ -200,7 +200,7 @@ func (s Style) Histograms(e promql.Expr) promql.Expr {
 func (s Style) alert(a *Alert) FileRule {
 	var split strings.Builder
 	if a.Diagnosed {
-		split.WriteString(verdict(queryTemplate(s.query(verdictQuery())), "Look first at: nothing stands out yet.\n"))
+		split.WriteString(verdict(queryTemplate(s.query(verdictQuery())), "{{ else }}Look first at: nothing stands out yet.\n"))
 		split.WriteString(changes(queryTemplate(s.query(changesQuery()))) + s.objective())
 	}
 	if a.Suspects != nil {

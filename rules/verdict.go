@@ -165,7 +165,7 @@ func asking(label string) (ask, others []string) {
 // verdict renders where a page tells to look first: the first suspect in order, with its lever, or none. The series carries the
 // words, which keeps the template small: Prometheus parses it for each alert and evaluation.
 func verdict(query, none string) string {
-	return fmt.Sprintf(`{{ with %s }}{{ with first (sortByLabel %q .) }}Look first at: {{ .Labels.branch }}. %s.`+"\nDo first, {{ .Labels.lever }}.\n{{ end }}{{ else }}%s{{ end }}",
+	return fmt.Sprintf(`{{ with %s }}{{ with first (sortByLabel %q .) }}Look first at: {{ .Labels.branch }}. %s.`+"\nDo first, {{ .Labels.lever }}.\n{{ end }}%s{{ end }}",
 		query, metrics.LabelOrder, suspectText(), none)
 }
 
