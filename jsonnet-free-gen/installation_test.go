@@ -169,7 +169,7 @@ func TestFlags(t *testing.T) {
 		"--severity", "page=p1", "--label", "cluster=k8s_cluster", "--runbook-url", "https://runbooks.example/{alert}", "--dashboard-url", "https://grafana.example/d/{uid}", "--job", "exp.*")
 	text := string(read(t, dir, "rules.yaml"))
 	for _, want := range []string{"model:llm_slo_burn:rate2h", "model:llm_slo_burn:rate10m", `long="2d"`, "severity: p1", "by (k8s_cluster",
-		"https://runbooks.example/LLMGPUFailed", "https://grafana.example/d/llm-gpu?", `job=~"exp.*"`, "var-cluster={{ . | urlquery }}"} {
+		"https://runbooks.example/LLMGPUFailed", "https://grafana.example/d/llm-gpu?", `job=~"exp.*"`, "var-cluster={{urlquery .}}"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("rules.yaml lacks %s", want)
 		}
@@ -196,7 +196,7 @@ func TestRenamedLabels(t *testing.T) {
 			}
 		}
 	}
-	for name, want := range map[string]string{"alertmanager.yaml": "- exported_namespace", "rules.yaml": "{{ with .Labels.exported_namespace }}",
+	for name, want := range map[string]string{"alertmanager.yaml": "- exported_namespace", "rules.yaml": "{{with .Labels.exported_namespace}}",
 		rules.TemplateFile: ".Labels.exported_namespace", "dashboards/llm-incident.json": `exported_namespace=~\"$namespace\"`} {
 		if !strings.Contains(string(read(t, dir, name)), want) {
 			t.Errorf("%s lacks %s", name, want)

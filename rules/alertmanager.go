@@ -217,7 +217,7 @@ func inhibit(alerts []*Alert, style Style) []InhibitRule {
 // eight lines: of further alerts of the incident it has the names. An address inside the cluster, or of the reader's own machine,
 // becomes the command that opens it. It uses only annotations and labels that all our alerts have. Names that engines chose stand as text: they make no
 // link and call nobody. A page that is corrected is not resolved (see Style.labels), nor a GPU whose alert has another reason now.
-func (s Style) NotificationTemplate() string { return s.text(notificationTemplate) }
+func (s Style) NotificationTemplate() string { return s.renamed(notificationTemplate) }
 
 const notificationTemplate = `{{ define "llm.plain" }}{{ . | reReplaceAll "<" "‹" | reReplaceAll ">" "›" | reReplaceAll "\\]\\(" "] (" }}{{ end }}
 

@@ -48,8 +48,8 @@ func energyPerToken() promql.Expr {
 		above(promql.Vector(metrics.RecordedGenerationTokens), 0), promql.On(modelLabels...))
 }
 
-// overloaded returns the share of each objective that more requests arrive for than hold it. Where the requests have changed, or the
-// engines, a page says that, and has no room for more.
-func overloaded(m ...*promql.Matcher) promql.Expr {
-	return promql.Unless(above(utilised("expected", m...), 1), promql.Vector(metrics.RecordedPrinted, m...), promql.On(modelLabels...))
+// overloaded returns the share of each objective of the alert's model that more requests arrive for than hold it. Where the
+// requests have changed, or the engines, a page says that, and has no room for more.
+func overloaded() promql.Expr {
+	return promql.Unless(above(utilised("expected", sameModel()...), 1), promql.Vector(metrics.RecordedPrinted, sameModel()...), promql.On())
 }

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/prometheus/prometheus/promql/parser"
+
 	"github.com/llm-node-exporter/llm-node-exporter/internal/promql"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
@@ -30,7 +32,7 @@ type Format string
 func Brief(template string) string {
 	return humanized.ReplaceAllStringFunc(template, func(call string) string {
 		m := humanized.FindStringSubmatch(call)
-		if m[2] == "" { // it does already
+		if m[2] == "" || m[3] == " $n" { // it does already
 			return call
 		}
 		if m[1] != "" {
@@ -137,10 +139,24 @@ func shared(template string) string {
 	return template
 }
 
-// line renders one line of evidence: the three largest results, and how many there are.
+// line renders one line of evidence: the result, or the three largest, and how many there are.
 func (e Evidence) line() string {
-	return fmt.Sprintf("{{ with %s }}%s: {{ range $i, $r := . }}{{ if lt $i 3 }}{{ if $i }}, {{ end }}{{ with $r }}%s{{ end }}{{ end }}{{ end }}{{ if gt (len .) 3 }} … {{ len . }} in all{{ end }}.\n{{ end }}",
+	if single(e.Query) {
+		return fmt.Sprintf("{{ with %s }}%s: {{ with first . }}%s{{ end }}.\n{{ end }}", queryTemplate(e.Query), e.Text, e.Show)
+	}
+	return fmt.Sprintf("{{ with %s }}%s: {{ range $i, $r := . }}{{ if lt $i 3 }}{{ if $i }}, {{ end }}%s{{ end }}{{ end }}{{ if gt (len .) 3 }} … {{ len . }} in all{{ end }}.\n{{ end }}",
 		queryTemplate(promql.Call("sort_desc", e.Query)), e.Text, e.Show)
+}
+
+// single reports whether a query has one result at most.
+func single(e promql.Expr) bool {
+	switch n := e.(type) {
+	case *parser.BinaryExpr:
+		return single(n.LHS)
+	case *parser.AggregateExpr:
+		return len(n.Grouping) == 0 && (n.Param == nil || n.Op == parser.TOPK && n.Param.String() == "1")
+	}
+	return false
 }
 
 // The windows over which rules look at the present.
@@ -156,21 +172,21 @@ type Unit string
 const (
 	Count   Unit = "count"
 	Decimal Unit = "decimal" // a small number
-	Rate    Unit = "times"   // a multiple
 	Share   Unit = "ratio"   // 0 to 1
 	Seconds Unit = "seconds"
 	On      Unit = "on"   // a number of engines
 	Bare    Unit = "none" // the labels say it
 )
 
-// formatted sets $v to the value of a result, the dot, printed in its unit.
-const formatted = `{{ $v := humanize .Value }}{{ if lt .Value 10.0 }}{{ $v = printf "%.2g" .Value }}{{ end }}` +
-	`{{ $u := .Labels.unit }}{{ if eq $u "ratio" }}{{ $v = humanizePercentage .Value }}` +
-	`{{ else if eq $u "seconds" }}{{ $v = humanizeDuration .Value | reReplaceAll "^(\\S+ \\S+) .+" "$1" }}` +
-	`{{ else if eq $u "times" }}{{ $v = printf "%sx" $v }}{{ else if eq $u "on" }}{{ $v = printf "on %s" $v }}{{ if eq .Value 0.0 }}{{ $v = "" }}{{ end }}{{ else if eq $u "none" }}{{ $v = "" }}{{ end }}`
+// formatted sets $v to the value of a suspect, the dot, printed in its unit, which is $u.
+const formatted = `{{ $n := printf "%.1e" .Value }}{{ $v := humanize $n }}{{ if lt .Value 10.0 }}{{ $v = printf "%.2g" .Value }}{{ end }}` +
+	`{{ $u := .Labels.unit }}{{ if eq $u "ratio" }}{{ $v = humanizePercentage $n }}{{ else if eq $u "seconds" }}{{ $v = humanizeDuration $n | reReplaceAll "( \\S+) .+" "$1" }}{{ end }}`
+
+// formattedFact does the same for a fact.
+const formattedFact = formatted + `{{ if eq $u "on" }}{{ $v = print "on " $v }}{{ if eq .Value 0.0 }}{{ $v = "" }}{{ end }}{{ end }}`
 
 // FactText returns the Prometheus template that prints the value of a recorded fact, the dot, in its unit.
-func FactText() string { return Brief(formatted + "{{ $v }}") }
+func FactText() string { return Brief(formattedFact + `{{ if ne $u "none" }}{{ $v }}{{ end }}`) }
 
 // Fact describes evidence about a model.
 type Fact struct {
@@ -258,9 +274,14 @@ func evidenceOf(names ...string) promql.Expr {
 	return promql.Vector(metrics.RecordedEvidence, promql.Either(metrics.LabelFact, strings.Join(names, "|")))
 }
 
-// yesterdays selects those facts of the day before, under the names of today's.
+// evidenceBefore selects those facts of the day before.
+func evidenceBefore(names ...string) promql.Expr {
+	return evidenceOf("(" + strings.Join(names, "|") + ")" + OfBefore)
+}
+
+// yesterdays does the same under the names of today's.
 func yesterdays(names ...string) promql.Expr {
-	return factRenamed(evidenceOf(strings.Join(names, OfBefore+"|")+OfBefore), "$1", "(.+)"+OfBefore)
+	return factRenamed(evidenceBefore(names...), "$1", "(.+)"+OfBefore)
 }
 
 func factRenamed(e promql.Expr, to, from string) promql.Expr {
@@ -318,7 +339,7 @@ func chunked(name string, interval time.Duration, records []Record) (groups []Gr
 // by half or more. The rest is on the dashboard.
 func printed() promql.Expr {
 	shifts := []string{"prompt_tokens", "output_tokens", "prefix_hits", "draft_tokens", "aborted"}
-	now, before := evidenceOf(shifts...), evidenceOf(strings.Join(shifts, OfBefore+"|")+OfBefore)
+	now, before := evidenceOf(shifts...), evidenceBefore(shifts...)
 	ofFact := promql.On(perFact...)
 	moved := above(promql.Call("abs", promql.Call("ln", promql.Div(now, yesterdays(shifts...), ofFact))), 0.4)
 	return promql.Or(evidenceOf("changes"), promql.Unless(evidenceOf("restarts"), evidenceOf("changes"), promql.On(modelLabels...)),
@@ -327,10 +348,10 @@ func printed() promql.Expr {
 
 // changes renders what changed about the alert's model in one line: three facts at most.
 func changes(query string) string {
-	return fmt.Sprintf(`{{ $n := "" }}{{ $was := "" }}{{ $next := "" }}{{ range sortByLabel %q (sortByLabel %q (%s)) }}{{ $new := ne .Labels.says $was }}`+
-		`{{ if $new }}{{ $n = print $n "." }}{{ end }}{{ if lt (len $n) 4 }}%s{{ if $new }}{{ if $was }}; {{ else if not .Labels.setting }}Changed: {{ end }}{{ if .Labels.setting }}{{ .Labels.says }}{{ else }}{{ toLower .Labels.says }}{{ end }}{{ else }}{{ $next }}{{ end }}`+
+	return fmt.Sprintf(`{{ $c := "" }}{{ $was := "" }}{{ $next := "" }}{{ range sortByLabel %q (sortByLabel %q (%s)) }}{{ $new := ne .Labels.says $was }}`+
+		`{{ if $new }}{{ $c = print $c "." }}{{ end }}{{ if lt (len $c) 4 }}%s{{ if $new }}{{ if $was }}; {{ else if not .Labels.setting }}Changed: {{ end }}{{ if .Labels.setting }}{{ .Labels.says }}{{ else }}{{ toLower .Labels.says }}{{ end }}{{ else }}{{ $next }}{{ end }}`+
 		`{{ if .Labels.setting }} {{ .Labels.setting }} {{ .Labels.old }} → {{ .Labels.new }}{{ end }}{{ with $v }} {{ . }}{{ end }}{{ $next = "," }}{{ if match "%s$" .Labels.fact }}{{ $next = " →" }}{{ end }}{{ end }}{{ $was = .Labels.says }}{{ end }}{{ if $was }}.`+"\n{{ end }}",
-		metrics.LabelOrder, metrics.LabelSetting, query, formatted, OfBefore)
+		metrics.LabelOrder, metrics.LabelSetting, query, formattedFact, OfBefore)
 }
 
 // changesQuery returns what a page says changed about its model.
@@ -340,7 +361,7 @@ func changesQuery() promql.Expr { return promql.Vector(metrics.RecordedPrinted, 
 // the present rate, and the links that the configuration gives the objective.
 func objectiveQueries() []promql.Expr {
 	ofPeriod := func(f *metrics.Family, keep ...string) promql.Expr {
-		return promql.Max(slices.Concat(modelSLO, keep), promql.Over("last_over_time", promql.Vector(f, same(modelSLO...)...), budgetLookback))
+		return promql.Max(keep, promql.Over("last_over_time", promql.Vector(f, same(modelSLO...)...), budgetLookback))
 	}
 	link := func(label string) promql.Expr {
 		return promql.Max([]string{label}, promql.Vector(metrics.RecordedInfo, append(same(modelSLO...), promql.Ne(label, ""))...))
@@ -356,6 +377,6 @@ func (s Style) objective() string {
 		asks = append(asks, queryTemplate(s.query(e)))
 	}
 	return fmt.Sprintf(`{{ with %s }}{{ with first . }}Budget of {{ .Labels.period }}: {{ if le .Value 0.0 }}spent{{ else }}{{ humanizePercentage .Value }} left`+
-		`{{ with %s }}{{ with first . }}{{ if lt .Value 1e6 }}, gone in {{ humanizeDuration .Value | reReplaceAll "^(\\S+ \\S+) .+" "$1" }}{{ end }}{{ end }}{{ end }}{{ end }}.`+"\n{{ end }}{{ end }}"+
+		`{{ with %s }}{{ with first . }}{{ if lt .Value 1e6 }}, gone in {{ humanizeDuration .Value | reReplaceAll "( \\S+) .+" "$1" }}{{ end }}{{ end }}{{ end }}{{ end }}.`+"\n{{ end }}{{ end }}"+
 		"{{ range %s }}Your runbook: {{ .Labels.runbook }}\n{{ end }}{{ range %s }}Your dashboard: {{ .Labels.dashboard }}\n{{ end }}", asks...)
 }

@@ -80,13 +80,30 @@ type FileGroup struct {
 
 // FileRule holds one rule of a rule file.
 type FileRule struct {
-	Record      string            `yaml:"record,omitempty"`
-	Alert       string            `yaml:"alert,omitempty"`
-	Expr        string            `yaml:"expr"`
-	For         string            `yaml:"for,omitempty"`
-	Keep        string            `yaml:"keep_firing_for,omitempty"`
-	Labels      map[string]string `yaml:"labels,omitempty"`
-	Annotations *Annotations      `yaml:"annotations,omitempty"`
+	Record      string       `yaml:"record,omitempty"`
+	Alert       string       `yaml:"alert,omitempty"`
+	Expr        string       `yaml:"expr"`
+	For         string       `yaml:"for,omitempty"`
+	Keep        string       `yaml:"keep_firing_for,omitempty"`
+	Labels      LabelSet     `yaml:"labels,omitempty"`
+	Annotations *Annotations `yaml:"annotations,omitempty"`
+}
+
+// LabelSet holds the labels that a rule adds. In a file, few stand on one line.
+type LabelSet map[string]string
+
+// MarshalYAML implements yaml.Marshaler.
+func (l LabelSet) MarshalYAML() (any, error) {
+	var n yaml.Node
+	err := n.Encode(map[string]string(l))
+	length := 0
+	for name, value := range l {
+		length += len(name + value)
+	}
+	if length <= 80 {
+		n.Style = yaml.FlowStyle
+	}
+	return &n, err
 }
 
 // Annotations hold what a person reads.
@@ -183,16 +200,13 @@ func (s Style) Histograms(e promql.Expr) promql.Expr {
 func (s Style) alert(a *Alert) FileRule {
 	var split strings.Builder
 	if a.Diagnosed {
-		split.WriteString(verdict(queryTemplate(s.query(verdictQuery())), "Look first at: nothing stands out yet.\n"))
+		split.WriteString(verdict(queryTemplate(s.query(verdictQuery())), "{{ else }}Look first at: nothing stands out yet.\n"))
 		split.WriteString(changes(queryTemplate(s.query(changesQuery()))) + s.objective())
 	}
 	if a.Suspects != nil {
 		split.WriteString(verdict(queryTemplate(s.query(a.Suspects)), ""))
 	}
-	for _, e := range a.Split {
-		e.Query = s.query(e.Query)
-		split.WriteString(e.line())
-	}
+	split.WriteString(s.lines(a.Split))
 	return FileRule{
 		Alert:  a.Name,
 		Expr:   s.expr(a.Expr),
@@ -209,6 +223,22 @@ func (s Style) alert(a *Alert) FileRule {
 			Plain:        plain{s.text(a.Summary), s.text(s.Runbook(a.Name, runbookQuery(a)...)), s.text(s.dashboard(a, "now-1h")), s.fixedLabels(a)},
 		},
 	}
+}
+
+// lines renders evidence. How several lines show their results is defined once: a template may do that in every ruler.
+func (s Style) lines(all []Evidence) string {
+	var b strings.Builder
+	defined := map[Format]Format{}
+	for i, e := range all {
+		again := slices.ContainsFunc(all[i+1:], func(o Evidence) bool { return o.Show == e.Show })
+		if again && len(e.Show) > 150 && defined[e.Show] == "" {
+			fmt.Fprintf(&b, `{{ define "%d" }}%s{{ end }}`, i, e.Show)
+			defined[e.Show] = Format(fmt.Sprintf(`{{ template "%d" . }}`, i))
+		}
+		e.Query, e.Show = s.query(e.Query), cmp.Or(defined[e.Show], e.Show)
+		b.WriteString(e.line())
+	}
+	return b.String()
 }
 
 // labels returns the labels of an alert beside those of its series. A page names the branch that it tells to look at
@@ -254,15 +284,18 @@ func (s Style) Runbook(page string, query ...string) string {
 func runbookQuery(a *Alert) []string {
 	var query []string
 	var optional strings.Builder
+	var orNode string
 	has := promql.Labels(a.Expr)
 	for _, l := range slices.Compact(slices.Sorted(maps.Values(runbooks.Labels))) {
 		value := "{{$labels." + l + "|urlquery}}"
 		switch {
 		case !slices.Contains(has, l):
-		case slices.Contains([]string{metrics.LabelLink, metrics.LabelPCIBusID, metrics.LabelPod}, l):
-			optional.WriteString("{{with($labels." + l + ")}}&" + l + "={{.|urlquery}}{{end}}")
 		case l == metrics.LabelInstance && slices.Contains(has, metrics.LabelPod) && !slices.Contains(has, metrics.LabelGPUUUID):
-			optional.WriteString("{{with($labels.pod)}}{{else}}&" + l + "=" + value + "{{end}}")
+			orNode = "{{else}}&" + l + "=" + value
+		case slices.Contains([]string{metrics.LabelLink, metrics.LabelPCIBusID}, l):
+			optional.WriteString("{{with($labels." + l + ")}}&" + l + "={{.|urlquery}}{{end}}")
+		case l == metrics.LabelPod:
+			optional.WriteString("{{with($labels.pod)}}&pod={{.|urlquery}}" + orNode + "{{end}}")
 		default:
 			query = append(query, l+"="+value)
 		}
@@ -276,9 +309,14 @@ func runbookQuery(a *Alert) []string {
 // labelRead matches a label that a template reads, from the alert or from a query result.
 var labelRead = regexp.MustCompile(`(\$labels|\.Labels)\.\w+`)
 
-// text renames the labels that a template reads, and shortens the numbers that it prints.
+// text writes a template of a rule: it renames the labels that are read, and shortens the numbers that are printed.
 func (s Style) text(template string) string {
-	return labelRead.ReplaceAllStringFunc(Brief(template), func(read string) string {
+	return s.renamed(strings.NewReplacer("{{ ", "{{", " }}", "}}").Replace(Brief(template)))
+}
+
+// renamed renames the labels that a template reads.
+func (s Style) renamed(template string) string {
+	return labelRead.ReplaceAllStringFunc(template, func(read string) string {
 		dot := strings.LastIndex(read, ".") + 1
 		return read[:dot] + s.Label(read[dot:])
 	})
@@ -313,7 +351,7 @@ func (s Style) dashboard(a *Alert, from string) string {
 		if !slices.Contains(has, v) {
 			continue
 		}
-		b.WriteString("{{ with $labels." + v + " }}&var-" + v + "={{ . | urlquery }}{{ end }}")
+		b.WriteString("{{ with $labels." + v + " }}&var-" + v + "={{ urlquery . }}{{ end }}")
 	}
 	return b.String()
 }

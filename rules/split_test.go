@@ -171,7 +171,7 @@ func TestExhaustionFollowsTheBurn(t *testing.T) {
 // TestSmallNumbers: a number below one is written out, and one of a page has two digits or three. humanize would append m for a thousandth, which reads as minutes,
 // milliseconds or millions.
 func TestSmallNumbers(t *testing.T) {
-	for text, unit := range map[string]rules.Unit{string(rules.Number): "", string(rules.Times): "", rules.FactText(): rules.Rate, rules.FactText() + " ": rules.Count} {
+	for text, unit := range map[string]rules.Unit{string(rules.Number): "", string(rules.Times): "", rules.FactText(): rules.Count} {
 		for value, want := range map[float64]string{0.0833: "0.083", 0.00004: "4e-05", 0: "0", 1.5: "1.5", 2556: "2.556k"} {
 			if unit != "" && value == 2556 { // more digits than anybody reads
 				want = "2.6k"

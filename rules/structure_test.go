@@ -253,7 +253,7 @@ func TestRenamedLabels(t *testing.T) {
 			t.Errorf("still says %q", gone)
 		}
 	}
-	for _, want := range []string{"by (k8s_cluster, slo)", "k8s_cluster=%q", "level: page", "$labels.node_ip", `llm_gpu_ecc_errors_total{lifetime="volatile",severity="uncorrected"}`} {
+	for _, want := range []string{"by (k8s_cluster,slo)", "k8s_cluster=%q", "level: page", "$labels.node_ip", `llm_gpu_ecc_errors_total{lifetime="volatile",severity="uncorrected"}`} {
 		if !strings.Contains(text, want) {
 			t.Errorf("does not say %q", want)
 		}

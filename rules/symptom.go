@@ -17,8 +17,8 @@ var (
 		Description: "Users notice this now.",
 		Diagnosed:   true,
 		Split: []Evidence{
-			{"Load against capacity", promql.TopK(1, nil, overloaded(sameModel()...)), LabelledBy(`{{ .Value | humanizePercentage }} of what holds {{ .Labels.` + metrics.LabelSLO + ` }}`)},
-			{"Replicas needed", promql.And(promql.Vector(metrics.RecordedDesired, sameModel()...), overloaded(sameModel()...), promql.On(modelLabels...)), Number},
+			{"Load against capacity", promql.TopK(1, nil, overloaded()), LabelledBy(`{{ .Value | humanizePercentage }} of what holds {{ .Labels.` + metrics.LabelSLO + ` }}`)},
+			{"Replicas needed", promql.And(promql.Vector(metrics.RecordedDesired, sameModel()...), overloaded(), promql.On()), Number},
 		},
 		Dashboard: IncidentDashboard,
 	}

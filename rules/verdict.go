@@ -90,19 +90,20 @@ func (s Style) title(a *Alert) string {
 	if a.Severity != slo.Page {
 		rate = promql.Vector(burn(RawWindow), own...)
 	}
-	first := func(e promql.Expr, shown string) string {
-		return "{{ with " + queryTemplate(s.query(e)) + ` }}{{ with first . }}` + shown + `{{ end }}{{ end }}`
+	with := func(e promql.Expr, shown string) string {
+		return "{{ with " + queryTemplate(s.query(e)) + ` }}` + shown + `{{ end }}`
 	}
-	percent := func(e promql.Expr) string { return first(e, `{{ humanizePercentage .Value }}`) }
+	percent := func(e promql.Expr) string { return with(e, `{{ (first .).Value | humanizePercentage }}`) }
 	mean := func(stage, signals string) promql.Expr {
 		return promql.And(promql.Vector(meanIn(RateWindow.Std()), append(sameModel(), ofStage(stage))...),
-			promql.Vector(metrics.RecordedInfo, append(own, promql.Eq(metrics.LabelRole, ""), promql.Re(metrics.LabelSignal, signals))...), promql.On(modelLabels...))
+			promql.Vector(metrics.RecordedInfo, append(own, promql.Eq(metrics.LabelRole, ""), promql.Either(metrics.LabelSignal, signals))...), promql.On())
 	}
 	allowed := promql.Vector(metrics.RecordedErrorBudget, own...)
-	return `{{ $bad := printf "events of %s are bad" (or $labels.slo "an objective") }}{{ range ` + queryTemplate(s.query(promql.Over("last_over_time", promql.Vector(metrics.RecordedInfo, append(own, promql.Ne(metrics.LabelBad, ""))...), infoLookback))) +
-		` }}{{ $bad = .Labels.bad }}{{ end }}{{ with $labels.cluster }}{{ . }}/{{ end }}{{ with $labels.namespace }}{{ . }}/{{ end }}` + theModel + `{{ if $labels.role }} at the {{ $labels.role }}{{ end }}: ` +
-		percent(promql.Mul(rate, allowed)) + ` of {{ $bad }} (` +
-		first(promql.Or(mean(metrics.StageFirstToken, string(slo.TTFT)), mean(metrics.StageNextToken, string(slo.ITL+"|"+slo.TPOT))), `mean {{ humanizeDuration .Value }}, `) +
+	bad := promql.Over("last_over_time", promql.Vector(metrics.RecordedInfo, append(own, promql.Ne(metrics.LabelBad, ""))...), infoLookback)
+	return `{{ with $labels.cluster }}{{ . }}/{{ end }}{{ with $labels.namespace }}{{ . }}/{{ end }}` + theModel + `{{ if $labels.role }} at the {{ $labels.role }}{{ end }}: ` +
+		percent(promql.Mul(rate, allowed)) + ` of ` +
+		with(bad, `{{ (first .).Labels.bad }}{{ else }}events of {{ or $labels.slo "an objective" }} are bad`) + ` (` +
+		with(promql.Or(mean(metrics.StageFirstToken, string(slo.TTFT)), mean(metrics.StageNextToken, string(slo.ITL+"|"+slo.TPOT))), `mean {{ (first .).Value | humanizeDuration }}, `) +
 		`promise ` + percent(allowed) + `)`
 }
 
@@ -112,8 +113,8 @@ func (s Style) serves(a *Alert) string {
 		return ""
 	}
 	models := promql.Max(modelLabels, promql.Over("last_over_time", promql.Vector(metrics.EngineGPUInfo, same(metrics.LabelGPUUUID)...), hour))
-	return `{{ with ` + queryTemplate(s.query(models)) + ` }}{{ $more := "" }}{{ range $i, $m := . }}{{ if eq $i 1 }}{{ $more = " and others" }}{{ end }}{{ end }}{{ with first . }}{{ if match "^.{1,48}$" .Labels.model_name }}` +
-		`{{ with .Labels.cluster }}{{ . }}/{{ end }}{{ with .Labels.namespace }}{{ . }}/{{ end }}{{ .Labels.model_name }}{{ $more }}: {{ end }}{{ end }}{{ end }}`
+	return `{{ with ` + queryTemplate(s.query(models)) + ` }}{{ $n := len . }}{{ with first . }}{{ if match "^.{1,48}$" .Labels.model_name }}` +
+		`{{ with .Labels.cluster }}{{ . }}/{{ end }}{{ with .Labels.namespace }}{{ . }}/{{ end }}{{ .Labels.model_name }}{{ if gt $n 1 }} and others{{ end }}: {{ end }}{{ end }}{{ end }}`
 }
 
 // runbook returns the address of an alert's runbook: where the model has a suspect, that of the first, with its place.
@@ -124,8 +125,13 @@ func (s Style) runbook(a *Alert) string {
 	var place strings.Builder
 	for _, l := range []string{metrics.LabelPod, metrics.LabelServer, metrics.LabelInstance, metrics.LabelGPUUUID} {
 		add := fmt.Sprintf(`{{ with .Labels.%s }}{{ $place = print $place "&%s=" (urlquery .) }}{{ end }}`, l, l)
-		if l != metrics.LabelPod { // which the pages behind it ask for, too
-			add = fmt.Sprintf(`{{ if match "^(%s)$" $page }}%s{{ end }}`, strings.Join(asking(l), "|"), add)
+		ask, others := asking(l)
+		switch {
+		case l == metrics.LabelPod || len(others) == 0: // the pages behind a page ask for the pod, too
+		case len(others) < len(ask):
+			add = fmt.Sprintf(`{{ if not (match "^(%s)$" $page) }}%s{{ end }}`, strings.Join(others, "|"), add)
+		default:
+			add = fmt.Sprintf(`{{ if match "^(%s)$" $page }}%s{{ end }}`, strings.Join(ask, "|"), add)
 		}
 		place.WriteString(add)
 	}
@@ -136,23 +142,30 @@ func (s Style) runbook(a *Alert) string {
 		a.Name, queryTemplate(s.query(verdictQuery())), metrics.LabelOrder, place.String()) + s.Runbook("{{$page}}", query...)
 }
 
-// asking returns the runbooks of clues that have a place for a label.
-func asking(label string) (all []string) {
+// asking returns, of the runbooks of clues that have a label, those that have a place for it and the others.
+func asking(label string) (ask, others []string) {
 	for _, c := range Clues() {
+		if !slices.Contains(promql.Labels(c.Query), label) || slices.Contains(slices.Concat(ask, others), c.Runbook) {
+			continue
+		}
 		page, err := runbooks.Page(c.Runbook)
+		place := false
 		for placeholder, l := range runbooks.Labels {
-			if err == nil && l == label && bytes.Contains(page, []byte("$"+placeholder)) && !slices.Contains(all, c.Runbook) {
-				all = append(all, c.Runbook)
-			}
+			place = place || err == nil && l == label && bytes.Contains(page, []byte("$"+placeholder))
+		}
+		if place {
+			ask = append(ask, c.Runbook)
+		} else {
+			others = append(others, c.Runbook)
 		}
 	}
-	return all
+	return ask, others
 }
 
 // verdict renders where a page tells to look first: the first suspect in order, with its lever, or none. The series carries the
 // words, which keeps the template small: Prometheus parses it for each alert and evaluation.
 func verdict(query, none string) string {
-	return fmt.Sprintf(`{{ with %s }}{{ with first (sortByLabel %q .) }}Look first at: {{ .Labels.branch }}. %s.`+"\nDo first, {{ .Labels.lever }}.\n{{ end }}{{ else }}%s{{ end }}",
+	return fmt.Sprintf(`{{ with %s }}{{ with first (sortByLabel %q .) }}Look first at: {{ .Labels.branch }}. %s.`+"\nDo first, {{ .Labels.lever }}.\n{{ end }}%s{{ end }}",
 		query, metrics.LabelOrder, suspectText(), none)
 }
 
@@ -163,12 +176,9 @@ var NamedByClues = []string{metrics.LabelInstance, metrics.LabelReason, metrics.
 func SuspectText() string { return Brief(suspectText()) }
 
 func suspectText() string {
-	var labels strings.Builder
-	for _, l := range append([]string{metrics.LabelGPUUUID}, NamedByClues...) {
-		fmt.Fprintf(&labels, ` | reReplaceAll "{%s}" .Labels.%s`, l, l)
-	}
-	return `{{ $e := or .Labels.server "one engine" }}{{ with .Labels.pod }}{{ $e = . }}{{ else }}{{ with .Labels.instance }}{{ $e = printf "%s on %s" $e . }}{{ end }}{{ end }}` +
-		formatted + `{{ .Labels.says` + labels.String() + ` | reReplaceAll "{engine}" $e | reReplaceAll "{value}" $v }}`
+	return `{{ $e := or .Labels.server "one engine" }}{{ with .Labels.pod }}{{ $e = . }}{{ else }}{{ with .Labels.instance }}{{ $e = print $e " on " . }}{{ end }}{{ end }}` +
+		formatted + `{{ $s := .Labels.says }}{{ range $k, $l := .Labels }}{{ $s = reReplaceAll (print "{" $k "}") $l $s }}{{ end }}` +
+		`{{ $s | reReplaceAll "{engine}" $e | reReplaceAll "{value}" $v | reReplaceAll "{\\w+}" "" }}`
 }
 
 // order returns a position that sorts as text.

@@ -1,6 +1,6 @@
 // Package promql builds PromQL from the identifiers of the vocabulary. Expressions are syntax trees of the Prometheus
-// parser, which also prints them: no string can misspell a metric, a label or a parenthesis. The package adds
-// parentheses where a binary operator is an operand, because the parser's printer adds none.
+// parser, which also prints them: no string can misspell a metric, a label or a parenthesis. The package adds the
+// parentheses that precedence needs, because the parser's printer adds none.
 package promql
 
 import (
@@ -258,25 +258,43 @@ func binary(op parser.ItemType, a, b Expr, matching []*Matching) *parser.BinaryE
 	return e
 }
 
-// operand puts parentheses around a binary operand, except in a chain of the same operator, which reads from left to
-// right anyway.
+// operand puts parentheses around a binary operand, except where it binds more tightly, and in a row of operators that bind
+// alike, which reads from left to right anyway. Within "or" they stay, because few know that "and" comes first there, and in
+// arithmetic around an operation that matches labels.
 func operand(op parser.ItemType, e Expr, left bool) Expr {
-	if b, ok := e.(*parser.BinaryExpr); ok && !(left && b.Op == op && (op == parser.LAND || op == parser.LOR)) {
-		return &parser.ParenExpr{Expr: e}
+	b, ok := e.(*parser.BinaryExpr)
+	if !ok {
+		return e
 	}
-	return e
+	outer, inner := binding(op), binding(b.Op)
+	switch {
+	case outer == 1 && inner == 2, outer > comparing && b.VectorMatching != nil:
+	case inner > outer, left && inner == outer && inner != comparing:
+		return e
+	}
+	return &parser.ParenExpr{Expr: e}
+}
+
+// comparing is how tightly comparisons bind.
+const comparing = 3
+
+// binding returns how tightly an operator binds.
+func binding(op parser.ItemType) int {
+	switch op {
+	case parser.LOR:
+		return 1
+	case parser.LAND, parser.LUNLESS:
+		return 2
+	case parser.ADD, parser.SUB:
+		return 4
+	case parser.MUL, parser.DIV:
+		return 5
+	}
+	return comparing
 }
 
 // Parser parses PromQL without experimental features: it accepts what every supported server understands.
 var Parser = parser.NewParser(parser.Options{})
-
-// Pretty prints a long expression over several lines. It indents by one space where Prometheus does by two: half of a file
-// of deep expressions would be spaces.
-func Pretty(e Expr) string {
-	return indentation.ReplaceAllStringFunc(parser.Prettify(e), func(spaces string) string { return spaces[len(spaces)/2:] })
-}
-
-var indentation = regexp.MustCompile(`(?m)^ +`)
 
 // Where returns e with more matchers on each of its selectors. e is not changed.
 func Where(e Expr, m ...*Matcher) Expr {

@@ -94,3 +94,21 @@ func TestMetricsQL(t *testing.T) {
 		t.Errorf("the original became %s", e)
 	}
 }
+
+// A long expression is broken at operators and parentheses, reads like a list, and is the same when it is parsed again.
+func TestPretty(t *testing.T) {
+	const want = `count by (cluster,namespace,model_name) (
+ 15 * count_over_time((
+  max by (cluster,namespace,model_name) (llm_engine_requests_waiting{role!="gateway"})
+   > on (cluster,namespace) group_left () max by (cluster,namespace) (llm_engine_requests_running{role!="gateway"})
+ )[1m:15s]) > 1
+ unless on (cluster,namespace) (llm_engine_up or llm_engine_requests_waiting{role="gateway",server="10.0.0.1:8000"})
+) or llm_engine_up`
+	e, err := promql.Parser.ParseExpr(want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := promql.Pretty(e); got != want {
+		t.Errorf("printed\n%s\nwant\n%s", got, want)
+	}
+}
