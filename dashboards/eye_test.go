@@ -871,7 +871,7 @@ func TestTheWorstBurnIsTheFirstRow(t *testing.T) {
 		l.Get(metrics.LabelSays) != "Draft tokens are accepted 25% as often as usual" {
 		t.Errorf("first of all: %v", first)
 	}
-	if says["model-11"] != "100 requests wait, more than run" || says["model-12"] != "Nothing stands out yet" {
+	if says["model-11"] != "More requests wait (100) than run" || says["model-12"] != "Nothing stands out yet" {
 		t.Errorf("%q, %q", says["model-11"], says["model-12"])
 	}
 	raw, _ := json.Marshal(p.Transformations)

@@ -17,7 +17,7 @@ var RunawayGeneration = &Alert{
 	For:         10 * minute,
 	Scope:       []string{metrics.LabelModel},
 	Explains:    []*Alert{FastBurn, SlowBurn},
-	Summary:     "{{ $value | humanizePercentage }} of requests to " + theModel + " run into the output limit",
+	Summary:     "{{ $value | humanizePercentage }} of requests run into the output limit",
 	Description: "The model does not know when to stop, and each request holds its KV cache to the end. Look for a changed stop token, chat template or sampling setting.",
 	Split: []Evidence{
 		{"Mean output tokens now", mean(metrics.RequestGenerationTokens, nil, 30*minute, sameModel()...), Number},
@@ -34,7 +34,7 @@ var AnswersCorrupted = &Alert{
 	Severity:    slo.Ticket,
 	Scope:       []string{metrics.LabelModel, metrics.LabelServer},
 	Explains:    []*Alert{FastBurn, SlowBurn},
-	Summary:     "Engine " + theEngine + " of " + theModel + " computed NaN",
+	Summary:     "Engine " + theEngine + " computed NaN",
 	Description: "About {{ $value | humanize }} answers within the hour are garbage, while latencies look normal. On one replica suspect its GPU; on all of them the weights, a kernel or the release.",
 	Split: []Evidence{
 		{"Uncorrectable memory errors within the hour, by GPU", servedBy(uncorrectable(onGPULabels())), LabelledBy(Number, metrics.LabelGPUUUID)},

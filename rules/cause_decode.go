@@ -20,7 +20,7 @@ var (
 		For:         10 * minute,
 		Scope:       []string{metrics.LabelModel},
 		Explains:    []*Alert{FastBurn, SlowBurn},
-		Summary:     aModel + " accepts draft tokens {{ $value | humanizePercentage }} as often as yesterday",
+		Summary:     "Draft tokens are accepted {{ $value | humanizePercentage }} as often as yesterday",
 		Description: "Draft tokens are computed and thrown away. Turn speculation off until you know whether the target, the draft or the sampling changed.",
 		Split: []Evidence{
 			{"Accepted now", accepted(nil, 30*minute, 0, sameModel()...), Percent},

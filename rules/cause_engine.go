@@ -23,9 +23,9 @@ var (
 		},
 		Explains: []*Alert{FastBurn, SlowBurn},
 		Replaces: true,
-		Summary: "{{ if lt $value 0.0 }}Nobody reads " + theModel + " any more: its exporter" + atNode + " is gone" +
-			"{{ else if and (gt $value 0.0) (lt $value 1.0) }}No engine served " + theModel + " for {{ $value | humanizePercentage }} of the last half hour: it restarts again and again" +
-			"{{ else }}No engine serves " + theModel + "{{ if gt $value 0.0 }}: none is left{{ end }}{{ end }}",
+		Summary: "{{ if lt $value 0.0 }}The model is not measured any more: its exporter" + atNode + " is gone" +
+			"{{ else if and (gt $value 0.0) (lt $value 1.0) }}No engine served the model for {{ $value | humanizePercentage }} of the last half hour: it restarts again and again" +
+			"{{ else }}No engine serves the model{{ if gt $value 0.0 }}: none is left{{ end }}{{ end }}",
 		Description: "{{ if lt $value 0.0 }}Whether its engines serve is unknown. Send the model a request: if it answers, restart the exporter; if not, look at the node." +
 			"{{ else }}Users asked for it within the hour. Every engine that served it fails to answer, or is gone with its pod or its node. " + retire + "{{ end }}",
 		Dashboard: IncidentDashboard,
@@ -44,7 +44,7 @@ var (
 		},
 		Explains:    []*Alert{FastBurn, SlowBurn},
 		Summary:     "Engine " + theEngine + " is down",
-		Description: "Its page cannot be read, or says that no worker is behind it. The other replicas carry its load: expect queueing.",
+		Description: "Its metrics cannot be read, or show that it has no worker. The other replicas carry its load: expect queueing.",
 		Split: []Evidence{{"Reason", promql.CountBy([]string{metrics.LabelReason},
 			promql.Vector(metrics.EngineUp, same(pageLabels...)...)), LabelledBy("", metrics.LabelReason)}},
 		Dashboard: EngineDashboard,
@@ -60,8 +60,8 @@ var (
 		DependsOn:   []Quiet{{ModelOnFailedGPU, wholeModel}},
 		Explains:    []*Alert{FastBurn, SlowBurn},
 		Replaces:    true,
-		Summary:     "{{ $value | humanizePercentage }} of the replicas of " + theModel + " make no progress",
-		Description: "They have requests and compute nothing. Look for what they share: one request that all of them got, a release, storage, the network.",
+		Summary:     "{{ $value | humanizePercentage }} of the replicas make no progress",
+		Description: "They have requests and compute nothing. Check what they share: a request that all received, a release, storage, the network.",
 		Split: []Evidence{{"Stalled", promql.CountBy([]string{metrics.LabelInstance, metrics.LabelPod, metrics.LabelServer},
 			promql.Vector(metrics.RecordedStalled, sameModel()...)), foundEngine}},
 		Dashboard: IncidentDashboard,
@@ -74,7 +74,7 @@ var (
 		Scope:       []string{metrics.LabelModel, metrics.LabelServer},
 		DependsOn:   []Quiet{{ModelStalled, modelLabels}, {ModelOnFailedGPU, replicaLabels}},
 		Explains:    []*Alert{FastBurn, SlowBurn},
-		Summary:     "{{ if lt $value 1.0 }}{{ $value | humanizePercentage }} of the ranks of engine " + theEngine + " make{{ else }}Engine " + theEngine + " of " + theModel + " makes{{ end }} no progress",
+		Summary:     "{{ if lt $value 1.0 }}{{ $value | humanizePercentage }} of the ranks of engine " + theEngine + " make{{ else }}Engine " + theEngine + " makes{{ end }} no progress",
 		Description: "It has requests and completes none, although its health endpoint may answer 200. Take it out of rotation, save its stacks, restart it.",
 		Split: []Evidence{
 			{"Ranks that stand still", promql.And(above(perRank(metrics.EngineStalled), 0), above(promql.CountBy(nil, perRank(metrics.RequestsRunning)), 1), promql.On()),
@@ -91,7 +91,7 @@ var (
 		Scope:       []string{metrics.LabelServer},
 		Explains:    []*Alert{FastBurn, SlowBurn},
 		Summary:     `{{ if eq $labels.role "gateway" }}Gateway{{ else }}Engine{{ end }} ` + theEngine + " restarted {{ $value | humanize }} times within six hours",
-		Description: "Each start drops what it was serving, and an engine loads its model anew. Read why the previous process died before anything else.",
+		Description: "Each restart drops all requests, and the engine must load its model again. Read why the previous process died before anything else.",
 		Dashboard:   EngineDashboard,
 	}
 )

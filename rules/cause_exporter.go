@@ -17,7 +17,7 @@ var (
 		Scope:       []string{metrics.LabelInstance},
 		DependsOn:   []Quiet{{ExporterFleetDown, []string{metrics.LabelCluster}}},
 		Summary:     "The exporter" + atNode + " {{ if $labels.reason }}has no file, port or memory left to read engines with{{ else }}cannot be scraped{{ end }}",
-		Description: "What it watches is not measured: the engines and GPUs of its node, or its targets. The engines themselves may be fine.",
+		Description: "The engines and GPUs of its node, or its targets, are not measured. The engines themselves may be fine.",
 		Dashboard:   ExporterDashboard,
 	}
 	ExporterFleetDown = &Alert{
@@ -27,7 +27,7 @@ var (
 		For:         3 * minute, // before LLMModelDown fires for the first of their models
 		Scope:       nil,
 		Summary:     "Most exporters{{ with $labels.cluster }} of {{ . }}{{ end }} cannot be scraped: objectives are not measured",
-		Description: "No burn alert can fire for what they watched. Look at what they share: a rollout, a network policy, the scrape configuration.",
+		Description: "No burn alert can fire for their engines. Look at what they share: a rollout, a network policy, the scrape configuration.",
 		Dashboard:   ExporterDashboard,
 	}
 	SourceMissing = &Alert{
@@ -72,7 +72,7 @@ var (
 		Scope:       []string{metrics.LabelSLO},
 		DependsOn:   []Quiet{{ExporterFleetDown, []string{metrics.LabelCluster}}},
 		Summary:     "{{ with $labels.slo }}Objective {{ . }}{{ else }}An objective{{ end }} counts nothing{{ with $labels.model_name }} for {{ . }}{{ end }}{{ with $labels.reason }}: {{ . }}{{ end }}",
-		Description: "It is configured but cannot burn, so it protects nobody. Either no engine matches its selectors, or the engine does not report the signal.",
+		Description: "It is configured, but counts no requests, so it cannot alert. Either no engine matches its selectors, or the engine does not report the signal.",
 		Dashboard:   ExporterDashboard,
 	}
 	ObjectiveConflict = &Alert{
@@ -82,8 +82,8 @@ var (
 		Severity:    slo.Ticket,
 		For:         hour,
 		Scope:       []string{metrics.LabelSLO, metrics.LabelModel},
-		Summary:     "Exporters disagree about {{ with $labels.slo }}objective {{ . }}{{ else }}an objective{{ end }} of " + theModel,
-		Description: "Until they agree, the strictest target and the longest period hold, and events against different thresholds are mixed.",
+		Summary:     "Exporters disagree about {{ with $labels.slo }}objective {{ . }}{{ else }}an objective{{ end }}",
+		Description: "Until they agree, the strictest target and the longest period apply, and events against different thresholds are mixed.",
 		Split: []Evidence{
 			{"Targets", promql.Max(exporterLabels, promql.Vector(metrics.SLOObjective, same(metrics.LabelCluster, metrics.LabelSLO)...)), LabelledBy(Percent, "job", metrics.LabelInstance)},
 			{"Periods", promql.Max(exporterLabels, promql.Vector(metrics.SLOPeriod, same(metrics.LabelCluster, metrics.LabelSLO)...)), LabelledBy(Duration, "job", metrics.LabelInstance)},

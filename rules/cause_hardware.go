@@ -106,7 +106,7 @@ var (
 		Scope:       []string{metrics.LabelModel, metrics.LabelGPUUUID},
 		Explains:    []*Alert{FastBurn, SlowBurn},
 		Replaces:    true,
-		Summary:     aModel + " runs, or ran within the hour, on " + theGPU + ", which failed",
+		Summary:     "The model runs, or ran within the hour, on " + theGPU + ", which failed",
 		Description: "The failure of the GPU has paged already. That page covers the model's burn alerts, which stay quiet meanwhile.",
 		Dashboard:   GPUDashboard,
 	}

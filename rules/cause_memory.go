@@ -19,7 +19,7 @@ var (
 		For:         5 * minute,
 		Scope:       []string{metrics.LabelModel},
 		Explains:    []*Alert{FastBurn, SlowBurn},
-		Summary:     aModel + " loses {{ printf \"%.2g\" $value }} KV transfers per request",
+		Summary:     "Each request loses {{ printf \"%.2g\" $value }} KV transfers",
 		Description: "Decode engines do not get what prefill engines computed: a prompt is computed twice, or its request fails. Read the connector's log on both sides.",
 		Split: []Evidence{
 			{"Failed per minute", worstReplicas(metrics.KVTransferFailures), foundEngine + " " + Number},
@@ -35,8 +35,8 @@ var (
 		For:         10 * minute,
 		Scope:       []string{metrics.LabelModel, metrics.LabelServer, metrics.LabelTier},
 		Explains:    []*Alert{FastBurn, SlowBurn},
-		Summary:     "{{ with $labels.tier }}The {{ . }} tier{{ else }}A tier{{ end }} of " + theEngine + "{{ with $labels.model_name }} ({{ . }}){{ end }} takes no more KV cache",
-		Description: "The link to it is slower than its writers: what is not stored is computed again, and what is fetched comes late. Use a faster link, or store less.",
+		Summary:     "{{ with $labels.tier }}The {{ . }} tier{{ else }}A tier{{ end }} of " + theEngine + " stores no more KV cache",
+		Description: "The link to the tier is too slow: refused tokens are computed again, and stored tokens arrive late. Use a faster link, or store less.",
 		Split: []Evidence{
 			{"Pinned by transfers", promql.Max(nil, promql.Vector(metrics.KVTierPinned, sameTier()...)), Percent},
 			{"Refused per minute", perMinute(nil, promql.Vector(metrics.KVTierRefused, sameTier()...)), Number},
@@ -51,8 +51,8 @@ var (
 		For:         5 * minute,
 		Scope:       []string{metrics.LabelModel, metrics.LabelServer},
 		Explains:    []*Alert{FastBurn, SlowBurn},
-		Summary:     "{{ if $value }}Only {{ $value | humanizePercentage }}{{ else }}Nothing{{ end }} of " + theModel + " is in GPU memory at " + theEngine,
-		Description: "Within the week it had at least a quarter more of it there. The CPU computes the rest, many times slower, and nothing fails. Read in the engine's log how it was loaded.",
+		Summary:     "{{ if $value }}Only {{ $value | humanizePercentage }}{{ else }}Nothing{{ end }} of the model is in GPU memory at " + theEngine,
+		Description: "Earlier this week at least a quarter more of the model was in GPU memory. The CPU computes the rest, many times slower, and nothing fails. The engine's log shows how the model was loaded.",
 		Split: []Evidence{
 			{"In GPU memory now", promql.Max(nil, promql.Vector(metrics.ModelGPUMemory, same(replicaLabels...)...)), Bytes},
 			{"Of", promql.Max(nil, promql.Vector(metrics.ModelMemory, same(replicaLabels...)...)), Bytes},

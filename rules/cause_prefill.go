@@ -21,7 +21,7 @@ var (
 		For:         10 * minute,
 		Scope:       []string{metrics.LabelModel},
 		Explains:    []*Alert{FastBurn, SlowBurn},
-		Summary:     "Prefix cache of " + theModel + " hits {{ $value | humanizePercentage }} of what it did yesterday",
+		Summary:     "The prefix cache has {{ $value | humanizePercentage }} of yesterday's hit ratio",
 		Description: "Prompts that were cached yesterday are computed again. Look for a changed chat template or tokenizer, a timestamp early in the prompt, a router without affinity.",
 		Split: []Evidence{
 			{"Hit ratio now", hitRatio(nil, 30*minute, 0, sameModel()...), Percent},

@@ -22,7 +22,7 @@ var (
 			{EngineStalled, []string{metrics.LabelCluster, metrics.LabelNamespace, metrics.LabelModel, metrics.LabelServer}},
 		},
 		Explains:    []*Alert{FastBurn, SlowBurn},
-		Summary:     aModel + " answers no synthetic request{{ with $labels.instance }} of {{ . }}{{ end }}" + atServer,
+		Summary:     "No synthetic request{{ with $labels.instance }} of {{ . }}{{ end }}" + atServer + " is answered",
 		Description: "The engine's metrics look fine, yet a synthetic request gets no answer. Send one straight to the engine: if it is answered, look at the gateway.",
 		Suspects:    promql.Vector(metrics.RecordedSuspect, sameModel(promql.Re(metrics.LabelClue, "gateway_.+|left_gpu"))...),
 		Split: []Evidence{
@@ -40,8 +40,8 @@ var (
 		Scope:       []string{metrics.LabelModel, metrics.LabelServer},
 		DependsOn:   []Quiet{{ProbeFailing, probedLabels}},
 		Explains:    []*Alert{FastBurn, SlowBurn},
-		Summary:     "A client of " + theModel + atServer + " gets its first token much later than the engine makes it",
-		Description: "The network, a gateway or a buffer is between them. No objective on the engine's own times shows it.",
+		Summary:     "A client" + atServer + " gets its first token much later than the engine makes it",
+		Description: "The network, a gateway or a buffer delays answers. Objectives on the engine's own latencies do not show this.",
 		Split: []Evidence{
 			{"First token, to the client", promql.Max(nil, promql.Vector(metrics.RecordedProbeTTFT, sameAddress()...)), Duration},
 			{"First token, in the engine", mean(metrics.TimeToFirstToken, nil, probeWindow, sameModel()...), Duration},
@@ -64,7 +64,7 @@ var (
 			{ModelDown, modelLabels},
 			{ExporterFleetDown, []string{metrics.LabelCluster}},
 		},
-		Summary:     "{{ with $labels.probe }}Probe {{ . }}{{ else }}A probe{{ end }} of " + theModel + atServer + " proves nothing: it gets no answer",
+		Summary:     "{{ with $labels.probe }}Probe {{ . }}{{ else }}A probe{{ end }}" + atServer + " gets no answers, so it cannot detect a fault",
 		Description: "The model may be fine: the probe is refused, or all probes{{ with $labels.instance }} of {{ . }}{{ end }} fail alike. Look at its outcomes, its configuration and the network from there.",
 		Split: []Evidence{{"Outcomes in 15 minutes", above(promql.Sum([]string{metrics.LabelOutcome},
 			promql.Increase(promql.Vector(metrics.ProbeRequests, same(probeLabels...)...), 15*minute)), 0), LabelledBy(Number, metrics.LabelOutcome)}},

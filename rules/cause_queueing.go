@@ -19,8 +19,8 @@ var ClientsGiveUp = &Alert{
 	Scope:       []string{metrics.LabelModel},
 	DependsOn:   []Quiet{{ModelDown, modelLabels}, {ModelStalled, modelLabels}},
 	Explains:    []*Alert{FastBurn, SlowBurn},
-	Summary:     "Clients give up {{ $value | humanizePercentage }} of requests to " + theModel + ", most before the first token",
-	Description: "No latency objective counts a request without a first token. Either these wait in vain, or the clients' timeout became too short.",
+	Summary:     "Clients give up {{ $value | humanizePercentage }} of requests, most before the first token",
+	Description: "No latency objective counts a request without a first token. Either the requests never get an answer, or the clients' timeout is too short.",
 	Suspects:    promql.Vector(metrics.RecordedSuspect, sameModel(promql.NotRe(metrics.LabelDelays, string(Failures+"|"+NextToken)))...),
 	Split: []Evidence{
 		{"Waiting for", above(promql.Sum([]string{metrics.LabelReason}, promql.Vector(metrics.RequestsWaitingByReason, sameModel()...)), 0), LabelledBy(Number, metrics.LabelReason)},

@@ -18,10 +18,10 @@ var ReleaseRegression = &Alert{
 	For:         10 * minute,
 	Scope:       []string{metrics.LabelModel},
 	Explains:    []*Alert{FastBurn, SlowBurn},
-	Summary:     aModel + " is {{ $value | humanize }} times as slow as yesterday, after a change within 6 hours",
-	Description: "It began with a change or a restart of all engines, and not with more load. Where no change is named, look for what engines do not tell: flags, image or node.",
+	Summary:     "The model is {{ $value | humanize }} times as slow as yesterday, after a change within 6 hours",
+	Description: "The slowdown began with a change or a restart of all engines, and not with more load. If no change is listed, check what engines do not report: flags, image or node.",
 	Split: []Evidence{
-		{"Changed within 6h, roll back before you understand", changedWithin(6*hour, sameModel()...), `{{ .Labels.setting }} {{ .Labels.old }} → {{ .Labels.new }}`},
+		{"Changed within 6h: roll back first", changedWithin(6*hour, sameModel()...), `{{ .Labels.setting }} {{ .Labels.old }} → {{ .Labels.new }}`},
 		{"Versions in the last 6h", promql.CountBy([]string{metrics.LabelVersion},
 			promql.Over("last_over_time", promql.Vector(metrics.EngineInfo, sameModel()...), 6*hour)), LabelledBy(`on {{ .Value | humanize }}`, metrics.LabelVersion)},
 	},

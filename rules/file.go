@@ -225,17 +225,11 @@ func (s Style) alert(a *Alert) FileRule {
 	}
 }
 
-// lines renders evidence. How several lines show their results is defined once: a template may do that in every ruler.
+// lines renders evidence.
 func (s Style) lines(all []Evidence) string {
 	var b strings.Builder
-	defined := map[Format]Format{}
-	for i, e := range all {
-		again := slices.ContainsFunc(all[i+1:], func(o Evidence) bool { return o.Show == e.Show })
-		if again && len(e.Show) > 150 && defined[e.Show] == "" {
-			fmt.Fprintf(&b, `{{ define "%d" }}%s{{ end }}`, i, e.Show)
-			defined[e.Show] = Format(fmt.Sprintf(`{{ template "%d" . }}`, i))
-		}
-		e.Query, e.Show = s.query(e.Query), cmp.Or(defined[e.Show], e.Show)
+	for _, e := range all {
+		e.Query = s.query(e.Query)
 		b.WriteString(e.line())
 	}
 	return b.String()

@@ -18,10 +18,9 @@ var (
 // theEngine holds a template that names an engine in a summary, with its node where it has no pod.
 const theEngine = "{{ with $labels.pod }}{{ . }}{{ else }}{{ or $labels.server \"without a name\" }}{{ with $labels.instance }} on {{ . }}{{ end }}{{ end }}"
 
-// What an alert's text says of its model, its GPU and its node. An engine that is down since it was first asked has said no name.
+// What an alert's text says of its model, its GPU and its node. The title of a notification begins with the model: other summaries do not repeat it.
 const (
 	theModel = `{{ or $labels.model_name "a model without a name" }}`
-	aModel   = `{{ or $labels.model_name "A model without a name" }}`                                        // where a sentence begins
 	theGPU   = `GPU{{ with $labels.gpu_uuid }} {{ reReplaceAll "^(GPU|MIG)-(\\w{8})-.+$" "$2" . }}{{ end }}` // the whole is in the address of the runbook
 	atServer = "{{ with $labels.server }} at {{ . }}{{ end }}"
 	atNode   = "{{ with $labels.instance }} on {{ . }}{{ end }}"

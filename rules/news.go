@@ -22,12 +22,10 @@ var SecondFault = &Alert{
 	Severity:    slo.Page,
 	Keep:        3 * minute,
 	Scope:       []string{metrics.LabelNamespace, metrics.LabelModel},
-	Summary:     `{{ if eq $labels.clue "burn" }}` + theModel + ` fails or waits ten times as often as when it was paged{{ else }}Another fault at ` + theModel + `, while an older one is still paged{{ end }}`,
+	Summary:     `{{ if eq $labels.clue "burn" }}The model fails or waits ten times as often as when it was paged{{ else }}Another fault, while an older one is still paged{{ end }}`,
 	Description: "It began more than 15 minutes after the page. A lever against the first fault may have caused it, and may not help against it.",
-	Split: []Evidence{
-		{"New", promql.Vector(metrics.RecordedSuspect, sameModel(same(metrics.LabelClue)...)...), Format("{{ .Labels.branch }}. " + suspectText())},
-		{"Suspected", promql.Vector(metrics.RecordedSuspect, sameModel()...), Format("{{ .Labels.branch }}. " + suspectText())},
-	},
+	Suspects: promql.OrOn(promql.Vector(metrics.RecordedSuspect, sameModel(same(metrics.LabelClue)...)...),
+		promql.Vector(metrics.RecordedSuspect, sameModel()...), promql.On(modelLabels...)), // what is new, before the rest
 	Dashboard: IncidentDashboard,
 }
 

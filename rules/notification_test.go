@@ -117,7 +117,7 @@ func TestNotificationsAreShort(t *testing.T) {
 			}
 		}
 	}
-	if diagnosed != 4 {
+	if diagnosed != 5 {
 		t.Errorf("%d alerts say where to look first", diagnosed)
 	}
 

@@ -101,8 +101,8 @@ func TestRegressionNamesTheSetting(t *testing.T) {
 		}
 	}
 	want := map[string]string{
-		"a new version, then twice as slow":               "Changed within 6h, roll back before you understand: version another → 0.11.\n",
-		"the same version restarted with another setting": "Changed within 6h, roll back before you understand: quantization none → fp8.\n",
+		"a new version, then twice as slow":               "Changed within 6h: roll back first: version another → 0.11.\n",
+		"the same version restarted with another setting": "Changed within 6h: roll back first: quantization none → fp8.\n",
 	}
 	for _, test := range file.Tests {
 		line, ours := want[test.Name]

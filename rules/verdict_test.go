@@ -172,21 +172,21 @@ func TestVerdict(t *testing.T) {
 		{"engine. p1 started minutes ago, and requests waited.", slo.TTFT, true, func(r *replica) { r.started, r.waiting = onset, 3 }},
 		{"routing. p1 alone is slow: first tokens after 2s.", slo.TTFT, true, func(r *replica) { r.ttft = 2 }},
 		{"memory. 0.3 KV transfers per request are lost.", slo.TTFT, false, func(r *replica) { r.lost, r.hits, r.queue = 0.3, 0.2, 0.2 }},
-		{"prefill. The prefix cache hits 10% of what it usually does.", slo.TTFT, false, func(r *replica) { r.hits, r.queue = 0.06, 0.2 }},
+		{"prefill. The prefix cache hit ratio is 10% of the usual.", slo.TTFT, false, func(r *replica) { r.hits, r.queue = 0.06, 0.2 }},
 		{"prefill. Prompts are 4 times as long as usual.", slo.ITL, false, func(r *replica) { r.prompt = 3600 }},
 		{"decode. Draft tokens are accepted 10% as often as usual.", slo.ITL, false, func(r *replica) { r.accepted, r.running = 0.07, 30 }},
 		{"behaviour. 80% of requests run into the output limit.", slo.TTFT, false, func(r *replica) { r.cut, r.kv, r.waiting = 0.8, 0.99, 9 }},
 		{"memory. Each request is preempted 0.5 times.", slo.TTFT, false, func(r *replica) { r.preempts, r.queue = 0.5, 0.2 }},
 		{"memory. The KV cache is 97% full and requests wait for room.", slo.TTFT, false, func(r *replica) { r.kv, r.waiting, r.queue = 0.97, 3, 0.2 }},
-		{"memory. The host tier of p1 takes no more KV cache.", slo.TTFT, true, func(r *replica) { r.pinned, r.queue = 0.97, 0.24 }},
-		{"queueing. 60 requests wait, more than run.", slo.Availability, false, func(r *replica) { r.waiting = 20 }},
+		{"memory. The host tier of p1 stores no more KV cache.", slo.TTFT, true, func(r *replica) { r.pinned, r.queue = 0.97, 0.24 }},
+		{"queueing. More requests wait (60) than run.", slo.Availability, false, func(r *replica) { r.waiting = 20 }},
 		{"decode. 3 times as many requests run at once as usual.", slo.ITL, false, func(r *replica) { r.running, r.queue = 18, 0.24 }},
 		{"queueing. 3 times as many requests arrive as usual.", slo.TTFT, false, func(r *replica) { r.requests, r.itl, r.running, r.waiting, r.queue = 1800, 0.05, 18, 40, 0.24 }},
 		{"engine. Each token takes 4 times as long as the load explains.", slo.TTFT, false,
 			func(r *replica) { r.itl, r.running, r.waiting, r.queue = 0.08, 24, 40, 0.24 }},
 		{"engine. Each token takes 4 times as long as the load explains.", slo.TTFT, false, // clients leave
 			func(r *replica) { r.itl, r.running, r.waiting, r.queue, r.left = 0.08, 24, 40, 0.24, 0.9 }},
-		{"queueing. 120 requests wait, more than run.", slo.TTFT, false, // the steps hold more prompt tokens
+		{"queueing. More requests wait (120) than run.", slo.TTFT, false, // the steps hold more prompt tokens
 			func(r *replica) { r.hits, r.itl, r.waiting, r.queue = 0.33, 0.08, 40, 0.24 }},
 		{"prefill. Prompts are 5 times as long as usual.", slo.TTFT, false, // one of which fills a step
 			func(r *replica) { r.prompt, r.running, r.waiting, r.queue = 4500, 1, 9, 0.24 }},
@@ -207,11 +207,11 @@ func TestVerdict(t *testing.T) {
 			func(r *replica) { r.started, r.kv, r.waiting, r.queue = onset, 0.97, 30, 0.2 }},
 		{"queueing. 3 times as many requests arrive as usual.", slo.TTFT, false,
 			func(r *replica) { r.started, r.requests, r.waiting, r.queue = onset, 1800, 40, 0.24 }},
-		{"memory. Running and waiting requests at p1 ask for 6 adapters, more than fit.", slo.TTFT, true,
+		{"memory. Requests at p1 need 6 adapters, more than fit.", slo.TTFT, true,
 			func(r *replica) { r.started, r.ttft, r.waiting, r.adapters = onset, 0.8, 12, 6 }},
-		{"memory. Running and waiting requests at p1 ask for 6 adapters, more than fit.", slo.TTFT, true, // which holds them back
+		{"memory. Requests at p1 need 6 adapters, more than fit.", slo.TTFT, true, // which holds them back
 			func(r *replica) { r.requests, r.running, r.waiting, r.queue, r.adapters = 200, 1, 9, 0.24, 6 }},
-		{"prefill. The prefix cache hits 10% of what it usually does.", slo.TTFT, false, // a gateway that fails makes nothing late
+		{"prefill. The prefix cache hit ratio is 10% of the usual.", slo.TTFT, false, // a gateway that fails makes nothing late
 			func(r *replica) { r.hits, r.unreached, r.queue = 0.06, 0.3, 0.2 }},
 		{"nothing stands out yet.", slo.TTFT, false, func(r *replica) { r.prefill, r.queue = 0.27, 0.25 }},                  // shares are as high on a healthy engine
 		{"nothing stands out yet.", slo.Availability, false, func(r *replica) { r.hits, r.itl, r.output = 0.06, 0.08, 60 }}, // what makes tokens late fails no request
@@ -262,7 +262,7 @@ func TestVerdictEarly(t *testing.T) {
 	}{
 		"one of two replicas": {"routing. p1 alone is slow: first tokens after 2s.",
 			trouble{signal: slo.TTFT, replicas: 2, one: true, breaks: func(r *replica) { r.ttft = 2 }}},
-		"the cache misses": {"prefill. The prefix cache hits 10% of what it usually does.",
+		"the cache misses": {"prefill. The prefix cache hit ratio is 10% of the usual.",
 			trouble{signal: slo.TTFT, replicas: 2, breaks: func(r *replica) { r.hits, r.queue, r.waiting = 0.06, 0.25, 40 }}},
 		"the engines do well": {"nothing stands out yet.",
 			trouble{signal: slo.TTFT, replicas: 2, role: metrics.GatewayRole, breaks: func(r *replica) { r.hits = 0.06 }}},

@@ -92,11 +92,11 @@ func TestJudge(t *testing.T) {
 		{"all is well", func(*node) {}, triage.Healthy, "", ""},
 		{"no request came", func(n *node) { *n = calm(); n.running = 0 }, triage.Unknown, "", ""},
 		{"no request moves", func(n *node) { *n = calm() }, triage.Degraded, rules.Engine, "p-0 10.0.0.1:8000 makes no progress for 30s while 3 requests run or wait"},
-		{"a queue", func(n *node) { n.bad, n.ttft, n.waiting = n.bad+90, n.ttft+400, 9 }, triage.Failing, rules.Queueing, "9 requests wait, more than run"},
+		{"a queue", func(n *node) { n.bad, n.ttft, n.waiting = n.bad+90, n.ttft+400, 9 }, triage.Failing, rules.Queueing, "More requests wait (9) than run"},
 		{"only the share of the queue", func(n *node) { n.bad, n.ttft, n.queue = n.bad+90, n.ttft+400, n.queue+390 }, triage.Failing, "", ""},
-		{"some are late", func(n *node) { n.bad, n.ttft, n.waiting = n.bad+5, n.ttft+400, 9 }, triage.Degraded, rules.Queueing, "9 requests wait"},
+		{"some are late", func(n *node) { n.bad, n.ttft, n.waiting = n.bad+5, n.ttft+400, 9 }, triage.Degraded, rules.Queueing, "More requests wait (9)"},
 		{"few are late", func(n *node) { n.bad += 4 }, triage.Healthy, "", ""},
-		{"a cold cache", func(n *node) { n.bad, n.hits, n.queue = n.bad+90, n.hits-8e4, n.queue+400 }, triage.Failing, rules.Prefill, "The prefix cache hits 0% of what it usually does"},
+		{"a cold cache", func(n *node) { n.bad, n.hits, n.queue = n.bad+90, n.hits-8e4, n.queue+400 }, triage.Failing, rules.Prefill, "The prefix cache hit ratio is 0% of the usual"},
 	} {
 		before, after := serve(c.change)
 		v := judge(t, before.page(), after.page(), nil)
@@ -399,7 +399,7 @@ func TestPast(t *testing.T) {
 		t.Errorf("more than half of what it always was is no collapse: %+v", v[0])
 	}
 	v := judge(t, before.page(), after.page(), past)
-	if v[0].Branch != rules.Prefill || v[0].Says != "The prefix cache hits 47% of what it usually does" {
+	if v[0].Branch != rules.Prefill || v[0].Says != "The prefix cache hit ratio is 47% of the usual" {
 		t.Errorf("asked %d times: %+v", asked, v[0])
 	}
 }
@@ -470,7 +470,7 @@ func TestText(t *testing.T) {
 	if _, rest, _ := strings.Cut(b.String(), "Look first at: queueing."); !regexp.MustCompile(`^[^\n]*(\n  [^\n]*)*\nDo first, at once: shed load at the gateway`).MatchString(rest) {
 		t.Errorf("the first lever is not the next line:\n%s", b.String())
 	}
-	for _, want := range []string{": FAILING\nLook first at: queueing. 9", "Objective ttft burns 90.0 times too fast: 90 of 100", "Runbook: http://127.0.0.1:9844/runbooks/BranchQueueing?", "* At once: ", "version: 0.16.0"} {
+	for _, want := range []string{": FAILING\nLook first at: queueing. More", "Objective ttft burns 90.0 times too fast: 90 of 100", "Runbook: http://127.0.0.1:9844/runbooks/BranchQueueing?", "* At once: ", "version: 0.16.0"} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("%q is missing in:\n%s", want, b.String())
 		}
