@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -118,6 +119,17 @@ func (i installation) ruleFile(format string, t tier) ([]byte, error) {
 	}
 	content, err := rules.Encode(documents...)
 	return append([]byte(head), content...), err
+}
+
+// stages renders for the chart when in its interval vmalert evaluates each rule of a group.
+func stages() ([]byte, error) {
+	var b bytes.Buffer
+	b.WriteString(generatedYAML)
+	all := rules.Stages(rules.Groups(rules.Options{}))
+	for _, group := range slices.Sorted(maps.Keys(all)) {
+		fmt.Fprintf(&b, "%s: %s\n", group, strings.ReplaceAll(fmt.Sprint(all[group]), " ", ", "))
+	}
+	return b.Bytes(), nil
 }
 
 // ruleObject holds the custom resource of an operator: Prometheus' or VictoriaMetrics'.

@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/goccy/go-yaml"
 	"github.com/prometheus/common/model"
@@ -70,9 +71,7 @@ func TestFormats(t *testing.T) {
 	}
 	content = read(t, render(t, "--format", "victoriametrics", "--meta-label", "team=infra"), "vmrule.yaml")
 	victoria := ruleObjects(t, string(content), "operator.victoriametrics.com/v1beta1", "VMRule", "team", "infra")
-	if len(victoria) != want {
-		t.Errorf("VMRules with %d groups, want %d", len(victoria), want)
-	}
+	inOrder(t, victoria, rulesIn(plain.Groups))
 	// VictoriaMetrics refuses longer queries (-search.maxQueryLen).
 	for _, g := range victoria {
 		for _, r := range g.(map[string]any)["rules"].([]any) {
@@ -96,6 +95,53 @@ func TestFormats(t *testing.T) {
 	if mimir.Namespace != "gpu" || len(groupsIn(t, mimir.Groups)) != want {
 		t.Errorf("namespace %q with %d groups, want gpu with %d", mimir.Namespace, len(mimir.Groups), want)
 	}
+}
+
+// rulesIn counts the rules of groups.
+func rulesIn(groups []any) (n int) {
+	for _, g := range groups {
+		n += len(g.(map[string]any)["rules"].([]any))
+	}
+	return n
+}
+
+// inOrder wants groups of vmalert with so many rules, each of which is evaluated five seconds or more after those that record what it
+// reads, within its interval. What a later group records is of the evaluation before, in Prometheus, too.
+func inOrder(t *testing.T, groups []any, want int) {
+	t.Helper()
+	offset := func(g any) time.Duration {
+		d, err := time.ParseDuration(g.(map[string]any)["eval_offset"].(string))
+		if interval, _ := model.ParseDuration(g.(map[string]any)["interval"].(string)); err != nil || d > time.Duration(interval)-5*time.Second {
+			t.Errorf("%v has an offset of %s: %v", g.(map[string]any)["name"], d, err)
+		}
+		return d
+	}
+	recorded := map[string]time.Duration{}
+	for _, g := range groups {
+		for _, r := range g.(map[string]any)["rules"].([]any) {
+			if name, ok := r.(map[string]any)["record"].(string); ok {
+				recorded[name] = max(recorded[name], offset(g))
+			}
+		}
+	}
+	late := 0
+	for _, g := range groups {
+		for _, r := range g.(map[string]any)["rules"].([]any) {
+			for name, at := range recorded {
+				if reads(r.(map[string]any)["expr"].(string), name) && name != r.(map[string]any)["record"] && offset(g) < at+5*time.Second {
+					late++
+				}
+			}
+		}
+	}
+	if n := rulesIn(groups); n != want || late > 20 || len(recorded) < 100 {
+		t.Errorf("%d of %d rules, %d of which read records of an evaluation before", n, want, late)
+	}
+}
+
+// reads reports whether a query selects a series.
+func reads(expr, name string) bool {
+	return regexp.MustCompile(`(^|[^\w:])` + name + `($|[^\w:])`).MatchString(expr)
 }
 
 // ruleObjects returns the groups of an operator's objects. Each is small enough for the annotation in which kubectl apply keeps a copy,

@@ -139,7 +139,7 @@ func repository() []artifact {
 	linked := installation{style: rules.Style{DashboardURL: chartGrafana + "/d/{uid}"}}
 	for _, a := range linked.artifacts("prometheus") {
 		if a.path == "rules.yaml" {
-			all = append(all, artifact{chart + a.path, a.render})
+			all = append(all, artifact{chart + a.path, a.render}, artifact{chart + "stages.yaml", stages})
 		}
 	}
 	return all

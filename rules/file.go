@@ -73,9 +73,11 @@ type File struct {
 
 // FileGroup holds one group of a rule file.
 type FileGroup struct {
-	Name     string     `yaml:"name"`
-	Interval string     `yaml:"interval"`
-	Rules    []FileRule `yaml:"rules"`
+	Name     string `yaml:"name"`
+	Interval string `yaml:"interval"`
+	// EvalOffset says when in its interval vmalert evaluates the group.
+	EvalOffset string     `yaml:"eval_offset,omitempty"`
+	Rules      []FileRule `yaml:"rules"`
 }
 
 // FileRule holds one rule of a rule file.
@@ -155,6 +157,7 @@ func (f File) About(subject string) (part File) {
 func NewFile(groups []Group, style Style) File {
 	style = style.WithDefaults()
 	var f File
+	stages := Stages(groups)
 	for _, g := range groups {
 		group := FileGroup{Name: g.Name, Interval: short(g.Interval)}
 		for _, r := range g.Records {
@@ -163,7 +166,11 @@ func NewFile(groups []Group, style Style) File {
 		for _, a := range g.Alerts {
 			group.Rules = append(group.Rules, style.alert(a))
 		}
-		f.Groups = append(f.Groups, group)
+		if style.MetricsQL {
+			f.Groups = append(f.Groups, group.staged(stages[g.Name])...)
+		} else {
+			f.Groups = append(f.Groups, group)
+		}
 	}
 	return f
 }

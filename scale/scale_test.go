@@ -22,7 +22,6 @@ var (
 	dies          = flag.Duration("dies", 4*time.Minute+30*time.Second, "when parts of the store are killed; 0 for never")
 	keep          = flag.String("keep", "", "keep logs and data in this folder")
 	mimirFlags    = flag.String("mimir", "", "more flags of Mimir")
-	staged        = flag.Bool("staged", false, "split the groups for vmalert")
 	latencyOffset = flag.Duration("latency-offset", time.Second, "how far behind the clock vmselect answers")
 	vmalertFlags  = flag.String("vmalert", "", "more flags of vmalert")
 )

@@ -35,11 +35,7 @@ func tenants() []string {
 // ruleFile writes the generated rules.
 func ruleFile(t *testing.T, style rules.Style) string {
 	t.Helper()
-	all := rules.NewFile(rules.Groups(rules.Options{}), style)
-	content, err := rules.Encode(all)
-	if style.MetricsQL && *staged {
-		content, err = rules.Encode(split(all))
-	}
+	content, err := rules.Encode(rules.NewFile(rules.Groups(rules.Options{}), style))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,75 @@
+package rules
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/prometheus/prometheus/promql/parser"
+
+	"github.com/llm-node-exporter/llm-node-exporter/internal/promql"
+)
+
+// stage is how long a recorded value takes until vmalert has written it and a query finds it.
+const stage = 5 * time.Second
+
+// Stages returns at which stage of its group's interval each rule can be evaluated, by group: first those that read no other's record,
+// then those that read only these, and so on. A group's records come before its alerts.
+//
+// Prometheus evaluates the rules of a group one after the other, and each finds what those before have recorded. vmalert writes what a
+// group has recorded later: each rule that reads another's record would be an evaluation late.
+func Stages(groups []Group) map[string][]int {
+	stages := map[string][]int{}
+	for again := true; again; { // until no rule has to wait longer
+		again = false
+		recorded := map[string]int{} // the stage of a record, by name, as far as the order has come: what comes later is that of before
+		for _, g := range groups {
+			at := make([]int, 0, len(g.Records)+len(g.Alerts))
+			for _, r := range g.Records {
+				s := after(recorded, r.Name.Name, r.Expr)
+				recorded[r.Name.Name] = max(recorded[r.Name.Name], s)
+				at = append(at, s)
+			}
+			for _, a := range g.Alerts {
+				at = append(at, after(recorded, "", append(a.Asks(), a.Expr)...))
+			}
+			again = again || !slices.Equal(stages[g.Name], at)
+			stages[g.Name] = at
+		}
+	}
+	return stages
+}
+
+// after returns the first stage at which all that the expressions read has been recorded, but for what a rule recorded itself before.
+func after(recorded map[string]int, itself string, all ...promql.Expr) (s int) {
+	for _, e := range all {
+		parser.Inspect(e, func(n parser.Node, _ []parser.Node) error {
+			if v, ok := n.(*parser.VectorSelector); ok && v.Name != itself {
+				if at, ok := recorded[v.Name]; ok {
+					s = max(s, at+1)
+				}
+			}
+			return nil
+		})
+	}
+	return s
+}
+
+// staged splits a group by the stages of its rules.
+func (g FileGroup) staged(stages []int) (parts []FileGroup) {
+	for s := range slices.Max(stages) + 1 {
+		part := FileGroup{Name: g.Name, Interval: g.Interval, EvalOffset: (time.Duration(s) * stage).String()}
+		if s > 0 {
+			part.Name += fmt.Sprintf("-%d", s)
+		}
+		for i, r := range g.Rules {
+			if stages[i] == s {
+				part.Rules = append(part.Rules, r)
+			}
+		}
+		if part.Rules != nil {
+			parts = append(parts, part)
+		}
+	}
+	return parts
+}
