@@ -52,7 +52,11 @@ func conditionTable() ([]byte, error) {
 		if c.Node {
 			of = "node"
 		}
-		rows = append(rows, []string{c.Name, fmt.Sprint(c.Verdict), of, c.Meaning, cmp.Or(c.Alert, "none"), lasting(c.Hold), lifted, c.Elsewhere})
+		held := lasting(c.Hold)
+		if c.WithEngine {
+			held += ", or at once if an engine on it has stopped"
+		}
+		rows = append(rows, []string{c.Name, fmt.Sprint(c.Verdict), of, c.Meaning, cmp.Or(c.Alert, "none"), held, lifted, c.Elsewhere})
 	}
 	return table(rows)
 }

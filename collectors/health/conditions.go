@@ -73,7 +73,7 @@ var Conditions = []Condition{
 		test:      test{value: down("not_on_page"), least: 1},
 		Elsewhere: "no check: DCGM stops reporting it"},
 	{Name: "unresponsive", Verdict: metrics.Reset, Alert: metrics.AnswerFailed, Meaning: "the GPU does not answer, or another exporter calls it unhealthy", Action: "look at the kernel log; reset the GPU",
-		Reads: []*metrics.Family{metrics.GPUUp}, Hold: 150 * time.Second, WithEngine: true, Quiet: level,
+		Reads: []*metrics.Family{metrics.GPUUp}, Hold: 150 * time.Second, Quiet: level, // a driver that frees what an engine left may take a minute
 		test:      test{value: downOtherwise, least: 1},
 		Elsewhere: "no check: DCGM hangs with it"},
 	{Name: "missing", Verdict: metrics.Reset, Alert: metrics.AnswerUnread, Meaning: "the GPU is on the bus, and the driver does not list it", Action: "restart the machine; look at slot, power and the kernel log",
