@@ -38,6 +38,18 @@ type traffic struct {
 	ended, passed map[metrics.Outcome]float64
 }
 
+// enough is how many requests tell how long prompts and answers are, and what is cached of them.
+const enough = 8
+
+// requests returns how many requests began or ended at the engines.
+func (t traffic) requests() float64 {
+	ended := 0.0
+	for _, n := range t.ended {
+		ended += n
+	}
+	return max(t.first, ended)
+}
+
 // sum adds up a number of the model by a label; under "" without one.
 func (j *judge) sum(x promql.Expr, by ...string) (map[metrics.Outcome]float64, error) {
 	found, err := j.query(promql.Sum(by, x))

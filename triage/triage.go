@@ -450,6 +450,10 @@ func (j *judge) suspects(m subject, t traffic) (all []Suspect, err error) {
 			all = slices.Insert(all, 0, clue)
 			continue
 		}
+		if (clue.Branch == rules.Prefill || clue.Branch == rules.Behaviour) && t.requests() < enough { // two long answers are chance
+			late = append(late, clue)
+			continue
+		}
 		all = append(all, clue)
 	}
 	if !told {

@@ -359,6 +359,25 @@ llm_engine_stages_total{L,stage="next_token"} %d
 	}
 }
 
+// TestFewRequestsShowNoChange: three answers that are longer, of prompts that were not cached, are chance. Where nothing else is seen
+// they are told all the same.
+func TestFewRequestsShowNoChange(t *testing.T) {
+	const gaps = `llm_engine_stage_seconds_total{L,stage="next_token"} %g
+llm_engine_stages_total{L,stage="next_token"} %d
+`
+	for n, want := range map[float64][2]string{3: {"steps_slow", "outputs_grew"}, 15: {"outputs_grew", "steps_slow"}} {
+		for i, step := range []float64{0.08, 0.01} {
+			before, after := calm(), calm()
+			before.more, after.more = fmt.Sprintf(gaps, 100_000., 10_000_000), fmt.Sprintf(gaps, 100_000+600*n*step, 10_000_000+int(600*n))
+			after.requests, after.bad, after.ttft, after.tokens = after.requests+n, after.bad+n, after.ttft+4*n, after.tokens+600*n
+			v := judge(t, before.page(), after.page(), nil)[0]
+			if first := []string{want[0], "outputs_grew"}[i]; v.Clue != first {
+				t.Errorf("%g requests, %g s a step: %s, also %+v, want %s", n, step, v.Clue, v.Also, first)
+			}
+		}
+	}
+}
+
 // TestTimesBetweenMilliseconds: the query engine counts whole milliseconds, and clocks do not. Wherever in its millisecond
 // a page was read, the rates of the time between are seen.
 func TestTimesBetweenMilliseconds(t *testing.T) {
