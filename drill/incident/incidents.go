@@ -141,7 +141,7 @@ func loadMeetsLimits() []Incident {
 				r.Profile.Release, r.Profile.KVCacheDtype, r.Engine.Slow = "0.17.0", "fp8", 5
 				r.Restart(time.Minute)
 			}))},
-			Page: rules.FastBurn, Cause: rules.ReleaseRegression, Shows: `Changed in 6h kv_cache_dtype auto → fp8 on 4, version 0\.16\.0 → 0\.17\.0 on 4`,
+			Page: rules.FastBurn, Cause: rules.ReleaseRegression, Shows: `Changed in 6h: kv_cache_dtype auto → fp8 on 4, version 0\.16\.0 → 0\.17\.0 on 4`,
 			Lever: Lever{"Rollback", []string{"What changed?", "Nothing else controls the deployment"}, "the rollout is undone", fault(15*minute, every(func(r *world.Replica) {
 				r.Profile.Release, r.Profile.KVCacheDtype, r.Engine.Slow = drill.NewProfile("").Release, "", 1
 				r.Restart(time.Minute)

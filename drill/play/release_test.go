@@ -31,7 +31,7 @@ func TestBadRelease(t *testing.T) {
 		t.Fatal("no page")
 	}
 	page := p.Sent[i]
-	for _, want := range []string{"Version 0.17.0 was deployed within the hour", "Changed in 6h kv_cache_dtype auto → fp8 on 4"} {
+	for _, want := range []string{"Version 0.17.0 was deployed within the hour", "Changed in 6h: kv_cache_dtype auto → fp8 on 4"} {
 		if !strings.Contains(page.Message(), want) {
 			t.Errorf("the page lacks %q:\n%s", want, page.Message())
 		}
