@@ -61,7 +61,7 @@ func (h *history) names() []string {
 			metrics.TimePerOutputToken.Name + "_(bucket|count)", metrics.RequestDuration.Name + "_(bucket|count)",
 			metrics.QueueTime.Name + "_(bucket|count)", metrics.Requests.Name}
 	}
-	families := []*metrics.Family{metrics.TimeToFirstToken, metrics.Requests}
+	families := []*metrics.Family{metrics.TimeToFirstToken, metrics.Requests, metrics.RequestsRunning} // a step counts for each that runs
 	for _, o := range h.Objectives {
 		if f := o.Signal.Family(); f != nil {
 			families = append(families, f)

@@ -183,7 +183,7 @@ func (l *Learner) Slowdown() (times float64, ok bool) { return l.slow, l.slow > 
 // slowdown compares the seconds of a step with what the line says of its load.
 func (l *Learner) slowdown(gaps, prompt, step float64) float64 {
 	fit, ok := l.line.solve()
-	if !ok || l.line.n < leastLine || gaps > beyondKnown*l.known || prompt > beyondKnown*l.filled || !(step > shortest && step < longest) {
+	if !ok || l.line.n < leastLine || gaps > beyondKnown*l.known || prompt > beyondFilled*l.filled || !(step > shortest && step < longest) {
 		return 0
 	}
 	return step * math.Max(fit.steps(gaps, prompt), fit.c[0]/20)
@@ -198,8 +198,9 @@ const (
 // fewSteps is how many steps at least tell how long they take.
 const fewSteps = 5
 
-// leastLine is how many windows tell how long steps usually take, and beyondKnown up to which multiple of the load that is known they do.
-const leastLine, beyondKnown = 20, 1.3
+// leastLine is how many windows tell how long steps usually take, beyondKnown and beyondFilled up to which multiple of the gaps and prompt
+// tokens that are known they do: a window has few prompts, and they differ in length.
+const leastLine, beyondKnown, beyondFilled = 20, 1.3, 2
 
 // The limits of what is believed of a page: seconds of a step, and tokens per second.
 const (

@@ -72,7 +72,7 @@ func TestNodePage(t *testing.T) {
 	page, url := serving(t)
 	e := start(t, "--engine.target="+url)
 	b := openNode(t, e.url)
-	for _, want := range []string{"1 thing is wrong", "not read: http_500", "shows its message", "No GPU is read."} {
+	for _, want := range []string{"1 thing is wrong", "not read: http_500", "shows the server's message", "No GPU is read."} {
 		b.Until(want, text(want))
 	}
 	page.Store(busy("m", 3, 0, 0.5, 100, 50)) // it was slow before anybody looked

@@ -78,7 +78,7 @@ func TestProbesOfEngines(t *testing.T) {
 	if !strings.Contains(got, `llm_probe_engine_asked{model_name="llama",namespace="prod",pod="llama-0",probe="engines",server="`+host+`"} 1`) || strings.Contains(got, `=""`) {
 		t.Error(got)
 	}
-	if err := run(t.Context(), []string{"--role=cluster", "--probe.engines", "--config.check"}, io.Discard); err == nil || !strings.Contains(err.Error(), "about a node") {
+	if err := run(t.Context(), []string{"--role=cluster", "--probe.engines", "--config.check"}, io.Discard); err == nil || !strings.Contains(err.Error(), "concerns a node") {
 		t.Errorf("engines of no node: %v", err)
 	}
 }
