@@ -59,7 +59,7 @@ func (r *release) chart(image v1.Hash) (files []file, meta []byte, err error) {
 	set := map[string][][2]string{
 		"Chart.yaml": {{"version: 0.1.0", "version: " + r.version}, {"appVersion: 0.1.0", "appVersion: " + r.version}},
 		"values.yaml": {{`  registry: ""`, "  registry: " + r.registry}, {`  digest: ""`, "  digest: " + image.String()},
-			{"  # -- Build it with the Dockerfile and push it to your registry\n", ""}},
+			{"  # -- Build the image with the Dockerfile, and push it to your registry\n", ""}},
 	}
 	err = filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
