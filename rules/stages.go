@@ -20,22 +20,18 @@ const stage = 5 * time.Second
 // group has recorded later: each rule that reads another's record would be an evaluation late.
 func Stages(groups []Group) map[string][]int {
 	stages := map[string][]int{}
-	for again := true; again; { // until no rule has to wait longer
-		again = false
-		recorded := map[string]int{} // the stage of a record, by name, as far as the order has come: what comes later is that of before
-		for _, g := range groups {
-			at := make([]int, 0, len(g.Records)+len(g.Alerts))
-			for _, r := range g.Records {
-				s := after(recorded, r.Name.Name, r.Expr)
-				recorded[r.Name.Name] = max(recorded[r.Name.Name], s)
-				at = append(at, s)
-			}
-			for _, a := range g.Alerts {
-				at = append(at, after(recorded, "", append(a.Asks(), a.Expr)...))
-			}
-			again = again || !slices.Equal(stages[g.Name], at)
-			stages[g.Name] = at
+	recorded := map[string]int{} // the stage of a record, by name, as far as the order has come: what comes later is that of before
+	for _, g := range groups {
+		at := make([]int, 0, len(g.Records)+len(g.Alerts))
+		for _, r := range g.Records {
+			s := after(recorded, r.Name.Name, r.Expr)
+			recorded[r.Name.Name] = max(recorded[r.Name.Name], s)
+			at = append(at, s)
 		}
+		for _, a := range g.Alerts {
+			at = append(at, after(recorded, "", append(a.Asks(), a.Expr)...))
+		}
+		stages[g.Name] = at
 	}
 	return stages
 }
