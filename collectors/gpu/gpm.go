@@ -152,8 +152,7 @@ type gpmWindow struct {
 
 // sample closes the window that the last sample opened. It reports whether there is a new window.
 func (w *gpmWindow) sample(d *nvmlDevice, name string, take func(nvml.GpmSample) nvml.Return) (bool, error) {
-	now := time.Now()
-	if !w.taken.IsZero() && now.Sub(w.taken) < gpmMinWindow {
+	if !w.taken.IsZero() && time.Since(w.taken) < gpmMinWindow {
 		return false, nil
 	}
 	for _, sample := range []*nvml.GpmSample{&w.older, &w.newer} {
@@ -171,11 +170,11 @@ func (w *gpmWindow) sample(d *nvmlDevice, name string, take func(nvml.GpmSample)
 	if err := d.call(name, func() nvml.Return { return take(w.newer) }); err != nil {
 		return false, err
 	}
-	w.taken = now
-	if last.IsZero() || now.Sub(last) > gpmMaxWindow {
+	w.taken = time.Now() // not before the call: the driver may have kept it waiting
+	if last.IsZero() || w.taken.Sub(last) > gpmMaxWindow {
 		return false, nil
 	}
-	w.window = now.Sub(last)
+	w.window = w.taken.Sub(last)
 	return true, nil
 }
 

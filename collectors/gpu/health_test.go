@@ -307,6 +307,26 @@ func TestLegacyThermal(t *testing.T) {
 	n.stop()
 }
 
+// TestSampleThatTookLong: the driver measures GPM's windows between the samples it took, however long it was busy before the
+// first. Two that are too close would be refused, and the metrics that older drivers refuse would rest for hours.
+func TestSampleThatTookLong(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, 1, fakeLibrary(t), fakenvml.H100)
+	n.must(n.Set("0", "hang", "nvmlGpmSampleGet 60000"))
+	n.start()
+	e2e.Until(t, time.Minute, "the first sample of GPM", func() bool {
+		calls, _ := os.ReadFile(filepath.Join(filepath.Dir(n.config.Library), "calls")) // there is none yet
+		return strings.Contains(string(calls), "nvmlGpmSampleGet\n")
+	})
+	time.Sleep(3 * gpmMinWindow)
+	n.must(n.Unset("0", "hang"))
+	page := n.await(`llm_gpu_feature_supported{feature="cycles",`, `llm_gpu_sm_active_ratio{gpu="0"`)
+	if strings.Contains(page, `reason="invalid_argument"`) {
+		t.Errorf("want no window that the driver refuses, on\n%s", page)
+	}
+	n.stop()
+}
+
 // TestAsksOnlyWhatItNeeds: what the driver has refused and another call offers is not asked for in every round, nor are
 // the bytes of each link when those of all together are known.
 func TestAsksOnlyWhatItNeeds(t *testing.T) {
