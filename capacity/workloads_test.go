@@ -88,7 +88,7 @@ func (c *counts) Decoded(d drill.Decoded) {
 	}
 }
 func (c *counts) Preempted()              {}
-func (c *counts) Computed(int, int)       {}
+func (c *counts) Computed(drill.Step)     {}
 func (c *counts) Moved(drill.Move)        {}
 func (c *counts) Open(int, time.Duration) {}
 func (c *counts) State(running, waiting int, kv float64) {

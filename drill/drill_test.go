@@ -39,10 +39,11 @@ type ledger struct {
 	leftAfter                          float64 // tokens that they had
 	open, abortedE2E                   float64
 	tokens, steps, waited              float64 // after the first token: all, times a request got some, seconds
-	batches, batchTime                 float64 // that got some together, seconds
+	batches                            float64 // that got some together
 	drafted, accepted, preemptions     float64
 	running, waiting, kv, longestQueue float64
 	computed, gave                     float64 // steps of the engine: all, and those in which somebody got a token
+	mixed, mixedTime, alone, aloneTime float64 // those that new requests began with, and the others; seconds
 	gives                              bool    // the step at hand does
 }
 
@@ -57,7 +58,6 @@ func (l *ledger) Decoded(d Decoded) {
 	l.tokens += float64(d.Tokens)
 	l.steps += float64(d.Requests)
 	l.batches++
-	l.batchTime += d.Took.Seconds()
 	l.waited += d.Took.Seconds() * float64(d.Requests)
 	l.drafted += float64(d.Drafted)
 	l.accepted += float64(d.Accepted)
@@ -96,9 +96,16 @@ func (l *ledger) Open(requests int, now time.Duration) {
 	l.Observer.Open(requests, now)
 }
 
-func (l *ledger) Computed(tokens, deferred int) {
+func (l *ledger) Computed(s Step) {
 	l.computed++
-	l.Observer.Computed(tokens, deferred)
+	if s.Begun > 0 {
+		l.mixed++
+		l.mixedTime += s.Took.Seconds()
+	} else {
+		l.alone++
+		l.aloneTime += s.Took.Seconds()
+	}
+	l.Observer.Computed(s)
 }
 
 func (l *ledger) State(running, waiting int, kv float64) {
@@ -146,11 +153,11 @@ var dialects = map[metrics.Runtime]func(*ledger) told{
 	},
 	metrics.TGI: func(l *ledger) told {
 		return told{
-			metrics.InterTokenLatency: {l.batches, l.batchTime}, metrics.PrefillTime: {l.started.requests, l.started.prefill},
+			metrics.InterTokenLatency: {l.alone, l.aloneTime}, metrics.PrefillTime: {l.mixed, l.mixedTime},
 			metrics.QueueTime: {l.good.requests, l.good.queue}, metrics.RequestDuration: {l.good.requests, l.good.e2e},
 			metrics.RequestPromptTokens: {l.started.requests, l.started.prompt}, metrics.RequestGenerationTokens: {l.good.requests, l.good.output},
 			metrics.PromptTokens: {l.started.prompt}, metrics.GenerationTokens: {l.good.output},
-			metrics.RequestsRunning: {l.running}, metrics.RequestsWaiting: {l.waiting}, metrics.EngineSteps: {l.started.requests + l.batches},
+			metrics.RequestsRunning: {l.running}, metrics.RequestsWaiting: {l.waiting}, metrics.EngineSteps: {l.computed},
 			metrics.Requests: {l.finished.requests + l.rejected},
 		}
 	},

@@ -75,14 +75,19 @@ type Observer interface {
 	Decoded(d Decoded)
 	Preempted()
 	Finished(r *Request)
-	// Computed reports the tokens of a step, and how many requests wait for a KV cache meanwhile. Moved reports a KV
-	// cache that arrived, left or was lost.
-	Computed(tokens, deferred int)
+	// Computed reports a step. Moved reports a KV cache that arrived, left or was lost.
+	Computed(s Step)
 	Moved(m Move)
 	// State reports the queue and the batch after each step.
 	State(running, waiting int, kvUsed float64)
 	// Open reports how many requests clients hold open at a time, also while the engine's core hangs.
 	Open(requests int, now time.Duration)
+}
+
+// Step describes a step: its tokens, the requests that it began with, those that wait for a KV cache meanwhile, and how long it took.
+type Step struct {
+	Tokens, Begun, Deferred int
+	Took                    time.Duration
 }
 
 // Decoded describes requests that got tokens, with the time since each one's last token.
@@ -312,7 +317,7 @@ func (e *Engine) step() {
 		context += int(r.Cached) + r.held
 		attended += float64(r.now) * (r.Cached + float64(r.held) - float64(r.now)/2)
 	}
-	thrash := false
+	thrash, begun := false, 0
 	for i := 0; i < len(e.running); i++ {
 		r := e.running[i]
 		for !e.reserve(r, min(r.todo, budget)) {
@@ -337,6 +342,7 @@ func (e *Engine) step() {
 			r.Scheduled = start
 		}
 		e.running = append(e.running, r)
+		begun++
 		schedule(r)
 	}
 	tokens, drafted := e.Budget-budget, 0.0
@@ -348,7 +354,7 @@ func (e *Engine) step() {
 	e.now += took + e.Starved
 	e.busy += took
 	e.unreported = false
-	e.observer.Computed(tokens, len(e.fetching))
+	e.observer.Computed(Step{tokens, begun, len(e.fetching), e.now - start})
 	e.finish(start)
 	e.report()
 }

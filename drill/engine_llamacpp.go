@@ -80,7 +80,7 @@ func (l *LlamaCpp) FirstToken(r *Request) {
 }
 
 // Computed implements Observer: it counts a call of llama_decode, whatever is in the batch.
-func (l *LlamaCpp) Computed(int, int) {
+func (l *LlamaCpp) Computed(Step) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.decodes++

@@ -40,15 +40,21 @@ func NewTGI(p Profile) *TGI {
 func (t *TGI) FirstToken(r *Request) {
 	t.count.Inc()
 	t.input.Observe(r.Prompt)
-	t.batches.WithLabelValues("prefill").Inc()
-	t.batch.WithLabelValues("prefill").Observe((r.FirstToken - r.Scheduled).Seconds())
+}
+
+// Computed implements Observer. A step that new requests begin with is a prefill, also for those that run already
+// (backends/v3/src/backend.rs).
+func (t *TGI) Computed(s Step) {
+	method := "decode"
+	if s.Begun > 0 {
+		method = "prefill"
+	}
+	t.batches.WithLabelValues(method).Inc()
+	t.batch.WithLabelValues(method).Observe(s.Took.Seconds())
 }
 
 // Decoded implements Observer.
-func (t *TGI) Decoded(d Decoded) {
-	t.batches.WithLabelValues("decode").Inc()
-	t.batch.WithLabelValues("decode").Observe(d.Took.Seconds())
-}
+func (t *TGI) Decoded(Decoded) {}
 
 // Preempted implements Observer: TGI reserves all that a request may need and never preempts.
 func (t *TGI) Preempted() {}

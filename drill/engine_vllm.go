@@ -207,7 +207,7 @@ func (v *VLLM) Decoded(d Decoded) {
 }
 
 // Computed implements Observer.
-func (v *VLLM) Computed(_, deferred int) { v.deferred = deferred }
+func (v *VLLM) Computed(s Step) { v.deferred = s.Deferred }
 
 // kvLayers is the number of layers of the model, each with its own buffer: NIXL needs a descriptor for each block of
 // each.

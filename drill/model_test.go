@@ -23,7 +23,7 @@ type census struct {
 func (c *census) FirstToken(r *Request)   { c.ttft += (r.FirstToken - r.Arrival).Seconds(); c.tokens++ }
 func (c *census) Decoded(d Decoded)       { c.tokens += d.Tokens }
 func (c *census) Preempted()              { c.preempted++ }
-func (c *census) Computed(int, int)       {}
+func (c *census) Computed(Step)           {}
 func (c *census) Open(int, time.Duration) {}
 func (c *census) Moved(m Move)            { c.moves = append(c.moves, m) }
 func (c *census) Finished(r *Request) {
@@ -233,7 +233,7 @@ type refusals struct {
 
 func (c *refusals) FirstToken(*Request)     {}
 func (c *refusals) Decoded(Decoded)         {}
-func (c *refusals) Computed(int, int)       {}
+func (c *refusals) Computed(Step)           {}
 func (c *refusals) Open(int, time.Duration) {}
 func (c *refusals) State(int, int, float64) { c.states++ }
 func (c *refusals) Finished(r *Request) {

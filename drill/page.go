@@ -44,7 +44,7 @@ func (p *page) with(name, value string) *page {
 func (p *page) ServeHTTP(w http.ResponseWriter, r *http.Request) { p.mux.ServeHTTP(w, r) }
 
 // Computed implements Observer for engines that report nothing about their steps.
-func (p *page) Computed(int, int) {}
+func (p *page) Computed(Step) {}
 
 // Open implements Observer for engines that do not show what their server holds.
 func (p *page) Open(int, time.Duration) {}

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -77,8 +78,9 @@ func newStage(t *testing.T) *stage {
 	t.Cleanup(func() { _ = imitation.Close() })
 	s.imitate(metrics.Healthy)
 	for i, node := range []string{"dra", "plain"} {
-		s.create("", "nodes", "apiVersion: v1\nkind: Node\nmetadata: {name: "+node+", labels: {node.kubernetes.io/instance-type: "+node+"}}\nspec: {taints: [{key: mine, value: a, effect: NoSchedule}]}\n")
-		s.create("", "pods", fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {name: exporter-%[1]s, namespace: monitoring, labels: {app: exporter}}\nspec: {nodeName: %[1]s, containers: [{name: a, image: a}]}\n"+
+		s.create("", "nodes", fmt.Sprintf("apiVersion: v1\nkind: Node\nmetadata: {name: %[1]s, labels: {node.kubernetes.io/instance-type: %[1]s}}\nspec: {taints: [{key: mine, value: a, effect: NoSchedule}]}\n"+
+			"status: {addresses: [{type: InternalIP, address: 127.0.0.%[2]d}]}\n", node, i+1))
+		s.create("", "pods", fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {name: exporter-%[1]s, namespace: monitoring, labels: {app: exporter}}\nspec: {nodeName: %[1]s, hostNetwork: true, containers: [{name: a, image: a}]}\n"+
 			"status: {podIP: 127.0.0.%[2]d, podIPs: [{ip: 127.0.0.%[2]d}]}\n", node, i+1))
 	}
 	devices := ""
@@ -87,7 +89,36 @@ func newStage(t *testing.T) *stage {
 	}
 	s.create("resource.k8s.io", "resourceslices", "apiVersion: resource.k8s.io/v1\nkind: ResourceSlice\nmetadata: {name: dra-gpu}\nspec:\n  driver: gpu.nvidia.com\n  nodeName: dra\n"+
 		"  pool: {name: dra, generation: 1, resourceSliceCount: 1}\n  devices:\n"+devices)
+	s.live()
 	return s
+}
+
+// live gives the nodes and pods simulated kubelets, if KWOK is the command of kwok with its stages: without one nobody but
+// the actors writes to a node's status.
+func (s *stage) live() {
+	kwok := strings.Fields(os.Getenv("KWOK"))
+	if len(kwok) == 0 {
+		return
+	}
+	file := filepath.Join(s.t.TempDir(), "kubeconfig")
+	text := fmt.Sprintf("apiVersion: v1\nkind: Config\nclusters: [{name: a, cluster: {server: %q, certificate-authority: %q}}]\nusers: [{name: a, user: {token: %s}}]\n"+
+		"contexts: [{name: a, context: {cluster: a, user: a}}]\ncurrent-context: a\n", s.URL, s.CA, kube.Admin)
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		s.t.Fatal(err)
+	}
+	e2e.Start(s.t, kwok[0], append(kwok[1:], "--kubeconfig="+file, "--manage-all-nodes=true")...)
+	e2e.Until(s.t, time.Minute, "kwok runs both nodes and both pods", func() bool { return s.ready("dra") && s.ready("plain") })
+}
+
+// ready reports whether a node is ready and the exporter's pod runs there.
+func (s *stage) ready(node string) bool {
+	pod, err := s.Of("", "pods", "monitoring").Get(s.t.Context(), "exporter-"+node, metav1.GetOptions{})
+	if err != nil {
+		return false
+	}
+	phase, _, _ := unstructured.NestedString(pod.Object, "status", "phase")
+	_, condition := s.condition(node, "Ready")
+	return phase == "Running" && strings.HasPrefix(condition, "True ")
 }
 
 // imitate lets the exporter of the plain node say that its first GPU is so.
@@ -155,6 +186,11 @@ func (s *stage) tainted() (all []string) {
 
 // node returns the taints of a node, and the status of our condition.
 func (s *stage) node(name string) (taints []string, condition string) {
+	return s.condition(name, act.ConditionType)
+}
+
+// condition returns the taints of a node, and the status of a condition.
+func (s *stage) condition(name, kind string) (taints []string, condition string) {
 	n, err := s.Of("", "nodes", "").Get(context.Background(), name, metav1.GetOptions{})
 	if err != nil {
 		return []string{err.Error()}, ""
@@ -166,7 +202,7 @@ func (s *stage) node(name string) (taints []string, condition string) {
 	}
 	conditions, _, _ := unstructured.NestedSlice(n.Object, "status", "conditions")
 	for _, one := range conditions {
-		if fields := one.(map[string]any); fields["type"] == act.ConditionType {
+		if fields := one.(map[string]any); fields["type"] == kind {
 			condition = fmt.Sprint(fields["status"], " ", fields["reason"])
 		}
 	}
@@ -189,7 +225,8 @@ func (s *stage) recovery(gpu, action int) {
 	}
 }
 
-// TestActingOnARealAPIServer needs kube-apiserver, etcd and helm; ACT_GONE is how long the API server is gone, such as 1h.
+// TestActingOnARealAPIServer needs kube-apiserver, etcd and helm; KWOK is a command that simulates kubelets, and ACT_GONE
+// is how long the API server is gone, such as 1h.
 func TestActingOnARealAPIServer(t *testing.T) {
 	s := newStage(t)
 	s.until(t, `llm_gpu_health{gpu="7"`)
@@ -240,6 +277,9 @@ func TestActingOnARealAPIServer(t *testing.T) {
 	s.allAtOnce(t, is)
 	s.events(t)
 	s.gone(t, is)
+	if os.Getenv("KWOK") != "" && !(s.ready("dra") && s.ready("plain")) {
+		t.Error("the kubelets' own conditions are lost")
+	}
 	for _, stop := range stops {
 		stop()
 	}
