@@ -246,42 +246,42 @@ func splitRow(s scope, w windows) []Panel {
 			"Burn over 5 minutes, an hour and longer, and the line at which the fastest page comes.",
 			"Short above long: it is starting. Long above short: it is ending.",
 			"The page ends by itself when the short window falls below the line."},
-			byWindow...).limits(s.firesAt(w.fast)).size(8, 7).
+			byWindow...).limits(s.firesAt(w.fast)).size(8, 6).
 			bad(1, factor(w.fast)).runbook("LLMErrorBudgetFastBurn").next(rules.SLODashboard).
 			movesIn(burns...),
 		lines("Time to first token, p95", wait, 8, About{
 			"The 95th percentile of TTFT per model, and the limits of the objectives on it.",
 			"TTFT up with ITL flat means queue or prefill.",
 			"Go to the phases: queue share, then prefill share."},
-			Query{s.recordedQuantile(0.95, metrics.RecordedTimeToFirstToken), modelLegend}).limits(s.limitOf(string(slo.TTFT))).size(8, 7).
+			Query{s.recordedQuantile(0.95, metrics.RecordedTimeToFirstToken), modelLegend}).limits(s.limitOf(string(slo.TTFT))).size(8, 6).
 			runbook("BranchQueueing").next(rules.EngineDashboard).
 			movesIn("traffic-burst", "long-prompts", "prefix-collapse", "kv-transfer-failures", "bad-release"),
 		lines("Inter-token latency, p95", seconds, 8, About{
 			"The 95th percentile of the gap between tokens per model, and the limits of the objectives on it.",
 			"ITL up with TTFT flat means decode: batch, memory bandwidth, speculation or a throttled GPU.",
 			"Go to the batch, then to the GPUs underneath."},
-			Query{s.recordedQuantile(0.95, metrics.RecordedInterTokenLatency), modelLegend}).limits(s.limitOf(string(slo.ITL))).size(8, 7).
+			Query{s.recordedQuantile(0.95, metrics.RecordedInterTokenLatency), modelLegend}).limits(s.limitOf(string(slo.ITL))).size(8, 6).
 			runbook("BranchLargeBatch").next(rules.EngineDashboard).
 			movesIn("kv-thrash", "bad-release", "thermal-throttle"),
 		lines("Mean TTFT by replica", wait, 8, About{
 			"The mean time to first token of every replica.",
 			"One line above the others is a bad replica; all of them together are the model, the traffic or the release.",
 			"One bad replica: take it out of rotation, then look at its GPU."},
-			Query{s.mean(replicas, metrics.TimeToFirstToken), replicaLegend}).runbook("LLMReplicaSkew").next(rules.EngineDashboard).
+			Query{s.mean(replicas, metrics.TimeToFirstToken), replicaLegend}).size(8, 6).runbook("LLMReplicaSkew").next(rules.EngineDashboard).
 			movesIn("traffic-burst", "prefix-collapse"),
 		timeline("Throttling now", 8, About{
 			"When the driver lowered the clocks of a GPU that serves the model, by reason. A software power cap is left out: it is normal under prefill.",
 			"A throttled GPU makes every request of its replica slow; with tensor parallelism, of the whole model.",
 			"Any red while the budget burns: move the traffic away from this GPU."},
 			bad("throttled"), stateOfGPU(s.serving(promql.Max(reasons, between(s.of(metrics.GPUClockEventActive, promql.Re(metrics.LabelReason, rules.HarmfulReasons))))), "{{reason}}")).
-			empty("No GPU of this model reports it.").size(8, 10).runbook("BranchThrottledGPU").next(rules.GPUDashboard).
+			empty("No GPU of this model reports it.").size(8, 6).runbook("BranchThrottledGPU").next(rules.GPUDashboard).
 			movesIn("thermal-throttle").stillElsewhere(),
 		timeline("Alerts over time", 8, About{
 			"When each alert of this project fired for the model.",
 			"Causes that fire beside the page are the first place to look.",
 			"Click one for its runbook."},
 			fires, Query{promql.Max([]string{"alertname"}, between(s.alerts())), "{{alertname}}"}).
-			empty("Nothing fired.").runbook(eachAlert).next(rules.SLODashboard).
+			empty("Nothing fired.").size(8, 6).runbook(eachAlert).next(rules.SLODashboard).
 			movesIn(burns...),
 	}
 }
