@@ -130,6 +130,8 @@ var (
 		"Engines of a model that started within fifteen minutes: caches are empty and kernels compile. Absent for none.", perModel)
 	RecordedFullCache = recorded(Max, "model:llm_engine_kv_cache_full:ratio",
 		"Use of a model's fullest KV cache, above nine tenths for five minutes in which requests waited there. Absent otherwise.", perModel)
+	RecordedAnswersMissing = recorded(Never, "model:llm_engine_answers:missing",
+		"Answers that the engines of a model usually give in two minutes, where they have given none for two minutes. Absent otherwise.", perModel)
 	RecordedMissed = recorded(Never, "model:llm_missed:last1h",
 		"A model that users, or events of an objective, asked for within the hour. Absent for one that its page has replaced with another, and for one that may be absent.", perModel)
 	RecordedDeleted = recorded(Never, "pod:llm_exporter_pod_deleted_on_purpose:last1h",

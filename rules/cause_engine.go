@@ -52,9 +52,9 @@ var (
 	ModelStalled = &Alert{
 		Name:   "LLMModelStalled",
 		Branch: Engine,
-		Expr: promql.Ge(promql.Div(
+		Expr: promql.Or(promql.Ge(promql.Div(
 			promql.Sum(modelLabels, promql.Vector(metrics.RecordedStalled)),
-			promql.CountBy(modelLabels, promql.Max(replicaLabels, shown(metrics.EngineInfo, 0)))), promql.Num(0.5)),
+			promql.CountBy(modelLabels, promql.Max(replicaLabels, shown(metrics.EngineInfo, 0)))), promql.Num(0.5)), swallowed()),
 		Severity:    slo.Page,
 		Scope:       []string{metrics.LabelModel},
 		DependsOn:   []Quiet{{ModelOnFailedGPU, wholeModel}},
@@ -333,6 +333,7 @@ func stallGroup() Group {
 		{Name: metrics.RecordedGPUSpins, Expr: usesAlone(busy(10 * minute))},
 		{Name: metrics.RecordedStandsStill, Expr: standsStill()},
 		{Name: metrics.RecordedStalled, Expr: stalled()},
+		{Name: metrics.RecordedAnswersMissing, Expr: unansweredFor2m()},
 	}, Alerts: []*Alert{ModelStalled, EngineStalled}}
 }
 
@@ -418,6 +419,22 @@ func answersDue() promql.Expr {
 	answers := ofUsers(promql.Rate(promql.Vector(metrics.Requests, good), hour), hour, 0)
 	return promql.And(promql.Ge(times(answersWindow.Seconds(), answers), promql.Num(20)),
 		below(mean(metrics.RequestDuration, modelLabels, hour), answersWindow.Seconds()/3))
+}
+
+// unansweredFor2m returns answersDue of each model that gave none. One answer more than the probes got may be one that the exporter of
+// the engine saw earlier.
+func unansweredFor2m() promql.Expr {
+	ofUsers := promql.Or(promql.Rate(promql.Vector(metrics.Requests, good), answersWindow), times(-1, probes(answersWindow)))
+	return promql.And(answersDue(), below(promql.Sum(modelLabels, ofUsers), 2/answersWindow.Seconds()))
+}
+
+// swallowed returns 1 for each model that answers nothing although its engines are there and its gateways count at least half of
+// the usual requests, all but failed. A gateway that gets first tokens has them from elsewhere.
+func swallowed() promql.Expr {
+	perSecond := func(v promql.Expr) promql.Expr { return promql.Sum(modelLabels, promql.Rate(v, answersWindow)) }
+	asked := promql.Ge(times(2*answersWindow.Seconds(), perSecond(promql.Vector(metrics.Requests, gatewayRole(), good))), promql.Vector(metrics.RecordedAnswersMissing))
+	elsewhere := above(perSecond(promql.CountOf(metrics.TimeToFirstToken, gatewayRole())), 0)
+	return promql.And(promql.Equal(promql.Vector(metrics.RecordedModelUp), promql.Num(1)), promql.Unless(asked, elsewhere))
 }
 
 // usesAlone returns how many of these GPUs each page's engine has to itself.

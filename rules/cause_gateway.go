@@ -29,12 +29,9 @@ var (
 		Dashboard: EngineDashboard,
 	}
 	ModelUnreached = &Alert{
-		Name:   "LLMModelUnreached",
-		Branch: Routing,
-		Expr: both(answersDue(),
-			// One answer more than the probes got may be one that the exporter of the engine saw earlier.
-			below(promql.Sum(modelLabels, promql.Or(promql.Rate(promql.Vector(metrics.Requests, good), answersWindow), times(-1, probes(answersWindow)))), 2/answersWindow.Seconds()),
-			promql.CountBy(modelLabels, silentGateways())),
+		Name:        "LLMModelUnreached",
+		Branch:      Routing,
+		Expr:        promql.And(promql.Vector(metrics.RecordedAnswersMissing), promql.CountBy(modelLabels, silentGateways())),
 		Severity:    slo.Page,
 		For:         minute,
 		Keep:        5 * minute,
