@@ -334,9 +334,13 @@ llm_engine_requests_total{runtime="litellm",namespace="prod",pod="g-0",server="1
 `, failed)
 	}
 	up := strings.SplitAfter(n.page(), "\n")[0]
-	v := judge(t, strings.Replace(up, "} 1", `,reason="unreachable"} 0`, 1)+gateway(0), n.page()+gateway(50), nil)[0]
-	if v.Branch != rules.Engine || !strings.HasSuffix(v.Says, "was gone within the last five minutes") || len(v.Also) == 0 || v.Also[0].Clue != "gateway_fails" {
-		t.Errorf("%s %q, also %+v", v.Branch, v.Says, v.Also)
+	// Between the readings, so that none found it gone.
+	restarted := regexp.MustCompile(`(?m)^(llm_engine_start_time_seconds.*) .*$`).ReplaceAllString(node{model: "m", requests: 10, ttft: 2}.page(), fmt.Sprintf("$1 %d", t0.Add(10*time.Second).Unix()))
+	for _, r := range []struct{ before, after string }{{strings.Replace(up, "} 1", `,reason="unreachable"} 0`, 1), n.page()}, {n.page(), restarted}} {
+		v := judge(t, r.before+gateway(0), r.after+gateway(50), nil)[0]
+		if v.Branch != rules.Engine || !strings.HasSuffix(v.Says, "was gone within the last five minutes") || len(v.Also) == 0 || v.Also[0].Clue != "gateway_fails" {
+			t.Errorf("%s %q, also %+v", v.Branch, v.Says, v.Also)
+		}
 	}
 }
 
