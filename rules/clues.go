@@ -97,7 +97,7 @@ func brokenClues() []Clue {
 					above(restartsWithin(pageWindow), 0)), promql.On(pageLabels...))},
 		{Branch: Engine, Name: "crash_loop", Runbook: "LLMEngineCrashLoop", Unit: Count, Says: "{engine} restarted {value} times within six hours",
 			Query: promql.Mul(promql.Max(replicaLabels, promql.Over("last_over_time", promql.Vector(metrics.EngineInfo), hour)),
-				promql.And(restarts(), above(restartsWithin(coldFor), 0)), promql.On(pageLabels...).ManyToOne())},
+				promql.Or(promql.Ge(restartsWithin(coldFor), promql.Num(2)), promql.And(restarts(), above(restartsWithin(coldFor), 0))), promql.On(pageLabels...).ManyToOne())},
 		{Branch: Routing, Name: "failing_replica", Runbook: "BranchFailingReplica", Delays: Failures, Unit: Share,
 			Says:  "{engine} fails {value} of its requests, and the other replicas do not",
 			Query: one(failsAlone(causeWindow))},
