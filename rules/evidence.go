@@ -217,8 +217,8 @@ func facts() []Fact {
 		{"restarts", Count, "Restarts in 6h", above(promql.Sum(modelLabels, promql.Mul(served, restarts, promql.On(pageLabels...).ManyToOne())), 0), nil},
 
 		{"queue_share", Share, "Queue share of TTFT, requests that ended", queueShare(), nil},
-		{"arrivals", Decimal, "Requests per second", recently(arrivals), nil},
-		{"computed", Decimal, "Tokens computed per second", computed(recentWindow, 0), computed(day, hour)},
+		{"arrivals", Decimal, "Requests per second", recently(arrivals), onAverage("arrivals")},
+		{"computed", Decimal, "Tokens computed per second", computed(recentWindow, 0), promql.Or(onAverage("computed"), computed(day, hour))},
 		{"waiting", Count, "Waiting", perModel(promql.Vector(metrics.RequestsWaiting)), nil},
 		{"running", Count, "Running per replica", batch(modelLabels, recentWindow, 0), batch(modelLabels, day, hour)},
 		{"kv_usage", Share, "KV cache in use", promql.Max(modelLabels, promql.Vector(metrics.KVCacheUsage)), nil},
@@ -251,6 +251,12 @@ func facts() []Fact {
 		{"xids", Bare, "XIDs in the last hour", servedBy(promql.Sum(append(onGPULabels(), metrics.LabelXID),
 			above(promql.Increase(promql.Vector(metrics.GPUXIDErrors), hour), 0)), metrics.LabelXID), nil},
 	}
+}
+
+// onAverage returns the mean of a recorded fact over that part of the day before in which it was recorded. A rate over the day
+// would spread an hour's work over all of it.
+func onAverage(fact string) promql.Expr {
+	return promql.Sum(modelLabels, promql.Over("avg_over_time", promql.Offset(evidenceOf(fact), hour), day))
 }
 
 // OfBefore ends the name of a fact of the day before, as the label fact has it.

@@ -10,6 +10,22 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
+// TestTheDayBeforeOfAYoungModel: what was recorded for two hours is compared with those, not with a day of which the rest is empty.
+func TestTheDayBeforeOfAYoungModel(t *testing.T) {
+	sim := newSim(t, rules.Groups(rules.Options{})...)
+	r := well()
+	if err := sim.Run(rulesim.Epoch, rulesim.Epoch.Add(2*time.Hour), time.Minute, func(_ time.Time, emit rulesim.Emit) { r.emit("p1", emit) }); err != nil {
+		t.Fatal(err)
+	}
+	at := rulesim.Epoch.Add(2 * time.Hour)
+	for _, fact := range []string{"arrivals", "computed"} {
+		now, before := one(t, sim, metrics.RecordedEvidence.Name+`{fact="`+fact+`"}`, at), one(t, sim, metrics.RecordedEvidence.Name+`{fact="`+fact+rules.OfBefore+`"}`, at)
+		if math.Abs(before/now-1) > 0.1 {
+			t.Errorf("%s: %g a second now, and %g before", fact, now, before)
+		}
+	}
+}
+
 // TestUsual: twenty minutes after its engine started, a model is compared with what it did then, and not with its first minutes, in
 // which requests only begin to come. Half an hour later the three hours before speak.
 func TestUsual(t *testing.T) {
