@@ -95,6 +95,8 @@ func brokenClues() []Clue {
 			Query: promql.And(promql.Max(replicaLabels, promql.Over("last_over_time", promql.Vector(metrics.EngineInfo), hour)),
 				promql.Or(promql.Over("last_over_time", promql.Vector(metrics.EngineUp, promql.Re(metrics.LabelReason, "unreachable|connection_closed")), pageWindow),
 					above(restartsWithin(pageWindow), 0)), promql.On(pageLabels...))},
+		{Branch: Engine, Name: "no_tokens", Runbook: "LLMEngineStalled", Unit: Seconds, Says: "{engine} has made no progress for {value}, and clients give up",
+			Query: one(promql.And(above(promql.Max(replicaLabels, promql.Vector(metrics.EngineWithoutProgress)), 60), above(aborted(modelLabels, recentWindow, 0), 2./3), promql.On(modelLabels...)))},
 		{Branch: Engine, Name: "crash_loop", Runbook: "LLMEngineCrashLoop", Unit: Count, Says: "{engine} restarted {value} times within six hours",
 			Query: promql.Mul(promql.Max(replicaLabels, promql.Over("last_over_time", promql.Vector(metrics.EngineInfo), hour)),
 				promql.Or(promql.Ge(restartsWithin(coldFor), promql.Num(2)), promql.And(restarts(), above(restartsWithin(coldFor), 0))), promql.On(pageLabels...).ManyToOne())},

@@ -421,6 +421,7 @@ func (j *judge) suspects(m subject, t traffic) (all []Suspect, err error) {
 		return nil, err
 	}
 	stalled := func(s Suspect) bool { return s.Clue == rules.EngineStalled.Name || s.Clue == rules.ModelStalled.Name }
+	noMove := func(s Suspect) bool { return stalled(s) || s.Runbook == rules.EngineStalled.Name }
 	told := slices.ContainsFunc(all, stalled)
 	still, back, err := j.watched(m, t)
 	if err != nil {
@@ -436,6 +437,9 @@ func (j *judge) suspects(m subject, t traffic) (all []Suspect, err error) {
 	for _, c := range clues {
 		if c.Metric.Get(metrics.LabelBranch) != string(rules.Hardware) && !told {
 			all, told = append(all, still...), true
+		}
+		if c.Metric.Get(metrics.LabelRunbook) == rules.EngineStalled.Name && slices.ContainsFunc(all, noMove) { // said already
+			continue
 		}
 		says, err := j.expand(rules.SuspectText(), c, nil)
 		if err != nil {

@@ -2,6 +2,7 @@ package incident_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -13,40 +14,47 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
-// TestGatewayWithoutAnswers: engines that hang with nothing in their gauges page, because the gateway before them goes on to count
-// requests. Users who ask nothing for a quarter of an hour page nobody.
-func TestGatewayWithoutAnswers(t *testing.T) {
+// TestNobodyIsServed: an only engine that hangs with nothing in its gauges pages within ten minutes, and the page names the engine: the
+// gateway before it goes on to count requests, or its clients give up. Users who ask nothing for a quarter of an hour page nobody.
+func TestNobodyIsServed(t *testing.T) {
 	t.Parallel()
-	for _, gateway := range []metrics.Runtime{metrics.LiteLLM, metrics.SMG} {
+	for _, c := range []struct {
+		runtime, gateway metrics.Runtime
+		perSecond        float64
+		want             *rules.Alert
+	}{
+		{metrics.TensorRTLLM, metrics.LiteLLM, 1, rules.ModelStalled},
+		{metrics.TensorRTLLM, metrics.SMG, 1, rules.ModelStalled},
+		{metrics.SGLang, "", 0.3, rules.ClientsGiveUp},
+	} {
 		for _, hangs := range []bool{true, false} {
-			t.Run(fmt.Sprint(gateway, " ", hangs), func(t *testing.T) {
+			t.Run(fmt.Sprint(c.runtime, " ", c.gateway, " ", hangs), func(t *testing.T) {
 				t.Parallel()
 				p := drill.NewProfile("m")
-				p.Arrivals = 1
-				fleet := world.Fleet{Profile: p, Replicas: 1, Runtimes: []metrics.Runtime{metrics.TensorRTLLM}, ReadsGateway: true, Gateway: gateway}
-				at := func(after time.Duration, do func(w *world.World)) incident.Fault { return incident.Fault{At: after, Do: do} }
-				faults := []incident.Fault{at(0, func(w *world.World) { w.Idle = true }), at(15*time.Minute, func(w *world.World) { w.Idle = false })}
+				p.Arrivals = c.perSecond
+				fleet := world.Fleet{Profile: p, Replicas: 1, Runtimes: []metrics.Runtime{c.runtime}, ReadsGateway: c.gateway != "", Gateway: c.gateway}
+				faults := []incident.Fault{{Do: func(w *world.World) { w.Idle = true }}, {At: 15 * time.Minute, Do: func(w *world.World) { w.Idle = false }}}
 				if hangs {
-					faults = []incident.Fault{at(0, func(w *world.World) { w.Replicas[0].Engine.Wedged, w.Replicas[0].Engine.ShowsIdle = true, true })}
+					faults = []incident.Fault{{Do: func(w *world.World) { w.Replicas[0].Engine.Wedged, w.Replicas[0].Engine.ShowsIdle = true, true }}}
 				}
 				played, err := play.Run(incident.Incident{Name: "unserved", Fleet: fleet, History: time.Hour, Lasts: 20 * time.Minute, Faults: faults}, play.Options{Seed: 1})
 				if err != nil {
 					t.Fatal(err)
 				}
 				defer played.Close()
-				var names []string
-				for _, n := range played.Sent {
-					names = append(names, fmt.Sprint(n.At.Sub(played.World.At(played.Onset)), " ", n.Message()))
-				}
-				first := ""
-				if len(played.Sent) > 0 {
-					first = played.Sent[0].Alerts[0]
-					if after := played.Sent[0].At.Sub(played.World.At(played.Onset)); after > 10*time.Minute {
-						t.Errorf("paged after %s", after)
+				if !hangs {
+					for _, n := range played.Sent {
+						t.Errorf("nobody asks: %s", n.Message())
 					}
+					return
 				}
-				if want := map[bool]string{true: rules.ModelStalled.Name}[hangs]; first != want {
-					t.Errorf("the first page is %q, want %q: %v", first, want, names)
+				if len(played.Sent) == 0 {
+					t.Fatal("nothing was sent")
+				}
+				first := played.Sent[0]
+				after := first.At.Sub(played.World.At(played.Onset))
+				if first.Alerts[0] != c.want.Name || after > 10*time.Minute || c.want.Branch != rules.Engine && !strings.Contains(first.Text, "Look first at: engine.") {
+					t.Errorf("after %s: %v: %s", after, first.Alerts, first.Message())
 				}
 			})
 		}
