@@ -272,8 +272,16 @@ func TestVerdictEarly(t *testing.T) {
 			trouble{signal: slo.TTFT, replicas: 2, breaks: func(r *replica) { r.hits, r.queue, r.waiting = 0.06, 0.25, 40 }}},
 		"the engines do well": {"nothing stands out yet.",
 			trouble{signal: slo.TTFT, replicas: 2, role: metrics.GatewayRole, breaks: func(r *replica) { r.hits = 0.06 }}},
-		"and fail no request": {"nothing stands out yet.", // a start among them, a queue and the way to them do not, either
-			trouble{signal: slo.Availability, replicas: 2, role: metrics.GatewayRole, one: true, breaks: func(r *replica) { r.started, r.waiting, r.gatewayTTFT = onset, 40, 1.2 }}},
+		"and fail no request": {"nothing stands out yet.", // a queue and the way to them do not, either
+			trouble{signal: slo.Availability, replicas: 2, role: metrics.GatewayRole, one: true, breaks: func(r *replica) { r.waiting, r.gatewayTTFT = 40, 1.2 }}},
+		"but one of them started again": {"engine. p1 was gone within the last five minutes.",
+			trouble{signal: slo.Availability, replicas: 2, role: metrics.GatewayRole, one: true, breaks: func(r *replica) { r.started, r.waiting = onset, 40 }}},
+		"one of two has the longer queue of a burst": {"queueing. 3 times as many requests arrive as usual.",
+			trouble{signal: slo.TTFT, replicas: 2, each: func(pod string, r *replica) {
+				if r.requests, r.itl, r.running, r.waiting, r.queue, r.ttft = 1800, 0.05, 18, 40, 0.24, 0.6; pod == "p1" {
+					r.ttft = 2
+				}
+			}}},
 		"a roll-out has come to its last replica": {"release. 100% of the engines restarted within the hour, and no more requests come than before.",
 			trouble{signal: slo.ITL, replicas: 4, each: func(pod string, r *replica) {
 				if r.started, r.itl, r.running = onset, 0.06, 12; pod == "p4" {
