@@ -23,7 +23,7 @@ const (
 	AnnotationPort = "llm-node-exporter/port"
 	// AnnotationEngine sets the runtime instead of having it recognised.
 	AnnotationEngine = "llm-node-exporter/engine"
-	// AnnotationPath is the path of the page if it is not one of the usual paths.
+	// AnnotationPath is the path of the metrics page if it is not one of the usual paths.
 	AnnotationPath = "llm-node-exporter/path"
 	// AnnotationScheme is http or https.
 	AnnotationScheme = "llm-node-exporter/scheme"

@@ -12,7 +12,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// How much more an engine can do is learnt from all its readings: see package capacity. This file finds the numbers on its page.
+// How much more an engine can do is learnt from all its readings: see package capacity. This file finds the numbers on the engine's metrics
+// page.
 
 // sizing is what a unit of an engine shows of its load, and the series that tell its capacity.
 type sizing struct {
@@ -155,7 +156,7 @@ func (l *learner) says(now time.Time, bounds capacity.Bounds, objectives []capac
 	return &l.said
 }
 
-// forecast learns from a reading, and adds what each unit can do. Families come one after another, as on the page.
+// forecast learns from a reading, and adds what each unit can do. Families come one after another, as on the metrics page.
 func (t *target) forecast(s *snapshot) {
 	type unit struct {
 		*sizing
@@ -224,7 +225,7 @@ func (r *recorded) same(as *recorded) bool {
 	return r == as || r != nil && as != nil && slices.Equal(r.series, as.series)
 }
 
-// reading reads a unit off the page.
+// reading reads a unit from the metrics page.
 func (t *target) reading(u *sizing) capacity.Reading {
 	total := func(f *metrics.Family) float64 {
 		v := math.NaN()

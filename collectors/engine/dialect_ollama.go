@@ -52,8 +52,8 @@ var ollama = Dialect{
 
 const noModel = "no model is loaded"
 
-// loadedModels writes the page of an Ollama from its answer at /api/ps: a family ollama:X for each field X. It returns
-// any other body as it is.
+// loadedModels writes the metrics page of an Ollama from its answer at /api/ps: a family ollama:X for each field X. It returns any other
+// body unchanged.
 func loadedModels(body []byte) ([]byte, error) {
 	var ps struct {
 		Models []struct {

@@ -10,8 +10,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// smg reads SGLang's model gateway. Its smg_engine_* are copies, and where its page is joined with those of its workers
-// so are their families.
+// smg reads SGLang's model gateway. Its smg_engine_* are copies, and where its metrics page is joined with those of its workers so are
+// their families.
 var smg = Dialect{
 	Runtime:   metrics.SMG,
 	Source:    "lightseekorg/smg model_gateway/src/observability/metrics.rs",
@@ -152,7 +152,7 @@ func routerLacks(rows []Row) map[*metrics.Family]string {
 }
 
 // workerRows returns the rows of a router's workers, by its gauges of their health and of their circuit breakers. A breaker
-// that is half open lets requests through. breaker and all, which counts the workers, are empty where the page lacks them.
+// that is half open lets requests through. breaker and all, which counts the workers, are empty if the metrics page lacks them.
 func workerRows(health, breaker, all, why string) (rows []Row) {
 	row := Row{To: metrics.GatewayWorkers, From: health, Is: scrape.Gauge, Absent: "no worker has been registered yet, or not in this release"}
 	if row.Why = why; why != "" {

@@ -28,7 +28,7 @@ func (d *Dialect) Concerns(f *metrics.Family) bool {
 }
 
 // modelPaths matches the paths at which clients ask models for something. Whoever looks up metrics, health or models, or
-// administers a gateway, is no user of a model. A page may say no path at all.
+// administers a gateway, is no user of a model. A metrics page may report no path at all.
 const modelPaths = "|.*/(chat/completions|completions|responses(/[^/]+)?|interactions|messages|generate(_stream)?|embeddings|moderations|" +
 	"rerank|score|classify|pooling|invocations|infer|(images|audio|videos)/.+|converse(-stream)?|invoke(-with-response-stream)?)/?|" +
 	".*:(stream)?[gG]enerateContent"
@@ -36,8 +36,8 @@ const modelPaths = "|.*/(chat/completions|completions|responses(/[^/]+)?|interac
 // asks matches series whose label says a path at which clients ask models for something.
 func asks(label string) []*labels.Matcher { return matching(labels.MatchRegexp, label, modelPaths) }
 
-// ownPage returns the dialects whose page it is, of those that recognise it. On a gateway's page, the families of engines
-// are copies. On an engine's page, those of a sidecar are not the engine's.
+// ownPage returns the dialects that own the metrics page, of those that recognise it. On a gateway's metrics page, the families of engines
+// are copies. On an engine's metrics page, those of a sidecar are not the engine's.
 func ownPage(found []*Dialect) []*Dialect {
 	gateway := func(d *Dialect) bool { return d.Role == metrics.GatewayRole }
 	if i := slices.IndexFunc(found, func(d *Dialect) bool { return gateway(d) && !d.Sidecar }); i >= 0 {
@@ -52,7 +52,7 @@ func ownPage(found []*Dialect) []*Dialect {
 // otherValue stands for the values of a label that are not kept.
 const otherValue = "other"
 
-// kept bounds the labels whose values clients or configurations choose: how many of each a page may have.
+// kept bounds the labels whose values clients or configurations choose: how many of each a metrics page may have.
 var kept = map[string]int{metrics.LabelModel: 100, metrics.LabelRoute: 20, metrics.LabelTenant: 20, metrics.LabelPriority: 20}
 
 // bounded returns the value of a gateway's label. The first values are kept for as long as the target is read, and all
@@ -82,8 +82,8 @@ type Shown struct {
 	All           bool // and it holds them before anyone has asked for them
 }
 
-// ownModel returns the model of what names none: the only one on the page. On the page of a server that works for several,
-// the only one so far is no more than the only one that has been asked for, unless the page shows those that nobody has.
+// ownModel returns the model of series that name none, which is the only model on the metrics page. If a server works for several models,
+// the only one so far may only be the only one requested, unless the metrics page also shows unrequested models.
 func (c *compiler) ownModel(d *Dialect, otherwise string) string {
 	if d.Role != metrics.GatewayRole && d.Role != metrics.FrontendRole && !d.Shared {
 		return c.only(d, metrics.LabelModel, otherwise)
@@ -153,7 +153,7 @@ func (c *compiler) known(d *Dialect) {
 	c.served = all
 }
 
-// addModel adds a model to those of the page. A frontend may lack the workers of one model and have those of others.
+// addModel adds a model to those of the metrics page. A frontend may lack the workers of one model and have those of others.
 func (c *compiler) addModel(d *Dialect, model, info, last string) {
 	one := servedModel{last: last, needs: d.Role == metrics.FrontendRole && c.plan.needsWorkers && model != ""}
 	if f := c.page.Find(d.Ready, scrape.Gauge); one.needs && f != nil {
@@ -173,7 +173,7 @@ func (c *compiler) addModel(d *Dialect, model, info, last string) {
 	}
 }
 
-// servesOne reports whether the server serves no more than one model, also none of which the page does not say more yet.
+// servesOne reports whether the server serves at most one model, also if the metrics page does not report more about it yet.
 func (c *compiler) servesOne() bool {
 	n := 0
 	for _, served := range c.served {

@@ -10,8 +10,8 @@ import (
 )
 
 // Some engines have an HTTP server that counts its answers in addition to what the engine counts. Its failures are
-// requests that the engine never saw, or gave up before it could count them; its successes are already on the page as
-// finished requests.
+// requests that the engine never saw, or gave up before it could count them; its successes are already on the metrics page as finished
+// requests.
 
 // answered returns a row that adds the failed requests among a server's answers, by status and by handler; of is a regular
 // expression for their status.

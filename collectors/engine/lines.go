@@ -49,8 +49,8 @@ func (c *compiler) lines(d *Dialect, to *metrics.Family, entries []entry) {
 	}
 }
 
-// noneFailed adds that no request has failed, or was refused, where the page of a gateway or a frontend would say if one had. It shows
-// them only from the first one on, and no increase of a series has its first value in it.
+// noneFailed adds zero failed and refused requests if the metrics page of a gateway or a frontend would report them. It reports them only
+// from the first one on, and the increase of a series does not include its first value.
 func (c *compiler) noneFailed(d *Dialect, shown [][outLabels]string) {
 	if d.Role != metrics.GatewayRole && d.Role != metrics.FrontendRole {
 		return
@@ -113,7 +113,7 @@ func neverCounted(group []entry) (why string) {
 	return why
 }
 
-// silences returns the outcomes of a quantity of which zero says nothing, whichever engine of the page shows it.
+// silences returns the outcomes of a quantity for which zero means nothing, whichever engine of the metrics page reports it.
 func (c *compiler) silences(d *Dialect, to *metrics.Family, entries []entry) (all []silent) {
 	by := map[string][]entry{}
 	for _, e := range entries {

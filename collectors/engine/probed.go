@@ -18,7 +18,7 @@ type Probed struct {
 	Server, Model string
 
 	mu        sync.Mutex
-	all, up   probes                   // up: sent while the engine's page answered
+	all, up   probes                   // up: sent while the engine's metrics endpoint answered
 	latencies map[slo.Signal][]float64 // requests by bucket of the grid; the last bucket has no bound
 	waited    map[slo.Signal][]float64 // requests that were given up, by the first bucket in which their latency may be
 }
@@ -101,7 +101,7 @@ func (p *Probed) count(o slo.Objective) (sum probes, bound float64, ok bool) {
 	return sum, bound, ok
 }
 
-// uncounted describes an objective that selects an engine but finds nothing to count on its page.
+// uncounted describes an objective that selects an engine but finds nothing to count on its metrics page.
 type uncounted struct {
 	slo.Objective
 	out    [outLabels]string
@@ -147,8 +147,8 @@ type counting struct {
 	probes []*Probed
 }
 
-// probed counts objectives on probes, whether or not the engines' pages answer: those on signals of probes, and the
-// default ones where an engine cannot count them.
+// probed counts objectives on probes, whether or not the engines' metrics endpoints answer: those on signals of probes, and the default
+// ones if an engine cannot count them.
 func (c *Collector) probed() *snapshot {
 	s := &snapshot{}
 	if c.config.Probed == nil {

@@ -19,7 +19,7 @@ const (
 	reasonUnknown   = "unknown_engine"
 )
 
-// Reasons that come with the numbers of a page that is read.
+// Reasons that come with the numbers of a metrics page that is read.
 const (
 	NoWorker  = "no_worker"
 	NotLoaded = "not_loaded" // with llm_engine_up 1

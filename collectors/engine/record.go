@@ -13,15 +13,16 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// identityAge is how long the answers of an engine hold whose page does not show that it has started again.
+// identityAge is how long an engine's answers are valid if its metrics page does not show restarts.
 const identityAge = 5 * time.Minute
 
-// outdated reports whether an engine should be asked again who it is, although nothing on its page says that it is another one.
+// outdated reports whether an engine should be asked again for its identity, although nothing on its metrics page shows that it is another
+// one.
 func (t *target) outdated(known identified) bool {
 	return !known.asked.IsZero() && t.plan != nil && t.plan.start == nil && time.Since(known.asked) > identityAge
 }
 
-// models lists the models of the page that are asked about one by one.
+// models lists the models of the metrics page that are asked about one by one.
 func (d *Dialect) models(p *scrape.Page) []string {
 	seen := map[string]bool{}
 	for i := range d.Settings {
@@ -36,7 +37,7 @@ func (d *Dialect) models(p *scrape.Page) []string {
 	return all[:min(len(all), mostShown)]
 }
 
-// unshown reports whether the page has a model that nobody has asked about.
+// unshown reports whether the metrics page has a model that the exporter has not asked about.
 func (d *Dialect) unshown(p *scrape.Page, shown []string) bool {
 	return slices.ContainsFunc(d.models(p), func(model string) bool { return !slices.Contains(shown, model) })
 }
@@ -74,7 +75,7 @@ type recordedModel struct {
 	values map[metrics.Setting]string
 }
 
-// configure tells with what the engines of the page run, and what changed.
+// configure reports the settings with which the engines of the metrics page run, and what changed.
 func (t *target) configure(s *snapshot) {
 	t.mu.Lock()
 	command, image := t.command, t.image
@@ -121,7 +122,7 @@ func (t *target) changesTo(s *snapshot) {
 	}
 }
 
-// compose joins all that tells settings: the page and the endpoints before the numbers of the page, and these before the
+// compose joins all sources of settings: the metrics page and the endpoints before the numbers of the metrics page, and these before the
 // command line and the pod. What says only that an option is not given comes last.
 func (t *target) compose(command []stated, image string, sizes []float64) *recorded {
 	r := &recorded{plan: t.plan, command: command, image: image, sizes: sizes}
@@ -191,7 +192,7 @@ func (t *target) tell(r *recorded, run *runs, all []stated) {
 				why = run.dialect.whyUntold(setting, run.id)
 			}
 			labels := one.labels
-			if quality == metrics.Missing { // of the page, whichever model it serves
+			if quality == metrics.Missing { // of the metrics page, whichever model it serves
 				labels = nil
 			}
 			r.series = append(r.series, t.text(metrics.EngineConfig.Name, run.dialect.Runtime, append(slices.Clone(labels),

@@ -23,14 +23,14 @@ import (
 // A Told names a place where an engine reports one of its settings. The first place that has the setting counts.
 type Told struct {
 	To metrics.Setting
-	// From names a family of the page whose label At holds the value, or the path of a metadata endpoint whose JSON answer
-	// has it at At: a field, or fields within each other, joined by dots.
+	// From names a family of the metrics page whose label At holds the value, or the path of a metadata endpoint whose JSON answer has it
+	// at At: a field, or fields within each other, joined by dots.
 	From, At string
-	// Model names the label of the family that holds the model, where a page is of several.
+	// Model names the label of the family that holds the model, where a metrics page is of several.
 	Model string
 	// Unset is the value of the setting if the engine prints None or null; empty if None has no meaning.
 	Unset string
-	// Hash replaces the value by its hash: a template has pages.
+	// Hash replaces the value by its hash, because values such as templates are long.
 	Hash bool
 	// Map translates the value. Nil leaves it as it is.
 	Map func(string) string
@@ -67,7 +67,7 @@ const (
 	unsetFlagWhy = "the option is not given"
 )
 
-// Bounds of what an engine may tell: its page and its answers are untrusted.
+// Bounds of what an engine may report, because its metrics page and its answers are untrusted.
 const (
 	mostValueBytes = 128
 	mostShown      = 16 // models that are asked about one by one
@@ -277,8 +277,8 @@ func (id *Identity) stateAt(where *Told, model string, document any) {
 	id.settings = append(id.settings, stated{model: model, to: where.To, value: value, source: where.From + " " + where.At})
 }
 
-// settingsOf returns the settings that the page and the endpoints of an engine tell. A page of several ranks tells each of them
-// several times; where they differ, the values are joined.
+// settingsOf returns the settings that the metrics page and the endpoints of an engine report. A metrics page of several ranks reports each
+// setting several times; if the values differ, they are joined.
 func (d *Dialect) settingsOf(p *scrape.Page, id Identity, names func(string) string) (all []stated) {
 	add := func(s stated) {
 		if !slices.ContainsFunc(all, func(o stated) bool { return o.to == s.to && o.model == s.model }) {
@@ -509,7 +509,7 @@ func (p *plan) findSizes() {
 	}
 }
 
-// runs describes what an engine of a page runs with.
+// runs describes the settings with which an engine of a metrics page runs.
 type runs struct {
 	dialect  *Dialect
 	out      [outLabels]string // labels of the engine as a whole
@@ -523,7 +523,7 @@ func (c *compiler) record(d *Dialect, defaults map[string]string, models []strin
 		return
 	}
 	out := c.whole(d, defaults)
-	if len(models) == 1 && d.Chains == nil { // the page names its only model
+	if len(models) == 1 && d.Chains == nil { // the metrics page names its only model
 		out[outModel] = models[0]
 	}
 	c.plan.runs = append(c.plan.runs, runs{dialect: d, out: out, id: c.identity, settings: d.settingsOf(c.page, c.identity, asItself)})

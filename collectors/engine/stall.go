@@ -37,7 +37,7 @@ const (
 	brief = 2 * time.Minute
 )
 
-// sight is what one reading shows of a unit. NaN stands for what the page does not show.
+// sight is what one reading shows of a unit. NaN means that the metrics page does not report it.
 type sight struct {
 	at       time.Time
 	start    float64   // of the process, unix time
@@ -54,7 +54,7 @@ type sight struct {
 	young    bool // started, or came back, a short time ago
 }
 
-// see reads a unit off the page.
+// see reads a unit from the metrics page.
 func (t *target) see(u *unit, now time.Time) sight {
 	add := func(lines []line) (v float64) {
 		for i := range lines {

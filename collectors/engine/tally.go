@@ -11,8 +11,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// A Tally is a counter computed from several counters of a page. They count the same request at different instants,
-// so their difference may fall; a tally never does. It adds up the increases of the counters between two readings. The first reading includes
+// A Tally is a counter computed from several counters of a metrics page. They count the same request at different instants, so their
+// difference may fall; a tally never does. It adds up the increases of the counters between two readings. The first reading includes
 // everything that the engine counted before.
 type Tally struct {
 	// Of lists what is read besides the row's own source.
@@ -29,17 +29,17 @@ type Count struct {
 	From     string
 	Is       scrape.Type
 	Where    []*labels.Matcher
-	Optional bool // 0 if it is not on the page; otherwise there is no tally
+	Optional bool // 0 if it is not on the metrics page; otherwise there is no tally
 }
 
 // debtLasts is the number of readings after which a debt that has stopped growing is forgotten: that of an answer which is
 // being sent is paid by then, that of a request which counts several times never is.
 const debtLasts = 4
 
-// tally is a Tally of one page. Its value has a place of its own behind those of the page's series.
+// tally is a Tally of one metrics page. Its value has a place of its own behind those of the metrics page's series.
 type tally struct {
 	*Tally
-	key    string // what it is remembered by, whatever shape the page takes
+	key    string // the key under which it is kept, whatever the shape of the metrics page
 	counts [][]summand
 	weight []line // gauges, by whose sum a step counts; nothing before the first reading does then
 	place  int
@@ -92,7 +92,7 @@ func (c *compiler) tally(d *Dialect, r *Row, own []entry, defaults map[string]st
 	return all, nil
 }
 
-// place gives a tally its place behind the page's series.
+// place gives a tally its place behind the metrics page's series.
 func (c *compiler) place(t tally) int {
 	t.place = len(c.plan.used)
 	c.plan.used, c.plan.counter = append(c.plan.used, true), append(c.plan.counter, true)
@@ -129,7 +129,7 @@ func (c *compiler) counts(d *Dialect, r *Row, of Count, defaults map[string]stri
 	return all, nil
 }
 
-// compatible reports whether no label has two values. What counts for the whole page has no label of one engine's.
+// compatible reports whether no label has two values. What counts for the whole metrics page has no label of one engine's.
 func compatible(a, b [outLabels]string) bool {
 	for i := range a {
 		if a[i] != "" && b[i] != "" && a[i] != b[i] {
@@ -139,7 +139,7 @@ func compatible(a, b [outLabels]string) bool {
 	return true
 }
 
-// tally takes a reading of a page, once, and returns its values with those of the tallies.
+// tally takes a reading of a metrics page, once, and returns its values with those of the tallies.
 func (p *plan) tally(values []float64, memory map[string]*tallied) []float64 {
 	for i := range p.tallies {
 		t := &p.tallies[i]

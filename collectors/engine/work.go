@@ -12,12 +12,12 @@ import (
 )
 
 // A scheduler that hangs no longer writes its gauges: they show what ran at its last step, or nothing. The HTTP server
-// in front of it goes on counting. This file compiles what a page shows of work and of progress; stall.go remembers it.
+// in front of it goes on counting. This file compiles what a metrics page shows of work and of progress; stall.go remembers it.
 
 // Server names the metric of requests in the HTTP server in front of the engine, or in a worker's endpoint. The engine's own gauges may not show
 // these requests. Metrics of the whole server count only if it serves a single model.
 type Server struct {
-	// Lacks explains why the page shows nothing of its server, where it does not.
+	// Lacks explains why the metrics page reports nothing about its server, if it does not.
 	Lacks string
 	// Active is a gauge of the requests that the server has not answered yet. It is not the scheduler's.
 	Active Source
@@ -27,7 +27,7 @@ type Server struct {
 	Answered Source
 }
 
-// Source names series of a page. Its name is empty if the page has none.
+// Source names series of a metrics page. Its name is empty if the metrics page has none.
 type Source struct {
 	Name  string
 	Is    scrape.Type
@@ -50,16 +50,16 @@ type unit struct {
 	perStep  bool
 	tokens   bool
 	cache    bool
-	held     *held  // by the server for it alone; nil if the page does not tell
+	held     *held  // by the server for it alone; nil if the metrics page does not report it
 	inFlight string // its series
 	progress string
 	stalled  string
 	without  string
 }
 
-// held is what the page shows of the server in front of a model.
+// held is what the metrics page shows of the server in front of a model.
 type held struct {
-	active, files, answered []int // series; nil if the page has none
+	active, files, answered []int // series; nil if the metrics page has none
 }
 
 // server returns what the server holds for a model, and the source of that. Of several models, only series with their names
@@ -197,7 +197,7 @@ func sameReplica(a, b [outLabels]string) bool {
 	return a[outModel] == b[outModel] && a[outReplica] == b[outReplica]
 }
 
-// series returns the places of a source's series on the page, or of those about one replica; none if another server's are among
+// series returns the places of a source's series on the metrics page, or of those about one replica; none if another server's are among
 // them.
 func (c *compiler) series(d *Dialect, s Source, of *[outLabels]string) (places []int) {
 	f := c.page.Find(s.Name, s.Is)
@@ -218,7 +218,7 @@ func (c *compiler) series(d *Dialect, s Source, of *[outLabels]string) (places [
 	return places
 }
 
-// addUp adds up series of a page. NaN means that there is none.
+// addUp adds up series of a metrics page. NaN means that there is none.
 func addUp(of []int, values []float64) float64 {
 	if len(of) == 0 {
 		return math.NaN()

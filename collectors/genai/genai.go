@@ -28,10 +28,10 @@ var families = []family{
 	{metrics.RequestDuration, "gen_ai_server_request_duration_seconds", "Duration of a request, until its last token."},
 }
 
-// Page writes a page of engines, then its series under the convention's names.
+// Page writes a metrics page of engines, then its series under the convention's names.
 type Page struct{ io.WriterTo }
 
-// WriteTo implements io.WriterTo. It fails where the page does, or where the page is none.
+// WriteTo implements io.WriterTo. It fails if the metrics page fails, or is not a metrics page.
 func (p Page) WriteTo(w io.Writer) (int64, error) {
 	var page bytes.Buffer
 	n, err := p.WriterTo.WriteTo(io.MultiWriter(w, &page))

@@ -418,7 +418,7 @@ type Instance struct {
 	UUID string // MIG-…
 }
 
-// Owner names a container that was given a GPU, or one of its MIG instances, according to another exporter's page.
+// Owner names a container that was given a GPU, or one of its MIG instances, according to another exporter's metrics page.
 type Owner struct {
 	GPU                       Identity
 	InstanceID                string // of the GPU instance; empty for the whole GPU

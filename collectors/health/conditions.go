@@ -269,8 +269,8 @@ func unregistered(v *view) (float64, bool) {
 	return 0, false
 }
 
-// driverless tells whether nothing reads the GPUs of a node that has some, and nobody wanted that. Where NVML is read, a page
-// stands for it at most.
+// driverless reports whether nothing reads the node's GPUs although this is not configured. Where NVML is read, a metrics page stands for
+// it at most.
 func driverless(v *view) (float64, bool) {
 	if gpus, ok := v.most(metrics.GPUExpected); ok && gpus == 0 {
 		return 0, true

@@ -49,7 +49,7 @@ type Workload struct {
 	Namespace string `json:"namespace,omitempty"`
 	Pod       string `json:"pod,omitempty"`
 	Model     string `json:"model,omitempty"`  // empty for a pod that is no engine
-	Server    string `json:"server,omitempty"` // host:port of the engine's page
+	Server    string `json:"server,omitempty"` // host:port of the engine's metrics endpoint
 }
 
 // GPU is the verdict on one GPU.

@@ -27,7 +27,7 @@ func (c *Collector) Offer(offers []engine.Offer) {
 }
 
 // expand returns the probes that are wanted: the configured ones, and one for each model that the engines offer and no
-// configured one asks. What runs at an engine whose page has not been read since a reload goes on.
+// configured one asks. What runs at an engine whose metrics page has not been read since a reload goes on.
 func (c *Collector) expand(before []running) (probes []*Probe) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

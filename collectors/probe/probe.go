@@ -425,8 +425,8 @@ func (c *Collector) fails(p *Probe, failed bool) {
 	c.failures.WithLabelValues(p.labels()...).Set(float64(p.failed))
 }
 
-// observe exports what a client saw. up says whether the page of the engine answered, where one is read, and gone that the engine is not
-// there: it does not hang.
+// observe exports what a client saw. up reports whether the engine's metrics endpoint answered, if one is read, and gone that the engine is
+// not there, so that it does not hang.
 func (c *Collector) observe(p *Probe, r *result, up, gone bool) {
 	l := p.labels()
 	c.requests.WithLabelValues(append(l, string(r.outcome))...).Inc()

@@ -194,7 +194,7 @@ func (r *result) read(resp *http.Response, api *api, maxTokens int, now func() t
 		return r.document(from, api, now)
 	}
 	err := r.stream(newMessages(from, api.lines, now), api, maxTokens)
-	if errors.Is(err, io.EOF) && r.messages == 0 && kind != "text/event-stream" { // a page of somebody else
+	if errors.Is(err, io.EOF) && r.messages == 0 && kind != "text/event-stream" { // an answer of another kind of server
 		r.outcome = metrics.ProbeInvalid
 		return errNotStreamed
 	}

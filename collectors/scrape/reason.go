@@ -72,7 +72,8 @@ func Remedy(all []Explanation, reason string) string {
 	return ""
 }
 
-// An Error reports a page that was fetched and cannot be used, or is not to be read. Reason is one of this package, or the caller's.
+// An Error reports a metrics page that was fetched and cannot be used, or is not to be read. Reason is one of this package, or the
+// caller's.
 type Error struct {
 	Reason string
 	Err    error

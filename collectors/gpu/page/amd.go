@@ -9,7 +9,7 @@ import (
 )
 
 // amd reads AMD's device-metrics-exporter, as far as its numbers mean the same as NVIDIA's. All of its families are
-// typed as gauges, and a number that a GPU does not support is absent from the page.
+// typed as gauges, and a number that a GPU does not support is absent from the metrics page.
 var amd = Source{
 	Name:      "amd",
 	Reference: "ROCm/device-metrics-exporter v1.5.1 docs/configuration/metricslist.md, configmap.md",

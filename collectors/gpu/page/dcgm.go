@@ -171,9 +171,8 @@ var (
 	clockEvents    = renamed(dev+"CLOCK_THROTTLE_REASONS", dev+"CLOCKS_EVENT_REASONS", plain)
 )
 
-// dcgmRedefines reports whether a page is from DCGM 4.7 or newer. Some of its names existed before as aliases with
-// another unit: GPU_UTIL_RATIO is 0 to 100 there. The names introduced with it decide, or the name of the driver's
-// label; values never do.
+// dcgmRedefines reports whether a metrics page is from DCGM 4.7 or newer. Some of its names existed before as aliases with another unit:
+// GPU_UTIL_RATIO is 0 to 100 there. The names introduced with it decide, or the name of the driver's label; values never do.
 func dcgmRedefines(s series) bool {
 	for name, samples := range s {
 		if strings.HasPrefix(name, dev) && (strings.HasSuffix(name, "_HERTZ") || strings.HasPrefix(name, dev+"FB_") && strings.HasSuffix(name, "_BYTES")) {
