@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// departedFor is how long a pod that is gone is told of, and maxDeparted of how many.
+	// departedFor is how long a pod that is gone is reported, and maxDeparted how many are.
 	departedFor = time.Hour
 	maxDeparted = 256
 	// loadsFor is how long the successor of a deleted pod may take until it is ready: as long as the rules wait for an engine that
@@ -18,8 +18,7 @@ const (
 	loadsFor = 20 * time.Minute
 )
 
-// podStore keeps the pods in step with the API server, and remembers those that go. Of pods that went while nobody watched, it
-// knows nothing.
+// podStore keeps the pods in step with the API server, and keeps those that go. It has no pods that went while the exporter did not watch.
 type podStore struct {
 	*kube.Store[pod]
 	departed *departed
@@ -41,7 +40,7 @@ func (s podStore) Delete(object any) error {
 	return s.Store.Delete(object)
 }
 
-// both returns a pod as the API server sends it, and as it was before.
+// both returns a pod as the API server sends it, and its previous state.
 func (s podStore) both(object any) (now, before *pod) {
 	now, err := kube.DecodeObject[pod](object)
 	if err != nil {
@@ -68,8 +67,8 @@ type departure struct {
 	at            time.Time
 }
 
-// note judges a pod that begins to go, by how it was until then. It says nothing about a pod whose controller deletes healthy
-// pods, too, because another one failed.
+// note judges a pod that begins to go, by its state until then. It does not judge a pod whose controller deletes healthy pods, too, because
+// another one failed.
 func (d *departed) note(before, now *pod) {
 	failed := before.Status.Phase == "Running" && (now.Status.Phase == "Failed" || now.Status.Phase == "Succeeded")
 	deleted := before.Metadata.DeletionTimestamp == "" && now.Metadata.DeletionTimestamp != ""

@@ -229,8 +229,7 @@ func (p *pod) place(c candidate) Place {
 	return at
 }
 
-// url writes the address of a port, with the path and the scheme that annotations say: the exporter's own go before
-// Prometheus'.
+// url writes the address of a port, with the path and the scheme from annotations: the exporter's own go before Prometheus'.
 func (p *pod) url(c candidate) string {
 	notes := p.Metadata.Annotations
 	path, scheme := notes[AnnotationPath], notes[AnnotationScheme]

@@ -13,7 +13,7 @@ import (
 // to be compared.
 const compareAgain = time.Minute
 
-// comparison records when the engines of a pod were told apart, and which engines.
+// comparison records when the engines of a pod were distinguished, and which engines.
 type comparison struct {
 	of    string
 	again time.Time // zero: when there are others

@@ -15,7 +15,7 @@ import (
 // How much more an engine can do is learnt from all its readings: see package capacity. This file finds the numbers on the engine's metrics
 // page.
 
-// sizing is what a unit of an engine shows of its load, and the series that tell its capacity.
+// sizing is what a unit of an engine reports of its load, and the series of its capacity.
 type sizing struct {
 	key        [outLabels]string
 	lines      map[*metrics.Family][]line
@@ -139,7 +139,7 @@ type outlook struct {
 // lasting is for how long a forecast is said again before it is computed anew: it costs as much as a scrape.
 const lasting = time.Minute
 
-// says returns what is known of a unit.
+// says returns what is known about a unit.
 func (l *learner) says(now time.Time, bounds capacity.Bounds, objectives []capacity.Objective) *outlook {
 	if now.Sub(l.at) < lasting {
 		return &l.said
@@ -274,7 +274,7 @@ func (t *target) latency(of latency) (count, sum float64, h capacity.Histogram) 
 	return add(of.count), of.sum.eval(t.values), h
 }
 
-// limits returns how large a batch and a step of a unit may be, as far as its settings tell.
+// limits returns how large a batch and a step of a unit may be, as far as its settings report it.
 func (t *target) limits(u *sizing) (l capacity.Bounds) {
 	for i := range t.recorded.of {
 		r := &t.recorded.of[i]

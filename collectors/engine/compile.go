@@ -59,7 +59,7 @@ type labelling struct {
 	extra  []metrics.Label   // the user's own labels
 
 	admitted map[string]map[string]bool // values of bounded labels that are kept
-	ready    bool                       // the frontend has said that a model is ready: when it says so no more, none is
+	ready    bool                       // the frontend has reported a model as ready; when it no longer does, none is
 }
 
 // compile recognises the metrics page and builds its plan.
@@ -198,7 +198,7 @@ func (c *compiler) dialect(d *Dialect) error {
 	return nil
 }
 
-// defaults returns the labels of series that do not say theirs.
+// defaults returns the labels for series that do not have their own.
 func (c *compiler) defaults(d *Dialect) map[string]string {
 	model := c.ownModel(d, cmp.Or(c.target.asks, c.identity.Model))
 	if c.served != nil {
@@ -643,7 +643,7 @@ func (c *compiler) source(a *answer, text string) int {
 	return len(c.plan.sources) - 1
 }
 
-// info renders a series that tells where a quantity comes from.
+// info renders a series that reports where a quantity comes from.
 func (c *compiler) info(d *Dialect, to *metrics.Family, source string, q metrics.Quality, why string, more ...metrics.Label) string {
 	return c.target.text(metrics.MetricSourceInfo.Name, d.Runtime, append([]metrics.Label{
 		{Name: metrics.LabelMetric, Value: to.Name},

@@ -45,7 +45,7 @@ type Dialect struct {
 	Refusal func(status int, kind, message string) (reason string)
 	// Remedies explains, by reason label, what to do with this engine.
 	Remedies map[string]string
-	// Costs describes what each flag that a row's Absent needs costs the engine, so that operators know before they set it.
+	// Costs describes what each flag that a row's Absent needs costs the engine, so that operators see it before they set the flag.
 	Costs map[string]string
 	// Recognise reports whether a metrics page speaks this dialect.
 	Recognise func(p *scrape.Page) bool
@@ -170,8 +170,8 @@ type Row struct {
 	Part Part
 	// NoSum leaves out the sum of a histogram that is not the sum of what was observed: nothing may be divided by its count.
 	NoSum bool
-	// PerStep says that a histogram observes each step of the batch once, however many requests get a token by it: objectives
-	// count it once for each request that runs.
+	// PerStep marks a histogram that observes each step of the batch once, however many requests get a token by it: objectives count it
+	// once for each request that runs.
 	PerStep bool
 	// Scale converts to base units.
 	Scale metrics.Scale
@@ -345,7 +345,7 @@ var (
 // Lacks explains why the engine has no source for a quantity that has no row.
 func (d *Dialect) Lacks(f *metrics.Family) string { return cmp.Or(d.Missing[f], "not on the page") }
 
-// buckets says how to get an objective's threshold among the engine's bounds.
+// buckets describes how to get an objective's threshold among the engine's bounds.
 func (d *Dialect) buckets() string {
 	if d.Buckets == "" {
 		return "choose a threshold near a bound of the engine, or measure it by a probe"

@@ -74,9 +74,9 @@ var dynamoFrontend = Dialect{
 				"backend_error":       metrics.OutcomeError,
 				"truncated_stream":    metrics.OutcomeError,
 			}}}},
-		// Requests that are refused before the frontend counts them. Not those for a name that it does not know: with look-ups at wrong
-		// paths among them, and the name of a model whose last worker left some time ago, they are nobody's, a client's or our fault, and
-		// are left to what is counted of them, and to readiness.
+		// Requests that are refused before the frontend counts them. Not those for an unknown name: with look-ups at wrong paths among
+		// them, and the name of a model whose last worker left some time ago, they are nobody's, a client's or the server's fault, and are
+		// left to what is counted of them, and to readiness.
 		dynamoRefused(metrics.OutcomeError, is("class", "Unavailable"), is("error_type", "unavailable")),
 		dynamoRefused(metrics.OutcomeRejected, is("class", "CapacityExhausted", "RateLimited"), is("error_type", "overload")),
 		dynamoRefused(metrics.OutcomeInvalid, is("class", "InvalidRequest", "Unauthenticated", "PermissionDenied", "Conflict", "PayloadTooLarge", "UnsupportedMedia", "NotImplemented"),
@@ -92,7 +92,7 @@ var dynamoFrontend = Dialect{
 	},
 }
 
-// dynamoRefused returns a row for failures that the frontend told a client before it began to count the request. It counts each
+// dynamoRefused returns a row for failures that the frontend reported to a client before it began to count the request. It counts each
 // failure once, by class and without a model, and those of requests that it took on by model as well.
 func dynamoRefused(as metrics.Outcome, failures, counted []*labels.Matcher) Row {
 	return Row{To: metrics.Requests, From: "dynamo_frontend_failures_total", Is: scrape.Counter, Where: failures, Failures: SinceFailure, Since: "1.6.0", Plus: true, Set: outcome(as),

@@ -45,7 +45,7 @@ var lightllm = Dialect{
 			Quality: metrics.Approximate, Why: "counted when a request ends well"},
 		{To: metrics.Requests, From: "lightllm_request_success_total", Is: scrape.Counter, Set: outcome(metrics.OutcomeSuccess)},
 		// Answers with an error, from an invalid request to a busy server. Exceptions during token generation are not
-		// among them: the metrics page says nothing about availability.
+		// among them, so the metrics page has nothing about availability.
 		{To: metrics.Requests, From: "lightllm_request_failure_total", Is: scrape.Counter, Plus: true, Set: outcome(metrics.OutcomeUnknown),
 			Quality: metrics.Approximate, Why: "refused requests, the cause is not said; those that break off while they generate are not counted"},
 

@@ -165,5 +165,5 @@ const (
 
 var higressLabels = []metrics.Carry{{From: "ai_model", To: metrics.LabelModel, Map: without("unknown")}}
 
-// higressLacks says why the first token of Higress is not there.
+// higressLacks explains why the first token of Higress is missing.
 var higressLacks = lacks("Higress adds up milliseconds, from which no quantile follows; other Envoys do not know tokens", []*metrics.Family{metrics.TimeToFirstToken})

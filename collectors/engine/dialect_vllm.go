@@ -317,7 +317,7 @@ var secondaryTier = []metrics.Carry{{From: "tier", To: metrics.LabelTier, Map: f
 	return string(metrics.TierStorage)
 }}}
 
-// hitSource maps where cached prompt tokens came from. What vLLM does not know lies in storage of some kind.
+// hitSource maps where cached prompt tokens came from. What vLLM does not name is in storage of some kind.
 var hitSource = []metrics.Carry{{From: "source", To: metrics.LabelTier, Map: values(map[string]string{
 	"host": string(metrics.TierHost),
 	"disk": string(metrics.TierDisk),
@@ -363,7 +363,7 @@ func blocksInTokens(counter string) func([]Member) (float64, bool) {
 
 // lorasListed counts the adapters that a label of the newest lora_requests_info series names. Each combination of adapters
 // that ever ran leaves a series behind, whose value is the time of its last update; if several are equally new, the largest
-// combination counts. Several API servers add up their times: then nobody knows which one is the newest.
+// combination counts. Several API servers add up their times: then it is unknown which one is the newest.
 func lorasListed(label string) func([]Member) (float64, bool) {
 	return func(in []Member) (float64, bool) {
 		newest, listed := math.Inf(-1), 0

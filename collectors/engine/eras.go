@@ -10,7 +10,7 @@ import (
 
 // An Era spans consecutive versions of an engine that have the same sources for every quantity.
 type Era struct {
-	// Since is the first version. It is empty if the dialect's table does not know it.
+	// Since is the first version. It is empty if the dialect's table does not name it.
 	Since string
 	// Rows holds the sources of each quantity, in the order in which they are tried. A quantity without rows is not
 	// reported.

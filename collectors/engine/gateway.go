@@ -33,7 +33,7 @@ const modelPaths = "|.*/(chat/completions|completions|responses(/[^/]+)?|interac
 	"rerank|score|classify|pooling|invocations|infer|(images|audio|videos)/.+|converse(-stream)?|invoke(-with-response-stream)?)/?|" +
 	".*:(stream)?[gG]enerateContent"
 
-// asks matches series whose label says a path at which clients ask models for something.
+// asks matches series whose label names a path at which clients send requests to models.
 func asks(label string) []*labels.Matcher { return matching(labels.MatchRegexp, label, modelPaths) }
 
 // ownPage returns the dialects that own the metrics page, of those that recognise it. On a gateway's metrics page, the families of engines
@@ -105,8 +105,8 @@ func (c *compiler) ownModel(d *Dialect, otherwise string) string {
 }
 
 // known finds the models that a gateway or a frontend serves: those that it shows as served, and those of requests that
-// ended well. All other names may be ones that a client made up: a typo is no model, has no objective, and nobody misses it.
-// Their requests are counted in other. A name that was known once stays known for as long as the target is read.
+// ended well. All other names may be ones that a client made up: a typo is no model, has no objective, and is never missed. Their requests
+// are counted in other. A name that was known once stays known for as long as the target is read.
 func (c *compiler) known(d *Dialect) {
 	c.served = nil
 	if d.Role != metrics.GatewayRole && d.Role != metrics.FrontendRole {
@@ -182,9 +182,9 @@ func (c *compiler) servesOne() bool {
 	return n <= 1
 }
 
-// workers finds what tells whether a frontend or a gateway has workers. Without any, Dynamo's leaves out what says that a model is ready,
-// and keeps the rest of what it said about the model; one that has not had a worker yet names no model at all. Releases
-// that do not say whether a model is ready name those whose workers have registered.
+// workers finds the series that show whether a frontend or a gateway has workers. Without any, Dynamo's leaves out what says that a model
+// is ready, and keeps the rest of what it said about the model; one that has not had a worker yet names no model at all. Releases that do
+// not say whether a model is ready name those whose workers have registered.
 func (c *compiler) workers(d *Dialect) {
 	if d.Ready == "" {
 		return
@@ -238,7 +238,7 @@ func codeOutcome(code string) string {
 	return httpOutcome(code)
 }
 
-// proxyOutcome is codeOutcome for proxies that admit everything: their 503 says that they reached no engine.
+// proxyOutcome is codeOutcome for proxies that admit everything: their 503 means that they reached no engine.
 func proxyOutcome(code string) string {
 	if code == "503" {
 		return string(metrics.OutcomeError)
@@ -246,7 +246,7 @@ func proxyOutcome(code string) string {
 	return codeOutcome(code)
 }
 
-// timeoutIsOurs is codeOutcome for gateways whose 408 says that no engine answered in time: Ray Serve, and LiteLLM
+// timeoutIsOurs is codeOutcome for gateways whose 408 means that no engine answered in time: Ray Serve, and LiteLLM
 // (litellm.exceptions.Timeout).
 func timeoutIsOurs(code string) string {
 	if code == "408" {
@@ -271,7 +271,7 @@ func rejected(why metrics.Rejection) []metrics.Label { return waitsFor(string(wh
 // dropped is a Map for a label that beside it other sources of the same row lack.
 func dropped(string) string { return "" }
 
-// without returns a Map that drops the values by which a gateway says that it does not know.
+// without returns a Map that drops the values that a gateway uses for unknown.
 func without(unknown ...string) func(string) string {
 	return func(s string) string {
 		for _, u := range unknown {

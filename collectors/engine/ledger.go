@@ -12,13 +12,13 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// Bounds of what a Ledger keeps: an engine may tell anything, and another thing each time.
+// Bounds of what a Ledger keeps, because an engine may report anything, and something else each time.
 const (
 	mostReplicas   = 4096
 	mostChanges    = 48              // of a replica in an hour: all of its settings, twice
 	forgetAfter    = 24 * time.Hour  // that a replica has not been seen
 	measuredApart  = 0.05            // difference between two measurements that is none
-	startsTogether = 5 * time.Minute // after the exporter's own start, for engines that do not say when they started
+	startsTogether = 5 * time.Minute // after the exporter's own start, for engines that do not report when they started
 	seenTogether   = 2 * time.Minute
 )
 
@@ -65,7 +65,7 @@ func (c Change) String() string {
 }
 
 // observe notes the values that a replica runs with and returns its last change of each setting. started is when the replica
-// started; zero if nobody knows.
+// started; zero if unknown.
 func (l *Ledger) observe(key replicaKey, values map[metrics.Setting]string, started, now time.Time) []Change {
 	if l == nil {
 		return nil

@@ -28,7 +28,8 @@ var ignored = map[string]string{
 	"other page": "of another server, whose names stand on the same page",
 }
 
-// Ignored explains why the exporter does not read a family, and names its engine. Both are empty if the exporter reads the family, or does not know it.
+// Ignored explains why the exporter does not read a family, and names its engine. Both are empty if the exporter reads the family, or has
+// no entry for it.
 func Ignored(name string) (runtime, why string) {
 	for line := range strings.Lines(namesTable) {
 		c := strings.Split(strings.TrimSuffix(line, "\n"), "\t")

@@ -78,7 +78,7 @@ func (c *compiler) objectives(d *Dialect, defaults map[string]string) {
 }
 
 // substitute returns what a signal is counted from if the metrics page does not report it; nil if there is no substitute. The wait in the
-// queue does only for engines that generate tokens and never tell when the first one comes.
+// queue does only for engines that generate tokens and never report when the first one comes.
 func (d *Dialect) substitute(s slo.Signal) (*metrics.Family, slo.Reason) {
 	if s == slo.TTFT && (d.Role != "" || d.Missing[metrics.TimeToFirstToken] == "" || d.Missing[metrics.RequestGenerationTokens] != "") {
 		return nil, slo.Counted
@@ -199,8 +199,8 @@ func selected(out [outLabels]string) slo.Engine {
 		Namespace: value(metrics.LabelNamespace), Role: value(metrics.LabelRole)}
 }
 
-// counted says whether and from what an objective is counted on an engine. It returns what probes count instead, where there are any,
-// or nil if they have nothing to add.
+// counted returns whether and from what an objective is counted on an engine. It returns what probes count instead, if there are any, or
+// nil if they have nothing to add.
 func (c *compiler) counted(o slo.Objective, out [outLabels]string, reason slo.Reason) (unless *uncounted) {
 	says := func(r slo.Reason) string {
 		return c.text(metrics.SLOCounted.Name, out, metrics.Label{Name: metrics.LabelSLO, Value: o.Name}, metrics.Label{Name: metrics.LabelReason, Value: string(r)})

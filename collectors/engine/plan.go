@@ -28,11 +28,11 @@ type plan struct {
 	start   term            // start of the process, unix time; nil if the metrics page does not report it
 	cpu     term            // CPU time of the process; nil if the metrics page does not report it
 
-	unlisted []string // selectors of outcomes on the metrics page that nobody has listed
+	unlisted []string // selectors of outcomes on the metrics page that are not listed
 
 	units    []unit   // parts of the engine that work on their own
 	sizings  []sizing // the same, by what they show of their load
-	inFlight string   // series that tells where the number of requests in flight comes from
+	inFlight string   // series that reports where the number of requests in flight comes from
 
 	effective []effective       // thresholds of objectives, as this metrics page's bucket bounds allow them
 	offGrid   []offGrid         // objectives for which this metrics page has no bucket bound
@@ -60,13 +60,13 @@ type line struct {
 type recipe struct {
 	minus   []term // subtracted
 	isPool  bool   // adds up names that may turn out to be models and leave: it does not fall
-	silent  bool   // zero says nothing: see Row.Uncounted
+	silent  bool   // zero means nothing: see Row.Uncounted
 	scale   metrics.Scale
 	fold    *fold
 	value   float64    // for lines without source series
 	from    []int      // indices in plan.sources
 	unless  *uncounted // for what objectives count: a probe may count instead
-	instead string     // series that says so, for llm_slo_counted
+	instead string     // series that reports this, for llm_slo_counted
 }
 
 // plain is the recipe of lines that add up their terms.
@@ -84,20 +84,20 @@ type source struct {
 	absurd bool // some line has an impossible value
 }
 
-// answer tells where one quantity comes from: the sources that yield it, or why there are none.
+// answer holds where one quantity comes from: the sources that yield it, or why there are none.
 type answer struct {
 	sources []int
-	missing string   // series of llm_engine_metric_source_info that tells why
+	missing string   // series of llm_engine_metric_source_info with the cause
 	idle    string   // the same while the engine has not served anything; empty if that makes no difference
 	absurd  string   // the same if there is a number, but an impossible one
-	silent  []silent // parts of it that say nothing at zero
+	silent  []silent // parts of it that mean nothing at zero
 	lacks   *absent  // counted if a source should be there, or its number is impossible
 	why     string   // the same, for the log
 }
 
-// silent is an outcome of which zero says nothing: see Row.Uncounted.
+// silent is an outcome of which zero means nothing: see Row.Uncounted.
 type silent struct {
-	text  string // series of llm_engine_metric_source_info that tells why
+	text  string // series of llm_engine_metric_source_info with the cause
 	terms []term
 }
 
@@ -166,7 +166,7 @@ func (p *plan) serving(values []float64) bool {
 	return slices.ContainsFunc(p.served, func(t term) bool { return t.value(values) > 0 })
 }
 
-// workerless reports whether a frontend says that it has no worker.
+// workerless reports whether a frontend reports that it has no worker.
 func (p *plan) workerless(values []float64) bool {
 	return p.needsWorkers && !(p.workers.value(values) > 0)
 }
@@ -181,7 +181,7 @@ type servedModel struct {
 // now reports whether the model is served at this reading.
 func (m *servedModel) now(values []float64) bool { return !m.needs || m.workers.value(values) > 0 }
 
-// unloaded reports whether an engine that loads models for requests says that none is loaded.
+// unloaded reports whether an engine that loads models for requests reports that none is loaded.
 func (p *plan) unloaded(values []float64) bool {
 	none := false
 	for i := range p.lines {

@@ -14,7 +14,7 @@ import (
 
 // Probed adds up what the requests of one probe have brought, for objectives to count.
 type Probed struct {
-	// Server and Model say what is asked, as in the probe's own series.
+	// Server and Model name what is probed, as in the probe's own series.
 	Server, Model string
 
 	mu        sync.Mutex

@@ -123,7 +123,7 @@ func (t *target) changesTo(s *snapshot) {
 }
 
 // compose joins all sources of settings: the metrics page and the endpoints before the numbers of the metrics page, and these before the
-// command line and the pod. What says only that an option is not given comes last.
+// command line and the pod. A source that only shows that an option is not given comes last.
 func (t *target) compose(command []stated, image string, sizes []float64) *recorded {
 	r := &recorded{plan: t.plan, command: command, image: image, sizes: sizes}
 	for i := range t.plan.runs {
@@ -186,7 +186,7 @@ func (t *target) tell(r *recorded, run *runs, all []stated) {
 					quality = metrics.Derived
 				}
 				one.values[setting] = value
-			case model != "" || said: // told of the engine as a whole, or of a model of it
+			case model != "" || said: // reported for the engine as a whole, or for a model of it
 				continue
 			default:
 				why = run.dialect.whyUntold(setting, run.id)

@@ -13,7 +13,7 @@ type trace struct {
 	counters map[string]float64 // by series of the vocabulary, without the address and the metrics page's first model
 }
 
-// cpuTime is the key of the CPU time of the process, which tells idle engines apart.
+// cpuTime is the key of the CPU time of the process, which distinguishes idle engines.
 const cpuTime = "process_cpu_seconds_total"
 
 // trace returns the trace of the last metrics page; nil if the metrics page could not be used or is still being read.

@@ -67,7 +67,7 @@ type target struct {
 	unlisted   []string            // outcomes that have been logged as unknown
 	pasts      map[string]*past    // of the units, by their series
 	gone       bool                // the engine did not answer
-	back       time.Time           // when it was read again or, if it does not say when it started, first
+	back       time.Time           // when it was read again or, if it does not report when it started, first
 	tallied    map[string]*tallied // lasts as long as the target, or its counters would fall
 	planned    time.Time           // when the plan was made
 	pooled     map[string]pooled   // by series
@@ -90,7 +90,7 @@ type flight struct {
 }
 
 // scrape returns a fresh snapshot of the engine and shares a scrape that is already running. A caller who leaves
-// early neither cancels it for the others nor leaves it running for nobody.
+// early neither cancels it for the others nor leaves it running if nobody waits for it.
 func (t *target) scrape(ctx context.Context) *snapshot {
 	t.mu.Lock()
 	f := t.flight
@@ -140,7 +140,7 @@ func (t *target) collect(ctx context.Context) *snapshot {
 	}
 	size, err := t.refresh(ctx)
 	if errors.Is(err, context.Canceled) {
-		if t.abandoned++; t.abandoned == 1 { // one impatient scraper says nothing about the engine
+		if t.abandoned++; t.abandoned == 1 { // one impatient scraper means nothing about the engine
 			return t.silence(scrape.Timeout, time.Since(start))
 		}
 	} else {
@@ -392,7 +392,7 @@ func (t *target) identify(ctx context.Context, d *Dialect, page *scrape.Page) Id
 	}
 	id.shown = d.models(page)
 	err = errors.Join(err, id.askSettings(ctx, d, get, t.show))
-	if err != nil && t.outdated(known) { // what it said before still holds, as far as anybody knows
+	if err != nil && t.outdated(known) { // its earlier answers still hold, as far as is known
 		known.asked = time.Now()
 		t.identities[d.Runtime] = known
 		return known.Identity
@@ -563,8 +563,8 @@ func (t *target) pool(l *line, v float64) float64 {
 	return v
 }
 
-// answer adds the series that tell where each quantity comes from in this scrape, or why it has no source, and counts
-// sources that should have been there.
+// answer adds the series that report where each quantity comes from in this scrape, or why it has no source, and counts sources that should
+// have been there.
 func (t *target) answer(s *snapshot) {
 	serving := t.plan.serving(t.values)
 	for i := range t.plan.answers {

@@ -84,7 +84,7 @@ func (c *compiler) server(d *Dialect, of [outLabels]string, sole bool) (h *held,
 	return nil, Source{}
 }
 
-// works adds an output line to the unit that it tells about.
+// works adds an output line to the unit that it describes.
 func (c *compiler) works(to *metrics.Family, out [outLabels]string, counted metrics.Counted, l line) {
 	if role := out[outRole]; role == metrics.GatewayRole || role == roleKVCache {
 		return
@@ -176,7 +176,7 @@ func (c *compiler) units(d *Dialect) []unit {
 	return all
 }
 
-// atLeast explains the number of requests in flight where connections tell it.
+// atLeast explains the number of requests in flight that comes from connections.
 const atLeast = "at least so many: those that run or wait or, if more, the connections above those that were open while it made progress"
 
 // together sums up the units of one engine.

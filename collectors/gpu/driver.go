@@ -56,7 +56,7 @@ const (
 	codeUnknown          code = 999
 )
 
-// reach tells how much an error puts out of order.
+// reach returns how much an error affects.
 type reach uint8
 
 const (
@@ -108,7 +108,7 @@ var codes = map[code]struct {
 	codeUnknown:          {"unknown", thisTime, "see the kernel log; in a container, systemd may have taken the GPU's device nodes away: recreate the container"},
 }
 
-// Remedy returns what to do about a reason of llm_gpu_nvml_up or llm_gpu_up; empty if there is nothing to say.
+// Remedy returns what to do about a reason of llm_gpu_nvml_up or llm_gpu_up; empty if there is nothing to do.
 func Remedy(reason string) string {
 	for _, c := range codes {
 		if c.reason == reason {

@@ -3,7 +3,7 @@
 //	conditions  what a verdict counts, as data             conditions.go
 //	view        what was read of a GPU                     view.go
 //	xids        the XIDs of a GPU, as conditions           xids.go
-//	judge       hysteresis, and who tells of the verdicts  health.go
+//	judge       hysteresis, and the series of verdicts     health.go
 //
 // It reads the samples of the collectors of GPUs, whatever their source, and asks no driver. What is not reported
 // changes nothing: a GPU that does not answer keeps the conditions that it had.
@@ -37,10 +37,10 @@ type Finding struct {
 	Alert string `json:"alert,omitempty"`
 	// Since is when it was first seen.
 	Since time.Time `json:"since"`
-	// Meaning and Action say what is wrong and what to do.
+	// Meaning and Action describe what is wrong and what to do.
 	Meaning string `json:"meaning"`
 	Action  string `json:"action"`
-	// Source lists the metrics that say so.
+	// Source lists the metrics that show it.
 	Source []string `json:"source"`
 }
 
@@ -101,9 +101,9 @@ type Judge struct {
 	last  time.Time
 }
 
-// New returns a judge that knows nothing yet.
+// New returns a judge without any readings yet.
 func New(o Options) *Judge {
-	boot, _ := os.ReadFile(cmp.Or(o.ProcFS, "/proc") + "/sys/kernel/random/boot_id") // without it, a restart of the node cannot be told
+	boot, _ := os.ReadFile(cmp.Or(o.ProcFS, "/proc") + "/sys/kernel/random/boot_id") // without it, a restart of the node cannot be detected
 	return &Judge{read: o.Read, stopped: o.Stopped, boot: strings.TrimSpace(string(boot)), gpus: map[string]*subject{}, node: newSubject()}
 }
 

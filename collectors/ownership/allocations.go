@@ -120,7 +120,7 @@ func (c *Collector) allocations(gpus []gpu.Identity, running map[tenant]*usage, 
 	}
 	series = append(series, metrics.PodResourcesTime.Const(float64(answered.UnixMilli())/1000))
 	if len(gpus) == 0 {
-		return nil, series // nothing can be told apart yet
+		return nil, series // nothing can be distinguished yet
 	}
 	given, unknown := resolve(holdings, newDevices(gpus, c.options.Instances(), c.options.ClaimedUUID), running)
 	series = append(series, given.series()...)

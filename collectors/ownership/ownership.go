@@ -3,9 +3,9 @@
 // an engine or a pod.
 //
 // A target whose configuration names its GPUs is trusted without looking. On Kubernetes a target with a known pod has
-// what the kubelet gave to its container, or what another exporter's metrics page reports; engines in one container are told apart by their
-// processes. Otherwise the answer comes from the processes: those that NVML lists on a GPU, their relatives in /proc, and the sockets on
-// which these listen, compared with the addresses of the engines' metrics pages.
+// what the kubelet gave to its container, or what another exporter's metrics page reports; engines in one container are distinguished by
+// their processes. Otherwise the answer comes from the processes: those that NVML lists on a GPU, their relatives in /proc, and the sockets
+// on which these listen, compared with the addresses of the engines' metrics pages.
 //
 // What cannot be seen is absent. NVML leaves out processes in pid namespaces that the exporter is not in, so a
 // container needs the host's (hostPID), a procfs of that same namespace, and the capabilities that package proc names:

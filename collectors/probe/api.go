@@ -13,7 +13,7 @@ type api struct {
 	body  func(model, prompt string, maxTokens int) map[string]any
 	parse func(message []byte) (piece, error)
 	lines bool // messages are lines of JSON, not server-sent events
-	ends  bool // only the end of the stream says that the answer is whole
+	ends  bool // only the end of the stream shows that the answer is complete
 }
 
 // piece holds what one message adds to an answer.
@@ -21,7 +21,7 @@ type piece struct {
 	visible, reasoning string
 	tool               bool // part of a tool call
 	finished           bool // the model has ended its answer
-	prompt, completion int  // tokens so far; 0 where the message does not say it
+	prompt, completion int  // tokens so far; 0 if the message does not report them
 	failed             bool // it is an error
 }
 
@@ -81,7 +81,7 @@ func (t *text) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// given reports whether a JSON field is there and says something.
+// given reports whether a JSON field is there and not empty.
 func given(raw json.RawMessage) bool {
 	return !slices.Contains([]string{"", "null", "[]", "{}", `""`}, string(raw))
 }

@@ -2,7 +2,7 @@
 // configured.
 //
 //	config    what is asked, how often, and what it may cost    config.go
-//	api       how an API is asked, and what its messages say    api.go
+//	api       how an API is called, and what its messages mean  api.go
 //	request   one request, and when what of its answer came     request.go, stream.go
 //	probe     when to ask, when not to, and the series          probe.go, budget.go, ollama.go
 //	engines   probes of the engines that were found             engines.go
@@ -76,7 +76,7 @@ type Collector struct {
 	asked  time.Time // when a failure last made the others ask
 }
 
-// New makes a collector. look returns what the exporter knows about the engine at an address, if it reads that engine.
+// New makes a collector. look returns the engine at an address, if the exporter reads that engine.
 func New(look func(ctx context.Context, at engine.Offer) (engine.Engine, bool), log *slog.Logger) *Collector {
 	grid := slo.Grids()[metrics.VLLM]
 	histogram := func(f *metrics.Family, bounds []float64) *prometheus.HistogramVec {
@@ -121,7 +121,7 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// Use replaces the probes in use. One whose configuration is the same goes on.
+// Use replaces the probes in use. A probe with an unchanged configuration continues.
 func (c *Collector) Use(probes []*Probe) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -323,7 +323,7 @@ func (c *Collector) once(ctx context.Context, p *Probe, start time.Time) {
 	if p.cfg.API == "ollama" {
 		p.expires, _ = p.loaded(ctx)
 	}
-	if scrape.Exhausted(err) { // it tells nothing about the engine
+	if scrape.Exhausted(err) { // this is not the engine's fault
 		c.skipped.WithLabelValues(append(p.labels(), skipExhausted)...).Inc()
 		c.log.Error("probe not sent: the exporter has run out of files, ports or memory", "server", p.labels()[2], "err", err)
 		return
@@ -341,7 +341,7 @@ func (c *Collector) once(ctx context.Context, p *Probe, start time.Time) {
 	}
 }
 
-// reserve takes what a request may cost from the budget, or says why none may be sent now.
+// reserve takes what a request may cost from the budget, or returns why none may be sent now.
 func (c *Collector) reserve(ctx context.Context, p *Probe) (known engine.Engine, reserved *charge, reason string) {
 	if reserved = p.take(p.cost(), p.cfg.TokensPerHour); reserved == nil {
 		return known, nil, skipBudget
@@ -352,7 +352,7 @@ func (c *Collector) reserve(ctx context.Context, p *Probe) (known engine.Engine,
 	return known, reserved, reason
 }
 
-// reason says why no request may be sent now, if so.
+// reason returns why no request may be sent now, if so.
 func (c *Collector) reason(ctx context.Context, p *Probe) (known engine.Engine, reason string) {
 	ctx, cancel := context.WithTimeout(ctx, engine.DefaultTimeout)
 	defer cancel()
@@ -451,7 +451,7 @@ func (c *Collector) observe(p *Probe, r *result, up, gone bool) {
 		if r.whole() {
 			c.buffered.WithLabelValues(l...).Inc()
 		}
-		return // nobody knows when the first token was there
+		return // it is unknown when the first token arrived
 	}
 	since(c.firstToken, r.token)
 	since(c.firstVisible, r.visible)
@@ -471,7 +471,7 @@ func (c *Collector) observe(p *Probe, r *result, up, gone bool) {
 	}
 }
 
-// healthy reports whether the health endpoint says so.
+// healthy reports whether the health endpoint reports health.
 func (p *Probe) healthy(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, engine.DefaultTimeout)
 	defer cancel()
@@ -494,5 +494,5 @@ func (p *Probe) get(ctx context.Context, path string) (*http.Response, error) {
 	return p.client.Do(req)
 }
 
-// forever reports whether Ollama keeps a model for good: the end is in another century.
+// forever reports whether Ollama keeps a model permanently, which it marks with an end in another century.
 func forever(expires string) bool { return expires != "" && !strings.HasPrefix(expires, "20") }

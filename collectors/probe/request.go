@@ -35,14 +35,14 @@ type result struct {
 	arrivals           []arrival
 	held               bool // all tokens came at once
 	answer             [sha256.Size]byte
-	prompt, completion int // as the usage says; 0 where it does not
+	prompt, completion int // from the usage; 0 without it
 }
 
 // arrival is one read that brought tokens.
 type arrival struct {
 	at         time.Duration
 	messages   int // with tokens
-	completion int // tokens so far, where the messages say it
+	completion int // tokens so far, if the messages report them
 }
 
 // whole reports whether the answer came to its end.
@@ -164,7 +164,7 @@ var (
 	errInStream    = errors.New("an error came in the stream")
 )
 
-// read takes an answer in. Without an outcome, the error says how it ended.
+// read reads an answer. Without an outcome, the error describes how it ended.
 func (r *result) read(resp *http.Response, api *api, maxTokens int, now func() time.Duration) error {
 	errStatus := fmt.Errorf("the answer has status %q instead of 200", resp.Status)
 	switch code := resp.StatusCode; {
@@ -267,7 +267,7 @@ func (r *result) stream(from *messages, api *api, maxTokens int) error {
 	}
 }
 
-// count notes what the usage says. What no request can have cost is not believed.
+// count records the usage. It ignores numbers that no request can have cost.
 func (r *result) count(p piece) {
 	for _, n := range []struct {
 		said int

@@ -13,7 +13,7 @@ import (
 type Address struct {
 	Base  *url.URL
 	Page  string // empty if it still has to be found
-	Query string // sent with every request: a router may need it to know which engine is meant
+	Query string // sent with every request: a router may need it to choose the engine
 }
 
 // PlainPath is where most servers serve their metrics pages.

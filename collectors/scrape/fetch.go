@@ -140,7 +140,7 @@ func (f *Format) refused(resp *http.Response) error {
 		} `json:"error"`
 	}
 	body, _ := io.ReadAll(io.LimitReader(resp.Body, 4096))
-	_ = json.Unmarshal(body, &said) // without such a JSON body, the status says enough
+	_ = json.Unmarshal(body, &said) // without such a JSON body, the status is enough
 	status := resp.StatusCode
 	if f.Refusal != nil {
 		if reason := f.Refusal(status, said.Error.Type, said.Error.Message); reason != "" {

@@ -1,12 +1,12 @@
 // Package scrape fetches a server's metrics page and reads the Prometheus text format, within limits. What it reads is untrusted
 // input. It imports nothing of this project, because it serves engines and other exporters alike.
 //
-//	Fetcher   asks one server for metrics pages and documentsfetch.go, address.go
-//	Format    changes of the text format by writers         page.go
-//	Page      families and series of one metrics page       page.go
-//	Template  a metrics page with holes, the fast path      template.go
-//	Reader    all of this for one server                    reader.go
-//	reasons   why a metrics page cannot be used             reason.go
+//	Fetcher   asks one server for metrics pages and documents  fetch.go, address.go
+//	Format    changes of the text format by writers            page.go
+//	Page      families and series of one metrics page          page.go
+//	Template  a metrics page with holes, the fast path         template.go
+//	Reader    all of this for one server                       reader.go
+//	reasons   why a metrics page cannot be used                reason.go
 package scrape
 
 import (

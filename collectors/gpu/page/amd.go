@@ -85,7 +85,7 @@ func amdViolation(reason, name string) Row {
 		Quality: metrics.Approximate, Why: "the share of ticks in which it held, times the time between two readings of the page"}
 }
 
-// amdViolated tells whether an MI3xx lowers its clocks for a reason now.
+// amdViolated reports whether an MI3xx lowers its clocks for a reason now.
 func amdViolated(reason, name string) Row {
 	return Row{To: metrics.GPUClockEventActive, Set: set(metrics.LabelReason, reason), From: named("gpu_violation_"+name+"_residency_percentage", plain), Fold: some,
 		Quality: metrics.Derived, Why: "whether it held for any part of the last sample"}

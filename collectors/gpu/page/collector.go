@@ -92,7 +92,7 @@ type Collector struct {
 
 // Snapshot is the result of reading the other exporter, and the source of its GPUs' XIDs.
 type Snapshot struct {
-	series []prometheus.Metric // whatever the kernel log says
+	series []prometheus.Metric // what the kernel log reports
 	unread []prometheus.Metric // only while the kernel log is not read
 	read   []prometheus.Metric // only while it is
 	log    *gpu.KernelLog      // nil if nothing follows it

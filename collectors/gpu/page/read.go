@@ -56,7 +56,7 @@ func parse(p *scrape.Page, limits scrape.Limits) (*parsed, error) {
 // of returns the value of a label of the vocabulary.
 func (p *parsed) of(l labels.Labels, name string) string { return first(l, p.Labels[name]...) }
 
-// identify collects what the labels of all rows say.
+// identify collects what the labels of all rows name.
 func (p *parsed) identify(limits scrape.Limits) error {
 	relayed := false
 	for _, samples := range p.series {
@@ -384,7 +384,7 @@ func (w *writer) row(r *Row, counted map[string]bool) {
 			case len(present) > 0: // the field is asked for: this GPU has had no event
 				readings = append(readings, reading{ofGPU: ofGPU{uuid: uuid}})
 				present[uuid] = true
-			default: // nothing says that the field is read: a code that comes up is new, and nothing is zero
+			default: // nothing shows that the field is read, so a code that appears is new, and nothing is zero
 				w.latest[uuid] = unread
 			}
 		}
@@ -470,7 +470,7 @@ func (w *writer) labels(f *metrics.Family, at ofGPU, extra map[string]string) []
 	return values
 }
 
-// unread stands for the latest code of a GPU while no series tells that codes are read at all.
+// unread stands for the latest code of a GPU while no series shows that codes are read at all.
 const unread = -1
 
 // event counts the code of a GPU if it has changed since the last metrics page. On the first metrics page it may be old.
@@ -536,7 +536,7 @@ func (w *writer) info(f *metrics.Family, source string, quality metrics.Quality,
 	}
 }
 
-// explain tells where the families that no row has written come from, or why they are missing.
+// explain reports where the families that no row has written come from, or why they are missing.
 func (w *writer) explain() {
 	own := []*metrics.Family{metrics.GPUSourceUp, metrics.GPUMetricSourceInfo, metrics.GPUReadingsDropped}
 	for _, f := range metrics.All() {

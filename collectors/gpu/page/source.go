@@ -63,7 +63,7 @@ type Row struct {
 	Why     string
 }
 
-// meaning tells what the number of a source means, whatever its name and # TYPE say.
+// meaning is what the number of a source means, whatever its name and # TYPE suggest.
 type meaning uint8
 
 const (
@@ -78,8 +78,7 @@ type field struct {
 	name    string
 	unit    metrics.Scale
 	renamed string
-	// redefined marks a field whose newer name has the vocabulary's unit, but which older releases know as an alias
-	// with the older unit.
+	// redefined marks a field whose newer name has the vocabulary's unit, but which older releases have as an alias with the older unit.
 	redefined bool
 }
 
