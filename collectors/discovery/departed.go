@@ -24,7 +24,7 @@ type podStore struct {
 	departed *departed
 }
 
-// Update notes when a pod begins to go.
+// Update records when a pod begins to go.
 func (s podStore) Update(object any) error {
 	if p, before := s.both(object); p != nil && before != nil {
 		s.departed.note(before, p)
@@ -32,7 +32,7 @@ func (s podStore) Update(object any) error {
 	return s.Store.Update(object)
 }
 
-// Delete notes a pod that goes at once.
+// Delete records a pod that goes at once.
 func (s podStore) Delete(object any) error {
 	if p, before := s.both(object); p != nil && before != nil {
 		s.departed.note(before, p)
@@ -93,8 +93,8 @@ func (d *departed) note(before, now *pod) {
 	}
 }
 
-// list returns the pods that are gone or going, and whether somebody deleted each on purpose. That a successor on this node is not
-// ready in time was nobody's purpose, and a pod that is there again under its old name is not gone.
+// list returns the pods that are gone or going, and whether somebody deleted each on purpose. It was not on purpose if a successor on this
+// node is not ready in time, and a pod that is there again under its old name is not gone.
 func (d *departed) list(there []*pod, now time.Time) map[kube.PodName]bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -137,8 +137,8 @@ func (p *pod) healthy() bool {
 	return !slices.ContainsFunc(p.engines(), func(c *container) bool { return !ready[c.Name] })
 }
 
-// ready and disrupted report conditions of the pod. Kubernetes sets the second on a pod that an eviction, a preemption, a taint of
-// its node or the loss of it ends.
+// ready and disrupted report conditions of the pod. Kubernetes sets the second on a pod that ends because of an eviction, a preemption, a
+// taint of its node or the loss of its node.
 func (p *pod) ready() bool     { return p.condition("Ready") }
 func (p *pod) disrupted() bool { return p.condition("DisruptionTarget") }
 
@@ -161,7 +161,7 @@ func (p *pod) kept() bool {
 	return slices.Contains([]string{"", "ReplicaSet", "StatefulSet", "DaemonSet"}, kind)
 }
 
-// controller returns the kind and the name of what keeps the pod; empty for a pod that somebody created by hand.
+// controller returns the kind and the name of the pod's controller; empty for a pod that somebody created by hand.
 func (p *pod) controller() (kind, name string) {
 	for _, o := range p.Metadata.OwnerReferences {
 		if o.Controller {

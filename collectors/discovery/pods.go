@@ -193,7 +193,7 @@ func (p *pod) places() ([]Place, error) {
 		if c.port == 0 {
 			at.LeaveAlone = "its pod is on the node's network and names no port: declare the engine's with " + AnnotationPort
 		}
-		// A pod that names its engine and has one port leaves nothing to discover.
+		// A pod that names its engine and has one port needs no discovery.
 		if at.LeaveAlone == "" && runtimeName != "" && len(candidates) == 1 && c.rank != ofOther {
 			at.Declared, at.Target.Engine = true, runtimeName
 		}
@@ -351,7 +351,7 @@ func expand(text string, values map[string]string) string {
 	return os.Expand(strings.NewReplacer("$(", "${", ")", "}").Replace(text), func(name string) string { return values[name] })
 }
 
-// word matches a word of a script that a shell runs, and quote the quotes in it. What a backslash means is not known, but for the end
+// word matches a word of a script that a shell runs, and quote the quotes in it. The meaning of a backslash is unknown, except at the end
 // of a line.
 var (
 	shell      = regexp.MustCompile(`(?:^|/)(?:ba|da|a|z)?sh$`)

@@ -8,8 +8,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/scrape"
 )
 
-// seriesBytes estimates what a series costs besides its text: labels, plan and output. Measured with the built
-// exporter on metrics pages of 36,000 lines: 0.7 kB a line, text included.
+// seriesBytes estimates what a series costs besides its text: labels, plan and output. The built exporter took 0.7 kB a line, text
+// included, for metrics pages of 36,000 lines.
 const seriesBytes = 1 << 10
 
 // budget limits the bytes that the metrics pages of all targets hold together.

@@ -26,8 +26,8 @@ const (
 	noTarget     = "take it off the targets"
 )
 
-// bystanders lists those that stand around any engine, in order of precedence. Sidecars come after the servers that
-// they stand beside, because they join other servers' metrics pages.
+// bystanders lists those of any engine, in order of precedence. Sidecars come after the servers beside them, because they join other
+// servers' metrics pages.
 var bystanders = []bystander{
 	{"agentgateway", "a gateway", reasonRouter, prefix("agentgateway_"), true, engineBehind},
 	{"AIBrix's gateway", "a gateway", reasonRouter, anyOf("gateway_request_model_success_total", "gateway_request_model_fail_total"), true, engineBehind},

@@ -15,7 +15,7 @@ import (
 // How much more an engine can do is learnt from all its readings: see package capacity. This file finds the numbers on the engine's metrics
 // page.
 
-// sizing is what a unit of an engine reports of its load, and the series of its capacity.
+// sizing is what a unit of an engine reports about its load, and the series of its capacity.
 type sizing struct {
 	key        [outLabels]string
 	lines      map[*metrics.Family][]line
@@ -40,11 +40,11 @@ type forecastSeries struct {
 	limits                            map[capacity.Limit]string
 }
 
-// ofLoad lists what capacity is learnt from, beside the two latencies.
+// ofLoad lists the families from which capacity is learnt, beside the two latencies.
 var ofLoad = []*metrics.Family{metrics.PromptTokens, metrics.PrefixCacheHitTokens, metrics.ExternalPrefixCacheHitTokens, metrics.GenerationTokens,
 	metrics.RequestsRunning, metrics.RequestsWaiting, metrics.KVCacheUsage}
 
-// sizingOf returns the unit that a series is about; nil if that is no engine.
+// sizingOf returns the unit of a series; nil if it is not an engine's.
 func (c *compiler) sizingOf(out [outLabels]string) *sizing {
 	if role := out[outRole]; role == metrics.GatewayRole || role == roleKVCache || role == metrics.FrontendRole {
 		return nil
@@ -75,7 +75,7 @@ func (c *compiler) lags(to *metrics.Family, out [outLabels]string, h histogram, 
 	}
 }
 
-// capacities completes the units that show enough of their load.
+// capacities completes the units that report enough about their load.
 func (c *compiler) capacities() (all []sizing) {
 	for _, s := range c.sizings {
 		if s.latencies[metrics.TimeToFirstToken].count == nil || s.latencies[metrics.InterTokenLatency].count == nil && !s.counted() {
@@ -127,7 +127,7 @@ type learner struct {
 	at   time.Time // when that was computed
 }
 
-// outlook is what is said of a unit.
+// outlook is what is reported about a unit.
 type outlook struct {
 	all   []capacity.Forecast
 	why   capacity.Why
@@ -136,7 +136,7 @@ type outlook struct {
 	steps []capacity.Step
 }
 
-// lasting is for how long a forecast is said again before it is computed anew: it costs as much as a scrape.
+// lasting is how long a forecast is repeated before it is computed again, because it costs as much as a scrape.
 const lasting = time.Minute
 
 // says returns what is known about a unit.

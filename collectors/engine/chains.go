@@ -18,7 +18,7 @@ import (
 // Some servers let models call each other, and count one request under each model that works on it. What a model calls is not
 // on the metrics page, so the models have to be asked.
 
-// mostChained is the number of models of a server that are asked. Where there are more, none is.
+// mostChained is the highest number of models of a server that are asked. If there are more, none is asked.
 const mostChained = 100
 
 // chainsTimeout bounds the questions at another port, where nobody may answer.

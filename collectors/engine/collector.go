@@ -89,7 +89,7 @@ type Engine struct {
 	// Configured reports whether the configuration names the target; discovery found the others.
 	Configured bool
 	Sleeping   bool // whether a request would wake it, as of the last metrics page that was understood
-	// Changes lists the settings that changed last, since the exporter runs.
+	// Changes lists the last change of each setting since the exporter started.
 	Changes []Change
 	// Namespace, Pod and Container come from configuration or discovery.
 	Namespace, Pod, Container string

@@ -384,8 +384,8 @@ func selector(family, label, value string) string {
 	return fmt.Sprintf("%s{%s=%q}", family, label, value)
 }
 
-// printable replaces the control characters of a name that an engine gave, and those that change what is read around
-// them: it is shown in notifications, in terminals and on web pages. PromQL cannot name the replacement character of Unicode.
+// printable replaces the control characters of a name that an engine gave, and characters that change the text around them, because the
+// name is shown in notifications, in terminals and on web pages. PromQL cannot name the replacement character of Unicode.
 func printable(name string) string {
 	return strings.Map(func(r rune) rune {
 		if r == unicode.ReplacementChar || unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp) {
@@ -395,8 +395,8 @@ func printable(name string) string {
 	}, name)
 }
 
-// collect returns the source series of a row, of a tally's those that no tally above has taken, unless it splits them with
-// others. None is not an error: the next candidate is tried.
+// collect returns the source series of a row. For a tally, these are the series that no tally above has taken, unless it splits them with
+// others. None is not an error; the next candidate is tried.
 func (c *compiler) collect(d *Dialect, r *Row, defaults map[string]string, as func(string) string, taken map[int]bool) ([]entry, error) {
 	f := c.page.Find(r.From, r.Is)
 	if f == nil || f.Kind != "" && f.Kind != r.Is {
@@ -445,7 +445,7 @@ func (c *compiler) collect(d *Dialect, r *Row, defaults map[string]string, as fu
 	return entries, nil
 }
 
-// countAs lets a source series count for a model. It reports whether it counts at all: only parts add to another model.
+// countAs lets a source series count for a model. It reports whether the series counts at all, because only parts add to another model.
 func (e *entry) countAs(model string) bool {
 	switch {
 	case model == e.model:
@@ -507,8 +507,8 @@ func (c *compiler) entry(d *Dialect, r *Row, s scrape.Sample, defaults map[strin
 	return e, err
 }
 
-// carry writes a label of a source series under its name in the vocabulary. Values of a gateway's labels are what clients
-// send, and are bounded; an engine's are not to be as long.
+// carry writes a label of a source series under its name in the vocabulary. Clients choose the values of a gateway's labels, so these are
+// bounded. An engine's values must not be too long.
 func (c *compiler) carry(d *Dialect, e *entry, by metrics.Carry, l labels.Label) error {
 	value, limit := by.Apply(printable(l.Value)), c.config.Limits.LabelValueBytes
 	if d.Role == metrics.GatewayRole && by.To != metrics.LabelModel {
@@ -527,7 +527,7 @@ func (c *compiler) carry(d *Dialect, e *entry, by metrics.Carry, l labels.Label)
 	return nil
 }
 
-// NeedsKey begins the reason of a quantity that only an endpoint reports which wants a key.
+// NeedsKey begins the reason of a quantity that only an endpoint that requires a key reports.
 const NeedsKey = "needs the key of the engine's API for "
 
 // untilServed lists the reasons of rows that no longer hold once the engine serves.

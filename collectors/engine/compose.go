@@ -12,17 +12,17 @@ import (
 
 // Composer requests the parts of an engine's metrics page, only with requests that have no side effects.
 type Composer struct {
-	// Model is the model for which the target's address asks; empty if for none.
+	// Model is the model that the target's address names; empty if it names none.
 	Model string
-	// Last is what was composed last; nil if there is nothing.
+	// Last is the metrics page that was composed last; nil if there is none.
 	Last []byte
-	// Document decodes a JSON answer about a model; about none if it is empty.
+	// Document decodes a JSON answer about a model, or about the server if the model is empty.
 	Document func(ctx context.Context, path, model string, into any) error
 	// Page returns the metrics page of a model. It is valid until the next call.
 	Page func(ctx context.Context, model string) ([]byte, error)
 }
 
-// composer returns what asks the target's engine.
+// composer returns the Composer for the target's engine.
 func (t *target) composer(d *Dialect) *Composer {
 	about := func(model string) string {
 		q, _ := url.ParseQuery(t.At.Query)
@@ -91,8 +91,8 @@ func (t *target) composing(ctx context.Context, path string) (*Dialect, error) {
 	return nil, nil
 }
 
-// owned asks, once, who owns the models that the engine lists. Whoever answers something else has no owner; who does not
-// answer, or loads its model (503), is asked again.
+// owned asks once who owns the models that the engine lists. A server with another answer has no owner. A server that does not answer, or
+// loads its model (503), is asked again.
 func (t *target) owned(ctx context.Context) error {
 	if t.isOwned {
 		return nil

@@ -39,7 +39,7 @@ type Config struct {
 	Now func() time.Time
 	// Histograms controls how much of each histogram is exported, by metric. Default: all of it.
 	Histograms map[string]slo.Shape
-	// Ledger remembers with what engines ran. Nil: a new one, which forgets with the collector.
+	// Ledger keeps the settings with which engines ran. Nil means a new one, which ends with the collector.
 	Ledger *Ledger
 	// UserAgent names the exporter to the engines.
 	UserAgent string
@@ -57,8 +57,7 @@ type settings struct {
 // TargetConfig describes one engine to read.
 type TargetConfig struct {
 	// URL holds scheme, host and port. The path is discovered unless given; the engine's other paths are assumed to be
-	// beside it. A query is sent with every request and appears in the server label and in logs: it is no place for
-	// secrets.
+	// beside it. A query is sent with every request and appears in the server label and in logs: it must not hold secrets.
 	URL string `yaml:"url"`
 	// Engine selects the dialect instead of recognising it: a runtime, or the engine of a mapping.
 	Engine string `yaml:"engine"`

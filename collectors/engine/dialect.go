@@ -68,7 +68,7 @@ type Dialect struct {
 	// Total names a label that splits a family whose series without it already hold the total.
 	Total string
 	// Models returns the model as which a model of the metrics page counts, for servers that count one request under several models:
-	// itself, the one of which it is a part, or none. Nil means that each counts as itself.
+	// itself, the one of which it is a part, or none. Nil means that each model counts as itself.
 	Models func(p *scrape.Page, id Identity) func(model string) (as string)
 	// Supplement marks a dialect that accompanies an engine's own on the same metrics page. There its rows are further candidates for what
 	// the engine does not report, under the engine's runtime.
@@ -107,8 +107,8 @@ type Dialect struct {
 	Silent func(id Identity) bool
 	// Identify asks the engine's metadata endpoints for its identity. Nil if it has none.
 	Identify func(ctx context.Context, get Getter) (Identity, error)
-	// Chained names a family whose label model lists the models of a server that lets models call each other, and Chains asks what
-	// they say of that. The exporter reads it again when there is a new model. Empty and nil if there is none.
+	// Chained names a family whose label model lists the models of a server that lets models call each other, and Chains asks which models
+	// they call. The exporter asks again when there is a new model. Empty and nil if there is none.
 	Chained string
 	Chains  func(ctx context.Context, get Getter, models []string) (map[string]Chain, error)
 	// APIPorts maps the port of the metrics to the port for Chains, if the former does not serve that path.

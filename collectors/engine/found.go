@@ -40,8 +40,8 @@ func (c *Collector) With(found []TargetConfig) (*Collector, error) {
 	return next, errors.Join(failed...)
 }
 
-// sameTarget reports whether two descriptions are of one target. The digest of an image appears once the container runs: that
-// makes it no other engine.
+// sameTarget reports whether two descriptions are of one target. The digest of an image appears once the container runs, which does not
+// make it another engine.
 func sameTarget(a, b TargetConfig) bool {
 	a.Image, b.Image = "", ""
 	return reflect.DeepEqual(a, b)
@@ -107,7 +107,8 @@ func (e Engine) IsEngine() bool {
 	return slices.Contains([]string{"", reasonLoading, reasonDisabled, scrape.JSONMetrics}, e.Reason)
 }
 
-// Gone reports whether an engine that is read does not answer. A gateway that does not answer is not a missing engine: it keeps users from all engines.
+// Gone reports whether an engine that is read does not answer. A gateway that does not answer is not a missing engine, because without it
+// users reach no engine.
 func (e Engine) Gone() bool { return e.role != metrics.GatewayRole && !e.Answers() }
 
 // Answers reports whether something answered for itself. A proxy that cannot reach its server did not answer.

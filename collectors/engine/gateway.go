@@ -13,7 +13,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// Reasons why gateways lack quantities: one that has no row, and those that only some requests bring.
+// Reasons why gateways lack quantities: those without a row, and those that appear only with some requests.
 const (
 	noSource = "a gateway reports only what it sees of requests"
 	noStream = "no streamed request yet"
@@ -27,8 +27,8 @@ func (d *Dialect) Concerns(f *metrics.Family) bool {
 		slices.ContainsFunc(d.Rows, func(r Row) bool { return r.To == f }))
 }
 
-// modelPaths matches the paths at which clients ask models for something. Whoever looks up metrics, health or models, or
-// administers a gateway, is no user of a model. A metrics page may report no path at all.
+// modelPaths matches the paths at which clients send requests to models. Requests for metrics, health or lists of models, and those that
+// administer a gateway, are not requests to a model. A metrics page may report no path at all.
 const modelPaths = "|.*/(chat/completions|completions|responses(/[^/]+)?|interactions|messages|generate(_stream)?|embeddings|moderations|" +
 	"rerank|score|classify|pooling|invocations|infer|(images|audio|videos)/.+|converse(-stream)?|invoke(-with-response-stream)?)/?|" +
 	".*:(stream)?[gG]enerateContent"
@@ -75,7 +75,7 @@ func (t *labelling) bounded(label, value string, maxBytes int) string {
 	return value
 }
 
-// Shown names a family whose label has only models that the server serves, through workers or deployments.
+// Shown names a family whose label only has models that the server serves through workers or deployments.
 type Shown struct {
 	Family, Label string
 	Where         []*labels.Matcher
@@ -104,9 +104,9 @@ func (c *compiler) ownModel(d *Dialect, otherwise string) string {
 	return own
 }
 
-// known finds the models that a gateway or a frontend serves: those that it shows as served, and those of requests that
-// ended well. All other names may be ones that a client made up: a typo is no model, has no objective, and is never missed. Their requests
-// are counted in other. A name that was known once stays known for as long as the target is read.
+// known finds the models that a gateway or a frontend serves: those that it reports as served, and those of requests that ended well. A
+// client may have made up all other names. A typo is no model, has no objective, and is never missed. Requests for other names count in
+// other. A name that was known once stays known for as long as the target is read.
 func (c *compiler) known(d *Dialect) {
 	c.served = nil
 	if d.Role != metrics.GatewayRole && d.Role != metrics.FrontendRole {
@@ -182,9 +182,9 @@ func (c *compiler) servesOne() bool {
 	return n <= 1
 }
 
-// workers finds the series that show whether a frontend or a gateway has workers. Without any, Dynamo's leaves out what says that a model
-// is ready, and keeps the rest of what it said about the model; one that has not had a worker yet names no model at all. Releases that do
-// not say whether a model is ready name those whose workers have registered.
+// workers finds the series that show whether a frontend or a gateway has workers. Without any, Dynamo's frontend leaves out the series that
+// reports a model as ready, and keeps the other series of the model. A frontend that has not had a worker yet names no model at all.
+// Releases that do not report whether a model is ready name those whose workers have registered.
 func (c *compiler) workers(d *Dialect) {
 	if d.Ready == "" {
 		return
@@ -199,7 +199,7 @@ func (c *compiler) workers(d *Dialect) {
 	c.plan.needsWorkers = (c.target.ready || silent) && (d.Members == "" || !c.page.Has(d.Members))
 }
 
-// provesModel reports whether what the row reads shows that an engine has worked for a model.
+// provesModel reports whether the row's source shows that an engine has worked for a model.
 func provesModel(r *Row) bool {
 	switch r.To {
 	case metrics.Requests, metrics.GenerationTokens, metrics.TimePerOutputToken, metrics.InterTokenLatency:
@@ -268,7 +268,7 @@ func byStatus(row Row, status string, outcome func(string) string, carry ...metr
 // rejected returns a Set for rows whose requests were all refused for the same reason.
 func rejected(why metrics.Rejection) []metrics.Label { return waitsFor(string(why)) }
 
-// dropped is a Map for a label that beside it other sources of the same row lack.
+// dropped is a Map for a label that other sources of the same row lack.
 func dropped(string) string { return "" }
 
 // without returns a Map that drops the values that a gateway uses for unknown.

@@ -106,7 +106,7 @@ func (l Line) Adds() []int { return l.places(l.line.terms) }
 // Reads lists all series of a line, with those that it subtracts.
 func (l Line) Reads() []int { return append(l.Adds(), l.places(l.line.minus)...) }
 
-// places lists the series of terms, of a tally those that it is made of.
+// places lists the series of terms, including those of tallies.
 func (l Line) places(terms []term) (all []int) {
 	for _, i := range slices.Concat(terms...) {
 		if i < l.plan.series {
@@ -124,7 +124,7 @@ func (l Line) places(terms []term) (all []int) {
 	return all
 }
 
-// Value computes the line from the values of Stored.Series. It remembers them: readings are to be in order.
+// Value computes the line from the values of Stored.Series. It keeps them, so readings must be in order.
 func (l Line) Value(values []float64) float64 {
 	if l.plan.readsTallies(&l.line) {
 		values = l.plan.tally(slices.Clone(values), l.tallied)

@@ -10,7 +10,7 @@ import (
 //go:embed testdata/names.tsv
 var namesTable string
 
-// ignored holds the reasons why names are not read. They are few, so that a name which matters is not one of many exceptions.
+// ignored holds the reasons why names are not read. There are few, so that an important name is not one of many exceptions.
 var ignored = map[string]string{
 	"runtime":    "the process, its language and its web server say it of themselves",
 	"repeats":    "a name that is read says the same",

@@ -78,7 +78,7 @@ func (c *compiler) objectives(d *Dialect, defaults map[string]string) {
 }
 
 // substitute returns what a signal is counted from if the metrics page does not report it; nil if there is no substitute. The wait in the
-// queue does only for engines that generate tokens and never report when the first one comes.
+// queue is a substitute only for engines that generate tokens and never report when the first one comes.
 func (d *Dialect) substitute(s slo.Signal) (*metrics.Family, slo.Reason) {
 	if s == slo.TTFT && (d.Role != "" || d.Missing[metrics.TimeToFirstToken] == "" || d.Missing[metrics.RequestGenerationTokens] != "") {
 		return nil, slo.Counted
@@ -238,7 +238,7 @@ func (t *target) maintenance(s *snapshot) {
 	}
 }
 
-// events adds the two counters of an objective, unless probes count it: bad events are bad minus the good ones among them.
+// events adds the two counters of an objective, unless probes count it. Bad events are bad minus the good ones among them.
 func (c *compiler) events(o slo.Objective, out [outLabels]string, unless *uncounted, threshold string, events, bad, butGood []term) {
 	more := []metrics.Label{{Name: metrics.LabelSLO, Value: o.Name}, {Name: metrics.LabelThreshold, Value: threshold}}
 	c.add(line{family: metrics.SLOEvents, text: c.text(metrics.SLOEvents.Name, out, more...), terms: events, recipe: &recipe{unless: unless}})

@@ -47,7 +47,7 @@ type plan struct {
 	unproven     bool // the metrics page has names that may turn out to be models
 }
 
-// line describes one output line. There are hundreds of thousands on a large node, so most of what they have they share.
+// line describes one output line. There are hundreds of thousands on a large node, so they share most of their data.
 type line struct {
 	family *metrics.Family
 	text   string // name and labels; of a bucket, those that all buckets of its histogram share
@@ -56,7 +56,7 @@ type line struct {
 	*recipe
 }
 
-// recipe is what lines are computed by, beside their terms.
+// recipe is how lines are computed from their terms.
 type recipe struct {
 	minus   []term // subtracted
 	isPool  bool   // adds up names that may turn out to be models and leave: it does not fall

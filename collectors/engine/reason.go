@@ -50,7 +50,7 @@ var Reasons = func() []scrape.Explanation {
 	return all
 }()
 
-// remedies joins what single engines need about a reason.
+// remedies joins the remedies of single engines for a reason.
 func remedies(reason string) string {
 	var all []string
 	for _, d := range builtin {

@@ -51,14 +51,14 @@ func (t *target) show(ctx context.Context, path, model string, into any) error {
 	return t.DocumentAbout(ctx, path, body, into)
 }
 
-// runsImage notes the image of the engine's container.
+// runsImage records the image of the engine's container.
 func (t *target) runsImage(image string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.image = image
 }
 
-// recorded holds what the last scrape said of the settings, until one of them changes.
+// recorded holds the settings as of the last scrape, until one of them changes.
 type recorded struct {
 	plan    *plan
 	command []stated
@@ -68,7 +68,7 @@ type recorded struct {
 	of      []recordedModel
 }
 
-// recordedModel holds with what a model runs.
+// recordedModel holds the settings with which a model runs.
 type recordedModel struct {
 	key    replicaKey
 	labels []metrics.Label
@@ -113,7 +113,8 @@ func (t *target) configure(s *snapshot) {
 	t.changesTo(s)
 }
 
-// changesTo adds the changes that were seen last. They stay while the engine does not answer: a release that does not start is one.
+// changesTo adds the changes that were seen last. They stay while the engine does not answer, because a release that does not start is also
+// a change.
 func (t *target) changesTo(s *snapshot) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -26,7 +26,7 @@ type Told struct {
 	// From names a family of the metrics page whose label At holds the value, or the path of a metadata endpoint whose JSON answer has it
 	// at At: a field, or fields within each other, joined by dots.
 	From, At string
-	// Model names the label of the family that holds the model, where a metrics page is of several.
+	// Model names the label of the family that holds the model, if a metrics page has several models.
 	Model string
 	// Unset is the value of the setting if the engine prints None or null; empty if None has no meaning.
 	Unset string
@@ -467,7 +467,7 @@ type sized struct {
 	lines          []int
 }
 
-// value adds the lines up, or returns the largest, as their family allows; NaN where one has no value.
+// value adds up the lines, or returns the largest, as their family allows; NaN if one has no value.
 func (s *sized) value(p *plan, values []float64) (total float64) {
 	for _, i := range s.lines {
 		switch v := p.lines[i].eval(values); {

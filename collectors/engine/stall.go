@@ -10,30 +10,30 @@ import (
 // Evidence that an engine makes no progress. A false alarm is worse than some delay.
 const (
 	// traffic is the window in which the exporter learns how many answers are due, and what is open at rest. It is kept in
-	// so many parts.
+	// this many parts.
 	traffic = time.Hour
 	parts   = 12
 	// unproven is how long an engine must make no progress when little traffic was due: a step that compiles kernels or computes a long
 	// prompt may take minutes.
 	unproven = 5 * time.Minute
-	// manyDue is how many answers must have been due meanwhile to prove that there is work. Gauges alone do not: when
-	// clients cancel all that runs, vLLM shows it until its next step (vllm#22545).
+	// manyDue is how many answers must have been due meanwhile to prove that there is work. Gauges alone do not, because when clients
+	// cancel all running requests, vLLM reports them until its next step (vllm#22545).
 	manyDue = 20
 	// someDue is how many answers must have been due to believe that new connections are those of requests.
 	someDue = 3
-	// newRequests and newFiles are how many requests or open files more than at the last progress prove work. Fewer may
-	// be a request that the server forgot to take off its gauge, or a log file and the connections of scrapers.
+	// newRequests and newFiles are how many more requests or open files than at the last progress prove work. Fewer may be a request that
+	// the server did not remove from its gauge, or a log file and the connections of scrapers.
 	newRequests, newFiles = 2, 4
-	// connected is how many new connections at most are asked for while much traffic is due.
+	// connected is the highest number of new connections that is required while much traffic is due.
 	connected = 20
-	// leavers is how many clients must give up without an answer, and leaving for how long, to prove that others wait.
+	// leavers is how many clients must give up without an answer, and leaving is over how long, to prove that others wait.
 	leavers, leaving = 2, time.Minute
 	// settling is how long answers may take to leave the server after their last token.
 	settling = 5 * time.Second
-	// youth is how long an engine that has started, or is back, may load and compile.
+	// youth is how long an engine may load and compile after its start or return.
 	youth = 5 * time.Minute
-	// brief is the patience with an engine that counts only what has ended, where manyDue answers are due within it and take
-	// a third of it: even those of a batch that begin and end together end within it.
+	// brief is the patience with an engine that only counts requests that have ended, if manyDue answers are due within it and take a third
+	// of it. Even the requests of a batch that begin and end together end within it.
 	brief = 2 * time.Minute
 )
 
@@ -191,7 +191,7 @@ func (p *past) patience(u *unit, now time.Time) time.Duration {
 	return brief
 }
 
-// see takes in a reading.
+// see records a reading.
 func (p *past) see(u *unit, r sight) {
 	restarted := p.last.start != r.start && !math.IsNaN(p.last.start) && !math.IsNaN(r.start)
 	moved := len(p.last.moves) != len(r.moves)
@@ -216,7 +216,7 @@ func (p *past) see(u *unit, r sight) {
 	}
 }
 
-// learn remembers what a reading with progress shows of the traffic and of the files that are open at rest.
+// learn records what a reading with progress shows about the traffic and the files that are open at rest.
 func (p *past) learn(r sight) {
 	number := r.at.UnixNano() / int64(traffic/parts)
 	now := &p.hour[number%parts]
@@ -242,7 +242,7 @@ func (p *past) learn(r sight) {
 	}
 }
 
-// stand takes in a reading without progress.
+// stand records a reading without progress.
 func (p *past) stand(r sight) {
 	if r.load == 0 {
 		p.busy = time.Time{}
@@ -291,7 +291,7 @@ func (p *past) works(r sight) bool { return !p.busy.IsZero() && !p.idle(r) }
 func (p *past) leaves(r sight) bool { return p.givers > 0 && r.at.Sub(p.gives) <= unproven }
 
 // began returns since when a unit, whose progress may take d to show, has work and certainly makes no progress; zero if that is not
-// certain. The signs of work come one after the other: requests that the gauges show, those that only the server's connections show,
+// certain. The evidence of work is tried in order: requests that the gauges show, requests that only the server's connections show, and
 // clients that give up.
 func (p *past) began(u *unit, r sight, d time.Duration) time.Time {
 	wait := p.wait(r, d)
@@ -327,7 +327,7 @@ func (p *past) ofClients(now time.Time) bool {
 	return p.due(now, now.Sub(p.moved)) >= someDue && (silence <= 2*time.Minute || p.due(now, silence) <= manyDue)
 }
 
-// due returns how many answers the last hour leads to expect in some time. For a while a standstill is no part of that hour:
+// due returns how many answers the last hour leads to expect in some time. The beginning of a standstill is not part of that hour, because
 // an exporter that has just started would learn from it that little is due.
 func (p *past) due(now time.Time, within time.Duration) float64 {
 	if now.Sub(p.moved) <= unproven {

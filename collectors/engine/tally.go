@@ -17,8 +17,8 @@ import (
 type Tally struct {
 	// Of lists what is read besides the row's own source.
 	Of []Count
-	// Step returns by how much the tally rises, from how much each of the counts rose, that of the row's own source first.
-	// What is below zero is a debt: it is taken off the next steps, until debtLasts.
+	// Step returns by how much the tally rises, from how much each count rose, that of the row's own source first. A negative result is a
+	// debt, which is subtracted from the next steps, until debtLasts.
 	Step func(rose []float64) float64
 	// Splits means that other tallies split the same source: each counts a part of it.
 	Splits bool
@@ -32,8 +32,8 @@ type Count struct {
 	Optional bool // 0 if it is not on the metrics page; otherwise there is no tally
 }
 
-// debtLasts is the number of readings after which a debt that has stopped growing is forgotten: that of an answer which is
-// being sent is paid by then, that of a request which counts several times never is.
+// debtLasts is the number of readings after which a debt that has stopped growing is forgotten. The debt of an answer that is being sent is
+// paid by then, and that of a request that counts several times never is.
 const debtLasts = 4
 
 // tally is a Tally of one metrics page. Its value has a place of its own behind those of the metrics page's series.
@@ -48,14 +48,13 @@ type tally struct {
 // itself is the Tally of one count.
 var itself = &Tally{Step: func(rose []float64) float64 { return rose[0] }}
 
-// summand is a number that a count adds up, with what it is remembered by: the count, as two may add up the same number, and
-// the series.
+// summand is a number that a count adds up, with its key: the count, because two counts may add up the same number, and the series.
 type summand struct {
 	term
 	key string
 }
 
-// tallied is what is remembered of a tally.
+// tallied is the state of a tally.
 type tallied struct {
 	last        map[string]float64 // by summand.key
 	total, debt float64
@@ -151,7 +150,7 @@ func (p *plan) tally(values []float64, memory map[string]*tallied) []float64 {
 	return values
 }
 
-// weigh returns by how much a step counts: once at least, as steps are made for somebody, and not at all at the first reading.
+// weigh returns by how much a step counts: at least once, because each step serves a request, and not at all at the first reading.
 func (m *tallied) weigh(by []line, values []float64) float64 {
 	if !m.begun {
 		m.begun = true

@@ -43,7 +43,7 @@ type target struct {
 	changed  []string   // series of llm_engine_config_changed_timestamp_seconds
 	changes  []Change   // the same, for people
 	changeAt []float64
-	// What it served, and when it was last seen to: series of llm_engine_last_served_timestamp_seconds.
+	// What it served, and when this was last seen: series of llm_engine_last_served_timestamp_seconds.
 	served map[string]time.Time
 	// From the same metrics page, for probes: what it does not count, and the labels of its engine.
 	uncounted []uncounted
@@ -423,7 +423,7 @@ func (t *target) identify(ctx context.Context, d *Dialect, page *scrape.Page) Id
 	return id
 }
 
-// locked reports whether an endpoint, of several that were asked, wants a key.
+// locked reports whether one of several endpoints that were asked requires a key.
 func locked(err error) bool {
 	var several interface{ Unwrap() []error }
 	if errors.As(err, &several) {
@@ -455,7 +455,7 @@ type snapshot struct {
 	effective []effective // thresholds of objectives
 }
 
-// valued is a line of the exposition, not yet written: as text, those of all engines would take megabytes per scrape.
+// valued is a line of the exposition that is not yet written, because the text of all engines would take megabytes per scrape.
 type valued struct {
 	series, le string // see line
 	value      float64
@@ -543,10 +543,10 @@ func (t *target) serving(s *snapshot) {
 	t.mu.Unlock()
 }
 
-// pooled is what a line about a pool of names last said, and what it said of names that have left.
+// pooled is the last value of a line about a pool of names, and the value of names that have left.
 type pooled struct{ value, left float64 }
 
-// pool keeps the line from falling when a name of it turns out to be a model: Prometheus would take that for a restart.
+// pool keeps the line from falling when one of its names turns out to be a model, because Prometheus would take that for a restart.
 func (t *target) pool(l *line, v float64) float64 {
 	if !l.isPool || math.IsNaN(v) {
 		return v
@@ -611,7 +611,7 @@ func (t *target) lacks(a *answer) {
 	}
 }
 
-// down renders a failed scrape. It shows nothing else about the engine: old numbers would lie.
+// down renders a failed scrape. It reports nothing else about the engine, because old numbers would be wrong.
 func (t *target) down(err error, took time.Duration) *snapshot {
 	reason := scrape.ReasonOf(err)
 	t.note(reason, err)

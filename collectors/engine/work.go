@@ -11,8 +11,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// A scheduler that hangs no longer writes its gauges: they show what ran at its last step, or nothing. The HTTP server
-// in front of it goes on counting. This file compiles what a metrics page shows of work and of progress; stall.go remembers it.
+// A hanging scheduler no longer writes its gauges, so they show what ran at its last step, or nothing. The HTTP server in front of it still
+// counts. This file compiles what a metrics page shows about work and progress; stall.go keeps it.
 
 // Server names the metric of requests in the HTTP server in front of the engine, or in a worker's endpoint. The engine's own gauges may not show
 // these requests. Metrics of the whole server count only if it serves a single model.
@@ -62,8 +62,8 @@ type held struct {
 	active, files, answered []int // series; nil if the metrics page has none
 }
 
-// server returns what the server holds for a model, and the source of that. Of several models, only series with their names
-// tell.
+// server returns what the server holds for a model, and the source of that. If there are several models, only series with their names show
+// it.
 func (c *compiler) server(d *Dialect, of [outLabels]string, sole bool) (h *held, from Source) {
 	switch s := d.Server; {
 	case s == nil:
@@ -126,7 +126,7 @@ func unitOf(out [outLabels]string) [outLabels]string {
 	return out
 }
 
-// lasts remembers the durations of a unit's requests.
+// lasts keeps the durations of a unit's requests.
 func (c *compiler) lasts(out [outLabels]string, ends, took line) {
 	c.durations = append(c.durations, unit{key: unitOf(out), ends: []line{ends}, took: []line{took}})
 }

@@ -124,7 +124,7 @@ func (d *nvmlDevice) Read(now time.Time, s *sheet) error {
 	return nil
 }
 
-// settle decides how often each reading is made, by what it took until now.
+// settle decides how often each reading is made, from the time that it took so far.
 func (d *nvmlDevice) settle(s *sheet) {
 	for i := range d.fields {
 		s.settled = d.fields[i].settle(&d.lib.options) || s.settled
@@ -135,7 +135,7 @@ func (d *nvmlDevice) settle(s *sheet) {
 	d.gpm.settle(d, s)
 }
 
-// begin starts readings of a tier. Opening a GPU may take seconds and counts for none.
+// begin starts readings of a tier. Opening a GPU may take seconds, and counts for no tier.
 func (d *nvmlDevice) begin(s *sheet, t tier) { s.row, d.driver = t, &s.driver[t] }
 
 // alive ends the cycle unless the GPU reports its clocks or, if it has none to report, its identity: some dead GPUs

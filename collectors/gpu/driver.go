@@ -68,8 +68,7 @@ const (
 )
 
 // codes explains the return codes: all of nvmlReturn_t in NVIDIA's nvml.h (13.4), whose names and comments they
-// follow. An unlisted code concerns the call, this time. Whether a GPU is lost also depends on what it still answers:
-// see nvmlDevice.alive.
+// follow. An unlisted code concerns only this call. Whether a GPU is lost also depends on what it still answers: see nvmlDevice.alive.
 var codes = map[code]struct {
 	reason string
 	reach  reach
@@ -158,7 +157,7 @@ func reasonFor(err error) string {
 	return fmt.Sprintf("nvml_error_%d", call.code)
 }
 
-// reachOf returns how much an error puts out of order.
+// reachOf returns how much an error affects.
 func reachOf(err error) reach {
 	var call *callError
 	if errors.As(err, &call) {

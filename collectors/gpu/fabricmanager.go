@@ -32,7 +32,7 @@ type fabricManager struct {
 	searched time.Time
 }
 
-// look brings it up to date from a procfs.
+// look updates it from a procfs.
 func (m *fabricManager) look(root string, now time.Time) error {
 	devices, err := os.ReadDir(filepath.Join(root, nvSwitches))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -11,7 +11,7 @@ import (
 type Condition struct {
 	// Name is the value of the condition label.
 	Name string
-	// Verdict is what the GPU is good for while the condition holds.
+	// Verdict is the verdict on the GPU while the condition holds.
 	Verdict metrics.Verdict
 	// Meaning describes what is wrong, Action what to do.
 	Meaning, Action string
@@ -19,11 +19,11 @@ type Condition struct {
 	Alert string
 	// Reads lists the metrics that it reads.
 	Reads []*metrics.Family
-	// Hold is how long it must be seen without a break before it counts, so that what passes by itself does not.
+	// Hold is how long it must be seen without a break before it counts, so that short faults that pass by themselves do not count.
 	Hold time.Duration
 	// WithEngine means that it counts at once if an engine that ran on the GPU has also stopped, because that does not pass by itself.
 	WithEngine bool
-	// Quiet is how long it must not be seen before it is lifted.
+	// Quiet is how long it must not be seen before it ends.
 	Quiet time.Duration
 	// UntilReset means that a reset of the GPU ends it at once, if it is no longer seen.
 	UntilReset bool
@@ -56,7 +56,7 @@ func grows(least float64, window time.Duration, f *metrics.Family, where ...stri
 	return test{value: func(v *view) (float64, bool) { return v.sum(f, where...) }, least: least, window: window}
 }
 
-// level is how long what the driver reports as a state must be gone: two readings of what it reports seldom.
+// level is how long a state that the driver reports must be gone: two readings of a state that is read seldom.
 const level = 20 * time.Second
 
 // boot is longer than a driver, a fabric manager or a container takes to start.
@@ -268,8 +268,8 @@ func unregistered(v *view) (float64, bool) {
 	return 0, false
 }
 
-// driverless reports whether nothing reads the node's GPUs although this is not configured. Where NVML is read, a metrics page stands for
-// it at most.
+// driverless reports whether nothing reads the node's GPUs although this is not configured. If NVML is read, a metrics page is at most a
+// substitute for it.
 func driverless(v *view) (float64, bool) {
 	if gpus, ok := v.most(metrics.GPUExpected); ok && gpus == 0 {
 		return 0, true
@@ -285,8 +285,8 @@ func driverless(v *view) (float64, bool) {
 	return 0, false
 }
 
-// manager returns whether the fabric manager runs, and less than zero if it does not although NVSwitches need it. Where nobody sees
-// switches, it has to run if it ever did.
+// manager returns whether the fabric manager runs, and less than zero if it does not although NVSwitches need it. If no switches are
+// visible, it has to run if it ever did.
 func manager(v *view) (float64, bool) {
 	switches, _ := v.most(metrics.GPUSwitches)
 	up, ok := v.most(metrics.GPUFabricManagerUp)

@@ -25,7 +25,7 @@ type xids struct {
 // xidSeries identifies a counter.
 type xidSeries struct{ code, instance, severity, source string }
 
-// xidState is what is remembered of an XID that counts.
+// xidState is the state of an XID that counts.
 type xidState struct {
 	verdict     metrics.Verdict
 	answer      string // alert
@@ -35,11 +35,11 @@ type xidState struct {
 
 func newXIDs() xids { return xids{counted: map[xidSeries]float64{}, open: map[int]*xidState{}} }
 
-// reset forgets all: they are repaired, as far as a reset repairs them.
+// reset forgets all XIDs that a reset repairs.
 func (x *xids) reset() { clear(x.open) }
 
-// judge looks for new XIDs and lifts those that are over. In the first judgement it also looks at the times of XIDs from
-// before, which the kernel log reports.
+// judge looks for new XIDs and ends those that are over. In the first judgement it also looks at the times of XIDs from before, which the
+// kernel log reports.
 func (x *xids) judge(v *view, at time.Time, first bool) {
 	for _, s := range v.of(metrics.GPUXIDErrors) {
 		key := xidSeries{label(s, metrics.LabelXID), label(s, metrics.LabelGPUInstance), label(s, metrics.LabelSeverity), label(s, metrics.LabelSource)}
@@ -71,8 +71,8 @@ func (x *xids) judge(v *view, at time.Time, first bool) {
 	}
 }
 
-// remember takes XIDs from before the exporter started. Whether one of NVLink 5 was fatal is not known any more: it counts
-// as one that was not.
+// remember takes XIDs from before the exporter started. It is no longer known whether an XID of NVLink 5 was fatal, so it counts as
+// nonfatal.
 func (x *xids) remember(v *view, at time.Time) {
 	for _, s := range v.of(metrics.GPUXIDLastTimestamp) {
 		code, err := strconv.Atoi(label(s, metrics.LabelXID))

@@ -32,7 +32,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// Target describes an engine metrics page.
+// Target describes an engine's metrics endpoint.
 type Target struct {
 	Runtime   metrics.Runtime
 	Server    string // host:port of the metrics endpoint
@@ -197,7 +197,7 @@ func (u *usage) add(p gpu.Process) {
 	u.unknownTime = u.unknownTime || !p.UtilizationKnown
 }
 
-// usageOf returns the usage at a key, and creates it if there is none.
+// usageOf returns the usage at a key, which it creates if there is none.
 func usageOf[K comparable](m map[K]*usage, key K) *usage {
 	if m[key] == nil {
 		m[key] = new(usage)

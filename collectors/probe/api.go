@@ -28,7 +28,7 @@ type piece struct {
 // token reports whether the message carries any.
 func (p piece) token() bool { return p.visible != "" || p.reasoning != "" || p.tool }
 
-// marked names the user of synthetic requests, for who reads an engine's log.
+// marked names the user of synthetic requests, for readers of an engine's log.
 const marked = "llm-node-exporter-probe"
 
 // apis lists the ways to ask, by their names in the configuration.
@@ -69,7 +69,7 @@ var own = []string{"model", "messages", "prompt", "inputs", "text_input", "strea
 // text holds a string of an answer, or whatever stands in its place.
 type text string
 
-// UnmarshalJSON takes null for nothing, and lists of parts as they are.
+// UnmarshalJSON reads null as nothing, and keeps lists of parts unchanged.
 func (t *text) UnmarshalJSON(b []byte) error {
 	var s string
 	switch {
@@ -86,7 +86,7 @@ func given(raw json.RawMessage) bool {
 	return !slices.Contains([]string{"", "null", "[]", "{}", `""`}, string(raw))
 }
 
-// said holds what an OpenAI-compatible message, or a whole answer, holds of one choice.
+// said holds one choice of an OpenAI-compatible message, or of a whole answer.
 type said struct {
 	Content          text            `json:"content"`
 	Refusal          text            `json:"refusal"`

@@ -39,10 +39,10 @@ const (
 	skipExhausted = "exporter_exhausted"
 )
 
-// maxReleases bounds how many releases an answer is remembered of.
+// maxReleases bounds for how many releases an answer is kept.
 const maxReleases = 16
 
-// state holds what a probe remembers. One goroutine uses it at a time.
+// state holds the state of a probe. One goroutine uses it at a time.
 type state struct {
 	assumed int // tokens of a prompt: what the last answer said, before it a guess
 	*budget
@@ -59,7 +59,7 @@ type state struct {
 // cost returns the most that one request may cost, in tokens.
 func (p *Probe) cost() int { return p.assumed + p.cfg.MaxTokens }
 
-// Collector sends the requests of probes and exports what came of them.
+// Collector sends the requests of probes and exports their results.
 type Collector struct {
 	look    func(ctx context.Context, at engine.Offer) (engine.Engine, bool)
 	log     *slog.Logger
@@ -97,7 +97,7 @@ func New(look func(ctx context.Context, at engine.Offer) (engine.Engine, bool), 
 		health: gauge(metrics.ProbeHealth), engineAsked: gauge(metrics.ProbeEngineAsked)}
 }
 
-// vec does what all series of a family have in common.
+// vec is what all series of a family have in common.
 type vec interface {
 	prometheus.Collector
 	DeletePartialMatch(prometheus.Labels) int
@@ -134,7 +134,7 @@ func (c *Collector) Use(probes []*Probe) {
 	c.change()
 }
 
-// change has Run look at what is wanted and offered.
+// change makes Run look at the configured probes and the offered models.
 func (c *Collector) change() {
 	select {
 	case c.changed <- struct{}{}:
@@ -164,7 +164,7 @@ func (c *Collector) Run(ctx context.Context) {
 	}
 }
 
-// replace stops probes that are gone, keeps those whose configuration is the same, and starts the rest. Series and spending go on where the
+// replace stops probes that are gone, keeps those whose configuration is the same, and starts the rest. Series and spending continue if the
 // labels are the same.
 func (c *Collector) replace(ctx context.Context, before []running, probes []*Probe) (after []running) {
 	for _, p := range probes {
@@ -284,7 +284,7 @@ func (c *Collector) Probed() []*engine.Probed {
 	return seen
 }
 
-// announce makes the series that count from zero.
+// announce creates the series that count from zero.
 func (c *Collector) announce(p *Probe) {
 	l := p.labels()
 	for _, o := range metrics.ProbeOutcomes {
@@ -394,7 +394,7 @@ func (c *Collector) charge(p *Probe, r *result) int {
 	return prompt + completion + assumed
 }
 
-// compare notes whether a whole answer is the one first seen from this release.
+// compare records whether a complete answer equals the first one from this release.
 func (c *Collector) compare(p *Probe, r *result, release string) {
 	if r.outcome != metrics.ProbeOK || p.cfg.Nonce {
 		return

@@ -20,7 +20,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// atOnce is how close to each other all messages with tokens are that something has held back. No engine makes tokens so fast.
+// atOnce is how close together all messages with tokens are if something has held them back. No engine generates tokens that fast.
 const atOnce = time.Millisecond
 
 // result is what a client saw of one request. Times are since the probe began, by the monotonic clock; 0 where it did not happen.
@@ -67,7 +67,7 @@ func (r *result) gaps() (seconds []float64) {
 	return seconds
 }
 
-// trace notes when a connection came about. Its hooks run on goroutines of the transport, some of them after the answer.
+// trace records when a connection was opened. Its hooks run on goroutines of the transport, some of them after the answer.
 type trace struct {
 	now func() time.Duration
 
@@ -144,7 +144,7 @@ func (p *Probe) ask(ctx context.Context, start time.Time) (r result, err error) 
 	return r, err
 }
 
-// outcomeOf names the outcome of a request that an error ended.
+// outcomeOf names the outcome of a request that ended with an error.
 func outcomeOf(err error, answered bool) metrics.ProbeOutcome {
 	var network net.Error
 	switch {
@@ -279,7 +279,7 @@ func (r *result) count(p piece) {
 	}
 }
 
-// arrive notes a message with tokens.
+// arrive records a message with tokens.
 func (r *result) arrive(at time.Duration, p piece) {
 	if r.token == 0 {
 		r.token = at
@@ -298,7 +298,7 @@ func (r *result) arrive(at time.Duration, p piece) {
 	}
 }
 
-// finish notes the end of a whole answer.
+// finish records the end of a complete answer.
 func (r *result) finish(at time.Duration, tokens bool, visible, reasoning string) {
 	r.end, r.outcome = at, metrics.ProbeOK
 	if !tokens {

@@ -37,7 +37,7 @@ type Fetcher struct {
 	buf       bytes.Buffer // body of the metrics page, reused
 }
 
-// NewFetcher returns what asks the server at an address. The client is to follow no redirect to another host: see httpclient.To.
+// NewFetcher returns a Fetcher for the server at an address. The client must follow no redirect to another host: see httpclient.To.
 func NewFetcher(client *http.Client, at *url.URL, format Format, limits Limits, userAgent string) Fetcher {
 	return Fetcher{Client: client, At: newAddress(at, format.Paths), Format: format, UserAgent: userAgent, maxBytes: limits.BodyBytes}
 }

@@ -108,7 +108,7 @@ func Exhausted(err error) bool {
 	})
 }
 
-// ReasonOf returns the reason that an error of this package has.
+// ReasonOf returns the reason of an error of this package.
 func ReasonOf(err error) string {
 	var (
 		page    *Error

@@ -153,7 +153,7 @@ func (c *Collector) Run(ctx context.Context) {
 }
 
 // Read reads the metrics page once, at a time of the caller's clock. If the metrics page cannot be used, nothing of an earlier metrics page
-// stays: old numbers would lie.
+// stays, because old numbers would be wrong.
 func (c *Collector) Read(ctx context.Context, now time.Time) {
 	if !c.options.Needed() {
 		c.publish(false, Snapshot{}, nil, nil)

@@ -207,7 +207,7 @@ func (p *parsed) numbered(s sample) string {
 	return p.UUID(s.labels)
 }
 
-// numbers returns the numbers of one source of a row, of what repeats the highest, and counts those that it drops as unknown.
+// numbers returns the numbers of one source of a row (the highest of repeated ones), and counts those that it drops as unknown.
 func (p *parsed) numbers(r *Row, samples []sample, unit metrics.Scale) map[reading]float64 {
 	values := map[reading]float64{}
 	for _, s := range samples {
@@ -322,7 +322,7 @@ func (w *writer) put(f *metrics.Family, v float64, values ...string) {
 	w.add(f.Const(v, values...), w.logged(f) || f == metrics.GPUXIDInfo) // the log's XIDs bring the catalogue
 }
 
-// add serves a series, or only while the kernel log is not read.
+// add serves a series, always or only while the kernel log is not read.
 func (w *writer) add(m prometheus.Metric, unread bool) {
 	if unread {
 		w.out.unread = append(w.out.unread, m)

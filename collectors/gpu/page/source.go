@@ -47,7 +47,7 @@ type Row struct {
 	From field
 	With []field
 	Fold func(v []float64) (float64, bool)
-	// Carry turns a label of the metrics page into a label of the series. A row without it means that there is nothing yet.
+	// Carry turns a label of the metrics page into a label of the series. Without such a row, nothing has happened yet.
 	Carry metrics.Carry
 	// Split turns one number into several, by the values of the label By.
 	Split func(v float64) map[string]float64
