@@ -1,7 +1,7 @@
 package metrics
 
 // Labels of what a gateway reports. Clients and configurations choose the values, so only the first of each are kept
-// per page: the rest is counted in other.
+// per metrics page: the rest is counted in other.
 const (
 	LabelCode     = "code"     // HTTP status that the client got, or other
 	LabelRoute    = "route"    // route, pool, service or path of the request

@@ -10,7 +10,7 @@ const (
 	LabelFeature         = "feature"             // something a driver and a GPU model may or may not offer
 	LabelDomain          = "domain"              // clock domain: graphics, sm, memory or video
 	LabelPipe            = "pipe"                // execution pipe of an SM
-	LabelSeverity        = "severity"            // ECC: corrected or uncorrected; XID: page, ticket or app; SXid: fatal or nonfatal; objective: the loudest it may be, page, ticket or none
+	LabelSeverity        = "severity"            // ECC: corrected, uncorrected; SXid: fatal, nonfatal; others: page, ticket, app or none
 	LabelLocation        = "location"            // memory an ECC error was found in
 	LabelLifetime        = "lifetime"            // volatile (since driver load) or aggregate (life of the board)
 	LabelCause           = "cause"               // corrected or uncorrected errors, for remapped rows and retired pages

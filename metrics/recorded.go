@@ -9,7 +9,7 @@ const (
 	LabelBranch  = "branch"  // branch of a diagnosis that an alert belongs to
 	LabelLong    = "long"    // long window of a pair, as "6h"
 	LabelClue    = "clue"    // what is suspicious
-	LabelSuspect = "suspect" // branch that a page tells to look at first, or unknown
+	LabelSuspect = "suspect" // branch that a page names to look at first, or unknown
 	LabelDelays  = "delays"  // what a suspect delays or fails, if not everything: any_request, any_token, first_token, next_token, gateway_first_token, failures
 	LabelFact    = "fact"    // subject of a piece of evidence
 	LabelChosen  = "chosen"  // on no series: by its absence a query tells whether a filter is set
