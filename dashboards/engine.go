@@ -29,7 +29,7 @@ func latencyRow(s scope) []Panel {
 	return []Panel{
 		heat("TTFT distribution", seconds, 12, About{
 			"First tokens per second by how long they took, at the engine that gave most of them.",
-			"Two bands are two populations, such as cached and uncached prompts, short and long prompts, or a good and a bad replica.",
+			"Two bands are two populations, such as cached and other prompts, short and long ones, or a good and a bad replica.",
 			"If there are two bands, compare replicas on the incident dashboard."},
 			s.distribution(metrics.RecordedTimeToFirstToken, metrics.TimeToFirstToken)).runbook("LLMErrorBudgetFastBurn").next(rules.IncidentDashboard).
 			movesIn("traffic-burst", "prefix-collapse"),
@@ -67,7 +67,7 @@ func probeRow(s scope) []Panel {
 		lines("First token, client and engine", wait, 8, About{
 			"Mean TTFT that the exporter's probes see at each address, beside the engines' own, and the phases of the connection before it.",
 			"The difference is the network, a gateway or a buffer, which no engine reports.",
-			"If the client's is far above the engine's, probe the engine without the gateway. If the client's is missing, answers are held back."},
+			"If the client's is far higher, probe the engine without the gateway. If the client's is missing, answers are held back."},
 			Query{s.mean(address, metrics.ProbeTimeToFirstToken), "client " + legend}, Query{s.mean(models, metrics.TimeToFirstToken), "engine " + modelLegend},
 			Query{s.mean(by(address, metrics.LabelPhase), metrics.ProbeConnection), "{{phase}} " + legend}).
 			runbook("LLMProbeDisagrees").next(rules.IncidentDashboard).
@@ -128,7 +128,7 @@ func throughputRow(s scope) []Panel {
 		lines("Tokens", tokenRate, 12, About{
 			"Prompt and generated tokens per second per model.",
 			"Generated tokens measure the capacity of decode, and prompt tokens that of prefill.",
-			"If it falls while requests queue, capacity fell. If it falls without a queue, demand fell."},
+			"A fall with a queue means less capacity, and without a queue less demand."},
 			Query{s.perModel(s.of(metrics.RecordedGenerationTokens), s.rate(models, metrics.GenerationTokens)), "generated " + modelLegend},
 			Query{s.perModel(s.of(metrics.RecordedPromptTokens), s.rate(models, metrics.PromptTokens)), "prompt " + modelLegend}).
 			runbook("BranchQueueing").next(FleetDashboard).
@@ -147,7 +147,7 @@ func throughputRow(s scope) []Panel {
 			Query{s.perModel(s.of(metrics.RecordedRequests), s.rate(by(models, metrics.LabelOutcome), metrics.Requests)), "{{outcome}} " + modelLegend}).stacked().runbook("LLMErrorBudgetFastBurn").next(rules.SLODashboard).
 			movesIn("rejections"),
 		lines("Goodput", tokenRate, 12, About{
-			"Lower bound of the tokens per second of requests that met every latency objective, beside all generated tokens and the good ones at this hour yesterday. It covers whole models on all nodes.",
+			"Lower bound of the tokens per second of requests that met every latency objective, beside all generated tokens and the good ones at this hour yesterday, for whole models on all nodes.",
 			"Tokens that come too late are wasted work. No engine reports which requests missed several objectives, so each miss counts as another request of mean length.",
 			"If the gap widens, see which objective burns. For inter-token latency, lower the batch limit; for TTFT, add replicas."},
 			Query{good, "good, at least " + modelLegend}, Query{s.of(metrics.RecordedGenerationTokens), "generated " + modelLegend},

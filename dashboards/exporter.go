@@ -63,14 +63,14 @@ func exporter() Board {
 				lines("Places where an engine may be", number, 12, About{
 					"Addresses that discovery found, by state: read, silent, no engine, or left alone.",
 					"An engine at a silent address is not measured.",
-					"If an engine stays silent, it loads a model or listens elsewhere."},
+					"An engine that stays silent loads a model or listens elsewhere."},
 					Query{promql.Sum(by(nodes, metrics.LabelSource, metrics.LabelState), s.of(metrics.DiscoveryPlaces)), nodeLegend + " {{source}} {{state}}"}).
 					empty("No source of engines here reports a place.").runbook("LLMDiscoveryFailed").next(rules.EngineDashboard).
 					notDrilled(noProcess),
 				lines("Configuration age", duration, 12, About{
 					"Time since each exporter loaded its configuration.",
 					"Nodes that loaded at different times may have different objectives.",
-					"If it is older than the last rollout, that node did not get the configuration."},
+					"If it is older than the last rollout, that node did not get it."},
 					onNode(promql.Sub(promql.Call("time"), promql.Max(nodes, s.of(metrics.ConfigReloadTime))), "")).runbook("LLMObjectiveWithoutEvents").next(rules.SLODashboard).
 					notDrilled(noProcess),
 			}},

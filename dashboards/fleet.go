@@ -32,7 +32,7 @@ func efficiencyRow(s scope) []Panel {
 		lines("Tokens per second per GPU", tokenRate, 8, About{
 			"Generated tokens per second divided by the GPUs of the model.",
 			"Use it to compare engines, releases and boards.",
-			"If it falls at the same load, look for a release, a smaller batch, or throttling."},
+			"At the same load, a fall means a release, a smaller batch, or throttling."},
 			onePerModel(promql.Div(tokens, gpuCount))).
 			empty("No tokens, or no GPU is known to serve a model.").runbook("LLMReleaseRegression").next(rules.EngineDashboard).
 			movesIn("traffic-burst", "thermal-throttle"),
@@ -46,7 +46,7 @@ func efficiencyRow(s scope) []Panel {
 		lines("Energy per 1,000 tokens", joules, 8, About{
 			"Energy of the model's GPUs per thousand generated tokens.",
 			"An idle GPU draws power, too, so the number falls as the batch grows.",
-			"If it rises at the same load, look for a release, or a GPU that runs slower."},
+			"At the same load, a rise means a release, or a slower GPU."},
 			onePerModel(promql.Mul(promql.Num(1000), s.of(metrics.RecordedEnergyPerToken)))).
 			empty("No tokens, or no GPU reports its energy.").runbook("BranchLargeBatch").next(rules.GPUDashboard).
 			movesIn("traffic-burst"),

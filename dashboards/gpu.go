@@ -157,14 +157,14 @@ func linkRow(s scope) []Panel {
 		lines("Traffic of links", bandwidth, 8, About{
 			"Bytes per second over PCIe in both directions, and payload over all NVLinks of a GPU.",
 			"Serving needs little PCIe traffic. Tensor parallelism uses NVLink for every token, and all GPUs of a model should look alike there.",
-			"Steady PCIe traffic in service means that something does not fit into GPU memory. If one GPU differs, look at its links."},
+			"Steady PCIe traffic in service means that something does not fit. If one GPU differs, look at its links."},
 			onePerGPU(s.gpuRate(metrics.GPUPCIeTransmit), "PCIe sent"), onePerGPU(s.gpuRate(metrics.GPUPCIeReceive), "PCIe received"),
 			onePerGPU(s.gpuRate(metrics.GPUNVLinkTransmit), "NVLink sent"), onePerGPU(s.gpuRate(metrics.GPUNVLinkReceive), "NVLink received")).runbook("LLMGPULinkFault").next(rules.EngineDashboard).
 			notDrilled(noGPU),
 		lines("PCIe lanes and generation", none, 8, About{
 			"PCIe lanes and generation in use, and the possible ones.",
 			"Fewer lanes than possible mean a bad slot, riser or cable. The generation drops on idle links. If it stays low under load, the link cannot retrain.",
-			"If the link is narrow or slow under load, reseat the board in the next window."},
+			"If it is narrow or slow under load, reseat the board in the next window."},
 			onePerGPU(promql.Max(by(gpus, metrics.LabelState), s.of(metrics.GPUPCIeLinkWidth)), "lanes, {{state}}"),
 			onePerGPU(promql.Max(by(gpus, metrics.LabelState), s.of(metrics.GPUPCIeLinkGeneration)), "generation, {{state}}")).runbook("LLMGPULinkFault").next(rules.IncidentDashboard).
 			notDrilled(noGPU),

@@ -69,7 +69,7 @@ func nowTables(s scope) []Panel {
 		listing("Where to look first", 24, About{
 			"A row for each model that burns or for which an alert fires, on it or on a GPU that serves it, the fastest burn first: the objective that burns most, since when any has, the evidence that comes first in a diagnosis or, where none stands out, an alert on a cause and its place, and the lever that acts soonest.",
 			"One cause can look like another, as when a throttled GPU looks like a queue. A page has the same line.",
-			"Start with the first line. Its runbook describes how to be sure, and what else to look for."},
+			"Start with the first line. Its runbook describes how to be sure, and what else to check."},
 			Query{rows, ""}, Query{since, ""}).
 			columns(Column{metrics.LabelNamespace, "namespace", 90, "", nil}, Column{metrics.LabelModel, "model", 150, "", nil}, Column{metrics.LabelSLO, "objective", 105, "", nil},
 				Column{"Value #A", "burn", 75, multiple, map[string]string{"-1": "no events", strconv.Itoa(later): "no events"}}, Column{"Value #B", "since", 135, sinceThen, nil},
@@ -224,8 +224,8 @@ func changes(s scope) []Panel {
 	return []Panel{
 		listing("What changed", 12, About{
 			"The last changes of engines' versions and settings, and starts of engines, within the range. A rollout is one row for each setting, from its first engine on.",
-			"If a burn begins with a deploy, a changed setting or a restart, assume that this is the cause until shown otherwise.",
-			"Compare with the time in the column since above. Roll back first, because it takes less time than an analysis."},
+			"A deploy, a changed setting or a restart at the start of a burn is its likely cause.",
+			"Compare with the column since above. Roll back first; an analysis takes longer."},
 			Query{promql.Call("sort_desc", promql.Max([]string{metrics.LabelAction, metrics.LabelReplica}, promql.Or(
 				copied(replaced(changed, metrics.LabelAction, "$1 from $2 to $3", metrics.LabelAction, "(.*)[|](.*)[|](.*)"), metrics.LabelReplica, "$1", metrics.LabelModel),
 				copied(copied(labelled(started, metrics.LabelAction, "started"), metrics.LabelReplica, "$1", metrics.LabelServer), metrics.LabelReplica, "$1", metrics.LabelPod)))), ""}).
@@ -244,7 +244,7 @@ func splitRow(s scope, w windows) []Panel {
 	return []Panel{
 		lines("Burn rate by window", multiple, 8, About{
 			"Burn over 5 minutes, an hour and longer, and the line at which the fastest window pair pages.",
-			"If the short window is above the long one, the burn is starting; if it is below, the burn is ending.",
+			"The burn is starting if the short window is above the long one, and ending if it is below.",
 			"The page ends by itself when the short window falls below the line."},
 			byWindow...).limits(s.firesAt(w.fast)).size(8, 7).
 			bad(1, factor(w.fast)).runbook("LLMErrorBudgetFastBurn").next(rules.SLODashboard).
@@ -329,7 +329,7 @@ func scopeRow(s scope) []Panel {
 		lines("Waiting by replica", number, 12, About{
 			"Requests that wait on every replica.",
 			"If one replica has a queue and another has none, the cause is routing, not capacity.",
-			"If queues are uneven, look at the router. If they are even, look at demand."},
+			"If queues are uneven, look at the router; otherwise at demand."},
 			Query{promql.Sum(replicas, s.of(metrics.RequestsWaiting)), replicaLegend}).runbook("LLMReplicaSkew").next(rules.EngineDashboard).
 			movesIn("traffic-burst", "kv-thrash", "rejections").drifts("a request may wait at the moment of a scrape"),
 		lines("Bad events by node", perSecond, 12, About{
@@ -355,7 +355,7 @@ func gpuRow(s scope) []Panel {
 		lines("Memory bandwidth in use", share, 12, About{
 			"Share of the peak memory bandwidth. Only Hopper and newer report it.",
 			"It limits decode. Near the ceiling, a larger batch means more latency.",
-			"If ITL rises and this is high, the batch is too large. If ITL rises and this is low, look at the clocks."},
+			"If ITL rises, a high value means that the batch is too large. If the value is low, look at the clocks."},
 			onePerGPU(s.serving(s.perGPU(metrics.GPUMemoryBandwidthUtilization)), "")).bad(0.8, 0.95).max(1).
 			empty("No GPU that is known to serve this model reports this. It needs Hopper or newer.").runbook("BranchLargeBatch").next(rules.GPUDashboard).
 			notDrilled(noGPU),
@@ -387,20 +387,20 @@ func changeRow(s scope) []Panel {
 	return []Panel{
 		lines("Replicas by version", number, 12, About{
 			"Metrics endpoints of engines per model and engine version.",
-			"Two versions at once are a rollout. If a burn starts with a rollout, assume that the rollout is the cause until shown otherwise.",
-			"Roll back first, because it takes less time than an analysis."},
+			"Two versions at once are a rollout. A rollout at the start of a burn is its likely cause.",
+			"Roll back first; an analysis takes longer."},
 			Query{promql.CountBy(version, s.of(metrics.EngineInfo)), "{{version}} " + modelLegend}).stacked().runbook("LLMReleaseRegression").next(rules.EngineDashboard).
 			movesIn("bad-release", "crash-loop", "xid-79").stillElsewhere("rejections"),
 		lines("TTFT p95 by version", wait, 12, About{
 			"The 95th percentile of TTFT of the replicas of each engine version.",
 			"After a release has replaced all replicas, compare the end of one line with the start of the next.",
-			"If there is a step up where the lines meet, roll back. If the old line also rose, the release is not the cause."},
+			"After a step up where the lines meet, roll back. If the old line also rose, the release is not the cause."},
 			fact("ttft_p95")).runbook("LLMReleaseRegression").next(rules.EngineDashboard).
 			movesIn("bad-release"),
 		lines("ITL p95 by version", seconds, 12, About{
 			"The 95th percentile of the gap between tokens of the replicas of each engine version.",
 			"A release that makes decode slower shows here first, because TTFT also includes the queue.",
-			"If there is a step up where the lines meet, roll back."},
+			"After a step up where the lines meet, roll back."},
 			fact("itl_p95")).runbook("LLMReleaseRegression").next(rules.EngineDashboard).
 			movesIn("bad-release"),
 		lines("Failed requests by version", share, 12, About{
