@@ -18,28 +18,28 @@ func exporter() Board {
 		Rows: []Row{
 			{Title: "Now: what is not measured?", Panels: []Panel{
 				listing("What is not ok", 24, About{
-					"Exporters that Prometheus does not reach, engines' pages that are not read, libraries, sources of engines, XID sources and parts of the exporter that fail, objectives that count nothing, sources that are missing from a page, driver calls that hang, GPUs that the driver does not count, and configurations that were refused.",
-					"What is not seen cannot page.",
+					"Exporters that Prometheus cannot reach, metrics pages of engines that are not read, failing libraries, sources of engines, XID sources and parts of the exporter, objectives that count nothing, sources missing from a metrics page, hanging driver calls, GPUs that the driver does not count, and refused configurations.",
+					"What is not measured cannot page.",
 					"The reason names the remedy; docs/engines.md has more for engines."},
 					Query{notOK(s), ""}).
 					columns(Column{metrics.LabelInstance, "node", 200, "", nil}, Column{metrics.LabelState, "what", 420, "", nil}, Column{metrics.LabelModel, "model", 200, "", nil}, Column{metrics.LabelServer, "engine", 0, "", nil}).
-					size(24, 9).empty("No data: nothing is reported to be wrong, or nothing is reported.").runbook("LLMExporterDown").next(rules.EngineDashboard).
+					size(24, 9).empty("Nothing is reported to be wrong, or nothing is reported at all.").runbook("LLMExporterDown").next(rules.EngineDashboard).
 					movesIn("crash-loop", "xid-79"),
 			}},
 			{Title: "Coverage: which numbers are there?", Panels: []Panel{
 				listing("Missing numbers", 16, About{
-					"Quantities that an engine does not report, and why.",
-					"Panels that need them are rightly empty for that engine.",
-					"A flag is named: set it. A version is named: upgrade."},
+					"Quantities that an engine does not report, with the cause.",
+					"Panels that need them stay empty for that engine.",
+					"If it names a flag, set the flag. If it names a version, upgrade."},
 					Query{promql.CountBy([]string{metrics.LabelRuntime, metrics.LabelMetric, metrics.LabelReason},
 						s.of(metrics.MetricSourceInfo, promql.Eq(metrics.LabelQuality, string(metrics.Missing)))), ""}).
 					columns(Column{metrics.LabelRuntime, "runtime", 90, "", nil}, Column{metrics.LabelMetric, "metric", 0, "", nil}, Column{metrics.LabelReason, "reason", 0, "", nil}).
 					empty("No engine reports that a number is missing.").runbook("LLMSourceMetricMissing").next(rules.EngineDashboard).
 					movesIn("crash-loop"),
 				listing("What GPUs do not offer", 8, About{
-					"Features that driver, board or permissions do not offer, and the driver's word for why.",
-					"Panels that need them are rightly empty.",
-					"NO_PERMISSION: give the exporter what its manual lists."},
+					"Features that driver, board or permissions do not offer, with the driver's error.",
+					"Panels that need them stay empty.",
+					"For NO_PERMISSION, give the exporter the permissions in its manual."},
 					Query{promql.CountBy([]string{metrics.LabelFeature, metrics.LabelReason}, promql.Equal(s.of(metrics.GPUFeatureSupported), promql.Num(0))), ""}).
 					columns(Column{metrics.LabelFeature, "feature", 0, "", nil}, Column{metrics.LabelReason, "reason", 0, "", nil}, Column{"Value", "GPUs", 60, "", nil}).
 					empty("No GPU reports that a feature is missing.").runbook("LLMGPUUnread").next(rules.GPUDashboard).
@@ -47,30 +47,30 @@ func exporter() Board {
 			}},
 			{Title: "Cost, discovery, configuration", Collapsed: true, Panels: []Panel{
 				lines("Time to read", seconds, 12, About{
-					"Time to fetch and map each engine's page, of the last run of each part of the exporter, and of the last finished cycle of each GPU.",
+					"Time to fetch and map each engine's metrics page, and of the last run of each part of the exporter and the last finished cycle of each GPU.",
 					"It grows before scrapes time out.",
-					"Above a second: the page is huge, or the engine is too busy to answer."},
+					"Above a second, the metrics page is huge, or the engine is too busy to answer."},
 					Query{promql.Max(page, s.of(metrics.EngineScrapeDuration)), pageLegend},
 					onNode(promql.Max(by(nodes, metrics.LabelCollector), s.of(metrics.CollectorDuration)), "{{collector}}"),
 					onePerGPU(promql.Max(gpus, s.of(metrics.GPUCollectDuration)), "")).bad(1, 5).runbook("LLMEngineDown").next(rules.EngineDashboard).
 					notDrilled(noClock),
-				lines("Size of pages", octets, 12, About{
-					"Size of each engine's page after decompression.",
-					"Pages grow with labels: adapters, ranks, tenants.",
-					"Growing without end: a label is unbounded."},
+				lines("Size of metrics pages", octets, 12, About{
+					"Size of each engine's metrics page after decompression.",
+					"It grows with labels such as adapters, ranks and tenants.",
+					"If it never stops growing, a label is unbounded."},
 					Query{promql.Max(page, s.of(metrics.EngineScrapeSize)), pageLegend}).bad(5e6, 20e6).runbook("LLMEngineDown").next(rules.EngineDashboard).
 					notDrilled(stays),
 				lines("Places where an engine may be", number, 12, About{
-					"Addresses that discovery found, by what became of them: read, silent, no engine, or left alone.",
-					"An engine among the silent ones is one that nobody measures.",
-					"Silent for long: it loads a model, or listens elsewhere."},
+					"Addresses that discovery found, by state: read, silent, no engine, or left alone.",
+					"An engine at a silent address is not measured.",
+					"An engine that stays silent loads a model or listens elsewhere."},
 					Query{promql.Sum(by(nodes, metrics.LabelSource, metrics.LabelState), s.of(metrics.DiscoveryPlaces)), nodeLegend + " {{source}} {{state}}"}).
-					empty("No source of engines reports a place here.").runbook("LLMDiscoveryFailed").next(rules.EngineDashboard).
+					empty("No source of engines here reports a place.").runbook("LLMDiscoveryFailed").next(rules.EngineDashboard).
 					notDrilled(noProcess),
 				lines("Configuration age", duration, 12, About{
 					"Time since each exporter loaded its configuration.",
 					"Nodes that loaded at different times may have different objectives.",
-					"Older than the last rollout: that node did not get it."},
+					"If it is older than the last rollout, that node did not get it."},
 					onNode(promql.Sub(promql.Call("time"), promql.Max(nodes, s.of(metrics.ConfigReloadTime))), "")).runbook("LLMObjectiveWithoutEvents").next(rules.SLODashboard).
 					notDrilled(noProcess),
 			}},
@@ -90,7 +90,7 @@ func notOK(s scope) promql.Expr {
 	unseen := promql.Gt(promql.Sub(promql.Max(nodes, s.of(metrics.GPUExpected)), promql.Max(nodes, s.of(metrics.GPUVisible))), promql.Num(0))
 	return promql.Max(by(nodes, metrics.LabelState, metrics.LabelModel, metrics.LabelServer), promql.Or(is(promql.Equal(reached, promql.Num(0)), "exporter is not reached", metrics.LabelInstance),
 		no(metrics.EngineUp, "engine is not read: $1", metrics.LabelReason), no(metrics.GPUNVMLUp, "NVML is not read: $1", metrics.LabelReason),
-		no(metrics.GPUSourceUp, "page about GPUs is not read: $1", metrics.LabelReason), no(metrics.DiscoveryUp, "discovery fails: $1", metrics.LabelReason),
+		no(metrics.GPUSourceUp, "metrics page about GPUs is not read: $1", metrics.LabelReason), no(metrics.DiscoveryUp, "discovery fails: $1", metrics.LabelReason),
 		no(metrics.SLOCounted, "objective counts nothing: $1", metrics.LabelReason), no(metrics.CollectorSuccess, "$1 failed", metrics.LabelCollector),
 		is(promql.Gt(s.of(metrics.GPUCollectStuck), promql.Num(0)), "driver call hangs on GPU $1", metrics.LabelGPU),
 		is(unseen, "driver counts fewer GPUs than the bus", metrics.LabelInstance), no(metrics.GPUXIDSourceUp, "XIDs are not read: $1", metrics.LabelReason),

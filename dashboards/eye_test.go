@@ -374,7 +374,7 @@ func TestFleetsFitIntoPanels(t *testing.T) {
 					}
 				}
 			}
-			if lines > 20 || lines > 10 && !strings.Contains(p.Description, "are drawn: filter to see the rest.") {
+			if lines > 20 || lines > 10 && !strings.Contains(p.Description, "are drawn. Filter to see the rest.") {
 				t.Errorf("%s: %s has %d lines: %s", b.Title, p.Title, lines, p.Description)
 			}
 			if lines > 15 {

@@ -11,7 +11,7 @@ func fleet() Board {
 	s := scope{byCluster, byNamespace, byModel}
 	return Board{
 		UID: FleetDashboard, Since: "now-7d", Refresh: "5m", Variables: s, Price: true,
-		Description: "How much the fleet serves, how much more it could, and what it costs.",
+		Description: "How much the fleet serves, how much more it could serve, and what it costs.",
 		Rows: []Row{
 			{Title: "Efficiency: what does a GPU deliver?", Panels: efficiencyRow(s)},
 			{Title: "Headroom: how much more can it take?", Panels: headroomRow(s)},
@@ -31,24 +31,24 @@ func efficiencyRow(s scope) []Panel {
 	return []Panel{
 		lines("Tokens per second per GPU", tokenRate, 8, About{
 			"Generated tokens per second divided by the GPUs of the model.",
-			"The number to compare engines, releases and boards with.",
-			"Down with the same load: a release, a smaller batch, or throttling."},
+			"Use it to compare engines, releases and boards.",
+			"At the same load, a fall means a release, a smaller batch, or throttling."},
 			onePerModel(promql.Div(tokens, gpuCount))).
 			empty("No tokens, or no GPU is known to serve a model.").runbook("LLMReleaseRegression").next(rules.EngineDashboard).
 			movesIn("traffic-burst", "thermal-throttle"),
 		lines("Cost of 1,000,000 tokens", dollars, 8, About{
-			"The price of the model's GPUs divided by the tokens that it generates, and by those of requests that met every latency objective. Set the price of a GPU hour above.",
-			"Nights are expensive: replicas that wait cost what replicas that work cost. Tokens that come too late are paid for by those in time.",
+			"The price of the model's GPUs divided by its generated tokens, and by the tokens of requests that met every latency objective. Set the price of a GPU hour above.",
+			"Nights are expensive, because idle replicas cost as much as busy ones. Tokens that come too late raise the cost of those in time.",
 			"Compare models before buying hardware."},
 			onePerModel(cost(tokens)), Query{cost(s.of(metrics.RecordedGoodTokens)), "of those in time " + modelLegend}).
 			empty("No tokens, or no GPU is known to serve a model.").runbook("BranchLargeBatch").next(rules.EngineDashboard).
 			movesIn("traffic-burst", "thermal-throttle"),
 		lines("Energy per 1,000 tokens", joules, 8, About{
-			"Energy of the model's GPUs per thousand tokens that it generates.",
-			"A GPU that waits draws power, too: the number falls as the batch grows.",
-			"Up with the same load: a release, or a GPU that runs slower."},
+			"Energy of the model's GPUs per thousand generated tokens.",
+			"An idle GPU draws power, too, so the number falls as the batch grows.",
+			"At the same load, a rise means a release, or a slower GPU."},
 			onePerModel(promql.Mul(promql.Num(1000), s.of(metrics.RecordedEnergyPerToken)))).
-			empty("No tokens, or no GPU tells its energy.").runbook("BranchLargeBatch").next(rules.GPUDashboard).
+			empty("No tokens, or no GPU reports its energy.").runbook("BranchLargeBatch").next(rules.GPUDashboard).
 			movesIn("traffic-burst"),
 	}
 }
@@ -58,41 +58,41 @@ func headroomRow(s scope) []Panel {
 	running, waiting, count := s.of(metrics.RecordedRunning), s.of(metrics.RecordedWaiting), s.of(metrics.RecordedReplicas)
 	return []Panel{
 		lines("Load against capacity", share, 8, About{
-			"Requests that arrive, as a share of those at which the first latency objective breaks. Exporters learn that from the load of the day.",
-			"It says how much more a model can take at its present prompts and answers, before anybody waits.",
-			"Above 80% at the daily peak: add a replica. llm_engine_capacity_limit_info says what will be in the way."},
+			"Requests that arrive, as a share of those at which the model misses its first latency objective. Exporters learn this from the day's load.",
+			"It shows how much more load a model can take, with its present prompts and answers, before anybody waits.",
+			"Above 80% at the daily peak, add a replica. llm_engine_capacity_limit_info names what will limit it."},
 			onePerModel(promql.Max(models, s.of(metrics.RecordedUtilisation, promql.Eq(metrics.LabelKind, "expected"))))).bad(0.8, 1).
-			empty("No engine's capacity is known yet: llm_engine_capacity_known says why.").runbook("BranchQueueing").next(rules.EngineDashboard).
+			empty("No engine's capacity is known yet. llm_engine_capacity_known has the cause.").runbook("BranchQueueing").next(rules.EngineDashboard).
 			movesIn("traffic-burst"),
 		lines("KV cache headroom", share, 8, About{
 			"Share of the KV cache that is free on the fullest replica of each model.",
-			"Requests queue when it is gone, whatever the GPUs do.",
-			"Below 10% at the daily peak: add a replica, or cap context."},
+			"Requests queue when no KV cache is free, even if the GPUs are not busy.",
+			"Below 10% at the daily peak, add a replica, or cap context."},
 			onePerModel(promql.Sub(promql.Num(1), s.of(metrics.RecordedKVCacheUsage)))).
 			low(0.1, 0.2).max(1).runbook("BranchKVPressure").next(rules.EngineDashboard).
 			movesIn("traffic-burst", "kv-thrash"),
 		lines("Generated tokens", tokenRate, 8, About{
 			"Generated tokens per second by model.",
 			"It is the demand that was met.",
-			"Its daily shape is what autoscaling has to follow."},
+			"Autoscaling has to follow its daily shape."},
 			onePerModel(s.of(metrics.RecordedGenerationTokens))).stacked().runbook("BranchQueueing").next(rules.EngineDashboard).
 			movesIn("traffic-burst"),
 		lines("Batch per replica", number, 8, About{
 			"Running requests per replica.",
 			"Its ceiling is the batch limit; throughput stops growing there.",
-			"Flat at the top every day: the model needs a replica more."},
+			"If it is flat at the top every day, the model needs another replica."},
 			onePerModel(promql.Div(running, count))).runbook("BranchLargeBatch").next(rules.EngineDashboard).
 			movesIn("traffic-burst"),
 		lines("Waiting per replica", number, 8, About{
 			"Requests waiting, per replica.",
 			"It rises before latency does.",
-			"To scale, use model:llm_desired_replicas:count, which rises before anybody waits. GPU utilisation is no signal: it is high whenever the engine runs."},
+			"To scale, use model:llm_desired_replicas:count, which rises before anybody waits. Do not use GPU utilisation, which is high whenever the engine runs."},
 			onePerModel(promql.Div(waiting, count))).bad(2, 8).runbook("BranchQueueing").next(rules.IncidentDashboard).
 			movesIn("traffic-burst", "rejections"),
 		lines("Replicas and GPUs", number, 8, About{
-			"Replicas of each model that report a batch, those that hold its latency objectives at what arrives, and the GPUs that serve it.",
-			"What autoscaling did.",
-			"Fell without a decision: look for engines that are down."},
+			"Replicas of each model that report a batch, replicas that it needs to meet its latency objectives, and GPUs that serve it.",
+			"It shows what autoscaling did.",
+			"If it fell without a decision, look for engines that are down."},
 			Query{count, "replicas " + modelLegend}, Query{promql.Max(models, s.of(metrics.RecordedDesired)), "needed " + modelLegend},
 			Query{s.of(metrics.RecordedModelGPUs), "GPUs " + modelLegend}).runbook("LLMModelDown").next(rules.ExporterDashboard).
 			movesIn("crash-loop", "xid-79").drifts("what is needed follows what arrives"),

@@ -45,24 +45,24 @@ func healthRow(s scope) []Panel {
 	xid := by(gpus, metrics.LabelXID)
 	return []Panel{
 		listing("Needs a person", 24, About{
-			"The conditions that make the verdict on a GPU, or on what the GPUs of a node share, less than healthy, with what to do. docs/health.md says when each begins and ends.",
-			"Some of these show as slow models only.",
-			"From drain on, start nothing new on the GPU; from reset on, move what runs there."},
+			"The conditions that make the verdict on a GPU, or on what the GPUs of a node share, less than healthy, with what to do. docs/health.md describes when each begins and ends.",
+			"Some of them only appear as slow models.",
+			"From drain on, start nothing new on the GPU. From reset on, also move what runs there."},
 			Query{promql.Max(slices.Concat(nodes, []string{metrics.LabelGPU, metrics.LabelPCIBusID, metrics.LabelVerdict, metrics.LabelCondition, metrics.LabelMeaning, metrics.LabelAction}), s.of(metrics.GPUHealthCondition)), ""}).
 			columns(Column{metrics.LabelInstance, "node", 200, "", nil}, Column{metrics.LabelGPU, "GPU", 50, "", nil}, Column{metrics.LabelVerdict, "verdict", 90, "", nil},
 				Column{metrics.LabelCondition, "condition", 170, "", nil}, Column{metrics.LabelMeaning, "what", 0, "", nil}, Column{metrics.LabelAction, "what to do", 0, "", nil}).
-			size(24, 6).empty("No data: all GPUs are healthy, or none is read.").runbook("LLMGPUFailed").next(rules.IncidentDashboard).
+			size(24, 6).empty("No GPU has a condition, or none is read.").runbook("LLMGPUFailed").next(rules.IncidentDashboard).
 			movesIn("xid-79", "row-remap-pending", "repair-pending"),
 		listing("What the XIDs mean", 24, About{
-			"The XIDs of each GPU since the exporter started, with their meaning and what to do. 13, 31, 43 and 45 come from the application; most others from the hardware.",
-			"The number alone helps nobody at night.",
-			"Severity page: the GPU leaves service now."},
+			"The XIDs of each GPU since the exporter started, with their meaning and what to do. 13, 31, 43 and 45 come from the application, and most others from the hardware.",
+			"The number alone does not help at night.",
+			"At severity page, take the GPU out of service now."},
 			Query{promql.Mul(promql.Gt(promql.Sum(xid, s.of(metrics.GPUXIDErrors)), promql.Num(0)),
 				promql.TopK(1, []string{metrics.LabelXID}, promql.Max([]string{metrics.LabelXID, metrics.LabelSeverity, metrics.LabelMeaning, metrics.LabelAction}, s.of(metrics.GPUXIDInfo))),
 				promql.On(metrics.LabelXID).ManyToOne(metrics.LabelSeverity, metrics.LabelMeaning, metrics.LabelAction)), ""}).
 			columns(Column{metrics.LabelXID, "XID", 60, "", nil}, Column{metrics.LabelInstance, "node", 150, "", nil}, Column{metrics.LabelGPU, "GPU", 50, "", nil}, Column{"Value", "times", 70, "", nil},
 				Column{metrics.LabelSeverity, "severity", 90, "", nil}, Column{metrics.LabelMeaning, "meaning", 0, "", nil}, Column{metrics.LabelAction, "what to do", 0, "", nil}).
-			size(24, 6).empty("No data: no XID was seen, or none is read.").runbook("LLMGPUFailed").next(rules.IncidentDashboard).
+			size(24, 6).empty("No XID was seen, or XIDs are not read.").runbook("LLMGPUFailed").next(rules.IncidentDashboard).
 			movesIn("xid-79"),
 	}
 }
@@ -71,22 +71,22 @@ func busyRow(s scope) []Panel {
 	used := promql.Mul(s.perGPU(metrics.GPUMemoryBandwidthUtilization), s.perGPU(metrics.GPUMemoryBandwidthPeak))
 	return []Panel{
 		lines("SM, tensor and kernel activity", share, 8, About{
-			"Share of SMs busy, of the GPU and of each of its MIG slices, share of time in tensor operations, and share of time with any kernel at all.",
-			"The last is what nvidia-smi calls utilisation: 100% of it can be an idle GPU with one small kernel.",
-			"High SM with low tensor activity is decode or a bad kernel; both low is starvation."},
+			"Share of busy SMs, of the GPU and of each of its MIG slices, share of time in tensor operations, and share of time with any kernel at all.",
+			"nvidia-smi calls the last one utilisation. At 100%, the GPU may be almost idle with one small kernel.",
+			"High SM activity with low tensor activity means decode or a bad kernel. If both are low, the GPU waits for work."},
 			onePerGPU(promql.Max(by(gpus, metrics.LabelGPUInstance), s.of(metrics.GPUSMActive)), "SM {{gpu_instance_id}}"), onePerGPU(s.perGPU(metrics.GPUTensorActive), "tensor"), onePerGPU(s.perGPU(metrics.GPUUtilization), "kernel")).
 			max(1).runbook("BranchLargeBatch").next(rules.EngineDashboard).
 			movesIn("bad-release", "crash-loop").notDrilled(noGPU),
 		lines("Memory bandwidth against peak", bandwidth, 8, About{
-			"Bytes per second to and from device memory, below what the best board of the node can do.",
+			"Bytes per second to and from device memory, and the peak of the node's best board.",
 			"Decode runs at this ceiling.",
-			"Near the peak: more batch is more latency."},
+			"Near the peak, a larger batch only adds latency."},
 			onePerGPU(used, "used")).limits(ofNode(promql.Max, s.of(metrics.GPUMemoryBandwidthPeak), "peak")).
-			empty("No GPU reports this: it needs Hopper or newer.").runbook("BranchLargeBatch").next(rules.EngineDashboard).
+			empty("No GPU reports this. It needs Hopper or newer.").runbook("BranchLargeBatch").next(rules.EngineDashboard).
 			notDrilled(noGPU),
 		lines("Device memory", octets, 8, About{
-			"Memory allocated by clients and reserved by the driver, below what the largest GPU of the node has in all.",
-			"Engines take most of it at start: full is normal and says nothing about pressure.",
+			"Memory allocated by clients and reserved by the driver, and the total of the node's largest GPU.",
+			"Engines reserve most of it at start, so full memory is normal and no sign of pressure.",
 			"Look at the KV cache of the engine instead."},
 			onePerGPU(s.perGPU(metrics.GPUMemoryUsed), "used"), onePerGPU(s.perGPU(metrics.GPUMemoryReserved), "reserved")).
 			limits(ofNode(promql.Max, s.of(metrics.GPUMemoryTotal, promql.Eq(metrics.LabelGPUInstance, "")), "in all")).runbook("BranchKVPressure").next(rules.EngineDashboard).
@@ -99,33 +99,33 @@ func powerRow(s scope) []Panel {
 	return []Panel{
 		timeline("Clock events", 8, About{
 			"When the driver lowered the clocks, by reason. Idle and a power cap by software are normal; the hw_ reasons and sw_thermal are not.",
-			"Throttling shows as slow models, not as errors.",
-			"A red hw_ reason: look at temperature and power beside."},
+			"Throttling appears as slow models, not as errors.",
+			"For a red hw_ reason, look at temperature and power."},
 			bad("active"), stateOfGPU(promql.Max(by(gpus, metrics.LabelReason), between(s.of(metrics.GPUClockEventActive))), "{{reason}}")).runbook("LLMGPUSlowed").next(rules.IncidentDashboard).
 			size(8, 10).movesIn("thermal-throttle"),
 		lines("Temperature", celsius, 8, About{
 			"Temperature of the chip and of its memory.",
 			"On most boards memory gets too hot before the chip does.",
-			"One GPU hotter than its neighbours: airflow or paste. All: the room."},
+			"If one GPU is hotter than its neighbours, check airflow and paste. If all are hot, check the room."},
 			onePerGPU(promql.Max(by(gpus, metrics.LabelSensor), s.of(metrics.GPUTemperature)), "{{sensor}}")).bad(80, 90).runbook("LLMGPUSlowed").next(rules.IncidentDashboard).
 			movesIn("crash-loop", "thermal-throttle"),
 		lines("Degrees left", celsius, 8, About{
 			"Degrees until each limit acts: slowdown, shutdown, memory and chip maximum.",
-			"Limits differ between boards; the margin is comparable.",
-			"Below 5: it will throttle next. Move load away."},
+			"Limits differ between boards, but the margin is comparable.",
+			"Below 5, the GPU will throttle next, so move load away."},
 			onePerGPU(promql.Min(by(gpus, metrics.LabelLimit), s.of(metrics.GPUTemperatureMargin)), "{{limit}}")).low(2, 5).runbook("LLMGPUSlowed").next(rules.IncidentDashboard).
 			movesIn("thermal-throttle"),
 		lines("Power against limit", share, 12, About{
 			"Power drawn as a share of the limit in force, now and as the mean from the energy counter.",
-			"At 1 the software cap lowers clocks: normal under prefill, expensive under decode.",
-			"At 1 all the time: raise the limit, or accept the clocks."},
+			"At 1, the software cap lowers clocks. This is normal under prefill, but expensive under decode.",
+			"If it is always at 1, raise the limit, or accept the clocks."},
 			onePerGPU(promql.Div(s.perGPU(metrics.GPUPower, promql.Eq(metrics.LabelScope, "gpu")), limit), "now"), onePerGPU(promql.Div(s.gpuRate(metrics.GPUEnergy), limit), "mean")).
 			bad(0.95, 1).runbook("LLMGPUSlowed").next(rules.IncidentDashboard).
 			notDrilled(noGPU),
 		lines("Clocks", hertz, 12, About{
 			"Current clock of each domain, the lowest first, and the lowest memory clock of each node.",
 			"Prefill follows the SM clock, decode the memory clock.",
-			"Below its neighbours under the same load: throttled."},
+			"A GPU below its neighbours under the same load is throttled."},
 			onePerGPU(promql.Max(by(gpus, metrics.LabelDomain), s.of(metrics.GPUClock, promql.Ne(metrics.LabelDomain, "memory"))), "{{domain}}")).
 			limits(ofNode(promql.Min, s.of(metrics.GPUClock, promql.Eq(metrics.LabelDomain, "memory")), "memory")).lowest().runbook("LLMGPUSlowed").next(rules.IncidentDashboard).
 			movesIn("thermal-throttle").notDrilled(noGPU),
@@ -136,14 +136,14 @@ func eccRow(s scope) []Panel {
 	return []Panel{
 		lines("ECC errors per hour", number, 12, About{
 			"Memory errors in the last hour, corrected and not, by where they were found. A GPU that is new here shows all since its driver loaded.",
-			"Corrected errors are a warning; one that is not corrected ends the process that hit it.",
-			"Uncorrected: reset at the next opportunity, and see whether it returns."},
+			"Corrected errors are a warning. An uncorrected error ends the process that used the memory.",
+			"After an uncorrected error, reset the GPU at the next opportunity, and see whether the error returns."},
 			onePerGPU(s.lastHour(by(gpus, metrics.LabelSeverity, metrics.LabelLocation), metrics.GPUECCErrors, promql.Eq(metrics.LabelLifetime, "volatile")), "{{severity}} {{location}}")).
-			bad(1, 10).empty("No GPU reports ECC: no board here has it, it is off, or none is read.").runbook("LLMGPUNeedsService").next(rules.IncidentDashboard).
+			bad(1, 10).empty("No GPU reports ECC. No board here has it, it is off, or no GPU is read.").runbook("LLMGPUNeedsService").next(rules.IncidentDashboard).
 			movesIn("row-remap-pending"),
 		lines("Rows remapped, pages retired", number, 12, About{
-			"Memory rows that were replaced by spare ones, and pages retired on older boards, by cause.",
-			"Growth is a board that ages.",
+			"Memory rows that were replaced by spare rows, and memory pages retired on older boards, by cause.",
+			"Growth means that the board ages.",
 			"Compare with the spare rows below."},
 			onePerGPU(promql.Sum(by(gpus, metrics.LabelCause), s.of(metrics.GPURemappedRows)), "rows {{cause}}"),
 			onePerGPU(promql.Sum(by(gpus, metrics.LabelCause), s.of(metrics.GPURetiredPages)), "pages {{cause}}")).
@@ -156,22 +156,22 @@ func linkRow(s scope) []Panel {
 	return []Panel{
 		lines("Traffic of links", bandwidth, 8, About{
 			"Bytes per second over PCIe in both directions, and payload over all NVLinks of a GPU.",
-			"A served model needs little PCIe; tensor parallelism pays for every token on NVLink, where all GPUs of a model should look alike.",
-			"Steady PCIe traffic in service: something does not fit. One GPU different from the rest: look at its links."},
+			"Serving needs little PCIe traffic. Tensor parallelism uses NVLink for every token, and all GPUs of a model should look alike there.",
+			"Steady PCIe traffic in service means that something does not fit. If one GPU differs, look at its links."},
 			onePerGPU(s.gpuRate(metrics.GPUPCIeTransmit), "PCIe sent"), onePerGPU(s.gpuRate(metrics.GPUPCIeReceive), "PCIe received"),
 			onePerGPU(s.gpuRate(metrics.GPUNVLinkTransmit), "NVLink sent"), onePerGPU(s.gpuRate(metrics.GPUNVLinkReceive), "NVLink received")).runbook("LLMGPULinkFault").next(rules.EngineDashboard).
 			notDrilled(noGPU),
 		lines("PCIe lanes and generation", none, 8, About{
-			"Lanes and generation in use, and those possible.",
-			"Fewer lanes than possible is a bad slot, riser or cable. Generations drop on idle links; one that stays low under load cannot retrain.",
-			"Narrow or slow under load: reseat it in the next window."},
+			"PCIe lanes and generation in use, and the possible ones.",
+			"Fewer lanes than possible mean a bad slot, riser or cable. The generation drops on idle links. If it stays low under load, the link cannot retrain.",
+			"If it is narrow or slow under load, reseat the board in the next window."},
 			onePerGPU(promql.Max(by(gpus, metrics.LabelState), s.of(metrics.GPUPCIeLinkWidth)), "lanes, {{state}}"),
 			onePerGPU(promql.Max(by(gpus, metrics.LabelState), s.of(metrics.GPUPCIeLinkGeneration)), "generation, {{state}}")).runbook("LLMGPULinkFault").next(rules.IncidentDashboard).
 			notDrilled(noGPU),
 		lines("Errors of links", perSecond, 8, About{
 			"Packets that PCIe sent again, and errors of PCIe and of each NVLink by type.",
-			"Replays cost time, many of them announce a lost GPU.",
-			"Not zero for long: reseat or replace."},
+			"Replays cost time. Many replays often come before a GPU is lost.",
+			"If it stays above zero, reseat or replace the board."},
 			onePerGPU(s.gpuRate(metrics.GPUPCIeReplays), "replays"), onePerGPU(s.gpuRate(metrics.GPUPCIeErrors, metrics.LabelType), "PCIe {{type}}"),
 			onePerGPU(s.gpuRate(metrics.GPUNVLinkErrors, metrics.LabelLink, metrics.LabelType), "link {{link}} {{type}}")).bad(0.1, 1).runbook("LLMGPULinkFault").next(rules.IncidentDashboard).
 			notDrilled(noGPU),
@@ -184,16 +184,16 @@ func usersRow(s scope) []Panel {
 	return []Panel{
 		listing("Engines on these GPUs", 24, About{
 			"Which engine runs on which GPU, and how that is known.",
-			"It leads from a bad GPU to the model that suffers.",
-			"An engine that should be here and is not: see Exporter health."},
+			"It shows which model a bad GPU affects.",
+			"If an engine is missing here, see Exporter health."},
 			Query{promql.Max(engine, s.of(metrics.EngineGPUInfo)), ""}).
 			columns(Column{metrics.LabelGPU, "GPU", 45, "", nil}, Column{metrics.LabelInstance, "node", 0, "", nil}, Column{metrics.LabelModel, "model", 0, "", nil}, Column{metrics.LabelPod, "pod", 0, "", nil}, Column{metrics.LabelServer, "server", 0, "", nil}, Column{metrics.LabelSource, "known by", 100, "", nil}).
 			size(24, 6).empty("No engine is known to use these GPUs.").runbook("BranchThrottledGPU").next(rules.EngineDashboard).
 			notDrilled(stays).steady(),
 		listing("Boards", 24, About{
 			"Name, address, serial number and firmware of each GPU.",
-			"What a vendor asks for.",
-			"Different firmware on one node: level it in the next window."},
+			"The vendor asks for it.",
+			"If firmware differs within a node, update it in the next window."},
 			Query{promql.Max(identity, s.of(metrics.GPUInfo)), ""}).
 			columns(Column{metrics.LabelGPU, "GPU", 45, "", nil}, Column{metrics.LabelInstance, "node", 0, "", nil}, Column{metrics.LabelGPUName, "name", 0, "", nil}, Column{metrics.LabelPCIBusID, "address", 0, "", nil}, Column{metrics.LabelSerial, "serial number", 0, "", nil}, Column{metrics.LabelVBIOSVersion, "firmware", 0, "", nil}).
 			size(24, 6).runbook("LLMGPUFailed").next(rules.ExporterDashboard).
@@ -206,8 +206,8 @@ func usersRow(s scope) []Panel {
 			notDrilled(noGPU),
 		lines("Memory by container", octets, 12, About{
 			"Device memory used by the processes of each container.",
-			"It says whose the memory is.",
-			"A container you do not know: look it up on the node."},
+			"It shows who uses the memory.",
+			"Look up unknown containers on the node."},
 			onePerGPU(promql.Sum(by(gpus, metrics.LabelContainerID), s.of(metrics.GPUContainerMemory)), "{{container_id}}")).runbook("LLMEngineCrashLoop").next(rules.EngineDashboard).
 			notDrilled(noGPU),
 	}

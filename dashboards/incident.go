@@ -68,8 +68,8 @@ func nowTables(s scope) []Panel {
 				"rejections", "bad-release", "crash-loop", "thermal-throttle", "xid-79", "row-remap-pending", "repair-pending"),
 		listing("Where to look first", 24, About{
 			"A row for each model that burns or for which an alert fires, on it or on a GPU that serves it, the fastest burn first: the objective that burns most, since when any has, the evidence that comes first in a diagnosis or, where none stands out, an alert on a cause and its place, and the lever that acts soonest.",
-			"Causes hide behind each other: a throttled GPU looks like a queue. A page says the same.",
-			"Start with the first line; its runbook says how to be sure, and what else to look for."},
+			"One cause can look like another, as when a throttled GPU looks like a queue. A page has the same line.",
+			"Start with the first line. Its runbook describes how to be sure, and what else to check."},
 			Query{rows, ""}, Query{since, ""}).
 			columns(Column{metrics.LabelNamespace, "namespace", 90, "", nil}, Column{metrics.LabelModel, "model", 150, "", nil}, Column{metrics.LabelSLO, "objective", 105, "", nil},
 				Column{"Value #A", "burn", 75, multiple, map[string]string{"-1": "no events", strconv.Itoa(later): "no events"}}, Column{"Value #B", "since", 135, sinceThen, nil},
@@ -193,21 +193,21 @@ func burnStats(s scope, w windows) []Panel {
 	sorted := func(e promql.Expr) Query { return Query{promql.Call("sort_desc", e), "{{slo}}"} }
 	return []Panel{
 		single("Burn rate now", multiple, About{
-			"How fast budget burns over 5 minutes, as a multiple of what the objective allows, for the model that burns fastest.",
-			"At 1 the budget lasts exactly its period; at 14.4 a 30-day budget lasts 50 hours.",
-			"Vermilion: above the line at which this objective pages. Above 1: go down the rows. Below: it may be over; check the hour below."},
+			"How fast the budget burns over 5 minutes, as a multiple of what the objective allows, for the model that burns fastest.",
+			"At 1, the budget lasts exactly its period. At 14.4, a 30-day budget lasts 50 hours.",
+			"It is vermilion above the line at which this objective pages. Above 1, go down the rows. Below 1, the incident may be over, so check the last hour."},
 			sorted(pages), sorted(promql.Ge(rest, promql.Num(1))), sorted(promql.Lt(rest, promql.Num(1)))).bad(1, factor(w.patient)).empty("No event was counted in 5 minutes.").size(4, 5).runbook("LLMErrorBudgetFastBurn").next(rules.SLODashboard).
 			movesIn(burns...),
 		single("Budget left", share, About{
 			"Share of the period's error budget that is left, for the model with the least.",
-			"It says how much risk you can still take. Below 0, this period's objective is already missed.",
-			"Low: stop releases, and pull the fastest lever rather than the best one."},
+			"It shows how much risk you can still take. Below 0, this period's objective is already missed.",
+			"If it is low, stop releases, and use the fastest lever rather than the best one."},
 			Query{promql.Call("sort", promql.Min(objective, s.of(metrics.RecordedBudgetRemaining))), "{{slo}}"}).low(0, 0.25).size(4, 5).runbook("LLMErrorBudgetSlowBurn").next(rules.SLODashboard).
 			movesIn("traffic-burst"),
 		single("Budget gone in", duration, About{
-			"Time until the budget is gone if what burns now goes on. Later: not within its period.",
-			"It says how long there is to think.",
-			"Under a few hours: mitigate first, understand later."},
+			"Time until the budget is gone at the present burn rate. Later means not within its period.",
+			"It shows how much time is left to think.",
+			"Under a few hours, mitigate first and understand later."},
 			Query{promql.Call("sort", promql.Or(promql.Min(objective, s.inPeriod(s.of(metrics.RecordedExhaustion))), promql.Add(promql.Mul(promql.Num(0), left), promql.Num(later)))), "{{slo}}"}).
 			low(6*3600, 3*24*3600).says(State{later, "later", blue}).empty("Nothing burns that is counted.").size(4, 5).runbook("LLMErrorBudgetFastBurn").next(rules.SLODashboard).
 			movesIn("traffic-burst"),
@@ -223,9 +223,9 @@ func changes(s scope) []Panel {
 	started := seen("max", by(models, metrics.LabelPod, metrics.LabelServer), begins(s.of(metrics.RecordedStarted)))
 	return []Panel{
 		listing("What changed", 12, About{
-			"Versions and settings of engines that changed, and engines that started, the last time within the range. A rollout is one row for each setting, from its first engine on.",
-			"A burn that begins with a deploy, another setting or a restart is its fault until shown otherwise.",
-			"Compare with since above. Roll back first; it is cheaper than understanding."},
+			"The last changes of engines' versions and settings, and starts of engines, within the range. A rollout is one row for each setting, from its first engine on.",
+			"A deploy, a changed setting or a restart at the start of a burn is its likely cause.",
+			"Compare with the column since above. Roll back first; an analysis takes longer."},
 			Query{promql.Call("sort_desc", promql.Max([]string{metrics.LabelAction, metrics.LabelReplica}, promql.Or(
 				copied(replaced(changed, metrics.LabelAction, "$1 from $2 to $3", metrics.LabelAction, "(.*)[|](.*)[|](.*)"), metrics.LabelReplica, "$1", metrics.LabelModel),
 				copied(copied(labelled(started, metrics.LabelAction, "started"), metrics.LabelReplica, "$1", metrics.LabelServer), metrics.LabelReplica, "$1", metrics.LabelPod)))), ""}).
@@ -243,8 +243,8 @@ func splitRow(s scope, w windows) []Panel {
 	reasons := by(gpus, metrics.LabelReason)
 	return []Panel{
 		lines("Burn rate by window", multiple, 8, About{
-			"Burn over 5 minutes, an hour and longer, and the line at which the fastest page comes.",
-			"Short above long: it is starting. Long above short: it is ending.",
+			"Burn over 5 minutes, an hour and longer, and the line at which the fastest window pair pages.",
+			"The burn is starting if the short window is above the long one, and ending if it is below.",
 			"The page ends by itself when the short window falls below the line."},
 			byWindow...).limits(s.firesAt(w.fast)).size(8, 6).
 			bad(1, factor(w.fast)).runbook("LLMErrorBudgetFastBurn").next(rules.SLODashboard).
@@ -265,14 +265,14 @@ func splitRow(s scope, w windows) []Panel {
 			movesIn("kv-thrash", "bad-release", "thermal-throttle"),
 		lines("Mean TTFT by replica", wait, 8, About{
 			"The mean time to first token of every replica.",
-			"One line above the others is a bad replica; all of them together are the model, the traffic or the release.",
-			"One bad replica: take it out of rotation, then look at its GPU."},
+			"One line above the others is a bad replica. If all rise together, look at the model, the traffic or the release.",
+			"Take a bad replica out of rotation, then look at its GPU."},
 			Query{s.mean(replicas, metrics.TimeToFirstToken), replicaLegend}).size(8, 6).runbook("LLMReplicaSkew").next(rules.EngineDashboard).
 			movesIn("traffic-burst", "prefix-collapse"),
 		timeline("Throttling now", 8, About{
 			"When the driver lowered the clocks of a GPU that serves the model, by reason. A software power cap is left out: it is normal under prefill.",
-			"A throttled GPU makes every request of its replica slow; with tensor parallelism, of the whole model.",
-			"Any red while the budget burns: move the traffic away from this GPU."},
+			"A throttled GPU makes every request of its replica slow, or of the whole model with tensor parallelism.",
+			"If any reason is red while the budget burns, move the traffic away from this GPU."},
 			bad("throttled"), stateOfGPU(s.serving(promql.Max(reasons, between(s.of(metrics.GPUClockEventActive, promql.Re(metrics.LabelReason, rules.HarmfulReasons))))), "{{reason}}")).
 			empty("No GPU of this model reports it.").size(8, 6).runbook("BranchThrottledGPU").next(rules.GPUDashboard).
 			movesIn("thermal-throttle").stillElsewhere(),
@@ -287,7 +287,7 @@ func splitRow(s scope, w windows) []Panel {
 }
 
 // unknown is the empty state of panels on the GPUs of a model.
-const unknown = "No GPU that is known to serve this model reports this: see Exporter health."
+const unknown = "No GPU that is known to serve this model reports this. See Exporter health."
 
 func phaseRow(s scope) []Panel {
 	recordedShare := func(name string, exported promql.Expr) promql.Expr {
@@ -299,26 +299,26 @@ func phaseRow(s scope) []Panel {
 	return append([]Panel{
 		lines("Queue share of TTFT", share, 12, About{
 			"Share of the time to the first token that requests spend in the queue.",
-			"Above half, the engine is full, not slow.",
+			"Above half, the engine is full rather than slow.",
 			"Did demand rise, or did capacity fall? Look at waiting and replicas before adding any."},
 			one(recordedShare("queue_share", shareOf(s.spent(models, metrics.QueueTime), s.spent(models, metrics.TimeToFirstToken))))).bad(0.3, 0.5).max(1).runbook("BranchQueueing").next(FleetDashboard).
 			movesIn("traffic-burst", "kv-transfer-failures"),
 		lines("KV cache in use, fullest replica", share, 12, About{
 			"Share of the KV cache that live requests hold.",
-			"Above 90% with requests waiting, tokens have no room; preemption follows. GPU memory says nothing about it.",
-			"Cap output and context; a lower batch limit takes a restart."},
+			"Above 90% with requests waiting, tokens have no room, and preemption follows. GPU memory does not show it.",
+			"Cap output and context. A lower batch limit needs a restart."},
 			one(s.perModel(s.of(metrics.RecordedKVCacheUsage), promql.Max(models, s.of(metrics.KVCacheUsage))))).bad(0.8, 0.9).max(1).runbook("BranchKVPressure").next(rules.EngineDashboard).
 			movesIn("traffic-burst", "kv-thrash"),
 		lines("Preemptions", perSecond, 12, About{
 			"Running requests that lost their cache and are computed again.",
 			"Each one pays its prefill twice and delays everybody in the batch.",
-			"More than one in five requests: cap output now, then restart with a lower batch limit."},
+			"Above one in five requests, cap output now, then restart with a lower batch limit."},
 			one(s.rate(models, metrics.Preemptions))).bad(0.1, 1).runbook("BranchKVPressure").next(rules.EngineDashboard).
 			movesIn("kv-thrash").stillElsewhere("rejections"),
 		lines("Prefix cache hits", share, 12, About{
 			"Share of prompt tokens that were found in the prefix cache.",
-			"A collapse turns cached prompts into prefill: TTFT rises with the same traffic.",
-			"Look for a changed template, a timestamp in the system prompt, a restart, a router that lost affinity."},
+			"After a collapse, cached prompts need prefill again, and TTFT rises with the same traffic.",
+			"Look for a changed template, a timestamp in the system prompt, a restart, or a router that lost affinity."},
 			one(hits)).max(1).runbook("LLMPrefixHitCollapse").next(rules.EngineDashboard).
 			movesIn("prefix-collapse").stillElsewhere("rejections"),
 	}, scopeRow(s)...)
@@ -328,14 +328,14 @@ func scopeRow(s scope) []Panel {
 	return []Panel{
 		lines("Waiting by replica", number, 12, About{
 			"Requests that wait on every replica.",
-			"A queue on one replica while another has none is routing, not capacity.",
-			"Uneven: look at the router. Even: look at demand."},
+			"If one replica has a queue and another has none, the cause is routing, not capacity.",
+			"If queues are uneven, look at the router; otherwise at demand."},
 			Query{promql.Sum(replicas, s.of(metrics.RequestsWaiting)), replicaLegend}).runbook("LLMReplicaSkew").next(rules.EngineDashboard).
 			movesIn("traffic-burst", "kv-thrash", "rejections").drifts("a request may wait at the moment of a scrape"),
 		lines("Bad events by node", perSecond, 12, About{
 			"Events per second that missed each objective, per node.",
 			"Bad events on one node point at its hardware or its network.",
-			"One node: open the GPU dashboard for it."},
+			"If it is one node, open its GPU dashboard."},
 			Query{s.rate(by(nodes, metrics.LabelSLO), metrics.SLOBadEvents), "{{slo}} {{instance}}"}).empty("No event is counted here.").runbook("LLMReplicaSkew").next(rules.GPUDashboard).
 			movesIn(burns...),
 	}
@@ -346,22 +346,22 @@ func gpuRow(s scope) []Panel {
 	reasons := by(gpus, metrics.LabelReason)
 	return []Panel{
 		lines("Time throttled", share, 12, About{
-			"Share of time for which clocks were lowered, by reason, from the driver's own counters.",
-			"It catches throttling that is over before the next scrape.",
+			"Share of time in which clocks were lowered, by reason, from the driver's own counters.",
+			"It also shows throttling that ends before the next scrape.",
 			"Above 5% it explains a burn."},
 			onePerGPU(s.serving(promql.Call("clamp_max", promql.Max(reasons, promql.Rate(s.of(metrics.GPUClockEventSeconds, harmful), rateInterval)), promql.Num(1))), "{{reason}}")).
 			bad(0.01, 0.05).max(1).empty(unknown).runbook("BranchThrottledGPU").next(rules.GPUDashboard).
 			movesIn("thermal-throttle").stillElsewhere(),
 		lines("Memory bandwidth in use", share, 12, About{
 			"Share of the peak memory bandwidth. Only Hopper and newer report it.",
-			"Decode is bound by it: near the ceiling more batch means more latency.",
-			"High with ITL up: the batch is past its knee. Low with ITL up: look at the clocks."},
+			"It limits decode. Near the ceiling, a larger batch means more latency.",
+			"If ITL rises, a high value means that the batch is too large. If the value is low, look at the clocks."},
 			onePerGPU(s.serving(s.perGPU(metrics.GPUMemoryBandwidthUtilization)), "")).bad(0.8, 0.95).max(1).
-			empty("No GPU that is known to serve this model reports this: it needs Hopper or newer.").runbook("BranchLargeBatch").next(rules.GPUDashboard).
+			empty("No GPU that is known to serve this model reports this. It needs Hopper or newer.").runbook("BranchLargeBatch").next(rules.GPUDashboard).
 			notDrilled(noGPU),
 		lines("SM clock against its maximum", share, 12, About{
 			"Current SM clock as a share of the highest.",
-			"Prefill is bound by it. A step down under load is throttling or a power cap.",
+			"It limits prefill. A step down under load is throttling or a power cap.",
 			"Compare the GPUs with each other before blaming one."},
 			onePerGPU(s.serving(promql.Div(s.perGPU(metrics.GPUClock, promql.Eq(metrics.LabelDomain, "sm")),
 				s.perGPU(metrics.GPUClockMax, promql.Eq(metrics.LabelDomain, "sm")))), "")).low(0.5, 0.7).max(1).
@@ -369,8 +369,8 @@ func gpuRow(s scope) []Panel {
 			movesIn("thermal-throttle").stillElsewhere("xid-79", "repair-pending"),
 		lines("XIDs and memory errors, last hour", number, 12, About{
 			"Driver errors of the GPUs that serve the model, by number, and memory errors that ECC detected and could not correct, by memory. A GPU that is new here shows all since its driver loaded.",
-			"They come before engine crashes and explain them: an uncorrectable error kills the process that used the memory.",
-			"Look the number up on the GPU dashboard. Memory errors again within days: the board has to go."},
+			"They come before engine crashes and explain them. An uncorrectable error kills the process that used the memory.",
+			"Look up the number on the GPU dashboard. If memory errors return within days, replace the board."},
 			Query{promql.Max([]string{metrics.LabelCluster, metrics.LabelInstance, metrics.LabelGPUUUID, metrics.LabelXID}, s.of(metrics.RecordedEvidence, promql.Eq(metrics.LabelFact, "xids"))), "XID {{xid}} {{instance}} {{gpu_uuid}}"},
 			onePerGPU(s.serving(s.lastHour(by(gpus, metrics.LabelLocation), metrics.GPUECCErrors,
 				promql.Eq(metrics.LabelSeverity, "uncorrected"), promql.Eq(metrics.LabelLifetime, "volatile"))), "ECC {{location}}")).
@@ -386,33 +386,33 @@ func changeRow(s scope) []Panel {
 	}
 	return []Panel{
 		lines("Replicas by version", number, 12, About{
-			"Engine pages per model and engine version.",
-			"Two versions at once are a rollout. A burn that starts with a rollout is its fault until shown otherwise.",
-			"Roll back first; it is cheaper than understanding."},
+			"Metrics endpoints of engines per model and engine version.",
+			"Two versions at once are a rollout. A rollout at the start of a burn is its likely cause.",
+			"Roll back first; an analysis takes longer."},
 			Query{promql.CountBy(version, s.of(metrics.EngineInfo)), "{{version}} " + modelLegend}).stacked().runbook("LLMReleaseRegression").next(rules.EngineDashboard).
 			movesIn("bad-release", "crash-loop", "xid-79").stillElsewhere("rejections"),
 		lines("TTFT p95 by version", wait, 12, About{
 			"The 95th percentile of TTFT of the replicas of each engine version.",
-			"Where a release replaced all replicas, the end of one line and the start of the next are before and after.",
-			"A step up where the lines meet: roll back. The old line rose, too: it is not the release."},
+			"After a release has replaced all replicas, compare the end of one line with the start of the next.",
+			"After a step up where the lines meet, roll back. If the old line also rose, the release is not the cause."},
 			fact("ttft_p95")).runbook("LLMReleaseRegression").next(rules.EngineDashboard).
 			movesIn("bad-release"),
 		lines("ITL p95 by version", seconds, 12, About{
 			"The 95th percentile of the gap between tokens of the replicas of each engine version.",
-			"A release that makes decode slower shows here first: TTFT also has the queue in it.",
-			"A step up where the lines meet: roll back."},
+			"A release that makes decode slower shows here first, because TTFT also includes the queue.",
+			"After a step up where the lines meet, roll back."},
 			fact("itl_p95")).runbook("LLMReleaseRegression").next(rules.EngineDashboard).
 			movesIn("bad-release"),
 		lines("Failed requests by version", share, 12, About{
 			"Share of requests that the replicas of each engine version failed or refused.",
-			"A release may answer as fast as ever, and fail.",
-			"More than 1% on the new version only: roll back."},
+			"A release may answer as fast as before, but fail more often.",
+			"If only the new version is above 1%, roll back."},
 			fact("failed")).bad(0.01, 0.05).max(1).runbook("LLMReleaseRegression").next(rules.EngineDashboard).
 			movesIn("rejections"),
 		listing("Replicas unlike their peers", 24, About{
 			"Replicas, and ranks of them, that do worse than the others of their model over ten minutes, or run with a setting that most others do not have while no rollout is under way.",
-			"What differs explains why one replica is slow, or answers otherwise.",
-			"A setting: finish the rollout, or roll it back. Anything else: take the replica out, then look at its GPU and node."},
+			"The difference explains why one replica is slow, or answers differently.",
+			"If a setting differs, finish the rollout, or roll it back. Otherwise take the replica out, then look at its GPU and node."},
 			Query{promql.Max([]string{metrics.LabelInstance, metrics.LabelModel, metrics.LabelPod, metrics.LabelServer, metrics.LabelReason, metrics.LabelSetting, metrics.LabelNew}, s.of(metrics.RecordedSkew)), ""}).
 			columns(Column{metrics.LabelModel, "model", 150, "", nil}, Column{metrics.LabelPod, "pod", 150, "", nil}, Column{metrics.LabelServer, "engine", 150, "", nil}, Column{metrics.LabelInstance, "node", 150, "", nil},
 				Column{metrics.LabelReason, "differs in", 220, "", skews}, Column{metrics.LabelSetting, "setting", 0, "", nil}, Column{metrics.LabelNew, "value", 0, "", nil}).
@@ -448,7 +448,7 @@ func levers(title string, alerts ...string) Panel {
 		b.WriteString("**[" + alert + "](" + alert + ".md)** " + runbooks.Question(page) + "\n\n" + runbooks.LeversOf(page) + "\n\n")
 	}
 	return Panel{Kind: Text, Title: title, Width: 6, Height: 12, Text: b.String(),
-		About: About{"What to do when this branch is at fault, from the runbooks.", "The levers are ordered by how fast and how safe they are.", "Pull one at a time; put it back if it made things worse."}}
+		About: About{"What to do if this branch is at fault, from the runbooks.", "The levers are ordered by how fast and how safe they are.", "Change one at a time, and undo it if it makes things worse."}}
 }
 
 // firstLever returns the first thing to do, in a few words or as a command.

@@ -71,7 +71,7 @@ const (
 )
 
 // nothing is the empty state of a panel that has no better one: nobody must read it as zero. A mean of no request has no value, either.
-const nothing = "Nothing reports this here, or nothing happened. That is not zero."
+const nothing = "Nothing here reports this, or nothing happened. This does not mean zero."
 
 func panel(kind Kind, title, unit string, width uint32, about About, queries ...Query) Panel {
 	return Panel{Kind: kind, Title: title, Unit: unit, Width: width, Height: 8, About: about, Queries: queries,
@@ -129,7 +129,7 @@ func timeline(title string, width uint32, about About, st status, queries ...Que
 	if st.fault == 0 {
 		worst = promql.Min
 	}
-	p := panel(Timeline, title, none, width, about).empty("Nothing reports this here.")
+	p := panel(Timeline, title, none, width, about).empty("Nothing here reports this.")
 	var all []promql.Expr
 	for i, q := range queries {
 		p.Queries = append(p.Queries, Query{promql.Equal(q.Expr, promql.Num(float64(st.fault))), q.Legend})
@@ -226,9 +226,9 @@ func (p Panel) omits() string {
 	case p.Kind != Lines:
 		return ""
 	case len(p.Queries) == 1:
-		return fmt.Sprintf(" At each moment only the %d %s are drawn: filter to see the rest.", mostLines, which)
+		return fmt.Sprintf(" At each moment only the %d %s are drawn. Filter to see the rest.", mostLines, which)
 	}
-	return fmt.Sprintf(" Of each kind, at each moment only the %d %s are drawn: filter to see the rest.", mostLines/len(p.Queries), which)
+	return fmt.Sprintf(" Of each kind, at each moment only the %d %s are drawn. Filter to see the rest.", mostLines/len(p.Queries), which)
 }
 
 // lowIsBad reports whether the lowest values are the bad ones.

@@ -207,7 +207,7 @@ func (w writer) offered(v variable) promql.Expr {
 // The variable that cost panels multiply by.
 const (
 	priceLabel   = "Price of a GPU hour"
-	priceAbout   = "What one GPU costs per hour, in the currency that you want to read."
+	priceAbout   = "What one GPU costs per hour, in any currency."
 	priceDefault = "2.50"
 )
 

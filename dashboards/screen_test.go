@@ -159,37 +159,37 @@ func (s screen) ask(t *testing.T, b board, expr string) promql.Vector {
 
 // trueWithout maps what a panel without data says to what must not be there for it to be true.
 var trueWithout = map[string]string{
-	"No alert fires.":                        `ALERTS{alertstate="firing"}`,
-	"Nothing fired.":                         `ALERTS{alertstate="firing"}`,
-	"No alert fired.":                        `ALERTS{alertstate="firing"}`,
-	"Nothing burns that is counted.":         `model:llm_slo_burn:rate5m > 1`,
-	"No event was counted in 5 minutes.":     `model:llm_slo_burn:rate5m`,
-	"No event was counted in an hour.":       `model:llm_slo_burn:rate1h`,
-	"No event was counted in 1h.":            `model:llm_slo_burn:rate1h`,
-	"No event is counted here.":              `rate(llm_slo_bad_events_total[5m])`,
-	"No objective on a latency counts here.": `model:llm_engine_good_tokens:rate5m`,
+	"No alert fires.":                    `ALERTS{alertstate="firing"}`,
+	"Nothing fired.":                     `ALERTS{alertstate="firing"}`,
+	"No alert fired.":                    `ALERTS{alertstate="firing"}`,
+	"Nothing burns that is counted.":     `model:llm_slo_burn:rate5m > 1`,
+	"No event was counted in 5 minutes.": `model:llm_slo_burn:rate5m`,
+	"No event was counted in an hour.":   `model:llm_slo_burn:rate1h`,
+	"No event was counted in 1h.":        `model:llm_slo_burn:rate1h`,
+	"No event is counted here.":          `rate(llm_slo_bad_events_total[5m])`,
+	"No latency objective counts here.":  `model:llm_engine_good_tokens:rate5m`,
 	"No deploy, changed setting or restart is recorded in this range.":                 `last_over_time({__name__=~"model:llm_engine_(changed:timestamp_seconds|started:last5m)"}[1h])`,
 	"No replica is known to differ.":                                                   `replica:llm_engine_skew:value`,
 	"No engine reports that a number is missing.":                                      `llm_engine_metric_source_info{quality="missing"}`,
-	"No data: nothing is reported to be wrong, or nothing is reported.":                `llm_engine_up == 0`,
+	"Nothing is reported to be wrong, or nothing is reported at all.":                  `llm_engine_up == 0`,
 	"No GPU reports that a feature is missing.":                                        `llm_gpu_feature_supported == 0`,
-	"No data: all GPUs are healthy, or none is read.":                                  `llm_gpu_health > 0`,
-	"No data: no XID was seen, or none is read.":                                       `llm_gpu_xid_errors_total > 0`,
+	"No GPU has a condition, or none is read.":                                         `llm_gpu_health > 0`,
+	"No XID was seen, or XIDs are not read.":                                           `llm_gpu_xid_errors_total > 0`,
 	"No XID is recorded, and no ECC is known for these GPUs.":                          `model:llm_evidence:value{fact="xids"} or llm_gpu_ecc_errors_total{severity="uncorrected"}`,
-	"No GPU reports ECC: no board here has it, it is off, or none is read.":            `llm_gpu_ecc_errors_total`,
-	"No GPU reports this: it needs Hopper or newer.":                                   `llm_gpu_memory_bandwidth_utilization_ratio`,
-	"No GPU that is known to serve this model reports this: it needs Hopper or newer.": `llm_gpu_memory_bandwidth_utilization_ratio and on (gpu_uuid) llm_engine_gpu_info`,
-	"No GPU that is known to serve this model reports this: see Exporter health.":      `llm_gpu_clock_event_seconds_total and on (gpu_uuid) llm_engine_gpu_info`,
+	"No GPU reports ECC. No board here has it, it is off, or no GPU is read.":          `llm_gpu_ecc_errors_total`,
+	"No GPU reports this. It needs Hopper or newer.":                                   `llm_gpu_memory_bandwidth_utilization_ratio`,
+	"No GPU that is known to serve this model reports this. It needs Hopper or newer.": `llm_gpu_memory_bandwidth_utilization_ratio and on (gpu_uuid) llm_engine_gpu_info`,
+	"No GPU that is known to serve this model reports this. See Exporter health.":      `llm_gpu_clock_event_seconds_total and on (gpu_uuid) llm_engine_gpu_info`,
 	"No GPU of this model reports it.":                                                 `llm_gpu_clock_event_active and on (gpu_uuid) llm_engine_gpu_info`,
-	"No engine's capacity is known yet: llm_engine_capacity_known says why.":           `model:llm_capacity:requests_per_second`,
-	"No tokens, or no GPU tells its energy.":                                           `(model:llm_engine_gpus:count and model:llm_engine_generation_tokens:rate5m > 0) and on () llm_gpu_energy_joules_total`,
+	"No engine's capacity is known yet. llm_engine_capacity_known has the cause.":      `model:llm_capacity:requests_per_second`,
+	"No tokens, or no GPU reports its energy.":                                         `(model:llm_engine_gpus:count and model:llm_engine_generation_tokens:rate5m > 0) and on () llm_gpu_energy_joules_total`,
 	"No tokens, or no GPU is known to serve a model.":                                  `model:llm_engine_gpus:count and model:llm_engine_generation_tokens:rate5m > 0`,
 	"No engine is known to use these GPUs.":                                            `llm_engine_gpu_info`,
-	"No gateway reports this here.":                                                    metrics.GatewayRejections.Name,
-	"No synthetic request is recorded here: they are off by default.":                  `llm_probe_requests_total`,
-	"No source of engines reports a place here.":                                       `llm_discovery_places`,
-	"Nothing reports this here.":                                                       `llm_gpu_clock_event_active`,
-	"Nothing reports this here, or nothing happened. That is not zero.":                ``, // of which one or the other is true
+	"No gateway here reports this.":                                                    metrics.GatewayRejections.Name,
+	"No synthetic request is recorded here. Probes are off by default.":                `llm_probe_requests_total`,
+	"No source of engines here reports a place.":                                       `llm_discovery_places`,
+	"Nothing here reports this.":                                                       `llm_gpu_clock_event_active`,
+	"Nothing here reports this, or nothing happened. This does not mean zero.":         ``, // of which one or the other is true
 }
 
 // empty checks that a panel without data says what is true, and returns what it says; nothing for one that has data.
@@ -282,7 +282,7 @@ func TestAHealthyEngineIsCalm(t *testing.T) {
 		}
 	}
 	for title, want := range map[string]string{"Where to look first": "Nothing burns that is counted.", "Firing alerts": "No alert fires.",
-		"What changed": "No deploy, changed setting or restart is recorded in this range.", "Needs a person": "No data: all GPUs are healthy, or none is read."} {
+		"What changed": "No deploy, changed setting or restart is recorded in this range.", "Needs a person": "No GPU has a condition, or none is read."} {
 		if said[title] != want {
 			t.Errorf("%s says %q, want %q", title, said[title], want)
 		}

@@ -15,7 +15,7 @@ func objectives(w windows) Board {
 	s := scope{byCluster, byNamespace, byModel, bySLO}
 	return Board{
 		UID: rules.SLODashboard, Since: "now-30d", Refresh: "5m", Variables: s,
-		Description: "Which models keep their objectives, how much error budget is left, and where it went.",
+		Description: "Which models meet their objectives, how much error budget is left, and what spent it.",
 		Rows: []Row{
 			{Title: "Now: is anybody in trouble?", Panels: promiseRow(s, w)},
 			{Title: "Budget: how much is left, and where did it go?", Panels: budgetRow(s)},
@@ -40,21 +40,21 @@ func promiseRow(s scope, w windows) []Panel {
 	return []Panel{
 		single("Least budget left", share, About{
 			"The smallest share of error budget left, of all selected objectives and models.",
-			"It is the one number for the whole fleet.",
-			"Below a quarter: find the model in the burn-down."},
+			"It is one number for the whole fleet.",
+			"Below a quarter, find the model in the burn-down."},
 			Query{promql.Min(whole, left), ""}).low(0, 0.25).size(8, 5).runbook("LLMErrorBudgetSlowBurn").next(rules.IncidentDashboard).
 			movesIn(spends...),
 		single("Fastest burn, 1 hour", multiple, About{
 			"The highest burn rate over an hour.",
 			"At 14.4 a 30-day budget is gone in two days.",
-			"Open the incident dashboard for the model that leads."},
+			"Open the incident dashboard of the model that burns fastest."},
 			Query{promql.Max(whole, s.of(metrics.Window(metrics.RecordedBurn, "1h"))), ""}).bad(1, factor(w.fast)).size(8, 5).
 			empty("No event was counted in an hour.").runbook("LLMErrorBudgetFastBurn").next(rules.IncidentDashboard).
 			movesIn(spends...),
 		single("Objectives with budget left", share, About{
-			"How many of all objectives, counted per model, have budget left, and which part of their period is recorded where it is not all of it.",
-			"It is what a monthly report says. While little is recorded, the budget is that of a whole period: a bad share above the allowed one need not have spent it.",
-			"Not all: the burn-down says which ones."},
+			"How many of all objectives, counted per model, have budget left, and which part of their period is recorded if it is not the whole.",
+			"A monthly report has the same number. While little is recorded, the budget is that of a whole period, so a bad share above the allowed one need not have spent it.",
+			"If it is not all, the burn-down shows which ones."},
 			Query{promql.Mul(promql.Mul(promql.Div(kept, all), promql.CountValues("kept", whole, kept), promql.On().ManyToOne("kept")),
 				promql.CountValues("all", whole, all), promql.On().ManyToOne("all")), "{{kept}} of {{all}}"},
 			Query{promql.CountValues("part", whole, promql.Call("round", promql.Mul(promql.Num(100), promql.Lt(recorded, promql.Num(0.99))), promql.Num(0.1))),
@@ -68,8 +68,8 @@ func promiseRow(s scope, w windows) []Panel {
 func budgetRow(s scope) []Panel {
 	return []Panel{
 		lines("Budget burn-down", share, 24, About{
-			"Share of the period's error budget left, per model and objective. The period is rolling: an incident that leaves it gives its budget back.",
-			"A steady slope is a chronic fault, a step is an incident. Below 0 the objective is missed.",
+			"Share of the period's error budget left, per model and objective. The period is rolling, so an incident that leaves it gives its budget back.",
+			"A steady slope is a chronic fault, and a step is an incident. Below 0, the objective is missed.",
 			"Click a line to open that model at that time."},
 			Query{s.of(metrics.RecordedBudgetRemaining), objectiveLegend}).
 			low(0, 0.25).runbook("LLMErrorBudgetSlowBurn").next(rules.IncidentDashboard).
@@ -85,8 +85,8 @@ func burnRow(s scope, w windows) []Panel {
 	return []Panel{
 		lines("Burn rate, fast window", multiple, 12, About{
 			"Burn over " + w.fast.Long.String() + " per model and objective, and the line at which it pages.",
-			"This is the long window of the pair that pages first: whatever rose above the line paged.",
-			"Repeated peaks at the same hour are load: look at capacity."},
+			"This is the long window of the pair that pages first. What rose above the line paged.",
+			"Repeated peaks at the same hour come from load, so look at capacity."},
 			burn(w.fast)).limits(s.firesAt(w.fast)).
 			bad(1, factor(w.fast)).empty("No event was counted in " + w.fast.Long.String() + ".").runbook("LLMErrorBudgetFastBurn").next(rules.IncidentDashboard).
 			movesIn(spends...),
@@ -106,8 +106,8 @@ func eventRow(s scope) []Panel {
 	return []Panel{
 		lines("Events", perSecond, 24, About{
 			"Events per second that count for each objective, requests or tokens for latency between tokens; those that missed it; and the missed ones that declared maintenance leaves out.",
-			"With few events a burn rate says little.",
-			"Zero where there should be traffic: the objective protects nobody."},
+			"With few events, a burn rate means little.",
+			"If it is zero while there is traffic, the objective protects nobody."},
 			Query{s.of(metrics.RecordedEventRate), "all " + objectiveLegend},
 			Query{s.of(metrics.RecordedBadEventRate), "missed " + objectiveLegend},
 			Query{promql.Mul(promql.Num(-1./60), maintained), "left out " + objectiveLegend}).
@@ -121,8 +121,8 @@ func historyRow(s scope) []Panel {
 	return []Panel{
 		timeline("Alerts", 24, About{
 			"When each alert fired, of budgets and of causes.",
-			"Causes that come before every burn are what to engineer away.",
-			"Pages that nobody acted on: change the objective."},
+			"Remove the causes that come before every burn.",
+			"If nobody acts on the pages, change the objective."},
 			fires, Query{promql.Max([]string{"alertname", metrics.LabelModel}, between(s.alerts())), "{{model_name}} {{alertname}}"}).empty("No alert fired.").runbook(eachAlert).next(rules.IncidentDashboard).
 			movesIn(spends...),
 	}

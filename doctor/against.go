@@ -217,11 +217,11 @@ func (c *comparing) row(s subjectOf, row smiRow) {
 	case silent && (len(own) == 0 || v.Own == ""):
 		v.Outcome, v.Why = Right, "neither has it"
 	case silent:
-		v.Outcome, v.Why = Uncompared, "nvidia-smi does not say"
+		v.Outcome, v.Why = Uncompared, "nvidia-smi does not report it"
 	case len(own) == 0:
 		v.Outcome = Absent
 	case row.slack.moving && !c.sameTime:
-		v.Outcome, v.Why = Uncompared, "it moves, and was read at another time"
+		v.Outcome, v.Why = Uncompared, "it changes, and was read at another time"
 	default:
 		v.Outcome, v.Why = row.compare(text, s.values[row.minus], own)
 	}
@@ -248,7 +248,7 @@ func (row smiRow) compare(text, minus string, own []series) (Outcome, string) {
 		value -= less
 	}
 	if !ok {
-		return Uncompared, "its unit or word is not known: " + strconv.Quote(cmp.Or(unit, text))
+		return Uncompared, "its unit or text is not known: " + strconv.Quote(cmp.Or(unit, text))
 	}
 	low, high := math.Inf(1), math.Inf(-1)
 	for _, s := range own {
@@ -299,9 +299,9 @@ func (c Comparison) Text() string {
 		if v.Outcome == Wrong || v.Outcome == Absent {
 			says := "has no " + v.Series
 			if v.Outcome == Wrong {
-				says = "says " + v.Series + " = " + v.Own
+				says = "reports " + v.Series + " = " + v.Own
 			}
-			fmt.Fprintf(&b, "%-8s %s: nvidia-smi says %s = %s, the exporter %s\n", v.Outcome, subjectName(v.GPU), v.Element, printable(v.SMI), printable(cmp.Or(v.Why, says)))
+			fmt.Fprintf(&b, "%-8s %s: nvidia-smi reports %s = %s, the exporter %s\n", v.Outcome, subjectName(v.GPU), v.Element, printable(v.SMI), printable(cmp.Or(v.Why, says)))
 		}
 	}
 	for _, gpu := range c.gpus() {

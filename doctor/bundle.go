@@ -149,7 +149,7 @@ func OpenBundle(packed []byte) (document []byte, readings []*Reading, ok bool, e
 		readings = append(readings, r)
 	}
 	if document == nil || len(readings) == 0 {
-		return nil, nil, true, errors.New("the bundle has no document of nvidia-smi or no page")
+		return nil, nil, true, errors.New("the bundle has no document of nvidia-smi or no metrics page")
 	}
 	return document, readings, true, nil
 }

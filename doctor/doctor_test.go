@@ -83,13 +83,13 @@ func TestChecksOfAnswers(t *testing.T) {
 		says     string
 	}{
 		{"nothing", func(*Prometheus) {}, "", ""},
-		{"late", func(p *Prometheus) { p.groups[0].LastEvaluation = now.Add(-time.Hour) }, Broken, "was last evaluated 1h0m0s ago, and is due every 1m0s"},
+		{"late", func(p *Prometheus) { p.groups[0].LastEvaluation = now.Add(-time.Hour) }, Broken, "was last evaluated 1h0m0s ago, but is due every 1m0s"},
 		{"slow", func(p *Prometheus) { p.groups[0].EvaluationTime = 40 }, Missing, "takes 40s of the 1m0s"},
 		{"loaded twice", func(p *Prometheus) { p.groups = append(p.groups, p.groups[0]) }, Broken, "loaded more than once"},
 		{"slow scrape", func(p *Prometheus) { p.targets[0].LastScrapeDuration = 9 }, Missing, "takes 9s of the 10s"},
 		{"not scraped yet", func(p *Prometheus) { p.targets[0].Health = "unknown" }, Missing, "not been scraped yet"},
 		{"another server", func(p *Prometheus) { p.info = nil }, Broken, "another server"},
-		{"another version", func(p *Prometheus) { p.info[buildInfo][0]["version"] = "1.1.0" }, Missing, "runs on node, this is 1.2.3"},
+		{"another version", func(p *Prometheus) { p.info[buildInfo][0]["version"] = "1.1.0" }, Missing, "runs on node, but this is 1.2.3"},
 		{"alerts are not taken", func(p *Prometheus) { p.undelivered = []string{"http://am/api/v2/alerts"} }, Broken, "refused alerts"},
 	} {
 		p := healthy()
@@ -113,7 +113,7 @@ func TestNativeHistograms(t *testing.T) {
 	ttft := metrics.TimeToFirstToken.Name
 	page := &Reading{page: map[string]*dto.MetricFamily{ttft: {Metric: []*dto.Metric{{Histogram: &dto.Histogram{}}}}}}
 	for _, c := range []struct{ rule, stored, want string }{
-		{"rate(" + ttft + "_count[5m])", ttft, "stored as native ones"},
+		{"rate(" + ttft + "_count[5m])", ttft, "stored as native histograms"},
 		{"histogram_count(rate(" + ttft + "[5m])) or rate(" + ttft + "_count[5m])", ttft, ""},
 		{"rate(" + ttft + "_count[5m])", ttft + "_count", ""},
 		{"rate(" + ttft + "_count[5m])", "llm_engine_up", "not in Prometheus: " + ttft},
@@ -140,7 +140,7 @@ func TestChecksOfPages(t *testing.T) {
 		page string
 		says []string
 	}{
-		{`llm_exporter_config_last_reload_successful 0`, []string{"configuration", "the one before stays", "--config.check"}},
+		{`llm_exporter_config_last_reload_successful 0`, []string{"configuration", "the previous one stays", "--config.check"}},
 		{`llm_exporter_discovery_up{source="pods",reason="forbidden"} 0`, []string{"discovery by pods", "rbac.create=true"}},
 		{`llm_exporter_discovery_up{source="pods",reason="unreachable"} 0`, []string{"discovery by pods", "network policy"}},
 		{`llm_exporter_pod_resources_up{reason="socket_missing"} 0`, []string{"kubelet", "socket_missing", "mount the host's directory"}},

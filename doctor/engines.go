@@ -25,15 +25,15 @@ func checkEngines(p Picture, r *Report) {
 	e := p.Exporter
 	for _, place := range e.engines.Engines {
 		of := subject(map[string]string{metrics.LabelServer: place.Server, metrics.LabelNamespace: place.Namespace, metrics.LabelPod: place.Pod})
-		problem := "its page cannot be used: " + place.State
+		problem := "its metrics page cannot be used: " + place.State
 		switch place.State {
 		case "up":
 			continue
 		case engines.NotLoaded:
-			r.fine(of + ": holds no model, the next request loads one (" + place.State + ")")
+			r.fine(of + ": no model is loaded; the next request loads one (" + place.State + ")")
 			continue
 		case engines.NoWorker:
-			problem = "its page is read, and it is down: " + place.State
+			problem = "its metrics page is read, but the engine is down: " + place.State
 		}
 		r.add(Finding{Severity: Missing, Subject: of,
 			Problem: problem, Remedy: strings.ReplaceAll(place.Todo, "URL", "http://"+place.Server+"/metrics"),
@@ -42,7 +42,7 @@ func checkEngines(p Picture, r *Report) {
 	if len(e.engines.Engines) == 0 && len(e.of(metrics.ProbeBudget)) == 0 {
 		remedy := "name one: --engine.target=http://127.0.0.1:8000, or targets in --config.file"
 		if n := len(e.engines.Places); n > 0 {
-			remedy += fmt.Sprintf("; looked at %s: /engines says why none is read", count(n, "address"))
+			remedy += fmt.Sprintf("; the exporter looked at %s, and /engines explains why it reads none", count(n, "address"))
 		}
 		r.add(Finding{Severity: Missing, Subject: "engines", Problem: "none is read", Remedy: remedy, Docs: operations + "#an-engine-is-not-found"})
 	}
@@ -56,13 +56,13 @@ func checkEngines(p Picture, r *Report) {
 	for _, s := range e.of(metrics.SourceMissing) {
 		if s.value > 0 {
 			r.add(Finding{Severity: Missing, Subject: subject(s.labels),
-				Problem: s.labels[metrics.LabelMetric] + " is absent: its version should show " + s.labels[metrics.LabelSource],
-				Remedy:  "compare the engine's flags with those of one that shows it; if it was renamed, update the exporter", Docs: "runbooks/LLMSourceMetricMissing.md"})
+				Problem: s.labels[metrics.LabelMetric] + " is absent, although its version should have " + s.labels[metrics.LabelSource],
+				Remedy:  "compare the engine's flags with those of an engine that has it; if it was renamed, update the exporter", Docs: "runbooks/LLMSourceMetricMissing.md"})
 		}
 	}
 	for _, s := range e.of(metrics.UnknownOutcome) {
 		r.add(Finding{Severity: Missing, Subject: subject(s.labels),
-			Problem: "says how requests ended by a value that this exporter does not know: " + s.labels[metrics.LabelSource] + "; they are no events of availability, neither good nor bad",
+			Problem: "reports an outcome of requests that this exporter does not know: " + s.labels[metrics.LabelSource] + "; for availability, they are neither good nor bad",
 			Remedy:  "update the exporter; if its newest release does not know the value either, report it with the engine's version", Docs: "docs/metrics.md"})
 	}
 	for _, engine := range e.pages() {
@@ -87,7 +87,7 @@ func checkEnds(p Picture, r *Report) {
 		}
 		line := fmt.Sprintf("%s: %s is read", of, gateway.labels[metrics.LabelRuntime])
 		if len(why) > 0 {
-			line += "; how its requests ended is approximate: " + strings.Join(distinct(why), "; ")
+			line += "; the outcome of its requests is approximate: " + strings.Join(distinct(why), "; ")
 		}
 		r.fine(line)
 	}
@@ -115,7 +115,7 @@ func checkWorkers(p Picture, r *Report) {
 			problem += ": " + strings.Join(why, ", ")
 		}
 		r.add(Finding{Severity: Missing, Subject: subject(s.labels), Problem: problem, Docs: "docs/engines.md",
-			Remedy: "send each worker a request: one that answers comes back by itself when the gateway tries it again; otherwise read its log"})
+			Remedy: "send a request to each worker; if it answers, the gateway uses it again after its next attempt; otherwise read the worker's log"})
 	}
 }
 
@@ -164,24 +164,24 @@ func checkSources(p Picture, engine map[string]string, r *Report) {
 		alerts := p.Rules.regained(absent, flags[reason])
 		if path, locked := strings.CutPrefix(reason, engines.NeedsKey); locked {
 			wanted++
-			r.add(Finding{Severity: Missing, Subject: subject(engine), Problem: path + " wants a key: " + some(distinct(flags[reason])) + " is not read", Alerts: alerts,
-				Remedy: "give the target the key: http_config: {authorization: {credentials_file: FILE}}", Docs: "docs/operations.md"})
+			r.add(Finding{Severity: Missing, Subject: subject(engine), Problem: path + " requires a key, so " + some(distinct(flags[reason])) + " is not read", Alerts: alerts,
+				Remedy: "give the target the key with http_config: {authorization: {credentials_file: FILE}}", Docs: "docs/operations.md"})
 			continue
 		}
 		if len(alerts) == 0 {
 			continue
 		}
 		wanted++
-		remedy := "start the engine with what it needs: " + strings.TrimPrefix(reason, flag)
+		remedy := "start the engine with " + strings.TrimPrefix(reason, flag)
 		if cost := engines.Cost(metrics.Runtime(engine[metrics.LabelRuntime]), reason); cost != "" {
 			remedy += " (" + cost + ")"
 		}
-		r.add(Finding{Severity: Missing, Subject: subject(engine), Problem: "does not show " + some(distinct(flags[reason])), Alerts: alerts,
+		r.add(Finding{Severity: Missing, Subject: subject(engine), Problem: "does not report " + some(distinct(flags[reason])), Alerts: alerts,
 			Remedy: remedy, Docs: "docs/engines.md"})
 	}
 	line := fmt.Sprintf("%s: %s %s is read", subject(engine), engine[metrics.LabelRuntime], engine[metrics.LabelVersion])
 	if silent := p.Rules.silenced(absent); wanted == 0 && len(silent) > 0 {
-		line += "; what it does not show is read by " + some(silent) + ", which cannot fire for it"
+		line += "; it lacks metrics for " + some(silent) + ", which cannot fire for it"
 	}
 	for _, part := range parts {
 		line += "; of " + part
@@ -192,9 +192,9 @@ func checkSources(p Picture, engine map[string]string, r *Report) {
 // objectiveRemedies says what to do about a reason of llm_slo_counted.
 var objectiveRemedies = map[slo.Reason]string{
 	slo.SignalMissing:  "choose another signal for this runtime, restrict select: to another, or let a probe measure it",
-	slo.BelowGrid:      "raise its threshold to a bucket that the engine has: exporter --config.check names the nearest",
-	slo.OffGrid:        "choose a threshold near a bucket that the engine has, or give the engine one (SGLang: --bucket-time-to-first-token and its like): the exporter's log names the nearest",
-	slo.FailuresHidden: "measure availability at the gateway or with a probe: the engine shows only successes",
+	slo.BelowGrid:      "raise its threshold to a bucket that the engine has; exporter --config.check names the nearest",
+	slo.OffGrid:        "choose a threshold near a bucket that the engine has, or give the engine one (SGLang: --bucket-time-to-first-token and similar flags); the exporter's log names the nearest",
+	slo.FailuresHidden: "measure availability at the gateway or with a probe, because the engine only reports successes",
 }
 
 // checkObjectives looks at whether each declared objective counts events. The built-in ones promise nothing to anybody.
@@ -228,7 +228,7 @@ func checkObjectives(p Picture, r *Report) {
 			r.fine(subject + ": selects no engine here")
 		default:
 			r.add(Finding{Severity: Missing, Subject: subject, Problem: "selects no engine of this exporter", Alerts: alerts,
-				Remedy: "compare its select: with the engines' labels: curl -s localhost:9844/metrics | grep ^llm_engine_info", Docs: "runbooks/LLMObjectiveWithoutEvents.md"})
+				Remedy: "compare its select: with the engines' labels, in curl -s localhost:9844/metrics | grep ^llm_engine_info", Docs: "runbooks/LLMObjectiveWithoutEvents.md"})
 		}
 	}
 }

@@ -41,8 +41,8 @@ func checkRules(p Picture, r *Report) {
 		files[g.Name] = append(files[g.Name], g.File)
 	}
 	if len(files) == 0 {
-		r.add(Finding{Severity: Broken, Subject: "rules", Problem: "are not loaded: nothing can fire", Docs: loading,
-			Remedy: "rule_files: [rules.yaml] in prometheus.yml, promtool check config prometheus.yml, and reload; prometheusRule.labels in the chart must match ruleSelector"})
+		r.add(Finding{Severity: Broken, Subject: "rules", Problem: "are not loaded, so nothing can fire", Docs: loading,
+			Remedy: "set rule_files: [rules.yaml] in prometheus.yml, run promtool check config prometheus.yml, and reload; prometheusRule.labels in the chart must match ruleSelector"})
 		return
 	}
 	var copies []string
@@ -77,10 +77,10 @@ func checkRules(p Picture, r *Report) {
 		r.add(Finding{Severity: Broken, Subject: "rules", Problem: fmt.Sprintf("lack %s that others read: %s", count(len(distinct(records)), "recording rule"), some(distinct(records))), Remedy: render, Docs: loading})
 	}
 	if len(alerts) > 0 {
-		r.add(Finding{Severity: Missing, Subject: "rules", Problem: "lack alerts", Alerts: alerts, Remedy: render + "; is one of them off in prometheusRule.alerts?", Docs: loading})
+		r.add(Finding{Severity: Missing, Subject: "rules", Problem: "lack alerts", Alerts: alerts, Remedy: render + "; check whether one of them is off in prometheusRule.alerts", Docs: loading})
 	}
 	if len(changed) > 0 {
-		r.add(Finding{Severity: Missing, Subject: "rules", Problem: fmt.Sprintf("are of another version or other options: %s, such as %s", count(len(distinct(changed)), "difference"), some(distinct(changed))),
+		r.add(Finding{Severity: Missing, Subject: "rules", Problem: fmt.Sprintf("are of another version, or have other options: %s, such as %s", count(len(distinct(changed)), "difference"), some(distinct(changed))),
 			Remedy: render + "; if yours have options, compare with your file: --rules=FILE", Docs: loading})
 	}
 	if len(records)+len(alerts)+len(changed) == 0 {
@@ -97,7 +97,7 @@ func checkEvaluation(p Picture, r *Report) {
 		for _, rule := range g.Rules {
 			if rule.Health == "err" {
 				r.add(Finding{Severity: Broken, Subject: "rule " + rule.Name, Problem: "fails: " + rule.LastError, Docs: loading,
-					Remedy: "two series with the same labels: is an exporter scraped twice, or a label dropped? Otherwise load the rules of this version"})
+					Remedy: "if two series have the same labels, check whether an exporter is scraped twice or a label is dropped; otherwise load the rules of this version"})
 			}
 		}
 		interval := time.Duration(g.Interval * float64(time.Second))
@@ -105,8 +105,8 @@ func checkEvaluation(p Picture, r *Report) {
 		slowest = max(slowest, g.EvaluationTime)
 		switch took := time.Duration(g.EvaluationTime * float64(time.Second)); {
 		case took > interval:
-			r.add(Finding{Severity: Broken, Subject: subject, Problem: fmt.Sprintf("takes %s, and is due every %s: evaluations are skipped", short(took), interval), Docs: "docs/scale.md",
-				Remedy: "give Prometheus more CPU, or split the fleet: llm-rules --fleet; prometheus_rule_group_iterations_missed_total"})
+			r.add(Finding{Severity: Broken, Subject: subject, Problem: fmt.Sprintf("takes %s, but is due every %s, so evaluations are skipped", short(took), interval), Docs: "docs/scale.md",
+				Remedy: "give Prometheus more CPU, or split the fleet: llm-rules --fleet; prometheus_rule_group_iterations_missed_total counts skipped evaluations"})
 		case took > interval/2:
 			r.add(Finding{Severity: Missing, Subject: subject, Problem: fmt.Sprintf("takes %s of the %s between two evaluations", short(took), interval), Docs: "docs/scale.md",
 				Remedy: "give Prometheus more CPU before it is too late, or split the fleet: llm-rules --fleet"})
@@ -116,8 +116,8 @@ func checkEvaluation(p Picture, r *Report) {
 			r.fine(fmt.Sprintf("%s: not evaluated yet, due every %s", subject, interval))
 		case age > 2*interval+time.Minute:
 			late++
-			r.add(Finding{Severity: Broken, Subject: subject, Problem: fmt.Sprintf("was last evaluated %s ago, and is due every %s", age.Round(time.Second), interval), Docs: loading,
-				Remedy: "Prometheus' log says why: grep -i rule; is it out of CPU or disk?"})
+			r.add(Finding{Severity: Broken, Subject: subject, Problem: fmt.Sprintf("was last evaluated %s ago, but is due every %s", age.Round(time.Second), interval), Docs: loading,
+				Remedy: "read Prometheus' log: grep -i rule; check whether it is out of CPU or disk"})
 		}
 	}
 	if late == 0 && len(groups) > 0 {
@@ -128,15 +128,15 @@ func checkEvaluation(p Picture, r *Report) {
 // checkAlertmanager looks at whether alerts go anywhere.
 func checkAlertmanager(p Picture, r *Report) {
 	if p.Prometheus.alertmanagers == 0 {
-		r.add(Finding{Severity: Broken, Subject: "Alertmanager", Problem: "Prometheus knows none: alerts fire, and nobody is told", Docs: loading,
+		r.add(Finding{Severity: Broken, Subject: "Alertmanager", Problem: "Prometheus has none, so alerts fire but nobody is notified", Docs: loading,
 			Remedy: "alerting: {alertmanagers: [{static_configs: [{targets: [HOST:9093]}]}]} in prometheus.yml"})
 		return
 	}
 	for _, a := range p.Prometheus.undelivered {
-		r.add(Finding{Severity: Broken, Subject: "Alertmanager " + a, Problem: "has refused alerts or not answered in the last 15 minutes", Docs: loading,
-			Remedy: "can Prometheus reach it? curl -s " + a + "; Prometheus' log has the error: grep notifier"})
+		r.add(Finding{Severity: Broken, Subject: "Alertmanager " + a, Problem: "has refused alerts, or has not answered, in the last 15 minutes", Docs: loading,
+			Remedy: "check whether Prometheus can reach it: curl -s " + a + "; read the error in Prometheus' log: grep notifier"})
 	}
 	if len(p.Prometheus.undelivered) == 0 {
-		r.fine(count(p.Prometheus.alertmanagers, "Alertmanager") + ": known to Prometheus")
+		r.fine(count(p.Prometheus.alertmanagers, "Alertmanager") + ": configured in Prometheus")
 	}
 }

@@ -23,7 +23,7 @@ const (
 // checkSelf looks at the configuration that the exporter uses.
 func checkSelf(p Picture, r *Report) {
 	if is(p.Exporter.of(metrics.ConfigReloadSuccess), 0) {
-		r.add(Finding{Severity: Missing, Subject: "configuration", Problem: "the file is wrong, so the one before stays in use",
+		r.add(Finding{Severity: Missing, Subject: "configuration", Problem: "the file is wrong, so the previous one stays in use",
 			Remedy: "exporter --config.check --config.file=FILE names the line"})
 	}
 	r.fine(p.Exporter.Exporter + ": an exporter, version " + cmp.Or(versionOf(p.Exporter), "unknown"))
@@ -43,15 +43,15 @@ func checkDiscovery(p Picture, r *Report) {
 			r.fine("discovery by " + s.labels[metrics.LabelSource] + ": works")
 			continue
 		}
-		remedy := "the exporter's log says why: grep discovery"
+		remedy := "read the exporter's log: grep discovery"
 		switch s.labels[metrics.LabelReason] {
 		case "forbidden":
-			remedy = "let it list and watch pods: helm upgrade with rbac.create=true; kubectl auth can-i list pods -A --as system:serviceaccount:NS:NAME"
+			remedy = "let it list and watch pods: helm upgrade with rbac.create=true; check with kubectl auth can-i list pods -A --as system:serviceaccount:NS:NAME"
 		case "unreachable":
-			remedy = "let its pod reach the API server: network policy, or curl -sk https://kubernetes.default.svc/livez from there"
+			remedy = "let its pod reach the API server: check the network policy, and curl -sk https://kubernetes.default.svc/livez in the pod"
 		}
 		r.add(Finding{Severity: Missing, Subject: "discovery by " + s.labels[metrics.LabelSource],
-			Problem: "finds no new engines: " + cmp.Or(p.Exporter.engines.Problem, s.labels[metrics.LabelReason]), Remedy: remedy, Docs: "runbooks/LLMDiscoveryFailed.md"})
+			Problem: "cannot find new engines: " + cmp.Or(p.Exporter.engines.Problem, s.labels[metrics.LabelReason]), Remedy: remedy, Docs: "runbooks/LLMDiscoveryFailed.md"})
 	}
 }
 
@@ -60,7 +60,7 @@ func checkGPUs(p Picture, r *Report) {
 	e := p.Exporter
 	nvml, source := e.of(metrics.GPUNVMLUp), e.of(metrics.GPUSourceUp)
 	if len(nvml) == 0 && len(source) == 0 {
-		r.fine("GPUs: not read, as its flags say")
+		r.fine("GPUs: not read, because its flags disable it")
 		return
 	}
 	checkGPUSources(p, r)
@@ -68,7 +68,7 @@ func checkGPUs(p Picture, r *Report) {
 	for _, s := range e.of(metrics.GPUXIDSourceUp, metrics.LabelSource, "kmsg") {
 		if reason := s.labels[metrics.LabelReason]; s.value == 0 && reason != "switched_off" && reason != "starting" {
 			r.add(Finding{Severity: Missing, Subject: "kernel log", Docs: needs, Remedy: gpu.KmsgRemedy,
-				Problem: "not readable (" + reason + "): no SXids, and only the XIDs of which NVML tells"})
+				Problem: "not readable (" + reason + "), so SXids are absent, and only XIDs from NVML are counted"})
 		}
 	}
 	var forbidden []string
@@ -77,7 +77,7 @@ func checkGPUs(p Picture, r *Report) {
 	}
 	if len(forbidden) > 0 {
 		r.add(Finding{Severity: Missing, Subject: "GPUs", Docs: needs, Remedy: gpu.Remedy("no_permission"),
-			Problem: "the driver keeps from the exporter: " + some(distinct(forbidden))})
+			Problem: "the driver refuses to let the exporter read " + some(distinct(forbidden))})
 	}
 }
 
@@ -89,19 +89,19 @@ func checkGPUSources(p Picture, r *Report) {
 		reason := s.labels[metrics.LabelReason]
 		switch {
 		case s.value == 1 && is(p.Exporter.of(metrics.GPUVisible), 0):
-			r.add(Finding{Severity: Missing, Subject: "GPUs", Problem: "NVML works and counts none", Alerts: without, Docs: needs,
-				Remedy: "mount /dev/nvidia* into the container: gpu.driver in the chart; --no-collector.gpu on a node without GPUs"})
+			r.add(Finding{Severity: Missing, Subject: "GPUs", Problem: "NVML works, but counts none", Alerts: without, Docs: needs,
+				Remedy: "mount /dev/nvidia* into the container (gpu.driver in the chart); on a node without GPUs, set --no-collector.gpu"})
 		case s.value == 1 || is(source, 1) || reason == "starting":
 		default:
 			r.add(Finding{Severity: Missing, Subject: "GPUs", Problem: "NVML cannot be used: " + reason, Alerts: without, Docs: needs,
-				Remedy: cmp.Or(nvmlRemedy(reason), "the exporter's log says more: grep NVML")})
+				Remedy: cmp.Or(nvmlRemedy(reason), "read the exporter's log: grep NVML")})
 		}
 	}
 	for _, s := range source {
 		if s.value == 0 && !is(nvml, 1) {
 			reason := s.labels[metrics.LabelReason]
-			r.add(Finding{Severity: Missing, Subject: "GPUs of " + s.labels[metrics.LabelServer], Problem: "that page cannot be used: " + reason,
-				Alerts: without, Remedy: cmp.Or(gpupage.Remedy(reason), "the exporter's log says more"),
+			r.add(Finding{Severity: Missing, Subject: "GPUs of " + s.labels[metrics.LabelServer], Problem: "its metrics page cannot be used: " + reason,
+				Alerts: without, Remedy: cmp.Or(gpupage.Remedy(reason), "read the exporter's log"),
 				Docs: operations + "#gpus-from-another-exporter"})
 		}
 	}
@@ -123,9 +123,9 @@ func withoutGPUs(p Picture) []string {
 func nvmlRemedy(reason string) string {
 	switch reason {
 	case "library_not_found":
-		return gpu.Remedy(reason) + " (--gpu.nvml-library=FILE); --no-collector.gpu on a node without GPUs"
+		return gpu.Remedy(reason) + " (--gpu.nvml-library=FILE); on a node without GPUs, set --no-collector.gpu"
 	case "detached":
-		return "kill -USR2 PID takes NVML up again"
+		return "kill -USR2 PID makes the exporter use NVML again"
 	}
 	return gpu.Remedy(reason)
 }
@@ -140,12 +140,12 @@ func checkEachGPU(e *Reading, r *Report) {
 		}
 		reason := s.labels[metrics.LabelReason]
 		r.add(Finding{Severity: Missing, Subject: "GPU " + s.labels[metrics.LabelGPU], Problem: "does not report: " + reason,
-			Remedy: cmp.Or(gpu.Remedy(reason), "nvidia-smi -q -i "+s.labels[metrics.LabelGPU]+", and the kernel log"), Docs: operations + "#a-gpu-hangs"})
+			Remedy: cmp.Or(gpu.Remedy(reason), "read nvidia-smi -q -i "+s.labels[metrics.LabelGPU]+" and the kernel log"), Docs: operations + "#a-gpu-hangs"})
 	}
 	for _, s := range e.of(metrics.GPUMissing) {
 		if s.value == 1 {
-			r.add(Finding{Severity: Missing, Subject: "GPU at " + s.labels[metrics.LabelPCIBusID], Problem: "is on the bus, and NVML does not list it",
-				Remedy: "give the container all /dev/nvidia* nodes; else dmesg | grep NVRM", Docs: "runbooks/LLMGPUUnread.md"})
+			r.add(Finding{Severity: Missing, Subject: "GPU at " + s.labels[metrics.LabelPCIBusID], Problem: "is on the bus, but NVML does not list it",
+				Remedy: "give the container all /dev/nvidia* nodes; otherwise read dmesg | grep NVRM", Docs: "runbooks/LLMGPUUnread.md"})
 		}
 	}
 	if up > 0 {
@@ -165,7 +165,7 @@ func checkHealth(p Picture, r *Report) {
 			why = append(why, c.labels[metrics.LabelCondition])
 		}
 		r.add(Finding{Severity: Missing, Subject: "GPU " + cmp.Or(s.labels[metrics.LabelGPU], "at "+s.labels[metrics.LabelPCIBusID]),
-			Problem: "its verdict is " + metrics.Verdict(s.value).String() + ": " + some(distinct(why)), Remedy: "curl -s http://HOST:9844/verdict/gpus says what to do, and what runs on it", Docs: "docs/health.md"})
+			Problem: "its verdict is " + metrics.Verdict(s.value).String() + ": " + some(distinct(why)), Remedy: "curl -s http://HOST:9844/verdict/gpus reports what to do, and what runs on it", Docs: "docs/health.md"})
 	}
 }
 
@@ -175,14 +175,14 @@ func checkOwnership(p Picture, r *Report) {
 	const docs = operations + "#which-engine-runs-on-which-gpu"
 	for _, s := range e.of(metrics.PodResourcesUp) {
 		if reason := s.labels[metrics.LabelReason]; s.value == 0 {
-			r.add(Finding{Severity: Missing, Subject: "kubelet", Problem: "does not say which pod has which GPU: " + reason,
-				Remedy: cmp.Or(kube.Remedy(reason), "the exporter's log says more: grep kubelet"), Docs: docs})
+			r.add(Finding{Severity: Missing, Subject: "kubelet", Problem: "does not report which pod has which GPU: " + reason,
+				Remedy: cmp.Or(kube.Remedy(reason), "read the exporter's log: grep kubelet"), Docs: docs})
 		}
 	}
 	for _, s := range e.of(metrics.UnreadableProcesses) {
 		if s.value > 0 {
-			r.add(Finding{Severity: Missing, Subject: "processes", Problem: fmt.Sprintf("%.0f on GPUs have sockets that the exporter may not see", s.value),
-				Remedy: "run it as root or with CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH; ownership.processes=true in the chart", Docs: docs})
+			r.add(Finding{Severity: Missing, Subject: "processes", Problem: fmt.Sprintf("%.0f on GPUs have sockets that the exporter may not read", s.value),
+				Remedy: "run it as root or with CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH (ownership.processes=true in the chart)", Docs: docs})
 		}
 	}
 	if !is(e.of(metrics.GPUUp), 1) {
@@ -192,7 +192,7 @@ func checkOwnership(p Picture, r *Report) {
 		if len(e.of(metrics.EngineGPUInfo, metrics.LabelServer, engine[metrics.LabelServer], metrics.LabelPod, engine[metrics.LabelPod])) > 0 {
 			continue
 		}
-		r.add(Finding{Severity: Missing, Subject: subject(engine), Problem: "nothing says on which GPU it runs, so no alert on a GPU names its model",
+		r.add(Finding{Severity: Missing, Subject: subject(engine), Problem: "it is unknown on which GPU it runs, so no alert on a GPU names its model",
 			Remedy: "show the exporter the host's processes (hostPID: true; --path.procfs) or the kubelet's socket, or name its gpus: in targets", Docs: docs})
 	}
 }
@@ -225,12 +225,12 @@ func checkProbes(p Picture, r *Report) {
 		if len(outcomes[probe]) == 0 {
 			continue
 		}
-		remedy := "the exporter's log has the error: grep probe"
+		remedy := "read the error in the exporter's log: grep probe"
 		switch {
 		case slices.Contains(outcomes[probe], string(metrics.ProbeClientError)):
-			remedy = "does it have the right model and key? credentials_file in the probe's http_config"
+			remedy = "check its model, and its key: credentials_file in the probe's http_config"
 		case slices.Contains(outcomes[probe], string(metrics.ProbeRefused)):
-			remedy = "is the address right, TLS too, and is each file of its http_config there? The log has the error"
+			remedy = "check its address, TLS, and whether each file of its http_config exists; the log has the error"
 		}
 		r.add(Finding{Severity: Missing, Subject: subject, Problem: "has had no answer: " + strings.Join(distinct(outcomes[probe]), ", "),
 			Remedy: remedy, Docs: "runbooks/LLMProbeBroken.md"})

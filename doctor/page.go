@@ -63,7 +63,7 @@ func Read(ctx context.Context, client *http.Client, at *url.URL) (*Reading, erro
 	r := &Reading{Exporter: at.Host}
 	parser := expfmt.NewTextParser(model.UTF8Validation)
 	if r.page, err = parser.TextToMetricFamilies(body); err != nil || r.page[buildInfo] == nil {
-		return nil, fmt.Errorf("%s answers, but is no llm-node-exporter: no %s there", page.String(), buildInfo)
+		return nil, fmt.Errorf("%s answers, but is no llm-node-exporter: it has no %s", page.String(), buildInfo)
 	}
 	page.Path = "/engines"
 	list, err := get(ctx, client, page.String(), "application/json")
@@ -101,7 +101,7 @@ func get(ctx context.Context, client *http.Client, address, accept string) (io.R
 }
 
 // errCredentials says that a server wants to know who asks.
-var errCredentials = errors.New("it wants credentials")
+var errCredentials = errors.New("it requires credentials")
 
 // bounded is a body that ends its request when it is closed.
 type bounded struct {

@@ -119,7 +119,7 @@ func sampleTime(sample []any) (time.Time, error) {
 			return time.UnixMilli(int64(seconds * 1000)), nil
 		}
 	}
-	return time.Time{}, errors.New("the answer to time() is no number: is this the address of a Prometheus?")
+	return time.Time{}, errors.New("the answer to time() is not a number; check whether this is the address of a Prometheus")
 }
 
 // askAPI decodes the data of an answer of Prometheus' HTTP API.

@@ -49,7 +49,7 @@ func ReadRules(file []byte) (Rules, error) {
 			break
 		}
 		if err != nil {
-			return nil, fmt.Errorf("no rule file: %s", yaml.FormatError(err, false, false))
+			return nil, fmt.Errorf("not a rule file: %s", yaml.FormatError(err, false, false))
 		}
 		given = append(append(given, f.Groups...), f.Spec.Groups...)
 	}
@@ -72,7 +72,7 @@ func ReadRules(file []byte) (Rules, error) {
 		}
 	}
 	if len(all) == 0 {
-		return nil, errors.New("it has no rules: give a rule file or a PrometheusRule")
+		return nil, errors.New("it has no rules; give a rule file or a PrometheusRule")
 	}
 	return all, nil
 }

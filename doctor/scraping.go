@@ -18,7 +18,7 @@ func checkTargets(p Picture, r *Report) {
 	targets := p.exporters()
 	if len(targets) == 0 {
 		r.add(Finding{Severity: Broken, Subject: "scraping", Problem: "Prometheus has no target that is an exporter", Docs: scraping,
-			Remedy: "add the job llm-node-exporter to scrape_configs, or podMonitor.enabled in the chart; promtool check config prometheus.yml"})
+			Remedy: "add the job llm-node-exporter to scrape_configs, or set podMonitor.enabled in the chart; check with promtool check config prometheus.yml"})
 		return
 	}
 	up := 0
@@ -26,19 +26,19 @@ func checkTargets(p Picture, r *Report) {
 		subject := "target " + t.ScrapeURL
 		interval := duration(t.ScrapeInterval)
 		if window, alerts := p.Rules.window(2 * interval); window < 2*interval {
-			r.add(Finding{Severity: Broken, Subject: subject, Problem: fmt.Sprintf("is scraped every %s: rates over %s have no two samples", interval, window), Alerts: alerts, Docs: scraping,
-				Remedy: "scrape_interval: 15s, at most 1m"})
+			r.add(Finding{Severity: Broken, Subject: subject, Problem: fmt.Sprintf("is scraped every %s, so rates over %s have fewer than two samples", interval, window), Alerts: alerts, Docs: scraping,
+				Remedy: "set scrape_interval: 15s, at most 1m"})
 		}
 		switch {
 		case t.Health == "unknown":
-			r.add(Finding{Severity: Missing, Subject: subject, Problem: "has not been scraped yet", Remedy: "ask again after one scrape interval", Docs: scraping})
+			r.add(Finding{Severity: Missing, Subject: subject, Problem: "has not been scraped yet", Remedy: "run doctor again after one scrape interval", Docs: scraping})
 			continue
 		case t.Health != "up":
 			r.add(Finding{Severity: Broken, Subject: subject, Problem: "cannot be scraped: " + t.LastError, Docs: "runbooks/LLMExporterDown.md",
-				Remedy: "is the exporter there, on this port (9844 unless --web.listen-address says otherwise)? curl -sv " + t.ScrapeURL})
+				Remedy: "check whether the exporter runs on this port (9844 unless --web.listen-address is set): curl -sv " + t.ScrapeURL})
 			continue
 		case !p.Prometheus.isExporter(t):
-			r.add(Finding{Severity: Broken, Subject: subject, Problem: "answers, but Prometheus has no " + buildInfo + " of it: another server, or dropped", Docs: scraping,
+			r.add(Finding{Severity: Broken, Subject: subject, Problem: "answers, but Prometheus has no " + buildInfo + " of it; it is another server, or the series is dropped", Docs: scraping,
 				Remedy: "correct its port (9844), its path (/metrics) and metric_relabel_configs"})
 			continue
 		}
@@ -49,7 +49,7 @@ func checkTargets(p Picture, r *Report) {
 		}
 		timeout := duration(t.ScrapeTimeout)
 		if took := time.Duration(t.LastScrapeDuration * float64(time.Second)); timeout > 0 && took > timeout*4/5 {
-			r.add(Finding{Severity: Missing, Subject: subject, Problem: fmt.Sprintf("takes %s of the %s that a scrape may take: slow engines are cut off", short(took), timeout), Docs: scraping,
+			r.add(Finding{Severity: Missing, Subject: subject, Problem: fmt.Sprintf("takes %s of the %s that a scrape may take, so slow engines are cut off", short(took), timeout), Docs: scraping,
 				Remedy: "raise scrape_timeout above the slowest engine: max by (server) (llm_engine_scrape_duration_seconds)"})
 		}
 	}
@@ -96,11 +96,11 @@ func checkMoved(p Picture, known Rules, r *Report) {
 		if known.groupsBy(exported + label) {
 			continue
 		}
-		remedy := "honor_labels: true in the scrape job"
+		remedy := "set honor_labels: true in the scrape job"
 		if label == metrics.LabelNamespace {
-			remedy += "; where it sets namespace itself, namespaceLabel: exported_namespace in the chart, --label namespace=exported_namespace for the generator"
+			remedy += "; if it sets namespace itself, set namespaceLabel: exported_namespace in the chart, or --label namespace=exported_namespace for the generator"
 		}
-		r.add(Finding{Severity: Broken, Subject: "label " + label, Problem: "arrives as " + exported + label + ", which the rules do not read: they take the scrape's own for it",
+		r.add(Finding{Severity: Broken, Subject: "label " + label, Problem: "arrives as " + exported + label + ", which the rules do not read; they use the scrape's own label instead",
 			Remedy: remedy, Docs: scraping})
 	}
 }
@@ -114,7 +114,7 @@ func checkDropped(p Picture, r *Report) {
 		}
 		for _, label := range labelsOf(p.Exporter.named(name)) {
 			if !slices.ContainsFunc(arrived, func(l labelSet) bool { return l[label] != "" || l[exported+label] != "" }) {
-				r.add(Finding{Severity: Broken, Subject: "label " + label, Problem: "is on " + name + " of the exporter, and on none in Prometheus",
+				r.add(Finding{Severity: Broken, Subject: "label " + label, Problem: "is on " + name + " of the exporter, but on none in Prometheus",
 					Remedy: "remove what drops it: labeldrop, labelkeep or replace in metric_relabel_configs of the job", Docs: scraping})
 			}
 		}
@@ -141,13 +141,13 @@ func checkArrived(p Picture, known Rules, r *Report) {
 		}
 	}
 	if len(blind) > 0 {
-		r.add(Finding{Severity: Broken, Subject: "histograms", Problem: "are stored as native ones, which the loaded rules do not read: " + some(distinct(blind)),
+		r.add(Finding{Severity: Broken, Subject: "histograms", Problem: "are stored as native histograms, which the loaded rules do not read: " + some(distinct(blind)),
 			Alerts: p.Rules.silenced(func(f *metrics.Family) bool { return slices.Contains(blind, f.Name) }),
 			Remedy: "load the rules of this version in the format for Prometheus, or set convert_classic_histograms_to_nhcb: false in the job", Docs: scraping})
 	}
 	alerts := p.Rules.silenced(func(f *metrics.Family) bool { return slices.Contains(lost, f.Name) })
 	if len(alerts) > 0 {
-		r.add(Finding{Severity: Broken, Subject: "metrics", Problem: "are on the exporter's page and not in Prometheus: " + some(distinct(lost)), Alerts: alerts,
+		r.add(Finding{Severity: Broken, Subject: "metrics", Problem: "are on the exporter's metrics page but not in Prometheus: " + some(distinct(lost)), Alerts: alerts,
 			Remedy: "remove what drops them: drop or keep in metric_relabel_configs of the job", Docs: scraping})
 	}
 }
@@ -211,8 +211,8 @@ func checkGateways(p Picture, r *Report) {
 	for _, l := range p.Prometheus.info[metrics.EngineInfo.Name] {
 		if of := distinct(namespaces[served(l)]); isGateway(l) && len(of) > 0 && !slices.Contains(of, l[metrics.LabelNamespace]) {
 			r.add(Finding{Severity: Missing, Subject: "gateway " + l[metrics.LabelServer],
-				Problem: fmt.Sprintf("counts %s in namespace %q, and engines serve it in %s: what they fail pages twice", l[metrics.LabelModel], l[metrics.LabelNamespace], some(of)),
-				Remedy:  "labels: {namespace: " + of[0] + "} at the gateway's target, one target for each namespace", Docs: "docs/objectives.md#at-the-gateway"})
+				Problem: fmt.Sprintf("counts %s in namespace %q, but engines serve it in %s, so their failures page twice", l[metrics.LabelModel], l[metrics.LabelNamespace], some(of)),
+				Remedy:  "set labels: {namespace: " + of[0] + "} at the gateway's target, with one target for each namespace", Docs: "docs/objectives.md#at-the-gateway"})
 		}
 	}
 }
@@ -226,7 +226,7 @@ func checkVersions(p Picture, r *Report) {
 		}
 	}
 	for _, v := range slices.Sorted(maps.Keys(others)) {
-		r.add(Finding{Severity: Missing, Subject: "version " + cmp.Or(v, "unknown"), Problem: fmt.Sprintf("runs on %s, this is %s", some(distinct(others[v])), cmp.Or(p.Version, "a build without a version")),
-			Remedy: "finish the rollout, or ask with the exporter's own binary", Docs: "CHANGELOG.md"})
+		r.add(Finding{Severity: Missing, Subject: "version " + cmp.Or(v, "unknown"), Problem: fmt.Sprintf("runs on %s, but this is %s", some(distinct(others[v])), cmp.Or(p.Version, "a build without a version")),
+			Remedy: "finish the rollout, or run doctor with the exporter's own binary", Docs: "CHANGELOG.md"})
 	}
 }

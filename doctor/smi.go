@@ -102,7 +102,7 @@ func (e element) walk(path string, visit func(path, text string)) {
 	}
 }
 
-// smiSilent reports whether nvidia-smi does not say what a value is.
+// smiSilent reports whether nvidia-smi does not report a value.
 func smiSilent(text string) bool {
 	switch strings.Trim(text, "[]") {
 	case "", "N/A", "00000000-0000-0000-0000-000000000000", "Not Supported", "Unknown Error", "Unknown", "Insufficient Permissions", "GPU requires reset", "ERR!",

@@ -89,18 +89,18 @@ type command struct {
 // app declares the flags.
 func (c *command) app() *kingpin.Application {
 	app := kingpin.New("llm-rules", "Renders the generated files of this repository or, with --format, the rules for one installation. "+
-		"With report as the first argument, it reports on error budgets instead, and with backtest on what objectives would have paged on: see report --help and backtest --help.")
+		"With report as the first argument, it reports on error budgets instead. With backtest, it reports when objectives would have paged. See report --help and backtest --help.")
 	app.HelpFlag.Short('h')
 	app.Version(version.Print("llm-rules"))
 	c.style.Labels, c.metaLabels, c.grafanaLabels, c.severities = map[string]string{}, map[string]string{}, map[string]string{}, map[string]string{}
 	app.Flag("out", "Folder to write to.").Default(".").StringVar(&c.out)
 	app.Flag("check", "Write nothing; fail if a file differs from what would be written.").BoolVar(&c.check)
 	app.Flag("format", "What to render rules for: prometheus, operator (PrometheusRule), victoriametrics (VMRule), mimir (a rule namespace), grafana (alerts that Grafana evaluates, as provisioning files) or grafana-operator (the same as custom resources).").EnumVar(&c.format, "prometheus", "operator", "victoriametrics", "mimir", "grafana", "grafana-operator")
-	app.Flag("fleet", "Render two tiers for a fleet too large for one Prometheus: shard/ records sums, global/ alerts on them.").BoolVar(&c.fleet)
+	app.Flag("fleet", "Render two tiers for a fleet too large for one Prometheus. shard/ records sums, and global/ alerts on them.").BoolVar(&c.fleet)
 	app.Flag("window", "A pair of burn-rate windows, such as 1h/5m=2%:page or 1d/2h=10%:ticket. Repeatable; replaces the four pairs of the SRE Workbook.").PlaceHolder("LONG/SHORT=SPEND:SEVERITY").StringsVar(&c.windows)
 	app.Flag("severity", "Value of the severity label for page, ticket or info, such as page=critical. Repeatable.").PlaceHolder("WHAT=VALUE").StringMapVar(&c.severities)
 	app.Flag("label", "New name for a label that Prometheus sets ("+strings.Join(rules.Renamable(), ", ")+"), such as cluster=k8s_cluster. Repeatable.").PlaceHolder("NAME=NAME").StringMapVar(&c.style.Labels)
-	app.Flag("runbook-url", "Address of a runbook. {alert} stands for the alert's name, {labels} for a query string with the labels that the exporter fills into its runbooks.").PlaceHolder("URL").Default(rules.DefaultRunbookURL).StringVar(&c.style.RunbookURL)
+	app.Flag("runbook-url", "Address of a runbook. {alert} stands for the alert's name, and {labels} for a query string with the labels that the exporter fills into its runbooks.").PlaceHolder("URL").Default(rules.DefaultRunbookURL).StringVar(&c.style.RunbookURL)
 	app.Flag("dashboard-url", "Address of a dashboard, such as https://grafana.example/d/{uid}. Without it, alerts carry no link to a dashboard.").PlaceHolder("URL").StringVar(&c.style.DashboardURL)
 	app.Flag("dashboards", "Schema of the dashboards: classic, for Grafana 10 and newer, v2, for 13 and newer, grafana-operator (GrafanaDashboard), perses or perses-operator (PersesDashboard).").Default(classic).EnumVar(&c.schema, slices.Sorted(maps.Keys(schemas))...)
 	app.Flag("job", "Job label of the exporter's scrape; may be a regular expression.").Default(rules.DefaultJobs).StringVar(&c.options.Job)

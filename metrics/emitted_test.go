@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// goldens are the pages that the tests of the emitting packages compare with what they emit.
+// goldens are the metrics pages that the tests of the emitting packages compare with what they emit.
 var goldens = []string{
 	"../collectors/engine/testdata/golden/*/*.txt",
 	"../collectors/*/testdata/*.prom",

@@ -24,14 +24,14 @@ var (
 
 	// What means are made of, as plain counters: a database may store histograms in two ways.
 	StageTime = Target.counter("llm_engine_stage_seconds_total",
-		"Time that requests spent in a stage: first_token, next_token (between two tokens), queue, prefill, decode or request, the sum of the histogram of that time. "+
-			"next_token has all gaps between tokens or, where the engine does not observe those, the mean gap of each request. Over llm_engine_stages_total it gives the mean.",
+		"Time that requests spent in a stage: first_token, next_token (between two tokens), queue, prefill, decode or request. It is the sum of the stage's histogram. "+
+			"next_token has all gaps between tokens, or each request's mean gap if the engine does not observe them. Divided by llm_engine_stages_total, it gives the mean.",
 		EngineLabels, with(LabelStage)).experimental()
 	StageTokens = Target.counter("llm_engine_stage_tokens_total",
-		"Tokens of requests that have ended, those of the prompt or of the output. Over llm_engine_stages_total it gives the mean.",
+		"Prompt or output tokens of requests that have ended, by stage. Divided by llm_engine_stages_total, they give the mean.",
 		EngineLabels, with(LabelStage)).experimental()
 	Stages = Target.counter("llm_engine_stages_total",
-		"How often a stage was observed: the time to the first token, that between two, in the queue, in prefill, in decode or of the request, and its tokens of prompt and output.",
+		"Observations of a stage's time (first_token, next_token, queue, prefill, decode or request) or of its tokens (prompt or output).",
 		EngineLabels, with(LabelStage)).experimental()
 
 	RequestsRunning = Engine.gauge(Sum, "llm_engine_requests_running",
@@ -49,7 +49,7 @@ var (
 	LorasWaiting = Engine.gauge(Sum, "llm_engine_loras_waiting",
 		"LoRA adapters that waiting requests ask for.", EngineLabels).experimental()
 	LoraSlots = Engine.gauge(Sum, "llm_engine_lora_slots",
-		"LoRA adapters that fit into a batch. Where more are running and waiting, they are swapped.", EngineLabels).experimental()
+		"LoRA adapters that fit into a batch. If running and waiting requests use more, the engine swaps adapters.", EngineLabels).experimental()
 	Sleeping = Engine.gauge(Max, "llm_engine_sleeping",
 		"Whether the engine has been put to sleep (1) or serves (0).", EngineLabels)
 
@@ -58,9 +58,9 @@ var (
 	GenerationTokens = Engine.counter("llm_engine_generation_tokens_total",
 		"Generated tokens.", EngineLabels)
 	EngineSteps = Engine.counter("llm_engine_steps_total",
-		"Steps of the engine: forward passes of the model over a batch. Stands still while the engine is idle or stuck.", EngineLabels)
+		"Steps of the engine, each a forward pass of the model over a batch. Does not grow while the engine is idle or stuck.", EngineLabels)
 	Requests = Engine.counter("llm_engine_requests_total",
-		"Requests that ended, by outcome: stop, length, repetition, success (reason not said), abort, invalid, rejected, error or unknown.",
+		"Requests that ended, by outcome: stop, length, repetition, success (the engine names no reason), abort, invalid, rejected, error or unknown.",
 		EngineLabels, with(LabelOutcome))
 	Preemptions = Engine.counter("llm_engine_preemptions_total",
 		"Running requests that lost their KV cache and have to be recomputed (vLLM: preempted, SGLang: retracted).", EngineLabels)
@@ -91,7 +91,7 @@ var (
 		"KV caches that a prefill engine held for a decode engine which never fetched them.", EngineLabels).experimental()
 
 	KVTierQueryTokens = Engine.counter("llm_engine_kv_tier_query_tokens_total",
-		"Prompt tokens looked up in a tier of the KV cache below the GPU: host, disk, remote, or storage where the engine does not tell disk from remote.", EngineLabels, with(LabelTier)).experimental()
+		"Prompt tokens looked up in a tier of the KV cache below the GPU: host, disk, remote, or storage if the engine does not distinguish disk from remote.", EngineLabels, with(LabelTier)).experimental()
 	KVTierHitTokens = Engine.counter("llm_engine_kv_tier_hit_tokens_total",
 		"Prompt tokens found in a tier of the KV cache below the GPU.", EngineLabels, with(LabelTier)).experimental()
 	KVTierLookups = Engine.counter("llm_engine_kv_tier_lookups_total",
@@ -103,9 +103,9 @@ var (
 	KVTierTransferBytes = Engine.counter("llm_engine_kv_tier_transfer_bytes_total",
 		"Bytes of KV cache stored to a tier or fetched from it.", EngineLabels, with(LabelTier, LabelOperation)).experimental()
 	KVTierTransferBlocks = Engine.counter("llm_engine_kv_tier_transfer_blocks_total",
-		"Blocks of KV cache stored to a tier or fetched from it, where the engine does not say how large they are.", EngineLabels, with(LabelTier, LabelOperation)).experimental()
+		"Blocks of KV cache stored to a tier or fetched from it, for engines that do not report the size of a block.", EngineLabels, with(LabelTier, LabelOperation)).experimental()
 	KVTierTransferTime = Engine.counter("llm_engine_kv_tier_transfer_seconds_total",
-		"Time spent storing to a tier or fetching from it; without a tier or an operation where the source adds them up. Workers in parallel can spend more than one second per second.", EngineLabels, with(LabelTier, LabelOperation)).experimental()
+		"Time spent storing to a tier or fetching from it. tier or operation is empty if the source adds up several. Parallel workers can spend more than one second per second.", EngineLabels, with(LabelTier, LabelOperation)).experimental()
 	KVTierFailures = Engine.counter("llm_engine_kv_tier_failures_total",
 		"Stores to a tier and fetches from it that failed, in the unit in which the engine counts them.", EngineLabels, with(LabelTier, LabelOperation)).experimental()
 	KVTierRefused = Engine.counter("llm_engine_kv_tier_refused_total",
@@ -140,100 +140,100 @@ var (
 	RequestPreemptions = Engine.histogram("llm_engine_request_preemptions",
 		"Preemptions per finished request.", EngineLabels).experimental()
 	CorruptedRequests = Engine.counter("llm_engine_corrupted_requests_total",
-		"Requests with NaN in their logits. Engines look for them only when told to.", EngineLabels).experimental()
+		"Requests with NaN in their logits. Engines check for this only if configured to.", EngineLabels).experimental()
 	MultimodalCacheQueries = Engine.counter("llm_engine_multimodal_cache_queries_total",
 		"Inputs (images, audio) looked up in the multimodal cache.", EngineLabels).experimental()
 	MultimodalCacheHits = Engine.counter("llm_engine_multimodal_cache_hits_total",
 		"Inputs found in the multimodal cache.", EngineLabels).experimental()
 	PromptTime = Engine.counter("llm_engine_prompt_seconds_total",
-		"Time spent processing prompts. Over prompt tokens it gives a mean, never a distribution.", EngineLabels)
+		"Time spent processing prompts. Divided by the prompt tokens, it gives a mean, not a distribution.", EngineLabels)
 	GenerationTime = Engine.counter("llm_engine_generation_seconds_total",
-		"Time spent generating. Over generated tokens it gives a mean, never a distribution.", EngineLabels)
+		"Time spent generating. Divided by the generated tokens, it gives a mean, not a distribution.", EngineLabels)
 	EstimatedFlops = Engine.counter("llm_engine_estimated_flops_per_gpu_total",
-		"Floating point operations per GPU as the engine estimates them. The rate over the peak of the data type is the model FLOPs utilisation (MFU).", EngineLabels).experimental()
+		"Floating point operations per GPU as the engine estimates them. The rate divided by the peak of the data type is the model FLOPs utilisation (MFU).", EngineLabels).experimental()
 	EstimatedMemoryBytes = Engine.counter("llm_engine_estimated_memory_bytes_per_gpu_total",
 		"Bytes read from and written to the memory of a GPU as the engine estimates them.", EngineLabels).experimental()
 
 	ModelsLoaded = Engine.gauge(Sum, "llm_engine_models_loaded",
-		"Models that an engine which loads them on demand holds in memory, by model; a single 0 while it holds none.", EngineLabels).experimental()
+		"Models in the memory of an engine that loads models on demand, by model. A single series with the value 0 while no model is loaded.", EngineLabels).experimental()
 	ModelMemory = Engine.gauge(Sum, "llm_engine_model_memory_bytes",
 		"Memory that a loaded model takes, on GPUs and in the host: weights, KV cache and buffers.", EngineLabels).experimental()
 	ModelGPUMemory = Engine.gauge(Sum, "llm_engine_model_gpu_memory_bytes",
-		"Memory that a loaded model takes on GPUs. Where it is less than all of its memory, the CPU computes a part of the model.", EngineLabels).experimental()
+		"Memory that a loaded model takes on GPUs. If it is less than llm_engine_model_memory_bytes, the CPU computes a part of the model.", EngineLabels).experimental()
 	ModelUnloadTime = Engine.gauge(Max, "llm_engine_model_unload_time_seconds",
-		"When the engine unloads the model unless a request comes first, unix time. It lies in the past while a request outlasts it, and is absent for a model that stays loaded.", EngineLabels).experimental()
+		"When the engine will unload the model unless a request arrives first, unix time. This is in the past while a request runs beyond it. Absent for a model that stays loaded.", EngineLabels).experimental()
 
 	EngineUp = Target.gauge(Never, "llm_engine_up",
-		"Whether the engine's page was read and understood (1). When 0, reason says why not; when 1, that no model is loaded.",
+		"Whether the exporter read and understood the engine's metrics page (1). When 0, reason names the cause. When 1, a reason means that no model is loaded.",
 		TargetLabels, with(LabelReason))
 	EngineInfo = Target.info("llm_engine_info",
-		"The engine behind a page, always 1. version is the release, or the bracket of releases whose metrics look like this page. role is gateway for a server in front of engines.",
+		"The engine at a metrics endpoint, always 1. version is the release, or the range of releases that have these metrics. role is gateway for a server in front of engines.",
 		TargetLabels, with(LabelModel, LabelVersion, LabelRole))
 	EngineLastServed = Target.gauge(Never, "llm_engine_last_served_timestamp_seconds",
-		"When a model was last seen to be served, unix time, labelled as llm_engine_info was: by a page that cannot be read now, since a "+
-			"dead engine says no name, or by a frontend that has no worker of it now. Absent after a restart of the exporter until the page has been read.",
+		"When the exporter last saw a model served, unix time, with the labels of llm_engine_info. Present while the metrics page cannot be read, because a "+
+			"dead engine names no model, and while a frontend has no worker for the model. Absent after a restart of the exporter until it has read the metrics page.",
 		TargetLabels, with(LabelModel, LabelVersion, LabelRole)).experimental()
 	EngineConfig = Target.info("llm_engine_config_info",
-		"A setting with which the engine runs, always 1, or none that it tells: then quality is missing, there is no value, and reason says why. "+
-			"source is a metric of its page with a label, a metadata endpoint with a field, its command line, or its pod. What is long is a hash.",
+		"A setting with which the engine runs, always 1. If the engine does not report it, quality is missing, value is empty, and reason names the cause. "+
+			"source is a metric and its label, a metadata endpoint and its field, the command line, or the pod. Long values are hashed.",
 		TargetLabels, with(LabelModel, LabelRole, LabelSetting, LabelValue, LabelSource, LabelQuality, LabelReason)).experimental()
 	EngineConfigChanged = Target.gauge(Never, "llm_engine_config_changed_timestamp_seconds",
-		"When a setting of the engine was seen to change from old to new, unix time: the last time, since the exporter runs. Of an engine that is new here, old is what "+
-			"another replica of its model ran with. Absent where nothing changed.",
+		"When the exporter last saw a setting of the engine change from old to new, unix time. For an engine that is new to the exporter, old is the value of "+
+			"another replica of the model. Absent if nothing has changed since the exporter started.",
 		TargetLabels, with(LabelModel, LabelRole, LabelSetting, LabelOld, LabelNew)).experimental()
 	EngineStartTime = Target.gauge(Never, "llm_engine_start_time_seconds",
 		"Start of the engine process, unix time.", TargetLabels)
 	RequestsInFlight = Target.gauge(Sum, "llm_engine_requests_in_flight",
-		"Requests that the engine's HTTP server holds, those included that a scheduler that hangs does not show. Where only connections tell it, at least so many. "+
-			"Absent where the page shows nothing of its server.", EngineLabels).experimental()
+		"Requests in the engine's HTTP server, including those that a hanging scheduler does not report. A lower bound if only connections are known. "+
+			"Absent if the metrics page reports nothing about the HTTP server.", EngineLabels).experimental()
 	EngineLastProgress = Target.gauge(Never, "llm_engine_last_progress_timestamp_seconds",
-		"When the exporter last saw steps, tokens, answers or the KV cache of the engine change, unix time. Until it sees a change, when it first read the page. "+
+		"When the exporter last saw steps, tokens, answers or the KV cache of the engine change, unix time. Before that, when it first read the metrics page. "+
 			"An engine without requests makes no progress, either.", EngineLabels).experimental()
 	EngineStalled = Target.gauge(Max, "llm_engine_stalled_seconds",
-		"For how long the engine has certainly had work and made no progress, longer than progress of this engine may take to show. "+
-			"0 while it makes progress, has no work, or its work is not certain. Absent until the page has been read twice.", EngineLabels).experimental()
+		"How long the engine has certainly had work but made no progress, once this is longer than its progress may take to show. "+
+			"0 while it makes progress, has no work, or may have none. Absent until the exporter has read the metrics page twice.", EngineLabels).experimental()
 	EngineWithoutProgress = Target.gauge(Max, "llm_engine_without_progress_seconds",
-		"For how long the engine has made no progress, longer than its progress may take to show. This is no proof of a stall: an engine without requests makes none, "+
-			"either, and one whose clients have all left may show their requests until its next step. 0 in its first five minutes. Absent until the page has been read twice.", EngineLabels).experimental()
+		"How long the engine has made no progress, once this is longer than its progress may take to show. This does not prove a stall: an engine without requests makes none, "+
+			"either, and one whose clients have all left may report their requests until its next step. 0 in its first five minutes. Absent until the exporter has read the metrics page twice.", EngineLabels).experimental()
 	EngineSlowdown = Target.gauge(Max, "llm_engine_slowdown_ratio",
-		"How many times as long as usual at the same load the steps of the last half minute took, as this exporter has learnt. Absent in its first ten minutes, while the engine hardly works, and beyond the loads that it has seen.", EngineLabels).experimental()
+		"Duration of the steps of the last 30 seconds, as a multiple of the usual duration at the same load, which the exporter has learnt. Absent in its first ten minutes, while the engine has little work, and at loads that it has not seen.", EngineLabels).experimental()
 	EngineStep = Target.gauge(Never, "llm_engine_step_seconds",
-		"How long a step takes that runs so many requests (batch): the usual course, as this exporter has learnt it, at the level of the last minutes. The scale of batch is the same everywhere, so that replicas can be compared "+
-			"which have run as many. Absent for batches that the engine has not run, and in its first ten minutes.", EngineLabels, with(LabelBatch)).experimental()
+		"Duration of a step with this many requests (batch), from the curve that the exporter has learnt, at the level of the last minutes. All engines have the same values of batch, so that replicas can be compared "+
+			"at the same load. Absent for batches that the engine has not run, and in its first ten minutes.", EngineLabels, with(LabelBatch)).experimental()
 	EngineCapacity = Target.gauge(Sum, "llm_engine_capacity_requests_per_second",
-		"Requests per second, at the present mix of prompts and answers, above which a latency objective breaks on this engine. kind is expected, or low and high, between which it lies nine times out of ten. "+
+		"Requests per second, at the present mix of prompts and answers, above which this engine misses a latency objective. kind is expected, low or high. The capacity is between low and high nine times out of ten. "+
 			"Absent while llm_engine_capacity_known is 0.", EngineLabels, with(LabelSLO, LabelKind)).experimental()
 	EngineCapacityTokens = Target.gauge(Sum, "llm_engine_capacity_tokens_per_second",
-		"Generated tokens per second, at the present mix, above which a latency objective breaks on this engine, as expected.", EngineLabels, with(LabelSLO)).experimental()
+		"Generated tokens per second, at the present mix of prompts and answers, above which this engine is expected to miss a latency objective.", EngineLabels, with(LabelSLO)).experimental()
 	EngineCapacityIf = Target.gauge(Sum, "llm_engine_capacity_if_requests_per_second",
-		"Requests per second above which the first latency objective would break if a lever were pulled: batch_limit_doubled, batch_limit_halved, kv_cache_doubled (or quantised to half) or prompts_halved (or half of them found in the prefix cache).",
+		"Requests per second above which the engine would miss its first latency objective after a change (lever): batch_limit_doubled, batch_limit_halved, kv_cache_doubled (or quantised to half) or prompts_halved (or half of them found in the prefix cache).",
 		EngineLabels, with(LabelLever)).experimental()
 	EngineCapacityUsed = Target.gauge(Max, "llm_engine_capacity_used_ratio",
-		"The load of the last ten minutes as a share of that above which a latency objective breaks on this engine.", EngineLabels, with(LabelSLO)).experimental()
+		"Load of the last ten minutes, as a share of the load above which this engine misses a latency objective.", EngineLabels, with(LabelSLO)).experimental()
 	EngineCapacityLimit = Target.info("llm_engine_capacity_limit_info",
-		"What will be in the way when the objective breaks, always 1: batch_limit, kv_cache, prefill (prompt tokens fill the steps) or decode (each running request makes the step longer).",
+		"What will limit the engine when it misses the objective, always 1: batch_limit, kv_cache, prefill (prompt tokens fill the steps) or decode (each running request makes the step longer).",
 		EngineLabels, with(LabelSLO, LabelLimit)).experimental()
 	EngineCapacityKnown = Target.gauge(Never, "llm_engine_capacity_known",
-		"Whether the capacity of this engine is known (1). When 0, reason says why not: few_readings in the first half hour of the exporter, little_spread while the load hardly changes, idle, or no_fit where the steps do not follow the load.",
+		"Whether the capacity of this engine is known (1). When 0, reason is few_readings in the first half hour of the exporter, little_spread while the load hardly changes, idle, or no_fit if the steps do not follow the load.",
 		EngineLabels, with(LabelReason)).experimental()
 	EngineLoadTime = Engine.gauge(Max, "llm_engine_load_time_seconds",
 		"Time the engine took from start until it could serve (cold start).", EngineLabels).experimental()
 	EngineScrapeDuration = Target.gauge(Max, "llm_engine_scrape_duration_seconds",
-		"Time to fetch and map the engine's page.", TargetLabels)
+		"Time to fetch and map the engine's metrics page.", TargetLabels)
 	EngineScrapeSize = Target.gauge(Sum, "llm_engine_scrape_size_bytes",
-		"Size of the engine's page after decompression.", TargetLabels)
+		"Size of the engine's metrics page after decompression.", TargetLabels)
 	EngineScrapeSeries = Target.gauge(Sum, "llm_engine_scrape_series",
-		"Series on the engine's page, mapped or not.", TargetLabels)
+		"Series on the engine's metrics page, mapped or not.", TargetLabels)
 	MetricSourceInfo = Target.info("llm_engine_metric_source_info",
-		"Where a normalised metric comes from on this page, always 1. quality is native, derived, approximate or missing; reason says why it is not native. "+
-			"counted says when a request is counted: step (as its tokens are made), first_token or end (if its client waits so long); empty if nobody has declared it.",
+		"Where a normalised metric comes from at this metrics endpoint, always 1. quality is native, derived, approximate or missing; reason explains why it is not native. "+
+			"counted is when the engine counts a request: step (as it generates tokens), first_token or end (if the client waits that long); empty if unknown.",
 		TargetLabels, with(LabelMetric, LabelSource, LabelQuality, LabelReason, LabelCounted))
 	UnknownOutcome = Target.info("llm_engine_unknown_outcome_info",
-		"A value by which the engine says how requests ended, and which this exporter does not know, always 1. source selects it on the engine's page. "+
-			"Those requests count with the outcome unknown, neither good nor bad.",
+		"An outcome of requests that the engine reports and this exporter does not know, always 1. source selects it on the engine's metrics page. "+
+			"Such requests have the outcome unknown, and count as neither good nor bad.",
 		TargetLabels, with(LabelSource)).experimental()
 	SourceMissing = Target.counter("llm_engine_source_missing_total",
-		"Scrapes without a source that this engine version should have: it was not on the page although the engine has served requests, had another type, or held an impossible number. The sign of a renamed metric.",
+		"Scrapes without a source that this engine version should have: it was not on the metrics page although the engine has served requests, had another type, or had an impossible value. This suggests a renamed metric.",
 		TargetLabels, with(LabelMetric, LabelSource))
 )
 

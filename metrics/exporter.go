@@ -11,30 +11,30 @@ var (
 	ConfigReloadTime = Exporter.gauge(Never, "llm_exporter_config_last_reload_success_timestamp_seconds",
 		"Time of the last successful configuration load, unix time.")
 	ConfiguredTarget = Exporter.info("llm_exporter_configured_target_info",
-		"A page that the configuration names, whether or not it answers, always 1. A page without this series was found by discovery. "+
-			"So a model whose pages are gone while their exporter is there was taken out of the configuration if it had this series, and lost by discovery otherwise.",
+		"A metrics endpoint that the configuration names, whether or not it answers, always 1. Discovery found the endpoints without this series. "+
+			"So if a model's endpoints are gone while their exporter runs, they were removed from the configuration if they had this series. Otherwise discovery lost them.",
 		with(LabelNamespace, LabelPod, LabelServer)).experimental()
 	PodResourcesUp = Exporter.gauge(Never, "llm_exporter_pod_resources_up",
-		"Whether the kubelet's last answer about the devices of pods could be used (1). When 0, reason says why not. Absent outside Kubernetes.", with(LabelReason))
+		"Whether the kubelet's last answer about the devices of pods could be used (1). When 0, reason names the cause. Absent outside Kubernetes.", with(LabelReason))
 	PodResourcesTime = Exporter.gauge(Never, "llm_exporter_pod_resources_last_success_timestamp_seconds",
 		"Time of the kubelet's last answer that could be used, unix time. llm_gpu_allocation_info dates from then.")
 	PodResourcesUnknown = Exporter.gauge(Sum, "llm_exporter_pod_resources_unknown_devices",
 		"Devices held by pods that match no GPU of this node: other hardware, or a GPU whose name the exporter cannot read.", with(LabelResource))
 	UnreadableProcesses = Exporter.gauge(Sum, "llm_exporter_unreadable_processes",
-		"Relatives of processes on GPUs whose open files the exporter may not see, so that it finds no engine by their sockets: it lacks "+
-			"CAP_SYS_PTRACE, or CAP_DAC_READ_SEARCH for those of other users. Absent while nothing runs on a GPU.")
+		"Processes related to those on GPUs whose open files the exporter may not read, so that it finds no engine by their sockets. It lacks "+
+			"CAP_SYS_PTRACE, or CAP_DAC_READ_SEARCH for processes of other users. Absent while nothing runs on a GPU.")
 	DiscoveryUp = Exporter.gauge(Never, "llm_exporter_discovery_up",
-		"Whether the source that lists engines answers (1). When 0, engines found before are kept, and reason says why: "+
-			"forbidden, unreachable or error; the log says more.", with(LabelSource, LabelReason))
+		"Whether the source that lists engines answers (1). When 0, engines found before are kept, and reason is "+
+			"forbidden, unreachable or error; the log has details.", with(LabelSource, LabelReason))
 	DiscoveryPlaces = Exporter.gauge(Sum, "llm_exporter_discovery_places",
-		"Addresses where an engine may be, by what became of them: read, silent (nothing answers), no_engine, "+
-			"same_engine (an engine that is read at another address), or left_alone.",
+		"Addresses where an engine may be, by state: read, silent (nothing answers), no_engine, "+
+			"same_engine (the exporter reads the engine at another address), or left_alone.",
 		with(LabelSource, LabelState))
 	PodDeletedOnPurpose = Exporter.gauge(Never, "llm_exporter_pod_deleted_on_purpose",
-		"Whether a pod of this node that may have held an engine, and that is gone or going, was deleted on purpose (1): it was ready, and a person or its controller "+
-			"deleted it, as when it is scaled down, replaced or removed. 0 for a pod that failed, that was evicted or preempted, whose node was lost, or that was not ready; "+
-			"when a successor on this node is not ready within twenty minutes; and when a pod of the same name is ready again. "+
-			"Told for an hour, from the API server's deletionTimestamp, conditions and container statuses. "+
-			"Absent for pods whose controller replaces healthy ones, too, such as a LeaderWorkerSet's.",
+		"Whether a pod of this node that may have run an engine, and that is gone or terminating, was deleted on purpose (1): it was ready, and a person or its controller "+
+			"deleted it, for example to scale down, or to replace or remove it. 0 for a pod that failed, was evicted or preempted, lost its node, or was not ready; "+
+			"if a successor on this node is not ready within twenty minutes; and if a pod of the same name is ready again. "+
+			"Kept for an hour. It comes from the API server's deletionTimestamp, conditions and container statuses. "+
+			"Absent for pods whose controller also replaces healthy pods, such as a LeaderWorkerSet's.",
 		with(LabelNamespace, LabelPod)).experimental()
 )

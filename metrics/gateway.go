@@ -1,7 +1,7 @@
 package metrics
 
 // Labels of what a gateway reports. Clients and configurations choose the values, so only the first of each are kept
-// per page: the rest is counted in other.
+// per metrics page: the rest is counted in other.
 const (
 	LabelCode     = "code"     // HTTP status that the client got, or other
 	LabelRoute    = "route"    // route, pool, service or path of the request
@@ -16,14 +16,14 @@ var (
 		"Answers of the gateway, by HTTP status. A stream that fails after its start counts as 200.",
 		EngineLabels, with(LabelCode, LabelRoute, LabelTenant, LabelPriority)).experimental()
 	GatewayRetries = Gateway.counter("llm_gateway_retries_total",
-		"Further attempts for requests that an engine failed or did not accept, on the same engine or another.",
+		"Further attempts, on the same engine or another, for requests that failed on an engine or that it did not accept.",
 		EngineLabels, with(LabelRoute, LabelTenant, LabelPriority)).experimental()
 	GatewayRejections = Gateway.counter("llm_gateway_rejections_total",
 		"Requests that the gateway refused without asking an engine, by reason: rate_limited, capacity, timeout (in its queue), no_endpoint or other.",
 		EngineLabels, with(LabelReason, LabelRoute, LabelTenant, LabelPriority)).experimental()
 	GatewayWorkers = Gateway.gauge(Sum, "llm_gateway_workers",
-		"Workers, endpoints or deployments behind the gateway. Those without a reason may get requests. The others do not, because of circuit_open "+
-			"(requests to it failed), cooldown (the same, for a time) or unhealthy (it fails the gateway's health checks).",
+		"Workers, endpoints or deployments behind the gateway. Those without a reason may get requests. The others get none, because of circuit_open "+
+			"(requests to the worker failed), cooldown (the same, for a limited time) or unhealthy (it fails the gateway's health checks).",
 		EngineLabels, with(LabelReason, LabelRoute)).experimental()
 )
 

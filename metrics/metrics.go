@@ -16,9 +16,9 @@ type Owner string
 
 // The owners.
 const (
-	Engine     Owner = "engine"     // an engine, on its page
-	Target     Owner = "target"     // the exporter, about an engine and its page
-	Gateway    Owner = "gateway"    // a gateway in front of engines, on its page
+	Engine     Owner = "engine"     // an engine, on its metrics page
+	Target     Owner = "target"     // the exporter, about an engine and its metrics page
+	Gateway    Owner = "gateway"    // a gateway in front of engines, on its metrics page
 	GPU        Owner = "gpu"        // a GPU, or the exporter about reading it
 	Allocation Owner = "allocation" // the exporter, about the containers that use a GPU
 	Judgement  Owner = "judgement"  // the exporter, about what a GPU is good for
@@ -66,10 +66,10 @@ const (
 	LabelNamespace = "namespace"  // Kubernetes namespace of the engine
 	LabelPod       = "pod"        // Kubernetes pod of the engine
 	LabelContainer = "container"  // Kubernetes container of the engine
-	LabelServer    = "server"     // host:port of the engine's page, with the path before it or the query where they tell engines apart
+	LabelServer    = "server"     // host:port of the engine's metrics endpoint, with its prefix or query if these distinguish engines
 	LabelDPRank    = "dp_rank"    // data-parallel rank, when the engine names it
 	LabelRole      = "role"       // prefill, decode or frontend; kv_cache for a KV cache service, gateway for what stands in front of engines; absent when the engine does everything
-	LabelReplica   = "replica"    // one of several engines that share a page (Ray)
+	LabelReplica   = "replica"    // one of several engines that share a metrics page (Ray)
 	LabelOutcome   = "outcome"    // how a request ended, one of the Outcome values
 	LabelTier      = "tier"       // where KV cache below the GPU is kept, one of the Tier values
 	LabelOperation = "operation"  // direction of a transfer, one of the Operation values
@@ -84,20 +84,20 @@ const (
 	LabelValue     = "value"      // of a setting
 	LabelOld       = "old"        // value of a setting before it changed
 	LabelNew       = "new"        // value of a setting since then
-	LabelVersion   = "version"    // release, or the range of releases that a page can come from
+	LabelVersion   = "version"    // release, or the range of releases that a metrics page can come from
 	LabelCollector = "collector"  // part of this exporter
 	LabelInstance  = "instance"   // the node, named after its exporter; set by the scraper
 )
 
 // Label sets shared by many families.
 var (
-	// TargetLabels identify one engine page.
+	// TargetLabels identify the metrics endpoint of one engine.
 	TargetLabels = []string{LabelRuntime, LabelNamespace, LabelPod, LabelContainer, LabelServer}
-	// EngineLabels identify one engine: a model, or one rank of it, behind a page.
+	// EngineLabels identify one engine: a model, or one rank of it, behind a metrics page.
 	EngineLabels = []string{LabelRuntime, LabelModel, LabelNamespace, LabelPod, LabelContainer, LabelServer, LabelDPRank, LabelRole, LabelReplica}
-	// PageLabels identify an engine page in a fleet; ReplicaLabels identify one replica of a model behind it, with
-	// its data-parallel ranks folded. Without the node, engines at 127.0.0.1:8000 of two nodes would be one. runtime
-	// is left out: it is unknown while an engine does not answer.
+	// PageLabels identify an engine's metrics endpoint in a fleet; ReplicaLabels identify one replica of a model behind it, with its
+	// data-parallel ranks folded. Without the node, engines at 127.0.0.1:8000 of two nodes would be one. runtime is left out: it is unknown
+	// while an engine does not answer.
 	PageLabels    = []string{LabelCluster, LabelInstance, LabelNamespace, LabelPod, LabelServer}
 	ReplicaLabels = append([]string{LabelModel}, PageLabels...)
 	// DetailLabels split the numbers of one engine.

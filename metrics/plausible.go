@@ -21,7 +21,7 @@ var plausible = map[*Family]bounds{
 }
 
 // Plausible reports whether a value can be one of the family at all. NaN and infinity never are. Collectors of engines, of
-// gateways, of NVML and of other exporters' pages drop and count what is not.
+// gateways, of NVML and of other exporters' metrics pages drop and count what is not.
 func (f *Family) Plausible(v float64) bool {
 	b, own := plausible[f]
 	switch {

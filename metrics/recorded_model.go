@@ -6,29 +6,29 @@ var (
 	perModel = with(LabelCluster, LabelNamespace, LabelModel)
 
 	RecordedTimeToFirstToken = recorded(Sum, "model:llm_engine_time_to_first_token_seconds_bucket:rate5m",
-		"First tokens per second within le, by engine: the bounds of two engines differ.", perModel, with("le", LabelRuntime))
+		"First tokens per second within le, by engine, because engines have different bucket bounds.", perModel, with("le", LabelRuntime))
 	RecordedInterTokenLatency = recorded(Sum, "model:llm_engine_inter_token_latency_seconds_bucket:rate5m",
-		"Gaps between tokens per second within le, by engine: the bounds of two engines differ.", perModel, with("le", LabelRuntime))
+		"Gaps between tokens per second within le, by engine, because engines have different bucket bounds.", perModel, with("le", LabelRuntime))
 	RecordedRequestDuration = recorded(Sum, "model:llm_engine_request_duration_seconds_bucket:rate5m",
-		"Requests finished per second within le, by engine: the bounds of two engines differ.", perModel, with("le", LabelRuntime))
+		"Requests finished per second within le, by engine, because engines have different bucket bounds.", perModel, with("le", LabelRuntime))
 	RecordedPromptTokens = recorded(Sum, "model:llm_engine_prompt_tokens:rate5m",
 		"Prompt tokens per second.", perModel)
 	RecordedGenerationTokens = recorded(Sum, "model:llm_engine_generation_tokens:rate5m",
 		"Generated tokens per second.", perModel)
 	RecordedGoodTokens = recorded(Sum, "model:llm_engine_good_tokens:rate5m",
-		"Generated tokens per second of requests that met every objective on a latency, at least: no engine says which requests missed several, so misses of different signals count as different requests, each as long as the mean. Absent without such an objective.", perModel)
+		"Lower bound of the generated tokens per second of requests that met every latency objective. No engine reports which requests missed several, so misses of different signals count as different requests of mean length. Absent without a latency objective.", perModel)
 	RecordedRequests = recorded(Sum, "model:llm_engine_requests:rate5m",
 		"Requests ended per second, by outcome.", perModel, with(LabelOutcome))
 	RecordedProbes = recorded(Sum, "model:llm_probe_requests:rate5m",
-		"Synthetic requests per second that were answered, of all exporters, whether they asked an engine or a gateway: the engines count them with those of users.", perModel)
+		"Answered synthetic requests per second of all exporters, to engines or gateways. The engines count them with users' requests.", perModel)
 	RecordedUsersServed = recorded(Sum, "model:llm_engine_first_tokens:increase",
-		"Requests of users that got a first token in the window: all, less the answered synthetic ones.", perModel)
+		"Users' requests that got a first token in the window: all requests minus the answered synthetic ones.", perModel)
 	RecordedVersion = recorded(Never, "replica:llm_engine_version:info",
-		"The version that a replica says, one while two exporters disagree. Always 1.", ReplicaLabels, with(LabelVersion))
+		"The version that a replica reports, only one while two exporters disagree. Always 1.", ReplicaLabels, with(LabelVersion))
 	RecordedRunning = recorded(Sum, "model:llm_engine_requests_running:sum",
 		"Requests in the running batches of all replicas.", perModel)
 	RecordedWaiting = recorded(Sum, "model:llm_engine_requests_waiting:sum",
-		"Requests waiting on all replicas: a signal to scale on.", perModel)
+		"Requests waiting on all replicas, a signal for autoscaling.", perModel)
 	RecordedReplicas = recorded(Sum, "model:llm_engine_replicas:count",
 		"Replicas that report a batch.", perModel)
 	RecordedKVCacheUsage = recorded(Max, "model:llm_engine_kv_cache_usage_ratio:max",
@@ -36,7 +36,7 @@ var (
 	RecordedModelGPUs = recorded(Sum, "model:llm_engine_gpus:count",
 		"GPUs that a model runs on. A GPU that two models share counts for both.", perModel)
 	RecordedServedGPU = recorded(Never, "model:llm_engine_gpu_info:last1h",
-		"A model runs on a GPU, or did within the hour, always 1: an engine that died with its GPU still leads to it.",
+		"A model runs on a GPU, or did within the last hour, always 1. So an engine that died with its GPU is still linked to it.",
 		perModel, with(LabelRuntime, LabelGPUUUID))
 	RecordedThrottledGPUs = recorded(Max, "model:llm_gpu_throttled:ratio",
 		"Share of a model's GPUs whose clocks were lowered for more than 5% of five minutes because of heat, a power brake or a hardware slowdown.", perModel)
@@ -45,140 +45,140 @@ var (
 	RecordedGPUXIDs = recorded(Sum, "model:llm_gpu_xid_errors:increase1h",
 		"Driver errors (XIDs) within the hour on the GPUs that a model runs on or ran on within the hour. Those of a shared GPU count for each of its models.", perModel)
 	RecordedChanged = recorded(Never, "model:llm_engine_changed:timestamp_seconds",
-		"When the version or a setting of a model's engines last changed from old to new on one of them, unix time, for a day. A version that no exporter saw before it changes from another.",
+		"When the version or a setting last changed from old to new on an engine of the model, unix time. Kept for a day. If no exporter saw the old version, old is another.",
 		perModel, with(LabelSetting, LabelOld, LabelNew))
 	RecordedStarted = recorded(Never, "model:llm_engine_started:last5m",
-		"An engine that started, 1 for five minutes and absent otherwise: a mark for dashboards.", perModel, with(LabelInstance, LabelPod, LabelServer))
+		"An engine that started, 1 for five minutes and absent otherwise, for annotations on dashboards.", perModel, with(LabelInstance, LabelPod, LabelServer))
 
 	RecordedLinkErrors = recorded(Sum, "link:llm_gpu_nvlink_errors:increase1h",
-		"Errors of an NVLink within an hour in which wear shows: replays, and wrong checksums, packets and flits. Recorded once an hour.",
+		"Errors of an NVLink within an hour that indicate wear: replays, and wrong checksums, packets and flits. Recorded once an hour.",
 		with(LabelCluster, LabelInstance), GPULabels, with(LabelLink))
 
 	RecordedLinkFault = recorded(Never, "gpu:llm_gpu_link_fault:value",
-		"An NVLink that recovers too often, or wears: reason says which, recovers or wears. What is broken has a condition of llm_gpu_health_condition_timestamp_seconds.",
+		"An NVLink that recovers too often or wears; reason is recovers or wears. A broken link has a condition in llm_gpu_health_condition_timestamp_seconds.",
 		with(LabelCluster, LabelInstance), GPULabels, with(LabelLink, LabelReason))
 
 	RecordedUp = recorded(Max, "page:llm_engine_up:max",
-		"Whether a page answers (1), once however many exporters of its node read it. Absent while its engine loads, for twenty minutes at most.", PageLabels)
+		"Whether a metrics endpoint answers (1), one series even if several exporters of its node read it. Absent while its engine loads, for at most twenty minutes.", PageLabels)
 	RecordedModelUp = recorded(Max, "model:llm_engine_up:max",
-		"Whether a page of an engine of the model answers (1), as they say now or said last. A model that a page no longer serves counts while users asked for it within the hour.", perModel)
+		"Whether a metrics endpoint of the model answers (1), by the model that it reports now or reported last. A model that an endpoint no longer serves counts while users asked for it within the last hour.", perModel)
 	RecordedDownTime = recorded(Sum, "model:llm_down:seconds",
-		"For how many seconds of the last minute none of a model's engines or, with the role gateway, none of its gateways answered. Absent where one did all the time. Who is only read too slowly, or loads the model, may answer.", perModel, with(LabelRole))
+		"Seconds of the last minute in which none of a model's engines or, with the role gateway, none of its gateways answered. Absent if one always answered. An engine that is only read too slowly, or that loads the model, may answer.", perModel, with(LabelRole))
 	RecordedRestarts = recorded(Never, "page:llm_engine_restarts:last6h",
-		"Restarts of a page's process, from four within six hours or three within one, absent otherwise.", PageLabels)
+		"Restarts of the process at a metrics endpoint, if at least four within six hours or three within one. Absent otherwise.", PageLabels)
 	RecordedOutputTokens = recorded(Never, "replica:llm_engine_request_generation_tokens:mean",
-		"Mean output tokens of a replica's requests over the last two minutes or, where fewer than forty ended, over ten. Absent with fewer than forty in those, too, or where probes ask most.", ReplicaLabels, with(LabelRole))
+		"Mean output tokens of a replica's requests over the last two minutes, or over ten if fewer than forty requests ended. Absent if fewer than forty ended in ten minutes, or if most are synthetic.", ReplicaLabels, with(LabelRole))
 	RecordedServed = recorded(Never, "replica:llm_engine_info:last",
-		"A model that a page serves (1), or served last and does not now (0): the page does not answer, or has lost the workers of that model. It ends when the page is no target any more.", ReplicaLabels)
+		"A model that a metrics endpoint serves (1), or served last but does not now (0), because it does not answer or has lost the model's workers. Absent once the endpoint is no longer a target.", ReplicaLabels)
 	RecordedSeen = recorded(Never, "replica:llm_engine_seen:last1h",
-		"An engine whose page was read within the hour, and the model on it, always 1.", ReplicaLabels)
+		"An engine whose metrics page was read within the last hour, and its model, always 1.", ReplicaLabels)
 	RecordedGateway = recorded(Never, "page:llm_gateway:last",
-		"A page that is a gateway's, or was when it last answered, always 1. It ends when the page is no target any more.", PageLabels, with(LabelRole))
+		"A metrics endpoint that is a gateway's, or was when it last answered, always 1. Absent once the endpoint is no longer a target.", PageLabels, with(LabelRole))
 	RecordedArrived = recorded(Never, "page:llm_engine_arrived:last10m",
-		"Age in seconds of an engine that started within ten minutes, after its exporter and the configuration that names it: what it had counted before it was first read is recent. Absent otherwise.", PageLabels)
+		"Age in seconds of an engine that started within the last ten minutes, after its exporter and the configuration that names it. So its counts before the first reading are recent. Absent otherwise.", PageLabels)
 	RecordedNodeUp = recorded(Max, "node:up:max",
-		"Whether a target on a node answers, other than exporters of this kind (1).", with(LabelCluster, "node"))
+		"Whether a target on a node other than this exporter answers (1).", with(LabelCluster, "node"))
 	RecordedUnread = recorded(Never, "node:llm_exporter_gone:last1h",
-		"An exporter that answered within the hour and does not now: 0 where another target on its node answers, 1 where nothing tells whether the node is there. "+
-			"Absent otherwise, and where the node is gone, too.",
+		"An exporter that answered within the last hour but does not now: 0 if another target on its node answers, 1 if it is unknown whether the node is there. "+
+			"Absent otherwise, and if the node is gone, too.",
 		with(LabelCluster, LabelInstance))
 	RecordedGPUBusy = recorded(Never, "page:llm_engine_gpu_busy:last1m",
-		"How many GPUs that a page's engine has to itself were busy at every scrape of a minute while it had requests or drew idle power; absent for none.", PageLabels)
+		"GPUs that one engine has to itself and that were busy at every scrape of a minute, while the engine had requests or the GPU drew idle power. Absent if there are none.", PageLabels)
 	RecordedStandsStill = recorded(Never, "replica:llm_engine_stands_still:ratio",
-		"What replica:llm_engine_stalled:last1m says, by what is read now.", ReplicaLabels)
+		"Like replica:llm_engine_stalled:last1m, but only from present readings.", ReplicaLabels)
 	RecordedStalled = recorded(Never, "replica:llm_engine_stalled:last1m",
-		"Share of the ranks of a replica that have work and make no progress; 1 for one that stands still as a whole, absent otherwise.", ReplicaLabels)
+		"Share of the ranks of a replica that have work and make no progress; 1 if the whole replica makes none. Absent otherwise.", ReplicaLabels)
 	RecordedProbed = recorded(Never, "address:llm_probe:namespace",
-		"What probes ask, always 1, with the namespace of the model there.",
+		"A model that probes ask at an address, always 1, with the namespace of the model there.",
 		with(LabelCluster, LabelInstance, LabelModel, LabelServer, LabelNamespace))
 	RecordedProbeFailures = recorded(Max, "address:llm_probe_failures:max",
-		"Requests in a row that failed, of the worst probe of an exporter at an address.", with(LabelCluster, LabelInstance, LabelModel, LabelServer))
+		"Failed requests in a row of an exporter's worst probe at an address.", with(LabelCluster, LabelInstance, LabelModel, LabelServer))
 	RecordedProbeTTFT = recorded(Never, "address:llm_probe_time_to_first_token_seconds:median30m",
-		"Median time to the first token of the probes of an exporter at an address. Absent with fewer than ten within half an hour.", with(LabelCluster, LabelInstance, LabelModel, LabelServer))
+		"Median time to the first token of the probes of an exporter at an address. Absent with fewer than ten requests within half an hour.", with(LabelCluster, LabelInstance, LabelModel, LabelServer))
 	RecordedUnanswered = recorded(Never, "address:llm_probe_unanswered:last2m",
-		"Requests in a row that a model left unanswered at an address although its engines serve: what pages. Absent while any doubt falls on the probe itself.",
+		"Synthetic requests in a row that a model did not answer at an address although its engines serve. This pages. Absent while the probe itself may be at fault.",
 		with(LabelCluster, LabelInstance, LabelModel, LabelServer))
 
 	RecordedStageTime = recorded(Never, "model:llm_engine_stage_seconds:mean",
 		"Mean time of a model's requests in each stage of llm_engine_stage_seconds_total, in the window.", perModel, with(LabelStage))
 	RecordedReplicaTime = recorded(Never, "replica:llm_engine_stage_seconds:mean",
-		"Mean time of a replica to the first token, and between tokens, over the last two minutes or, where it observed fewer than ten, over ten. Absent with fewer than ten in those, too.", ReplicaLabels, with(LabelRole, LabelStage))
+		"Mean time of a replica to the first token, and between tokens, over the last two minutes, or over ten with fewer than ten observations. Absent with fewer than ten observations in ten minutes.", ReplicaLabels, with(LabelRole, LabelStage))
 	RecordedSkew = recorded(Never, "replica:llm_engine_skew:value",
-		"A replica, or a rank of one, that does worse than its peers over ten minutes; reason says by what: its time to the first token (first_token) or between tokens (next_token), its steps with as many requests (step), the lengths of its answers, or requests that wait while they do not elsewhere (queue, rank_queue). Or it runs with a setting whose value (new) the other replicas do not have (setting).",
+		"A replica, or a rank of one, that does worse than its peers over ten minutes. reason names the measure: its time to the first token (first_token) or between tokens (next_token), its steps with equally many requests (step), the lengths of its answers, or requests that wait only there (queue, rank_queue). With the reason setting, it runs with a value (new) that the other replicas do not have.",
 		ReplicaLabels, with(LabelStage, LabelDPRank, LabelReason, LabelSetting, LabelNew))
 	RecordedReplicaPrompt = recorded(Never, "replica:llm_engine_prompt_tokens:mean",
 		"Prompt tokens per first token of a replica, over the same time as its time to the first token.", ReplicaLabels, with(LabelRole))
 	RecordedReplicaComputed = recorded(Never, "replica:llm_engine_uncached_prompt_tokens:mean",
-		"The same without those that its prefix cache held.", ReplicaLabels, with(LabelRole))
+		"Prompt tokens per first token of a replica that its prefix cache did not have, over the same time.", ReplicaLabels, with(LabelRole))
 	RecordedStep = recorded(Never, "replica:llm_engine_step_seconds:mean",
-		"How long a step of a replica takes that runs so many requests, with the name of its GPU where it is known.", ReplicaLabels, with(LabelRole, LabelBatch, LabelGPUName))
+		"Duration of a replica's step with this many requests (batch), with the name of its GPU if known.", ReplicaLabels, with(LabelRole, LabelBatch, LabelGPUName))
 	RecordedFailing = recorded(Max, "replica:llm_engine_failing:ratio",
-		"Share of the requests of a replica, or with the role gateway of a gateway, that fail, where five did within two minutes or ten.", ReplicaLabels, with(LabelRole))
+		"Share of failed requests of a replica, or of a gateway with the role gateway, if five failed within two or ten minutes.", ReplicaLabels, with(LabelRole))
 	RecordedReplicaSlow = recorded(Never, "replica:llm_engine_slow:value",
-		"A replica that takes three times as long as the best one of its role now, also for the work that it does; stage says to the first token or between tokens.",
+		"A replica that now takes three times as long as the best one of its role, also relative to its work. stage is first_token or next_token.",
 		ReplicaLabels, with(LabelStage))
 
 	RecordedOnFailedGPU = recorded(Never, "replica:llm_engine_on_failed_gpu:last1h",
-		"A replica that runs, or ran within the hour, on a GPU that is lost or reported an XID that pages; for longer while its model suffers.", ReplicaLabels, with(LabelGPUUUID))
+		"A replica that runs, or ran within the last hour, on a GPU that is lost or reported an XID that pages. Kept for longer while its model suffers.", ReplicaLabels, with(LabelGPUUUID))
 	RecordedColdStart = recorded(Never, "replica:llm_engine_cold_start:value",
-		"What shows that requests waited at an engine younger than 15 minutes: how many wait or, if none does, the share of the queue in the time to the first token.", ReplicaLabels)
+		"Evidence that requests waited at an engine younger than 15 minutes: the number that wait or, if none waits, the share of queue time in the time to the first token.", ReplicaLabels)
 	RecordedLeftGPU = recorded(Never, "replica:llm_engine_left_gpu:ratio",
-		"Share of a replica's model that is in GPU memory, where it is not all of it and at least a quarter more was within the week.", ReplicaLabels)
+		"Share of a replica's model in GPU memory, if it is below 1 and was higher by at least a quarter within the last week.", ReplicaLabels)
 	RecordedFullTier = recorded(Never, "replica:llm_engine_kv_tier_full:ratio",
-		"A tier of a replica's KV cache that takes no more: the share that transfers pin or, where that is not told, of the tokens that it refuses.", ReplicaLabels, with(LabelTier))
+		"A tier of a replica's KV cache that is full: the share that transfers pin or, if that is not reported, the share of tokens that the tier refuses.", ReplicaLabels, with(LabelTier))
 	RecordedYoung = recorded(Sum, "model:llm_engine_young:count",
-		"Engines of a model that started within fifteen minutes: caches are empty and kernels compile. Absent for none.", perModel)
+		"Engines of a model that started within the last fifteen minutes, so that caches are empty and kernels compile. Absent if there are none.", perModel)
 	RecordedFullCache = recorded(Max, "model:llm_engine_kv_cache_full:ratio",
-		"Use of a model's fullest KV cache, above nine tenths for five minutes in which requests waited there. Absent otherwise.", perModel)
+		"Use of a model's fullest KV cache, if it was above 0.9 for five minutes in which requests waited there. Absent otherwise.", perModel)
 	RecordedAnswersMissing = recorded(Never, "model:llm_engine_answers:missing",
-		"Answers that the engines of a model usually give in two minutes, where they have given none for two minutes. Absent otherwise.", perModel)
+		"Answers that the engines of a model usually give in two minutes, if they gave none in the last two. Absent otherwise.", perModel)
 	RecordedMissed = recorded(Never, "model:llm_missed:last1h",
-		"A model that users, or events of an objective, asked for within the hour. Absent for one that its page has replaced with another, and for one that may be absent.", perModel)
+		"A model that had users' requests, or events of an objective, within the last hour. Absent if its metrics endpoint has replaced it with another model, and if it may be absent.", perModel)
 	RecordedDeleted = recorded(Never, "pod:llm_exporter_pod_deleted_on_purpose:last1h",
-		"Whether a pod that went within the hour was deleted on purpose (1), as the exporter of its node says.", with(LabelCluster, LabelNamespace, LabelPod))
+		"Whether a pod that went within the last hour was deleted on purpose (1), as the exporter of its node reports.", with(LabelCluster, LabelNamespace, LabelPod))
 	RecordedGPUModels = recorded(Never, "gpu:llm_engine_models:count",
-		"How many models run on a GPU.", with(LabelCluster, LabelGPUUUID))
+		"Number of models that run on a GPU.", with(LabelCluster, LabelGPUUUID))
 	RecordedExpected = recorded(Never, "replica:llm_engine_expected:last1h",
-		"A model on a page that an exporter read within the hour, always 1, without pages that somebody took away on purpose: they were taken out of the configuration, their pod was deleted, or another model took their place.", ReplicaLabels)
+		"A model at a metrics endpoint that an exporter read within the last hour, always 1. Absent for endpoints that were removed on purpose: from the configuration, with their pod, or because another model took their place.", ReplicaLabels)
 	RecordedSuccessor = recorded(Never, "model:llm_successor_loads:last23m",
-		"Pages that a model lost on a node or in a namespace where an engine of a model that nobody knows yet loads. Absent after the time that loading may take.", perModel)
+		"Metrics endpoints that a model lost on a node or in a namespace where an engine loads a model that is not yet known. Absent after the time that loading may take.", perModel)
 	RecordedVanished = recorded(Never, "model:llm_vanished:last1h",
-		"A missed model that is gone with its pages: how many of them, or -1 and the exporter if that is gone, too, so that nobody knows.", perModel, with(LabelInstance))
+		"A missed model that is gone with its metrics endpoints. The value is their number, or -1 with the exporter's instance if the exporter is gone, too, so that the number is unknown.", perModel, with(LabelInstance))
 	RecordedServing = recorded(Never, "model:llm_engine_serving:count",
-		"How many engines of a model were up and awake for two minutes; absent for none.", with(LabelCluster, LabelModel))
+		"Engines of a model that were up and awake for two minutes. Absent if there are none.", with(LabelCluster, LabelModel))
 	RecordedSlower = recorded(Never, "model:llm_engine_slower:ratio",
-		"How many times as long as on the day that ended six hours ago first tokens take, or next ones: means of half an hour.", perModel, with(LabelStage))
+		"Mean time to the first or next token over half an hour, as a multiple of the mean of the day that ended six hours ago.", perModel, with(LabelStage))
 	RecordedLoad = recorded(Max, "model:llm_engine_load:ratio",
-		"Requests per replica of half an hour as a multiple of those of the day that ended six hours ago.", perModel)
+		"Requests per replica over half an hour, as a multiple of the day that ended six hours ago.", perModel)
 	RecordedOldestStart = recorded(Never, "model:llm_engine_start_time_seconds:min",
 		"When the longest-running engine of a model started, unix time.", perModel)
-	RecordedGPUSpins = recorded(Never, "page:llm_engine_gpu_busy:last10m", "How many GPUs that a page's engine has to itself were busy at every scrape of ten minutes; absent for none.", PageLabels)
+	RecordedGPUSpins = recorded(Never, "page:llm_engine_gpu_busy:last10m", "GPUs that one engine has to itself and that were busy at every scrape of ten minutes. Absent if there are none.", PageLabels)
 
 	RecordedCapacity = recorded(Never, "model:llm_capacity:requests_per_second",
-		"Requests per second, at the present mix, above which a latency objective of a model breaks: kind expected, or low and high, between which it lies nine times out of ten. An engine whose capacity is not known counts as the mean of the others.",
+		"Requests per second, at the present mix of prompts and answers, above which a model misses a latency objective. kind is expected, low or high. The capacity is between low and high nine times out of ten. An engine whose capacity is not known counts as the mean of the others.",
 		perModel, with(LabelSLO, LabelKind))
 	RecordedUtilisation = recorded(Max, "model:llm_capacity_used:ratio",
-		"Requests that arrive at a model, as a share of those above which a latency objective breaks, by the kinds of model:llm_capacity:requests_per_second.", perModel, with(LabelSLO, LabelKind))
+		"Requests that arrive at a model, as a share of its capacity, by the kinds of model:llm_capacity:requests_per_second.", perModel, with(LabelSLO, LabelKind))
 	RecordedDesired = recorded(Never, "model:llm_desired_replicas:count",
-		"Replicas that hold all latency objectives of a model at the requests that arrive, with its capacity as low as it may be; slo is the objective that asks for them. For autoscalers.", perModel, with(LabelSLO))
+		"Replicas that a model needs to meet all latency objectives with the requests that arrive, at the low estimate of its capacity; slo is the objective that needs them. For autoscalers.", perModel, with(LabelSLO))
 	RecordedEnergyPerToken = recorded(Never, "model:llm_energy_per_token:joules",
-		"Energy of a model's GPUs per token that it generates, over five minutes: while it generates none, absent. Models that share a GPU share its energy.", perModel)
+		"Energy of a model's GPUs per generated token, over five minutes. Absent while it generates none. Models that share a GPU share its energy.", perModel)
 	RecordedSuspect = recorded(Never, "model:llm_suspect:strength",
-		"Evidence about a model that is clear enough to say where to look: clue is what it is, order its place in a verdict, the smallest first; delays is what it makes late or fails, empty for everything. The value is how strong it is, in the clue's own unit. runbook is the alert whose page goes further.",
+		"Evidence about a model that is clear enough to name where to look. clue is its kind, order its place in a verdict (smallest first), and delays what it makes late or fail (empty for everything). The value is its strength, in the clue's own unit. runbook is the alert whose runbook has more detail.",
 		perModel, with(LabelRunbook, LabelBranch, LabelClue, LabelOrder, LabelDelays, LabelUnit, LabelSays, LabelLever), suspects)
 	RecordedPrinted = recorded(Max, "model:llm_printed:value",
-		"What the pages of a model say has changed: the facts of model:llm_evidence:value that differ from the day before by half or more, restarts, settings, and versions where several run. Same labels.",
+		"Changes that the pages of a model report: the facts of model:llm_evidence:value that differ from the day before by half or more, restarts, settings, and versions if several run. Same labels.",
 		perModel, with(LabelFact, LabelOrder, LabelUnit, LabelSays), suspects)
 	RecordedEvidence = recorded(Never, "model:llm_evidence:value",
 		"A fact about a model, in its own unit. Facts that end in _before are of the day that ended an hour ago.",
 		perModel, with(LabelFact, LabelOrder, LabelUnit, LabelSays), suspects)
 	RecordedExplained = recorded(Never, "model:llm_slo_explained:info",
-		"What a suspect must delay or fail to explain that an objective burns, always 1: one series per value of delays in model:llm_suspect:strength. "+
-			"What is late or refused in the engines does not explain a gateway whose engines keep the same objective. Absent where an objective has not burned for five minutes.", ModelSLOLabels, with(LabelDelays))
+		"What a suspect must make late or fail to explain why an objective burns, always 1, one series per value of delays in model:llm_suspect:strength. "+
+			"Delays and refusals in the engines do not explain a gateway whose engines meet the same objective. Absent if an objective has not burned for five minutes.", ModelSLOLabels, with(LabelDelays))
 	RecordedUsual = recorded(Never, "model:llm_usual:value",
-		"What a fact of model:llm_evidence:value usually is: its median over the three hours until twenty minutes ago, or, where it was not recorded then, over the day before or the ten minutes until ten minutes ago.",
+		"Usual value of a fact of model:llm_evidence:value: its median over the three hours until twenty minutes ago or, if it was not recorded then, over the day before or the ten minutes until ten minutes ago.",
 		perModel, with(LabelFact))
-	RecordedAgainst = recorded(Never, "model:llm_against_usual:ratio", "A fact of model:llm_evidence:value as a multiple of what it usually is.", perModel, with(LabelFact))
+	RecordedAgainst = recorded(Never, "model:llm_against_usual:ratio", "A fact of model:llm_evidence:value as a multiple of its usual value.", perModel, with(LabelFact))
 )
 
 // suspects lists the labels that say where evidence was found, besides the model.

@@ -1,6 +1,6 @@
 package metrics
 
-// Runtime names the kind of engine behind a page, as in the runtime label.
+// Runtime names the kind of engine behind a metrics page, as in the runtime label.
 type Runtime string
 
 // The engines this project knows.
@@ -23,7 +23,7 @@ const (
 	MAX          Runtime = "modular_max"
 )
 
-// Services that keep or move KV cache for engines, on pages of their own.
+// Services that keep or move KV cache for engines, on metrics pages of their own.
 const (
 	LMCache  Runtime = "lmcache"
 	Mooncake Runtime = "mooncake"

@@ -14,7 +14,7 @@ import (
 type Series struct {
 	Family *Family
 	Labels []string // values, in the order of Family.Labels
-	Text   string   // name and labels, as on a page
+	Text   string   // name and labels, as on a metrics page
 }
 
 // NewSeries returns a series. What is no UTF-8 in its labels is replaced: names come from firmware.
@@ -33,7 +33,7 @@ func (f *Family) NewSeries(labelValues ...string) (*Series, error) {
 	return s, nil
 }
 
-// Sample holds one value of a series. It is a prometheus.Metric, and a line of a page.
+// Sample holds one value of a series. It is a prometheus.Metric, and a line of a metrics page.
 type Sample struct {
 	*Series
 	Value float64

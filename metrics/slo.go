@@ -25,19 +25,19 @@ var (
 	SLOObjective = SLO.gauge(Never, "llm_slo_objective_ratio",
 		"Share of events that must be good, 0 to 1.", with(LabelSLO))
 	SLOThreshold = SLO.gauge(Never, "llm_slo_threshold_seconds",
-		"Threshold of an objective: kind requested is the configured one, effective the bucket bound of the runtime that is used.",
+		"Threshold of an objective. kind is requested (the configured threshold) or effective (the bucket bound of the runtime that is used).",
 		with(LabelSLO, LabelRuntime, LabelKind))
 	SLOPeriod = SLO.gauge(Never, "llm_slo_period_seconds",
 		"Period over which an objective must hold.", with(LabelSLO))
 	SLOInfo = SLO.info("llm_slo_info",
-		"An objective, always 1. signal is what it is about, bad what a bad event is in words, period its period as written in recorded series, severity the most that it may ask of people, origin is default where nobody declared it. It also carries the labels from its configuration.",
+		"An objective, always 1. signal is what it measures, bad describes a bad event, period is its period as written in recorded series, severity is the highest severity of its alerts, origin is default if nobody declared it. It also has the labels from its configuration.",
 		with(LabelSLO, LabelSignal, LabelBad, LabelPeriod, LabelSeverity, LabelRunbook, LabelDashboard, LabelOrigin))
 	SLOMayBeAbsent = SLO.gauge(Never, "llm_slo_may_be_absent",
-		"Whether the models that an objective counts on may be without an engine (1), such as those that scale to zero. Then their absence pages nobody.", with(LabelSLO))
+		"Whether the models of an objective may be without an engine (1), for example because they scale to zero. Then their absence pages nobody.", with(LabelSLO))
 	SLOCounted = SLO.gauge(Never, "llm_slo_counted",
-		"Whether events of this engine count for the objective that selects it (1). When 0, reason says what is missing; mean_per_request and queue_time count a substitute.",
+		"Whether events of this engine count for the objective that selects it (1). When 0, reason names what is missing. With mean_per_request and queue_time, a substitute counts.",
 		EngineLabels, with(LabelSLO, LabelReason))
 	SLOMaintenance = SLO.gauge(Max, "llm_slo_maintenance",
-		"A declared interval of maintenance is under way for this engine and objective, always 1. Absent otherwise, and while an engine has not been read yet.",
+		"A declared interval of maintenance is under way for this engine and objective, always 1. Absent otherwise, and until the exporter has read the engine.",
 		EngineLabels, with(LabelSLO))
 )

@@ -22,15 +22,15 @@ func (s Scale) Apply(v float64) float64 {
 	return v
 }
 
-// Carry describes a label mapping: it copies a label of the page to one of the vocabulary, through Map and Outcomes if
-// there are any. Unknown fields are empty.
+// Carry describes a label mapping: it copies a label of the metrics page to one of the vocabulary, through Map and Outcomes if there are
+// any. Unknown fields are empty.
 type Carry struct {
 	From, To string
 	Map      func(string) string
 	Outcomes Outcomes
 }
 
-// Apply returns the value that a value of the page has in the vocabulary; empty if it has none.
+// Apply returns the value that a value of the metrics page has in the vocabulary; empty if it has none.
 func (carry Carry) Apply(v string) string {
 	if carry.Map != nil && v != "" {
 		v = carry.Map(v)

@@ -6,9 +6,8 @@ import (
 	"strings"
 )
 
-// The Prometheus text format, appended to a buffer. The engine pages are written this way and not through
-// client_golang's encoder because their label strings do not change between scrapes: they are rendered once, and a
-// scrape only appends numbers.
+// The Prometheus text format, appended to a buffer. The engines' metrics pages are written this way and not through client_golang's
+// encoder because their label strings do not change between scrapes: they are rendered once, and a scrape only appends numbers.
 
 var (
 	helpEscaper  = strings.NewReplacer(`\`, `\\`, "\n", `\n`)

@@ -54,7 +54,7 @@ func TestDoctorAgainstSMI(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.until(t, `kind="max"} 650`)
-	wrong := `wrong    GPU 1: nvidia-smi says gpu_power_readings/max_power_limit = 700.00 W, the exporter says llm_gpu_power_limit_watts{kind="max"} = 650`
+	wrong := `wrong    GPU 1: nvidia-smi reports gpu_power_readings/max_power_limit = 700.00 W, the exporter reports llm_gpu_power_limit_watts{kind="max"} = 650`
 	if status, said := ask("--against=nvidia-smi"); status != 2 || !strings.Contains(said, wrong) {
 		t.Errorf("status %d:\n%s", status, said)
 	}

@@ -80,7 +80,7 @@ type configOptions struct {
 }
 
 func (o *configOptions) addFlags(app *kingpin.Application) {
-	app.Flag("role", "What to read. node: the GPUs and engines of this node, and configured targets. cluster: only configured gateways, other targets and probes.").
+	app.Flag("role", "What to read: node (the GPUs and engines of this node, and configured targets) or cluster (only configured gateways, other targets and probes).").
 		Default(roleNode).EnumVar(&o.role, roleNode, roleCluster)
 	app.Flag("config.file", "Configuration file. SIGHUP reloads it.").PlaceHolder("FILE").StringVar(&o.file)
 	app.Flag("config.check", "Check the configuration and exit.").BoolVar(&o.checkOnly)

@@ -140,19 +140,19 @@ func TestDoctorOfExporters(t *testing.T) {
 		{"a flag hides all metrics", []string{"--no-collector.gpu", "--engine.target=" + answering(t, http.StatusOK, "python_gc_objects_collected_total{generation=\"0\"} 1\nhttp_requests_total{handler=\"/v1/models\"} 3\n")},
 			[]string{"unknown_engine", "--disable-log-stats"}},
 		{"a flag hides metrics", []string{"--no-collector.gpu", "--engine.target=" + servePage(t, "trtllm/v1.4-no-iteration-stats.prom")},
-			[]string{"does not show", "llm_engine_kv_cache_usage_ratio", "kv_full (clue)", "enable_iter_perf_stats: true"}},
+			[]string{"does not report", "llm_engine_kv_cache_usage_ratio", "kv_full (clue)", "enable_iter_perf_stats: true"}},
 		{"a key hides what an endpoint says", []string{"--no-collector.gpu", "--engine.target=" + locked(t, healthyPage)},
-			[]string{"/v1/models wants a key", "llm_engine_max_model_len_tokens", "credentials_file"}},
+			[]string{"/v1/models requires a key", "llm_engine_max_model_len_tokens", "credentials_file"}},
 		{"a frontend lost its workers", []string{"--no-collector.gpu", "--engine.target=" + servePage(t, "dynamo/frontend-v1.6.0-allkilled.prom")},
-			[]string{"its page is read, and it is down: no_worker", "Check the workers"}},
+			[]string{"its metrics page is read, but the engine is down: no_worker", "Check the workers"}},
 		{"no worker has come yet", []string{"--no-collector.gpu", "--engine.target=" + servePage(t, "dynamo/frontend-v1.6.0-noworker.prom")},
-			[]string{"its page is read, and it is down: no_worker", "Check the workers"}},
+			[]string{"its metrics page is read, but the engine is down: no_worker", "Check the workers"}},
 		{"an endpoint picker without endpoints", []string{"--no-collector.gpu", "--engine.target=" + servePage(t, "epp/v1.5.0-no-pods.prom")},
-			[]string{"its page is read, and it is down: no_worker", "Check the workers"}},
+			[]string{"its metrics page is read, but the engine is down: no_worker", "Check the workers"}},
 		{"a frontend lost the workers of one model", []string{"--no-collector.gpu", "--engine.target=" + servePage(t, "dynamo/frontend-v1.6.0-two-lost.prom")},
 			[]string{"no worker serves ", "every request for it fails", "Check the workers"}},
 		{"a router may use no worker", []string{"--no-collector.gpu", "--engine.target=" + servePage(t, "vllm_router/v0.1.17-all500.prom")},
-			[]string{"may send requests to none of its workers: circuit_open 2", "send each worker a request"}},
+			[]string{"may send requests to none of its workers: circuit_open 2", "send a request to each worker"}},
 		{"a gateway's deployments cool down", []string{"--no-collector.gpu", "--engine.target=" + servePage(t, "litellm/v1.106.2-solo-500.prom")},
 			[]string{"may send requests to none of its workers: cooldown 1"}},
 		{"wrong port", []string{"--no-collector.gpu", "--engine.target=http://127.0.0.1:1"}, []string{"engine 127.0.0.1:1", "unreachable", "curl -sv http://127.0.0.1:1/metrics"}},
@@ -227,7 +227,7 @@ func TestDoctorOfGPUs(t *testing.T) {
 	n.until(t, `llm_gpu_up{gpu="1"`)
 	d := diagnose(t, "--exporter="+n.url)
 	d.want(t, 1, "kernel log", "not_found", "mount /dev/kmsg")
-	d.want(t, 1, "nothing says on which GPU it runs", "hostPID", "gpus: in targets")
+	d.want(t, 1, "it is unknown on which GPU it runs", "hostPID", "gpus: in targets")
 	if len(d.Findings) != 2 {
 		t.Errorf("%+v", d)
 	}
@@ -312,15 +312,15 @@ func TestDoctorOfPrometheus(t *testing.T) {
 	}{
 		{"healthy", alertmanager, healthy, rules, 0, nil},
 		{"no rules", alertmanager, healthy, "", 2, []string{"rules", "not loaded", "rule_files"}},
-		{"no Alertmanager", "", healthy, rules, 2, []string{"Alertmanager", "nobody is told", "alerting:"}},
-		{"rules of another version", alertmanager, healthy, strings.Replace(rules, "[1h]", "[61m]", 1), 1, []string{"another version or other options: 1 difference", "--rules=FILE"}},
+		{"no Alertmanager", "", healthy, rules, 2, []string{"Alertmanager", "nobody is notified", "alerting:"}},
+		{"rules of another version", alertmanager, healthy, strings.Replace(rules, "[1h]", "[61m]", 1), 1, []string{"another version, or have other options: 1 difference", "--rules=FILE"}},
 		{"a rule is gone", alertmanager, healthy, strings.Replace(rules, "record: model:llm_slo_error_budget:ratio", "record: model:other", 1), 2,
 			[]string{"lack 1 recording rule", "model:llm_slo_error_budget:ratio", "examples/prometheus/rules.yaml"}},
 		{"an alert is gone", alertmanager, healthy, strings.Replace(rules, "alert: LLMEngineDown", "alert: Other", 1), 1, []string{"lack alerts", "LLMEngineDown"}},
 		{"evaluation takes longer than its interval", alertmanager, healthy, interval.ReplaceAllString(string(examples.Rules), "interval: 1ms"), 2,
 			[]string{"rule group", "is due every 1ms", "--fleet"}},
 		{"scraped too seldom", alertmanager, job("llm-node-exporter", ", scrape_interval: 2m"), rules, 2,
-			[]string{"every 2m0s", "no two samples", "LLMClientsGiveUp", "scrape_interval: 15s"}},
+			[]string{"every 2m0s", "fewer than two samples", "LLMClientsGiveUp", "scrape_interval: 15s"}},
 		{"another port", alertmanager, strings.ReplaceAll(healthy, address, "127.0.0.1:1"), rules, 2, []string{"target http://127.0.0.1:1/metrics", "connection refused", "9844"}},
 		{"another job", alertmanager, job("llm-node-exporter", ", relabel_configs: [{target_label: job, replacement: node}]"), rules, 2,
 			[]string{`job "node"`, "LLMExporterDown", "target_label: job", "--job='node'"}},
@@ -370,7 +370,7 @@ func TestDoctorKnowsItsPassword(t *testing.T) {
 		}
 	}
 	prometheus, exporter := runPrometheus(t, "", "--web.config.file="+filepath.Join(dir, "web.yml")), start(t)
-	diagnose(t, "--exporter="+exporter.url, "--prometheus="+prometheus.url).want(t, 3, "it wants credentials", "--prometheus-http-config")
+	diagnose(t, "--exporter="+exporter.url, "--prometheus="+prometheus.url).want(t, 3, "it requires credentials", "--prometheus-http-config")
 	diagnose(t, "--exporter="+exporter.url, "--prometheus="+prometheus.url, "--prometheus-http-config="+filepath.Join(dir, "http.yml")).want(t, 2, "rules", "not loaded")
 }
 

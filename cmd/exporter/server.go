@@ -45,7 +45,7 @@ type serverOptions struct {
 
 func (o *serverOptions) addFlags(app *kingpin.Application) {
 	app.Flag("web.telemetry-path", "Path under which to serve metrics.").Default("/metrics").StringVar(&o.metricsPath)
-	app.Flag("web.max-requests", "Maximum number of concurrent scrapes; any more get status 503. 0: no limit.").Default("40").IntVar(&o.maxRequests)
+	app.Flag("web.max-requests", "Maximum number of concurrent scrapes; any more get status 503. 0 means no limit.").Default("40").IntVar(&o.maxRequests)
 	app.Flag("web.enable-pprof", "Serve profiles under /debug/pprof/.").BoolVar(&o.pprof)
 	app.Flag("web.enable-lifecycle", "Let anyone who can reach the port call POST /-/reload and POST /-/detach. The signals SIGHUP, SIGUSR1 and SIGUSR2 work without this flag.").
 		BoolVar(&o.lifecycle)

@@ -35,7 +35,7 @@ func NewPods(cluster *kube.Cluster, procfs string, namespaces ...string) *Pods {
 // Name implements Source.
 func (p *Pods) Name() string { return "pods" }
 
-// Run implements Source. While the API server does not answer, or refuses, the pods stay as they were.
+// Run implements Source. While the API server does not answer, or refuses, the pods stay unchanged.
 func (p *Pods) Run(ctx context.Context, report func([]Place, error)) {
 	var mu sync.Mutex
 	stores, failed := make([]*kube.Store[pod], len(p.namespaces)), make([]error, len(p.namespaces))

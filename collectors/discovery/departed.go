@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// departedFor is how long a pod that is gone is told of, and maxDeparted of how many.
+	// departedFor is how long a pod that is gone is reported, and maxDeparted how many are.
 	departedFor = time.Hour
 	maxDeparted = 256
 	// loadsFor is how long the successor of a deleted pod may take until it is ready: as long as the rules wait for an engine that
@@ -18,14 +18,13 @@ const (
 	loadsFor = 20 * time.Minute
 )
 
-// podStore keeps the pods in step with the API server, and remembers those that go. Of pods that went while nobody watched, it
-// knows nothing.
+// podStore keeps the pods in step with the API server, and keeps those that go. It has no pods that went while the exporter did not watch.
 type podStore struct {
 	*kube.Store[pod]
 	departed *departed
 }
 
-// Update notes when a pod begins to go.
+// Update records when a pod begins to go.
 func (s podStore) Update(object any) error {
 	if p, before := s.both(object); p != nil && before != nil {
 		s.departed.note(before, p)
@@ -33,7 +32,7 @@ func (s podStore) Update(object any) error {
 	return s.Store.Update(object)
 }
 
-// Delete notes a pod that goes at once.
+// Delete records a pod that goes at once.
 func (s podStore) Delete(object any) error {
 	if p, before := s.both(object); p != nil && before != nil {
 		s.departed.note(before, p)
@@ -41,7 +40,7 @@ func (s podStore) Delete(object any) error {
 	return s.Store.Delete(object)
 }
 
-// both returns a pod as the API server sends it, and as it was before.
+// both returns a pod as the API server sends it, and its previous state.
 func (s podStore) both(object any) (now, before *pod) {
 	now, err := kube.DecodeObject[pod](object)
 	if err != nil {
@@ -68,8 +67,8 @@ type departure struct {
 	at            time.Time
 }
 
-// note judges a pod that begins to go, by how it was until then. It says nothing about a pod whose controller deletes healthy
-// pods, too, because another one failed.
+// note judges a pod that begins to go, by its state until then. It does not judge a pod whose controller deletes healthy pods, too, because
+// another one failed.
 func (d *departed) note(before, now *pod) {
 	failed := before.Status.Phase == "Running" && (now.Status.Phase == "Failed" || now.Status.Phase == "Succeeded")
 	deleted := before.Metadata.DeletionTimestamp == "" && now.Metadata.DeletionTimestamp != ""
@@ -94,8 +93,8 @@ func (d *departed) note(before, now *pod) {
 	}
 }
 
-// list returns the pods that are gone or going, and whether somebody deleted each on purpose. That a successor on this node is not
-// ready in time was nobody's purpose, and a pod that is there again under its old name is not gone.
+// list returns the pods that are gone or going, and whether somebody deleted each on purpose. It was not on purpose if a successor on this
+// node is not ready in time, and a pod that is there again under its old name is not gone.
 func (d *departed) list(there []*pod, now time.Time) map[kube.PodName]bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -138,8 +137,8 @@ func (p *pod) healthy() bool {
 	return !slices.ContainsFunc(p.engines(), func(c *container) bool { return !ready[c.Name] })
 }
 
-// ready and disrupted report conditions of the pod. Kubernetes sets the second on a pod that an eviction, a preemption, a taint of
-// its node or the loss of it ends.
+// ready and disrupted report conditions of the pod. Kubernetes sets the second on a pod that ends because of an eviction, a preemption, a
+// taint of its node or the loss of its node.
 func (p *pod) ready() bool     { return p.condition("Ready") }
 func (p *pod) disrupted() bool { return p.condition("DisruptionTarget") }
 
@@ -162,7 +161,7 @@ func (p *pod) kept() bool {
 	return slices.Contains([]string{"", "ReplicaSet", "StatefulSet", "DaemonSet"}, kind)
 }
 
-// controller returns the kind and the name of what keeps the pod; empty for a pod that somebody created by hand.
+// controller returns the kind and the name of the pod's controller; empty for a pod that somebody created by hand.
 func (p *pod) controller() (kind, name string) {
 	for _, o := range p.Metadata.OwnerReferences {
 		if o.Controller {

@@ -66,7 +66,7 @@ type Source interface {
 	Run(ctx context.Context, report func([]Place, error))
 }
 
-// departing is a Source that knows which pods are gone or going, and whether each was deleted on purpose.
+// departing is a Source that reports which pods are gone or going, and whether each was deleted on purpose.
 type departing interface {
 	Departed() map[kube.PodName]bool
 }

@@ -228,7 +228,7 @@ func TestSilentPodsDelayNobody(t *testing.T) {
 	})
 }
 
-// replies are the pages of simulated engines by address.
+// replies are the metrics pages of simulated engines by address.
 type replies map[string]func() string
 
 func (r replies) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -328,7 +328,7 @@ func TestEnginesToldApartLater(t *testing.T) {
 	}
 }
 
-// TestMain serves a page in place of the tests in the processes that listener starts.
+// TestMain serves a metrics page in place of the tests in the processes that listener starts.
 func TestMain(m *testing.M) {
 	if address := os.Getenv("LISTEN_ON"); address != "" {
 		page := "# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running{engine=\"0\",model_name=\"m\"} 1\n"
@@ -343,7 +343,7 @@ func TestMain(m *testing.M) {
 	m.Run()
 }
 
-// listener starts a process that serves an engine's page.
+// listener starts a process that serves an engine's metrics page.
 func listener(t *testing.T) (address string, pid int) {
 	t.Helper()
 	address = e2e.Address(t) // not an ephemeral one: an engine's port is chosen

@@ -80,7 +80,7 @@ func find(t *testing.T, source Source, log *lines) *exporter {
 	return e
 }
 
-// servers are the pages that are read, with their pods.
+// servers are the metrics pages that are read, with their pods.
 func (e *exporter) servers() []string {
 	var all []string
 	for _, one := range e.current().Engines() {

@@ -23,7 +23,7 @@ const (
 	AnnotationPort = "llm-node-exporter/port"
 	// AnnotationEngine sets the runtime instead of having it recognised.
 	AnnotationEngine = "llm-node-exporter/engine"
-	// AnnotationPath is the path of the page if it is not one of the usual paths.
+	// AnnotationPath is the path of the metrics page if it is not one of the usual paths.
 	AnnotationPath = "llm-node-exporter/path"
 	// AnnotationScheme is http or https.
 	AnnotationScheme = "llm-node-exporter/scheme"
@@ -193,7 +193,7 @@ func (p *pod) places() ([]Place, error) {
 		if c.port == 0 {
 			at.LeaveAlone = "its pod is on the node's network and names no port: declare the engine's with " + AnnotationPort
 		}
-		// A pod that names its engine and has one port leaves nothing to discover.
+		// A pod that names its engine and has one port needs no discovery.
 		if at.LeaveAlone == "" && runtimeName != "" && len(candidates) == 1 && c.rank != ofOther {
 			at.Declared, at.Target.Engine = true, runtimeName
 		}
@@ -229,8 +229,7 @@ func (p *pod) place(c candidate) Place {
 	return at
 }
 
-// url writes the address of a port, with the path and the scheme that annotations say: the exporter's own go before
-// Prometheus'.
+// url writes the address of a port, with the path and the scheme from annotations: the exporter's own go before Prometheus'.
 func (p *pod) url(c candidate) string {
 	notes := p.Metadata.Annotations
 	path, scheme := notes[AnnotationPath], notes[AnnotationScheme]
@@ -352,7 +351,7 @@ func expand(text string, values map[string]string) string {
 	return os.Expand(strings.NewReplacer("$(", "${", ")", "}").Replace(text), func(name string) string { return values[name] })
 }
 
-// word matches a word of a script that a shell runs, and quote the quotes in it. What a backslash means is not known, but for the end
+// word matches a word of a script that a shell runs, and quote the quotes in it. The meaning of a backslash is unknown, except at the end
 // of a line.
 var (
 	shell      = regexp.MustCompile(`(?:^|/)(?:ba|da|a|z)?sh$`)

@@ -9,20 +9,20 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/engine"
 )
 
-// compareAgain is the pause before the pages of one pod are compared again, while one of them is left out or two
-// report too little to tell.
+// compareAgain is the pause before the metrics pages of one pod are compared again, while one of them is left out, or two report too little
+// to be compared.
 const compareAgain = time.Minute
 
-// comparison records when the engines of a pod were told apart, and which engines.
+// comparison records when the engines of a pod were distinguished, and which engines.
 type comparison struct {
 	of    string
 	again time.Time // zero: when there are others
 }
 
 // tellApart keeps one place of each engine that answers at several places of its pod, or also at one of the
-// configuration: at its own port, and through servers that forward to it, join its page with another or repeat it.
-// Engines whose pages report too little, because they are idle and report nothing about their process, all stay, unless
-// one of them is in a container without a GPU beside a container with one.
+// configuration: at its own port, and through servers that forward to it, join its metrics page with another or repeat it. Engines whose
+// metrics pages report too little, because the engines are idle and report nothing about their processes, all stay. An engine in a
+// container without a GPU goes if another container of the pod has a GPU.
 func (f *Finder) tellApart(ctx context.Context) {
 	var configured []Place
 	if f.options.Configured != nil {
@@ -66,8 +66,8 @@ func (f *Finder) tellApart(ctx context.Context) {
 	wg.Wait()
 }
 
-// compare reads the pages of a pod's engines twice in the same order, so that each page lies between two readings of
-// every page before it.
+// compare reads the metrics pages of a pod's engines twice in the same order, so that each metrics page lies between two readings of every
+// metrics page before it.
 func (f *Finder) compare(ctx context.Context, pod string, places []Place) {
 	ctx, cancel := context.WithTimeout(ctx, 2*probeTimeout)
 	defer cancel()

@@ -113,7 +113,7 @@ var shapes = []shape{
 	}, "vllm-host/vllm:8000, 1 GPU", " its pod is on the node's network and names no port"},
 }
 
-// revised is an engine's page as KServe joins it: with three more labels.
+// revised is an engine's metrics page as KServe joins it: with three more labels.
 func revised(page string) string {
 	const more = `service_name="s",configuration_name="s",revision_name="r"`
 	page = regexp.MustCompile(`(?m)^([a-zA-Z_:]+) `).ReplaceAllString(page, "$1{"+more+"} ")
@@ -278,8 +278,7 @@ func (n node) proxy(port int) http.Handler {
 	return httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: fmt.Sprintf("%s%d:%d", n.first, n.pod, port)})
 }
 
-// engine is a process that serves a page of testdata. Its counters rise with each read, from where no
-// other engine is.
+// engine is a process that serves a metrics page of testdata. Its counters rise with each read, from where no other engine is.
 func (n node) engine(file string) *process {
 	p := &process{file: file, path: "/metrics", id: len(n.processes)}
 	n.network.processes = append(n.network.processes, p)

@@ -11,7 +11,7 @@ import (
 )
 
 // sockets settles which pod owns an address that several pods name: pods on the node's network share its ports, and a
-// page does not tell which pod it belongs to.
+// metrics page does not report which pod it belongs to.
 type sockets struct {
 	procfs    string
 	contested bool              // several pods named one address at the last look

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestEveryEngineIsFoundByHostAndPort serves a page of each engine where the engine serves it, with a
-// 404 or with a friendly "OK" everywhere else.
+// TestEveryEngineIsFoundByHostAndPort serves a metrics page of each engine where the engine serves it, with a 404 or with a friendly "OK"
+// everywhere else.
 func TestEveryEngineIsFoundByHostAndPort(t *testing.T) {
 	for _, c := range []struct{ page, path, runtime string }{
 		{"vllm/v0.28.0-dp8-lora.prom", "/metrics", "vllm"},
@@ -72,7 +72,7 @@ func TestEveryEngineIsFoundByHostAndPort(t *testing.T) {
 	}
 }
 
-// TestIdleTRTLLMIsUp: the page is empty until the first request, and the engine serves.
+// TestIdleTRTLLMIsUp: the metrics page is empty until the first request, and the engine serves.
 func TestIdleTRTLLMIsUp(t *testing.T) {
 	e := serve(t, "")
 	e.path = "/prometheus/metrics"

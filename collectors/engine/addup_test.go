@@ -15,9 +15,9 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// TestEveryRequestArrives raises each series that counts requests, on every page, and wants exactly
-// one outcome to rise by as much, and the availability objective to see it: labels that map to one
-// outcome split a number, so they add up. Only what a dialect calls replicas repeats one.
+// TestEveryRequestArrives raises each series that counts requests, on every metrics page, and wants exactly one outcome to rise by as much,
+// and the availability objective to see it: labels that map to one outcome split a number, so they add up. Only what a dialect calls
+// replicas repeats one.
 func TestEveryRequestArrives(t *testing.T) {
 	const more = 1 << 20
 	objectives := []slo.Objective{objective(t, "availability", slo.Availability, "", "99.9%")}
@@ -76,7 +76,7 @@ func TestEveryRequestArrives(t *testing.T) {
 	}
 }
 
-// recognised are the dialects that read requests from a page, as a target finds them.
+// recognised are the dialects that read requests from a metrics page, as a target finds them.
 func recognised(t *testing.T, p *scrape.Page) []*Dialect {
 	found, _ := (&target{dialects: builtin, log: discard}).recognise(t.Context(), "", p)
 	return found
@@ -97,12 +97,12 @@ func requestsOf(t *testing.T, objectives []slo.Objective, page string) samples {
 	return parse(t, exposition(t, collectorWith(t, cfg)))
 }
 
-// on reports whether the page has what the tally cannot do without.
+// on reports whether the metrics page has what the tally cannot do without.
 func (t *Tally) on(p *scrape.Page) bool {
 	return t == nil || !slices.ContainsFunc(t.Of, func(c Count) bool { return !c.Optional && !p.Has(c.From) })
 }
 
-// interval reads a page until nothing is owed any more, and then another page of the same engine.
+// interval reads a metrics page until nothing is owed any more, and then another metrics page of the same engine.
 func interval(t *testing.T, objectives []slo.Objective, page, next string) (before, after samples) {
 	e := serve(t, page)
 	defer e.Close()
@@ -115,7 +115,7 @@ func interval(t *testing.T, objectives []slo.Objective, page, next string) (befo
 	return before, parse(t, exposition(t, c))
 }
 
-// raise adds n to the series at a place of a page.
+// raise adds n to the series at a place of a metrics page.
 func raise(page string, index int, n float64) string {
 	var out strings.Builder
 	for line := range strings.Lines(page) {
@@ -153,7 +153,7 @@ func difference(before, after samples, family string) (rises []rise) {
 	return rises
 }
 
-// TestFoldedOutcomesAddUp has two causes of one outcome on a page each.
+// TestFoldedOutcomesAddUp has two causes of one outcome on a metrics page each.
 func TestFoldedOutcomesAddUp(t *testing.T) {
 	for _, c := range []struct {
 		page string

@@ -109,7 +109,7 @@ func TestBadInput(t *testing.T) {
 			w.Header().Set("Content-Length", "1000")
 			text(w, gauge)
 			w.(http.Flusher).Flush()
-			time.Sleep(50 * time.Millisecond) // the page's beginning arrives before the reset does
+			time.Sleep(50 * time.Millisecond) // the metrics page's beginning arrives before the reset does
 			reset(w)
 		}},
 		{"not HTTP", "not_http", "", func(w http.ResponseWriter, _ *http.Request) { raw(w, "SSH-2.0-OpenSSH_9.2\r\n") }},

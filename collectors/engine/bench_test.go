@@ -19,7 +19,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// vllmPage is a vLLM page (41 KB, 359 series) with a number of data-parallel ranks.
+// vllmPage is a vLLM metrics page (41 KB, 359 series) with a number of data-parallel ranks.
 func vllmPage(t testing.TB, ranks int) []byte {
 	var page bytes.Buffer
 	for line := range strings.Lines(readPage(t, "vllm/v0.8.5-v1.prom")) {
@@ -31,9 +31,8 @@ func vllmPage(t testing.TB, ranks int) []byte {
 	return page.Bytes()
 }
 
-// BenchmarkPage compares this package's path from the bytes of a page to the bytes of the
-// exposition with expfmt's decode and encode of the same page, and with its own two lower bounds:
-// Prometheus' parser naming every series, and the encoding alone.
+// BenchmarkPage compares this package's path from the bytes of a metrics page to the bytes of the exposition with expfmt's decode and
+// encode of the same metrics page, and with its own two lower bounds: Prometheus' parser naming every series, and the encoding alone.
 func BenchmarkPage(b *testing.B) {
 	for _, ranks := range []int{1, 8, 16} {
 		page := vllmPage(b, ranks)
@@ -97,7 +96,7 @@ func BenchmarkPage(b *testing.B) {
 	}
 }
 
-// BenchmarkSettings is a scrape of a vLLM page of today with what it tells of its settings, and without.
+// BenchmarkSettings is a scrape of a vLLM metrics page of today with what it tells of its settings, and without.
 func BenchmarkSettings(b *testing.B) {
 	page := readPage(b, "vllm/v0.32.0-healthy.prom")
 	for _, with := range []bool{true, false} {

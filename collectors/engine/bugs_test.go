@@ -50,7 +50,7 @@ func TestB3_CounterReadAsGauge(t *testing.T) {
 	s.want(t, `llm_engine_source_missing_total{metric="llm_engine_requests_running"}`, 1)
 }
 
-// TestB4_SourceThatDoesNotExist wants each source on a page; TestCatalogue wants it among the facts.
+// TestB4_SourceThatDoesNotExist wants each source on a metrics page; TestCatalogue wants it among the facts.
 func TestB4_SourceThatDoesNotExist(t *testing.T) {
 	used := sourcesOnPages(t)
 	for _, d := range builtin {
@@ -63,7 +63,7 @@ func TestB4_SourceThatDoesNotExist(t *testing.T) {
 }
 
 func TestB5_DeadNames(t *testing.T) {
-	// Each name that an engine gave up is bounded, so that its absence from newer pages is no fault.
+	// Each name that an engine gave up is bounded, so that its absence from newer metrics pages is no fault.
 	for from, until := range map[string]string{
 		"vllm:gpu_cache_usage_perc":            "0.11.x",
 		"vllm:time_per_output_token_seconds":   "0.14.x",
@@ -204,11 +204,11 @@ func TestB15_HitRatioUpsideDown(t *testing.T) {
 	}
 }
 
-// TestLabelsStayWithTheirEngine is the property behind B8: whatever pages are scraped together, a
-// series of one engine only has label values that its own page or target gave it.
+// TestLabelsStayWithTheirEngine is the property behind B8: whatever metrics pages are scraped together, a series of one engine only has
+// label values that its own metrics page or target gave it.
 func TestLabelsStayWithTheirEngine(t *testing.T) {
 	names := slices.DeleteFunc(pages(t), func(name string) bool { return !strings.HasSuffix(name, ".prom") })
-	own := map[string]map[string]bool{} // series of a page scraped alone, by server
+	own := map[string]map[string]bool{} // series of a metrics page scraped alone, by server
 	var targets []TargetConfig
 	for _, name := range names {
 		e := serve(t, readPage(t, name))

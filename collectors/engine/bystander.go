@@ -6,15 +6,15 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/scrape"
 )
 
-// A bystander describes a server that has a known page but is no engine: it stands in front of engines, beside them,
-// or on their machine.
+// A bystander describes a server that has a known metrics page but is no engine: it stands in front of engines, beside them, or on their
+// machine.
 type bystander struct {
 	name, kind string
 	reason     string // reason label of llm_engine_up
 	on         func(p *scrape.Page) bool
-	// front marks servers on whose page every family with an engine's name is a copy. Read beside the engines, such a
-	// page would count every request twice, so these servers are recognised before any engine. On the pages of all
-	// others, an engine's families are the engine's own.
+	// front marks servers on whose metrics page every family with an engine's name is a copy. Read beside the engines, such a metrics page
+	// would count every request twice, so these servers are recognised before any engine. On the metrics pages of all others, an engine's
+	// families are the engine's own.
 	front bool
 	// instead names what should be the target.
 	instead string
@@ -26,8 +26,8 @@ const (
 	noTarget     = "take it off the targets"
 )
 
-// bystanders lists those that stand around any engine, in order of precedence. Sidecars come after the servers that
-// they stand beside, because they join other servers' pages.
+// bystanders lists those of any engine, in order of precedence. Sidecars come after the servers beside them, because they join other
+// servers' metrics pages.
 var bystanders = []bystander{
 	{"agentgateway", "a gateway", reasonRouter, prefix("agentgateway_"), true, engineBehind},
 	{"AIBrix's gateway", "a gateway", reasonRouter, anyOf("gateway_request_model_success_total", "gateway_request_model_fail_total"), true, engineBehind},
@@ -53,8 +53,7 @@ var bystanders = []bystander{
 	{"Envoy", "a proxy", reasonNotEngine, prefix("envoy_"), false, "make the engine behind or beside it the target"},
 }
 
-// bystanderOf returns the server behind a page, from those in front or from the others. Those of a single engine take
-// precedence.
+// bystanderOf returns the server behind a metrics page, from those in front or from the others. Those of a single engine take precedence.
 func bystanderOf(p *scrape.Page, front bool) *bystander {
 	var all []bystander
 	for _, d := range builtin {
@@ -72,12 +71,12 @@ func (b *bystander) err() error {
 	return scrape.Errorf(b.reason, "this is %s, %s: %s", b.name, b.kind, b.instead)
 }
 
-// prefix recognises a page by a name's prefix up to the first underscore or colon.
+// prefix recognises a metrics page by a name's prefix up to the first underscore or colon.
 func prefix(of string) func(*scrape.Page) bool {
 	return func(p *scrape.Page) bool { return p.HasPrefix(of) }
 }
 
-// starts recognises a page by a longer prefix of a name.
+// starts recognises a metrics page by a longer prefix of a name.
 func starts(with string) func(*scrape.Page) bool {
 	return func(p *scrape.Page) bool {
 		for key := range p.Families {
@@ -115,8 +114,8 @@ var queueProxy = anyOf("revision_app_request_count", "revision_request_count", "
 	"kn_serving_invocation_duration_seconds", "kn_serving_queue_depth", "kn_queueproxy_app_duration_seconds", "kn_queueproxy_depth",
 	"queue_requests_per_second", "queue_average_concurrent_requests")
 
-// containers keeps only the series of the engine's own process where KServe joins its page with that of queue-proxy,
-// which is another process: it marks the container's series with the revision (qpext).
+// containers keeps only the series of the engine's own process where KServe joins its metrics page with that of queue-proxy, which is
+// another process: it marks the container's series with the revision (qpext).
 func containers(p *scrape.Page, of []scrape.Sample) (own []scrape.Sample) {
 	if !queueProxy(p) {
 		return of

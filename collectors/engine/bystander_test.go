@@ -91,7 +91,7 @@ func TestWhosePageItIs(t *testing.T) {
 	}
 }
 
-// TestNoEngineIsTakenForABystander holds the table against every page of an engine.
+// TestNoEngineIsTakenForABystander holds the table against every metrics page of an engine.
 func TestNoEngineIsTakenForABystander(t *testing.T) {
 	for _, name := range pages(t) {
 		body, err := engineFormat.Sanitise([]byte(readPage(t, name)), name, "text/plain")
@@ -110,7 +110,7 @@ func TestNoEngineIsTakenForABystander(t *testing.T) {
 	}
 }
 
-// TestStartOfTheContainer: KServe joins two processes on a page, and only one of them is the engine.
+// TestStartOfTheContainer: KServe joins two processes on a metrics page, and only one of them is the engine.
 func TestStartOfTheContainer(t *testing.T) {
 	joined := readPage(t, "kserve/qpext-vllm.prom")
 	const container = `process_start_time_seconds{service_name="summariser-predictor"`

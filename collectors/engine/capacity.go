@@ -12,9 +12,10 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// How much more an engine can do is learnt from all its readings: see package capacity. This file finds the numbers on its page.
+// How much more an engine can do is learnt from all its readings: see package capacity. This file finds the numbers on the engine's metrics
+// page.
 
-// sizing is what a unit of an engine shows of its load, and the series that tell its capacity.
+// sizing is what a unit of an engine reports about its load, and the series of its capacity.
 type sizing struct {
 	key        [outLabels]string
 	lines      map[*metrics.Family][]line
@@ -39,11 +40,11 @@ type forecastSeries struct {
 	limits                            map[capacity.Limit]string
 }
 
-// ofLoad lists what capacity is learnt from, beside the two latencies.
+// ofLoad lists the families from which capacity is learnt, beside the two latencies.
 var ofLoad = []*metrics.Family{metrics.PromptTokens, metrics.PrefixCacheHitTokens, metrics.ExternalPrefixCacheHitTokens, metrics.GenerationTokens,
 	metrics.RequestsRunning, metrics.RequestsWaiting, metrics.KVCacheUsage}
 
-// sizingOf returns the unit that a series is about; nil if that is no engine.
+// sizingOf returns the unit of a series; nil if it is not an engine's.
 func (c *compiler) sizingOf(out [outLabels]string) *sizing {
 	if role := out[outRole]; role == metrics.GatewayRole || role == roleKVCache || role == metrics.FrontendRole {
 		return nil
@@ -74,7 +75,7 @@ func (c *compiler) lags(to *metrics.Family, out [outLabels]string, h histogram, 
 	}
 }
 
-// capacities completes the units that show enough of their load.
+// capacities completes the units that report enough about their load.
 func (c *compiler) capacities() (all []sizing) {
 	for _, s := range c.sizings {
 		if s.latencies[metrics.TimeToFirstToken].count == nil || s.latencies[metrics.InterTokenLatency].count == nil && !s.counted() {
@@ -126,7 +127,7 @@ type learner struct {
 	at   time.Time // when that was computed
 }
 
-// outlook is what is said of a unit.
+// outlook is what is reported about a unit.
 type outlook struct {
 	all   []capacity.Forecast
 	why   capacity.Why
@@ -135,10 +136,10 @@ type outlook struct {
 	steps []capacity.Step
 }
 
-// lasting is for how long a forecast is said again before it is computed anew: it costs as much as a scrape.
+// lasting is how long a forecast is repeated before it is computed again, because it costs as much as a scrape.
 const lasting = time.Minute
 
-// says returns what is known of a unit.
+// says returns what is known about a unit.
 func (l *learner) says(now time.Time, bounds capacity.Bounds, objectives []capacity.Objective) *outlook {
 	if now.Sub(l.at) < lasting {
 		return &l.said
@@ -155,7 +156,7 @@ func (l *learner) says(now time.Time, bounds capacity.Bounds, objectives []capac
 	return &l.said
 }
 
-// forecast learns from a reading, and adds what each unit can do. Families come one after another, as on the page.
+// forecast learns from a reading, and adds what each unit can do. Families come one after another, as on the metrics page.
 func (t *target) forecast(s *snapshot) {
 	type unit struct {
 		*sizing
@@ -224,7 +225,7 @@ func (r *recorded) same(as *recorded) bool {
 	return r == as || r != nil && as != nil && slices.Equal(r.series, as.series)
 }
 
-// reading reads a unit off the page.
+// reading reads a unit from the metrics page.
 func (t *target) reading(u *sizing) capacity.Reading {
 	total := func(f *metrics.Family) float64 {
 		v := math.NaN()
@@ -273,7 +274,7 @@ func (t *target) latency(of latency) (count, sum float64, h capacity.Histogram) 
 	return add(of.count), of.sum.eval(t.values), h
 }
 
-// limits returns how large a batch and a step of a unit may be, as far as its settings tell.
+// limits returns how large a batch and a step of a unit may be, as far as its settings report it.
 func (t *target) limits(u *sizing) (l capacity.Bounds) {
 	for i := range t.recorded.of {
 		r := &t.recorded.of[i]

@@ -53,7 +53,7 @@ func (fs facts) find(d *Dialect, from string) (found facts) {
 	return found
 }
 
-// sourcesOnPages lists the families of all pages below testdata.
+// sourcesOnPages lists the families of all metrics pages below testdata.
 func sourcesOnPages(t testing.TB) map[string]bool {
 	used := map[string]bool{}
 	for _, name := range pages(t) {
@@ -169,7 +169,7 @@ func TestEveryLabelHasAPlace(t *testing.T) {
 }
 
 // TestNothingIsMappedAndMissing wants a reason why a quantity is missing only where it has no row, and only where there is more
-// to say than that it is not on the page.
+// to say than that it is not on the metrics page.
 func TestNothingIsMappedAndMissing(t *testing.T) {
 	for _, d := range builtin {
 		for to, rows := range quantities(d) {
@@ -184,8 +184,8 @@ func TestNothingIsMappedAndMissing(t *testing.T) {
 	}
 }
 
-// TestBucketsArePassedOnAsTheEngineHasThem compares the bounds that come out of each page with the
-// bounds of the facts: every finite bound is one that the engine has in some version.
+// TestBucketsArePassedOnAsTheEngineHasThem compares the bounds that come out of each metrics page with the bounds of the facts: every
+// finite bound is one that the engine has in some version.
 func TestBucketsArePassedOnAsTheEngineHasThem(t *testing.T) {
 	all := readFacts(t)
 	checked := 0
@@ -207,7 +207,7 @@ func TestBucketsArePassedOnAsTheEngineHasThem(t *testing.T) {
 					}
 				}
 				if formula || len(bounds) < 4 || len(s.get(t, `llm_engine_metric_source_info{metric="`+r.To.Name+`",source="`+r.From+`"}`)) == 0 {
-					continue // the facts give the grid as a formula, or the page has another source
+					continue // the facts give the grid as a formula, or the metrics page has another source
 				}
 				for _, sample := range s {
 					if sample.labels.Get("__name__") != r.To.Name+"_bucket" {

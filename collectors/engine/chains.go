@@ -16,15 +16,15 @@ import (
 )
 
 // Some servers let models call each other, and count one request under each model that works on it. What a model calls is not
-// on the page: the models have to be asked.
+// on the metrics page, so the models have to be asked.
 
-// mostChained is the number of models of a server that are asked. Where there are more, none is.
+// mostChained is the highest number of models of a server that are asked. If there are more, none is asked.
 const mostChained = 100
 
 // chainsTimeout bounds the questions at another port, where nobody may answer.
 const chainsTimeout = time.Second
 
-// unchained reports whether the page has a model of which it is not known what it calls.
+// unchained reports whether it is unknown which models some model of the metrics page calls.
 func (d *Dialect) unchained(page *scrape.Page, known map[string]Chain) bool {
 	if d.Chains == nil {
 		return false
@@ -37,7 +37,7 @@ func (d *Dialect) unchained(page *scrape.Page, known map[string]Chain) bool {
 	return false
 }
 
-// chains asks all models of the page what they call. An answer about some of them would count a request twice.
+// chains asks all models of the metrics page which models they call. If only some answered, a request would count twice.
 func (t *target) chains(ctx context.Context, d *Dialect, page *scrape.Page) (map[string]Chain, error) {
 	models := slices.Sorted(maps.Keys(page.LabelValues(d.Chained, modelParameter)))
 	if len(models) > mostChained {
@@ -50,7 +50,7 @@ func (t *target) chains(ctx context.Context, d *Dialect, page *scrape.Page) (map
 	}
 	there := t.from
 	there.URL = (&url.URL{Scheme: t.At.Base.Scheme, Host: net.JoinHostPort(t.At.Base.Hostname(), port)}).String()
-	there.HTTP = httpclient.WithoutCredentials(there.HTTP) // they are meant for the page's port
+	there.HTTP = httpclient.WithoutCredentials(there.HTTP) // they are meant for the port of the metrics endpoint
 	other, _, err := fetcherFor("", there, t.config.Limits, t.UserAgent)
 	if err != nil {
 		return nil, err

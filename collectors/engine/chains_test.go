@@ -17,7 +17,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/scrape"
 )
 
-// counts writes a page of Triton's core: requests and waiting requests of models.
+// counts writes a metrics page of Triton's core: requests and waiting requests of models.
 func counts(models map[string][2]int) string {
 	success, pending := "# TYPE nv_inference_request_success counter\n", "# TYPE nv_inference_pending_request_count gauge\n"
 	for model, n := range models {
@@ -67,7 +67,7 @@ func (s samples) wantGood(t testing.TB, models map[string]float64) {
 	}
 }
 
-// beside adds a model of the core to a page.
+// beside adds a model of the core to a metrics page.
 func beside(page, model string, requests int) string {
 	line := "# TYPE nv_inference_request_success counter\n"
 	return strings.Replace(page, line, line+fmt.Sprintf("nv_inference_request_success{model=%q,version=\"1\"} %d\n", model, requests), 1)
@@ -191,7 +191,8 @@ func TestChainsOfStrangers(t *testing.T) {
 	}
 }
 
-// TestAPIPort: where the page's port does not know the path, Triton's other port is asked, without the credentials of the page.
+// TestAPIPort: where the metrics page's port does not know the path, Triton's other port is asked, without the credentials of the metrics
+// page.
 func TestAPIPort(t *testing.T) {
 	page := beside(readPage(t, "triton/vllm-backend.prom"), "embed", 77)
 	password := filepath.Join(t.TempDir(), "password")

@@ -94,11 +94,11 @@ func checkClaims(t *testing.T, name string, s samples) {
 	}
 }
 
-// TestNoQuantityIsClaimedTwice joins the pages of every two engines on one page, with one model, and
-// wants each quantity from one of them only.
+// TestNoQuantityIsClaimedTwice joins the metrics pages of every two engines on one metrics page, with one model, and wants each quantity
+// from one of them only.
 func TestNoQuantityIsClaimedTwice(t *testing.T) {
 	named := regexp.MustCompile(`\b(model|model_name)="[^"]*"`)
-	first := map[metrics.Runtime]string{} // a page of each engine, the largest
+	first := map[metrics.Runtime]string{} // a metrics page of each engine, the largest
 	for _, name := range pages(t) {
 		if body, err := engineFormat.Sanitise([]byte(readPage(t, name)), name, "text/plain"); err == nil {
 			if p, err := engineFormat.Parse(body, "text/plain", scrape.DefaultLimits); err == nil {
@@ -137,7 +137,7 @@ func TestNoQuantityIsClaimedTwice(t *testing.T) {
 	}
 }
 
-// joined is one page with the series of both: what the second repeats is left out.
+// joined is one metrics page with the series of both: what the second repeats is left out.
 func joined(a, b string) string {
 	have := map[string]bool{}
 	series := func(line string) string {
@@ -181,7 +181,7 @@ func TestIdleEngineLacksNothing(t *testing.T) {
 	s.want(t, `llm_engine_source_missing_total`)
 	s.want(t, `llm_engine_metric_source_info{metric="llm_engine_time_to_first_token_seconds",quality="missing",reason="not on the page yet: the engine has served nothing"}`, 1)
 	checkClaims(t, "idle", s)
-	e.page = idle + "1\n" // the same page but for a number
+	e.page = idle + "1\n" // the same metrics page but for a number
 	s = parse(t, exposition(t, c))
 	s.want(t, `llm_engine_source_missing_total{metric="llm_engine_time_to_first_token_seconds"}`, 1)
 	s.want(t, `llm_engine_metric_source_info{metric="llm_engine_time_to_first_token_seconds",reason="expected in this version, not on the page"}`, 1)
@@ -197,7 +197,7 @@ func TestNumbersThatCannotBe(t *testing.T) {
 		s.want(t, `llm_engine_metric_source_info{metric="llm_engine_requests_running",quality="missing",reason="its number is negative or infinite"}`, 1)
 		s.want(t, `llm_engine_source_missing_total{metric="llm_engine_requests_running"}`, 1)
 	}
-	// An endpoint's number, too: it is as untrusted as the page.
+	// An endpoint's number, too: it is as untrusted as the metrics page.
 	e := serve(t, readPage(t, "llamacpp/b10450-loaded.prom"))
 	e.documents["/props"] = `{"build_info": "b10450", "total_slots": 1e200, "default_generation_settings": {"n_ctx": 1e200}}`
 	endpoint := parse(t, exposition(t, collectorFor(t, []TargetConfig{{URL: e.URL}})))

@@ -38,7 +38,7 @@ func total(t *testing.T, s samples, query string) (sum float64) {
 	return sum
 }
 
-// TestEnds has one end of a request on a page each.
+// TestEnds has one end of a request on a metrics page each.
 func TestEnds(t *testing.T) {
 	availability := []slo.Objective{objective(t, "availability", slo.Availability, "", "99.9%")}
 	for _, c := range []struct {
@@ -103,8 +103,8 @@ func TestWholeAnswersAreNoFirstTokens(t *testing.T) {
 	parse(t, mapped(t, page)).want(t, `llm_engine_time_to_first_token_seconds_count`, 3)
 }
 
-// TestMadeUpNamesAreNoModels: a client's typo has no objective, no info series, and does not take its model from a page that
-// names none beside its answers.
+// TestMadeUpNamesAreNoModels: a client's typo has no objective, no info series, and does not take its model from a metrics page that names
+// none beside its answers.
 func TestMadeUpNamesAreNoModels(t *testing.T) {
 	availability := []slo.Objective{objective(t, "availability", slo.Availability, "", "99.9%")}
 	for _, c := range []struct{ page, model, typo string }{
@@ -231,8 +231,8 @@ func TestRefusedBeforeItIsCounted(t *testing.T) {
 	}
 }
 
-// TestOneOfTwoModelsWithoutWorkers: the page of a Dynamo of two models whose clients, after the only worker of one was stopped, got 504 ten
-// times, 503 five times and then 404. The page is up; the model is not served, whether it was before or not.
+// TestOneOfTwoModelsWithoutWorkers: the metrics page of a Dynamo of two models whose clients, after the only worker of one was stopped, got
+// 504 ten times, 503 five times and then 404. The metrics page is up; the model is not served, whether it was before or not.
 func TestOneOfTwoModelsWithoutWorkers(t *testing.T) {
 	e := serve(t, readPage(t, "dynamo/frontend-v1.6.0-two.prom"))
 	c := collectorFor(t, []TargetConfig{{URL: e.URL}})

@@ -1,13 +1,13 @@
 // Package engine reads the metrics pages of LLM inference engines and maps them to the vocabulary.
 //
-// A scrape of the exporter fetches all pages at once, each with its own deadline. A page is parsed
-// with Prometheus' own parser, recognised, and mapped through the table of its dialect:
+// A scrape of the exporter fetches all metrics pages at once, each with its own deadline. A metrics page is parsed with Prometheus' own
+// parser, recognised, and mapped through the table of its dialect:
 //
-//	target    fetches one page and decides how to read it    fetch.go, target.go
-//	page      parses it; a template reads it again           page.go, template.go
-//	dialect   maps it to the vocabulary                      dialect.go, dialect_*.go
-//	plan      compiles both into output lines                compile.go, lines.go, plan.go
-//	slo       counts objectives on them, or on probes        objectives.go, probed.go
+//	target   fetches one metrics page and decides how to read it  fetch.go, target.go
+//	page     parses it; a template reads it again                 page.go, template.go
+//	dialect  maps it to the vocabulary                            dialect.go, dialect_*.go
+//	plan     compiles both into output lines                      compile.go, lines.go, plan.go
+//	slo      counts objectives on them, or on probes              objectives.go, probed.go
 //
 // CONTRIBUTING.md lists what a new engine needs.
 package engine
@@ -78,18 +78,18 @@ func New(cfg Config) (*Collector, error) {
 
 // Engine describes what is known about the engine behind a target.
 type Engine struct {
-	Runtime metrics.Runtime // empty until a page has been understood
+	Runtime metrics.Runtime // empty until a metrics page has been understood
 	Model   string
 	Version string
-	Server  string   // host:port of the page
-	Reason  string   // why the page cannot be used, one of Reasons; empty if it can
-	Lacks   string   // what a page that can be used says to be missing behind it, one of Reasons; empty if nothing
+	Server  string   // host:port of the metrics endpoint
+	Reason  string   // why the metrics page cannot be used, one of Reasons; empty if it can
+	Lacks   string   // what is missing behind a usable metrics page, one of Reasons; empty if nothing
 	Detail  string   // the last error, in words for people
 	GPUs    []string // GPUs on which it runs, by UUID or index, if the configuration names them
 	// Configured reports whether the configuration names the target; discovery found the others.
 	Configured bool
-	Sleeping   bool // whether a request would wake it, as of the last page that was understood
-	// Changes lists the settings that changed last, since the exporter runs.
+	Sleeping   bool // whether a request would wake it, as of the last metrics page that was understood
+	// Changes lists the last change of each setting since the exporter started.
 	Changes []Change
 	// Namespace, Pod and Container come from configuration or discovery.
 	Namespace, Pod, Container string
@@ -150,7 +150,7 @@ type Exposition struct {
 	others    snapshot
 }
 
-// Complete reports whether every engine's page was used.
+// Complete reports whether every engine's metrics page was used.
 func (e *Exposition) Complete() bool {
 	return !slices.ContainsFunc(e.snapshots, func(s *snapshot) bool { return s.failed })
 }
@@ -161,7 +161,7 @@ func (e *Exposition) Grow(samples int) {
 	e.others.blocks = slices.Grow(e.others.blocks, samples) // GPUs take turns: few neighbours share a family
 }
 
-// Add puts a sample of another collector on the page.
+// Add puts a sample of another collector on the metrics page.
 func (e *Exposition) Add(sample *metrics.Sample) {
 	e.others.append(sample.Family, sample.Text, sample.Value)
 }

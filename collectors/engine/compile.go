@@ -16,7 +16,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// compiler builds the plan of one page.
+// compiler builds the plan of one metrics page.
 type compiler struct {
 	page     *scrape.Page
 	target   *labelling
@@ -33,8 +33,8 @@ type compiler struct {
 	durations []unit          // what is known of the durations of their requests
 }
 
-// claim records that a dialect reports a quantity of a model. If a page speaks several dialects, only the first one
-// that reports the quantity counts: with both, each request would be counted twice.
+// claim records that a dialect reports a quantity of a model. If a metrics page speaks several dialects, only the first one that reports
+// the quantity counts: with both, each request would be counted twice.
 type claim struct {
 	to    *metrics.Family
 	model string // empty for an engine that does not name it; then it may be any model
@@ -51,18 +51,18 @@ func (c *compiler) claimedBy(to *metrics.Family, model string) metrics.Runtime {
 	return ""
 }
 
-// labelling holds the labels that a target adds to every series of its page.
+// labelling holds the labels that a target adds to every series of its metrics page.
 type labelling struct {
 	server string
 	asks   string            // the model for which the target's address asks
-	fixed  map[string]string // vocabulary labels set by configuration or discovery; they override the page
+	fixed  map[string]string // vocabulary labels set by configuration or discovery; they override the metrics page
 	extra  []metrics.Label   // the user's own labels
 
 	admitted map[string]map[string]bool // values of bounded labels that are kept
-	ready    bool                       // the frontend has said that a model is ready: when it says so no more, none is
+	ready    bool                       // the frontend has reported a model as ready; when it no longer does, none is
 }
 
-// compile recognises the page and builds its plan.
+// compile recognises the metrics page and builds its plan.
 func compile(page *scrape.Page, dialects []*Dialect, to *labelling, identity func(*Dialect) Identity, config *settings) (*plan, error) {
 	c := &compiler{page: page, target: to, config: config, written: map[string]bool{}, plan: &plan{
 		runtime: dialects[0].Runtime,
@@ -98,7 +98,7 @@ type entry struct {
 	family string
 	sample scrape.Sample
 	madeUp bool   // its model is a name that the server may not serve
-	model  string // as written on the page
+	model  string // as written on the metrics page
 	out    [outLabels]string
 	split  string // the labels that split the family, carried over or not; without replica labels and the total label
 	total  string // value of the dialect's total label
@@ -130,10 +130,10 @@ func (c *compiler) dialect(d *Dialect) error {
 	c.known(d)
 	c.workers(d)
 	defaults := c.defaults(d)
-	ofSeries := maps.Clone(defaults) // what counts for the whole page, such as its HTTP answers, belongs to its only rank
+	ofSeries := maps.Clone(defaults) // what counts for the whole metrics page, such as its HTTP answers, belongs to its only rank
 	ofSeries[metrics.LabelDPRank] = c.only(d, metrics.LabelDPRank, "")
 	c.countable = countable{}
-	models, spelled := map[string]bool{}, map[string]string{} // spelled: as the page does
+	models, spelled := map[string]bool{}, map[string]string{} // spelled: as the metrics page does
 	var claims []claim
 	as := asItself
 	if d.Models != nil {
@@ -198,7 +198,7 @@ func (c *compiler) dialect(d *Dialect) error {
 	return nil
 }
 
-// defaults returns the labels of series that do not say theirs.
+// defaults returns the labels for series that do not have their own.
 func (c *compiler) defaults(d *Dialect) map[string]string {
 	model := c.ownModel(d, cmp.Or(c.target.asks, c.identity.Model))
 	if c.served != nil {
@@ -207,7 +207,7 @@ func (c *compiler) defaults(d *Dialect) map[string]string {
 	return map[string]string{metrics.LabelModel: model, metrics.LabelRole: cmp.Or(d.Role, c.only(d, metrics.LabelRole, ""))}
 }
 
-// identify writes the info series of a model, and remembers it if it is the first on the page.
+// identify writes the info series of a model, and remembers it if it is the first on the metrics page.
 func (c *compiler) identify(d *Dialect, model, version string) {
 	c.plan.model, c.plan.version = cmp.Or(c.plan.model, model), cmp.Or(c.plan.version, version)
 	who := []metrics.Label{{Name: metrics.LabelModel, Value: model}, {Name: metrics.LabelVersion, Value: version}, {Name: metrics.LabelRole}}
@@ -221,8 +221,8 @@ func (c *compiler) identify(d *Dialect, model, version string) {
 // asItself lets each model count as itself.
 func asItself(model string) string { return model }
 
-// entries returns the source series of a quantity: those of the first source that is on the page, and of the sources
-// that add to it. It skips quantities that another dialect already reports; other names that dialect.
+// entries returns the source series of a quantity: those of the first source that is on the metrics page, and of the sources that add to
+// it. It skips quantities that another dialect already reports; other names that dialect.
 func (c *compiler) entries(d *Dialect, to *metrics.Family, rows []*Row, a *answer, version bracket, defaults map[string]string,
 	as func(string) string) (all []entry, other metrics.Runtime, err error) {
 	shared, taken := map[string]int{}, map[int]bool{} // sources whose meaning depends on the version, series that a tally reads
@@ -282,8 +282,8 @@ func IsQuantity(f *metrics.Family) bool {
 	return f.Owner == metrics.Engine || f.Owner == metrics.Gateway
 }
 
-// version returns the version range that the page shows, narrowed to the version that the engine reports where the
-// two agree. Builds from source call themselves 0.1.dev, so the page has the last word.
+// version returns the version range that the metrics page shows, narrowed to the version that the engine reports where the two agree.
+// Builds from source call themselves 0.1.dev, so the metrics page has the last word.
 func (c *compiler) version(d *Dialect) bracket {
 	var b bracket
 	for _, h := range d.VersionHints {
@@ -341,8 +341,8 @@ func older(a, b string) bool {
 	return ok && v.Compare(w) < 0
 }
 
-// only returns the value of a carried label if all series of the page that have the label agree; the value then also
-// holds for series that lack it. It returns otherwise if the page names no value, and none if it names several.
+// only returns the value of a carried label if all series of the metrics page that have the label agree; the value then also holds for
+// series that lack it. It returns otherwise if the metrics page names no value, and none if it names several.
 func (c *compiler) only(d *Dialect, to, otherwise string) string {
 	seen := map[string]bool{}
 	for _, carry := range d.Labels {
@@ -366,11 +366,11 @@ func (c *compiler) only(d *Dialect, to, otherwise string) string {
 	return ""
 }
 
-// mostUnlisted bounds how many unknown outcomes of a page are told.
+// mostUnlisted bounds how many unknown outcomes of a metrics page are reported.
 const mostUnlisted = 20
 
-// unlisted notes a value of a label that says how requests ended, and that no one has listed: a page is as new as its
-// engine. It returns the outcome that those requests have.
+// unlisted records an outcome of requests that is not listed, because the engine may be newer than this code. It returns the outcome that
+// those requests have.
 func (c *compiler) unlisted(family string, l labels.Label) string {
 	source := selector(family, l.Name, printable(l.Value))
 	if len(l.Value) <= c.config.Limits.LabelValueBytes && len(c.plan.unlisted) < mostUnlisted && !slices.Contains(c.plan.unlisted, source) {
@@ -379,13 +379,13 @@ func (c *compiler) unlisted(family string, l labels.Label) string {
 	return string(metrics.OutcomeUnknown)
 }
 
-// selector selects the series of a family of the page that have a label's value.
+// selector selects the series of a family of the metrics page that have a label's value.
 func selector(family, label, value string) string {
 	return fmt.Sprintf("%s{%s=%q}", family, label, value)
 }
 
-// printable replaces the control characters of a name that an engine gave, and those that change what is read around
-// them: it is shown in notifications, terminals and pages. PromQL cannot name the replacement character of Unicode.
+// printable replaces the control characters of a name that an engine gave, and characters that change the text around them, because the
+// name is shown in notifications, in terminals and on web pages. PromQL cannot name the replacement character of Unicode.
 func printable(name string) string {
 	return strings.Map(func(r rune) rune {
 		if r == unicode.ReplacementChar || unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp) {
@@ -395,8 +395,8 @@ func printable(name string) string {
 	}, name)
 }
 
-// collect returns the source series of a row, of a tally's those that no tally above has taken, unless it splits them with
-// others. None is not an error: the next candidate is tried.
+// collect returns the source series of a row. For a tally, these are the series that no tally above has taken, unless it splits them with
+// others. None is not an error; the next candidate is tried.
 func (c *compiler) collect(d *Dialect, r *Row, defaults map[string]string, as func(string) string, taken map[int]bool) ([]entry, error) {
 	f := c.page.Find(r.From, r.Is)
 	if f == nil || f.Kind != "" && f.Kind != r.Is {
@@ -445,7 +445,7 @@ func (c *compiler) collect(d *Dialect, r *Row, defaults map[string]string, as fu
 	return entries, nil
 }
 
-// countAs lets a source series count for a model. It reports whether it counts at all: only parts add to another model.
+// countAs lets a source series count for a model. It reports whether the series counts at all, because only parts add to another model.
 func (e *entry) countAs(model string) bool {
 	switch {
 	case model == e.model:
@@ -507,8 +507,8 @@ func (c *compiler) entry(d *Dialect, r *Row, s scrape.Sample, defaults map[strin
 	return e, err
 }
 
-// carry writes a label of a source series under its name in the vocabulary. Values of a gateway's labels are what clients
-// send, and are bounded; an engine's are not to be as long.
+// carry writes a label of a source series under its name in the vocabulary. Clients choose the values of a gateway's labels, so these are
+// bounded. An engine's values must not be too long.
 func (c *compiler) carry(d *Dialect, e *entry, by metrics.Carry, l labels.Label) error {
 	value, limit := by.Apply(printable(l.Value)), c.config.Limits.LabelValueBytes
 	if d.Role == metrics.GatewayRole && by.To != metrics.LabelModel {
@@ -527,7 +527,7 @@ func (c *compiler) carry(d *Dialect, e *entry, by metrics.Carry, l labels.Label)
 	return nil
 }
 
-// NeedsKey begins the reason of a quantity that only an endpoint reports which wants a key.
+// NeedsKey begins the reason of a quantity that only an endpoint that requires a key reports.
 const NeedsKey = "needs the key of the engine's API for "
 
 // untilServed lists the reasons of rows that no longer hold once the engine serves.
@@ -547,7 +547,7 @@ const (
 	absurdNumber  = "its number is negative or infinite"
 )
 
-// silent prepares the answer for a quantity whose sources are on the page but give no number.
+// silent prepares the answer for a quantity whose sources are on the metrics page but give no number.
 func (c *compiler) silent(d *Dialect, to *metrics.Family, a *answer, r *Row) {
 	why := cmp.Or(r.NoValue, "its source gives no number yet")
 	if c.config.shapes[to].Keep == slo.Drop {
@@ -563,8 +563,7 @@ func (c *compiler) absurd(d *Dialect, to *metrics.Family, a *answer, source stri
 	a.lacks, a.why = &absent{d.Runtime, to.Name, source}, absurdNumber
 }
 
-// missing explains why the page has no source for a quantity, and takes the number from one of the engine's endpoints
-// if possible.
+// missing explains why the metrics page has no source for a quantity, and takes the number from one of the engine's endpoints if possible.
 func (c *compiler) missing(d *Dialect, to *metrics.Family, a *answer, rows []*Row, version bracket, defaults map[string]string) {
 	for _, n := range c.identity.Numbers {
 		if n.To == to {
@@ -644,7 +643,7 @@ func (c *compiler) source(a *answer, text string) int {
 	return len(c.plan.sources) - 1
 }
 
-// info renders a series that tells where a quantity comes from.
+// info renders a series that reports where a quantity comes from.
 func (c *compiler) info(d *Dialect, to *metrics.Family, source string, q metrics.Quality, why string, more ...metrics.Label) string {
 	return c.target.text(metrics.MetricSourceInfo.Name, d.Runtime, append([]metrics.Label{
 		{Name: metrics.LabelMetric, Value: to.Name},
@@ -653,7 +652,7 @@ func (c *compiler) info(d *Dialect, to *metrics.Family, source string, q metrics
 		{Name: metrics.LabelReason, Value: why}}, more...)...)
 }
 
-// text renders a series about the page itself, labelled with metrics.TargetLabels.
+// text renders a series about the metrics page itself, labelled with metrics.TargetLabels.
 func (t *labelling) text(name string, runtime metrics.Runtime, more ...metrics.Label) string {
 	ls := []metrics.Label{
 		{Name: metrics.LabelRuntime, Value: string(runtime)},
@@ -683,7 +682,7 @@ func (c *compiler) process() {
 	c.plan.cpu = own(cpuTime, scrape.Counter)
 }
 
-// checkDuplicates refuses a page that has a mapped series twice: nobody knows which of the two is right.
+// checkDuplicates refuses a metrics page that has a mapped series twice, because either of the two may be wrong.
 func (c *compiler) checkDuplicates() error {
 	for _, d := range c.page.Duplicates {
 		if c.plan.used[d.First] || c.plan.used[d.Second] {

@@ -10,19 +10,19 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/scrape"
 )
 
-// Composer requests the parts of an engine's page, only with requests that have no side effects.
+// Composer requests the parts of an engine's metrics page, only with requests that have no side effects.
 type Composer struct {
-	// Model is the model for which the target's address asks; empty if for none.
+	// Model is the model that the target's address names; empty if it names none.
 	Model string
-	// Last is what was composed last; nil if there is nothing.
+	// Last is the metrics page that was composed last; nil if there is none.
 	Last []byte
-	// Document decodes a JSON answer about a model; about none if it is empty.
+	// Document decodes a JSON answer about a model, or about the server if the model is empty.
 	Document func(ctx context.Context, path, model string, into any) error
-	// Page returns the page of a model. It is valid until the next call.
+	// Page returns the metrics page of a model. It is valid until the next call.
 	Page func(ctx context.Context, model string) ([]byte, error)
 }
 
-// composer returns what asks the target's engine.
+// composer returns the Composer for the target's engine.
 func (t *target) composer(d *Dialect) *Composer {
 	about := func(model string) string {
 		q, _ := url.ParseQuery(t.At.Query)
@@ -59,7 +59,7 @@ func (t *target) get(d *Dialect) Getter {
 	}
 }
 
-// fetch returns the page at a path, or composes it.
+// fetch returns the metrics page at a path, or composes it.
 func (t *target) fetch(ctx context.Context, path string) (body []byte, contentType string, err error) {
 	d, err := t.composing(ctx, path)
 	if err != nil {
@@ -75,14 +75,14 @@ func (t *target) fetch(ctx context.Context, path string) (body []byte, contentTy
 	return body, "text/plain", err
 }
 
-// composing returns the dialect that composes the page at a path; nil if it is read as it is. Before the first reading it
-// asks who is there.
+// composing returns the dialect that composes the metrics page at a path; nil if it is read unchanged. Before the first reading, it asks
+// for the server's identity.
 func (t *target) composing(ctx context.Context, path string) (*Dialect, error) {
 	i := slices.IndexFunc(t.dialects, func(d *Dialect) bool { return d.Compose != nil })
 	if path != scrape.PlainPath || i < 0 {
 		return nil, nil
 	}
-	if err := t.owned(ctx); err != nil && t.asks != "" { // reading the page might load that model
+	if err := t.owned(ctx); err != nil && t.asks != "" { // reading the metrics page might load that model
 		return nil, err
 	}
 	if d := t.dialects[i]; t.owner != "" && t.owner == d.Owner {
@@ -91,8 +91,8 @@ func (t *target) composing(ctx context.Context, path string) (*Dialect, error) {
 	return nil, nil
 }
 
-// owned asks, once, who owns the models that the engine lists. Whoever answers something else has no owner; who does not
-// answer, or loads its model (503), is asked again.
+// owned asks once who owns the models that the engine lists. A server with another answer has no owner. A server that does not answer, or
+// loads its model (503), is asked again.
 func (t *target) owned(ctx context.Context) error {
 	if t.isOwned {
 		return nil

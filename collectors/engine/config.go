@@ -27,7 +27,7 @@ import (
 type Config struct {
 	Targets  []TargetConfig
 	Mappings []Mapping
-	// Limits bound what pages may cost. Default: scrape.DefaultLimits.
+	// Limits bound what metrics pages may cost. Default: scrape.DefaultLimits.
 	Limits scrape.Limits
 	// Objectives are counted on every engine that they select.
 	Objectives []slo.Objective
@@ -39,7 +39,7 @@ type Config struct {
 	Now func() time.Time
 	// Histograms controls how much of each histogram is exported, by metric. Default: all of it.
 	Histograms map[string]slo.Shape
-	// Ledger remembers with what engines ran. Nil: a new one, which forgets with the collector.
+	// Ledger keeps the settings with which engines ran. Nil means a new one, which ends with the collector.
 	Ledger *Ledger
 	// UserAgent names the exporter to the engines.
 	UserAgent string
@@ -57,15 +57,14 @@ type settings struct {
 // TargetConfig describes one engine to read.
 type TargetConfig struct {
 	// URL holds scheme, host and port. The path is discovered unless given; the engine's other paths are assumed to be
-	// beside it. A query is sent with every request and appears in the server label and in logs: it is no place for
-	// secrets.
+	// beside it. A query is sent with every request and appears in the server label and in logs: it must not hold secrets.
 	URL string `yaml:"url"`
 	// Engine selects the dialect instead of recognising it: a runtime, or the engine of a mapping.
 	Engine string `yaml:"engine"`
 	// Timeout bounds one scrape. The scraper's own timeout bounds it, too.
 	Timeout model.Duration `yaml:"timeout"`
-	// Labels are added to every series. model_name, namespace, pod, container and role override the page; other names
-	// are the user's own.
+	// Labels are added to every series. model_name, namespace, pod, container and role override the metrics page; other names are the
+	// user's own.
 	Labels map[string]string `yaml:"labels"`
 	// GPUs names the GPUs of the engine, by UUID or index, where they cannot be discovered.
 	GPUs []string `yaml:"gpus"`
@@ -87,9 +86,9 @@ type Mapping struct {
 	// Engine sets the runtime label. Naming a known engine puts the mapping's metrics
 	// before that engine's own.
 	Engine string `yaml:"engine"`
-	// Recognise names a metric that only this engine's page has. Known engines do not need it.
+	// Recognise names a metric that only this engine's metrics page has. Known engines do not need it.
 	Recognise string `yaml:"recognise"`
-	// Labels maps labels of the vocabulary to labels of the page: model_name, dp_rank, role or replica.
+	// Labels maps labels of the vocabulary to labels of the metrics page: model_name, dp_rank, role or replica.
 	Labels map[string]string `yaml:"labels"`
 	// Metrics maps sources to quantities.
 	Metrics []MetricMapping `yaml:"metrics"`
@@ -101,7 +100,7 @@ type MetricMapping struct {
 	To string `yaml:"to"`
 	// From selects the source, in PromQL.
 	From string `yaml:"from"`
-	// Type holds the type that the source must have on the page: counter, gauge or histogram.
+	// Type holds the type that the source must have on the metrics page: counter, gauge or histogram.
 	Type scrape.Type `yaml:"type"`
 	// Scale converts to the base unit of To: 0.001 for milliseconds.
 	Scale float64 `yaml:"scale"`
@@ -117,12 +116,12 @@ func configErrorf(path, format string, args ...any) error {
 	return configfile.Errorf(path, format, args...)
 }
 
-// pageLabels lists the labels that identify a series of an engine's page and cannot be set from outside.
+// pageLabels lists the labels that identify a series of an engine's metrics page and cannot be set from outside.
 var pageLabels = []string{metrics.LabelRuntime, metrics.LabelServer, metrics.LabelDPRank, metrics.LabelReplica, metrics.LabelOutcome, metrics.LabelReason,
 	metrics.LabelMetric, metrics.LabelSource, metrics.LabelQuality, metrics.LabelVersion, metrics.LabelSLO, metrics.LabelThreshold, metrics.LabelKind,
 	labels.BucketLabel, "job", "instance"}
 
-// fetcherFor makes what reads the pages of one server. path is where its configuration stands.
+// fetcherFor returns the fetcher of one server's metrics pages. path is the place of its configuration.
 func fetcherFor(path string, cfg TargetConfig, limits scrape.Limits, userAgent string) (f scrape.Fetcher, at *url.URL, err error) {
 	client, u, err := httpclient.To(path, cfg.URL, cfg.HTTP, cfg.Transport)
 	if err != nil {

@@ -16,50 +16,50 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// A Dialect maps one engine's page to the vocabulary: a table that can be read beside the engine's documentation.
-// Every peculiarity of an engine lives in its own file, as a row or as a small named function next to the rows.
+// A Dialect maps one engine's metrics page to the vocabulary: a table that can be read beside the engine's documentation. Every peculiarity
+// of an engine lives in its own file, as a row or as a small named function next to the rows.
 type Dialect struct {
 	// Runtime is the value of the runtime label.
 	Runtime metrics.Runtime
 	// Source cites where the facts of the table come from.
 	Source string
-	// Paths lists the paths at which the engine may serve its page, in the order to try. Nil means /metrics.
+	// Paths lists the paths at which the engine may serve its metrics page, in the order to try. Nil means /metrics.
 	Paths []string
-	// Drains describes an engine whose /metrics is not its page but a list that each reader empties for all others.
+	// Drains describes an engine whose /metrics is not its metrics page but a list that each reader empties for all others.
 	Drains *Drains
-	// Repair makes a body readable: it undoes mistakes of the engine, or writes the page of one that answers in JSON. It
-	// is called on every body.
+	// Repair makes a body readable: it undoes mistakes of the engine, or writes the metrics page of one that answers in JSON. It is called
+	// on every body.
 	Repair func(body []byte) ([]byte, error)
-	// Compose writes the page of an engine if reading its /metrics has side effects, or if its /metrics covers one model of several: see Owner.
-	// Nil for the others. Nothing else may change the page.
+	// Compose writes the metrics page of an engine if reading its /metrics has side effects, or if its /metrics covers one model of
+	// several: see Owner. Nil for the others. Nothing else may change the metrics page.
 	Compose func(ctx context.Context, c *Composer) ([]byte, error)
-	// Owner is owned_by in the model list (/v1/models) of the engines whose page is composed.
+	// Owner is owned_by in the model list (/v1/models) of the engines whose metrics page is composed.
 	Owner string
 	// Harmless is the query that keeps requests to the engine from having an effect.
 	Harmless string
 	// Restore renames families and labels to the engine's own names, if users, intermediaries or other releases have changed them. It is called on every
-	// page, before the page is recognised.
+	// metrics page, before the metrics page is recognised.
 	Restore func(byName map[string]*scrape.Family)
 	// Refusal returns the reason label for an answer other than 200, from the type and the message of the error in its JSON body. It is empty if only
 	// the status is known. It is called on every such answer.
 	Refusal func(status int, kind, message string) (reason string)
 	// Remedies explains, by reason label, what to do with this engine.
 	Remedies map[string]string
-	// Costs describes what each flag that a row's Absent needs costs the engine, so that operators know before they set it.
+	// Costs describes what each flag that a row's Absent needs costs the engine, so that operators see it before they set the flag.
 	Costs map[string]string
-	// Recognise reports whether a page speaks this dialect.
+	// Recognise reports whether a metrics page speaks this dialect.
 	Recognise func(p *scrape.Page) bool
-	// VersionHints narrow down the engine's version from the families on its page, for when no endpoint reports it.
+	// VersionHints narrow down the engine's version from the families on its metrics page, for when no endpoint reports it.
 	VersionHints []VersionHint
-	// Labels holds the label mappings of the whole page.
+	// Labels holds the label mappings of the whole metrics page.
 	Labels []metrics.Carry
-	// API names the way to ask the engine for tokens at the host and port of its page, as in the configuration of probes.
-	// Empty if there is none.
+	// API names the way to ask the engine for tokens at the host and port of its metrics page, as in the configuration of probes. Empty if
+	// there is none.
 	API string
-	// Role sets the role label of every series of the page, for servers that are not engines themselves.
+	// Role sets the role label of every series of the metrics page, for servers that are not engines themselves.
 	Role string
-	// Sidecar marks a gateway whose page includes the metrics of the servers beside it. Where an engine's families are on its page,
-	// the engine is read; on the page of any other gateway they are copies.
+	// Sidecar marks a gateway whose metrics page includes the metrics of the servers beside it. Where an engine's families are on its
+	// metrics page, the engine is read; on the metrics page of any other gateway they are copies.
 	Sidecar bool
 	// Replicas lists labels whose values repeat the same number, such as the pid of several API servers or the
 	// tensor-parallel rank. Series that differ only in them are folded by max. Every other label splits a number:
@@ -67,17 +67,19 @@ type Dialect struct {
 	Replicas []string
 	// Total names a label that splits a family whose series without it already hold the total.
 	Total string
-	// Models returns the model as which a model of the page counts, for servers that count one request under several models:
-	// itself, the one of which it is a part, or none. Nil means that each counts as itself.
+	// Models returns the model as which a model of the metrics page counts, for servers that count one request under several models:
+	// itself, the one of which it is a part, or none. Nil means that each model counts as itself.
 	Models func(p *scrape.Page, id Identity) func(model string) (as string)
-	// Supplement marks a dialect that accompanies an engine's own on the same page. There its rows are further
-	// candidates for what the engine does not report, under the engine's runtime.
+	// Supplement marks a dialect that accompanies an engine's own on the same metrics page. There its rows are further candidates for what
+	// the engine does not report, under the engine's runtime.
 	Supplement bool
 	// Ready names a gauge of a frontend with a series for each model, which is above 0 while a worker of it is there.
 	Ready string
-	// ReadyBeside lists families that are as new as Ready, or newer. If a page has one of them and no series of Ready, there is no worker.
+	// ReadyBeside lists families that are as new as Ready, or newer. If a metrics page has one of them and no series of Ready, there is no
+	// worker.
 	ReadyBeside []string
-	// Members names a family with a series for each worker, even if Ready does not count that worker. A page with such a series has a worker.
+	// Members names a family with a series for each worker, even if Ready does not count that worker. A metrics page with such a series has
+	// a worker.
 	Members string
 	// Serves lists families that name only models which the server serves, for gateways and frontends: see known.
 	Serves []Shown
@@ -90,7 +92,7 @@ type Dialect struct {
 	Server *Server
 	// Buckets names the option by which users set the bounds of latency histograms. Empty if there is none.
 	Buckets string
-	// Endpoints names the metadata endpoints of quantities that only Identify reads and no page has.
+	// Endpoints names the metadata endpoints of quantities that only Identify reads and no metrics page has.
 	Endpoints map[*metrics.Family]string
 	// Settings names the places where the engine reports its settings, the most reliable first. Flags names the options of its command line for the
 	// other settings. Untold explains why the engine does not report a setting, if there is a reason to give.
@@ -98,20 +100,20 @@ type Dialect struct {
 	Flags    []Flag
 	Untold   map[metrics.Setting]string
 	// Missing explains why the engine has no source for a quantity in any version, if there is more to say than that it is
-	// not on the page: see Lacks.
+	// not on the metrics page: see Lacks.
 	Missing map[*metrics.Family]string
-	// Silent recognises, from the result of Identify, an engine whose page is empty until its first request. Nil if
-	// its page never is.
+	// Silent recognises, from the result of Identify, an engine whose metrics page is empty until its first request. Nil if its metrics
+	// page never is.
 	Silent func(id Identity) bool
 	// Identify asks the engine's metadata endpoints for its identity. Nil if it has none.
 	Identify func(ctx context.Context, get Getter) (Identity, error)
-	// Chained names a family whose label model lists the models of a server that lets models call each other, and Chains asks what
-	// they say of that. The exporter reads it again when there is a new model. Empty and nil if there is none.
+	// Chained names a family whose label model lists the models of a server that lets models call each other, and Chains asks which models
+	// they call. The exporter asks again when there is a new model. Empty and nil if there is none.
 	Chained string
 	Chains  func(ctx context.Context, get Getter, models []string) (map[string]Chain, error)
 	// APIPorts maps the port of the metrics to the port for Chains, if the former does not serve that path.
 	APIPorts map[string]string
-	// Asleep asks whether a request would wake the engine. Nil if its page reports that, or it never sleeps.
+	// Asleep asks whether a request would wake the engine. Nil if its metrics page reports that, or it never sleeps.
 	Asleep func(ctx context.Context, get Getter) bool
 	// Bystanders lists servers that stand around this engine only, in order of precedence.
 	Bystanders []bystander
@@ -124,7 +126,7 @@ type Dialect struct {
 type Drains struct {
 	// Owner holds owned_by of the engine's model list (/v1/models).
 	Owner string
-	// Instead explains where the page is, or how to get one.
+	// Instead explains where the metrics page is, or how to get one.
 	Instead string
 }
 
@@ -148,27 +150,28 @@ func colon(prefix string, except ...string) func(map[string]*scrape.Family) {
 
 // A Row maps one source of an engine to one quantity of the vocabulary.
 //
-// Rows with the same To are candidates, in order of preference: the first one on the page is used, except that a row
-// with Plus adds its series to those of the rows above.
+// Rows with the same To are candidates, in order of preference: the first one on the metrics page is used, except that a row with Plus adds
+// its series to those of the rows above.
 type Row struct {
 	// To names the quantity.
 	To *metrics.Family
-	// From is the family's name on the page: counters with _total if the engine writes it (both spellings are accepted), histograms without _bucket.
+	// From is the family's name on the metrics page: counters with _total if the engine writes it (both spellings are accepted), histograms
+	// without _bucket.
 	From string
 	// With names further families that Fold reads.
 	With []string
-	// Is names the type that From must have on the page.
+	// Is names the type that From must have on the metrics page.
 	Is scrape.Type
 	// Where keeps only matching series.
 	Where []*labels.Matcher
-	// On restricts the row to pages for which it returns true, if Where and the versions are not enough. Nil means all.
+	// On restricts the row to metrics pages for which it returns true, if Where and the versions are not enough. Nil means all.
 	On func(p *scrape.Page) bool
 	// Part reads only the sum or the count of a histogram or summary, where it serves as the counter that an engine lacks.
 	Part Part
 	// NoSum leaves out the sum of a histogram that is not the sum of what was observed: nothing may be divided by its count.
 	NoSum bool
-	// PerStep says that a histogram observes each step of the batch once, however many requests get a token by it: objectives
-	// count it once for each request that runs.
+	// PerStep marks a histogram that observes each step of the batch once, however many requests get a token by it: objectives count it
+	// once for each request that runs.
 	PerStep bool
 	// Scale converts to base units.
 	Scale metrics.Scale
@@ -182,7 +185,7 @@ type Row struct {
 	// Plus makes the row add to the candidates above it, instead of being one more.
 	Plus bool
 	// Failures describes when the source shows requests that the server failed or refused. Without such a source, availability is unknown even if the
-	// page counts successes.
+	// metrics page counts successes.
 	Failures Failures
 	// Counted describes when the source counts what belongs to a request. Every row for generated tokens sets it.
 	Counted metrics.Counted
@@ -215,7 +218,7 @@ const (
 	partCount = "count"
 )
 
-// Failures describes when a source that counts failed requests appears on the page.
+// Failures describes when a source that counts failed requests appears on the metrics page.
 type Failures uint8
 
 const (
@@ -225,8 +228,8 @@ const (
 	SinceAnswer
 )
 
-// speaks reports whether the page is of a server that the dialect describes. A prefix alone makes no engine: routers and
-// exporters borrow the names of engines, and only the engine has what the rows read.
+// speaks reports whether the metrics page is of a server that the dialect describes. A prefix alone makes no engine: routers and exporters
+// borrow the names of engines, and only the engine has what the rows read.
 func (d *Dialect) speaks(p *scrape.Page) bool {
 	return d.Recognise(p) && (d.Role != "" || !slices.Contains(builtin, d) || slices.ContainsFunc(d.Rows, func(r Row) bool { return p.Has(r.From) }))
 }
@@ -321,7 +324,7 @@ func (h VersionHint) on(p *scrape.Page) bool {
 
 // Member holds one source series handed to a Fold.
 type Member struct {
-	// Family is the family on the page, as named in From or With.
+	// Family is the family on the metrics page, as named in From or With.
 	Family string
 	// Suffix is bucket, sum or count for histograms.
 	Suffix string
@@ -342,7 +345,7 @@ var (
 // Lacks explains why the engine has no source for a quantity that has no row.
 func (d *Dialect) Lacks(f *metrics.Family) string { return cmp.Or(d.Missing[f], "not on the page") }
 
-// buckets says how to get an objective's threshold among the engine's bounds.
+// buckets describes how to get an objective's threshold among the engine's bounds.
 func (d *Dialect) buckets() string {
 	if d.Buckets == "" {
 		return "choose a threshold near a bound of the engine, or measure it by a probe"

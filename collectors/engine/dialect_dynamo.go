@@ -21,10 +21,10 @@ var dynamoFrontend = Dialect{
 	},
 	Labels: []metrics.Carry{{From: "model", To: metrics.LabelModel}},
 	Role:   metrics.FrontendRole,
-	// The page is down when no model is ready. If only one of several models is not ready, the page is up. Then only failures counted under the model's
-	// name show this, and they end when the frontend forgets the name.
+	// The frontend is down when no model is ready. If only one of several models is not ready, the frontend is up. Then only failures counted
+	// under the model's name show this, and they end when the frontend forgets the name.
 	Ready: "dynamo_frontend_model_ready",
-	// 1.6.0 brought both: a page that counts failures and calls no model ready has no worker.
+	// 1.6.0 brought both, so a metrics page that counts failures and reports no model as ready has no worker.
 	ReadyBeside: []string{"dynamo_frontend_failures_total"},
 	// A guard adds a request when its handler begins, and removes it when its answer ends in any way. So the gauge includes requests at stalled workers.
 	// Typos are answered at once.
@@ -74,9 +74,9 @@ var dynamoFrontend = Dialect{
 				"backend_error":       metrics.OutcomeError,
 				"truncated_stream":    metrics.OutcomeError,
 			}}}},
-		// Requests that are refused before the frontend counts them. Not those for a name that it does not know: with look-ups at wrong
-		// paths among them, and the name of a model whose last worker left some time ago, they are nobody's, a client's or our fault, and
-		// are left to what is counted of them, and to readiness.
+		// Requests that are refused before the frontend counts them. Not those for an unknown name: with look-ups at wrong paths among
+		// them, and the name of a model whose last worker left some time ago, they are nobody's, a client's or the server's fault, and are
+		// left to what is counted of them, and to readiness.
 		dynamoRefused(metrics.OutcomeError, is("class", "Unavailable"), is("error_type", "unavailable")),
 		dynamoRefused(metrics.OutcomeRejected, is("class", "CapacityExhausted", "RateLimited"), is("error_type", "overload")),
 		dynamoRefused(metrics.OutcomeInvalid, is("class", "InvalidRequest", "Unauthenticated", "PermissionDenied", "Conflict", "PayloadTooLarge", "UnsupportedMedia", "NotImplemented"),
@@ -92,7 +92,7 @@ var dynamoFrontend = Dialect{
 	},
 }
 
-// dynamoRefused returns a row for failures that the frontend told a client before it began to count the request. It counts each
+// dynamoRefused returns a row for failures that the frontend reported to a client before it began to count the request. It counts each
 // failure once, by class and without a model, and those of requests that it took on by model as well.
 func dynamoRefused(as metrics.Outcome, failures, counted []*labels.Matcher) Row {
 	return Row{To: metrics.Requests, From: "dynamo_frontend_failures_total", Is: scrape.Counter, Where: failures, Failures: SinceFailure, Since: "1.6.0", Plus: true, Set: outcome(as),
@@ -100,8 +100,8 @@ func dynamoRefused(as metrics.Outcome, failures, counted []*labels.Matcher) Row 
 		Absent: "no request has failed", Quality: metrics.Approximate, Why: "failures of all models, less those counted with their model"}
 }
 
-// dynamoWorker reads what Dynamo adds to the page of the engine that a worker runs. Its rows carry
-// no versions: the version of the page is the engine's.
+// dynamoWorker reads what Dynamo adds to the metrics page of the engine that a worker runs. Its rows carry no versions: the version of the
+// metrics page is the engine's.
 var dynamoWorker = Dialect{
 	Runtime:    metrics.Dynamo,
 	Source:     "dynamo lib/runtime/src/metrics/prometheus_names.rs",

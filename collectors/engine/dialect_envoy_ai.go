@@ -10,7 +10,7 @@ import (
 )
 
 // envoyAIGateway reads Envoy AI Gateway's external processor. Other servers write OpenTelemetry's GenAI names, too: the
-// scope tells them apart. Statuses, retries and limits are on Envoy's own page.
+// scope tells them apart. Statuses, retries and limits are on Envoy's own metrics page.
 var envoyAIGateway = Dialect{
 	Runtime:   metrics.EnvoyAI,
 	Source:    "envoyproxy/ai-gateway internal/metrics/{genai,metrics_impl}.go",

@@ -7,10 +7,9 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// lightllm reads LightLLM's api_server. Its page has no label for the model and no suffix on durations, which are in
-// seconds; two histograms have _bucket in their family name. Where prefill and decode are separate servers, each of
-// them and the master in front of them count a request under the same names: make targets only of those that you want
-// counted.
+// lightllm reads LightLLM's api_server. Its metrics page has no label for the model and no suffix on durations, which are in seconds; two
+// histograms have _bucket in their family name. Where prefill and decode are separate servers, each of them and the master in front of them
+// count a request under the same names: make targets only of those that you want counted.
 var lightllm = Dialect{
 	Runtime:   metrics.LightLLM,
 	Source:    "lightllm/server/metrics/metrics.py, server/httpserver/manager.py, server/router/manager.py",
@@ -46,7 +45,7 @@ var lightllm = Dialect{
 			Quality: metrics.Approximate, Why: "counted when a request ends well"},
 		{To: metrics.Requests, From: "lightllm_request_success_total", Is: scrape.Counter, Set: outcome(metrics.OutcomeSuccess)},
 		// Answers with an error, from an invalid request to a busy server. Exceptions during token generation are not
-		// among them: the page says nothing about availability.
+		// among them, so the metrics page has nothing about availability.
 		{To: metrics.Requests, From: "lightllm_request_failure_total", Is: scrape.Counter, Plus: true, Set: outcome(metrics.OutcomeUnknown),
 			Quality: metrics.Approximate, Why: "refused requests, the cause is not said; those that break off while they generate are not counted"},
 

@@ -37,7 +37,7 @@ var llamacpp = Dialect{
 		return ""
 	},
 	Remedies: map[string]string{reasonDisabled: "llama.cpp: start with `--metrics`."},
-	Labels:   []metrics.Carry{{From: "model", To: metrics.LabelModel}}, // pages of a router that names its models
+	Labels:   []metrics.Carry{{From: "model", To: metrics.LabelModel}}, // metrics pages of a router that names its models
 	Server:   &Server{Lacks: "the loop that decodes writes the page: while it hangs, there is none"},
 	VersionHints: []VersionHint{
 		{Name: "llamacpp:n_decode_total", Since: "b3678"},
@@ -128,8 +128,8 @@ var llamacpp = Dialect{
 	},
 }
 
-// repairLlamaCpp unpacks a page that was sent as one JSON string (b7090 to b7190), and writes NaN for a -nan that
-// printf wrote (b3678 to b4732).
+// repairLlamaCpp unpacks a metrics page that was sent as one JSON string (b7090 to b7190), and writes NaN for a -nan that printf wrote
+// (b3678 to b4732).
 func repairLlamaCpp(body []byte) ([]byte, error) {
 	if len(body) > 0 && body[0] == '"' {
 		var text string
@@ -144,9 +144,9 @@ func repairLlamaCpp(body []byte) ([]byte, error) {
 	return body, nil
 }
 
-// llamaCppPage writes the page of a server with whether it sleeps, or of a router those of all models that it has loaded. A
-// router starts the model whose page is asked for, and in some builds a sleeping server wakes: neither is asked. While it
-// sleeps, its counters stand still.
+// llamaCppPage writes the metrics page of a server with whether it sleeps, or of a router those of all models that it has loaded. A router
+// starts the model whose metrics page is asked for, and in some builds a sleeping server wakes: neither is asked. While the server sleeps,
+// its counters do not change.
 func llamaCppPage(ctx context.Context, c *Composer) ([]byte, error) {
 	var list struct {
 		Data []llamaCppModel `json:"data"`
@@ -169,7 +169,7 @@ type llamaCppModel struct {
 	} `json:"status"`
 }
 
-// llamaCppRouter writes the pages of a router's models.
+// llamaCppRouter writes the metrics pages of a router's models.
 func llamaCppRouter(ctx context.Context, c *Composer, models []llamaCppModel) (page []byte, err error) {
 	known := false
 	for _, m := range models {
@@ -204,7 +204,7 @@ func llamaCppRouter(ctx context.Context, c *Composer, models []llamaCppModel) (p
 	return page, nil
 }
 
-// llamaCppServer writes the page of a server of one model. Some builds do not tell whether it sleeps.
+// llamaCppServer writes the metrics page of a server of one model. Some builds do not report whether it sleeps.
 func llamaCppServer(ctx context.Context, c *Composer) ([]byte, error) {
 	var props struct {
 		IsSleeping *bool `json:"is_sleeping"`
@@ -224,13 +224,13 @@ func llamaCppServer(ctx context.Context, c *Composer) ([]byte, error) {
 	return page, nil
 }
 
-// llamaCppSays writes a gauge that llama.cpp tells elsewhere than on its page.
+// llamaCppSays writes a gauge that llama.cpp reports elsewhere than on its metrics page.
 func llamaCppSays(name string, value float64, of metrics.Label) []byte {
 	page := []byte("# TYPE llamacpp:" + name + " gauge\n")
 	return metrics.AppendValue(metrics.AppendSeries(page, "llamacpp:"+name, of), value)
 }
 
-// llamaCppLines adds the lines of a page, with a label if it has a name. Of the last page of a server that sleeps since, it
+// llamaCppLines adds the lines of a metrics page, with a label if it has a name. Of the last metrics page of a server that sleeps since, it
 // adds only those of that label: the counters, and that no request runs or waits.
 func llamaCppLines(to, page []byte, of metrics.Label, sleeps bool) []byte {
 	label := bytes.Trim(metrics.AppendSeries(nil, "", of), "{}")

@@ -5,9 +5,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// lmcache reads LMCache inside an engine's process: on the engine's page, as further candidates, or
-// alone on its internal API server. Its L2 is the host's memory, its L3 the disk; its hit rates cover the time since
-// its last log line.
+// lmcache reads LMCache inside an engine's process: on the engine's metrics page, as further candidates, or alone on its internal API
+// server. Its L2 is the host's memory, its L3 the disk; its hit rates cover the time since its last log line.
 var lmcache = Dialect{
 	Runtime:    metrics.LMCache,
 	Source:     "LMCache lmcache/observability.py, docs/source/production/observability/metrics.rst",
@@ -17,7 +16,7 @@ var lmcache = Dialect{
 	Supplement: true,
 	Labels: []metrics.Carry{
 		{From: "model_name", To: metrics.LabelModel},
-		{From: "engine", To: metrics.LabelDPRank}, // on vLLM's page
+		{From: "engine", To: metrics.LabelDPRank}, // on vLLM's metrics page
 	},
 	Rows:    lmcacheRows,
 	Missing: others("LMCache is a KV cache, no engine", lmcacheRows),

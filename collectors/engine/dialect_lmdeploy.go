@@ -7,7 +7,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// lmdeploy reads LMDeploy's api_server, whose page is modelled on vLLM's.
+// lmdeploy reads LMDeploy's api_server, whose metrics page is modelled on vLLM's.
 var lmdeploy = Dialect{
 	Runtime:   metrics.LMDeploy,
 	Source:    "lmdeploy/metrics/loggers.py",

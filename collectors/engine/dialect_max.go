@@ -9,8 +9,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// modularMAX reads Modular's MAX, which serves its page at a port of its own (8001). Only the family about loaded pipelines
-// names a model.
+// modularMAX reads Modular's MAX, which serves its metrics page at a port of its own (8001). Only the family about loaded pipelines names a
+// model.
 var modularMAX = Dialect{
 	Runtime:   metrics.MAX,
 	Source:    "modular max/python/max/serve/telemetry/metrics.py, serve/router/openai_routes.py, exported by OpenTelemetry for Python",

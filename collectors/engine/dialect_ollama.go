@@ -52,8 +52,8 @@ var ollama = Dialect{
 
 const noModel = "no model is loaded"
 
-// loadedModels writes the page of an Ollama from its answer at /api/ps: a family ollama:X for each field X. It returns
-// any other body as it is.
+// loadedModels writes the metrics page of an Ollama from its answer at /api/ps: a family ollama:X for each field X. It returns any other
+// body unchanged.
 func loadedModels(body []byte) ([]byte, error) {
 	var ps struct {
 		Models []struct {
@@ -71,7 +71,7 @@ func loadedModels(body []byte) ([]byte, error) {
 	if len(body) == 0 || body[0] != '{' || json.Unmarshal(body, &ps) != nil || ps.Models == nil {
 		return body, nil
 	}
-	const never = 4102444800 // 2100: Ollama keeps a model for good by adding the longest duration there is, 292 years
+	const never = 4102444800 // 2100: Ollama keeps a model permanently by adding the longest duration there is, 292 years
 	var page []byte
 	field := func(name string, value float64, of ...metrics.Label) {
 		page = metrics.AppendValue(metrics.AppendSeries(page, "ollama:"+name, of...), value)

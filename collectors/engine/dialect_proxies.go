@@ -9,11 +9,11 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// Proxies and sidecars know routes and statuses, no models. They join the pages of other servers: where an engine's
-// families stand beside theirs, the engine is read.
+// Proxies and sidecars report routes and statuses, but no models. They join the metrics pages of other servers. If an engine's families are
+// beside theirs, the engine is read.
 
-// rayServe reads Ray Serve's proxies on the page of a node's Ray agent. One application serves one model by convention
-// only. The default buckets end at five seconds.
+// rayServe reads Ray Serve's proxies on the metrics page of a node's Ray agent. One application serves one model by convention only. The
+// default buckets end at five seconds.
 var rayServe = Dialect{
 	Runtime:   metrics.RayServe,
 	Source:    "Ray Serve's monitoring documentation, python/ray/serve/_private/proxy.py",
@@ -75,7 +75,7 @@ var knativeRows = slices.Concat(
 		Quality: metrics.Approximate, Why: "count of the histogram, without those that the proxy refused"}, "http_response_status_code", codeOutcome),
 )
 
-// istio reads an Istio proxy. A request between two proxies is on both pages, and one page may hold both sides: those that
+// istio reads an Istio proxy. A request between two proxies is on both metrics pages, and one metrics page may hold both sides: those that
 // it sent, which include requests that never arrived, are read before those that it received.
 var istio = Dialect{
 	Runtime:   metrics.Istio,
@@ -151,8 +151,8 @@ var envoyRows = slices.Concat(
 	higressRows,
 )
 
-// higressRows hold what the ai-statistics plugin of Higress, which is an Envoy, adds to its page. Of its durations there are
-// only sums and counts, which say no quantile.
+// higressRows hold what the ai-statistics plugin of Higress, which is an Envoy, adds to its metrics page. Its durations are only sums and
+// counts, without quantiles.
 var higressRows = []Row{
 	{To: metrics.PromptTokens, From: higressPrefix + "input_token", Is: scrape.Counter, Carry: higressLabels, Absent: noHigress},
 	{To: metrics.GenerationTokens, From: higressPrefix + "output_token", Is: scrape.Counter, Counted: metrics.CountedEnd, Carry: higressLabels, Absent: noHigress},
@@ -165,5 +165,5 @@ const (
 
 var higressLabels = []metrics.Carry{{From: "ai_model", To: metrics.LabelModel, Map: without("unknown")}}
 
-// higressLacks says why the first token of Higress is not there.
+// higressLacks explains why the first token of Higress is missing.
 var higressLacks = lacks("Higress adds up milliseconds, from which no quantile follows; other Envoys do not know tokens", []*metrics.Family{metrics.TimeToFirstToken})

@@ -216,7 +216,7 @@ var sglang = Dialect{
 }
 
 // sglangOwn: before it serves, the server asks itself for eight tokens (http_server.py, --skip-server-warmup), at a path and in a
-// way that clients may use, too: no number tells its request from theirs. It is no stream, so that first tokens and times per
+// way that clients may use, too, and no number distinguishes its request from theirs. It is no stream, so that first tokens and times per
 // token are without it. A check of its health is a request of one token to an idle scheduler, which no other process counts.
 const sglangOwn = "the server's warm-up and, while it is idle, checks of its health are among them"
 
@@ -229,7 +229,7 @@ const (
 	overRanks = "every rank adds the same tokens"
 )
 
-// storageBackend maps HiCache's storage backends to tiers, as far as their names tell.
+// storageBackend maps HiCache's storage backends to tiers, as far as their names show it.
 var storageBackend = []metrics.Carry{{From: "storage_backend", To: metrics.LabelTier, Map: values(map[string]string{
 	"file":     string(metrics.TierDisk),
 	"mooncake": string(metrics.TierRemote),
@@ -243,10 +243,10 @@ var storageBackend = []metrics.Carry{{From: "storage_backend", To: metrics.Label
 //   - request_time_per_output_token_seconds observes those that ended with stop or length after two tokens or more.
 //   - num_aborted_requests_total counts those whose client left, whether they had run or not.
 //   - http_responses_total counts an answer when its header is sent. A failure that is not streamed has its status, 503 for an
-//     overload. A stream says 200 and tells its failure in an event. A client that left before its request ran gets a 400.
+//     overload. A stream has status 200 and reports its failure in an event. A client that left before its request ran gets a 400.
 //   - time_to_first_token_seconds observes the first token, unless it is an abort. A stream's header goes out with it.
 //
-// So one failure may be in two of them, and a failed stream is in none that says so.
+// So one failure may be in two of them, and none counts a failed stream as a failure.
 var (
 	sglangFinished = Count{From: "sglang:num_requests_total", Is: scrape.Counter, Optional: true}
 	sglangAborted  = Count{From: "sglang:num_aborted_requests_total", Is: scrape.Counter, Optional: true}
@@ -291,8 +291,8 @@ func (e sglangEnds) partial() float64 { return max(0, e.streams-e.wholeStreams) 
 // good returns the finished requests that ended well.
 func (e sglangEnds) good() float64 { return max(0, e.finished-e.lost()-e.partial()) }
 
-// broken returns the streams that ended neither whole nor aborted. Nothing tells a stream that broke off from one that had a
-// single token, so nobody knows how they ended: they are not good, and the errors are at least those that are counted.
+// broken returns the streams that ended neither whole nor aborted. A stream that broke off looks like one that had a single token, so it is
+// unknown how they ended. They are not good, and the errors are at least those that are counted.
 func (e sglangEnds) broken() float64 { return max(0, e.partial()-e.aborted) }
 
 // refusedStreams returns the streams that were answered 200, had no first token and never ran, of the answers at paths where

@@ -10,8 +10,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// smg reads SGLang's model gateway. Its smg_engine_* are copies, and where its page is joined with those of its workers
-// so are their families.
+// smg reads SGLang's model gateway. Its smg_engine_* are copies, and where its metrics page is joined with those of its workers so are
+// their families.
 var smg = Dialect{
 	Runtime:   metrics.SMG,
 	Source:    "lightseekorg/smg model_gateway/src/observability/metrics.rs",
@@ -62,7 +62,7 @@ const (
 var smgStatus = []metrics.Carry{{From: "status_code", To: metrics.LabelOutcome, Map: proxyOutcome}}
 
 // smgPathless recognises SMG up to 1.5, and SGLang's router 0.3 before it. Their answers have no path: those to look-ups
-// cannot be told from those to requests, but the duration is of requests alone, and of those answered 2xx.
+// cannot be distinguished from those to requests, but the duration is of requests alone, and of those answered 2xx.
 func smgPathless(p *scrape.Page) bool { return p.LabelValues("smg_http_responses_total", "path")[""] }
 
 // sglangRouter reads the router that SGLang's model gateway replaced.
@@ -94,8 +94,8 @@ var vllmRouter = Dialect{
 var vllmRouterRows = slices.Concat(vllmRouterEnds(), workerRows("vllm_router_worker_health", "vllm_router_cb_state", "vllm_router_active_workers", ""))
 
 // vllmRouterEnds returns the rows of requests, with those that workers refused apart from those that failed. No counter of the
-// router knows a status. But its circuit breakers take a worker's 429 for a success, as they take 4xx and 2xx: attempts that
-// were a success and belong to no request that ended so were refused.
+// router has a status. But its circuit breakers take a worker's 429 for a success, as they take 4xx and 2xx: attempts that were a success
+// and belong to no request that ended so were refused.
 func vllmRouterEnds() []Row {
 	rows := routerRows("vllm_router_")
 	i := slices.IndexFunc(rows, func(r Row) bool { return r.From == "vllm_router_retries_exhausted_total" })
@@ -152,7 +152,7 @@ func routerLacks(rows []Row) map[*metrics.Family]string {
 }
 
 // workerRows returns the rows of a router's workers, by its gauges of their health and of their circuit breakers. A breaker
-// that is half open lets requests through. breaker and all, which counts the workers, are empty where the page lacks them.
+// that is half open lets requests through. breaker and all, which counts the workers, are empty if the metrics page lacks them.
 func workerRows(health, breaker, all, why string) (rows []Row) {
 	row := Row{To: metrics.GatewayWorkers, From: health, Is: scrape.Gauge, Absent: "no worker has been registered yet, or not in this release"}
 	if row.Why = why; why != "" {

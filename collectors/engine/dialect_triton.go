@@ -13,8 +13,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// Triton's page joins the server's own families, which count requests for any model, with those of the backend that
-// runs the model. Each backend is a dialect of its own; all share the core's rows.
+// Triton's metrics page joins the server's own families, which count requests for any model, with those of the backend that runs the model.
+// Each backend is a dialect of its own; all share the core's rows.
 
 const (
 	trtRequests = "nv_trt_llm_request_metrics"
@@ -115,7 +115,7 @@ var triton = Dialect{
 // tritonServer: pending requests are a gauge of the core already, which counts them as they come.
 var tritonServer = &Server{Lacks: "nothing of the process, and of requests only those before the backend"}
 
-// tritonPorts: the page is at 8002, and models are asked about at 8000.
+// tritonPorts: the metrics page is at 8002, and the API that describes models is at 8000.
 var tritonPorts = map[string]string{"8002": "8000"}
 
 var tritonLabels = []metrics.Carry{{From: "model", To: metrics.LabelModel}}
@@ -166,7 +166,7 @@ func tritonChains(ctx context.Context, get Getter, models []string) (map[string]
 				Value string `json:"string_value"`
 			} `json:"parameters"`
 		}
-		if url.PathEscape(model) != model || strings.Trim(model, ".") == "" { // the page must not choose what is asked
+		if url.PathEscape(model) != model || strings.Trim(model, ".") == "" { // the metrics page must not choose the request
 			return nil, fmt.Errorf("%q is no name of a model", model)
 		}
 		path := "/v2/models/" + model + "/config"

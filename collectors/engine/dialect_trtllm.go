@@ -36,7 +36,7 @@ var trtllm = Dialect{
 	},
 	EngineTypes: []string{"trtllm-serve"},
 	Labels: []metrics.Carry{{From: "model_name", To: metrics.LabelModel, Map: func(s string) string {
-		if s == "undefined" { // on every page of 1.1 and 1.2
+		if s == "undefined" { // on every metrics page of 1.1 and 1.2
 			return ""
 		}
 		return s

@@ -11,8 +11,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// vllm reads vLLM's own page: V0 and V1, one or several API servers, data-parallel ranks, and the renamed copies that
-// Ray and OpenTelemetry make.
+// vllm reads vLLM's own metrics page: V0 and V1, one or several API servers, data-parallel ranks, and the renamed copies that Ray and
+// OpenTelemetry make.
 var vllm = Dialect{
 	Runtime: metrics.VLLM,
 	Source:  "vllm/engine/metrics.py (V0), vllm/v1/metrics/loggers.py, v1/spec_decode/metrics.py, distributed/kv_transfer/kv_connector/v1/nixl",
@@ -211,7 +211,7 @@ var vllm = Dialect{
 			Quality: metrics.Approximate, Why: "0 says nothing without VLLM_COMPUTE_NANS_IN_LOGITS=1"},
 		{To: metrics.MultimodalCacheQueries, From: "vllm:mm_cache_queries_total", Is: scrape.Counter, Since: "0.11.1", Absent: "the Rust frontend has none"},
 		{To: metrics.MultimodalCacheHits, From: "vllm:mm_cache_hits_total", Is: scrape.Counter, Since: "0.11.1", Absent: "the Rust frontend has none"},
-		// Without the flag, they are on the page and stay 0.
+		// Without the flag, they are on the metrics page and stay 0.
 		{To: metrics.EstimatedFlops, From: "vllm:estimated_flops_per_gpu_total", Is: scrape.Counter, Since: "0.17", Absent: needsMFU, NoValue: needsMFU,
 			Fold: aboveZero("vllm:estimated_flops_per_gpu_total")},
 		{To: metrics.EstimatedMemoryBytes, From: "vllm:estimated_read_bytes_per_gpu_total", Is: scrape.Counter, Since: "0.17", Absent: needsMFU, NoValue: needsMFU,
@@ -227,7 +227,7 @@ var vllm = Dialect{
 	Identify: openAI,
 }
 
-// vllmConfig is the page's list of the fields of CacheConfig (vllm/config/cache.py), as its metrics_info prints them.
+// vllmConfig is the metrics page's list of the fields of CacheConfig (vllm/config/cache.py), as its metrics_info prints them.
 const vllmConfig = "vllm:cache_config_info"
 
 var (
@@ -317,7 +317,7 @@ var secondaryTier = []metrics.Carry{{From: "tier", To: metrics.LabelTier, Map: f
 	return string(metrics.TierStorage)
 }}}
 
-// hitSource maps where cached prompt tokens came from. What vLLM does not know lies in storage of some kind.
+// hitSource maps where cached prompt tokens came from. What vLLM does not name is in storage of some kind.
 var hitSource = []metrics.Carry{{From: "source", To: metrics.LabelTier, Map: values(map[string]string{
 	"host": string(metrics.TierHost),
 	"disk": string(metrics.TierDisk),
@@ -363,7 +363,7 @@ func blocksInTokens(counter string) func([]Member) (float64, bool) {
 
 // lorasListed counts the adapters that a label of the newest lora_requests_info series names. Each combination of adapters
 // that ever ran leaves a series behind, whose value is the time of its last update; if several are equally new, the largest
-// combination counts. Several API servers add up their times: then nobody knows which one is the newest.
+// combination counts. Several API servers add up their times: then it is unknown which one is the newest.
 func lorasListed(label string) func([]Member) (float64, bool) {
 	return func(in []Member) (float64, bool) {
 		newest, listed := math.Inf(-1), 0

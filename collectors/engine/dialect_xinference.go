@@ -6,8 +6,7 @@ import (
 )
 
 // xinference reads the metrics exporter of an Xinference worker, which counts the calls to its models of any kind. If
-// the page has an engine's own families, that engine is read instead; a supervisor's page says nothing about
-// requests.
+// the metrics page has an engine's own families, that engine is read instead; a supervisor's metrics page says nothing about requests.
 var xinference = Dialect{
 	Runtime: metrics.Xinference,
 	Source:  "xinference/core/metrics.py, core/model.py, Xinference's monitoring documentation",
@@ -47,7 +46,7 @@ var xinference = Dialect{
 
 const xinferenceTokens = "only a gauge of the last request in this release, or no streamed request yet"
 
-// xinferenceSupervisor recognises the page of the API server, which describes the cluster.
+// xinferenceSupervisor recognises the metrics page of the API server, which describes the cluster.
 func xinferenceSupervisor(p *scrape.Page) bool {
 	return p.Has("xinference:supervisor_uptime_seconds") || p.Has("xinference:workers_total")
 }

@@ -10,7 +10,7 @@ import (
 
 // An Era spans consecutive versions of an engine that have the same sources for every quantity.
 type Era struct {
-	// Since is the first version. It is empty if the dialect's table does not know it.
+	// Since is the first version. It is empty if the dialect's table does not name it.
 	Since string
 	// Rows holds the sources of each quantity, in the order in which they are tried. A quantity without rows is not
 	// reported.
@@ -46,11 +46,11 @@ func (d *Dialect) changes() (all []Version) {
 	return slices.CompactFunc(all, func(v, w Version) bool { return v.Compare(w) == 0 })
 }
 
-// era returns what the dialect reads on the page of one version.
+// era returns what the dialect reads on the metrics page of one version.
 func (d *Dialect) era(v Version) Era {
 	e := Era{Since: v.text, Rows: map[*metrics.Family][]*Row{}}
 	for to, rows := range quantities(d) {
-		sure := false // further rows are only for pages that lack what their version has
+		sure := false // further rows are only for metrics pages that lack what their version has
 		for _, r := range rows {
 			if (r.Plus || !sure) && exactly(v).overlaps(r.Since, r.Until) {
 				e.Rows[to] = append(e.Rows[to], r)

@@ -40,8 +40,8 @@ func (c *Collector) With(found []TargetConfig) (*Collector, error) {
 	return next, errors.Join(failed...)
 }
 
-// sameTarget reports whether two descriptions are of one target. The digest of an image appears once the container runs: that
-// makes it no other engine.
+// sameTarget reports whether two descriptions are of one target. The digest of an image appears once the container runs, which does not
+// make it another engine.
 func sameTarget(a, b TargetConfig) bool {
 	a.Image, b.Image = "", ""
 	return reflect.DeepEqual(a, b)
@@ -81,9 +81,9 @@ func (c *Collector) Probe(ctx context.Context, cfg TargetConfig) (Engine, error)
 	return e, nil
 }
 
-// Look reads the page of an offer's target now and returns what is known of its engine. If the offer names no server, all targets at its host and
-// port are read. The first one counts, and it counts as asleep if any of them sleeps. It reports false if no
-// target is there.
+// Look reads the metrics page of an offer's target now and returns what is known of its engine. If the offer names no server, all targets
+// at its host and port are read. The first one counts, and it counts as asleep if any of them sleeps. It reports false if no target is
+// there.
 func (c *Collector) Look(ctx context.Context, at Offer) (e Engine, known bool) {
 	for _, t := range c.targets {
 		if at.Server == "" && !at.IsAt(t.At.Base.Host) || at.Server != "" && at.Server != t.server {
@@ -107,7 +107,8 @@ func (e Engine) IsEngine() bool {
 	return slices.Contains([]string{"", reasonLoading, reasonDisabled, scrape.JSONMetrics}, e.Reason)
 }
 
-// Gone reports whether an engine that is read does not answer. A gateway that does not answer is not a missing engine: it keeps users from all engines.
+// Gone reports whether an engine that is read does not answer. A gateway that does not answer is not a missing engine, because without it
+// users reach no engine.
 func (e Engine) Gone() bool { return e.role != metrics.GatewayRole && !e.Answers() }
 
 // Answers reports whether something answered for itself. A proxy that cannot reach its server did not answer.

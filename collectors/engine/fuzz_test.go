@@ -14,16 +14,16 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// FuzzPage feeds the page reader what an engine might send. Whatever it is: it either becomes a page
-// within the limits, or an error that names a reason and, where the text is at fault, a line. A page
-// that was accepted reads the same from its template, and its exposition can be parsed.
+// FuzzPage feeds the metrics page reader what an engine might send. Whatever it is: it either becomes a metrics page within the limits, or
+// an error that names a reason and, where the text is at fault, a line. A metrics page that was accepted reads the same from its template,
+// and its exposition can be parsed.
 func FuzzPage(f *testing.F) {
 	err := filepath.WalkDir("testdata/pages", func(path string, d os.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
 		}
 		page, err := os.ReadFile(path)
-		if len(page) > 8<<10 { // long pages teach the fuzzer nothing that their beginning does not
+		if len(page) > 8<<10 { // long metrics pages teach the fuzzer nothing that their beginning does not
 			page = page[:bytes.LastIndexByte(page[:8<<10], '\n')+1]
 		}
 		f.Add(page)

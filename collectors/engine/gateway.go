@@ -13,7 +13,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// Reasons why gateways lack quantities: one that has no row, and those that only some requests bring.
+// Reasons why gateways lack quantities: those without a row, and those that appear only with some requests.
 const (
 	noSource = "a gateway reports only what it sees of requests"
 	noStream = "no streamed request yet"
@@ -27,17 +27,17 @@ func (d *Dialect) Concerns(f *metrics.Family) bool {
 		slices.ContainsFunc(d.Rows, func(r Row) bool { return r.To == f }))
 }
 
-// modelPaths matches the paths at which clients ask models for something. Whoever looks up metrics, health or models, or
-// administers a gateway, is no user of a model. A page may say no path at all.
+// modelPaths matches the paths at which clients send requests to models. Requests for metrics, health or lists of models, and those that
+// administer a gateway, are not requests to a model. A metrics page may report no path at all.
 const modelPaths = "|.*/(chat/completions|completions|responses(/[^/]+)?|interactions|messages|generate(_stream)?|embeddings|moderations|" +
 	"rerank|score|classify|pooling|invocations|infer|(images|audio|videos)/.+|converse(-stream)?|invoke(-with-response-stream)?)/?|" +
 	".*:(stream)?[gG]enerateContent"
 
-// asks matches series whose label says a path at which clients ask models for something.
+// asks matches series whose label names a path at which clients send requests to models.
 func asks(label string) []*labels.Matcher { return matching(labels.MatchRegexp, label, modelPaths) }
 
-// ownPage returns the dialects whose page it is, of those that recognise it. On a gateway's page, the families of engines
-// are copies. On an engine's page, those of a sidecar are not the engine's.
+// ownPage returns the dialects that own the metrics page, of those that recognise it. On a gateway's metrics page, the families of engines
+// are copies. On an engine's metrics page, those of a sidecar are not the engine's.
 func ownPage(found []*Dialect) []*Dialect {
 	gateway := func(d *Dialect) bool { return d.Role == metrics.GatewayRole }
 	if i := slices.IndexFunc(found, func(d *Dialect) bool { return gateway(d) && !d.Sidecar }); i >= 0 {
@@ -52,7 +52,7 @@ func ownPage(found []*Dialect) []*Dialect {
 // otherValue stands for the values of a label that are not kept.
 const otherValue = "other"
 
-// kept bounds the labels whose values clients or configurations choose: how many of each a page may have.
+// kept bounds the labels whose values clients or configurations choose: how many of each a metrics page may have.
 var kept = map[string]int{metrics.LabelModel: 100, metrics.LabelRoute: 20, metrics.LabelTenant: 20, metrics.LabelPriority: 20}
 
 // bounded returns the value of a gateway's label. The first values are kept for as long as the target is read, and all
@@ -75,15 +75,15 @@ func (t *labelling) bounded(label, value string, maxBytes int) string {
 	return value
 }
 
-// Shown names a family whose label has only models that the server serves, through workers or deployments.
+// Shown names a family whose label only has models that the server serves through workers or deployments.
 type Shown struct {
 	Family, Label string
 	Where         []*labels.Matcher
 	All           bool // and it holds them before anyone has asked for them
 }
 
-// ownModel returns the model of what names none: the only one on the page. On the page of a server that works for several,
-// the only one so far is no more than the only one that has been asked for, unless the page shows those that nobody has.
+// ownModel returns the model of series that name none, which is the only model on the metrics page. If a server works for several models,
+// the only one so far may only be the only one requested, unless the metrics page also shows unrequested models.
 func (c *compiler) ownModel(d *Dialect, otherwise string) string {
 	if d.Role != metrics.GatewayRole && d.Role != metrics.FrontendRole && !d.Shared {
 		return c.only(d, metrics.LabelModel, otherwise)
@@ -104,9 +104,9 @@ func (c *compiler) ownModel(d *Dialect, otherwise string) string {
 	return own
 }
 
-// known finds the models that a gateway or a frontend serves: those that it shows as served, and those of requests that
-// ended well. All other names may be ones that a client made up: a typo is no model, has no objective, and nobody misses it.
-// Their requests are counted in other. A name that was known once stays known for as long as the target is read.
+// known finds the models that a gateway or a frontend serves: those that it reports as served, and those of requests that ended well. A
+// client may have made up all other names. A typo is no model, has no objective, and is never missed. Requests for other names count in
+// other. A name that was known once stays known for as long as the target is read.
 func (c *compiler) known(d *Dialect) {
 	c.served = nil
 	if d.Role != metrics.GatewayRole && d.Role != metrics.FrontendRole {
@@ -153,7 +153,7 @@ func (c *compiler) known(d *Dialect) {
 	c.served = all
 }
 
-// addModel adds a model to those of the page. A frontend may lack the workers of one model and have those of others.
+// addModel adds a model to those of the metrics page. A frontend may lack the workers of one model and have those of others.
 func (c *compiler) addModel(d *Dialect, model, info, last string) {
 	one := servedModel{last: last, needs: d.Role == metrics.FrontendRole && c.plan.needsWorkers && model != ""}
 	if f := c.page.Find(d.Ready, scrape.Gauge); one.needs && f != nil {
@@ -173,7 +173,7 @@ func (c *compiler) addModel(d *Dialect, model, info, last string) {
 	}
 }
 
-// servesOne reports whether the server serves no more than one model, also none of which the page does not say more yet.
+// servesOne reports whether the server serves at most one model, also if the metrics page does not report more about it yet.
 func (c *compiler) servesOne() bool {
 	n := 0
 	for _, served := range c.served {
@@ -182,9 +182,9 @@ func (c *compiler) servesOne() bool {
 	return n <= 1
 }
 
-// workers finds what tells whether a frontend or a gateway has workers. Without any, Dynamo's leaves out what says that a model is ready,
-// and keeps the rest of what it said about the model; one that has not had a worker yet names no model at all. Releases
-// that do not say whether a model is ready name those whose workers have registered.
+// workers finds the series that show whether a frontend or a gateway has workers. Without any, Dynamo's frontend leaves out the series that
+// reports a model as ready, and keeps the other series of the model. A frontend that has not had a worker yet names no model at all.
+// Releases that do not report whether a model is ready name those whose workers have registered.
 func (c *compiler) workers(d *Dialect) {
 	if d.Ready == "" {
 		return
@@ -199,7 +199,7 @@ func (c *compiler) workers(d *Dialect) {
 	c.plan.needsWorkers = (c.target.ready || silent) && (d.Members == "" || !c.page.Has(d.Members))
 }
 
-// provesModel reports whether what the row reads shows that an engine has worked for a model.
+// provesModel reports whether the row's source shows that an engine has worked for a model.
 func provesModel(r *Row) bool {
 	switch r.To {
 	case metrics.Requests, metrics.GenerationTokens, metrics.TimePerOutputToken, metrics.InterTokenLatency:
@@ -238,7 +238,7 @@ func codeOutcome(code string) string {
 	return httpOutcome(code)
 }
 
-// proxyOutcome is codeOutcome for proxies that admit everything: their 503 says that they reached no engine.
+// proxyOutcome is codeOutcome for proxies that admit everything: their 503 means that they reached no engine.
 func proxyOutcome(code string) string {
 	if code == "503" {
 		return string(metrics.OutcomeError)
@@ -246,7 +246,7 @@ func proxyOutcome(code string) string {
 	return codeOutcome(code)
 }
 
-// timeoutIsOurs is codeOutcome for gateways whose 408 says that no engine answered in time: Ray Serve, and LiteLLM
+// timeoutIsOurs is codeOutcome for gateways whose 408 means that no engine answered in time: Ray Serve, and LiteLLM
 // (litellm.exceptions.Timeout).
 func timeoutIsOurs(code string) string {
 	if code == "408" {
@@ -268,10 +268,10 @@ func byStatus(row Row, status string, outcome func(string) string, carry ...metr
 // rejected returns a Set for rows whose requests were all refused for the same reason.
 func rejected(why metrics.Rejection) []metrics.Label { return waitsFor(string(why)) }
 
-// dropped is a Map for a label that beside it other sources of the same row lack.
+// dropped is a Map for a label that other sources of the same row lack.
 func dropped(string) string { return "" }
 
-// without returns a Map that drops the values by which a gateway says that it does not know.
+// without returns a Map that drops the values that a gateway uses for unknown.
 func without(unknown ...string) func(string) string {
 	return func(s string) string {
 		for _, u := range unknown {

@@ -69,7 +69,7 @@ func TestGatewayLabelsAreBounded(t *testing.T) {
 }
 
 // TestHostileGatewayPage has clients who make up models, teams, routes and statuses. Their requests are counted all the
-// same, and a value that was kept stays whatever comes before it on the next page.
+// same, and a value that was kept stays whatever comes before it on the next metrics page.
 func TestHostileGatewayPage(t *testing.T) {
 	const name = "litellm_proxy_total_requests_metric_total"
 	series := func(of string, n int) string {
@@ -252,7 +252,7 @@ func TestEndpointPickerBehindTokenReview(t *testing.T) {
 	s.want(t, `llm_engine_up{reason="unauthorized"}`, 0)
 }
 
-// TestStateIsThatOfTheSeries: people read of an engine what its series says, also where the page is read and nothing is behind it.
+// TestStateIsThatOfTheSeries: people read of an engine what its series says, also where the metrics page is read and nothing is behind it.
 func TestStateIsThatOfTheSeries(t *testing.T) {
 	for name, state := range map[string]string{
 		"dynamo/frontend-v1.6.0-noworker.prom":  NoWorker,
@@ -272,7 +272,7 @@ func TestStateIsThatOfTheSeries(t *testing.T) {
 	}
 }
 
-// TestNoWorkerAfterARestart: an exporter that never saw the frontend's workers reads off its page that they are gone.
+// TestNoWorkerAfterARestart: an exporter that never saw the frontend's workers reads off its metrics page that they are gone.
 func TestNoWorkerAfterARestart(t *testing.T) {
 	page(t, "dynamo/frontend-v1.6.0-allkilled.prom").want(t, `llm_engine_up`, 0)
 	page(t, "dynamo/frontend-v1.6.0-allkilled.prom").want(t, `llm_engine_up{reason="no_worker"}`, 0)

@@ -22,7 +22,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// pages lists the recorded-style pages below testdata/pages.
+// pages lists the recorded-style metrics pages below testdata/pages.
 func pages(t testing.TB) []string {
 	var names []string
 	err := filepath.WalkDir("testdata/pages", func(path string, d fs.DirEntry, err error) error {
@@ -46,10 +46,10 @@ func readPage(t testing.TB, name string) string {
 	return string(b)
 }
 
-// statusInName is the HTTP status that a page was sent with, as in loading-503.json.
+// statusInName is the HTTP status that a metrics page was sent with, as in loading-503.json.
 var statusInName = regexp.MustCompile(`-([45]\d\d)\.json$`)
 
-// unreported is a source of a quantity that a page lacks.
+// unreported is a source of a quantity that a metrics page lacks.
 var unreported = regexp.MustCompile(`^llm_engine_metric_source_info\{runtime="([^"]*)".*\bmetric="([^"]*)".*\bquality="missing"`)
 
 // reported leaves out what no release of the engine reports: docs/engines.md lists that.
@@ -127,7 +127,7 @@ func condense(t testing.TB, page string) string {
 	return out.String()
 }
 
-// TestGoldenPages maps every page and compares everything that comes out with its golden.
+// TestGoldenPages maps every metrics page and compares everything that comes out with its golden.
 func TestGoldenPages(t *testing.T) {
 	golden.All(t, "testdata/golden/*/*.txt", len(pages(t)))
 	var missing golden.Missing
@@ -152,7 +152,7 @@ func TestGoldenPages(t *testing.T) {
 	missing.Compare(t, "testdata/missing.tsv", len(pages(t)))
 }
 
-// TestGoldenObjectives: what objectives add to a page, and the families that condense writes otherwise or not at all.
+// TestGoldenObjectives: what objectives add to a metrics page, and the families that condense writes otherwise or not at all.
 func TestGoldenObjectives(t *testing.T) {
 	const engine = "# TYPE vllm:time_to_first_token_seconds histogram\n" +
 		"vllm:time_to_first_token_seconds_bucket{model_name=\"m\",le=\"0.5\"} 90\n" +
@@ -167,7 +167,7 @@ func TestGoldenObjectives(t *testing.T) {
 	}, Maintenance: []slo.Maintenance{{To: slo.Moment{Time: time.Now().Add(time.Hour)}, Reason: "new racks"}}}))
 	var kept strings.Builder
 	for line := range strings.Lines(page) {
-		if !strings.Contains(line, `quality="missing"`) && !strings.Contains(line, metrics.SourceMissing.Name) { // what this page lacks
+		if !strings.Contains(line, `quality="missing"`) && !strings.Contains(line, metrics.SourceMissing.Name) { // lacking here
 			kept.WriteString(line)
 		}
 	}

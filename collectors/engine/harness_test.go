@@ -22,10 +22,10 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// fakeEngine serves one page and the metadata documents of an engine over real HTTP.
+// fakeEngine serves one metrics page and the metadata documents of an engine over real HTTP.
 type fakeEngine struct {
 	*httptest.Server
-	// page and path of the metrics page; status and contentType of its answer.
+	// page is served at path; status and contentType of its answer.
 	page, path, contentType string
 	status                  int
 	// documents by path, as JSON.
@@ -42,7 +42,7 @@ func (e *fakeEngine) asked(path string) int {
 	return e.requests[path]
 }
 
-// show replaces the page.
+// show replaces the metrics page.
 func (e *fakeEngine) show(page string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -119,7 +119,7 @@ func text(t testing.TB, e *Exposition) string {
 	return b.String()
 }
 
-// mapped is the exposition of one page served by a plain engine.
+// mapped is the exposition of one metrics page served by a plain engine.
 func mapped(t testing.TB, page string) string {
 	return exposition(t, collectorFor(t, []TargetConfig{{URL: serve(t, page).URL}}))
 }
@@ -189,5 +189,5 @@ func (s samples) want(t testing.TB, selector string, values ...float64) {
 	}
 }
 
-// page maps one of the pages below testdata/pages.
+// page maps one of the metrics pages below testdata/pages.
 func page(t testing.TB, name string) samples { return parse(t, mapped(t, readPage(t, name))) }

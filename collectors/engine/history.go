@@ -17,7 +17,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// exporterPage reads the exporter's own page, on which every quantity has its name and labels already.
+// exporterPage reads the exporter's own metrics page, on which every quantity has its name and labels already.
 var exporterPage = func() *Dialect {
 	d := &Dialect{Recognise: func(p *scrape.Page) bool { return p.HasPrefix("llm_") }}
 	for _, l := range outNames {
@@ -31,18 +31,18 @@ var exporterPage = func() *Dialect {
 	return d
 }()
 
-// Stored is a page as a Prometheus has stored it: series without the text that declares their types.
+// Stored is a metrics page as a Prometheus has stored it: series without the text that declares their types.
 type Stored struct {
-	// Series lists name and labels of the page's series.
+	// Series lists name and labels of the metrics page's series.
 	Series []labels.Labels
-	// Model names the model where the page does not.
+	// Model names the model where the metrics page does not.
 	Model string
-	// Server and Fixed hold the labels that the scrape gave the page: its address, and namespace, pod and container.
+	// Server and Fixed hold the labels that the scrape gave the metrics page: its address, and namespace, pod and container.
 	Server string
 	Fixed  map[string]string
 }
 
-// Line is a series that the exporter would serve of a stored page.
+// Line is a series that the exporter would serve of a stored metrics page.
 type Line struct {
 	// Series holds name and labels.
 	Series labels.Labels
@@ -52,7 +52,7 @@ type Line struct {
 	tallied map[string]*tallied // of this line alone: lines are computed one after another, each over all readings
 }
 
-// Lines returns what the exporter would serve of the page, the objectives' events among it. It returns none for a page
+// Lines returns what the exporter would serve of the metrics page, including the objectives' events. It returns none for a metrics page
 // that no dialect recognises.
 func (s Stored) Lines(objectives []slo.Objective) ([]Line, error) {
 	var text []byte
@@ -106,7 +106,7 @@ func (l Line) Adds() []int { return l.places(l.line.terms) }
 // Reads lists all series of a line, with those that it subtracts.
 func (l Line) Reads() []int { return append(l.Adds(), l.places(l.line.minus)...) }
 
-// places lists the series of terms, of a tally those that it is made of.
+// places lists the series of terms, including those of tallies.
 func (l Line) places(terms []term) (all []int) {
 	for _, i := range slices.Concat(terms...) {
 		if i < l.plan.series {
@@ -124,7 +124,7 @@ func (l Line) places(terms []term) (all []int) {
 	return all
 }
 
-// Value computes the line from the values of Stored.Series. It remembers them: readings are to be in order.
+// Value computes the line from the values of Stored.Series. It keeps them, so readings must be in order.
 func (l Line) Value(values []float64) float64 {
 	if l.plan.readsTallies(&l.line) {
 		values = l.plan.tally(slices.Clone(values), l.tallied)
@@ -132,8 +132,8 @@ func (l Line) Value(values []float64) float64 {
 	return l.line.eval(values)
 }
 
-// Sources returns regular expressions for the names of the series that engines' pages have for some quantities, as
-// Prometheus stores them: of histograms the parts that count, and under the names that Ray and OpenTelemetry make.
+// Sources returns regular expressions for the names of the series that engines' metrics pages have for some quantities, as Prometheus
+// stores them: the counts of histograms, also under the names that Ray and OpenTelemetry use.
 func Sources(of ...*metrics.Family) []string {
 	var names []string
 	for _, d := range builtin {

@@ -10,8 +10,8 @@ import (
 )
 
 // Some engines have an HTTP server that counts its answers in addition to what the engine counts. Its failures are
-// requests that the engine never saw, or gave up before it could count them; its successes are already on the page as
-// finished requests.
+// requests that the engine never saw, or gave up before it could count them; its successes are already on the metrics page as finished
+// requests.
 
 // answered returns a row that adds the failed requests among a server's answers, by status and by handler; of is a regular
 // expression for their status.
@@ -28,7 +28,7 @@ const administration = "/health.*|/tokenize|/detokenize|/(v1/)?(un)?load_lora_ad
 	"/reset_.*|/flush_cache|/(start|stop)_profile|/(v1/)?loads?|/collective_rpc|/scale_elastic_ep|/is_scaling.*|.*weights.*|/(release|resume)_memory_occupation|" +
 	"/abort_request|/configure_logging|/open_session|/close_session|/(get|set)_.*|/server_info|/model_info"
 
-// httpOutcome maps the status code of a failed request, or its class where an engine groups the codes; empty if it is none.
+// httpOutcome maps the status code of a failed request, or its class if an engine groups the codes; empty if it is not a failure.
 func httpOutcome(code string) string {
 	switch {
 	case code == "429" || code == "503" || code == "529": // 529 is an overload, as Dynamo answers since 1.3

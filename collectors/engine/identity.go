@@ -8,17 +8,18 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// Identity holds what an engine reports about itself outside its page. The exporter reads it once per start of the engine, never per scrape.
+// Identity holds what an engine reports about itself outside its metrics page. The exporter reads it once per start of the engine, never
+// per scrape.
 type Identity struct {
-	// Model is the served model, for engines whose page does not name it.
+	// Model is the served model, for engines whose metrics page does not name it.
 	Model string
 	// Owner is the owner that the engine states in its model list.
 	Owner string
 	// Version is the engine's release.
 	Version string
-	// Locked reports that an endpoint wants a key that the exporter does not have.
+	// Locked reports that an endpoint requires a key that the exporter does not have.
 	Locked bool
-	// Chains has the chain of each model, by name; nil if the server did not answer.
+	// Chains has the chain of each model by name; nil if the server did not answer.
 	Chains map[string]Chain
 	// Numbers are quantities that only an endpoint reports.
 	Numbers []Number
@@ -83,7 +84,7 @@ func (id *Identity) askVersion(ctx context.Context, get Getter, path string) err
 }
 
 // askModels reads /v1/models. Adapters name the model that they belong to (parent). A list of several models names none:
-// nobody knows which of them writes the page.
+// it is unknown which of them writes the metrics page.
 func (id *Identity) askModels(ctx context.Context, get Getter) error {
 	var models modelList
 	err := get(ctx, "/v1/models", &models)

@@ -42,7 +42,7 @@ func TestInferenceExtension(t *testing.T) {
 			if len(values) == 0 || of == metrics.KVCacheUsage && slices.Max(values) > 1 { // Triton 0.18 sometimes shifts its values by one label
 				continue
 			}
-			// Workers that do not schedule say 0 beside the one that does, and a page of several ranks has one value for each.
+			// Workers that do not schedule say 0 beside the one that does, and a metrics page of several ranks has one value for each.
 			if got := ours[of.Name]; len(got) == 0 || math.Abs(slices.Max(got)-slices.Max(values)) > 1e-9 {
 				t.Errorf("%s: %s is %v, %s is %v", page, of.Name, got, name, values)
 			}
@@ -54,7 +54,7 @@ func TestInferenceExtension(t *testing.T) {
 	}
 }
 
-// gauges lists the values of each gauge of a page, by its name, and by its name and each label.
+// gauges lists the values of each gauge of a metrics page, by its name, and by its name and each label.
 func gauges(t *testing.T, page string) map[string][]float64 {
 	t.Helper()
 	parser := expfmt.NewTextParser(model.LegacyValidation)

@@ -89,7 +89,7 @@ func TestTiersOfSGLang(t *testing.T) {
 	s.want(t, `llm_engine_kv_tier_capacity_tokens{tier="host"}`, 524288, 524288)
 	s.want(t, `llm_engine_kv_tier_evicted_total`) // evicted_tokens is about the GPU
 
-	// Older pages have the hits of finished requests.
+	// Older metrics pages have the hits of finished requests.
 	s = page(t, "sglang/v0.5.9-priority.prom")
 	s.want(t, `llm_engine_kv_tier_hit_tokens_total{tier="host"}`, 54360)
 	s.want(t, `llm_engine_kv_tier_hit_tokens_total{tier="storage"}`, 18121)
@@ -123,8 +123,8 @@ func TestTiersOfTensorRTLLM(t *testing.T) {
 	page(t, "trtllm/v1.3.0-full.prom").want(t, `llm_engine_max_model_len_tokens`, 32768)
 }
 
-// TestLMCacheInsideAnEngine has LMCache's families on vLLM's page: they answer for the engine what it
-// does not say, and nothing twice.
+// TestLMCacheInsideAnEngine has LMCache's families on vLLM's metrics page: they answer for the engine what it does not say, and nothing
+// twice.
 func TestLMCacheInsideAnEngine(t *testing.T) {
 	s := page(t, "lmcache/in-vllm-v0.10.2.prom")
 	s.want(t, `llm_engine_external_prefix_cache_query_tokens_total{runtime="vllm",role=""}`, 410112)
@@ -146,7 +146,7 @@ func TestLMCacheInsideAnEngine(t *testing.T) {
 	s.want(t, `llm_engine_external_prefix_cache_hit_tokens_total`, 122880)
 	s.want(t, `llm_engine_metric_source_info{metric="llm_engine_external_prefix_cache_hit_tokens_total",source="vllm:external_prefix_cache_hits_total"}`, 1)
 
-	// On its own page, all workers count the same tokens and each its own bytes.
+	// On its own metrics page, all workers count the same tokens and each its own bytes.
 	s = page(t, "lmcache/internal-api.prom")
 	s.want(t, `llm_engine_kv_tier_hit_tokens_total{runtime="lmcache",role="kv_cache",tier="host"}`, 30720)
 	s.want(t, `llm_engine_kv_tier_transfer_bytes_total{operation="fetch"}`, 2*1207959552)
@@ -221,7 +221,7 @@ func TestKVBMOnItsWorkersPage(t *testing.T) {
 	s.want(t, `llm_engine_kv_tier_transfer_bytes_total{tier="host",operation="fetch"}`, 3.5e9, 4.5e9)
 }
 
-// TestTiersHoldNoMoreThanAll wants hits below queries and shares between 0 and 1, on every page.
+// TestTiersHoldNoMoreThanAll wants hits below queries and shares between 0 and 1, on every metrics page.
 func TestTiersHoldNoMoreThanAll(t *testing.T) {
 	checked := 0
 	for _, name := range pages(t) {
@@ -254,8 +254,8 @@ func TestTiersHoldNoMoreThanAll(t *testing.T) {
 	}
 }
 
-// TestIdleEnginesLackNothing reads pages recorded from running engines, where they lie beside the
-// checkout: what appears with its first use is not held against an engine that never used it.
+// TestIdleEnginesLackNothing reads metrics pages recorded from running engines, where they lie beside the checkout: what appears with its
+// first use is not held against an engine that never used it.
 func TestIdleEnginesLackNothing(t *testing.T) {
 	const captures = "../../../shared/captures"
 	var newer []string

@@ -12,18 +12,18 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// Bounds of what a Ledger keeps: an engine may tell anything, and another thing each time.
+// Bounds of what a Ledger keeps, because an engine may report anything, and something else each time.
 const (
 	mostReplicas   = 4096
 	mostChanges    = 48              // of a replica in an hour: all of its settings, twice
 	forgetAfter    = 24 * time.Hour  // that a replica has not been seen
 	measuredApart  = 0.05            // difference between two measurements that is none
-	startsTogether = 5 * time.Minute // after the exporter's own start, for engines that do not say when they started
+	startsTogether = 5 * time.Minute // after the exporter's own start, for engines that do not report when they started
 	seenTogether   = 2 * time.Minute
 )
 
-// Ledger remembers with what the replicas of each model run, and what changed, for as long as the exporter runs. A nil Ledger
-// remembers nothing.
+// Ledger keeps the settings with which the replicas of each model run, and what changed, for as long as the exporter runs. A nil Ledger
+// keeps nothing.
 type Ledger struct {
 	mu       sync.Mutex
 	since    time.Time
@@ -64,8 +64,8 @@ func (c Change) String() string {
 	return string(c.Setting) + " " + c.Old + " -> " + c.New + " at " + c.At.UTC().Format("2006-01-02 15:04:05")
 }
 
-// observe notes the values that a replica runs with and returns its last change of each setting. started is when the replica
-// started; zero if nobody knows.
+// observe records the values with which a replica runs, and returns its last change of each setting. started is when the replica started;
+// zero if unknown.
 func (l *Ledger) observe(key replicaKey, values map[metrics.Setting]string, started, now time.Time) []Change {
 	if l == nil {
 		return nil
@@ -113,8 +113,8 @@ func (l *Ledger) observe(key replicaKey, values map[metrics.Setting]string, star
 	return all
 }
 
-// isNew reports whether a replica that is seen for the first time has started since the ledger began. One that does not say
-// when it started may be one of those that were there before.
+// isNew reports whether a replica that is seen for the first time has started since the ledger began. A replica that does not report its
+// start may have been there before.
 func (l *Ledger) isNew(started, now time.Time) bool {
 	if !started.IsZero() {
 		return started.After(l.since)
@@ -122,8 +122,8 @@ func (l *Ledger) isNew(started, now time.Time) bool {
 	return now.Sub(l.since) > startsTogether
 }
 
-// others returns how the value of a new replica differs from what the replicas of its model run with that were seen last. If one of
-// those has the value, too, what changed there has changed here.
+// others returns how the value of a new replica differs from the values of its model's replicas that were seen last. If one of them also
+// has the value, its change is the new replica's change.
 func (l *Ledger) others(key replicaKey, setting metrics.Setting, value string) (c Change, differs bool) {
 	var last time.Time
 	for _, r := range l.replicas[key.groupKey] {
@@ -145,7 +145,7 @@ func (l *Ledger) others(key replicaKey, setting metrics.Setting, value string) (
 	return c, differs
 }
 
-// change notes a change, unless there were too many of late.
+// change records a change, unless there were too many recently.
 func (r *replica) change(c Change) bool {
 	r.recent = slices.DeleteFunc(r.recent, func(t time.Time) bool { return c.At.Sub(t) > time.Hour })
 	if len(r.recent) >= mostChanges {
@@ -169,7 +169,7 @@ func (l *Ledger) forget(now time.Time) {
 	}
 }
 
-// same reports whether two values of a setting are the same, as far as that setting goes.
+// same reports whether two values of a setting mean the same.
 func same(setting metrics.Setting, a, b string) bool {
 	if setting == metrics.SettingImage { // its digest appears once the container runs
 		nameA, digestA, _ := strings.Cut(a, "@")

@@ -159,7 +159,7 @@ func TestChangeWithinOneScrape(t *testing.T) {
 	down.want(t, `llm_engine_config_info`)
 }
 
-// TestGoldenChanged: how a change is told, on a page of its own.
+// TestGoldenChanged: how a change is told, on a metrics page of its own.
 func TestGoldenChanged(t *testing.T) {
 	page := readPage(t, "trtllm/v1.3.0-full.prom")
 	engine := serve(t, page)

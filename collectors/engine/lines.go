@@ -49,8 +49,8 @@ func (c *compiler) lines(d *Dialect, to *metrics.Family, entries []entry) {
 	}
 }
 
-// noneFailed adds that no request has failed, or was refused, where the page of a gateway or a frontend would say if one had. It shows
-// them only from the first one on, and no increase of a series has its first value in it.
+// noneFailed adds zero failed and refused requests if the metrics page of a gateway or a frontend would report them. It reports them only
+// from the first one on, and the increase of a series does not include its first value.
 func (c *compiler) noneFailed(d *Dialect, shown [][outLabels]string) {
 	if d.Role != metrics.GatewayRole && d.Role != metrics.FrontendRole {
 		return
@@ -113,7 +113,7 @@ func neverCounted(group []entry) (why string) {
 	return why
 }
 
-// silences returns the outcomes of a quantity of which zero says nothing, whichever engine of the page shows it.
+// silences returns the outcomes of a quantity for which zero means nothing, whichever engine of the metrics page reports it.
 func (c *compiler) silences(d *Dialect, to *metrics.Family, entries []entry) (all []silent) {
 	by := map[string][]entry{}
 	for _, e := range entries {
@@ -281,7 +281,7 @@ func (c *compiler) histogramLines(d *Dialect, to *metrics.Family, out [outLabels
 	c.add(line{family: to, text: c.text(to.Name+"_count", out), terms: count, recipe: counts})
 }
 
-// stage adds the plain counters of a histogram. Of two that are of one stage, the first counts that has both.
+// stage adds the plain counters of a histogram. If two histograms are of one stage, the first that has both sum and count is used.
 func (c *compiler) stage(to *metrics.Family, out [outLabels]string, count, total []term, scale metrics.Scale) {
 	stage, sum := to.Stage()
 	if stage == "" || total == nil && stage == metrics.StageNextToken {
@@ -295,7 +295,7 @@ func (c *compiler) stage(to *metrics.Family, out [outLabels]string, count, total
 }
 
 // add adds an output line. A series that is already there, from a row or a dialect with precedence, is not written
-// twice: that would cost the whole exposition.
+// twice, because a duplicate makes the whole exposition invalid.
 func (c *compiler) add(l line) {
 	if c.written[l.series()] {
 		return
@@ -323,7 +323,7 @@ func (c *compiler) use(t term, kind metrics.Kind) {
 	}
 }
 
-// whole returns the labels of the engine as a whole, whatever its ranks.
+// whole returns the labels of the engine as a whole, without its ranks.
 func (c *compiler) whole(d *Dialect, defaults map[string]string) (out [outLabels]string) {
 	out[outRuntime], out[outServer] = string(d.Runtime), c.target.server
 	for _, m := range []map[string]string{defaults, c.target.fixed} {

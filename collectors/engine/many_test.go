@@ -20,10 +20,10 @@ func TestSeveralModelsAtOneAddress(t *testing.T) {
 	const tokens, running, requests = "llm_engine_generation_tokens_total", "llm_engine_requests_running", "llm_engine_requests_total"
 	for _, c := range []struct {
 		way, page string
-		second    []string // what a second model's series say instead of the first one's; nil if the page has two, or one for good
+		second    []string // what a second model's series say instead of the first one's; nil if the metrics page has two, or one for good
 		shown     string   // begins the families that name a model before it is asked for
 		lists     []string // at /v1/models; parent<adapter
-		names     []string // in the series: a model, and a second one if the page has it
+		names     []string // in the series: a model, and a second one if the metrics page has it
 		of        string   // a quantity, whose sums over the series of the two are these
 		is        [2]float64
 		other     string // a name that clients may use, too
@@ -119,8 +119,8 @@ func seriesOf(all samples) (text []string) {
 	return text
 }
 
-// twoModels adds to a page what a second model's series say, twice the first one's: counters and gauges above 1. It also
-// returns the page as it is before anyone has asked for the second model.
+// twoModels adds to a metrics page what a second model's series say, twice the first one's: counters and gauges above 1. It also returns
+// the metrics page as it is before anyone has asked for the second model.
 func twoModels(page string, second []string, shown string) (whole, first string) {
 	var w, f, added strings.Builder
 	flush := func() {
@@ -162,7 +162,7 @@ func modelsDocument(names []string) string {
 	return `{"object":"list","data":[` + strings.Join(all, ",") + `]}`
 }
 
-// TestRouterOfTwoModels: each page is one model's, and none says whose it is.
+// TestRouterOfTwoModels: each metrics page is one model's, and none says whose it is.
 func TestRouterOfTwoModels(t *testing.T) {
 	page := map[string]string{"a": readPage(t, "llamacpp/b10450-loaded.prom")}
 	page["b"] = strings.ReplaceAll(page["a"], "987654", "123456")

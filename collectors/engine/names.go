@@ -10,7 +10,7 @@ import (
 //go:embed testdata/names.tsv
 var namesTable string
 
-// ignored holds the reasons why names are not read. They are few, so that a name which matters is not one of many exceptions.
+// ignored holds the reasons why names are not read. There are few, so that an important name is not one of many exceptions.
 var ignored = map[string]string{
 	"runtime":    "the process, its language and its web server say it of themselves",
 	"repeats":    "a name that is read says the same",
@@ -28,7 +28,8 @@ var ignored = map[string]string{
 	"other page": "of another server, whose names stand on the same page",
 }
 
-// Ignored explains why the exporter does not read a family, and names its engine. Both are empty if the exporter reads the family, or does not know it.
+// Ignored explains why the exporter does not read a family, and names its engine. Both are empty if the exporter reads the family, or has
+// no entry for it.
 func Ignored(name string) (runtime, why string) {
 	for line := range strings.Lines(namesTable) {
 		c := strings.Split(strings.TrimSuffix(line, "\n"), "\t")

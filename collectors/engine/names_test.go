@@ -151,7 +151,7 @@ func TestNamesThatAreReadExist(t *testing.T) {
 	}
 }
 
-// TestNamesOnPagesAreKnown: whatever a page of an engine shows is in names.tsv or, of an older version, in facts.tsv.
+// TestNamesOnPagesAreKnown: whatever a metrics page of an engine shows is in names.tsv or, of an older version, in facts.tsv.
 func TestNamesOnPagesAreKnown(t *testing.T) {
 	_, all := readNames(t)
 	past := readFacts(t)

@@ -9,10 +9,10 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// Objectives are counted in the plan: the page's grid decides which bucket separates good from bad, so a scrape only
-// adds and subtracts numbers that it reads anyway.
+// Objectives are counted in the plan. The metrics page's bucket bounds decide which bucket separates good from bad, so a scrape only adds
+// and subtracts numbers that it reads anyway.
 
-// countable holds what objectives can count on one page.
+// countable holds what objectives can count on one metrics page.
 type countable struct {
 	histograms []histogram
 	counters   []counter
@@ -30,21 +30,21 @@ type histogram struct {
 	perStep    bool // see Row.PerStep
 }
 
-// counter holds one counter of the output that is a sum of the page's counters. Computed counters cannot be counted.
+// counter holds one counter of the output that is a sum of the metrics page's counters. Computed counters cannot be counted.
 type counter struct {
 	family *metrics.Family
 	out    [outLabels]string
 	terms  []term
 }
 
-// effective holds a threshold as a page's grid allows it.
+// effective holds a threshold as a metrics page's bucket bounds allow it.
 type effective struct {
 	slo     string
 	runtime metrics.Runtime
 	bound   float64
 }
 
-// offGrid is an objective whose threshold in seconds is more than twice the bound that a page has for it.
+// offGrid is an objective whose threshold in seconds is more than twice the bound that a metrics page has for it.
 type offGrid struct {
 	slo              string
 	threshold, bound float64
@@ -60,7 +60,7 @@ type declared struct {
 func (c *compiler) objectives(d *Dialect, defaults map[string]string) {
 	for _, o := range c.config.Objectives {
 		if o.Signal.OfProbes() {
-			continue // counted whether or not the page answers: see Collector.probed
+			continue // counted whether or not the metrics endpoint answers: see Collector.probed
 		}
 		var counted int
 		if o.Signal.Latency() {
@@ -77,8 +77,8 @@ func (c *compiler) objectives(d *Dialect, defaults map[string]string) {
 	}
 }
 
-// substitute returns from what a signal is counted where the page does not tell it; nil if nothing stands in. The wait in the queue
-// does only for engines that generate tokens and never tell when the first one comes.
+// substitute returns what a signal is counted from if the metrics page does not report it; nil if there is no substitute. The wait in the
+// queue is a substitute only for engines that generate tokens and never report when the first one comes.
 func (d *Dialect) substitute(s slo.Signal) (*metrics.Family, slo.Reason) {
 	if s == slo.TTFT && (d.Role != "" || d.Missing[metrics.TimeToFirstToken] == "" || d.Missing[metrics.RequestGenerationTokens] != "") {
 		return nil, slo.Counted
@@ -199,8 +199,8 @@ func selected(out [outLabels]string) slo.Engine {
 		Namespace: value(metrics.LabelNamespace), Role: value(metrics.LabelRole)}
 }
 
-// counted says whether and from what an objective is counted on an engine. It returns what probes count instead, where there are any,
-// or nil if they have nothing to add.
+// counted returns whether and from what an objective is counted on an engine. It returns what probes count instead, if there are any, or
+// nil if they have nothing to add.
 func (c *compiler) counted(o slo.Objective, out [outLabels]string, reason slo.Reason) (unless *uncounted) {
 	says := func(r slo.Reason) string {
 		return c.text(metrics.SLOCounted.Name, out, metrics.Label{Name: metrics.LabelSLO, Value: o.Name}, metrics.Label{Name: metrics.LabelReason, Value: string(r)})
@@ -226,7 +226,7 @@ func (c *compiler) counted(o slo.Objective, out [outLabels]string, reason slo.Re
 }
 
 // maintenance adds the intervals that are under way. They come from the configuration, not from the engine, and
-// matter most while it is down for them: those of its last page stay.
+// matter most while it is down for them, so those of its last metrics page stay.
 func (t *target) maintenance(s *snapshot) {
 	t.mu.Lock()
 	all := t.declared
@@ -238,7 +238,7 @@ func (t *target) maintenance(s *snapshot) {
 	}
 }
 
-// events adds the two counters of an objective, unless probes count it: bad events are bad minus the good ones among them.
+// events adds the two counters of an objective, unless probes count it. Bad events are bad minus the good ones among them.
 func (c *compiler) events(o slo.Objective, out [outLabels]string, unless *uncounted, threshold string, events, bad, butGood []term) {
 	more := []metrics.Label{{Name: metrics.LabelSLO, Value: o.Name}, {Name: metrics.LabelThreshold, Value: threshold}}
 	c.add(line{family: metrics.SLOEvents, text: c.text(metrics.SLOEvents.Name, out, more...), terms: events, recipe: &recipe{unless: unless}})

@@ -21,7 +21,7 @@ type Offer struct {
 	Declined string
 	// Model, Server, Namespace, Pod and Container are labels of the engine's series.
 	Model, Server, Namespace, Pod, Container string
-	// Labels are the target's labels from the configuration or discovery, without labels of the page.
+	// Labels are the target's labels from the configuration or discovery, without labels of the metrics page.
 	Labels map[string]string
 	// Unread means that no scrape has succeeded yet: only Server is set.
 	Unread bool
@@ -31,12 +31,12 @@ type Offer struct {
 const (
 	DeclinedGateway  = "gateway"     // it passes requests on to engines that have offers of their own
 	DeclinedRole     = "role"        // it does a part of the work, such as prefill, for a router that splits requests
-	DeclinedEndpoint = "no_endpoint" // nothing at its page's port takes requests for text
+	DeclinedEndpoint = "no_endpoint" // nothing at the port of its metrics endpoint takes requests for text
 	DeclinedModel    = "no_model"    // it names no model: none is loaded, or its list of models does not answer
 	DeclinedClear    = "clear"       // a credential is meant for it, and would go there without TLS
 )
 
-// offer adds a model of the page. name is what clients call it.
+// offer adds a model of the metrics page. name is what clients call it.
 func (c *compiler) offer(d *Dialect, model, name, role string) {
 	o := Offer{API: d.API, Name: name, Model: model}
 	switch {
@@ -49,13 +49,13 @@ func (c *compiler) offer(d *Dialect, model, name, role string) {
 	case name == "":
 		o.Declined = DeclinedModel
 	}
-	// What accompanies an engine on its page offers nothing, and a model is offered once.
+	// What accompanies an engine on its metrics page offers nothing, and a model is offered once.
 	if len(c.plan.offers) == 0 || d.API != "" && !slices.ContainsFunc(c.plan.offers, func(other Offer) bool { return other.Model == model }) {
 		c.plan.offers = append(c.plan.offers, o)
 	}
 }
 
-// Offers lists the models of all targets, as of their last pages.
+// Offers lists the models of all targets, as of their last metrics pages.
 func (c *Collector) Offers() (all []Offer) {
 	for _, t := range c.targets {
 		t.mu.Lock()

@@ -142,7 +142,7 @@ func matchesValue(r Row, label, value string) bool {
 	return true
 }
 
-// TestUnlistedOutcomesAreFew: a page cannot fill the exposition with what it makes up.
+// TestUnlistedOutcomesAreFew: a metrics page cannot fill the exposition with what it makes up.
 func TestUnlistedOutcomesAreFew(t *testing.T) {
 	page := "# TYPE vllm:request_success_total counter\n"
 	for i := range 100 {

@@ -7,48 +7,47 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// A plan holds the compiled shape of a page: which series feed which output line, with everything but the numbers
-// already rendered.
+// A plan holds the compiled shape of a metrics page: which series feed which output line, with everything but the numbers already rendered.
 type plan struct {
-	runtime metrics.Runtime // of the first dialect on the page
+	runtime metrics.Runtime // of the first dialect on the metrics page
 	role    string          // of its servers, if they are no engines
-	model   string          // first model on the page
+	model   string          // first model on the metrics page
 	offers  []Offer         // its models, for clients to ask for
 	version string          // version of its engine
-	used    []bool          // by index of the series on the page: some line reads it
+	used    []bool          // by index of the series on the metrics page: some line reads it
 	counter []bool          // by index: it falls only when the engine restarts
-	series  int             // on the page; the places behind them are those of tallies
+	series  int             // on the metrics page; the places behind them are those of tallies
 	tallies []tally         // in the order of their places
 	lines   []line          // ordered by family
 	sources []source        // what lines take their numbers from
 	answers []answer        // where each quantity comes from, or why it has no source
 	served  []term          // terms that rise while the engine serves
-	models  []servedModel   // what the page serves
+	models  []servedModel   // what the metrics page serves
 	runs    []runs          // with what its engines run
 	sized   []sized         // settings that are the values of lines
-	start   term            // start of the process, unix time; nil if the page does not report it
-	cpu     term            // CPU time of the process; nil if the page does not report it
+	start   term            // start of the process, unix time; nil if the metrics page does not report it
+	cpu     term            // CPU time of the process; nil if the metrics page does not report it
 
-	unlisted []string // selectors of outcomes on the page that nobody has listed
+	unlisted []string // selectors of outcomes on the metrics page that are not listed
 
 	units    []unit   // parts of the engine that work on their own
 	sizings  []sizing // the same, by what they show of their load
-	inFlight string   // series that tells where the number of requests in flight comes from
+	inFlight string   // series that reports where the number of requests in flight comes from
 
-	effective []effective       // thresholds of objectives, as this page's grid allows them
-	offGrid   []offGrid         // objectives that this page's grid cannot hold
-	declared  []declared        // maintenance of objectives on this page's engines
-	uncounted []uncounted       // default objectives that this page cannot count, or counts by what stands in
+	effective []effective       // thresholds of objectives, as this metrics page's bucket bounds allow them
+	offGrid   []offGrid         // objectives for which this metrics page has no bucket bound
+	declared  []declared        // maintenance of objectives on this metrics page's engines
+	uncounted []uncounted       // default objectives that this metrics page cannot count, or counts by a substitute
 	whole     [outLabels]string // labels of the first engine as a whole
 	size      int               // lines of the output so far, at most
 
 	identifiable bool // the engine has endpoints that report its identity
 	workers      term // series that are above 0 while workers are there
 	needsWorkers bool // nothing is served without
-	unproven     bool // the page has names that may turn out to be models
+	unproven     bool // the metrics page has names that may turn out to be models
 }
 
-// line describes one output line. There are hundreds of thousands on a large node, so most of what they have they share.
+// line describes one output line. There are hundreds of thousands on a large node, so they share most of their data.
 type line struct {
 	family *metrics.Family
 	text   string // name and labels; of a bucket, those that all buckets of its histogram share
@@ -57,17 +56,17 @@ type line struct {
 	*recipe
 }
 
-// recipe is what lines are computed by, beside their terms.
+// recipe is how lines are computed from their terms.
 type recipe struct {
 	minus   []term // subtracted
 	isPool  bool   // adds up names that may turn out to be models and leave: it does not fall
-	silent  bool   // zero says nothing: see Row.Uncounted
+	silent  bool   // zero means nothing: see Row.Uncounted
 	scale   metrics.Scale
 	fold    *fold
 	value   float64    // for lines without source series
 	from    []int      // indices in plan.sources
 	unless  *uncounted // for what objectives count: a probe may count instead
-	instead string     // series that says so, for llm_slo_counted
+	instead string     // series that reports this, for llm_slo_counted
 }
 
 // plain is the recipe of lines that add up their terms.
@@ -85,20 +84,20 @@ type source struct {
 	absurd bool // some line has an impossible value
 }
 
-// answer tells where one quantity comes from: the sources that yield it, or why there are none.
+// answer holds where one quantity comes from: the sources that yield it, or why there are none.
 type answer struct {
 	sources []int
-	missing string   // series of llm_engine_metric_source_info that tells why
+	missing string   // series of llm_engine_metric_source_info with the cause
 	idle    string   // the same while the engine has not served anything; empty if that makes no difference
 	absurd  string   // the same if there is a number, but an impossible one
-	silent  []silent // parts of it that say nothing at zero
+	silent  []silent // parts of it that mean nothing at zero
 	lacks   *absent  // counted if a source should be there, or its number is impossible
 	why     string   // the same, for the log
 }
 
-// silent is an outcome of which zero says nothing: see Row.Uncounted.
+// silent is an outcome of which zero means nothing: see Row.Uncounted.
 type silent struct {
-	text  string // series of llm_engine_metric_source_info that tells why
+	text  string // series of llm_engine_metric_source_info with the cause
 	terms []term
 }
 
@@ -167,12 +166,12 @@ func (p *plan) serving(values []float64) bool {
 	return slices.ContainsFunc(p.served, func(t term) bool { return t.value(values) > 0 })
 }
 
-// workerless reports whether a frontend says that it has no worker.
+// workerless reports whether a frontend reports that it has no worker.
 func (p *plan) workerless(values []float64) bool {
 	return p.needsWorkers && !(p.workers.value(values) > 0)
 }
 
-// servedModel is a model that a page serves, or lacks the workers for.
+// servedModel is a model that a metrics page serves, or lacks the workers for.
 type servedModel struct {
 	last    string // series of llm_engine_last_served_timestamp_seconds
 	workers term   // series that are above 0 while it has workers
@@ -182,7 +181,7 @@ type servedModel struct {
 // now reports whether the model is served at this reading.
 func (m *servedModel) now(values []float64) bool { return !m.needs || m.workers.value(values) > 0 }
 
-// unloaded reports whether an engine that loads models for requests says that none is loaded.
+// unloaded reports whether an engine that loads models for requests reports that none is loaded.
 func (p *plan) unloaded(values []float64) bool {
 	none := false
 	for i := range p.lines {
@@ -196,8 +195,7 @@ func (p *plan) unloaded(values []float64) bool {
 	return none
 }
 
-// lacks returns the reason of a page that is read and has nothing behind it that could serve, and whether its server is
-// up all the same.
+// lacks returns the reason if a metrics page is read but nothing behind it can serve, and whether its server is up nevertheless.
 func (p *plan) lacks(values []float64) (reason string, up bool) {
 	switch {
 	case p.workerless(values):
@@ -213,7 +211,7 @@ func (p *plan) sleeping(values []float64) bool {
 	return slices.ContainsFunc(p.lines, func(l line) bool { return l.family == metrics.Sleeping && l.eval(values) > 0 })
 }
 
-// absent describes a source that the engine's version should have, but that is missing on the page or unusable.
+// absent describes a source that the engine's version should have, but that is missing on the metrics page or unusable.
 type absent struct {
 	runtime        metrics.Runtime
 	metric, source string

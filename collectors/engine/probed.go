@@ -12,13 +12,13 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// Probed adds up what the requests of one probe have brought, for objectives to count.
+// Probed adds up the results of one probe's requests, for objectives to count.
 type Probed struct {
-	// Server and Model say what is asked, as in the probe's own series.
+	// Server and Model name what is probed, as in the probe's own series.
 	Server, Model string
 
 	mu        sync.Mutex
-	all, up   probes                   // up: sent while the engine's page answered
+	all, up   probes                   // up: sent while the engine's metrics endpoint answered
 	latencies map[slo.Signal][]float64 // requests by bucket of the grid; the last bucket has no bound
 	waited    map[slo.Signal][]float64 // requests that were given up, by the first bucket in which their latency may be
 }
@@ -50,8 +50,8 @@ func (p *Probed) Took(signal slo.Signal, seconds float64) {
 	p.observe(&p.latencies, signal, seconds)
 }
 
-// Waited counts a request that its client gave up after some seconds. It is late for each objective with a threshold up to that time; for the others,
-// the result is unknown.
+// Waited counts a request that its client gave up after some seconds. The request is late for each objective with a threshold up to that
+// time; for the others, the result is unknown.
 func (p *Probed) Waited(signal slo.Signal, seconds float64) {
 	p.observe(&p.waited, signal, math.Nextafter(seconds, math.Inf(1)))
 }
@@ -71,7 +71,7 @@ func (p *Probed) observe(in *map[slo.Signal][]float64, signal slo.Signal, second
 }
 
 // count returns the events of an objective, and the bound that separates good latencies from bad ones, 0 for
-// availability. ok is false if the threshold is below the grid.
+// availability. ok is false if the threshold is below all bucket bounds.
 func (p *Probed) count(o slo.Objective) (sum probes, bound float64, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -101,15 +101,15 @@ func (p *Probed) count(o slo.Objective) (sum probes, bound float64, ok bool) {
 	return sum, bound, ok
 }
 
-// uncounted describes an objective that selects an engine but finds nothing to count on its page.
+// uncounted describes an objective that selects an engine but finds nothing to count on its metrics page.
 type uncounted struct {
 	slo.Objective
 	out    [outLabels]string
 	probed string // series of llm_slo_counted while a probe counts instead
 }
 
-// probesOf returns the probes that count instead: those of the engine's own address or, without any, those of its model. What is asked
-// at an engine has not come through a gateway.
+// probesOf returns the probes that count instead: those of the engine's own address or, without any, those of its model. Requests sent to
+// an engine itself have not come through a gateway.
 func (t *target) probesOf(u uncounted) (all []*Probed, own bool) {
 	for _, p := range t.config.Probed() {
 		switch at := t.isAt(p); {
@@ -147,8 +147,8 @@ type counting struct {
 	probes []*Probed
 }
 
-// probed counts objectives on probes, whether or not the engines' pages answer: those on signals of probes, and the
-// default ones where an engine cannot count them.
+// probed counts objectives on probes, whether or not the engines' metrics endpoints answer: those on signals of probes, and the default
+// ones if an engine cannot count them.
 func (c *Collector) probed() *snapshot {
 	s := &snapshot{}
 	if c.config.Probed == nil {
@@ -195,7 +195,7 @@ func (c *Collector) probed() *snapshot {
 	return s
 }
 
-// behind returns the labels of what a probe asks: of the engine at its address or, if none is known, its own.
+// behind returns the labels of a probe's target: those of the engine at its address or, if none is known, the probe's own.
 func (c *Collector) behind(p *Probed) (l labelling, out [outLabels]string) {
 	out[outServer] = p.Server
 	for _, t := range c.targets {
@@ -211,7 +211,7 @@ func (c *Collector) behind(p *Probed) (l labelling, out [outLabels]string) {
 	return l, out
 }
 
-// write adds the series of one objective on what its probes ask.
+// write adds the series of one objective on the targets of its probes.
 func (c *counting) write(s *snapshot, maintenance bool) {
 	var events, bad float64
 	var more []metrics.Label

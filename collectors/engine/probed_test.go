@@ -25,7 +25,7 @@ func probe(server, model string) *Probed {
 
 func host(e *fakeEngine) string { return strings.TrimPrefix(e.URL, "http://") }
 
-// probing reads pages next to probes, with objectives.
+// probing reads metrics pages next to probes, with objectives.
 func probing(t *testing.T, objectives []slo.Objective, probes []*Probed, engines ...*fakeEngine) samples {
 	t.Helper()
 	var targets []TargetConfig
@@ -105,7 +105,7 @@ func TestProbesOfEnginesAreNotOfTheGateway(t *testing.T) {
 	s.want(t, `llm_slo_events_total{slo="ttft",role="gateway",server="ingress:443"}`, 11)
 }
 
-// TestProbesCountWhileThePageIsDown: default objectives leave out the requests that the engine's own page explains.
+// TestProbesCountWhileThePageIsDown: default objectives leave out the requests that the engine's own metrics page explains.
 func TestProbesCountWhileThePageIsDown(t *testing.T) {
 	e := serve(t, readPage(t, "llamacpp/b10450-loaded.prom"))
 	p := probe(host(e), "m")
@@ -138,7 +138,8 @@ func TestObjectivesOnProbes(t *testing.T) {
 	s.want(t, `llm_slo_threshold_seconds{slo="first",kind="effective"}`, 0.5)
 }
 
-// TestProbesOfSeveralModels: of a page with several models, each counts the requests to itself, and the engine as a whole those to all.
+// TestProbesOfSeveralModels: of a metrics page with several models, each counts the requests to itself, and the engine as a whole those to
+// all.
 func TestProbesOfSeveralModels(t *testing.T) {
 	e := serveOllama(t, readPage(t, "ollama/0.12.6-two-on-cpu.json"))
 	first, second := probe(host(e), "gemma3:27b"), probe(host(e), "nomic-embed-text:latest")

@@ -19,7 +19,7 @@ const (
 	reasonUnknown   = "unknown_engine"
 )
 
-// Reasons that come with the numbers of a page that is read.
+// Reasons that come with the numbers of a metrics page that is read.
 const (
 	NoWorker  = "no_worker"
 	NotLoaded = "not_loaded" // with llm_engine_up 1
@@ -50,7 +50,7 @@ var Reasons = func() []scrape.Explanation {
 	return all
 }()
 
-// remedies joins what single engines need about a reason.
+// remedies joins the remedies of single engines for a reason.
 func remedies(reason string) string {
 	var all []string
 	for _, d := range builtin {

@@ -13,15 +13,16 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// identityAge is how long the answers of an engine hold whose page does not show that it has started again.
+// identityAge is how long an engine's answers are valid if its metrics page does not show restarts.
 const identityAge = 5 * time.Minute
 
-// outdated reports whether an engine should be asked again who it is, although nothing on its page says that it is another one.
+// outdated reports whether an engine should be asked again for its identity, although nothing on its metrics page shows that it is another
+// one.
 func (t *target) outdated(known identified) bool {
 	return !known.asked.IsZero() && t.plan != nil && t.plan.start == nil && time.Since(known.asked) > identityAge
 }
 
-// models lists the models of the page that are asked about one by one.
+// models lists the models of the metrics page that are asked about one by one.
 func (d *Dialect) models(p *scrape.Page) []string {
 	seen := map[string]bool{}
 	for i := range d.Settings {
@@ -36,7 +37,7 @@ func (d *Dialect) models(p *scrape.Page) []string {
 	return all[:min(len(all), mostShown)]
 }
 
-// unshown reports whether the page has a model that nobody has asked about.
+// unshown reports whether the metrics page has a model that the exporter has not asked about.
 func (d *Dialect) unshown(p *scrape.Page, shown []string) bool {
 	return slices.ContainsFunc(d.models(p), func(model string) bool { return !slices.Contains(shown, model) })
 }
@@ -50,14 +51,14 @@ func (t *target) show(ctx context.Context, path, model string, into any) error {
 	return t.DocumentAbout(ctx, path, body, into)
 }
 
-// runsImage notes the image of the engine's container.
+// runsImage records the image of the engine's container.
 func (t *target) runsImage(image string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.image = image
 }
 
-// recorded holds what the last scrape said of the settings, until one of them changes.
+// recorded holds the settings as of the last scrape, until one of them changes.
 type recorded struct {
 	plan    *plan
 	command []stated
@@ -67,14 +68,14 @@ type recorded struct {
 	of      []recordedModel
 }
 
-// recordedModel holds with what a model runs.
+// recordedModel holds the settings with which a model runs.
 type recordedModel struct {
 	key    replicaKey
 	labels []metrics.Label
 	values map[metrics.Setting]string
 }
 
-// configure tells with what the engines of the page run, and what changed.
+// configure reports the settings with which the engines of the metrics page run, and what changed.
 func (t *target) configure(s *snapshot) {
 	t.mu.Lock()
 	command, image := t.command, t.image
@@ -112,7 +113,8 @@ func (t *target) configure(s *snapshot) {
 	t.changesTo(s)
 }
 
-// changesTo adds the changes that were seen last. They stay while the engine does not answer: a release that does not start is one.
+// changesTo adds the changes that were seen last. They stay while the engine does not answer, because a release that does not start is also
+// a change.
 func (t *target) changesTo(s *snapshot) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -121,8 +123,8 @@ func (t *target) changesTo(s *snapshot) {
 	}
 }
 
-// compose joins all that tells settings: the page and the endpoints before the numbers of the page, and these before the
-// command line and the pod. What says only that an option is not given comes last.
+// compose joins all sources of settings: the metrics page and the endpoints before the numbers of the metrics page, and these before the
+// command line and the pod. A source that only shows that an option is not given comes last.
 func (t *target) compose(command []stated, image string, sizes []float64) *recorded {
 	r := &recorded{plan: t.plan, command: command, image: image, sizes: sizes}
 	for i := range t.plan.runs {
@@ -185,13 +187,13 @@ func (t *target) tell(r *recorded, run *runs, all []stated) {
 					quality = metrics.Derived
 				}
 				one.values[setting] = value
-			case model != "" || said: // told of the engine as a whole, or of a model of it
+			case model != "" || said: // reported for the engine as a whole, or for a model of it
 				continue
 			default:
 				why = run.dialect.whyUntold(setting, run.id)
 			}
 			labels := one.labels
-			if quality == metrics.Missing { // of the page, whichever model it serves
+			if quality == metrics.Missing { // of the metrics page, whichever model it serves
 				labels = nil
 			}
 			r.series = append(r.series, t.text(metrics.EngineConfig.Name, run.dialect.Runtime, append(slices.Clone(labels),

@@ -20,8 +20,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/internal/e2e"
 )
 
-// llamaRouter answers as llama.cpp's router does (tools/server/server-models.cpp): it loads the model whose page is asked
-// for, unless autoload=false, and then unloads another one.
+// llamaRouter answers as llama.cpp's router does (tools/server/server-models.cpp): it loads the model whose metrics page is asked for,
+// unless autoload=false, and then unloads another one.
 type llamaRouter struct {
 	mu                      sync.Mutex
 	models                  map[string]string // status
@@ -163,7 +163,7 @@ func TestSleepingLlamaCpp(t *testing.T) {
 	}
 }
 
-// TestNoNameFromAListOfSeveral: where a page names no model, and the server lists several, nobody knows which of them it is.
+// TestNoNameFromAListOfSeveral: where a metrics page names no model, and the server lists several, nobody knows which of them it is.
 func TestNoNameFromAListOfSeveral(t *testing.T) {
 	for list, want := range map[string]string{
 		`{"data":[{"id":"base","owned_by":"x"}]}`:                                             "base",

@@ -7,16 +7,16 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// trace holds what a page shows of the process that wrote it.
+// trace holds what a metrics page shows of the process that wrote it.
 type trace struct {
-	start    float64            // Unix time in seconds; NaN if the page does not report it
-	counters map[string]float64 // by series of the vocabulary, without the address and the page's first model
+	start    float64            // Unix time in seconds; NaN if the metrics page does not report it
+	counters map[string]float64 // by series of the vocabulary, without the address and the metrics page's first model
 }
 
-// cpuTime is the key of the CPU time of the process, which tells idle engines apart.
+// cpuTime is the key of the CPU time of the process, which distinguishes idle engines.
 const cpuTime = "process_cpu_seconds_total"
 
-// trace returns the trace of the last page; nil if the page could not be used or is still being read.
+// trace returns the trace of the last metrics page; nil if the metrics page could not be used or is still being read.
 func (t *target) trace() *trace {
 	select {
 	case t.run <- struct{}{}:
@@ -44,21 +44,21 @@ func (t *target) trace() *trace {
 	return tr
 }
 
-// Sameness reports whether two pages come from the same process.
+// Sameness reports whether two metrics pages come from the same process.
 type Sameness int
 
-// Values of Sameness. Undecided covers pages that cannot be used, and pages of engines that have not served anything
-// and report nothing else about themselves.
+// Values of Sameness. Undecided covers metrics pages that cannot be used, and metrics pages of engines that have not served anything and
+// report nothing else about themselves.
 const (
 	Undecided Sameness = iota
 	Different
 	Same
 )
 
-// Compare reports whether the page of another address, read between two pages of one address, comes from the same
-// process. The model distinguishes them, and so does the start of the process if both report it. Otherwise each
-// counter must lie between its values before and after, which another engine's counters do not for long. A
-// collector's page that repeats an earlier reading (mayLag) may be behind.
+// Compare reports whether the metrics page of another address, read between two metrics pages of one address, comes from the same process.
+// The model distinguishes them, and so does the start of the process if both report it. Otherwise each counter must lie between its values
+// before and after, which another engine's counters do not for long. A collector's metrics page that repeats an earlier reading (mayLag)
+// may be behind.
 func Compare(before, other, after Engine, mayLag bool) Sameness {
 	if before.trace == nil || other.trace == nil || after.trace == nil {
 		return Undecided
@@ -79,8 +79,8 @@ func Compare(before, other, after Engine, mayLag bool) Sameness {
 	return Same
 }
 
-// within reports whether a page has the counters of an earlier one, none of them lower. Only one of them may have the
-// CPU time: a server that joins pages with others may lose it.
+// within reports whether a metrics page has the counters of an earlier one, none of them lower. Only one of them may have the CPU time: a
+// server that joins metrics pages with others may lose it.
 func (t *trace) within(later *trace) bool {
 	for name, v := range t.counters {
 		if most, there := later.counters[name]; there && v > most || !there && name != cpuTime {

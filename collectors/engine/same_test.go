@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestCompare: the page of another address, read between two of one, is of the same process, of another, or
-// nobody can tell. Tokens and CPU time are what the pages count.
+// TestCompare: the metrics page of another address, read between two of one, is of the same process, of another, or nobody can tell. Tokens
+// and CPU time are what the metrics pages count.
 func TestCompare(t *testing.T) {
 	page := func(start, cpu string, tokens, model string) string {
 		s := fmt.Sprintf("# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running{model_name=%q} 1\n"+
@@ -71,8 +71,8 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// TestCompareWithoutModels: a proxy that forwards the page and nothing else hides the model of an engine whose
-// page does not name it.
+// TestCompareWithoutModels: a proxy that forwards the metrics page and nothing else hides the model of an engine whose metrics page does
+// not name it.
 func TestCompareWithoutModels(t *testing.T) {
 	page := readPage(t, "llamacpp/b5500.prom")
 	own, proxy, other := serve(t, page), serve(t, page), serve(t, page)
@@ -95,8 +95,8 @@ func TestCompareWithoutModels(t *testing.T) {
 	}
 }
 
-// TestComparePages: of every engine's page, a later state is that of the same process between two others, and
-// not after both. Those that count nothing say nothing.
+// TestComparePages: of every engine's metrics page, a later state is that of the same process between two others, and not after both. Those
+// that count nothing say nothing.
 func TestComparePages(t *testing.T) {
 	kind, series := regexp.MustCompile(`^# TYPE (\S+) (counter|histogram)`), regexp.MustCompile(`^([^ {]+(?:\{.*\})?) (\S+)$`)
 	later := func(page string, by float64) string {

@@ -23,14 +23,14 @@ import (
 // A Told names a place where an engine reports one of its settings. The first place that has the setting counts.
 type Told struct {
 	To metrics.Setting
-	// From names a family of the page whose label At holds the value, or the path of a metadata endpoint whose JSON answer
-	// has it at At: a field, or fields within each other, joined by dots.
+	// From names a family of the metrics page whose label At holds the value, or the path of a metadata endpoint whose JSON answer has it
+	// at At: a field, or fields within each other, joined by dots.
 	From, At string
-	// Model names the label of the family that holds the model, where a page is of several.
+	// Model names the label of the family that holds the model, if a metrics page has several models.
 	Model string
 	// Unset is the value of the setting if the engine prints None or null; empty if None has no meaning.
 	Unset string
-	// Hash replaces the value by its hash: a template has pages.
+	// Hash replaces the value by its hash, because values such as templates are long.
 	Hash bool
 	// Map translates the value. Nil leaves it as it is.
 	Map func(string) string
@@ -47,14 +47,14 @@ type Flag struct {
 	At string
 }
 
-// stated is a setting that an engine told. Model is empty where it is that of the whole engine.
+// stated is a setting that an engine reported. Model is empty if the setting is that of the whole engine.
 type stated struct {
 	model, value, source string
 	to                   metrics.Setting
-	why                  string // it is not what the engine says
+	why                  string // it is not what the engine reports
 }
 
-// Reasons why a setting is not told.
+// Reasons why a setting is not reported.
 const (
 	untold        = "the engine does not tell it"
 	unreadCommand = "only on the command line, which is not read here"
@@ -67,7 +67,7 @@ const (
 	unsetFlagWhy = "the option is not given"
 )
 
-// Bounds of what an engine may tell: its page and its answers are untrusted.
+// Bounds of what an engine may report, because its metrics page and its answers are untrusted.
 const (
 	mostValueBytes = 128
 	mostShown      = 16 // models that are asked about one by one
@@ -78,7 +78,7 @@ var unified = map[metrics.Setting]map[string]string{
 	metrics.SettingDtype: {"half": "float16", "fp16": "float16", "f16": "float16", "bf16": "bfloat16", "float": "float32", "fp32": "float32", "f32": "float32"},
 }
 
-// settle returns a value as it is exported; empty if it tells nothing.
+// settle returns a value as it is exported; empty if it has no meaning.
 func (told *Told) settle(raw string) string {
 	v := strings.TrimSpace(printable(raw))
 	switch v {
@@ -127,7 +127,7 @@ func withoutCredentials(v string) string {
 	}
 	u, err := url.Parse(v)
 	if err != nil {
-		return "redacted" // nobody knows what of it is a password
+		return "redacted" // any part of it may be a password
 	}
 	u.User, u.RawQuery, u.Fragment = nil, "", ""
 	return u.String()
@@ -166,7 +166,7 @@ func hexadecimal(s string) bool {
 	return strings.Trim(s, "0123456789abcdef") == "" || strings.Trim(s, "0123456789ABCDEF") == ""
 }
 
-// told prints a value of a JSON document. Lists and objects are printed as JSON, their fields in order, to be hashed.
+// told formats a value of a JSON document. Lists and objects are printed as JSON, their fields in order, to be hashed.
 func told(v any) string {
 	switch v := v.(type) {
 	case nil:
@@ -226,7 +226,7 @@ func remembering(get Getter) Getter {
 	}
 }
 
-// askSettings reads the settings that the engine's endpoints tell. get must remember what it has asked.
+// askSettings reads the settings that the engine's endpoints report. get must remember what it has asked.
 func (id *Identity) askSettings(ctx context.Context, d *Dialect, get Getter, show func(ctx context.Context, path, model string, into any) error) (err error) {
 	id.unanswered = map[string]bool{}
 	for i := range d.Settings {
@@ -264,7 +264,7 @@ func (id *Identity) askSettings(ctx context.Context, d *Dialect, get Getter, sho
 	return err
 }
 
-// stateAt adds the setting that a document holds, unless something else has told it.
+// stateAt adds the setting that a document holds, unless another source has reported it.
 func (id *Identity) stateAt(where *Told, model string, document any) {
 	v, there := at(document, where.At)
 	if !there {
@@ -277,8 +277,8 @@ func (id *Identity) stateAt(where *Told, model string, document any) {
 	id.settings = append(id.settings, stated{model: model, to: where.To, value: value, source: where.From + " " + where.At})
 }
 
-// settingsOf returns the settings that the page and the endpoints of an engine tell. A page of several ranks tells each of them
-// several times; where they differ, the values are joined.
+// settingsOf returns the settings that the metrics page and the endpoints of an engine report. A metrics page of several ranks reports each
+// setting several times; if the values differ, they are joined.
 func (d *Dialect) settingsOf(p *scrape.Page, id Identity, names func(string) string) (all []stated) {
 	add := func(s stated) {
 		if !slices.ContainsFunc(all, func(o stated) bool { return o.to == s.to && o.model == s.model }) {
@@ -320,7 +320,7 @@ func (d *Dialect) settingsOf(p *scrape.Page, id Identity, names func(string) str
 	return all
 }
 
-// whyUntold explains why an engine does not tell a setting.
+// whyUntold explains why an engine does not report a setting.
 func (d *Dialect) whyUntold(to metrics.Setting, id Identity) string {
 	for i := range d.Settings {
 		if where := &d.Settings[i]; where.To == to {
@@ -341,8 +341,8 @@ func (d *Dialect) whyUntold(to metrics.Setting, id Identity) string {
 	return d.Untells(to)
 }
 
-// Untells explains why an engine does not report a setting. Two are told by others: the release by the endpoints that name the
-// engine, the image by its pod.
+// Untells explains why an engine does not report a setting. Two come from other sources: the release by the endpoints that name the engine,
+// the image by its pod.
 func (d *Dialect) Untells(to metrics.Setting) string {
 	switch {
 	case d.Untold[to] != "":
@@ -379,8 +379,8 @@ func (d *Dialect) ofCommand(lines [][]string) (all []stated) {
 	return all
 }
 
-// given returns the settings on command lines, the first that tells one. Of what is not among the engine's flags, nothing is kept: it
-// may be a secret.
+// given returns the settings on command lines, each from the first that has it. Of what is not among the engine's flags, nothing is kept:
+// it may be a secret.
 func (d *Dialect) given(source string, lines [][]string) (all []stated) {
 	tell := func(f *Flag, value string) {
 		if f.At != "" {
@@ -453,7 +453,7 @@ func (d *Dialect) spelt(f *Flag) string {
 	return "--" + name
 }
 
-// sizes lists the quantities that are settings, too: engines report them in many ways, which the rows know.
+// sizes lists the quantities that are settings, too: engines report them in many ways, which the rows describe.
 var sizes = map[*metrics.Family]metrics.Setting{
 	metrics.MaxModelLen:          metrics.SettingMaxModelLen,
 	metrics.KVCacheCapacity:      metrics.SettingKVCacheTokens,
@@ -467,7 +467,7 @@ type sized struct {
 	lines          []int
 }
 
-// value adds the lines up, or returns the largest, as their family allows; NaN where one has no value.
+// value adds up the lines, or returns the largest, as their family allows; NaN if one has no value.
 func (s *sized) value(p *plan, values []float64) (total float64) {
 	for _, i := range s.lines {
 		switch v := p.lines[i].eval(values); {
@@ -485,7 +485,7 @@ func (s *sized) value(p *plan, values []float64) (total float64) {
 // labelsOfSeries matches the runtime and the model among the labels of a rendered series.
 var labelsOfSeries = regexp.MustCompile(`[{,](` + metrics.LabelRuntime + "|" + metrics.LabelModel + `)="((?:[^"\\]|\\.)*)"`)
 
-// findSizes collects the lines of the plan that tell settings.
+// findSizes collects the lines of the plan that report settings.
 func (p *plan) findSizes() {
 	for i := range p.lines {
 		to, ok := sizes[p.lines[i].family]
@@ -509,7 +509,7 @@ func (p *plan) findSizes() {
 	}
 }
 
-// runs describes what an engine of a page runs with.
+// runs describes the settings with which an engine of a metrics page runs.
 type runs struct {
 	dialect  *Dialect
 	out      [outLabels]string // labels of the engine as a whole
@@ -523,7 +523,7 @@ func (c *compiler) record(d *Dialect, defaults map[string]string, models []strin
 		return
 	}
 	out := c.whole(d, defaults)
-	if len(models) == 1 && d.Chains == nil { // the page names its only model
+	if len(models) == 1 && d.Chains == nil { // the metrics page names its only model
 		out[outModel] = models[0]
 	}
 	c.plan.runs = append(c.plan.runs, runs{dialect: d, out: out, id: c.identity, settings: d.settingsOf(c.page, c.identity, asItself)})

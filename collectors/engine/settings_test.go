@@ -42,7 +42,7 @@ func settingsOn(s samples) (told []string, missing map[string]string) {
 	return told, missing
 }
 
-// TestSettingsOfEngines: what each engine tells on its page and at its endpoints, as they answer, and why the rest is missing.
+// TestSettingsOfEngines: what each engine tells on its metrics page and at its endpoints, as they answer, and why the rest is missing.
 func TestSettingsOfEngines(t *testing.T) {
 	for _, c := range []struct {
 		page      string
@@ -199,7 +199,7 @@ func TestCommandLines(t *testing.T) {
 	}
 }
 
-// TestCommandReachesThePage: what the page and the endpoints do not tell is filled from the command line, and an option that is not
+// TestCommandReachesThePage: what the metrics page and the endpoints do not tell is filled from the command line, and an option that is not
 // given is its default.
 func TestCommandReachesThePage(t *testing.T) {
 	engine := serve(t, readPage(t, "vllm/v0.32.0-healthy.prom"))
@@ -209,7 +209,8 @@ func TestCommandReachesThePage(t *testing.T) {
 	page := parse(t, exposition(t, c))
 	page.want(t, `llm_engine_config_info{setting="quantization",value="fp8",source="command line --quantization",quality="native"}`, 1)
 	page.want(t, `llm_engine_config_info{setting="dtype",value="default",source="command line",quality="derived",reason="the option is not given"}`, 1)
-	page.want(t, `llm_engine_config_info{setting="kv_cache_dtype",value="auto",source="vllm:cache_config_info{cache_dtype}"}`, 1) // the page knows better
+	// The metrics page has precedence.
+	page.want(t, `llm_engine_config_info{setting="kv_cache_dtype",value="auto",source="vllm:cache_config_info{cache_dtype}"}`, 1)
 	if text := exposition(t, c); strings.Contains(text, "s3cr3t") {
 		t.Error("the key is on the page")
 	}
@@ -264,7 +265,7 @@ func TestSecretsByShape(t *testing.T) {
 	}
 }
 
-// TestEnginesAreAskedAgain: a page that does not say when its engine started hides a restart between two scrapes, so the engine is
+// TestEnginesAreAskedAgain: a metrics page that does not say when its engine started hides a restart between two scrapes, so the engine is
 // asked again after a while. One that does not answer then keeps what it said.
 func TestEnginesAreAskedAgain(t *testing.T) {
 	engine := serve(t, readPage(t, "tgi/v3.3.7-loaded.prom"))

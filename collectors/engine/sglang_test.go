@@ -12,7 +12,7 @@ import (
 )
 
 // TestEndsOfSGLang: one end is one outcome. Clients saw one warm-up; then 28 answers, 4 cancelled, 3 answered 400; then 8
-// that gave up in a hang. The page counts the 4 as finished, too, and answers 400 to the 8, who are gone.
+// that gave up in a hang. The metrics page counts the 4 as finished, too, and answers 400 to the 8, who are gone.
 func TestEndsOfSGLang(t *testing.T) {
 	for name, want := range map[string][3]float64{"idle": {1, 0, 0}, "loaded": {29, 4, 3}, "hang": {29, 12, 3}} {
 		s := page(t, "sglang/v0.5.23-"+name+".prom")
@@ -113,7 +113,7 @@ func TestEndsOfSGLangAtAnyMoment(t *testing.T) {
 	}
 }
 
-// TestRequestsOfSGLangItself: before any client came, the page has a warm-up of 25 tokens in and 8 out, and a check of health of
+// TestRequestsOfSGLangItself: before any client came, the metrics page has a warm-up of 25 tokens in and 8 out, and a check of health of
 // one token. Of what objectives count, only availability has the warm-up, as good.
 func TestRequestsOfSGLangItself(t *testing.T) {
 	s := requestsOf(t, []slo.Objective{objective(t, "availability", slo.Availability, "", "99.9%"), objective(t, "ttft", slo.TTFT, "500ms", "99%"), objective(t, "itl", slo.ITL, "50ms", "99%")},

@@ -17,7 +17,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// rises says by how much series of a page rose.
+// rises says by how much series of a metrics page rose.
 type rises map[string]float64
 
 // times is n requests, each of which raises each of the series.
@@ -112,9 +112,9 @@ type shape struct {
 	runtime       metrics.Runtime
 	how           string // how the program counts it, and where that is from
 	before, after string // captures, or
-	counts        rises  // what a written page counts in the interval
-	past          rises  // a good request of a written page; nil: goodRequests
-	gone          bool   // nobody serves the page any more
+	counts        rises  // what a written metrics page counts in the interval
+	past          rises  // a good request of a written metrics page; nil: goodRequests
+	gone          bool   // nobody serves the metrics page any more
 	client        client
 	want          ends // of the interval
 	is            bound
@@ -122,7 +122,7 @@ type shape struct {
 	shows         string // what shows the failures that a lower bound leaves out
 }
 
-// The series that the written pages have.
+// The series that the written metrics pages have.
 const (
 	vllm200     = `http_requests_total{handler="/v1/chat/completions",method="POST",status="2xx"}`
 	vllm500     = `http_requests_total{handler="/v1/chat/completions",method="POST",status="5xx"}`
@@ -165,7 +165,7 @@ const (
 	routerAgain = `vllm_router_retries_total{route="/v1/chat/completions"}`
 )
 
-// goodRequests returns a good request as a program counts it, so that each written page has a past. Of SGLang's, half are streams.
+// goodRequests returns a good request as a program counts it, so that each written metrics page has a past. Of SGLang's, half are streams.
 func goodRequests(runtime metrics.Runtime) rises {
 	return map[metrics.Runtime]rises{
 		metrics.VLLM: times(1, vllm200, vllmEnded, vllmStop),
@@ -176,10 +176,10 @@ func goodRequests(runtime metrics.Runtime) rises {
 	}[runtime]
 }
 
-const nine, ten = 90, 10 // good requests of a written page, and those of the row's shape
+const nine, ten = 90, 10 // good requests of a written metrics page, and those of the row's shape
 
 // shapes are twelve shapes of failure at each program that can show them. On captures, clients kept a record of their own. A
-// written page says where its counting is from.
+// written metrics page says where its counting is from.
 var shapes = []shape{
 	{shape: "refused", runtime: metrics.VLLM, how: "0.32.0: of 40 streams 12 were served, 8 answered 503, and 20 answered 200 and told in an event",
 		before: "vllm/v0.32.0-admission-idle.prom", after: "vllm/v0.32.0-admission-refused.prom", client: client{good: 12, refused: 28},
@@ -366,8 +366,8 @@ func (e exported) errors(t *testing.T) float64 {
 	return share(bad, good)
 }
 
-// play shows the row's pages to a collector, over HTTP, and returns what it exported of the interval between them; on a
-// written page, so many good requests end in it, too.
+// play shows the row's metrics pages to a collector, over HTTP, and returns what it exported of the interval between them; on a written
+// metrics page, so many good requests end in it, too.
 func (c *shape) play(t *testing.T, known facts, good float64) (exported, samples) {
 	one := c.past
 	if one == nil {
@@ -395,7 +395,7 @@ func (c *shape) play(t *testing.T, known facts, good float64) (exported, samples
 	}
 	if c.gone {
 		e.Close()
-		_, s := read() // of the page, nothing is left
+		_, s := read() // of the metrics page, nothing is left
 		return exported{ends: ends{}}, s
 	}
 	e.show(second)

@@ -53,7 +53,7 @@ func TestRenamedTiersOfVLLM(t *testing.T) {
 	page(t, "vllm/v0.32.0-healthy.prom").want(t, `llm_engine_kv_tier_hit_tokens_total`) // all are 0 where there is no tier
 }
 
-// TestAphroditeIsVLLM: its page is vLLM's under another prefix.
+// TestAphroditeIsVLLM: its metrics page is vLLM's under another prefix.
 func TestAphroditeIsVLLM(t *testing.T) {
 	s, same := page(t, "vllm/aphrodite-v0.20.prom"), page(t, "vllm/v0.11.2.prom")
 	for _, name := range []string{`llm_engine_up{runtime="vllm"}`, `llm_engine_requests_total`, `llm_engine_kv_cache_usage_ratio`, `llm_engine_time_to_first_token_seconds_count`, `llm_engine_generation_tokens_total`} {
@@ -141,7 +141,7 @@ func TestFamiliesWithoutSeries(t *testing.T) {
 	}
 }
 
-// TestQueueOfSMG: what its scheduler of priorities holds back or refuses is on no engine's page.
+// TestQueueOfSMG: what its scheduler of priorities holds back or refuses is on no engine's metrics page.
 func TestQueueOfSMG(t *testing.T) {
 	s := page(t, "smg/v1.9.0-48-scheduler.prom")
 	s.want(t, `llm_engine_requests_waiting{role="gateway"}`, 15)

@@ -7,44 +7,44 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// What proves that an engine stands still. A false alarm is worse than some delay.
+// Evidence that an engine makes no progress. A false alarm is worse than some delay.
 const (
 	// traffic is the window in which the exporter learns how many answers are due, and what is open at rest. It is kept in
-	// so many parts.
+	// this many parts.
 	traffic = time.Hour
 	parts   = 12
-	// unproven is how long an engine must stand still when little traffic was due: a step that compiles kernels or
-	// computes a long prompt may take minutes.
+	// unproven is how long an engine must make no progress when little traffic was due: a step that compiles kernels or computes a long
+	// prompt may take minutes.
 	unproven = 5 * time.Minute
-	// manyDue is how many answers must have been due meanwhile to prove that there is work. Gauges alone do not: when
-	// clients cancel all that runs, vLLM shows it until its next step (vllm#22545).
+	// manyDue is how many answers must have been due meanwhile to prove that there is work. Gauges alone do not, because when clients
+	// cancel all running requests, vLLM reports them until its next step (vllm#22545).
 	manyDue = 20
 	// someDue is how many answers must have been due to believe that new connections are those of requests.
 	someDue = 3
-	// newRequests and newFiles are how many requests or open files more than at the last progress prove work. Fewer may
-	// be a request that the server forgot to take off its gauge, or a log file and the connections of scrapers.
+	// newRequests and newFiles are how many more requests or open files than at the last progress prove work. Fewer may be a request that
+	// the server did not remove from its gauge, or a log file and the connections of scrapers.
 	newRequests, newFiles = 2, 4
-	// connected is how many new connections at most are asked for while much traffic is due.
+	// connected is the highest number of new connections that is required while much traffic is due.
 	connected = 20
-	// leavers is how many clients must give up without an answer, and leaving for how long, to prove that others wait.
+	// leavers is how many clients must give up without an answer, and leaving is over how long, to prove that others wait.
 	leavers, leaving = 2, time.Minute
 	// settling is how long answers may take to leave the server after their last token.
 	settling = 5 * time.Second
-	// youth is how long an engine that has started, or is back, may load and compile.
+	// youth is how long an engine may load and compile after its start or return.
 	youth = 5 * time.Minute
-	// brief is the patience with an engine that counts only what has ended, where manyDue answers are due within it and take
-	// a third of it: even those of a batch that begin and end together end within it.
+	// brief is the patience with an engine that only counts requests that have ended, if manyDue answers are due within it and take a third
+	// of it. Even the requests of a batch that begin and end together end within it.
 	brief = 2 * time.Minute
 )
 
-// sight is what one reading shows of a unit. NaN stands for what the page does not show.
+// sight is what one reading shows of a unit. NaN means that the metrics page does not report it.
 type sight struct {
 	at       time.Time
 	start    float64   // of the process, unix time
 	moves    []float64 // by unit.moves
 	good     float64   // answers that ended well
 	bad      float64   // answers that ended badly
-	load     float64   // requests that run or wait, as the scheduler says
+	load     float64   // requests that run or wait, as the scheduler reports
 	held     float64   // requests that the server holds, or open files
 	files    bool      // held counts open files
 	answered float64   // good answers of the server
@@ -54,7 +54,7 @@ type sight struct {
 	young    bool // started, or came back, a short time ago
 }
 
-// see reads a unit off the page.
+// see reads a unit from the metrics page.
 func (t *target) see(u *unit, now time.Time) sight {
 	add := func(lines []line) (v float64) {
 		for i := range lines {
@@ -82,7 +82,7 @@ func (t *target) see(u *unit, now time.Time) sight {
 	return r
 }
 
-// past is what earlier readings of a unit told.
+// past is what earlier readings of a unit showed.
 type past struct {
 	last  sight
 	twice bool      // it has been read twice since it started
@@ -98,7 +98,7 @@ type past struct {
 	givers  float64
 	least   float64   // what the server held since the last progress, at least
 	pending float64   // what it held at the last reading beside the load, if that reading showed progress
-	certain time.Time // since when it has certainly stood still; zero if it has not
+	certain time.Time // since when it has certainly made no progress; zero if it has
 
 	hour [parts]part
 }
@@ -114,7 +114,7 @@ type part struct {
 	open      bool    // high is known
 }
 
-// observe remembers a reading and adds to the snapshot what it tells together with the ones before.
+// observe keeps a reading and adds to the snapshot what it shows together with the previous ones.
 func (t *target) observe(s *snapshot) {
 	now, known := t.config.Now(), make(map[string]*past, len(t.plan.units))
 	if t.gone || t.pasts == nil && t.plan.start == nil {
@@ -191,7 +191,7 @@ func (p *past) patience(u *unit, now time.Time) time.Duration {
 	return brief
 }
 
-// see takes in a reading.
+// see records a reading.
 func (p *past) see(u *unit, r sight) {
 	restarted := p.last.start != r.start && !math.IsNaN(p.last.start) && !math.IsNaN(r.start)
 	moved := len(p.last.moves) != len(r.moves)
@@ -216,7 +216,7 @@ func (p *past) see(u *unit, r sight) {
 	}
 }
 
-// learn remembers what a reading with progress shows of the traffic and of the files that are open at rest.
+// learn records what a reading with progress shows about the traffic and the files that are open at rest.
 func (p *past) learn(r sight) {
 	number := r.at.UnixNano() / int64(traffic/parts)
 	now := &p.hour[number%parts]
@@ -242,7 +242,7 @@ func (p *past) learn(r sight) {
 	}
 }
 
-// stand takes in a reading without progress.
+// stand records a reading without progress.
 func (p *past) stand(r sight) {
 	if r.load == 0 {
 		p.busy = time.Time{}
@@ -290,9 +290,9 @@ func (p *past) works(r sight) bool { return !p.busy.IsZero() && !p.idle(r) }
 // leaves reports whether clients have lately given up.
 func (p *past) leaves(r sight) bool { return p.givers > 0 && r.at.Sub(p.gives) <= unproven }
 
-// began returns since when a unit, whose progress may take d to show, has work and certainly stands still; zero if that is
-// not certain. The signs of work come one after the other: requests that the gauges show, those that only the server's
-// connections show, clients that give up.
+// began returns since when a unit, whose progress may take d to show, has work and certainly makes no progress; zero if that is not
+// certain. The evidence of work is tried in order: requests that the gauges show, requests that only the server's connections show, and
+// clients that give up.
 func (p *past) began(u *unit, r sight, d time.Duration) time.Time {
 	wait := p.wait(r, d)
 	more := !p.more.IsZero() && (!r.files || p.givers > 0 || p.ofClients(r.at))
@@ -311,8 +311,8 @@ func (p *past) began(u *unit, r sight, d time.Duration) time.Time {
 	return time.Time{}
 }
 
-// wait returns for how long a unit must stand still whose gauges alone do not prove it: longer where few answers are due, or few
-// connections are held.
+// wait returns how long a unit whose gauges alone prove nothing must make no progress: longer if few answers are due, or few connections
+// are held.
 func (p *past) wait(r sight, d time.Duration) time.Duration {
 	few := r.files && p.above(r) < min(connected, p.due(r.at, d)/4)
 	if p.due(r.at, d) >= manyDue && !few {
@@ -327,7 +327,7 @@ func (p *past) ofClients(now time.Time) bool {
 	return p.due(now, now.Sub(p.moved)) >= someDue && (silence <= 2*time.Minute || p.due(now, silence) <= manyDue)
 }
 
-// due returns how many answers the last hour leads to expect in some time. For a while a standstill is no part of that hour:
+// due returns how many answers the last hour leads to expect in some time. The beginning of a standstill is not part of that hour, because
 // an exporter that has just started would learn from it that little is due.
 func (p *past) due(now time.Time, within time.Duration) float64 {
 	if now.Sub(p.moved) <= unproven {
@@ -398,7 +398,7 @@ func (p *past) inFlight() float64 {
 	return max(r.load, p.above(r))
 }
 
-// stalled returns for how many seconds the unit has certainly stood still.
+// stalled returns for how many seconds the unit has certainly made no progress.
 func (p *past) stalled() float64 {
 	if p.certain.IsZero() {
 		return 0
@@ -406,8 +406,8 @@ func (p *past) stalled() float64 {
 	return p.last.at.Sub(p.certain).Seconds()
 }
 
-// without returns for how many seconds the unit has made no progress, where that tells a stall from idleness: while requests
-// are shown, or where progress shows as it is made.
+// without returns for how many seconds the unit has made no progress, if that distinguishes a stall from idleness: while requests are
+// shown, or where progress shows as it is made.
 func (p *past) without(u *unit) float64 {
 	r, since := p.last, p.busy
 	if r.load == 0 && p.seen && (u.steps || u.perStep) {

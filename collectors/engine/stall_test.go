@@ -13,13 +13,13 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// played is a captured page whose numbers a test moves on, read by the real collector in the test's own time.
+// played is a captured metrics page whose numbers a test moves on, read by the real collector in the test's own time.
 type played struct {
 	*fakeEngine
 	t         testing.TB
 	collector *Collector
 	now       time.Time
-	values    map[string]float64 // by series, as the page writes them
+	values    map[string]float64 // by series, as the metrics page writes them
 	order     []string
 	last      samples
 }
@@ -57,7 +57,7 @@ func (p *played) edit(prefix string, to func(float64) float64) {
 	p.page = strings.Join(p.order, "")
 }
 
-// pass reads the page every so often for a time, and moves it on before each reading.
+// pass reads the metrics page every so often for a time, and moves it on before each reading.
 func (p *played) pass(long, every time.Duration, move func()) {
 	for end := p.now.Add(long); p.now.Before(end); {
 		p.now = p.now.Add(every)
@@ -70,7 +70,7 @@ func (p *played) pass(long, every time.Duration, move func()) {
 
 const tick = 15 * time.Second
 
-// serves moves vLLM's page on by the answers of an interval.
+// serves moves vLLM's metrics page on by the answers of an interval.
 func (p *played) serves(answers float64) {
 	p.add(`vllm:request_success_total{engine="0",finished_reason="stop"`, answers)
 	p.add(`http_requests_total{handler="/v1/completions",method="POST",status="2xx"}`, answers)

@@ -11,14 +11,14 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// A Tally is a counter computed from several counters of a page. They count the same request at different instants,
-// so their difference may fall; a tally never does. It adds up the increases of the counters between two readings. The first reading includes
+// A Tally is a counter computed from several counters of a metrics page. They count the same request at different instants, so their
+// difference may fall; a tally never does. It adds up the increases of the counters between two readings. The first reading includes
 // everything that the engine counted before.
 type Tally struct {
 	// Of lists what is read besides the row's own source.
 	Of []Count
-	// Step returns by how much the tally rises, from how much each of the counts rose, that of the row's own source first.
-	// What is below zero is a debt: it is taken off the next steps, until debtLasts.
+	// Step returns by how much the tally rises, from how much each count rose, that of the row's own source first. A negative result is a
+	// debt, which is subtracted from the next steps, until debtLasts.
 	Step func(rose []float64) float64
 	// Splits means that other tallies split the same source: each counts a part of it.
 	Splits bool
@@ -29,17 +29,17 @@ type Count struct {
 	From     string
 	Is       scrape.Type
 	Where    []*labels.Matcher
-	Optional bool // 0 if it is not on the page; otherwise there is no tally
+	Optional bool // 0 if it is not on the metrics page; otherwise there is no tally
 }
 
-// debtLasts is the number of readings after which a debt that has stopped growing is forgotten: that of an answer which is
-// being sent is paid by then, that of a request which counts several times never is.
+// debtLasts is the number of readings after which a debt that has stopped growing is forgotten. The debt of an answer that is being sent is
+// paid by then, and that of a request that counts several times never is.
 const debtLasts = 4
 
-// tally is a Tally of one page. Its value has a place of its own behind those of the page's series.
+// tally is a Tally of one metrics page. Its value has a place of its own behind those of the metrics page's series.
 type tally struct {
 	*Tally
-	key    string // what it is remembered by, whatever shape the page takes
+	key    string // the key under which it is kept, whatever the shape of the metrics page
 	counts [][]summand
 	weight []line // gauges, by whose sum a step counts; nothing before the first reading does then
 	place  int
@@ -48,14 +48,13 @@ type tally struct {
 // itself is the Tally of one count.
 var itself = &Tally{Step: func(rose []float64) float64 { return rose[0] }}
 
-// summand is a number that a count adds up, with what it is remembered by: the count, as two may add up the same number, and
-// the series.
+// summand is a number that a count adds up, with its key: the count, because two counts may add up the same number, and the series.
 type summand struct {
 	term
 	key string
 }
 
-// tallied is what is remembered of a tally.
+// tallied is the state of a tally.
 type tallied struct {
 	last        map[string]float64 // by summand.key
 	total, debt float64
@@ -92,7 +91,7 @@ func (c *compiler) tally(d *Dialect, r *Row, own []entry, defaults map[string]st
 	return all, nil
 }
 
-// place gives a tally its place behind the page's series.
+// place gives a tally its place behind the metrics page's series.
 func (c *compiler) place(t tally) int {
 	t.place = len(c.plan.used)
 	c.plan.used, c.plan.counter = append(c.plan.used, true), append(c.plan.counter, true)
@@ -129,7 +128,7 @@ func (c *compiler) counts(d *Dialect, r *Row, of Count, defaults map[string]stri
 	return all, nil
 }
 
-// compatible reports whether no label has two values. What counts for the whole page has no label of one engine's.
+// compatible reports whether no label has two values. What counts for the whole metrics page has no label of one engine's.
 func compatible(a, b [outLabels]string) bool {
 	for i := range a {
 		if a[i] != "" && b[i] != "" && a[i] != b[i] {
@@ -139,7 +138,7 @@ func compatible(a, b [outLabels]string) bool {
 	return true
 }
 
-// tally takes a reading of a page, once, and returns its values with those of the tallies.
+// tally takes a reading of a metrics page, once, and returns its values with those of the tallies.
 func (p *plan) tally(values []float64, memory map[string]*tallied) []float64 {
 	for i := range p.tallies {
 		t := &p.tallies[i]
@@ -151,7 +150,7 @@ func (p *plan) tally(values []float64, memory map[string]*tallied) []float64 {
 	return values
 }
 
-// weigh returns by how much a step counts: once at least, as steps are made for somebody, and not at all at the first reading.
+// weigh returns by how much a step counts: at least once, because each step serves a request, and not at all at the first reading.
 func (m *tallied) weigh(by []line, values []float64) float64 {
 	if !m.begun {
 		m.begun = true

@@ -8,9 +8,9 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// TestClientsThatLeaveVLLM: V1 counts no aborts. Between these pages of a real engine, clients sent 14 requests that the
-// server answered 200, of which they left four, and six that it answered 400. Its first-token counter saw them, too: 15 first
-// tokens less 12 finishes less none running are three, and one left before its first token.
+// TestClientsThatLeaveVLLM: V1 counts no aborts. Between these metrics pages of a real engine, clients sent 14 requests that the server
+// answered 200, of which they left four, and six that it answered 400. Its first-token counter saw them, too: 15 first tokens less 12
+// finishes less none running are three, and one left before its first token.
 func TestClientsThatLeaveVLLM(t *testing.T) {
 	objectives := []slo.Objective{objective(t, "availability", slo.Availability, "", "99.9%"), objective(t, "all", slo.Availability, "", "99.9%")}
 	objectives[1].CountAborts = true
@@ -22,7 +22,7 @@ func TestClientsThatLeaveVLLM(t *testing.T) {
 	after.want(t, `llm_slo_bad_events_total{slo="availability"}`, 0)
 	after.want(t, `llm_slo_bad_events_total{slo="all"}`, 4)
 	after.want(t, `llm_engine_metric_source_info{metric="llm_engine_requests_total",source="http_requests_total",quality="approximate",reason=~"answered 200.*"}`, 1)
-	// 4,815 were answered 200 and 4,130 finished when the engine stopped; 351 were still waiting at the page before it.
+	// 4,815 were answered 200 and 4,130 finished when the engine stopped; 351 were still waiting at the metrics page before it.
 	page(t, "vllm/v0.32.0-wedge.prom").want(t, `llm_engine_requests_total{outcome="abort"}`, 685)
 	// Two API servers and two ranks share one count of answers.
 	page(t, "vllm/v0.32.0-dp2-lora.prom").want(t, `llm_engine_requests_total{outcome="abort",dp_rank=""}`, 0)
@@ -32,7 +32,7 @@ func TestClientsThatLeaveVLLM(t *testing.T) {
 	page(t, "vllm/v0.6.6-v0-multiprocess.prom").want(t, `llm_engine_metric_source_info{reason=~"answered 200.*"}`)
 }
 
-// vllmCounts are the counters of a vLLM page about how requests ended.
+// vllmCounts are the counters of a vLLM metrics page about how requests ended.
 type vllmCounts struct{ http2xx, http4xx, http5xx, completed, finished, failed, refused float64 }
 
 func (c vllmCounts) page() string {
@@ -142,8 +142,8 @@ func TestOldReleasesCount400As5xx(t *testing.T) {
 
 const missingAborts = `llm_engine_metric_source_info{metric="llm_engine_requests_total",quality="missing",source="vllm:request_success_total{finished_reason=\"abort\"}"}`
 
-// TestZeroOfWhatIsNeverCounted: V1 shows aborts at 0 and counts none. Where nothing else on the page tells them, as behind
-// Ray's exporter, or before the first answer, 0 would be wrong.
+// TestZeroOfWhatIsNeverCounted: V1 shows aborts at 0 and counts none. Where nothing else on the metrics page tells them, as behind Ray's
+// exporter, or before the first answer, 0 would be wrong.
 func TestZeroOfWhatIsNeverCounted(t *testing.T) {
 	for _, name := range []string{"vllm/v0.32.0-admission-idle.prom", "vllm/v0.32.0-healthy.prom", "vllm/v0.32.0-dp2-lora.prom"} {
 		var without strings.Builder
@@ -192,7 +192,7 @@ tgi_batch_inference_duration_count{method="decode"} %[3]v
 		s.want(t, `llm_slo_bad_events_total{slo="itl"}`, bad)
 		s.want(t, `llm_slo_events_total{slo="itl_severe"}`, events)
 		s.want(t, `llm_slo_bad_events_total{slo="itl_severe"}`, 0)
-		s.want(t, `llm_engine_inter_token_latency_seconds_count`, steps) // as the page has it
+		s.want(t, `llm_engine_inter_token_latency_seconds_count`, steps) // as the metrics page has it
 	}
 	want(1000, 900, 5, 0, 0) // nobody saw how large those batches were
 	want(1100, 1000, 1, 100, 0)

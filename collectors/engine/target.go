@@ -19,8 +19,8 @@ import (
 // identityRetry is the pause before an engine that did not answer its metadata endpoints is asked again.
 const identityRetry = time.Minute
 
-// target holds one engine page and what is known about the engine behind it. After a restart of the exporter, it
-// learns all of that from the engine again.
+// target holds one engine's metrics page and what is known about the engine. After a restart of the exporter, it learns all of this from
+// the engine again.
 type target struct {
 	scrape.Fetcher
 	labelling
@@ -36,30 +36,30 @@ type target struct {
 	flight   *flight
 	reason   string     // last reported, so that only changes are logged
 	detail   string     // the error behind it
-	known    Engine     // from the last page that was understood
-	declared []declared // maintenance, from the same page
+	known    Engine     // from the last metrics page that was understood
+	declared []declared // maintenance, from the same metrics page
 	command  []stated   // settings on the command line of the engine's process; replaced, never changed
 	image    string     // of its container
 	changed  []string   // series of llm_engine_config_changed_timestamp_seconds
 	changes  []Change   // the same, for people
 	changeAt []float64
-	// What it served, and when it was last seen to: series of llm_engine_last_served_timestamp_seconds.
+	// What it served, and when this was last seen: series of llm_engine_last_served_timestamp_seconds.
 	served map[string]time.Time
-	// From the same page, for probes to count: what it does not, and the labels of its engine.
+	// From the same metrics page, for probes: what it does not count, and the labels of its engine.
 	uncounted []uncounted
 	whole     [outLabels]string
-	offers    []Offer // nil until a page has been understood
+	offers    []Offer // nil until a metrics page has been understood
 
 	run        chan struct{} // holds a token while a scrape runs; guards the fields below
 	abandoned  int           // consecutive scrapes that nobody waited for to the end
 	path       string
 	owner      string // of the models that the engine lists, once that has been asked
 	isOwned    bool
-	composed   []byte // the page that was composed last
+	composed   []byte // the metrics page that was composed last
 	drains     bool   // /metrics turned out to be a list that reading empties
 	plan       *plan
 	template   *scrape.Template
-	values     []float64 // by index of the series on the page
+	values     []float64 // by index of the series on the metrics page
 	identities map[metrics.Runtime]identified
 	doubted    time.Time // when the identities were last asked for again
 	missed     map[absent]float64
@@ -67,11 +67,11 @@ type target struct {
 	unlisted   []string            // outcomes that have been logged as unknown
 	pasts      map[string]*past    // of the units, by their series
 	gone       bool                // the engine did not answer
-	back       time.Time           // when it was read again or, if it does not say when it started, first
+	back       time.Time           // when it was read again or, if it does not report when it started, first
 	tallied    map[string]*tallied // lasts as long as the target, or its counters would fall
 	planned    time.Time           // when the plan was made
 	pooled     map[string]pooled   // by series
-	recorded   *recorded           // with what the engines of the page run
+	recorded   *recorded           // with what the engines of the metrics page run
 	learners   map[string]*learner // of the units, by a series
 }
 
@@ -90,7 +90,7 @@ type flight struct {
 }
 
 // scrape returns a fresh snapshot of the engine and shares a scrape that is already running. A caller who leaves
-// early neither cancels it for the others nor leaves it running for nobody.
+// early neither cancels it for the others nor leaves it running if nobody waits for it.
 func (t *target) scrape(ctx context.Context) *snapshot {
 	t.mu.Lock()
 	f := t.flight
@@ -140,7 +140,7 @@ func (t *target) collect(ctx context.Context) *snapshot {
 	}
 	size, err := t.refresh(ctx)
 	if errors.Is(err, context.Canceled) {
-		if t.abandoned++; t.abandoned == 1 { // one impatient scraper says nothing about the engine
+		if t.abandoned++; t.abandoned == 1 { // one impatient scraper means nothing about the engine
 			return t.silence(scrape.Timeout, time.Since(start))
 		}
 	} else {
@@ -163,7 +163,7 @@ func (t *target) collect(ctx context.Context) *snapshot {
 	return t.up(size, time.Since(start))
 }
 
-// refresh reads the page, and first locates it if the engine is new.
+// refresh reads the metrics page, and first locates it if the engine is new.
 func (t *target) refresh(ctx context.Context) (size int, err error) {
 	switch {
 	case t.path != "":
@@ -175,7 +175,7 @@ func (t *target) refresh(ctx context.Context) (size int, err error) {
 	return t.locate(ctx)
 }
 
-// use reads the page at a path.
+// use reads the metrics page at a path.
 func (t *target) use(ctx context.Context, path string) (size int, err error) {
 	body, contentType, err := t.fetch(ctx, path)
 	if err == nil {
@@ -188,9 +188,8 @@ func (t *target) use(ctx context.Context, path string) (size int, err error) {
 	return len(body), err
 }
 
-// locate finds the page: at the first path that serves an engine's page. Anything else that answers, such as the "OK"
-// of a catch-all, hides nothing. /metrics is tried last, and never if the engine identifies itself as one that Drains
-// describes.
+// locate finds the first path that serves an engine's metrics page. Other answers, such as the "OK" of a catch-all, hide nothing. /metrics
+// is tried last, and never if the engine identifies itself as one that Drains describes.
 func (t *target) locate(ctx context.Context) (size int, err error) {
 	paths := t.candidates()
 	var said error = &scrape.StatusError{Code: http.StatusNotFound, Message: "no page at " + strings.Join(paths, ", ")} // the most informative error so far
@@ -219,7 +218,7 @@ func (t *target) locate(ctx context.Context) (size int, err error) {
 	return 0, said
 }
 
-// candidates returns the paths at which the page may be.
+// candidates returns the paths at which the metrics page may be.
 func (t *target) candidates() []string {
 	switch {
 	case !t.pinned:
@@ -241,7 +240,7 @@ func (t *target) drained(ctx context.Context) *Drains {
 	return nil
 }
 
-// read stores the page's numbers, and compiles a new plan if more than the numbers has changed.
+// read stores the metrics page's numbers, and compiles a new plan if more than the numbers has changed.
 func (t *target) read(ctx context.Context, path string, body []byte, contentType string) error {
 	if t.replay(body) && !t.identityDue() && !(t.plan.unproven && time.Since(t.planned) > identityRetry) {
 		return nil
@@ -285,8 +284,8 @@ func (t *target) read(ctx context.Context, path string, body []byte, contentType
 	return nil
 }
 
-// doubt asks again for the identity of an engine whose page has lost counters: the one that writes this page may be another.
-// A page that loses some all the time does not cost more than one question in identityRetry.
+// doubt asks again for the identity of an engine whose metrics page has lost counters, because another engine may write the metrics page
+// now. If a metrics page loses counters all the time, it asks only once in identityRetry.
 func (t *target) doubt(now *scrape.Template) {
 	if t.identities == nil || t.plan == nil || !t.template.Loses(now, t.plan.counter) {
 		return
@@ -303,7 +302,7 @@ func (t *target) doubt(now *scrape.Template) {
 	}
 }
 
-// replay reads a page that differs from the last one only in its numbers. It returns false for any other page.
+// replay reads a metrics page that differs from the last one only in its numbers. It returns false for any other metrics page.
 func (t *target) replay(body []byte) bool {
 	if t.plan == nil || t.template == nil {
 		return false
@@ -319,7 +318,7 @@ func (t *target) replay(body []byte) bool {
 	return same
 }
 
-// recognise finds the dialects that the page speaks.
+// recognise finds the dialects that the metrics page speaks.
 func (t *target) recognise(ctx context.Context, path string, page *scrape.Page) ([]*Dialect, error) {
 	if t.pinned {
 		return t.dialects, nil
@@ -327,7 +326,7 @@ func (t *target) recognise(ctx context.Context, path string, page *scrape.Page) 
 	if b := bystanderOf(page, true); b != nil {
 		return nil, b.err()
 	}
-	for _, p := range []*scrape.Page{page, page.Promised()} { // before its first request, an engine's page may have no series of it
+	for _, p := range []*scrape.Page{page, page.Promised()} { // before its first request, an engine's metrics page may have no series of it
 		var found []*Dialect
 		for _, d := range t.dialects {
 			if d.speaks(p) {
@@ -373,14 +372,14 @@ func (t *target) supplemented(found []*Dialect) []*Dialect {
 	return engines
 }
 
-// identify asks the engine for its identity, once per start, and about models of the page that are new.
+// identify asks the engine for its identity, once per start, and about models of the metrics page that are new.
 func (t *target) identify(ctx context.Context, d *Dialect, page *scrape.Page) Identity {
 	known, asked := t.identities[d.Runtime]
 	again := asked && (known.retry.IsZero() || time.Now().Before(known.retry)) && !t.outdated(known)
 	if d.Identify == nil && d.Chains == nil || again && !(known.retry.IsZero() && (d.unchained(page, known.Chains) || d.unshown(page, known.shown))) {
 		return known.Identity
 	}
-	if deadline, ok := ctx.Deadline(); ok { // leave time for the page itself
+	if deadline, ok := ctx.Deadline(); ok { // leave time for the metrics page itself
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, time.Until(deadline)/2)
 		defer cancel()
@@ -393,7 +392,7 @@ func (t *target) identify(ctx context.Context, d *Dialect, page *scrape.Page) Id
 	}
 	id.shown = d.models(page)
 	err = errors.Join(err, id.askSettings(ctx, d, get, t.show))
-	if err != nil && t.outdated(known) { // what it said before still holds, as far as anybody knows
+	if err != nil && t.outdated(known) { // its earlier answers still hold, as far as is known
 		known.asked = time.Now()
 		t.identities[d.Runtime] = known
 		return known.Identity
@@ -424,7 +423,7 @@ func (t *target) identify(ctx context.Context, d *Dialect, page *scrape.Page) Id
 	return id
 }
 
-// locked reports whether an endpoint, of several that were asked, wants a key.
+// locked reports whether one of several endpoints that were asked requires a key.
 func locked(err error) bool {
 	var several interface{ Unwrap() []error }
 	if errors.As(err, &several) {
@@ -434,7 +433,7 @@ func locked(err error) bool {
 	return errors.As(err, &one) && (one.Code == http.StatusUnauthorized || one.Code == http.StatusForbidden)
 }
 
-// identityDue reports whether an endpoint should be asked before this page is mapped.
+// identityDue reports whether an endpoint should be asked before this metrics page is mapped.
 func (t *target) identityDue() bool {
 	if t.identities == nil {
 		return t.plan.identifiable
@@ -456,7 +455,7 @@ type snapshot struct {
 	effective []effective // thresholds of objectives
 }
 
-// valued is a line of the exposition, not yet written: as text, those of all engines would take megabytes per scrape.
+// valued is a line of the exposition that is not yet written, because the text of all engines would take megabytes per scrape.
 type valued struct {
 	series, le string // see line
 	value      float64
@@ -526,7 +525,7 @@ func (t *target) up(size int, took time.Duration) *snapshot {
 	return s
 }
 
-// serving tells of the models on the page that are not served when they last were.
+// serving reports when the models on the metrics page that are not served now were last served.
 func (t *target) serving(s *snapshot) {
 	now, served := t.config.Now(), make(map[string]time.Time, len(t.plan.models))
 	for i := range t.plan.models {
@@ -544,10 +543,10 @@ func (t *target) serving(s *snapshot) {
 	t.mu.Unlock()
 }
 
-// pooled is what a line about a pool of names last said, and what it said of names that have left.
+// pooled is the last value of a line about a pool of names, and the value of names that have left.
 type pooled struct{ value, left float64 }
 
-// pool keeps the line from falling when a name of it turns out to be a model: Prometheus would take that for a restart.
+// pool keeps the line from falling when one of its names turns out to be a model, because Prometheus would take that for a restart.
 func (t *target) pool(l *line, v float64) float64 {
 	if !l.isPool || math.IsNaN(v) {
 		return v
@@ -564,8 +563,8 @@ func (t *target) pool(l *line, v float64) float64 {
 	return v
 }
 
-// answer adds the series that tell where each quantity comes from in this scrape, or why it has no source, and counts
-// sources that should have been there.
+// answer adds the series that report where each quantity comes from in this scrape, or why it has no source, and counts sources that should
+// have been there.
 func (t *target) answer(s *snapshot) {
 	serving := t.plan.serving(t.values)
 	for i := range t.plan.answers {
@@ -612,14 +611,14 @@ func (t *target) lacks(a *answer) {
 	}
 }
 
-// down renders a failed scrape. It shows nothing else about the engine: old numbers would lie.
+// down renders a failed scrape. It reports nothing else about the engine, because old numbers would be wrong.
 func (t *target) down(err error, took time.Duration) *snapshot {
 	reason := scrape.ReasonOf(err)
 	t.note(reason, err)
 	return t.silence(reason, took)
 }
 
-// silence returns the snapshot of a scrape without a page: that it is gone, and what it served when it was there.
+// silence returns the snapshot of a scrape without a metrics page: that the engine is gone, and what it served before.
 func (t *target) silence(reason string, took time.Duration) *snapshot {
 	t.mu.Lock()
 	runtime, served := t.known.Runtime, t.served

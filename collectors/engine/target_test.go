@@ -59,7 +59,7 @@ func TestConcurrentScrapersShareOneFetch(t *testing.T) {
 	}
 	close(release)
 	for range cap(pages) {
-		parse(t, <-pages).want(t, `llm_engine_up`, 1) // who left early did not take the page away from the others
+		parse(t, <-pages).want(t, `llm_engine_up`, 1) // who left early did not take the metrics page away from the others
 	}
 	if n, _ := fetches.Load("n"); *n.(*int) != 1 {
 		t.Errorf("%d fetches", *n.(*int))
@@ -178,7 +178,7 @@ func TestEndpointsFillInWhatPagesLack(t *testing.T) {
 			`llm_engine_max_model_len_tokens`: 40960,
 		}},
 		{"trtllm/v1.1.0-unprefixed.prom", map[string]string{"/version": "trtllm-version.json", "/v1/models": "trtllm-models.json"}, map[string]float64{
-			`llm_engine_request_duration_seconds_count{model_name="nemotron-3-nano"}`: 321, // the page says "undefined"
+			`llm_engine_request_duration_seconds_count{model_name="nemotron-3-nano"}`: 321, // the metrics page says "undefined"
 		}},
 	} {
 		e := serve(t, readPage(t, c.page))
@@ -209,7 +209,7 @@ func TestBuildsFromSourceAreDatedByTheirPage(t *testing.T) {
 	e.documents["/v1/models"] = `{"data": []}`
 	s := parse(t, exposition(t, collectorFor(t, []TargetConfig{{URL: e.URL}})))
 	s.want(t, `llm_engine_info{version="0.1.dev10085+g3dc1a5b"}`, 1) // what the engine says is shown
-	s.want(t, `llm_engine_prefix_cache_query_tokens_total`, 7751686) // what its page shows decides: tokens, not blocks
+	s.want(t, `llm_engine_prefix_cache_query_tokens_total`, 7751686) // what its metrics page shows decides: tokens, not blocks
 }
 
 func TestTRTLLMStatisticsAreNeverDrained(t *testing.T) {
@@ -288,8 +288,8 @@ func TestEngineComesAndGoes(t *testing.T) {
 	}
 }
 
-// TestNumbersFollowThePage is the property behind the template: any sequence of pages with the same
-// or other series, in any order, reads like each page alone.
+// TestNumbersFollowThePage is the property behind the template: any sequence of metrics pages with the same or other series, in any order,
+// reads like each metrics page alone.
 func TestNumbersFollowThePage(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	e := serve(t, readPage(t, "vllm/v0.19.0-dp2-spec.prom"))
@@ -332,7 +332,7 @@ func TestNumbersFollowThePage(t *testing.T) {
 	}
 }
 
-// blocksOf splits a page before each HELP line.
+// blocksOf splits a metrics page before each HELP line.
 func blocksOf(lines []string) (blocks [][]string) {
 	for _, l := range lines {
 		if len(blocks) == 0 || strings.HasPrefix(l, "# HELP") {
@@ -460,8 +460,8 @@ func TestLabelsOfATarget(t *testing.T) {
 	s.want(t, `llm_engine_up{namespace="prod",pod="chat-0",team=~".+"}`, 1)
 }
 
-// TestAnotherEngineAtTheSameAddress: version and length limit are those of the engine that writes the page, also if nobody saw
-// its port closed: the page has another shape, or the same one and another start of the process.
+// TestAnotherEngineAtTheSameAddress: version and length limit are those of the engine that writes the metrics page, also if nobody saw its
+// port closed: the metrics page has another shape, or the same one and another start of the process.
 func TestAnotherEngineAtTheSameAddress(t *testing.T) {
 	e := serve(t, readPage(t, "vllm/v0.19.0-dp2-spec.prom"))
 	c := collectorFor(t, []TargetConfig{{URL: e.URL}})
@@ -481,7 +481,7 @@ func TestAnotherEngineAtTheSameAddress(t *testing.T) {
 	e.show(strings.Replace(e.page, "process_start_time_seconds 1", "process_start_time_seconds 2", 1))
 	is("0.32.1", 8192)
 	asked := e.asked("/version")
-	for i := range 5 { // a page that gains and loses series is not asked about each time
+	for i := range 5 { // a metrics page that gains and loses series is not asked about each time
 		e.show(readPage(t, "vllm/v0.32.0-healthy.prom") + strings.Repeat(fmt.Sprintf("# TYPE other_%d gauge\nother_%d 1\n", i, i), i%2))
 		exposition(t, c)
 	}
@@ -494,7 +494,7 @@ func TestModelOfSeriesThatNameNone(t *testing.T) {
 	const config = "# TYPE vllm:cache_config_info gauge\nvllm:cache_config_info{engine=\"0\",kv_cache_size_tokens=\"4096\"} 1\n# TYPE vllm:num_requests_running gauge\n"
 	const running = "vllm:num_requests_running{engine=\"0\",model_name=\"%\"} 1\n"
 	one, two := strings.ReplaceAll(running, "%", "a"), strings.ReplaceAll(running, "%", "b")
-	// The only model of the page has it; of two, nobody knows which.
+	// The only model of the metrics page has it; of two, nobody knows which.
 	parse(t, mapped(t, config+one)).want(t, `llm_engine_kv_cache_capacity_tokens{model_name="a"}`, 4096)
 	e := serve(t, config+one+two)
 	e.documents["/v1/models"] = identity(t, "vllm-models.json")
@@ -619,7 +619,7 @@ func writeCertificate(t testing.TB, path string, server *httptest.Server) {
 	}
 }
 
-// TestLastServed: a page that is gone names no model, so the exporter says which ones it had, and since when it is gone.
+// TestLastServed: a metrics page that is gone names no model, so the exporter says which ones it had, and since when it is gone.
 func TestLastServed(t *testing.T) {
 	vllm, gateway := serve(t, readPage(t, "vllm/v0.28.0-dp8-lora.prom")), serve(t, readPage(t, "litellm/main-loaded.prom"))
 	read := time.Date(2026, 11, 23, 6, 0, 0, 0, time.UTC)

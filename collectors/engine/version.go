@@ -46,20 +46,20 @@ func (v Version) Compare(w Version) int {
 	return slices.CompareFunc(v.parts, w.parts, cmp.Compare[int])
 }
 
-// bracket holds the range of versions that a page can come from. Either end may be unknown.
+// bracket holds the range of versions that a metrics page can come from. Either end may be unknown.
 type bracket struct {
 	min, max       Version
 	hasMin, hasMax bool
 }
 
-// admits reports whether the page can come from version v.
+// admits reports whether the metrics page can come from version v.
 func (b bracket) admits(v Version) bool {
 	return !(b.hasMin && v.Compare(b.min) < 0) && !(b.hasMax && v.Compare(b.max) > 0)
 }
 
 func exactly(v Version) bracket { return bracket{v, v, true, true} }
 
-// narrow restricts the bracket, given that the page has a family which exists from since to until.
+// narrow restricts the bracket, given that the metrics page has a family which exists from since to until.
 func (b *bracket) narrow(since, until string) {
 	if v, ok := ParseVersion(since); ok && (!b.hasMin || v.Compare(b.min) > 0) {
 		b.min, b.hasMin = v, true
@@ -70,7 +70,7 @@ func (b *bracket) narrow(since, until string) {
 }
 
 // within reports whether every version of the bracket lies between since and until: only then does the absence of a
-// source count against the page.
+// source count against the metrics page.
 func (b bracket) within(since, until string) bool {
 	if s, ok := ParseVersion(since); ok && (!b.hasMin || b.min.Compare(s) < 0) {
 		return false

@@ -6,8 +6,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// TestAdaptersOfVLLM: several API servers add up the times that tell which combination of adapters runs now; the page was
-// taken while two ran.
+// TestAdaptersOfVLLM: several API servers add up the times that tell which combination of adapters runs now; the metrics page was taken
+// while two ran.
 func TestAdaptersOfVLLM(t *testing.T) {
 	for name, want := range map[string]struct{ running, waiting, slots []float64 }{
 		"vllm/simulator-style.prom":   {[]float64{2}, []float64{1}, []float64{2}},
@@ -36,7 +36,7 @@ func TestEstimatesOfVLLM(t *testing.T) {
 	s.want(t, metrics.EstimatedMemoryBytes.Name, 8)
 }
 
-// TestWhenVLLMCounts holds what is declared against a page: 351 requests were in flight, of which eight had their first token.
+// TestWhenVLLMCounts holds what is declared against a metrics page: 351 requests were in flight, of which eight had their first token.
 func TestWhenVLLMCounts(t *testing.T) {
 	s := page(t, "vllm/v0.32.0-overload.prom")
 	for counted, families := range map[metrics.Counted][]*metrics.Family{

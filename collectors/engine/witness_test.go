@@ -8,12 +8,12 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// witness is an engine's page on which a server's own numbers show work that the engine's gauges do not.
+// witness is an engine's metrics page on which a server's own numbers show work that the engine's gauges do not.
 type witness struct {
 	name, page string
-	without    string   // lines of the page that the test leaves out: those of its other models
+	without    string   // lines of the metrics page that the test leaves out: those of its other models
 	moves      []string // what an answer moves
-	load       []string // gauges that show nothing of the hang, and whether the page is of an engine asleep
+	load       []string // gauges that show nothing of the hang, and whether the metrics page is of an engine asleep
 	shows      string   // what the server's numbers are
 	rest       float64
 	files      bool
@@ -93,7 +93,7 @@ func TestWitnesses(t *testing.T) {
 	}
 }
 
-// TestEveryEngineSaysWhatItsServerHolds: or why its page says nothing of it.
+// TestEveryEngineSaysWhatItsServerHolds: or why its metrics page says nothing of it.
 func TestEveryEngineSaysWhatItsServerHolds(t *testing.T) {
 	for _, d := range builtin {
 		s := d.Server
@@ -113,8 +113,8 @@ func TestEveryEngineSaysWhatItsServerHolds(t *testing.T) {
 	}
 }
 
-// TestTyposAreNoEngine: names that clients made up do not make a frontend's page one of several models, which says nothing of
-// the requests that its server holds.
+// TestTyposAreNoEngine: names that clients made up do not make a frontend's metrics page one of several models, which says nothing of the
+// requests that its server holds.
 func TestTyposAreNoEngine(t *testing.T) {
 	s := page(t, "dynamo/frontend-v1.6.0-badreq.prom") // two typos
 	s.want(t, metrics.RequestsInFlight.Name, 0)
@@ -122,8 +122,8 @@ func TestTyposAreNoEngine(t *testing.T) {
 	page(t, "dynamo/worker-v1.6.0-mocker.prom").want(t, metrics.RequestsInFlight.Name, 3)
 }
 
-// TestServerOfSeveralModels: what a frontend holds for one of its models is a witness of that one, and of no other. The pages are of a
-// Dynamo of two models before and while a worker was stopped.
+// TestServerOfSeveralModels: what a frontend holds for one of its models is a witness of that one, and of no other. The metrics pages are
+// of a Dynamo of two models before and while a worker was stopped.
 func TestServerOfSeveralModels(t *testing.T) {
 	p := play(t, "dynamo/frontend-v1.6.0-two.prom")
 	ends := func(model string) string {

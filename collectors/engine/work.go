@@ -11,13 +11,13 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// A scheduler that hangs no longer writes its gauges: they show what ran at its last step, or nothing. The HTTP server
-// in front of it goes on counting. This file compiles what a page shows of work and of progress; stall.go remembers it.
+// A hanging scheduler no longer writes its gauges, so they show what ran at its last step, or nothing. The HTTP server in front of it still
+// counts. This file compiles what a metrics page shows about work and progress; stall.go keeps it.
 
 // Server names the metric of requests in the HTTP server in front of the engine, or in a worker's endpoint. The engine's own gauges may not show
 // these requests. Metrics of the whole server count only if it serves a single model.
 type Server struct {
-	// Lacks explains why the page shows nothing of its server, where it does not.
+	// Lacks explains why the metrics page reports nothing about its server, if it does not.
 	Lacks string
 	// Active is a gauge of the requests that the server has not answered yet. It is not the scheduler's.
 	Active Source
@@ -27,7 +27,7 @@ type Server struct {
 	Answered Source
 }
 
-// Source names series of a page. Its name is empty if the page has none.
+// Source names series of a metrics page. Its name is empty if the metrics page has none.
 type Source struct {
 	Name  string
 	Is    scrape.Type
@@ -50,20 +50,20 @@ type unit struct {
 	perStep  bool
 	tokens   bool
 	cache    bool
-	held     *held  // by the server for it alone; nil if the page does not tell
+	held     *held  // by the server for it alone; nil if the metrics page does not report it
 	inFlight string // its series
 	progress string
 	stalled  string
 	without  string
 }
 
-// held is what the page shows of the server in front of a model.
+// held is what the metrics page shows of the server in front of a model.
 type held struct {
-	active, files, answered []int // series; nil if the page has none
+	active, files, answered []int // series; nil if the metrics page has none
 }
 
-// server returns what the server holds for a model, and the source of that. Of several models, only series with their names
-// tell.
+// server returns what the server holds for a model, and the source of that. If there are several models, only series with their names show
+// it.
 func (c *compiler) server(d *Dialect, of [outLabels]string, sole bool) (h *held, from Source) {
 	switch s := d.Server; {
 	case s == nil:
@@ -84,7 +84,7 @@ func (c *compiler) server(d *Dialect, of [outLabels]string, sole bool) (h *held,
 	return nil, Source{}
 }
 
-// works adds an output line to the unit that it tells about.
+// works adds an output line to the unit that it describes.
 func (c *compiler) works(to *metrics.Family, out [outLabels]string, counted metrics.Counted, l line) {
 	if role := out[outRole]; role == metrics.GatewayRole || role == roleKVCache {
 		return
@@ -126,7 +126,7 @@ func unitOf(out [outLabels]string) [outLabels]string {
 	return out
 }
 
-// lasts remembers the durations of a unit's requests.
+// lasts keeps the durations of a unit's requests.
 func (c *compiler) lasts(out [outLabels]string, ends, took line) {
 	c.durations = append(c.durations, unit{key: unitOf(out), ends: []line{ends}, took: []line{took}})
 }
@@ -176,7 +176,7 @@ func (c *compiler) units(d *Dialect) []unit {
 	return all
 }
 
-// atLeast explains the number of requests in flight where connections tell it.
+// atLeast explains the number of requests in flight that comes from connections.
 const atLeast = "at least so many: those that run or wait or, if more, the connections above those that were open while it made progress"
 
 // together sums up the units of one engine.
@@ -197,7 +197,7 @@ func sameReplica(a, b [outLabels]string) bool {
 	return a[outModel] == b[outModel] && a[outReplica] == b[outReplica]
 }
 
-// series returns the places of a source's series on the page, or of those about one replica; none if another server's are among
+// series returns the places of a source's series on the metrics page, or of those about one replica; none if another server's are among
 // them.
 func (c *compiler) series(d *Dialect, s Source, of *[outLabels]string) (places []int) {
 	f := c.page.Find(s.Name, s.Is)
@@ -218,7 +218,7 @@ func (c *compiler) series(d *Dialect, s Source, of *[outLabels]string) (places [
 	return places
 }
 
-// addUp adds up series of a page. NaN means that there is none.
+// addUp adds up series of a metrics page. NaN means that there is none.
 func addUp(of []int, values []float64) float64 {
 	if len(of) == 0 {
 		return math.NaN()

@@ -7,12 +7,11 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/scrape"
 )
 
-// engineFormat is what the servers of all dialects are known to do to the text format: a page is read before anybody knows which
-// of them wrote it.
+// engineFormat is what the servers of all dialects are known to do to the text format: a metrics page is read before it is known which of
+// them wrote it.
 var engineFormat = scrape.Format{Repair: repairAll, Restore: restoreAll, Refusal: refusedBy, Paths: pagePaths}
 
-// pagePaths lists the paths at which engines serve their pages, without a slash at the end. plainPath is tried last:
-// see locate.
+// pagePaths lists the paths at which engines serve their metrics pages, without a slash at the end. plainPath is tried last: see locate.
 var pagePaths = func() (all []string) {
 	for _, d := range builtin {
 		for _, path := range d.Paths {

@@ -28,10 +28,10 @@ var families = []family{
 	{metrics.RequestDuration, "gen_ai_server_request_duration_seconds", "Duration of a request, until its last token."},
 }
 
-// Page writes a page of engines, then its series under the convention's names.
+// Page writes a metrics page of engines, then its series under the convention's names.
 type Page struct{ io.WriterTo }
 
-// WriteTo implements io.WriterTo. It fails where the page does, or where the page is none.
+// WriteTo implements io.WriterTo. It fails if the metrics page fails, or is not a metrics page.
 func (p Page) WriteTo(w io.Writer) (int64, error) {
 	var page bytes.Buffer
 	n, err := p.WriterTo.WriteTo(io.MultiWriter(w, &page))
@@ -54,8 +54,8 @@ func (p Page) WriteTo(w io.Writer) (int64, error) {
 	return n, nil
 }
 
-// repeat renames a family and its labels. It leaves out series of a gateway or frontend: the convention's names do not tell where a time was
-// measured, so the sum over both would count each request twice.
+// repeat renames a family and its labels. It leaves out series of a gateway or frontend: the convention's names do not show where a time
+// was measured, so the sum over both would count each request twice.
 func (f family) repeat(of *dto.MetricFamily) *dto.MetricFamily {
 	out := &dto.MetricFamily{Name: &f.name, Help: &f.help, Type: dto.MetricType_HISTOGRAM.Enum()}
 	for _, m := range of.GetMetric() {

@@ -18,7 +18,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/engine"
 )
 
-// served is what the exporter would answer for a page of an engine, with the convention's names.
+// served is what the exporter would answer for a metrics page of an engine, with the convention's names.
 func served(t *testing.T, page string) string {
 	t.Helper()
 	body, err := os.ReadFile("../engine/testdata/pages/" + page)
@@ -45,8 +45,8 @@ func served(t *testing.T, page string) string {
 	return out.String()
 }
 
-// required are the families and labels of docs/gen-ai/gen-ai-metrics.md that an engine's page can tell. gen_ai.operation.name is required there, too;
-// no engine reports it.
+// required are the families and labels of docs/gen-ai/gen-ai-metrics.md that an engine's metrics page can tell. gen_ai.operation.name is
+// required there, too; no engine reports it.
 var required = map[string][]string{
 	"gen_ai_server_time_to_first_token_seconds":   {"gen_ai_provider_name", "gen_ai_request_model", "server_address", "server_port"},
 	"gen_ai_server_time_per_output_token_seconds": {"gen_ai_provider_name", "gen_ai_request_model", "server_address", "server_port"},
@@ -103,7 +103,7 @@ func TestNoHopTwice(t *testing.T) {
 	}
 }
 
-// TestWritesOnce: the page itself goes through as it is, and an error of the writer comes back.
+// TestWritesOnce: the metrics page itself goes through as it is, and an error of the writer comes back.
 func TestWritesOnce(t *testing.T) {
 	page := "# TYPE llm_engine_up gauge\nllm_engine_up 1\n"
 	var out bytes.Buffer

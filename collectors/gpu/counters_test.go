@@ -71,7 +71,7 @@ func TestNarrowOdometer(t *testing.T) {
 	}
 }
 
-// value is the value of a series on a page.
+// value is the value of a series on a metrics page.
 func value(t *testing.T, page, series string) float64 {
 	t.Helper()
 	m := regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(series) + ` (\S+)$`).FindStringSubmatch(page)

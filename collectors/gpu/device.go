@@ -15,8 +15,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// restFor is the pause before asking again for something that the driver has refused for good. A change of mode, such
-// as MIG, may bring it back.
+// restFor is the pause before asking again for something that the driver has refused permanently. A change of mode, such as MIG, may bring
+// it back.
 const restFor = 10 * time.Minute
 
 // nvmlDevice reads one GPU through NVML.
@@ -124,7 +124,7 @@ func (d *nvmlDevice) Read(now time.Time, s *sheet) error {
 	return nil
 }
 
-// settle decides how often each reading is made, by what it took until now.
+// settle decides how often each reading is made, from the time that it took so far.
 func (d *nvmlDevice) settle(s *sheet) {
 	for i := range d.fields {
 		s.settled = d.fields[i].settle(&d.lib.options) || s.settled
@@ -135,7 +135,7 @@ func (d *nvmlDevice) settle(s *sheet) {
 	d.gpm.settle(d, s)
 }
 
-// begin starts readings of a tier. Opening a GPU may take seconds and counts for none.
+// begin starts readings of a tier. Opening a GPU may take seconds, and counts for no tier.
 func (d *nvmlDevice) begin(s *sheet, t tier) { s.row, d.driver = t, &s.driver[t] }
 
 // alive ends the cycle unless the GPU reports its clocks or, if it has none to report, its identity: some dead GPUs
@@ -194,8 +194,8 @@ func ask[T any](d *nvmlDevice, name string, get func() (T, nvml.Return)) (v T, e
 	return v, err
 }
 
-// either tries the first of two ways to read something and, if the driver refuses that for good, the second. The
-// first then rests, under its key.
+// either tries the first of two ways to read something and, if the driver refuses that permanently, the second. The first then rests, under
+// its key.
 func either[T any](d *nvmlDevice, key string, first, second func() (T, error)) (T, error) {
 	if d.now.Before(d.rest[key]) {
 		return second()

@@ -7,7 +7,7 @@ import (
 )
 
 // driver wraps an initialised driver library: NVML, or nothing in a build without cgo. Every method may block as long
-// as the kernel driver does, so none is called while a page is served.
+// as the kernel driver does, so none is called while a metrics page is served.
 type driver interface {
 	// Versions returns the versions of the driver and of NVML, and the CUDA level. Unknown ones are empty.
 	Versions() versions
@@ -56,7 +56,7 @@ const (
 	codeUnknown          code = 999
 )
 
-// reach tells how much an error puts out of order.
+// reach returns how much an error affects.
 type reach uint8
 
 const (
@@ -68,8 +68,7 @@ const (
 )
 
 // codes explains the return codes: all of nvmlReturn_t in NVIDIA's nvml.h (13.4), whose names and comments they
-// follow. An unlisted code concerns the call, this time. Whether a GPU is lost also depends on what it still answers:
-// see nvmlDevice.alive.
+// follow. An unlisted code concerns only this call. Whether a GPU is lost also depends on what it still answers: see nvmlDevice.alive.
 var codes = map[code]struct {
 	reason string
 	reach  reach
@@ -108,7 +107,7 @@ var codes = map[code]struct {
 	codeUnknown:          {"unknown", thisTime, "see the kernel log; in a container, systemd may have taken the GPU's device nodes away: recreate the container"},
 }
 
-// Remedy returns what to do about a reason of llm_gpu_nvml_up or llm_gpu_up; empty if there is nothing to say.
+// Remedy returns what to do about a reason of llm_gpu_nvml_up or llm_gpu_up; empty if there is nothing to do.
 func Remedy(reason string) string {
 	for _, c := range codes {
 		if c.reason == reason {
@@ -158,7 +157,7 @@ func reasonFor(err error) string {
 	return fmt.Sprintf("nvml_error_%d", call.code)
 }
 
-// reachOf returns how much an error puts out of order.
+// reachOf returns how much an error affects.
 func reachOf(err error) reach {
 	var call *callError
 	if errors.As(err, &call) {

@@ -23,8 +23,8 @@ const managerCommand = "nv-fabricmanage"
 // managerSearch is how often all processes are searched for a fabric manager where no NVSwitch asks for one.
 const managerSearch = 5 * time.Minute
 
-// fabricManager tells whether the process runs that connects the GPUs of a node through its NVSwitches. When it dies, GPUs
-// may keep the state that it left, so NVML does not tell.
+// fabricManager reports whether the process that connects the GPUs of a node through its NVSwitches runs. When it dies, GPUs may keep the
+// state that it left, so NVML does not show it.
 type fabricManager struct {
 	switches int
 	known    bool // the processes of the host are visible
@@ -32,7 +32,7 @@ type fabricManager struct {
 	searched time.Time
 }
 
-// look brings it up to date from a procfs.
+// look updates it from a procfs.
 func (m *fabricManager) look(root string, now time.Time) error {
 	devices, err := os.ReadDir(filepath.Join(root, nvSwitches))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -32,8 +32,8 @@ type field struct {
 	restUntil time.Time
 }
 
-// unanswered is the return code of a field before it is read. Driver 580 leaves some fields out of a batch and says that all went
-// well: on an H200 the limits of power and temperature, and the times of the hardware's slowdowns.
+// unanswered is the return code of a field before it is read. Driver 580 leaves some fields out of a batch and reports that all went well:
+// on an H200 the limits of power and temperature, and the times of the hardware's slowdowns.
 const unanswered = math.MaxUint32
 
 // alone is the batch of a field by itself. Most are read in the first, those that the driver left out in a second, and each of those
@@ -336,7 +336,7 @@ func (d *nvmlDevice) answered(id fieldID) bool {
 	return ok
 }
 
-// refused reports whether the driver has refused a field for good.
+// refused reports whether the driver has refused a field permanently.
 func (d *nvmlDevice) refused(id fieldID) bool {
 	for i := range d.fields {
 		if d.fields[i].fieldID == id {
@@ -346,7 +346,7 @@ func (d *nvmlDevice) refused(id fieldID) bool {
 	return true // not even read
 }
 
-// linkCount returns the number of links of a kind as a field reports it, up to the most that NVML knows.
+// linkCount returns the number of links of a kind as a field reports it, up to the most that NVML supports.
 func (d *nvmlDevice) linkCount(id uint32, most int) (int, error) {
 	v := []nvml.FieldValue{{FieldId: id}}
 	if err := d.getFieldValues(v); err != nil {

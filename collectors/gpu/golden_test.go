@@ -27,7 +27,7 @@ var oldDriver = []string{
 	"nvmlDeviceGetJpgUtilization", "nvmlDeviceGetOfaUtilization", "nvmlDeviceGetPlatformInfo", "nvmlDeviceGetC2cModeInfoV",
 }
 
-// TestPages compares the whole page of every kind of node with what is in testdata.
+// TestPages compares the whole metrics page of every kind of node with what is in testdata.
 func TestPages(t *testing.T) {
 	const nothing = "llm_gpu_nvml_up{reason=\"\"} 1"
 	scenarios := []struct {
@@ -38,7 +38,7 @@ func TestPages(t *testing.T) {
 		prepare func(*node) // before the collector starts
 		running []string    // lines to wait for before change
 		change  func(*node) // after that
-		want    []string    // lines that say that the page is complete
+		want    []string    // lines that say that the metrics page is complete
 	}{
 		{name: "hopper", gpus: 2, from: []string{fakenvml.H100},
 			running: []string{`llm_gpu_xid_errors_total{gpu="1"`},
@@ -122,8 +122,8 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// whole is a page that has every series of a golden, or the page of ten seconds later: GPUs, their links and their
-// events come one after another.
+// whole is a metrics page that has every series of a golden, or the metrics page of ten seconds later: GPUs, their links and their events
+// come one after another.
 func (n *node) whole(file string) string {
 	content, _ := os.ReadFile(file) // a new golden has none yet
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(20 * time.Millisecond) {

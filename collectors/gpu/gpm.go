@@ -17,7 +17,7 @@ import (
 // window.
 const (
 	gpmMinWindow = 100 * time.Millisecond // the driver refreshes its samples no faster
-	gpmMaxWindow = 10 * time.Minute       // an older sample says nothing about now
+	gpmMaxWindow = 10 * time.Minute       // an older sample means nothing now
 )
 
 // gpmMetric describes one GPM metric: a ratio, which GPM reports in percent, or a count since the node booted.
@@ -246,7 +246,7 @@ func (w *gpmWindow) read(d *nvmlDevice, s *sheet, t tier, instance, name string,
 	_, err = either(d, key,
 		func() (string, error) {
 			_, err := get(len(gpmMetrics))
-			if err != nil { // an older driver may refuse all metrics because of those that it does not know
+			if err != nil { // an older driver may refuse all metrics because of those that it does not have
 				d.noteAll(gpmLater, err)
 			}
 			return "", err

@@ -206,7 +206,7 @@ func (c *Collector) session(ctx context.Context) error {
 	return failure
 }
 
-// count reports the number of GPUs again and again until ctx ends. If the driver hangs in it, nobody waits.
+// count reports the number of GPUs again and again until ctx ends. If the driver hangs in the call, nothing waits for it.
 func (c *Collector) count(ctx context.Context, d driver, counted chan<- int) {
 	for pause(ctx, nil, c.options.SlowInterval) {
 		n, err := d.Count()
@@ -350,8 +350,8 @@ func (c *Collector) onIdentity(index int, id Identity) {
 	c.log.Know(id)
 }
 
-// onXID records an XID that NVML reported. For XIDs of NVLink 5 only the kernel log tells whether they are fatal: if
-// it can be read, they are counted from there.
+// onXID records an XID that NVML reported. For XIDs of NVLink 5, only the kernel log reports whether they are fatal: if it can be read,
+// they are counted from there.
 func (c *Collector) onXID(x xid) {
 	if !c.log.Up() || !isNVLink5(x.code) {
 		c.log.xids.tell(xidNVML, x, time.Now())
@@ -396,7 +396,7 @@ func (c *Collector) GPUs() []Identity {
 	return ids
 }
 
-// KernelLog returns what follows the kernel log for the collector: its XIDs and SXids, and the XIDs that NVML told of.
+// KernelLog returns what follows the kernel log for the collector: its XIDs and SXids, and the XIDs that NVML reported.
 func (c *Collector) KernelLog() *KernelLog { return c.log }
 
 // Process describes a compute process on a GPU, as listed by NVML.
@@ -405,7 +405,7 @@ type Process struct {
 	GPU         Identity
 	InstanceID  string // MIG GPU instance; empty for the whole GPU
 	Memory      uint64 // bytes of device memory
-	MemoryKnown bool   // NVML does not always know
+	MemoryKnown bool   // NVML does not always report it
 
 	SM, MemoryBusy   float64 // share of the last sampling period in which it ran kernels, and in which it used device memory
 	UtilizationKnown bool    // false with MIG, and for what MPS does on behalf of its clients
@@ -418,7 +418,7 @@ type Instance struct {
 	UUID string // MIG-…
 }
 
-// Owner names a container that was given a GPU, or one of its MIG instances, according to another exporter's page.
+// Owner names a container that was given a GPU, or one of its MIG instances, according to another exporter's metrics page.
 type Owner struct {
 	GPU                       Identity
 	InstanceID                string // of the GPU instance; empty for the whole GPU

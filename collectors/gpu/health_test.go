@@ -19,7 +19,7 @@ import (
 )
 
 // TestDeadGPU: a GPU that answers nothing any more is not up, whatever the code is that it answers with, and comes
-// back; what it is and what the driver asks for stays on the page meanwhile.
+// back; what it is and what the driver asks for stays on the metrics page meanwhile.
 func TestDeadGPU(t *testing.T) {
 	t.Parallel()
 	has := func(page, family string) bool {
@@ -47,7 +47,7 @@ func TestDeadGPU(t *testing.T) {
 	n.stop()
 }
 
-// TestPlaceOfLostGPU: where a GPU is stays on the page while it is lost, for whoever has to pull it out.
+// TestPlaceOfLostGPU: where a GPU is stays on the metrics page while it is lost, for whoever has to pull it out.
 func TestPlaceOfLostGPU(t *testing.T) {
 	const place = `llm_gpu_platform_info{chassis_serial_number="1821025190042",gpu="0",`
 	n := newNode(t, 1, fakeLibrary(t), fakenvml.H100, fakenvml.GB200).start()
@@ -145,7 +145,7 @@ func TestOneGPUBlamesTheLibrary(t *testing.T) {
 	n.stop()
 }
 
-// TestDriverBudget: a GPU whose getters are slow is read as seldom as the budget wants, the page says how seldom and how old its
+// TestDriverBudget: a GPU whose getters are slow is read as seldom as the budget wants, the metrics page says how seldom and how old its
 // values are, and its neighbour is read as often as before. When the getters are quick again, so is everything.
 func TestDriverBudget(t *testing.T) {
 	n := newNode(t, 2, fakeLibrary(t), fakenvml.H100)
@@ -214,7 +214,7 @@ func TestLeftOutOfABatch(t *testing.T) {
 	n.stop()
 }
 
-// TestDearFieldIsSlow: what alone takes more than a tenth of the budget is read with the slow readings, and stays on the page. An
+// TestDearFieldIsSlow: what alone takes more than a tenth of the budget is read with the slow readings, and stays on the metrics page. An
 // H200 takes 3 to 9 ms for its energy, which made all readings 22 s apart.
 func TestDearFieldIsSlow(t *testing.T) {
 	t.Parallel()
@@ -291,7 +291,7 @@ func TestNVLinkWithoutPeer(t *testing.T) {
 	n.await(labels + `"0"} 0`)
 	n.must(n.Set("0", "nvlink_remote.1", "00000000:C1:00.0"))
 	n.await(labels+`"0"} 0`, labels+`"1"} 0`)
-	n.stop() // a link beside one to a switch: page "fallbacks"
+	n.stop() // a link beside one to a switch: metrics page "fallbacks"
 }
 
 // TestLegacyThermal: where the driver has no counter for a thermal slowdown of today, the old one counts.

@@ -37,8 +37,8 @@ func seriesOf(page string, gpu int) []string {
 	return lines
 }
 
-// TestOneOfEightHangs: the page answers within a second, says which GPU hangs, withholds its series
-// and has all of those of the other seven; when the call returns, the GPU is back.
+// TestOneOfEightHangs: the metrics page answers within a second, says which GPU hangs, withholds its series and has all of those of the
+// other seven; when the call returns, the GPU is back.
 func TestOneOfEightHangs(t *testing.T) {
 	t.Parallel()
 	const stuck, gpus = 3, 8
@@ -84,8 +84,8 @@ func TestOneOfEightHangs(t *testing.T) {
 }
 
 // TestHalfAreOutOfOrder: of eight GPUs two hang in the driver, one answers everything with an unknown error, one is lost and
-// one is counted late. Each is said to be what it is, the others have all their series, a page comes at once, and calls
-// that hang do not pile up.
+// one is counted late. Each is said to be what it is, the others have all their series, a metrics page comes at once, and calls that hang
+// do not pile up.
 func TestHalfAreOutOfOrder(t *testing.T) {
 	t.Parallel()
 	const late, gpus = 7, 8
@@ -376,7 +376,7 @@ func TestDriverComesAndGoes(t *testing.T) {
 }
 
 // TestDriverReplaced: the process ends after the time given, because only a new one can load the new library. The
-// metrics page ends with the process, so the test reads no page once the driver is replaced.
+// metrics page ends with the process, so the test reads no metrics page once the driver is replaced.
 func TestDriverReplaced(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, 1, fakeLibrary(t), fakenvml.H100)
@@ -463,7 +463,7 @@ func TestNoCallWithoutItsSymbol(t *testing.T) {
 			used[function] = true
 		}
 	}
-	// run demands only that the collector survives; what is left of the page differs.
+	// run demands only that the collector survives; what is left of the metrics page differs.
 	run := func(t *testing.T, without ...string) *node {
 		n := newNode(t, 2, fakeLibrary(t, without...), fakenvml.H100, fakenvml.MIG)
 		n.must(n.Set("1", "fans", 1, "fan.0", 30))

@@ -245,7 +245,7 @@ func (n *node) stop() {
 	}
 }
 
-// page fetches the page.
+// page fetches the metrics page.
 func (n *node) page() string {
 	n.t.Helper()
 	response, err := http.Get(n.url + "/metrics")
@@ -265,7 +265,7 @@ func (n *node) page() string {
 	return string(body)
 }
 
-// await fetches pages until one has all the lines that are wanted.
+// await fetches metrics pages until one has all the lines that are wanted.
 func (n *node) await(lines ...string) string {
 	n.t.Helper()
 	return n.awaitThat(strings.Join(lines, "\n"), func(page string) bool {
@@ -278,7 +278,7 @@ func (n *node) await(lines ...string) string {
 	})
 }
 
-// patience is how long a test waits for the page to become what it should be.
+// patience is how long a test waits for the metrics page to become what it should be.
 const patience = time.Minute
 
 func (n *node) awaitThat(what string, good func(page string) bool) string {

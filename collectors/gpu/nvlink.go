@@ -55,7 +55,7 @@ func readNVLinks(d *nvmlDevice, s *sheet) error {
 	return nil
 }
 
-// hasFarEnd reports whether the driver knows what a link leads to.
+// hasFarEnd reports whether the driver has the far end of a link.
 func (d *nvmlDevice) hasFarEnd(link int) bool {
 	_, err := ask(d, "nvmlDeviceGetNvLinkRemotePciInfo_v2|nvmlDeviceGetNvLinkRemotePciInfo", func() (nvml.PciInfo, nvml.Return) { return d.handle.GetNvLinkRemotePciInfo(link) })
 	return err == nil

@@ -31,7 +31,7 @@ const (
 // call, which looks up the symbol first.
 type library struct {
 	api     nvml.Interface
-	so      *dl.DynamicLibrary // kept open for good: a late call returns into it
+	so      *dl.DynamicLibrary // never closed, because a late call returns into it
 	options Options
 	symbols sync.Map // call → whether the library has it
 	closed  atomic.Bool

@@ -24,8 +24,8 @@ func TestBitErrors(t *testing.T) {
 	}
 }
 
-// TestEveryRowIsAnswered: each field and each GPM metric that the exporter asks for is answered by a GPU of one of the pages in testdata. A row
-// that no page has seen may be of another unit, type or scope than it says.
+// TestEveryRowIsAnswered: each field and each GPM metric that the exporter asks for is answered by a GPU of one of the metrics pages in
+// testdata. A row that no metrics page has seen may be of another unit, type or scope than it says.
 func TestEveryRowIsAnswered(t *testing.T) {
 	for _, m := range gpmMetrics {
 		if key := fmt.Sprintf("gpm.%d", m.id); !fakenvml.Describes(key) {

@@ -21,7 +21,7 @@ const (
 var tierNames = [tiers]string{"fast", "slow", "rare"}
 
 // rarest is the longest time between two readings, however long they take in the driver. A budget that asks for more is
-// exceeded, and the page says by how much.
+// exceeded, and the metrics page reports by how much.
 var rarest = [tiers]time.Duration{30 * time.Second, 2 * time.Minute, 10 * time.Minute}
 
 // pace is how often the tiers of a GPU are read, so that all readings together take no more than the budget, a share of the time.
@@ -105,7 +105,7 @@ func at(t tier) row { return row{tier: t} }
 func (r *row) took(d time.Duration) { r.cost, r.last = min(d, r.last), d }
 
 // settle makes a fast reading a slow one while it takes more than a tenth of the budget alone. It is called when both kinds are
-// due, so that no value is lost or on the page twice. It reports whether that changed.
+// due, so that no value is lost or on the metrics page twice. It reports whether that changed.
 func (r *row) settle(o *Options) bool {
 	const dear = 0.1
 	before := r.tier

@@ -176,7 +176,7 @@ func (h health) reason() string {
 	return reasonFor(h.err)
 }
 
-// emit puts the series of the GPU on the page.
+// emit puts the series of the GPU on the metrics page.
 func (h health) emit(now time.Time, emit func(*metrics.Family, float64, ...string)) {
 	id, reason := h.identity, h.reason()
 	emit(metrics.GPUUp, metrics.Bool(reason == ""), id.UUID, id.Index, reason)

@@ -11,33 +11,33 @@ import (
 type Condition struct {
 	// Name is the value of the condition label.
 	Name string
-	// Verdict is what the GPU is good for while the condition holds.
+	// Verdict is the verdict on the GPU while the condition holds.
 	Verdict metrics.Verdict
-	// Meaning says what is wrong, Action what to do.
+	// Meaning describes what is wrong, Action what to do.
 	Meaning, Action string
 	// Alert names the alert that answers it; empty where a board does.
 	Alert string
 	// Reads lists the metrics that it reads.
 	Reads []*metrics.Family
-	// Hold is how long it must be seen without a break before it counts, so that what passes by itself does not.
+	// Hold is how long it must be seen without a break before it counts, so that short faults that pass by themselves do not count.
 	Hold time.Duration
-	// WithEngine says that it counts at once when an engine that ran on the GPU has stopped, too: that does not pass by itself.
+	// WithEngine means that it counts at once if an engine that ran on the GPU has also stopped, because that does not pass by itself.
 	WithEngine bool
-	// Quiet is how long it must not be seen before it is lifted.
+	// Quiet is how long it must not be seen before it ends.
 	Quiet time.Duration
-	// UntilReset says that a reset of the GPU lifts it at once, if it is not seen any more.
+	// UntilReset means that a reset of the GPU ends it at once, if it is no longer seen.
 	UntilReset bool
-	// Node says that it is about what the GPUs of the node share.
+	// Node means that it is about what the GPUs of the node share.
 	Node bool
-	// Blind says that nothing is known of the GPUs while it holds.
+	// Blind means that nothing is known about the GPUs while it holds.
 	Blind bool
-	// Elsewhere says what NVIDIA's tools and Amazon's node monitoring agent make of it.
+	// Elsewhere describes how NVIDIA's tools and Amazon's node monitoring agent treat it.
 	Elsewhere string
 
 	test test
 }
 
-// test tells whether a condition is seen. A value that is not there says nothing: what holds then goes on to hold.
+// test reports whether a condition is seen. If a value is absent, the condition stays as before.
 type test struct {
 	value  func(*view) (float64, bool)
 	window time.Duration // of a counter: how far back its growth counts; 0: the value itself is compared
@@ -46,17 +46,17 @@ type test struct {
 	mean   bool // the mean within the window is compared; a value below zero ends it
 }
 
-// at tells whether the value of any of the series is at least so much.
+// at reports whether the value of any of the series is at least this large.
 func at(least float64, f *metrics.Family, where ...string) test {
 	return test{value: func(v *view) (float64, bool) { return v.most(f, where...) }, least: least}
 }
 
-// grows tells whether the sum of counters grew by so much within a window.
+// grows reports whether the sum of counters grew by this much within a window.
 func grows(least float64, window time.Duration, f *metrics.Family, where ...string) test {
 	return test{value: func(v *view) (float64, bool) { return v.sum(f, where...) }, least: least, window: window}
 }
 
-// level is how long what the driver reports as a state must be gone: two readings of what it reports seldom.
+// level is how long a state that the driver reports must be gone: two readings of a state that is read seldom.
 const level = 20 * time.Second
 
 // boot is longer than a driver, a fabric manager or a container takes to start.
@@ -193,7 +193,7 @@ var Conditions = []Condition{
 		Elsewhere: "DCGM: fail; EKS: fatal"},
 }
 
-// down tells whether a GPU does not report for one of these reasons.
+// down reports whether a GPU does not report for one of these reasons.
 func down(reasons ...string) func(*view) (float64, bool) {
 	return func(v *view) (float64, bool) {
 		for _, s := range v.of(metrics.GPUUp) {
@@ -203,7 +203,7 @@ func down(reasons ...string) func(*view) (float64, bool) {
 	}
 }
 
-// downOtherwise tells whether a GPU does not report, and the reason does not say that it is lost.
+// downOtherwise reports whether a GPU does not report for a reason other than that it is lost.
 func downOtherwise(v *view) (float64, bool) {
 	for _, s := range v.of(metrics.GPUUp) {
 		lost, _ := down("gpu_is_lost", "reset_required", "gpu_not_found", "insufficient_power", "not_on_page", "detached")(v)
@@ -212,7 +212,7 @@ func downOtherwise(v *view) (float64, bool) {
 	return 0, false
 }
 
-// asks tells whether the driver asks for one of these recovery actions. They are those of metrics.RecoveryAction.
+// asks reports whether the driver requests one of these recovery actions. They are those of metrics.RecoveryAction.
 func asks(actions ...float64) func(*view) (float64, bool) {
 	return func(v *view) (float64, bool) {
 		action, ok := v.most(metrics.GPURecoveryAction)
@@ -232,7 +232,7 @@ func narrow(v *view) (float64, bool) {
 	return -1, ok
 }
 
-// heldBack tells whether a busy GPU has less than a third of its clock or draws less than a fifth of its power limit: idle ones use a
+// heldBack reports whether a busy GPU has less than a third of its clock or draws less than a fifth of its power limit: idle ones use a
 // sixth of each.
 func heldBack(v *view) (float64, bool) {
 	busy, ok := v.most(metrics.GPUUtilization)
@@ -243,15 +243,14 @@ func heldBack(v *view) (float64, bool) {
 	return metrics.Bool(busy > 0.9 && (clocked && clock < clockMax/3 || drawn && power < limit/5)), ok
 }
 
-// fewerLinks tells whether links of a GPU are down, others are up, and another GPU has more. A link without a bridge is always
-// down, and a card without one has none.
+// fewerLinks reports whether links of a GPU are down, others are up, and another GPU has more. A link without a bridge is always down, and
+// a card without one has none.
 func fewerLinks(v *view) (float64, bool) {
 	up, ok := v.sum(metrics.GPUNVLinkUp)
 	return metrics.Bool(0 < up && up < v.links && up < float64(len(v.of(metrics.GPUNVLinkUp)))), ok
 }
 
-// unroutable tells whether a fabric check other than that of the bandwidth fails, and the summary, which counts that
-// one, too.
+// unroutable reports whether a fabric check other than that of the bandwidth fails, and the summary, which counts that one, too.
 func unroutable(v *view) (float64, bool) {
 	bad, known := 0.0, false
 	for _, s := range v.of(metrics.GPUFabricHealth) {
@@ -269,8 +268,8 @@ func unregistered(v *view) (float64, bool) {
 	return 0, false
 }
 
-// driverless tells whether nothing reads the GPUs of a node that has some, and nobody wanted that. Where NVML is read, a page
-// stands for it at most.
+// driverless reports whether nothing reads the node's GPUs although this is not configured. If NVML is read, a metrics page is at most a
+// substitute for it.
 func driverless(v *view) (float64, bool) {
 	if gpus, ok := v.most(metrics.GPUExpected); ok && gpus == 0 {
 		return 0, true
@@ -286,8 +285,8 @@ func driverless(v *view) (float64, bool) {
 	return 0, false
 }
 
-// manager returns whether the fabric manager runs, and less than zero where it does not and NVSwitches need it. Where nobody sees
-// switches, it has to run if it ever did.
+// manager returns whether the fabric manager runs, and less than zero if it does not although NVSwitches need it. If no switches are
+// visible, it has to run if it ever did.
 func manager(v *view) (float64, bool) {
 	switches, _ := v.most(metrics.GPUSwitches)
 	up, ok := v.most(metrics.GPUFabricManagerUp)
@@ -297,7 +296,7 @@ func manager(v *view) (float64, bool) {
 	return up, ok
 }
 
-// switchFailed tells whether an NVSwitch reported a fatal error within a day. The time of an error outlasts the exporter.
+// switchFailed reports whether an NVSwitch reported a fatal error within a day. The time of an error outlasts the exporter.
 func switchFailed(v *view) (float64, bool) {
 	last, _ := v.most(metrics.GPUSXIDLastTimestamp, metrics.LabelSeverity, "fatal")
 	return metrics.Bool(float64(v.at.Unix())-last < (24 * time.Hour).Seconds()), true

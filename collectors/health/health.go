@@ -3,7 +3,7 @@
 //	conditions  what a verdict counts, as data             conditions.go
 //	view        what was read of a GPU                     view.go
 //	xids        the XIDs of a GPU, as conditions           xids.go
-//	judge       hysteresis, and who tells of the verdicts  health.go
+//	judge       hysteresis, and the series of verdicts     health.go
 //
 // It reads the samples of the collectors of GPUs, whatever their source, and asks no driver. What is not reported
 // changes nothing: a GPU that does not answer keeps the conditions that it had.
@@ -31,16 +31,16 @@ const Interval = 5 * time.Second
 type Finding struct {
 	// Condition names it: one of Conditions, or xid_ and a code.
 	Condition string `json:"condition"`
-	// Verdict is its own.
+	// Verdict is the condition's own verdict.
 	Verdict metrics.Verdict `json:"verdict"`
 	// Alert names the alert that answers it; empty where none does.
 	Alert string `json:"alert,omitempty"`
 	// Since is when it was first seen.
 	Since time.Time `json:"since"`
-	// Meaning and Action say what is wrong and what to do.
+	// Meaning and Action describe what is wrong and what to do.
 	Meaning string `json:"meaning"`
 	Action  string `json:"action"`
-	// Source lists the metrics that say so.
+	// Source lists the metrics that show it.
 	Source []string `json:"source"`
 }
 
@@ -49,7 +49,7 @@ type Workload struct {
 	Namespace string `json:"namespace,omitempty"`
 	Pod       string `json:"pod,omitempty"`
 	Model     string `json:"model,omitempty"`  // empty for a pod that is no engine
-	Server    string `json:"server,omitempty"` // host:port of the engine's page
+	Server    string `json:"server,omitempty"` // host:port of the engine's metrics endpoint
 }
 
 // GPU is the verdict on one GPU.
@@ -58,7 +58,7 @@ type GPU struct {
 	Index   string          `json:"gpu,omitempty"`
 	PCI     string          `json:"pci_bus_id,omitempty"`
 	Verdict metrics.Verdict `json:"verdict"`
-	// Since is when the verdict became what it is; zero if it has been healthy for as long as it is watched.
+	// Since is when the verdict last changed; zero if the GPU has been healthy for as long as it is watched.
 	Since    time.Time  `json:"since,omitzero"`
 	Findings []Finding  `json:"conditions"`
 	Runs     []Workload `json:"runs"`
@@ -70,8 +70,8 @@ type Node struct {
 	Verdict  metrics.Verdict `json:"verdict"`
 	Findings []Finding       `json:"conditions"` // of what they share
 	GPUs     []GPU           `json:"gpus"`
-	// At is when it was judged, Watching since when: what happened before is known only as far as the driver and the
-	// kernel log tell.
+	// At is when it was judged, and Watching since when it is watched. Earlier events are known only if the driver and the kernel log
+	// report them.
 	At       time.Time `json:"at"`
 	Watching time.Time `json:"watching_since"`
 	// Boot identifies the time since the node was started.
@@ -101,9 +101,9 @@ type Judge struct {
 	last  time.Time
 }
 
-// New returns a judge that knows nothing yet.
+// New returns a judge without any readings yet.
 func New(o Options) *Judge {
-	boot, _ := os.ReadFile(cmp.Or(o.ProcFS, "/proc") + "/sys/kernel/random/boot_id") // without it, a restart of the node cannot be told
+	boot, _ := os.ReadFile(cmp.Or(o.ProcFS, "/proc") + "/sys/kernel/random/boot_id") // without it, a restart of the node cannot be detected
 	return &Judge{read: o.Read, stopped: o.Stopped, boot: strings.TrimSpace(string(boot)), gpus: map[string]*subject{}, node: newSubject()}
 }
 
@@ -137,7 +137,7 @@ func newSubject() *subject {
 	return &subject{states: map[string]*state{}, xids: newXIDs(), ran: map[Workload]time.Time{}}
 }
 
-// state is what is remembered of a condition.
+// state is the state of a condition.
 type state struct {
 	from  time.Time // seen without a break since; zero: not seen
 	seen  time.Time // last
@@ -152,7 +152,7 @@ type point struct {
 	value float64
 }
 
-// Look judges once, for those who keep time themselves. Times must not go back.
+// Look judges once, for callers that keep time themselves. Times must not go back.
 func (j *Judge) Look(at time.Time) {
 	samples := make(chan prometheus.Metric, 64)
 	go func() {
@@ -234,7 +234,7 @@ func (j *Judge) sort(all []*metrics.Sample, at time.Time) (shared *view, views m
 	return shared, views
 }
 
-// reset forgets what a reset repairs, if there was one: the driver counts energy anew.
+// reset forgets what a reset repairs, if there was one, which shows in the driver's counter of energy.
 func (g *subject) reset(v *view) {
 	energy, ok := v.sum(metrics.GPUEnergy)
 	if !ok {
@@ -299,7 +299,7 @@ func (s *state) holds(t test, value float64, at time.Time) bool {
 	return grown >= t.least
 }
 
-// died reports whether an engine that ran on the GPU within the last minutes has stopped. A GPU that is gone is not known to run it.
+// died reports whether an engine that ran on the GPU within the last minutes has stopped. It is not known what runs on a GPU that is gone.
 func (g *subject) died(stopped func(Workload) bool, at time.Time) (died bool) {
 	for _, w := range g.runs {
 		if w.Server != "" {
@@ -316,7 +316,7 @@ func (g *subject) died(stopped func(Workload) bool, at time.Time) (died bool) {
 	return died
 }
 
-// take notes whether a condition is seen, and whether an engine has died with the GPU.
+// take records whether a condition is seen, and whether an engine has died with the GPU.
 func (s *state) take(c *Condition, seen, died bool, at time.Time) {
 	if !seen {
 		s.from = time.Time{}
@@ -351,7 +351,7 @@ func (g *subject) findings() []Finding {
 	return found
 }
 
-// settle notes since when the verdict is what it is.
+// settle records when the verdict changed.
 func (g *subject) settle(at time.Time) {
 	verdict := worst(g.findings())
 	if verdict != g.verdict {
@@ -366,7 +366,7 @@ func worst(findings []Finding) (v metrics.Verdict) {
 	return v
 }
 
-// workloads lists what runs on a GPU: engines, and pods that are none.
+// workloads lists what runs on a GPU: engines, and pods without an engine.
 func workloads(v *view) []Workload {
 	runs := []Workload{}
 	pods := map[[2]string]bool{}
@@ -387,7 +387,7 @@ func workloads(v *view) []Workload {
 	return runs
 }
 
-// Blind reports whether nothing is known of the GPUs as they are now.
+// Blind reports whether nothing is known about the present state of the GPUs.
 func (n *Node) Blind() bool {
 	return slices.ContainsFunc(n.Findings, func(f Finding) bool {
 		return slices.ContainsFunc(Conditions, func(c Condition) bool { return c.Blind && c.Name == f.Condition })

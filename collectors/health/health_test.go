@@ -16,7 +16,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// bench judges a node whose page a test writes, in time of its own.
+// bench judges a node whose metrics page a test writes, in time of its own.
 type bench struct {
 	*Judge
 	t    *testing.T
@@ -36,7 +36,7 @@ func newBench(t *testing.T) *bench {
 	return b
 }
 
-// set puts a series on the page.
+// set puts a series on the metrics page.
 func (b *bench) set(f *metrics.Family, value float64, labels ...string) {
 	key := labels
 	if f == metrics.GPUUp {
@@ -45,7 +45,7 @@ func (b *bench) set(f *metrics.Family, value float64, labels ...string) {
 	b.page[f.Name+strings.Join(key, ",")] = f.Const(value, labels...)
 }
 
-// drop takes all series of a family from the page.
+// drop takes all series of a family from the metrics page.
 func (b *bench) drop(f *metrics.Family) {
 	for key := range b.page {
 		if strings.HasPrefix(key, f.Name) {
@@ -378,7 +378,7 @@ func TestFabricManager(t *testing.T) {
 	}
 }
 
-// Where another exporter's page is read in place of NVML, one that can be used is enough.
+// Where another exporter's metrics page is read in place of NVML, one that can be used is enough.
 func TestUnusablePage(t *testing.T) {
 	b := newBench(t)
 	b.set(metrics.GPUSourceUp, 0, "", "localhost:9400", "unreachable")
@@ -427,7 +427,7 @@ func TestGPUWithoutAName(t *testing.T) {
 	}
 }
 
-// The page of a node with a GPU to replace, whose switch failed.
+// The metrics page of a node with a GPU to replace, whose switch failed.
 func TestGolden(t *testing.T) {
 	b := newBench(t)
 	b.want(10*time.Second, "healthy")
@@ -460,8 +460,8 @@ func TestConditions(t *testing.T) {
 	}
 }
 
-// TestEngineDiedWithItsGPU: a GPU that is off the page counts at once when the engine on it has stopped, too. A driver that does not
-// answer may be freeing what the engine left.
+// TestEngineDiedWithItsGPU: a GPU that is off the metrics page counts at once when the engine on it has stopped, too. A driver that does
+// not answer may be freeing what the engine left.
 func TestEngineDiedWithItsGPU(t *testing.T) {
 	for reason, want := range map[string]string{"not_on_page": "reset vanished", "unknown": "healthy"} {
 		b := newBench(t)
@@ -469,7 +469,7 @@ func TestEngineDiedWithItsGPU(t *testing.T) {
 		b.stopped = func(w Workload) bool { return w.Server == down }
 		b.set(metrics.EngineGPUInfo, 1, "vllm", "prod", "p-0", "", "10.0.0.1:8000", "m", "GPU-a", "0", "", "kubelet")
 		b.want(time.Minute, "healthy")
-		b.drop(metrics.EngineGPUInfo) // with the GPU, its owner is off the page
+		b.drop(metrics.EngineGPUInfo) // with the GPU, its owner is off the metrics page
 		b.set(metrics.GPUUp, 0, "GPU-a", "0", reason)
 		down = "10.0.0.2:8000"
 		b.want(20*time.Second, "healthy") // another engine has stopped

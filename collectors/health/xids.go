@@ -9,11 +9,11 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// How long an XID counts. A driver that can ask for a recovery, and asks for none, knows better than a time.
+// How long an XID counts. If a driver can request a recovery and requests none, this is better evidence than a time.
 const (
 	xidTold   = time.Hour      // the driver can ask, and did not
 	xidUntold = 24 * time.Hour // the driver is too old to ask
-	xidTicket = 6 * time.Hour  // the GPU goes on
+	xidTicket = 6 * time.Hour  // the GPU continues
 )
 
 // xids holds the XIDs of a GPU.
@@ -25,7 +25,7 @@ type xids struct {
 // xidSeries identifies a counter.
 type xidSeries struct{ code, instance, severity, source string }
 
-// xidState is what is remembered of an XID that counts.
+// xidState is the state of an XID that counts.
 type xidState struct {
 	verdict     metrics.Verdict
 	answer      string // alert
@@ -35,11 +35,11 @@ type xidState struct {
 
 func newXIDs() xids { return xids{counted: map[xidSeries]float64{}, open: map[int]*xidState{}} }
 
-// reset forgets all: they are repaired, as far as a reset repairs them.
+// reset forgets all XIDs that a reset repairs.
 func (x *xids) reset() { clear(x.open) }
 
-// judge looks for new XIDs and lifts those that are over. In the first judgement it also looks at the times of XIDs from
-// before, which the kernel log tells.
+// judge looks for new XIDs and ends those that are over. In the first judgement it also looks at the times of XIDs from before, which the
+// kernel log reports.
 func (x *xids) judge(v *view, at time.Time, first bool) {
 	for _, s := range v.of(metrics.GPUXIDErrors) {
 		key := xidSeries{label(s, metrics.LabelXID), label(s, metrics.LabelGPUInstance), label(s, metrics.LabelSeverity), label(s, metrics.LabelSource)}
@@ -71,8 +71,8 @@ func (x *xids) judge(v *view, at time.Time, first bool) {
 	}
 }
 
-// remember takes XIDs from before the exporter started. Whether one of NVLink 5 was fatal is not known any more: it counts
-// as one that was not.
+// remember takes XIDs from before the exporter started. It is no longer known whether an XID of NVLink 5 was fatal, so it counts as
+// nonfatal.
 func (x *xids) remember(v *view, at time.Time) {
 	for _, s := range v.of(metrics.GPUXIDLastTimestamp) {
 		code, err := strconv.Atoi(label(s, metrics.LabelXID))
@@ -88,7 +88,7 @@ func (x *xids) remember(v *view, at time.Time) {
 	}
 }
 
-// saw opens an XID, or renews it. One that nobody has to answer is none.
+// saw opens an XID, or renews it. An XID to which nobody has to respond does not count.
 func (x *xids) saw(code int, severity string, when, at time.Time) {
 	verdict, answer := xidVerdict(code, severity)
 	if verdict == metrics.Healthy && answer == "" || when.After(at) {

@@ -45,7 +45,7 @@ func (a allocations) series() (series []prometheus.Metric) {
 	return series
 }
 
-// toldBy returns the allocations that another exporter's page reports for pods not among a. They name no resource.
+// toldBy returns the allocations that another exporter's metrics page reports for pods not among a. They name no resource.
 func (a allocations) toldBy(owners []gpu.Owner) allocations {
 	known := make(map[kube.PodName]bool, len(a))
 	for g := range a {
@@ -120,7 +120,7 @@ func (c *Collector) allocations(gpus []gpu.Identity, running map[tenant]*usage, 
 	}
 	series = append(series, metrics.PodResourcesTime.Const(float64(answered.UnixMilli())/1000))
 	if len(gpus) == 0 {
-		return nil, series // nothing can be told apart yet
+		return nil, series // nothing can be distinguished yet
 	}
 	given, unknown := resolve(holdings, newDevices(gpus, c.options.Instances(), c.options.ClaimedUUID), running)
 	series = append(series, given.series()...)

@@ -24,7 +24,7 @@ import (
 // uid is the uid of the nth pod.
 func uid(n int) string { return fmt.Sprintf("0a1b2c3d-0000-4000-8000-%012d", n) }
 
-// inPod is a process that serves pages in a container of the nth pod.
+// inPod is a process that serves metrics pages in a container of the nth pod.
 func inPod(n, pid int, listens ...string) process {
 	return process{pid: pid, ppid: 1, name: "vllm", network: "pod1", listens: listens,
 		cgroup: fmt.Sprintf("/../../kubepods-pod%s.slice/crio-%s.scope", strings.ReplaceAll(uid(n), "-", "_"), strings.Repeat("ab", 32))}
@@ -87,8 +87,8 @@ func TestEnginesOfPods(t *testing.T) {
 	}
 }
 
-// TestOwnersOfAPage: another exporter's page leads from GPUs to engines where the kubelet says nothing of a pod. Two pods
-// that share a GPU both have it, and a pod that the kubelet knows has what the kubelet says.
+// TestOwnersOfAPage: another exporter's metrics page leads from GPUs to engines where the kubelet says nothing of a pod. Two pods that
+// share a GPU both have it, and a pod that the kubelet knows has what the kubelet says.
 func TestOwnersOfAPage(t *testing.T) {
 	owner := func(id gpu.Identity, instance, pod string) gpu.Owner {
 		return gpu.Owner{GPU: id, InstanceID: instance, Namespace: "prod", Pod: pod, Container: "c"}

@@ -7,7 +7,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/gpu"
 )
 
-// TestCommands: the command lines of an engine are those of the process that serves its page and of those that started it, up to
+// TestCommands: the command lines of an engine are those of the process that serves its metrics page and of those that started it, up to
 // the shell. Those of others are nobody's, and of an engine that cannot be told from its neighbour none is.
 func TestCommands(t *testing.T) {
 	got := map[string][][]string{}

@@ -131,7 +131,7 @@ func node(t *testing.T, f *fakeKubelet, log *bytes.Buffer, targets ...Target) *C
 	})
 }
 
-// lines are the lines of a page that start with a name, sorted, without the name.
+// lines are the lines of a metrics page that start with a name, sorted, without the name.
 func lines(page, name string) (found []string) {
 	for line := range strings.Lines(page) {
 		if rest, ok := strings.CutPrefix(line, name); ok {
@@ -269,7 +269,7 @@ func TestDenseNode(t *testing.T) {
 	}
 }
 
-// TestGolden: the whole page of a node where a pod's engine holds a GPU.
+// TestGolden: the whole metrics page of a node where a pod's engine holds a GPU.
 func TestGolden(t *testing.T) {
 	f := newFakeKubelet(t, pod("p", device("nvidia.com/gpu", uuid0), device("rdma/hca", "0")))
 	f.start(t)

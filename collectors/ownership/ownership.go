@@ -3,9 +3,9 @@
 // an engine or a pod.
 //
 // A target whose configuration names its GPUs is trusted without looking. On Kubernetes a target with a known pod has
-// what the kubelet gave to its container, or what another exporter's page reports; engines in one container are told
-// apart by their processes. Otherwise the answer comes from the processes: those that NVML lists on a GPU, their
-// relatives in /proc, and the sockets on which these listen, compared with the addresses of the engine pages.
+// what the kubelet gave to its container, or what another exporter's metrics page reports; engines in one container are distinguished by
+// their processes. Otherwise the answer comes from the processes: those that NVML lists on a GPU, their relatives in /proc, and the sockets
+// on which these listen, compared with the addresses of the engines' metrics pages.
 //
 // What cannot be seen is absent. NVML leaves out processes in pid namespaces that the exporter is not in, so a
 // container needs the host's (hostPID), a procfs of that same namespace, and the capabilities that package proc names:
@@ -32,10 +32,10 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// Target describes an engine page.
+// Target describes an engine's metrics endpoint.
 type Target struct {
 	Runtime   metrics.Runtime
-	Server    string // host:port of the page
+	Server    string // host:port of the metrics endpoint
 	Namespace string
 	Pod       string
 	Container string
@@ -60,8 +60,8 @@ type Options struct {
 	GPUs func() []gpu.Identity
 	// Instances returns the MIG devices of the node: (*gpu.Collector).Instances.
 	Instances func() []gpu.Instance
-	// Owners returns who has which GPU, according to another exporter's page: (*page.Collector).Owners. It is trusted
-	// for pods about which the kubelet reports nothing. Default: there is no such page.
+	// Owners returns who has which GPU, according to another exporter's metrics page: (*page.Collector).Owners. It is trusted for pods
+	// about which the kubelet reports nothing. Default: there is no such metrics page.
 	Owners func() []gpu.Owner
 	// Commands is called at each scan with the command lines of the process that serves a target's metrics and of its parents, the process first. Nil:
 	// command lines are not read.
@@ -92,8 +92,8 @@ type Collector struct {
 	owned  []owned
 }
 
-// owned links a GPU to the engine that runs on it. The engine's labels are added when the page is served: what runs
-// behind a target is often known only after its first scrape.
+// owned links a GPU to the engine that runs on it. The engine's labels are added when the metrics page is served: what runs behind a target
+// is often known only after its first scrape.
 type owned struct {
 	server string
 	place  place
@@ -197,7 +197,7 @@ func (u *usage) add(p gpu.Process) {
 	u.unknownTime = u.unknownTime || !p.UtilizationKnown
 }
 
-// usageOf returns the usage at a key, and creates it if there is none.
+// usageOf returns the usage at a key, which it creates if there is none.
 func usageOf[K comparable](m map[K]*usage, key K) *usage {
 	if m[key] == nil {
 		m[key] = new(usage)

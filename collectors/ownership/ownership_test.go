@@ -104,14 +104,14 @@ func newHost(t *testing.T, procs ...process) string {
 	return root
 }
 
-// page is the text of a collector's page after one look.
+// page is the text of a collector's metrics page after one look.
 func page(t *testing.T, c *Collector) string {
 	t.Helper()
 	c.refresh(context.Background())
 	return scrape(t, c)
 }
 
-// scrape is the text of a collector's page as it is.
+// scrape is the text of a collector's metrics page as it is.
 func scrape(t *testing.T, c *Collector) string {
 	t.Helper()
 	var lines []string
@@ -131,7 +131,7 @@ func engine(server string, gpus ...string) Target {
 	return Target{Runtime: metrics.VLLM, Server: server, ModelName: "m", GPUs: gpus}
 }
 
-// TestWhoseGPU: the pairs of page and GPU that are found on a host.
+// TestWhoseGPU: the pairs of metrics page and GPU that are found on a host.
 func TestWhoseGPU(t *testing.T) {
 	for _, c := range []struct {
 		name    string

@@ -16,7 +16,7 @@ type look struct {
 	*proc.Scan
 	podLogs string                  // where the kubelet keeps pod logs
 	pods    map[string]kube.PodName // by uid; nil before the first lookup
-	serving map[int]int             // by target, a process that serves its page
+	serving map[int]int             // by target, a process that serves its metrics page
 }
 
 // home describes where a process runs. All fields are empty outside containers; the pod is empty outside Kubernetes.
@@ -34,12 +34,12 @@ func (l *look) home(pid int) home {
 	return home{l.pods[uid], container}
 }
 
-// server identifies a process that listens where a target's page is.
+// server identifies a process that listens at a target's metrics endpoint.
 type server struct{ pid, target int }
 
-// owners finds for each process on a GPU the targets whose page one of its relatives serves. Of several relatives the
-// closest counts: engines started by the same launcher are distinguished by the ancestor that they do not share. If two
-// are equally close, the owner stays unknown.
+// owners finds for each process on a GPU the targets whose metrics page one of its relatives serves. Of several relatives the closest
+// counts: engines started by the same launcher are distinguished by the ancestor that they do not share. If two are equally close, the
+// owner stays unknown.
 func (l *look) owners(ctx context.Context, targets []Target, running []gpu.Process) [][]int {
 	owners := make([][]int, len(running))
 	known := make(map[int][]server) // by eldest relative
@@ -86,8 +86,8 @@ func (l *look) commands(pid int) (lines [][]string) {
 	return lines
 }
 
-// agreed returns the targets of servers that belong together: one process may serve several pages, and several
-// processes may serve the same page.
+// agreed returns the targets of servers that belong together: one process may serve several metrics pages, and several processes may serve
+// the same metrics page.
 func agreed(servers []server) (targets []int) {
 	for _, s := range servers {
 		if s.pid != servers[0].pid && s.target != servers[0].target {
@@ -110,7 +110,7 @@ func distance(line, other []int) int {
 	return len(line)
 }
 
-// servers finds the processes that listen where a target's page is.
+// servers finds the processes that listen at a target's metrics endpoint.
 func (l *look) servers(ctx context.Context, targets []Target, pids []int) (found []server) {
 	for _, pid := range pids {
 		listening := l.Listening(pid)
@@ -129,7 +129,7 @@ func (l *look) servers(ctx context.Context, targets []Target, pids []int) (found
 	return found
 }
 
-// isAt reports whether a page at host:port is served by a socket of a process.
+// isAt reports whether a socket of a process serves the metrics endpoint at host:port.
 func (l *look) isAt(ctx context.Context, page string, at netip.AddrPort, pid int) bool {
 	host, port, err := net.SplitHostPort(page)
 	if err != nil || port != strconv.Itoa(int(at.Port())) {

@@ -13,7 +13,7 @@ type api struct {
 	body  func(model, prompt string, maxTokens int) map[string]any
 	parse func(message []byte) (piece, error)
 	lines bool // messages are lines of JSON, not server-sent events
-	ends  bool // only the end of the stream says that the answer is whole
+	ends  bool // only the end of the stream shows that the answer is complete
 }
 
 // piece holds what one message adds to an answer.
@@ -21,14 +21,14 @@ type piece struct {
 	visible, reasoning string
 	tool               bool // part of a tool call
 	finished           bool // the model has ended its answer
-	prompt, completion int  // tokens so far; 0 where the message does not say it
+	prompt, completion int  // tokens so far; 0 if the message does not report them
 	failed             bool // it is an error
 }
 
 // token reports whether the message carries any.
 func (p piece) token() bool { return p.visible != "" || p.reasoning != "" || p.tool }
 
-// marked names the user of synthetic requests, for who reads an engine's log.
+// marked names the user of synthetic requests, for readers of an engine's log.
 const marked = "llm-node-exporter-probe"
 
 // apis lists the ways to ask, by their names in the configuration.
@@ -69,7 +69,7 @@ var own = []string{"model", "messages", "prompt", "inputs", "text_input", "strea
 // text holds a string of an answer, or whatever stands in its place.
 type text string
 
-// UnmarshalJSON takes null for nothing, and lists of parts as they are.
+// UnmarshalJSON reads null as nothing, and keeps lists of parts unchanged.
 func (t *text) UnmarshalJSON(b []byte) error {
 	var s string
 	switch {
@@ -81,12 +81,12 @@ func (t *text) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// given reports whether a JSON field is there and says something.
+// given reports whether a JSON field is there and not empty.
 func given(raw json.RawMessage) bool {
 	return !slices.Contains([]string{"", "null", "[]", "{}", `""`}, string(raw))
 }
 
-// said holds what an OpenAI-compatible message, or a whole answer, holds of one choice.
+// said holds one choice of an OpenAI-compatible message, or of a whole answer.
 type said struct {
 	Content          text            `json:"content"`
 	Refusal          text            `json:"refusal"`

@@ -42,7 +42,7 @@ func (b *budget) settle(c *charge, tokens int) {
 	c.at, c.tokens = time.Now(), tokens
 }
 
-// share tells how many probes there are to share the budget.
+// share sets the number of probes that share the budget.
 func (b *budget) share(probes int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

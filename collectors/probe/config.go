@@ -97,7 +97,7 @@ const (
 	filler   = "the "
 )
 
-// Until an answer tells its size, a prompt is charged two tokens a word, plus what a chat template adds.
+// Until an answer reports its size, a prompt is charged two tokens a word, plus what a chat template adds.
 const (
 	tokensPerWord  = 2
 	templateTokens = 64

@@ -16,7 +16,7 @@ import (
 // refusedFor is how long an engine that has refused all requests is left alone.
 const refusedFor = time.Hour
 
-// Offer describes which models the node's engines have, for probes of engines to ask.
+// Offer describes which models the node's engines have, for probes of engines.
 func (c *Collector) Offer(offers []engine.Offer) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -26,8 +26,8 @@ func (c *Collector) Offer(offers []engine.Offer) {
 	}
 }
 
-// expand returns the probes that are wanted: the configured ones, and one for each model that the engines offer and no
-// configured one asks. What runs at an engine whose page has not been read since a reload goes on.
+// expand returns the probes to run: the configured ones, and one for each model that the engines offer and no configured probe asks. A
+// probe of an engine whose metrics page has not been read since a reload continues.
 func (c *Collector) expand(before []running) (probes []*Probe) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -107,8 +107,8 @@ func (c *Collector) engine(p *Probe, declined string) {
 	}
 }
 
-// judge leaves an engine that was found alone for a while if it has refused all requests: it makes no text, knows the model
-// by another name or wants a key.
+// judge leaves an engine that was found alone for a while if it has refused all requests: it makes no text, has the model by another name
+// or requires a key.
 func (c *Collector) judge(p *Probe, r *result) {
 	p.answers = p.answers || r.whole()
 	refused := p.cfg.Engines && !p.answers && (r.outcome == metrics.ProbeClientError || r.outcome == metrics.ProbeInvalid)

@@ -25,15 +25,15 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// simulated is an engine with a page and an endpoint that notes which models are asked for.
+// simulated is an engine with a metrics page and an endpoint that notes which models are asked for.
 type simulated struct {
 	*httptest.Server
 	mu    sync.Mutex
 	asked []string // path and model
-	down  bool     // the page does not answer
+	down  bool     // the metrics page does not answer
 }
 
-// simulate serves a page, and answers at any other path that is posted to.
+// simulate serves a metrics page, and answers at any other path that is posted to.
 func simulate(t *testing.T, page, answer http.Handler) *simulated {
 	t.Helper()
 	s := &simulated{}
@@ -63,7 +63,7 @@ func (s *simulated) set(down bool) {
 	s.down = down
 }
 
-// pageOf serves a page of the engines' tests.
+// pageOf serves a metrics page of the engines' tests.
 func pageOf(t *testing.T, path, file string) http.Handler {
 	t.Helper()
 	body, err := os.ReadFile("../engine/testdata/pages/" + file)
@@ -180,7 +180,7 @@ func TestEnginesAreAskedOnce(t *testing.T) {
 	}
 }
 
-// TestEnginesThatAreDown: an engine whose page does not answer may be scaled to zero, or be another by now.
+// TestEnginesThatAreDown: an engine whose metrics page does not answer may be scaled to zero, or be another by now.
 func TestEnginesThatAreDown(t *testing.T) {
 	s := simulate(t, drill.NewVLLM(drill.NewProfile("llama")), whole)
 	_, c := engines(t, nil, engine.TargetConfig{URL: s.URL})
@@ -258,7 +258,7 @@ func TestEnginesShareABudget(t *testing.T) {
 	}
 }
 
-// TestEnginesComeAndGo: probes follow engines, and go on where a reload has not read the page yet.
+// TestEnginesComeAndGo: probes follow engines, and go on where a reload has not read the metrics page yet.
 func TestEnginesComeAndGo(t *testing.T) {
 	first, second := simulate(t, drill.NewVLLM(drill.NewProfile("llama")), whole), simulate(t, drill.NewLlamaCpp(drill.NewProfile("gemma")), whole)
 	both, c := engines(t, nil, engine.TargetConfig{URL: first.URL}, engine.TargetConfig{URL: second.URL})

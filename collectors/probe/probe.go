@@ -2,7 +2,7 @@
 // configured.
 //
 //	config    what is asked, how often, and what it may cost    config.go
-//	api       how an API is asked, and what its messages say    api.go
+//	api       how an API is called, and what its messages mean  api.go
 //	request   one request, and when what of its answer came     request.go, stream.go
 //	probe     when to ask, when not to, and the series          probe.go, budget.go, ollama.go
 //	engines   probes of the engines that were found             engines.go
@@ -39,10 +39,10 @@ const (
 	skipExhausted = "exporter_exhausted"
 )
 
-// maxReleases bounds how many releases an answer is remembered of.
+// maxReleases bounds for how many releases an answer is kept.
 const maxReleases = 16
 
-// state holds what a probe remembers. One goroutine uses it at a time.
+// state holds the state of a probe. One goroutine uses it at a time.
 type state struct {
 	assumed int // tokens of a prompt: what the last answer said, before it a guess
 	*budget
@@ -59,7 +59,7 @@ type state struct {
 // cost returns the most that one request may cost, in tokens.
 func (p *Probe) cost() int { return p.assumed + p.cfg.MaxTokens }
 
-// Collector sends the requests of probes and exports what came of them.
+// Collector sends the requests of probes and exports their results.
 type Collector struct {
 	look    func(ctx context.Context, at engine.Offer) (engine.Engine, bool)
 	log     *slog.Logger
@@ -76,7 +76,7 @@ type Collector struct {
 	asked  time.Time // when a failure last made the others ask
 }
 
-// New makes a collector. look returns what the exporter knows about the engine at an address, if it reads that engine.
+// New makes a collector. look returns the engine at an address, if the exporter reads that engine.
 func New(look func(ctx context.Context, at engine.Offer) (engine.Engine, bool), log *slog.Logger) *Collector {
 	grid := slo.Grids()[metrics.VLLM]
 	histogram := func(f *metrics.Family, bounds []float64) *prometheus.HistogramVec {
@@ -97,7 +97,7 @@ func New(look func(ctx context.Context, at engine.Offer) (engine.Engine, bool), 
 		health: gauge(metrics.ProbeHealth), engineAsked: gauge(metrics.ProbeEngineAsked)}
 }
 
-// vec does what all series of a family have in common.
+// vec is what all series of a family have in common.
 type vec interface {
 	prometheus.Collector
 	DeletePartialMatch(prometheus.Labels) int
@@ -121,7 +121,7 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// Use replaces the probes in use. One whose configuration is the same goes on.
+// Use replaces the probes in use. A probe with an unchanged configuration continues.
 func (c *Collector) Use(probes []*Probe) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -134,7 +134,7 @@ func (c *Collector) Use(probes []*Probe) {
 	c.change()
 }
 
-// change has Run look at what is wanted and offered.
+// change makes Run look at the configured probes and the offered models.
 func (c *Collector) change() {
 	select {
 	case c.changed <- struct{}{}:
@@ -164,7 +164,7 @@ func (c *Collector) Run(ctx context.Context) {
 	}
 }
 
-// replace stops probes that are gone, keeps those whose configuration is the same, and starts the rest. Series and spending go on where the
+// replace stops probes that are gone, keeps those whose configuration is the same, and starts the rest. Series and spending continue if the
 // labels are the same.
 func (c *Collector) replace(ctx context.Context, before []running, probes []*Probe) (after []running) {
 	for _, p := range probes {
@@ -284,7 +284,7 @@ func (c *Collector) Probed() []*engine.Probed {
 	return seen
 }
 
-// announce makes the series that count from zero.
+// announce creates the series that count from zero.
 func (c *Collector) announce(p *Probe) {
 	l := p.labels()
 	for _, o := range metrics.ProbeOutcomes {
@@ -323,7 +323,7 @@ func (c *Collector) once(ctx context.Context, p *Probe, start time.Time) {
 	if p.cfg.API == "ollama" {
 		p.expires, _ = p.loaded(ctx)
 	}
-	if scrape.Exhausted(err) { // it tells nothing about the engine
+	if scrape.Exhausted(err) { // this is not the engine's fault
 		c.skipped.WithLabelValues(append(p.labels(), skipExhausted)...).Inc()
 		c.log.Error("probe not sent: the exporter has run out of files, ports or memory", "server", p.labels()[2], "err", err)
 		return
@@ -341,7 +341,7 @@ func (c *Collector) once(ctx context.Context, p *Probe, start time.Time) {
 	}
 }
 
-// reserve takes what a request may cost from the budget, or says why none may be sent now.
+// reserve takes what a request may cost from the budget, or returns why none may be sent now.
 func (c *Collector) reserve(ctx context.Context, p *Probe) (known engine.Engine, reserved *charge, reason string) {
 	if reserved = p.take(p.cost(), p.cfg.TokensPerHour); reserved == nil {
 		return known, nil, skipBudget
@@ -352,7 +352,7 @@ func (c *Collector) reserve(ctx context.Context, p *Probe) (known engine.Engine,
 	return known, reserved, reason
 }
 
-// reason says why no request may be sent now, if so.
+// reason returns why no request may be sent now, if so.
 func (c *Collector) reason(ctx context.Context, p *Probe) (known engine.Engine, reason string) {
 	ctx, cancel := context.WithTimeout(ctx, engine.DefaultTimeout)
 	defer cancel()
@@ -394,7 +394,7 @@ func (c *Collector) charge(p *Probe, r *result) int {
 	return prompt + completion + assumed
 }
 
-// compare notes whether a whole answer is the one first seen from this release.
+// compare records whether a complete answer equals the first one from this release.
 func (c *Collector) compare(p *Probe, r *result, release string) {
 	if r.outcome != metrics.ProbeOK || p.cfg.Nonce {
 		return
@@ -425,8 +425,8 @@ func (c *Collector) fails(p *Probe, failed bool) {
 	c.failures.WithLabelValues(p.labels()...).Set(float64(p.failed))
 }
 
-// observe exports what a client saw. up says whether the page of the engine answered, where one is read, and gone that the engine is not
-// there: it does not hang.
+// observe exports what a client saw. up reports whether the engine's metrics endpoint answered, if one is read, and gone that the engine is
+// not there, so that it does not hang.
 func (c *Collector) observe(p *Probe, r *result, up, gone bool) {
 	l := p.labels()
 	c.requests.WithLabelValues(append(l, string(r.outcome))...).Inc()
@@ -451,7 +451,7 @@ func (c *Collector) observe(p *Probe, r *result, up, gone bool) {
 		if r.whole() {
 			c.buffered.WithLabelValues(l...).Inc()
 		}
-		return // nobody knows when the first token was there
+		return // it is unknown when the first token arrived
 	}
 	since(c.firstToken, r.token)
 	since(c.firstVisible, r.visible)
@@ -471,7 +471,7 @@ func (c *Collector) observe(p *Probe, r *result, up, gone bool) {
 	}
 }
 
-// healthy reports whether the health endpoint says so.
+// healthy reports whether the health endpoint reports health.
 func (p *Probe) healthy(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, engine.DefaultTimeout)
 	defer cancel()
@@ -494,5 +494,5 @@ func (p *Probe) get(ctx context.Context, path string) (*http.Response, error) {
 	return p.client.Do(req)
 }
 
-// forever reports whether Ollama keeps a model for good: the end is in another century.
+// forever reports whether Ollama keeps a model permanently, which it marks with an end in another century.
 func forever(expires string) bool { return expires != "" && !strings.HasPrefix(expires, "20") }

@@ -375,7 +375,7 @@ func TestRun(t *testing.T) {
 }
 
 // TestFailureIsConfirmed: the first failure is confirmed ten seconds after it began, a second one is not, and whatever says nothing about the
-// model ends the row, as does an engine whose page does not answer.
+// model ends the row, as does an engine whose metrics page does not answer.
 func TestFailureIsConfirmed(t *testing.T) {
 	status := atomic.Int32{}
 	s := answering(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

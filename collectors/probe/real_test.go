@@ -16,8 +16,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// TestRealEngine compares what a client sees with the page of a real llama.cpp: LLAMA_SERVER names the program, LLAMA_MODEL a file of weights,
-// whatever they say. One request runs at a time, so the engine's counters before and after belong to it.
+// TestRealEngine compares what a client sees with the metrics page of a real llama.cpp: LLAMA_SERVER names the program, LLAMA_MODEL a file
+// of weights, whatever they say. One request runs at a time, so the engine's counters before and after belong to it.
 func TestRealEngine(t *testing.T) {
 	program, weights := os.Getenv("LLAMA_SERVER"), os.Getenv("LLAMA_MODEL")
 	if program == "" || weights == "" {
@@ -72,7 +72,7 @@ func TestRealEngine(t *testing.T) {
 	}
 }
 
-// counters reads llama.cpp's page, by name without the prefix.
+// counters reads llama.cpp's metrics page, by name without the prefix.
 func counters(base string) (map[string]float64, error) {
 	resp, err := http.Get(base + "/metrics")
 	if err != nil {

@@ -20,7 +20,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// atOnce is how close to each other all messages with tokens are that something has held back. No engine makes tokens so fast.
+// atOnce is how close together all messages with tokens are if something has held them back. No engine generates tokens that fast.
 const atOnce = time.Millisecond
 
 // result is what a client saw of one request. Times are since the probe began, by the monotonic clock; 0 where it did not happen.
@@ -35,14 +35,14 @@ type result struct {
 	arrivals           []arrival
 	held               bool // all tokens came at once
 	answer             [sha256.Size]byte
-	prompt, completion int // as the usage says; 0 where it does not
+	prompt, completion int // from the usage; 0 without it
 }
 
 // arrival is one read that brought tokens.
 type arrival struct {
 	at         time.Duration
 	messages   int // with tokens
-	completion int // tokens so far, where the messages say it
+	completion int // tokens so far, if the messages report them
 }
 
 // whole reports whether the answer came to its end.
@@ -67,7 +67,7 @@ func (r *result) gaps() (seconds []float64) {
 	return seconds
 }
 
-// trace notes when a connection came about. Its hooks run on goroutines of the transport, some of them after the answer.
+// trace records when a connection was opened. Its hooks run on goroutines of the transport, some of them after the answer.
 type trace struct {
 	now func() time.Duration
 
@@ -144,7 +144,7 @@ func (p *Probe) ask(ctx context.Context, start time.Time) (r result, err error) 
 	return r, err
 }
 
-// outcomeOf names the outcome of a request that an error ended.
+// outcomeOf names the outcome of a request that ended with an error.
 func outcomeOf(err error, answered bool) metrics.ProbeOutcome {
 	var network net.Error
 	switch {
@@ -164,7 +164,7 @@ var (
 	errInStream    = errors.New("an error came in the stream")
 )
 
-// read takes an answer in. Without an outcome, the error says how it ended.
+// read reads an answer. Without an outcome, the error describes how it ended.
 func (r *result) read(resp *http.Response, api *api, maxTokens int, now func() time.Duration) error {
 	errStatus := fmt.Errorf("the answer has status %q instead of 200", resp.Status)
 	switch code := resp.StatusCode; {
@@ -194,7 +194,7 @@ func (r *result) read(resp *http.Response, api *api, maxTokens int, now func() t
 		return r.document(from, api, now)
 	}
 	err := r.stream(newMessages(from, api.lines, now), api, maxTokens)
-	if errors.Is(err, io.EOF) && r.messages == 0 && kind != "text/event-stream" { // a page of somebody else
+	if errors.Is(err, io.EOF) && r.messages == 0 && kind != "text/event-stream" { // an answer of another kind of server
 		r.outcome = metrics.ProbeInvalid
 		return errNotStreamed
 	}
@@ -267,7 +267,7 @@ func (r *result) stream(from *messages, api *api, maxTokens int) error {
 	}
 }
 
-// count notes what the usage says. What no request can have cost is not believed.
+// count records the usage. It ignores numbers that no request can have cost.
 func (r *result) count(p piece) {
 	for _, n := range []struct {
 		said int
@@ -279,7 +279,7 @@ func (r *result) count(p piece) {
 	}
 }
 
-// arrive notes a message with tokens.
+// arrive records a message with tokens.
 func (r *result) arrive(at time.Duration, p piece) {
 	if r.token == 0 {
 		r.token = at
@@ -298,7 +298,7 @@ func (r *result) arrive(at time.Duration, p piece) {
 	}
 }
 
-// finish notes the end of a whole answer.
+// finish records the end of a complete answer.
 func (r *result) finish(at time.Duration, tokens bool, visible, reasoning string) {
 	r.end, r.outcome = at, metrics.ProbeOK
 	if !tokens {

@@ -12,7 +12,7 @@ type Answer struct {
 	FirstToken, Took time.Duration // until the first token, if there was one; until the end, good or bad
 	Tokens           int
 	Held             bool // all tokens came at once
-	PageUp           bool // the engine's page answered when the request was sent
+	PageUp           bool // the engine's metrics endpoint answered when the request was sent
 }
 
 // Simulate runs probes without sending requests: requests are simulated in virtual time, and Answered takes their results.

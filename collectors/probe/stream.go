@@ -13,7 +13,7 @@ const (
 	maxMessageBytes = 64 << 10
 )
 
-// stamped remembers when its last read came back. It reads no more than an answer may have.
+// stamped records when its last read returned. It reads no more than an answer may have.
 type stamped struct {
 	io.Reader
 	now  func() time.Duration

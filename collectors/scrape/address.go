@@ -9,17 +9,17 @@ import (
 )
 
 // An Address is the address of a server, taken apart: https://host:8443/team-a/metrics?model=gemma has the base
-// https://host:8443/team-a, below which the server's own paths are, the page /metrics and a query.
+// https://host:8443/team-a, below which the server's own paths are, the metrics page /metrics and a query.
 type Address struct {
 	Base  *url.URL
 	Page  string // empty if it still has to be found
-	Query string // sent with every request: a router may need it to know which engine is meant
+	Query string // sent with every request: a router may need it to choose the engine
 }
 
-// PlainPath is where most servers serve their pages.
+// PlainPath is where most servers serve their metrics pages.
 const PlainPath = "/metrics"
 
-// newAddress takes an address apart. known lists the paths at which servers of this kind serve their pages.
+// newAddress takes an address apart. known lists the paths at which servers of this kind serve their metrics pages.
 func newAddress(u *url.URL, known []string) Address {
 	a := Address{Base: &url.URL{Scheme: u.Scheme, Host: u.Host}, Query: u.RawQuery}
 	given := strings.TrimSuffix(u.Path, "/")
@@ -36,7 +36,7 @@ func newAddress(u *url.URL, known []string) Address {
 	}
 	a.Base.Path = strings.TrimSuffix(prefix, "/")
 	if a.Base.Path == "" && a.Page == PlainPath && a.Query == "" {
-		a.Page = "" // no more specific than the host, and /metrics may be no page: see Drains
+		a.Page = "" // no more specific than the host, and /metrics may not be a metrics page: see Drains
 	}
 	return a
 }

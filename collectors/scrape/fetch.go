@@ -24,7 +24,7 @@ const accept = "text/plain;version=0.0.4;q=1,*/*;q=0.1"
 // MaxDocumentBytes bounds the JSON answers of metadata endpoints.
 const MaxDocumentBytes = 1 << 20
 
-// maxKeptBytes bounds the buffer that is kept for the next page: one huge page may need more.
+// maxKeptBytes bounds the buffer that is kept for the next metrics page: one huge metrics page may need more.
 const maxKeptBytes = 4 << 20
 
 // A Fetcher sends requests to one server. Only one goroutine may use it at a time.
@@ -34,15 +34,15 @@ type Fetcher struct {
 	Format    Format
 	UserAgent string
 	maxBytes  int64
-	buf       bytes.Buffer // body of the page, reused
+	buf       bytes.Buffer // body of the metrics page, reused
 }
 
-// NewFetcher returns what asks the server at an address. The client is to follow no redirect to another host: see httpclient.To.
+// NewFetcher returns a Fetcher for the server at an address. The client must follow no redirect to another host: see httpclient.To.
 func NewFetcher(client *http.Client, at *url.URL, format Format, limits Limits, userAgent string) Fetcher {
 	return Fetcher{Client: client, At: newAddress(at, format.Paths), Format: format, UserAgent: userAgent, maxBytes: limits.BodyBytes}
 }
 
-// Forget drops the buffer that is kept for the next page.
+// Forget drops the buffer that is kept for the next metrics page.
 func (f *Fetcher) Forget() { f.buf = bytes.Buffer{} }
 
 func (f *Fetcher) request(ctx context.Context, path, query, accept string) (*http.Response, error) {
@@ -68,7 +68,7 @@ func (f *Fetcher) send(ctx context.Context, method, path, query, accept string, 
 	return f.Client.Do(req)
 }
 
-// Page fetches the page at a path. The body is valid until the next call. ReasonOf returns the reason for an error.
+// Page fetches the metrics page at a path. The body is valid until the next call. ReasonOf returns the reason for an error.
 func (f *Fetcher) Page(ctx context.Context, path string) (body []byte, contentType string, err error) {
 	return f.PageAt(ctx, path, f.At.Query)
 }
@@ -84,7 +84,7 @@ func (f *Fetcher) PageAt(ctx context.Context, path, query string) (body []byte, 
 		return nil, "", f.Format.refused(resp)
 	}
 	contentType, _, _ = mime.ParseMediaType(resp.Header.Get("Content-Type"))
-	size := f.buf.Len() // of the last page
+	size := f.buf.Len() // of the last metrics page
 	if n := resp.ContentLength; 0 < n && n <= f.maxBytes && resp.Header.Get("Content-Encoding") == "" {
 		size = int(n)
 	}
@@ -140,7 +140,7 @@ func (f *Format) refused(resp *http.Response) error {
 		} `json:"error"`
 	}
 	body, _ := io.ReadAll(io.LimitReader(resp.Body, 4096))
-	_ = json.Unmarshal(body, &said) // without such a JSON body, the status says enough
+	_ = json.Unmarshal(body, &said) // without such a JSON body, the status is enough
 	status := resp.StatusCode
 	if f.Refusal != nil {
 		if reason := f.Refusal(status, said.Error.Type, said.Error.Message); reason != "" {

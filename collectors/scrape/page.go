@@ -1,12 +1,12 @@
 // Package scrape fetches a server's metrics page and reads the Prometheus text format, within limits. What it reads is untrusted
 // input. It imports nothing of this project, because it serves engines and other exporters alike.
 //
-//	Fetcher   asks one server for pages and documents         fetch.go, address.go
-//	Format    what the writers of pages do to the format       page.go
-//	Page      families and series of one page                  page.go
-//	Template  a page with holes for its numbers: the fast path  template.go
-//	Reader    all of that for one plain page                   reader.go
-//	reasons   why a page cannot be used, and what to do        reason.go
+//	Fetcher   asks one server for metrics pages and documents  fetch.go, address.go
+//	Format    changes of the text format by writers            page.go
+//	Page      families and series of one metrics page          page.go
+//	Template  a metrics page with holes, the fast path         template.go
+//	Reader    all of this for one server                       reader.go
+//	reasons   why a metrics page cannot be used                reason.go
 package scrape
 
 import (
@@ -24,28 +24,28 @@ import (
 	"github.com/prometheus/prometheus/model/textparse"
 )
 
-// A Format is what the writers of some pages are known to do to the text format. The zero value is the text format alone.
+// A Format describes how the writers of some metrics pages are known to change the text format. The zero value is the text format alone.
 type Format struct {
 	// Repair makes a body readable. It is called on every body.
 	Repair func(body []byte) ([]byte, error)
-	// Restore gives families and labels back the names that the server itself writes. It is called on every page.
+	// Restore gives families and labels back the names that the server itself writes. It is called on every metrics page.
 	Restore func(byName map[string]*Family)
 	// Refusal returns the reason for an answer other than 200, from the type and the message of the error in its JSON body. It is empty if only the
 	// status is known.
 	Refusal func(status int, kind, message string) (reason string)
-	// Paths lists the paths at which such servers serve their pages, besides /metrics.
+	// Paths lists the paths at which such servers serve their metrics pages, besides /metrics.
 	Paths []string
 }
 
-// Limits bound what a page may cost. A page is untrusted input.
+// Limits bound what a metrics page may cost. A metrics page is untrusted input.
 type Limits struct {
-	// BodyBytes is the maximum size of a page after decompression.
+	// BodyBytes is the maximum size of a metrics page after decompression.
 	BodyBytes int64
-	// Series is the maximum number of series on a page, mapped or not.
+	// Series is the maximum number of series on a metrics page, mapped or not.
 	Series int
 	// LabelValueBytes is the maximum length of a label value that is carried over.
 	LabelValueBytes int
-	// Memory is the maximum that the pages of all engines hold together, in bytes. 0: no limit.
+	// Memory is the maximum that the metrics pages of all engines hold together, in bytes. 0: no limit.
 	Memory int64
 }
 
@@ -59,34 +59,35 @@ const maxSeriesBytes = 64 << 10
 // A Page holds one scraped exposition, as far as recognising and mapping need it.
 type Page struct {
 	Families   map[string][]*Family // by FamilyKey
-	Values     []float64            // by index of the series on the page
+	Values     []float64            // by index of the series on the metrics page
 	Duplicates []Duplicate
 	prefixes   map[string]bool
 	timestamps bool      // some series has a timestamp
 	announced  []*Family // their types are declared, and they have no series yet
 }
 
-// A Duplicate is a series that a page has twice.
+// A Duplicate is a series that a metrics page has twice.
 type Duplicate struct {
 	Series        string
-	First, Second int // indices on the page
+	First, Second int // indices on the metrics page
 }
 
 // A Family holds the series of one name and one type.
 type Family struct {
-	Name    string // as on the page, without histogram suffixes; separators as the engine writes them
-	Kind    Type   // "" if the page does not declare one
+	Name    string // as on the metrics page, without histogram suffixes; separators as the engine writes them
+	Kind    Type   // "" if the metrics page does not declare one
 	Samples []Sample
 }
 
 // A Sample is one series of a family. Its number is in Page.Values.
 type Sample struct {
-	Index  int    // index of the series on the page
+	Index  int    // index of the series on the metrics page
 	Suffix string // bucket, sum or count for histograms
 	Labels labels.Labels
 }
 
-// Type is the type of a family, as on # TYPE lines. A family that is asked for with another type than the page declares is not found.
+// Type is the type of a family, as on # TYPE lines. A family that is asked for with another type than the metrics page declares is not
+// found.
 type Type string
 
 // The types of the text format that are read.
@@ -97,11 +98,11 @@ const (
 	Summary   Type = "summary"
 )
 
-// Has reports whether the page has a family of that name.
+// Has reports whether the metrics page has a family of that name.
 func (p *Page) Has(name string) bool { return len(p.Families[FamilyKey(name)]) > 0 }
 
-// HasPrefix reports whether the page has a family whose name starts with prefix, which must end at
-// the first colon or underscore of the name: vllm:, sglang:, tgi_, nv_.
+// HasPrefix reports whether the metrics page has a family whose name starts with prefix, which must end at the first colon or underscore of
+// the name: vllm:, sglang:, tgi_, nv_.
 func (p *Page) HasPrefix(prefix string) bool { return p.prefixes[prefix] }
 
 // LabelValues returns the distinct values of a label over all series of a family, "" for series without it.
@@ -177,12 +178,12 @@ func newParser(body []byte, contentType string, st *labels.SymbolTable) textpars
 	return textparse.NewPromParser(body, st, false)
 }
 
-// Parse reads a whole body that Sanitise has returned. It is the slow path: a page that differs from the last one only in its
+// Parse reads a whole body that Sanitise has returned. It is the slow path: a metrics page that differs from the last one only in its
 // numbers is read through a template. Errors have the reasons ParseError and LimitExceeded.
 func (f *Format) Parse(body []byte, contentType string, limits Limits) (*Page, error) {
 	page := &Page{Families: map[string][]*Family{}, prefixes: map[string]bool{}}
 	var (
-		seen   = map[string]int{} // by labels in page order
+		seen   = map[string]int{} // by labels in the order of the metrics page
 		key    []byte
 		kinds  = map[string]Type{}
 		byName = map[string]*Family{}
@@ -259,8 +260,8 @@ func (p *Page) add(f *Family) {
 	}
 }
 
-// Promised returns the families of the page that are declared but have no series yet. Python's client declares a family with labels when it is
-// created, and writes a series with the first value.
+// Promised returns the families of the metrics page that are declared but have no series yet. Python's client declares a family with labels
+// when it is created, and writes a series with the first value.
 func (p *Page) Promised() *Page {
 	page := &Page{Families: map[string][]*Family{}, prefixes: map[string]bool{}}
 	for _, f := range p.announced {
@@ -269,8 +270,8 @@ func (p *Page) Promised() *Page {
 	return page
 }
 
-// adoptSumAndCount completes a histogram of a page that declares no types: its buckets were recognised by their le
-// label, and its sum and count stand beside them as separate families.
+// adoptSumAndCount completes a histogram of a metrics page that declares no types: its buckets were recognised by their le label, and its
+// sum and count stand beside them as separate families.
 func adoptSumAndCount(byName map[string]*Family, name string, f *Family) {
 	if f.Kind != Histogram {
 		return
@@ -326,7 +327,7 @@ func splitName(name string, kinds map[string]Type, hasBucket bool) (family, suff
 	return name, ""
 }
 
-// errorLine finds the first line that the parser refuses. Only failed pages pay for it.
+// errorLine finds the first line that the parser refuses. It only runs for metrics pages that cannot be parsed.
 func errorLine(body []byte, contentType string) int {
 	line, st := 0, labels.NewSymbolTable()
 	for l := range bytes.Lines(body) {
@@ -348,7 +349,7 @@ func shorten(err error) error {
 	return err
 }
 
-// Series yields the series of the page with their names and values, in no particular order.
+// Series yields the series of the metrics page with their names and values, in no particular order.
 func (p *Page) Series() iter.Seq2[labels.Labels, float64] {
 	return func(yield func(labels.Labels, float64) bool) {
 		for _, families := range p.Families {
@@ -363,7 +364,7 @@ func (p *Page) Series() iter.Seq2[labels.Labels, float64] {
 	}
 }
 
-// Names lists the first three families of the page for error messages, without those about the process.
+// Names lists the first three families of the metrics page for error messages, without those about the process.
 func (p *Page) Names() string {
 	var names []string
 	for _, key := range slices.Sorted(maps.Keys(p.Families)) {

@@ -8,22 +8,22 @@ import (
 	"time"
 )
 
-// A Reader reads the page of one server in the text format, as it is sent. Only one goroutine may use it at a time.
+// A Reader reads the metrics page of one server in the text format, as it is sent. Only one goroutine may use it at a time.
 type Reader struct {
 	from    Fetcher
 	limits  Limits
 	timeout time.Duration
 }
 
-// NewReader builds a reader for the page at an address. client sends its requests, and timeout bounds one reading.
+// NewReader builds a reader for the metrics page at an address. client sends its requests, and timeout bounds one reading.
 func NewReader(client *http.Client, at *url.URL, timeout time.Duration, limits Limits, userAgent string) *Reader {
 	return &Reader{NewFetcher(client, at, Format{}, limits, userAgent), limits, timeout}
 }
 
-// Server returns the host and port of the page, and its path if that is more specific.
+// Server returns the host and port of the metrics page, and its path if that is more specific.
 func (r *Reader) Server() string { return r.from.At.Server() }
 
-// Read reads the page. ReasonOf returns the reason for its error.
+// Read reads the metrics page. ReasonOf returns the reason for its error.
 func (r *Reader) Read(ctx context.Context) (*Page, error) {
 	ctx, cancel := context.WithTimeout(ctx, r.timeout)
 	defer cancel()

@@ -72,7 +72,8 @@ func Remedy(all []Explanation, reason string) string {
 	return ""
 }
 
-// An Error reports a page that was fetched and cannot be used, or is not to be read. Reason is one of this package, or the caller's.
+// An Error reports a metrics page that was fetched and cannot be used, or is not to be read. Reason is one of this package, or the
+// caller's.
 type Error struct {
 	Reason string
 	Err    error
@@ -107,7 +108,7 @@ func Exhausted(err error) bool {
 	})
 }
 
-// ReasonOf returns the reason that an error of this package has.
+// ReasonOf returns the reason of an error of this package.
 func ReasonOf(err error) string {
 	var (
 		page    *Error

@@ -9,12 +9,12 @@ import (
 	"unsafe"
 )
 
-// A Template holds a page that Prometheus' parser has accepted, with holes for its numbers. While a server keeps
-// emitting the same series, its next page is the template with other numbers: comparing hashes is enough then, and
-// nothing has to be lexed again. Their seed is drawn at start, so no page can be made to collide with another.
+// A Template holds a metrics page that Prometheus' parser has accepted, with holes for its numbers. While a server keeps emitting the same
+// series, its next metrics page is the template with other numbers: then comparing hashes is enough, and nothing has to be parsed again.
+// The seed of the hashes is random at each start, so nobody can make one metrics page collide with another.
 type Template struct {
 	lines []templateLine
-	index map[uint64]int // line index by hash; built when a page changes its order
+	index map[uint64]int // line index by hash; built when a metrics page changes its order
 	seen  []uint32       // by line: the last read that saw it
 	reads uint32
 }
@@ -23,7 +23,7 @@ type Template struct {
 type templateLine struct {
 	hash   uint64
 	length int32
-	series int32 // index of the series on the page; -1 for comments
+	series int32 // index of the series on the metrics page; -1 for comments
 }
 
 var seed = maphash.MakeSeed()
@@ -32,7 +32,7 @@ func newLine(text []byte, series int) templateLine {
 	return templateLine{maphash.Bytes(seed, text), int32(len(text)), int32(series)}
 }
 
-// Loses reports whether another page lacks some of the series of this one.
+// Loses reports whether another metrics page lacks some of the series of this one.
 func (t *Template) Loses(other *Template, some []bool) bool {
 	if t == nil || other == nil {
 		return false
@@ -44,13 +44,13 @@ func (t *Template) Loses(other *Template, some []bool) bool {
 	return slices.ContainsFunc(t.lines, func(l templateLine) bool { return l.series >= 0 && some[l.series] && !there[l.hash] })
 }
 
-// begins reports whether a page, or the rest of one, begins with the line.
+// begins reports whether a metrics page, or the rest of one, begins with the line.
 func (l *templateLine) begins(body []byte) bool {
 	return len(body) >= int(l.length) && maphash.Bytes(seed, body[:l.length]) == l.hash
 }
 
-// NewTemplate cuts a page into a template. It returns nil if the numbers cannot be separated from the bytes around
-// them: if lines end in timestamps or exemplars, or appear twice.
+// NewTemplate cuts a metrics page into a template. It returns nil if the numbers cannot be separated from the bytes around them: if lines
+// end in timestamps or exemplars, or appear twice.
 func NewTemplate(body []byte, page *Page) *Template {
 	if page.timestamps || len(page.Duplicates) > 0 || bytes.Contains(body, []byte("# EOF")) {
 		return nil
@@ -76,8 +76,8 @@ func isComment(line []byte) bool { return line[0] == '#' || len(bytes.TrimSpace(
 
 func untilNumber(line []byte) []byte { return line[:bytes.LastIndexByte(line, ' ')+1] }
 
-// Read passes the number of each series to store. It returns false as soon as the page turns out to differ in more
-// than its numbers; whatever was stored until then must be read again.
+// Read passes the number of each series to store. It returns false as soon as the metrics page turns out to differ in more than its
+// numbers; whatever was stored until then must be read again.
 func (t *Template) Read(body []byte, store func(series int, value float64)) bool {
 	t.reads++
 	met := 0

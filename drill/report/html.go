@@ -29,7 +29,7 @@ var report = template.Must(template.New("report").Funcs(template.FuncMap{
 	"paged": func(s score.Score) bool { return len(s.PagedBy) > 0 },
 }).Parse(page))
 
-// WriteHTML writes the scores and the plots of the incidents as one self-contained page.
+// WriteHTML writes the scores and the plots of the incidents as one self-contained file.
 func WriteHTML(out io.Writer, traces []Trace) error { return report.Execute(out, traces) }
 
 // figure renders a plot with its title and legend.

@@ -9,7 +9,7 @@ import (
 )
 
 // amd reads AMD's device-metrics-exporter, as far as its numbers mean the same as NVIDIA's. All of its families are
-// typed as gauges, and a number that a GPU does not support is absent from the page.
+// typed as gauges, and a number that a GPU does not support is absent from the metrics page.
 var amd = Source{
 	Name:      "amd",
 	Reference: "ROCm/device-metrics-exporter v1.5.1 docs/configuration/metricslist.md, configmap.md",
@@ -85,7 +85,7 @@ func amdViolation(reason, name string) Row {
 		Quality: metrics.Approximate, Why: "the share of ticks in which it held, times the time between two readings of the page"}
 }
 
-// amdViolated tells whether an MI3xx lowers its clocks for a reason now.
+// amdViolated reports whether an MI3xx lowers its clocks for a reason now.
 func amdViolated(reason, name string) Row {
 	return Row{To: metrics.GPUClockEventActive, Set: set(metrics.LabelReason, reason), From: named("gpu_violation_"+name+"_residency_percentage", plain), Fold: some,
 		Quality: metrics.Derived, Why: "whether it held for any part of the last sample"}

@@ -1,12 +1,12 @@
-// Package page reads the GPUs of a node from the page of another exporter, where NVML is not used: the same
-// llm_gpu_ metrics, as far as that page provides them.
+// Package page reads the GPUs of a node from the metrics page of another exporter, where NVML is not used: the same llm_gpu_ metrics, as
+// far as that metrics page provides them.
 //
-//	collector  fetches a page at a fixed interval              collector.go
-//	reading    assigns its rows to GPUs, and counts            read.go
-//	source     maps a page to the vocabulary                   source.go, and one file per exporter
+//	collector  fetches a metrics page regularly      collector.go
+//	reading    assigns its rows to GPUs, and counts  read.go
+//	source     maps a metrics page                   source.go, and one file per exporter
 //
-// What a page lacks has no series, and llm_gpu_metric_source_info tells why. While the kernel log can be read, XIDs come
-// from there.
+// What a metrics page lacks has no series, and llm_gpu_metric_source_info has the cause. While the kernel log can be read, XIDs come from
+// there.
 package page
 
 import (
@@ -29,14 +29,14 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// sources lists the exporters whose pages are known.
+// sources lists the exporters whose metrics pages are known.
 var sources = []*Source{&dcgm, &amd}
 
 // Values of the reason label beside those of package scrape.
 const (
 	reasonNoGPUs = "no_gpu_page"
 	reasonNoUUID = "no_gpu_uuid"
-	reasonGone   = "not_on_page" // of a GPU that was on an earlier page
+	reasonGone   = "not_on_page" // of a GPU that was on an earlier metrics page
 
 	reasonUnhealthy = "unhealthy" // of a GPU that its own exporter calls so
 )
@@ -45,22 +45,22 @@ const (
 type Options struct {
 	// Logger receives one record per change of state. Default: slog.Default().
 	Logger *slog.Logger
-	// Targets are the pages in the order to try: the first usable one is read.
+	// Targets are the metrics pages in the order to try: the first usable one is read.
 	Targets []Target
-	// Limits bound the size of a page. Default: scrape.DefaultLimits.
+	// Limits bound the size of a metrics page. Default: scrape.DefaultLimits.
 	Limits scrape.Limits
 	// UserAgent is the user agent sent to the exporter.
 	UserAgent string
-	// Interval is how often the page is read. Default: 15 s, half the collection interval of dcgm-exporter.
+	// Interval is how often the metrics page is read. Default: 15 s, half the collection interval of dcgm-exporter.
 	Interval time.Duration
-	// Needed reports whether the page is currently needed. Default: always.
+	// Needed reports whether the metrics page is currently needed. Default: always.
 	Needed func() bool
-	// KernelLog returns what follows the node's kernel log. It is called once a page of NVIDIA's GPUs is there; only they
-	// have XIDs. Default: the kernel log is not read.
+	// KernelLog returns what follows the node's kernel log. It is called once a metrics page of NVIDIA's GPUs has been read; only they have
+	// XIDs. Default: the kernel log is not read.
 	KernelLog func() *gpu.KernelLog
 }
 
-// A Target is a server whose page is to be read.
+// A Target is a server whose metrics page is to be read.
 type Target struct {
 	// URL holds scheme, host and port, and the path if it is not /metrics.
 	URL string
@@ -72,27 +72,27 @@ type Target struct {
 	Transport http.RoundTripper
 }
 
-// Collector reads a page while Run runs, and serves its contents as a prometheus.Collector.
+// Collector reads a metrics page while Run runs, and serves its contents as a prometheus.Collector.
 type Collector struct {
 	options Options
 
 	// Used only by Read:
 	readers []*scrape.Reader // the last one used comes first
 	memory  *memory
-	parsed  map[*scrape.Reader]*parsed // the last page that could be used
+	parsed  map[*scrape.Reader]*parsed // the last metrics page that could be used
 	said    string                     // the last logged state
 
 	mu     sync.Mutex
 	up     bool
 	last   Snapshot
-	logged Snapshot // what the kernel log provides for the GPUs of the last usable page
+	logged Snapshot // what the kernel log provides for the GPUs of the last usable metrics page
 	gpus   []gpu.Identity
 	owners []gpu.Owner
 }
 
 // Snapshot is the result of reading the other exporter, and the source of its GPUs' XIDs.
 type Snapshot struct {
-	series []prometheus.Metric // whatever the kernel log says
+	series []prometheus.Metric // what the kernel log reports
 	unread []prometheus.Metric // only while the kernel log is not read
 	read   []prometheus.Metric // only while it is
 	log    *gpu.KernelLog      // nil if nothing follows it
@@ -132,7 +132,7 @@ func New(o Options) (*Collector, error) {
 	return c, nil
 }
 
-// Run reads the page until ctx ends. It checks every second whether the page is needed.
+// Run reads the metrics page until ctx ends. It checks every second whether the metrics page is needed.
 func (c *Collector) Run(ctx context.Context) {
 	look := time.NewTicker(min(time.Second, c.options.Interval))
 	defer look.Stop()
@@ -152,8 +152,8 @@ func (c *Collector) Run(ctx context.Context) {
 	}
 }
 
-// Read reads the page once, at a time of the caller's clock. If the page cannot be used, nothing of an earlier page
-// stays: old numbers would lie.
+// Read reads the metrics page once, at a time of the caller's clock. If the metrics page cannot be used, nothing of an earlier metrics page
+// stays, because old numbers would be wrong.
 func (c *Collector) Read(ctx context.Context, now time.Time) {
 	if !c.options.Needed() {
 		c.publish(false, Snapshot{}, nil, nil)
@@ -192,7 +192,7 @@ func (c *Collector) try(ctx context.Context, r *scrape.Reader) (*parsed, error) 
 	if err != nil {
 		return nil, err
 	}
-	if last := c.parsed[r]; last != nil && len(p.Names()) == 0 { // an exporter that found all GPUs gone writes an empty page
+	if last := c.parsed[r]; last != nil && len(p.Names()) == 0 { // an exporter that found all GPUs gone writes an empty metrics page
 		return &parsed{Source: last.Source, prefix: last.prefix, series: series{}}, nil
 	}
 	last, err := parse(p, c.options.Limits)
@@ -219,7 +219,7 @@ func Remedy(reason string) string {
 	return scrape.Remedy(scrape.Reasons, reason)
 }
 
-// note logs the state when it changes; empty means that the page is used.
+// note logs the state when it changes; empty means that the metrics page is used.
 func (c *Collector) note(state, message string, args ...any) {
 	if state == c.said {
 		return
@@ -242,21 +242,21 @@ func (c *Collector) publish(up bool, s Snapshot, gpus []gpu.Identity, owners []g
 	}
 }
 
-// Last returns the last reading, and whether it could be used. Without a usable page, it has no XIDs.
+// Last returns the last reading, and whether it could be used. Without a usable metrics page, it has no XIDs.
 func (c *Collector) Last() (s Snapshot, up bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.last, c.up
 }
 
-// GPUs returns the GPUs of the last page.
+// GPUs returns the GPUs of the last metrics page.
 func (c *Collector) GPUs() []gpu.Identity {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.gpus
 }
 
-// Owners returns who has the GPUs, according to the page.
+// Owners returns who has the GPUs, according to the metrics page.
 func (c *Collector) Owners() []gpu.Owner {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -266,7 +266,7 @@ func (c *Collector) Owners() []gpu.Owner {
 // Describe implements prometheus.Collector.
 func (c *Collector) Describe(ch chan<- *prometheus.Desc) { gpu.Describe(ch) }
 
-// Collect serves the last page without waiting. XIDs of the kernel log need no page once the GPUs are known.
+// Collect serves the last metrics page without waiting. XIDs of the kernel log need no metrics page once the GPUs are known.
 func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	c.mu.Lock()
 	last, up, logged := c.last, c.up, c.logged

@@ -37,15 +37,15 @@ var served = []struct {
 	{profiling + "GR_ENGINE_ACTIVE", dto.MetricType_GAUGE}, {profiling + "PIPE_TENSOR_ACTIVE", dto.MetricType_GAUGE}, {profiling + "DRAM_ACTIVE", dto.MetricType_GAUGE},
 }
 
-// DCGM writes a page, then its GPU metrics with the names, units and labels of dcgm-exporter, by the same table in reverse. Metrics that the page
-// lacks stay absent.
+// DCGM writes a metrics page, then its GPU metrics with the names, units and labels of dcgm-exporter, by the same table in reverse. Metrics
+// that the metrics page lacks stay absent.
 type DCGM struct {
 	io.WriterTo
 	// Hostname is the name of the node.
 	Hostname string
 }
 
-// WriteTo implements io.WriterTo. It fails where the page does.
+// WriteTo implements io.WriterTo. It fails if writing the metrics page fails.
 func (d DCGM) WriteTo(w io.Writer) (int64, error) {
 	var page bytes.Buffer
 	n, err := d.WriterTo.WriteTo(io.MultiWriter(w, &page))
@@ -67,7 +67,7 @@ func (d DCGM) WriteTo(w io.Writer) (int64, error) {
 	return n, nil
 }
 
-// compat holds what the page says of GPUs.
+// compat holds what the metrics page reports about GPUs.
 type compat struct {
 	series
 	hostname, driver string
@@ -76,7 +76,7 @@ type compat struct {
 	owners           map[ofGPU][]labels.Labels // llm_gpu_allocation_info
 }
 
-// readCompat reads the series of GPUs on a page.
+// readCompat reads the series of GPUs on a metrics page.
 func readCompat(page []byte, hostname string) (*compat, error) {
 	c := &compat{series: series{}, hostname: hostname, infos: map[string]labels.Labels{}, profiles: map[ofGPU]string{}, owners: map[ofGPU][]labels.Labels{}}
 	var gpus bytes.Buffer
@@ -120,7 +120,7 @@ func readCompat(page []byte, hostname string) (*compat, error) {
 	}
 }
 
-// family returns the series of a name; none if the page has nothing to write them from.
+// family returns the series of a name; none if the metrics page has nothing to write them from.
 func (c *compat) family(name string, is dto.MetricType) *dto.MetricFamily {
 	help := "As of dcgm-exporter, from "
 	values := map[ofGPU]float64{}

@@ -16,7 +16,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/internal/golden"
 )
 
-// fixed is a page that does not change.
+// fixed is a metrics page that does not change.
 type fixed []byte
 
 func (f fixed) WriteTo(w io.Writer) (int64, error) {
@@ -66,7 +66,7 @@ func TestDCGMNamesComeBack(t *testing.T) {
 		name, _, _ := strings.Cut(key, " ")
 		expected := false
 		for _, s := range served {
-			expected = expected || s.name == name && name != dev+"XID_ERRORS" // the page does not say when
+			expected = expected || s.name == name && name != dev+"XID_ERRORS" // the metrics page does not say when
 		}
 		if !expected {
 			continue
@@ -80,7 +80,7 @@ func TestDCGMNamesComeBack(t *testing.T) {
 	}
 }
 
-// numbers reads a page: values by name and the labels that say which GPU it is.
+// numbers reads a metrics page: values by name and the labels that say which GPU it is.
 func numbers(t *testing.T, page string) map[string]float64 {
 	t.Helper()
 	p := parsePageOf(t, page)

@@ -15,8 +15,8 @@ const (
 	profiling = "DCGM_FI_PROF_"
 )
 
-// dcgm reads dcgm-exporter. Its users trim and extend the list of fields, so the presence of a field says nothing
-// about the release, except for the names of 4.9.
+// dcgm reads dcgm-exporter. Its users trim and extend the list of fields, so the presence of a field shows nothing about the release,
+// except for the names of 4.9.
 var dcgm = Source{
 	Name: "dcgm",
 	Reference: "NVIDIA/dcgm-exporter d5e5f51 (4.8.4) etc/default-counters.csv, internal/pkg/rendermetrics; NVIDIA/go-dcgm b7fa315 pkg/dcgm/dcgm_fields.h, " +
@@ -171,9 +171,8 @@ var (
 	clockEvents    = renamed(dev+"CLOCK_THROTTLE_REASONS", dev+"CLOCKS_EVENT_REASONS", plain)
 )
 
-// dcgmRedefines reports whether a page is from DCGM 4.7 or newer. Some of its names existed before as aliases with
-// another unit: GPU_UTIL_RATIO is 0 to 100 there. The names introduced with it decide, or the name of the driver's
-// label; values never do.
+// dcgmRedefines reports whether a metrics page is from DCGM 4.7 or newer. Some of its names existed before as aliases with another unit:
+// GPU_UTIL_RATIO is 0 to 100 there. The names introduced with it decide, or the name of the driver's label; values never do.
 func dcgmRedefines(s series) bool {
 	for name, samples := range s {
 		if strings.HasPrefix(name, dev) && (strings.HasSuffix(name, "_HERTZ") || strings.HasPrefix(name, dev+"FB_") && strings.HasSuffix(name, "_BYTES")) {
@@ -197,7 +196,7 @@ func clockEventTime(reason, name string) Row {
 	return Row{To: metrics.GPUClockEventSeconds, Set: driverTime(reason), From: named(dev+"CLOCKS_EVENT_REASON_"+name+"_NS", nano)}
 }
 
-// violation reads the driver's older counter for a reason: nanoseconds, whatever the help text says.
+// violation reads the driver's older counter for a reason: nanoseconds, whatever the help text claims.
 func violation(reason string, from field) Row {
 	return Row{To: metrics.GPUClockEventSeconds, Set: driverTime(reason), From: from,
 		Quality: metrics.Derived, Why: "the driver's older counter, which does not tell what software did from what hardware did"}
@@ -237,7 +236,7 @@ var clockEventNames = []struct{ reason, counted string }{
 	{"board_limit", ""}, {"reliability", ""},
 }
 
-// clockEventBits tells for each reason that every recent GPU has whether it is in force, and which other reasons are.
+// clockEventBits reports for each reason of recent GPUs whether it is in force, and which other reasons are.
 func clockEventBits(v float64) map[string]float64 {
 	const common = 9
 	mask, parts := uint64(max(v, 0)), map[string]float64{}

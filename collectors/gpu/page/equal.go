@@ -8,16 +8,16 @@ import (
 
 // An Equal maps a metric of another exporter to this exporter's metric, for rewriting queries.
 type Equal struct {
-	// Name is what the number is called on the page.
+	// Name is what the number is called on the metrics page.
 	Name string
 	// To is the family, and Set the labels that its series have.
 	To  *metrics.Family
 	Set []metrics.Label
-	// Carry turns a label of the page into a label of the series. It is empty if there is none.
+	// Carry turns a label of the metrics page into a label of the series. It is empty if there is none.
 	Carry metrics.Carry
 	// Row is the place in the table: names of one row are those of several releases.
 	Row int
-	// Unit converts the page's number to the family's.
+	// Unit converts the metrics page's number to the family's.
 	Unit metrics.Scale
 	// Rate marks a number that is the rate of the family, a counter.
 	Rate bool
@@ -50,7 +50,7 @@ func (s *Source) equals() (all []Equal) {
 	return all
 }
 
-// not says why the family of a row does not tell what the page says.
+// not explains why the family of a row does not equal the metrics page's number.
 func (r *Row) not() string {
 	switch {
 	case len(r.With) > 0:

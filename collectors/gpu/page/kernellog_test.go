@@ -49,7 +49,7 @@ const (
 )
 
 // TestKernelLog: while the kernel log is read, it has the XIDs and SXids: each event once, with a time, under the GPU's name,
-// also while the page is gone.
+// also while the metrics page is gone.
 func TestKernelLog(t *testing.T) {
 	n := newNode(t)
 	write := n.follow(filepath.Join(t.TempDir(), "kmsg"))
@@ -75,7 +75,7 @@ func TestKernelLog(t *testing.T) {
 	n.becomes("1", metrics.GPUSXIDErrors, `sxid="20034"`)
 	write(strings.Replace(broken, "1b", "77", 1))
 	n.becomes("1", metrics.GPUXIDErrors, `gpu_uuid=""`, `pci_bus_id="0000:77:00.0"`, `xid="79"`)
-	n.read("node_load1 0.5\n") // the page is gone
+	n.read("node_load1 0.5\n") // the metrics page is gone
 	n.want("0", metrics.GPUSourceUp)
 	n.want("1", metrics.GPUXIDErrors, uuid0, `xid="79"`)
 	n.want("1", metrics.GPUXIDInfo, `xid="79"`)
@@ -83,7 +83,7 @@ func TestKernelLog(t *testing.T) {
 	n.want("1", metrics.GPUXIDInfo, `xid="79"`)
 }
 
-// TestKernelLogWithoutAddresses: XIDs that the kernel log could not name stay those of the page. It has the rest.
+// TestKernelLogWithoutAddresses: XIDs that the kernel log could not name stay those of the metrics page. It has the rest.
 func TestKernelLogWithoutAddresses(t *testing.T) {
 	n := newNode(t)
 	write := n.follow(filepath.Join(t.TempDir(), "kmsg"))
@@ -100,7 +100,7 @@ func TestKernelLogWithoutAddresses(t *testing.T) {
 	}
 }
 
-// TestNoKernelLog: where it cannot be read or is switched off, a page says what it says without it.
+// TestNoKernelLog: where it cannot be read or is switched off, a metrics page says what it says without it.
 func TestNoKernelLog(t *testing.T) {
 	for kmsg, says := range map[string]string{filepath.Join(t.TempDir(), "none"): "mount /dev/kmsg", "none": ""} {
 		n, plain := newNode(t), newNode(t)

@@ -22,13 +22,13 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// The GPUs of the pages in testdata.
+// The GPUs of the metrics pages in testdata.
 const (
 	uuid0 = "GPU-6c0e1f7a-2f0b-4d1c-9a55-0d7c3f1b2a01"
 	uuid1 = "GPU-6c0e1f7a-2f0b-4d1c-9a55-0d7c3f1b2a02"
 )
 
-// node is an exporter's page and a collector that reads it.
+// node is an exporter's metrics page and a collector that reads it.
 type node struct {
 	*Collector
 	t      *testing.T
@@ -55,7 +55,7 @@ func (n *node) collector(targets ...Target) *Collector {
 	return c
 }
 
-// read has the collector read a page, 15 seconds after the last one.
+// read has the collector read a metrics page, 15 seconds after the last one.
 func (n *node) read(page string) {
 	answer := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
@@ -100,7 +100,7 @@ func file(t *testing.T, name string) string {
 	return string(b)
 }
 
-// without drops the lines of a page that match.
+// without drops the lines of a metrics page that match.
 func without(page, pattern string) string {
 	return regexp.MustCompile(`(?m)^.*(?:`+pattern+`).*\n`).ReplaceAllString(page, "")
 }
@@ -115,7 +115,7 @@ func with(t *testing.T, page, name, part, value string) string {
 	return line.ReplaceAllString(page, "${1} "+value)
 }
 
-// TestGoldens reads every page twice and compares what comes out.
+// TestGoldens reads every metrics page twice and compares what comes out.
 func TestGoldens(t *testing.T) {
 	files, err := filepath.Glob("testdata/pages/*.prom")
 	if err != nil || len(files) == 0 {
@@ -227,7 +227,7 @@ func TestAliases(t *testing.T) {
 	n.want("54", metrics.GPUTemperature, uuid0, `sensor="gpu"`)
 }
 
-// TestBothNames: a rolling upgrade may have a page with both names: the newer one stands, and nothing is added up.
+// TestBothNames: a rolling upgrade may have a metrics page with both names: the newer one stands, and nothing is added up.
 func TestBothNames(t *testing.T) {
 	n := newNode(t)
 	n.read(file(t, "dcgm-4.8.4") + with(t, file(t, "dcgm-4.9.0"), "DCGM_FI_DEV_SM_CLOCK_HERTZ", uuid0, "1755000000"))
@@ -238,12 +238,12 @@ func TestBothNames(t *testing.T) {
 
 const xidGauge = "DCGM_FI_DEV_XID_ERRORS"
 
-// xid is a page on which GPU 0 has a latest XID.
+// xid is a metrics page on which GPU 0 has a latest XID.
 func xid(t *testing.T, code string) string {
 	return with(t, without(file(t, "dcgm-4.2.3"), xidGauge+`\{.*`+uuid1), xidGauge, uuid0, code)
 }
 
-// TestXIDsByChange: of a gauge that holds the latest XID, changes count. What the first page has may be old.
+// TestXIDsByChange: of a gauge that holds the latest XID, changes count. What the first metrics page has may be old.
 func TestXIDsByChange(t *testing.T) {
 	none := without(file(t, "dcgm-4.2.3"), xidGauge)
 	for name, c := range map[string]struct {
@@ -268,8 +268,8 @@ func TestXIDsByChange(t *testing.T) {
 	}
 }
 
-// TestNoXIDsAreNotZero: a page that does not tell that XIDs are read has none of their series, whatever else it says about XIDs. The
-// first one shows zero before it counts, or no increase would be seen.
+// TestNoXIDsAreNotZero: a metrics page that does not tell that XIDs are read has none of their series, whatever else it says about XIDs.
+// The first one shows zero before it counts, or no increase would be seen.
 func TestNoXIDsAreNotZero(t *testing.T) {
 	n := newNode(t)
 	none := without(file(t, "dcgm-4.2.3"), xidGauge)
@@ -285,7 +285,7 @@ func TestNoXIDsAreNotZero(t *testing.T) {
 	}
 }
 
-// TestPageWithoutUUIDs: GPUs that cannot be told apart are no GPUs, and the page says why.
+// TestPageWithoutUUIDs: GPUs that cannot be told apart are no GPUs, and the metrics page says why.
 func TestPageWithoutUUIDs(t *testing.T) {
 	n := newNode(t)
 	n.read(strings.NewReplacer("UUID=", "other=").Replace(file(t, "dcgm-4.8.4")))
@@ -344,7 +344,7 @@ func TestXIDsCounted(t *testing.T) {
 }
 
 // TestRatesAreNoCounters: names and types of rates look like counters. Those that can be integrated are, with the time
-// between two pages; the bandwidth of NVLink, which has no direction, is left alone, as is that of PCIe in KB.
+// between two metrics pages; the bandwidth of NVLink, which has no direction, is left alone, as is that of PCIe in KB.
 func TestRatesAreNoCounters(t *testing.T) {
 	n := newNode(t)
 	page := file(t, "dcgm-4.8.4")
@@ -434,8 +434,8 @@ func TestSharedGPU(t *testing.T) {
 	}
 }
 
-// TestWorkloadLabels: other spellings of a pod, and a page that went through a Prometheus, whose plain labels are those of
-// the exporter.
+// TestWorkloadLabels: other spellings of a pod, and a metrics page that went through a Prometheus, whose plain labels are those of the
+// exporter.
 func TestWorkloadLabels(t *testing.T) {
 	n := newNode(t)
 	n.read(file(t, "dcgm-old-namespace"))
@@ -455,7 +455,7 @@ func TestWorkloadLabels(t *testing.T) {
 	}
 }
 
-// TestAbsent: what a page lacks has no series and a reason, never a zero.
+// TestAbsent: what a metrics page lacks has no series and a reason, never a zero.
 func TestAbsent(t *testing.T) {
 	n := newNode(t)
 	n.read(without(file(t, "dcgm-4.8.4"), "DCGM_FI_PROF_|MEMORY_TEMP|SM_CLOCK"))
@@ -493,7 +493,7 @@ func TestFalls(t *testing.T) {
 	}
 }
 
-// TestLostGPU: a GPU that falls off the bus disappears from the page. The other one stays.
+// TestLostGPU: a GPU that falls off the bus disappears from the metrics page. The other one stays.
 func TestLostGPU(t *testing.T) {
 	n := newNode(t)
 	n.read(file(t, "dcgm-4.8.4"))
@@ -505,7 +505,7 @@ func TestLostGPU(t *testing.T) {
 	n.want("1", metrics.GPUUp, uuid1)
 }
 
-// TestBadPages: each kind of page that cannot be used has its reason, withholds the GPUs and is logged once, with what to do.
+// TestBadPages: each kind of metrics page that cannot be used has its reason, withholds the GPUs and is logged once, with what to do.
 func TestBadPages(t *testing.T) {
 	good := file(t, "dcgm-4.8.4")
 	text := func(body string) http.HandlerFunc {
@@ -569,10 +569,10 @@ func TestBadPages(t *testing.T) {
 	}
 }
 
-// TestNoDialectOfEnginesReadsIt: what engines do to their pages and answers is undone on their pages only.
+// TestNoDialectOfEnginesReadsIt: what engines do to their metrics pages and answers is undone on their metrics pages only.
 func TestNoDialectOfEnginesReadsIt(t *testing.T) {
 	n := newNode(t)
-	quoted, err := json.Marshal(file(t, "dcgm-4.2.3")) // as a build of llama.cpp sends its page
+	quoted, err := json.Marshal(file(t, "dcgm-4.2.3")) // as a build of llama.cpp sends its metrics page
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -587,7 +587,7 @@ func TestNoDialectOfEnginesReadsIt(t *testing.T) {
 	n.want("0", metrics.GPUSourceUp, `reason="http_503"`)
 }
 
-// TestAllGPUsGone: a page that had GPUs and is empty has lost them. Before, it was one that nobody knows.
+// TestAllGPUsGone: a metrics page that had GPUs and is empty has lost them. Before, it was one that nobody knows.
 func TestAllGPUsGone(t *testing.T) {
 	n := newNode(t)
 	n.read("")

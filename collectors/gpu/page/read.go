@@ -18,10 +18,10 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// maxGPUs bounds how many GPUs a page may make the exporter remember. The largest nodes have 16.
+// maxGPUs bounds how many GPUs a metrics page may make the exporter remember. The largest nodes have 16.
 const maxGPUs = 128
 
-// parsed holds a page and what its labels say.
+// parsed holds a metrics page and what its labels name.
 type parsed struct {
 	*Source
 	series
@@ -35,7 +35,7 @@ type parsed struct {
 	blanks     map[dropped]float64
 }
 
-// parse recognises a page and finds its GPUs.
+// parse recognises a metrics page and finds its GPUs.
 func parse(p *scrape.Page, limits scrape.Limits) (*parsed, error) {
 	s := series{}
 	for l, v := range p.Series() {
@@ -56,7 +56,7 @@ func parse(p *scrape.Page, limits scrape.Limits) (*parsed, error) {
 // of returns the value of a label of the vocabulary.
 func (p *parsed) of(l labels.Labels, name string) string { return first(l, p.Labels[name]...) }
 
-// identify collects what the labels of all rows say.
+// identify collects what the labels of all rows name.
 func (p *parsed) identify(limits scrape.Limits) error {
 	relayed := false
 	for _, samples := range p.series {
@@ -129,8 +129,7 @@ func lower(a, b string) bool {
 	return errX == nil && (errY != nil || x < y)
 }
 
-// workload records the container of a row. On a page relayed by a Prometheus, the plain labels describe the exporter
-// that wrote it.
+// workload records the container of a row. On a metrics page relayed by a Prometheus, the plain labels describe the exporter that wrote it.
 func (p *parsed) workload(id gpu.Identity, l labels.Labels, relayed bool) {
 	o := gpu.Owner{GPU: id, InstanceID: p.of(l, metrics.LabelGPUInstance)}
 	if relayed {
@@ -208,7 +207,7 @@ func (p *parsed) numbered(s sample) string {
 	return p.UUID(s.labels)
 }
 
-// numbers returns the numbers of one source of a row, of what repeats the highest, and counts those that it drops as unknown.
+// numbers returns the numbers of one source of a row (the highest of repeated ones), and counts those that it drops as unknown.
 func (p *parsed) numbers(r *Row, samples []sample, unit metrics.Scale) map[reading]float64 {
 	values := map[reading]float64{}
 	for _, s := range samples {
@@ -239,14 +238,14 @@ func (p *parsed) numbers(r *Row, samples []sample, unit metrics.Scale) map[readi
 	return values
 }
 
-// memory carries state from one page to the next.
+// memory carries state from one metrics page to the next.
 type memory struct {
-	at     time.Time               // time of the last page
-	gpus   map[string]gpu.Identity // GPUs seen on some page
+	at     time.Time               // time of the last metrics page
+	gpus   map[string]gpu.Identity // GPUs seen on some metrics page
 	sums   map[string]float64      // integrals of rates, by series
 	latest map[string]float64      // last code of each GPU, or unread
 	ticks  map[string][2]float64   // of a share, by series: those in which it held, and all
-	coming map[string]int          // codes that came up where there was none, to be counted on the next page
+	coming map[string]int          // codes that appeared where there was none, to be counted on the next metrics page
 	drops  map[dropped]float64     // readings that were dropped
 	counts map[string]map[int]float64
 }
@@ -264,17 +263,17 @@ func blank(v float64) bool {
 	return 0x7ffffff0 <= v && v <= 0x7fffffff || v == math.MaxUint32 || v == math.MaxUint16 || v >= 1<<63-1 || 1<<47 <= v && v <= 1<<47+3
 }
 
-// writer builds the series of one page.
+// writer builds the series of one metrics page.
 type writer struct {
 	*parsed
 	*memory
-	elapsed time.Duration // since the last page; 0 after a long pause
+	elapsed time.Duration // since the last metrics page; 0 after a long pause
 	out     Snapshot
 	written map[string]bool // series written so far, whatever their source
 	said    map[*metrics.Family]bool
 }
 
-// write builds the series of a page that was read at a given time.
+// write builds the series of a metrics page that was read at a given time.
 func (m *memory) write(p *parsed, now time.Time, longest time.Duration) Snapshot {
 	w := &writer{parsed: p, memory: m, elapsed: now.Sub(m.at), written: map[string]bool{}, said: map[*metrics.Family]bool{}}
 	if m.at.IsZero() || w.elapsed > longest {
@@ -306,14 +305,14 @@ func (m *memory) write(p *parsed, now time.Time, longest time.Duration) Snapshot
 	return w.out
 }
 
-// hasXIDs reports whether the GPUs of a page are NVIDIA's.
+// hasXIDs reports whether the GPUs of a metrics page are NVIDIA's.
 func (p *parsed) hasXIDs() bool { return p.Says[metrics.GPUXIDInfo] != "" }
 
 // fromLog lists what the kernel log provides.
 var fromLog = []*metrics.Family{metrics.GPUXIDErrors, metrics.GPUXIDLastTimestamp, metrics.GPUSXIDErrors, metrics.GPUSXIDLastTimestamp, metrics.GPUXIDSourceUp}
 
 // logged reports whether a family comes from the kernel log while that is read. The log names a GPU by its PCI address: if
-// the page lacks one, XIDs stay those of the page, which have the name that alerts need.
+// the metrics page lacks one, XIDs stay those of the metrics page, which have the name that alerts need.
 func (w *writer) logged(f *metrics.Family) bool {
 	return slices.Contains(fromLog, f) && (w.out.counts || f != metrics.GPUXIDErrors)
 }
@@ -323,7 +322,7 @@ func (w *writer) put(f *metrics.Family, v float64, values ...string) {
 	w.add(f.Const(v, values...), w.logged(f) || f == metrics.GPUXIDInfo) // the log's XIDs bring the catalogue
 }
 
-// add serves a series, or only while the kernel log is not read.
+// add serves a series, always or only while the kernel log is not read.
 func (w *writer) add(m prometheus.Metric, unread bool) {
 	if unread {
 		w.out.unread = append(w.out.unread, m)
@@ -332,7 +331,7 @@ func (w *writer) add(m prometheus.Metric, unread bool) {
 	}
 }
 
-// identities writes what the labels say. A GPU that has disappeared from the page is out of order.
+// identities writes what the labels name. A GPU that has disappeared from the metrics page counts as down.
 func (w *writer) identities() {
 	for _, uuid := range slices.Sorted(maps.Keys(w.gpus())) {
 		id, here := w.parsed.gpus[uuid]
@@ -362,12 +361,12 @@ func (w *writer) identities() {
 	w.said[metrics.GPUAllocationInfo] = len(w.owners) > 0 // collectors/ownership writes them
 }
 
-// unhealthy reports whether the page calls a GPU unhealthy.
+// unhealthy reports whether the metrics page reports a GPU as unhealthy.
 func (w *writer) unhealthy(uuid string) bool {
 	return slices.ContainsFunc(w.series[w.prefix+w.Health], func(s sample) bool { return w.UUID(s.labels) == uuid && s.value == 0 })
 }
 
-// gpus returns the GPUs of this page and of earlier ones.
+// gpus returns the GPUs of this metrics page and of earlier ones.
 func (w *writer) gpus() map[string]gpu.Identity {
 	all := maps.Clone(w.memory.gpus)
 	maps.Copy(all, w.parsed.gpus)
@@ -385,7 +384,7 @@ func (w *writer) row(r *Row, counted map[string]bool) {
 			case len(present) > 0: // the field is asked for: this GPU has had no event
 				readings = append(readings, reading{ofGPU: ofGPU{uuid: uuid}})
 				present[uuid] = true
-			default: // nothing says that the field is read: a code that comes up is new, and nothing is zero
+			default: // nothing shows that the field is read, so a code that appears is new, and nothing is zero
 				w.latest[uuid] = unread
 			}
 		}
@@ -471,10 +470,10 @@ func (w *writer) labels(f *metrics.Family, at ofGPU, extra map[string]string) []
 	return values
 }
 
-// unread stands for the latest code of a GPU while no series tells that codes are read at all.
+// unread stands for the latest code of a GPU while no series shows that codes are read at all.
 const unread = -1
 
-// event counts the code of a GPU if it has changed since the last page. On the first page it may be old.
+// event counts the code of a GPU if it has changed since the last metrics page. On the first metrics page it may be old.
 func (w *writer) event(at reading) {
 	before, known := w.latest[at.uuid]
 	w.latest[at.uuid] = at.value
@@ -537,7 +536,7 @@ func (w *writer) info(f *metrics.Family, source string, quality metrics.Quality,
 	}
 }
 
-// explain tells where the families that no row has written come from, or why they are missing.
+// explain reports where the families that no row has written come from, or why they are missing.
 func (w *writer) explain() {
 	own := []*metrics.Family{metrics.GPUSourceUp, metrics.GPUMetricSourceInfo, metrics.GPUReadingsDropped}
 	for _, f := range metrics.All() {

@@ -6,39 +6,38 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// A Source maps one exporter's page to GPU metrics: a table that can be read beside that exporter's documentation.
+// A Source maps one exporter's metrics page to GPU metrics: a table that can be read beside that exporter's documentation.
 type Source struct {
 	// Name is the value of the source label.
 	Name string
 	// Reference cites where the facts of the table come from.
 	Reference string
-	// Recognise reports whether a page comes from this exporter, and returns the prefix of all its names.
+	// Recognise reports whether a metrics page comes from this exporter, and returns the prefix of all its names.
 	Recognise func(s series) (prefix string, ok bool)
-	// Redefines reports whether the page comes from a release that changed the unit of some names. Nil:
-	// they do.
+	// Redefines reports whether the metrics page comes from a release that changed the unit of some names. Nil: they do.
 	Redefines func(s series) bool
 	// UUID identifies the GPU of a row; empty for rows about something else.
 	UUID func(l labels.Labels) string
 	// Health names the family that is 0 for a GPU that its own exporter calls unhealthy. Empty: there is none.
 	Health string
-	// Labels maps each label of the vocabulary to labels of the page; the first one with a value counts.
+	// Labels maps each label of the vocabulary to labels of the metrics page; the first one with a value counts.
 	Labels map[string][]string
 	// Rows is the table.
 	Rows []Row
-	// Says lists the families that the labels of the page provide, and how.
+	// Says lists the families that the labels of the metrics page provide, and how.
 	Says map[*metrics.Family]string
-	// Missing explains why the page lacks a family in any version, where the reason is worth telling.
+	// Missing explains why the metrics page lacks a family in any version, if the reason is useful.
 	Missing map[*metrics.Family]string
-	// Otherwise explains why the page lacks all further families.
+	// Otherwise explains why the metrics page lacks all further families.
 	Otherwise string
 }
 
-// A Row maps one source of a page to one family of the vocabulary. The kind is that of the device: the # TYPE of the
-// page is ignored. Series of one GPU, or of one MIG instance if the family has that label, that differ only in other
-// labels repeat a number: the largest counts.
+// A Row maps one source of a metrics page to one family of the vocabulary. The kind is that of the device: the # TYPE of the metrics page
+// is ignored. Series of one GPU, or of one MIG instance if the family has that label, that differ only in other labels repeat a number: the
+// largest counts.
 //
-// Rows for the same series are alternatives: the first one that is on the page for a GPU is used. The XIDs of a GPU
-// come from one row.
+// Rows for the same series are alternatives: the first one that is on the metrics page for a GPU is used. The XIDs of a GPU come from one
+// row.
 type Row struct {
 	// To is the family.
 	To *metrics.Family
@@ -48,7 +47,7 @@ type Row struct {
 	From field
 	With []field
 	Fold func(v []float64) (float64, bool)
-	// Carry turns a label of the page into a label of the series. A row without it means that there is nothing yet.
+	// Carry turns a label of the metrics page into a label of the series. Without such a row, nothing has happened yet.
 	Carry metrics.Carry
 	// Split turns one number into several, by the values of the label By.
 	Split func(v float64) map[string]float64
@@ -64,7 +63,7 @@ type Row struct {
 	Why     string
 }
 
-// meaning tells what the number of a source means, whatever its name and # TYPE say.
+// meaning is what the number of a source means, whatever its name and # TYPE suggest.
 type meaning uint8
 
 const (
@@ -79,8 +78,7 @@ type field struct {
 	name    string
 	unit    metrics.Scale
 	renamed string
-	// redefined marks a field whose newer name has the vocabulary's unit, but which older releases know as an alias
-	// with the older unit.
+	// redefined marks a field whose newer name has the vocabulary's unit, but which older releases have as an alias with the older unit.
 	redefined bool
 }
 
@@ -97,7 +95,7 @@ func redefined(name string, unit metrics.Scale, newer string) field {
 	return field{name: name, unit: unit, renamed: newer, redefined: true}
 }
 
-// The units of pages.
+// The units of metrics pages.
 var (
 	plain   = metrics.Scale{}
 	mega    = metrics.Scale{Mul: 1e6}
@@ -124,7 +122,7 @@ type reading struct {
 	all   float64 // ticks, for a share
 }
 
-// series holds the series of a page by name.
+// series holds the series of a metrics page by name.
 type series map[string][]sample
 
 type sample struct {
@@ -153,7 +151,7 @@ func total(v []float64) (sum float64, ok bool) {
 // less subtracts the second source from the first.
 func less(v []float64) (float64, bool) { return v[0] - v[1], true }
 
-// positive drops zero, with which a page reports that there is no such sensor.
+// positive drops zero, with which a metrics page reports that there is no such sensor.
 func positive(v []float64) (float64, bool) { return v[0], v[0] > 0 }
 
 // some returns 1 for any number above zero.
