@@ -68,13 +68,15 @@ func playDraw(ctx context.Context, seed uint64, shown io.Writer) (score.Drawn, e
 func writeDraws(out io.Writer, all []score.Drawn) {
 	classes := map[string][]score.Drawn{}
 	var incidents []score.Drawn
-	var quiet, pages, tickets, mild int
+	var quiet, pages, tickets, mild, loud int
 	var high, right int
 	for _, s := range all {
 		switch {
 		case s.Incident:
 			incidents = append(incidents, s)
 			classes[s.Class] = append(classes[s.Class], s)
+		case len(s.Want) == 0 && s.Due: // a burst that was too much, for instance
+			loud++
 		case len(s.Want) == 0:
 			quiet, pages, tickets = quiet+1, pages+s.Pages, tickets+s.Tickets
 		default:
@@ -118,7 +120,8 @@ func writeDraws(out io.Writer, all []score.Drawn) {
 		}
 	}
 	fmt.Fprintf(out, "\nVerdicts of high confidence that are right: %s. Quiet worlds: %d, with %d pages and %d tickets. "+
-		"Incidents told to nobody, by seed: %v. Faults that nobody suffered from: %d.\n", interval(right, high), quiet, pages, tickets, untold, mild)
+		"Incidents reported to nobody, by seed: %v. Left out: %d faults that nobody suffered from, %d quiet worlds in which a page was due.\n",
+		interval(right, high), quiet, pages, tickets, untold, mild, loud)
 }
 
 // interval returns a share and its 95% interval (Wilson's).

@@ -26,7 +26,8 @@ type Drawn struct {
 	Seed           uint64         `json:"seed"`
 	Class          string         `json:"class"`
 	Want           []rules.Branch `json:"want"`
-	Incident       bool           `json:"incident"` // users suffered enough
+	Due            bool           `json:"due"`      // users suffered so much that an objective asks for a page
+	Incident       bool           `json:"incident"` // and it was meant, or nobody was served
 	Pages, Tickets int
 	Page           Answer `json:"page"`
 	WithPast       Answer `json:"with_past"`
@@ -39,7 +40,8 @@ func OfDrawn(d draw.Draw, p *play.Play, shown io.Writer) (s Drawn, err error) {
 	pages := since(p, "llm-critical")
 	s = Drawn{Seed: d.Seed, Class: d.Class, Want: d.Want, Pages: len(pages), Tickets: len(since(p, "llm-warning"))}
 	due, _, burns := p.World.Due(p.Onset)
-	s.Incident = !d.Quiet() && (burns && due > 0 || d.Unserved) // what burned before is another incident
+	s.Due = burns && due > 0 // what burned before is another incident
+	s.Incident = !d.Quiet() && (s.Due || d.Unserved)
 	if !s.Incident {
 		return s, nil
 	}
