@@ -178,9 +178,12 @@ const (
 	Bare    Unit = "none" // the labels say it
 )
 
+// rounded leaves two units of a duration, of ten minutes and more no seconds, and no zero.
+const rounded = ` | reReplaceAll "(\\d\\dm) .+|( \\S+) .+| 0s$" "$1$2"`
+
 // formatted sets $v to the value of a suspect, the dot, printed in its unit, which is $u.
 const formatted = `{{ $n := printf "%.1e" .Value }}{{ $v := humanize $n }}{{ if lt .Value 10.0 }}{{ $v = printf "%.2g" .Value }}{{ end }}` +
-	`{{ $u := .Labels.unit }}{{ if eq $u "ratio" }}{{ $v = humanizePercentage $n }}{{ else if eq $u "seconds" }}{{ $v = humanizeDuration $n | reReplaceAll "( \\S+) .+" "$1" }}{{ end }}`
+	`{{ $u := .Labels.unit }}{{ if eq $u "ratio" }}{{ $v = humanizePercentage $n }}{{ else if eq $u "seconds" }}{{ $v = humanizeDuration $n` + rounded + ` }}{{ end }}`
 
 // formattedFact does the same for a fact.
 const formattedFact = formatted + `{{ if eq $u "on" }}{{ $v = print "on " $v }}{{ if eq .Value 0.0 }}{{ $v = "" }}{{ end }}{{ end }}`
@@ -383,6 +386,6 @@ func (s Style) objective() string {
 		asks = append(asks, queryTemplate(s.query(e)))
 	}
 	return fmt.Sprintf(`{{ with %s }}{{ with first . }}Budget of {{ .Labels.period }}: {{ if le .Value 0.0 }}spent{{ else }}{{ humanizePercentage .Value }} left`+
-		`{{ with %s }}{{ with first . }}{{ if lt .Value 1e6 }}, gone in {{ humanizeDuration .Value | reReplaceAll "( \\S+) .+" "$1" }}{{ end }}{{ end }}{{ end }}{{ end }}.`+"\n{{ end }}{{ end }}"+
+		`{{ with %s }}{{ with first . }}{{ if lt .Value 1e6 }}, gone in {{ humanizeDuration .Value`+rounded+` }}{{ end }}{{ end }}{{ end }}{{ end }}.`+"\n{{ end }}{{ end }}"+
 		"{{ range %s }}Your runbook: {{ .Labels.runbook }}\n{{ end }}{{ range %s }}Your dashboard: {{ .Labels.dashboard }}\n{{ end }}", asks...)
 }
