@@ -9,12 +9,12 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// budgetGroup records the error budget of the period. It runs once per RateWindow and adds up the events of those
-// windows, which tile the period. The result is weighted by events, and each objective is read only over its own
-// period.
+// budgetGroup records the error budget of the period. It runs once per RateWindow. It adds up the events of these
+// windows, which cover the period without gaps or overlaps. The result is weighted by events, and each objective is read
+// only over its own period.
 //
-// The budget is always that of a whole period: while less is recorded, it assumes the traffic so far for the rest, so
-// ten bad minutes on the first day cost as much as ten minutes of a month.
+// The budget always covers a whole period. While less is recorded, the rest is assumed to have the traffic so far. So ten
+// bad minutes on the first day cost as much as ten minutes of a month.
 func budgetGroup(opt Options) Group {
 	from := opt.source()
 	g := Group{Name: "llm-slo-budget", Interval: RateWindow.Std()}
@@ -50,17 +50,19 @@ func budgetGroup(opt Options) Group {
 // modelPeriod adds the objective's period to modelSLO.
 var modelPeriod = slices.Concat(modelSLO, []string{metrics.LabelPeriod})
 
-// lost returns the events of availability of a minute in which nobody could answer, at the rate of the hour before: no engine of
-// the model or, for what its gateways count, no gateway. Who asked nothing for an hour loses nothing.
+// lost returns the availability events lost in a minute in which nothing could answer, at the rate of the hour before: no
+// engine of the model or, for events that its gateways count, no gateway. Users who sent no request for an hour lose
+// nothing.
 func lost() promql.Expr {
 	usually := promql.And(latelyRate(), remembered(metrics.RecordedInfo, promql.Eq(metrics.LabelSignal, string(slo.Availability))), promql.On(modelSLO...))
 	down := promql.Vector(metrics.RecordedDownTime, promql.Re(metrics.LabelRole, ".*"))
 	return promql.Unless(promql.Mul(usually, down, promql.On(modelRole...).ManyToOne()), underMaintenance(), promql.On(modelSLO...))
 }
 
-// exhaustion returns the seconds until the budget is spent if what burns now goes on. A budget is a number of events: what is
-// left of that of a period of the usual traffic, over the bad events per second. The recorded budget hardly moves within a
-// RateWindow, but what burns does, and pages show the result: so it belongs to the burn group, which runs every minute.
+// exhaustion returns the seconds until the budget is spent if the present burn continues. A budget is a number of events.
+// The events left in a period of usual traffic are divided by the bad events per second. The recorded budget hardly
+// changes within a RateWindow, but the burn does, and pages show the result. So the rule belongs to the burn group, which
+// runs every minute.
 func exhaustion() promql.Expr {
 	recent := func(f *metrics.Family) promql.Expr {
 		return promql.Over("last_over_time", promql.Vector(f), budgetLookback)
