@@ -118,9 +118,9 @@ func (s *server) handler() http.Handler {
 	return ownOrigin(s.listen, s.routes())
 }
 
-// ownOrigin refuses requests that another site made a browser send. These are requests that change something and come
-// from another origin. If the server listens only on loopback, they are also requests to another name, because that site
-// may have pointed its name here.
+// ownOrigin refuses requests that another site made a browser send: those that change something and come from another
+// origin and, if the server listens only on loopback, those to another name, because that site may have pointed its name
+// here.
 func ownOrigin(listen *web.FlagConfig, h http.Handler) http.Handler {
 	h = http.NewCrossOriginProtection().Handler(h)
 	if listen == nil || listen.WebListenAddresses == nil || !slices.ContainsFunc(*listen.WebListenAddresses, loopback) || slices.ContainsFunc(*listen.WebListenAddresses, func(a string) bool { return !loopback(a) }) {
