@@ -202,9 +202,8 @@ func (a *Actor) read(ctx context.Context) (f fleet, err error) {
 	return f, nil
 }
 
-// watching reports whether an exporter's verdict may lift a taint that was set at a time. The exporter must have watched
-// since then, the node must have restarted since, or the exporter must have watched for so long that a fault would have
-// shown.
+// watching reports whether an exporter's verdict may lift a taint of a given time: it has watched since then, the node
+// has restarted since, or it has watched for so long that a fault would have shown.
 func watching(says *health.Node, since time.Time, boot string) bool {
 	return !says.Watching.After(since) || boot != "" && says.Boot != boot || says.At.Sub(says.Watching) >= forgets
 }
@@ -318,8 +317,8 @@ func (a *Actor) do(ctx context.Context, f fleet, s step, news bool) error {
 	return err
 }
 
-// tell writes the event that waits for a unit to have this taint. An event that waits for another taint is dropped,
-// because its change did not happen.
+// tell writes the event that waits for a unit to have this taint. An event for another taint is dropped: it did not
+// happen.
 func (a *Actor) tell(ctx context.Context, u *unit, now taint) error {
 	waits, ok := a.untold[u.name()]
 	if ok && waits.when == now {

@@ -21,8 +21,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
-// Past answers questions about the past, which two readings cannot answer: it queries a Prometheus that has recorded the
-// node.
+// Past answers queries about the past, which two readings do not contain, from a Prometheus that has recorded the node.
 type Past func(ctx context.Context, query string, at time.Time) (engine.Vector, error)
 
 // PastError reports that the past could not be queried.

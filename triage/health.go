@@ -286,10 +286,10 @@ func (j *judge) silent(m subject) (lines []string, dead bool, err error) {
 	return lines, len(others) == 0, err
 }
 
-// confidence is high where the verdict would nearly always be right: the suspect is the fault's own value, or users'
-// requests suffered, and no other branch has an equally clear clue. Otherwise or names that other branch, and the value
-// that separates the two. A suspected engine may be the release's fault, and an engine that is gone its GPU's, if no
-// value would show that. Without a past it is unknown why requests wait.
+// confidence is high if the verdict would nearly always be right: the suspect is the fault's own value, or users'
+// requests suffered, and no other branch has an equally clear clue. Otherwise or names that branch, and the value that
+// separates the two. An engine's fault may be the release's, and an engine may be gone because of its GPU, if no value
+// would show that. Without a past it is unknown why requests wait.
 func (j *judge) confidence(all []Suspect, v Verdict, noticed bool) (confidence, or string) {
 	first := all[0]
 	instead := func(b rules.Branch) string { return fmt.Sprintf("It may be %s instead: compare %s", b, apart[b]) }

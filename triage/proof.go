@@ -127,9 +127,8 @@ func (p *prover) gaps(x promql.Expr) ([]gap, error) {
 	return nil, nil
 }
 
-// call returns the gaps of a function. A function that looks back further than the present reads the past. Exceptions are
-// the last value of a metrics endpoint's information about itself, which the exporter remembers, and the XIDs, which the
-// exporter dates.
+// call returns the gaps of a function. A function that looks back further than the present reads the past, except the
+// last value of a metrics endpoint's report about itself, which the exporter remembers, and the XIDs, which it dates.
 func (p *prover) call(x *parser.Call) (all []gap, err error) {
 	for _, arg := range x.Args {
 		m, ok := arg.(*parser.MatrixSelector)
