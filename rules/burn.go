@@ -346,9 +346,9 @@ func laterGroup(opt Options) Group {
 	return Group{Name: "llm-slo-later", Interval: Interval, Alerts: append(burnAlerts(opt, SlowBurn), &news), Records: records}
 }
 
-// worst returns the fastest of the burn rates in each group. The time between tokens takes precedence over the time to
-// the first token, because a cause that delays further tokens delays first tokens, too. The paged objective stays until
-// another burns twice as fast. Otherwise two that are nearly equal would take turns.
+// worst returns the fastest burn rate of each group. The time between tokens takes precedence over the time to the first
+// token, because late tokens also delay first tokens. The paged objective stays until another burns twice as fast, so
+// that two nearly equal ones do not take turns.
 func worst(by []string, burns promql.Expr) promql.Expr {
 	perObjective := promql.On(modelSLO...)
 	weighs := func(factor float64, which promql.Expr) promql.Expr {

@@ -7,8 +7,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// capacityGroup records each model's requests as a share of the requests at which its objectives still hold. The exporter
-// of an engine has learnt the engine's capacity.
+// capacityGroup records how many of the requests that it can hold each model gets. Exporters have learnt the capacity of
+// engines.
 func capacityGroup() Group {
 	return Group{Name: "llm-capacity", Interval: Interval, Records: []Record{
 		{Name: metrics.RecordedCapacity, Expr: modelCapacity()},
@@ -49,8 +49,8 @@ func energyPerToken() promql.Expr {
 		above(promql.Vector(metrics.RecordedGenerationTokens), 0), promql.On(modelLabels...))
 }
 
-// overloaded returns the utilisation of each objective of the alert's model that gets more requests than it can hold. It
-// returns nothing if the requests or the engines have changed: the page then shows the change, and has no room for more.
+// overloaded returns the utilisation of each objective of the alert's model above one. If the requests or the engines
+// have changed, it returns nothing: the page shows the change, and has no room for more.
 func overloaded() promql.Expr {
 	return promql.Unless(above(utilised("expected", sameModel()...), 1), promql.Vector(metrics.RecordedPrinted, sameModel()...), promql.On())
 }

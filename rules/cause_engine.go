@@ -102,8 +102,8 @@ const retire = "To retire the name, take its target out of the configuration, or
 var engineAlerts = []*Alert{ModelDown, EngineDown, EngineCrashLoop}
 
 // engineUp returns 1 for a metrics endpoint that answers and 0 for one that does not, once per endpoint even if two
-// exporters read it. An engine that loads its model is neither up nor down until it has loaded for longer than patience.
-// The same holds for an engine that an overloaded exporter cannot scrape.
+// exporters read it. An engine that loads its model is neither up nor down for the time of patience, nor is one that an
+// overloaded exporter cannot scrape.
 func engineUp() promql.Expr {
 	loading := promql.Vector(metrics.EngineUp, promql.Eq(metrics.LabelReason, "loading"))
 	return promql.Max(pageLabels, promql.Or(
@@ -146,9 +146,9 @@ func answered2m(pages promql.Expr) promql.Expr {
 	return promql.Or(promql.And(late, passedOn), promql.And(late, probed, promql.On(namedModel...)))
 }
 
-// served returns 1 for the model that an engine serves. It returns 0 for the model that it served last if the metrics
-// endpoint does not answer, or if the engine has lost the workers of one of its models. An engine without a loaded model
-// counts as serving the one that it unloaded last.
+// served returns 1 for the model that an engine serves. It returns 0 for the model that it served last if the engine does
+// not answer or has lost the workers of one of its models. An engine without a loaded model serves the one that it
+// unloaded last.
 func served() promql.Expr {
 	now := promql.Unless(promql.Max(replicaLabels, promql.Vector(metrics.EngineInfo)),
 		promql.Equal(promql.Max(replicaLabels, promql.Vector(metrics.ModelsLoaded)), promql.Num(0)))
@@ -168,9 +168,8 @@ func asked() promql.Expr {
 	return above(promql.Sum(modelLabels, promql.Or(mean(metrics.RecordedRequests), times(-1.2, mean(metrics.RecordedProbes)))), 0)
 }
 
-// carried returns what metrics endpoints report about their engines. For an endpoint that does not answer, it returns the
-// last report for as long as the endpoint is a target. The exporter remembers that report or, if the exporter has
-// restarted since, the record does.
+// carried returns what engines report about themselves. For an engine that does not answer, it returns the last report
+// for as long as it is a target. The exporter remembers that report or, after a restart of the exporter, the record does.
 func carried(record *metrics.Family, says promql.Expr, m ...*promql.Matcher) promql.Expr {
 	onPage := promql.On(pageLabels...)
 	return promql.Or(says, promql.CountBy(record.Labels, promql.Vector(metrics.EngineLastServed, m...)),
@@ -266,8 +265,8 @@ func noneAnswers() promql.Expr {
 // sampled is the time between the moments that downTime samples.
 const sampled = 15 * time.Second
 
-// downTime returns the seconds of the last minute in which no engine of a model could answer, among models with a silent
-// metrics endpoint. An engine whose endpoint is read too slowly, or that loads its model, may be able to answer.
+// downTime returns the seconds of the last minute in which no engine of a model could answer, if one is silent. An engine
+// that is read too slowly, or that loads its model, may be able to answer.
 func downTime(silent promql.Expr, role ...*promql.Matcher) promql.Expr {
 	may := promql.And(silent, promql.Vector(metrics.EngineUp, promql.Re(metrics.LabelReason, "timeout|loading|exporter_exhausted")), promql.On(pageLabels...))
 	nobody := promql.Unless(promql.CountBy(modelLabels, silent), promql.Or(promql.Vector(metrics.EngineInfo, role...), may), promql.On(modelLabels...))
@@ -291,7 +290,7 @@ func modelUp() promql.Expr {
 }
 
 // missed returns each model that users asked within the hour, judged by requests or by events of an objective. It leaves
-// out models that another model has replaced at their metrics endpoint, and models that may be absent.
+// out models that were replaced at their metrics endpoint, and models that may be absent.
 func missed() promql.Expr {
 	within := func(window time.Duration, f *metrics.Family, m ...*promql.Matcher) promql.Expr {
 		return promql.Over("max_over_time", promql.Vector(f, m...), window)
@@ -387,15 +386,15 @@ func stalled() promql.Expr {
 }
 
 // computing returns each metrics endpoint whose engine alone uses a GPU that was busy at every scrape of a minute, while
-// requests run or wait, or while the GPU draws idle power. Otherwise a stall takes ten minutes to show, because another
-// process may have used the GPU for a part of them.
+// requests run or wait, or at idle power. Otherwise a stall takes ten minutes to show, because another process may have
+// used the GPU.
 func computing() promql.Expr {
 	requests := promql.Or(above(promql.Vector(metrics.RequestsRunning), 0), above(promql.Vector(metrics.RequestsWaiting), 0))
 	return promql.Or(promql.And(usesAlone(busy(minute)), requests, promql.On(pageLabels...)), usesAlone(promql.And(busy(minute), atIdlePower())))
 }
 
-// shown returns the value that a metrics endpoint showed some time ago. If it could not be read then, it returns the last
-// value of the two minutes before.
+// shown returns the value of a metrics endpoint some time ago or, if it could not be read then, of the two minutes
+// before.
 func shown(f *metrics.Family, ago time.Duration, m ...*promql.Matcher) promql.Expr {
 	return promql.Over("last_over_time", promql.Offset(promql.Vector(f, m...), ago), 2*minute)
 }
@@ -425,16 +424,16 @@ var good = promql.Re(metrics.LabelOutcome, "stop|length|repetition|success")
 // answers that begin and end together ends within it.
 const answersWindow = 2 * minute
 
-// answersDue returns how many answers each model should give in answersWindow, judging by the last hour. It returns only
-// models with at least twenty answers, each of which takes less than a third of the window.
+// answersDue returns how many answers each model should give in answersWindow, judging by the last hour, if at least
+// twenty are due and each takes less than a third of the window.
 func answersDue() promql.Expr {
 	answers := ofUsers(promql.Rate(promql.Vector(metrics.Requests, good), hour), hour, 0)
 	return promql.And(promql.Ge(times(answersWindow.Seconds(), answers), promql.Num(20)),
 		below(mean(metrics.RequestDuration, modelLabels, hour), answersWindow.Seconds()/3))
 }
 
-// unansweredFor2m returns answersDue for each model that gave no answer to users. One answer beyond those to probes is
-// allowed, because the engine's exporter may have counted a probe earlier.
+// unansweredFor2m returns answersDue for each model that gave no answer. One answer more than those to probes is allowed,
+// because the engine's exporter may have counted a probe earlier.
 func unansweredFor2m() promql.Expr {
 	ofUsers := promql.Or(promql.Rate(promql.Vector(metrics.Requests, good), answersWindow), times(-1, probes(answersWindow)))
 	return promql.And(answersDue(), below(promql.Sum(modelLabels, ofUsers), 2/answersWindow.Seconds()))

@@ -123,8 +123,7 @@ func byNode(targets promql.Expr) promql.Expr {
 }
 
 // exporterGone returns each exporter that answered within the hour and does not answer now: 0 where another target on its
-// node answers, 1 where no other target shows whether the node is up. It leaves out exporters whose node is also gone,
-// because no other target there answers any more.
+// node answers, 1 where none does. It leaves out exporters whose node is gone, because no other target there answers.
 func exporterGone(opt Options) promql.Expr {
 	up := promql.Vector(metrics.Up, promql.Either("job", opt.Job))
 	gone := byNode(above(promql.Unless(promql.Over("max_over_time", up, hour), promql.Equal(up, promql.Num(1)), promql.On(asker...)), 0))
@@ -139,10 +138,9 @@ func uncounted(m *promql.Matcher) promql.Expr {
 	return promql.Equal(promql.Max(append([]string{metrics.LabelRuntime, metrics.LabelReason}, ofModel...), promql.Vector(metrics.SLOCounted, m)), promql.Num(0))
 }
 
-// fleetDown returns each fleet of at least two exporters within the hour if most of them do not answer. It also returns a
-// fleet without any exporter left if users sent requests when it was last scraped: nodes that are no longer needed are
-// idle when they leave. renamed selects the metrics endpoints of exporters that are now scraped under another job. These
-// have not vanished.
+// fleetDown returns each fleet of at least two exporters within the hour if most of them do not answer, or if none is
+// left although users sent requests when it was last scraped: unneeded nodes are idle when they leave. renamed selects
+// exporters that are now scraped under another job. These have not vanished.
 func fleetDown(up, renamed promql.Expr) promql.Expr {
 	job := []string{metrics.LabelCluster, "job"}
 	fleet := promql.Ge(promql.CountBy(job, promql.Over("count_over_time", up, hour)), promql.Num(2))

@@ -49,8 +49,7 @@ var (
 
 func gatewayRole() *promql.Matcher { return promql.Eq(metrics.LabelRole, metrics.GatewayRole) }
 
-// gateways returns each metrics endpoint that belongs to a gateway or, while it does not answer, belonged to one when it
-// last answered.
+// gateways returns each metrics endpoint that is a gateway's or, if it does not answer, was one when it last did.
 func gateways() promql.Expr {
 	byPage := append([]string{metrics.LabelRole}, pageLabels...)
 	return carried(metrics.RecordedGateway, promql.Max(byPage, promql.Vector(metrics.EngineInfo, gatewayRole())), gatewayRole())

@@ -157,8 +157,8 @@ func firstOf(reasons ...promql.Expr) promql.Expr {
 	return all
 }
 
-// failed returns each GPU that must leave service. The GPU counts as failed for as long as a model on it is down since
-// then, because the model's own page stays quiet for this one.
+// failed returns each GPU that must leave service. It counts as failed for as long as a model is down since then, because
+// the model's own page stays quiet for this one.
 func failed() promql.Expr {
 	return firstOf(judged(metrics.AnswerFailed),
 		promql.And(promql.Max(slices.Concat(told, gpuLabels), firing(metrics.AnswerFailed)),

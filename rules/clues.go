@@ -56,8 +56,8 @@ func (d Delays) Explain(s slo.Signal) bool {
 	return true
 }
 
-// recentWindow is the window of clues. It is long enough for two scrapes a minute apart, and no longer, because users
-// already suffer.
+// recentWindow is the window of clues: long enough for two scrapes a minute apart, and short because users already
+// suffer.
 const recentWindow = 2 * minute
 
 // Clues returns the clues in the order of a diagnosis. A cause comes before its consequences: requests queue because more

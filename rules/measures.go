@@ -14,7 +14,7 @@ type Measure struct {
 	// More means that a higher value is better.
 	More bool
 	// Share and Least limit how much worse the measure may become: by this share of its former value, and by at least
-	// this much. It must pass both limits to count as worse. A measure without a share is shown but not judged.
+	// this much. A measure is worse only beyond both. Without a share it is shown but not judged.
 	Share, Least float64
 	// Loaded means that the measure follows the load. Under another load it proves nothing about a release.
 	Loaded bool

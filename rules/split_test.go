@@ -94,7 +94,7 @@ func TestPageCarriesTheSplit(t *testing.T) {
 	t.Error("no page")
 }
 
-// TestChangesInOrder checks that a page lists changes in order, although Prometheus answers in the order of a map.
+// TestChangesInOrder checks the order of changes in a page: Prometheus answers in the order of a map.
 func TestChangesInOrder(t *testing.T) {
 	split := ""
 	for _, g := range rules.NewFile(rules.Groups(rules.Options{}), rules.Style{}).Groups {

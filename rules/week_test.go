@@ -144,7 +144,7 @@ func chat(prompt, answer, cached float64) func(w *week, at time.Duration) job {
 	}
 }
 
-// arrive gives a request to an engine: to the less busy of two, or to the one with the prompt's prefix.
+// arrive gives a request to an engine: to the less busy of two, or to the one that is kept for long prompts.
 func (w *week) arrive(f *deployment, r job) {
 	var open []*engine
 	for _, e := range f.replicas {
