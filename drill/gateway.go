@@ -20,7 +20,7 @@ type Gateway interface {
 	// Before returns an observer that counts the answers of the engine at a host, and passes all events on.
 	Before(o Observer, host string) Observer
 	// Tries reports whether the gateway would send a request to the engine at a host now. NoneLeft returns its answer if
-	// it would send the request to none of them.
+	// it tries none.
 	Tries(host string, now time.Duration) bool
 	NoneLeft() (status int)
 	// Refused notes that the engine at a host does not listen, and returns the status that the client gets, or zero if

@@ -1,7 +1,7 @@
 package drill
 
-// Hardware describes the limits of serving on a GPU. Peaks are the vendor's figures. The shares below are the parts of
-// the peaks that an engine reaches in practice. They are the same for all GPUs.
+// Hardware describes the limits of serving on a GPU. Peaks are the vendor's figures. The shares below are the parts that
+// an engine reaches in practice, the same for all GPUs.
 type Hardware struct {
 	Name      string
 	Bandwidth float64 // of device memory, bytes per second

@@ -15,8 +15,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/internal/site"
 )
 
-// QueryPath is the path of the web page that answers one query. Its parameter has the name of the one in Prometheus' own
-// web page.
+// QueryPath is the web page that answers one query. Its parameter has the same name as in Prometheus' own page.
 const QueryPath = "/graph"
 
 // shownSeries limits the answer on the web page.

@@ -176,8 +176,8 @@ func (p *Play) run(ctx context.Context) error {
 // Step advances to a scrape, scrapes, and evaluates the rules that are due.
 func (p *Play) Step(t time.Duration) error { return p.step(t, false) }
 
-// step is Step, but can leave out the second evaluation of a minute. Long before an incident, nothing reads clues, nor
-// records between two minutes. That saves a third of the time of a play with a long history.
+// step is like Step, but does not scrape between two scrapes. Long before an incident, it leaves out the clues and the
+// evaluation between two minutes, which nothing reads. That saves a third of the time of a play with a long history.
 func (p *Play) step(t time.Duration, longBefore bool) error {
 	p.World.Advance(t)
 	now := p.World.At(t)

@@ -73,8 +73,8 @@ func first(verdicts []triage.Verdict, want rules.Branch) rules.Branch {
 	return v.Branch
 }
 
-// told returns the branch where a page says to look first. It prefers the wanted branch if one of the page's objectives
-// leads to it. Otherwise it uses an alert in the page that names a cause.
+// told returns the branch where a page says to look first: the wanted branch if an objective of the page leads to it,
+// otherwise the branch of an alert in it that names a cause.
 func told(page play.Notification, want rules.Branch) rules.Branch {
 	if leads(page, want) {
 		return want
