@@ -85,7 +85,7 @@ func (c *Cluster) Serve(t *testing.T) {
 	c.Server = server
 }
 
-// Config returns the configuration with which a client reaches the cluster.
+// Config returns a client configuration for the cluster.
 func (c *Cluster) Config(token string) *rest.Config {
 	return &rest.Config{Host: c.URL, BearerToken: token, TLSClientConfig: rest.TLSClientConfig{CAFile: c.CA}}
 }
