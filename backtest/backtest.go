@@ -24,7 +24,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// Backtest configures what to replay, and how to limit the load on the server.
+// Backtest configures the objectives and data of a replay, and limits the load on the server.
 type Backtest struct {
 	// URL is the address of the Prometheus, for errors. API queries it.
 	URL string
@@ -93,7 +93,7 @@ type Row struct {
 	hours [][2]float64 // events and bad events by hour
 }
 
-// Episode is a time in which an alert fired without a pause of more than five minutes.
+// Episode is a time in which an alert fired without a pause of five minutes.
 type Episode struct {
 	From    time.Time `json:"from"`
 	To      time.Time `json:"to"`

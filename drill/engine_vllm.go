@@ -66,7 +66,7 @@ type vllmServer struct {
 const keepAlive = 5 * time.Minute
 
 // hold updates the open requests of a rank, and the descriptors of the process: one for each connection that clients
-// keep. Requests use these connections as far as there are enough.
+// keep. Each open request uses one of these connections.
 func (s *vllmServer) hold(rank, requests int, now time.Duration) {
 	s.open[rank] = requests
 	all := 0

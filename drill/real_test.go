@@ -102,7 +102,7 @@ func impatient() Profile {
 	return p
 }
 
-// play serves a load for a minute and a half, and returns the engine, what happened, and the page.
+// playOn serves a load for a minute and a half, and returns the engine, its ledger and its HTTP side.
 func playOn(runtime metrics.Runtime, p Profile) (*Engine, *ledger, Dialect) {
 	page := NewDialect(runtime, p)
 	l := &ledger{Observer: page}

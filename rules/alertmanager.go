@@ -9,7 +9,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// Alertmanager holds a complete Alertmanager configuration: what our alerts need, and a separate receiver for
+// Alertmanager holds a complete Alertmanager configuration: the parts that our alerts need, and a separate receiver for
 // everybody else's alerts.
 type Alertmanager struct {
 	Route     Route         `yaml:"route"`
@@ -18,8 +18,9 @@ type Alertmanager struct {
 	Templates []string      `yaml:"templates"`
 }
 
-// AlertmanagerPart holds what our alerts need from an existing Alertmanager configuration: a route to receivers named
-// after severities, grouping that makes one incident one notification, and inhibition. It never matches other alerts.
+// AlertmanagerPart holds the part that our alerts add to an existing Alertmanager configuration: a route to receivers
+// named after severities, grouping that makes one incident one notification, and inhibition. It never matches other
+// alerts.
 type AlertmanagerPart struct {
 	Routes    []Route       `yaml:"routes"`
 	Inhibit   []InhibitRule `yaml:"inhibit_rules"`

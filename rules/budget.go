@@ -73,11 +73,12 @@ func exhaustion() promql.Expr {
 	return promql.Div(left, above(promql.Vector(metrics.RecordedBadNow), 0), perObjective.ManyToOne())
 }
 
-// nowWindows are those that may tell what burns now, the shortest first. At the time of a page five minutes still hold
-// healthy ones. A window shorter than two scrapes tells nothing.
+// nowWindows are the windows that may show the present burn, the shortest first. At the time of a page, five minutes
+// still contain healthy ones. A window shorter than two scrapes proves nothing.
 var nowWindows = []slo.Duration{slo.Duration(minute), slo.Duration(2 * minute)}
 
-// enoughNow is the number of bad requests from which on a window tells how many there are per second within half of it.
+// enoughNow is the number of bad requests from which on a window shows the bad requests per second with an error of at
+// most a half.
 const enoughNow = 10
 
 // badNow returns the bad events per second of the shortest window in which enough came, or would have come had those of the
@@ -107,7 +108,7 @@ func (s source) tile(f *metrics.Family) promql.Expr {
 	last := func(ago time.Duration) promql.Expr {
 		return promql.Over("last_over_time", promql.Offset(counter, ago), 2*RateWindow.Std())
 	}
-	// A new series begins with its first value; what its engine counted before that is a correction.
+	// A new series begins with its first value. Its engine's earlier events are a correction.
 	gained := promql.Sub(last(0), promql.Or(last(RateWindow.Std()), promql.Over("min_over_time", counter, RateWindow.Std())))
 	return promql.Sum(modelSLO, promql.Or(once(f, promql.Or(promql.Ge(gained, promql.Num(0)), promql.Increase(counter, RateWindow.Std()))),
 		promql.Over("sum_over_time", promql.Vector(correctionOf(f)), RateWindow.Std())))

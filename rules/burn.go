@@ -191,7 +191,7 @@ func extended(increased, rate *metrics.Family, w slo.Duration) promql.Expr {
 }
 
 // requestsPerToken converts tokens to requests for objectives whose events are tokens, so that one slow request of a
-// thousand tokens is one bad request and not a thousand bad events. An event never stands for more than one request:
+// thousand tokens is one bad request and not a thousand bad events. An event never represents more than one request:
 // where the events are probes, the engine has many more requests than events.
 func (s source) requestsPerToken() promql.Expr {
 	tokens := s.allIn(RequestWindow)

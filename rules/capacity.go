@@ -7,8 +7,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// capacityGroup records how many of the requests that it can hold each model gets. Exporters have learnt the capacity of
-// engines.
+// capacityGroup records the requests of each model as a share of the most at which its objectives hold. Exporters have
+// learnt the capacity of engines.
 func capacityGroup() Group {
 	return Group{Name: "llm-capacity", Interval: Interval, Records: []Record{
 		{Name: metrics.RecordedCapacity, Expr: modelCapacity()},

@@ -123,7 +123,8 @@ func byNode(targets promql.Expr) promql.Expr {
 }
 
 // exporterGone returns each exporter that answered within the hour and does not answer now: 0 where another target on its
-// node answers, 1 where none does. It leaves out exporters whose node is gone, because no other target there answers.
+// node answers, 1 where the node has no other target. It leaves out exporters whose node is gone, because no other target
+// there answers any more.
 func exporterGone(opt Options) promql.Expr {
 	up := promql.Vector(metrics.Up, promql.Either("job", opt.Job))
 	gone := byNode(above(promql.Unless(promql.Over("max_over_time", up, hour), promql.Equal(up, promql.Num(1)), promql.On(asker...)), 0))

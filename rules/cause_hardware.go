@@ -41,7 +41,7 @@ var (
 		Split:     []Evidence{modelsOnIt, counts, asksFor},
 		Dashboard: GPUDashboard,
 	}
-	// GPULinkFault is about what connects a GPU: NVLinks, PCIe, and the switches and the manager of their fabric.
+	// GPULinkFault is about the connections of a GPU: NVLinks, PCIe, and the switches and the manager of their fabric.
 	GPULinkFault = &Alert{
 		Name:      "LLMGPULinkFault",
 		Branch:    Hardware,

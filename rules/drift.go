@@ -16,7 +16,7 @@ func differing(labels ...string) []string {
 	return append(append(labels, metrics.LabelRuntime, metrics.LabelRole), modelLabels...)
 }
 
-// differs returns the replicas that differ from their model's others while no rollout is under way: at most half of the
+// differs returns the replicas that differ from their model's others while no rollout is in progress: at most half of the
 // replicas have their setting, or their KV cache is a tenth larger or smaller than the median.
 func differs() promql.Expr {
 	config := promql.Vector(metrics.EngineConfig, promql.Ne(metrics.LabelQuality, string(metrics.Missing)),

@@ -206,9 +206,9 @@ type Fact struct {
 	Before promql.Expr
 }
 
-// facts returns what is recorded about a model, in the order of a diagnosis: what was deployed, where the time goes, what
-// differs from the day before, how late tokens are, and what the hardware did. Facts that a release may change are
-// recorded per version, so that they can be compared when the engines of the old version are gone.
+// facts returns the recorded facts about a model, in the order of a diagnosis: deployments, where the time goes,
+// differences from the day before, how late tokens are, and hardware. Facts that a release may change are recorded per
+// version, so that they can be compared when the engines of the old version are gone.
 func facts() []Fact {
 	perModel := func(e promql.Expr) promql.Expr { return promql.Sum(modelLabels, e) }
 	minutely := func(f *metrics.Family) promql.Expr {

@@ -27,8 +27,8 @@ type Style struct {
 	// renames namespace, for a multi-tenant Prometheus that sets its own and moves the engine's to
 	// exported_namespace.
 	Labels map[string]string
-	// RunbookURL holds the address of a runbook; {alert} stands for the alert's name, {labels} for a query with the labels
-	// that its page fills in. Default DefaultRunbookURL.
+	// RunbookURL holds the address of a runbook; {alert} stands for the alert's name, {labels} for a query with the
+	// labels that the runbook fills in. Default DefaultRunbookURL.
 	RunbookURL string
 	// DashboardURL holds the address of a dashboard; {uid} stands for its uid.
 	DashboardURL string
@@ -36,10 +36,10 @@ type Style struct {
 	MetricsQL bool
 }
 
-// DefaultRunbookURL points to the page that the exporter serves, reachable on its node or through a forwarded port.
+// DefaultRunbookURL points to the runbook that the exporter serves, reachable on its node or through a forwarded port.
 const DefaultRunbookURL = "http://localhost:9844/runbooks/{alert}{labels}"
 
-// SeverityLabel names the label that says how urgently an alert needs a person.
+// SeverityLabel names the label that shows how urgently an alert needs a person.
 const SeverityLabel = "severity"
 
 // Renamable returns the labels that Style.Labels may rename.

@@ -34,7 +34,7 @@ type Record struct {
 	Labels map[string]string
 }
 
-// Alert describes an alerting rule, and what the person who gets it needs to know.
+// Alert describes an alerting rule, and the information for the person who gets it.
 type Alert struct {
 	// Name names the alert and its runbook.
 	Name string
@@ -127,7 +127,7 @@ const (
 // are summed over longer windows.
 const Interval = time.Minute
 
-// MaxRules limits a group to what Mimir accepts by default.
+// MaxRules limits a group to Mimir's default limit.
 const MaxRules = 20
 
 // Tier names the part of a fleet that the rules serve.

@@ -115,7 +115,7 @@ func (s source) corrections() []Record {
 			Record{correctionOf(f), first(f), map[string]string{metrics.LabelReason: "first"}},
 			Record{correctionOf(f), leftOut(f), map[string]string{metrics.LabelReason: "maintenance"}})
 	}
-	if s.tier == Single { // shards know whether an engine answers, but no usual rate
+	if s.tier == Single { // shards record whether an engine answers, but no usual rate
 		reason := map[string]string{metrics.LabelReason: "lost"}
 		records = append(records, Record{metrics.RecordedEventCorrection, lost(), reason},
 			Record{metrics.RecordedBadEventCorrection, promql.Vector(metrics.RecordedEventCorrection, promql.Eq(metrics.LabelReason, "lost")), reason})

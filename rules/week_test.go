@@ -58,7 +58,7 @@ type deployment struct {
 	prefill, knee, capacity float64       // tokens per second; batch at which tokens take twice as long; tokens in the KV cache
 	token                   time.Duration // between tokens of a lone request
 	seqs                    int           // requests that run at once
-	ranks                   int           // how many data-parallel ranks share a page
+	ranks                   int           // how many data-parallel ranks share a metrics endpoint
 	loads                   time.Duration // from the start of an engine until it serves
 	slowStart               int           // requests that find kernels not compiled yet
 

@@ -77,7 +77,7 @@ func (j *judge) traffic(m subject) (t traffic, err error) {
 		return all
 	}
 	t.first = one(promql.Increase(promql.CountOf(metrics.TimeToFirstToken, own...), time.Minute))
-	asked := []*promql.Matcher{promql.Eq(metrics.LabelCluster, m.cluster), promql.Eq(metrics.LabelModel, m.name)} // probes know no namespace
+	asked := []*promql.Matcher{promql.Eq(metrics.LabelCluster, m.cluster), promql.Eq(metrics.LabelModel, m.name)} // of any namespace
 	t.probes = one(promql.Increase(promql.Vector(metrics.ProbeRequests, asked...), time.Minute))
 	t.work = one(held(m, 0))
 	t.ended, t.passed = by(), by(promql.Eq(metrics.LabelRole, metrics.GatewayRole))

@@ -31,7 +31,7 @@ var enginesPage = template.Must(template.New("engines").Parse(`<h1>Engines</h1>
 {{ end }}<p>As of the last scrape. What each engine says and what it does not: llm_engine_metric_source_info.</p>
 {{ define "pod" }}{{ if .Pod }}{{ .Namespace }}/{{ .Pod }} {{ .Container }}{{ end }}{{ end }}`))
 
-// listed holds what /engines shows. The node page reads the part with JSON names.
+// listed holds the content of /engines. The node page reads the part with JSON names.
 type listed struct {
 	Engines []candidate `json:"engines"`
 	Places  []candidate `json:"places"`  // examined, but not read

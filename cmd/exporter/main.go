@@ -5,7 +5,7 @@
 //	run        the whole program, from flags to shutdown      main.go, flags.go, memory.go
 //	config     the configuration file and what it becomes     config.go
 //	node       the collectors, reloads and signals            node.go, gpus.go, discovery.go, process.go, self.go, acting.go
-//	server     routes, scrapes and pages for people           server.go, connections.go, engines.go, verdict.go, page/
+//	server     routes, scrapes and web pages for people       server.go, connections.go, engines.go, verdict.go, page/
 //	commands   what runs instead of the server                capacity.go, doctor.go, against.go, migrate.go, release.go, triage.go
 package main
 

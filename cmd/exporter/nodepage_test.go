@@ -135,7 +135,7 @@ func TestNodePageVerdict(t *testing.T) {
 	}
 }
 
-// TestNodePagePolls checks that the page polls no faster than it says, however often it is hidden.
+// TestNodePagePolls checks that the node page polls no faster than it says, however often it is hidden.
 func TestNodePagePolls(t *testing.T) {
 	t.Parallel()
 	var scrapes atomic.Int32
@@ -156,7 +156,7 @@ func TestNodePagePolls(t *testing.T) {
 	b.Until("it goes on", `document.querySelector(".spark path").getAttribute("d").includes("L")`)
 }
 
-// TestNodePageHostile checks that an engine's own names are text, in the page and in links.
+// TestNodePageHostile checks that an engine's own names are text, in the node page and in links.
 func TestNodePageHostile(t *testing.T) {
 	t.Parallel()
 	page, url := serving(t)
@@ -283,7 +283,7 @@ func TestNodePageKeyboard(t *testing.T) {
 	b.Until("the runbook", `location.pathname === "/runbooks/BranchKVPressure"`)
 }
 
-// fits fails the test if the page scrolls sideways on a phone or on a screen.
+// fits fails the test if the node page scrolls sideways on a phone or on a screen.
 func fits(t *testing.T, b *e2e.Browser) {
 	t.Helper()
 	for _, width := range []int{360, 1280} {
@@ -294,7 +294,7 @@ func fits(t *testing.T, b *e2e.Browser) {
 	}
 }
 
-// TestNodePageSizes checks the page with nothing, with much, and on a phone.
+// TestNodePageSizes checks the node page with nothing, with much, and on a phone.
 func TestNodePageSizes(t *testing.T) {
 	t.Parallel()
 	b := openNode(t, start(t).url)
@@ -315,7 +315,7 @@ func TestNodePageSizes(t *testing.T) {
 	}
 }
 
-// TestNodePageProtected checks that, over TLS, the page polls with the user and password with which it was opened.
+// TestNodePageProtected checks that, over TLS, the node page polls with the user and password with which it was opened.
 func TestNodePageProtected(t *testing.T) {
 	t.Parallel()
 	dir, server := t.TempDir(), httptest.NewTLSServer(nil)
@@ -373,8 +373,8 @@ func TestNodePageProbes(t *testing.T) {
 	b.Until("how they ended", text("http 4xx"))
 }
 
-// TestRunbooksAreUsedByClicks checks that one click copies a block of code or opens a query, and that the page's policy
-// lets its script run.
+// TestRunbooksAreUsedByClicks checks that one click copies a block of code or opens a query, and that the policy of the
+// web page lets its script run.
 func TestRunbooksAreUsedByClicks(t *testing.T) {
 	e := start(t, "--web.runbook-query-url=https://p.example/graph?g0.expr={query}")
 	b := e2e.NewBrowser(t)

@@ -108,13 +108,13 @@ func version() string {
 	return ""
 }
 
-// noAlertmanager tells the API that alerts go to no server: the drill routes them itself.
+// noAlertmanager reports to the API that alerts go to no server, because the drill routes them itself.
 type noAlertmanager struct{}
 
 func (noAlertmanager) Alertmanagers() []*url.URL        { return nil }
 func (noAlertmanager) DroppedAlertmanagers() []*url.URL { return nil }
 
-// stats provides what the API reports about the storage.
+// stats provides the API's data about the storage.
 type stats struct{ *tsdb.DB }
 
 func (s stats) Stats(label string, limit int) (*tsdb.Stats, error) {

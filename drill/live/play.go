@@ -178,7 +178,7 @@ func (p *Play) ExporterDown() bool {
 	return p.past.World.ExporterDown
 }
 
-// Notify takes the alerts that fire at a time and returns what Alertmanager sends up to then.
+// Notify takes the alerts that fire at a time and returns Alertmanager's messages up to then.
 func (p *Play) Notify(now time.Time, firing []rulesim.Alert) ([]play.Notification, error) {
 	err := p.past.Alertmanager.Receive(now, firing)
 	return p.past.Alertmanager.Take(), err

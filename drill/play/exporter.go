@@ -40,7 +40,7 @@ type exporter struct {
 	engine *engine.Collector
 	probes *probe.Collector
 	health *health.Judge
-	judged []prometheus.Metric // what it reads
+	judged []prometheus.Metric // the input of the judge
 	parser parser.Parser
 	known  map[string]labels.Labels
 	text   bytes.Buffer

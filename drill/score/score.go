@@ -38,7 +38,7 @@ type Score struct {
 	Split    string   `json:"split,omitempty"` // of the first page
 	Problems []string `json:"problems"`
 
-	Sign   Span     `json:"sign_seconds,omitempty"` // of a public incident, in any page; zero if there is none
+	Sign   Span     `json:"sign_seconds,omitempty"` // of a public incident, in any engine's metrics; zero if there is none
 	Told   Span     `json:"told_seconds"`           // until the first message, page or ticket
 	ToldOf []string `json:"told_of,omitempty"`      // the alerts of that message
 }
@@ -230,7 +230,7 @@ func to(p *play.Play, receiver string) []play.Notification {
 	return slices.DeleteFunc(slices.Clone(p.Sent), func(n play.Notification) bool { return n.Receiver != receiver || n.Resolved })
 }
 
-// leads reports whether a page tells its reader to look at a branch first.
+// leads reports whether a page says to look at a branch first.
 func leads(page play.Notification, b rules.Branch) bool {
 	return strings.Contains(page.Split, "Look first at: "+string(b)+".")
 }

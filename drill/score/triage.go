@@ -21,7 +21,7 @@ type Triage struct {
 	Want     rules.Branch // of the cause
 	Alone    rules.Branch // from two readings
 	WithPast rules.Branch // from two readings and a Prometheus
-	Paged    rules.Branch // on the page
+	Paged    rules.Branch // in the page
 	// AloneDoubts and PastDoubts mean that the triage named a branch with low confidence, and another that it may be
 	// instead.
 	AloneDoubts, PastDoubts bool
@@ -73,8 +73,8 @@ func first(verdicts []triage.Verdict, want rules.Branch) rules.Branch {
 	return v.Branch
 }
 
-// told returns the branch where a page says to look first: the wanted branch if an objective of the page leads to it,
-// otherwise the branch of an alert in it that names a cause.
+// told returns the branch where a page says to look first, preferably the wanted one if one of its objectives leads
+// there. Without such a branch, it returns that of an alert in the page that names a cause.
 func told(page play.Notification, want rules.Branch) rules.Branch {
 	if leads(page, want) {
 		return want

@@ -75,7 +75,7 @@ type reason struct {
 	field int
 }
 
-// source names what measures how long the reason held.
+// source names the measurement of how long the reason held.
 func (r reason) source() string {
 	if r.field == 0 {
 		return "sampled"

@@ -103,7 +103,7 @@ var (
 	podUID      = regexp.MustCompile(`pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32})`)
 )
 
-// UnknownContainer stands for the container of a process that procfs does not show: the process is in another pid
+// UnknownContainer represents the container of a process that procfs does not show: the process is in another pid
 // namespace, or has ended.
 const UnknownContainer = "unknown"
 
