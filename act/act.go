@@ -23,35 +23,36 @@ import (
 // Options configure an Actor.
 type Options struct {
 	Log *slog.Logger
-	// Config is how to reach the API server.
+	// Config holds the access to the API server.
 	Config *rest.Config
-	// Namespace has the exporters' pods, the lease and the events. Selector matches the labels of those pods.
+	// Namespace is the namespace of the exporters' pods, the lease and the events. Selector matches the labels of those
+	// pods.
 	Namespace, Selector string
-	// Identity tells this replica from others.
+	// Identity distinguishes this replica from others.
 	Identity string
-	// Scheme and Port are those of the exporters' addresses; Client connects to them.
+	// Scheme and Port are parts of the exporters' addresses. Client connects to them.
 	Scheme, Port string
 	Client       *http.Client
-	// DryRun logs what would be done, and writes nothing.
+	// DryRun logs the changes without writing them.
 	DryRun bool
-	// Most is the strongest effect that is used.
+	// Most is the strongest effect that may be used.
 	Most Effect
-	// Ceiling bounds what may be out of service at once.
+	// Ceiling limits how many GPUs may be out of service at once.
 	Ceiling Ceiling
-	// PoolLabels are labels of nodes, the first that a node has names its pool.
+	// PoolLabels lists labels of nodes. The first of them that a node has names its pool.
 	PoolLabels []string
 	// Interval is the time between two rounds. Default: 10 s.
 	Interval time.Duration
 }
 
-// forgets is how long an exporter must have watched before its word lifts what it has not seen begin.
+// forgets is how long an exporter must have watched before its verdict may lift a taint whose cause it did not see begin.
 const forgets = time.Hour
 
 // Actor writes the verdicts to Kubernetes.
 type Actor struct {
 	Options
 	cluster *cluster
-	said    map[string]string // by unit: what was last logged of it
+	said    map[string]string // by unit: the text logged last
 	untold  map[string]untold // by unit
 	state   string            // of the last round, to log changes only
 	unseen  map[string]time.Time
@@ -66,7 +67,7 @@ func New(o Options) (*Actor, error) {
 	return &Actor{Options: o, cluster: c, said: map[string]string{}, untold: map[string]untold{}, unseen: map[string]time.Time{}}, err
 }
 
-// Run acts until ctx ends. While the API server does not answer, everything stays as it is.
+// Run acts until ctx ends. While the API server does not answer, nothing changes.
 func (a *Actor) Run(ctx context.Context) {
 	for {
 		round, cancel := context.WithTimeout(ctx, 3*a.Interval)
@@ -127,7 +128,7 @@ func (a *Actor) round(ctx context.Context) error {
 	return errors.Join(failed...)
 }
 
-// fleet is what a round reads.
+// fleet holds the data that a round reads.
 type fleet struct {
 	units []*unit
 	nodes map[string]*unstructured.Unstructured
@@ -135,7 +136,7 @@ type fleet struct {
 	says  map[string]*health.Node // by node; nil where the exporter does not answer
 }
 
-// read asks the API server and the exporters.
+// read queries the API server and the exporters.
 func (a *Actor) read(ctx context.Context) (f fleet, err error) {
 	var devices map[string]device
 	var exporters []exporter
@@ -174,7 +175,7 @@ func (a *Actor) read(ctx context.Context) (f fleet, err error) {
 				case a.cluster.taintRules.Empty() || !offers[name]:
 					rest.gpus = append(rest.gpus, g)
 					continue
-				case !ok: // its node offers devices, and this is none of them: the others need not suffer for it
+				case !ok: // its node offers devices, but not this one: the other GPUs stay in service
 					continue
 				}
 				u := &unit{node: name, pool: rest.pool, device: &d, gpus: []health.GPU{g}, boot: says.Boot, known: true, watching: true}
@@ -191,7 +192,7 @@ func (a *Actor) read(ctx context.Context) (f fleet, err error) {
 			f.units = append(f.units, rest)
 		}
 	}
-	// What is out, and of which no exporter tells: it stays, and counts.
+	// A device that is out of service and that no exporter reports stays out, and counts.
 	for d, rule := range f.rules {
 		if !seen[d] {
 			d := d
@@ -201,13 +202,13 @@ func (a *Actor) read(ctx context.Context) (f fleet, err error) {
 	return f, nil
 }
 
-// watching reports whether an exporter's word lifts what is out since a time: it has watched since then, the node has been started
-// since, or it has watched for so long that a fault would have shown.
+// watching reports whether an exporter's verdict may lift a taint of a given time: it has watched since then, the node
+// has restarted since, or it has watched for so long that a fault would have shown.
 func watching(says *health.Node, since time.Time, boot string) bool {
 	return !says.Watching.After(since) || boot != "" && says.Boot != boot || says.At.Sub(says.Watching) >= forgets
 }
 
-// ask asks all exporters, a few at a time.
+// ask queries all exporters, a few at a time.
 func (a *Actor) ask(ctx context.Context, exporters []exporter) map[string]*health.Node {
 	const atOnce = 16
 	var mu sync.Mutex
@@ -233,10 +234,10 @@ func (a *Actor) ask(ctx context.Context, exporters []exporter) map[string]*healt
 	return says
 }
 
-// answerLimit bounds an answer: sixteen GPUs with all that runs on them have some hundred KiB.
+// answerLimit limits the size of an answer. Sixteen GPUs and their workloads need a few hundred KiB.
 const answerLimit = 4 << 20
 
-// patience is how long an exporter may take: it has the answer ready.
+// patience is how long an exporter may take to answer. It keeps the answer ready.
 const patience = 5 * time.Second
 
 func (a *Actor) askOne(ctx context.Context, address string) (*health.Node, error) {
@@ -261,7 +262,7 @@ func (a *Actor) askOne(ctx context.Context, address string) (*health.Node, error
 	return n, json.NewDecoder(io.LimitReader(resp.Body, answerLimit)).Decode(n)
 }
 
-// log says what happens to a unit, or would, once. It reports whether that is news.
+// log logs once what happens, or would happen, to a unit. It reports whether this is new.
 func (a *Actor) log(s step) (news bool) {
 	text := string(s.want.effect) + " " + s.want.verdict + " " + s.held
 	before, known := a.said[s.unit.name()]
@@ -280,14 +281,15 @@ func (a *Actor) log(s step) (news bool) {
 	return true
 }
 
-// untold is an event that waits until what it tells of is written and the API server takes it: an answer can be lost, and the
-// server can go between the two writes.
+// untold is an event that waits until its change is written and the API server accepts it. An answer can be lost, and the
+// API server can go away between the two writes.
 type untold struct {
 	when  taint
 	event *unstructured.Unstructured
 }
 
-// do writes one step and tells of it, once. That a node is held back is news only in an event; a device has a rule that says so.
+// do writes one step and its event, once. Only an event shows that a node is held back. A device has a rule that shows
+// it.
 func (a *Actor) do(ctx context.Context, f fleet, s step, news bool) error {
 	u := s.unit
 	err := a.tell(ctx, u, u.now)
@@ -315,7 +317,8 @@ func (a *Actor) do(ctx context.Context, f fleet, s step, news bool) error {
 	return err
 }
 
-// tell writes the event that waits for a unit to be so. One that waits for something else tells of what did not happen.
+// tell writes the event that waits for a unit to have this taint. An event for another taint is dropped: it did not
+// happen.
 func (a *Actor) tell(ctx context.Context, u *unit, now taint) error {
 	waits, ok := a.untold[u.name()]
 	if ok && waits.when == now {
@@ -327,7 +330,7 @@ func (a *Actor) tell(ctx context.Context, u *unit, now taint) error {
 	return nil
 }
 
-// silence is how long an exporter may be silent before its node's condition says so.
+// silence is how long an exporter may be silent before its node's condition shows it.
 const silence = time.Minute
 
 // conditions writes the condition of each node that has an exporter.
@@ -356,7 +359,7 @@ func (a *Actor) conditions(ctx context.Context, f fleet) (failed []error) {
 	return failed
 }
 
-// conditionOf says in a node's condition what the verdict is.
+// conditionOf returns the verdict as a node's condition.
 func conditionOf(says *health.Node) condition {
 	c := condition{"True", "Healthy", "no GPU of the node has to leave service"}
 	switch {

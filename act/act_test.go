@@ -58,7 +58,7 @@ func newStage(t *testing.T) *stage {
 	return s
 }
 
-// fails makes writes of a kind fail so many times; done says whether they are done before.
+// fails makes this many writes of a kind fail. done sets whether they take effect before.
 func (s *stage) fails(verb, resource string, times int, done bool) {
 	s.PrependReactor(verb, resource, func(a clienttesting.Action) (bool, runtime.Object, error) {
 		if times--; times < 0 {
@@ -71,7 +71,7 @@ func (s *stage) fails(verb, resource string, times int, done bool) {
 	})
 }
 
-// told runs so many rounds in which the GPU has a verdict, and returns the reasons of all events.
+// told runs this many rounds in which the GPU has a verdict, and returns the reasons of all events.
 func (s *stage) told(v metrics.Verdict, rounds int) string {
 	s.t.Helper()
 	s.says = health.Node{Verdict: v, At: time.Now(), GPUs: []health.GPU{{UUID: "GPU-a", Index: "0", Verdict: v, Findings: []health.Finding{}}}}
@@ -90,7 +90,7 @@ func (s *stage) told(v metrics.Verdict, rounds int) string {
 	return strings.Join(reasons, " ")
 }
 
-// An API server that goes between the two writes, or before its answer arrives, costs no event and repeats none.
+// An API server that goes away between the two writes, or before its answer arrives, loses no event and repeats none.
 func TestEventsOutliveTheAPIServer(t *testing.T) {
 	for name, fail := range map[string]func(*stage){
 		"nothing fails":             func(*stage) {},
@@ -110,7 +110,7 @@ func TestEventsOutliveTheAPIServer(t *testing.T) {
 	}
 }
 
-// Events that are refused for good keep nobody from lifting a taint.
+// Events that are permanently refused do not keep a taint from being lifted.
 func TestRefusedEventsHoldUpNothing(t *testing.T) {
 	s := newStage(t)
 	s.fails("create", "events", 1000, false)

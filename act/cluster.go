@@ -19,7 +19,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Names of what is written. Only objects with the label, taints with the key and the condition of this type are ever changed.
+// Names of the objects that are written. Only objects with this label, taints with this key and conditions of this type
+// are ever changed.
 const (
 	ConditionType = "LLMGPUHealthy"
 	TaintKey      = "llm-node-exporter/gpu-health"
@@ -29,7 +30,7 @@ const (
 	reporter      = "llm-node-exporter"
 )
 
-// cluster reads and writes what acting needs.
+// cluster reads and writes the objects that acting needs.
 type cluster struct {
 	dynamic.Interface
 	taintRules schema.GroupVersionResource // zero: the API server has none
@@ -47,7 +48,7 @@ func core(resource string) schema.GroupVersionResource {
 	return schema.GroupVersionResource{Version: "v1", Resource: resource}
 }
 
-// versioned lists the objects of a kind in the newest version that the API server has; none if it has none.
+// versioned lists the objects of a kind in the newest version that the API server has; or none if it has none.
 func (c *cluster) versioned(ctx context.Context, resource, selector string, versions ...string) (kind schema.GroupVersionResource, list []unstructured.Unstructured, err error) {
 	for _, version := range versions {
 		kind = schema.GroupVersionResource{Group: "resource.k8s.io", Version: version, Resource: resource}
@@ -65,7 +66,7 @@ func (c *cluster) versioned(ctx context.Context, resource, selector string, vers
 // exporter is a pod of the node's exporter.
 type exporter struct{ node, address string }
 
-// exporters lists the exporters' pods that run.
+// exporters lists the exporters' running pods.
 func (c *cluster) exporters(ctx context.Context, namespace, selector string) ([]exporter, error) {
 	list, err := c.Resource(core("pods")).Namespace(namespace).List(ctx, metav1.ListOptions{LabelSelector: selector})
 	if err != nil {
@@ -98,7 +99,7 @@ func (c *cluster) nodes(ctx context.Context) (map[string]*unstructured.Unstructu
 // device names a GPU as its driver does in a ResourceSlice.
 type device struct{ driver, pool, name string }
 
-// devices returns the devices by node and UUID of their GPU: an exporter's word is about its own node alone.
+// devices returns the devices by node and UUID of their GPU: an exporter's verdict applies only to its own node.
 func (c *cluster) devices(ctx context.Context) (map[string]device, error) {
 	_, list, err := c.versioned(ctx, "resourceslices", "", "v1", "v1beta2", "v1beta1")
 	all := map[string]device{}
@@ -140,7 +141,7 @@ func ruleTaint(rule *unstructured.Unstructured) taint {
 	return taint{Effect(effect), value}
 }
 
-// setRule makes the rule of a device what it should be: creates, changes or deletes it.
+// setRule creates, changes or deletes the rule of a device so that it has the wanted taint.
 func (c *cluster) setRule(ctx context.Context, d device, old *unstructured.Unstructured, want taint, boot string) error {
 	rules := c.Resource(c.taintRules)
 	if want.effect == NoTaint {
@@ -172,7 +173,7 @@ func (c *cluster) setRule(ctx context.Context, d device, old *unstructured.Unstr
 	return err
 }
 
-// notes are the annotations of what was taken out of service: since when, and since which start of the node.
+// notes returns the annotations of an object that was taken out of service: the time, and the node's boot at that time.
 func notes(boot string) map[string]any {
 	return map[string]any{sinceNote: time.Now().UTC().Format(time.RFC3339), bootNote: boot}
 }
@@ -198,8 +199,8 @@ func nodeTaints(node *unstructured.Unstructured) (others []any, ours taint) {
 	return others, ours
 }
 
-// setNodeTaint makes our taint of a node what it should be. Another change of the node since it was read makes it fail: the
-// next round reads it again.
+// setNodeTaint sets our taint of a node to the wanted one. It fails if the node has changed since it was read. The next
+// round reads it again.
 func (c *cluster) setNodeTaint(ctx context.Context, node *unstructured.Unstructured, want taint, boot string) error {
 	taints, _ := nodeTaints(node)
 	if want.effect != NoTaint {
@@ -223,7 +224,7 @@ func (c *cluster) setNodeTaint(ctx context.Context, node *unstructured.Unstructu
 // condition is a node's condition.
 type condition struct{ status, reason, message string }
 
-// heartbeat is how often a condition that has not changed is written again.
+// heartbeat is how often an unchanged condition is written again.
 const heartbeat = 5 * time.Minute
 
 // setCondition writes the condition of a node, if it has changed or is old.
@@ -254,7 +255,7 @@ func (c *cluster) setCondition(ctx context.Context, node *unstructured.Unstructu
 	return err
 }
 
-// event is one about a node. Its name says what it is about, so that it is written once.
+// event returns an event about a node. Its name contains its subject, so that it is written once.
 func event(namespace, node, reason, note string) *unstructured.Unstructured {
 	const longest = 1000 // bytes: Kubernetes allows 1024
 	if len(note) > longest {
@@ -270,13 +271,13 @@ func event(namespace, node, reason, note string) *unstructured.Unstructured {
 		"metadata":  map[string]any{"name": "llm-node-exporter." + digest(node, reason, note, now.Format("2006-01-02T15:04")), "namespace": namespace},
 		"eventTime": now.Format("2006-01-02T15:04:05.000000Z07:00"), "type": kind, "reason": reason, "action": reason, "note": note,
 		"reportingController": reporter, "reportingInstance": reporter,
-		// The API server takes an event about a node in the namespace default alone.
+		// The API server accepts events about a node only in the namespace default.
 		"regarding": map[string]any{"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "namespace": namespace, "name": leaseName},
 		"related":   map[string]any{"apiVersion": "v1", "kind": "Node", "name": node},
 	}}
 }
 
-// tell writes an event, unless it is there.
+// tell writes an event unless it exists already.
 func (c *cluster) tell(ctx context.Context, event *unstructured.Unstructured) error {
 	_, err := c.Resource(schema.GroupVersionResource{Group: "events.k8s.io", Version: "v1", Resource: "events"}).Namespace(event.GetNamespace()).Create(ctx, event, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
@@ -285,7 +286,7 @@ func (c *cluster) tell(ctx context.Context, event *unstructured.Unstructured) er
 	return err
 }
 
-// leaseTime is how long a replica leads without renewing.
+// leaseTime is how long a replica leads without renewing the lease.
 const leaseTime = 30 * time.Second
 
 // lead reports whether this replica may act: it holds the lease, or took it over from one that has ended.
@@ -316,17 +317,17 @@ func (c *cluster) lead(ctx context.Context, namespace, identity string) (bool, e
 
 const leaseName = "llm-node-exporter-acts"
 
-// noted returns since when, and since which start of the node, something is out of service.
+// noted returns when something was taken out of service, and the node's boot at that time.
 func noted(o *unstructured.Unstructured) (since time.Time, boot string) {
 	notes := o.GetAnnotations()
 	since, err := time.Parse(time.RFC3339, notes[sinceNote])
-	if err != nil { // a person took the note away: it is as old as can be
+	if err != nil { // a person removed the note, so it counts as the oldest
 		since = o.GetCreationTimestamp().Time
 	}
 	return since, notes[bootNote]
 }
 
-// again reports whether an error is another writer's doing, and passes.
+// again reports whether an error comes from another writer and is temporary.
 func again(err error) bool {
 	return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err) || errors.Is(err, context.Canceled)
 }

@@ -1,4 +1,5 @@
-// Package act takes sick GPUs out of service in a Kubernetes cluster, and back in: it writes the exporters' verdicts to Kubernetes, up to a ceiling.
+// Package act takes sick GPUs out of service in a Kubernetes cluster, and returns them to service. It writes the
+// exporters' verdicts to Kubernetes, up to a ceiling.
 //
 //	decide   what should be out of service, and what the ceiling holds back    decide.go
 //	cluster  what Kubernetes has and gets: nodes, devices, taints, events      cluster.go
@@ -17,10 +18,10 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// Effect is what a taint does, as Kubernetes names it.
+// Effect is the effect of a taint, with Kubernetes' names.
 type Effect string
 
-// The effects, from least to most. None says that a device is degraded, and keeps nobody off.
+// The effects, from the weakest. None marks a device as degraded, and keeps no pod away.
 const (
 	NoTaint    Effect = ""
 	None       Effect = "None"
@@ -35,7 +36,7 @@ func (e Effect) less(than Effect) bool { return slices.Index(effects, e) < slice
 // out reports whether the effect takes something out of service.
 func (e Effect) out() bool { return e == NoSchedule || e == NoExecute }
 
-// effectOf returns what a verdict calls for, and at most the effect that is allowed.
+// effectOf returns the effect that a verdict calls for, limited to the strongest allowed effect.
 func effectOf(v metrics.Verdict, most Effect) Effect {
 	e := map[metrics.Verdict]Effect{metrics.Degraded: None, metrics.Drain: NoSchedule, metrics.Reset: NoExecute, metrics.Replace: NoExecute}[v]
 	if most.less(e) {
@@ -44,28 +45,28 @@ func effectOf(v metrics.Verdict, most Effect) Effect {
 	return e
 }
 
-// Ceiling is the share of GPUs that may be out of service at once: of the cluster, of a node pool, and of a model. One GPU, or one node without
-// devices of its own, is always allowed.
+// Ceiling is the share of GPUs that may be out of service at once in the cluster, in a node pool, and for a model. One
+// GPU, or one node without devices of its own, is always allowed.
 type Ceiling struct{ Cluster, Pool, Model float64 }
 
-// unit is what can be taken out of service: a GPU that is a device of its own, or all GPUs of a node.
+// unit can be taken out of service: it is a GPU that is a device of its own, or all GPUs of a node.
 type unit struct {
 	node, pool string
 	device     *device // nil: the node
 	gpus       []health.GPU
 	boot       string
-	watching   bool // the exporter saw all that happened since it was taken out, or cannot have missed a fault
+	watching   bool // the exporter saw everything since the unit was taken out, or cannot have missed a fault
 	known      bool // its exporter answered
 	now        taint
 }
 
-// taint is what a unit has of ours.
+// taint is our taint of a unit.
 type taint struct {
 	effect  Effect
 	verdict string
 }
 
-// name says what a unit is, for logs and events.
+// name describes a unit, for logs and events.
 func (u *unit) name() string {
 	if u.device == nil {
 		return "node " + u.node
@@ -81,7 +82,7 @@ func (u *unit) verdict() (worst metrics.Verdict) {
 	return worst
 }
 
-// since returns since when the worst verdict holds.
+// since returns the time since which the worst verdict holds.
 func (u *unit) since() (first time.Time) {
 	for _, g := range u.gpus {
 		if g.Verdict == u.verdict() && (first.IsZero() || g.Since.Before(first)) {
@@ -91,7 +92,7 @@ func (u *unit) since() (first time.Time) {
 	return first
 }
 
-// why lists the conditions and what runs there.
+// why lists the conditions and the workloads.
 func (u *unit) why() string {
 	var why, runs []string
 	for _, g := range u.gpus {
@@ -111,18 +112,18 @@ func (u *unit) why() string {
 	return text
 }
 
-// step is what happens to one unit.
+// step is the change of one unit.
 type step struct {
 	unit *unit
 	want taint
-	held string // the ceiling that keeps it in service; empty if none does
+	held string // the ceiling that keeps it in service; empty if none
 }
 
 // changes reports whether there is anything to do.
 func (s step) changes() bool { return s.want != s.unit.now }
 
-// decide returns a step for each unit. Those that are out and still sick stay so and count first; then the worst go, the oldest
-// first. Nothing is lifted on the word of an exporter that has not seen what happened, or that does not answer.
+// decide returns a step for each unit. Units that are out and still sick stay out, and count first. Then the worst units
+// follow, the oldest first. No taint is lifted if the exporter has not seen everything since then, or does not answer.
 func decide(units []*unit, ceiling Ceiling, most Effect) []step {
 	count := newCount(units, ceiling)
 	steps := make([]step, len(units))
@@ -139,7 +140,7 @@ func decide(units []*unit, ceiling Ceiling, most Effect) []step {
 	for _, i := range order {
 		u, s := units[i], &steps[i]
 		want := taint{effectOf(u.verdict(), most), u.verdict().String()}
-		if u.device == nil && want.effect == None { // a node has no taint that says degraded
+		if u.device == nil && want.effect == None { // a node has no taint for degraded
 			want = taint{}
 		}
 		if want.effect == NoTaint {
@@ -181,9 +182,9 @@ func newCount(units []*unit, c Ceiling) count {
 	return n
 }
 
-// keys returns what the GPUs of a unit count for, and how many do.
+// keys returns the cluster, pool and models for which the GPUs of a unit count, with their number.
 func (u *unit) keys() map[string]int {
-	gpus := max(1, len(u.gpus)) // of a node whose exporter is silent, nobody knows how many
+	gpus := max(1, len(u.gpus)) // the number is unknown for a node whose exporter is silent
 	keys := map[string]int{"cluster": gpus, "pool " + u.pool: gpus}
 	for _, g := range u.gpus {
 		models := map[string]bool{}
@@ -199,7 +200,8 @@ func (u *unit) keys() map[string]int {
 	return keys
 }
 
-// full names the ceiling that a unit would break; empty if none. Where nothing is out yet, one unit may go.
+// full names the ceiling that a unit would exceed, or is empty if there is none. If nothing is out yet, one unit may be
+// taken out.
 func (n count) full(u *unit) string {
 	keys := u.keys()
 	for _, key := range slices.Sorted(maps.Keys(keys)) {

@@ -10,7 +10,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// gpus are units with a device each, on nodes of eight, with these verdicts.
+// gpus returns units with one device each, on nodes of eight, with these verdicts.
 func gpus(verdicts ...metrics.Verdict) (all []*unit) {
 	for i, v := range verdicts {
 		name := fmt.Sprintf("gpu-%02d", i)
@@ -28,7 +28,7 @@ func all(n int, v metrics.Verdict) []metrics.Verdict {
 	return verdicts
 }
 
-// now takes the steps and returns what each unit has then, such as "NoExecute reset".
+// now applies the steps and returns the new state of each unit, such as "NoExecute reset".
 func now(units []*unit, c Ceiling, most Effect) string {
 	var text []string
 	for _, s := range decide(units, c, most) {
@@ -63,7 +63,7 @@ func TestVerdictsBecomeEffects(t *testing.T) {
 	}
 }
 
-// When all GPUs fail at once, the ceiling holds, whatever comes first; and the worst and oldest go.
+// When all GPUs fail at once, the ceiling holds in any order, and the worst and oldest go first.
 func TestCeiling(t *testing.T) {
 	units := gpus(all(40, metrics.Reset)...)
 	units[7].gpus[0].Verdict = metrics.Replace
@@ -80,7 +80,7 @@ func TestCeiling(t *testing.T) {
 			t.Errorf("GPU %d is held back and has %v", i, u.now)
 		}
 	}
-	// One is healthy again: the next may go.
+	// One is healthy again, so the next may go.
 	units[0].gpus[0].Verdict = metrics.Healthy
 	now(units, Ceiling{0.1, 0.25, 0.5}, NoExecute)
 	if outOf(units) != 4 || units[0].now.effect.out() || !units[3].now.effect.out() {
@@ -113,7 +113,7 @@ func TestCeilingsOfPoolsAndModels(t *testing.T) {
 	if got := now(units, Ceiling{}, NoSchedule); got != "NoSchedule reset, None reset" {
 		t.Errorf("with a ceiling of nothing: %s", got)
 	}
-	// A node without devices goes as a whole: its eight GPUs count.
+	// A node without devices goes as a whole, so its eight GPUs count.
 	nodes := []*unit{{node: "x", known: true, watching: true, gpus: gpus(all(8, metrics.Reset)...)[0].gpus}, {node: "y", known: true, watching: true}}
 	for i := range nodes {
 		nodes[i].gpus = nil
@@ -126,7 +126,7 @@ func TestCeilingsOfPoolsAndModels(t *testing.T) {
 	}
 }
 
-// An exporter that does not answer, or has forgotten, changes nothing for the better; what gets worse is believed.
+// An exporter that does not answer, or has forgotten, lifts nothing. Its reports of new faults are accepted.
 func TestNothingIsLiftedBlindly(t *testing.T) {
 	u := gpus(metrics.Reset)
 	now(u, free, NoSchedule)
@@ -163,7 +163,7 @@ func TestNothingIsLiftedBlindly(t *testing.T) {
 	}
 }
 
-// TestConditionOfANode: a node whose driver nobody can use is neither healthy nor sick.
+// TestConditionOfANode checks that a node with an unusable driver is neither healthy nor sick.
 func TestConditionOfANode(t *testing.T) {
 	found := func(name string, v metrics.Verdict) []health.Finding {
 		return []health.Finding{{Condition: name, Verdict: v}}

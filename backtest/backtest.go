@@ -1,6 +1,6 @@
 // Package backtest finds out which pages objectives would have sent, from the data in a Prometheus: the exporter's events
-// or, where no exporter ran, the engines' own histograms and counters. It reads those with the tables of package engine
-// and evaluates the generated rules themselves, at every minute.
+// or, if no exporter ran, the engines' own histograms and counters. It reads the latter with the tables of package
+// engine, and evaluates the generated rules themselves at every minute.
 package backtest
 
 import (
@@ -24,24 +24,24 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// Backtest configures what to replay, and how to limit the load on the server.
+// Backtest configures the objectives and data of a replay, and limits the load on the server.
 type Backtest struct {
-	// URL is the address of the Prometheus, for errors; API asks it.
+	// URL is the address of the Prometheus, for errors. API queries it.
 	URL string
 	API prometheus.API
 	// Objectives are complete: see slo.Objective.WithDefaults.
 	Objectives []slo.Objective
-	// Pairs are the windows of the alerts.
+	// Pairs lists the window pairs of the alerts.
 	Pairs []slo.WindowPair
-	// From and To bound the time.
+	// From and To limit the time range.
 	From, To time.Time
-	// Source describes what to read; Auto prefers Exporter.
+	// Source names the series to read. Auto prefers Exporter.
 	Source Source
-	// MaxSamples limits what one query returns.
+	// MaxSamples limits the samples that one query returns.
 	MaxSamples int
-	// Neighbours is how many bucket bounds on either side of a threshold are tried.
+	// Neighbours is how many bucket bounds on each side of a threshold are tried.
 	Neighbours int
-	// PagesPerMonth is how many pages of an objective on a model are acceptable in 30 days.
+	// PagesPerMonth is how many pages per objective and model are acceptable in 30 days.
 	PagesPerMonth float64
 	// Progress receives a line per model.
 	Progress io.Writer
@@ -49,7 +49,7 @@ type Backtest struct {
 	notes []string
 }
 
-// Source names what a backtest reads.
+// Source names the series that a backtest reads.
 type Source string
 
 // The sources.
@@ -76,7 +76,7 @@ type Row struct {
 	Role      string `json:"role,omitempty"`
 	Objective string `json:"slo"`
 	Target    string `json:"target"`
-	// Threshold is the bucket bound by which the engines count, in seconds; "" where there is none.
+	// Threshold is the bucket bound by which the engines count, in seconds, or "" if there is none.
 	Threshold string  `json:"threshold_seconds,omitempty"`
 	Events    float64 `json:"events"`
 	Bad       float64 `json:"bad_events"`
@@ -84,8 +84,8 @@ type Row struct {
 	Spent   float64   `json:"budget_spent_ratio"`
 	Pages   []Episode `json:"pages"`
 	Tickets []Episode `json:"tickets"`
-	// Targets and Bounds have the results for other targets and thresholds. Best is the strictest target with an acceptable number of pages, "" if there
-	// is none.
+	// Targets and Bounds hold the results for other targets and thresholds. Best is the strictest target with an
+	// acceptable number of pages, "" if there is none.
 	Targets []Choice `json:"targets,omitempty"`
 	Bounds  []Choice `json:"thresholds,omitempty"`
 	Best    string   `json:"recommended_target,omitempty"`
@@ -93,7 +93,7 @@ type Row struct {
 	hours [][2]float64 // events and bad events by hour
 }
 
-// Episode is the time in which an alert fired without a pause of five minutes.
+// Episode is a time in which an alert fired without a pause of five minutes.
 type Episode struct {
 	From    time.Time `json:"from"`
 	To      time.Time `json:"to"`
@@ -106,7 +106,7 @@ type Choice struct {
 	Pages int    `json:"pages"`
 }
 
-// Targets are those that a backtest tries besides the objective's own.
+// Targets lists the targets that a backtest tries besides the objective's own.
 var Targets = []string{"50%", "80%", "90%", "95%", "97%", "98%", "99%", "99.5%", "99.8%", "99.9%", "99.95%", "99.99%"}
 
 // Run reads the history and evaluates it.
@@ -175,7 +175,7 @@ func (b *Backtest) note(format string, args ...any) {
 // minutes returns the number of evaluations.
 func (h *history) minutes() int { return int(h.end.Sub(h.begin)/time.Minute) + 1 }
 
-// scraped finds out how often targets are scraped, on which the size of the answers depends.
+// scraped finds out how often targets are scraped. The size of the answers depends on it.
 func (h *history) scraped(ctx context.Context, g group) error {
 	expr := fmt.Sprintf("max(count_over_time({__name__=%q,%s}[1h]))", g.name, g.match)
 	value, _, _, err := h.API.QueryRange(ctx, expr, prometheus.Range{Start: h.end.Add(-day), End: h.end, Step: time.Hour})
@@ -199,7 +199,7 @@ func (h *history) scraped(ctx context.Context, g group) error {
 
 const day = 24 * time.Hour
 
-// objective returns the objective of a name.
+// objective returns the objective with a name.
 func (b *Backtest) objective(name string) (slo.Objective, bool) {
 	i := slices.IndexFunc(b.Objectives, func(o slo.Objective) bool { return o.Name == name })
 	if i < 0 {
@@ -208,7 +208,7 @@ func (b *Backtest) objective(name string) (slo.Objective, bool) {
 	return b.Objectives[i], true
 }
 
-// rows evaluates what was counted. known is the first minute with an event.
+// rows evaluates the counted events. known is the first minute with an event.
 func (c *counting) rows() (rows []Row, known int, err error) {
 	known = c.h.minutes()
 	others := map[key][]Choice{}
@@ -310,7 +310,7 @@ func (h *history) row(s *subject, o slo.Objective) (Row, error) {
 	return r, failed
 }
 
-// episodes folds the minutes in which an alert fires.
+// episodes merges the minutes in which an alert fires into episodes.
 func episodes(firing []bool, begin time.Time) []Episode {
 	all := []Episode{}
 	last := -tileMinutes
@@ -328,7 +328,7 @@ func episodes(firing []bool, begin time.Time) []Episode {
 	return all
 }
 
-// alternatives returns the objectives with the bounds around their thresholds that a page has.
+// alternatives returns the objectives with other thresholds: the bounds around theirs in an engine's metrics.
 func (h *history) alternatives(lines []engine.Line) (all []slo.Objective) {
 	bounds := map[string][]float64{} // by name of the buckets
 	for _, l := range lines {
@@ -370,8 +370,8 @@ func seconds(bound string) float64 {
 	return d.Std().Seconds()
 }
 
-// Transport stands between the API and the network. It waits between requests, and as long as the server asks for with Retry-After. If there is a
-// folder, it caches answers that can no longer change.
+// Transport wraps the connection to the server. It waits between requests, and for as long as the server requests with
+// Retry-After. If there is a folder, it caches answers that can no longer change.
 func Transport(pause time.Duration, cache string, progress io.Writer) func(http.RoundTripper) http.RoundTripper {
 	return func(next http.RoundTripper) http.RoundTripper {
 		return cached{polite{next, pause, progress}, cache}

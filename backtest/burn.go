@@ -13,17 +13,17 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// tileMinutes are those between two records of a budget.
+// tileMinutes is the number of minutes between two records of a budget.
 const tileMinutes = 5
 
-// subject holds what is counted for one objective on one model, minute by minute; NaN is absent.
+// subject holds the counts of one objective on one model, minute by minute. NaN means absent.
 type subject struct {
 	key
-	threshold               string                     // bucket bound, of the engine that was read last
-	events, bad             map[slo.Duration][]float64 // increase in the windows that are read raw
+	threshold               string                     // bucket bound of the engine that was read last
+	events, bad             map[slo.Duration][]float64 // increase in the windows that read raw counters
 	first, badFirst         []float64                  // what new engines had counted before their first scrape
 	tiles, badTiles         []float64                  // exact gain of five minutes, every five minutes
-	counted, underWay       []bool                     // some engine is counted; maintenance is under way
+	counted, underWay       []bool                     // some engine is counted; maintenance is in progress
 	requests, requestsEnded []float64                  // of the model in six hours; per second
 }
 
@@ -42,13 +42,13 @@ func newSubject(k key, minutes int, raw []slo.Duration) *subject {
 	return s
 }
 
-// labels returns the labels of all that is recorded about the subject.
+// labels returns the labels of every record of the subject.
 func (s *subject) labels() labels.Labels {
 	return with(with(with(with(with(labels.EmptyLabels(), metrics.LabelCluster, s.Cluster), metrics.LabelNamespace, s.Namespace),
 		metrics.LabelModel, s.Model), metrics.LabelRole, s.Role), metrics.LabelSLO, s.SLO)
 }
 
-// corrected adds to the increases what package rules records as corrections.
+// corrected adds the corrections that package rules records to the increases.
 func (s *subject) corrected() {
 	for _, part := range []struct {
 		increases map[slo.Duration][]float64
@@ -75,12 +75,12 @@ func (s *subject) corrected() {
 	}
 }
 
-// maintained reports whether rates of a minute see maintenance.
+// maintained reports whether rates of a minute include maintenance.
 func (s *subject) maintained(i int) bool {
 	return slices.Contains(s.underWay[max(0, i-tileMinutes):i+1], true)
 }
 
-// over returns the sum of each n values that end ago minutes before; absent where all are.
+// over returns the sum of each n values that end ago minutes before. It is absent if all of them are.
 func over(values []float64, n, ago int) []float64 {
 	sums := nothing(len(values))
 	var total float64
@@ -91,7 +91,7 @@ func over(values []float64, n, ago int) []float64 {
 			found += sign
 		}
 		if found == 0 {
-			total = 0 // rounding errors do not pile up
+			total = 0 // rounding errors do not accumulate
 		}
 	}
 	for i := range values {
@@ -104,13 +104,13 @@ func over(values []float64, n, ago int) []float64 {
 	return sums
 }
 
-// judge evaluates the generated rules over what was counted for one objective on one model.
+// judge evaluates the generated rules over the counts of one objective on one model.
 type judge struct {
 	*subject
 	columns *rulesim.Columns
 }
 
-// judge returns the rules with the subject's numbers in the place of raw counters.
+// judge returns the rules with the subject's numbers in place of raw counters.
 func (h *history) judge(s *subject, o slo.Objective) *judge {
 	n := len(s.counted)
 	j := &judge{s, rulesim.NewColumns(h.begin, rules.Interval, n)}
@@ -141,13 +141,13 @@ func (h *history) judge(s *subject, o slo.Objective) *judge {
 	return j
 }
 
-// configured are recorded from the exporter's configuration, which a backtest has instead.
+// configured lists records of the exporter's configuration, which a backtest has instead.
 var configured = []*metrics.Family{metrics.RecordedInfo, metrics.RecordedPeriod, metrics.RecordedObjective}
 
-// objectives is the group that records them.
+// objectives is the group with these records.
 const objectives = "llm-slo-objective"
 
-// rules returns the groups that judge an objective, in the order in which their instants come.
+// rules returns the groups that judge an objective, in the order of their evaluation times.
 func (h *history) rules() []rules.Group {
 	if h.judging == nil {
 		all := rules.Groups(rules.Options{WindowPairs: h.Pairs})

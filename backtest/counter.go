@@ -7,19 +7,20 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 )
 
-// point is a stored sample. total is what the counter has counted since its first sample, across restarts.
+// point is a stored sample. total is the increase of the counter since its first sample, across restarts.
 type point struct {
 	t        int64 // milliseconds since the Unix epoch
 	v, total float64
 }
 
-// counter holds one series of the exporter: the samples of the current chunk and those before it that windows reach back to.
+// counter holds one series of the exporter: the samples of the current chunk and the earlier ones that windows still
+// need.
 type counter struct {
 	series labels.Labels
 	points []point
 }
 
-// lookback is the time for which Prometheus takes a sample for the present value.
+// lookback is how long Prometheus uses a sample as the present value.
 const lookback = 5 * time.Minute
 
 func (c *counter) add(t int64, v float64) {
@@ -46,7 +47,7 @@ func (c *counter) forget(before int64) {
 	c.points = append(c.points[:0], c.points[n:]...)
 }
 
-// each calls f for each minute of a chunk with the samples of the window that ends then; none if there are none.
+// each calls f for each minute of a chunk with the samples of the window that ends then, if any.
 func (c *counter) each(s span, window time.Duration, f func(minute int, at int64, in []point)) {
 	lo, hi := 0, 0
 	for i := s.from; i < s.to; i++ {
@@ -61,7 +62,7 @@ func (c *counter) each(s span, window time.Duration, f func(minute int, at int64
 	}
 }
 
-// increase is increase() of Prometheus: NaN where two samples are missing.
+// increase computes Prometheus' increase(). It is NaN if fewer than two samples exist.
 func increase(in []point, at int64, window time.Duration) float64 {
 	n := len(in) - 1
 	if n < 1 {
@@ -85,7 +86,7 @@ func increase(in []point, at int64, window time.Duration) float64 {
 	return gained * ((sampled + start + end) / sampled)
 }
 
-// present reports whether the series exists at a time: its last sample is the one of the last scrape.
+// present reports whether the series exists at a time: its last sample is from the last scrape.
 func present(in []point, at int64) bool {
 	n := len(in)
 	if n == 0 {
@@ -101,7 +102,7 @@ func present(in []point, at int64) bool {
 	return at-in[n-1].t < interval
 }
 
-// span is a range of the minutes of a backtest, the end left out.
+// span is a range of the minutes of a backtest, without the end.
 type span struct {
 	begin    int64 // minute 0
 	from, to int

@@ -29,8 +29,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// history is what two Prometheus servers stored of an incident: one that scrapes the exporter and evaluates the rules,
-// and one that scrapes the engines and knows no rule.
+// history is the storage of two Prometheus servers for an incident: one scrapes the exporter and evaluates the rules, and
+// one scrapes the engines without any rules.
 type history struct {
 	*play.Play
 	engines *rulesim.Sim
@@ -95,7 +95,7 @@ func record(t *testing.T, name string, seed uint64, change func(*incident.Incide
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, b := range burns { // the page itself is about one objective of its model
+			for _, b := range burns { // the page is about one objective of its model
 				s := subject(rules.FastBurn.Name, b.Metric.Get(metrics.LabelModel), b.Metric.Get(metrics.LabelSLO))
 				h.fired[s] = append(h.fired[s], h.end)
 			}
@@ -111,10 +111,10 @@ func record(t *testing.T, name string, seed uint64, change func(*incident.Incide
 	return h
 }
 
-// pages asks which objectives ask for a page.
+// pages queries which objectives ask for a page.
 const pages = `max by (model_name, slo) (model:llm_slo_pair_burn:rate and on (long, namespace, model_name, role, slo) model:llm_slo_burn_threshold:rate{severity="page"})`
 
-// scrape passes on what Prometheus stores of an engine's page.
+// scrape emits the samples that Prometheus stores of an engine's metrics.
 func scrape(r *world.Replica, emit rulesim.Emit) error {
 	if r.Page() == nil {
 		return nil
@@ -153,7 +153,7 @@ func scrape(r *world.Replica, emit rulesim.Emit) error {
 	}
 }
 
-// ask runs a backtest against what was stored.
+// ask runs a backtest against the storage.
 func ask(t *testing.T, store *rulesim.Sim, change func(*backtest.Backtest)) (*backtest.Report, error) {
 	t.Helper()
 	server := httptest.NewServer(live.Serve(store))
@@ -184,7 +184,7 @@ func spans(all []backtest.Episode) (text string) {
 	return text
 }
 
-// merged folds minutes into episodes.
+// merged merges minutes into episodes.
 func merged(minutes []time.Time) (all []backtest.Episode) {
 	for _, at := range minutes {
 		if n := len(all); n > 0 && at.Sub(all[n-1].To) <= 5*time.Minute {
@@ -196,7 +196,7 @@ func merged(minutes []time.Time) (all []backtest.Episode) {
 	return all
 }
 
-// TestPagesAreThoseThatFired, to the minute, from the exporter's events and from the engines' pages.
+// TestPagesAreThoseThatFired compares the pages to the minute, from the exporter's events and from the engines' metrics.
 func TestPagesAreThoseThatFired(t *testing.T) {
 	runtimes := map[string]metrics.Runtime{"vllm": metrics.VLLM, "sglang": metrics.SGLang, "tgi": metrics.TGI}
 	for _, c := range []struct {
@@ -230,7 +230,7 @@ func TestPagesAreThoseThatFired(t *testing.T) {
 					for alert, all := range map[*rules.Alert][]backtest.Episode{rules.FastBurn: row.Pages, rules.SlowBurn: row.Tickets} {
 						if len(all) > 0 {
 							name := row.Model
-							if c.runtime == "tgi" && source == backtest.Engines { // which names no model
+							if c.runtime == "tgi" && source == backtest.Engines { // its metrics name no model
 								name = h.Incident.Fleet.Profile.Model
 							}
 							got[subject(alert.Name, name, row.Objective)] = spans(all)

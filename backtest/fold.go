@@ -15,14 +15,14 @@ import (
 
 var loopback = regexp.MustCompile(`^(?:` + metrics.Loopback + `)$`)
 
-// fold adds what the samples of a chunk say to the subjects, and forgets samples that no later window reaches.
+// fold adds the samples of a chunk to the subjects, and forgets samples that no later window needs.
 func (c *counting) fold(from, until time.Time) {
 	minute := func(at time.Time) int { return int(at.Sub(c.h.begin) / time.Minute) }
 	s := span{begin: c.h.begin.UnixMilli(), from: max(minute(from)+1, 0), to: min(minute(until)+1, c.h.minutes())}
 	if s.to <= s.from {
 		return // before the beginning
 	}
-	started := map[string]*counter{} // by page
+	started := map[string]*counter{} // by metrics endpoint
 	engines := map[string][]*counter{}
 	for _, count := range c.counters {
 		if count.series.Get(model.MetricNameLabel) == metrics.EngineStartTime.Name {
@@ -42,10 +42,10 @@ func (c *counting) fold(from, until time.Time) {
 	}
 }
 
-// pageOf identifies the page of a series.
+// pageOf identifies the metrics endpoint of a series.
 func pageOf(l labels.Labels) string { return selected(l, metrics.PageLabels) }
 
-// onceOf identifies the engine and quantity of a series: exporters of two nodes that read one engine count once.
+// onceOf identifies the engine and quantity of a series: an engine that the exporters of two nodes read counts once.
 // Loopback addresses do not identify an engine.
 func onceOf(l labels.Labels) string {
 	b := labels.NewBuilder(l)
@@ -66,7 +66,7 @@ func selected(l labels.Labels, names []string) string {
 	return b.Labels().String()
 }
 
-// foldEngine adds one counter of an engine, which several exporters may have.
+// foldEngine adds one counter of an engine, which several exporters may export.
 func (c *counting) foldEngine(s span, same []*counter, started *counter) {
 	l := same[0].series
 	of := key{l.Get(metrics.LabelCluster), l.Get(metrics.LabelNamespace), l.Get(metrics.LabelModel), l.Get(metrics.LabelRole), l.Get(metrics.LabelSLO)}
@@ -183,7 +183,7 @@ func gained(s span) func(*counter, func(int, float64)) {
 	}
 }
 
-// unseen returns what an engine that started less than ten minutes ago had counted before its first sample.
+// unseen returns the events that an engine younger than ten minutes had counted before its first sample.
 func (c *counting) unseen(s span, started *counter) func(*counter, func(int, float64)) {
 	return func(count *counter, yield func(int, float64)) {
 		if started == nil {

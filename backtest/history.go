@@ -22,13 +22,14 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// chunk is the time that is asked for at once, at most. Chunks are days in UTC, so that a cache fits the next backtest, too.
+// chunk is the longest time range of one request. Chunks are days in UTC, so that the next backtest can use the cache,
+// too.
 const chunk = 24 * time.Hour
 
-// targetLabels identify a target whose page is stored.
+// targetLabels identify a target whose metrics are stored.
 var targetLabels = []string{metrics.LabelCluster, "job", metrics.LabelInstance, metrics.LabelNamespace, metrics.LabelPod, metrics.LabelContainer}
 
-// page is the stored page of one target in one chunk.
+// page is the stored metrics page of one target in one chunk.
 type page struct {
 	engine.Stored
 	target    labels.Labels
@@ -37,14 +38,14 @@ type page struct {
 	uncounted map[string]slo.Reason // by objective and model
 }
 
-// piece is what the targets of a group have stored after from, up to until.
+// piece holds the samples that the targets of a group have stored after from, up to until.
 type piece struct {
 	from, until time.Time
 	pages       []*page
 	streams     model.Matrix
 }
 
-// history reads what a Prometheus has stored.
+// history reads the series that a Prometheus has stored.
 type history struct {
 	*Backtest
 	begin, end time.Time     // whole minutes
@@ -53,7 +54,7 @@ type history struct {
 	judging    []rules.Group // see rules
 }
 
-// names returns the regular expressions of the names of the series that are looked for.
+// names returns regular expressions of the names of the wanted series.
 func (h *history) names() []string {
 	if h.exporter {
 		return []string{metrics.SLOEvents.Name, metrics.SLOBadEvents.Name, metrics.SLOMaintenance.Name, metrics.EngineStartTime.Name,
@@ -78,8 +79,8 @@ func (h *history) names() []string {
 	return append(engine.Sources(families...), "process_start_time_seconds")
 }
 
-// converted notes which histograms are stored as native ones, which are not replayed: an answer leaves out their empty buckets, and
-// with them the bounds that the objectives are about. The exporter's own counters are stored as they are.
+// converted notes which histograms are stored as native histograms. These are not replayed, because an answer leaves out
+// their empty buckets, and with them the bounds of the objectives. The exporter's own counters are stored unchanged.
 func (h *history) converted(ctx context.Context) error {
 	var bases []string
 	for _, name := range h.names() {
@@ -99,8 +100,8 @@ func (h *history) converted(ctx context.Context) error {
 type group struct {
 	match string // matchers of its series, as in {…}
 	about string // matchers of the series about its engines as processes, which name no model
-	model string // one of them, for progress
-	name  string // of one of the series
+	model string // one of its models, for progress
+	name  string // name of one of the series
 }
 
 // groups finds the targets, and the models that they serve.
@@ -119,7 +120,7 @@ func (h *history) groups(ctx context.Context) ([]group, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Targets that share a model belong together, for objectives are about models.
+	// Targets that share a model belong together, because objectives are about models.
 	with := map[string]string{} // the model in whose group a model is
 	of := map[*page]string{}
 	var targets []*page
@@ -186,7 +187,7 @@ func anyOf(values map[string]bool) string {
 	return strings.Join(quoted, "|")
 }
 
-// series lists the series that selectors find in a time.
+// series lists the series that selectors find in a time range.
 func (h *history) series(ctx context.Context, from, to time.Time, selectors ...string) ([]model.LabelSet, error) {
 	all, warnings, _, err := h.API.Series(ctx, selectors, from, to)
 	expr := strings.Join(selectors, " and ")
@@ -196,7 +197,7 @@ func (h *history) series(ctx context.Context, from, to time.Time, selectors ...s
 	return all, truncated(expr, warnings)
 }
 
-// samples returns the stored samples of the series that a selector finds in the time up to a moment.
+// samples returns the stored samples of the series that a selector finds in the time d up to a moment.
 func (h *history) samples(ctx context.Context, selector string, to time.Time, d time.Duration) (model.Matrix, error) {
 	expr := fmt.Sprintf("%s[%ds]", selector, int(d.Seconds()))
 	value, warnings, _, err := h.API.Query(ctx, expr, to)
@@ -206,7 +207,7 @@ func (h *history) samples(ctx context.Context, selector string, to time.Time, d 
 	return value.(model.Matrix), truncated(expr, warnings)
 }
 
-// truncated returns an error for an answer that is not whole: a backtest of half the samples would be a guess.
+// truncated returns an error for an incomplete answer, because a backtest of half of the samples would be a guess.
 func truncated(expr string, warnings prometheus.Warnings) error {
 	if len(warnings) == 0 {
 		return nil
@@ -214,7 +215,7 @@ func truncated(expr string, warnings prometheus.Warnings) error {
 	return fmt.Errorf("the answer to %.200s may lack something (%s): ask the servers behind it one by one, or lower --max-samples", expr, strings.Join(warnings, "; "))
 }
 
-// pages sorts series by the target that they are of.
+// pages groups series by their target.
 func pages(series []model.LabelSet) []*page {
 	byTarget := map[string]*page{}
 	for _, s := range series {
@@ -223,7 +224,7 @@ func pages(series []model.LabelSet) []*page {
 			switch {
 			case name == "job" || name == metrics.LabelInstance || name == metrics.LabelCluster:
 				target.Add(string(name), string(value))
-				continue // of the scrape, never of the page
+				continue // from the scrape, not from the metrics page
 			case slices.Contains(targetLabels, string(name)):
 				target.Add(string(name), string(value))
 			}
@@ -254,8 +255,8 @@ func pages(series []model.LabelSet) []*page {
 	return all
 }
 
-// read adds the chunks of a group to what is counted, from where the windows of the first minutes begin. It asks for the
-// next piece while it counts one.
+// read counts the chunks of a group, starting where the windows of the first minutes begin. It requests the next piece
+// while it counts one.
 func (h *history) read(ctx context.Context, g group, to *counting) (err error) {
 	pieces := make(chan piece)
 	go func() {
@@ -276,7 +277,7 @@ func (h *history) read(ctx context.Context, g group, to *counting) (err error) {
 	return err
 }
 
-// chunk asks for the samples after from, up to until, in pieces that are not too large.
+// chunk requests the samples after from, up to until, in pieces of limited size.
 func (h *history) chunk(ctx context.Context, g group, from, until time.Time, to chan<- piece) error {
 	if until.Before(time.Now().Add(-chunk / 24)) {
 		ctx = context.WithValue(ctx, settled{}, true)
@@ -357,7 +358,7 @@ type counting struct {
 // serving holds the requests of a model.
 type serving struct{ requests, ended []float64 }
 
-// pair is a line of a page and what it is counted as.
+// pair is a line of a metrics page and the series as which it is counted.
 type pair struct {
 	engine.Line
 	id     string // series and target
@@ -373,7 +374,7 @@ func newCounting(h *history) *counting {
 // alternative separates the name of an objective from another bound for its threshold.
 const alternative = "@"
 
-// open finds out what is counted on a page.
+// open finds out which lines of a metrics page are counted.
 func (h *history) open(p *page) error {
 	lines, err := p.Lines(h.Objectives)
 	if err != nil {
@@ -400,7 +401,7 @@ func (h *history) open(p *page) error {
 	return nil
 }
 
-// keepStored keeps what the exporter itself counted, and returns the objectives whose events it did.
+// keepStored keeps the events that the exporter itself counted, and returns their objectives.
 func (p *page) keepStored() map[string]bool {
 	counted := map[string]bool{}
 	for i, s := range p.Series {
@@ -415,7 +416,7 @@ func (p *page) keepStored() map[string]bool {
 	return counted
 }
 
-// take keeps a line of an engine's page that is counted, unless the exporter itself counted it. with holds the series
+// take keeps a counted line of an engine's metrics page, unless the exporter itself counted it. with holds the series
 // without which there are no events.
 func (h *history) take(p *page, l engine.Line, counted map[string]bool, with map[string][]int) {
 	switch objective := l.Series.Get(metrics.LabelSLO); l.Series.Get(model.MetricNameLabel) {
@@ -439,13 +440,13 @@ func (h *history) take(p *page, l engine.Line, counted map[string]bool, with map
 	}
 }
 
-// availability reports whether an objective is one on availability, which only the engine's page can answer.
+// availability reports whether an objective is about availability, which only the engine's metrics can answer.
 func (h *history) availability(name string) bool {
 	o, _ := h.objective(name)
 	return o.Signal == slo.Availability
 }
 
-// keep adds a line to those that are counted.
+// keep adds a line to the counted lines.
 func (p *page) keep(l engine.Line, with []int) {
 	b := labels.NewBuilder(l.Series)
 	for _, name := range []string{metrics.LabelCluster, metrics.LabelInstance} {
@@ -460,7 +461,7 @@ func unnamed(l labels.Labels) string {
 	return labels.NewBuilder(l).Del(model.MetricNameLabel).Labels().String()
 }
 
-// reads lists the series of a page that its lines are computed from.
+// reads lists the series of a metrics page from which its lines are computed.
 func (p *page) reads() []int {
 	var all []int
 	for _, l := range p.lines {
@@ -470,14 +471,14 @@ func (p *page) reads() []int {
 	return slices.Compact(all)
 }
 
-// take adds a piece.
+// take counts a piece.
 func (c *counting) take(all piece) {
 	for _, p := range all.pages {
 		c.page(p, all.streams)
 	}
 }
 
-// page computes the lines of a page, scrape by scrape.
+// page computes the lines of a metrics page, scrape by scrape.
 func (c *counting) page(p *page, streams model.Matrix) {
 	maps.Copy(c.uncounted, p.uncounted)
 	samples := make([][]model.SamplePair, len(p.Series))
@@ -494,9 +495,9 @@ func (c *counting) page(p *page, streams model.Matrix) {
 			c.counters[l.id] = count
 		}
 		reads := slices.Concat(l.Reads(), l.with)
-		at := make([]int, len(p.Series)) // the next sample of each
+		at := make([]int, len(p.Series)) // index of the next sample of each series
 		for {
-			next, found := model.Time(math.MaxInt64), false // scrape
+			next, found := model.Time(math.MaxInt64), false // time of the next scrape
 			for _, i := range l.with {
 				if n := at[i]; n < len(samples[i]) && samples[i][n].Timestamp < next {
 					next, found = samples[i][n].Timestamp, true

@@ -16,8 +16,8 @@ import (
 
 var month = flag.Int("month", 0, "time a backtest over 30 days of so many models on vLLM, scraped every 30 seconds")
 
-// TestMonth says how long 30 days of 20 models take (-month 20), each on one engine with an incident a week. Server and
-// client share the processors with whatever else runs, so the limit is on their time, not on the clock's.
+// TestMonth measures how long 30 days of 20 models take (-month 20), each on one engine with an incident a week. Server
+// and client share the processors with other programs, so the limit applies to their processor time.
 func TestMonth(t *testing.T) {
 	days, models := 2, 2
 	if *month > 0 {
@@ -31,7 +31,7 @@ func TestMonth(t *testing.T) {
 	const interval = 30 * time.Second
 	type series struct {
 		labels labels.Labels
-		share  float64 // of requests below the bound in an incident; well, all are below ten seconds
+		share  float64 // of requests below the bound during an incident; otherwise all are below ten seconds
 		value  float64
 		model  int
 	}
@@ -94,7 +94,7 @@ func TestMonth(t *testing.T) {
 	}
 }
 
-// processorTime returns what the process has used.
+// processorTime returns the processor time that the process has used.
 func processorTime(t *testing.T) time.Duration {
 	t.Helper()
 	var u syscall.Rusage

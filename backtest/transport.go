@@ -16,14 +16,14 @@ import (
 	"time"
 )
 
-// polite sends one request after the other, with a pause between them, and waits when a server asks for that.
+// polite sends one request after the other, with a pause between them, and waits when the server requests it.
 type polite struct {
 	next     http.RoundTripper
 	pause    time.Duration
 	progress io.Writer
 }
 
-// attempts bounds how often a busy server is asked the same.
+// attempts limits how often a request is sent to a busy server.
 const attempts = 6
 
 // RoundTrip implements http.RoundTripper.
@@ -67,7 +67,7 @@ func retryAfter(header string, n int, now time.Time) (time.Duration, error) {
 	return max(at.Sub(now), 0), err
 }
 
-// cached keeps the answers about the past in a folder, so that a backtest that was interrupted continues.
+// cached keeps the answers about the past in a folder, so that an interrupted backtest can continue.
 type cached struct {
 	next http.RoundTripper
 	dir  string
@@ -106,7 +106,7 @@ func (c cached) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	resp.Body = io.NopCloser(bytes.NewReader(content))
-	if bytes.Contains(content, []byte(`"warnings":[`)) { // what a server could not answer in full it may answer later
+	if bytes.Contains(content, []byte(`"warnings":[`)) { // a server may answer completely later
 		return resp, nil
 	}
 	return resp, write(path, content)
@@ -128,7 +128,7 @@ func read(path string) ([]byte, error) {
 	return io.ReadAll(z)
 }
 
-// write leaves no half of a file behind.
+// write never leaves a partial file behind.
 func write(path string, content []byte) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err

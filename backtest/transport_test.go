@@ -19,7 +19,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// stored is two hours of one engine, half of whose first tokens come late in the second.
+// stored returns two hours of one engine. In the second hour, half of its first tokens are late.
 func stored(t *testing.T) *rulesim.Sim {
 	t.Helper()
 	store, err := rulesim.New()
@@ -49,7 +49,7 @@ func stored(t *testing.T) *rulesim.Sim {
 	return store
 }
 
-// over runs a backtest of the two hours through a handler.
+// over runs a backtest of these two hours through a handler.
 func over(t *testing.T, handler http.Handler, cache string) (*backtest.Report, string, error) {
 	t.Helper()
 	server := httptest.NewServer(handler)
@@ -65,7 +65,7 @@ func over(t *testing.T, handler http.Handler, cache string) (*backtest.Report, s
 	return r, progress.String(), err
 }
 
-// TestOtherTargetsAndThresholds: half of the first tokens are late for an hour, between 500 ms and one second.
+// TestOtherTargetsAndThresholds uses an hour in which half of the first tokens are late, between 500 ms and one second.
 func TestOtherTargetsAndThresholds(t *testing.T) {
 	r, _, err := over(t, live.Serve(stored(t)), "")
 	if err != nil {
@@ -96,7 +96,7 @@ func TestOtherTargetsAndThresholds(t *testing.T) {
 	}
 }
 
-// TestBusyServer is asked again when it says so, and not sooner.
+// TestBusyServer checks that a busy server is asked again only when it allows that.
 func TestBusyServer(t *testing.T) {
 	api, refused := live.Serve(stored(t)), 0
 	var at time.Time
@@ -121,7 +121,7 @@ func TestBusyServer(t *testing.T) {
 	}
 }
 
-// TestInterrupted continues with what the cache has.
+// TestInterrupted checks that a backtest continues from the cache.
 func TestInterrupted(t *testing.T) {
 	api, cache := live.Serve(stored(t)), t.TempDir()
 	asked, limit := 0, 4
@@ -163,7 +163,7 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-// TestRefusals names what is wrong and what to do.
+// TestRefusals checks that errors name the mistake and the remedy.
 func TestRefusals(t *testing.T) {
 	api := live.Serve(stored(t))
 	empty, err := rulesim.New()
@@ -196,7 +196,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// TestShortHistory says from when there is data.
+// TestShortHistory checks that the report says when data begin.
 func TestShortHistory(t *testing.T) {
 	store := stored(t)
 	r, err := ask(t, store, func(b *backtest.Backtest) {

@@ -18,16 +18,16 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// Limits of what is replayed for verdicts where no rule has recorded any: pages per model, the time before a page that
-// is fetched whole, and the last part of it in which the rules are evaluated.
+// Limits of the replay for verdicts where no rule has recorded any: pages per model, the time before a page that is read
+// completely, and the last part of it, in which the rules are evaluated.
 const (
 	replays    = 2
 	replayed   = 75 * time.Minute
 	evaluating = 5 * time.Minute
 )
 
-// verdicts adds to each page where it would have said to look first: as the rules recorded it or, where no exporter ran,
-// as far as the engines' own series show it.
+// verdicts adds to each page where it would have said to look first: as recorded by the rules or, if no exporter ran, as
+// far as the engines' own series show it.
 func (h *history) verdicts(ctx context.Context, g group, rows []Row) error {
 	var times []time.Time
 	for _, row := range rows {
@@ -57,7 +57,7 @@ func (h *history) verdicts(ctx context.Context, g group, rows []Row) error {
 	return nil
 }
 
-// suspects returns what was evident about a group's models at a time.
+// suspects returns the suspects of a group's models at a time.
 func (h *history) suspects(ctx context.Context, g group, at time.Time) (all []labels.Labels, err error) {
 	if !h.exporter {
 		return h.replay(ctx, g, at)
@@ -78,7 +78,7 @@ func (h *history) suspects(ctx context.Context, g group, at time.Time) (all []la
 	return all, truncated(expr, warnings)
 }
 
-// replay evaluates the rules that record suspects over what the exporter would have served in the time before.
+// replay evaluates the rules that record suspects over the metrics that the exporter would have served before that time.
 func (h *history) replay(ctx context.Context, g group, at time.Time) ([]labels.Labels, error) {
 	sim, err := h.recorder()
 	if err != nil {
@@ -97,7 +97,7 @@ func (h *history) replay(ctx context.Context, g group, at time.Time) ([]labels.L
 	for _, p := range targets {
 		all, err := p.Lines(h.Objectives)
 		if err != nil {
-			continue // said when it was counted
+			continue // already reported when it was counted
 		}
 		for _, l := range all {
 			p.keep(l, nil)
@@ -129,7 +129,7 @@ func (h *history) replay(ctx context.Context, g group, at time.Time) ([]labels.L
 	return all, nil
 }
 
-// recorder simulates the rules that record suspects; alerts are of no use to it.
+// recorder simulates the rules that record suspects, without the alerts.
 func (h *history) recorder() (*rulesim.Sim, error) {
 	groups := rules.Groups(rules.Options{WindowPairs: h.Pairs})
 	for i := range groups {
@@ -142,7 +142,7 @@ func (h *history) recorder() (*rulesim.Sim, error) {
 	return rulesim.New(file)
 }
 
-// scraped puts samples back together to the scrapes from which they are: the values of each page, by time.
+// scraped groups samples by their scrapes: the values of each metrics page, by time.
 func scraped(streams []*model.SampleStream, targets []*page) map[int64]map[*page][]float64 {
 	scrapes := map[int64]map[*page][]float64{}
 	for _, s := range streams {
@@ -166,7 +166,8 @@ func scraped(streams []*model.SampleStream, targets []*page) map[int64]map[*page
 	return scrapes
 }
 
-// serve stores what the exporter would have served at each scrape, and evaluates the rules that are due before the next.
+// serve stores the metrics that the exporter would have served at each scrape, and evaluates the rules that are due
+// before the next.
 func (h *history) serve(sim *rulesim.Sim, targets []*page, scrapes map[int64]map[*page][]float64, evaluated *time.Time) error {
 	for _, t := range slices.Sorted(maps.Keys(scrapes)) {
 		for ; evaluated.UnixMilli() < t; *evaluated = evaluated.Add(rules.Interval / 2) {
@@ -193,7 +194,7 @@ func (h *history) serve(sim *rulesim.Sim, targets []*page, scrapes map[int64]map
 	return nil
 }
 
-// verdict returns branch and clue of the first suspect that explains what a row measures; "" if there is none.
+// verdict returns branch and clue of the first suspect that explains the signal of a row, or "" if there is none.
 func verdict(suspects []labels.Labels, row Row, of slo.Signal) string {
 	first := ""
 	said := ""

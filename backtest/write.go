@@ -28,12 +28,12 @@ func (r *Report) Write(to io.Writer, format string) error {
 	return r.text(to)
 }
 
-// title says what the report covers.
+// title describes the scope of the report.
 func (r *Report) title() string {
 	return fmt.Sprintf("What would have paged, %s to %s UTC", r.From.UTC().Format(minuteFormat), r.To.UTC().Format(minuteFormat))
 }
 
-// reads says where the numbers come from.
+// reads names the source of the numbers.
 func (r *Report) reads() string {
 	if r.Reads == Exporter {
 		return "Read: what the exporter counted (llm_slo_events_total)."
@@ -41,7 +41,7 @@ func (r *Report) reads() string {
 	return "Read: the engines' own series. Causes are those that these series show."
 }
 
-// headings are those of the table, and cells are what stands below them.
+// headings are the column headings of the table. cells returns the text below them.
 var headings = []string{"model", "objective", "target", "within", "events", "bad", "budget spent", "pages", "tickets", "paged for", "look first at", "target for so few pages"}
 
 func (row Row) cells() []string {
@@ -80,7 +80,7 @@ func (row Row) verdict() string {
 	return best
 }
 
-// lasted adds up episodes; each lasts until the minute after its last evaluation.
+// lasted adds up the lengths of episodes. Each lasts until the minute after its last evaluation.
 func lasted(all []Episode) string {
 	var total time.Duration
 	for _, e := range all {
@@ -95,7 +95,7 @@ func percent(share float64) string {
 	return strconv.FormatFloat(math.Round(share*1e3)/10, 'f', -1, 64) + "%"
 }
 
-// choices lists what others would have done, those in a row that would have done the same as one: "0.25 s to 0.5 s: 12".
+// choices lists the results of other choices. Adjacent choices with the same result are one entry: "0.25 s to 0.5 s: 12".
 func choices(all []Choice, unit string) string {
 	var parts []string
 	for i := 0; i < len(all); {
@@ -146,7 +146,7 @@ func (r *Report) text(to io.Writer) error {
 	return err
 }
 
-// body is the content of the page.
+// body is the content of the report's web page.
 var body = template.Must(template.New("backtest").Funcs(template.FuncMap{"plot": func(r *Report, row Row) template.HTML { return r.plot(row) }, "choices": choices}).Parse(`<h1>{{ .Title }}</h1>
 <p>{{ .Reads }}</p>
 {{ range .Report.Notes }}<p class="look">{{ . }}.</p>

@@ -1,13 +1,15 @@
-// Package capacity learns from what an engine does all day how much more it can do: how many requests a second it would serve at the
-// present mix of prompts and answers before an objective breaks, and which limit would be in the way.
+// Package capacity learns from an engine's daily work how much more it can do. It estimates how many requests per second
+// the engine would serve, at the present mix of prompts and answers, before an objective breaks, and which limit it would
+// reach.
 //
-// The model has three parts, each with few numbers that a page shows. An engine computes in steps. Steps per second fall with the
-// tokens that a second brings: steps = alpha - beta*gaps - gamma*prompt - delta*prompt^2, where gaps are the times between tokens that
-// pass in a second, and prompt the prompt tokens that it computes. The load comes from outside, whatever the state of the engine, so
-// it is fitted by least squares over windows of half a minute. By Little's law as many requests run at once as gaps per
-// second times the seconds of a step. A request that finds no place among them waits, as in a queue with so many servers (Erlang C);
-// the places are the engine's batch limit or, if fewer, what its KV cache holds. First tokens and gaps keep the shape of their
-// distribution, and are stretched as the step is.
+// The model has three parts. Each has few numbers, which the engine's metrics show. An engine computes in steps. Steps
+// per second decrease with the tokens per second: steps = alpha - beta*gaps - gamma*prompt - delta*prompt^2, where gaps
+// are the times between tokens that pass in a second, and prompt the prompt tokens that it computes. The load comes from
+// outside, whatever the state of the engine, so it is fitted by least squares over windows of half a minute. By Little's
+// law, the number of running requests is gaps per second times the seconds of a step. A request that finds no place among
+// them waits, as in a queue with that many servers (Erlang C). The number of places is the engine's batch limit or, if
+// lower, the capacity of its KV cache. First tokens and gaps keep the shape of their distribution, and are stretched like
+// the step.
 package capacity
 
 import (
@@ -16,58 +18,58 @@ import (
 	"time"
 )
 
-// Reading is what an engine's page shows at a time. Counters count since the engine started. NaN stands for what it does not
-// show, and counts as nothing.
+// Reading holds the values in an engine's metrics at a time. Counters count since the engine started. NaN stands for a
+// missing value, which counts as zero.
 type Reading struct {
 	At time.Time
-	// FirstTokens counts first tokens, FirstSeconds adds up the times to them.
+	// FirstTokens counts first tokens. FirstSeconds adds up the times to them.
 	FirstTokens, FirstSeconds float64
-	// Gaps counts the times between tokens, GapSeconds adds them up.
+	// Gaps counts the times between tokens. GapSeconds adds them up.
 	Gaps, GapSeconds float64
-	// GeneratedTokens counts the tokens of answers. It is told, not learnt from.
+	// GeneratedTokens counts the tokens of answers. It is reported, but not used for learning.
 	GeneratedTokens float64
-	// PromptTokens counts the prompt tokens that were computed: without those found in a cache.
+	// PromptTokens counts the prompt tokens that were computed, without those found in a cache.
 	PromptTokens float64
-	// Running and Waiting are the requests that run and wait, KVUsage the share of the KV cache in use.
+	// Running and Waiting are the requests that run and wait. KVUsage is the share of the KV cache in use.
 	Running, Waiting, KVUsage float64
 	// First and Gap are cumulative histograms of the times to first tokens and between tokens.
 	First, Gap Histogram
 }
 
-// Histogram is a cumulative histogram: Counts[i] values are at most Bounds[i] seconds. Values above the last bound are in All only, or
-// in the count of the Reading where All is zero: some engines observe not each time but a mean of each request.
+// Histogram is a cumulative histogram: Counts[i] values are at most Bounds[i] seconds. Values above the last bound are
+// only in All or, if All is zero, in the count of the Reading: some engines observe only a mean per request.
 type Histogram struct {
 	Bounds, Counts []float64
 	All            float64
 }
 
-// Bounds are those of an engine that its settings tell. Zero stands for unknown.
+// Bounds are an engine's limits from its settings. Zero means unknown.
 type Bounds struct {
-	// Batch is how many requests it runs at once, StepTokens how many tokens a step computes at most.
+	// Batch is how many requests the engine runs at once. StepTokens is how many tokens a step computes at most.
 	Batch, StepTokens float64
 }
 
-// window is how much time the fit takes as one: long enough for a rate, and short enough for loads to differ.
+// window is the time that is one observation of the fit: long enough for a rate, and short enough for loads to differ.
 const window = 30 * time.Second
 
-// How fast the past fades: what an engine can do changes with its release, what it is asked changes by the hour.
+// How fast the past fades. The capability of an engine changes with its release, its requests change by the hour.
 const (
 	memory = 6 * time.Hour
 	recent = 10 * time.Minute
 )
 
-// Learner learns the capacity of one engine. Its zero value has seen nothing.
+// Learner learns the capacity of one engine. Its zero value has learnt nothing.
 type Learner struct {
 	last  Reading
 	sum   totals
-	seen  time.Duration // time that was learnt from
+	seen  time.Duration // time of all windows that were learnt from
 	line  regression
 	known float64       // gaps per second up to which the line is believed: a tenth closer to a higher load with each window of it
-	sick  time.Duration // for how long steps have taken too long for their load
-	// filled is the same of the prompt tokens computed per second.
+	sick  time.Duration // how long steps have taken too long for their load
+	// filled is the same limit for the prompt tokens computed per second.
 	filled float64
-	slow   float64 // how many times as long as the line says steps took in the last window; 0 if nobody knows
-	peak   float64 // the most gaps per second of a window that was learnt from, as the line fades
+	slow   float64 // how many times as long as on the line steps took in the last window; 0 if unknown
+	peak   float64 // the most gaps per second of a learnt window; it fades like the line
 	mix    mix
 	held   held
 	pace   pace
@@ -75,17 +77,18 @@ type Learner struct {
 	gap    shape
 }
 
-// totals adds up what the readings of a window brought.
+// totals adds up the increases within a window.
 type totals struct {
 	took                            time.Duration
 	first, firstSeconds, gaps, gapS float64
 	prompt, generated               float64
-	running, waiting, kv            float64 // the gauges times seconds
+	running, waiting, kv            float64 // the gauges multiplied by seconds
 	firstCounts, gapCounts          []float64
 	gapMeans                        float64
 }
 
-// Learn takes in a reading. One that is not after the last, or has smaller counters, starts anew without forgetting.
+// Learn adds a reading. A reading that is not later than the last, or has smaller counters, starts a new window. Nothing
+// is forgotten.
 func (l *Learner) Learn(r Reading) {
 	for _, v := range []*float64{&r.GeneratedTokens, &r.PromptTokens, &r.Running, &r.Waiting, &r.KVUsage} {
 		if math.IsNaN(*v) {
@@ -154,7 +157,7 @@ func (l *Learner) take(s totals, r Reading) {
 	if l.slow <= tooSlow {
 		l.sick = 0
 	} else if l.sick += s.took; l.sick < newNormal {
-		return // what a sick engine does says nothing about what it can do
+		return // a sick engine does not show its capacity
 	}
 	if !certain {
 		return
@@ -176,11 +179,12 @@ func (l *Learner) take(s totals, r Reading) {
 	}
 }
 
-// Slowdown returns how many times as long as usual at the same load the steps of the last half minute took. ok is false while less than
-// ten minutes are known, while the engine hardly works (fewer than five steps), and beyond the loads that were seen, of prompts as of answers.
+// Slowdown returns how many times as long as usual at the same load the steps of the last half minute took. ok is false
+// in three cases: less than ten minutes have been learnt, the engine hardly works (fewer than five steps), or its load of
+// prompts or answers is far above the learnt loads.
 func (l *Learner) Slowdown() (times float64, ok bool) { return l.slow, l.slow > 0 }
 
-// slowdown compares the seconds of a step with what the line says of its load.
+// slowdown compares the seconds of a step with those of the line at its load.
 func (l *Learner) slowdown(gaps, prompt, step float64) float64 {
 	fit, ok := l.line.solve()
 	if !ok || l.line.n < leastLine || gaps > beyondKnown*l.known || prompt > beyondFilled*l.filled || !(step > shortest && step < longest) {
@@ -189,26 +193,27 @@ func (l *Learner) slowdown(gaps, prompt, step float64) float64 {
 	return step * math.Max(fit.steps(gaps, prompt), fit.c[0]/20)
 }
 
-// tooSlow is the slowdown from which on an engine is not learnt from, and newNormal for how long.
+// tooSlow is the slowdown above which an engine is not learnt from, until it has lasted for newNormal.
 const (
 	tooSlow   = 1.5
 	newNormal = time.Hour
 )
 
-// fewSteps is how many steps at least tell how long they take.
+// fewSteps is the minimum of steps that shows how long they take.
 const fewSteps = 5
 
-// leastLine is how many windows tell how long steps usually take, beyondKnown and beyondFilled up to which multiple of the gaps and prompt
-// tokens that are known they do: a window has few prompts, and they differ in length.
+// leastLine is the minimum of windows that shows how long steps usually take. beyondKnown and beyondFilled are the
+// multiples of the learnt gaps and prompt tokens up to which the line is trusted. A window has few prompts, and they
+// differ in length.
 const leastLine, beyondKnown, beyondFilled = 20, 1.3, 2
 
-// The limits of what is believed of a page: seconds of a step, and tokens per second.
+// Limits of plausible values: seconds of a step, and tokens per second.
 const (
 	shortest, longest = 1e-6, 1e3
 	fastest           = 1e9
 )
 
-// plausible reports whether an engine can have done that.
+// plausible reports whether an engine can have reached these totals.
 func (s *totals) plausible() bool {
 	dt := s.took.Seconds()
 	for _, v := range []float64{s.first, s.firstSeconds, s.gaps, s.gapS, s.prompt, s.generated, s.running, s.waiting, s.kv} {
@@ -226,8 +231,8 @@ func (s *totals) plausible() bool {
 	return true
 }
 
-// waited reports whether requests of a window have waited: some did at a reading, or first tokens came three times as late as the
-// steps explain.
+// waited reports whether requests waited in a window: some did at a reading, or first tokens took three times as long as
+// the steps explain.
 func (l *Learner) waited(s totals, step float64) bool {
 	if f := &l.first; f.count > 100 && s.firstSeconds/s.first > 3*f.sum/f.count*math.Pow(math.Max(1, step/f.step()), firstStretch) {
 		return true
@@ -235,10 +240,10 @@ func (l *Learner) waited(s totals, step float64) bool {
 	return s.waiting > 0
 }
 
-// fade returns the weight that what is known keeps after a time.
+// fade returns the weight that past observations keep after a time.
 func fade(took, memory time.Duration) float64 { return math.Exp(-took.Seconds() / memory.Seconds()) }
 
-// mix is what is asked at present, per second.
+// mix is the present demand per second.
 type mix struct{ seconds, first, gaps, prompt, generated float64 }
 
 func (m *mix) add(s totals) {
@@ -257,8 +262,8 @@ func (h *held) add(f, usage, running float64) {
 	h.xy, h.xx = f*h.xy+usage*running, f*h.xx+running*running
 }
 
-// places returns how many requests the whole cache holds nineteen times out of twenty; 0 if nobody knows. Requests differ in length
-// about as much as their mean, as if they were drawn from an exponential distribution.
+// places returns how many requests the whole cache holds with a probability of 95%, or 0 if unknown. The lengths of
+// requests vary by about as much as their mean, as in an exponential distribution.
 func (h *held) places() float64 {
 	if h.xy <= 0 {
 		return 0
@@ -267,7 +272,7 @@ func (h *held) places() float64 {
 	return math.Max(1, n-1.64*math.Sqrt(n))
 }
 
-// shape is a distribution of times at a mean time of a step.
+// shape is a distribution of times, with the mean step time at which it was seen.
 type shape struct {
 	bounds, counts           []float64
 	count, sum, steps, taken float64
@@ -284,10 +289,11 @@ func (s *shape) add(f float64, bounds, counts []float64, count, sum, step float6
 	s.steps, s.taken = f*s.steps+count, f*s.taken+count*step
 }
 
-// step returns the mean time of a step while the distribution was seen.
+// step returns the mean time of a step while the distribution was observed.
 func (s *shape) step() float64 { return s.taken / s.steps }
 
-// above returns the share of times above a limit, between two bounds as if they were spread evenly over their logarithm.
+// above returns the share of times above a limit. Between two bounds, the times are taken to be spread evenly over their
+// logarithm.
 func (s *shape) above(limit float64) float64 {
 	if s.count == 0 {
 		return 0
@@ -309,23 +315,23 @@ func (s *shape) above(limit float64) float64 {
 	return 1 - below/s.count
 }
 
-// pace learns how long a step takes that runs so many requests, and how long such steps take at present. Unlike the line it holds, too,
-// where the engine has more to do than it can.
+// pace learns the step time at each number of running requests, and the present step time. Unlike the line, it also holds
+// while the engine has more work than it can do.
 type pace struct {
 	line   regression
-	most   float64       // requests that ran, up to which it is believed
-	filled float64       // and prompt tokens of a step
-	lately float64       // how many times as long as usual the steps of the last minutes took, summed over
-	steps  float64       // so many steps
-	recent float64       // of so many windows
-	odd    time.Duration // for how long they have taken another time than usual
+	most   float64       // running requests up to which it is trusted
+	filled float64       // prompt tokens of a step up to which it is trusted
+	lately float64       // sum of the last minutes' step times as multiples of the usual ones
+	steps  float64       // number of these steps
+	recent float64       // number of their windows
+	odd    time.Duration // for how long step times have been unusual
 }
 
-// lasts is how fast what steps took lately fades, usualRange what is usual.
+// lasts is how fast recent step times fade. usualRange is the factor within which they are usual.
 const lasts, usualRange = 5 * time.Minute, 1.15
 
-// add learns from a window. What took another time than usual says nothing about the usual course, until it has for an hour: then all
-// steps take so many times as long.
+// add learns from a window. Unusual step times do not change the usual course until they have lasted for an hour. Then
+// the whole course is scaled by their factor.
 func (p *pace) add(took time.Duration, gaps, prompt, step float64) {
 	running, tokens := gaps*step, prompt*step
 	if usual, ok := p.usually(running, tokens); ok {
@@ -343,7 +349,7 @@ func (p *pace) add(took time.Duration, gaps, prompt, step float64) {
 			p.lately, p.odd = p.steps, 0
 		}
 	}
-	// More work makes no step faster: the columns are negative, as the fit has it. Errors count in relation to the step.
+	// More work makes no step faster, so the columns are negative, as the fit requires. Errors are relative to the step.
 	p.line.add(fade(took, memory), gaps/(step*step), step, 1, -running, -tokens, 0)
 	p.most = math.Max(p.most*fade(took, memory), p.most+0.1*(running-p.most))
 	p.filled = math.Max(p.filled*fade(took, memory), p.filled+0.1*(tokens-p.filled))
@@ -354,10 +360,10 @@ func (p *pace) usually(running, tokens float64) (float64, bool) {
 	return fit.c[0] - fit.c[1]*running - fit.c[2]*tokens, ok && p.line.n >= leastLine
 }
 
-// Steps returns how long the steps of an engine have taken in the last minutes with each number of running requests near those that
-// it has had, of a fixed scale, so that engines can be compared: a third of an octave apart, at the present share of prompt tokens. It
-// returns nothing while less than ten minutes are known, and while far more requests run, or prompts fill more of a step, than was seen: it may
-// cost more than in proportion.
+// Steps returns how long the engine's steps have taken in the last minutes, by number of running requests near those
+// learnt. The numbers are on a fixed scale, a third of an octave apart, so that engines can be compared at the present
+// share of prompt tokens. It returns nothing while less than ten minutes have been learnt, or while far more requests
+// run, or prompts fill more of a step, than learnt: the cost may then be more than proportional.
 func (l *Learner) Steps() (all []Step) {
 	p := &l.pace
 	if p.recent < 1 || l.mix.gaps <= 0 {
@@ -374,9 +380,9 @@ func (l *Learner) Steps() (all []Step) {
 	return all
 }
 
-// Step is how many seconds a step takes with so many running requests.
+// Step holds the seconds of a step with this many running requests.
 type Step struct{ Running, Seconds float64 }
 
-// scale is how many numbers of the scale an octave has. The course of a step is a line of its batch, which is believed a little beyond
-// what was seen.
+// scale is how many numbers of the scale an octave has. beyondSeen is how far beyond the learnt batches the line of step
+// times is trusted.
 const scale, beyondSeen = 3, 1.5

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// page is an engine whose steps follow the model exactly, at a load that swings.
+// page feeds an engine whose steps follow the model exactly, at a load that swings.
 func page(l *Learner, minutes int, load func(minute float64) (requests, gaps, prompt float64), step func(gaps, prompt float64) float64) {
 	r := Reading{At: time.Unix(0, 0), First: Histogram{Bounds: []float64{0.1, 1}, Counts: []float64{0, 0}}, Gap: Histogram{Bounds: []float64{0.02, 0.05}, Counts: []float64{0, 0}}}
 	l.Learn(r)
@@ -28,7 +28,7 @@ func swinging(minute float64) (requests, gaps, prompt float64) {
 	return requests, 100 * requests, (400 + 40*math.Cos(minute/3)) * requests
 }
 
-// TestLine: a line that is exact is found again, and by Little's law the batch is full where it is.
+// TestLine checks that an exact line is found again, and that the batch is full where Little's law says.
 func TestLine(t *testing.T) {
 	var l Learner
 	page(&l, 60, swinging, func(gaps, prompt float64) float64 { return 1 / (100 - 0.05*gaps - 0.01*prompt) })
@@ -51,7 +51,7 @@ func TestLine(t *testing.T) {
 	}
 }
 
-// TestGarbage: what no engine can have done is not learnt from, and spoils nothing.
+// TestGarbage checks that impossible values are not learnt and do no harm.
 func TestGarbage(t *testing.T) {
 	var l Learner
 	exact := func(gaps, prompt float64) float64 { return 1 / (100 - 0.05*gaps - 0.01*prompt) }
@@ -88,23 +88,24 @@ func TestGarbage(t *testing.T) {
 	}
 }
 
-// TestSlowdown: steps that take twice as long at the same load are told at once, and more load is none.
+// TestSlowdown checks that steps that take twice as long at the same load show at once, and that more load is no
+// slowdown.
 func TestSlowdown(t *testing.T) {
 	var l Learner
 	exact := func(gaps, prompt float64) float64 { return 1 / (100 - 0.05*gaps - 0.01*prompt) }
 	for _, c := range []struct {
 		minutes int
-		load    float64 // times as much
-		prompts float64 // times as long
-		slow    float64 // times as long
-		want    float64 // 0: nobody knows
+		load    float64 // multiple of the load
+		prompts float64 // multiple of the length
+		slow    float64 // multiple of the time
+		want    float64 // 0: unknown
 	}{{5, 1, 1, 1, 0}, {40, 1, 1, 1, 1}, {1, 1, 1, 2, 2}, {1, 1, 1, 1, 1}, {1, 1.25, 1, 1, 1}, {1, 3, 1, 1, 0}, {1, 1, 4, 3, 0}, {1, 0.002, 1, 100, 100}} {
-		l.Learn(Reading{}) // counters begin anew
+		l.Learn(Reading{}) // counters start again
 		page(&l, c.minutes, func(minute float64) (requests, gaps, prompt float64) {
 			requests, gaps, prompt = swinging(minute)
 			return c.load * requests, c.load * gaps, c.load * c.prompts * prompt
 		}, func(gaps, prompt float64) float64 { return c.slow * exact(gaps, prompt) })
-		if c.minutes == 1 && c.slow == 2 { // what an engine can do when it is well is not forgotten
+		if c.minutes == 1 && c.slow == 2 { // the capacity of the healthy engine is not forgotten
 			before, _ := l.Forecast(Bounds{Batch: 10}, []Objective{{Name: "ttft", Threshold: time.Second, Bad: 0.01}})
 			page(&l, 20, swinging, func(gaps, prompt float64) float64 { return 3 * exact(gaps, prompt) })
 			after, _ := l.Forecast(Bounds{Batch: 10}, []Objective{{Name: "ttft", Threshold: time.Second, Bad: 0.01}})
@@ -119,7 +120,8 @@ func TestSlowdown(t *testing.T) {
 	}
 }
 
-// TestUnknown: nothing is said too early, of an idle engine, or where one load is all that was seen. A restart loses no knowledge.
+// TestUnknown checks that there is no forecast too early, for an idle engine, or after a single load. A restart loses
+// nothing.
 func TestUnknown(t *testing.T) {
 	objectives := []Objective{{Name: "ttft", Threshold: time.Second, Bad: 0.01}}
 	constant := func(float64) (requests, gaps, prompt float64) { return 2, 200, 800 }
@@ -136,7 +138,7 @@ func TestUnknown(t *testing.T) {
 	} {
 		var l Learner
 		if page(&l, c.minutes, c.load, exact); c.want == Known {
-			l.Learn(Reading{At: l.last.At.Add(15 * time.Second)}) // counters begin anew
+			l.Learn(Reading{At: l.last.At.Add(15 * time.Second)}) // counters start again
 		}
 		if _, why := l.Forecast(Bounds{}, objectives); why != c.want {
 			t.Errorf("after %d minutes: %q, want %q", c.minutes, why, c.want)
@@ -144,8 +146,8 @@ func TestUnknown(t *testing.T) {
 	}
 }
 
-// TestSteps compares the steps of two engines at the batches that both have run: alike at other loads, and 1.3 times as long on the slow
-// one, from a few minutes after it has become slow until hours later.
+// TestSteps compares the steps of two engines at the batches that both have run: equal at other loads, and 1.3 times as
+// long on the slow engine, from a few minutes after it has become slow until hours later.
 func TestSteps(t *testing.T) {
 	exact := func(slow float64) func(gaps, prompt float64) float64 {
 		return func(gaps, prompt float64) float64 { return slow * 0.01 / (1 - slow*(0.0005*gaps+0.0001*prompt)) }

@@ -5,10 +5,10 @@ import (
 	"slices"
 )
 
-// columns is how many coefficients a fit has at most.
+// columns is the maximum number of coefficients of a fit.
 const columns = 4
 
-// regression fits y = c0*x0 + c1*x1 + ... by least squares, where what is older counts less.
+// regression fits y = c0*x0 + c1*x1 + ... by least squares. Older observations count less.
 type regression struct {
 	n, w, yy float64
 	xy       [columns]float64
@@ -16,7 +16,7 @@ type regression struct {
 	x        [columns]float64
 }
 
-// add takes in an observation of some weight.
+// add adds an observation with a weight.
 func (r *regression) add(f, weight, y float64, x ...float64) {
 	r.n, r.w, r.yy = f*r.n+1, f*r.w+weight, f*r.yy+weight*y*y
 	for i := range columns {
@@ -28,7 +28,7 @@ func (r *regression) add(f, weight, y float64, x ...float64) {
 	}
 }
 
-// scale multiplies all that was observed.
+// scale multiplies all observations.
 func (r *regression) scale(by float64) {
 	r.yy *= by * by
 	for i := range r.xy {
@@ -45,7 +45,7 @@ func (r *regression) spread(i int) float64 {
 	return math.Sqrt(math.Max(0, r.xx[i][i]/r.w-mean*mean)) / mean
 }
 
-// line holds the coefficients of a fit, their covariance, and the standard deviation of what is left over.
+// line holds the coefficients of a fit, their covariance, and the standard deviation of the residuals.
 type line struct {
 	c    [columns]float64
 	cov  [columns][columns]float64
@@ -55,11 +55,11 @@ type line struct {
 // shapes lists which coefficients a fit may have, simple ones first.
 var shapes = [][columns]bool{{true}, {true, false, true}, {true, true}, {true, true, true}, {true, false, true, true}, {true, true, false, true}, {true, true, true, true}}
 
-// bend is the last column: prompt tokens cost nothing while a step reads the weights anyway, and more and more of them do not fit
-// beside it. It is scaled so that all columns are of a like size.
+// bend is the last column. A few prompt tokens cost nothing, because a step reads the weights anyway. More and more of
+// them do not fit beside that read. It is scaled so that all columns have similar sizes.
 func bend(prompt float64) float64 { return prompt * prompt / 1e4 }
 
-// solve returns the fit in which no coefficient but the first is above zero: more work makes no step faster.
+// solve returns the fit in which only the first coefficient may be above zero, because more work makes no step faster.
 func (r *regression) solve() (line, bool) {
 	best, found := line{}, false
 	for _, use := range shapes {

@@ -5,15 +5,15 @@ import (
 	"time"
 )
 
-// Objective is a promise on a latency.
+// Objective is a latency objective.
 type Objective struct {
 	Name      string
-	Gaps      bool          // on the times between tokens, not on those to the first
-	Threshold time.Duration // of a good one
+	Gaps      bool          // about the times between tokens, not to the first token
+	Threshold time.Duration // up to which an event is good
 	Bad       float64       // share that may be bad
 }
 
-// Limit is what would be in the way first.
+// Limit names the limit that would be reached first.
 type Limit string
 
 // The limits.
@@ -27,15 +27,15 @@ const (
 // Limits returns all limits.
 func Limits() []Limit { return []Limit{Batch, KVCache, Prefill, Decode} }
 
-// Forecast says how many times the present load an engine serves before an objective breaks.
+// Forecast holds the multiple of the present load that an engine serves before an objective breaks.
 type Forecast struct {
 	Objective string
-	// Factor is of the present load, between Low and High nine times out of ten.
+	// Factor is a multiple of the present load. The true one is between Low and High with a probability of 90%.
 	Factor, Low, High float64
 	Limit             Limit
 }
 
-// Load is what an engine is asked per second at present.
+// Load is the present demand on an engine per second.
 type Load struct{ Requests, Gaps, PromptTokens, Tokens float64 }
 
 // Load returns the present load.
@@ -47,22 +47,22 @@ func (l *Learner) Load() Load {
 	return Load{m.first / m.seconds, m.gaps / m.seconds, m.prompt / m.seconds, m.generated / m.seconds}
 }
 
-// Why says why no forecast is made; empty if one is.
+// Why explains why there is no forecast. It is empty if there is one.
 type Why string
 
 // The reasons.
 const (
 	Known   Why = ""
 	TooFew  Why = "few_readings"  // less than half an hour of work was seen
-	Uniform Why = "little_spread" // the load hardly changed: no line goes through one point
-	Idle    Why = "idle"          // nothing is asked at present
+	Uniform Why = "little_spread" // the load hardly changed, and one point defines no line
+	Idle    Why = "idle"          // no request at present
 	NoFit   Why = "no_fit"        // the steps do not follow the load
 )
 
 // Reasons returns all reasons.
 func Reasons() []Why { return []Why{Known, TooFew, Uniform, Idle, NoFit} }
 
-// What a forecast asks for.
+// Minimum requirements of a forecast.
 const (
 	leastSeen   = 30 * time.Minute
 	leastSpread = 0.02
@@ -96,7 +96,7 @@ func (l *Learner) Forecast(limits Bounds, objectives []Objective) ([]Forecast, W
 // Lever is a change that may help.
 type Lever string
 
-// The levers. A replica more helps by its share, which needs no forecast.
+// The levers. One more replica helps by its share, which needs no forecast.
 const (
 	LargerBatch    Lever = "batch_limit_doubled"
 	SmallerBatch   Lever = "batch_limit_halved"
@@ -104,7 +104,7 @@ const (
 	ShorterPrompts Lever = "prompts_halved"   // or half of them found in the prefix cache
 )
 
-// Levers returns the levers that an engine has, as far as its settings tell.
+// Levers returns the levers that an engine has, as far as its settings are known.
 func (b Bounds) Levers() []Lever {
 	if b.Batch > 0 {
 		return []Lever{LargerBatch, SmallerBatch, MoreCache, ShorterPrompts}
@@ -112,8 +112,8 @@ func (b Bounds) Levers() []Lever {
 	return []Lever{MoreCache, ShorterPrompts}
 }
 
-// With returns how many times the present load an engine would serve before an objective breaks, if a lever were pulled. It must have
-// a forecast. What a request holds of the cache, and how long the first tokens of shorter prompts take, are left as they are.
+// With returns how many times the present load an engine would serve before an objective breaks, after a change (lever).
+// It needs a forecast. The cache use of a request, and the time to the first tokens of shorter prompts, stay unchanged.
 func (l *Learner) With(lever Lever, bounds Bounds, o Objective) float64 {
 	other := *l
 	switch lever {
@@ -131,8 +131,8 @@ func (l *Learner) With(lever Lever, bounds Bounds, o Objective) float64 {
 	return factor
 }
 
-// interval returns the factors between which the true one lies nine times out of ten: the fit is uncertain, and the model errs the
-// more the farther the forecast is from what was seen.
+// interval returns the factors between which the true one lies with a probability of 90%. The fit is uncertain, and the
+// model's error grows with the distance from the learnt loads.
 func (l *Learner) interval(fit line, limits Bounds, o Objective, factor float64) (low, high float64) {
 	beyond := math.Max(1, factor*l.Load().Gaps/l.peak)
 	errs := modelError * beyond * factor
@@ -144,7 +144,7 @@ func (l *Learner) interval(fit line, limits Bounds, o Objective, factor float64)
 			continue
 		}
 		other := fit
-		for j := range columns { // along the column of the covariance: the coefficients err together
+		for j := range columns { // along the column of the covariance, because the errors of the coefficients are correlated
 			other.c[j] += fit.cov[i][j] / sd
 		}
 		moved, _ := l.breaks(other, limits, o)
@@ -154,11 +154,11 @@ func (l *Learner) interval(fit line, limits Bounds, o Objective, factor float64)
 	return math.Max(0, factor-1.64*sd), factor + 1.64*sd
 }
 
-// modelError is how far the model errs at the highest load that was seen, as a share.
+// modelError is the model's error at the highest learnt load, as a share.
 const modelError = 0.05
 
-// firstStretch is the power of the step's time by which first tokens come later: a prompt is computed in steps, and waits for the
-// steps of those before it, which both grow.
+// firstStretch is the power of the step time by which first tokens are delayed. A prompt is computed in steps, and waits
+// for the steps of those before it. Both grow.
 const firstStretch = 1.5
 
 // steps returns the steps per second at a load.
@@ -166,7 +166,7 @@ func (f line) steps(gaps, prompt float64) float64 {
 	return f.c[0] + f.c[1]*gaps + f.c[2]*prompt + f.c[3]*bend(prompt)
 }
 
-// step returns the seconds of a step that computes so many prompt tokens beside the tokens of so many running requests.
+// step returns the seconds of a step that computes these prompt tokens beside the tokens of the running requests.
 func (f line) step(running, tokens float64) float64 {
 	return (1 - f.c[1]*running - f.c[2]*tokens) / f.c[0]
 }
@@ -202,7 +202,7 @@ func (l *Learner) at(k float64, fit line, limits Bounds) state {
 	if kv > 0 && kv < s.places {
 		s.places = kv
 	}
-	// A place is taken from the first step of the prompt on.
+	// A request takes its place at the first step of its prompt.
 	prefill := 0.0
 	if l.first.count > 0 {
 		prefill = l.first.sum / l.first.count * math.Pow(s.step/l.first.step(), firstStretch)
@@ -211,7 +211,8 @@ func (l *Learner) at(k float64, fit line, limits Bounds) state {
 	return s
 }
 
-// late returns the share of an objective's events that would be bad at a multiple of the present load, and what makes them so.
+// late returns the share of an objective's events that would be bad at a multiple of the present load, and the limit that
+// causes it.
 func (l *Learner) late(k float64, fit line, limits Bounds, o Objective) (float64, Limit) {
 	s := l.at(k, fit, limits)
 	if s.full {
@@ -220,10 +221,10 @@ func (l *Learner) late(k float64, fit line, limits Bounds, o Objective) (float64
 	threshold := o.Threshold.Seconds()
 	if o.Gaps {
 		if limits.StepTokens > 0 && l.gap.above(threshold) < o.Bad/100 && fit.step(s.running, limits.StepTokens) < threshold/1.1 {
-			return 0, s.limit // not even a full step takes so long
+			return 0, s.limit // even a full step is faster
 		}
-		// Either every step stretches, or more steps hold the prompt tokens that make a step long: the worse of both, and at a smaller
-		// load the better.
+		// Either every step stretches, or more steps hold the prompt tokens that make a step long. The worse case counts
+		// or, at a lower load, the better one.
 		stretched := s.step / l.gap.step()
 		all, more := l.gap.above(threshold/stretched), k*stretched*l.gap.above(threshold)
 		if k < 1 {
@@ -250,8 +251,8 @@ func (l *Learner) late(k float64, fit line, limits Bounds, o Objective) (float64
 	return 1 - (1-late)*(1-waits), s.limit
 }
 
-// wait returns the share of requests that wait longer than a time, in seconds, for one of some places, where so many are taken on
-// average and one is taken for service seconds (Erlang C).
+// wait returns the share of requests that wait longer than a time, in seconds, for one of several places. taken is the
+// mean number of places in use, and each use lasts service seconds (Erlang C).
 func wait(places, taken, service, longer float64) float64 {
 	n := math.Floor(places)
 	if n < 1 || taken >= n {

@@ -16,11 +16,11 @@ var ttftBounds = []float64{0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25
 
 var itlBounds = []float64{0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5}
 
-// counts is what a page of vLLM's shows of a simulated engine.
+// counts is the metrics of a simulated vLLM engine.
 type counts struct {
 	Reading
 	late, slow float64 // first tokens and gaps above the objectives' thresholds
-	ended      bool    // the page shows what a request was when it ends, as TensorRT-LLM's does
+	ended      bool    // requests are counted at their end, as in TensorRT-LLM
 	end        Reading
 }
 
@@ -32,7 +32,7 @@ func newCounts() *counts {
 	return c
 }
 
-// shown returns what the page shows at a time.
+// shown returns the metrics at a time.
 func (c *counts) shown(now time.Duration) Reading {
 	r := c.Reading
 	if c.ended {
@@ -44,7 +44,7 @@ func (c *counts) shown(now time.Duration) Reading {
 	return r
 }
 
-// Finished counts a request as an engine does that counts at the end.
+// Finished counts a request like an engine that counts at the end.
 func (c *counts) Finished(q *drill.Request) {
 	if q.FirstToken == 0 || q.Aborted || q.Failed {
 		return
@@ -95,7 +95,7 @@ func (c *counts) State(running, waiting int, kv float64) {
 	c.Running, c.Waiting, c.KVUsage = float64(running), float64(waiting), kv
 }
 
-// serve runs an engine under a load, and calls each after every so many seconds.
+// serve runs an engine under a load, and calls each at a fixed interval.
 func serve(p drill.Profile, load drill.Load, lasts time.Duration, seed uint64, each func(now time.Duration, c *counts)) {
 	c := newCounts()
 	e, t := drill.NewEngine(p.Serving, seed, c), drill.NewTraffic(load, seed)
@@ -167,8 +167,9 @@ func workload(seed uint64) drill.Profile {
 	return p
 }
 
-// TestKnee compares the forecast with the load at which the first objective breaks: at least eight in ten are within 15%, and none of
-// these is more than 25% too high. SEEDS="401 440" draws other workloads, SWING=0 a constant load.
+// TestKnee compares the forecast with the load at which the first objective breaks. At least eight in ten forecasts are
+// within 15%, and none of these is more than 25% too high. SEEDS="401 440" draws other workloads, SWING=0 a constant
+// load.
 func TestKnee(t *testing.T) {
 	if testing.Short() {
 		t.Skip("twenty workloads of hours")
@@ -197,7 +198,7 @@ func TestKnee(t *testing.T) {
 	}
 }
 
-// forecast lets the engine of a workload run for two hours, and returns by which share the forecast is too high.
+// forecast runs the engine of a workload for two hours, and returns by which share the forecast is too high.
 func forecast(t *testing.T, seed uint64, swing float64, ended bool) (off float64) {
 	p := workload(seed)
 	truth, of := knee(p, seed)

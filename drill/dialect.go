@@ -7,13 +7,13 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// Dialect simulates an engine's HTTP side: it observes what happens, and reports it as that engine would.
+// Dialect simulates an engine's HTTP side. It observes events, and reports them as that engine would.
 type Dialect interface {
 	Observer
 	http.Handler
 }
 
-// NewDialect returns the page of a runtime. It panics for a runtime that the drill does not simulate.
+// NewDialect returns the HTTP side of a runtime. It panics for a runtime that the drill does not simulate.
 func NewDialect(r metrics.Runtime, p Profile) Dialect {
 	switch r {
 	case metrics.VLLM:

@@ -16,7 +16,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// total is what all requests up to a point had together.
+// total holds sums over all requests up to a point.
 type total struct{ requests, prompt, cached, output, ttft, queue, prefill, e2e float64 }
 
 func (t *total) add(r *Request) {
@@ -30,21 +30,21 @@ func (t *total) add(r *Request) {
 	t.e2e += (r.Done - r.Arrival).Seconds()
 }
 
-// ledger counts what happens to the requests, beside the engine.
+// ledger counts the events of the requests, independently of the engine.
 type ledger struct {
 	Observer
-	started, finished, good            total // with a first token; with the last; without a failure
+	started, finished, good            total // requests with a first token; with the last; without a failure
 	failed, rejected, aborted          float64
 	left                               total   // aborted with a first token
-	leftAfter                          float64 // tokens that they had
+	leftAfter                          float64 // tokens that they had received
 	open, abortedE2E                   float64
 	tokens, steps, waited              float64 // after the first token: all, times a request got some, seconds
-	batches                            float64 // that got some together
+	batches                            float64 // that got tokens together
 	drafted, accepted, preemptions     float64
 	running, waiting, kv, longestQueue float64
-	computed, gave                     float64 // steps of the engine: all, and those in which somebody got a token
-	mixed, mixedTime, alone, aloneTime float64 // those that new requests began with, and the others; seconds
-	gives                              bool    // the step at hand does
+	computed, gave                     float64 // steps of the engine: all, and those that gave somebody a token
+	mixed, mixedTime, alone, aloneTime float64 // steps with new requests, and the others; seconds
+	gives                              bool    // the present step does
 }
 
 func (l *ledger) FirstToken(r *Request) {
@@ -118,11 +118,11 @@ func (l *ledger) State(running, waiting int, kv float64) {
 	l.Observer.State(running, waiting, kv)
 }
 
-// told is what one engine's page, by its documentation, says of a ledger, under the exporter's names: a
+// told holds the values that one engine must report for a ledger, by its documentation, under the exporter's names: a
 // histogram by its count and sum, a counter or a gauge by its value.
 type told map[*metrics.Family][]float64
 
-// dialects are the simulated engines and what they tell. What is not in a map, the engine does not say.
+// dialects lists the simulated engines and the values that they report. An engine does not report other values.
 var dialects = map[metrics.Runtime]func(*ledger) told{
 	metrics.VLLM: func(l *ledger) told {
 		return told{
@@ -134,7 +134,7 @@ var dialects = map[metrics.Runtime]func(*ledger) told{
 			metrics.PrefixCacheQueryTokens: {l.started.prompt}, metrics.PrefixCacheHitTokens: {l.started.cached},
 			metrics.SpecDecodeDraftTokens: {l.drafted}, metrics.SpecDecodeAcceptedTokens: {l.accepted}, metrics.Preemptions: {l.preemptions},
 			metrics.RequestsRunning: {l.running}, metrics.RequestsWaiting: {l.waiting}, metrics.KVCacheUsage: {l.kv}, metrics.EngineSteps: {l.gave},
-			// What it refuses is counted once, whatever the server answered.
+			// A refusal is counted once, whatever the server answered.
 			metrics.Requests: {l.finished.requests + l.rejected + l.aborted},
 		}
 	},
@@ -187,13 +187,13 @@ var dialects = map[metrics.Runtime]func(*ledger) told{
 			metrics.RequestGenerationTokens: {l.good.requests, l.good.output},
 			metrics.PromptTokens:            {l.started.prompt}, metrics.GenerationTokens: {l.started.requests + l.tokens},
 			metrics.PrefixCacheQueryTokens: {l.started.prompt}, metrics.PrefixCacheHitTokens: {l.started.cached},
-			metrics.RequestsRunning: {l.open}, // the frontend knows no difference
+			metrics.RequestsRunning: {l.open}, // the frontend does not distinguish them
 			metrics.Requests:        {l.finished.requests + l.aborted + l.rejected},
 		}
 	},
 }
 
-// quantities are those that a dialect tells, or that the exporter must not show for it.
+// quantities lists the families that a dialect reports, or that the exporter must not export for it.
 var quantities = []*metrics.Family{
 	metrics.TimeToFirstToken, metrics.InterTokenLatency, metrics.QueueTime, metrics.PrefillTime, metrics.RequestDuration,
 	metrics.RequestPromptTokens, metrics.RequestGenerationTokens, metrics.PromptTokens, metrics.GenerationTokens,
@@ -202,8 +202,8 @@ var quantities = []*metrics.Family{
 	metrics.EngineSteps,
 }
 
-// TestRoundTrip overloads each simulated engine: what happened to the requests is what the exporter makes
-// of the engine's page, as far as the engine says it.
+// TestRoundTrip overloads each simulated engine. The exporter's values of the engine must match the events of the
+// requests, as far as the engine reports them.
 func TestRoundTrip(t *testing.T) {
 	profile := NewProfile("test-model")
 	profile.Arrivals, profile.Swing, profile.OutputTokens, profile.OutputLimit, profile.Failures, profile.Patience = 60, 0, 400, 4096, 0.1, 5*time.Second
@@ -250,7 +250,7 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// precision is the relative one of an engine's numbers.
+// precision is the relative precision of an engine's numbers.
 func precision(r metrics.Runtime) float64 {
 	if r == metrics.LlamaCpp {
 		return 1e-5 // six significant digits
@@ -258,7 +258,7 @@ func precision(r metrics.Runtime) float64 {
 	return 1e-9
 }
 
-// scrape is the exporter's output about one engine.
+// scrape returns the exporter's output about one engine.
 func scrape(t *testing.T, page Dialect) map[string]*dto.MetricFamily {
 	t.Helper()
 	server := httptest.NewServer(page)
@@ -280,7 +280,7 @@ func scrape(t *testing.T, page Dialect) map[string]*dto.MetricFamily {
 	return families
 }
 
-// values are a family's count and sum, or its value, over all its series.
+// values returns a family's count and sum, or its value, over all its series.
 func values(f *dto.MetricFamily) []float64 {
 	sum := []float64{0}
 	for _, m := range f.Metric {

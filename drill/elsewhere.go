@@ -7,19 +7,19 @@ import (
 	"time"
 )
 
-// Elsewhere describes where KV caches live outside the GPU, and the way there.
+// Elsewhere describes where KV caches live outside the GPU, and the transfers to and from there.
 type Elsewhere struct {
 	Prefilled bool    // prefill engines compute prompts, and their KV cache is fetched
 	Lost      float64 // share of fetches that fail: the engine then computes the tokens
-	Unsent    float64 // share of fetches that nobody answers: they fail after giveUp
+	Unsent    float64 // share of fetches without an answer: they fail after giveUp
 	Host      float64 // bytes of host memory for KV cache; 0 means none
-	HostHits  float64 // share of the tokens missing on the GPU that host memory has, if all were stored
+	HostHits  float64 // share of the tokens missing on the GPU that host memory has, if all are stored
 	Lasting   bool    // the tier is on disk and outlives a restart
 	Fetching  float64 // bytes per second from there
 	Storing   float64 // bytes per second to host memory
 }
 
-// Move describes a KV cache on its way: to the tier below, or from there or a prefill engine.
+// Move describes the transfer of a KV cache: to the lower tier, or from there or from a prefill engine.
 type Move struct {
 	Store         bool
 	Tokens, Bytes float64
@@ -28,18 +28,19 @@ type Move struct {
 	Pinned        float64 // share of the tier that moves hold
 }
 
-// memory is how long a tier keeps what it stores before replacing it: what it refused within that time is missing.
+// memory is how long a tier keeps stored tokens before it replaces them. Tokens that it refused within that time are
+// missing.
 const memory = 10 * time.Minute
 
-// giveUp is how long an engine waits for a KV cache that nobody sends: the default of vLLM's Mooncake connector.
+// giveUp is how long an engine waits for a KV cache that does not arrive: the default of vLLM's Mooncake connector.
 const giveUp = 480 * time.Second
 
 // moves holds the transfers in progress.
 type moves struct {
 	fetching []*Request    // in order of arrival
-	free     time.Duration // when the way from elsewhere is free
+	free     time.Duration // when the link from elsewhere is free
 	kept     float64       // share of recent tokens that were stored
-	pinned   float64       // bytes that still wait for the way to the tier
+	pinned   float64       // bytes that still wait for the link to the tier
 	at       time.Duration // time of pinned
 	stored   time.Duration // when tokens were last offered to the tier
 }
@@ -81,8 +82,8 @@ func (e *Engine) arrived(r *Request) {
 	e.waiting = append(e.waiting, r)
 }
 
-// store sends the computed part of a prompt to the tier below, where it stays pinned until it has arrived. A full
-// tier refuses it.
+// store sends the computed part of a prompt to the lower tier, where it stays pinned until it has arrived. A full tier
+// refuses it.
 func (e *Engine) store(tokens float64) {
 	if e.Host == 0 || tokens <= 0 {
 		return
@@ -101,7 +102,7 @@ func (e *Engine) store(tokens float64) {
 	e.observer.Moved(m)
 }
 
-// hold pins more bytes of the tier, after the way has transferred what it can.
+// hold pins more bytes of the tier, less the bytes that the link has transferred since.
 func (e *Engine) hold(bytes float64) float64 {
 	if e.Host == 0 {
 		return 0

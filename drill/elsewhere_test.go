@@ -8,7 +8,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// A decode engine computes one token of a prompt whose KV cache it gets, and the whole prompt otherwise.
+// A decode engine computes one token of a prompt if it gets the KV cache, otherwise the whole prompt.
 func TestFetchedPrompt(t *testing.T) {
 	ttft := func(lost float64) float64 {
 		p := steady(1)
@@ -35,8 +35,8 @@ func TestFetchedPrompt(t *testing.T) {
 	}
 }
 
-// Whoever waits for a KV cache that nobody sends gives up, or gets a token after the transfer has timed out; whoever comes
-// later and gets one does not wait behind it.
+// A request that waits for a KV cache that does not arrive gives up, or gets a token after the transfer has timed out. A
+// later request that gets one does not wait behind it.
 func TestUnsentPrompt(t *testing.T) {
 	p := steady(1)
 	p.Prefilled, p.Fetching, p.Unsent = true, 25e9, 1
@@ -63,8 +63,8 @@ func TestUnsentPrompt(t *testing.T) {
 	}
 }
 
-// What is stored in host memory is found again. When the way there is too slow it fills with what is under
-// way, refuses the rest, and finds less.
+// Stored tokens are found again in host memory. If the link to it is too slow, it fills with transfers in progress,
+// refuses the rest, and finds less.
 func TestHostMemory(t *testing.T) {
 	p := steady(10)
 	p.Host, p.HostHits, p.Fetching, p.Storing = 8e9, 0.5, 50e9, 50e9
@@ -93,7 +93,7 @@ func TestHostMemory(t *testing.T) {
 	}
 }
 
-// TestMovesRoundTrip holds what the exporter makes of the page against what moved.
+// TestMovesRoundTrip compares the exporter's values with the transfers.
 func TestMovesRoundTrip(t *testing.T) {
 	profile := steady(10)
 	profile.Model, profile.Release = "test-model", "0.26.0"

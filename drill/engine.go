@@ -1,10 +1,10 @@
-// Package drill simulates inference engines with their own metrics over HTTP, under simulated traffic. It is
-// the only place in this project where numbers are invented. Its pages are written from the engines' documentation,
-// never from the exporter's tables.
+// Package drill simulates inference engines with their own metrics over HTTP, under simulated traffic. It is the only
+// place in this project where numbers are invented. Its metrics are written from the engines' documentation, never from
+// the exporter's tables.
 //
-// The model is that of vLLM's V1 scheduler: continuous batching with chunked prefill under a token budget per step,
-// KV blocks, preemption of the newest request when no block is free and its recomputation, prefix cache, speculative
-// decoding. Time is virtual; Profile.Run ties it to a clock.
+// The model follows vLLM's V1 scheduler: continuous batching with chunked prefill under a token budget per step, KV
+// blocks, preemption and recomputation of the newest request when no block is free, prefix cache, speculative decoding.
+// Time is virtual; Profile.Run ties it to a clock.
 package drill
 
 import (
@@ -18,13 +18,14 @@ type Serving struct {
 	GPU        Hardware
 	Weights    Weights
 	MaxBatch   int     // --max-num-seqs
-	Budget     int     // --max-num-batched-tokens: what one step computes at most
+	Budget     int     // --max-num-batched-tokens: the most that one step computes
 	MaxQueue   int     // requests that may wait before more are rejected; 0 means no limit
 	Blocks     int     // KV blocks; 0 means as many as fit
 	Draft      int     // tokens proposed per step and sequence; 0 means no speculation
 	Acceptance float64 // probability that a proposed token is accepted, given that those before it were
-	ShowsQueue bool    // the server counts what waits, also while the core hangs
-	// KVCacheDtype is --kv-cache-dtype: fp8 takes half the room. Empty means auto, the type of the weights' activations.
+	ShowsQueue bool    // the server counts waiting requests, also while the core hangs
+	// KVCacheDtype is --kv-cache-dtype: fp8 needs half the memory. Empty means auto, the type of the weights'
+	// activations.
 	KVCacheDtype string
 	Elsewhere
 }
@@ -32,26 +33,26 @@ type Serving struct {
 // Profile describes a simulated engine and its load.
 type Profile struct {
 	Model string
-	// Release is the version that the engine reports. Default: that of its kind.
+	// Release is the version that the engine reports. Default: the release of its kind of engine.
 	Release string
 	Started time.Time
-	// MaxModelLen is the longest sequence in tokens. Default: 32768. It limits nothing here.
+	// MaxModelLen is the longest sequence in tokens. Default: 32768. The simulation does not enforce it.
 	MaxModelLen int
-	// Image is that of the engine's container.
+	// Image is the image of the engine's container.
 	Image string
-	// Options are further options of the engine's command line, which change nothing here.
+	// Options are further options of the engine's command line, which have no effect here.
 	Options []string
-	Rank    int // the data-parallel rank; those above 0 are on the page of rank 0
+	Rank    int // the data-parallel rank; ranks above 0 are on the metrics page of rank 0
 	// Descriptors is how many file descriptors the engine's server has open without a connection.
 	Descriptors int
 	Load
 	Serving
 }
 
-// vllmRelease is the release of a profile that nobody changed: vLLM's.
+// vllmRelease is the release in an unchanged profile: vLLM's.
 const vllmRelease = "0.16.0"
 
-// release returns the release of an engine of another kind, whose own one it is until somebody deploys another.
+// release returns the release of an engine of another kind: its own, until the profile sets another.
 func (p Profile) release(own string) string {
 	if p.Release == vllmRelease {
 		return own
@@ -69,7 +70,7 @@ func NewProfile(model string) Profile {
 	}
 }
 
-// Observer is notified of what happens. Calls come from one goroutine.
+// Observer is notified of events. Calls come from one goroutine.
 type Observer interface {
 	FirstToken(r *Request)
 	Decoded(d Decoded)
@@ -84,7 +85,8 @@ type Observer interface {
 	Open(requests int, now time.Duration)
 }
 
-// Step describes a step: its tokens, the requests that it began with, those that wait for a KV cache meanwhile, and how long it took.
+// Step describes a step: its tokens, the requests at its beginning, the requests that wait for a KV cache meanwhile, and
+// its duration.
 type Step struct {
 	Tokens, Begun, Deferred int
 	Took                    time.Duration
@@ -99,10 +101,10 @@ type Decoded struct {
 // Engine simulates one engine.
 type Engine struct {
 	Serving
-	// Clock is the GPU's clock as a share of its maximum, Slow a factor on the duration of steps, Starved how long each step waits for the CPU while the
-	// GPU idles. Wedged means that the engine's core hangs: its server accepts requests and shows old metrics, and
-	// clients give up. ShowsIdle means that a wedged core had reported nothing running. Broken
-	// means that the server answers each request with an error at once.
+	// Clock is the GPU's clock as a share of its maximum. Slow is a factor on the duration of steps. Starved is how long
+	// each step waits for the CPU while the GPU idles. Wedged means that the engine's core hangs: its server accepts
+	// requests and shows old metrics, and clients give up. ShowsIdle means that a wedged core had reported nothing
+	// running. Broken means that the server answers each request with an error at once.
 	Clock, Slow               float64
 	Starved                   time.Duration
 	Wedged, ShowsIdle, Broken bool
@@ -110,7 +112,7 @@ type Engine struct {
 	observer         Observer
 	random           *rand.Rand
 	now              time.Duration
-	unreported       bool // what clients cancelled: the next step reports it
+	unreported       bool // the next step reports what clients cancelled
 	hung             bool // some clients may have left a core that hung
 	arriving         []*Request
 	waiting, running []*Request
@@ -135,7 +137,7 @@ func (e *Engine) Holds() int {
 	return e.count(func(*Request) bool { return true })
 }
 
-// count returns how many requests that their clients still wait for are such.
+// count returns how many of the requests that their clients still wait for satisfy such.
 func (e *Engine) count(such func(r *Request) bool) (n int) {
 	for _, rs := range [][]*Request{e.arriving, e.fetching, e.waiting, e.running} {
 		for _, r := range rs {
@@ -159,7 +161,7 @@ func (e *Engine) Restart(ready time.Duration, o Observer) {
 	e.stored = e.now
 }
 
-// Kill ends the process: each request that its client still waits for is cut off.
+// Kill ends the process: each request whose client still waits is cut off.
 func (e *Engine) Kill(now time.Duration) {
 	for _, r := range e.held() {
 		if !r.Aborted {
@@ -180,7 +182,7 @@ func (e *Engine) Cancel() {
 	e.waiting, e.running, e.unreported = nil, nil, true
 }
 
-// held returns the requests that the engine and its server have.
+// held returns the requests in the engine and its server.
 func (e *Engine) held() []*Request {
 	return slices.Concat(e.arriving, e.fetching, e.waiting, e.running)
 }
@@ -191,7 +193,7 @@ func (e *Engine) Stuck() bool { return e.Wedged && len(e.running) > 0 }
 // Busy returns how long the engine has computed so far.
 func (e *Engine) Busy() time.Duration { return e.busy }
 
-// Advance works until a time. The last step may end a little later: its effects are seen early, by less than a step.
+// Advance works until a time. The last step may end a little later. Its effects then show early, by less than a step.
 func (e *Engine) Advance(to time.Duration) {
 	for e.now < to {
 		if e.Wedged {
@@ -218,7 +220,7 @@ func (e *Engine) open() {
 	e.observer.Open(e.count(func(r *Request) bool { return r.Arrival <= e.now }), e.now)
 }
 
-// forget drops the requests whose clients gave up while the core hung: it learns of them when it works again.
+// forget drops the requests whose clients gave up while the core hung. The core learns of them when it works again.
 func (e *Engine) forget() {
 	if !e.hung {
 		return
@@ -234,8 +236,8 @@ func (e *Engine) forget() {
 	}
 }
 
-// hang ends the requests of clients that lose patience with a wedged core, which keeps what it had, and updates what its
-// server still shows.
+// hang ends the requests of clients that lose patience with a wedged core. The core keeps its requests. hang also updates
+// the values that the engine's server still shows.
 func (e *Engine) hang() {
 	e.hung = true
 	for _, r := range e.held() {
@@ -253,7 +255,7 @@ func (e *Engine) hang() {
 	}
 }
 
-// next returns when an idle engine has work again, at the latest the given time.
+// next returns when an idle engine has work again, but not later than the given time.
 func (e *Engine) next(to time.Duration) time.Duration {
 	if len(e.arriving) > 0 {
 		to = min(to, e.arriving[0].Arrival)

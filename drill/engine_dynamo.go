@@ -6,16 +6,16 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Dynamo simulates the frontend of NVIDIA Dynamo 1.1 with one worker behind it (lib/llm/src/http/service/metrics.rs):
-// what the clients see. Its bounds are rounded logarithms, it observes a chunk's mean once for each token, and its
-// active requests are those of the HTTP server, whether they run or wait. Without its last worker it answers 503 for a
-// while, and then 404 to a model that it no longer knows, as measured on 1.6.0.
+// Dynamo simulates the frontend of NVIDIA Dynamo 1.1 with one worker behind it (lib/llm/src/http/service/metrics.rs), as
+// the clients see it. Its bounds are rounded logarithms. It observes a chunk's mean once for each token. Its active
+// requests are the HTTP server's, whether they run or wait. After its last worker has gone it answers 503 for a while,
+// and then 404, because it has forgotten the model, as measured on 1.6.0.
 type Dynamo struct {
 	*page
 	ready                                    prometheus.Gauge
 	failures, mistyped                       *prometheus.CounterVec
 	lost                                     bool
-	lostAt                                   time.Duration // of the last worker
+	lostAt                                   time.Duration // when the last worker went
 	active, inflight                         prometheus.Gauge
 	started, tokens                          prometheus.Counter
 	done                                     *prometheus.CounterVec
@@ -33,7 +33,7 @@ var (
 	dynamoOutput = []float64{0, 100, 210, 430, 880, 1800, 3700, 7600, 16000, 32000}
 )
 
-// NewDynamo builds the frontend's page and metadata.
+// NewDynamo builds the frontend's metrics and metadata.
 func NewDynamo(p Profile) *Dynamo {
 	pg := newPage(prometheus.Labels{"model": p.Model}, "/metrics")
 	endpoint := pg.with("endpoint", "chat_completions")
@@ -73,7 +73,7 @@ func (d *Dynamo) Decoded(s Decoded) {
 	d.tokens.Add(float64(s.Tokens))
 }
 
-// Preempted implements Observer: the frontend does not know about preemptions.
+// Preempted implements Observer: the frontend does not see preemptions.
 func (d *Dynamo) Preempted() {}
 
 // Finished implements Observer.
@@ -103,12 +103,12 @@ func (d *Dynamo) Finished(r *Request) {
 	}
 }
 
-// dynamoRouted and dynamoKnown are how long after its last worker has gone a frontend routes requests for a model, and
-// how long it knows the model: the first is an assumption, the second measured.
+// dynamoRouted is how long after its last worker has gone a frontend routes requests for a model: an assumption.
+// dynamoKnown is how long it remembers the model: measured.
 const dynamoRouted, dynamoKnown = time.Second, 5 * time.Second
 
-// unavailable reports whether a request counts that comes a while after the last worker has gone: at first it does, then it
-// is only among the failures, and what is answered with 404 counts nowhere.
+// unavailable reports whether a request counts that arrives this long after the last worker has gone. At first it counts,
+// then it is only among the failures. Requests answered with 404 count nowhere.
 func (d *Dynamo) unavailable(after time.Duration) bool {
 	if after > dynamoRouted && after <= dynamoKnown {
 		d.failures.WithLabelValues("Unavailable", "backend.unavailable").Inc()
@@ -134,7 +134,7 @@ func (d *Dynamo) Mistype(requests int) {
 	d.failures.WithLabelValues("NotFound", "request.not_found").Add(float64(requests))
 }
 
-// State implements Observer: the frontend does not know what its workers do.
+// State implements Observer: the frontend does not see the work of its workers.
 func (d *Dynamo) State(int, int, float64) {}
 
 // Open implements Observer.

@@ -6,9 +6,9 @@ import (
 	"sync"
 )
 
-// LlamaCpp simulates a llama.cpp server of build 11669 (tools/server/server-context.cpp), started with --metrics. It
-// has no label, no histogram and no request count; numbers have the six significant digits of a C++ stream;
-// throughputs cover the time since the last scrape. Token counters move when a request ends.
+// LlamaCpp simulates a llama.cpp server of build 11669 (tools/server/server-context.cpp), started with --metrics. It has
+// no labels, no histograms and no request count. Numbers have the six significant digits of a C++ stream. Throughputs
+// cover the time since the last scrape. Token counters increase when a request ends.
 type LlamaCpp struct {
 	*page
 	mu                                                   sync.Mutex
@@ -19,7 +19,7 @@ type LlamaCpp struct {
 	drafts, processing, deferred                         float64
 }
 
-// NewLlamaCpp builds the engine's page and metadata.
+// NewLlamaCpp builds the engine's metrics and metadata.
 func NewLlamaCpp(p Profile) *LlamaCpp {
 	l := &LlamaCpp{page: &page{mux: http.NewServeMux()}}
 	l.mux.HandleFunc("GET /metrics", l.metrics)
@@ -79,7 +79,7 @@ func (l *LlamaCpp) FirstToken(r *Request) {
 	l.windowPromptSeconds += seconds
 }
 
-// Computed implements Observer: it counts a call of llama_decode, whatever is in the batch.
+// Computed implements Observer: it counts a call of llama_decode, with any batch.
 func (l *LlamaCpp) Computed(Step) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -14,7 +14,7 @@ type Ollama struct {
 	OnGPU float64
 }
 
-// NewOllama builds the engine's documents, for a model that is loaded as a whole into GPU memory and stays.
+// NewOllama builds the engine's documents, for a model that is loaded completely into GPU memory and stays there.
 func NewOllama(p Profile) *Ollama {
 	o := &Ollama{page: &page{mux: http.NewServeMux()}, OnGPU: 1}
 	size := p.Weights.Parameters * p.Weights.Bytes

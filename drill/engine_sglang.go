@@ -8,9 +8,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// SGLang simulates SGLang 0.5.16 (python/sglang/srt/observability/metrics_collector.py): metrics of its tokenizer
-// process carry the model's name, those of its scheduler the ranks as well. Token counters move when a request ends,
-// the realtime ones while it runs.
+// SGLang simulates SGLang 0.5.16 (python/sglang/srt/observability/metrics_collector.py). Metrics of its tokenizer process
+// have the model's name as a label. Metrics of its scheduler also have the ranks. Token counters increase when a request
+// ends, realtime counters while it runs.
 type SGLang struct {
 	*page
 	running, queued, usage, used, available, acceptRate, acceptLength prometheus.Gauge
@@ -31,7 +31,7 @@ var (
 	sglangStage  = prometheus.ExponentialBuckets(.001, 1.62, 30)
 )
 
-// NewSGLang builds the engine's page and metadata.
+// NewSGLang builds the engine's metrics and metadata.
 func NewSGLang(p Profile) *SGLang {
 	pg := newPage(prometheus.Labels{"model_name": p.Model}, "/metrics")
 	scheduler := pg.with("engine_type", "unified").with("moe_ep_rank", "0").with("pp_rank", "0").with("tp_rank", "0")
@@ -54,7 +54,7 @@ func NewSGLang(p Profile) *SGLang {
 	s.active = register(pg, prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "sglang:http_requests_active"}, []string{"endpoint", "method"}))
 	scheduler.with("pid", "4711").gauge("sglang:num_retracted_reqs")
 	scheduler.gauge("sglang:kv_evictable_tokens")
-	scheduler.gauge("sglang:cache_hit_rate").Set(0) // of the last batch only: of no use
+	scheduler.gauge("sglang:cache_hit_rate").Set(0) // useless: of the last batch only
 	scheduler.gauge("sglang:max_total_num_tokens").Set(s.capacity)
 	scheduler.gauge("sglang:num_pages").Set(s.capacity)
 	scheduler.gauge("sglang:page_size").Set(1)
@@ -97,7 +97,7 @@ func (s *SGLang) Finished(r *Request) {
 	}
 	if r.Aborted {
 		s.aborted.Inc()
-		if r.FirstToken == 0 { // it never ran; the server answers, though nobody listens
+		if r.FirstToken == 0 { // it never ran; the server answers, although no client listens
 			s.respond(http.StatusBadRequest)
 			return
 		}
@@ -123,7 +123,7 @@ func (s *SGLang) Finished(r *Request) {
 	s.e2e.Observe((r.Done - r.Arrival).Seconds())
 }
 
-// Open implements Observer: the server knows what the scheduler has not told of.
+// Open implements Observer: the server counts requests that the scheduler has not reported.
 func (s *SGLang) Open(requests int, _ time.Duration) {
 	s.active.WithLabelValues("/v1/chat/completions", http.MethodPost).Set(float64(requests))
 }

@@ -16,7 +16,7 @@ type TGI struct {
 	batches                                         *prometheus.CounterVec
 }
 
-// NewTGI builds the engine's page and metadata.
+// NewTGI builds the engine's metrics and metadata.
 func NewTGI(p Profile) *TGI {
 	pg := newPage(nil, "/metrics")
 	durations := prometheus.ExponentialBuckets(0.00015, 1.5, 35)
@@ -42,7 +42,7 @@ func (t *TGI) FirstToken(r *Request) {
 	t.input.Observe(r.Prompt)
 }
 
-// Computed implements Observer. A step that new requests begin with is a prefill, also for those that run already
+// Computed implements Observer. A step with new requests is a prefill, also for requests that run already
 // (backends/v3/src/backend.rs).
 func (t *TGI) Computed(s Step) {
 	method := "decode"
@@ -56,12 +56,12 @@ func (t *TGI) Computed(s Step) {
 // Decoded implements Observer.
 func (t *TGI) Decoded(Decoded) {}
 
-// Preempted implements Observer: TGI reserves all that a request may need and never preempts.
+// Preempted implements Observer: TGI reserves all blocks that a request may need, and never preempts.
 func (t *TGI) Preempted() {}
 
 // Finished implements Observer.
 func (t *TGI) Finished(r *Request) {
-	if r.Aborted { // the server forgets a client that went away
+	if r.Aborted { // the server forgets a client that has left
 		return
 	}
 	if r.Rejected { // max_concurrent_requests

@@ -6,8 +6,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// TRTLLM simulates trtllm-serve 1.3 (tensorrt_llm/metrics/collector.py): metrics under /prometheus/metrics, the pid
-// on every gauge, token counters that move when a request ends, and a /metrics that is a list of statistics.
+// TRTLLM simulates trtllm-serve 1.3 (tensorrt_llm/metrics/collector.py): metrics under /prometheus/metrics, the pid on
+// every gauge, token counters that increase when a request ends, and a list of statistics under /metrics.
 type TRTLLM struct {
 	*page
 	running, waiting, kv                    prometheus.Gauge
@@ -17,7 +17,7 @@ type TRTLLM struct {
 	ttft, tpot, e2e, queue, prefill, decode prometheus.Histogram
 }
 
-// NewTRTLLM builds the engine's page and metadata.
+// NewTRTLLM builds the engine's metrics and metadata.
 func NewTRTLLM(p Profile) *TRTLLM {
 	pg := newPage(prometheus.Labels{"model_name": p.Model, "engine_type": "pytorch"}, "/prometheus/metrics")
 	pid := pg.with("pid", "4711")
@@ -48,7 +48,7 @@ func NewTRTLLM(p Profile) *TRTLLM {
 // FirstToken implements Observer.
 func (t *TRTLLM) FirstToken(r *Request) { t.ttft.Observe((r.FirstToken - r.Arrival).Seconds()) }
 
-// Decoded implements Observer: the page does not report time between tokens.
+// Decoded implements Observer: the engine does not report the time between tokens.
 func (t *TRTLLM) Decoded(d Decoded) {
 	if t.drafted != nil {
 		t.drafted.Add(float64(d.Drafted))
@@ -56,7 +56,7 @@ func (t *TRTLLM) Decoded(d Decoded) {
 	}
 }
 
-// Preempted implements Observer: the page does not report preemptions.
+// Preempted implements Observer: the engine does not report preemptions.
 func (t *TRTLLM) Preempted() {}
 
 // Finished implements Observer.

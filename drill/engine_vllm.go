@@ -9,9 +9,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// VLLM simulates vLLM of about release 0.16: names, labels and bucket bounds are those of vllm/v1/metrics/loggers.py.
-// Its behaviour when a client leaves, or when its core hangs, was measured on 0.14.1 to 0.32: the HTTP server counts such a request, but the
-// histograms and counters of ended requests do not.
+// VLLM simulates vLLM of about release 0.16. Names, labels and bucket bounds are from vllm/v1/metrics/loggers.py. Its
+// behaviour when a client leaves, or when its core hangs, was measured on 0.14.1 to 0.32: the HTTP server counts such a
+// request, but the histograms and counters of ended requests do not.
 type VLLM struct {
 	*page
 	running, waiting, kv                          prometheus.Gauge
@@ -33,14 +33,15 @@ type VLLM struct {
 	admission                                     *vllmAdmission // nil without a limit of the queue
 }
 
-// vllmAdmission follows release 0.32 with --max-num-queued-reqs. It counts each refusal once. Some streams are refused with
-// 503; the others, whose answers have begun, with an error event.
+// vllmAdmission follows release 0.32 with --max-num-queued-reqs. It counts each refusal once. It refuses some streams
+// with 503, and the others, whose answers have begun, with an error event.
 type vllmAdmission struct {
 	rejections prometheus.Counter
 	n          int
 }
 
-// status returns how the server counts the answer to the next stream that is refused: of 28, a real engine answered 8 with 503.
+// status returns the status under which the server counts the next refused stream. Of 28 streams, a real engine answered
+// 8 with 503.
 func (a *vllmAdmission) status() string {
 	a.rejections.Inc()
 	a.n++
@@ -50,7 +51,8 @@ func (a *vllmAdmission) status() string {
 	return "2xx"
 }
 
-// vllmServer is the HTTP server in front of an engine and its ranks: what its process shows, hang or not.
+// vllmServer is the HTTP server in front of an engine and its ranks: it shows its process's metrics even if the core
+// hangs.
 type vllmServer struct {
 	responses   *prometheus.CounterVec
 	descriptors prometheus.Gauge
@@ -63,8 +65,8 @@ type vllmServer struct {
 // keepAlive is the time constant with which clients' pools of idle connections shrink: an assumption.
 const keepAlive = 5 * time.Minute
 
-// hold updates the requests of a rank that are open, and the descriptors of the process: one for each connection that
-// clients keep, of which requests use as many as there are.
+// hold updates the open requests of a rank, and the descriptors of the process: one for each connection that clients
+// keep. Each open request uses one of these connections.
 func (s *vllmServer) hold(rank, requests int, now time.Duration) {
 	s.open[rank] = requests
 	all := 0
@@ -76,7 +78,7 @@ func (s *vllmServer) hold(rank, requests int, now time.Duration) {
 	s.descriptors.Set(float64(s.base) + math.Round(s.pool))
 }
 
-// vllmNIXL follows kv_connector/v1/nixl/stats.py: what a decode engine reports about its transfers.
+// vllmNIXL follows kv_connector/v1/nixl/stats.py: a decode engine's reports about its transfers.
 type vllmNIXL struct {
 	took, posted, size, descriptors prometheus.Histogram
 	failed                          prometheus.Counter
@@ -100,7 +102,7 @@ var (
 	vllmDescs  = []float64{10, 20, 30, 50, 75, 100, 200, 400, 1000, 2000, 4000, 10000, 20000, 50000}
 )
 
-// NewVLLM builds the engine's page and metadata.
+// NewVLLM builds the engine's metrics and metadata.
 func NewVLLM(p Profile) *VLLM {
 	pg := newPage(prometheus.Labels{"model_name": p.Model, "engine": strconv.Itoa(p.Rank)}, "/metrics")
 	v := &VLLM{
@@ -156,7 +158,7 @@ func NewVLLM(p Profile) *VLLM {
 			refused: pg.counter("vllm:kv_offload_allocation_failure_total"), pinned: pg.gauge("vllm:kv_offload_cpu_cache_usage_perc"),
 		}
 	}
-	if v.nixl != nil || v.offload != nil { // these run a release that reports it
+	if v.nixl != nil || v.offload != nil { // their release reports it
 		v.byReason = register(pg, prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "vllm:num_requests_waiting_by_reason", ConstLabels: pg.labels}, []string{"reason"}))
 	}
 	if p.MaxQueue > 0 {
@@ -173,7 +175,7 @@ func NewVLLM(p Profile) *VLLM {
 	return v
 }
 
-// Join makes the page show another data-parallel rank, which has the same server.
+// Join adds another data-parallel rank with the same server to the metrics page.
 func (v *VLLM) Join(rank *VLLM) {
 	v.page.Join(rank)
 	rank.server = v.server
@@ -209,8 +211,8 @@ func (v *VLLM) Decoded(d Decoded) {
 // Computed implements Observer.
 func (v *VLLM) Computed(s Step) { v.deferred = s.Deferred }
 
-// kvLayers is the number of layers of the model, each with its own buffer: NIXL needs a descriptor for each block of
-// each.
+// kvLayers is the number of layers of the model, each with its own buffer. NIXL needs a descriptor for each block of each
+// layer.
 const kvLayers = 32
 
 // vllmSubmit is how long NIXL takes to submit a transfer: an assumption.
@@ -284,7 +286,7 @@ func (v *VLLM) Finished(r *Request) {
 	v.outputLength.Observe(r.Output)
 }
 
-// State implements Observer. A step without output for anybody is not observed (v1/engine/async_llm.py).
+// State implements Observer. A step without output is not observed (v1/engine/async_llm.py).
 func (v *VLLM) State(running, waiting int, kv float64) {
 	if v.stepTokens > 0 {
 		v.step.Observe(v.stepTokens)

@@ -13,22 +13,22 @@ import (
 // Gateway simulates a gateway between the clients and the engines of one model.
 type Gateway interface {
 	http.Handler
-	// Arrived counts a request that comes.
+	// Arrived counts a request that arrives.
 	Arrived()
 	// Answered counts a request that the gateway answers itself.
 	Answered(status int)
-	// Before returns an observer that counts the answers of the engine at a host, and passes everything on.
+	// Before returns an observer that counts the answers of the engine at a host, and passes all events on.
 	Before(o Observer, host string) Observer
-	// Tries reports whether the gateway would send a request to the engine at a host now; if none of them, what it
-	// answers.
+	// Tries reports whether the gateway would send a request to the engine at a host now. NoneLeft returns its answer if
+	// it tries none.
 	Tries(host string, now time.Duration) bool
 	NoneLeft() (status int)
-	// Refused notes that the engine at a host does not listen, and returns what the client gets; zero if the gateway tries
-	// another one.
+	// Refused notes that the engine at a host does not listen, and returns the status that the client gets, or zero if
+	// the gateway tries another engine.
 	Refused(host string, now time.Duration) (status int)
 }
 
-// NewGateway returns the page of a runtime, before one model and the engines at some hosts.
+// NewGateway returns the gateway of a runtime, in front of one model and the engines at some hosts.
 func NewGateway(r metrics.Runtime, model string, hosts []string) Gateway {
 	if r == metrics.SMG {
 		return NewSGLangRouter(model, hosts)
@@ -36,8 +36,8 @@ func NewGateway(r metrics.Runtime, model string, hosts []string) Gateway {
 	return NewLiteLLM(model, hosts)
 }
 
-// LiteLLM simulates the metrics of LiteLLM's proxy (litellm/types/integrations/prometheus.py), as measured on 1.106.2: what it
-// answered, by status, and the state of each deployment.
+// LiteLLM simulates the metrics of LiteLLM's proxy (litellm/types/integrations/prometheus.py), as measured on 1.106.2:
+// its answers by status, and the state of each deployment.
 type LiteLLM struct {
 	*page
 	model                     string
@@ -49,10 +49,10 @@ type LiteLLM struct {
 // deployment is an upstream of LiteLLM.
 type deployment struct {
 	failed []time.Duration
-	until  time.Duration // of its cooldown
+	until  time.Duration // end of its cooldown
 }
 
-// LiteLLM's defaults: a deployment that fails as often as that within a minute cools down.
+// LiteLLM's defaults: a deployment that fails this often within a minute cools down.
 const (
 	litellmAllowedFails = 3
 	litellmCooldown     = 5 * time.Second
@@ -64,13 +64,13 @@ var (
 	litellmDeployment = []string{"litellm_model_name", "model_id", "api_base", "api_provider"}
 )
 
-// litellmNone is what LiteLLM writes where it does not know.
+// litellmNone is what LiteLLM writes for an unknown value.
 const litellmNone = "None"
 
 const chatRoute = "/v1/chat/completions"
 
-// NewLiteLLM builds the page of a gateway before one model. Who asks it without a key for anything but its page is counted
-// as a request that failed, of no model.
+// NewLiteLLM builds the metrics of a gateway in front of one model. A request without a key for anything but its metrics
+// counts as a failed request of no model.
 func NewLiteLLM(model string, hosts []string) *LiteLLM {
 	p := newPage(prometheus.Labels{"team": litellmNone, "team_alias": litellmNone, "end_user": litellmNone}, "/metrics")
 	l := &LiteLLM{page: p, model: model, deployments: map[string]*deployment{}}
@@ -90,7 +90,7 @@ func NewLiteLLM(model string, hosts []string) *LiteLLM {
 	return l
 }
 
-// Arrived implements Gateway: the proxy counts what it has answered.
+// Arrived implements Gateway: the proxy counts only its answers.
 func (l *LiteLLM) Arrived() {}
 
 // Answered implements Gateway.
@@ -108,7 +108,7 @@ func (l *LiteLLM) answer(host, status string) {
 	}
 }
 
-// litellmException returns the exception behind a failure: the router's own where it has no deployment left.
+// litellmException returns the exception behind a failure: the router's own if it has no deployment left.
 func litellmException(status string) string {
 	switch status {
 	case litellmNone:
@@ -126,7 +126,7 @@ func litellmException(status string) string {
 // Tries implements Gateway.
 func (l *LiteLLM) Tries(host string, now time.Duration) bool { return now >= l.deployments[host].until }
 
-// NoneLeft implements Gateway: the page does not say what the client gets.
+// NoneLeft implements Gateway. The metrics do not show the client's status.
 func (l *LiteLLM) NoneLeft() int {
 	l.answer(litellmNone, litellmNone)
 	return http.StatusTooManyRequests

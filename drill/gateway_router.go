@@ -8,15 +8,15 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// SGLangRouter simulates the page of sglang-router 0.3.2, as measured: it counts each request when it arrives, whatever its outcome. Only the answers
-// by status tell how it ended, and durations end at an answer's header.
+// SGLangRouter simulates the metrics of sglang-router 0.3.2, as measured. It counts each request when it arrives,
+// whatever its outcome. Only the answers by status show how a request ended. Durations end at an answer's header.
 type SGLangRouter struct {
 	*page
 	arrived, received, exhausted prometheus.Counter
 	responses, upstream          *prometheus.CounterVec
 	routed, took                 prometheus.Histogram
 	circuit                      *prometheus.GaugeVec
-	out                          map[string]time.Duration // until when a circuit is open
+	out                          map[string]time.Duration // when each circuit closes
 }
 
 var smgSeconds = []float64{.001, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 15, 30, 45, 60, 90, 120, 180, 240}
@@ -28,7 +28,7 @@ const (
 	smgOpen = time.Minute
 )
 
-// NewSGLangRouter builds the page of a router before one model.
+// NewSGLangRouter builds the metrics of a router in front of one model.
 func NewSGLangRouter(model string, hosts []string) *SGLangRouter {
 	p := newPage(prometheus.Labels{}, "/metrics")
 	router := p.with("router_type", "http")
@@ -113,7 +113,7 @@ func (b behindRouter) FirstToken(r *Request) {
 	b.Observer.FirstToken(r)
 }
 
-// header counts an answer that begins well; how it ends counts nowhere.
+// header counts an answer that begins well. Its end counts nowhere.
 func (b behindRouter) header() {
 	b.router.respond(b.router.upstream, http.StatusOK)
 	b.router.respond(b.router.responses, http.StatusOK)

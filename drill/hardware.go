@@ -1,7 +1,7 @@
 package drill
 
-// Hardware describes what limits serving on a GPU. Peaks are the vendor's figures. The shares below are what an engine reaches in practice, the same
-// for all GPUs.
+// Hardware describes the limits of serving on a GPU. Peaks are the vendor's figures. The shares below are the parts that
+// an engine reaches in practice, the same for all GPUs.
 type Hardware struct {
 	Name      string
 	Bandwidth float64 // of device memory, bytes per second
@@ -19,7 +19,7 @@ var (
 	L40S = Hardware{Name: "NVIDIA L40S", Bandwidth: 864e9, FLOPS: 733e12, Memory: 48e9}
 )
 
-// Weights describe a model as the GPU sees it.
+// Weights describe a model as the GPU processes it.
 type Weights struct {
 	Parameters    float64
 	Bytes         float64 // per parameter
@@ -68,12 +68,12 @@ func (s Serving) kvBytesPerToken() float64 {
 	return s.Weights.KVBytesPerTok
 }
 
-// stepSeconds returns the seconds that one step takes. The weights are read once per step whatever the batch, unless
-// the tokens' matrix products take longer; each sequence's KV cache is read in addition. Each token attends to all
+// stepSeconds returns the seconds that one step takes. The weights are read once per step whatever the batch, unless the
+// tokens' matrix products take longer. Each sequence's KV cache is read in addition. Each token attends to all tokens
 // before it: attended counts the pairs.
 //
-// clock is the share of its SM clock that the GPU runs at. Compute scales with it. Bandwidth does only below half the
-// clock: above, enough requests are in flight to keep the memory busy, whose clock is not lowered.
+// clock is the GPU's SM clock as a share of its maximum. Compute scales with it. Bandwidth scales with it only below half
+// of the clock. Above that, enough requests are in flight to keep the memory busy, and the memory's clock is not lowered.
 func (s Serving) stepSeconds(tokens, context int, attended, drafted, clock float64) float64 {
 	bandwidth := s.GPU.Bandwidth * bandwidthShare * min(1, 2*clock)
 	read := s.Weights.Parameters * s.Weights.Bytes / bandwidth

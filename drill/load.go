@@ -16,7 +16,7 @@ type Load struct {
 	OutputLimit  float64       // maximum, in tokens
 	CacheHits    float64       // mean share of a prompt that is in the prefix cache
 	Failures     float64       // share of requests that fail in the engine
-	Patience     time.Duration // a client without a first token, or a next one while the core hangs, gives up after it; 0 is never
+	Patience     time.Duration // how long a client waits for a first token, or for the next one while the core hangs; 0 means forever
 	Leaves       float64       // share of clients that leave while they read an answer
 }
 
@@ -24,8 +24,8 @@ type Load struct {
 // times the median and one prompt in a hundred has four times the mean.
 const promptSpread = 0.8
 
-// Request holds one simulated request. Its times count from the start of the simulation; Held is how long something
-// in front of the engine kept it back.
+// Request holds one simulated request. Its times count from the start of the simulation. Held is how long something in
+// front of the engine held it back.
 type Request struct {
 	Held                                 time.Duration
 	Arrival, Scheduled, FirstToken, Done time.Duration
@@ -38,10 +38,10 @@ type Request struct {
 	todo, held int           // tokens to compute before the next one comes out, tokens in its own blocks
 	last       time.Duration // time of the last token
 	patience   time.Duration
-	leaves     float64 // tokens after which the client leaves; 0 is never
+	leaves     float64 // tokens after which the client leaves; 0 means never
 	now        int     // tokens computed in this step
 	fetched    int     // tokens whose KV cache came from elsewhere and still has no blocks
-	unsent     bool    // nobody answers its fetch
+	unsent     bool    // its fetch gets no answer
 	came       float64
 	there      time.Duration // when that KV cache arrives
 }
@@ -66,11 +66,11 @@ func (r *Request) For(patience time.Duration) *Request {
 type Traffic struct {
 	Load
 	random  *rand.Rand
-	leaving *rand.Rand // of its own, so that who leaves does not change who comes
+	leaving *rand.Rand // separate, so that departures do not change the arrivals
 	next    time.Duration
 }
 
-// NewTraffic starts the arrivals of a seed.
+// NewTraffic starts the arrivals that a seed determines.
 func NewTraffic(l Load, seed uint64) *Traffic {
 	t := &Traffic{Load: l, random: rand.New(rand.NewPCG(seed, 0)), leaving: rand.New(rand.NewPCG(seed, 3))}
 	t.next = t.gap()

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// census is an observer that integrates what is in the system and what a request spends in it.
+// census is an observer that integrates the number of requests in the system and the time that they spend in it.
 type census struct {
 	e                  *Engine
 	in                 float64 // requests × seconds
@@ -60,8 +60,8 @@ func steady(arrivals float64) Profile {
 	return p
 }
 
-// Little's law: requests in the system are arrivals times the time each spends there. It holds
-// whatever the scheduler does, so it is a check of the clockwork.
+// Little's law: requests in the system are arrivals times the time each spends there. It holds for every scheduler, so it
+// checks the simulation of time.
 func TestLittlesLaw(t *testing.T) {
 	const d = 20 * time.Minute
 	for _, arrivals := range []float64{2, 10, 20} {
@@ -76,7 +76,7 @@ func TestLittlesLaw(t *testing.T) {
 	}
 }
 
-// A lone request is prefilled in one step and then pays for reading weights and its cache, no more.
+// A lone request is prefilled in one step. After that it only pays for reading weights and its cache.
 func TestLoneRequest(t *testing.T) {
 	p := steady(1)
 	c := &census{}
@@ -99,7 +99,8 @@ func TestLoneRequest(t *testing.T) {
 	}
 }
 
-// prefill is how long the products of a prompt take: each token meets all weights, and half of the others.
+// prefill returns how long the products of a prompt take: each token is multiplied with all weights, and attends to half
+// of the others.
 func prefill(tokens float64) float64 {
 	return (tokens*2*8.03e9 + tokens*tokens/2*4*32*4096) / (989e12 * computeShare)
 }
@@ -133,8 +134,8 @@ func TestLongPrompt(t *testing.T) {
 	}
 }
 
-// Below capacity the time to the first token is flat; above it, it grows with the queue. Capacity is
-// where the prompt tokens that arrive are those that can be computed beside the decode tokens.
+// Below capacity the time to the first token is flat; above it, it grows with the queue. At capacity, the arriving prompt
+// tokens are as many as can be computed beside the decode tokens.
 func TestKnee(t *testing.T) {
 	flops := 989e12 * computeShare
 	perRequest := (900*(1-0.35) + 180) * 2 * 8.03e9 / flops // seconds, if everything else were free
@@ -170,7 +171,7 @@ func TestPreemption(t *testing.T) {
 	}
 }
 
-// Speculation pays as far as its tokens are accepted.
+// Speculation helps as far as its tokens are accepted.
 func TestSpeculation(t *testing.T) {
 	rate := func(draft int, acceptance float64) float64 {
 		p := steady(2)
@@ -198,7 +199,7 @@ func TestClock(t *testing.T) {
 	}
 }
 
-// Clients without patience leave; an engine with a full queue refuses; a wedged one says nothing.
+// Clients without patience leave, an engine with a full queue refuses, and a wedged one does not answer.
 func TestLimits(t *testing.T) {
 	p := steady(80)
 	p.Patience = 10 * time.Second
@@ -262,7 +263,7 @@ func TestBroken(t *testing.T) {
 	}
 }
 
-// The same seed gives the same numbers, another one others.
+// The same seed gives the same numbers, and another seed gives others.
 func TestSeeds(t *testing.T) {
 	a, b := serve(steady(10), time.Minute), serve(steady(10), time.Minute)
 	a.e, b.e = nil, nil

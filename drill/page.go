@@ -25,15 +25,15 @@ func newPage(labels prometheus.Labels, path string) *page {
 	return p
 }
 
-// Gather implements prometheus.Gatherer: it returns what the page shows.
+// Gather implements prometheus.Gatherer: it returns the metrics.
 func (p *page) Gather() ([]*dto.MetricFamily, error) {
 	return append(prometheus.Gatherers{p.registry}, p.ranks...).Gather()
 }
 
-// Join makes the page of an engine's first data-parallel rank show another rank, too.
+// Join adds another rank to the metrics page of an engine's first data-parallel rank.
 func (p *page) Join(rank prometheus.Gatherer) { p.ranks = append(p.ranks, rank) }
 
-// with returns the same page with one more label on the metrics that are added through it.
+// with returns the same page. Metrics that are added through the result have one more label.
 func (p *page) with(name, value string) *page {
 	more := maps.Clone(p.labels)
 	more[name] = value
@@ -46,7 +46,7 @@ func (p *page) ServeHTTP(w http.ResponseWriter, r *http.Request) { p.mux.ServeHT
 // Computed implements Observer for engines that report nothing about their steps.
 func (p *page) Computed(Step) {}
 
-// Open implements Observer for engines that do not show what their server holds.
+// Open implements Observer for engines that do not show the requests in their server.
 func (p *page) Open(int, time.Duration) {}
 
 // Moved implements Observer for engines without a KV cache elsewhere.

@@ -17,10 +17,10 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// series are the samples of a page, by family.
+// series holds the samples of a metrics page, by family.
 type series map[string]*dto.MetricFamily
 
-// read parses a page.
+// read parses a metrics page.
 func read(t *testing.T, text []byte) series {
 	t.Helper()
 	parser := expfmt.NewTextParser(model.LegacyValidation)
@@ -31,7 +31,7 @@ func read(t *testing.T, text []byte) series {
 	return families
 }
 
-// captured returns a page of a real program (testdata/real/README.md).
+// captured returns the metrics page of a real program (testdata/real/README.md).
 func captured(t *testing.T, name string) series {
 	t.Helper()
 	text, err := os.ReadFile("testdata/real/" + name + ".prom")
@@ -41,7 +41,7 @@ func captured(t *testing.T, name string) series {
 	return read(t, text)
 }
 
-// simulated returns the page that is served now, where a histogram reads as on a captured page: by its count.
+// simulated returns the present metrics page, with histograms reduced to their counts, as on captured pages.
 func simulated(t *testing.T, page http.Handler) series {
 	t.Helper()
 	answer := httptest.NewRecorder()
@@ -102,7 +102,7 @@ func impatient() Profile {
 	return p
 }
 
-// play serves a load for a minute and a half, and returns the engine, what happened, and the page.
+// playOn serves a load for a minute and a half, and returns the engine, its ledger and its HTTP side.
 func playOn(runtime metrics.Runtime, p Profile) (*Engine, *ledger, Dialect) {
 	page := NewDialect(runtime, p)
 	l := &ledger{Observer: page}
@@ -121,7 +121,7 @@ func ended(s series) float64 {
 	return s.sum("http_requests_total", "method", http.MethodPost, "status", "2xx")
 }
 
-// A client that leaves vLLM is in the answers of its server and in nothing else, whether it had a token or not.
+// A client that leaves vLLM is counted only in the answers of its server, whether it had a token or not.
 func TestVLLMCountsNoClientThatLeaves(t *testing.T) {
 	before, after := captured(t, "vllm-v032-fail0"), captured(t, "vllm-v032-fail1")
 	since := func(name string, labels ...string) float64 {
@@ -198,7 +198,8 @@ func TestVLLMAdmission(t *testing.T) {
 	}
 }
 
-// Before the first request all series of the real engine that the simulated one has are there, and nothing has moved.
+// Before the first request, the simulated engine has all of the real engine's series that it simulates, and all are
+// unchanged.
 func TestVLLMBeforeTheFirstRequest(t *testing.T) {
 	actual, page := captured(t, "vllm-v032-idle"), simulated(t, NewVLLM(NewProfile("m")))
 	reasons := func(s series) []string { return s.values("vllm:request_success_total", "finished_reason") }
@@ -215,8 +216,8 @@ func TestVLLMBeforeTheFirstRequest(t *testing.T) {
 	}
 }
 
-// What arrives while the core hangs is in no gauge: they read idle if the hang began so, and freeze if not. The descriptors
-// follow the connections, and when clients give up only the counter of answers moves.
+// Requests that arrive while the core hangs are in no gauge: gauges stay idle if the hang began so, and freeze if not.
+// The descriptors follow the connections. When clients give up, only the counter of answers increases.
 func TestVLLMHang(t *testing.T) {
 	for name, open := range map[string]float64{"overload": 351, "wedge": 107} {
 		if base := captured(t, "vllm-v032-"+name).sum("process_open_fds") - open; base < 31 || base > 38 {
@@ -274,7 +275,7 @@ func TestVLLMHang(t *testing.T) {
 	}
 }
 
-// A process that is killed counts nothing; its clients' answers are cut.
+// A killed process counts nothing, and its clients' answers are cut off.
 func TestKilled(t *testing.T) {
 	e, l, handler := playOn(metrics.VLLM, impatient())
 	before, failed, held := simulated(t, handler), l.failed, float64(len(e.held()))
@@ -290,8 +291,8 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// SGLang counts a request that was aborted while it ran as processed, too, and answers 400 to one that never ran. Its server
-// knows what hangs.
+// SGLang counts a request that was aborted while it ran as processed, too, and answers 400 to one that never ran. Its
+// server counts requests that hang.
 func TestSGLangAborts(t *testing.T) {
 	actual, hang := captured(t, "sglang-0.5.23-loaded"), captured(t, "sglang-0.5.23-hang")
 	aborts := func(s series) float64 { return s.sum("sglang:num_aborted_requests_total") }
@@ -330,8 +331,8 @@ func TestSGLangAborts(t *testing.T) {
 	}
 }
 
-// A Dynamo frontend whose last worker has gone: its first failures count, those of the next seconds are among the failures
-// only, and what it answers with 404 is nowhere. The model is not ready; its other gauges stay.
+// TestDynamoWithoutWorkers removes a frontend's last worker. Its first failures count, those of the next seconds are
+// among the failures only, and answers with 404 count nowhere. The model is not ready. The other gauges stay.
 func TestDynamoWithoutWorkers(t *testing.T) {
 	load, gone := captured(t, "dynamo-1.6.0-frontend-load"), captured(t, "dynamo-1.6.0-frontend-allkilled")
 	failed := func(s series) float64 { return s.sum("dynamo_frontend_requests_total", "error_type", "unavailable") }
@@ -362,8 +363,8 @@ func TestDynamoWithoutWorkers(t *testing.T) {
 	check("simulated", ready, simulated(t, d), 38)
 }
 
-// LiteLLM lets an engine cool down that fails. Its clients get 429 then, and its page says None for the code and for the
-// deployment; the model stands.
+// LiteLLM lets a failing engine cool down. Its clients then get 429. Its metrics have None for the code and the
+// deployment, but keep the model.
 func TestLiteLLMCoolsDown(t *testing.T) {
 	before, after := captured(t, "litellm-1.106.2-llama"), captured(t, "litellm-1.106.2-refused")
 	const answers = "litellm_proxy_total_requests_metric_total"
@@ -409,7 +410,7 @@ func TestLiteLLMCoolsDown(t *testing.T) {
 	}
 }
 
-// A cut answer is a 500 on LiteLLM's page, one that its client cancels a 200.
+// LiteLLM counts an answer that is cut off as 500, and an answer that its client cancels as 200.
 func TestLiteLLMCutAndCancelled(t *testing.T) {
 	l := NewLiteLLM("m", []string{"a:1"})
 	o := l.Before(&census{}, "a:1")
@@ -424,8 +425,8 @@ func TestLiteLLMCutAndCancelled(t *testing.T) {
 	}
 }
 
-// The router counts each request as it comes; only the answers tell how it ended, and only those that begin well have a
-// duration.
+// The router counts each request when it arrives. Only the answers show how it ended, and only those that begin well have
+// a duration.
 func TestRouterCountsArrivals(t *testing.T) {
 	check := func(what string, s series, requests, routed, failed float64) {
 		if n := s.sum("smg_router_requests_total"); n != routed {

@@ -10,10 +10,10 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// chatTemplate is the beginning of that of Llama 3.1.
+// chatTemplate is the beginning of Llama 3.1's chat template.
 const chatTemplate = "{{- bos_token }}\n{%- if custom_tools is defined %}\n    {%- set tools = custom_tools %}\n{%- endif %}\n"
 
-// path returns where the model's files are.
+// path returns the folder of the model's files.
 func (p Profile) path() string { return "/models/" + p.Model }
 
 func (p Profile) maxModelLen() int { return cmp.Or(p.MaxModelLen, 32768) }
@@ -26,8 +26,8 @@ func (w Weights) quantization(none string) string {
 	return none
 }
 
-// Command returns the command line of a replica's process; nil for an engine whose process has no options about a model. It
-// names what the profile sets.
+// Command returns the command line of a replica's process; nil for an engine whose process has no options about a model.
+// It contains the options that the profile sets.
 func (p Profile) Command(r metrics.Runtime) []string {
 	number := strconv.Itoa
 	var line []string
@@ -56,7 +56,7 @@ func (p Profile) Command(r metrics.Runtime) []string {
 	return append(line, p.Options...)
 }
 
-// info adds a family of one series whose labels say something about the engine.
+// info adds a family of one series whose labels describe the engine.
 func (p *page) info(name string, labels prometheus.Labels) {
 	register(p, prometheus.NewGauge(prometheus.GaugeOpts{Name: name, ConstLabels: labels})).Set(1)
 }

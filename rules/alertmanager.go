@@ -9,7 +9,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// Alertmanager holds a complete Alertmanager configuration: what our alerts need, and a separate receiver for
+// Alertmanager holds a complete Alertmanager configuration: the parts that our alerts need, and a separate receiver for
 // everybody else's alerts.
 type Alertmanager struct {
 	Route     Route         `yaml:"route"`
@@ -18,8 +18,9 @@ type Alertmanager struct {
 	Templates []string      `yaml:"templates"`
 }
 
-// AlertmanagerPart holds what our alerts need from an existing Alertmanager configuration: a route to receivers named
-// after severities, grouping that makes one incident one notification, and inhibition. It never matches other alerts.
+// AlertmanagerPart holds the part that our alerts add to an existing Alertmanager configuration: a route to receivers
+// named after severities, grouping that makes one incident one notification, and inhibition. It never matches other
+// alerts.
 type AlertmanagerPart struct {
 	Routes    []Route       `yaml:"routes"`
 	Inhibit   []InhibitRule `yaml:"inhibit_rules"`
@@ -51,7 +52,7 @@ type Receiver struct {
 	Name string `yaml:"name"`
 }
 
-// Where the receivers of people have title and text, these stand.
+// The title and the text in the receivers of people.
 const (
 	title = `{{ template "llm.title" . }}`
 	text  = `{{ template "llm.text" . }}`
@@ -139,14 +140,14 @@ func NewAlertmanagerPart(alerts []*Alert, style Style) AlertmanagerPart {
 	// A node whose GPUs all fall off the bus is one incident, whatever ran on them.
 	byNode := []Route{{Matchers: []string{fmt.Sprintf("%s=%q", metrics.LabelBranch, Hardware)},
 		GroupBy: []string{style.Label(metrics.LabelCluster), style.Label(metrics.LabelInstance)}}}
-	// What is news to somebody who was paged already is a page of its own: an update of an old one wakes nobody.
+	// A new fault gets a page of its own even if somebody was already paged: an update of an old page wakes nobody.
 	news := Route{Matchers: []string{fmt.Sprintf("alertname=%q", SecondFault.Name)},
 		GroupBy: append([]string{"alertname", metrics.LabelClue}, group...)}
 	return AlertmanagerPart{
 		Routes: []Route{{
 			Receiver: "llm-" + style.Severities[slo.Ticket], Matchers: []string{`alertname=~"LLM.+"`}, GroupBy: group,
 			Routes: []Route{
-				// The first page of an incident goes out at once; what corrects it or joins it, within a minute.
+				// The first page of an incident goes out at once; corrections and further alerts follow within a minute.
 				{Receiver: "llm-" + style.Severities[slo.Page], Matchers: []string{severity(slo.Page)},
 					GroupBy: group, GroupWait: "10s", GroupInterval: "1m", RepeatInterval: "4h", Routes: append([]Route{news}, byNode...)},
 				{Receiver: "llm-" + style.Severities[slo.Ticket], Matchers: []string{severity(slo.Ticket)},
@@ -161,9 +162,9 @@ func NewAlertmanagerPart(alerts []*Alert, style Style) AlertmanagerPart {
 	}
 }
 
-// inhibit derives the inhibition rules from what the alerts declare about each other, one rule per pair of alert and
-// label set. A cause that replaces a symptom mutes it for the same model; an alert stays quiet under those it depends
-// on. Nothing else mutes anything.
+// inhibit derives the inhibition rules from the alerts' declarations about each other, one rule per pair of alert and
+// label set. A cause that replaces a symptom mutes it for the same model; an alert stays quiet under those it depends on.
+// Nothing else mutes anything.
 func inhibit(alerts []*Alert, style Style) []InhibitRule {
 	type muting struct {
 		source string
@@ -211,12 +212,13 @@ func inhibit(alerts []*Alert, style Style) []InhibitRule {
 	return rules
 }
 
-// NotificationTemplate returns a template that reads well on a phone. The title says what users feel, and since when. The
-// text says where to look first, what to do first, what changed and what is left of the budget, or, for an alert about no
-// objective, what it means and what shows it; then it has two links, to the runbook and to the dashboard. It stays within
-// eight lines: of further alerts of the incident it has the names. An address inside the cluster, or of the reader's own machine,
-// becomes the command that opens it. It uses only annotations and labels that all our alerts have. Names that engines chose stand as text: they make no
-// link and call nobody. A page that is corrected is not resolved (see Style.labels), nor a GPU whose alert has another reason now.
+// NotificationTemplate returns a template that reads well on a phone. The title names what users feel, and since when.
+// The text says where to look first, what to do first, what changed, and how much of the budget is left. For an alert
+// without an objective, it gives the meaning and the evidence. Two links follow, to the runbook and to the dashboard. The
+// text has at most eight lines, so it only names further alerts of the incident. An address inside the cluster, or of the
+// reader's own machine, becomes the command that opens it. The template uses only annotations and labels that all our
+// alerts have. Names that engines chose are plain text: they become no links and mention nobody. A page does not resolve
+// when it is corrected (see Style.labels), nor does a GPU's alert with a new reason.
 func (s Style) NotificationTemplate() string { return s.renamed(notificationTemplate) }
 
 const notificationTemplate = `{{ define "llm.plain" }}{{ . | reReplaceAll "<" "‹" | reReplaceAll ">" "›" | reReplaceAll "\\]\\(" "] (" }}{{ end }}

@@ -69,7 +69,7 @@ func TestRoutes(t *testing.T) {
 	})
 }
 
-// routes checks to which receivers labels lead.
+// routes checks the receivers to which labels lead.
 func routes(t *testing.T, config string, wanted map[string]string) {
 	t.Helper()
 	for labels, want := range wanted {
@@ -80,7 +80,7 @@ func routes(t *testing.T, config string, wanted map[string]string) {
 	}
 }
 
-// Merged into a configuration that others use, the part takes our alerts, and theirs go where they went.
+// Merged into another configuration, our part takes our alerts, and all other alerts keep their receivers.
 func TestMergedRoutes(t *testing.T) {
 	part := rules.NewAlertmanagerPart(rules.Alerts(rules.Groups(rules.Options{})), rules.Style{})
 	whole := rules.Alertmanager{
@@ -99,7 +99,7 @@ func TestMergedRoutes(t *testing.T) {
 		"alertname=LLMModelDown severity=critical":   "llm-critical",
 		"alertname=KubeNodeDown severity=critical":   "pager",
 		"alertname=KubeNodeFull severity=warning":    "team",
-		"alertname=LLM severity=critical":            "pager", // somebody else's name
+		"alertname=LLM severity=critical":            "pager", // the alert of another team
 		"alertname=NotLLMModelDown severity=warning": "team",
 	})
 }
@@ -112,8 +112,8 @@ func TestNotificationReadsWell(t *testing.T) {
 	}
 }
 
-// A group that fires is about what fires: the title is not that of an alert that is over, and the text
-// names cluster and node.
+// A notification describes the firing alerts of its group. Its title is not that of a resolved alert, and its text names
+// cluster and node.
 func TestNotificationOfAGroup(t *testing.T) {
 	_, template := writeAlertmanager(t)
 	data := filepath.Join(t.TempDir(), "data.json")
@@ -138,8 +138,8 @@ var (
 	mayBeAbsent = []string{metrics.LabelCluster, metrics.LabelNamespace, metrics.LabelPod, metrics.LabelInstance}
 )
 
-// Whatever mutes something says so by name, demands the labels it compares on both sides, and never
-// reaches across models; a symptom mutes only its own slower form.
+// Every inhibition names what it mutes, requires the compared labels on both sides, and never reaches another model. A
+// symptom mutes only its own slower form.
 func TestInhibition(t *testing.T) {
 	am, alerts := alertmanager(t)
 	byName := map[string]*rules.Alert{}
@@ -180,7 +180,7 @@ func TestInhibition(t *testing.T) {
 			}
 			if target.Severity == slo.Page {
 				mutesPage++
-				if source.Severity != slo.Page && source != byName[rules.ModelOnFailedGPU.Name] { // fires only while a page does
+				if source.Severity != slo.Page && source != byName[rules.ModelOnFailedGPU.Name] { // fires only while a paging alert does
 					t.Errorf("%s does not page and mutes the page %s", source.Name, name)
 				}
 			}
@@ -202,7 +202,7 @@ func named(t *testing.T, matchers []string) string {
 	return ""
 }
 
-// What stays until hardware is replaced must not mute burns: it would hide them for weeks.
+// A cause that lasts until hardware is replaced must not mute burns, because it would hide them for weeks.
 func TestLastingCausesMuteNoBurn(t *testing.T) {
 	for _, a := range rules.Alerts(rules.Groups(rules.Options{})) {
 		if a.Replaces && slices.Contains([]string{rules.GPUFailed.Name, rules.GPUUnread.Name}, a.Name) {

@@ -28,8 +28,8 @@ const alertTests = "testdata/alerts"
 // lasting finds a test file with a case of ten hours or more.
 var lasting = regexp.MustCompile(`eval_time: (\d\dh|\d+d)`)
 
-// Every alert has a test file with cases in which it fires and cases in which it does not, run by
-// promtool where it is installed. It takes minutes for a day of a case: TestAlerts alone has those.
+// Every alert has a test file with cases in which it fires and cases in which it does not, run by promtool where it is
+// installed. promtool takes minutes for a case of a day, so only TestAlerts runs those.
 func TestAlertsWithPromtool(t *testing.T) {
 	t.Parallel()
 	promtool, err := exec.LookPath("promtool")
@@ -40,7 +40,7 @@ func TestAlertsWithPromtool(t *testing.T) {
 	for _, g := range rules.Groups(rules.Options{}) {
 		for _, a := range g.Alerts {
 			if a.Name == rules.ModelOnFailedGPU.Name {
-				continue // it reads ALERTS, which promtool does not write; TestAlerts has it
+				continue // it reads ALERTS, which promtool does not write; only TestAlerts covers it
 			}
 			dir := t.TempDir()
 			content, err := os.ReadFile(filepath.Join(alertTests, a.Name+".yaml"))
@@ -62,7 +62,7 @@ func TestAlertsWithPromtool(t *testing.T) {
 		}
 	}
 	for some := range slices.Chunk(tests, 8) {
-		t.Run(strings.TrimSuffix(filepath.Base(some[0]), ".yaml"), func(t *testing.T) { // and those after it
+		t.Run(strings.TrimSuffix(filepath.Base(some[0]), ".yaml"), func(t *testing.T) { // includes the later ones
 			t.Parallel()
 			if out, err := exec.Command(promtool, append([]string{"test", "rules"}, some...)...).CombinedOutput(); err != nil {
 				t.Errorf("%v\n%s", err, out)
@@ -71,7 +71,7 @@ func TestAlertsWithPromtool(t *testing.T) {
 	}
 }
 
-// needs are the groups that an alert's tests evaluate: its own, and of the others what it reads.
+// needs returns the groups that an alert's tests evaluate: its own, and the records of others that it reads.
 func needs(t *testing.T, g rules.Group, a *rules.Alert) []rules.Group {
 	t.Helper()
 	if a.Name != rules.ModelOnFailedGPU.Name { // it reads the alerts before it
@@ -84,7 +84,7 @@ func needs(t *testing.T, g rules.Group, a *rules.Alert) []rules.Group {
 	return reading(rules.Options{}, g, exprs...)
 }
 
-// reading is a group and, of the others, the records that expressions read.
+// reading returns a group and those records of the others that expressions read.
 func reading(opt rules.Options, g rules.Group, exprs ...promql.Expr) []rules.Group {
 	all := rules.Groups(opt)
 	read := map[string]bool{}
@@ -123,7 +123,7 @@ func reading(opt rules.Options, g rules.Group, exprs ...promql.Expr) []rules.Gro
 	return append(groups, g)
 }
 
-// bareRules are rules without annotations, so that promtool's tests leave wording free.
+// bareRules returns rules without annotations, so that promtool's tests do not depend on wording.
 func bareRules(t *testing.T, groups []rules.Group, style rules.Style) []byte {
 	t.Helper()
 	file := rules.NewFile(groups, style)
@@ -175,8 +175,8 @@ type promtoolFile struct {
 	} `yaml:"tests"`
 }
 
-// The same files in the engine this module is built with, annotations included: they are evaluated
-// while an alert fires, and a template that fails would show up as text.
+// TestAlerts runs the same files in this module's own engine, annotations included. They are evaluated while an alert
+// fires, and the text would show a template that fails.
 func TestAlerts(t *testing.T) {
 	groups := rules.Groups(rules.Options{})
 	for _, g := range groups {
@@ -238,7 +238,7 @@ func TestAlerts(t *testing.T) {
 	}
 }
 
-// To roll back is advice for a version or a setting that changed. Engines that started again with what they had get another.
+// Rolling back is advice for a changed version or setting. Engines that restarted without a change get other advice.
 func TestRollBackOnlyWhatChanged(t *testing.T) {
 	t.Parallel()
 	content, err := os.ReadFile(filepath.Join(alertTests, rules.ReleaseRegression.Name+".yaml"))

@@ -9,12 +9,12 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// budgetGroup records the error budget of the period. It runs once per RateWindow and adds up the events of those
-// windows, which tile the period. The result is weighted by events, and each objective is read only over its own
-// period.
+// budgetGroup records the error budget of the period. It runs once per RateWindow. It adds up the events of these
+// windows, which cover the period without gaps or overlaps. The result is weighted by events, and each objective is read
+// only over its own period.
 //
-// The budget is always that of a whole period: while less is recorded, it assumes the traffic so far for the rest, so
-// ten bad minutes on the first day cost as much as ten minutes of a month.
+// The budget always covers a whole period. While less is recorded, the rest is assumed to have the traffic so far. So ten
+// bad minutes on the first day cost as much as ten minutes of a month.
 func budgetGroup(opt Options) Group {
 	from := opt.source()
 	g := Group{Name: "llm-slo-budget", Interval: RateWindow.Std()}
@@ -50,17 +50,19 @@ func budgetGroup(opt Options) Group {
 // modelPeriod adds the objective's period to modelSLO.
 var modelPeriod = slices.Concat(modelSLO, []string{metrics.LabelPeriod})
 
-// lost returns the events of availability of a minute in which nobody could answer, at the rate of the hour before: no engine of
-// the model or, for what its gateways count, no gateway. Who asked nothing for an hour loses nothing.
+// lost returns the availability events lost in a minute in which nothing could answer, at the rate of the hour before: no
+// engine of the model or, for events that its gateways count, no gateway. Users who sent no request for an hour lose
+// nothing.
 func lost() promql.Expr {
 	usually := promql.And(latelyRate(), remembered(metrics.RecordedInfo, promql.Eq(metrics.LabelSignal, string(slo.Availability))), promql.On(modelSLO...))
 	down := promql.Vector(metrics.RecordedDownTime, promql.Re(metrics.LabelRole, ".*"))
 	return promql.Unless(promql.Mul(usually, down, promql.On(modelRole...).ManyToOne()), underMaintenance(), promql.On(modelSLO...))
 }
 
-// exhaustion returns the seconds until the budget is spent if what burns now goes on. A budget is a number of events: what is
-// left of that of a period of the usual traffic, over the bad events per second. The recorded budget hardly moves within a
-// RateWindow, but what burns does, and pages show the result: so it belongs to the burn group, which runs every minute.
+// exhaustion returns the seconds until the budget is spent if the present burn continues. A budget is a number of events.
+// The events left in a period of usual traffic are divided by the bad events per second. The recorded budget hardly
+// changes within a RateWindow, but the burn does, and pages show the result. So the rule belongs to the burn group, which
+// runs every minute.
 func exhaustion() promql.Expr {
 	recent := func(f *metrics.Family) promql.Expr {
 		return promql.Over("last_over_time", promql.Vector(f), budgetLookback)
@@ -71,11 +73,12 @@ func exhaustion() promql.Expr {
 	return promql.Div(left, above(promql.Vector(metrics.RecordedBadNow), 0), perObjective.ManyToOne())
 }
 
-// nowWindows are those that may tell what burns now, the shortest first. At the time of a page five minutes still hold
-// healthy ones. A window shorter than two scrapes tells nothing.
+// nowWindows are the windows that may show the present burn, the shortest first. At the time of a page, five minutes
+// still contain healthy ones. A window shorter than two scrapes proves nothing.
 var nowWindows = []slo.Duration{slo.Duration(minute), slo.Duration(2 * minute)}
 
-// enoughNow is the number of bad requests from which on a window tells how many there are per second within half of it.
+// enoughNow is the number of bad requests from which on a window shows the bad requests per second with an error of at
+// most a half.
 const enoughNow = 10
 
 // badNow returns the bad events per second of the shortest window in which enough came, or would have come had those of the
@@ -105,7 +108,7 @@ func (s source) tile(f *metrics.Family) promql.Expr {
 	last := func(ago time.Duration) promql.Expr {
 		return promql.Over("last_over_time", promql.Offset(counter, ago), 2*RateWindow.Std())
 	}
-	// A new series begins with its first value; what its engine counted before that is a correction.
+	// A new series begins with its first value. Its engine's earlier events are a correction.
 	gained := promql.Sub(last(0), promql.Or(last(RateWindow.Std()), promql.Over("min_over_time", counter, RateWindow.Std())))
 	return promql.Sum(modelSLO, promql.Or(once(f, promql.Or(promql.Ge(gained, promql.Num(0)), promql.Increase(counter, RateWindow.Std()))),
 		promql.Over("sum_over_time", promql.Vector(correctionOf(f)), RateWindow.Std())))

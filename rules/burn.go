@@ -12,20 +12,20 @@ import (
 
 // Windows that every rendering has.
 const (
-	// RateWindow is that of the rates that are recorded every Interval.
+	// RateWindow is the window of the rates that are recorded every Interval.
 	RateWindow = slo.Duration(5 * time.Minute)
-	// RawWindow is the longest that is read raw; recorded rates extend it to longer ones.
+	// RawWindow is the longest window that reads raw counters. Recorded rates extend it to longer windows.
 	RawWindow = slo.Duration(time.Hour)
-	// RequestWindow is that of the average of tokens per request.
+	// RequestWindow is the window over which tokens per request are averaged.
 	RequestWindow = slo.Duration(6 * time.Hour)
 )
 
-// correctionGroup records what increases of counters leave out or should: see corrections.
+// correctionGroup records the events that increases of counters wrongly omit or include: see corrections.
 func correctionGroup(opt Options) Group {
 	return Group{Name: "llm-slo-correction", Interval: Interval, Records: opt.source().corrections()}
 }
 
-// objectiveGroup records each model's objectives, and from which burn rate on they alert.
+// objectiveGroup records each model's objectives, and the burn rate above which they alert.
 func objectiveGroup(opt Options) Group {
 	from := opt.source()
 	g := Group{Name: "llm-slo-objective", Interval: Interval}
@@ -43,8 +43,8 @@ func objectiveGroup(opt Options) Group {
 	return g
 }
 
-// goodTokens returns the least that can be said of goodput: all tokens, less the shares that missed each latency. Of
-// several objectives on one signal, the worst includes the others.
+// goodTokens returns a lower bound of goodput: all tokens, less the shares that missed each latency objective. Of several
+// objectives on one signal, the worst includes the others.
 func goodTokens() promql.Expr {
 	var latencies []string
 	for _, s := range slo.Signals() {
@@ -61,9 +61,10 @@ func goodTokens() promql.Expr {
 
 // burnGroup records burn rates and alerts on them.
 //
-// Windows up to an hour read the raw counters. A longer window adds the recorded five-minute rates before that exact
-// last hour. Those rates lag by half of their window, so an offset moves their ramp onto the seam: each event counts
-// once, and an incident shows as early as in a raw query over the whole window, for a fraction of the samples.
+// Windows up to an hour read the raw counters. A longer window adds the recorded five-minute rates before that exact last
+// hour. Those rates lag by half of their window. An offset moves their ramp onto the start of that hour, so that each
+// event counts once, and an incident shows as early as in a raw query over the whole window, for a fraction of the
+// samples.
 func burnGroup(opt Options) Group {
 	from := opt.source()
 	g := Group{Name: "llm-slo-burn", Interval: Interval}
@@ -91,7 +92,8 @@ func burnGroup(opt Options) Group {
 	return g
 }
 
-// budgetTextGroup records what the text of a page says of the budget. It comes before the burn rates, whose group it would fill.
+// budgetTextGroup records the text about the budget in a page. It comes before the burn rates, whose group has no room
+// for it.
 func budgetTextGroup(opt Options) Group {
 	g := Group{Name: "llm-slo-text", Interval: Interval}
 	for _, w := range nowWindows {
@@ -101,9 +103,9 @@ func budgetTextGroup(opt Options) Group {
 	return g
 }
 
-// behindGateway returns each availability objective of engines whose gateway counts it, too, and has counted at least
-// half of their events within the hour: a gateway that few requests pass speaks for none. Both keep their budgets, so
-// that the engines' alerts where the gateway's page is gone, with all that it has counted since.
+// behindGateway returns each availability objective of engines whose gateway also counts it, and has counted at least
+// half of their events within the hour. A gateway that sees fewer requests cannot represent the engines. Both keep their
+// budgets. So the engines' objective alerts when the gateway's metrics endpoint is gone, with all events counted since.
 func behindGateway() promql.Expr {
 	inFront := promql.On(ofModel...)
 	gateway := promql.And(promql.Vector(increase(metrics.RecordedEvents, RawWindow), gatewayRole()),
@@ -112,10 +114,10 @@ func behindGateway() promql.Expr {
 	return promql.CountBy(modelSLO, promql.Le(engines, times(2, gateway), inFront.ManyToOne()))
 }
 
-// thresholds record one series per model, objective and window pair: the burn rate that spends the pair's share of the
-// budget, at least 1 and at most the rate at which half of all events are bad. An objective behind a gateway has none.
-// They compute slo.WindowPair.Factor from series of target and period. The severity is the pair's, or the objective's
-// where that is lower.
+// thresholds records one series per model, objective and window pair: the burn rate that spends the pair's share of the
+// budget, at least 1 and at most the rate at which half of all events are bad. An objective behind a gateway has no
+// threshold. The rules compute slo.WindowPair.Factor from the series of targets and periods. The severity is the pair's,
+// or the objective's if that is lower.
 func thresholds(opt Options) (all []Record) {
 	wants := func(severities ...slo.Severity) promql.Expr {
 		var names []string
@@ -146,7 +148,7 @@ func thresholds(opt Options) (all []Record) {
 	return all
 }
 
-// badRatio returns the share of bad events in a window: absent, not NaN, without events.
+// badRatio returns the share of bad events in a window. Without events it is absent, not NaN.
 func badRatio(opt Options, w slo.Duration) promql.Expr {
 	from := opt.source()
 	bad, all := from.badIn(w), from.allIn(w)
@@ -158,7 +160,7 @@ func badRatio(opt Options, w slo.Duration) promql.Expr {
 	case w == RawWindow || isLong(opt.WindowPairs, w):
 		bad = promql.Vector(increase(metrics.RecordedBadEvents, w))
 	}
-	return promql.Call("clamp_max", promql.Div(bad, promql.Gt(all, promql.Num(0))), promql.Num(1)) // what is subtracted lags
+	return promql.Call("clamp_max", promql.Div(bad, promql.Gt(all, promql.Num(0))), promql.Num(1)) // the subtracted corrections lag
 }
 
 // allIn returns the number of events in a window.
@@ -189,7 +191,7 @@ func extended(increased, rate *metrics.Family, w slo.Duration) promql.Expr {
 }
 
 // requestsPerToken converts tokens to requests for objectives whose events are tokens, so that one slow request of a
-// thousand tokens is one bad request and not a thousand bad events. An event never stands for more than one request:
+// thousand tokens is one bad request and not a thousand bad events. An event never represents more than one request:
 // where the events are probes, the engine has many more requests than events.
 func (s source) requestsPerToken() promql.Expr {
 	tokens := s.allIn(RequestWindow)
@@ -207,8 +209,8 @@ func fires(p slo.WindowPair, windows []slo.Duration) promql.Expr {
 	over := func(w slo.Duration) promql.Expr { return promql.Gt(promql.Vector(burn(w)), threshold) }
 	short := over(p.Short)
 	if p.Short > RateWindow {
-		// Without events nothing new is known: what fires continues until its last events are four short windows old. This
-		// does not apply to the five-minute window: an incident may well end within five minutes without events.
+		// Without events nothing new is known: a firing alert continues until its last events are four short windows old.
+		// This does not apply to the five-minute window: an incident may well end within five minutes without events.
 		firing := promql.Over("last_over_time", promql.Vector(metrics.RecordedPairBurn, own), 3*minute)
 		silent := promql.Unless(promql.Vector(burn(latest(p, windows))), promql.Vector(burn(p.Short)))
 		short = promql.Or(short, promql.And(silent, firing, promql.On(modelSLO...)))
@@ -219,7 +221,7 @@ func fires(p slo.WindowPair, windows []slo.Duration) promql.Expr {
 	badRequests := promql.Or(promql.Mul(bad, promql.Vector(metrics.RecordedRequestsPerEvent)), bad)
 	// Rates extrapolate: five events may measure as 4.98. Four never measure as 4.5.
 	enough := promql.Ge(badRequests, promql.Num(slo.MinBadEvents-0.5))
-	// When traffic is far below the usual, or has only begun, a burn rate is high long before much budget is lost.
+	// When traffic is far below its usual rate, or has just begun, a burn rate is high long before much budget is lost.
 	awake := promql.And(promql.Offset(promql.Vector(burn(p.Long)), RateWindow.Std()), usualRate(RawWindow.Std()))
 	spend := func(share float64, of promql.Expr) promql.Expr {
 		return promql.Add(times(0, of), promql.Num(share*p.Long.Std().Seconds()))
@@ -229,12 +231,12 @@ func fires(p slo.WindowPair, windows []slo.Duration) promql.Expr {
 	return promql.Unless(promql.And(burning, enough), trifle)
 }
 
-// burns records the burn rates of the windows that pairs of a severity read and, for the guard against low traffic, the bad
-// events of the long ones. What pages need is recorded with the pages.
+// burns records the burn rates of the windows that pairs of a severity read. For the guard against low traffic it also
+// records the bad events of the long windows. The group of the pages records what pages need.
 func burns(opt Options, of slo.Severity) (all []Record) {
 	needs := func(severity slo.Severity) (w []slo.Duration) {
 		if severity == slo.Page {
-			w = append(w, RateWindow, RawWindow) // which boards and annotations read, too
+			w = append(w, RateWindow, RawWindow) // which dashboards and annotations read, too
 		}
 		for _, p := range opt.WindowPairs {
 			if p.Severity == severity {
@@ -259,31 +261,33 @@ func burns(opt Options, of slo.Severity) (all []Record) {
 	return all
 }
 
-// latest returns the window without whose events nothing new is known about a pair: at least four of its short ones.
+// latest returns the window that must contain events for anything new to be known about a pair: at least four of its
+// short windows.
 func latest(p slo.WindowPair, windows []slo.Duration) slo.Duration {
 	return windows[slices.IndexFunc(windows, func(w slo.Duration) bool { return w >= min(4*p.Short, p.Long) })]
 }
 
-// expectedRate returns the rate of events against which a loss counts. The objective of a model that sleeps is forgotten
-// after hours, its traffic is not. Of one that began within the hour, little is known but the time since its first event.
+// expectedRate returns the rate of events against which a loss is compared. The objective of a sleeping model is
+// forgotten after hours, its traffic is not. If a model began within the hour, little is known except the time since its
+// first event.
 func expectedRate() promql.Expr {
 	return promql.Or(promql.Unless(above(latelyRate(), 0), usualRate(RawWindow.Std())), usualRate(0))
 }
 
-// latelyRate returns the rate of events of the last hour, or of that part of it in which there were any.
+// latelyRate returns the rate of events of the last hour, or of the part of it that had events.
 func latelyRate() promql.Expr {
 	events := promql.Vector(increase(metrics.RecordedEvents, RawWindow))
 	return promql.Div(events, times(Interval.Seconds(), promql.Over("count_over_time", events, RawWindow.Std())))
 }
 
-// usualRate returns the rate of events of an objective's period as it was known some time ago.
+// usualRate returns the rate of events over an objective's period, as recorded some time ago.
 func usualRate(ago time.Duration) promql.Expr {
 	return promql.Max(modelSLO, promql.Over("last_over_time", promql.Offset(promql.Vector(metrics.RecordedUsualRate), ago), budgetLookback))
 }
 
-// burnAlerts completes alerts on burn rates. Where an objective asks for less than a page, its fast pairs open
-// tickets. A page is about the objective of its model that burns fastest, and goes on for some minutes after the last
-// evaluation that asks for it: between rare requests, an increase is empty for a scrape or two.
+// burnAlerts completes alerts on burn rates. If an objective asks for less than a page, its fast pairs open tickets. A
+// page is about the objective of its model that burns fastest. It continues for some minutes after the last evaluation
+// that asks for it, because with rare requests an increase is empty for a scrape or two.
 func burnAlerts(opt Options, of ...*Alert) (alerts []*Alert) {
 	for _, a := range of {
 		if slices.ContainsFunc(opt.WindowPairs, func(p slo.WindowPair) bool { return p.Severity <= a.Severity }) {
@@ -316,9 +320,9 @@ func pairBurns(opt Options, of slo.Severity) (all []Record) {
 	return all
 }
 
-// stays returns the burn rates of objectives for which some pair asked for a page, and that still burn at a part of the
-// slowest pair's threshold in its short window: a page is over by a margin, or what burns near a threshold ends and begins
-// again. Of few bad events, a short window without any tells nothing, and a longer one decides.
+// stays returns the burn rates of objectives that meet two conditions: some pair asked for a page, and the slowest pair's
+// short window still burns at a part of that pair's threshold. The margin keeps a burn near the threshold from ending and
+// beginning again. With few bad events, a short window without any proves nothing, so a longer one decides.
 func stays(p slo.WindowPair, pairs []slo.WindowPair) promql.Expr {
 	var pages []string
 	for _, p := range pairs {
@@ -333,7 +337,7 @@ func stays(p slo.WindowPair, pairs []slo.WindowPair) promql.Expr {
 	return promql.And(promql.Or(over(p.Short), promql.And(over(latest(p, BurnWindows(pairs))), few)), asked, promql.On(modelSLO...))
 }
 
-// laterGroup opens tickets, and pages for what is new in an incident.
+// laterGroup opens tickets, and pages for new faults in an incident.
 func laterGroup(opt Options) Group {
 	news := *SecondFault
 	news.Expr = secondFault()
@@ -342,9 +346,9 @@ func laterGroup(opt Options) Group {
 	return Group{Name: "llm-slo-later", Interval: Interval, Alerts: append(burnAlerts(opt, SlowBurn), &news), Records: records}
 }
 
-// worst returns of some burn rates the fastest of each group. The time between tokens comes before that to the first one: what
-// makes further tokens late makes first ones late, too. What is paged stays until another burns twice as fast: two that are
-// nearly equal would take turns.
+// worst returns the fastest burn rate of each group. The time between tokens takes precedence over the time to the first
+// token, because late tokens also delay first tokens. The paged objective stays until another burns twice as fast, so
+// that two nearly equal ones do not take turns.
 func worst(by []string, burns promql.Expr) promql.Expr {
 	perObjective := promql.On(modelSLO...)
 	weighs := func(factor float64, which promql.Expr) promql.Expr {
@@ -356,7 +360,7 @@ func worst(by []string, burns promql.Expr) promql.Expr {
 	return promql.And(burns, promql.TopK(1, by, promql.Mul(burns, weight, perObjective.ManyToOne())), perObjective)
 }
 
-// pageBegan returns when the page of each model began, whatever objective it is about by now.
+// pageBegan returns when the page of each model began, even if it is about another objective by now.
 func pageBegan() promql.Expr {
 	own := promql.Eq("alertname", FastBurn.Name)
 	return promql.And(promql.Or(promql.Over("last_over_time", promql.Vector(metrics.RecordedPageBegan), RateWindow.Std()), promql.Min(modelLabels, promql.Vector(metrics.AlertsForState, own))),

@@ -36,8 +36,8 @@ func (i incident) String() string {
 	return fmt.Sprintf("%s over %s, %.3g requests/s, %.4g bad", i.objective.Target.Percent(), i.objective.Period, i.load.RequestsPerSecond, i.load.BadShare)
 }
 
-// checkDetection runs incidents side by side, one objective and model each, and holds the first firing
-// of each against theory.
+// checkDetection runs incidents side by side, with one objective and model each, and compares the first firing of each
+// with theory.
 func checkDetection(t *testing.T, pairs []slo.WindowPair, severity slo.Severity, alert string, incidents []incident) {
 	t.Helper()
 	var history, wait time.Duration
@@ -57,7 +57,7 @@ func checkDetection(t *testing.T, pairs []slo.WindowPair, severity slo.Severity,
 		if !fires || borderline(pairs, severity, i.objective, i.load) {
 			continue
 		}
-		// The event that tips the scale comes up to one bad event late, because events are whole.
+		// The decisive event comes up to one bad event late, because events are whole.
 		granule := time.Duration(float64(time.Second) / (i.load.RequestsPerSecond * i.load.BadShare))
 		i.objective.Name = fmt.Sprintf("slo-%d", n)
 		w.objectives = append(w.objectives, i.objective)
@@ -83,8 +83,8 @@ func checkDetection(t *testing.T, pairs []slo.WindowPair, severity slo.Severity,
 	}
 }
 
-// borderline is an incident in which one bad event more or less decides whether a pair fires: then it
-// depends on where whole events fall, not on the formula.
+// borderline reports whether one bad event more or less decides whether a pair fires. Then the result depends on the
+// times of whole events, not on the formula.
 func borderline(pairs []slo.WindowPair, severity slo.Severity, o slo.Objective, l slo.Load) bool {
 	for _, p := range pairs {
 		if p.Severity != severity {
@@ -115,8 +115,7 @@ func drawIncidents(t *testing.T, p slo.WindowPair, periods []slo.Duration) []inc
 	return all
 }
 
-// An incident fires its page when the formula says, give or take one scrape and one evaluation, for any
-// target, period and traffic.
+// A page fires at the time of the formula, within one scrape and one evaluation, for any target, period and traffic.
 func TestPageFiresWhenTheFormulaSays(t *testing.T) {
 	t.Parallel()
 	incidents := drawIncidents(t, slo.DefaultWindowPairs()[1], slo.Periods())
@@ -128,7 +127,7 @@ func TestPageFiresWhenTheFormulaSays(t *testing.T) {
 	checkDetection(t, slo.DefaultWindowPairs(), slo.Page, fastBurn, incidents)
 }
 
-// The same for tickets, over windows short enough for every run; -long takes the real ones.
+// The same for tickets, over windows that are short enough for every run. -long uses the real ones.
 func TestTicketFiresWhenTheFormulaSays(t *testing.T) {
 	t.Parallel()
 	pairs := []slo.WindowPair{

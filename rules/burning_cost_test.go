@@ -11,8 +11,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// burningFleet is a fleet of which every objective on every model burns, or none: 90 minutes of it, the last twenty on fire.
-// It returns the cost of one evaluation of all rules, texts included, and how many pages it wrote.
+// burningFleet runs a fleet for 90 minutes. In the last twenty, all objectives on all models burn, or none. It returns
+// the cost of one evaluation of all rules, texts included, and how many pages it wrote.
 func burningFleet(t testing.TB, models, objectives int, burns bool) (cost, int) {
 	const lasts, onset = 90 * time.Minute, 70 * time.Minute
 	content, err := rules.Encode(rules.NewFile(rules.Groups(rules.Options{}), rules.Style{}))
@@ -59,7 +59,7 @@ func burningFleet(t testing.TB, models, objectives int, burns bool) (cost, int) 
 		if err := sim.Scrape(now, w.scrape); err != nil {
 			t.Fatal(err)
 		}
-		if at >= onset-5*time.Minute { // what came before is history
+		if at >= onset-5*time.Minute { // earlier evaluations are history
 			last = measure(t, sim, now)
 		}
 	}
@@ -72,7 +72,7 @@ func burningFleet(t testing.TB, models, objectives int, burns bool) (cost, int) 
 	return last, pages
 }
 
-// The hour in which everything burns is the one in which alerting must keep its time.
+// The hour in which everything burns is the hour in which alerting must be on time.
 func BenchmarkFleetBurns(b *testing.B) {
 	for _, burns := range []bool{false, true} {
 		b.Run(fmt.Sprintf("burns=%t", burns), func(b *testing.B) {
@@ -85,7 +85,7 @@ func BenchmarkFleetBurns(b *testing.B) {
 	}
 }
 
-// A page reads what is recorded: when everything burns, an evaluation touches little more than when nothing does.
+// Pages read recorded series. So an evaluation reads little more when everything burns than when nothing does.
 func TestBurningCostsLittleMore(t *testing.T) {
 	t.Parallel()
 	quiet, none := burningFleet(t, 4, 2, false)

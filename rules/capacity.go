@@ -7,7 +7,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// capacityGroup records how much of what holds the objectives each model is asked for. What an engine can do, its exporter has learnt.
+// capacityGroup records the requests of each model as a share of the most at which its objectives hold. Exporters have
+// learnt the capacity of engines.
 func capacityGroup() Group {
 	return Group{Name: "llm-capacity", Interval: Interval, Records: []Record{
 		{Name: metrics.RecordedCapacity, Expr: modelCapacity()},
@@ -17,21 +18,21 @@ func capacityGroup() Group {
 	}}
 }
 
-// modelCapacity returns what each model serves per second before an objective breaks. An engine that nobody knows enough of counts
-// as the mean of those that are known.
+// modelCapacity returns the requests per second that each model serves before an objective breaks. An engine whose
+// exporter has not learnt enough counts as the mean of the known ones.
 func modelCapacity() promql.Expr {
 	more := []string{metrics.LabelSLO, metrics.LabelKind}
 	perReplica := promql.Sum(slices.Concat(replicaLabels, more), promql.Vector(metrics.EngineCapacity))
 	return promql.Mul(promql.Avg(slices.Concat(modelLabels, more), perReplica), promql.Vector(metrics.RecordedReplicas), promql.On(modelLabels...).ManyToOne())
 }
 
-// utilisation returns the requests that arrive as a share of it. A capacity of nothing has none.
+// utilisation returns the arriving requests as a share of the capacity. It is absent for a capacity of zero.
 func utilisation() promql.Expr {
 	return promql.Div(now("arrivals"), above(promql.Vector(metrics.RecordedCapacity), 0), promql.On(modelLabels...).OneToMany())
 }
 
-// desiredReplicas returns how many replicas hold every objective where the capacity is as low as it may be, and the objective that
-// asks for them.
+// desiredReplicas returns how many replicas hold every objective at the low end of the estimated capacity, and the
+// objective that needs the most.
 func desiredReplicas() promql.Expr {
 	most := promql.TopK(1, modelLabels, utilised("low"))
 	return promql.Call("clamp_min", promql.Call("ceil", promql.Mul(most, promql.Vector(metrics.RecordedReplicas), promql.On(modelLabels...).ManyToOne())), promql.Num(1))
@@ -48,8 +49,8 @@ func energyPerToken() promql.Expr {
 		above(promql.Vector(metrics.RecordedGenerationTokens), 0), promql.On(modelLabels...))
 }
 
-// overloaded returns the share of each objective of the alert's model that more requests arrive for than hold it. Where the
-// requests have changed, or the engines, a page says that, and has no room for more.
+// overloaded returns the utilisation of each objective of the alert's model above one. If the requests or the engines
+// have changed, it returns nothing: the page shows the change, and has no room for more.
 func overloaded() promql.Expr {
 	return promql.Unless(above(utilised("expected", sameModel()...), 1), promql.Vector(metrics.RecordedPrinted, sameModel()...), promql.On())
 }

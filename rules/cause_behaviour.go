@@ -8,7 +8,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// RunawayGeneration fires for a model that no longer stops by itself.
+// RunawayGeneration fires for a model that no longer ends its answers by itself.
 var RunawayGeneration = &Alert{
 	Name:        "LLMRunawayGeneration",
 	Branch:      Behaviour,
@@ -26,7 +26,7 @@ var RunawayGeneration = &Alert{
 	Dashboard: IncidentDashboard,
 }
 
-// AnswersCorrupted fires for a replica that computed NaN. Engines look for it only when told to.
+// AnswersCorrupted fires for a replica that computed NaN. Engines look for NaN only if configured to.
 var AnswersCorrupted = &Alert{
 	Name:        "LLMAnswersCorrupted",
 	Branch:      Behaviour,
@@ -44,24 +44,25 @@ var AnswersCorrupted = &Alert{
 
 var behaviourAlerts = []*Alert{RunawayGeneration, AnswersCorrupted}
 
-// manyTokens sets a mean output that exceeds the short limits clients set on purpose, as code completion does.
+// manyTokens is a mean output above the short limits that clients set on purpose, for example for code completion.
 const manyTokens = 500
 
-// runsOn keeps the share of finished requests that the token limit ended, where it is large and at least twice that
-// of the day before. A model without a day before may end most of its requests at the limit by design: it must also
-// generate many tokens per request.
+// runsOn keeps the share of finished requests that the token limit ended, where it is large and at least twice that of
+// the day before. A model without data of the day before must also generate many tokens per request, because it may end
+// most requests at the limit by design.
 func runsOn(share promql.Expr) promql.Expr {
 	before := dayBefore("limited_before")
 	return promql.Or(promql.Gt(share, promql.Call("clamp_min", times(2, before), promql.Num(0.3))),
 		promql.And(promql.Unless(above(share, 0.3), before), above(now("output_tokens"), manyTokens)))
 }
 
-// limited returns the share of the requests of users that ran into the output limit: probes ask for a few tokens only.
+// limited returns the share of users' requests that ran into the output limit. Probes are left out, because they ask for
+// a few tokens only.
 func limited(window, ago time.Duration) promql.Expr {
 	rate := func(m ...*promql.Matcher) promql.Expr {
 		return ofUsers(promql.Rate(promql.Offset(promql.Vector(metrics.Requests, m...), ago), window), window, ago)
 	}
-	// A few requests may be probes that one of the two counters shows earlier.
+	// A few requests may be probes that one of the two counters counts earlier.
 	return promql.Div(rate(promql.Eq(metrics.LabelOutcome, string(metrics.OutcomeLength))), above(rate(), 5/window.Seconds()))
 }
 

@@ -38,7 +38,8 @@ func batch(by []string, window, ago time.Duration, m ...*promql.Matcher) promql.
 		promql.Over("avg_over_time", promql.Offset(promql.Vector(metrics.RequestsRunning, m...), ago), window)))
 }
 
-// accepted returns the share of draft tokens that were accepted: the mean of a gauge where tokens are not counted.
+// accepted returns the share of draft tokens that were accepted. For engines that do not count tokens, it is the mean of
+// a gauge.
 func accepted(by []string, window, ago time.Duration, m ...*promql.Matcher) promql.Expr {
 	return promql.Or(ratio(promql.Vector(metrics.SpecDecodeAcceptedTokens, m...), promql.Vector(metrics.SpecDecodeDraftTokens, m...), by, window, ago),
 		promql.Avg(by, promql.Over("avg_over_time", promql.Offset(promql.Vector(metrics.SpecDecodeAcceptance, m...), ago), window)))

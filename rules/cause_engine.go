@@ -8,7 +8,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// Causes in the engine process: it is gone, wedged or starting.
+// Causes in the engine process: it is gone, makes no progress, or is starting.
 var (
 	ModelDown = &Alert{
 		Name:     "LLMModelDown",
@@ -96,14 +96,14 @@ var (
 	}
 )
 
-// retire says how to take a model away for good.
+// retire explains how to remove a model permanently.
 const retire = "To retire the name, take its target out of the configuration, or give an objective on it may_be_absent: true."
 
 var engineAlerts = []*Alert{ModelDown, EngineDown, EngineCrashLoop}
 
-// engineUp returns 1 where a page answers and 0 where it does not, once per page even if two exporters read it. An
-// engine that loads its model is neither up nor down until it has loaded for longer than patience, nor is one that an
-// exhausted exporter cannot ask.
+// engineUp returns 1 for a metrics endpoint that answers and 0 for one that does not, once per endpoint even if two
+// exporters read it. An engine that loads its model is neither up nor down for the time of patience, nor is one that an
+// overloaded exporter cannot scrape.
 func engineUp() promql.Expr {
 	loading := promql.Vector(metrics.EngineUp, promql.Eq(metrics.LabelReason, "loading"))
 	return promql.Max(pageLabels, promql.Or(
@@ -114,31 +114,31 @@ func engineUp() promql.Expr {
 // patience limits how long a model may take to load.
 const patience = 20 * minute
 
-// down returns the pages that do not answer, and notUp those of the last evaluation.
+// down returns the metrics endpoints that do not answer, and notUp those of the last evaluation.
 func down() promql.Expr  { return promql.Equal(engineUp(), promql.Num(0)) }
 func notUp() promql.Expr { return promql.Equal(promql.Vector(metrics.RecordedUp), promql.Num(0)) }
 
-// knownEngines adds to a per-page value the model that the page serves or served last: an engine that is down does
-// not report its model.
+// knownEngines adds to a value per metrics endpoint the model that the engine serves or served last. An engine that is
+// down does not report its model.
 func knownEngines(perPage promql.Expr) promql.Expr {
 	return promql.Mul(promql.Vector(metrics.RecordedServed), perPage, promql.On(pageLabels...).ManyToOne())
 }
 
-// restarts counts the restarts of each page's process, from four within six hours or three within one: memory that leaks
+// restarts counts the restarts of each engine's process, from four within six hours or three within one. A memory leak
 // may take hours to kill a process.
 func restarts() promql.Expr {
 	return promql.Or(promql.Ge(restartsWithin(6*hour), promql.Num(4)), promql.Ge(restartsWithin(hour), promql.Num(3)))
 }
 
-// restartsWithin counts the restarts of each page's engine in a window.
+// restartsWithin counts the restarts of the engine at each metrics endpoint in a window.
 func restartsWithin(window time.Duration) promql.Expr {
 	return promql.Or(
 		promql.Max(pageLabels, promql.Over("changes", promql.Vector(metrics.EngineStartTime), window)),
 		promql.Max(pageLabels, promql.Over("resets", promql.Vector(metrics.GenerationTokens), window)))
 }
 
-// answered2m returns the models of some pages that a gateway or a probe got an answer from lately: the pages are not read in
-// time, and the model serves.
+// answered2m returns those models of some metrics endpoints from which a gateway or a probe recently got an answer: the
+// endpoints are not read in time, but the model serves.
 func answered2m(pages promql.Expr) promql.Expr {
 	passedOn := above(promql.Sum(modelLabels, promql.Rate(promql.Vector(metrics.Requests, gatewayRole(), good), 2*minute)), 0)
 	probed := above(promql.Sum(namedModel, promql.Rate(promql.Vector(metrics.ProbeRequests, answered()), 2*minute)), 0)
@@ -146,15 +146,16 @@ func answered2m(pages promql.Expr) promql.Expr {
 	return promql.Or(promql.And(late, passedOn), promql.And(late, probed, promql.On(namedModel...)))
 }
 
-// served returns 1 for what a page serves and 0 for what it served last: because it does not answer, or has lost the workers of
-// one of its models. An engine that has loaded no model serves the one that it unloaded last.
+// served returns 1 for the model that an engine serves. It returns 0 for the model that it served last if the engine does
+// not answer or has lost the workers of one of its models. An engine without a loaded model serves the one that it
+// unloaded last.
 func served() promql.Expr {
 	now := promql.Unless(promql.Max(replicaLabels, promql.Vector(metrics.EngineInfo)),
 		promql.Equal(promql.Max(replicaLabels, promql.Vector(metrics.ModelsLoaded)), promql.Num(0)))
 	return promql.Or(now, times(0, promql.CountBy(replicaLabels, promql.Vector(metrics.EngineLastServed))), carried(metrics.RecordedServed, now))
 }
 
-// unasked returns each model that a page which answers does not serve any more, and that nobody asked within the hour.
+// unasked returns each model that an answering engine no longer serves, and that nobody asked within the hour.
 func unasked() promql.Expr {
 	lost := promql.And(promql.Equal(promql.Vector(metrics.RecordedServed), promql.Num(0)), promql.Equal(promql.Vector(metrics.RecordedUp), promql.Num(1)), promql.On(pageLabels...))
 	return promql.Unless(lost, asked(), promql.On(modelLabels...))
@@ -163,27 +164,28 @@ func unasked() promql.Expr {
 // asked returns each model that users asked within the hour.
 func asked() promql.Expr {
 	mean := func(f *metrics.Family) promql.Expr { return promql.Over("avg_over_time", promql.Vector(f), hour) }
-	// A fifth more than the probes: the two counters are not read at the same time.
+	// The factor exceeds the probes by a fifth, because the two counters are not read at the same time.
 	return above(promql.Sum(modelLabels, promql.Or(mean(metrics.RecordedRequests), times(-1.2, mean(metrics.RecordedProbes)))), 0)
 }
 
-// carried returns what pages say about themselves. Of those that do not answer it returns what they said last, as the
-// exporter remembers or, if it has started since, the record: for as long as the page is a target.
+// carried returns what engines report about themselves. For an engine that does not answer, it returns the last report
+// for as long as it is a target. The exporter remembers that report or, after a restart of the exporter, the record does.
 func carried(record *metrics.Family, says promql.Expr, m ...*promql.Matcher) promql.Expr {
 	onPage := promql.On(pageLabels...)
 	return promql.Or(says, promql.CountBy(record.Labels, promql.Vector(metrics.EngineLastServed, m...)),
 		promql.And(promql.Unless(promql.Vector(record), says, onPage), promql.Vector(metrics.EngineUp), onPage))
 }
 
-// seen returns each page that an exporter read within the hour, and the model on it, as recorded.
+// seen returns each metrics endpoint that an exporter read within the hour, and its model, as recorded.
 func seen() promql.Expr { return promql.Vector(metrics.RecordedSeen) }
 
-// seenWithinHour returns what seen reads. A gateway serves no model itself.
+// seenWithinHour returns the values that seen reads. A gateway serves no model itself.
 func seenWithinHour() promql.Expr {
 	return promql.Max(replicaLabels, promql.Over("last_over_time", promql.Vector(metrics.EngineInfo), hour))
 }
 
-// deleted returns 1 for each pod that somebody took away on purpose within the hour, and 0 for one that failed or was evicted.
+// deleted returns 1 for each pod that somebody deleted on purpose within the hour, and 0 for one that failed or was
+// evicted.
 func deleted() promql.Expr {
 	return promql.Min(podLabels, promql.Over("last_over_time", promql.Vector(metrics.PodDeletedOnPurpose), hour))
 }
@@ -191,10 +193,11 @@ func deleted() promql.Expr {
 // podLabels identify a pod.
 var podLabels = []string{metrics.LabelCluster, metrics.LabelNamespace, metrics.LabelPod}
 
-// expected returns each model on a page that an exporter read within the hour, and that nobody took away on purpose. A page that
-// the configuration named does not get lost: while its exporter is there, it was taken out. Nor is a pod lost that was deleted
-// while it was ready. Where nothing tells of the pod, another model that serves now at the page's address or on its GPU has
-// replaced it; not on a GPU that two models used at once within the hour.
+// expected returns each model on a metrics endpoint that an exporter read within the hour and that nobody removed on
+// purpose. A configured endpoint that disappears while its exporter runs was taken out of the configuration. A pod that
+// was deleted while it was ready is not lost either. If nothing is recorded about the pod, another model that now serves
+// at the endpoint's address or on its GPU has replaced it. This does not hold for a GPU that two models shared within the
+// hour.
 func expected() promql.Expr {
 	onPage, onPod, onGPU := promql.On(pageLabels...), promql.On(podLabels...), promql.On(onGPULabels()...)
 	takenOut := promql.And(promql.Over("last_over_time", promql.Vector(metrics.ConfiguredTarget), hour), promql.Vector(metrics.ConfigReloadSuccess), promql.On(asker...))
@@ -215,13 +218,14 @@ func gpuModels() promql.Expr {
 // settledFor is how long a model must be gone.
 const settledFor = 3 * minute
 
-// there returns each model that a page served within a time.
+// there returns each model that a metrics endpoint served within a time.
 func there(within time.Duration) promql.Expr {
 	return promql.CountBy(modelLabels, promql.Over("last_over_time", promql.Vector(metrics.RecordedServed), within))
 }
 
-// successorLoads returns each model that was there within the time that loading may take, and lost a page on a node or in a
-// namespace where an engine of a model that nobody knows yet loads. Where an exporter knows that the pod failed, nothing succeeds it.
+// successorLoads returns each model that was served within the time that loading may take, and that lost a metrics
+// endpoint on a node or in a namespace where an engine with a yet unknown model loads. A pod that an exporter knows to
+// have failed has no successor.
 func successorLoads() promql.Expr {
 	loads := promql.Vector(metrics.EngineUp, promql.Eq(metrics.LabelReason, "loading"))
 	unknown := promql.Unless(promql.Unless(loads, promql.Offset(loads, patience)), promql.Vector(metrics.RecordedServed), promql.On(pageLabels...))
@@ -231,9 +235,10 @@ func successorLoads() promql.Expr {
 	return promql.And(promql.CountBy(modelLabels, beside), there(settledFor+patience), promql.On(modelLabels...))
 }
 
-// vanished returns each missed model of which an exporter that is there lost the page, or whose node is gone. Where the
-// exporter is gone and its node may be, it returns minus one and the exporter for each model that nobody has read for ten
-// minutes and that no gateway or probe gets answers from. A node that is there most likely has its engines still.
+// vanished returns each missed model whose metrics endpoint a running exporter has lost, or whose node is gone. If the
+// exporter is gone and the node may be gone, it returns -1 for each model, with the exporter, if nothing has read the
+// model for ten minutes and no gateway or probe gets answers from it. A node that is still there most likely still has
+// its engines.
 func vanished() promql.Expr {
 	lost := promql.CountBy(modelLabels, promql.Vector(metrics.RecordedExpected))
 	unread := func(e promql.Expr) promql.Expr { return promql.And(seen(), e, promql.On(asker...)) }
@@ -246,56 +251,59 @@ func vanished() promql.Expr {
 	return promql.And(promql.Or(lost, times(-1, nobodyReads)), promql.Vector(metrics.RecordedMissed), promql.On(modelLabels...))
 }
 
-// slow keeps the pages that are read too slowly, which proves nothing about what is behind them.
+// slow keeps the metrics endpoints that are read too slowly. That proves nothing about the engines behind them.
 func slow(pages promql.Expr) promql.Expr {
 	return promql.And(pages, promql.Vector(metrics.EngineUp, promql.Eq(metrics.LabelReason, "timeout")), promql.On(pageLabels...))
 }
 
-// noneAnswers returns each model none of whose pages answers, unless a gateway or a probe gets answers from one that is too slow.
+// noneAnswers returns each model without a metrics endpoint that answers, unless a gateway or a probe gets answers from
+// an engine whose endpoint is too slow.
 func noneAnswers() promql.Expr {
 	return promql.Unless(promql.Equal(promql.Vector(metrics.RecordedModelUp), promql.Num(0)), answered2m(slow(promql.Vector(metrics.RecordedServed))))
 }
 
-// sampled is how far apart the moments are at which downTime looks.
+// sampled is the time between the moments that downTime samples.
 const sampled = 15 * time.Second
 
-// downTime returns for how many seconds of the last minute no page of a model could answer, where one is silent. A page that is read too slowly, or
-// loads its model, may.
+// downTime returns the seconds of the last minute in which no engine of a model could answer, if one is silent. An engine
+// that is read too slowly, or that loads its model, may be able to answer.
 func downTime(silent promql.Expr, role ...*promql.Matcher) promql.Expr {
 	may := promql.And(silent, promql.Vector(metrics.EngineUp, promql.Re(metrics.LabelReason, "timeout|loading|exporter_exhausted")), promql.On(pageLabels...))
 	nobody := promql.Unless(promql.CountBy(modelLabels, silent), promql.Or(promql.Vector(metrics.EngineInfo, role...), may), promql.On(modelLabels...))
 	return times(sampled.Seconds(), promql.Sampled("count_over_time", nobody, Interval, sampled))
 }
 
-// enginesDown returns the same of the engines of models that are missed: 60 for one whose last engine is gone with its page.
+// enginesDown returns the downTime of the engines of missed models: 60 s for a model whose last engine is gone with its
+// metrics endpoint.
 func enginesDown() promql.Expr {
 	gone := above(promql.Vector(metrics.RecordedVanished), 0)
 	silent := promql.Or(promql.Vector(metrics.EngineLastServed), promql.Equal(promql.Vector(metrics.RecordedServed), promql.Num(0))) // an exporter that starts anew forgets
 	return promql.Or(promql.And(downTime(silent), promql.Vector(metrics.RecordedModelUp)), promql.Max(modelLabels, promql.Call("clamp", gone, promql.Num(Interval.Seconds()), promql.Num(Interval.Seconds()))))
 }
 
-// modelUp returns whether a page of each model answers. A pod that was deleted on purpose need not answer while it goes.
+// modelUp returns whether a metrics endpoint of each model answers. A pod that was deleted on purpose need not answer
+// while it terminates.
 func modelUp() promql.Expr {
 	pages := promql.Unless(knownEngines(promql.Vector(metrics.RecordedUp)), unasked())
 	goes := promql.And(notUp(), above(promql.Vector(metrics.RecordedDeleted), 0), promql.On(podLabels...))
 	return promql.Max(modelLabels, promql.Unless(pages, goes, promql.On(pageLabels...)))
 }
 
-// missed returns each model that users asked within the hour, or events of an objective. It leaves out models that a page
-// has replaced with another one, and models that may be absent.
+// missed returns each model that users asked within the hour, judged by requests or by events of an objective. It leaves
+// out models that were replaced at their metrics endpoint, and models that may be absent.
 func missed() promql.Expr {
 	within := func(window time.Duration, f *metrics.Family, m ...*promql.Matcher) promql.Expr {
 		return promql.Over("max_over_time", promql.Vector(f, m...), window)
 	}
-	// Only where requests are not counted do tokens tell.
+	// Tokens are used only where requests are not counted.
 	generated := promql.Unless(above(promql.Max(modelLabels, within(hour, metrics.RecordedGenerationTokens)), 0),
 		promql.CountBy(modelLabels, within(hour, metrics.RecordedRequests)))
-	// Probes and gateways also count on models whose engines nobody reads.
+	// Probes and gateways also count for models whose engines no exporter reads.
 	onEngine := []*promql.Matcher{promql.Ne(metrics.LabelRuntime, ""), promql.Ne(metrics.LabelRole, metrics.GatewayRole)}
 	counted := func(window time.Duration) promql.Expr {
 		return promql.Equal(promql.Max(modelSLO, within(window, metrics.SLOCounted, onEngine...)), promql.Num(1))
 	}
-	longer := hour + 2*RateWindow.Std() // rates show the last request when the engine is gone already
+	longer := hour + 2*RateWindow.Std() // when the engine is gone, rates still show the last request
 	optional := promql.Equal(promql.Max(sloLabels, within(longer, metrics.SLOMayBeAbsent)), promql.Num(1))
 
 	declared := promql.And(counted(hour), promql.Max(sloLabels, within(hour, metrics.SLOInfo, promql.Eq(metrics.LabelOrigin, ""))), promql.On(sloLabels...))
@@ -309,8 +317,8 @@ func missed() promql.Expr {
 	return model
 }
 
-// startedCold returns each young engine with waiting requests. A queue that is gone before the next scrape still
-// shows in the queue time: not in its share of a short one, which is as high on an idle engine.
+// startedCold returns each young engine with waiting requests. A queue that is gone before the next scrape still shows in
+// the queue time. The queue's share of the time is no evidence, because it is as high on an idle engine.
 func startedCold() promql.Expr {
 	return promql.And(
 		promql.Or(above(promql.Sum(replicaLabels, promql.Vector(metrics.RequestsWaiting)), 0), above(mean(metrics.QueueTime, replicaLabels, 5*minute), 0.5)),
@@ -320,13 +328,13 @@ func startedCold() promql.Expr {
 // coldFor is how long an engine that has started may compile kernels and fill caches.
 const coldFor = 15 * minute
 
-// younger returns the age in seconds of each page's process, below a limit.
+// younger returns the age in seconds of the process at each metrics endpoint, below a limit.
 func younger(than time.Duration) promql.Expr {
 	return below(promql.Sub(promql.Call("time"), promql.Max(pageLabels, promql.Vector(metrics.EngineStartTime))), than.Seconds())
 }
 
-// stallGroup keeps its causes apart from the others and runs twice as often: an engine found wedged after two minutes has
-// lost the requests of two minutes.
+// stallGroup keeps its causes apart from the others and runs twice as often. If it takes two minutes to find a stalled
+// engine, two minutes of requests are lost.
 func stallGroup() Group {
 	return Group{Name: "llm-cause-stall", Interval: Interval / 2, Records: []Record{
 		{Name: metrics.RecordedGPUBusy, Expr: computing()},
@@ -337,16 +345,17 @@ func stallGroup() Group {
 	}, Alerts: []*Alert{ModelStalled, EngineStalled}}
 }
 
-// perRank returns the data-parallel ranks of the alert's replica that have a number of the family.
+// perRank returns the data-parallel ranks of the alert's replica that have a value of the family.
 func perRank(f *metrics.Family) promql.Expr {
 	return promql.Max([]string{metrics.LabelDPRank}, promql.Vector(f, append(same(replicaLabels...), promql.Ne(metrics.LabelDPRank, ""))...))
 }
 
-// whole matches what is about a replica as a whole, not about one of its ranks.
+// whole matches series about a replica as a whole, not about one of its ranks.
 var whole = []*promql.Matcher{promql.Eq(metrics.LabelDPRank, ""), promql.Eq(metrics.LabelReplica, "")}
 
-// standsStill returns 1 for each replica that stands still as a whole, and the share of the ranks for one of which some do. The
-// exporter says so where it is certain. Where it only sees no progress, a GPU that the replica alone uses proves the work.
+// standsStill returns 1 for each replica that makes no progress as a whole, and the share of stalled ranks where only
+// some ranks make none. The exporter reports a stall where it is certain. Where it only sees no progress, a busy GPU that
+// the replica alone uses proves that there is work.
 func standsStill() promql.Expr {
 	onPage := promql.On(pageLabels...)
 	standing := func(f *metrics.Family, longer float64) promql.Expr {
@@ -362,8 +371,8 @@ func standsStill() promql.Expr {
 	return promql.Max(replicaLabels, promql.Or(standing(metrics.EngineStalled, 0), computes, share))
 }
 
-// stalled returns what stands still. A replica stays stalled while its page cannot be read in time, and while a new exporter
-// sees its requests make no progress.
+// stalled returns the replicas that make no progress. A replica stays stalled while its metrics endpoint cannot be read
+// in time, and while a new exporter sees its requests make no progress.
 func stalled() promql.Expr {
 	onPage := promql.On(pageLabels...)
 	unread := promql.Vector(metrics.EngineUp, promql.Eq(metrics.LabelReason, "timeout"))
@@ -376,28 +385,30 @@ func stalled() promql.Expr {
 	return promql.Max(replicaLabels, promql.Or(promql.Vector(metrics.RecordedStandsStill), promql.And(before(2*minute), unread, onPage), promql.And(before(5*minute), unseen, onPage)))
 }
 
-// computing returns each page whose engine has a GPU to itself that was busy at every scrape of a minute while requests run
-// or wait, or at idle power. Without either it takes ten minutes: another process may compute on the GPU for some.
+// computing returns each metrics endpoint whose engine alone uses a GPU that was busy at every scrape of a minute, while
+// requests run or wait, or at idle power. Otherwise a stall takes ten minutes to show, because another process may have
+// used the GPU.
 func computing() promql.Expr {
 	requests := promql.Or(above(promql.Vector(metrics.RequestsRunning), 0), above(promql.Vector(metrics.RequestsWaiting), 0))
 	return promql.Or(promql.And(usesAlone(busy(minute)), requests, promql.On(pageLabels...)), usesAlone(promql.And(busy(minute), atIdlePower())))
 }
 
-// shown returns what a page showed some time ago or, where it could not be read then, within the two minutes before.
+// shown returns the value of a metrics endpoint some time ago or, if it could not be read then, of the two minutes
+// before.
 func shown(f *metrics.Family, ago time.Duration, m ...*promql.Matcher) promql.Expr {
 	return promql.Over("last_over_time", promql.Offset(promql.Vector(f, m...), ago), 2*minute)
 }
 
-// always returns each replica or rank whose number was above zero at every scrape of a window, both ends included.
+// always returns each replica or rank whose value was above zero at every scrape of a window, both ends included.
 func always(by []string, f *metrics.Family, d time.Duration) promql.Expr {
 	return promql.And(
 		above(promql.Sum(by, promql.Over("min_over_time", promql.Vector(f), d)), 0),
 		above(promql.Sum(by, shown(f, d)), 0))
 }
 
-// hostBound returns the share of the time that each replica used the busiest of its GPUs, where it is below a half
-// although requests ran at every scrape and got tokens: between steps the GPU waits for the CPU. Engines that have just
-// started compile kernels and are left out.
+// hostBound returns the share of the time that each replica used the busiest of its GPUs. It returns only shares below a
+// half, of replicas on which requests ran at every scrape and got tokens: between steps the GPU waits for the CPU.
+// Engines that have just started compile kernels and are left out.
 func hostBound(window time.Duration) promql.Expr {
 	used := promql.Max(onGPULabels(), promql.Over("avg_over_time", promql.Vector(metrics.GPUUtilization), window))
 	busiest := promql.Max(replicaLabels, promql.Mul(promql.Max(onGPU(replicaLabels), promql.Vector(metrics.EngineGPUInfo)), used, promql.On(onGPULabels()...).ManyToOne()))
@@ -409,27 +420,27 @@ func hostBound(window time.Duration) promql.Expr {
 // good matches the outcomes of requests that got a whole answer.
 var good = promql.Re(metrics.LabelOutcome, "stop|length|repetition|success")
 
-// answersWindow is three times as long as the answers of which answersDue expects twenty: even those of a batch that
-// begin and end together end within it.
+// answersWindow is three times as long as the longest mean answer for which answersDue expects answers. Even a batch of
+// answers that begin and end together ends within it.
 const answersWindow = 2 * minute
 
-// answersDue returns how many answers each model gives in answersWindow, going by the last hour: at least
-// twenty, each in a third of it.
+// answersDue returns how many answers each model should give in answersWindow, judging by the last hour, if at least
+// twenty are due and each takes less than a third of the window.
 func answersDue() promql.Expr {
 	answers := ofUsers(promql.Rate(promql.Vector(metrics.Requests, good), hour), hour, 0)
 	return promql.And(promql.Ge(times(answersWindow.Seconds(), answers), promql.Num(20)),
 		below(mean(metrics.RequestDuration, modelLabels, hour), answersWindow.Seconds()/3))
 }
 
-// unansweredFor2m returns answersDue of each model that gave none. One answer more than the probes got may be one that the exporter of
-// the engine saw earlier.
+// unansweredFor2m returns answersDue for each model that gave no answer. One answer more than those to probes is allowed,
+// because the engine's exporter may have counted a probe earlier.
 func unansweredFor2m() promql.Expr {
 	ofUsers := promql.Or(promql.Rate(promql.Vector(metrics.Requests, good), answersWindow), times(-1, probes(answersWindow)))
 	return promql.And(answersDue(), below(promql.Sum(modelLabels, ofUsers), 2/answersWindow.Seconds()))
 }
 
-// swallowed returns 1 for each model that answers nothing although its engines are there and its gateways count at least half of
-// the usual requests, all but failed. A gateway that gets first tokens has them from elsewhere.
+// swallowed returns 1 for each model that answers nothing although its engines are up, while its gateways count at least
+// half of the usual requests and nearly all of them fail. A gateway that counts first tokens gets them from elsewhere.
 func swallowed() promql.Expr {
 	perSecond := func(v promql.Expr) promql.Expr { return promql.Sum(modelLabels, promql.Rate(v, answersWindow)) }
 	asked := promql.Ge(times(2*answersWindow.Seconds(), perSecond(promql.Vector(metrics.Requests, gatewayRole(), good))), promql.Vector(metrics.RecordedAnswersMissing))
@@ -437,7 +448,7 @@ func swallowed() promql.Expr {
 	return promql.And(promql.Equal(promql.Vector(metrics.RecordedModelUp), promql.Num(1)), promql.Unless(asked, elsewhere))
 }
 
-// usesAlone returns how many of these GPUs each page's engine has to itself.
+// usesAlone returns how many of these GPUs the engine at each metrics endpoint has to itself.
 func usesAlone(gpus promql.Expr) promql.Expr {
 	gpu := onGPULabels()
 	onGPU := promql.Max(append([]string{metrics.LabelGPUUUID}, pageLabels...), promql.Vector(metrics.EngineGPUInfo))

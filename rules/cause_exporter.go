@@ -6,8 +6,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// Causes in the measurement itself: what is not seen cannot page. The expressions of the first two depend on the
-// scrape job: see exporterAlerts.
+// Causes in the measurement itself: an outage that is not measured cannot page. The expressions of the first two depend
+// on the scrape job: see exporterAlerts.
 var (
 	ExporterDown = &Alert{
 		Name:        "LLMExporterDown",
@@ -60,12 +60,12 @@ var (
 		Expr: promql.Unless(
 			promql.Or(
 				uncounted(promql.Ne(metrics.LabelRole, metrics.GatewayRole)),
-				// What a gateway does not see, the engines behind it count.
+				// The engines behind a gateway count what it does not see.
 				promql.Unless(uncounted(gatewayRole()), promql.Vector(metrics.SLOCounted, promql.Ne(metrics.LabelRole, metrics.GatewayRole)), promql.On(ofModel...)),
-				// Engines come and go: a selector that found one yesterday is right.
+				// Engines come and go. A selector that matched an engine yesterday is correct.
 				promql.Unless(promql.Max(sloLabels, promql.Vector(metrics.SLOObjective)),
 					promql.Max(sloLabels, promql.Over("last_over_time", promql.Vector(metrics.SLOCounted), day)))),
-			// The built-in objectives, which nobody declared, promise nothing to anybody.
+			// Nobody declared the built-in objectives, so they promise nothing.
 			promql.Max(sloLabels, promql.Vector(metrics.SLOInfo, promql.Eq(metrics.LabelOrigin, metrics.OriginDefault))), promql.On(sloLabels...)),
 		Severity:    slo.Ticket,
 		For:         hour,
@@ -115,14 +115,16 @@ func exporterAlerts(opt Options) []*Alert {
 	return []*Alert{&one, &most, SourceMissing, DiscoveryFailed, ObjectiveWithoutEvents, ObjectiveConflict, ProbeBroken}
 }
 
-// byNode names the node of each target in the label node: as the scrape does, otherwise by the host of its address.
+// byNode sets the label node of each target to its node: from the scrape's own label, otherwise from the host in its
+// address.
 func byNode(targets promql.Expr) promql.Expr {
 	both := promql.Call("label_join", targets, promql.Str("node"), promql.Str(";"), promql.Str("node"), promql.Str(metrics.LabelInstance))
 	return promql.Call("label_replace", both, promql.Str("node"), promql.Str("$1$2"), promql.Str("node"), promql.Str(`(.+);.*|;(.*?)(:\d+)?`))
 }
 
-// exporterGone returns each exporter that answered within the hour and does not now: 0 where another target on its node
-// answers, 1 where nothing tells. It leaves out those whose node is gone, too: no other target there answers any more.
+// exporterGone returns each exporter that answered within the hour and does not answer now: 0 where another target on its
+// node answers, 1 where the node has no other target. It leaves out exporters whose node is gone, because no other target
+// there answers any more.
 func exporterGone(opt Options) promql.Expr {
 	up := promql.Vector(metrics.Up, promql.Either("job", opt.Job))
 	gone := byNode(above(promql.Unless(promql.Over("max_over_time", up, hour), promql.Equal(up, promql.Num(1)), promql.On(asker...)), 0))
@@ -132,14 +134,14 @@ func exporterGone(opt Options) promql.Expr {
 		promql.Unless(gone, above(promql.Over("max_over_time", others, hour), 0), onNode)))
 }
 
-// uncounted returns the objectives of which some engine or gateway counts nothing, and why.
+// uncounted returns the objectives for which some engine or gateway counts nothing, and why.
 func uncounted(m *promql.Matcher) promql.Expr {
 	return promql.Equal(promql.Max(append([]string{metrics.LabelRuntime, metrics.LabelReason}, ofModel...), promql.Vector(metrics.SLOCounted, m)), promql.Num(0))
 }
 
-// fleetDown returns each fleet, at least two exporters within the hour, of which most do not answer, or of which none
-// is left although users asked when it was last seen: nodes that nobody needs any more leave idle. renamed
-// selects the pages of exporters that are scraped under another job: they have not vanished.
+// fleetDown returns each fleet of at least two exporters within the hour if most of them do not answer, or if none is
+// left although users sent requests when it was last scraped: unneeded nodes are idle when they leave. renamed selects
+// exporters that are now scraped under another job. These have not vanished.
 func fleetDown(up, renamed promql.Expr) promql.Expr {
 	job := []string{metrics.LabelCluster, "job"}
 	fleet := promql.Ge(promql.CountBy(job, promql.Over("count_over_time", up, hour)), promql.Num(2))

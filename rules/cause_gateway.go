@@ -8,7 +8,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// Causes in the gateway before the engines: it is gone, or fails what they do not.
+// Causes in the gateway before the engines: it is gone, or fails requests that the engines do not fail.
 var (
 	GatewayDown = &Alert{
 		Name:        "LLMGatewayDown",
@@ -49,7 +49,7 @@ var (
 
 func gatewayRole() *promql.Matcher { return promql.Eq(metrics.LabelRole, metrics.GatewayRole) }
 
-// gateways returns each page that is a gateway's or, while it does not answer, was when it last did.
+// gateways returns each metrics endpoint that is a gateway's or, if it does not answer, was one when it last did.
 func gateways() promql.Expr {
 	byPage := append([]string{metrics.LabelRole}, pageLabels...)
 	return carried(metrics.RecordedGateway, promql.Max(byPage, promql.Vector(metrics.EngineInfo, gatewayRole())), gatewayRole())
@@ -61,14 +61,15 @@ func silentGateways(m ...*promql.Matcher) promql.Expr {
 	return promql.And(promql.Max(replicaLabels, before), notUp(), promql.On(pageLabels...))
 }
 
-// ofGateways keeps the gateways of a per-page value, and adds their role.
+// ofGateways keeps the gateways of a value per metrics endpoint, and adds their role.
 func ofGateways(perPage promql.Expr) promql.Expr {
 	return promql.Mul(perPage, promql.Vector(metrics.RecordedGateway), promql.On(pageLabels...).ManyToOne(metrics.LabelRole))
 }
 
 // gatewayFailsAlone returns the share of a gateway's requests to a model that fail, where it is more than one in a
-// hundred and more than four times the share that the engines of the model fail. A gateway that names no model, or names it
-// as no engine does, is compared with the engines of its namespace that fail most. Engines that nothing reaches fail nothing.
+// hundred and more than four times the share that the engines of the model fail. A gateway that names no model, or a
+// model that no engine names, is compared with the engines of its namespace that fail most. Engines that no request
+// reaches fail none.
 func gatewayFailsAlone(window time.Duration) promql.Expr {
 	perModel, namespace := promql.On(modelLabels...), []string{metrics.LabelCluster, metrics.LabelNamespace}
 	fails := above(promql.Max(replicaLabels, promql.Vector(metrics.RecordedFailing, gatewayRole())), 0.01)

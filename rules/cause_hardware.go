@@ -8,8 +8,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// Causes in the GPU. A slow GPU never pages: the objective says whether anybody suffers. Only a GPU that must be
-// taken out of service does.
+// Causes in the GPU. A slow GPU never pages, because the objective shows whether users suffer. Only a GPU that must be
+// taken out of service pages.
 var (
 	// GPUFailed is about a GPU that must leave service.
 	GPUFailed = &Alert{
@@ -24,7 +24,7 @@ var (
 		Split:       []Evidence{modelsOnIt, counts, asksFor},
 		Dashboard:   GPUDashboard,
 	}
-	// GPUNeedsService is about a GPU that somebody has to repair or set up, not at once.
+	// GPUNeedsService is about a GPU that needs a repair or a setting, but not at once.
 	GPUNeedsService = &Alert{
 		Name:      "LLMGPUNeedsService",
 		Branch:    Hardware,
@@ -41,7 +41,7 @@ var (
 		Split:     []Evidence{modelsOnIt, counts, asksFor},
 		Dashboard: GPUDashboard,
 	}
-	// GPULinkFault is about what connects a GPU: NVLinks, PCIe, and the switches and the manager of their fabric.
+	// GPULinkFault is about the connections of a GPU: NVLinks, PCIe, and the switches and the manager of their fabric.
 	GPULinkFault = &Alert{
 		Name:      "LLMGPULinkFault",
 		Branch:    Hardware,
@@ -62,7 +62,7 @@ var (
 		},
 		Dashboard: GPUDashboard,
 	}
-	// GPUSlowed is about a GPU whose clocks are lowered, or that is busy and does nothing.
+	// GPUSlowed is about a GPU whose clocks are lowered, or that is busy without doing any work.
 	GPUSlowed = &Alert{
 		Name:        "LLMGPUSlowed",
 		Branch:      Hardware,
@@ -81,7 +81,7 @@ var (
 		},
 		Dashboard: GPUDashboard,
 	}
-	// GPUUnread is about GPUs that the machine has and nobody can read.
+	// GPUUnread is about GPUs that the machine has but that cannot be read.
 	GPUUnread = &Alert{
 		Name:      "LLMGPUUnread",
 		Branch:    Hardware,
@@ -97,8 +97,8 @@ var (
 			promql.Or(promql.Vector(metrics.GPUNVMLUp, same(metrics.LabelInstance)...), promql.Vector(metrics.GPUSourceUp, same(metrics.LabelInstance)...)), promql.Num(0))), LabelledBy("", metrics.LabelReason)}},
 		Dashboard: GPUDashboard,
 	}
-	// ModelOnFailedGPU gets its expression from hardwareAlerts too. It fires only while one of the paging alerts that
-	// it reads does: those are about a GPU; this one names the model for which they replace a burn.
+	// ModelOnFailedGPU gets its expression from hardwareAlerts, too. It fires only while one of the paging alerts in its
+	// expression fires. Those are about a GPU. This one names the model whose burn they replace.
 	ModelOnFailedGPU = &Alert{
 		Name:        "LLMModelOnFailedGPU",
 		Branch:      Hardware,
@@ -127,17 +127,17 @@ var (
 	asksFor = Evidence{"The driver asks for", promql.CountBy([]string{metrics.LabelAction}, promql.Vector(metrics.GPURecoveryActionInfo, same(metrics.LabelGPUUUID)...)), LabelledBy("", metrics.LabelAction)}
 )
 
-// What a condition means and what to do about it, in the words of the verdict.
+// The meaning of a condition and its action, in the words of the verdict.
 const (
 	means  = `{{ with $labels.meaning }}: {{ . }}{{ end }}{{ with $labels.reason }} ({{ . }}){{ end }}`
 	remedy = `{{ with $labels.action }} To do: {{ . }}.{{ end }}`
 )
 
-// told lists the labels in which an alert tells of a condition.
+// told lists the labels with which an alert describes a condition.
 var told = []string{metrics.LabelReason, metrics.LabelMeaning, metrics.LabelAction}
 
-// judged returns for how many seconds each GPU, and each node, has had a condition that an alert answers: of several the first,
-// so that one fault stays one alert.
+// judged returns for how many seconds each GPU, and each node, has had a condition that this alert covers. Of several
+// conditions it returns the first, so that one fault stays one alert.
 func judged(alert string, more ...string) promql.Expr {
 	since := promql.Call("label_replace", promql.Vector(metrics.GPUHealthCondition, promql.Eq(metrics.LabelAlert, alert)),
 		promql.Str(metrics.LabelReason), promql.Str("$1"), promql.Str(metrics.LabelCondition), promql.Str("(.*)"))
@@ -145,10 +145,10 @@ func judged(alert string, more ...string) promql.Expr {
 		promql.Sub(promql.Call("time"), promql.Max(slices.Concat(told, gpuLabels, more), since)))
 }
 
-// reason says why a GPU is in an alert's expression.
+// reason labels a GPU with the reason why a GPU is in an alert's expression.
 func reason(why string, e promql.Expr) promql.Expr { return labelled(e, metrics.LabelReason, why) }
 
-// firstOf returns of each GPU the first reason that holds.
+// firstOf returns the first reason that holds for each GPU.
 func firstOf(reasons ...promql.Expr) promql.Expr {
 	all := reasons[0]
 	for _, e := range reasons[1:] {
@@ -157,16 +157,16 @@ func firstOf(reasons ...promql.Expr) promql.Expr {
 	return all
 }
 
-// failed returns each GPU that must leave service. It fails for as long as a model on it is down since: the model's own page
-// stays quiet for this one.
+// failed returns each GPU that must leave service. It counts as failed for as long as a model is down since then, because
+// the model's own page stays quiet for this one.
 func failed() promql.Expr {
 	return firstOf(judged(metrics.AnswerFailed),
 		promql.And(promql.Max(slices.Concat(told, gpuLabels), firing(metrics.AnswerFailed)),
 			promql.And(firing("LLMModelOnFailedGPU"), firing(ModelDown.Name), promql.On(modelLabels...)), promql.On(onGPULabels()...)))
 }
 
-// persistenceOff returns each GPU that the driver let go of again and again. No verdict says so: the exporter holds on to the
-// GPUs for as long as it runs.
+// persistenceOff returns each GPU that the driver released again and again. No verdict covers this, because the exporter
+// keeps the GPUs open for as long as it runs.
 func persistenceOff() promql.Expr {
 	return reason("persistence_off", promql.And(promql.Equal(promql.Max(gpuLabels, promql.Vector(metrics.GPUPersistenceMode)), promql.Num(0)),
 		above(promql.Max(gpuLabels, promql.Over("resets", promql.Vector(metrics.GPUEnergy), day)), 1)))
@@ -175,13 +175,14 @@ func persistenceOff() promql.Expr {
 // recoveries matches the errors of an NVLink that made it recover.
 var recoveries = promql.Either(metrics.LabelType, "recovery|link_recovery_succeeded|link_recovery_failed")
 
-// linkFaults record each NVLink that recovers too often or wears out, by reason: what no verdict of minutes shows.
+// linkFaults record each NVLink that recovers too often or wears out, by reason. A verdict about minutes cannot show
+// this.
 func linkFaults() []Record {
 	recovers := above(promql.Sum(append([]string{metrics.LabelLink}, gpuLabels...), promql.Increase(promql.Vector(metrics.GPUNVLinkErrors, recoveries), day)), 2.5)
 	return []Record{{metrics.RecordedLinkFault, recovers, map[string]string{metrics.LabelReason: "recovers"}}, {metrics.RecordedLinkFault, wears(), map[string]string{metrics.LabelReason: "wears"}}}
 }
 
-// linkFault returns the first fault of the links of each GPU, and of what the GPUs of a node share.
+// linkFault returns the first fault of the links of each GPU, and of the fabric that the GPUs of a node share.
 func linkFault() promql.Expr {
 	is := func(reason string) promql.Expr {
 		return promql.Vector(metrics.RecordedLinkFault, promql.Eq(metrics.LabelReason, reason))
@@ -211,8 +212,8 @@ func servedBy(e promql.Expr, more ...string) promql.Expr {
 	return promql.Mul(servedOn(modelLabels), one, promql.On(onGPULabels()...).ManyToOne(append([]string{metrics.LabelGPU, metrics.LabelInstance}, more...)...))
 }
 
-// servedOn returns the models that run on a GPU, or did within the hour: so a model whose engine died with its GPU
-// still has its GPU. by lists labels of the model or of its replica.
+// servedOn returns the models that run on a GPU, or did within the hour. So a model whose engine died with its GPU keeps
+// its GPU here. by lists labels of the model or of its replica.
 func servedOn(by []string) promql.Expr {
 	return promql.Max(onGPU(by), promql.Over("last_over_time", promql.Vector(metrics.EngineGPUInfo), hour))
 }
@@ -224,12 +225,13 @@ func firing(names string, m ...*promql.Matcher) promql.Expr {
 
 func onGPU(labels []string) []string { return append([]string{metrics.LabelGPUUUID}, labels...) }
 
-// wholeModel lists the labels that an alert about a whole model shares with a ModelOnFailedGPU about that whole
-// model: neither has an instance. Where a model has replicas elsewhere, each ModelOnFailedGPU has one.
+// wholeModel lists the labels that an alert about a whole model shares with a ModelOnFailedGPU about that whole model:
+// neither has an instance. If a model has replicas elsewhere, each of its ModelOnFailedGPU alerts has an instance.
 var wholeModel = append([]string{metrics.LabelInstance}, modelLabels...)
 
-// onFailedGPU returns the replicas on GPUs whose failure pages. Engines that died with their GPU no longer report where they ran; as long as their model suffers,
-// they are remembered. A board that waits to be replaced still serves: it explains no burn for all those weeks.
+// onFailedGPU returns the replicas on GPUs whose failure pages. Engines that died with their GPU no longer report where
+// they ran. They are remembered for as long as their model suffers. A board that waits for its replacement but still
+// serves explains no burn in all those weeks.
 func onFailedGPU(suffers promql.Expr) promql.Expr {
 	perModel := promql.On(modelLabels...)
 	remembered := promql.And(promql.Max(onGPU(replicaLabels), firing(ModelOnFailedGPU.Name, promql.Ne(metrics.LabelInstance, ""))),
@@ -247,8 +249,8 @@ func andWholeModels() promql.Expr {
 	return promql.Or(replicas, promql.Unless(promql.Max(onGPU(modelLabels), replicas), elsewhere, perModel))
 }
 
-// modelsOnIt lists the models on the alert's GPU. They are text and not labels: one fault is one alert, whichever
-// models run there and whenever they leave.
+// modelsOnIt lists the models on the alert's GPU. They are text and not labels, so that one fault stays one alert when
+// models start or stop there.
 var modelsOnIt = Evidence{"Models on it within the hour",
 	promql.CountBy([]string{metrics.LabelNamespace, metrics.LabelModel},
 		promql.Over("last_over_time", promql.Vector(metrics.EngineGPUInfo, same(metrics.LabelGPUUUID)...), hour)),

@@ -9,7 +9,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// Causes in memory. GPU memory in use is not one: engines reserve it at start.
+// Causes in memory. GPU memory in use is not a cause: engines reserve it at start.
 var (
 	KVTransferFailures = &Alert{
 		Name:        "LLMKVTransferFailures",
@@ -63,8 +63,8 @@ var (
 
 var memoryAlerts = []*Alert{KVTransferFailures, KVOffloadSaturated, ModelLeftGPU}
 
-// leftGPU returns the share of each model that is in GPU memory, where the rest is in the host's and at least a quarter
-// more of it was in GPU memory within the week: a model that never fitted is no incident.
+// leftGPU returns the share of each model that is in GPU memory. The rest is in host memory, and at least a quarter more
+// of the model was in GPU memory within the week: a model that never fitted is no incident.
 func leftGPU() promql.Expr {
 	now := promql.Vector(metrics.ModelGPUMemory)
 	onGPU := promql.Max(replicaLabels, now)
@@ -87,8 +87,8 @@ func worstReplicas(f *metrics.Family) promql.Expr {
 	return promql.TopK(3, nil, perMinute(replicaLabels, promql.Vector(f, sameModel()...)))
 }
 
-// lostTransfers returns the KV transfers per finished request that failed or were never fetched. The decode engine
-// counts the former, the prefill engine the latter; either may be all that is reported.
+// lostTransfers returns the KV transfers per finished request that failed or were never fetched. The decode engine counts
+// the former, the prefill engine the latter; an engine may report only one of them.
 func lostTransfers(by []string, m ...*promql.Matcher) promql.Expr {
 	lost := func(over func(promql.Expr, time.Duration) promql.Expr) promql.Expr {
 		failed := promql.Sum(by, over(promql.Vector(metrics.KVTransferFailures, m...), causeWindow))
@@ -101,9 +101,9 @@ func lostTransfers(by []string, m ...*promql.Matcher) promql.Expr {
 		above(lost(promql.Increase), 10))
 }
 
-// saturatedTier returns each KV cache tier that transfers pin or, where the engine does not report pinning, that
-// refuses more tokens than it stores. Refusals do not count where pinning is reported: some engines refuse whatever
-// they see for the first time.
+// saturatedTier returns each KV cache tier that transfers pin. If the engine does not report pinning, it returns each
+// tier that refuses more tokens than it stores. Refusals do not count where pinning is reported, because some engines
+// refuse every block that they see for the first time.
 func saturatedTier(m ...*promql.Matcher) promql.Expr {
 	pinned := promql.Max(tierLabels, promql.Over("min_over_time", promql.Vector(metrics.KVTierPinned, m...), 5*minute))
 	refused := promql.Sum(tierLabels, promql.Rate(promql.Vector(metrics.KVTierRefused, m...), causeWindow))

@@ -6,7 +6,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// Causes that delay the first token although nothing queues: more prompt to compute.
+// Causes that delay the first token although no request waits: more prompt tokens to compute.
 var (
 	PrefixHitCollapse = &Alert{
 		Name:   "LLMPrefixHitCollapse",

@@ -8,7 +8,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// Causes that only a client sees: a model that does not answer although its page does, and what lies between the two.
+// Causes that only a client sees: a model that does not answer although its metrics endpoint does, and faults on the way
+// between client and engine.
 var (
 	ProbeFailing = &Alert{
 		Name:     "LLMProbeFailing",
@@ -72,14 +73,14 @@ var (
 	}
 )
 
-// Label sets of probes: one probe, what it asks, and the exporter that asks it.
+// Label sets of probes: one probe, its target, and the exporter that sends it.
 var (
 	probeLabels  = append([]string{metrics.LabelCluster, metrics.LabelInstance}, metrics.ProbeLabels...)
 	placeLabels  = []string{metrics.LabelCluster, metrics.LabelInstance, metrics.LabelModel, metrics.LabelServer}
 	probedLabels = []string{metrics.LabelCluster, metrics.LabelModel, metrics.LabelServer}
 	asker        = []string{metrics.LabelCluster, metrics.LabelInstance}
 	atPage       = append([]string{metrics.LabelServer}, asker...)
-	namedModel   = []string{metrics.LabelCluster, metrics.LabelModel} // probes do not know the namespace
+	namedModel   = []string{metrics.LabelCluster, metrics.LabelModel} // probes have no namespace
 )
 
 // probeWindow is long enough for thirty probes.
@@ -102,11 +103,11 @@ func probeGroup() Group {
 		Alerts:  []*Alert{ProbeFailing}}
 }
 
-// unanswered returns each address at which a model answers nobody: two requests of an exporter in a row failed, or one of
-// each of two exporters, and no other exporter gets an answer there. An exporter alone must be credible: it gets answers
-// elsewhere or, if it asks at one address only, reads the pages of the model's engines. If all its requests to several
-// addresses fail, its own network is the first suspect. An engine whose page is down, too, has its own alert, and others
-// take its load; a gateway that dies takes its model with it.
+// unanswered returns each address at which a model answers nobody: two requests in a row of one exporter failed, or one
+// each of two exporters, and no other exporter gets an answer there. A single exporter must be credible: it gets answers
+// elsewhere or, if it asks at one address only, reads the metrics endpoints of the model's engines. If all its requests
+// to several addresses fail, its own network is the first suspect. An engine whose metrics endpoint is also down has its
+// own alert, and other engines take its load. A gateway that dies takes its model with it.
 func unanswered() promql.Expr {
 	failed := promql.Vector(metrics.RecordedProbeFailures)
 	addresses := func(e promql.Expr) promql.Expr {
@@ -126,15 +127,15 @@ func unanswered() promql.Expr {
 		promql.And(nobody, answeredBefore), down, promql.On(atPage...)))
 }
 
-// probeFailures counts the requests in a row that failed at each place. At an engine that works off a queue, or did within two minutes, they wait as users do,
-// and objectives count those: they prove nothing.
+// probeFailures counts the requests in a row that failed at each address. At an engine with a queue, now or within two
+// minutes, probes wait as users do. Objectives count that wait, so these failures prove nothing.
 func probeFailures() promql.Expr {
 	queues := promql.And(above(promql.Sum(atPage, promql.Rate(promql.Vector(metrics.GenerationTokens), recentWindow)), 0), above(promql.Sum(atPage, promql.Over("max_over_time", promql.Vector(metrics.RequestsWaiting), recentWindow)), 0))
 	return promql.Unless(promql.Max(placeLabels, promql.Vector(metrics.ProbeFailures)), queues, promql.On(atPage...))
 }
 
-// recentlyUp returns whether pages answered at every scrape of two minutes: after an engine has come back, the next
-// request is a minute away.
+// recentlyUp returns whether metrics endpoints answered at every scrape of two minutes. After an engine has come back,
+// the next probe may be a minute away.
 func recentlyUp() promql.Expr {
 	return promql.Over("min_over_time", promql.Vector(metrics.EngineUp), 2*minute)
 }
@@ -147,20 +148,20 @@ func serving() promql.Expr {
 	return promql.CountBy(namedModel, promql.And(awake, settled, promql.On(pageLabels...)))
 }
 
-// unlessAsleep leaves out models that had an engine within the day but have none that serves: they are down, asleep or
-// scaled to zero.
+// unlessAsleep leaves out models that had an engine within the day but have no serving engine now: they are down, asleep
+// or scaled to zero.
 func unlessAsleep(e promql.Expr) promql.Expr {
 	known := promql.CountBy(namedModel, promql.Over("last_over_time", promql.Vector(metrics.RecordedReplicas), day))
 	return promql.Unless(e, promql.Unless(known, promql.Vector(metrics.RecordedServing)), promql.On(namedModel...))
 }
 
-// withNamespace adds the namespace of what is asked, so that what is said about a model is one notification.
+// withNamespace adds the namespace of a probe's target, so that all alerts about a model form one notification.
 func withNamespace(e promql.Expr) promql.Expr {
 	return promql.Mul(e, promql.Vector(metrics.RecordedProbed), promql.On(placeLabels...).ManyToOne(metrics.LabelNamespace))
 }
 
-// probedIn returns one for each address that is asked, with the namespace of the engine there or, where the probe does not
-// know it, that of the model's engines, if it is the only one.
+// probedIn returns 1 for each probed address, with the namespace of the engine there. If the probe does not know it, it
+// is the namespace of the model's engines, provided that they share one.
 func probedIn() promql.Expr {
 	one := func(by []string, e promql.Expr) promql.Expr {
 		return promql.Add(times(0, promql.CountBy(by, e)), promql.Num(1))
@@ -183,15 +184,16 @@ func inProbeWindow(e promql.Expr) promql.Expr {
 	return promql.Sum(placeLabels, promql.Increase(e, probeWindow))
 }
 
-// toClients returns the median time to the first token of ten probes or more: a few that a restart has made wait are no way that is slow.
+// toClients returns the median time to the first token of at least ten probes. A few probes that waited for a restart do
+// not make the way to clients slow.
 func toClients() promql.Expr {
 	buckets := promql.Sum(append([]string{"le"}, placeLabels...), promql.Increase(promql.BucketsOf(metrics.ProbeTimeToFirstToken), probeWindow))
 	return promql.And(promql.Call("histogram_quantile", promql.Num(0.5), buckets), promql.Ge(inProbeWindow(promql.CountOf(metrics.ProbeTimeToFirstToken)), promql.Num(10)))
 }
 
-// latePerProbe returns each address at which a client waits three times as long for the first token as the engine says,
-// and a tenth of a second more, or gets most answers in one piece. The engine at the address speaks for it or, behind a
-// gateway, all engines of the model.
+// latePerProbe returns each address at which a client waits three times as long for the first token as the engine
+// reports, and at least a tenth of a second longer, or gets most answers in one piece. The reference is the engine at the
+// address or, behind a gateway, all engines of the model.
 func latePerProbe() promql.Expr {
 	client := promql.Vector(metrics.RecordedProbeTTFT)
 	late := func(client promql.Expr, engine []string) promql.Expr {

@@ -15,7 +15,7 @@ var ClientsGiveUp = &Alert{
 	Branch:      Queueing,
 	Expr:        givenUp(),
 	Severity:    slo.Page,
-	For:         2 * minute, // a load test that is interrupted is seen for as long as the window
+	For:         2 * minute, // an interrupted load test shows for as long as the window
 	Scope:       []string{metrics.LabelModel},
 	DependsOn:   []Quiet{{ModelDown, modelLabels}, {ModelStalled, modelLabels}},
 	Explains:    []*Alert{FastBurn, SlowBurn},
@@ -30,9 +30,9 @@ var ClientsGiveUp = &Alert{
 
 var queueingAlerts = []*Alert{ClientsGiveUp}
 
-// givenUp returns the share of each model's requests that clients gave up within two minutes, where it exceeds two
-// thirds, and did not the day before, and less than a third of those that ended had a first token. Of hedged requests
-// half are given up; readers who press stop have a first token.
+// givenUp returns the share of each model's requests that clients gave up within two minutes. The share must exceed two
+// thirds, must not have done so the day before, and less than a third of the ended requests may have had a first token.
+// Clients give up half of hedged requests. Readers who press stop have a first token.
 func givenUp() promql.Expr {
 	const window = 2 * minute
 	first := promql.Sum(modelLabels, promql.Rate(promql.CountOf(metrics.TimeToFirstToken), window))
@@ -44,10 +44,11 @@ func givenUp() promql.Expr {
 		above(dayBefore("aborted_before"), 1./3))
 }
 
-// heldBack returns how many requests wait, three quarters of the time, at each replica that could run them: its KV cache
-// had room all the time, it ran less than half of what a replica of the model ran within six hours, and the model's
-// engines do not compute twice the usual tokens, nor prompts twice as long: a long prompt alone may fill a step. An engine that started cold is slow
-// without holding anything back, unless it says that requests wait for KV cache from elsewhere.
+// heldBack returns how many requests wait, for three quarters of the time, at each replica that could run them. Its KV
+// cache had room all the time, and it ran less than half of what a replica of the model ran within six hours. The model's
+// engines do not compute twice the usual tokens, nor prompts of twice the usual length, because one long prompt may fill
+// a step. A cold engine is slow without holding requests back, unless it reports that requests wait for KV cache from
+// elsewhere.
 func heldBack(window time.Duration) promql.Expr {
 	mostly := func(f *metrics.Family, m ...*promql.Matcher) promql.Expr {
 		return promql.Sum(replicaLabels, promql.QuantileOver(0.25, promql.Vector(f, m...), window))

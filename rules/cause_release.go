@@ -30,8 +30,8 @@ var ReleaseRegression = &Alert{
 
 var releaseAlerts = []*Alert{ReleaseRegression}
 
-// slower returns how many times as long tokens of each model take as the day before: half as long again, or, where many
-// requests tell and no more of them come than usual, a fifth.
+// slower returns how many times as long as the day before tokens of each model take: at least 1.5 times or, with many
+// requests and no more than usual, at least 1.2 times.
 func slower() promql.Expr {
 	least := func(limit float64, where promql.Expr) promql.Expr {
 		return promql.Add(promql.Num(limit), times(0, where))
@@ -50,15 +50,15 @@ func slowerThanYesterday() Record {
 	return Record{Name: metrics.RecordedSlower, Expr: promql.Div(took(30*minute, 0), took(day, 6*hour))}
 }
 
-// changed returns each model with a version that appeared or a setting that changed within six hours, or whose engines all started since then,
-// are warm and get no more requests than the day before: new replicas beside old ones add capacity, and higher load
-// alone slows engines down.
+// changed returns each model that changed within six hours: a version appeared, a setting changed, or all engines
+// started. In the last case the engines must be warm and get no more requests than the day before. New replicas beside
+// old ones add capacity, and higher load alone slows engines down.
 func changed() promql.Expr {
 	restarted := promql.Unless(below(oldest(), (6*hour).Seconds()), cold())
 	return promql.Or(promql.CountBy(modelLabels, changedWithin(6*hour)), promql.And(restarted, atMost(1.5)))
 }
 
-// atMost returns the models whose replicas get at most so many times the requests of the day before.
+// atMost returns the models whose replicas get at most this multiple of the requests of the day before.
 func atMost(multiple float64) promql.Expr {
 	return promql.Le(promql.Vector(metrics.RecordedLoad), promql.Num(multiple))
 }
@@ -85,8 +85,8 @@ func oldest() promql.Expr {
 	return promql.Sub(promql.Call("time"), promql.Vector(metrics.RecordedOldestStart))
 }
 
-// cold returns each model whose engines all started recently: their caches fill and their kernels compile, as after
-// every start from zero. Their last half hour proves nothing yet.
+// cold returns each model whose engines all started recently: their caches fill and their kernels compile, as after every
+// start from zero. Their last half hour proves nothing yet.
 func cold() promql.Expr { return below(oldest(), (45 * minute).Seconds()) }
 
 // perVersion returns the rate of a counter per version of a model, and per value of the labels in more.

@@ -9,8 +9,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// ReplicaSkew fires for one replica that does worse than its siblings: a bad node, or a router that sends it too
-// much.
+// ReplicaSkew fires for one replica that performs worse than its peers because of a bad node, or of a router that sends
+// it too many requests.
 var ReplicaSkew = &Alert{
 	Name:      "LLMReplicaSkew",
 	Branch:    Routing,
@@ -38,13 +38,15 @@ var ReplicaSkew = &Alert{
 
 var routingAlerts = []*Alert{ReplicaSkew, GatewayDown, ModelUnreached, ProbeDisagrees}
 
-// skewTold is how long a setting must differ, or steps take longer, for a ticket. What else is measured must be skewed for ten minutes.
+// skewTold is how long a setting must differ, or steps must be slow, before a ticket is opened. All other skew must last
+// ten minutes.
 const skewTold = 2 * minute
 
-// skewStep is the reason for steps, which are a mean of minutes already. skewAtOnce matches the reasons that need not last.
+// skewStep is the reason for slow steps, whose value is already a mean of minutes. skewAtOnce matches the reasons that
+// need not last.
 const skewStep, skewAtOnce = "step", skewSetting + "|step"
 
-// lastingSkew returns what is skewed by a measurement, and was four and eight minutes ago.
+// lastingSkew returns the replicas whose measured skew exists now and existed four and eight minutes ago.
 func lastingSkew() promql.Expr {
 	skewed := promql.Vector(metrics.RecordedSkew, promql.NotRe(metrics.LabelReason, skewAtOnce))
 	lasting := promql.And(promql.And(skewed, promql.Offset(skewed, 4*minute)), promql.Offset(skewed, 8*minute))
@@ -54,9 +56,9 @@ func lastingSkew() promql.Expr {
 // inRole adds the role to labels of replicas or models: prefill and decode engines of a model differ by design.
 func inRole(labels []string) []string { return append([]string{metrics.LabelRole}, labels...) }
 
-// slowest returns the time of each replica that takes three times as long in a stage as the best one of its role. Where the work
-// per request is known, it must take three times as long for that work, too: a router may send long or uncached prompts
-// to dedicated replicas.
+// slowest returns the time of each replica that takes three times as long in a stage as the best one of its role. Where
+// the work per request is known, the replica must also take three times as long per unit of work: a router may send long
+// or uncached prompts to dedicated replicas.
 func slowest(over func(*metrics.Family) promql.Expr) promql.Expr {
 	took, work, peers := over(metrics.RecordedReplicaTime), over(metrics.RecordedReplicaComputed), perStage(inRole(modelLabels))
 	three := func(e promql.Expr, is func(a, b promql.Expr, m ...*promql.Matching) promql.Expr) promql.Expr {
@@ -65,15 +67,15 @@ func slowest(over func(*metrics.Family) promql.Expr) promql.Expr {
 	return promql.Max(perStage(replicaLabels), promql.Unless(three(took, promql.Gt), three(promql.Div(took, work, promql.Ignoring(metrics.LabelStage).ManyToOne()), promql.Le)))
 }
 
-// asRecorded and overCauseWindow return what slowest compares.
+// asRecorded and overCauseWindow return the values that slowest compares.
 func asRecorded(f *metrics.Family) promql.Expr { return promql.Vector(f) }
 
 func overCauseWindow(f *metrics.Family) promql.Expr {
 	return promql.Over("avg_over_time", promql.Vector(f), causeWindow)
 }
 
-// paceGroup records how long each replica takes, for how much work, and how long its answers are. The length of an answer
-// varies by as much as its mean: ten of them prove nothing.
+// paceGroup records how long each replica takes per request, for how much work, and how long its answers are. The length
+// of answers varies by as much as its mean, so ten answers prove nothing.
 func paceGroup() Group {
 	by := inRole(replicaLabels)
 	perRequest := func(what, requests promql.Expr, least float64, by []string) promql.Expr {
@@ -111,13 +113,14 @@ func uncached(by []string) promql.Expr {
 	return promql.OrOn(promql.Mul(all, promql.Sub(promql.Num(1), cached)), all, promql.On(by...))
 }
 
-// skew records which replicas or ranks do worse than their peers, by what.
+// skew records which replicas or ranks perform worse than their peers, and in which quantity.
 func skew(by string, e promql.Expr) Record {
 	return Record{metrics.RecordedSkew, e, map[string]string{metrics.LabelReason: by}}
 }
 
 // otherLengths returns each replica whose answers are three times as short or as long as those of its peers, and half or
-// twice as long as its own the day before: some routers send a replica other work, and some do a part of the work only.
+// twice as long as its own the day before. Some routers send a replica different work, and some replicas do only a part
+// of the work.
 func otherLengths() promql.Expr {
 	own := promql.Vector(metrics.RecordedOutputTokens)
 	change := promql.Div(own, promql.Over("avg_over_time", promql.Offset(own, dayBack), hour))
@@ -135,15 +138,15 @@ func againstPeers(own promql.Expr, group []string) promql.Expr {
 	return promql.Mul(promql.Div(own, others), n, peers.ManyToOne())
 }
 
-// slowStep returns how many times as long as those of its peers on GPUs of the same name the steps of a replica take that run as many
-// requests, unless an alert on its GPU says why.
+// slowStep returns how many times as long the steps of a replica take as those of its peers with as many running requests
+// on GPUs of the same name. It leaves out replicas whose GPU has an alert that explains it.
 func slowStep() promql.Expr {
 	batch := append([]string{metrics.LabelBatch, metrics.LabelGPUName}, inRole(modelLabels)...)
 	known := promql.And(servedOn(replicaLabels), firing("LLMGPU.+"), promql.On(onGPULabels()...))
 	return promql.Unless(above(promql.Avg(replicaLabels, againstPeers(promql.Vector(metrics.RecordedStep), batch)), tooSlow), known, promql.On(replicaLabels...))
 }
 
-// tooSlow is from when on a replica is slow among its peers.
+// tooSlow is the multiple of its peers' time above which a replica is slow.
 const tooSlow = 1.2
 
 // steps returns how long the steps of a replica take with each number of running requests, with the name of its GPU where it is known.
@@ -155,7 +158,7 @@ func steps() promql.Expr {
 	return promql.OrOn(promql.Mul(step, runsOn, promql.On(replicaLabels...).ManyToOne(metrics.LabelGPUName)), step, promql.On(replicaLabels...))
 }
 
-// longestQueue returns each of the given that has a real queue, well above the mean of its peers, those with the same role
+// longestQueue returns each replica or rank with a real queue, well above the mean of its peers, those with the same role
 // in the group, while another has none.
 func longestQueue(window time.Duration, of, group []string, m ...*promql.Matcher) promql.Expr {
 	waiting := promql.Sum(inRole(of), promql.Over("avg_over_time", promql.Vector(metrics.RequestsWaiting, m...), window))
@@ -165,12 +168,12 @@ func longestQueue(window time.Duration, of, group []string, m ...*promql.Matcher
 		below(promql.Min(inRole(group), waiting), 1), peers))
 }
 
-// rankQueue does so for the data-parallel ranks of a replica.
+// rankQueue returns the longestQueue of the data-parallel ranks of a replica.
 func rankQueue(window time.Duration) promql.Expr {
 	return longestQueue(window, append([]string{metrics.LabelDPRank}, replicaLabels...), replicaLabels, promql.Ne(metrics.LabelDPRank, ""))
 }
 
-// ended returns the requests per second that ended with an outcome that says something about the server.
+// ended returns the requests per second that ended with an outcome that shows how the server performs.
 func ended(by []string, window time.Duration, m ...*promql.Matcher) promql.Expr {
 	return promql.Sum(by, promql.Rate(promql.Vector(metrics.Requests, append(m, promql.NotRe(metrics.LabelOutcome, slo.UncountedOutcomes))...), window))
 }
@@ -181,8 +184,8 @@ func failing(by []string, window time.Duration, m ...*promql.Matcher) promql.Exp
 	return promql.Div(promql.Sum(by, promql.Rate(failed, window)), above(ended(by, window, m...), 0))
 }
 
-// failsFive returns the share of each replica's requests that fail, where five did within two minutes or ten. The fifth need not be
-// whole: an increase extrapolates.
+// failsFive returns the share of each replica's requests that fail, where five failed within two or ten minutes. Because
+// an increase extrapolates, 4.5 count as five.
 func failsFive(m ...*promql.Matcher) promql.Expr {
 	share := func(window time.Duration) promql.Expr {
 		in := func(outcomes *promql.Matcher) promql.Expr {

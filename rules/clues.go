@@ -10,19 +10,19 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// Clue names evidence that is clear enough to say where to look first. It is recorded per model, so that pages,
+// Clue describes evidence that is clear enough to name where to look first. It is recorded per model, so that pages,
 // dashboards and later readers all see the same.
 //
-// A clue is something that changed or broke. A level, such as the share of the time that a phase takes, is no clue: it
-// is as high on a healthy engine.
+// A clue is something that changed or broke. A level, such as a phase's share of the time, is no clue, because it is as
+// high on a healthy engine.
 type Clue struct {
-	// Branch says where to look.
+	// Branch names where to look.
 	Branch Branch
-	// Name holds the value of the label clue; Runbook names the alert whose runbook says what to do.
+	// Name holds the value of the label clue; Runbook names the alert whose runbook describes what to do.
 	Name, Runbook string
-	// Delays limits the clue to what it makes late, or fails.
+	// Delays limits the clue to the requests or tokens that it delays or fails.
 	Delays Delays
-	// Unit says how the value is printed.
+	// Unit sets how the value is printed.
 	Unit Unit
 	// Says puts the evidence into words: {value}, {engine}, and {LABEL} for a label of the result.
 	Says string
@@ -30,10 +30,10 @@ type Clue struct {
 	Query promql.Expr
 }
 
-// Delays names what a clue makes late, or fails.
+// Delays names the requests or tokens that a clue delays or fails.
 type Delays string
 
-// What may be late or fail. The empty value explains everything, wherever it is counted.
+// Values of Delays. The empty value explains everything, wherever it is counted.
 const (
 	AnyRequest Delays = "any_request" // late, or refused, at the engines
 	AnyToken   Delays = "any_token"
@@ -56,21 +56,22 @@ func (d Delays) Explain(s slo.Signal) bool {
 	return true
 }
 
-// recentWindow is that of clues: long enough for two scrapes a minute apart. Users suffer already.
+// recentWindow is the window of clues: long enough for two scrapes a minute apart, and short because users already
+// suffer.
 const recentWindow = 2 * minute
 
-// Clues returns the clues in the order of a diagnosis. A cause comes before what follows from it: requests queue because
-// more of them come, because each takes longer, or because steps are slow, and a step is slow because of the batch, the
-// CPU or the GPU. Hardware comes first, then what broke or was changed, then what changed in the requests. That requests
-// wait is what users feel; it comes last.
+// Clues returns the clues in the order of a diagnosis. A cause comes before its consequences: requests queue because more
+// of them arrive, because each takes longer, or because steps are slow. A step is slow because of the batch, the CPU or
+// the GPU. Hardware comes first, then faults and changes, then changes in the requests. Waiting requests come last,
+// because they are what users feel.
 func Clues() []Clue {
 	return slices.Concat(brokenClues(), memoryClues(), requestClues(), engineClues())
 }
 
-// brokenClues are about what broke or was changed.
+// brokenClues are about faults and changes.
 func brokenClues() []Clue {
 	return []Clue{
-		{Branch: Hardware, Name: "gpus_throttled", Runbook: "LLMGPUSlowed", Unit: Count, // there is nothing to move to
+		{Branch: Hardware, Name: "gpus_throttled", Runbook: "LLMGPUSlowed", Unit: Count, // no other GPU to move to
 			Says:  "All GPUs of the model are slowed down, {value} of them on {instance}",
 			Query: one(promql.And(gpusByNode(), allThrottled(), promql.On(modelLabels...)))},
 		{Branch: Hardware, Name: "gpu_throttled", Runbook: "BranchThrottledGPU", Unit: Share,
@@ -120,7 +121,7 @@ func brokenClues() []Clue {
 	}
 }
 
-// memoryClues are about room for KV cache, and its loss.
+// memoryClues are about room for KV cache and about lost KV cache.
 func memoryClues() []Clue {
 	return []Clue{
 		{Branch: Memory, Name: "left_gpu", Runbook: "LLMModelLeftGPU", Delays: AnyToken, Unit: Share,
@@ -137,7 +138,7 @@ func memoryClues() []Clue {
 	}
 }
 
-// requestClues are about a GPU that waits, about starts, and about requests that changed.
+// requestClues are about idle GPUs, about starts, and about requests that changed.
 func requestClues() []Clue {
 	return []Clue{
 		{Branch: Engine, Name: "host_bound", Runbook: "BranchHostBound", Delays: AnyToken, Unit: Share,
@@ -166,7 +167,7 @@ func requestClues() []Clue {
 	}
 }
 
-// engineClues are about engines that are slow at the usual work, about more work, and about what follows from them.
+// engineClues are about engines that are slow at the usual work, about more work, and about their consequences.
 func engineClues() []Clue {
 	running := promql.Sum(modelLabels, promql.Vector(metrics.RequestsRunning))
 	return []Clue{
@@ -204,8 +205,8 @@ func allThrottled() promql.Expr {
 	return promql.And(above(promql.Vector(metrics.RecordedModelGPUs), 1), promql.Ge(promql.Vector(metrics.RecordedThrottledGPUs), promql.Num(1)))
 }
 
-// clockFell returns the share of five minutes in which a busy GPU ran at less than half of its clock within the hour, where nobody counts
-// for how long clocks are lowered, and why: dcgm-exporter does not, unless it is asked.
+// clockFell returns the share of five minutes in which a busy GPU ran below half of its highest clock within the hour. It
+// is for GPUs without counters of how long clocks are lowered, and why: dcgm-exporter has them only if configured.
 func clockFell() promql.Expr {
 	sm := promql.Vector(metrics.GPUClock, promql.Eq(metrics.LabelDomain, "sm"))
 	low := promql.Lt(sm, times(0.5, promql.Over("max_over_time", sm, hour)))
@@ -224,7 +225,7 @@ func gpusByNode() promql.Expr {
 // waiting returns how many requests of each model wait.
 func waiting() promql.Expr { return promql.Sum(modelLabels, promql.Vector(metrics.RequestsWaiting)) }
 
-// one keeps the worst of each model.
+// one keeps the worst series of each model.
 func one(e promql.Expr) promql.Expr { return promql.TopK(1, modelLabels, e) }
 
 // recently returns a mean or a rate of each model over the last two minutes or, where few requests came, over five.
@@ -237,7 +238,7 @@ func now(fact string) promql.Expr {
 	return promql.Sum(modelLabels, promql.Vector(metrics.RecordedEvidence, promql.Eq(metrics.LabelFact, fact)))
 }
 
-// usual returns what a fact usually is, and against the fact as a multiple of that.
+// usual returns what a fact usually is, and against returns the fact as a multiple of that.
 func usual(fact string) promql.Expr   { return ofFact(metrics.RecordedUsual, fact) }
 func against(fact string) promql.Expr { return ofFact(metrics.RecordedAgainst, fact) }
 
@@ -246,9 +247,9 @@ func ofFact(record *metrics.Family, fact string) promql.Expr {
 	return promql.Max(modelLabels, promql.Vector(record, promql.Either(metrics.LabelFact, fact)))
 }
 
-// arrivals returns how many requests come to each model per second, each counted once: those that end, whatever way, and
-// those by which the number of running and waiting requests grows. Requests that the engine finds invalid are no work.
-// Where no requests are counted, first tokens stand for their ends.
+// arrivals returns how many requests arrive at each model per second. Each request counts once: as an ended request, with
+// any outcome, or as growth in the number of running and waiting requests. Requests that the engine rejects as invalid
+// are no work. Where no requests are counted, first tokens represent their ends.
 func arrivals(window time.Duration) promql.Expr {
 	of := func(x promql.Expr) promql.Expr { return promql.Sum(modelLabels, x) }
 	ended := promql.Or(
@@ -259,8 +260,8 @@ func arrivals(window time.Duration) promql.Expr {
 	return promql.Call("clamp_min", promql.Sum(modelLabels, promql.Or(labelled(ended, metrics.LabelReason, "ended"), inside)), promql.Num(0))
 }
 
-// computed returns how many tokens the engines of each model compute per second: those of prompts that neither the prefix
-// cache nor a KV tier holds, and those that they generate. It says whether the engines do more than usual, whatever the users ask.
+// computed returns how many tokens the engines of each model compute per second: generated tokens, and prompt tokens that
+// neither the prefix cache nor a KV tier holds. It shows whether the engines do more than usual, whatever the users ask.
 func computed(window, ago time.Duration) promql.Expr {
 	rate := func(counter promql.Expr) promql.Expr {
 		return promql.Sum(modelLabels, promql.Rate(promql.Offset(counter, ago), window))
@@ -272,16 +273,17 @@ func computed(window, ago time.Duration) promql.Expr {
 		times(-1, rate(promql.Vector(metrics.PrefixCacheHitTokens))))), promql.Num(0))
 }
 
-// perFirstToken returns a token counter's rate over that of first tokens: both move with the work, while histograms of
-// tokens are of the requests that have ended. On engines that do not count first tokens, those stand in for them.
+// perFirstToken returns a token counter's rate divided by the rate of first tokens. Both change with the work, while
+// histograms of tokens cover only requests that have ended. These histograms are used for engines that do not count first
+// tokens.
 func perFirstToken(counter, ended *metrics.Family, window, ago time.Duration) promql.Expr {
 	rate := func(e promql.Expr) promql.Expr { return promql.Rate(promql.Offset(e, ago), window) }
 	requests := promql.OrOn(rate(promql.CountOf(metrics.TimeToFirstToken)), rate(promql.CountOf(ended)), promql.Ignoring(metrics.LabelStage))
 	return promql.Div(promql.Sum(modelLabels, rate(promql.Vector(counter))), above(promql.Sum(modelLabels, requests), 0))
 }
 
-// tokenTime returns the mean time between the tokens of each model, of the first window that saw tokens, so that a step that has become
-// slow shows at once. A minute has one reading where Prometheus scrapes once a minute.
+// tokenTime returns the mean time between the tokens of each model, from the shortest window that has tokens, so that a
+// step that has become slow shows at once. A minute has one sample if Prometheus scrapes once a minute.
 func tokenTime() promql.Expr {
 	in := func(window time.Duration) promql.Expr {
 		return promql.Vector(meanIn(window), ofStage(metrics.StageNextToken))
@@ -289,28 +291,31 @@ func tokenTime() promql.Expr {
 	return promql.Or(in(minute), in(recentWindow), in(pageWindow))
 }
 
-// learntSlowdown returns how many times as long as usual at the same load the steps of each model take, where its exporters know.
+// learntSlowdown returns how many times as long as usual at the same load the steps of each model take, where its
+// exporters have learnt the usual time.
 func learntSlowdown() promql.Expr {
 	return promql.Avg(modelLabels, promql.Vector(metrics.EngineSlowdown))
 }
 
-// collapsed returns how many times as many tokens as now each model usually computes, where it is twice as many or more although more
-// requests run than usual, and none waits for room in the KV cache: a larger batch computes more, or as much.
+// collapsed returns the usual number of computed tokens of each model as a multiple of the present one. The multiple is
+// at least two, although more requests run than usual and none waits for room in the KV cache. A larger batch would
+// compute at least as many tokens.
 func collapsed() promql.Expr {
 	fewer := promql.Div(promql.Num(1), below(against("computed"), 0.5))
 	return promql.Unless(both(fewer, above(against("running"), 1)), promql.Vector(metrics.RecordedFullCache))
 }
 
-// moreWork returns each model whose engines compute more than usual, or get more requests, most of which still wait, if that can make a
-// step half as long again, or where nobody knows. With n requests in a batch usually, k times as many make it at most 1/(1-(k-1)n) times
-// as long, as no request costs more than a step of its own; less than a tenth is not measured. One request at a time makes no batch, however many come.
+// moreWork returns each model whose engines compute more than usual, or get more requests, most of which still wait. The
+// excess must be able to make a step half as long again, or its effect must be unknown. If a batch usually has n
+// requests, k times as many make a step at most 1/(1-(k-1)n) times as long, because no request costs more than a step of
+// its own. An n below a tenth is not measured. Single requests make no batch, however many arrive.
 func moreWork() promql.Expr {
 	more := promql.Mul(promql.Sub(against("computed|arrivals"), promql.Num(1)), promql.Call("clamp_min", usual("running"), promql.Num(0.1)), promql.On(modelLabels...))
 	return promql.Unless(now("token_time"), promql.Or(below(against("computed|arrivals"), 1.3), below(more, 0.3), below(now("running"), 2)))
 }
 
-// moreArrive returns how many times as many requests as usual arrive, where some wait or are refused and it is more than chance:
-// three standard deviations of what is usual within two minutes.
+// moreArrive returns how many times as many requests as usual arrive, where some wait or are refused. The excess must be
+// more than chance: three standard deviations of the usual number within two minutes.
 func moreArrive() promql.Expr {
 	excess := promql.Mul(promql.Sub(against("arrivals"), promql.Num(1)), promql.Call("sqrt", usual("arrivals")), promql.On(modelLabels...))
 	tooMany := promql.Or(above(promql.Sum(modelLabels, promql.Over("max_over_time", promql.Vector(metrics.RequestsWaiting), recentWindow)), 0),
@@ -318,10 +323,10 @@ func moreArrive() promql.Expr {
 	return both(above(against("arrivals"), 1.3), above(excess, 3/math.Sqrt(recentWindow.Seconds())), tooMany)
 }
 
-// restartedWorse returns the share of each model's engines that restarted within the hour, where it is at least a half, no
-// more requests come than usual, no KV cache is full, and it is no cold start: a quarter of an hour has passed, or the prefix
-// cache does not just fill again, and tokens take longer though no backlog makes the batch large, or they take no longer and the
-// queue still grows, or far more tokens are computed.
+// restartedWorse returns the share of each model's engines that restarted within the hour. The share is at least a half,
+// no more requests arrive than usual, no KV cache is full, and the start is not just cold: a quarter of an hour has
+// passed, or the prefix cache is not merely filling again. In the latter case tokens take longer without a backlog that
+// makes the batch large, or they take no longer and the queue still grows, or far more tokens are computed.
 func restartedWorse() promql.Expr {
 	slower := promql.And(above(against("token_time"), 1.3), below(against("running"), 3))
 	behind := both(above(promql.Sum(modelLabels, promql.Over("delta", promql.Vector(metrics.RequestsWaiting), recentWindow)), 0), atLeast(10, recentWindow), below(against("token_time"), 1.3))
@@ -343,8 +348,8 @@ func freshlyStarted() promql.Expr {
 	return promql.CountBy(modelLabels, promql.And(promql.Max(replicaLabels, promql.Vector(metrics.EngineInfo)), younger(coldFor), promql.On(pageLabels...)))
 }
 
-// onTheWay returns how much later first tokens are at a model's gateway than at its engines, where that is most of the
-// time.
+// onTheWay returns how much later first tokens are at a model's gateway than at its engines, where the difference is most
+// of the time.
 func onTheWay(window time.Duration) promql.Expr {
 	engines := promql.Sum(modelLabels, promql.Vector(meanIn(window), ofStage(metrics.StageFirstToken)))
 	late := promql.Sub(mean(metrics.TimeToFirstToken, modelLabels, window, gatewayRole()), engines)
@@ -356,13 +361,15 @@ func stopped(m ...*promql.Matcher) promql.Expr {
 	return promql.Mul(promql.Max(replicaLabels, promql.Over("last_over_time", promql.Vector(metrics.EngineInfo, m...), hour)), down(), promql.On(pageLabels...).ManyToOne())
 }
 
-// swapping returns how many adapters the requests of each replica ask for, where some wait and all do not fit.
+// swapping returns how many adapters the requests of each replica ask for, where some requests wait and not all adapters
+// fit.
 func swapping() promql.Expr {
 	adapters := func(f *metrics.Family) promql.Expr { return promql.Max(replicaLabels, promql.Vector(f)) }
 	return promql.Gt(promql.Add(adapters(metrics.LorasRunning), above(adapters(metrics.LorasWaiting), 0)), adapters(metrics.LoraSlots))
 }
 
-// slowAtSteps returns the time between tokens of each replica whose steps take so many times as long as those of its peers.
+// slowAtSteps returns the time between tokens of each replica whose steps take at least this many times as long as those
+// of its peers.
 func slowAtSteps(times float64) promql.Expr {
 	slow := above(promql.Vector(metrics.RecordedSkew, promql.Eq(metrics.LabelReason, skewStep)), times)
 	return promql.And(promql.Max(replicaLabels, promql.Vector(metrics.RecordedReplicaTime, ofStage(metrics.StageNextToken))), slow, promql.On(replicaLabels...))

@@ -15,8 +15,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// slothRules are what sloth v0.16.0 wrote for testdata/sloth/spec.yaml: the same objective over the
-// same series.
+// slothRules is the output of sloth v0.16.0 for testdata/sloth/spec.yaml: the same objective over the same series.
 const slothRules = "testdata/sloth/rules.yaml"
 
 // pyrraRatio is pyrra's error ratio over its 28 days, transcribed from its rules
@@ -24,9 +23,9 @@ const slothRules = "testdata/sloth/rules.yaml"
 const pyrraRatio = `sum by (namespace, model_name) (increase(llm_slo_bad_events_total{slo="ttft"}[28d]))
 	/ sum by (namespace, model_name) (increase(llm_slo_events_total{slo="ttft"}[28d]))`
 
-// Three ordinary days on which a mean of ratios is not the ratio. Ours must agree with the truth;
-// sloth's number is shown beside it, and must still be wrong in the way that made us build our own: if
-// it becomes right, the comparison in the docs has to go.
+// Three ordinary days on which a mean of ratios is not the ratio. Our result must agree with the truth. Sloth's result is
+// shown beside it, and must still be wrong in the way that made us build our own. If it becomes right, the comparison in
+// the docs must go.
 func TestPeriodRatioIsTheTruth(t *testing.T) {
 	night := func(at time.Duration) bool { return at%day >= 3*hour && at%day < 4*hour }
 	tests := []struct {
@@ -88,7 +87,7 @@ func TestPeriodRatioIsTheTruth(t *testing.T) {
 				t.Errorf("sloth says %.5f, true %.5f: the published comparison no longer holds", sloth, truth)
 			}
 			remaining := one(t, sim, metrics.RecordedBudgetRemaining.Name, at)
-			// Two of thirty days are recorded: what was bad is held against a month of such days.
+			// Two of thirty days are recorded. Bad events are compared with a month of such days.
 			if want := 1 - got/o.Budget().Float()*2/30; math.Abs(remaining-want) > 1e-3 {
 				t.Errorf("budget remaining %.4f, want %.4f", remaining, want)
 			}
@@ -96,7 +95,7 @@ func TestPeriodRatioIsTheTruth(t *testing.T) {
 	}
 }
 
-// slothSLI is the rule that sloth's period ratio is made of, and the expression of that ratio, which is asked for once.
+// slothSLI returns the rule behind sloth's period ratio, and the expression of that ratio, which is queried once.
 func slothSLI(t *testing.T) (sli []byte, ratio string) {
 	t.Helper()
 	content, err := os.ReadFile(slothRules)

@@ -20,7 +20,7 @@ const (
 	rawHistory    = 3 * day // the longest window of the alerts
 )
 
-// fleet is objectives on models.
+// fleet counts objectives and models.
 type fleet struct{ objectives, models int }
 
 // fleetSeries is a series in steady state.
@@ -32,7 +32,7 @@ type fleetSeries struct {
 	every     time.Duration
 }
 
-// raw are what both rule sets read from exporters.
+// raw returns the series that both rule sets read from exporters.
 func (f fleet) raw() []fleetSeries {
 	var all []fleetSeries
 	add := func(perMinute, constant float64, l labels.Labels) {
@@ -58,7 +58,7 @@ func (f fleet) raw() []fleetSeries {
 	return all
 }
 
-// recorded are what a rule set recorded before: the given names, constant, since a while.
+// recorded returns series that a rule set recorded before: constant values under the given names, since a time.
 func (f fleet) recorded(since, every time.Duration, value map[string]float64, more func(slo string) []string) []fleetSeries {
 	var all []fleetSeries
 	for o := range f.objectives {
@@ -95,13 +95,13 @@ func load(t testing.TB, sim *rulesim.Sim, all []fleetSeries) {
 	}
 }
 
-// BenchmarkEvaluation is what one evaluation of all rules costs in steady state, ours beside sloth's for
-// the same objectives: 50 models of 4 replicas, scraped every minute. -long adds 100 objectives, which
-// takes minutes and gigabytes.
+// BenchmarkEvaluation measures the cost of one evaluation of all rules in steady state, ours beside sloth's for the same
+// objectives: 50 models of 4 replicas, scraped every minute. -long adds 100 objectives, which takes minutes and
+// gigabytes.
 //
-// Sloth reads every window of every objective from the raw series and 30 days of its own ratios.
-// Ours is evaluated as its groups are: the burn group every minute, the budget group every fifth; the
-// samples of the latter count a fifth.
+// Sloth reads every window of every objective from the raw series and 30 days of its own ratios. Our rules are evaluated
+// as in their groups: the burn group every minute, the budget group every fifth minute. So the samples of the latter
+// count a fifth.
 func BenchmarkEvaluation(b *testing.B) {
 	sizes := []int{1, 10}
 	if *long {

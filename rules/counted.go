@@ -6,11 +6,11 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// Counted returns the increase of an event counter per model and objective in a window, as the rules read it from raw counters.
-// Whoever has counted by itself evaluates the rules with its numbers in that place.
+// Counted returns the increase of an event counter per model and objective in a window, as the rules read it from raw
+// counters. Programs that count events themselves evaluate the rules with their numbers in its place.
 func Counted(f *metrics.Family, window slo.Duration) promql.Expr { return source{}.events(f, window) }
 
-// CountedTile returns the gain of an event counter since the tile of a budget before: see Counted.
+// CountedTile returns the increase of an event counter since the previous tile of a budget: see Counted.
 func CountedTile(f *metrics.Family) promql.Expr { return source{}.tile(f) }
 
 // CountedRequests returns the requests of a model in RequestWindow, by their first tokens: see Counted.

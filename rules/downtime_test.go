@@ -12,8 +12,9 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// TestDowntimeSpendsBudget: an only engine, or an only gateway, counts nothing while it is dead. What users would have asked in
-// that time is lost, and spends the budget of availability. One that was taken out of the configuration is missed by nobody.
+// TestDowntimeSpendsBudget checks that an outage of the only engine, or of the only gateway, spends the availability
+// budget. It counts nothing while it is down, but users lose their requests. An engine that was taken out of the
+// configuration is not missed.
 func TestDowntimeSpendsBudget(t *testing.T) {
 	t.Parallel()
 	const rate, crashing, lasts, reads = 10., 12 * time.Hour, 2 * time.Hour, 15 * time.Second
@@ -22,10 +23,10 @@ func TestDowntimeSpendsBudget(t *testing.T) {
 	for name, c := range map[string]struct {
 		role        string
 		removed     bool
-		reason      string // why it does not answer
+		reason      string // why the engine does not answer
 		every, dead time.Duration
 		lost        bool
-		forgotten   bool // its exporter starts anew after the first failed reading, and nobody tells it what was served
+		forgotten   bool // its exporter restarts after the first failed reading, and has no record of the served model
 	}{
 		"an engine crashes every five minutes":  {reason: "connection_refused", every: 310 * time.Second, dead: 75 * time.Second, lost: true},
 		"a gateway crashes every five minutes":  {role: metrics.GatewayRole, reason: "connection_refused", every: 310 * time.Second, dead: 75 * time.Second, lost: true},

@@ -7,17 +7,17 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// rollout is how long a rollout is under way after its last step: a replica that starts, or a setting that changes.
+// rollout is how long a rollout continues after its last step: the start of a replica, or the change of a setting.
 const rollout = 30 * minute
 
-// differing labels what replicas of one model should have in common. Prefill and decode engines differ by design, and so do
-// engines of two kinds.
+// differing adds the labels in which replicas may differ by design: prefill and decode engines differ, and so do engines
+// of two kinds.
 func differing(labels ...string) []string {
 	return append(append(labels, metrics.LabelRuntime, metrics.LabelRole), modelLabels...)
 }
 
-// differs returns the replicas that run with a setting that not even half of the replicas of their model have, or whose KV cache is a
-// tenth larger or smaller than that of most, while no rollout is under way.
+// differs returns the replicas that differ from their model's others while no rollout is in progress: at most half of the
+// replicas have their setting, or their KV cache is a tenth larger or smaller than the median.
 func differs() promql.Expr {
 	config := promql.Vector(metrics.EngineConfig, promql.Ne(metrics.LabelQuality, string(metrics.Missing)),
 		promql.Ne(metrics.LabelSetting, string(metrics.SettingKVCacheTokens)))
@@ -35,10 +35,10 @@ func differs() promql.Expr {
 	return promql.Unless(promql.Max(named, promql.Or(settings, sizes)), rollingOut(), promql.On(modelLabels...))
 }
 
-// skewSetting is the reason of replicas that run with another setting.
+// skewSetting is the reason for replicas that run with another setting.
 const skewSetting = "setting"
 
-// rollingOut returns the models of which a replica started, or a setting changed, lately.
+// rollingOut returns the models that had a replica start, or a setting change, recently.
 func rollingOut() promql.Expr {
 	started := promql.And(promql.Max(replicaLabels, promql.Vector(metrics.EngineInfo)), younger(rollout), promql.On(pageLabels...))
 	return promql.Or(promql.CountBy(modelLabels, started), promql.CountBy(modelLabels, changedWithin(rollout)))
@@ -47,9 +47,9 @@ func rollingOut() promql.Expr {
 // settingChange labels a change of a setting of a model, on however many replicas. The version is a setting.
 var settingChange = append([]string{metrics.LabelSetting, metrics.LabelOld, metrics.LabelNew}, modelLabels...)
 
-// lastChanges returns when each setting of each model last changed, for a day. Exporters saw the change, or versions tell it: a model
-// runs one that it did not run five minutes before. An exporter that starts again forgets, and its engines move; the record remembers.
-// What engines measure is no setting.
+// lastChanges returns when each setting of each model last changed, for a day. Exporters saw the change, or versions show
+// it: a model runs one that it did not run five minutes before. A restarted exporter forgets, and engines move to other
+// exporters, but the record remembers. Measured values are not settings.
 func lastChanges() promql.Expr {
 	told := promql.Vector(metrics.EngineConfigChanged, promql.Ne(metrics.LabelSetting, string(metrics.SettingKVCacheTokens)))
 	recorded := promql.Over("last_over_time", promql.Vector(metrics.RecordedChanged), causeWindow)
@@ -66,12 +66,12 @@ func changedWithin(window time.Duration, m ...*promql.Matcher) promql.Expr {
 	return promql.Gt(promql.Vector(metrics.RecordedChanged, m...), promql.Sub(promql.Call("time"), promql.Num(window.Seconds())))
 }
 
-// newest keeps the last changes of each model, at most so many.
+// newest keeps the most recent changes of each model, up to a limit.
 func newest(most int, changes promql.Expr) promql.Expr {
 	return promql.TopK(most, modelLabels, changes)
 }
 
-// onReplicas returns the changes with the number of replicas that made them, 0 where no exporter knows it.
+// onReplicas returns the changes with the number of replicas that made them, or 0 where it is unknown.
 func onReplicas(changes promql.Expr) promql.Expr {
 	change := promql.On(settingChange...)
 	return promql.OrOn(promql.And(promql.CountBy(settingChange, promql.Vector(metrics.EngineConfigChanged)), changes, change), times(0, changes), change)

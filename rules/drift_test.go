@@ -13,15 +13,15 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
-// TestDrift: four replicas have run for a day, and one of them runs with something else: it is named, with the setting. While
-// a replica has just started, or a setting has just changed, a rollout is under way.
+// TestDrift checks that one of four replicas that runs with another setting is named, with the setting, after a day.
+// While a replica has just started, or a setting has just changed, a rollout is in progress.
 func TestDrift(t *testing.T) {
 	common := map[string]string{"dtype": "bfloat16", "template": "sha256:aaaaaaaaaaaa", "max_model_len": "32768", "speculation": "ngram",
 		"image": "vllm:0.32@sha256:0123456789ab", "revision": "892b3d7a", "quantization": "fp8"}
 	for _, c := range []struct {
 		name, setting, value string
-		capacity             float64       // of the one, of a hundred
-		started              time.Duration // of the one; 0: a day ago
+		capacity             float64       // of this replica, as a percentage
+		started              time.Duration // of this replica; 0: a day ago
 		changed              bool          // ten minutes ago
 		want                 []string
 	}{

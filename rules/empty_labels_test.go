@@ -18,17 +18,18 @@ import (
 var (
 	labelUsed = regexp.MustCompile(`\$labels\.(\w+)`)
 	reasonIs  = regexp.MustCompile(`eq \$labels\.(?:reason|clue|role) "(\w+)"`)
-	// leftOver matches what is left of a sentence whose noun is missing.
+	// leftOver matches the rest of a sentence whose noun is missing.
 	leftOver = regexp.MustCompile(`^[\s,.:;/]|\s$|\s\s|\s[,.:;/)]|\(\s|\(\)|[:,]\s*[:,.]|/:|\b(of|at|by|from|the|than|Rank|Objective|Probe|Engine|Gateway)([,.:;]|$)|\bon([,:;]|$)|\bof (make|makes|loses|accepts|run|is|computed|restarted|does)\b|\bEngine (of|does)\b|\bof have\b`)
 )
 
-// answers is a Prometheus that has recorded what a title asks for.
+// answers is a Prometheus that has recorded the series that a title queries.
 func answers(context.Context, string, time.Time) (promql.Vector, error) {
 	return promql.Vector{{F: 20, Metric: labels.FromStrings(metrics.LabelBad, "requests fail")}}, nil
 }
 
-// TestTextsWithoutALabel: what people read of an alert is a sentence also where a label is empty. An engine that has been down
-// since the exporter started has said no model, and outside Kubernetes nothing has a namespace or a pod.
+// TestTextsWithoutALabel checks that the text of an alert consists of sentences even if a label is empty. An engine that
+// has been down since the exporter started has not reported its model. Outside Kubernetes nothing has a namespace or a
+// pod.
 func TestTextsWithoutALabel(t *testing.T) {
 	for _, a := range rules.Alerts(rules.Groups(rules.Options{})) {
 		texts := []string{a.Summary, a.Description}

@@ -27,12 +27,12 @@ type Evidence struct {
 // Format holds the Prometheus template that formats one query result, the dot.
 type Format string
 
-// Brief makes a template print numbers with two significant digits: nobody acts on a third. It is for everything that people
-// read of an alert. Where the number comes through a pipe, it stays on its left.
+// Brief makes a template print numbers with two significant digits, because nobody acts on a third. It is for all text of
+// an alert that people read. If the number comes through a pipe, the pipe stays on its left.
 func Brief(template string) string {
 	return humanized.ReplaceAllStringFunc(template, func(call string) string {
 		m := humanized.FindStringSubmatch(call)
-		if m[2] == "" || m[3] == " $n" { // it does already
+		if m[2] == "" || m[3] == " $n" { // it is brief already
 			return call
 		}
 		if m[1] != "" {
@@ -42,10 +42,10 @@ func Brief(template string) string {
 	})
 }
 
-// humanized matches a function that prints a number, with the pipe or the value from which that comes.
+// humanized matches a function that prints a number, with the pipe or the value that supplies the number.
 var humanized = regexp.MustCompile(`printf "%\.1e"[^|}]* \| humanize\w*|(\| )?\b(humanize(?:Percentage|Duration)?)\b( [$.]\w+)?`)
 
-// small prints what humanize would write with m for a thousandth, which reads as minutes.
+// small replaces humanize for values below 1. humanize would print m for a thousandth, which reads as minutes.
 const small = `{{ if lt .Value 1.0 }}{{ printf "%.2g" .Value }}{{ else }}{{ humanize .Value }}{{ end }}`
 
 // The formats.
@@ -128,7 +128,7 @@ func queryTemplate(e promql.Expr) string {
 	return "printf `" + query + "` " + strings.Join(args, " ") + " | query"
 }
 
-// shared writes the places that several queries of a template select once, at its beginning.
+// shared moves selectors that several queries of a template use to its beginning, where they are written once.
 func shared(template string) string {
 	for _, place := range ownPlace.FindAllString(template, -1) {
 		if strings.Count(template, place) > 1 {
@@ -139,7 +139,7 @@ func shared(template string) string {
 	return template
 }
 
-// line renders one line of evidence: the result, or the three largest, and how many there are.
+// line renders one line of evidence: the result, or the three largest results and their number.
 func (e Evidence) line() string {
 	if single(e.Query) {
 		return fmt.Sprintf("{{ with %s }}%s: {{ with first . }}%s{{ end }}.\n{{ end }}", queryTemplate(e.Query), e.Text, e.Show)
@@ -165,7 +165,7 @@ const (
 	pageWindow  = 5 * minute  // no longer than the short window of the window pair that pages
 )
 
-// Unit says how a page prints a recorded value.
+// Unit names how a page prints a recorded value.
 type Unit string
 
 // The units.
@@ -175,39 +175,40 @@ const (
 	Share   Unit = "ratio"   // 0 to 1
 	Seconds Unit = "seconds"
 	On      Unit = "on"   // a number of engines
-	Bare    Unit = "none" // the labels say it
+	Bare    Unit = "none" // the labels contain the fact
 )
 
-// rounded leaves two units of a duration, of ten minutes and more no seconds, and no zero.
+// rounded keeps the two largest units of a duration. It drops seconds from ten minutes on, and zeros.
 const rounded = ` | reReplaceAll "(\\d\\dm) .+|( \\S+) .+| 0s$" "$1$2"`
 
-// formatted sets $v to the value of a suspect, the dot, printed in its unit, which is $u.
+// formatted sets $v to the value of a suspect (the dot), printed in its unit ($u).
 const formatted = `{{ $n := printf "%.1e" .Value }}{{ $v := humanize $n }}{{ if lt .Value 10.0 }}{{ $v = printf "%.2g" .Value }}{{ end }}` +
 	`{{ $u := .Labels.unit }}{{ if eq $u "ratio" }}{{ $v = humanizePercentage $n }}{{ else if eq $u "seconds" }}{{ $v = humanizeDuration $n` + rounded + ` }}{{ end }}`
 
-// formattedFact does the same for a fact.
+// formattedFact is formatted for a fact.
 const formattedFact = formatted + `{{ if eq $u "on" }}{{ $v = print "on " $v }}{{ if eq .Value 0.0 }}{{ $v = "" }}{{ end }}{{ end }}`
 
-// FactText returns the Prometheus template that prints the value of a recorded fact, the dot, in its unit.
+// FactText returns the Prometheus template that prints the value of a recorded fact (the dot) in its unit.
 func FactText() string { return Brief(formattedFact + `{{ if ne $u "none" }}{{ $v }}{{ end }}`) }
 
 // Fact describes evidence about a model.
 type Fact struct {
 	// Name holds the value of the label fact.
 	Name string
-	// Unit says how the value is printed.
+	// Unit names how the value is printed.
 	Unit Unit
 	// Says precedes the value.
 	Says string
 	// Query returns one value per model. Absent is not zero: a fact without a value is left out.
 	Query promql.Expr
-	// Before returns the same of the day that ended an hour ago, recorded under the fact's name and _before; or it is nil.
+	// Before returns the same value for the day that ended an hour ago. It is recorded under the fact's name and _before.
+	// Before may be nil.
 	Before promql.Expr
 }
 
-// facts returns what is recorded about a model, in the order of a diagnosis: what was deployed, where the time goes, what
-// differs from the day before, how late tokens are, and what the hardware did. What a release may change is recorded per
-// version, for comparison when the engines of the old one are gone.
+// facts returns the recorded facts about a model, in the order of a diagnosis: deployments, where the time goes,
+// differences from the day before, how late tokens are, and hardware. Facts that a release may change are recorded per
+// version, so that they can be compared when the engines of the old version are gone.
 func facts() []Fact {
 	perModel := func(e promql.Expr) promql.Expr { return promql.Sum(modelLabels, e) }
 	minutely := func(f *metrics.Family) promql.Expr {
@@ -256,13 +257,13 @@ func facts() []Fact {
 	}
 }
 
-// onAverage returns the mean of a recorded fact over that part of the day before in which it was recorded. A rate over the day
-// would spread an hour's work over all of it.
+// onAverage returns the mean of a recorded fact over the part of the day before in which it was recorded. A rate over the
+// day would spread an hour's work over all of it.
 func onAverage(fact string) promql.Expr {
 	return promql.Sum(modelLabels, promql.Over("avg_over_time", promql.Offset(evidenceOf(fact), hour), day))
 }
 
-// OfBefore ends the name of a fact of the day before, as the label fact has it.
+// OfBefore ends the name of a fact of the day before, in the label fact.
 const OfBefore = "_before"
 
 // labels returns the labels of a fact that is recorded under this name at this position.
@@ -275,7 +276,7 @@ func dayBefore(fact string) promql.Expr {
 	return promql.Sum(modelLabels, promql.Vector(metrics.RecordedEvidence, promql.Eq(metrics.LabelFact, fact)))
 }
 
-// compared lists the facts that clues compare with what they usually are, in the order of facts.
+// compared lists the facts that clues compare with their usual values, in the order of facts.
 var compared = []string{"arrivals", "computed", "running", "prompt_tokens", "output_tokens", "prefix_hits", "draft_tokens", "token_time"}
 
 // evidenceOf selects recorded facts.
@@ -283,12 +284,12 @@ func evidenceOf(names ...string) promql.Expr {
 	return promql.Vector(metrics.RecordedEvidence, promql.Either(metrics.LabelFact, strings.Join(names, "|")))
 }
 
-// evidenceBefore selects those facts of the day before.
+// evidenceBefore selects the same facts of the day before.
 func evidenceBefore(names ...string) promql.Expr {
 	return evidenceOf("(" + strings.Join(names, "|") + ")" + OfBefore)
 }
 
-// yesterdays does the same under the names of today's.
+// yesterdays returns the facts of the day before under the names of today's.
 func yesterdays(names ...string) promql.Expr {
 	return factRenamed(evidenceBefore(names...), "$1", "(.+)"+OfBefore)
 }
@@ -299,9 +300,9 @@ func factRenamed(e promql.Expr, to, from string) promql.Expr {
 
 var perFact = append([]string{metrics.LabelFact}, modelLabels...)
 
-// asUsual returns what the compared facts were in the three hours until twenty minutes ago: long enough before a burn that
-// pages, and recent enough to be about the same work. Where one was not recorded for ten minutes then, the day before stands in, or the
-// ten minutes until ten minutes ago.
+// asUsual returns the values of the compared facts in the three hours until twenty minutes ago. That is long enough
+// before a burn that pages, and recent enough to be about the same work. If a fact was recorded for less than ten minutes
+// then, the day before replaces it, or else the ten minutes until ten minutes ago.
 func asUsual() promql.Expr {
 	before := func(ago, window time.Duration) promql.Expr {
 		return promql.Sum(perFact, promql.QuantileOver(0.5, promql.Offset(evidenceOf(compared...), ago), window))
@@ -314,14 +315,14 @@ func againstUsual() promql.Expr {
 	return promql.Div(evidenceOf(compared...), above(promql.Vector(metrics.RecordedUsual), 0), promql.On(perFact...))
 }
 
-// evidenceGroups returns the groups that record what pages show about models. Facts of the day before run less often:
-// they hardly change within minutes.
+// evidenceGroups returns the groups that record the facts that pages show about models. Facts of the day before run less
+// often: they hardly change within minutes.
 func evidenceGroups() []Group {
 	now := []Record{{Name: metrics.RecordedChanged, Expr: lastChanges()}, {Name: usersServed(recentWindow), Expr: servedIn(recentWindow)}, {Name: metrics.RecordedVersion, Expr: versions()}}
 	for _, window := range []time.Duration{minute, recentWindow, pageWindow} {
 		now = append(now, Record{Name: meanIn(window), Expr: ratio(promql.Vector(metrics.StageTime), promql.Vector(metrics.Stages), perStage(modelLabels), window, 0)})
 	}
-	yesterday := Group{Name: "llm-yesterday", Interval: 4 * minute} // below the five minutes for which an instant query sees it
+	yesterday := Group{Name: "llm-yesterday", Interval: 4 * minute} // less than the five minutes for which an instant query sees it
 	for i, f := range facts() {
 		if f.Before != nil {
 			yesterday.Records = append(yesterday.Records, Record{metrics.RecordedEvidence, f.Before, f.labels(f.Name+OfBefore, order(2*i))})
@@ -344,8 +345,8 @@ func chunked(name string, interval time.Duration, records []Record) (groups []Gr
 	return groups
 }
 
-// printed returns what pages say changed about each model: versions and settings, or else restarts, and what differs from the day before
-// by half or more. The rest is on the dashboard.
+// printed returns the changes of each model that pages show: versions and settings, or else restarts, and facts that
+// differ from the day before by half or more. The dashboard shows the others.
 func printed() promql.Expr {
 	shifts := []string{"prompt_tokens", "output_tokens", "prefix_hits", "draft_tokens", "aborted"}
 	now, before := evidenceOf(shifts...), evidenceBefore(shifts...)
@@ -355,7 +356,7 @@ func printed() promql.Expr {
 		promql.And(now, moved, ofFact), promql.And(before, factRenamed(moved, "${1}"+OfBefore, "(.+)"), ofFact))
 }
 
-// changes renders what changed about the alert's model in one line: three facts at most.
+// changes renders the changes of the alert's model in one line: at most three facts.
 func changes(query string) string {
 	return fmt.Sprintf(`{{ $c := "" }}{{ $was := "" }}{{ $next := "" }}{{ range sortByLabel %q (sortByLabel %q (%s)) }}{{ $new := ne .Labels.says $was }}`+
 		`{{ if $new }}{{ $c = print $c "." }}{{ end }}{{ if lt (len $c) 4 }}%s{{ if $new }}{{ if $was }}; {{ else if not .Labels.setting }}Changed: {{ end }}{{ if .Labels.setting }}{{ .Labels.says }}:{{ else }}{{ toLower .Labels.says }}{{ end }}{{ else }}{{ $next }}{{ end }}`+
@@ -363,11 +364,11 @@ func changes(query string) string {
 		metrics.LabelOrder, metrics.LabelSetting, query, formattedFact, OfBefore)
 }
 
-// changesQuery returns what a page says changed about its model.
+// changesQuery returns the changes that a page shows about its model.
 func changesQuery() promql.Expr { return promql.Vector(metrics.RecordedPrinted, sameModel()...) }
 
-// objectiveQueries return which share of the budget of the alert's objective is left, for how many seconds it lasts at
-// the present rate, and the links that the configuration gives the objective.
+// objectiveQueries return the share of the budget that the alert's objective has left, the seconds that it lasts at the
+// present rate, and the links that the configuration gives the objective.
 func objectiveQueries() []promql.Expr {
 	ofPeriod := func(f *metrics.Family, keep ...string) promql.Expr {
 		return promql.Max(keep, promql.Over("last_over_time", promql.Vector(f, same(modelSLO...)...), budgetLookback))
@@ -379,7 +380,7 @@ func objectiveQueries() []promql.Expr {
 		link(metrics.LabelRunbook), link(metrics.LabelDashboard)}
 }
 
-// objective renders what is left of the budget, for how long it lasts at the present rate, and the objective's own links.
+// objective renders the rest of the budget, how long it lasts at the present rate, and the objective's own links.
 func (s Style) objective() string {
 	var asks []any
 	for _, e := range objectiveQueries() {

@@ -9,8 +9,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
-// TestFewRequestsFail: a replica that gets a request in a minute or two fails all of them. Five failures name it, however long they took
-// within ten minutes; three do not.
+// TestFewRequestsFail checks that a replica with a request every minute or two, all of which fail, is named after five
+// failures within ten minutes, and not after three.
 func TestFewRequestsFail(t *testing.T) {
 	sim := newSim(t, group(t, rules.Options{}, "llm-replica-pace"))
 	const onset = 20 * time.Minute

@@ -27,8 +27,8 @@ type Style struct {
 	// renames namespace, for a multi-tenant Prometheus that sets its own and moves the engine's to
 	// exported_namespace.
 	Labels map[string]string
-	// RunbookURL holds the address of a runbook; {alert} stands for the alert's name, {labels} for a query with the labels
-	// that its page fills in. Default DefaultRunbookURL.
+	// RunbookURL holds the address of a runbook; {alert} stands for the alert's name, {labels} for a query with the
+	// labels that the runbook fills in. Default DefaultRunbookURL.
 	RunbookURL string
 	// DashboardURL holds the address of a dashboard; {uid} stands for its uid.
 	DashboardURL string
@@ -36,10 +36,10 @@ type Style struct {
 	MetricsQL bool
 }
 
-// DefaultRunbookURL points to the page that the exporter serves, reachable on its node or through a forwarded port.
+// DefaultRunbookURL points to the runbook that the exporter serves, reachable on its node or through a forwarded port.
 const DefaultRunbookURL = "http://localhost:9844/runbooks/{alert}{labels}"
 
-// SeverityLabel names the label that says how urgently an alert needs a person.
+// SeverityLabel names the label that shows how urgently an alert needs a person.
 const SeverityLabel = "severity"
 
 // Renamable returns the labels that Style.Labels may rename.
@@ -75,7 +75,7 @@ type File struct {
 type FileGroup struct {
 	Name     string `yaml:"name"`
 	Interval string `yaml:"interval"`
-	// EvalOffset says when in its interval vmalert evaluates the group.
+	// EvalOffset is when in its interval vmalert evaluates the group.
 	EvalOffset string     `yaml:"eval_offset,omitempty"`
 	Rules      []FileRule `yaml:"rules"`
 }
@@ -91,7 +91,7 @@ type FileRule struct {
 	Annotations *Annotations `yaml:"annotations,omitempty"`
 }
 
-// LabelSet holds the labels that a rule adds. In a file, few stand on one line.
+// LabelSet holds the labels that a rule adds. In a file, a few labels are written on one line.
 type LabelSet map[string]string
 
 // MarshalYAML implements yaml.Marshaler.
@@ -108,7 +108,7 @@ func (l LabelSet) MarshalYAML() (any, error) {
 	return &n, err
 }
 
-// Annotations hold what a person reads.
+// Annotations hold the text that a person reads.
 type Annotations struct {
 	Summary      string `yaml:"summary"`
 	Description  string `yaml:"description"`
@@ -117,7 +117,7 @@ type Annotations struct {
 	RunbookURL   string `yaml:"runbook_url"`
 	DashboardURL string `yaml:"dashboard_url,omitempty"`
 
-	// Plain is what can be said where templates cannot query.
+	// Plain is the text for places where templates cannot query.
 	Plain plain `yaml:"-"`
 }
 
@@ -130,7 +130,7 @@ type plain struct {
 // which holds 256 KiB.
 var Subjects = []string{"objectives", "models", "causes", "hardware"}
 
-// Subject returns the part that the group belongs to. The chart's template says the same.
+// Subject returns the part that the group belongs to. The chart's template uses the same names.
 func (g FileGroup) Subject() string {
 	switch {
 	case strings.HasPrefix(g.Name, "llm-slo-"):
@@ -175,8 +175,8 @@ func NewFile(groups []Group, style Style) File {
 	return f
 }
 
-// expr prints an expression over several lines, but for VictoriaMetrics on one: it refuses queries above 16 KiB, most
-// of which would be indentation.
+// expr prints an expression over several lines, but on one line for VictoriaMetrics. VictoriaMetrics refuses queries
+// above 16 KiB, and most of them would be indentation.
 func (s Style) expr(e promql.Expr) string {
 	if s.MetricsQL {
 		return s.query(e).String()
@@ -184,8 +184,8 @@ func (s Style) expr(e promql.Expr) string {
 	return promql.Pretty(s.query(e))
 }
 
-// query renames the labels of targets and translates to the database's language. It leaves severity alone: that is a
-// label of alerts, and series may have their own label of that name.
+// query renames the labels of targets and translates the query to the database's language. It leaves severity unchanged,
+// because that is a label of alerts, and series may have their own label of that name.
 func (s Style) query(e promql.Expr) promql.Expr {
 	names := maps.Clone(s.Labels)
 	delete(names, SeverityLabel)
@@ -196,7 +196,8 @@ func (s Style) query(e promql.Expr) promql.Expr {
 	return e
 }
 
-// Histograms returns e as it reads histograms in whatever way the database stores them: VictoriaMetrics has only one.
+// Histograms returns e with histograms read in every way in which the database may store them. VictoriaMetrics has only
+// one way.
 func (s Style) Histograms(e promql.Expr) promql.Expr {
 	if s.MetricsQL {
 		return e
@@ -242,9 +243,9 @@ func (s Style) lines(all []Evidence) string {
 	return b.String()
 }
 
-// labels returns the labels of an alert beside those of its series. A page names the branch that it tells to look at
-// first: when that changes, the page is another alert of its group, and Alertmanager sends the correction. A clue that is
-// gone for minutes, as while an exporter starts, or because the incident ends, corrects nothing.
+// labels returns the labels of an alert beside those of its series. A page has the branch where to look first as a label.
+// When that branch changes, the page becomes another alert of its group, and Alertmanager sends the correction. A clue
+// that is absent for minutes, while an exporter starts or because the incident ends, corrects nothing.
 func (s Style) labels(a *Alert) map[string]string {
 	all := s.fixedLabels(a)
 	if a.corrects() {
@@ -263,7 +264,7 @@ func (s Style) fixedLabels(a *Alert) map[string]string {
 // corrects reports whether a change of the alert's first line is sent.
 func (a *Alert) corrects() bool { return a.Diagnosed && a.Severity == slo.Page }
 
-// since says when a page began whose labels may have changed since.
+// since prints when a page began, because its labels may have changed since then.
 func (s Style) since(a *Alert) string {
 	if !a.corrects() {
 		return ""
@@ -271,7 +272,7 @@ func (s Style) since(a *Alert) string {
 	return `{{ range ` + queryTemplate(s.query(promql.Vector(metrics.RecordedPageBegan, sameModel()...))) + ` }}{{ (toTime .Value).Format "15:04 MST" }}{{ end }}`
 }
 
-// Runbook returns the address of a page of the runbooks, with a query if the address has a place for one.
+// Runbook returns the address of a runbook, with a query if the address has a place for one.
 func (s Style) Runbook(page string, query ...string) string {
 	var labels string
 	if len(query) > 0 {
@@ -280,8 +281,8 @@ func (s Style) Runbook(page string, query ...string) string {
 	return strings.NewReplacer("{alert}", page, "{labels}", labels).Replace(s.RunbookURL)
 }
 
-// runbookQuery returns the parameters with which an alert's page fills in its commands. A label that an alert may lack has
-// none then, nor has a pod's exporter. No parameter contains a space: the chart replaces the address.
+// runbookQuery returns the parameters with which an alert's runbook fills in its commands. A label that an alert may lack
+// is left out, and so is the exporter of a pod. No parameter contains a space, because the chart replaces the address.
 func runbookQuery(a *Alert) []string {
 	var query []string
 	var optional strings.Builder
@@ -326,7 +327,7 @@ func (s Style) renamed(template string) string {
 // dashboardVariables lists the dashboards' template variables that an alert can fill.
 var dashboardVariables = []string{metrics.LabelCluster, metrics.LabelNamespace, metrics.LabelModel, metrics.LabelGPUUUID}
 
-// onset returns the start of a dashboard's time range, half an hour before the alert, a ticket's six hours before it: it shows
+// onset returns the start of a dashboard's time range: half an hour before a page, six hours before a ticket. So it shows
 // the incident whenever it is opened.
 func (s Style) onset(a *Alert) string {
 	back := 30 * minute
@@ -340,14 +341,14 @@ func (s Style) onset(a *Alert) string {
 	return "{{ with " + queryTemplate(s.query(times(1000, promql.Sub(began, promql.Num(back.Seconds()))))) + ` }}{{ printf "%.0f" (first .).Value }}{{ end }}`
 }
 
-// dashboard returns a link to a dashboard from a time on, with the alert's labels as variables.
+// dashboard returns a link to a dashboard that starts at a time, with the alert's labels as variables.
 func (s Style) dashboard(a *Alert, from string) string {
 	if s.DashboardURL == "" {
 		return ""
 	}
 	var b strings.Builder
 	b.WriteString(strings.ReplaceAll(s.DashboardURL, "{uid}", string(a.Dashboard)) + "?from=" + from)
-	has := append(promql.Labels(a.Expr), metrics.LabelCluster) // which every alert may have
+	has := append(promql.Labels(a.Expr), metrics.LabelCluster) // every alert may have a cluster
 	for _, v := range dashboardVariables {
 		if !slices.Contains(has, v) {
 			continue
@@ -365,8 +366,8 @@ func short(d time.Duration) string {
 	return slo.Duration(d).String()
 }
 
-// Encode writes values as YAML documents. Expressions may start with spaces; this encoder marks them, with an indent at which
-// it can also read its own output back.
+// Encode writes values as YAML documents. Expressions may start with spaces. This encoder marks these with an indent,
+// with which it can also read its own output.
 func Encode(documents ...any) ([]byte, error) {
 	var b bytes.Buffer
 	enc := yaml.NewEncoder(&b)

@@ -15,7 +15,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// Two tiers page for the same incident as one, a forwarding step later.
+// Two tiers page for the same incidents as one tier, one forwarding step later.
 func TestTwoTiersPageAsOne(t *testing.T) {
 	t.Parallel()
 	const start = 7 * hour
@@ -36,8 +36,8 @@ func TestTwoTiersPageAsOne(t *testing.T) {
 	}
 }
 
-// One ruler over several clusters keeps them apart: the outage of a model in one is diluted by no
-// traffic in another, and pages for that one only.
+// One ruler over several clusters keeps them apart. Traffic in another cluster does not dilute an outage, and only the
+// model with the outage pages.
 func TestClustersDoNotMix(t *testing.T) {
 	t.Parallel()
 	o := objective(t, "99%", slo.DefaultPeriod)
@@ -72,8 +72,7 @@ func TestClustersDoNotMix(t *testing.T) {
 	}
 }
 
-// While a changed objective rolls out node by node, exporters disagree. Rules keep working with the
-// strictest reading.
+// While a changed objective rolls out node by node, exporters disagree. Rules keep working with the strictest value.
 func TestExportersMayDisagree(t *testing.T) {
 	t.Parallel()
 	o := objective(t, "99%", slo.DefaultPeriod)
@@ -97,8 +96,8 @@ func TestExportersMayDisagree(t *testing.T) {
 	}
 }
 
-// A fleet that nobody can scrape is one page: it comes before those of its models, which it mutes. It makes no
-// difference whether the exporters do not answer or are no targets any more.
+// A fleet that cannot be scraped is one page. It comes before the pages of its models, and mutes them. It does not matter
+// whether the exporters do not answer or are no longer targets.
 func TestFleetPagesBeforeItsModels(t *testing.T) {
 	const lost = 30 * time.Minute
 	for _, targets := range []bool{true, false} {

@@ -1,10 +1,10 @@
 package rules
 
-// Former says what took the place of an alert of an earlier release.
+// Former names the replacement of an alert of an earlier release.
 type Former struct {
-	// Name is what the alert was called.
+	// Name is the former name of the alert.
 	Name string
-	// Now names the alert, or the clue, that tells of the same; empty where a board does.
+	// Now names the alert, or the clue, that reports the same fault. It is empty if a dashboard shows it.
 	Now string
 }
 

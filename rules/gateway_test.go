@@ -13,8 +13,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
-// TestNothingSumsGatewaysWithEngines: every selector of what engines report leaves gateways out, unless it reads them
-// alone or all that is made of it is by role.
+// TestNothingSumsGatewaysWithEngines checks that every selector of engine metrics excludes gateways, unless it reads only
+// gateways or its result keeps the role.
 func TestNothingSumsGatewaysWithEngines(t *testing.T) {
 	read := 0
 	check := func(of string, e promql.Expr) {
@@ -56,8 +56,8 @@ func TestNothingSumsGatewaysWithEngines(t *testing.T) {
 	}
 }
 
-// TestBesideItsEngines: a gateway or a frontend changes no record of the model, not its requests, its latencies, its
-// replicas. A frontend alone speaks for the workers that nobody reads; a gateway does not.
+// TestBesideItsEngines checks that a gateway or a frontend changes no record of the model: neither requests, latencies
+// nor replicas. A frontend represents workers that are not read. A gateway does not.
 func TestBesideItsEngines(t *testing.T) {
 	recorded := func(inFront string, engines bool) map[string]float64 {
 		sim := newSim(t, group(t, rules.Options{}, "llm-model"))
@@ -69,7 +69,7 @@ func TestBesideItsEngines(t *testing.T) {
 				}
 				show(metrics.EngineInfo.Name, 1)
 				show(metrics.RequestsRunning.Name, 3*factor)
-				if len(more) == 0 || more[1] != metrics.FrontendRole { // what its router holds back waits nowhere else
+				if len(more) == 0 || more[1] != metrics.FrontendRole { // requests that its router holds back wait nowhere else
 					show(metrics.RequestsWaiting.Name, 2*factor)
 				}
 				show(metrics.Requests.Name, served*factor, metrics.LabelOutcome, outcome)
@@ -111,7 +111,7 @@ func TestBesideItsEngines(t *testing.T) {
 			}
 		}
 	}
-	if alone := recorded(metrics.FrontendRole, false); len(alone) != len(engines)-1 { // without those that wait
+	if alone := recorded(metrics.FrontendRole, false); len(alone) != len(engines)-1 { // without waiting requests
 		t.Errorf("a frontend alone records %v", alone)
 	}
 	if alone := recorded(metrics.GatewayRole, false); len(alone) != 0 {

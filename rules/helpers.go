@@ -35,7 +35,7 @@ func meanBefore(h *metrics.Family, by []string, window, ago time.Duration, m ...
 	return ratio(promql.SumOf(h, m...), promql.CountOf(h, m...), by, window, ago)
 }
 
-// paced matches the stages whose times tell how fast tokens come, and ofStage a single one.
+// paced matches the stages whose times show how fast tokens come. ofStage matches a single stage.
 func paced() *promql.Matcher {
 	return promql.Re(metrics.LabelStage, metrics.StageFirstToken+"|"+metrics.StageNextToken)
 }
@@ -50,8 +50,8 @@ func meanIn(window time.Duration) *metrics.Family {
 // perStage adds the stage to labels.
 func perStage(labels []string) []string { return append([]string{metrics.LabelStage}, labels...) }
 
-// queueShare returns which part of the mean time to first token the queue takes. Where requests come faster than they go,
-// those that have left the queue are not those that have their first token: the quotient is cut at one.
+// queueShare returns the queue's part of the mean time to first token. While requests arrive faster than they leave,
+// those that have left the queue are not those that have their first token. So the quotient is limited to one.
 func queueShare() promql.Expr {
 	in := func(stage string) promql.Expr { return promql.Vector(meanIn(pageWindow), ofStage(stage)) }
 	return promql.Call("clamp_max", promql.Div(in("queue"), in(metrics.StageFirstToken), promql.Ignoring(metrics.LabelStage)), promql.Num(1))
@@ -71,8 +71,8 @@ func hitRatio(by []string, window, ago time.Duration, m ...*promql.Matcher) prom
 	return ratio(promql.Vector(metrics.PrefixCacheHitTokens, m...), promql.Vector(metrics.PrefixCacheQueryTokens, m...), by, window, ago)
 }
 
-// atLeast requires n requests of users per model in a window, so that a cause never rests on a handful.
-// Of the windows of most causes they are recorded.
+// atLeast requires n requests of users per model in a window, so that a cause never rests on a handful. They are recorded
+// for the windows of most causes.
 func atLeast(n float64, window time.Duration) promql.Expr {
 	if slices.Contains(usersWindows, window) {
 		return promql.Ge(promql.Vector(usersServed(window)), promql.Num(n))
@@ -93,8 +93,8 @@ func usersServed(window time.Duration) *metrics.Family {
 	return metrics.Window(metrics.RecordedUsersServed, slo.Duration(window).String())
 }
 
-// ofUsers returns a rate of requests per model without those of probes: the engines count them, and no user sent them. An
-// answered probe ends at one engine of its model, also where it asks a gateway.
+// ofUsers returns a rate of requests per model without those of probes: engines count these requests, but no user sent
+// them. An answered probe ends at one engine of its model, even if it asked a gateway.
 func ofUsers(rate promql.Expr, window, ago time.Duration) promql.Expr {
 	return promql.Sum(modelLabels, promql.Or(rate, times(-1, promql.Over("avg_over_time", promql.Offset(promql.Vector(metrics.RecordedProbes), ago), window))))
 }

@@ -11,14 +11,16 @@ import (
 var (
 	pageLabels    = metrics.PageLabels
 	replicaLabels = metrics.ReplicaLabels
-	// rankLabels identify what computes by itself behind a page: a data-parallel rank, or one of several engines.
+	// rankLabels identify a unit that computes by itself behind a metrics endpoint: a data-parallel rank, or one of
+	// several engines.
 	rankLabels = append([]string{metrics.LabelDPRank, metrics.LabelReplica}, metrics.ReplicaLabels...)
 )
 
-// theEngine holds a template that names an engine in a summary, with its node where it has no pod.
+// theEngine holds a template that names an engine in a summary, with its node if it has no pod.
 const theEngine = "{{ with $labels.pod }}{{ . }}{{ else }}{{ or $labels.server \"without a name\" }}{{ with $labels.instance }} on {{ . }}{{ end }}{{ end }}"
 
-// What an alert's text says of its model, its GPU and its node. The title of a notification begins with the model: other summaries do not repeat it.
+// How an alert's text names its model, its GPU and its node. The title of a notification begins with the model, so other
+// summaries do not repeat it.
 const (
 	theModel = `{{ or $labels.model_name "a model without a name" }}`
 	theGPU   = `GPU{{ with $labels.gpu_uuid }} {{ reReplaceAll "^(GPU|MIG)-(\\w{8})-.+$" "$2" . }}{{ end }}` // the whole is in the address of the runbook
@@ -26,14 +28,14 @@ const (
 	atNode   = "{{ with $labels.instance }} on {{ . }}{{ end }}"
 )
 
-// foundEngine does the same for a query result, the dot.
+// foundEngine is theEngine for a query result (the dot).
 const foundEngine = "{{ with .Labels.pod }}{{ . }}{{ else }}{{ .Labels.server }}{{ with .Labels.instance }} on {{ . }}{{ end }}{{ end }}"
 
-// home is the label that tells engines apart by their node where their address does not.
+// home is the label that distinguishes engines by their node where their address does not.
 const home = "home"
 
-// once reduces e to one series per engine and detail, for sums over engines: an engine that the exporters of two
-// nodes read counts once. Loopback addresses do not identify an engine, so those have their instance as home.
+// once reduces e to one series per engine and detail, for sums over engines. An engine that the exporters of two nodes
+// read counts once. Loopback addresses do not identify an engine, so such engines have their instance as home.
 func once(f *metrics.Family, e promql.Expr) promql.Expr {
 	at := promql.Call("label_join", e, promql.Str(home), promql.Str(";"), promql.Str(metrics.LabelServer), promql.Str(metrics.LabelInstance))
 	here := promql.Call("label_replace", at, promql.Str(home), promql.Str("$1"), promql.Str(home), promql.Str("(?:"+metrics.Loopback+");(.+)|.*"))

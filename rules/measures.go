@@ -7,26 +7,26 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// Measure is a number by which a release is compared with the one before, on the engines of a model.
+// Measure describes a number by which a release is compared with the one before, on the engines of a model.
 type Measure struct {
 	Name, Says string
 	Unit       Unit
-	// More means that more of it is better.
+	// More means that a higher value is better.
 	More bool
-	// Share and Least limit how much worse it may become: by this share of what it was, and by at least this much. Both must be
-	// passed. Without a share it is shown and judged by nobody.
+	// Share and Least limit how much worse the measure may become: by this share of its former value, and by at least
+	// this much. A measure is worse only beyond both. Without a share it is shown but not judged.
 	Share, Least float64
-	// Loaded means that it follows the load: with another load it proves nothing about a release.
+	// Loaded means that the measure follows the load. Under another load it proves nothing about a release.
 	Loaded bool
-	// Query returns it over a window, per model, on the engines that match.
+	// Query returns the measure over a window, per model, on the engines that match.
 	Query func(window time.Duration, m ...*promql.Matcher) promql.Expr
 }
 
-// A release may make these a fifth worse, as a regression of few requests in the ordinary alert may.
+// worseBy is how much worse a release may make some measures: a fifth, as in the regression alert for few requests.
 const worseBy = 0.2
 
-// Measures returns what a release is compared by, in the order in which people ask: what users feel, what the engines give, and what
-// explains it.
+// Measures returns the measures of a release in the order in which people ask: what users feel, what the engines deliver,
+// and what explains it.
 func Measures() []Measure {
 	p95 := func(h *metrics.Family) func(time.Duration, ...*promql.Matcher) promql.Expr {
 		return func(window time.Duration, m ...*promql.Matcher) promql.Expr {
@@ -69,13 +69,13 @@ func Measures() []Measure {
 	}
 }
 
-// RequestRate returns the requests per second and replica that ended on the engines that match: their load. Where requests are not
-// counted, first tokens stand for their ends.
+// RequestRate returns the requests per second and replica that ended on the engines that match. This is their load. Where
+// requests are not counted, first tokens represent their ends.
 func RequestRate(window time.Duration, m ...*promql.Matcher) promql.Expr {
 	return promql.Div(promql.Or(above(ended(modelLabels, window, m...), 0), promql.Sum(modelLabels, promql.Rate(promql.CountOf(metrics.TimeToFirstToken, m...), window))), replicasOf(m...))
 }
 
-// replicasOf returns the replicas of each model that match, those that ran at the end.
+// replicasOf returns the replicas of each model that match and that ran at the end.
 func replicasOf(m ...*promql.Matcher) promql.Expr {
 	return promql.CountBy(modelLabels, promql.Max(replicaLabels, promql.Vector(metrics.EngineInfo, m...)))
 }

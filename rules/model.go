@@ -5,7 +5,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// modelGroup records what dashboards read over weeks: one series per model instead of the exporters' one per replica
+// modelGroup records the series that dashboards read over weeks: one per model instead of the exporters' one per replica
 // and bucket, plus restarts.
 func modelGroup() Group {
 	g := Group{Name: "llm-model", Interval: Interval}
@@ -52,8 +52,8 @@ func modelGroup() Group {
 	return g
 }
 
-// ofWorkers folds what engines report per model. A frontend counts the requests of the workers behind it again: it
-// speaks for them only where none reports the quantity.
+// ofWorkers folds the values that engines report per model. A frontend counts the requests of the workers behind it
+// again. So it represents them only where none of them reports the quantity.
 func ofWorkers(fold func(role *promql.Matcher) promql.Expr) promql.Expr {
 	return promql.OrOn(
 		fold(promql.NotRe(metrics.LabelRole, metrics.FrontendRole+"|"+metrics.GatewayRole)),
@@ -67,8 +67,8 @@ func onItsGPUs(info, e promql.Expr, fold func([]string, promql.Expr) promql.Expr
 	return promql.Mul(promql.Max(append(append([]string{}, modelLabels...), key[1:]...), info), fold(key, e), promql.On(key...).ManyToOne())
 }
 
-// throttledShare returns the share of a model's GPUs that are throttled: 0 where none is, absent where no GPU reports
-// it. A GPU that does not say so counts as one that is not.
+// throttledShare returns the share of a model's GPUs that are throttled: 0 where none is, absent where no GPU reports it.
+// A GPU that does not report it counts as not throttled.
 func throttledShare() promql.Expr {
 	count := func(e promql.Expr) promql.Expr {
 		return promql.CountBy(modelLabels, onItsGPUs(promql.Vector(metrics.EngineGPUInfo), e, promql.Max))
@@ -90,8 +90,8 @@ func deployed() promql.Expr {
 		promql.Max(modelLabels, before(metrics.EngineInfo)), promql.On(modelLabels...))
 }
 
-// started returns each engine whose start time has changed, or is new and within the hour: an engine shows its start time only
-// once it is loaded, and one that is read for the first time may have run for days.
+// started returns each engine whose start time has changed, or is new and within the hour. An engine shows its start time
+// only after loading, and an engine that is read for the first time may have run for days.
 func started() promql.Expr {
 	now := promql.Max(pageLabels, promql.Vector(metrics.EngineStartTime))
 	changed := promql.Unless(now, promql.Equal(now, promql.Max(pageLabels, before(metrics.EngineStartTime))))

@@ -16,8 +16,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
-// TestStarted: an engine that is read for the first time and has run for days did not start now. One that loaded for half
-// an hour did, and one that started again.
+// TestStarted checks that an engine that has run for days does not count as started when it is first read. An engine that
+// loaded for half an hour, and one that restarted, do count.
 func TestStarted(t *testing.T) {
 	sim := newSim(t, group(t, rules.Options{}, "llm-model"))
 	starts := map[string]time.Duration{"old": -48 * time.Hour, "loaded": 10 * time.Minute, "again": -48 * time.Hour}
@@ -52,8 +52,8 @@ func TestStarted(t *testing.T) {
 	}
 }
 
-// What GPUs suffer is recorded for the models that run on them: across nodes, on shared GPUs and MIG
-// instances, and for an hour after an engine is gone.
+// GPU faults are recorded for the models on these GPUs: across nodes, on shared GPUs and MIG instances, and for an hour
+// after an engine is gone.
 func TestGPUsOfModels(t *testing.T) {
 	sim := newSim(t, group(t, rules.Options{}, "llm-model"))
 	err := sim.Run(rulesim.Epoch, rulesim.Epoch.Add(90*time.Minute), scrapeEvery, func(now time.Time, emit rulesim.Emit) {
@@ -91,13 +91,13 @@ func TestGPUsOfModels(t *testing.T) {
 		for instance, bandwidth := range map[string]float64{"1": 0.3, "2": 0.9} {
 			on("node-3")(metrics.GPUMemoryBandwidthUtilization, bandwidth, append(gpu("GPU-5"), metrics.LabelGPUInstance, instance)...)
 		}
-		// old runs on a GPU that tells nothing.
+		// old runs on a GPU that reports nothing.
 		runs("node-4", "old", "old-0", "GPU-6", "")
 		// partly runs on another such GPU, too.
 		runs("node-4", "partly", "partly-0", "GPU-6", "")
 		runs("node-6", "partly", "partly-1", "GPU-8", "")
 		device("node-6", "GPU-8", 0.5, 0.5, 0)
-		// gone loses its GPU and ends.
+		// gone loses its GPU and then ends.
 		if at < 50*time.Minute {
 			runs("node-5", "gone", "gone-0", "GPU-7", "")
 		}
@@ -141,7 +141,8 @@ func TestGPUsOfModels(t *testing.T) {
 	}
 }
 
-// Tokens are good if their requests met all objectives on latencies. What a model missed is the worst of each signal, and the sum of the signals.
+// Tokens are good if their requests met all latency objectives. The missed share of a model is the worst of each signal,
+// summed over the signals.
 func TestGoodTokens(t *testing.T) {
 	sim := newSim(t, group(t, rules.Options{}, "llm-model"), group(t, rules.Options{}, "llm-slo-objective"))
 	type share map[string]float64 // bad, by objective
@@ -180,7 +181,8 @@ func TestGoodTokens(t *testing.T) {
 	}
 }
 
-// Engines count once, however many exporters read them; those with one loopback address on two nodes are two.
+// An engine counts once, however many exporters read it. Engines with the same loopback address on two nodes are two
+// engines.
 func TestEnginesCountOnce(t *testing.T) {
 	sim := newSim(t, group(t, rules.Options{}, "llm-model"))
 	err := sim.Run(rulesim.Epoch, rulesim.Epoch.Add(15*time.Minute), scrapeEvery, func(now time.Time, emit rulesim.Emit) {

@@ -8,14 +8,14 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// settled is the age of a page from which on its reader knows what it says: what begins later is news.
+// settled is the age of a page after which its reader knows it. Faults that begin later are new.
 const settled = 15 * minute
 
-// newsEvents guards against chance: of rare requests, ten times as many fail in some five minutes as in those before.
+// newsEvents guards against chance: with rare requests, ten times as many may fail in five minutes as in the five before.
 const newsEvents = 10
 
-// SecondFault pages for what begins while a model is already paged for. Alertmanager would tell nobody: the alerts that
-// fire are the same, or join a group that somebody has acknowledged.
+// SecondFault pages for faults that begin while a model already has a page. Otherwise Alertmanager would notify nobody:
+// the firing alerts are the same, or join a group that somebody has acknowledged.
 var SecondFault = &Alert{
 	Name:        "LLMSecondFault",
 	Branch:      Symptom,
@@ -28,16 +28,16 @@ var SecondFault = &Alert{
 	Dashboard:   IncidentDashboard,
 }
 
-// notPaged returns the suspects of the alert's model in other branches than the one that its page names.
+// notPaged returns the suspects of the alert's model in branches other than the one that its page names.
 func notPaged() promql.Expr {
 	paged := promql.Call("label_replace", promql.Vector(metrics.Alerts, sameModel(promql.Eq("alertname", FastBurn.Name), promql.Eq("alertstate", "firing"))...),
 		promql.Str(metrics.LabelBranch), promql.Str("$1"), promql.Str(metrics.LabelSuspect), promql.Str("(.+)"))
 	return promql.Unless(promql.Vector(metrics.RecordedSuspect, sameModel()...), paged, promql.On(append([]string{metrics.LabelBranch}, modelLabels...)...))
 }
 
-// secondFault returns, while a model is paged for, what of it is new within five minutes: a total outage, hardware,
-// a replica or a gateway that broke, or ten times the odds of a bad event, which for few bad events is ten times the
-// burn. It returns it for as long as a page of the model fires.
+// secondFault returns the faults of a model with a page that are new within five minutes: a total outage, hardware, a
+// replica or a gateway that broke, or ten times the odds of a bad event. For few bad events, that is ten times the burn
+// rate. A fault is returned for as long as a page of the model fires.
 func secondFault() promql.Expr {
 	firing := func(alerts ...*Alert) promql.Expr {
 		var names []string
@@ -60,7 +60,7 @@ func secondFault() promql.Expr {
 	return promql.Or(promql.And(news, promql.Offset(paged, settled), ofModels), promql.And(told, paged, ofModels))
 }
 
-// moreOdds returns the burn rates that page and at which the odds of a bad event are a multiple of the worst within the
+// moreOdds returns the burn rates that page and have at least this multiple of the worst odds of a bad event within the
 // hour before.
 func moreOdds(multiple float64) promql.Expr {
 	odds := func(burnRate promql.Expr) promql.Expr {

@@ -22,8 +22,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
-// crowd answers every query as a fleet would in which everything goes wrong at once: a hundred engines, and of what is
-// recorded about a model twelve lines of a hundred facts.
+// crowd answers every query like a fleet in which everything fails at once: a hundred engines, and twelve series of a
+// hundred facts for each record of a model.
 func crowd(value float64, unit rules.Unit) promtemplate.QueryFunc {
 	return func(context.Context, string, time.Time) (promql.Vector, error) { return everything(value, unit), nil }
 }
@@ -60,7 +60,7 @@ func notification(t *testing.T, a rules.FileRule, served string) (title, text st
 	return notificationOf(t, a, map[string]string{metrics.LabelModel: served, metrics.LabelNamespace: "prod"}, 1, crowd(0.5, rules.Share))
 }
 
-// notificationOf renders an alert with these labels and this value, whose text asks a Prometheus.
+// notificationOf renders an alert with these labels and this value, whose text queries a Prometheus.
 func notificationOf(t *testing.T, a rules.FileRule, labels map[string]string, value float64, ask promtemplate.QueryFunc) (title, text string) {
 	t.Helper()
 	render := func(text string) model.LabelValue {
@@ -89,8 +89,8 @@ func notificationOf(t *testing.T, a rules.FileRule, labels map[string]string, va
 	return part("llm.title"), part("llm.text")
 }
 
-// A telephone shows a title and at most eight lines, 600 characters together, even where a hundred engines go wrong at
-// once: where to look first or what it means, what shows it, and both links. A line that is too long ends between two facts.
+// A telephone shows a title and at most eight lines, 600 characters together, even if a hundred engines fail at once:
+// where to look first or the meaning, the evidence, and both links. A line that is too long ends between two facts.
 func TestNotificationsAreShort(t *testing.T) {
 	file := rules.NewFile(rules.Groups(rules.Options{}), rules.Style{DashboardURL: "https://grafana.example/d/{uid}", RunbookURL: "https://llm.example/runbooks/{alert}{labels}"})
 	diagnosed := 0
@@ -144,7 +144,7 @@ var (
 	amount  = regexp.MustCompile(`(?:^|[\s(])(\d+(?:\.\d+)?)(?:[kMGT]?%|[kMGT]?x?|[KMGT]i?B|[dhms]|ms)(?:[\s,.;)]|$)`)
 )
 
-// A message about a GPU says first which model runs there, and names the GPU so that people can say it.
+// A message about a GPU begins with the model that runs there, and names the GPU in a form that people can read out.
 func TestGPUAlertsNameTheModel(t *testing.T) {
 	const uuid = "GPU-3f2a91bc-0000-4000-8000-000000000001"
 	named := 0
@@ -173,7 +173,7 @@ func TestGPUAlertsNameTheModel(t *testing.T) {
 	}
 }
 
-// A model's name is whatever its engine says. It calls nobody in a chat, and hides no address behind a word.
+// An engine chooses its model's name. The name mentions nobody in a chat, and hides no address behind a word.
 func TestNotificationsTakeNamesAsText(t *testing.T) {
 	for _, g := range rules.NewFile(rules.Groups(rules.Options{}), rules.Style{}).Groups {
 		for _, a := range g.Rules {
@@ -188,7 +188,7 @@ func TestNotificationsTakeNamesAsText(t *testing.T) {
 	}
 }
 
-// A page whose first line was corrected is not resolved, and began when it did.
+// A page with a corrected first line is not resolved, and keeps its start.
 func TestCorrectedPageGoesOn(t *testing.T) {
 	tmpl := templates(t)
 	now := time.Now().Add(-time.Second)
@@ -223,8 +223,8 @@ func TestCorrectedPageGoesOn(t *testing.T) {
 	}
 }
 
-// An address inside the cluster opens nowhere else, nor does one of the reader's own machine: the message has the command that
-// makes it open.
+// An address inside the cluster, or of the reader's own machine, cannot be opened elsewhere. So the message has the
+// command that opens it.
 func TestNotificationLinksOpen(t *testing.T) {
 	const labels = "runbooks/LLMModelDown?instance=&model_name=m&namespace=prod\n"
 	for address, want := range map[string]string{
@@ -250,7 +250,7 @@ func TestNotificationLinksOpen(t *testing.T) {
 	}
 }
 
-// A group of many alerts is a message about the first of them: the others are counted, and up to three other names said.
+// A message about a group of many alerts describes the first. It counts the others, and names up to three.
 func TestNotificationOfManyAlerts(t *testing.T) {
 	var all []*amalert.Alert
 	for i := range 32 {

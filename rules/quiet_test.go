@@ -25,8 +25,7 @@ func (w *world) add(o slo.Objective, s service) {
 	w.objectives, w.services = append(w.objectives, o), append(w.services, &s)
 }
 
-// A service that in no minute misses its objective never alerts, whatever the target, the period and
-// the traffic.
+// A service that meets its objective in every minute never alerts, whatever the target, the period and the traffic.
 func TestBelowBudgetNeverAlerts(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(*seed, 2))
@@ -43,8 +42,8 @@ func TestBelowBudgetNeverAlerts(t *testing.T) {
 	}
 }
 
-// One bad request never alerts: not in a model with one request an hour, not with a hundred, and not
-// when the request is a thousand slow tokens.
+// One bad request never alerts, neither with one request an hour nor with a hundred, nor as a request of a thousand slow
+// tokens.
 func TestOneBadRequestNeverAlerts(t *testing.T) {
 	t.Parallel()
 	w := &world{}
@@ -61,7 +60,8 @@ func TestOneBadRequestNeverAlerts(t *testing.T) {
 	itl.Signal = slo.ITL
 	// A thousand tokens a request, two requests an hour; one request is slow from end to end.
 	w.add(itl, service{perSecond: during(hour, hour+2*time.Minute, 1000./120, 0), badShare: constant(1)})
-	// A probe a minute stands for the times between tokens of an engine with ten requests a second. One request is slow.
+	// One probe a minute represents the times between tokens of an engine with ten requests a second. One request is
+	// slow.
 	probed := objective(t, "99.9%", slo.DefaultPeriod)
 	probed.Signal = slo.ITL
 	w.add(probed, service{perSecond: constant(1. / 60), badShare: during(7*hour, 7*hour+scrapeEvery, 1, 0)})
@@ -84,7 +84,7 @@ func TestOneBadRequestNeverAlerts(t *testing.T) {
 	}
 }
 
-// Slow tokens of many requests do page: the guard in requests does not swallow an incident of tokens.
+// Many requests with slow tokens do page. The guard that counts requests does not hide an incident of tokens.
 func TestManySlowRequestsOfTokensPage(t *testing.T) {
 	itl := objective(t, "99%", slo.DefaultPeriod)
 	itl.Signal = slo.ITL
@@ -101,8 +101,8 @@ func TestManySlowRequestsOfTokensPage(t *testing.T) {
 	}
 }
 
-// What happens to series in real life neither pages nor hides an outage: each disturbance runs once in
-// a healthy service and once under a total outage from the third hour on.
+// Disturbances of series neither page nor hide an outage. Each runs once in a healthy service, and once under a total
+// outage from the third hour on.
 func TestDisturbances(t *testing.T) {
 	t.Parallel()
 	const start = 3 * hour
@@ -127,7 +127,7 @@ func TestDisturbances(t *testing.T) {
 			o := objective(t, "99%", slo.DefaultPeriod)
 			w.add(o, service{perSecond: constant(10), badShare: constant(0.005), until: 2*hour + scrapeEvery})
 			tighter := *w.services[len(w.services)-1]
-			// The new bound sees the engine's whole past at once, half of it bad.
+			// The new bound exposes the engine's whole past at once, half of it bad.
 			tighter.threshold, tighter.from, tighter.until, tighter.badShare = "0.25", 2*hour, 0, bad
 			tighter.events, tighter.bad = 1e6, 5e5
 			w.services = append(w.services, &tighter)
@@ -237,7 +237,7 @@ func TestPageEndsSoonAfterTheIncident(t *testing.T) {
 	}
 }
 
-// A page of one model leaves the others alone, and clusters do not mix.
+// A page of one model does not affect others, and clusters do not mix.
 func TestOnlyTheModelThatBurnsPages(t *testing.T) {
 	o := objective(t, "99%", slo.DefaultPeriod)
 	w := &world{objectives: []slo.Objective{o}}
@@ -275,8 +275,8 @@ func TestZeroAndAbsentAreNotTheSame(t *testing.T) {
 	}
 }
 
-// TestProbesAreNoEvents: a fifth of the users' requests fail, and as many synthetic ones are answered beside them. The
-// page comes as if nobody had sent those.
+// TestProbesAreNoEvents checks that answered synthetic requests do not delay a page. A fifth of the users' requests fail,
+// and as many probes are answered.
 func TestProbesAreNoEvents(t *testing.T) {
 	o := objective(t, "99%", slo.DefaultPeriod)
 	o.Name, o.Signal = "availability", slo.Availability

@@ -18,8 +18,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
-// The runbook's query shows latencies and failures of a version that no replica runs any more beside those of the one
-// that replaced it, whether the new engines took the addresses of the old ones or came under their own.
+// The runbook's query shows latencies and failures of a former version beside those of its replacement, whether the new
+// engines have the addresses of the old ones or their own.
 func TestReleasesAreCompared(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join("..", "runbooks", "LLMReleaseRegression.md"))
 	if err != nil {
@@ -49,7 +49,7 @@ func TestReleasesAreCompared(t *testing.T) {
 				}
 				emit(series(metrics.EngineInfo.Name, append(engine, metrics.LabelVersion, version)...), 1)
 				for _, h := range []*metrics.Family{metrics.TimeToFirstToken, metrics.InterTokenLatency} {
-					count(h.Name+"_bucket", 100*(1-slow), "le", "0.1") // none or a fifth of the observations come above
+					count(h.Name+"_bucket", 100*(1-slow), "le", "0.1") // none or a fifth of the observations are above the bound
 					count(h.Name+"_bucket", 100, "le", "1")
 					count(h.Name+"_bucket", 100, "le", "+Inf")
 				}
@@ -82,8 +82,8 @@ func TestReleasesAreCompared(t *testing.T) {
 	}
 }
 
-// TestRegressionNamesTheSetting: the ticket, as Alertmanager sends it, names the version and the setting that changed, in the one line
-// that it has for them.
+// TestRegressionNamesTheSetting checks that the ticket, as Alertmanager sends it, names the changed version and setting
+// in the one line for them.
 func TestRegressionNamesTheSetting(t *testing.T) {
 	content, err := os.ReadFile(filepath.Join(alertTests, rules.ReleaseRegression.Name+".yaml"))
 	if err != nil {
@@ -129,8 +129,8 @@ func TestRegressionNamesTheSetting(t *testing.T) {
 	}
 }
 
-// TestChangesAreRemembered: an exporter that starts again forgets what changed, and the exporter of another node never saw the version
-// before. The rules remember the one and see the other, once.
+// TestChangesAreRemembered checks that the rules keep changes that a restarted exporter has forgotten, and see a new
+// version that an exporter on another node did not see replace the old one, once each.
 func TestChangesAreRemembered(t *testing.T) {
 	sim := newSim(t, group(t, rules.Options{}, "llm-evidence-1"))
 	restart, moved := 10*time.Minute, 30*time.Minute

@@ -2,8 +2,9 @@
 // vocabulary. Their number does not depend on the number of objectives, models or engines: objectives are series, and
 // rules read them.
 //
-// A page is a symptom: a budget burns. Everything else is a cause: it explains a symptom, opens a ticket, or pages by
-// itself only where the symptom could not show (no events at all, or hardware that must be taken out of service).
+// A page is about a symptom: a budget burns. Every other alert is about a cause. A cause explains a symptom, opens a
+// ticket, or pages by itself only where the symptom could not show (no events at all, or hardware that must be taken out
+// of service).
 package rules
 
 import (
@@ -33,7 +34,7 @@ type Record struct {
 	Labels map[string]string
 }
 
-// Alert describes an alerting rule, and what the person who gets it needs to know.
+// Alert describes an alerting rule, and the information for the person who gets it.
 type Alert struct {
 	// Name names the alert and its runbook.
 	Name string
@@ -41,7 +42,7 @@ type Alert struct {
 	Branch Branch
 	// Expr fires while it returns series.
 	Expr promql.Expr
-	// Severity says how urgently the alert needs a person.
+	// Severity sets how urgently the alert needs a person.
 	Severity slo.Severity
 	// For sets how long Expr must hold. Burn-rate alerts have none: their windows already wait.
 	For time.Duration
@@ -51,20 +52,19 @@ type Alert struct {
 	Scope []string
 	// Explains lists the symptoms that this alert causes.
 	Explains []*Alert
-	// Replaces says that this alert's page replaces those symptoms for the same model. It is only for causes that
-	// page and that end with the incident: an alert that fires until a board is replaced would hide every later burn.
+	// Replaces means that this alert's page replaces those symptoms for the same model. It is only for causes that page
+	// and that end with the incident: an alert that fires until a board is replaced would hide every later burn.
 	Replaces bool
 	// DependsOn lists alerts under which this one stays quiet, if the labels in Quiet.Equal agree.
 	DependsOn []Quiet
-	// Summary says in one line what is wrong with what.
+	// Summary names the fault, and where it is, in one line.
 	Summary string
-	// Description says what it means and what to do first.
+	// Description explains what the alert means and what to do first.
 	Description string
-	// Diagnosed says that the split begins with what is recorded about the model: where to look first, then the
-	// facts.
+	// Diagnosed means that the split begins with recorded values of the model: where to look first, then the facts.
 	Diagnosed bool
-	// Suspects returns the clues of the alert's model that may explain an alert about no objective. The split begins with the
-	// first of them.
+	// Suspects returns the clues of the alert's model that may explain an alert without an objective. The split begins
+	// with the first of them.
 	Suspects promql.Expr
 	// Split lists evidence: queries whose results are shown with the alert.
 	Split []Evidence
@@ -87,7 +87,7 @@ func (a *Alert) Asks() []promql.Expr {
 	return queries
 }
 
-// Quiet says that an alert adds nothing while Under fires with equal values of the labels in Equal.
+// Quiet means that an alert adds nothing while Under fires with equal values of the labels in Equal.
 type Quiet struct {
 	Under *Alert
 	Equal []string
@@ -127,10 +127,10 @@ const (
 // are summed over longer windows.
 const Interval = time.Minute
 
-// MaxRules limits a group to what Mimir accepts by default.
+// MaxRules limits a group to Mimir's default limit.
 const MaxRules = 20
 
-// Tier says which part of a fleet the rules serve.
+// Tier names the part of a fleet that the rules serve.
 type Tier uint8
 
 // The tiers.
@@ -146,11 +146,11 @@ type Options struct {
 	WindowPairs []slo.WindowPair
 	// Tier names the part of a fleet.
 	Tier Tier
-	// Job holds a regular expression that matches the job labels of the exporters' own scrapes: their fleets are told
-	// apart by job. Default DefaultJobs.
+	// Job holds a regular expression that matches the job labels of the exporters' own scrapes. Fleets are distinguished
+	// by job. Default DefaultJobs.
 	Job string
-	// ObjectiveLabels names the labels that configurations give objectives and that their alerts carry: a rule can
-	// join only labels whose names it knows. Default DefaultObjectiveLabels.
+	// ObjectiveLabels lists the labels that configurations give objectives and that their alerts carry. A rule can join
+	// only labels whose names it contains. Default DefaultObjectiveLabels.
 	ObjectiveLabels []string
 }
 
@@ -167,8 +167,8 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// DefaultJob holds the name that the chart gives the scrape job of the nodes' exporters, and DefaultJobs matches it and
-// that of the cluster's exporter. A job of its own keeps that one from answering for the nodes.
+// DefaultJob is the chart's name for the scrape job of the nodes' exporters. DefaultJobs matches this job and the job of
+// the cluster's exporter. The cluster's exporter has a job of its own, so that it cannot answer for the nodes.
 const (
 	DefaultJob  = "llm-node-exporter"
 	DefaultJobs = DefaultJob + "(-cluster)?"

@@ -17,8 +17,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
-// The traffic of these scenarios is a model of its own: requests that end on engines that live and die,
-// and exact counting of what ended when. It shares nothing with the rules but the names of the series.
+// The traffic of these scenarios is a separate model: requests that end on engines that live and die, and exact counting
+// of their ends. It shares only the names of the series with the rules.
 
 // sent is a request, or one token of it, at the time at which an engine counts it.
 type sent struct {
@@ -26,20 +26,20 @@ type sent struct {
 	bad bool
 }
 
-// server is one engine as one or more exporters see it.
+// server is one engine that one or more exporters read.
 type server struct {
 	model, pod, role, namespace string
 	at                          string // address; default: one that all nodes reach
 	slo                         string
 	nodes                       []string // exporters that read it
 	from, until                 time.Duration
-	found                       time.Duration    // when the exporters were told of it; 0: they found it as it started
+	found                       time.Duration    // when the exporters found it; 0: at its start
 	away                        [2]time.Duration // when no exporter answers
 	counts                      []sent           // sorted
-	requests                    []sent           // where counts are tokens: the requests behind them, as they end
+	requests                    []sent           // if counts are tokens: their requests, at their end
 }
 
-// promise is an objective as exporters show it.
+// promise is an objective as exporters report it.
 type promise struct {
 	slo, signal string
 	target      float64
@@ -47,7 +47,7 @@ type promise struct {
 	nodes       []string
 }
 
-// scenario is what happens, and when somebody has to be woken.
+// scenario describes events, and the times at which they must page.
 type scenario struct {
 	name     string
 	every    time.Duration // between scrapes
@@ -57,13 +57,13 @@ type scenario struct {
 	servers  []server
 	// maintenance is a declared interval.
 	maintenance [2]time.Duration
-	// pages is how often a page starts, for all models together.
+	// pages is how many pages start, for all models together.
 	pages int
-	// late is how much later than theory a page may come. Default a scrape and an evaluation.
+	// late is how much later than theory a page may come. Default: a scrape and an evaluation.
 	late time.Duration
 }
 
-// evenly are requests at a rate per second; bad says which are bad.
+// evenly returns requests at a rate per second. bad selects the bad ones.
 func evenly(from, until time.Duration, perSecond float64, bad func(n int, at time.Duration) bool) []sent {
 	var all []sent
 	step := time.Duration(float64(time.Second) / perSecond)
@@ -75,7 +75,7 @@ func evenly(from, until time.Duration, perSecond float64, bad func(n int, at tim
 
 func never(int, time.Duration) bool { return false }
 
-// from says that every nth request is bad from a time on.
+// from makes every nth request bad from a time on.
 func from(onset time.Duration, nth int) func(int, time.Duration) bool {
 	return func(n int, at time.Duration) bool { return at >= onset && n%nth == 0 }
 }
@@ -89,7 +89,7 @@ func days30(slo, signal string, target float64, nodes ...string) promise {
 	return promise{slo, signal, target, 30, nodes}
 }
 
-// exact is the time at which the first of the two paging pairs holds, by counting.
+// exact returns the time at which the first of the two paging pairs holds, by counting.
 func (s scenario) exact() (time.Duration, bool) {
 	var all []sent
 	for _, e := range s.servers {
@@ -129,7 +129,7 @@ func (s scenario) exact() (time.Duration, bool) {
 	return 0, false
 }
 
-// scrape shows what exporters show at a time.
+// scrape emits the exporters' series at a time.
 func (s scenario) scrape(at time.Time, emit rulesim.Emit) {
 	now := at.Sub(rulesim.Epoch)
 	show := func(value float64, name string, pairs ...string) {
@@ -173,7 +173,7 @@ func (s scenario) scrape(at time.Time, emit rulesim.Emit) {
 	}
 }
 
-// churn is a model whose pods live ten minutes each.
+// churn is a model whose pods live for ten minutes each.
 func churn(lasts time.Duration, perSecond float64, bad func(age, at time.Duration) bool) []server {
 	var pods []server
 	for born := time.Duration(0); born < lasts; born += 10 * time.Minute {
@@ -264,7 +264,7 @@ func scenarios() []scenario {
 	}
 }
 
-// Each scenario wakes people as often as it should, and when exact counting says.
+// Each scenario pages as often as it should, at the times of exact counting.
 func TestScenarios(t *testing.T) {
 	t.Parallel()
 	var table strings.Builder
@@ -321,7 +321,7 @@ func TestScenarios(t *testing.T) {
 	t.Log("\n" + table.String())
 }
 
-// A burst of bad requests is counted in the budget whatever its phase against scrapes and tiles. The docs give the bounds.
+// The budget counts a burst of bad requests, whatever its phase relative to scrapes and tiles. The docs give the bounds.
 func TestBudgetCountsBursts(t *testing.T) {
 	t.Parallel()
 	const burst = 50

@@ -1,6 +1,6 @@
 package rules
 
-// Shown returns, for an alert, a case of its tests (testdata/alerts) in which it fires: what it is for.
+// Shown names the test case (testdata/alerts) in which an alert fires and which shows the alert's purpose.
 func Shown(alert string) string { return firesIn[alert] }
 
 var firesIn = map[string]string{

@@ -10,7 +10,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
-// The index of alerts names for each one a case of its tests, in which it fires.
+// For each alert, the index of alerts names a test case in which it fires.
 func TestEveryAlertIsShown(t *testing.T) {
 	for _, name := range alertNames() {
 		var file promtoolFile

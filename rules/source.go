@@ -13,7 +13,7 @@ import (
 var (
 	modelLabels    = []string{metrics.LabelCluster, metrics.LabelNamespace, metrics.LabelModel}
 	modelSLO       = metrics.ModelSLOLabels
-	ofModel        = append([]string{metrics.LabelSLO}, modelLabels...) // of an objective on a model, whoever counts it
+	ofModel        = append([]string{metrics.LabelSLO}, modelLabels...) // of an objective on a model, whatever counts it
 	sloLabels      = []string{metrics.LabelCluster, metrics.LabelSLO}
 	modelRole      = []string{metrics.LabelCluster, metrics.LabelNamespace, metrics.LabelModel, metrics.LabelRole}
 	exporterLabels = []string{metrics.LabelCluster, "job", metrics.LabelInstance}
@@ -22,15 +22,15 @@ var (
 
 // How long rules remember a recorded value.
 const (
-	// objectiveLookback covers objectives whose events no exporter counts any more, so that neither an exporter
-	// restart nor the end of an engine ends a page in the middle of an incident.
+	// objectiveLookback covers objectives whose events are no longer counted, so that neither an exporter restart nor the
+	// end of an engine ends a page in the middle of an incident.
 	objectiveLookback = 2 * time.Hour
 	infoLookback      = 15 * time.Minute
 	// budgetLookback covers budgets, which are recorded once per RateWindow.
 	budgetLookback = 2 * time.Duration(RateWindow)
 )
 
-// source reads events, objectives and burn rates from where its tier has them.
+// source reads events, objectives and burn rates as recorded for its tier.
 type source struct{ tier Tier }
 
 func (o Options) source() source { return source{o.Tier} }
@@ -52,18 +52,18 @@ func (s source) badEvents(window slo.Duration, all promql.Expr) promql.Expr {
 	return promql.Or(s.events(metrics.SLOBadEvents, window), promql.Mul(promql.Num(0), all))
 }
 
-// arrived returns the pages of engines younger than ten minutes. It leaves out engines that are older than their exporter, or
-// than the configuration that names them: nobody knows when they counted what they show first.
+// arrived returns the metrics endpoints of engines younger than ten minutes. It leaves out engines that are older than
+// their exporter, or than the configuration that names them: it is unknown when they counted their first values.
 func arrived() promql.Expr {
 	older := promql.Lt(promql.Vector(metrics.EngineStartTime), promql.Vector(metrics.ConfigReloadTime), promql.On(asker...).ManyToOne())
 	return promql.Unless(younger(youth), older, promql.On(pageLabels...))
 }
 
-// youth limits the age of an engine whose first events are recent although nobody saw them happen.
+// youth limits the age of an engine whose first events are recent although no scrape saw them increase.
 const youth = 10 * minute
 
-// first returns what engines that have arrived had counted before Prometheus first saw them. increase() leaves that out: it
-// cannot tell a new engine from one that was not scraped before.
+// first returns the events that newly arrived engines had counted before Prometheus first saw them. increase() leaves
+// these out, because it cannot distinguish a new engine from one that was not scraped before.
 func first(f *metrics.Family) promql.Expr {
 	counter := promql.Vector(f)
 	unseen := promql.Unless(promql.Over("min_over_time", counter, Interval), promql.Over("last_over_time", promql.Offset(counter, Interval), youth))
@@ -73,13 +73,13 @@ func first(f *metrics.Family) promql.Expr {
 // underMaintenance selects the objectives in a declared interval, as recorded.
 func underMaintenance() promql.Expr { return promql.Vector(metrics.RecordedMaintenance) }
 
-// maintained returns what underMaintenance selects, until rates no longer see it.
+// maintained returns the objectives in a declared interval until rates no longer include it.
 func maintained() promql.Expr {
 	return promql.Max(modelSLO, promql.Over("max_over_time", promql.Vector(metrics.SLOMaintenance), RateWindow.Std()+Interval))
 }
 
-// leftOut returns what one minute of maintenance subtracts: a fifth of the five-minute increase, in each of the five
-// minutes that see an event.
+// leftOut returns the events that one minute of maintenance subtracts: a fifth of the five-minute increase, in each of
+// the five minutes that see an event.
 func leftOut(f *metrics.Family) promql.Expr {
 	counted := promql.Sum(modelSLO, once(f, promql.Increase(promql.Vector(f), RateWindow.Std())))
 	return times(-Interval.Seconds()/RateWindow.Std().Seconds(), promql.And(counted, underMaintenance()))
@@ -92,8 +92,9 @@ func correctionOf(f *metrics.Family) *metrics.Family {
 	return metrics.RecordedEventCorrection
 }
 
-// answeredProbes returns what one minute of synthetic requests subtracts from the events of the engines' availability: they were
-// answered, and no user sent them. Whether a probe was late, its engine's latency objectives alone know.
+// answeredProbes returns the synthetic requests of one minute, which are subtracted from the events of the engines'
+// availability: they were answered, and no user sent them. Latency objectives keep them, because only those count whether
+// a probe was late.
 func (s source) answeredProbes() promql.Expr {
 	info := metrics.RecordedInfo
 	if s.tier == Shard {
@@ -114,7 +115,7 @@ func (s source) corrections() []Record {
 			Record{correctionOf(f), first(f), map[string]string{metrics.LabelReason: "first"}},
 			Record{correctionOf(f), leftOut(f), map[string]string{metrics.LabelReason: "maintenance"}})
 	}
-	if s.tier == Single { // shards know whether an engine answers, and no usual rate
+	if s.tier == Single { // shards record whether an engine answers, but no usual rate
 		reason := map[string]string{metrics.LabelReason: "lost"}
 		records = append(records, Record{metrics.RecordedEventCorrection, lost(), reason},
 			Record{metrics.RecordedBadEventCorrection, promql.Vector(metrics.RecordedEventCorrection, promql.Eq(metrics.LabelReason, "lost")), reason})
@@ -133,17 +134,17 @@ func (s source) requests(window slo.Duration) promql.Expr {
 	return promql.Or(firstTokens(window), ended)
 }
 
-// firstTokens returns the requests of a window by their first tokens. Older exporters have no counter of them, and too few requests
-// since an upgrade would hold back pages.
+// firstTokens returns the requests of a window by their first tokens. Older exporters have no counter of them. Too few
+// requests since an upgrade would hold back pages.
 func firstTokens(window slo.Duration) promql.Expr {
 	requests := promql.BucketsOf(metrics.TimeToFirstToken, promql.Re(metrics.LabelRole, ".*"), promql.Eq("le", "+Inf"))
 	return promql.Sum(modelRole, once(metrics.TimeToFirstToken, promql.Increase(requests, window.Std())))
 }
 
-// configured returns a gauge of the objective configuration for every model whose events are counted. Each exporter
-// speaks for what it counts, so that teams may use one name for different promises. While a change rolls out and
-// exporters of one model disagree, the largest value wins: the strictest target and the longest period. A gauge that
-// has lost its exporter labels on the way here speaks for its cluster. The result keeps the labels in more.
+// configured returns a gauge of the objective configuration for every model whose events are counted. Each exporter's
+// gauge applies to the events that it counts, so that teams may use one name for different promises. If exporters of one
+// model disagree during a rollout, the largest value wins: the strictest target and the longest period. A gauge that has
+// lost its exporter labels on the way applies to its whole cluster. The result keeps the labels in more.
 func (s source) configured(f *metrics.Family, more ...string) promql.Expr {
 	by := slices.Concat(modelSLO, more)
 	if s.tier == Global {
@@ -191,7 +192,7 @@ func shardObjective(f *metrics.Family) *metrics.Family {
 // burning returns the objectives that burn faster than their budget allows, in a window up to RawWindow.
 func (s source) burning(w slo.Duration) promql.Expr { return above(s.burnRate(w), 1) }
 
-// burnRate returns the burn rates of the objectives. A shard judges by its own events: burn rates are global.
+// burnRate returns the burn rates of the objectives. A shard uses its own events, because burn rates are global.
 func (s source) burnRate(w slo.Duration) promql.Expr {
 	if s.tier != Shard {
 		return promql.Vector(burn(w))
@@ -205,8 +206,8 @@ func infoLabels(opt Options) []string {
 	return append([]string{metrics.LabelSignal, metrics.LabelBad, metrics.LabelPeriod, metrics.LabelSeverity, metrics.LabelRunbook, metrics.LabelDashboard}, opt.ObjectiveLabels...)
 }
 
-// shardGroup records what the global tier reads: one series per model and objective for every raw window, however
-// many engines are behind it.
+// shardGroup records the series that the global tier reads: one per model and objective for every raw window, for any
+// number of engines.
 func shardGroup(opt Options) Group {
 	from := opt.source()
 	g := Group{Name: "llm-slo-shard", Interval: Interval}

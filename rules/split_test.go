@@ -18,8 +18,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// A page says where the time goes, what else fires, what changed and how the GPUs are, from queries
-// that Prometheus answers when it evaluates the alert; what is not measured is left out.
+// A page shows where the time goes, which other alerts fire, what changed and the state of the GPUs, from queries that
+// Prometheus answers when it evaluates the alert. Missing values are left out.
 func TestPageCarriesTheSplit(t *testing.T) {
 	t.Parallel()
 	groups := rules.Groups(rules.Options{})
@@ -94,7 +94,7 @@ func TestPageCarriesTheSplit(t *testing.T) {
 	t.Error("no page")
 }
 
-// TestChangesInOrder: Prometheus answers in the order of a map, and a page must not.
+// TestChangesInOrder checks the order of changes in a page: Prometheus answers in the order of a map.
 func TestChangesInOrder(t *testing.T) {
 	split := ""
 	for _, g := range rules.NewFile(rules.Groups(rules.Options{}), rules.Style{}).Groups {
@@ -117,8 +117,8 @@ func TestChangesInOrder(t *testing.T) {
 	}
 }
 
-// TestFirstSuspect: the text of a page about no objective begins with the first suspect in order, with its lever, and not with the
-// largest number.
+// TestFirstSuspect checks that a page without an objective begins with the first suspect in order and its first action,
+// and not with the largest value.
 func TestFirstSuspect(t *testing.T) {
 	answer := func(context.Context, string, time.Time) (v promql.Vector, err error) {
 		for _, s := range [][]string{{"44", "queueing", "More requests wait ({value}) than run", "shed load"}, {"31", "prefill", "Prompts are {value} times as long as usual", "cap the prompt"}} {
@@ -145,8 +145,8 @@ func TestFirstSuspect(t *testing.T) {
 	}
 }
 
-// The page says how long the budget lasts if what burns now goes on: in the minutes after an onset the number follows what
-// users feel, whatever the five minutes before held, and whenever the budget itself was last recorded.
+// The page shows how long the budget lasts at the present burn. In the minutes after an onset the number follows what
+// users feel, whatever the five minutes before contained, and whenever the budget was last recorded.
 func TestExhaustionFollowsTheBurn(t *testing.T) {
 	t.Parallel()
 	const onset = hour + time.Minute
@@ -168,8 +168,8 @@ func TestExhaustionFollowsTheBurn(t *testing.T) {
 	}
 }
 
-// TestSmallNumbers: a number below one is written out, and one of a page has two digits or three. humanize would append m for a thousandth, which reads as minutes,
-// milliseconds or millions.
+// TestSmallNumbers checks that a number below one is written out, and that numbers of a page have two or three digits.
+// humanize would append m for a thousandth, which reads as minutes, milliseconds or millions.
 func TestSmallNumbers(t *testing.T) {
 	for text, unit := range map[string]rules.Unit{string(rules.Number): "", string(rules.Times): "", rules.FactText(): rules.Count} {
 		for value, want := range map[float64]string{0.0833: "0.083", 0.00004: "4e-05", 0: "0", 1.5: "1.5", 2556: "2.556k"} {
@@ -185,7 +185,7 @@ func TestSmallNumbers(t *testing.T) {
 	}
 }
 
-// TestDurations: a duration has no unit that nobody acts on.
+// TestDurations checks that a duration has no superfluous units.
 func TestDurations(t *testing.T) {
 	for value, want := range map[float64]string{0.012: "12ms", 45: "45s", 240: "4m", 280: "4m 40s", 2000: "33m", 2400: "40m", 3600: "1h 0m", 3960: "1h 6m", 277_300: "3d 5h"} {
 		sample := promql.Sample{F: value, Metric: labels.FromStrings(metrics.LabelUnit, string(rules.Seconds))}

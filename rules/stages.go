@@ -10,17 +10,17 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/internal/promql"
 )
 
-// stage is how long a recorded value takes until vmalert has written it and a query finds it.
+// stage is the time until vmalert has written a recorded value and a query finds it.
 const stage = 5 * time.Second
 
-// Stages returns at which stage of its group's interval each rule can be evaluated, by group: first those that read no other's record,
-// then those that read only these, and so on. A group's records come before its alerts.
+// Stages returns the stage of its group's interval at which each rule can be evaluated, by group. First come the rules
+// that read no other rule's record, then those that read only these, and so on. A group's records come before its alerts.
 //
-// Prometheus evaluates the rules of a group one after the other, and each finds what those before have recorded. vmalert writes what a
-// group has recorded later: each rule that reads another's record would be an evaluation late.
+// Prometheus evaluates the rules of a group one after the other, and each rule finds the records of those before it.
+// vmalert writes a group's records later, so each rule that reads another's record would be one evaluation late.
 func Stages(groups []Group) map[string][]int {
 	stages := map[string][]int{}
-	recorded := map[string]int{} // the stage of a record, by name, as far as the order has come: what comes later is that of before
+	recorded := map[string]int{} // the stage of each record so far, by name; later records are read from the evaluation before
 	for _, g := range groups {
 		at := make([]int, 0, len(g.Records)+len(g.Alerts))
 		for _, r := range g.Records {
@@ -36,7 +36,8 @@ func Stages(groups []Group) map[string][]int {
 	return stages
 }
 
-// after returns the first stage at which all that the expressions read has been recorded, but for what a rule recorded itself before.
+// after returns the first stage at which everything that the expressions read has been recorded, except a rule's own
+// earlier record.
 func after(recorded map[string]int, itself string, all ...promql.Expr) (s int) {
 	for _, e := range all {
 		parser.Inspect(e, func(n parser.Node, _ []parser.Node) error {

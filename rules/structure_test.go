@@ -22,7 +22,7 @@ import (
 
 var tiers = map[string]rules.Tier{"single": rules.Single, "shard": rules.Shard, "global": rules.Global}
 
-// Every rendering is accepted by Prometheus' own loader, and no group is larger than Mimir takes.
+// Every rendering is accepted by Prometheus' own loader, and no group is larger than Mimir's limit.
 func TestRulesLoad(t *testing.T) {
 	for name, tier := range tiers {
 		groups := rules.Groups(rules.Options{Tier: tier})
@@ -42,7 +42,7 @@ func TestRulesLoad(t *testing.T) {
 	}
 }
 
-// No expression is longer than a person reads, as it is written.
+// Every expression is short enough to be read, in its written form.
 func TestExpressionsAreShort(t *testing.T) {
 	for name, tier := range tiers {
 		for _, g := range rules.NewFile(rules.Groups(rules.Options{Tier: tier}), rules.Style{}).Groups {
@@ -55,7 +55,7 @@ func TestExpressionsAreShort(t *testing.T) {
 	}
 }
 
-// Old and new Prometheus versions, and pint, find nothing to say, where they are installed.
+// Old and new Prometheus versions, and pint, report nothing, if they are installed.
 func TestRulesLint(t *testing.T) {
 	dir := t.TempDir()
 	var files []string
@@ -70,7 +70,7 @@ func TestRulesLint(t *testing.T) {
 			if err != nil {
 				t.Skip(tool[0] + " is not installed")
 			}
-			for _, f := range files { // one by one: a tier repeats what another has
+			for _, f := range files { // separately, because a tier repeats rules of another
 				cmd := exec.Command(path, append(tool[1:], f)...)
 				cmd.Dir = dir
 				if out, err := cmd.CombinedOutput(); err != nil || strings.Contains(string(out), "Warning:") {
@@ -94,7 +94,7 @@ func encode(t *testing.T, groups []rules.Group, style rules.Style) []byte {
 // that it has, and every recorded series that is read is also recorded, by this tier or by the shards.
 func TestRulesUseTheVocabulary(t *testing.T) {
 	for name, tier := range tiers {
-		groups := rules.Groups(rules.Options{Tier: tier, ObjectiveLabels: []string{}}) // those are no names of ours
+		groups := rules.Groups(rules.Options{Tier: tier, ObjectiveLabels: []string{}}) // these are not names of ours
 		recorded := map[string]bool{}
 		for _, g := range groups {
 			for _, r := range g.Records {
@@ -157,8 +157,8 @@ func TestEveryRecordedSeriesIsWritten(t *testing.T) {
 	}
 }
 
-// TestEveryAlertIsListed reads the source: an alert that its file declares but does not list is in no group, and
-// nothing would miss it.
+// TestEveryAlertIsListed reads the source. An alert that its file declares but does not list would be in no group,
+// without any other sign.
 func TestEveryAlertIsListed(t *testing.T) {
 	files, err := filepath.Glob("*.go")
 	if err != nil {
@@ -182,8 +182,8 @@ func TestEveryAlertIsListed(t *testing.T) {
 	}
 }
 
-// Throttling alone is a ticket at most; symptoms wait for nothing but their windows; what pages is
-// either a symptom or says why nobody would see one.
+// Throttling alone opens a ticket at most. Symptoms wait only for their windows. A paging alert is either a symptom or
+// has a reason why the symptom would not show.
 func TestSeverities(t *testing.T) {
 	pages := map[string]string{
 		"LLMErrorBudgetFastBurn": "the symptom",
@@ -213,7 +213,7 @@ func TestSeverities(t *testing.T) {
 	}
 }
 
-// TestFormerAlerts: a former alert is gone, and what tells of the same is there.
+// TestFormerAlerts checks that each former alert is gone, and that its replacement exists.
 func TestFormerAlerts(t *testing.T) {
 	clues := map[string]bool{}
 	for _, c := range rules.Clues() {
@@ -240,7 +240,7 @@ func TestRuleCountIsConstant(t *testing.T) {
 	}
 }
 
-// Other names for labels reach expressions, matching, annotations and the labels of alerts.
+// Renamed labels reach expressions, matching, annotations and the labels of alerts.
 func TestRenamedLabels(t *testing.T) {
 	style := rules.Style{
 		Labels:       map[string]string{metrics.LabelCluster: "k8s_cluster", "instance": "node_ip", "severity": "level"},
@@ -263,9 +263,8 @@ func TestRenamedLabels(t *testing.T) {
 	}
 }
 
-// The tool that wrote the old package in Debian reads all of it too: TestRulesLint. Here only the
-// environment is checked, so that a machine without tools cannot pass unnoticed in continuous
-// integration.
+// Debian's older promtool reads all of it, too: see TestRulesLint. This test only checks the environment, so that a CI
+// machine without tools cannot pass unnoticed.
 func TestToolsAreThereInCI(t *testing.T) {
 	if os.Getenv("CI") == "" {
 		t.Skip("not in continuous integration")

@@ -10,7 +10,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
-// TestTheDayBeforeOfAYoungModel: what was recorded for two hours is compared with those, not with a day of which the rest is empty.
+// TestTheDayBeforeOfAYoungModel checks that two hours of records count as two hours, not as a day that is otherwise
+// empty.
 func TestTheDayBeforeOfAYoungModel(t *testing.T) {
 	sim := newSim(t, rules.Groups(rules.Options{})...)
 	r := well()
@@ -26,8 +27,9 @@ func TestTheDayBeforeOfAYoungModel(t *testing.T) {
 	}
 }
 
-// TestUsual: twenty minutes after its engine started, a model is compared with what it did then, and not with its first minutes, in
-// which requests only begin to come. Half an hour later the three hours before speak.
+// TestUsual checks that, twenty minutes after its engine started, a model is compared with its values then, and not with
+// its first minutes, in which requests only begin to arrive. Half an hour later it is compared with the three hours
+// before.
 func TestUsual(t *testing.T) {
 	sim := newSim(t, group(t, rules.Options{}, "llm-usual"))
 	if err := sim.Run(rulesim.Epoch, rulesim.Epoch.Add(2*time.Hour), scrapeEvery, func(now time.Time, emit rulesim.Emit) {

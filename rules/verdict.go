@@ -32,12 +32,12 @@ func suspectGroups() []Group {
 	return chunked(SuspectGroups, Interval/2, records)
 }
 
-// explained returns what a suspect must delay or fail to explain that an objective burns. While a gateway's objective burns and
-// the engines' does not, nothing that is late or refused in the engines does, and what the way to a gateway delays is late at
-// gateways and for probes only. Clues are about minutes: when nothing has burned for five, none explains what a longer window
-// still remembers.
+// explained returns what a suspect must delay or fail in order to explain the burn of an objective. If a gateway's
+// objective burns and the engines' does not, nothing late or refused in the engines explains it. A delay on the way to a
+// gateway shows only at gateways and in probes. Clues are about minutes: if nothing has burned for five minutes, none
+// explains a burn that only a longer window still contains.
 func explained() []Record {
-	info := func(m ...*promql.Matcher) promql.Expr { // of an engine that is gone, too
+	info := func(m ...*promql.Matcher) promql.Expr { // also of an engine that is gone
 		return promql.Over("last_over_time", promql.Vector(metrics.RecordedInfo, m...), infoLookback)
 	}
 	late := func(d Delays, m ...*promql.Matcher) promql.Expr {
@@ -79,8 +79,8 @@ func explaining(suspects promql.Expr) promql.Expr {
 // laterWindow is the short window of the second pair that pages.
 const laterWindow = slo.Duration(30 * minute)
 
-// title says what users feel of an alert's objective, against the promise, and how long they wait on average. It is empty for an
-// alert that is about no objective.
+// title says what users feel of an alert's objective, compared with the promise, and how long they wait on average. It is
+// empty for an alert without an objective.
 func (s Style) title(a *Alert) string {
 	if !a.Diagnosed {
 		return ""
@@ -107,7 +107,7 @@ func (s Style) title(a *Alert) string {
 		`promise ` + percent(allowed) + `)`
 }
 
-// serves says which models run on the GPU that an alert is about, and on how many more, if the title has room for that.
+// serves names a model that runs on the alert's GPU, and whether others do, if the title has room for that.
 func (s Style) serves(a *Alert) string {
 	if !slices.Contains(promql.Labels(a.Expr), metrics.LabelGPUUUID) || slices.Contains(promql.Labels(a.Expr), metrics.LabelModel) {
 		return ""
@@ -117,7 +117,8 @@ func (s Style) serves(a *Alert) string {
 		`{{ with .Labels.cluster }}{{ . }}/{{ end }}{{ with .Labels.namespace }}{{ . }}/{{ end }}{{ .Labels.model_name }}{{ if gt $n 1 }} and others{{ end }}: {{ end }}{{ end }}{{ end }}`
 }
 
-// runbook returns the address of an alert's runbook: where the model has a suspect, that of the first, with its place.
+// runbook returns the address of an alert's runbook. If the model has suspects, it is the runbook of the first, with the
+// suspect's place.
 func (s Style) runbook(a *Alert) string {
 	if !a.Diagnosed {
 		return s.Runbook(a.Name, runbookQuery(a)...)
@@ -127,7 +128,7 @@ func (s Style) runbook(a *Alert) string {
 		add := fmt.Sprintf(`{{ with .Labels.%s }}{{ $place = print $place "&%s=" (urlquery .) }}{{ end }}`, l, l)
 		ask, others := asking(l)
 		switch {
-		case l == metrics.LabelPod || len(others) == 0: // the pages behind a page ask for the pod, too
+		case l == metrics.LabelPod || len(others) == 0: // the runbooks of a page's causes also ask for the pod
 		case len(others) < len(ask):
 			add = fmt.Sprintf(`{{ if not (match "^(%s)$" $page) }}%s{{ end }}`, strings.Join(others, "|"), add)
 		default:
@@ -142,7 +143,7 @@ func (s Style) runbook(a *Alert) string {
 		a.Name, queryTemplate(s.query(verdictQuery())), metrics.LabelOrder, place.String()) + s.Runbook("{{$page}}", query...)
 }
 
-// asking returns, of the runbooks of clues that have a label, those that have a place for it and the others.
+// asking divides the runbooks of clues that have a label into those that have a place for it and the others.
 func asking(label string) (ask, others []string) {
 	for _, c := range Clues() {
 		if !slices.Contains(promql.Labels(c.Query), label) || slices.Contains(slices.Concat(ask, others), c.Runbook) {
@@ -162,17 +163,17 @@ func asking(label string) (ask, others []string) {
 	return ask, others
 }
 
-// verdict renders where a page tells to look first: the first suspect in order, with its lever, or none. The series carries the
-// words, which keeps the template small: Prometheus parses it for each alert and evaluation.
+// verdict renders where a page says to look first: the first suspect in order, with its first action, or none. The series
+// carries the words. This keeps the template small, because Prometheus parses it for each alert and evaluation.
 func verdict(query, none string) string {
 	return fmt.Sprintf(`{{ with %s }}{{ with first (sortByLabel %q .) }}Look first at: {{ .Labels.branch }}. %s.`+"\nDo first, {{ .Labels.lever }}.\n{{ end }}%s{{ end }}",
 		query, metrics.LabelOrder, suspectText(), none)
 }
 
-// NamedByClues are the labels of a suspect whose values its words name as they are.
+// NamedByClues lists the labels of a suspect whose values appear unchanged in its text.
 var NamedByClues = []string{metrics.LabelInstance, metrics.LabelReason, metrics.LabelXID, metrics.LabelVersion, metrics.LabelTier, metrics.LabelDPRank, metrics.LabelSetting, metrics.LabelOld, metrics.LabelNew}
 
-// SuspectText returns the Prometheus template that puts a recorded suspect, the dot, into words.
+// SuspectText returns the Prometheus template that puts a recorded suspect (the dot) into words.
 func SuspectText() string { return Brief(suspectText()) }
 
 func suspectText() string {
@@ -181,5 +182,5 @@ func suspectText() string {
 		`{{ $s | reReplaceAll "{engine}" $e | reReplaceAll "{value}" $v | reReplaceAll "{\\w+}" "" }}`
 }
 
-// order returns a position that sorts as text.
+// order returns a position in a form that sorts as text.
 func order(i int) string { return strconv.Itoa(10 + i) }

@@ -15,12 +15,12 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// replica is what an engine shows of the last minute: so many requests, with these means and levels.
+// replica is the last minute in an engine's metrics: a number of requests, with these means and levels.
 type replica struct {
 	version                       string
 	down                          bool
-	minutes                       int // for which it is gone
-	age                           int // in minutes since the test began
+	minutes                       int // for how many minutes it is gone
+	age                           int // minutes since the test began
 	started                       time.Duration
 	crashes                       int // after so many minutes, again and again
 	requests, itl, output         float64
@@ -40,7 +40,7 @@ type replica struct {
 	totals                        map[string]float64
 }
 
-// well is a replica that has no trouble.
+// well returns a healthy replica.
 func well() *replica {
 	return &replica{version: "1", started: -day, requests: 600, itl: 0.02, output: 10, ttft: 0.3, queue: 0.03, prefill: 0.06, prompt: 900, running: 6, kv: 0.2, busy: 0.95,
 		hits: 0.6, accepted: 0.7, cut: 0.05, totals: map[string]float64{}}
@@ -151,8 +151,8 @@ func (r *replica) emitAs(model, pod string, emit rulesim.Emit) {
 	counter(metrics.Requests, "", r.requests*r.left, engine, metrics.LabelOutcome, string(metrics.OutcomeAbort))
 }
 
-// TestVerdict breaks one thing in three replicas, or in one, and burns a budget: the page's first line
-// says which. With nothing broken it says nothing.
+// TestVerdict breaks one thing in three replicas, or in one, and burns a budget. The page's first line must name it. With
+// nothing broken, the line must name nothing.
 func TestVerdict(t *testing.T) {
 	content := burnRules(t)
 	for _, c := range []struct {
@@ -233,8 +233,8 @@ func TestVerdict(t *testing.T) {
 	}
 }
 
-// TestUpgrade lets exporters begin to count stages while requests are served, most of which clients leave after the first token:
-// nothing fires for it.
+// TestUpgrade lets exporters begin to count stages while requests are served. Clients leave most of these after the first
+// token. No alert may fire.
 func TestUpgrade(t *testing.T) {
 	sim := newSim(t, rules.Groups(rules.Options{})...)
 	replicas := map[string]*replica{"p1": well(), "p2": well(), "p3": well()}
@@ -258,8 +258,8 @@ func TestUpgrade(t *testing.T) {
 	}
 }
 
-// TestVerdictEarly looks at the page as soon as it comes, of two replicas, the commonest fleet, and of a gateway whose
-// objective alone burns.
+// TestVerdictEarly reads the page as soon as it comes, for two replicas, the commonest fleet, and for a gateway if only
+// its objective burns.
 func TestVerdictEarly(t *testing.T) {
 	content := burnRules(t)
 	for name, c := range map[string]struct {
@@ -325,7 +325,7 @@ func TestVerdictEarly(t *testing.T) {
 	}
 }
 
-// onset is late enough for the day before, which ends an hour ago, to be known.
+// onset is late enough for data of the day before, which ends an hour ago.
 const onset = 70 * time.Minute
 
 // burnRules returns the rules that a page reads, and that page.
@@ -340,8 +340,8 @@ func burnRules(t *testing.T) []byte {
 	return content
 }
 
-// trouble breaks one or all of some replicas at the onset, and makes every event of an objective bad: of the first
-// replica or, if there is a role, of a server with that role, while the replica does well.
+// trouble breaks one or all of some replicas at the onset, and makes every event of an objective bad: at the first
+// replica or, with a role, at a server with that role while the replica is healthy.
 type trouble struct {
 	signal   slo.Signal
 	target   string
@@ -355,7 +355,7 @@ type trouble struct {
 	after    time.Duration                // of the page that is read
 }
 
-// firstLine returns what a page says to look at first, empty for nothing.
+// firstLine returns where a page says to look first, or nothing.
 func firstLine(t *testing.T, content []byte, of trouble) string {
 	t.Helper()
 	sim, err := rulesim.New(content)

@@ -28,11 +28,12 @@ func vmalertTool(t *testing.T) string {
 	return path
 }
 
-// wrongCheck finds the check that vmalert-tool says is wrong: its case and its time.
+// wrongCheck finds the check that vmalert-tool reports as wrong: its case and its time.
 var wrongCheck = regexp.MustCompile(`testGroupName: (.*),\n +groupname: , alertname: \w+, time: (\w+),`)
 
-// The cases of promtool in VictoriaMetrics' own rule engine. It writes what it records when a group is done, so that a rule
-// that reads a record is an evaluation behind. A burn alert reads records of records: no check comes true later than that.
+// TestAlertsInVictoriaMetrics runs the cases of promtool in VictoriaMetrics' own rule engine. It writes records when a
+// group is done, so a rule that reads a record is one evaluation late. A burn alert reads records of records. No check
+// may be later than that.
 func TestAlertsInVictoriaMetrics(t *testing.T) {
 	tool := vmalertTool(t)
 	const slowest = 2

@@ -20,8 +20,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// The traffic of this week is a model of its own: requests with lengths arrive, wait, are computed and end on engines that
-// start, scale and leave. It shares nothing with the rules but the names of series. Times count from Monday, midnight.
+// The traffic of this week is a separate model: requests with lengths arrive, wait, are computed and end on engines that
+// start, scale and leave. It shares only the names of series with the rules. Times count from Monday, midnight.
 
 // job is one request.
 type job struct {
@@ -33,7 +33,7 @@ type job struct {
 	long           bool // for the replica that a router keeps for long prompts
 }
 
-// kind is what an engine shows of its work.
+// kind is the set of metrics that an engine reports.
 type kind uint8
 
 const (
@@ -58,7 +58,7 @@ type deployment struct {
 	prefill, knee, capacity float64       // tokens per second; batch at which tokens take twice as long; tokens in the KV cache
 	token                   time.Duration // between tokens of a lone request
 	seqs                    int           // requests that run at once
-	ranks                   int           // how many data-parallel ranks share a page
+	ranks                   int           // how many data-parallel ranks share a metrics endpoint
 	loads                   time.Duration // from the start of an engine until it serves
 	slowStart               int           // requests that find kernels not compiled yet
 
@@ -103,7 +103,7 @@ func clock(at time.Duration) (weekday int, hourOfDay float64) {
 	return int(at/day) % 7, (at % day).Hours()
 }
 
-// office is traffic of people at work: a hill over the day, a third of it at weekends, little at night.
+// office returns the traffic of people at work: a hill over the day, a third of it at weekends, and little at night.
 func office(peak float64) func(time.Duration) float64 {
 	return func(at time.Duration) float64 {
 		weekday, h := clock(at)
@@ -133,7 +133,7 @@ func (w *week) lognormal(median, sigma float64) float64 {
 	return median * math.Exp(sigma*w.rng.NormFloat64())
 }
 
-// chat are prompts and answers of people: repeated by day, when many share a system prompt, less so at night.
+// chat returns prompts and answers of people. Prompts repeat by day, when many share a system prompt, and less at night.
 func chat(prompt, answer, cached float64) func(w *week, at time.Duration) job {
 	return func(w *week, at time.Duration) job {
 		cached := cached
@@ -144,7 +144,7 @@ func chat(prompt, answer, cached float64) func(w *week, at time.Duration) job {
 	}
 }
 
-// arrive gives a request to an engine: the less busy of two, or the one that its prompts belong to.
+// arrive gives a request to an engine: to the less busy of two, or to the one that is kept for long prompts.
 func (w *week) arrive(f *deployment, r job) {
 	var open []*engine
 	for _, e := range f.replicas {
@@ -173,7 +173,7 @@ func (w *week) arrive(f *deployment, r job) {
 	a.waiting = append(a.waiting, &r)
 }
 
-// step lets a tick pass that ends at to.
+// step advances the week by the tick that ends at to.
 func (w *week) step(to time.Duration) {
 	from := to - tick
 	for _, f := range w.fleets {
@@ -246,7 +246,8 @@ func (w *week) start(f *deployment, at time.Duration, node string) *engine {
 
 func (e *engine) add(name string, v float64) { e.counts[name] += v }
 
-// work is what the engine does in a tick: decode what runs, make room, admit what waits and compute its prompt.
+// work simulates the engine's work in a tick: it decodes running requests, makes room, admits waiting requests and
+// computes their prompts.
 func (e *engine) work(w *week, from, to time.Duration) {
 	s := tick.Seconds()
 	itl := e.token.Seconds() * (1 + float64(len(e.running))/e.knee)
@@ -352,7 +353,7 @@ func (e *engine) end(r *job) {
 	}
 }
 
-// emit shows what exporters show.
+// emit emits the exporters' series.
 func (w *week) emit(at time.Duration, emit rulesim.Emit) {
 	nodes := map[string]bool{}
 	plain := func(name, node string, v float64, more ...string) {
@@ -406,7 +407,7 @@ func (e *engine) emit(at time.Duration, emit rulesim.Emit) {
 		}
 		emit(l, v)
 	}
-	once := func(f *metrics.Family, v float64, who []string, more ...string) { // of the page, not of a rank
+	once := func(f *metrics.Family, v float64, who []string, more ...string) { // per metrics endpoint, not per rank
 		if e.rank == 0 {
 			show(f, "", v, who, more...)
 		}
@@ -526,7 +527,7 @@ func replicas(n int) func(*deployment, time.Duration) int {
 	return func(*deployment, time.Duration) int { return n }
 }
 
-// ordinary are eight fleets in which nothing is wrong.
+// ordinary returns eight fleets without any fault.
 func ordinary() *week {
 	w := &week{rng: rand.New(rand.NewPCG(*seed, 7)), rebooted: map[string][2]time.Duration{}, noise: map[*deployment]float64{}}
 	add := func(f deployment) *deployment {
@@ -605,7 +606,7 @@ func ordinary() *week {
 	add(deployment{name: "rare", model: "tgi", runtime: "tgi", kind: atEnd, perSecond: thrice, draw: patient, want: replicas(1), token: 25 * time.Millisecond})
 	add(deployment{name: "rare", model: "llama", runtime: "llamacpp", kind: countsNo, perSecond: thrice, draw: patient, want: replicas(1), token: 25 * time.Millisecond})
 
-	awake := func(at time.Duration) bool { // four sittings a day, each at another minute
+	awake := func(at time.Duration) bool { // four sittings a day, each at a different minute
 		weekday, h := clock(at)
 		for i, from := range []float64{8.5, 11.5, 15, 20} {
 			from += 0.3 * math.Sin(float64(7*weekday+i))
@@ -643,7 +644,7 @@ func (f *deployment) running() int {
 	return n
 }
 
-// events are what happens to the fleet that moves: once in a week each.
+// events are the events of the moving fleet: each once a week.
 func (w *week) events(at time.Duration) {
 	f := w.fleets[len(w.fleets)-1]
 	switch at {
@@ -674,8 +675,9 @@ func (w *week) events(at time.Duration) {
 	}
 }
 
-// TestOrdinaryWeek is a week in which nobody is woken, and nobody gets a ticket. With -long it is the whole week, otherwise
-// Tuesday from a quarter past three until a quarter past nine: the end of the batch, a reboot, a restart, a spot node that leaves, new models.
+// TestOrdinaryWeek is a week without any page or ticket. With -long it is the whole week, otherwise Tuesday from a
+// quarter past three until a quarter past nine: the end of the batch, a reboot, a restart, a spot node that leaves, new
+// models.
 func TestOrdinaryWeek(t *testing.T) {
 	t.Parallel()
 	from, until := day+3*hour+15*time.Minute, day+9*hour+15*time.Minute

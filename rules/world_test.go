@@ -18,14 +18,14 @@ import (
 // scrapeEvery is the scrape interval of simulations: the usual default, and the hardest for 5m rates.
 const scrapeEvery = time.Minute
 
-// service is a stream of events of one engine for one objective. Rates may change over time; events
-// are whole and evenly spaced.
+// service is a stream of events of one engine for one objective. Rates may change over time. Events are whole and evenly
+// spaced.
 type service struct {
 	model, pod, threshold, slo string
 	role                       string
 	perSecond                  func(at time.Duration) float64
 	badShare                   func(at time.Duration) float64
-	// from and until bound the series' life; until 0 is for ever.
+	// from and until limit the series' life. 0 for until means forever.
 	from, until time.Duration
 	// lateBad hides the bad series until the first bad event.
 	lateBad bool
@@ -35,7 +35,7 @@ type service struct {
 
 func constant(v float64) func(time.Duration) float64 { return func(time.Duration) float64 { return v } }
 
-// during is value inside [from, to) and otherwise elsewhere.
+// during returns value inside [from, to) and otherwise elsewhere.
 func during(from, to time.Duration, value, elsewhere float64) func(time.Duration) float64 {
 	return func(at time.Duration) float64 {
 		if at >= from && at < to {
@@ -45,7 +45,7 @@ func during(from, to time.Duration, value, elsewhere float64) func(time.Duration
 	}
 }
 
-// advance lets the events of the interval that ends now happen.
+// advance adds the events of the interval that ends now.
 func (s *service) advance(at, interval time.Duration) {
 	n := s.perSecond(at-interval) * interval.Seconds()
 	s.events += n
@@ -57,7 +57,7 @@ func (s *service) emit(emit rulesim.Emit) {
 		return series(f.Name, metrics.LabelModel, s.model, metrics.LabelNamespace, "prod", metrics.LabelPod, s.pod,
 			metrics.LabelSLO, s.slo, metrics.LabelThreshold, s.threshold, metrics.LabelRole, s.role)
 	}
-	// A hair of slack keeps sums like 59.99999 whole.
+	// A little slack keeps sums like 59.99999 whole.
 	emit(l(metrics.SLOEvents), math.Floor(s.events+1e-6))
 	if bad := math.Floor(s.bad + 1e-6); bad > 0 || !s.lateBad {
 		emit(l(metrics.SLOBadEvents), bad)
@@ -74,7 +74,7 @@ type world struct {
 	services   []*service
 	// exporterDown silences every exported series.
 	exporterDown func(at time.Duration) bool
-	// extra emits whatever else the exporter shows.
+	// extra emits further series of the exporter.
 	extra func(at time.Duration, emit rulesim.Emit)
 }
 
@@ -101,7 +101,7 @@ func (w *world) scrape(at time.Time, emit rulesim.Emit) {
 	}
 }
 
-// subject is who an alert fired for.
+// subject is the alert, model and objective of a firing.
 type subject struct{ alert, model, slo string }
 
 // firings are the times since the start at which alerts were firing.
@@ -175,7 +175,7 @@ func group(t testing.TB, opt rules.Options, name string) rules.Group {
 	return rules.Group{}
 }
 
-// only is one alert on burn rates and what it reads.
+// only returns one burn-rate alert and the rules that it reads.
 func only(t testing.TB, opt rules.Options, alert string) []rules.Group {
 	t.Helper()
 	g := group(t, opt, "llm-slo-burn")
@@ -189,7 +189,7 @@ func only(t testing.TB, opt rules.Options, alert string) []rules.Group {
 	return reading(opt, g, g.Alerts[0].Expr)
 }
 
-// burning are the groups that alert on burn rates, and others by name.
+// burning returns the groups that alert on burn rates, and others by name.
 func burning(t testing.TB, opt rules.Options, more ...string) []rules.Group {
 	var groups []rules.Group
 	if opt.Tier == rules.Single {

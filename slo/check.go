@@ -34,9 +34,9 @@ func (f Finding) String() string {
 	return fmt.Sprintf("objective %q: %s: %s", f.Objective, f.Field, f.Text)
 }
 
-// CheckOptions describe the environment of the objectives.
+// CheckOptions describe the environment in which objectives are checked.
 type CheckOptions struct {
-	// WindowPairs lists those of the alerts. Default: DefaultWindowPairs.
+	// WindowPairs lists the window pairs of the alerts. Default: DefaultWindowPairs.
 	WindowPairs []WindowPair
 	// Retention describes how long Prometheus keeps samples; 0 means unknown.
 	Retention Duration
@@ -81,7 +81,7 @@ func Fatal(findings []Finding) error {
 	return errors.Join(errs...)
 }
 
-// step holds the interval between recorded events.
+// step is the interval between recorded events.
 const step = 5 * minute
 
 // CheckWindowPairs examines window pairs on their own, as given to the generator.
@@ -151,7 +151,7 @@ func (c *checker) owner() {
 	c.address("dashboard", c.o.Dashboard)
 }
 
-// CheckLabel returns an error if name cannot be a label of the user's own.
+// CheckLabel returns an error if name cannot be a label that users define.
 func CheckLabel(name string) error {
 	switch {
 	case !model.LegacyValidation.IsValidLabelName(name) || strings.HasPrefix(name, "__"):
@@ -251,7 +251,7 @@ func (c *checker) period() bool {
 	return true
 }
 
-// pairs explains where a pair's factor was changed to stay meaningful.
+// pairs explains why a pair's factor was limited to stay meaningful.
 func (c *checker) pairs() {
 	one := big.NewRat(1, 1)
 	for _, p := range c.opt.WindowPairs {

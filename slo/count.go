@@ -27,8 +27,8 @@ func (r Reason) Counts() bool {
 	return r == Counted || r == MeanCounted || r == QueueCounted || r == ProbeCounted
 }
 
-// Snap returns the largest bound at or below a threshold in seconds: the strictest reading of the objective that the
-// grid can answer exactly. ok is false if even the first bound is above.
+// Snap returns the largest bound at or below a threshold in seconds: the strictest interpretation of the objective that
+// the buckets can answer exactly. ok is false if even the first bound is above the threshold.
 func Snap(bounds []float64, threshold float64) (bound float64, ok bool) {
 	// An engine may print bounds in the style of 0.1+0.2; a slack of one billionth keeps 0.05 equal to 0.05.
 	i, _ := slices.BinarySearch(bounds, threshold*(1+1e-9))
@@ -41,18 +41,17 @@ func Snap(bounds []float64, threshold float64) (bound float64, ok bool) {
 	return bounds[i-1], true
 }
 
-// Regular expressions of outcomes for queries that judge as Judge does.
+// Regular expressions of outcomes, for queries that must agree with Judge.
 const (
-	// FailedOutcomes matches those that are bad.
+	// FailedOutcomes matches the outcomes that are bad.
 	FailedOutcomes = string(metrics.OutcomeError + "|" + metrics.OutcomeRejected)
-	// UncountedOutcomes matches those that do not count.
+	// UncountedOutcomes matches the outcomes that do not count.
 	UncountedOutcomes = string(metrics.OutcomeAbort + "|" + metrics.OutcomeInvalid + "|" + metrics.OutcomeUnknown)
 )
 
-// Judge reports whether a request with this outcome counts for availability, and whether it is bad. Requests that the client aborted (abort), invalid
-// requests (invalid) and requests with an unknown end do not count, because they do not show a fault of the server. Only an end that is known to be
-// good is good. Objective.Judge adds the exceptions of one
-// objective.
+// Judge reports whether a request with this outcome counts for availability, and whether it is bad. Requests that the
+// client aborted (abort), invalid requests (invalid) and requests with an unknown end do not count, because they do not
+// show a fault of the server. Only a known good end counts as good. Objective.Judge adds the exceptions of one objective.
 func Judge(outcome metrics.Outcome) (event, bad bool) {
 	switch outcome {
 	case metrics.OutcomeStop, metrics.OutcomeLength, metrics.OutcomeRepetition, metrics.OutcomeSuccess:

@@ -11,10 +11,10 @@ import (
 )
 
 // Ratio holds a share between 0 and 1 in billionths. It is exact for every target that people write, so 99.9% never
-// becomes 0.9990000000000001 in a rule or on a page.
+// becomes 0.9990000000000001 in a rule or in a text.
 type Ratio int64
 
-// One stands for the whole.
+// One is the whole.
 const One Ratio = 1_000_000_000
 
 // ParseRatio reads "99.9%", "99.9" (taken as percent, as people write targets) or "0.999".
@@ -60,7 +60,7 @@ func decimal(r *big.Rat) string {
 	return strings.TrimSuffix(strings.TrimRight(s, "0"), ".")
 }
 
-// Duration holds a length of time and prints it as in PromQL, whole days as days.
+// Duration holds a length of time and prints it as in PromQL, with whole days as days.
 type Duration time.Duration
 
 // Day lasts 24 hours.

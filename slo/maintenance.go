@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Maintenance declares an interval in which failures were announced and spend no budget.
+// Maintenance declares an interval in which failures are announced and spend no budget.
 type Maintenance struct {
 	From Moment `yaml:"from"`
 	To   Moment `yaml:"to"`
@@ -15,14 +15,14 @@ type Maintenance struct {
 	Reason string `yaml:"reason"`
 	// Select restricts the interval to some engines. Empty selects all.
 	Select Selector `yaml:"select,omitempty"`
-	// Objectives restricts it to some objectives, by name. Empty means all.
+	// Objectives restricts the interval to some objectives, by name. Empty means all.
 	Objectives []string `yaml:"objectives,omitempty"`
 }
 
-// MaxMaintenance limits an interval: a longer one calls for another objective instead.
+// MaxMaintenance limits the length of an interval. For a longer time, use another objective instead.
 const MaxMaintenance = 7 * Day
 
-// On reports whether the interval is under way.
+// On reports whether the interval is in progress.
 func (m Maintenance) On(now time.Time) bool { return !now.Before(m.From.Time) && now.Before(m.To.Time) }
 
 // State returns coming, on or over.

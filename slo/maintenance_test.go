@@ -10,7 +10,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// now is in the middle of what the tests declare.
+// now is in the middle of the declared intervals.
 var now = time.Date(2026, 10, 1, 23, 0, 0, 0, time.UTC)
 
 func maintenance(t *testing.T, text string) []slo.Maintenance {

@@ -7,8 +7,8 @@ import (
 	"slices"
 )
 
-// Shape controls how much of a histogram is exported, and so what a fleet pays in series. A histogram of n bounds
-// costs n+3 series for every engine and rank; see docs/scale.md.
+// Shape controls how much of a histogram is exported, and so how many series a fleet has. A histogram of n bounds costs
+// n+3 series for every engine and rank; see docs/scale.md.
 type Shape struct {
 	// Keep selects whole, reduced or drop. Default: whole.
 	Keep Keep `yaml:"keep,omitempty"`
@@ -23,7 +23,7 @@ type Keep string
 const (
 	Whole   Keep = "whole"   // every bucket of the engine
 	Reduced Keep = "reduced" // only chosen bounds; buckets are cumulative, so these stay exact
-	Drop    Keep = "drop"    // only its mean, as plain counters; objectives still count from the engine's page
+	Drop    Keep = "drop"    // only its mean, as plain counters; objectives still count from the engine's buckets
 )
 
 // Check returns an error if the shape is invalid.

@@ -1,7 +1,6 @@
-// Package slo defines objectives as data: the target, the threshold and the period. It counts good and bad events on an engine's own histogram
-// buckets, and computes error budgets and burn rates. Of this
-// project it imports only the vocabulary, so that the exporter, the rules, the drill and the docs compute with the
-// same functions.
+// Package slo defines objectives as data: the target, the threshold and the period. It counts good and bad events on an
+// engine's own histogram buckets, and computes error budgets and burn rates. It imports only the vocabulary of this
+// project, so that the exporter, the rules, the drill and the docs compute with the same functions.
 package slo
 
 import (
@@ -13,7 +12,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// Signal names what an objective measures.
+// Signal names the quantity that an objective measures.
 type Signal string
 
 // The signals. Latency signals are judged against a threshold; the others count events.
@@ -26,7 +25,7 @@ const (
 	Availability    Signal = "availability"     // requests that the server neither refused nor failed
 	Events          Signal = "events"           // total and good (or bad) counters of the vocabulary
 
-	ProbeTTFT         Signal = "probe_ttft"         // time to first token, as the exporter's own probes see it
+	ProbeTTFT         Signal = "probe_ttft"         // time to first token, measured by the exporter's own probes
 	ProbeITL          Signal = "probe_itl"          // mean time between tokens of a probe's request
 	ProbeAvailability Signal = "probe_availability" // probes that got an answer
 )
@@ -61,8 +60,8 @@ func (s Signal) Family() *metrics.Family {
 	return nil
 }
 
-// ByProbe returns the signal that probes count where an engine cannot: a probe's signal is its own. It returns "" if
-// probes do not see the signal.
+// ByProbe returns the signal that probes count if an engine cannot count this one. The signals of probes return
+// themselves. It returns "" if probes cannot measure the signal.
 func (s Signal) ByProbe() Signal {
 	switch s {
 	case TTFT, ProbeTTFT:
@@ -78,10 +77,11 @@ func (s Signal) ByProbe() Signal {
 // OfProbes reports whether only probes count the signal.
 func (s Signal) OfProbes() bool { return s != "" && s.ByProbe() == s }
 
-// Substitute returns the metric from which a signal is counted on an engine that lacks its own, and the reason that says so;
-// nil if there is none. The mean per request stands in for the time between tokens: its events are requests, and what is slow
-// on average was slow for the user. The wait in the queue replaces the time to the first token if an engine never reports it: a request that waits
-// too long before its first step gets its first token even later.
+// Substitute returns the metric from which a signal is counted on an engine that lacks the signal's own, and the reason
+// that names the substitute. It returns nil if there is none. The mean per request replaces the time between tokens: its
+// events are requests, and a request that was slow on average was slow for the user. The wait in the queue replaces the
+// time to the first token if an engine never reports that: a request that waits too long before its first step gets its
+// first token even later.
 func (s Signal) Substitute() (*metrics.Family, Reason) {
 	switch s {
 	case ITL:
@@ -102,7 +102,7 @@ func (s Signal) Latency() bool {
 type Objective struct {
 	// Name is the value of the slo label; unique, in lower case.
 	Name string `yaml:"name"`
-	// Signal names what the objective measures.
+	// Signal names the quantity that the objective measures.
 	Signal Signal `yaml:"signal"`
 	// Threshold separates good latencies from bad ones. It is snapped down to a bucket bound of the engine; see
 	// Snap.
@@ -120,8 +120,8 @@ type Objective struct {
 	CountAborts bool `yaml:"count_aborts,omitempty"`
 	// Severity limits the alerts of a burning budget: Page, the default, follows the windows; Ticket lowers the fast windows to tickets; None means no alert.
 	Severity Severity `yaml:"severity,omitempty"`
-	// Labels holds the user's own, such as team. They appear on the objective, and on alerts whose rules know their
-	// names.
+	// Labels holds labels that users define, such as team. They appear on the objective, and on alerts whose rules list
+	// their names.
 	Labels map[string]string `yaml:"labels,omitempty"`
 	// Runbook and Dashboard are the user's own addresses, which alerts show in addition.
 	Runbook   string `yaml:"runbook,omitempty"`
@@ -155,7 +155,7 @@ func Defaults() []Objective {
 	}
 }
 
-// WithDefaults fills in what the configuration left out.
+// WithDefaults fills in the fields that the configuration left out.
 func (o Objective) WithDefaults() Objective {
 	if o.Period == 0 {
 		o.Period = DefaultPeriod
@@ -254,12 +254,12 @@ func (s Selector) String() string {
 	return cmp.Or(strings.Join(parts, ", "), "all")
 }
 
-// empty reports whether the selector asks for nothing and so selects everything.
+// empty reports whether the selector has no condition and so selects everything.
 func (s Selector) empty() bool {
 	return len(s.Model)+len(s.Namespace)+len(s.Runtime)+len(s.Role) == 0 && s.Not == nil
 }
 
-// admits reports whether the selector selects some engine of a runtime.
+// admits reports whether the selector can select an engine of a runtime.
 func (s Selector) admits(r metrics.Runtime) bool {
 	return (Selector{Runtime: s.Runtime}).Matches(Engine{Runtime: r}) && (s.Not == nil || !s.Not.covers(r))
 }

@@ -34,7 +34,7 @@ func duration(t testing.TB, text string) slo.Duration {
 	return d
 }
 
-// What people write comes back exactly, in both forms.
+// Ratios as people write them come back exactly, in both forms.
 func TestRatiosAreExact(t *testing.T) {
 	for text, want := range map[string][2]string{
 		"99.9%": {"0.999", "99.9%"}, "99.9": {"0.999", "99.9%"}, "0.999": {"0.999", "99.9%"},
@@ -278,7 +278,7 @@ func TestSeveritiesOfObjectives(t *testing.T) {
 	}
 }
 
-// The severe objectives see what one percent of slow requests hides: the few that wait for ages.
+// The severe objectives catch the few very slow requests that one percent of slow requests hides.
 func TestDefaultsSeeSevereLatency(t *testing.T) {
 	for name, want := range map[string]slo.Objective{
 		"ttft_severe": {Signal: slo.TTFT, Threshold: duration(t, "10s"), Target: ratio(t, "99.9%")},
@@ -301,7 +301,7 @@ func TestDefaultsAreValidAndExactOnVLLM(t *testing.T) {
 	}
 }
 
-// Each finding says where, what happens, and what to do.
+// Each finding names the place, the effect and the remedy.
 func TestCheckExplains(t *testing.T) {
 	for _, tt := range []struct {
 		name, config string

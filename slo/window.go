@@ -9,12 +9,12 @@ import (
 // Severity is the severity of an alert.
 type Severity uint8
 
-// The severities, from the loudest.
+// The severities, from the most urgent.
 const (
-	Page   Severity = iota + 1 // wake somebody
-	Ticket                     // look at it in working hours
-	Info                       // context for somebody who is already looking
-	None                       // nothing
+	Page   Severity = iota + 1 // wakes somebody
+	Ticket                     // is for working hours
+	Info                       // gives context to somebody who is already looking
+	None                       // sends no alert
 )
 
 // String returns the severity as written in a configuration and in the severity label.
@@ -55,18 +55,18 @@ func Slowest(pairs []WindowPair, of Severity) (slowest WindowPair) {
 // Without the cap, 14.4 times a budget of 10% would ask for 144% bad events, which never occur.
 const MaxBadShare = One / 2
 
-// MinBadEvents guards against low traffic: with fewer bad requests than this in the long window no alert fires, so
-// one slow request in a quiet model never pages.
+// MinBadEvents guards against low traffic. With fewer bad requests in the long window, no alert fires, so one slow
+// request to a quiet model never pages.
 const MinBadEvents = 5
 
 // LeastSpend is the part of a pair's spend, at a model's usual traffic, that must be spent before the pair alerts. After a start from zero, twenty
 // slow requests may be all the traffic, but they spend almost nothing of a month's budget.
 const LeastSpend = 0.1
 
-// WakeSpend replaces LeastSpend until five minutes after a model's first event within the long window. Until then, the long window has no more events
-// than the short one, and a few requests that waited for compiled kernels may be a fifth of all. With a model's usual traffic, a real outage spends
-// that much within a minute. In the first
-// hour of a model or of an objective it holds, too, at the traffic so far: of a new one, only the start is known.
+// WakeSpend replaces LeastSpend until five minutes after a model's first event within the long window. Until then, the
+// long window has no more events than the short one, and a few requests that waited for compiled kernels may be a fifth
+// of all. With a model's usual traffic, a real outage spends that much within a minute. In the first hour of a model or
+// of an objective, WakeSpend also applies, with the traffic so far as the usual traffic: only the start is known.
 const WakeSpend = 0.5
 
 // StayShare is the part of the slowest pair's threshold above which a firing alert continues. Near a threshold, one short window may by chance have
@@ -150,8 +150,8 @@ func Detection(pairs []WindowPair, severity Severity, o Objective, l Load) (d ti
 	return d, fires
 }
 
-// Exhaustion returns the time until the remaining share of the budget is spent at a burn rate: at 14.4 the whole
-// budget of 30 days lasts 50 hours. Infinite at burn 0.
+// Exhaustion returns the time until the remaining share of the budget is spent at a burn rate. At 14.4, the whole budget
+// of 30 days lasts 50 hours. At 0 the time is infinite.
 func Exhaustion(period Duration, remaining, burn float64) time.Duration {
 	seconds := time.Duration(period).Seconds() * max(remaining, 0) / burn
 	if !(seconds < math.MaxInt64/float64(time.Second)) {

@@ -21,24 +21,24 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
-// Past answers what two readings cannot: a query to a Prometheus that has recorded the node.
+// Past answers queries about the past, which two readings do not contain, from a Prometheus that has recorded the node.
 type Past func(ctx context.Context, query string, at time.Time) (engine.Vector, error)
 
-// PastError says that the past could not be asked.
+// PastError reports that the past could not be queried.
 type PastError struct{ Err error }
 
 // Error implements error.
 func (e *PastError) Error() string { return e.Err.Error() }
 
-// Unwrap returns why.
+// Unwrap returns the cause.
 func (e *PastError) Unwrap() error { return e.Err }
 
-// present is how far a rule may look back and still mean now: two readings stand for that. What looks back further
-// compares with the past, and only a Prometheus knows it.
+// present is how far a rule may look back and still mean the present, which the two readings represent. A rule that looks
+// back further compares with the past, which only a Prometheus has.
 const present = 15 * time.Minute
 
-// queries returns Prometheus' query engine, which an exporter that nobody asks does without. It may touch as many
-// samples as a node has series many times over.
+// queries returns Prometheus' query engine. An exporter that never answers such requests does without it. A query may
+// read many times as many samples as a node has series.
 var queries = sync.OnceValue(func() *engine.Engine {
 	return engine.NewEngine(engine.EngineOpts{MaxSamples: 10_000_000, Timeout: time.Minute, LookbackDelta: 5 * time.Minute, Parser: promql.Parser})
 })
@@ -50,12 +50,12 @@ type evaluation struct {
 	at      time.Time
 	elapsed time.Duration
 	past    Past
-	asked   map[string]string        // names of series that hold answers of the past, by query
+	asked   map[string]string        // names of series that hold answers about the past, by query
 	recalls bool                     // the past has answered something
 	results map[string]engine.Vector // by query, once all rules are recorded
-	aged    map[string]float64       // ages in seconds of the engines whose lifetime stands for the past, by page
-	served  map[string]float64       // 1 for each page whose requests so far do
-	ratio   bool                     // what is evaluated belongs to a request
+	aged    map[string]float64       // ages in seconds of the engines whose lifetime represents the past, by metrics endpoint
+	served  map[string]float64       // 1 for each metrics endpoint whose requests so far do
+	ratio   bool                     // the evaluated expression is per request
 }
 
 func newEvaluation(ctx context.Context, before, after Reading, past Past) *evaluation {
@@ -84,9 +84,9 @@ func (e *evaluation) record(records []rules.Record) error {
 	return nil
 }
 
-// recorded returns the result of a recording rule. Where the rule reads only the past, a Prometheus has the result; one
-// that does not record it may still have what the rule reads. It also has the facts and the clues of the last minutes that need more
-// requests than came between the readings.
+// recorded returns the result of a recording rule. If the rule reads only the past, a Prometheus has the result. A
+// Prometheus that does not record it may still have the series that the rule reads. It also has the facts and clues of
+// the last minutes that need more requests than arrived between the readings.
 func (e *evaluation) recorded(r rules.Record) (engine.Vector, error) {
 	recorded := func() (engine.Vector, error) {
 		var m []*labels.Matcher
@@ -109,7 +109,7 @@ func (e *evaluation) recorded(r rules.Record) (engine.Vector, error) {
 	return result, err
 }
 
-// perRequest names the facts about requests that got a token: between two readings there may be none.
+// perRequest names the facts about requests that got a token. There may be none between two readings.
 var perRequest = []string{"prompt_tokens", "output_tokens", "prefix_hits", "draft_tokens", "token_time"}
 
 // ask queries the Prometheus.
@@ -160,10 +160,10 @@ func (e *evaluation) execute(query string) (engine.Vector, error) {
 	return slices.Clone(v), err
 }
 
-// squeeze makes an expression look at the two readings: each window becomes the time between them, and each offset
-// that means a little earlier leads to the first. Windows are open on the left: a millisecond more has both in. For the
-// rate of a counter long ago stands its mean rate before the first reading, where that is long enough to be fair. Of two values, what most values of a window reach is the smaller one: a
-// quantile would lie between them.
+// squeeze makes an expression read the two readings. Each window becomes the time between them, and each short offset
+// leads to the first. Windows are open on the left, so one more millisecond includes both readings. The past rate of a
+// counter becomes its mean rate before the first reading, if that time is long enough to be fair. A low quantile over a
+// window becomes the smaller of the two values, because a quantile would lie between them.
 func (e *evaluation) squeeze(x promql.Expr) {
 	parser.Inspect(x, func(n parser.Node, _ []parser.Node) error {
 		switch n := n.(type) {
@@ -184,7 +184,7 @@ func (e *evaluation) squeeze(x promql.Expr) {
 			if s := n.VectorSelector.(*parser.VectorSelector); s.OriginalOffset > 0 && s.OriginalOffset <= present {
 				n.Range = time.Millisecond
 			}
-		case *parser.SubqueryExpr: // of what was at each moment of a window, two readings know the last
+		case *parser.SubqueryExpr: // of a subquery's window, the readings contain only the last moment
 			n.Range, n.Step = time.Millisecond, time.Millisecond
 		case *parser.VectorSelector:
 			if n.OriginalOffset > 0 && n.OriginalOffset <= present {
@@ -195,17 +195,17 @@ func (e *evaluation) squeeze(x promql.Expr) {
 	})
 }
 
-// The least that an engine's lifetime must hold to stand for the past: thirty minutes, ten times the time between the
-// readings, a hundred requests, and as many as came since.
+// The minimum that an engine's lifetime must contain to represent the past: thirty minutes, ten times the time between
+// the readings, a hundred requests, and as many as arrived since then.
 const (
 	longLife     = 30 * time.Minute
 	fairRequests = 100
 )
 
-// lifetime precedes the name of a family that holds only the series of aged pages.
+// lifetime precedes the name of a family that holds only the series of aged metrics endpoints.
 const lifetime = "triage_lifetime_"
 
-// ofLifetimes makes a selector read mean rates of the pages whose lifetime stands for the past.
+// ofLifetimes makes a selector read mean rates of the metrics endpoints whose engine's lifetime represents the past.
 func (e *evaluation) ofLifetimes(s *parser.VectorSelector) {
 	name, ages := lifetime+s.Name, e.aged
 	if e.ratio {
@@ -228,7 +228,7 @@ func (e *evaluation) ofLifetimes(s *parser.VectorSelector) {
 	s.LabelMatchers = append(s.LabelMatchers, promql.Eq(model.MetricNameLabel, name))
 }
 
-// page identifies an engine's page.
+// page identifies an engine's metrics endpoint.
 func page(l labels.Labels) string {
 	var b strings.Builder
 	for _, name := range metrics.PageLabels {
@@ -237,9 +237,9 @@ func page(l labels.Labels) string {
 	return b.String()
 }
 
-// aged returns the age of the engine of each page that had run for long by a time, and had served more requests than came since. served
-// has one for each of these and, where an engine does not say when it started, for each that had served ten times as many: what belongs
-// to a request needs no age.
+// aged returns the age of the engine at each metrics endpoint that had run for long by a time, and had served more
+// requests than arrived since then. served has 1 for each of these and, if an engine does not report when it started, for
+// each that had served ten times as many: values per request need no age.
 func (m memory) aged(at time.Time, elapsed time.Duration) (aged, served map[string]float64) {
 	aged, served = map[string]float64{}, map[string]float64{}
 	before, since := map[string]float64{}, map[string]float64{}
@@ -275,7 +275,7 @@ func (m memory) aged(at time.Time, elapsed time.Duration) (aged, served map[stri
 	return aged, served
 }
 
-// consult puts what a Prometheus answers in front of each largest part of an expression that reads only the past.
+// consult puts a Prometheus' answer in front of each largest part of an expression that reads only the past.
 func (e *evaluation) consult(x promql.Expr) (promql.Expr, error) {
 	if e.past == nil {
 		return x, nil
@@ -322,7 +322,7 @@ func (e *evaluation) consult(x promql.Expr) (promql.Expr, error) {
 	return x, err
 }
 
-// ofThePast reports whether every selector of an expression, of which there is one, looks back further than now.
+// ofThePast reports whether an expression has selectors and all of them look back further than the present.
 func ofThePast(x promql.Expr) bool {
 	if x.Type() != parser.ValueTypeVector {
 		return false
@@ -345,7 +345,7 @@ func ofThePast(x promql.Expr) bool {
 	return some && all
 }
 
-// needed returns those of the records, in order, that the expressions read, directly or through other records.
+// needed returns the records, in order, that the expressions read, directly or through other records.
 func needed(records []rules.Record, by ...promql.Expr) []rules.Record {
 	read := map[string]bool{}
 	reads := func(x promql.Expr) {

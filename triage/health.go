@@ -20,16 +20,16 @@ import (
 
 // What proves that a model is healthy.
 const (
-	enoughRequests = 10              // between the readings: with fewer, a third of them may fail and none of these
-	muchOf         = 1. / 3          // of the requests ended in a way that says nothing good
-	settled        = 5 * time.Minute // a process older than that does not crash as it starts
+	enoughRequests = 10              // between the readings; with fewer, none may fail although a third do
+	muchOf         = 1. / 3          // of the requests ended without proof of health
+	settled        = 5 * time.Minute // an older process does not crash at its start
 )
 
 // answered matches the outcomes of requests that got a whole answer.
 var answered = promql.Re(metrics.LabelOutcome, strings.Join([]string{string(metrics.OutcomeStop), string(metrics.OutcomeLength),
 	string(metrics.OutcomeRepetition), string(metrics.OutcomeSuccess)}, "|"))
 
-// traffic holds what became of a model's requests between the readings.
+// traffic counts the outcomes of a model's requests between the readings.
 type traffic struct {
 	first  float64 // first tokens at the engines
 	probes float64 // synthetic requests that ended
@@ -38,7 +38,7 @@ type traffic struct {
 	ended, passed map[metrics.Outcome]float64
 }
 
-// enough is how many requests tell how long prompts and answers are, and what is cached of them.
+// enough is how many requests show the length of prompts and answers, and the cached share of prompts.
 const enough = 8
 
 // requests returns how many requests began or ended at the engines.
@@ -50,7 +50,7 @@ func (t traffic) requests() float64 {
 	return max(t.first, ended)
 }
 
-// sum adds up a number of the model by a label; under "" without one.
+// sum adds up a value of the model by a label, or under "" without one.
 func (j *judge) sum(x promql.Expr, by ...string) (map[metrics.Outcome]float64, error) {
 	found, err := j.query(promql.Sum(by, x))
 	all := map[metrics.Outcome]float64{}
@@ -77,14 +77,14 @@ func (j *judge) traffic(m subject) (t traffic, err error) {
 		return all
 	}
 	t.first = one(promql.Increase(promql.CountOf(metrics.TimeToFirstToken, own...), time.Minute))
-	asked := []*promql.Matcher{promql.Eq(metrics.LabelCluster, m.cluster), promql.Eq(metrics.LabelModel, m.name)} // probes know no namespace
+	asked := []*promql.Matcher{promql.Eq(metrics.LabelCluster, m.cluster), promql.Eq(metrics.LabelModel, m.name)} // of any namespace
 	t.probes = one(promql.Increase(promql.Vector(metrics.ProbeRequests, asked...), time.Minute))
 	t.work = one(held(m, 0))
 	t.ended, t.passed = by(), by(promql.Eq(metrics.LabelRole, metrics.GatewayRole))
 	return t, err
 }
 
-// served returns how many requests began or ended well, at the engines or, where nobody reads those, at the gateways.
+// served returns how many requests began or ended well, at the engines or, if no engine is read, at the gateways.
 func (t traffic) served() float64 {
 	good := func(ended map[metrics.Outcome]float64) (n float64) {
 		for outcome, count := range ended {
@@ -113,7 +113,7 @@ func (t traffic) came() float64 {
 	return max(n, t.first)
 }
 
-// oddly puts outcomes into words that prove nothing good.
+// oddly describes outcomes that do not prove health.
 var oddly = map[metrics.Outcome]string{
 	metrics.OutcomeAbort:    "were given up by their clients",
 	metrics.OutcomeInvalid:  "were refused as invalid",
@@ -121,7 +121,7 @@ var oddly = map[metrics.Outcome]string{
 	metrics.OutcomeUnknown:  "ended in a way that nothing tells",
 }
 
-// odd says which outcomes that prove nothing good are too many.
+// odd describes the outcomes that do not prove health and are too many.
 func (t traffic) odd() (lines []string) {
 	for _, at := range []struct {
 		where string
@@ -141,7 +141,7 @@ func (t traffic) odd() (lines []string) {
 	return lines
 }
 
-// doubts says why a model on which nothing burns is not proven healthy.
+// doubts explains why a model without a burn is not proven healthy.
 func (j *judge) doubts(m subject, t traffic) ([]string, error) {
 	lines := t.odd()
 	switch own := t.served() - t.probes; {
@@ -165,7 +165,7 @@ func (j *judge) doubts(m subject, t traffic) ([]string, error) {
 	return lines, err
 }
 
-// health says how a model does, from what burns, what is suspicious, and what is left to prove.
+// health judges the health of a model from burns, suspects and missing proof.
 func (j *judge) health(m subject, v *Verdict, t traffic, burns []burn, all []Suspect) error {
 	lines, dead, err := j.silent(m)
 	if err != nil {
@@ -176,7 +176,7 @@ func (j *judge) health(m subject, v *Verdict, t traffic, burns []burn, all []Sus
 	if err != nil {
 		return err
 	}
-	unread := len(lines) > 0 && t.came() == 0 // what it does, nobody sees
+	unread := len(lines) > 0 && t.came() == 0 // its behaviour is not visible
 	if !unread && (burns == nil || v.Health == Healthy) {
 		v.Symptoms = append(v.Symptoms, doubts...)
 	} else {
@@ -197,10 +197,10 @@ func (j *judge) health(m subject, v *Verdict, t traffic, burns []burn, all []Sus
 	return nil
 }
 
-// silence matches what keeps a page from being read where nothing answers.
+// silence matches the reasons for which a metrics endpoint that does not answer cannot be read.
 var silence = regexp.MustCompile(`^(unreachable|connection_closed|timeout|truncated|http_5..)$`)
 
-// blocked says which gateways have workers and may send requests to none of them.
+// blocked names the gateways that have workers but may send requests to none of them.
 func (j *judge) blocked(m subject, v *Verdict) error {
 	by := append([]string{metrics.LabelModel, metrics.LabelRole, metrics.LabelRoute}, metrics.PageLabels...)
 	none, err := j.query(promql.Equal(promql.Sum(by, promql.Vector(metrics.GatewayWorkers, promql.Eq(metrics.LabelReason, ""))), promql.Num(0)))
@@ -227,10 +227,10 @@ func (j *judge) blocked(m subject, v *Verdict) error {
 	return err
 }
 
-// noWorker is the reason of a page that is read, of a frontend or an endpoint picker without workers.
+// noWorker is the reason of a readable metrics endpoint of a frontend or an endpoint picker without workers.
 const noWorker = "no_worker"
 
-// workerless reports whether the page of a series is read, and says that no worker is behind it.
+// workerless reports whether the metrics endpoint of a series is readable and reports that it has no workers.
 func (j *judge) workerless(of labels.Labels) bool {
 	for _, s := range j.memory[metrics.EngineUp.Name] {
 		last := s.samples[len(s.samples)-1]
@@ -242,8 +242,8 @@ func (j *judge) workerless(of labels.Labels) bool {
 	return false
 }
 
-// silent says which pages of a model cannot be read and why, and whether that proves that nobody is served: none of them
-// answers, and of a gateway, that no engine gets a first token, either.
+// silent names the metrics endpoints of a model that cannot be read, and why. dead reports whether this proves that the
+// model serves nobody: none of them answers and, for a gateway, no engine gets a first token either.
 func (j *judge) silent(m subject) (lines []string, dead bool, err error) {
 	why := append([]string{metrics.LabelReason}, metrics.PageLabels...)
 	found, err := j.query(promql.Equal(promql.Max(why, promql.Vector(metrics.EngineUp)), promql.Num(0)))
@@ -286,10 +286,10 @@ func (j *judge) silent(m subject) (lines []string, dead bool, err error) {
 	return lines, len(others) == 0, err
 }
 
-// confidence is high where that would be right nearly always: the number of a fault itself, or requests that users
-// noticed, and no other branch with as clear a clue. Or else it names that branch, and what tells the two apart.
-// An engine that is to blame may be the release's fault, and one that is gone its GPU's, if nothing would show that. Without a past
-// nobody knows why requests wait.
+// confidence is high if the verdict would nearly always be right: the suspect is the fault's own value, or users'
+// requests suffered, and no other branch has an equally clear clue. Otherwise or names that branch, and the value that
+// separates the two. An engine's fault may be the release's, and an engine may be gone because of its GPU, if no value
+// would show that. Without a past it is unknown why requests wait.
 func (j *judge) confidence(all []Suspect, v Verdict, noticed bool) (confidence, or string) {
 	first := all[0]
 	instead := func(b rules.Branch) string { return fmt.Sprintf("It may be %s instead: compare %s", b, apart[b]) }
@@ -318,8 +318,8 @@ func (j *judge) confidence(all []Suspect, v Verdict, noticed bool) (confidence, 
 // isClue reports whether a suspect only hints at a branch, as opposed to being the fault itself.
 func (s Suspect) isClue() bool { return !s.harms && s.Branch != rules.Hardware }
 
-// rival returns the first branch that looks as guilty as that of the first suspect, and that a number tells from others; empty
-// if there is none.
+// rival returns the first branch that is as suspicious as the first suspect's and that a value separates from the others.
+// It is empty if there is none.
 func (j *judge) rival(first Suspect, others []Suspect) rules.Branch {
 	compares := j.comparesWithPast(first.Clue)
 	for _, s := range others {
@@ -331,7 +331,8 @@ func (j *judge) rival(first Suspect, others []Suspect) rules.Branch {
 	return ""
 }
 
-// apart holds the number that tells a branch from others that look as guilty. Queueing is missing: it follows from all.
+// apart holds the value that separates a branch from equally suspicious ones. Queueing is missing, because every branch
+// causes it.
 var apart = map[rules.Branch]string{
 	rules.Release:   "the same numbers at a replica of the old version",
 	rules.Engine:    "the time between tokens with that at as many running requests before",
@@ -342,7 +343,7 @@ var apart = map[rules.Branch]string{
 	rules.Behaviour: "output tokens per request with those of the day before",
 }
 
-// replicas selects the engines of a model that are there or were.
+// replicas selects the engines of a model that run or ran.
 func (j *judge) replicas(m subject) promql.Expr {
 	own := m.matchers()
 	now := promql.Max(metrics.ReplicaLabels, promql.Vector(metrics.EngineInfo, own...))
@@ -365,7 +366,8 @@ func seconds(s float64) string {
 	return time.Duration(s * float64(time.Second)).Truncate(time.Second).String()
 }
 
-// watched returns what two readings show and no rule records: engines that make no progress, and those that have just started.
+// watched returns faults that two readings show and no rule records: engines that make no progress, and engines that have
+// just started.
 func (j *judge) watched(m subject, t traffic) (stuck, back []Suspect, err error) {
 	then := func(f *metrics.Family, of ...*promql.Matcher) promql.Expr {
 		return promql.Offset(promql.Vector(f, of...), time.Minute)
@@ -433,11 +435,11 @@ func (j *judge) watched(m subject, t traffic) (stuck, back []Suspect, err error)
 	return stuck, back, nil
 }
 
-// noProgress names the clue of an engine that stands still.
+// noProgress names the clue of an engine that makes no progress.
 const noProgress = "no_progress"
 
-// held returns how many requests each engine of a model had some time before the second reading: as many as its server
-// holds or, where that is not known, as run or wait.
+// held returns how many requests each engine of a model had some time before the second reading: the requests in its
+// server or, if that is unknown, those that run or wait.
 func held(m subject, ago time.Duration) promql.Expr {
 	sum := func(f *metrics.Family) promql.Expr {
 		x := promql.Vector(f, m.matchers()...)
@@ -450,7 +452,7 @@ func held(m subject, ago time.Duration) promql.Expr {
 	return promql.Or(sum(metrics.RequestsInFlight), promql.Add(running, waiting), running, waiting)
 }
 
-// moves counts, by engine of a model, what shows that it works: a step, a token or an answer, and a change of its KV cache.
+// moves counts, by engine of a model, the signs of its work: a step, a token or an answer, or a change of its KV cache.
 func moves(m subject) promql.Expr {
 	own := m.matchers()
 	var all []promql.Expr
@@ -462,8 +464,8 @@ func moves(m subject) promql.Expr {
 	return promql.Or(all[0], all[1:]...)
 }
 
-// still returns how many requests each engine holds that has had some in both readings, counts progress and shows none.
-// Tokens that are counted when their request ends are no progress to count.
+// still returns the number of requests at each engine that has some in both readings, reports a measure of progress, and
+// shows no progress. Tokens that are counted only when their request ends are no measure of progress.
 func (j *judge) still(m subject) (engine.Vector, error) {
 	own, by := m.matchers(), metrics.ReplicaLabels
 	counts := promql.Or(promql.CountBy(by, promql.Vector(metrics.EngineSteps, own...)),
@@ -473,14 +475,14 @@ func (j *judge) still(m subject) (engine.Vector, error) {
 	return j.query(promql.Unless(busy, moves(m)))
 }
 
-// atEnd selects the pages that count generated tokens when their request ends.
+// atEnd selects the metrics endpoints that count generated tokens when their request ends.
 func atEnd() promql.Expr {
 	return promql.Vector(metrics.MetricSourceInfo, promql.Eq(metrics.LabelMetric, metrics.GenerationTokens.Name),
 		promql.Eq(metrics.LabelCounted, string(metrics.CountedEnd)))
 }
 
-// since returns for how long an engine has made no progress, and whether it certainly had work meanwhile, as the exporter
-// remembers; the time between the readings at least.
+// since returns how long an engine has made no progress, and whether it certainly had work meanwhile, as the exporter
+// remembers it. The time is at least the time between the readings.
 func (j *judge) since(of labels.Labels) (lasts time.Duration, certain bool, err error) {
 	var own []*promql.Matcher
 	for _, name := range metrics.ReplicaLabels {

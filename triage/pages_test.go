@@ -20,17 +20,17 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/triage"
 )
 
-// gone stands for a page whose server refuses connections.
+// gone represents a metrics endpoint whose server refuses connections.
 const gone = ""
 
-// host is a node whose programs show pages of real ones to the exporter's own collector.
+// host is a node whose programs serve recorded metrics pages to the exporter's own collector.
 type host struct {
 	t         *testing.T
 	pages     []*string // as served now
 	collector *engine.Collector
 }
 
-// newHost returns a node with that many programs.
+// newHost returns a node with this many programs.
 func newHost(t *testing.T, programs int) *host {
 	h := &host{t: t}
 	cfg := engine.Config{UserAgent: "test", Log: slog.New(slog.DiscardHandler)}
@@ -62,7 +62,7 @@ func newHost(t *testing.T, programs int) *host {
 	return h
 }
 
-// read returns what an exporter serves while its node shows these pages, one per program.
+// read returns the exporter's reading while its node's programs serve these metrics pages.
 func (h *host) read(at time.Time, pages ...string) triage.Reading {
 	h.t.Helper()
 	for i := range h.pages {
@@ -79,7 +79,7 @@ func (h *host) read(at time.Time, pages ...string) triage.Reading {
 	return r
 }
 
-// captured returns a page of a real program from testdata/pages.
+// captured returns the metrics page of a real program from testdata/pages.
 func captured(t *testing.T, name string) string {
 	t.Helper()
 	page, err := os.ReadFile(filepath.Join("testdata", "pages", name+".prom"))
@@ -89,7 +89,7 @@ func captured(t *testing.T, name string) string {
 	return string(page)
 }
 
-// verdicts judges two readings half a minute apart, or as far as told.
+// verdicts judges two readings half a minute apart, or at their own times.
 func verdicts(t *testing.T, before, after triage.Reading) []triage.Verdict {
 	t.Helper()
 	all, err := triage.Judge(t.Context(), before, after, nil)
@@ -99,7 +99,7 @@ func verdicts(t *testing.T, before, after triage.Reading) []triage.Verdict {
 	return all
 }
 
-// one judges a pair of pages of one program, read apart.
+// one judges a pair of metrics pages of one program, read at this distance.
 func one(t *testing.T, at time.Time, apart time.Duration, before, after string) triage.Verdict {
 	t.Helper()
 	h := newHost(t, 1)
@@ -111,7 +111,7 @@ func one(t *testing.T, at time.Time, apart time.Duration, before, after string) 
 	return all[0]
 }
 
-// why returns what a verdict says of a branch: that it is ruled out, or not seen.
+// why returns a verdict's reason for a branch: ruled out, or not seen.
 func why(v triage.Verdict, b rules.Branch) (ruledOut, notSeen string) {
 	for _, r := range v.RuledOut {
 		if r.Branch == b {
@@ -126,10 +126,11 @@ func why(v triage.Verdict, b rules.Branch) (ruledOut, notSeen string) {
 	return ruledOut, notSeen
 }
 
-// started is when the engine of the vLLM pages was.
+// started is when the engine of the vLLM metrics pages started.
 var started = time.Unix(1795402812, 0)
 
-// TestIdleIsNotWedged: an engine that stands still with requests in hand is told from one without, and neither is healthy.
+// TestIdleIsNotWedged checks that an engine without progress but with requests is distinguished from an idle one, and
+// that neither is healthy.
 func TestIdleIsNotWedged(t *testing.T) {
 	idle, wedge, hour := captured(t, "vllm-0.32-idle"), captured(t, "vllm-0.32-wedge"), started.Add(time.Hour)
 	v := one(t, hour, 30*time.Second, idle, idle)
@@ -157,7 +158,7 @@ llm_engine_last_progress_timestamp_seconds{L} `+fmt.Sprint(t0.Add(-372*time.Seco
 	}
 }
 
-// TestHangThatNoGaugeShows: clients that give up are proof of work, though nothing runs or waits.
+// TestHangThatNoGaugeShows checks that clients that give up prove that there was work, although nothing runs or waits.
 func TestHangThatNoGaugeShows(t *testing.T) {
 	v := one(t, t0, 30*time.Second, captured(t, "sglang-0.5.23-loaded"), captured(t, "sglang-0.5.23-hang"))
 	if v.Health != triage.Degraded || v.Branch != rules.Engine || v.Says != "No request got a token for 30s while clients gave up 8" {
@@ -169,7 +170,7 @@ func TestHangThatNoGaugeShows(t *testing.T) {
 	}
 }
 
-// TestGoneAndBack: an engine that answers again is not healthy for it.
+// TestGoneAndBack checks that an engine is not healthy just because it answers again.
 func TestGoneAndBack(t *testing.T) {
 	v := one(t, started.Add(time.Hour), 30*time.Second, gone, captured(t, "vllm-0.32-healthy"))
 	if v.Health != triage.Degraded || v.Model != "tiny" || v.Branch != rules.Engine ||
@@ -178,7 +179,7 @@ func TestGoneAndBack(t *testing.T) {
 	}
 }
 
-// TestCrashLoop: a reading that falls into the seconds of a crash loop sees an engine that has just started.
+// TestCrashLoop checks that a reading during a crash loop sees an engine that has just started.
 func TestCrashLoop(t *testing.T) {
 	n := calm()
 	n.more = "" // up in both readings
@@ -195,8 +196,8 @@ func TestCrashLoop(t *testing.T) {
 	}
 }
 
-// TestOutage: an engine that is gone keeps the name that it had when the exporter last read it; before that, it has its
-// address.
+// TestOutage checks that an engine that is gone keeps the model of the exporter's last reading. Without such a reading,
+// it has its address.
 func TestOutage(t *testing.T) {
 	h := newHost(t, 1)
 	h.read(t0.Add(-time.Minute), captured(t, "vllm-0.32-healthy"))
@@ -220,7 +221,8 @@ func TestOutage(t *testing.T) {
 	}
 }
 
-// TestDeadGateway: a gateway that is gone is called one, not an engine, whether or not engines are read beside it.
+// TestDeadGateway checks that a gateway that is gone is called a gateway, not an engine, whether or not engines are read
+// beside it.
 func TestDeadGateway(t *testing.T) {
 	engine, gateway := captured(t, "vllm-0.32-idle"), captured(t, "litellm-1.106.2-load")
 	h := newHost(t, 2)
@@ -239,7 +241,8 @@ func TestDeadGateway(t *testing.T) {
 	}
 }
 
-// TestModelOfAGateway: a model that only a gateway knows is judged by what became of the requests that it passed on.
+// TestModelOfAGateway checks that a model that only a gateway reports is judged by the outcomes of the gateway's
+// requests.
 func TestModelOfAGateway(t *testing.T) {
 	v := one(t, t0, 30*time.Second, captured(t, "litellm-1.106.2-load"), captured(t, "litellm-1.106.2-refused"))
 	if v.Model != "solo" || v.Health != triage.Failing || !strings.HasPrefix(v.Symptoms[0], "Objective availability burns") {
@@ -247,7 +250,7 @@ func TestModelOfAGateway(t *testing.T) {
 	}
 }
 
-// TestNotSeen: a branch is ruled out by numbers that would have shown it. Without them the missing thing has a name.
+// TestNotSeen checks that values rule out a branch if they would have shown it, and that missing values are named.
 func TestNotSeen(t *testing.T) {
 	v := one(t, started.Add(time.Hour), 30*time.Second, captured(t, "vllm-0.32-healthy"), captured(t, "vllm-0.32-overload"))
 	for branch, want := range map[rules.Branch]string{
@@ -270,7 +273,7 @@ llm_gpu_health{gpu_uuid="G",gpu="0"} 0
 llm_gpu_clock_event_seconds_total{gpu_uuid="G",gpu="0",reason="hw_thermal_slowdown"} 0
 llm_gpu_ecc_errors_total{gpu_uuid="G",gpu="0",severity="uncorrected",lifetime="volatile"} %d
 `
-	for errors, want := range map[int]bool{0: true, 7: false} { // of those that it had before, nobody knows when
+	for errors, want := range map[int]bool{0: true, 7: false} { // the time of earlier errors is unknown
 		before := calm()
 		before.more = fmt.Sprintf(gpu, errors)
 		after := before
@@ -282,8 +285,8 @@ llm_gpu_ecc_errors_total{gpu_uuid="G",gpu="0",severity="uncorrected",lifetime="v
 	}
 }
 
-// TestPrefixHitsNotSeen: prompts of the usual length do not rule out prefill where nobody reports how much of them is cached, and the
-// numbers that one engine has instead of another's are enough.
+// TestPrefixHitsNotSeen checks that prompts of the usual length do not rule out prefill if no engine reports the cached
+// share of them, and that equivalent values of another engine suffice.
 func TestPrefixHitsNotSeen(t *testing.T) {
 	before := calm()
 	after := before
@@ -301,7 +304,7 @@ func TestPrefixHitsNotSeen(t *testing.T) {
 	}
 }
 
-// TestFewFailures: where two requests failed, and none was late, what makes tokens late is no suspect.
+// TestFewFailures checks that a cause of late tokens is no suspect if two requests failed and none was late.
 func TestFewFailures(t *testing.T) {
 	const objective = `llm_slo_objective_ratio{slo="availability"} 0.999
 llm_slo_period_seconds{slo="availability"} 2592000
@@ -323,7 +326,7 @@ llm_slo_bad_events_total{L,slo="availability"} %d
 	}
 }
 
-// TestGatewayOfAnEngineThatCameBack: what a gateway fails follows from an engine that was gone.
+// TestGatewayOfAnEngineThatCameBack checks that failures at a gateway follow from an engine that was gone.
 func TestGatewayOfAnEngineThatCameBack(t *testing.T) {
 	n := calm()
 	gateway := func(failed int) string {
@@ -334,7 +337,7 @@ llm_engine_requests_total{runtime="litellm",namespace="prod",pod="g-0",server="1
 `, failed)
 	}
 	up := strings.SplitAfter(n.page(), "\n")[0]
-	// Between the readings, so that none found it gone.
+	// The restart is between the readings, so that neither finds the engine gone.
 	restarted := regexp.MustCompile(`(?m)^(llm_engine_start_time_seconds.*) .*$`).ReplaceAllString(node{model: "m", requests: 10, ttft: 2}.page(), fmt.Sprintf("$1 %d", t0.Add(10*time.Second).Unix()))
 	for _, r := range []struct{ before, after string }{{strings.Replace(up, "} 1", `,reason="unreachable"} 0`, 1), n.page()}, {n.page(), restarted}} {
 		v := judge(t, r.before+gateway(0), r.after+gateway(50), nil)[0]
@@ -344,8 +347,8 @@ llm_engine_requests_total{runtime="litellm",namespace="prod",pod="g-0",server="1
 	}
 }
 
-// TestLearntSlowdown: steps that an exporter knows to be slow for their load are a clue; that it tells of none of heavier loads is
-// capacity's TestSlowdown.
+// TestLearntSlowdown checks that steps that an exporter reports as slow for their load are a clue. capacity's
+// TestSlowdown checks heavier loads.
 func TestLearntSlowdown(t *testing.T) {
 	before := calm()
 	before.more = "llm_engine_slowdown_ratio{L} 3\n"
@@ -356,7 +359,8 @@ func TestLearntSlowdown(t *testing.T) {
 	}
 }
 
-// TestEngineDiedWithItsGPU: a GPU that is judged lost comes before the engine that died of it, although that has paged.
+// TestEngineDiedWithItsGPU checks that a GPU that is judged lost comes before the engine that died of it, although the
+// engine has paged.
 func TestEngineDiedWithItsGPU(t *testing.T) {
 	before := calm()
 	before.more = `llm_engine_gpu_info{L,gpu_uuid="G",gpu="0"} 1
@@ -373,7 +377,8 @@ llm_gpu_health_condition_timestamp_seconds{gpu_uuid="G",gpu="0",condition="vanis
 	}
 }
 
-// TestBaselineOfALifetime: what an engine has counted since it started is no past to compare with while that is minutes.
+// TestBaselineOfALifetime checks that an engine's counters since its start are no past to compare with if the start was
+// minutes ago.
 func TestBaselineOfALifetime(t *testing.T) {
 	overload, wedge := captured(t, "vllm-0.32-overload"), captured(t, "vllm-0.32-wedge")
 	for age, want := range map[time.Duration]bool{20 * time.Minute: false, 4 * time.Hour: true} {
@@ -387,7 +392,8 @@ func TestBaselineOfALifetime(t *testing.T) {
 	}
 }
 
-// TestHealthNeedsProof: a model is healthy when enough requests of users were served, and nothing says otherwise.
+// TestHealthNeedsProof checks that a model is healthy only if enough requests of users were served, and nothing
+// contradicts it.
 func TestHealthNeedsProof(t *testing.T) {
 	ended := func(outcomes ...any) string {
 		var b strings.Builder
@@ -426,7 +432,7 @@ func TestHealthNeedsProof(t *testing.T) {
 	}
 }
 
-// enginePage returns a page from the tests of the engines.
+// enginePage returns a metrics page from the tests of the engines.
 func enginePage(t *testing.T, name string) string {
 	t.Helper()
 	page, err := os.ReadFile(filepath.Join("../collectors/engine/testdata/pages", name))
@@ -436,10 +442,11 @@ func enginePage(t *testing.T, name string) string {
 	return string(page)
 }
 
-// wrongWords matches what is left of a sentence without its noun.
+// wrongWords matches the rest of a sentence whose noun is missing.
 var wrongWords = regexp.MustCompile(`\s[,.:;]|\w  \w|: :`)
 
-// TestNoWorkerInWords: a frontend or an endpoint picker without a worker answers, and its page is read. Nobody has told it a model.
+// TestNoWorkerInWords checks a frontend or an endpoint picker without a worker. It answers, its metrics are read, and it
+// has no model.
 func TestNoWorkerInWords(t *testing.T) {
 	for _, name := range []string{"dynamo/frontend-v1.6.0-noworker.prom", "dynamo/frontend-v1.6.0-allkilled.prom", "epp/v1.5.0-no-pods.prom", "llmd_router/v0.10.0-no-endpoints.prom"} {
 		page := enginePage(t, name)
@@ -458,7 +465,7 @@ func TestNoWorkerInWords(t *testing.T) {
 	}
 }
 
-// TestGatewayThatIsRead: nobody says of a gateway whose page was judged that no gateway is read.
+// TestGatewayThatIsRead checks that a judged gateway is never reported as unread.
 func TestGatewayThatIsRead(t *testing.T) {
 	v := one(t, time.Now(), 30*time.Second, enginePage(t, "vllm_router/v0.1.17-load.prom"), enginePage(t, "vllm_router/v0.1.17-all500.prom"))
 	if v.Health != triage.Failing || !strings.HasPrefix(v.Record.Model, "gateway ") {

@@ -54,9 +54,9 @@ func Prometheus(client *http.Client, address string) Past {
 	}
 }
 
-// ScrapeLabels returns the labels that a Prometheus gives the series of a reading when it scrapes them: without, its
-// answers about an engine do not meet what the readings say of it. It asks for an engine of the reading; there are none
-// where it does not know that engine, or knows several like it.
+// ScrapeLabels returns the labels that a Prometheus adds to the series of a reading when it scrapes them. Without them,
+// its answers about an engine do not match the readings. It looks up an engine of the reading, and returns no labels if
+// Prometheus has no such engine, or several.
 func ScrapeLabels(ctx context.Context, r Reading, past Past) (labels.Labels, error) {
 	for _, s := range r.Series {
 		if s.Metric.Get(model.MetricNameLabel) != metrics.EngineInfo.Name {

@@ -11,7 +11,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/triage"
 )
 
-// TestPrometheus: answers become series, the labels of the scrape go to the readings, and errors name the server.
+// TestPrometheus checks that answers become series, that the readings get the labels of the scrape, and that errors name
+// the server.
 func TestPrometheus(t *testing.T) {
 	var asked string
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -17,23 +17,23 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
-// gap says why numbers that would show a fault do not: a reason, or a family of which the model has no series.
+// gap explains why no value shows whether a fault exists: by a reason, or by a family that has no series of the model.
 type gap struct {
 	kind   gapKind
 	says   string
 	family string
 }
 
-// gapKind tells what a gap means for a clue that reads it.
+// gapKind is the meaning of a gap for a clue that reads it.
 type gapKind int
 
 const (
-	feature gapKind = iota // the engine has nothing that could fail this way
-	number                 // a number is not there
-	thing                  // nothing of its kind is read: whatever else a clue reads, it cannot hold
+	feature gapKind = iota // the engine has no feature that could fail this way
+	number                 // a value is missing
+	thing                  // nothing of its kind is read, so the clue cannot hold, whatever else it reads
 )
 
-// The gaps of which there is one for many families.
+// The gaps that many families have in common.
 var (
 	noGPU       = gap{kind: thing, says: "no GPU is read"}
 	noGPUOf     = gap{kind: thing, says: "no page says on which GPU it runs"}
@@ -48,7 +48,7 @@ var (
 	justStarted = gap{kind: thing, says: "an engine started within the hour, and what it does not tell may have changed"}
 )
 
-// features holds what families are called that engines have only with a feature in use.
+// features lists prefixes of families that engines have only while a feature is in use.
 var features = []string{"llm_engine_kv_t", "llm_engine_spec_", "llm_engine_model_", "llm_engine_models_", "llm_engine_lora",
 	"llm_engine_external_", "llm_engine_config_", "llm_gateway_"}
 
@@ -59,8 +59,8 @@ type prover struct {
 	traffic  traffic
 	gpus     map[string]bool // of the model
 	pages    map[string]bool // of the model
-	read     bool            // a page of an engine of the model
-	visiting map[string]bool // recorded families whose rule is looked at
+	read     bool            // the metrics endpoint of an engine of the model is read
+	visiting map[string]bool // recorded families whose rule is being examined
 }
 
 func (j *judge) prover(m subject, t traffic) (*prover, error) {
@@ -86,7 +86,7 @@ func (j *judge) prover(m subject, t traffic) (*prover, error) {
 	return p, err
 }
 
-// concerns reports whether a series says something of the model.
+// concerns reports whether a series is about the model.
 func (p *prover) concerns(l labels.Labels) bool {
 	switch {
 	case l.Get(metrics.LabelModel) != "":
@@ -99,14 +99,14 @@ func (p *prover) concerns(l labels.Labels) bool {
 	return true
 }
 
-// empty reports whether an expression says nothing of the model.
+// empty reports whether an expression has no result for the model.
 func (p *prover) empty(x promql.Expr) (bool, error) {
 	result, err := p.query(x)
 	return !slices.ContainsFunc(result, func(s engine.Sample) bool { return p.concerns(s.Metric) }), err
 }
 
-// gaps returns what keeps an expression from saying that it does not hold: nothing where it would hold if the fault
-// were there. A conjunction is refuted by one side, unless the other is about a thing that nobody reads.
+// gaps returns the reasons why an expression without a result is no proof of absence. There are none if it would have a
+// result in case of the fault. One side refutes a conjunction, unless the other is about a thing that is not read.
 func (p *prover) gaps(x promql.Expr) ([]gap, error) {
 	switch x := x.(type) {
 	case *parser.ParenExpr:
@@ -127,8 +127,8 @@ func (p *prover) gaps(x promql.Expr) ([]gap, error) {
 	return nil, nil
 }
 
-// call returns the gaps of a function. What looks back further than now is of the past, but for the last value of what
-// a page says of itself, which the exporter remembers, and the XIDs, which it dates.
+// call returns the gaps of a function. A function that looks back further than the present reads the past, except the
+// last value of a metrics endpoint's report about itself, which the exporter remembers, and the XIDs, which it dates.
 func (p *prover) call(x *parser.Call) (all []gap, err error) {
 	for _, arg := range x.Args {
 		m, ok := arg.(*parser.MatrixSelector)
@@ -155,7 +155,7 @@ func (p *prover) call(x *parser.Call) (all []gap, err error) {
 	return all, nil
 }
 
-// allAged reports whether the lifetime of each engine of the model stands for the past.
+// allAged reports whether the lifetime of each engine of the model represents the past.
 func (p *prover) allAged() bool {
 	for page := range p.pages {
 		if p.aged[page] == 0 {
@@ -181,7 +181,7 @@ type side struct {
 	empty bool
 }
 
-// holds reports whether it has a result, and lacks whether it certainly has none.
+// holds reports whether the side has a result, and lacks whether it certainly has none.
 func (s side) holds() bool { return len(s.gaps) == 0 && !s.empty }
 func (s side) lacks() bool { return len(s.gaps) == 0 && s.empty }
 
@@ -222,8 +222,8 @@ func (p *prover) binary(x *parser.BinaryExpr) ([]gap, error) {
 // is reports whether a gap is of a kind.
 func (k gapKind) is(g gap) bool { return g.kind == k }
 
-// eitherOf returns the gaps of two sides of which one will do. What is not there adds nothing to what is, and a side that the
-// engine has no feature for nothing to the other.
+// eitherOf returns the gaps of two sides if one side suffices. A side that has a result needs nothing from the other, and
+// a side whose feature the engine lacks contributes nothing.
 func eitherOf(left, right side) []gap {
 	switch {
 	case left.holds() || right.holds():
@@ -236,7 +236,7 @@ func eitherOf(left, right side) []gap {
 	return slices.Concat(left.gaps, right.gaps)
 }
 
-// nothingIn says why there is nothing to divide by.
+// nothingIn explains why there is nothing to divide by.
 func (p *prover) nothingIn(x promql.Expr) gap {
 	why := tooLittle
 	if p.traffic.came() == 0 {
@@ -262,7 +262,7 @@ func (p *prover) unknownPast() gap {
 	return forgotten
 }
 
-// recordsOf returns the rules that record what a selector reads.
+// recordsOf returns the rules that record the series that a selector reads.
 func (p *prover) recordsOf(s *parser.VectorSelector) (found []rules.Record) {
 	for _, r := range p.records {
 		if r.Name.Name == s.Name && !slices.ContainsFunc(s.LabelMatchers, func(m *labels.Matcher) bool {
@@ -275,7 +275,7 @@ func (p *prover) recordsOf(s *parser.VectorSelector) (found []rules.Record) {
 	return found
 }
 
-// asked returns an expression as far as it is of the stage, or of the fact, that a selector wants.
+// asked returns the part of an expression that is about the stage, or the fact, that a selector wants.
 func asked(x promql.Expr, by *parser.VectorSelector) promql.Expr {
 	x = promql.Where(x)
 	for _, m := range by.LabelMatchers {
@@ -294,7 +294,7 @@ func asked(x promql.Expr, by *parser.VectorSelector) promql.Expr {
 	return x
 }
 
-// alternatives returns those values of a matcher that a selector may have, or what these are called before the present.
+// alternatives returns the values of a matcher that a selector may have, or their names for the day before.
 func alternatives(m *labels.Matcher, s *parser.VectorSelector) string {
 	var all []string
 	for _, value := range strings.Split(m.Value, "|") {
@@ -308,8 +308,8 @@ func alternatives(m *labels.Matcher, s *parser.VectorSelector) string {
 	return strings.Join(all, "|")
 }
 
-// selected returns the gaps of a selector: those of the rule that records what it reads, or that the model has no series
-// of the family.
+// selected returns the gaps of a selector: the gaps of the rule that records its series, or the gap that the model has no
+// series of the family.
 func (p *prover) selected(s *parser.VectorSelector, back bool) ([]gap, error) {
 	if (back || s.OriginalOffset > present) && p.past == nil {
 		return []gap{noYesterday}, nil
@@ -329,7 +329,7 @@ func (p *prover) selected(s *parser.VectorSelector, back bool) ([]gap, error) {
 	ofStage := func(stage string) bool {
 		return !slices.ContainsFunc(s.LabelMatchers, func(m *labels.Matcher) bool { return m.Name == metrics.LabelStage && !m.Matches(stage) })
 	}
-	if slices.Contains([]*metrics.Family{metrics.StageTime, metrics.StageTokens, metrics.Stages}, f) { // which are parts of another one
+	if slices.Contains([]*metrics.Family{metrics.StageTime, metrics.StageTokens, metrics.Stages}, f) { // they are parts of another family
 		f = metrics.All()[slices.IndexFunc(metrics.All(), func(h *metrics.Family) bool { stage, _ := h.Stage(); return stage != "" && ofStage(stage) })]
 	}
 	for _, one := range p.memory[family] {
@@ -342,7 +342,7 @@ func (p *prover) selected(s *parser.VectorSelector, back bool) ([]gap, error) {
 	return []gap{p.missing(f.Name, gateway)}, nil
 }
 
-// recorded returns the gaps of the rules that record what a selector reads. Any of them will do.
+// recorded returns the gaps of the rules that record the series that a selector reads. Any one of them suffices.
 func (p *prover) recorded(s *parser.VectorSelector, by []rules.Record) (all []gap, err error) {
 	p.visiting[s.Name] = true
 	defer delete(p.visiting, s.Name)
@@ -356,8 +356,8 @@ func (p *prover) recorded(s *parser.VectorSelector, by []rules.Record) (all []ga
 	return all, nil
 }
 
-// witness returns the family that is there wherever a family would show something: its own series may begin with an error,
-// with a condition or with a change.
+// witness returns the family that exists wherever a family could show a fault. The family's own series may begin only
+// with an error, a condition or a change.
 func (p *prover) witness(family string) string {
 	switch family {
 	case metrics.GPUXIDErrors.Name:
@@ -375,7 +375,7 @@ func (p *prover) witness(family string) string {
 
 var rolesOfGateways = promql.Eq(metrics.LabelRole, metrics.GatewayRole).String()
 
-// missing says what it means that a model has no series of a family.
+// missing explains the meaning of a family without series of the model.
 func (p *prover) missing(family string, gateway bool) gap {
 	switch {
 	case gateway && p.readsGateway():
@@ -401,7 +401,7 @@ func (p *prover) missing(family string, gateway bool) gap {
 	return gap{kind: number, family: family}
 }
 
-// readsGateway reports whether the page of a gateway is read that may be the model's.
+// readsGateway reports whether the metrics endpoint of a gateway is read that may be the model's.
 func (p *prover) readsGateway() bool {
 	for _, one := range p.memory[metrics.EngineInfo.Name] {
 		last := one.samples[len(one.samples)-1]
@@ -414,8 +414,8 @@ func (p *prover) readsGateway() bool {
 
 const noSign = "no sign of it"
 
-// ruledOut tells the branches without a suspect that a number would have shown from those that nobody could see. Where a
-// clue compares one number with a limit, that number says why a branch is ruled out.
+// ruledOut divides the branches without a suspect into those that a value would have shown and those that no value could
+// show. If a clue compares one value with a limit, that value explains why a branch is ruled out.
 func (j *judge) ruledOut(m subject, t traffic, all []Suspect, replicas int) (ruledOut, notSeen []RuledOut, err error) {
 	p, err := j.prover(m, t)
 	if err != nil {
@@ -466,14 +466,14 @@ func (j *judge) ruledOut(m subject, t traffic, all []Suspect, replicas int) (rul
 	return ruledOut, notSeen, nil
 }
 
-// proof gathers what the clues of a branch show: the numbers that rule it out, and the gaps.
+// proof gathers the results of the clues of a branch: the values that rule it out, and the gaps.
 type proof struct {
 	told bool // by any clue
 	why  []string
 	gaps []gap
 }
 
-// add adds a clue. What it compares with a limit says why the branch is ruled out, if nothing is missing.
+// add adds a clue. If nothing is missing, the values that it compares with a limit explain why the branch is ruled out.
 func (p *proof) add(gaps []gap, compares []string) {
 	p.told = true
 	for _, g := range gaps {
@@ -486,7 +486,7 @@ func (p *proof) add(gaps []gap, compares []string) {
 	}
 }
 
-// says puts it into words, and reports whether it rules the branch out.
+// says describes the proof, and reports whether it rules the branch out.
 func (p *proof) says() (why string, rulesOut bool) {
 	switch {
 	case p.gaps != nil:
@@ -497,10 +497,10 @@ func (p *proof) says() (why string, rulesOut bool) {
 	return "no engine reports what would show it", false
 }
 
-// reasons puts gaps into words.
+// reasons describes gaps.
 func reasons(gaps []gap) string {
 	var says, families []string
-	unread := slices.Contains(gaps, noEngine) // which says the most
+	unread := slices.Contains(gaps, noEngine) // this explains the most
 	for _, g := range gaps {
 		if unread && g.kind == number && g != noEngine || unread && g == noSibling {
 			continue
@@ -517,7 +517,7 @@ func reasons(gaps []gap) string {
 	return strings.Join(says, "; ")
 }
 
-// compared puts the number into words that a clue compares with a limit.
+// compared describes the value that a clue compares with a limit.
 func (j *judge) compared(m subject, r rules.Record) (all []string, err error) {
 	c, ok := r.Expr.(*parser.BinaryExpr)
 	if !ok || !c.Op.IsComparisonOperator() || c.RHS.Type() != parser.ValueTypeScalar {
@@ -535,7 +535,7 @@ func (j *judge) compared(m subject, r rules.Record) (all []string, err error) {
 	return all, err
 }
 
-// comparesWithPast reports whether the rule of a clue, or one that it reads, looks back further than now.
+// comparesWithPast reports whether the rule of a clue, or one that it reads, looks back further than the present.
 func (j *judge) comparesWithPast(clue string) bool {
 	p := &prover{judge: j}
 	seen := map[string]bool{}

@@ -17,13 +17,13 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// Reading holds what an exporter served at a time.
+// Reading holds the metrics page of an exporter at a time.
 type Reading struct {
 	At     time.Time
 	Series promql.Vector
 }
 
-// Parse reads an exporter's page in Prometheus' text format.
+// Parse reads an exporter's metrics page in Prometheus' text format.
 func Parse(page []byte, at time.Time) (Reading, error) {
 	r := Reading{At: at}
 	parser := textparse.NewPromParser(page, labels.NewSymbolTable(), false)
@@ -42,8 +42,8 @@ func Parse(page []byte, at time.Time) (Reading, error) {
 	}
 }
 
-// dated returns the first of two readings as it would be had it seen the XIDs of the last hour come: the page dates the
-// last one of each kind, and rules look for them in windows of an hour.
+// dated returns the first of two readings as if the XIDs of the last hour had occurred after it. The metrics page dates
+// the last XID of each kind, and rules look for XIDs in windows of an hour.
 func dated(before, after Reading) Reading {
 	id := func(s promql.Sample) [2]string {
 		return [2]string{s.Metric.Get(metrics.LabelGPUUUID), s.Metric.Get(metrics.LabelXID)}
@@ -64,8 +64,8 @@ func dated(before, after Reading) Reading {
 	return before
 }
 
-// remembered returns two readings as they would be had somebody recorded the node. Of a page that is gone by the second
-// it adds what it served: to the first, if the exporter read it within the hour, and to the second as the rules
+// remembered returns two readings as if the node had been recorded. For a metrics endpoint that is gone by the second
+// reading, it adds the served model: to the first if the exporter read it within the hour, and to the second as the rules
 // record it.
 func remembered(before, after Reading) (Reading, Reading) {
 	as := func(f *metrics.Family, l labels.Labels, keep ...string) promql.Sample {
@@ -94,7 +94,7 @@ func remembered(before, after Reading) (Reading, Reading) {
 			before.Series = append(before.Series, info)
 		}
 	}
-	gateways := map[string]bool{} // one series for each page, whatever it served
+	gateways := map[string]bool{} // one series for each metrics endpoint, whatever it served
 	for _, s := range before.Series {
 		switch p := page(s.Metric); {
 		case !named(s, metrics.EngineInfo) || !down[p]:
@@ -108,8 +108,8 @@ func remembered(before, after Reading) (Reading, Reading) {
 	return before, after
 }
 
-// printable replaces what is not for print in label values: engines choose them, and a terminal would obey control
-// characters.
+// printable replaces unprintable characters in label values. Engines choose these values, and a terminal would obey
+// control characters.
 func printable(series labels.Labels) labels.Labels {
 	odd := func(r rune) bool { return !unicode.IsGraphic(r) || r == unicode.ReplacementChar } // PromQL refuses the latter
 	b := labels.NewBuilder(series)

@@ -11,8 +11,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// settings adds to the record with what the engines of a model run, as far as they tell it, and what changed last. A value that
-// not all of them have says how many do.
+// settings adds to the record the settings that the engines of a model report, and the last changes. A value that not all
+// engines have includes the number of those that have it.
 func (j *judge) settings(m subject, r *Record) error {
 	r.Settings, r.Changed = []string{}, []string{}
 	byReplica := append([]string{metrics.LabelSetting, metrics.LabelValue}, metrics.ReplicaLabels...)

@@ -15,14 +15,14 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// burn says that an objective burns, and where: at the engines, or at the gateways while the engines keep it.
+// burn names an objective that burns, and where: at the engines, or at the gateways while it holds at the engines.
 type burn struct {
 	signal             slo.Signal
 	gateway, elsewhere bool
 }
 
-// explained reports whether what a suspect delays or fails explains the burn, as rules record it: what is late at the gateways
-// only is not late in the engines, and the way to a gateway delays nothing at the engines.
+// explained reports whether the delays or failures of a suspect explain the burn, as rules record it. A delay at the
+// gateways only is not a delay in the engines, and the way to a gateway delays nothing at the engines.
 func (b burn) explained(d rules.Delays) bool {
 	switch d {
 	case "", rules.Failures:
@@ -38,8 +38,8 @@ func (b burn) explained(d rules.Delays) bool {
 	return d.Explain(b.signal)
 }
 
-// symptoms adds what users notice, and returns the objectives that burn, the worst first: nil where no objective had events,
-// empty where none burns. few are those with bad events that are too few to judge.
+// symptoms adds the symptoms that users notice, and returns the objectives that burn, the worst first. The list is nil if
+// no objective had events, and empty if none burns. few lists objectives whose bad events are too few to judge.
 func (j *judge) symptoms(m subject, v *Verdict) (burns, few []burn, err error) {
 	burns, few, counted, err := j.burning(m, v)
 	if err != nil {
@@ -74,8 +74,8 @@ func (j *judge) symptoms(m subject, v *Verdict) (burns, few []burn, err error) {
 	return burns, few, j.means(m, v)
 }
 
-// burning adds the objectives that burn, and returns them, the worst first, and how many events of users were counted. Bad
-// events that are too few to burn leave a model unjudged where they are many of all.
+// burning adds the objectives that burn, and returns them, the worst first, with the number of counted events of users.
+// If bad events are too few to burn but a large share of all, the model remains unjudged.
 func (j *judge) burning(m subject, v *Verdict) (burns, few []burn, counted float64, err error) {
 	own := m.matchers()
 	rates, err := j.query(promql.Vector(rate5m, own...))
@@ -123,14 +123,14 @@ func (j *judge) burning(m subject, v *Verdict) (burns, few []burn, counted float
 	return burns, few, counted, nil
 }
 
-// kept reports whether an objective burns nothing at the engines.
+// kept reports whether an objective does not burn at the engines.
 func kept(rates engine.Vector, objective string) bool {
 	return slices.ContainsFunc(rates, func(r engine.Sample) bool {
 		return r.F <= 1 && r.Metric.Get(metrics.LabelRole) != metrics.GatewayRole && r.Metric.Get(metrics.LabelSLO) == objective
 	})
 }
 
-// suffers lowers the health of a model whose budget burns; what fails already does not get better.
+// suffers lowers the health of a model whose budget burns. A failing model stays failing.
 func (v *Verdict) suffers(fails bool) {
 	if fails {
 		v.Health = Failing
@@ -139,7 +139,7 @@ func (v *Verdict) suffers(fails bool) {
 	}
 }
 
-// spending is what happened to an objective between the readings, and the burn rate that pages.
+// spending holds the events of an objective between the readings, and the burn rate that pages.
 type spending struct {
 	events, bad, pages float64
 	signal             slo.Signal
@@ -167,8 +167,8 @@ func (j *judge) spent(objective []*labels.Matcher) (s spending, err error) {
 	return s, err
 }
 
-// burned returns how fast an objective burned over the last five minutes, as Prometheus has recorded it, where it burned too
-// fast and not for a handful of events. Half a minute may miss what hurts one request in ten.
+// burned returns the burn rate of an objective over the last five minutes, as Prometheus has recorded it, if it burned
+// too fast and by more than a handful of events. Half a minute may miss a fault that affects one request in ten.
 func (j *judge) burned(objective []*labels.Matcher) (float64, error) {
 	bad := promql.Mul(promql.Num((5 * time.Minute).Seconds()), promql.Vector(metrics.RecordedBadEventRate, objective...))
 	answer, err := j.ask(promql.And(promql.Gt(promql.Vector(rate5m, objective...), promql.Num(1)), promql.Ge(bad, promql.Num(slo.MinBadEvents-0.5)),

@@ -8,18 +8,18 @@ import (
 	"unicode/utf8"
 )
 
-// width is that of a terminal, and of a ticket.
+// width is the width of a terminal, and of a ticket.
 const width = 80
 
-// Text says how to write verdicts for people.
+// Text sets how verdicts are written for people.
 type Text struct {
-	// Root leads to an exporter that serves the runbooks; empty where none is known.
+	// Root is the address of an exporter that serves the runbooks. It is empty if none is known.
 	Root string
-	// Color marks how the models do, for terminals.
+	// Color marks the health of the models, for terminals.
 	Color bool
 }
 
-// colors holds what a terminal is told before a state.
+// colors holds the escape sequence before each state.
 var colors = map[Health]string{Healthy: "\x1b[32m", Degraded: "\x1b[33m", Failing: "\x1b[31m", Unknown: "\x1b[36m"}
 
 // Write writes verdicts as text.
@@ -46,7 +46,7 @@ func (t Text) verdict(b *strings.Builder, v Verdict) {
 	fmt.Fprintf(b, "%s: %s\n", v.Record.Model, state)
 	if v.Branch != "" {
 		fill(b, "", fmt.Sprintf("Look first at: %s. %s. (%s confidence)", v.Branch, v.Says, v.Confidence))
-		if v.Lever != "" { // whoever reads one line more knows what to do
+		if v.Lever != "" { // readers who read one more line know what to do
 			fill(b, "", "Do first, "+v.Lever+".")
 		}
 		if v.Or != "" {
@@ -74,7 +74,7 @@ func (t Text) verdict(b *strings.Builder, v Verdict) {
 	if len(v.Levers) > 0 {
 		b.WriteString("\nWhat to do\n")
 		for _, l := range v.Levers {
-			if strings.HasPrefix(l, "$ ") { // stays in one piece, to be copied
+			if strings.HasPrefix(l, "$ ") { // stays on one line, to be copied
 				b.WriteString("  " + l + "\n")
 			} else {
 				fill(b, "  ", "* "+l)
@@ -89,7 +89,7 @@ func (t Text) verdict(b *strings.Builder, v Verdict) {
 	t.record(b, v.Record)
 }
 
-// branches writes branches and why they are listed, those with the same reason together.
+// branches writes branches with the reasons why they are listed, grouped by reason.
 func branches(b *strings.Builder, title string, all []RuledOut) {
 	var whys []string
 	of := map[string][]string{}
@@ -134,7 +134,7 @@ func (t Text) evidence(b *strings.Builder, all []Evidence, recalls bool) {
 	}
 }
 
-// record writes what to note before a restart erases it.
+// record writes the values to note before a restart erases them.
 func (t Text) record(b *strings.Builder, r Record) {
 	b.WriteString("\nFor the record, before a restart erases it\n")
 	for _, line := range [][2]string{
@@ -149,8 +149,8 @@ func (t Text) record(b *strings.Builder, r Record) {
 	}
 }
 
-// fill writes words in lines that fit, further ones indented. A word longer than a line stays whole: commands are to be
-// copied.
+// fill writes words in lines that fit, with further lines indented. A word longer than a line stays whole, so that
+// commands can be copied.
 func fill(b *strings.Builder, indent, text string) {
 	at := 0
 	for i, word := range slices.Collect(strings.FieldsSeq(text)) {

@@ -1,6 +1,6 @@
-// Package triage says where to look first, from two readings of a node a little apart. It evaluates the rules that a
-// Prometheus records and alerts with, in Prometheus' own query engine, so that both come to the same verdict; without a
-// Prometheus it knows no yesterday.
+// Package triage names where to look first, from two readings of a node, taken a short time apart. It evaluates the rules
+// that a Prometheus records and alerts with, in Prometheus' own query engine, so that both reach the same verdict.
+// Without a Prometheus it has no data of yesterday.
 package triage
 
 import (
@@ -25,68 +25,68 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// Health says how a model does.
+// Health names the state of a model.
 type Health string
 
-// The states, the best first.
+// The states, from the best.
 const (
 	Healthy  Health = "healthy"
 	Degraded Health = "degraded"
 	Failing  Health = "failing"
-	Unknown  Health = "unknown" // two readings could not tell
+	Unknown  Health = "unknown" // two readings are not enough to judge
 )
 
-// Verdict says of one model how it does, and where to look first.
+// Verdict holds the health of one model, and where to look first.
 type Verdict struct {
-	Model     string `json:"model"` // empty for an engine or a gateway that never said what it serves
+	Model     string `json:"model"` // empty for an engine or a gateway that never reported its model
 	Namespace string `json:"namespace,omitempty"`
 	Cluster   string `json:"cluster,omitempty"`
 	Health    Health `json:"health"`
-	// Symptoms say which numbers are bad, or how they are where none is.
+	// Symptoms lists the bad values, or the values themselves if none is bad.
 	Symptoms []string `json:"symptoms"`
-	// Branch, Clue and Says name the first suspect; all are empty where nothing is suspicious.
+	// Branch, Clue and Says name the first suspect; they are empty if nothing is suspicious.
 	Branch rules.Branch `json:"branch"`
 	Clue   string       `json:"clue,omitempty"`
 	Says   string       `json:"says,omitempty"`
-	Delays rules.Delays `json:"delays,omitempty"` // as of a suspect
-	// Confidence is high where enough requests prove that users suffer, or where an alert that pages by itself would fire
-	// and the readings are half a minute apart; low otherwise, where the first suspect compares with the lifetime of the
-	// engines, or where another branch has one as clear; none without a suspect.
+	Delays rules.Delays `json:"delays,omitempty"` // as in Suspect
+	// Confidence is high if enough requests prove that users suffer, or if an alert that pages by itself would fire and
+	// the readings are half a minute apart. It is low otherwise: the first suspect compares with the lifetime of the
+	// engines, or another branch has an equally clear suspect. It is none without a suspect.
 	Confidence string `json:"confidence"`
-	// Or names the other branch, and the number that tells the two apart.
+	// Or names the other branch, and the value that separates the two.
 	Or       string     `json:"or,omitempty"`
 	Also     []Suspect  `json:"also"` // further suspects, in order
 	Evidence []Evidence `json:"evidence"`
-	RuledOut []RuledOut `json:"ruled_out"` // by numbers that would have shown them
-	NotSeen  []RuledOut `json:"not_seen"`  // for want of such numbers
-	// Lever is the first of them in one sentence, as a page has it.
+	RuledOut []RuledOut `json:"ruled_out"` // values would have shown them
+	NotSeen  []RuledOut `json:"not_seen"`  // such values are missing
+	// Lever is the first of Levers in one sentence, as in a page.
 	Lever string `json:"lever"`
-	// Levers hold what the runbook says to do, commands included, the soonest first.
+	// Levers lists the actions of the runbook, commands included, the soonest first.
 	Levers []string `json:"levers"`
-	// Runbook leads from an exporter's root to the page, with the commands filled in.
+	// Runbook is the path from an exporter's root to the runbook, with the commands filled in.
 	Runbook string `json:"runbook,omitempty"`
 	Record  Record `json:"record"`
 
-	dead    bool // no page of it answers
-	recalls bool // a Prometheus knew the day before
+	dead    bool // no metrics endpoint of it answers
+	recalls bool // a Prometheus had the day before
 }
 
-// Suspect names evidence that is clear enough to look there.
+// Suspect names evidence that is clear enough to start there.
 type Suspect struct {
 	Branch  rules.Branch `json:"branch"`
 	Clue    string       `json:"clue"`
 	Says    string       `json:"says"`
 	Runbook string       `json:"runbook"`
 
-	// Delays is empty where the suspect explains everything that is late.
+	// Delays is empty if the suspect explains every delay.
 	Delays rules.Delays `json:"delays,omitempty"`
 
 	labels       map[string]string
 	pages, harms bool // would page by itself; contradicts health
 }
 
-// Evidence holds a fact about the model. Before is its value of the day before or, without a Prometheus, since the engines
-// started, if that was long ago.
+// Evidence holds a fact about the model. Before is its value on the day before or, without a Prometheus, since the
+// engines started, if that was long ago.
 type Evidence struct {
 	Fact   string     `json:"fact"`
 	Says   string     `json:"says"`
@@ -97,30 +97,30 @@ type Evidence struct {
 	Before string     `json:"before,omitempty"`
 }
 
-// RuledOut names a branch that has no suspect, and why that means something, or nothing.
+// RuledOut names a branch that has no suspect, and why that is proof, or none.
 type RuledOut struct {
 	Branch rules.Branch `json:"branch"`
 	Why    string       `json:"why"`
 }
 
-// Record holds what to write into the incident's record before a restart erases it.
+// Record holds the values for the incident's record that a restart erases.
 type Record struct {
 	Model       string   `json:"model"`
 	Runtimes    []string `json:"runtimes"`
 	Versions    []string `json:"versions"`
 	Engines     []string `json:"engines"`
 	Started     []string `json:"started"`  // engines, RFC 3339
-	Settings    []string `json:"settings"` // with what the engines run
+	Settings    []string `json:"settings"` // of the engines
 	Changed     []string `json:"changed"`  // settings, the last first
 	GPUs        []string `json:"gpus"`
 	Drivers     []string `json:"drivers"`
-	Route       string   `json:"route"`        // no metric knows it
+	Route       string   `json:"route"`        // where to look it up, because no metric has it
 	From        string   `json:"from"`         // first reading, RFC 3339
 	To          string   `json:"to"`           // second reading
 	FirstTokens float64  `json:"first_tokens"` // between the readings
 }
 
-// judge holds what all models share.
+// judge holds the data that all models share.
 type judge struct {
 	*evaluation
 	before  Reading
@@ -129,11 +129,11 @@ type judge struct {
 	records []rules.Record
 }
 
-// rate5m names the burn rate of the last minutes, of which the readings are a part.
+// rate5m names the burn rate of the last five minutes, which include the readings.
 var rate5m = metrics.Window(metrics.RecordedBurn, "5m")
 
-// Judge returns a verdict for each model of the second reading, or of the first where its engines are gone since. The
-// models that suffer come first. past may be nil; if it fails, the error is a PastError.
+// Judge returns a verdict for each model of the second reading, or of the first if its engines have gone since then.
+// Models that suffer come first. past may be nil; if it fails, the error is a PastError.
 func Judge(ctx context.Context, before, after Reading, past Past) ([]Verdict, error) {
 	before.At, after.At = before.At.Truncate(time.Millisecond), after.At.Truncate(time.Millisecond) // as the query engine does
 	before, after = remembered(before, after)
@@ -142,7 +142,7 @@ func Judge(ctx context.Context, before, after Reading, past Past) ([]Verdict, er
 	}
 	j := &judge{evaluation: newEvaluation(ctx, dated(before, after), after, past), before: before, causes: map[*rules.Alert]engine.Vector{}}
 	verdicts, err := j.verdicts()
-	if failed := (*PastError)(nil); errors.As(err, &failed) { // which rule asked says nothing to people
+	if failed := (*PastError)(nil); errors.As(err, &failed) { // which rule queried is of no interest to people
 		return nil, failed
 	}
 	if err != nil {
@@ -174,7 +174,7 @@ func (j *judge) verdicts() (all []Verdict, err error) {
 	return all, nil
 }
 
-// Worst returns how the model does that does worst; Unknown without a model.
+// Worst returns the worst health of the models, or Unknown without a model.
 func Worst(verdicts []Verdict) Health {
 	if len(verdicts) == 0 {
 		return Unknown
@@ -182,8 +182,8 @@ func Worst(verdicts []Verdict) Health {
 	return verdicts[0].Health
 }
 
-// evaluate evaluates the rules that verdicts read: all about suspects and facts, the burn rates of the last minutes, and
-// the alerts that page by themselves.
+// evaluate evaluates the rules that verdicts read: all rules about suspects and facts, the burn rates of the last
+// minutes, and the alerts that page by themselves.
 func (j *judge) evaluate() error {
 	var records []rules.Record
 	for _, g := range rules.Groups(rules.Options{}) {
@@ -194,12 +194,12 @@ func (j *judge) evaluate() error {
 			}
 		}
 	}
-	// Hardware first, as among clues. What only opens a ticket comes last.
+	// Hardware comes first, as among clues. Alerts that only open a ticket come last.
 	place := func(a *rules.Alert) int {
 		return slices.Index([]bool{a.Branch == rules.Hardware, a.Severity == slo.Page, true}, true)
 	}
 	slices.SortStableFunc(j.alerts, func(a, b *rules.Alert) int { return cmp.Compare(place(a), place(b)) })
-	// Other groups than that of suspects record what suspects read.
+	// The groups that record the series for suspects come before the group of suspects.
 	slices.SortStableFunc(records, func(a, b rules.Record) int { return cmp.Compare(suspects(a), suspects(b)) })
 
 	read := []promql.Expr{promql.Vector(metrics.RecordedSuspect), promql.Vector(metrics.RecordedEvidence), promql.Vector(rate5m),
@@ -244,9 +244,9 @@ func (s subject) matchers() []*promql.Matcher {
 	return []*promql.Matcher{promql.Eq(metrics.LabelCluster, s.cluster), promql.Eq(metrics.LabelNamespace, s.namespace), promql.Eq(metrics.LabelModel, s.name)}
 }
 
-// models lists the models that the readings show, in order: those of the engines, those that only a gateway knows and
-// passed requests to, and one without a name for engines that do not say what they serve and for gateways that no other
-// one speaks of.
+// models lists the models in the readings, in order: models of engines, models that only a gateway reports and passed
+// requests to, and one without a name. The last represents engines that do not report their model, and gateways without
+// any other model.
 func (j *judge) models() ([]subject, error) {
 	seen := map[subject]bool{}
 	shown, err := j.query(promql.Or(promql.Over("last_over_time", promql.Vector(metrics.EngineInfo), time.Minute), promql.Vector(metrics.RecordedServed)))
@@ -264,7 +264,7 @@ func (j *judge) models() ([]subject, error) {
 	if err := j.ofGateways(seen); err != nil {
 		return nil, err
 	}
-	if len(seen) == 0 && j.past != nil { // no engine is left here: what pages elsewhere is all there is to say
+	if len(seen) == 0 && j.past != nil { // no engine is left here, so only pages that fire in Prometheus remain
 		for _, a := range j.alerts {
 			if a.Severity != slo.Page {
 				continue
@@ -284,7 +284,7 @@ func (j *judge) models() ([]subject, error) {
 	}), nil
 }
 
-// ofGateways adds the models that only gateways know. What a client got wrong may be a model's name.
+// ofGateways adds the models that only gateways report. A name that a client got wrong may appear as a model.
 func (j *judge) ofGateways(seen map[subject]bool) error {
 	role := promql.Eq(metrics.LabelRole, metrics.GatewayRole)
 	valid := promql.Vector(metrics.Requests, role, promql.Ne(metrics.LabelOutcome, string(metrics.OutcomeInvalid)))
@@ -318,7 +318,7 @@ func (j *judge) ofGateways(seen map[subject]bool) error {
 	return nil
 }
 
-// title returns what people call a model or, if it has no name, the pages that it may be behind.
+// title returns the name of a model or, without one, the metrics endpoints that it may be behind.
 func (j *judge) title(m subject) (string, error) {
 	if m.name != "" {
 		return m.String(), nil
@@ -392,8 +392,8 @@ func (j *judge) verdict(m subject) (Verdict, error) {
 	return v, nil
 }
 
-// explaining keeps the suspects that explain something that burns or, where nothing does, the few bad events. Those of the worst
-// burn come first, as on its page. Where no event was bad, anything that changed may be what somebody feels.
+// explaining keeps the suspects that explain a burn or, without one, the few bad events. Those of the worst burn come
+// first, as on its page. If no event was bad, any change may be what users notice.
 func explaining(found []Suspect, burns, few []burn) []Suspect {
 	if len(burns) == 0 {
 		burns = few
@@ -413,8 +413,8 @@ func explaining(found []Suspect, burns, few []burn) []Suspect {
 	return all
 }
 
-// suspects returns what is suspicious about a model, in order: alerts that page by themselves, clues, and what only
-// follows from others. Engines that make no progress come after the hardware.
+// suspects returns the suspects of a model, in order: alerts that page by themselves, clues, and consequences of others.
+// Engines that make no progress come after the hardware.
 func (j *judge) suspects(m subject, t traffic) (all []Suspect, err error) {
 	all, late, err := j.alerted(m)
 	if err != nil {
@@ -438,7 +438,7 @@ func (j *judge) suspects(m subject, t traffic) (all []Suspect, err error) {
 		if c.Metric.Get(metrics.LabelBranch) != string(rules.Hardware) && !told {
 			all, told = append(all, still...), true
 		}
-		if c.Metric.Get(metrics.LabelRunbook) == rules.EngineStalled.Name && slices.ContainsFunc(all, noMove) { // said already
+		if c.Metric.Get(metrics.LabelRunbook) == rules.EngineStalled.Name && slices.ContainsFunc(all, noMove) { // listed already
 			continue
 		}
 		says, err := j.expand(rules.SuspectText(), c, nil)
@@ -450,7 +450,7 @@ func (j *judge) suspects(m subject, t traffic) (all []Suspect, err error) {
 		}
 		clue := Suspect{Branch: rules.Branch(c.Metric.Get(metrics.LabelBranch)), Clue: c.Metric.Get(metrics.LabelClue), Says: says,
 			Runbook: c.Metric.Get(metrics.LabelRunbook), Delays: rules.Delays(c.Metric.Get(metrics.LabelDelays)), labels: j.place(m, c.Metric)}
-		if clue.Clue == "gpu_failed" { // which engines die of
+		if clue.Clue == "gpu_failed" { // engines die of this
 			all = slices.Insert(all, 0, clue)
 			continue
 		}
@@ -463,7 +463,7 @@ func (j *judge) suspects(m subject, t traffic) (all []Suspect, err error) {
 	if !told {
 		all = append(all, still...)
 	}
-	if slices.ContainsFunc(all, func(s Suspect) bool { return strings.HasPrefix(s.Clue, "gateway_") }) { // it fails the probes, too
+	if slices.ContainsFunc(all, func(s Suspect) bool { return strings.HasPrefix(s.Clue, "gateway_") }) { // it also fails the probes
 		probes := func(s Suspect) bool { return s.Clue == rules.ProbeFailing.Name }
 		if i := slices.IndexFunc(all, probes); i >= 0 {
 			late, all = append(late, all[i]), slices.Delete(all, i, i+1)
@@ -473,7 +473,7 @@ func (j *judge) suspects(m subject, t traffic) (all []Suspect, err error) {
 }
 
 // alerted returns the alerts about a model that would fire: those that page by themselves, and those that come late in a
-// diagnosis, tickets and what clients do.
+// diagnosis (tickets, and alerts about the behaviour of clients).
 func (j *judge) alerted(m subject) (pages, late []Suspect, err error) {
 	gpus, err := j.query(promql.Vector(metrics.RecordedServedGPU, m.matchers()...))
 	if err != nil {
@@ -495,7 +495,7 @@ func (j *judge) alerted(m subject) (pages, late []Suspect, err error) {
 				pages: a.Severity == slo.Page, harms: true}
 			if suspect.pages && a != rules.ClientsGiveUp {
 				pages = append(pages, suspect)
-			} else { // clues say why
+			} else { // clues give the reason
 				late = append(late, suspect)
 			}
 		}
@@ -503,7 +503,7 @@ func (j *judge) alerted(m subject) (pages, late []Suspect, err error) {
 	return pages, late, nil
 }
 
-// alertSays returns what an alert says of a model, as far as one node can know it.
+// alertSays returns the text of an alert about a model, as far as the data of one node allow.
 func (j *judge) alertSays(a *rules.Alert, m subject, s engine.Sample) (string, error) {
 	says, err := j.expand("{{ $labels := .Labels }}{{ $value := .Value }}"+rules.Brief(a.Summary), s, nil)
 	switch {
@@ -521,8 +521,8 @@ func (j *judge) alertSays(a *rules.Alert, m subject, s engine.Sample) (string, e
 	return says, nil
 }
 
-// place returns the labels that fill a runbook's commands: those of the suspect and, where it can be one replica of the
-// model only, of the replica. Of a GPU, that is the one on it.
+// place returns the labels that fill in a runbook's commands: those of the suspect and, if only one replica of the model
+// is possible, of that replica. For a GPU, it is the replica on the GPU.
 func (j *judge) place(m subject, of labels.Labels) map[string]string {
 	l := of.Map()
 	info, own := metrics.EngineInfo, m.matchers()
@@ -538,12 +538,12 @@ func (j *judge) place(m subject, of labels.Labels) map[string]string {
 	return l
 }
 
-// expand prints a sample as a template of the rules does, with more labels.
+// expand prints a sample with a template of the rules and more labels.
 func (j *judge) expand(text string, s engine.Sample, more map[string]string) (string, error) {
 	l := s.Metric.Map()
 	maps.Copy(l, more)
 	says, err := template.NewTemplateExpander(j.ctx, text, "triage", template.AlertTemplateData(l, nil, "", s), model.TimeFromUnixNano(j.at.UnixNano()), nil, nil, nil).Expand()
-	if !j.recalls { // the engines' own counters stand for it
+	if !j.recalls { // the engines' own counters replace it
 		says = strings.ReplaceAll(says, "the day before", "before")
 	}
 	return says, err

@@ -18,7 +18,7 @@ import (
 
 var t0 = time.Date(2026, 1, 5, 3, 0, 0, 0, time.UTC)
 
-// node is an exporter's page: an engine with these numbers, whose objective on the first token counts bad ones.
+// node is an exporter's metrics page: an engine with these values, whose objective on the first token counts bad ones.
 type node struct {
 	model             string
 	requests, bad     float64 // counted so far
@@ -51,7 +51,7 @@ llm_slo_info{slo="ttft",signal="ttft",period="30d",severity="page"} 1
 %[11]s`, float64(t0.Add(-48*time.Hour).Unix()), n.waiting, n.running, 100*n.requests+n.tokens, n.ttft, n.requests, n.queue, n.prompts, n.hits, n.bad, n.more), "{L", "{"+l)
 }
 
-// judge judges two pages that were read half a minute apart.
+// judge judges two metrics pages that were read half a minute apart.
 func judge(t *testing.T, before, after string, past triage.Past) []triage.Verdict {
 	t.Helper()
 	var readings []triage.Reading
@@ -69,7 +69,8 @@ func judge(t *testing.T, before, after string, past triage.Past) []triage.Verdic
 	return verdicts
 }
 
-// calm is a node after a day of 0.2 s to the first token, half of it in no queue, and a cache that hits four of five tokens.
+// calm is a node after a day of 0.2 s to the first token, with half of the requests not queued, and a cache that holds
+// four of five tokens.
 func calm() node {
 	return node{model: "m", requests: 100_000, bad: 100, running: 3, ttft: 20_000, queue: 2_000, prompts: 1e8, hits: 8e7}
 }
@@ -106,7 +107,8 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// TestChangedAndHurtsNobody: what changed while no objective burns is told, is no place to look first, and is not ruled out.
+// TestChangedAndHurtsNobody checks that a change while no objective burns is reported, is no place to look first, and is
+// not ruled out.
 func TestChangedAndHurtsNobody(t *testing.T) {
 	before := calm()
 	for served, health := range map[float64]triage.Health{100: triage.Healthy, 3: triage.Unknown} {
@@ -127,7 +129,8 @@ func TestChangedAndHurtsNobody(t *testing.T) {
 	}
 }
 
-// TestBurnedForMinutes: half a minute may have no late request of an objective that burned for five, as a Prometheus knows.
+// TestBurnedForMinutes checks that half a minute may have no late request of an objective that burned for five minutes,
+// according to a Prometheus.
 func TestBurnedForMinutes(t *testing.T) {
 	before := calm()
 	after := before
@@ -148,7 +151,8 @@ func TestBurnedForMinutes(t *testing.T) {
 	}
 }
 
-// TestReleaseOfYoungEngines: a release may be other settings of the same version, so an engine's start keeps it in question.
+// TestReleaseOfYoungEngines checks that an engine's start keeps the release in question, because a release may be other
+// settings of the same version.
 func TestReleaseOfYoungEngines(t *testing.T) {
 	before := calm()
 	after := before
@@ -165,7 +169,7 @@ func TestReleaseOfYoungEngines(t *testing.T) {
 	}
 }
 
-// TestModelWithoutWorkers: a frontend that is up may have no worker of one of its models.
+// TestModelWithoutWorkers checks a frontend that is up but has no worker for one of its models.
 func TestModelWithoutWorkers(t *testing.T) {
 	const page = `llm_engine_up{runtime="dynamo",server="10.0.0.1:8000"} 1
 llm_engine_info{runtime="dynamo",server="10.0.0.1:8000",model_name="b"} 1
@@ -178,7 +182,7 @@ llm_engine_info{runtime="dynamo",server="10.0.0.1:8000",model_name="b"} 1
 	}
 }
 
-// TestWhatIsLate: the symptoms say which number is bad, and whether it comes with the load.
+// TestWhatIsLate checks that the symptoms name the bad value, and whether it comes from the load.
 func TestWhatIsLate(t *testing.T) {
 	const itl = `llm_slo_events_total{L,slo="itl",threshold="0.05"} %g
 llm_slo_bad_events_total{L,slo="itl",threshold="0.05"} %g
@@ -203,7 +207,7 @@ llm_slo_info{slo="itl",signal="itl",period="30d",severity="page"} 1
 	}
 }
 
-// TestWorstBurnFirst: of two objectives that burn, the first suspect explains the one that burns faster, as on its page.
+// TestWorstBurnFirst checks that, of two burning objectives, the first suspect explains the faster one, as on its page.
 func TestWorstBurnFirst(t *testing.T) {
 	const more = `llm_slo_events_total{L,slo="itl",threshold="0.05"} %g
 llm_slo_bad_events_total{L,slo="itl",threshold="0.05"} %g
@@ -229,7 +233,7 @@ llm_engine_lora_slots{L} 1
 	}
 }
 
-// TestLateAtTheGatewayOnly: what is late at a gateway while the engines keep their objective has no cause in the engines.
+// TestLateAtTheGatewayOnly checks that a delay at a gateway has no cause in the engines while their objective holds.
 func TestLateAtTheGatewayOnly(t *testing.T) {
 	const gateway = `llm_engine_info{G,version="1.80.0"} 1
 llm_slo_events_total{G,slo="ttft",threshold="0.5"} %g
@@ -249,7 +253,8 @@ llm_slo_bad_events_total{G,slo="ttft",threshold="0.5"} %g
 	}
 }
 
-// TestAQueueThatHasJustBegun: requests that wait in the second reading only are no sign that an engine holds them back.
+// TestAQueueThatHasJustBegun checks that requests that wait only in the second reading do not show that an engine holds
+// them back.
 func TestAQueueThatHasJustBegun(t *testing.T) {
 	const more = `llm_engine_kv_cache_usage_ratio{L} 0.2
 llm_engine_requests_running{runtime="vllm",namespace="prod",pod="p-1",server="10.0.0.2:8000",model_name="m"} 40
@@ -267,7 +272,7 @@ llm_engine_requests_running{runtime="vllm",namespace="prod",pod="p-1",server="10
 	}
 }
 
-// TestRatesAreExact: nothing is extrapolated from two readings.
+// TestRatesAreExact checks that two readings are not extrapolated.
 func TestRatesAreExact(t *testing.T) {
 	before, after := calm(), calm()
 	after.requests, after.ttft, after.prompts, after.hits = after.requests+7, after.ttft+3.5, after.prompts+700, after.hits+140
@@ -285,7 +290,7 @@ func TestRatesAreExact(t *testing.T) {
 	}
 }
 
-// TestPlaceOfAGPU: the commands about a GPU name the replica that runs on it, of several.
+// TestPlaceOfAGPU checks that the commands about a GPU name the replica on it, among several.
 func TestPlaceOfAGPU(t *testing.T) {
 	const more = `llm_engine_info{runtime="vllm",namespace="prod",pod="p-1",server="10.0.0.2:8000",model_name="m",version="0.16.0"} 1
 llm_engine_gpu_info{L,gpu_uuid="GPU-0"} 1
@@ -301,7 +306,7 @@ llm_gpu_clock_event_seconds_total{gpu_uuid="GPU-1",gpu="1",reason="hw_thermal_sl
 	}
 }
 
-// TestClientsGiveUp: that clients give up pages, and the clue that says why comes first.
+// TestClientsGiveUp checks that the clue for the reason comes first when clients give up, although that pages.
 func TestClientsGiveUp(t *testing.T) {
 	const ended = `llm_engine_requests_total{L,outcome="abort"} %d
 llm_engine_requests_total{L,outcome="stop"} %d
@@ -317,7 +322,7 @@ llm_engine_requests_total{L,outcome="stop"} %d
 	}
 }
 
-// TestOnlyPrompts: an engine from which no token comes, and that works, computes prompts.
+// TestOnlyPrompts checks that a working engine without output tokens counts as computing prompts.
 func TestOnlyPrompts(t *testing.T) {
 	const counts = `llm_engine_requests_total{L,outcome="abort"} %d
 llm_engine_requests_total{L,outcome="stop"} 1000
@@ -338,8 +343,8 @@ llm_engine_steps_total{L} %d
 	}
 }
 
-// TestSlowerSinceItStarted: of an engine that has run for long, two readings show that each step takes longer, or that
-// answers are longer, although no more is computed: then the queue is no sign of more requests.
+// TestSlowerSinceItStarted checks that two readings of an engine that has run for long show longer steps or longer
+// answers, although no more tokens are computed. Then the queue does not mean more requests.
 func TestSlowerSinceItStarted(t *testing.T) {
 	const gaps = `llm_engine_stage_seconds_total{L,stage="next_token"} %g
 llm_engine_stages_total{L,stage="next_token"} %d
@@ -359,8 +364,8 @@ llm_engine_stages_total{L,stage="next_token"} %d
 	}
 }
 
-// TestFewRequestsShowNoChange: three answers that are longer, of prompts that were not cached, are chance. Where nothing else is seen
-// they are told all the same.
+// TestFewRequestsShowNoChange checks that three longer answers to uncached prompts count as chance, but are reported if
+// there is nothing else.
 func TestFewRequestsShowNoChange(t *testing.T) {
 	const gaps = `llm_engine_stage_seconds_total{L,stage="next_token"} %g
 llm_engine_stages_total{L,stage="next_token"} %d
@@ -378,8 +383,8 @@ llm_engine_stages_total{L,stage="next_token"} %d
 	}
 }
 
-// TestTimesBetweenMilliseconds: the query engine counts whole milliseconds, and clocks do not. Wherever in its millisecond
-// a page was read, the rates of the time between are seen.
+// TestTimesBetweenMilliseconds: the query engine counts whole milliseconds, and clocks do not. Rates between the readings
+// are seen wherever in its millisecond a reading was.
 func TestTimesBetweenMilliseconds(t *testing.T) {
 	before, after := calm(), calm()
 	after.requests += 7
@@ -401,7 +406,7 @@ func TestTimesBetweenMilliseconds(t *testing.T) {
 	}
 }
 
-// TestPast: what a Prometheus has recorded of the day before comes before what the engine has counted in all.
+// TestPast checks that a Prometheus' records of the day before take precedence over an engine's totals.
 func TestPast(t *testing.T) {
 	before, after := calm(), calm()
 	after.requests, after.bad, after.prompts, after.hits = after.requests+100, after.bad+90, after.prompts+1e5, after.hits+4.5e4
@@ -423,7 +428,7 @@ func TestPast(t *testing.T) {
 	}
 }
 
-// TestEngineGone: an engine that ended between the readings is down, and named as the first reading has it.
+// TestEngineGone checks that an engine that ended between the readings is down, with its name from the first reading.
 func TestEngineGone(t *testing.T) {
 	v := judge(t, calm().page(), `llm_engine_up{namespace="prod",pod="p-0",server="10.0.0.1:8000",reason="unreachable"} 0`, nil)
 	if len(v) != 1 || v[0].Model != "m" || v[0].Health != triage.Failing || v[0].Branch != rules.Engine {
@@ -431,7 +436,7 @@ func TestEngineGone(t *testing.T) {
 	}
 }
 
-// TestXIDOfTheLastHour: an XID that came before the first reading counts by its date, an older one does not.
+// TestXIDOfTheLastHour checks that an XID before the first reading counts if its date is recent.
 func TestXIDOfTheLastHour(t *testing.T) {
 	for ago, want := range map[time.Duration]rules.Branch{50 * time.Minute: rules.Hardware, 70 * time.Minute: ""} {
 		n := calm()
@@ -452,7 +457,8 @@ llm_gpu_xid_info{xid="79",severity="page"} 1
 	}
 }
 
-// TestPartsOfTheWhole: no part of the time to first token is longer than it, though counted over other requests.
+// TestPartsOfTheWhole checks that no part of the time to first token is longer than the whole, although other requests
+// are counted.
 func TestPartsOfTheWhole(t *testing.T) {
 	before := calm()
 	after := before
@@ -463,7 +469,8 @@ func TestPartsOfTheWhole(t *testing.T) {
 	}
 }
 
-// TestText: nothing is wider than a terminal but what is to be copied, and an engine's name never commands the terminal.
+// TestText checks that only text to be copied is wider than a terminal, and that an engine's name never controls the
+// terminal.
 func TestText(t *testing.T) {
 	before := calm()
 	before.model = "evil\x1b]0;x\x07\u202e"
@@ -485,7 +492,7 @@ func TestText(t *testing.T) {
 	if err := (triage.Text{}).Write(&rootless, judge(t, before.page(), after.page(), nil)); err != nil || !strings.Contains(rootless.String(), "Runbook: any exporter's /runbooks/BranchQueueing?") {
 		t.Errorf("no exporter is known, so the address has no beginning: %v in\n%s", err, rootless.String())
 	}
-	// What to do first stands right under where to look first, before what shows it and what is ruled out.
+	// The first action is directly below where to look first, before the evidence and the ruled-out branches.
 	if _, rest, _ := strings.Cut(b.String(), "Look first at: queueing."); !regexp.MustCompile(`^[^\n]*(\n  [^\n]*)*\nDo first, at once: shed load at the gateway`).MatchString(rest) {
 		t.Errorf("the first lever is not the next line:\n%s", b.String())
 	}
@@ -496,8 +503,8 @@ func TestText(t *testing.T) {
 	}
 }
 
-// TestConfidence is high where a Prometheus knew the day before. It is low where the lifetime of an engine stands for that, and where
-// a clue as clear points elsewhere; the verdict then says what to compare.
+// TestConfidence checks that confidence is high if a Prometheus had the day before. It is low if an engine's lifetime
+// replaces that day, or if an equally clear clue names another branch. The verdict then names the values to compare.
 func TestConfidence(t *testing.T) {
 	const drafts = `llm_engine_spec_decode_draft_tokens_total{L} %g
 llm_engine_spec_decode_accepted_tokens_total{L} %g
@@ -532,8 +539,8 @@ llm_engine_spec_decode_accepted_tokens_total{L} %g
 	}
 }
 
-// TestNoStartTime: SGLang, TensorRT-LLM and TGI do not say when they started. What belongs to a request has a usual value all the same,
-// if many requests came before; how many came per second has none.
+// TestNoStartTime checks SGLang, TensorRT-LLM and TGI, which do not report when they started. Values per request still
+// have a usual value if many requests came before. Requests per second have none.
 func TestNoStartTime(t *testing.T) {
 	hide := func(page string) string {
 		return regexp.MustCompile(`(?m)^llm_engine_start_time_seconds.*\n`).ReplaceAllString(page, "")

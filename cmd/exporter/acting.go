@@ -47,7 +47,7 @@ func (o *actOptions) addFlags(app *kingpin.Application) {
 	app.Flag("act.http-config", "File with TLS settings and credentials for the exporters, in the format of Prometheus' http_config.").PlaceHolder("FILE").StringVar(&o.httpConfig)
 }
 
-// check refuses what cannot work.
+// check refuses settings that cannot work.
 func (o actOptions) check(role string) error {
 	switch {
 	case o.gpus == actOff:
@@ -67,7 +67,7 @@ func (o actOptions) check(role string) error {
 	return nil
 }
 
-// startActing starts to act, if that is wanted.
+// startActing starts to act, if the flags request it.
 func startActing(ctx context.Context, o actOptions, log *slog.Logger) error {
 	if o.gpus != actDryRun && o.gpus != actOn {
 		return nil
@@ -84,7 +84,7 @@ func startActing(ctx context.Context, o actOptions, log *slog.Logger) error {
 	return nil
 }
 
-// actor returns what acts on the cluster that config reaches.
+// actor returns the actor for the cluster of config.
 func (o actOptions) actor(config *rest.Config, log *slog.Logger) (*act.Actor, error) {
 	settings, err := httpclient.Load("act.http-config", o.httpConfig)
 	if err != nil {

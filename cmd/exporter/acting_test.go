@@ -30,8 +30,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// stage is a real API server with a node of eight GPUs that are devices, read by a real exporter through the fake library,
-// and a node of two that are not, whose exporter a test imitates.
+// stage is a real API server with two nodes. One has eight GPUs that are devices, read by a real exporter through the
+// fake library. The other has two that are not devices, and a test imitates its exporter.
 type stage struct {
 	*kube.Cluster
 	*gpuNode
@@ -93,8 +93,8 @@ func newStage(t *testing.T) *stage {
 	return s
 }
 
-// live gives the nodes and pods simulated kubelets, if KWOK is the command of kwok with its stages: without one nobody but
-// the actors writes to a node's status.
+// live gives the nodes and pods simulated kubelets, if KWOK is the command of kwok with its stages: without it only the
+// actors write to a node's status.
 func (s *stage) live() {
 	kwok := strings.Fields(os.Getenv("KWOK"))
 	if len(kwok) == 0 {
@@ -121,7 +121,7 @@ func (s *stage) ready(node string) bool {
 	return phase == "Running" && strings.HasPrefix(condition, "True ")
 }
 
-// imitate lets the exporter of the plain node say that its first GPU is so.
+// imitate makes the exporter of the plain node report this verdict on its first GPU.
 func (s *stage) imitate(v metrics.Verdict) {
 	n := &health.Node{Verdict: v, At: time.Now(), Watching: s.begin(), Boot: "boot", GPUs: []health.GPU{{UUID: "GPU-x", Index: "0", Verdict: v, Findings: []health.Finding{}}, {UUID: "GPU-y", Index: "1"}}}
 	if v != metrics.Healthy {
@@ -210,7 +210,7 @@ func (s *stage) condition(name, kind string) (taints []string, condition string)
 	return taints, condition
 }
 
-// within waits until something holds, and logs how long it took, as docs/acting.md reports it.
+// within waits until a condition holds, and logs how long it took, for docs/acting.md.
 func (s *stage) within(limit time.Duration, what string, holds func() bool) {
 	s.t.Helper()
 	start := time.Now()
@@ -226,7 +226,7 @@ func (s *stage) recovery(gpu, action int) {
 }
 
 // TestActingOnARealAPIServer needs kube-apiserver, etcd and helm; KWOK is a command that simulates kubelets, and ACT_GONE
-// is how long the API server is gone, such as 1h.
+// is how long the API server is down, such as 1h.
 func TestActingOnARealAPIServer(t *testing.T) {
 	s := newStage(t)
 	s.until(t, `llm_gpu_health{gpu="7"`)
@@ -288,7 +288,7 @@ func TestActingOnARealAPIServer(t *testing.T) {
 // notReady is the taint that the API server's own admission gives a node without a kubelet.
 const notReady = "node.kubernetes.io/not-ready NoSchedule"
 
-// plain: a node without devices has a taint; those that a person set stay.
+// plain checks that a node without devices gets a taint, and that a person's taints stay.
 func (s *stage) plain(t *testing.T) {
 	taints := func(want ...string) func() bool {
 		return func() bool { got, _ := s.node("plain"); return slices.Equal(got, want) }
@@ -303,7 +303,7 @@ func (s *stage) plain(t *testing.T) {
 	s.within(time.Minute, "it is lifted, and what a person set stays", taints("mine NoSchedule", notReady))
 }
 
-// allAtOnce: the ceiling is 0.3 of ten GPUs in the cluster: three.
+// allAtOnce checks the ceiling: 0.3 of ten GPUs in the cluster are three.
 func (s *stage) allAtOnce(t *testing.T, is func(...string) func() bool) {
 	for gpu := range 8 {
 		s.recovery(gpu, 1)
@@ -319,7 +319,8 @@ func (s *stage) allAtOnce(t *testing.T, is func(...string) func() bool) {
 	s.within(time.Minute, "all eight are lifted", is())
 }
 
-// most watches for a while, and returns how many GPUs were out at most and how many requests the actors sent within ten seconds.
+// most watches for a while, and returns the maximum number of GPUs that were out and how many requests the actors sent
+// within ten seconds.
 func (s *stage) most(d time.Duration) (out int, requests int64) {
 	s.t.Helper()
 	asked := []int64{s.asked.Load()}
@@ -339,7 +340,8 @@ func (s *stage) most(d time.Duration) (out int, requests int64) {
 	return out, requests
 }
 
-// gone: while the API server is gone a GPU recovers, five fail of which two may go, and one fails and recovers.
+// gone checks an outage of the API server, during which a GPU recovers, five fail of which two may go, and one fails and
+// recovers.
 func (s *stage) gone(t *testing.T, is func(...string) func() bool) {
 	d, err := time.ParseDuration(os.Getenv("ACT_GONE"))
 	if err != nil {
@@ -383,7 +385,8 @@ func (s *stage) gone(t *testing.T, is func(...string) func() bool) {
 		}
 	}
 	t.Logf("| the API server is gone for %s | 3 may be out | %d at most; requests within 10 s: %d before, %.1f meanwhile, %d at most after it came back |", d, most, usual, perRound, storm)
-	// Two rounds, with six rules, six events and two conditions; and each replica asks a server that starts again once a second.
+	// Two rounds, with six rules, six events and two conditions; and each replica queries a restarting server once a
+	// second.
 	if perRound > 4 || storm > 2*usual+14+2*10 {
 		t.Errorf("a storm of requests: %d within 10 s before, %.1f meanwhile, %d after", usual, perRound, storm)
 	}
@@ -416,7 +419,7 @@ func (s *stage) told(t *testing.T, since time.Time) map[int][]string {
 	return told
 }
 
-// events: what was done is said once.
+// events checks that each change is reported once.
 func (s *stage) events(t *testing.T) {
 	list, err := s.Of("events.k8s.io", "events", "monitoring").List(t.Context(), metav1.ListOptions{})
 	if err != nil {

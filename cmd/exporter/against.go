@@ -14,14 +14,14 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/doctor"
 )
 
-// nvidiaSMI is the value of --against that runs the program of that name, and askSMI how long it may take: without persistence
-// mode it initialises each GPU.
+// nvidiaSMI is the value of --against that runs this program. askSMI is how long it may take: without persistence mode it
+// initialises each GPU.
 const (
 	nvidiaSMI = "nvidia-smi"
 	askSMI    = 2 * time.Minute
 )
 
-// compare holds the exporter's numbers against those of nvidia-smi, and writes what differs.
+// compare compares the exporter's numbers with those of nvidia-smi, and writes the differences.
 func (o doctorOptions) compare(ctx context.Context, out, progress io.Writer) (status int, err error) {
 	const failed = 3
 	document, readings, sameTime, err := o.bothSides(ctx, progress)
@@ -55,7 +55,7 @@ func (o doctorOptions) compare(ctx context.Context, out, progress io.Writer) (st
 	return compared.Status(), err
 }
 
-// bothSides reads nvidia-smi and the exporter. Where the program runs, the exporter is read before and after it.
+// bothSides reads nvidia-smi and the exporter. If the program runs, the exporter is read before and after it.
 func (o doctorOptions) bothSides(ctx context.Context, progress io.Writer) (document []byte, readings []*doctor.Reading, sameTime bool, err error) {
 	read := func() error {
 		r, findings, err := o.readExporter(ctx, progress)
@@ -84,7 +84,7 @@ func (o doctorOptions) bothSides(ctx context.Context, progress io.Writer) (docum
 	if document, err = runSMI(ctx); err != nil {
 		return nil, nil, false, err
 	}
-	if readings[0].Exporter != thisNode { // reading the node itself takes seconds, and once is enough
+	if readings[0].Exporter != thisNode { // reading the node itself takes seconds, so once is enough
 		wait := readings[0].UntilReadAgain()
 		fmt.Fprintf(progress, "Reading the exporter again in %s, when it has read the GPUs anew.\n", wait)
 		select {

@@ -11,8 +11,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/internal/e2e"
 )
 
-// The doctor runs nvidia-smi beside the exporter: what both read of the fake library is the same, and what differs is
-// named, from a bundle too.
+// The doctor runs nvidia-smi beside the exporter. Both read the same values from the fake library. Differences are named,
+// also from a bundle.
 func TestDoctorAgainstSMI(t *testing.T) {
 	n := startOnGPUs(t, 2, nil)
 	dir := t.TempDir()
@@ -71,7 +71,7 @@ func TestDoctorAgainstSMI(t *testing.T) {
 	}
 }
 
-// A command line that cannot mean anything is refused, and so is a program that is not there.
+// A meaningless command line is refused, and so is a missing program.
 func TestDoctorAgainstNothing(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	for args, want := range map[string]string{

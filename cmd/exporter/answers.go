@@ -21,18 +21,18 @@ import (
 type PrometheusConfig struct {
 	// URL is the address before /api/v1, with its path.
 	URL string `yaml:"url"`
-	// HTTP takes Prometheus' own client configuration: TLS, credentials from files, proxy.
+	// HTTP is Prometheus' own client configuration: TLS, credentials from files, proxy.
 	HTTP config.HTTPClientConfig `yaml:"http_config"`
 }
 
-// What readers of pages may cost a Prometheus. They choose among the queries of the runbooks.
+// Limits of what readers of runbooks may cost a Prometheus. They choose among the queries of the runbooks.
 const (
 	answerWithin = 5 * time.Second
 	answerBytes  = 1 << 20
 	askedAtOnce  = 4
 )
 
-// asker returns what answers the runbooks' queries; nil without a Prometheus.
+// asker returns the client that answers the runbooks' queries, or nil without a Prometheus.
 func (c *PrometheusConfig) asker() (runbooks.Asker, error) {
 	if c == nil {
 		return nil, nil
@@ -74,7 +74,7 @@ func (c *PrometheusConfig) asker() (runbooks.Asker, error) {
 	}, nil
 }
 
-// series returns what an instant query can answer.
+// series returns the results of an instant query.
 func series(v model.Value) (all []runbooks.Series) {
 	switch v := v.(type) {
 	case model.Vector:
@@ -91,7 +91,7 @@ func series(v model.Value) (all []runbooks.Series) {
 	return all
 }
 
-// bounded reads no more of an answer than a page may cost.
+// bounded limits how much of an answer is read.
 type bounded struct{ http.RoundTripper }
 
 func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {

@@ -16,7 +16,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/internal/e2e"
 )
 
-// pretended is a Prometheus that says what a test wants, and keeps what it was asked.
+// pretended is a Prometheus with the answers of a test, which keeps the queries.
 type pretended struct {
 	says  func(w http.ResponseWriter, query url.Values)
 	mu    sync.Mutex
@@ -41,7 +41,7 @@ func vector(w io.Writer, series int) {
 	fmt.Fprintf(w, `{"status":"success","data":{"resultType":"vector","result":[%s]}}`, strings.Join(all, ","))
 }
 
-// askingExporter starts an exporter that may ask p.
+// askingExporter starts an exporter that may query p.
 func askingExporter(t *testing.T, p *pretended, args ...string) *exporter {
 	t.Helper()
 	server := httptest.NewServer(p)
@@ -57,8 +57,8 @@ func askingExporter(t *testing.T, p *pretended, args ...string) *exporter {
 	return start(t, append(args, "--discovery=none", "--config.file="+file)...)
 }
 
-// TestRunbooksAnswer: with a Prometheus in the configuration each query of a runbook shows what it has now, with the labels of the alert, and a result
-// fills in what the page does not know yet. What came from the Prometheus stays text.
+// TestRunbooksAnswer checks a configuration with a Prometheus. Each query of a runbook shows its present result, with the
+// labels of the alert. A result fills in labels that the runbook lacks. Values from the Prometheus stay text.
 func TestRunbooksAnswer(t *testing.T) {
 	p := &pretended{says: func(w http.ResponseWriter, _ url.Values) { vector(w, 30) }}
 	e := askingExporter(t, p)
@@ -99,8 +99,8 @@ func TestRunbooksAnswer(t *testing.T) {
 	}
 }
 
-// TestAnswersAreBounded: a reader asks the queries of the runbooks and no others, and an answer costs little, whatever the Prometheus says. Without a
-// Prometheus nothing is asked, and no answer or log has the credentials.
+// TestAnswersAreBounded checks that readers can run only the queries of the runbooks, and that an answer costs little,
+// whatever the Prometheus answers. Without a Prometheus nothing is queried. No answer or log contains the credentials.
 func TestAnswersAreBounded(t *testing.T) {
 	var running, most atomic.Int64
 	p := &pretended{}
@@ -185,7 +185,7 @@ func TestAnswersAreBounded(t *testing.T) {
 	}
 }
 
-// TestPrometheusOfRunbooksIsChecked: a mistake has its line and its remedy, and a password is not repeated.
+// TestPrometheusOfRunbooksIsChecked checks that an error has the line and the remedy, and does not repeat a password.
 func TestPrometheusOfRunbooksIsChecked(t *testing.T) {
 	for config, want := range map[string]string{
 		"prometheus:\n  url: prometheus:9090\n":                                                        ":2: prometheus.url: ",

@@ -17,7 +17,7 @@ import (
 
 const schemaFile = "../../docs/verdict.schema.json"
 
-// apiSchema is what docs/api.md promises of GET /verdict.
+// apiSchema is the schema of GET /verdict in docs/api.md.
 type apiSchema struct {
 	*jsonschema.Schema
 	text map[string]any
@@ -48,7 +48,7 @@ func verdictSchema(t *testing.T) apiSchema {
 	return s
 }
 
-// check wants an answer that the schema describes.
+// check fails unless the schema describes an answer.
 func (s apiSchema) check(t *testing.T, answer string) {
 	t.Helper()
 	doc, err := jsonschema.UnmarshalJSON(strings.NewReader(answer))
@@ -60,7 +60,7 @@ func (s apiSchema) check(t *testing.T, answer string) {
 	}
 }
 
-// TestVerdictSchema: engines that are well, dead or not there are answered as the schema says.
+// TestVerdictSchema checks that answers about healthy, dead and missing engines match the schema.
 func TestVerdictSchema(t *testing.T) {
 	t.Parallel()
 	s := verdictSchema(t)
@@ -86,7 +86,8 @@ func TestVerdictSchema(t *testing.T) {
 	}
 }
 
-// TestVerdictSchemaIsWhole: the schema describes each field of an answer and no other, and requires those that are always there.
+// TestVerdictSchemaIsWhole checks that the schema describes all fields of an answer and no other, and requires those that
+// are always present.
 func TestVerdictSchemaIsWhole(t *testing.T) {
 	s := verdictSchema(t)
 	for name, of := range map[string]any{
@@ -114,7 +115,7 @@ func TestVerdictSchemaIsWhole(t *testing.T) {
 	}
 }
 
-// TestVerdictSchemaRefuses: an answer without a promised field, or with another value of health, is not one.
+// TestVerdictSchemaRefuses checks that an answer without a promised field, or with an unknown health, is refused.
 func TestVerdictSchemaRefuses(t *testing.T) {
 	s := verdictSchema(t)
 	for _, answer := range []string{`{"health": "healthy"}`, `{"health": "fine", "verdicts": []}`, `{"health": "healthy", "verdicts": [{"model": "m"}]}`} {

@@ -21,8 +21,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
-// capacityCommand tells how much more the engines of a node can do before an objective breaks. Exit status: 0 if all of that is
-// known, 1 if a model is asked for more than it can do, 3 if the capacity of an engine is not known.
+// capacityCommand reports how much more the engines of a node can do before an objective breaks. Exit status: 0 if all of
+// it is known, 1 if a model gets more requests than it can serve, 3 if the capacity of an engine is unknown.
 func capacityCommand(ctx context.Context, args []string, out, _ io.Writer) (status int, err error) {
 	var o triageOptions
 	asked := false
@@ -58,20 +58,20 @@ func capacityCommand(ctx context.Context, args []string, out, _ io.Writer) (stat
 	return status, nil
 }
 
-// nodeCapacity is what the engines of a model on a node can do together.
+// nodeCapacity is the joint capacity of the engines of a model on a node.
 type nodeCapacity struct {
 	name       string
 	engines    int
-	unknown    map[string]int // engines by the reason for which nothing is known of them
+	unknown    map[string]int // engines without known capacity, by reason
 	objectives map[string]*objectiveCapacity
 	could      map[string]float64 // requests per second, by lever
 }
 
-// objectiveCapacity is what they can do before an objective breaks.
+// objectiveCapacity is their capacity before an objective breaks.
 type objectiveCapacity struct {
 	requests map[string]float64 // per second, by kind
 	tokens   float64            // per second
-	used     float64            // the present load as a share of it, of the engine with the most
+	used     float64            // the present load as a share of it, for the engine with the largest
 	limits   []string
 }
 
@@ -143,7 +143,7 @@ func (m *nodeCapacity) tightest() []string {
 	return names
 }
 
-// whyUnknown says what each reason means.
+// whyUnknown explains each reason.
 var whyUnknown = map[string]string{
 	"few_readings":  "the exporter has watched this engine for less than half an hour; try again later",
 	"little_spread": "its load has hardly changed; try again after a busier or a quieter time",
@@ -151,7 +151,7 @@ var whyUnknown = map[string]string{
 	"no_fit":        "the duration of its steps does not depend on its load as expected",
 }
 
-// write writes what is known about a model.
+// write writes the capacity of a model.
 func (m *nodeCapacity) write(out io.Writer) error {
 	known := m.engines
 	for _, n := range m.unknown {

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestCapacityCommand: the objective that breaks first comes first, engines of which nothing is known are told apart, and a load beyond
-// the capacity has its own exit status.
+// TestCapacityCommand checks that the objective that breaks first comes first, that engines of unknown capacity are
+// listed separately, and that a load beyond the capacity has its own exit status.
 func TestCapacityCommand(t *testing.T) {
 	content, err := os.ReadFile("testdata/capacity.prom")
 	if err != nil {

@@ -31,14 +31,14 @@ var (
 	chaosSeed = flag.Uint64("chaos-seed", 1, "what it breaks, and when")
 )
 
-// moody is an engine that serves moving numbers until it is told to misbehave.
+// moody is an engine that serves changing numbers until a test makes it misbehave.
 type moody struct {
 	*httptest.Server
 	requests atomic.Int64
-	mood     atomic.Pointer[http.HandlerFunc] // nil: well
+	mood     atomic.Pointer[http.HandlerFunc] // nil: healthy
 }
 
-// page is what the engine says while it is well.
+// page writes the metrics of the healthy engine.
 func (m *moody) page(w io.Writer) {
 	fmt.Fprintf(w, `# TYPE vllm:num_requests_running gauge
 vllm:num_requests_running{engine="0",model_name="m"} 3
@@ -135,9 +135,9 @@ var moods = map[string]func(m *moody) http.HandlerFunc{
 	},
 }
 
-// TestChaos breaks engines, GPUs, the configuration and the port at random, and looks at what must hold whatever breaks:
-// each scrape is answered within its time and can be parsed, what is healthy is on the page, whole and right, and none of
-// its counters falls; nothing is left over in the end. For an hour:
+// TestChaos breaks engines, GPUs, the configuration and the port at random, and checks what must always hold: each scrape
+// is answered in time and can be parsed. Healthy parts have complete and correct metrics, and none of their counters
+// falls. Nothing is left over in the end. For an hour:
 // go test ./cmd/exporter -run Chaos -chaos 1h -chaos-seed 7 -timeout 2h -v
 func TestChaos(t *testing.T) {
 	const gpus, healthyGPUs = 4, 2
@@ -225,7 +225,7 @@ func TestChaos(t *testing.T) {
 	all.Wait()
 	t.Logf("broken: %v; scrapes: %v; slowest: %v", broken, scrapes, slowest)
 
-	// Everything is well again: all series are back, and nothing is left over.
+	// Everything is healthy again: all series are back, and nothing is left over.
 	for _, m := range victims {
 		n.until(t, `llm_engine_requests_running{runtime="vllm",model_name="m",server="`+strings.TrimPrefix(m.URL, "http://"))
 	}
@@ -262,7 +262,8 @@ func (all *halves) close() {
 	*all = nil
 }
 
-// breakThings breaks one thing after the other until ctx ends, then heals all. It returns how often it broke what.
+// breakThings breaks one thing after the other until ctx ends, then heals all of them. It returns how often it broke
+// each.
 func breakThings(ctx context.Context, t *testing.T, n *gpuNode, random *rand.Rand, victims []*moody, firstGPU, gpus int, write func(string), config string) map[string]int {
 	names := make([]string, 0, len(moods))
 	for name := range moods {
@@ -329,7 +330,7 @@ func breakThings(ctx context.Context, t *testing.T, n *gpuNode, random *rand.Ran
 
 // scrapeAll scrapes as a Prometheus server with this timeout, and returns all series.
 func scrapeAll(t *testing.T, n *gpuNode, timeout time.Duration) model.Vector {
-	ctx, cancel := context.WithTimeout(t.Context(), timeout+10*time.Second) // the machine may be busy, the exporter may not
+	ctx, cancel := context.WithTimeout(t.Context(), timeout+10*time.Second) // the machine may be slow, but the exporter may not
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, n.url+"/metrics", nil)
 	if err != nil {
@@ -367,7 +368,7 @@ func scrapeAll(t *testing.T, n *gpuNode, timeout time.Duration) model.Vector {
 	return all
 }
 
-// processOf returns what the exporter says about its own process.
+// processOf returns the exporter's metrics of its own process.
 func processOf(page model.Vector) map[string]float64 {
 	own := map[string]float64{}
 	for _, s := range page {

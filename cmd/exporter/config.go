@@ -24,8 +24,8 @@ type Config struct {
 	Targets []engine.TargetConfig `yaml:"targets"`
 	// Mappings describe engines that the exporter does not support itself.
 	Mappings []engine.Mapping `yaml:"mappings"`
-	// Objectives are the service level objectives for the engines. Without the section, slo.Defaults apply on nodes, none with
-	// --role=cluster; an empty list means none.
+	// Objectives are the service level objectives for the engines. Without the section, slo.Defaults apply on nodes, and
+	// none with --role=cluster. An empty list means none.
 	Objectives []slo.Objective `yaml:"objectives"`
 	// Maintenance lists declared intervals in which bad events spend no budget.
 	Maintenance []slo.Maintenance `yaml:"maintenance"`
@@ -33,19 +33,19 @@ type Config struct {
 	Retention slo.Duration `yaml:"retention"`
 	// Histograms controls how much of each histogram is exported, by metric. Default: all of it.
 	Histograms map[string]slo.Shape `yaml:"histograms"`
-	// Probes lists synthetic requests. None are sent without the section.
+	// Probes lists synthetic requests. Without the section, none are sent.
 	Probes []probe.Config `yaml:"probes"`
-	// Prometheus answers the queries of the runbooks on their pages. Without the section, the exporter sends no queries.
+	// Prometheus answers the queries that the runbooks show. Without the section, the exporter sends no queries.
 	Prometheus *PrometheusConfig `yaml:"prometheus"`
-	// Limits bound what one engine page may cost.
+	// Limits limits the cost of one engine's metrics page.
 	Limits LimitsConfig `yaml:"limits"`
 }
 
 // LimitsConfig holds scrape.Limits in the form that people write. Zero values select the defaults.
 type LimitsConfig struct {
-	// BodySize limits the size of a page after decompression, such as 16MiB.
+	// BodySize limits the size of a metrics page after decompression, such as 16MiB.
 	BodySize units.Base2Bytes `yaml:"body_size"`
-	// Series limits the number of series on a page.
+	// Series limits the number of series on a metrics page.
 	Series int `yaml:"series"`
 	// LabelValueLength limits the number of bytes kept of a label value.
 	LabelValueLength int `yaml:"label_value_length"`
@@ -76,7 +76,7 @@ type configOptions struct {
 	file      string
 	checkOnly bool
 	targets   []string
-	ledger    *engine.Ledger // outlasts the collectors
+	ledger    *engine.Ledger // survives the collectors
 }
 
 func (o *configOptions) addFlags(app *kingpin.Application) {
@@ -110,7 +110,7 @@ type configuration struct {
 	ask     runbooks.Asker // nil without a Prometheus
 }
 
-// probed returns what probes have brought.
+// probed returns the results of probes.
 type probed = func() []*engine.Probed
 
 // loadConfig reads the file, if there is one, adds the targets and the probe of the command line, and builds everything
@@ -162,7 +162,8 @@ func loadConfig(o configOptions, extraProbe probeOptions, probed probed, log *sl
 	return c, at.name(err)
 }
 
-// byFlag tells mistakes of the command line from those of the file: what its flags add stands behind what the file lists.
+// byFlag separates errors of the command line from errors of the file. Entries of the flags follow the entries of the
+// file.
 type byFlag struct {
 	file            *configfile.File
 	targets, probes int // in the file
@@ -194,8 +195,8 @@ func (b byFlag) name(err error) error {
 	return b.file.At(err)
 }
 
-// checkObjectives completes the objectives, and refuses objectives and maintenance that cannot work. It logs where it
-// will do something other than what was written.
+// checkObjectives completes the objectives, and refuses objectives and maintenance that cannot work. It logs where the
+// behaviour will differ from the configuration.
 func checkObjectives(cfg Config, log *slog.Logger) error {
 	for i := range cfg.Objectives {
 		cfg.Objectives[i] = cfg.Objectives[i].WithDefaults()

@@ -11,7 +11,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/engine"
 )
 
-// FuzzConfig: a configuration, whatever it is, is loaded or refused with an error that names the file and the line.
+// FuzzConfig checks that any configuration is loaded, or refused with an error that names the file and the line.
 func FuzzConfig(f *testing.F) {
 	example, err := os.ReadFile("../../docs/exporter.example.yml")
 	if err != nil {

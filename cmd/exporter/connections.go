@@ -8,11 +8,11 @@ import (
 	"time"
 )
 
-// maxConnections bounds the connections to the exporter's port. A few scrapers, probes and browsers need far fewer.
+// maxConnections limits the connections to the exporter's port. A few scrapers, probes and browsers need far fewer.
 const maxConnections = 200
 
-// httpServer returns a server that no client can hold up: each part of a request and its answer has its time, and there
-// is a bound on connections.
+// httpServer returns a server that no client can block. Each part of a request and its answer has a time limit, and the
+// number of connections is limited.
 func httpServer(h http.Handler) *http.Server {
 	return &http.Server{
 		Handler:           h,
@@ -25,12 +25,12 @@ func httpServer(h http.Handler) *http.Server {
 	}
 }
 
-// connections bounds the open connections. Above the limit it closes the one that has waited longest for a request: who
-// floods the port loses connections, and a scraper, whose request comes at once, does not.
+// connections limits the open connections. Above the limit it closes the one that has waited longest for a request. A
+// client that floods the port loses connections. A scraper does not, because its request comes at once.
 type connections struct {
 	mu      sync.Mutex
 	open    int
-	waiting []net.Conn // without a whole request, the oldest first
+	waiting []net.Conn // without a complete request, the oldest first
 }
 
 // changed is the server's ConnState hook.
@@ -48,7 +48,7 @@ func (c *connections) changed(conn net.Conn, to http.ConnState) {
 		c.open--
 	}
 	if to == http.StateNew && c.open > maxConnections {
-		go c.waiting[0].Close() // TLS may take a moment to say goodbye
+		go c.waiting[0].Close() // TLS may take a moment to close
 		c.waiting = c.waiting[1:]
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// Somebody opens many connections and sends half a request on each. They lose them, and a scrape is answered.
+// A client that opens many connections and sends half a request on each loses them, and a scrape is answered.
 func TestFloodOfConnections(t *testing.T) {
 	const flood = maxConnections + 100
 	e := start(t, "--discovery=none")
@@ -58,7 +58,8 @@ func (p pipes) Accept() (net.Conn, error) {
 func (p pipes) Close() error   { close(p); return nil }
 func (p pipes) Addr() net.Addr { return &net.UnixAddr{} }
 
-// Clients that send their request slowly, read no answer, or ask nothing more are let go of, each within its time.
+// Clients that send their request slowly, read no answer, or send no further request are disconnected, each within its
+// time.
 func TestSlowClients(t *testing.T) {
 	for _, c := range []struct {
 		name, sends string

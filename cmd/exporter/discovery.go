@@ -22,7 +22,7 @@ func (o *discoveryOptions) addFlags(app nodeFlags) {
 	app.Flag("discovery.namespace", "Namespace to look in, for --discovery=pods. Repeatable. Default: all.").PlaceHolder("NAME").StringsVar(&o.namespaces)
 }
 
-// cluster returns the cluster if discovery looks at pods, otherwise nil.
+// cluster returns the cluster if discovery reads pods, otherwise nil.
 func (o discoveryOptions) cluster(log *slog.Logger) (*kube.Cluster, error) {
 	if o.source != "pods" {
 		return nil, nil

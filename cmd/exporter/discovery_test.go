@@ -15,8 +15,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/internal/fakenvml"
 )
 
-// TestEngineAtTwoAddresses: an engine and the proxy before it are one engine, and a person is told. The address in
-// the configuration is the one that is read.
+// TestEngineAtTwoAddresses checks that an engine and the proxy in front of it count as one engine, and that this is
+// reported. The configured address is the one that is read.
 func TestEngineAtTwoAddresses(t *testing.T) {
 	for name, flags := range map[string]func(proxy string) []string{
 		"found":      func(string) []string { return nil },
@@ -62,8 +62,8 @@ func engineAtTwoAddresses(t *testing.T, flags func(proxy string) []string) {
 	}
 }
 
-// TestEngineOfGPUProcess: nobody configured anything. NVML names this process on a GPU, and the engine is
-// the server that it listens with, on a port below the ephemeral ones.
+// TestEngineOfGPUProcess checks discovery without configuration. NVML names this process on a GPU, and the engine is the
+// server with which it listens, on a port below the ephemeral ones.
 func TestEngineOfGPUProcess(t *testing.T) {
 	engine := vllm(t, "5")
 	server := &http.Server{Handler: engine.Config.Handler}

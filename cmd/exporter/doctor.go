@@ -34,7 +34,7 @@ type doctorOptions struct {
 	rules, output              string
 	against, bundle            string
 	server                     options
-	here                       bool // look at this node with the server's flags, and ask no exporter
+	here                       bool // read this node with the server's flags, and query no exporter
 }
 
 // defaultExporter is the address of the exporter on this machine.
@@ -82,7 +82,7 @@ func parseDoctorFlags(args []string) (o doctorOptions, err error) {
 	return o, nil
 }
 
-// doctorCommand looks for what is missing or broken and writes what it finds to out.
+// doctorCommand looks for missing and broken things, and writes its findings to out.
 func doctorCommand(ctx context.Context, args []string, out, progress io.Writer) (status int, err error) {
 	const failed = 3
 	o, err := parseDoctorFlags(args)
@@ -130,7 +130,7 @@ func doctorCommand(ctx context.Context, args []string, out, progress io.Writer) 
 	return report.Status(), err
 }
 
-// client returns what asks a server that a flag names.
+// client returns the client for a server that a flag names.
 func (o doctorOptions) client(flag, address, file string) (*http.Client, *url.URL, error) {
 	settings, err := httpclient.Load(flag+"-http-config", file)
 	if err != nil {
@@ -143,7 +143,8 @@ func (o doctorOptions) client(flag, address, file string) (*http.Client, *url.UR
 	return client, at, nil
 }
 
-// readExporter asks an exporter or, if it is to look by itself, reads this node. It returns what it could not read.
+// readExporter reads an exporter or, with the option here, this node. It returns a finding for each thing that it could
+// not read.
 func (o doctorOptions) readExporter(ctx context.Context, progress io.Writer) (*doctor.Reading, []doctor.Finding, error) {
 	if !o.here {
 		address := cmp.Or(o.exporter, defaultExporter)
@@ -166,17 +167,17 @@ func (o doctorOptions) readExporter(ctx context.Context, progress io.Writer) (*d
 	return readHere(ctx, o.server)
 }
 
-// thisNode is the name of a reading that asked no exporter.
+// thisNode is the name of a reading without an exporter.
 const thisNode = "this node"
 
-// settle is how long GPUs, processes and pods take to be found.
+// settle is how long it takes to find GPUs, processes and pods.
 const settle = 5 * time.Second
 
 // readHere reads this node once, as an exporter with the same options would.
 func readHere(ctx context.Context, o options) (*doctor.Reading, []doctor.Finding, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	log := slog.New(slog.DiscardHandler) // findings say what a log would
+	log := slog.New(slog.DiscardHandler) // findings contain what a log would
 	n, err := newNode(func(probed probed) (configuration, error) {
 		c, err := loadConfig(o.config, o.probes, probed, log)
 		c.probes = nil
@@ -209,12 +210,12 @@ func readHere(ctx context.Context, o options) (*doctor.Reading, []doctor.Finding
 	return reading, findings, nil
 }
 
-// unreadable returns the files that a configuration names and that cannot be read, such as those of keys.
+// unreadable returns the files, for example keys, that a configuration names and that cannot be read.
 func unreadable(config string) []doctor.Finding {
 	source, err := os.ReadFile(config)
 	var root any
 	if err != nil || yaml.Unmarshal(source, &root) != nil {
-		return nil // no file, or the configuration has said so
+		return nil // no file, or the configuration has reported it
 	}
 	var findings []doctor.Finding
 	var walk func(place string, value any)
@@ -245,7 +246,7 @@ func unreadable(config string) []doctor.Finding {
 	return findings
 }
 
-// written returns a report for people, 80 columns wide: what is wrong, then what is fine.
+// written returns a report for people, 80 columns wide: first the problems, then what is in order.
 func written(r doctor.Report) string {
 	var b strings.Builder
 	for _, f := range r.Findings {

@@ -21,13 +21,13 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/internal/e2e"
 )
 
-// diagnosed is what the command prints for programs.
+// diagnosed is the command's output for programs.
 type diagnosed struct {
 	Status int
 	doctor.Report
 }
 
-// diagnose runs the command, and wants its exit status to be the one that it prints.
+// diagnose runs the command, and requires that it exits with the status that it prints.
 func diagnose(t *testing.T, args ...string) (d diagnosed) {
 	t.Helper()
 	var out bytes.Buffer
@@ -41,7 +41,7 @@ func diagnose(t *testing.T, args ...string) (d diagnosed) {
 	return d
 }
 
-// says reports whether one finding has all of these words.
+// says reports whether one finding contains all of these words.
 func (d diagnosed) says(words ...string) bool {
 	for _, f := range d.Findings {
 		text := strings.Join(append(f.Alerts, string(f.Severity), f.Subject, f.Problem, f.Remedy), " ")
@@ -63,7 +63,7 @@ func (d diagnosed) want(t *testing.T, status int, words ...string) {
 	}
 }
 
-// servePage serves a page of an engine.
+// servePage serves the metrics page of an engine.
 func servePage(t *testing.T, path string) string {
 	t.Helper()
 	page, err := os.ReadFile(filepath.Join("../../collectors/engine/testdata/pages", path))
@@ -93,7 +93,7 @@ func answering(t *testing.T, status int, body string) string {
 	return s.URL
 }
 
-// locked serves a page whose engine wants a key for everything else.
+// locked serves the metrics of an engine that requires a key for everything else.
 func locked(t *testing.T, path string) string {
 	t.Helper()
 	page := servePage(t, path)
@@ -115,7 +115,7 @@ func locked(t *testing.T, path string) string {
 
 const healthyPage = "vllm/v0.30.0-offload.prom"
 
-// TestDoctorOfExporters breaks what an exporter reads, one thing at a time.
+// TestDoctorOfExporters breaks the inputs of an exporter, one at a time.
 func TestDoctorOfExporters(t *testing.T) {
 	declared := func(objective string) string {
 		file := filepath.Join(t.TempDir(), "exporter.yml")
@@ -175,7 +175,8 @@ func TestDoctorOfExporters(t *testing.T) {
 	}
 }
 
-// TestDoctorOfStreamsThatBreak: a router that counts an answer when it begins knows of no stream that breaks later, and doctor says so.
+// TestDoctorOfStreamsThatBreak checks that doctor reports a router that counts an answer at its beginning, and so misses
+// streams that break later.
 func TestDoctorOfStreamsThatBreak(t *testing.T) {
 	for _, page := range []string{"vllm_router/v0.1.17-load.prom", "smg/sglang-router-v0.3.2-load.prom"} {
 		e := launch(t, "--no-collector.gpu", "--engine.target="+servePage(t, page))
@@ -185,7 +186,7 @@ func TestDoctorOfStreamsThatBreak(t *testing.T) {
 	}
 }
 
-// TestDoctorWithoutAnExporter asks where none is.
+// TestDoctorWithoutAnExporter runs doctor where there is no exporter.
 func TestDoctorWithoutAnExporter(t *testing.T) {
 	diagnose(t, "--exporter=http://127.0.0.1:1").want(t, 3, "connection refused", "--exporter=http://HOST:9844")
 	diagnose(t, "--exporter="+servePage(t, healthyPage)).want(t, 3, "is no llm-node-exporter")
@@ -197,7 +198,7 @@ func TestDoctorWithoutAnExporter(t *testing.T) {
 	}
 }
 
-// TestDoctorLooksByItself gives it the server's flags instead of an exporter.
+// TestDoctorLooksByItself runs doctor with the server's flags instead of an exporter.
 func TestDoctorLooksByItself(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "exporter.yml")
 	write := func(text string) {
@@ -218,8 +219,8 @@ func TestDoctorLooksByItself(t *testing.T) {
 	diagnose(t, "--no-collector.gpu", "--config.file="+file).want(t, 2, "configuration", "exporter.yml:2", "http://host:port")
 }
 
-// TestDoctorOfGPUs looks at nodes with GPUs: one that lacks the kernel log, and does not know where its engine runs, and
-// a healthy one, at first with a single exporter.
+// TestDoctorOfGPUs checks nodes with GPUs: one that lacks the kernel log and the place of its engine, and a healthy one,
+// at first with a single exporter.
 func TestDoctorOfGPUs(t *testing.T) {
 	engine := servePage(t, healthyPage)
 	n := startOnGPUs(t, 2, nil, "--gpu.kmsg=/does/not/exist", "--engine.target="+engine)
@@ -255,7 +256,7 @@ func TestDoctorOfGPUs(t *testing.T) {
 	})
 }
 
-// TestDoctorOfGateways: a gateway that counts a model in another namespace than the engines alerts beside them.
+// TestDoctorOfGateways checks a gateway that counts a model in another namespace than the engines. It alerts beside them.
 func TestDoctorOfGateways(t *testing.T) {
 	engine := vllm(t, "7").URL
 	gateway := answering(t, http.StatusOK, "# TYPE litellm_in_flight_requests gauge\nlitellm_in_flight_requests 1\n# TYPE litellm_proxy_total_requests_metric_total counter\n"+
@@ -289,10 +290,10 @@ func everyTwoSeconds() string {
 
 var interval = regexp.MustCompile(`interval: .*`)
 
-// alertmanager names one that nobody has to reach while no alert fires.
+// alertmanager names an Alertmanager that need not be reachable while no alert fires.
 const alertmanager = "alerting: {alertmanagers: [{static_configs: [{targets: ['127.0.0.1:9']}]}]}\n"
 
-// TestDoctorOfPrometheus sets up a real Prometheus in ways that go wrong, and once as it should be.
+// TestDoctorOfPrometheus sets up a real Prometheus in wrong ways, and once correctly.
 func TestDoctorOfPrometheus(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "exporter.yml")
@@ -360,7 +361,7 @@ func TestDoctorOfPrometheus(t *testing.T) {
 	}
 }
 
-// TestDoctorKnowsItsPassword asks a Prometheus that wants one, which comes from a file.
+// TestDoctorKnowsItsPassword queries a Prometheus that requires a password, which comes from a file.
 func TestDoctorKnowsItsPassword(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{"web.yml": passwords, "password": "secret",
@@ -374,7 +375,7 @@ func TestDoctorKnowsItsPassword(t *testing.T) {
 	diagnose(t, "--exporter="+exporter.url, "--prometheus="+prometheus.url, "--prometheus-http-config="+filepath.Join(dir, "http.yml")).want(t, 2, "rules", "not loaded")
 }
 
-// TestDoctorOnATerminal wants 80 columns, and no control characters from a page.
+// TestDoctorOnATerminal requires 80 columns, and no control characters from a metrics page.
 func TestDoctorOnATerminal(t *testing.T) {
 	hostile := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")

@@ -24,8 +24,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/internal/e2e"
 )
 
-// whatArrives says, per engine, under which name a family of its page has to arrive in Prometheus
-// with unchanged values. It is written from the engines' documentation, beside the dialects.
+// whatArrives names, per engine, the family under which each of its families must arrive in Prometheus with unchanged
+// values. It is written from the engines' documentation, beside the dialects.
 var whatArrives = map[string]map[string]string{
 	"vllm": {
 		"vllm:num_requests_running":                  "llm_engine_requests_running",
@@ -81,25 +81,25 @@ var whatArrives = map[string]map[string]string{
 	},
 }
 
-// recordings are pages of real engines, where a checkout has them beside it.
+// recordings are metrics pages of real engines, if a checkout has them beside it.
 const recordings = "../../../shared/captures"
 
-// TestRealPagesThroughRealPrometheus serves pages of real engines over HTTP, has the built exporter
-// read them, has a real Prometheus scrape the exporter, and compares every value that the
-// vocabulary names: what the engine said is what Prometheus stores.
+// TestRealPagesThroughRealPrometheus serves metrics pages of real engines over HTTP, has the built exporter read them and
+// a real Prometheus scrape the exporter, and compares every value of the vocabulary: Prometheus must store the engine's
+// values.
 func TestRealPagesThroughRealPrometheus(t *testing.T) {
 	pages, err := filepath.Glob(filepath.Join(recordings, "*", "*.prom"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	kind := func(page string) string { return strings.TrimSuffix(filepath.Base(filepath.Dir(page)), "-simulator") }
-	if len(pages) == 0 { // the project's own pages stand in
+	if len(pages) == 0 { // the project's own metrics pages replace them
 		for _, p := range []string{"vllm/v0.19.0-dp2-spec.prom", "sglang/v0.5.2.prom", "llamacpp/b10450-loaded.prom"} {
 			pages = append(pages, filepath.Join("../../collectors/engine/testdata/pages", p))
 		}
 	}
 	var args []string
-	served := map[string]string{} // server label -> page
+	served := map[string]string{} // server label -> metrics page
 	for _, page := range pages {
 		body, err := os.ReadFile(page)
 		if err != nil {
@@ -181,7 +181,7 @@ func startBinary(t *testing.T, args ...string) string {
 	return address
 }
 
-// checkMetrics has promtool judge the page, as a user would.
+// checkMetrics checks the metrics page with promtool, as a user would.
 func checkMetrics(t *testing.T, url string) {
 	t.Helper()
 	resp, err := http.Get(url)
@@ -237,8 +237,8 @@ func runPrometheus(t *testing.T, config string, args ...string) *prometheusServe
 	return p
 }
 
-// query returns the values of an instant query, sorted as text; with a bound, only those whose le
-// label means the same number.
+// query returns the values of an instant query, sorted as text. With a bound, it returns only those whose le label is the
+// same number.
 func (p *prometheusServer) query(t *testing.T, expression, bound string) []string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)

@@ -13,7 +13,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// enginesPage shows the engines to people, as of the last scrape.
+// enginesPage shows people the engines as of the last scrape.
 var enginesPage = template.Must(template.New("engines").Parse(`<h1>Engines</h1>
 {{ if .Engines }}<div class="wide" tabindex="0" role="region" aria-label="Engines"><table><tr><th>page</th><th>pod</th><th>state</th><th>engine</th><th>version</th><th>model</th><th>what changed</th><th>what to do</th></tr>
 {{ range .Engines }}<tr><td>{{ .Server }}</td><td>{{ template "pod" . }}</td><td>{{ .State }}</td><td>{{ .Runtime }}</td><td>{{ .Version }}</td><td>{{ .Model }}</td><td>{{ range .Changed }}{{ . }}<br>{{ end }}</td><td>{{ .Todo }}</td></tr>
@@ -31,17 +31,17 @@ var enginesPage = template.Must(template.New("engines").Parse(`<h1>Engines</h1>
 {{ end }}<p>As of the last scrape. What each engine says and what it does not: llm_engine_metric_source_info.</p>
 {{ define "pod" }}{{ if .Pod }}{{ .Namespace }}/{{ .Pod }} {{ .Container }}{{ end }}{{ end }}`))
 
-// listed holds what /engines shows. The node's page reads the part with JSON names.
+// listed holds the content of /engines. The node page reads the part with JSON names.
 type listed struct {
 	Engines []candidate `json:"engines"`
-	Places  []candidate `json:"places"`  // looked at, not read
+	Places  []candidate `json:"places"`  // examined, but not read
 	Problem string      `json:"problem"` // of discovery
 
 	Maintenance []slo.Maintenance `json:"-"`
 	Now         time.Time         `json:"-"`
 }
 
-// candidate is an engine, or a place where one could be. Server is host:port of a page, or an address.
+// candidate is an engine, or a place where one could be. Server is host:port of a metrics endpoint, or an address.
 type candidate struct {
 	Server    string `json:"server"`
 	Namespace string `json:"namespace"`
@@ -91,7 +91,7 @@ func (s *server) listed() listed {
 	return page
 }
 
-// listEngines serves the list to people, and as JSON to the node's page.
+// listEngines serves the list to people, and as JSON to the node page.
 func (s *server) listEngines(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Vary", "Accept")
 	page := s.listed()

@@ -12,8 +12,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/runbooks"
 )
 
-// named returns an error of parsing with the flag that it is about, which kingpin leaves out of errors about values. It parses each
-// flag by itself: whoever calls it gives up.
+// named returns a parsing error with its flag, which kingpin leaves out of errors about values. It parses each flag
+// separately, because its caller exits anyway.
 func named(app *kingpin.Application, args []string, err error) error {
 	for i, arg := range args {
 		flag, _, whole := strings.Cut(arg, "=")

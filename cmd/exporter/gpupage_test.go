@@ -19,7 +19,7 @@ import (
 
 const gpuPages = "../../collectors/gpu/page/testdata/pages/"
 
-// gpuPage serves a page of testdata. It wants a password where one is given.
+// gpuPage serves a metrics page of testdata. It requires a password if one is given.
 func gpuPage(t *testing.T, name, password string) http.Handler {
 	t.Helper()
 	body, err := os.ReadFile(gpuPages + name)
@@ -35,7 +35,7 @@ func gpuPage(t *testing.T, name, password string) http.Handler {
 	})
 }
 
-// await gets the page until it has a text.
+// await requests the metrics page until it contains a text.
 func (e *exporter) await(t *testing.T, text string) (page string) {
 	t.Helper()
 	e2e.Until(t, 20*time.Second, text, func() bool {
@@ -45,7 +45,7 @@ func (e *exporter) await(t *testing.T, text string) (page string) {
 	return page
 }
 
-// TestGPUsOfAPage: the same families, the engines on the GPUs by the page's pods, and no NVML.
+// TestGPUsOfAPage checks the GPUs of another exporter's metrics page: same families, engines by its pods, and no NVML.
 func TestGPUsOfAPage(t *testing.T) {
 	dcgm := httptest.NewServer(gpuPage(t, "dcgm-4.8.4.prom", ""))
 	t.Cleanup(dcgm.Close)
@@ -70,7 +70,7 @@ func TestGPUsOfAPage(t *testing.T) {
 	}
 }
 
-// TestGPUPageOutOfOrder: an answer that is no page costs the GPUs and nothing else.
+// TestGPUPageOutOfOrder checks that an answer that is no metrics page loses only the GPUs.
 func TestGPUPageOutOfOrder(t *testing.T) {
 	dcgm := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		http.Error(w, "failed to collect", http.StatusInternalServerError)
@@ -83,7 +83,7 @@ func TestGPUPageOutOfOrder(t *testing.T) {
 	}
 }
 
-// TestPasswordOfAGPUPage comes from a file; one in the configuration itself is refused.
+// TestPasswordOfAGPUPage checks that the password comes from a file. One in the configuration is refused.
 func TestPasswordOfAGPUPage(t *testing.T) {
 	dcgm := httptest.NewServer(gpuPage(t, "dcgm-4.9.0.prom", "secret"))
 	t.Cleanup(dcgm.Close)
@@ -113,7 +113,8 @@ func TestPasswordOfAGPUPage(t *testing.T) {
 	}
 }
 
-// TestGPUsOfEither: a page stands in while NVML cannot be used, and the same GPU is never there twice.
+// TestGPUsOfEither checks that a metrics page replaces NVML while NVML cannot be used, and that no GPU ever appears
+// twice.
 func TestGPUsOfEither(t *testing.T) {
 	amd := httptest.NewServer(gpuPage(t, "amd-1.5.1.prom", ""))
 	t.Cleanup(amd.Close)
@@ -127,8 +128,8 @@ func TestGPUsOfEither(t *testing.T) {
 	}
 }
 
-// TestKernelLogBesideAPage: a page as source, and one that stands in for NVML, have the XIDs and SXids of the kernel log, with the
-// GPUs' names. Without the log, the page has its own.
+// TestKernelLogBesideAPage checks that a metrics page as source, or in place of NVML, has the XIDs and SXids of the
+// kernel log, with the GPUs' names. Without the log, it has its own.
 func TestKernelLogBesideAPage(t *testing.T) {
 	dcgm := httptest.NewServer(gpuPage(t, "dcgm-4.8.4-extended.prom", ""))
 	t.Cleanup(dcgm.Close)
@@ -170,7 +171,7 @@ func TestKernelLogBesideAPage(t *testing.T) {
 	}
 }
 
-// TestNVMLWinsOverAPage: with both on a node NVML is read, but for as long as it is released.
+// TestNVMLWinsOverAPage checks that NVML is read if a node has both, except while NVML is released.
 func TestNVMLWinsOverAPage(t *testing.T) {
 	listener, err := net.Listen("tcp", strings.TrimPrefix(pages[0], "http://"))
 	if err != nil {

@@ -61,17 +61,17 @@ type gpuSource interface {
 	GPUs() []gpu.Identity
 }
 
-// either reads NVML, or a page while only the page can be used: each GPU comes from one source.
+// either reads NVML, or another exporter's metrics page while only that page can be used. Each GPU comes from one source.
 type either struct {
 	nvml *gpu.Collector
 	page *page.Collector
 }
 
-// last returns what the page last reported, and whether that stands for the GPUs.
+// last returns what the metrics page last reported, and whether it replaces NVML.
 func (e either) last() (said page.Snapshot, stands bool) {
 	said, up := e.page.Last()
 	stands = up && e.nvml.Down()
-	if up && !stands { // NVML works again: drop the page
+	if up && !stands { // NVML works again: drop the metrics page
 		said = page.Snapshot{}
 	}
 	return said, stands
@@ -87,7 +87,8 @@ func (e either) GPUs() []gpu.Identity {
 // Describe implements prometheus.Collector.
 func (e either) Describe(ch chan<- *prometheus.Desc) { gpu.Describe(ch) }
 
-// Collect implements prometheus.Collector. The page has the XIDs of the kernel log, which NVML's collector follows.
+// Collect implements prometheus.Collector. The metrics page has the XIDs of the kernel log, which NVML's collector
+// follows.
 func (e either) Collect(ch chan<- prometheus.Metric) {
 	said, stands := e.last()
 	said.Collect(ch)
@@ -96,10 +97,11 @@ func (e either) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// pages lists the addresses that auto tries: those of dcgm-exporter and AMD's device-metrics-exporter.
+// pages lists the addresses that auto tries: those of dcgm-exporter and of AMD's device-metrics-exporter.
 var pages = []string{"http://localhost:9400", "http://localhost:5000"}
 
-// newPage builds the collector of a page. The page is read only while needed, and log follows the kernel log.
+// newPage builds the collector of another exporter's metrics page. The page is read only while needed, and log follows
+// the kernel log.
 func (o gpuOptions) newPage(limits scrape.Limits, needed func() bool, log func() *gpu.KernelLog, urls ...string) (*page.Collector, error) {
 	if len(urls) > 1 && o.sourceHTTP != "" {
 		return nil, errors.New("--gpu.source-http-config needs --gpu.source=URL: with auto, any program on the port would get the credentials")
@@ -115,8 +117,8 @@ func (o gpuOptions) newPage(limits scrape.Limits, needed func() bool, log func()
 	return page.New(page.Options{Logger: o.Logger, Targets: targets, Limits: limits, UserAgent: userAgent(), Needed: needed, KernelLog: log})
 }
 
-// startGPUs starts the collectors of GPUs and of their owners. The cluster resolves the names of claimed devices; nil
-// if there is none. The channel receives an error when only a new process can see the GPUs again.
+// startGPUs starts the collectors of GPUs and of their owners. The cluster resolves the names of claimed devices; it is
+// nil if there is none. The channel receives an error when only a new process can see the GPUs again.
 func (n *node) startGPUs(ctx context.Context, o gpuOptions, cluster *kube.Cluster) (<-chan error, error) {
 	failed := make(chan error, 1)
 	if !o.enabled {
@@ -174,7 +176,7 @@ func (n *node) startGPUs(ctx context.Context, o gpuOptions, cluster *kube.Cluste
 	return failed, nil
 }
 
-// startHealth starts to judge the GPUs by what has been started.
+// startHealth starts to judge the GPUs from the started collectors.
 func (n *node) startHealth(ctx context.Context, o gpuOptions) {
 	judged := slices.Clone(n.large.collectors)
 	n.health = health.New(health.Options{ProcFS: o.ProcFS, Stopped: n.stopped, Read: func(ch chan<- prometheus.Metric) {
@@ -186,7 +188,7 @@ func (n *node) startHealth(ctx context.Context, o gpuOptions) {
 	n.large.collectors = append(n.large.collectors, n.health)
 }
 
-// stopped reports whether nothing answers where an engine that ran on a GPU had its metrics endpoint.
+// stopped reports whether the metrics endpoint of an engine that ran on a GPU no longer answers.
 func (n *node) stopped(w health.Workload) bool {
 	return slices.ContainsFunc(n.engines.Load().Engines(), func(e engine.Engine) bool {
 		return e.Server == w.Server && e.Pod == w.Pod && e.Namespace == w.Namespace && e.Gone()
@@ -218,7 +220,7 @@ func (n *node) detachOrAttach(got os.Signal) {
 	}
 }
 
-// owned returns engines as targets whose GPUs are to be found.
+// owned returns engines as targets whose GPUs must be found.
 func owned(engines []engine.Engine) []ownership.Target {
 	var targets []ownership.Target
 	for _, e := range engines {

@@ -15,8 +15,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/internal/fakenvml"
 )
 
-// gpuNode is the built exporter on a simulated node: NVML symbols are global to a process, so it
-// runs as one of its own.
+// gpuNode is the built exporter on a simulated node. NVML symbols are global to a process, so it runs as a separate
+// process.
 type gpuNode struct {
 	*exporter
 	*fakenvml.State
@@ -66,7 +66,7 @@ func startOnGPUs(t *testing.T, gpus int, prepare func(*fakenvml.State), args ...
 	return n
 }
 
-// until scrapes until the page has a text.
+// until scrapes until the metrics page contains a text.
 func (n *gpuNode) until(t *testing.T, text string) string {
 	t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) {
@@ -101,12 +101,12 @@ func TestGPUsAndEnginesOnOnePage(t *testing.T) {
 		}
 	}
 
-	// One GPU hangs: the page comes at once, with the other seven.
+	// One GPU hangs: the metrics page comes at once, with the other seven.
 	if err := n.Hang(3, time.Minute); err != nil {
 		t.Fatal(err)
 	}
-	n.until(t, `llm_gpu_up{gpu="3"`) // a page while the call hangs
-	// Each page comes in time unless the machine is busy.
+	n.until(t, `llm_gpu_up{gpu="3"`) // a metrics page while the call hangs
+	// Each metrics page comes in time unless the machine is busy.
 	e2e.Until(t, 30*time.Second, "a page within a second while a GPU hangs", func() bool {
 		start := time.Now()
 		page = n.get(t, "/metrics")

@@ -35,8 +35,8 @@ func (e *exporter) verdicts(t *testing.T) (health.Node, []string) {
 	return n, all
 }
 
-// A GPU whose driver asks for a reset is judged so within half a minute, by everything that tells of it, and is healthy
-// within a minute after that. A GPU that is lost keeps its name and what ran on it.
+// A GPU whose driver requests a reset is judged so within half a minute, everywhere, and is healthy within a minute after
+// the reset. A lost GPU keeps its name and its workload.
 func TestVerdictOnGPUs(t *testing.T) {
 	t.Parallel()
 	n := startOnGPUs(t, 2, nil)

@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// TestImage builds the Dockerfile without a container engine or a registry: buildah, on a Debian that mmdebstrap
-// makes and this machine's Go. It takes minutes and root, so it runs where IMAGE is set: IMAGE=1 go test ./cmd/exporter
+// TestImage builds the Dockerfile without a container engine or a registry: buildah uses a Debian from mmdebstrap and
+// this machine's Go. It takes minutes and needs root, so it runs only if IMAGE is set: IMAGE=1 go test ./cmd/exporter
 // -run Image -timeout 30m -v.
 func TestImage(t *testing.T) {
 	if os.Getenv("IMAGE") == "" {

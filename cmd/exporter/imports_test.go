@@ -9,8 +9,8 @@ import (
 
 const own = "github.com/llm-node-exporter/llm-node-exporter/"
 
-// house is the import table: each package of this module, which others of them it imports, and why no more than those. Tests may
-// import more.
+// house is the import table: each package of this module, the others that it imports, and the reason for no more. Tests
+// may import more.
 var house = []struct{ of, imports, why string }{
 	{"metrics", "", "the vocabulary: everybody says its names, so it knows nobody"},
 	{"slo", "metrics", "objectives speak of metrics, and of nothing that measures them"},
@@ -66,7 +66,7 @@ var house = []struct{ of, imports, why string }{
 	{"internal/site", "", "the frame of every page for people"},
 }
 
-// TestImports is the whole import table, both ways, and what the node process must not link.
+// TestImports checks the whole import table, in both directions, and what the node's process must not link.
 func TestImports(t *testing.T) {
 	out, err := exec.Command("go", "list", "-f", `{{.ImportPath}}{{range .Imports}} {{.}}{{end}}`, "../../...").CombinedOutput()
 	if err != nil {
@@ -120,12 +120,12 @@ func TestImports(t *testing.T) {
 	linkedWithout(t)
 }
 
-// testOnly reports whether a package of ours is linked by tests alone.
+// testOnly reports whether only tests link a package of this module.
 func testOnly(of string) bool {
 	return slices.Contains([]string{"helm", "internal/e2e", "internal/e2e/kube", "internal/golden"}, of)
 }
 
-// linkedWithout keeps out of the node process what has no business there, through whichever package it would come.
+// linkedWithout checks that the node's process does not link forbidden packages, through any other package.
 func linkedWithout(t *testing.T) {
 	out, err := exec.Command("go", "list", "-deps", ".").Output()
 	if err != nil {

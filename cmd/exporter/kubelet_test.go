@@ -25,7 +25,8 @@ func (p podResources) List(context.Context, *v1.ListPodResourcesRequest) (*v1.Li
 	return p.answer, nil
 }
 
-// TestPodsOnGPUs: what the kubelet gave to pods leads from a MIG device and from a GPU to engine pages.
+// TestPodsOnGPUs checks that the kubelet's devices of pods lead from a MIG device and from a GPU to metrics endpoints of
+// engines.
 func TestPodsOnGPUs(t *testing.T) {
 	const mig = "MIG-00000000-0000-5000-8000-000000000004"
 	container := func(resource, id string) []*v1.ContainerResources {

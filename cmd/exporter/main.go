@@ -1,11 +1,11 @@
 // Command exporter reads the GPUs of a node and the inference engines on it, and serves both in one vocabulary for
-// Prometheus to scrape. With --role=cluster it reads what belongs to no node, such as gateways, and sends probes. It
-// stores nothing and evaluates no rules.
+// Prometheus to scrape. With --role=cluster it reads endpoints that belong to no node, such as gateways, and sends
+// probes. It stores nothing and evaluates no rules.
 //
 //	run        the whole program, from flags to shutdown      main.go, flags.go, memory.go
 //	config     the configuration file and what it becomes     config.go
 //	node       the collectors, reloads and signals            node.go, gpus.go, discovery.go, process.go, self.go, acting.go
-//	server     routes, scrapes and pages for people           server.go, connections.go, engines.go, verdict.go, page/
+//	server     routes, scrapes and web pages for people       server.go, connections.go, engines.go, verdict.go, page/
 //	commands   what runs instead of the server                capacity.go, doctor.go, against.go, migrate.go, release.go, triage.go
 package main
 
@@ -35,11 +35,11 @@ func main() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(20)
 	}
-	// Run on one core: what a scrape does takes milliseconds, and more cores would spend longer on waking each other.
+	// Run on one core. A scrape takes milliseconds, and several cores would spend longer on waking each other.
 	if os.Getenv("GOMAXPROCS") == "" {
 		runtime.GOMAXPROCS(1)
 	}
-	// Silence klog: the calls of the API server's client return its problems as errors.
+	// Silence klog. The API server's client returns its problems as errors.
 	klog.SetSlogLogger(slog.New(slog.DiscardHandler))
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	status, err := dispatch(ctx, os.Args[1:])
@@ -50,8 +50,8 @@ func main() {
 	os.Exit(status)
 }
 
-// commands lists what runs instead of the server when the first argument names it. A command writes its answer to out
-// and what it is doing to progress.
+// commands lists the commands that run instead of the server when the first argument names one. A command writes its
+// answer to out and its activity to progress.
 var commands = map[string]func(ctx context.Context, args []string, out, progress io.Writer) (status int, err error){
 	"capacity": capacityCommand,
 	"doctor":   doctorCommand,
@@ -74,7 +74,7 @@ func dispatch(ctx context.Context, args []string) (status int, err error) {
 // The roles of an exporter.
 const (
 	roleNode    = "node"
-	roleCluster = "cluster" // reads and asks what is configured, and nothing of the node
+	roleCluster = "cluster" // reads the configured endpoints, and nothing of the node
 )
 
 // options holds all flags.
@@ -117,7 +117,7 @@ func (o *options) addFlags(app *kingpin.Application) {
 	promslogflag.AddFlags(app, &o.log)
 }
 
-// ofRole returns the options without what the role leaves out.
+// ofRole returns the options without those that the role leaves out.
 func (o options) ofRole() options {
 	if o.config.role == roleCluster {
 		o.gpus.enabled, o.discovery.source = false, "none"
@@ -141,7 +141,7 @@ func (f nodeFlags) Flag(name, help string) *kingpin.FlagClause {
 	})
 }
 
-// userAgent returns what the exporter calls itself in requests.
+// userAgent returns the exporter's name in requests.
 func userAgent() string { return "llm-node-exporter/" + version.Version }
 
 // load returns the node with its configuration loaded and nothing started.
@@ -181,7 +181,7 @@ func run(ctx context.Context, args []string, logTo io.Writer) error {
 		}
 	}
 	letGo()
-	time.AfterFunc(time.Minute, letGo) // of what the first scrapes needed: later ones only read
+	time.AfterFunc(time.Minute, letGo) // later scrapes do not need the memory of the first
 	n.log.Info("starting", "version", version.Info(), "build", version.BuildContext())
 	return serve(ctx, n, o.server, failed)
 }

@@ -22,8 +22,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// exporter is the whole program, running in this process on a port of its own. It leaves the GPUs of this
-// machine alone: a process has one NVML, and there may be several exporters in it.
+// exporter is the whole program, running in this process on a port of its own. It does not use the GPUs of this machine,
+// because a process has one NVML, and may contain several exporters.
 type exporter struct {
 	url string
 	log *e2e.Buffer
@@ -125,7 +125,7 @@ func TestOneEngineNeedsNoFile(t *testing.T) {
 	}
 }
 
-// TestGenAI: OpenTelemetry's names are served when asked for, and only then.
+// TestGenAI checks that OpenTelemetry's names are served only on request.
 func TestGenAI(t *testing.T) {
 	page, err := os.ReadFile("../../collectors/engine/testdata/pages/vllm/v0.30.0-offload.prom")
 	if err != nil {
@@ -142,7 +142,7 @@ func TestGenAI(t *testing.T) {
 	}
 }
 
-// TestDCGMNames: dcgm-exporter's names are served beside the page's own, and only on request.
+// TestDCGMNames checks that dcgm-exporter's names are served beside the exporter's own, and only on request.
 func TestDCGMNames(t *testing.T) {
 	dcgm := httptest.NewServer(gpuPage(t, "dcgm-4.8.4.prom", ""))
 	t.Cleanup(dcgm.Close)
@@ -159,7 +159,7 @@ func TestDCGMNames(t *testing.T) {
 	}
 }
 
-// TestGolden: what the exporter says of itself.
+// TestGolden compares the exporter's metrics of itself.
 func TestGolden(t *testing.T) {
 	page := start(t, "--engine.target=http://127.0.0.1:1").get(t, "/metrics")
 	var self strings.Builder
@@ -213,8 +213,8 @@ func TestEnginesPage(t *testing.T) {
 	}
 }
 
-// TestStateOfEngines: whoever reads a list of engines reads the state of the series, and doctor finds no fault with an engine
-// that loads its model when somebody asks for it.
+// TestStateOfEngines checks that the list of engines shows the state of the series, and that doctor accepts an engine
+// that loads its model on the first request.
 func TestStateOfEngines(t *testing.T) {
 	idle := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json; charset=utf-8")
@@ -261,7 +261,7 @@ func TestReload(t *testing.T) {
 		}
 	}
 	want(`namespace="prod",server="` + strings.TrimPrefix(one.URL, "http://") + `",dp_rank="0"} 1`)
-	// The series of a target that a reload takes out goes with it: the target was not lost.
+	// A reload that takes a target out also removes the target's series, because the target was not lost.
 	configured := `llm_exporter_configured_target_info{namespace="prod",server="` + strings.TrimPrefix(one.URL, "http://") + `"} 1`
 	want(configured)
 
@@ -295,7 +295,7 @@ func TestReload(t *testing.T) {
 	want(`server="` + strings.TrimPrefix(one.URL, "http://") + `",dp_rank="0"} 1`)
 }
 
-// Declared maintenance is on the page and on /engines until it is taken back.
+// Declared maintenance is in the metrics and on /engines until it is removed.
 func TestMaintenance(t *testing.T) {
 	one := vllm(t, "1")
 	file := filepath.Join(t.TempDir(), "exporter.yml")
@@ -328,7 +328,7 @@ func TestMaintenance(t *testing.T) {
 	if page := e.get(t, "/engines"); !strings.Contains(page, "<td>coming</td>") {
 		t.Errorf("/engines lacks what is coming:\n%s", page)
 	}
-	// What an interval will not do is said where the configuration is checked.
+	// The check of the configuration reports intervals without effect.
 	write(-2*time.Hour, -time.Hour)
 	var log e2e.Buffer
 	if err := run(t.Context(), []string{"--config.file=" + file, "--config.check"}, &log); err != nil || !strings.Contains(log.String(), "is over and does nothing") {
@@ -336,7 +336,7 @@ func TestMaintenance(t *testing.T) {
 	}
 }
 
-// TestConfigurationErrors wants each mistake to be answered with the line and the remedy.
+// TestConfigurationErrors requires that each mistake is answered with the line and the remedy.
 func TestConfigurationErrors(t *testing.T) {
 	for _, c := range []struct {
 		name, text string
@@ -389,7 +389,7 @@ func TestConfigurationErrors(t *testing.T) {
 	if err := os.WriteFile(file, []byte("targets:\n- url: http://a:1\nprobes:\n- url: http://a:1\n  model: m\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for _, flags := range [][]string{ // the last one is wrong: no list of the file has it
+	for _, flags := range [][]string{ // the last one is wrong, and is in no list of the file
 		{"--engine.target=ftp://h"},
 		{"--probe.model=m", "--probe.target=ftp://h"},
 		{"--probe.engines", "--probe.interval=1s"},
@@ -444,7 +444,7 @@ func TestExampleConfiguration(t *testing.T) {
 	}
 }
 
-// passwords is the part of a web configuration that wants the user prometheus with the password secret.
+// passwords is the part of a web configuration that requires the user prometheus with the password secret.
 const passwords = "basic_auth_users: {prometheus: $2a$04$v71QEamSLGDlkZltiXQo6ekzuqj4WnNfyvbfWRpHaIat.Aqb8SbVe}\n"
 
 func TestTLSAndPasswords(t *testing.T) {

@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// unmapBinary takes what the exporter's binary holds, code, tables and texts, out of its resident memory. Most of it is
-// needed only at start; what is needed again, the kernel maps again, page by page, from its cache.
+// unmapBinary removes the exporter's binary (code, tables and texts) from its resident memory. Most of it is needed only
+// at start. The kernel maps needed parts again from its cache, one memory page at a time.
 func unmapBinary() error {
 	binary, err := os.Readlink("/proc/self/exe")
 	if err != nil {
@@ -20,7 +20,7 @@ func unmapBinary() error {
 		return err
 	}
 	defer f.Close()
-	var start, end uintptr // of the mapping that the lines describe; zero if it is to stay
+	var start, end uintptr // of the mapping that the lines describe; zero if it must stay
 	for lines := bufio.NewScanner(f); lines.Scan(); {
 		line := lines.Text()
 		if fields := strings.Fields(line); strings.Contains(fields[0], "-") {
@@ -28,7 +28,7 @@ func unmapBinary() error {
 			if strings.HasSuffix(line, " "+binary) && fields[1][1] == '-' { // not writable
 				_, err = fmt.Sscanf(fields[0], "%x-%x", &start, &end)
 			}
-		} else if end > 0 && fields[0] == "Anonymous:" && fields[1] == "0" { // and the loader did not write to it either
+		} else if end > 0 && fields[0] == "Anonymous:" && fields[1] == "0" { // the loader did not write to it, either
 			err = unmap(start, end-start)
 		}
 		if err != nil {
@@ -38,7 +38,7 @@ func unmapBinary() error {
 	return nil
 }
 
-// unmap drops the pages of a mapping. Huge ones would bring back 2 MiB for each page that is needed; a kernel without
+// unmap drops the memory pages of a mapping. Huge pages would bring back 2 MiB for each needed page. A kernel without
 // them refuses that advice.
 func unmap(start, size uintptr) error {
 	_, _, _ = syscall.Syscall(syscall.SYS_MADVISE, start, size, syscall.MADV_NOHUGEPAGE)

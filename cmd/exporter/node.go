@@ -21,10 +21,10 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/runbooks"
 )
 
-// node holds the collectors of this node, and what a reload or discovery changes while they run.
+// node holds the collectors of this node, and the state that a reload or discovery changes while they run.
 type node struct {
 	log      *slog.Logger
-	registry *prometheus.Registry // of everything but the engines' pages and large
+	registry *prometheus.Registry // of everything except large and the engines' metrics
 	large    large
 	self     *self
 	engines  atomic.Pointer[engine.Collector]
@@ -113,7 +113,7 @@ func (n *node) reload() error {
 	return nil
 }
 
-// discovered replaces the engines found before with targets.
+// discovered replaces the engines that discovery found before with targets.
 func (n *node) discovered(targets []engine.TargetConfig) {
 	n.loading.Lock()
 	defer n.loading.Unlock()

@@ -19,10 +19,10 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/internal/e2e"
 )
 
-// text is a condition: the page shows a text.
+// text is the condition that the web page shows a text.
 func text(s string) string { return fmt.Sprintf("document.body.innerText.includes(%q)", s) }
 
-// openNode opens the node's page, and waits until it has polled.
+// openNode opens the node page, and waits until it has polled.
 func openNode(t *testing.T, url string, args ...string) *e2e.Browser {
 	t.Helper()
 	b := e2e.NewBrowser(t, args...)
@@ -32,7 +32,7 @@ func openNode(t *testing.T, url string, args ...string) *e2e.Browser {
 	return b
 }
 
-// serving is an engine of vLLM's kind whose page a test changes; while empty, it answers 500.
+// serving is an engine like vLLM whose metrics a test changes. While they are empty, it answers 500.
 func serving(t *testing.T) (page *atomic.Pointer[string], url string) {
 	page = &atomic.Pointer[string]{}
 	page.Store(new(string))
@@ -50,7 +50,8 @@ func serving(t *testing.T) (page *atomic.Pointer[string], url string) {
 	return page, e.URL
 }
 
-// busy is what vLLM says of a model after so many requests, of which slow ones took 20 s to the first token, the others up to 0.1 s.
+// busy returns vLLM's metrics of a model after this many requests. The slow ones took 20 s to the first token, the others
+// up to 0.1 s.
 func busy(model string, running, waiting int, kv float64, requests, slow int) *string {
 	l := fmt.Sprintf(`engine="0",model_name="%s"`, model)
 	s := fmt.Sprintf("# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running{%[1]s} %[2]d\n# TYPE vllm:num_requests_waiting gauge\nvllm:num_requests_waiting{%[1]s} %[3]d\n"+
@@ -66,7 +67,8 @@ func busy(model string, running, waiting int, kv float64, requests, slow int) *s
 	return &s
 }
 
-// TestNodePage follows an engine through a night: it does not answer, works, and gets slow; then the exporter goes, too.
+// TestNodePage follows an engine through a night. The engine does not answer, works, and becomes slow. Then the exporter
+// goes, too.
 func TestNodePage(t *testing.T) {
 	t.Parallel()
 	page, url := serving(t)
@@ -75,7 +77,7 @@ func TestNodePage(t *testing.T) {
 	for _, want := range []string{"1 thing is wrong", "not read: http_500", "shows the server's message", "No GPU is read."} {
 		b.Until(want, text(want))
 	}
-	page.Store(busy("m", 3, 0, 0.5, 100, 50)) // it was slow before anybody looked
+	page.Store(busy("m", 3, 0, 0.5, 100, 50)) // it was slow before the page was opened
 	for _, want := range []string{"Nothing stands out.", "50 %", "no requests yet"} {
 		b.Until(want, text(want))
 	}
@@ -86,7 +88,7 @@ func TestNodePage(t *testing.T) {
 		b.Until(want, text(want))
 	}
 	b.Until("a runbook for the model", `document.querySelector('#problems a[href="runbooks/LLMErrorBudgetFastBurn?model_name=m&slo=ttft"]')`)
-	// What burns now is not what burnt a while ago.
+	// The present burn differs from an earlier one.
 	b.Eval(`for (const s of spent) s.t -= 300e3; 1`)
 	page.Store(busy("m", 4, 7, 0.95, 300, 200))
 	for _, want := range []string{"75 % (150 of 200)", "75x: at what burns now, a full budget of 30 d is gone in 7 h"} {
@@ -102,7 +104,7 @@ func TestNodePage(t *testing.T) {
 	b.Until("it says that it is stale", text("The exporter does not answer; all below is from"))
 }
 
-// TestNodePageNoWorker: a frontend whose page is read and that has no worker is not called unread.
+// TestNodePageNoWorker checks that a frontend without a worker whose metrics are read is not called unread.
 func TestNodePageNoWorker(t *testing.T) {
 	t.Parallel()
 	b := openNode(t, start(t, "--engine.target="+servePage(t, "dynamo/frontend-v1.6.0-allkilled.prom")).url)
@@ -114,7 +116,7 @@ func TestNodePageNoWorker(t *testing.T) {
 	}
 }
 
-// TestNodePageVerdict: while something stands out, the page says at its top where to look first, why, and what to do.
+// TestNodePageVerdict checks that, with a suspect, the node page begins with where to look first, why, and what to do.
 func TestNodePageVerdict(t *testing.T) {
 	t.Parallel()
 	page, url := serving(t)
@@ -133,7 +135,7 @@ func TestNodePageVerdict(t *testing.T) {
 	}
 }
 
-// TestNodePagePolls: it polls no faster than it says, however often somebody looks away.
+// TestNodePagePolls checks that the node page polls no faster than it says, however often it is hidden.
 func TestNodePagePolls(t *testing.T) {
 	t.Parallel()
 	var scrapes atomic.Int32
@@ -154,7 +156,7 @@ func TestNodePagePolls(t *testing.T) {
 	b.Until("it goes on", `document.querySelector(".spark path").getAttribute("d").includes("L")`)
 }
 
-// TestNodePageHostile: what an engine calls itself is text, in the page and in links.
+// TestNodePageHostile checks that an engine's own names are text, in the node page and in links.
 func TestNodePageHostile(t *testing.T) {
 	t.Parallel()
 	page, url := serving(t)
@@ -168,13 +170,13 @@ func TestNodePageHostile(t *testing.T) {
 	if len(b.Complaints) > 0 {
 		t.Errorf("the browser complains: %s", b.Complaints)
 	}
-	// The policy refuses what a later change of the script could forget.
+	// The policy refuses unsafe code even if a later change of the script forgets to avoid it.
 	if got := b.Eval(`(() => { try { document.body.innerHTML = "<b>x</b>"; return "taken" } catch (e) { return e.name } })()`); got != "TypeError" {
 		t.Errorf("innerHTML is %s", got)
 	}
 }
 
-// TestNodePageModels: each model of a page has its own numbers, and only its own is said to be pressed.
+// TestNodePageModels checks that each model of an engine has its own numbers, and that only the overloaded one is marked.
 func TestNodePageModels(t *testing.T) {
 	t.Parallel()
 	page, url := serving(t)
@@ -203,7 +205,7 @@ func TestNodePageModels(t *testing.T) {
 	}
 }
 
-// grouped is a page whose families have all their series together.
+// grouped returns a metrics page with all series of a family together.
 func grouped(page string) *string {
 	families, order := map[string]string{}, []string{}
 	for line := range strings.Lines(page) {
@@ -220,7 +222,7 @@ func grouped(page string) *string {
 	return &all
 }
 
-// TestNodePageHour: what was polled is kept for an hour, and no longer.
+// TestNodePageHour checks that polled data are kept for an hour, and no longer.
 func TestNodePageHour(t *testing.T) {
 	t.Parallel()
 	page, url := serving(t)
@@ -237,8 +239,8 @@ func TestNodePageHour(t *testing.T) {
 	b.Until("none of it", kept+`.every(x => x > 99)`)
 }
 
-// TestNodePageKeyboard: the keyboard alone reaches all that can be reached, one sees where it is, Enter follows, and a poll that rewrites the
-// list of problems does not lose the place.
+// TestNodePageKeyboard checks that everything can be reached by keyboard alone, that the focus is visible, that Enter
+// follows a link, and that a poll that rewrites the list of problems keeps the focus.
 func TestNodePageKeyboard(t *testing.T) {
 	t.Parallel()
 	page, url := serving(t)
@@ -281,7 +283,7 @@ func TestNodePageKeyboard(t *testing.T) {
 	b.Until("the runbook", `location.pathname === "/runbooks/BranchKVPressure"`)
 }
 
-// fits fails the test if the page scrolls sideways on a phone or on a screen.
+// fits fails the test if the node page scrolls sideways on a phone or on a screen.
 func fits(t *testing.T, b *e2e.Browser) {
 	t.Helper()
 	for _, width := range []int{360, 1280} {
@@ -292,7 +294,7 @@ func fits(t *testing.T, b *e2e.Browser) {
 	}
 }
 
-// TestNodePageSizes: nothing, much, and a phone.
+// TestNodePageSizes checks the node page with nothing, with much, and on a phone.
 func TestNodePageSizes(t *testing.T) {
 	t.Parallel()
 	b := openNode(t, start(t).url)
@@ -313,7 +315,7 @@ func TestNodePageSizes(t *testing.T) {
 	}
 }
 
-// TestNodePageProtected: over TLS, the page polls with the user and password with which it was opened.
+// TestNodePageProtected checks that, over TLS, the node page polls with the user and password with which it was opened.
 func TestNodePageProtected(t *testing.T) {
 	t.Parallel()
 	dir, server := t.TempDir(), httptest.NewTLSServer(nil)
@@ -335,7 +337,7 @@ func TestNodePageProtected(t *testing.T) {
 	openNode(t, strings.Replace(e.url, "http://", "https://prometheus:secret@", 1), "--ignore-certificate-errors").Until("it is read", text("No engine and no GPU is read."))
 }
 
-// TestNodePageGPUs: engines are joined to their GPUs; heat, an XID and a lost GPU are loud.
+// TestNodePageGPUs checks that engines are joined to their GPUs, and that heat, an XID and a lost GPU are prominent.
 func TestNodePageGPUs(t *testing.T) {
 	t.Parallel()
 	page, url := serving(t)
@@ -362,7 +364,7 @@ func TestNodePageGPUs(t *testing.T) {
 	fits(t, b)
 }
 
-// TestNodePageProbes: synthetic requests are shown where there are any, and how they end.
+// TestNodePageProbes checks that synthetic requests and their outcomes are shown if there are any.
 func TestNodePageProbes(t *testing.T) {
 	t.Parallel()
 	engine := httptest.NewServer(http.NotFoundHandler())
@@ -371,8 +373,8 @@ func TestNodePageProbes(t *testing.T) {
 	b.Until("how they ended", text("http 4xx"))
 }
 
-// TestRunbooksAreUsedByClicks: each block of code is copied with one click, each query opens with one, and the policy of the page
-// lets its script run.
+// TestRunbooksAreUsedByClicks checks that one click copies a block of code or opens a query, and that the policy of the
+// web page lets its script run.
 func TestRunbooksAreUsedByClicks(t *testing.T) {
 	e := start(t, "--web.runbook-query-url=https://p.example/graph?g0.expr={query}")
 	b := e2e.NewBrowser(t)
@@ -386,7 +388,7 @@ func TestRunbooksAreUsedByClicks(t *testing.T) {
 	}
 }
 
-// TestNodePageAccessible has axe-core judge the exporter's pages by day and by night, on a screen and on a phone.
+// TestNodePageAccessible checks the exporter's web pages with axe-core, by day and by night, on a screen and on a phone.
 func TestNodePageAccessible(t *testing.T) {
 	file := os.Getenv("AXE")
 	if file == "" {
@@ -426,7 +428,8 @@ func TestNodePageAccessible(t *testing.T) {
 	}
 }
 
-// TestNodePagePictures takes pictures of a running exporter's page for people to judge; docs/node.png is one of them.
+// TestNodePagePictures takes pictures of a running exporter's node page for people to judge; docs/node.png is one of
+// them.
 func TestNodePagePictures(t *testing.T) {
 	url, dir := os.Getenv("NODE"), os.Getenv("PICTURES")
 	if url == "" || dir == "" {

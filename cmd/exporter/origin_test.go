@@ -8,8 +8,8 @@ import (
 	"github.com/prometheus/exporter-toolkit/web"
 )
 
-// TestOtherSitesChangeNothing: what a browser sends for another site changes nothing, and where the exporter listens on loopback
-// alone that site reads nothing, either.
+// TestOtherSitesChangeNothing checks that requests that a browser sends for another site change nothing. If the exporter
+// listens only on loopback, that site cannot read anything, either.
 func TestOtherSitesChangeNothing(t *testing.T) {
 	for _, c := range []struct {
 		listen, method, host, origin string

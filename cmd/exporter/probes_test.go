@@ -13,7 +13,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/drill"
 )
 
-// TestProbes: a synthetic request goes to the engine of a flag, counts for an objective that the engine's page cannot, and none to one that the exporter reads and that sleeps.
+// TestProbes checks that a synthetic request goes to the engine of a flag, and counts for an objective that the engine's
+// metrics cannot count. No request goes to a sleeping engine that the exporter reads.
 func TestProbes(t *testing.T) {
 	var asked atomic.Int32
 	serving := func(state string) *httptest.Server {
@@ -57,8 +58,8 @@ func TestProbes(t *testing.T) {
 	}
 }
 
-// TestProbesOfEngines: with one flag the engines that the exporter reads are asked as soon as their pages are known, and no series has an
-// empty label.
+// TestProbesOfEngines checks that, with one flag, the engines that the exporter reads are probed as soon as their metrics
+// have been read, and that no series has an empty label.
 func TestProbesOfEngines(t *testing.T) {
 	page := drill.NewVLLM(drill.NewProfile("llama"))
 	mux := http.NewServeMux()

@@ -7,7 +7,7 @@ import (
 
 // process collects the standard metrics of the exporter's own process. The collector of client_golang would also read
 // /proc/stat, for which the kernel adds up the interrupts of all processors, and the network's counters, which are the
-// node's: half a millisecond of each scrape on two processors, a quarter of what one engine costs.
+// node's. That takes half a millisecond of each scrape on two processors, a quarter of the cost of one engine.
 type process struct {
 	procfs.Proc
 	start, maxFDs float64
@@ -22,7 +22,7 @@ var (
 	processStart    = prometheus.NewDesc("process_start_time_seconds", "Start time of the process since unix epoch in seconds.", nil, nil)
 )
 
-// newProcess reads what does not change.
+// newProcess reads the values that do not change.
 func newProcess() (p process, err error) {
 	if p.Proc, err = procfs.Self(); err != nil {
 		return p, err

@@ -19,7 +19,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// changedAnHourAgo serves a Prometheus in which a model got a version an hour ago, and its first tokens take so many times as long since.
+// changedAnHourAgo serves a Prometheus in which a model got a version an hour ago, and since then its first tokens take
+// this many times as long.
 func changedAnHourAgo(t *testing.T, slower float64) (url string) {
 	t.Helper()
 	sim, err := rulesim.New()
@@ -66,7 +67,7 @@ func changedAnHourAgo(t *testing.T, slower float64) (url string) {
 	return server.URL
 }
 
-// TestRelease: the exit status is a gate.
+// TestRelease checks that the exit status is a gate.
 func TestRelease(t *testing.T) {
 	t.Parallel()
 	slow, same := changedAnHourAgo(t, 2), changedAnHourAgo(t, 1)
@@ -109,7 +110,7 @@ func TestRelease(t *testing.T) {
 	}
 }
 
-// TestReleaseCannotLook: whatever keeps it from looking says so, and lets nothing through.
+// TestReleaseCannotLook checks that every obstacle is reported, and that no release passes then.
 func TestReleaseCannotLook(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

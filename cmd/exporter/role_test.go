@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// With --role=cluster the exporter reads the targets and sends the probes of its configuration, and its page has
+// With --role=cluster the exporter reads the targets and sends the probes of its configuration, and its metrics contain
 // nothing of a node.
 func TestRoleCluster(t *testing.T) {
 	t.Setenv("NODE_NAME", "node-1") // as in a pod of the node's exporter
@@ -42,8 +42,8 @@ func TestRoleCluster(t *testing.T) {
 	}
 }
 
-// The objectives of a cluster's exporter are those of its configuration: built-in ones would have the names of objectives
-// that the configuration of the nodes declares.
+// The objectives of a cluster's exporter come from its configuration. Built-in ones would have the names of objectives in
+// the configuration of the nodes.
 func TestRoleClusterHasNoObjectivesOfItsOwn(t *testing.T) {
 	if page := launch(t, "--role=cluster", "--engine.target="+vllm(t, "1").URL).get(t, "/metrics"); strings.Contains(page, "llm_slo_") {
 		t.Errorf("objectives that nobody declared:\n%s", page)
@@ -57,7 +57,7 @@ func TestRoleClusterHasNoObjectivesOfItsOwn(t *testing.T) {
 	}
 }
 
-// A flag about a node is refused with --role=cluster, by its name and with what to do.
+// A flag about a node is refused with --role=cluster. The error names the flag and the remedy.
 func TestRoleClusterRefusesFlagsOfANode(t *testing.T) {
 	for _, flag := range []string{"--collector.gpu", "--no-collector.ownership", "--gpu.source=auto", "--gpu.kmsg=none", "--ownership.pod-resources=", "--path.procfs=/host/proc",
 		"--discovery=pods", "--discovery.node=a", "--discovery.namespace=llm"} {

@@ -82,13 +82,13 @@ func (t timed) Collect(ch chan<- prometheus.Metric) {
 	t.self.ran(t.name, time.Since(start), true)
 }
 
-// large holds collectors of samples of the vocabulary, too many for the copies that a registry makes.
+// large holds collectors of so many samples of the vocabulary that a registry's copies of them would cost too much.
 type large struct {
 	collectors []prometheus.Collector
-	samples    atomic.Int64 // of the last collection: the next one will have as many
+	samples    atomic.Int64 // of the last collection; the next one will have as many
 }
 
-// collect puts the samples on a page. As a registry does, it leaves out what is not valid or there already, and survives
+// collect adds the samples to a metrics page. Like a registry, it leaves out invalid and duplicate samples, and survives
 // a collector that panics.
 func (l *large) collect(page *engine.Exposition) (err error) {
 	sent := make(chan prometheus.Metric, 64)
@@ -119,7 +119,7 @@ func (l *large) collect(page *engine.Exposition) (err error) {
 	return errors.Join(append(panics, err)...)
 }
 
-// attempt does something, and returns an error if that panics.
+// attempt runs a function, and returns an error if it panics.
 func attempt(something func()) (err error) {
 	defer func() {
 		if p := recover(); p != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// sends is a collector that sends what it consists of; nil panics.
+// sends is a collector that sends its elements. nil panics.
 type sends []prometheus.Metric
 
 func (s sends) Describe(chan<- *prometheus.Desc) {}
@@ -22,7 +22,7 @@ func (s sends) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// TestCollect breaks collectors: what is valid is served all the same, once, and the rest is reported.
+// TestCollect breaks collectors. Valid samples are still served, once, and the rest is reported.
 func TestCollect(t *testing.T) {
 	visible := metrics.GPUVisible.Const(2)
 	var page engine.Exposition

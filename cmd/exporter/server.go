@@ -62,7 +62,7 @@ type server struct {
 	*node
 	slots    chan struct{} // one per scrape in progress; nil means no limit
 	judging  judging
-	hostname string // of the node, if series say it
+	hostname string // of the node, if series contain it
 }
 
 // serve answers requests until ctx ends, or until failed receives an error, which it returns.
@@ -102,7 +102,8 @@ func hostname() string {
 	return name
 }
 
-// ifLifecycle guards a handler that changes what the exporter does: anyone who can reach the port could call it.
+// ifLifecycle guards a handler that changes the exporter's behaviour, because anyone who can reach the port could call
+// it.
 func (s *server) ifLifecycle(h http.Handler) http.Handler {
 	if s.lifecycle {
 		return h
@@ -112,13 +113,14 @@ func (s *server) ifLifecycle(h http.Handler) http.Handler {
 	})
 }
 
-// handler returns the routes, for requests of this site alone.
+// handler returns the routes, for requests of this site only.
 func (s *server) handler() http.Handler {
 	return ownOrigin(s.listen, s.routes())
 }
 
-// ownOrigin refuses requests that another site made a browser send: those that change something and come from another origin
-// and, where the server listens on loopback alone, those to another name, which that site may have pointed here.
+// ownOrigin refuses requests that another site made a browser send: those that change something and come from another
+// origin and, if the server listens only on loopback, those to another name, because that site may have pointed its name
+// here.
 func ownOrigin(listen *web.FlagConfig, h http.Handler) http.Handler {
 	h = http.NewCrossOriginProtection().Handler(h)
 	if listen == nil || listen.WebListenAddresses == nil || !slices.ContainsFunc(*listen.WebListenAddresses, loopback) || slices.ContainsFunc(*listen.WebListenAddresses, func(a string) bool { return !loopback(a) }) {
@@ -142,7 +144,7 @@ func loopback(host string) bool {
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// routes returns what is served.
+// routes returns the handlers of all paths.
 func (s *server) routes() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET "+s.metricsPath, s.metrics)
@@ -174,7 +176,7 @@ func (s *server) routes() http.Handler {
 	return mux
 }
 
-// metrics serves the exposition: the pages of the engines, scraped now, and the registry.
+// metrics serves the exposition: the engines' metrics, scraped now, and the registry.
 func (s *server) metrics(w http.ResponseWriter, r *http.Request) {
 	if s.slots != nil {
 		select {
@@ -200,7 +202,7 @@ func (s *server) metrics(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// gather reads everything: the registry, and the pages of the engines.
+// gather reads everything: the registry, and the metrics of the engines.
 func (s *server) gather(ctx context.Context) ([]*dto.MetricFamily, *engine.Exposition) {
 	start := time.Now()
 	engines := s.engines.Load().Scrape(ctx)
@@ -208,7 +210,7 @@ func (s *server) gather(ctx context.Context) ([]*dto.MetricFamily, *engine.Expos
 	s.self.ran("engine", time.Since(start), engines.Complete())
 	err := s.large.collect(engines)
 	families, failed := s.registry.Gather()
-	if err = errors.Join(err, failed); err != nil { // serve what could be gathered
+	if err = errors.Join(err, failed); err != nil { // serve the part that could be gathered
 		s.log.Error("metrics left out", "err", err)
 	}
 	return families, engines
@@ -223,9 +225,10 @@ func writePage(w http.ResponseWriter, r *http.Request, families []*dto.MetricFam
 	finish := func() error { return nil }
 	if acceptsGzip(r.Header) {
 		w.Header().Set("Content-Encoding", "gzip")
-		// Without a state, a compressor keeps none of its 900 kB until the next scrape. It sees one piece at a time.
+		// Without a state, the compressor keeps none of its 900 kB until the next scrape. It compresses one piece at a
+		// time.
 		z, _ := gzip.NewWriterLevel(w, gzip.StatelessCompression) // fails only for unknown levels
-		pieces := bufio.NewWriterSize(z, math.MaxInt16)           // as large as it takes them
+		pieces := bufio.NewWriterSize(z, math.MaxInt16)           // the largest size that it accepts
 		to, finish = pieces, func() error { return errors.Join(pieces.Flush(), z.Close()) }
 	}
 	if err := encode(to, families, engines); err != nil {
@@ -234,7 +237,7 @@ func writePage(w http.ResponseWriter, r *http.Request, families []*dto.MetricFam
 	return finish()
 }
 
-// encode writes a page in the text format.
+// encode writes a metrics page in the text format.
 func encode(to io.Writer, families []*dto.MetricFamily, engines io.WriterTo) error {
 	encoder := expfmt.NewEncoder(to, expfmt.NewFormat(expfmt.TypeTextPlain))
 	for _, f := range families {
@@ -259,8 +262,8 @@ func acceptsGzip(h http.Header) bool {
 	return false
 }
 
-// withScrapeDeadline ends a scrape shortly before the scraper times out, so that a late engine costs its own series
-// and not the whole page.
+// withScrapeDeadline ends a scrape shortly before the scraper times out, so that a late engine loses only its own series
+// and not the whole metrics page.
 func withScrapeDeadline(r *http.Request) (context.Context, context.CancelFunc) {
 	seconds, err := strconv.ParseFloat(r.Header.Get("X-Prometheus-Scrape-Timeout-Seconds"), 64)
 	if err != nil || seconds <= 0 {

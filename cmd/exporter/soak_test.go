@@ -20,8 +20,8 @@ import (
 
 var soak = flag.Duration("soak", 0, "how long TestSoak runs; 0 skips it")
 
-// TestSoak runs the built exporter with eight GPUs and eight vLLM pages under a scrape per second
-// and watches its memory: go test ./cmd/exporter -run Soak -soak 10m -timeout 15m -v.
+// TestSoak runs the built exporter with eight GPUs and eight vLLM engines under one scrape per second and watches its
+// memory: go test ./cmd/exporter -run Soak -soak 10m -timeout 15m -v.
 func TestSoak(t *testing.T) {
 	if *soak == 0 {
 		t.Skip("a long run: pass -soak 10m")
@@ -49,7 +49,7 @@ func TestSoak(t *testing.T) {
 				return
 			}
 			requests++
-			for _, line := range page { // numbers that grow: a counter that falls is an engine that restarted
+			for _, line := range page { // counters must grow: a counter that falls means a restarted engine
 				if !strings.HasPrefix(line, "#") && strings.HasSuffix(line, ".0") {
 					line = line[:len(line)-2] + fmt.Sprintf("%04d.0", requests)
 				}

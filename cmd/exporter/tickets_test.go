@@ -18,14 +18,15 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
-// TestNoTicketForWhatNobodyDeclared reads pages of many engines, without a configuration: that an engine cannot
-// count an objective which nobody asked for, and lacks what it never had, opens no ticket, however long.
+// TestNoTicketForWhatNobodyDeclared reads metrics pages of many engines, without a configuration. No ticket opens,
+// however long, because an engine cannot count an undeclared objective, or lacks metrics that it never had.
 func TestNoTicketForWhatNobodyDeclared(t *testing.T) {
 	pages, err := filepath.Glob(filepath.Join(recordings, "*", "*.prom"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	// An imitation of vLLM lacks what every vLLM shows: the ticket for it is right. Pages of incidents are chosen below.
+	// An imitation of vLLM lacks metrics that every vLLM has, so its ticket is correct. Metrics pages of incidents are
+	// chosen below.
 	pages = slices.DeleteFunc(pages, func(page string) bool {
 		dir := filepath.Base(filepath.Dir(page))
 		return strings.HasSuffix(dir, "-simulator") || dir == "real"

@@ -18,8 +18,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/triage"
 )
 
-// statuses holds the exit status of a triage by how the model does that does worst. One that fails itself could not
-// tell, either.
+// statuses holds the exit status of a triage by the worst health of a model. A triage that fails has the status of an
+// unknown health.
 var statuses = map[triage.Health]int{triage.Healthy: 0, triage.Degraded: 1, triage.Failing: 2, triage.Unknown: 3}
 
 // triageOptions holds the flags of exporter triage.
@@ -59,7 +59,7 @@ func parseTriage(args []string, out io.Writer) (o triageOptions, asked bool, err
 	return o, false, err
 }
 
-// triageCommand reads a node twice and says where to look first.
+// triageCommand reads a node twice and names where to look first.
 func triageCommand(ctx context.Context, args []string, out, progress io.Writer) (status int, err error) {
 	could := statuses[triage.Unknown]
 	o, asked, err := parseTriage(args, out)
@@ -124,12 +124,12 @@ func triageCommand(ctx context.Context, args []string, out, progress io.Writer) 
 	return status, text.Write(out, verdicts)
 }
 
-// withoutPast says what to do when the Prometheus does not answer.
+// withoutPast explains what to do when the Prometheus does not answer.
 func withoutPast(err error) error {
 	return fmt.Errorf("--prometheus: %w: omit it to compare without the day before", err)
 }
 
-// writeVerdicts writes what GET /verdict answers, too.
+// writeVerdicts writes the verdicts. GET /verdict uses it, too.
 func writeVerdicts(out io.Writer, verdicts []triage.Verdict) error {
 	encoder := json.NewEncoder(out)
 	encoder.SetIndent("", "  ")
@@ -139,7 +139,7 @@ func writeVerdicts(out io.Writer, verdicts []triage.Verdict) error {
 	}{triage.Worst(verdicts), append([]triage.Verdict{}, verdicts...)})
 }
 
-// source returns what reads the node, and its name.
+// source returns the function that reads the node, and the node's name.
 func (o triageOptions) source(ctx context.Context, log io.Writer) (read func(context.Context) (triage.Reading, error), name string, err error) {
 	if len(o.engines) == 0 {
 		read, err := o.page()
@@ -167,7 +167,7 @@ func (o triageOptions) source(ctx context.Context, log io.Writer) (read func(con
 	return (&server{node: n}).read, strings.Join(o.engines, ", "), nil
 }
 
-// page returns what reads a running exporter.
+// page returns the function that reads the metrics page of a running exporter.
 func (o triageOptions) page() (func(context.Context) (triage.Reading, error), error) {
 	address, err := httpclient.Address("exporter", o.exporter, "exporter.http-config")
 	if err != nil {
@@ -220,7 +220,7 @@ func client(file, flag string) (*http.Client, error) {
 	return c, nil
 }
 
-// wait lets time pass between the readings and says so.
+// wait waits between the readings, and reports it.
 func wait(ctx context.Context, apart time.Duration, source string, progress io.Writer) error {
 	fmt.Fprintf(progress, "Read %s; reading again in %s", source, apart)
 	if terminal(progress) {
@@ -245,7 +245,7 @@ func wait(ctx context.Context, apart time.Duration, source string, progress io.W
 	}
 }
 
-// terminal reports whether what is written there appears on a terminal.
+// terminal reports whether a writer is a terminal.
 func terminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
 	if !ok {

@@ -47,7 +47,7 @@ func TestTriage(t *testing.T) {
 	}
 }
 
-// TestTriageJSON: the command and GET /verdict answer alike.
+// TestTriageJSON checks that the command and GET /verdict give the same answer.
 func TestTriageJSON(t *testing.T) {
 	t.Parallel()
 	e := start(t, "--engine.target="+full(t))
@@ -76,7 +76,7 @@ func TestTriageJSON(t *testing.T) {
 	}
 }
 
-// TestTriageReadsEngines: without an exporter, the command reads engines itself.
+// TestTriageReadsEngines checks that, without an exporter, the command reads engines itself.
 func TestTriageReadsEngines(t *testing.T) {
 	t.Parallel()
 	command := exec.Command(e2e.Build(t, "."), "triage", "--engine="+full(t), "--for=5s")
@@ -108,8 +108,8 @@ func TestTriageErrors(t *testing.T) {
 	}
 }
 
-// TestTriageWithoutItsPrometheus: whether or not an engine is read, a Prometheus that does not answer is named in a
-// sentence, with the remedy.
+// TestTriageWithoutItsPrometheus checks that a Prometheus that does not answer is named in a sentence, with the remedy,
+// whether or not an engine is read.
 func TestTriageWithoutItsPrometheus(t *testing.T) {
 	t.Parallel()
 	dead := "http://" + e2e.Address(t)
@@ -123,7 +123,7 @@ func TestTriageWithoutItsPrometheus(t *testing.T) {
 	}
 }
 
-// TestVerdictIsShared: those who ask at once cost the engines two readings, not two each.
+// TestVerdictIsShared checks that simultaneous requests cost the engines two readings in total, not two each.
 func TestVerdictIsShared(t *testing.T) {
 	t.Parallel()
 	var read atomic.Int32

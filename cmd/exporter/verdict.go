@@ -11,13 +11,13 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/triage"
 )
 
-// judging shares one judgement among all who ask while it is made.
+// judging shares one judgement among all clients that request it while it is made.
 type judging struct {
 	mu  sync.Mutex
 	now *judgement // nil between judgements
 }
 
-// judgement is one in the making; the other fields hold once done is closed.
+// judgement is one judgement in progress. The other fields are valid once done is closed.
 type judgement struct {
 	done     chan struct{}
 	verdicts []triage.Verdict
@@ -27,8 +27,8 @@ type judgement struct {
 // judgeAfter is how long GET /verdict waits between its readings.
 const judgeAfter = 10 * time.Second
 
-// verdict reads the node twice and answers where to look first. Those who ask meanwhile get the same answer, and nothing
-// is kept.
+// verdict reads the node twice and answers where to look first. Requests that arrive meanwhile get the same answer.
+// Nothing is kept.
 func (s *server) verdict(w http.ResponseWriter, r *http.Request) {
 	j := s.judge()
 	select {
@@ -45,7 +45,7 @@ func (s *server) verdict(w http.ResponseWriter, r *http.Request) {
 	_ = writeVerdicts(w, j.verdicts) // the reader has left
 }
 
-// judge returns the judgement in the making, or begins one.
+// judge returns the judgement in progress, or begins one.
 func (s *server) judge() *judgement {
 	s.judging.mu.Lock()
 	defer s.judging.mu.Unlock()
@@ -55,7 +55,7 @@ func (s *server) judge() *judgement {
 	j := &judgement{done: make(chan struct{})}
 	s.judging.now = j
 	go func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 6*judgeAfter) // of nobody who asks: others wait for it, too
+		ctx, cancel := context.WithTimeout(context.Background(), 6*judgeAfter) // independent of the request: others wait for it, too
 		defer cancel()
 		j.verdicts, j.err = s.readTwice(ctx)
 		s.judging.mu.Lock()
@@ -90,7 +90,7 @@ func (s *server) read(ctx context.Context) (triage.Reading, error) {
 	return triage.Parse(page.Bytes(), at)
 }
 
-// verdictOnGPUs answers what each GPU is good for, as of the last judgement, for whatever acts on it.
+// verdictOnGPUs answers whether each GPU is fit for use, as of the last judgement, for programs that act on it.
 func (s *server) verdictOnGPUs(w http.ResponseWriter, _ *http.Request) {
 	if s.health == nil {
 		http.Error(w, "this exporter reads no GPUs, because its flags disable that", http.StatusNotFound)

@@ -1,5 +1,5 @@
-// Package draw draws random worlds: the fault and its size, the fleet, and what the exporter can see. What is right
-// to say comes from the cause that was drawn, never from a rule.
+// Package draw draws random worlds: the fault and its size, the fleet, and what the exporter can see. The drawn cause
+// decides which answer is correct, never a rule.
 package draw
 
 import (
@@ -20,7 +20,7 @@ import (
 type Draw struct {
 	Seed  uint64
 	Class string
-	// Want has the branches that are correct as the first suspect; none for a world in which no alert need fire.
+	// Want lists the branches that are correct as the first suspect. It is empty for a world in which no alert need fire.
 	Want []rules.Branch
 	// Unserved means that the fault leaves clients without any answer, which no objective counts.
 	Unserved bool
@@ -31,11 +31,11 @@ type Draw struct {
 // Quiet reports whether no alert need fire.
 func (d Draw) Quiet() bool { return len(d.Want) == 0 }
 
-// lasts bounds a play, so that a hundred are played in minutes.
+// lasts limits the length of a play, so that a hundred are played in minutes.
 const lasts = 30 * time.Minute
 
-// lived is how long the engines have served before Prometheus reads anything: what they counted since they started says what is
-// usual, and nobody takes them for new.
+// lived is how long the engines have served before Prometheus reads anything. Their counters since the start show what is
+// usual, and they do not count as new.
 const lived = 65 * time.Minute
 
 // New draws the world of a seed.
@@ -57,7 +57,7 @@ func New(seed uint64) Draw {
 	switch r.IntN(4) {
 	case 0:
 		d.Options.WithoutGPUs = true
-		if slices.Contains(d.Want, rules.Hardware) { // all that can be seen is a slow or a dead engine
+		if slices.Contains(d.Want, rules.Hardware) { // only a slow or a dead engine can be seen
 			d.Want = append(slices.Clone(d.Want), rules.Engine)
 		}
 	case 1:
@@ -83,7 +83,7 @@ func New(seed uint64) Draw {
 	return d
 }
 
-// beside returns something harmless that happens at the same time.
+// beside returns a harmless event at the same time.
 func beside(r *rand.Rand, replicas int) []incident.Fault {
 	switch r.IntN(4) {
 	case 0:
@@ -105,7 +105,7 @@ func beside(r *rand.Rand, replicas int) []incident.Fault {
 	}
 }
 
-// mild returns a fault that began half an hour before the incident or less, and of which users feel nothing.
+// mild returns a fault that began at most half an hour before the incident, and that users do not notice.
 func mild(r *rand.Rand, replicas int) incident.Fault {
 	n := r.IntN(replicas)
 	return incident.Fault{At: -time.Duration(between(r, 2, 30)) * time.Minute, Do: pick(r,
@@ -117,7 +117,8 @@ func mild(r *rand.Rand, replicas int) incident.Fault {
 	)}
 }
 
-// cause is one of those that are drawn with the same chance. draw may change the fleet, and returns what happens.
+// cause is one of the causes, which are all drawn with the same probability. draw may change the fleet, and returns the
+// faults.
 type cause struct {
 	class    string
 	want     []rules.Branch
@@ -125,10 +126,10 @@ type cause struct {
 	draw     func(r *rand.Rand, f *world.Fleet) []incident.Fault
 }
 
-// causes lists what is drawn.
+// causes lists the causes that are drawn.
 func causes() []cause { return append(append(ofTraffic(), ofEngines()...), quiet()...) }
 
-// ofTraffic lists what clients do, and what is in front of the engines.
+// ofTraffic lists causes in the behaviour of clients, and in front of the engines.
 func ofTraffic() []cause {
 	return []cause{
 		{"load", []rules.Branch{rules.Queueing}, false, func(r *rand.Rand, f *world.Fleet) []incident.Fault {
@@ -166,7 +167,7 @@ func ofTraffic() []cause {
 	}
 }
 
-// ofEngines lists faults of engines and of what they run on.
+// ofEngines lists faults of engines and of their hosts.
 func ofEngines() []cause {
 	slow := func(low, high float64) func(r *rand.Rand, f *world.Fleet) []incident.Fault {
 		return func(r *rand.Rand, _ *world.Fleet) []incident.Fault {
@@ -233,7 +234,7 @@ func ofEngines() []cause {
 	}
 }
 
-// quiet lists what need wake nobody, and needs no ticket.
+// quiet lists events that need wake nobody, and need no ticket.
 func quiet() []cause {
 	return []cause{
 		{"quiet-burst", nil, false, func(r *rand.Rand, f *world.Fleet) []incident.Fault {
@@ -275,7 +276,7 @@ func each(do func(*world.Replica)) func(*world.World) {
 	}
 }
 
-// some applies a change to every replica or, as often, to the first.
+// some applies a change to every replica or, with the same probability, to the first.
 func some(r *rand.Rand, do func(*world.Replica)) func(*world.World) {
 	if r.IntN(2) == 0 {
 		return each(do)
@@ -283,7 +284,7 @@ func some(r *rand.Rand, do func(*world.Replica)) func(*world.World) {
 	return func(w *world.World) { do(w.Replicas[0]) }
 }
 
-// between draws from an interval, each factor as likely as the next.
+// between draws from an interval, uniformly on a logarithmic scale.
 func between(r *rand.Rand, low, high float64) float64 {
 	return low * math.Pow(high/low, r.Float64())
 }

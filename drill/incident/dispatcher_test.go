@@ -34,8 +34,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
-// TestDispatcherAtRandom compares the drill's Alertmanager with the genuine one about alerts that come and go as no
-// incident would have them.
+// TestDispatcherAtRandom compares the drill's Alertmanager with the genuine one, for random alerts that no incident would
+// have.
 func TestDispatcherAtRandom(t *testing.T) {
 	t.Parallel()
 	alerts := rules.Alerts(play.Rules())
@@ -56,7 +56,7 @@ func TestDispatcherAtRandom(t *testing.T) {
 		firing, end := map[int]bool{}, 14*time.Hour
 		for now := time.Duration(0); now < end; now += rules.Interval {
 			for i := range possible {
-				if random.IntN(120) == 0 { // every two hours, and a third of that while it fires
+				if random.IntN(120) == 0 { // every two hours on average: it stops, or begins in one case of three
 					firing[i] = !firing[i] && random.IntN(3) == 0
 				}
 			}
@@ -78,8 +78,8 @@ func TestDispatcherAtRandom(t *testing.T) {
 	}
 }
 
-// compare hands the alerts that fired to Alertmanager itself, its provider, dispatcher, inhibitor and notification
-// pipeline, in virtual time: its notifications are the drill's.
+// compare sends the fired alerts to Alertmanager itself (its provider, dispatcher, inhibitor and notification pipeline)
+// in virtual time. Its notifications must be the drill's.
 func compare(t *testing.T, drill []play.Notification, fired []play.Evaluation) {
 	t.Helper()
 	var delivered []play.Notification
@@ -89,7 +89,7 @@ func compare(t *testing.T, drill []play.Notification, fired []play.Evaluation) {
 	}
 }
 
-// lines are notifications in order, to the second.
+// lines returns notifications in order, to the second.
 func lines(ns []play.Notification) (lines []string) {
 	for _, n := range ns {
 		lines = append(lines, fmt.Sprintf("%s %s %v resolved %t update %t", n.At.Format(time.DateTime), n.Receiver, n.Alerts, n.Resolved, n.Update))
@@ -98,15 +98,15 @@ func lines(ns []play.Notification) (lines []string) {
 	return lines
 }
 
-// deliver sends what fires to a running Alertmanager, minute by minute, as Prometheus does.
+// deliver sends firing alerts to a running Alertmanager, minute by minute, as Prometheus does.
 func deliver(t *testing.T, fired []play.Evaluation) []play.Notification {
 	began := time.Now()
 	am := startAlertmanager(t, began)
 	defer am.stop()
 	firing := map[model.Fingerprint]*amalert.Alert{}
 	for _, e := range fired {
-		// Each evaluation comes a little sooner than the one before: what Alertmanager does at the same
-		// minute comes after it, as in the drill.
+		// Each evaluation comes a little earlier than the one before. So Alertmanager's own actions in that minute come
+		// after it, as in the drill.
 		now := e.At - fired[0].At
 		early := time.Duration(now.Minutes()) * time.Millisecond
 		time.Sleep(time.Until(began.Add(now + time.Second - early)))
@@ -194,7 +194,7 @@ func startAlertmanager(t *testing.T, began time.Time) *genuine {
 	return am
 }
 
-// SendResolved implements notify.ResolvedSender, as the default of webhooks and pagers has it.
+// SendResolved implements notify.ResolvedSender, with the default of webhooks and pagers.
 func (*genuine) SendResolved() bool { return true }
 
 // Notify implements notify.Notifier.

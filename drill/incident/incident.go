@@ -20,26 +20,28 @@ type Incident struct {
 	Name  string
 	Story string
 	Fleet world.Fleet
-	// Lived is how long all was well before the exporter and its Prometheus started, and History how long after that.
-	// Default: none, and two hours.
+	// Lived is how long the node was healthy before the exporter and its Prometheus started. History is how long it was
+	// healthy after that. Default: none, and two hours.
 	Lived, History time.Duration
-	// Replays holds the replays per hour of the first GPU's first NVLink, for each day before the history: what
-	// Prometheus has recorded of them.
+	// Replays holds the replays per hour of the first GPU's first NVLink on each day before the history, as Prometheus
+	// has recorded them.
 	Replays []float64
-	// Faults lists what happens from the onset on.
+	// Faults lists the events from the onset on.
 	Faults []Fault
 	// Lasts is how long the drill watches after the onset.
 	Lasts time.Duration
-	// Lever is what ends the incident in a transcript. Other plays leave it alone.
+	// Lever is the action that ends the incident in a transcript. Other plays do not use it.
 	Lever Lever
 
 	// Page names the alert that must page; nil if none must.
 	Page *rules.Alert
 	// Or names an alert that may page first instead: both see the same fault, and chance decides which is earlier.
 	Or *rules.Alert
-	// Within limits how late a page may come if theory gives no time, because no budget burns, or no requests could be sent.
+	// Within limits how late a page may come if the theory gives no time, because no budget burns or no request could be
+	// sent.
 	Within time.Duration
-	// Cause names the alert that must name the cause, in the page or in a ticket. Clue names the clue, if no alert does.
+	// Cause names the alert that must name the cause, in the page or in a ticket. Clue names the clue that must do so, if
+	// no alert does.
 	Cause *rules.Alert
 	Clue  string
 	// Shows is a regular expression for the evidence of the cause that the first page must have. Alerts on causes may come after the page; their
@@ -47,7 +49,7 @@ type Incident struct {
 	Shows string
 	// Quiet means that there must be no ticket either.
 	Quiet bool
-	// Report describes where the incident was published; nil for one that the drill made up.
+	// Report describes where the incident was published; nil for an invented incident.
 	Report *Report
 }
 
@@ -60,9 +62,9 @@ type Fault struct {
 	Do func(w *world.World)
 }
 
-// Lever changes the world for the better.
+// Lever is an action that improves the world.
 type Lever struct {
-	// Page names the runbook that advises it, Parts the headings there.
+	// Page names the runbook that advises the action. Parts names the headings in it.
 	Page  string
 	Parts []string
 	// Says describes the action in words.
@@ -73,7 +75,7 @@ type Lever struct {
 // defaultHistory is long enough to give the comparisons with the day before some data: they leave out its last hour.
 const defaultHistory = 2 * time.Hour
 
-// Names returns what must name the cause, an alert or a clue, and the branch of it; empty for nothing.
+// Names returns the alert or the clue that must name the cause, and its branch. Both are empty if nothing must.
 func (in Incident) Names() (name string, branch rules.Branch) {
 	if in.Cause != nil {
 		return in.Cause.Name, in.Cause.Branch
@@ -133,7 +135,7 @@ func mayBeAbsent(objectives []slo.Objective) []slo.Objective {
 	return objectives
 }
 
-// minute shortens the catalogue.
+// minute keeps the catalogue short.
 const minute = time.Minute
 
 // Find returns the incident of a name. The error lists the known names.

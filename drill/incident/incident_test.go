@@ -24,12 +24,13 @@ var (
 	from  = flag.Uint64("from", 1, "first draw")
 )
 
-// fast are the incidents that every run of the tests plays.
+// fast lists the incidents that every run of the tests plays.
 var fast = []string{"wedged-engine", "xid-79", "scale-from-zero", "harmless-burst"}
 
-// TestIncidents plays incidents: each must wake whom it must, in time, once, with its cause, and nobody else.
-// Alertmanager itself would have sent the same, and the plots are those of the last play that a person has seen: testdata/plays.tsv
-// keeps their hashes. After a change, "go test ./drill/incident -run TestIncidents/NAME -update" plays one again and keeps its row.
+// TestIncidents plays incidents. Each must page the right receiver, in time, once, with its cause, and nobody else.
+// Alertmanager itself must send the same. The plots must be those of the last play that a person has reviewed:
+// testdata/plays.tsv has their hashes. After a change, "go test ./drill/incident -run TestIncidents/NAME -update" plays
+// one again and stores its row.
 func TestIncidents(t *testing.T) {
 	var mu sync.Mutex
 	var scores []score.Score
@@ -73,10 +74,10 @@ func TestIncidents(t *testing.T) {
 	}
 }
 
-// quick are the public incidents that every run of the tests plays: a page that cannot be read, and a long prompt.
+// quick lists the public incidents that every run plays: unreadable metrics, and a long prompt.
 var quick = []string{"frozen-scheduler", "million-tokens"}
 
-// TestPublic plays public incidents: nobody hears of one later than people noticed it, and the quiet ones wake nobody.
+// TestPublic plays public incidents. No message comes later than people noticed, and the quiet ones wake nobody.
 func TestPublic(t *testing.T) {
 	for _, in := range incident.Public() {
 		if in.Report.Source == "" || in.Report.Said == "" || in.Report.Assumed == "" {
@@ -104,7 +105,7 @@ func TestPublic(t *testing.T) {
 	}
 }
 
-// section returns what a report says of an incident.
+// section returns the part of a report about an incident.
 func section(t *testing.T, report, incident string) string {
 	t.Helper()
 	_, after, _ := strings.Cut(report, `<section id="`+incident+`">`)

@@ -18,7 +18,7 @@ func Incidents() []Incident {
 		modelsDie(), replicasSlow(), memoryFails(), fabricWears(), exportersFail(), harmless())
 }
 
-// burst is demand of six times its level for twenty minutes.
+// burst is six times the usual demand for twenty minutes.
 func burst() []Fault {
 	return []Fault{
 		fault(0, func(w *world.World) { w.Traffic.Arrivals *= 6 }),
@@ -264,7 +264,7 @@ func hostsStarve() []Incident {
 	}
 }
 
-// modelsDie are incidents of models that nobody serves.
+// modelsDie are incidents of models that no engine serves.
 func modelsDie() []Incident {
 	return []Incident{
 		{
@@ -404,7 +404,7 @@ func memoryFails() []Incident {
 	}
 }
 
-// fabricWears are incidents of links and of what drives GPUs.
+// fabricWears are incidents of links and of drivers.
 func fabricWears() []Incident {
 	return []Incident{
 		{
@@ -556,8 +556,8 @@ func edge() drill.Profile {
 	return p
 }
 
-// decoding returns the decode side of a model whose prompts are computed elsewhere: four times the requests that
-// combined replicas carry with ease, and KV caches over 200 Gbit/s.
+// decoding returns the decode side of a model whose prompts are computed elsewhere: four times the requests that combined
+// replicas serve easily, and KV caches over 200 Gbit/s.
 func decoding() world.Fleet {
 	f := chat()
 	f.Profile.Release, f.Profile.Prefilled, f.Profile.Fetching = "0.26.0", true, 25e9
@@ -565,7 +565,7 @@ func decoding() world.Fleet {
 	return f
 }
 
-// offloading returns replicas that keep in 32 GB of host memory, over PCIe, what does not fit their GPUs.
+// offloading returns replicas that keep KV cache that does not fit their GPUs in 32 GB of host memory, over PCIe.
 func offloading() world.Fleet {
 	f := chat()
 	f.Profile.Release, f.Profile.Host, f.Profile.HostHits = "0.26.0", 32e9, 0.5
@@ -592,7 +592,8 @@ func crashes(replica int, every, loading time.Duration, times int) (faults []Fau
 	return faults
 }
 
-// onDemand returns Ollama with one model under little load. It counts nothing: its only objective is on what probes get.
+// onDemand returns Ollama with one model under little load. Ollama counts nothing. The only objective is about the
+// answers to probes.
 func onDemand() world.Fleet {
 	return with(chat(), func(f *world.Fleet) {
 		f.Replicas, f.Runtimes, f.Probes = 1, []metrics.Runtime{metrics.Ollama}, true

@@ -15,7 +15,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// converted is the incident that every run of the tests plays with native histograms: its cause is read from several.
+// converted lists the incident that every run plays with native histograms. Several of them show its cause.
 var converted = []string{"kv-thrash"}
 
 // A Prometheus that converts classic histograms to native ones, from the first scrape or from the first of the incident, pages with
@@ -44,7 +44,8 @@ func TestNativeHistograms(t *testing.T) {
 	}
 }
 
-// sent returns who was told what and when about an incident, without the numbers, which a window over the change counts otherwise.
+// sent returns the receivers, texts and times of an incident's messages, without numbers, because windows over the
+// conversion count differently.
 func sent(t *testing.T, in incident.Incident, native func(time.Time) bool) string {
 	t.Helper()
 	p, err := play.Run(in, play.Options{Seed: 1, Native: native})

@@ -21,9 +21,9 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// outage is a share of bad requests that stays the same for hours, at a model with two objectives.
+// outage is a constant share of bad requests for hours, at a model with two objectives.
 type outage struct {
-	rate, share   float64 // requests per second; of them, bad ones
+	rate, share   float64 // requests per second; share of bad ones
 	begins, lasts time.Duration
 	model         string
 	random        *rand.Rand
@@ -35,7 +35,7 @@ type counter struct {
 	events, bad float64
 }
 
-// between lets the requests of an interval come, by chance as requests do.
+// between adds the requests of an interval, at random times.
 func (o *outage) between(from, to time.Duration) {
 	hit := max(0, min(to, o.begins+o.lasts)-max(from, o.begins))
 	for i := range o.counters {
@@ -69,7 +69,7 @@ func binomial(r *rand.Rand, n, share float64) (k float64) {
 	return k
 }
 
-// objectives are those of every model here.
+// objectives lists the objectives of every model here.
 var objectives = []struct {
 	slo.Signal
 	target float64
@@ -89,8 +89,8 @@ func (o *outage) emit(emit rulesim.Emit) {
 	}
 }
 
-// TestOneOutageOnePage: however few requests there are, and whenever an outage begins between two scrapes, it is one page and
-// two updates at most until it ends; then it ends in half an hour, unless fewer than twenty requests were bad.
+// TestOneOutageOnePage checks that an outage is one page and at most two updates until it ends, with any number of
+// requests and any start between two scrapes. The page ends in half an hour, unless fewer than twenty requests were bad.
 func TestOneOutageOnePage(t *testing.T) {
 	t.Parallel()
 	for lasts, shares := range map[time.Duration][]float64{2 * time.Hour: {1, 0.5, 0.2}, 6 * time.Hour: {0.02}} {
@@ -123,7 +123,7 @@ func playOutages(t *testing.T, lasts time.Duration, shares []float64) {
 		if strings.HasPrefix(g.Name, "llm-slo-") {
 			for i, a := range g.Alerts {
 				b := *a
-				b.Diagnosed, b.Split = false, nil // texts cost queries
+				b.Diagnosed, b.Split = false, nil // texts need queries
 				g.Alerts[i] = &b
 			}
 			groups = append(groups, g)
@@ -189,7 +189,7 @@ func playOutages(t *testing.T, lasts time.Duration, shares []float64) {
 			}
 		}
 		fmt.Fprintf(w, "%s\t%d\t%d\t%s\t%s\n", o.model, pages, updates, first, last)
-		many := o.rate*o.share*o.lasts.Seconds() > 50 // else chance decides whether it pages, and a gap of half an hour proves nothing
+		many := o.rate*o.share*o.lasts.Seconds() > 50 // otherwise chance decides whether it pages, and a gap of half an hour proves nothing
 		switch {
 		case pages > 1 || updates > 2 || pages == 0 && many:
 			t.Errorf("%s: %d pages and %d updates until it ends", o.model, pages, updates)

@@ -14,8 +14,9 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
-// TestSlowAmongPeers draws fleets whose router gives each replica another share of the traffic. In half of them one replica takes 1.3
-// times as long for each step, from the start or from some time on: it is named within a quarter of an hour, and no other.
+// TestSlowAmongPeers draws fleets whose router gives each replica a different share of the traffic. In half of them one
+// replica takes 1.3 times as long for each step, from the start or from a later time. Only this replica is named, within
+// a quarter of an hour.
 func TestSlowAmongPeers(t *testing.T) {
 	const within = 15 * time.Minute
 	first, draws := *from, uint64(8)
@@ -50,7 +51,7 @@ func TestSlowAmongPeers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		said := map[string]float64{} // the most that was said of each pod
+		said := map[string]float64{} // the largest reported value of each pod
 		for at := time.Duration(0); at <= within; at += time.Minute {
 			v, err := p.Prometheus.Query(metrics.RecordedSkew.Name+`{reason="step"}`, p.World.At(p.Onset+at))
 			if err != nil {

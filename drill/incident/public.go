@@ -13,15 +13,15 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// Report describes what others published about an incident that the drill replays.
+// Report describes a published report of an incident that the drill replays.
 type Report struct {
-	// Source is where it was published, beginning with a repository on GitHub unless it is an address.
+	// Source is the place of publication. It begins with a repository on GitHub unless it is an address.
 	Source string
-	// Said holds the figures as reported, Assumed what the play adds or shortens.
+	// Said holds the reported figures, Assumed the additions and cuts of the play.
 	Said, Assumed string
 	// Noticed is how long after the onset people noticed; zero if the source does not say.
 	Noticed time.Duration
-	// Sign returns series from the first scrape on that shows the incident.
+	// Sign returns series from the first scrape that shows the incident.
 	Sign string
 	// Missed explains why no alert reports the incident.
 	Missed string
@@ -42,7 +42,7 @@ func Public() []Incident {
 	return incidents
 }
 
-// hang stops one engine, and does more to it.
+// hang stops one engine, and applies a further change to it.
 func hang(do func(e *drill.Engine)) []Fault {
 	return []Fault{fault(0, one(1, func(r *world.Replica) {
 		r.Engine.Wedged = true
@@ -114,7 +114,7 @@ func publicHangs() []Incident {
 	}
 }
 
-// publicStalls are incidents of engines that stop and look as before.
+// publicStalls are incidents of engines that stop but look as before.
 func publicStalls() []Incident {
 	return []Incident{
 		{
@@ -154,7 +154,7 @@ func publicStalls() []Incident {
 	}
 }
 
-// publicLinks are incidents of links and of what the driver says.
+// publicLinks are incidents of links and of the driver's messages.
 func publicLinks() []Incident {
 	return []Incident{
 		{
@@ -545,7 +545,7 @@ func available() []slo.Objective {
 	return slices.DeleteFunc(slo.Defaults(), func(o slo.Objective) bool { return o.Signal.Latency() })
 }
 
-// broken takes a replica down with its GPU's XID, and XID 45 for each of its processes.
+// broken stops a replica with its GPU's XID, and with XID 45 for each of its processes.
 func broken(i, xid int) func(*world.World) {
 	return one(i, func(r *world.Replica) {
 		r.GPU.Report(xid, 45, 45, 45)

@@ -13,8 +13,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
-// TestSecondFault plays a fault that comes while an older one has been paged for half an hour, and in which nothing that
-// fired stops to fire: whoever is on call hears of it within five minutes, by a page of its own, and of nothing before it.
+// TestSecondFault plays a fault that begins half an hour after the page of an older one, while every firing alert keeps
+// firing. A new page reports it within five minutes, and there is none before.
 func TestSecondFault(t *testing.T) {
 	const later = 37 * time.Minute
 	for name, second := range map[string]struct {

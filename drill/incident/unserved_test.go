@@ -14,8 +14,9 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
-// TestNobodyIsServed: an only engine that hangs with nothing in its gauges pages within ten minutes, and the page names the engine: the
-// gateway before it goes on to count requests, or its clients give up. Users who ask nothing for a quarter of an hour page nobody.
+// TestNobodyIsServed checks that the only engine, if it hangs with idle gauges, pages within ten minutes, and that the
+// page names the engine: its gateway still counts requests, or its clients give up. A quarter of an hour without requests
+// does not page.
 func TestNobodyIsServed(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

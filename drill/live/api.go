@@ -26,7 +26,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/internal/rulesim"
 )
 
-// Serve returns the HTTP API of a Prometheus that has what a simulation stored, read-only.
+// Serve returns the HTTP API of a Prometheus with the samples that a simulation stored, read-only.
 func Serve(store *rulesim.Sim) http.Handler {
 	return (&Prometheus{store: store, registry: prometheus.NewRegistry()}).handler("")
 }
@@ -44,11 +44,11 @@ func (p *Prometheus) handler(address string) http.Handler {
 	return router
 }
 
-// api names the arguments of the API's constructor. Prometheus' web package takes most of them by name, but serves pages
-// that are not in its module, and profiles of the drill.
+// api names the arguments of the API's constructor. Prometheus' web package takes most of them by name, but also serves
+// web pages that are not in its module, and profiles of the drill.
 func (p *Prometheus) api(address string) *api.API {
 	db := p.store.DB()
-	var ( // nothing is written or administered over HTTP
+	var ( // nothing can be written or administered over HTTP
 		appendable                                                               storage.Appendable
 		appendableV2                                                             storage.AppendableV2
 		remoteWrite, otlp, otlpDeltaToCumulative, otlpNativeDelta, startTimeZero bool
@@ -56,7 +56,7 @@ func (p *Prometheus) api(address string) *api.API {
 		admin                                                                    bool
 		databaseDir                                                              string
 	)
-	var ( // features that are off, limits that do not hold, and defaults
+	var ( // disabled features, limits without effect, and defaults
 		agent, search, typeAndUnitLabels, appendMetadata           bool
 		maxSearch, remoteReadSamples, remoteReadsAtOnce, readFrame int
 		statsRenderer                                              api.StatsRenderer
@@ -93,8 +93,8 @@ func (p *Prometheus) api(address string) *api.API {
 	)
 }
 
-// version returns the release of the embedded Prometheus, by which clients choose which features to use. Release
-// 3.15.0 is the Go module v0.315.0.
+// version returns the release of the embedded Prometheus, by which clients choose features. Release 3.15.0 is the Go
+// module v0.315.0.
 func version() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
@@ -108,13 +108,13 @@ func version() string {
 	return ""
 }
 
-// noAlertmanager tells the API that alerts go to no server: the drill routes them itself.
+// noAlertmanager reports to the API that alerts go to no server, because the drill routes them itself.
 type noAlertmanager struct{}
 
 func (noAlertmanager) Alertmanagers() []*url.URL        { return nil }
 func (noAlertmanager) DroppedAlertmanagers() []*url.URL { return nil }
 
-// stats provides what the API reports about the storage.
+// stats provides the API's data about the storage.
 type stats struct{ *tsdb.DB }
 
 func (s stats) Stats(label string, limit int) (*tsdb.Stats, error) {

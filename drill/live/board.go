@@ -46,10 +46,10 @@ const Boards = "/boards/"
 // ranges are how far back a reader may look; the demo has a day of history.
 var ranges = []string{"15m", "1h", "6h", "1d"}
 
-// boards serves the dashboards as pages, drawn from what the storage answers.
+// boards serves the dashboards as web pages, drawn from the answers of the storage.
 type boards struct {
 	store *rulesim.Sim
-	// style has the addresses of runbooks, node is the exporter's page.
+	// style has the addresses of runbooks. node is the node page.
 	style rules.Style
 	node  string
 	all   []dashboards.Board
@@ -78,11 +78,11 @@ func (s boards) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
-	// html/template has escaped what came from the storage.
+	// html/template has escaped the values from the storage.
 	_ = site.Write(w, http.StatusOK, site.Page{Title: s.all[i].Title(), Root: s.node, Style: boardCSS, Body: template.HTML(body.String()), Script: boardJS}) // the reader has left
 }
 
-// page is what the template shows.
+// page is the data of the template.
 type page struct {
 	dashboards.Board
 	Boards     []dashboards.Board
@@ -96,7 +96,7 @@ type row struct {
 	Panels []drawn
 }
 
-// drawn is a panel with its content: an error, words for nothing, or what its kind shows.
+// drawn is a panel with its content: an error, a text if there is no data, or the content of its kind.
 type drawn struct {
 	dashboards.Panel
 	ID, Error, Empty, Runbook string
@@ -110,7 +110,7 @@ type drawn struct {
 
 type stat struct{ Class, Value, Name string }
 
-// states is one row of a state timeline, Now what it says at the end.
+// states is one row of a state timeline. Now is the state at its end.
 type states struct {
 	Name, Now string
 	Cells     []cell
@@ -147,22 +147,22 @@ func (s boards) page(b dashboards.Board, back time.Duration, now time.Time) page
 	return p
 }
 
-// view is a range of time that is drawn.
+// view is the drawn time range.
 type view struct {
 	dashboards.View
 	from, to time.Time
 }
 
-// x returns where a time lies in a drawing of 1000 units.
+// x returns the position of a time in a drawing of 1000 units.
 func (v view) x(at int64) float64 {
 	return 1000 * float64(at-v.from.UnixMilli()) / float64(v.Range.Milliseconds())
 }
 
-// line is what one series of a query says over the range, or now.
+// line is the data of one series of a query, over the range or at its end.
 type line struct {
 	promql.Series
 	query dashboards.Query
-	value string // what a table calls its value
+	value string // the name of its value in a table
 	limit bool
 }
 
@@ -200,7 +200,7 @@ func (s boards) ask(b dashboards.Board, p dashboards.Panel, v view) (all []line,
 	return all, nil
 }
 
-// draw fills in what a panel shows.
+// draw fills in the content of a panel.
 func (s boards) draw(d *drawn, b dashboards.Board, v view) (err error) {
 	if d.Kind == dashboards.Text {
 		d.Markdown, err = runbooks.HTML([]byte(d.Panel.Markdown(s.style)))
@@ -237,7 +237,7 @@ func (s boards) draw(d *drawn, b dashboards.Board, v view) (err error) {
 	return nil
 }
 
-// said writes a value of a panel: the name of a state, or a quantity.
+// said formats a value of a panel: the name of a state, or a quantity.
 func said(p dashboards.Panel, v float64) string {
 	for _, s := range p.States {
 		if float64(s.Value) == v {
@@ -247,7 +247,7 @@ func said(p dashboards.Panel, v float64) string {
 	return write(v, p.Unit)
 }
 
-// class returns the class of a value by the step that it has reached: the last colours of a panel are its loud ones.
+// class returns the class of a value by the step that it has reached. The last colours of a panel are the urgent ones.
 func class(p dashboards.Panel, v float64) string {
 	reached := p.Steps[0]
 	for _, s := range p.Steps[1:] {
@@ -278,7 +278,7 @@ func (s boards) table(p dashboards.Panel, all []line, now time.Time) *listing {
 	for _, c := range columns {
 		t.Heads = append(t.Heads, c.Title)
 	}
-	rows := map[string]map[string]float64{} // the values of series with the same labels, or with the labels that both have
+	rows := map[string]map[string]float64{} // the values of series with the same labels, or with the labels in common
 	var order []labels.Labels
 	for _, l := range all {
 		key := l.Metric.String()
@@ -297,7 +297,7 @@ func (s boards) table(p dashboards.Panel, all []line, now time.Time) *listing {
 		}
 		rows[key][l.value] = l.last()
 	}
-	slices.SortFunc(order, func(a, b labels.Labels) int { // the largest values first, names from A to Z, as Grafana's
+	slices.SortFunc(order, func(a, b labels.Labels) int { // the largest values first, names from A to Z, as in Grafana
 		first := cmp.Or(p.SortBy, columns[0].Field)
 		return cmp.Or(cmp.Compare(rows[b.String()][first], rows[a.String()][first]), cmp.Compare(a.Get(first), b.Get(first)), labels.Compare(a, b))
 	})
@@ -327,7 +327,7 @@ func narrows(row, series labels.Labels) bool {
 	return all
 }
 
-// legend fills the labels of a series into the name of a line; a label that it lacks leaves nothing.
+// legend fills the labels of a series into the name of a line; a missing label leaves nothing.
 func legend(format string, of labels.Labels) string {
 	return strings.Join(strings.Fields(place.ReplaceAllStringFunc(format, func(p string) string { return of.Get(strings.Trim(p, "{}")) })), " ")
 }

@@ -47,12 +47,13 @@ func played(t *testing.T, broken string) *httptest.Server {
 	return s
 }
 
-// panel is a condition: the panel of a title has an element.
+// panel is the condition that the panel with a title has an element.
 func panel(title, element string) string {
 	return fmt.Sprintf(`document.querySelector('section[aria-label="%s"] %s')`, title, element)
 }
 
-// TestBoards: a browser alone shows an incident, takes what is new, says when nothing new comes, and a panel that fails costs itself.
+// TestBoards checks that a browser alone shows an incident, adds new data, reports when none comes, and loses only a
+// panel that fails.
 func TestBoards(t *testing.T) {
 	s := played(t, "Preemptions")
 	b := e2e.NewBrowser(t)
@@ -99,7 +100,7 @@ func TestBoards(t *testing.T) {
 	b.Until("it says that it is stale", `document.getElementById("state").textContent.startsWith("The demo does not answer; it was: As of")`)
 }
 
-// accessible has axe-core judge the open page, by day and by night, where AXE names axe.min.js.
+// accessible checks the open web page with axe-core, by day and by night, if AXE names axe.min.js.
 func accessible(t *testing.T, b *e2e.Browser) {
 	t.Helper()
 	file := os.Getenv("AXE")
@@ -126,7 +127,7 @@ func accessible(t *testing.T, b *e2e.Browser) {
 	}
 }
 
-// TestBoardAddresses: a wrong address says what is right.
+// TestBoardAddresses checks that a wrong address is answered with the right ones.
 func TestBoardAddresses(t *testing.T) {
 	s := boards{all: dashboards.All(nil)}
 	for address, says := range map[string]string{Boards + "nonsense": Boards + "llm-incident", Boards + "llm-incident?range=2y": "15m, 1h, 6h, 1d"} {
@@ -138,7 +139,7 @@ func TestBoardAddresses(t *testing.T) {
 	}
 }
 
-// TestWrite: quantities are written as a person reads them.
+// TestWrite checks that quantities are easy to read.
 func TestWrite(t *testing.T) {
 	for _, c := range []struct {
 		value      float64

@@ -27,7 +27,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
-// step is how often the world catches up with the present.
+// step is the interval at which the world catches up with the present.
 const step = time.Second
 
 // Node runs a simulated node: engines, GPUs and the exporter that reads them.
@@ -50,9 +50,9 @@ type Node struct {
 type Options struct {
 	Incident incident.Incident
 	Seed     uint64
-	// Exporter is the exporter's binary, Listen the address that it listens on.
+	// Exporter is the exporter's binary. Listen is the address on which it listens.
 	Exporter, Listen string
-	// Prometheus is the address that answers queries and shows the dashboards, to which messages link.
+	// Prometheus is the address that answers queries and shows the dashboards. Messages link to it.
 	Prometheus string
 	// Dir holds the node's files. It must be empty; the caller removes it.
 	Dir string
@@ -103,7 +103,7 @@ func NewNode(o Options) (*Node, error) {
 	return n, nil
 }
 
-// configure updates the exporter's configuration: pods come and go.
+// configure updates the exporter's configuration, because pods come and go.
 func (n *Node) configure() error {
 	config, err := n.Config()
 	if err != nil || bytes.Equal(config, n.config) {
@@ -174,7 +174,7 @@ func (n *Node) History(ctx context.Context, done func(share float64)) error {
 	return n.Play.History(ctx, done)
 }
 
-// page starts the exporter and returns its page once that shows what all GPUs do in a second.
+// page starts the exporter and returns its metrics page once the page contains one second of all GPUs.
 func (n *Node) page(ctx context.Context) (string, error) {
 	if err := n.start(); err != nil {
 		return "", err
@@ -238,7 +238,7 @@ func (n *Node) follow() error {
 func (n *Node) start() error {
 	n.process = exec.Command(n.options.Exporter, n.args...)
 	n.process.Stdout, n.process.Stderr = n.options.Log, n.options.Log
-	n.process.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is for the drill, which ends it
+	n.process.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C must reach only the drill, which ends it
 	if err := n.process.Start(); err != nil {
 		n.process = nil
 		return fmt.Errorf("cannot start the exporter (make build makes it): %w", err)
@@ -259,12 +259,12 @@ func (n *Node) stop() {
 	n.process = nil
 }
 
-// Source is the node as a Prometheus reads it, after its history.
+// Source returns the node as a Prometheus reads it, after its history.
 func (n *Node) Source() Source {
 	return Source{Exporter: n.options.Listen, Instance: play.Instance, RuleFile: n.past.RuleFile, Style: n.around.style, Store: n.past.Prometheus}
 }
 
-// Close ends everything. Run must have returned.
+// Close stops everything. Run must have returned.
 func (n *Node) Close() error {
 	if n.process != nil {
 		n.stop()

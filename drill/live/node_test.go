@@ -10,11 +10,11 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/internal/e2e"
 )
 
-// TestANodeOutsideTheRepositoryHasNoGPUs: the header of NVML is found by the go command inside this module. A demo that runs elsewhere, with a
-// compiler, plays without GPUs, as it does without a compiler.
+// TestANodeOutsideTheRepositoryHasNoGPUs runs a demo outside this module, where the go command cannot find NVML's header.
+// The demo plays without GPUs, as it does without a compiler.
 func TestANodeOutsideTheRepositoryHasNoGPUs(t *testing.T) {
 	t.Chdir(t.TempDir())
-	tools := t.TempDir() // a compiler, and no go
+	tools := t.TempDir() // a compiler, but no go
 	if err := os.WriteFile(filepath.Join(tools, "gcc"), []byte("#!/bin/sh\nexit 1\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}

@@ -28,7 +28,7 @@ type Play struct {
 	past   *play.Play
 	around surroundings
 	mu     sync.Mutex       // guards the world
-	faults []incident.Fault // still to happen
+	faults []incident.Fault // faults that have not happened yet
 	onset  time.Time        // zero: not set yet
 
 	records int // written to the kernel log so far
@@ -36,10 +36,10 @@ type Play struct {
 
 // surroundings of a Play.
 type surroundings struct {
-	// engines are the addresses, host:port, that will serve the replicas' engines.
+	// engines lists the addresses, host:port, that will serve the replicas' engines.
 	engines []string
-	// gpus is the node's NVML, with a GPU for each replica; nil when there is none. kmsg is the file that stands for
-	// the kernel log, the source of XIDs.
+	// gpus is the node's NVML, with a GPU for each replica; nil when there is none. kmsg is the file in place of the
+	// kernel log, the source of XIDs.
 	gpus *fakenvml.State
 	kmsg string
 	// prometheus is the address of the Prometheus that answers the queries of runbooks; empty for none.
@@ -65,7 +65,7 @@ func newPlay(in incident.Incident, seed uint64, around surroundings) (*Play, err
 // Close removes the stored series.
 func (p *Play) Close() error { return p.past.Close() }
 
-// History plays the time up to the present, with the faults before the onset. It calls done with the share that is
+// History plays the time up to the present, with the faults before the onset. It calls done with the share that has been
 // played.
 func (p *Play) History(ctx context.Context, done func(share float64)) error {
 	for t := time.Duration(0); ctx.Err() == nil; t += play.ScrapeInterval {
@@ -86,7 +86,7 @@ func (p *Play) History(ctx context.Context, done func(share float64)) error {
 	return ctx.Err()
 }
 
-// Begin sets the onset. Nothing happens before.
+// Begin sets the onset. No fault happens before it.
 func (p *Play) Begin(onset time.Time) { p.Change(func(*world.World) { p.onset = onset }) }
 
 // Change changes the world now.
@@ -96,7 +96,7 @@ func (p *Play) Change(do func(*world.World)) {
 	do(p.past.World)
 }
 
-// Heal lets nothing more happen and undoes what did.
+// Heal prevents all further faults and undoes the past ones.
 func (p *Play) Heal(undo func(*world.World)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -104,7 +104,7 @@ func (p *Play) Heal(undo func(*world.World)) {
 	undo(p.past.World)
 }
 
-// Advance lets the world run until a time, faults included.
+// Advance runs the world until a time, faults included.
 func (p *Play) Advance(now time.Time) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -158,7 +158,7 @@ func (p *Play) log(g *world.GPU, xids []world.XID) error {
 	return nil
 }
 
-// Engine returns the page that a replica's engine serves now; nil while its port is closed.
+// Engine returns the HTTP side that a replica's engine serves now, or nil while its port is closed.
 func (p *Play) Engine(replica int) http.Handler {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -178,7 +178,7 @@ func (p *Play) ExporterDown() bool {
 	return p.past.World.ExporterDown
 }
 
-// Notify takes the alerts that fire at a time and returns what Alertmanager sends up to then.
+// Notify takes the alerts that fire at a time and returns Alertmanager's messages up to then.
 func (p *Play) Notify(now time.Time, firing []rulesim.Alert) ([]play.Notification, error) {
 	err := p.past.Alertmanager.Receive(now, firing)
 	return p.past.Alertmanager.Take(), err
@@ -210,7 +210,7 @@ func (p *Play) Config() ([]byte, error) {
 			t.GPUs = append(t.GPUs, strconv.Itoa(r.GPU.Index))
 		}
 	}
-	if p.Incident.Fleet.Objectives != nil { // otherwise the exporter's defaults hold
+	if p.Incident.Fleet.Objectives != nil { // otherwise the exporter's defaults apply
 		config.Objectives = p.Objectives()
 	}
 	return rules.Encode(config)

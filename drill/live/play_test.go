@@ -8,8 +8,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/drill/incident"
 )
 
-// TestScaleFromZero: what an incident does before its onset is part of the history, and the exporter's
-// configuration follows pods that come and go.
+// TestScaleFromZero checks that events before the onset are part of the history, and that the exporter's configuration
+// follows pods that come and go.
 func TestScaleFromZero(t *testing.T) {
 	t.Parallel()
 	in, err := incident.Find(incident.Incidents(), "scale-from-zero")

@@ -13,7 +13,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/dashboards"
 )
 
-// plot is a drawing of 1000 by 100 units, with what stands at its axes.
+// plot is a drawing of 1000 by 100 units, with the labels of its axes.
 type plot struct {
 	X, Y  []string
 	Lines []drawnLine
@@ -34,7 +34,7 @@ type cell struct {
 	Opacity             float64
 }
 
-// lines draws lines; limits are dashed. The highest at the end comes first, limits last.
+// lines draws lines; limits are dashed. The line that ends highest comes first. Limits come last.
 func lines(p dashboards.Panel, all []line, v view) *plot {
 	var top float64
 	most := make([]float64, len(all))
@@ -53,7 +53,7 @@ func lines(p dashboards.Panel, all []line, v view) *plot {
 	}
 	top = cmp.Or(p.Max, nice(top))
 	out := &plot{X: v.axis(), Y: []string{write(top, p.Unit), write(top/2, p.Unit), write(0, p.Unit)}}
-	below := map[int64]float64{} // what lies under a stacked line
+	below := map[int64]float64{} // the height below a stacked line
 	for i, l := range all {
 		var path strings.Builder
 		gone := int64(0)
@@ -64,13 +64,13 @@ func lines(p dashboards.Panel, all []line, v view) *plot {
 				at = below[f.T]
 			}
 			command := "L"
-			if f.T > gone { // a gap is no line
+			if f.T > gone { // no line across a gap
 				command = "M"
 			}
 			gone = f.T + 3*v.Step.Milliseconds()/2
 			fmt.Fprintf(&path, "%s%.1f %.1f", command, v.x(f.T), 100-100*max(-0.02, min(at/top, 1.02)))
 		}
-		path.WriteString("h.1") // a lone point is seen
+		path.WriteString("h.1") // makes a lone point visible
 		out.Lines = append(out.Lines, drawnLine{Name: cmp.Or(l.name(), p.Title), Colour: cmp.Or(l.query.Colour(), dashboards.Palette[i%len(dashboards.Palette)]),
 			Path: path.String(), Last: write(l.last(), p.Unit), Most: write(most[i], p.Unit), Limit: l.limit, last: l.last()})
 	}
@@ -135,7 +135,7 @@ func timeline(p dashboards.Panel, all []line, v view) (rows []states) {
 					c.Colour = s.Colour
 				}
 			}
-			if c.Colour == "" { // nothing is said
+			if c.Colour == "" { // no state
 				continue
 			}
 			if n := len(r.Cells); n > 0 && r.Cells[n-1].Colour == c.Colour && r.Cells[n-1].X+r.Cells[n-1].Width > c.X-1 {
@@ -157,12 +157,12 @@ func timeline(p dashboards.Panel, all []line, v view) (rows []states) {
 	return rows
 }
 
-// axis returns what stands below a plot.
+// axis returns the labels of a plot's time axis.
 func (v view) axis() []string {
 	return []string{v.from.Format("15:04"), v.from.Add(v.Range / 2).Format("15:04"), v.to.Format("15:04")}
 }
 
-// nice returns the next of 1, 2 or 5 times a power of ten, 1 for 0.
+// nice returns the next larger 1, 2 or 5 times a power of ten, and 1 for 0.
 func nice(v float64) float64 {
 	if v <= 0 {
 		return 1

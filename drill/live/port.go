@@ -23,14 +23,14 @@ func (p *port) serve(l net.Listener) {
 	p.server = &http.Server{ReadHeaderTimeout: time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		page := p.page()
 		if page == nil {
-			panic(http.ErrAbortHandler) // it went down a moment ago: break the connection
+			panic(http.ErrAbortHandler) // it has just gone down: break the connection
 		}
 		page.ServeHTTP(w, r)
 	})}
 	go func(s *http.Server) { _ = s.Serve(l) }(p.server) // ends with Close
 }
 
-// follow opens or closes the port as the engine does.
+// follow opens or closes the port with the engine.
 func (p *port) follow() error {
 	switch up := p.page() != nil; {
 	case up && p.server == nil:

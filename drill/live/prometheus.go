@@ -49,11 +49,11 @@ type Prometheus struct {
 	server   *http.Server
 }
 
-// Source is what a Prometheus reads.
+// Source holds the inputs of a Prometheus.
 type Source struct {
-	// Exporter is the address of the exporter, Instance its label.
+	// Exporter is the address of the exporter. Instance is its label.
 	Exporter, Instance string
-	// RuleFile has the rules in Prometheus' format, Style the addresses in these rules.
+	// RuleFile has the rules in Prometheus' format. Style has the addresses in these rules.
 	RuleFile []byte
 	Style    ours.Style
 	// Store appends the exporter's samples to the storage.
@@ -124,7 +124,7 @@ func (p *Prometheus) QueryAt(ctx context.Context, expr string, at time.Time) (pr
 	return p.query(ctx, expr, at)
 }
 
-// Alerts lists the alerts that fire, and the pending ones: since when, and for how long they must hold.
+// Alerts lists the alerts that fire, and the pending ones, with their start and the time for which they must hold.
 func (p *Prometheus) Alerts() (firing []rulesim.Alert, pending []string, err error) {
 	for _, r := range p.rules.AlertingRules() {
 		err = errors.Join(err, r.LastError())

@@ -15,10 +15,10 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/internal/site"
 )
 
-// QueryPath is the page that answers one query; its parameter is that of Prometheus' own page.
+// QueryPath is the web page that answers one query. Its parameter has the same name as in Prometheus' own page.
 const QueryPath = "/graph"
 
-// shownSeries limits the answer on the page.
+// shownSeries limits the answer on the web page.
 const shownSeries = 200
 
 var queryPage = template.Must(template.New("query").Parse(`<h1>Query</h1>
@@ -30,7 +30,7 @@ var queryPage = template.Must(template.New("query").Parse(`<h1>Query</h1>
 <p><a href="/">The dashboards</a></p>
 `))
 
-// answered is what the page shows.
+// answered is the data of the web page.
 type answered struct {
 	Expr, Says, Error string
 	Lines             []struct{ Series, Value string }
@@ -59,13 +59,13 @@ func (p *Prometheus) answer(expr string) (a answered) {
 	return a
 }
 
-// serveQuery shows the page.
+// serveQuery serves the web page.
 func (p *Prometheus) serveQuery(w http.ResponseWriter, r *http.Request) {
 	var body bytes.Buffer
 	if err := queryPage.Execute(&body, p.answer(r.URL.Query().Get("g0.expr"))); err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
-	// html/template has escaped what came from the reader and from the storage.
+	// html/template has escaped the values from the reader and from the storage.
 	_ = site.Write(w, http.StatusOK, site.Page{Title: "Query", Root: p.boards.node, Style: boardCSS, Body: template.HTML(body.String())}) // the reader has left
 }

@@ -20,12 +20,11 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
-// Alertmanager runs Alertmanager in virtual time with the generated configuration. Parsing, the routing tree, its
-// options and the matchers of inhibition are Alertmanager's own code. Its dispatcher and inhibitor follow the
-// machine's clock, so this code replaces what they do: groups that wait and are flushed at their interval, the
-// comparison of labels that must be equal, and the decision whether a flush is news. TestDispatcher compares it with
-// Alertmanager's. Alertmanager's own templates render the messages. Silences, mute times, clustering and
-// delivery are not simulated.
+// Alertmanager runs Alertmanager in virtual time with the generated configuration. Parsing, the routing tree, its options
+// and the matchers of inhibition are Alertmanager's own code. Its dispatcher and inhibitor follow the machine's clock, so
+// this code replaces them: it lets groups wait and flushes them at their interval, compares labels that must be equal,
+// and decides whether a flush has news. TestDispatcher compares it with Alertmanager's code. Alertmanager's own templates
+// render the messages. Silences, mute times, clustering and delivery are not simulated.
 type Alertmanager struct {
 	words  *template.Template
 	route  *dispatch.Route
@@ -36,7 +35,7 @@ type Alertmanager struct {
 	sent   []Notification   // not taken yet
 }
 
-// alert holds what Alertmanager knows of a firing alert.
+// alert holds Alertmanager's data of a firing alert.
 type alert struct {
 	labels, annotations model.LabelSet
 	began               time.Time
@@ -53,10 +52,10 @@ type group struct {
 type member struct {
 	alert
 	fires bool
-	ended time.Time // of one that no longer fires
+	ended time.Time // when it stopped firing
 }
 
-// entry holds what Alertmanager remembers of a group's last notification.
+// entry holds the part of a group's last notification that Alertmanager remembers.
 type entry struct {
 	firing, resolved map[model.Fingerprint]bool
 	at               time.Time
@@ -68,27 +67,27 @@ type Notification struct {
 	Receiver string
 	Alerts   []string // firing alerts
 	Resolved bool     // no alert fires any more
-	Update   bool     // the receiver knows the group already: pagers key on it
+	Update   bool     // the receiver already has the group, by which pagers deduplicate
 	Split    string   // from its alerts
 	Group    string   // the key that a pager would use
 	// Labels are those of the first firing alert.
 	Labels model.LabelSet
-	// Title and Text are what its receiver reads.
+	// Title and Text are the message that its receiver reads.
 	Title, Text string
 
-	data *template.Data // of which they are made
+	data *template.Data // the data of Title and Text
 }
 
 // Message returns the title and the text, without an empty line at the end.
 func (n Notification) Message() string { return strings.TrimSpace(n.Title + "\n" + n.Text) }
 
-// Length returns how many lines and characters a receiver reads.
+// Length returns the number of lines and characters that a receiver reads.
 func (n Notification) Length() (lines, characters int) {
 	text := n.Message()
 	return 1 + strings.Count(text, "\n"), utf8.RuneCountInString(text)
 }
 
-// NewAlertmanager loads the configuration and the template that are generated for alerts.
+// NewAlertmanager loads the configuration and the template generated for the alerts.
 func NewAlertmanager(alerts []*rules.Alert, style rules.Style) (*Alertmanager, error) {
 	words, err := template.New()
 	if err != nil {

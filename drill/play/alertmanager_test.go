@@ -15,7 +15,7 @@ func fires(name, severity string, more ...string) rulesim.Alert {
 	return rulesim.Alert{Name: name, Labels: labels.FromStrings(append([]string{"alertname", name, "severity", severity, "namespace", "prod", "model_name", "m"}, more...)...)}
 }
 
-// to returns the notifications to a receiver of which some alert fires.
+// to returns the notifications to a receiver with a firing alert.
 func to(sent []Notification, receiver string) []Notification {
 	return slices.DeleteFunc(slices.Clone(sent), func(n Notification) bool { return n.Receiver != receiver || n.Resolved })
 }
@@ -46,7 +46,7 @@ func TestNotifications(t *testing.T) {
 	}
 	want := []Notification{
 		{At: start.Add(10 * time.Second), Receiver: "llm-critical", Alerts: []string{"LLMErrorBudgetFastBurn"}},
-		// A first line that turns out wrong is corrected within a minute; the slow burn is mute under the fast one.
+		// A wrong first line is corrected within a minute. The slow burn is muted under the fast one.
 		{At: start.Add(3*time.Minute + 10*time.Second), Receiver: "llm-critical", Alerts: []string{"LLMErrorBudgetFastBurn"}, Update: true},
 		{At: start.Add(5 * time.Minute), Receiver: "llm-warning", Alerts: []string{"LLMPrefixHitCollapse"}},
 		{At: start.Add(60*time.Minute + 10*time.Second), Receiver: "llm-critical", Resolved: true, Update: true},
@@ -69,7 +69,7 @@ func TestNotifications(t *testing.T) {
 	}
 }
 
-// A page that goes on is repeated as the configuration says, and no more often.
+// A continuing page is repeated as configured, and no more often.
 func TestRepeat(t *testing.T) {
 	am, err := NewAlertmanager(rules.Alerts(Rules()), rules.Style{})
 	if err != nil {
@@ -90,8 +90,8 @@ func onGPU(name, severity, uuid string, more ...string) rulesim.Alert {
 		"instance", "node-1", "gpu_uuid", uuid}, more...)...)}
 }
 
-// A node whose GPUs fail is one page: for all of its GPUs, whatever the driver says of each, whatever runs on
-// them, and also when models leave and burn.
+// A node whose GPUs fail is one page for all of its GPUs, whatever the driver reports, whatever runs on them, and also
+// when models leave and burn.
 func TestGPUsOfANodeAreOnePage(t *testing.T) {
 	am, err := NewAlertmanager(rules.Alerts(Rules()), rules.Style{})
 	if err != nil {
@@ -129,7 +129,7 @@ func TestGPUsOfANodeAreOnePage(t *testing.T) {
 	}
 }
 
-// A GPU that failed needs no service besides.
+// A GPU that failed does not also need service.
 func TestFailedGPUOpensNoTicket(t *testing.T) {
 	am, err := NewAlertmanager(rules.Alerts(Rules()), rules.Style{})
 	if err != nil {
@@ -150,8 +150,8 @@ func TestFailedGPUOpensNoTicket(t *testing.T) {
 	}
 }
 
-// A model that has no replica but on the GPU that failed is down for that reason, and the page about the GPU stands for
-// it. One that has others is down for another reason, and pages.
+// A model whose only replicas are on the failed GPU is down for that reason, and the GPU's page represents it. A model
+// with other replicas is down for another reason, and pages.
 func TestModelDownOnAFailedGPU(t *testing.T) {
 	for _, elsewhere := range []bool{false, true} {
 		am, err := NewAlertmanager(rules.Alerts(Rules()), rules.Style{})

@@ -17,12 +17,12 @@ import (
 
 var all = flag.Bool("all", false, "play every incident that pages for a burn")
 
-// spends are the incidents that every run plays: requests that fail at once and little by little, tokens that are late
-// forever, first tokens that wait longer and longer, and more traffic than usual.
+// spends lists the incidents that every run plays: requests that fail at once and gradually, tokens that stay late, first
+// tokens that wait longer and longer, and more traffic than usual.
 var spends = []string{"traffic-burst", "thermal-throttle", "power-brake", "failing-gateway", "black-hole"}
 
-// TestBudgetGoneIn compares the time until the budget is spent, as the first page says it, with the truth: what is left of the
-// users' budget, at what happens to them in the minute of the page.
+// TestBudgetGoneIn compares the time until the budget is spent, as in the first page, with the truth: the rest of the
+// users' budget at the burn in the minute of the page.
 func TestBudgetGoneIn(t *testing.T) {
 	for _, in := range incident.All() {
 		if in.Page != rules.FastBurn || !*all && !slices.Contains(spends, in.Name) {
@@ -62,13 +62,13 @@ func TestBudgetGoneIn(t *testing.T) {
 	}
 }
 
-// brief plays an incident until a page must have come, after a history as long as the longest window of a fast pair.
+// brief plays an incident until a page is due, after a history as long as the longest window of a fast pair.
 func brief(in incident.Incident) (*Play, error) {
 	in.History, in.Lasts = 65*time.Minute, 5*time.Minute
 	return Run(in, Options{Seed: 1})
 }
 
-// trueTimeLeft returns how long the users' budget lasts if what happens to them in the minute before goes on.
+// trueTimeLeft returns how long the users' budget lasts at the burn of the minute before.
 func trueTimeLeft(p *Play, objective string, at time.Duration) time.Duration {
 	for _, o := range p.Incident.Fleet.Configured() {
 		if o.Name == objective {

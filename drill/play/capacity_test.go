@@ -11,8 +11,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// TestCapacity: after two hours the exporter knows at which load an objective breaks. A fourth less keeps all of them, a third more
-// breaks one.
+// TestCapacity checks that the exporter knows after two hours at which load an objective breaks. A quarter less keeps all
+// objectives, a third more breaks one.
 func TestCapacity(t *testing.T) {
 	if testing.Short() {
 		t.Skip("three plays of two hours")
@@ -57,8 +57,8 @@ func TestCapacity(t *testing.T) {
 	}
 }
 
-// TestSlowSteps: an engine that shows no times between tokens, but decode times and tokens of the requests that ended, is known to be
-// slow for its load from these, without a Prometheus.
+// TestSlowSteps checks that an engine that reports decode times and tokens of ended requests, but no times between
+// tokens, shows that it is slow for its load, without a Prometheus.
 func TestSlowSteps(t *testing.T) {
 	t.Parallel()
 	profile := drill.NewProfile("m")

@@ -33,22 +33,23 @@ const Instance = "gpu-node-1:9844"
 // otherTarget is another target of Prometheus on the simulated node.
 const otherTarget = "gpu-node-1:9100"
 
-// exporter runs the exporter of the simulated node: its collectors of engines and probes are the real ones, and GPU.Emit
+// exporter runs the exporter of the simulated node. Its collectors of engines and probes are the real ones. GPU.Emit
 // writes the series of GPUs.
 type exporter struct {
 	world  *world.World
 	engine *engine.Collector
 	probes *probe.Collector
 	health *health.Judge
-	judged []prometheus.Metric // what it reads
+	judged []prometheus.Metric // the input of the judge
 	parser parser.Parser
 	known  map[string]labels.Labels
 	text   bytes.Buffer
-	// dcgm is the node's dcgm-exporter, where GPUs are read from its page; nil where NVML is read.
+	// dcgm is the node's dcgm-exporter if GPUs are read from its metrics page, or nil if NVML is read.
 	dcgm http.RoundTripper
 	page *gpupage.Collector
 
-	// also holds lines of a real exporter's page, for series of GPUs that the world does not have; nil in virtual time alone.
+	// also holds lines of a real exporter's metrics page, for series of GPUs that the world lacks. It is nil in purely
+	// virtual time.
 	also []string
 
 	// mismatched means that the driver's library was updated before the exporter loaded it.
@@ -66,7 +67,7 @@ func newExporter(w *world.World, o Options) (*exporter, error) {
 	return e, e.start()
 }
 
-// start starts the process, which remembers nothing.
+// start starts the process without any memory.
 func (e *exporter) start() (err error) {
 	e.mismatched = e.world.Mismatched
 	stopped := func(w health.Workload) bool {
@@ -117,7 +118,7 @@ func (e *exporter) discover() (err error) {
 	return nil
 }
 
-// scrape passes all series to Prometheus, as its scrape of the exporter would.
+// scrape passes all series to Prometheus, as a scrape of the exporter would.
 func (e *exporter) scrape(emit rulesim.Emit) error {
 	up := labels.FromStrings(model.MetricNameLabel, "up", "instance", Instance, "job", rules.DefaultJob)
 	emit(labels.FromStrings(model.MetricNameLabel, "up", "instance", otherTarget, "job", "node-exporter"), metrics.Bool(!e.world.NodeDown))
@@ -250,7 +251,7 @@ func (e *exporter) gpus(emit rulesim.Emit) error {
 	return served(e.health, show)
 }
 
-// nvml writes what the exporter serves about the GPUs that NVML reports.
+// nvml writes the exporter's series about the GPUs that NVML reports.
 func (e *exporter) nvml(put world.Put) {
 	n := float64(len(e.world.Replicas))
 	put(metrics.GPUExpected, n)
@@ -275,7 +276,7 @@ func (e *exporter) nvml(put world.Put) {
 	}
 }
 
-// served writes what a collector serves.
+// served writes the series of a collector.
 func served(c prometheus.Collector, put world.Put) error {
 	registry := prometheus.NewRegistry()
 	if err := registry.Register(c); err != nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/drill/world"
 )
 
-// An exporter that dies for twenty minutes takes no engine with it: nobody is woken while its node is there. TestIncidents
-// has the node that loses power.
+// An exporter that is down for twenty minutes pages nobody while its node runs. TestIncidents has the node that loses
+// power.
 func TestExporterDies(t *testing.T) {
 	in, err := incident.Find(incident.Incidents(), "power-loss")
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
-// ScrapeInterval separates two scrapes of the exporter by the simulated Prometheus.
+// ScrapeInterval is the time between two scrapes of the exporter by the simulated Prometheus.
 const ScrapeInterval = 30 * time.Second
 
 // Rules returns the generated rule groups.
@@ -27,11 +27,12 @@ func Rules() []rules.Group { return rules.Groups(rules.Options{}) }
 
 // Options describe how to play an incident.
 type Options struct {
-	// Seed draws the arrivals.
+	// Seed determines the arrivals.
 	Seed uint64
 	// Groups holds the rules. Default: Rules().
 	Groups []rules.Group
-	// Style shapes the rules and the messages. Without an address, dashboards are at grafana.example and runbooks at llm.example.
+	// Style sets the style of the rules and the messages. Without an address, dashboards are at grafana.example and
+	// runbooks at llm.example.
 	Style rules.Style
 	// Relabel is the scrape's relabelling. A series without labels afterwards is dropped. nil changes nothing.
 	Relabel func(labels.Labels) labels.Labels
@@ -41,7 +42,7 @@ type Options struct {
 	WithoutGPUs bool
 	// Epoch is when the history begins. Default: rulesim.Epoch.
 	Epoch time.Time
-	// Scrape separates two scrapes. Default: ScrapeInterval.
+	// Scrape is the time between two scrapes. Default: ScrapeInterval.
 	Scrape time.Duration
 	// Native reports whether Prometheus converts the histograms of a scrape to native ones. Default: never.
 	Native func(at time.Time) bool
@@ -57,7 +58,7 @@ type Play struct {
 	RuleFile     []byte
 	Prometheus   *rulesim.Sim
 	Alertmanager *Alertmanager
-	// Evaluations and Sent have, in order, the alerts that fired and their notifications.
+	// Evaluations and Sent hold, in order, the alerts that fired and their notifications.
 	Evaluations []Evaluation
 	Sent        []Notification
 
@@ -109,7 +110,7 @@ func New(in incident.Incident, o Options) (*Play, error) {
 // Close removes the stored series.
 func (p *Play) Close() error { return p.Prometheus.Close() }
 
-// remember stores what Prometheus recorded on the days before.
+// remember stores the series that Prometheus recorded on the days before.
 func (p *Play) remember() error {
 	g := p.World.Replicas[0].GPU
 	link := labelled(metrics.RecordedLinkErrors, []string{"", Instance, g.UUID, strconv.Itoa(g.Index), world.FirstLink})
@@ -128,7 +129,7 @@ func Run(in incident.Incident, o Options) (*Play, error) {
 	return RunUntil(context.Background(), in, o)
 }
 
-// RunUntil is Run that fails when ctx is done.
+// RunUntil is like Run, but fails when ctx is done.
 func RunUntil(ctx context.Context, in incident.Incident, o Options) (*Play, error) {
 	p, err := New(in, o)
 	if err != nil {
@@ -172,11 +173,11 @@ func (p *Play) run(ctx context.Context) error {
 	return nil
 }
 
-// Step lets time pass until a scrape, scrapes, and evaluates the rules that are due.
+// Step advances to a scrape, scrapes, and evaluates the rules that are due.
 func (p *Play) Step(t time.Duration) error { return p.step(t, false) }
 
-// step is Step, between two scrapes without one. Of what was long before an incident nobody reads clues, nor what is recorded between two minutes: that takes a third of
-// the time of a play with a long history.
+// step is like Step, but does not scrape between two scrapes. Long before an incident, it leaves out the clues and the
+// evaluation between two minutes, which nothing reads. That saves a third of the time of a play with a long history.
 func (p *Play) step(t time.Duration, longBefore bool) error {
 	p.World.Advance(t)
 	now := p.World.At(t)
@@ -196,8 +197,8 @@ func (p *Play) step(t time.Duration, longBefore bool) error {
 	return p.Prometheus.EvalGroups(now, func(group string) bool { return !strings.HasPrefix(group, rules.SuspectGroups) })
 }
 
-// Also adds the series of GPUs that a real exporter's page has and the world lacks to every later scrape. Those that
-// move with the load move; all others stay as they are.
+// Also adds the series of GPUs that a real exporter's metrics page has and the world lacks to every later scrape. Values
+// that depend on the load change with it. All others stay unchanged.
 func (p *Play) Also(page string) {
 	for line := range strings.Lines(page) {
 		if strings.HasPrefix(line, "llm_gpu_") {

@@ -14,7 +14,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
-// fields returns what the receivers of examples/prometheus show as their title and their text, by receiver.
+// fields returns the title and the text in the receivers of examples/prometheus, by receiver.
 func fields(c *amconfig.Config) map[string][2]string {
 	all := map[string][2]string{}
 	for _, r := range c.Receivers {
@@ -41,7 +41,7 @@ func fields(c *amconfig.Config) map[string][2]string {
 		}
 		for _, s := range r.WebhookConfigs {
 			same := func(field string) (string, error) { return field, nil }
-			copied, _ := template.DeepCopyWithTemplate(s.Payload, same) // what it sends has strings as keys
+			copied, _ := template.DeepCopyWithTemplate(s.Payload, same) // its output has strings as keys
 			payload, _ := copied.(map[string]any)
 			rendered := [2]string{}
 			rendered[0], _ = payload["title"].(string)
@@ -52,8 +52,8 @@ func fields(c *amconfig.Config) map[string][2]string {
 	return all
 }
 
-// TestReceivers loads the example of receivers as Alertmanager does, and renders what each shows of the messages of a play: the
-// title and the text as they are, within eight lines.
+// TestReceivers loads the example of receivers as Alertmanager does, and renders the messages of a play: the title and
+// the text unchanged, within eight lines.
 func TestReceivers(t *testing.T) {
 	t.Parallel()
 	example, err := os.ReadFile("../../examples/prometheus/receivers.yaml")
@@ -87,7 +87,7 @@ func TestReceivers(t *testing.T) {
 			if title != strings.TrimSpace(n.Title) || text != strings.TrimSpace(n.Text) || 1+strings.Count(title+"\n"+text, "\n") > 8 {
 				t.Errorf("%s shows\n%s\n%s\nof\n%s", name, title, text, n.Message())
 			}
-			if len([]rune(title)) > 130 { // Opsgenie cuts it
+			if len([]rune(title)) > 130 { // Opsgenie cuts longer ones
 				t.Errorf("%s: a title of %d characters: %s", name, len([]rune(title)), title)
 			}
 		}
@@ -99,7 +99,7 @@ func TestReceivers(t *testing.T) {
 	}
 }
 
-// ended plays an incident that ends, and returns what was sent about it to people.
+// ended plays an incident that ends, and returns the notifications about it to people.
 func ended(t *testing.T) (*Alertmanager, []Notification) {
 	t.Helper()
 	in, err := incident.Find(incident.Incidents(), "black-hole")
@@ -111,7 +111,7 @@ func ended(t *testing.T) (*Alertmanager, []Notification) {
 		t.Fatal(err)
 	}
 	defer p.Close()
-	// All that fires ends with the play.
+	// Every alert ends with the play.
 	for m := range 10 {
 		if err := p.Alertmanager.Receive(p.World.At(p.Onset+p.Incident.Lasts+time.Duration(m)*rules.Interval), nil); err != nil {
 			t.Fatal(err)

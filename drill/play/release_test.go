@@ -13,8 +13,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/triage"
 )
 
-// TestBadRelease: the page of a bad release and a triage on its node name the release and the setting that came with it, and the
-// comparison with the time before says that it is worse.
+// TestBadRelease checks that the page of a bad release and a triage on its node name the release and its new setting, and
+// that the comparison with the time before rates it as worse.
 func TestBadRelease(t *testing.T) {
 	in, err := incident.Find(incident.Incidents(), "bad-release")
 	if err != nil {

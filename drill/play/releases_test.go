@@ -19,10 +19,11 @@ import (
 
 var update = flag.Bool("update", false, "write what is said of releases to docs/release.md")
 
-// settled is when things happen in a play: the exporter has read all replicas a few times, and reads them next in 20 seconds.
+// settled is the time of events in a play: the exporter has read all replicas a few times, and reads them next in 20
+// seconds.
 const settled = 6*time.Minute + 10*time.Second
 
-// said is what was said of the settings, with the time at which it was said first.
+// said holds the reports about settings, with the time of the first.
 type said struct {
 	changes, clues, drift []string
 	first                 map[string]time.Duration // of each of them
@@ -35,7 +36,7 @@ func (s *said) say(to *[]string, what string, at time.Duration) {
 	}
 }
 
-// listen plays until a time and notes what the exporter and the rules say.
+// listen plays until a time and notes the reports of the exporter and the rules.
 func listen(t *testing.T, p *Play, faults []incident.Fault, until time.Duration) *said {
 	t.Helper()
 	s := &said{first: map[string]time.Duration{}}
@@ -105,7 +106,7 @@ func TestReleases(t *testing.T) {
 		return p
 	}
 
-	// One of four differs since yesterday: nothing changed, and it is named.
+	// One of four differs since yesterday: nothing changed, but it is named.
 	for _, c := range []struct {
 		name, want string
 		of         func(p *drill.Profile)
@@ -139,7 +140,7 @@ func TestReleases(t *testing.T) {
 		fmt.Fprintf(&table, "| one of four has %s | no change | ticket after %.0f s: `%s` |\n", c.name, at.Seconds(), c.want)
 	}
 
-	// The seconds count from the moment when the first engine answers that changed.
+	// The seconds count from the moment when the first changed engine answers.
 	const loading = time.Minute
 	upgrade := func(i int) func(w *world.World) {
 		return func(w *world.World) {
@@ -164,7 +165,7 @@ func TestReleases(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		faults  []incident.Fault
-		answers time.Duration // the first engine that changed
+		answers time.Duration // the first changed engine
 		absent  bool          // the fourth replica, until then
 		until   time.Duration
 		want    []string

@@ -21,7 +21,7 @@ var (
 	style template.CSS
 )
 
-// Sizes in pixels: of a plot, of the row of bars, and of the time axis under both.
+// Sizes in pixels of a plot, of the row of bars, and of the time axis under both.
 const width, height, barsWidth, barHeight, timesHeight = 390, 110, 1180, 17, 14
 
 var report = template.Must(template.New("report").Funcs(template.FuncMap{

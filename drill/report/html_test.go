@@ -13,7 +13,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/drill/score"
 )
 
-// TestHTML writes a report: it is whole, loads nothing from anywhere, and escapes what it shows.
+// TestHTML checks that a report is complete, loads nothing, and escapes its texts.
 func TestHTML(t *testing.T) {
 	trace := Trace{
 		Incident: incident.Incident{Name: "test", Story: "a <b>story</b>", Lasts: 30 * time.Minute},
@@ -51,7 +51,7 @@ func TestHTML(t *testing.T) {
 	}
 }
 
-// TestSVG writes a picture: it is well formed, and escapes what it shows.
+// TestSVG checks that a picture is well formed, and escapes its texts.
 func TestSVG(t *testing.T) {
 	trace := Trace{
 		Incident: incident.Incident{Name: "test", Story: `a "<b>story</b>`, Lasts: 30 * time.Minute},
@@ -85,7 +85,7 @@ func TestSVG(t *testing.T) {
 	}
 }
 
-// TestLevelLines: a point between two of the same height is left out, any other stays.
+// TestLevelLines checks that only a point between two of the same height is left out.
 func TestLevelLines(t *testing.T) {
 	var points []Point
 	for i, value := range []float64{1, 1, 1, 1, 3, 3, 3, 1} {
@@ -100,7 +100,7 @@ func TestLevelLines(t *testing.T) {
 	}
 }
 
-// TestGaps: a line ends where values are missing, and does not lead across.
+// TestGaps checks that a line ends at missing values, and does not cross them.
 func TestGaps(t *testing.T) {
 	points := []Point{{0, 1}, {time.Minute, 2}, {20 * time.Minute, 0}, {21 * time.Minute, 1}}
 	trace := Trace{Incident: incident.Incident{Lasts: 30 * time.Minute}}

@@ -23,7 +23,7 @@ func WritePages(out io.Writer, traces []Trace) error {
 	return err
 }
 
-// WriteTitles writes the title of the first message of each incident, and how long the message is, as CSV.
+// WriteTitles writes the title of the first message of each incident, and the length of the message, as CSV.
 func WriteTitles(out io.Writer, traces []Trace) error {
 	rows := [][]string{{"incident", "title", "lines", "characters"}}
 	for _, t := range traces {

@@ -7,10 +7,10 @@ import (
 	"strings"
 )
 
-// Sizes of a picture in pixels: of the rows of a title and of the names below it, and between plots.
+// Sizes of a picture in pixels: the rows of a title and of the names below it, and the gap between plots.
 const titleHeight, namesHeight, gap = 22, 14, 5
 
-// WriteSVG writes a trace as one picture: when alerts fired, and its plots.
+// WriteSVG writes a trace as one picture: the bars of its alerts, and its plots.
 func WriteSVG(out io.Writer, t Trace) error {
 	across := barsWidth / width
 	alerts := barHeight*len(t.alerts()) + timesHeight

@@ -11,7 +11,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// WritePublic writes as CSV, for each public incident, the alerts of the drill, when people noticed, what was reported and assumed, and the source.
+// WritePublic writes as CSV, for each public incident, the alerts of the drill, the time when people noticed, the
+// reported and assumed facts, and the source.
 func WritePublic(out io.Writer, traces []Trace) error {
 	rows := [][]string{{"incident", "story", "people noticed after", "first sign", "first told", "of", "page", "page is about, or says to look at, the cause", "named cause", "runbook",
 		"reported", "assumed", "source"}}
@@ -35,7 +36,7 @@ func WritePublic(out io.Writer, traces []Trace) error {
 	return csv.NewWriter(out).WriteAll(rows)
 }
 
-// runbook returns the page about an alert or a clue.
+// runbook returns the runbook of an alert or a clue.
 func runbook(cause string) string {
 	for _, c := range rules.Clues() {
 		if c.Name == cause {

@@ -10,7 +10,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/drill/score"
 )
 
-// WriteScores writes the scores of incidents over several seeds as CSV, one row per incident; a time that depends on the
+// WriteScores writes the scores of incidents over several seeds as CSV, one row per incident. A time that depends on the
 // seed becomes a range. Scores of one incident must be adjacent.
 func WriteScores(out io.Writer, scores []score.Score) error {
 	rows := [][]string{{"incident", "paged by", "after", "later than theory", "cause", "after", "in page", "pages", "updates", "tickets", "cleared", "wrong"}}

@@ -9,7 +9,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/drill/score"
 )
 
-// One row per incident, times as ranges over those seeds that have them, what differs side by side.
+// Each incident is one row. Times are ranges over the seeds that have them. Different values are side by side.
 func TestScores(t *testing.T) {
 	paged := []string{"LLMModelDown"}
 	var out strings.Builder
@@ -31,7 +31,7 @@ func TestScores(t *testing.T) {
 	}
 }
 
-// The first score is kept whatever is generated around it.
+// Regeneration keeps the first score.
 func TestFirstScoreIsKept(t *testing.T) {
 	scores, err := os.ReadFile("../../docs/drill-scores.md")
 	if err != nil || !strings.HasSuffix(string(scores), "\n\n"+FirstScore) {

@@ -27,7 +27,7 @@ func WriteTable(out io.Writer, scores []score.Score) error {
 	return err
 }
 
-// short joins names of alerts without their prefix; "-" if there is none.
+// short joins names of alerts without their prefix. It returns "-" if there is none.
 func short(alerts ...string) string {
 	if text := strings.ReplaceAll(strings.Join(alerts, " "), "LLM", ""); text != "" {
 		return text
@@ -35,7 +35,7 @@ func short(alerts ...string) string {
 	return "-"
 }
 
-// when formats a time that is known; "-" if it is not.
+// when formats a known time. It returns "-" for an unknown one.
 func when(known bool, s score.Span) string {
 	if !known {
 		return "-"
@@ -43,7 +43,7 @@ func when(known bool, s score.Span) string {
 	return s.String()
 }
 
-// yes says so; "-" if not.
+// yes returns "yes" or "-".
 func yes(b bool) string {
 	if b {
 		return "yes"

@@ -1,4 +1,4 @@
-// Package report writes what incidents looked like and how they scored: as a table, as Markdown, as a page with plots.
+// Package report writes how incidents looked and how they scored: as a table, as Markdown, and as a web page with plots.
 package report
 
 import (
@@ -32,7 +32,7 @@ type Bar struct {
 	From, To time.Duration
 }
 
-// Trace records what an incident looked like.
+// Trace records how an incident looked.
 type Trace struct {
 	Incident incident.Incident
 	Score    score.Score
@@ -57,7 +57,8 @@ var signals = []struct{ title, query, by string }{
 // before is how long before the onset plots begin.
 const before = 15 * time.Minute
 
-// New scores a played incident and reads its plots from what Prometheus stored. Those in which nothing moves are left out.
+// New scores a played incident and reads its plots from the samples that Prometheus stored. It leaves out plots without
+// any change.
 func New(p *play.Play) (Trace, error) {
 	t := Trace{Incident: p.Incident, Score: score.Of(p), Sent: p.Sent}
 	for _, s := range signals {

@@ -13,7 +13,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
-// told is what a person got of an incident.
+// told holds the messages that a person received about an incident.
 type told struct {
 	by      []string // alerts of the first page
 	verdict string   // where it says to look first
@@ -21,7 +21,7 @@ type told struct {
 	at      score.Span
 }
 
-// playFrom plays an incident with NVML's series, or with those of a page that was asked for fields.
+// playFrom plays an incident with NVML's series, or with those of a dcgm-exporter that exports additional fields.
 func playFrom(t *testing.T, in incident.Incident, asked []string) told {
 	t.Helper()
 	p, err := play.Run(in, play.Options{Seed: 1, DCGM: asked})
@@ -39,8 +39,9 @@ func playFrom(t *testing.T, in incident.Incident, asked []string) told {
 	return got
 }
 
-// TestSameIncidentFromAPage: GPUs that heat up wake the same person, who reads the same, whether NVML says it or the page of
-// a dcgm-exporter that asks for the fields about lowered clocks. With its default list nobody learns why, only that its clock fell.
+// TestSameIncidentFromAPage checks that GPUs that heat up page the same person with the same text, whether the source is
+// NVML or a dcgm-exporter with the fields about lowered clocks. With its default list, the page only shows that the clock
+// fell, not why.
 func TestSameIncidentFromAPage(t *testing.T) {
 	t.Parallel()
 	in := small(t, "thermal-throttle")
@@ -51,7 +52,7 @@ func TestSameIncidentFromAPage(t *testing.T) {
 	if !slices.Contains(nvml.by, rules.FastBurn.Name) || nvml.cause != "gpu_throttled" || nvml.verdict == "" {
 		t.Fatalf("with NVML: %+v", nvml)
 	}
-	share := regexp.MustCompile(`\d+%`) // of a page that is up to 30 seconds old
+	share := regexp.MustCompile(`\d+%`) // its metrics are up to 30 seconds old
 	if !slices.Equal(page.by, nvml.by) || share.ReplaceAllString(page.verdict, "") != share.ReplaceAllString(nvml.verdict, "") || page.cause != nvml.cause || page.at != nvml.at {
 		t.Errorf("from a page: %+v, want %+v", page, nvml)
 	}
@@ -60,7 +61,8 @@ func TestSameIncidentFromAPage(t *testing.T) {
 	}
 }
 
-// TestLostGPUFromAPage: a GPU that falls off the bus takes its XID off the page with it. That it is gone pages in its place.
+// TestLostGPUFromAPage checks that a GPU that falls off the bus also loses its XID in the metrics. Its absence pages
+// instead.
 func TestLostGPUFromAPage(t *testing.T) {
 	t.Parallel()
 	in := small(t, "xid-79")

@@ -13,34 +13,34 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/triage"
 )
 
-// Answer says how one who was asked for the branch did.
+// Answer holds the result of a question for the branch.
 type Answer struct {
 	Branch rules.Branch `json:"branch"`
 	Right  bool         `json:"right"`
-	Unsure bool         `json:"unsure"` // names none, or says with low confidence which other it may be
-	High   bool         `json:"high"`   // said with high confidence
+	Unsure bool         `json:"unsure"` // names no branch, or names with low confidence another one that it may be
+	High   bool         `json:"high"`   // given with high confidence
 }
 
-// Drawn holds what was said of a world drawn at random.
+// Drawn holds the answers about a world drawn at random.
 type Drawn struct {
 	Seed           uint64         `json:"seed"`
 	Class          string         `json:"class"`
 	Want           []rules.Branch `json:"want"`
 	Due            bool           `json:"due"`      // users suffered so much that an objective asks for a page
-	Incident       bool           `json:"incident"` // and it was meant, or nobody was served
+	Incident       bool           `json:"incident"` // and the fault was intended, or no request was served
 	Pages, Tickets int
 	Page           Answer `json:"page"`
 	WithPast       Answer `json:"with_past"`
 	Alone          Answer `json:"alone"`
 }
 
-// OfDrawn judges a drawn world that was played. Triage is asked at the first page or, where none came, two minutes after one was
-// due. Its words are written to shown.
+// OfDrawn judges a drawn world that was played. It runs triage at the first page or, if none came, two minutes after one
+// was due. It writes triage's text to shown.
 func OfDrawn(d draw.Draw, p *play.Play, shown io.Writer) (s Drawn, err error) {
 	pages := since(p, "llm-critical")
 	s = Drawn{Seed: d.Seed, Class: d.Class, Want: d.Want, Pages: len(pages), Tickets: len(since(p, "llm-warning"))}
 	due, _, burns := p.World.Due(p.Onset)
-	s.Due = burns && due > 0 // what burned before is another incident
+	s.Due = burns && due > 0 // an earlier burn is another incident
 	s.Incident = !d.Quiet() && (s.Due || d.Unserved)
 	if !s.Incident {
 		return s, nil
@@ -74,7 +74,7 @@ func OfDrawn(d draw.Draw, p *play.Play, shown io.Writer) (s Drawn, err error) {
 	return s, err
 }
 
-// answer asks a triage.
+// answer runs a triage.
 func answer(want []rules.Branch, before, after triage.Reading, past triage.Past, shown io.Writer) (a Answer, err error) {
 	verdicts, err := triage.Judge(context.Background(), before, after, past)
 	if err != nil {

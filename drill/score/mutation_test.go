@@ -18,7 +18,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// small is an incident that plays in seconds, or one like it.
+// small returns an incident that plays in seconds, or a similar one.
 func small(t *testing.T, name string) incident.Incident {
 	t.Helper()
 	in, err := incident.Find(incident.Incidents(), name)
@@ -66,8 +66,8 @@ func relabel(f *metrics.Family, name, value string) func(labels.Labels) labels.L
 	}
 }
 
-// TestMutations breaks one thing at a time, in the rules or in what the exporter serves: the score turns
-// red. The same incidents with nothing broken are fine.
+// TestMutations breaks one thing at a time, in the rules or in the exporter's series, and expects a bad score. The same
+// incidents without a mutation have a good one.
 func TestMutations(t *testing.T) {
 	never := promql.And(promql.Vector(metrics.EngineUp), promql.Gt(promql.Vector(metrics.EngineUp), promql.Num(1)))
 	for _, m := range []struct {

@@ -1,5 +1,5 @@
-// Package score judges a played incident: what a person received on the phone, when theory says that a page was due,
-// and what is wrong with either.
+// Package score judges a played incident: the messages on a person's phone, the time at which theory says that a page was
+// due, and the problems of both.
 package score
 
 import (
@@ -25,11 +25,11 @@ type Score struct {
 	Seed     uint64   `json:"seed"`
 	PagedBy  []string `json:"paged_by"`          // alerts in the first page
 	Delay    Span     `json:"delay_seconds"`     // until the first page
-	Due      Span     `json:"due_seconds"`       // when theory pages, given what happened to the users
+	Due      Span     `json:"due_seconds"`       // when theory pages, from the events of the users
 	Burning  string   `json:"burning,omitempty"` // the objective that was due first
 	Cause    string   `json:"cause,omitempty"`   // alert that named the cause
 	CauseAt  Span     `json:"cause_at_seconds"`
-	InPage   bool     `json:"in_page"`         // the first page is about it, or says to look where it is
+	InPage   bool     `json:"in_page"`         // the first page is about it, or leads to its branch
 	Pages    int      `json:"pages"`           // number of pages opened
 	Updates  int      `json:"updates"`         // further messages about an open page
 	Tickets  int      `json:"tickets"`         // messages
@@ -38,9 +38,9 @@ type Score struct {
 	Split    string   `json:"split,omitempty"` // of the first page
 	Problems []string `json:"problems"`
 
-	Sign   Span     `json:"sign_seconds,omitempty"` // of a public incident, on any page; zero if there is none
+	Sign   Span     `json:"sign_seconds,omitempty"` // of a public incident, in any engine's metrics; zero if there is none
 	Told   Span     `json:"told_seconds"`           // until the first message, page or ticket
-	ToldOf []string `json:"told_of,omitempty"`      // its alerts
+	ToldOf []string `json:"told_of,omitempty"`      // the alerts of that message
 }
 
 // Span is a duration that JSON holds in seconds.
@@ -57,7 +57,7 @@ func (s Span) String() string {
 	return fmt.Sprintf("%d:%02d", int(s)/int(time.Minute), int(s)%int(time.Minute)/int(time.Second))
 }
 
-// OK reports whether nothing is wrong.
+// OK reports whether there are no problems.
 func (s Score) OK() bool { return len(s.Problems) == 0 }
 
 // wrong adds a problem.
@@ -101,8 +101,8 @@ func Of(p *play.Play) Score {
 	return s
 }
 
-// judgeCalm says what fired before anything happened. At the start of the simulation, windows of days are minutes old, and
-// a handful of bad events fills them. So only the hour before the onset counts.
+// judgeCalm adds a problem for each alert that fired before any fault. At the start of the simulation, windows of days
+// are minutes old, and a handful of bad events fills them. So only the hour before the onset counts.
 func (s *Score) judgeCalm(firing map[string][]time.Duration) {
 	for _, name := range slices.Sorted(maps.Keys(firing)) {
 		if i := slices.IndexFunc(firing[name], func(t time.Duration) bool { return t >= -time.Hour }); i >= 0 && firing[name][i] < 0 {
@@ -111,7 +111,7 @@ func (s *Score) judgeCalm(firing map[string][]time.Duration) {
 	}
 }
 
-// judgeMessages counts the messages, and says which of them are too long to be read on a phone.
+// judgeMessages counts the messages, and adds a problem for each that is too long to read on a phone.
 func (s *Score) judgeMessages(p *play.Play, pages []play.Notification) {
 	for _, n := range pages {
 		if n.Update {
@@ -128,7 +128,7 @@ func (s *Score) judgeMessages(p *play.Play, pages []play.Notification) {
 	}
 }
 
-// judgePage says what is wrong with the pages, or with their absence. burns means that one was due.
+// judgePage adds the problems of the pages, or of their absence. burns means that one was due.
 func (s *Score) judgePage(in incident.Incident, burns bool) {
 	if in.Page == nil {
 		if s.Pages > 0 {
@@ -159,7 +159,7 @@ func (s *Score) judgePage(in incident.Incident, burns bool) {
 	}
 }
 
-// judgeReport compares what was told, and when, with when people noticed the published incident.
+// judgeReport compares the messages and their times with the time when people noticed the published incident.
 func (s *Score) judgeReport(p *play.Play) {
 	r := p.Incident.Report
 	for at := time.Duration(0); r.Sign != "" && s.Sign == 0; at += play.ScrapeInterval {
@@ -188,8 +188,8 @@ func (s *Score) judgeReport(p *play.Play) {
 	}
 }
 
-// judgeCause says what is wrong with what names the cause, and with where the first page says to look. instead means that
-// another alert than the expected one paged, which leads elsewhere.
+// judgeCause adds the problems of the named cause, and of where the first page says to look. instead means that another
+// alert than the expected one paged, which leads elsewhere.
 func (s *Score) judgeCause(p *play.Play, in incident.Incident, pages []play.Notification, instead bool) {
 	name, branch := in.Names()
 	if name == "" {
@@ -213,7 +213,7 @@ func (s *Score) judgeCause(p *play.Play, in incident.Incident, pages []play.Noti
 	}
 }
 
-// recorded returns when a clue was first recorded after the onset of a model that burns, if ever.
+// recorded returns when a clue was first recorded after the onset for a burning model, if ever.
 func recorded(p *play.Play, clue string) []time.Duration {
 	for at := time.Duration(0); at <= p.Incident.Lasts; at += rules.Interval {
 		found, err := p.Prometheus.Query(fmt.Sprintf("%s{%s=%q} and on (%s) (%s > 1)", metrics.RecordedSuspect.Name, metrics.LabelClue, clue,
@@ -225,17 +225,17 @@ func recorded(p *play.Play, clue string) []time.Duration {
 	return nil
 }
 
-// to returns the notifications to a receiver of which some alert fires.
+// to returns the notifications to a receiver with a firing alert.
 func to(p *play.Play, receiver string) []play.Notification {
 	return slices.DeleteFunc(slices.Clone(p.Sent), func(n play.Notification) bool { return n.Receiver != receiver || n.Resolved })
 }
 
-// leads reports whether a page tells its reader to look at a branch first.
+// leads reports whether a page says to look at a branch first.
 func leads(page play.Notification, b rules.Branch) bool {
 	return strings.Contains(page.Split, "Look first at: "+string(b)+".")
 }
 
-// cleared returns when the last of the alerts stopped; zero while one fires.
+// cleared returns when the last of the alerts stopped, or zero while one fires.
 func cleared(in incident.Incident, firing map[string][]time.Duration, alerts []string) Span {
 	var end time.Duration
 	for _, name := range alerts {

@@ -14,20 +14,21 @@ import (
 // Apart is the time between the readings of a triage.
 const Apart = 30 * time.Second
 
-// Triage holds which branch was told at the time of an incident's first page. An empty branch means none.
+// Triage holds the branches that were named at the time of an incident's first page. An empty branch means none.
 type Triage struct {
 	Incident string
 	Seed     uint64
 	Want     rules.Branch // of the cause
 	Alone    rules.Branch // from two readings
 	WithPast rules.Branch // from two readings and a Prometheus
-	Paged    rules.Branch // on the page
-	// AloneDoubts and PastDoubts say that the triage named a branch with low confidence, and another that it may be instead.
+	Paged    rules.Branch // in the page
+	// AloneDoubts and PastDoubts mean that the triage named a branch with low confidence, and another that it may be
+	// instead.
 	AloneDoubts, PastDoubts bool
 }
 
-// Triaged judges the node as it was when an incident paged. It returns false for an incident that must page nobody or
-// that has no cause to name.
+// Triaged judges the node at the time when an incident paged. It returns false for an incident that must not page or that
+// has no cause to name.
 func Triaged(p *play.Play) (t Triage, ok bool, err error) {
 	in, pages := p.Incident, to(p, "llm-critical")
 	name, branch := in.Names()
@@ -58,8 +59,8 @@ func Triaged(p *play.Play) (t Triage, ok bool, err error) {
 	return t, err == nil, err
 }
 
-// first returns the branch that a triage names first, of the model that does worst. Late tokens have a first suspect of
-// their own, as their page has: it counts if it is the one wanted.
+// first returns the branch that a triage names first, for the model with the worst health. Late tokens have a first
+// suspect of their own, as their page has. It counts if it is the wanted one.
 func first(verdicts []triage.Verdict, want rules.Branch) rules.Branch {
 	if len(verdicts) == 0 {
 		return ""
@@ -72,8 +73,8 @@ func first(verdicts []triage.Verdict, want rules.Branch) rules.Branch {
 	return v.Branch
 }
 
-// told returns the branch that a page says to look at first, the one wanted if that of one of its objectives is, or else
-// that of an alert in it that names a cause.
+// told returns the branch where a page says to look first, preferably the wanted one if one of its objectives leads
+// there. Without such a branch, it returns that of an alert in the page that names a cause.
 func told(page play.Notification, want rules.Branch) rules.Branch {
 	if leads(page, want) {
 		return want

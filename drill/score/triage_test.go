@@ -23,9 +23,9 @@ var everyIncident = flag.Bool("all", false, "compare triage and recorded suspect
 // apart is as long as the longest window of a clue.
 const apart = 10 * time.Minute
 
-// TestTriageAgrees: two readings, and what a Prometheus has recorded, name the same first suspect as the rules do, minute
-// by minute. Where something restarts between the readings, its counters say less than every scrape did: in all incidents,
-// one minute in twenty may differ.
+// TestTriageAgrees: two readings, and what a Prometheus has recorded, name the same first suspect as the rules, minute by
+// minute. After a restart between the readings, counters show less than every scrape did. So in all incidents, one minute
+// in twenty may differ.
 func TestTriageAgrees(t *testing.T) {
 	incidents := []incident.Incident{small(t, "thermal-throttle"), small(t, "prefix-collapse")}
 	if *everyIncident {
@@ -33,13 +33,13 @@ func TestTriageAgrees(t *testing.T) {
 	}
 	compared, differ, minutes := 0, 0, 0
 	for _, in := range incidents {
-		in.History = max(in.History, 75*time.Minute) // what is called the day before leaves out the last hour
+		in.History = max(in.History, 75*time.Minute) // data of the day before leave out the last hour
 		in.Lasts = 16 * time.Minute
 		p, err := play.Run(in, play.Options{Seed: 1})
 		if err != nil {
 			t.Fatal(err)
 		}
-		// A counter that appears with the fault has no value in a reading from before: begin when it has.
+		// A counter that appears with the fault has no value in a reading from before: begin when it does.
 		for since := apart + 2*time.Minute; since <= p.Incident.Lasts; since += time.Minute {
 			at := p.World.At(p.Onset + since)
 			want := recorded(t, p, at)
@@ -61,7 +61,7 @@ func TestTriageAgrees(t *testing.T) {
 	}
 }
 
-// recorded returns the first recorded suspect that explains everything that is late.
+// recorded returns the first recorded suspect that explains every delay.
 func recorded(t *testing.T, p *play.Play, at time.Time) string {
 	t.Helper()
 	all, err := p.Prometheus.Query(metrics.RecordedSuspect.Name+`{delays=""}`, at)
@@ -77,7 +77,7 @@ func recorded(t *testing.T, p *play.Play, at time.Time) string {
 	return first.Metric.Get(metrics.LabelBranch) + " " + first.Metric.Get(metrics.LabelClue)
 }
 
-// judged returns the same of a triage, which also names alerts.
+// judged returns the first suspect of a triage, which also names alerts.
 func judged(t *testing.T, p *play.Play, at time.Time) string {
 	t.Helper()
 	before, err := p.Reading(at.Add(-apart))
@@ -102,7 +102,7 @@ func judged(t *testing.T, p *play.Play, at time.Time) string {
 	return ""
 }
 
-// TestTriageAtThePage: half a minute before the page is enough to name the branch, without a Prometheus.
+// TestTriageAtThePage checks that half a minute before the page suffices to name the branch, without a Prometheus.
 func TestTriageAtThePage(t *testing.T) {
 	p, err := play.Run(small(t, "thermal-throttle"), play.Options{Seed: 1})
 	if err != nil {

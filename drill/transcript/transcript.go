@@ -1,5 +1,5 @@
-// Package transcript plays incidents and writes what a person on call sees and types: the page, the steps of its runbooks with Prometheus' answers,
-// the lever, and the verification.
+// Package transcript plays incidents and writes what a person on call reads and types: the page, the steps of its
+// runbooks with Prometheus' answers, the lever, and the verification.
 package transcript
 
 import (
@@ -27,11 +27,11 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/runbooks"
 )
 
-// When a person does what, after the page or after the lever.
+// The times of a person's actions, after the page or after the lever.
 const (
 	atTheDesk = 2 * time.Minute  // after the page
 	firstLook = 15 * time.Minute // after the lever
-	longLook  = 70 * time.Minute // after the lever: the long window of the fast pair has forgotten the incident
+	longLook  = 70 * time.Minute // after the lever: the long window of the fast pair no longer contains the incident
 )
 
 // rows is the number of results of a query that a transcript shows.
@@ -104,14 +104,14 @@ func Write(ctx context.Context, out io.Writer, in incident.Incident, seed uint64
 	return err
 }
 
-// look is something that is written of a time after the lever.
+// look is a check at a time after the lever, and its text.
 type look struct {
 	at    time.Time
 	write func() error
 }
 
-// Follow writes parts of a runbook together with the present results of its queries. known has the labels of the alert; Follow adds the labels of the
-// results.
+// Follow writes parts of a runbook together with the present results of its queries. known holds the labels of the alert.
+// Follow adds the labels of the results.
 func Follow(out io.Writer, ask func(query string, at time.Time) (promql.Vector, error), onset, now time.Time, known url.Values, page string, parts ...string) error {
 	t := &transcript{ask: ask, known: known, onset: onset, now: now}
 	err := t.follow(page, parts...)
@@ -119,7 +119,7 @@ func Follow(out io.Writer, ask func(query string, at time.Time) (promql.Vector, 
 	return errors.Join(err, failed)
 }
 
-// transcript holds what was written, and what its reader knows at the moment.
+// transcript holds the written text, and the labels that its reader has at the moment.
 type transcript struct {
 	ask   func(query string, at time.Time) (promql.Vector, error)
 	out   bytes.Buffer
@@ -162,7 +162,7 @@ func (t *transcript) suspect() (string, error) {
 	return first.Metric.Get(metrics.LabelRunbook), nil
 }
 
-// learn remembers labels that nothing named before: a runbook says "the label of the first", or of the worst.
+// learn remembers new labels: a runbook mentions "the label of the first" result, or of the worst.
 func (t *transcript) learn(l labels.Labels) {
 	for _, label := range runbooks.Labels {
 		if value := l.Get(label); value != "" && !t.known.Has(label) {
@@ -213,7 +213,7 @@ func (t *transcript) prose(text string) {
 	}
 }
 
-// fits reports that labels contradict none that is known.
+// fits reports that labels contradict no known label.
 func (t *transcript) fits(l labels.Labels) bool {
 	for _, label := range runbooks.Labels {
 		if value := l.Get(label); value != "" && t.known.Has(label) && t.known.Get(label) != value {
@@ -223,8 +223,8 @@ func (t *transcript) fits(l labels.Labels) bool {
 	return true
 }
 
-// answer writes what Prometheus says to a query now, the largest value first, and learns the labels of the first that
-// is about what is known.
+// answer writes Prometheus' answer to a query now, the largest value first. It learns the labels of the first result that
+// fits the known labels.
 func (t *transcript) answer(query string) error {
 	v, err := t.ask(string(runbooks.Fill([]byte(query), t.known)), t.now)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/drill/transcript"
 )
 
-// The kept transcript is what is played today.
+// The stored transcript equals today's play.
 func TestTranscript(t *testing.T) {
 	const path = "testdata/thermal-throttle.md"
 	kept, err := os.ReadFile(path)
@@ -29,7 +29,7 @@ func TestTranscript(t *testing.T) {
 	}
 }
 
-// docs/drill.md names the incidents that have a lever, and no others.
+// docs/drill.md names all incidents with a lever, and no others.
 func TestLevers(t *testing.T) {
 	page, err := os.ReadFile("../../docs/drill.md")
 	if err != nil {

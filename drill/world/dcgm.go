@@ -13,8 +13,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// DCGM simulates a dcgm-exporter 4.8 on the node: the GPUs of NVML's series, in the names, units and labels of its
-// page. It refreshes its page every 30 seconds, so values are as old as on a real one.
+// DCGM simulates a dcgm-exporter 4.8 on the node: the GPUs of NVML's series, with the names, units and labels of
+// dcgm-exporter. It refreshes its metrics page every 30 seconds, so values are as old as on a real one.
 type DCGM struct {
 	World *World
 	// Asked lists fields that its configuration adds to its default list.
@@ -22,8 +22,8 @@ type DCGM struct {
 	last  []byte
 }
 
-// ThrottleFields lists the fields that a configuration must add so that alerts about lowered clocks and memory errors
-// work: those in docs/operations.md.
+// ThrottleFields lists the fields in docs/operations.md. A configuration must add them so that alerts about lowered
+// clocks and memory errors work.
 var ThrottleFields = []string{
 	"DCGM_FI_DEV_CLOCK_THROTTLE_REASONS", "DCGM_FI_DEV_CLOCKS_EVENT_REASON_SW_POWER_CAP_NS", "DCGM_FI_DEV_CLOCKS_EVENT_REASON_SW_THERM_SLOWDOWN_NS",
 	"DCGM_FI_DEV_CLOCKS_EVENT_REASON_HW_THERM_SLOWDOWN_NS", "DCGM_FI_DEV_CLOCKS_EVENT_REASON_HW_POWER_BRAKE_SLOWDOWN_NS",
@@ -47,7 +47,7 @@ func (d *DCGM) RoundTrip(req *http.Request) (*http.Response, error) {
 		Body: io.NopCloser(bytes.NewReader(served)), Request: req}, nil
 }
 
-// page writes the page. It leaves out a lost GPU.
+// page writes the metrics page. It leaves out a lost GPU.
 func (d *DCGM) page() []byte {
 	rows := map[string][]string{}
 	for _, r := range d.World.Replicas {

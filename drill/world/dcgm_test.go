@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestFieldsToAskFor: the documentation names the fields that the drill's page was asked for.
+// TestFieldsToAskFor checks that the documentation names the drill's additional fields of dcgm-exporter.
 func TestFieldsToAskFor(t *testing.T) {
 	page, err := os.ReadFile("../../docs/operations.md")
 	if err != nil {

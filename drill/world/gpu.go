@@ -10,25 +10,25 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// GPU simulates a GPU. A process has one NVML library, and the collector follows the machine's clock; so here, and
-// only here, series do not come from the exporter's code but are written through the vocabulary. A test compares them
-// with those of the collector.
+// GPU simulates a GPU. A process has one NVML library, and the collector follows the machine's clock. So here, and only
+// here, series do not come from the exporter's code but are written through the vocabulary. A test compares them with
+// those of the collector.
 type GPU struct {
 	Index int
 	UUID  string
 	// Throttle, when set, lowers the clock.
 	Throttle *Throttle
-	// Lost means that the GPU has fallen off the bus, Stuck that the driver does not return from reading it.
+	// Lost means that the GPU has fallen off the bus. Stuck means that the driver does not return from reading it.
 	Lost, Stuck bool
-	// ECC counts uncorrectable errors; RemapPending and RemapFailed are the state of the memory rows.
+	// ECC counts uncorrectable errors. RemapPending and RemapFailed are the state of the memory rows.
 	ECC                       float64
 	RemapPending, RemapFailed bool
-	// RepairPending means that the next reset repairs a memory channel; Unrepairable that no reset can.
+	// RepairPending means that the next reset repairs a memory channel. Unrepairable means that no reset can.
 	RepairPending, Unrepairable bool
 	// Corrected is the rate of memory errors that ECC corrects, per second.
 	Corrected float64
-	// Replays is the rate of packets that the first NVLink sends again, per hour; Recoveries counts how often the
-	// link was lost and came back.
+	// Replays is the rate of packets that the first NVLink sends again, per hour. Recoveries counts how often the link
+	// was lost and came back.
 	Replays, Recoveries float64
 	// Unregistered means that registration with the NVSwitch fabric never completes.
 	Unregistered bool
@@ -44,7 +44,7 @@ type GPU struct {
 	seconds map[string]float64 // time with lowered clocks, by reason
 	xids    map[XID]float64
 	told    map[XID]float64 // xids already in the kernel log
-	lost    bool            // already told to NVML
+	lost    bool            // already reported to NVML
 	stuck   bool            // likewise
 	hung    bool            // its engine's kernel never ends
 	active  string          // current reason
@@ -75,7 +75,7 @@ type reason struct {
 	field int
 }
 
-// source names what measures how long the reason held.
+// source names the measurement of how long the reason held.
 func (r reason) source() string {
 	if r.field == 0 {
 		return "sampled"
@@ -83,7 +83,7 @@ func (r reason) source() string {
 	return "driver"
 }
 
-// newGPU returns a GPU that is well.
+// newGPU returns a healthy GPU.
 func newGPU(index int) *GPU {
 	return &GPU{Index: index, UUID: "GPU-00000000-0000-4000-8000-00000000000" + strconv.Itoa(index), clock: 1, celsius: 50, seconds: map[string]float64{}, xids: map[XID]float64{}, told: map[XID]float64{}}
 }
@@ -91,7 +91,7 @@ func newGPU(index int) *GPU {
 // PCI returns the address of a GPU, as internal/fakenvml assigns them.
 func PCI(index int) string { return fmt.Sprintf("0000:%02x:00.0", 0x10+index) }
 
-// XID is an error of the driver. The kernel log calls some of NVLink's nonfatal.
+// XID is an error of the driver. The kernel log calls some of NVLink's XIDs nonfatal.
 type XID struct {
 	Code     int
 	Nonfatal bool
@@ -124,7 +124,7 @@ func (g *GPU) throttle(now time.Duration) {
 	}
 }
 
-// advance lets time d pass, in which the engine computes for busy.
+// advance advances the GPU by time d, in which the engine computes for busy.
 func (g *GPU) advance(d, busy time.Duration, e *drill.Engine) {
 	g.busy = math.Min(1, busy.Seconds()/d.Seconds())
 	if g.hung = e.Stuck(); g.hung {
@@ -163,7 +163,7 @@ func (g *GPU) letGo() {
 // Put writes one series of the vocabulary.
 type Put func(f *metrics.Family, value float64, labels ...string)
 
-// Emit writes what the exporter serves about the GPU.
+// Emit writes the exporter's series about the GPU.
 func (g *GPU) Emit(put Put) {
 	id := []string{g.UUID, strconv.Itoa(g.Index)}
 	with := func(more ...string) []string { return append(append([]string{}, id...), more...) }
@@ -234,7 +234,7 @@ func (g *GPU) fabric() state {
 	return state{3, "completed"}
 }
 
-// generation returns that of the PCIe link. An idle H100 keeps it.
+// generation returns the generation of the PCIe link. An idle H100 keeps it.
 func (g *GPU) generation() float64 {
 	if g.SlowLink {
 		return 2

@@ -20,8 +20,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// TestGPUSeries reads H100s behind an NVML library with the real collector: each series that the drill
-// writes about a GPU, the collector serves too, under the same labels and with the same value, whether the GPU is well, ill or lost.
+// TestGPUSeries reads H100s behind an NVML library with the real collector. It must serve each series that the drill
+// writes about a GPU, with the same labels and the same value, whether the GPU is healthy, sick or lost.
 func TestGPUSeries(t *testing.T) {
 	library, err := fakenvml.Build(t.TempDir())
 	if errors.Is(err, fakenvml.ErrNoCompiler) {
@@ -68,7 +68,7 @@ func TestGPUSeries(t *testing.T) {
 	same(t, registry, state, ill, lost)
 }
 
-// same tells the library of the GPUs and waits until all their series are served with their values.
+// same copies the GPUs to the library, and waits until all their series are served with their values.
 func same(t *testing.T, served prometheus.Gatherer, library *fakenvml.State, gpus ...*GPU) {
 	t.Helper()
 	wanted := map[string]float64{}
@@ -103,7 +103,7 @@ func same(t *testing.T, served prometheus.Gatherer, library *fakenvml.State, gpu
 	t.Fatalf("the collector does not serve\n%s", strings.Join(missing, "\n"))
 }
 
-// series names a series without what differs from one node to the next.
+// series names a series without the labels that differ between nodes.
 func series(f *metrics.Family, values []string) string {
 	name := f.Name
 	for i, v := range values {

@@ -10,8 +10,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// What arrives while TGI's batch hangs is in its queue: its server counts a request as it appends it (backends/v3/src/queue.rs),
-// also when the shard hung at rest.
+// Requests that arrive while TGI's batch hangs are in its queue, because its server counts a request as it appends it
+// (backends/v3/src/queue.rs), also if the shard hung while idle.
 func TestTGIHangsAtRest(t *testing.T) {
 	f := fleet(metrics.TGI)
 	f.Profile.Arrivals = 0.05

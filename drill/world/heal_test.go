@@ -9,8 +9,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// A world that was healed is as its fleet says, whatever happened to it: each setting that a fault may change is back, and nobody
-// suffers any longer.
+// A healed world is as its fleet describes, after any fault: each setting that a fault may change is back, and no user
+// suffers.
 func TestHeal(t *testing.T) {
 	p := drill.NewProfile("m")
 	f := Fleet{Profile: p, Runtimes: []metrics.Runtime{metrics.VLLM}, Replicas: 2}
@@ -30,7 +30,7 @@ func TestHeal(t *testing.T) {
 		return map[string]reflect.Value{"world": reflect.ValueOf(w).Elem(), "replica": reflect.ValueOf(w.Replicas[0]).Elem(), "GPU": reflect.ValueOf(w.Replicas[0].GPU).Elem(),
 			"engine": reflect.ValueOf(w.Replicas[0].Engine).Elem(), "load": reflect.ValueOf(&w.Traffic.Load).Elem()}
 	}
-	counted := map[string]bool{"Index": true, "ECC": true, "Recoveries": true} // is no state
+	counted := map[string]bool{"Index": true, "ECC": true, "Recoveries": true} // not a state
 	for _, v := range parts(w) {
 		settings(v, func(name string, field reflect.Value) {
 			switch {

@@ -44,7 +44,7 @@ func (g *GPU) Tell(s *fakenvml.State) (xids []XID, err error) {
 		g.lost = true
 		return xids, s.Lose(g.Index)
 	}
-	if g.lost { // another is in its place
+	if g.lost { // another GPU is in its place
 		g.lost = false
 		return xids, s.Unset(strconv.Itoa(g.Index), "lost")
 	}
@@ -81,7 +81,7 @@ func (g *GPU) Tell(s *fakenvml.State) (xids []XID, err error) {
 	return xids, s.Set(strconv.Itoa(g.Index), append(values, "clock_events", events)...)
 }
 
-// EmitLoad writes the metrics of the load that Tell has and Emit lacks.
+// EmitLoad writes the metrics of the load that Tell copies and Emit lacks.
 func (g *GPU) EmitLoad(put Put) {
 	id := []string{g.UUID, strconv.Itoa(g.Index)}
 	put(metrics.GPUMemoryBusy, math.Round(50*g.busy)/100, id...)

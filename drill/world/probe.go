@@ -13,7 +13,7 @@ import (
 // Gateway is the address to which users send requests.
 const Gateway = "gateway:80"
 
-// RoundTrip implements http.RoundTripper for the page of the gateway.
+// RoundTrip implements http.RoundTripper for the metrics endpoint of the gateway.
 func (w *World) RoundTrip(req *http.Request) (*http.Response, error) {
 	var page http.Handler
 	if !w.GatewayDead {
@@ -22,7 +22,7 @@ func (w *World) RoundTrip(req *http.Request) (*http.Response, error) {
 	return roundTrip(Gateway, page, req)
 }
 
-// gatewayFails decides over one request.
+// gatewayFails draws whether the gateway fails one request.
 func (w *World) gatewayFails() bool { return w.GatewayFails > 0 && w.random.Float64() < w.GatewayFails }
 
 // probing is one of the exporter's probes: its requests go to a replica or, without one, through the gateway.
@@ -30,9 +30,9 @@ type probing struct {
 	*probe.Probe
 	replica *Replica
 	next    time.Duration
-	hurry   bool           // asks as soon as it can
-	request *drill.Request // under way
-	up      bool           // the page answered when it was sent
+	hurry   bool           // sends the next request as soon as it can
+	request *drill.Request // in progress
+	up      bool           // the metrics endpoint answered when the request was sent
 }
 
 // Probe starts the exporter's probes as its process starts. Their requests are simulated; the exporter's own collector counts the results.
@@ -63,7 +63,7 @@ func (w *World) Probe(to *probe.Collector) error {
 	return nil
 }
 
-// ask sends the requests of probes that are due, before those of users in the same slice.
+// ask sends the due requests of probes, before those of users in the same slice.
 func (w *World) ask() {
 	for _, p := range w.probes {
 		if w.ExporterDown || p.request != nil || p.next > w.now && !p.hurry {
@@ -91,7 +91,7 @@ func (w *World) ask() {
 	}
 }
 
-// await takes in the answers that have come, and gives up on those that are late.
+// await receives the answers that have arrived, and gives up on late ones.
 func (w *World) await() {
 	for _, p := range w.probes {
 		q := p.request

@@ -7,8 +7,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// truth counts what happens to the users, independently of the engines and their pages: what an alert with the same
-// objectives and windows would know if it saw everything at once.
+// truth counts the events of the users, independently of the engines and their metrics. An alert with the same objectives
+// and windows would see these events if it saw everything at once.
 type truth struct {
 	objectives []slo.Objective
 	now        []count   // the current slice, by objective
@@ -18,7 +18,7 @@ type truth struct {
 // count holds events, and those of them that were bad.
 type count struct{ events, bad float64 }
 
-// newTruth starts to count for objectives.
+// newTruth starts to count events for objectives.
 func newTruth(objectives []slo.Objective) *truth {
 	return &truth{objectives: objectives, now: make([]count, len(objectives)), slices: make([][]count, len(objectives))}
 }
@@ -86,9 +86,9 @@ func (t *truth) tick() {
 	}
 }
 
-// burn returns when the first page was due: the first moment after from at which both windows of a paging pair
-// exceeded their threshold for some objective. For a constant incident this equals slo.Detection. Nobody saw what was before
-// seen, and in the hour after it, half of what the pair may spend has to be lost (slo.WakeSpend).
+// burn returns when the first page was due: the first moment after from at which both windows of a paging pair exceeded
+// their threshold for some objective. For a constant incident this equals slo.Detection. No events before seen were
+// measured. In the hour after it, half of the pair's spend must be lost (slo.WakeSpend).
 func (t *truth) burn(from, seen time.Duration) (after time.Duration, objective string, due bool) {
 	after = 1 << 62
 	for i, o := range t.objectives {
@@ -130,7 +130,7 @@ func (t *truth) between(objective string, from, to time.Duration) (sum count) {
 	return sum
 }
 
-// cumulative returns sums: the i-th counts the first i slices.
+// cumulative returns sums. The i-th sum counts the first i slices.
 func cumulative(slices []count) []count {
 	sums := make([]count, len(slices)+1)
 	for i, c := range slices {

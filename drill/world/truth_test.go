@@ -9,7 +9,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// For a constant incident the truth's detection is the arithmetic of package slo.
+// For a constant incident, the truth's detection equals the calculation of package slo.
 func TestTruthIsDetection(t *testing.T) {
 	objectives := slo.Defaults()[:1]
 	for _, share := range []float64{0.1, 0.2, 0.5, 1} {
@@ -38,14 +38,14 @@ func TestTruthIsDetection(t *testing.T) {
 	}
 }
 
-// fleet is one replica under little load.
+// fleet returns one replica under little load.
 func fleet(r metrics.Runtime) Fleet {
 	p := drill.NewProfile("m")
 	p.Swing, p.Failures = 0, 0
 	return Fleet{Profile: p, Replicas: 1, Runtimes: []metrics.Runtime{r}}
 }
 
-// during counts what became of the requests of a time.
+// during counts the outcomes of the requests until a time.
 func during(w *World, until time.Duration) (all count) {
 	for i, o := range w.truth.objectives {
 		if o.Signal != slo.Availability {
@@ -60,15 +60,15 @@ func during(w *World, until time.Duration) (all count) {
 	return all
 }
 
-// Users see what a gateway answers for engines that are gone, what a frontend without workers counts nowhere, and answers
-// that are cut. Who leaves has had no failure.
+// Users see a gateway's answers for engines that are gone, failures that a frontend without workers does not count, and
+// answers that are cut off. A client that leaves has no failure.
 func TestTruthOfUsers(t *testing.T) {
 	behind := fleet(metrics.VLLM)
 	behind.ReadsGateway = true
 	for name, c := range map[string]struct {
 		fleet Fleet
 		fault func(w *World)
-		bad   float64 // share of what ends in the minute after
+		bad   float64 // share of the events that end in the next minute
 	}{
 		"nothing":              {fleet(metrics.VLLM), func(*World) {}, 0},
 		"cooldown":             {behind, func(w *World) { w.Replicas[0].Down = true }, 1},

@@ -1,5 +1,5 @@
-// Package world simulates a node in virtual time: the engines and GPUs of a fleet, their users, and what the node shows
-// of them. Faults change the world; its truth records when users suffer, independently of the metrics.
+// Package world simulates a node in virtual time: the engines and GPUs of a fleet, their users, and the metrics of both.
+// Faults change the world. Its truth records when users suffer, independently of the metrics.
 package world
 
 import (
@@ -21,33 +21,35 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// slice is the time step by which faults, GPUs and engines take turns.
+// slice is the time step in which faults, GPUs and engines take turns.
 const slice = 5 * time.Second
 
 // Fleet describes a model and the replicas that serve it, each on a GPU of one node.
 type Fleet struct {
 	Profile  drill.Profile
 	Replicas int
-	// Fresh starts the engines with the world. Otherwise they are a day old, and have counted nothing in it.
+	// Fresh starts the engines with the world. Otherwise they are a day old, but their counters are at zero.
 	Fresh bool
 	// Runtimes lists the engines of the replicas, which take them in turn.
 	Runtimes []metrics.Runtime
-	// Each changes the profile of a replica, where they differ from the start.
+	// Each changes the profile of a replica, if the replicas differ from the start.
 	Each func(replica int, p *drill.Profile)
 	// Objectives are the objectives of the exporter's configuration. Default: slo.Defaults.
 	Objectives []slo.Objective
-	// LeastLoaded makes the router send a request to the replica with the fewest, not to the next one.
+	// LeastLoaded makes the router send a request to the replica with the fewest requests, not to the next one.
 	LeastLoaded bool
-	// Shares are the parts of the requests that the router sends to each replica, of any sum; nil means that all get the same.
+	// Shares are the relative shares of requests that the router sends to each replica, of any sum. nil means equal
+	// shares.
 	Shares []float64
-	// Ranks makes the replicas data-parallel ranks of one vLLM: they share its pod and its page, and none may restart alone.
+	// Ranks makes the replicas data-parallel ranks of one vLLM: they share its pod and its metrics page, and none may
+	// restart alone.
 	Ranks bool
 	// SeesProcesses lets the exporter see the processes of the host, which has four NVSwitches.
 	SeesProcesses bool
-	// Probes makes the exporter probe each replica, ProbesGateway the address that users use.
+	// Probes makes the exporter probe each replica. ProbesGateway makes it probe the address that users use.
 	Probes, ProbesGateway bool
-	// ReadsGateway makes the exporter read the page of the gateway at that address, and that gateway send the users'
-	// requests. Gateway is its runtime. Default: LiteLLM.
+	// ReadsGateway makes the exporter read the metrics endpoint of the gateway at that address, and makes that gateway
+	// send the users' requests. Gateway is its runtime. Default: LiteLLM.
 	ReadsGateway bool
 	Gateway      metrics.Runtime
 }
@@ -59,7 +61,7 @@ func (f Fleet) Configured() []slo.Objective {
 	}
 	declared := slices.Clone(f.Objectives)
 	for i := range declared {
-		declared[i].Default = false // a fleet that names its objectives declares them
+		declared[i].Default = false // a fleet with its own objectives declares them
 	}
 	return declared
 }
@@ -69,9 +71,9 @@ type World struct {
 	Fleet    Fleet
 	Replicas []*Replica
 	Traffic  *drill.Traffic // for all replicas together
-	// ExporterDown stops the exporter from answering; afterwards it starts anew.
+	// ExporterDown stops the exporter from answering; afterwards it restarts.
 	ExporterDown bool
-	// NodeDown takes the node's other targets of Prometheus with it.
+	// NodeDown also stops the node's other targets of Prometheus.
 	NodeDown bool
 	// Favours limits the router to this number of replicas; 0 means all.
 	Favours int
@@ -81,8 +83,8 @@ type World struct {
 	Idle bool
 	// Hold keeps requests while no engine is up, as the activator of a platform that scales to zero does.
 	Hold bool
-	// GatewayDead loses the requests of users and probes at the gateway; GatewayBuffers makes the gateway buffer each answer. Without
-	// probes only the former shows.
+	// GatewayDead loses the requests of users and probes at the gateway. GatewayBuffers makes the gateway buffer each
+	// answer. Without probes only GatewayDead shows.
 	GatewayDead, GatewayBuffers bool
 	// GatewayFails is the share of requests that the gateway answers without asking an engine: with 502, or with
 	// GatewayStatus.
@@ -100,13 +102,13 @@ type World struct {
 	gateway drill.Gateway
 	epoch   time.Time // the time at which now was zero
 	now     time.Duration
-	random  *rand.Rand // of probes, and of what the gateway fails
+	random  *rand.Rand // for probes, and for the gateway's failures
 	prober  *probe.Collector
 	probes  []*probing
 	next    int // replica of the next request, or the first to consider among equals: round robin, as in a Service
 }
 
-// Replica holds one engine, its page and its GPU.
+// Replica holds one engine, its metrics and its GPU.
 type Replica struct {
 	Engine *drill.Engine
 	GPU    *GPU
@@ -114,7 +116,7 @@ type Replica struct {
 	Down bool
 	// Gone means that the pod does not exist: the exporter has no such target.
 	Gone bool
-	// Misses makes every read of the engine's metrics time out in one of this number of half minutes.
+	// Misses makes every read of the engine's metrics time out in one out of this number of half minutes.
 	Misses int
 	// Profile configures the engine when it starts.
 	Profile drill.Profile
@@ -130,7 +132,7 @@ type Replica struct {
 // Namespace is the namespace of all pods.
 const Namespace = "prod"
 
-// New starts a fleet at an epoch. The seed is that of the arrivals and of the engines.
+// New starts a fleet at an epoch. The seed determines the arrivals and the engines.
 func New(f Fleet, epoch time.Time, seed uint64) *World {
 	load := f.Profile.Load
 	load.Arrivals *= float64(f.Replicas)
@@ -169,7 +171,7 @@ func New(f Fleet, epoch time.Time, seed uint64) *World {
 // host returns the address of a replica's engine.
 func host(i int) string { return "10.0.0.1" + strconv.Itoa(i) + ":8000" }
 
-// observe returns who watches an engine besides its page: the truth, and the gateway before it.
+// observe returns an engine's observer: besides its metrics, the truth and the gateway in front of it watch the engine.
 func (w *World) observe(r *Replica, page drill.Observer) drill.Observer {
 	return w.gateway.Before(w.truth.watch(page, r.identity()), r.Host)
 }
@@ -206,7 +208,7 @@ func (r *Replica) Labels() map[string]string {
 	return map[string]string{metrics.LabelNamespace: Namespace, metrics.LabelPod: r.Pod}
 }
 
-// Command returns the command line of the engine's process, where the exporter may see it.
+// Command returns the command line of the engine's process, if the exporter may see it.
 func (r *Replica) Command() []string {
 	if !r.world.Fleet.SeesProcesses || r.Down || r.Gone {
 		return nil
@@ -214,10 +216,10 @@ func (r *Replica) Command() []string {
 	return r.Profile.Command(r.Runtime)
 }
 
-// Target reports whether the exporter reads a page of the replica.
+// Target reports whether the exporter reads a metrics endpoint of the replica.
 func (r *Replica) Target() bool { return !r.Gone && r.Profile.Rank == 0 }
 
-// Page returns the page that the engine serves now; nil while its port is closed.
+// Page returns the HTTP side that the engine serves now, or nil while its port is closed.
 func (r *Replica) Page() http.Handler {
 	if r.Down || r.Gone {
 		return nil
@@ -233,7 +235,7 @@ func (r *Replica) RoundTrip(req *http.Request) (*http.Response, error) {
 	return roundTrip(r.Host, r.Page(), req)
 }
 
-// roundTrip asks a page, which is nil where nothing listens.
+// roundTrip sends a request to a handler, which is nil if nothing listens.
 func roundTrip(host string, page http.Handler, req *http.Request) (*http.Response, error) {
 	if page == nil {
 		return nil, fmt.Errorf("dial tcp %s: %w", host, syscall.ECONNREFUSED)
@@ -243,7 +245,7 @@ func roundTrip(host string, page http.Handler, req *http.Request) (*http.Respons
 	return &http.Response{StatusCode: a.status, Header: a.header, Body: io.NopCloser(&a.body), Request: req}, nil
 }
 
-// answer implements http.ResponseWriter and keeps what is written.
+// answer implements http.ResponseWriter and keeps the written data.
 type answer struct {
 	header http.Header
 	status int
@@ -254,7 +256,7 @@ func (a *answer) Header() http.Header         { return a.header }
 func (a *answer) WriteHeader(status int)      { a.status = status }
 func (a *answer) Write(b []byte) (int, error) { return a.body.Write(b) }
 
-// identity returns what selectors of objectives match.
+// identity returns the labels that selectors of objectives match.
 func (r *Replica) identity() slo.Engine {
 	return slo.Engine{Runtime: r.Runtime, Model: r.Profile.Model, Namespace: Namespace}
 }
@@ -271,8 +273,8 @@ func (w *World) Due(from time.Duration) (after time.Duration, objective string, 
 	return w.truth.burn(from, w.Seen)
 }
 
-// Heal undoes all faults: traffic, engines, GPUs and gateway are again as the fleet describes. Engines that hang, are gone or run something else
-// start anew, and load for a while. Counters and the users' results stay.
+// Heal undoes all faults: traffic, engines, GPUs and gateway are again as the fleet describes. Engines that hang, are
+// gone or run another configuration restart, and load for a while. Counters and the users' results stay.
 func (w *World) Heal(loading time.Duration) {
 	well := New(w.Fleet, w.epoch, 0)
 	w.Traffic.Load = well.Traffic.Load
@@ -301,7 +303,7 @@ func (w *World) Suffered(objective string, from, to time.Duration) (events, bad 
 	return c.events, c.bad
 }
 
-// Advance lets time pass until a moment since the epoch.
+// Advance advances the world to a time since the epoch.
 func (w *World) Advance(to time.Duration) {
 	for w.now < to {
 		until := min(w.now+slice, to)
@@ -333,7 +335,7 @@ func (w *World) Advance(to time.Duration) {
 	}
 }
 
-// send passes requests to the engines, held ones first. Without an engine it holds or loses them.
+// send passes requests to the engines, held requests first. Without an engine it holds or loses them.
 func (w *World) send(requests []*drill.Request) {
 	if w.Idle || w.GatewayDead {
 		return
@@ -364,8 +366,8 @@ func (w *World) send(requests []*drill.Request) {
 // gateway returns the runtime of the fleet's gateway.
 func (f Fleet) gateway() metrics.Runtime { return cmp.Or(f.Gateway, metrics.LiteLLM) }
 
-// pass returns the replica to which the gateway sends a request, or what it answers itself. It notices that a port is
-// closed when it asks.
+// pass returns the replica to which the gateway sends a request, or the status with which it answers itself. It notices a
+// closed port only when it sends a request.
 func (w *World) pass(now time.Duration) (to *Replica, status int) {
 	w.gateway.Arrived()
 	if w.gatewayFails() {
@@ -391,7 +393,7 @@ func (w *World) pass(now time.Duration) (to *Replica, status int) {
 	return nil, w.gateway.NoneLeft()
 }
 
-// route picks the next replica whose port is open: health checks see no more than that.
+// route picks the next replica whose port is open. Health checks see no more than the port.
 func (w *World) route() (to *Replica) {
 	if w.Fleet.Shares != nil {
 		return w.routeByShares()

@@ -1,5 +1,5 @@
-// Package configfile reads YAML configuration files strictly. It reports the line of each mistake, and never panics. An error quotes no value that a
-// library quotes, for it may be a secret.
+// Package configfile reads YAML configuration files strictly. It reports the line of each mistake, and never panics.
+// Errors never repeat a value that a library quotes, because it may be a secret.
 package configfile
 
 import (
@@ -18,10 +18,10 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// MaxBytes bounds the size of a file.
+// MaxBytes limits the size of a file.
 const MaxBytes = 4 << 20
 
-// maxNodes bounds what a file says once its aliases are followed.
+// maxNodes limits the number of nodes in a file after its aliases are resolved.
 const maxNodes = 1_000_000
 
 // An Error locates a mistake by a path such as targets[0].url.
@@ -48,7 +48,7 @@ func Errorf(path, format string, args ...any) error {
 // File is the parsed content of a file.
 type File struct {
 	name string
-	root *yaml.Node // nil if it says nothing
+	root *yaml.Node // nil if the file is empty
 }
 
 // Read reads a file. Errors name the file and the line.
@@ -119,7 +119,7 @@ func (f *File) At(err error) error {
 // step matches one step of a path.
 var step = regexp.MustCompile(`^\.?([^.\[\]]+)|^\[(\d+)\]`)
 
-// line returns the line of a path or, where the file lacks it, of what should hold it.
+// line returns the line of a path or, if the file lacks it, of the closest parent.
 func line(n *yaml.Node, path string) int {
 	at := n.Line
 	for {
@@ -146,13 +146,13 @@ func line(n *yaml.Node, path string) int {
 	}
 }
 
-// walk looks for what a decoder would follow for too long.
+// walk looks for content that would keep a decoder busy for too long.
 type walk struct {
 	nodes  int
 	inside []*yaml.Node
 }
 
-// check refuses aliases that contain themselves or make the file huge, and keys that are given twice.
+// check refuses aliases that contain themselves or make the file huge, and duplicate keys.
 func (w *walk) check(path string, n *yaml.Node) error {
 	if n == nil {
 		return nil
@@ -197,7 +197,7 @@ func (w *walk) check(path string, n *yaml.Node) error {
 
 func join(path, name string) string { return strings.TrimPrefix(path+"."+name, ".") }
 
-// resolve returns what an alias stands for.
+// resolve returns the node that an alias refers to.
 func resolve(n *yaml.Node) *yaml.Node {
 	for n.Kind == yaml.AliasNode {
 		n = n.Alias
@@ -205,7 +205,7 @@ func resolve(n *yaml.Node) *yaml.Node {
 	return n
 }
 
-// merged returns what << names.
+// merged returns the nodes that << refers to.
 func merged(n *yaml.Node) []*yaml.Node {
 	if n = resolve(n); n.Kind != yaml.SequenceNode {
 		return []*yaml.Node{n}
@@ -219,8 +219,8 @@ func merged(n *yaml.Node) []*yaml.Node {
 
 type field struct{ key, value *yaml.Node }
 
-// fieldsOf returns the fields of a mapping, then those that it merges and does not have. inside lists what merges it: a place in a
-// file may be looked for before it is known that nothing contains itself.
+// fieldsOf returns the fields of a mapping, then those that it merges and does not have. inside lists the mappings that
+// merge it: a place in a file may be looked up before check has refused mappings that contain themselves.
 func fieldsOf(n *yaml.Node, inside ...*yaml.Node) []field {
 	var own, others []field
 	for i := 0; i+1 < len(n.Content); i += 2 {
@@ -242,11 +242,11 @@ func fieldsOf(n *yaml.Node, inside ...*yaml.Node) []field {
 	return own
 }
 
-// fill writes what a node says into a value.
+// fill writes the content of a node into a value.
 func fill(path string, n *yaml.Node, v reflect.Value) error {
 	n = resolve(n)
 	if n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null" {
-		return nil // as if it were absent
+		return nil // same as absent
 	}
 	if v.Kind() == reflect.Pointer {
 		v.Set(reflect.New(v.Type().Elem()))
@@ -297,7 +297,7 @@ func fill(path string, n *yaml.Node, v reflect.Value) error {
 	return nil
 }
 
-// kinds says in words what a value must be.
+// kinds describes the required form of a value in words.
 var kinds = map[reflect.Kind]string{reflect.String: "text", reflect.Bool: "true or false", reflect.Int: "a whole number", reflect.Float64: "a number", reflect.Interface: "a value of JSON"}
 
 // fillStruct writes a mapping into the fields of a struct.
@@ -329,8 +329,8 @@ func fillStruct(path string, n *yaml.Node, v reflect.Value) error {
 	return nil
 }
 
-// named returns the field of a struct that a name in YAML means: its own, one of a struct that is inline, or the map that
-// takes all other names; the zero Value if there is none.
+// named returns the field of a struct for a name in YAML: its own, one of an inlined struct, or the map that takes all
+// other names. It returns the zero Value if there is none.
 func named(v reflect.Value, name string) (found reflect.Value) {
 	for i := range v.NumField() {
 		switch own, inline := Name(v.Type().Field(i)); {
@@ -371,7 +371,8 @@ func Name(f reflect.StructField) (name string, inline bool) {
 	return name, false
 }
 
-// foreign calls what other packages read values with. Their panics are errors, and their errors have a place.
+// foreign calls functions of other packages that read values. It converts their panics into errors, and adds the place to
+// their errors.
 func foreign(path string, read func() error) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -381,7 +382,7 @@ func foreign(path string, read func() error) (err error) {
 		var address *url.Error
 		switch {
 		case err == nil || errors.As(err, &placed):
-		case errors.As(err, &address): // it quotes the address, and with it a password
+		case errors.As(err, &address): // the error quotes the address, and with it a password
 			err = Errorf(path, "not a URL")
 		default:
 			err = &Error{path, err}

@@ -25,7 +25,7 @@ type sample struct {
 	Rest  map[string][]int `yaml:",inline"`
 }
 
-// Plain has what stands beside the fields of its owner.
+// Plain has fields that are inlined beside its owner's.
 type Plain struct {
 	Unit string
 }
@@ -41,7 +41,7 @@ type strict struct {
 	Any   any               `yaml:"any"`
 }
 
-// TestDecodesAsYAMLDoes compares with the library wherever a file is right.
+// TestDecodesAsYAMLDoes compares with the library for every correct file.
 func TestDecodesAsYAMLDoes(t *testing.T) {
 	for _, text := range []string{
 		"", "---\n", "name: a\ncount: 3\nratio: 1e-3\non: true\n", "name: 12\nmap: {a: 1, b: 2026-10-01T00:00:00Z}\nunit: s\n",

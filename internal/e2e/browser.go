@@ -11,14 +11,14 @@ import (
 	"time"
 )
 
-// Browser is a page in a headless Chromium, driven over the pipe of its debugging protocol.
+// Browser is a web page in a headless Chromium, controlled over the pipe of its debugging protocol.
 type Browser struct {
 	t       *testing.T
 	to      *os.File
 	from    *bufio.Reader
 	session string
 	calls   int
-	// Complaints are what the page logged and what the browser refused it, as JSON.
+	// Complaints lists, as JSON, the page's log and everything that the browser refused it.
 	Complaints []string
 }
 
@@ -37,7 +37,7 @@ func NewBrowser(t *testing.T, args ...string) *Browser {
 	}
 	process := exec.Command(chromium, append(args, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-background-networking",
 		"--remote-debugging-pipe", "--user-data-dir="+t.TempDir())...)
-	process.ExtraFiles = []*os.File{theirIn, theirOut} // 3 and 4, where the protocol wants them
+	process.ExtraFiles = []*os.File{theirIn, theirOut} // descriptors 3 and 4, as the protocol requires
 	if err := process.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +61,7 @@ func NewBrowser(t *testing.T, args ...string) *Browser {
 	return b
 }
 
-// call carries out a method of the protocol. Events that arrive meanwhile are complaints, or of no interest.
+// call calls a method of the protocol. Events that arrive meanwhile are complaints, or are ignored.
 func (b *Browser) call(method string, params, result any) {
 	b.t.Helper()
 	b.calls++
@@ -172,7 +172,7 @@ func (b *Browser) Press(key string) {
 	}
 }
 
-// Screenshot returns the window as PNG; with full, the whole page.
+// Screenshot returns the window as PNG; or, with full, the whole web page.
 func (b *Browser) Screenshot(full bool) []byte {
 	b.t.Helper()
 	var shot struct{ Data []byte }

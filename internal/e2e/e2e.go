@@ -42,7 +42,8 @@ func Build(t *testing.T, command string) string {
 	return binary
 }
 
-// Start runs a program until the test ends; with -short it skips the test. When the test has failed, the end of its log is shown.
+// Start runs a program until the test ends. With -short it skips the test. If the test fails, it shows the end of the
+// program's log.
 func Start(t *testing.T, name string, args ...string) *exec.Cmd {
 	t.Helper()
 	notShort(t)
@@ -64,8 +65,8 @@ func Start(t *testing.T, name string, args ...string) *exec.Cmd {
 	return process
 }
 
-// Address assigns ports below the ephemeral ones: any connection could take one of those before the program under
-// test listens.
+// Address assigns ports below the ephemeral ones, because any connection could take an ephemeral port before the program
+// under test listens on it.
 const firstPort, ports = 20000, 12000
 
 var handedOut atomic.Int64
@@ -98,7 +99,7 @@ func Answers(t *testing.T, url string) {
 	})
 }
 
-// Until waits until holds returns true, and fails the test when that takes too long.
+// Until waits until holds returns true, and fails the test if that takes too long.
 func Until(t *testing.T, limit time.Duration, what string, holds func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(limit); !holds(); time.Sleep(50 * time.Millisecond) {
@@ -127,13 +128,14 @@ func (s *Buffer) String() string {
 	return s.b.String()
 }
 
-// Main is TestMain of a package in which some tests take seconds: see Short.
+// Main is the TestMain of packages in which some tests take seconds: see Short.
 func Main(m *testing.M, slow string) {
 	Short(slow)
 	os.Exit(m.Run())
 }
 
-// Short leaves out, with -short, the tests whose names a regular expression matches: plays, weeks, soaks, renderings of the chart.
+// Short leaves out, with -short, the tests whose names match a regular expression: plays, weeks, soaks, renderings of the
+// chart.
 func Short(slow string) {
 	flag.Parse()
 	if testing.Short() {

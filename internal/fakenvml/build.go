@@ -1,6 +1,6 @@
-// Package fakenvml builds a libnvidia-ml.so.1 that needs no GPU, from C and NVIDIA's own header, so that the real
-// loading path can be tested and demonstrated. A file beside the library, written by State, holds its answers; it may
-// change while the library is in use.
+// Package fakenvml builds a libnvidia-ml.so.1 that needs no GPU, from C and NVIDIA's own header, so that the real loading
+// path can be tested and demonstrated. A file beside the library holds its answers. State writes the file, also while the
+// library is in use.
 package fakenvml
 
 import (
@@ -21,14 +21,14 @@ var source []byte
 // ErrNoCompiler means that no C compiler is available to build the library.
 var ErrNoCompiler = errors.New("the fake NVML library needs a C compiler: install gcc")
 
-// ErrNoHeader means that NVIDIA's header is not found: only the sources of this module lead to it.
+// ErrNoHeader means that NVIDIA's header is not found. It is only found from the sources of this module.
 var ErrNoHeader = errors.New("the fake NVML library needs nvml.h, which the go command finds inside this repository")
 
 var declaration = regexp.MustCompile(`DECLDIR\s+(nvml\w+)`)
 
-// Build compiles the library into dir and returns its path. Functions named in without are left out,
-// as in an old driver. Every other function of the header that the fake does not implement answers
-// NVML_ERROR_NOT_SUPPORTED. dir must not be shared by two libraries.
+// Build compiles the library into dir and returns its path. Functions in without are left out, as in an old driver. Every
+// other function of the header that the fake does not implement answers NVML_ERROR_NOT_SUPPORTED. dir must not be shared
+// by two libraries.
 func Build(dir string, without ...string) (string, error) {
 	compiler, err := exec.LookPath("gcc")
 	if err != nil {

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// SMI returns what nvidia-smi -q -x prints of the state: the elements of release 570 and later (nvsmi_device_v13.dtd), in its
-// units. What a GPU does not answer is N/A, as there.
+// SMI returns the output of nvidia-smi -q -x for the state: the elements of release 570 and later (nvsmi_device_v13.dtd),
+// in its units. Values that a GPU does not report are N/A, as in nvidia-smi.
 func (s *State) SMI() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -57,7 +57,7 @@ func (p *smiPrinter) in(name string, inside func()) {
 	p.close(name)
 }
 
-// number divides a value of NVML, and writes it with nvidia-smi's unit; empty for none.
+// number divides a value of NVML, and writes it with nvidia-smi's unit. It returns nothing for an empty value.
 func number(v string, per float64, decimals int, unit string) string {
 	n, err := strconv.ParseInt(v, 0, 64)
 	if err != nil {
@@ -66,7 +66,7 @@ func number(v string, per float64, decimals int, unit string) string {
 	return strconv.FormatFloat(float64(n)/per, 'f', decimals, 64) + unit
 }
 
-// word returns the word for a value that is 0 or 1; empty for none.
+// word returns the word for a value that is 0 or 1. It returns nothing for an empty value.
 func word(v, no, yes string) string {
 	switch v {
 	case "0":
@@ -207,7 +207,7 @@ func (p *smiPrinter) errors(get func(string) string) {
 		p.leaf("current_ecc", word(get("field.1"), "Disabled", "Enabled"))
 		p.leaf("pending_ecc", word(get("field.2"), "Disabled", "Enabled"))
 	})
-	sram := get("sram_errors") // parity and SEC-DED since the driver was loaded, over the life of the board, then by unit
+	sram := get("sram_errors") // parity and SEC-DED errors since the driver was loaded, over the life of the board, then by unit
 	switch {
 	case get("sram_threshold") == "": // they come from one call
 		sram = ""
@@ -317,7 +317,7 @@ func (p *smiPrinter) fabric(get func(string) string) {
 		}
 		p.leaf("cliqueId", get("fabric_clique"))
 		p.leaf("clusterUuid", cluster)
-		mask, _ := strconv.ParseUint(at(fabric, 1), 0, 64) // two bits a check: 0 not supported, 1 it fails, 2 it does not
+		mask, _ := strconv.ParseUint(at(fabric, 1), 0, 64) // two bits per check: 0 not supported, 1 fails, 2 passes
 		check := func(shift uint, fails, does string) string { return []string{"", fails, does, ""}[mask>>shift&3] }
 		p.in("health", func() {
 			p.leaf("summary", summaries[at(fabric, 2)])

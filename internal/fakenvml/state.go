@@ -17,7 +17,7 @@ import (
 //go:embed *.state
 var descriptions embed.FS
 
-// Descriptions of nodes to start from.
+// Descriptions of nodes, as a basis for states.
 const (
 	H100 = "h100" // Hopper: GPM, T.Limit, driver counters for every clock event
 	A100 = "a100" // Ampere: no GPM, thresholds in degrees, SRAM status needs root
@@ -52,8 +52,8 @@ func Describes(key string) bool {
 	})
 }
 
-// NewState writes the state of a node with this many GPUs, made from descriptions. lib is the path that Build
-// returned. PCI addresses are 0000:10:00.0, 0000:11:00.0 and so on.
+// NewState writes the state of a node with this many GPUs, built from descriptions. lib is the path that Build returned.
+// PCI addresses are 0000:10:00.0, 0000:11:00.0 and so on.
 func NewState(lib string, gpus int, from ...string) (*State, error) {
 	s := &State{
 		path:   filepath.Join(filepath.Dir(lib), "state"),

@@ -86,18 +86,19 @@ func Row(t testing.TB, file, key, value string) {
 	}
 }
 
-// Missing collects what pages say that they lack. It is one table beside the goldens: a new metric is missing on most pages, and
-// changes one file instead of all of them. Its methods may be called by several tests at once.
+// Missing collects the metrics that engines and exporters lack according to their goldens. It is one table beside the
+// goldens: a new metric is missing in most of them, and changes one file instead of all. Several tests may call its
+// methods at once.
 type Missing struct {
 	mu    sync.Mutex
 	pages map[string][]string // by metric and reason
 	cut   int
 }
 
-// missingLine matches a source of a metric that is none.
+// missingLine matches a line about a metric without a source.
 var missingLine = regexp.MustCompile(`^llm_(?:engine|gpu)_metric_source_info\{.*\bmetric="([^"]*)".*\bquality="missing".*\breason="((?:[^"\\]|\\.)*)"`)
 
-// Cut removes the series that say what a page lacks, and remembers them for the table.
+// Cut removes the series about missing metrics from a metrics page, and remembers them for the table.
 func (m *Missing) Cut(name, page string) string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -120,7 +121,8 @@ func (m *Missing) Cut(name, page string) string {
 	return kept.String()
 }
 
-// Compare fails the test unless a file has the table of this number of pages. If -run skipped some tests, it checks nothing.
+// Compare fails the test unless a file has the table of this number of metrics pages. If -run skipped some tests, it
+// checks nothing.
 func (m *Missing) Compare(t testing.TB, file string, pages int) {
 	t.Helper()
 	if m.cut != pages {
@@ -135,8 +137,8 @@ func (m *Missing) Compare(t testing.TB, file string, pages int) {
 	Compare(t, file, rows.String())
 }
 
-// All fails the test unless tests compare every file of a pattern: a file that no test writes any more would claim
-// that something is still emitted.
+// All fails the test unless tests compare every file of a pattern. A file that no test writes any more would wrongly show
+// that its series still exist.
 func All(t testing.TB, pattern string, compared int) {
 	t.Helper()
 	files, err := filepath.Glob(pattern)
@@ -148,7 +150,7 @@ func All(t testing.TB, pattern string, compared int) {
 	}
 }
 
-// Page returns what a collector exports.
+// Page returns the metrics page of a collector.
 func Page(t testing.TB, c prometheus.Collector) string {
 	t.Helper()
 	registry := prometheus.NewPedanticRegistry()
@@ -168,7 +170,7 @@ func Page(t testing.TB, c prometheus.Collector) string {
 	return b.String()
 }
 
-// Still replaces with 0 the values of series that match from their name on: they differ from run to run.
+// Still replaces the values of series that match from their name on with 0, because they differ from run to run.
 func Still(page, series string) string {
 	return regexp.MustCompile(`(?m)^((?:`+series+`)(?:\{.*\})?) \S+$`).ReplaceAllString(page, "$1 0")
 }

@@ -21,7 +21,7 @@ func New(path string, cfg config.HTTPClientConfig) (*http.Client, error) {
 	if err := refuse(path, reflect.ValueOf(cfg), noFile); err != nil {
 		return nil, err
 	}
-	if cfg.OAuth2 != nil { // the client writes into it
+	if cfg.OAuth2 != nil { // the client modifies it
 		own := *cfg.OAuth2
 		cfg.OAuth2 = &own
 	}
@@ -32,15 +32,16 @@ func New(path string, cfg config.HTTPClientConfig) (*http.Client, error) {
 	return client, nil
 }
 
-// To returns the client for one server, and the parts of its address. transport, if not nil, replaces the network. The client
-// follows redirects within the server (Starlette adds a slash) but nowhere else: a server must not choose what the exporter connects to, or make it
-// send credentials in clear. An error is a configfile.Error; path is the place of the server's configuration.
+// To returns the client for one server, and the parts of its address. transport, if not nil, replaces the network. The
+// client follows redirects within the server (Starlette adds a slash) but nowhere else. A server must not choose where
+// the exporter connects, or make it send credentials unencrypted. An error is a configfile.Error. path is the place of
+// the server's configuration.
 func To(path, address string, cfg config.HTTPClientConfig, transport http.RoundTripper) (*http.Client, *url.URL, error) {
 	u, err := url.Parse(address)
 	switch {
 	case err == nil && u.User != nil:
 		return nil, nil, configfile.Errorf(path+".url", "credentials do not belong into a URL: use http_config.basic_auth with password_file")
-	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "": // without the text: it may hold a password
+	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "": // without the text, which may contain a password
 		return nil, nil, configfile.Errorf(path+".url", "not a URL of the form http://host:port[/path]")
 	}
 	client, err := New(path+".http_config", cfg)
@@ -91,7 +92,7 @@ func WithoutCredentials(cfg config.HTTPClientConfig) config.HTTPClientConfig {
 	return cfg
 }
 
-// Address parses the server address in a flag. An error does not quote it: it may hold a password.
+// Address parses the server address in a flag. An error does not quote the address, because it may contain a password.
 func Address(flag, address, remedy string) (*url.URL, error) {
 	u, err := url.Parse(address)
 	switch {
@@ -103,18 +104,20 @@ func Address(flag, address, remedy string) (*url.URL, error) {
 	return u, nil
 }
 
-// Headers and parameters of OAuth 2 have names that Prometheus' configuration does not know. What a header with such a name
-// holds may be a secret; what these parameters hold (RFC 6749, 8693, 8707 and what Auth0 and Azure add) is none.
+// Headers and parameters of OAuth 2 have names that are not part of Prometheus' configuration. The value of a header with
+// such a name may be a secret. The values of these parameters (RFC 6749, 8693, 8707 and additions of Auth0 and Azure) are
+// not.
 var (
 	secretHeader = regexp.MustCompile(`(?i)auth|cookie|token|key|secret|pass|cred|sign|session|jwt`)
 	plain        = []string{"audience", "resource", "scope", "grant_type", "response_type", "requested_token_type", "subject_token_type",
 		"actor_token_type", "client_assertion_type", "organization", "tenant", "realm", "acr_values"}
 )
 
-// noFile is the remedy for a secret that no file can hold.
+// noFile is the remedy for a secret that no file can contain.
 const noFile = "none can hold this one, leave it out"
 
-// refuse refuses what holds a secret itself instead of the name of a file. remedy says which file can hold a secret there.
+// refuse refuses fields that contain a secret itself instead of the name of a file. remedy names the file that can
+// contain the secret.
 func refuse(path string, v reflect.Value, remedy string) error {
 	switch x := v.Interface().(type) {
 	case config.Secret:
@@ -147,7 +150,7 @@ func refuse(path string, v reflect.Value, remedy string) error {
 	return nil
 }
 
-// refuseValues does the same for the values of a map, in which headers are distinguished by their names.
+// refuseValues calls refuse for the values of a map, such as headers by name.
 func refuseValues(path string, v reflect.Value, remedy string) error {
 	for _, key := range v.MapKeys() {
 		at := path + "." + key.String()
@@ -161,7 +164,7 @@ func refuseValues(path string, v reflect.Value, remedy string) error {
 	return nil
 }
 
-// refuseFields does the same for the fields of a struct.
+// refuseFields calls refuse for the fields of a struct.
 func refuseFields(path string, v reflect.Value) error {
 	names := map[string]bool{}
 	for i := range v.NumField() {

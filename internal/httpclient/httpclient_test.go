@@ -17,7 +17,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/internal/configfile"
 )
 
-// notSecret lists the fields of Prometheus' configuration that may hold what they hold: anyone may know it.
+// notSecret lists the fields of Prometheus' configuration that may contain any value, because their values are public.
 var notSecret = strings.Fields(`
 	basic_auth.username basic_auth.username_file basic_auth.password_file authorization.type authorization.credentials_file bearer_token_file
 	follow_redirects enable_http2 no_proxy proxy_from_environment http_headers.X-Tenant.values http_headers.X-Tenant.files
@@ -49,14 +49,14 @@ func places(path string, of reflect.Type) (all []string) {
 	return all
 }
 
-// values are what a field may be given, of all kinds.
+// values lists values of all kinds for a field.
 var values = []string{"null", `""`, "s3cret", "12", "true", "[]", "[s3cret]", "{}", "{a: s3cret}", "{a: [s3cret]}", "{a: {values: [s3cret]}}", "{client_secret: s3cret}", "TLS12",
 	"'http://s3cret:s3cret@h/'", "'http://h/?token=s3cret'", "'http://u:s3cret@h:port'", "'http://u:s3cret'", "'://s3cret'", "&a [*a]", "[[[[s3cret]]]]", "!!binary c2VjcmV0", "!foo s3cret", "{<<: {a: s3cret}}", "{? [a] : s3cret}"}
 
 var placed = regexp.MustCompile(`^--flag: \S+/http.yml:\d+: `)
 
-// TestEveryField gives each field of Prometheus' configuration values of all kinds: what is wrong has a line, nothing panics, no
-// message shows a secret, and a field that would keep one is refused or listed above.
+// TestEveryField gives each field of Prometheus' configuration values of all kinds. Errors have a line, nothing panics,
+// no message shows a secret, and a field that would contain a secret is refused or listed above.
 func TestEveryField(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "http.yml")
 	all := places("", reflect.TypeFor[config.HTTPClientConfig]())
@@ -89,7 +89,7 @@ func TestEveryField(t *testing.T) {
 	}
 }
 
-// dump writes all that a configuration holds.
+// dump writes the whole content of a configuration.
 func dump(v reflect.Value) string {
 	switch v.Kind() {
 	case reflect.Pointer, reflect.Interface:
@@ -135,7 +135,7 @@ func TestSecretsAreRefusedWithTheirRemedy(t *testing.T) {
 	}
 }
 
-// TestHeaders: what Prometheus' configuration can say about headers arrives, from its file where it is a secret.
+// TestHeaders checks that every header in Prometheus' configuration arrives, from its file if it is a secret.
 func TestHeaders(t *testing.T) {
 	var got http.Header
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got = r.Header }))

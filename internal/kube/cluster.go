@@ -28,8 +28,8 @@ type Cluster struct {
 	client dynamic.Interface
 }
 
-// InCluster returns the cluster in which the exporter's pod runs, reached with the pod's service account. The error
-// names what is missing.
+// InCluster returns the cluster in which the exporter's pod runs, reached with the pod's service account. The error names
+// the missing part.
 func InCluster(node string, log *slog.Logger) (*Cluster, error) {
 	config, err := rest.InClusterConfig()
 	if err != nil {
@@ -38,8 +38,8 @@ func InCluster(node string, log *slog.Logger) (*Cluster, error) {
 	return NewCluster(config, node, log)
 }
 
-// NewCluster returns the cluster that config reaches. The client also logs to klog, which is global to the process:
-// main has to redirect it.
+// NewCluster returns the cluster of config. The client also logs to klog, which is global to the process: main has to
+// redirect it.
 func NewCluster(config *rest.Config, node string, log *slog.Logger) (*Cluster, error) {
 	if node == "" {
 		return nil, errors.New("finding pods needs the name of this node: set --discovery.node, or NODE_NAME from spec.nodeName")
@@ -51,9 +51,9 @@ func NewCluster(config *rest.Config, node string, log *slog.Logger) (*Cluster, e
 	return &Cluster{node, log, client}, nil
 }
 
-// Follow keeps a store in step with the objects of one kind on this node, in one namespace or in all, until ctx ends.
-// It needs the verbs list and watch. called receives the result of each call that counts; an error has a method
-// Reason, which returns one word for metrics.
+// Follow keeps a store up to date with the objects of one kind on this node, in one namespace or in all, until ctx ends.
+// It needs the verbs list and watch. called receives the result of each call that counts; an error has a method Reason,
+// which returns one word for metrics.
 func (c *Cluster) Follow(ctx context.Context, kind schema.GroupVersionResource, namespace string, store cache.ReflectorStore, called func(error)) {
 	objects := c.client.Resource(kind).Namespace(namespace)
 	ofThisNode := fields.OneTermEqualSelector("spec.nodeName", c.Node).String()
@@ -106,7 +106,7 @@ func (e callError) Error() string {
 	if e.Reason() == "forbidden" {
 		return "the service account lacks a permission: install the chart with discovery on, or bind a ClusterRole that allows it, or a Role in each --discovery.namespace: " + e.error.Error()
 	}
-	var request *url.Error // whose address changes with each call
+	var request *url.Error // its address changes with each call
 	if errors.As(e.error, &request) {
 		return "the API server does not answer: " + request.Err.Error()
 	}

@@ -1,10 +1,9 @@
-// Package kube reads what Kubernetes knows about one node: from the API server its pods and the devices that drivers
-// of resource claims offer (cluster.go, slices.go), from the kubelet which container was given which device
-// (kubelet.go), and from the kubelet's log directories the names of pods (podlogs.go).
+// Package kube reads Kubernetes' data about one node: from the API server its pods and the devices that drivers of
+// resource claims offer (cluster.go, slices.go), from the kubelet the devices of each container (kubelet.go), and from
+// the kubelet's log directories the names of pods (podlogs.go).
 //
-// It only reports these facts: package discovery finds the engines, and package ownership finds the GPU of a device. It writes nothing to the
-// cluster. While a source does not answer, its last
-// answer stays.
+// It only reports these facts. Package discovery finds the engines, and package ownership finds the GPU of a device. It
+// writes nothing to the cluster. While a source does not answer, its last answer stays valid.
 package kube
 
 import "strings"

@@ -14,11 +14,11 @@ import (
 )
 
 const (
-	answerLimit  = 16 << 20 // bytes; gRPC's usual 4 MiB are too few for a dense node
+	answerLimit  = 16 << 20 // bytes; gRPC's usual 4 MiB are not enough for a dense node
 	longestPause = 2 * time.Minute
 )
 
-// Kubelet asks the kubelet of the node, through its pod-resources API, which container has which device. It is not
+// Kubelet queries the kubelet of the node, through its pod-resources API, for the devices of each container. It is not
 // safe for concurrent use.
 type Kubelet struct {
 	// Interval is the shortest pause between two queries.
@@ -44,10 +44,10 @@ func NewKubelet(log *slog.Logger, socket string, interval time.Duration) *Kubele
 	return k
 }
 
-// State returns the result of the last query: StateUp, or why it failed; empty before the first.
+// State returns the result of the last query: StateUp, or the reason of the failure. It is empty before the first query.
 func (k *Kubelet) State() string { return k.state }
 
-// Holdings returns the last answer and when it arrived; the zero time before the first.
+// Holdings returns the last answer and the time when it arrived, which is the zero time before the first answer.
 func (k *Kubelet) Holdings() ([]Holding, time.Time) {
 	if k.answer == nil {
 		return nil, time.Time{}
@@ -55,8 +55,8 @@ func (k *Kubelet) Holdings() ([]Holding, time.Time) {
 	return k.answer.holdings, k.answered
 }
 
-// connect creates a client, which keeps one connection. It speaks gRPC over net/http, which is linked anyway: the
-// usual client takes 2 MiB of memory in every exporter, and 4 MiB where it is used.
+// connect creates a client, which keeps one connection. It uses gRPC over net/http, which is linked anyway. The usual
+// client takes 2 MiB of memory in every exporter, and 4 MiB while in use.
 func (k *Kubelet) connect() {
 	protocols := new(http.Protocols)
 	protocols.SetUnencryptedHTTP2(true)
@@ -80,7 +80,7 @@ const (
 	stateNoPermission = "permission_denied"
 )
 
-// Refresh queries the kubelet if a query is due. While the kubelet does not answer, requests become less frequent.
+// Refresh queries the kubelet if a query is due. While the kubelet does not answer, queries become less frequent.
 func (k *Kubelet) Refresh(ctx context.Context, now time.Time) {
 	if k.socket == "" || now.Before(k.due) {
 		return
@@ -88,7 +88,7 @@ func (k *Kubelet) Refresh(ctx context.Context, now time.Time) {
 	k.due = now.Add(k.Interval)
 	if k.state == "" && os.Getenv("KUBERNETES_SERVICE_HOST") == "" {
 		if _, err := os.Stat(k.socket); errors.Is(err, fs.ErrNotExist) {
-			return // not Kubernetes: nobody has set up a pod around the exporter, and there is no kubelet
+			return // not Kubernetes: no pod has been set up around the exporter, and there is no kubelet
 		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, k.Deadline)
@@ -129,10 +129,10 @@ func (k *Kubelet) report(err error) {
 		"socket", k.socket, "reason", state, "err", err, "remedy", Remedy(state))
 }
 
-// Remedy returns what to do about a state of the kubelet; empty if there is nothing to say.
+// Remedy returns what to do about a state of the kubelet. It is empty if nothing can be done.
 func Remedy(state string) string { return remedies[state] }
 
-// remedies holds what to do about a state, where anything can be done.
+// remedies holds the remedy for each state that has one.
 var remedies = map[string]string{
 	stateNoSocket:                          "mount the host's directory of the socket, not the socket, which comes and goes; an empty --ownership.pod-resources switches this off",
 	stateNoPermission:                      "run the exporter as root or in the group of the socket",

@@ -19,8 +19,7 @@ type Holding struct {
 	Pool      string // pool of the driver of a resource claim
 }
 
-// codec decodes an answer from the wire. The request has no fields. The types generated for the API would bring an
-// unwanted client.
+// codec decodes an answer. The request has no fields. The generated types of the API would link an unwanted client.
 type codec struct{}
 
 // Name implements connect.Codec.

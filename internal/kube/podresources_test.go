@@ -8,8 +8,8 @@ import (
 	v1 "k8s.io/kubelet/pkg/apis/podresources/v1"
 )
 
-// FuzzAnswer: what the API's own types read from an answer, the codec reads too, and damage is an error
-// or read as they would.
+// FuzzAnswer checks that the codec reads all that the API's own types read from an answer. Damage is an error, or is read
+// as the types would.
 func FuzzAnswer(f *testing.F) {
 	p := &v1.PodResources{Name: "p", Namespace: "prod", CpuIds: []int64{1, 2}, Containers: []*v1.ContainerResources{{
 		Name: "c",
@@ -35,7 +35,7 @@ func FuzzAnswer(f *testing.F) {
 		var got answer
 		gotErr := codec{}.Unmarshal(b, &got)
 		if proto.Unmarshal(b, &reference) != nil {
-			return // the codec may be more lenient: it skips what it does not need
+			return // the codec may be more lenient: it skips unneeded parts
 		}
 		var want []Holding
 		for _, p := range reference.PodResources {

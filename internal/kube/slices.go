@@ -14,12 +14,12 @@ import (
 // sliceVersions lists the versions of resource.k8s.io that have ResourceSlices, newest first.
 var sliceVersions = []string{"v1", "v1beta2", "v1beta1"}
 
-// sliceRetry is the pause before a cluster without dynamic resource allocation is asked again.
+// sliceRetry is the time between queries to a cluster without dynamic resource allocation.
 const sliceRetry = 10 * time.Minute
 
-// Slices tracks the devices that drivers of resource claims offer on the node. The kubelet names the device of a
-// container as its driver does; only a slice translates that name into NVML's terms. It needs the verbs list and
-// watch on resourceslices.
+// Slices tracks the devices that drivers of resource claims offer on the node. The kubelet uses the driver's name for the
+// device of a container. Only a slice translates that name into a UUID of NVML. It needs the verbs list and watch on
+// resourceslices.
 type Slices struct {
 	cluster *Cluster
 	slices  *Store[slice]
@@ -28,7 +28,7 @@ type Slices struct {
 	state string // of the last call, to log changes only
 }
 
-// slice holds the part of a ResourceSlice that UUID needs.
+// slice holds the part of a ResourceSlice that UUID reads.
 type slice struct {
 	Spec struct {
 		Driver string `json:"driver"`
@@ -49,12 +49,12 @@ type attributes map[string]struct {
 	String string `json:"string"`
 }
 
-// Slices returns the devices of the node's resource drivers. They are known once Run runs.
+// Slices returns the devices of the node's resource drivers. They are known only while Run runs.
 func (c *Cluster) Slices() *Slices {
 	return &Slices{cluster: c, slices: NewStore[slice](c.Log, func() {})}
 }
 
-// UUID returns the UUID of a device, a GPU or a MIG device; empty if unknown.
+// UUID returns the UUID of a device, a GPU or a MIG device. It is empty if unknown.
 func (s *Slices) UUID(driver, pool, device string) string {
 	for _, one := range s.slices.All() {
 		if one.Spec.Driver != driver || one.Spec.Pool.Name != pool {
@@ -82,7 +82,7 @@ func (s *Slices) Run(ctx context.Context) {
 	}
 }
 
-// runVersion follows the slices in one version of the API until ctx ends or the cluster turns out not to have it.
+// runVersion follows the slices in one version of the API until ctx ends or until the cluster turns out to lack it.
 func (s *Slices) runVersion(ctx context.Context, version string) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -16,14 +16,14 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/internal/e2e"
 )
 
-// A MIG device as NVIDIA's driver for resource claims offers it, and in the shape of v1beta1.
+// A MIG device as NVIDIA's driver for resource claims offers it, and in the format of v1beta1.
 const (
 	migDevice    = `{name: gpu-0-mig-9-4-4, attributes: {type: {string: mig}, uuid: {string: MIG-a}, parentUUID: {string: GPU-a}, index: {int: 0}, driverVersion: {version: 570.0.0}}}`
 	oldMIGDevice = `{name: gpu-0-mig-9-4-4, basic: {attributes: {type: {string: mig}, uuid: {string: MIG-a}}}}`
 )
 
 // offering is an API server with one version of the API for ResourceSlices, and a slice of node n1 that does not change.
-// NVIDIA's driver names the pool by the node.
+// NVIDIA's driver names the pool after the node.
 func offering(version, device string) http.HandlerFunc {
 	slice := "apiVersion: resource.k8s.io/" + version + "\nkind: ResourceSlice\nmetadata: {name: n1-gpu}\nspec:\n  driver: gpu.nvidia.com\n" +
 		"  nodeName: n1\n  pool: {name: n1, generation: 1, resourceSliceCount: 1}\n  devices:\n  - " + device + "\n"
@@ -95,7 +95,7 @@ func TestSlices(t *testing.T) {
 	}
 }
 
-// TestSlicesRefused: one line in the log, however often the API server refuses.
+// TestSlicesRefused checks that the log gets one line, however often the API server refuses.
 func TestSlicesRefused(t *testing.T) {
 	log := &e2e.Buffer{}
 	_, stop := follow(t, reach(t, func(w http.ResponseWriter, _ *http.Request) { fail(w, http.StatusForbidden, "Forbidden") }, log))
@@ -106,7 +106,7 @@ func TestSlicesRefused(t *testing.T) {
 	}
 }
 
-// TestClustersBesideEachOther is for the race detector: a cluster changes nothing that another one reads.
+// TestClustersBesideEachOther is for the race detector. A cluster changes nothing that another one reads.
 func TestClustersBesideEachOther(t *testing.T) {
 	api, log := offering("v1", migDevice), &e2e.Buffer{}
 	first, stop := follow(t, reach(t, api, log))

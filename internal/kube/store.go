@@ -30,7 +30,7 @@ func Decode[T any](object map[string]any) (*T, error) {
 	return one, runtime.DefaultUnstructuredConverter.FromUnstructured(object, one)
 }
 
-// DecodeObject does the same for what a Store is given.
+// DecodeObject decodes an object that a Store receives.
 func DecodeObject[T any](object any) (*T, error) {
 	return Decode[T](object.(*unstructured.Unstructured).Object) // the dynamic client returns nothing else
 }

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// FuzzProcess: what procfs shows of a process is the process's own to choose, its command line at least. Whatever it
-// is, the names of a container and a pod have the form of names, and a socket that listens has an address and a port.
+// FuzzProcess checks procfs data that a process may choose itself, at least its command line. Names of containers and
+// pods always have the form of names, and a listening socket has an address and a port.
 func FuzzProcess(f *testing.F) {
 	const uid = "0a1b2c3d_0001_0002_0003_0123456789ab"
 	f.Add("0::/kubepods.slice/kubepods-pod"+uid+".slice/cri-containerd-"+strings.Repeat("a", 64)+".scope\n", "vllm\x00serve\x00", "0: 0100007F:1F40 00000000:0000 0A 0:0 0:0 0 0 0 42 1 0")

@@ -1,8 +1,9 @@
-// Package proc reads processes from procfs: who started whom, where they listen, and in which container they run.
+// Package proc reads processes from procfs: their ancestry, the addresses on which they listen, and the containers in
+// which they run.
 //
-// It sees what this process may see. Processes in other pid namespaces are absent. Reading the open files of other
-// users' processes needs CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH, which root has unless a container drops them:
-// Unreadable counts the processes for which they were missing.
+// It reads only what this process may read. Processes in other pid namespaces are absent. Reading the open files of other
+// users' processes needs CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH, which root has unless a container drops them: Unreadable
+// counts the processes for which they were missing.
 package proc
 
 import (
@@ -14,7 +15,7 @@ import (
 	"github.com/prometheus/procfs"
 )
 
-// Scan holds the processes of one moment. Everything is read anew by each scan, because process ids are reused.
+// Scan holds the processes of one moment. Each scan reads everything again, because process ids are reused.
 type Scan struct {
 	root     string
 	fs       procfs.FS
@@ -102,7 +103,7 @@ var (
 	podUID      = regexp.MustCompile(`pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32})`)
 )
 
-// UnknownContainer stands for the container of a process that procfs does not show: the process is in another pid
+// UnknownContainer represents the container of a process that procfs does not show: the process is in another pid
 // namespace, or has ended.
 const UnknownContainer = "unknown"
 

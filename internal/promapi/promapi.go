@@ -15,7 +15,7 @@ import (
 )
 
 // Connect returns the API of the Prometheus at an address. httpConfig names a file of Prometheus' HTTP client
-// configuration, if not empty; wrap, if not nil, stands between the API and the network.
+// configuration, if not empty. wrap, if not nil, wraps the connection to the network.
 func Connect(address, httpConfig string, wrap func(http.RoundTripper) http.RoundTripper) (prometheus.API, error) {
 	if _, err := httpclient.Address("prometheus", address, "http-config"); err != nil {
 		return nil, err
@@ -39,7 +39,7 @@ func Connect(address, httpConfig string, wrap func(http.RoundTripper) http.Round
 	return prometheus.NewAPI(c), nil
 }
 
-// Explain returns an error with the remedy for a failed query; nil if the query did not fail.
+// Explain returns an error with the remedy for a failed query, or nil if the query did not fail.
 func Explain(address, expr string, err error) error {
 	var failed *prometheus.Error
 	switch {

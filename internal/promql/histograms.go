@@ -10,14 +10,14 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// AnyHistograms returns e as it reads histograms of the vocabulary whether Prometheus stores them as they are scraped, one
-// series for each bucket, the count and the sum, or converts each to one native histogram with custom buckets
-// (convert_classic_histograms_to_nhcb, Prometheus 3). What is stored in both ways is read once. It needs Prometheus 2.40,
-// and MetricsQL has no such functions. e is not changed.
+// AnyHistograms returns a version of e that reads histograms of the vocabulary however Prometheus stores them: as
+// scraped, with one series for each bucket, the count and the sum, or converted to one native histogram with custom
+// buckets (convert_classic_histograms_to_nhcb, Prometheus 3). Histograms that are stored in both ways are read once. It
+// needs Prometheus 2.40, and MetricsQL has no such functions. e is not changed.
 func AnyHistograms(e Expr) Expr { return histograms(clone(e)) }
 
-// WithNative returns a query as AnyHistograms reads it; false where that changes nothing. It is for a server that may be
-// VictoriaMetrics, which refuses such a query: ask it where the query itself has no answer.
+// WithNative applies AnyHistograms to a query. It returns false if that changes nothing. It is for a server that may be
+// VictoriaMetrics, which refuses such a query: use it only if the query itself has no answer.
 func WithNative(query string) (string, bool) {
 	e, err := Parser.ParseExpr(query)
 	if err != nil {
@@ -67,8 +67,9 @@ func overTime(c *parser.Call) (*parser.MatrixSelector, bool) {
 	return m, ok
 }
 
-// either returns what apply makes of a selector or, where its histogram is stored as a native one, what equals it. Native ones come
-// first: after a change of the storage a long window still has what was stored before.
+// either returns the result of apply for a selector or, if its histogram is stored as a native one, the equivalent for
+// that. Native histograms come first, because after a change of the storage a long window still contains the older
+// series.
 func either(s *parser.VectorSelector, apply func(*parser.VectorSelector) Expr) Expr {
 	classic := apply(s)
 	base, part := histogramPart(s.Name)
@@ -77,7 +78,7 @@ func either(s *parser.VectorSelector, apply func(*parser.VectorSelector) Expr) E
 	}
 	native := apply(renamed(s, base))
 	switch part {
-	case "_bucket": // histogram_quantile reads both kinds, but not of one series
+	case "_bucket": // histogram_quantile reads both kinds, but not mixed in one series
 		return choice(native, Unless(classic, native, Ignoring("le")))
 	case "_sum":
 		return choice(Call("histogram_sum", native), classic)
@@ -87,10 +88,10 @@ func either(s *parser.VectorSelector, apply func(*parser.VectorSelector) Expr) E
 	return classic
 }
 
-// choice stands in parentheses everywhere: by these the chart finds it, where VictoriaMetrics reads the rules.
+// choice always adds parentheses. The chart finds a choice by them if VictoriaMetrics reads the rules.
 func choice(native, classic Expr) Expr { return &parser.ParenExpr{Expr: Or(native, classic)} }
 
-// histogramPart splits the name of a series of a histogram; part is empty for all others.
+// histogramPart splits the name of a series of a histogram; part is empty for all other series.
 func histogramPart(name string) (base, part string) {
 	for _, part := range []string{"_bucket", "_count", "_sum"} {
 		if base, ok := strings.CutSuffix(name, part); ok {

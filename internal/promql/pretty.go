@@ -7,14 +7,17 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 )
 
-// columns are how many a line of a printed expression takes, if that can be: with the margin of a rule file, 130.
+// columns is the maximum length of a line of a printed expression, where possible. With the margin of a rule file, it is
+// 130.
 const columns = 124
 
-// Pretty prints an expression broken only where it does not fit into a line. There a set operator begins a line, other operators
-// stay beside what they follow, and what is in parentheses stands between the line that opens them and the one that closes them.
+// Pretty prints an expression with line breaks only where it does not fit into a line. There, a set operator begins a
+// line, and other operators stay on the line of their left operand. The content of parentheses stands between the line
+// that opens them and the line that closes them.
 func Pretty(e Expr) string { return layout(e, 0, 0, 0) }
 
-// layout prints e from a column on, with room for what follows on its last line. Further lines are indented by at least margin.
+// layout prints e from a column on, with room for the text after its last line. Further lines are indented by at least
+// margin.
 func layout(e Expr, margin, from, after int) string {
 	flat := printed(e)
 	if from+len(flat)+after <= columns {
@@ -41,7 +44,8 @@ func layout(e Expr, margin, from, after int) string {
 	return flat
 }
 
-// enclosed prints what stands between parentheses, on lines of its own unless it brings its own. What ends in a comma goes on there.
+// enclosed prints the content of parentheses on lines of its own, unless it has its own lines. A tail that begins with a
+// comma follows the comma's line.
 func enclosed(head string, e Expr, tail string, margin, from, after int) string {
 	if opens(e) && margin+1+len(printed(e)) >= columns {
 		if inner := layout(e, margin, from+len(head), len(tail)+after); from+len(head)+len(firstLine(inner)) <= columns {
@@ -55,7 +59,7 @@ func enclosed(head string, e Expr, tail string, margin, from, after int) string 
 	return strings.TrimSuffix(head, " ") + newline(margin+1) + layout(e, margin+1, margin+1, len(comma)) + comma + newline(margin) + tail
 }
 
-// opens reports whether the lines of an expression stand between its parentheses.
+// opens reports whether an expression prints its lines between its own parentheses.
 func opens(e Expr) bool {
 	switch n := e.(type) {
 	case *parser.ParenExpr, *parser.AggregateExpr:
@@ -82,7 +86,7 @@ func short(e Expr) bool {
 	return false
 }
 
-// call prints a function: arguments that are numbers or text stay beside the one that is not.
+// call prints a function: arguments that are numbers or text stay on the line of the other argument.
 func call(n *parser.Call, margin, from, after int) string {
 	if !opens(n) {
 		var b strings.Builder
@@ -110,7 +114,7 @@ func call(n *parser.Call, margin, from, after int) string {
 	return enclosed(head, long, tail+")", margin, from, after)
 }
 
-// operation prints two operands. Beside a line that only closes parentheses, even a set operator stays.
+// operation prints two operands. Even a set operator stays on a line that only closes parentheses.
 func operation(n *parser.BinaryExpr, margin, from, after int) string {
 	left, op, flat := layout(n.LHS, margin, from, 0), tight(n.ShortString())+" ", len(printed(n.RHS))+after
 	beside := func(at int) (string, bool) {
@@ -138,7 +142,8 @@ func operation(n *parser.BinaryExpr, margin, from, after int) string {
 	return strings.TrimSuffix(left, " ") + newline(margin+1) + layout(n.RHS, margin+1, margin+1, after)
 }
 
-// printed prints on one line, and tight leaves out the spaces in lists of labels, as in selectors: they are a twentieth of a rule file.
+// printed prints on one line. tight leaves out the spaces in lists of labels, as in selectors. These spaces are a
+// twentieth of a rule file.
 func printed(e Expr) string { return tight(e.String()) }
 
 func tight(s string) string {

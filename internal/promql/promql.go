@@ -1,5 +1,5 @@
 // Package promql builds PromQL from the identifiers of the vocabulary. Expressions are syntax trees of the Prometheus
-// parser, which also prints them: no string can misspell a metric, a label or a parenthesis. The package adds the
+// parser, which also prints them, so no string can misspell a metric, a label or a parenthesis. The package adds the
 // parentheses that precedence needs, because the parser's printer adds none.
 package promql
 
@@ -37,8 +37,8 @@ func Re(label, expr string) *Matcher {
 	return labels.MustNewMatcher(labels.MatchRegexp, label, expr)
 }
 
-// Vector selects series of a family that is not a histogram. Of what engines report, it and the next three leave out
-// gateways, which count the same requests again, unless m has a matcher for the role.
+// Vector selects series of a family that is not a histogram. For families that engines report, Vector and the next three
+// functions leave out gateways, which count the same requests again, unless m has a matcher for the role.
 func Vector(f *metrics.Family, m ...*Matcher) Expr { return vector(f.Name, ofEngines(f, m)) }
 
 // CountOf selects the number of observations of a histogram, as a plain counter where there is one.
@@ -105,12 +105,12 @@ func Over(function string, e Expr, window time.Duration) Expr {
 	return Call(function, &parser.MatrixSelector{VectorSelector: e, Range: window})
 }
 
-// Sampled applies a function over time to what any expression was in a window, step by step.
+// Sampled applies a function over time to the values of any expression in a window, step by step.
 func Sampled(function string, e Expr, window, step time.Duration) Expr {
 	return Call(function, &parser.SubqueryExpr{Expr: &parser.ParenExpr{Expr: e}, Range: window, Step: step})
 }
 
-// QuantileOver returns a quantile of what a selector was in a window.
+// QuantileOver returns a quantile of the values of a selector in a window.
 func QuantileOver(q float64, e Expr, window time.Duration) Expr {
 	return Call("quantile_over_time", Num(q), &parser.MatrixSelector{VectorSelector: e, Range: window})
 }
@@ -175,7 +175,7 @@ func Num(v float64) Expr { return &parser.NumberLiteral{Val: v} }
 // Str returns a string argument.
 func Str(s string) Expr { return &parser.StringLiteral{Val: s} }
 
-// Matching says how the two sides of a binary operator find each other.
+// Matching sets how the series on both sides of a binary operator are matched.
 type Matching struct {
 	labels, include []string
 	ignoring        bool
@@ -258,9 +258,9 @@ func binary(op parser.ItemType, a, b Expr, matching []*Matching) *parser.BinaryE
 	return e
 }
 
-// operand puts parentheses around a binary operand, except where it binds more tightly, and in a row of operators that bind
-// alike, which reads from left to right anyway. Within "or" they stay, because few know that "and" comes first there, and in
-// arithmetic around an operation that matches labels.
+// operand puts parentheses around a binary operand, except in two cases: it binds more tightly, or it is in a row of
+// equally binding operators, which reads from left to right anyway. Within "or" they stay, because few readers know that
+// "and" comes first. In arithmetic they stay around an operation that matches labels.
 func operand(op parser.ItemType, e Expr, left bool) Expr {
 	b, ok := e.(*parser.BinaryExpr)
 	if !ok {
@@ -293,7 +293,7 @@ func binding(op parser.ItemType) int {
 	return comparing
 }
 
-// Parser parses PromQL without experimental features: it accepts what every supported server understands.
+// Parser parses PromQL without experimental features: it accepts the syntax that every supported server understands.
 var Parser = parser.NewParser(parser.Options{})
 
 // Where returns e with more matchers on each of its selectors. e is not changed.

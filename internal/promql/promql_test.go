@@ -9,7 +9,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// What is built is what is meant: printed and parsed again, it is the same tree.
+// An expression that is printed and parsed again is the same tree.
 func TestPrinting(t *testing.T) {
 	a, b := promql.Vector(metrics.RequestsWaiting), promql.Vector(metrics.RequestsRunning)
 	by := []string{metrics.LabelModel}
@@ -66,7 +66,7 @@ func TestVerify(t *testing.T) {
 	}
 }
 
-// Renaming reaches matchers, groups and matching, and leaves the original alone.
+// Renaming reaches matchers, groups and matching, and does not change the original.
 func TestRename(t *testing.T) {
 	cluster := promql.Str(metrics.LabelCluster)
 	e := promql.And(promql.Sum([]string{metrics.LabelCluster}, promql.Vector(metrics.RequestsWaiting, promql.Eq(metrics.LabelCluster, "a"))),
@@ -82,7 +82,7 @@ func TestRename(t *testing.T) {
 	}
 }
 
-// Functions that mean something else in MetricsQL are replaced wherever they are, and the original is left alone.
+// Functions with another meaning in MetricsQL are replaced everywhere. The original is not changed.
 func TestMetricsQL(t *testing.T) {
 	counter := promql.Vector(metrics.Preemptions)
 	e := promql.Div(promql.Sum(nil, promql.Rate(counter, time.Hour)), promql.Max(nil, promql.Over("max_over_time", counter, time.Hour)))
@@ -95,7 +95,7 @@ func TestMetricsQL(t *testing.T) {
 	}
 }
 
-// A long expression is broken at operators and parentheses, reads like a list, and is the same when it is parsed again.
+// A long expression breaks at operators and parentheses, reads like a list, and is the same after it is parsed again.
 func TestPretty(t *testing.T) {
 	const want = `count by (cluster,namespace,model_name) (
  15 * count_over_time((

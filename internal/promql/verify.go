@@ -38,9 +38,9 @@ func Lookup(name string) *metrics.Family {
 	return nil
 }
 
-// Verify parses a query and checks it against the vocabulary: every selector names a known series, every matcher a
-// label that the series has, and every label to group by or match on exists on the series below it: a misspelt one
-// would silently merge everything, or match nothing.
+// Verify parses a query and checks it against the vocabulary: every selector names a known series, every matcher a label
+// that the series has, and every label to group by or match on exists on the series below it. A misspelt label would
+// silently merge everything, or match nothing.
 func Verify(query string) error {
 	e, err := Parser.ParseExpr(query)
 	if err != nil {
@@ -52,7 +52,7 @@ func Verify(query string) error {
 	return errors.Join(c.errs...)
 }
 
-// parts checks that who reads a histogram as a native one reads it as a classic one, too.
+// parts checks that an expression that reads a native histogram also reads the classic one.
 func (c *checker) parts(e Expr) {
 	named := map[string]bool{}
 	parser.Inspect(e, func(n parser.Node, _ []parser.Node) error {
@@ -154,7 +154,7 @@ func (c *checker) selector(v *parser.VectorSelector) []string {
 		return nil
 	}
 	has := append(slices.Clone(f.Labels), metrics.LabelChosen)
-	if !strings.Contains(v.Name, ":") { // recorded series have what their rules keep
+	if !strings.Contains(v.Name, ":") { // recorded series have the labels that their rules keep
 		has = append(has, ScrapeLabels...)
 	}
 	if strings.HasSuffix(v.Name, "_bucket") {

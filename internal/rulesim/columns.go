@@ -13,24 +13,24 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 )
 
-// Columns evaluates rules over series whose samples are known for every step beforehand: an expression is compiled once and costs
-// nanoseconds a step, where a query costs a tenth of a millisecond. It knows the part of PromQL that rules about one subject need,
-// and refuses the rest. NaN is absent. Rules see what earlier rules recorded in the same step and what later ones did in the one
-// before, as groups do that are evaluated in order.
+// Columns evaluates rules over series whose samples are known for every step beforehand: an expression is compiled once
+// and costs nanoseconds a step, where a query costs a tenth of a millisecond. It supports the part of PromQL that rules
+// about one subject need, and refuses the rest. NaN means absent. Rules see the records of earlier rules from the same
+// step, and those of later rules from the step before, as in groups that are evaluated in order.
 type Columns struct {
 	start  time.Time
 	step   time.Duration
 	steps  int
 	series map[string][]*column   // by name
 	bound  map[string][]*column   // by the text of the expression that they replace
-	at     map[parser.Expr]string // where rules have such an expression
+	at     map[parser.Expr]string // where rules have this expression
 	rules  []*columnRule
 }
 
 type column struct {
 	labels labels.Labels
 	values []float64
-	place  int // of its rule in the order; a rule at or before it sees the step before
+	place  int // of its rule in the order; a rule at or before it sees the previous step
 	every  int // steps between two evaluations
 }
 
@@ -41,10 +41,10 @@ type columnRule struct {
 	every  int
 	reads  map[string]bool
 	out    []output
-	done   bool // its column is what its expression says
+	done   bool // its column is up to date
 }
 
-// output is one series of a compiled expression. at is asked for growing steps; some may be left out.
+// output is one series of a compiled expression. at is called with increasing steps. Some may be left out.
 type output struct {
 	labels labels.Labels
 	at     func(step int) float64
@@ -55,7 +55,7 @@ func NewColumns(start time.Time, step time.Duration, steps int) *Columns {
 	return &Columns{start: start, step: step, steps: steps, series: map[string][]*column{}, bound: map[string][]*column{}, at: map[parser.Expr]string{}}
 }
 
-// Put sets a series. Rules that were added before see each sample one step later. It keeps the values.
+// Put sets a series. Rules that were added before it see each sample one step later. It keeps the slice of values.
 func (c *Columns) Put(name string, l labels.Labels, values []float64) {
 	c.changed(name)
 	put(c.series, name, &column{l, values, len(c.rules) - 1, 1})
@@ -75,7 +75,7 @@ func put(into map[string][]*column, name string, col *column) {
 	into[name] = append(into[name], col)
 }
 
-// find returns the column with these labels; nil if there is none.
+// find returns the column with these labels; or nil if there is none.
 func find(all []*column, l labels.Labels) *column {
 	for _, col := range all {
 		if labels.Equal(col.labels, l) {
@@ -90,7 +90,7 @@ func (c *Columns) Record(name string, more map[string]string, expr parser.Expr, 
 	c.rules = append(c.rules, &columnRule{name: name, labels: labels.FromMap(more), expr: expr, every: every, reads: c.reads(expr)})
 }
 
-// changed has every rule evaluated again that reads a series, directly or not.
+// changed marks every rule that reads a series, directly or indirectly, for a new evaluation.
 func (c *Columns) changed(name string) {
 	for _, r := range c.rules {
 		if r.done && r.reads[name] {
@@ -127,7 +127,7 @@ func (c *Columns) reads(e parser.Expr) map[string]bool {
 func (c *Columns) Eval(expr parser.Expr) ([][]float64, error) {
 	asked := &columnRule{expr: expr, every: 1, reads: c.reads(expr)}
 	needed := c.needed(asked)
-	for grown := true; grown; { // what a later rule records has to be known before an earlier one is compiled
+	for grown := true; grown; { // the records of a later rule must be known before an earlier rule is compiled
 		grown = false
 		for i, r := range c.rules {
 			if !needed[i] {
@@ -182,7 +182,7 @@ func (c *Columns) Eval(expr parser.Expr) ([][]float64, error) {
 	return result, nil
 }
 
-// needed returns the rules that an expression reads, directly or not, and that have to be evaluated.
+// needed returns the rules that an expression reads, directly or indirectly, and that must be evaluated.
 func (c *Columns) needed(asked *columnRule) map[int]bool {
 	reached, needed := maps.Clone(asked.reads), map[int]bool{}
 	for grown := true; grown; {
@@ -301,7 +301,7 @@ func (c *Columns) call(e *parser.Call, place int) ([]output, error) {
 	return nil, fmt.Errorf("columns cannot evaluate %s", e)
 }
 
-// each applies a function to all values that are there.
+// each applies a function to all present values.
 func each(of []output, f func(float64) float64) (out []output) {
 	for _, o := range of {
 		out = append(out, output{o.labels, func(step int) float64 {
@@ -318,12 +318,12 @@ func each(of []output, f func(float64) float64) (out []output) {
 type window struct {
 	values   []float64
 	from, to int // first step in it, and first step after it
-	n        int // samples that are there
+	n        int // number of present samples
 	sum      float64
-	falling  []int // steps whose values may yet be the smallest
+	falling  []int // steps whose values may still become the smallest
 }
 
-// move lets the window reach from after one step to another one.
+// move moves the window so that it reaches from after one step to another step.
 func (w *window) move(after, last int) {
 	for ; w.to <= last; w.to++ {
 		v := w.values[w.to]
@@ -345,11 +345,11 @@ func (w *window) move(after, last int) {
 		}
 	}
 	if w.n == 0 {
-		w.sum = 0 // rounding errors do not pile up
+		w.sum = 0 // rounding errors do not accumulate
 	}
 }
 
-// folds are the functions over time. The window has samples.
+// folds are the functions over time. Their window is not empty.
 var folds = map[string]func(*window) float64{
 	"sum_over_time":   func(w *window) float64 { return w.sum },
 	"count_over_time": func(w *window) float64 { return float64(w.n) },
@@ -409,7 +409,7 @@ func aggregated(op parser.ItemType, group []output) func(int) float64 {
 	}
 }
 
-// grouped sorts series by some of their labels.
+// grouped groups series by some of their labels.
 func grouped(all []output, by func(labels.Labels) labels.Labels) (groups map[string][]output, order []string) {
 	groups = map[string][]output{}
 	for _, o := range all {
@@ -422,7 +422,7 @@ func grouped(all []output, by func(labels.Labels) labels.Labels) (groups map[str
 	return groups, order
 }
 
-// operators are those between numbers. A comparison keeps the left one or nothing.
+// operators are the operators between numbers. A comparison keeps the left number or nothing.
 var operators = map[parser.ItemType]func(a, b float64) float64{
 	parser.ADD: func(a, b float64) float64 { return a + b }, parser.SUB: func(a, b float64) float64 { return a - b },
 	parser.MUL: func(a, b float64) float64 { return a * b }, parser.DIV: func(a, b float64) float64 { return a / b },
@@ -504,7 +504,7 @@ func (c *Columns) binary(e *parser.BinaryExpr, place int) ([]output, error) {
 	}), nil
 }
 
-// joined combines each series with the first of its partners that is there.
+// joined combines each series with the first of its present partners.
 func joined(all []output, match func(output) []output, f func(a, b float64) float64, name func(l, partner labels.Labels) labels.Labels) (out []output) {
 	for _, o := range all {
 		for _, p := range match(o) {
@@ -524,7 +524,7 @@ func joined(all []output, match func(output) []output, f func(a, b float64) floa
 	return merged(out)
 }
 
-// lacking keeps each series while none of its partners is there.
+// lacking keeps each series while none of its partners is present.
 func lacking(all []output, match func(output) []output) (out []output) {
 	for _, o := range all {
 		partners := match(o)
@@ -539,7 +539,7 @@ func lacking(all []output, match func(output) []output) (out []output) {
 	return out
 }
 
-// merged makes one of the series with the same labels: the first that is there.
+// merged merges series with the same labels into one: the first that is present.
 func merged(all []output) (out []output) {
 	groups, order := grouped(all, func(l labels.Labels) labels.Labels { return l })
 	for _, key := range order {

@@ -11,8 +11,8 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 )
 
-// TestColumnsSayWhatTheRuleManagerSays: rules over columns record what Prometheus' own rule manager does, step by step, with what
-// rules read of themselves, of later rules, of the past and of several series.
+// TestColumnsSayWhatTheRuleManagerSays checks that rules over columns record the same as Prometheus' own rule manager,
+// step by step, if rules read themselves, later rules, the past and several series.
 func TestColumnsSayWhatTheRuleManagerSays(t *testing.T) {
 	names := []string{"plain", "ratio", "window", "counted", "mean", "least", "latest", "kept", "cut", "union", "labelled", "sum", "top", "self", "reads_later", "later", "grouped", "either", "since", "clock"}
 	exprs := []string{
@@ -104,7 +104,7 @@ func TestColumnsSayWhatTheRuleManagerSays(t *testing.T) {
 	}
 }
 
-// TestColumnsRefuse what they cannot evaluate, and name it.
+// TestColumnsRefuse checks that columns refuse, and name, expressions that they cannot evaluate.
 func TestColumnsRefuse(t *testing.T) {
 	p := parser.NewParser(parser.Options{})
 	for _, text := range []string{"rate(a[5m])", "quantile(0.5, a)", "a == bool 1", "-a", "absent(a)", "sum without (l) (a)", "a ^ 2"} {

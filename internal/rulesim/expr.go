@@ -12,18 +12,19 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 )
 
-// parsed are the expressions of rules by their text, each a rule. The engine parses an expression each time it evaluates it, and
-// writes into what it parsed: it gets a copy of what is here.
+// parsed caches the parsed expressions of rules by their text. The engine parses an expression at each evaluation, and
+// modifies the result. So it gets a copy.
 var parsed sync.Map
 
 // rule is the expression of a rule.
 type rule struct {
 	expr parser.Expr
-	// reads are the names of the series it reads. While there are none of them it has no result; nil where that is not so.
+	// reads lists the names of the series that the rule reads. While none of them exists it has no result. reads is nil
+	// if that does not hold.
 	reads []string
 }
 
-// reader is a parser that knows the expressions of rules.
+// reader is a parser with a cache of the rules' expressions.
 type reader struct{ parser.Parser }
 
 // ParseExpr implements parser.Parser.
@@ -58,8 +59,8 @@ func (l loader) Parse(text string) (parser.Expr, error) {
 	return written{e, text}, err
 }
 
-// reads lists the names of the series without which an expression has no result: all that it reads, unless something in it has a
-// result of its own.
+// reads lists the names of the series without which an expression has no result: all series that it reads, unless a part
+// of it has a result of its own.
 func reads(e parser.Expr) (names []string) {
 	whole := true
 	parser.Inspect(e, func(n parser.Node, _ []parser.Node) error {
@@ -80,7 +81,7 @@ func reads(e parser.Expr) (names []string) {
 	return names
 }
 
-// silent reports that a rule reads nothing that was ever stored, which needs no evaluation.
+// silent reports that a rule reads only series that were never stored. It needs no evaluation.
 func (s *Sim) silent(text string) (bool, error) {
 	known, ok := parsed.Load(text)
 	if !ok || known.(rule).reads == nil {
@@ -107,7 +108,7 @@ func (s *Sim) silent(text string) (bool, error) {
 	return true, nil
 }
 
-// written is an expression that knows its text: the rule manager asks for it at every evaluation.
+// written is an expression with its text, because the rule manager requests the text at every evaluation.
 type written struct {
 	parser.Expr
 	text string
@@ -115,7 +116,8 @@ type written struct {
 
 func (w written) String() string { return w.text }
 
-// clone copies what an evaluation writes into: selectors, lists of labels, which it sorts, and whatever holds them.
+// clone copies the parts that an evaluation modifies: selectors, lists of labels, which it sorts, and the nodes that
+// contain them.
 func clone(e parser.Expr) parser.Expr {
 	switch e := e.(type) {
 	case nil, *parser.NumberLiteral, *parser.StringLiteral:

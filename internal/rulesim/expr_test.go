@@ -10,7 +10,7 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 )
 
-// Rules say at every evaluation what the engine says of the same text when it parses it anew, before there is any series and after.
+// At every evaluation, rules give the engine's result for the same text parsed again, before any series exists and after.
 func TestRulesSayWhatTheEngineSays(t *testing.T) {
 	exprs := []string{
 		"a", "-a", "(a)", "a offset 1m", "a @ end()", "a + 1", "a + on () group_left b", "a > bool 2", "a and on () b", "a or b", "a unless on () b",

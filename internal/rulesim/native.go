@@ -9,8 +9,8 @@ import (
 	"github.com/prometheus/prometheus/util/convertnhcb"
 )
 
-// native passes on the samples of a scrape as Prometheus does that converts classic histograms to native ones with custom buckets.
-// A family with buckets is a histogram.
+// native passes on the samples of a scrape like a Prometheus that converts classic histograms to native ones with custom
+// buckets. A family with buckets is a histogram.
 func native(scrape func(Emit), float Emit, convert func(labels.Labels, *histogram.Histogram, *histogram.FloatHistogram)) {
 	type sample struct {
 		labels labels.Labels
@@ -43,7 +43,7 @@ func native(scrape func(Emit), float Emit, convert func(labels.Labels, *histogra
 			h = &converted{of, convertnhcb.NewTempHistogram()}
 			histograms[of.Hash()] = h
 		}
-		switch s.part { // what cannot be converted shows when it is
+		switch s.part { // errors show at the conversion
 		case convertnhcb.SuffixBucket:
 			le, _ := strconv.ParseFloat(s.labels.Get(labels.BucketLabel), 64)
 			_ = h.temp.SetBucketCount(le, s.value)

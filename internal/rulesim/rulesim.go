@@ -27,7 +27,7 @@ import (
 	"go.opentelemetry.io/otel/trace/noop"
 )
 
-// The engine describes each query and each selector to a tracer, and nobody traces a simulation.
+// The query engine describes each query and each selector to a tracer, but simulations need no traces.
 func init() { otel.SetTracerProvider(noop.NewTracerProvider()) }
 
 // Epoch is the time at which simulations start by convention.
@@ -36,7 +36,7 @@ var Epoch = time.Date(2026, 1, 5, 0, 0, 0, 0, time.UTC)
 // Emit passes one sample of the current scrape to the simulation.
 type Emit func(series labels.Labels, value float64)
 
-// Sim runs a Prometheus server whose clock is set by hand.
+// Sim runs a Prometheus server with a simulated clock.
 type Sim struct {
 	db     *tsdb.DB
 	dir    string
@@ -44,11 +44,11 @@ type Sim struct {
 	groups []*rules.Group
 	last   map[uint64]labels.Labels
 	refs   map[uint64]storage.SeriesRef
-	stored map[string]bool // names of series that there are, as far as rules have asked
+	stored map[string]bool // names of existing series, as far as rules have requested them
 	ctx    context.Context
 	// OnAlert, when set, receives every alert that fires after an evaluation.
 	OnAlert func(at time.Time, alert Alert)
-	// Samples counts the samples that rule evaluations have touched.
+	// Samples counts the samples that rule evaluations have read.
 	Samples int64
 	// Native, when set, reports whether Prometheus converts the histograms of a scrape to native ones.
 	Native func(at time.Time) bool
@@ -70,7 +70,7 @@ func New(files ...[]byte) (*Sim, error) {
 	}
 	s := &Sim{dir: dir, ctx: context.Background(), last: map[uint64]labels.Labels{}, refs: map[uint64]storage.SeriesRef{}, stored: map[string]bool{}}
 	opts := tsdb.DefaultOptions()
-	opts.WALSegmentSize = -1 // nothing here has to survive
+	opts.WALSegmentSize = -1 // nothing needs to survive
 	opts.StripeSize = 512    // the default is for a million series
 	opts.IsolationDisabled = true
 	opts.MinBlockDuration = (400 * 24 * time.Hour).Milliseconds()
@@ -125,7 +125,7 @@ func (s *Sim) load(p reader, files [][]byte) error {
 	return nil
 }
 
-// inOrder evaluates the rules of a group one after the other: nothing asks which depends on which.
+// inOrder evaluates the rules of a group one after the other, without an analysis of their dependencies.
 type inOrder struct{}
 
 // AnalyseRules implements rules.RuleDependencyController.
@@ -150,8 +150,8 @@ func (s *Sim) DB() *tsdb.DB { return s.db }
 // Engine returns the query engine of the simulation.
 func (s *Sim) Engine() *promql.Engine { return s.engine }
 
-// Run advances the clock from one time to another, without the end. Once per scrape interval it asks scrape for all
-// samples; a series that is not emitted again becomes stale. Every group is evaluated at its own interval. Errors of
+// Run advances the clock from one time to another, without the end. Once per scrape interval it calls scrape for all
+// samples. A series that is not emitted again becomes stale. Every group is evaluated at its own interval. Errors of
 // rules end the run.
 func (s *Sim) Run(from, to time.Time, interval time.Duration, scrape func(at time.Time, emit Emit)) error {
 	for at := from; at.Before(to); at = at.Add(interval) {
@@ -198,7 +198,7 @@ func (s *Sim) Scrape(at time.Time, scrape func(at time.Time, emit Emit)) error {
 	return err
 }
 
-// Append stores samples as they are: missing series do not become stale.
+// Append stores samples unchanged. Missing series do not become stale.
 func (s *Sim) Append(at time.Time, samples func(emit Emit)) error {
 	return s.append(at, func(a appender) { samples(a.float) })
 }
@@ -250,8 +250,8 @@ func (s *Sim) EvalGroups(at time.Time, wanted func(group string) bool) error {
 		}
 		when := at
 		if g.Interval() > time.Minute {
-			// At the instant at which another group records, a window would miss what it records, and so would the next one, which is
-			// open on the left. Prometheus gives each group an instant of its own.
+			// If a group were evaluated at the instant at which another group records, its window would miss that record,
+			// and so would the next window, which is open on the left. Prometheus gives each group an instant of its own.
 			when = at.Add(-time.Millisecond)
 		}
 		g.Eval(s.ctx, when)

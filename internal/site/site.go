@@ -11,24 +11,24 @@ import (
 	"net/http"
 )
 
-// Page is what differs between two pages.
+// Page holds the parts that differ between web pages.
 type Page struct {
 	Title string
-	// Root leads to the exporter's root, as ../ does from /runbooks/: there may be a path before it that only a proxy knows.
-	// Empty for a page that is a file and has no others beside it.
+	// Root is the relative path to the exporter's root, for example ../ from /runbooks/. It is relative because a proxy
+	// may add a path before it. It is empty for a page that is a file without other pages.
 	Root string
 	// Body is the content of main. The caller must escape untrusted input.
 	Body template.HTML
-	// Style follows the stylesheet of all pages; none if empty.
+	// Style is added after the common stylesheet. It may be empty.
 	Style template.CSS
-	// Script runs in the page; none if empty.
+	// Script runs in the page. It may be empty.
 	Script template.JS
 }
 
 //go:embed style.css
 var style template.CSS
 
-// layout holds style and script in the page: it needs nothing else once it is there.
+// layout includes style and script in the page, so that the page loads nothing else.
 var layout = template.Must(template.New("layout").Parse(`<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{{ .Title }}</title>
@@ -42,7 +42,7 @@ var layout = template.Must(template.New("layout").Parse(`<!DOCTYPE html>
 {{ end }}</body></html>
 `))
 
-// Document writes a page as it is, for a file.
+// Document writes a page unchanged, for a file.
 func (p Page) Document(to io.Writer) error {
 	p.Style = style + p.Style
 	return layout.Execute(to, p)
@@ -67,7 +67,7 @@ func Write(w http.ResponseWriter, status int, p Page) error {
 	return err
 }
 
-// hash returns what a Content-Security-Policy calls a text in the page.
+// hash returns the source expression of a Content-Security-Policy for a text in the page.
 func hash(text string) string {
 	sum := sha256.Sum256([]byte(text))
 	return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"

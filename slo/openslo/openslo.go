@@ -1,5 +1,5 @@
-// Package openslo imports OpenSLO v1 objectives that can be expressed in ours, and explains why the others cannot: an
-// objective that counts something other than what was written would be worse than none.
+// Package openslo imports OpenSLO v1 objectives that our objectives can express, and explains why it refuses the others.
+// An objective that counts something other than its author meant would be worse than none.
 package openslo
 
 import (
@@ -35,7 +35,7 @@ type metadata struct {
 	Labels map[string]values `yaml:"labels"`
 }
 
-// values holds the values of one label: OpenSLO takes one or several.
+// values holds the values of one label: OpenSLO accepts one or several.
 type values []string
 
 // UnmarshalYAML reads a string or a list of strings.
@@ -217,7 +217,7 @@ func convert(d *document, others documents) ([]slo.Objective, error) {
 	return all, slo.Fatal(slo.Check(all, slo.CheckOptions{}))
 }
 
-// owner returns the labels that an objective can have here.
+// owner returns the labels that an objective can have in this project.
 func owner(from map[string]values) map[string]string {
 	labels := map[string]string{}
 	for name, v := range from {
@@ -228,8 +228,8 @@ func owner(from map[string]values) map[string]string {
 	return labels
 }
 
-// severity returns the loudest severity of the alert policies. Words that OpenSLO's examples do not use leave the
-// default, which pages: better too loud than silent.
+// severity returns the highest severity of the alert policies. A word that OpenSLO's examples do not use leaves the
+// default, which pages: one page too many is better than silence.
 func (d documents) severity(s spec) (loudest slo.Severity) {
 	for _, p := range s.AlertPolicies {
 		policy := d.find("AlertPolicy", p)
@@ -253,7 +253,7 @@ func (d documents) severity(s spec) (loudest slo.Severity) {
 	return loudest
 }
 
-// events turns an indicator into an objective without name, target and period.
+// events converts an indicator into an objective without name, target and period.
 func events(s spec) (slo.Objective, error) {
 	r := s.RatioMetric
 	switch {
@@ -313,7 +313,7 @@ func latency(o slo.Objective, place string, total, counted series) (slo.Objectiv
 	return o, refuse("%s is no latency that objectives can be about", total.family.Name)
 }
 
-// series describes what a query selects.
+// series describes the series that a query selects.
 type series struct {
 	family    *metrics.Family
 	histogram bool

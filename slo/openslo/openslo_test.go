@@ -78,8 +78,7 @@ spec:
 	}
 }
 
-// Who owns an objective and how loud it is come along; so does nothing that Prometheus or our rules
-// would take for something else.
+// The owner and the severity of an objective are imported, except labels that Prometheus or our rules would misinterpret.
 func TestOwnership(t *testing.T) {
 	const policies = `
 apiVersion: openslo/v1
@@ -100,7 +99,7 @@ spec: {severity: ticket, condition: {kind: burnrate, op: gt, threshold: 2}}
 		"alertPolicies: [{alertPolicyRef: by-mail}]":                        slo.Ticket,
 		"alertPolicies: [{alertPolicyRef: by-mail}, " + inline + "]":        slo.Page,
 		"alertPolicies: [{alertPolicyRef: kept elsewhere}]":                 0,
-		"alertPolicies: [" + strings.Replace(inline, "page", "p7", 1) + "]": 0, // rather too loud
+		"alertPolicies: [" + strings.Replace(inline, "page", "p7", 1) + "]": 0, // one page too many is better
 	} {
 		text := strings.Replace(object, "metadata: {name: Chat-TTFT}",
 			"metadata: {name: Chat-TTFT, labels: {team: [search, chat], product: x, model_name: y, k8s.io/part: z}}", 1)
@@ -119,7 +118,7 @@ spec: {severity: ticket, condition: {kind: burnrate, op: gt, threshold: 2}}
 	}
 }
 
-// What cannot be counted as written is refused with the reason, and does not hold up the others.
+// An objective that cannot be counted as written is refused with the reason, and does not prevent the import of others.
 func TestRefusals(t *testing.T) {
 	for want, change := range map[string][2]string{
 		"counts slices of time":            {"Occurrences", "Timeslices"},

@@ -1,5 +1,5 @@
-// Package page serves the node's own page: its engines, GPUs and objectives as they are now. The browser reads the
-// exporter's metrics every few seconds, compares them with those it read before, and draws; the exporter keeps nothing.
+// Package page serves the node page: the node's engines, GPUs and objectives as they are now. The browser reads the
+// exporter's metrics every few seconds, compares them with the previous ones, and draws. The exporter keeps nothing.
 package page
 
 import (
@@ -22,22 +22,22 @@ var script template.JS
 
 var body = template.Must(template.New("node").Parse(source))
 
-// Options describe what the page links to.
+// Options hold the links of the node page.
 type Options struct {
 	MetricsPath string // path of the metrics
 	Version     string // of the exporter
 	Profiles    bool   // whether /debug/pprof/ is served
 }
 
-// Handler serves the page.
+// Handler serves the node page.
 func Handler(o Options) http.Handler {
-	host, _ := os.Hostname() // a container's is its pod's
+	host, _ := os.Hostname() // in a container, its pod's name
 	node, fastest := cmp.Or(os.Getenv("NODE_NAME"), host, "this node"), slo.DefaultWindowPairs()[0]
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		var b strings.Builder
 		if err := body.Execute(&b, map[string]any{
 			"Node": node, "Metrics": strings.TrimPrefix(o.MetricsPath, "/"), "Version": o.Version, "Profiles": o.Profiles,
-			// When a burn is bad: the fastest pair of windows would page at it.
+			// The limit of a bad burn: the fastest pair of windows would page at it.
 			"Exhaustion": fastest.Unit(), "LeastBad": slo.MinBadEvents, "Outage": slo.MaxBadShare.Float(),
 		}); err != nil {
 			http.Error(w, err.Error(), http.StatusInternalServerError)

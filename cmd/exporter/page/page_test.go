@@ -10,7 +10,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/runbooks"
 )
 
-// TestVocabulary: the script reads only metrics and labels that exist, and links to runbooks that do.
+// TestVocabulary checks that the script reads only existing metrics and labels, and links to existing runbooks.
 func TestVocabulary(t *testing.T) {
 	names := regexp.MustCompile(`"(llm_\w+)"`).FindAllStringSubmatch(string(script), -1)
 	labels := regexp.MustCompile(`\bl\.(\w+)`).FindAllStringSubmatch(string(script), -1)

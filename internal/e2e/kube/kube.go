@@ -1,4 +1,4 @@
-// Package kube runs a real API server for tests: what it refuses, a user's cluster refuses too.
+// Package kube runs a real API server for tests. It refuses the same requests as a user's cluster.
 package kube
 
 import (
@@ -28,10 +28,10 @@ import (
 // Tokens of the cluster.
 const (
 	Admin          = "admin"           // may do everything
-	ServiceAccount = "service-account" // may do what the service account that the cluster starts with is bound to
+	ServiceAccount = "service-account" // has the permissions of the cluster's initial service account
 )
 
-// Cluster is kube-apiserver and etcd. Nothing schedules pods, runs them, or makes them of a DaemonSet.
+// Cluster is kube-apiserver and etcd. Nothing schedules pods, runs them, or creates them for a DaemonSet.
 type Cluster struct {
 	dynamic.Interface // as Admin
 	URL               string
@@ -41,7 +41,7 @@ type Cluster struct {
 }
 
 // Start runs a cluster until the test ends. Its programs take minutes to build, so a test skips unless KUBE_APISERVER and
-// ETCD name them. The service account is NAMESPACE:NAME; flags are more flags of kube-apiserver.
+// ETCD name them. The service account is NAMESPACE:NAME. flags are additional flags of kube-apiserver.
 func Start(t *testing.T, serviceAccount string, flags ...string) *Cluster {
 	t.Helper()
 	etcd := os.Getenv("ETCD")
@@ -77,26 +77,26 @@ func Start(t *testing.T, serviceAccount string, flags ...string) *Cluster {
 	return c
 }
 
-// Serve starts kube-apiserver, again when its process has ended.
+// Serve starts kube-apiserver, or restarts it after its process has ended.
 func (c *Cluster) Serve(t *testing.T) {
 	t.Helper()
 	server := e2e.Start(t, os.Getenv("KUBE_APISERVER"), c.args...)
-	t.Cleanup(func() { _ = server.Process.Kill() }) // asked to end, it waits a minute for its watches
+	t.Cleanup(func() { _ = server.Process.Kill() }) // a graceful end waits a minute for its watches
 	c.Server = server
 }
 
-// Config is how a client reaches the cluster.
+// Config returns a client configuration for the cluster.
 func (c *Cluster) Config(token string) *rest.Config {
 	return &rest.Config{Host: c.URL, BearerToken: token, TLSClientConfig: rest.TLSClientConfig{CAFile: c.CA}}
 }
 
-// Of is where the objects of a kind are, all of them v1.
+// Of returns the client for the objects of a kind, all of version v1.
 func (c *Cluster) Of(group, resource, namespace string) dynamic.ResourceInterface {
 	return c.Resource(schema.GroupVersionResource{Group: group, Version: "v1", Resource: resource}).Namespace(namespace)
 }
 
-// Create creates an object as soon as the API server lets it. A pod or a node gets the status that the object has:
-// creation leaves it out.
+// Create creates an object as soon as the API server allows it. A pod or a node gets the status of the object in a second
+// call, because creation ignores it.
 func (c *Cluster) Create(t *testing.T, group, resource string, object map[string]any) {
 	t.Helper()
 	u := &unstructured.Unstructured{Object: object}
@@ -121,7 +121,7 @@ func (c *Cluster) Create(t *testing.T, group, resource string, object map[string
 	}
 }
 
-// Delete deletes an object at once, in a test's cleanup too.
+// Delete deletes an object at once, also in a test's cleanup.
 func (c *Cluster) Delete(t *testing.T, group, resource, namespace, name string) {
 	t.Helper()
 	now := int64(0)
