@@ -116,11 +116,11 @@ func TestDrill(t *testing.T) {
 					for _, p := range b.flat() {
 						screen{s.sim, s.to}.empty(t, b, p)
 					}
-					if slices.Contains(ranged, in.Name) {
+					if overEveryRange(in) {
 						s.overRanges(t, b)
 					}
 				}
-				if slices.Contains(ranged, in.Name) {
+				if overEveryRange(in) {
 					s.agree(t)
 				}
 				if in.Name == picturedIncident {

@@ -297,7 +297,7 @@ func TestNothingIsNotBad(t *testing.T) {
 	}
 }
 
-var all = flag.Bool("all", false, "read every incident at three in the morning")
+var all = flag.Bool("all", false, "look at every incident over every range, and read all at three in the morning")
 
 var largeFleet = flag.Bool("large", false, "50 models of 8 replicas on 100 nodes in TestFleetsFitIntoPanels")
 

@@ -431,7 +431,7 @@ func leversRow() []Panel {
 			"LLMKVOffloadSaturated", "LLMModelLeftGPU", "BranchAdapterLatency"),
 		levers("One replica, decode", "LLMReplicaSkew", "BranchFailingReplica", "BranchLargeBatch", "LLMRunawayGeneration", "BranchLongerOutputs", "LLMSpeculationCollapse"),
 		levers("GPU", "BranchThrottledGPU", "LLMGPUFailed", "LLMGPUNeedsService", "LLMGPUSlowed"),
-		levers("Release, engine, gateway", "LLMReleaseRegression", "LLMEngineCrashLoop", "LLMEngineDown", "LLMModelDown", "BranchColdStart", "BranchHostBound", "LLMProbeFailing",
+		levers("Release, engine, gateway", "LLMReleaseRegression", "LLMEngineStalled", "LLMEngineCrashLoop", "LLMEngineDown", "LLMModelDown", "BranchColdStart", "BranchHostBound", "LLMProbeFailing",
 			"LLMGatewayDown", "BranchFailingGateway", "BranchClientPath"),
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/prometheus/promql"
 	"github.com/prometheus/prometheus/promql/parser"
 
+	"github.com/llm-node-exporter/llm-node-exporter/drill/incident"
 	drill "github.com/llm-node-exporter/llm-node-exporter/drill/play"
 	query "github.com/llm-node-exporter/llm-node-exporter/internal/promql"
 )
@@ -23,6 +24,9 @@ var ranges = []time.Duration{15 * time.Minute, time.Hour, 6 * time.Hour, 7 * 24 
 // ranged are the incidents that are looked at over every range, one of each kind: a burn that hardware explains, one that a release explains, with its marks,
 // and an engine that restarts again and again while nothing burns.
 var ranged = []string{"thermal-throttle", "bad-release", "crash-loop"}
+
+// overEveryRange reports whether an incident is looked at over every range: with -all, each one is.
+func overEveryRange(in incident.Incident) bool { return *all || slices.Contains(ranged, in.Name) }
 
 // interval returns the time between two points of a graph that is so many pixels wide, as Grafana rounds it.
 func interval(window time.Duration, pixels int) time.Duration {
