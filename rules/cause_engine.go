@@ -61,7 +61,7 @@ var (
 		Explains:    []*Alert{FastBurn, SlowBurn},
 		Replaces:    true,
 		Summary:     "{{ $value | humanizePercentage }} of the replicas make no progress",
-		Description: "They have requests and compute nothing. Check what they share: a request that all received, a release, storage, the network.",
+		Description: "They have requests and compute nothing. Stop retries at the gateway, then restart one replica at a time. Check what they share: a request that all received, a release, storage, the network.",
 		Split: []Evidence{{"Stalled", promql.CountBy([]string{metrics.LabelInstance, metrics.LabelPod, metrics.LabelServer},
 			promql.Vector(metrics.RecordedStalled, sameModel()...)), foundEngine}},
 		Dashboard: IncidentDashboard,
