@@ -97,26 +97,29 @@ func byLabels(v promql.Vector) map[string]float64 {
 	return all
 }
 
-// nothingLost checks that what a timeline or a mark shows at its finest is there between the points of a longer range, too, which
-// may lie anywhere: here, one lies at the end.
+// nothingLost checks that a longer range also shows what a timeline or a mark shows at its finest between the points of that
+// range. The points may lie anywhere; here, one lies at the end. Of a page shorter than
+// the time between two points, and of one that begins again within that time, the end may come with the next point.
 func (s shown) nothingLost(t *testing.T, b board, title, expr string, window, step time.Duration) {
 	t.Helper()
-	series := func(from, to time.Time, step, rate time.Duration) map[string]bool {
+	last := func(from, to time.Time, step, rate time.Duration) map[string]int64 { // when each series was last there, ms
 		m, _, err := s.sim.Range(b.substituteEvery(t, expr, window, step, rate), from, to, step)
 		if err != nil {
 			t.Fatal(err)
 		}
-		all := map[string]bool{}
+		all := map[string]int64{}
 		for _, l := range m {
-			all[l.Metric.String()] = true
+			all[l.Metric.String()] = l.Floats[len(l.Floats)-1].T
 		}
 		return all
 	}
 	from := s.to.Add(-min(window, s.to.Sub(s.from)))
 	points := (s.to.Sub(from) + step - 1) / step
-	drawn := series(s.to.Add(-points*step), s.to, step, rateOver(step))
-	for name := range series(from, s.to, time.Minute, rateOver(drill.ScrapeInterval)) {
-		if !drawn[name] {
+	drawn, fine := last(s.to.Add(-points*step), s.to, step, rateOver(step)), last(from, s.to, time.Minute, rateOver(drill.ScrapeInterval))
+	for name, ended := range fine {
+		begun, isEnd := fine[strings.Replace(name, `state="ends"`, `state="begins"`, 1)]
+		isEnd = isEnd && strings.Contains(name, `state="ends"`)
+		if _, ok := drawn[name]; !ok && !(isEnd && max(begun-ended, ended-begun) <= step.Milliseconds()) {
 			t.Errorf("%s: %s over %s does not show %s", b.Title, title, window, name)
 		}
 	}
