@@ -420,8 +420,7 @@ func (j *judge) suspects(m subject, t traffic) (all []Suspect, err error) {
 	if err != nil {
 		return nil, err
 	}
-	stalled := func(s Suspect) bool { return s.Clue == rules.EngineStalled.Name || s.Clue == rules.ModelStalled.Name }
-	noMove := func(s Suspect) bool { return stalled(s) || s.Runbook == rules.EngineStalled.Name }
+	stalled := func(s Suspect) bool { return s.Runbook == rules.EngineStalled.Name || s.Runbook == rules.ModelStalled.Name }
 	told := slices.ContainsFunc(all, stalled)
 	still, back, err := j.watched(m, t)
 	if err != nil {
@@ -438,7 +437,7 @@ func (j *judge) suspects(m subject, t traffic) (all []Suspect, err error) {
 		if c.Metric.Get(metrics.LabelBranch) != string(rules.Hardware) && !told {
 			all, told = append(all, still...), true
 		}
-		if c.Metric.Get(metrics.LabelRunbook) == rules.EngineStalled.Name && slices.ContainsFunc(all, noMove) { // listed already
+		if c.Metric.Get(metrics.LabelRunbook) == rules.EngineStalled.Name && slices.ContainsFunc(all, stalled) { // listed already
 			continue
 		}
 		says, err := j.expand(rules.SuspectText(), c, nil)
