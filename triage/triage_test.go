@@ -343,6 +343,22 @@ llm_engine_steps_total{L} %d
 	}
 }
 
+// TestNoProgressIsSaidOnce: what two readings show and what the exporter's fact shows is one suspect.
+func TestNoProgressIsSaidOnce(t *testing.T) {
+	const counts = `llm_engine_requests_total{L,outcome="abort"} %d
+llm_engine_requests_total{L,outcome="stop"} 1000
+llm_engine_steps_total{L} 1000
+llm_engine_without_progress_seconds{L} 240
+`
+	before, after := calm(), calm()
+	before.running, after.running = 0, 0
+	before.more, after.more = fmt.Sprintf(counts, 0), fmt.Sprintf(counts, 24)
+	v := judge(t, before.page(), after.page(), nil)[0]
+	if again := slices.ContainsFunc(v.Also, func(s triage.Suspect) bool { return s.Runbook == rules.EngineStalled.Name }); v.Branch != rules.Engine || again {
+		t.Errorf("%s %q, also %+v", v.Branch, v.Says, v.Also)
+	}
+}
+
 // TestSlowerSinceItStarted checks that two readings of an engine that has run for long show longer steps or longer
 // answers, although no more tokens are computed. Then the queue does not mean more requests.
 func TestSlowerSinceItStarted(t *testing.T) {
