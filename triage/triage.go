@@ -420,7 +420,9 @@ func (j *judge) suspects(m subject, t traffic) (all []Suspect, err error) {
 	if err != nil {
 		return nil, err
 	}
-	stalled := func(s Suspect) bool { return s.Runbook == rules.EngineStalled.Name || s.Runbook == rules.ModelStalled.Name }
+	stalled := func(s Suspect) bool {
+		return s.Runbook == rules.EngineStalled.Name || s.Runbook == rules.ModelStalled.Name
+	}
 	told := slices.ContainsFunc(all, stalled)
 	still, back, err := j.watched(m, t)
 	if err != nil {
