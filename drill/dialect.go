@@ -11,6 +11,8 @@ import (
 type Dialect interface {
 	Observer
 	http.Handler
+	// Connections returns the number of connections at the server's port, for engines that do not show them.
+	Connections() int
 }
 
 // NewDialect returns the HTTP side of a runtime. It panics for a runtime that the drill does not simulate.

@@ -2,7 +2,6 @@ package drill
 
 import (
 	"cmp"
-	"math"
 	"strconv"
 	"time"
 
@@ -58,24 +57,18 @@ type vllmServer struct {
 	descriptors prometheus.Gauge
 	base        int
 	open        map[int]int // by rank
-	pool        float64     // connections that clients keep
-	at          time.Duration
+	clients     connections
 }
 
-// keepAlive is the time constant with which clients' pools of idle connections shrink: an assumption.
-const keepAlive = 5 * time.Minute
-
-// hold updates the open requests of a rank, and the descriptors of the process: one for each connection that clients
-// keep. Each open request uses one of these connections.
+// hold updates the open requests of a rank, and the descriptors of the process: one for each connection.
 func (s *vllmServer) hold(rank, requests int, now time.Duration) {
 	s.open[rank] = requests
 	all := 0
 	for _, n := range s.open {
 		all += n
 	}
-	s.pool = max(float64(all), s.pool*math.Exp(-max(0, now-s.at).Seconds()/keepAlive.Seconds()))
-	s.at = now
-	s.descriptors.Set(float64(s.base) + math.Round(s.pool))
+	s.clients.hold(all, now)
+	s.descriptors.Set(float64(s.base + s.clients.count()))
 }
 
 // vllmNIXL follows kv_connector/v1/nixl/stats.py: a decode engine's reports about its transfers.

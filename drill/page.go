@@ -3,6 +3,7 @@ package drill
 import (
 	"encoding/json"
 	"maps"
+	"math"
 	"net/http"
 	"time"
 
@@ -17,7 +18,25 @@ type page struct {
 	mux      *http.ServeMux
 	labels   prometheus.Labels // on every series
 	ranks    prometheus.Gatherers
+	clients  connections
 }
+
+// connections are those that clients hold at a server. Each open request uses one, and clients keep some for the next ones.
+type connections struct {
+	pool float64
+	at   time.Duration
+}
+
+// keepAlive is the time constant with which clients' pools of idle connections shrink: an assumption.
+const keepAlive = 5 * time.Minute
+
+// hold updates the connections when a number of requests is open.
+func (c *connections) hold(requests int, now time.Duration) {
+	c.pool = max(float64(requests), c.pool*math.Exp(-max(0, now-c.at).Seconds()/keepAlive.Seconds()))
+	c.at = now
+}
+
+func (c *connections) count() int { return int(math.Round(c.pool)) }
 
 func newPage(labels prometheus.Labels, path string) *page {
 	p := &page{registry: prometheus.NewRegistry(), mux: http.NewServeMux(), labels: labels}
@@ -46,8 +65,11 @@ func (p *page) ServeHTTP(w http.ResponseWriter, r *http.Request) { p.mux.ServeHT
 // Computed implements Observer for engines that report nothing about their steps.
 func (p *page) Computed(Step) {}
 
-// Open implements Observer for engines that do not show the requests in their server.
-func (p *page) Open(int, time.Duration) {}
+// Open implements Observer for engines that do not show the requests in their server. The kernel shows its connections.
+func (p *page) Open(requests int, now time.Duration) { p.clients.hold(requests, now) }
+
+// Connections returns the number of connections at the server, one of which is that of the exporter.
+func (p *page) Connections() int { return 1 + p.clients.count() }
 
 // Moved implements Observer for engines without a KV cache elsewhere.
 func (p *page) Moved(Move) {}

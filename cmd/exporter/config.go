@@ -110,12 +110,15 @@ type configuration struct {
 	ask     runbooks.Asker // nil without a Prometheus
 }
 
-// probed returns the results of probes.
-type probed = func() []*engine.Probed
+// seen is what other collectors see of engines: the results of probes, and the connections of servers.
+type seen struct {
+	probed      func() []*engine.Probed
+	connections func(server string) (n int, known bool)
+}
 
 // loadConfig reads the file, if there is one, adds the targets and the probe of the command line, and builds everything
 // that the configuration describes. Errors name the file, the line and the remedy.
-func loadConfig(o configOptions, extraProbe probeOptions, probed probed, log *slog.Logger) (c configuration, err error) {
+func loadConfig(o configOptions, extraProbe probeOptions, seen seen, log *slog.Logger) (c configuration, err error) {
 	var cfg Config
 	var file *configfile.File
 	if o.file != "" {
@@ -150,7 +153,7 @@ func loadConfig(o configOptions, extraProbe probeOptions, probed probed, log *sl
 	}
 	c.engines, err = engine.New(engine.Config{
 		Targets: cfg.Targets, Mappings: cfg.Mappings, Limits: cfg.Limits.limits(), Objectives: cfg.Objectives, Maintenance: cfg.Maintenance, Histograms: cfg.Histograms,
-		Probed:    probed,
+		Probed: seen.probed, Connections: seen.connections,
 		UserAgent: userAgent(), Log: log, Ledger: o.ledger,
 	})
 	if err == nil {

@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/llm-node-exporter/llm-node-exporter/collectors/engine"
 )
 
 // FuzzConfig checks that any configuration is loaded, or refused with an error that names the file and the line.
@@ -29,7 +28,7 @@ func FuzzConfig(f *testing.F) {
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		_, err := loadConfig(configOptions{role: roleNode, file: file}, probeOptions{interval: time.Minute}, func() []*engine.Probed { return nil }, slog.New(slog.DiscardHandler))
+		_, err := loadConfig(configOptions{role: roleNode, file: file}, probeOptions{interval: time.Minute}, seen{}, slog.New(slog.DiscardHandler))
 		if err != nil && !regexp.MustCompile(regexp.QuoteMeta(file)+`:\d+: `).MatchString(err.Error()) {
 			t.Errorf("%v", err)
 		}

@@ -178,8 +178,8 @@ func readHere(ctx context.Context, o options) (*doctor.Reading, []doctor.Finding
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	log := slog.New(slog.DiscardHandler) // findings contain what a log would
-	n, err := newNode(func(probed probed) (configuration, error) {
-		c, err := loadConfig(o.config, o.probes, probed, log)
+	n, err := newNode(func(seen seen) (configuration, error) {
+		c, err := loadConfig(o.config, o.probes, seen, log)
 		c.probes = nil
 		return c, err
 	}, log)

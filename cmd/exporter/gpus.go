@@ -207,8 +207,17 @@ func (n *node) startOwnership(ctx context.Context, o gpuOptions, cluster *kube.C
 	seen.Commands = func(server string, lines [][]string) { n.engines.Load().Commanded(server, lines) }
 	seen.PodResources, seen.PodLogs, seen.ProcFS = o.podResources, o.podLogs, o.ProcFS
 	owners := ownership.New(seen)
+	n.owners.Store(owners)
 	go func() { _ = owners.Run(ctx) }() // ends with ctx
 	n.large.collectors = append(n.large.collectors, timed{"ownership", owners, n.self})
+}
+
+// connections returns the number of connections at a server's address, and whether that is known.
+func (n *node) connections(server string) (count int, known bool) {
+	if owners := n.owners.Load(); owners != nil {
+		return owners.Connections(server)
+	}
+	return 0, false
 }
 
 // detachOrAttach releases NVML on SIGUSR1, as POST /-/detach does, and takes it back on SIGUSR2.

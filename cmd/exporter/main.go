@@ -148,7 +148,7 @@ func userAgent() string { return "llm-node-exporter/" + version.Version }
 func load(o options) (*node, error) {
 	log := promslog.New(&o.log)
 	o.config.ledger = engine.NewLedger(time.Now()) // a reload forgets nothing
-	return newNode(func(probed probed) (configuration, error) { return loadConfig(o.config, o.probes, probed, log) }, log)
+	return newNode(func(seen seen) (configuration, error) { return loadConfig(o.config, o.probes, seen, log) }, log)
 }
 
 // run executes the whole program: it returns when ctx ends or the exporter cannot go on.

@@ -17,6 +17,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/engine"
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/gpu"
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/health"
+	"github.com/llm-node-exporter/llm-node-exporter/collectors/ownership"
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/probe"
 	"github.com/llm-node-exporter/llm-node-exporter/runbooks"
 )
@@ -29,18 +30,19 @@ type node struct {
 	self     *self
 	engines  atomic.Pointer[engine.Collector]
 	probes   *probe.Collector
-	ask      atomic.Pointer[runbooks.Asker] // answers the queries of the runbooks
-	gpus     *gpu.Collector                 // nil if NVML is not used
-	health   *health.Judge                  // nil if no GPUs are read
-	finder   *discovery.Finder              // nil without discovery
+	ask      atomic.Pointer[runbooks.Asker]      // answers the queries of the runbooks
+	gpus     *gpu.Collector                      // nil if NVML is not used
+	health   *health.Judge                       // nil if no GPUs are read
+	owners   atomic.Pointer[ownership.Collector] // nil until it looks for the engines on the GPUs
+	finder   *discovery.Finder                   // nil without discovery
 
 	loading sync.Mutex
-	load    func(probed) (configuration, error)
+	load    func(seen) (configuration, error)
 	found   []engine.TargetConfig // by discovery
 }
 
 // newNode returns the node with its configuration loaded and nothing started.
-func newNode(load func(probed) (configuration, error), log *slog.Logger) (*node, error) {
+func newNode(load func(seen) (configuration, error), log *slog.Logger) (*node, error) {
 	n := &node{log: log, registry: prometheus.NewRegistry(), self: &self{}, load: load}
 	n.self.engines = func() []engine.Engine { return n.engines.Load().Engines() }
 	n.probes = probe.New(func(ctx context.Context, at engine.Offer) (engine.Engine, bool) {
@@ -100,7 +102,7 @@ func onSignal(ctx context.Context, react func(os.Signal), signals ...os.Signal) 
 func (n *node) reload() error {
 	n.loading.Lock()
 	defer n.loading.Unlock()
-	configured, err := n.load(n.probes.Probed)
+	configured, err := n.load(seen{n.probes.Probed, n.connections})
 	n.self.loaded(err == nil)
 	if err != nil {
 		n.log.Error("configuration not loaded", "err", err)

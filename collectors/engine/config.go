@@ -35,6 +35,9 @@ type Config struct {
 	Maintenance []slo.Maintenance
 	// Probed returns what probes have brought, for objectives to count. May be nil.
 	Probed func() []*Probed
+	// Connections returns the number of connections that clients hold at the address of a server, and whether that is known:
+	// (*ownership.Collector).Connections. Nil means that it never is.
+	Connections func(server string) (n int, known bool)
 	// Now returns the time for those intervals. Default: time.Now.
 	Now func() time.Time
 	// Histograms controls how much of each histogram is exported, by metric. Default: all of it.

@@ -75,8 +75,16 @@ func (t *target) see(u *unit, now time.Time) sight {
 	r.young = now.Sub(t.back) < youth || now.Sub(time.UnixMilli(int64(1000*r.start))) < youth
 	if h := u.held; h != nil {
 		r.answered = addUp(h.answered, t.values)
-		if r.held = addUp(h.active, t.values); h.active == nil {
-			r.held, r.files = addUp(h.files, t.values), true
+		r.files = h.active == nil
+		switch {
+		case !r.files:
+			r.held = addUp(h.active, t.values)
+		case !h.connections:
+			r.held = addUp(h.files, t.values)
+		default:
+			if n, known := t.config.Connections(t.server); known {
+				r.held = float64(n)
+			}
 		}
 	}
 	return r
@@ -166,7 +174,7 @@ func (u *unit) patience() time.Duration {
 	switch {
 	case u.steps:
 		return time.Minute
-	case u.perStep && u.cache:
+	case u.cache && (u.perStep || u.tokens):
 		return 5 * time.Minute
 	case u.perStep, !u.tokens && len(u.good) > 0:
 		return 10 * time.Minute
@@ -250,7 +258,7 @@ func (p *past) stand(r sight) {
 	if r.bad > p.last.bad {
 		p.ended = r.at
 	}
-	if n := r.answered - p.last.answered; n > 0 && p.last.at.Sub(p.moved) >= settling {
+	if n := p.left(r); n > 0 && p.last.at.Sub(p.moved) >= settling {
 		p.givers, p.gives = p.givers+n, r.at
 		if p.gaveUp.IsZero() {
 			p.gaveUp = r.at
@@ -267,6 +275,17 @@ func (p *past) stand(r sight) {
 	case p.more.IsZero():
 		p.more = r.at
 	}
+}
+
+// left returns how many clients left since the last reading: good answers of the server, where it counts them, or else fewer requests.
+func (p *past) left(r sight) float64 {
+	switch {
+	case !math.IsNaN(r.answered):
+		return r.answered - p.last.answered
+	case r.files:
+		return max(0, p.above(p.last)) - max(0, p.above(r))
+	}
+	return p.last.held - r.held
 }
 
 // judge decides whether a unit that shows no progress certainly has work.

@@ -22,12 +22,16 @@ type played struct {
 	values    map[string]float64 // by series, as the metrics page writes them
 	order     []string
 	last      samples
+	// connections is how many the kernel counts at the server's port, if it shows them.
+	connections float64
+	shown       bool
 }
 
 func play(t testing.TB, name string) *played {
 	p := &played{fakeEngine: serve(t, readPage(t, name)), t: t, now: time.Unix(1795403200, 0), values: map[string]float64{}}
 	p.order = strings.SplitAfter(p.page, "\n")
-	p.collector = collectorWith(t, Config{Targets: []TargetConfig{{URL: p.URL}}, Now: func() time.Time { return p.now }, Log: discard})
+	p.collector = collectorWith(t, Config{Targets: []TargetConfig{{URL: p.URL}}, Now: func() time.Time { return p.now }, Log: discard,
+		Connections: func(string) (int, bool) { return int(p.connections), p.shown }})
 	return p
 }
 
@@ -43,6 +47,10 @@ func (p *played) edit(prefix string, to func(float64) float64) {
 	p.t.Helper()
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if prefix == ofKernel {
+		p.connections, p.shown = to(p.connections), true
+		return
+	}
 	found := false
 	for i, line := range p.order {
 		if series, number, ok := strings.Cut(line, " "); ok && strings.HasPrefix(line, prefix) {
@@ -69,6 +77,9 @@ func (p *played) pass(long, every time.Duration, move func()) {
 }
 
 const tick = 15 * time.Second
+
+// ofKernel stands for the connections of the server in place of a series.
+const ofKernel = "the kernel's connections"
 
 // serves moves vLLM's metrics page on by the answers of an interval.
 func (p *played) serves(answers float64) {
@@ -304,7 +315,27 @@ func TestHangOfSGLang(t *testing.T) {
 	hang.pass(2*time.Minute, tick, nil)
 	hang.wants(345, 8)
 	hang.pass(tick, tick, func() { hang.add(`sglang:num_aborted_requests_total`, 8); hang.set(active, 0) }) // they give up
+	hang.wants(360, 0)
+	hang.pass(6*time.Minute, tick, nil) // and nobody comes back
 	hang.wants(0, 0)
+
+	one := play(t, "sglang/v0.5.23-hang.prom") // a client comes every 45 s, and gives up after 30 s
+	one.set(active, 0)
+	one.pass(time.Minute, tick, nil)
+	for range 7 {
+		one.pass(30*time.Second, tick, func() { one.set(active, 1) })
+		one.pass(tick, tick, func() { one.set(active, 0) })
+	}
+	if v := one.last.get(t, metrics.EngineStalled.Name); len(v) != 1 || v[0] < 240 {
+		t.Errorf("stalled for %v", v)
+	}
+
+	paused := play(t, "sglang/v0.5.23-hang.prom") // the clients cancel what they have asked for, and do not come back
+	paused.set(active, 0)
+	paused.pass(time.Minute, tick, nil)
+	paused.pass(time.Minute, tick, func() { paused.set(active, 8) })
+	paused.pass(time.Hour, tick, func() { paused.set(active, 0) })
+	paused.wants(0, 0)
 
 	forgotten := play(t, "sglang/v0.5.23-hang.prom") // one request that its server forgot to take off
 	forgotten.set(active, 0)

@@ -60,7 +60,11 @@ type unit struct {
 // held is what the metrics page shows of the server in front of a model.
 type held struct {
 	active, files, answered []int // series; nil if the metrics page has none
+	connections             bool  // the kernel counts the server's connections, because the metrics page has neither requests nor files
 }
+
+// fromKernel is the source of the connections of a server: see package proc.
+const fromKernel = "/proc/PID/net/tcp"
 
 // server returns what the server holds for a model, and the source of that. If there are several models, only series with their names show
 // it.
@@ -78,6 +82,9 @@ func (c *compiler) server(d *Dialect, of [outLabels]string, sole bool) (h *held,
 		return h, d.Server.Active
 	case h.files != nil:
 		return h, d.Server.Files
+	case sole && d.API != "" && c.config.Connections != nil:
+		h.connections = true
+		return h, Source{Name: fromKernel}
 	case h.answered != nil:
 		return h, Source{}
 	}

@@ -20,7 +20,9 @@ import (
 	"iter"
 	"log/slog"
 	"maps"
+	"net"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -87,9 +89,10 @@ type Collector struct {
 	gpus    int             // number of GPUs at the last look
 	strange map[string]bool // resources with devices that are not GPUs of the node
 
-	mu     sync.Mutex
-	series []prometheus.Metric
-	owned  []owned
+	mu      sync.Mutex
+	series  []prometheus.Metric
+	owned   []owned
+	serving map[string]int // process that serves a target's metrics, by its server
 }
 
 // owned links a GPU to the engine that runs on it. The engine's labels are added when the metrics page is served: what runs behind a target
@@ -171,6 +174,21 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
+// Connections returns the number of connections that are established at a target's address, those of scrapers included. It is unknown for
+// a target whose process is not seen.
+func (c *Collector) Connections(server string) (n int, known bool) {
+	c.mu.Lock()
+	pid := c.serving[server]
+	c.mu.Unlock()
+	_, digits, _ := net.SplitHostPort(server)
+	port, err := strconv.ParseUint(digits, 10, 16)
+	if pid == 0 || err != nil {
+		return 0, false
+	}
+	n, err = proc.Connections(c.options.ProcFS, pid, uint16(port))
+	return n, err == nil
+}
+
 // place identifies a GPU, or one of its MIG instances.
 type place struct {
 	uuid, index, instance string
@@ -236,8 +254,10 @@ func (c *Collector) refresh(ctx context.Context) bool {
 	series = append(series, told.series()...)
 
 	owners, used := look.owners(ctx, targets, running), make([]map[place]*usage, len(targets))
-	if c.options.Commands != nil {
-		for i, pid := range look.serving {
+	serving := make(map[string]int, len(look.serving))
+	for i, pid := range look.serving {
+		serving[targets[i].Server] = pid
+		if c.options.Commands != nil {
 			c.options.Commands(targets[i].Server, look.commands(pid))
 		}
 	}
@@ -269,7 +289,7 @@ func (c *Collector) refresh(ctx context.Context) bool {
 		series = append(series, metrics.UnreadableProcesses.Const(float64(look.Unreadable())))
 	}
 	c.mu.Lock()
-	c.series, c.owned = series, found
+	c.series, c.owned, c.serving = series, found, serving
 	c.mu.Unlock()
 	return settled
 }

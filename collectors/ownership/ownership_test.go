@@ -356,11 +356,25 @@ func TestThisHost(t *testing.T) {
 		t.Skip(err)
 	}
 	defer func() { _ = child.Process.Kill(); _ = child.Wait() }()
-	got := page(t, New(Options{
+	c := New(Options{
 		Targets:   func() []Target { return []Target{engine(listener.Addr().String()), engine("127.0.0.1:1")} },
 		Processes: func() []gpu.Process { return []gpu.Process{on(child.Process.Pid, gpu0, 1)} },
 		GPUs:      func() []gpu.Identity { return []gpu.Identity{gpu0} },
-	}))
+	})
+	got := page(t, c)
+	for clients := range 3 { // both ends of a connection are in the same network namespace
+		if n, known := c.Connections(listener.Addr().String()); n != clients || !known {
+			t.Errorf("%d connections, known %t, want %d", n, known, clients)
+		}
+		client, err := net.Dial("tcp", listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer client.Close()
+	}
+	if n, known := c.Connections("127.0.0.1:1"); known {
+		t.Errorf("%d connections of a server that is not there", n)
+	}
 	if !strings.Contains(got, `server="`+listener.Addr().String()+`",source="process"} 1`) || strings.Contains(got, `server="127.0.0.1:1"`) {
 		t.Errorf("got\n%s", got)
 	}

@@ -79,6 +79,7 @@ func New(seed uint64) Draw {
 	if r.IntN(4) == 0 { // another fault, which is mild, and older
 		faults = append(faults, mild(r, f.Replicas))
 	}
+	f.SeesProcesses = !d.Options.WithoutGPUs && d.Options.DCGM == nil && r.IntN(2) == 0 // as root on a host, or by hostPID
 	d.Incident = incident.Incident{Name: c.class, Fleet: f, Lived: lived, History: history, Lasts: lasts, Faults: faults}
 	return d
 }

@@ -88,9 +88,19 @@ func (e *exporter) start() (err error) {
 	if err := e.world.Probe(e.probes); err != nil {
 		return err
 	}
-	e.engine, err = engine.New(engine.Config{Objectives: e.world.Fleet.Configured(), Probed: e.probes.Probed,
+	e.engine, err = engine.New(engine.Config{Objectives: e.world.Fleet.Configured(), Probed: e.probes.Probed, Connections: e.connections,
 		Log: slog.New(slog.DiscardHandler), Now: func() time.Time { return e.world.At(e.world.Now()) }})
 	return err
+}
+
+// connections returns the number of connections at an engine's port.
+func (e *exporter) connections(server string) (n int, known bool) {
+	for _, r := range e.world.Replicas {
+		if r.Host == server && r.Target() {
+			return r.Connections()
+		}
+	}
+	return 0, false
 }
 
 // discover sets the exporter's targets to the existing pods.

@@ -126,7 +126,7 @@ type Replica struct {
 	Host string
 
 	world *World
-	page  http.Handler
+	page  drill.Dialect
 }
 
 // Namespace is the namespace of all pods.
@@ -214,6 +214,14 @@ func (r *Replica) Command() []string {
 		return nil
 	}
 	return r.Profile.Command(r.Runtime)
+}
+
+// Connections returns the number of connections at the engine's port, if the exporter may see the process behind it.
+func (r *Replica) Connections() (n int, known bool) {
+	if !r.world.Fleet.SeesProcesses || r.Down || r.Gone {
+		return 0, false
+	}
+	return r.page.Connections(), true
 }
 
 // Target reports whether the exporter reads a metrics endpoint of the replica.

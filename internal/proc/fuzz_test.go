@@ -31,7 +31,7 @@ func FuzzProcess(f *testing.F) {
 			t.Errorf("container %q of pod %q in %q", id, pod, cgroup)
 		}
 		s.Command(42)
-		if inode, at, ok := parseListening(socket); ok && (!at.IsValid() || inode == "") {
+		if inode, at, ok := parseSocket(socket, tcpListen); ok && (!at.IsValid() || inode == "") {
 			t.Errorf("inode %q at %s in %q", inode, at, socket)
 		}
 	})

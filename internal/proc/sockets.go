@@ -14,7 +14,11 @@ import (
 	"strings"
 )
 
-const tcpListen = "0A" // TCP_LISTEN of the kernel's include/net/tcp_states.h
+// States of the kernel's include/net/tcp_states.h.
+const (
+	tcpEstablished = "01"
+	tcpListen      = "0A"
+)
 
 // network holds the contents of a network namespace.
 type network struct {
@@ -90,23 +94,41 @@ func (s *Scan) network(pid int) *network {
 	dir := filepath.Join(s.root, id)
 	n := &network{addresses: localAddresses(dir), listening: make(map[string]netip.AddrPort)}
 	s.networks[name] = n
-	for _, file := range []string{"net/tcp", "net/tcp6"} {
-		text, _ := os.ReadFile(filepath.Join(dir, file))
-		for line := range strings.Lines(string(text)) {
-			if inode, at, ok := parseListening(line); ok {
-				n.listening[inode] = at
-			}
-		}
-	}
+	_ = eachSocket(dir, tcpListen, func(inode string, at netip.AddrPort) { n.listening[inode] = at })
 	return n
 }
 
-// parseListening reads a line of /proc/PID/net/tcp or tcp6 if it describes a listening socket: "sl local_address
+// Connections returns the number of connections that are established at a port of the network namespace of a process. Every process in the
+// same pid namespace may read that.
+func Connections(root string, pid int, port uint16) (n int, err error) {
+	err = eachSocket(filepath.Join(root, strconv.Itoa(pid)), tcpEstablished, func(_ string, at netip.AddrPort) {
+		if at.Port() == port {
+			n++
+		}
+	})
+	return n, err
+}
+
+// eachSocket calls each with the sockets of a network namespace that are in a state. Without IPv6 there is no tcp6.
+func eachSocket(dir, state string, each func(inode string, at netip.AddrPort)) (err error) {
+	for _, file := range []string{"net/tcp6", "net/tcp"} {
+		var text []byte
+		text, err = os.ReadFile(filepath.Join(dir, file))
+		for line := range strings.Lines(string(text)) {
+			if inode, at, ok := parseSocket(line, state); ok {
+				each(inode, at)
+			}
+		}
+	}
+	return err
+}
+
+// parseSocket reads a line of /proc/PID/net/tcp or tcp6 if it describes a socket in a state: "sl local_address
 // rem_address st tx_queue:rx_queue tr:tm->when retrnsmt uid timeout inode …". An address is printed as 32-bit words
 // in the byte order of the machine. (The parser of package procfs is deprecated and gives up at the first odd line.)
-func parseListening(line string) (inode string, at netip.AddrPort, ok bool) {
+func parseSocket(line, state string) (inode string, at netip.AddrPort, ok bool) {
 	fields := strings.Fields(line)
-	if len(fields) < 10 || fields[3] != tcpListen {
+	if len(fields) < 10 || fields[3] != state {
 		return "", at, false
 	}
 	digits, portDigits, _ := strings.Cut(fields[1], ":")
