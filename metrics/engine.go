@@ -185,7 +185,7 @@ var (
 		"Start of the engine process, unix time.", TargetLabels)
 	RequestsInFlight = Target.gauge(Sum, "llm_engine_requests_in_flight",
 		"Requests in the engine's HTTP server, including those that a hanging scheduler does not report. A lower bound if only connections are known. "+
-			"Absent if the metrics page reports nothing about the HTTP server.", EngineLabels).experimental()
+			"Absent if neither the metrics page nor the kernel shows the server's requests.", EngineLabels).experimental()
 	EngineLastProgress = Target.gauge(Never, "llm_engine_last_progress_timestamp_seconds",
 		"When the exporter last saw steps, tokens, answers or the KV cache of the engine change, unix time. Before that, when it first read the metrics page. "+
 			"An engine without requests makes no progress, either.", EngineLabels).experimental()
