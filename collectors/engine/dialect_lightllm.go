@@ -47,7 +47,7 @@ var lightllm = Dialect{
 		// Answers with an error, from an invalid request to a busy server. Exceptions during token generation are not
 		// among them, so the metrics page has nothing about availability.
 		{To: metrics.Requests, From: "lightllm_request_failure_total", Is: scrape.Counter, Plus: true, Set: outcome(metrics.OutcomeUnknown),
-			Quality: metrics.Approximate, Why: "refused requests, the cause is not said; those that break off while they generate are not counted"},
+			Quality: metrics.Approximate, Why: "refused requests, for an unknown cause; requests that break off during generation are not counted"},
 
 		{To: metrics.PrefixCacheQueryTokens, From: "lightllm_cache_length", With: []string{"lightllm_request_input_length"}, Is: scrape.Histogram,
 			Fold:   histogramSumOf("lightllm_request_input_length"),

@@ -91,5 +91,5 @@ var lmcacheServerRows = []Row{
 	{To: metrics.KVTierEvicted, From: "lmcache_mp_l1_evicted_chunks_total", Is: scrape.Counter, Set: tier(metrics.TierHost), Plus: true, Absent: nothingYet},
 	{To: metrics.KVTierEvicted, From: "lmcache_mp_l1_evicted_keys_total", Is: scrape.Counter, Set: tier(metrics.TierHost), Plus: true, Absent: nothingYet},
 	{To: metrics.KVTierEvicted, From: "lmcache_mp_l2_evicted_chunks_total", Is: scrape.Counter, Set: tier(metrics.TierStorage), Plus: true, Absent: nothingYet},
-	{To: metrics.KVTierUsage, From: "lmcache_mp_l1_usage_ratio", Is: scrape.Gauge, Set: tier(metrics.TierHost), Absent: "the first releases say bytes only"},
+	{To: metrics.KVTierUsage, From: "lmcache_mp_l1_usage_ratio", Is: scrape.Gauge, Set: tier(metrics.TierHost), Absent: "the first releases report only bytes"},
 }

@@ -28,7 +28,7 @@ var smgRows = append(workerRows("smg_worker_health", "smg_worker_cb_state", "", 
 		Quality: metrics.Approximate, Why: "of workers behind gRPC; behind HTTP the first chunk of the answer's body"},
 	{To: metrics.TimePerOutputToken, From: "smg_router_tpot_seconds", Is: scrape.Histogram, Since: "1.6.0", Absent: smgSummaries},
 	{To: metrics.RequestsRunning, From: "smg_worker_requests_active", Is: scrape.Gauge, Absent: noRequest,
-		Quality: metrics.Approximate, Why: "requests at all workers, those waiting there included"},
+		Quality: metrics.Approximate, Why: "requests at all workers, including those that wait there"},
 	{To: metrics.RequestsWaiting, From: "smg_scheduler_queue_depth", Is: scrape.Gauge, Absent: smgScheduler},
 	{To: metrics.PromptTokens, From: "smg_router_tokens_total", Is: scrape.Counter, Where: is("token_type", "input"), Absent: smgGRPC,
 		Quality: metrics.Approximate, Why: smgGRPC},
@@ -56,7 +56,7 @@ const (
 	smgSummaries = "a summary before 1.6, or no request has finished yet"
 	smgScheduler = "the scheduler of priorities is off, or not in this release"
 	smgGRPC      = "of streams whose workers speak gRPC"
-	smgStreams   = "as the header said: streams that break later are among those that ended well, and up to 0.3 those that clients leave; failures name no model, so that of several models all requests are counted together, without a name"
+	smgStreams   = "by the response header: streams that break later count as successful, and up to 0.3 also those that clients leave; failures name no model, so requests of several models are counted together, without a name"
 )
 
 var smgStatus = []metrics.Carry{{From: "status_code", To: metrics.LabelOutcome, Map: proxyOutcome}}
@@ -79,7 +79,7 @@ var sglangRouter = Dialect{
 var sglangRouterRows = slices.Concat(routerRows("sgl_router_"),
 	workerRows("sgl_router_worker_health", "", "", "by its health checks: workers that have left are among the unhealthy, and no circuit breaker is known"),
 	[]Row{{To: metrics.RequestsRunning, From: "sgl_router_running_requests", Is: scrape.Gauge, Absent: noRequest,
-		Quality: metrics.Approximate, Why: "requests at all workers, those waiting there included"}})
+		Quality: metrics.Approximate, Why: "requests at all workers, including those that wait there"}})
 
 // vllmRouter reads the router of the vLLM project, which names no models. Its circuit breakers are of workers.
 var vllmRouter = Dialect{

@@ -16,7 +16,7 @@ var tei = Dialect{
 	Source:    "text-embeddings-inference router/src/{http,grpc}/server.rs, router/src/lib.rs, core/src/{infer,queue,tokenization}.rs",
 	Recognise: func(p *scrape.Page) bool { return p.HasPrefix("te_") },
 	Silent:    func(id Identity) bool { return id.Owner == teiOwner }, // metrics are registered on first use
-	Server:    &Server{Lacks: "nothing of the process, and the queue is counted in inputs"},
+	Server:    &Server{Lacks: "no metrics of the process, and the queue is counted in inputs"},
 	Rows: []Row{
 		{To: metrics.RequestDuration, From: "te_request_duration", Is: scrape.Histogram, Absent: noFinish,
 			Quality: metrics.Approximate, Why: "to the answer, as there are no output tokens; of requests that succeeded"},

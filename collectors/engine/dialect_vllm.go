@@ -208,7 +208,7 @@ var vllm = Dialect{
 		{To: metrics.BatchTokens, From: "vllm:iteration_tokens_total", Is: scrape.Histogram, Since: "0.7.3"},
 		{To: metrics.RequestPreemptions, From: "vllm:request_num_preemptions", Is: scrape.Histogram, Since: "0.30", Absent: "the Rust frontend has none"},
 		{To: metrics.CorruptedRequests, From: "vllm:corrupted_requests_total", Is: scrape.Counter, Since: "0.11.1", Absent: "needs VLLM_COMPUTE_NANS_IN_LOGITS=1",
-			Quality: metrics.Approximate, Why: "0 says nothing without VLLM_COMPUTE_NANS_IN_LOGITS=1"},
+			Quality: metrics.Approximate, Why: "0 means nothing without VLLM_COMPUTE_NANS_IN_LOGITS=1"},
 		{To: metrics.MultimodalCacheQueries, From: "vllm:mm_cache_queries_total", Is: scrape.Counter, Since: "0.11.1", Absent: "the Rust frontend has none"},
 		{To: metrics.MultimodalCacheHits, From: "vllm:mm_cache_hits_total", Is: scrape.Counter, Since: "0.11.1", Absent: "the Rust frontend has none"},
 		// Without the flag, they are on the metrics page and stay 0.
@@ -222,7 +222,7 @@ var vllm = Dialect{
 	Flags:     vllmFlags,
 	Endpoints: map[*metrics.Family]string{metrics.MaxModelLen: "/v1/models"},
 	Missing: reasons(
-		lacks("lookups are counted in blocks of a size that is not said", []*metrics.Family{metrics.KVTierQueryTokens}),
+		lacks("lookups are counted in blocks of unknown size", []*metrics.Family{metrics.KVTierQueryTokens}),
 		lacks("transfers are counted in bytes", []*metrics.Family{metrics.KVTierTransferTokens, metrics.KVTierTransferBlocks})),
 	Identify: openAI,
 }
@@ -300,7 +300,7 @@ const (
 	needsMFU  = "needs --enable-mfu-metrics"
 	noLoras   = "no LoRA adapters are served"
 
-	timesAddedUp = "several API servers add up the times that tell which of its series is the newest"
+	timesAddedUp = "several API servers add up their times, so it is unknown which series is the newest"
 )
 
 // transferType maps the direction of a copy between host and GPU.
