@@ -541,7 +541,7 @@ const (
 	notLoaded = "the model is not loaded yet"
 	noWorker  = "no worker has registered yet"
 
-	nothingYet = "nothing of the kind yet"
+	nothingYet = "no such event yet"
 
 	servedWithout = "not on the page, though the engine has served"
 	absurdNumber  = "its number is negative or infinite"

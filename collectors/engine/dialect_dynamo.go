@@ -131,7 +131,7 @@ var dynamoWorkerRows = []Row{
 		Absent: noRequest, Quality: metrics.Approximate, Why: "requests at the worker's endpoint, including those that wait"},
 	{To: metrics.RequestsWaiting, From: "dynamo_request_queue", Is: scrape.Gauge, Absent: "needs --dynamo-request-queue-limit"},
 	{To: metrics.RequestsWaiting, From: "dynamo_work_handler_queue_depth", Is: scrape.Gauge, Plus: true, Absent: "not in early releases",
-		Quality: metrics.Approximate, Why: "until the worker's pool takes them: those waiting in the engine are not among them"},
+		Quality: metrics.Approximate, Why: "until the worker's pool takes them, without those that wait in the engine"},
 	{To: metrics.KVCacheUsage, From: "dynamo_component_gpu_cache_usage_percent", With: []string{"dynamo_component_total_blocks"}, Is: scrape.Gauge,
 		Fold:   unlessZero("dynamo_component_gpu_cache_usage_percent", "dynamo_component_total_blocks"),
 		Absent: unpublished, NoValue: unpublished, Quality: metrics.Approximate, Why: "published by events, not at scrape time"},

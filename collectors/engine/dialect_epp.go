@@ -109,7 +109,7 @@ func eppRequests(prefix, running, input, output string) []Row {
 		{To: metrics.Requests, From: prefix + "request_duration_seconds", Is: scrape.Histogram, Part: partCount, Set: outcome(metrics.OutcomeSuccess), Absent: noFinish,
 			Tally: &Tally{Of: []Count{{From: prefix + "request_error_total", Is: scrape.Counter, Where: is("error_code", "ModelServerError"), Optional: true}},
 				Step: func(rose []float64) float64 { return rose[0] - rose[1] }},
-			Quality: metrics.Derived, Why: "answers that came to their end, less those with an error of the engine"},
+			Quality: metrics.Derived, Why: "complete answers, minus those with an error of the engine"},
 		{To: metrics.Requests, From: prefix + "request_error_total", Is: scrape.Counter, Failures: SinceFailure, Plus: true, Absent: "no request has failed",
 			Carry: []metrics.Carry{{From: "error_code", To: metrics.LabelOutcome, Outcomes: metrics.Outcomes{
 				"BadRequest":         metrics.OutcomeInvalid,

@@ -66,7 +66,7 @@ var lmcacheServer = Dialect{
 var lmcacheServerRows = []Row{
 	{To: metrics.KVTierQueryTokens, From: "lmcache_mp_lookup_requested_tokens_total", Is: scrape.Counter, Set: tier(metrics.TierHost), Absent: nothingYet},
 	{To: metrics.KVTierHitTokens, From: "lmcache_mp_lookup_hit_tokens_total", Is: scrape.Counter, Set: tier(metrics.TierHost), Absent: nothingYet,
-		Quality: metrics.Approximate, Why: "those fetched into the host's memory for the lookup are among them"},
+		Quality: metrics.Approximate, Why: "includes those fetched into host memory for the lookup"},
 	{To: metrics.KVTierLookups, From: "lmcache_mp_l2_prefetch_lookup_objects_chunks_total", Is: scrape.Counter, Set: tier(metrics.TierStorage), Absent: nothingYet},
 	{To: metrics.KVTierLookups, From: "lmcache_mp_l2_prefetch_lookup_keys_total", Is: scrape.Counter, Set: tier(metrics.TierStorage), Absent: nothingYet},
 	{To: metrics.KVTierHits, From: "lmcache_mp_l2_prefetch_hit_chunks_total", Is: scrape.Counter, Set: tier(metrics.TierStorage), Absent: nothingYet},
