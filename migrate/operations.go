@@ -61,7 +61,7 @@ func (r *rewriter) relabel(c *parser.Call, s shape) (parser.Expr, shape, error) 
 	for i := range from {
 		name := from[i].(*parser.StringLiteral).Val
 		if len(s.of) > 0 && name == model.MetricNameLabel {
-			return nil, shape{}, errors.New("it reads a label from the names of metrics")
+			return nil, shape{}, errors.New(c.Func.Name + " reads a label from the names of metrics")
 		}
 		to, err := s.label(name, r.Options)
 		if err != nil {
