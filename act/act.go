@@ -93,7 +93,7 @@ func (a *Actor) note(err error) {
 	}
 	if (state == "") != (a.state == "") {
 		if err != nil {
-			a.Log.Error("cannot act on sick GPUs; what is out of service stays so", "err", err)
+			a.Log.Error("cannot act on sick GPUs; GPUs that are out of service stay out", "err", err)
 		} else {
 			a.Log.Info("acting on sick GPUs", "dry_run", a.DryRun)
 		}

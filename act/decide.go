@@ -107,7 +107,7 @@ func (u *unit) why() string {
 	}
 	text := strings.Join(why, ", ")
 	if len(runs) > 0 {
-		text += ". There run: " + strings.Join(runs, ", ")
+		text += ". Workloads: " + strings.Join(runs, ", ")
 	}
 	return text
 }

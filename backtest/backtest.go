@@ -124,7 +124,7 @@ func (b *Backtest) Run(ctx context.Context) (*Report, error) {
 		return nil, err
 	}
 	if len(groups) == 0 {
-		return nil, fmt.Errorf("%s has none of the series that are read between %s and %s, which are: %s", b.URL,
+		return nil, fmt.Errorf("%s has none of these series between %s and %s: %s", b.URL,
 			h.begin.UTC().Format(minuteFormat), h.end.UTC().Format(minuteFormat), strings.Join(h.names(), ", "))
 	}
 	if err := errors.Join(h.scraped(ctx, groups[0]), h.converted(ctx)); err != nil {
@@ -153,10 +153,10 @@ func (b *Backtest) Run(ctx context.Context) (*Report, error) {
 		fmt.Fprintf(b.Progress, "%d of %d: %s, %.1f s\n", i+1, len(groups), cmp.Or(g.model, "models without a name"), time.Since(began).Seconds())
 	}
 	if r.Rows == nil {
-		return nil, fmt.Errorf("%s has engines that no objective counts: %s", b.URL, strings.Join(append(b.notes, "give their objectives with --config"), "; "))
+		return nil, fmt.Errorf("%s has engines that no objective counts: %s", b.URL, strings.Join(append(b.notes, "pass their objectives with --config"), "; "))
 	}
 	if late := time.Duration(first) * time.Minute; late > time.Hour {
-		h.note("the history begins at %s UTC: what came before, from %s on, is not known", h.begin.Add(late).UTC().Format(minuteFormat), h.begin.UTC().Format(minuteFormat))
+		h.note("the history begins at %s UTC; there is no data for the time from %s until then", h.begin.Add(late).UTC().Format(minuteFormat), h.begin.UTC().Format(minuteFormat))
 	}
 	slices.SortStableFunc(r.Rows, func(a, b Row) int {
 		return cmp.Or(cmp.Compare(len(b.Pages), len(a.Pages)), cmp.Compare(b.Spent, a.Spent), cmp.Compare(a.Model, b.Model), cmp.Compare(a.Objective, b.Objective))
@@ -192,7 +192,7 @@ func (h *history) scraped(ctx context.Context, g group) error {
 		h.interval = time.Hour / time.Duration(most)
 	}
 	if h.interval > 90*time.Second {
-		h.note("scraped every %s: windows of five minutes hold few samples, and pages may be late by as much", h.interval.Round(time.Second))
+		h.note("the scrape interval is %s, so five-minute windows have few samples, and pages may be late by one interval", h.interval.Round(time.Second))
 	}
 	return nil
 }
@@ -224,7 +224,7 @@ func (c *counting) rows() (rows []Row, known int, err error) {
 		o, ok := c.h.objective(name)
 		switch {
 		case !ok:
-			c.h.note("the exporter also counts %q: name it in the file of --config to have it replayed", name)
+			c.h.note("the exporter also counts %q; add it to the file of --config to replay it", name)
 		case other:
 			base := k
 			base.SLO = name

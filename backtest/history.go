@@ -92,7 +92,7 @@ func (h *history) converted(ctx context.Context) error {
 	if err != nil || len(series) == 0 {
 		return err
 	}
-	h.note("%s is stored as a native histogram since some time, which cannot be replayed: latencies of engines that Prometheus reads itself are missing then, and other thresholds", series[0][model.MetricNameLabel])
+	h.note("part of the history of %s is a native histogram, which cannot be replayed: for that time, the latencies of engines without an exporter and the results for other thresholds are missing", series[0][model.MetricNameLabel])
 	return nil
 }
 
@@ -212,7 +212,7 @@ func truncated(expr string, warnings prometheus.Warnings) error {
 	if len(warnings) == 0 {
 		return nil
 	}
-	return fmt.Errorf("the answer to %.200s may lack something (%s): ask the servers behind it one by one, or lower --max-samples", expr, strings.Join(warnings, "; "))
+	return fmt.Errorf("the answer to %.200s may be incomplete (%s): query the servers behind it one by one, or lower --max-samples", expr, strings.Join(warnings, "; "))
 }
 
 // pages groups series by their target.

@@ -174,7 +174,7 @@ func TestRefusals(t *testing.T) {
 	for want, handler := range map[string]http.Handler{
 		"give the address before /api/v1":                http.NotFoundHandler(),
 		"vllm[:_]time_to_first_token_seconds_(bucket|co": live.Serve(empty),
-		"may lack something (a store did not answer)": http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		"may be incomplete (a store did not answer)": http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Path != "/api/v1/query" {
 				api.ServeHTTP(w, r)
 				return

@@ -36,13 +36,13 @@ func (r *Report) title() string {
 // reads names the source of the numbers.
 func (r *Report) reads() string {
 	if r.Reads == Exporter {
-		return "Read: what the exporter counted (llm_slo_events_total)."
+		return "Source: the exporter's counts (llm_slo_events_total)."
 	}
-	return "Read: the engines' own series. Causes are those that these series show."
+	return "Source: the engines' own series, which show only some causes."
 }
 
 // headings are the column headings of the table. cells returns the text below them.
-var headings = []string{"model", "objective", "target", "within", "events", "bad", "budget spent", "pages", "tickets", "paged for", "look first at", "target for so few pages"}
+var headings = []string{"model", "objective", "target", "within", "events", "bad", "budget spent", "pages", "tickets", "paged for", "look first at", "strictest target"}
 
 func (row Row) cells() []string {
 	name := cmp.Or(row.Model, "–")
@@ -128,7 +128,7 @@ func (r *Report) text(to io.Writer) error {
 	if err := w.Flush(); err != nil {
 		return err
 	}
-	b.WriteString("\nPages, had the target or the threshold been another:\n")
+	b.WriteString("\nPages with other targets or thresholds:\n")
 	for _, row := range r.Rows {
 		cells := row.cells()
 		fmt.Fprintf(&b, "  %s %s: %s\n", cells[0], cells[1], choices(row.Targets, ""))

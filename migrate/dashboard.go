@@ -75,7 +75,7 @@ func parseJSON(body []byte) (*node, error) {
 		return nil, err
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return nil, errors.New("there is something after the end of the document")
+		return nil, errors.New("more data follows the end of the document")
 	}
 	return n, nil
 }
@@ -133,13 +133,13 @@ type edit struct {
 func Dashboard(body []byte, o Options) (File, error) {
 	root, err := parseJSON(body)
 	if err != nil {
-		return File{}, fmt.Errorf("it is no JSON: %w", err)
+		return File{}, fmt.Errorf("not JSON: %w", err)
 	}
 	o.Window = cmp.Or(o.Window, rateInterval)
 	d := dashboard{Options: o, body: body}
 	d.walk(root, nil, "")
 	if len(d.findings) == 0 {
-		return File{}, errors.New("no panel of it has a PromQL expression (expr)")
+		return File{}, errors.New("no panel has a PromQL expression (expr)")
 	}
 	slices.SortStableFunc(d.edits, func(a, b edit) int { return cmp.Compare(a.at.start, b.at.start) })
 	var out bytes.Buffer
@@ -344,7 +344,7 @@ func (o Options) labelValues(text, label string) (selector string, notes []strin
 	plain, restore := withoutVariables(text)
 	parsed, err := promql.Parser.ParseExpr(plain)
 	if err != nil {
-		return "", nil, "", fmt.Errorf("it cannot be read as PromQL: %w", err)
+		return "", nil, "", fmt.Errorf("not valid PromQL: %w", err)
 	}
 	v, ok := parsed.(*parser.VectorSelector)
 	if !ok {
@@ -361,7 +361,7 @@ func (o Options) labelValues(text, label string) (selector string, notes []strin
 	}
 	to, err = shape{of: []*equal{&e}}.label(label, o)
 	if err == nil && to == "" {
-		err = fmt.Errorf("label %s has no equal", label)
+		err = fmt.Errorf("label %s has no equivalent", label)
 	}
 	if err != nil {
 		return "", nil, "", err
@@ -377,7 +377,7 @@ func (o Options) labelValues(text, label string) (selector string, notes []strin
 		}
 	}
 	if len(out.infos) > 0 {
-		return "", nil, "", errors.New("its conditions are on labels of several metrics")
+		return "", nil, "", errors.New("the conditions are on labels of several metrics")
 	}
 	for _, m := range e.only {
 		if m.Name == metrics.LabelRuntime {

@@ -71,7 +71,7 @@ var table = sync.OnceValue(func() map[string][]equal {
 		q := ofGPU(e, gpus)
 		for _, o := range page.Equals() {
 			if o.Row < e.Row && o.To == e.To && o.Not == "" && fmt.Sprint(o.Set) == fmt.Sprint(e.Set) {
-				q.differs = append(q.differs, fmt.Sprintf("%s comes from %s where there is one", e.To.Name, o.Name))
+				q.differs = append(q.differs, fmt.Sprintf("%s comes from %s if that metric exists", e.To.Name, o.Name))
 			}
 		}
 		all[e.Name] = append(all[e.Name], q)
@@ -99,7 +99,7 @@ func ofGPU(e page.Equal, to map[string]mapped) equal {
 	}
 	q := equal{to: e.To, unit: e.Unit, rate: e.Rate, labels: to, not: e.Not}
 	if e.Latest {
-		q.not = "it is the code of the last error: " + e.To.Name + " counts each code, and " + metrics.GPUXIDLastTimestamp.Name + " says when it came"
+		q.not = "this is the code of the last error: " + e.To.Name + " counts each code, and " + metrics.GPUXIDLastTimestamp.Name + " has its time"
 	}
 	set := map[string]bool{}
 	for _, l := range e.Set {
@@ -151,7 +151,7 @@ func ofRow(d *engine.Dialect, r *engine.Row, add func(name string, e equal)) {
 	if e.not == "" {
 		e.alone(d, r)
 		if r.Fold != nil {
-			e.differs = append(e.differs, r.To.Name+" is absent where the page says zero and does not count")
+			e.differs = append(e.differs, r.To.Name+" is absent if the engine reports zero because it does not count")
 		}
 	}
 	e.named(r, add)
@@ -196,7 +196,7 @@ func (e equal) named(r *engine.Row, add func(name string, e equal)) {
 // notOfRow says why the family of a row does not tell what the page says.
 func notOfRow(d *engine.Dialect, r *engine.Row) string {
 	if len(r.With) > 0 {
-		return "it is only part of " + r.To.Name + ", which is computed from several numbers"
+		return "this is only one of the numbers from which " + r.To.Name + " is computed"
 	}
 	for _, v := range []float64{1, 2.5, 7} { // a fold may drop a number, but not change it
 		if r.Fold == nil {
@@ -209,9 +209,9 @@ func notOfRow(d *engine.Dialect, r *engine.Row) string {
 	extended := func(o engine.Row) bool { return o.From == r.From && o.To == r.To && o.Until == "" && len(o.With) > 0 }
 	switch {
 	case r.Until != "" && slices.ContainsFunc(d.Rows, extended):
-		return r.To.Name + " is more than this name in newer releases"
+		return r.To.Name + " includes more than this metric in newer releases"
 	case d.Supplement:
-		return r.To.Name + " has it together with what the engine itself reports"
+		return r.To.Name + " combines this metric with what the engine itself reports"
 	}
 	return ""
 }
@@ -269,7 +269,7 @@ func (e *equal) beside(r, o *engine.Row) {
 	if finer, _ := values(o, metrics.LabelOutcome); len(finer) > 1 && len(r.Set) == 1 && r.Set[0].Value == string(metrics.OutcomeSuccess) {
 		e.wholes(finer)
 	} else if o.Tally == nil && o.Part == r.Part {
-		e.differs = append(e.differs, fmt.Sprintf("%s also shows engines that call it %s", r.To.Name, o.From))
+		e.differs = append(e.differs, fmt.Sprintf("%s also includes engines that name this metric %s", r.To.Name, o.From))
 	}
 }
 
@@ -386,10 +386,10 @@ func find(name string) (found []equal, why string) {
 	for _, part := range []string{"", "_bucket", "_sum", "_count"} {
 		base, ok := strings.CutSuffix(name, part)
 		if _, why := engine.Ignored(base); ok && why != "" {
-			return nil, "the exporter does not read it: " + why
+			return nil, "the exporter does not read this metric: " + why
 		}
 	}
-	return nil, "nothing in the vocabulary has this number"
+	return nil, "no metric of the exporter has this number"
 }
 
 // label returns what an old label is called.
@@ -442,7 +442,7 @@ func (m mapped) carried(old *labels.Matcher) (*labels.Matcher, string, error) {
 		}
 		to := m.carry.Map(old.Value)
 		if to == "" {
-			return nil, "", fmt.Errorf("%s=%q has no equal", old.Name, old.Value)
+			return nil, "", fmt.Errorf("%s=%q has no equivalent", old.Name, old.Value)
 		}
 		return labels.MustNewMatcher(old.Type, m.name, to), "", nil
 	}
@@ -457,7 +457,7 @@ func (m mapped) carried(old *labels.Matcher) (*labels.Matcher, string, error) {
 		}
 	}
 	if len(targets) == 0 {
-		return nil, "", fmt.Errorf("%s=%q is no value that the engine has", old.Name, old.Value)
+		return nil, "", fmt.Errorf("the engine has no value %s=%q", old.Name, old.Value)
 	}
 	for value, outcome := range m.carry.Outcomes {
 		if targets[string(outcome)] && !positive.Matches(value) {

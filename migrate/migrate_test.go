@@ -72,7 +72,7 @@ func TestRewrite(t *testing.T) {
 		{"DCGM_FI_DEV_XID_ERRORS", "", "code of the last error"},
 		{"DCGM_FI_DEV_CLOCK_THROTTLE_REASONS", "", "mask of bits"},
 		{"DCGM_FI_DEV_GPU_TEMP{namespace=\"a\"}", "", "--label=namespace="},
-		{"DCGM_FI_DEV_NO_SUCH", "", "nothing in the vocabulary"},
+		{"DCGM_FI_DEV_NO_SUCH", "", "no metric of the exporter has"},
 		{"{__name__=~\"DCGM_FI_DEV_.*\"}", "", "pattern of names"},
 		{"stdvar_over_time(DCGM_FI_DEV_GPU_UTIL[5m])", "", "another unit"},
 		{"changes(DCGM_FI_DEV_GPU_UTIL[5m])", "changes(llm_gpu_utilization_ratio[5m])", ""},
@@ -83,7 +83,7 @@ func TestRewrite(t *testing.T) {
 		{`sum(rate(vllm:request_success_total{finished_reason="length"}[1m]))`, `sum(rate(llm_engine_requests_total{outcome="length",runtime="vllm"}[1m]))`, ""},
 		{`vllm:request_success_total{finished_reason="$why"}`, "", "a variable cannot be translated"},
 		{`histogram_quantile(0.9, rate(tgi_batch_inference_duration_bucket{method="decode"}[1m]))`, `histogram_quantile(0.9, rate(llm_engine_inter_token_latency_seconds_bucket{runtime="tgi"}[1m]))`, ""},
-		{`rate(tgi_batch_inference_duration_sum[1m])`, "", `has an equal only where`},
+		{`rate(tgi_batch_inference_duration_sum[1m])`, "", `has an equivalent only where`},
 		{`histogram_quantile(0.5, sum by (le) (rate(sglang:kv_transfer_latency_ms_bucket[5m])))`, `histogram_quantile(0.5, sum by (le) (rate(llm_engine_kv_transfer_time_seconds_bucket{runtime="sglang"}[5m]))) * 1000`, ""},
 		{`label_replace(DCGM_FI_DEV_GPU_TEMP, "g", "$1", "UUID", "(.*)")`, `label_replace(llm_gpu_temperature_celsius{sensor="gpu"}, "g", "$1", "gpu_uuid", "(.*)")`, ""},
 		{"node_load1", "node_load1", ""},
@@ -146,16 +146,16 @@ func TestNewSchema(t *testing.T) {
 
 func TestBadFiles(t *testing.T) {
 	for body, want := range map[string]string{
-		"{":                          "no JSON",
-		`{"panels": []}`:             "no panel of it has a PromQL expression",
-		`{"expr": "up"} more`:        "after the end",
-		`{"title": "x", "panels": 3`: "no JSON",
+		"{":                          "not JSON",
+		`{"panels": []}`:             "no panel has a PromQL expression",
+		`{"expr": "up"} more`:        "follows the end",
+		`{"title": "x", "panels": 3`: "not JSON",
 	} {
 		if _, err := Dashboard([]byte(body), Options{}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want an error with %q", body, err, want)
 		}
 	}
-	for body, want := range map[string]string{"groups: [": "no YAML", "groups: []": "no rule in it"} {
+	for body, want := range map[string]string{"groups: [": "not YAML", "groups: []": "no rule has"} {
 		if _, err := Rules([]byte(body), Options{}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want an error with %q", body, err, want)
 		}

@@ -61,7 +61,7 @@ func (r *rewriter) relabel(c *parser.Call, s shape) (parser.Expr, shape, error) 
 	for i := range from {
 		name := from[i].(*parser.StringLiteral).Val
 		if len(s.of) > 0 && name == model.MetricNameLabel {
-			return nil, shape{}, errors.New("it reads a label from the names of metrics")
+			return nil, shape{}, errors.New(c.Func.Name + " reads a label from the names of metrics")
 		}
 		to, err := s.label(name, r.Options)
 		if err != nil {
@@ -86,7 +86,7 @@ func (r *rewriter) over(c *parser.Call, arg int) (parser.Expr, shape, error) {
 	copied := *c
 	if s.of.rate {
 		if c.Func.Name != "avg_over_time" {
-			return nil, shape{}, fmt.Errorf("%s of a rate: %s counts, and only its mean over a range is known", c.Func.Name, s.of.to.Name)
+			return nil, shape{}, fmt.Errorf("%s needs the rate at each moment, but %s is a counter, which gives only the mean over a range", c.Func.Name, s.of.to.Name)
 		}
 		copied.Func = parser.MustGetFunction("rate")
 	}
@@ -100,7 +100,7 @@ func (r *rewriter) over(c *parser.Call, arg int) (parser.Expr, shape, error) {
 		unscaled.unit = metrics.Scale{}
 		s.of = &unscaled
 	case scaled && !slices.Contains(linear, c.Func.Name):
-		return nil, shape{}, fmt.Errorf("%s of a number in another unit", c.Func.Name)
+		return nil, shape{}, fmt.Errorf("the unit inside %s cannot be converted", c.Func.Name)
 	}
 	out, of := s.finish(&copied)
 	return out, of, nil
@@ -130,7 +130,7 @@ func (r *rewriter) aggregate(a *parser.AggregateExpr) (parser.Expr, shape, error
 	}
 	r.grouped(a, s)
 	if s.le != (metrics.Scale{}) && a.Op != parser.SUM {
-		return nil, shape{}, errors.New("buckets in another unit")
+		return nil, shape{}, errors.New("the buckets have another unit")
 	}
 	if a.Op != parser.TOPK && a.Op != parser.BOTTOMK {
 		s.extra = map[string]bool{}
@@ -152,7 +152,7 @@ func (r *rewriter) grouped(a *parser.AggregateExpr, s shape) {
 			}
 		}
 		if len(e.repeats) > 0 && slices.Contains([]parser.ItemType{parser.SUM, parser.COUNT, parser.AVG}, a.Op) {
-			r.notes = append(r.notes, fmt.Sprintf("series that differ only in %s repeat a number: it counts once here", strings.Join(e.repeats, ", ")))
+			r.notes = append(r.notes, fmt.Sprintf("series that differ only in %s repeat one number, which counts once here", strings.Join(e.repeats, ", ")))
 		}
 	}
 }

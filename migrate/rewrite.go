@@ -51,7 +51,7 @@ func (o Options) rewrite(text string, shown []string) (Expression, error) {
 	plain, restore := withoutVariables(text)
 	e, err := promql.Parser.ParseExpr(plain)
 	if err != nil {
-		return Expression{}, fmt.Errorf("it cannot be read as PromQL: %w", err)
+		return Expression{}, fmt.Errorf("not valid PromQL: %w", err)
 	}
 	r := rewriter{Options: o, wanted: map[string]bool{}}
 	for _, l := range shown {

@@ -25,7 +25,7 @@ func Rules(body []byte, o Options) (File, error) {
 			break
 		}
 		if err != nil {
-			return File{}, fmt.Errorf("it is no YAML: %w", err)
+			return File{}, fmt.Errorf("not YAML: %w", err)
 		}
 		r.walk(&doc)
 		if err := encoder.Encode(&doc); err != nil {
@@ -33,7 +33,7 @@ func Rules(body []byte, o Options) (File, error) {
 		}
 	}
 	if len(r.findings) == 0 {
-		return File{}, errors.New("no rule in it has an expression (expr)")
+		return File{}, errors.New("no rule has an expression (expr)")
 	}
 	return File{Text: out.Bytes(), Findings: r.findings}, encoder.Close()
 }

@@ -115,7 +115,7 @@ func choose(v *parser.VectorSelector, found []equal) (*equal, error) {
 		}
 	}
 	if best == nil {
-		return nil, fmt.Errorf("%s has an equal only where %s", v.Name, found[0].where[0])
+		return nil, fmt.Errorf("%s has an equivalent only where %s", v.Name, found[0].where[0])
 	}
 	return best, nil
 }
@@ -154,10 +154,10 @@ func (r *rewriter) condition(out *selected, m *labels.Matcher, narrowed map[stri
 	case m.Name == "job" && variable.MatchString(m.Value):
 		to = mapped{name: m.Name}
 	case slices.Contains(ofScrape[:4], m.Name) && !variable.MatchString(m.Value) && m.Type == labels.MatchEqual:
-		r.notes = append(r.notes, fmt.Sprintf("%s is about the old scrape, and was left out", m))
+		r.notes = append(r.notes, fmt.Sprintf("%s describes the old scrape, and was left out", m))
 		return nil
 	default:
-		return fmt.Errorf("label %s has no equal on %s: --label=%s=NAME says what it is there, --label=%s= drops it", m.Name, out.of.to.Name, m.Name, m.Name)
+		return fmt.Errorf("label %s has no equivalent on %s: rename it with --label=%s=NAME, or drop it with --label=%s=", m.Name, out.of.to.Name, m.Name, m.Name)
 	}
 	if to.name == "" {
 		return nil // its values repeat one number
@@ -174,7 +174,7 @@ func (r *rewriter) condition(out *selected, m *labels.Matcher, narrowed map[stri
 		return nil
 	}
 	if ok && !out.of.to.HasLabel(to.name) && out.of.to.Owner == metrics.GPU && !slices.Contains(promql.ScrapeLabels, to.name) {
-		return fmt.Errorf("label %s has no equal on %s", m.Name, out.of.to.Name)
+		return fmt.Errorf("label %s has no equivalent on %s", m.Name, out.of.to.Name)
 	}
 	narrowed[to.name] = to.carry != nil
 	out.LabelMatchers = append(out.LabelMatchers, converted)
@@ -258,7 +258,7 @@ func (r *rewriter) vector(v *parser.VectorSelector) (parser.Expr, shape, error) 
 			window = 5 * time.Minute
 		}
 		e = promql.Rate(s.VectorSelector, window)
-		r.notes = append(r.notes, v.Name+" was the rate of a moment: this is the mean over a range")
+		r.notes = append(r.notes, v.Name+" was the rate at one moment; this is the mean over a range")
 	}
 	out, of := s.finish(e)
 	return out, of, nil

@@ -51,7 +51,7 @@ func (s shape) label(name string, o Options) (string, error) {
 			to, ok = mapped{name: name}, true
 		}
 		if !ok {
-			return "", fmt.Errorf("label %s has no equal on %s: --label=%s=NAME says what it is there, --label=%s= drops it", name, e.to.Name, name, name)
+			return "", fmt.Errorf("label %s has no equivalent on %s: rename it with --label=%s=NAME, or drop it with --label=%s=", name, e.to.Name, name, name)
 		}
 		names = append(names, to.name)
 	}

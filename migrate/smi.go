@@ -144,9 +144,9 @@ var smiNot = []struct{ prefix, why string }{
 	{"nvidia_smi_compute_app", "processes are summed per container: see llm_gpu_container_memory_bytes"},
 	{"nvidia_smi_fabric_state", "llm_gpu_fabric_state has the state as a label, not as a number"},
 	{"nvidia_smi_mig_pcie", "the bytes of PCIe are counted for the whole GPU"},
-	{"nvidia_smi_last_collect", "it is about that exporter: see llm_gpu_nvml_up and llm_gpu_snapshot_age_seconds"},
-	{"nvidia_smi_failed_scrapes", "it is about that exporter: see llm_gpu_nvml_up"},
-	{"nvidia_smi_command_exit_code", "it is about that exporter: see llm_gpu_nvml_up"},
+	{"nvidia_smi_last_collect", "this describes that exporter: see llm_gpu_nvml_up and llm_gpu_snapshot_age_seconds"},
+	{"nvidia_smi_failed_scrapes", "this describes that exporter: see llm_gpu_nvml_up"},
+	{"nvidia_smi_command_exit_code", "this describes that exporter: see llm_gpu_nvml_up"},
 }
 
 // smiLabels maps the labels of nvidia_gpu_exporter.

@@ -233,7 +233,7 @@ func (a asker) change(m model, of, last []event, limits [2]time.Time) (Change, e
 		after.To = longest
 	}
 	if after.To.Sub(after.From) < LeastWindow {
-		c.Why = append(c.Why, fmt.Sprintf("%s have passed since the last replica changed: %s settle, %s are the least to look at", max(0, limits[1].Sub(c.To)).Round(time.Second), a.Settle, LeastWindow))
+		c.Why = append(c.Why, fmt.Sprintf("only %s have passed since the last replica changed; the comparison waits %s and then needs at least %s", max(0, limits[1].Sub(c.To)).Round(time.Second), a.Settle, LeastWindow))
 		return c, nil
 	}
 	own := []*promql.Matcher{promql.Eq(metrics.LabelCluster, m.cluster), promql.Eq(metrics.LabelNamespace, m.namespace), promql.Eq(metrics.LabelModel, m.name)}
@@ -251,7 +251,7 @@ func (a asker) change(m model, of, last []event, limits [2]time.Time) (Change, e
 		servers[is][regexp.QuoteMeta(s.Metric.Get(metrics.LabelServer))] = true
 	}
 	if c.Changed == 0 {
-		c.Why = append(c.Why, "none of the replicas that changed runs")
+		c.Why = append(c.Why, "none of the changed replicas is running")
 		return c, nil
 	}
 	mine := own
@@ -278,7 +278,7 @@ func (a asker) change(m model, of, last []event, limits [2]time.Time) (Change, e
 		return c, err
 	}
 	if before.To.IsZero() {
-		c.Why = append(c.Why, fmt.Sprintf("less than %s between this change and the one before it", LeastWindow))
+		c.Why = append(c.Why, fmt.Sprintf("less than %s passed between this change and the previous one", LeastWindow))
 		return c, nil
 	}
 	c.Before = &before
@@ -400,14 +400,14 @@ func (a asker) compare(c *Change, theirs, mine []*promql.Matcher) error {
 func (c *Change) judge() {
 	for _, w := range []*Window{c.Before, c.After} {
 		if w.Requests < leastReading {
-			c.Why = append(c.Why, fmt.Sprintf("%.0f requests from %s to %s: %d are the least to tell", w.Requests, clock(w.From), clock(w.To), leastReading))
+			c.Why = append(c.Why, fmt.Sprintf("only %.0f requests from %s to %s; at least %d are needed", w.Requests, clock(w.From), clock(w.To), leastReading))
 		}
 	}
 	if len(c.Why) > 0 {
 		return
 	}
 	if !slices.ContainsFunc(c.Compared, func(r Row) bool { return r.Judged && (r.Measure == "ttft" || r.Measure == "itl") }) {
-		c.Why = append(c.Why, "the engines report neither the time to first token nor that between tokens, before and after")
+		c.Why = append(c.Why, "neither the time to first token nor the time between tokens is reported both before and after the change")
 		return
 	}
 	more := c.After.Load/c.Before.Load - 1

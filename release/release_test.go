@@ -136,8 +136,8 @@ func TestCompare(t *testing.T) {
 			}
 			return well(2).with(func(r *replica) { r.ttft = 0.3 }), upgraded
 		}, 0, release.Worse, []string{"00:29:00-00:59:00", "TTFT, mean 200ms -> 300ms"}},
-		{"too early", all(well(1), well(1), upgraded), change + 8*minute, release.Unknown, []string{"8m0s have passed since the last replica changed: 5m0s settle, 5m0s are the least to look at"}},
-		{"too few requests", all(well(0.01), well(0.01), upgraded), 0, release.Unknown, []string{"requests from 02:05:00 to 02:35:00: 100 are the least to tell"}},
+		{"too early", all(well(1), well(1), upgraded), change + 8*minute, release.Unknown, []string{"only 8m0s have passed since the last replica changed; the comparison waits 5m0s and then needs at least 5m0s"}},
+		{"too few requests", all(well(0.01), well(0.01), upgraded), 0, release.Unknown, []string{"requests from 02:05:00 to 02:35:00; at least 100 are needed"}},
 		{"a canary beside the others", func(pod int, now time.Duration) (replica, []event) {
 			if slow := well(1).with(func(r *replica) { r.ttft = 0.4 }); now >= change && pod == 3 {
 				return slow, upgraded
@@ -150,8 +150,8 @@ func TestCompare(t *testing.T) {
 			}
 			return well(1), nil
 		}, 0, release.NoWorse, []string{"version 1 -> 2, replicas: 4 2026-01-05 02:00:00 to 02:15:00, 4 of 4 replicas", "02:20:00-02:50:00"}},
-		{"no change", func(int, time.Duration) (replica, []event) { return well(1), nil }, 0, release.Unknown, []string{"No version and no setting changed within 24h"}},
-		{"it is the model that measures another cache", all(well(1), well(1), []event{{change, "kv_cache_tokens", "40000", "50000"}}), 0, release.Unknown, []string{"No version and no setting changed"}},
+		{"no change", func(int, time.Duration) (replica, []event) { return well(1), nil }, 0, release.Unknown, []string{"no change of a version or a setting within 24h"}},
+		{"it is the model that measures another cache", all(well(1), well(1), []event{{change, "kv_cache_tokens", "40000", "50000"}}), 0, release.Unknown, []string{"no change of a version or a setting"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -193,7 +193,7 @@ func TestChangesInARow(t *testing.T) {
 	})
 	changes, err := release.Compare(context.Background(), ask, release.Options{Now: rulesim.Epoch.Add(3 * time.Hour), Since: 24 * time.Hour, Window: 30 * minute, Settle: 5 * minute})
 	if err != nil || len(changes) != 2 || changes[0].Verdict != release.Unknown || changes[1].Verdict != release.Unknown ||
-		!strings.Contains(changes[0].Why[0], "less than 5m0s between this change and the one before it") || !strings.HasPrefix(changes[1].Why[0], "5m0s have passed") {
+		!strings.Contains(changes[0].Why[0], "less than 5m0s passed between this change and the previous one") || !strings.HasPrefix(changes[1].Why[0], "only 5m0s have passed") {
 		t.Errorf("%v: %+v", err, changes)
 	}
 }

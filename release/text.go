@@ -30,7 +30,7 @@ func Shown(v float64, u rules.Unit) string {
 func Write(out io.Writer, all []Change, o Options) error {
 	var b strings.Builder
 	if len(all) == 0 {
-		fmt.Fprintf(&b, "No version and no setting changed within %s, as far as the exporters tell.\n", o.Since)
+		fmt.Fprintf(&b, "The exporters report no change of a version or a setting within %s.\n", o.Since)
 	}
 	for i, c := range all {
 		if i > 0 {
@@ -55,7 +55,7 @@ func (c Change) write(b *strings.Builder) {
 	how := ""
 	switch {
 	case c.Back:
-		how = ", back to what ran before"
+		how = ", a rollback"
 	case c.Replicas > 0:
 		how = fmt.Sprintf(", %d of %d replicas", c.Changed, c.Replicas)
 	}

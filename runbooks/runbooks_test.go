@@ -449,7 +449,7 @@ func TestPagesNameWhatOperatorsAskFor(t *testing.T) {
 			{`\*\*At once\*\*: shed`, `cap output`, `out of rotation`, `\*\*In minutes\*\*`, `\(Rollback\.md\)`, `\*\*By restart or deploy\*\*`},
 		},
 		"Stabilise": {
-			{`## Shed\nActs at once`, `429`, `## Cap\nActs at once`, `restart`, `## Drain\nActs within a minute`, `## Add\nTakes minutes`, `kubectl -n \$NS scale`, `patch hpa`, `KEDA`, `KServe`},
+			{`## Shed\nShedding acts at once`, `429`, `## Cap\nA cap acts at once`, `restart`, `## Drain\nDraining acts within a minute`, `## Add\nAdding takes minutes`, `kubectl -n \$NS scale`, `patch hpa`, `KEDA`, `KServe`},
 		},
 		"Record": {{`route:`, `model, version, runtime:`, `revision, adapter:`, `tokenizer and template:`, `image and flags:`, `generation settings:`, `prompt and output tokens`, `tenant:`,
 			`release time:`, `changes made`}},

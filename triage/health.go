@@ -117,8 +117,8 @@ func (t traffic) came() float64 {
 var oddly = map[metrics.Outcome]string{
 	metrics.OutcomeAbort:    "were given up by their clients",
 	metrics.OutcomeInvalid:  "were refused as invalid",
-	metrics.OutcomeRejected: "were turned away",
-	metrics.OutcomeUnknown:  "ended in a way that nothing tells",
+	metrics.OutcomeRejected: "were rejected",
+	metrics.OutcomeUnknown:  "ended with an unknown outcome",
 }
 
 // odd describes the outcomes that do not prove health and are too many.
@@ -146,20 +146,20 @@ func (j *judge) doubts(m subject, t traffic) ([]string, error) {
 	lines := t.odd()
 	switch own := t.served() - t.probes; {
 	case t.came() == 0 && t.work == 0:
-		return append(lines, "Idle: no request between the readings."), nil
+		return append(lines, "Idle: no request came between the readings."), nil
 	case t.first == 0 && t.served() == 0:
-		lines = append(lines, "No first token came between the readings.")
+		lines = append(lines, "No request got a first token between the readings.")
 	case t.probes > 0 && own < enoughRequests:
-		lines = append(lines, fmt.Sprintf("%.0f of %.0f requests were synthetic: too few came from users to prove health.",
+		lines = append(lines, fmt.Sprintf("%.0f of %.0f requests were synthetic, so too few came from users to prove health.",
 			min(t.probes, t.served()), t.served()))
 	case own < enoughRequests:
-		lines = append(lines, fmt.Sprintf("Only %.0f requests were served between the readings: too few to prove health.", own))
+		lines = append(lines, fmt.Sprintf("Only %.0f requests were served between the readings, too few to prove health.", own))
 	}
 	age := promql.Sub(promql.Call("time"), promql.Max(metrics.PageLabels, promql.Vector(metrics.EngineStartTime)))
 	young := promql.Lt(promql.Ge(age, promql.Num(0)), promql.Num(settled.Seconds()))
 	found, err := j.query(promql.And(young, j.replicas(m), promql.On(metrics.PageLabels...)))
 	for _, s := range found {
-		lines = append(lines, fmt.Sprintf("%s started %s ago: two readings cannot tell whether it restarts again and again.",
+		lines = append(lines, fmt.Sprintf("%s started %s ago. Two readings cannot show whether it restarts again and again.",
 			where(s.Metric), seconds(s.F)))
 	}
 	return lines, err
@@ -262,9 +262,9 @@ func (j *judge) silent(m subject) (lines []string, dead bool, err error) {
 			continue
 		}
 		if reason := s.Metric.Get(metrics.LabelReason); reason == noWorker {
-			lines = append(lines, where(s.Metric)+" has no worker: every request to it fails.")
+			lines = append(lines, where(s.Metric)+" has no worker, so every request to it fails.")
 		} else {
-			lines = append(lines, fmt.Sprintf("The page of %s cannot be read: %s.", where(s.Metric), reason))
+			lines = append(lines, fmt.Sprintf("The metrics endpoint of %s cannot be read: %s.", where(s.Metric), reason))
 		}
 		dead = dead && silence.MatchString(s.Metric.Get(metrics.LabelReason))
 	}
@@ -274,7 +274,7 @@ func (j *judge) silent(m subject) (lines []string, dead bool, err error) {
 		return nil, false, err
 	}
 	for _, s := range lost {
-		lines = append(lines, where(s.Metric)+" has no worker of this model: who asks for it is refused.")
+		lines = append(lines, where(s.Metric)+" has no worker of this model, so requests for the model are refused.")
 	}
 	if !dead || len(lines) == 0 {
 		return lines, false, nil
@@ -292,13 +292,15 @@ func (j *judge) silent(m subject) (lines []string, dead bool, err error) {
 // would show that. Without a past it is unknown why requests wait.
 func (j *judge) confidence(all []Suspect, v Verdict, noticed bool) (confidence, or string) {
 	first := all[0]
-	instead := func(b rules.Branch) string { return fmt.Sprintf("It may be %s instead: compare %s", b, apart[b]) }
+	instead := func(b rules.Branch) string {
+		return fmt.Sprintf("The cause may be %s instead: compare %s", b, apart[b])
+	}
 	unknown := func(b rules.Branch) bool {
 		return slices.ContainsFunc(v.NotSeen, func(r RuledOut) bool { return r.Branch == b })
 	}
 	switch {
 	case v.dead && first.Branch == rules.Engine && unknown(rules.Hardware):
-		return "low", "It may be hardware instead: read the kernel log for XIDs"
+		return "low", "The cause may be hardware instead: read the kernel log for XIDs"
 	case (first.pages || v.dead) && j.elapsed >= rules.Interval/2:
 		return "high", ""
 	case first.isClue() && first.Branch == rules.Engine && unknown(rules.Release):
@@ -334,9 +336,9 @@ func (j *judge) rival(first Suspect, others []Suspect) rules.Branch {
 // apart holds the value that separates a branch from equally suspicious ones. Queueing is missing, because every branch
 // causes it.
 var apart = map[rules.Branch]string{
-	rules.Release:   "the same numbers at a replica of the old version",
-	rules.Engine:    "the time between tokens with that at as many running requests before",
-	rules.Routing:   "the same numbers of the other replicas",
+	rules.Release:   "these numbers with those of a replica of the old version",
+	rules.Engine:    "the time between tokens with the earlier time at as many running requests",
+	rules.Routing:   "these numbers with those of the other replicas",
 	rules.Memory:    "preemptions per request with those of the day before",
 	rules.Prefill:   "prompt tokens per request, less those found in the prefix cache, with those of the day before",
 	rules.Decode:    "the time between tokens with that of the day before",
@@ -392,7 +394,7 @@ func (j *judge) watched(m subject, t traffic) (stuck, back []Suspect, err error)
 			return nil, nil, err
 		}
 		one := suspect(s.Metric, noProgress, rules.EngineStalled.Name,
-			fmt.Sprintf("%s makes no progress for %s while %s", where(s.Metric), seconds(lasts.Seconds()), inHand(s.F)))
+			fmt.Sprintf("%s has made no progress for %s while %s", where(s.Metric), seconds(lasts.Seconds()), inHand(s.F)))
 		one.pages = certain
 		stuck = append(stuck, one)
 	}
@@ -406,12 +408,12 @@ func (j *judge) watched(m subject, t traffic) (stuck, back []Suspect, err error)
 		if err != nil {
 			return nil, nil, err
 		}
-		says := fmt.Sprintf("No request got a token for %s while clients gave up %.0f", seconds(j.elapsed.Seconds()), n)
+		says := fmt.Sprintf("No request got a token for %s, and clients gave up %.0f requests", seconds(j.elapsed.Seconds()), n)
 		switch {
 		case len(moved) == 0:
 			stuck = append(stuck, suspect(labels.EmptyLabels(), noProgress, rules.EngineStalled.Name, says))
 		case len(generated) == 0:
-			one := suspect(labels.EmptyLabels(), "only_prompts", "BranchLongPrompts", says+", and the engines work on prompts alone")
+			one := suspect(labels.EmptyLabels(), "only_prompts", "BranchLongPrompts", says+", while the engines only process prompts")
 			one.Branch = rules.Prefill
 			stuck = append(stuck, one)
 		}

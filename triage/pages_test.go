@@ -134,13 +134,13 @@ var started = time.Unix(1795402812, 0)
 func TestIdleIsNotWedged(t *testing.T) {
 	idle, wedge, hour := captured(t, "vllm-0.32-idle"), captured(t, "vllm-0.32-wedge"), started.Add(time.Hour)
 	v := one(t, hour, 30*time.Second, idle, idle)
-	if v.Health != triage.Unknown || v.Branch != "" || !slices.Contains(v.Symptoms, "Idle: no request between the readings.") {
+	if v.Health != triage.Unknown || v.Branch != "" || !slices.Contains(v.Symptoms, "Idle: no request came between the readings.") {
 		t.Errorf("idle: %s %s %q", v.Health, v.Says, v.Symptoms)
 	}
 	v = one(t, hour, 30*time.Second, wedge, wedge)
 	if v.Health != triage.Degraded || v.Branch != rules.Engine || v.Confidence != "low" ||
-		slices.Contains(v.Symptoms, "Idle: no request between the readings.") ||
-		!strings.HasSuffix(v.Says, "makes no progress for 30s while 1 request runs or waits") {
+		slices.Contains(v.Symptoms, "Idle: no request came between the readings.") ||
+		!strings.HasSuffix(v.Says, "has made no progress for 30s while 1 request runs or waits") {
 		t.Errorf("wedged: %s %q (%s) %q", v.Health, v.Says, v.Confidence, v.Symptoms)
 	}
 
@@ -161,11 +161,11 @@ llm_engine_last_progress_timestamp_seconds{L} `+fmt.Sprint(t0.Add(-372*time.Seco
 // TestHangThatNoGaugeShows checks that clients that give up prove that there was work, although nothing runs or waits.
 func TestHangThatNoGaugeShows(t *testing.T) {
 	v := one(t, t0, 30*time.Second, captured(t, "sglang-0.5.23-loaded"), captured(t, "sglang-0.5.23-hang"))
-	if v.Health != triage.Degraded || v.Branch != rules.Engine || v.Says != "No request got a token for 30s while clients gave up 8" {
+	if v.Health != triage.Degraded || v.Branch != rules.Engine || v.Says != "No request got a token for 30s, and clients gave up 8 requests" {
 		t.Errorf("%s %s %q", v.Health, v.Branch, v.Says)
 	}
 	v = one(t, t0, 30*time.Second, captured(t, "sglang-0.5.23-hang"), captured(t, "sglang-0.5.23-hang"))
-	if v.Health != triage.Degraded || !strings.HasSuffix(v.Says, "makes no progress for 30s while 8 requests run or wait") {
+	if v.Health != triage.Degraded || !strings.HasSuffix(v.Says, "has made no progress for 30s while 8 requests run or wait") {
 		t.Errorf("%s %s %q %q", v.Health, v.Branch, v.Says, v.Symptoms)
 	}
 }
@@ -191,7 +191,7 @@ func TestCrashLoop(t *testing.T) {
 	after.requests += 100
 	v := judge(t, young(n), young(after), nil)[0]
 	if v.Health != triage.Unknown ||
-		!slices.Contains(v.Symptoms, "p-0 10.0.0.1:8000 started 35s ago: two readings cannot tell whether it restarts again and again.") {
+		!slices.Contains(v.Symptoms, "p-0 10.0.0.1:8000 started 35s ago. Two readings cannot show whether it restarts again and again.") {
 		t.Errorf("%s %q", v.Health, v.Symptoms)
 	}
 }
@@ -204,7 +204,7 @@ func TestOutage(t *testing.T) {
 	first := h.read(t0, gone)
 	v := verdicts(t, first, h.read(t0.Add(30*time.Second), gone))[0]
 	if v.Model != "tiny" || v.Health != triage.Failing || v.Confidence != "high" ||
-		v.Says != "No engine serves the model, of those that are read here" {
+		v.Says != "No engine serves the model, among those that are read here" {
 		t.Errorf("%q: %s, %q (%s)", v.Model, v.Health, v.Says, v.Confidence)
 	}
 	if v.Record.Model != "tiny" || len(v.Record.Engines) != 1 || !slices.Equal(v.Record.Runtimes, []string{"vllm"}) {
@@ -212,7 +212,7 @@ func TestOutage(t *testing.T) {
 	}
 	v = one(t, t0, 30*time.Second, gone, gone)
 	if !strings.HasPrefix(v.Record.Model, "127.0.0.1:") || v.Health != triage.Failing ||
-		!strings.HasSuffix(v.Says, "does not answer, and never said what it serves") {
+		!strings.HasSuffix(v.Says, "does not answer, and never reported its model") {
 		t.Errorf("%q: %s, %q", v.Record.Model, v.Health, v.Says)
 	}
 	var text strings.Builder
@@ -254,10 +254,10 @@ func TestModelOfAGateway(t *testing.T) {
 func TestNotSeen(t *testing.T) {
 	v := one(t, started.Add(time.Hour), 30*time.Second, captured(t, "vllm-0.32-healthy"), captured(t, "vllm-0.32-overload"))
 	for branch, want := range map[rules.Branch]string{
-		rules.Hardware: "no GPU is read",
-		rules.Routing:  "no other replica is read; no gateway is read",
-		rules.Release:  "not known from two readings",
-		rules.Engine:   "not known from two readings; no GPU is read; no synthetic request is sent; nothing reports llm_engine_slowdown_ratio",
+		rules.Hardware: "no GPU was read",
+		rules.Routing:  "no other replica was read; no gateway was read",
+		rules.Release:  "two readings cannot show it",
+		rules.Engine:   "two readings cannot show it; no GPU was read; no synthetic requests are sent; nothing reports llm_engine_slowdown_ratio",
 	} {
 		if out, not := why(v, branch); out != "" || not != want {
 			t.Errorf("%s: ruled out %q, not seen %q, want %q", branch, out, not, want)
@@ -386,7 +386,7 @@ func TestBaselineOfALifetime(t *testing.T) {
 		before, after := h.read(started.Add(age), overload), h.read(started.Add(age+30*time.Second), wedge)
 		v := verdicts(t, before, after)[0]
 		grew := v.Clue == "prompts_grew" || slices.ContainsFunc(v.Also, func(s triage.Suspect) bool { return s.Clue == "prompts_grew" })
-		if _, not := why(v, rules.Prefill); grew != want || !want && !strings.Contains(not, "not known from two readings") {
+		if _, not := why(v, rules.Prefill); grew != want || !want && !strings.Contains(not, "two readings cannot show it") {
 			t.Errorf("%s old: prompts grew: %t; not seen: %q", age, grew, not)
 		}
 	}
@@ -410,16 +410,16 @@ func TestHealthNeedsProof(t *testing.T) {
 		says          string
 	}{
 		"users": {100, ended("stop", 50, "invalid", 0), ended("stop", 150, "invalid", 10), triage.Healthy, "No objective burns its budget."},
-		"few":   {3, "", "", triage.Unknown, "Only 3 requests were served between the readings: too few to prove health."},
+		"few":   {3, "", "", triage.Unknown, "Only 3 requests were served between the readings, too few to prove health."},
 		"probes": {12, fmt.Sprintf(probes, 4), fmt.Sprintf(probes, 16), triage.Unknown,
-			"12 of 12 requests were synthetic: too few came from users to prove health."},
+			"12 of 12 requests were synthetic, so too few came from users to prove health."},
 		"both": {112, fmt.Sprintf(probes, 4), fmt.Sprintf(probes, 16), triage.Healthy, "No objective burns its budget."},
 		"invalid": {63, ended("stop", 50, "invalid", 0), ended("stop", 113, "invalid", 37), triage.Unknown,
 			"37% of the requests were refused as invalid (37 of 100)."},
 		"cancelled": {100, ended("stop", 50, "abort", 4), ended("stop", 75, "abort", 79), triage.Unknown,
 			"75% of the requests were given up by their clients (75 of 100)."},
 		"unknown": {100, ended("stop", 50, "unknown", 0), ended("stop", 100, "unknown", 50), triage.Unknown,
-			"50% of the requests ended in a way that nothing tells (50 of 100)."},
+			"50% of the requests ended with an unknown outcome (50 of 100)."},
 	} {
 		before := calm()
 		before.more = c.before
@@ -475,7 +475,7 @@ func TestGatewayThatIsRead(t *testing.T) {
 		t.Errorf("nothing says that both circuits are open:\n%s", all)
 	}
 	for _, r := range slices.Concat(v.NotSeen, v.RuledOut) {
-		if strings.Contains(r.Why, "no gateway is read") {
+		if strings.Contains(r.Why, "no gateway was read") {
 			t.Errorf("%s: %s", r.Branch, r.Why)
 		}
 	}

@@ -35,17 +35,17 @@ const (
 
 // The gaps that many families have in common.
 var (
-	noGPU       = gap{kind: thing, says: "no GPU is read"}
-	noGPUOf     = gap{kind: thing, says: "no page says on which GPU it runs"}
-	noGateway   = gap{kind: thing, says: "no gateway is read"}
-	noProbe     = gap{kind: thing, says: "no synthetic request is sent"}
-	noEngine    = gap{kind: number, says: "no engine's page is read"}
-	noSibling   = gap{kind: thing, says: "no other replica is read"}
-	noRequest   = gap{kind: number, says: "no request between the readings"}
-	tooLittle   = gap{kind: number, says: "too little between the readings"}
-	noYesterday = gap{kind: number, says: "not known from two readings"}
+	noGPU       = gap{kind: thing, says: "no GPU was read"}
+	noGPUOf     = gap{kind: thing, says: "the model's GPU is unknown"}
+	noGateway   = gap{kind: thing, says: "no gateway was read"}
+	noProbe     = gap{kind: thing, says: "no synthetic requests are sent"}
+	noEngine    = gap{kind: number, says: "no engine was read"}
+	noSibling   = gap{kind: thing, says: "no other replica was read"}
+	noRequest   = gap{kind: number, says: "no request came between the readings"}
+	tooLittle   = gap{kind: number, says: "too few requests came between the readings"}
+	noYesterday = gap{kind: number, says: "two readings cannot show it"}
 	forgotten   = gap{kind: number, says: "Prometheus has not recorded the day before"}
-	justStarted = gap{kind: thing, says: "an engine started within the hour, and what it does not tell may have changed"}
+	justStarted = gap{kind: thing, says: "an engine started within the hour, and settings that it does not report may have changed"}
 )
 
 // features lists prefixes of families that engines have only while a feature is in use.
@@ -494,7 +494,7 @@ func (p *proof) says() (why string, rulesOut bool) {
 	case p.told:
 		return cmp.Or(strings.Join(p.why, "; "), noSign), true
 	}
-	return "no engine reports what would show it", false
+	return "no engine reports a metric that would show it", false
 }
 
 // reasons describes gaps.

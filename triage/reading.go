@@ -32,7 +32,7 @@ func Parse(page []byte, at time.Time) (Reading, error) {
 		case errors.Is(err, io.EOF):
 			return r, nil
 		case err != nil:
-			return r, fmt.Errorf("not a page of metrics: %w", err)
+			return r, fmt.Errorf("the answer is not metrics: %w", err)
 		case entry == textparse.EntrySeries:
 			_, _, value := parser.Series()
 			var series labels.Labels

@@ -15,7 +15,7 @@ func (j *judge) keep(m subject) (Record, error) {
 	if err != nil {
 		return Record{}, err
 	}
-	r := Record{Model: title, Route: "ask the gateway's log: no metric knows it", From: j.before.At.UTC().Format(time.RFC3339), To: j.at.UTC().Format(time.RFC3339)}
+	r := Record{Model: title, Route: "see the gateway's log, because no metric shows the route", From: j.before.At.UTC().Format(time.RFC3339), To: j.at.UTC().Format(time.RFC3339)}
 	own := m.matchers()
 	lately := func(f *metrics.Family, own ...*promql.Matcher) promql.Expr {
 		return promql.Over("last_over_time", promql.Vector(f, own...), time.Minute)

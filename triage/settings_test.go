@@ -25,7 +25,7 @@ func TestWhatChanged(t *testing.T) {
 				fmt.Fprintf(&more, "llm_engine_config_changed_timestamp_seconds{%s,setting=\"quantization\",old=%q,new=%q} %d\n", l, old, value, at.Add(time.Duration(i)*time.Minute).Unix())
 			}
 		}
-		more.WriteString("llm_engine_config_info{runtime=\"vllm\",namespace=\"prod\",pod=\"p-0\",server=\"10.0.0.1:8000\",setting=\"template\",quality=\"missing\",reason=\"the engine does not tell it\"} 1\n")
+		more.WriteString("llm_engine_config_info{runtime=\"vllm\",namespace=\"prod\",pod=\"p-0\",server=\"10.0.0.1:8000\",setting=\"template\",quality=\"missing\",reason=\"the engine does not report it\"} 1\n")
 		return more.String()
 	}
 	for _, c := range []struct {

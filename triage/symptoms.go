@@ -51,7 +51,7 @@ func (j *judge) symptoms(m subject, v *Verdict) (burns, few []burn, err error) {
 	switch first, next := late(slo.TTFT, slo.QueueTime, slo.ProbeTTFT), late(slo.ITL, slo.TPOT, slo.ProbeITL); {
 	case counted < 0.5 && len(burns) == 0:
 		burns = nil
-		v.Symptoms = append(v.Symptoms, "No objective had an event between the readings: nothing says what is too slow.")
+		v.Symptoms = append(v.Symptoms, "No objective counted an event between the readings, so nothing shows what is too slow.")
 	case len(burns) == 0 && v.Health == Healthy:
 		v.Symptoms = append(v.Symptoms, "No objective burns its budget.")
 	case first && next:
@@ -60,16 +60,16 @@ func (j *judge) symptoms(m subject, v *Verdict) (burns, few []burn, err error) {
 			return nil, nil, err
 		}
 		if len(waiting) > 0 {
-			v.Symptoms = append(v.Symptoms, "First and further tokens are late while requests wait: it comes with the load.")
+			v.Symptoms = append(v.Symptoms, "First and later tokens are late while requests wait, so the load explains it.")
 		} else {
-			v.Symptoms = append(v.Symptoms, "First and further tokens are late though no request waits: load alone does not explain it.")
+			v.Symptoms = append(v.Symptoms, "First and later tokens are late although no request waits, so load alone does not explain it.")
 		}
 	case next:
-		v.Symptoms = append(v.Symptoms, "Further tokens are late, first ones are not: the time goes in decode.")
+		v.Symptoms = append(v.Symptoms, "First tokens are on time and later tokens are late, so the delay is in decode.")
 	case first:
-		v.Symptoms = append(v.Symptoms, "First tokens are late, further ones are not: the time goes before decode.")
+		v.Symptoms = append(v.Symptoms, "First tokens are late and later tokens are on time, so the delay is before decode.")
 	case late(slo.Availability, slo.ProbeAvailability):
-		v.Symptoms = append(v.Symptoms, "Requests fail; no objective says that the others are late.")
+		v.Symptoms = append(v.Symptoms, "Requests fail, but no objective for tokens burns.")
 	}
 	return burns, few, j.means(m, v)
 }

@@ -26,7 +26,7 @@ var colors = map[Health]string{Healthy: "\x1b[32m", Degraded: "\x1b[33m", Failin
 func (t Text) Write(out io.Writer, verdicts []Verdict) error {
 	var b strings.Builder
 	if len(verdicts) == 0 {
-		b.WriteString("No engine was read, so there is nothing to judge. See which ones the exporter knows:\nits page /engines.\n")
+		b.WriteString("No engine was read, so there is nothing to judge. The exporter's /engines lists\nthe engines that it found.\n")
 	}
 	for i, v := range verdicts {
 		if i > 0 {
@@ -60,7 +60,7 @@ func (t Text) verdict(b *strings.Builder, v Verdict) {
 	}
 	also := "Also"
 	if v.Health == Healthy {
-		also = "Changed, and no objective burns"
+		also = "Changed, although no objective burns"
 	}
 	for _, s := range v.Also {
 		fill(b, "  ", fmt.Sprintf("%s: %s. %s.", also, s.Branch, s.Says))
@@ -69,7 +69,7 @@ func (t Text) verdict(b *strings.Builder, v Verdict) {
 	branches(b, "Ruled out", v.RuledOut)
 	branches(b, "Not seen", v.NotSeen)
 	if !v.recalls && slices.ContainsFunc(v.Evidence, func(e Evidence) bool { return e.Before != "" }) {
-		fill(b, "  ", "Before means since the engines started; with --prometheus=URL, the day before.")
+		fill(b, "  ", "\"Before\" is the time since the engines started; with --prometheus=URL, the day before.")
 	}
 	if len(v.Levers) > 0 {
 		b.WriteString("\nWhat to do\n")
@@ -136,7 +136,7 @@ func (t Text) evidence(b *strings.Builder, all []Evidence, recalls bool) {
 
 // record writes the values to note before a restart erases them.
 func (t Text) record(b *strings.Builder, r Record) {
-	b.WriteString("\nFor the record, before a restart erases it\n")
+	b.WriteString("\nRecord this before a restart erases it\n")
 	for _, line := range [][2]string{
 		{"model", r.Model}, {"runtime", strings.Join(r.Runtimes, ", ")}, {"version", strings.Join(r.Versions, ", ")},
 		{"engines", strings.Join(r.Engines, ", ")}, {"started", strings.Join(r.Started, ", ")}, {"changed", strings.Join(r.Changed, ", ")}, {"settings", strings.Join(r.Settings, ", ")}, {"GPUs", strings.Join(r.GPUs, ", ")},

@@ -447,7 +447,7 @@ func (j *judge) suspects(m subject, t traffic) (all []Suspect, err error) {
 			return nil, err
 		}
 		if j.workerless(c.Metric) {
-			says = strings.Replace(says, "stopped answering", "was without a worker", 1)
+			says = strings.Replace(says, "stopped answering", "had no worker", 1)
 		}
 		clue := Suspect{Branch: rules.Branch(c.Metric.Get(metrics.LabelBranch)), Clue: c.Metric.Get(metrics.LabelClue), Says: says,
 			Runbook: c.Metric.Get(metrics.LabelRunbook), Delays: rules.Delays(c.Metric.Get(metrics.LabelDelays)), labels: j.place(m, c.Metric)}
@@ -511,13 +511,13 @@ func (j *judge) alertSays(a *rules.Alert, m subject, s engine.Sample) (string, e
 	case err != nil:
 		return "", err
 	case a == rules.ModelDown && s.F >= 0 && m.name == "":
-		return "No engine that is read here serves, and none has said a model", nil
+		return "No engine that is read here serves, and none has reported its model", nil
 	case a == rules.ModelDown && s.F >= 0:
-		return says + ", of those that are read here", nil
+		return says + ", among those that are read here", nil
 	case a == rules.EngineDown && m.name == "" && j.workerless(s.Metric):
-		return where(s.Metric) + " has no worker, and never said what it serves", nil
+		return where(s.Metric) + " has no worker, and never reported its model", nil
 	case a == rules.EngineDown && m.name == "":
-		return where(s.Metric) + " does not answer, and never said what it serves", nil
+		return where(s.Metric) + " does not answer, and never reported its model", nil
 	}
 	return says, nil
 }

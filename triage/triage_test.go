@@ -92,7 +92,7 @@ func TestJudge(t *testing.T) {
 	}{
 		{"all is well", func(*node) {}, triage.Healthy, "", ""},
 		{"no request came", func(n *node) { *n = calm(); n.running = 0 }, triage.Unknown, "", ""},
-		{"no request moves", func(n *node) { *n = calm() }, triage.Degraded, rules.Engine, "p-0 10.0.0.1:8000 makes no progress for 30s while 3 requests run or wait"},
+		{"no request moves", func(n *node) { *n = calm() }, triage.Degraded, rules.Engine, "p-0 10.0.0.1:8000 has made no progress for 30s while 3 requests run or wait"},
 		{"a queue", func(n *node) { n.bad, n.ttft, n.waiting = n.bad+90, n.ttft+400, 9 }, triage.Failing, rules.Queueing, "More requests wait (9) than run"},
 		{"only the share of the queue", func(n *node) { n.bad, n.ttft, n.queue = n.bad+90, n.ttft+400, n.queue+390 }, triage.Failing, "", ""},
 		{"some are late", func(n *node) { n.bad, n.ttft, n.waiting = n.bad+5, n.ttft+400, 9 }, triage.Degraded, rules.Queueing, "More requests wait (9)"},
@@ -123,7 +123,7 @@ func TestChangedAndHurtsNobody(t *testing.T) {
 			t.Errorf("%.0f requests: ruled out %q, not seen %q", served, out, not)
 		}
 		var text strings.Builder
-		if err := (triage.Text{}).Write(&text, []triage.Verdict{v}); err != nil || strings.Contains(text.String(), "Changed, and no objective burns: prefill. The prefix") != (health == triage.Healthy) {
+		if err := (triage.Text{}).Write(&text, []triage.Verdict{v}); err != nil || strings.Contains(text.String(), "Changed, although no objective burns: prefill. The prefix") != (health == triage.Healthy) {
 			t.Errorf("%v:\n%s", err, text.String())
 		}
 	}
@@ -176,7 +176,7 @@ llm_engine_info{runtime="dynamo",server="10.0.0.1:8000",model_name="b"} 1
 `
 	lost := page + fmt.Sprintf("llm_engine_last_served_timestamp_seconds{runtime=\"dynamo\",server=\"10.0.0.1:8000\",model_name=\"a\"} %d\n", t0.Unix())
 	for _, v := range judge(t, page+`llm_engine_info{runtime="dynamo",server="10.0.0.1:8000",model_name="a"} 1`+"\n", lost, nil) {
-		if says := slices.Contains(v.Symptoms, "10.0.0.1:8000 has no worker of this model: who asks for it is refused."); says != (v.Model == "a") {
+		if says := slices.Contains(v.Symptoms, "10.0.0.1:8000 has no worker of this model, so requests for the model are refused."); says != (v.Model == "a") {
 			t.Errorf("%s: %q", v.Model, v.Symptoms)
 		}
 	}
@@ -191,11 +191,11 @@ llm_slo_period_seconds{slo="itl"} 2592000
 llm_slo_info{slo="itl",signal="itl",period="30d",severity="page"} 1
 `
 	for want, c := range map[string]struct{ first, next, waiting float64 }{
-		"No objective burns its budget.":                                                             {0, 0, 0},
-		"First tokens are late, further ones are not: the time goes before decode.":                  {90, 0, 9},
-		"Further tokens are late, first ones are not: the time goes in decode.":                      {0, 900, 9},
-		"First and further tokens are late while requests wait: it comes with the load.":             {90, 900, 9},
-		"First and further tokens are late though no request waits: load alone does not explain it.": {90, 900, 0},
+		"No objective burns its budget.": {0, 0, 0},
+		"First tokens are late and later tokens are on time, so the delay is before decode.":            {90, 0, 9},
+		"First tokens are on time and later tokens are late, so the delay is in decode.":                {0, 900, 9},
+		"First and later tokens are late while requests wait, so the load explains it.":                 {90, 900, 9},
+		"First and later tokens are late although no request waits, so load alone does not explain it.": {90, 900, 0},
 	} {
 		before := calm()
 		after := before
@@ -337,7 +337,7 @@ llm_engine_steps_total{L} %d
 			before.waiting, after.waiting = 0, 0
 		}
 		v := judge(t, before.page(), after.page(), nil)[0]
-		if v.Branch != want || !strings.HasPrefix(v.Says, "No request got a token for 30s while clients gave up 24") {
+		if v.Branch != want || !strings.HasPrefix(v.Says, "No request got a token for 30s, and clients gave up 24 requests") {
 			t.Errorf("%d steps: %s, %s", steps, v.Branch, v.Says)
 		}
 	}
@@ -540,8 +540,8 @@ llm_engine_spec_decode_accepted_tokens_total{L} %g
 	}{
 		"a lifetime":       {800, nil, "low", ""},
 		"the day before":   {800, past, "high", ""},
-		"one of two":       {100, past, "low", "It may be decode instead: compare the time between tokens with that of the day before"},
-		"two of lifetimes": {100, nil, "low", "It may be decode instead: compare the time between tokens with that of the day before"},
+		"one of two":       {100, past, "low", "The cause may be decode instead: compare the time between tokens with that of the day before"},
+		"two of lifetimes": {100, nil, "low", "The cause may be decode instead: compare the time between tokens with that of the day before"},
 	} {
 		before := calm()
 		before.more = fmt.Sprintf(drafts, 1e6, 8e5)

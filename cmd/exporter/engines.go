@@ -15,20 +15,20 @@ import (
 
 // enginesPage shows people the engines as of the last scrape.
 var enginesPage = template.Must(template.New("engines").Parse(`<h1>Engines</h1>
-{{ if .Engines }}<div class="wide" tabindex="0" role="region" aria-label="Engines"><table><tr><th>page</th><th>pod</th><th>state</th><th>engine</th><th>version</th><th>model</th><th>what changed</th><th>what to do</th></tr>
+{{ if .Engines }}<div class="wide" tabindex="0" role="region" aria-label="Engines"><table><tr><th>address</th><th>pod</th><th>state</th><th>engine</th><th>version</th><th>model</th><th>what changed</th><th>what to do</th></tr>
 {{ range .Engines }}<tr><td>{{ .Server }}</td><td>{{ template "pod" . }}</td><td>{{ .State }}</td><td>{{ .Runtime }}</td><td>{{ .Version }}</td><td>{{ .Model }}</td><td>{{ range .Changed }}{{ . }}<br>{{ end }}</td><td>{{ .Todo }}</td></tr>
 {{ end }}</table></div>
 {{ else }}<p>None are configured, and none were found: start with --engine.target=URL, or list targets in --config.file.</p>
-{{ end }}{{ with .Problem }}<p class="look">Discovery does not work, those found before stay: {{ . }}</p>
-{{ end }}{{ if .Places }}<h2>Looked at, not read</h2>
-<div class="wide" tabindex="0" role="region" aria-label="Looked at, not read"><table><tr><th>address</th><th>pod</th><th>state</th><th>why</th></tr>
+{{ end }}{{ with .Problem }}<p class="look">Discovery fails; engines found before are still read: {{ . }}</p>
+{{ end }}{{ if .Places }}<h2>Found but not read</h2>
+<div class="wide" tabindex="0" role="region" aria-label="Found but not read"><table><tr><th>address</th><th>pod</th><th>state</th><th>why</th></tr>
 {{ range .Places }}<tr><td>{{ .Server }}</td><td>{{ template "pod" . }}</td><td>{{ .State }}</td><td>{{ .Todo }}</td></tr>
 {{ end }}</table></div>
 {{ end }}{{ with .Maintenance }}<h2>Maintenance</h2>
 <div class="wide" tabindex="0" role="region" aria-label="Maintenance"><table><tr><th>state</th><th>from</th><th>to</th><th>reason</th><th>engines</th><th>objectives</th></tr>
 {{ range . }}<tr><td>{{ .State $.Now }}</td><td>{{ .From }}</td><td>{{ .To }}</td><td>{{ .Reason }}</td><td>{{ .Select }}</td><td>{{ range .Objectives }}{{ . }} {{ else }}all{{ end }}</td></tr>
 {{ end }}</table></div>
-{{ end }}<p>As of the last scrape. What each engine says and what it does not: llm_engine_metric_source_info.</p>
+{{ end }}<p>This is the state at the last scrape. llm_engine_metric_source_info shows what each engine reports and does not report.</p>
 {{ define "pod" }}{{ if .Pod }}{{ .Namespace }}/{{ .Pod }} {{ .Container }}{{ end }}{{ end }}`))
 
 // listed holds the content of /engines. The node page reads the part with JSON names.

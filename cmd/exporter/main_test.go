@@ -348,7 +348,7 @@ func TestConfigurationErrors(t *testing.T) {
 		{"severity of a rule", "objectives:\n- {name: a, signal: ttft, threshold: 1s, target: 99%, severity: critical}\n", []string{"exporter.yml:2", `"critical"`, "write page, ticket or none"}},
 		{"bad size", "limits:\n  body_size: 16 apples\n", []string{"exporter.yml:2", "apples"}},
 		{"no scheme", "targets:\n  - url: http://a:1\n  - url: localhost:8000\n", []string{"exporter.yml:3", "targets[1].url", "http://host:port"}},
-		{"engine unknown", "targets:\n  - url: http://a:1\n    engine: vlllm\n", []string{"exporter.yml:3", "known are vllm"}},
+		{"engine unknown", "targets:\n  - url: http://a:1\n    engine: vlllm\n", []string{"exporter.yml:3", "use one of vllm"}},
 		{"password in a URL with a wrong port", "targets: [{url: 'http://u:s3cret@a:port'}]\n", []string{"exporter.yml:1", "http://host:port"}},
 		{"password in a URL without a scheme", "targets: [{url: 'u:s3cret@a:8000'}]\n", []string{"exporter.yml:1", "http://host:port"}},
 		{"password in a URL of another scheme", "targets: [{url: 'ftp://u:s3cret@a:8000'}]\n", []string{"exporter.yml:1", "password_file"}},
@@ -364,7 +364,7 @@ func TestConfigurationErrors(t *testing.T) {
 		{"owner of ours", "objectives:\n- {name: a, signal: ttft, threshold: 1s, target: 99%, labels: {slo: b}}\n", []string{"exporter.yml:2", "labels.slo", "vocabulary"}},
 		{"probe without a model", "probes:\n- url: http://a:1\n  api: chat\n", []string{"exporter.yml:2", "probes[0].model", "as clients do"}},
 		{"probe's budget", "probes:\n- url: http://a:1\n  model: m\n  tokens_per_hour: 50\n", []string{"exporter.yml:4", "raise it, or lower prompt_words"}},
-		{"missing field", "mappings:\n  - engine: mine\n    metrics: []\n", []string{"exporter.yml:2", "recognise", "only pages of mine have"}},
+		{"missing field", "mappings:\n  - engine: mine\n    metrics: []\n", []string{"exporter.yml:2", "recognise", "only mine has"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "exporter.yml")

@@ -24,13 +24,13 @@ func TestMigrateCommand(t *testing.T) {
 		out, err, on string
 	}{
 		"part":      {[]string{board}, migratedPart, `"expr": "llm_gpu_temperature_celsius{sensor=\"gpu\"}"`, "", "stays: panel p: vllm:current_qps"},
-		"left out":  {[]string{board}, migratedPart, "", "", `service="a" is about the old scrape`},
+		"left out":  {[]string{board}, migratedPart, "", "", `service="a" describes the old scrape`},
 		"whole":     {[]string{whole, "--label=rack=rack"}, migrated, `llm_gpu_temperature_celsius{rack="1",sensor="gpu"} > 85`, "", "1 written, 0 stay"},
 		"dropped":   {[]string{whole, "--label=rack="}, migrated, `llm_gpu_temperature_celsius{sensor="gpu"} > 85`, "", ""},
 		"no label":  {[]string{whole}, migratedPart, "DCGM_FI_DEV_GPU_TEMP", "", "--label=rack=NAME"},
 		"bad label": {[]string{whole, "--label=rack"}, cannot, "", "write LABEL=NAME", ""},
 		"no file":   {[]string{"/nowhere"}, cannot, "", "/nowhere", ""},
-		"no rules":  {[]string{write("a.yaml", "a: 1\n")}, cannot, "", "no rule in it has an expression", ""},
+		"no rules":  {[]string{write("a.yaml", "a: 1\n")}, cannot, "", "no rule has an expression", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var out, progress bytes.Buffer

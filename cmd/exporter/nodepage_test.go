@@ -28,7 +28,7 @@ func openNode(t *testing.T, url string, args ...string) *e2e.Browser {
 	b := e2e.NewBrowser(t, args...)
 	b.View(1280, 800, "")
 	b.Open(url)
-	b.Until("the first poll", text("Polls while visible"))
+	b.Until("the first poll", text("the page polls"))
 	return b
 }
 
@@ -84,14 +84,14 @@ func TestNodePage(t *testing.T) {
 	b.Until("nothing lately", text("none lately"))
 	// 50 of 100 new requests are bad. 95 of 100 were faster than 19 s: 10 + (20-10)*(95-50)/50.
 	page.Store(busy("m", 4, 7, 0.95, 200, 100))
-	for _, want := range []string{"19 s", "KV cache full while requests wait", "50 % (50 of 100)", "50x: at what burns now, a full budget of 30 d is gone in 14 h", "since this page was opened", "burns its budget 50x too fast"} {
+	for _, want := range []string{"19 s", "KV cache full while requests wait", "50 % (50 of 100)", "50x: at the present rate, a full budget of 30 d is gone in 14 h", "since this page was opened", "burns its budget 50x too fast"} {
 		b.Until(want, text(want))
 	}
 	b.Until("a runbook for the model", `document.querySelector('#problems a[href="runbooks/LLMErrorBudgetFastBurn?model_name=m&slo=ttft"]')`)
 	// The present burn differs from an earlier one.
 	b.Eval(`for (const s of spent) s.t -= 300e3; 1`)
 	page.Store(busy("m", 4, 7, 0.95, 300, 200))
-	for _, want := range []string{"75 % (150 of 200)", "75x: at what burns now, a full budget of 30 d is gone in 7 h"} {
+	for _, want := range []string{"75 % (150 of 200)", "75x: at the present rate, a full budget of 30 d is gone in 7 h"} {
 		b.Until(want, text(want))
 	}
 	if drawn := b.Eval(`[...document.querySelectorAll(".spark path")].filter(p => p.getAttribute("d").includes("L")).length`); drawn == "0" {
@@ -298,7 +298,7 @@ func fits(t *testing.T, b *e2e.Browser) {
 func TestNodePageSizes(t *testing.T) {
 	t.Parallel()
 	b := openNode(t, start(t).url)
-	for _, want := range []string{"No engine and no GPU is read.", "none is configured", "No engine has told"} {
+	for _, want := range []string{"No engine and no GPU is read.", "none is configured", "No engine has reported"} {
 		b.Until(want, text(want))
 	}
 	var args []string
@@ -408,7 +408,7 @@ func TestNodePageAccessible(t *testing.T) {
 				b.View(width, 740, "", "prefers-color-scheme", scheme)
 				b.Open(e.url + path)
 				if path == "/" {
-					b.Until("the first poll", text("Polls while visible"))
+					b.Until("the first poll", text("the page polls"))
 				}
 				b.Until("answers", `![...document.querySelectorAll(".answer p")].some(p => p.textContent == "Asking …")`)
 				b.Eval(string(axe) + ";1")

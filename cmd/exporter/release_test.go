@@ -78,8 +78,8 @@ func TestRelease(t *testing.T) {
 	}{
 		{[]string{"--prometheus=" + slow}, 1, "m: WORSE\n  version 1 -> 2, replicas: 1\n"},
 		{[]string{"--prometheus=" + same}, 0, "m: NO WORSE\n"},
-		{[]string{"--prometheus=" + slow, "--model=another"}, 2, "No version and no setting changed within 24h0m0s"},
-		{[]string{"--prometheus=" + slow, "--since=30m"}, 2, "No version and no setting changed within 30m0s"},
+		{[]string{"--prometheus=" + slow, "--model=another"}, 2, "no change of a version or a setting within 24h0m0s"},
+		{[]string{"--prometheus=" + slow, "--since=30m"}, 2, "no change of a version or a setting within 30m0s"},
 	} {
 		var out bytes.Buffer
 		status, err := releaseCommand(context.Background(), c.args, &out, io.Discard)

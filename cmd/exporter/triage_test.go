@@ -93,7 +93,7 @@ func TestTriageErrors(t *testing.T) {
 	defer other.Close()
 	for want, args := range map[string][]string{
 		"no exporter answers":        {"--exporter=http://" + e2e.Address(t)},
-		"not a page of metrics":      {"--exporter=" + other.URL},
+		"the answer is not metrics":  {"--exporter=" + other.URL},
 		"is not an address":          {"--exporter=localhost"},
 		"--for=1s is too short":      {"--for=1s"},
 		"unknown long flag":          {"--modell=m"},

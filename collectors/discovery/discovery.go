@@ -152,7 +152,7 @@ func (f *Finder) report(places []Place, err error) {
 	if err == nil {
 		if n := len(places); n > maxPlaces {
 			if len(f.places) < maxPlaces {
-				f.options.Logger.Warn("too many places to look for engines at: the rest is left out", "discovery", f.options.Source.Name(), "places", n, "limit", maxPlaces)
+				f.options.Logger.Warn("too many places to look for engines; the rest are left out", "discovery", f.options.Source.Name(), "places", n, "limit", maxPlaces)
 			}
 			places = places[:maxPlaces]
 		}
@@ -161,7 +161,7 @@ func (f *Finder) report(places []Place, err error) {
 	f.mu.Unlock()
 	switch name := f.options.Source.Name(); {
 	case err != nil && (was == nil || was.Error() != err.Error()):
-		f.options.Logger.Error("cannot look for engines; those found before stay", "discovery", name, "err", err)
+		f.options.Logger.Error("cannot look for engines; engines found before are still read", "discovery", name, "err", err)
 	case err == nil && (was != nil || first):
 		f.options.Logger.Info("looking for engines", "discovery", name)
 	}

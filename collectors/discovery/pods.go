@@ -142,7 +142,7 @@ func places(pods []*pod, node string, log *slog.Logger, s *sockets) []Place {
 		}
 		found, err := p.places()
 		if err != nil {
-			log.Warn("an annotation of a pod is wrong: the pod is left out", "pod", p.name(), "err", err)
+			log.Warn("a pod has an invalid annotation and is left out", "pod", p.name(), "err", err)
 		}
 		all = append(all, found...)
 	}
@@ -191,7 +191,7 @@ func (p *pod) places() ([]Place, error) {
 		at := p.place(c)
 		at.LeaveAlone = p.sleeper(c.of)
 		if c.port == 0 {
-			at.LeaveAlone = "its pod is on the node's network and names no port: declare the engine's with " + AnnotationPort
+			at.LeaveAlone = "its pod is on the node's network and names no port: declare the engine's port with " + AnnotationPort
 		}
 		// A pod that names its engine and has one port needs no discovery.
 		if at.LeaveAlone == "" && runtimeName != "" && len(candidates) == 1 && c.rank != ofOther {
@@ -484,7 +484,7 @@ func ports(text, name string) ([]int, error) {
 		}
 		port, err := strconv.ParseUint(field, 10, 16)
 		if err != nil || port == 0 {
-			return nil, fmt.Errorf("%s: %q is no port: write it as 8000 or 8000,8001", name, field)
+			return nil, fmt.Errorf("%s: %q is not a port: write it as 8000 or 8000,8001", name, field)
 		}
 		all = append(all, int(port))
 	}

@@ -106,7 +106,7 @@ func (f *Finder) compare(ctx context.Context, pod string, places []Place) {
 				if old := f.verdicts[p.key()]; !reads[0][i].IsEngine() || !reads[0][j].IsEngine() {
 					v = old
 				} else if other {
-					v = verdict{state: SameEngine, why: "its container has no GPU, and nothing on its page tells it apart from the engine that is read at " + kept.Target.URL}
+					v = verdict{state: SameEngine, why: "its container has no GPU, and its metrics do not differ from those of the engine that is read at " + kept.Target.URL}
 				}
 			}
 			if v.state == SameEngine {

@@ -23,7 +23,7 @@ type bystander struct {
 const (
 	engineBehind = "make the engines behind it the targets"
 	engineBeside = "make the engine beside it the target"
-	noTarget     = "take it off the targets"
+	noTarget     = "remove it from the targets"
 )
 
 // bystanders lists those of any engine, in order of precedence. Sidecars come after the servers beside them, because they join other
@@ -39,7 +39,7 @@ var bystanders = []bystander{
 	{"a server with OpenTelemetry's GenAI metrics", "a gateway", reasonRouter, starts("gen_ai_"), false, engineBehind},
 	{"Ray Serve", "a router", reasonRouter, starts("ray_serve_"), false, "make the engines in its replicas the targets, or let them write their metrics to Ray"},
 	{"Ray's metrics agent", "an exporter", reasonNotEngine, prefix("ray_"), false, "let the engines write their metrics to Ray, or make them the targets"},
-	{"KServe's Python server", "a model server", reasonNotEngine, anyOf("request_predict_seconds", "request_preprocess_seconds"), false, "no engine's metrics are on its page; take it off the targets"},
+	{"KServe's Python server", "a model server", reasonNotEngine, anyOf("request_predict_seconds", "request_preprocess_seconds"), false, "it serves no engine's metrics; remove it from the targets"},
 	{"Knative's queue-proxy", "a sidecar", reasonNotEngine, queueProxy, false, "make the engine's own port the target, or the port on which KServe joins both pages (9088)"},
 
 	{"dcgm-exporter", "an exporter", reasonNotEngine, starts("DCGM_FI_"), false, noTarget},

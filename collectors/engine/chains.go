@@ -41,7 +41,7 @@ func (d *Dialect) unchained(page *scrape.Page, known map[string]Chain) bool {
 func (t *target) chains(ctx context.Context, d *Dialect, page *scrape.Page) (map[string]Chain, error) {
 	models := slices.Sorted(maps.Keys(page.LabelValues(d.Chained, modelParameter)))
 	if len(models) > mostChained {
-		return nil, fmt.Errorf("%d models are too many to ask each what it calls", len(models))
+		return nil, fmt.Errorf("%d models are too many to query the configuration of each", len(models))
 	}
 	chains, err := d.Chains(ctx, t.get(d), models)
 	port := d.APIPorts[t.At.Base.Port()]

@@ -53,7 +53,7 @@ func New(cfg Config) (*Collector, error) {
 	for name, shape := range cfg.Histograms {
 		f := metrics.Lookup(name)
 		if f == nil || f.Kind != metrics.Histogram || !IsQuantity(f) {
-			return nil, configErrorf("histograms."+name, "%s is no histogram of the vocabulary: docs/metrics.md lists them", name)
+			return nil, configErrorf("histograms."+name, "%s is not a histogram of the exporter: docs/metrics.md lists them", name)
 		}
 		if err := shape.Check(); err != nil {
 			return nil, configErrorf("histograms."+name, "%w", err)
@@ -67,7 +67,7 @@ func New(cfg Config) (*Collector, error) {
 			return nil, err
 		}
 		if first := slices.IndexFunc(c.configured, func(other *target) bool { return scrape.SameServer(other.server, t.server) }); first >= 0 {
-			return nil, configErrorf(path+".url", "%s is a target already, targets[%d]: its series would be there twice", t.server, first)
+			return nil, configErrorf(path+".url", "%s is already targets[%d]: its series would appear twice", t.server, first)
 		}
 		c.configured = append(c.configured, t)
 	}

@@ -515,7 +515,7 @@ func (c *compiler) carry(d *Dialect, e *entry, by metrics.Carry, l labels.Label)
 		value = c.target.bounded(by.To, value, limit)
 	} else if d.Role != metrics.GatewayRole && len(l.Value) > limit {
 		return scrape.Errorf(scrape.LimitExceeded,
-			"label %s of %s has %d bytes, more than %d: raise limits.label_value_length if the engine is right",
+			"label %s of %s has %d bytes, more than %d: raise limits.label_value_length if this is normal",
 			l.Name, e.row.From, len(l.Value), limit)
 	}
 	if by.To == metrics.LabelOutcome && value == "" && l.Value != "" {
@@ -541,7 +541,7 @@ const (
 	notLoaded = "the model is not loaded yet"
 	noWorker  = "no worker has registered yet"
 
-	nothingYet = "nothing of the kind yet"
+	nothingYet = "no such event yet"
 
 	servedWithout = "not on the page, though the engine has served"
 	absurdNumber  = "its number is negative or infinite"

@@ -157,7 +157,7 @@ func newTarget(path string, cfg TargetConfig, dialects []*Dialect, settings *set
 	if cfg.Engine != "" {
 		i := slices.IndexFunc(dialects, func(d *Dialect) bool { return string(d.Runtime) == cfg.Engine })
 		if i < 0 {
-			return nil, configErrorf(path+".engine", "no engine %q: known are %s, and the engines under mappings", cfg.Engine, runtimes(dialects))
+			return nil, configErrorf(path+".engine", "unknown engine %q: use one of %s, or an engine under mappings", cfg.Engine, runtimes(dialects))
 		}
 		t.dialects, t.pinned, t.known.Runtime = dialects[i:i+1], true, dialects[i].Runtime
 	}
@@ -167,7 +167,7 @@ func newTarget(path string, cfg TargetConfig, dialects []*Dialect, settings *set
 		case !model.LegacyValidation.IsValidLabelName(name) || strings.HasPrefix(name, "__"):
 			return nil, configErrorf(path+".labels."+name, "%q is not a label name", name)
 		case slices.Contains(pageLabels, name):
-			return nil, configErrorf(path+".labels."+name, "%q is set by the exporter and cannot be given", name)
+			return nil, configErrorf(path+".labels."+name, "%q is set by the exporter and cannot be set here", name)
 		case slices.Contains(metrics.EngineLabels, name):
 			t.fixed[name] = value
 		default:
@@ -199,7 +199,7 @@ func withMappings(mappings []Mapping) ([]*Dialect, error) {
 		case known >= 0:
 			d = *dialects[known]
 		case m.Recognise == "":
-			return nil, configErrorf(path+".recognise", "name a metric that only pages of %s have", m.Engine)
+			return nil, configErrorf(path+".recognise", "name a metric that only %s has", m.Engine)
 		default:
 			d = Dialect{Runtime: metrics.Runtime(m.Engine), Source: "configuration"}
 		}
@@ -213,7 +213,7 @@ func withMappings(mappings []Mapping) ([]*Dialect, error) {
 		d.Rows = append(rows, d.Rows...)
 		for _, to := range slices.Sorted(maps.Keys(m.Labels)) {
 			if to != metrics.LabelModel && to != metrics.LabelDPRank && to != metrics.LabelRole && to != metrics.LabelReplica {
-				return nil, configErrorf(path+".labels."+to, "only model_name, dp_rank, role and replica can be read from a page")
+				return nil, configErrorf(path+".labels."+to, "only model_name, dp_rank, role and replica can be read from metrics")
 			}
 			d.Labels = append([]metrics.Carry{{From: m.Labels[to], To: to}}, d.Labels...)
 		}
@@ -234,7 +234,7 @@ func (m Mapping) rows(path string) ([]Row, error) {
 		path := fmt.Sprintf("%s.metrics[%d]", path, i)
 		to := metrics.Lookup(mm.To)
 		if to == nil || !new(Dialect).Concerns(to) {
-			return nil, configErrorf(path+".to", "%q is not a quantity of the vocabulary: docs/metrics.md lists them", mm.To)
+			return nil, configErrorf(path+".to", "%q is not a metric of the exporter: docs/metrics.md lists them", mm.To)
 		}
 		matchers, err := promql.ParseMetricSelector(mm.From)
 		if err != nil {
@@ -251,7 +251,7 @@ func (m Mapping) rows(path string) ([]Row, error) {
 			return nil, configErrorf(path+".type", "%s is a %s, so its source must be one, not a %s", to.Name, to.Kind, mm.Type)
 		}
 		if (mm.Outcome != "") != to.HasLabel(metrics.LabelOutcome) {
-			return nil, configErrorf(path+".outcome", "%s takes an outcome, no other metric does", metrics.Requests.Name)
+			return nil, configErrorf(path+".outcome", "only %s takes an outcome", metrics.Requests.Name)
 		}
 		from := matchers[name].Value
 		row := Row{To: to, From: from, Is: mm.Type, Where: slices.Delete(matchers, name, name+1), Scale: metrics.Scale{Mul: mm.Scale}}

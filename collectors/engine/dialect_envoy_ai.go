@@ -42,7 +42,7 @@ var envoyAIRows = []Row{
 	{To: metrics.Requests, From: "gen_ai_server_request_duration_seconds", Is: scrape.Histogram, Where: is("error_type", ""), Part: partCount,
 		Set: outcome(metrics.OutcomeSuccess), Absent: noFinish, Quality: metrics.Derived, Why: "count of the histogram"},
 	{To: metrics.Requests, From: "gen_ai_server_request_duration_seconds", Is: scrape.Histogram, Where: matching(labels.MatchNotEqual, "error_type", ""), Part: partCount, Plus: true,
-		Failures: SinceAnswer, Set: outcome(metrics.OutcomeError), Absent: "no request has failed", Quality: metrics.Approximate, Why: "failed ones of any kind: the page does not say how"},
+		Failures: SinceAnswer, Set: outcome(metrics.OutcomeError), Absent: "no request has failed", Quality: metrics.Approximate, Why: "failed requests of any kind: the metrics do not distinguish them"},
 }
 
 // nameFailures gives requests that no engine answered the name by which the engine answers the others that asked for

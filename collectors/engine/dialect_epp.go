@@ -95,7 +95,7 @@ var eppRefused = matching(labels.MatchRegexp, "outcome", "Rejected.*|Evicted(TTL
 
 // eppRequests returns the rows about requests. All versions write the same under three prefixes, and some names differ.
 func eppRequests(prefix, running, input, output string) []Row {
-	const ofUsage = "of answers that say their usage: streams do so only where the client asks"
+	const ofUsage = "only answers that report their usage; streams report it only if the client requests it"
 	sumOfUsage := Row{Is: scrape.Histogram, Part: partSum, Absent: noUsage, Quality: metrics.Approximate, Why: ofUsage}
 	prompt, generated := sumOfUsage, sumOfUsage
 	prompt.To, prompt.From = metrics.PromptTokens, prefix+input
@@ -109,7 +109,7 @@ func eppRequests(prefix, running, input, output string) []Row {
 		{To: metrics.Requests, From: prefix + "request_duration_seconds", Is: scrape.Histogram, Part: partCount, Set: outcome(metrics.OutcomeSuccess), Absent: noFinish,
 			Tally: &Tally{Of: []Count{{From: prefix + "request_error_total", Is: scrape.Counter, Where: is("error_code", "ModelServerError"), Optional: true}},
 				Step: func(rose []float64) float64 { return rose[0] - rose[1] }},
-			Quality: metrics.Derived, Why: "answers that came to their end, less those with an error of the engine"},
+			Quality: metrics.Derived, Why: "complete answers, minus those with an error of the engine"},
 		{To: metrics.Requests, From: prefix + "request_error_total", Is: scrape.Counter, Failures: SinceFailure, Plus: true, Absent: "no request has failed",
 			Carry: []metrics.Carry{{From: "error_code", To: metrics.LabelOutcome, Outcomes: metrics.Outcomes{
 				"BadRequest":         metrics.OutcomeInvalid,
@@ -123,7 +123,7 @@ func eppRequests(prefix, running, input, output string) []Row {
 				"ModelServerError":   metrics.OutcomeError,
 				"Unknown":            metrics.OutcomeError, // its client gets a 500
 			}}},
-			Quality: metrics.Approximate, Why: "an engine's answer other than 200 is an error, even where the request was wrong"},
+			Quality: metrics.Approximate, Why: "an engine's answer other than 200 is an error, even if the request was wrong"},
 	}
 }
 
@@ -147,7 +147,7 @@ func eppQueue(prefix string) []Row {
 
 // eppCached returns the rows about prompt tokens that engines found in their caches.
 func eppCached(cached, input string) []Row {
-	const ofUsage = "of answers that say their usage"
+	const ofUsage = "only answers that report their usage"
 	return []Row{
 		{To: metrics.PrefixCacheQueryTokens, From: cached, With: []string{input}, Is: scrape.Histogram, Fold: histogramSumOf(input),
 			Absent: noUsage, Quality: metrics.Approximate, Why: ofUsage + ": all their prompt tokens"},

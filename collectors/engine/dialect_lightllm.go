@@ -15,7 +15,7 @@ var lightllm = Dialect{
 	Source:    "lightllm/server/metrics/metrics.py, server/httpserver/manager.py, server/router/manager.py",
 	API:       "chat",
 	Recognise: func(p *scrape.Page) bool { return p.HasPrefix("lightllm_") },
-	Server:    &Server{Lacks: "the page is of a process beside the server, and requests that clients leave have arrived and never ended"},
+	Server:    &Server{Lacks: "the metrics come from a process beside the server, where requests that clients leave never end"},
 	Rows: []Row{
 		{To: metrics.TimeToFirstToken, From: "lightllm_request_first_token_duration", Is: scrape.Histogram},
 		{To: metrics.InterTokenLatency, From: "lightllm_batch_inference_duration_bucket", Is: scrape.Histogram, Where: is("method", "decode"),
@@ -47,16 +47,16 @@ var lightllm = Dialect{
 		// Answers with an error, from an invalid request to a busy server. Exceptions during token generation are not
 		// among them, so the metrics page has nothing about availability.
 		{To: metrics.Requests, From: "lightllm_request_failure_total", Is: scrape.Counter, Plus: true, Set: outcome(metrics.OutcomeUnknown),
-			Quality: metrics.Approximate, Why: "refused requests, the cause is not said; those that break off while they generate are not counted"},
+			Quality: metrics.Approximate, Why: "refused requests, for an unknown cause; requests that break off during generation are not counted"},
 
 		{To: metrics.PrefixCacheQueryTokens, From: "lightllm_cache_length", With: []string{"lightllm_request_input_length"}, Is: scrape.Histogram,
 			Fold:   histogramSumOf("lightllm_request_input_length"),
 			Absent: "not in early releases", Quality: metrics.Approximate, Why: "sum of prompt lengths at arrival"},
 		{To: metrics.PrefixCacheHitTokens, From: "lightllm_cache_length", Is: scrape.Histogram, Part: partSum,
-			Absent: "not in early releases", Quality: metrics.Approximate, Why: "of requests that ended well; from the caches in host memory and on disk too, where they are on"},
+			Absent: "not in early releases", Quality: metrics.Approximate, Why: "of successful requests; includes the caches in host memory and on disk, if they are enabled"},
 	},
 	Missing: map[*metrics.Family]string{
-		metrics.KVCacheUsage:             "only an estimate of the tokens that the batch will need at most is reported",
+		metrics.KVCacheUsage:             "only an estimate of the most tokens that the batch will need is reported",
 		metrics.Preemptions:              "only a gauge of paused requests is reported",
 		metrics.SpecDecodeDraftTokens:    "only mean tokens per step of each request are reported",
 		metrics.SpecDecodeAcceptedTokens: "only mean tokens per step of each request are reported",

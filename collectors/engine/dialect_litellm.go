@@ -39,7 +39,7 @@ var litellmRows = slices.Concat(
 		{To: metrics.RequestDuration, From: "litellm_request_total_latency_metric", Is: scrape.Histogram, Absent: noFinish},
 		{To: metrics.QueueTime, From: "litellm_request_queue_time_seconds", Is: scrape.Histogram, Absent: "not in early releases, or no request has finished yet"},
 		{To: metrics.RequestsRunning, From: "litellm_in_flight_requests", Is: scrape.Gauge,
-			Absent: "not in early releases", Quality: metrics.Approximate, Why: "HTTP requests of all models, those for the proxy itself included"},
+			Absent: "not in early releases", Quality: metrics.Approximate, Why: "HTTP requests of all models, including those for the proxy itself"},
 		{To: metrics.RequestsWaiting, From: "litellm_admission_queued_requests", Is: scrape.Gauge, Absent: litellmAdmission},
 		{To: metrics.PromptTokens, From: "litellm_input_tokens_metric_total", Is: scrape.Counter, Absent: noFinish},
 		{To: metrics.GenerationTokens, From: "litellm_output_tokens_metric_total", Is: scrape.Counter, Counted: metrics.CountedEnd, Absent: noFinish},
@@ -71,7 +71,7 @@ var litellmRows = slices.Concat(
 // proxy without a database, 500.
 func litellmEnds() []Row {
 	rows := byStatus(Row{From: litellmTotal, Where: asks("route"), Quality: metrics.Approximate,
-		Why: "a request that its client cancels counts as 200, a stream that breaks as 500 although the client got 200"},
+		Why: "a request that its client cancels counts as 200; a stream that breaks counts as 500 although the client got 200"},
 		"status_code", timeoutIsOurs, litellmRoute, litellmTeam)
 	rows[0].Where = append(asks("route"), matching(labels.MatchNotEqual, "status_code", "None")...)
 	hidden := litellmNone(litellmTotal, "status_code", metrics.OutcomeUnknown, nil)

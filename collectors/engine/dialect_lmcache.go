@@ -66,7 +66,7 @@ var lmcacheServer = Dialect{
 var lmcacheServerRows = []Row{
 	{To: metrics.KVTierQueryTokens, From: "lmcache_mp_lookup_requested_tokens_total", Is: scrape.Counter, Set: tier(metrics.TierHost), Absent: nothingYet},
 	{To: metrics.KVTierHitTokens, From: "lmcache_mp_lookup_hit_tokens_total", Is: scrape.Counter, Set: tier(metrics.TierHost), Absent: nothingYet,
-		Quality: metrics.Approximate, Why: "those fetched into the host's memory for the lookup are among them"},
+		Quality: metrics.Approximate, Why: "includes those fetched into host memory for the lookup"},
 	{To: metrics.KVTierLookups, From: "lmcache_mp_l2_prefetch_lookup_objects_chunks_total", Is: scrape.Counter, Set: tier(metrics.TierStorage), Absent: nothingYet},
 	{To: metrics.KVTierLookups, From: "lmcache_mp_l2_prefetch_lookup_keys_total", Is: scrape.Counter, Set: tier(metrics.TierStorage), Absent: nothingYet},
 	{To: metrics.KVTierHits, From: "lmcache_mp_l2_prefetch_hit_chunks_total", Is: scrape.Counter, Set: tier(metrics.TierStorage), Absent: nothingYet},
@@ -91,5 +91,5 @@ var lmcacheServerRows = []Row{
 	{To: metrics.KVTierEvicted, From: "lmcache_mp_l1_evicted_chunks_total", Is: scrape.Counter, Set: tier(metrics.TierHost), Plus: true, Absent: nothingYet},
 	{To: metrics.KVTierEvicted, From: "lmcache_mp_l1_evicted_keys_total", Is: scrape.Counter, Set: tier(metrics.TierHost), Plus: true, Absent: nothingYet},
 	{To: metrics.KVTierEvicted, From: "lmcache_mp_l2_evicted_chunks_total", Is: scrape.Counter, Set: tier(metrics.TierStorage), Plus: true, Absent: nothingYet},
-	{To: metrics.KVTierUsage, From: "lmcache_mp_l1_usage_ratio", Is: scrape.Gauge, Set: tier(metrics.TierHost), Absent: "the first releases say bytes only"},
+	{To: metrics.KVTierUsage, From: "lmcache_mp_l1_usage_ratio", Is: scrape.Gauge, Set: tier(metrics.TierHost), Absent: "the first releases report only bytes"},
 }

@@ -40,7 +40,7 @@ var ollama = Dialect{
 		{To: metrics.SettingTemplate, From: "/api/show", At: "template", Model: "name", Hash: true},
 		{To: metrics.SettingGeneration, From: "/api/show", At: "parameters", Model: "name", Hash: true},
 	},
-	Untold: map[metrics.Setting]string{metrics.SettingTokenizer: "it is in the file of the model, whose digest is the revision"},
+	Untold: map[metrics.Setting]string{metrics.SettingTokenizer: "only the model's file contains it; the file's digest is the revision"},
 	Missing: reasons(
 		lacks("Ollama does not measure it: a probe with `api: ollama` does", []*metrics.Family{metrics.TimeToFirstToken, metrics.InterTokenLatency, metrics.RequestDuration}),
 		lacks("Ollama reports nothing about requests", []*metrics.Family{metrics.Requests, metrics.RequestsRunning, metrics.RequestsWaiting, metrics.PromptTokens, metrics.GenerationTokens}),

@@ -30,7 +30,7 @@ var productionStackRows = slices.Concat(
 	},
 	byStatus(Row{From: "vllm:request_latency_seconds", Is: scrape.Histogram, Part: partCount, Quality: metrics.Derived, Why: "count of the histogram"}, "status", codeOutcome),
 	[]Row{{To: metrics.Requests, From: "vllm:request_errors_total", Is: scrape.Counter, Where: matching(labels.MatchNotRegexp, "error_type", "http_.*"), Failures: SinceFailure, Plus: true,
-		Set: outcome(metrics.OutcomeError), Absent: "no request has failed", Quality: metrics.Approximate, Why: "those without an answer: the histogram has the others"}},
+		Set: outcome(metrics.OutcomeError), Absent: "no request has failed", Quality: metrics.Approximate, Why: "requests without an answer; the histogram has the others"}},
 )
 
 const productionStackEarly = "not in early releases, or no request yet"

@@ -28,14 +28,14 @@ var rayServe = Dialect{
 var rayServeRows = slices.Concat(
 	[]Row{
 		{To: metrics.RequestDuration, From: "ray_serve_http_request_latency_ms", Is: scrape.Histogram, Where: rayApplications, Scale: metrics.Millis, NoSum: true, Absent: noFinish,
-			Quality: metrics.Approximate, Why: "of an application, which is a model by convention only; Ray adds up the middles of buckets, so no sum is kept"},
+			Quality: metrics.Approximate, Why: "of an application, which is a model only by convention; Ray sums the midpoints of buckets, so there is no exact sum"},
 		{To: metrics.RequestsRunning, From: "ray_serve_num_ongoing_http_requests", Is: scrape.Gauge, Absent: noRequest,
-			Quality: metrics.Approximate, Why: "HTTP requests of all applications, those waiting included"},
+			Quality: metrics.Approximate, Why: "HTTP requests of all applications, including those that wait"},
 		{To: metrics.RequestsWaiting, From: "ray_serve_deployment_queued_queries", Is: scrape.Gauge, Absent: noRequest,
 			Quality: metrics.Approximate, Why: "calls to all deployments of an application"},
 	},
 	byStatus(Row{From: "ray_serve_num_http_requests_total", Where: rayApplications, Quality: metrics.Approximate,
-		Why: "of an application, which is a model by convention only; a stream that breaks counts as its status said"},
+		Why: "of an application, which is a model only by convention; a broken stream counts by its status"},
 		"status_code", timeoutIsOurs, metrics.Carry{From: "route", To: metrics.LabelRoute}),
 )
 
@@ -64,9 +64,9 @@ var knativeRows = slices.Concat(
 		{To: metrics.RequestDuration, From: "kn_serving_invocation_duration_seconds", Is: scrape.Histogram, Since: "1.19", Absent: noFinish,
 			Quality: metrics.Approximate, Why: "without the wait in the proxy"},
 		{To: metrics.RequestsRunning, From: "revision_queue_depth", Is: scrape.Gauge, Until: "1.18.x", Absent: "concurrency is not limited",
-			Quality: metrics.Approximate, Why: "those waiting included"},
+			Quality: metrics.Approximate, Why: "including those that wait"},
 		{To: metrics.RequestsRunning, From: "kn_serving_queue_depth", Is: scrape.Gauge, Since: "1.19", Absent: "concurrency is not limited",
-			Quality: metrics.Approximate, Why: "those waiting included"},
+			Quality: metrics.Approximate, Why: "including those that wait"},
 	},
 	byStatus(Row{From: "revision_request_count", Until: "1.18.x"}, "response_code", codeOutcome, knativeRevision),
 	byStatus(Row{From: "revision_app_request_count", Until: "1.18.x", Quality: metrics.Approximate, Why: "without those that the proxy refused"},
@@ -136,7 +136,7 @@ var envoyRows = slices.Concat(
 			Quality: metrics.Approximate, Why: allRoutes},
 		{To: metrics.RequestsWaiting, From: "envoy_cluster_upstream_rq_pending_active", Is: scrape.Gauge, Where: envoyRoutes, Absent: noRequest,
 			Quality: metrics.Approximate, Why: "wait for a connection, not for the engine"},
-		{To: metrics.GatewayWorkers, From: "envoy_cluster_membership_healthy", Is: scrape.Gauge, Where: envoyRoutes, Carry: []metrics.Carry{envoyCluster}, Absent: "Istio leaves it out unless told to show it",
+		{To: metrics.GatewayWorkers, From: "envoy_cluster_membership_healthy", Is: scrape.Gauge, Where: envoyRoutes, Carry: []metrics.Carry{envoyCluster}, Absent: "Istio omits it by default",
 			Quality: metrics.Approximate, Why: allRoutes},
 	},
 	byStatus(Row{From: "envoy_cluster_upstream_rq", Where: envoyRoutes, Quality: metrics.Approximate, Why: allRoutes}, "envoy_response_code", proxyOutcome, envoyCluster),
@@ -166,4 +166,4 @@ const (
 var higressLabels = []metrics.Carry{{From: "ai_model", To: metrics.LabelModel, Map: without("unknown")}}
 
 // higressLacks explains why the first token of Higress is missing.
-var higressLacks = lacks("Higress adds up milliseconds, from which no quantile follows; other Envoys do not know tokens", []*metrics.Family{metrics.TimeToFirstToken})
+var higressLacks = lacks("Higress sums milliseconds, which gives no quantile; other Envoys do not count tokens", []*metrics.Family{metrics.TimeToFirstToken})

@@ -82,16 +82,16 @@ var sglang = Dialect{
 		{To: metrics.PromptTokens, From: "sglang:prompt_tokens_total", Is: scrape.Counter, Absent: noFinish},
 		{To: metrics.GenerationTokens, From: "sglang:generation_tokens_total", Is: scrape.Counter, Counted: metrics.CountedEnd, Absent: noFinish},
 		{To: metrics.EngineSteps, From: "sglang:cuda_graph_passes_total", Is: scrape.Counter, Since: "0.5.7", Absent: noDecode,
-			Quality: metrics.Approximate, Why: "decode passes, with and without a CUDA graph; those of prefill in newer releases only"},
-		sglangEnded(metrics.OutcomeSuccess, "finished requests less those that were aborted, failed or broke off; at each start, the server asks itself one", sglangEnds.good),
+			Quality: metrics.Approximate, Why: "decode passes, with and without a CUDA graph; prefill passes only in newer releases"},
+		sglangEnded(metrics.OutcomeSuccess, "finished requests minus those that were aborted, failed or broke off; includes one request of the server to itself at each start", sglangEnds.good),
 		{To: metrics.Requests, From: sglangFinished.From, Is: scrape.Counter, Since: "0.4.1.post6", Set: outcome(metrics.OutcomeSuccess), Absent: noFinish,
 			Tally:   &Tally{Of: []Count{sglangAborted, sglangWrong}, Step: func(rose []float64) float64 { return max(0, rose[0]-max(0, rose[1]-rose[2])) }},
-			Quality: metrics.Approximate, Why: "finished requests less those aborted beyond the answers 400; one that failed while it ran is among them, and one at each start that the server asks itself"},
-		sglangEnded(metrics.OutcomeUnknown, "streams that ended neither whole nor aborted: they broke off, were wrong, or had one token", sglangEnds.broken),
+			Quality: metrics.Approximate, Why: "finished requests minus those aborted beyond the answers 400; includes requests that failed while they ran, and one of the server to itself at each start"},
+		sglangEnded(metrics.OutcomeUnknown, "streams that were neither completed nor aborted: they broke off, were wrong, or had one token", sglangEnds.broken),
 		sglangRefusedStreams(),
 		{To: metrics.Requests, From: sglangAborted.From, Is: scrape.Counter, Since: "0.4.7", Plus: true, Set: outcome(metrics.OutcomeAbort), Absent: "no request was aborted"},
 		answered("sglang:http_responses_total", "status_code", "4(0[1-9]|[1-9][0-9])|5.*", "endpoint", "0.5.6.post2",
-			"failed HTTP answers; before 0.5.22, and until the first whole answer, one that failed while it ran is among the finished ones as well"),
+			"failed HTTP answers; before 0.5.22, and until the first complete answer, a request that failed while it ran also counts as finished"),
 		sglangInvalid(),
 		{To: metrics.Preemptions, From: "sglang:num_retracted_requests_total", Is: scrape.Counter, Since: "0.5.7", Absent: "no request was retracted yet"},
 		{To: metrics.Preemptions, From: "sglang:num_retractions", Is: scrape.Histogram, Since: "0.5.4.post2", Until: "0.5.10.post1", Part: partSum,
@@ -122,14 +122,14 @@ var sglang = Dialect{
 		// HiCache. Backup goes from GPU to host, load back the other way; backuped (sic) goes from host to storage,
 		// prefetched the other way. Evictions from the GPU belong to none of these tiers.
 		{To: metrics.ExternalPrefixCacheQueryTokens, From: "sglang:prefill_effective_tokens_total", Is: scrape.Counter, Since: "0.5.18", Absent: noHiCache,
-			Quality: metrics.Approximate, Why: "every prompt token, those found on the GPU included"},
+			Quality: metrics.Approximate, Why: "every prompt token, including those found on the GPU"},
 		{To: metrics.ExternalPrefixCacheQueryTokens, From: "sglang:cached_tokens_total", With: []string{"sglang:prompt_tokens_total"}, Is: scrape.Counter, Since: "0.5.9",
 			Where: is("cache_source", "host", "storage"), Fold: sumOf("sglang:prompt_tokens_total"), Absent: noHiCache,
-			Quality: metrics.Approximate, Why: "every prompt token, those found on the GPU included"},
+			Quality: metrics.Approximate, Why: "every prompt token, including those found on the GPU"},
 		{To: metrics.ExternalPrefixCacheHitTokens, From: "sglang:prefill_effective_tokens_total", Is: scrape.Counter, Since: "0.5.18", Where: is("mode", "host_hit", "storage_hit"),
-			Absent: noHiCache, Quality: metrics.Derived, Why: "found in host memory and in storage, added"},
+			Absent: noHiCache, Quality: metrics.Derived, Why: "sum of tokens found in host memory and in storage"},
 		{To: metrics.ExternalPrefixCacheHitTokens, From: "sglang:cached_tokens_total", Is: scrape.Counter, Since: "0.5.9", Where: is("cache_source", "host", "storage"),
-			Absent: noHiCache, Quality: metrics.Derived, Why: "found in host memory and in storage, added"},
+			Absent: noHiCache, Quality: metrics.Derived, Why: "sum of tokens found in host memory and in storage"},
 		{To: metrics.KVTierQueryTokens, From: "sglang:prefill_effective_tokens_total", Is: scrape.Counter, Since: "0.5.18", Where: is("mode", "host_hit", "storage_hit", "input"),
 			Set: tier(metrics.TierHost), Absent: noHiCache, Quality: metrics.Derived, Why: "prompt tokens not found on the GPU"},
 		{To: metrics.KVTierQueryTokens, From: "sglang:prefill_effective_tokens_total", Is: scrape.Counter, Since: "0.5.18", Where: is("mode", "storage_hit", "input"),
@@ -218,12 +218,12 @@ var sglang = Dialect{
 // sglangOwn: before it serves, the server asks itself for eight tokens (http_server.py, --skip-server-warmup), at a path and in a
 // way that clients may use, too, and no number distinguishes its request from theirs. It is no stream, so that first tokens and times per
 // token are without it. A check of its health is a request of one token to an idle scheduler, which no other process counts.
-const sglangOwn = "the server's warm-up and, while it is idle, checks of its health are among them"
+const sglangOwn = "includes the server's warm-up and, while it is idle, health checks"
 
 const (
 	sglangInfo = "/server_info"
 
-	noHiCache = "no HiCache, or nothing of the kind yet"
+	noHiCache = "no HiCache, or no such event yet"
 	noDrafts  = "speculative decoding is off, or has decoded nothing yet"
 	// Families of the radix tree have no rank label, and multiprocess mode adds them up.
 	overRanks = "every rank adds the same tokens"
@@ -315,12 +315,12 @@ func sglangRefusedStreams() Row {
 		Where: slices.Concat(is("method", "POST"), is("status_code", "200"), is("endpoint", "/v1/completions", "/v1/chat/completions")), Absent: noFinish,
 		Tally: &Tally{Of: append([]Count{sglangFinished}, sglangCounts...),
 			Step: func(rose []float64) float64 { return sglangRose(rose[1:]).refusedStreams(rose[0]) }},
-		Quality: metrics.Approximate, Why: "streams answered 200 that neither began nor ran: refused by the queue, or timed out in it; at least as many were"}
+		Quality: metrics.Approximate, Why: "a lower bound: streams answered 200 that neither began nor ran, because the queue refused them or they timed out in it"}
 }
 
 // sglangInvalid returns a row for answers 400, less those to nobody.
 func sglangInvalid() Row {
-	r := answered("sglang:http_responses_total", "status_code", "400", "endpoint", "0.5.6.post2", "answers 400 less those to clients that gave up before their request ran")
+	r := answered("sglang:http_responses_total", "status_code", "400", "endpoint", "0.5.6.post2", "answers 400 minus those to clients that gave up before their request ran")
 	whole := sglangWhole
 	whole.Optional = true
 	r.Tally = &Tally{Of: []Count{sglangFinished, sglangAborted, whole, sglangStreams, sglangWholeStreams}, Step: func(rose []float64) float64 {

@@ -25,10 +25,10 @@ var smg = Dialect{
 
 var smgRows = append(workerRows("smg_worker_health", "smg_worker_cb_state", "", ""), []Row{
 	{To: metrics.TimeToFirstToken, From: "smg_router_ttft_seconds", Is: scrape.Histogram, Since: "1.6.0", Absent: smgSummaries,
-		Quality: metrics.Approximate, Why: "of workers behind gRPC; behind HTTP the first chunk of the answer's body"},
+		Quality: metrics.Approximate, Why: "for gRPC workers; for HTTP workers, the first chunk of the answer's body"},
 	{To: metrics.TimePerOutputToken, From: "smg_router_tpot_seconds", Is: scrape.Histogram, Since: "1.6.0", Absent: smgSummaries},
 	{To: metrics.RequestsRunning, From: "smg_worker_requests_active", Is: scrape.Gauge, Absent: noRequest,
-		Quality: metrics.Approximate, Why: "requests at all workers, those waiting there included"},
+		Quality: metrics.Approximate, Why: "requests at all workers, including those that wait there"},
 	{To: metrics.RequestsWaiting, From: "smg_scheduler_queue_depth", Is: scrape.Gauge, Absent: smgScheduler},
 	{To: metrics.PromptTokens, From: "smg_router_tokens_total", Is: scrape.Counter, Where: is("token_type", "input"), Absent: smgGRPC,
 		Quality: metrics.Approximate, Why: smgGRPC},
@@ -39,7 +39,7 @@ var smgRows = append(workerRows("smg_worker_health", "smg_worker_cb_state", "", 
 	{To: metrics.Requests, From: "smg_router_request_duration_seconds", Is: scrape.Histogram, Part: partCount, On: smgPathless, Set: outcome(metrics.OutcomeSuccess), Absent: noFinish,
 		Carry: []metrics.Carry{{From: "model", To: metrics.LabelModel, Map: dropped}}, Quality: metrics.Approximate, Why: "count of the histogram of answers 2xx, " + smgStreams},
 	{To: metrics.Requests, From: "smg_http_responses_total", Is: scrape.Counter, On: smgPathless, Where: matching(labels.MatchRegexp, "status_code", "[45].."), Failures: SinceAnswer, Plus: true,
-		Absent: noFinish, Carry: smgStatus, Quality: metrics.Approximate, Why: "without paths, so that checks of readiness that failed are among them"},
+		Absent: noFinish, Carry: smgStatus, Quality: metrics.Approximate, Why: "without paths, so failed readiness checks are included"},
 	{To: metrics.GatewayResponses, From: "smg_http_responses_total", Is: scrape.Counter, Where: asks("path"), Absent: noFinish,
 		Carry: []metrics.Carry{{From: "status_code", To: metrics.LabelCode, Map: statusCode}, {From: "path", To: metrics.LabelRoute}}},
 	{To: metrics.GatewayRetries, From: "smg_worker_retries_total", Is: scrape.Counter, Absent: "no request was retried", Carry: []metrics.Carry{{From: "endpoint", To: metrics.LabelRoute}}},
@@ -55,8 +55,8 @@ var smgRows = append(workerRows("smg_worker_health", "smg_worker_cb_state", "", 
 const (
 	smgSummaries = "a summary before 1.6, or no request has finished yet"
 	smgScheduler = "the scheduler of priorities is off, or not in this release"
-	smgGRPC      = "of streams whose workers speak gRPC"
-	smgStreams   = "as the header said: streams that break later are among those that ended well, and up to 0.3 those that clients leave; failures name no model, so that of several models all requests are counted together, without a name"
+	smgGRPC      = "only streams whose workers use gRPC"
+	smgStreams   = "by the response header: streams that break later count as successful, and up to 0.3 also those that clients leave; failures name no model, so requests of several models are counted together, without a name"
 )
 
 var smgStatus = []metrics.Carry{{From: "status_code", To: metrics.LabelOutcome, Map: proxyOutcome}}
@@ -77,9 +77,9 @@ var sglangRouter = Dialect{
 }
 
 var sglangRouterRows = slices.Concat(routerRows("sgl_router_"),
-	workerRows("sgl_router_worker_health", "", "", "by its health checks: workers that have left are among the unhealthy, and no circuit breaker is known"),
+	workerRows("sgl_router_worker_health", "", "", "by its health checks: workers that have left count as unhealthy, and circuit breakers are not reported"),
 	[]Row{{To: metrics.RequestsRunning, From: "sgl_router_running_requests", Is: scrape.Gauge, Absent: noRequest,
-		Quality: metrics.Approximate, Why: "requests at all workers, those waiting there included"}})
+		Quality: metrics.Approximate, Why: "requests at all workers, including those that wait there"}})
 
 // vllmRouter reads the router of the vLLM project, which names no models. Its circuit breakers are of workers.
 var vllmRouter = Dialect{
@@ -112,8 +112,8 @@ func vllmRouterEnds() []Row {
 	refused.Set = outcome(metrics.OutcomeRejected)
 	failed.Tally = &Tally{Of: of, Splits: true, Step: func(rose []float64) float64 { return rose[0] - refusedByWorkers(rose) }}
 	refused.Tally = &Tally{Of: of, Splits: true, Step: refusedByWorkers}
-	refused.Why = "by attempts that circuit breakers count as a success, and that end no request"
-	failed.Why = "less those that workers refused; without those that gave up waiting in the router (408)"
+	refused.Why = "derived from attempts that circuit breakers count as successes but that end no request"
+	failed.Why = "minus requests that workers refused; without requests that gave up waiting in the router (408)"
 	return slices.Replace(rows, i, i+1, failed, refused)
 }
 
@@ -134,11 +134,11 @@ func routerRows(prefix string) []Row {
 	requests := Row{To: metrics.Requests, Is: scrape.Counter, Where: asks("route"), Quality: metrics.Approximate}
 	began, failed, wrong := requests, requests, requests
 	began.From, began.Set, began.Absent = prefix+"requests_total", outcome(metrics.OutcomeSuccess), noRequest
-	began.Why = "answers that began well: streams that break later or that their clients leave are among them"
+	began.Why = "answers that began well, including streams that break later or whose clients leave"
 	failed.From, failed.Set, failed.Absent = prefix+"retries_exhausted_total", outcome(metrics.OutcomeError), "no request has failed"
-	failed.Plus, failed.Failures, failed.Why = true, SinceFailure, "refusals of engines among them; without those that gave up waiting in the router (408)"
+	failed.Plus, failed.Failures, failed.Why = true, SinceFailure, "includes refusals of engines; without requests that gave up waiting in the router (408)"
 	wrong.From, wrong.Set, wrong.Absent = prefix+"request_errors_total", outcome(metrics.OutcomeInvalid), "no request was wrong"
-	wrong.Plus, wrong.Failures, wrong.Why = true, SinceFailure, "answers that the router does not try again, which a few of 5xx are, too"
+	wrong.Plus, wrong.Failures, wrong.Why = true, SinceFailure, "answers that the router does not retry, including a few 5xx"
 	wrong.Where = append(asks("route"), is("error_type", "non_retryable_error")...)
 	return []Row{
 		began, failed, wrong,

@@ -16,10 +16,10 @@ var tei = Dialect{
 	Source:    "text-embeddings-inference router/src/{http,grpc}/server.rs, router/src/lib.rs, core/src/{infer,queue,tokenization}.rs",
 	Recognise: func(p *scrape.Page) bool { return p.HasPrefix("te_") },
 	Silent:    func(id Identity) bool { return id.Owner == teiOwner }, // metrics are registered on first use
-	Server:    &Server{Lacks: "nothing of the process, and the queue is counted in inputs"},
+	Server:    &Server{Lacks: "no metrics of the process, and the queue is counted in inputs"},
 	Rows: []Row{
 		{To: metrics.RequestDuration, From: "te_request_duration", Is: scrape.Histogram, Absent: noFinish,
-			Quality: metrics.Approximate, Why: "to the answer, as there are no output tokens; of requests that succeeded"},
+			Quality: metrics.Approximate, Why: "time to the answer of successful requests, because there are no output tokens"},
 		{To: metrics.QueueTime, From: "te_request_queue_duration", Is: scrape.Histogram, Absent: noFinish,
 			Quality: metrics.Approximate, Why: "mean over the inputs of a request"},
 		{To: metrics.RequestPromptTokens, From: "te_request_input_length", Is: scrape.Histogram, Absent: noRequest,
@@ -33,7 +33,7 @@ var tei = Dialect{
 		{To: metrics.Requests, From: "te_request_success", Is: scrape.Counter, Set: outcome(metrics.OutcomeSuccess), Absent: noFinish,
 			Quality: metrics.Approximate, Why: "some releases leave out predictions of a single input"},
 		{To: metrics.Requests, From: "te_request_failure", Is: scrape.Counter, Failures: SinceFailure, Plus: true, Absent: "no request has failed",
-			Quality: metrics.Approximate, Why: "a request fails once for each of its inputs that does",
+			Quality: metrics.Approximate, Why: "a request counts once for each of its inputs that fails",
 			Carry: []metrics.Carry{{From: "err", To: metrics.LabelOutcome, Outcomes: metrics.Outcomes{
 				"overloaded":     metrics.OutcomeRejected,
 				"validation":     metrics.OutcomeInvalid,

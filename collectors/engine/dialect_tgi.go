@@ -20,7 +20,7 @@ var tgi = Dialect{
 	// IBM's fork on vLLM repeats the engine's numbers under TGI's names.
 	Recognise: func(p *scrape.Page) bool { return p.HasPrefix("tgi_") && !p.HasPrefix("vllm:") },
 	Silent:    func(id Identity) bool { return id.Version != "" }, // metrics are registered on first use (TGI#2184)
-	Server:    &Server{Lacks: "nothing of the process; the queue counts what comes while its batches hang, so that waiting requests show the work"},
+	Server:    &Server{Lacks: "no metrics of the process; the queue counts requests that arrive while batches hang, so waiting requests show the work"},
 	VersionHints: []VersionHint{
 		{Name: "tgi_request_skipped_tokens", Since: "1.3.0"},
 		{Name: "tgi_batch_forward_duration", Since: "1.3.3"},
@@ -48,7 +48,7 @@ var tgi = Dialect{
 		{To: metrics.GenerationTokens, From: "tgi_request_generated_tokens", Is: scrape.Histogram, Counted: metrics.CountedEnd, Since: "0.3.0", Part: partSum,
 			Absent: noFinish, Quality: metrics.Approximate, Why: "counted when a request ends well"},
 		{To: metrics.EngineSteps, From: "tgi_batch_inference_count", Is: scrape.Counter, Since: "0.5.0", Absent: noRequest,
-			Quality: metrics.Derived, Why: "prefill and decode batches added"},
+			Quality: metrics.Derived, Why: "sum of prefill and decode batches"},
 		{To: metrics.Requests, From: "tgi_request_success", Is: scrape.Counter, Since: "0.3.0", Set: outcome(metrics.OutcomeSuccess),
 			Absent: noFinish},
 		{To: metrics.Requests, From: "tgi_request_failure", Is: scrape.Counter, Failures: SinceFailure, Since: "0.3.0", Plus: true, Absent: "no request has failed",

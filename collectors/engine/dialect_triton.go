@@ -113,7 +113,7 @@ var triton = Dialect{
 }
 
 // tritonServer: pending requests are a gauge of the core already, which counts them as they come.
-var tritonServer = &Server{Lacks: "nothing of the process, and of requests only those before the backend"}
+var tritonServer = &Server{Lacks: "no metrics of the process, and only requests before the backend"}
 
 // tritonPorts: the metrics page is at 8002, and the API that describes models is at 8000.
 var tritonPorts = map[string]string{"8002": "8000"}

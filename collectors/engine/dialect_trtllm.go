@@ -43,7 +43,7 @@ var trtllm = Dialect{
 	}}},
 	// engine_type is the backend (pytorch, "undefined"), not a role.
 	Replicas: []string{"pid", "rank", "engine_type"},
-	Server:   &Server{Lacks: "its registry joins several processes, and so has nothing of any one"},
+	Server:   &Server{Lacks: "its registry joins several processes, so it has no metrics of a single one"},
 	VersionHints: []VersionHint{
 		{Name: "trtllm_kv_cache_hit_rate", Since: "1.3.0rc5"},
 		{Name: "time_to_first_token_seconds", Since: "1.1.0", Until: "1.2.x"},
@@ -98,9 +98,9 @@ var trtllm = Dialect{
 
 		{To: metrics.ExternalPrefixCacheQueryTokens, From: "trtllm_prompt_cache_hit_tokens_total", With: []string{"trtllm_prompt_tokens_total"}, Is: scrape.Counter, Since: "1.3.0rc10",
 			Fold: sumOf("trtllm_prompt_tokens_total"), Where: is("cache_tier", "host", "disk"), Absent: noHostCache,
-			Quality: metrics.Approximate, Why: "every prompt token, those found on the GPU included"},
+			Quality: metrics.Approximate, Why: "every prompt token, including those found on the GPU"},
 		{To: metrics.ExternalPrefixCacheHitTokens, From: "trtllm_prompt_cache_hit_tokens_total", Is: scrape.Counter, Since: "1.3.0rc10",
-			Where: is("cache_tier", "host", "disk"), Absent: noHostCache, Quality: metrics.Derived, Why: "found in host memory and on disk, added"},
+			Where: is("cache_tier", "host", "disk"), Absent: noHostCache, Quality: metrics.Derived, Why: "sum of tokens found in host memory and on disk"},
 		{To: metrics.KVTierHitTokens, From: "trtllm_prompt_cache_hit_tokens_total", Is: scrape.Counter, Since: "1.3.0rc10", Where: is("cache_tier", "host", "disk"), Absent: noHostCache,
 			Carry: []metrics.Carry{{From: "cache_tier", To: metrics.LabelTier, Map: values(map[string]string{"host": string(metrics.TierHost)}, string(metrics.TierDisk))}}},
 		{To: metrics.KVTierTransferBytes, From: "trtllm_kv_cache_onboard_bytes_total", Is: scrape.Counter, Since: "1.3.0rc10", Set: tier(metrics.TierHost, metrics.Fetch), Absent: noHostCache},

@@ -110,15 +110,15 @@ var vllm = Dialect{
 				{From: "finish_reason", To: metrics.LabelOutcome, Outcomes: finishReasons}, // in imitations
 			}},
 		{To: metrics.Requests, From: "vllm:admission_rejections_total", Is: scrape.Counter, Since: "0.32.0", Set: outcome(metrics.OutcomeRejected), Plus: true},
-		answered("http_requests_total", "status", "4.*|503", "handler", "0.8.3", "failed HTTP answers by class, so that a 429 is among the invalid"),
+		answered("http_requests_total", "status", "4.*|503", "handler", "0.8.3", "failed HTTP answers by class, so a 429 counts as invalid"),
 		failedBeyond("0.26", "", metrics.OutcomeError, largerOf),
 		failedBeyond("0.8.3", "0.17.x", metrics.OutcomeError, largerOf),
 		failedBeyond("0.18.0", "0.25.x", metrics.OutcomeUnknown, "these releases count requests that they answer 400 as 5xx"), // vllm#44303
 		{To: metrics.Requests, From: "http_requests_total", Is: scrape.Counter, Since: "0.8.3", Where: answersOK, Set: outcome(metrics.OutcomeAbort), Plus: true,
 			Tally:  &Tally{Of: []Count{completed, refused, failures, aborted}, Step: left},
 			Absent: "no HTTP request has been answered", Quality: metrics.Approximate,
-			Why: "answered 200, and not finished by the engine: fewer than there were where requests have several prompts, and more where the engine breaks off streams or refuses them before 0.32"},
-		{To: metrics.Preemptions, From: "vllm:num_preemptions_total", Is: scrape.Counter, Since: "0.4.3", Until: "0.7.x", Absent: "V1 of that time has none"},
+			Why: "answers 200 that the engine did not finish: too few if requests have several prompts, too many if the engine breaks off streams or refuses them before 0.32"},
+		{To: metrics.Preemptions, From: "vllm:num_preemptions_total", Is: scrape.Counter, Since: "0.4.3", Until: "0.7.x", Absent: "V1 of these releases has none"},
 		{To: metrics.Preemptions, From: "vllm:num_preemptions_total", Is: scrape.Counter, Since: "0.8.0"},
 
 		{To: metrics.PrefixCacheQueryTokens, From: "vllm:prefix_cache_queries_total", Is: scrape.Counter, Since: "0.9.2"},
@@ -141,7 +141,7 @@ var vllm = Dialect{
 		{To: metrics.KVTransferSize, From: "vllm:nixl_bytes_transferred", Is: scrape.Histogram, Since: "0.11.1", Absent: "no NIXL connector"},
 		{To: metrics.KVTransferFailures, From: "vllm:nixl_num_failed_transfers_total", Is: scrape.Counter, Since: "0.11.1", Absent: "no NIXL connector"},
 		{To: metrics.KVTransferFailures, From: "vllm:nixl_num_failed_notifications_total", Is: scrape.Counter, Since: "0.11.1", Plus: true, Absent: "no NIXL connector",
-			Quality: metrics.Approximate, Why: "a notification that failed is among them: the prefill engine then keeps its copy until it expires"},
+			Quality: metrics.Approximate, Why: "includes failed notifications, after which the prefill engine keeps its copy until it expires"},
 		{To: metrics.KVTransferPostTime, From: "vllm:nixl_post_time_seconds", Is: scrape.Histogram, Since: "0.11.1", Absent: "no NIXL connector"},
 		{To: metrics.KVTransfersExpired, From: "vllm:nixl_num_kv_expired_reqs_total", Is: scrape.Counter, Since: "0.15.0", Absent: "no NIXL connector"},
 
@@ -181,7 +181,7 @@ var vllm = Dialect{
 		{To: metrics.KVTierHits, From: "vllm:kv_offload_tiering_block_hits_total", Is: scrape.Counter, Since: "0.27", Until: "0.31.x", Carry: secondaryTier, Absent: noOffload},
 		{To: metrics.KVTierRefused, From: "vllm:kv_offload_allocation_failure_total", Is: scrape.Counter, Since: "0.26", Set: tier(metrics.TierHost), Absent: noOffload},
 		{To: metrics.KVTierRefused, From: "vllm:kv_offload_stores_skipped_total", Is: scrape.Counter, Since: "0.24", Set: tier(metrics.TierHost), Absent: noOffload,
-			Quality: metrics.Approximate, Why: "with a store_threshold of 2 or more, first sightings are among them"},
+			Quality: metrics.Approximate, Why: "with a store_threshold of 2 or more, includes blocks seen for the first time"},
 		{To: metrics.KVTierRefused, From: "vllm:kv_offload_tiering_backpressure_stores_dropped_total", Is: scrape.Counter, Since: "0.32.0", Carry: secondaryTier, Plus: true, Absent: noOffload},
 		{To: metrics.KVTierRefused, From: "vllm:simple_kv_offload_save_outcomes_total", Is: scrape.Counter, Since: "0.32.0", Where: is("outcome", "dropped_cpu_full"),
 			Set: tier(metrics.TierHost), Plus: true, Absent: noOffload},
@@ -204,11 +204,11 @@ var vllm = Dialect{
 		{To: metrics.RequestsWaitingByReason, From: "vllm:num_requests_waiting_by_reason", Is: scrape.Gauge, Since: "0.20",
 			Carry: []metrics.Carry{{From: "reason", To: metrics.LabelReason, Map: values(map[string]string{"capacity": "capacity", "deferred": "deferred"}, "other")}}},
 		{To: metrics.RequestsSwapped, From: "vllm:num_requests_swapped", Is: scrape.Gauge, Since: "0.2.3", Until: "0.9.0", Absent: "V0 only"},
-		{To: metrics.BatchTokens, From: "vllm:iteration_tokens_total", Is: scrape.Histogram, Since: "0.6.4", Until: "0.7.2", Absent: "V1 of that time has none"},
+		{To: metrics.BatchTokens, From: "vllm:iteration_tokens_total", Is: scrape.Histogram, Since: "0.6.4", Until: "0.7.2", Absent: "V1 of these releases has none"},
 		{To: metrics.BatchTokens, From: "vllm:iteration_tokens_total", Is: scrape.Histogram, Since: "0.7.3"},
 		{To: metrics.RequestPreemptions, From: "vllm:request_num_preemptions", Is: scrape.Histogram, Since: "0.30", Absent: "the Rust frontend has none"},
 		{To: metrics.CorruptedRequests, From: "vllm:corrupted_requests_total", Is: scrape.Counter, Since: "0.11.1", Absent: "needs VLLM_COMPUTE_NANS_IN_LOGITS=1",
-			Quality: metrics.Approximate, Why: "0 says nothing without VLLM_COMPUTE_NANS_IN_LOGITS=1"},
+			Quality: metrics.Approximate, Why: "0 means nothing without VLLM_COMPUTE_NANS_IN_LOGITS=1"},
 		{To: metrics.MultimodalCacheQueries, From: "vllm:mm_cache_queries_total", Is: scrape.Counter, Since: "0.11.1", Absent: "the Rust frontend has none"},
 		{To: metrics.MultimodalCacheHits, From: "vllm:mm_cache_hits_total", Is: scrape.Counter, Since: "0.11.1", Absent: "the Rust frontend has none"},
 		// Without the flag, they are on the metrics page and stay 0.
@@ -222,7 +222,7 @@ var vllm = Dialect{
 	Flags:     vllmFlags,
 	Endpoints: map[*metrics.Family]string{metrics.MaxModelLen: "/v1/models"},
 	Missing: reasons(
-		lacks("lookups are counted in blocks of a size that is not said", []*metrics.Family{metrics.KVTierQueryTokens}),
+		lacks("lookups are counted in blocks of unknown size", []*metrics.Family{metrics.KVTierQueryTokens}),
 		lacks("transfers are counted in bytes", []*metrics.Family{metrics.KVTierTransferTokens, metrics.KVTierTransferBlocks})),
 	Identify: openAI,
 }
@@ -292,15 +292,15 @@ func failedBeyond(since, until string, as metrics.Outcome, why string) Row {
 		Tally: &Tally{Of: []Count{inEngine, refused}, Step: func(rose []float64) float64 { return max(0, rose[0]-rose[1]-rose[2]) }}}
 }
 
-const largerOf = "of an interval, the larger of the server's answers 5xx and of what the engine failed or refused: they may be the same requests"
+const largerOf = "per interval, the larger of the server's 5xx answers and the engine's failed or refused requests, because both may count the same requests"
 
 // Reasons why quantities that depend on a flag are absent.
 const (
-	noOffload = "no KV offloading, or nothing of the kind yet"
+	noOffload = "no KV offloading, or no such event yet"
 	needsMFU  = "needs --enable-mfu-metrics"
 	noLoras   = "no LoRA adapters are served"
 
-	timesAddedUp = "several API servers add up the times that tell which of its series is the newest"
+	timesAddedUp = "several API servers add up their times, so it is unknown which series is the newest"
 )
 
 // transferType maps the direction of a copy between host and GPU.

@@ -27,20 +27,20 @@ var xinference = Dialect{
 	Rows: []Row{
 		{To: metrics.TimeToFirstToken, From: "xinference:time_to_first_token_seconds", Is: scrape.Histogram, Where: is("stream", "true"), Absent: xinferenceTokens},
 		{To: metrics.TimeToFirstToken, From: "xinference:time_to_first_token_seconds", Is: scrape.Histogram, Where: is("stream", ""), Absent: xinferenceTokens,
-			Quality: metrics.Approximate, Why: "in releases that do not tell streams apart, whole answers of calls that do not stream are among them"},
+			Quality: metrics.Approximate, Why: "some releases do not distinguish streams, and include answers that are not streamed"},
 		{To: metrics.RequestDuration, From: "xinference:model_request_duration_seconds", Is: scrape.Histogram,
-			Absent: "not in early releases, or no request yet", Quality: metrics.Approximate, Why: "of the call to the model; how much of a stream is in it is not said"},
+			Absent: "not in early releases, or no request yet", Quality: metrics.Approximate, Why: "of the call to the model; it is unknown how much of a stream this includes"},
 		{To: metrics.RequestsRunning, From: "xinference:model_serve_count", Is: scrape.Gauge,
-			Absent: "not in early releases, or no request yet", Quality: metrics.Approximate, Why: "requests in progress, those waiting in the engine included"},
+			Absent: "not in early releases, or no request yet", Quality: metrics.Approximate, Why: "requests in progress, including those that wait in the engine"},
 		{To: metrics.PromptTokens, From: "xinference:input_tokens_total_counter", Is: scrape.Counter,
-			Absent: noFinish, Quality: metrics.Approximate, Why: "of requests whose answer says its usage"},
+			Absent: noFinish, Quality: metrics.Approximate, Why: "only requests whose answer reports its usage"},
 		{To: metrics.GenerationTokens, From: "xinference:output_tokens_total_counter", Is: scrape.Counter, Counted: metrics.CountedEnd,
-			Absent: noFinish, Quality: metrics.Approximate, Why: "of requests whose answer says its usage"},
+			Absent: noFinish, Quality: metrics.Approximate, Why: "only requests whose answer reports its usage"},
 		{To: metrics.EngineLoadTime, From: "xinference:model_last_load_duration_seconds", Is: scrape.Gauge,
 			Absent: "not in early releases, or the model is not loaded yet", Quality: metrics.Approximate, Why: "of the model, its download included; not of the process"},
 	},
 	Missing: map[*metrics.Family]string{
-		metrics.Requests: "all calls and failed ones are counted, and not when: those under way cannot be told from those that ended well",
+		metrics.Requests: "only all calls and failed calls are counted, so running calls cannot be distinguished from successful ones",
 	},
 }
 

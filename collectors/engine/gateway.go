@@ -17,7 +17,7 @@ import (
 const (
 	noSource = "a gateway reports only what it sees of requests"
 	noStream = "no streamed request yet"
-	noUsage  = "no answer has said its usage yet"
+	noUsage  = "no answer has reported its usage yet"
 )
 
 // Concerns reports whether the dialect's servers can have a quantity. Quantities of gateways do not count as missing at an engine or a frontend,

@@ -150,7 +150,7 @@ func TestMappedEngineInAMesh(t *testing.T) {
 func TestMappingsDescribeEngines(t *testing.T) {
 	_, err := New(Config{Log: discard, Mappings: []Mapping{{Engine: "mine", Recognise: "mine_retries",
 		Metrics: []MetricMapping{{To: metrics.GatewayRetries.Name, From: "mine_retries", Type: scrape.Counter}}}}})
-	if err == nil || !strings.Contains(err.Error(), "is not a quantity") {
+	if err == nil || !strings.Contains(err.Error(), "is not a metric of the exporter") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -334,7 +334,7 @@ func TestSeveralModelsOfSMG(t *testing.T) {
 			t.Errorf("%s: with a second model %v, want %v", c.name, got, want)
 		}
 		two.want(t, `llm_engine_requests_total{model_name=~".+"}`)
-		if len(two.get(t, `llm_engine_metric_source_info{metric="llm_engine_requests_total",reason=~".*all requests are counted together, without a name.*"}`)) == 0 {
+		if len(two.get(t, `llm_engine_metric_source_info{metric="llm_engine_requests_total",reason=~".*requests of several models are counted together, without a name.*"}`)) == 0 {
 			t.Errorf("%s: nothing says why no model has requests", c.name)
 		}
 	}

@@ -12,20 +12,20 @@ var namesTable string
 
 // ignored holds the reasons why names are not read. There are few, so that an important name is not one of many exceptions.
 var ignored = map[string]string{
-	"runtime":    "the process, its language and its web server say it of themselves",
-	"repeats":    "a name that is read says the same",
+	"runtime":    "metrics of the process, its language or its web server",
+	"repeats":    "a metric that is read has the same number",
 	"average":    "a mean, a rate or the last value: it cannot be added up over replicas",
 	"setting":    "configuration, which does not change while the server runs",
-	"inner":      "a step or a part within the server, whose time and work is in names that are read",
+	"inner":      "a step or a part within the server, whose time and work are in metrics that are read",
 	"tier":       "a detail of a cache tier beyond lookups, hits, transfers, failures and fill",
 	"modality":   "pictures, speech, embeddings and diffusion",
-	"feature":    "how often something of the interface is used: tools, grammars, sessions, parameters, new weights",
+	"feature":    "how often a feature of the interface is used: tools, grammars, sessions, parameters, new weights",
 	"control":    "how a gateway or a cluster manages its own parts",
-	"copy":       "a gateway's copy of what the engine's page says",
+	"copy":       "a gateway's copy of the engine's metrics",
 	"money":      "costs, budgets and limits of tenants",
 	"gpu":        "GPUs and the host, which are read at their source",
-	"ambiguous":  "what it counts cannot be told apart, or nothing in the source moves it",
-	"other page": "of another server, whose names stand on the same page",
+	"ambiguous":  "its values cannot be distinguished, or the source never changes it",
+	"other page": "metrics of another server at the same endpoint",
 }
 
 // Ignored explains why the exporter does not read a family, and names its engine. Both are empty if the exporter reads the family, or has

@@ -241,7 +241,7 @@ func TestHistogramShapes(t *testing.T) {
 	for _, name := range []string{"llm_slo_events_total", "llm_slo_bad_events_total"} {
 		s.want(t, name, whole.get(t, name)...)
 	}
-	if _, err := New(Config{Histograms: map[string]slo.Shape{"llm_engine_requests_running": {}}}); err == nil || !strings.Contains(err.Error(), "no histogram") {
+	if _, err := New(Config{Histograms: map[string]slo.Shape{"llm_engine_requests_running": {}}}); err == nil || !strings.Contains(err.Error(), "is not a histogram") {
 		t.Errorf("a shape for a gauge: %v", err)
 	}
 	if _, err := New(Config{Histograms: map[string]slo.Shape{ttft: {Keep: "half"}}}); err == nil || !strings.Contains(err.Error(), "whole, reduced, drop") {

@@ -56,8 +56,8 @@ type stated struct {
 
 // Reasons why a setting is not reported.
 const (
-	untold        = "the engine does not tell it"
-	unreadCommand = "only on the command line, which is not read here"
+	untold        = "the engine does not report it"
+	unreadCommand = "only on the command line, which the exporter does not read here"
 	unanswered    = "read from %s, which did not answer"
 
 	fromCommand = "command line"

@@ -75,7 +75,7 @@ func TestSettingsOfEngines(t *testing.T) {
 			"max_sequences=* model=ngc://nim/meta/llama-3.1-8b-instruct:hf-1d54af3-nim1.2 version=1.8.4", map[metrics.Setting]string{metrics.SettingDtype: untold}},
 		{"ollama/0.12.6-one.json", map[string]string{"/api/show": "ollama-show.json", "/api/version": "ollama-version.json"},
 			"generation=sha256:* max_model_len=* quantization=Q4_K_M revision=* template=sha256:* version=0.12.6",
-			map[metrics.Setting]string{metrics.SettingTokenizer: "it is in the file of the model, whose digest is the revision"}},
+			map[metrics.Setting]string{metrics.SettingTokenizer: "only the model's file contains it; the file's digest is the revision"}},
 	} {
 		t.Run(c.page, func(t *testing.T) {
 			engine := serve(t, readPage(t, c.page))

@@ -129,6 +129,6 @@ func TestRequestsOfSGLangItself(t *testing.T) {
 		}
 	}
 	for _, of := range []string{"llm_engine_queue_time_seconds", "llm_engine_prefill_time_seconds"} {
-		s.want(t, metrics.MetricSourceInfo.Name+`{metric="`+of+`",quality="approximate",reason=~".*checks of its health.*"}`, 1)
+		s.want(t, metrics.MetricSourceInfo.Name+`{metric="`+of+`",quality="approximate",reason=~".*health checks.*"}`, 1)
 	}
 }

@@ -21,7 +21,7 @@ func TestClientsThatLeaveVLLM(t *testing.T) {
 	before.want(t, `llm_engine_requests_total{outcome="abort"}`, 0)
 	after.want(t, `llm_slo_bad_events_total{slo="availability"}`, 0)
 	after.want(t, `llm_slo_bad_events_total{slo="all"}`, 4)
-	after.want(t, `llm_engine_metric_source_info{metric="llm_engine_requests_total",source="http_requests_total",quality="approximate",reason=~"answered 200.*"}`, 1)
+	after.want(t, `llm_engine_metric_source_info{metric="llm_engine_requests_total",source="http_requests_total",quality="approximate",reason=~"answers 200.*"}`, 1)
 	// 4,815 were answered 200 and 4,130 finished when the engine stopped; 351 were still waiting at the metrics page before it.
 	page(t, "vllm/v0.32.0-wedge.prom").want(t, `llm_engine_requests_total{outcome="abort"}`, 685)
 	// Two API servers and two ranks share one count of answers.
@@ -29,7 +29,7 @@ func TestClientsThatLeaveVLLM(t *testing.T) {
 	page(t, "vllm/v0.32.0-dp2-lora.prom").want(t, `llm_engine_requests_total{outcome="abort",dp_rank!=""}`) // no rank counts them
 	page(t, "vllm/v0.32.0-dp2-lora.prom").want(t, missingAborts)
 	// V0 counts aborts itself.
-	page(t, "vllm/v0.6.6-v0-multiprocess.prom").want(t, `llm_engine_metric_source_info{reason=~"answered 200.*"}`)
+	page(t, "vllm/v0.6.6-v0-multiprocess.prom").want(t, `llm_engine_metric_source_info{reason=~"answers 200.*"}`)
 }
 
 // vllmCounts are the counters of a vLLM metrics page about how requests ended.

@@ -197,7 +197,7 @@ func (t *target) locate(ctx context.Context) (size int, err error) {
 		if path == scrape.PlainPath && !t.pinned {
 			if drains := t.drained(ctx); drains != nil {
 				if none := (*scrape.StatusError)(nil); errors.As(said, &none) {
-					said = scrape.Errorf(reasonDisabled, "%s (its %s is left alone, reading it would empty it)", drains.Instead, scrape.PlainPath)
+					said = scrape.Errorf(reasonDisabled, "%s (the exporter does not read its %s, because reading would empty it)", drains.Instead, scrape.PlainPath)
 				}
 				break
 			}
@@ -343,12 +343,12 @@ func (t *target) recognise(ctx context.Context, path string, page *scrape.Page) 
 				return []*Dialect{d}, nil
 			}
 		}
-		return nil, scrape.Errorf(reasonEmpty, "%s%s has no series: name the engine in the configuration if it is silent until its first request", t.server, path)
+		return nil, scrape.Errorf(reasonEmpty, "%s%s has no series: name the engine in the configuration if it has no series until its first request", t.server, path)
 	}
 	if b := bystanderOf(page, false); b != nil {
 		return nil, b.err()
 	}
-	return nil, scrape.Errorf(reasonUnknown, "no known engine writes this page (it has %s): name the engine in the configuration, or describe it under mappings",
+	return nil, scrape.Errorf(reasonUnknown, "no known engine has these metrics (%s): name the engine in the configuration, or describe it under mappings",
 		page.Names())
 }
 
@@ -650,8 +650,8 @@ func (t *target) note(reason string, err error) {
 	switch {
 	case !changed:
 	case err != nil:
-		t.log.Warn("engine page cannot be used", "reason", reason, "err", err)
+		t.log.Warn("engine's metrics cannot be used", "reason", reason, "err", err)
 	default:
-		t.log.Info("engine page is used", "path", t.path, "runtime", t.plan.runtime, "lines", len(t.plan.lines))
+		t.log.Info("engine's metrics are used", "path", t.path, "runtime", t.plan.runtime, "lines", len(t.plan.lines))
 	}
 }

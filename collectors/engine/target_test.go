@@ -120,7 +120,7 @@ func TestWhoLeavesEarlySaysNothingOfTheEngine(t *testing.T) {
 			t.Errorf("the engine's state is %q after a scrape that worked", e.Reason)
 		}
 	}
-	if strings.Contains(logged.String(), "cannot be used") || strings.Count(logged.String(), "page is used") != 1 {
+	if strings.Contains(logged.String(), "cannot be used") || strings.Count(logged.String(), "metrics are used") != 1 {
 		t.Errorf("the engine never changed, the log says:\n%s", logged.String())
 	}
 }
@@ -280,10 +280,10 @@ func TestEngineComesAndGoes(t *testing.T) {
 	for range 3 {
 		parse(t, exposition(t, c)).want(t, `llm_engine_up{runtime="sglang"}`, 1)
 	}
-	if n := strings.Count(logged.String(), "level=WARN msg=\"engine page cannot be used\""); n != 1 {
+	if n := strings.Count(logged.String(), "level=WARN msg=\"engine's metrics cannot be used\""); n != 1 {
 		t.Errorf("the outage was logged %d times:\n%s", n, logged.String())
 	}
-	if n := strings.Count(logged.String(), "engine page is used"); n != 2 {
+	if n := strings.Count(logged.String(), "engine's metrics are used"); n != 2 {
 		t.Errorf("the recoveries were logged %d times:\n%s", n, logged.String())
 	}
 }
@@ -537,13 +537,13 @@ func TestConfigurationErrors(t *testing.T) {
 	}{
 		{"targets[0].url", "http://host:port", TargetConfig{URL: "localhost:8000"}, nil},
 		{"targets[0].url", "password_file", TargetConfig{URL: "http://u:p@h:1"}, nil},
-		{"targets[0].engine", "no engine \"vlm\": known are", TargetConfig{URL: "http://h:1", Engine: "vlm"}, nil},
-		{"targets[0].labels.dp_rank", "cannot be given", TargetConfig{URL: "http://h:1", Labels: map[string]string{"dp_rank": "1"}}, nil},
+		{"targets[0].engine", "unknown engine \"vlm\": use one of", TargetConfig{URL: "http://h:1", Engine: "vlm"}, nil},
+		{"targets[0].labels.dp_rank", "cannot be set here", TargetConfig{URL: "http://h:1", Labels: map[string]string{"dp_rank": "1"}}, nil},
 		{"targets[0].labels.a-b", "not a label name", TargetConfig{URL: "http://h:1", Labels: map[string]string{"a-b": "1"}}, nil},
 		{"targets[0].http_config.authorization.credentials", "credentials_file", TargetConfig{URL: "http://h:1",
 			HTTP: config.HTTPClientConfig{Authorization: &config.Authorization{Credentials: "s3cret"}}}, nil},
 		{"mappings[0].engine", "needs a name", TargetConfig{}, &Mapping{}},
-		{"mappings[0].recognise", "only pages of mine have", TargetConfig{}, &Mapping{Engine: "mine"}},
+		{"mappings[0].recognise", "only mine has", TargetConfig{}, &Mapping{Engine: "mine"}},
 		{"mappings[0].labels.pod", "only model_name", TargetConfig{}, &Mapping{Engine: "mine", Recognise: "x", Labels: map[string]string{"pod": "p"}}},
 		{"mappings[0].metrics[0].to", "docs/metrics.md", TargetConfig{}, mapping(MetricMapping{To: "llm_engine_requests"})},
 		{"mappings[0].metrics[0].from", "PromQL", TargetConfig{}, mapping(MetricMapping{To: "llm_engine_requests_running", From: `x{a=}`})},

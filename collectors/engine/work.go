@@ -184,7 +184,7 @@ func (c *compiler) units(d *Dialect) []unit {
 }
 
 // atLeast explains the number of requests in flight that comes from connections.
-const atLeast = "at least so many: those that run or wait or, if more, the connections above those that were open while it made progress"
+const atLeast = "a lower bound: requests that run or wait or, if more, connections beyond those that were open while the engine made progress"
 
 // together sums up the units of one engine.
 func together(key [outLabels]string, parts []unit) unit {

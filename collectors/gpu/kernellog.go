@@ -133,7 +133,7 @@ func (k *KernelLog) set(err error) {
 	case err == nil:
 		k.logger.Info("XIDs are read from the kernel log", "path", k.path)
 	default:
-		k.logger.Warn("XIDs are not read from the kernel log; no other source tells of all of them",
+		k.logger.Warn("XIDs are not read from the kernel log; no other source reports all of them",
 			"err", err, "remedy", KmsgRemedy)
 	}
 }

@@ -127,7 +127,7 @@ func Compile(cfgs []Config, interval time.Duration, userAgent string) ([]*Probe,
 			return nil, err
 		}
 		if first := slices.IndexFunc(all, func(other *Probe) bool { return slices.Equal(other.labels(), p.labels()) }); first >= 0 {
-			return nil, wrong(path+".name", "probes[%d] has this name, model and server already: give one of them another name", first)
+			return nil, wrong(path+".name", "probes[%d] already has this name, model and server: give one of them another name", first)
 		}
 		all = append(all, p)
 	}
@@ -141,16 +141,16 @@ func wrong(path, format string, args ...any) error {
 func compile(path string, cfg Config, interval time.Duration, userAgent string) (*Probe, error) {
 	if cfg.Engines {
 		if cfg.URL+cfg.Model+cfg.API != "" {
-			return nil, wrong(path+".engines", "every engine is asked at its own address for its own models: leave away url, model and api, or write another probe")
+			return nil, wrong(path+".engines", "every engine gets requests at its own address for its own models: leave out url, model and api, or configure another probe")
 		}
 		if to := cfg.CredentialsFor; httpclient.HasCredentials(cfg.HTTP) && (to == nil || len(to.Namespaces)+len(to.Labels) == 0) {
-			return nil, wrong(path+".credentials_for", "say which engines get the credentials of http_config, by namespaces or labels: whatever serves a page like an engine's is found and would get them")
+			return nil, wrong(path+".credentials_for", "select the engines that get the credentials of http_config, by namespaces or labels, because discovery finds every server that imitates an engine")
 		}
 		cfg.Name = cmp.Or(cfg.Name, "engines")
 		return compileAt(path, cfg, engine.Offer{URL: "https://engine", API: "completions", Name: "model"}, interval, userAgent)
 	}
 	if cfg.CredentialsFor != nil {
-		return nil, wrong(path+".credentials_for", "belongs to engines: true; the credentials of this probe go to its url")
+		return nil, wrong(path+".credentials_for", "is only for engines: true; this probe sends its credentials to its url")
 	}
 	return compileAt(path, cfg, engine.Offer{URL: cfg.URL, API: cfg.API, Name: cfg.Model}, interval, userAgent)
 }
@@ -177,19 +177,19 @@ func compileAt(path string, cfg Config, at engine.Offer, interval time.Duration,
 	case p.api == nil:
 		return nil, wrong(path+".api", "no API %q: write one of %s", cfg.API, strings.Join(slices.Sorted(maps.Keys(apis)), ", "))
 	case strings.HasSuffix(strings.TrimSuffix(u.Path, "/"), "/v1") || strings.HasSuffix(u.Path, p.api.path(cfg.Model)):
-		return nil, wrong(path+".url", "leave away the API's own path, %s: it is added", p.api.path(cfg.Model))
+		return nil, wrong(path+".url", "leave out the API's own path, %s, because the exporter adds it", p.api.path(cfg.Model))
 	case u.RawQuery != "" || u.Fragment != "":
 		return nil, wrong(path+".url", "a request has no query: name the model under model")
 	case cfg.Model == "":
 		return nil, wrong(path+".model", "name the model as clients do: curl %s/v1/models lists them", strings.TrimSuffix(cfg.URL, "/"))
 	case p.interval < MinInterval:
-		return nil, wrong(path+".interval", "%s is too often for a probe: at least %s", p.interval, MinInterval)
+		return nil, wrong(path+".interval", "%s is too short for a probe: use at least %s", p.interval, MinInterval)
 	case p.timeout < 0:
 		return nil, wrong(path+".timeout", "must not be negative")
 	case cfg.PromptWords < words(question) || cfg.PromptWords > maxPromptWords:
-		return nil, wrong(path+".prompt_words", "from %d, the question alone, to %d", words(question), maxPromptWords)
+		return nil, wrong(path+".prompt_words", "must be from %d (the question alone) to %d", words(question), maxPromptWords)
 	case cfg.MaxTokens < 1 || cfg.MaxTokens > 128:
-		return nil, wrong(path+".max_tokens", "from 1 to 128: a probe is no load test")
+		return nil, wrong(path+".max_tokens", "must be from 1 to 128, because a probe is not a load test")
 	case p.cost() > cfg.TokensPerHour:
 		return nil, wrong(path+".tokens_per_hour", "one request may cost %d tokens, more than %d: raise it, or lower prompt_words or max_tokens", p.cost(), cfg.TokensPerHour)
 	}

@@ -544,8 +544,8 @@ func TestConfigurationErrors(t *testing.T) {
 	}{
 		{"no URL", func(c *Config) { c.URL = "" }, []string{"probes[1].url", "http://host:port"}},
 		{"credentials in the URL", func(c *Config) { c.URL = "http://u:p@engine:1" }, []string{"probes[1].url", "password_file"}},
-		{"path of the API", func(c *Config) { c.URL = "http://engine:1/v1" }, []string{"probes[1].url", "it is added"}},
-		{"whole path of the API", func(c *Config) { c.URL = "http://engine:1/v1/chat/completions" }, []string{"probes[1].url", "it is added"}},
+		{"path of the API", func(c *Config) { c.URL = "http://engine:1/v1" }, []string{"probes[1].url", "because the exporter adds it"}},
+		{"whole path of the API", func(c *Config) { c.URL = "http://engine:1/v1/chat/completions" }, []string{"probes[1].url", "because the exporter adds it"}},
 		{"query", func(c *Config) { c.URL = "http://engine:1?x=1" }, []string{"probes[1].url", "no query"}},
 		{"no model", func(c *Config) { c.Model = "" }, []string{"probes[1].model", "/v1/models"}},
 		{"unknown API", func(c *Config) { c.API = "grpc" }, []string{"probes[1].api", "chat, completions, ollama, tgi, triton"}},
@@ -556,7 +556,7 @@ func TestConfigurationErrors(t *testing.T) {
 		{"more than the budget", func(c *Config) { c.PromptWords = 9000 }, []string{"probes[1].tokens_per_hour", "18072 tokens", "10000"}},
 		{"own field", func(c *Config) { c.Body = map[string]any{"n": 4} }, []string{"probes[1].body.n", "sets n itself"}},
 		{"secret", func(c *Config) { c.HTTP.BearerToken = "s3cret" }, []string{"probes[1].http_config.bearer_token", "bearer_token_file"}},
-		{"an address for all engines", func(c *Config) { c.Engines = true }, []string{"probes[1].engines", "leave away url, model and api"}},
+		{"an address for all engines", func(c *Config) { c.Engines = true }, []string{"probes[1].engines", "leave out url, model and api"}},
 		{"too often for all engines", func(c *Config) { *c = Config{Engines: true, Interval: 1} }, []string{"probes[1].interval", "at least 10s"}},
 		{"twice", func(*Config) {}, []string{"probes[1].name", "probes[0]", "another name"}},
 	} {

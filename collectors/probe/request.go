@@ -159,7 +159,7 @@ func outcomeOf(err error, answered bool) metrics.ProbeOutcome {
 }
 
 var (
-	errNotStreamed = errors.New("the answer is none of this API: is api right, and the url without the API's own path?")
+	errNotStreamed = errors.New("this is not an answer of the API: check api, and leave the API's own path out of url")
 	errTooMuch     = errors.New("the answer has more tokens than were asked for")
 	errInStream    = errors.New("an error came in the stream")
 )

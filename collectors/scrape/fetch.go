@@ -94,7 +94,7 @@ func (f *Fetcher) PageAt(ctx context.Context, path, query string) (body []byte, 
 	}
 	switch err := readBounded(&f.buf, resp, f.maxBytes); {
 	case errors.Is(err, syscall.ECONNRESET):
-		return nil, "", Errorf(Truncated, "%s: %w in the middle of the page", path, err)
+		return nil, "", Errorf(Truncated, "%s: %w in the middle of the answer", path, err)
 	case err != nil:
 		return nil, "", err
 	}
@@ -117,16 +117,16 @@ func readBounded(to *bytes.Buffer, resp *http.Response, limit int64) error {
 	if resp.Header.Get("Content-Encoding") == "gzip" {
 		unzip, err := gzip.NewReader(from)
 		if err != nil {
-			return Errorf(ParseError, "body is not the gzip it says it is: %w", err)
+			return Errorf(ParseError, "the body is not valid gzip: %w", err)
 		}
 		from = unzip
 	}
 	n, err := to.ReadFrom(io.LimitReader(from, limit+1))
 	switch {
 	case n > limit:
-		return Errorf(LimitExceeded, "page is larger than %d bytes: raise limits.body_size if the server is right", limit)
+		return Errorf(LimitExceeded, "the answer is larger than %d bytes: raise limits.body_size if this is normal", limit)
 	case errors.Is(err, gzip.ErrChecksum), errors.Is(err, gzip.ErrHeader):
-		return Errorf(ParseError, "body is not the gzip it says it is: %w", err)
+		return Errorf(ParseError, "the body is not valid gzip: %w", err)
 	}
 	return err
 }

@@ -153,7 +153,7 @@ func (f *Format) Sanitise(body []byte, path, contentType string) (_ []byte, err 
 		return nil, Errorf(ParseError, "line %d: invalid UTF-8", invalidLine(body))
 	}
 	if len(body) > 0 && body[len(body)-1] != '\n' {
-		return nil, Errorf(ParseError, "line %d: page does not end with a line feed: truncated", 1+bytes.Count(body, []byte("\n")))
+		return nil, Errorf(ParseError, "line %d: the answer is truncated, because it does not end with a line feed", 1+bytes.Count(body, []byte("\n")))
 	}
 	return body, nil
 }
@@ -291,7 +291,7 @@ func adoptSumAndCount(byName map[string]*Family, name string, f *Family) {
 
 func checkSeries(raw []byte, n int, limits Limits) error {
 	if n >= limits.Series {
-		return Errorf(LimitExceeded, "more than %d series: raise limits.series if the server is right", limits.Series)
+		return Errorf(LimitExceeded, "more than %d series: raise limits.series if this is normal", limits.Series)
 	}
 	if len(raw) > maxSeriesBytes {
 		return Errorf(LimitExceeded, "series %.60q has %d bytes of labels, more than %d", raw, len(raw), maxSeriesBytes)

@@ -63,7 +63,7 @@ func Read(name string) (*File, error) {
 	case err != nil:
 		return nil, err
 	case len(source) > MaxBytes:
-		return nil, fmt.Errorf("%s: more than %d MiB: is it the right file?", name, MaxBytes>>20)
+		return nil, fmt.Errorf("%s is larger than %d MiB: is it the right file?", name, MaxBytes>>20)
 	}
 	return Parse(name, source)
 }
@@ -158,7 +158,7 @@ func (w *walk) check(path string, n *yaml.Node) error {
 		return nil
 	}
 	if w.nodes++; w.nodes > maxNodes {
-		return Errorf(path, "aliases make the file too large: write what they stand for less often")
+		return Errorf(path, "aliases make the file too large: use fewer of them")
 	}
 	switch n.Kind {
 	case yaml.AliasNode:

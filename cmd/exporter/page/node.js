@@ -108,9 +108,9 @@ const clock = t => new Date(t).toLocaleTimeString();
 const NUMBERS = [
   {of: "running", label: "running", title: "Requests in the running batch.", show: number},
   {of: "waiting", label: "waiting", title: "Requests that wait in the engine to be scheduled.", show: number},
-  {of: "kv", label: "KV cache", title: "Share of the KV cache that live requests use. Full, others wait.", show: percent, top: 1},
-  {of: "ttft", label: "first token, p95", title: "TTFT: time from a request to its first token; 95% of those of the last minute were faster.", show: seconds},
-  {of: "itl", label: "next token, p95", title: "ITL: time between two tokens; 95% of those of the last minute were faster.", show: seconds},
+  {of: "kv", label: "KV cache", title: "Share of the KV cache that running requests use. When it is full, other requests wait.", show: percent, top: 1},
+  {of: "ttft", label: "first token, p95", title: "Time from a request to its first token (TTFT). 95% of the requests in the last minute were faster.", show: seconds},
+  {of: "itl", label: "next token, p95", title: "Time between two tokens (ITL). 95% of these times in the last minute were shorter.", show: seconds},
 ];
 
 // Everything that outlives a poll.
@@ -326,17 +326,17 @@ function drawGPUs(page, now, problem) {
     p.points = p.points.filter(p => now - p.t < KEEP);
     p.points.push({t: now, sm, bandwidth: bandwidth ?? find(M.busy), hot});
     const draw = (of, label, title, text, loud, top) => spark(cell(p, {label, title}, text, loud, true).path, p.points, of, top, now);
-    draw("sm", "clock", "Clock of the cores, now and at most.", sm === null ? "–" : (sm / 1e6).toFixed(0) + (most ? " of " + (most / 1e6).toFixed(0) : "") + " MHz", harms.length, most);
-    draw("bandwidth", bandwidth === null ? "memory busy" : "memory bandwidth", bandwidth === null ? "Share of time in which memory was read or written at all: not bandwidth, which this GPU does not report." : "Share of the memory bandwidth in use. Decoding is bound by it.",
+    draw("sm", "clock", "Clock of the cores: present and highest.", sm === null ? "–" : (sm / 1e6).toFixed(0) + (most ? " of " + (most / 1e6).toFixed(0) : "") + " MHz", harms.length, most);
+    draw("bandwidth", bandwidth === null ? "memory busy" : "memory bandwidth", bandwidth === null ? "Share of time in which memory was read or written. This GPU does not report bandwidth." : "Share of the memory bandwidth in use, which limits decoding.",
       percent(bandwidth ?? find(M.busy)), false, 1);
     draw("hot", "temperature", "Temperature of the GPU, and the degrees left until it slows down.", hot === null ? "–" : Math.round(hot) + " °C" + (left === null ? "" : ", " + Math.round(left) + " left"), left !== null && left <= 0, 100);
     cell(p, {label: "power", title: "Power drawn now."}, find(M.power, {scope: "gpu"}) === null ? "–" : Math.round(find(M.power, {scope: "gpu"})) + " W");
-    cell(p, {label: "memory errors", title: "ECC errors since the driver was loaded: not corrected, and corrected."},
+    cell(p, {label: "memory errors", title: "ECC errors since the driver was loaded, uncorrected and corrected."},
       uncorrected === null ? "–" : uncorrected + errors("corrected") ? number(uncorrected) + " lost, " + number(errors("corrected")) + " corrected" : "none", uncorrected > 0);
     cell(p, {label: "driver errors", title: "XIDs in the last hour."}, xids || "none in an hour", xids);
-    cell(p, {label: "verdict", title: "What the GPU is good for, and why; /verdict/gpus says what to do."}, ...verdict(families, find(M.health)));
+    cell(p, {label: "verdict", title: "Health of the GPU and the reasons; /verdict/gpus has the remedy."}, ...verdict(families, find(M.health)));
     const mild = reasons.filter(r => !harms.includes(r)).map(r => (THROTTLES[r] || {says: r}).says);
-    level(c, wrong.some(w => w.how === "bad") ? "bad" : wrong.length ? "look" : "", wrong.map(w => w.says).join("; ") || mild.join("; ") || (reasons.length ? "" : "at its clocks"));
+    level(c, wrong.some(w => w.how === "bad") ? "bad" : wrong.length ? "look" : "", wrong.map(w => w.says).join("; ") || mild.join("; ") || (reasons.length ? "" : "not throttled"));
   }
   sweep(gpus, seen, "gpus", c => c.index);
 }
@@ -415,10 +415,10 @@ function drawObjectives(page, now, problem) {
     const verdict = how ? make("strong", {class: how}, how === "bad" ? "✖ burns" : "▲ burns") : kept ? "maintenance" : share === null ? "no requests yet" : "holds";
     return [l.slo, verdict, objective === null ? "–" : +(100 * objective).toFixed(3) + " % good" + (l.threshold ? " within " + seconds(Number(l.threshold)) : ""),
       share === null ? "–" : join(percent(share), "(" + bad.toFixed(0), "of", events.toFixed(0) + ")"),
-      burn === null ? "–" : times(burn) + (burn > 1 ? ": at what burns now, a full budget of " + lasting(period) + " is gone in " + lasting(gone) : ""), join(l.namespace, l.model_name)];
+      burn === null ? "–" : times(burn) + (burn > 1 ? ": at the present rate, a full budget of " + lasting(period) + " is gone in " + lasting(gone) : ""), join(l.namespace, l.model_name)];
   });
   const section = $("objectives").closest("section");
-  say(section.querySelector("p"), rows.length ? "Over " + duration(now) + ". Burn 1x spends the budget of bad events exactly within its period." : "No engine has told of requests that count for one yet.");
+  say(section.querySelector("p"), rows.length ? "Over " + duration(now) + ". Burn 1x spends the budget of bad events exactly within its period." : "No engine has reported requests that count for an objective yet.");
   section.querySelector(".wide").hidden = !rows.length;
   table("objectives", ["objective", "verdict", "promise", "bad", "burn", "model"], rows);
 }
@@ -446,7 +446,7 @@ function drawProbes(page) {
 function drawUnread({places, problem: why}) {
   const section = $("unread").closest("section");
   section.hidden = !places.length && !why;
-  say(section.querySelector("p"), why ? "Discovery does not work, those found before stay: " + why : "");
+  say(section.querySelector("p"), why ? "Discovery fails; engines found before are still read: " + why : "");
   table("unread", ["address", "pod", "state", "why"], places.map(p => [p.server, join(p.namespace, p.pod, p.container), p.state, p.todo]));
 }
 
@@ -501,8 +501,8 @@ function draw(page, listed, now) {
   for (const {l, v} of page.get(M.missing)) if (v === 1) problem("bad", "GPU " + l.pci_bus_id + " is on the bus and does not answer", "LLMGPUUnread", null, l);
   const source = page.get(M.sourceUp).some(s => s.v === 1);
   for (const {l, v} of page.get(M.nvmlUp)) if (v === 0 && !source && l.reason !== "built_without_cgo") problem(l.reason === "starting" || l.reason === "detached" ? "look" : "bad", "GPUs cannot be read: " + l.reason, "LLMGPUUnread", null, {});
-  for (const {l, v} of page.get(M.discovery)) if (v === 0) problem("look", "engines cannot be looked for: " + l.reason, "LLMDiscoveryFailed", null, {});
-  for (const {v} of page.get(M.reloaded)) if (v === 0) problem("look", "the exporter's configuration was refused; the one before stays in use", "", null, {});
+  for (const {l, v} of page.get(M.discovery)) if (v === 0) problem("look", "discovery of engines fails: " + l.reason, "LLMDiscoveryFailed", null, {});
+  for (const {v} of page.get(M.reloaded)) if (v === 0) problem("look", "the exporter refused its new configuration and keeps the old one", "", null, {});
   drawObjectives(page, now, problem); // first what people suffer, then what may be why
   drawEngines(page, listed.engines, now, problem);
   drawGPUs(page, now, problem);
@@ -549,8 +549,8 @@ async function poll() {
     document.body.classList.remove("stale");
     draw(parse(text), listed, read);
     say($("as-of"), "as of " + new Date(read).toLocaleString());
-    say($("cost"), `Opened at ${clock(opened)}. Polls while visible, ${POLL / 1e3} s after the last: this one took ${Math.round(took)} ms and ${Math.round(text.length / 1e3)} kB before compression. ` +
-      `Each makes the exporter read ${engines.size === 1 ? "1 engine" : engines.size + " engines"}, as a scrape by Prometheus does.`);
+    say($("cost"), `Opened at ${clock(opened)}. While visible, the page polls ${POLL / 1e3} s after each answer. The last poll took ${Math.round(took)} ms and ${Math.round(text.length / 1e3)} kB before compression. ` +
+      `Each poll makes the exporter read ${engines.size === 1 ? "1 engine" : engines.size + " engines"}, as a scrape by Prometheus does.`);
   } catch (err) {
     failures++;
     document.body.classList.add("stale");

@@ -168,7 +168,7 @@ func (c *Collector) Read(ctx context.Context, now time.Time) {
 		}
 		if err == nil {
 			c.readers[0], c.readers[i] = r, c.readers[0]
-			c.note("", "GPUs are read from a page", "server", r.Server(), "source", p.Name, "gpus", len(p.gpus))
+			c.note("", "GPUs are read from another exporter", "server", r.Server(), "source", p.Name, "gpus", len(p.gpus))
 			last := c.memory.write(p, now, 4*c.options.Interval)
 			last.series = append(last.series, metrics.GPUSourceUp.Const(1, p.Name, r.Server(), ""))
 			if p.hasXIDs() && c.options.KernelLog != nil {
@@ -183,7 +183,7 @@ func (c *Collector) Read(ctx context.Context, now time.Time) {
 		reasons = append(reasons, r.Server()+" "+reason)
 		details = append(details, r.Server()+": "+err.Error()+": "+Remedy(reason))
 	}
-	c.note(strings.Join(reasons, ", "), "no page to read GPUs from can be used", "reason", strings.Join(reasons, ", "), "err", strings.Join(details, "; "))
+	c.note(strings.Join(reasons, ", "), "no other exporter's GPU metrics can be used", "reason", strings.Join(reasons, ", "), "err", strings.Join(details, "; "))
 	c.publish(false, Snapshot{series: states}, nil, nil)
 }
 
@@ -214,7 +214,7 @@ func Remedy(reason string) string {
 	case reason == reasonNoUUID:
 		return "let that exporter keep the label that identifies a GPU (UUID of dcgm-exporter, serial_number or gpu_id of AMD's); a relabelling before it may drop it"
 	case strings.HasPrefix(reason, scrape.HTTPStatus):
-		return "see the log of that exporter: one field that fails costs dcgm-exporter its whole page"
+		return "see the log of that exporter: if one field fails, dcgm-exporter serves no metrics"
 	}
 	return scrape.Remedy(scrape.Reasons, reason)
 }

@@ -53,11 +53,11 @@ var dcgm = Source{
 		violation("board_limit", named(dev+"BOARD_LIMIT_VIOLATION", nano)),
 		violation("reliability", named(dev+"RELIABILITY_VIOLATION", nano)),
 		{To: metrics.GPUClockEventSeconds, Set: set(metrics.LabelSource, "sampled"), From: clockEvents, Split: clockEventBits, By: metrics.LabelReason, Is: rate,
-			Quality: metrics.Approximate, Why: "integrated from one sample per reading of the page"},
+			Quality: metrics.Approximate, Why: "summed up from one sample per reading of the page"},
 		{To: metrics.GPUClockEventActive, From: clockEvents, Split: clockEventBits, By: metrics.LabelReason,
-			Quality: metrics.Derived, Why: "bits of a mask; which reasons the GPU supports is not said"},
+			Quality: metrics.Derived, Why: "bits of a mask, which does not show the reasons that the GPU supports"},
 		{To: metrics.GPUClockEventActive, From: named("DCGM_EXP_CLOCK_EVENTS_COUNT", plain), Carry: metrics.Carry{From: "clock_event", To: metrics.LabelReason, Map: clockEventName}, Fold: some,
-			Quality: metrics.Approximate, Why: "within the window of the exporter, minutes long, not now"},
+			Quality: metrics.Approximate, Why: "within the exporter's window of several minutes, not at this moment"},
 
 		{To: metrics.GPUMemoryTotal, From: redefined(dev+"FB_TOTAL", mebi, dev+"FB_CAPACITY_BYTES")},
 		{To: metrics.GPUMemoryTotal, From: memoryFree, With: []field{memoryUsed, memoryReserved}, Fold: total,
@@ -133,9 +133,9 @@ var dcgm = Source{
 		{To: metrics.GPURecoveryAction, From: renamed(dev+"GET_GPU_RECOVERY_ACTION", dev+"GPU_RECOVERY_ACTION", plain)},
 		{To: metrics.GPURecoveryActionInfo, From: renamed(dev+"GET_GPU_RECOVERY_ACTION", dev+"GPU_RECOVERY_ACTION", plain), Split: recoveryAction, By: metrics.LabelAction},
 		{To: metrics.GPUXIDErrors, From: named("DCGM_EXP_XID_ERRORS_TOTAL", plain), Carry: metrics.Carry{From: "xid", To: metrics.LabelXID}, Whole: true,
-			Absent: "no series tells that XIDs are read: DCGM_FI_DEV_XID_ERRORS has none before the first XID, and DCGM_EXP_XID_ERRORS_COUNT counts within a window"},
+			Absent: "no series shows whether XIDs are read: DCGM_FI_DEV_XID_ERRORS has none before the first XID, and DCGM_EXP_XID_ERRORS_COUNT counts within a window"},
 		{To: metrics.GPUXIDErrors, From: renamed(dev+"XID_ERRORS", dev+"XID_ERROR", plain), By: metrics.LabelXID, Is: latest, Whole: true,
-			Quality: metrics.Approximate, Why: "changes of the latest XID: the same one twice in a row counts once, of several between two readings the last"},
+			Quality: metrics.Approximate, Why: "changes of the latest XID: the same XID twice in a row counts once; of several XIDs between two readings only the last counts"},
 	},
 	Says: map[*metrics.Family]string{
 		metrics.GPUUp: "rows of the GPU; not_on_page when it had some before", metrics.GPUInfo: "labels", metrics.GPUVisible: "GPUs with rows", metrics.GPUDriverInfo: "label of the driver's version",
@@ -143,25 +143,25 @@ var dcgm = Source{
 	},
 	Missing: missing(map[string][]*metrics.Family{
 		"this source is not NVML": {metrics.GPUNVMLUp, metrics.GPUCollectStuck, metrics.GPUCollectDuration},
-		"the page holds GPUs that answer, not those that the bus has: a GPU that disappears is llm_gpu_up 0": {metrics.GPUExpected, metrics.GPUMissing},
-		"the page does not say when it was sampled, every 30 seconds by default":                             {metrics.GPUSnapshotAge, metrics.GPUReadInterval},
-		"on the page, absent is not supported, failed or not asked for":                                      {metrics.GPUFeatureSupported},
-		"only instances that something is said about are on the page":                                        {metrics.GPUMIGMode},
-		"the width of the memory bus is no field of DCGM":                                                    {metrics.GPUMemoryBandwidthPeak},
-		"the page has no lines of the kernel log":                                                            {metrics.GPUSXIDErrors, metrics.GPUSXIDLastTimestamp},
-		"a mask whose layout is not established":                                                             {metrics.GPUNVLinkUp},
-		"a number whose meanings are not established":                                                        {metrics.GPUFabricState},
-		"the page does not say which processes manage the fabric of the node":                                {metrics.GPUSwitches, metrics.GPUFabricManagerUp},
-		"the page has no processes":                                                                          {metrics.GPUProcesses, metrics.GPUContainerMemory, metrics.GPUContainerSMUtilization, metrics.GPUContainerMemoryBusy},
-		"the page does not say when an XID came":                                                             {metrics.GPUXIDLastTimestamp},
-		"XIDs are on the page itself: see llm_gpu_source_up":                                                 {metrics.GPUXIDSourceUp},
+		"the page lists GPUs that answer, not those on the bus: a GPU that disappears has llm_gpu_up 0": {metrics.GPUExpected, metrics.GPUMissing},
+		"the page does not say when it was sampled, every 30 seconds by default":                        {metrics.GPUSnapshotAge, metrics.GPUReadInterval},
+		"a number that is absent from the page is not supported, failed, or was not requested":          {metrics.GPUFeatureSupported},
+		"the page lists only instances for which it has numbers":                                        {metrics.GPUMIGMode},
+		"the width of the memory bus is no field of DCGM":                                               {metrics.GPUMemoryBandwidthPeak},
+		"the page has no lines of the kernel log":                                                       {metrics.GPUSXIDErrors, metrics.GPUSXIDLastTimestamp},
+		"a mask whose layout is not established":                                                        {metrics.GPUNVLinkUp},
+		"a number whose meanings are not established":                                                   {metrics.GPUFabricState},
+		"the page does not say which processes manage the fabric of the node":                           {metrics.GPUSwitches, metrics.GPUFabricManagerUp},
+		"the page has no processes":                                                                     {metrics.GPUProcesses, metrics.GPUContainerMemory, metrics.GPUContainerSMUtilization, metrics.GPUContainerMemoryBusy},
+		"the page does not say when an XID came":                                                        {metrics.GPUXIDLastTimestamp},
+		"XIDs are on the page itself: see llm_gpu_source_up":                                            {metrics.GPUXIDSourceUp},
 	}),
 	Otherwise: "no field of DCGM that is established",
 }
 
 const (
-	integrated  = "a rate, in spite of the name; integrated from one reading of the page to the next"
-	noProfiling = "the counters file does not ask for it, DCGM's profiling module is not loaded, has no permission (SYS_ADMIN) or not this GPU, or another profiler holds the counters"
+	integrated  = "a rate, despite its name; summed up from one reading of the page to the next"
+	noProfiling = "the counters file does not ask for it, DCGM's profiling module is not loaded, has no permission (SYS_ADMIN) or does not support this GPU, or another profiler holds the counters"
 )
 
 var (
@@ -199,7 +199,7 @@ func clockEventTime(reason, name string) Row {
 // violation reads the driver's older counter for a reason: nanoseconds, whatever the help text claims.
 func violation(reason string, from field) Row {
 	return Row{To: metrics.GPUClockEventSeconds, Set: driverTime(reason), From: from,
-		Quality: metrics.Derived, Why: "the driver's older counter, which does not tell what software did from what hardware did"}
+		Quality: metrics.Derived, Why: "the driver's older counter, which does not distinguish software from hardware"}
 }
 
 func ecc(severity, lifetime, name string) Row {

@@ -276,7 +276,7 @@ func TestNoXIDsAreNotZero(t *testing.T) {
 	for _, page := range []string{none, none + `DCGM_EXP_XID_ERRORS_COUNT{gpu="0",UUID="` + uuid0 + `",xid="79",window_size_in_ms="300000"} 3` + "\n"} {
 		n.read(page)
 		n.want("absent", metrics.GPUXIDErrors)
-		n.want("1", metrics.GPUMetricSourceInfo, `metric="llm_gpu_xid_errors_total"`, `quality="missing"`, "no series tells that XIDs are read")
+		n.want("1", metrics.GPUMetricSourceInfo, `metric="llm_gpu_xid_errors_total"`, `quality="missing"`, "no series shows whether XIDs are read")
 		n.want("absent", metrics.GPUMetricSourceInfo, `metric="llm_gpu_xid_errors_total"`, `source="DCGM`)
 	}
 	for _, want := range []string{"0", "1", "1"} {

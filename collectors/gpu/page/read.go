@@ -50,7 +50,7 @@ func parse(p *scrape.Page, limits scrape.Limits) (*parsed, error) {
 			return out, out.identify(limits)
 		}
 	}
-	return nil, scrape.Errorf(reasonNoGPUs, "no exporter that is known as a source of GPU numbers writes this page (it has %s)", p.Names())
+	return nil, scrape.Errorf(reasonNoGPUs, "no known GPU exporter has these metrics (%s)", p.Names())
 }
 
 // of returns the value of a label of the vocabulary.
@@ -81,7 +81,7 @@ func (p *parsed) identify(limits scrape.Limits) error {
 		}
 	}
 	if nameless := p.nameless(); len(p.gpus) == 0 && nameless != "" {
-		return scrape.Errorf(reasonNoUUID, "%s is about a GPU and does not say which: its rows lack the label that identifies it", nameless)
+		return scrape.Errorf(reasonNoUUID, "%s does not show its GPU: its series lack the label that identifies the GPU", nameless)
 	}
 	return nil
 }
@@ -545,7 +545,7 @@ func (w *writer) explain() {
 		switch {
 		case f.Owner != metrics.GPU && f.Owner != metrics.Allocation || slices.Contains(own, f):
 		case says && w.said[f]:
-			w.info(f, how, metrics.Derived, "said by the labels of the page, or by their absence")
+			w.info(f, how, metrics.Derived, "from the labels of the page, or their absence")
 		case says:
 			w.info(f, "", metrics.Missing, "not among the labels of the page: "+how)
 		case w.said[f]:
