@@ -139,7 +139,7 @@ func eccRow(s scope) []Panel {
 			"Corrected errors are a warning. An uncorrected error ends the process that used the memory.",
 			"After an uncorrected error, reset the GPU at the next opportunity, and see whether the error returns."},
 			onePerGPU(s.lastHour(by(gpus, metrics.LabelSeverity, metrics.LabelLocation), metrics.GPUECCErrors, promql.Eq(metrics.LabelLifetime, "volatile")), "{{severity}} {{location}}")).
-			bad(1, 10).empty("No GPU reports ECC. No board here has it, it is off, or no GPU is read.").runbook("LLMGPUNeedsService").next(rules.IncidentDashboard).
+			bad(1, 10).empty("No GPU reports ECC. No board here has it, it is off, or the exporter reads no GPU.").runbook("LLMGPUNeedsService").next(rules.IncidentDashboard).
 			movesIn("row-remap-pending"),
 		lines("Rows remapped, pages retired", number, 12, About{
 			"Memory rows that were replaced by spare rows, and memory pages retired on older boards, by cause.",

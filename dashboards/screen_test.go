@@ -176,7 +176,7 @@ var trueWithout = map[string]string{
 	"No GPU has a condition, or none is read.":                                         `llm_gpu_health > 0`,
 	"No XID was seen, or XIDs are not read.":                                           `llm_gpu_xid_errors_total > 0`,
 	"No XID is recorded, and no ECC is known for these GPUs.":                          `model:llm_evidence:value{fact="xids"} or llm_gpu_ecc_errors_total{severity="uncorrected"}`,
-	"No GPU reports ECC. No board here has it, it is off, or no GPU is read.":          `llm_gpu_ecc_errors_total`,
+	"No GPU reports ECC. No board here has it, it is off, or the exporter reads no GPU.":          `llm_gpu_ecc_errors_total`,
 	"No GPU reports this. It needs Hopper or newer.":                                   `llm_gpu_memory_bandwidth_utilization_ratio`,
 	"No GPU that is known to serve this model reports this. It needs Hopper or newer.": `llm_gpu_memory_bandwidth_utilization_ratio and on (gpu_uuid) llm_engine_gpu_info`,
 	"No GPU that is known to serve this model reports this. See Exporter health.":      `llm_gpu_clock_event_seconds_total and on (gpu_uuid) llm_engine_gpu_info`,

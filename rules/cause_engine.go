@@ -27,7 +27,7 @@ var (
 			"{{ else if and (gt $value 0.0) (lt $value 1.0) }}No engine served the model for {{ $value | humanizePercentage }} of the last half hour: it restarts again and again" +
 			"{{ else }}No engine serves the model{{ if gt $value 0.0 }}: none is left{{ end }}{{ end }}",
 		Description: "{{ if lt $value 0.0 }}Whether its engines serve is unknown. Send the model a request: if it answers, restart the exporter; if not, look at the node." +
-			"{{ else }}Users asked for it within the hour. Every engine that served it fails to answer, or is gone with its pod or its node. " + retire + "{{ end }}",
+			"{{ else }}Users sent requests for the model within the hour. Every engine that served it fails to answer, or is gone with its pod or its node. " + retire + "{{ end }}",
 		Dashboard: IncidentDashboard,
 	}
 	EngineDown = &Alert{
@@ -61,7 +61,7 @@ var (
 		Explains:    []*Alert{FastBurn, SlowBurn},
 		Replaces:    true,
 		Summary:     "{{ $value | humanizePercentage }} of the replicas make no progress",
-		Description: "They have requests and compute nothing. Stop retries at the gateway, then restart one replica at a time. Check what they share: a request that all received, a release, storage, the network.",
+		Description: "These replicas have requests but compute nothing. Stop retries at the gateway, then restart one replica at a time. Check what they share: a request that all received, a release, storage, the network.",
 		Split: []Evidence{{"Stalled", promql.CountBy([]string{metrics.LabelInstance, metrics.LabelPod, metrics.LabelServer},
 			promql.Vector(metrics.RecordedStalled, sameModel()...)), foundEngine}},
 		Dashboard: IncidentDashboard,
@@ -77,7 +77,7 @@ var (
 		Summary:     "{{ if lt $value 1.0 }}{{ $value | humanizePercentage }} of the ranks of engine " + theEngine + " make{{ else }}Engine " + theEngine + " makes{{ end }} no progress",
 		Description: "It has requests and completes none, although its health endpoint may answer 200. Take it out of rotation, save its stacks, restart it.",
 		Split: []Evidence{
-			{"Ranks that stand still", promql.And(above(perRank(metrics.EngineStalled), 0), above(promql.CountBy(nil, perRank(metrics.RequestsRunning)), 1), promql.On()),
+			{"Ranks without progress", promql.And(above(perRank(metrics.EngineStalled), 0), above(promql.CountBy(nil, perRank(metrics.RequestsRunning)), 1), promql.On()),
 				LabelledBy("", metrics.LabelDPRank)},
 			{"No progress for", above(promql.Max(nil, promql.Vector(metrics.EngineStalled, same(replicaLabels...)...)), 0), Duration},
 		},
@@ -97,7 +97,7 @@ var (
 )
 
 // retire explains how to remove a model permanently.
-const retire = "To retire the name, take its target out of the configuration, or give an objective on it may_be_absent: true."
+const retire = "To retire the model, remove its target from the configuration, or give an objective on it may_be_absent: true."
 
 var engineAlerts = []*Alert{ModelDown, EngineDown, EngineCrashLoop}
 

@@ -16,7 +16,7 @@ var (
 		For:         10 * minute,
 		Scope:       []string{metrics.LabelInstance},
 		DependsOn:   []Quiet{{ExporterFleetDown, []string{metrics.LabelCluster}}},
-		Summary:     "The exporter" + atNode + " {{ if $labels.reason }}has no file, port or memory left to read engines with{{ else }}cannot be scraped{{ end }}",
+		Summary:     "The exporter" + atNode + " {{ if $labels.reason }}has run out of files, ports or memory and cannot read engines{{ else }}cannot be scraped{{ end }}",
 		Description: "The engines and GPUs of its node, or its targets, are not measured. The engines themselves may be fine.",
 		Dashboard:   ExporterDashboard,
 	}
@@ -39,7 +39,7 @@ var (
 		For:         15 * minute,
 		Scope:       []string{metrics.LabelRuntime, metrics.LabelMetric},
 		Summary:     `{{ or $labels.runtime "An engine" }} no longer shows {{ or $labels.source "a metric" }}`,
-		Description: `An engine release probably renamed it: {{ or $labels.metric "what it fed" }} is absent until the exporter knows the new name. Alerts that read it cannot fire.`,
+		Description: `An engine release probably renamed it: {{ or $labels.metric "the metric derived from it" }} is absent until the exporter knows the new name. Alerts that read it cannot fire.`,
 		Dashboard:   ExporterDashboard,
 	}
 	DiscoveryFailed = &Alert{

@@ -20,7 +20,7 @@ var (
 		DependsOn:   []Quiet{{ExporterFleetDown, []string{metrics.LabelCluster}}},
 		Explains:    []*Alert{FastBurn, SlowBurn},
 		Summary:     "Gateway " + theEngine + " is down",
-		Description: "It does not answer, or has no worker. If it is the only gateway of its models, nobody reaches them. Their objectives count at the engines until it answers again.",
+		Description: "It does not answer, or has no worker. If it is the only gateway of its models, nobody reaches them. Until the gateway answers again, the engines' counts are used for the objectives.",
 		Split: []Evidence{
 			{"Reason", promql.CountBy([]string{metrics.LabelReason}, promql.Vector(metrics.EngineUp, same(pageLabels...)...)), LabelledBy("", metrics.LabelReason)},
 			{"Models", promql.TopK(10, nil, promql.Max([]string{metrics.LabelModel}, promql.Over("last_over_time",
@@ -40,7 +40,7 @@ var (
 		Explains:    []*Alert{FastBurn, SlowBurn},
 		Replaces:    true,
 		Summary:     "Nobody reaches the model: its gateway does not answer, and its engines get no requests",
-		Description: "Its engines are idle and healthy. They usually give {{ $value | humanize }} answers in two minutes, and now give none. Send clients past the gateway, then read its log.",
+		Description: "Its engines are idle and healthy. The engines usually give {{ $value | humanize }} answers in two minutes, but now give none. Send clients past the gateway, then read its log.",
 		Split: []Evidence{{"Gateways that do not answer", promql.CountBy([]string{metrics.LabelInstance, metrics.LabelPod, metrics.LabelServer},
 			silentGateways(sameModel()...)), foundEngine}},
 		Dashboard: IncidentDashboard,

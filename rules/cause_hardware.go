@@ -54,8 +54,8 @@ var (
 		Summary: `{{ if eq $labels.reason "recovers" }}NVLink{{ with $labels.link }} {{ . }}{{ end }} of ` + theGPU + ` recovered {{ $value | humanize }} times within a day` +
 			`{{ else if eq $labels.reason "wears" }}NVLink{{ with $labels.link }} {{ . }}{{ end }} of ` + theGPU + ` has {{ $value | humanize }} errors an hour, three times as many as in the days before` +
 			`{{ else }}{{ if $labels.gpu_uuid }}A link of ` + theGPU + `{{ else }}The fabric of the GPUs{{ end }}` + atNode + ` is at fault` + means + `{{ end }}`,
-		Description: `{{ if match "^(recovers|wears)$" $labels.reason }}A healthy link never recovers and has few errors. This one fails within days: keep tensor parallelism off this GPU, and have cable, bridge and board checked.` +
-			`{{ else }}Engines over several GPUs suffer, those over one go on.` + remedy + `{{ end }}`,
+		Description: `{{ if match "^(recovers|wears)$" $labels.reason }}A healthy link never recovers and has few errors. This one fails within days: keep tensor parallelism off this GPU, and check cable, bridge and board.` +
+			`{{ else }}Engines on several GPUs are affected; engines on one GPU are not.` + remedy + `{{ end }}`,
 		Split: []Evidence{
 			modelsOnIt,
 			{"NVLinks down", promql.Equal(promql.Max([]string{metrics.LabelLink}, promql.Vector(metrics.GPUNVLinkUp, same(metrics.LabelGPUUUID)...)), promql.Num(0)), LabelledBy("", metrics.LabelLink)},
@@ -91,7 +91,7 @@ var (
 		DependsOn: []Quiet{{GPUFailed, onNode}, {ExporterFleetDown, []string{metrics.LabelCluster}}},
 		Explains:  []*Alert{FastBurn, SlowBurn},
 		Summary:   `{{ if $labels.pci_bus_id }}A GPU at {{ $labels.pci_bus_id }}{{ else }}The GPUs{{ end }}` + atNode + ` cannot be read` + means,
-		Description: `{{ if $labels.pci_bus_id }}If a model ran on it, another alert pages; this one names the slot.` +
+		Description: `{{ if $labels.pci_bus_id }}If a model ran on this GPU, another alert pages; this alert names the slot.` +
 			`{{ else }}The driver is not loaded, was upgraded under a running process, or is not mounted into the exporter.{{ end }}` + remedy,
 		Split: []Evidence{{"Reason", promql.CountBy([]string{metrics.LabelReason}, promql.Equal(
 			promql.Or(promql.Vector(metrics.GPUNVMLUp, same(metrics.LabelInstance)...), promql.Vector(metrics.GPUSourceUp, same(metrics.LabelInstance)...)), promql.Num(0))), LabelledBy("", metrics.LabelReason)}},
@@ -107,7 +107,7 @@ var (
 		Explains:    []*Alert{FastBurn, SlowBurn},
 		Replaces:    true,
 		Summary:     "The model runs, or ran within the hour, on " + theGPU + ", which failed",
-		Description: "The failure of the GPU has paged already. That page covers the model's burn alerts, which stay quiet meanwhile.",
+		Description: "The failure of the GPU has already paged. Until that page is resolved, the model's burn alerts are muted.",
 		Dashboard:   GPUDashboard,
 	}
 )
@@ -123,8 +123,8 @@ func hardwareAlerts() []*Alert {
 
 // Evidence that several of these alerts show.
 var (
-	counts  = Evidence{"The verdict counts", promql.CountBy([]string{metrics.LabelCondition}, promql.Vector(metrics.GPUHealthCondition, same(metrics.LabelGPUUUID)...)), LabelledBy("", metrics.LabelCondition)}
-	asksFor = Evidence{"The driver asks for", promql.CountBy([]string{metrics.LabelAction}, promql.Vector(metrics.GPURecoveryActionInfo, same(metrics.LabelGPUUUID)...)), LabelledBy("", metrics.LabelAction)}
+	counts  = Evidence{"Conditions of the verdict", promql.CountBy([]string{metrics.LabelCondition}, promql.Vector(metrics.GPUHealthCondition, same(metrics.LabelGPUUUID)...)), LabelledBy("", metrics.LabelCondition)}
+	asksFor = Evidence{"Requested by the driver", promql.CountBy([]string{metrics.LabelAction}, promql.Vector(metrics.GPURecoveryActionInfo, same(metrics.LabelGPUUUID)...)), LabelledBy("", metrics.LabelAction)}
 )
 
 // The meaning of a condition and its action, in the words of the verdict.

@@ -66,7 +66,7 @@ var (
 			{ExporterFleetDown, []string{metrics.LabelCluster}},
 		},
 		Summary:     "{{ with $labels.probe }}Probe {{ . }}{{ else }}A probe{{ end }}" + atServer + " gets no answers, so it cannot detect a fault",
-		Description: "The model may be fine: the probe is refused, or all probes{{ with $labels.instance }} of {{ . }}{{ end }} fail alike. Look at its outcomes, its configuration and the network from there.",
+		Description: "The model may be fine: the probe is refused, or all probes{{ with $labels.instance }} of {{ . }}{{ end }} fail alike. Look at its outcomes, its configuration and the exporter's network.",
 		Split: []Evidence{{"Outcomes in 15 minutes", above(promql.Sum([]string{metrics.LabelOutcome},
 			promql.Increase(promql.Vector(metrics.ProbeRequests, same(probeLabels...)...), 15*minute)), 0), LabelledBy(Number, metrics.LabelOutcome)}},
 		Dashboard: ExporterDashboard,

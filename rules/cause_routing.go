@@ -21,7 +21,7 @@ var ReplicaSkew = &Alert{
 	DependsOn: []Quiet{{EngineStalled, replicaLabels}},
 	Explains:  []*Alert{FastBurn, SlowBurn},
 	Summary: "{{ if $labels.setting }}" + theEngine + " runs with a different {{ $labels.setting }} from the other replicas{{ with $labels.new }}: {{ . }}{{ end }}" +
-		"{{ else if $labels.dp_rank }}Rank {{ $labels.dp_rank }} of " + theEngine + " holds the queue of all ranks{{ else }}" + theEngine + " is slower than the other replicas, holds most of the queue, or gives far shorter or longer answers{{ end }}",
+		"{{ else if $labels.dp_rank }}Rank {{ $labels.dp_rank }} of " + theEngine + " is the only rank with a queue{{ else }}" + theEngine + " is slower than the other replicas, holds most of the queue, or gives far shorter or longer answers{{ end }}",
 	Description: "{{ if $labels.setting }}No rollout is under way: none of the replicas has started, and nothing has changed, within half an hour. Its answers may differ or be slower. Finish the rollout, or roll it back.{{ else if $labels.dp_rank }}Other ranks have no queue. The engine's own balancer is at fault: more replicas do not help.{{ else }}Take it out of rotation, then look at its GPU and node.{{ end }}",
 	Split: []Evidence{
 		{"Settings that differ", promql.CountBy([]string{metrics.LabelSetting, metrics.LabelNew}, promql.Vector(metrics.RecordedSkew, sameModel(promql.Eq(metrics.LabelReason, skewSetting))...)),

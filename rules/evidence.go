@@ -242,8 +242,8 @@ func facts() []Fact {
 		{"preemptions", Count, "Preemptions per minute", minutely(metrics.Preemptions), nil},
 		{"kv_transfers_failed", Count, "KV transfers failed per minute", minutely(metrics.KVTransferFailures), nil},
 		{"gateway_failed", Share, "Requests failed at the gateway", failing(modelLabels, pageWindow, gatewayRole()), nil},
-		{"gateway_refused", Share, "Refused there without asking an engine", ofGatewayRequests(metrics.GatewayRejections), nil},
-		{"gateway_retries", Decimal, "Retries there per request", ofGatewayRequests(metrics.GatewayRetries), nil},
+		{"gateway_refused", Share, "Refused by the gateway itself", ofGatewayRequests(metrics.GatewayRejections), nil},
+		{"gateway_retries", Decimal, "Gateway retries per request", ofGatewayRequests(metrics.GatewayRetries), nil},
 
 		{"ttft_p95", Seconds, "TTFT p95", p95ByVersion(metrics.TimeToFirstToken), nil},
 		{"itl_p95", Seconds, "ITL p95", p95ByVersion(metrics.InterTokenLatency), nil},

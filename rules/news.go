@@ -23,7 +23,7 @@ var SecondFault = &Alert{
 	Keep:        3 * minute,
 	Scope:       []string{metrics.LabelNamespace, metrics.LabelModel},
 	Summary:     `{{ if eq $labels.clue "burn" }}The model fails or waits ten times as often as when it was paged{{ else }}Another fault, while an older one is still paged{{ end }}`,
-	Description: "It began more than 15 minutes after the page. A lever against the first fault may have caused it, and may not help against it.",
+	Description: "The new fault began more than 15 minutes after the page. A lever against the first fault may have caused it, and may not help against it.",
 	Suspects:    promql.OrOn(promql.Vector(metrics.RecordedSuspect, sameModel(same(metrics.LabelClue)...)...), notPaged(), promql.On(modelLabels...)),
 	Dashboard:   IncidentDashboard,
 }

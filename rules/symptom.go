@@ -17,7 +17,7 @@ var (
 		Description: "Users notice this now.",
 		Diagnosed:   true,
 		Split: []Evidence{
-			{"Load against capacity", promql.TopK(1, nil, overloaded()), LabelledBy(`{{ .Value | humanizePercentage }} of what holds {{ .Labels.` + metrics.LabelSLO + ` }}`)},
+			{"Load against capacity", promql.TopK(1, nil, overloaded()), LabelledBy(`{{ .Value | humanizePercentage }} of the load that holds {{ .Labels.` + metrics.LabelSLO + ` }}`)},
 			{"Replicas needed", promql.And(promql.Vector(metrics.RecordedDesired, sameModel()...), overloaded(), promql.On()), Number},
 		},
 		Dashboard: IncidentDashboard,

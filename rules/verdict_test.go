@@ -171,7 +171,7 @@ func TestVerdict(t *testing.T) {
 		{"engine. p1 stopped answering within the hour.", slo.TTFT, true, func(r *replica) { r.down = true }},
 		{"hardware. GPU GPU-p1 must leave service (vanished).", slo.TTFT, true, func(r *replica) { r.down, r.condition = true, "vanished" }},
 		{"routing. Gateway g1 stopped answering within the hour.", slo.Availability, true, func(r *replica) { r.gatewayDown = true }},
-		{"routing. Gateway g1 fails 50% of its requests, the engines far fewer.", slo.Availability, true, func(r *replica) { r.unreached, r.queue = 0.5, 0.2 }},
+		{"routing. Gateway g1 fails 50% of its requests, the engines fail far fewer.", slo.Availability, true, func(r *replica) { r.unreached, r.queue = 0.5, 0.2 }},
 		{"engine. p1 uses its GPU 40% of the time while requests run.", slo.ITL, true, func(r *replica) { r.busy, r.running, r.queue = 0.4, 30, 0.24 }},
 		{"engine. p1 uses its GPU 40% of the time while requests run.", slo.ITL, true, func(r *replica) { r.busy, r.running, r.prompt, r.output, r.queue = 0.4, 30, 3600, 60, 0.24 }}, // however long prompts and answers are
 		{"engine. p1 started minutes ago, and requests waited.", slo.TTFT, true, func(r *replica) { r.started, r.waiting = onset, 3 }},
@@ -198,16 +198,16 @@ func TestVerdict(t *testing.T) {
 			func(r *replica) { r.prompt, r.running, r.waiting, r.queue = 4500, 1, 9, 0.24 }},
 		{"queueing. 9 requests wait at p1 although its KV cache has room.", slo.TTFT, true,
 			func(r *replica) { r.requests, r.running, r.waiting, r.queue = 200, 1, 9, 0.24 }},
-		{"release. 100% of the engines restarted within the hour, and no more requests come than before.", slo.TTFT, false, // and fall behind
+		{"release. 100% of the engines restarted within the hour, without more requests than before.", slo.TTFT, false, // and fall behind
 			func(r *replica) { r.started, r.requests, r.running, r.grows, r.queue = onset, 500, 6, 33, 0.24 }},
-		{"release. 100% of the engines restarted within the hour, and no more requests come than before.", slo.TTFT, false, // without a prefix cache
+		{"release. 100% of the engines restarted within the hour, without more requests than before.", slo.TTFT, false, // without a prefix cache
 			func(r *replica) { r.started, r.hits, r.waiting, r.queue = onset, 0, 3, 0.24 }},
 		{"release. Setting quantization changed from none to fp8 within the hour.", slo.TTFT, false, // whatever fills again
 			func(r *replica) {
 				r.started, r.hits, r.itl, r.waiting, r.queue, r.quantized = onset, 0.3, 0.08, 3, 0.24, true
 			}},
 		{"behaviour. Answers are 6 times as long as usual.", slo.TTFT, false, func(r *replica) { r.output, r.running, r.waiting, r.queue = 60, 24, 40, 0.24 }},
-		{"release. 100% of the engines restarted within the hour, and no more requests come than before.", slo.ITL, false,
+		{"release. 100% of the engines restarted within the hour, without more requests than before.", slo.ITL, false,
 			func(r *replica) { r.started, r.itl, r.running = 71*time.Minute, 0.04, 12 }},
 		{"memory. The KV cache is 97% full and requests wait for room.", slo.TTFT, true, // whatever has just started
 			func(r *replica) { r.started, r.kv, r.waiting, r.queue = onset, 0.97, 30, 0.2 }},
@@ -282,7 +282,7 @@ func TestVerdictEarly(t *testing.T) {
 					r.ttft = 2
 				}
 			}}},
-		"a roll-out has come to its last replica": {"release. 100% of the engines restarted within the hour, and no more requests come than before.",
+		"a roll-out has come to its last replica": {"release. 100% of the engines restarted within the hour, without more requests than before.",
 			trouble{signal: slo.ITL, replicas: 4, each: func(pod string, r *replica) {
 				if r.started, r.itl, r.running = onset, 0.06, 12; pod == "p4" {
 					r.down = true
@@ -296,11 +296,11 @@ func TestVerdictEarly(t *testing.T) {
 			trouble{signal: slo.TTFT, replicas: 2, one: true, breaks: func(r *replica) {
 				r.started, r.hits, r.itl, r.waiting, r.queue = onset, 0.3, 0.08, 9, 0.24
 			}}},
-		"a gateway that names no model": {"routing. Gateway g1 fails 100% of its requests, the engines far fewer.",
+		"a gateway that names no model": {"routing. Gateway g1 fails 100% of its requests, the engines fail far fewer.",
 			trouble{signal: slo.Availability, replicas: 2, role: metrics.GatewayRole, gateway: new(""), breaks: func(r *replica) { r.unreached = 1 }}},
-		"or names it otherwise": {"routing. Gateway g1 fails 100% of its requests, the engines far fewer.",
+		"or names it otherwise": {"routing. Gateway g1 fails 100% of its requests, the engines fail far fewer.",
 			trouble{signal: slo.Availability, replicas: 2, role: metrics.GatewayRole, gateway: new("unknown"), breaks: func(r *replica) { r.unreached = 1 }}},
-		"and lets nothing through": {"routing. Gateway g1 fails 100% of its requests, the engines far fewer.",
+		"and lets nothing through": {"routing. Gateway g1 fails 100% of its requests, the engines fail far fewer.",
 			trouble{signal: slo.Availability, replicas: 2, role: metrics.GatewayRole, gateway: new(""), breaks: func(r *replica) { r.unreached, r.requests = 1, 0 }}},
 		"and fails for an engine that was gone": {"engine. p1 was gone within the last five minutes.",
 			trouble{signal: slo.Availability, replicas: 2, role: metrics.GatewayRole, one: true, breaks: func(r *replica) { r.unreached, r.minutes = 0.2, 2 }}},

@@ -179,7 +179,7 @@ var Conditions = []Condition{
 		Reads: []*metrics.Family{metrics.GPUUtilization, metrics.GPUClock, metrics.GPUClockMax, metrics.GPUPower, metrics.GPUPowerLimit}, Hold: 15 * time.Minute, Quiet: 5 * time.Minute,
 		test:      test{value: heldBack, least: 1},
 		Elsewhere: "no check"},
-	{Name: "driver_unusable", Verdict: metrics.Degraded, Alert: metrics.AnswerUnread, Meaning: "neither the driver nor a page in its place can be used", Action: "do what the reason of llm_gpu_nvml_up or llm_gpu_source_up wants", Node: true, Blind: true,
+	{Name: "driver_unusable", Verdict: metrics.Degraded, Alert: metrics.AnswerUnread, Meaning: "neither the driver nor another exporter can be used", Action: "do what the reason of llm_gpu_nvml_up or llm_gpu_source_up wants", Node: true, Blind: true,
 		Reads: []*metrics.Family{metrics.GPUNVMLUp, metrics.GPUSourceUp, metrics.GPUExpected}, Hold: 2 * boot, Quiet: level,
 		test:      test{value: driverless, least: 1},
 		Elsewhere: "EKS: DCGM does not answer"},
