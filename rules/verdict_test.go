@@ -182,7 +182,7 @@ func TestVerdict(t *testing.T) {
 		{"engine. p1 uses its GPU 40% of the time while requests run.", slo.ITL, true, func(r *replica) { r.busy, r.running, r.queue = 0.4, 30, 0.24 }},
 		{"engine. p1 uses its GPU 40% of the time while requests run.", slo.ITL, true, func(r *replica) { r.busy, r.running, r.prompt, r.output, r.queue = 0.4, 30, 3600, 60, 0.24 }}, // however long prompts and answers are
 		{"engine. p1 started minutes ago, and requests waited.", slo.TTFT, true, func(r *replica) { r.started, r.waiting = onset, 3 }},
-		{"engine. p1 restarted 3 times within six hours.", slo.TTFT, true, func(r *replica) { r.started, r.crashes, r.waiting, r.queue = onset, 13, 30, 0.24 }},
+		{"engine. p1 restarted 3 times within six hours.", slo.TTFT, true, func(r *replica) { r.started, r.crashes, r.waiting, r.queue = onset, 5, 30, 0.24 }},
 		{"routing. p1 alone is slow: first tokens after 2s.", slo.TTFT, true, func(r *replica) { r.ttft = 2 }},
 		{"memory. 0.3 KV transfers per request are lost.", slo.TTFT, false, func(r *replica) { r.lost, r.hits, r.queue = 0.3, 0.2, 0.2 }},
 		{"prefill. The prefix cache hit ratio is 10% of the usual.", slo.TTFT, false, func(r *replica) { r.hits, r.queue = 0.06, 0.2 }},
