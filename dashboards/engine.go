@@ -140,13 +140,20 @@ func throughputRow(s scope) []Panel {
 			Query{promql.Max(replicas, s.of(metrics.EngineStalled)), replicaLegend},
 			Query{promql.And(promql.Max(replicas, s.of(metrics.EngineWithoutProgress)), promql.Max(replicas, s.of(metrics.RecordedStalled))), "no progress " + replicaLegend}).runbook("LLMEngineStalled").next(rules.IncidentDashboard).
 			movesIn("wedged-engine"),
-		lines("Requests by outcome", requests, 12, About{
+		lines("Restarts", number, 8, About{
+			"How often each engine restarted within the last hour.",
+			"Each restart drops all requests, and the engine must load its model again.",
+			"From three on, read why the previous process died."},
+			Query{promql.Mul(promql.Max(replicas, s.of(metrics.RecordedSeen)), promql.Gt(promql.Max(pages, promql.Increase(s.of(metrics.EngineRestarts), hour)), promql.Num(0)), promql.On(pages...).ManyToOne()), replicaLegend}).
+			empty("No engine restarted within the last hour.").runbook("LLMEngineCrashLoop").next(rules.IncidentDashboard).
+			movesIn("crash-loop"),
+		lines("Requests by outcome", requests, 8, About{
 			"Requests that ended, by outcome: stop and length are answers, rejected means overload, error the server, abort the client.",
 			"Errors and rejections are what availability objectives count.",
 			"Treat rejected as queueing. For error, read the server's log. With abort, clients gave up, so look at latency."},
 			Query{s.perModel(s.of(metrics.RecordedRequests), s.rate(by(models, metrics.LabelOutcome), metrics.Requests)), "{{outcome}} " + modelLegend}).stacked().runbook("LLMErrorBudgetFastBurn").next(rules.SLODashboard).
 			movesIn("rejections"),
-		lines("Goodput", tokenRate, 12, About{
+		lines("Goodput", tokenRate, 8, About{
 			"Lower bound of the tokens per second of requests that met every latency objective, beside all generated tokens and the good ones at this hour yesterday, for whole models on all nodes.",
 			"Tokens that come too late are wasted work. No engine reports which requests missed several objectives, so each miss counts as another request of mean length.",
 			"If the gap widens, see which objective burns. For inter-token latency, lower the batch limit; for TTFT, add replicas."},

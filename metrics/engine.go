@@ -183,6 +183,10 @@ var (
 		TargetLabels, with(LabelModel, LabelRole, LabelSetting, LabelOld, LabelNew)).experimental()
 	EngineStartTime = Target.gauge(Never, "llm_engine_start_time_seconds",
 		"Start of the engine process, unix time.", TargetLabels)
+	EngineRestarts = Target.counter("llm_engine_restarts_total",
+		"Restarts that the exporter has seen at the metrics endpoint: the start time of the process moved or, where the metrics page reports none, counters fell. "+
+			"Present from the first reading of the metrics page, also while it cannot be read. It has no runtime, because another engine may take over the endpoint.",
+		TargetLabels[1:]).experimental()
 	RequestsInFlight = Target.gauge(Sum, "llm_engine_requests_in_flight",
 		"Requests in the engine's HTTP server, including those that a hanging scheduler does not report. A lower bound if only connections are known. "+
 			"Absent if neither the metrics page nor the kernel shows the server's requests.", EngineLabels).experimental()

@@ -124,17 +124,16 @@ func knownEngines(perPage promql.Expr) promql.Expr {
 	return promql.Mul(promql.Vector(metrics.RecordedServed), perPage, promql.On(pageLabels...).ManyToOne())
 }
 
-// restarts counts the restarts of each engine's process, from four within six hours or three within one. A memory leak
-// may take hours to kill a process.
-func restarts() promql.Expr {
+// crashLoops counts the restarts within six hours of the process at each metrics endpoint, from four within six hours or
+// three within one. A memory leak may take hours to kill a process.
+func crashLoops() promql.Expr {
 	return promql.Or(promql.Ge(restartsWithin(6*hour), promql.Num(4)), promql.Ge(restartsWithin(hour), promql.Num(3)))
 }
 
-// restartsWithin counts the restarts of the engine at each metrics endpoint in a window.
+// restartsWithin counts the restarts of the process at each metrics endpoint in a window. increase extrapolates, so that
+// a count may be too high, but never too low.
 func restartsWithin(window time.Duration) promql.Expr {
-	return promql.Or(
-		promql.Max(pageLabels, promql.Over("changes", promql.Vector(metrics.EngineStartTime), window)),
-		promql.Max(pageLabels, promql.Over("resets", promql.Vector(metrics.GenerationTokens), window)))
+	return promql.Call("floor", promql.Max(pageLabels, promql.Increase(promql.Vector(metrics.EngineRestarts), window)))
 }
 
 // answered2m returns those models of some metrics endpoints from which a gateway or a probe recently got an answer: the

@@ -34,7 +34,7 @@ func causeGroups(opt Options) []Group {
 		case Hardware:
 			g.Records = append(linkFaults(), Record{Name: metrics.RecordedOnFailedGPU, Expr: onFailedGPU(opt.source().burning(RawWindow))})
 		case Engine:
-			g.Records = []Record{{Name: metrics.RecordedUp, Expr: engineUp()}, {Name: metrics.RecordedRestarts, Expr: restarts()}, {Name: metrics.RecordedServed, Expr: served()},
+			g.Records = []Record{{Name: metrics.RecordedUp, Expr: engineUp()}, {Name: metrics.RecordedRestarts, Expr: crashLoops()}, {Name: metrics.RecordedServed, Expr: served()},
 				{Name: metrics.RecordedDeleted, Expr: deleted()}, {Name: metrics.RecordedModelUp, Expr: modelUp()},
 				{Name: metrics.RecordedGateway, Expr: gateways()}, {Name: metrics.RecordedSeen, Expr: seenWithinHour()}, {Name: metrics.RecordedMissed, Expr: missed()},
 				{Name: metrics.RecordedNodeUp, Expr: promql.Max([]string{metrics.LabelCluster, "node"}, byNode(promql.Vector(metrics.Up, promql.NotRe("job", opt.Job))))},

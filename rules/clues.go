@@ -100,7 +100,7 @@ func brokenClues() []Clue {
 			Query: one(promql.And(above(promql.Max(replicaLabels, promql.Vector(metrics.EngineWithoutProgress)), 60), above(aborted(modelLabels, recentWindow, 0), 2./3), promql.On(modelLabels...)))},
 		{Branch: Engine, Name: "crash_loop", Runbook: "LLMEngineCrashLoop", Unit: Count, Says: "{engine} restarted {value} times within six hours",
 			Query: promql.Mul(promql.Max(replicaLabels, promql.Over("last_over_time", promql.Vector(metrics.EngineInfo), hour)),
-				promql.Or(promql.Ge(restartsWithin(coldFor), promql.Num(2)), promql.And(promql.Vector(metrics.RecordedRestarts), above(restartsWithin(coldFor), 0))), promql.On(pageLabels...).ManyToOne())},
+				promql.And(promql.Vector(metrics.RecordedRestarts), above(restartsWithin(coldFor), 0)), promql.On(pageLabels...).ManyToOne())},
 		{Branch: Routing, Name: "failing_replica", Runbook: "BranchFailingReplica", Delays: Failures, Unit: Share,
 			Says:  "{engine} fails {value} of its requests, and the other replicas do not",
 			Query: one(failsAlone(causeWindow))},

@@ -215,10 +215,9 @@ func facts() []Fact {
 		return above(promql.Mul(perModel(promql.Rate(promql.Vector(f), pageWindow)), promql.Num(60)), 0)
 	}
 	served := promql.Max(replicaLabels, promql.Over("last_over_time", promql.Vector(metrics.EngineInfo), 6*hour))
-	restarts := promql.Max(pageLabels, promql.Over("changes", promql.Vector(metrics.EngineStartTime), 6*hour))
 	return []Fact{
 		{"changes", On, "Changed in 6h", onReplicas(newest(3, changedWithin(6*hour))), nil},
-		{"restarts", Count, "Restarts in 6h", above(promql.Sum(modelLabels, promql.Mul(served, restarts, promql.On(pageLabels...).ManyToOne())), 0), nil},
+		{"restarts", Count, "Restarts in 6h", above(promql.Sum(modelLabels, promql.Mul(served, restartsWithin(6*hour), promql.On(pageLabels...).ManyToOne())), 0), nil},
 
 		{"queue_share", Share, "Queue share of TTFT, requests that ended", queueShare(), nil},
 		{"arrivals", Decimal, "Requests per second", recently(arrivals), onAverage("arrivals")},

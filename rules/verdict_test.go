@@ -19,9 +19,10 @@ import (
 type replica struct {
 	version                       string
 	down                          bool
-	minutes                       int // for how many minutes it is gone
-	age                           int // minutes since the test began
-	started                       time.Duration
+	minutes                       int           // for how many minutes it is gone
+	age                           int           // minutes since the test began
+	started, began                time.Duration // now, and at the last reading
+	restarts                      float64
 	crashes                       int // after so many minutes, again and again
 	requests, itl, output         float64
 	ttft, queue, prefill, prompt  float64
@@ -112,6 +113,7 @@ func (r *replica) emitAs(model, pod string, emit rulesim.Emit) {
 	gauge(metrics.EngineGPUInfo, 1, engine, gpu...)
 	if r.minutes--; r.down || r.minutes >= 0 {
 		gauge(metrics.EngineUp, 0, page, metrics.LabelReason, "unreachable")
+		gauge(metrics.EngineRestarts, r.restarts, page)
 		return
 	}
 	gauge(metrics.EngineUp, 1, page)
@@ -122,6 +124,11 @@ func (r *replica) emitAs(model, pod string, emit rulesim.Emit) {
 	if r.age++; r.crashes > 0 && r.age%r.crashes == 0 {
 		r.started += time.Duration(r.crashes) * time.Minute
 	}
+	if r.began != 0 && r.began != r.started {
+		r.restarts++
+	}
+	r.began = r.started
+	gauge(metrics.EngineRestarts, r.restarts, page)
 	gauge(metrics.EngineStartTime, float64(rulesim.Epoch.Add(r.started).Unix()), page)
 	gauge(metrics.RequestsRunning, r.running, engine)
 	r.waiting += r.grows
@@ -175,7 +182,7 @@ func TestVerdict(t *testing.T) {
 		{"engine. p1 uses its GPU 40% of the time while requests run.", slo.ITL, true, func(r *replica) { r.busy, r.running, r.queue = 0.4, 30, 0.24 }},
 		{"engine. p1 uses its GPU 40% of the time while requests run.", slo.ITL, true, func(r *replica) { r.busy, r.running, r.prompt, r.output, r.queue = 0.4, 30, 3600, 60, 0.24 }}, // however long prompts and answers are
 		{"engine. p1 started minutes ago, and requests waited.", slo.TTFT, true, func(r *replica) { r.started, r.waiting = onset, 3 }},
-		{"engine. p1 restarted 2 times within six hours.", slo.TTFT, true, func(r *replica) { r.started, r.crashes, r.waiting, r.queue = onset, 13, 30, 0.24 }},
+		{"engine. p1 restarted 3 times within six hours.", slo.TTFT, true, func(r *replica) { r.started, r.crashes, r.waiting, r.queue = onset, 5, 30, 0.24 }},
 		{"routing. p1 alone is slow: first tokens after 2s.", slo.TTFT, true, func(r *replica) { r.ttft = 2 }},
 		{"memory. 0.3 KV transfers per request are lost.", slo.TTFT, false, func(r *replica) { r.lost, r.hits, r.queue = 0.3, 0.2, 0.2 }},
 		{"prefill. The prefix cache hit ratio is 10% of the usual.", slo.TTFT, false, func(r *replica) { r.hits, r.queue = 0.06, 0.2 }},

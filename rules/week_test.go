@@ -445,6 +445,7 @@ func (e *engine) emit(at time.Duration, emit rulesim.Emit) {
 		return
 	}
 	once(metrics.EngineUp, 1, e.page)
+	once(metrics.EngineRestarts, 0, e.page)
 	once(metrics.EngineInfo, 1, e.labels, metrics.LabelVersion, e.release)
 	show(metrics.EngineGPUInfo, "", 1, e.labels, e.gpuL...)
 	waiting := 0.

@@ -158,9 +158,16 @@ func (j *judge) doubts(m subject, t traffic) ([]string, error) {
 	age := promql.Sub(promql.Call("time"), promql.Max(metrics.PageLabels, promql.Vector(metrics.EngineStartTime)))
 	young := promql.Lt(promql.Ge(age, promql.Num(0)), promql.Num(settled.Seconds()))
 	found, err := j.query(promql.And(young, j.replicas(m), promql.On(metrics.PageLabels...)))
+	if err != nil {
+		return nil, err
+	}
+	restarted, err := j.query(promql.Gt(promql.Max(metrics.PageLabels, promql.Vector(metrics.EngineRestarts)), promql.Num(0)))
 	for _, s := range found {
-		lines = append(lines, fmt.Sprintf("%s started %s ago. Two readings cannot show whether it restarts again and again.",
-			where(s.Metric), seconds(s.F)))
+		again := "Two readings cannot show whether it restarts again and again"
+		if i := slices.IndexFunc(restarted, func(r engine.Sample) bool { return page(r.Metric) == page(s.Metric) }); i >= 0 {
+			again = fmt.Sprintf("That was restart %.0f since its exporter started", restarted[i].F)
+		}
+		lines = append(lines, fmt.Sprintf("%s started %s ago. %s.", where(s.Metric), seconds(s.F), again))
 	}
 	return lines, err
 }
@@ -371,14 +378,9 @@ func seconds(s float64) string {
 // watched returns faults that two readings show and no rule records: engines that make no progress, and engines that have
 // just started.
 func (j *judge) watched(m subject, t traffic) (stuck, back []Suspect, err error) {
-	then := func(f *metrics.Family, of ...*promql.Matcher) promql.Expr {
-		return promql.Offset(promql.Vector(f, of...), time.Minute)
-	}
 	ofPage := func(x promql.Expr) promql.Expr { return promql.Max(metrics.PageLabels, x) }
 	is := func(x promql.Expr, n float64) promql.Expr { return promql.Equal(x, promql.Num(n)) }
-	start, started := ofPage(promql.Vector(metrics.EngineStartTime)), ofPage(then(metrics.EngineStartTime))
-	restarted := promql.Or(promql.Unless(promql.And(start, started), promql.Equal(start, started)),
-		promql.Gt(ofPage(promql.Over("resets", promql.Vector(metrics.GenerationTokens), time.Minute)), promql.Num(0)))
+	restarted := promql.Gt(ofPage(promql.Increase(promql.Vector(metrics.EngineRestarts), time.Minute)), promql.Num(0))
 	loading := is(ofPage(promql.Vector(metrics.EngineUp, promql.Eq(metrics.LabelReason, "loading"))), 0)
 
 	found, err := j.still(m)

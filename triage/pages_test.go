@@ -179,7 +179,10 @@ func TestGoneAndBack(t *testing.T) {
 	}
 }
 
-// TestCrashLoop checks that a reading during a crash loop sees an engine that has just started.
+// restarts matches the restarts of the engine on a node's metrics page.
+var restarts = regexp.MustCompile(`(?m)^(llm_engine_restarts_total.*) .*$`)
+
+// TestCrashLoop checks that a reading during a crash loop sees an engine that has just started, and how often it did.
 func TestCrashLoop(t *testing.T) {
 	n := calm()
 	n.more = "" // up in both readings
@@ -189,10 +192,14 @@ func TestCrashLoop(t *testing.T) {
 	}
 	after := n
 	after.requests += 100
-	v := judge(t, young(n), young(after), nil)[0]
-	if v.Health != triage.Unknown ||
-		!slices.Contains(v.Symptoms, "p-0 10.0.0.1:8000 started 35s ago. Two readings cannot show whether it restarts again and again.") {
-		t.Errorf("%s %q", v.Health, v.Symptoms)
+	for _, c := range []struct{ restarts, says string }{
+		{"0", "Two readings cannot show whether it restarts again and again"}, {"3", "That was restart 3 since its exporter started"},
+	} {
+		counted := func(n node) string { return restarts.ReplaceAllString(young(n), "$1 "+c.restarts) }
+		v := judge(t, counted(n), counted(after), nil)[0]
+		if v.Health != triage.Unknown || !slices.Contains(v.Symptoms, "p-0 10.0.0.1:8000 started 35s ago. "+c.says+".") {
+			t.Errorf("%s %q", v.Health, v.Symptoms)
+		}
 	}
 }
 
@@ -338,7 +345,7 @@ llm_engine_requests_total{runtime="litellm",namespace="prod",pod="g-0",server="1
 	}
 	up := strings.SplitAfter(n.page(), "\n")[0]
 	// The restart is between the readings, so that neither finds the engine gone.
-	restarted := regexp.MustCompile(`(?m)^(llm_engine_start_time_seconds.*) .*$`).ReplaceAllString(node{model: "m", requests: 10, ttft: 2}.page(), fmt.Sprintf("$1 %d", t0.Add(10*time.Second).Unix()))
+	restarted := restarts.ReplaceAllString(node{model: "m", requests: 10, ttft: 2}.page(), "$1 1")
 	for _, r := range []struct{ before, after string }{{strings.Replace(up, "} 1", `,reason="unreachable"} 0`, 1), n.page()}, {n.page(), restarted}} {
 		v := judge(t, r.before+gateway(0), r.after+gateway(50), nil)[0]
 		if v.Branch != rules.Engine || !strings.HasSuffix(v.Says, "was gone within the last five minutes") || len(v.Also) == 0 || v.Also[0].Clue != "gateway_fails" {

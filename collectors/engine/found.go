@@ -65,7 +65,7 @@ func (c *Collector) reads(address string) bool {
 // Probe asks once which engine answers at a target, without making it a target. A gateway is no engine.
 func (c *Collector) Probe(ctx context.Context, cfg TargetConfig) (Engine, error) {
 	silent := *c.config
-	silent.Log = slog.New(slog.DiscardHandler)
+	silent.Log, silent.Ledger = slog.New(slog.DiscardHandler), NewLedger(c.config.Now())
 	t, err := newTarget(cfg.URL, cfg, c.dialects, &silent)
 	if err != nil {
 		return Engine{}, err

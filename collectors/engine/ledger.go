@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"iter"
 	"maps"
 	"math"
 	"slices"
@@ -16,25 +17,27 @@ import (
 const (
 	mostReplicas   = 4096
 	mostChanges    = 48              // of a replica in an hour: all of its settings, twice
-	forgetAfter    = 24 * time.Hour  // that a replica has not been seen
+	mostCounters   = 4096            // of a metrics endpoint, beyond those of its last metrics page
+	forgetAfter    = 24 * time.Hour  // that a replica or a metrics endpoint has not been seen
 	measuredApart  = 0.05            // difference between two measurements that is none
 	startsTogether = 5 * time.Minute // after the exporter's own start, for engines that do not report when they started
 	seenTogether   = 2 * time.Minute
 )
 
-// Ledger keeps the settings with which the replicas of each model run, and what changed, for as long as the exporter runs. A nil Ledger
-// keeps nothing.
+// Ledger keeps the settings with which the replicas of each model run, what changed, and how often the process at each metrics endpoint
+// restarted, for as long as the exporter runs. A nil Ledger keeps nothing.
 type Ledger struct {
 	mu       sync.Mutex
 	since    time.Time
 	swept    time.Time // when it last forgot
 	replicas map[groupKey]map[replicaKey]*replica
-	known    int // replicas
+	known    int               // replicas
+	lives    map[string]*lives // by series of llm_engine_restarts_total
 }
 
 // NewLedger returns a ledger that begins now.
 func NewLedger(now time.Time) *Ledger {
-	return &Ledger{since: now, replicas: map[groupKey]map[replicaKey]*replica{}}
+	return &Ledger{since: now, replicas: map[groupKey]map[replicaKey]*replica{}, lives: map[string]*lives{}}
 }
 
 // groupKey identifies what should run with the same settings.
@@ -155,11 +158,64 @@ func (r *replica) change(c Change) bool {
 	return true
 }
 
-// forget drops the replicas that have not been seen for long.
+// lives is what is known of the processes that wrote a metrics page, one after the other.
+type lives struct {
+	seen     time.Time
+	start    float64            // of the last process, unix time; NaN if it has reported none
+	counters map[string]float64 // of the last process by series, also those that the metrics page no longer has
+	restarts float64
+}
+
+// lived records what a reading of a metrics page shows of its process, and returns how often that has restarted. Without a start time, a
+// process is a new one if any counter has fallen. A counter may be back long after the restart.
+func (l *Ledger) lived(series string, start float64, counters iter.Seq2[string, float64], now time.Time) float64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	p := l.lives[series]
+	if p == nil {
+		l.forget(now)
+		p = &lives{start: math.NaN(), counters: map[string]float64{}}
+		l.lives[series] = p
+	}
+	restarted := false
+	if math.IsNaN(start) || math.IsNaN(p.start) {
+		for name, v := range counters {
+			restarted = restarted || v < p.counters[name]
+		}
+	} else {
+		restarted = start != p.start
+	}
+	if restarted {
+		p.restarts, p.start = p.restarts+1, math.NaN()
+	}
+	if restarted || len(p.counters) > mostCounters {
+		clear(p.counters)
+	}
+	if p.seen = now; !math.IsNaN(start) {
+		p.start = start
+	}
+	maps.Insert(p.counters, counters)
+	return p.restarts
+}
+
+// restarts returns how often the process at a metrics endpoint has restarted, as of the last reading; false if there was none.
+func (l *Ledger) restarts(series string, now time.Time) (n float64, known bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	p := l.lives[series]
+	if p == nil {
+		return 0, false
+	}
+	p.seen = now
+	return p.restarts, true
+}
+
+// forget drops the replicas and metrics endpoints that have not been seen for long.
 func (l *Ledger) forget(now time.Time) {
 	if now.Sub(l.swept) < time.Minute {
 		return
 	}
+	maps.DeleteFunc(l.lives, func(_ string, p *lives) bool { return now.Sub(p.seen) > forgetAfter })
 	l.swept, l.known = now, 0
 	for group, replicas := range l.replicas {
 		maps.DeleteFunc(replicas, func(_ replicaKey, r *replica) bool { return now.Sub(r.seen) > forgetAfter })

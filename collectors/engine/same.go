@@ -34,7 +34,7 @@ func (t *target) trace() *trace {
 		switch {
 		case l.family == metrics.EngineStartTime:
 			tr.start = l.eval(t.values)
-		case l.family.Kind != metrics.Gauge && l.terms != nil && l.minus == nil && !t.plan.readsTallies(l): // a difference may fall; of a tally, each reader has its own
+		case t.plan.accrues(l):
 			tr.counters[address.Replace(l.series())] = l.eval(t.values)
 		}
 	}
@@ -42,6 +42,11 @@ func (t *target) trace() *trace {
 		tr.counters[cpuTime] = t.plan.cpu.value(t.values)
 	}
 	return tr
+}
+
+// accrues reports whether a line falls only when a process restarts. A difference may fall; of a tally, each reader has its own.
+func (p *plan) accrues(l *line) bool {
+	return l.family.Kind != metrics.Gauge && l.terms != nil && l.minus == nil && !p.readsTallies(l)
 }
 
 // Sameness reports whether two metrics pages come from the same process.

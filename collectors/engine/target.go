@@ -507,6 +507,8 @@ func (t *target) up(size int, took time.Duration) *snapshot {
 	}
 	t.answer(s)
 	t.observe(s)
+	restarts := t.text(metrics.EngineRestarts.Name, "")
+	s.append(metrics.EngineRestarts, restarts, t.config.Ledger.lived(restarts, t.plan.start.value(t.values), t.counters, t.config.Now()))
 	t.serving(s)
 	t.configure(s)
 	t.forecast(s)
@@ -523,6 +525,18 @@ func (t *target) up(size int, took time.Duration) *snapshot {
 	t.maintenance(s)
 	t.plan.size = max(t.plan.size, len(s.lines))
 	return s
+}
+
+// counters yields, by their series, the counters of the metrics page's units that fall only when a process restarts.
+func (t *target) counters(yield func(string, float64) bool) {
+	for i := range t.plan.units {
+		for j := range t.plan.units[i].moves {
+			l := &t.plan.units[i].moves[j]
+			if v := l.eval(t.values); t.plan.accrues(l) && !math.IsNaN(v) && !yield(l.series(), v) {
+				return
+			}
+		}
+	}
 }
 
 // serving reports when the models on the metrics page that are not served now were last served.
@@ -629,6 +643,10 @@ func (t *target) silence(reason string, took time.Duration) *snapshot {
 		s.append(metrics.EngineLastServed, last, float64(served[last].UnixMilli())/1000)
 	}
 	t.changesTo(s)
+	restarts := t.text(metrics.EngineRestarts.Name, "")
+	if n, known := t.config.Ledger.restarts(restarts, t.config.Now()); known {
+		s.append(metrics.EngineRestarts, restarts, n)
+	}
 	s.append(metrics.EngineScrapeDuration, t.text(metrics.EngineScrapeDuration.Name, runtime), took.Seconds())
 	t.maintenance(s)
 	return s

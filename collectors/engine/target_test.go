@@ -320,7 +320,7 @@ func TestNumbersFollowThePage(t *testing.T) {
 		want := parse(t, exposition(t, collectorFor(t, []TargetConfig{{URL: e.URL}})))
 		for _, f := range metrics.All() {
 			switch f {
-			case metrics.EngineScrapeDuration, metrics.SourceMissing, metrics.RequestsInFlight, metrics.EngineLastProgress, metrics.EngineStalled, metrics.EngineWithoutProgress:
+			case metrics.EngineScrapeDuration, metrics.SourceMissing, metrics.EngineRestarts, metrics.RequestsInFlight, metrics.EngineLastProgress, metrics.EngineStalled, metrics.EngineWithoutProgress:
 				continue // they remember
 			}
 			for _, suffix := range []string{"", "_bucket", "_sum", "_count"} {

@@ -1,0 +1,122 @@
+package engine
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+)
+
+// written is a metrics page: its runtime, the start of its process, and generated tokens by rank. A start of 0 is not on the page.
+type written struct {
+	runtime string
+	start   float64
+	tokens  []float64
+}
+
+func (c written) page() string {
+	rank := map[string]string{"vllm": "engine", "sglang": "dp_rank"}[c.runtime]
+	page := "# TYPE " + c.runtime + ":num_requests_running gauge\n" + c.runtime + ":num_requests_running{model_name=\"m\"} 0\n"
+	if c.tokens != nil {
+		page += "# TYPE " + c.runtime + ":generation_tokens_total counter\n"
+	}
+	for i, n := range c.tokens {
+		page += fmt.Sprintf("%s:generation_tokens_total{model_name=\"m\",%s=\"%d\"} %v\n", c.runtime, rank, i, n)
+	}
+	if c.start > 0 {
+		page += fmt.Sprintf("# TYPE process_start_time_seconds gauge\nprocess_start_time_seconds %v\n", c.start)
+	}
+	return page
+}
+
+// TestRestarts has three scrapers read each metrics page at once. An empty page is an error of the server.
+func TestRestarts(t *testing.T) {
+	type step struct {
+		written
+		want float64
+	}
+	vllm := func(start, want float64, tokens ...float64) step { return step{written{"vllm", start, tokens}, want} }
+	fails := func(want float64) step { return step{want: want} }
+	for name, steps := range map[string][]step{
+		"the start time moves":                         {vllm(100, 0, 5), vllm(100, 0, 9), vllm(200, 1, 0), vllm(200, 1, 7), vllm(300, 2, 9)},
+		"while the page cannot be read":                {vllm(100, 0, 5), fails(0), vllm(200, 1, 0), fails(1), vllm(200, 1, 3)},
+		"counters fall, the start time stands":         {vllm(100, 0, 5), vllm(100, 0, 1)},
+		"no start time, counters fall":                 {vllm(0, 0, 50), vllm(0, 0, 60), vllm(0, 1, 3), vllm(0, 1, 70), fails(1), vllm(0, 2, 9)},
+		"no start time, and counters come back late":   {vllm(0, 0, 50), vllm(0, 0), vllm(0, 0), vllm(0, 1, 3), vllm(0, 1), vllm(0, 1, 8)},
+		"a start time that comes late":                 {vllm(100, 0, 50), vllm(0, 1, 3), vllm(200, 1, 5), vllm(300, 2, 1)},
+		"a page that lacks the start time once":        {vllm(100, 0, 50), vllm(0, 0, 60), vllm(100, 0, 70), vllm(0, 0, 80), vllm(200, 1, 1)},
+		"one process of several, then both at once":    {vllm(0, 0, 50, 60), vllm(0, 1, 51, 3), vllm(0, 2, 2, 1)},
+		"one process of several leaves and comes back": {vllm(0, 0, 50, 60), vllm(0, 0, 51), vllm(0, 0, 52, 61)},
+		"another runtime":                              {vllm(100, 0, 5), {written{"sglang", 200, []float64{7}}, 1}, vllm(300, 2, 5)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := serve(t, "")
+			c := collectorWith(t, Config{Targets: []TargetConfig{{URL: e.URL}}, Log: discard})
+			e.status = http.StatusInternalServerError
+			parse(t, exposition(t, c)).want(t, metrics.EngineRestarts.Name) // nothing is known before the first reading
+			for i, s := range steps {
+				e.mu.Lock()
+				e.page, e.status = "", http.StatusInternalServerError
+				if s.runtime != "" {
+					e.page, e.status = s.page(), http.StatusOK
+				}
+				e.mu.Unlock()
+				var scrapers sync.WaitGroup
+				for range 3 {
+					scrapers.Go(func() {
+						got := parse(t, exposition(t, c))
+						if all := got.get(t, metrics.EngineRestarts.Name); len(all) != 1 || all[0] != s.want {
+							t.Errorf("step %d: %v restarts, want %v", i, all, s.want)
+						}
+					})
+				}
+				scrapers.Wait()
+			}
+		})
+	}
+}
+
+// TestRestartsOutliveTheTarget: a process that is gone for long is no target meanwhile, and a configuration is loaded anew.
+func TestRestartsOutliveTheTarget(t *testing.T) {
+	e := serve(t, written{"vllm", 100, nil}.page())
+	now := time.Unix(1_700_000_000, 0)
+	config := Config{Log: discard, Now: func() time.Time { return now }, Ledger: NewLedger(now)}
+	read := func(want ...float64) {
+		t.Helper()
+		c, err := collectorWith(t, config).With([]TargetConfig{{URL: e.URL}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		parse(t, exposition(t, c)).want(t, metrics.EngineRestarts.Name, want...)
+	}
+	read(0)
+	now = now.Add(6 * time.Hour)
+	e.show(written{"vllm", 200, nil}.page())
+	read(1)
+	now = now.Add(forgetAfter + time.Hour) // an increase over six hours has forgotten it, too
+	e.show(written{"vllm", 300, nil}.page())
+	config.Ledger.forget(now)
+	read(0)
+}
+
+// TestRestartsAreBounded: an engine whose counters have other names each time.
+func TestRestartsAreBounded(t *testing.T) {
+	l, now := NewLedger(time.Unix(1_700_000_000, 0)), time.Unix(1_700_000_000, 0)
+	for i := range 3 * mostCounters {
+		all := map[string]float64{fmt.Sprint(i): 1, "steady": float64(i)}
+		if n := l.lived("x", math.NaN(), maps.All(all), now); n != 0 {
+			t.Fatalf("%v restarts", n)
+		}
+	}
+	if n := len(l.lives["x"].counters); n > mostCounters+2 {
+		t.Errorf("%d counters are remembered", n)
+	}
+	if n := l.lived("x", math.NaN(), maps.All(map[string]float64{"steady": 1}), now); n != 1 {
+		t.Errorf("%v restarts", n)
+	}
+}
