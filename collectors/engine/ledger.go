@@ -169,6 +169,9 @@ type lives struct {
 // lived records what a reading of a metrics page shows of its process, and returns how often that has restarted. Without a start time, a
 // process is a new one if any counter has fallen. A counter may be back long after the restart.
 func (l *Ledger) lived(series string, start float64, counters iter.Seq2[string, float64], now time.Time) float64 {
+	if l == nil {
+		return 0
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	p := l.lives[series]
@@ -200,6 +203,9 @@ func (l *Ledger) lived(series string, start float64, counters iter.Seq2[string, 
 
 // restarts returns how often the process at a metrics endpoint has restarted, as of the last reading; false if there was none.
 func (l *Ledger) restarts(series string, now time.Time) (n float64, known bool) {
+	if l == nil {
+		return 0, false
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	p := l.lives[series]
