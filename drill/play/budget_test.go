@@ -4,7 +4,10 @@ import (
 	"cmp"
 	"flag"
 	"fmt"
+	"math"
+	"regexp"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -54,11 +57,30 @@ func TestBudgetGoneIn(t *testing.T) {
 			left, around := trueTimeLeft(p, objective, evaluated.Sub(p.World.At(0)))
 			t.Logf("%s, %s after the onset: says %s, is %s (within %s of it): %.2f", objective, evaluated.Sub(p.World.At(p.Onset)),
 				time.Duration(said[0].F*1e9).Round(time.Minute), left.Round(time.Minute), around, said[0].F/left.Seconds())
+			if printed := goneIn.FindString(page.Message()); printed == "" || math.Abs(seconds(t, printed)/said[0].F-1) > 0.1 {
+				t.Errorf("the page says %q, the board %.0f s:\n%s", printed, said[0].F, page.Message())
+			}
 			if off := said[0].F / left.Seconds(); off > 1.5 || off < 1/1.5 {
 				t.Errorf("says %.2f times the truth:\n%s", off, page.Message())
 			}
 		})
 	}
+}
+
+// goneIn finds the time until the budget is spent in a page.
+var goneIn = regexp.MustCompile(`gone in [0-9dhms ]+`)
+
+// seconds reads a time such as "gone in 1d 2h".
+func seconds(t *testing.T, printed string) (sum float64) {
+	t.Helper()
+	for _, part := range strings.Fields(strings.TrimPrefix(printed, "gone in ")) {
+		d, err := model.ParseDuration(part)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sum += time.Duration(d).Seconds()
+	}
+	return sum
 }
 
 // trueTimeLeft returns how long the users' budget lasts at the burn of a moment: the bad events of the minute before and the
