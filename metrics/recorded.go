@@ -76,7 +76,7 @@ var (
 	RecordedBurn = recorded(Max, "model:llm_slo_burn:rate",
 		"Burn rate over the window: share of bad events divided by the error budget. Absent without events.", ModelSLOLabels)
 	RecordedBadNow = recorded(Sum, "model:llm_slo_bad_events:rate_now",
-		"Bad events per second in the last minute, or in two or five minutes if it has too few events or fewer than two scrapes.", ModelSLOLabels)
+		"Bad events per second in the last minute. If it has too few, in two minutes or in the part of five minutes since the first of them.", ModelSLOLabels)
 	RecordedRequestsPerEvent = recorded(Never, "model:llm_slo_requests_per_event:ratio_rate6h",
 		"Requests per event, if events are tokens. The low-traffic guard uses it to convert bad tokens to bad requests.", ModelSLOLabels)
 

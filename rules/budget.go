@@ -73,28 +73,32 @@ func exhaustion() promql.Expr {
 	return promql.Div(left, above(promql.Vector(metrics.RecordedBadNow), 0), perObjective.ManyToOne())
 }
 
-// nowWindows are the windows that may show the present burn, the shortest first. At the time of a page, five minutes
-// still contain healthy ones. A window shorter than two scrapes proves nothing.
+// nowWindows are the windows that show the present burn if at least enoughNow bad requests come in them at the rate of
+// RateWindow, the shortest first. A window shorter than two scrapes shows nothing.
 var nowWindows = []slo.Duration{slo.Duration(minute), slo.Duration(2 * minute)}
 
-// enoughNow is the number of bad requests from which on a window shows the bad requests per second with an error of at
-// most a half.
-const enoughNow = 10
+const (
+	enoughNow = 10
+	fewNow    = 3 // fewer in RateWindow do not show when a burn began
+)
 
-// badNow returns the bad events per second of the shortest window in which enough came, or would have come had those of the
-// last five minutes gone on.
+// badNow returns the bad events per second of the shortest of nowWindows or, where bad requests are few, of RateWindow since
+// the burn began: a page comes early in a burn, when most of RateWindow was healthy. Of a burn that began n minutes ago, the
+// recorded increases are as 1, 2 ... n: their sum is (n+1)/2 times the last one.
 func badNow() promql.Expr {
-	five := promql.Vector(metrics.RecordedBadEventRate)
-	requests := func(e promql.Expr) promql.Expr {
-		return promql.Or(promql.Mul(e, promql.Vector(metrics.RecordedRequestsPerEvent)), e)
+	of := func(w slo.Duration) promql.Expr { return promql.Vector(increase(metrics.RecordedBadEvents, w)) }
+	bad, five, step := of(RateWindow), RateWindow.Std().Seconds(), Interval.Seconds()
+	perSecond := func(w slo.Duration, least float64, seconds promql.Expr) promql.Expr {
+		requests := promql.Or(promql.Mul(bad, promql.Vector(metrics.RecordedRequestsPerEvent)), bad)
+		return promql.Div(promql.And(of(w), promql.Ge(requests, promql.Num(least))), seconds)
 	}
 	var each []promql.Expr
 	for _, w := range nowWindows {
-		bad, seconds := promql.Vector(increase(metrics.RecordedBadEvents, w)), w.Std().Seconds()
-		enough := promql.Or(promql.Ge(requests(bad), promql.Num(enoughNow)), promql.Ge(requests(five), promql.Num(enoughNow/seconds)))
-		each = append(each, promql.Call("clamp_min", promql.Div(promql.And(bad, enough), promql.Num(seconds)), promql.Num(0)))
+		each = append(each, perSecond(w, enoughNow*five/w.Std().Seconds(), promql.Num(w.Std().Seconds())))
 	}
-	return promql.Or(each[0], append(each[1:], five)...)
+	since := promql.Sub(times(2*step, promql.Div(promql.Over("sum_over_time", bad, RateWindow.Std()), bad)), promql.Num(step))
+	each = append(each, perSecond(RateWindow, fewNow, promql.Call("clamp", since, promql.Num(step), promql.Num(five))), promql.Div(bad, promql.Num(five)))
+	return promql.Call("clamp_min", promql.Or(each[0], each[1:]...), promql.Num(0))
 }
 
 // tile returns the exact gain of an event counter since the previous tile: from the last value before that tile's end

@@ -96,7 +96,7 @@ func burnGroup(opt Options) Group {
 // for it.
 func budgetTextGroup(opt Options) Group {
 	g := Group{Name: "llm-slo-text", Interval: Interval}
-	for _, w := range nowWindows {
+	for _, w := range append(slices.Clone(nowWindows), RateWindow) {
 		g.Records = append(g.Records, Record{Name: increase(metrics.RecordedBadEvents, w), Expr: opt.source().events(metrics.SLOBadEvents, w)})
 	}
 	g.Records = append(g.Records, Record{Name: metrics.RecordedBadNow, Expr: badNow()}, Record{Name: metrics.RecordedExhaustion, Expr: exhaustion()})

@@ -150,21 +150,37 @@ func TestFirstSuspect(t *testing.T) {
 func TestExhaustionFollowsTheBurn(t *testing.T) {
 	t.Parallel()
 	const onset = hour + time.Minute
-	w := &world{}
-	w.add(objective(t, "99%", slo.DefaultPeriod), service{perSecond: constant(10), badShare: during(onset, 99*hour, 1, 0.001)})
-	_, sim := w.run(t, onset+4*time.Minute, burning(t, rules.Options{}, "llm-slo-budget")...)
-	now := rulesim.Epoch.Add(onset + 3*time.Minute)
-	value := func(f *metrics.Family) float64 {
-		v, err := sim.Query("last_over_time("+f.Name+"[5m])", now)
-		if err != nil || len(v) != 1 {
-			t.Fatalf("%s: %v %v", f.Name, v, err)
+	for perSecond, most := range map[float64]float64{10: 0.02, 1. / 20: 0.25} { // increase extrapolates few events by a quarter
+		w := &world{}
+		w.add(objective(t, "99%", slo.DefaultPeriod), service{perSecond: constant(perSecond), badShare: during(onset, 99*hour, 1, 0.001)})
+		_, sim := w.run(t, onset+5*time.Minute, burning(t, rules.Options{}, "llm-slo-budget")...)
+		for after := 2 * time.Minute; after <= 4*time.Minute; after += time.Minute {
+			value := func(f *metrics.Family) float64 {
+				v, err := sim.Query("last_over_time("+f.Name+"[5m])", rulesim.Epoch.Add(onset+after))
+				if err != nil || len(v) != 1 {
+					t.Fatalf("%s: %v %v", f.Name, v, err)
+				}
+				return v[0].F
+			}
+			const burn = 100 // of a budget of 1%, where every request is bad
+			want := slo.Exhaustion(slo.DefaultPeriod, value(metrics.RecordedBudgetRemaining), burn).Seconds()
+			if got := value(metrics.RecordedExhaustion); math.Abs(got-want) > most*want {
+				t.Errorf("%s after everything began to fail, at %v requests per second, the budget is said to last %.0f s, it lasts %.0f", after, perSecond, got, want)
+			}
 		}
-		return v[0].F
 	}
-	const burn = 100 // of a budget of 1%, where every request is bad
-	want := slo.Exhaustion(slo.DefaultPeriod, value(metrics.RecordedBudgetRemaining), burn).Seconds()
-	if got := value(metrics.RecordedExhaustion); math.Abs(got-want) > 0.02*want {
-		t.Errorf("while everything fails the budget is said to last %.0f s, it lasts %.0f", got, want)
+}
+
+// TestOneBadRequestIsNoBurst checks that a bad request every twelve minutes counts over five minutes, not over the minute in
+// which it came.
+func TestOneBadRequestIsNoBurst(t *testing.T) {
+	t.Parallel()
+	w := &world{}
+	w.add(objective(t, "99%", slo.DefaultPeriod), service{perSecond: constant(1. / 20), badShare: constant(1. / 36)})
+	_, sim := w.run(t, 70*time.Minute, burning(t, rules.Options{}, "llm-slo-budget")...)
+	v, err := sim.Query("max_over_time("+metrics.RecordedBadNow.Name+"[30m]) * 60", rulesim.Epoch.Add(70*time.Minute))
+	if err != nil || len(v) != 1 || v[0].F < 0.1 || v[0].F > 0.3 {
+		t.Errorf("a bad request every twelve minutes is said to be %v a minute (%v)", v, err)
 	}
 }
 

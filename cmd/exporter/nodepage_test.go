@@ -94,6 +94,13 @@ func TestNodePage(t *testing.T) {
 	for _, want := range []string{"75 % (150 of 200)", "75x: at the present rate, a full budget of 30 d is gone in 7 h"} {
 		b.Until(want, text(want))
 	}
+	// A few bad events after good ones are a burn that has just begun.
+	b.Eval(`for (const s of spent) s.t -= 300e3; 1`)
+	page.Store(busy("m", 4, 7, 0.95, 400, 200))
+	b.Until("good events", text("50 % (150 of 300)"))
+	b.Eval(`for (const s of spent) s.t -= 100e3; 1`)
+	page.Store(busy("m", 4, 7, 0.95, 404, 204))
+	b.Until("few bad events", text("51x: at what burns now, a full budget of 30 d is gone in 7 h"))
 	if drawn := b.Eval(`[...document.querySelectorAll(".spark path")].filter(p => p.getAttribute("d").includes("L")).length`); drawn == "0" {
 		t.Error("nothing is drawn of what was polled")
 	}

@@ -135,17 +135,18 @@ func RunUntil(ctx context.Context, in incident.Incident, o Options) (*Play, erro
 	if err != nil {
 		return nil, err
 	}
-	if err := p.run(ctx); err != nil {
+	if err := p.run(ctx, func([]rulesim.Alert) bool { return false }); err != nil {
 		return nil, errors.Join(err, p.Close())
 	}
 	return p, nil
 }
 
-// run plays the history and the incident.
-func (p *Play) run(ctx context.Context) error {
+// run plays the history and the incident, to its end or until enough has fired.
+func (p *Play) run(ctx context.Context, enough func(firing []rulesim.Alert) bool) error {
 	faults := p.Incident.Ordered()
 	p.World.Seen = p.Incident.Lived
-	for t := p.Incident.Lived; t <= p.Onset+p.Incident.Lasts; t += min(p.scrape, ScrapeInterval) {
+	end := p.Onset + p.Incident.Lasts
+	for t := p.Incident.Lived; t <= end; t += min(p.scrape, ScrapeInterval) {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -165,8 +166,11 @@ func (p *Play) run(ctx context.Context) error {
 			return err
 		}
 		p.Evaluations = append(p.Evaluations, Evaluation{t - p.Onset, firing})
+		if enough(firing) {
+			end = t
+		}
 	}
-	if err := p.Alertmanager.Run(p.World.At(p.Onset + p.Incident.Lasts + rules.Interval)); err != nil {
+	if err := p.Alertmanager.Run(p.World.At(end + rules.Interval)); err != nil {
 		return err
 	}
 	p.Sent = p.Alertmanager.Take()

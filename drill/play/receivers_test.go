@@ -130,3 +130,9 @@ func ended(t *testing.T) (*Alertmanager, []Notification) {
 	}
 	return p.Alertmanager, people
 }
+
+// brief plays an incident until a page is due, after a history as long as the longest window of a fast pair.
+func brief(in incident.Incident) (*Play, error) {
+	in.History, in.Lasts = 65*time.Minute, 5*time.Minute
+	return Run(in, Options{Seed: 1})
+}

@@ -15,8 +15,8 @@ type truth struct {
 	slices     [][]count // by objective
 }
 
-// count holds events, and those of them that were bad.
-type count struct{ events, bad float64 }
+// count holds events, those of them that were bad, and requests that were lost: sent, and never answered.
+type count struct{ events, bad, lost float64 }
 
 // newTruth starts to count events for objectives.
 func newTruth(objectives []slo.Objective) *truth {
@@ -51,6 +51,15 @@ func (t *truth) unreached(at slo.Engine) {
 	w.count(slo.Availability, 1, func(slo.Objective) bool { return true })
 }
 
+// lose counts a request of a user that nothing answered. Nothing counted it, either, so no page was due for it.
+func (t *truth) lose(at slo.Engine) {
+	for i, o := range t.objectives {
+		if o.Signal == slo.Availability && o.Select.Matches(at) {
+			t.now[i].lost++
+		}
+	}
+}
+
 // slower returns whether an event that took d misses an objective.
 func slower(d time.Duration) func(slo.Objective) bool {
 	return func(o slo.Objective) bool { return d > o.Threshold.Std() }
@@ -70,11 +79,12 @@ func (w *watched) Decoded(d drill.Decoded) {
 
 // Finished implements drill.Observer.
 func (w *watched) Finished(r *drill.Request) {
-	if r.Aborted {
-		w.Observer.Finished(r)
-		return
+	switch {
+	case r.Hung:
+		w.truth.lose(w.engine)
+	case !r.Aborted:
+		w.count(slo.Availability, 1, func(slo.Objective) bool { return r.Failed || r.Rejected })
 	}
-	w.count(slo.Availability, 1, func(slo.Objective) bool { return r.Failed || r.Rejected })
 	w.Observer.Finished(r)
 }
 
@@ -117,14 +127,14 @@ func (t *truth) burn(from, seen time.Duration) (after time.Duration, objective s
 	return after, objective, due
 }
 
-// between counts the slices from one time to another.
+// between counts the slices from one time to another, with lost requests as bad events.
 func (t *truth) between(objective string, from, to time.Duration) (sum count) {
 	for i, o := range t.objectives {
 		if o.Name != objective {
 			continue
 		}
 		for _, c := range t.slices[i][max(0, int(from/slice)):min(len(t.slices[i]), int(to/slice))] {
-			sum.events, sum.bad = sum.events+c.events, sum.bad+c.bad
+			sum.events, sum.bad = sum.events+c.events+c.lost, sum.bad+c.bad+c.lost
 		}
 	}
 	return sum

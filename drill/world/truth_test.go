@@ -60,6 +60,34 @@ func during(w *World, until time.Duration) (all count) {
 	return all
 }
 
+// TestLostRequestsAreSuffered checks that a request that nothing answers is as bad as one that fails, although no metric
+// counts it.
+func TestLostRequestsAreSuffered(t *testing.T) {
+	for name, c := range map[string]struct {
+		fault func(w *World)
+		lost  float64 // share of the requests
+	}{
+		"nothing":           {func(*World) {}, 0},
+		"nobody asks":       {func(w *World) { w.Idle = true }, 0},
+		"no engine":         {func(w *World) { w.Replicas[0].Down = true }, 1},
+		"no gateway":        {func(w *World) { w.GatewayDead = true }, 1},
+		"a core that hangs": {func(w *World) { w.Replicas[0].Engine.Wedged = true }, 1},
+	} {
+		w := New(fleet(metrics.VLLM), time.Unix(0, 0), 1)
+		w.Advance(10 * time.Minute)
+		usual, _ := w.Suffered("availability", 0, 10*time.Minute)
+		c.fault(w)
+		w.Advance(22 * time.Minute)
+		_, bad := w.Suffered("availability", 12*time.Minute, 22*time.Minute) // when the first clients have lost patience
+		if want := c.lost * usual; bad < 0.9*want || bad > 1.1*want {
+			t.Errorf("%s: %v requests are lost in ten minutes, not %v", name, bad, want)
+		}
+		if _, _, due := w.Due(10 * time.Minute); due && name != "no engine" { // which cuts off some answers
+			t.Errorf("%s: a page is due for requests that nothing counts", name)
+		}
+	}
+}
+
 // Users see a gateway's answers for engines that are gone, failures that a frontend without workers does not count, and
 // answers that are cut off. A client that leaves has no failure.
 func TestTruthOfUsers(t *testing.T) {

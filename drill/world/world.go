@@ -305,7 +305,7 @@ func (w *World) Heal(loading time.Duration) {
 }
 
 // Suffered returns how many events of an objective happened to the users between two times since the epoch, and how many of
-// them were bad.
+// them were bad. A request that nothing answered is a bad event.
 func (w *World) Suffered(objective string, from, to time.Duration) (events, bad float64) {
 	c := w.truth.between(objective, from, to)
 	return c.events, c.bad
@@ -345,28 +345,38 @@ func (w *World) Advance(to time.Duration) {
 
 // send passes requests to the engines, held requests first. Without an engine it holds or loses them.
 func (w *World) send(requests []*drill.Request) {
-	if w.Idle || w.GatewayDead {
+	if w.Idle {
 		return
 	}
-	if len(w.held) > 0 && w.route() != nil {
+	if len(w.held) > 0 && !w.GatewayDead && w.route() != nil {
 		for _, q := range w.held {
 			if q.Hold(w.now) {
 				w.route().Engine.Offer(q)
+			} else {
+				w.truth.lose(w.Replicas[0].identity())
 			}
 		}
 		w.held = nil
 	}
+	gateway := slo.Engine{Runtime: w.Fleet.gateway(), Model: w.Fleet.Profile.Model, Namespace: Namespace, Role: metrics.GatewayRole}
 	for _, q := range requests {
-		if w.Fleet.ReadsGateway || w.GatewayFails > 0 {
+		switch {
+		case w.GatewayDead:
+			w.truth.lose(gateway)
+		case w.Fleet.ReadsGateway || w.GatewayFails > 0:
 			if to, status := w.pass(q.Arrival); to != nil {
 				to.Engine.Offer(q)
 			} else if status >= http.StatusBadRequest {
-				w.truth.unreached(slo.Engine{Runtime: w.Fleet.gateway(), Model: w.Fleet.Profile.Model, Namespace: Namespace, Role: metrics.GatewayRole})
+				w.truth.unreached(gateway)
 			}
-		} else if r := w.route(); r != nil {
-			r.Engine.Offer(q)
-		} else if w.Hold {
-			w.held = append(w.held, q)
+		default:
+			if r := w.route(); r != nil {
+				r.Engine.Offer(q)
+			} else if w.Hold {
+				w.held = append(w.held, q)
+			} else {
+				w.truth.lose(w.Replicas[0].identity())
+			}
 		}
 	}
 }
