@@ -68,13 +68,13 @@ func TestRewrite(t *testing.T) {
 		{"increase(DCGM_FI_DEV_ECC_DBE_VOL_TOTAL[5m])", `sum without (location) (increase(llm_gpu_ecc_errors_total{lifetime="volatile",severity="uncorrected"}[5m]))`, ""},
 		{"rate(DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION[5m]) / 1000", "rate(llm_gpu_energy_joules_total[5m])", ""},
 		{"avg_over_time(DCGM_FI_PROF_PCIE_TX_BYTES[5m])", "rate(llm_gpu_pcie_transmit_bytes_total[5m])", ""},
-		{"rate(DCGM_FI_PROF_PCIE_TX_BYTES[5m])", "", "rate of a rate"},
+		{"rate(DCGM_FI_PROF_PCIE_TX_BYTES[5m])", "", "needs the rate at each moment"},
 		{"DCGM_FI_DEV_XID_ERRORS", "", "code of the last error"},
 		{"DCGM_FI_DEV_CLOCK_THROTTLE_REASONS", "", "mask of bits"},
 		{"DCGM_FI_DEV_GPU_TEMP{namespace=\"a\"}", "", "--label=namespace="},
 		{"DCGM_FI_DEV_NO_SUCH", "", "no metric of the exporter has"},
 		{"{__name__=~\"DCGM_FI_DEV_.*\"}", "", "pattern of names"},
-		{"stdvar_over_time(DCGM_FI_DEV_GPU_UTIL[5m])", "", "another unit"},
+		{"stdvar_over_time(DCGM_FI_DEV_GPU_UTIL[5m])", "", "the unit inside stdvar_over_time cannot be converted"},
 		{"changes(DCGM_FI_DEV_GPU_UTIL[5m])", "changes(llm_gpu_utilization_ratio[5m])", ""},
 		{`nvidia_smi_temperature_gpu{uuid="0-1"} * on (uuid) group_left (name) nvidia_smi_gpu_info`,
 			`llm_gpu_temperature_celsius{gpu_uuid="GPU-0-1",sensor="gpu"} * on (gpu_uuid) group_left (name) llm_gpu_info`, ""},
@@ -87,7 +87,7 @@ func TestRewrite(t *testing.T) {
 		{`histogram_quantile(0.5, sum by (le) (rate(sglang:kv_transfer_latency_ms_bucket[5m])))`, `histogram_quantile(0.5, sum by (le) (rate(llm_engine_kv_transfer_time_seconds_bucket{runtime="sglang"}[5m]))) * 1000`, ""},
 		{`label_replace(DCGM_FI_DEV_GPU_TEMP, "g", "$1", "UUID", "(.*)")`, `label_replace(llm_gpu_temperature_celsius{sensor="gpu"}, "g", "$1", "gpu_uuid", "(.*)")`, ""},
 		{"node_load1", "node_load1", ""},
-		{"sum(", "", "cannot be read as PromQL"},
+		{"sum(", "", "not valid PromQL"},
 	} {
 		e, err := Rewrite(c.from, Options{})
 		switch {
