@@ -102,6 +102,11 @@ func (s screen) rows(t *testing.T, b board, p panel) (read []map[string]string) 
 			switch {
 			case is["custom.wrapText"] == true:
 				tallest = max(tallest, math.Ceil(float64(len(text))/float64(most)))
+				for _, word := range strings.FieldsFunc(text, func(r rune) bool { return r == ' ' || r == '-' }) { // Grafana does not break words
+					if len(word) > most {
+						text = strings.Replace(text, word, word[:most-1]+"…", 1)
+					}
+				}
 			case len(text) > most:
 				text = text[:most-1] + "…"
 			}
@@ -113,6 +118,18 @@ func (s screen) rows(t *testing.T, b board, p panel) (read []map[string]string) 
 		read = append(read, cells)
 	}
 	return read
+}
+
+// whole checks that no text of a table is cut off.
+func (s screen) whole(t *testing.T, b board, p panel) {
+	t.Helper()
+	for _, r := range s.rows(t, b, p) {
+		for column, text := range r {
+			if strings.Contains(text, "…") {
+				t.Errorf("%s: %s cuts off %s: %s", b.Title, p.Title, column, text)
+			}
+		}
+	}
 }
 
 // number writes a value as Grafana does, nearly.
