@@ -84,7 +84,7 @@ func (s screen) rows(t *testing.T, b board, p panel) (read []map[string]string) 
 	}
 	height := float64(38*p.GridPos.H - 8 - 32 - 36) // below the title and the headings
 	for _, r := range all {
-		cells, tallest := map[string]string{}, 1.0
+		cells, tallest, lines := map[string]string{}, 1.0, map[string]float64{}
 		for field, of := range titles {
 			title := of.(string)
 			is := p.overrides(t, "byName", title)
@@ -102,7 +102,8 @@ func (s screen) rows(t *testing.T, b board, p panel) (read []map[string]string) 
 			most := int((width - 16) / 7.2)
 			switch {
 			case is["custom.wrapText"] == true:
-				tallest = max(tallest, math.Ceil(float64(len(text))/float64(most)))
+				takes := func(text string) float64 { return math.Ceil(float64(len(text)) / float64(most)) }
+				tallest, lines[title] = max(tallest, takes(r.labels[field])), takes(text)                          // Grafana makes room for the label and not for its mapped text
 				for _, word := range strings.FieldsFunc(text, func(r rune) bool { return r == ' ' || r == '-' }) { // Grafana does not break words
 					if len(word) > most {
 						text = strings.Replace(text, word, word[:most-1]+"…", 1)
@@ -112,6 +113,11 @@ func (s screen) rows(t *testing.T, b board, p panel) (read []map[string]string) 
 				text = text[:most-1] + "…"
 			}
 			cells[title] = text
+		}
+		for title, n := range lines {
+			if n > tallest {
+				cells[title] += "…"
+			}
 		}
 		if height -= max(36, 14+22*tallest); height < 0 && len(read) > 0 {
 			break
