@@ -145,14 +145,14 @@ func withText(out dashboard.Panel, content string) dashboard.Panel {
 
 // legend returns a table, the worst line first: the last and the largest value are read more often than the line itself.
 // It stands beside the lines where a panel is wide; beside those of a narrow one, it would leave them a quarter of the
-// width and lose its numbers. The narrowest have room for one number.
+// width and lose its numbers. Beside the name of a model, a narrow panel has room for one number: a second one would be cut off within its digits.
 func legend(p Panel) common.VizLegendOptions {
 	l := common.VizLegendOptions{ShowLegend: true, DisplayMode: common.LegendDisplayModeTable, Placement: common.LegendPlacementBottom,
 		Calcs: []string{"lastNotNull", "max"}, SortBy: new("Last *"), SortDesc: new(!p.lowIsBad())}
 	switch {
 	case p.Width >= 14:
 		l.Placement = common.LegendPlacementRight
-	case p.Width < 8:
+	case p.Width < 12:
 		l.Calcs = l.Calcs[:1]
 	}
 	return l

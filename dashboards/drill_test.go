@@ -114,7 +114,11 @@ func TestDrill(t *testing.T) {
 				s.atThree(t, in)
 				for _, b := range boards(t) {
 					for _, p := range b.flat() {
-						screen{s.sim, s.to}.empty(t, b, p)
+						now := screen{s.sim, s.to}
+						now.empty(t, b, p)
+						if p.Type == "table" {
+							now.whole(t, b, p)
+						}
 					}
 					if overEveryRange(in) {
 						s.overRanges(t, b)

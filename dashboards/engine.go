@@ -27,7 +27,7 @@ func engines() Board {
 
 func latencyRow(s scope) []Panel {
 	return []Panel{
-		heat("TTFT distribution", seconds, 12, About{
+		heat("TTFT distribution", wait, 12, About{
 			"First tokens per second by how long they took, at the engine that gave most of them.",
 			"Two bands are two populations, such as cached and other prompts, short and long ones, or a good and a bad replica.",
 			"If there are two bands, compare replicas on the incident dashboard."},
@@ -51,7 +51,7 @@ func latencyRow(s scope) []Panel {
 			"Compare with the batch and with GPU bandwidth."},
 			s.quantiles(metrics.RecordedInterTokenLatency, metrics.InterTokenLatency)...).limits(s.limitOf(string(slo.ITL))).runbook("BranchLargeBatch").next(rules.IncidentDashboard).
 			movesIn("speculation-collapse", "bad-release", "thermal-throttle"),
-		lines("Request duration", seconds, 8, About{
+		lines("Request duration", wait, 8, About{
 			"Quantiles of the duration of whole requests per model.",
 			"Clients' timeouts limit it.",
 			"If it rises while TTFT and ITL stay flat, outputs got longer."},

@@ -34,7 +34,7 @@ func exporter() Board {
 					Query{promql.CountBy([]string{metrics.LabelRuntime, metrics.LabelMetric, metrics.LabelReason},
 						s.of(metrics.MetricSourceInfo, promql.Eq(metrics.LabelQuality, string(metrics.Missing)))), ""}).
 					columns(Column{metrics.LabelRuntime, "runtime", 90, "", nil}, Column{metrics.LabelMetric, "metric", 0, "", nil}, Column{metrics.LabelReason, "reason", 0, "", nil}).
-					empty("No engine reports that a number is missing.").runbook("LLMSourceMetricMissing").next(rules.EngineDashboard).
+					wrapped("reason").empty("No engine reports that a number is missing.").runbook("LLMSourceMetricMissing").next(rules.EngineDashboard).
 					movesIn("crash-loop"),
 				listing("What GPUs do not offer", 8, About{
 					"Features that driver, board or permissions do not offer, with the driver's error.",
@@ -67,7 +67,7 @@ func exporter() Board {
 					Query{promql.Sum(by(nodes, metrics.LabelSource, metrics.LabelState), s.of(metrics.DiscoveryPlaces)), nodeLegend + " {{source}} {{state}}"}).
 					empty("No source of engines here reports a place.").runbook("LLMDiscoveryFailed").next(rules.EngineDashboard).
 					notDrilled(noProcess),
-				lines("Configuration age", duration, 12, About{
+				lines("Configuration age", seconds, 12, About{
 					"Time since each exporter loaded its configuration.",
 					"Nodes that loaded at different times may have different objectives.",
 					"If it is older than the last rollout, that node did not get it."},

@@ -172,6 +172,10 @@ func TestLegendsHaveRoom(t *testing.T) {
 			if low := first == "#D55E00" || p.Title == "Clocks"; legend.SortBy != "Last *" || legend.SortDesc == low {
 				t.Errorf("%s: %s does not begin with its worst line", b.Title, p.Title)
 			}
+			const name = "p95 meta-llama/Llama-3.1-8B-Instruct prod" // Grafana breaks no names: what has no room is beyond the edge
+			if needs, room := 46+6.4*float64(len(name))+75*float64(len(legend.Calcs)), float64(52*p.GridPos.W-24); needs > room && p.GridPos.W >= 8 {
+				t.Errorf("%s: %s cuts off numbers of its legend, which needs %.0f pixels of %.0f", b.Title, p.Title, needs, room)
+			}
 			for _, q := range p.Targets {
 				e, err := promql.Parser.ParseExpr(b.substitute(t, q.Expr))
 				if err != nil {
@@ -485,7 +489,10 @@ func TestConstantsAreLimits(t *testing.T) {
 	}
 }
 
-// TestValuesAreReadable: burn rates are multiples, a wait above a minute stays in seconds, as promises are, a long time has its two largest parts, and
+// waits matches what a client waits for, a first token or a whole answer, which may take minutes.
+var waits = regexp.MustCompile(`(time_to_first_token|request_duration)_seconds`)
+
+// TestValuesAreReadable: burn rates are multiples, a wait above a minute stays in seconds, as promises are, a time fits into a stat, and
 // tokens cost by the million, as people know their price.
 func TestValuesAreReadable(t *testing.T) {
 	counts := map[string]int{}
@@ -498,13 +505,13 @@ func TestValuesAreReadable(t *testing.T) {
 					t.Errorf("%s: %s", b.Title, p.Title)
 				}
 			}
-			if f.Unit == "dtdurations" {
-				counts["duration"]++
-				if f.Decimals == nil || *f.Decimals != 1 {
-					t.Errorf("%s: %s writes a time without its second part", b.Title, p.Title)
-				}
+			if f.Unit == "dtdurations" { // 12 hours, 56 minutes: a row of a stat has room for 12.9 hours
+				t.Errorf("%s: %s writes times in two words", b.Title, p.Title)
 			}
-			if p.Type == "table" || p.Type == "text" || p.Type == "heatmap" {
+			if words, ok := strings.CutPrefix(f.Unit, "suffix:"); ok && strings.HasPrefix(words, " ") {
+				t.Errorf("%s: %s has two spaces before its unit: Grafana writes one", b.Title, p.Title)
+			}
+			if p.Type == "table" || p.Type == "text" {
 				continue
 			}
 			for _, q := range p.Targets {
@@ -514,16 +521,16 @@ func TestValuesAreReadable(t *testing.T) {
 					if f.Unit != "suffix:x" {
 						t.Errorf("%s: %s has the unit %s", b.Title, p.Title, f.Unit)
 					}
-				case strings.Contains(q.Expr, "time_to_first_token_seconds") && f.Unit != "percentunit":
+				case waits.MatchString(q.Expr) && f.Unit != "percentunit":
 					counts["wait"]++
-					if f.Unit != "suffix: s" {
+					if f.Unit != "suffix:s" {
 						t.Errorf("%s: %s has the unit %s", b.Title, p.Title, f.Unit)
 					}
 				}
 			}
 		}
 	}
-	if counts["burn"] < 6 || counts["wait"] < 5 || counts["duration"] < 2 || counts["cost"] < 1 {
+	if counts["burn"] < 6 || counts["wait"] < 9 || counts["cost"] < 1 {
 		t.Errorf("found %v", counts)
 	}
 	b := boards(t)[4]
@@ -963,7 +970,7 @@ func TestSuspectsHaveLevers(t *testing.T) {
 		pages[a.Name] = a.Name
 	}
 	for page, of := range pages {
-		if text := mappings[0].Options[page].Text; len(text) < 10 || len(text) > 110 || strings.ContainsAny(text, "{`*") || strings.Contains(text, " are lost") { // a price is no lever
+		if text := mappings[0].Options[page].Text; len(text) < 10 || len(text) > 110 || strings.ContainsAny(text, "{`*[") || strings.Contains(text, " are lost") { // a price is no lever
 			t.Errorf("lever of %s: %q", of, text)
 		}
 	}

@@ -34,21 +34,21 @@ func efficiencyRow(s scope) []Panel {
 			"Use it to compare engines, releases and boards.",
 			"At the same load, a fall means a release, a smaller batch, or throttling."},
 			onePerModel(promql.Div(tokens, gpuCount))).
-			empty("No tokens, or no GPU is known to serve a model.").runbook("LLMReleaseRegression").next(rules.EngineDashboard).
+			empty("No tokens at any point of this graph, or no GPU is known to serve a model.").runbook("LLMReleaseRegression").next(rules.EngineDashboard).
 			movesIn("traffic-burst", "thermal-throttle"),
 		lines("Cost of 1,000,000 tokens", dollars, 8, About{
 			"The price of the model's GPUs divided by its generated tokens, and by the tokens of requests that met every latency objective. Set the price of a GPU hour above.",
 			"Nights are expensive, because idle replicas cost as much as busy ones. Tokens that come too late raise the cost of those in time.",
 			"Compare models before buying hardware."},
 			onePerModel(cost(tokens)), Query{cost(s.of(metrics.RecordedGoodTokens)), "of those in time " + modelLegend}).
-			empty("No tokens, or no GPU is known to serve a model.").runbook("BranchLargeBatch").next(rules.EngineDashboard).
+			empty("No tokens at any point of this graph, or no GPU is known to serve a model.").runbook("BranchLargeBatch").next(rules.EngineDashboard).
 			movesIn("traffic-burst", "thermal-throttle"),
 		lines("Energy per 1,000 tokens", joules, 8, About{
 			"Energy of the model's GPUs per thousand generated tokens.",
 			"An idle GPU draws power, too, so the number falls as the batch grows.",
 			"At the same load, a rise means a release, or a slower GPU."},
 			onePerModel(promql.Mul(promql.Num(1000), s.of(metrics.RecordedEnergyPerToken)))).
-			empty("No tokens, or no GPU reports its energy.").runbook("BranchLargeBatch").next(rules.GPUDashboard).
+			empty("No tokens at any point of this graph, or no GPU reports its energy.").runbook("BranchLargeBatch").next(rules.GPUDashboard).
 			movesIn("traffic-burst"),
 	}
 }
@@ -62,7 +62,7 @@ func headroomRow(s scope) []Panel {
 			"It shows how much more load a model can take, with its present prompts and answers, before anybody waits.",
 			"Above 80% at the daily peak, add a replica. llm_engine_capacity_limit_info names what will limit it."},
 			onePerModel(promql.Max(models, s.of(metrics.RecordedUtilisation, promql.Eq(metrics.LabelKind, "expected"))))).bad(0.8, 1).
-			empty("No engine's capacity is known yet. llm_engine_capacity_known has the cause.").runbook("BranchQueueing").next(rules.EngineDashboard).
+			empty("No engine's capacity is known at any point of this graph. llm_engine_capacity_known has the cause.").runbook("BranchQueueing").next(rules.EngineDashboard).
 			movesIn("traffic-burst"),
 		lines("KV cache headroom", share, 8, About{
 			"Share of the KV cache that is free on the fullest replica of each model.",

@@ -49,9 +49,9 @@ func healthRow(s scope) []Panel {
 			"Some of them only appear as slow models.",
 			"From drain on, start nothing new on the GPU. From reset on, also move what runs there."},
 			Query{promql.Max(slices.Concat(nodes, []string{metrics.LabelGPU, metrics.LabelPCIBusID, metrics.LabelVerdict, metrics.LabelCondition, metrics.LabelMeaning, metrics.LabelAction}), s.of(metrics.GPUHealthCondition)), ""}).
-			columns(Column{metrics.LabelInstance, "node", 200, "", nil}, Column{metrics.LabelGPU, "GPU", 50, "", nil}, Column{metrics.LabelVerdict, "verdict", 90, "", nil},
-				Column{metrics.LabelCondition, "condition", 170, "", nil}, Column{metrics.LabelMeaning, "what", 0, "", nil}, Column{metrics.LabelAction, "what to do", 0, "", nil}).
-			size(24, 6).empty("No GPU has a condition, or none is read.").runbook("LLMGPUFailed").next(rules.IncidentDashboard).
+			columns(Column{metrics.LabelInstance, "node", 170, "", nil}, Column{metrics.LabelGPU, "GPU", 50, "", nil}, Column{metrics.LabelVerdict, "verdict", 90, "", nil},
+				Column{metrics.LabelCondition, "condition", 200, "", nil}, Column{metrics.LabelMeaning, "what", 0, "", nil}, Column{metrics.LabelAction, "what to do", 0, "", nil}).
+			wrapped("node", "what", "what to do").size(24, 6).empty("No GPU has a condition, or none is read.").runbook("LLMGPUFailed").next(rules.IncidentDashboard).
 			movesIn("xid-79", "row-remap-pending", "repair-pending"),
 		listing("What the XIDs mean", 24, About{
 			"The XIDs of each GPU since the exporter started, with their meaning and what to do. 13, 31, 43 and 45 come from the application, and most others from the hardware.",
@@ -62,7 +62,7 @@ func healthRow(s scope) []Panel {
 				promql.On(metrics.LabelXID).ManyToOne(metrics.LabelSeverity, metrics.LabelMeaning, metrics.LabelAction)), ""}).
 			columns(Column{metrics.LabelXID, "XID", 60, "", nil}, Column{metrics.LabelInstance, "node", 150, "", nil}, Column{metrics.LabelGPU, "GPU", 50, "", nil}, Column{"Value", "times", 70, "", nil},
 				Column{metrics.LabelSeverity, "severity", 90, "", nil}, Column{metrics.LabelMeaning, "meaning", 0, "", nil}, Column{metrics.LabelAction, "what to do", 0, "", nil}).
-			size(24, 6).empty("No XID was seen, or XIDs are not read.").runbook("LLMGPUFailed").next(rules.IncidentDashboard).
+			wrapped("node", "meaning", "what to do").size(24, 6).empty("No XID was seen, or XIDs are not read.").runbook("LLMGPUFailed").next(rules.IncidentDashboard).
 			movesIn("xid-79"),
 	}
 }

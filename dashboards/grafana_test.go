@@ -49,6 +49,7 @@ type panel struct {
 		Legend                                               struct {
 			ShowLegend, Show, SortDesc bool
 			Placement, SortBy          string
+			Calcs                      []string
 		}
 		Tooltip struct{ Mode string }
 	}

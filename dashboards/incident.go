@@ -71,10 +71,10 @@ func nowTables(s scope) []Panel {
 			"One cause can look like another, as when a throttled GPU looks like a queue. A page has the same line.",
 			"Start with the first line. Its runbook describes how to be sure, and what else to check."},
 			Query{rows, ""}, Query{since, ""}).
-			columns(Column{metrics.LabelNamespace, "namespace", 90, "", nil}, Column{metrics.LabelModel, "model", 150, "", nil}, Column{metrics.LabelSLO, "objective", 105, "", nil},
+			columns(Column{metrics.LabelNamespace, "namespace", 95, "", nil}, Column{metrics.LabelModel, "model", 140, "", nil}, Column{metrics.LabelSLO, "objective", 105, "", nil},
 				Column{"Value #A", "burn", 75, multiple, map[string]string{"-1": "no events", strconv.Itoa(later): "no events"}}, Column{"Value #B", "since", 135, sinceThen, nil},
-				Column{metrics.LabelBranch, "branch", 90, "", nil}, Column{metrics.LabelSays, "evidence", 260, "", nil},
-				Column{metrics.LabelAction, "lever", 0, "", does}, Column{metrics.LabelRunbook, "runbook", 110, "", nil}).
+				Column{metrics.LabelBranch, "branch", 85, "", nil}, Column{metrics.LabelSays, "evidence", 165, "", nil},
+				Column{metrics.LabelAction, "lever", 0, "", does}, Column{metrics.LabelRunbook, "runbook", 190, "", nil}).
 			largest("Value #A").wrapped("namespace", "model", "objective", "burn", "evidence", "lever", "runbook").
 			size(24, 6).empty("Nothing burns that is counted.").runbook(eachRunbook).next(rules.EngineDashboard).
 			movesIn(burns...),
@@ -204,7 +204,7 @@ func burnStats(s scope, w windows) []Panel {
 			"If it is low, stop releases, and use the fastest lever rather than the best one."},
 			Query{promql.Call("sort", promql.Min(objective, s.of(metrics.RecordedBudgetRemaining))), "{{slo}}"}).low(0, 0.25).size(4, 5).runbook("LLMErrorBudgetSlowBurn").next(rules.SLODashboard).
 			movesIn("traffic-burst"),
-		single("Budget gone in", duration, About{
+		single("Budget gone in", seconds, About{
 			"Time until the budget is gone at the present burn rate. Later means not within its period.",
 			"It shows how much time is left to think.",
 			"Under a few hours, mitigate first and understand later."},
@@ -416,7 +416,7 @@ func changeRow(s scope) []Panel {
 			Query{promql.Max([]string{metrics.LabelInstance, metrics.LabelModel, metrics.LabelPod, metrics.LabelServer, metrics.LabelReason, metrics.LabelSetting, metrics.LabelNew}, s.of(metrics.RecordedSkew)), ""}).
 			columns(Column{metrics.LabelModel, "model", 150, "", nil}, Column{metrics.LabelPod, "pod", 150, "", nil}, Column{metrics.LabelServer, "engine", 150, "", nil}, Column{metrics.LabelInstance, "node", 150, "", nil},
 				Column{metrics.LabelReason, "differs in", 220, "", skews}, Column{metrics.LabelSetting, "setting", 0, "", nil}, Column{metrics.LabelNew, "value", 0, "", nil}).
-			size(24, 6).empty("No replica is known to differ.").runbook("LLMReplicaSkew").next(rules.EngineDashboard).
+			wrapped("model", "pod", "engine", "node").size(24, 6).empty("No replica is known to differ.").runbook("LLMReplicaSkew").next(rules.EngineDashboard).
 			movesIn("bad-replica"),
 	}
 }
@@ -463,11 +463,14 @@ func firstLever(alert string) string {
 		return line
 	}
 	text = strings.ReplaceAll(strings.Join(strings.Fields(text[:endOfLever.FindStringIndex(text)[0]]), " "), "`", "")
-	return strings.ToUpper(text[:1]) + text[1:]
+	return strings.ToUpper(text[:1]) + markdownLink.ReplaceAllString(text[1:], "$1")
 }
+
+// markdownLink matches a link, which a cell of a table would write as it stands.
+var markdownLink = regexp.MustCompile(`\[([^\]]*)\]\([^)]*\)`)
 
 // sooner is what a list of levers says of the first one: how soon it acts.
 var sooner = regexp.MustCompile(`^(\* )?(\*\*[^*]+\*\*|At once)(,[^:]*)?: `)
 
-// endOfLever is where the first of several levers ends.
-var endOfLever = regexp.MustCompile(`[.;:](\s|$)`)
+// endOfLever is where the first of several levers ends, or where the reason for it begins.
+var endOfLever = regexp.MustCompile(`[.;:](\s|$)|, because `)

@@ -19,7 +19,7 @@ import (
 // series have neither; and .+ hides hosts that lack a label. TestEverySelectorObeysTheFilters is stricter
 // about the variables that are there.
 func TestDashboardLinter(t *testing.T) {
-	units := []string{"s", "suffix: s", "suffix:x", "dtdurations", "percentunit", "short", "count:/s", "count:tok/s", "reqps", "bytes", "Bps", "hertz", "celsius", "watt", "joule", "currencyUSD", "none"}
+	units := []string{"s", "suffix:s", "suffix:x", "percentunit", "short", "count:/s", "count:tok/s", "reqps", "bytes", "Bps", "hertz", "celsius", "watt", "joule", "currencyUSD", "none"}
 	for _, b := range boards(t) {
 		lint := func(rule, where string, ok bool) {
 			if !ok {

@@ -51,8 +51,7 @@ func (q Query) Colour() string {
 // Units, by Grafana's names.
 const (
 	seconds   = "s"
-	wait      = "suffix: s" // which may last minutes: Grafana would write 1.67 mins, and promises are in seconds
-	duration  = "dtdurations"
+	wait      = "suffix:s" // which may last minutes: Grafana would write 1.67 mins, and promises are in seconds
 	share     = "percentunit"
 	number    = "short"
 	multiple  = "suffix:x" // of what is allowed

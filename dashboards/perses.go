@@ -247,7 +247,7 @@ func textsPerses(of map[string]string) []fields {
 // formatPerses returns the unit that comes closest; Perses has none of our own.
 func formatPerses(unit string) fields {
 	switch unit {
-	case seconds, wait, duration:
+	case seconds, wait:
 		return fields{"unit": "seconds"}
 	case share:
 		return fields{"unit": "percent-decimal"}

@@ -95,9 +95,6 @@ func (w writer) panel(r Row, p Panel, at dashboard.GridPos) dashboard.Panel {
 	}
 	f := &out.FieldConfig.Defaults
 	f.Unit, f.NoValue = &p.Unit, &p.Empty
-	if p.Unit == duration {
-		f.Decimals = new(1.0) // the two largest parts: 1 day, 9 hours
-	}
 	f.Links = dataLinks(w.Board, p, w.style)
 	f.Thresholds = &dashboard.ThresholdsConfig{Mode: dashboard.ThresholdsModeAbsolute, Steps: steps(p.Steps)}
 	f.Mappings = mappings(p)

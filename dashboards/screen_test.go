@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/promql"
 
 	"github.com/llm-node-exporter/llm-node-exporter/drill/incident"
@@ -83,7 +84,7 @@ func (s screen) rows(t *testing.T, b board, p panel) (read []map[string]string) 
 	}
 	height := float64(38*p.GridPos.H - 8 - 32 - 36) // below the title and the headings
 	for _, r := range all {
-		cells, tallest := map[string]string{}, 1.0
+		cells, tallest, lines := map[string]string{}, 1.0, map[string]float64{}
 		for field, of := range titles {
 			title := of.(string)
 			is := p.overrides(t, "byName", title)
@@ -101,11 +102,22 @@ func (s screen) rows(t *testing.T, b board, p panel) (read []map[string]string) 
 			most := int((width - 16) / 7.2)
 			switch {
 			case is["custom.wrapText"] == true:
-				tallest = max(tallest, math.Ceil(float64(len(text))/float64(most)))
+				takes := func(text string) float64 { return math.Ceil(float64(len(text)) / float64(most)) }
+				tallest, lines[title] = max(tallest, takes(r.labels[field])), takes(text)                          // Grafana makes room for the label and not for its mapped text
+				for _, word := range strings.FieldsFunc(text, func(r rune) bool { return r == ' ' || r == '-' }) { // Grafana does not break words
+					if len(word) > most {
+						text = strings.Replace(text, word, word[:most-1]+"…", 1)
+					}
+				}
 			case len(text) > most:
 				text = text[:most-1] + "…"
 			}
 			cells[title] = text
+		}
+		for title, n := range lines {
+			if n > tallest {
+				cells[title] += "…"
+			}
 		}
 		if height -= max(36, 14+22*tallest); height < 0 && len(read) > 0 {
 			break
@@ -113,6 +125,18 @@ func (s screen) rows(t *testing.T, b board, p panel) (read []map[string]string) 
 		read = append(read, cells)
 	}
 	return read
+}
+
+// whole checks that no text of a table is cut off.
+func (s screen) whole(t *testing.T, b board, p panel) {
+	t.Helper()
+	for _, r := range s.rows(t, b, p) {
+		for column, text := range r {
+			if strings.Contains(text, "…") {
+				t.Errorf("%s: %s cuts off %s: %s", b.Title, p.Title, column, text)
+			}
+		}
+	}
 }
 
 // number writes a value as Grafana does, nearly.
@@ -165,31 +189,31 @@ var trueWithout = map[string]string{
 	"Nothing burns that is counted.":     `model:llm_slo_burn:rate5m > 1`,
 	"No event was counted in 5 minutes.": `model:llm_slo_burn:rate5m`,
 	"No event was counted in an hour.":   `model:llm_slo_burn:rate1h`,
-	"No event was counted in 1h.":        `model:llm_slo_burn:rate1h`,
-	"No event is counted here.":          `rate(llm_slo_bad_events_total[5m])`,
-	"No latency objective counts here.":  `model:llm_engine_good_tokens:rate5m`,
-	"No deploy, changed setting or restart is recorded in this range.":                 `last_over_time({__name__=~"model:llm_engine_(changed:timestamp_seconds|started:last5m)"}[1h])`,
-	"No replica is known to differ.":                                                   `replica:llm_engine_skew:value`,
-	"No engine reports that a number is missing.":                                      `llm_engine_metric_source_info{quality="missing"}`,
-	"Nothing is reported to be wrong, or nothing is reported at all.":                  `llm_engine_up == 0`,
-	"No GPU reports that a feature is missing.":                                        `llm_gpu_feature_supported == 0`,
-	"No GPU has a condition, or none is read.":                                         `llm_gpu_health > 0`,
-	"No XID was seen, or XIDs are not read.":                                           `llm_gpu_xid_errors_total > 0`,
-	"No XID is recorded, and no ECC is known for these GPUs.":                          `model:llm_evidence:value{fact="xids"} or llm_gpu_ecc_errors_total{severity="uncorrected"}`,
-	"No GPU reports ECC. No board here has it, it is off, or the exporter reads no GPU.":          `llm_gpu_ecc_errors_total`,
-	"No GPU reports this. It needs Hopper or newer.":                                   `llm_gpu_memory_bandwidth_utilization_ratio`,
-	"No GPU that is known to serve this model reports this. It needs Hopper or newer.": `llm_gpu_memory_bandwidth_utilization_ratio and on (gpu_uuid) llm_engine_gpu_info`,
-	"No GPU that is known to serve this model reports this. See Exporter health.":      `llm_gpu_clock_event_seconds_total and on (gpu_uuid) llm_engine_gpu_info`,
-	"No GPU of this model reports it.":                                                 `llm_gpu_clock_event_active and on (gpu_uuid) llm_engine_gpu_info`,
-	"No engine's capacity is known yet. llm_engine_capacity_known has the cause.":      `model:llm_capacity:requests_per_second`,
-	"No tokens, or no GPU reports its energy.":                                         `(model:llm_engine_gpus:count and model:llm_engine_generation_tokens:rate5m > 0) and on () llm_gpu_energy_joules_total`,
-	"No tokens, or no GPU is known to serve a model.":                                  `model:llm_engine_gpus:count and model:llm_engine_generation_tokens:rate5m > 0`,
-	"No engine is known to use these GPUs.":                                            `llm_engine_gpu_info`,
-	"No gateway here reports this.":                                                    metrics.GatewayRejections.Name,
-	"No synthetic request is recorded here. Probes are off by default.":                `llm_probe_requests_total`,
-	"No source of engines here reports a place.":                                       `llm_discovery_places`,
-	"Nothing here reports this.":                                                       `llm_gpu_clock_event_active`,
-	"Nothing here reports this, or nothing happened. This does not mean zero.":         ``, // of which one or the other is true
+	"No event was counted in the 1h before any point of this graph.":                                     `model:llm_slo_burn:rate1h`,
+	"No event is counted here.":                                                                          `rate(llm_slo_bad_events_total[5m])`,
+	"No latency objective counts here.":                                                                  `model:llm_engine_good_tokens:rate5m`,
+	"No deploy, changed setting or restart is recorded in this range.":                                   `last_over_time({__name__=~"model:llm_engine_(changed:timestamp_seconds|started:last5m)"}[1h])`,
+	"No replica is known to differ.":                                                                     `replica:llm_engine_skew:value`,
+	"No engine reports that a number is missing.":                                                        `llm_engine_metric_source_info{quality="missing"}`,
+	"Nothing is reported to be wrong, or nothing is reported at all.":                                    `llm_engine_up == 0`,
+	"No GPU reports that a feature is missing.":                                                          `llm_gpu_feature_supported == 0`,
+	"No GPU has a condition, or none is read.":                                                           `llm_gpu_health > 0`,
+	"No XID was seen, or XIDs are not read.":                                                             `llm_gpu_xid_errors_total > 0`,
+	"No XID is recorded, and no ECC is known for these GPUs.":                                            `model:llm_evidence:value{fact="xids"} or llm_gpu_ecc_errors_total{severity="uncorrected"}`,
+	"No GPU reports ECC. No board here has it, it is off, or the exporter reads no GPU.":                 `llm_gpu_ecc_errors_total`,
+	"No GPU reports this. It needs Hopper or newer.":                                                     `llm_gpu_memory_bandwidth_utilization_ratio`,
+	"No GPU that is known to serve this model reports this. It needs Hopper or newer.":                   `llm_gpu_memory_bandwidth_utilization_ratio and on (gpu_uuid) llm_engine_gpu_info`,
+	"No GPU that is known to serve this model reports this. See Exporter health.":                        `llm_gpu_clock_event_seconds_total and on (gpu_uuid) llm_engine_gpu_info`,
+	"No GPU of this model reports it.":                                                                   `llm_gpu_clock_event_active and on (gpu_uuid) llm_engine_gpu_info`,
+	"No engine's capacity is known at any point of this graph. llm_engine_capacity_known has the cause.": `model:llm_capacity:requests_per_second`,
+	"No tokens at any point of this graph, or no GPU reports its energy.":                                `(model:llm_engine_gpus:count and model:llm_engine_generation_tokens:rate5m > 0) and on () llm_gpu_energy_joules_total`,
+	"No tokens at any point of this graph, or no GPU is known to serve a model.":                         `model:llm_engine_gpus:count and model:llm_engine_generation_tokens:rate5m > 0`,
+	"No engine is known to use these GPUs.":                                                              `llm_engine_gpu_info`,
+	"No gateway here reports this.":                                                                      metrics.GatewayRejections.Name,
+	"No synthetic request is recorded here. Probes are off by default.":                                  `llm_probe_requests_total`,
+	"No source of engines here reports a place.":                                                         `llm_discovery_places`,
+	"Nothing here reports this.":                                                                         `llm_gpu_clock_event_active`,
+	"Nothing here reports this, or nothing happened. This does not mean zero.":                           ``, // of which one or the other is true
 }
 
 // empty checks that a panel without data says what is true, and returns what it says; nothing for one that has data.
@@ -198,12 +222,25 @@ func (s screen) empty(t *testing.T, b board, p panel) string {
 	if p.Type == "text" {
 		return ""
 	}
+	drawn := s
+	if p.Type == "timeseries" { // Grafana puts points at multiples of the time between them: the last is nearly that old at worst
+		window, err := model.ParseDuration(strings.TrimPrefix(b.Time.From, "now-"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		drawn.at = s.at.Add(-interval(time.Duration(window), 52*p.GridPos.W-40))
+	}
+	said := p.Options.TextMode != "name" // a stat of names has no place for another text
 	for _, q := range p.Targets {
-		for _, found := range s.ask(t, b, q.Expr) {
-			if p.Type != "state-timeline" || found.F != -1 {
+		for _, found := range drawn.ask(t, b, q.Expr) {
+			said = true
+			if p.Type != "state-timeline" && p.Options.TextMode != "name" || found.F != -1 {
 				return ""
 			}
 		}
+	}
+	if !said {
+		t.Errorf("%s: %s is blank", b.Title, p.Title)
 	}
 	says := p.FieldConfig.Defaults.NoValue
 	without, reviewed := trueWithout[says]
@@ -211,7 +248,11 @@ func (s screen) empty(t *testing.T, b board, p panel) string {
 		t.Errorf("%s: %s says %q: what must not be there for it to be true?", b.Title, p.Title, says)
 	}
 	if without != "" {
-		there, err := s.sim.Query(without, s.at)
+		at := s.at
+		if strings.Contains(says, "any point of this graph") {
+			at = drawn.at
+		}
+		there, err := s.sim.Query(without, at)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -58,8 +58,9 @@ func promiseRow(s scope, w windows) []Panel {
 			Query{promql.Mul(promql.Mul(promql.Div(kept, all), promql.CountValues("kept", whole, kept), promql.On().ManyToOne("kept")),
 				promql.CountValues("all", whole, all), promql.On().ManyToOne("all")), "{{kept}} of {{all}}"},
 			Query{promql.CountValues("part", whole, promql.Call("round", promql.Mul(promql.Num(100), promql.Lt(recorded, promql.Num(0.99))), promql.Num(0.1))),
-				"{{part}}% of the period is recorded"}).
-			names().low(0.9, 1).size(8, 5).runbook("LLMErrorBudgetSlowBurn").next(rules.IncidentDashboard).
+				"{{part}}% of the period is recorded"},
+			Query{promql.Mul(promql.Num(unsaid), promql.Call("absent", left)), nothing}).
+			names().says(State{unsaid, nothing, grey}).low(0.9, 1).size(8, 5).runbook("LLMErrorBudgetSlowBurn").next(rules.IncidentDashboard).
 			notDrilled("an hour does not spend a month's budget"),
 	}
 }
@@ -88,7 +89,7 @@ func burnRow(s scope, w windows) []Panel {
 			"This is the long window of the pair that pages first. What rose above the line paged.",
 			"Repeated peaks at the same hour come from load, so look at capacity."},
 			burn(w.fast)).limits(s.firesAt(w.fast)).
-			bad(1, factor(w.fast)).empty("No event was counted in " + w.fast.Long.String() + ".").runbook("LLMErrorBudgetFastBurn").next(rules.IncidentDashboard).
+			bad(1, factor(w.fast)).empty("No event was counted in the " + w.fast.Long.String() + " before any point of this graph.").runbook("LLMErrorBudgetFastBurn").next(rules.IncidentDashboard).
 			movesIn(spends...),
 		lines("Burn rate, slow window", multiple, 12, About{
 			"Burn over " + w.slow.Long.String() + " per model and objective, and the line at which that opens a ticket, or pages.",

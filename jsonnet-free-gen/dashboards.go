@@ -44,7 +44,7 @@ on its subject. Each dashboard links to the others with the same time range and 
 
 ![Burn rates, what is left of the budget and for how long, firing alerts, evidence with its lever and runbook, what changed](incident-grafana.png)
 
-The first screen of the incident dashboard in Grafana 10.1, five minutes after the cooling of a node failed.
+The first screen of the incident dashboard, six minutes after the cooling of a node failed, drawn with the components of Grafana 12.2.
 
 The chart has the dashboards in helm/llm-node-exporter/files/dashboards. To write them with your labels and the address of your runbooks:
 
@@ -83,8 +83,8 @@ grep -i 'queue' docs/panels.csv        # by what they show
   raw series (Thanos).
 * In Mimir or Thanos with several scrape intervals, set the interval of the data source: ` + "`$__rate_interval`" + ` is four times as long.
 
-All six were checked in Grafana 10.1: in this incident, without a fault, and with 45 engines of 12 models. Schema v2 was not checked, and Grafana 12 not
-since panels were merged.
+All six were drawn with the components of Grafana 12.2 (@grafana/ui), but for timelines and heatmaps: in this incident, after a bad release, without a
+fault, and with 45 engines of 12 models on the day of installation. An earlier state of them was seen in Grafana 10.1. Schema v2 was not checked.
 `
 
 // dashboardsPage says what each dashboard is for. panels.csv has its panels.
