@@ -65,6 +65,9 @@ func (w writer) draw(p Panel) dashboard.Panel {
 	case Table:
 		o := table.NewOptions()
 		o.ShowHeader = true
+		if slices.ContainsFunc(p.Columns, func(c Column) bool { return c.Texts != nil && slices.Contains(p.Wrapped, c.Title) }) {
+			o.CellHeight = new(common.TableCellHeightLg) // two lines: a row is as high as its labels need, not the texts that stand for them
+		}
 		if p.SortBy == "" {
 			o.SortBy = []common.TableSortByFieldState{{DisplayName: p.Columns[0].Title, Desc: new(false)}}
 		}

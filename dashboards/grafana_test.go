@@ -44,9 +44,9 @@ type panel struct {
 	Targets                  []target
 	Transformations          []transformation
 	Options                  struct {
-		Content, GraphMode, ShowValue, Orientation, TextMode string
-		Text                                                 struct{ TitleSize, ValueSize float64 }
-		Legend                                               struct {
+		Content, GraphMode, ShowValue, Orientation, TextMode, CellHeight string
+		Text                                                             struct{ TitleSize, ValueSize float64 }
+		Legend                                                           struct {
 			ShowLegend, Show, SortDesc bool
 			Placement, SortBy          string
 			Calcs                      []string

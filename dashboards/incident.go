@@ -71,10 +71,10 @@ func nowTables(s scope) []Panel {
 			"One cause can look like another, as when a throttled GPU looks like a queue. A page has the same line.",
 			"Start with the first line. Its runbook describes how to be sure, and what else to check."},
 			Query{rows, ""}, Query{since, ""}).
-			columns(Column{metrics.LabelNamespace, "namespace", 95, "", nil}, Column{metrics.LabelModel, "model", 140, "", nil}, Column{metrics.LabelSLO, "objective", 105, "", nil},
+			columns(Column{metrics.LabelNamespace, "namespace", 95, "", nil}, Column{metrics.LabelModel, "model", 126, "", nil}, Column{metrics.LabelSLO, "objective", 105, "", nil},
 				Column{"Value #A", "burn", 75, multiple, map[string]string{"-1": "no events", strconv.Itoa(later): "no events"}}, Column{"Value #B", "since", 135, sinceThen, nil},
-				Column{metrics.LabelBranch, "branch", 85, "", nil}, Column{metrics.LabelSays, "evidence", 165, "", nil},
-				Column{metrics.LabelAction, "lever", 0, "", does}, Column{metrics.LabelRunbook, "runbook", 190, "", nil}).
+				Column{metrics.LabelBranch, "branch", 85, "", nil}, Column{metrics.LabelSays, "evidence", 175, "", nil},
+				Column{metrics.LabelAction, "lever", 0, "", does}, Column{metrics.LabelRunbook, "runbook", 176, "", nil}).
 			largest("Value #A").wrapped("namespace", "model", "objective", "burn", "evidence", "lever", "runbook").
 			size(24, 6).empty("Nothing burns that is counted.").runbook(eachRunbook).next(rules.EngineDashboard).
 			movesIn(burns...),
@@ -473,4 +473,4 @@ var markdownLink = regexp.MustCompile(`\[([^\]]*)\]\([^)]*\)`)
 var sooner = regexp.MustCompile(`^(\* )?(\*\*[^*]+\*\*|At once)(,[^:]*)?: `)
 
 // endOfLever is where the first of several levers ends, or where the reason for it begins.
-var endOfLever = regexp.MustCompile(`[.;:](\s|$)|, because `)
+var endOfLever = regexp.MustCompile(`[.;:](\s|$)|, (because|to find out) `)

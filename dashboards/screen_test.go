@@ -84,7 +84,7 @@ func (s screen) rows(t *testing.T, b board, p panel) (read []map[string]string) 
 	}
 	height := float64(38*p.GridPos.H - 8 - 32 - 36) // below the title and the headings
 	for _, r := range all {
-		cells, tallest, lines := map[string]string{}, 1.0, map[string]float64{}
+		cells, tallest, lines := map[string]string{}, rowLines[p.Options.CellHeight], map[string]float64{}
 		for field, of := range titles {
 			title := of.(string)
 			is := p.overrides(t, "byName", title)
@@ -102,7 +102,7 @@ func (s screen) rows(t *testing.T, b board, p panel) (read []map[string]string) 
 			most := int((width - 16) / 7.2)
 			switch {
 			case is["custom.wrapText"] == true:
-				takes := func(text string) float64 { return math.Ceil(float64(len(text)) / float64(most)) }
+				takes := func(text string) float64 { return math.Ceil(6.5 * float64(len(text)) / (width - 16)) }
 				tallest, lines[title] = max(tallest, takes(r.labels[field])), takes(text)                          // Grafana makes room for the label and not for its mapped text
 				for _, word := range strings.FieldsFunc(text, func(r rune) bool { return r == ' ' || r == '-' }) { // Grafana does not break words
 					if len(word) > most {
@@ -126,6 +126,9 @@ func (s screen) rows(t *testing.T, b board, p panel) (read []map[string]string) 
 	}
 	return read
 }
+
+// rowLines is how many lines a row has room for at least, by the height of its cells.
+var rowLines = map[string]float64{"sm": 1, "lg": 2}
 
 // whole checks that no text of a table is cut off.
 func (s screen) whole(t *testing.T, b board, p panel) {

@@ -55,11 +55,12 @@ func promiseRow(s scope, w windows) []Panel {
 			"How many of all objectives, counted per model, have budget left, and which part of their period is recorded if it is not the whole.",
 			"A monthly report has the same number. While little is recorded, the budget is that of a whole period, so a bad share above the allowed one need not have spent it.",
 			"If it is not all, the burn-down shows which ones."},
-			Query{promql.Mul(promql.Mul(promql.Div(kept, all), promql.CountValues("kept", whole, kept), promql.On().ManyToOne("kept")),
-				promql.CountValues("all", whole, all), promql.On().ManyToOne("all")), "{{kept}} of {{all}}"},
+			Query{promql.Or(
+				promql.Call("label_join", promql.Mul(promql.Mul(promql.Div(kept, all), promql.CountValues("kept", whole, kept), promql.On().ManyToOne("kept")),
+					promql.CountValues("all", whole, all), promql.On().ManyToOne("all")), promql.Str(metrics.LabelSays), promql.Str(" of "), promql.Str("kept"), promql.Str("all")),
+				labelled(promql.Mul(promql.Num(unsaid), promql.Call("absent", left)), metrics.LabelSays, nothing)), "{{says}}"},
 			Query{promql.CountValues("part", whole, promql.Call("round", promql.Mul(promql.Num(100), promql.Lt(recorded, promql.Num(0.99))), promql.Num(0.1))),
-				"{{part}}% of the period is recorded"},
-			Query{promql.Mul(promql.Num(unsaid), promql.Call("absent", left)), nothing}).
+				"{{part}}% of the period is recorded"}).
 			names().says(State{unsaid, nothing, grey}).low(0.9, 1).size(8, 5).runbook("LLMErrorBudgetSlowBurn").next(rules.IncidentDashboard).
 			notDrilled("an hour does not spend a month's budget"),
 	}
