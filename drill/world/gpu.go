@@ -52,6 +52,7 @@ type GPU struct {
 	celsius float64
 
 	joules, corrected, replayed float64 // since the driver initialised the GPU
+	worked                      float64 // seconds of computing since then
 }
 
 // Throttle lowers a GPU's clock to a share, in the first part of each period.
@@ -139,6 +140,7 @@ func (g *GPU) advance(d, busy time.Duration, e *drill.Engine) {
 	}
 	g.celsius += (target - g.celsius) * (1 - math.Exp(-d.Seconds()/60))
 	g.joules += g.watts() * d.Seconds()
+	g.worked += g.busy * d.Seconds()
 	g.corrected += g.Corrected * d.Seconds()
 	g.replayed += g.Replays * d.Hours()
 }

@@ -3,6 +3,7 @@ package world
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"maps"
 	"os"
@@ -16,6 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/gpu"
+	"github.com/llm-node-exporter/llm-node-exporter/drill"
 	"github.com/llm-node-exporter/llm-node-exporter/internal/fakenvml"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
@@ -101,6 +103,36 @@ func same(t *testing.T, served prometheus.Gatherer, library *fakenvml.State, gpu
 		}
 	}
 	t.Fatalf("the collector does not serve\n%s", strings.Join(missing, "\n"))
+}
+
+// TestTrafficOfTheHistory: in the history, the bytes over PCIe grow at the rate at which the library reports them, so that
+// a panel shows no step where the history ends.
+func TestTrafficOfTheHistory(t *testing.T) {
+	library := filepath.Join(t.TempDir(), "library")
+	state, err := NewNVML(library, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	missing := map[*metrics.Family]bool{metrics.GPUPCIeTransmit: true, metrics.GPUPCIeReceive: true}
+	g := newGPU(0)
+	g.advance(10*time.Second, 5*time.Second, drill.NewEngine(drill.NewProfile("m").Serving, 1, nil))
+	if _, err := g.Tell(state); err != nil {
+		t.Fatal(err)
+	}
+	told, err := os.ReadFile(filepath.Join(filepath.Dir(library), "state"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.EmitLoad(func(f *metrics.Family, value float64, _ ...string) {
+		key := map[*metrics.Family]string{metrics.GPUPCIeTransmit: "gpm.20", metrics.GPUPCIeReceive: "gpm.21"}[f]
+		if line := fmt.Sprintf("\n0 %s %v\n", key, value/(1<<20)/10); key != "" && !strings.Contains(string(told), line) {
+			t.Errorf("%s is %v after ten seconds, but the library does not report%s", f.Name, value, line)
+		}
+		delete(missing, f)
+	})
+	for f := range missing {
+		t.Errorf("%s is not in the history", f.Name)
+	}
 }
 
 // series names a series without the labels that differ between nodes.

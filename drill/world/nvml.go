@@ -10,12 +10,13 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// The power and bandwidth of a busy H100: assumptions, within its 700 W and consistent with the share of bandwidth
-// that the engine's model reaches.
+// The power and bandwidth of a busy H100, and its traffic over PCIe in MiB/s: assumptions, within its 700 W and consistent with the share of
+// bandwidth that the engine's model reaches. An engine of one GPU uses no NVLink.
 const (
-	idleWatts, busyWatts = 110, 520
-	limitWatts           = 700
-	busyBandwidth        = 75
+	idleWatts, busyWatts   = 110, 520
+	limitWatts             = 700
+	busyBandwidth          = 75
+	busySent, busyReceived = 100, 200
 )
 
 // NewNVML returns a fake NVML with the GPUs of the drill: H100s under a driver that reports unrepairable memory,
@@ -61,6 +62,7 @@ func (g *GPU) Tell(s *fakenvml.State) (xids []XID, err error) {
 	milliwatts := 1000 * g.watts()
 	values := []any{
 		"utilization", strconv.Itoa(int(percent)) + " " + strconv.Itoa(int(percent/2)), "gpm.10", busyBandwidth * g.busy,
+		"gpm.20", busySent * g.busy, "gpm.21", busyReceived * g.busy, "gpm.60", 0, "gpm.61", 0,
 		"temperature", int(g.celsius), "temperature_margin", 88 - int(g.celsius), // and 2 more to the slowdown: h100.state
 		"clock.sm", mhz, "clock.graphics", mhz,
 		"field.185", "u32 " + strconv.Itoa(int(milliwatts)), "field.186", "u32 " + strconv.Itoa(int(milliwatts)),
@@ -86,6 +88,8 @@ func (g *GPU) EmitLoad(put Put) {
 	id := []string{g.UUID, strconv.Itoa(g.Index)}
 	put(metrics.GPUMemoryBusy, math.Round(50*g.busy)/100, id...)
 	put(metrics.GPUMemoryBandwidthUtilization, busyBandwidth*g.busy/100, append(id, "")...)
+	put(metrics.GPUPCIeTransmit, busySent*(1<<20)*g.worked, id...)
+	put(metrics.GPUPCIeReceive, busyReceived*(1<<20)*g.worked, id...)
 	for _, scope := range []string{"gpu", "gpu_average"} {
 		put(metrics.GPUPower, g.watts(), append(id, scope)...)
 	}
