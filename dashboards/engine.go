@@ -140,13 +140,6 @@ func throughputRow(s scope) []Panel {
 			Query{promql.Max(replicas, s.of(metrics.EngineStalled)), replicaLegend},
 			Query{promql.And(promql.Max(replicas, s.of(metrics.EngineWithoutProgress)), promql.Max(replicas, s.of(metrics.RecordedStalled))), "no progress " + replicaLegend}).runbook("LLMEngineStalled").next(rules.IncidentDashboard).
 			movesIn("wedged-engine"),
-		lines("Restarts", number, 8, About{
-			"How often each engine restarted within the last hour.",
-			"Each restart drops all requests, and the engine must load its model again.",
-			"From three on, read why the previous process died."},
-			Query{promql.Mul(promql.Max(replicas, s.of(metrics.RecordedSeen)), promql.Gt(promql.Max(pages, promql.Increase(s.of(metrics.EngineRestarts), hour)), promql.Num(0)), promql.On(pages...).ManyToOne()), replicaLegend}).
-			empty("No engine restarted within the last hour.").runbook("LLMEngineCrashLoop").next(rules.IncidentDashboard).
-			movesIn("crash-loop"),
 		lines("Requests by outcome", requests, 8, About{
 			"Requests that ended, by outcome: stop and length are answers, rejected means overload, error the server, abort the client.",
 			"Errors and rejections are what availability objectives count.",

@@ -100,7 +100,7 @@ func TestNodePage(t *testing.T) {
 	b.Until("good events", text("50 % (150 of 300)"))
 	b.Eval(`for (const s of spent) s.t -= 100e3; 1`)
 	page.Store(busy("m", 4, 7, 0.95, 404, 204))
-	b.Until("few bad events", text("51x: at what burns now, a full budget of 30 d is gone in 7 h"))
+	b.Until("few bad events", text("51x: at the present rate, a full budget of 30 d is gone in 7 h"))
 	if drawn := b.Eval(`[...document.querySelectorAll(".spark path")].filter(p => p.getAttribute("d").includes("L")).length`); drawn == "0" {
 		t.Error("nothing is drawn of what was polled")
 	}
