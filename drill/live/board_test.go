@@ -145,7 +145,7 @@ func TestWrite(t *testing.T) {
 		value      float64
 		unit, want string
 	}{
-		{0.0425, "s", "42.5 ms"}, {0, "s", "0 s"}, {67, "suffix: s", "1.12 min"}, {0, "suffix: s", "0 s"}, {34.2, "suffix:x", "34.2x"}, {2e-6, "s", "2 µs"}, {7200, "dtdurations", "2 h"}, {0.125, "percentunit", "12.5 %"}, {14395, "count:tok/s", "14.4k tok/s"},
+		{0.0425, "s", "42.5 ms"}, {0, "s", "0 s"}, {67, "suffix:s", "1.12 min"}, {0, "suffix:s", "0 s"}, {34.2, "suffix:x", "34.2x"}, {2e-6, "s", "2 µs"}, {7200, "s", "2 h"}, {0.125, "percentunit", "12.5 %"}, {14395, "count:tok/s", "14.4k tok/s"},
 		{3 << 30, "bytes", "3 GiB"}, {1.98e9, "hertz", "1.98 GHz"}, {71, "celsius", "71 °C"}, {0.25, "currencyUSD", "$0.25"}, {-1, "short", "-1"}, {0.3, "count:/s", "0.3 /s"},
 	} {
 		if got := write(c.value, c.unit); got != c.want {

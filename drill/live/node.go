@@ -174,7 +174,7 @@ func (n *Node) History(ctx context.Context, done func(share float64)) error {
 	return n.Play.History(ctx, done)
 }
 
-// page starts the exporter and returns its metrics page once the page contains one second of all GPUs.
+// page starts the exporter and returns its metrics page once the page contains one second of all GPUs, and of the processes on them.
 func (n *Node) page(ctx context.Context) (string, error) {
 	if err := n.start(); err != nil {
 		return "", err
@@ -191,7 +191,8 @@ func (n *Node) page(ctx context.Context) (string, error) {
 		case <-tick.C:
 		}
 		page, err := get(ctx, "http://"+n.options.Listen+"/metrics")
-		if err == nil && strings.Count(page, "\n"+metrics.GPUMemoryBandwidthUtilization.Name+"{") == n.options.Incident.Fleet.Replicas {
+		ofAll := func(f *metrics.Family) bool { return strings.Count(page, "\n"+f.Name+"{") == n.options.Incident.Fleet.Replicas }
+		if err == nil && ofAll(metrics.GPUMemoryBandwidthUtilization) && ofAll(metrics.GPUContainerSMUtilization) {
 			n.stop()
 			return page, nil
 		}

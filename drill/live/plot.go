@@ -191,7 +191,7 @@ var (
 		prefixes []prefix
 		suffix   string
 	}{
-		"s": {times, ""}, "dtdurations": {times, ""}, "suffix: s": {times, ""}, "suffix:x": {nil, "x"}, "short": {decimal, ""}, "none": {decimal, ""}, "reqps": {decimal, " req/s"}, "bytes": {binary, "B"},
+		"s": {times, ""}, "suffix:s": {times, ""}, "suffix:x": {nil, "x"}, "short": {decimal, ""}, "none": {decimal, ""}, "reqps": {decimal, " req/s"}, "bytes": {binary, "B"},
 		"Bps": {decimal, "B/s"}, "hertz": {decimal, "Hz"}, "celsius": {nil, " °C"}, "watt": {decimal, "W"}, "joule": {decimal, "J"},
 	}
 )
@@ -209,7 +209,7 @@ func write(v float64, unit string) string {
 		return "$" + digits(v)
 	case unit == "suffix:x":
 		return digits(v) + "x"
-	case v == 0 && (unit == "s" || unit == "suffix: s" || unit == "dtdurations"):
+	case v == 0 && (unit == "s" || unit == "suffix:s"):
 		return "0 s"
 	}
 	name := ""
