@@ -95,7 +95,7 @@ func TestBacktestOfARealPrometheus(t *testing.T) {
 	if err := backtestObjectives([]string{"--prometheus=" + recorded(t), "--since=1d", "--at=2025-10-27T00:00:00Z", "--cache=" + t.TempDir()}, &out, new(bytes.Buffer)); err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(out.String(), "what the exporter counted") || !strings.Contains(out.String(), "prod/fine  ttft       99%     0.5 s   78840   0 ") {
+	if !strings.Contains(out.String(), "the exporter's counts") || !strings.Contains(out.String(), "prod/fine  ttft       99%     0.5 s   78840   0 ") {
 		t.Error(out.String())
 	}
 }
