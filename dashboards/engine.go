@@ -140,6 +140,13 @@ func throughputRow(s scope) []Panel {
 			Query{promql.Max(replicas, s.of(metrics.EngineStalled)), replicaLegend},
 			Query{promql.And(promql.Max(replicas, s.of(metrics.EngineWithoutProgress)), promql.Max(replicas, s.of(metrics.RecordedStalled))), "no progress " + replicaLegend}).runbook("LLMEngineStalled").next(rules.IncidentDashboard).
 			movesIn("wedged-engine"),
+		lines("Crash loops", number, 8, About{
+			"Restarts within six hours of engines that restart again and again: from three within an hour, or four within six.",
+			"Each restart drops all requests, and the engine must load its model again.",
+			"Read why the previous process died."},
+			Query{promql.Mul(promql.Max(replicas, s.of(metrics.RecordedSeen)), s.of(metrics.RecordedRestarts), promql.On(pages...).ManyToOne()), replicaLegend}).
+			empty("No engine restarts again and again.").runbook("LLMEngineCrashLoop").next(rules.IncidentDashboard).
+			movesIn("crash-loop"),
 		lines("Requests by outcome", requests, 8, About{
 			"Requests that ended, by outcome: stop and length are answers, rejected means overload, error the server, abort the client.",
 			"Errors and rejections are what availability objectives count.",

@@ -197,6 +197,7 @@ var trueWithout = map[string]string{
 	"No latency objective counts here.":                                                                  `model:llm_engine_good_tokens:rate5m`,
 	"No deploy, changed setting or restart is recorded in this range.":                                   `last_over_time({__name__=~"model:llm_engine_(changed:timestamp_seconds|started:last5m)"}[1h])`,
 	"No replica is known to differ.":                                                                     `replica:llm_engine_skew:value`,
+	"No engine restarts again and again.":                                                                `page:llm_engine_restarts:last6h`,
 	"No engine reports that a number is missing.":                                                        `llm_engine_metric_source_info{quality="missing"}`,
 	"Nothing is reported to be wrong, or nothing is reported at all.":                                    `llm_engine_up == 0`,
 	"No GPU reports that a feature is missing.":                                                          `llm_gpu_feature_supported == 0`,

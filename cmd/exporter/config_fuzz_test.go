@@ -7,7 +7,6 @@ import (
 	"regexp"
 	"testing"
 	"time"
-
 )
 
 // FuzzConfig checks that any configuration is loaded, or refused with an error that names the file and the line.

@@ -191,7 +191,9 @@ func (n *Node) page(ctx context.Context) (string, error) {
 		case <-tick.C:
 		}
 		page, err := get(ctx, "http://"+n.options.Listen+"/metrics")
-		ofAll := func(f *metrics.Family) bool { return strings.Count(page, "\n"+f.Name+"{") == n.options.Incident.Fleet.Replicas }
+		ofAll := func(f *metrics.Family) bool {
+			return strings.Count(page, "\n"+f.Name+"{") == n.options.Incident.Fleet.Replicas
+		}
 		if err == nil && ofAll(metrics.GPUMemoryBandwidthUtilization) && ofAll(metrics.GPUContainerSMUtilization) {
 			n.stop()
 			return page, nil
