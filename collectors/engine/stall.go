@@ -105,6 +105,7 @@ type past struct {
 	gives   time.Time
 	givers  float64
 	least   float64   // what the server held since the last progress, at least
+	lasting float64   // what it held at each of the last two readings, if neither showed progress
 	pending float64   // what it held at the last reading beside the load, if that reading showed progress
 	certain time.Time // since when it has certainly made no progress; zero if it has
 
@@ -264,7 +265,7 @@ func (p *past) stand(r sight) {
 			p.gaveUp = r.at
 		}
 	}
-	p.least = min(p.least, r.held)
+	p.lasting, p.least = min(p.last.held, r.held), min(p.least, r.held)
 	least := float64(newRequests)
 	if r.files {
 		least = newFiles
@@ -277,15 +278,16 @@ func (p *past) stand(r sight) {
 	}
 }
 
-// left returns how many clients left since the last reading: good answers of the server, where it counts them, or else fewer requests.
+// left returns how many clients left since the last reading: good answers of the server, where it counts them, or else those of the requests
+// at the last two readings that are gone. A refused request lasts for less, and a connection that ends may be of a health check.
 func (p *past) left(r sight) float64 {
 	switch {
 	case !math.IsNaN(r.answered):
 		return r.answered - p.last.answered
 	case r.files:
-		return max(0, p.above(p.last)) - max(0, p.above(r))
+		return 0
 	}
-	return p.last.held - r.held
+	return p.lasting - r.held
 }
 
 // judge decides whether a unit that shows no progress certainly has work.

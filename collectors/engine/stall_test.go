@@ -330,6 +330,15 @@ func TestHangOfSGLang(t *testing.T) {
 		t.Errorf("stalled for %v", v)
 	}
 
+	refused := play(t, "sglang/v0.5.23-hang.prom") // requests that it refuses within milliseconds are sometimes there at one reading
+	refused.set(active, 0)
+	refused.pass(time.Minute, tick, nil)
+	for range 10 {
+		refused.pass(tick, tick, func() { refused.set(active, 1) })
+		refused.pass(time.Hour, tick, func() { refused.set(active, 0) })
+		refused.wants(0, 0)
+	}
+
 	paused := play(t, "sglang/v0.5.23-hang.prom") // the clients cancel what they have asked for, and do not come back
 	paused.set(active, 0)
 	paused.pass(time.Minute, tick, nil)
