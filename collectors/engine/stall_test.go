@@ -335,8 +335,9 @@ func TestHangOfSGLang(t *testing.T) {
 	refused.pass(time.Minute, tick, nil)
 	for range 10 {
 		refused.pass(tick, tick, func() { refused.set(active, 1) })
-		refused.pass(time.Hour, tick, func() { refused.set(active, 0) })
+		refused.pass(tick, tick, func() { refused.set(active, 0) })
 		refused.wants(0, 0)
+		refused.pass(time.Hour, time.Minute, nil)
 	}
 
 	paused := play(t, "sglang/v0.5.23-hang.prom") // the clients cancel what they have asked for, and do not come back

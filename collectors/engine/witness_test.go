@@ -91,8 +91,9 @@ func TestWitnesses(t *testing.T) {
 			p = w.served(t) // or a health check is there at some readings
 			for range 10 {
 				p.pass(tick, tick, func() { p.add(w.shows, 1) })
-				p.pass(10*time.Minute, tick, func() { p.set(w.shows, w.rest) })
+				p.pass(tick, tick, func() { p.set(w.shows, w.rest) })
 				p.last.want(t, metrics.EngineStalled.Name, 0)
+				p.pass(10*time.Minute, time.Minute, nil)
 			}
 			p = w.served(t) // or an answer takes long
 			p.pass(w.within, tick, func() { p.set(w.shows, w.rest+1) })
