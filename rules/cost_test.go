@@ -168,6 +168,7 @@ type cost struct {
 
 func measure(t testing.TB, sim *rulesim.Sim, at time.Time) cost {
 	t.Helper()
+	sim.Whole = true
 	before, start := sim.Samples, time.Now()
 	if err := sim.Eval(at); err != nil {
 		t.Fatal(err)

@@ -16,21 +16,13 @@ import (
 // modifies the result. So it gets a copy.
 var parsed sync.Map
 
-// rule is the expression of a rule.
-type rule struct {
-	expr parser.Expr
-	// reads lists the names of the series that the rule reads. While none of them exists it has no result. reads is nil
-	// if that does not hold.
-	reads []string
-}
-
 // reader is a parser with a cache of the rules' expressions.
 type reader struct{ parser.Parser }
 
 // ParseExpr implements parser.Parser.
 func (r reader) ParseExpr(text string) (parser.Expr, error) {
 	if known, ok := parsed.Load(text); ok {
-		return clone(known.(rule).expr), nil
+		return clone(known.(parser.Expr)), nil
 	}
 	return r.Parser.ParseExpr(text)
 }
@@ -54,58 +46,128 @@ func (l loader) Load(number string, ignoreUnknown bool, names model.ValidationSc
 func (l loader) Parse(text string) (parser.Expr, error) {
 	e, err := l.ParseExpr(text)
 	if err == nil {
-		parsed.Store(text, rule{clone(e), reads(e)})
+		parsed.Store(text, clone(e))
 	}
 	return written{e, text}, err
 }
 
-// reads lists the names of the series without which an expression has no result: all series that it reads, unless a part
-// of it has a result of its own.
-func reads(e parser.Expr) (names []string) {
-	whole := true
-	parser.Inspect(e, func(n parser.Node, _ []parser.Node) error {
-		switch n := n.(type) {
-		case *parser.VectorSelector:
-			whole = whole && n.Name != ""
-			names = append(names, n.Name)
-		case *parser.Call:
-			whole = whole && !slices.Contains([]string{"absent", "absent_over_time", "info", "scalar", "vector"}, n.Func.Name) && len(n.Args) > 0
-		case *parser.BinaryExpr:
-			whole = whole && (n.VectorMatching == nil || n.VectorMatching.FillValues == parser.VectorMatchFillValues{})
-		}
-		return nil
-	})
-	if !whole {
-		return nil
-	}
-	return names
+// needed is what an evaluation of a rule needs while some of the series that the rule reads were never stored.
+type needed struct {
+	text    string   // "" if the rule has no result
+	missing []string // names of those series
+	series  uint64   // how many series were stored when this was last found true
 }
 
-// silent reports that a rule reads only series that were never stored. It needs no evaluation.
-func (s *Sim) silent(text string) (bool, error) {
+// needed returns what is left of a rule without the parts that have no result, as none of the series that they read was
+// ever stored. Most worlds emit few of the series that rules read.
+func (s *Sim) needed(text string) (string, error) {
 	known, ok := parsed.Load(text)
-	if !ok || known.(rule).reads == nil {
-		return false, nil
+	if !ok || s.Whole {
+		return text, nil
 	}
-	index, err := s.db.Head().Index()
-	if err != nil {
-		return false, err
-	}
-	defer func() { _ = index.Close() }()
-	for _, name := range known.(rule).reads {
-		if s.stored[name] {
-			return false, nil
-		}
-		p, err := index.Postings(s.ctx, model.MetricNameLabel, name)
+	n, ok := s.rules[text]
+	if stored := s.db.Head().NumSeries(); !ok || n.series != stored {
+		index, err := s.db.Head().Index()
 		if err != nil {
-			return false, err
+			return "", err
 		}
-		if p.Next() {
-			s.stored[name] = true
-			return false, nil
+		defer func() { _ = index.Close() }()
+		missing := func(name string) bool {
+			if s.stored[name] {
+				return false
+			}
+			p, err := index.Postings(s.ctx, model.MetricNameLabel, name)
+			s.stored[name] = err != nil || p.Next()
+			return !s.stored[name]
 		}
+		if n.series = stored; !ok || slices.ContainsFunc(n.missing, func(name string) bool { return !missing(name) }) {
+			n.text, n.missing = text, nil
+			left := without(known.(parser.Expr), func(name string) bool {
+				if !missing(name) {
+					return false
+				}
+				n.missing = append(n.missing, name)
+				return true
+			})
+			if left == nil {
+				n.text = ""
+			} else if len(n.missing) > 0 {
+				n.text = left.String()
+				if _, ok := parsed.Load(n.text); !ok {
+					parsed.Store(n.text, clone(left))
+				}
+			}
+		}
+		s.rules[text] = n
 	}
-	return true, nil
+	return n.text, nil
+}
+
+// without returns an expression without the parts that have no result, as they read series that are missing. It returns
+// nil if nothing is left. The result shares parts with the expression.
+func without(e parser.Expr, missing func(name string) bool) parser.Expr {
+	switch e := e.(type) {
+	case *parser.VectorSelector:
+		if e.Name != "" && missing(e.Name) {
+			return nil
+		}
+	case *parser.MatrixSelector:
+		if without(e.VectorSelector, missing) == nil {
+			return nil
+		}
+	case *parser.SubqueryExpr:
+		c := *e
+		if c.Expr = without(e.Expr, missing); c.Expr == nil {
+			return nil
+		}
+		return &c
+	case *parser.ParenExpr:
+		c := *e
+		if c.Expr = without(e.Expr, missing); c.Expr == nil {
+			return nil
+		}
+		return &c
+	case *parser.UnaryExpr:
+		c := *e
+		if c.Expr = without(e.Expr, missing); c.Expr == nil {
+			return nil
+		}
+		return &c
+	case *parser.AggregateExpr:
+		c := *e
+		if c.Expr = without(e.Expr, missing); c.Expr == nil {
+			return nil
+		}
+		return &c
+	case *parser.Call:
+		// These have a result whatever they read.
+		if slices.Contains([]string{"absent", "absent_over_time", "info", "scalar", "vector"}, e.Func.Name) {
+			return e
+		}
+		c := *e
+		c.Args = slices.Clone(e.Args)
+		for i, a := range e.Args {
+			if c.Args[i] = without(a, missing); c.Args[i] == nil {
+				return nil
+			}
+		}
+		return &c
+	case *parser.BinaryExpr:
+		c := *e
+		c.LHS, c.RHS = without(e.LHS, missing), without(e.RHS, missing)
+		switch {
+		case e.Op == parser.LOR && c.LHS == nil:
+			return c.RHS
+		case (e.Op == parser.LOR || e.Op == parser.LUNLESS) && c.RHS == nil:
+			return c.LHS
+		case e.VectorMatching != nil && e.VectorMatching.FillValues != parser.VectorMatchFillValues{}:
+			return e
+		case c.LHS == nil || c.RHS == nil:
+			return nil
+		}
+		return &c
+	}
+	return e
 }
 
 // written is an expression with its text, because the rule manager requests the text at every evaluation.

@@ -18,6 +18,9 @@ func TestRulesSayWhatTheEngineSays(t *testing.T) {
 		"label_replace(a, \"m\", \"$1\", \"l\", \"(.*)\")", "histogram_quantile(0.5, a)", "a * (2 - 1)", `{__name__=~"a|b"}`,
 		"absent(a)", "absent_over_time(a[2m])", "vector(1)", "vector(time())", "a or vector(1)", "scalar(a) + b", "b * scalar(a)", "a > scalar(b) or on () vector(7)", "minute()", "minute(c)",
 		"count(a) or on () vector(0)", "c", "c or a", "absent(c)", "scalar(c)", "c or minute()",
+		"a unless on () c", "c unless a", "a and on () c", "sum(c) or a", "(c) or -c or sum by (l) (a)", "a or c or on () b", "a * on () group_left () c", "a * on () group_left () (c or b)",
+		"rate(c[3m]) or a", "max_over_time(rate(c[2m])[4m:1m]) or a", "max_over_time((c or a)[4m:1m])", "label_replace(c or a, \"m\", \"$1\", \"l\", \"(.*)\")",
+		"absent(c) or a", "absent(c or a)", "a unless on () absent(c)", "late or a", "a unless late", "a + late", "scalar(late) + b", "a > scalar(c)", "-c", "1 - c or a",
 	}
 	var file strings.Builder
 	file.WriteString("groups:\n- name: g\n  rules:\n")
@@ -37,6 +40,9 @@ func TestRulesSayWhatTheEngineSays(t *testing.T) {
 			}
 			for i, l := range []string{"x", "y"} {
 				emit(labels.FromStrings("__name__", "a", "l", l), float64(m*(i+1)))
+			}
+			if m > 4 {
+				emit(labels.FromStrings("__name__", "late", "l", "y"), float64(m))
 			}
 			emit(labels.FromStrings("__name__", "b"), float64(m))
 		}); err != nil {

@@ -44,12 +44,16 @@ type Sim struct {
 	groups []*rules.Group
 	last   map[uint64]labels.Labels
 	refs   map[uint64]storage.SeriesRef
-	stored map[string]bool // names of existing series, as far as rules have requested them
+	stored map[string]bool   // names of existing series, as far as rules have requested them
+	rules  map[string]needed // by the rule's expression
 	ctx    context.Context
 	// OnAlert, when set, receives every alert that fires after an evaluation.
 	OnAlert func(at time.Time, alert Alert)
 	// Samples counts the samples that rule evaluations have read.
 	Samples int64
+	// Whole evaluates all of a rule, as Prometheus does, also parts that cannot have a result. The results are the same, and
+	// their costs are Prometheus'.
+	Whole bool
 	// Native, when set, reports whether Prometheus converts the histograms of a scrape to native ones.
 	Native func(at time.Time) bool
 }
@@ -68,7 +72,7 @@ func New(files ...[]byte) (*Sim, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Sim{dir: dir, ctx: context.Background(), last: map[uint64]labels.Labels{}, refs: map[uint64]storage.SeriesRef{}, stored: map[string]bool{}}
+	s := &Sim{dir: dir, ctx: context.Background(), last: map[uint64]labels.Labels{}, refs: map[uint64]storage.SeriesRef{}, stored: map[string]bool{}, rules: map[string]needed{}}
 	opts := tsdb.DefaultOptions()
 	opts.WALSegmentSize = -1 // nothing needs to survive
 	opts.StripeSize = 512    // the default is for a million series
@@ -90,10 +94,11 @@ func New(files ...[]byte) (*Sim, error) {
 
 func (s *Sim) load(p reader, files [][]byte) error {
 	query := func(ctx context.Context, expr string, at time.Time) (promql.Vector, error) {
-		if silent, err := s.silent(expr); silent || err != nil {
+		needed, err := s.needed(expr)
+		if needed == "" || err != nil {
 			return nil, err
 		}
-		v, samples, err := s.query(ctx, expr, at)
+		v, samples, err := s.query(ctx, needed, at)
 		s.Samples += samples
 		return v, err
 	}
