@@ -221,14 +221,19 @@ func changes(s scope) []Panel {
 	copied := func(e promql.Expr, to, text, from string) promql.Expr { return replaced(e, to, text, from, "(.+)") } // where it has a value
 	changed := promql.Call("label_join", promql.Mul(promql.Num(1000), promql.Call("max_over_time", subquery(s.rollouts(minute)))), promql.Str(metrics.LabelAction), promql.Str("|"), promql.Str(metrics.LabelSetting), promql.Str(metrics.LabelOld), promql.Str(metrics.LabelNew))
 	started := seen("max", by(models, metrics.LabelPod, metrics.LabelServer), begins(s.of(metrics.RecordedStarted)))
+	together := promql.Gt(promql.CountBy(models, started), promql.Num(1))
+	many := promql.Mul(promql.CountValues(metrics.LabelAction, models, together), promql.Max(models, started), promql.On(models...).ManyToOne())
+	starts := promql.Or(
+		copied(labelled(promql.Unless(started, together, promql.On(models...)), metrics.LabelAction, "started"), metrics.LabelReplica, "$1", metrics.LabelServer),
+		copied(replaced(many, metrics.LabelAction, "$1 replicas started", metrics.LabelAction, "(.*)"), metrics.LabelReplica, "$1", metrics.LabelModel))
 	return []Panel{
 		listing("What changed", 12, About{
-			"The last changes of engines' versions and settings, and starts of engines, within the range. A rollout is one row for each setting, from its first engine on.",
+			"The last changes of engines' versions and settings, and starts of engines, within the range. A rollout is one row for each setting, from its first engine on. Several starts of a model's engines are one row, at the last of them.",
 			"A deploy, a changed setting or a restart at the start of a burn is its likely cause.",
 			"Compare with the column since above. Roll back first; an analysis takes longer."},
 			Query{promql.Call("sort_desc", promql.Max([]string{metrics.LabelAction, metrics.LabelReplica}, promql.Or(
 				copied(replaced(changed, metrics.LabelAction, "$1 from $2 to $3", metrics.LabelAction, "(.*)[|](.*)[|](.*)"), metrics.LabelReplica, "$1", metrics.LabelModel),
-				copied(copied(labelled(started, metrics.LabelAction, "started"), metrics.LabelReplica, "$1", metrics.LabelServer), metrics.LabelReplica, "$1", metrics.LabelPod)))), ""}).
+				copied(starts, metrics.LabelReplica, "$1", metrics.LabelPod)))), ""}).
 			columns(Column{metrics.LabelAction, "what", 280, "", nil}, Column{"Value", "when", 135, sinceThen, nil}, Column{metrics.LabelReplica, "where", 0, "", nil}).
 			largest("Value").wrapped("what").size(12, 5).empty("No deploy, changed setting or restart is recorded in this range.").runbook("LLMReleaseRegression").next(rules.EngineDashboard).
 			movesIn("bad-release"),

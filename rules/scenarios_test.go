@@ -133,7 +133,7 @@ func (s scenario) exact() (time.Duration, bool) {
 func (s scenario) scrape(at time.Time, emit rulesim.Emit) {
 	now := at.Sub(rulesim.Epoch)
 	show := func(value float64, name string, pairs ...string) {
-		emit(labels.FromStrings(append([]string{model.MetricNameLabel, name, "job", "llm"}, pairs...)...), value)
+		emit(labels.FromStrings(append([]string{model.MetricNameLabel, name, metrics.LabelCluster, s.name, "job", "llm"}, pairs...)...), value)
 	}
 	count := func(of []sent, bad bool) (n float64) {
 		for _, r := range of {
@@ -264,61 +264,74 @@ func scenarios() []scenario {
 	}
 }
 
-// Each scenario pages as often as it should, at the times of exact counting.
+// Each scenario pages as often as it should, at the times of exact counting. Those with the same scrape interval run side by side, each in a cluster of
+// its own.
 func TestScenarios(t *testing.T) {
 	t.Parallel()
 	var table strings.Builder
-	for _, s := range scenarios() {
-		t.Run(s.name, func(t *testing.T) {
-			sim := newSim(t, only(t, rules.Options{}, fastBurn)...)
-			var starts []time.Duration
-			firing := map[string]bool{}
-			seen := map[string]bool{}
-			var last time.Time
-			turn := func(at time.Time) {
-				if !at.Equal(last) {
-					firing, seen, last = seen, map[string]bool{}, at
+	for _, every := range []time.Duration{15 * time.Second, 30 * time.Second, time.Minute} {
+		t.Run(every.String(), func(t *testing.T) {
+			var together []scenario
+			var lasts time.Duration
+			for _, s := range scenarios() {
+				if s.every == every {
+					together, lasts = append(together, s), max(lasts, s.lasts)
 				}
 			}
+			starts := map[string][]time.Duration{}
+			firing := map[string]time.Time{}
+			sim := newSim(t, only(t, rules.Options{}, fastBurn)...)
 			sim.OnAlert = func(at time.Time, a rulesim.Alert) {
-				turn(at)
+				key, in := a.Labels.String(), a.Labels.Get(metrics.LabelCluster)
 				if a.Name != fastBurn {
 					return
 				}
-				key := a.Labels.String()
-				if seen[key] = true; !firing[key] {
-					starts = append(starts, at.Sub(rulesim.Epoch))
+				if at.Sub(firing[key]) > time.Minute {
+					starts[in] = append(starts[in], at.Sub(rulesim.Epoch))
 				}
+				firing[key] = at
 			}
-			if err := sim.Run(rulesim.Epoch, rulesim.Epoch.Add(s.lasts), s.every, func(at time.Time, emit rulesim.Emit) {
-				s.scrape(at, emit)
+			if err := sim.Run(rulesim.Epoch, rulesim.Epoch.Add(lasts), every, func(at time.Time, emit rulesim.Emit) {
+				for _, s := range together {
+					if at.Sub(rulesim.Epoch) < s.lasts {
+						s.scrape(at, emit)
+					}
+				}
 			}); err != nil {
 				t.Fatal(err)
 			}
-			if len(starts) != s.pages {
-				t.Errorf("pages start at %v, want %d", starts, s.pages)
-			}
-			if s.pages == 0 {
-				fmt.Fprintf(&table, "| %s | - | %v |\n", s.name, starts)
-				return
-			}
-			alone := s
-			alone.servers = s.servers[:1]
-			if len(s.servers) > 4 {
-				alone = s
-			}
-			want, _ := alone.exact()
-			if len(starts) == 0 {
-				return
-			}
-			got := starts[0] - s.onset
-			fmt.Fprintf(&table, "| %s | %s | %s |\n", s.name, want, got)
-			if late := cmp.Or(s.late, s.every+time.Minute); got > want+late || got < want-time.Minute {
-				t.Errorf("paged after %s, exact counting says %s", got, want)
+			for _, s := range together {
+				s.judge(t, starts[s.name], &table)
 			}
 		})
 	}
 	t.Log("\n" + table.String())
+}
+
+// judge compares the times at which pages started with those of exact counting.
+func (s scenario) judge(t *testing.T, starts []time.Duration, table *strings.Builder) {
+	t.Helper()
+	if len(starts) != s.pages {
+		t.Errorf("%s: pages start at %v, want %d", s.name, starts, s.pages)
+	}
+	if s.pages == 0 {
+		fmt.Fprintf(table, "| %s | - | %v |\n", s.name, starts)
+		return
+	}
+	alone := s
+	alone.servers = s.servers[:1]
+	if len(s.servers) > 4 {
+		alone = s
+	}
+	want, _ := alone.exact()
+	if len(starts) == 0 {
+		return
+	}
+	got := starts[0] - s.onset
+	fmt.Fprintf(table, "| %s | %s | %s |\n", s.name, want, got)
+	if late := cmp.Or(s.late, s.every+time.Minute); got > want+late || got < want-time.Minute {
+		t.Errorf("%s: paged after %s, exact counting says %s", s.name, got, want)
+	}
 }
 
 // The budget counts a burst of bad requests, whatever its phase relative to scrapes and tiles. The docs give the bounds.
