@@ -13,9 +13,9 @@ import (
 )
 
 var (
-	draws = flag.Int("draws", 24, "incidents drawn by each property test")
+	draws = flag.Int("draws", 12, "incidents drawn by each property test")
 	seed  = flag.Uint64("seed", 4, "seed of the property tests")
-	long  = flag.Bool("long", false, "also simulate the ticket windows at full length")
+	long  = flag.Bool("long", false, "simulate the ticket windows at full length and the whole week, and run the cases of hours with promtool")
 )
 
 const (

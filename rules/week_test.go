@@ -677,11 +677,11 @@ func (w *week) events(at time.Duration) {
 }
 
 // TestOrdinaryWeek is a week without any page or ticket. With -long it is the whole week, otherwise Tuesday from a
-// quarter past three until a quarter past nine: the end of the batch, a reboot, a restart, a spot node that leaves, new
-// models.
+// quarter to six until a quarter past nine: an exporter restarts, a spot node leaves, an XID of a user's code, a model
+// that scaled to zero wakes.
 func TestOrdinaryWeek(t *testing.T) {
 	t.Parallel()
-	from, until := day+3*hour+15*time.Minute, day+9*hour+15*time.Minute
+	from, until := day+5*hour+45*time.Minute, day+9*hour+15*time.Minute
 	if *long {
 		from, until = 0, 7*day
 	}
