@@ -21,9 +21,8 @@ import (
 // ranges are those over which a reader looks.
 var ranges = []time.Duration{15 * time.Minute, time.Hour, 6 * time.Hour, 7 * 24 * time.Hour, 30 * 24 * time.Hour}
 
-// ranged are the incidents that are looked at over every range, one of each kind: a burn that hardware explains, one that a release explains, with its marks,
-// and an engine that restarts again and again while nothing burns.
-var ranged = []string{"thermal-throttle", "bad-release", "crash-loop"}
+// ranged are the incidents that are looked at over every range: one that a release explains, with its marks.
+var ranged = []string{"bad-release"}
 
 // overEveryRange reports whether an incident is looked at over every range: with -all, each one is.
 func overEveryRange(in incident.Incident) bool { return *all || slices.Contains(ranged, in.Name) }
