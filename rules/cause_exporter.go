@@ -62,9 +62,9 @@ var (
 				uncounted(promql.Ne(metrics.LabelRole, metrics.GatewayRole)),
 				// The engines behind a gateway count what it does not see.
 				promql.Unless(uncounted(gatewayRole()), promql.Vector(metrics.SLOCounted, promql.Ne(metrics.LabelRole, metrics.GatewayRole)), promql.On(ofModel...)),
-				// Engines come and go. A selector that matched an engine yesterday is correct.
+				// Engines come and go. A selector that matched an engine yesterday is correct. All samples of a day cost too much.
 				promql.Unless(promql.Max(sloLabels, promql.Vector(metrics.SLOObjective)),
-					promql.Max(sloLabels, promql.Over("last_over_time", promql.Vector(metrics.SLOCounted), day)))),
+					promql.Sampled("last_over_time", promql.Max(sloLabels, promql.Vector(metrics.SLOCounted)), day, 15*minute))),
 			// Nobody declared the built-in objectives, so they promise nothing.
 			promql.Max(sloLabels, promql.Vector(metrics.SLOInfo, promql.Eq(metrics.LabelOrigin, metrics.OriginDefault))), promql.On(sloLabels...)),
 		Severity:    slo.Ticket,
