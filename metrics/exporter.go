@@ -14,6 +14,9 @@ var (
 		"A metrics endpoint that the configuration names, whether or not it answers, always 1. Discovery found the endpoints without this series. "+
 			"So if a model's endpoints are gone while their exporter runs, they were removed from the configuration if they had this series. Otherwise discovery lost them.",
 		with(LabelNamespace, LabelPod, LabelServer)).experimental()
+	GPUHourPrice = Exporter.gauge(Max, "llm_gpu_hour_price",
+		"Price of a GPU hour in the configuration (gpu_hour_price), in the currency of whoever wrote it. name is the product's name in llm_gpu_info, or * for all others. Absent without a price.",
+		with(LabelGPUName)).experimental()
 	PodResourcesUp = Exporter.gauge(Never, "llm_exporter_pod_resources_up",
 		"Whether the kubelet's last answer about the devices of pods could be used (1). When 0, reason names the cause. Absent outside Kubernetes.", with(LabelReason))
 	PodResourcesTime = Exporter.gauge(Never, "llm_exporter_pod_resources_last_success_timestamp_seconds",

@@ -5,7 +5,7 @@ import "slices"
 // Labels of synthetic requests.
 const (
 	LabelProbe = "probe" // name of a probe, the API that it speaks unless the configuration names it
-	LabelPhase = "phase" // of a connection: resolve, connect or tls
+	LabelPhase = "phase" // of a connection: resolve, connect or tls; of a cost: prompt or generation
 )
 
 // ProbeLabels identify one probe. server is the probed address; if it is an engine's own address, the engine's series have the same label.

@@ -17,6 +17,10 @@ const (
 	LabelUnit    = "unit"    // unit of a suspect's strength or a fact's value: count, decimal, times, ratio, seconds, on, none
 	LabelSays    = "says"    // a suspect or a fact in words
 	LabelLever   = "lever"   // what helps soonest against a suspect, in words
+
+	// Labels of OpenCost's series (pkg/inferencecost/exporter.go), beside phase, which is prompt, generation or absent for both.
+	LabelCostBasis        = "cost_basis"        // allocation: what the GPUs cost, busy or not; usage: the share of the time in which they worked
+	LabelAllocationMethod = "allocation_method" // how the phases share a cost: compute_time, by the seconds of prefill and decode; multiplier, a generated token counts 2.5 times
 )
 
 // ModelSLOLabels identify one objective for one model: the level at which budgets burn and people are paged. cluster

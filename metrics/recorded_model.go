@@ -163,6 +163,18 @@ var (
 		"Replicas that a model needs to meet all latency objectives with the requests that arrive, at the low estimate of its capacity; slo is the objective that needs them. For autoscalers.", perModel, with(LabelSLO))
 	RecordedEnergyPerToken = recorded(Never, "model:llm_energy_per_token:joules",
 		"Energy of a model's GPUs per generated token, over five minutes. Absent while it generates none. Models that share a GPU share its energy.", perModel)
+	RecordedGPUHour = recorded(Never, "gpu:llm_gpu_hour:price",
+		"Price of an hour of a GPU, from llm_gpu_hour_price.", with(LabelCluster, LabelGPUUUID))
+	RecordedHourlyCost = recorded(Sum, "llm_total_hourly_cost",
+		"Price per hour of a model's GPUs, under OpenCost's name. Models that share a GPU share its price. The model __idle__ has the GPUs on which no engine runs, so that the sum with cost_basis allocation is the bill for all GPUs.", perModel, with(LabelCostBasis))
+	RecordedWastedCost = recorded(Sum, "model:llm_hourly_cost:late",
+		"Part of a model's price per hour that went into tokens of requests that missed a latency objective.", perModel)
+	RecordedPromptTime = recorded(Never, "model:llm_prompt_time:ratio",
+		"Share of prefill in the time of prefill and decode of a model's requests, over five minutes. Absent for engines that do not observe both.", perModel)
+	RecordedCostPerMillion = recorded(Never, "llm_cost_per_million_tokens",
+		"Price of a million tokens of a model, under OpenCost's name: of all its tokens or, with phase, of those of prompts or of answers. Absent while there are none.", perModel, with(LabelCostBasis, LabelPhase, LabelAllocationMethod))
+	RecordedCacheSavings = recorded(Never, "llm_cache_savings_fraction",
+		"Share of a model's prompt tokens that its KV cache held already, over five minutes, under OpenCost's name.", perModel)
 	RecordedSuspect = recorded(Never, "model:llm_suspect:strength",
 		"Evidence about a model that is clear enough to name where to look. clue is its kind, order its place in a verdict (smallest first), and delays what it makes late or fail (empty for everything). The value is its strength, in the clue's own unit. runbook is the alert whose runbook has more detail.",
 		perModel, with(LabelRunbook, LabelBranch, LabelClue, LabelOrder, LabelDelays, LabelUnit, LabelSays, LabelLever), suspects)

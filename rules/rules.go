@@ -192,7 +192,7 @@ func Groups(opt Options) []Group {
 	if opt.Tier != Global {
 		groups = append(groups, modelGroup(), paceGroup())
 		groups = append(groups, evidenceGroups()...)
-		groups = append(groups, capacityGroup())
+		groups = append(groups, capacityGroup(), costGroup(opt))
 		groups = append(groups, suspectGroups()...)
 		groups = append(groups, causeGroups(opt)...)
 	}

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"math"
 	"slices"
 	"time"
 
@@ -33,6 +35,9 @@ type Config struct {
 	Retention slo.Duration `yaml:"retention"`
 	// Histograms controls how much of each histogram is exported, by metric. Default: all of it.
 	Histograms map[string]slo.Shape `yaml:"histograms"`
+	// GPUHourPrice has the price of a GPU hour by the product's name, or * for all others. Without the section, no cost is
+	// computed.
+	GPUHourPrice map[string]float64 `yaml:"gpu_hour_price"`
 	// Probes lists synthetic requests. Without the section, none are sent.
 	Probes []probe.Config `yaml:"probes"`
 	// Prometheus answers the queries that the runbooks show. Without the section, the exporter sends no queries.
@@ -108,6 +113,7 @@ type configuration struct {
 	engines *engine.Collector
 	probes  []*probe.Probe
 	ask     runbooks.Asker // nil without a Prometheus
+	prices  map[string]float64
 }
 
 // seen is what other collectors see of engines: the results of probes, and the connections of servers.
@@ -151,6 +157,10 @@ func loadConfig(o configOptions, extraProbe probeOptions, seen seen, log *slog.L
 	if err := checkObjectives(cfg, log); err != nil {
 		return c, file.At(err)
 	}
+	if err := checkPrices(cfg.GPUHourPrice); err != nil {
+		return c, file.At(err)
+	}
+	c.prices = cfg.GPUHourPrice
 	c.engines, err = engine.New(engine.Config{
 		Targets: cfg.Targets, Mappings: cfg.Mappings, Limits: cfg.Limits.limits(), Objectives: cfg.Objectives, Maintenance: cfg.Maintenance, Histograms: cfg.Histograms,
 		Probed: seen.probed, Connections: seen.connections,
@@ -196,6 +206,16 @@ func (b byFlag) name(err error) error {
 		}
 	}
 	return b.file.At(err)
+}
+
+// checkPrices refuses prices that are none.
+func checkPrices(prices map[string]float64) error {
+	for _, name := range slices.Sorted(maps.Keys(prices)) {
+		if p := prices[name]; !(p >= 0) || math.IsInf(p, 0) {
+			return configfile.Errorf("gpu_hour_price", "%s: %v is no price: write a number of at least 0", name, p)
+		}
+	}
+	return nil
 }
 
 // checkObjectives completes the objectives, and refuses objectives and maintenance that cannot work. It logs where the

@@ -161,7 +161,11 @@ func TestDCGMNames(t *testing.T) {
 
 // TestGolden compares the exporter's metrics of itself.
 func TestGolden(t *testing.T) {
-	page := start(t, "--engine.target=http://127.0.0.1:1").get(t, "/metrics")
+	file := filepath.Join(t.TempDir(), "exporter.yml")
+	if err := os.WriteFile(file, []byte("gpu_hour_price: {NVIDIA H100 80GB HBM3: 3.9, '*': 2.5}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	page := start(t, "--engine.target=http://127.0.0.1:1", "--config.file="+file).get(t, "/metrics")
 	var self strings.Builder
 	for line := range strings.Lines(page) {
 		name, _, _ := strings.Cut(strings.Fields(line)[0], "{")
@@ -346,6 +350,7 @@ func TestConfigurationErrors(t *testing.T) {
 		{"unknown section", "target:\n  - url: http://h:1\n", []string{"exporter.yml:1", "unknown field \"target\""}},
 		{"wrong type", "limits:\n  series: many\n", []string{"exporter.yml:2", "must be a whole number"}},
 		{"severity of a rule", "objectives:\n- {name: a, signal: ttft, threshold: 1s, target: 99%, severity: critical}\n", []string{"exporter.yml:2", `"critical"`, "write page, ticket or none"}},
+		{"bad price", "retention: 15d\ngpu_hour_price:\n  '*': -2\n", []string{"exporter.yml:2", "*", "at least 0"}},
 		{"bad size", "limits:\n  body_size: 16 apples\n", []string{"exporter.yml:2", "apples"}},
 		{"no scheme", "targets:\n  - url: http://a:1\n  - url: localhost:8000\n", []string{"exporter.yml:3", "targets[1].url", "http://host:port"}},
 		{"engine unknown", "targets:\n  - url: http://a:1\n    engine: vlllm\n", []string{"exporter.yml:3", "use one of vllm"}},

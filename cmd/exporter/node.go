@@ -103,7 +103,7 @@ func (n *node) reload() error {
 	n.loading.Lock()
 	defer n.loading.Unlock()
 	configured, err := n.load(seen{n.probes.Probed, n.connections})
-	n.self.loaded(err == nil)
+	n.self.loaded(configured, err == nil)
 	if err != nil {
 		n.log.Error("configuration not loaded", "err", err)
 		return err

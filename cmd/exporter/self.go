@@ -24,6 +24,7 @@ type self struct {
 	loadOK   bool
 	loadTime time.Time
 	engines  func() []engine.Engine // those that are read
+	prices   map[string]float64     // of a GPU hour by product
 }
 
 func (s *self) ran(collector string, took time.Duration, ok bool) {
@@ -35,18 +36,18 @@ func (s *self) ran(collector string, took time.Duration, ok bool) {
 	s.duration[collector], s.success[collector] = took, ok
 }
 
-func (s *self) loaded(ok bool) {
+func (s *self) loaded(c configuration, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.loadOK = ok
 	if ok {
-		s.loadTime = time.Now()
+		s.loadTime, s.prices = time.Now(), c.prices
 	}
 }
 
 // Describe implements prometheus.Collector.
 func (s *self) Describe(ch chan<- *prometheus.Desc) {
-	for _, f := range []*metrics.Family{metrics.CollectorDuration, metrics.CollectorSuccess, metrics.ConfigReloadSuccess, metrics.ConfigReloadTime, metrics.ConfiguredTarget} {
+	for _, f := range []*metrics.Family{metrics.CollectorDuration, metrics.CollectorSuccess, metrics.ConfigReloadSuccess, metrics.ConfigReloadTime, metrics.ConfiguredTarget, metrics.GPUHourPrice} {
 		ch <- f.Desc()
 	}
 }
@@ -61,6 +62,9 @@ func (s *self) Collect(ch chan<- prometheus.Metric) {
 	}
 	ch <- metrics.ConfigReloadSuccess.Const(metrics.Bool(s.loadOK))
 	ch <- metrics.ConfigReloadTime.Const(float64(s.loadTime.UnixMilli()) / 1000)
+	for name, price := range s.prices {
+		ch <- metrics.GPUHourPrice.Const(price, name)
+	}
 	for _, e := range s.engines() {
 		if e.Configured {
 			ch <- metrics.ConfiguredTarget.Const(1, e.Namespace, e.Pod, e.Server)

@@ -1,0 +1,111 @@
+package rules
+
+import (
+	"github.com/llm-node-exporter/llm-node-exporter/internal/promql"
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+)
+
+// Values of labels of OpenCost's series, as in its pkg/inferencecost.
+const (
+	costAllocation = "allocation"
+	costUsage      = "usage"
+	costIdle       = "__idle__"
+)
+
+// generatedCounts is how many prompt tokens a generated token counts for where the time of the phases is not observed:
+// OpenCost's default.
+const generatedCounts = 2.5
+
+// costGroup records what models cost, with OpenCost's names and formulas, from the prices in the exporters' configuration.
+// Without a price it records nothing but two ratios.
+func costGroup(opt Options) Group {
+	basis := func(b string) map[string]string { return map[string]string{metrics.LabelCostBasis: b} }
+	g := Group{Name: "llm-cost", Interval: Interval, Records: []Record{
+		{Name: metrics.RecordedGPUHour, Expr: priceOfGPU()},
+		{Name: metrics.RecordedHourlyCost, Expr: promql.Or(pricePerModel(promql.Vector(metrics.RecordedGPUHour)), idlePrice()), Labels: basis(costAllocation)},
+		{Name: metrics.RecordedHourlyCost, Expr: pricePerModel(worked()), Labels: basis(costUsage)},
+		{Name: metrics.RecordedPromptTime, Expr: promptTime()},
+		{Name: metrics.RecordedCacheSavings, Expr: promql.Div(promql.Sum(modelLabels, promql.Rate(promql.Vector(metrics.PrefixCacheHitTokens), pageWindow)),
+			above(promql.Vector(metrics.RecordedPromptTokens), 0), promql.On(modelLabels...))},
+	}}
+	g.Records = append(g.Records, perMillion()...)
+	if opt.Tier == Single { // it reads what shards do not record
+		g.Records = append(g.Records, Record{Name: metrics.RecordedWastedCost, Expr: latePrice()})
+	}
+	return g
+}
+
+// priceOfGPU returns the price of each GPU: that of its product or, without one, of all others.
+func priceOfGPU() promql.Expr {
+	gpu := promql.Max(append([]string{metrics.LabelGPUName}, onGPULabels()...), promql.Vector(metrics.GPUInfo))
+	price := func(labels []string, m *promql.Matcher) promql.Expr {
+		return promql.Mul(gpu, promql.Max(labels, promql.Vector(metrics.GPUHourPrice, m)), promql.On(labels...).ManyToOne())
+	}
+	return promql.Max(onGPULabels(), promql.Or(
+		price([]string{metrics.LabelCluster, metrics.LabelGPUName}, promql.Ne(metrics.LabelGPUName, "*")),
+		price([]string{metrics.LabelCluster}, promql.Eq(metrics.LabelGPUName, "*"))))
+}
+
+// servedNow returns 1 for each model and each GPU on which one of its engines runs now.
+func servedNow() promql.Expr {
+	return promql.Max(append([]string{metrics.LabelGPUUUID}, modelLabels...), promql.Vector(metrics.EngineGPUInfo))
+}
+
+// pricePerModel adds up what GPUs cost per model. Models that share a GPU pay equal parts.
+func pricePerModel(ofGPU promql.Expr) promql.Expr {
+	part := promql.Div(ofGPU, promql.CountBy(onGPULabels(), servedNow()), promql.On(onGPULabels()...))
+	return promql.Sum(modelLabels, promql.Mul(servedNow(), part, promql.On(onGPULabels()...).ManyToOne()))
+}
+
+// idlePrice returns the price of the GPUs on which no engine runs.
+func idlePrice() promql.Expr {
+	idle := promql.Sum([]string{metrics.LabelCluster}, promql.Unless(promql.Vector(metrics.RecordedGPUHour), servedNow(), promql.On(onGPULabels()...)))
+	return promql.Call("label_replace", idle, promql.Str(metrics.LabelModel), promql.Str(costIdle), promql.Str(""), promql.Str(""))
+}
+
+// worked returns the price of each GPU for the share of the last five minutes in which it worked.
+func worked() promql.Expr {
+	return promql.Mul(promql.Vector(metrics.RecordedGPUHour),
+		promql.Max(onGPULabels(), promql.Over("avg_over_time", promql.Vector(metrics.GPUUtilization), pageWindow)), promql.On(onGPULabels()...))
+}
+
+// latePrice returns what the tokens of requests that missed an objective cost.
+func latePrice() promql.Expr {
+	late := promql.Sub(promql.Num(1), promql.Div(promql.Vector(metrics.RecordedGoodTokens), above(promql.Vector(metrics.RecordedGenerationTokens), 0), promql.On(modelLabels...)))
+	return promql.Mul(promql.Max(modelLabels, promql.Vector(metrics.RecordedHourlyCost, promql.Eq(metrics.LabelCostBasis, costAllocation))), promql.Call("clamp_min", late, promql.Num(0)), promql.On(modelLabels...))
+}
+
+// promptTime returns the share of prefill in the time of both phases.
+func promptTime() promql.Expr {
+	stage := func(s string) promql.Expr {
+		return above(promql.Sum(modelLabels, promql.Rate(promql.Vector(metrics.StageTime, promql.Eq(metrics.LabelStage, s), promql.NotRe(metrics.LabelRole, metrics.FrontendRole+"|"+metrics.GatewayRole)), pageWindow)), 0)
+	}
+	prefill := stage("prefill")
+	return promql.Div(prefill, promql.Add(prefill, stage("decode")))
+}
+
+// perMillion records the price of a million tokens: of all, of prompts and of answers. Prompts and answers share the price as prefill and decode
+// share the time or, where that is not observed, by numbers of tokens.
+func perMillion() []Record {
+	const hourly = 1e6 / 3600
+	perSecond := func(tokens promql.Expr) promql.Expr {
+		return promql.Mul(promql.Num(hourly), promql.Div(promql.Vector(metrics.RecordedHourlyCost), above(tokens, 0), promql.On(modelLabels...).ManyToOne()))
+	}
+	prompts, answers, split := promql.Vector(metrics.RecordedPromptTokens), promql.Vector(metrics.RecordedGenerationTokens), promql.Vector(metrics.RecordedPromptTime)
+	on := promql.On(modelLabels...)
+	weighted := promql.Unless(promql.Add(prompts, promql.Mul(promql.Num(generatedCounts), answers)), split, on)
+	record := func(phase, method string, e promql.Expr) Record {
+		var l map[string]string
+		if phase != "" {
+			l = map[string]string{metrics.LabelPhase: phase, metrics.LabelAllocationMethod: method}
+		}
+		return Record{Name: metrics.RecordedCostPerMillion, Expr: e, Labels: l}
+	}
+	return []Record{
+		record("", "", perSecond(promql.Add(prompts, answers))),
+		record("prompt", "compute_time", promql.Mul(perSecond(prompts), split, on.ManyToOne())),
+		record("generation", "compute_time", promql.Mul(perSecond(answers), promql.Sub(promql.Num(1), split), on.ManyToOne())),
+		record("prompt", "multiplier", perSecond(weighted)),
+		record("generation", "multiplier", promql.Mul(promql.Num(generatedCounts), perSecond(weighted))),
+	}
+}
