@@ -161,8 +161,8 @@ func (r *replica) emitAs(model, pod string, emit rulesim.Emit) {
 // TestVerdict breaks one thing in three replicas, or in one, and burns a budget. The page's first line must name it. With
 // nothing broken, the line must name nothing.
 func TestVerdict(t *testing.T) {
-	content := burnRules(t)
-	for _, c := range []struct {
+	t.Parallel()
+	cases := []struct {
 		want   string
 		signal slo.Signal
 		one    bool
@@ -229,14 +229,16 @@ func TestVerdict(t *testing.T) {
 		{"nothing stands out yet.", slo.TTFT, false, func(r *replica) { r.prefill, r.queue = 0.27, 0.25 }},                  // shares are as high on a healthy engine
 		{"nothing stands out yet.", slo.Availability, false, func(r *replica) { r.hits, r.itl, r.output = 0.06, 0.08, 60 }}, // what makes tokens late fails no request
 		{"engine. No synthetic request to p1:8000 on node-1 is answered.", slo.Availability, true, func(r *replica) { r.mute = 2 }},
-	} {
-		t.Run(c.want, func(t *testing.T) {
-			t.Parallel()
-			said := firstLine(t, content, trouble{signal: c.signal, target: "99%", replicas: 3, one: c.one, breaks: c.breaks, after: 14 * time.Minute})
-			if said != c.want {
-				t.Errorf("the page begins with %q", said)
-			}
-		})
+	}
+	all := map[string]trouble{}
+	for i, c := range cases {
+		all[fmt.Sprint(i)] = trouble{signal: c.signal, target: "99%", replicas: 3, one: c.one, breaks: c.breaks, after: 14 * time.Minute}
+	}
+	said := firstLines(t, burnRules(t), all)
+	for i, c := range cases {
+		if said[fmt.Sprint(i)] != c.want {
+			t.Errorf("the page of %q begins with %q", c.want, said[fmt.Sprint(i)])
+		}
 	}
 }
 
@@ -268,8 +270,8 @@ func TestUpgrade(t *testing.T) {
 // TestVerdictEarly reads the page as soon as it comes, for two replicas, the commonest fleet, and for a gateway if only
 // its objective burns.
 func TestVerdictEarly(t *testing.T) {
-	content := burnRules(t)
-	for name, c := range map[string]struct {
+	t.Parallel()
+	cases := map[string]struct {
 		want string
 		trouble
 	}{
@@ -321,14 +323,17 @@ func TestVerdictEarly(t *testing.T) {
 			trouble{signal: slo.Availability, replicas: 2, role: metrics.GatewayRole, gateway: new(""), breaks: func(r *replica) { r.unreached, r.fails = 1, 1 }}},
 		"the way to them does not": {"routing. First tokens are 900ms later at the gateway than at the engines.",
 			trouble{signal: slo.TTFT, replicas: 2, role: metrics.GatewayRole, breaks: func(r *replica) { r.hits, r.gatewayTTFT = 0.06, 1.2 }}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			c.target, c.after = "99.9%", cmp.Or(c.after, 4*time.Minute)
-			if said := firstLine(t, content, c.trouble); said != c.want {
-				t.Errorf("the page begins with %q", said)
-			}
-		})
+	}
+	all := map[string]trouble{}
+	for name, c := range cases {
+		c.target, c.after = "99.9%", cmp.Or(c.after, 4*time.Minute)
+		all[name] = c.trouble
+	}
+	said := firstLines(t, burnRules(t), all)
+	for name, c := range cases {
+		if said[name] != c.want {
+			t.Errorf("%s: the page begins with %q, not %q", name, said[name], c.want)
+		}
 	}
 }
 
@@ -362,14 +367,57 @@ type trouble struct {
 	after    time.Duration                // of the page that is read
 }
 
-// firstLine returns where a page says to look first, or nothing.
-func firstLine(t *testing.T, content []byte, of trouble) string {
+// firstLines returns where the page of each trouble says to look first, or nothing. All of them happen side by side, each in a cluster of its own.
+func firstLines(t *testing.T, content []byte, all map[string]trouble) map[string]string {
 	t.Helper()
 	sim, err := rulesim.New(content)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer sim.Close()
+	var worlds []func(at time.Time, emit rulesim.Emit)
+	var last time.Duration
+	for cluster, of := range all {
+		w := of.world(t)
+		last = max(last, of.after)
+		worlds = append(worlds, func(at time.Time, emit rulesim.Emit) {
+			w.scrape(at, func(l labels.Labels, v float64) {
+				emit(labels.NewBuilder(l).Set(metrics.LabelCluster, cluster).Labels(), v)
+			})
+		})
+	}
+	said := map[string]string{}
+	for at := time.Duration(0); at < onset+last; at += scrapeEvery {
+		if err := sim.Run(rulesim.Epoch.Add(at), rulesim.Epoch.Add(at+scrapeEvery), scrapeEvery, func(at time.Time, emit rulesim.Emit) {
+			for _, scrape := range worlds {
+				scrape(at, emit)
+			}
+		}); err != nil {
+			t.Fatal(err)
+		}
+		for _, a := range sim.Firing() {
+			cluster := a.Labels.Get(metrics.LabelCluster)
+			if a.Name != fastBurn || at != onset+all[cluster].after-scrapeEvery {
+				continue
+			}
+			first, _, _ := strings.Cut(a.Annotations.Get("split"), "\n")
+			line, ok := strings.CutPrefix(first, "Look first at: ")
+			if !ok {
+				line = ""
+			}
+			said[cluster] = line
+		}
+	}
+	for cluster := range all {
+		if _, ok := said[cluster]; !ok {
+			t.Errorf("%s: no page", cluster)
+		}
+	}
+	return said
+}
+
+func (of trouble) world(t *testing.T) *world {
+	t.Helper()
 	o := objective(t, of.target, slo.DefaultPeriod)
 	o.Signal = of.signal
 	replicas := map[string]*replica{}
@@ -402,18 +450,5 @@ func firstLine(t *testing.T, content []byte, of trouble) string {
 			r.emit(pod, emit)
 		}
 	}
-	if err := sim.Run(rulesim.Epoch, rulesim.Epoch.Add(onset+of.after), scrapeEvery, w.scrape); err != nil {
-		t.Fatal(err)
-	}
-	for _, a := range sim.Firing() {
-		if a.Name == fastBurn {
-			first, _, _ := strings.Cut(a.Annotations.Get("split"), "\n")
-			if said, ok := strings.CutPrefix(first, "Look first at: "); ok {
-				return said
-			}
-			return ""
-		}
-	}
-	t.Error("no page")
-	return ""
+	return w
 }
