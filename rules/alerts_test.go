@@ -19,6 +19,7 @@ import (
 
 	"github.com/llm-node-exporter/llm-node-exporter/internal/promql"
 	"github.com/llm-node-exporter/llm-node-exporter/internal/rulesim"
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
@@ -159,20 +160,68 @@ var promtoolEpoch = time.Unix(0, 0).UTC()
 
 // promtoolFile is the part of promtool's test format that the files use.
 type promtoolFile struct {
-	Tests []struct {
-		Name   string `yaml:"name"`
-		Series []struct {
-			Series string `yaml:"series"`
-			Values string `yaml:"values"`
-		} `yaml:"input_series"`
-		Checks []struct {
-			At     string `yaml:"eval_time"`
-			Alert  string `yaml:"alertname"`
-			Expect []struct {
-				Labels map[string]string `yaml:"exp_labels"`
-			} `yaml:"exp_alerts"`
-		} `yaml:"alert_rule_test"`
-	} `yaml:"tests"`
+	Tests []promtoolTest `yaml:"tests"`
+}
+
+type promtoolTest struct {
+	Name   string `yaml:"name"`
+	Series []struct {
+		Series string `yaml:"series"`
+		Values string `yaml:"values"`
+	} `yaml:"input_series"`
+	Checks []promtoolCheck `yaml:"alert_rule_test"`
+}
+
+type promtoolCheck struct {
+	At     string `yaml:"eval_time"`
+	Alert  string `yaml:"alertname"`
+	Expect []struct {
+		Labels map[string]string `yaml:"exp_labels"`
+	} `yaml:"exp_alerts"`
+
+	test string    // that has it
+	end  time.Time // of the minute at whose beginning it is evaluated
+}
+
+// promtoolRun is one simulation: of one test or, with clusters, of all tests of a file side by side, each in a cluster with its name.
+type promtoolRun struct {
+	clusters bool
+	checks   []promtoolCheck // by time
+	scrape   func(time.Time, rulesim.Emit)
+}
+
+// runs returns the simulations of a file. Tests that have clusters themselves run alone.
+func (f promtoolFile) runs(t *testing.T) []promtoolRun {
+	t.Helper()
+	together := promtoolRun{clusters: true, scrape: func(time.Time, rulesim.Emit) {}}
+	var all []promtoolRun
+	for _, test := range f.Tests {
+		scrape, alone := replay(t, test.Series), false
+		for _, s := range test.Series {
+			alone = alone || strings.Contains(s.Series, metrics.LabelCluster+"=")
+		}
+		for i, c := range test.Checks {
+			d, err := model.ParseDuration(c.At)
+			if err != nil {
+				t.Fatal(err)
+			}
+			test.Checks[i].test, test.Checks[i].end = test.Name, promtoolEpoch.Add(time.Duration(d)+time.Minute)
+		}
+		if alone {
+			all = append(all, promtoolRun{checks: test.Checks, scrape: scrape})
+			continue
+		}
+		others := together.scrape
+		together.checks = append(together.checks, test.Checks...)
+		together.scrape = func(at time.Time, emit rulesim.Emit) {
+			others(at, emit)
+			scrape(at, func(l labels.Labels, v float64) {
+				emit(labels.NewBuilder(l).Set(metrics.LabelCluster, test.Name).Labels(), v)
+			})
+		}
+	}
+	slices.SortStableFunc(together.checks, func(a, b promtoolCheck) int { return a.end.Compare(b.end) })
+	return append(all, together)
 }
 
 // TestAlerts runs the same files in this module's own engine, annotations included. They are evaluated while an alert
@@ -192,43 +241,40 @@ func TestAlerts(t *testing.T) {
 					t.Fatal(err)
 				}
 				fires, silent := false, false
-				for _, test := range file.Tests {
-					t.Run(test.Name, func(t *testing.T) {
-						sim := loaded(t, needs(t, g, a))
-						defer sim.Close()
-						at := promtoolEpoch
-						for _, c := range test.Checks {
-							d, err := model.ParseDuration(c.At)
-							if err != nil {
-								t.Fatal(err)
-							}
-							end := promtoolEpoch.Add(time.Duration(d) + time.Minute)
-							if err := sim.Run(at, end, time.Minute, replay(t, test.Series)); err != nil {
-								t.Fatal(err)
-							}
-							at = end
-							var want, got []map[string]string
-							for _, e := range c.Expect {
-								e.Labels["alertname"] = c.Alert
-								want = append(want, e.Labels)
-							}
-							for _, f := range sim.Firing() {
-								if f.Name != c.Alert {
-									continue
-								}
-								got = append(got, f.Labels.Map())
-								f.Annotations.Range(func(l labels.Label) {
-									if strings.Contains(l.Value, "error") && strings.Contains(l.Value, "template") || strings.Contains(l.Value, "<no value>") {
-										t.Errorf("annotation %s: %s", l.Name, l.Value)
-									}
-								})
-							}
-							fires, silent = fires || len(want) > 0, silent || len(want) == 0
-							if !reflect.DeepEqual(want, got) {
-								t.Errorf("at %s: firing %v, want %v", c.At, got, want)
-							}
+				for _, run := range file.runs(t) {
+					sim := loaded(t, needs(t, g, a))
+					defer sim.Close()
+					at := promtoolEpoch
+					for _, c := range run.checks {
+						if err := sim.Run(at, c.end, time.Minute, run.scrape); err != nil {
+							t.Fatal(err)
 						}
-					})
+						at = c.end
+						var want, got []map[string]string
+						for _, e := range c.Expect {
+							e.Labels["alertname"] = c.Alert
+							want = append(want, e.Labels)
+						}
+						for _, f := range sim.Firing() {
+							l := f.Labels.Map()
+							if f.Name != c.Alert || run.clusters && l[metrics.LabelCluster] != c.test {
+								continue
+							}
+							if run.clusters {
+								delete(l, metrics.LabelCluster)
+							}
+							got = append(got, l)
+							f.Annotations.Range(func(l labels.Label) {
+								if strings.Contains(l.Value, "error") && strings.Contains(l.Value, "template") || strings.Contains(l.Value, "<no value>") {
+									t.Errorf("annotation %s: %s", l.Name, l.Value)
+								}
+							})
+						}
+						fires, silent = fires || len(want) > 0, silent || len(want) == 0
+						if !reflect.DeepEqual(want, got) {
+							t.Errorf("%s at %s: firing %v, want %v", c.test, c.At, got, want)
+						}
+					}
 				}
 				if !fires || !silent {
 					t.Errorf("cases in which it fires: %t, in which it does not: %t; want both", fires, silent)
