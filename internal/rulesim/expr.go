@@ -106,39 +106,32 @@ func (s *Sim) needed(text string) (string, error) {
 // without returns an expression without the parts that have no result, as they read series that are missing. It returns
 // nil if nothing is left. The result shares parts with the expression.
 func without(e parser.Expr, missing func(name string) bool) parser.Expr {
+	around := func(copied parser.Expr, part *parser.Expr) parser.Expr {
+		if *part = without(*part, missing); *part == nil {
+			return nil
+		}
+		return copied
+	}
 	switch e := e.(type) {
 	case *parser.VectorSelector:
 		if e.Name != "" && missing(e.Name) {
 			return nil
 		}
 	case *parser.MatrixSelector:
-		if without(e.VectorSelector, missing) == nil {
-			return nil
-		}
+		c := *e
+		return around(&c, &c.VectorSelector)
 	case *parser.SubqueryExpr:
 		c := *e
-		if c.Expr = without(e.Expr, missing); c.Expr == nil {
-			return nil
-		}
-		return &c
+		return around(&c, &c.Expr)
 	case *parser.ParenExpr:
 		c := *e
-		if c.Expr = without(e.Expr, missing); c.Expr == nil {
-			return nil
-		}
-		return &c
+		return around(&c, &c.Expr)
 	case *parser.UnaryExpr:
 		c := *e
-		if c.Expr = without(e.Expr, missing); c.Expr == nil {
-			return nil
-		}
-		return &c
+		return around(&c, &c.Expr)
 	case *parser.AggregateExpr:
 		c := *e
-		if c.Expr = without(e.Expr, missing); c.Expr == nil {
-			return nil
-		}
-		return &c
+		return around(&c, &c.Expr)
 	case *parser.Call:
 		// These have a result whatever they read.
 		if slices.Contains([]string{"absent", "absent_over_time", "info", "scalar", "vector"}, e.Func.Name) {
@@ -146,8 +139,8 @@ func without(e parser.Expr, missing func(name string) bool) parser.Expr {
 		}
 		c := *e
 		c.Args = slices.Clone(e.Args)
-		for i, a := range e.Args {
-			if c.Args[i] = without(a, missing); c.Args[i] == nil {
+		for i := range c.Args {
+			if around(&c, &c.Args[i]) == nil {
 				return nil
 			}
 		}
@@ -155,19 +148,24 @@ func without(e parser.Expr, missing func(name string) bool) parser.Expr {
 	case *parser.BinaryExpr:
 		c := *e
 		c.LHS, c.RHS = without(e.LHS, missing), without(e.RHS, missing)
-		switch {
-		case e.Op == parser.LOR && c.LHS == nil:
-			return c.RHS
-		case (e.Op == parser.LOR || e.Op == parser.LUNLESS) && c.RHS == nil:
-			return c.LHS
-		case e.VectorMatching != nil && e.VectorMatching.FillValues != parser.VectorMatchFillValues{}:
-			return e
-		case c.LHS == nil || c.RHS == nil:
-			return nil
-		}
-		return &c
+		return left(e, &c)
 	}
 	return e
+}
+
+// left returns what is left of an operation, of which a copy has only those operands that are left.
+func left(e, c *parser.BinaryExpr) parser.Expr {
+	switch {
+	case e.Op == parser.LOR && c.LHS == nil:
+		return c.RHS
+	case (e.Op == parser.LOR || e.Op == parser.LUNLESS) && c.RHS == nil:
+		return c.LHS
+	case e.VectorMatching != nil && e.VectorMatching.FillValues != parser.VectorMatchFillValues{}:
+		return e
+	case c.LHS == nil || c.RHS == nil:
+		return nil
+	}
+	return c
 }
 
 // written is an expression with its text, because the rule manager requests the text at every evaluation.
