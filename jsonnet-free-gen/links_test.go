@@ -13,6 +13,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/dashboards"
 	"github.com/llm-node-exporter/llm-node-exporter/internal/promql"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
 var (
@@ -85,6 +86,41 @@ func TestLinks(t *testing.T) {
 			}
 			if fragment != "" && !slices.ContainsFunc(heading.FindAllStringSubmatch(prose(t, target), -1), func(h []string) bool { return anchor(h[1]) == fragment }) {
 				t.Errorf("%s links to %s: no such heading", doc, l[1])
+			}
+		}
+	}
+}
+
+// TestRecordsAreRead wants each recorded series to be read by another rule, a text, a dashboard, a document or an example: a rule costs at every
+// evaluation, and one that nobody reads is worth nothing.
+func TestRecordsAreRead(t *testing.T) {
+	var read strings.Builder
+	for _, pattern := range []string{"../docs/*.md", "../runbooks/*.md", "../examples/*/*.yaml", "../helm/*/files/dashboards/*.json"} {
+		for _, file := range files(t, pattern) {
+			if filepath.Base(file) == "rules.yaml" {
+				continue
+			}
+			content, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			read.Write(content)
+		}
+	}
+	groups := rules.NewFile(rules.Groups(rules.Options{}), rules.Style{DashboardURL: "https://grafana.example/d/{uid}"}).Groups
+	for _, g := range groups {
+		for _, r := range g.Rules {
+			text := fmt.Sprint(r.Expr, r.Annotations)
+			if r.Record != "" { // what it was before is no use by itself
+				text = strings.ReplaceAll(text, r.Record, "")
+			}
+			read.WriteString(text + "\n")
+		}
+	}
+	for _, g := range groups {
+		for _, r := range g.Rules {
+			if r.Record != "" && !regexp.MustCompile(regexp.QuoteMeta(r.Record)+`([^\w:]|$)`).MatchString(read.String()) {
+				t.Errorf("nothing reads %s of %s: delete it", r.Record, g.Name)
 			}
 		}
 	}

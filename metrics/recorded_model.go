@@ -40,10 +40,6 @@ var (
 		perModel, with(LabelRuntime, LabelGPUUUID))
 	RecordedThrottledGPUs = recorded(Max, "model:llm_gpu_throttled:ratio",
 		"Share of a model's GPUs whose clocks were lowered for more than 5% of five minutes because of heat, a power brake or a hardware slowdown.", perModel)
-	RecordedGPUBandwidth = recorded(Max, "model:llm_gpu_memory_bandwidth_utilization_ratio:avg5m",
-		"Share of the device memory bandwidth in use over five minutes, mean over the GPUs and MIG instances of a model.", perModel)
-	RecordedGPUXIDs = recorded(Sum, "model:llm_gpu_xid_errors:increase1h",
-		"Driver errors (XIDs) within the hour on the GPUs that a model runs on or ran on within the hour. Those of a shared GPU count for each of its models.", perModel)
 	RecordedChanged = recorded(Never, "model:llm_engine_changed:timestamp_seconds",
 		"When the version or a setting last changed from old to new on an engine of the model, unix time. Kept for a day. If no exporter saw the old version, old is another.",
 		perModel, with(LabelSetting, LabelOld, LabelNew))

@@ -81,7 +81,7 @@ func atLeast(n float64, window time.Duration) promql.Expr {
 }
 
 // The first is recorded with the facts, which run twice a minute.
-var usersWindows = []time.Duration{recentWindow, causeWindow, 30 * minute}
+var usersWindows = []time.Duration{recentWindow, 30 * minute}
 
 // servedIn returns the requests of users that got a first token in a window.
 func servedIn(window time.Duration) promql.Expr {

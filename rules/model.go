@@ -44,10 +44,6 @@ func modelGroup() Group {
 	record(metrics.RecordedServedGPU, promql.Max(append([]string{metrics.LabelRuntime, metrics.LabelGPUUUID}, modelLabels...),
 		promql.Over("last_over_time", promql.Vector(metrics.EngineGPUInfo), hour)))
 	record(metrics.RecordedThrottledGPUs, throttledShare())
-	record(metrics.RecordedGPUBandwidth, promql.Avg(modelLabels, onItsGPUs(promql.Vector(metrics.EngineGPUInfo),
-		promql.Over("avg_over_time", promql.Vector(metrics.GPUMemoryBandwidthUtilization), 5*minute), promql.Avg, metrics.LabelGPUInstance)))
-	record(metrics.RecordedGPUXIDs, promql.Sum(modelLabels, onItsGPUs(promql.Over("last_over_time", promql.Vector(metrics.EngineGPUInfo), hour),
-		promql.Increase(promql.Vector(metrics.GPUXIDErrors), hour), promql.Sum)))
 	record(metrics.RecordedStarted, started())
 	return g
 }
@@ -60,18 +56,12 @@ func ofWorkers(fold func(role *promql.Matcher) promql.Expr) promql.Expr {
 		fold(promql.Eq(metrics.LabelRole, metrics.FrontendRole)), promql.On(modelLabels...))
 }
 
-// onItsGPUs joins every model with the value of each GPU that it runs on, according to info. It folds e per GPU, or
-// per part of a GPU where part names labels.
-func onItsGPUs(info, e promql.Expr, fold func([]string, promql.Expr) promql.Expr, part ...string) promql.Expr {
-	key := append(onGPULabels(), part...)
-	return promql.Mul(promql.Max(append(append([]string{}, modelLabels...), key[1:]...), info), fold(key, e), promql.On(key...).ManyToOne())
-}
-
 // throttledShare returns the share of a model's GPUs that are throttled: 0 where none is, absent where no GPU reports it.
 // A GPU that does not report it counts as not throttled.
 func throttledShare() promql.Expr {
+	serves := promql.Max(append([]string{metrics.LabelGPUUUID}, modelLabels...), promql.Vector(metrics.EngineGPUInfo))
 	count := func(e promql.Expr) promql.Expr {
-		return promql.CountBy(modelLabels, onItsGPUs(promql.Vector(metrics.EngineGPUInfo), e, promql.Max))
+		return promql.CountBy(modelLabels, promql.Mul(serves, promql.Max(onGPULabels(), e), promql.On(onGPULabels()...).ManyToOne()))
 	}
 	lowered := promql.Rate(promql.Vector(metrics.GPUClockEventSeconds, promql.Either(metrics.LabelReason, HarmfulReasons)), 5*minute)
 	return promql.Div(promql.Or(count(above(lowered, 0.05)), times(0, count(lowered))), promql.Vector(metrics.RecordedModelGPUs))

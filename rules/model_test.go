@@ -52,8 +52,7 @@ func TestStarted(t *testing.T) {
 	}
 }
 
-// GPU faults are recorded for the models on these GPUs: across nodes, on shared GPUs and MIG instances, and for an hour
-// after an engine is gone.
+// GPU faults are recorded for the models on these GPUs: across nodes, on shared GPUs and MIG instances.
 func TestGPUsOfModels(t *testing.T) {
 	sim := newSim(t, group(t, rules.Options{}, "llm-model"))
 	err := sim.Run(rulesim.Epoch, rulesim.Epoch.Add(90*time.Minute), scrapeEvery, func(now time.Time, emit rulesim.Emit) {
@@ -68,9 +67,8 @@ func TestGPUsOfModels(t *testing.T) {
 			on(node)(metrics.EngineGPUInfo, 1, append(gpu(uuid), metrics.LabelModel, model, metrics.LabelNamespace, "prod", metrics.LabelPod, pod,
 				metrics.LabelGPUInstance, instance, metrics.LabelSource, "pod_resources")...)
 		}
-		device := func(node, uuid string, bandwidth, heat, capped float64) {
+		device := func(node, uuid string, heat, capped float64) {
 			show := on(node)
-			show(metrics.GPUMemoryBandwidthUtilization, bandwidth, append(gpu(uuid), metrics.LabelGPUInstance, "")...)
 			show(metrics.GPUClockEventSeconds, heat*at.Seconds(), append(gpu(uuid), metrics.LabelReason, "sw_thermal_slowdown")...)
 			show(metrics.GPUClockEventSeconds, capped*at.Seconds(), append(gpu(uuid), metrics.LabelReason, "sw_power_cap")...)
 		}
@@ -80,32 +78,20 @@ func TestGPUsOfModels(t *testing.T) {
 		runs("node-2", "large", "large-1", "GPU-3", "")
 		runs("node-2", "large", "large-1", "GPU-4", "")
 		runs("node-2", "small", "small-0", "GPU-4", "")
-		device("node-1", "GPU-1", 0.9, 0.5, 0)
-		device("node-1", "GPU-2", 0.7, 0.01, 0.9)
-		device("node-2", "GPU-3", 0.5, 0, 0)
-		device("node-2", "GPU-4", 0.1, 0, 0)
+		device("node-1", "GPU-1", 0.5, 0)
+		device("node-1", "GPU-2", 0.01, 0.9)
+		device("node-2", "GPU-3", 0, 0)
+		device("node-2", "GPU-4", 0, 0)
 		// split runs on two compute instances of one MIG instance.
 		runs("node-3", "split", "split-0", "GPU-5", "1")
 		runs("node-3", "split", "split-1", "GPU-5", "1")
-		device("node-3", "GPU-5", 0.6, 0.2, 0)
-		for instance, bandwidth := range map[string]float64{"1": 0.3, "2": 0.9} {
-			on("node-3")(metrics.GPUMemoryBandwidthUtilization, bandwidth, append(gpu("GPU-5"), metrics.LabelGPUInstance, instance)...)
-		}
+		device("node-3", "GPU-5", 0.2, 0)
 		// old runs on a GPU that reports nothing.
 		runs("node-4", "old", "old-0", "GPU-6", "")
 		// partly runs on another such GPU, too.
 		runs("node-4", "partly", "partly-0", "GPU-6", "")
 		runs("node-6", "partly", "partly-1", "GPU-8", "")
-		device("node-6", "GPU-8", 0.5, 0.5, 0)
-		// gone loses its GPU and then ends.
-		if at < 50*time.Minute {
-			runs("node-5", "gone", "gone-0", "GPU-7", "")
-		}
-		for xid, first := range map[string]time.Duration{"79": 50 * time.Minute, "48": 10 * time.Minute} {
-			count := metrics.Bool(at > first)
-			on("node-5")(metrics.GPUXIDErrors, count, append(gpu("GPU-7"), metrics.LabelXID, xid, metrics.LabelSource, "kmsg")...)
-			on("node-2")(metrics.GPUXIDErrors, count, append(gpu("GPU-4"), metrics.LabelXID, xid, metrics.LabelSource, "kmsg")...)
-		}
+		device("node-6", "GPU-8", 0.5, 0)
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -116,10 +102,6 @@ func TestGPUsOfModels(t *testing.T) {
 		values map[string]float64
 	}{
 		{metrics.RecordedThrottledGPUs, 40 * time.Minute, map[string]float64{"large": 0.25, "small": 0, "split": 1, "partly": 0.5}},
-		{metrics.RecordedGPUBandwidth, 40 * time.Minute, map[string]float64{"large": 0.55, "small": 0.1, "split": 0.3, "partly": 0.5}},
-		{metrics.RecordedGPUXIDs, 5 * time.Minute, map[string]float64{"large": 0, "small": 0, "gone": 0}},
-		{metrics.RecordedGPUXIDs, 65 * time.Minute, map[string]float64{"large": 2, "small": 2, "gone": 2}},
-		{metrics.RecordedGPUXIDs, 85 * time.Minute, map[string]float64{"large": 1, "small": 1, "gone": 1}},
 	} {
 		v, err := sim.Query(want.family.Name, rulesim.Epoch.Add(want.at))
 		if err != nil {
