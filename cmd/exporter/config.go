@@ -212,7 +212,7 @@ func (b byFlag) name(err error) error {
 func checkPrices(prices map[string]float64) error {
 	for _, name := range slices.Sorted(maps.Keys(prices)) {
 		if p := prices[name]; !(p >= 0) || math.IsInf(p, 0) {
-			return configfile.Errorf("gpu_hour_price", "%s: %v is no price: write a number of at least 0", name, p)
+			return configfile.Errorf("gpu_hour_price."+name, "%v is no price: write a number of at least 0", p)
 		}
 	}
 	return nil

@@ -350,7 +350,7 @@ func TestConfigurationErrors(t *testing.T) {
 		{"unknown section", "target:\n  - url: http://h:1\n", []string{"exporter.yml:1", "unknown field \"target\""}},
 		{"wrong type", "limits:\n  series: many\n", []string{"exporter.yml:2", "must be a whole number"}},
 		{"severity of a rule", "objectives:\n- {name: a, signal: ttft, threshold: 1s, target: 99%, severity: critical}\n", []string{"exporter.yml:2", `"critical"`, "write page, ticket or none"}},
-		{"bad price", "retention: 15d\ngpu_hour_price:\n  '*': -2\n", []string{"exporter.yml:2", "*", "at least 0"}},
+		{"bad price", "retention: 15d\ngpu_hour_price:\n  '*': -2\n", []string{"exporter.yml:3", "gpu_hour_price.*", "at least 0"}},
 		{"bad size", "limits:\n  body_size: 16 apples\n", []string{"exporter.yml:2", "apples"}},
 		{"no scheme", "targets:\n  - url: http://a:1\n  - url: localhost:8000\n", []string{"exporter.yml:3", "targets[1].url", "http://host:port"}},
 		{"engine unknown", "targets:\n  - url: http://a:1\n    engine: vlllm\n", []string{"exporter.yml:3", "use one of vllm"}},
