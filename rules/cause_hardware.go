@@ -55,7 +55,7 @@ var (
 			`{{ else if eq $labels.reason "wears" }}NVLink{{ with $labels.link }} {{ . }}{{ end }} of ` + theGPU + ` has {{ $value | humanize }} errors an hour, three times as many as in the days before` +
 			`{{ else }}{{ if $labels.gpu_uuid }}A link of ` + theGPU + `{{ else }}The fabric of the GPUs{{ end }}` + atNode + ` is at fault` + means + `{{ end }}`,
 		Description: `{{ if match "^(recovers|wears)$" $labels.reason }}A healthy link never recovers and has few errors. This one fails within days: keep tensor parallelism off this GPU, and check cable, bridge and board.` +
-			`{{ else }}Engines on several GPUs are affected; engines on one GPU are not.` + remedy + `{{ end }}`,
+			`{{ else }}Only engines on several GPUs are affected.` + remedy + `{{ end }}`,
 		Split: []Evidence{
 			modelsOnIt,
 			{"NVLinks down", promql.Equal(promql.Max([]string{metrics.LabelLink}, promql.Vector(metrics.GPUNVLinkUp, same(metrics.LabelGPUUUID)...)), promql.Num(0)), LabelledBy("", metrics.LabelLink)},
