@@ -35,6 +35,9 @@ var (
 		"Share of the KV cache in use on the fullest replica.", perModel)
 	RecordedModelGPUs = recorded(Sum, "model:llm_engine_gpus:count",
 		"GPUs that a model runs on. A GPU that two models share counts for both.", perModel)
+	RecordedGPUShare = recorded(Never, "model:llm_engine_gpu:share",
+		"Part of a GPU that belongs to a model: one, divided by the number of models whose engines run on it now. What a GPU costs or draws is shared by it.",
+		perModel, with(LabelGPUUUID))
 	RecordedServedGPU = recorded(Never, "model:llm_engine_gpu_info:last1h",
 		"A model runs on a GPU, or did within the last hour, always 1. So an engine that died with its GPU is still linked to it.",
 		perModel, with(LabelRuntime, LabelGPUUUID))
@@ -132,8 +135,6 @@ var (
 		"A model that had users' requests, or events of an objective, within the last hour. Absent if its metrics endpoint has replaced it with another model, and if it may be absent.", perModel)
 	RecordedDeleted = recorded(Never, "pod:llm_exporter_pod_deleted_on_purpose:last1h",
 		"Whether a pod that went within the last hour was deleted on purpose (1), as the exporter of its node reports.", with(LabelCluster, LabelNamespace, LabelPod))
-	RecordedGPUModels = recorded(Never, "gpu:llm_engine_models:count",
-		"Number of models that run on a GPU.", with(LabelCluster, LabelGPUUUID))
 	RecordedExpected = recorded(Never, "replica:llm_engine_expected:last1h",
 		"A model at a metrics endpoint that an exporter read within the last hour, always 1. Absent for endpoints that were removed on purpose: from the configuration, with their pod, or because another model took their place.", ReplicaLabels)
 	RecordedSuccessor = recorded(Never, "model:llm_successor_loads:last23m",

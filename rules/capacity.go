@@ -44,8 +44,7 @@ func utilised(kind string, m ...*promql.Matcher) promql.Expr {
 
 // energyPerToken returns the joules of each model's GPUs per token that it generates. Models that share a GPU share its energy.
 func energyPerToken() promql.Expr {
-	share := promql.Div(promql.Max(onGPULabels(), promql.Rate(promql.Vector(metrics.GPUEnergy), pageWindow)), promql.Vector(metrics.RecordedGPUModels), promql.On(onGPULabels()...))
-	return promql.Div(promql.Sum(modelLabels, promql.Mul(promql.Vector(metrics.RecordedServedGPU), share, promql.On(onGPULabels()...).ManyToOne())),
+	return promql.Div(promql.Sum(modelLabels, partOf(promql.Max(onGPULabels(), promql.Rate(promql.Vector(metrics.GPUEnergy), pageWindow)))),
 		above(promql.Vector(metrics.RecordedGenerationTokens), 0), promql.On(modelLabels...))
 }
 

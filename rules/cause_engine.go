@@ -203,15 +203,10 @@ func expected() promql.Expr {
 	answers := promql.Equal(promql.Vector(metrics.RecordedUp), promql.Num(1))
 	serves := promql.And(promql.Equal(promql.Vector(metrics.RecordedServed), promql.Num(1)), answers, onPage)
 	newcomer := promql.Unless(promql.And(promql.Vector(metrics.EngineGPUInfo), answers, onPage),
-		above(promql.Over("max_over_time", promql.Vector(metrics.RecordedGPUModels), hour), 1), onGPU)
+		below(promql.Over("min_over_time", promql.Vector(metrics.RecordedGPUShare), hour), 1), onGPU)
 	replaced := promql.Unless(promql.Or(promql.And(seen(), serves, promql.On(atPage...)),
 		promql.And(promql.Over("last_over_time", promql.Vector(metrics.EngineGPUInfo), hour), newcomer, onGPU)), promql.Vector(metrics.RecordedDeleted), onPod)
 	return promql.Unless(promql.Unless(promql.Unless(seen(), takenOut, onPage), above(promql.Vector(metrics.RecordedDeleted), 0), onPod), replaced, onPage)
-}
-
-// gpuModels counts the models on each GPU.
-func gpuModels() promql.Expr {
-	return promql.CountBy(onGPULabels(), promql.CountBy(append([]string{metrics.LabelGPUUUID}, modelLabels...), promql.Vector(metrics.EngineGPUInfo)))
 }
 
 // settledFor is how long a model must be gone.

@@ -38,7 +38,7 @@ func causeGroups(opt Options) []Group {
 				{Name: metrics.RecordedDeleted, Expr: deleted()}, {Name: metrics.RecordedModelUp, Expr: modelUp()},
 				{Name: metrics.RecordedGateway, Expr: gateways()}, {Name: metrics.RecordedSeen, Expr: seenWithinHour()}, {Name: metrics.RecordedMissed, Expr: missed()},
 				{Name: metrics.RecordedNodeUp, Expr: promql.Max([]string{metrics.LabelCluster, "node"}, byNode(promql.Vector(metrics.Up, promql.NotRe("job", opt.Job))))},
-				{Name: metrics.RecordedUnread, Expr: exporterGone(opt)}, {Name: metrics.RecordedGPUModels, Expr: gpuModels()},
+				{Name: metrics.RecordedUnread, Expr: exporterGone(opt)},
 				{Name: metrics.RecordedExpected, Expr: expected()}, {Name: metrics.RecordedSuccessor, Expr: successorLoads()}, {Name: metrics.RecordedVanished, Expr: vanished()}}
 		}
 		groups = append(groups, g)

@@ -22,8 +22,8 @@ func costGroup(opt Options) Group {
 	basis := func(b string) map[string]string { return map[string]string{metrics.LabelCostBasis: b} }
 	g := Group{Name: "llm-cost", Interval: Interval, Records: []Record{
 		{Name: metrics.RecordedGPUHour, Expr: priceOfGPU()},
-		{Name: metrics.RecordedHourlyCost, Expr: promql.Or(pricePerModel(promql.Vector(metrics.RecordedGPUHour)), idlePrice()), Labels: basis(costAllocation)},
-		{Name: metrics.RecordedHourlyCost, Expr: pricePerModel(worked()), Labels: basis(costUsage)},
+		{Name: metrics.RecordedHourlyCost, Expr: promql.Or(promql.Sum(modelLabels, partOf(promql.Vector(metrics.RecordedGPUHour))), idlePrice()), Labels: basis(costAllocation)},
+		{Name: metrics.RecordedHourlyCost, Expr: promql.Sum(modelLabels, partOf(worked())), Labels: basis(costUsage)},
 		{Name: metrics.RecordedPromptTime, Expr: promptTime()},
 		{Name: metrics.RecordedCacheSavings, Expr: promql.Div(promql.Sum(modelLabels, promql.Rate(promql.Vector(metrics.PrefixCacheHitTokens), pageWindow)),
 			above(promql.Vector(metrics.RecordedPromptTokens), 0), promql.On(modelLabels...))},
@@ -46,20 +46,9 @@ func priceOfGPU() promql.Expr {
 		price([]string{metrics.LabelCluster}, promql.Eq(metrics.LabelGPUName, "*"))))
 }
 
-// servedNow returns 1 for each model and each GPU on which one of its engines runs now.
-func servedNow() promql.Expr {
-	return promql.Max(append([]string{metrics.LabelGPUUUID}, modelLabels...), promql.Vector(metrics.EngineGPUInfo))
-}
-
-// pricePerModel adds up what GPUs cost per model. Models that share a GPU pay equal parts.
-func pricePerModel(ofGPU promql.Expr) promql.Expr {
-	part := promql.Div(ofGPU, promql.CountBy(onGPULabels(), servedNow()), promql.On(onGPULabels()...))
-	return promql.Sum(modelLabels, promql.Mul(servedNow(), part, promql.On(onGPULabels()...).ManyToOne()))
-}
-
 // idlePrice returns the price of the GPUs on which no engine runs.
 func idlePrice() promql.Expr {
-	idle := promql.Sum([]string{metrics.LabelCluster}, promql.Unless(promql.Vector(metrics.RecordedGPUHour), servedNow(), promql.On(onGPULabels()...)))
+	idle := promql.Sum([]string{metrics.LabelCluster}, promql.Unless(promql.Vector(metrics.RecordedGPUHour), promql.Vector(metrics.RecordedGPUShare), promql.On(onGPULabels()...)))
 	return promql.Call("label_replace", idle, promql.Str(metrics.LabelModel), promql.Str(costIdle), promql.Str(""), promql.Str(""))
 }
 
@@ -75,13 +64,12 @@ func latePrice() promql.Expr {
 	return promql.Mul(promql.Max(modelLabels, promql.Vector(metrics.RecordedHourlyCost, promql.Eq(metrics.LabelCostBasis, costAllocation))), promql.Call("clamp_min", late, promql.Num(0)), promql.On(modelLabels...))
 }
 
-// promptTime returns the share of prefill in the time of both phases.
+// promptTime returns the share of prefill in the time of both phases, if both are observed.
 func promptTime() promql.Expr {
-	stage := func(s string) promql.Expr {
-		return above(promql.Sum(modelLabels, promql.Rate(promql.Vector(metrics.StageTime, promql.Eq(metrics.LabelStage, s), promql.NotRe(metrics.LabelRole, metrics.FrontendRole+"|"+metrics.GatewayRole)), pageWindow)), 0)
+	spent := func(stage *promql.Matcher) promql.Expr {
+		return promql.Sum(modelLabels, promql.Rate(promql.Vector(metrics.StageTime, stage, promql.NotRe(metrics.LabelRole, metrics.FrontendRole+"|"+metrics.GatewayRole)), pageWindow))
 	}
-	prefill := stage("prefill")
-	return promql.Div(prefill, promql.Add(prefill, stage("decode")))
+	return above(below(promql.Div(spent(promql.Eq(metrics.LabelStage, "prefill")), spent(promql.Re(metrics.LabelStage, "prefill|decode"))), 1), 0)
 }
 
 // perMillion records the price of a million tokens: of all, of prompts and of answers. Prompts and answers share the price as prefill and decode

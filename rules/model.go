@@ -39,8 +39,8 @@ func modelGroup() Group {
 		return promql.CountBy(modelLabels, promql.CountBy(append([]string{metrics.LabelPod, metrics.LabelServer, home}, modelLabels...), running(role)))
 	}))
 	record(metrics.RecordedKVCacheUsage, promql.Max(modelLabels, promql.Vector(metrics.KVCacheUsage)))
-	record(metrics.RecordedModelGPUs, promql.CountBy(modelLabels,
-		promql.Max(append([]string{metrics.LabelGPUUUID}, modelLabels...), promql.Vector(metrics.EngineGPUInfo))))
+	record(metrics.RecordedGPUShare, shareOfGPU())
+	record(metrics.RecordedModelGPUs, promql.CountBy(modelLabels, promql.Vector(metrics.RecordedGPUShare)))
 	record(metrics.RecordedServedGPU, promql.Max(append([]string{metrics.LabelRuntime, metrics.LabelGPUUUID}, modelLabels...),
 		promql.Over("last_over_time", promql.Vector(metrics.EngineGPUInfo), hour)))
 	record(metrics.RecordedThrottledGPUs, throttledShare())
@@ -56,12 +56,22 @@ func ofWorkers(fold func(role *promql.Matcher) promql.Expr) promql.Expr {
 		fold(promql.Eq(metrics.LabelRole, metrics.FrontendRole)), promql.On(modelLabels...))
 }
 
+// shareOfGPU returns the part of each GPU that belongs to each model on it.
+func shareOfGPU() promql.Expr {
+	runs := promql.Max(append([]string{metrics.LabelGPUUUID}, modelLabels...), promql.Vector(metrics.EngineGPUInfo))
+	return promql.Div(runs, promql.CountBy(onGPULabels(), runs), promql.On(onGPULabels()...).ManyToOne())
+}
+
+// partOf returns the part of what each GPU has that belongs to each model on it.
+func partOf(ofGPU promql.Expr) promql.Expr {
+	return promql.Mul(promql.Vector(metrics.RecordedGPUShare), ofGPU, promql.On(onGPULabels()...).ManyToOne())
+}
+
 // throttledShare returns the share of a model's GPUs that are throttled: 0 where none is, absent where no GPU reports it.
 // A GPU that does not report it counts as not throttled.
 func throttledShare() promql.Expr {
-	serves := promql.Max(append([]string{metrics.LabelGPUUUID}, modelLabels...), promql.Vector(metrics.EngineGPUInfo))
 	count := func(e promql.Expr) promql.Expr {
-		return promql.CountBy(modelLabels, promql.Mul(serves, promql.Max(onGPULabels(), e), promql.On(onGPULabels()...).ManyToOne()))
+		return promql.CountBy(modelLabels, partOf(promql.Max(onGPULabels(), e)))
 	}
 	lowered := promql.Rate(promql.Vector(metrics.GPUClockEventSeconds, promql.Either(metrics.LabelReason, HarmfulReasons)), 5*minute)
 	return promql.Div(promql.Or(count(above(lowered, 0.05)), times(0, count(lowered))), promql.Vector(metrics.RecordedModelGPUs))
