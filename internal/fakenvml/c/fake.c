@@ -432,8 +432,8 @@ nvmlReturn_t nvmlDeviceGetFanSpeed_v2(nvmlDevice_t device, unsigned int fan, uns
 	return NVML_SUCCESS;
 }
 
-// ---- fields: "field.82 61", "field.165.3 1", with a type other than the usual one "field.197 u32 7"; "u32 rate 1000"
-// grows by 1000 a second and wraps
+// ---- fields: "field.82 61", "field.165.3 1", with a type other than the usual one "field.197 u32 7"; "rate 1000" grows
+// by 1000 a second, "u32 rate 1000" also wraps
 
 nvmlReturn_t nvmlDeviceGetFieldValues(nvmlDevice_t device, int count, nvmlFieldValue_t *values) {
 	ENTER(device.handle);
@@ -467,6 +467,9 @@ nvmlReturn_t nvmlDeviceGetFieldValues(nvmlDevice_t device, int count, nvmlFieldV
 		if (strncmp(v, "u32 rate ", 9) == 0) {
 			f->valueType = NVML_VALUE_TYPE_UNSIGNED_INT;
 			f->value.uiVal = (unsigned)(strtoull(v + 9, NULL, 0) / 1000 * now_ms());
+		} else if (strncmp(v, "rate ", 5) == 0) {
+			f->valueType = NVML_VALUE_TYPE_UNSIGNED_LONG_LONG;
+			f->value.ullVal = strtoull(v + 5, NULL, 0) * now_ms() / 1000;
 		} else if (strncmp(v, "u32 ", 4) == 0) {
 			f->valueType = NVML_VALUE_TYPE_UNSIGNED_INT;
 			f->value.uiVal = (unsigned)strtoull(v + 4, NULL, 0);
