@@ -34,8 +34,6 @@ type Board struct {
 	Refresh string
 	// Variables lists the filters, in the order in which they narrow each other.
 	Variables scope
-	// Price means that panels use the price of a GPU hour.
-	Price bool
 	// Rows holds the questions, from symptom to detail.
 	Rows []Row
 }

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
-	"math"
 	"regexp"
 	"slices"
 	"strings"
@@ -532,24 +531,6 @@ func TestValuesAreReadable(t *testing.T) {
 	}
 	if counts["burn"] < 6 || counts["wait"] < 9 || counts["cost"] < 1 {
 		t.Errorf("found %v", counts)
-	}
-	b := boards(t)[4]
-	p := b.flat()[slices.IndexFunc(b.flat(), func(p panel) bool { return strings.HasPrefix(p.Title, "Cost of ") })]
-	sim, err := rulesim.New()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer sim.Close()
-	if err := sim.Append(rulesim.Epoch, func(emit rulesim.Emit) {
-		of := labels.FromStrings(metrics.LabelModel, "llama")
-		emit(with(of, metrics.RecordedGenerationTokens.Name), 2000)
-		emit(with(of, metrics.RecordedModelGPUs.Name), 4)
-	}); err != nil {
-		t.Fatal(err)
-	}
-	v, err := sim.Query(b.substitute(t, p.Targets[0].Expr), rulesim.Epoch)
-	if want := 4 * 2.50 / (2000 * 3600) * 1e6; err != nil || len(v) != 1 || math.Abs(v[0].F-want) > 1e-9 {
-		t.Errorf("%s: %v, want %g", p.Title, v, want)
 	}
 }
 

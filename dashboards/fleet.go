@@ -10,7 +10,7 @@ import (
 func fleet() Board {
 	s := scope{byCluster, byNamespace, byModel}
 	return Board{
-		UID: FleetDashboard, Since: "now-7d", Refresh: "5m", Variables: s, Price: true,
+		UID: FleetDashboard, Since: "now-7d", Refresh: "5m", Variables: s,
 		Description: "How much the fleet serves, how much more it could serve, and what it costs.",
 		Rows: []Row{
 			{Title: "Efficiency: what does a GPU deliver?", Panels: efficiencyRow(s)},
@@ -25,9 +25,7 @@ func onePerModel(e promql.Expr) Query { return Query{e, modelLegend} }
 // efficiencyRow shows what the tokens cost in GPUs, money and energy.
 func efficiencyRow(s scope) []Panel {
 	tokens, gpuCount := s.of(metrics.RecordedGenerationTokens), s.of(metrics.RecordedModelGPUs)
-	cost := func(tokens promql.Expr) promql.Expr {
-		return promql.Div(promql.Mul(promql.Num(1e6/3600), promql.Mul(promql.Num(priceOfGPU), gpuCount)), promql.Gt(tokens, promql.Num(0)))
-	}
+	cost := promql.Max(models, s.of(metrics.RecordedCostPerMillion, promql.Eq(metrics.LabelCostBasis, "allocation"), promql.Eq(metrics.LabelPhase, "")))
 	return []Panel{
 		lines("Tokens per second per GPU", tokenRate, 8, About{
 			"Generated tokens per second divided by the GPUs of the model.",
@@ -36,12 +34,12 @@ func efficiencyRow(s scope) []Panel {
 			onePerModel(promql.Div(tokens, gpuCount))).
 			empty("No tokens at any point of this graph, or no GPU is known to serve a model.").runbook("LLMReleaseRegression").next(rules.EngineDashboard).
 			movesIn("traffic-burst", "thermal-throttle"),
-		lines("Cost of 1,000,000 tokens", dollars, 8, About{
-			"The price of the model's GPUs divided by its generated tokens, and by the tokens of requests that met every latency objective. Set the price of a GPU hour above.",
+		lines("Cost of 1,000,000 tokens", number, 8, About{
+			"The price of the model's GPUs divided by its tokens, of prompts and answers. A second line counts only requests that met every latency objective.",
 			"Nights are expensive, because idle replicas cost as much as busy ones. Tokens that come too late raise the cost of those in time.",
 			"Compare models before buying hardware."},
-			onePerModel(cost(tokens)), Query{cost(s.of(metrics.RecordedGoodTokens)), "of those in time " + modelLegend}).
-			empty("No tokens at any point of this graph, or no GPU is known to serve a model.").runbook("BranchLargeBatch").next(rules.EngineDashboard).
+			onePerModel(cost), Query{promql.Mul(cost, promql.Div(tokens, promql.Gt(s.of(metrics.RecordedGoodTokens), promql.Num(0)))), "of those in time " + modelLegend}).
+			empty("No exporter has the price of a GPU hour (gpu_hour_price in its configuration), or there were no tokens.").runbook("BranchLargeBatch").next(rules.EngineDashboard).
 			movesIn("traffic-burst", "thermal-throttle"),
 		lines("Energy per 1,000 tokens", joules, 8, About{
 			"Energy of the model's GPUs per thousand generated tokens.",

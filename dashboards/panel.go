@@ -63,7 +63,6 @@ const (
 	hertz     = "hertz"
 	celsius   = "celsius"
 	watts     = "watt"
-	dollars   = "currencyUSD"
 	joules    = "joule"
 	none      = "none"
 	sinceThen = "dateTimeFromNow"

@@ -91,9 +91,6 @@ func (w writer) variablesPerses() []persesKind {
 			"plugin": persesKind{"PrometheusLabelValuesVariable", fields{"labelName": w.style.Label(v.label), "matchers": []string{w.offered(v).String()}}},
 		}})
 	}
-	if w.Price {
-		all = append(all, persesKind{"TextVariable", fields{"name": "price", "display": persesDisplay{priceLabel, priceAbout}, "value": priceDefault}})
-	}
 	return all
 }
 
@@ -261,8 +258,6 @@ func formatPerses(unit string) fields {
 		return fields{"unit": "bytes/sec", "shortValues": true}
 	case celsius:
 		return fields{"unit": "celsius"}
-	case dollars:
-		return fields{"unit": "usd"}
 	case sinceThen:
 		return fields{"unit": "relative-time"}
 	}

@@ -21,7 +21,6 @@ import (
 const (
 	rateInterval = 7919 * time.Millisecond
 	wholeRange   = 7907 * time.Millisecond
-	priceOfGPU   = 7919.0625
 )
 
 // standsFor returns what stands for the value of a severity, which each installation may name.
@@ -37,7 +36,7 @@ func named(query string, severities map[slo.Severity]string) string {
 
 // forGrafana writes an expression as Grafana expects it.
 func forGrafana(e promql.Expr) string {
-	return strings.NewReplacer("[7s919ms]", "[$__rate_interval]", "offset 7s919ms", "offset $__rate_interval", "[7s907ms:1m]", "[$__range:1m]", "7919.0625", "$price").Replace(e.String())
+	return strings.NewReplacer("[7s919ms]", "[$__rate_interval]", "offset 7s919ms", "offset $__rate_interval", "[7s907ms:1m]", "[$__range:1m]").Replace(e.String())
 }
 
 // View is what a reader without Grafana looks at, in place of Grafana's own variables.
@@ -48,7 +47,7 @@ type View struct {
 
 // PromQL writes query i of a panel, of its queries and limits, for Prometheus, with the board's variables at their defaults.
 func (b Board) PromQL(p Panel, i int, v View) string {
-	values := []string{"$__rate_interval", model.Duration(v.Rate).String(), "$__range", model.Duration(v.Range).String(), "$price", priceDefault}
+	values := []string{"$__rate_interval", model.Duration(v.Rate).String(), "$__range", model.Duration(v.Range).String()}
 	for _, filter := range b.Variables {
 		values = append(values, "$"+filter.name, AllValue)
 	}

@@ -182,12 +182,6 @@ func (w writer) variables() []dashboard.VariableModel {
 			Sort:    new(dashboard.VariableSortNaturalAsc),
 		})
 	}
-	if w.Price {
-		list = append(list, dashboard.VariableModel{
-			Type: dashboard.VariableTypeTextbox, Name: "price", Label: new(priceLabel), Description: new(priceAbout),
-			Query: text(priceDefault), Current: &dashboard.VariableOption{Text: one(priceDefault), Value: one(priceDefault)},
-		})
-	}
 	return list
 }
 
@@ -200,13 +194,6 @@ func (w writer) valuesOf(v variable) string {
 func (w writer) offered(v variable) promql.Expr {
 	return promql.Rename(promql.Vector(v.from, w.Variables.until(v.from, v.name)...), w.style.Labels)
 }
-
-// The variable that cost panels multiply by.
-const (
-	priceLabel   = "Price of a GPU hour"
-	priceAbout   = "What one GPU costs per hour, in any currency."
-	priceDefault = "2.50"
-)
 
 func (w writer) annotations() []dashboard.AnnotationQuery {
 	list := []dashboard.AnnotationQuery{{

@@ -101,12 +101,6 @@ func (w writer) variablesV2() []dashboardv2.VariableKind {
 		k.Spec.AllValue = new(AllValue)
 		all = append(all, dashboardv2.VariableKind{QueryVariableKind: k})
 	}
-	if w.Price {
-		k := dashboardv2.NewTextVariableKind()
-		k.Spec.Name, k.Spec.Label, k.Spec.Description = "price", new(priceLabel), new(priceAbout)
-		k.Spec.Query, k.Spec.Current = priceDefault, optionV2(priceDefault)
-		all = append(all, dashboardv2.VariableKind{TextVariableKind: k})
-	}
 	return all
 }
 

@@ -192,13 +192,17 @@ func (p *Play) Config() ([]byte, error) {
 		GPUs   []string          `yaml:"gpus,omitempty"`
 	}
 	var config struct {
-		Targets    []target        `yaml:"targets"`
-		Objectives []slo.Objective `yaml:"objectives,omitempty"`
+		Targets    []target           `yaml:"targets"`
+		Objectives []slo.Objective    `yaml:"objectives,omitempty"`
+		Price      map[string]float64 `yaml:"gpu_hour_price,omitempty"`
 		Prometheus struct {
 			URL string `yaml:"url"`
 		} `yaml:"prometheus,omitempty"`
 	}
 	config.Prometheus.URL = p.around.prometheus
+	if p.around.gpus != nil {
+		config.Price = map[string]float64{"*": world.GPUHourPrice}
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, r := range p.past.World.Replicas {

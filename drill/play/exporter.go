@@ -238,6 +238,7 @@ func (e *exporter) gpus(emit rulesim.Emit) error {
 	show := func(f *metrics.Family, value float64, values ...string) {
 		emit(labelled(f, values, "instance", Instance, "job", rules.DefaultJob), value)
 	}
+	show(metrics.GPUHourPrice, world.GPUHourPrice, "*")
 	e.judged = nil
 	put := func(f *metrics.Family, value float64, values ...string) {
 		e.judged = append(e.judged, f.Const(value, values...))

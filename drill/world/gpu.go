@@ -169,6 +169,7 @@ type Put func(f *metrics.Family, value float64, labels ...string)
 func (g *GPU) Emit(put Put) {
 	id := []string{g.UUID, strconv.Itoa(g.Index)}
 	with := func(more ...string) []string { return append(append([]string{}, id...), more...) }
+	put(metrics.GPUInfo, 1, with("NVIDIA H100 80GB HBM3", PCI(g.Index), strconv.Itoa(g.Index), fmt.Sprint("165000000000", g.Index), "hopper", "9.0", "96.00.74.00.01")...)
 	for _, x := range metrics.XIDs {
 		count := func(n float64, severity metrics.XIDSeverity) {
 			put(metrics.GPUXIDErrors, n, with(PCI(g.Index), "", strconv.Itoa(x.Code), string(severity), "kmsg")...)
@@ -221,6 +222,9 @@ func (g *GPU) Emit(put Put) {
 
 // FirstLink is the NVLink that wears out.
 const FirstLink = "0"
+
+// GPUHourPrice is what an hour of each GPU costs.
+const GPUHourPrice = 2.5
 
 // state pairs NVML's number for a state (nvml.h) with its name in the vocabulary.
 type state struct {
