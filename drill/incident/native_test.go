@@ -27,6 +27,9 @@ func TestNativeHistograms(t *testing.T) {
 		}
 		t.Run(in.Name, func(t *testing.T) {
 			t.Parallel()
+			if !*all {
+				in.History = 65 * time.Minute
+			}
 			onset := rulesim.Epoch.Add(in.Onset())
 			want := sent(t, in, nil)
 			for mode, native := range map[string]func(time.Time) bool{

@@ -19,7 +19,7 @@ import (
 // a quarter of an hour.
 func TestSlowAmongPeers(t *testing.T) {
 	const within = 15 * time.Minute
-	first, draws := *from, uint64(4)
+	first, draws := *from, uint64(2)
 	if *all {
 		draws = 60
 	}
