@@ -60,17 +60,20 @@ func onHost(l labels.Labels) labels.Labels {
 }
 
 // Every panel returns data while the drill runs an incident that should move it, and then moves. One that
-// points at another cause stays.
+// points at another cause stays. Each run plays every other incident, and -all plays all.
 func TestDrill(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
 	answered := map[string]bool{} // queries that returned data
 	t.Run("incidents", func(t *testing.T) {
 		for i, in := range drilled(t) {
+			if !*all && i%2 == 1 && !overEveryRange(in) && in.Name != picturedIncident {
+				continue
+			}
 			t.Run(in.Name, func(t *testing.T) {
 				t.Parallel()
 				history, relabel := brief, inCluster
-				if i%2 == 1 {
+				if i%4 > 1 {
 					relabel = onHost
 				}
 				if in.Name == picturedIncident {
@@ -133,6 +136,9 @@ func TestDrill(t *testing.T) {
 			})
 		}
 	})
+	if !*all {
+		return
+	}
 	t.Run("coverage", func(t *testing.T) {
 		for _, b := range boards(t) {
 			for _, p := range b.flat() {

@@ -30,6 +30,11 @@ func TestDashboardsStaySmall(t *testing.T) {
 			t.Errorf("%s: %+v, was %+v", b.Title(), is, was)
 		}
 	}
+	if b := dashboards.All(nil)[0]; b.UID != rules.IncidentDashboard {
+		t.Errorf("the first board is %s", b.UID)
+	} else if is, err := sizeOf(b); err != nil || is.rows > 2*aScreen {
+		t.Errorf("open rows of the incident board are %d high, more than two screens (%v)", is.rows, err)
+	}
 	if panels > 110 || panels < 50 {
 		t.Errorf("%d panels", panels)
 	}

@@ -19,7 +19,7 @@ var ReleaseRegression = &Alert{
 	Scope:       []string{metrics.LabelModel},
 	Explains:    []*Alert{FastBurn, SlowBurn},
 	Summary:     "The model is {{ $value | humanize }} times as slow as yesterday, after a change within 6 hours",
-	Description: "The slowdown began with a change or a restart of all engines, and not with more load. If no change is listed, check what engines do not report: flags, image or node.",
+	Description: "The slowdown began with a change or a restart of all engines, not with more load. If no change is listed, check flags, image and node.",
 	Split: []Evidence{
 		{"Changed within 6h: roll back first", changedWithin(6*hour, sameModel()...), `{{ .Labels.setting }} {{ .Labels.old }} → {{ .Labels.new }}`},
 		{"Versions in the last 6h", promql.CountBy([]string{metrics.LabelVersion},

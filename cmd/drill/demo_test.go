@@ -114,6 +114,9 @@ func TestDemo(t *testing.T) {
 	if page := body(t, "http://"+prometheus+live.QueryPath+"?g0.expr="+url.QueryEscape("sum by (job) (up)")); !strings.Contains(page, " series at ") || !strings.Contains(page, "llm-node-exporter&#34;}") {
 		t.Errorf("up has no answer:\n%s", page)
 	}
+	if len(query(t, prometheus, `up{job="llm-node-exporter"} offset 30m`)) == 0 {
+		t.Error("the history has no up, by which alerts know that the exporter ran")
+	}
 	if page := body(t, "http://"+prometheus+live.QueryPath+"?g0.expr="+url.QueryEscape("sum(<b>")); !strings.Contains(page, "parse error") || strings.Contains(page, "<b>") {
 		t.Errorf("a mistake is not explained:\n%s", page)
 	}

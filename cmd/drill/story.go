@@ -109,7 +109,7 @@ func (s *story) end(now time.Time) error {
 			return err
 		}
 	}
-	if err := ask("Verify", "The objective", "What users wait for"); err != nil {
+	if err := ask("Verify", "The objective", "What users wait for", "Goodput"); err != nil {
 		return err
 	}
 	if name := s.known.Get(metrics.LabelSLO); name != "" {

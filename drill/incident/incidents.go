@@ -147,6 +147,15 @@ func loadMeetsLimits() []Incident {
 				r.Restart(time.Minute)
 			}))},
 		},
+		{
+			Name: "bad-canary", Story: "one replica in four gets a release whose steps take five times as long, before the others",
+			Fleet: chat(), History: 7*time.Hour + 30*minute, Lasts: 40 * minute,
+			Faults: []Fault{fault(0, one(1, func(r *world.Replica) {
+				r.Profile.Release, r.Engine.Slow = "0.17.0", 5
+				r.Restart(time.Minute)
+			}))},
+			Page: rules.FastBurn, Cause: rules.ReleaseRegression, Shows: `version 0\.16\.0 → 0\.17\.0 on 1`,
+		},
 	}
 }
 

@@ -21,9 +21,9 @@ import (
 
 var all = flag.Bool("all", false, "play every incident that pages for a burn")
 
-// spends lists the incidents that every run plays: requests that fail at once and gradually, tokens that stay late, first
-// tokens that wait longer and longer, and more traffic than usual.
-var spends = []string{"traffic-burst", "power-brake", "failing-gateway", "black-hole"}
+// spends lists the incidents that every run plays: requests that fail at once, and first
+// tokens that wait longer and longer.
+var spends = []string{"traffic-burst", "failing-gateway"}
 
 // TestBudgetGoneIn compares the time until the budget is spent, as in the first page, with the truth: the rest of the
 // users' budget at the burn around the page.

@@ -9,7 +9,7 @@ import (
 )
 
 // whole names the incidents whose messages pages.md shows: one for each kind of answer.
-var whole = []string{"bad-release", "xid-79", "dead-gateway"}
+var whole = []string{"bad-release", "dead-gateway"}
 
 // WritePages writes the first messages of some incidents, as their receivers read them.
 func WritePages(out io.Writer, traces []Trace) error {
@@ -21,6 +21,19 @@ func WritePages(out io.Writer, traces []Trace) error {
 	}
 	_, err := io.WriteString(out, b.String())
 	return err
+}
+
+// WriteMessages writes the first message of each incident, as its receiver reads it.
+func WriteMessages(out io.Writer, traces []Trace) error {
+	for _, t := range traces {
+		if len(t.Sent) == 0 {
+			continue
+		}
+		if _, err := fmt.Fprintf(out, "== %s\n%s\n\n", t.Incident.Name, t.Sent[0].Message()); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // WriteTitles writes the title of the first message of each incident, and the length of the message, as CSV.

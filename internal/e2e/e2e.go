@@ -134,11 +134,14 @@ func Main(m *testing.M, slow string) {
 	os.Exit(m.Run())
 }
 
-// Short leaves out, with -short, the tests whose names match a regular expression: plays, weeks, soaks, renderings of the
-// chart.
+// Short leaves out, with -short, the tests whose names match a regular expression, beside those of -skip: plays, weeks, soaks, renderings of
+// the chart.
 func Short(slow string) {
 	flag.Parse()
 	if testing.Short() {
+		if skipped := flag.Lookup("test.skip").Value.String(); skipped != "" {
+			slow += "|" + skipped
+		}
 		if err := flag.Set("test.skip", slow); err != nil {
 			panic(err)
 		}
