@@ -65,7 +65,7 @@ check: ## vet, and the tests without plays, weeks, soaks, browsers, the chart an
 	go vet ./...
 	GOGC=400 go test -short -p 4 ./...
 
-# Tests that pass each recorded page through one goroutine take minutes under the race detector, and have no races.
+# Sweeps over all recorded pages take minutes under the race detector. Other tests run the same code, on several engines at once, too.
 SWEEPS := GoldenPages|HangOfSGLang|LabelsStayWithTheirEngine|EveryEngineIsFoundByHostAndPort|ClaimsEqualSeries|NumbersFollowThePage|BucketsArePassedOnAsTheEngineHasThem
 
 race: ## run the concurrent parts under the race detector

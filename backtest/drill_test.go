@@ -204,7 +204,7 @@ func TestPagesAreThoseThatFired(t *testing.T) {
 		seed     uint64
 		runtime  string
 	}{
-		{"traffic-burst", 1, "vllm"}, {"traffic-burst", 3, "tgi"}, {"rejections", 4, "sglang"}, {"cold-start", 5, "vllm"},
+		{"traffic-burst", 1, "vllm"}, {"traffic-burst", 2, "sglang"}, {"traffic-burst", 3, "tgi"}, {"rejections", 4, "sglang"}, {"cold-start", 5, "vllm"},
 	} {
 		t.Run(fmt.Sprintf("%s/%s", c.incident, c.runtime), func(t *testing.T) {
 			h := record(t, c.incident, c.seed, func(in *incident.Incident) { in.Fleet.Runtimes = []metrics.Runtime{runtimes[c.runtime]} })

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"math"
 	"regexp"
 	"slices"
 	"strings"
@@ -531,6 +532,31 @@ func TestValuesAreReadable(t *testing.T) {
 	}
 	if counts["burn"] < 6 || counts["wait"] < 9 || counts["cost"] < 1 {
 		t.Errorf("found %v", counts)
+	}
+	b := boards(t)[4]
+	p := b.flat()[slices.IndexFunc(b.flat(), func(p panel) bool { return strings.HasPrefix(p.Title, "Cost of ") })]
+	sim, err := rulesim.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sim.Close()
+	if err := sim.Append(rulesim.Epoch, func(emit rulesim.Emit) {
+		of := labels.FromStrings(metrics.LabelModel, "llama")
+		emit(with(of, metrics.RecordedGenerationTokens.Name), 2000)
+		emit(with(of, metrics.RecordedGoodTokens.Name), 1600)
+		for i, phase := range []string{"", "prompt", "generation"} {
+			for j, basis := range []string{"allocation", "usage"} {
+				emit(labels.NewBuilder(with(of, metrics.RecordedCostPerMillion.Name)).Set(metrics.LabelPhase, phase).Set(metrics.LabelCostBasis, basis).Labels(), float64(1+2*i+j))
+			}
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []float64{5, 5 * 2000. / 1600} { // of all generated tokens, and of those in time
+		v, err := sim.Query(b.substitute(t, p.Targets[i].Expr), rulesim.Epoch)
+		if err != nil || len(v) != 1 || math.Abs(v[0].F-want) > 1e-9 {
+			t.Errorf("%s, line %d: %v, want %g (%v)", p.Title, i, v, want, err)
+		}
 	}
 }
 

@@ -25,7 +25,7 @@ func onePerModel(e promql.Expr) Query { return Query{e, modelLegend} }
 // efficiencyRow shows what the tokens cost in GPUs, money and energy.
 func efficiencyRow(s scope) []Panel {
 	tokens, gpuCount := s.of(metrics.RecordedGenerationTokens), s.of(metrics.RecordedModelGPUs)
-	cost := promql.Max(models, s.of(metrics.RecordedCostPerMillion, promql.Eq(metrics.LabelCostBasis, "allocation"), promql.Eq(metrics.LabelPhase, "")))
+	cost := promql.Max(models, s.of(metrics.RecordedCostPerMillion, promql.Eq(metrics.LabelCostBasis, "allocation"), promql.Eq(metrics.LabelPhase, "generation")))
 	return []Panel{
 		lines("Tokens per second per GPU", tokenRate, 8, About{
 			"Generated tokens per second divided by the GPUs of the model.",
@@ -35,7 +35,7 @@ func efficiencyRow(s scope) []Panel {
 			empty("No tokens at any point of this graph, or no GPU is known to serve a model.").runbook("LLMReleaseRegression").next(rules.EngineDashboard).
 			movesIn("traffic-burst", "thermal-throttle"),
 		lines("Cost of 1,000,000 tokens", number, 8, About{
-			"The price of the model's GPUs divided by its tokens, of prompts and answers. A second line counts only requests that met every latency objective.",
+			"What a million generated tokens cost: the part of the price of the model's GPUs that goes into decode. A second line counts only tokens of requests that met every latency objective.",
 			"Nights are expensive, because idle replicas cost as much as busy ones. Tokens that come too late raise the cost of those in time.",
 			"Compare models before buying hardware."},
 			onePerModel(cost), Query{promql.Mul(cost, promql.Div(tokens, promql.Gt(s.of(metrics.RecordedGoodTokens), promql.Num(0)))), "of those in time " + modelLegend}).

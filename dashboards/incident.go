@@ -100,7 +100,7 @@ func (s scope) burning() (rows, since promql.Expr) {
 		promql.Mul(promql.Num(later), s.firing(models, promql.Ne(metrics.LabelModel, ""), promql.Eq(metrics.LabelSeverity, standsFor(slo.Page)))), on), promql.Mul(promql.Num(-1), fires), on)
 	rows = promql.Mul(fastest, told, promql.On(models...).ManyToOne(metrics.LabelBranch, metrics.LabelSays, metrics.LabelAction, metrics.LabelRunbook))
 	began := promql.Mul(promql.Num(1000), promql.And(promql.Min(models, s.of(metrics.AlertsForState, promql.Ne(metrics.LabelBranch, ""), promql.Ne(metrics.LabelModel, ""))), fires, on))
-	return promql.Call("sort_desc", objectiveNamed(rows)), promql.OrOn(promql.And(sinceDay(models, burns, promql.Max(models, promql.Gt(promql.Offset(burn, minute), promql.Num(1)))), burns, on), began, on)
+	return promql.Call("sort_desc", rows), promql.OrOn(promql.And(sinceDay(models, burns, promql.Max(models, promql.Gt(promql.Offset(burn, minute), promql.Num(1)))), burns, on), began, on)
 }
 
 // causes returns the alerts on causes that fire for a model or for a GPU that serves it, labelled as suspects: the evidence is their name and the
@@ -182,11 +182,6 @@ func replaced(e promql.Expr, label, with, from, pattern string) promql.Expr {
 	return promql.Call("label_replace", e, promql.Str(label), promql.Str(with), promql.Str(from), promql.Str(pattern))
 }
 
-// objectiveNamed writes "ttft, severe" for the objective ttft_severe.
-func objectiveNamed(e promql.Expr) promql.Expr {
-	return replaced(e, metrics.LabelSLO, "$1, severe", metrics.LabelSLO, "(.+)_severe")
-}
-
 func burnStats(s scope, w windows) []Panel {
 	burn := s.of(metrics.Window(metrics.RecordedBurn, "5m"))
 	objective := []string{metrics.LabelSLO}
@@ -195,7 +190,7 @@ func burnStats(s scope, w windows) []Panel {
 	pages := promql.Max(objective, promql.Ge(burn, promql.Max(metrics.ModelSLOLabels,
 		s.of(metrics.RecordedBurnThreshold, promql.Eq(metrics.LabelLong, w.patient.Long.String()))), promql.On(metrics.ModelSLOLabels...).ManyToOne()))
 	rest := promql.Unless(worst, pages)
-	sorted := func(e promql.Expr) Query { return Query{promql.Call("sort_desc", objectiveNamed(e)), "{{slo}}"} }
+	sorted := func(e promql.Expr) Query { return Query{promql.Call("sort_desc", e), "{{slo}}"} }
 	return []Panel{
 		single("Burn rate now", multiple, About{
 			"How fast the budget burns over 5 minutes, as a multiple of what the objective allows, for the model that burns fastest.",
@@ -207,13 +202,13 @@ func burnStats(s scope, w windows) []Panel {
 			"Share of the period's error budget that is left, for the model with the least.",
 			"It shows how much risk you can still take. Below 0, this period's objective is already missed.",
 			"If it is low, stop releases, and use the fastest lever rather than the best one."},
-			Query{promql.Call("sort", objectiveNamed(promql.Min(objective, s.of(metrics.RecordedBudgetRemaining)))), "{{slo}}"}).low(0, 0.25).size(4, 5).runbook("LLMErrorBudgetSlowBurn").next(rules.SLODashboard).
+			Query{promql.Call("sort", promql.Min(objective, s.of(metrics.RecordedBudgetRemaining))), "{{slo}}"}).low(0, 0.25).size(4, 5).runbook("LLMErrorBudgetSlowBurn").next(rules.SLODashboard).
 			movesIn("traffic-burst"),
 		single("Budget gone in", seconds, About{
 			"Time until the budget is gone at the present burn rate. Later means not within its period.",
 			"It shows how much time is left to think.",
 			"Under a few hours, mitigate first and understand later."},
-			Query{promql.Call("sort", objectiveNamed(promql.Or(promql.Min(objective, s.inPeriod(s.of(metrics.RecordedExhaustion))), promql.Add(promql.Mul(promql.Num(0), left), promql.Num(later))))), "{{slo}}"}).
+			Query{promql.Call("sort", promql.Or(promql.Min(objective, s.inPeriod(s.of(metrics.RecordedExhaustion))), promql.Add(promql.Mul(promql.Num(0), left), promql.Num(later)))), "{{slo}}"}).
 			low(6*3600, 3*24*3600).says(State{later, "later", blue}).empty("Nothing burns that is counted.").size(4, 5).runbook("LLMErrorBudgetFastBurn").next(rules.SLODashboard).
 			movesIn("traffic-burst"),
 	}

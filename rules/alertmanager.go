@@ -234,7 +234,7 @@ const notificationTemplate = `{{ define "llm.plain" }}{{ . | reReplaceAll "<" "�
 {{ define "llm.text" -}}
 {{ $main := -1 }}{{ range $i, $a := .Alerts.Firing }}{{ if and (lt $main 0) (match "^Look first" $a.Annotations.split) }}{{ $main = $i }}{{ end }}{{ end }}{{ if lt $main 0 }}{{ $main = 0 }}{{ end -}}
 {{ $name := "" }}{{ range $i, $a := .Alerts.Firing }}{{ if eq $i $main }}{{ $name = .Labels.alertname -}}
-{{ $lines := "1" }}{{ if match "\nDo first, |stands out yet" .Annotations.split }}{{ $lines = "5" }}{{ else }}{{ template "llm.plain" .Annotations.description }}
+{{ $lines := "1" }}{{ if match "\nDo first, |stands out yet" .Annotations.split }}{{ $lines = "5" }}{{ if gt (len $.Alerts.Firing) 1 }}{{ $lines = "4" }}{{ end }}{{ else }}{{ template "llm.plain" .Annotations.description }}
 {{ end }}{{ with .Annotations.split }}{{ template "llm.plain" (. | reReplaceAll "(?m)^(.{120}).+$" "$1…" | reReplaceAll "(?m)[;,][^;,\n]{0,40}…$" " …" | reReplaceAll "(?m) \\S+…$" " …" | reReplaceAll (printf "^((?:.*\n){%s})(?s:.+)" $lines) "$1") }}{{ end -}}
 Runbook: {{ .Annotations.runbook_url | reReplaceAll "%3A" ":" | reReplaceAll "^(https?)://([^./]+)\\.([^./]+)\\.svc[^:/]*:(\\d+)/" "kubectl -n $3 port-forward svc/$2 $4, then $1://localhost:$4/" | reReplaceAll "^(https?://localhost:(\\d+)/)" "kubectl -n NAMESPACE port-forward ds/llm-node-exporter $2, then $1" }}
 {{ with .Annotations.dashboard_url }}Dashboard: {{ . }}

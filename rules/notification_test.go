@@ -28,6 +28,11 @@ func crowd(value float64, unit rules.Unit) promtemplate.QueryFunc {
 	return func(context.Context, string, time.Time) (promql.Vector, error) { return everything(value, unit), nil }
 }
 
+// beside is another alert of the same group.
+func beside(name string) *amalert.Alert {
+	return &amalert.Alert{Alert: model.Alert{StartsAt: time.Now(), Labels: model.LabelSet{model.AlertNameLabel: model.LabelValue(name)}}}
+}
+
 // longNamed is a crowd whose names are as long as Kubernetes allows, and in which a lever is many words.
 func longNamed(context.Context, string, time.Time) (v promql.Vector, err error) {
 	for _, s := range everything(0.5, rules.Share) {
@@ -71,8 +76,8 @@ func notification(t *testing.T, a rules.FileRule, served string) (title, text st
 	return notificationOf(t, a, map[string]string{metrics.LabelModel: served, metrics.LabelNamespace: "prod"}, 1, crowd(0.5, rules.Share))
 }
 
-// notificationOf renders an alert with these labels and this value, whose text queries a Prometheus.
-func notificationOf(t *testing.T, a rules.FileRule, labels map[string]string, value float64, ask promtemplate.QueryFunc) (title, text string) {
+// notificationOf renders an alert with these labels and this value, whose text queries a Prometheus, before others of its group.
+func notificationOf(t *testing.T, a rules.FileRule, labels map[string]string, value float64, ask promtemplate.QueryFunc, others ...*amalert.Alert) (title, text string) {
 	t.Helper()
 	render := func(text string) model.LabelValue {
 		if text == "" {
@@ -91,7 +96,7 @@ func notificationOf(t *testing.T, a rules.FileRule, labels map[string]string, va
 		"summary": render(a.Annotations.Summary), "description": render(a.Annotations.Description), "split": render(a.Annotations.Split),
 		"dashboard_url": render(a.Annotations.DashboardURL), "runbook_url": render(a.Annotations.RunbookURL)}}}
 	part := func(name string) string {
-		out, err := tmpl.ExecuteTextString(`{{ template "`+name+`" . }}`, tmpl.Data("llm-critical", nil, nil, "", alert))
+		out, err := tmpl.ExecuteTextString(`{{ template "`+name+`" . }}`, tmpl.Data("llm-critical", nil, nil, "", append([]*amalert.Alert{alert}, others...)...))
 		if err != nil {
 			t.Fatalf("%s: %v", a.Alert, err)
 		}
@@ -110,15 +115,15 @@ func TestNotificationsAreShort(t *testing.T) {
 			if a.Alert == "" {
 				continue
 			}
-			_, long := notificationOf(t, a, map[string]string{metrics.LabelModel: "m", metrics.LabelNamespace: "prod"}, 1, longNamed)
-			title, text := notification(t, a, "llama-3.1-8b-chat")
+			of := map[string]string{metrics.LabelModel: "llama-3.1-8b-chat", metrics.LabelNamespace: "prod"}
+			_, long := notificationOf(t, a, of, 1, longNamed)
+			title, text := notificationOf(t, a, of, 1, crowd(0.5, rules.Share))
 			lines := strings.Split(strings.TrimSpace(text), "\n")
-			n := utf8.RuneCountInString(title + text)
-			if len(lines) < 7 {
-				n += len("Also: LLMReplicaSkew, 3 alerts in all.\n")
-			}
-			if len(lines) > 7 || n > 600 || strings.Contains(title, "\n") {
-				t.Errorf("%s: %d lines and %d characters:\n%s\n%s", a.Alert, len(lines)+1, n, title, text)
+			_, together := notificationOf(t, a, of, 1, crowd(0.5, rules.Share), beside(a.Alert), beside("LLMReplicaSkew"))
+			for _, text := range []string{text, together} {
+				if n, lines := utf8.RuneCountInString(title+text), 2+strings.Count(strings.TrimSpace(text), "\n"); lines > 8 || n > 600 || strings.Contains(title, "\n") {
+					t.Errorf("%s: %d lines and %d characters:\n%s\n%s", a.Alert, lines, n, title, text)
+				}
 			}
 			if !strings.Contains(title, ", since ") || !strings.Contains(text, "\nDashboard: https://grafana.example/d/") || !strings.Contains(text, "\nRunbook: https://llm.example/runbooks/") {
 				t.Errorf("%s: no time, no dashboard or no runbook:\n%s\n%s", a.Alert, title, text)
