@@ -129,6 +129,8 @@ var (
 		"Whether the GPU's system processor runs its firmware (1); state is current, or default for what the driver does with this GPU unless configured (nvmlDeviceGetGspFirmwareMode).", GPULabels, with(LabelState)).experimental()
 	GPUPersistenceMode = GPU.gauge(Never, "llm_gpu_persistence_mode",
 		"Whether the driver keeps the GPU initialised without clients (1). When 0, reading it may take seconds.", GPULabels)
+	GPUVGPULicensed = GPU.gauge(Never, "llm_gpu_vgpu_licensed",
+		"Whether a virtual GPU has a licence (1). Without one the driver takes its performance away in steps, and at last CUDA (nvmlDeviceGetGridLicensableFeatures). A physical GPU has none.", GPULabels).experimental()
 	GPUPerformanceState = GPU.gauge(Max, "llm_gpu_performance_state",
 		"Performance state, 0 (P0, fastest) to 15.", GPULabels)
 	GPUMIGMode = GPU.gauge(Never, "llm_gpu_mig_mode",

@@ -16,7 +16,7 @@ var plausible = map[*Family]bounds{
 	GPUClock: {0, 20e9}, GPUClockMax: {0, 20e9}, GPUPerformanceState: {0, 15},
 	GPUPCIeLinkGeneration: {1, 15}, GPUPCIeLinkWidth: {0, 64},
 	GPURecoveryAction: {0, 63}, GPURowRemapPending: {0, 1}, GPURowRemapFailure: {0, 1}, GPURetiredPagesPending: {0, 1},
-	GPUMemoryUnrepairable: {0, 1}, GPUSRAMThreshold: {0, 1}, GPUPersistenceMode: {0, 1}, GPUECCMode: {0, 1},
+	GPUMemoryUnrepairable: {0, 1}, GPUSRAMThreshold: {0, 1}, GPUPersistenceMode: {0, 1}, GPUVGPULicensed: {0, 1}, GPUECCMode: {0, 1},
 	GPURemappedRows: {0, 1e6}, GPURetiredPages: {0, 1e6}, GPURowRemapBanks: {0, 1e6},
 }
 

@@ -41,8 +41,11 @@ var (
 	RecordedServedGPU = recorded(Never, "model:llm_engine_gpu_info:last1h",
 		"A model runs on a GPU, or did within the last hour, always 1. So an engine that died with its GPU is still linked to it.",
 		perModel, with(LabelRuntime, LabelGPUUUID))
+	RecordedSlowedGPU = recorded(Never, "gpu:llm_gpu_slowed:ratio5m",
+		"Share of five minutes for which something slowed down a GPU that nobody asked for, by reason: heat, a power brake, a hardware slowdown, no licence for a virtual GPU. 0 where none does.",
+		with(LabelReason, LabelCluster, LabelInstance, LabelGPUUUID, LabelGPU))
 	RecordedThrottledGPUs = recorded(Max, "model:llm_gpu_throttled:ratio",
-		"Share of a model's GPUs whose clocks were lowered for more than 5% of five minutes because of heat, a power brake or a hardware slowdown.", perModel)
+		"Share of a model's GPUs that were slowed down for more than 5% of five minutes.", perModel)
 	RecordedChanged = recorded(Never, "model:llm_engine_changed:timestamp_seconds",
 		"When the version or a setting last changed from old to new on an engine of the model, unix time. Kept for a day. If no exporter saw the old version, old is another.",
 		perModel, with(LabelSetting, LabelOld, LabelNew))

@@ -75,8 +75,7 @@ var (
 		Summary:     theGPU + atNode + ` is slowed down` + means,
 		Description: `Models on it answer more slowly.` + remedy,
 		Split: []Evidence{modelsOnIt,
-			{"Slowed (share of time)", promql.Max([]string{metrics.LabelReason}, above(promql.Rate(promql.Vector(metrics.GPUClockEventSeconds,
-				append(same(metrics.LabelGPUUUID), promql.Re(metrics.LabelReason, HarmfulReasons))...), 5*minute), 0.01)), LabelledBy(Percent, metrics.LabelReason)},
+			{"Slowed (share of time)", promql.Max([]string{metrics.LabelReason}, above(promql.Vector(metrics.RecordedSlowedGPU, same(metrics.LabelGPUUUID)...), 0.01)), LabelledBy(Percent, metrics.LabelReason)},
 			{"Degrees left", promql.Min([]string{metrics.LabelLimit}, promql.Vector(metrics.GPUTemperatureMargin, same(metrics.LabelGPUUUID)...)), LabelledBy(Number, metrics.LabelLimit)},
 		},
 		Dashboard: GPUDashboard,
@@ -199,11 +198,11 @@ func uncorrectable(by []string) promql.Expr {
 		promql.Eq(metrics.LabelSeverity, "uncorrected"), promql.Eq(metrics.LabelLifetime, "volatile")), hour)), 0)
 }
 
-// throttled returns the share of time for which a GPU's clocks were lowered for these reasons, where it exceeds
-// atLeast.
-func throttled(reasons string, atLeast float64) promql.Expr {
-	return above(promql.Max(append([]string{metrics.LabelReason}, gpuLabels...),
-		promql.Rate(promql.Vector(metrics.GPUClockEventSeconds, promql.Either(metrics.LabelReason, reasons)), 5*minute)), atLeast)
+// slowed returns the share of five minutes for which something slowed down each GPU that nobody asked for, by reason.
+func slowed() promql.Expr {
+	return promql.Max(append([]string{metrics.LabelReason}, gpuLabels...), promql.Or(
+		promql.Rate(promql.Vector(metrics.GPUClockEventSeconds, promql.Either(metrics.LabelReason, HarmfulReasons)), pageWindow),
+		reason("vgpu_unlicensed", promql.Sub(promql.Num(1), promql.Vector(metrics.GPUVGPULicensed)))))
 }
 
 // servedBy joins GPU series with the models on the GPU, and keeps the labels of e in more.

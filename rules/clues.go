@@ -76,7 +76,7 @@ func brokenClues() []Clue {
 			Query: one(promql.And(gpusByNode(), allThrottled(), promql.On(modelLabels...)))},
 		{Branch: Hardware, Name: "gpu_throttled", Runbook: "BranchThrottledGPU", Unit: Share,
 			Says:  "GPU {gpu_uuid} is slowed down {value} of the time ({reason})",
-			Query: one(servedBy(promql.Max(append(onGPULabels(), metrics.LabelReason), promql.Or(throttled(HarmfulReasons, 0.05), clockFell())), metrics.LabelReason))},
+			Query: one(servedBy(promql.Max(append(onGPULabels(), metrics.LabelReason), promql.Or(above(promql.Vector(metrics.RecordedSlowedGPU), 0.05), clockFell())), metrics.LabelReason))},
 		{Branch: Hardware, Name: "gpu_failed", Runbook: "LLMGPUFailed", Unit: Bare, Says: "GPU {gpu_uuid} must leave service ({reason})",
 			Query: one(servedBy(promql.Max(append(onGPULabels(), metrics.LabelReason), judged(metrics.AnswerFailed)), metrics.LabelReason))},
 		{Branch: Hardware, Name: "gpu_memory_errors", Runbook: "LLMGPUNeedsService", Unit: Count,

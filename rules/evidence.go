@@ -249,8 +249,7 @@ func facts() []Fact {
 		{"failed", Share, "Requests failed", failedByVersion(), nil},
 		{"slowest_replica", Seconds, "Slowest replica, mean TTFT", promql.TopK(1, modelLabels, mean(metrics.TimeToFirstToken, replicaLabels, pageWindow)), nil},
 
-		{"gpus_throttled", Share, "Throttled GPUs (share of time)", servedBy(promql.Max(append(onGPULabels(), metrics.LabelReason),
-			above(promql.Rate(promql.Vector(metrics.GPUClockEventSeconds, promql.Re(metrics.LabelReason, HarmfulReasons)), pageWindow), 0.01)), metrics.LabelReason), nil},
+		{"gpus_throttled", Share, "Throttled GPUs (share of time)", servedBy(promql.Max(append(onGPULabels(), metrics.LabelReason), above(promql.Vector(metrics.RecordedSlowedGPU), 0.01)), metrics.LabelReason), nil},
 		{"xids", Bare, "XIDs in the last hour", servedBy(promql.Sum(append(onGPULabels(), metrics.LabelXID),
 			above(promql.Increase(promql.Vector(metrics.GPUXIDErrors), hour), 0)), metrics.LabelXID), nil},
 	}

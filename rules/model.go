@@ -40,6 +40,7 @@ func modelGroup() Group {
 	}))
 	record(metrics.RecordedKVCacheUsage, promql.Max(modelLabels, promql.Vector(metrics.KVCacheUsage)))
 	record(metrics.RecordedGPUShare, shareOfGPU())
+	record(metrics.RecordedSlowedGPU, slowed())
 	record(metrics.RecordedModelGPUs, promql.CountBy(modelLabels, promql.Vector(metrics.RecordedGPUShare)))
 	record(metrics.RecordedServedGPU, promql.Max(append([]string{metrics.LabelRuntime, metrics.LabelGPUUUID}, modelLabels...),
 		promql.Over("last_over_time", promql.Vector(metrics.EngineGPUInfo), hour)))
@@ -73,8 +74,7 @@ func throttledShare() promql.Expr {
 	count := func(e promql.Expr) promql.Expr {
 		return promql.CountBy(modelLabels, partOf(promql.Max(onGPULabels(), e)))
 	}
-	lowered := promql.Rate(promql.Vector(metrics.GPUClockEventSeconds, promql.Either(metrics.LabelReason, HarmfulReasons)), 5*minute)
-	return promql.Div(promql.Or(count(above(lowered, 0.05)), times(0, count(lowered))), promql.Vector(metrics.RecordedModelGPUs))
+	return promql.Div(promql.Or(count(above(promql.Vector(metrics.RecordedSlowedGPU), 0.05)), times(0, count(promql.Vector(metrics.RecordedSlowedGPU)))), promql.Vector(metrics.RecordedModelGPUs))
 }
 
 // before returns the last value of a series as of five minutes ago.

@@ -4,6 +4,7 @@ package gpu
 
 import (
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -33,6 +34,7 @@ func newCalls() []call {
 		{feature: "platform", row: at(rare), read: readPlatform},
 		{feature: "gsp_firmware", row: at(rare), read: readGSPFirmware},
 		{feature: "gsp_firmware_mode", row: at(rare), read: readGSPMode},
+		{feature: "vgpu_licence", row: at(slow), read: readLicence},
 		{feature: "performance_state", row: mayBeSlow, read: readPerformanceState},
 		{feature: "persistence_mode", row: at(slow), read: readPersistenceMode},
 		{feature: "utilization", row: mayBeSlow, read: readUtilization},
@@ -213,6 +215,29 @@ func readGSPMode(d *nvmlDevice, s *sheet) error {
 		s.add(metrics.GPUGSPFirmwareMode, metrics.Bool(byDefault), "default")
 	}
 	return err
+}
+
+// readLicence exports whether a virtual GPU has any licence. A driver lists licensable features of physical GPUs, too,
+// which compute without one.
+func readLicence(d *nvmlDevice, s *sheet) error {
+	mode, err := ask(d, "nvmlDeviceGetVirtualizationMode", d.handle.GetVirtualizationMode)
+	if err != nil {
+		return err
+	}
+	if mode != nvml.GPU_VIRTUALIZATION_MODE_VGPU {
+		return &callError{"nvmlDeviceGetVirtualizationMode", codeNotSupported}
+	}
+	features, err := ask(d, "nvmlDeviceGetGridLicensableFeatures", d.handle.GetGridLicensableFeatures)
+	if err == nil && features.IsGridLicenseSupported == 0 {
+		err = &callError{"nvmlDeviceGetGridLicensableFeatures", codeNotSupported}
+	}
+	if err != nil {
+		return err
+	}
+	listed := features.GridLicensableFeatures[:min(int(features.LicensableFeaturesCount), len(features.GridLicensableFeatures))]
+	licensed := slices.ContainsFunc(listed, func(f nvml.GridLicensableFeature) bool { return f.FeatureState != 0 })
+	s.add(metrics.GPUVGPULicensed, metrics.Bool(licensed))
+	return nil
 }
 
 // readPlatform exports the position of a GPU in its rack. go-nvml requests version 1 of the call, which names some

@@ -74,13 +74,14 @@ func TestPages(t *testing.T) {
 		{name: "fallbacks", gpus: 1, from: []string{fakenvml.H100}, prepare: func(n *node) {
 			// What other GPUs and drivers do differently: NVLink bytes per link only (NVLink 5), a
 			// clock event without a name, no list of supported ones, fabric version 2, totals of
-			// ECC errors only, GPM without counts, an unknown recovery action, fans, a GPU that waits for repair.
+			// ECC errors only, GPM without counts, an unknown recovery action, fans, a GPU that waits for repair,
+			// and is virtual, with a licence.
 			n.must(n.Unset(fakenvml.All, "field.138.4294967295", "field.139.4294967295", "clock_events_supported",
 				"ecc.7.0.0", "ecc.7.0.1", "ecc.7.1.0", "ecc.7.1.1", "ecc.2.0.0", "ecc.2.0.1", "ecc.2.1.0", "ecc.2.1.1"))
 			n.must(n.Set(fakenvml.All, "field.202", 100, "field.202.1", 11, "field.204", 1000, "field.204.1", 7,
 				"clock_events", 0x1040, "gpm_newest", 97, "fabric", "2 0x1196", "fabric_v2_only", 1, "field.230", "u32 9",
 				"fans", 2, "fan.0", 30, "fan.1", 45, "repair", "1 0", "unrepairable", 1, "field.165.1", "u32 0",
-				"field.29", 1, "field.30", 2, "field.31", 1))
+				"field.29", 1, "field.30", 2, "field.31", 1, "virtualization", 2, "licence", 1))
 		}, want: []string{`llm_gpu_sm_active_ratio{gpu="0"`}},
 		{name: "no_gpus", gpus: 0, from: []string{fakenvml.H100}, want: []string{nothing}},
 		{name: "gpu_lost", gpus: 2, from: []string{fakenvml.H100},

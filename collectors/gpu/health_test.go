@@ -307,6 +307,21 @@ func TestLegacyThermal(t *testing.T) {
 	n.stop()
 }
 
+// TestLicence: a virtual GPU has a licence or lacks it. A physical one needs none, whatever its driver lists.
+func TestLicence(t *testing.T) {
+	n := newNode(t, 3, fakeLibrary(t), fakenvml.H100)
+	n.must(n.Set("0", "virtualization", 2, "licence", 0))
+	n.must(n.Set("1", "virtualization", 2, "licence", 1))
+	n.must(n.Set("2", "virtualization", 1, "licence", 0))
+	n.start()
+	page := n.await(`llm_gpu_vgpu_licensed{gpu="0",gpu_uuid="GPU-00000000-0000-4000-8000-000000000000"} 0`,
+		`llm_gpu_vgpu_licensed{gpu="1",gpu_uuid="GPU-00000000-0000-4000-8000-000000000001"} 1`, `llm_gpu_feature_supported{feature="vgpu_licence",gpu="2"`)
+	if strings.Contains(page, `llm_gpu_vgpu_licensed{gpu="2"`) {
+		t.Error("a physical GPU has no licence")
+	}
+	n.stop()
+}
+
 // TestSampleThatTookLong: the driver measures GPM's windows between the samples it took, however long it was busy before the
 // first. Two that are too close would be refused, and the metrics that older drivers refuse would rest for hours.
 func TestSampleThatTookLong(t *testing.T) {

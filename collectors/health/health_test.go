@@ -289,6 +289,16 @@ func TestHeldBack(t *testing.T) {
 	}
 }
 
+// A virtual GPU that starts has its licence within minutes; one that has none then is degraded until it gets one.
+func TestUnlicensed(t *testing.T) {
+	b := newBench(t)
+	b.set(metrics.GPUVGPULicensed, 0, "GPU-a", "0")
+	b.want(2*time.Minute, "healthy")
+	b.want(2*time.Minute, "degraded vgpu_unlicensed")
+	b.set(metrics.GPUVGPULicensed, 1, "GPU-a", "0")
+	b.want(time.Minute, "healthy")
+}
+
 // A link that was never up is no fault; one that goes down is. PCIe is judged only at work.
 func TestLinks(t *testing.T) {
 	b := newBench(t)

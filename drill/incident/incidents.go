@@ -369,6 +369,13 @@ func replicasSlow() []Incident {
 			Page: rules.FastBurn, Clue: "gpu_throttled", Shows: `All GPUs of the model are slowed down, \d of them on gpu-node-1`,
 		},
 		{
+			Name: "vgpu-unlicensed", Story: "the licence server is gone: all virtual GPUs lose their licence, and the driver lets them do a quarter of the work",
+			Fleet: chat(), Lasts: 40 * minute,
+			Faults: []Fault{fault(-2*time.Hour, every(func(r *world.Replica) { r.GPU.Virtual = true })),
+				fault(0, every(func(r *world.Replica) { r.GPU.Unlicensed, r.Engine.Slow = true, 4 }))},
+			Page: rules.FastBurn, Clue: "gpu_throttled", Shows: `All GPUs of the model are slowed down, \d of them on gpu-node-1`,
+		},
+		{
 			Name: "xid-79", Story: "a GPU falls off the bus and takes its engine with it",
 			Fleet: chat(), Lasts: 40 * minute,
 			Faults: []Fault{fault(0, one(2, func(r *world.Replica) {

@@ -38,6 +38,8 @@ type GPU struct {
 	Drain bool
 	// Forgets means that persistence mode is off.
 	Forgets bool
+	// Virtual means that the GPU is a virtual one, Unlicensed that it has no licence.
+	Virtual, Unlicensed bool
 
 	clock   float64 // share of the maximum
 	readyAt time.Duration
@@ -208,6 +210,9 @@ func (g *GPU) Emit(put Put) {
 	put(metrics.GPURepairPending, metrics.Bool(g.RepairPending), with("channel")...)
 	put(metrics.GPUMemoryUnrepairable, metrics.Bool(g.Unrepairable), id...)
 	put(metrics.GPUPersistenceMode, metrics.Bool(!g.Forgets), id...)
+	if g.Virtual {
+		put(metrics.GPUVGPULicensed, metrics.Bool(!g.Unlicensed), id...)
+	}
 	put(metrics.GPUEnergy, g.joules, id...)
 	put(metrics.GPUPower, g.watts(), with("gpu")...)
 	put(metrics.GPUPowerLimit, limitWatts, with("enforced")...)

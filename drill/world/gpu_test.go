@@ -44,6 +44,11 @@ func TestGPUSeries(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer pipe.Close()
+	ill, lost := newGPU(0), newGPU(1)
+	ill.Virtual = true // which the collector asks once
+	if _, err := ill.Tell(state); err != nil {
+		t.Fatal(err)
+	}
 	collector := gpu.New(gpu.Options{Logger: slog.New(slog.DiscardHandler), LibraryPath: library, Interval: 100 * time.Millisecond, SlowInterval: 100 * time.Millisecond,
 		SysFS: t.TempDir(), Kmsg: kmsg, Deadline: time.Second})
 	registry := prometheus.NewRegistry()
@@ -58,10 +63,9 @@ func TestGPUSeries(t *testing.T) {
 		}
 	}()
 
-	ill, lost := newGPU(0), newGPU(1)
 	same(t, registry, state, ill, lost)
 	ill.ECC, ill.RemapPending, ill.RemapFailed, ill.RepairPending, ill.Unrepairable = 3, true, true, true, true
-	ill.Unregistered, ill.Drain, ill.Forgets, ill.SlowLink = true, true, true, true
+	ill.Unregistered, ill.Drain, ill.Forgets, ill.SlowLink, ill.Unlicensed = true, true, true, true, true
 	ill.corrected, ill.replayed, ill.Recoveries, ill.joules = 4647, 12, 2, 500
 	same(t, registry, state, ill, lost)
 	ill.Stuck = true

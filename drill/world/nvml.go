@@ -69,7 +69,7 @@ func (g *GPU) Tell(s *fakenvml.State) (xids []XID, err error) {
 		"field.144", metrics.Bool(g.RemapPending), "field.145", metrics.Bool(g.RemapFailed),
 		"pcie.generation", int(g.generation()), "ecc.2.1.0", g.ECC, "field.4", g.ECC, "ecc.2.0.0", int(g.corrected), "field.3", int(g.corrected),
 		"repair", fmt.Sprintf("%.0f 0", metrics.Bool(g.RepairPending)), "unrepairable", metrics.Bool(g.Unrepairable), "persistence_mode", metrics.Bool(!g.Forgets), "field.83", int(1000 * g.joules),
-		"field.161", int(g.replayed), "field.162", g.Recoveries, "fabric", fmt.Sprintf("%d 0x51aa 1", g.fabric().number),
+		"virtualization", 2 * metrics.Bool(g.Virtual), "licence", metrics.Bool(!g.Unlicensed), "field.161", int(g.replayed), "field.162", g.Recoveries, "fabric", fmt.Sprintf("%d 0x51aa 1", g.fabric().number),
 		"field.230", fmt.Sprintf("u32 %d", g.asks().number),
 	}
 	for _, r := range reasons {

@@ -297,7 +297,7 @@ func (w *World) Heal(loading time.Duration) {
 		r.Engine.Serving, r.Engine.Slow, r.Engine.Starved, r.Engine.ShowsIdle = of.Profile.Serving, 1, 0, false
 		g := r.GPU
 		g.Throttle, g.Lost, g.Stuck, g.RemapPending, g.RemapFailed, g.RepairPending, g.Unrepairable = nil, false, false, false, false, false, false
-		g.Corrected, g.Replays, g.Unregistered, g.SlowLink, g.Drain, g.Forgets = 0, 0, false, false, false, false
+		g.Corrected, g.Replays, g.Unregistered, g.SlowLink, g.Drain, g.Forgets, g.Virtual, g.Unlicensed = 0, 0, false, false, false, false, false, false
 		if anew {
 			r.Restart(loading)
 		}

@@ -3,6 +3,7 @@ package page
 import (
 	"fmt"
 	"math/bits"
+	"regexp"
 	"strings"
 
 	"github.com/prometheus/prometheus/model/labels"
@@ -108,6 +109,7 @@ var dcgm = Source{
 		{To: metrics.GPUEnergy, From: redefined(dev+"TOTAL_ENERGY_CONSUMPTION", milli, dev+"GPU_ENERGY_JOULES_TOTAL")},
 		{To: metrics.GPUFanSpeed, Set: set(metrics.LabelFan, "0"), From: redefined(dev+"FAN_SPEED", percent, dev+"FAN_SPEED_RATIO"), Absent: "the GPU has no fan, or the counters file of the exporter does not ask for DCGM_FI_DEV_FAN_SPEED"},
 		{To: metrics.GPUPerformanceState, From: renamed(dev+"PSTATE", dev+"GPU_PSTATE", plain)},
+		{To: metrics.GPUVGPULicensed, From: named(dev+"VGPU_LICENSE_STATUS", plain), Only: isVGPU, Absent: "the GPU is physical, or the counters file of the exporter does not ask for DCGM_FI_DEV_VGPU_LICENSE_STATUS"},
 		{To: metrics.GPUPersistenceMode, From: renamed(dev+"PERSISTENCE_MODE", dev+"GPU_PERSISTENCE_MODE", plain)},
 
 		{To: metrics.GPUPCIeTransmit, From: named(profiling+"PCIE_TX_BYTES_TOTAL", plain)},
@@ -170,6 +172,12 @@ var (
 	memoryReserved = redefined(dev+"FB_RESERVED", mebi, dev+"FB_RESERVED_BYTES")
 	clockEvents    = renamed(dev+"CLOCK_THROTTLE_REASONS", dev+"CLOCKS_EVENT_REASONS", plain)
 )
+
+// vGPUName matches the name of a virtual GPU: the board, the memory of its share, and its series (H100-20C, A100-1-5CME).
+var vGPUName = regexp.MustCompile(`-[0-9]+[ABCQ](ME|NOME|GFX)?$`)
+
+// isVGPU reports whether a row is about a virtual GPU. For a physical GPU the licence is 0, too.
+func isVGPU(l labels.Labels) bool { return vGPUName.MatchString(l.Get("modelName")) }
 
 // dcgmRedefines reports whether a metrics page is from DCGM 4.7 or newer. Some of its names existed before as aliases with another unit:
 // GPU_UTIL_RATIO is 0 to 100 there. The names introduced with it decide, or the name of the driver's label; values never do.

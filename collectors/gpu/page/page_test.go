@@ -476,6 +476,21 @@ func TestAbsent(t *testing.T) {
 	n.want("1", metrics.GPUMetricSourceInfo, `metric="llm_gpu_utilization_ratio"`, `quality="native"`, `source="DCGM_FI_DEV_GPU_UTIL"`)
 }
 
+// TestLicence: DCGM says 0 of a physical GPU, too, which needs no licence.
+func TestLicence(t *testing.T) {
+	page := file(t, "dcgm-4.8.4")
+	n := newNode(t)
+	n.read(page)
+	n.want("absent", metrics.GPUVGPULicensed, uuid0)
+	for _, name := range []string{"NVIDIA H100-20C", "GRID T4-16Q", "NVIDIA A100-1-5CME"} {
+		n = newNode(t)
+		n.read(strings.ReplaceAll(page, "NVIDIA H100 80GB HBM3", name))
+		n.want("0", metrics.GPUVGPULicensed, uuid0)
+		n.read(with(t, strings.ReplaceAll(page, "NVIDIA H100 80GB HBM3", name), "DCGM_FI_DEV_VGPU_LICENSE_STATUS", uuid0, "1"))
+		n.want("1", metrics.GPUVGPULicensed, uuid0)
+	}
+}
+
 // TestFalls: counters of the driver start again and numbers of rows fall with a new board; both come out as they are.
 func TestFalls(t *testing.T) {
 	n := newNode(t)

@@ -156,6 +156,9 @@ func (p *parsed) find(f field) (samples []sample, name string, unit metrics.Scal
 // read returns the numbers of a row, the GPUs that have its source, and the source's name.
 func (p *parsed) read(r *Row) (readings []reading, present map[string]bool, name string) {
 	samples, name, unit := p.find(r.From)
+	if r.Only != nil {
+		samples = slices.DeleteFunc(slices.Clone(samples), func(s sample) bool { return !r.Only(s.labels) })
+	}
 	present = map[string]bool{}
 	for _, s := range samples {
 		if uuid := p.numbered(s); uuid != "" {

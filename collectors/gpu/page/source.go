@@ -47,6 +47,8 @@ type Row struct {
 	From field
 	With []field
 	Fold func(v []float64) (float64, bool)
+	// Only, if set, reports whether a series with these labels counts.
+	Only func(l labels.Labels) bool
 	// Carry turns a label of the metrics page into a label of the series. Without such a row, nothing has happened yet.
 	Carry metrics.Carry
 	// Split turns one number into several, by the values of the label By.

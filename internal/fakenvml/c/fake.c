@@ -330,6 +330,19 @@ nvmlReturn_t nvmlDeviceGetGspFirmwareMode(nvmlDevice_t device, unsigned int *ena
 	return NVML_SUCCESS;
 }
 
+NUMBER(nvmlDeviceGetVirtualizationMode, nvmlGpuVirtualizationMode_t, "virtualization")
+
+// "licence state product": one feature, licensed or not
+nvmlReturn_t nvmlDeviceGetGridLicensableFeatures_v4(nvmlDevice_t device, nvmlGridLicensableFeatures_t *out) {
+	ENTER(device.handle);
+	FIND(device.handle, "licence");
+	memset(out, 0, sizeof *out);
+	out->isGridLicenseSupported = out->licensableFeaturesCount = 1;
+	out->gridLicensableFeatures[0].featureCode = NVML_GRID_LICENSE_FEATURE_CODE_COMPUTE;
+	out->gridLicensableFeatures[0].featureState = part(v, 0);
+	return NVML_SUCCESS;
+}
+
 // "platform serial slot tray host peer module"
 nvmlReturn_t nvmlDeviceGetPlatformInfo(nvmlDevice_t device, nvmlPlatformInfo_t *p) {
 	char serial[sizeof p->chassisSerialNumber + 1];
