@@ -55,6 +55,13 @@ var (
 	RecordedBurnThreshold = recorded(Max, "model:llm_slo_burn_threshold:rate",
 		"Burn rate above which the window pair named by long alerts with this severity, page or ticket, for this objective's target and period.",
 		ModelSLOLabels, with(LabelLong, LabelSeverity))
+	RecordedEngineMaintenance = recorded(Never, "engine:llm_slo_maintenance:last6m",
+		"An objective of an engine that is in a declared maintenance, or was within the last six minutes; within the last hour, if nothing reads the engine any more. Absent otherwise.",
+		slices.Concat(PageLabels, with(LabelModel, LabelRole, LabelSLO)))
+	RecordedSilenced = recorded(Never, "engine:llm_maintenance:last6m",
+		"An engine whose objectives are all in a declared maintenance, which explains its alerts. Absent otherwise.", slices.Concat(PageLabels, with(LabelModel)))
+	RecordedSilencedNode = recorded(Never, "node:llm_maintenance:last6m",
+		"An exporter whose engines are all in a declared maintenance, which explains the alerts about it and its GPUs. Absent otherwise.", with(LabelCluster, LabelInstance))
 	RecordedMaintenance = recorded(Never, "model:llm_slo_maintenance:last6m",
 		"An objective that is in a declared maintenance, or was within the last six minutes. Absent otherwise.", ModelSLOLabels)
 	RecordedBurnLimit = recorded(Max, "model:llm_slo_burn_limit:rate",

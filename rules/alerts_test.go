@@ -80,7 +80,7 @@ func needs(t *testing.T, g rules.Group, a *rules.Alert) []rules.Group {
 	}
 	var exprs []promql.Expr
 	for _, a := range g.Alerts {
-		exprs = append(exprs, a.Expr)
+		exprs = append(exprs, a.Condition())
 	}
 	return reading(rules.Options{}, g, exprs...)
 }

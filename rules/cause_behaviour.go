@@ -12,7 +12,7 @@ import (
 var RunawayGeneration = &Alert{
 	Name:        "LLMRunawayGeneration",
 	Branch:      Behaviour,
-	Expr:        both(runsOn(limited(30*minute, 0)), atLeast(20, 30*minute)),
+	Expr:        promql.Or(both(runsOn(limited(30*minute, 0)), atLeast(20, 30*minute)), promql.Max(modelLabels, runsOnAlone(30*minute))),
 	Severity:    slo.Ticket,
 	For:         10 * minute,
 	Scope:       []string{metrics.LabelModel},
@@ -20,6 +20,7 @@ var RunawayGeneration = &Alert{
 	Summary:     "{{ $value | humanizePercentage }} of requests run into the output limit",
 	Description: "The model does not know when to stop, and each request holds its KV cache to the end. Look for a changed stop token, chat template or sampling setting.",
 	Split: []Evidence{
+		{"By engine", promql.TopK(3, nil, ratio(atLimit(sameModel()...), promql.Vector(metrics.Requests, sameModel()...), replicaLabels, 30*minute, 0)), foundEngine + " " + Percent},
 		{"Mean output tokens now", mean(metrics.RequestGenerationTokens, nil, 30*minute, sameModel()...), Number},
 		{"The day before", meanBefore(metrics.RequestGenerationTokens, nil, day, hour, sameModel()...), Number},
 	},
@@ -54,6 +55,20 @@ func runsOn(share promql.Expr) promql.Expr {
 	before := dayBefore("limited_before")
 	return promql.Or(promql.Gt(share, promql.Call("clamp_min", times(2, before), promql.Num(0.3))),
 		promql.And(promql.Unless(above(share, 0.3), before), above(now("output_tokens"), manyTokens)))
+}
+
+// runsOnAlone returns the share of a replica's requests that the token limit ended, where it is more than half, and less
+// than 30% of those of the whole model. Both include probes, which ask for a few tokens at each replica.
+func runsOnAlone(window time.Duration) promql.Expr {
+	all := promql.Sum(replicaLabels, promql.Rate(promql.Vector(metrics.Requests), window))
+	share := promql.Div(promql.Sum(replicaLabels, promql.Rate(atLimit(), window)), above(all, 20/window.Seconds()))
+	ofModel := ratio(atLimit(), promql.Vector(metrics.Requests), modelLabels, window, 0)
+	return promql.And(above(share, 0.5), below(ofModel, 0.3), promql.On(modelLabels...))
+}
+
+// atLimit selects the requests that the token limit ended.
+func atLimit(m ...*promql.Matcher) promql.Expr {
+	return promql.Vector(metrics.Requests, append(m, promql.Eq(metrics.LabelOutcome, string(metrics.OutcomeLength)))...)
 }
 
 // limited returns the share of users' requests that ran into the output limit. Probes are left out, because they ask for

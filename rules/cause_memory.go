@@ -23,7 +23,7 @@ var (
 		Description: "Decode engines do not get what prefill engines computed: a prompt is computed twice, or its request fails. Read the connector's log on both sides.",
 		Split: []Evidence{
 			{"Failed per minute", worstReplicas(metrics.KVTransferFailures), foundEngine + " " + Number},
-			{"Never fetched, per minute", worstReplicas(metrics.KVTransfersExpired), foundEngine + " " + Number},
+			{"Leases that expired, so that answers may be wrong, per minute", worstReplicas(metrics.KVTransfersExpired), foundEngine + " " + Number},
 		},
 		Dashboard: EngineDashboard,
 	}

@@ -217,7 +217,7 @@ func (s Style) alert(a *Alert) FileRule {
 	split.WriteString(s.lines(a.Split))
 	return FileRule{
 		Alert:  a.Name,
-		Expr:   s.expr(a.Expr),
+		Expr:   s.expr(a.Condition()),
 		For:    short(a.For),
 		Keep:   short(a.Keep),
 		Labels: s.labels(a),

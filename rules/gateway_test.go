@@ -45,7 +45,7 @@ func TestNothingSumsGatewaysWithEngines(t *testing.T) {
 			}
 		}
 		for _, a := range rules.Alerts(groups) {
-			check(a.Name, a.Expr)
+			check(a.Name, a.Condition())
 			for _, q := range a.Asks() {
 				check(a.Name, q)
 			}

@@ -73,9 +73,40 @@ func first(f *metrics.Family) promql.Expr {
 // underMaintenance selects the objectives in a declared interval, as recorded.
 func underMaintenance() promql.Expr { return promql.Vector(metrics.RecordedMaintenance) }
 
-// maintained returns the objectives in a declared interval until rates no longer include it.
+// maintained returns the objectives of engines in a declared interval until rates no longer include it. Where the
+// exporter went with its node, or the pod is deleted, nothing shows the end of the interval: then it lasts for an hour.
 func maintained() promql.Expr {
-	return promql.Max(modelSLO, promql.Over("max_over_time", promql.Vector(metrics.SLOMaintenance), RateWindow.Std()+Interval))
+	within := func(window time.Duration) promql.Expr {
+		return promql.Max(metrics.RecordedEngineMaintenance.Labels, promql.Over("max_over_time", promql.Vector(metrics.SLOMaintenance), window))
+	}
+	return promql.Or(within(RateWindow.Std()+Interval), promql.Unless(within(hour), promql.Vector(metrics.EngineUp), promql.On(pageLabels...)))
+}
+
+// silenced returns the engines whose objectives are all maintained.
+func silenced() promql.Expr {
+	others := promql.Unless(promql.Over("last_over_time", promql.Vector(metrics.SLOCounted), hour), promql.Vector(metrics.RecordedEngineMaintenance),
+		promql.On(append([]string{metrics.LabelSLO}, pageLabels...)...))
+	return promql.Unless(promql.Max(replicaLabels, promql.Vector(metrics.RecordedEngineMaintenance)), others, promql.On(pageLabels...))
+}
+
+// silencedNodes returns the exporters whose engines are all silenced.
+func silencedNodes() promql.Expr {
+	others := promql.Unless(promql.Vector(metrics.EngineUp), promql.Vector(metrics.RecordedSilenced), promql.On(pageLabels...))
+	return promql.Unless(promql.Max(onNode, promql.Vector(metrics.RecordedSilenced)), others, promql.On(onNode...))
+}
+
+// Condition returns what the alert fires for: its expression, without what a declared maintenance explains.
+func (a *Alert) Condition() promql.Expr {
+	has := promql.Labels(a.Expr)
+	switch {
+	case len(a.Explains) == 0 && a.Name != ExporterDown.Name:
+		return a.Expr
+	case slices.Contains(a.Scope, metrics.LabelServer) && slices.Contains(has, metrics.LabelPod):
+		return promql.Unless(a.Expr, promql.Vector(metrics.RecordedSilenced), promql.On(pageLabels...))
+	case slices.Contains(has, metrics.LabelModel):
+		return promql.Unless(a.Expr, promql.Vector(metrics.RecordedSilenced), promql.On(modelLabels...))
+	}
+	return promql.Unless(a.Expr, promql.Vector(metrics.RecordedSilencedNode), promql.On(onNode...))
 }
 
 // leftOut returns the events that one minute of maintenance subtracts: a fifth of the five-minute increase, in each of
@@ -108,7 +139,8 @@ func (s source) answeredProbes() promql.Expr {
 func (s source) corrections() []Record {
 	records := []Record{{Name: metrics.RecordedDownTime, Expr: enginesDown()},
 		{metrics.RecordedDownTime, downTime(promql.Vector(metrics.EngineLastServed, gatewayRole()), gatewayRole()), map[string]string{metrics.LabelRole: metrics.GatewayRole}},
-		{Name: metrics.RecordedMaintenance, Expr: maintained()}, {Name: metrics.RecordedArrived, Expr: arrived()},
+		{Name: metrics.RecordedEngineMaintenance, Expr: maintained()}, {Name: metrics.RecordedSilenced, Expr: silenced()}, {Name: metrics.RecordedSilencedNode, Expr: silencedNodes()},
+		{Name: metrics.RecordedMaintenance, Expr: promql.Max(modelSLO, promql.Vector(metrics.RecordedEngineMaintenance))}, {Name: metrics.RecordedArrived, Expr: arrived()},
 		{metrics.RecordedEventCorrection, s.answeredProbes(), map[string]string{metrics.LabelReason: "probe"}}}
 	for _, f := range []*metrics.Family{metrics.SLOEvents, metrics.SLOBadEvents} {
 		records = append(records,

@@ -29,7 +29,7 @@ func Stages(groups []Group) map[string][]int {
 			at = append(at, s)
 		}
 		for _, a := range g.Alerts {
-			at = append(at, after(recorded, "", append(a.Asks(), a.Expr)...))
+			at = append(at, after(recorded, "", append(a.Asks(), a.Condition())...))
 		}
 		stages[g.Name] = at
 	}

@@ -181,7 +181,10 @@ var Conditions = []Condition{
 		Elsewhere: "no check"},
 	{Name: "vgpu_unlicensed", Verdict: metrics.Degraded, Alert: metrics.AnswerSlowed, Meaning: "the virtual GPU has no licence, so the driver restricts it", Action: "look at the licence server and at journalctl -u nvidia-gridd",
 		Reads: []*metrics.Family{metrics.GPUVGPULicensed}, Hold: boot, Quiet: level,
-		test:      test{value: func(v *view) (float64, bool) { licensed, ok := v.most(metrics.GPUVGPULicensed); return 1 - licensed, ok }, least: 1},
+		test: test{value: func(v *view) (float64, bool) {
+			licensed, ok := v.most(metrics.GPUVGPULicensed)
+			return 1 - licensed, ok
+		}, least: 1},
 		Elsewhere: "DCGM: field, no check"},
 	{Name: "driver_unusable", Verdict: metrics.Degraded, Alert: metrics.AnswerUnread, Meaning: "neither the driver nor another exporter can be used", Action: "do what the reason of llm_gpu_nvml_up or llm_gpu_source_up wants", Node: true, Blind: true,
 		Reads: []*metrics.Family{metrics.GPUNVMLUp, metrics.GPUSourceUp, metrics.GPUExpected}, Hold: 2 * boot, Quiet: level,
