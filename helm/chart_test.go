@@ -177,6 +177,7 @@ func TestRefused(t *testing.T) {
 		`cluster.config.target=[]`:                                   "cluster/config",
 		`cluster.hostNetwork=true`:                                   "cluster",
 		`prometheusRule.grafanaURL="grafana.example"`:                "grafanaURL",
+		`prometheusRule.queryURL="https://prometheus.example/graph"`: "queryURL",
 		`prometheusRule.runbookURL="https://wiki.example"`:           "runbookURL",
 		`prometheusRule.runbookURL="https://wiki.example/\"{alert}"`: "runbookURL",
 		`ingress.host="llm.example"`:                                 "set cluster.enabled and service.enabled",
@@ -349,7 +350,11 @@ func generated(t *testing.T, name string) (o object) {
 
 // Links lead where the values say, with what the alert is about.
 func TestLinks(t *testing.T) {
-	objects := render(t, `prometheusRule.grafanaURL="https://grafana.example/team"`, `prometheusRule.runbookURL="https://wiki.example/{alert}"`)
+	const opener = "https://prometheus.example/graph?g0.tab=1&g0.expr={query}"
+	objects := render(t, `prometheusRule.grafanaURL="https://grafana.example/team"`, `prometheusRule.runbookURL="https://wiki.example/{alert}"`, `prometheusRule.queryURL="`+opener+`"`)
+	if args := at(t, objects["DaemonSet"], "spec", "template", "spec", "containers", "args").([]any); !slices.Contains(args, any("--web.runbook-query-url="+opener)) {
+		t.Errorf("a runbook's query opens nowhere: %v", args)
+	}
 	alerts := 0
 	for _, g := range at(t, objects["PrometheusRule"], "spec", "groups").([]any) {
 		for _, r := range at(t, g, "rules").([]any) {

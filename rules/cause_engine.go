@@ -86,12 +86,14 @@ var (
 	EngineCrashLoop = &Alert{
 		Name:        "LLMEngineCrashLoop",
 		Branch:      Engine,
-		Expr:        promql.OrOn(ofGateways(promql.Vector(metrics.RecordedRestarts)), promql.Vector(metrics.RecordedRestarts), promql.On(pageLabels...)),
+		Expr: promql.Or(promql.OrOn(ofGateways(promql.Vector(metrics.RecordedRestarts)), promql.Vector(metrics.RecordedRestarts), promql.On(pageLabels...)),
+			reason("stalls", promql.Ge(stalls(6*hour), promql.Num(3)))),
 		Severity:    slo.Ticket,
 		Scope:       []string{metrics.LabelServer},
 		Explains:    []*Alert{FastBurn, SlowBurn},
-		Summary:     `{{ if eq $labels.role "gateway" }}Gateway{{ else }}Engine{{ end }} ` + theEngine + " restarted {{ $value | humanize }} times within six hours",
-		Description: "Each restart drops all requests, and the engine must load its model again. Read why the previous process died before anything else.",
+		Summary:     `{{ if eq $labels.role "gateway" }}Gateway{{ else }}Engine{{ end }} ` + theEngine + ` {{ if eq $labels.reason "stalls" }}stood still{{ else }}restarted{{ end }} {{ $value | humanize }} times within six hours`,
+		Description: `{{ if eq $labels.reason "stalls" }}Each time it went on by itself, so only a standstill of four minutes pages. Save its stacks during the next one.` +
+			`{{ else }}Each restart drops all requests, and the engine must load its model again. Read why the previous process died before anything else.{{ end }}`,
 		Dashboard:   EngineDashboard,
 	}
 )
@@ -349,7 +351,8 @@ var whole = []*promql.Matcher{promql.Eq(metrics.LabelDPRank, ""), promql.Eq(metr
 
 // standsStill returns 1 for each replica that makes no progress as a whole, and the share of stalled ranks where only
 // some ranks make none. The exporter reports a stall where it is certain. Where it only sees no progress, a busy GPU that
-// the replica alone uses proves that there is work.
+// the replica alone uses proves that there is work. After a standstill that ended by itself, the next one within the hour
+// counts once it has lasted for four minutes.
 func standsStill() promql.Expr {
 	onPage := promql.On(pageLabels...)
 	standing := func(f *metrics.Family, longer float64) promql.Expr {
@@ -362,7 +365,13 @@ func standsStill() promql.Expr {
 		promql.CountBy(replicaLabels, promql.CountBy(rankLabels, ranks(metrics.RequestsRunning))))
 	computes := promql.Or(promql.And(standing(metrics.EngineWithoutProgress, 0), promql.Vector(metrics.RecordedGPUBusy), onPage),
 		promql.And(standing(metrics.EngineWithoutProgress, 300), promql.Vector(metrics.RecordedGPUSpins), onPage))
-	return promql.Max(replicaLabels, promql.Or(standing(metrics.EngineStalled, 0), computes, share))
+	again := promql.Unless(above(stalls(hour), 0), standing(metrics.EngineWithoutProgress, 240), promql.On(replicaLabels...))
+	return promql.Unless(promql.Max(replicaLabels, promql.Or(standing(metrics.EngineStalled, 0), computes, share)), again, promql.On(replicaLabels...))
+}
+
+// stalls counts the standstills of each replica that ended by themselves.
+func stalls(window time.Duration) promql.Expr {
+	return promql.Max(replicaLabels, promql.Over("resets", promql.Vector(metrics.EngineStalled, whole...), window))
 }
 
 // stalled returns the replicas that make no progress. A replica stays stalled while its metrics endpoint cannot be read

@@ -65,6 +65,9 @@ spec:
         {{- if .Values.webConfig.existingSecret }}
         - --web.config.file=/etc/llm-node-exporter/web/web.yml
         {{- end }}
+        {{- with .Values.prometheusRule.queryURL }}
+        - {{ printf "--web.runbook-query-url=%s" . | quote }}
+        {{- end }}
         {{- if .Cluster }}
         - --role=cluster
         {{- if include "lne.acts" . }}
