@@ -84,17 +84,17 @@ var (
 		Dashboard: EngineDashboard,
 	}
 	EngineCrashLoop = &Alert{
-		Name:        "LLMEngineCrashLoop",
-		Branch:      Engine,
+		Name:   "LLMEngineCrashLoop",
+		Branch: Engine,
 		Expr: promql.Or(promql.OrOn(ofGateways(promql.Vector(metrics.RecordedRestarts)), promql.Vector(metrics.RecordedRestarts), promql.On(pageLabels...)),
 			reason("stalls", promql.Ge(stalls(6*hour), promql.Num(3)))),
-		Severity:    slo.Ticket,
-		Scope:       []string{metrics.LabelServer},
-		Explains:    []*Alert{FastBurn, SlowBurn},
-		Summary:     `{{ if eq $labels.role "gateway" }}Gateway{{ else }}Engine{{ end }} ` + theEngine + ` {{ if eq $labels.reason "stalls" }}stood still{{ else }}restarted{{ end }} {{ $value | humanize }} times within six hours`,
+		Severity: slo.Ticket,
+		Scope:    []string{metrics.LabelServer},
+		Explains: []*Alert{FastBurn, SlowBurn},
+		Summary:  `{{ if eq $labels.role "gateway" }}Gateway{{ else }}Engine{{ end }} ` + theEngine + ` {{ if eq $labels.reason "stalls" }}stood still{{ else }}restarted{{ end }} {{ $value | humanize }} times within six hours`,
 		Description: `{{ if eq $labels.reason "stalls" }}Each time it went on by itself, so only a standstill of four minutes pages. Save its stacks during the next one.` +
 			`{{ else }}Each restart drops all requests, and the engine must load its model again. Read why the previous process died before anything else.{{ end }}`,
-		Dashboard:   EngineDashboard,
+		Dashboard: EngineDashboard,
 	}
 )
 
