@@ -950,7 +950,7 @@ func TestSlowedGPUsAreToldOnce(t *testing.T) {
 			burns(emit, l, "itl", 9)
 			emit(suspicious("gpu_throttled", with(l, "x", metrics.LabelGPUUUID, "GPU-00000000-0000", metrics.LabelReason, "hw_thermal_slowdown")), 1.0034)
 			if model == "all" {
-				emit(suspicious("gpus_throttled", with(l, "x", metrics.LabelInstance, "gpu-node-1")), 4)
+				emit(suspicious("gpus_throttled", with(l, "x", metrics.LabelInstance, "gpu-node-1", metrics.LabelReason, "hw_thermal_slowdown")), 4)
 			}
 		}
 	}); err != nil {
@@ -962,7 +962,7 @@ func TestSlowedGPUsAreToldOnce(t *testing.T) {
 		said = append(said, row.Metric.Get(metrics.LabelModel)+": "+row.Metric.Get(metrics.LabelSays))
 	}
 	slices.Sort(said)
-	if want := []string{"all: All GPUs of the model are slowed down, 4 of them on gpu-node-1", "one: GPU 00000000 is slowed down 100% of the time (hw_thermal_slowdown)"}; !slices.Equal(said, want) {
+	if want := []string{"all: All GPUs of the model are slowed down, 4 of them on gpu-node-1 (hw_thermal_slowdown)", "one: GPU 00000000 is slowed down 100% of the time (hw_thermal_slowdown)"}; !slices.Equal(said, want) {
 		t.Errorf("said: %q, want %q", said, want)
 	}
 }

@@ -72,8 +72,8 @@ func Clues() []Clue {
 func brokenClues() []Clue {
 	return []Clue{
 		{Branch: Hardware, Name: "gpus_throttled", Runbook: "LLMGPUSlowed", Unit: Count, // no other GPU to move to
-			Says:  "All GPUs of the model are slowed down, {value} of them on {instance}",
-			Query: one(promql.And(gpusByNode(), allThrottled(), promql.On(modelLabels...)))},
+			Says:  "All GPUs of the model are slowed down, {value} of them on {instance} ({reason})",
+			Query: one(promql.And(slowedByNode(), allThrottled(), promql.On(modelLabels...)))},
 		{Branch: Hardware, Name: "gpu_throttled", Runbook: "BranchThrottledGPU", Unit: Share,
 			Says:  "GPU {gpu_uuid} is slowed down {value} of the time ({reason})",
 			Query: one(servedBy(promql.Max(append(onGPULabels(), metrics.LabelReason), promql.Or(above(promql.Vector(metrics.RecordedSlowedGPU), 0.05), clockFell())), metrics.LabelReason))},
@@ -216,10 +216,10 @@ func clockFell() promql.Expr {
 	return reason("low_clock", promql.And(uncounted, works, promql.On(onGPULabels()...)))
 }
 
-// gpusByNode returns how many GPUs of each node a model runs on.
-func gpusByNode() promql.Expr {
-	node := append([]string{metrics.LabelInstance}, modelLabels...)
-	return promql.CountBy(node, promql.Max(append([]string{metrics.LabelGPUUUID}, node...), promql.Vector(metrics.EngineGPUInfo)))
+// slowedByNode returns how many of a model's GPUs something slows down, by node and reason.
+func slowedByNode() promql.Expr {
+	return promql.CountBy(append([]string{metrics.LabelInstance, metrics.LabelReason}, modelLabels...),
+		servedBy(above(promql.Vector(metrics.RecordedSlowedGPU), 0.05), metrics.LabelReason))
 }
 
 // waiting returns how many requests of each model wait.

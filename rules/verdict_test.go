@@ -170,7 +170,7 @@ func TestVerdict(t *testing.T) {
 	}{
 		{"nothing stands out yet.", slo.TTFT, false, func(*replica) {}},
 		{"hardware. GPU GPU-p1 is slowed down 100% of the time (hw_thermal_slowdown).", slo.TTFT, true, func(r *replica) { r.throttled, r.queue = 1, 0.2 }},
-		{"hardware. All GPUs of the model are slowed down, 3 of them on node-1.", slo.TTFT, false, func(r *replica) { r.throttled, r.queue = 1, 0.2 }},
+		{"hardware. All GPUs of the model are slowed down, 3 of them on node-1 (hw_thermal_slowdown).", slo.TTFT, false, func(r *replica) { r.throttled, r.queue = 1, 0.2 }},
 		{"hardware. GPU GPU-p1 must leave service (xid_79).", slo.TTFT, true, func(r *replica) { r.condition = "xid_79" }},
 		{"hardware. GPU GPU-p1 must leave service (row_remap_failure).", slo.TTFT, true, func(r *replica) { r.condition, r.ecc, r.queue = "row_remap_failure", 1, 0.2 }},
 		{"hardware. GPU GPU-p1 had uncorrectable memory errors within the hour.", slo.TTFT, true, func(r *replica) { r.ecc, r.version, r.queue = 1, "2", 0.2 }},

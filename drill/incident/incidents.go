@@ -357,7 +357,7 @@ func replicasSlow() []Incident {
 			Faults: []Fault{fault(0, every(func(r *world.Replica) {
 				r.GPU.Throttle = &world.Throttle{Reason: "hw_thermal_slowdown", Clock: 345. / 1980}
 			}))},
-			Page: rules.FastBurn, Clue: "gpu_throttled", Shows: `All GPUs of the model are slowed down, \d of them on gpu-node-1`,
+			Page: rules.FastBurn, Clue: "gpu_throttled", Shows: `All GPUs of the model are slowed down, \d of them on gpu-node-1:9844 \(hw_thermal_slowdown\)`,
 			Lever: Lever{"LLMGPUSlowed", []string{"Levers"}, "all GPUs of the node are throttled, so there is nothing to drain to; the data centre restores the cooling", fault(20*minute, every(func(r *world.Replica) { r.GPU.Throttle = nil }))},
 		},
 		{
@@ -366,14 +366,14 @@ func replicasSlow() []Incident {
 			Faults: []Fault{fault(0, every(func(r *world.Replica) {
 				r.GPU.Throttle = &world.Throttle{Reason: "hw_power_brake_slowdown", Clock: 0.25}
 			}))},
-			Page: rules.FastBurn, Clue: "gpu_throttled", Shows: `All GPUs of the model are slowed down, \d of them on gpu-node-1`,
+			Page: rules.FastBurn, Clue: "gpu_throttled", Shows: `All GPUs of the model are slowed down, \d of them on gpu-node-1:9844 \(hw_power_brake_slowdown\)`,
 		},
 		{
 			Name: "vgpu-unlicensed", Story: "the licence server is gone: all virtual GPUs lose their licence, and the driver lets them do a quarter of the work",
 			Fleet: chat(), Lasts: 40 * minute,
 			Faults: []Fault{fault(-2*time.Hour, every(func(r *world.Replica) { r.GPU.Virtual = true })),
 				fault(0, every(func(r *world.Replica) { r.GPU.Unlicensed, r.Engine.Slow = true, 4 }))},
-			Page: rules.FastBurn, Clue: "gpu_throttled", Shows: `All GPUs of the model are slowed down, \d of them on gpu-node-1`,
+			Page: rules.FastBurn, Clue: "gpu_throttled", Shows: `All GPUs of the model are slowed down, \d of them on gpu-node-1:9844 \(vgpu_unlicensed\)`,
 		},
 		{
 			Name: "xid-79", Story: "a GPU falls off the bus and takes its engine with it",
