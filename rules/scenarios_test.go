@@ -160,6 +160,7 @@ func (s scenario) scrape(at time.Time, emit rulesim.Emit) {
 			}
 			who := []string{"instance", node, "namespace", e.namespace, "pod", e.pod, "server", cmp.Or(e.at, "10.0.0.9:8000")}
 			show(float64(rulesim.Epoch.Add(e.from).Unix()), "llm_engine_start_time_seconds", append(slices.Clone(who), "runtime", "vllm")...)
+			show(1, "llm_engine_up", append(slices.Clone(who), "runtime", "vllm")...)
 			who = append(who, "model_name", e.model, "role", e.role, "runtime", "vllm")
 			if now >= s.maintenance[0] && now < s.maintenance[1] {
 				show(1, "llm_slo_maintenance", append(slices.Clone(who), "slo", e.slo)...)
