@@ -74,12 +74,16 @@ func first(f *metrics.Family) promql.Expr {
 func underMaintenance() promql.Expr { return promql.Vector(metrics.RecordedMaintenance) }
 
 // maintained returns the objectives of engines in a declared interval until rates no longer include it. Where the
-// exporter went with its node, or the pod is deleted, nothing shows the end of the interval: then it lasts for an hour.
+// exporter went with its node, or the pod is deleted, nothing shows the end of the interval: then it lasts for an hour,
+// or until another engine of the model counts the objective without being in an interval.
 func maintained() promql.Expr {
 	within := func(window time.Duration) promql.Expr {
 		return promql.Max(metrics.RecordedEngineMaintenance.Labels, promql.Over("max_over_time", promql.Vector(metrics.SLOMaintenance), window))
 	}
-	return promql.Or(within(RateWindow.Std()+Interval), promql.Unless(within(hour), promql.Vector(metrics.EngineUp), promql.On(pageLabels...)))
+	now := within(RateWindow.Std() + Interval)
+	over := promql.Unless(promql.Vector(metrics.SLOCounted), now, promql.On(append([]string{metrics.LabelSLO}, pageLabels...)...))
+	gone := promql.Unless(within(hour), promql.Vector(metrics.EngineUp), promql.On(pageLabels...))
+	return promql.Or(now, promql.Unless(gone, over, promql.On(append([]string{metrics.LabelSLO}, modelLabels...)...)))
 }
 
 // silenced returns the engines whose objectives are all maintained.

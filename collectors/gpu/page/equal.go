@@ -53,6 +53,8 @@ func (s *Source) equals() (all []Equal) {
 // not explains why the family of a row does not equal the metrics page's number.
 func (r *Row) not() string {
 	switch {
+	case r.Only != nil:
+		return "it is absent for GPUs that it says nothing about"
 	case len(r.With) > 0:
 		return "it is computed from several numbers"
 	case r.Split != nil && r.By == metrics.LabelReason:
