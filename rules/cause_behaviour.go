@@ -57,8 +57,8 @@ func runsOn(share promql.Expr) promql.Expr {
 		promql.And(promql.Unless(above(share, 0.3), before), above(now("output_tokens"), manyTokens)))
 }
 
-// runsOnAlone returns the share of a replica's requests that the token limit ended, where it is more than half, and less
-// than 30% of those of the whole model. Both include probes, which ask for a few tokens at each replica.
+// runsOnAlone returns the share of a replica's requests that the token limit ended, where it is more than half, while it
+// is less than 30% for the whole model. Both include probes, which ask for a few tokens at each replica.
 func runsOnAlone(window time.Duration) promql.Expr {
 	all := promql.Sum(replicaLabels, promql.Rate(promql.Vector(metrics.Requests), window))
 	share := promql.Div(promql.Sum(replicaLabels, promql.Rate(atLimit(), window)), above(all, 20/window.Seconds()))
