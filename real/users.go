@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"time"
 
 	"github.com/goccy/go-yaml"
 
@@ -72,14 +73,14 @@ func hurt(records []Record, o slo.Objective, fault, until float64) Hurt {
 	}
 	rate := float64(split) / fault
 	for _, p := range slo.DefaultWindowPairs() {
-		limit, _ := p.Threshold(o).Float64()
 		if p.Severity != slo.Page {
 			continue
 		}
 		for at := fault; at <= until; at++ {
-			long, least := window(all, at, p.Long.Std().Seconds(), rate, h.Before)
-			short, _ := window(all, at, p.Short.Std().Seconds(), rate, h.Before)
-			if least >= slo.MinBadEvents && long > limit && short > limit {
+			counts := func(ago, length time.Duration) (bad, events float64) {
+				return window(all, at-ago.Seconds(), length.Seconds(), rate, h.Before)
+			}
+			if p.Holds(o, counts) {
 				if h.Due < 0 || at-fault < h.Due {
 					h.Due = at - fault
 				}
@@ -119,24 +120,22 @@ func promises() []slo.Objective {
 	return config.Objectives
 }
 
-// window returns the share of bad events in the seconds before a time, and how many there were. What lies before the play
-// is taken to be as the healthy minutes were.
+// window counts the bad events and all events in the seconds before a time. What lies before the play is taken to be as
+// the healthy minutes were.
 func window(all []event, at, length, rate, before float64) (bad, events float64) {
-	n := 0.0
 	for _, e := range all {
 		if e.at > at-length && e.at <= at {
-			n++
+			events++
 			if e.bad {
 				bad++
 			}
 		}
 	}
-	events = bad
-	if more := length - at; more > 0 {
-		n += more * rate
+	if more := min(length, length-at); more > 0 {
+		events += more * rate
 		bad += more * rate * before
 	}
-	return bad / math.Max(n, 1), events
+	return bad, events
 }
 
 // share returns the share of bad events.

@@ -215,9 +215,10 @@ func fires(p slo.WindowPair, windows []slo.Duration) promql.Expr {
 		silent := promql.Unless(promql.Vector(burn(latest(p, windows))), promql.Vector(burn(p.Short)))
 		short = promql.Or(short, promql.And(silent, firing, promql.On(modelSLO...)))
 	}
-	burning := promql.And(over(p.Long), short)
-
-	bad := promql.Vector(increase(metrics.RecordedBadEvents, p.Long))
+	burning, bad := promql.And(over(p.Long), short), promql.Vector(increase(metrics.RecordedBadEvents, p.Long))
+	if p.Sustains() {
+		burning = promql.Or(burning, sustained(bad, threshold))
+	}
 	badRequests := promql.Or(promql.Mul(bad, promql.Vector(metrics.RecordedRequestsPerEvent)), bad)
 	// Rates extrapolate: five events may measure as 4.98. Four never measure as 4.5.
 	enough := promql.Ge(badRequests, promql.Num(slo.MinBadEvents-0.5))
@@ -229,6 +230,15 @@ func fires(p slo.WindowPair, windows []slo.Duration) promql.Expr {
 	least := promql.Mul(promql.Or(spend(slo.LeastSpend, awake), spend(slo.WakeSpend, threshold)), threshold)
 	trifle := promql.Lt(bad, promql.Mul(least, promql.Mul(promql.Vector(metrics.RecordedExpectedRate), promql.Vector(metrics.RecordedErrorBudget))))
 	return promql.Unless(promql.And(burning, enough), trifle)
+}
+
+// sustained returns the burn rates of the last five minutes that page without a longer window: see slo.SustainedFactor.
+func sustained(bad, threshold promql.Expr) promql.Expr {
+	strict := promql.Lt(promql.Vector(metrics.RecordedErrorBudget), promql.Num(slo.SustainedBudget.Float()))
+	now := promql.Vector(metrics.RecordedBadEventRate)
+	old := promql.Gt(promql.Offset(now, slo.SustainedFor), times(slo.SustainedPart, now))
+	fresh := promql.Gt(promql.Sub(bad, promql.Offset(bad, slo.SustainedNow)), times(slo.SustainedPart*RateWindow.Std().Seconds(), now))
+	return both(promql.Gt(promql.Vector(burn(RateWindow)), times(slo.SustainedFactor, threshold)), strict, old, fresh)
 }
 
 // burns records the burn rates of the windows that pairs of a severity read. For the guard against low traffic it also

@@ -73,6 +73,19 @@ const WakeSpend = 0.5
 // half as many bad events as the next.
 const StayShare = 0.5
 
+// A sustained burn of an objective that nearly all events must meet (a budget of at most SustainedBudget) pages although
+// the long window is still full of good events, for example of the traffic before throughput collapsed. The short window
+// of five minutes burns at SustainedFactor times the pair's threshold: with a target of 99.9% over 30 days, 4.3% of
+// events are bad. SustainedPart of these bad events are older than SustainedFor, and SustainedPart came in the last
+// SustainedNow. So a stall of a minute that is over does not page.
+const (
+	SustainedBudget = One / 500
+	SustainedFactor = 3
+	SustainedPart   = 0.1
+	SustainedFor    = 3 * time.Minute
+	SustainedNow    = 2 * time.Minute
+)
+
 // FewBadEvents is the number of bad events in the long window below which an alert continues although the short window has none, because rare events
 // have gaps of that length.
 const FewBadEvents = 20
@@ -113,6 +126,23 @@ func (p WindowPair) Spent(o Objective) *big.Rat {
 	return s.Quo(s, o.Period.rat())
 }
 
+// Sustains reports whether a sustained burn in the short window suffices for the pair: see SustainedFactor.
+func (p WindowPair) Sustains() bool { return p.Short == 5*minute }
+
+// Holds reports whether the pair holds. The caller counts the events in a window that ended some time ago.
+func (p WindowPair) Holds(o Objective, count func(ago, window time.Duration) (bad, events float64)) bool {
+	limit, _ := p.Threshold(o).Float64()
+	bad, all := count(0, p.Long.Std())
+	now, recent := count(0, p.Short.Std())
+	long := bad > limit*all
+	if p.Sustains() && o.Target >= One-SustainedBudget && now > SustainedFactor*limit*recent {
+		old, _ := count(SustainedFor, p.Short.Std())
+		fresh, _ := count(0, SustainedNow)
+		long = long || min(old, fresh) > SustainedPart*now
+	}
+	return bad >= MinBadEvents && long && now > limit*recent
+}
+
 // Load describes a constant incident: the share of events that are bad, and the traffic. Requests per second drive
 // the low-traffic guard, even if the events are tokens.
 type Load struct {
@@ -132,8 +162,11 @@ func (p WindowPair) Detection(o Objective, l Load) (d time.Duration, fires bool)
 	if guard > long {
 		return 0, false
 	}
-	seconds := max(threshold*long/l.BadShare, guard)
-	return time.Duration(seconds * float64(time.Second)), true
+	seconds := threshold * long / l.BadShare
+	if p.Sustains() && o.Target >= One-SustainedBudget && l.BadShare > SustainedFactor*threshold {
+		seconds = min(seconds, max(SustainedFactor*threshold*p.Short.Std().Seconds()/l.BadShare, SustainedFor.Seconds()/(1-SustainedPart)))
+	}
+	return time.Duration(max(seconds, guard) * float64(time.Second)), true
 }
 
 // Detection returns the time until the first pair of the severity fires.

@@ -110,12 +110,15 @@ func (t *truth) burn(from, seen time.Duration) (after time.Duration, objective s
 			limit, _ := p.Threshold(o).Float64()
 			for end := int(from / slice); end < len(sums); end++ {
 				known := time.Duration(end)*slice - seen
-				long, short := window(sums, end, min(p.Long.Std(), known)), window(sums, end, min(p.Short.Std(), known))
-				least := float64(slo.MinBadEvents)
-				if seen > 0 && known < time.Hour {
-					least = max(least, slo.WakeSpend*limit*window(sums, end, known).events*p.Long.Std().Seconds()/known.Seconds())
+				counts := func(ago, d time.Duration) (float64, float64) {
+					c := window(sums, max(0, end-int(ago/slice)), min(d, max(0, known-ago)))
+					return c.bad, c.events
 				}
-				if long.bad >= least && long.bad > limit*long.events && short.bad > limit*short.events {
+				least := 0.0
+				if seen > 0 && known < time.Hour {
+					least = slo.WakeSpend * limit * window(sums, end, known).events * p.Long.Std().Seconds() / known.Seconds()
+				}
+				if bad, _ := counts(0, p.Long.Std()); bad >= least && p.Holds(o, counts) {
 					if d := time.Duration(end)*slice - from; d < after {
 						after, objective, due = d, o.Name, true
 					}

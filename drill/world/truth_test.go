@@ -11,24 +11,25 @@ import (
 
 // For a constant incident, the truth's detection equals the calculation of package slo.
 func TestTruthIsDetection(t *testing.T) {
-	objectives := slo.Defaults()[:1]
-	for _, share := range []float64{0.1, 0.2, 0.5, 1} {
-		tr := newTruth(objectives)
-		const perSlice, history = 50, 7 * time.Hour
-		for at := time.Duration(0); at < history+5*time.Hour; at += slice {
-			tr.now[0].events = perSlice
-			if at >= history {
-				tr.now[0].bad = perSlice * share
+	for _, o := range slo.Defaults() {
+		for _, share := range []float64{0.05, 0.08, 0.1, 0.2, 0.5, 1} {
+			tr := newTruth([]slo.Objective{o})
+			const perSlice, history = 50, 7 * time.Hour
+			for at := time.Duration(0); at < history+5*time.Hour; at += slice {
+				tr.now[0].events = perSlice
+				if at >= history {
+					tr.now[0].bad = perSlice * share
+				}
+				tr.tick()
 			}
-			tr.tick()
-		}
-		want, _ := slo.Detection(slo.DefaultWindowPairs(), slo.Page, objectives[0], slo.Load{BadShare: share, RequestsPerSecond: perSlice / slice.Seconds()})
-		got, name, due := tr.burn(history, 0)
-		if !due || name != "ttft" || got < want-slice || got > want+2*slice {
-			t.Errorf("%v bad: due %v after %s, slo says %s", share, due, got, want)
+			want, fires := slo.Detection(slo.DefaultWindowPairs(), slo.Page, o, slo.Load{BadShare: share, RequestsPerSecond: perSlice / slice.Seconds()})
+			got, name, due := tr.burn(history, 0)
+			if due != fires || due && (name != o.Name || got < want-slice || got > want+2*slice) {
+				t.Errorf("%s, %v bad: due %v after %s, slo says %v, %s", o.Name, share, due, got, fires, want)
+			}
 		}
 	}
-	quiet := newTruth(objectives)
+	quiet := newTruth(slo.Defaults()[:1])
 	for range 1000 {
 		quiet.now[0] = count{events: 50, bad: 0.4}
 		quiet.tick()
