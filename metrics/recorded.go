@@ -55,15 +55,13 @@ var (
 	RecordedBurnThreshold = recorded(Max, "model:llm_slo_burn_threshold:rate",
 		"Burn rate above which the window pair named by long alerts with this severity, page or ticket, for this objective's target and period.",
 		ModelSLOLabels, with(LabelLong, LabelSeverity))
-	RecordedEngineMaintenance = recorded(Never, "engine:llm_slo_maintenance:last6m",
-		"An objective of an engine that is in a declared maintenance, or was within the last six minutes; within the last hour, if nothing reads the engine any more. Absent otherwise.",
-		slices.Concat(PageLabels, with(LabelModel, LabelRole, LabelSLO)))
-	RecordedSilenced = recorded(Never, "engine:llm_maintenance:last6m",
-		"An engine whose objectives are all in a declared maintenance, which explains its alerts. Absent otherwise.", slices.Concat(PageLabels, with(LabelModel)))
-	RecordedSilencedNode = recorded(Never, "node:llm_maintenance:last6m",
-		"An exporter whose engines are all in a declared maintenance, which explains the alerts about it and its GPUs. Absent otherwise.", with(LabelCluster, LabelInstance))
+	RecordedSilenced = recorded(Never, "engine:llm_maintenance:end",
+		"When the declared maintenance ends that covers all objectives of this engine, unix time, until six minutes after it. It explains the engine's alerts. Absent otherwise.",
+		slices.Concat(PageLabels, with(LabelModel)))
+	RecordedSilencedNode = recorded(Never, "node:llm_maintenance:end",
+		"The same for an exporter whose engines are all in one. It explains the alerts about the exporter and its GPUs. Absent otherwise.", with(LabelCluster, LabelInstance))
 	RecordedMaintenance = recorded(Never, "model:llm_slo_maintenance:last6m",
-		"An objective that is in a declared maintenance, or was within the last six minutes. Absent otherwise.", ModelSLOLabels)
+		"An objective that is in a declared maintenance, or was within the last six minutes. Also while its exporter is gone, until the declared end. Absent otherwise.", ModelSLOLabels)
 	RecordedBurnLimit = recorded(Max, "model:llm_slo_burn_limit:rate",
 		"Burn rate at which half of all events are bad. No window pair has a higher threshold. Absent if nothing alerts: in maintenance, and behind a gateway that counts the same requests.", ModelSLOLabels)
 	RecordedOwner = recorded(Never, "model:llm_slo_owner:info",

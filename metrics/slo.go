@@ -40,4 +40,8 @@ var (
 	SLOMaintenance = SLO.gauge(Max, "llm_slo_maintenance",
 		"A declared interval of maintenance is under way for this engine and objective, always 1. Absent otherwise, and until the exporter has read the engine.",
 		EngineLabels, with(LabelSLO))
+	EngineMaintenanceEnd = SLO.gauge(Max, "llm_engine_maintenance_end_timestamp_seconds",
+		"When the declared maintenance ends that is under way for all objectives of this engine, unix time. Absent otherwise.", EngineLabels).experimental()
+	ExporterMaintenanceEnd = SLO.gauge(Never, "llm_exporter_maintenance_end_timestamp_seconds",
+		"When the first declared maintenance ends, unix time, while all engines that this exporter reads are in one. Absent otherwise.").experimental()
 )

@@ -265,7 +265,7 @@ func scenarios() []scenario {
 		{name: "5% wait for 10 s, severe objective", every: 30 * time.Second, lasts: 4 * hour, onset: 3 * hour, pages: 1, within: 7 * minute,
 			promises: []promise{days30("ttft", "ttft", 0.999)}, servers: one(evenly(0, 4*hour, 2, from(3*hour, 20)))},
 		{name: "8% wait for 10 s at a fifth of the traffic, severe objective", every: 15 * time.Second, lasts: 4 * hour, onset: 3 * hour, pages: 1, within: 7 * minute,
-			late: 2 * minute, // slo.LeastSpend of the usual traffic must be lost
+			late:     2 * minute, // slo.LeastSpend of the usual traffic must be lost
 			promises: []promise{days30("ttft", "ttft", 0.999)},
 			servers:  one(append(evenly(0, 3*hour, 5, never), evenly(3*hour, 4*hour, 1, from(3*hour, 12))...))},
 		{name: "a stall of 45 s that is over, severe objective", every: 15 * time.Second, lasts: 4 * hour, onset: 3 * hour, pages: 0,

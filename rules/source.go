@@ -73,30 +73,22 @@ func first(f *metrics.Family) promql.Expr {
 // underMaintenance selects the objectives in a declared interval, as recorded.
 func underMaintenance() promql.Expr { return promql.Vector(metrics.RecordedMaintenance) }
 
-// maintained returns the objectives of engines in a declared interval until rates no longer include it. Where the
-// exporter went with its node, or the pod is deleted, nothing shows the end of the interval: then it lasts for an hour,
-// or until another engine of the model counts the objective without being in an interval.
+// maintained returns the objectives in a declared interval until rates no longer include it. While an engine of the
+// model is gone with its exporter, it is the declared end that counts.
 func maintained() promql.Expr {
-	within := func(window time.Duration) promql.Expr {
-		return promql.Max(metrics.RecordedEngineMaintenance.Labels, promql.Over("max_over_time", promql.Vector(metrics.SLOMaintenance), window))
-	}
-	now := within(RateWindow.Std() + Interval)
-	over := promql.Unless(promql.Vector(metrics.SLOCounted), now, promql.On(append([]string{metrics.LabelSLO}, pageLabels...)...))
-	gone := promql.Unless(within(hour), promql.Vector(metrics.EngineUp), promql.On(pageLabels...))
-	return promql.Or(now, promql.Unless(gone, over, promql.On(append([]string{metrics.LabelSLO}, modelLabels...)...)))
+	declared := promql.Max(modelSLO, promql.Over("max_over_time", promql.Vector(metrics.SLOMaintenance), RateWindow.Std()+Interval))
+	before := promql.Over("last_over_time", promql.Vector(metrics.RecordedMaintenance), hour)
+	return promql.Or(declared, promql.And(before, promql.Vector(metrics.RecordedSilenced), promql.On(modelLabels...)))
 }
 
-// silenced returns the engines whose objectives are all maintained.
-func silenced() promql.Expr {
-	others := promql.Unless(promql.Over("last_over_time", promql.Vector(metrics.SLOCounted), hour), promql.Vector(metrics.RecordedEngineMaintenance),
-		promql.On(append([]string{metrics.LabelSLO}, pageLabels...)...))
-	return promql.Unless(promql.Max(replicaLabels, promql.Vector(metrics.RecordedEngineMaintenance)), others, promql.On(pageLabels...))
-}
-
-// silencedNodes returns the exporters whose engines are all silenced.
-func silencedNodes() promql.Expr {
-	others := promql.Unless(promql.Vector(metrics.EngineUp), promql.Vector(metrics.RecordedSilenced), promql.On(pageLabels...))
-	return promql.Unless(promql.Max(onNode, promql.Vector(metrics.RecordedSilenced)), others, promql.On(onNode...))
+// silenced returns until when a declared interval explains alerts: until rates no longer include it, or, while what read
+// the engines is gone, until its declared end.
+func silenced(end, recorded *metrics.Family, by, reader []string) promql.Expr {
+	lasts := RateWindow.Std() + Interval
+	declared := promql.Max(by, promql.Over("max_over_time", promql.Vector(end), lasts))
+	before := promql.Over("last_over_time", promql.Vector(recorded), hour)
+	gone := promql.Unless(promql.Gt(before, promql.Sub(promql.Call("time"), promql.Num(lasts.Seconds()))), promql.Vector(metrics.EngineUp), promql.On(reader...))
+	return promql.Or(declared, gone)
 }
 
 // Condition returns what the alert fires for: its expression, without what a declared maintenance explains.
@@ -143,8 +135,9 @@ func (s source) answeredProbes() promql.Expr {
 func (s source) corrections() []Record {
 	records := []Record{{Name: metrics.RecordedDownTime, Expr: enginesDown()},
 		{metrics.RecordedDownTime, downTime(promql.Vector(metrics.EngineLastServed, gatewayRole()), gatewayRole()), map[string]string{metrics.LabelRole: metrics.GatewayRole}},
-		{Name: metrics.RecordedEngineMaintenance, Expr: maintained()}, {Name: metrics.RecordedSilenced, Expr: silenced()}, {Name: metrics.RecordedSilencedNode, Expr: silencedNodes()},
-		{Name: metrics.RecordedMaintenance, Expr: promql.Max(modelSLO, promql.Vector(metrics.RecordedEngineMaintenance))}, {Name: metrics.RecordedArrived, Expr: arrived()},
+		{Name: metrics.RecordedSilenced, Expr: silenced(metrics.EngineMaintenanceEnd, metrics.RecordedSilenced, replicaLabels, pageLabels)},
+		{Name: metrics.RecordedSilencedNode, Expr: silenced(metrics.ExporterMaintenanceEnd, metrics.RecordedSilencedNode, onNode, onNode)},
+		{Name: metrics.RecordedMaintenance, Expr: maintained()}, {Name: metrics.RecordedArrived, Expr: arrived()},
 		{metrics.RecordedEventCorrection, s.answeredProbes(), map[string]string{metrics.LabelReason: "probe"}}}
 	for _, f := range []*metrics.Family{metrics.SLOEvents, metrics.SLOBadEvents} {
 		records = append(records,

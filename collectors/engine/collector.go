@@ -139,7 +139,7 @@ func (c *Collector) Scrape(ctx context.Context) *Exposition {
 		wg.Go(func() { e.snapshots[i] = t.scrape(ctx) })
 	}
 	wg.Wait()
-	e.snapshots = append(e.snapshots, c.probed())
+	e.snapshots = append(e.snapshots, nodeMaintenance(e.snapshots), c.probed())
 	e.snapshots = append(e.snapshots, objectiveLines(c.config.Objectives, e.snapshots))
 	return e
 }

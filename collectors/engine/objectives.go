@@ -2,8 +2,10 @@ package engine
 
 import (
 	"maps"
+	"math"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
@@ -50,10 +52,20 @@ type offGrid struct {
 	threshold, bound float64
 }
 
-// declared holds a series of llm_slo_maintenance, and the intervals during which it is exported.
+// declared holds an objective of an engine, and the intervals of maintenance that cover it.
 type declared struct {
-	text string
-	in   []slo.Maintenance
+	objective, engine string // series of llm_slo_maintenance and llm_engine_maintenance_end_timestamp_seconds
+	in                []slo.Maintenance
+}
+
+// ends returns when the last interval under way ends, in unix time; 0 if none is.
+func (d declared) ends(now time.Time) (end float64) {
+	for _, m := range d.in {
+		if m.On(now) {
+			end = max(end, float64(m.To.Unix()))
+		}
+	}
+	return end
 }
 
 // objectives adds the events of every objective that selects the engine.
@@ -212,14 +224,14 @@ func (c *compiler) counted(o slo.Objective, out [outLabels]string, reason slo.Re
 		c.plan.uncounted = append(c.plan.uncounted, *unless)
 	}
 	c.add(l)
-	d := declared{text: c.text(metrics.SLOMaintenance.Name, out, metrics.Label{Name: metrics.LabelSLO, Value: o.Name})}
+	d := declared{objective: c.text(metrics.SLOMaintenance.Name, out, metrics.Label{Name: metrics.LabelSLO, Value: o.Name}), engine: c.text(metrics.EngineMaintenanceEnd.Name, out)}
 	for _, m := range c.config.Maintenance {
 		if m.Covers(o) && m.Select.Matches(selected(out)) {
 			d.in = append(d.in, m)
 		}
 	}
-	if d.in != nil && !c.written[d.text] {
-		c.written[d.text] = true
+	if !c.written[d.objective] {
+		c.written[d.objective] = true
 		c.plan.declared = append(c.plan.declared, d)
 	}
 	return unless
@@ -231,11 +243,38 @@ func (t *target) maintenance(s *snapshot) {
 	t.mu.Lock()
 	all := t.declared
 	t.mu.Unlock()
+	ends := map[string]float64{} // by engine; 0 if an objective is not covered
 	for _, d := range all {
-		if slices.ContainsFunc(d.in, func(m slo.Maintenance) bool { return m.On(t.config.Now()) }) {
-			s.append(metrics.SLOMaintenance, d.text, 1)
+		end := d.ends(t.config.Now())
+		if end > 0 {
+			s.append(metrics.SLOMaintenance, d.objective, 1)
+		}
+		if before, known := ends[d.engine]; known {
+			end = min(end, before)
+		}
+		ends[d.engine] = end
+	}
+	for _, engine := range slices.Sorted(maps.Keys(ends)) {
+		if ends[engine] > 0 {
+			s.append(metrics.EngineMaintenanceEnd, engine, ends[engine])
 		}
 	}
+	if len(ends) > 0 {
+		s.maintained = slices.Min(slices.Collect(maps.Values(ends)))
+	}
+}
+
+// nodeMaintenance renders when the maintenance of all engines ends, if all are in one.
+func nodeMaintenance(engines []*snapshot) *snapshot {
+	s := &snapshot{}
+	end := math.Inf(1)
+	for _, e := range engines {
+		end = min(end, e.maintained)
+	}
+	if len(engines) > 0 && end > 0 {
+		s.append(metrics.ExporterMaintenanceEnd, metrics.ExporterMaintenanceEnd.Name, end)
+	}
+	return s
 }
 
 // events adds the two counters of an objective, unless probes count it. Bad events are bad minus the good ones among them.

@@ -210,10 +210,44 @@ func TestMaintenance(t *testing.T) {
 		}
 		s.want(t, `llm_slo_maintenance`, 1)
 		s.want(t, states[i+1], 1)
+		s.want(t, `llm_engine_maintenance_end_timestamp_seconds`) // not all objectives
 		if states[i] == "down" {
 			s.want(t, `llm_engine_up{runtime="vllm"}`, 0)
 		}
 	}
+}
+
+// The end of a maintenance is shown for an engine whose objectives are all in one, and for the node if all its engines are.
+func TestMaintenanceEnd(t *testing.T) {
+	now := time.Date(2026, 10, 1, 22, 0, 0, 0, time.UTC)
+	until := func(after time.Duration) slo.Moment { return slo.Moment{Time: now.Add(after)} }
+	vllm, sglang := slo.Selector{Runtime: []metrics.Runtime{metrics.VLLM}}, slo.Selector{Runtime: []metrics.Runtime{metrics.SGLang}}
+	page := serve(t, readPage(t, "vllm/v0.11.2.prom"))
+	c := collectorWith(t, Config{
+		Targets:    []TargetConfig{{URL: page.URL}, {URL: serve(t, readPage(t, "sglang/v0.5.17-streaming.prom")).URL}},
+		Objectives: []slo.Objective{objective(t, "ttft", slo.TTFT, "500ms", "99%"), objective(t, "itl", slo.ITL, "50ms", "99%")},
+		Maintenance: []slo.Maintenance{
+			{From: until(0), To: until(3 * time.Hour), Select: vllm, Objectives: []string{"ttft"}},
+			{From: until(0), To: until(2 * time.Hour), Select: vllm, Objectives: []string{"itl"}},
+			{From: until(0), To: until(time.Hour), Select: vllm},
+			{From: until(time.Hour), To: until(4 * time.Hour), Select: sglang}},
+		Now: func() time.Time { return now },
+	})
+	const engine, node = `llm_engine_maintenance_end_timestamp_seconds`, `llm_exporter_maintenance_end_timestamp_seconds`
+	end := float64(now.Add(2 * time.Hour).Unix())
+	s := parse(t, exposition(t, c))
+	s.want(t, engine, end)
+	s.want(t, engine+`{runtime="vllm"}`, end)
+	s.want(t, node)
+	page.Close()
+	now = now.Add(time.Hour)
+	s = parse(t, exposition(t, c))
+	s.want(t, engine+`{runtime="vllm"}`, end)
+	s.want(t, node, end)
+	now = now.Add(time.Hour)
+	s = parse(t, exposition(t, c))
+	s.want(t, engine+`{runtime="vllm"}`)
+	s.want(t, node)
 }
 
 func TestHistogramShapes(t *testing.T) {

@@ -452,7 +452,8 @@ type snapshot struct {
 	blocks []block
 	failed bool
 
-	effective []effective // thresholds of objectives
+	effective  []effective // thresholds of objectives
+	maintained float64     // when the maintenance of all its engines ends, in unix time; 0 if one is in none
 }
 
 // valued is a line of the exposition that is not yet written, because the text of all engines would take megabytes per scrape.
