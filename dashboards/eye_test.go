@@ -764,7 +764,7 @@ func TestSuspectsAreSentences(t *testing.T) {
 	defer sim.Close()
 	at := rulesim.Epoch.Add(7 * time.Minute)
 	place := labels.FromStrings(metrics.LabelServer, "10.0.0.1:8000", metrics.LabelPod, "llama-0", metrics.LabelNew, "0.17.0", metrics.LabelInstance, "gpu-node-1",
-		metrics.LabelGPUUUID, "GPU-3f2a91bc-0000-4000-8000-000000000000", metrics.LabelReason, "hw_slowdown", metrics.LabelXID, "79", metrics.LabelTier, "cpu")
+		metrics.LabelGPU, "3", metrics.LabelGPUUUID, "GPU-3f2a91bc-0000-4000-8000-000000000000", metrics.LabelReason, "hw_slowdown", metrics.LabelXID, "79", metrics.LabelTier, "cpu")
 	of := func(c rules.Clue) labels.Labels {
 		return labels.NewBuilder(place).Set(metrics.LabelModel, "model of "+c.Name).Labels()
 	}
@@ -803,8 +803,8 @@ func TestSuspectsAreSentences(t *testing.T) {
 		}
 	}
 	for clue, want := range map[string]string{
-		"gpu_throttled": "GPU 3f2a91bc on gpu-node-1 is slowed down 39.53% of the time (hw_slowdown)", "version_deployed": "Version 0.17.0 was deployed within the hour",
-		"slow_replica": "llama-0 alone is slow: first tokens after 0.4 s", "preemptions": "Each request is preempted 0.4 times", "gpu_failed": "GPU 3f2a91bc on gpu-node-1 must leave service (hw_slowdown)",
+		"gpu_throttled": "GPU 3 on gpu-node-1 is slowed down 39.53% of the time (hw_slowdown)", "version_deployed": "Version 0.17.0 was deployed within the hour",
+		"slow_replica": "llama-0 alone is slow: first tokens after 0.4 s", "preemptions": "Each request is preempted 0.4 times", "gpu_failed": "GPU 3 on gpu-node-1 must leave service (hw_slowdown)",
 	} {
 		if said[clue] != want {
 			t.Errorf("%s: %q, want %q", clue, said[clue], want)
@@ -948,7 +948,7 @@ func TestSlowedGPUsAreToldOnce(t *testing.T) {
 		for _, model := range []string{"all", "one"} {
 			l := labels.FromStrings(metrics.LabelNamespace, "prod", metrics.LabelModel, model)
 			burns(emit, l, "itl", 9)
-			emit(suspicious("gpu_throttled", with(l, "x", metrics.LabelGPUUUID, "GPU-00000000-0000", metrics.LabelReason, "hw_thermal_slowdown")), 1.0034)
+			emit(suspicious("gpu_throttled", with(l, "x", metrics.LabelGPU, "0", metrics.LabelInstance, "gpu-node-2", metrics.LabelReason, "hw_thermal_slowdown")), 1.0034)
 			if model == "all" {
 				emit(suspicious("gpus_throttled", with(l, "x", metrics.LabelInstance, "gpu-node-1", metrics.LabelReason, "hw_thermal_slowdown")), 4)
 			}
@@ -962,7 +962,7 @@ func TestSlowedGPUsAreToldOnce(t *testing.T) {
 		said = append(said, row.Metric.Get(metrics.LabelModel)+": "+row.Metric.Get(metrics.LabelSays))
 	}
 	slices.Sort(said)
-	if want := []string{"all: All GPUs of the model are slowed down, 4 of them on gpu-node-1 (hw_thermal_slowdown)", "one: GPU 00000000 is slowed down 100% of the time (hw_thermal_slowdown)"}; !slices.Equal(said, want) {
+	if want := []string{"all: All GPUs of the model are slowed down, 4 of them on gpu-node-1 (hw_thermal_slowdown)", "one: GPU 0 on gpu-node-2 is slowed down 100% of the time (hw_thermal_slowdown)"}; !slices.Equal(said, want) {
 		t.Errorf("said: %q, want %q", said, want)
 	}
 }

@@ -148,7 +148,7 @@ func (s scope) firstSuspect(most promql.Expr) promql.Expr {
 		one(by(models, "le"), replaced(explains, "le", "$1", metrics.LabelOrder, "(.*)")), labelled(one(models, explains), "le", "+Inf"))))
 
 	row := by(ordered, metrics.LabelBranch, metrics.LabelRunbook)
-	keep := slices.Concat(rules.NamedByClues, row, []string{metrics.LabelServer, metrics.LabelGPUUUID, metrics.LabelSays, metrics.LabelPod, metrics.LabelUnit})
+	keep := slices.Concat(rules.NamedByClues, row, []string{metrics.LabelServer, metrics.LabelSays, metrics.LabelPod, metrics.LabelUnit})
 	suspects := func(unit *promql.Matcher) promql.Expr {
 		return promql.TopK(1, ordered, promql.And(s.of(metrics.RecordedSuspect, unit), first, promql.On(ordered...)))
 	}
@@ -168,10 +168,7 @@ func (s scope) firstSuspect(most promql.Expr) promql.Expr {
 	fill(value, value, "(.*)")
 	fill("engine", metrics.LabelPod, "(.+)")
 	fill("engine", metrics.LabelServer, "(.+)")
-	e = replaced(e, metrics.LabelGPUUUID, "$1", metrics.LabelGPUUUID, "(?:GPU-)?(.{1,8}).*")
-	join(metrics.LabelGPUUUID, metrics.LabelInstance)
-	e = replaced(e, metrics.LabelGPUUUID, "$1 on $2", filling, "(.*)[|](.+)")
-	for _, name := range append([]string{metrics.LabelGPUUUID}, rules.NamedByClues...) {
+	for _, name := range rules.NamedByClues {
 		fill(name, name, "(.*)")
 	}
 	return promql.Max(append(row[:len(row):len(row)], metrics.LabelSays, metrics.LabelAction), replaced(e, metrics.LabelAction, "$1", metrics.LabelRunbook, "(.*)"))

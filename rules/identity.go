@@ -23,7 +23,7 @@ const theEngine = "{{ with $labels.pod }}{{ . }}{{ else }}{{ or $labels.server \
 // summaries do not repeat it.
 const (
 	theModel = `{{ or $labels.model_name "a model without a name" }}`
-	theGPU   = `GPU{{ with $labels.gpu_uuid }} {{ reReplaceAll "^(GPU|MIG)-(\\w{8})-.+$" "$2" . }}{{ end }}` // the whole is in the address of the runbook
+	theGPU   = `GPU{{ with or $labels.gpu $labels.gpu_uuid }} {{ reReplaceAll "^(GPU|MIG)-(\\w{8})-.+$" "$2" . }}{{ end }}` // the UUID is in the address of the runbook
 	atServer = "{{ with $labels.server }} at {{ . }}{{ end }}"
 	atNode   = "{{ with $labels.instance }} on {{ . }}{{ end }}"
 )

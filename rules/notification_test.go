@@ -165,33 +165,45 @@ var (
 	amount  = regexp.MustCompile(`(?:^|[\s(])(\d+(?:\.\d+)?)(?:[kMGT]?%|[kMGT]?x?|[KMGT]i?B|[dhms]|ms)(?:[\s,.;)]|$)`)
 )
 
-// A message about a GPU begins with the model that runs there, and names the GPU in a form that people can read out.
-func TestGPUAlertsNameTheModel(t *testing.T) {
-	const uuid = "GPU-3f2a91bc-0000-4000-8000-000000000001"
-	named := 0
+// A message about a GPU or an engine begins with the model that runs there, and names the GPU as its node does.
+func TestAlertsNameTheModel(t *testing.T) {
+	const onNode, uuid = "gpu-node-1", "GPU-3f2a91bc-0000-4000-8000-000000000001"
+	failed := map[string]string{metrics.LabelGPU: "3", metrics.LabelGPUUUID: uuid, metrics.LabelInstance: onNode, metrics.LabelReason: "xid_79", metrics.LabelMeaning: "GPU has fallen off the bus"}
+	unlisted := map[string]string{metrics.LabelGPUUUID: uuid, metrics.LabelInstance: onNode}
+	engine := map[string]string{metrics.LabelNamespace: "prod", metrics.LabelPod: "llama-0", metrics.LabelServer: "10.0.0.1:8000", metrics.LabelInstance: onNode}
+	for _, c := range []struct {
+		alert, served string
+		labels        map[string]string
+		want          string
+	}{
+		{"LLMGPUFailed", "llama-70b", failed, "prod/llama-70b: GPU 3 on gpu-node-1 "},
+		{"LLMGPUSlowed", "llama-70b", failed, "prod/llama-70b: GPU 3 on gpu-node-1 "},
+		{"LLMGPUSlowed", strings.Repeat("long", 13), failed, "GPU 3 on gpu-node-1 "},
+		{"LLMGPUFailed", "llama-70b", unlisted, "prod/llama-70b: GPU 3f2a91bc on gpu-node-1 "},
+		{"LLMEngineCrashLoop", "llama-70b", engine, "prod/llama-70b: Engine llama-0 restarted "},
+	} {
+		runs := func(context.Context, string, time.Time) (promql.Vector, error) {
+			return promql.Vector{{F: 1, Metric: labels.FromStrings(metrics.LabelModel, c.served, metrics.LabelNamespace, "prod")}}, nil
+		}
+		title, _ := notificationOf(t, alertOf(t, c.alert), c.labels, 3, runs)
+		if !strings.HasPrefix(title, c.want) {
+			t.Errorf("%s: %q, want it to begin with %q", c.alert, title, c.want)
+		}
+	}
+}
+
+// alertOf returns a generated alert.
+func alertOf(t *testing.T, name string) rules.FileRule {
+	t.Helper()
 	for _, g := range rules.NewFile(rules.Groups(rules.Options{}), rules.Style{}).Groups {
 		for _, a := range g.Rules {
-			if a.Alert != "LLMGPUFailed" && a.Alert != "LLMGPUSlowed" {
-				continue
-			}
-			named++
-			for served, want := range map[string]string{
-				"llama-70b":                "prod/llama-70b: GPU 3f2a91bc on gpu-node-1 ",
-				strings.Repeat("long", 13): "GPU 3f2a91bc on gpu-node-1 ",
-			} {
-				runs := func(context.Context, string, time.Time) (promql.Vector, error) {
-					return promql.Vector{{F: 1, Metric: labels.FromStrings(metrics.LabelModel, served, metrics.LabelNamespace, "prod")}}, nil
-				}
-				title, _ := notificationOf(t, a, map[string]string{metrics.LabelGPUUUID: uuid, metrics.LabelInstance: "gpu-node-1", metrics.LabelReason: "xid_79", metrics.LabelMeaning: "GPU has fallen off the bus"}, 0.5, runs)
-				if !strings.HasPrefix(title, want) {
-					t.Errorf("%q, want it to begin with %q", title, want)
-				}
+			if a.Alert == name {
+				return a
 			}
 		}
 	}
-	if named != 2 {
-		t.Errorf("%d alerts", named)
-	}
+	t.Fatalf("no alert is named %s", name)
+	return rules.FileRule{}
 }
 
 // An engine chooses its model's name. The name mentions nobody in a chat, and hides no address behind a word.

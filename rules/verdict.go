@@ -107,12 +107,19 @@ func (s Style) title(a *Alert) string {
 		`promise ` + percent(allowed) + `)`
 }
 
-// serves names a model that runs on the alert's GPU, and whether others do, if the title has room for that.
+// serves names a model that runs on the alert's GPU or engine, and whether others do, if the title has room for that.
 func (s Style) serves(a *Alert) string {
-	if !slices.Contains(promql.Labels(a.Expr), metrics.LabelGPUUUID) || slices.Contains(promql.Labels(a.Expr), metrics.LabelModel) {
+	has := promql.Labels(a.Expr)
+	var on promql.Expr
+	switch {
+	case slices.Contains(a.Scope, metrics.LabelServer) && !slices.Contains(a.Scope, metrics.LabelModel):
+		on = promql.Vector(metrics.RecordedSeen, same(pageLabels...)...)
+	case slices.Contains(has, metrics.LabelGPUUUID) && !slices.Contains(has, metrics.LabelModel):
+		on = promql.Vector(metrics.RecordedServedGPU, same(metrics.LabelGPUUUID)...)
+	default:
 		return ""
 	}
-	models := promql.Max(modelLabels, promql.Over("last_over_time", promql.Vector(metrics.EngineGPUInfo, same(metrics.LabelGPUUUID)...), hour))
+	models := promql.Max(modelLabels, on)
 	return `{{ with ` + queryTemplate(s.query(models)) + ` }}{{ $n := len . }}{{ with first . }}{{ if match "^.{1,48}$" .Labels.model_name }}` +
 		`{{ with .Labels.cluster }}{{ . }}/{{ end }}{{ with .Labels.namespace }}{{ . }}/{{ end }}{{ .Labels.model_name }}{{ if gt $n 1 }} and others{{ end }}: {{ end }}{{ end }}{{ end }}`
 }
@@ -171,7 +178,7 @@ func verdict(query, none string) string {
 }
 
 // NamedByClues lists the labels of a suspect whose values appear unchanged in its text.
-var NamedByClues = []string{metrics.LabelInstance, metrics.LabelReason, metrics.LabelXID, metrics.LabelVersion, metrics.LabelTier, metrics.LabelDPRank, metrics.LabelSetting, metrics.LabelOld, metrics.LabelNew}
+var NamedByClues = []string{metrics.LabelGPU, metrics.LabelInstance, metrics.LabelReason, metrics.LabelXID, metrics.LabelVersion, metrics.LabelTier, metrics.LabelDPRank, metrics.LabelSetting, metrics.LabelOld, metrics.LabelNew}
 
 // SuspectText returns the Prometheus template that puts a recorded suspect (the dot) into words.
 func SuspectText() string { return Brief(suspectText()) }
