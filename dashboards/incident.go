@@ -417,14 +417,11 @@ func changeRow(s scope) []Panel {
 			"If a setting differs, finish the rollout, or roll it back. Otherwise take the replica out, then look at its GPU and node."},
 			Query{promql.Max([]string{metrics.LabelInstance, metrics.LabelModel, metrics.LabelPod, metrics.LabelServer, metrics.LabelReason, metrics.LabelSetting, metrics.LabelNew}, s.of(metrics.RecordedSkew)), ""}).
 			columns(Column{metrics.LabelModel, "model", 150, "", nil}, Column{metrics.LabelPod, "pod", 150, "", nil}, Column{metrics.LabelServer, "engine", 150, "", nil}, Column{metrics.LabelInstance, "node", 150, "", nil},
-				Column{metrics.LabelReason, "differs in", 220, "", skews}, Column{metrics.LabelSetting, "setting", 0, "", nil}, Column{metrics.LabelNew, "value", 0, "", nil}).
+				Column{metrics.LabelReason, "differs in", 220, "", rules.Skews}, Column{metrics.LabelSetting, "setting", 0, "", nil}, Column{metrics.LabelNew, "value", 0, "", nil}).
 			wrapped("model", "pod", "engine", "node").size(24, 6).empty("No replica is known to differ.").runbook("LLMReplicaSkew").next(rules.EngineDashboard).
 			movesIn("bad-replica"),
 	}
 }
-
-// skews says what the reasons of a skew mean.
-var skews = map[string]string{"ttft": "time to the first token", "itl": "time between tokens", "lengths": "lengths of answers", "queue": "waiting requests", "rank_queue": "waiting requests of a rank", "setting": "a setting"}
 
 // leversRow returns the actions of the runbooks, in full.
 func leversRow() []Panel {

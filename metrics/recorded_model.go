@@ -106,7 +106,7 @@ var (
 	RecordedReplicaTime = recorded(Never, "replica:llm_engine_stage_seconds:mean",
 		"Mean time of a replica to the first token, and between tokens, over the last two minutes, or over ten with fewer than ten observations. Absent with fewer than ten observations in ten minutes.", ReplicaLabels, with(LabelRole, LabelStage))
 	RecordedSkew = recorded(Never, "replica:llm_engine_skew:value",
-		"A replica, or a rank of one, that does worse than its peers over ten minutes. reason names the measure: its time to the first token (first_token) or between tokens (next_token), its steps with equally many requests (step), the lengths of its answers, or requests that wait only there (queue, rank_queue). With the reason setting, it runs with a value (new) that the other replicas do not have.",
+		"A replica, or a rank of one, that does worse than its peers over ten minutes. reason names the measure: its time to the first token (first_token) or between tokens (next_token), its steps with equally many requests (step_time), the lengths of its answers (answer_length), or requests that wait only there (queue, rank_queue). With the reason setting, it runs with a value (new) that the other replicas do not have.",
 		ReplicaLabels, with(LabelStage, LabelDPRank, LabelReason, LabelSetting, LabelNew))
 	RecordedReplicaPrompt = recorded(Never, "replica:llm_engine_prompt_tokens:mean",
 		"Prompt tokens per first token of a replica, over the same time as its time to the first token.", ReplicaLabels, with(LabelRole))

@@ -365,13 +365,13 @@ func standsStill() promql.Expr {
 		promql.CountBy(replicaLabels, promql.CountBy(rankLabels, ranks(metrics.RequestsRunning))))
 	computes := promql.Or(promql.And(standing(metrics.EngineWithoutProgress, 0), promql.Vector(metrics.RecordedGPUBusy), onPage),
 		promql.And(standing(metrics.EngineWithoutProgress, 300), promql.Vector(metrics.RecordedGPUSpins), onPage))
-	again := promql.Unless(above(stalls(hour), 0), standing(metrics.EngineWithoutProgress, 240), promql.On(replicaLabels...))
-	return promql.Unless(promql.Max(replicaLabels, promql.Or(standing(metrics.EngineStalled, 0), computes, share)), again, promql.On(replicaLabels...))
+	again := promql.Unless(above(stalls(hour), 0), standing(metrics.EngineWithoutProgress, 240), onPage)
+	return promql.Unless(promql.Max(replicaLabels, promql.Or(standing(metrics.EngineStalled, 0), computes, share)), again, onPage)
 }
 
-// stalls counts the standstills of each replica that ended by themselves.
+// stalls counts the standstills at each metrics endpoint that ended by themselves.
 func stalls(window time.Duration) promql.Expr {
-	return promql.Max(replicaLabels, promql.Over("resets", promql.Vector(metrics.EngineStalled, whole...), window))
+	return promql.Max(pageLabels, promql.Over("resets", promql.Vector(metrics.EngineStalled, whole...), window))
 }
 
 // stalled returns the replicas that make no progress. A replica stays stalled while its metrics endpoint cannot be read

@@ -21,7 +21,8 @@ var ReplicaSkew = &Alert{
 	DependsOn: []Quiet{{EngineStalled, replicaLabels}},
 	Explains:  []*Alert{FastBurn, SlowBurn},
 	Summary: "{{ if $labels.setting }}" + theEngine + " runs with a different {{ $labels.setting }} from the other replicas{{ with $labels.new }}: {{ . }}{{ end }}" +
-		"{{ else if $labels.dp_rank }}Rank {{ $labels.dp_rank }} of " + theEngine + " is the only rank with a queue{{ else }}" + theEngine + " is slower than the other replicas, holds most of the queue, or gives far shorter or longer answers{{ end }}",
+		"{{ else if $labels.dp_rank }}Rank {{ $labels.dp_rank }} of " + theEngine + " is the only rank with a queue{{ else }}" + theEngine + " stands out among the replicas{{ end }}",
+	Reasons:     promql.CountBy([]string{metrics.LabelReason}, promql.Vector(metrics.RecordedSkew, append(same(replicaLabels...), promql.NotRe(metrics.LabelReason, skewSetting+"|rank_queue"))...)),
 	Description: "{{ if $labels.setting }}No rollout is under way: none of the replicas has started, and nothing has changed, within half an hour. Its answers may differ or be slower. Finish the rollout, or roll it back.{{ else if $labels.dp_rank }}Other ranks have no queue. The engine's own balancer is at fault: more replicas do not help.{{ else }}Take it out of rotation, then look at its GPU and node.{{ end }}",
 	Split: []Evidence{
 		{"Settings that differ", promql.CountBy([]string{metrics.LabelSetting, metrics.LabelNew}, promql.Vector(metrics.RecordedSkew, sameModel(promql.Eq(metrics.LabelReason, skewSetting))...)),
@@ -44,7 +45,11 @@ const skewTold = 2 * minute
 
 // skewStep is the reason for slow steps, whose value is already a mean of minutes. skewAtOnce matches the reasons that
 // need not last.
-const skewStep, skewAtOnce = "step", skewSetting + "|step"
+const skewStep, skewAtOnce = "step_time", skewSetting + "|" + skewStep
+
+// Skews describes the reasons of metrics.RecordedSkew.
+var Skews = map[string]string{metrics.StageFirstToken: "time to the first token", metrics.StageNextToken: "time between tokens", skewStep: "time per step",
+	"answer_length": "lengths of answers", "queue": "waiting requests", "rank_queue": "waiting requests of a rank", skewSetting: "a setting"}
 
 // lastingSkew returns the replicas whose measured skew exists now and existed four and eight minutes ago.
 func lastingSkew() promql.Expr {
@@ -99,7 +104,7 @@ func paceGroup() Group {
 		{Name: metrics.RecordedReplicaSlow, Expr: slowest(asRecorded)},
 		{Name: metrics.RecordedSkew, Expr: promql.Call("label_replace", slowest(overCauseWindow), promql.Str(metrics.LabelReason), promql.Str("$1"), promql.Str(metrics.LabelStage), promql.Str("(.+)"))},
 		skew(skewStep, slowStep()),
-		skew("lengths", otherLengths()),
+		skew("answer_length", otherLengths()),
 		skew("queue", longestQueue(causeWindow, replicaLabels, modelLabels)),
 		skew("rank_queue", rankQueue(causeWindow)),
 		skew(skewSetting, differs()),

@@ -88,10 +88,10 @@ func brokenClues() []Clue {
 		{Branch: Release, Name: "setting_changed", Runbook: "LLMReleaseRegression", Unit: Count,
 			Says:  "Setting {setting} changed from {old} to {new} within the hour",
 			Query: newest(1, changedWithin(hour, promql.Ne(metrics.LabelSetting, string(metrics.SettingVersion))))},
-		{Branch: Engine, Name: "engine_down", Runbook: "LLMEngineDown", Unit: Count, Says: "{engine} stopped answering within the hour",
-			Query: promql.Unless(stopped(), promql.Ge(restartedShare(coldFor), promql.Num(0.5)), promql.On(modelLabels...))}, // its turn in a roll-out
 		{Branch: Engine, Name: "was_down", Runbook: "LLMModelDown", Delays: Failures, Unit: Seconds, Says: "No engine answered for {value} within the last five minutes",
 			Query: promql.Over("sum_over_time", promql.Vector(metrics.RecordedDownTime, promql.Eq(metrics.LabelRole, "")), pageWindow)},
+		{Branch: Engine, Name: "engine_down", Runbook: "LLMEngineDown", Unit: Count, Says: "{engine} stopped answering within the hour",
+			Query: promql.Unless(stopped(), promql.Ge(restartedShare(coldFor), promql.Num(0.5)), promql.On(modelLabels...))}, // its turn in a roll-out
 		{Branch: Engine, Name: "came_back", Runbook: "LLMEngineDown", Delays: Failures, Unit: Count, Says: "{engine} was gone within the last five minutes",
 			Query: promql.And(promql.Max(replicaLabels, promql.Over("last_over_time", promql.Vector(metrics.EngineInfo), hour)),
 				promql.Or(promql.Over("last_over_time", promql.Vector(metrics.EngineUp, promql.Re(metrics.LabelReason, "unreachable|connection_closed")), pageWindow),

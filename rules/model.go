@@ -78,16 +78,16 @@ func throttledShare() promql.Expr {
 }
 
 // before returns the last value of a series as of five minutes ago.
-func before(f *metrics.Family) promql.Expr {
-	return promql.Over("last_over_time", promql.Offset(promql.Vector(f), 5*minute), 15*minute)
+func before(f *metrics.Family, m ...*promql.Matcher) promql.Expr {
+	return promql.Over("last_over_time", promql.Offset(promql.Vector(f, m...), 5*minute), 15*minute)
 }
 
-// deployed returns each version that is new for a model which already ran.
+// deployed returns each version that is new for a model which already ran another. Bounds such as ">=0.9.2", which the
+// exporter infers where an engine does not report its version, are no deployment: they narrow with what it shows.
 func deployed() promql.Expr {
-	version := append([]string{metrics.LabelVersion}, modelLabels...)
-	return promql.And(
-		promql.Unless(promql.Max(version, promql.Vector(metrics.EngineInfo)), promql.Max(version, before(metrics.EngineInfo))),
-		promql.Max(modelLabels, before(metrics.EngineInfo)), promql.On(modelLabels...))
+	version, exact := append([]string{metrics.LabelVersion}, modelLabels...), promql.NotRe(metrics.LabelVersion, "|>=.*")
+	ran := promql.Max(version, before(metrics.EngineInfo, exact))
+	return promql.And(promql.Unless(promql.Max(version, promql.Vector(metrics.EngineInfo, exact)), ran), ran, promql.On(modelLabels...))
 }
 
 // started returns each engine whose start time has changed, or is new and within the hour. An engine shows its start time

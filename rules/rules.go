@@ -59,6 +59,8 @@ type Alert struct {
 	DependsOn []Quiet
 	// Summary names the fault, and where it is, in one line.
 	Summary string
+	// Reasons returns series whose label reason ends the summary.
+	Reasons promql.Expr
 	// Description explains what the alert means and what to do first.
 	Description string
 	// Diagnosed means that the split begins with recorded values of the model: where to look first, then the facts.
@@ -78,8 +80,10 @@ func (a *Alert) Asks() []promql.Expr {
 	if a.Diagnosed {
 		queries = append(append(queries, verdictQuery(), changesQuery()), objectiveQueries()...)
 	}
-	if a.Suspects != nil {
-		queries = append(queries, a.Suspects)
+	for _, e := range []promql.Expr{a.Suspects, a.Reasons} {
+		if e != nil {
+			queries = append(queries, e)
+		}
 	}
 	for _, e := range a.Split {
 		queries = append(queries, e.Query)

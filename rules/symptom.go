@@ -17,7 +17,7 @@ var (
 		Description: "Users notice this now.",
 		Diagnosed:   true,
 		Split: []Evidence{
-			{"Load against capacity", promql.TopK(1, nil, overloaded()), LabelledBy(`{{ .Value | humanizePercentage }} of the load that holds {{ .Labels.` + metrics.LabelSLO + ` }}`)},
+			{"Load", promql.TopK(1, nil, overloaded()), LabelledBy(`{{ .Value | humanizePercentage }} of what {{ .Labels.` + metrics.LabelSLO + ` }} allows`)},
 			{"Replicas needed", promql.And(promql.Vector(metrics.RecordedDesired, sameModel()...), overloaded(), promql.On()), Number},
 		},
 		Dashboard: IncidentDashboard,

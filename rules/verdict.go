@@ -112,16 +112,27 @@ func (s Style) serves(a *Alert) string {
 	has := promql.Labels(a.Expr)
 	var on promql.Expr
 	switch {
-	case slices.Contains(a.Scope, metrics.LabelServer) && !slices.Contains(a.Scope, metrics.LabelModel):
-		on = promql.Vector(metrics.RecordedSeen, same(pageLabels...)...)
-	case slices.Contains(has, metrics.LabelGPUUUID) && !slices.Contains(has, metrics.LabelModel):
+	case slices.Contains(has, metrics.LabelModel):
+		return ""
+	case slices.Contains(has, metrics.LabelGPUUUID):
 		on = promql.Vector(metrics.RecordedServedGPU, same(metrics.LabelGPUUUID)...)
+	case slices.Contains(a.Scope, metrics.LabelServer):
+		on = promql.Vector(metrics.RecordedSeen, same(pageLabels...)...)
 	default:
 		return ""
 	}
 	models := promql.Max(modelLabels, on)
 	return `{{ with ` + queryTemplate(s.query(models)) + ` }}{{ $n := len . }}{{ with first . }}{{ if match "^.{1,48}$" .Labels.model_name }}` +
 		`{{ with .Labels.cluster }}{{ . }}/{{ end }}{{ with .Labels.namespace }}{{ . }}/{{ end }}{{ .Labels.model_name }}{{ if gt $n 1 }} and others{{ end }}: {{ end }}{{ end }}{{ end }}`
+}
+
+// reasons returns the end of an alert's summary: what is wrong with a replica, unless it is one setting.
+func (s Style) reasons(a *Alert) string {
+	if a.Reasons == nil {
+		return ""
+	}
+	return `{{ if not $labels.setting }}{{ range $i, $r := ` + queryTemplate(s.query(a.Reasons)) +
+		` }}{{ if lt $i 3 }}{{ with .Labels.reason }}{{ if $i }},{{ else }}:{{ end }} {{ reReplaceAll "_" " " . }}{{ end }}{{ end }}{{ end }}{{ end }}`
 }
 
 // runbook returns the address of an alert's runbook. If the model has suspects, it is the runbook of the first, with the

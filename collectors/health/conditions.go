@@ -186,7 +186,7 @@ var Conditions = []Condition{
 			return 1 - licensed, ok
 		}, least: 1},
 		Elsewhere: "DCGM: field, no check"},
-	{Name: "driver_unusable", Verdict: metrics.Degraded, Alert: metrics.AnswerUnread, Meaning: "neither the driver nor another exporter can be used", Action: "do what the reason of llm_gpu_nvml_up or llm_gpu_source_up wants", Node: true, Blind: true,
+	{Name: "driver_unusable", Verdict: metrics.Degraded, Alert: metrics.AnswerUnread, Meaning: "neither the driver nor another exporter can be used", Action: "look up the reason in the runbook", Node: true, Blind: true,
 		Reads: []*metrics.Family{metrics.GPUNVMLUp, metrics.GPUSourceUp, metrics.GPUExpected}, Hold: 2 * boot, Quiet: level,
 		test:      test{value: driverless, least: 1},
 		Elsewhere: "EKS: DCGM does not answer"},

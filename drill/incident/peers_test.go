@@ -53,7 +53,7 @@ func TestSlowAmongPeers(t *testing.T) {
 		}
 		said := map[string]float64{} // the largest reported value of each pod
 		for at := time.Duration(0); at <= within; at += time.Minute {
-			v, err := p.Prometheus.Query(metrics.RecordedSkew.Name+`{reason="step"}`, p.World.At(p.Onset+at))
+			v, err := p.Prometheus.Query(metrics.RecordedSkew.Name+`{reason="step_time"}`, p.World.At(p.Onset+at))
 			if err != nil {
 				t.Fatal(err)
 			}
