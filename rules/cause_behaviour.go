@@ -52,9 +52,9 @@ const manyTokens = 500
 // the day before. A model without data of the day before must also generate many tokens per request, because it may end
 // most requests at the limit by design.
 func runsOn(share promql.Expr) promql.Expr {
-	before := dayBefore("limited_before")
-	return promql.Or(promql.Gt(share, promql.Call("clamp_min", times(2, before), promql.Num(0.3))),
-		promql.And(promql.Unless(above(share, 0.3), before), above(now("output_tokens"), manyTokens)))
+	const least = 0.3
+	return promql.Gt(share, promql.Or(promql.Call("clamp_min", times(2, dayBefore("limited_before")), promql.Num(least)),
+		promql.Add(times(0, above(now("output_tokens"), manyTokens)), promql.Num(least))))
 }
 
 // runsOnAlone returns the share of a replica's requests that the token limit ended, where it is more than half, while it

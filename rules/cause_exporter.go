@@ -1,6 +1,8 @@
 package rules
 
 import (
+	"slices"
+
 	"github.com/llm-node-exporter/llm-node-exporter/internal/promql"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
@@ -94,13 +96,9 @@ var (
 
 // disputed returns the models for which exporters disagree about one objective for longer than a rollout takes.
 func disputed() promql.Expr {
-	differs := func(e promql.Expr) promql.Expr {
-		return above(promql.Stddev(modelSLO, saidBy(exporterSLO, e)), 0)
-	}
-	signals := promql.CountBy(modelSLO, promql.CountBy(append([]string{metrics.LabelSignal}, modelSLO...),
-		saidBy(exporterSLO, promql.Vector(metrics.SLOInfo), metrics.LabelSignal)))
-	return promql.Or(differs(promql.Vector(metrics.SLOObjective)), differs(promql.Vector(metrics.SLOPeriod)),
-		differs(promql.Vector(metrics.SLOThreshold, promql.Eq(metrics.LabelKind, "requested"))), above(signals, 1))
+	words := []string{metrics.LabelSignal, metrics.LabelBad, metrics.LabelPeriod} // bad has the threshold
+	promises := promql.CountBy(modelSLO, promql.CountBy(slices.Concat(words, modelSLO), saidBy(exporterSLO, promql.Vector(metrics.SLOInfo), words...)))
+	return promql.Or(above(promql.Stddev(modelSLO, saidBy(exporterSLO, promql.Vector(metrics.SLOObjective))), 0), above(promises, 1))
 }
 
 // exporterAlerts returns the alerts on the exporter's own scrape.
