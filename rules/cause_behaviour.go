@@ -21,8 +21,6 @@ var RunawayGeneration = &Alert{
 	Description: "The model does not know when to stop, and each request holds its KV cache to the end. Look for a changed stop token, chat template or sampling setting.",
 	Split: []Evidence{
 		{"By engine", promql.TopK(3, nil, ratio(atLimit(sameModel()...), promql.Vector(metrics.Requests, sameModel()...), replicaLabels, 30*minute, 0)), foundEngine + " " + Percent},
-		{"Mean output tokens now", mean(metrics.RequestGenerationTokens, nil, 30*minute, sameModel()...), Number},
-		{"The day before", meanBefore(metrics.RequestGenerationTokens, nil, day, hour, sameModel()...), Number},
 	},
 	Dashboard: IncidentDashboard,
 }

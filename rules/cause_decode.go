@@ -24,7 +24,6 @@ var (
 		Description: "Draft tokens are computed and thrown away. Turn speculation off until you know whether the target, the draft or the sampling changed.",
 		Split: []Evidence{
 			{"Accepted now", accepted(nil, 30*minute, 0, sameModel()...), Percent},
-			{"The day before", accepted(nil, day, hour, sameModel()...), Percent},
 		},
 		Dashboard: IncidentDashboard,
 	}

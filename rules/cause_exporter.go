@@ -88,7 +88,6 @@ var (
 		Description: "Until they agree, the strictest target and the longest period apply, and events against different thresholds are mixed.",
 		Split: []Evidence{
 			{"Targets", promql.Max(exporterLabels, promql.Vector(metrics.SLOObjective, same(metrics.LabelCluster, metrics.LabelSLO)...)), LabelledBy(Percent, "job", metrics.LabelInstance)},
-			{"Periods", promql.Max(exporterLabels, promql.Vector(metrics.SLOPeriod, same(metrics.LabelCluster, metrics.LabelSLO)...)), LabelledBy(Duration, "job", metrics.LabelInstance)},
 		},
 		Dashboard: ExporterDashboard,
 	}

@@ -23,8 +23,6 @@ var (
 		Description: "It does not answer, or has no worker. If it is the only gateway of its models, nobody reaches them. Until the gateway answers again, the engines' counts are used for the objectives.",
 		Split: []Evidence{
 			{"Reason", promql.CountBy([]string{metrics.LabelReason}, promql.Vector(metrics.EngineUp, same(pageLabels...)...)), LabelledBy("", metrics.LabelReason)},
-			{"Models", promql.TopK(10, nil, promql.Max([]string{metrics.LabelModel}, promql.Over("last_over_time",
-				promql.Vector(metrics.EngineInfo, append(same(pageLabels...), gatewayRole())...), hour))), LabelledBy("", metrics.LabelModel)},
 		},
 		Dashboard: EngineDashboard,
 	}

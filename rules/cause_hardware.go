@@ -21,7 +21,7 @@ var (
 		Explains:    []*Alert{FastBurn, SlowBurn},
 		Summary:     theGPU + atNode + ` must leave service` + means,
 		Description: `Cordon the node and move the model.` + remedy,
-		Split:       []Evidence{modelsOnIt, counts, asksFor},
+		Split:       []Evidence{modelsOnIt},
 		Dashboard:   GPUDashboard,
 	}
 	// GPUNeedsService is about a GPU that needs a repair or a setting, but not at once.
@@ -38,7 +38,7 @@ var (
 			`{{ else }} needs service` + means + `{{ end }}`,
 		Description: `{{ if eq $labels.reason "persistence_off" }}Without a client the driver releases the GPU and forgets its power limit and clocks. Switch persistence mode on for the node.` +
 			`{{ else }}Nobody has to act at once.` + remedy + `{{ end }}`,
-		Split:     []Evidence{modelsOnIt, counts, asksFor},
+		Split:     []Evidence{modelsOnIt},
 		Dashboard: GPUDashboard,
 	}
 	// GPULinkFault is about the connections of a GPU: NVLinks, PCIe, and the switches and the manager of their fabric.
@@ -58,7 +58,6 @@ var (
 			`{{ else }}Only engines on several GPUs are affected.` + remedy + `{{ end }}`,
 		Split: []Evidence{
 			modelsOnIt,
-			{"NVLinks down", promql.Equal(promql.Max([]string{metrics.LabelLink}, promql.Vector(metrics.GPUNVLinkUp, same(metrics.LabelGPUUUID)...)), promql.Num(0)), LabelledBy("", metrics.LabelLink)},
 		},
 		Dashboard: GPUDashboard,
 	}
@@ -74,11 +73,8 @@ var (
 		Explains:    []*Alert{FastBurn, SlowBurn},
 		Summary:     theGPU + atNode + ` is slowed down` + means,
 		Description: `Models on it answer more slowly.` + remedy,
-		Split: []Evidence{modelsOnIt,
-			{"Slowed (share of time)", promql.Max([]string{metrics.LabelReason}, above(promql.Vector(metrics.RecordedSlowedGPU, same(metrics.LabelGPUUUID)...), 0.01)), LabelledBy(Percent, metrics.LabelReason)},
-			{"Degrees left", promql.Min([]string{metrics.LabelLimit}, promql.Vector(metrics.GPUTemperatureMargin, same(metrics.LabelGPUUUID)...)), LabelledBy(Number, metrics.LabelLimit)},
-		},
-		Dashboard: GPUDashboard,
+		Split:       []Evidence{modelsOnIt},
+		Dashboard:   GPUDashboard,
 	}
 	// GPUUnread is about GPUs that the machine has but that cannot be read.
 	GPUUnread = &Alert{
@@ -119,12 +115,6 @@ func hardwareAlerts() []*Alert {
 	muted.Expr = andWholeModels()
 	return []*Alert{GPUFailed, &muted, GPUNeedsService, GPULinkFault, GPUSlowed, GPUUnread}
 }
-
-// Evidence that several of these alerts show.
-var (
-	counts  = Evidence{"Conditions of the verdict", promql.CountBy([]string{metrics.LabelCondition}, promql.Vector(metrics.GPUHealthCondition, same(metrics.LabelGPUUUID)...)), LabelledBy("", metrics.LabelCondition)}
-	asksFor = Evidence{"Requested by the driver", promql.CountBy([]string{metrics.LabelAction}, promql.Vector(metrics.GPURecoveryActionInfo, same(metrics.LabelGPUUUID)...)), LabelledBy("", metrics.LabelAction)}
-)
 
 // The meaning of a condition and its action, in the words of the verdict.
 const (

@@ -39,7 +39,6 @@ var (
 		Description: "The link to the tier is too slow: refused tokens are computed again, and stored tokens arrive late. Use a faster link, or store less.",
 		Split: []Evidence{
 			{"Pinned by transfers", promql.Max(nil, promql.Vector(metrics.KVTierPinned, sameTier()...)), Percent},
-			{"Refused per minute", perMinute(nil, promql.Vector(metrics.KVTierRefused, sameTier()...)), Number},
 		},
 		Dashboard: EngineDashboard,
 	}
@@ -55,7 +54,6 @@ var (
 		Description: "Earlier this week at least a quarter more of the model was in GPU memory. The CPU computes the rest, many times slower, and nothing fails. The engine's log shows how the model was loaded.",
 		Split: []Evidence{
 			{"In GPU memory now", promql.Max(nil, promql.Vector(metrics.ModelGPUMemory, same(replicaLabels...)...)), Bytes},
-			{"Of", promql.Max(nil, promql.Vector(metrics.ModelMemory, same(replicaLabels...)...)), Bytes},
 		},
 		Dashboard: EngineDashboard,
 	}

@@ -25,7 +25,6 @@ var (
 		Description: "Prompts that were cached yesterday are computed again. Look for a changed chat template or tokenizer, a timestamp early in the prompt, a router without affinity.",
 		Split: []Evidence{
 			{"Hit ratio now", hitRatio(nil, 30*minute, 0, sameModel()...), Percent},
-			{"The day before", hitRatio(nil, day, hour, sameModel()...), Percent},
 		},
 		Dashboard: IncidentDashboard,
 	}

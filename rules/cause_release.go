@@ -22,8 +22,6 @@ var ReleaseRegression = &Alert{
 	Description: "The slowdown began with a change or a restart of all engines, not with more load. If no change is listed, check flags, image and node.",
 	Split: []Evidence{
 		{"Changed within 6h: roll back first", changedWithin(6*hour, sameModel()...), `{{ .Labels.setting }} {{ .Labels.old }} → {{ .Labels.new }}`},
-		{"Versions in the last 6h", promql.CountBy([]string{metrics.LabelVersion},
-			promql.Over("last_over_time", promql.Vector(metrics.EngineInfo, sameModel()...), 6*hour)), LabelledBy(`on {{ .Value | humanize }}`, metrics.LabelVersion)},
 	},
 	Dashboard: IncidentDashboard,
 }

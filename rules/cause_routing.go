@@ -31,8 +31,6 @@ var ReplicaSkew = &Alert{
 			promql.Max(replicaLabels, promql.Vector(metrics.RecordedSkew, sameModel(promql.Eq(metrics.LabelReason, skewStep))...)), promql.On(replicaLabels...).ManyToOne()),
 			foundEngine + " GPU {{ .Labels.gpu }} " + Number + "x"},
 		{"Mean TTFT by replica", mean(metrics.TimeToFirstToken, replicaLabels, causeWindow, sameModel()...), foundEngine + " " + Duration},
-		{"Mean output tokens by replica", promql.Vector(metrics.RecordedOutputTokens, sameModel()...), foundEngine + " " + Number},
-		{"Waiting by replica", promql.Sum(replicaLabels, promql.Vector(metrics.RequestsWaiting, sameModel()...)), foundEngine + " " + Number},
 	},
 	Dashboard: IncidentDashboard,
 }

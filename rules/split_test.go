@@ -76,13 +76,13 @@ func TestPageCarriesTheSplit(t *testing.T) {
 			continue
 		}
 		split := a.Annotations.Get("split")
-		if want := "Look first at: hardware. GPU GPU-1 is slowed down 25% of the time (hw_thermal_slowdown).\nDo first, at once: take the replica out of rotation.\nChanged in 6h: version another → 0.11.\nBudget of 30d: 97% left, gone in 6h 56m.\n"; split != want {
+		if want := "Look first at: hardware. GPU 0 on node-1 is slowed down 25% of the time (hw_thermal_slowdown).\nDo first, at once: take the replica out of rotation.\nChanged in 6h: version another → 0.11.\nBudget of 30d: 97% left, gone in 6h 56m.\n"; split != want {
 			t.Errorf("split is not %q:\n%s", want, split)
 		}
 		if title := a.Annotations.Get("summary"); title != "prod/"+model+": 100% of first tokens take longer than 500ms (mean 2s, promise 1%)" {
 			t.Errorf("title %s", title)
 		}
-		if url := a.Annotations.Get("runbook_url"); !strings.Contains(url, "/runbooks/BranchThrottledGPU?model_name=meta-llama%2FLlama+%223%22&namespace=prod&gpu_uuid=GPU-1") {
+		if url := a.Annotations.Get("runbook_url"); !strings.Contains(url, "/runbooks/BranchThrottledGPU?model_name=meta-llama%2FLlama+%223%22&namespace=prod&instance=node-1&gpu_uuid=GPU-1") {
 			t.Errorf("runbook link %s", url)
 		}
 		began := rulesim.Epoch.Add(35 * time.Minute) // half an hour before the page, whenever it is opened
