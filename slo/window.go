@@ -73,7 +73,7 @@ const WakeSpend = 0.5
 // half as many bad events as the next.
 const StayShare = 0.5
 
-// A sustained burn of an objective that nearly all events must meet (a budget of at most SustainedBudget) pages although
+// A sustained burn of an objective that nearly all events must meet (a budget below SustainedBudget) pages although
 // the long window is still full of good events, for example of the traffic before throughput collapsed. The short window
 // of five minutes burns at SustainedFactor times the pair's threshold: with a target of 99.9% over 30 days, 4.3% of
 // events are bad. SustainedPart of these bad events are older than SustainedFor, and SustainedPart came in the last
@@ -135,7 +135,7 @@ func (p WindowPair) Holds(o Objective, count func(ago, window time.Duration) (ba
 	bad, all := count(0, p.Long.Std())
 	now, recent := count(0, p.Short.Std())
 	long := bad > limit*all
-	if p.Sustains() && o.Target >= One-SustainedBudget && now > SustainedFactor*limit*recent {
+	if p.Sustains() && o.Target > One-SustainedBudget && now > SustainedFactor*limit*recent {
 		old, _ := count(SustainedFor, p.Short.Std())
 		fresh, _ := count(0, SustainedNow)
 		long = long || min(old, fresh) > SustainedPart*now
@@ -163,7 +163,7 @@ func (p WindowPair) Detection(o Objective, l Load) (d time.Duration, fires bool)
 		return 0, false
 	}
 	seconds := threshold * long / l.BadShare
-	if p.Sustains() && o.Target >= One-SustainedBudget && l.BadShare > SustainedFactor*threshold {
+	if p.Sustains() && o.Target > One-SustainedBudget && l.BadShare > SustainedFactor*threshold {
 		seconds = min(seconds, max(SustainedFactor*threshold*p.Short.Std().Seconds()/l.BadShare, SustainedFor.Seconds()/(1-SustainedPart)))
 	}
 	return time.Duration(max(seconds, guard) * float64(time.Second)), true
