@@ -177,7 +177,7 @@ var (
 		"Share of a model's prompt tokens that its KV cache held already, over five minutes, under OpenCost's name.", perModel)
 	RecordedSuspect = recorded(Never, "model:llm_suspect:strength",
 		"Evidence about a model that is clear enough to name where to look. clue is its kind, order its place in a verdict (smallest first), and delays what it makes late or fail (empty for everything). The value is its strength, in the clue's own unit. runbook is the alert whose runbook has more detail.",
-		perModel, with(LabelRunbook, LabelBranch, LabelClue, LabelOrder, LabelDelays, LabelUnit, LabelSays, LabelLever), suspects)
+		perModel, with(LabelGPU, LabelRunbook, LabelBranch, LabelClue, LabelOrder, LabelDelays, LabelUnit, LabelSays, LabelLever), suspects)
 	RecordedPrinted = recorded(Max, "model:llm_printed:value",
 		"Changes that the pages of a model report: the facts of model:llm_evidence:value that differ from the day before by half or more, restarts, settings, and versions if several run. Same labels.",
 		perModel, with(LabelFact, LabelOrder, LabelUnit, LabelSays), suspects)

@@ -89,15 +89,15 @@ func TestDrift(t *testing.T) {
 // another exact version is a deployment.
 func TestBoundsAreNoDeployment(t *testing.T) {
 	sim := newSim(t, group(t, rules.Options{}, "llm-evidence-1"))
-	versions := []string{"", ">=0.9.2", ">=0.11 <=0.12", "0.11.2", "0.12.0"} // each for an hour
-	if err := sim.Run(rulesim.Epoch, rulesim.Epoch.Add(5*time.Hour), time.Minute, func(at time.Time, emit rulesim.Emit) {
+	versions := []string{"", "<=0.13", ">=0.9.2", ">=0.11 <=0.12", "0.11.2", "0.12.0"} // each for an hour
+	if err := sim.Run(rulesim.Epoch, rulesim.Epoch.Add(6*time.Hour), time.Minute, func(at time.Time, emit rulesim.Emit) {
 		if hour := int(at.Sub(rulesim.Epoch) / time.Hour); hour < len(versions) {
 			emit(labels.FromStrings(model.MetricNameLabel, metrics.EngineInfo.Name, metrics.LabelModel, "m", metrics.LabelServer, "s", metrics.LabelVersion, versions[hour]), 1)
 		}
 	}); err != nil {
 		t.Fatal(err)
 	}
-	for hour, want := range map[int]int{1: 0, 2: 0, 3: 0, 4: 1} {
+	for hour, want := range map[int]int{1: 0, 2: 0, 3: 0, 4: 0, 5: 1} {
 		found, err := sim.Query(metrics.RecordedChanged.Name+`{setting="version"}`, rulesim.Epoch.Add(time.Duration(hour)*time.Hour+10*time.Minute))
 		if err != nil || len(found) != want {
 			t.Errorf("%q after %q: %v, %v", versions[hour], versions[hour-1], found, err)

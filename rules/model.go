@@ -85,7 +85,7 @@ func before(f *metrics.Family, m ...*promql.Matcher) promql.Expr {
 // deployed returns each version that is new for a model which already ran another. Bounds such as ">=0.9.2", which the
 // exporter infers where an engine does not report its version, are no deployment: they narrow with what it shows.
 func deployed() promql.Expr {
-	version, exact := append([]string{metrics.LabelVersion}, modelLabels...), promql.NotRe(metrics.LabelVersion, "|>=.*")
+	version, exact := append([]string{metrics.LabelVersion}, modelLabels...), promql.NotRe(metrics.LabelVersion, "|[<>]=.*")
 	ran := promql.Max(version, before(metrics.EngineInfo, exact))
 	return promql.And(promql.Unless(promql.Max(version, promql.Vector(metrics.EngineInfo, exact)), ran), ran, promql.On(modelLabels...))
 }
