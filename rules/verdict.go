@@ -197,7 +197,7 @@ func SuspectText() string { return Brief(suspectText()) }
 func suspectText() string {
 	return `{{ $e := or .Labels.server "one engine" }}{{ with .Labels.pod }}{{ $e = . }}{{ else }}{{ with .Labels.instance }}{{ $e = print $e " on " . }}{{ end }}{{ end }}` +
 		formatted + `{{ $s := .Labels.says }}{{ range $k, $l := .Labels }}{{ $s = reReplaceAll (print "{" $k "}") $l $s }}{{ end }}` +
-		`{{ $s | reReplaceAll "{engine}" $e | reReplaceAll "{value}" $v | reReplaceAll "{\\w+}" "" }}`
+		`{{ $s | reReplaceAll "{engine}" $e | reReplaceAll "{value}" $v | reReplaceAll "( on)? ?{\\w+}" "" }}`
 }
 
 // order returns a position in a form that sorts as text.

@@ -379,7 +379,7 @@ llm_gpu_up{gpu_uuid="G",gpu="0",reason="not_on_page"} 0
 llm_gpu_health_condition_timestamp_seconds{gpu_uuid="G",gpu="0",condition="vanished",alert="LLMGPUFailed"} 1
 `
 	v := judge(t, before.page(), after, nil)[0]
-	if v.Branch != rules.Hardware || v.Says != "GPU G must leave service (vanished)" || !slices.ContainsFunc(v.Also, func(s triage.Suspect) bool { return s.Clue == rules.ModelDown.Name }) {
+	if v.Branch != rules.Hardware || v.Says != "GPU 0 must leave service (vanished)" || !slices.ContainsFunc(v.Also, func(s triage.Suspect) bool { return s.Clue == rules.ModelDown.Name }) {
 		t.Errorf("%s %q, also %+v", v.Branch, v.Says, v.Also)
 	}
 }
