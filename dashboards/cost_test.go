@@ -51,11 +51,11 @@ func TestFleetsCanBeRead(t *testing.T) {
 }
 
 // fleetOf is a fleet in steady state.
-func fleetOf(t testing.TB, models, replicas int, window time.Duration, keep func(*metrics.Family) bool) *rulesim.Sim {
+func fleetOf(t testing.TB, models, replicas int, window time.Duration, keep func(*metrics.Family) bool, files ...[]byte) *rulesim.Sim {
 	t.Helper()
 	defer func(m, r int) { *fleetModels, *fleetReplicas = m, r }(*fleetModels, *fleetReplicas)
 	*fleetModels, *fleetReplicas = models, replicas
-	sim, err := rulesim.New()
+	sim, err := rulesim.New(files...)
 	if err != nil {
 		t.Fatal(err)
 	}

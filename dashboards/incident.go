@@ -133,45 +133,11 @@ func (s scope) causes() promql.Expr {
 		promql.Str(metrics.LabelSays), promql.Str(" "), promql.Str("alertname"), promql.Str(metrics.LabelPod), promql.Str(metrics.LabelServer), promql.Str(metrics.LabelInstance), promql.Str(metrics.LabelGPUUUID))
 }
 
-// firstSuspect returns, for each model, the suspect that comes first in a diagnosis of those that explain what burns most, with the value 1
-// and its evidence in the label says as a page has it: names and the value filled in.
+// firstSuspect returns where to look first for each model: for what burns most or, if nothing explains that, for another objective that burns.
 func (s scope) firstSuspect(most promql.Expr) promql.Expr {
-	const value, filling = "value", "filling"
-	ordered := by(models, metrics.LabelOrder)
-	explained := promql.OrOn(promql.And(s.of(metrics.RecordedExplained), most, promql.On(by(models, metrics.LabelSLO)...)), s.of(metrics.RecordedExplained), promql.On(models...))
-	explains := promql.And(s.of(metrics.RecordedSuspect), explained, promql.On(by(models, metrics.LabelDelays)...))
-	// PromQL reads one label as a number, the bound of a bucket: the lowest that holds all is the smallest place.
-	one := func(by []string, e promql.Expr) promql.Expr {
-		return promql.Call("clamp_max", promql.CountBy(by, e), promql.Num(1))
-	}
-	first := promql.CountValues(metrics.LabelOrder, models, promql.Call("histogram_quantile", promql.Num(1), promql.Or(
-		one(by(models, "le"), replaced(explains, "le", "$1", metrics.LabelOrder, "(.*)")), labelled(one(models, explains), "le", "+Inf"))))
-
-	row := by(ordered, metrics.LabelBranch, metrics.LabelRunbook)
-	keep := slices.Concat(rules.NamedByClues, row, []string{metrics.LabelServer, metrics.LabelSays, metrics.LabelPod, metrics.LabelUnit})
-	suspects := func(unit *promql.Matcher) promql.Expr {
-		return promql.TopK(1, ordered, promql.And(s.of(metrics.RecordedSuspect, unit), first, promql.On(ordered...)))
-	}
-	share := string(rules.Share)
-	e := promql.CountValues(value, keep, promql.Call("round", promql.Or(
-		promql.Mul(promql.Num(100), promql.Call("clamp_max", suspects(promql.Eq(metrics.LabelUnit, share)), promql.Num(1))),
-		suspects(promql.Ne(metrics.LabelUnit, share))), promql.Num(0.01)))
-	join := func(a, b string) {
-		e = promql.Call("label_join", e, promql.Str(filling), promql.Str("|"), promql.Str(a), promql.Str(b))
-	}
-	join(value, metrics.LabelUnit)
-	e = replaced(replaced(e, value, "$1%", filling, "(.*)[|]"+share), value, "$1 s", filling, "(.*)[|]"+string(rules.Seconds))
-	fill := func(place, from, as string) {
-		join(metrics.LabelSays, from)
-		e = replaced(e, metrics.LabelSays, "$1$3$2", filling, `(.*){`+place+`}(.*)[|]`+as)
-	}
-	fill(value, value, "(.*)")
-	fill("engine", metrics.LabelPod, "(.+)")
-	fill("engine", metrics.LabelServer, "(.+)")
-	for _, name := range rules.NamedByClues {
-		fill(name, name, "(.*)")
-	}
-	return promql.Max(append(row[:len(row):len(row)], metrics.LabelSays, metrics.LabelAction), replaced(e, metrics.LabelAction, "$1", metrics.LabelRunbook, "(.*)"))
+	verdict := s.of(metrics.RecordedVerdict)
+	first := promql.OrOn(promql.And(verdict, most, promql.On(by(models, metrics.LabelSLO)...)), verdict, promql.On(models...))
+	return replaced(promql.BottomK(1, models, first), metrics.LabelAction, "$1", metrics.LabelRunbook, "(.*)")
 }
 
 // replaced writes a label from another one, where that matches.

@@ -57,7 +57,7 @@ func (s scope) until(f *metrics.Family, name string) []*promql.Matcher {
 			continue
 		}
 		values := "$" + v.name
-		if f == metrics.Alerts || f == metrics.AlertsForState || f == metrics.RecordedSuspect || f == metrics.RecordedEvidence || f.Owner == metrics.Probe {
+		if f == metrics.Alerts || f == metrics.AlertsForState || f == metrics.RecordedVerdict || f == metrics.RecordedEvidence || f.Owner == metrics.Probe {
 			values += "|" // series without the label concern more than the selection: they belong here too
 		}
 		m = append(m, promql.Re(v.label, values))

@@ -165,7 +165,7 @@ func remoteWrite() ([]byte, error) {
 	}
 	content, err := rules.Encode(map[string][]write{"remote_write": {{
 		URL:     "https://mimir.example/api/v1/push",
-		Relabel: []relabel{{[]string{"__name__"}, strings.Join([]string{"shard:.+", metrics.RecordedSuspect.Name, metrics.RecordedEvidence.Name, metrics.Alerts.Name}, "|"), "keep"}},
+		Relabel: []relabel{{[]string{"__name__"}, strings.Join([]string{"shard:.+", metrics.RecordedSuspect.Name, metrics.RecordedSentence.Name, metrics.RecordedEvidence.Name, metrics.Alerts.Name}, "|"), "keep"}},
 	}}})
 	return append([]byte("# Add to the configuration of each shard. Each needs external labels of its own, such as cluster and shard.\n"), content...), err
 }

@@ -178,6 +178,15 @@ var (
 	RecordedSuspect = recorded(Never, "model:llm_suspect:strength",
 		"Evidence about a model that is clear enough to name where to look. clue is its kind, order its place in a verdict (smallest first), and delays what it makes late or fail (empty for everything). The value is its strength, in the clue's own unit. runbook is the alert whose runbook has more detail.",
 		perModel, with(LabelGPU, LabelRunbook, LabelBranch, LabelClue, LabelOrder, LabelDelays, LabelUnit, LabelSays, LabelLever), suspects)
+	RecordedShown = recorded(Never, "model:llm_suspect:shown",
+		"Strength of a suspect as texts print it, rounded: shares in percent, long times in minutes. unit is what follows the number. Other labels as in model:llm_suspect:strength.",
+		perModel, with(LabelGPU, LabelRunbook, LabelBranch, LabelClue, LabelOrder, LabelDelays, LabelUnit, LabelSays, LabelLever), suspects)
+	RecordedSentence = recorded(Never, "model:llm_suspect:sentence",
+		"A suspect in words, always 1. says is a sentence with names and numbers filled in. Other labels as in model:llm_suspect:strength.",
+		perModel, with(LabelGPU, LabelRunbook, LabelBranch, LabelClue, LabelOrder, LabelDelays, LabelSays, LabelLever), suspects)
+	RecordedVerdict = recorded(Never, "model:llm_verdict:order",
+		"Where to look first while an objective burns: the first suspect that explains it, in words, with its branch, runbook, lever and place. The value is its place in the order of a diagnosis. Absent if no suspect explains the burn.",
+		ModelSLOLabels, with(LabelGPU, LabelRunbook, LabelBranch, LabelClue, LabelDelays, LabelSays, LabelLever, LabelPod, LabelServer, LabelInstance, LabelGPUUUID))
 	RecordedPrinted = recorded(Max, "model:llm_printed:value",
 		"Changes that the pages of a model report: the facts of model:llm_evidence:value that differ from the day before by half or more, restarts, settings, and versions if several run. Same labels.",
 		perModel, with(LabelFact, LabelOrder, LabelUnit, LabelSays), suspects)

@@ -168,6 +168,11 @@ func alone() []Play {
 			}},
 		{Name: "cpu-taken", Says: "five processes compute on the engine's core", Right: []rules.Branch{rules.Engine, rules.Hardware},
 			Fault: func(_ context.Context, s *Stage) error { return s.burn(s.engines[0], 5) }},
+		{Name: "pauses", Says: "the engine's core stops for 18 s every two minutes", Right: []rules.Branch{rules.Engine}, Lasts: 12 * time.Minute,
+			Fault: func(ctx context.Context, s *Stage) error {
+				go s.engines[0].pause(ctx, 18*time.Second, 102*time.Second)
+				return nil
+			}},
 		{Name: "slow-release", Says: "started again with --max-num-seqs 1 and --no-enable-prefix-caching", Right: []rules.Branch{rules.Release},
 			Load: Load{Rate: 1.2, Shared: 1024, Own: 24, Output: 40}, Fault: released("--max-num-seqs", "1", "--no-enable-prefix-caching")},
 	}
@@ -208,16 +213,15 @@ func behindGateway() []Play {
 		{Name: "slow-replica", Says: "one of two engines computes a sixth of the time",
 			Right: []rules.Branch{rules.Routing, rules.Engine}, Gateway: litellm, Lasts: 12 * time.Minute,
 			Fault: func(ctx context.Context, s *Stage) error {
-				go s.engines[0].limp(ctx)
+				go s.engines[0].pause(ctx, 83*time.Millisecond, 17*time.Millisecond)
 				return nil
 			}},
 	}
 }
 
-// limp lets an engine compute for a sixth of the time.
-func (e *Engine) limp(ctx context.Context) {
-	for ctx.Err() == nil && e.signal(83*time.Millisecond, syscall.SIGSTOP, syscall.SIGCONT) == nil {
-		time.Sleep(17 * time.Millisecond)
+// pause stops an engine and lets it run, in turn.
+func (e *Engine) pause(ctx context.Context, stops, runs time.Duration) {
+	for e.signal(stops, syscall.SIGSTOP, syscall.SIGCONT) == nil && sleep(ctx, runs) == nil {
 	}
 }
 

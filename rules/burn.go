@@ -83,7 +83,8 @@ func burnGroup(opt Options) Group {
 	record(metrics.RecordedRequestsPerEvent, from.requestsPerToken())
 	g.Records = append(g.Records, burns(opt, slo.Page)...)
 	record(metrics.RecordedExpectedRate, expectedRate())
-	g.Records = append(g.Records, explained()...)
+	record(metrics.RecordedExplained, explained())
+	record(metrics.RecordedVerdict, firstSuspects())
 	if p := slo.Slowest(opt.WindowPairs, slo.Page); p.Long > 0 {
 		record(metrics.RecordedStays, stays(p, opt.WindowPairs))
 	}

@@ -25,7 +25,7 @@ var (
 		Explains:    []*Alert{FastBurn, SlowBurn},
 		Summary:     "No synthetic request{{ with $labels.instance }} of {{ . }}{{ end }}" + atServer + " is answered",
 		Description: "The engine's metrics look fine, yet a synthetic request gets no answer. Send one straight to the engine: if it is answered, look at the gateway.",
-		Suspects:    promql.Vector(metrics.RecordedSuspect, sameModel(promql.Re(metrics.LabelClue, "gateway_.+|left_gpu"))...),
+		Suspects:    promql.Vector(metrics.RecordedSentence, sameModel(promql.Re(metrics.LabelClue, "gateway_.+|left_gpu"))...),
 		Split: []Evidence{
 			{"Outcomes in 10 minutes", above(promql.Sum([]string{metrics.LabelInstance, metrics.LabelOutcome},
 				promql.Increase(promql.Vector(metrics.ProbeRequests, sameAddress()...), causeWindow)), 0), LabelledBy(Number, metrics.LabelInstance, metrics.LabelOutcome)},

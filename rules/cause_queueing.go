@@ -21,7 +21,7 @@ var ClientsGiveUp = &Alert{
 	Explains:    []*Alert{FastBurn, SlowBurn},
 	Summary:     "Clients give up {{ $value | humanizePercentage }} of requests, most before the first token",
 	Description: "No latency objective counts a request without a first token. Either the requests never get an answer, or the clients' timeout is too short.",
-	Suspects:    promql.Vector(metrics.RecordedSuspect, sameModel(promql.NotRe(metrics.LabelDelays, string(Failures+"|"+NextToken)))...),
+	Suspects:    promql.Vector(metrics.RecordedSentence, sameModel(promql.NotRe(metrics.LabelDelays, string(Failures+"|"+NextToken)))...),
 	Split: []Evidence{
 		{"Waiting for", above(promql.Sum([]string{metrics.LabelReason}, promql.Vector(metrics.RequestsWaitingByReason, sameModel()...)), 0), LabelledBy(Number, metrics.LabelReason)},
 	},

@@ -181,12 +181,10 @@ const (
 // rounded keeps the two largest units of a duration. It drops seconds from ten minutes on, and zeros.
 const rounded = ` | reReplaceAll "(\\d\\dm) .+|( \\S+) .+| 0s$" "$1$2"`
 
-// formatted sets $v to the value of a suspect (the dot), printed in its unit ($u).
-const formatted = `{{ $n := printf "%.1e" .Value }}{{ $v := humanize $n }}{{ if lt .Value 10.0 }}{{ $v = printf "%.2g" .Value }}{{ end }}` +
-	`{{ $u := .Labels.unit }}{{ if eq $u "ratio" }}{{ $v = humanizePercentage $n }}{{ else if eq $u "seconds" }}{{ $v = humanizeDuration $n` + rounded + ` }}{{ end }}`
-
-// formattedFact is formatted for a fact.
-const formattedFact = formatted + `{{ if eq $u "on" }}{{ $v = print "on " $v }}{{ if eq .Value 0.0 }}{{ $v = "" }}{{ end }}{{ end }}`
+// formattedFact sets $v to the value of a fact (the dot), printed in its unit ($u).
+const formattedFact = `{{ $n := printf "%.1e" .Value }}{{ $v := humanize $n }}{{ if lt .Value 10.0 }}{{ $v = printf "%.2g" .Value }}{{ end }}` +
+	`{{ $u := .Labels.unit }}{{ if eq $u "ratio" }}{{ $v = humanizePercentage $n }}{{ else if eq $u "seconds" }}{{ $v = humanizeDuration $n` + rounded + ` }}` +
+	`{{ else if eq $u "on" }}{{ $v = print "on " $v }}{{ if eq .Value 0.0 }}{{ $v = "" }}{{ end }}{{ end }}`
 
 // FactText returns the Prometheus template that prints the value of a recorded fact (the dot) in its unit.
 func FactText() string { return Brief(formattedFact + `{{ if ne $u "none" }}{{ $v }}{{ end }}`) }

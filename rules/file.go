@@ -208,11 +208,11 @@ func (s Style) Histograms(e promql.Expr) promql.Expr {
 func (s Style) alert(a *Alert) FileRule {
 	var split strings.Builder
 	if a.Diagnosed {
-		split.WriteString(verdict(queryTemplate(s.query(verdictQuery())), "{{ else }}Look first at: nothing stands out yet.\n"))
+		split.WriteString(verdict(verdictQuery(), s, "{{ else }}Look first at: nothing stands out yet.\n"))
 		split.WriteString(changes(queryTemplate(s.query(changesQuery()))) + s.objective())
 	}
 	if a.Suspects != nil {
-		split.WriteString(verdict(queryTemplate(s.query(a.Suspects)), ""))
+		split.WriteString(verdict(a.Suspects, s, ""))
 	}
 	split.WriteString(s.lines(a.Split))
 	return FileRule{
@@ -250,8 +250,8 @@ func (s Style) labels(a *Alert) map[string]string {
 	all := s.fixedLabels(a)
 	if a.corrects() {
 		told := promql.Vector(metrics.Alerts, sameModel(promql.Eq("alertname", a.Name), promql.Eq("alertstate", "firing"))...)
-		all[metrics.LabelSuspect] = s.text(shared(fmt.Sprintf(`{{ with %s }}{{ (first (sortByLabel %q .)).Labels.branch }}{{ else }}{{ with %s }}{{ (first .).Labels.suspect }}{{ else }}unknown{{ end }}{{ end }}`,
-			queryTemplate(s.query(explaining(promql.Over("last_over_time", promql.Vector(metrics.RecordedSuspect, sameModel()...), pageWindow)))), metrics.LabelOrder, queryTemplate(s.query(told)))))
+		all[metrics.LabelSuspect] = s.text(shared(fmt.Sprintf(`{{ with %s }}{{ (first .).Labels.branch }}{{ else }}{{ with %s }}{{ (first .).Labels.suspect }}{{ else }}unknown{{ end }}{{ end }}`,
+			queryTemplate(s.query(promql.BottomK(1, nil, promql.Over("last_over_time", verdictQuery(), pageWindow)))), queryTemplate(s.query(told)))))
 	}
 	return all
 }

@@ -24,7 +24,7 @@ var SecondFault = &Alert{
 	Scope:       []string{metrics.LabelNamespace, metrics.LabelModel},
 	Summary:     `{{ if eq $labels.clue "burn" }}The model fails or waits ten times as often as when it was paged{{ else }}Another fault, while an older one is still paged{{ end }}`,
 	Description: "The new fault began more than 15 minutes after the page. A lever against the first fault may have caused it, and may not help against it.",
-	Suspects:    promql.OrOn(promql.Vector(metrics.RecordedSuspect, sameModel(same(metrics.LabelClue)...)...), notPaged(), promql.On(modelLabels...)),
+	Suspects:    promql.OrOn(promql.Vector(metrics.RecordedSentence, sameModel(same(metrics.LabelClue)...)...), notPaged(), promql.On(modelLabels...)),
 	Dashboard:   IncidentDashboard,
 }
 
@@ -32,7 +32,7 @@ var SecondFault = &Alert{
 func notPaged() promql.Expr {
 	paged := promql.Call("label_replace", promql.Vector(metrics.Alerts, sameModel(promql.Eq("alertname", FastBurn.Name), promql.Eq("alertstate", "firing"))...),
 		promql.Str(metrics.LabelBranch), promql.Str("$1"), promql.Str(metrics.LabelSuspect), promql.Str("(.+)"))
-	return promql.Unless(promql.Vector(metrics.RecordedSuspect, sameModel()...), paged, promql.On(append([]string{metrics.LabelBranch}, modelLabels...)...))
+	return promql.Unless(promql.Vector(metrics.RecordedSentence, sameModel()...), paged, promql.On(append([]string{metrics.LabelBranch}, modelLabels...)...))
 }
 
 // secondFault returns the faults of a model with a page that are new within five minutes: a total outage, hardware, a

@@ -29,14 +29,91 @@ func suspectGroups() []Group {
 		}
 		records = append(records, Record{metrics.RecordedSuspect, c.Query, labels})
 	}
+	records = append(records, Record{Name: metrics.RecordedShown, Expr: shownSuspects()}, Record{Name: metrics.RecordedSentence, Expr: sentences(promql.Vector(metrics.RecordedShown))})
 	return chunked(SuspectGroups, Interval/2, records)
+}
+
+// shownSuspects returns the strength of each suspect as texts print it.
+func shownSuspects() promql.Expr {
+	of := func(m *promql.Matcher) promql.Expr { return promql.Vector(metrics.RecordedSuspect, m) }
+	return twoDigits(promql.Or(inUnit(Share, of(promql.Eq(metrics.LabelUnit, string(Share)))), inUnit(Seconds, of(promql.Eq(metrics.LabelUnit, string(Seconds)))),
+		inUnit(Count, of(promql.NotRe(metrics.LabelUnit, string(Share+"|"+Seconds))))))
+}
+
+// inUnit converts strengths to what texts print, and writes what follows the number into the label unit.
+func inUnit(u Unit, e promql.Expr) promql.Expr {
+	unit := func(name string, e promql.Expr) promql.Expr { return labelled(e, metrics.LabelUnit, name) }
+	switch u {
+	case Share:
+		return unit("%", promql.Call("clamp_max", times(100, e), promql.Num(100)))
+	case Seconds:
+		return promql.Or(unit(" ms", below(times(1000, e), 1000)), unit(" s", below(promql.Ge(e, promql.Num(1)), 120)), unit(" min", promql.Div(promql.Ge(e, promql.Num(120)), promql.Num(60))))
+	}
+	return unit("", e)
+}
+
+// twoDigits leaves two digits of a small number at least, and none after the point of a large one.
+func twoDigits(e promql.Expr) promql.Expr {
+	to := func(nearest float64) promql.Expr { return promql.Call("round", e, promql.Num(nearest)) }
+	return promql.Or(promql.Ge(to(1), promql.Num(10)), promql.Ge(to(0.1), promql.Num(1)), to(0.01))
+}
+
+// Worded returns the results of a clue's expression in words, as the label says, even where they are not clear enough for
+// a suspect. labels are those of the clue's rule.
+func Worded(e promql.Expr, labels map[string]string) promql.Expr {
+	return sentences(labelled(twoDigits(inUnit(Unit(labels[metrics.LabelUnit]), e)), metrics.LabelSays, labels[metrics.LabelSays]))
+}
+
+// sentences fills the placeholders of the texts of suspects in, whose values are as texts print them. PromQL can insert one label into another
+// if both are parts of one text, so it joins them all first. What has no value is left out with the word before it.
+func sentences(shown promql.Expr) promql.Expr {
+	const value = "value"
+	parts := []string{metrics.LabelSays, value, metrics.LabelUnit, metrics.LabelPod, metrics.LabelServer, metrics.LabelInstance, metrics.LabelGPU, metrics.LabelReason,
+		metrics.LabelTier, metrics.LabelDPRank, metrics.LabelSetting, metrics.LabelOld, metrics.LabelNew}
+	args := []promql.Expr{promql.WithValue(value, shown), promql.Str(metrics.LabelSays), promql.Str("|")}
+	for _, l := range parts {
+		args = append(args, promql.Str(l))
+	}
+	e := promql.Call("label_join", args...)
+	replace := func(pattern, with string) {
+		e = promql.Call("label_replace", e, promql.Str(metrics.LabelSays), promql.Str(with), promql.Str(metrics.LabelSays), promql.Str(pattern))
+	}
+	fill := func(placeholder, from, with string) {
+		replace(fmt.Sprintf("(.*){%s}(([^|]*[|]){%d}([^|]+).*)", placeholder, slices.Index(parts, from)), "$1"+with+"$2")
+	}
+	fill(value, metrics.LabelUnit, "{value}$4")
+	fill(value, value, "$4")
+	fill("engine", metrics.LabelPod, "$4")
+	fill("engine", metrics.LabelServer, "$4 on {instance}")
+	replace("(.*){engine}(.*)", "${1}one engine$2")
+	for _, l := range parts[slices.Index(parts, metrics.LabelInstance):] {
+		fill(l, l, "$4")
+	}
+	for range 2 {
+		replace(`(.*?)( on)? ?{\w+}(.*)`, "$1$3")
+	}
+	replace("([^|]*).*", "$1")
+	return promql.Drop([]string{metrics.LabelUnit, value}, e)
+}
+
+// firstSuspects returns the first suspect that explains the burn of each objective. An objective is explained by several
+// values of delays, and each of them by several suspects, so the first of each value is looked for before. The place of a
+// suspect in the order is a label, which PromQL reads as a number only if it is the bound of a bucket.
+func firstSuspects() promql.Expr {
+	all := promql.Vector(metrics.RecordedSentence)
+	place := promql.Call("histogram_quantile", promql.Num(1), promql.Or(
+		promql.Call("label_replace", all, promql.Str("le"), promql.Str("$1"), promql.Str(metrics.LabelOrder), promql.Str("(.*)")), labelled(all, "le", "+Inf")))
+	perDelay := append([]string{metrics.LabelDelays}, modelLabels...)
+	return promql.BottomK(1, modelSLO, promql.Mul(promql.Vector(metrics.RecordedExplained), promql.BottomK(1, perDelay, place),
+		promql.On(perDelay...).ManyToOne(metrics.LabelBranch, metrics.LabelClue, metrics.LabelSays, metrics.LabelLever, metrics.LabelRunbook,
+			metrics.LabelPod, metrics.LabelServer, metrics.LabelInstance, metrics.LabelGPU, metrics.LabelGPUUUID)))
 }
 
 // explained returns what a suspect must delay or fail in order to explain the burn of an objective. If a gateway's
 // objective burns and the engines' does not, nothing late or refused in the engines explains it. A delay on the way to a
 // gateway shows only at gateways and in probes. Clues are about minutes: if nothing has burned for five minutes, none
 // explains a burn that only a longer window still contains.
-func explained() []Record {
+func explained() promql.Expr {
 	info := func(m ...*promql.Matcher) promql.Expr { // also of an engine that is gone
 		return promql.Over("last_over_time", promql.Vector(metrics.RecordedInfo, m...), infoLookback)
 	}
@@ -53,28 +130,16 @@ func explained() []Record {
 		return info(m...)
 	}
 	explains := func(d Delays) promql.Expr { return labelled(late(d), metrics.LabelDelays, string(d)) }
-	burning := func(e promql.Expr, by ...string) promql.Expr {
-		return promql.Max(append(by, modelSLO...), promql.Unless(e, promql.Le(promql.Vector(burn(RateWindow)), promql.Num(1)), promql.On(modelSLO...)))
-	}
 	enginesDoWell := below(promql.Vector(burn(RateWindow), promql.Ne(metrics.LabelRole, metrics.GatewayRole)), 1)
 	elsewhere := promql.And(promql.Vector(metrics.RecordedInfo, gatewayRole()), enginesDoWell, promql.On(ofModel...))
 	inEngines := promql.Unless(promql.Or(explains(AnyRequest), explains(AnyToken), explains(FirstToken), explains(NextToken)), elsewhere, promql.On(modelSLO...))
 	onTheWay := promql.Or(late(AtGateway, gatewayRole()), info(promql.Eq(metrics.LabelSignal, string(slo.ProbeTTFT))))
-	return []Record{
-		{Name: metrics.RecordedExplained, Expr: burning(promql.Or(info(), inEngines, labelled(onTheWay, metrics.LabelDelays, string(AtGateway))), metrics.LabelDelays)},
-		{metrics.RecordedExplained, burning(late(Failures)), map[string]string{metrics.LabelDelays: string(Failures)}},
-	}
+	all := promql.Or(info(), inEngines, labelled(onTheWay, metrics.LabelDelays, string(AtGateway)), explains(Failures))
+	return promql.Max(append([]string{metrics.LabelDelays}, modelSLO...), promql.Unless(all, promql.Le(promql.Vector(burn(RateWindow)), promql.Num(1)), promql.On(modelSLO...)))
 }
 
-// verdictQuery returns the suspects of the alert's model that explain that its objective burns.
-func verdictQuery() promql.Expr {
-	return explaining(promql.Vector(metrics.RecordedSuspect, sameModel()...))
-}
-
-// explaining keeps the suspects that explain why the objective of the alert burns.
-func explaining(suspects promql.Expr) promql.Expr {
-	return promql.And(suspects, promql.Vector(metrics.RecordedExplained, same(modelSLO...)...), promql.On(metrics.LabelDelays))
-}
+// verdictQuery returns the first suspect that explains that the alert's objective burns.
+func verdictQuery() promql.Expr { return promql.Vector(metrics.RecordedVerdict, same(modelSLO...)...) }
 
 // laterWindow is the short window of the second pair that pages.
 const laterWindow = slo.Duration(30 * minute)
@@ -157,8 +222,8 @@ func (s Style) runbook(a *Alert) string {
 	const slo = "slo={{$labels.slo|urlquery}}" // which runbooks of suspects do not ask for
 	query := slices.DeleteFunc(runbookQuery(a), func(q string) bool { return q == slo })
 	query[len(query)-1] += "{{$place}}"
-	return fmt.Sprintf(`{{ $page := %q }}{{ $place := "" }}{{ with %s }}{{ with first (sortByLabel %q .) }}{{ $page = .Labels.runbook }}%s{{ end }}{{ else }}{{ $place = print "&slo=" (urlquery $labels.slo) }}{{ end }}`,
-		a.Name, queryTemplate(s.query(verdictQuery())), metrics.LabelOrder, place.String()) + s.Runbook("{{$page}}", query...)
+	return fmt.Sprintf(`{{ $page := %q }}{{ $place := "" }}{{ with %s }}{{ with first . }}{{ $page = .Labels.runbook }}%s{{ end }}{{ else }}{{ $place = print "&slo=" (urlquery $labels.slo) }}{{ end }}`,
+		a.Name, queryTemplate(s.query(verdictQuery())), place.String()) + s.Runbook("{{$page}}", query...)
 }
 
 // asking divides the runbooks of clues that have a label into those that have a place for it and the others.
@@ -181,23 +246,14 @@ func asking(label string) (ask, others []string) {
 	return ask, others
 }
 
-// verdict renders where a page says to look first: the first suspect in order, with its first action, or none. The series
-// carries the words. This keeps the template small, because Prometheus parses it for each alert and evaluation.
-func verdict(query, none string) string {
-	return fmt.Sprintf(`{{ with %s }}{{ with first (sortByLabel %q .) }}Look first at: {{ .Labels.branch }}. %s.`+"\nDo first, {{ .Labels.lever }}.\n{{ end }}%s{{ end }}",
-		query, metrics.LabelOrder, suspectText(), none)
-}
-
-// NamedByClues lists the labels of a suspect whose values appear unchanged in its text.
-var NamedByClues = []string{metrics.LabelGPU, metrics.LabelInstance, metrics.LabelReason, metrics.LabelXID, metrics.LabelVersion, metrics.LabelTier, metrics.LabelDPRank, metrics.LabelSetting, metrics.LabelOld, metrics.LabelNew}
-
-// SuspectText returns the Prometheus template that puts a recorded suspect (the dot) into words.
-func SuspectText() string { return Brief(suspectText()) }
-
-func suspectText() string {
-	return `{{ $e := or .Labels.server "one engine" }}{{ with .Labels.pod }}{{ $e = . }}{{ else }}{{ with .Labels.instance }}{{ $e = print $e " on " . }}{{ end }}{{ end }}` +
-		formatted + `{{ $s := .Labels.says }}{{ range $k, $l := .Labels }}{{ $s = reReplaceAll (print "{" $k "}") $l $s }}{{ end }}` +
-		`{{ $s | reReplaceAll "{engine}" $e | reReplaceAll "{value}" $v | reReplaceAll "( on)? ?{\\w+}" "" }}`
+// verdict renders where a page says to look first: the first suspect in order, with its first action, or none.
+func verdict(query promql.Expr, s Style, none string) string {
+	first := "first ."
+	if slices.Contains(promql.Labels(query), metrics.LabelOrder) {
+		first = fmt.Sprintf("first (sortByLabel %q .)", metrics.LabelOrder)
+	}
+	return fmt.Sprintf("{{ with %s }}{{ with %s }}Look first at: {{ .Labels.branch }}. {{ .Labels.says }}.\nDo first, {{ .Labels.lever }}.\n{{ end }}%s{{ end }}",
+		queryTemplate(s.query(query)), first, none)
 }
 
 // order returns a position in a form that sorts as text.

@@ -183,7 +183,7 @@ func TestVerdict(t *testing.T) {
 		{"engine. p1 uses its GPU 40% of the time while requests run.", slo.ITL, true, func(r *replica) { r.busy, r.running, r.prompt, r.output, r.queue = 0.4, 30, 3600, 60, 0.24 }}, // however long prompts and answers are
 		{"engine. p1 started minutes ago, and requests waited.", slo.TTFT, true, func(r *replica) { r.started, r.waiting = onset, 3 }},
 		{"engine. p1 restarted 3 times within six hours.", slo.TTFT, true, func(r *replica) { r.started, r.crashes, r.waiting, r.queue = onset, 5, 30, 0.24 }},
-		{"routing. p1 alone is slow: first tokens after 2s.", slo.TTFT, true, func(r *replica) { r.ttft = 2 }},
+		{"routing. p1 alone is slow: first tokens after 2 s.", slo.TTFT, true, func(r *replica) { r.ttft = 2 }},
 		{"memory. 0.3 KV transfers per request are lost.", slo.TTFT, false, func(r *replica) { r.lost, r.hits, r.queue = 0.3, 0.2, 0.2 }},
 		{"prefill. The prefix cache hit ratio is 10% of the usual.", slo.TTFT, false, func(r *replica) { r.hits, r.queue = 0.06, 0.2 }},
 		{"prefill. Prompts are 4 times as long as usual.", slo.ITL, false, func(r *replica) { r.prompt = 3600 }},
@@ -275,7 +275,7 @@ func TestVerdictEarly(t *testing.T) {
 		want string
 		trouble
 	}{
-		"one of two replicas": {"routing. p1 alone is slow: first tokens after 2s.",
+		"one of two replicas": {"routing. p1 alone is slow: first tokens after 2 s.",
 			trouble{signal: slo.TTFT, replicas: 2, one: true, breaks: func(r *replica) { r.ttft = 2 }}},
 		"the cache misses": {"prefill. The prefix cache hit ratio is 10% of the usual.",
 			trouble{signal: slo.TTFT, replicas: 2, breaks: func(r *replica) { r.hits, r.queue, r.waiting = 0.06, 0.25, 40 }}},
@@ -321,7 +321,7 @@ func TestVerdictEarly(t *testing.T) {
 			trouble{signal: slo.Availability, replicas: 2, one: true, after: 2 * time.Minute, breaks: func(r *replica) { r.fails = 1 }}},
 		"and its engines fail, too": {"nothing stands out yet.",
 			trouble{signal: slo.Availability, replicas: 2, role: metrics.GatewayRole, gateway: new(""), breaks: func(r *replica) { r.unreached, r.fails = 1, 1 }}},
-		"the way to them does not": {"routing. First tokens are 900ms later at the gateway than at the engines.",
+		"the way to them does not": {"routing. First tokens are 900 ms later at the gateway than at the engines.",
 			trouble{signal: slo.TTFT, replicas: 2, role: metrics.GatewayRole, breaks: func(r *replica) { r.hits, r.gatewayTTFT = 0.06, 1.2 }}},
 	}
 	all := map[string]trouble{}

@@ -315,7 +315,7 @@ func TestPrefixHitsNotSeen(t *testing.T) {
 func TestFewFailures(t *testing.T) {
 	const objective = `llm_slo_objective_ratio{slo="availability"} 0.999
 llm_slo_period_seconds{slo="availability"} 2592000
-llm_slo_info{slo="availability",signal="availability",period="30d",severity="page"} 1
+llm_slo_info{slo="availability",signal="availability",bad="requests fail",period="30d",severity="page"} 1
 llm_slo_events_total{L,slo="availability"} %d
 llm_slo_bad_events_total{L,slo="availability"} %d
 `
@@ -328,7 +328,7 @@ llm_slo_bad_events_total{L,slo="availability"} %d
 	}
 	before.more, after.more = fmt.Sprintf(objective, 1000, 0), fmt.Sprintf(objective, 1011, 2)
 	v = judge(t, before.page(), after.page(), nil)[0]
-	if v.Health != triage.Unknown || v.Branch != "" || len(v.Also) > 0 || !slices.Contains(v.Symptoms, "Objective availability: 2 of 11 events were bad, too few to judge.") {
+	if v.Health != triage.Unknown || v.Branch != "" || len(v.Also) > 0 || !slices.Contains(v.Symptoms, "Objective availability: 2 of 11 requests fail, too few to judge.") {
 		t.Errorf("two failed: %s %q %q, also %+v", v.Health, v.Says, v.Symptoms, v.Also)
 	}
 }

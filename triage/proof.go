@@ -523,14 +523,11 @@ func (j *judge) compared(m subject, r rules.Record) (all []string, err error) {
 	if !ok || !c.Op.IsComparisonOperator() || c.RHS.Type() != parser.ValueTypeScalar {
 		return nil, nil
 	}
-	values, err := j.query(c.LHS)
+	values, err := j.query(rules.Worded(c.LHS, r.Labels))
 	for _, value := range values {
-		if err != nil || subjectOf(value.Metric) != m {
-			continue
+		if subjectOf(value.Metric) == m {
+			all = append(all, value.Metric.Get(metrics.LabelSays))
 		}
-		var says string
-		says, err = j.expand(rules.SuspectText(), value, r.Labels)
-		all = append(all, says)
 	}
 	return all, err
 }

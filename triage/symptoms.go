@@ -95,17 +95,17 @@ func (j *judge) burning(m subject, v *Verdict) (burns, few []burn, counted float
 			counted += s.events
 		}
 		one := burn{s.signal, role == metrics.GatewayRole, role == metrics.GatewayRole && kept(rates, name)}
-		of := fmt.Sprintf("%.0f of %.0f events (%s) were bad", s.bad, s.events, cmp.Or(string(s.signal), "signal unknown"))
+		of := fmt.Sprintf("%.0f of %.0f %s", s.bad, s.events, cmp.Or(s.miss, "events are bad"))
 		switch enough := s.bad >= slo.MinBadEvents-0.5; {
 		case !enough && s.bad > 0.5 && s.bad > s.events/10:
 			few = append(few, one)
-			v.Symptoms = append(v.Symptoms, fmt.Sprintf("Objective %s: %.0f of %.0f events were bad, too few to judge.", name, s.bad, s.events))
+			v.Symptoms = append(v.Symptoms, fmt.Sprintf("Objective %s: %s, too few to judge.", name, of))
 			if v.Health == Healthy {
 				v.Health = Unknown
 			}
 		case enough && r.F > 1:
 			burns = append(burns, one)
-			v.Symptoms = append(v.Symptoms, fmt.Sprintf("Objective %s burns %.1f times too fast: %s.", name, r.F, of))
+			v.Symptoms = append(v.Symptoms, fmt.Sprintf("Objective %s burns %s times too fast: %s.", name, factor(r.F), of))
 			v.suffers(s.pages > 0 && r.F > s.pages)
 		case j.past != nil:
 			burned, err := j.burned(objective)
@@ -115,12 +115,20 @@ func (j *judge) burning(m subject, v *Verdict) (burns, few []burn, counted float
 			if burned > 0 {
 				burns = append(burns, one)
 				v.Symptoms = append(v.Symptoms,
-					fmt.Sprintf("Objective %s burned %.1f times too fast over the last five minutes: %s between the readings.", name, burned, of))
+					fmt.Sprintf("Objective %s burned %s times too fast over the last five minutes: %s between the readings.", name, factor(burned), of))
 				v.suffers(false)
 			}
 		}
 	}
 	return burns, few, counted, nil
+}
+
+// factor prints how much too fast a budget burns.
+func factor(burn float64) string {
+	if burn < 10 {
+		return fmt.Sprintf("%.1f", burn)
+	}
+	return fmt.Sprintf("%.0f", burn)
 }
 
 // kept reports whether an objective does not burn at the engines.
@@ -143,6 +151,7 @@ func (v *Verdict) suffers(fails bool) {
 type spending struct {
 	events, bad, pages float64
 	signal             slo.Signal
+	miss               string // what a bad event is, in words
 }
 
 // spent returns the spending of an objective.
@@ -163,7 +172,7 @@ func (j *judge) spent(objective []*labels.Matcher) (s spending, err error) {
 	s.bad, _ = one(increase(metrics.SLOBadEvents))
 	s.pages, _ = one(promql.Vector(metrics.RecordedBurnThreshold, append(slices.Clip(objective), long)...))
 	_, info := one(promql.Vector(metrics.RecordedInfo, objective...))
-	s.signal = slo.Signal(info.Get(metrics.LabelSignal))
+	s.signal, s.miss = slo.Signal(info.Get(metrics.LabelSignal)), info.Get(metrics.LabelBad)
 	return s, err
 }
 

@@ -202,7 +202,7 @@ func (j *judge) evaluate() error {
 	// The groups that record the series for suspects come before the group of suspects.
 	slices.SortStableFunc(records, func(a, b rules.Record) int { return cmp.Compare(suspects(a), suspects(b)) })
 
-	read := []promql.Expr{promql.Vector(metrics.RecordedSuspect), promql.Vector(metrics.RecordedEvidence), promql.Vector(rate5m),
+	read := []promql.Expr{promql.Vector(metrics.RecordedSuspect), promql.Vector(metrics.RecordedSentence), promql.Vector(metrics.RecordedEvidence), promql.Vector(rate5m),
 		promql.Vector(metrics.RecordedBurnThreshold), promql.Vector(metrics.RecordedInfo), promql.Vector(metrics.RecordedServedGPU)}
 	for _, a := range j.alerts {
 		read = append(read, a.Expr)
@@ -223,10 +223,7 @@ func (j *judge) evaluate() error {
 }
 
 func suspects(r rules.Record) int {
-	if r.Name == metrics.RecordedSuspect {
-		return 1
-	}
-	return 0
+	return slices.Index([]*metrics.Family{metrics.RecordedSuspect, metrics.RecordedShown, metrics.RecordedSentence}, r.Name)
 }
 
 // subject identifies a model.
@@ -428,7 +425,7 @@ func (j *judge) suspects(m subject, t traffic) (all []Suspect, err error) {
 	if err != nil {
 		return nil, err
 	}
-	clues, err := j.query(promql.Vector(metrics.RecordedSuspect, m.matchers()...))
+	clues, err := j.query(promql.Vector(metrics.RecordedSentence, m.matchers()...))
 	if err != nil {
 		return nil, err
 	}
@@ -442,10 +439,7 @@ func (j *judge) suspects(m subject, t traffic) (all []Suspect, err error) {
 		if c.Metric.Get(metrics.LabelRunbook) == rules.EngineStalled.Name && slices.ContainsFunc(all, stalled) { // listed already
 			continue
 		}
-		says, err := j.expand(rules.SuspectText(), c, nil)
-		if err != nil {
-			return nil, err
-		}
+		says := c.Metric.Get(metrics.LabelSays)
 		if j.workerless(c.Metric) {
 			says = strings.Replace(says, "stopped answering", "had no worker", 1)
 		}

@@ -48,7 +48,7 @@ llm_slo_events_total{L,slo="ttft",threshold="0.5"} %[6]g
 llm_slo_bad_events_total{L,slo="ttft",threshold="0.5"} %[10]g
 llm_slo_objective_ratio{slo="ttft"} 0.99
 llm_slo_period_seconds{slo="ttft"} 2592000
-llm_slo_info{slo="ttft",signal="ttft",period="30d",severity="page"} 1
+llm_slo_info{slo="ttft",signal="ttft",bad="first tokens take longer than 2s",period="30d",severity="page"} 1
 %[11]s`, float64(t0.Add(-48*time.Hour).Unix()), n.waiting, n.running, 100*n.requests+n.tokens, n.ttft, n.requests, n.queue, n.prompts, n.hits, n.bad, n.more), "{L", "{"+l)
 }
 
@@ -145,7 +145,7 @@ func TestBurnedForMinutes(t *testing.T) {
 			return recorded.Series, err
 		}
 		v := judge(t, before.page(), after.page(), past)[0]
-		says := slices.Contains(v.Symptoms, "Objective ttft burned 14.0 times too fast over the last five minutes: 0 of 100 events (ttft) were bad between the readings.")
+		says := slices.Contains(v.Symptoms, "Objective ttft burned 14 times too fast over the last five minutes: 0 of 100 first tokens take longer than 2s between the readings.")
 		if v.Health != health || says != burned || (v.Branch == rules.Prefill) != burned {
 			t.Errorf("burned %t: %s, %s, %q", burned, v.Health, v.Branch, v.Symptoms)
 		}
@@ -189,7 +189,7 @@ func TestWhatIsLate(t *testing.T) {
 llm_slo_bad_events_total{L,slo="itl",threshold="0.05"} %g
 llm_slo_objective_ratio{slo="itl"} 0.99
 llm_slo_period_seconds{slo="itl"} 2592000
-llm_slo_info{slo="itl",signal="itl",period="30d",severity="page"} 1
+llm_slo_info{slo="itl",signal="itl",bad="gaps between tokens exceed 100ms",period="30d",severity="page"} 1
 `
 	for want, c := range map[string]struct{ first, next, waiting float64 }{
 		"No objective burns its budget.": {0, 0, 0},
@@ -214,7 +214,7 @@ func TestWorstBurnFirst(t *testing.T) {
 llm_slo_bad_events_total{L,slo="itl",threshold="0.05"} %g
 llm_slo_objective_ratio{slo="itl"} 0.99
 llm_slo_period_seconds{slo="itl"} 2592000
-llm_slo_info{slo="itl",signal="itl",period="30d",severity="page"} 1
+llm_slo_info{slo="itl",signal="itl",bad="gaps between tokens exceed 100ms",period="30d",severity="page"} 1
 llm_engine_loras_running{L} 1
 llm_engine_loras_waiting{L} 2
 llm_engine_lora_slots{L} 1
@@ -513,7 +513,7 @@ func TestText(t *testing.T) {
 	if _, rest, _ := strings.Cut(b.String(), "Look first at: queueing."); !regexp.MustCompile(`^[^\n]*(\n  [^\n]*)*\nDo first, at once: shed load at the gateway`).MatchString(rest) {
 		t.Errorf("the first lever is not the next line:\n%s", b.String())
 	}
-	for _, want := range []string{": FAILING\nLook first at: queueing. More", "Objective ttft burns 90.0 times too fast: 90 of 100", "Runbook: http://127.0.0.1:9844/runbooks/BranchQueueing?", "* At once: ", "version: 0.16.0"} {
+	for _, want := range []string{": FAILING\nLook first at: queueing. More", "Objective ttft burns 90 times too fast: 90 of 100 first", "Runbook: http://127.0.0.1:9844/runbooks/BranchQueueing?", "* At once: ", "version: 0.16.0"} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("%q is missing in:\n%s", want, b.String())
 		}

@@ -152,6 +152,16 @@ func CountValues(label string, by []string, e Expr) Expr {
 	return a
 }
 
+// WithValue writes the value of each series into a label, and makes the value 1.
+func WithValue(label string, e Expr) Expr {
+	return &parser.AggregateExpr{Op: parser.COUNT_VALUES, Param: Str(label), Expr: e, Without: true}
+}
+
+// Drop leaves labels out. Series may not differ in these alone.
+func Drop(labels []string, e Expr) Expr {
+	return &parser.AggregateExpr{Op: parser.MAX, Expr: e, Grouping: labels, Without: true}
+}
+
 // Quantile returns a quantile of the values of several series.
 func Quantile(q float64, by []string, e Expr) Expr {
 	a := aggregate(parser.QUANTILE, by, e).(*parser.AggregateExpr)

@@ -124,6 +124,8 @@ func (c *checker) grouped(e *parser.AggregateExpr) []string {
 		}
 	}
 	switch {
+	case e.Op == parser.COUNT_VALUES && e.Without:
+		return append(slices.Clone(below), e.Param.(*parser.StringLiteral).Val)
 	case e.Without, e.Op == parser.TOPK, e.Op == parser.BOTTOMK:
 		return below
 	case e.Op == parser.COUNT_VALUES:
