@@ -20,7 +20,7 @@ import (
 type shown struct {
 	sim             *rulesim.Sim
 	from, onset, to time.Time
-	says            []string // objectives of pages, and the branches that they name
+	says            []string // titles of pages, and the branches that they name
 }
 
 // named finds an incident of the drill.

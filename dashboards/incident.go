@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/llm-node-exporter/llm-node-exporter/internal/promql"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
@@ -71,24 +72,26 @@ func nowTables(s scope) []Panel {
 			"One cause can look like another, as when a throttled GPU looks like a queue. A page has the same line.",
 			"Start with the first line. Its runbook describes how to be sure, and what else to check."},
 			Query{rows, ""}, Query{since, ""}).
-			columns(Column{metrics.LabelNamespace, "namespace", 95, "", nil}, Column{metrics.LabelModel, "model", 126, "", nil}, Column{metrics.LabelSLO, "objective", 105, "", nil},
+			columns(Column{metrics.LabelNamespace, "namespace", 95, "", nil}, Column{metrics.LabelModel, "model", 126, "", nil}, Column{metrics.LabelBad, "what is bad", 125, "", nil},
 				Column{"Value #A", "burn", 75, multiple, map[string]string{"-1": "no events", strconv.Itoa(later): "no events"}}, Column{"Value #B", "since", 135, sinceThen, nil},
 				Column{metrics.LabelBranch, "branch", 85, "", nil}, Column{metrics.LabelSays, "evidence", 175, "", nil},
 				Column{metrics.LabelAction, "lever", 0, "", does}, Column{metrics.LabelRunbook, "runbook", 176, "", nil}).
-			largest("Value #A").wrapped("namespace", "model", "objective", "burn", "evidence", "lever", "runbook").
+			largest("Value #A").wrapped("namespace", "model", "what is bad", "burn", "evidence", "lever", "runbook").
 			size(24, 6).empty("Nothing burns that is counted.").runbook(eachRunbook).next(rules.EngineDashboard).
 			movesIn(burns...),
 	}
 }
 
 // burning returns a row for each model that burns or for which an alert fires, and since when it does. The value is the fastest burn; without any
-// event, -1, or one that comes first where a page fires. Labels have the objective, and the suspect or else an alert on a cause. What may be so of a
+// event, -1, or one that comes first where a page fires. Labels have what a bad event is, and the suspect or else an alert on a cause. What may be so of a
 // healthy model, too, explains nothing: others have no row.
 func (s scope) burning() (rows, since promql.Expr) {
 	burn := s.of(metrics.Window(metrics.RecordedBurn, "5m"))
 	burns := promql.Max(models, promql.Gt(burn, promql.Num(1)))
 	fires := s.firing(models, promql.Ne(metrics.LabelModel, ""))
-	most := promql.TopK(1, models, promql.Max(by(models, metrics.LabelSLO), burn))
+	objectives := by(models, metrics.LabelSLO)
+	most := promql.TopK(1, models, promql.Max(objectives, burn))
+	words := promql.TopK(1, objectives, promql.Max(by(objectives, metrics.LabelBad), promql.Over("last_over_time", s.of(metrics.RecordedInfo), time.Hour)))
 	suffers := promql.OrOn(burns, fires, promql.On(models...))
 	on := promql.On(models...)
 	one := func(e promql.Expr) promql.Expr {
@@ -96,7 +99,7 @@ func (s scope) burning() (rows, since promql.Expr) {
 	}
 	told := one(promql.TopK(1, models, promql.Or(promql.And(s.firstSuspect(most), suffers, on), s.causes(),
 		labelled(promql.Mul(promql.Num(0.1), one(suffers)), metrics.LabelSays, "Nothing stands out yet"))))
-	fastest := promql.OrOn(promql.OrOn(most,
+	fastest := promql.OrOn(promql.OrOn(promql.OrOn(promql.Mul(most, words, promql.On(objectives...).ManyToOne(metrics.LabelBad)), most, on),
 		promql.Mul(promql.Num(later), s.firing(models, promql.Ne(metrics.LabelModel, ""), promql.Eq(metrics.LabelSeverity, standsFor(slo.Page)))), on), promql.Mul(promql.Num(-1), fires), on)
 	rows = promql.Mul(fastest, told, promql.On(models...).ManyToOne(metrics.LabelBranch, metrics.LabelSays, metrics.LabelAction, metrics.LabelRunbook))
 	began := promql.Mul(promql.Num(1000), promql.And(promql.Min(models, s.of(metrics.AlertsForState, promql.Ne(metrics.LabelBranch, ""), promql.Ne(metrics.LabelModel, ""))), fires, on))

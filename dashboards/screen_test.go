@@ -393,7 +393,7 @@ func TestAtThreeInTheMorning(t *testing.T) {
 			if tells != nil {
 				for _, n := range p.Alertmanager.Take() {
 					if m := lookFirstAt.FindStringSubmatch(n.Text); m != nil {
-						s.says = append(s.says, string(n.Labels[metrics.LabelSLO])+" "+m[1])
+						s.says = append(s.says, n.Title+" "+m[1])
 					}
 				}
 				s.atThree(t, in)
@@ -464,7 +464,7 @@ func (s shown) atThree(t *testing.T, in incident.Incident) {
 	})
 	worse := s.says != nil // an objective burns faster by now than the one that the page is about, and has a suspect of its own
 	for _, says := range s.says {
-		worse = worse && (!strings.HasPrefix(says, r["objective"]+" ") || says == r["objective"]+" "+r["branch"])
+		worse = worse && (!strings.Contains(says, r["what is bad"]) || strings.HasSuffix(says, " "+r["branch"]))
 	}
 	if branch != "" && r["branch"] != string(branch) && !another && !worse {
 		t.Errorf("the branch of %s is %s: %v", name, branch, r)

@@ -148,10 +148,19 @@ func (s *Stage) play(ctx context.Context, p Play, seed uint64) (o Outcome, err e
 			return o, err
 		}
 	}
-	if err := errors.Join(s.warm(ctx, p.Load, seed), s.watch(ctx)); err != nil {
+	if err := s.warm(ctx, p.Load, seed); err != nil {
 		return o, err
 	}
-	p.Load.Rate *= float64(max(1, engines))
+	if engines > 0 {
+		slow = s.measure(ctx, p.Load, seed)
+	} else {
+		slow = 1
+	}
+	o.Slow = slow
+	if err := s.watch(ctx); err != nil {
+		return o, err
+	}
+	p.Load.Rate *= float64(max(1, engines)) / float64(slow)
 	s.client = NewClient(s.entrance(), key, seed)
 	s.client.Set(p.Load)
 	ended := make(chan struct{})

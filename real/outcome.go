@@ -21,6 +21,7 @@ type Outcome struct {
 	Begin     time.Time        `json:"begin"`
 	End       time.Time        `json:"end"`
 	Load      [2]string        `json:"load_average"`           // at the beginning and at the end
+	Slow      int              `json:"slow"`                   // times as long as a request takes on the machine of the first scores
 	Fault     float64          `json:"fault_seconds"`          // since the beginning
 	Then      float64          `json:"then_seconds,omitempty"` // when the second fault came, since the first
 	Right     []rules.Branch   `json:"right"`

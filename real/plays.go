@@ -31,6 +31,7 @@ var (
 	steady = Load{Rate: 0.8, Shared: 1024, Own: 24, Output: 40}
 	shared = Load{Rate: 0.5, Shared: 1024, Own: 24, Output: 20} // for each of two engines, which may have one core between them
 	light  = Load{Rate: 0.4, Own: 64, Output: 20}               // where something else than the load matters
+	brief  = Load{Rate: 1.2, Own: 64, Output: 10}               // where requests count, not tokens
 	mocked = Load{Rate: 2, Own: 100, Output: 40}
 )
 
@@ -168,7 +169,7 @@ func alone() []Play {
 			}},
 		{Name: "cpu-taken", Says: "five processes compute on the engine's core", Right: []rules.Branch{rules.Engine, rules.Hardware},
 			Fault: func(_ context.Context, s *Stage) error { return s.burn(s.engines[0], 5) }},
-		{Name: "pauses", Says: "the engine's core stops for 18 s every two minutes", Right: []rules.Branch{rules.Engine}, Lasts: 12 * time.Minute,
+		{Name: "pauses", Says: "the engine's core stops for 18 s every two minutes", Right: []rules.Branch{rules.Engine}, Load: brief, Lasts: 12 * time.Minute,
 			Fault: func(ctx context.Context, s *Stage) error {
 				go s.engines[0].pause(ctx, 18*time.Second, 102*time.Second)
 				return nil

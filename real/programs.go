@@ -29,6 +29,16 @@ var nice int
 // slack multiplies how long users wait, where the machine does other work.
 var slack = 1
 
+// slow is how many times as long a request takes as on the machine of the first scores. So many times longer users wait,
+// and so many times fewer requests come: the engine is as busy as there.
+var slow = 1
+
+// What a request takes on the machine of the first scores, which computes with AVX-512.
+const (
+	stepTime  = 10 * time.Millisecond   // for each token
+	tokenTime = 1600 * time.Microsecond // for each prompt token that is not cached
+)
+
 // errMissing says that a play cannot be had on this machine.
 var errMissing = errors.New("not here")
 
@@ -68,12 +78,12 @@ func (p *Programs) install(ctx context.Context, log io.Writer) error {
 		return nil
 	}
 	for _, name := range []string{"vllm", "gateway", "routers", "dynamo"} {
-		there := p.program(name, "python")
-		if _, err := os.Stat(there); err == nil {
+		env, there := filepath.Join(p.folder, name), p.program(name, "python")
+		whole := filepath.Join(env, "whole") // an interrupted installation begins again
+		if _, err := os.Stat(whole); err == nil {
 			continue
 		}
-		env := filepath.Join(p.folder, name)
-		if err := run(uv, "venv", "-q", "-p", python, env); err != nil {
+		if err := run(uv, "venv", "-q", "--clear", "-p", python, env); err != nil {
 			return err
 		}
 		install := []string{"pip", "install", "-q", "--python", there, "-r", filepath.Join(p.source, name+".txt")}
@@ -81,7 +91,10 @@ func (p *Programs) install(ctx context.Context, log io.Writer) error {
 		if _, err := os.Stat(overrides); err == nil {
 			install = append(install, "--override", overrides)
 		}
-		if err := errors.Join(run(uv, install...), nameVLLM(env)); err != nil {
+		if err := run(uv, install...); err != nil {
+			return err
+		}
+		if err := errors.Join(nameVLLM(env), os.WriteFile(whole, nil, 0o600)); err != nil {
 			return err
 		}
 	}

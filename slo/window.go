@@ -129,13 +129,18 @@ func (p WindowPair) Spent(o Objective) *big.Rat {
 // Sustains reports whether a sustained burn in the short window suffices for the pair: see SustainedFactor.
 func (p WindowPair) Sustains() bool { return p.Short == 5*minute }
 
+// sustains reports whether that is so for an objective.
+func (p WindowPair) sustains(o Objective) bool {
+	return p.Sustains() && o.Target > One-SustainedBudget
+}
+
 // Holds reports whether the pair holds. The caller counts the events in a window that ended some time ago.
 func (p WindowPair) Holds(o Objective, count func(ago, window time.Duration) (bad, events float64)) bool {
 	limit, _ := p.Threshold(o).Float64()
 	bad, all := count(0, p.Long.Std())
 	now, recent := count(0, p.Short.Std())
 	long := bad > limit*all
-	if p.Sustains() && o.Target > One-SustainedBudget && now > SustainedFactor*limit*recent {
+	if p.sustains(o) && now > SustainedFactor*limit*recent {
 		old, _ := count(SustainedFor, p.Short.Std())
 		fresh, _ := count(0, SustainedNow)
 		long = long || min(old, fresh) > SustainedPart*now
@@ -163,7 +168,7 @@ func (p WindowPair) Detection(o Objective, l Load) (d time.Duration, fires bool)
 		return 0, false
 	}
 	seconds := threshold * long / l.BadShare
-	if p.Sustains() && o.Target > One-SustainedBudget && l.BadShare > SustainedFactor*threshold {
+	if p.sustains(o) && l.BadShare > SustainedFactor*threshold {
 		seconds = min(seconds, max(SustainedFactor*threshold*p.Short.Std().Seconds()/l.BadShare, SustainedFor.Seconds()/(1-SustainedPart)))
 	}
 	return time.Duration(max(seconds, guard) * float64(time.Second)), true
