@@ -277,7 +277,8 @@ func (a *Actor) log(s step) (news bool) {
 	case s.want.effect == NoTaint:
 		what = "taint lifted"
 	}
-	a.Log.Warn("sick GPU: "+what, "what", s.unit.name(), "verdict", s.want.verdict, "effect", s.want.effect, "why", s.unit.why(), "ceiling", s.held, "dry_run", a.DryRun)
+	a.Log.Warn("sick GPU: "+what, "what", s.unit.name(), "verdict", s.want.verdict, "effect", s.want.effect, "why", s.unit.why(),
+		"ceiling", s.held, "dry_run", a.DryRun)
 	return true
 }
 

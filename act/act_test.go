@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -37,24 +38,35 @@ func newStage(t *testing.T) *stage {
 	exporter := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _ = json.NewEncoder(w).Encode(s.says) }))
 	t.Cleanup(exporter.Close)
 	_, port, _ := net.SplitHostPort(strings.TrimPrefix(exporter.URL, "http://"))
-	kinds := map[schema.GroupVersionResource]string{core("pods"): "PodList", core("nodes"): "NodeList",
+	kinds := map[schema.GroupVersionResource]string{
+		core("pods"): "PodList", core("nodes"): "NodeList",
 		{Group: "resource.k8s.io", Version: "v1", Resource: "resourceslices"}:   "ResourceSliceList",
 		{Group: "resource.k8s.io", Version: "v1", Resource: "devicetaintrules"}: "DeviceTaintRuleList",
-		{Group: "events.k8s.io", Version: "v1", Resource: "events"}:             "EventList"}
+		{Group: "events.k8s.io", Version: "v1", Resource: "events"}:             "EventList",
+	}
 	object := func(version, kind, name, namespace string, more map[string]any) runtime.Object {
-		o := map[string]any{"apiVersion": version, "kind": kind, "metadata": map[string]any{"name": name, "namespace": namespace, "labels": map[string]any{"app": "exporter"}}}
-		for k, v := range more {
-			o[k] = v
-		}
+		o := map[string]any{"apiVersion": version, "kind": kind, "metadata": map[string]any{
+			"name": name, "namespace": namespace,
+			"labels": map[string]any{"app": "exporter"},
+		}}
+		maps.Copy(o, more)
 		return &unstructured.Unstructured{Object: o}
 	}
 	s.FakeDynamicClient = fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), kinds,
 		object("v1", "Node", "n", "", nil),
 		object("v1", "Pod", "e", "here", map[string]any{"spec": map[string]any{"nodeName": "n"}, "status": map[string]any{"podIP": "127.0.0.1"}}),
-		object("resource.k8s.io/v1", "ResourceSlice", "s", "", map[string]any{"spec": map[string]any{"driver": "d", "nodeName": "n", "pool": map[string]any{"name": "n"},
-			"devices": []any{map[string]any{"name": "gpu-0", "attributes": map[string]any{"uuid": map[string]any{"string": "GPU-a"}}}}}}))
-	s.Actor = &Actor{Options: Options{Log: slog.New(slog.DiscardHandler), Namespace: "here", Selector: "app=exporter", Identity: "me", Scheme: "http", Port: port, Client: http.DefaultClient, Most: NoExecute, Ceiling: free},
-		cluster: &cluster{Interface: s}, said: map[string]string{}, untold: map[string]untold{}, unseen: map[string]time.Time{}}
+		object("resource.k8s.io/v1", "ResourceSlice", "s", "", map[string]any{"spec": map[string]any{
+			"driver": "d", "nodeName": "n",
+			"pool":    map[string]any{"name": "n"},
+			"devices": []any{map[string]any{"name": "gpu-0", "attributes": map[string]any{"uuid": map[string]any{"string": "GPU-a"}}}},
+		}}))
+	s.Actor = &Actor{
+		Options: Options{
+			Log: slog.New(slog.DiscardHandler), Namespace: "here", Selector: "app=exporter", Identity: "me",
+			Scheme: "http", Port: port, Client: http.DefaultClient, Most: NoExecute, Ceiling: free,
+		},
+		cluster: &cluster{Interface: s}, said: map[string]string{}, untold: map[string]untold{}, unseen: map[string]time.Time{},
+	}
 	return s
 }
 
@@ -78,7 +90,8 @@ func (s *stage) told(v metrics.Verdict, rounds int) string {
 	for range rounds {
 		_ = s.round(s.t.Context())
 	}
-	list, err := s.Resource(schema.GroupVersionResource{Group: "events.k8s.io", Version: "v1", Resource: "events"}).Namespace("here").List(s.t.Context(), metav1.ListOptions{})
+	list, err := s.Resource(schema.GroupVersionResource{Group: "events.k8s.io", Version: "v1", Resource: "events"}).Namespace("here").
+		List(s.t.Context(), metav1.ListOptions{})
 	if err != nil {
 		s.t.Fatal(err)
 	}

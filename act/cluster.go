@@ -49,7 +49,9 @@ func core(resource string) schema.GroupVersionResource {
 }
 
 // versioned lists the objects of a kind in the newest version that the API server has; or none if it has none.
-func (c *cluster) versioned(ctx context.Context, resource, selector string, versions ...string) (kind schema.GroupVersionResource, list []unstructured.Unstructured, err error) {
+func (c *cluster) versioned(ctx context.Context, resource, selector string, versions ...string) (kind schema.GroupVersionResource,
+	list []unstructured.Unstructured, err error,
+) {
 	for _, version := range versions {
 		kind = schema.GroupVersionResource{Group: "resource.k8s.io", Version: version, Resource: resource}
 		all, err := c.Resource(kind).List(ctx, metav1.ListOptions{LabelSelector: selector})
@@ -157,7 +159,10 @@ func (c *cluster) setRule(ctx context.Context, d device, old *unstructured.Unstr
 	}
 	rule := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": c.taintRules.GroupVersion().String(), "kind": "DeviceTaintRule",
-		"metadata": map[string]any{"name": "llm-node-exporter-" + digest(d.driver, d.pool, d.name), "labels": map[string]any{ownerLabel: "true"}, "annotations": notes(boot)},
+		"metadata": map[string]any{
+			"name":   "llm-node-exporter-" + digest(d.driver, d.pool, d.name),
+			"labels": map[string]any{ownerLabel: "true"}, "annotations": notes(boot),
+		},
 		"spec": map[string]any{
 			"deviceSelector": map[string]any{"driver": d.driver, "pool": d.pool, "device": d.name},
 			"taint":          map[string]any{"key": TaintKey, "value": want.verdict, "effect": string(want.effect)},
@@ -213,7 +218,10 @@ func (c *cluster) setNodeTaint(ctx context.Context, node *unstructured.Unstructu
 	if taints == nil {
 		taints = []any{}
 	}
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"resourceVersion": node.GetResourceVersion(), "annotations": annotations}, "spec": map[string]any{"taints": taints}})
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"resourceVersion": node.GetResourceVersion(),
+		"annotations":     annotations,
+	}, "spec": map[string]any{"taints": taints}})
 	if err != nil {
 		return err
 	}
@@ -239,15 +247,19 @@ func (c *cluster) setCondition(ctx context.Context, node *unstructured.Unstructu
 		}
 		beat, _ := fields["lastHeartbeatTime"].(string)
 		at, err := time.Parse(time.RFC3339, beat)
-		if fields["status"] == want.status && fields["reason"] == want.reason && fields["message"] == want.message && err == nil && now.Sub(at) < heartbeat {
+		if fields["status"] == want.status && fields["reason"] == want.reason && fields["message"] == want.message && err == nil &&
+			now.Sub(at) < heartbeat {
 			return nil
 		}
 		if before, ok := fields["lastTransitionTime"].(string); ok && fields["status"] == want.status {
 			changed = before
 		}
 	}
-	patch, err := json.Marshal(map[string]any{"status": map[string]any{"conditions": []any{map[string]any{"type": ConditionType, "status": want.status, "reason": want.reason, "message": want.message,
-		"lastHeartbeatTime": now.Format(time.RFC3339), "lastTransitionTime": changed}}}})
+	patch, err := json.Marshal(map[string]any{"status": map[string]any{"conditions": []any{map[string]any{
+		"type":   ConditionType,
+		"status": want.status, "reason": want.reason, "message": want.message,
+		"lastHeartbeatTime": now.Format(time.RFC3339), "lastTransitionTime": changed,
+	}}}})
 	if err != nil {
 		return err
 	}
@@ -268,7 +280,10 @@ func event(namespace, node, reason, note string) *unstructured.Unstructured {
 	now := time.Now().UTC()
 	return &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "events.k8s.io/v1", "kind": "Event",
-		"metadata":  map[string]any{"name": "llm-node-exporter." + digest(node, reason, note, now.Format("2006-01-02T15:04")), "namespace": namespace},
+		"metadata": map[string]any{
+			"name":      "llm-node-exporter." + digest(node, reason, note, now.Format("2006-01-02T15:04")),
+			"namespace": namespace,
+		},
 		"eventTime": now.Format("2006-01-02T15:04:05.000000Z07:00"), "type": kind, "reason": reason, "action": reason, "note": note,
 		"reportingController": reporter, "reportingInstance": reporter,
 		// The API server accepts events about a node only in the namespace default.
@@ -279,7 +294,8 @@ func event(namespace, node, reason, note string) *unstructured.Unstructured {
 
 // tell writes an event unless it exists already.
 func (c *cluster) tell(ctx context.Context, event *unstructured.Unstructured) error {
-	_, err := c.Resource(schema.GroupVersionResource{Group: "events.k8s.io", Version: "v1", Resource: "events"}).Namespace(event.GetNamespace()).Create(ctx, event, metav1.CreateOptions{})
+	_, err := c.Resource(schema.GroupVersionResource{Group: "events.k8s.io", Version: "v1", Resource: "events"}).
+		Namespace(event.GetNamespace()).Create(ctx, event, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
 		err = nil
 	}
@@ -293,11 +309,17 @@ const leaseTime = 30 * time.Second
 func (c *cluster) lead(ctx context.Context, namespace, identity string) (bool, error) {
 	leases := c.Resource(schema.GroupVersionResource{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}).Namespace(namespace)
 	now := time.Now().UTC()
-	spec := map[string]any{"holderIdentity": identity, "leaseDurationSeconds": int64(leaseTime.Seconds()), "renewTime": now.Format("2006-01-02T15:04:05.000000Z07:00")}
+	spec := map[string]any{
+		"holderIdentity": identity, "leaseDurationSeconds": int64(leaseTime.Seconds()),
+		"renewTime": now.Format("2006-01-02T15:04:05.000000Z07:00"),
+	}
 	lease, err := leases.Get(ctx, leaseName, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
-		lease = &unstructured.Unstructured{Object: map[string]any{"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": map[string]any{"name": leaseName}, "spec": spec}}
+		lease = &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+			"metadata": map[string]any{"name": leaseName}, "spec": spec,
+		}}
 		_, err = leases.Create(ctx, lease, metav1.CreateOptions{})
 	case err == nil:
 		holder, _, _ := unstructured.NestedString(lease.Object, "spec", "holderIdentity")

@@ -206,7 +206,8 @@ func (n count) full(u *unit) string {
 	keys := u.keys()
 	for _, key := range slices.Sorted(maps.Keys(keys)) {
 		if n.out[key] > 0 && n.out[key]+keys[key] > n.most[key] {
-			return fmt.Sprintf("%s: %d of %d GPUs are out of service, and at most %d may be", key, n.out[key], n.all[key], max(n.most[key], n.out[key]))
+			return fmt.Sprintf("%s: %d of %d GPUs are out of service, and at most %d may be", key, n.out[key], n.all[key],
+				max(n.most[key], n.out[key]))
 		}
 	}
 	return ""

@@ -14,8 +14,13 @@ import (
 func gpus(verdicts ...metrics.Verdict) (all []*unit) {
 	for i, v := range verdicts {
 		name := fmt.Sprintf("gpu-%02d", i)
-		all = append(all, &unit{node: fmt.Sprintf("node-%d", i/8), pool: "a", device: &device{"gpu.nvidia.com", fmt.Sprintf("node-%d", i/8), name}, known: true, watching: true,
-			gpus: []health.GPU{{UUID: name, Verdict: v, Since: time.Unix(int64(1000+i), 0)}}})
+		all = append(all, &unit{
+			node: fmt.Sprintf("node-%d", i/8), pool: "a", device: &device{
+				"gpu.nvidia.com", fmt.Sprintf("node-%d", i/8),
+				name,
+			}, known: true, watching: true,
+			gpus: []health.GPU{{UUID: name, Verdict: v, Since: time.Unix(int64(1000+i), 0)}},
+		})
 	}
 	return all
 }
@@ -51,10 +56,12 @@ var free = Ceiling{1, 1, 1}
 
 func TestVerdictsBecomeEffects(t *testing.T) {
 	verdicts := []metrics.Verdict{metrics.Healthy, metrics.Degraded, metrics.Drain, metrics.Reset, metrics.Replace}
-	if got, want := now(gpus(verdicts...), free, NoExecute), ", None degraded, NoSchedule drain, NoExecute reset, NoExecute replace"; got != want {
+	if got, want := now(gpus(verdicts...), free, NoExecute),
+		", None degraded, NoSchedule drain, NoExecute reset, NoExecute replace"; got != want {
 		t.Errorf("%s, not %s", got, want)
 	}
-	if got, want := now(gpus(verdicts...), free, NoSchedule), ", None degraded, NoSchedule drain, NoSchedule reset, NoSchedule replace"; got != want {
+	if got, want := now(gpus(verdicts...), free, NoSchedule),
+		", None degraded, NoSchedule drain, NoSchedule reset, NoSchedule replace"; got != want {
 		t.Errorf("%s, not %s", got, want)
 	}
 	node := &unit{node: "n", known: true, watching: true, gpus: []health.GPU{{Verdict: metrics.Degraded}, {Verdict: metrics.Healthy}}}
@@ -114,7 +121,10 @@ func TestCeilingsOfPoolsAndModels(t *testing.T) {
 		t.Errorf("with a ceiling of nothing: %s", got)
 	}
 	// A node without devices goes as a whole, so its eight GPUs count.
-	nodes := []*unit{{node: "x", known: true, watching: true, gpus: gpus(all(8, metrics.Reset)...)[0].gpus}, {node: "y", known: true, watching: true}}
+	nodes := []*unit{
+		{node: "x", known: true, watching: true, gpus: gpus(all(8, metrics.Reset)...)[0].gpus},
+		{node: "y", known: true, watching: true},
+	}
 	for i := range nodes {
 		nodes[i].gpus = nil
 		for _, u := range gpus(all(8, metrics.Reset)...) {

@@ -111,7 +111,10 @@ var Targets = []string{"50%", "80%", "90%", "95%", "97%", "98%", "99%", "99.5%",
 
 // Run reads the history and evaluates it.
 func (b *Backtest) Run(ctx context.Context) (*Report, error) {
-	h := &history{Backtest: b, begin: b.From.Truncate(tileMinutes * time.Minute), end: b.To.Truncate(time.Minute), exporter: b.Source == Exporter, interval: 15 * time.Second}
+	h := &history{
+		Backtest: b, begin: b.From.Truncate(tileMinutes * time.Minute), end: b.To.Truncate(time.Minute),
+		exporter: b.Source == Exporter, interval: 15 * time.Second,
+	}
 	if b.Source == Auto {
 		stored, err := h.series(ctx, h.begin, h.end, metrics.SLOEvents.Name)
 		if err != nil {
@@ -153,13 +156,16 @@ func (b *Backtest) Run(ctx context.Context) (*Report, error) {
 		fmt.Fprintf(b.Progress, "%d of %d: %s, %.1f s\n", i+1, len(groups), cmp.Or(g.model, "models without a name"), time.Since(began).Seconds())
 	}
 	if r.Rows == nil {
-		return nil, fmt.Errorf("%s has engines that no objective counts: %s", b.URL, strings.Join(append(b.notes, "pass their objectives with --config"), "; "))
+		return nil, fmt.Errorf("%s has engines that no objective counts: %s", b.URL,
+			strings.Join(append(b.notes, "pass their objectives with --config"), "; "))
 	}
 	if late := time.Duration(first) * time.Minute; late > time.Hour {
-		h.note("the history begins at %s UTC; there is no data for the time from %s until then", h.begin.Add(late).UTC().Format(minuteFormat), h.begin.UTC().Format(minuteFormat))
+		h.note("the history begins at %s UTC; there is no data for the time from %s until then", h.begin.Add(late).UTC().
+			Format(minuteFormat), h.begin.UTC().Format(minuteFormat))
 	}
 	slices.SortStableFunc(r.Rows, func(a, b Row) int {
-		return cmp.Or(cmp.Compare(len(b.Pages), len(a.Pages)), cmp.Compare(b.Spent, a.Spent), cmp.Compare(a.Model, b.Model), cmp.Compare(a.Objective, b.Objective))
+		return cmp.Or(cmp.Compare(len(b.Pages), len(a.Pages)), cmp.Compare(b.Spent, a.Spent), cmp.Compare(a.Model, b.Model),
+			cmp.Compare(a.Objective, b.Objective))
 	})
 	r.Notes = b.notes
 	return r, nil
@@ -192,7 +198,8 @@ func (h *history) scraped(ctx context.Context, g group) error {
 		h.interval = time.Hour / time.Duration(most)
 	}
 	if h.interval > 90*time.Second {
-		h.note("the scrape interval is %s, so five-minute windows have few samples, and pages may be late by one interval", h.interval.Round(time.Second))
+		h.note("the scrape interval is %s, so five-minute windows have few samples, and pages may be late by one interval",
+			h.interval.Round(time.Second))
 	}
 	return nil
 }
@@ -270,8 +277,11 @@ func (h *history) row(s *subject, o slo.Objective) (Row, error) {
 		failed = errors.Join(failed, err)
 		return episodes(firing, h.begin)
 	}
-	r := Row{Cluster: s.Cluster, Namespace: s.Namespace, Model: s.Model, Role: s.Role, Objective: s.SLO, Target: o.Target.Percent(), Threshold: s.threshold,
-		Pages: fired(slo.Page), Tickets: fired(slo.Ticket)}
+	r := Row{
+		Cluster: s.Cluster, Namespace: s.Namespace, Model: s.Model, Role: s.Role, Objective: s.SLO, Target: o.Target.Percent(),
+		Threshold: s.threshold,
+		Pages:     fired(slo.Page), Tickets: fired(slo.Ticket),
+	}
 	began := -1
 	for i := 0; i < len(s.tiles); i += tileMinutes {
 		if i/60 >= len(r.hours) {

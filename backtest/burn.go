@@ -33,9 +33,11 @@ type key struct {
 }
 
 func newSubject(k key, minutes int, raw []slo.Duration) *subject {
-	s := &subject{key: k, events: map[slo.Duration][]float64{}, bad: map[slo.Duration][]float64{},
+	s := &subject{
+		key: k, events: map[slo.Duration][]float64{}, bad: map[slo.Duration][]float64{},
 		first: nothing(minutes), badFirst: nothing(minutes), tiles: nothing(minutes), badTiles: nothing(minutes),
-		counted: make([]bool, minutes), underWay: make([]bool, minutes)}
+		counted: make([]bool, minutes), underWay: make([]bool, minutes),
+	}
 	for _, w := range raw {
 		s.events[w], s.bad[w] = nothing(minutes), nothing(minutes)
 	}
@@ -125,7 +127,8 @@ func (h *history) judge(s *subject, o slo.Objective) *judge {
 	j.columns.Bind(rules.CountedRequests(), role, s.requests)
 	j.columns.Put(metrics.RecordedRequests.Name, with(role, metrics.LabelRole, ""), s.requestsEnded)
 	j.columns.Put(metrics.RecordedMaintenance.Name, own, s.while(1, s.maintained))
-	info := with(with(with(own, metrics.LabelSignal, string(o.Signal)), metrics.LabelPeriod, o.Period.String()), metrics.LabelSeverity, o.Severity.String())
+	info := with(with(with(own, metrics.LabelSignal, string(o.Signal)), metrics.LabelPeriod, o.Period.String()), metrics.LabelSeverity,
+		o.Severity.String())
 	for _, g := range h.rules() {
 		if g.Name == objectives {
 			j.columns.Put(metrics.RecordedInfo.Name, info, s.while(1, s.isCounted))

@@ -52,7 +52,10 @@ func record(t *testing.T, name string, seed uint64, change func(*incident.Incide
 	}
 	var groups []rules.Group
 	for _, g := range rules.Groups(rules.Options{}) {
-		if slices.Contains([]string{"llm-slo-correction", "llm-slo-objective", "llm-slo-burn", "llm-slo-later", "llm-slo-budget", "llm-model"}, g.Name) {
+		if slices.Contains([]string{
+			"llm-slo-correction", "llm-slo-objective", "llm-slo-burn", "llm-slo-later", "llm-slo-budget",
+			"llm-model",
+		}, g.Name) {
 			for i, a := range g.Alerts {
 				bare := *a
 				bare.Diagnosed, bare.Split = false, nil // queries of annotations
@@ -204,7 +207,11 @@ func TestPagesAreThoseThatFired(t *testing.T) {
 		seed     uint64
 		runtime  string
 	}{
-		{"traffic-burst", 1, "vllm"}, {"traffic-burst", 2, "sglang"}, {"traffic-burst", 3, "tgi"}, {"rejections", 4, "sglang"}, {"cold-start", 5, "vllm"},
+		{"traffic-burst", 1, "vllm"},
+		{"traffic-burst", 2, "sglang"},
+		{"traffic-burst", 3, "tgi"},
+		{"rejections", 4, "sglang"},
+		{"cold-start", 5, "vllm"},
 	} {
 		t.Run(fmt.Sprintf("%s/%s", c.incident, c.runtime), func(t *testing.T) {
 			h := record(t, c.incident, c.seed, func(in *incident.Incident) { in.Fleet.Runtimes = []metrics.Runtime{runtimes[c.runtime]} })
@@ -224,7 +231,8 @@ func TestPagesAreThoseThatFired(t *testing.T) {
 				}
 				got := map[string]string{}
 				for _, row := range r.Rows {
-					if c.incident == "traffic-burst" && c.runtime == "vllm" && source == backtest.Engines && row.Objective == "ttft" && !strings.HasPrefix(row.Pages[0].Verdict, "queueing: ") {
+					if c.incident == "traffic-burst" && c.runtime == "vllm" && source == backtest.Engines && row.Objective == "ttft" &&
+						!strings.HasPrefix(row.Pages[0].Verdict, "queueing: ") {
 						t.Errorf("of a queue it says %q", row.Pages[0].Verdict)
 					}
 					for alert, all := range map[*rules.Alert][]backtest.Episode{rules.FastBurn: row.Pages, rules.SlowBurn: row.Tickets} {

@@ -69,7 +69,10 @@ func selected(l labels.Labels, names []string) string {
 // foldEngine adds one counter of an engine, which several exporters may export.
 func (c *counting) foldEngine(s span, same []*counter, started *counter) {
 	l := same[0].series
-	of := key{l.Get(metrics.LabelCluster), l.Get(metrics.LabelNamespace), l.Get(metrics.LabelModel), l.Get(metrics.LabelRole), l.Get(metrics.LabelSLO)}
+	of := key{
+		l.Get(metrics.LabelCluster), l.Get(metrics.LabelNamespace), l.Get(metrics.LabelModel), l.Get(metrics.LabelRole),
+		l.Get(metrics.LabelSLO),
+	}
 	largest := func(into []float64, value func(count *counter, yield func(minute int, v float64))) {
 		all := nothing(s.to - s.from)
 		for _, count := range same {

@@ -27,7 +27,10 @@ import (
 const chunk = 24 * time.Hour
 
 // targetLabels identify a target whose metrics are stored.
-var targetLabels = []string{metrics.LabelCluster, "job", metrics.LabelInstance, metrics.LabelNamespace, metrics.LabelPod, metrics.LabelContainer}
+var targetLabels = []string{
+	metrics.LabelCluster, "job", metrics.LabelInstance, metrics.LabelNamespace, metrics.LabelPod,
+	metrics.LabelContainer,
+}
 
 // page is the stored metrics page of one target in one chunk.
 type page struct {
@@ -57,10 +60,12 @@ type history struct {
 // names returns regular expressions of the names of the wanted series.
 func (h *history) names() []string {
 	if h.exporter {
-		return []string{metrics.SLOEvents.Name, metrics.SLOBadEvents.Name, metrics.SLOMaintenance.Name, metrics.EngineStartTime.Name,
+		return []string{
+			metrics.SLOEvents.Name, metrics.SLOBadEvents.Name, metrics.SLOMaintenance.Name, metrics.EngineStartTime.Name,
 			metrics.TimeToFirstToken.Name + "_(bucket|count)", metrics.InterTokenLatency.Name + "_(bucket|count)",
 			metrics.TimePerOutputToken.Name + "_(bucket|count)", metrics.RequestDuration.Name + "_(bucket|count)",
-			metrics.QueueTime.Name + "_(bucket|count)", metrics.Requests.Name}
+			metrics.QueueTime.Name + "_(bucket|count)", metrics.Requests.Name,
+		}
 	}
 	families := []*metrics.Family{metrics.TimeToFirstToken, metrics.Requests, metrics.RequestsRunning} // a step counts for each that runs
 	for _, o := range h.Objectives {
@@ -92,7 +97,8 @@ func (h *history) converted(ctx context.Context) error {
 	if err != nil || len(series) == 0 {
 		return err
 	}
-	h.note("part of the history of %s is a native histogram, which cannot be replayed: for that time, the latencies of engines without an exporter and the results for other thresholds are missing", series[0][model.MetricNameLabel])
+	h.note("part of the history of %s is a native histogram, which cannot be replayed: for that time, the latencies of engines without "+
+		"an exporter and the results for other thresholds are missing", series[0][model.MetricNameLabel])
 	return nil
 }
 
@@ -212,7 +218,8 @@ func truncated(expr string, warnings prometheus.Warnings) error {
 	if len(warnings) == 0 {
 		return nil
 	}
-	return fmt.Errorf("the answer to %.200s may be incomplete (%s): query the servers behind it one by one, or lower --max-samples", expr, strings.Join(warnings, "; "))
+	return fmt.Errorf("the answer to %.200s may be incomplete (%s): query the servers behind it one by one, or lower --max-samples", expr,
+		strings.Join(warnings, "; "))
 }
 
 // pages groups series by their target.
@@ -282,7 +289,8 @@ func (h *history) chunk(ctx context.Context, g group, from, until time.Time, to 
 	if until.Before(time.Now().Add(-chunk / 24)) {
 		ctx = context.WithValue(ctx, settled{}, true)
 	}
-	series, err := h.series(ctx, from, until, "{"+h.named(h.names())+","+g.match+"}", "{"+h.named([]string{metrics.EngineStartTime.Name})+","+g.about+"}")
+	series, err := h.series(ctx, from, until, "{"+h.named(h.names())+","+g.match+"}", "{"+h.named([]string{metrics.EngineStartTime.Name})+
+		","+g.about+"}")
 	if err != nil {
 		return err
 	}
@@ -367,8 +375,10 @@ type pair struct {
 }
 
 func newCounting(h *history) *counting {
-	return &counting{h: h, counters: map[string]*counter{}, subjects: map[key]*subject{}, models: map[key]*serving{},
-		uncounted: map[string]slo.Reason{}}
+	return &counting{
+		h: h, counters: map[string]*counter{}, subjects: map[key]*subject{}, models: map[key]*serving{},
+		uncounted: map[string]slo.Reason{},
+	}
 }
 
 // alternative separates the name of an objective from another bound for its threshold.

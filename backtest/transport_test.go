@@ -34,7 +34,8 @@ func stored(t *testing.T) *rulesim.Sim {
 		}
 		if err := store.Append(rulesim.Epoch.Add(time.Duration(n)*30*time.Second), func(emit rulesim.Emit) {
 			of := func(name string, more ...string) labels.Labels {
-				return labels.FromStrings(append(more, "__name__", "vllm:time_to_first_token_seconds_"+name, "model_name", "m", "job", "j", "instance", "i")...)
+				return labels.FromStrings(append(more, "__name__", "vllm:time_to_first_token_seconds_"+name, "model_name", "m", "job", "j",
+					"instance", "i")...)
 			}
 			all := float64(100 * n)
 			emit(of("count"), all)
@@ -55,8 +56,11 @@ func over(t *testing.T, handler http.Handler, cache string) (*backtest.Report, s
 	server := httptest.NewServer(handler)
 	t.Cleanup(server.Close)
 	var progress bytes.Buffer
-	b := &backtest.Backtest{URL: server.URL, Source: backtest.Auto, Pairs: slo.DefaultWindowPairs(), MaxSamples: 500_000, Neighbours: 2, PagesPerMonth: 30, Progress: &progress,
-		Objectives: complete(slo.Defaults()), From: rulesim.Epoch, To: rulesim.Epoch.Add(2 * time.Hour)}
+	b := &backtest.Backtest{
+		URL: server.URL, Source: backtest.Auto, Pairs: slo.DefaultWindowPairs(), MaxSamples: 500_000, Neighbours: 2,
+		PagesPerMonth: 30, Progress: &progress,
+		Objectives: complete(slo.Defaults()), From: rulesim.Epoch, To: rulesim.Epoch.Add(2 * time.Hour),
+	}
 	var err error
 	if b.API, err = promapi.Connect(server.URL, "", backtest.Transport(0, cache, &progress)); err != nil {
 		t.Fatal(err)
@@ -137,8 +141,11 @@ func TestInterrupted(t *testing.T) {
 	server := httptest.NewServer(handler)
 	defer server.Close()
 	again := func() (*backtest.Report, error) {
-		b := &backtest.Backtest{URL: server.URL, Source: backtest.Auto, Pairs: slo.DefaultWindowPairs(), MaxSamples: 1000, Progress: new(bytes.Buffer),
-			Objectives: complete(slo.Defaults()), From: rulesim.Epoch, To: rulesim.Epoch.Add(2 * time.Hour)}
+		b := &backtest.Backtest{
+			URL: server.URL, Source: backtest.Auto, Pairs: slo.DefaultWindowPairs(), MaxSamples: 1000,
+			Progress:   new(bytes.Buffer),
+			Objectives: complete(slo.Defaults()), From: rulesim.Epoch, To: rulesim.Epoch.Add(2 * time.Hour),
+		}
 		var err error
 		if b.API, err = promapi.Connect(server.URL, "", backtest.Transport(0, cache, b.Progress)); err != nil {
 			t.Fatal(err)

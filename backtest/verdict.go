@@ -201,7 +201,8 @@ func verdict(suspects []labels.Labels, row Row, of slo.Signal) string {
 	for _, s := range suspects {
 		d := rules.Delays(s.Get(metrics.LabelDelays))
 		order := s.Get(metrics.LabelOrder)
-		if s.Get(metrics.LabelModel) == row.Model && s.Get(metrics.LabelNamespace) == row.Namespace && d.Explain(of) && (first == "" || order < first) {
+		if s.Get(metrics.LabelModel) == row.Model && s.Get(metrics.LabelNamespace) == row.Namespace && d.Explain(of) &&
+			(first == "" || order < first) {
 			first, said = order, s.Get(metrics.LabelBranch)+": "+s.Get(metrics.LabelClue)
 		}
 	}

@@ -42,7 +42,10 @@ func (r *Report) reads() string {
 }
 
 // headings are the column headings of the table. cells returns the text below them.
-var headings = []string{"model", "objective", "target", "within", "events", "bad", "budget spent", "pages", "tickets", "paged for", "look first at", "strictest target"}
+var headings = []string{
+	"model", "objective", "target", "within", "events", "bad", "budget spent", "pages", "tickets", "paged for",
+	"look first at", "strictest target",
+}
 
 func (row Row) cells() []string {
 	name := cmp.Or(row.Model, "–")
@@ -59,8 +62,11 @@ func (row Row) cells() []string {
 	if row.Threshold != "" {
 		within = row.Threshold + " s"
 	}
-	return []string{name, row.Objective, row.Target, within, whole(row.Events), whole(row.Bad), percent(row.Spent), strconv.Itoa(len(row.Pages)), strconv.Itoa(len(row.Tickets)),
-		lasted(row.Pages), row.verdict(), cmp.Or(row.Best, "none")}
+	return []string{
+		name, row.Objective, row.Target, within, whole(row.Events), whole(row.Bad), percent(row.Spent),
+		strconv.Itoa(len(row.Pages)), strconv.Itoa(len(row.Tickets)),
+		lasted(row.Pages), row.verdict(), cmp.Or(row.Best, "none"),
+	}
 }
 
 // verdict returns the verdict of most pages.
@@ -139,7 +145,8 @@ func (r *Report) text(to io.Writer) error {
 	for _, row := range r.Rows {
 		for _, p := range row.Pages {
 			cells := row.cells()
-			fmt.Fprintf(&b, "Page: %s %s, %s, for %s, %s\n", cells[0], cells[1], p.From.UTC().Format(minuteFormat), lasted([]Episode{p}), cmp.Or(p.Verdict, "cause unknown"))
+			fmt.Fprintf(&b, "Page: %s %s, %s, for %s, %s\n", cells[0], cells[1], p.From.UTC().Format(minuteFormat), lasted([]Episode{p}),
+				cmp.Or(p.Verdict, "cause unknown"))
 		}
 	}
 	_, err := io.WriteString(to, b.String())
@@ -147,7 +154,11 @@ func (r *Report) text(to io.Writer) error {
 }
 
 // body is the content of the report's web page.
-var body = template.Must(template.New("backtest").Funcs(template.FuncMap{"plot": func(r *Report, row Row) template.HTML { return r.plot(row) }, "choices": choices}).Parse(`<h1>{{ .Title }}</h1>
+var body = template.Must(template.New("backtest").Funcs(template.FuncMap{"plot": func(r *Report,
+	row Row,
+) template.HTML {
+	return r.plot(row)
+}, "choices": choices}).Parse(`<h1>{{ .Title }}</h1>
 <p>{{ .Reads }}</p>
 {{ range .Report.Notes }}<p class="look">{{ . }}.</p>
 {{ end }}<div class="wide"><table><tr>{{ range .Headings }}<th>{{ . }}</th>{{ end }}</tr>
@@ -194,7 +205,8 @@ func (r *Report) plot(row Row) template.HTML {
 	for i, h := range row.hours {
 		if h[1] > 0 {
 			tall := (height - 4) * h[1] / h[0] / top
-			fmt.Fprintf(&b, `<rect fill="#0b6b53" x="%.1f" y="%.1f" width="%.1f" height="%.1f"/>`, float64(i)*step, height-tall, max(step-.3, .5), tall)
+			fmt.Fprintf(&b, `<rect fill="#0b6b53" x="%.1f" y="%.1f" width="%.1f" height="%.1f"/>`, float64(i)*step, height-tall,
+				max(step-.3, .5), tall)
 		}
 	}
 	b.WriteString("</svg>")

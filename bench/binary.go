@@ -82,7 +82,8 @@ func sizes(dir string) ([]part, error) {
 	parts = parts[:min(10, len(parts))]
 	for _, p := range parts {
 		if p.Why == "" {
-			return nil, fmt.Errorf("%s is now one of the ten largest parts of the binary, with %d kB: say in bench/binary.go why it stays, or take it out", p.Name, p.Bytes>>10)
+			return nil, fmt.Errorf("%s is now one of the ten largest parts of the binary, with %d kB: say in bench/binary.go why it stays, or "+
+				"take it out", p.Name, p.Bytes>>10)
 		}
 	}
 	return parts, nil

@@ -157,7 +157,10 @@ func parserOf(name string) contender {
 func prometheus() contender {
 	return contender{name: "Prometheus", self: "/metrics", scrapes: true, start: func(dir string, n *node) (*process, error) {
 		return startScraper(dir, n, "/-/ready", func(address, config, data string) []string {
-			return []string{"prometheus", "--web.listen-address=" + address, "--config.file=" + config, "--storage.tsdb.path=" + data, "--log.level=error"}
+			return []string{
+				"prometheus", "--web.listen-address=" + address, "--config.file=" + config, "--storage.tsdb.path=" + data,
+				"--log.level=error",
+			}
 		})
 	}}
 }
@@ -165,8 +168,11 @@ func prometheus() contender {
 func vmagentAt(binary, sink string) contender {
 	return contender{name: "vmagent", self: "/metrics", scrapes: true, start: func(dir string, n *node) (*process, error) {
 		return startScraper(dir, n, "/metrics", func(address, config, data string) []string {
-			return []string{binary, "-httpListenAddr=" + address, "-promscrape.config=" + config, "-remoteWrite.tmpDataPath=" + data, "-remoteWrite.url=" + sink,
-				"-loggerLevel=ERROR"}
+			return []string{
+				binary, "-httpListenAddr=" + address, "-promscrape.config=" + config, "-remoteWrite.tmpDataPath=" + data,
+				"-remoteWrite.url=" + sink,
+				"-loggerLevel=ERROR",
+			}
 		})
 	}}
 }
@@ -182,7 +188,8 @@ func startScraper(dir string, n *node, ready string, command func(address, confi
 		return nil, err
 	}
 	config := filepath.Join(data, "scrape.yaml")
-	text := fmt.Sprintf("global: {scrape_interval: %s, scrape_timeout: %[1]s}\nscrape_configs: [{job_name: engines, static_configs: [{targets: ['%s']}]}]\n",
+	text := fmt.Sprintf("global: {scrape_interval: %s, scrape_timeout: %[1]s}\nscrape_configs: [{job_name: engines, static_configs: "+
+		"[{targets: ['%s']}]}]\n",
 		n.pause, strings.Join(n.targets, "', '"))
 	if err := os.WriteFile(config, []byte(text), 0o644); err != nil {
 		return nil, err
@@ -199,7 +206,8 @@ func (c contender) measure(dir string, n *node) (r result, err error) {
 		return r, err
 	}
 	defer p.stop()
-	for begin := n.reads.Load(); c.scrapes && n.reads.Load() < begin+int64(len(n.targets)) && time.Since(p.began) < 20*time.Second; { // it finds its engines
+	// it finds its engines
+	for begin := n.reads.Load(); c.scrapes && n.reads.Load() < begin+int64(len(n.targets)) && time.Since(p.began) < 20*time.Second; {
 		time.Sleep(n.pause)
 	}
 	if _, err = c.pace(p, n, 4); err != nil { // its buffers grow
@@ -255,7 +263,8 @@ func (c contender) pace(p *process, n *node, scrapes int) (time.Duration, error)
 	after, err := p.cpu()
 	happened := float64(n.reads.Load()-reads) / float64(len(n.targets))
 	if err == nil && happened < float64(scrapes)/2 {
-		err = fmt.Errorf("%s read each engine %.1f times in %s instead of %d times: is this machine too busy?", c.name, happened, time.Duration(scrapes)*n.pause, scrapes)
+		err = fmt.Errorf("%s read each engine %.1f times in %s instead of %d times: is this machine too busy?", c.name, happened,
+			time.Duration(scrapes)*n.pause, scrapes)
 	}
 	return time.Duration(float64(after-before) / happened), err
 }
@@ -304,8 +313,14 @@ func slopesOf(c contender, dir string, page []byte) (slope, error) {
 		on   *line
 		page []byte
 	}{
-		{&s.Mapped, page}, {&s.Mapped, ranks(page, 16)}, {&s.Mapped, ranks(page, 32)}, {&s.Mapped, ranks(page, 64)},
-		{&s.Unmapped, page}, {&s.Unmapped, withUnmapped(page, 5000)}, {&s.Unmapped, withUnmapped(page, 10000)}, {&s.Unmapped, withUnmapped(page, 20000)},
+		{&s.Mapped, page},
+		{&s.Mapped, ranks(page, 16)},
+		{&s.Mapped, ranks(page, 32)},
+		{&s.Mapped, ranks(page, 64)},
+		{&s.Unmapped, page},
+		{&s.Unmapped, withUnmapped(page, 5000)},
+		{&s.Unmapped, withUnmapped(page, 10000)},
+		{&s.Unmapped, withUnmapped(page, 20000)},
 	} {
 		n := newNode(1, step.page)
 		cost, err := c.least(dir, n)

@@ -130,7 +130,8 @@ func withUnmapped(page []byte, more int) []byte {
 		for bound := range 18 {
 			fmt.Fprintf(b, "vllm:debug_%d_seconds_bucket{engine=\"0\",le=\"%d.0\",model_name=\"m\"} %d.0\n", i, bound, 100+bound)
 		}
-		fmt.Fprintf(b, "vllm:debug_%d_seconds_sum{engine=\"0\",model_name=\"m\"} 712.5\nvllm:debug_%d_seconds_count{engine=\"0\",model_name=\"m\"} 118.0\n", i, i)
+		fmt.Fprintf(b, "vllm:debug_%d_seconds_sum{engine=\"0\",model_name=\"m\"} "+
+			"712.5\nvllm:debug_%d_seconds_count{engine=\"0\",model_name=\"m\"} 118.0\n", i, i)
 	}
 	return b.Bytes()
 }

@@ -41,7 +41,8 @@ func (t table) Rows() string {
 		if r.p99 > 0 {
 			latency = milliseconds(r.p50) + " | " + milliseconds(r.p99)
 		}
-		fmt.Fprintf(&b, "| %s | %s | %.2f | %.0f | %.1f MiB | %.1f MiB | %s |\n", r.name, milliseconds(r.cpu), float64(r.cpu)/float64(t.results[0].cpu),
+		fmt.Fprintf(&b, "| %s | %s | %.2f | %.0f | %.1f MiB | %.1f MiB | %s |\n", r.name, milliseconds(r.cpu),
+			float64(r.cpu)/float64(t.results[0].cpu),
 			r.allocations, mebibytes(r.resident), mebibytes(r.anonymous), latency)
 	}
 	return b.String()
@@ -60,7 +61,8 @@ func (r report) write(exporter, vmagent string) error {
 	r.File, r.VMAgent = info.Size(), vmagent != ""
 	load, _ := os.ReadFile("/proc/loadavg")
 	cpus, _ := os.ReadFile("/proc/cpuinfo")
-	r.Machine = fmt.Sprintf("%s, %d cores, load %s at the end", after(string(cpus), "model name"), strings.Count(string(cpus), "\nprocessor")+1, strings.Fields(string(load))[0])
+	r.Machine = fmt.Sprintf("%s, %d cores, load %s at the end", after(string(cpus), "model name"),
+		strings.Count(string(cpus), "\nprocessor")+1, strings.Fields(string(load))[0])
 	r.Versions = firstLine(exporter, "--version") + "; " + firstLine("prometheus", "--version")
 	if r.VMAgent {
 		r.Versions += "; vmagent " + cmp.Or(firstLine(vmagent, "-version"), "of unknown version")
@@ -74,7 +76,10 @@ func (r report) write(exporter, vmagent string) error {
 			}
 		}
 	}
-	t, err := template.New("").Funcs(template.FuncMap{"mib": func(bytes int64) string { return fmt.Sprintf("%.1f MiB", mebibytes(bytes)) }}).Parse(text)
+	t, err := template.New("").Funcs(template.FuncMap{"mib": func(bytes int64) string {
+		return fmt.Sprintf("%.1f MiB",
+			mebibytes(bytes))
+	}}).Parse(text)
 	if err != nil {
 		return err
 	}

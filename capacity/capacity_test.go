@@ -8,7 +8,10 @@ import (
 
 // page feeds an engine whose steps follow the model exactly, at a load that swings.
 func page(l *Learner, minutes int, load func(minute float64) (requests, gaps, prompt float64), step func(gaps, prompt float64) float64) {
-	r := Reading{At: time.Unix(0, 0), First: Histogram{Bounds: []float64{0.1, 1}, Counts: []float64{0, 0}}, Gap: Histogram{Bounds: []float64{0.02, 0.05}, Counts: []float64{0, 0}}}
+	r := Reading{
+		At: time.Unix(0, 0), First: Histogram{Bounds: []float64{0.1, 1}, Counts: []float64{0, 0}},
+		Gap: Histogram{Bounds: []float64{0.02, 0.05}, Counts: []float64{0, 0}},
+	}
 	l.Learn(r)
 	for i := range minutes * 4 {
 		requests, gaps, prompt := load(float64(i) / 4)
@@ -56,13 +59,18 @@ func TestGarbage(t *testing.T) {
 	var l Learner
 	exact := func(gaps, prompt float64) float64 { return 1 / (100 - 0.05*gaps - 0.01*prompt) }
 	page(&l, 60, swinging, exact)
-	objectives := []Objective{{Name: "ttft", Threshold: time.Second, Bad: 0.01}, {Name: "itl", Gaps: true, Threshold: 50 * time.Millisecond, Bad: 0.01}}
+	objectives := []Objective{
+		{Name: "ttft", Threshold: time.Second, Bad: 0.01},
+		{Name: "itl", Gaps: true, Threshold: 50 * time.Millisecond, Bad: 0.01},
+	}
 	before, _ := l.Forecast(Bounds{Batch: 10}, objectives)
 	good := l.last
 	for _, v := range []float64{math.NaN(), math.Inf(1), -1, 1e300} {
 		for _, spoil := range []func(r *Reading){
-			func(r *Reading) { r.FirstSeconds = v }, func(r *Reading) { r.Gaps = v }, func(r *Reading) { r.GapSeconds = v }, func(r *Reading) { r.PromptTokens = v },
-			func(r *Reading) { r.KVUsage = v }, func(r *Reading) { r.Waiting = v }, func(r *Reading) { r.First.Counts = []float64{v, v} }, func(r *Reading) { r.Gap.Counts = nil },
+			func(r *Reading) { r.FirstSeconds = v }, func(r *Reading) { r.Gaps = v }, func(r *Reading) { r.GapSeconds = v },
+			func(r *Reading) { r.PromptTokens = v },
+			func(r *Reading) { r.KVUsage = v }, func(r *Reading) { r.Waiting = v }, func(r *Reading) { r.First.Counts = []float64{v, v} },
+			func(r *Reading) { r.Gap.Counts = nil },
 		} {
 			r := good
 			r.At = l.last.At.Add(30 * time.Second)
@@ -99,7 +107,16 @@ func TestSlowdown(t *testing.T) {
 		prompts float64 // multiple of the length
 		slow    float64 // multiple of the time
 		want    float64 // 0: unknown
-	}{{5, 1, 1, 1, 0}, {40, 1, 1, 1, 1}, {1, 1, 1, 2, 2}, {1, 1, 1, 1, 1}, {1, 1.25, 1, 1, 1}, {1, 3, 1, 1, 0}, {1, 1, 4, 3, 0}, {1, 0.002, 1, 100, 100}} {
+	}{
+		{5, 1, 1, 1, 0},
+		{40, 1, 1, 1, 1},
+		{1, 1, 1, 2, 2},
+		{1, 1, 1, 1, 1},
+		{1, 1.25, 1, 1, 1},
+		{1, 3, 1, 1, 0},
+		{1, 1, 4, 3, 0},
+		{1, 0.002, 1, 100, 100},
+	} {
 		l.Learn(Reading{}) // counters start again
 		page(&l, c.minutes, func(minute float64) (requests, gaps, prompt float64) {
 			requests, gaps, prompt = swinging(minute)
@@ -175,7 +192,8 @@ func TestSteps(t *testing.T) {
 			}
 			both++
 			if ratio := s.Seconds / usual[s.Running]; ratio < c.low || ratio > c.high {
-				t.Errorf("slow for %d minutes: %.3g times as long with %.3g running requests, want %g to %g", c.minutes, ratio, s.Running, c.low, c.high)
+				t.Errorf("slow for %d minutes: %.3g times as long with %.3g running requests, want %g to %g", c.minutes, ratio, s.Running, c.low,
+					c.high)
 			}
 		}
 		if both == 0 {

@@ -53,7 +53,15 @@ type line struct {
 }
 
 // shapes lists which coefficients a fit may have, simple ones first.
-var shapes = [][columns]bool{{true}, {true, false, true}, {true, true}, {true, true, true}, {true, false, true, true}, {true, true, false, true}, {true, true, true, true}}
+var shapes = [][columns]bool{
+	{true},
+	{true, false, true},
+	{true, true},
+	{true, true, true},
+	{true, false, true, true},
+	{true, true, false, true},
+	{true, true, true, true},
+}
 
 // bend is the last column. A few prompt tokens cost nothing, because a step reads the weights anyway. More and more of
 // them do not fit beside that read. It is scaled so that all columns have similar sizes.

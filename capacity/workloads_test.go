@@ -28,7 +28,10 @@ func newCounts() *counts {
 	c := &counts{}
 	c.First = Histogram{Bounds: ttftBounds, Counts: make([]float64, len(ttftBounds))}
 	c.Gap = Histogram{Bounds: itlBounds, Counts: make([]float64, len(itlBounds))}
-	c.end = Reading{First: Histogram{Bounds: ttftBounds, Counts: make([]float64, len(ttftBounds))}, Gap: Histogram{Bounds: itlBounds, Counts: make([]float64, len(itlBounds))}}
+	c.end = Reading{First: Histogram{Bounds: ttftBounds, Counts: make([]float64, len(ttftBounds))}, Gap: Histogram{
+		Bounds: itlBounds,
+		Counts: make([]float64, len(itlBounds)),
+	}}
 	return c
 }
 
@@ -50,7 +53,8 @@ func (c *counts) Finished(q *drill.Request) {
 		return
 	}
 	r, first, decode := &c.end, (q.FirstToken - q.Arrival).Seconds(), (q.Done - q.FirstToken).Seconds()
-	r.FirstTokens, r.FirstSeconds, r.PromptTokens, r.GeneratedTokens = r.FirstTokens+1, r.FirstSeconds+first, r.PromptTokens+q.Prompt-q.Cached, r.GeneratedTokens+q.Output
+	r.FirstTokens, r.FirstSeconds, r.PromptTokens, r.GeneratedTokens = r.FirstTokens+1, r.FirstSeconds+first, r.PromptTokens+
+		q.Prompt-q.Cached, r.GeneratedTokens+q.Output
 	r.Gaps, r.GapSeconds = r.Gaps+q.Output-1, r.GapSeconds+decode
 	observe(r.First, first, 1)
 	if q.Output > 1 {
@@ -213,7 +217,10 @@ func forecast(t *testing.T, seed uint64, swing float64, ended bool) (off float64
 		l.Learn(c.shown(now))
 	})
 	all, why := l.Forecast(Bounds{Batch: float64(p.MaxBatch), StepTokens: float64(p.Budget)},
-		[]Objective{{Name: "ttft", Threshold: 500 * time.Millisecond, Bad: 0.01}, {Name: "itl", Gaps: true, Threshold: 50 * time.Millisecond, Bad: 0.01}})
+		[]Objective{{Name: "ttft", Threshold: 500 * time.Millisecond, Bad: 0.01}, {
+			Name: "itl", Gaps: true, Threshold: 50 * time.Millisecond,
+			Bad: 0.01,
+		}})
 	if why != Known {
 		t.Fatal(why)
 	}
@@ -223,8 +230,10 @@ func forecast(t *testing.T, seed uint64, swing float64, ended bool) (off float64
 	}
 	rate := l.Load().Requests
 	off = least.Factor*rate/truth - 1
-	t.Logf("%d prompt %.0f out %.0f hits %.2f batch %d budget %d blocks %d %s: truth %.2f (%s), said %.2f [%.2f %.2f] (%s, %s) error %+.0f%%; other %v",
-		seed, p.PromptTokens, p.OutputTokens, p.CacheHits, p.MaxBatch, p.Budget, p.Blocks, p.GPU.Name[7:11], truth, of, least.Factor*rate, least.Low*rate, least.High*rate,
+	t.Logf("%d prompt %.0f out %.0f hits %.2f batch %d budget %d blocks %d %s: truth %.2f (%s), said %.2f [%.2f %.2f] (%s, %s) error "+
+		"%+.0f%%; other %v",
+		seed, p.PromptTokens, p.OutputTokens, p.CacheHits, p.MaxBatch, p.Budget, p.Blocks, p.GPU.Name[7:11], truth, of, least.Factor*rate,
+		least.Low*rate, least.High*rate,
 		least.Objective, least.Limit, 100*off, all)
 	return off
 }

@@ -16,23 +16,28 @@ type mark struct {
 	expr                      promql.Expr
 }
 
-// marks returns, for the severity that pages have, the events that explain a change of any line. They are recorded, and exist only while there is
-// something to mark: a month of them costs next to nothing.
+// marks returns, for the severity that pages have, the events that explain a change of any line. They are recorded,
+// and exist only while there is something to mark: a month of them costs next to nothing.
 func (s scope) marks(page string) []mark {
 	alert := []string{"alertname", metrics.LabelNamespace, metrics.LabelModel, metrics.LabelGPUUUID}
 	pages := s.alerts(promql.Eq(metrics.LabelSeverity, page))
 	now, before := promql.Max(alert, between(pages)), promql.Max(alert, between(promql.Offset(pages, rateInterval)))
 	return []mark{
-		{"Pages", vermilion, "{{alertname}} {{state}}", "{{model_name}} {{gpu_uuid}}",
-			promql.Or(labelled(promql.Unless(now, before), metrics.LabelState, "begins"), labelled(promql.Unless(before, now), metrics.LabelState, "ends"))},
-		{"Changes", purple, "{{setting}} of {{model_name}} changes from {{old}} to {{new}}", "{{namespace}} {{cluster}}",
-			promql.Call("clamp_max", s.rollouts(rateInterval), promql.Num(1))},
+		{
+			"Pages", vermilion, "{{alertname}} {{state}}", "{{model_name}} {{gpu_uuid}}",
+			promql.Or(labelled(promql.Unless(now, before), metrics.LabelState, "begins"), labelled(promql.Unless(before, now),
+				metrics.LabelState, "ends")),
+		},
+		{
+			"Changes", purple, "{{setting}} of {{model_name}} changes from {{old}} to {{new}}", "{{namespace}} {{cluster}}",
+			promql.Call("clamp_max", s.rollouts(rateInterval), promql.Num(1)),
+		},
 		{"Restarts", sky, "Replicas of {{model_name}} start", "{{namespace}} {{cluster}}", once(models, s.of(metrics.RecordedStarted))},
 	}
 }
 
-// rollouts returns when settings of models changed, where an interval ago they had not, nor within half an hour before: replicas that change
-// one after the other are one rollout. An hour is as long as points are apart in a month.
+// rollouts returns when settings of models changed, where an interval ago they had not, nor within half an hour
+// before: replicas that change one after the other are one rollout. An hour is as long as points are apart in a month.
 func (s scope) rollouts(interval time.Duration) promql.Expr {
 	changed := s.of(metrics.RecordedChanged)
 	lately := promql.Gt(changed, promql.Sub(promql.Call("time"), promql.Num(hour.Seconds())))
@@ -41,5 +46,6 @@ func (s scope) rollouts(interval time.Duration) promql.Expr {
 
 // once marks the first point of a graph at or after an event that many replicas share within half an hour.
 func once(labels []string, marked promql.Expr) promql.Expr {
-	return promql.Unless(promql.Max(labels, between(marked)), promql.Max(labels, promql.Over("last_over_time", promql.Offset(marked, rateInterval), hour/2)))
+	return promql.Unless(promql.Max(labels, between(marked)), promql.Max(labels,
+		promql.Over("last_over_time", promql.Offset(marked, rateInterval), hour/2)))
 }

@@ -259,8 +259,10 @@ func fill(t testing.TB, sim *rulesim.Sim, window time.Duration, keep func(*metri
 func relabel(l labels.Labels, m, r int) labels.Labels {
 	b := labels.NewBuilder(l)
 	for name, value := range map[string]string{
-		metrics.LabelModel: fmt.Sprintf("model-%d", m), metrics.LabelPod: fmt.Sprintf("model-%d-%d", m, r), metrics.LabelServer: fmt.Sprintf("10.0.%d.%d:8000", m, r),
-		metrics.LabelGPUUUID: fmt.Sprintf("GPU-%d-%d", m, r), "instance": fmt.Sprintf("node-%d", (m*(*fleetReplicas)+r)/4), metrics.LabelGPU: fmt.Sprint(r % 8),
+		metrics.LabelModel: fmt.Sprintf("model-%d", m), metrics.LabelPod: fmt.Sprintf("model-%d-%d", m, r),
+		metrics.LabelServer:  fmt.Sprintf("10.0.%d.%d:8000", m, r),
+		metrics.LabelGPUUUID: fmt.Sprintf("GPU-%d-%d", m, r), "instance": fmt.Sprintf("node-%d", (m*(*fleetReplicas)+r)/4),
+		metrics.LabelGPU: fmt.Sprint(r % 8),
 	} {
 		if l.Has(name) {
 			b.Set(name, value)

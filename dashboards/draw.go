@@ -48,15 +48,21 @@ func (w writer) draw(p Panel) dashboard.Panel {
 		out.Options = o
 	case Timeline:
 		o := statetimeline.NewOptions()
-		o.ShowValue, o.MergeValues, o.RowHeight, o.PerPage = common.VisibilityModeAuto, new(true), 0.9, new(float64(2*p.Height)) // rows of 16 pixels
-		o.Legend, o.Tooltip = common.VizLegendOptions{DisplayMode: common.LegendDisplayModeList, Placement: common.LegendPlacementBottom, Calcs: []string{}}, tooltip()
+		// rows of 16 pixels
+		o.ShowValue, o.MergeValues, o.RowHeight, o.PerPage = common.VisibilityModeAuto, new(true), 0.9, new(float64(2*p.Height))
+		o.Legend, o.Tooltip = common.VizLegendOptions{
+			DisplayMode: common.LegendDisplayModeList, Placement: common.LegendPlacementBottom,
+			Calcs: []string{},
+		}, tooltip()
 		out.Options = o
 		*custom = &statetimeline.FieldConfig{LineWidth: new(uint32(0)), FillOpacity: new(uint32(80))}
 	case Heatmap:
 		o := heatmap.NewOptions()
 		o.Calculate = new(false)
-		o.Color = heatmap.HeatmapColorOptions{Mode: new(heatmap.HeatmapColorModeScheme), Scheme: "Cividis", Fill: blue, Exponent: 0.5, Steps: 64,
-			Scale: new(heatmap.HeatmapColorScaleExponential)}
+		o.Color = heatmap.HeatmapColorOptions{
+			Mode: new(heatmap.HeatmapColorModeScheme), Scheme: "Cividis", Fill: blue, Exponent: 0.5, Steps: 64,
+			Scale: new(heatmap.HeatmapColorScaleExponential),
+		}
 		o.YAxis.Unit = &p.Unit
 		o.Tooltip = heatmap.HeatmapTooltip{Mode: common.TooltipDisplayModeSingle, YHistogram: new(true)}
 		o.Legend = heatmap.HeatmapLegend{Show: true}
@@ -77,7 +83,10 @@ func (w writer) draw(p Panel) dashboard.Panel {
 			out.Transformations = append(out.Transformations, dashboard.DataTransformerConfig{Id: "merge", Options: map[string]any{}})
 		}
 		if p.SortBy != "" { // before the field is dropped or renamed
-			out.Transformations = append(out.Transformations, dashboard.DataTransformerConfig{Id: "sortBy", Options: map[string]any{"sort": []any{map[string]any{"field": p.SortBy, "desc": p.Descending}}}})
+			out.Transformations = append(out.Transformations, dashboard.DataTransformerConfig{
+				Id:      "sortBy",
+				Options: map[string]any{"sort": []any{map[string]any{"field": p.SortBy, "desc": p.Descending}}},
+			})
 		}
 		out.Transformations = append(out.Transformations, w.organize(p))
 	}
@@ -86,7 +95,10 @@ func (w writer) draw(p Panel) dashboard.Panel {
 
 // podsOnly leaves out where a pod is: its name alone fits into a legend. Engines outside Kubernetes have no pod, and two
 // spaces before their address.
-var podsOnly = dashboard.DataTransformerConfig{Id: "renameByRegex", Options: map[string]any{"regex": `/(\S) \S+:\d+ \S+$/`, "renamePattern": "$1"}}
+var podsOnly = dashboard.DataTransformerConfig{Id: "renameByRegex", Options: map[string]any{
+	"regex":         `/(\S) \S+:\d+ \S+$/`,
+	"renamePattern": "$1",
+}}
 
 // organize orders the columns of a table and drops the rest.
 func (w writer) organize(p Panel) dashboard.DataTransformerConfig {
@@ -103,7 +115,10 @@ func (w writer) organize(p Panel) dashboard.DataTransformerConfig {
 		hide[field] = false
 		at[field], titles[field] = i, c.Title
 	}
-	return dashboard.DataTransformerConfig{Id: "organize", Options: map[string]any{"excludeByName": hide, "indexByName": at, "renameByName": titles}}
+	return dashboard.DataTransformerConfig{Id: "organize", Options: map[string]any{
+		"excludeByName": hide, "indexByName": at,
+		"renameByName": titles,
+	}}
 }
 
 // columnStyle sets the width, unit and texts of each column. A cell without a value stays empty, where Grafana would
@@ -125,7 +140,10 @@ func columnStyle(p Panel) []dashboard.DashboardFieldConfigSourceOverrides {
 		if c.Texts != nil {
 			set = append(set, dashboard.DynamicConfigValue{Id: "mappings", Value: []dashboard.ValueMapping{texts(c.Texts)}})
 		}
-		all = append(all, dashboard.DashboardFieldConfigSourceOverrides{Matcher: dashboard.MatcherConfig{Id: "byName", Options: c.Title}, Properties: set})
+		all = append(all, dashboard.DashboardFieldConfigSourceOverrides{
+			Matcher:    dashboard.MatcherConfig{Id: "byName", Options: c.Title},
+			Properties: set,
+		})
 	}
 	return all
 }
@@ -148,10 +166,13 @@ func withText(out dashboard.Panel, content string) dashboard.Panel {
 
 // legend returns a table, the worst line first: the last and the largest value are read more often than the line itself.
 // It stands beside the lines where a panel is wide; beside those of a narrow one, it would leave them a quarter of the
-// width and lose its numbers. Beside the name of a model, a narrow panel has room for one number: a second one would be cut off within its digits.
+// width and lose its numbers. Beside the name of a model, a narrow panel has room for one number: a second one would
+// be cut off within its digits.
 func legend(p Panel) common.VizLegendOptions {
-	l := common.VizLegendOptions{ShowLegend: true, DisplayMode: common.LegendDisplayModeTable, Placement: common.LegendPlacementBottom,
-		Calcs: []string{"lastNotNull", "max"}, SortBy: new("Last *"), SortDesc: new(!p.lowIsBad())}
+	l := common.VizLegendOptions{
+		ShowLegend: true, DisplayMode: common.LegendDisplayModeTable, Placement: common.LegendPlacementBottom,
+		Calcs: []string{"lastNotNull", "max"}, SortBy: new("Last *"), SortDesc: new(!p.lowIsBad()),
+	}
 	switch {
 	case p.Width >= 14:
 		l.Placement = common.LegendPlacementRight
@@ -194,7 +215,10 @@ func mappings(p Panel) []dashboard.ValueMapping {
 	var all []dashboard.ValueMapping
 	if p.Kind == Stat { // or Grafana would write why there is none in the colour of the lowest values, which may be the bad ones
 		nothing := dashboard.NewSpecialValueMap()
-		nothing.Options.Match, nothing.Options.Result = dashboard.SpecialValueMatchNull, dashboard.ValueMappingResult{Text: &p.Empty, Color: new(grey), Index: new(int32(0))}
+		nothing.Options.Match, nothing.Options.Result = dashboard.SpecialValueMatchNull, dashboard.ValueMappingResult{
+			Text:  &p.Empty,
+			Color: new(grey), Index: new(int32(0)),
+		}
 		all = append(all, dashboard.ValueMapping{SpecialValueMap: nothing})
 	}
 	states := p.states()
@@ -211,8 +235,11 @@ func mappings(p Panel) []dashboard.ValueMapping {
 
 // outcomeColours are those of ends of requests: what ended well is green, what failed is not.
 var outcomeColours = []struct{ outcomes, colour string }{
-	{"success|stop|length|repetition|ok", green}, {"error|wrong_answer|empty|refused|timeout|http_5xx|in_stream_error|truncated", vermilion},
-	{"rejected|rate_limited", orange}, {"abort", purple}, {"invalid|unknown|http_4xx", grey},
+	{"success|stop|length|repetition|ok", green},
+	{"error|wrong_answer|empty|refused|timeout|http_5xx|in_stream_error|truncated", vermilion},
+	{"rejected|rate_limited", orange},
+	{"abort", purple},
+	{"invalid|unknown|http_4xx", grey},
 }
 
 // colour sets the colours of lines: shades of one colour where the line has a meaning, otherwise the colour of its
@@ -222,7 +249,8 @@ var outcomeColours = []struct{ outcomes, colour string }{
 func colour(p Panel, f *dashboard.FieldConfigSource) {
 	set := func(i int, properties ...dashboard.DynamicConfigValue) {
 		f.Overrides = append(f.Overrides, dashboard.DashboardFieldConfigSourceOverrides{
-			Matcher: dashboard.MatcherConfig{Id: "byFrameRefID", Options: refID(i)}, Properties: properties})
+			Matcher: dashboard.MatcherConfig{Id: "byFrameRefID", Options: refID(i)}, Properties: properties,
+		})
 	}
 	switch p.Kind {
 	case Lines:
@@ -234,7 +262,10 @@ func colour(p Panel, f *dashboard.FieldConfigSource) {
 		f.Defaults.Color = &dashboard.FieldColor{Mode: dashboard.FieldColorModeIdThresholds}
 		for i := range p.Queries {
 			if p.Kind == Stat && len(p.Queries) > 1 && !p.Named {
-				set(i, dashboard.DynamicConfigValue{Id: "color", Value: dashboard.FieldColor{Mode: dashboard.FieldColorModeIdFixed, FixedColor: &p.Steps[len(p.Steps)-1-i].Colour}})
+				set(i, dashboard.DynamicConfigValue{Id: "color", Value: dashboard.FieldColor{
+					Mode:       dashboard.FieldColorModeIdFixed,
+					FixedColor: &p.Steps[len(p.Steps)-1-i].Colour,
+				}})
 			}
 		}
 		return
@@ -243,8 +274,12 @@ func colour(p Panel, f *dashboard.FieldConfigSource) {
 		if strings.HasPrefix(q.Legend, "{{outcome}}") {
 			for _, o := range outcomeColours {
 				f.Overrides = append(f.Overrides, dashboard.DashboardFieldConfigSourceOverrides{
-					Matcher:    dashboard.MatcherConfig{Id: "byRegexp", Options: "/^(" + o.outcomes + ")( |$)/"},
-					Properties: []dashboard.DynamicConfigValue{{Id: "color", Value: dashboard.FieldColor{Mode: dashboard.FieldColorModeIdShades, FixedColor: &o.colour}}}})
+					Matcher: dashboard.MatcherConfig{Id: "byRegexp", Options: "/^(" + o.outcomes + ")( |$)/"},
+					Properties: []dashboard.DynamicConfigValue{{Id: "color", Value: dashboard.FieldColor{
+						Mode:       dashboard.FieldColorModeIdShades,
+						FixedColor: &o.colour,
+					}}},
+				})
 			}
 		}
 		if c := q.Colour(); c != "" {
@@ -253,8 +288,14 @@ func colour(p Panel, f *dashboard.FieldConfigSource) {
 	}
 	for i, q := range p.Limits {
 		set(len(p.Queries)+i,
-			dashboard.DynamicConfigValue{Id: "color", Value: dashboard.FieldColor{Mode: dashboard.FieldColorModeIdFixed, FixedColor: new(q.Colour())}},
-			dashboard.DynamicConfigValue{Id: "custom.lineStyle", Value: common.LineStyle{Fill: new(common.LineStyleFillDash), Dash: []float64{6, 4}}},
+			dashboard.DynamicConfigValue{Id: "color", Value: dashboard.FieldColor{
+				Mode:       dashboard.FieldColorModeIdFixed,
+				FixedColor: new(q.Colour()),
+			}},
+			dashboard.DynamicConfigValue{Id: "custom.lineStyle", Value: common.LineStyle{
+				Fill: new(common.LineStyleFillDash),
+				Dash: []float64{6, 4},
+			}},
 			dashboard.DynamicConfigValue{Id: "custom.lineWidth", Value: 1},
 			dashboard.DynamicConfigValue{Id: "custom.hideFrom", Value: common.HideSeriesConfig{Legend: true}})
 	}

@@ -63,8 +63,8 @@ func (p panel) overrides(t *testing.T, matcher, of string) map[string]any {
 }
 
 // A state timeline names its states, the healthy one muted; it shows rows that were wrong in the range and one for all, so that it
-// is never empty: this panel type cannot say why it is. With the colour mode thresholds, Grafana writes "-∞+" into every cell. It cuts the names of
-// rows off at the left, and words after a character for every 8.5 pixels.
+// is never empty: this panel type cannot say why it is. With the colour mode thresholds, Grafana writes "-∞+" into
+// every cell. It cuts the names of rows off at the left, and words after a character for every 8.5 pixels.
 func TestTimelinesSayWhatIsWrong(t *testing.T) {
 	found := 0
 	for _, b := range boards(t) {
@@ -95,10 +95,12 @@ func TestTimelinesSayWhatIsWrong(t *testing.T) {
 			}
 			last := len(p.Targets) - 1
 			for i, q := range p.Targets {
-				if wrong := strings.HasSuffix(q.Expr, " == 0") || strings.HasSuffix(q.Expr, " == 1"); wrong != (i < last) || !strings.Contains(q.Expr, "max_over_time(") || strings.Contains(q.Expr, "$__range") {
+				if wrong := strings.HasSuffix(q.Expr, " == 0") || strings.HasSuffix(q.Expr, " == 1"); wrong != (i < last) ||
+					!strings.Contains(q.Expr, "max_over_time(") || strings.Contains(q.Expr, "$__range") {
 					t.Errorf("%s: %s shows rows that were never wrong: %s", b.Title, p.Title, q.Expr)
 				}
-				if strings.HasSuffix(q.LegendFormat, "{{instance}}") && strings.Contains(q.LegendFormat, " ") || strings.HasSuffix(q.LegendFormat, "{{gpu_uuid}}") {
+				if strings.HasSuffix(q.LegendFormat, "{{instance}}") && strings.Contains(q.LegendFormat, " ") || strings.HasSuffix(q.LegendFormat,
+					"{{gpu_uuid}}") {
 					t.Errorf("%s: %s has rows whose names end alike: %s", b.Title, p.Title, q.LegendFormat)
 				}
 			}
@@ -112,8 +114,9 @@ func TestTimelinesSayWhatIsWrong(t *testing.T) {
 	}
 }
 
-// Lines of a panel have colours of their own, which Grafana 10 gives only by their order (it takes all names for "Value"), and are 2 px wide; what they
-// are measured against is dashed and not in the legend, and p50, p95 and p99 look alike on every board.
+// Lines of a panel have colours of their own, which Grafana 10 gives only by their order (it takes all names for
+// "Value"), and are 2 px wide; what they are measured against is dashed and not in the legend, and p50, p95 and p99
+// look alike on every board.
 func TestLinesCanBeToldApart(t *testing.T) {
 	meant := map[string]any{}
 	limits := 0
@@ -122,7 +125,8 @@ func TestLinesCanBeToldApart(t *testing.T) {
 			if p.Type != "timeseries" {
 				continue
 			}
-			if mode, width := p.FieldConfig.Defaults.Color.Mode, p.FieldConfig.Defaults.Custom["lineWidth"]; mode != "palette-classic" || width != 2.0 {
+			if mode, width := p.FieldConfig.Defaults.Color.Mode, p.FieldConfig.Defaults.Custom["lineWidth"]; mode != "palette-classic" ||
+				width != 2.0 {
 				t.Errorf("%s: %s: colour mode %s, %v px", b.Title, p.Title, mode, width)
 			}
 			for _, q := range p.Targets {
@@ -155,8 +159,8 @@ func TestLinesCanBeToldApart(t *testing.T) {
 	}
 }
 
-// On a screen of 1280 pixels a legend beside the lines of a narrow panel leaves them a quarter of it and loses its own numbers; below, it has a third of
-// the height: panels with a line for each part of a model are higher. The worst line comes first.
+// On a screen of 1280 pixels a legend beside the lines of a narrow panel leaves them a quarter of it and loses its own
+// numbers; below, it has a third of the height: panels with a line for each part of a model are higher. The worst line comes first.
 func TestLegendsHaveRoom(t *testing.T) {
 	ofOne := []string{"cluster", "namespace", "model_name", "slo", "role", "period"}
 	for _, b := range boards(t) {
@@ -185,7 +189,8 @@ func TestLegendsHaveRoom(t *testing.T) {
 				if ok && a.Param != nil { // the lines that are drawn of many
 					a, ok = a.Expr.(*parser.AggregateExpr)
 				}
-				if ok && slices.ContainsFunc(a.Grouping, func(l string) bool { return !slices.Contains(ofOne, l) }) && p.GridPos.W < 14 && p.GridPos.H < 10 {
+				if ok && slices.ContainsFunc(a.Grouping, func(l string) bool { return !slices.Contains(ofOne, l) }) && p.GridPos.W < 14 &&
+					p.GridPos.H < 10 {
 					t.Errorf("%s: %s has no room for its legend: %v", b.Title, p.Title, a.Grouping)
 				}
 				if p.GridPos.W < 8 && (strings.Contains(q.LegendFormat, "{{model_name}}") || strings.Contains(q.LegendFormat, "{{pod}}")) {
@@ -216,8 +221,8 @@ func TestTitlesFit(t *testing.T) {
 	}
 }
 
-// Tables show all their columns on a screen of 1280 pixels: names have 150, moments 135. What a row does not have is empty: Grafana would write
-// there why the whole table is.
+// Tables show all their columns on a screen of 1280 pixels: names have 150, moments 135. What a row does not have is
+// empty: Grafana would write there why the whole table is.
 func TestTablesShowEveryColumn(t *testing.T) {
 	found := 0
 	for _, b := range boards(t) {
@@ -266,7 +271,8 @@ func TestStatsShowTheWorstFirst(t *testing.T) {
 			several++
 			low := p.FieldConfig.Defaults.Thresholds.Steps[0].Color == "#D55E00"
 			for _, q := range p.Targets {
-				if strings.HasPrefix(q.Expr, "sort(") != low || !strings.HasPrefix(q.Expr, "sort") || q.LegendFormat != "{{slo}}" || p.Options.Orientation != "horizontal" || p.Options.Text.ValueSize == 0 {
+				if strings.HasPrefix(q.Expr, "sort(") != low || !strings.HasPrefix(q.Expr, "sort") || q.LegendFormat != "{{slo}}" ||
+					p.Options.Orientation != "horizontal" || p.Options.Text.ValueSize == 0 {
 					t.Errorf("%s: %s: %s, %s, %+v", b.Title, p.Title, q.Expr, q.LegendFormat, p.Options)
 				}
 			}
@@ -402,8 +408,8 @@ func TestMarksAreThin(t *testing.T) {
 	}
 }
 
-// TestObjectivesAreCounted: how many objectives have budget left is said of all that there are, and where only a part of their period is recorded, of
-// which part that is: a bad share above the one that is allowed may stand beside it.
+// TestObjectivesAreCounted: how many objectives have budget left is said of all that there are, and where only a part
+// of their period is recorded, of which part that is: a bad share above the one that is allowed may stand beside it.
 func TestObjectivesAreCounted(t *testing.T) {
 	const day = 24 * 3600
 	b := boards(t)[1]
@@ -438,7 +444,8 @@ func TestObjectivesAreCounted(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, s := range v {
-				name := regexp.MustCompile(`{{(\w+)}}`).ReplaceAllStringFunc(q.LegendFormat, func(l string) string { return s.Metric.Get(strings.Trim(l, "{}")) })
+				name := regexp.MustCompile(`{{(\w+)}}`).ReplaceAllStringFunc(q.LegendFormat,
+					func(l string) string { return s.Metric.Get(strings.Trim(l, "{}")) })
 				colour := ""
 				for _, step := range p.FieldConfig.Defaults.Thresholds.Steps {
 					if step.Value == nil || s.F >= *step.Value {
@@ -458,9 +465,15 @@ func TestObjectivesAreCounted(t *testing.T) {
 func TestConstantsAreLimits(t *testing.T) {
 	b := boards(t)[slices.IndexFunc(boards(t), func(b board) bool { return b.UID == string(rules.GPUDashboard) })]
 	sim := fleetOf(t, 1, 8, 10*time.Minute, func(f *metrics.Family) bool {
-		return slices.Contains([]*metrics.Family{metrics.GPUMemoryUsed, metrics.GPUMemoryReserved, metrics.GPUMemoryTotal, metrics.GPUMemoryBandwidthPeak, metrics.GPUMemoryBandwidthUtilization, metrics.GPUClock}, f)
+		return slices.Contains([]*metrics.Family{
+			metrics.GPUMemoryUsed, metrics.GPUMemoryReserved, metrics.GPUMemoryTotal,
+			metrics.GPUMemoryBandwidthPeak, metrics.GPUMemoryBandwidthUtilization, metrics.GPUClock,
+		}, f)
 	})
-	for title, constants := range map[string]string{"Device memory": metrics.GPUMemoryTotal.Name, "Memory bandwidth against peak": metrics.GPUMemoryBandwidthPeak.Name, "Clocks": `domain="memory"`} {
+	for title, constants := range map[string]string{
+		"Device memory":                 metrics.GPUMemoryTotal.Name,
+		"Memory bandwidth against peak": metrics.GPUMemoryBandwidthPeak.Name, "Clocks": `domain="memory"`,
+	} {
 		p := b.flat()[slices.IndexFunc(b.flat(), func(p panel) bool { return p.Title == title })]
 		lines, limits := 0, 0
 		for _, q := range p.Targets {
@@ -474,7 +487,10 @@ func TestConstantsAreLimits(t *testing.T) {
 			} else {
 				lines += len(v)
 			}
-			alone := !slices.ContainsFunc(names(t, b.substitute(t, q.Expr)), func(n string) bool { return n != constants && n != metrics.GPUClock.Name })
+			alone := !slices.ContainsFunc(names(t, b.substitute(t, q.Expr)), func(n string) bool {
+				return n != constants &&
+					n != metrics.GPUClock.Name
+			})
 			if has := strings.Contains(q.Expr, constants) && alone; has != (hide["legend"] == true) {
 				t.Errorf("%s: %s is a constant: %t, hidden in the legend: %v", title, q.Expr, has, hide["legend"])
 			}
@@ -546,7 +562,8 @@ func TestValuesAreReadable(t *testing.T) {
 		emit(with(of, metrics.RecordedGoodTokens.Name), 1600)
 		for i, phase := range []string{"", "prompt", "generation"} {
 			for j, basis := range []string{"allocation", "usage"} {
-				emit(labels.NewBuilder(with(of, metrics.RecordedCostPerMillion.Name)).Set(metrics.LabelPhase, phase).Set(metrics.LabelCostBasis, basis).Labels(), float64(1+2*i+j))
+				emit(labels.NewBuilder(with(of, metrics.RecordedCostPerMillion.Name)).Set(metrics.LabelPhase, phase).Set(metrics.LabelCostBasis,
+					basis).Labels(), float64(1+2*i+j))
 			}
 		}
 	}); err != nil {
@@ -560,9 +577,13 @@ func TestValuesAreReadable(t *testing.T) {
 	}
 }
 
-// Firing alerts come by their severity, whatever it is called, pages first, and eight of them are seen: a row is 36 px high, the heading, too.
+// Firing alerts come by their severity, whatever it is called, pages first, and eight of them are seen: a row is 36 px
+// high, the heading, too.
 func TestPagesAreTheFirstAlerts(t *testing.T) {
-	for _, style := range []rules.Style{{}, {Severities: map[slo.Severity]string{slo.Page: "p1", slo.Ticket: "a-ticket"}, Labels: map[string]string{metrics.LabelSeverity: "prio"}}} {
+	for _, style := range []rules.Style{{}, {
+		Severities: map[slo.Severity]string{slo.Page: "p1", slo.Ticket: "a-ticket"},
+		Labels:     map[string]string{metrics.LabelSeverity: "prio"},
+	}} {
 		var b board
 		if err := json.Unmarshal(render(t, dashboards.All(nil)[0], style), &b); err != nil {
 			t.Fatal(err)
@@ -576,7 +597,8 @@ func TestPagesAreTheFirstAlerts(t *testing.T) {
 		of := map[string]slo.Severity{"LLMFirst": slo.Page, "LLMSecond": slo.Ticket, "LLMThird": slo.Info}
 		if err := sim.Append(rulesim.Epoch, func(emit rulesim.Emit) {
 			for name, severity := range of {
-				l := labels.FromStrings("alertname", name, full.Label(metrics.LabelSeverity), full.Severities[severity], metrics.LabelBranch, "queueing", metrics.LabelModel, "llama")
+				l := labels.FromStrings("alertname", name, full.Label(metrics.LabelSeverity), full.Severities[severity], metrics.LabelBranch,
+					"queueing", metrics.LabelModel, "llama")
 				emit(with(l, metrics.Alerts.Name, "alertstate", "firing"), 1)
 				emit(with(l, metrics.AlertsForState.Name), float64(rulesim.Epoch.Unix()))
 			}
@@ -611,8 +633,8 @@ func TestPagesAreTheFirstAlerts(t *testing.T) {
 	}
 }
 
-// The first screen of the incident board, 1280 by 800 without scrolling, says what fires, where to look and since when, what burns and how fast, and what
-// changed.
+// The first screen of the incident board, 1280 by 800 without scrolling, says what fires, where to look and since
+// when, what burns and how fast, and what changed.
 func TestFirstScreen(t *testing.T) {
 	const rows = (800 - 150) / 38 // what Grafana's bars and the filters leave, in rows of 30 px and gaps of 8
 	b := boards(t)[0]
@@ -631,8 +653,9 @@ func TestFirstScreen(t *testing.T) {
 	}
 }
 
-// A change is as old as its beginning, the last of several, and not as the end of its mark five minutes later: beside it stands since when the budget
-// burns. The starts of a model's replicas are one row, or they would hide the change that they were made for.
+// A change is as old as its beginning, the last of several, and not as the end of its mark five minutes later: beside
+// it stands since when the budget burns. The starts of a model's replicas are one row, or they would hide the change
+// that they were made for.
 func TestChangesHappenWhenTheyBegin(t *testing.T) {
 	sim, err := rulesim.New()
 	if err != nil {
@@ -662,18 +685,20 @@ func TestChangesHappenWhenTheyBegin(t *testing.T) {
 	}
 	var rows []string
 	for _, s := range v {
-		rows = append(rows, fmt.Sprint(s.Metric.Get(metrics.LabelAction), " ", s.Metric.Get(metrics.LabelReplica), " ", time.UnixMilli(int64(s.F)).Sub(rulesim.Epoch)))
+		rows = append(rows, fmt.Sprint(s.Metric.Get(metrics.LabelAction), " ", s.Metric.Get(metrics.LabelReplica), " ",
+			time.UnixMilli(int64(s.F)).Sub(rulesim.Epoch)))
 	}
 	if want := []string{"started llama-0 20m0s", "3 replicas started qwen 14m0s"}; !slices.Equal(rows, want) {
 		t.Errorf("%q, want %q", rows, want)
 	}
 }
 
-// TestARolloutIsOneChange: replicas that get another setting one after the other are one row of what changed and one mark, when the first of them gets
-// it. What changed before the rules were installed is none.
+// TestARolloutIsOneChange: replicas that get another setting one after the other are one row of what changed and one
+// mark, when the first of them gets it. What changed before the rules were installed is none.
 func TestARolloutIsOneChange(t *testing.T) {
 	groups := bareGroups()
-	file, err := rules.Encode(rules.NewFile(groups[slices.IndexFunc(groups, func(g rules.Group) bool { return g.Name == "llm-evidence-1" }):][:1], rules.Style{}))
+	file, err := rules.Encode(rules.NewFile(groups[slices.IndexFunc(groups,
+		func(g rules.Group) bool { return g.Name == "llm-evidence-1" }):][:1], rules.Style{}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -688,7 +713,8 @@ func TestARolloutIsOneChange(t *testing.T) {
 			l := labels.FromStrings(metrics.LabelModel, "llama", metrics.LabelPod, fmt.Sprint("llama-", i), "instance", fmt.Sprint("node-", i/2))
 			emit(with(l, metrics.EngineInfo.Name, metrics.LabelVersion, "1"), 1)
 			change := func(at time.Duration, setting, old, now string) {
-				emit(with(l, metrics.EngineConfigChanged.Name, metrics.LabelSetting, setting, metrics.LabelOld, old, metrics.LabelNew, now), float64(rulesim.Epoch.Add(at).Unix()))
+				emit(with(l, metrics.EngineConfigChanged.Name, metrics.LabelSetting, setting, metrics.LabelOld, old, metrics.LabelNew, now),
+					float64(rulesim.Epoch.Add(at).Unix()))
 			}
 			change(-time.Hour, "quantization", "none", "fp8")
 			if turn := time.Duration(12+6*i) * time.Minute; at.Sub(rulesim.Epoch) >= turn {
@@ -705,7 +731,8 @@ func TestARolloutIsOneChange(t *testing.T) {
 				continue
 			}
 			m, _, err := sim.Range(b.substitute(t, a.Expr), rulesim.Epoch, end, time.Minute)
-			if err != nil || len(m) != 1 || len(m[0].Floats) > 5 || m[0].Floats[0].T != begins.UnixMilli() || m[0].Floats[0].F != 1 || m[0].Metric.Get(metrics.LabelSetting) != "max_num_seqs" {
+			if err != nil || len(m) != 1 || len(m[0].Floats) > 5 || m[0].Floats[0].T != begins.UnixMilli() || m[0].Floats[0].F != 1 ||
+				m[0].Metric.Get(metrics.LabelSetting) != "max_num_seqs" {
 				t.Errorf("%s: marks %v (%v)", b.Title, m, err)
 			}
 		}
@@ -714,7 +741,8 @@ func TestARolloutIsOneChange(t *testing.T) {
 		}
 		p := b.flat()[slices.IndexFunc(b.flat(), func(p panel) bool { return p.Title == "What changed" })]
 		v, err := sim.Query(b.substitute(t, p.Targets[0].Expr), end)
-		if err != nil || len(v) != 1 || int64(v[0].F) != begins.UnixMilli() || v[0].Metric.Get(metrics.LabelAction) != "max_num_seqs from 256 to 512" || v[0].Metric.Get(metrics.LabelReplica) != "llama" {
+		if err != nil || len(v) != 1 || int64(v[0].F) != begins.UnixMilli() ||
+			v[0].Metric.Get(metrics.LabelAction) != "max_num_seqs from 256 to 512" || v[0].Metric.Get(metrics.LabelReplica) != "llama" {
 			t.Errorf("what changed: %v (%v)", v, err)
 		}
 	}
@@ -760,14 +788,18 @@ func wording(t *testing.T) []byte {
 func suspicious(clue string, of labels.Labels) labels.Labels {
 	i := slices.IndexFunc(rules.Clues(), func(c rules.Clue) bool { return c.Name == clue })
 	c := rules.Clues()[i]
-	return with(of, metrics.RecordedSuspect.Name, metrics.LabelBranch, string(c.Branch), metrics.LabelClue, c.Name, metrics.LabelOrder, fmt.Sprint(10+i), metrics.LabelRunbook, c.Runbook,
+	return with(of, metrics.RecordedSuspect.Name, metrics.LabelBranch, string(c.Branch), metrics.LabelClue, c.Name, metrics.LabelOrder,
+		fmt.Sprint(10+i), metrics.LabelRunbook, c.Runbook,
 		metrics.LabelUnit, string(c.Unit), metrics.LabelSays, c.Says, metrics.LabelDelays, string(c.Delays))
 }
 
 // burns makes the burn of an objective that anything explains.
 func burns(emit rulesim.Emit, of labels.Labels, slo string, rate float64) {
 	emit(with(of, metrics.Window(metrics.RecordedBurn, "5m").Name, metrics.LabelSLO, slo), rate)
-	for _, d := range []rules.Delays{"", rules.AnyRequest, rules.AnyToken, rules.FirstToken, rules.NextToken, rules.AtGateway, rules.Failures} {
+	for _, d := range []rules.Delays{
+		"", rules.AnyRequest, rules.AnyToken, rules.FirstToken, rules.NextToken, rules.AtGateway,
+		rules.Failures,
+	} {
 		if rate > 1 {
 			emit(with(of, metrics.RecordedExplained.Name, metrics.LabelSLO, slo, metrics.LabelDelays, string(d)), 1)
 		}
@@ -783,8 +815,10 @@ func TestSuspectsAreSentences(t *testing.T) {
 	}
 	defer sim.Close()
 	at := rulesim.Epoch.Add(7 * time.Minute)
-	place := labels.FromStrings(metrics.LabelServer, "10.0.0.1:8000", metrics.LabelPod, "llama-0", metrics.LabelNew, "0.17.0", metrics.LabelInstance, "gpu-node-1",
-		metrics.LabelGPU, "3", metrics.LabelGPUUUID, "GPU-3f2a91bc-0000-4000-8000-000000000000", metrics.LabelReason, "hw_slowdown", metrics.LabelXID, "79", metrics.LabelTier, "cpu")
+	place := labels.FromStrings(metrics.LabelServer, "10.0.0.1:8000", metrics.LabelPod, "llama-0", metrics.LabelNew, "0.17.0",
+		metrics.LabelInstance, "gpu-node-1",
+		metrics.LabelGPU, "3", metrics.LabelGPUUUID, "GPU-3f2a91bc-0000-4000-8000-000000000000", metrics.LabelReason, "hw_slowdown",
+		metrics.LabelXID, "79", metrics.LabelTier, "cpu")
 	of := func(c rules.Clue) labels.Labels {
 		return labels.NewBuilder(place).Set(metrics.LabelModel, "model of "+c.Name).Labels()
 	}
@@ -823,8 +857,10 @@ func TestSuspectsAreSentences(t *testing.T) {
 		}
 	}
 	for clue, want := range map[string]string{
-		"gpu_throttled": "GPU 3 on gpu-node-1 is slowed down 40% of the time (hw_slowdown)", "version_deployed": "Version 0.17.0 was deployed within the hour",
-		"slow_replica": "llama-0 alone is slow: first tokens after 395 ms", "preemptions": "Each request is preempted 0.4 times", "gpu_failed": "GPU 3 on gpu-node-1 must leave service (hw_slowdown)",
+		"gpu_throttled":    "GPU 3 on gpu-node-1 is slowed down 40% of the time (hw_slowdown)",
+		"version_deployed": "Version 0.17.0 was deployed within the hour",
+		"slow_replica":     "llama-0 alone is slow: first tokens after 395 ms", "preemptions": "Each request is preempted 0.4 times",
+		"gpu_failed": "GPU 3 on gpu-node-1 must leave service (hw_slowdown)",
 	} {
 		if said[clue] != want {
 			t.Errorf("%s: %q, want %q", clue, said[clue], want)
@@ -853,7 +889,8 @@ func TestABurnBeginsAfterTheLastCalm(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, v := lookFirst(t, sim, rulesim.Epoch.Add(70*time.Minute)); len(v[1]) != 1 || time.UnixMilli(int64(v[1][0].F)).Sub(rulesim.Epoch) != 61*time.Minute {
+	if _, v := lookFirst(t, sim, rulesim.Epoch.Add(70*time.Minute)); len(v[1]) != 1 || time.UnixMilli(int64(v[1][0].F)).
+		Sub(rulesim.Epoch) != 61*time.Minute {
 		t.Errorf("it began at %v", v[1])
 	}
 }
@@ -890,7 +927,10 @@ func TestOnlyWhatBurnsIsAccused(t *testing.T) {
 // the suspect that comes first in a diagnosis; one of which nothing is known has its row, too.
 func TestTheWorstBurnIsTheFirstRow(t *testing.T) {
 	name := metrics.Window(metrics.RecordedBurn, "5m").Name
-	sim := fleetOf(t, 50, 1, 10*time.Minute, func(f *metrics.Family) bool { return strings.HasPrefix(name, f.Name) && f.Owner == metrics.Rules }, wording(t))
+	sim := fleetOf(t, 50, 1, 10*time.Minute, func(f *metrics.Family) bool {
+		return strings.HasPrefix(name, f.Name) &&
+			f.Owner == metrics.Rules
+	}, wording(t))
 	at := rulesim.Epoch.Add(11 * time.Minute)
 	if err := sim.Append(at, func(emit rulesim.Emit) {
 		for m := range 50 {
@@ -917,7 +957,8 @@ func TestTheWorstBurnIsTheFirstRow(t *testing.T) {
 	for _, row := range v[0] {
 		says[row.Metric.Get(metrics.LabelModel)] = row.Metric.Get(metrics.LabelSays)
 	}
-	if l := first.Metric; first.F != 34 || l.Get(metrics.LabelModel) != "model-37" || l.Get(metrics.LabelSLO) != "itl" || l.Get(metrics.LabelBranch) != string(rules.Decode) ||
+	if l := first.Metric; first.F != 34 || l.Get(metrics.LabelModel) != "model-37" || l.Get(metrics.LabelSLO) != "itl" ||
+		l.Get(metrics.LabelBranch) != string(rules.Decode) ||
 		l.Get(metrics.LabelSays) != "Draft tokens are accepted 25% as often as usual" {
 		t.Errorf("first of all: %v", first)
 	}
@@ -968,7 +1009,8 @@ func TestSlowedGPUsAreToldOnce(t *testing.T) {
 		for _, model := range []string{"all", "one"} {
 			l := labels.FromStrings(metrics.LabelNamespace, "prod", metrics.LabelModel, model)
 			burns(emit, l, "itl", 9)
-			emit(suspicious("gpu_throttled", with(l, "x", metrics.LabelGPU, "0", metrics.LabelInstance, "gpu-node-2", metrics.LabelReason, "hw_thermal_slowdown")), 1.0034)
+			emit(suspicious("gpu_throttled", with(l, "x", metrics.LabelGPU, "0", metrics.LabelInstance, "gpu-node-2", metrics.LabelReason,
+				"hw_thermal_slowdown")), 1.0034)
 			if model == "all" {
 				emit(suspicious("gpus_throttled", with(l, "x", metrics.LabelInstance, "gpu-node-1", metrics.LabelReason, "hw_thermal_slowdown")), 4)
 			}
@@ -982,7 +1024,10 @@ func TestSlowedGPUsAreToldOnce(t *testing.T) {
 		said = append(said, row.Metric.Get(metrics.LabelModel)+": "+row.Metric.Get(metrics.LabelSays))
 	}
 	slices.Sort(said)
-	if want := []string{"all: All GPUs of the model are slowed down, 4 of them on gpu-node-1 (hw_thermal_slowdown)", "one: GPU 0 on gpu-node-2 is slowed down 100% of the time (hw_thermal_slowdown)"}; !slices.Equal(said, want) {
+	if want := []string{
+		"all: All GPUs of the model are slowed down, 4 of them on gpu-node-1 (hw_thermal_slowdown)",
+		"one: GPU 0 on gpu-node-2 is slowed down 100% of the time (hw_thermal_slowdown)",
+	}; !slices.Equal(said, want) {
 		t.Errorf("said: %q, want %q", said, want)
 	}
 }
@@ -1012,7 +1057,9 @@ func TestSuspectsHaveLevers(t *testing.T) {
 		pages[a.Name] = a.Name
 	}
 	for page, of := range pages {
-		if text := mappings[0].Options[page].Text; len(text) < 10 || len(text) > 110 || strings.ContainsAny(text, "{`*[") || strings.Contains(text, " are lost") { // a price is no lever
+		// a price is no lever
+		if text := mappings[0].Options[page].Text; len(text) < 10 || len(text) > 110 || strings.ContainsAny(text, "{`*[") ||
+			strings.Contains(text, " are lost") {
 			t.Errorf("lever of %s: %q", of, text)
 		}
 	}
@@ -1025,8 +1072,11 @@ func TestOutcomesLookAsTheyAre(t *testing.T) {
 	for _, o := range metrics.ProbeOutcomes[1:] {
 		kinds[string(o)] = ""
 	}
-	for _, o := range []metrics.Outcome{metrics.OutcomeStop, metrics.OutcomeLength, metrics.OutcomeRepetition, metrics.OutcomeSuccess, metrics.OutcomeAbort,
-		metrics.OutcomeInvalid, metrics.OutcomeRejected, metrics.OutcomeError, metrics.OutcomeUnknown} {
+	for _, o := range []metrics.Outcome{
+		metrics.OutcomeStop, metrics.OutcomeLength, metrics.OutcomeRepetition, metrics.OutcomeSuccess,
+		metrics.OutcomeAbort,
+		metrics.OutcomeInvalid, metrics.OutcomeRejected, metrics.OutcomeError, metrics.OutcomeUnknown,
+	} {
 		kinds[string(o)] = ""
 		if event, bad := slo.Judge(o); event && !bad {
 			kinds[string(o)] = "#009E73"

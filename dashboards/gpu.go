@@ -45,24 +45,40 @@ func healthRow(s scope) []Panel {
 	xid := by(gpus, metrics.LabelXID)
 	return []Panel{
 		listing("Needs a person", 24, About{
-			"The conditions that make the verdict on a GPU, or on what the GPUs of a node share, less than healthy, with what to do. docs/health.md describes when each begins and ends.",
+			"The conditions that make the verdict on a GPU, or on what the GPUs of a node share, less than healthy, with what to do. " +
+				"docs/health.md describes when each begins and ends.",
 			"Some of them only appear as slow models.",
-			"From drain on, start nothing new on the GPU. From reset on, also move what runs there."},
-			Query{promql.Max(slices.Concat(nodes, []string{metrics.LabelGPU, metrics.LabelPCIBusID, metrics.LabelVerdict, metrics.LabelCondition, metrics.LabelMeaning, metrics.LabelAction}), s.of(metrics.GPUHealthCondition)), ""}).
-			columns(Column{metrics.LabelInstance, "node", 170, "", nil}, Column{metrics.LabelGPU, "GPU", 50, "", nil}, Column{metrics.LabelVerdict, "verdict", 90, "", nil},
-				Column{metrics.LabelCondition, "condition", 200, "", nil}, Column{metrics.LabelMeaning, "what", 0, "", nil}, Column{metrics.LabelAction, "what to do", 0, "", nil}).
-			wrapped("node", "what", "what to do").size(24, 6).empty("No GPU has a condition, or none is read.").runbook("LLMGPUFailed").next(rules.IncidentDashboard).
+			"From drain on, start nothing new on the GPU. From reset on, also move what runs there.",
+		},
+			Query{promql.Max(slices.Concat(nodes, []string{
+				metrics.LabelGPU, metrics.LabelPCIBusID, metrics.LabelVerdict,
+				metrics.LabelCondition, metrics.LabelMeaning, metrics.LabelAction,
+			}), s.of(metrics.GPUHealthCondition)), ""}).
+			columns(Column{metrics.LabelInstance, "node", 170, "", nil}, Column{metrics.LabelGPU, "GPU", 50, "", nil},
+				Column{metrics.LabelVerdict, "verdict", 90, "", nil},
+				Column{metrics.LabelCondition, "condition", 200, "", nil}, Column{metrics.LabelMeaning, "what", 0, "", nil},
+				Column{metrics.LabelAction, "what to do", 0, "", nil}).
+			wrapped("node", "what", "what to do").size(24, 6).empty("No GPU has a condition, or none is read.").runbook("LLMGPUFailed").
+			next(rules.IncidentDashboard).
 			movesIn("xid-79", "row-remap-pending", "repair-pending"),
 		listing("What the XIDs mean", 24, About{
-			"The XIDs of each GPU since the exporter started, with their meaning and what to do. 13, 31, 43 and 45 come from the application, and most others from the hardware.",
+			"The XIDs of each GPU since the exporter started, with their meaning and what to do. 13, 31, 43 and 45 come from the application, " +
+				"and most others from the hardware.",
 			"The number alone does not help at night.",
-			"At severity page, take the GPU out of service now."},
+			"At severity page, take the GPU out of service now.",
+		},
 			Query{promql.Mul(promql.Gt(promql.Sum(xid, s.of(metrics.GPUXIDErrors)), promql.Num(0)),
-				promql.TopK(1, []string{metrics.LabelXID}, promql.Max([]string{metrics.LabelXID, metrics.LabelSeverity, metrics.LabelMeaning, metrics.LabelAction}, s.of(metrics.GPUXIDInfo))),
+				promql.TopK(1, []string{metrics.LabelXID}, promql.Max([]string{
+					metrics.LabelXID, metrics.LabelSeverity, metrics.LabelMeaning,
+					metrics.LabelAction,
+				}, s.of(metrics.GPUXIDInfo))),
 				promql.On(metrics.LabelXID).ManyToOne(metrics.LabelSeverity, metrics.LabelMeaning, metrics.LabelAction)), ""}).
-			columns(Column{metrics.LabelXID, "XID", 60, "", nil}, Column{metrics.LabelInstance, "node", 150, "", nil}, Column{metrics.LabelGPU, "GPU", 50, "", nil}, Column{"Value", "times", 70, "", nil},
-				Column{metrics.LabelSeverity, "severity", 90, "", nil}, Column{metrics.LabelMeaning, "meaning", 0, "", nil}, Column{metrics.LabelAction, "what to do", 0, "", nil}).
-			wrapped("node", "meaning", "what to do").size(24, 6).empty("No XID was seen, or XIDs are not read.").runbook("LLMGPUFailed").next(rules.IncidentDashboard).
+			columns(Column{metrics.LabelXID, "XID", 60, "", nil}, Column{metrics.LabelInstance, "node", 150, "", nil},
+				Column{metrics.LabelGPU, "GPU", 50, "", nil}, Column{"Value", "times", 70, "", nil},
+				Column{metrics.LabelSeverity, "severity", 90, "", nil}, Column{metrics.LabelMeaning, "meaning", 0, "", nil},
+				Column{metrics.LabelAction, "what to do", 0, "", nil}).
+			wrapped("node", "meaning", "what to do").size(24, 6).empty("No XID was seen, or XIDs are not read.").runbook("LLMGPUFailed").
+			next(rules.IncidentDashboard).
 			movesIn("xid-79"),
 	}
 }
@@ -71,25 +87,31 @@ func busyRow(s scope) []Panel {
 	used := promql.Mul(s.perGPU(metrics.GPUMemoryBandwidthUtilization), s.perGPU(metrics.GPUMemoryBandwidthPeak))
 	return []Panel{
 		lines("SM, tensor and kernel activity", share, 8, About{
-			"Share of busy SMs, of the GPU and of each of its MIG slices, share of time in tensor operations, and share of time with any kernel at all.",
+			"Share of busy SMs, of the GPU and of each of its MIG slices, share of time in tensor operations, and share of time with any " +
+				"kernel at all.",
 			"nvidia-smi calls the last one utilisation. At 100%, the GPU may be almost idle with one small kernel.",
-			"High SM activity with low tensor activity means decode or a bad kernel. If both are low, the GPU waits for work."},
-			onePerGPU(promql.Max(by(gpus, metrics.LabelGPUInstance), s.of(metrics.GPUSMActive)), "SM {{gpu_instance_id}}"), onePerGPU(s.perGPU(metrics.GPUTensorActive), "tensor"), onePerGPU(s.perGPU(metrics.GPUUtilization), "kernel")).
+			"High SM activity with low tensor activity means decode or a bad kernel. If both are low, the GPU waits for work.",
+		},
+			onePerGPU(promql.Max(by(gpus, metrics.LabelGPUInstance), s.of(metrics.GPUSMActive)), "SM {{gpu_instance_id}}"),
+			onePerGPU(s.perGPU(metrics.GPUTensorActive), "tensor"), onePerGPU(s.perGPU(metrics.GPUUtilization), "kernel")).
 			max(1).runbook("BranchLargeBatch").next(rules.EngineDashboard).
 			movesIn("bad-release", "crash-loop").notDrilled(noGPU),
 		lines("Memory bandwidth against peak", bandwidth, 8, About{
 			"Bytes per second to and from device memory, and the peak of the node's best board.",
 			"Decode runs at this ceiling.",
-			"Near the peak, a larger batch only adds latency."},
+			"Near the peak, a larger batch only adds latency.",
+		},
 			onePerGPU(used, "used")).limits(ofNode(promql.Max, s.of(metrics.GPUMemoryBandwidthPeak), "peak")).
 			empty("No GPU reports this. It needs Hopper or newer.").runbook("BranchLargeBatch").next(rules.EngineDashboard).
 			notDrilled(noGPU),
 		lines("Device memory", octets, 8, About{
 			"Memory allocated by clients and reserved by the driver, and the total of the node's largest GPU.",
 			"Engines reserve most of it at start, so full memory is normal and no sign of pressure.",
-			"Look at the KV cache of the engine instead."},
+			"Look at the KV cache of the engine instead.",
+		},
 			onePerGPU(s.perGPU(metrics.GPUMemoryUsed), "used"), onePerGPU(s.perGPU(metrics.GPUMemoryReserved), "reserved")).
-			limits(ofNode(promql.Max, s.of(metrics.GPUMemoryTotal, promql.Eq(metrics.LabelGPUInstance, "")), "in all")).runbook("BranchKVPressure").next(rules.EngineDashboard).
+			limits(ofNode(promql.Max, s.of(metrics.GPUMemoryTotal, promql.Eq(metrics.LabelGPUInstance, "")), "in all")).
+			runbook("BranchKVPressure").next(rules.EngineDashboard).
 			notDrilled(noGPU),
 	}
 }
@@ -100,34 +122,44 @@ func powerRow(s scope) []Panel {
 		timeline("Clock events", 8, About{
 			"When the driver lowered the clocks, by reason. Idle and a power cap by software are normal; the hw_ reasons and sw_thermal are not.",
 			"Throttling appears as slow models, not as errors.",
-			"For a red hw_ reason, look at temperature and power."},
-			bad("active"), stateOfGPU(promql.Max(by(gpus, metrics.LabelReason), between(s.of(metrics.GPUClockEventActive))), "{{reason}}")).runbook("LLMGPUSlowed").next(rules.IncidentDashboard).
+			"For a red hw_ reason, look at temperature and power.",
+		},
+			bad("active"), stateOfGPU(promql.Max(by(gpus, metrics.LabelReason), between(s.of(metrics.GPUClockEventActive))), "{{reason}}")).
+			runbook("LLMGPUSlowed").next(rules.IncidentDashboard).
 			size(8, 10).movesIn("thermal-throttle"),
 		lines("Temperature", celsius, 8, About{
 			"Temperature of the chip and of its memory.",
 			"On most boards memory gets too hot before the chip does.",
-			"If one GPU is hotter than its neighbours, check airflow and paste. If all are hot, check the room."},
-			onePerGPU(promql.Max(by(gpus, metrics.LabelSensor), s.of(metrics.GPUTemperature)), "{{sensor}}")).bad(80, 90).runbook("LLMGPUSlowed").next(rules.IncidentDashboard).
+			"If one GPU is hotter than its neighbours, check airflow and paste. If all are hot, check the room.",
+		},
+			onePerGPU(promql.Max(by(gpus, metrics.LabelSensor), s.of(metrics.GPUTemperature)), "{{sensor}}")).bad(80, 90).
+			runbook("LLMGPUSlowed").next(rules.IncidentDashboard).
 			movesIn("crash-loop", "thermal-throttle"),
 		lines("Degrees left", celsius, 8, About{
 			"Degrees until each limit acts: slowdown, shutdown, memory and chip maximum.",
 			"Limits differ between boards, but the margin is comparable.",
-			"Below 5, the GPU will throttle next, so move load away."},
-			onePerGPU(promql.Min(by(gpus, metrics.LabelLimit), s.of(metrics.GPUTemperatureMargin)), "{{limit}}")).low(2, 5).runbook("LLMGPUSlowed").next(rules.IncidentDashboard).
+			"Below 5, the GPU will throttle next, so move load away.",
+		},
+			onePerGPU(promql.Min(by(gpus, metrics.LabelLimit), s.of(metrics.GPUTemperatureMargin)), "{{limit}}")).low(2, 5).
+			runbook("LLMGPUSlowed").next(rules.IncidentDashboard).
 			movesIn("thermal-throttle"),
 		lines("Power against limit", share, 12, About{
 			"Power drawn as a share of the limit in force, now and as the mean from the energy counter.",
 			"At 1, the software cap lowers clocks. This is normal under prefill, but expensive under decode.",
-			"If it is always at 1, raise the limit, or accept the clocks."},
-			onePerGPU(promql.Div(s.perGPU(metrics.GPUPower, promql.Eq(metrics.LabelScope, "gpu")), limit), "now"), onePerGPU(promql.Div(s.gpuRate(metrics.GPUEnergy), limit), "mean")).
+			"If it is always at 1, raise the limit, or accept the clocks.",
+		},
+			onePerGPU(promql.Div(s.perGPU(metrics.GPUPower, promql.Eq(metrics.LabelScope, "gpu")), limit), "now"),
+			onePerGPU(promql.Div(s.gpuRate(metrics.GPUEnergy), limit), "mean")).
 			bad(0.95, 1).runbook("LLMGPUSlowed").next(rules.IncidentDashboard).
 			notDrilled(noGPU),
 		lines("Clocks", hertz, 12, About{
 			"Current clock of each domain, the lowest first, and the lowest memory clock of each node.",
 			"Prefill follows the SM clock, decode the memory clock.",
-			"A GPU below its neighbours under the same load is throttled."},
+			"A GPU below its neighbours under the same load is throttled.",
+		},
 			onePerGPU(promql.Max(by(gpus, metrics.LabelDomain), s.of(metrics.GPUClock, promql.Ne(metrics.LabelDomain, "memory"))), "{{domain}}")).
-			limits(ofNode(promql.Min, s.of(metrics.GPUClock, promql.Eq(metrics.LabelDomain, "memory")), "memory")).lowest().runbook("LLMGPUSlowed").next(rules.IncidentDashboard).
+			limits(ofNode(promql.Min, s.of(metrics.GPUClock, promql.Eq(metrics.LabelDomain, "memory")), "memory")).lowest().
+			runbook("LLMGPUSlowed").next(rules.IncidentDashboard).
 			movesIn("thermal-throttle").notDrilled(noGPU),
 	}
 }
@@ -137,14 +169,18 @@ func eccRow(s scope) []Panel {
 		lines("ECC errors per hour", number, 12, About{
 			"Memory errors in the last hour, corrected and not, by where they were found. A GPU that is new here shows all since its driver loaded.",
 			"Corrected errors are a warning. An uncorrected error ends the process that used the memory.",
-			"After an uncorrected error, reset the GPU at the next opportunity, and see whether the error returns."},
-			onePerGPU(s.lastHour(by(gpus, metrics.LabelSeverity, metrics.LabelLocation), metrics.GPUECCErrors, promql.Eq(metrics.LabelLifetime, "volatile")), "{{severity}} {{location}}")).
-			bad(1, 10).empty("No GPU reports ECC. No board here has it, it is off, or the exporter reads no GPU.").runbook("LLMGPUNeedsService").next(rules.IncidentDashboard).
+			"After an uncorrected error, reset the GPU at the next opportunity, and see whether the error returns.",
+		},
+			onePerGPU(s.lastHour(by(gpus, metrics.LabelSeverity, metrics.LabelLocation), metrics.GPUECCErrors, promql.Eq(metrics.LabelLifetime,
+				"volatile")), "{{severity}} {{location}}")).
+			bad(1, 10).empty("No GPU reports ECC. No board here has it, it is off, or the exporter reads no GPU.").
+			runbook("LLMGPUNeedsService").next(rules.IncidentDashboard).
 			movesIn("row-remap-pending"),
 		lines("Rows remapped, pages retired", number, 12, About{
 			"Memory rows that were replaced by spare rows, and memory pages retired on older boards, by cause.",
 			"Growth means that the board ages.",
-			"Compare with the spare rows below."},
+			"Compare with the spare rows below.",
+		},
 			onePerGPU(promql.Sum(by(gpus, metrics.LabelCause), s.of(metrics.GPURemappedRows)), "rows {{cause}}"),
 			onePerGPU(promql.Sum(by(gpus, metrics.LabelCause), s.of(metrics.GPURetiredPages)), "pages {{cause}}")).
 			bad(1, 8).runbook("LLMGPUNeedsService").next(rules.IncidentDashboard).
@@ -157,58 +193,77 @@ func linkRow(s scope) []Panel {
 		lines("Traffic of links", bandwidth, 8, About{
 			"Bytes per second over PCIe in both directions, and payload over all NVLinks of a GPU.",
 			"Serving needs little PCIe traffic. Tensor parallelism uses NVLink for every token, and all GPUs of a model should look alike there.",
-			"Steady PCIe traffic in service means that something does not fit. If one GPU differs, look at its links."},
+			"Steady PCIe traffic in service means that something does not fit. If one GPU differs, look at its links.",
+		},
 			onePerGPU(s.gpuRate(metrics.GPUPCIeTransmit), "PCIe sent"), onePerGPU(s.gpuRate(metrics.GPUPCIeReceive), "PCIe received"),
-			onePerGPU(s.gpuRate(metrics.GPUNVLinkTransmit), "NVLink sent"), onePerGPU(s.gpuRate(metrics.GPUNVLinkReceive), "NVLink received")).runbook("LLMGPULinkFault").next(rules.EngineDashboard).
+			onePerGPU(s.gpuRate(metrics.GPUNVLinkTransmit), "NVLink sent"), onePerGPU(s.gpuRate(metrics.GPUNVLinkReceive), "NVLink received")).
+			runbook("LLMGPULinkFault").next(rules.EngineDashboard).
 			notDrilled(noGPU),
 		lines("PCIe lanes and generation", none, 8, About{
 			"PCIe lanes and generation in use, and the possible ones.",
-			"Fewer lanes than possible mean a bad slot, riser or cable. The generation drops on idle links. If it stays low under load, the link cannot retrain.",
-			"If it is narrow or slow under load, reseat the board in the next window."},
+			"Fewer lanes than possible mean a bad slot, riser or cable. The generation drops on idle links. If it stays low under load, the " +
+				"link cannot retrain.",
+			"If it is narrow or slow under load, reseat the board in the next window.",
+		},
 			onePerGPU(promql.Max(by(gpus, metrics.LabelState), s.of(metrics.GPUPCIeLinkWidth)), "lanes, {{state}}"),
-			onePerGPU(promql.Max(by(gpus, metrics.LabelState), s.of(metrics.GPUPCIeLinkGeneration)), "generation, {{state}}")).runbook("LLMGPULinkFault").next(rules.IncidentDashboard).
+			onePerGPU(promql.Max(by(gpus, metrics.LabelState), s.of(metrics.GPUPCIeLinkGeneration)), "generation, {{state}}")).
+			runbook("LLMGPULinkFault").next(rules.IncidentDashboard).
 			notDrilled(noGPU),
 		lines("Errors of links", perSecond, 8, About{
 			"Packets that PCIe sent again, and errors of PCIe and of each NVLink by type.",
 			"Replays cost time. Many replays often come before a GPU is lost.",
-			"If it stays above zero, reseat or replace the board."},
+			"If it stays above zero, reseat or replace the board.",
+		},
 			onePerGPU(s.gpuRate(metrics.GPUPCIeReplays), "replays"), onePerGPU(s.gpuRate(metrics.GPUPCIeErrors, metrics.LabelType), "PCIe {{type}}"),
-			onePerGPU(s.gpuRate(metrics.GPUNVLinkErrors, metrics.LabelLink, metrics.LabelType), "link {{link}} {{type}}")).bad(0.1, 1).runbook("LLMGPULinkFault").next(rules.IncidentDashboard).
+			onePerGPU(s.gpuRate(metrics.GPUNVLinkErrors, metrics.LabelLink, metrics.LabelType), "link {{link}} {{type}}")).bad(0.1, 1).
+			runbook("LLMGPULinkFault").next(rules.IncidentDashboard).
 			notDrilled(noGPU),
 	}
 }
 
 func usersRow(s scope) []Panel {
-	engine := by(gpus, metrics.LabelRuntime, metrics.LabelModel, metrics.LabelNamespace, metrics.LabelPod, metrics.LabelServer, metrics.LabelSource)
+	engine := by(gpus, metrics.LabelRuntime, metrics.LabelModel, metrics.LabelNamespace, metrics.LabelPod, metrics.LabelServer,
+		metrics.LabelSource)
 	identity := by(gpus, metrics.LabelGPUName, metrics.LabelPCIBusID, metrics.LabelSerial, metrics.LabelVBIOSVersion)
 	return []Panel{
 		listing("Engines on these GPUs", 24, About{
 			"Which engine runs on which GPU, and how that is known.",
 			"It shows which model a bad GPU affects.",
-			"If an engine is missing here, see Exporter health."},
+			"If an engine is missing here, see Exporter health.",
+		},
 			Query{promql.Max(engine, s.of(metrics.EngineGPUInfo)), ""}).
-			columns(Column{metrics.LabelGPU, "GPU", 45, "", nil}, Column{metrics.LabelInstance, "node", 0, "", nil}, Column{metrics.LabelModel, "model", 0, "", nil}, Column{metrics.LabelPod, "pod", 0, "", nil}, Column{metrics.LabelServer, "server", 0, "", nil}, Column{metrics.LabelSource, "known by", 100, "", nil}).
+			columns(Column{metrics.LabelGPU, "GPU", 45, "", nil}, Column{metrics.LabelInstance, "node", 0, "", nil},
+				Column{metrics.LabelModel, "model", 0, "", nil}, Column{metrics.LabelPod, "pod", 0, "", nil}, Column{
+					metrics.LabelServer, "server",
+					0, "", nil,
+				}, Column{metrics.LabelSource, "known by", 100, "", nil}).
 			size(24, 6).empty("No engine is known to use these GPUs.").runbook("BranchThrottledGPU").next(rules.EngineDashboard).
 			notDrilled(stays).steady(),
 		listing("Boards", 24, About{
 			"Name, address, serial number and firmware of each GPU.",
 			"The vendor asks for it.",
-			"If firmware differs within a node, update it in the next window."},
+			"If firmware differs within a node, update it in the next window.",
+		},
 			Query{promql.Max(identity, s.of(metrics.GPUInfo)), ""}).
-			columns(Column{metrics.LabelGPU, "GPU", 45, "", nil}, Column{metrics.LabelInstance, "node", 0, "", nil}, Column{metrics.LabelGPUName, "name", 0, "", nil}, Column{metrics.LabelPCIBusID, "address", 0, "", nil}, Column{metrics.LabelSerial, "serial number", 0, "", nil}, Column{metrics.LabelVBIOSVersion, "firmware", 0, "", nil}).
+			columns(Column{metrics.LabelGPU, "GPU", 45, "", nil}, Column{metrics.LabelInstance, "node", 0, "", nil},
+				Column{metrics.LabelGPUName, "name", 0, "", nil}, Column{metrics.LabelPCIBusID, "address", 0, "", nil},
+				Column{metrics.LabelSerial, "serial number", 0, "", nil}, Column{metrics.LabelVBIOSVersion, "firmware", 0, "", nil}).
 			size(24, 6).runbook("LLMGPUFailed").next(rules.ExporterDashboard).
 			notDrilled(noGPU).steady(),
 		lines("Persistence mode", none, 12, About{
 			"Whether the driver keeps each GPU initialised without any process (1).",
 			"Without it, counters and settings are lost when the last process ends.",
-			"0: start nvidia-persistenced."},
+			"0: start nvidia-persistenced.",
+		},
 			onePerGPU(s.perGPU(metrics.GPUPersistenceMode), "")).low(0.5, 1).max(1).runbook("LLMGPUNeedsService").next(rules.ExporterDashboard).
 			notDrilled(noGPU),
 		lines("Memory by container", octets, 12, About{
 			"Device memory used by the processes of each container.",
 			"It shows who uses the memory.",
-			"Look up unknown containers on the node."},
-			onePerGPU(promql.Sum(by(gpus, metrics.LabelContainerID), s.of(metrics.GPUContainerMemory)), "{{container_id}}")).runbook("LLMEngineCrashLoop").next(rules.EngineDashboard).
+			"Look up unknown containers on the node.",
+		},
+			onePerGPU(promql.Sum(by(gpus, metrics.LabelContainerID), s.of(metrics.GPUContainerMemory)), "{{container_id}}")).
+			runbook("LLMEngineCrashLoop").next(rules.EngineDashboard).
 			notDrilled(noGPU),
 	}
 }

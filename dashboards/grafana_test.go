@@ -208,7 +208,10 @@ func (b board) substituteOver(t testing.TB, expr string, window, step time.Durat
 // substituteEvery does so for rates over a window of their own.
 func (b board) substituteEvery(t testing.TB, expr string, window, step, rate time.Duration) string {
 	t.Helper()
-	values := map[string]string{"__rate_interval": model.Duration(rate).String(), "__range": model.Duration(max(window, step)).String(), "__interval": model.Duration(step).String()}
+	values := map[string]string{
+		"__rate_interval": model.Duration(rate).String(), "__range": model.Duration(max(window, step)).String(),
+		"__interval": model.Duration(step).String(),
+	}
 	for _, v := range b.Templating.List {
 		values[v.Name] = v.AllValue
 		if v.Type == "textbox" {

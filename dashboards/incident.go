@@ -19,7 +19,8 @@ func incident(w windows) Board {
 	s := scope{byCluster, byNamespace, byModel, byNode, byServedGPU, bySLO}
 	return Board{
 		UID: rules.IncidentDashboard, Since: "now-1h", Refresh: "30s", Variables: s,
-		Description: "Where is the time or the request lost: queue, prefill, decode, memory, the GPU underneath, or the release? Read from top to bottom.",
+		Description: "Where is the time or the request lost: queue, prefill, decode, memory, the GPU underneath, or the release? Read from " +
+			"top to bottom.",
 		Rows: []Row{
 			{Title: "Now: what burns, since when, and where to look first?", Panels: nowRow(s, w)},
 			{Title: "Proof: which latency, which replica, which GPU, and what else fired?", Panels: splitRow(s, w)},
@@ -32,7 +33,10 @@ func incident(w windows) Board {
 }
 
 // burns lists the incidents of the drill that burn a budget.
-var burns = []string{"traffic-burst", "long-prompts", "prefix-collapse", "kv-thrash", "kv-transfer-failures", "rejections", "bad-release", "thermal-throttle"}
+var burns = []string{
+	"traffic-burst", "long-prompts", "prefix-collapse", "kv-thrash", "kv-transfer-failures", "rejections",
+	"bad-release", "thermal-throttle",
+}
 
 // nowRow fits on the first screen, down to the table that says where to look: what fires stands beside what burns and what changed.
 func nowRow(s scope, w windows) []Panel {
@@ -41,8 +45,12 @@ func nowRow(s scope, w windows) []Panel {
 }
 
 func nowTables(s scope) []Panel {
-	alert := []string{metrics.LabelCluster, "alertname", metrics.LabelSeverity, metrics.LabelBranch, metrics.LabelNamespace, metrics.LabelModel}
-	began := promql.Mul(promql.Num(1000), promql.And(promql.Min(alert, s.of(metrics.AlertsForState, promql.Ne(metrics.LabelBranch, ""))), s.firing(alert)))
+	alert := []string{
+		metrics.LabelCluster, "alertname", metrics.LabelSeverity, metrics.LabelBranch, metrics.LabelNamespace,
+		metrics.LabelModel,
+	}
+	began := promql.Mul(promql.Num(1000), promql.And(promql.Min(alert, s.of(metrics.AlertsForState, promql.Ne(metrics.LabelBranch, ""))),
+		s.firing(alert)))
 	ranked := labelled(began, metrics.LabelOrder, "3")
 	for rank, severity := range []slo.Severity{slo.Page, slo.Ticket} { // their names sort by the alphabet
 		ranked = replaced(ranked, metrics.LabelOrder, strconv.Itoa(1+rank), metrics.LabelSeverity, standsFor(severity))
@@ -61,19 +69,27 @@ func nowTables(s scope) []Panel {
 		listing("Firing alerts", 12, About{
 			"Every alert of this project that fires for the model, pages first, and when its condition began, on the first GPU if on several.",
 			"Causes that fire beside the page are the first place to look.",
-			"Click one for its runbook."},
-			Query{ranked, ""}).smallest(metrics.LabelOrder).columns(Column{metrics.LabelSeverity, "severity", 95, "", nil}, Column{"alertname", "alert", 200, "", nil}, Column{metrics.LabelModel, "model", 0, "", nil},
+			"Click one for its runbook.",
+		},
+			Query{ranked, ""}).smallest(metrics.LabelOrder).columns(Column{metrics.LabelSeverity, "severity", 95, "", nil},
+			Column{"alertname", "alert", 200, "", nil}, Column{metrics.LabelModel, "model", 0, "", nil},
 			Column{"Value", "since", 135, sinceThen, nil}).
 			size(12, 10).tall().empty("No alert fires.").runbook(listedAlert).next(rules.SLODashboard).
-			movesIn("traffic-burst", "long-prompts", "prefix-collapse", "kv-thrash", "kv-transfer-failures", "offload-saturated", "speculation-collapse",
+			movesIn("traffic-burst", "long-prompts", "prefix-collapse", "kv-thrash", "kv-transfer-failures", "offload-saturated",
+				"speculation-collapse",
 				"rejections", "bad-release", "crash-loop", "thermal-throttle", "xid-79", "row-remap-pending", "repair-pending"),
 		listing("Where to look first", 24, About{
-			"A row for each model that burns or for which an alert fires, on it or on a GPU that serves it, the fastest burn first: the objective that burns most, since when any has, the evidence that comes first in a diagnosis or, where none stands out, an alert on a cause and its place, and the lever that acts soonest.",
+			"A row for each model that burns or for which an alert fires, on it or on a GPU that serves it, the fastest burn first: the " +
+				"objective that burns most, since when any has, the evidence that comes first in a diagnosis or, where none stands out, an alert " +
+				"on a cause and its place, and the lever that acts soonest.",
 			"One cause can look like another, as when a throttled GPU looks like a queue. A page has the same line.",
-			"Start with the first line. Its runbook describes how to be sure, and what else to check."},
+			"Start with the first line. Its runbook describes how to be sure, and what else to check.",
+		},
 			Query{rows, ""}, Query{since, ""}).
-			columns(Column{metrics.LabelNamespace, "namespace", 95, "", nil}, Column{metrics.LabelModel, "model", 126, "", nil}, Column{metrics.LabelBad, "what is bad", 125, "", nil},
-				Column{"Value #A", "burn", 75, multiple, map[string]string{"-1": "no events", strconv.Itoa(later): "no events"}}, Column{"Value #B", "since", 135, sinceThen, nil},
+			columns(Column{metrics.LabelNamespace, "namespace", 95, "", nil}, Column{metrics.LabelModel, "model", 126, "", nil},
+				Column{metrics.LabelBad, "what is bad", 105, "", nil},
+				Column{"Value #A", "burn", 75, multiple, map[string]string{"-1": "no events", strconv.Itoa(later): "no events"}},
+				Column{"Value #B", "since", 135, sinceThen, nil},
 				Column{metrics.LabelBranch, "branch", 85, "", nil}, Column{metrics.LabelSays, "evidence", 175, "", nil},
 				Column{metrics.LabelAction, "lever", 0, "", does}, Column{metrics.LabelRunbook, "runbook", 176, "", nil}).
 			largest("Value #A").wrapped("namespace", "model", "what is bad", "burn", "evidence", "lever", "runbook").
@@ -82,16 +98,17 @@ func nowTables(s scope) []Panel {
 	}
 }
 
-// burning returns a row for each model that burns or for which an alert fires, and since when it does. The value is the fastest burn; without any
-// event, -1, or one that comes first where a page fires. Labels have what a bad event is, and the suspect or else an alert on a cause. What may be so of a
-// healthy model, too, explains nothing: others have no row.
+// burning returns a row for each model that burns or for which an alert fires, and since when it does. The value is
+// the fastest burn; without any event, -1, or one that comes first where a page fires. Labels have what a bad event
+// is, and the suspect or else an alert on a cause. What may be so of a healthy model, too, explains nothing: others have no row.
 func (s scope) burning() (rows, since promql.Expr) {
 	burn := s.of(metrics.Window(metrics.RecordedBurn, "5m"))
 	burns := promql.Max(models, promql.Gt(burn, promql.Num(1)))
 	fires := s.firing(models, promql.Ne(metrics.LabelModel, ""))
 	objectives := by(models, metrics.LabelSLO)
 	most := promql.TopK(1, models, promql.Max(objectives, burn))
-	words := promql.TopK(1, objectives, promql.Max(by(objectives, metrics.LabelBad), promql.Over("last_over_time", s.of(metrics.RecordedInfo), time.Hour)))
+	words := promql.TopK(1, objectives, promql.Max(by(objectives, metrics.LabelBad),
+		promql.Over("last_over_time", s.of(metrics.RecordedInfo), time.Hour)))
 	suffers := promql.OrOn(burns, fires, promql.On(models...))
 	on := promql.On(models...)
 	one := func(e promql.Expr) promql.Expr {
@@ -100,15 +117,21 @@ func (s scope) burning() (rows, since promql.Expr) {
 	told := one(promql.TopK(1, models, promql.Or(promql.And(s.firstSuspect(most), suffers, on), s.causes(),
 		labelled(promql.Mul(promql.Num(0.1), one(suffers)), metrics.LabelSays, "Nothing stands out yet"))))
 	fastest := promql.OrOn(promql.OrOn(promql.OrOn(promql.Mul(most, words, promql.On(objectives...).ManyToOne(metrics.LabelBad)), most, on),
-		promql.Mul(promql.Num(later), s.firing(models, promql.Ne(metrics.LabelModel, ""), promql.Eq(metrics.LabelSeverity, standsFor(slo.Page)))), on), promql.Mul(promql.Num(-1), fires), on)
-	rows = promql.Mul(fastest, told, promql.On(models...).ManyToOne(metrics.LabelBranch, metrics.LabelSays, metrics.LabelAction, metrics.LabelRunbook))
-	began := promql.Mul(promql.Num(1000), promql.And(promql.Min(models, s.of(metrics.AlertsForState, promql.Ne(metrics.LabelBranch, ""), promql.Ne(metrics.LabelModel, ""))), fires, on))
-	return promql.Call("sort_desc", rows), promql.OrOn(promql.And(sinceDay(models, burns, promql.Max(models, promql.Gt(promql.Offset(burn, minute), promql.Num(1)))), burns, on), began, on)
+		promql.Mul(promql.Num(later), s.firing(models, promql.Ne(metrics.LabelModel, ""), promql.Eq(metrics.LabelSeverity,
+			standsFor(slo.Page)))), on), promql.Mul(promql.Num(-1), fires), on)
+	rows = promql.Mul(fastest, told, promql.On(models...).ManyToOne(metrics.LabelBranch, metrics.LabelSays, metrics.LabelAction,
+		metrics.LabelRunbook))
+	began := promql.Mul(promql.Num(1000), promql.And(promql.Min(models, s.of(metrics.AlertsForState, promql.Ne(metrics.LabelBranch, ""),
+		promql.Ne(metrics.LabelModel, ""))), fires, on))
+	return promql.Call("sort_desc", rows),
+		promql.OrOn(promql.And(sinceDay(models, burns, promql.Max(models, promql.Gt(promql.Offset(burn, minute), promql.Num(1)))), burns,
+			on), began, on)
 }
 
-// causes returns the alerts on causes that fire for a model or for a GPU that serves it, labelled as suspects: the evidence is their name and the
-// place. A page comes before suspects, which have the value 1, and first of all that of a broken GPU, for which a model may be down; a ticket comes after them. That requests wait follows from causes, and comes after
-// them, too.
+// causes returns the alerts on causes that fire for a model or for a GPU that serves it, labelled as suspects: the
+// evidence is their name and the place. A page comes before suspects, which have the value 1, and first of all that of
+// a broken GPU, for which a model may be down; a ticket comes after them. That requests wait follows from causes, and
+// comes after them, too.
 func (s scope) causes() promql.Expr {
 	place := []string{metrics.LabelPod, metrics.LabelServer, metrics.LabelInstance, metrics.LabelGPUUUID}
 	var symptoms []string
@@ -119,24 +142,33 @@ func (s scope) causes() promql.Expr {
 	}
 	of := func(labels []string, m ...*promql.Matcher) promql.Expr {
 		m = append(m, promql.NotRe("alertname", strings.Join(symptoms, "|")))
-		pages := s.firing(labels, append(m[:len(m):len(m)], promql.Eq(metrics.LabelSeverity, standsFor(slo.Page)), promql.Ne(metrics.LabelBranch, string(rules.Queueing)))...)
-		broken := s.firing(labels, append(m[:len(m):len(m)], promql.Eq(metrics.LabelSeverity, standsFor(slo.Page)), promql.Eq(metrics.LabelBranch, string(rules.Hardware)))...)
+		pages := s.firing(labels, append(slices.Clip(m), promql.Eq(metrics.LabelSeverity, standsFor(slo.Page)),
+			promql.Ne(metrics.LabelBranch, string(rules.Queueing)))...)
+		broken := s.firing(labels, append(slices.Clip(m), promql.Eq(metrics.LabelSeverity, standsFor(slo.Page)),
+			promql.Eq(metrics.LabelBranch, string(rules.Hardware)))...)
 		return promql.Or(promql.Mul(promql.Num(3), broken), promql.Mul(promql.Num(2), pages), promql.Mul(promql.Num(0.5), s.firing(labels, m...)))
 	}
 	// Alerts on a GPU, an engine or the GPUs of a node do not say the model.
 	through := func(info *metrics.Family, key []string, of promql.Expr, carries ...string) promql.Expr {
-		return promql.Mul(promql.Max(slices.Compact(slices.Sorted(slices.Values(slices.Concat(models, key)))), s.of(info)), promql.TopK(1, key, of), promql.On(key...).ManyToOne(carries...))
+		return promql.Mul(promql.Max(slices.Compact(slices.Sorted(slices.Values(slices.Concat(models, key)))), s.of(info)),
+			promql.TopK(1, key, of), promql.On(key...).ManyToOne(carries...))
 	}
 	noModel := promql.Eq(metrics.LabelModel, "")
 	all := promql.Or(of(slices.Concat(models, place, []string{"alertname", metrics.LabelBranch}), promql.Ne(metrics.LabelModel, "")),
-		through(metrics.RecordedServedGPU, onGPU, of(by(onGPU, metrics.LabelInstance, "alertname", metrics.LabelBranch), noModel, promql.Ne(metrics.LabelGPUUUID, "")), metrics.LabelInstance, "alertname", metrics.LabelBranch),
-		through(metrics.RecordedSeen, pages, of(by(pages, "alertname", metrics.LabelBranch), noModel, promql.Ne(metrics.LabelServer, "")), "alertname", metrics.LabelBranch),
-		through(metrics.RecordedSeen, nodes, of(by(nodes, "alertname", metrics.LabelBranch), noModel, promql.Eq(metrics.LabelGPUUUID, ""), promql.Eq(metrics.LabelServer, ""), promql.Eq(metrics.LabelBranch, string(rules.Hardware))), "alertname", metrics.LabelBranch))
-	return promql.Call("label_join", replaced(replaced(all, metrics.LabelAction, "$1", "alertname", "(.*)"), metrics.LabelRunbook, "$1", "alertname", "(.*)"),
-		promql.Str(metrics.LabelSays), promql.Str(" "), promql.Str("alertname"), promql.Str(metrics.LabelPod), promql.Str(metrics.LabelServer), promql.Str(metrics.LabelInstance), promql.Str(metrics.LabelGPUUUID))
+		through(metrics.RecordedServedGPU, onGPU, of(by(onGPU, metrics.LabelInstance, "alertname", metrics.LabelBranch), noModel,
+			promql.Ne(metrics.LabelGPUUUID, "")), metrics.LabelInstance, "alertname", metrics.LabelBranch),
+		through(metrics.RecordedSeen, pages, of(by(pages, "alertname", metrics.LabelBranch), noModel, promql.Ne(metrics.LabelServer, "")),
+			"alertname", metrics.LabelBranch),
+		through(metrics.RecordedSeen, nodes, of(by(nodes, "alertname", metrics.LabelBranch), noModel, promql.Eq(metrics.LabelGPUUUID, ""),
+			promql.Eq(metrics.LabelServer, ""), promql.Eq(metrics.LabelBranch, string(rules.Hardware))), "alertname", metrics.LabelBranch))
+	return promql.Call("label_join", replaced(replaced(all, metrics.LabelAction, "$1", "alertname", "(.*)"), metrics.LabelRunbook, "$1",
+		"alertname", "(.*)"),
+		promql.Str(metrics.LabelSays), promql.Str(" "), promql.Str("alertname"), promql.Str(metrics.LabelPod),
+		promql.Str(metrics.LabelServer), promql.Str(metrics.LabelInstance), promql.Str(metrics.LabelGPUUUID))
 }
 
-// firstSuspect returns where to look first for each model: for what burns most or, if nothing explains that, for another objective that burns.
+// firstSuspect returns where to look first for each model: for what burns most or, if nothing explains that, for
+// another objective that burns.
 func (s scope) firstSuspect(most promql.Expr) promql.Expr {
 	verdict := s.of(metrics.RecordedVerdict)
 	first := promql.OrOn(promql.And(verdict, most, promql.On(by(models, metrics.LabelSLO)...)), verdict, promql.On(models...))
@@ -154,28 +186,37 @@ func burnStats(s scope, w windows) []Panel {
 	left := promql.Min(objective, s.of(metrics.RecordedExhaustion))
 	worst := promql.Max(objective, burn)
 	pages := promql.Max(objective, promql.Ge(burn, promql.Max(metrics.ModelSLOLabels,
-		s.of(metrics.RecordedBurnThreshold, promql.Eq(metrics.LabelLong, w.patient.Long.String()))), promql.On(metrics.ModelSLOLabels...).ManyToOne()))
+		s.of(metrics.RecordedBurnThreshold, promql.Eq(metrics.LabelLong, w.patient.Long.String()))), promql.On(metrics.ModelSLOLabels...).
+		ManyToOne()))
 	rest := promql.Unless(worst, pages)
 	sorted := func(e promql.Expr) Query { return Query{promql.Call("sort_desc", e), "{{slo}}"} }
 	return []Panel{
 		single("Burn rate now", multiple, About{
 			"How fast the budget burns over 5 minutes, as a multiple of what the objective allows, for the model that burns fastest.",
 			"At 1, the budget lasts exactly its period. At 14.4, a 30-day budget lasts 50 hours.",
-			"It is vermilion above the line at which this objective pages. Above 1, go down the rows. Below 1, the incident may be over, so check the last hour."},
-			sorted(pages), sorted(promql.Ge(rest, promql.Num(1))), sorted(promql.Lt(rest, promql.Num(1)))).bad(1, factor(w.patient)).empty("No event was counted in 5 minutes.").size(4, 5).runbook("LLMErrorBudgetFastBurn").next(rules.SLODashboard).
+			"It is vermilion above the line at which this objective pages. Above 1, go down the rows. Below 1, the incident may be over, so " +
+				"check the last hour.",
+		},
+			sorted(pages), sorted(promql.Ge(rest, promql.Num(1))), sorted(promql.Lt(rest, promql.Num(1)))).bad(1, factor(w.patient)).
+			empty("No event was counted in 5 minutes.").size(4, 5).runbook("LLMErrorBudgetFastBurn").next(rules.SLODashboard).
 			movesIn(burns...),
 		single("Budget left", share, About{
 			"Share of the period's error budget that is left, for the model with the least.",
 			"It shows how much risk you can still take. Below 0, this period's objective is already missed.",
-			"If it is low, stop releases, and use the fastest lever rather than the best one."},
-			Query{promql.Call("sort", promql.Min(objective, s.of(metrics.RecordedBudgetRemaining))), "{{slo}}"}).low(0, 0.25).size(4, 5).runbook("LLMErrorBudgetSlowBurn").next(rules.SLODashboard).
+			"If it is low, stop releases, and use the fastest lever rather than the best one.",
+		},
+			Query{promql.Call("sort", promql.Min(objective, s.of(metrics.RecordedBudgetRemaining))), "{{slo}}"}).low(0, 0.25).size(4, 5).
+			runbook("LLMErrorBudgetSlowBurn").next(rules.SLODashboard).
 			movesIn("traffic-burst"),
 		single("Budget gone in", seconds, About{
 			"Time until the budget is gone at the present burn rate. Later means not within its period.",
 			"It shows how much time is left to think.",
-			"Under a few hours, mitigate first and understand later."},
-			Query{promql.Call("sort", promql.Or(promql.Min(objective, s.inPeriod(s.of(metrics.RecordedExhaustion))), promql.Add(promql.Mul(promql.Num(0), left), promql.Num(later)))), "{{slo}}"}).
-			low(6*3600, 3*24*3600).says(State{later, "later", blue}).empty("Nothing burns that is counted.").size(4, 5).runbook("LLMErrorBudgetFastBurn").next(rules.SLODashboard).
+			"Under a few hours, mitigate first and understand later.",
+		},
+			Query{promql.Call("sort", promql.Or(promql.Min(objective, s.inPeriod(s.of(metrics.RecordedExhaustion))),
+				promql.Add(promql.Mul(promql.Num(0), left), promql.Num(later)))), "{{slo}}"}).
+			low(6*3600, 3*24*3600).says(State{later, "later", blue}).empty("Nothing burns that is counted.").size(4, 5).
+			runbook("LLMErrorBudgetFastBurn").next(rules.SLODashboard).
 			movesIn("traffic-burst"),
 	}
 }
@@ -185,23 +226,33 @@ const later = 1e9
 
 func changes(s scope) []Panel {
 	copied := func(e promql.Expr, to, text, from string) promql.Expr { return replaced(e, to, text, from, "(.+)") } // where it has a value
-	changed := promql.Call("label_join", promql.Mul(promql.Num(1000), promql.Call("max_over_time", subquery(s.rollouts(minute)))), promql.Str(metrics.LabelAction), promql.Str("|"), promql.Str(metrics.LabelSetting), promql.Str(metrics.LabelOld), promql.Str(metrics.LabelNew))
+	changed := promql.Call("label_join", promql.Mul(promql.Num(1000), promql.Call("max_over_time", subquery(s.rollouts(minute)))),
+		promql.Str(metrics.LabelAction), promql.Str("|"), promql.Str(metrics.LabelSetting), promql.Str(metrics.LabelOld),
+		promql.Str(metrics.LabelNew))
 	started := seen("max", by(models, metrics.LabelPod, metrics.LabelServer), begins(s.of(metrics.RecordedStarted)))
 	together := promql.Gt(promql.CountBy(models, started), promql.Num(1))
-	many := promql.Mul(promql.CountValues(metrics.LabelAction, models, together), promql.Max(models, started), promql.On(models...).ManyToOne())
+	many := promql.Mul(promql.CountValues(metrics.LabelAction, models, together), promql.Max(models, started), promql.On(models...).
+		ManyToOne())
 	starts := promql.Or(
-		copied(labelled(promql.Unless(started, together, promql.On(models...)), metrics.LabelAction, "started"), metrics.LabelReplica, "$1", metrics.LabelServer),
-		copied(replaced(many, metrics.LabelAction, "$1 replicas started", metrics.LabelAction, "(.*)"), metrics.LabelReplica, "$1", metrics.LabelModel))
+		copied(labelled(promql.Unless(started, together, promql.On(models...)), metrics.LabelAction, "started"), metrics.LabelReplica, "$1",
+			metrics.LabelServer),
+		copied(replaced(many, metrics.LabelAction, "$1 replicas started", metrics.LabelAction, "(.*)"), metrics.LabelReplica, "$1",
+			metrics.LabelModel))
 	return []Panel{
 		listing("What changed", 12, About{
-			"The last changes of engines' versions and settings, and starts of engines, within the range. A rollout is one row for each setting, from its first engine on. Several starts of a model's engines are one row, at the last of them.",
+			"The last changes of engines' versions and settings, and starts of engines, within the range. A rollout is one row for each " +
+				"setting, from its first engine on. Several starts of a model's engines are one row, at the last of them.",
 			"A deploy, a changed setting or a restart at the start of a burn is its likely cause.",
-			"Compare with the column since above. Roll back first; an analysis takes longer."},
+			"Compare with the column since above. Roll back first; an analysis takes longer.",
+		},
 			Query{promql.Call("sort_desc", promql.Max([]string{metrics.LabelAction, metrics.LabelReplica}, promql.Or(
-				copied(replaced(changed, metrics.LabelAction, "$1 from $2 to $3", metrics.LabelAction, "(.*)[|](.*)[|](.*)"), metrics.LabelReplica, "$1", metrics.LabelModel),
+				copied(replaced(changed, metrics.LabelAction, "$1 from $2 to $3", metrics.LabelAction, "(.*)[|](.*)[|](.*)"), metrics.LabelReplica,
+					"$1", metrics.LabelModel),
 				copied(starts, metrics.LabelReplica, "$1", metrics.LabelPod)))), ""}).
-			columns(Column{metrics.LabelAction, "what", 280, "", nil}, Column{"Value", "when", 135, sinceThen, nil}, Column{metrics.LabelReplica, "where", 0, "", nil}).
-			largest("Value").wrapped("what").size(12, 5).empty("No deploy, changed setting or restart is recorded in this range.").runbook("LLMReleaseRegression").next(rules.EngineDashboard).
+			columns(Column{metrics.LabelAction, "what", 280, "", nil}, Column{"Value", "when", 135, sinceThen, nil},
+				Column{metrics.LabelReplica, "where", 0, "", nil}).
+			largest("Value").wrapped("what").size(12, 5).empty("No deploy, changed setting or restart is recorded in this range.").
+			runbook("LLMReleaseRegression").next(rules.EngineDashboard).
 			movesIn("bad-release"),
 	}
 }
@@ -216,41 +267,49 @@ func splitRow(s scope, w windows) []Panel {
 		lines("Burn rate by window", multiple, 8, About{
 			"Burn over 5 minutes, an hour and longer, and the line at which the fastest window pair pages.",
 			"The burn is starting if the short window is above the long one, and ending if it is below.",
-			"The page ends by itself when the short window falls below the line."},
+			"The page ends by itself when the short window falls below the line.",
+		},
 			byWindow...).limits(s.firesAt(w.fast)).size(8, 6).
 			bad(1, factor(w.fast)).runbook("LLMErrorBudgetFastBurn").next(rules.SLODashboard).
 			movesIn(burns...),
 		lines("Time to first token, p95", wait, 8, About{
 			"The 95th percentile of TTFT per model, and the limits of the objectives on it.",
 			"TTFT up with ITL flat means queue or prefill.",
-			"Go to the phases: queue share, then prefill share."},
+			"Go to the phases: queue share, then prefill share.",
+		},
 			Query{s.recordedQuantile(0.95, metrics.RecordedTimeToFirstToken), modelLegend}).limits(s.limitOf(string(slo.TTFT))).size(8, 6).
 			runbook("BranchQueueing").next(rules.EngineDashboard).
 			movesIn("traffic-burst", "long-prompts", "prefix-collapse", "kv-transfer-failures", "bad-release"),
 		lines("Inter-token latency, p95", seconds, 8, About{
 			"The 95th percentile of the gap between tokens per model, and the limits of the objectives on it.",
 			"ITL up with TTFT flat means decode: batch, memory bandwidth, speculation or a throttled GPU.",
-			"Go to the batch, then to the GPUs underneath."},
+			"Go to the batch, then to the GPUs underneath.",
+		},
 			Query{s.recordedQuantile(0.95, metrics.RecordedInterTokenLatency), modelLegend}).limits(s.limitOf(string(slo.ITL))).size(8, 6).
 			runbook("BranchLargeBatch").next(rules.EngineDashboard).
 			movesIn("kv-thrash", "bad-release", "thermal-throttle"),
 		lines("Mean TTFT by replica", wait, 8, About{
 			"The mean time to first token of every replica.",
 			"One line above the others is a bad replica. If all rise together, look at the model, the traffic or the release.",
-			"Take a bad replica out of rotation, then look at its GPU."},
+			"Take a bad replica out of rotation, then look at its GPU.",
+		},
 			Query{s.mean(replicas, metrics.TimeToFirstToken), replicaLegend}).size(8, 6).runbook("LLMReplicaSkew").next(rules.EngineDashboard).
 			movesIn("traffic-burst", "prefix-collapse"),
 		timeline("Throttling now", 8, About{
-			"When the driver lowered the clocks of a GPU that serves the model, by reason. A software power cap is left out: it is normal under prefill.",
+			"When the driver lowered the clocks of a GPU that serves the model, by reason. A software power cap is left out: it is normal " +
+				"under prefill.",
 			"A throttled GPU makes every request of its replica slow, or of the whole model with tensor parallelism.",
-			"If any reason is red while the budget burns, move the traffic away from this GPU."},
-			bad("throttled"), stateOfGPU(s.serving(promql.Max(reasons, between(s.of(metrics.GPUClockEventActive, promql.Re(metrics.LabelReason, rules.HarmfulReasons))))), "{{reason}}")).
+			"If any reason is red while the budget burns, move the traffic away from this GPU.",
+		},
+			bad("throttled"), stateOfGPU(s.serving(promql.Max(reasons,
+				between(s.of(metrics.GPUClockEventActive, promql.Re(metrics.LabelReason, rules.HarmfulReasons))))), "{{reason}}")).
 			empty("No GPU of this model reports it.").size(8, 6).runbook("BranchThrottledGPU").next(rules.GPUDashboard).
 			movesIn("thermal-throttle").stillElsewhere(),
 		timeline("Alerts over time", 8, About{
 			"When each alert of this project fired for the model.",
 			"Causes that fire beside the page are the first place to look.",
-			"Click one for its runbook."},
+			"Click one for its runbook.",
+		},
 			fires, Query{promql.Max([]string{"alertname"}, between(s.alerts())), "{{alertname}}"}).
 			empty("Nothing fired.").size(8, 6).runbook(eachAlert).next(rules.SLODashboard).
 			movesIn(burns...),
@@ -271,25 +330,31 @@ func phaseRow(s scope) []Panel {
 		lines("Queue share of TTFT", share, 12, About{
 			"Share of the time to the first token that requests spend in the queue.",
 			"Above half, the engine is full rather than slow.",
-			"Did demand rise, or did capacity fall? Look at waiting and replicas before adding any."},
-			one(recordedShare("queue_share", shareOf(s.spent(models, metrics.QueueTime), s.spent(models, metrics.TimeToFirstToken))))).bad(0.3, 0.5).max(1).runbook("BranchQueueing").next(FleetDashboard).
+			"Did demand rise, or did capacity fall? Look at waiting and replicas before adding any.",
+		},
+			one(recordedShare("queue_share", shareOf(s.spent(models, metrics.QueueTime), s.spent(models, metrics.TimeToFirstToken))))).
+			bad(0.3, 0.5).max(1).runbook("BranchQueueing").next(FleetDashboard).
 			movesIn("traffic-burst", "kv-transfer-failures"),
 		lines("KV cache in use, fullest replica", share, 12, About{
 			"Share of the KV cache that live requests hold.",
 			"Above 90% with requests waiting, tokens have no room, and preemption follows. GPU memory does not show it.",
-			"Cap output and context. A lower batch limit needs a restart."},
-			one(s.perModel(s.of(metrics.RecordedKVCacheUsage), promql.Max(models, s.of(metrics.KVCacheUsage))))).bad(0.8, 0.9).max(1).runbook("BranchKVPressure").next(rules.EngineDashboard).
+			"Cap output and context. A lower batch limit needs a restart.",
+		},
+			one(s.perModel(s.of(metrics.RecordedKVCacheUsage), promql.Max(models, s.of(metrics.KVCacheUsage))))).bad(0.8, 0.9).max(1).
+			runbook("BranchKVPressure").next(rules.EngineDashboard).
 			movesIn("traffic-burst", "kv-thrash"),
 		lines("Preemptions", perSecond, 12, About{
 			"Running requests that lost their cache and are computed again.",
 			"Each one pays its prefill twice and delays everybody in the batch.",
-			"Above one in five requests, cap output now, then restart with a lower batch limit."},
+			"Above one in five requests, cap output now, then restart with a lower batch limit.",
+		},
 			one(s.rate(models, metrics.Preemptions))).bad(0.1, 1).runbook("BranchKVPressure").next(rules.EngineDashboard).
 			movesIn("kv-thrash").stillElsewhere("rejections"),
 		lines("Prefix cache hits", share, 12, About{
 			"Share of prompt tokens that were found in the prefix cache.",
 			"After a collapse, cached prompts need prefill again, and TTFT rises with the same traffic.",
-			"Look for a changed template, a timestamp in the system prompt, a restart, or a router that lost affinity."},
+			"Look for a changed template, a timestamp in the system prompt, a restart, or a router that lost affinity.",
+		},
 			one(hits)).max(1).runbook("LLMPrefixHitCollapse").next(rules.EngineDashboard).
 			movesIn("prefix-collapse").stillElsewhere("rejections"),
 	}, scopeRow(s)...)
@@ -300,14 +365,17 @@ func scopeRow(s scope) []Panel {
 		lines("Waiting by replica", number, 12, About{
 			"Requests that wait on every replica.",
 			"If one replica has a queue and another has none, the cause is routing, not capacity.",
-			"If queues are uneven, look at the router; otherwise at demand."},
+			"If queues are uneven, look at the router; otherwise at demand.",
+		},
 			Query{promql.Sum(replicas, s.of(metrics.RequestsWaiting)), replicaLegend}).runbook("LLMReplicaSkew").next(rules.EngineDashboard).
 			movesIn("traffic-burst", "kv-thrash", "rejections").drifts("a request may wait at the moment of a scrape"),
 		lines("Bad events by node", perSecond, 12, About{
 			"Events per second that missed each objective, per node.",
 			"Bad events on one node point at its hardware or its network.",
-			"If it is one node, open its GPU dashboard."},
-			Query{s.rate(by(nodes, metrics.LabelSLO), metrics.SLOBadEvents), "{{slo}} {{instance}}"}).empty("No event is counted here.").runbook("LLMReplicaSkew").next(rules.GPUDashboard).
+			"If it is one node, open its GPU dashboard.",
+		},
+			Query{s.rate(by(nodes, metrics.LabelSLO), metrics.SLOBadEvents), "{{slo}} {{instance}}"}).empty("No event is counted here.").
+			runbook("LLMReplicaSkew").next(rules.GPUDashboard).
 			movesIn(burns...),
 	}
 }
@@ -319,30 +387,38 @@ func gpuRow(s scope) []Panel {
 		lines("Time throttled", share, 12, About{
 			"Share of time in which clocks were lowered, by reason, from the driver's own counters.",
 			"It also shows throttling that ends before the next scrape.",
-			"Above 5% it explains a burn."},
-			onePerGPU(s.serving(promql.Call("clamp_max", promql.Max(reasons, promql.Rate(s.of(metrics.GPUClockEventSeconds, harmful), rateInterval)), promql.Num(1))), "{{reason}}")).
+			"Above 5% it explains a burn.",
+		},
+			onePerGPU(s.serving(promql.Call("clamp_max", promql.Max(reasons, promql.Rate(s.of(metrics.GPUClockEventSeconds, harmful),
+				rateInterval)), promql.Num(1))), "{{reason}}")).
 			bad(0.01, 0.05).max(1).empty(unknown).runbook("BranchThrottledGPU").next(rules.GPUDashboard).
 			movesIn("thermal-throttle").stillElsewhere(),
 		lines("Memory bandwidth in use", share, 12, About{
 			"Share of the peak memory bandwidth. Only Hopper and newer report it.",
 			"It limits decode. Near the ceiling, a larger batch means more latency.",
-			"If ITL rises, a high value means that the batch is too large. If the value is low, look at the clocks."},
+			"If ITL rises, a high value means that the batch is too large. If the value is low, look at the clocks.",
+		},
 			onePerGPU(s.serving(s.perGPU(metrics.GPUMemoryBandwidthUtilization)), "")).bad(0.8, 0.95).max(1).
-			empty("No GPU that is known to serve this model reports this. It needs Hopper or newer.").runbook("BranchLargeBatch").next(rules.GPUDashboard).
+			empty("No GPU that is known to serve this model reports this. It needs Hopper or newer.").runbook("BranchLargeBatch").
+			next(rules.GPUDashboard).
 			notDrilled(noGPU),
 		lines("SM clock against its maximum", share, 12, About{
 			"Current SM clock as a share of the highest.",
 			"It limits prefill. A step down under load is throttling or a power cap.",
-			"Compare the GPUs with each other before blaming one."},
+			"Compare the GPUs with each other before blaming one.",
+		},
 			onePerGPU(s.serving(promql.Div(s.perGPU(metrics.GPUClock, promql.Eq(metrics.LabelDomain, "sm")),
 				s.perGPU(metrics.GPUClockMax, promql.Eq(metrics.LabelDomain, "sm")))), "")).low(0.5, 0.7).max(1).
 			empty(unknown).runbook("LLMGPUSlowed").next(rules.GPUDashboard).
 			movesIn("thermal-throttle").stillElsewhere("xid-79", "repair-pending"),
 		lines("XIDs and memory errors, last hour", number, 12, About{
-			"Driver errors of the GPUs that serve the model, by number, and memory errors that ECC detected and could not correct, by memory. A GPU that is new here shows all since its driver loaded.",
+			"Driver errors of the GPUs that serve the model, by number, and memory errors that ECC detected and could not correct, by memory. " +
+				"A GPU that is new here shows all since its driver loaded.",
 			"They come before engine crashes and explain them. An uncorrectable error kills the process that used the memory.",
-			"Look up the number on the GPU dashboard. If memory errors return within days, replace the board."},
-			Query{promql.Max([]string{metrics.LabelCluster, metrics.LabelInstance, metrics.LabelGPUUUID, metrics.LabelXID}, s.of(metrics.RecordedEvidence, promql.Eq(metrics.LabelFact, "xids"))), "XID {{xid}} {{instance}} {{gpu_uuid}}"},
+			"Look up the number on the GPU dashboard. If memory errors return within days, replace the board.",
+		},
+			Query{promql.Max([]string{metrics.LabelCluster, metrics.LabelInstance, metrics.LabelGPUUUID, metrics.LabelXID},
+				s.of(metrics.RecordedEvidence, promql.Eq(metrics.LabelFact, "xids"))), "XID {{xid}} {{instance}} {{gpu_uuid}}"},
 			onePerGPU(s.serving(s.lastHour(by(gpus, metrics.LabelLocation), metrics.GPUECCErrors,
 				promql.Eq(metrics.LabelSeverity, "uncorrected"), promql.Eq(metrics.LabelLifetime, "volatile"))), "ECC {{location}}")).
 			bad(1, 1).empty("No XID is recorded, and no ECC is known for these GPUs.").runbook("LLMGPUFailed").next(rules.GPUDashboard).
@@ -359,35 +435,48 @@ func changeRow(s scope) []Panel {
 		lines("Replicas by version", number, 12, About{
 			"Metrics endpoints of engines per model and engine version.",
 			"Two versions at once are a rollout. A rollout at the start of a burn is its likely cause.",
-			"Roll back first; an analysis takes longer."},
-			Query{promql.CountBy(version, s.of(metrics.EngineInfo)), "{{version}} " + modelLegend}).stacked().runbook("LLMReleaseRegression").next(rules.EngineDashboard).
+			"Roll back first; an analysis takes longer.",
+		},
+			Query{promql.CountBy(version, s.of(metrics.EngineInfo)), "{{version}} " + modelLegend}).stacked().runbook("LLMReleaseRegression").
+			next(rules.EngineDashboard).
 			movesIn("bad-release", "crash-loop", "xid-79").stillElsewhere("rejections"),
 		lines("TTFT p95 by version", wait, 12, About{
 			"The 95th percentile of TTFT of the replicas of each engine version.",
 			"After a release has replaced all replicas, compare the end of one line with the start of the next.",
-			"After a step up where the lines meet, roll back. If the old line also rose, the release is not the cause."},
+			"After a step up where the lines meet, roll back. If the old line also rose, the release is not the cause.",
+		},
 			fact("ttft_p95")).runbook("LLMReleaseRegression").next(rules.EngineDashboard).
 			movesIn("bad-release"),
 		lines("ITL p95 by version", seconds, 12, About{
 			"The 95th percentile of the gap between tokens of the replicas of each engine version.",
 			"A release that makes decode slower shows here first, because TTFT also includes the queue.",
-			"After a step up where the lines meet, roll back."},
+			"After a step up where the lines meet, roll back.",
+		},
 			fact("itl_p95")).runbook("LLMReleaseRegression").next(rules.EngineDashboard).
 			movesIn("bad-release"),
 		lines("Failed requests by version", share, 12, About{
 			"Share of requests that the replicas of each engine version failed or refused.",
 			"A release may answer as fast as before, but fail more often.",
-			"If only the new version is above 1%, roll back."},
+			"If only the new version is above 1%, roll back.",
+		},
 			fact("failed")).bad(0.01, 0.05).max(1).runbook("LLMReleaseRegression").next(rules.EngineDashboard).
 			movesIn("rejections"),
 		listing("Replicas unlike their peers", 24, About{
-			"Replicas, and ranks of them, that do worse than the others of their model over ten minutes, or run with a setting that most others do not have while no rollout is under way.",
+			"Replicas, and ranks of them, that do worse than the others of their model over ten minutes, or run with a setting that most " +
+				"others do not have while no rollout is under way.",
 			"The difference explains why one replica is slow, or answers differently.",
-			"If a setting differs, finish the rollout, or roll it back. Otherwise take the replica out, then look at its GPU and node."},
-			Query{promql.Max([]string{metrics.LabelInstance, metrics.LabelModel, metrics.LabelPod, metrics.LabelServer, metrics.LabelReason, metrics.LabelSetting, metrics.LabelNew}, s.of(metrics.RecordedSkew)), ""}).
-			columns(Column{metrics.LabelModel, "model", 150, "", nil}, Column{metrics.LabelPod, "pod", 150, "", nil}, Column{metrics.LabelServer, "engine", 150, "", nil}, Column{metrics.LabelInstance, "node", 150, "", nil},
-				Column{metrics.LabelReason, "differs in", 220, "", rules.Skews}, Column{metrics.LabelSetting, "setting", 0, "", nil}, Column{metrics.LabelNew, "value", 0, "", nil}).
-			wrapped("model", "pod", "engine", "node").size(24, 6).empty("No replica is known to differ.").runbook("LLMReplicaSkew").next(rules.EngineDashboard).
+			"If a setting differs, finish the rollout, or roll it back. Otherwise take the replica out, then look at its GPU and node.",
+		},
+			Query{promql.Max([]string{
+				metrics.LabelInstance, metrics.LabelModel, metrics.LabelPod, metrics.LabelServer, metrics.LabelReason,
+				metrics.LabelSetting, metrics.LabelNew,
+			}, s.of(metrics.RecordedSkew)), ""}).
+			columns(Column{metrics.LabelModel, "model", 150, "", nil}, Column{metrics.LabelPod, "pod", 150, "", nil},
+				Column{metrics.LabelServer, "engine", 150, "", nil}, Column{metrics.LabelInstance, "node", 150, "", nil},
+				Column{metrics.LabelReason, "differs in", 220, "", rules.Skews}, Column{metrics.LabelSetting, "setting", 0, "", nil},
+				Column{metrics.LabelNew, "value", 0, "", nil}).
+			wrapped("model", "pod", "engine", "node").size(24, 6).empty("No replica is known to differ.").runbook("LLMReplicaSkew").
+			next(rules.EngineDashboard).
 			movesIn("bad-replica"),
 	}
 }
@@ -395,11 +484,14 @@ func changeRow(s scope) []Panel {
 // leversRow returns the actions of the runbooks, in full.
 func leversRow() []Panel {
 	return []Panel{
-		levers("Queue, prefill, memory", "BranchQueueing", "BranchHeldBackQueue", "LLMPrefixHitCollapse", "BranchLongPrompts", "BranchKVPressure", "LLMKVTransferFailures",
+		levers("Queue, prefill, memory", "BranchQueueing", "BranchHeldBackQueue", "LLMPrefixHitCollapse", "BranchLongPrompts",
+			"BranchKVPressure", "LLMKVTransferFailures",
 			"LLMKVOffloadSaturated", "LLMModelLeftGPU", "BranchAdapterLatency"),
-		levers("One replica, decode", "LLMReplicaSkew", "BranchFailingReplica", "BranchLargeBatch", "LLMRunawayGeneration", "BranchLongerOutputs", "LLMSpeculationCollapse"),
+		levers("One replica, decode", "LLMReplicaSkew", "BranchFailingReplica", "BranchLargeBatch", "LLMRunawayGeneration",
+			"BranchLongerOutputs", "LLMSpeculationCollapse"),
 		levers("GPU", "BranchThrottledGPU", "LLMGPUFailed", "LLMGPUNeedsService", "LLMGPUSlowed"),
-		levers("Release, engine, gateway", "LLMReleaseRegression", "LLMEngineStalled", "LLMEngineCrashLoop", "LLMEngineDown", "LLMModelDown", "BranchColdStart", "BranchHostBound", "LLMProbeFailing",
+		levers("Release, engine, gateway", "LLMReleaseRegression", "LLMEngineStalled", "LLMEngineCrashLoop", "LLMEngineDown", "LLMModelDown",
+			"BranchColdStart", "BranchHostBound", "LLMProbeFailing",
 			"LLMGatewayDown", "BranchFailingGateway", "BranchClientPath"),
 	}
 }
@@ -415,8 +507,13 @@ func levers(title string, alerts ...string) Panel {
 		}
 		b.WriteString("**[" + alert + "](" + alert + ".md)** " + runbooks.Question(page) + "\n\n" + runbooks.LeversOf(page) + "\n\n")
 	}
-	return Panel{Kind: Text, Title: title, Width: 6, Height: 12, Text: b.String(),
-		About: About{"What to do if this branch is at fault, from the runbooks.", "The levers are ordered by how fast and how safe they are.", "Change one at a time, and undo it if it makes things worse."}}
+	return Panel{
+		Kind: Text, Title: title, Width: 6, Height: 12, Text: b.String(),
+		About: About{
+			"What to do if this branch is at fault, from the runbooks.",
+			"The levers are ordered by how fast and how safe they are.", "Change one at a time, and undo it if it makes things worse.",
+		},
+	}
 }
 
 // firstLever returns the first thing to do, in a few words or as a command.

@@ -26,7 +26,10 @@ const (
 func boardLinks(style rules.Style) []dashboard.DashboardLink {
 	all := runbookIndex(style)
 	return []dashboard.DashboardLink{
-		{Title: "Dashboards", Type: dashboard.DashboardLinkTypeDashboards, Icon: "external link", Tags: []string{tag}, AsDropdown: true, IncludeVars: true, KeepTime: true},
+		{
+			Title: "Dashboards", Type: dashboard.DashboardLinkTypeDashboards, Icon: "external link", Tags: []string{tag}, AsDropdown: true,
+			IncludeVars: true, KeepTime: true,
+		},
 		{Title: "Runbooks", Type: dashboard.DashboardLinkTypeLink, Icon: "doc", Tags: []string{}, Url: &all, TargetBlank: true},
 	}
 }
@@ -57,7 +60,10 @@ func (p Panel) runbookTitle() string {
 func dataLinks(b Board, p Panel, style rules.Style) []dashboard.DashboardLink {
 	var links []dashboard.DashboardLink
 	link := func(title, url string) {
-		links = append(links, dashboard.DashboardLink{Title: title, Type: dashboard.DashboardLinkTypeLink, Url: &url, Tags: []string{}, TargetBlank: strings.HasPrefix(url, "http")})
+		links = append(links, dashboard.DashboardLink{
+			Title: title, Type: dashboard.DashboardLinkTypeLink, Url: &url, Tags: []string{},
+			TargetBlank: strings.HasPrefix(url, "http"),
+		})
 	}
 	if p.Runbook != "" {
 		link(p.runbookTitle(), style.Runbook(p.Runbook))

@@ -90,7 +90,10 @@ func (v *visitor) click(t *testing.T, title string, of map[string]string) labels
 
 // From the fleet to a GPU in three clicks: each narrows what is shown, and time, cluster and namespace stay.
 func TestLinksLeadFromTheFleetToAGPU(t *testing.T) {
-	read := []*metrics.Family{metrics.RecordedGenerationTokens, metrics.KVCacheUsage, metrics.GPUClockEventSeconds, metrics.RecordedServedGPU, metrics.GPUTemperature}
+	read := []*metrics.Family{
+		metrics.RecordedGenerationTokens, metrics.KVCacheUsage, metrics.GPUClockEventSeconds,
+		metrics.RecordedServedGPU, metrics.GPUTemperature,
+	}
 	sim := fleetOf(t, 3, 8, 10*time.Minute, func(f *metrics.Family) bool { return slices.Contains(read, f) })
 	const start = "from=now-2h&to=now-1h&var-datasource=P1&var-cluster=eu"
 	address, err := url.Parse("/d/llm-fleet?" + start + "&var-namespace=prod")

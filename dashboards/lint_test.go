@@ -19,7 +19,10 @@ import (
 // series have neither; and .+ hides hosts that lack a label. TestEverySelectorObeysTheFilters is stricter
 // about the variables that are there.
 func TestDashboardLinter(t *testing.T) {
-	units := []string{"s", "suffix:s", "suffix:x", "percentunit", "short", "count:/s", "count:tok/s", "reqps", "bytes", "Bps", "hertz", "celsius", "watt", "joule", "currencyUSD", "none"}
+	units := []string{
+		"s", "suffix:s", "suffix:x", "percentunit", "short", "count:/s", "count:tok/s", "reqps", "bytes", "Bps", "hertz",
+		"celsius", "watt", "joule", "currencyUSD", "none",
+	}
 	for _, b := range boards(t) {
 		lint := func(rule, where string, ok bool) {
 			if !ok {
@@ -60,7 +63,8 @@ func TestDashboardLinter(t *testing.T) {
 				switch n := n.(type) {
 				case *parser.Call:
 					if n.Func.Name == "rate" || n.Func.Name == "irate" {
-						lint("target-rate-interval-rule", p.Title+": "+q.Expr, strings.Count(q.Expr, n.Func.Name+"(") == strings.Count(q.Expr, "[$__rate_interval]"))
+						lint("target-rate-interval-rule", p.Title+": "+q.Expr, strings.Count(q.Expr, n.Func.Name+"(") == strings.Count(q.Expr,
+							"[$__rate_interval]"))
 					}
 				case *parser.VectorSelector:
 					f := promql.Lookup(n.Name)

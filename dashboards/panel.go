@@ -34,8 +34,15 @@ var Palette = []string{blue, orange, green, purple, sky, vermilion, grey}
 // meanings maps the beginning of a legend to the colour of lines that mean the same on every board. Other lines keep
 // the colour that Grafana assigns to their place.
 var meanings = []struct{ begins, colour string }{
-	{"p50 ", sky}, {"p95 ", orange}, {"p99 ", vermilion}, {"good", green}, {"generated ", blue},
-	{"limit", vermilion}, {"pages", vermilion}, {"ticket", orange}, {"may be bad", vermilion},
+	{"p50 ", sky},
+	{"p95 ", orange},
+	{"p99 ", vermilion},
+	{"good", green},
+	{"generated ", blue},
+	{"limit", vermilion},
+	{"pages", vermilion},
+	{"ticket", orange},
+	{"may be bad", vermilion},
 }
 
 // Colour returns the colour of the query's lines, empty where their names tell them apart.
@@ -72,8 +79,10 @@ const (
 const nothing = "Nothing here reports this, or nothing happened. This does not mean zero."
 
 func panel(kind Kind, title, unit string, width uint32, about About, queries ...Query) Panel {
-	return Panel{Kind: kind, Title: title, Unit: unit, Width: width, Height: 8, About: about, Queries: queries,
-		Steps: []Step{{0, blue}}, Empty: nothing}
+	return Panel{
+		Kind: kind, Title: title, Unit: unit, Width: width, Height: 8, About: about, Queries: queries,
+		Steps: []Step{{0, blue}}, Empty: nothing,
+	}
 }
 
 func lines(title, unit string, width uint32, about About, queries ...Query) Panel {
@@ -136,7 +145,8 @@ func timeline(title string, width uint32, about About, st status, queries ...Que
 		}
 		all = append(all, q.Expr)
 	}
-	p.Queries = append(p.Queries, Query{promql.Or(worst(nil, promql.Or(all[0], all[1:]...)), promql.Call("vector", promql.Num(float64(st.absent)))), "all"})
+	p.Queries = append(p.Queries, Query{promql.Or(worst(nil, promql.Or(all[0], all[1:]...)),
+		promql.Call("vector", promql.Num(float64(st.absent)))), "all"})
 	p.States = []State{{st.fault, st.word, vermilion}, {1 - st.fault, st.fine, faint}}
 	return p
 }
@@ -211,7 +221,7 @@ func (p Panel) states() []State {
 	if p.Kind != Timeline {
 		return p.States
 	}
-	return append(p.States[:len(p.States):len(p.States)], State{unsaid, p.Empty, faint})
+	return append(slices.Clip(p.States), State{unsaid, p.Empty, faint})
 }
 
 // omits says which lines a panel leaves out.

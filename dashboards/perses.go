@@ -14,13 +14,21 @@ import (
 // RenderPerses writes a dashboard as a resource of Perses 0.53 and newer, for a project. Queries go to the project's
 // default Prometheus data source. docs/formats.md says what Perses cannot show.
 func RenderPerses(b Board, style rules.Style, project string) ([]byte, error) {
-	return encode(object{Kind: "Dashboard", Metadata: objectMetadata{Name: string(b.UID), Project: project}, Spec: writer{b, style.WithDefaults()}.perses()})
+	return encode(object{
+		Kind: "Dashboard", Metadata: objectMetadata{Name: string(b.UID), Project: project},
+		Spec: writer{b, style.WithDefaults()}.perses(),
+	})
 }
 
 // RenderPersesResource writes a dashboard as the custom resource of Perses' operator, with labels.
 func RenderPersesResource(b Board, style rules.Style, labels map[string]string) ([]byte, error) {
-	return encode(object{APIVersion: "perses.dev/v1alpha2", Kind: "PersesDashboard", Metadata: objectMetadata{Name: string(b.UID), Labels: labels},
-		Spec: fields{"config": writer{b, style.WithDefaults()}.perses()}})
+	return encode(object{
+		APIVersion: "perses.dev/v1alpha2", Kind: "PersesDashboard", Metadata: objectMetadata{
+			Name:   string(b.UID),
+			Labels: labels,
+		},
+		Spec: fields{"config": writer{b, style.WithDefaults()}.perses()},
+	})
 }
 
 // Perses' own types would bring the modules of its server. The tests check these against Perses and its operator.
@@ -58,8 +66,10 @@ type (
 )
 
 func (w writer) perses() persesSpec {
-	s := persesSpec{Display: persesDisplay{w.Title(), w.Description}, Variables: w.variablesPerses(), Panels: map[string]persesKind{},
-		Duration: strings.TrimPrefix(w.Since, "now-"), RefreshInterval: w.Refresh}
+	s := persesSpec{
+		Display: persesDisplay{w.Title(), w.Description}, Variables: w.variablesPerses(), Panels: map[string]persesKind{},
+		Duration: strings.TrimPrefix(w.Since, "now-"), RefreshInterval: w.Refresh,
+	}
 	for uid := range titles {
 		if uid != w.UID {
 			s.Links = append(s.Links, w.onward(uid))
@@ -73,10 +83,15 @@ func (w writer) perses() persesSpec {
 		for i, p := range r.Panels {
 			name := fmt.Sprintf("panel-%d", id(r.Title, p.Title))
 			s.Panels[name] = persesKind{"Panel", w.panelPerses(p)}
-			items = append(items, fields{"x": at[i].X, "y": at[i].Y, "width": at[i].W, "height": at[i].H, "content": map[string]string{"$ref": "#/spec/panels/" + name}})
+			items = append(items, fields{
+				"x": at[i].X, "y": at[i].Y, "width": at[i].W, "height": at[i].H,
+				"content": map[string]string{"$ref": "#/spec/panels/" + name},
+			})
 		}
-		s.Layouts = append(s.Layouts, persesKind{"Grid", fields{"items": items,
-			"display": fields{"title": r.Title, "collapse": fields{"open": !r.Collapsed}}}})
+		s.Layouts = append(s.Layouts, persesKind{"Grid", fields{
+			"items":   items,
+			"display": fields{"title": r.Title, "collapse": fields{"open": !r.Collapsed}},
+		}})
 	}
 	return s
 }
@@ -88,7 +103,10 @@ func (w writer) variablesPerses() []persesKind {
 		all = append(all, persesKind{"ListVariable", fields{
 			"name": v.name, "display": persesDisplay{Name: v.title}, "defaultValue": "$__all",
 			"allowAllValue": true, "allowMultiple": true, "customAllValue": AllValue, "sort": "alphabetical-asc",
-			"plugin": persesKind{"PrometheusLabelValuesVariable", fields{"labelName": w.style.Label(v.label), "matchers": []string{w.offered(v).String()}}},
+			"plugin": persesKind{"PrometheusLabelValuesVariable", fields{
+				"labelName": w.style.Label(v.label),
+				"matchers":  []string{w.offered(v).String()},
+			}},
 		}})
 	}
 	return all
@@ -119,11 +137,12 @@ func (w writer) panelPerses(p Panel) persesPanel {
 
 // onward links to another dashboard of the project at the same time with the same filters.
 func (w writer) onward(to rules.Dashboard) persesLink {
-	url := string(to) + "?start=$__from&end=$__to"
+	var url strings.Builder
+	url.WriteString(string(to) + "?start=$__from&end=$__to")
 	for _, v := range w.Variables {
-		url += "&var-" + v.name + "=${" + v.name + ":percentencode}"
+		url.WriteString("&var-" + v.name + "=${" + v.name + ":percentencode}")
 	}
-	return persesLink{Name: titles[to], URL: url, RenderVariables: true}
+	return persesLink{Name: titles[to], URL: url.String(), RenderVariables: true}
 }
 
 // runbooks links to all runbooks.
@@ -159,7 +178,10 @@ func (w writer) pluginPerses(p Panel) persesKind {
 	if p.Stacked {
 		visual["stack"], visual["areaOpacity"] = "all", 0.3
 	}
-	spec := fields{"yAxis": axis, "visual": visual, "legend": fields{"position": "bottom", "mode": "table", "values": []string{"last-number", "max"}}}
+	spec := fields{"yAxis": axis, "visual": visual, "legend": fields{
+		"position": "bottom", "mode": "table",
+		"values": []string{"last-number", "max"},
+	}}
 	if len(p.Steps) > 1 {
 		spec["thresholds"] = thresholdsPerses(p.Steps)
 	}
@@ -190,7 +212,10 @@ func thresholdsPerses(all []Step) fields {
 func mappingsPerses(p Panel) []persesKind {
 	var all []persesKind
 	for _, s := range p.states() {
-		all = append(all, persesKind{"Value", fields{"value": strconv.Itoa(s.Value), "result": fields{"value": s.Name, "color": s.Colour[:len(grey)]}}})
+		all = append(all, persesKind{"Value", fields{"value": strconv.Itoa(s.Value), "result": fields{
+			"value": s.Name,
+			"color": s.Colour[:len(grey)],
+		}}})
 	}
 	return all
 }

@@ -91,12 +91,16 @@ func renderPerses(t *testing.T, b dashboards.Board) []byte {
 // Perses shows the rows, panels, queries, legends, filters and texts that Grafana shows, in the same places, and names what it draws
 // instead of what it lacks.
 func TestPersesSaysTheSame(t *testing.T) {
-	kinds := map[string]string{"timeseries": "TimeSeriesChart", "stat": "StatChart", "state-timeline": "StatusHistoryChart", "heatmap": "TimeSeriesChart", "table": "Table", "text": "Markdown"}
+	kinds := map[string]string{
+		"timeseries": "TimeSeriesChart", "stat": "StatChart", "state-timeline": "StatusHistoryChart",
+		"heatmap": "TimeSeriesChart", "table": "Table", "text": "Markdown",
+	}
 	for i, want := range boards(t) {
 		var got persesBoard
 		decode(t, renderPerses(t, dashboards.All(nil)[i]), &got)
 		s := got.Spec
-		if got.Kind != "Dashboard" || got.Metadata.Name != want.UID || got.Metadata.Project != "llm" || s.Display.Name != want.Title || s.Display.Description != want.Description ||
+		if got.Kind != "Dashboard" || got.Metadata.Name != want.UID || got.Metadata.Project != "llm" || s.Display.Name != want.Title ||
+			s.Display.Description != want.Description ||
 			"now-"+s.Duration != want.Time.From || s.RefreshInterval != want.Refresh || len(s.Links) != len(boards(t)) {
 			t.Errorf("%s: %+v %s %s %v", want.Title, got.Metadata, s.Duration, s.RefreshInterval, s.Links)
 		}
@@ -191,7 +195,8 @@ func TestPersesLinksKeepFilters(t *testing.T) {
 	}
 }
 
-// Perses' own command accepts the dashboards. With PERSES_PLUGINS, a folder with the archives of its plugins, it also reads each query and panel.
+// Perses' own command accepts the dashboards. With PERSES_PLUGINS, a folder with the archives of its plugins, it also
+// reads each query and panel.
 func TestPersesLint(t *testing.T) {
 	percli, err := exec.LookPath("percli")
 	if err != nil {

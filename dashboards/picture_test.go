@@ -66,7 +66,8 @@ func (s shown) picture(t *testing.T) {
 		}
 	}
 	if old, err := os.ReadFile(path); err != nil || !bytes.Equal(old, svg.Bytes()) {
-		t.Errorf("%s is not what the queries say: go test ./dashboards -run Drill/incidents/thermal-throttle -update, and look at it (%v)", path, err)
+		t.Errorf("%s is not what the queries say: go test ./dashboards -run Drill/incidents/thermal-throttle -update, and look at it (%v)",
+			path, err)
 	}
 	for d := xml.NewDecoder(&svg); ; {
 		if _, err := d.Token(); errors.Is(err, io.EOF) {
@@ -101,7 +102,8 @@ type drawn struct {
 
 // plot draws one panel.
 func (s shown) plot(t *testing.T, svg io.Writer, b board, p panel) {
-	fmt.Fprintf(svg, `<rect x=".5" y=".5" width="%d" height="%d" rx="6" class="frame"/><text x="12" y="20" class="title">%s</text>`+"\n", frameWidth-1, frameHeight-1, html.EscapeString(p.Title))
+	fmt.Fprintf(svg, `<rect x=".5" y=".5" width="%d" height="%d" rx="6" class="frame"/><text x="12" y="20" class="title">%s</text>`+"\n",
+		frameWidth-1, frameHeight-1, html.EscapeString(p.Title))
 	var all []drawn
 	highest := 0.0
 	for i, q := range p.Targets {
@@ -133,7 +135,8 @@ func (s shown) plot(t *testing.T, svg io.Writer, b board, p panel) {
 	y := func(v float64) float64 { return bottom - (bottom-top)*min(v, ceiling)/ceiling }
 	for i := range 3 {
 		v := ceiling * float64(i) / 2
-		fmt.Fprintf(svg, `<path d="M%d %.1fH%d" class="grid"/><text x="%d" y="%.1f" text-anchor="end" class="note">%s</text>`+"\n", left, y(v), right, left-6, y(v)+4, value(v, p.FieldConfig.Defaults.Unit))
+		fmt.Fprintf(svg, `<path d="M%d %.1fH%d" class="grid"/><text x="%d" y="%.1f" text-anchor="end" class="note">%s</text>`+"\n", left,
+			y(v), right, left-6, y(v)+4, value(v, p.FieldConfig.Defaults.Unit))
 	}
 	x = left
 	for _, l := range all {
@@ -146,7 +149,8 @@ func (s shown) plot(t *testing.T, svg io.Writer, b board, p panel) {
 			fmt.Fprintf(&points, "%.1f,%.1f ", s.x(f.T), y(f.F))
 		}
 		fmt.Fprintf(svg, `<polyline class="%s" points="%s"/>`+"\n", class, strings.TrimSpace(points.String()))
-		fmt.Fprintf(svg, `<path d="M%.0f %dh16" class="%s"/><text x="%.0f" y="%d">%s</text>`+"\n", x, bottom+30, class, x+21, bottom+34, html.EscapeString(l.legend))
+		fmt.Fprintf(svg, `<path d="M%.0f %dh16" class="%s"/><text x="%.0f" y="%d">%s</text>`+"\n", x, bottom+30, class, x+21, bottom+34,
+			html.EscapeString(l.legend))
 		x += 36 + 6*float64(len(l.legend))
 	}
 }

@@ -35,7 +35,10 @@ func TestWindowsAreThoseOfTheRules(t *testing.T) {
 		return slo.WindowPair{Long: long, Short: long / 12, Spend: slo.One / 50, Severity: slo.Page}
 	}
 	ticket := slo.WindowPair{Long: 48 * h, Short: 4 * h, Spend: slo.One / 10, Severity: slo.Ticket}
-	for name, pairs := range map[string][]slo.WindowPair{"defaults": nil, "one": {page(2 * h)}, "unsorted": {ticket, page(12 * h), page(3 * h)}, "many": {page(h), page(2 * h), page(3 * h), page(4 * h), page(5 * h), page(6 * h), ticket}} {
+	for name, pairs := range map[string][]slo.WindowPair{"defaults": nil, "one": {page(2 * h)}, "unsorted": {
+		ticket, page(12 * h),
+		page(3 * h),
+	}, "many": {page(h), page(2 * h), page(3 * h), page(4 * h), page(5 * h), page(6 * h), ticket}} {
 		recorded := recordedWith(rules.Options{WindowPairs: pairs})
 		longs := map[string]bool{}
 		if pairs == nil {
@@ -132,7 +135,8 @@ func names(t testing.TB, query string) []string {
 func TestEverySelectorObeysTheFilters(t *testing.T) {
 	for _, b := range boards(t) {
 		b.each(func(p panel, q target) {
-			query := dollar.ReplaceAllString(strings.NewReplacer("$__rate_interval", "5m", "$__range", "1h", "$__interval", "1m").Replace(q.Expr), "1$1")
+			query := dollar.ReplaceAllString(strings.NewReplacer("$__rate_interval", "5m", "$__range", "1h", "$__interval", "1m").
+				Replace(q.Expr), "1$1")
 			for _, s := range selectors(t, query) {
 				name, matched := "", map[string]string{}
 				for _, m := range s {
@@ -181,7 +185,10 @@ func TestLongRangesReadRecordedSeries(t *testing.T) {
 				return // Grafana asks the index for these
 			}
 			for _, name := range names(t, b.substitute(t, expr)) {
-				if f := promql.Lookup(name); (f == nil || f.Exported()) && !slices.Contains([]string{metrics.Alerts.Name, metrics.SLOInfo.Name, metrics.SLOThreshold.Name}, name) {
+				if f := promql.Lookup(name); (f == nil || f.Exported()) && !slices.Contains([]string{
+					metrics.Alerts.Name, metrics.SLOInfo.Name,
+					metrics.SLOThreshold.Name,
+				}, name) {
 					t.Errorf("%s: %s reads %s over %s", b.Title, what, name, b.Time.From)
 				}
 			}
@@ -301,7 +308,8 @@ func TestAlertsHaveTheirEvidence(t *testing.T) {
 		asked.add(t, a.Expr.String())
 	}
 	for f := range asked.families {
-		if f.Owner != metrics.Rules && f != metrics.SLOMayBeAbsent && f != metrics.PodDeletedOnPurpose && !shown.families[f] && f.Kind != metrics.Info {
+		if f.Owner != metrics.Rules && f != metrics.SLOMayBeAbsent && f != metrics.PodDeletedOnPurpose && !shown.families[f] &&
+			f.Kind != metrics.Info {
 			t.Errorf("alerts read %s, no panel does", f.Name)
 		}
 	}
@@ -317,9 +325,21 @@ func TestChosenNodesAreReadFromReplicas(t *testing.T) {
 		node, runtime string
 		models        int
 	}{
-		{metrics.RecordedRunning, ".*", ".*", 3}, {metrics.RecordedRunning, "node-0", ".*", 0}, {metrics.RecordedRunning, ".*", "vllm", 0},
-		{metrics.RequestsRunning, ".*", ".*", 0}, {metrics.RequestsRunning, "node-0", ".*", 1}, {metrics.RequestsRunning, "(node-0|node-2)", ".*", 2},
-		{metrics.RequestsRunning, ".*", "vllm", 3}, {metrics.RequestsRunning, "node-0", "vllm", 1}, {metrics.RequestsRunning, "node-0", "sglang", 0},
+		{metrics.RecordedRunning, ".*", ".*", 3},
+		{metrics.RecordedRunning, "node-0", ".*", 0},
+		{metrics.RecordedRunning, ".*", "vllm", 0},
+		{metrics.RequestsRunning, ".*", ".*", 0},
+		{metrics.RequestsRunning, "node-0", ".*", 1},
+		{
+			metrics.RequestsRunning, "(node-0|node-2)",
+			".*", 2,
+		},
+		{metrics.RequestsRunning, ".*", "vllm", 3},
+		{metrics.RequestsRunning, "node-0", "vllm", 1},
+		{
+			metrics.RequestsRunning, "node-0",
+			"sglang", 0,
+		},
 	} {
 		sim := fleetOf(t, 3, 8, 10*time.Minute, func(f *metrics.Family) bool { return f == c.stored })
 		b.choose(t, "node", c.node)
@@ -348,7 +368,8 @@ func TestQuantilesOfTwoEngines(t *testing.T) {
 	if err := sim.Run(rulesim.Epoch, end, time.Minute, func(at time.Time, emit rulesim.Emit) {
 		n := at.Sub(rulesim.Epoch).Seconds()
 		for runtime, bounds := range bounds {
-			l := labels.FromStrings(metrics.LabelRuntime, runtime, metrics.LabelNamespace, "prod", metrics.LabelModel, "m", metrics.LabelPod, runtime, metrics.LabelServer, "s", "instance", "n", "job", rules.DefaultJob)
+			l := labels.FromStrings(metrics.LabelRuntime, runtime, metrics.LabelNamespace, "prod", metrics.LabelModel, "m", metrics.LabelPod,
+				runtime, metrics.LabelServer, "s", "instance", "n", "job", rules.DefaultJob)
 			emit(with(l, metrics.EngineInfo.Name, metrics.LabelVersion, runtime), 1)
 			emit(with(l, metrics.Stages.Name, metrics.LabelStage, metrics.StageNextToken), n)
 			emit(with(l, metrics.StageTime.Name, metrics.LabelStage, metrics.StageNextToken), 0.022*n)

@@ -36,7 +36,8 @@ func named(query string, severities map[slo.Severity]string) string {
 
 // forGrafana writes an expression as Grafana expects it.
 func forGrafana(e promql.Expr) string {
-	return strings.NewReplacer("[7s919ms]", "[$__rate_interval]", "offset 7s919ms", "offset $__rate_interval", "[7s907ms:1m]", "[$__range:1m]").Replace(e.String())
+	return strings.NewReplacer("[7s919ms]", "[$__rate_interval]", "offset 7s919ms", "offset $__rate_interval", "[7s907ms:1m]",
+		"[$__range:1m]").Replace(e.String())
 }
 
 // View is what a reader without Grafana looks at, in place of Grafana's own variables.
@@ -57,7 +58,11 @@ func (b Board) PromQL(p Panel, i int, v View) string {
 // Label sets that results are grouped by, and their legends. Labels that a series lacks leave their place in a legend
 // empty.
 var (
-	whole    = []string{metrics.LabelCluster, metrics.LabelNamespace, metrics.LabelModel, metrics.LabelSLO, metrics.LabelRole, metrics.LabelPeriod} // of a model
+	// of a model.
+	whole = []string{
+		metrics.LabelCluster, metrics.LabelNamespace, metrics.LabelModel, metrics.LabelSLO, metrics.LabelRole,
+		metrics.LabelPeriod,
+	}
 	models   = []string{metrics.LabelCluster, metrics.LabelNamespace, metrics.LabelModel}
 	replicas = metrics.ReplicaLabels
 	pages    = metrics.PageLabels
@@ -74,7 +79,7 @@ const (
 
 // by adds labels to a set.
 func by(set []string, more ...string) []string {
-	return append(set[:len(set):len(set)], more...)
+	return append(slices.Clip(set), more...)
 }
 
 // over returns a / b, absent where b is 0: a share of nothing is not 0.
@@ -107,7 +112,10 @@ func seen(which string, labels []string, e promql.Expr) promql.Expr {
 // reader's range is. What was there all day began at least then.
 func sinceDay(labels []string, e, before promql.Expr) promql.Expr {
 	at := func(which string, e promql.Expr) promql.Expr {
-		return promql.Call(which+"_over_time", &parser.SubqueryExpr{Expr: &parser.ParenExpr{Expr: promql.Call("timestamp", e)}, Range: 24 * hour, Step: minute})
+		return promql.Call(which+"_over_time", &parser.SubqueryExpr{
+			Expr:  &parser.ParenExpr{Expr: promql.Call("timestamp", e)},
+			Range: 24 * hour, Step: minute,
+		})
 	}
 	return promql.Mul(promql.Num(1000), promql.OrOn(at("max", promql.Unless(e, before)), at("min", e), promql.On(labels...)))
 }

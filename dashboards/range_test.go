@@ -30,9 +30,19 @@ func overEveryRange(in incident.Incident) bool { return *all || slices.Contains(
 // interval returns the time between two points of a graph that is so many pixels wide, as Grafana rounds it.
 func interval(window time.Duration, pixels int) time.Duration {
 	exact := max(window/time.Duration(pixels), drill.ScrapeInterval)
-	for _, of := range [][2]time.Duration{{45 * time.Second, 30 * time.Second}, {90 * time.Second, time.Minute}, {210 * time.Second, 2 * time.Minute}, {450 * time.Second, 5 * time.Minute},
-		{750 * time.Second, 10 * time.Minute}, {1050 * time.Second, 15 * time.Minute}, {25 * time.Minute, 20 * time.Minute}, {45 * time.Minute, 30 * time.Minute},
-		{90 * time.Minute, time.Hour}, {150 * time.Minute, 2 * time.Hour}, {270 * time.Minute, 3 * time.Hour}} {
+	for _, of := range [][2]time.Duration{
+		{45 * time.Second, 30 * time.Second},
+		{90 * time.Second, time.Minute},
+		{210 * time.Second, 2 * time.Minute},
+		{450 * time.Second, 5 * time.Minute},
+		{750 * time.Second, 10 * time.Minute},
+		{1050 * time.Second, 15 * time.Minute},
+		{25 * time.Minute, 20 * time.Minute},
+		{45 * time.Minute, 30 * time.Minute},
+		{90 * time.Minute, time.Hour},
+		{150 * time.Minute, 2 * time.Hour},
+		{270 * time.Minute, 3 * time.Hour},
+	} {
 		if exact < of[0] {
 			return of[1]
 		}
@@ -124,8 +134,8 @@ func (s shown) nothingLost(t *testing.T, b board, title, expr string, window, st
 	}
 }
 
-// between checks the last values of a graph: what is counted over a longer window lies between what shorter ones within it count, and what is not
-// counted is what it is. All is drawn that is there, up to the number of lines that a panel has.
+// between checks the last values of a graph: what is counted over a longer window lies between what shorter ones
+// within it count, and what is not counted is what it is. All is drawn that is there, up to the number of lines that a panel has.
 func (s shown) between(t *testing.T, b board, p panel, q target, window time.Duration, drawn promql.Vector, rate time.Duration) {
 	t.Helper()
 	ungated := q.Expr
@@ -181,17 +191,32 @@ func total(_, _, sum float64) float64  { return sum }
 
 // sameFacts lists what several panels say.
 var sameFacts = map[string][]told{
-	"fastest burn":        {{"llm-incident", "Where to look first", 0, largest}, {"llm-incident", "Burn rate by window", 0, largest}},
-	"burn of an hour":     {{"llm-incident", "Burn rate by window", 1, largest}, {"llm-slo", "Fastest burn, 1 hour", 0, largest}, {"llm-slo", "Burn rate, fast window", 0, largest}},
-	"least budget":        {{"llm-incident", "Budget left", 0, least}, {"llm-slo", "Least budget left", 0, least}, {"llm-slo", "Budget burn-down", 0, least}},
+	"fastest burn": {{"llm-incident", "Where to look first", 0, largest}, {"llm-incident", "Burn rate by window", 0, largest}},
+	"burn of an hour": {
+		{"llm-incident", "Burn rate by window", 1, largest},
+		{"llm-slo", "Fastest burn, 1 hour", 0, largest},
+		{"llm-slo", "Burn rate, fast window", 0, largest},
+	},
+	"least budget": {
+		{"llm-incident", "Budget left", 0, least},
+		{"llm-slo", "Least budget left", 0, least},
+		{"llm-slo", "Budget burn-down", 0, least},
+	},
 	"fullest KV cache":    {{"llm-incident", "KV cache in use, fullest replica", 0, largest}, {"llm-engine", "KV cache in use", 0, largest}},
 	"first tokens":        {{"llm-incident", "Time to first token, p95", 0, largest}, {"llm-engine", "Time to first token", 1, largest}},
 	"time between tokens": {{"llm-incident", "Inter-token latency, p95", 0, largest}, {"llm-engine", "Inter-token latency", 1, largest}},
 	"preemptions":         {{"llm-incident", "Preemptions", 0, total}, {"llm-engine", "Preemptions", 0, total}},
 	"waiting":             {{"llm-incident", "Waiting by replica", 0, total}, {"llm-engine", "Running and waiting", 1, total}},
-	"generated tokens":    {{"llm-engine", "Tokens", 0, total}, {"llm-engine", "Goodput", 1, total}, {"llm-fleet", "Generated tokens", 0, total}},
-	"alerts":              {{"llm-incident", "Firing alerts", 0, nil}, {"llm-incident", "Alerts over time", 0, nil}, {"llm-slo", "Alerts", 0, nil}},
-	"throttled GPUs":      {{"llm-incident", "Throttling now", 0, nil}, {"llm-gpu", "Clock events", 0, nil}},
+	"generated tokens": {{"llm-engine", "Tokens", 0, total}, {"llm-engine", "Goodput", 1, total}, {
+		"llm-fleet", "Generated tokens", 0,
+		total,
+	}},
+	"alerts": {
+		{"llm-incident", "Firing alerts", 0, nil},
+		{"llm-incident", "Alerts over time", 0, nil},
+		{"llm-slo", "Alerts", 0, nil},
+	},
+	"throttled GPUs": {{"llm-incident", "Throttling now", 0, nil}, {"llm-gpu", "Clock events", 0, nil}},
 }
 
 // agree checks that all panels that state the same fact state the same, whatever the range.

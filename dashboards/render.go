@@ -56,8 +56,10 @@ func (w writer) board() dashboard.Dashboard {
 	d.Annotations.List = w.annotations()
 	y := uint32(0)
 	for _, r := range w.Rows {
-		row := dashboard.RowPanel{Type: "row", Id: id("", r.Title), Title: new(r.Title), Collapsed: r.Collapsed,
-			GridPos: &dashboard.GridPos{Y: y, W: columns, H: 1}, Panels: []dashboard.Panel{}}
+		row := dashboard.RowPanel{
+			Type: "row", Id: id("", r.Title), Title: new(r.Title), Collapsed: r.Collapsed,
+			GridPos: &dashboard.GridPos{Y: y, W: columns, H: 1}, Panels: []dashboard.Panel{},
+		}
 		at, end := place(r.Panels, y+1)
 		var panels []dashboard.Panel
 		for i, p := range r.Panels {
@@ -213,6 +215,7 @@ func text(s string) *dashboard.StringOrMap { return &dashboard.StringOrMap{Strin
 func one(s string) dashboard.StringOrArrayOfString {
 	return dashboard.StringOrArrayOfString{String: &s}
 }
+
 func many(s string) dashboard.StringOrArrayOfString {
 	return dashboard.StringOrArrayOfString{ArrayOfString: []string{s}}
 }

@@ -26,6 +26,9 @@ func RenderGrafanaResource(b Board, style rules.Style, folder string, labels, gr
 	if err != nil {
 		return nil, err
 	}
-	return encode(object{APIVersion: "grafana.integreatly.org/v1beta1", Kind: "GrafanaDashboard", Metadata: objectMetadata{Name: string(b.UID), Labels: labels},
-		Spec: fields{"folder": folder, "instanceSelector": fields{"matchLabels": grafanas}, "json": string(content)}})
+	return encode(object{
+		APIVersion: "grafana.integreatly.org/v1beta1", Kind: "GrafanaDashboard",
+		Metadata: objectMetadata{Name: string(b.UID), Labels: labels},
+		Spec:     fields{"folder": folder, "instanceSelector": fields{"matchLabels": grafanas}, "json": string(content)},
+	})
 }

@@ -2,6 +2,7 @@ package dashboards
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/llm-node-exporter/llm-node-exporter/internal/promql"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
@@ -57,7 +58,8 @@ func (s scope) until(f *metrics.Family, name string) []*promql.Matcher {
 			continue
 		}
 		values := "$" + v.name
-		if f == metrics.Alerts || f == metrics.AlertsForState || f == metrics.RecordedVerdict || f == metrics.RecordedEvidence || f.Owner == metrics.Probe {
+		if f == metrics.Alerts || f == metrics.AlertsForState || f == metrics.RecordedVerdict || f == metrics.RecordedEvidence ||
+			f.Owner == metrics.Probe {
 			values += "|" // series without the label concern more than the selection: they belong here too
 		}
 		m = append(m, promql.Re(v.label, values))
@@ -88,7 +90,8 @@ func (s scope) quantile(q float64, by []string, h *metrics.Family) promql.Expr {
 }
 
 func worstOf(q float64, by []string, buckets promql.Expr) promql.Expr {
-	return promql.Max(by, promql.Call("histogram_quantile", promql.Num(q), promql.Sum(slices.Concat([]string{"le", metrics.LabelRuntime}, by), buckets)))
+	return promql.Max(by, promql.Call("histogram_quantile", promql.Num(q), promql.Sum(slices.Concat([]string{"le", metrics.LabelRuntime},
+		by), buckets)))
 }
 
 // distribution returns what is recorded of a histogram's buckets per model, or what replicas report, of the engine that observed most.
@@ -98,7 +101,8 @@ func (s scope) distribution(recorded, h *metrics.Family) promql.Expr {
 		return promql.Sum([]string{"le"}, promql.And(buckets, most, promql.On(metrics.LabelRuntime)))
 	}
 	return s.perModel(ofMost(s.of(recorded), s.of(recorded, promql.Eq("le", "+Inf"))),
-		ofMost(promql.Rate(promql.BucketsOf(h, s.where(h)...), rateInterval), promql.Rate(promql.BucketsOf(h, s.where(h, promql.Eq("le", "+Inf"))...), rateInterval)))
+		ofMost(promql.Rate(promql.BucketsOf(h, s.where(h)...), rateInterval),
+			promql.Rate(promql.BucketsOf(h, s.where(h, promql.Eq("le", "+Inf"))...), rateInterval)))
 }
 
 // quantiles returns the three quantiles that a person compares, of a histogram whose buckets are recorded.
@@ -129,13 +133,14 @@ func (s scope) mean(by []string, h *metrics.Family) promql.Expr {
 // what replicas report. Only one of the two is read. "All" matches the empty value of a label that no series has, and what
 // a person chooses does not.
 func (s scope) perModel(recorded, exported promql.Expr) promql.Expr {
-	chosen := ""
+	var chosen strings.Builder
 	for _, v := range s {
 		if v.label == metrics.LabelInstance || v.label == metrics.LabelRuntime {
-			chosen += "$" + v.name
+			chosen.WriteString("$" + v.name)
 		}
 	}
-	return promql.Or(promql.Where(recorded, promql.Re(metrics.LabelChosen, chosen)), promql.Where(exported, promql.NotRe(metrics.LabelChosen, chosen)))
+	return promql.Or(promql.Where(recorded, promql.Re(metrics.LabelChosen, chosen.String())),
+		promql.Where(exported, promql.NotRe(metrics.LabelChosen, chosen.String())))
 }
 
 // recordedQuantile returns a quantile per model from recorded buckets: for weeks, and for questions about models

@@ -28,8 +28,8 @@ type screen struct {
 	at  time.Time
 }
 
-// rows returns the rows of a table as a person reads them on a screen of 1280 pixels: what is cut off ends with an ellipsis, and rows below the
-// panel's edge are left out. Nil stands for an empty table.
+// rows returns the rows of a table as a person reads them on a screen of 1280 pixels: what is cut off ends with an
+// ellipsis, and rows below the panel's edge are left out. Nil stands for an empty table.
 func (s screen) rows(t *testing.T, b board, p panel) (read []map[string]string) {
 	t.Helper()
 	type row struct {
@@ -103,7 +103,8 @@ func (s screen) rows(t *testing.T, b board, p panel) (read []map[string]string) 
 			switch {
 			case is["custom.wrapText"] == true:
 				takes := func(text string) float64 { return math.Ceil(6.5 * float64(len(text)) / (width - 16)) }
-				tallest, lines[title] = max(tallest, takes(r.labels[field])), takes(text)                          // Grafana makes room for the label and not for its mapped text
+				// Grafana makes room for the label and not for its mapped text
+				tallest, lines[title] = max(tallest, takes(r.labels[field])), takes(text)
 				for _, word := range strings.FieldsFunc(text, func(r rune) bool { return r == ' ' || r == '-' }) { // Grafana does not break words
 					if len(word) > most {
 						text = strings.Replace(text, word, word[:most-1]+"…", 1)
@@ -218,7 +219,8 @@ var trueWithout = map[string]string{
 	"No synthetic request is recorded here. Probes are off by default.":                                       `llm_probe_requests_total`,
 	"No source of engines here reports a place.":                                                              `llm_discovery_places`,
 	"Nothing here reports this.":                                                                              `llm_gpu_clock_event_active`,
-	"Nothing here reports this, or nothing happened. This does not mean zero.":                                ``, // of which one or the other is true
+	// of which one or the other is true
+	"Nothing here reports this, or nothing happened. This does not mean zero.": ``,
 }
 
 // empty checks that a panel without data says what is true, and returns what it says; nothing for one that has data.
@@ -301,8 +303,8 @@ func TestNothingIsSaidOfNothing(t *testing.T) {
 	}
 }
 
-// TestAHealthyEngineIsCalm: of a healthy engine without GPUs on the day of installation, nothing is said that is not so: it did not start, nothing burns, no
-// alert fires, and no panel about GPUs has data.
+// TestAHealthyEngineIsCalm: of a healthy engine without GPUs on the day of installation, nothing is said that is not
+// so: it did not start, nothing burns, no alert fires, and no panel about GPUs has data.
 func TestAHealthyEngineIsCalm(t *testing.T) {
 	t.Parallel()
 	in := named(t, "thermal-throttle")
@@ -320,23 +322,28 @@ func TestAHealthyEngineIsCalm(t *testing.T) {
 			said[p.Title] = says
 			ofGPUs := len(p.Targets) > 0
 			for _, q := range p.Targets {
-				ofGPUs = ofGPUs && !slices.ContainsFunc(names(t, b.substitute(t, q.Expr)), func(n string) bool { return !strings.HasPrefix(n, "llm_gpu_") })
+				ofGPUs = ofGPUs && !slices.ContainsFunc(names(t, b.substitute(t, q.Expr)),
+					func(n string) bool { return !strings.HasPrefix(n, "llm_gpu_") })
 			}
 			if ofGPUs && says == "" {
 				t.Errorf("%s: %s shows GPUs", b.Title, p.Title)
 			}
 		}
 	}
-	for title, want := range map[string]string{"Where to look first": "Nothing burns that is counted.", "Firing alerts": "No alert fires.",
-		"What changed": "No deploy, changed setting or restart is recorded in this range.", "Needs a person": "No GPU has a condition, or none is read."} {
+	for title, want := range map[string]string{
+		"Where to look first": "Nothing burns that is counted.", "Firing alerts": "No alert fires.",
+		"What changed":   "No deploy, changed setting or restart is recorded in this range.",
+		"Needs a person": "No GPU has a condition, or none is read.",
+	} {
 		if said[title] != want {
 			t.Errorf("%s says %q, want %q", title, said[title], want)
 		}
 	}
 }
 
-// TestAtThreeInTheMorning plays the incidents that no panel names until three minutes after their alert, the public ones, too: TestDrill reads the first screen
-// of the others. One that must wake nobody and opens no ticket says nothing. Each run plays one in twelve, and -all plays all.
+// TestAtThreeInTheMorning plays the incidents that no panel names until three minutes after their alert, the public
+// ones, too: TestDrill reads the first screen of the others. One that must wake nobody and opens no ticket says
+// nothing. Each run plays one in twelve, and -all plays all.
 func TestAtThreeInTheMorning(t *testing.T) {
 	t.Parallel()
 	others := drilled(t)
@@ -413,8 +420,8 @@ func TestAtThreeInTheMorning(t *testing.T) {
 // lookFirstAt finds the branch that a page names.
 var lookFirstAt = regexp.MustCompile(`(?m)^Look first at: (\w+)\.`)
 
-// atThree checks that the first screen of the incident board tells who is called at night, three minutes after the alert, what to know: the model, the
-// replica or the GPU and its node where one is at fault, the branch, what to do and since when.
+// atThree checks that the first screen of the incident board tells who is called at night, three minutes after the
+// alert, what to know: the model, the replica or the GPU and its node where one is at fault, the branch, what to do and since when.
 func (s shown) atThree(t *testing.T, in incident.Incident) {
 	t.Helper()
 	tells := cmp.Or(in.Page, in.Cause)

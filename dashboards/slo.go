@@ -41,26 +41,35 @@ func promiseRow(s scope, w windows) []Panel {
 		single("Least budget left", share, About{
 			"The smallest share of error budget left, of all selected objectives and models.",
 			"It is one number for the whole fleet.",
-			"Below a quarter, find the model in the burn-down."},
+			"Below a quarter, find the model in the burn-down.",
+		},
 			Query{promql.Min(whole, left), ""}).low(0, 0.25).size(8, 5).runbook("LLMErrorBudgetSlowBurn").next(rules.IncidentDashboard).
 			movesIn(spends...),
 		single("Fastest burn, 1 hour", multiple, About{
 			"The highest burn rate over an hour.",
 			"At 14.4 a 30-day budget is gone in two days.",
-			"Open the incident dashboard of the model that burns fastest."},
+			"Open the incident dashboard of the model that burns fastest.",
+		},
 			Query{promql.Max(whole, s.of(metrics.Window(metrics.RecordedBurn, "1h"))), ""}).bad(1, factor(w.fast)).size(8, 5).
 			empty("No event was counted in an hour.").runbook("LLMErrorBudgetFastBurn").next(rules.IncidentDashboard).
 			movesIn(spends...),
 		single("Objectives with budget left", share, About{
 			"How many of all objectives, counted per model, have budget left, and which part of their period is recorded if it is not the whole.",
-			"A monthly report has the same number. While little is recorded, the budget is that of a whole period, so a bad share above the allowed one need not have spent it.",
-			"If it is not all, the burn-down shows which ones."},
+			"A monthly report has the same number. While little is recorded, the budget is that of a whole period, so a bad share above the " +
+				"allowed one need not have spent it.",
+			"If it is not all, the burn-down shows which ones.",
+		},
 			Query{promql.Or(
-				promql.Call("label_join", promql.Mul(promql.Mul(promql.Div(kept, all), promql.CountValues("kept", whole, kept), promql.On().ManyToOne("kept")),
-					promql.CountValues("all", whole, all), promql.On().ManyToOne("all")), promql.Str(metrics.LabelSays), promql.Str(" of "), promql.Str("kept"), promql.Str("all")),
+				promql.Call("label_join", promql.Mul(promql.Mul(promql.Div(kept, all), promql.CountValues("kept", whole, kept), promql.On().
+					ManyToOne("kept")),
+					promql.CountValues("all", whole, all), promql.On().ManyToOne("all")), promql.Str(metrics.LabelSays), promql.Str(" of "),
+					promql.Str("kept"), promql.Str("all")),
 				labelled(promql.Mul(promql.Num(unsaid), promql.Call("absent", left)), metrics.LabelSays, nothing)), "{{says}}"},
-			Query{promql.CountValues("part", whole, promql.Call("round", promql.Mul(promql.Num(100), promql.Lt(recorded, promql.Num(0.99))), promql.Num(0.1))),
-				"{{part}}% of the period is recorded"}).
+			Query{
+				promql.CountValues("part", whole, promql.Call("round", promql.Mul(promql.Num(100), promql.Lt(recorded, promql.Num(0.99))),
+					promql.Num(0.1))),
+				"{{part}}% of the period is recorded",
+			}).
 			names().says(State{unsaid, nothing, grey}).low(0.9, 1).size(8, 5).runbook("LLMErrorBudgetSlowBurn").next(rules.IncidentDashboard).
 			notDrilled("an hour does not spend a month's budget"),
 	}
@@ -70,9 +79,11 @@ func promiseRow(s scope, w windows) []Panel {
 func budgetRow(s scope) []Panel {
 	return []Panel{
 		lines("Budget burn-down", share, 24, About{
-			"Share of the period's error budget left, per model and objective. The period is rolling, so an incident that leaves it gives its budget back.",
+			"Share of the period's error budget left, per model and objective. The period is rolling, so an incident that leaves it gives its " +
+				"budget back.",
 			"A steady slope is a chronic fault, and a step is an incident. Below 0, the objective is missed.",
-			"Click a line to open that model at that time."},
+			"Click a line to open that model at that time.",
+		},
 			Query{s.of(metrics.RecordedBudgetRemaining), objectiveLegend}).
 			low(0, 0.25).runbook("LLMErrorBudgetSlowBurn").next(rules.IncidentDashboard).
 			movesIn(spends...),
@@ -88,14 +99,17 @@ func burnRow(s scope, w windows) []Panel {
 		lines("Burn rate, fast window", multiple, 12, About{
 			"Burn over " + w.fast.Long.String() + " per model and objective, and the line at which it pages.",
 			"This is the long window of the pair that pages first. What rose above the line paged.",
-			"Repeated peaks at the same hour come from load, so look at capacity."},
+			"Repeated peaks at the same hour come from load, so look at capacity.",
+		},
 			burn(w.fast)).limits(s.firesAt(w.fast)).
-			bad(1, factor(w.fast)).empty("No event was counted in the " + w.fast.Long.String() + " before any point of this graph.").runbook("LLMErrorBudgetFastBurn").next(rules.IncidentDashboard).
+			bad(1, factor(w.fast)).empty("No event was counted in the " + w.fast.Long.String() + " before any point of this graph.").
+			runbook("LLMErrorBudgetFastBurn").next(rules.IncidentDashboard).
 			movesIn(spends...),
 		lines("Burn rate, slow window", multiple, 12, About{
 			"Burn over " + w.slow.Long.String() + " per model and objective, and the line at which that opens a ticket, or pages.",
 			"Above 1 for long, the objective will be missed without any single incident.",
-			"Fix the cause, or agree on another objective."},
+			"Fix the cause, or agree on another objective.",
+		},
 			burn(w.slow)).limits(s.firesAt(w.slow)).
 			bad(factor(w.slow), factor(w.fast)).runbook("LLMErrorBudgetSlowBurn").next(rules.IncidentDashboard).
 			movesIn(spends...),
@@ -107,9 +121,11 @@ func eventRow(s scope) []Panel {
 	maintained := s.of(metrics.RecordedBadEventCorrection, promql.Eq(metrics.LabelReason, "maintenance"))
 	return []Panel{
 		lines("Events", perSecond, 24, About{
-			"Events per second that count for each objective, requests or tokens for latency between tokens; those that missed it; and the missed ones that declared maintenance leaves out.",
+			"Events per second that count for each objective, requests or tokens for latency between tokens; those that missed it; and the " +
+				"missed ones that declared maintenance leaves out.",
 			"With few events, a burn rate means little.",
-			"If it is zero while there is traffic, the objective protects nobody."},
+			"If it is zero while there is traffic, the objective protects nobody.",
+		},
 			Query{s.of(metrics.RecordedEventRate), "all " + objectiveLegend},
 			Query{s.of(metrics.RecordedBadEventRate), "missed " + objectiveLegend},
 			Query{promql.Mul(promql.Num(-1./60), maintained), "left out " + objectiveLegend}).
@@ -124,8 +140,10 @@ func historyRow(s scope) []Panel {
 		timeline("Alerts", 24, About{
 			"When each alert fired, of budgets and of causes.",
 			"Remove the causes that come before every burn.",
-			"If nobody acts on the pages, change the objective."},
-			fires, Query{promql.Max([]string{"alertname", metrics.LabelModel}, between(s.alerts())), "{{model_name}} {{alertname}}"}).empty("No alert fired.").runbook(eachAlert).next(rules.IncidentDashboard).
+			"If nobody acts on the pages, change the objective.",
+		},
+			fires, Query{promql.Max([]string{"alertname", metrics.LabelModel}, between(s.alerts())), "{{model_name}} {{alertname}}"}).
+			empty("No alert fired.").runbook(eachAlert).next(rules.IncidentDashboard).
 			movesIn(spends...),
 	}
 }

@@ -45,7 +45,8 @@ func TestLayout(t *testing.T) {
 			for y, line := range grid {
 				for x, title := range line {
 					if title == "" {
-						t.Errorf("board %s, column %d, line %d: no panel. The panels of a row of dashboards/*.go fill 24 columns: make one of those that end there wider, or add one", b.Title, x, y)
+						t.Errorf("board %s, column %d, line %d: no panel. The panels of a row of dashboards/*.go fill 24 columns: make one of those "+
+							"that end there wider, or add one", b.Title, x, y)
 						return
 					}
 				}
@@ -102,7 +103,8 @@ func TestPanelsHelp(t *testing.T) {
 						t.Errorf("%s: %q leads to itself", b.Title, p.Title)
 					}
 					for _, v := range b.Templating.List {
-						if v.Type == "query" && !strings.Contains(l.URL, "${"+v.Name+":queryparam}") && !strings.Contains(l.URL, "var-"+v.Name+"=${__field.labels.") {
+						if v.Type == "query" && !strings.Contains(l.URL, "${"+v.Name+":queryparam}") &&
+							!strings.Contains(l.URL, "var-"+v.Name+"=${__field.labels.") {
 							t.Errorf("%s: %q forgets %s on the way to %s", b.Title, p.Title, v.Name, l.URL)
 						}
 					}
@@ -130,7 +132,10 @@ func TestPanelsHelp(t *testing.T) {
 
 // Colours are those of a palette that people with any colour vision tell apart.
 func TestColours(t *testing.T) {
-	palette := map[string]bool{"#0072B2": true, "#56B4E9": true, "#009E73": true, "#F0E442": true, "#E69F00": true, "#D55E00": true, "#CC79A7": true, "#8C8C8C": true, "#8C8C8C40": true, "dash": true}
+	palette := map[string]bool{
+		"#0072B2": true, "#56B4E9": true, "#009E73": true, "#F0E442": true, "#E69F00": true, "#D55E00": true,
+		"#CC79A7": true, "#8C8C8C": true, "#8C8C8C40": true, "dash": true,
+	}
 	colour := regexp.MustCompile(`"(?:color|fixedColor|iconColor|fill)": "([^"]*)"`)
 	for _, b := range dashboards.All(nil) {
 		found := colour.FindAllStringSubmatch(string(render(t, b, rules.Style{})), -1)
@@ -161,10 +166,16 @@ func TestRenderIsStable(t *testing.T) {
 // Other names for labels reach queries, variables, legends and links; the names of variables stay, because alerts
 // link with them.
 func TestRenamedLabels(t *testing.T) {
-	style := rules.Style{Labels: map[string]string{"cluster": "k8s_cluster", "instance": "node_ip"}, RunbookURL: "https://wiki.example/{alert}"}
+	style := rules.Style{
+		Labels:     map[string]string{"cluster": "k8s_cluster", "instance": "node_ip"},
+		RunbookURL: "https://wiki.example/{alert}",
+	}
 	for _, b := range dashboards.All(nil) {
 		text := string(render(t, b, style))
-		for _, gone := range []string{`{cluster=`, `(cluster,`, `{{cluster}}`, `instance=`, `{{instance}}`, `labels.instance`, `"cluster": true`, "github.com"} {
+		for _, gone := range []string{
+			`{cluster=`, `(cluster,`, `{{cluster}}`, `instance=`, `{{instance}}`, `labels.instance`,
+			`"cluster": true`, "github.com",
+		} {
 			if strings.Contains(text, gone) {
 				t.Errorf("%s still says %s", b.Title(), gone)
 			}
@@ -184,7 +195,10 @@ func TestRenamedSeverity(t *testing.T) {
 	for _, b := range dashboards.All(nil) {
 		text += string(render(t, b, style))
 	}
-	for _, want := range []string{`prio=\"p1\"`, `alertname, prio, branch`, `"prio": false`, `severity, location`, `{{severity}} {{location}}`} {
+	for _, want := range []string{
+		`prio=\"p1\"`, `alertname, prio, branch`, `"prio": false`, `severity, location`,
+		`{{severity}} {{location}}`,
+	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no dashboard says %s", want)
 		}

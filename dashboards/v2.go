@@ -21,7 +21,10 @@ func RenderV2(b Board, style rules.Style) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s in schema v2: %w", b.Title(), err)
 	}
-	return encode(resource.Manifest{ApiVersion: "dashboard.grafana.app/v2", Kind: resource.DashboardKind, Metadata: resource.Metadata{Name: string(b.UID)}, Spec: d})
+	return encode(resource.Manifest{
+		ApiVersion: "dashboard.grafana.app/v2", Kind: resource.DashboardKind,
+		Metadata: resource.Metadata{Name: string(b.UID)}, Spec: d,
+	})
 }
 
 func (w writer) v2() (dashboardv2.Dashboard, error) {
@@ -111,15 +114,20 @@ func (w writer) variableV2(v variable) *dashboardv2.QueryVariableKind {
 	k.Spec.Name, k.Spec.Label, k.Spec.Definition = v.name, &v.title, &query
 	k.Spec.Query = queryV2(map[string]string{"query": query, "refId": "PrometheusVariableQueryEditor-VariableQuery"})
 	k.Spec.Multi, k.Spec.IncludeAll = true, true
-	k.Spec.Current = dashboardv2.VariableOption{Selected: new(true),
-		Text:  dashboardv2.StringOrArrayOfString{ArrayOfString: []string{"All"}},
-		Value: dashboardv2.StringOrArrayOfString{ArrayOfString: []string{"$__all"}}}
+	k.Spec.Current = dashboardv2.VariableOption{
+		Selected: new(true),
+		Text:     dashboardv2.StringOrArrayOfString{ArrayOfString: []string{"All"}},
+		Value:    dashboardv2.StringOrArrayOfString{ArrayOfString: []string{"$__all"}},
+	}
 	k.Spec.Refresh, k.Spec.Sort = dashboardv2.VariableRefreshOnTimeRangeChanged, dashboardv2.VariableSortNaturalAsc
 	return k
 }
 
 func optionV2(s string) dashboardv2.VariableOption {
-	return dashboardv2.VariableOption{Text: dashboardv2.StringOrArrayOfString{String: &s}, Value: dashboardv2.StringOrArrayOfString{String: &s}}
+	return dashboardv2.VariableOption{
+		Text:  dashboardv2.StringOrArrayOfString{String: &s},
+		Value: dashboardv2.StringOrArrayOfString{String: &s},
+	}
 }
 
 func (w writer) annotationsV2() []dashboardv2.AnnotationQueryKind {

@@ -109,20 +109,28 @@ func (q queryV2) source() *source {
 // classic says the same in the terms of the classic schema. Rows are panels there, and panels count lines
 // from the top of the dashboard.
 func (v boardV2) classic(t *testing.T, uid string) board {
-	b := board{UID: uid, Title: v.Title, Description: v.Description, Refresh: v.TimeSettings.AutoRefresh, SchemaVersion: 42, Editable: v.Editable, Tags: v.Tags, Links: v.Links}
+	b := board{
+		UID: uid, Title: v.Title, Description: v.Description, Refresh: v.TimeSettings.AutoRefresh, SchemaVersion: 42,
+		Editable: v.Editable, Tags: v.Tags, Links: v.Links,
+	}
 	b.Time.From, b.Time.To = v.TimeSettings.From, "now"
 	if v.CursorSync == "Crosshair" {
 		b.GraphTooltip = 1
 	}
 	for _, a := range v.Annotations {
 		s := a.Spec
-		b.Annotations.List = append(b.Annotations.List, annotation{Name: s.Name, Expr: s.Query.Spec.Expr, IconColor: s.IconColor, Datasource: *s.Query.source(), Enable: s.Enable, Hide: s.Hide,
-			TitleFormat: s.LegacyOptions.TitleFormat, TextFormat: s.LegacyOptions.TextFormat, Step: s.LegacyOptions.Step})
+		b.Annotations.List = append(b.Annotations.List, annotation{
+			Name: s.Name, Expr: s.Query.Spec.Expr, IconColor: s.IconColor,
+			Datasource: *s.Query.source(), Enable: s.Enable, Hide: s.Hide,
+			TitleFormat: s.LegacyOptions.TitleFormat, TextFormat: s.LegacyOptions.TextFormat, Step: s.LegacyOptions.Step,
+		})
 	}
 	for _, x := range v.Variables {
 		s := x.Spec
-		one := variable{Name: s.Name, Label: s.Label, AllValue: s.AllValue, Multi: s.Multi, IncludeAll: s.IncludeAll,
-			Refresh: map[string]int{"": 0, "onDashboardLoad": 1, "onTimeRangeChanged": 2}[s.Refresh]}
+		one := variable{
+			Name: s.Name, Label: s.Label, AllValue: s.AllValue, Multi: s.Multi, IncludeAll: s.IncludeAll,
+			Refresh: map[string]int{"": 0, "onDashboardLoad": 1, "onTimeRangeChanged": 2}[s.Refresh],
+		}
 		switch x.Kind {
 		case "DatasourceVariable":
 			one.Type, one.Query = "datasource", s.PluginID
@@ -247,8 +255,8 @@ func TestV2IsOfTheSchema(t *testing.T) {
 	}
 }
 
-// No panel and no row depends on a condition: the operators of conditions differ between Grafana's versions, and 12.2 refuses a whole board for
-// one that it does not know. Each piece of evidence has its levers in the row that the classic schema has, too.
+// No panel and no row depends on a condition: the operators of conditions differ between Grafana's versions, and 12.2
+// refuses a whole board for one that it does not know. Each piece of evidence has its levers in the row that the classic schema has, too.
 func TestV2HidesNothing(t *testing.T) {
 	for _, b := range dashboards.All(nil) {
 		content, err := dashboards.RenderV2(b, rules.Style{})

@@ -48,5 +48,6 @@ func (s scope) firesAt(p slo.WindowPair) Query {
 	if p.Severity == slo.Ticket {
 		does = "ticket"
 	}
-	return Query{promql.Max([]string{metrics.LabelSLO}, s.of(metrics.RecordedBurnThreshold, promql.Eq(metrics.LabelLong, p.Long.String()))), does + " at {{slo}}"}
+	return Query{promql.Max([]string{metrics.LabelSLO}, s.of(metrics.RecordedBurnThreshold,
+		promql.Eq(metrics.LabelLong, p.Long.String()))), does + " at {{slo}}"}
 }

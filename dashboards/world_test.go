@@ -157,7 +157,8 @@ func histogram(f *metrics.Family, l labels.Labels, good, bad float64, emit rules
 
 func counter(f *metrics.Family, good, bad float64) float64 {
 	switch f {
-	case metrics.SourceMissing, metrics.KVTransferFailures, metrics.KVTierRefused, metrics.KVTierFailures, metrics.GPUPCIeReplays, metrics.GPUPCIeErrors, metrics.GPUNVLinkErrors:
+	case metrics.SourceMissing, metrics.KVTransferFailures, metrics.KVTierRefused, metrics.KVTierFailures, metrics.GPUPCIeReplays,
+		metrics.GPUPCIeErrors, metrics.GPUNVLinkErrors:
 		return bad // stand still while all is well
 	case metrics.PrefixCacheHitTokens, metrics.ExternalPrefixCacheHitTokens, metrics.KVTierHitTokens:
 		return 6*good + 2*bad
@@ -175,10 +176,12 @@ func gauge(f *metrics.Family, incident bool, i int) float64 {
 	case metrics.GPUSXIDLastTimestamp:
 		bad = float64(rulesim.Epoch.Add(incidentAt).Unix())
 		healthy = bad - 30*3600 // too long ago to be shown
-	case metrics.DiscoveryUp, metrics.GPUNVMLUp, metrics.GPUXIDSourceUp, metrics.SLOCounted, metrics.CollectorSuccess, metrics.ConfigReloadSuccess,
+	case metrics.DiscoveryUp, metrics.GPUNVMLUp, metrics.GPUXIDSourceUp, metrics.SLOCounted, metrics.CollectorSuccess,
+		metrics.ConfigReloadSuccess,
 		metrics.GPUNVLinkUp, metrics.GPUFeatureSupported, metrics.GPUFabricManagerUp, metrics.ProbeEngineAsked:
 		healthy, bad = 1, 0
-	case metrics.GPUMissing, metrics.GPUCollectStuck, metrics.GPUSRAMThreshold, metrics.GPURowRemapPending, metrics.GPURowRemapFailure, metrics.GPURetiredPagesPending,
+	case metrics.GPUMissing, metrics.GPUCollectStuck, metrics.GPUSRAMThreshold, metrics.GPURowRemapPending, metrics.GPURowRemapFailure,
+		metrics.GPURetiredPagesPending,
 		metrics.GPURepairPending, metrics.GPUMemoryUnrepairable, metrics.GPUFabricHealth, metrics.Sleeping:
 		healthy, bad = 0, 1
 	case metrics.SLOPeriod: // the label says so, too
@@ -234,7 +237,10 @@ func TestUndrilledPanelsMove(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			sim := w.run(t)
-			s := shown{sim, rulesim.Epoch.Add(incidentAt - 10*time.Minute), rulesim.Epoch.Add(incidentAt), rulesim.Epoch.Add(worldEnd - time.Minute), nil}
+			s := shown{
+				sim, rulesim.Epoch.Add(incidentAt - 10*time.Minute), rulesim.Epoch.Add(incidentAt),
+				rulesim.Epoch.Add(worldEnd - time.Minute), nil,
+			}
 			for _, b := range boards(t) {
 				for _, p := range b.flat() {
 					if p.drill.Excuse == "" {
@@ -287,8 +293,8 @@ func undrilledFamilies(t *testing.T) map[*metrics.Family]bool {
 	return r.families
 }
 
-// TestYoungSeriesAreDrawn: however long the range, what is there at a moment is drawn at it, up to the number of lines that a panel has: a query
-// chooses among lines at each moment, and reads the range only to say when something began.
+// TestYoungSeriesAreDrawn: however long the range, what is there at a moment is drawn at it, up to the number of lines
+// that a panel has: a query chooses among lines at each moment, and reads the range only to say when something began.
 func TestYoungSeriesAreDrawn(t *testing.T) {
 	t.Parallel()
 	sim := world{emits: undrilledFamilies(t)}.run(t)

@@ -75,8 +75,9 @@ func (r *Reading) UntilReadAgain() (longest time.Duration) {
 	return longest.Round(100*time.Millisecond) + time.Second
 }
 
-// AgainstSMI compares readings of an exporter with what nvidia-smi -q -x printed. With readings before and after the document, a value may lie
-// anywhere between the two. sameTime means that the document is as old as the readings; otherwise its timestamp decides.
+// AgainstSMI compares readings of an exporter with what nvidia-smi -q -x printed. With readings before and after the
+// document, a value may lie anywhere between the two. sameTime means that the document is as old as the readings;
+// otherwise its timestamp decides.
 func AgainstSMI(document []byte, sameTime bool, readings ...*Reading) (Comparison, error) {
 	log, err := readSMI(bytes.NewReader(document))
 	if err != nil {
@@ -123,7 +124,8 @@ func (c *comparing) node(log smiLog) {
 // find returns the exporter's labels of a GPU, by UUID, or by address where the document has no UUID.
 func (c *comparing) find(g smiGPU) (labels map[string]string) {
 	for _, s := range c.readings[0].of(metrics.GPUInfo) {
-		if uuid := g.values["uuid"]; s.labels[metrics.LabelGPUUUID] == uuid || smiSilent(uuid) && s.labels[metrics.LabelPCIBusID] == pciAddress(g.values["pci/pci_bus_id"]) {
+		if uuid := g.values["uuid"]; s.labels[metrics.LabelGPUUUID] == uuid || smiSilent(uuid) &&
+			s.labels[metrics.LabelPCIBusID] == pciAddress(g.values["pci/pci_bus_id"]) {
 			return s.labels
 		}
 	}
@@ -134,10 +136,16 @@ func (c *comparing) find(g smiGPU) (labels map[string]string) {
 func (c *comparing) gpu(g smiGPU) {
 	id := c.find(g)
 	if id == nil {
-		c.add(Compared{Element: "gpu", Outcome: Absent, SMI: cmp.Or(g.values["uuid"], g.values["pci/pci_bus_id"]), Why: "the exporter has no such GPU"})
+		c.add(Compared{
+			Element: "gpu", Outcome: Absent, SMI: cmp.Or(g.values["uuid"], g.values["pci/pci_bus_id"]),
+			Why: "the exporter has no such GPU",
+		})
 		return
 	}
-	s := subjectOf{gpu: id[metrics.LabelGPU], values: g.values, where: []string{metrics.LabelGPUUUID, id[metrics.LabelGPUUUID], metrics.LabelGPUInstance, ""}, used: map[string]bool{}}
+	s := subjectOf{gpu: id[metrics.LabelGPU], values: g.values, where: []string{
+		metrics.LabelGPUUUID, id[metrics.LabelGPUUUID],
+		metrics.LabelGPUInstance, "",
+	}, used: map[string]bool{}}
 	c.names[s.gpu] = g.values["product_name"]
 	for _, row := range smiRows {
 		c.row(s, row)
@@ -151,9 +159,14 @@ func (c *comparing) gpu(g smiGPU) {
 		}
 	}
 	for _, device := range g.mig {
-		m := subjectOf{gpu: s.gpu, prefix: "mig_device " + device["gpu_instance_id"] + " ", values: device, used: s.used,
-			where: []string{metrics.LabelGPUUUID, id[metrics.LabelGPUUUID], metrics.LabelGPUInstance, device["gpu_instance_id"]}}
-		for path, f := range map[string]*metrics.Family{"total": metrics.GPUMemoryTotal, "reserved": metrics.GPUMemoryReserved, "used": metrics.GPUMemoryUsed, "free": metrics.GPUMemoryFree} {
+		m := subjectOf{
+			gpu: s.gpu, prefix: "mig_device " + device["gpu_instance_id"] + " ", values: device, used: s.used,
+			where: []string{metrics.LabelGPUUUID, id[metrics.LabelGPUUUID], metrics.LabelGPUInstance, device["gpu_instance_id"]},
+		}
+		for path, f := range map[string]*metrics.Family{
+			"total": metrics.GPUMemoryTotal, "reserved": metrics.GPUMemoryReserved,
+			"used": metrics.GPUMemoryUsed, "free": metrics.GPUMemoryFree,
+		} {
 			c.row(m, smiRow{paths: []string{"fb_memory_usage/" + path}, to: f, slack: memory})
 		}
 	}
@@ -301,7 +314,8 @@ func (c Comparison) Text() string {
 			if v.Outcome == Wrong {
 				says = "reports " + v.Series + " = " + v.Own
 			}
-			fmt.Fprintf(&b, "%-8s %s: nvidia-smi reports %s = %s, the exporter %s\n", v.Outcome, subjectName(v.GPU), v.Element, printable(v.SMI), printable(cmp.Or(v.Why, says)))
+			fmt.Fprintf(&b, "%-8s %s: nvidia-smi reports %s = %s, the exporter %s\n", v.Outcome, subjectName(v.GPU), v.Element,
+				printable(v.SMI), printable(cmp.Or(v.Why, says)))
 		}
 	}
 	for _, gpu := range c.gpus() {
@@ -312,7 +326,8 @@ func (c Comparison) Text() string {
 			}
 		}
 		of := c.of(gpu)
-		fmt.Fprintf(&b, "%s: %d values: %d right (%d of them absent in both), %d wrong, %d missing; not comparable: %d that only the exporter has, %d others\n", strings.TrimSpace(subjectName(gpu)+" "+printable(c.names[gpu])),
+		fmt.Fprintf(&b, "%s: %d values: %d right (%d of them absent in both), %d wrong, %d missing; not comparable: %d that only the "+
+			"exporter has, %d others\n", strings.TrimSpace(subjectName(gpu)+" "+printable(c.names[gpu])),
 			len(of.Values), of.count(gpu, Right), both, of.count(gpu, Wrong), of.count(gpu, Absent), of.has(false), of.has(true))
 	}
 	return b.String()

@@ -86,8 +86,10 @@ var smiRows = joinRows(
 		{paths: []string{"persistence_mode"}, to: metrics.GPUPersistenceMode},
 		{paths: []string{"c2c_mode"}, to: metrics.GPUC2CMode},
 		{paths: []string{"gpu_recovery_action"}, to: metrics.GPURecoveryAction, slack: states},
-		{paths: []string{"gpu_recovery_action"}, to: metrics.GPURecoveryActionInfo, text: metrics.LabelAction, slack: states,
-			read: func(text string) string { return metrics.RecoveryAction(int(smiWords[text])) }},
+		{
+			paths: []string{"gpu_recovery_action"}, to: metrics.GPURecoveryActionInfo, text: metrics.LabelAction, slack: states,
+			read: func(text string) string { return metrics.RecoveryAction(int(smiWords[text])) },
+		},
 		{paths: []string{"pci/replay_counter"}, to: metrics.GPUPCIeReplays, slack: counted},
 		{paths: []string{"fan_speed"}, to: metrics.GPUFanSpeed, labels: []string{metrics.LabelFan, "0"}, slack: share},
 		{paths: []string{"performance_state"}, to: metrics.GPUPerformanceState, slack: states},
@@ -103,53 +105,94 @@ var smiRows = joinRows(
 		{paths: []string{"fabric/cliqueId"}, needs: "fabric/clusterUuid", to: metrics.GPUFabricInfo, text: metrics.LabelCliqueID},
 		smiInfo("fabric/clusterUuid", metrics.GPUFabricInfo, metrics.LabelClusterUUID, strings.ToLower),
 	},
-	smiPath("mig_mode/", metrics.GPUMIGMode, same, []string{"current_mig", metrics.LabelState, "current"}, []string{"pending_mig", metrics.LabelState, "pending"}),
-	smiPath("pci/pci_gpu_link_info/pcie_gen/", metrics.GPUPCIeLinkGeneration, states, []string{"current_link_gen", metrics.LabelState, "current"}, []string{"max_link_gen", metrics.LabelState, "max"}),
-	smiPath("pci/pci_gpu_link_info/link_widths/", metrics.GPUPCIeLinkWidth, states, []string{"current_link_width", metrics.LabelState, "current"}, []string{"max_link_width", metrics.LabelState, "max"}),
+	smiPath("mig_mode/", metrics.GPUMIGMode, same, []string{"current_mig", metrics.LabelState, "current"},
+		[]string{"pending_mig", metrics.LabelState, "pending"}),
+	smiPath("pci/pci_gpu_link_info/pcie_gen/", metrics.GPUPCIeLinkGeneration, states, []string{
+		"current_link_gen", metrics.LabelState,
+		"current",
+	}, []string{"max_link_gen", metrics.LabelState, "max"}),
+	smiPath("pci/pci_gpu_link_info/link_widths/", metrics.GPUPCIeLinkWidth, states, []string{
+		"current_link_width", metrics.LabelState,
+		"current",
+	}, []string{"max_link_width", metrics.LabelState, "max"}),
 	smiPath("fb_memory_usage/total", metrics.GPUMemoryTotal, mib, []string{""}),
 	smiPath("fb_memory_usage/reserved", metrics.GPUMemoryReserved, mib, []string{""}),
 	smiPath("fb_memory_usage/used", metrics.GPUMemoryUsed, memory, []string{""}),
 	smiPath("fb_memory_usage/free", metrics.GPUMemoryFree, memory, []string{""}),
 	smiPath("bar1_memory_usage/total", metrics.GPUBAR1Total, mib, []string{""}),
 	smiPath("bar1_memory_usage/used", metrics.GPUBAR1Used, memory, []string{""}),
-	smiPath("utilization/", metrics.GPUMediaUtilization, share, []string{"encoder_util", metrics.LabelKind, "encoder"}, []string{"decoder_util", metrics.LabelKind, "decoder"},
+	smiPath("utilization/", metrics.GPUMediaUtilization, share, []string{"encoder_util", metrics.LabelKind, "encoder"},
+		[]string{"decoder_util", metrics.LabelKind, "decoder"},
 		[]string{"jpeg_util", metrics.LabelKind, "jpeg"}, []string{"ofa_util", metrics.LabelKind, "ofa"}),
-	smiPath("ecc_mode/", metrics.GPUECCMode, same, []string{"current_ecc", metrics.LabelState, "current"}, []string{"pending_ecc", metrics.LabelState, "pending"}),
+	smiPath("ecc_mode/", metrics.GPUECCMode, same, []string{"current_ecc", metrics.LabelState, "current"},
+		[]string{"pending_ecc", metrics.LabelState, "pending"}),
 	eccRows("volatile"), eccRows("aggregate"),
-	smiPath("ecc_errors/aggregate_uncorrectable_sram_sources/sram_", metrics.GPUSRAMUnitUncorrected, counted, []string{"l2", metrics.LabelLocation, "l2"}, []string{"sm", metrics.LabelLocation, "sm"},
-		[]string{"microcontroller", metrics.LabelLocation, "microcontroller"}, []string{"pcie", metrics.LabelLocation, "pcie"}, []string{"other", metrics.LabelLocation, "other"}),
-	smiPath("ecc_errors/", metrics.GPURepairPending, same, []string{"channel_repair_pending", metrics.LabelType, "channel"}, []string{"tpc_repair_pending", metrics.LabelType, "tpc"}),
-	smiPath("retired_pages/", metrics.GPURetiredPages, counted, []string{"multiple_single_bit_retirement/retired_count", metrics.LabelCause, "corrected"}, []string{"double_bit_retirement/retired_count", metrics.LabelCause, "uncorrected"}),
-	smiPath("remapped_rows/remapped_row_", metrics.GPURemappedRows, counted, []string{"corr", metrics.LabelCause, "corrected"}, []string{"unc", metrics.LabelCause, "uncorrected"}),
-	labelled("remapped_rows/row_remapper_histogram/row_remapper_histogram_", "", metrics.GPURowRemapBanks, metrics.LabelAvailability, counted, "max", "high", "partial", "low", "none"),
+	smiPath("ecc_errors/aggregate_uncorrectable_sram_sources/sram_", metrics.GPUSRAMUnitUncorrected, counted,
+		[]string{"l2", metrics.LabelLocation, "l2"}, []string{"sm", metrics.LabelLocation, "sm"},
+		[]string{"microcontroller", metrics.LabelLocation, "microcontroller"}, []string{"pcie", metrics.LabelLocation, "pcie"},
+		[]string{"other", metrics.LabelLocation, "other"}),
+	smiPath("ecc_errors/", metrics.GPURepairPending, same, []string{"channel_repair_pending", metrics.LabelType, "channel"},
+		[]string{"tpc_repair_pending", metrics.LabelType, "tpc"}),
+	smiPath("retired_pages/", metrics.GPURetiredPages, counted, []string{
+		"multiple_single_bit_retirement/retired_count",
+		metrics.LabelCause, "corrected",
+	}, []string{"double_bit_retirement/retired_count", metrics.LabelCause, "uncorrected"}),
+	smiPath("remapped_rows/remapped_row_", metrics.GPURemappedRows, counted, []string{"corr", metrics.LabelCause, "corrected"},
+		[]string{"unc", metrics.LabelCause, "uncorrected"}),
+	labelled("remapped_rows/row_remapper_histogram/row_remapper_histogram_", "", metrics.GPURowRemapBanks, metrics.LabelAvailability,
+		counted, "max", "high", "partial", "low", "none"),
 	temperatureRows(), powerRows(),
 	labelled("clocks/", "_clock", metrics.GPUClock, metrics.LabelDomain, clocks, "graphics", "sm", "mem", "video"),
 	labelled("max_clocks/", "_clock", metrics.GPUClockMax, metrics.LabelDomain, same, "graphics", "sm", "mem", "video"),
 	clockEventRows(),
-	smiPath("fabric/health/", metrics.GPUFabricHealth, states, []string{"summary", metrics.LabelCheck, "summary"}, []string{"bandwidth", metrics.LabelCheck, "degraded_bandwidth"},
-		[]string{"route_recovery_in_progress", metrics.LabelCheck, "route_recovery"}, []string{"route_unhealthy", metrics.LabelCheck, "route_unhealthy"},
-		[]string{"access_timeout_recovery", metrics.LabelCheck, "access_timeout_recovery"}, []string{"incorrect_configuration", metrics.LabelCheck, "incorrect_configuration"}),
+	smiPath("fabric/health/", metrics.GPUFabricHealth, states, []string{"summary", metrics.LabelCheck, "summary"},
+		[]string{"bandwidth", metrics.LabelCheck, "degraded_bandwidth"},
+		[]string{"route_recovery_in_progress", metrics.LabelCheck, "route_recovery"}, []string{
+			"route_unhealthy", metrics.LabelCheck,
+			"route_unhealthy",
+		},
+		[]string{"access_timeout_recovery", metrics.LabelCheck, "access_timeout_recovery"}, []string{
+			"incorrect_configuration",
+			metrics.LabelCheck, "incorrect_configuration",
+		}),
 	featureRows(),
 )
 
 // featureRows returns what llm_gpu_feature_supported says: nvidia-smi shows a value of what a GPU supports, and none of other things.
 func featureRows() (rows []smiRow) {
 	for feature, elements := range map[string][]string{
-		"bar1": {"bar1_memory_usage/total"}, "c2c_mode": {"c2c_mode"}, "clock": {"clocks/graphics_clock", "clocks/sm_clock", "clocks/mem_clock"}, "clock_max": {"max_clocks/graphics_clock", "max_clocks/sm_clock"},
+		"bar1": {"bar1_memory_usage/total"}, "c2c_mode": {"c2c_mode"}, "clock": {
+			"clocks/graphics_clock", "clocks/sm_clock",
+			"clocks/mem_clock",
+		}, "clock_max": {"max_clocks/graphics_clock", "max_clocks/sm_clock"},
 		"clock_events":        {"clocks_event_reasons/clocks_event_reason_gpu_idle", "clocks_throttle_reasons/clocks_throttle_reason_gpu_idle"},
 		"clock_event_seconds": {"clocks_event_reasons_counters/clocks_event_reasons_counters_sw_power_cap"},
-		"encoder_utilization": {"utilization/encoder_util"}, "decoder_utilization": {"utilization/decoder_util"}, "jpeg_utilization": {"utilization/jpeg_util"}, "ofa_utilization": {"utilization/ofa_util"},
-		"utilization": {"utilization/gpu_util"}, "memory": {"fb_memory_usage/total"}, "fan_speed": {"fan_speed"}, "performance_state": {"performance_state"}, "persistence_mode": {"persistence_mode"},
-		"ecc_mode": {"ecc_mode/current_ecc"}, "ecc_errors": {"ecc_errors/volatile/dram_correctable", "ecc_errors/volatile/single_bit/device_memory"}, "sram_ecc_threshold": {"ecc_errors/aggregate/sram_threshold_exceeded"},
-		"repair_pending": {"ecc_errors/channel_repair_pending"}, "memory_unrepairable": {"ecc_errors/unrepairable_memory"}, "retired_pages": {"retired_pages/double_bit_retirement/retired_count"},
-		"row_remap": {"remapped_rows/remapped_row_unc"}, "row_remap_banks": {"remapped_rows/row_remapper_histogram/row_remapper_histogram_max"}, "recovery_action": {"gpu_recovery_action"},
-		"temperature": {"temperature/gpu_temp"}, "memory_temperature": {"temperature/memory_temp"}, "temperature_margin": {"temperature/gpu_temp_tlimit", "temperature/gpu_temp_slow_threshold"},
-		"power": {"gpu_power_readings/instant_power_draw", "gpu_power_readings/power_draw", "power_readings/power_draw"}, "power_average": {"gpu_power_readings/average_power_draw"},
-		"power_limit": {"gpu_power_readings/current_power_limit", "power_readings/enforced_power_limit"}, "power_memory": {"gpu_memory_power_readings/instant_power_draw", "gpu_memory_power_readings/average_power_draw"},
-		"power_module": {"module_power_readings/instant_power_draw"}, "pcie_link": {"pci/pci_gpu_link_info/pcie_gen/current_link_gen"}, "pcie_replays": {"pci/replay_counter"},
-		"mig": {"mig_mode/current_mig"}, "fabric": {"fabric/state"}, "gsp_firmware": {"gsp_firmware_version"},
+		"encoder_utilization": {"utilization/encoder_util"}, "decoder_utilization": {"utilization/decoder_util"},
+		"jpeg_utilization": {"utilization/jpeg_util"}, "ofa_utilization": {"utilization/ofa_util"},
+		"utilization": {"utilization/gpu_util"}, "memory": {"fb_memory_usage/total"}, "fan_speed": {"fan_speed"},
+		"performance_state": {"performance_state"}, "persistence_mode": {"persistence_mode"},
+		"ecc_mode": {"ecc_mode/current_ecc"}, "ecc_errors": {
+			"ecc_errors/volatile/dram_correctable",
+			"ecc_errors/volatile/single_bit/device_memory",
+		}, "sram_ecc_threshold": {"ecc_errors/aggregate/sram_threshold_exceeded"},
+		"repair_pending": {"ecc_errors/channel_repair_pending"}, "memory_unrepairable": {"ecc_errors/unrepairable_memory"},
+		"retired_pages":   {"retired_pages/double_bit_retirement/retired_count"},
+		"row_remap":       {"remapped_rows/remapped_row_unc"},
+		"row_remap_banks": {"remapped_rows/row_remapper_histogram/row_remapper_histogram_max"}, "recovery_action": {"gpu_recovery_action"},
+		"temperature": {"temperature/gpu_temp"}, "memory_temperature": {"temperature/memory_temp"},
+		"temperature_margin": {"temperature/gpu_temp_tlimit", "temperature/gpu_temp_slow_threshold"},
+		"power":              {"gpu_power_readings/instant_power_draw", "gpu_power_readings/power_draw", "power_readings/power_draw"},
+		"power_average":      {"gpu_power_readings/average_power_draw"},
+		"power_limit":        {"gpu_power_readings/current_power_limit", "power_readings/enforced_power_limit"},
+		"power_memory":       {"gpu_memory_power_readings/instant_power_draw", "gpu_memory_power_readings/average_power_draw"},
+		"power_module":       {"module_power_readings/instant_power_draw"}, "pcie_link": {"pci/pci_gpu_link_info/pcie_gen/current_link_gen"},
+		"pcie_replays": {"pci/replay_counter"},
+		"mig":          {"mig_mode/current_mig"}, "fabric": {"fabric/state"}, "gsp_firmware": {"gsp_firmware_version"},
 	} {
-		rows = append(rows, smiRow{paths: elements, to: metrics.GPUFeatureSupported, labels: []string{metrics.LabelFeature, feature}, offers: true, read: func(string) string { return "Yes" }})
+		rows = append(rows, smiRow{
+			paths: elements, to: metrics.GPUFeatureSupported, labels: []string{metrics.LabelFeature, feature},
+			offers: true, read: func(string) string { return "Yes" },
+		})
 	}
 	return rows
 }
@@ -178,19 +221,27 @@ func labelled(before, after string, f *metrics.Family, label string, slack smiSl
 func eccRows(lifetime string) (rows []smiRow) {
 	at := "ecc_errors/" + lifetime + "/"
 	errors := func(path, severity, location string) {
-		rows = append(rows, smiRow{paths: []string{at + path}, to: metrics.GPUECCErrors, slack: counted,
-			labels: []string{metrics.LabelSeverity, severity, metrics.LabelLocation, location, metrics.LabelLifetime, lifetime}})
+		rows = append(rows, smiRow{
+			paths: []string{at + path}, to: metrics.GPUECCErrors, slack: counted,
+			labels: []string{metrics.LabelSeverity, severity, metrics.LabelLocation, location, metrics.LabelLifetime, lifetime},
+		})
 	}
 	errors("sram_correctable", "corrected", "sram")
 	errors("sram_uncorrectable", "uncorrected", "sram")
 	errors("dram_correctable", "corrected", "dram")
 	errors("dram_uncorrectable", "uncorrected", "dram")
-	for path, location := range map[string]string{"device_memory": "dram", "register_file": "register_file", "l1_cache": "l1", "l2_cache": "l2", "texture_memory": "texture", "texture_shm": "shared", "cbu": "cbu"} {
+	for path, location := range map[string]string{
+		"device_memory": "dram", "register_file": "register_file", "l1_cache": "l1",
+		"l2_cache": "l2", "texture_memory": "texture", "texture_shm": "shared", "cbu": "cbu",
+	} {
 		errors("single_bit/"+path, "corrected", location)
 		errors("double_bit/"+path, "uncorrected", location)
 	}
 	for path, kind := range map[string]string{"sram_uncorrectable_parity": "parity", "sram_uncorrectable_secded": "sec_ded"} {
-		rows = append(rows, smiRow{paths: []string{at + path}, to: metrics.GPUSRAMUncorrected, slack: counted, labels: []string{metrics.LabelType, kind, metrics.LabelLifetime, lifetime}})
+		rows = append(rows, smiRow{
+			paths: []string{at + path}, to: metrics.GPUSRAMUncorrected, slack: counted,
+			labels: []string{metrics.LabelType, kind, metrics.LabelLifetime, lifetime},
+		})
 	}
 	return rows
 }
@@ -202,12 +253,16 @@ func temperatureRows() []smiRow {
 		to := []string{metrics.LabelLimit, limit}
 		rows := []smiRow{{paths: []string{at + threshold}, minus: at + sensor, to: metrics.GPUTemperatureMargin, labels: to, slack: degrees}}
 		if tlimit != "" {
-			rows = append(rows, smiRow{paths: []string{at + "gpu_temp_tlimit"}, minus: at + tlimit, to: metrics.GPUTemperatureMargin, labels: to, slack: degrees})
+			rows = append(rows, smiRow{
+				paths: []string{at + "gpu_temp_tlimit"}, minus: at + tlimit, to: metrics.GPUTemperatureMargin,
+				labels: to, slack: degrees,
+			})
 		}
 		return rows
 	}
 	return joinRows(
-		smiPath(at, metrics.GPUTemperature, degrees, []string{"gpu_temp", metrics.LabelSensor, "gpu"}, []string{"memory_temp", metrics.LabelSensor, "memory"}),
+		smiPath(at, metrics.GPUTemperature, degrees, []string{"gpu_temp", metrics.LabelSensor, "gpu"},
+			[]string{"memory_temp", metrics.LabelSensor, "memory"}),
 		margin("slowdown", "gpu_temp_slow_tlimit_threshold", "gpu_temp_slow_threshold", "gpu_temp"),
 		margin("shutdown", "gpu_temp_max_tlimit_threshold", "gpu_temp_max_threshold", "gpu_temp"),
 		margin("gpu_max", "gpu_temp_max_gpu_tlimit_threshold", "gpu_temp_max_gpu_threshold", "gpu_temp"),
@@ -226,7 +281,8 @@ func powerRows() []smiRow {
 		row(metrics.GPUPower, metrics.LabelScope, "gpu_average", power, now+"average_power_draw"),
 		row(metrics.GPUPower, metrics.LabelScope, "memory", power, "gpu_memory_power_readings/instant_power_draw"),
 		row(metrics.GPUPower, metrics.LabelScope, "memory_average", power, "gpu_memory_power_readings/average_power_draw"),
-		row(metrics.GPUPower, metrics.LabelScope, "module", power, "module_power_readings/instant_power_draw", "module_power_readings/power_draw"),
+		row(metrics.GPUPower, metrics.LabelScope, "module", power, "module_power_readings/instant_power_draw",
+			"module_power_readings/power_draw"),
 		row(metrics.GPUPowerLimit, metrics.LabelKind, "enforced", watts, now+"current_power_limit", before+"enforced_power_limit"),
 		row(metrics.GPUPowerLimit, metrics.LabelKind, "requested", watts, now+"requested_power_limit", before+"power_limit"),
 		row(metrics.GPUPowerLimit, metrics.LabelKind, "default", watts, now+"default_power_limit", before+"default_power_limit"),
@@ -237,16 +293,30 @@ func powerRows() []smiRow {
 
 // clockEventRows returns why clocks are lowered, and for how long they were. Until 535 the elements were called throttle reasons.
 func clockEventRows() (rows []smiRow) {
-	for reason, name := range map[string]string{"gpu_idle": "gpu_idle", "applications_clocks_setting": "applications_clocks_setting", "sw_power_cap": "sw_power_cap", "hw_slowdown": "hw_slowdown",
-		"hw_thermal_slowdown": "hw_thermal_slowdown", "hw_power_brake_slowdown": "hw_power_brake_slowdown", "sync_boost": "sync_boost", "sw_thermal_slowdown": "sw_thermal_slowdown",
-		"display_clock_setting": "display_clocks_setting"} {
-		rows = append(rows, smiRow{paths: []string{"clocks_event_reasons/clocks_event_reason_" + name, "clocks_throttle_reasons/clocks_throttle_reason_" + name},
-			to: metrics.GPUClockEventActive, labels: []string{metrics.LabelReason, reason}, slack: states})
+	for reason, name := range map[string]string{
+		"gpu_idle": "gpu_idle", "applications_clocks_setting": "applications_clocks_setting",
+		"sw_power_cap": "sw_power_cap", "hw_slowdown": "hw_slowdown",
+		"hw_thermal_slowdown": "hw_thermal_slowdown", "hw_power_brake_slowdown": "hw_power_brake_slowdown", "sync_boost": "sync_boost",
+		"sw_thermal_slowdown":   "sw_thermal_slowdown",
+		"display_clock_setting": "display_clocks_setting",
+	} {
+		rows = append(rows, smiRow{
+			paths: []string{
+				"clocks_event_reasons/clocks_event_reason_" + name,
+				"clocks_throttle_reasons/clocks_throttle_reason_" + name,
+			},
+			to: metrics.GPUClockEventActive, labels: []string{metrics.LabelReason, reason}, slack: states,
+		})
 	}
-	for reason, name := range map[string]string{"sw_power_cap": "sw_power_cap", "sync_boost": "sync_boost", "sw_thermal_slowdown": "sw_therm_slowdown", "hw_thermal_slowdown": "hw_therm_slowdown",
-		"hw_power_brake_slowdown": "hw_power_brake"} {
-		rows = append(rows, smiRow{paths: []string{"clocks_event_reasons_counters/clocks_event_reasons_counters_" + name},
-			to: metrics.GPUClockEventSeconds, labels: []string{metrics.LabelReason, reason, metrics.LabelSource, "driver"}, slack: micros})
+	for reason, name := range map[string]string{
+		"sw_power_cap": "sw_power_cap", "sync_boost": "sync_boost",
+		"sw_thermal_slowdown": "sw_therm_slowdown", "hw_thermal_slowdown": "hw_therm_slowdown",
+		"hw_power_brake_slowdown": "hw_power_brake",
+	} {
+		rows = append(rows, smiRow{
+			paths: []string{"clocks_event_reasons_counters/clocks_event_reasons_counters_" + name},
+			to:    metrics.GPUClockEventSeconds, labels: []string{metrics.LabelReason, reason, metrics.LabelSource, "driver"}, slack: micros,
+		})
 	}
 	return rows
 }

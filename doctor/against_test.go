@@ -113,7 +113,7 @@ func (c cardOf) document(t *testing.T) ([]byte, *Reading) { return card(t, c.pag
 // change changes the value of an element of the first GPU: the path ends in it, and its parents come before.
 func change(document []byte, path string) []byte {
 	at := bytes.Index(document, []byte("<gpu>"))
-	for _, name := range strings.Split(path, "/") {
+	for name := range strings.SplitSeq(path, "/") {
 		next := bytes.Index(document[at:], []byte("<"+name+">"))
 		if next < 0 {
 			return document
@@ -122,9 +122,15 @@ func change(document []byte, path string) []byte {
 	}
 	value := regexp.MustCompile(`>([^<]*)<`).FindSubmatchIndex(document[at:])
 	text := string(document[at+value[2] : at+value[3]])
-	other := map[string]string{"Yes": "No", "No": "Yes", "Enabled": "Disabled", "Disabled": "Enabled", "Active": "Not Active", "Not Active": "Active", "None": "GPU Reset", "Healthy": "Unhealthy", "True": "False", "False": "True", "Full": "Degraded"}[text]
+	other := map[string]string{
+		"Yes": "No", "No": "Yes", "Enabled": "Disabled", "Disabled": "Enabled", "Active": "Not Active",
+		"Not Active": "Active", "None": "GPU Reset", "Healthy": "Unhealthy", "True": "False", "False": "True", "Full": "Degraded",
+	}[text]
 	if other == "" {
-		other = regexp.MustCompile(`^[-\d.]+`).ReplaceAllStringFunc(text, func(n string) string { return "7" + strings.TrimLeft(n, "-") + "7777777" })
+		other = regexp.MustCompile(`^[-\d.]+`).ReplaceAllStringFunc(text, func(n string) string {
+			return "7" + strings.TrimLeft(n, "-") +
+				"7777777"
+		})
 	}
 	if other == text {
 		other = "Another" + text
@@ -172,7 +178,8 @@ func TestAgainstSMIOutcomes(t *testing.T) {
 		}
 	}
 	old, err := AgainstSMI(document, false, r)
-	if err != nil || outcome(old, "clocks/sm_clock") != "not_comparable it changes, and was read at another time" || outcome(old, "max_clocks/sm_clock") != "right " {
+	if err != nil || outcome(old, "clocks/sm_clock") != "not_comparable it changes, and was read at another time" ||
+		outcome(old, "max_clocks/sm_clock") != "right " {
 		t.Errorf("an old file: %v, %s, %s", err, outcome(old, "clocks/sm_clock"), outcome(old, "max_clocks/sm_clock"))
 	}
 	unknown := bytes.Replace(document, []byte("1755 MHz</sm_clock>"), []byte("1755 kHz</sm_clock>"), 1)
@@ -182,7 +189,10 @@ func TestAgainstSMIOutcomes(t *testing.T) {
 	if c := against(t, document, r); outcome(c, "bar1_memory_usage/free") != "not_comparable the exporter does not have it" {
 		t.Errorf("%s", outcome(c, "bar1_memory_usage/free"))
 	}
-	for text, want := range map[string]string{"": "EOF", "<html></html>": "begins with <html>", "<nvidia_smi_log></nvidia_smi_log>": "lists no GPU"} {
+	for text, want := range map[string]string{
+		"": "EOF", "<html></html>": "begins with <html>",
+		"<nvidia_smi_log></nvidia_smi_log>": "lists no GPU",
+	} {
 		if _, err := AgainstSMI([]byte(text), true, r); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v", text, err)
 		}
@@ -229,7 +239,10 @@ func TestBundle(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, secret := range []string{"GPU-00000000-0000-4000-8000-000000000000", "1650000000000", "1821025190042", "51a5e3c2", "VLLM", ">40000<"} {
+	for _, secret := range []string{
+		"GPU-00000000-0000-4000-8000-000000000000", "1650000000000", "1821025190042", "51a5e3c2", "VLLM",
+		">40000<",
+	} {
 		if !bytes.Contains(document, []byte(secret)) {
 			t.Errorf("%s is not in the document before", secret)
 		}
@@ -276,7 +289,8 @@ func TestRecordedSMI(t *testing.T) {
 					}
 				}
 			}
-			t.Logf("%s, %s, driver %s: %d elements, of which %d are compared with the exporter: %d values, and %d that the card does not have", filepath.Base(file),
+			t.Logf("%s, %s, driver %s: %d elements, of which %d are compared with the exporter: %d values, and %d that the card does not have",
+				filepath.Base(file),
 				g.values["product_name"], log.node["driver_version"], len(g.values), read+silent, read, silent)
 		}
 	}

@@ -55,7 +55,10 @@ func (i identities) hide(value string) string {
 }
 
 // hidden are labels whose values identify a machine. Families of engines, pods and allocations are left out as a whole.
-var hidden = []string{metrics.LabelGPUUUID, metrics.LabelMIGUUID, metrics.LabelSerial, metrics.LabelChassisSerialNumber, metrics.LabelClusterUUID}
+var hidden = []string{
+	metrics.LabelGPUUUID, metrics.LabelMIGUUID, metrics.LabelSerial, metrics.LabelChassisSerialNumber,
+	metrics.LabelClusterUUID,
+}
 
 // Bundle packs nvidia-smi's output and the readings into a gzipped tar file, without anything that identifies the machine. Names of hosts,
 // pods and processes are left out; serial numbers and UUIDs become numbers.

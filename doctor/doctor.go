@@ -83,12 +83,18 @@ type Picture struct {
 func Diagnose(p Picture, gathered ...Finding) Report {
 	r := Report{Findings: append([]Finding{}, gathered...), Fine: []string{}}
 	if p.Exporter != nil {
-		for _, check := range []func(Picture, *Report){checkSelf, checkDiscovery, checkEngines, checkObjectives, checkGPUs, checkHealth, checkOwnership, checkProbes} {
+		for _, check := range []func(Picture, *Report){
+			checkSelf, checkDiscovery, checkEngines, checkObjectives, checkGPUs, checkHealth,
+			checkOwnership, checkProbes,
+		} {
 			check(p, &r)
 		}
 	}
 	if p.Prometheus != nil {
-		for _, check := range []func(Picture, *Report){checkTargets, checkLabels, checkCopies, checkGateways, checkVersions, checkRules, checkEvaluation, checkAlertmanager} {
+		for _, check := range []func(Picture, *Report){
+			checkTargets, checkLabels, checkCopies, checkGateways, checkVersions, checkRules,
+			checkEvaluation, checkAlertmanager,
+		} {
 			check(p, &r)
 		}
 	}

@@ -52,11 +52,13 @@ func TestSilenced(t *testing.T) {
 		if c.enoughAlone == nil {
 			continue
 		}
-		if got := without(slices.DeleteFunc(c.needs, func(f *metrics.Family) bool { return f == c.enoughAlone })...); slices.Contains(got, c.alert) {
+		if got := without(slices.DeleteFunc(c.needs, func(f *metrics.Family) bool { return f == c.enoughAlone })...); slices.Contains(got,
+			c.alert) {
 			t.Errorf("%s can fire by %s alone", c.alert, c.enoughAlone.Name)
 		}
 	}
-	parts, err := ReadRules([]byte("spec: {groups: [{name: a, rules: [{record: 'a:b', expr: up}]}]}\n---\nspec: {groups: [{name: c, rules: [{alert: D, expr: up}]}]}\n"))
+	parts, err := ReadRules([]byte("spec: {groups: [{name: a, rules: [{record: 'a:b', expr: up}]}]}\n---\nspec: {groups: [{name: c, " +
+		"rules: [{alert: D, expr: up}]}]}\n"))
 	if err != nil || len(parts) != 2 {
 		t.Errorf("%d rules of two PrometheusRules: %v", len(parts), err)
 	}
@@ -70,10 +72,14 @@ func TestChecksOfAnswers(t *testing.T) {
 	now := time.Now()
 	const job, instance = "llm-node-exporter", "node"
 	healthy := func() *Prometheus {
-		return &Prometheus{now: now, alertmanagers: 1,
-			groups:  []ruleGroup{{Name: "llm-slo-burn", Interval: 60, EvaluationTime: 1, LastEvaluation: now.Add(-time.Minute)}},
-			targets: []target{{Labels: labelSet{"job": job, "instance": instance}, Health: "up", ScrapeInterval: "15s", ScrapeTimeout: "10s", LastScrapeDuration: 1}},
-			info:    map[string][]labelSet{buildInfo: {{"job": job, "instance": instance, "version": "1.2.3"}}},
+		return &Prometheus{
+			now: now, alertmanagers: 1,
+			groups: []ruleGroup{{Name: "llm-slo-burn", Interval: 60, EvaluationTime: 1, LastEvaluation: now.Add(-time.Minute)}},
+			targets: []target{{
+				Labels: labelSet{"job": job, "instance": instance}, Health: "up", ScrapeInterval: "15s", ScrapeTimeout: "10s",
+				LastScrapeDuration: 1,
+			}},
+			info: map[string][]labelSet{buildInfo: {{"job": job, "instance": instance, "version": "1.2.3"}}},
 		}
 	}
 	for _, c := range []struct {
@@ -83,7 +89,10 @@ func TestChecksOfAnswers(t *testing.T) {
 		says     string
 	}{
 		{"nothing", func(*Prometheus) {}, "", ""},
-		{"late", func(p *Prometheus) { p.groups[0].LastEvaluation = now.Add(-time.Hour) }, Broken, "was last evaluated 1h0m0s ago, but is due every 1m0s"},
+		{
+			"late", func(p *Prometheus) { p.groups[0].LastEvaluation = now.Add(-time.Hour) }, Broken,
+			"was last evaluated 1h0m0s ago, but is due every 1m0s",
+		},
 		{"slow", func(p *Prometheus) { p.groups[0].EvaluationTime = 40 }, Missing, "takes 40s of the 1m0s"},
 		{"loaded twice", func(p *Prometheus) { p.groups = append(p.groups, p.groups[0]) }, Broken, "loaded more than once"},
 		{"slow scrape", func(p *Prometheus) { p.targets[0].LastScrapeDuration = 9 }, Missing, "takes 9s of the 10s"},
@@ -147,15 +156,38 @@ func TestChecksOfPages(t *testing.T) {
 		{`llm_exporter_unreadable_processes 3`, []string{"processes", "3 on GPUs", "CAP_SYS_PTRACE"}},
 		{`llm_gpu_nvml_up{reason="detached"} 0`, []string{"GPUs", "detached", "kill -USR2"}},
 		{"llm_gpu_nvml_up{reason=\"\"} 1\nllm_gpu_visible_gpus 0", []string{"GPUs", "counts none", "/dev/nvidia*"}},
-		{`llm_gpu_source_up{source="",server="localhost:9400",reason="unauthorized"} 0`, []string{"GPUs of localhost:9400", "--gpu.source-http-config"}},
-		{"llm_gpu_nvml_up{reason=\"\"} 1\nllm_gpu_up{gpu=\"3\",gpu_uuid=\"GPU-1\",reason=\"gpu_is_lost\"} 0", []string{"GPU 3", "gpu_is_lost", "drain the node"}},
-		{"llm_gpu_nvml_up{reason=\"\"} 1\nllm_gpu_missing{pci_bus_id=\"0000:10:00.0\"} 1", []string{"GPU at 0000:10:00.0", "does not list it", "/dev/nvidia*"}},
-		{"llm_gpu_nvml_up{reason=\"\"} 1\nllm_gpu_feature_supported{gpu=\"0\",feature=\"sram_ecc_threshold\",reason=\"no_permission\"} 0", []string{"sram_ecc_threshold", "run the exporter as root"}},
-		{`llm_engine_source_missing_total{server="h:1",metric="llm_engine_requests_running",source="old:name"} 2`, []string{"engine h:1", "llm_engine_requests_running", "old:name", "update the exporter"}},
-		{`llm_engine_unknown_outcome_info{server="h:1",source="vllm:request_success_total{finished_reason=\"brand_new\"}"} 1`,
-			[]string{"engine h:1", `finished_reason="brand_new"`, "neither good nor bad", "update the exporter", "report it"}},
-		{`llm_probe_requests_total{probe="chat",server="h:1",outcome="http_4xx"} 2`, []string{"probe chat of h:1", "http_4xx", "credentials_file"}},
-		{`llm_probe_requests_total{probe="chat",server="h:1",outcome="refused"} 2`, []string{"probe chat of h:1", "refused", "file of its http_config"}},
+		{`llm_gpu_source_up{source="",server="localhost:9400",reason="unauthorized"} 0`, []string{
+			"GPUs of localhost:9400",
+			"--gpu.source-http-config",
+		}},
+		{
+			"llm_gpu_nvml_up{reason=\"\"} 1\nllm_gpu_up{gpu=\"3\",gpu_uuid=\"GPU-1\",reason=\"gpu_is_lost\"} 0",
+			[]string{"GPU 3", "gpu_is_lost", "drain the node"},
+		},
+		{"llm_gpu_nvml_up{reason=\"\"} 1\nllm_gpu_missing{pci_bus_id=\"0000:10:00.0\"} 1", []string{
+			"GPU at 0000:10:00.0",
+			"does not list it", "/dev/nvidia*",
+		}},
+		{
+			"llm_gpu_nvml_up{reason=\"\"} 1\nllm_gpu_feature_supported{gpu=\"0\",feature=\"sram_ecc_threshold\",reason=\"no_permission\"} 0",
+			[]string{"sram_ecc_threshold", "run the exporter as root"},
+		},
+		{
+			`llm_engine_source_missing_total{server="h:1",metric="llm_engine_requests_running",source="old:name"} 2`,
+			[]string{"engine h:1", "llm_engine_requests_running", "old:name", "update the exporter"},
+		},
+		{
+			`llm_engine_unknown_outcome_info{server="h:1",source="vllm:request_success_total{finished_reason=\"brand_new\"}"} 1`,
+			[]string{"engine h:1", `finished_reason="brand_new"`, "neither good nor bad", "update the exporter", "report it"},
+		},
+		{`llm_probe_requests_total{probe="chat",server="h:1",outcome="http_4xx"} 2`, []string{
+			"probe chat of h:1", "http_4xx",
+			"credentials_file",
+		}},
+		{`llm_probe_requests_total{probe="chat",server="h:1",outcome="refused"} 2`, []string{
+			"probe chat of h:1", "refused",
+			"file of its http_config",
+		}},
 	} {
 		exporter := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Path == "/engines" {
@@ -201,7 +233,9 @@ func TestPartOfAMetric(t *testing.T) {
 		page = append(page, `llm_engine_info{server="h:1",runtime="vllm",model_name="m",version="0.32.0"} 1`+"\n"...)
 		page = metrics.AppendHeader(page, metrics.MetricSourceInfo)
 		for _, is := range []string{
-			`source="vllm:request_success_total{finished_reason=\"abort\"}",quality="missing",reason="nobody counts them"`, `source="vllm:request_success_total",quality="native"`} {
+			`source="vllm:request_success_total{finished_reason=\"abort\"}",quality="missing",reason="nobody counts them"`,
+			`source="vllm:request_success_total",quality="native"`,
+		} {
 			page = append(page, `llm_engine_metric_source_info{server="h:1",runtime="vllm",metric="llm_engine_requests_total",`+is+"} 1\n"...)
 		}
 		_, _ = w.Write(append(page, "# TYPE "+buildInfo+" gauge\n"+buildInfo+"{version=\"1\"} 1\n"...))
@@ -216,7 +250,10 @@ func TestPartOfAMetric(t *testing.T) {
 		t.Fatal(err)
 	}
 	var report Report
-	checkSources(Picture{Exporter: reading, Rules: written(t)}, map[string]string{metrics.LabelServer: "h:1", metrics.LabelRuntime: "vllm", metrics.LabelVersion: "0.32.0"}, &report)
+	checkSources(Picture{Exporter: reading, Rules: written(t)}, map[string]string{
+		metrics.LabelServer:  "h:1",
+		metrics.LabelRuntime: "vllm", metrics.LabelVersion: "0.32.0",
+	}, &report)
 	said := strings.Join(report.Fine, "\n")
 	if !strings.Contains(said, "of llm_engine_requests_total: nobody counts them") {
 		t.Errorf("%q, %+v", said, report.Findings)
@@ -278,7 +315,10 @@ func TestFlagsNameTheirCost(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	checkSources(Picture{Exporter: reading, Rules: r}, map[string]string{metrics.LabelServer: "h:1", metrics.LabelRuntime: "vllm", metrics.LabelVersion: "0.32.0"}, &report)
+	checkSources(Picture{Exporter: reading, Rules: r}, map[string]string{
+		metrics.LabelServer: "h:1", metrics.LabelRuntime: "vllm",
+		metrics.LabelVersion: "0.32.0",
+	}, &report)
 	if len(report.Findings) != 1 || !strings.Contains(report.Findings[0].Remedy, "VLLM_COMPUTE_NANS_IN_LOGITS=1 (optional: ") {
 		t.Errorf("%+v", report.Findings)
 	}

@@ -35,35 +35,49 @@ func checkEngines(p Picture, r *Report) {
 		case engines.NoWorker:
 			problem = "its metrics page is read, but the engine is down: " + place.State
 		}
-		r.add(Finding{Severity: Missing, Subject: of,
+		r.add(Finding{
+			Severity: Missing, Subject: of,
 			Problem: problem, Remedy: strings.ReplaceAll(place.Todo, "URL", "http://"+place.Server+"/metrics"),
-			Docs: "docs/engines.md#when-metrics-cannot-be-read"})
+			Docs: "docs/engines.md#when-metrics-cannot-be-read",
+		})
 	}
 	if len(e.engines.Engines) == 0 && len(e.of(metrics.ProbeBudget)) == 0 {
 		remedy := "name one: --engine.target=http://127.0.0.1:8000, or targets in --config.file"
 		if n := len(e.engines.Places); n > 0 {
 			remedy += fmt.Sprintf("; the exporter looked at %s, and /engines explains why it reads none", count(n, "address"))
 		}
-		r.add(Finding{Severity: Missing, Subject: "engines", Problem: "none is read", Remedy: remedy, Docs: operations + "#an-engine-is-not-found"})
+		r.add(Finding{Severity: Missing, Subject: "engines", Problem: "none is read", Remedy: remedy, Docs: operations +
+			"#an-engine-is-not-found"})
 	}
 	for _, s := range e.of(metrics.EngineLastServed) {
-		if is(e.of(metrics.EngineUp, metrics.LabelServer, s.labels[metrics.LabelServer], metrics.LabelPod, s.labels[metrics.LabelPod]), 1) { // or its page said it all
-			r.add(Finding{Severity: Missing, Subject: subject(s.labels), Problem: "no worker serves " + s.labels[metrics.LabelModel] + ": every request for it fails",
-				Remedy: engines.Remedy(engines.NoWorker), Docs: "runbooks/LLMModelDown.md"})
+		// or its page said it all
+		if is(e.of(metrics.EngineUp, metrics.LabelServer, s.labels[metrics.LabelServer], metrics.LabelPod, s.labels[metrics.LabelPod]), 1) {
+			r.add(Finding{
+				Severity: Missing, Subject: subject(s.labels), Problem: "no worker serves " + s.labels[metrics.LabelModel] +
+					": every request for it fails",
+				Remedy: engines.Remedy(engines.NoWorker), Docs: "runbooks/LLMModelDown.md",
+			})
 		}
 	}
 	checkWorkers(p, r)
 	for _, s := range e.of(metrics.SourceMissing) {
 		if s.value > 0 {
-			r.add(Finding{Severity: Missing, Subject: subject(s.labels),
+			r.add(Finding{
+				Severity: Missing, Subject: subject(s.labels),
 				Problem: s.labels[metrics.LabelMetric] + " is absent, although its version should have " + s.labels[metrics.LabelSource],
-				Remedy:  "compare the engine's flags with those of an engine that has it; if it was renamed, update the exporter", Docs: "runbooks/LLMSourceMetricMissing.md"})
+				Remedy:  "compare the engine's flags with those of an engine that has it; if it was renamed, update the exporter",
+				Docs:    "runbooks/LLMSourceMetricMissing.md",
+			})
 		}
 	}
 	for _, s := range e.of(metrics.UnknownOutcome) {
-		r.add(Finding{Severity: Missing, Subject: subject(s.labels),
-			Problem: "reports an outcome of requests that this exporter does not know: " + s.labels[metrics.LabelSource] + "; for availability, they are neither good nor bad",
-			Remedy:  "update the exporter; if its newest release does not know the value either, report it with the engine's version", Docs: "docs/metrics.md"})
+		r.add(Finding{
+			Severity: Missing, Subject: subject(s.labels),
+			Problem: "reports an outcome of requests that this exporter does not know: " + s.labels[metrics.LabelSource] +
+				"; for availability, they are neither good nor bad",
+			Remedy: "update the exporter; if its newest release does not know the value either, report it with the engine's version",
+			Docs:   "docs/metrics.md",
+		})
 	}
 	for _, engine := range e.pages() {
 		checkSources(p, engine, r)
@@ -81,7 +95,8 @@ func checkEnds(p Picture, r *Report) {
 		}
 		said[of] = true
 		var why []string
-		for _, s := range e.of(metrics.MetricSourceInfo, metrics.LabelServer, gateway.labels[metrics.LabelServer], metrics.LabelPod, gateway.labels[metrics.LabelPod],
+		for _, s := range e.of(metrics.MetricSourceInfo, metrics.LabelServer, gateway.labels[metrics.LabelServer], metrics.LabelPod,
+			gateway.labels[metrics.LabelPod],
 			metrics.LabelMetric, metrics.Requests.Name, metrics.LabelQuality, string(metrics.Approximate)) {
 			why = append(why, s.labels[metrics.LabelReason])
 		}
@@ -114,8 +129,11 @@ func checkWorkers(p Picture, r *Report) {
 		if why != nil {
 			problem += ": " + strings.Join(why, ", ")
 		}
-		r.add(Finding{Severity: Missing, Subject: subject(s.labels), Problem: problem, Docs: "docs/engines.md",
-			Remedy: "send a request to each worker; if it answers, the gateway uses it again after its next attempt; otherwise read the worker's log"})
+		r.add(Finding{
+			Severity: Missing, Subject: subject(s.labels), Problem: problem, Docs: "docs/engines.md",
+			Remedy: "send a request to each worker; if it answers, the gateway uses it again after its next attempt; otherwise read the " +
+				"worker's log",
+		})
 	}
 }
 
@@ -164,8 +182,11 @@ func checkSources(p Picture, engine map[string]string, r *Report) {
 		alerts := p.Rules.regained(absent, flags[reason])
 		if path, locked := strings.CutPrefix(reason, engines.NeedsKey); locked {
 			wanted++
-			r.add(Finding{Severity: Missing, Subject: subject(engine), Problem: path + " requires a key, so " + some(distinct(flags[reason])) + " is not read", Alerts: alerts,
-				Remedy: "give the target the key with http_config: {authorization: {credentials_file: FILE}}", Docs: "docs/operations.md"})
+			r.add(Finding{
+				Severity: Missing, Subject: subject(engine), Problem: path + " requires a key, so " + some(distinct(flags[reason])) +
+					" is not read", Alerts: alerts,
+				Remedy: "give the target the key with http_config: {authorization: {credentials_file: FILE}}", Docs: "docs/operations.md",
+			})
 			continue
 		}
 		if len(alerts) == 0 {
@@ -176,24 +197,28 @@ func checkSources(p Picture, engine map[string]string, r *Report) {
 		if cost := engines.Cost(metrics.Runtime(engine[metrics.LabelRuntime]), reason); cost != "" {
 			remedy += " (" + cost + ")"
 		}
-		r.add(Finding{Severity: Missing, Subject: subject(engine), Problem: "does not report " + some(distinct(flags[reason])), Alerts: alerts,
-			Remedy: remedy, Docs: "docs/engines.md"})
+		r.add(Finding{
+			Severity: Missing, Subject: subject(engine), Problem: "does not report " + some(distinct(flags[reason])), Alerts: alerts,
+			Remedy: remedy, Docs: "docs/engines.md",
+		})
 	}
-	line := fmt.Sprintf("%s: %s %s is read", subject(engine), engine[metrics.LabelRuntime], engine[metrics.LabelVersion])
+	var line strings.Builder
+	fmt.Fprintf(&line, "%s: %s %s is read", subject(engine), engine[metrics.LabelRuntime], engine[metrics.LabelVersion])
 	if silent := p.Rules.silenced(absent); wanted == 0 && len(silent) > 0 {
-		line += "; it lacks metrics for " + some(silent) + ", which cannot fire for it"
+		line.WriteString("; it lacks metrics for " + some(silent) + ", which cannot fire for it")
 	}
 	for _, part := range parts {
-		line += "; of " + part
+		line.WriteString("; of " + part)
 	}
-	r.fine(line)
+	r.fine(line.String())
 }
 
 // objectiveRemedies says what to do about a reason of llm_slo_counted.
 var objectiveRemedies = map[slo.Reason]string{
-	slo.SignalMissing:  "choose another signal for this runtime, restrict select: to another, or let a probe measure it",
-	slo.BelowGrid:      "raise its threshold to a bucket that the engine has; exporter --config.check names the nearest",
-	slo.OffGrid:        "choose a threshold near a bucket that the engine has, or give the engine one (SGLang: --bucket-time-to-first-token and similar flags); the exporter's log names the nearest",
+	slo.SignalMissing: "choose another signal for this runtime, restrict select: to another, or let a probe measure it",
+	slo.BelowGrid:     "raise its threshold to a bucket that the engine has; exporter --config.check names the nearest",
+	slo.OffGrid: "choose a threshold near a bucket that the engine has, or give the engine one (SGLang: " +
+		"--bucket-time-to-first-token and similar flags); the exporter's log names the nearest",
 	slo.FailuresHidden: "measure availability at the gateway or with a probe, because the engine only reports successes",
 }
 
@@ -216,8 +241,11 @@ func checkObjectives(p Picture, r *Report) {
 			}
 		}
 		for _, reason := range slices.Sorted(maps.Keys(servers)) {
-			r.add(Finding{Severity: Missing, Subject: subject, Problem: "counts nothing on " + some(distinct(servers[reason])) + ": " + reason, Alerts: alerts,
-				Remedy: objectiveRemedies[slo.Reason(reason)], Docs: "runbooks/LLMObjectiveWithoutEvents.md"})
+			r.add(Finding{
+				Severity: Missing, Subject: subject, Problem: "counts nothing on " + some(distinct(servers[reason])) + ": " + reason,
+				Alerts: alerts,
+				Remedy: objectiveRemedies[slo.Reason(reason)], Docs: "runbooks/LLMObjectiveWithoutEvents.md",
+			})
 		}
 		elsewhere := p.Prometheus != nil && slices.Contains(p.Prometheus.counted, name)
 		switch {
@@ -227,8 +255,11 @@ func checkObjectives(p Picture, r *Report) {
 		case elsewhere || is(e.of(metrics.SLOMayBeAbsent, metrics.LabelSLO, name), 1):
 			r.fine(subject + ": selects no engine here")
 		default:
-			r.add(Finding{Severity: Missing, Subject: subject, Problem: "selects no engine of this exporter", Alerts: alerts,
-				Remedy: "compare its select: with the engines' labels, in curl -s localhost:9844/metrics | grep ^llm_engine_info", Docs: "runbooks/LLMObjectiveWithoutEvents.md"})
+			r.add(Finding{
+				Severity: Missing, Subject: subject, Problem: "selects no engine of this exporter", Alerts: alerts,
+				Remedy: "compare its select: with the engines' labels, in curl -s localhost:9844/metrics | grep ^llm_engine_info",
+				Docs:   "runbooks/LLMObjectiveWithoutEvents.md",
+			})
 		}
 	}
 }

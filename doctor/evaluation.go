@@ -20,7 +20,10 @@ func parsed(groups []ruleGroup) Rules {
 	for _, g := range groups {
 		for _, given := range g.Rules {
 			if e, err := promql.Parser.ParseExpr(given.Query); err == nil {
-				all = append(all, rule{group: g.Name, name: given.Name, alert: given.Type == "alerting", expr: e, hold: time.Duration(given.Duration * float64(time.Second))})
+				all = append(all, rule{
+					group: g.Name, name: given.Name, alert: given.Type == "alerting", expr: e,
+					hold: time.Duration(given.Duration * float64(time.Second)),
+				})
 			}
 		}
 	}
@@ -41,8 +44,11 @@ func checkRules(p Picture, r *Report) {
 		files[g.Name] = append(files[g.Name], g.File)
 	}
 	if len(files) == 0 {
-		r.add(Finding{Severity: Broken, Subject: "rules", Problem: "are not loaded, so nothing can fire", Docs: loading,
-			Remedy: "set rule_files: [rules.yaml] in prometheus.yml, run promtool check config prometheus.yml, and reload; prometheusRule.labels in the chart must match ruleSelector"})
+		r.add(Finding{
+			Severity: Broken, Subject: "rules", Problem: "are not loaded, so nothing can fire", Docs: loading,
+			Remedy: "set rule_files: [rules.yaml] in prometheus.yml, run promtool check config prometheus.yml, and reload; " +
+				"prometheusRule.labels in the chart must match ruleSelector",
+		})
 		return
 	}
 	var copies []string
@@ -52,8 +58,11 @@ func checkRules(p Picture, r *Report) {
 		}
 	}
 	if len(copies) > 0 {
-		r.add(Finding{Severity: Broken, Subject: "rules", Problem: "are loaded more than once, and one copy's series are refused as duplicates: " + some(distinct(copies)),
-			Remedy: "keep one of the files or PrometheusRules", Docs: loading})
+		r.add(Finding{
+			Severity: Broken, Subject: "rules",
+			Problem: "are loaded more than once, and one copy's series are refused as duplicates: " + some(distinct(copies)),
+			Remedy:  "keep one of the files or PrometheusRules", Docs: loading,
+		})
 	}
 	meaning := func(r rule) string { return fmt.Sprintln(r.name, r.hold, r.expr) }
 	loaded := map[string]bool{}
@@ -74,14 +83,20 @@ func checkRules(p Picture, r *Report) {
 	}
 	const render = "load examples/prometheus/rules.yaml of this version, or upgrade the chart"
 	if len(records) > 0 {
-		r.add(Finding{Severity: Broken, Subject: "rules", Problem: fmt.Sprintf("lack %s that others read: %s", count(len(distinct(records)), "recording rule"), some(distinct(records))), Remedy: render, Docs: loading})
+		r.add(Finding{Severity: Broken, Subject: "rules", Problem: fmt.Sprintf("lack %s that others read: %s",
+			count(len(distinct(records)), "recording rule"), some(distinct(records))), Remedy: render, Docs: loading})
 	}
 	if len(alerts) > 0 {
-		r.add(Finding{Severity: Missing, Subject: "rules", Problem: "lack alerts", Alerts: alerts, Remedy: render + "; check whether one of them is off in prometheusRule.alerts", Docs: loading})
+		r.add(Finding{Severity: Missing, Subject: "rules", Problem: "lack alerts", Alerts: alerts, Remedy: render +
+			"; check whether one of them is off in prometheusRule.alerts", Docs: loading})
 	}
 	if len(changed) > 0 {
-		r.add(Finding{Severity: Missing, Subject: "rules", Problem: fmt.Sprintf("are of another version, or have other options: %s, such as %s", count(len(distinct(changed)), "difference"), some(distinct(changed))),
-			Remedy: render + "; if yours have options, compare with your file: --rules=FILE", Docs: loading})
+		r.add(Finding{
+			Severity: Missing, Subject: "rules",
+			Problem: fmt.Sprintf("are of another version, or have other options: %s, such as %s", count(len(distinct(changed)), "difference"),
+				some(distinct(changed))),
+			Remedy: render + "; if yours have options, compare with your file: --rules=FILE", Docs: loading,
+		})
 	}
 	if len(records)+len(alerts)+len(changed) == 0 {
 		r.fine(count(len(p.Rules), "rule") + ": loaded, as this version writes them")
@@ -96,8 +111,11 @@ func checkEvaluation(p Picture, r *Report) {
 		subject := "rule group " + g.Name
 		for _, rule := range g.Rules {
 			if rule.Health == "err" {
-				r.add(Finding{Severity: Broken, Subject: "rule " + rule.Name, Problem: "fails: " + rule.LastError, Docs: loading,
-					Remedy: "if two series have the same labels, check whether an exporter is scraped twice or a label is dropped; otherwise load the rules of this version"})
+				r.add(Finding{
+					Severity: Broken, Subject: "rule " + rule.Name, Problem: "fails: " + rule.LastError, Docs: loading,
+					Remedy: "if two series have the same labels, check whether an exporter is scraped twice or a label is dropped; otherwise load " +
+						"the rules of this version",
+				})
 			}
 		}
 		interval := time.Duration(g.Interval * float64(time.Second))
@@ -105,36 +123,53 @@ func checkEvaluation(p Picture, r *Report) {
 		slowest = max(slowest, g.EvaluationTime)
 		switch took := time.Duration(g.EvaluationTime * float64(time.Second)); {
 		case took > interval:
-			r.add(Finding{Severity: Broken, Subject: subject, Problem: fmt.Sprintf("takes %s, but is due every %s, so evaluations are skipped", short(took), interval), Docs: "docs/scale.md",
-				Remedy: "give Prometheus more CPU, or split the fleet: llm-rules --fleet; prometheus_rule_group_iterations_missed_total counts skipped evaluations"})
+			r.add(Finding{
+				Severity: Broken, Subject: subject, Problem: fmt.Sprintf("takes %s, but is due every %s, so evaluations are skipped",
+					short(took), interval), Docs: "docs/scale.md",
+				Remedy: "give Prometheus more CPU, or split the fleet: llm-rules --fleet; prometheus_rule_group_iterations_missed_total counts " +
+					"skipped evaluations",
+			})
 		case took > interval/2:
-			r.add(Finding{Severity: Missing, Subject: subject, Problem: fmt.Sprintf("takes %s of the %s between two evaluations", short(took), interval), Docs: "docs/scale.md",
-				Remedy: "give Prometheus more CPU before it is too late, or split the fleet: llm-rules --fleet"})
+			r.add(Finding{
+				Severity: Missing, Subject: subject, Problem: fmt.Sprintf("takes %s of the %s between two evaluations", short(took),
+					interval), Docs: "docs/scale.md",
+				Remedy: "give Prometheus more CPU before it is too late, or split the fleet: llm-rules --fleet",
+			})
 		}
 		switch {
 		case g.LastEvaluation.IsZero(): // Prometheus has just started or loaded it
 			r.fine(fmt.Sprintf("%s: not evaluated yet, due every %s", subject, interval))
 		case age > 2*interval+time.Minute:
 			late++
-			r.add(Finding{Severity: Broken, Subject: subject, Problem: fmt.Sprintf("was last evaluated %s ago, but is due every %s", age.Round(time.Second), interval), Docs: loading,
-				Remedy: "read Prometheus' log: grep -i rule; check whether it is out of CPU or disk"})
+			r.add(Finding{
+				Severity: Broken, Subject: subject, Problem: fmt.Sprintf("was last evaluated %s ago, but is due every %s",
+					age.Round(time.Second), interval), Docs: loading,
+				Remedy: "read Prometheus' log: grep -i rule; check whether it is out of CPU or disk",
+			})
 		}
 	}
 	if late == 0 && len(groups) > 0 {
-		r.fine(fmt.Sprintf("%s: evaluated in time, the slowest in %s", count(len(groups), "rule group"), short(time.Duration(slowest*float64(time.Second)))))
+		r.fine(fmt.Sprintf("%s: evaluated in time, the slowest in %s", count(len(groups), "rule group"),
+			short(time.Duration(slowest*float64(time.Second)))))
 	}
 }
 
 // checkAlertmanager looks at whether alerts go anywhere.
 func checkAlertmanager(p Picture, r *Report) {
 	if p.Prometheus.alertmanagers == 0 {
-		r.add(Finding{Severity: Broken, Subject: "Alertmanager", Problem: "Prometheus has none, so alerts fire but nobody is notified", Docs: loading,
-			Remedy: "alerting: {alertmanagers: [{static_configs: [{targets: [HOST:9093]}]}]} in prometheus.yml"})
+		r.add(Finding{
+			Severity: Broken, Subject: "Alertmanager", Problem: "Prometheus has none, so alerts fire but nobody is notified",
+			Docs:   loading,
+			Remedy: "alerting: {alertmanagers: [{static_configs: [{targets: [HOST:9093]}]}]} in prometheus.yml",
+		})
 		return
 	}
 	for _, a := range p.Prometheus.undelivered {
-		r.add(Finding{Severity: Broken, Subject: "Alertmanager " + a, Problem: "has refused alerts, or has not answered, in the last 15 minutes", Docs: loading,
-			Remedy: "check whether Prometheus can reach it: curl -s " + a + "; read the error in Prometheus' log: grep notifier"})
+		r.add(Finding{
+			Severity: Broken, Subject: "Alertmanager " + a,
+			Problem: "has refused alerts, or has not answered, in the last 15 minutes", Docs: loading,
+			Remedy: "check whether Prometheus can reach it: curl -s " + a + "; read the error in Prometheus' log: grep notifier",
+		})
 	}
 	if len(p.Prometheus.undelivered) == 0 {
 		r.fine(count(p.Prometheus.alertmanagers, "Alertmanager") + ": configured in Prometheus")

@@ -23,8 +23,10 @@ const (
 // checkSelf looks at the configuration that the exporter uses.
 func checkSelf(p Picture, r *Report) {
 	if is(p.Exporter.of(metrics.ConfigReloadSuccess), 0) {
-		r.add(Finding{Severity: Missing, Subject: "configuration", Problem: "the file is wrong, so the previous one stays in use",
-			Remedy: "exporter --config.check --config.file=FILE names the line"})
+		r.add(Finding{
+			Severity: Missing, Subject: "configuration", Problem: "the file is wrong, so the previous one stays in use",
+			Remedy: "exporter --config.check --config.file=FILE names the line",
+		})
 	}
 	r.fine(p.Exporter.Exporter + ": an exporter, version " + cmp.Or(versionOf(p.Exporter), "unknown"))
 }
@@ -46,12 +48,16 @@ func checkDiscovery(p Picture, r *Report) {
 		remedy := "read the exporter's log: grep discovery"
 		switch s.labels[metrics.LabelReason] {
 		case "forbidden":
-			remedy = "let it list and watch pods: helm upgrade with rbac.create=true; check with kubectl auth can-i list pods -A --as system:serviceaccount:NS:NAME"
+			remedy = "let it list and watch pods: helm upgrade with rbac.create=true; check with kubectl auth can-i list pods -A --as " +
+				"system:serviceaccount:NS:NAME"
 		case "unreachable":
 			remedy = "let its pod reach the API server: check the network policy, and curl -sk https://kubernetes.default.svc/livez in the pod"
 		}
-		r.add(Finding{Severity: Missing, Subject: "discovery by " + s.labels[metrics.LabelSource],
-			Problem: "cannot find new engines: " + cmp.Or(p.Exporter.engines.Problem, s.labels[metrics.LabelReason]), Remedy: remedy, Docs: "runbooks/LLMDiscoveryFailed.md"})
+		r.add(Finding{
+			Severity: Missing, Subject: "discovery by " + s.labels[metrics.LabelSource],
+			Problem: "cannot find new engines: " + cmp.Or(p.Exporter.engines.Problem, s.labels[metrics.LabelReason]), Remedy: remedy,
+			Docs: "runbooks/LLMDiscoveryFailed.md",
+		})
 	}
 }
 
@@ -67,8 +73,10 @@ func checkGPUs(p Picture, r *Report) {
 	checkEachGPU(e, r)
 	for _, s := range e.of(metrics.GPUXIDSourceUp, metrics.LabelSource, "kmsg") {
 		if reason := s.labels[metrics.LabelReason]; s.value == 0 && reason != "switched_off" && reason != "starting" {
-			r.add(Finding{Severity: Missing, Subject: "kernel log", Docs: needs, Remedy: gpu.KmsgRemedy,
-				Problem: "not readable (" + reason + "), so SXids are absent, and only XIDs from NVML are counted"})
+			r.add(Finding{
+				Severity: Missing, Subject: "kernel log", Docs: needs, Remedy: gpu.KmsgRemedy,
+				Problem: "not readable (" + reason + "), so SXids are absent, and only XIDs from NVML are counted",
+			})
 		}
 	}
 	var forbidden []string
@@ -76,8 +84,10 @@ func checkGPUs(p Picture, r *Report) {
 		forbidden = append(forbidden, s.labels[metrics.LabelFeature])
 	}
 	if len(forbidden) > 0 {
-		r.add(Finding{Severity: Missing, Subject: "GPUs", Docs: needs, Remedy: gpu.Remedy("no_permission"),
-			Problem: "the driver refuses to let the exporter read " + some(distinct(forbidden))})
+		r.add(Finding{
+			Severity: Missing, Subject: "GPUs", Docs: needs, Remedy: gpu.Remedy("no_permission"),
+			Problem: "the driver refuses to let the exporter read " + some(distinct(forbidden)),
+		})
 	}
 }
 
@@ -89,20 +99,27 @@ func checkGPUSources(p Picture, r *Report) {
 		reason := s.labels[metrics.LabelReason]
 		switch {
 		case s.value == 1 && is(p.Exporter.of(metrics.GPUVisible), 0):
-			r.add(Finding{Severity: Missing, Subject: "GPUs", Problem: "NVML works, but counts none", Alerts: without, Docs: needs,
-				Remedy: "mount /dev/nvidia* into the container (gpu.driver in the chart); on a node without GPUs, set --no-collector.gpu"})
+			r.add(Finding{
+				Severity: Missing, Subject: "GPUs", Problem: "NVML works, but counts none", Alerts: without, Docs: needs,
+				Remedy: "mount /dev/nvidia* into the container (gpu.driver in the chart); on a node without GPUs, set --no-collector.gpu",
+			})
 		case s.value == 1 || is(source, 1) || reason == "starting":
 		default:
-			r.add(Finding{Severity: Missing, Subject: "GPUs", Problem: "NVML cannot be used: " + reason, Alerts: without, Docs: needs,
-				Remedy: cmp.Or(nvmlRemedy(reason), "read the exporter's log: grep NVML")})
+			r.add(Finding{
+				Severity: Missing, Subject: "GPUs", Problem: "NVML cannot be used: " + reason, Alerts: without, Docs: needs,
+				Remedy: cmp.Or(nvmlRemedy(reason), "read the exporter's log: grep NVML"),
+			})
 		}
 	}
 	for _, s := range source {
 		if s.value == 0 && !is(nvml, 1) {
 			reason := s.labels[metrics.LabelReason]
-			r.add(Finding{Severity: Missing, Subject: "GPUs of " + s.labels[metrics.LabelServer], Problem: "its metrics page cannot be used: " + reason,
+			r.add(Finding{
+				Severity: Missing, Subject: "GPUs of " + s.labels[metrics.LabelServer], Problem: "its metrics page cannot be used: " +
+					reason,
 				Alerts: without, Remedy: cmp.Or(gpupage.Remedy(reason), "read the exporter's log"),
-				Docs: operations + "#gpus-from-another-exporter"})
+				Docs: operations + "#gpus-from-another-exporter",
+			})
 		}
 	}
 }
@@ -139,13 +156,19 @@ func checkEachGPU(e *Reading, r *Report) {
 			continue
 		}
 		reason := s.labels[metrics.LabelReason]
-		r.add(Finding{Severity: Missing, Subject: "GPU " + s.labels[metrics.LabelGPU], Problem: "does not report: " + reason,
-			Remedy: cmp.Or(gpu.Remedy(reason), "read nvidia-smi -q -i "+s.labels[metrics.LabelGPU]+" and the kernel log"), Docs: operations + "#a-gpu-hangs"})
+		r.add(Finding{
+			Severity: Missing, Subject: "GPU " + s.labels[metrics.LabelGPU], Problem: "does not report: " + reason,
+			Remedy: cmp.Or(gpu.Remedy(reason), "read nvidia-smi -q -i "+s.labels[metrics.LabelGPU]+" and the kernel log"), Docs: operations +
+				"#a-gpu-hangs",
+		})
 	}
 	for _, s := range e.of(metrics.GPUMissing) {
 		if s.value == 1 {
-			r.add(Finding{Severity: Missing, Subject: "GPU at " + s.labels[metrics.LabelPCIBusID], Problem: "is on the bus, but NVML does not list it",
-				Remedy: "give the container all /dev/nvidia* nodes; otherwise read dmesg | grep NVRM", Docs: "runbooks/LLMGPUUnread.md"})
+			r.add(Finding{
+				Severity: Missing, Subject: "GPU at " + s.labels[metrics.LabelPCIBusID],
+				Problem: "is on the bus, but NVML does not list it",
+				Remedy:  "give the container all /dev/nvidia* nodes; otherwise read dmesg | grep NVRM", Docs: "runbooks/LLMGPUUnread.md",
+			})
 		}
 	}
 	if up > 0 {
@@ -161,11 +184,15 @@ func checkHealth(p Picture, r *Report) {
 			continue
 		}
 		var why []string
-		for _, c := range e.of(metrics.GPUHealthCondition, metrics.LabelGPUUUID, s.labels[metrics.LabelGPUUUID], metrics.LabelPCIBusID, s.labels[metrics.LabelPCIBusID]) {
+		for _, c := range e.of(metrics.GPUHealthCondition, metrics.LabelGPUUUID, s.labels[metrics.LabelGPUUUID], metrics.LabelPCIBusID,
+			s.labels[metrics.LabelPCIBusID]) {
 			why = append(why, c.labels[metrics.LabelCondition])
 		}
-		r.add(Finding{Severity: Missing, Subject: "GPU " + cmp.Or(s.labels[metrics.LabelGPU], "at "+s.labels[metrics.LabelPCIBusID]),
-			Problem: "its verdict is " + metrics.Verdict(s.value).String() + ": " + some(distinct(why)), Remedy: "curl -s http://HOST:9844/verdict/gpus reports what to do, and what runs on it", Docs: "docs/health.md"})
+		r.add(Finding{
+			Severity: Missing, Subject: "GPU " + cmp.Or(s.labels[metrics.LabelGPU], "at "+s.labels[metrics.LabelPCIBusID]),
+			Problem: "its verdict is " + metrics.Verdict(s.value).String() + ": " + some(distinct(why)),
+			Remedy:  "curl -s http://HOST:9844/verdict/gpus reports what to do, and what runs on it", Docs: "docs/health.md",
+		})
 	}
 }
 
@@ -175,14 +202,19 @@ func checkOwnership(p Picture, r *Report) {
 	const docs = operations + "#which-engine-runs-on-which-gpu"
 	for _, s := range e.of(metrics.PodResourcesUp) {
 		if reason := s.labels[metrics.LabelReason]; s.value == 0 {
-			r.add(Finding{Severity: Missing, Subject: "kubelet", Problem: "does not report which pod has which GPU: " + reason,
-				Remedy: cmp.Or(kube.Remedy(reason), "read the exporter's log: grep kubelet"), Docs: docs})
+			r.add(Finding{
+				Severity: Missing, Subject: "kubelet", Problem: "does not report which pod has which GPU: " + reason,
+				Remedy: cmp.Or(kube.Remedy(reason), "read the exporter's log: grep kubelet"), Docs: docs,
+			})
 		}
 	}
 	for _, s := range e.of(metrics.UnreadableProcesses) {
 		if s.value > 0 {
-			r.add(Finding{Severity: Missing, Subject: "processes", Problem: fmt.Sprintf("%.0f on GPUs have sockets that the exporter may not read", s.value),
-				Remedy: "run it as root or with CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH (ownership.processes=true in the chart)", Docs: docs})
+			r.add(Finding{
+				Severity: Missing, Subject: "processes",
+				Problem: fmt.Sprintf("%.0f on GPUs have sockets that the exporter may not read", s.value),
+				Remedy:  "run it as root or with CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH (ownership.processes=true in the chart)", Docs: docs,
+			})
 		}
 	}
 	if !is(e.of(metrics.GPUUp), 1) {
@@ -192,8 +224,11 @@ func checkOwnership(p Picture, r *Report) {
 		if len(e.of(metrics.EngineGPUInfo, metrics.LabelServer, engine[metrics.LabelServer], metrics.LabelPod, engine[metrics.LabelPod])) > 0 {
 			continue
 		}
-		r.add(Finding{Severity: Missing, Subject: subject(engine), Problem: "it is unknown on which GPU it runs, so no alert on a GPU names its model",
-			Remedy: "show the exporter the host's processes (hostPID: true; --path.procfs) or the kubelet's socket, or name its gpus: in targets", Docs: docs})
+		r.add(Finding{
+			Severity: Missing, Subject: subject(engine),
+			Problem: "it is unknown on which GPU it runs, so no alert on a GPU names its model",
+			Remedy:  "show the exporter the host's processes (hostPID: true; --path.procfs) or the kubelet's socket, or name its gpus: in targets", Docs: docs,
+		})
 	}
 }
 
@@ -232,7 +267,9 @@ func checkProbes(p Picture, r *Report) {
 		case slices.Contains(outcomes[probe], string(metrics.ProbeRefused)):
 			remedy = "check its address, TLS, and whether each file of its http_config exists; the log has the error"
 		}
-		r.add(Finding{Severity: Missing, Subject: subject, Problem: "has had no answer: " + strings.Join(distinct(outcomes[probe]), ", "),
-			Remedy: remedy, Docs: "runbooks/LLMProbeBroken.md"})
+		r.add(Finding{
+			Severity: Missing, Subject: subject, Problem: "has had no answer: " + strings.Join(distinct(outcomes[probe]), ", "),
+			Remedy: remedy, Docs: "runbooks/LLMProbeBroken.md",
+		})
 	}
 }

@@ -106,7 +106,10 @@ func Ask(ctx context.Context, client *http.Client, at *url.URL) (*Prometheus, er
 	if p.now, err = sampleTime(clock.Result); err != nil {
 		return nil, err
 	}
-	ask("label/__name__/values", url.Values{"match[]": {`{__name__=~"llm_.+"}`}, "start": {unix(p.now.Add(-5 * time.Minute))}, "end": {unix(p.now)}}, &p.names)
+	ask("label/__name__/values", url.Values{
+		"match[]": {`{__name__=~"llm_.+"}`}, "start": {unix(p.now.Add(-5 * time.Minute))},
+		"end": {unix(p.now)},
+	}, &p.names)
 	p.groups, p.loaded, p.targets, p.alertmanagers = rules.Groups, parsed(rules.Groups), active.ActiveTargets, len(alerts.ActiveAlertmanagers)
 	return p, err
 }

@@ -17,8 +17,11 @@ import (
 func checkTargets(p Picture, r *Report) {
 	targets := p.exporters()
 	if len(targets) == 0 {
-		r.add(Finding{Severity: Broken, Subject: "scraping", Problem: "Prometheus has no target that is an exporter", Docs: scraping,
-			Remedy: "add the job llm-node-exporter to scrape_configs, or set podMonitor.enabled in the chart; check with promtool check config prometheus.yml"})
+		r.add(Finding{
+			Severity: Broken, Subject: "scraping", Problem: "Prometheus has no target that is an exporter", Docs: scraping,
+			Remedy: "add the job llm-node-exporter to scrape_configs, or set podMonitor.enabled in the chart; check with promtool check config " +
+				"prometheus.yml",
+		})
 		return
 	}
 	up := 0
@@ -26,31 +29,50 @@ func checkTargets(p Picture, r *Report) {
 		subject := "target " + t.ScrapeURL
 		interval := duration(t.ScrapeInterval)
 		if window, alerts := p.Rules.window(2 * interval); window < 2*interval {
-			r.add(Finding{Severity: Broken, Subject: subject, Problem: fmt.Sprintf("is scraped every %s, so rates over %s have fewer than two samples", interval, window), Alerts: alerts, Docs: scraping,
-				Remedy: "set scrape_interval: 15s, at most 1m"})
+			r.add(Finding{
+				Severity: Broken, Subject: subject,
+				Problem: fmt.Sprintf("is scraped every %s, so rates over %s have fewer than two samples", interval, window), Alerts: alerts,
+				Docs:   scraping,
+				Remedy: "set scrape_interval: 15s, at most 1m",
+			})
 		}
 		switch {
 		case t.Health == "unknown":
-			r.add(Finding{Severity: Missing, Subject: subject, Problem: "has not been scraped yet", Remedy: "run doctor again after one scrape interval", Docs: scraping})
+			r.add(Finding{
+				Severity: Missing, Subject: subject, Problem: "has not been scraped yet",
+				Remedy: "run doctor again after one scrape interval", Docs: scraping,
+			})
 			continue
 		case t.Health != "up":
-			r.add(Finding{Severity: Broken, Subject: subject, Problem: "cannot be scraped: " + t.LastError, Docs: "runbooks/LLMExporterDown.md",
-				Remedy: "check whether the exporter runs on this port (9844 unless --web.listen-address is set): curl -sv " + t.ScrapeURL})
+			r.add(Finding{
+				Severity: Broken, Subject: subject, Problem: "cannot be scraped: " + t.LastError, Docs: "runbooks/LLMExporterDown.md",
+				Remedy: "check whether the exporter runs on this port (9844 unless --web.listen-address is set): curl -sv " + t.ScrapeURL,
+			})
 			continue
 		case !p.Prometheus.isExporter(t):
-			r.add(Finding{Severity: Broken, Subject: subject, Problem: "answers, but Prometheus has no " + buildInfo + " of it; it is another server, or the series is dropped", Docs: scraping,
-				Remedy: "correct its port (9844), its path (/metrics) and metric_relabel_configs"})
+			r.add(Finding{
+				Severity: Broken, Subject: subject, Problem: "answers, but Prometheus has no " + buildInfo +
+					" of it; it is another server, or the series is dropped", Docs: scraping,
+				Remedy: "correct its port (9844), its path (/metrics) and metric_relabel_configs",
+			})
 			continue
 		}
 		up++
 		if !p.watches(t.Labels["job"]) {
-			r.add(Finding{Severity: Broken, Subject: subject, Problem: fmt.Sprintf("has the job %q, which the rules do not watch", t.Labels["job"]), Alerts: []string{exporterDown, "LLMExporterFleetDown"}, Docs: scraping,
-				Remedy: "name the job llm-node-exporter (look for relabel_configs with target_label: job), or render the rules with --job='" + t.Labels["job"] + "'"})
+			r.add(Finding{
+				Severity: Broken, Subject: subject, Problem: fmt.Sprintf("has the job %q, which the rules do not watch",
+					t.Labels["job"]), Alerts: []string{exporterDown, "LLMExporterFleetDown"}, Docs: scraping,
+				Remedy: "name the job llm-node-exporter (look for relabel_configs with target_label: job), or render the rules with --job='" +
+					t.Labels["job"] + "'",
+			})
 		}
 		timeout := duration(t.ScrapeTimeout)
 		if took := time.Duration(t.LastScrapeDuration * float64(time.Second)); timeout > 0 && took > timeout*4/5 {
-			r.add(Finding{Severity: Missing, Subject: subject, Problem: fmt.Sprintf("takes %s of the %s that a scrape may take, so slow engines are cut off", short(took), timeout), Docs: scraping,
-				Remedy: "raise scrape_timeout above the slowest engine: max by (server) (llm_engine_scrape_duration_seconds)"})
+			r.add(Finding{
+				Severity: Missing, Subject: subject,
+				Problem: fmt.Sprintf("takes %s of the %s that a scrape may take, so slow engines are cut off", short(took), timeout), Docs: scraping,
+				Remedy: "raise scrape_timeout above the slowest engine: max by (server) (llm_engine_scrape_duration_seconds)",
+			})
 		}
 	}
 	if up > 0 {
@@ -98,10 +120,14 @@ func checkMoved(p Picture, known Rules, r *Report) {
 		}
 		remedy := "set honor_labels: true in the scrape job"
 		if label == metrics.LabelNamespace {
-			remedy += "; if it sets namespace itself, set namespaceLabel: exported_namespace in the chart, or --label namespace=exported_namespace for the generator"
+			remedy += "; if it sets namespace itself, set namespaceLabel: exported_namespace in the chart, or --label " +
+				"namespace=exported_namespace for the generator"
 		}
-		r.add(Finding{Severity: Broken, Subject: "label " + label, Problem: "arrives as " + exported + label + ", which the rules do not read; they use the scrape's own label instead",
-			Remedy: remedy, Docs: scraping})
+		r.add(Finding{
+			Severity: Broken, Subject: "label " + label, Problem: "arrives as " + exported + label +
+				", which the rules do not read; they use the scrape's own label instead",
+			Remedy: remedy, Docs: scraping,
+		})
 	}
 }
 
@@ -114,8 +140,10 @@ func checkDropped(p Picture, r *Report) {
 		}
 		for _, label := range labelsOf(p.Exporter.named(name)) {
 			if !slices.ContainsFunc(arrived, func(l labelSet) bool { return l[label] != "" || l[exported+label] != "" }) {
-				r.add(Finding{Severity: Broken, Subject: "label " + label, Problem: "is on " + name + " of the exporter, but on none in Prometheus",
-					Remedy: "remove what drops it: labeldrop, labelkeep or replace in metric_relabel_configs of the job", Docs: scraping})
+				r.add(Finding{
+					Severity: Broken, Subject: "label " + label, Problem: "is on " + name + " of the exporter, but on none in Prometheus",
+					Remedy: "remove what drops it: labeldrop, labelkeep or replace in metric_relabel_configs of the job", Docs: scraping,
+				})
 			}
 		}
 	}
@@ -141,14 +169,21 @@ func checkArrived(p Picture, known Rules, r *Report) {
 		}
 	}
 	if len(blind) > 0 {
-		r.add(Finding{Severity: Broken, Subject: "histograms", Problem: "are stored as native histograms, which the loaded rules do not read: " + some(distinct(blind)),
-			Alerts: p.Rules.silenced(func(f *metrics.Family) bool { return slices.Contains(blind, f.Name) }),
-			Remedy: "load the rules of this version in the format for Prometheus, or set convert_classic_histograms_to_nhcb: false in the job", Docs: scraping})
+		r.add(Finding{
+			Severity: Broken, Subject: "histograms",
+			Problem: "are stored as native histograms, which the loaded rules do not read: " + some(distinct(blind)),
+			Alerts:  p.Rules.silenced(func(f *metrics.Family) bool { return slices.Contains(blind, f.Name) }),
+			Remedy:  "load the rules of this version in the format for Prometheus, or set convert_classic_histograms_to_nhcb: false in the job",
+			Docs:    scraping,
+		})
 	}
 	alerts := p.Rules.silenced(func(f *metrics.Family) bool { return slices.Contains(lost, f.Name) })
 	if len(alerts) > 0 {
-		r.add(Finding{Severity: Broken, Subject: "metrics", Problem: "are on the exporter's metrics page but not in Prometheus: " + some(distinct(lost)), Alerts: alerts,
-			Remedy: "remove what drops them: drop or keep in metric_relabel_configs of the job", Docs: scraping})
+		r.add(Finding{
+			Severity: Broken, Subject: "metrics", Problem: "are on the exporter's metrics page but not in Prometheus: " +
+				some(distinct(lost)), Alerts: alerts,
+			Remedy: "remove what drops them: drop or keep in metric_relabel_configs of the job", Docs: scraping,
+		})
 	}
 }
 
@@ -181,11 +216,13 @@ func checkCopies(p Picture, r *Report) {
 			}
 		}
 	}
-	twice(by(func(t target) string { return "exporter " + t.ScrapeURL }), "is scraped more than once, so its events count twice: ", "keep one job for it: grep -n job_name prometheus.yml")
+	twice(by(func(t target) string { return "exporter " + t.ScrapeURL }), "is scraped more than once, so its events count twice: ",
+		"keep one job for it: grep -n job_name prometheus.yml")
 	twice(by(func(t target) string {
 		return "instance " + t.Labels[metrics.LabelInstance] + " of job " + t.Labels["job"]
 	}),
-		"is the name of several targets, whose series overwrite each other: ", "give each node its own: relabel_configs with target_label: instance from __meta_kubernetes_pod_node_name")
+		"is the name of several targets, whose series overwrite each other: ",
+		"give each node its own: relabel_configs with target_label: instance from __meta_kubernetes_pod_node_name")
 	gpus := map[string][]string{}
 	for _, l := range p.Prometheus.info[metrics.GPUInfo.Name] {
 		if uuid := l[metrics.LabelGPUUUID]; uuid != "" {
@@ -210,9 +247,13 @@ func checkGateways(p Picture, r *Report) {
 	}
 	for _, l := range p.Prometheus.info[metrics.EngineInfo.Name] {
 		if of := distinct(namespaces[served(l)]); isGateway(l) && len(of) > 0 && !slices.Contains(of, l[metrics.LabelNamespace]) {
-			r.add(Finding{Severity: Missing, Subject: "gateway " + l[metrics.LabelServer],
-				Problem: fmt.Sprintf("counts %s in namespace %q, but engines serve it in %s, so their failures page twice", l[metrics.LabelModel], l[metrics.LabelNamespace], some(of)),
-				Remedy:  "set labels: {namespace: " + of[0] + "} at the gateway's target, with one target for each namespace", Docs: "docs/objectives.md#at-the-gateway"})
+			r.add(Finding{
+				Severity: Missing, Subject: "gateway " + l[metrics.LabelServer],
+				Problem: fmt.Sprintf("counts %s in namespace %q, but engines serve it in %s, so their failures page twice", l[metrics.LabelModel],
+					l[metrics.LabelNamespace], some(of)),
+				Remedy: "set labels: {namespace: " + of[0] + "} at the gateway's target, with one target for each namespace",
+				Docs:   "docs/objectives.md#at-the-gateway",
+			})
 		}
 	}
 }
@@ -226,7 +267,10 @@ func checkVersions(p Picture, r *Report) {
 		}
 	}
 	for _, v := range slices.Sorted(maps.Keys(others)) {
-		r.add(Finding{Severity: Missing, Subject: "version " + cmp.Or(v, "unknown"), Problem: fmt.Sprintf("runs on %s, but this is %s", some(distinct(others[v])), cmp.Or(p.Version, "a build without a version")),
-			Remedy: "finish the rollout, or run doctor with the exporter's own binary", Docs: "CHANGELOG.md"})
+		r.add(Finding{
+			Severity: Missing, Subject: "version " + cmp.Or(v, "unknown"), Problem: fmt.Sprintf("runs on %s, but this is %s",
+				some(distinct(others[v])), cmp.Or(p.Version, "a build without a version")),
+			Remedy: "finish the rollout, or run doctor with the exporter's own binary", Docs: "CHANGELOG.md",
+		})
 	}
 }

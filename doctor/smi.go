@@ -34,7 +34,10 @@ type element struct {
 const smiLimit = 64 << 20
 
 // smiLists are elements with one entry per clock, process or device: their values are many and have no name of their own.
-var smiLists = map[string]bool{"supported_clocks": true, "accounted_processes": true, "processes": true, "mig_devices": true, "retired_pagelist": true}
+var smiLists = map[string]bool{
+	"supported_clocks": true, "accounted_processes": true, "processes": true, "mig_devices": true,
+	"retired_pagelist": true,
+}
 
 // readSMI reads a document of nvidia-smi -q -x.
 func readSMI(from io.Reader) (smiLog, error) {
@@ -105,7 +108,8 @@ func (e element) walk(path string, visit func(path, text string)) {
 // smiSilent reports whether nvidia-smi does not report a value.
 func smiSilent(text string) bool {
 	switch strings.Trim(text, "[]") {
-	case "", "N/A", "00000000-0000-0000-0000-000000000000", "Not Supported", "Unknown Error", "Unknown", "Insufficient Permissions", "GPU requires reset", "ERR!",
+	case "", "N/A", "00000000-0000-0000-0000-000000000000", "Not Supported", "Unknown Error", "Unknown", "Insufficient Permissions",
+		"GPU requires reset", "ERR!",
 		"Requested functionality has been deprecated", "Requested functionality is not supported on this device":
 		return true
 	}
@@ -113,7 +117,10 @@ func smiSilent(text string) bool {
 }
 
 // smiUnits holds what a unit of nvidia-smi is in base units; a number without one counts.
-var smiUnits = map[string]float64{"": 1, "MiB": 1 << 20, "MHz": 1e6, "W": 1, "C": 1, "%": 0.01, "us": 1e-6, "KB/s": 1e3, "x": 1, "bank(s)": 1, "mV": 1e-3}
+var smiUnits = map[string]float64{
+	"": 1, "MiB": 1 << 20, "MHz": 1e6, "W": 1, "C": 1, "%": 0.01, "us": 1e-6, "KB/s": 1e3, "x": 1,
+	"bank(s)": 1, "mV": 1e-3,
+}
 
 // smiWords are states that the exporter has as numbers.
 var smiWords = map[string]float64{

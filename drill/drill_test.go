@@ -129,7 +129,10 @@ var dialects = map[metrics.Runtime]func(*ledger) told{
 			metrics.TimeToFirstToken: {l.started.requests, l.started.ttft}, metrics.InterTokenLatency: {l.steps, l.waited},
 			metrics.QueueTime: {l.finished.requests, l.finished.queue}, metrics.PrefillTime: {l.finished.requests, l.finished.prefill},
 			metrics.RequestDuration:     {l.finished.requests, l.finished.e2e},
-			metrics.RequestPromptTokens: {l.finished.requests, l.finished.prompt}, metrics.RequestGenerationTokens: {l.finished.requests, l.finished.output},
+			metrics.RequestPromptTokens: {l.finished.requests, l.finished.prompt}, metrics.RequestGenerationTokens: {
+				l.finished.requests,
+				l.finished.output,
+			},
 			metrics.PromptTokens: {l.started.prompt}, metrics.GenerationTokens: {l.started.requests + l.tokens},
 			metrics.PrefixCacheQueryTokens: {l.started.prompt}, metrics.PrefixCacheHitTokens: {l.started.cached},
 			metrics.SpecDecodeDraftTokens: {l.drafted}, metrics.SpecDecodeAcceptedTokens: {l.accepted}, metrics.Preemptions: {l.preemptions},
@@ -146,9 +149,12 @@ var dialects = map[metrics.Runtime]func(*ledger) told{
 			metrics.RequestPromptTokens:     {l.finished.requests + l.left.requests, l.finished.prompt + l.left.prompt},
 			metrics.RequestGenerationTokens: {l.finished.requests + l.left.requests, l.finished.output + l.leftAfter},
 			metrics.PromptTokens:            {l.finished.prompt + l.left.prompt}, metrics.GenerationTokens: {l.finished.output + l.leftAfter},
-			metrics.PrefixCacheQueryTokens: {l.finished.prompt + l.left.prompt}, metrics.PrefixCacheHitTokens: {l.finished.cached + l.left.cached}, metrics.Preemptions: {l.preemptions},
-			metrics.RequestsRunning: {l.running}, metrics.RequestsWaiting: {l.waiting}, metrics.KVCacheUsage: {l.kv}, metrics.EngineSteps: {l.batches},
-			metrics.Requests: {l.finished.requests + l.aborted + l.rejected + l.failed}, // the last two by HTTP status; what failed has also finished
+			metrics.PrefixCacheQueryTokens: {l.finished.prompt + l.left.prompt}, metrics.PrefixCacheHitTokens: {l.finished.cached +
+				l.left.cached}, metrics.Preemptions: {l.preemptions},
+			metrics.RequestsRunning: {l.running}, metrics.RequestsWaiting: {l.waiting}, metrics.KVCacheUsage: {l.kv},
+			metrics.EngineSteps: {l.batches},
+			// the last two by HTTP status; what failed has also finished
+			metrics.Requests: {l.finished.requests + l.aborted + l.rejected + l.failed},
 		}
 	},
 	metrics.TGI: func(l *ledger) told {
@@ -183,7 +189,8 @@ var dialects = map[metrics.Runtime]func(*ledger) told{
 	metrics.Dynamo: func(l *ledger) told {
 		return told{
 			metrics.TimeToFirstToken: {l.started.requests, l.started.ttft}, metrics.InterTokenLatency: {l.tokens, l.waited},
-			metrics.RequestDuration: {l.finished.requests + l.aborted + l.rejected, l.finished.e2e + l.abortedE2E}, metrics.RequestPromptTokens: {l.started.requests, l.started.prompt},
+			metrics.RequestDuration:         {l.finished.requests + l.aborted + l.rejected, l.finished.e2e + l.abortedE2E},
+			metrics.RequestPromptTokens:     {l.started.requests, l.started.prompt},
 			metrics.RequestGenerationTokens: {l.good.requests, l.good.output},
 			metrics.PromptTokens:            {l.started.prompt}, metrics.GenerationTokens: {l.started.requests + l.tokens},
 			metrics.PrefixCacheQueryTokens: {l.started.prompt}, metrics.PrefixCacheHitTokens: {l.started.cached},
@@ -206,7 +213,8 @@ var quantities = []*metrics.Family{
 // requests, as far as the engine reports them.
 func TestRoundTrip(t *testing.T) {
 	profile := NewProfile("test-model")
-	profile.Arrivals, profile.Swing, profile.OutputTokens, profile.OutputLimit, profile.Failures, profile.Patience = 60, 0, 400, 4096, 0.1, 5*time.Second
+	profile.Arrivals, profile.Swing, profile.OutputTokens, profile.OutputLimit, profile.Failures, profile.Patience = 60, 0, 400, 4096,
+		0.1, 5*time.Second
 	profile.Blocks, profile.Draft, profile.Acceptance, profile.MaxQueue = 2000, 3, 0.6, 300
 	for runtime, dialect := range dialects {
 		t.Run(string(runtime), func(t *testing.T) {
@@ -219,7 +227,8 @@ func TestRoundTrip(t *testing.T) {
 				}
 				e.Advance(now)
 			}
-			if l.failed == 0 || l.rejected == 0 || l.aborted == 0 || l.preemptions == 0 || l.accepted == 0 || l.running == 0 || l.waiting == 0 || l.finished.cached == 0 {
+			if l.failed == 0 || l.rejected == 0 || l.aborted == 0 || l.preemptions == 0 || l.accepted == 0 || l.running == 0 ||
+				l.waiting == 0 || l.finished.cached == 0 {
 				t.Fatalf("the load does not show everything: %+v", l)
 			}
 			families := scrape(t, page)

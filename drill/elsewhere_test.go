@@ -108,7 +108,10 @@ func TestMovesRoundTrip(t *testing.T) {
 				}
 				n, took, size = n+1, took+m.Took.Seconds(), size+m.Bytes
 			}
-			return told{metrics.KVTransferTime: {n, took}, metrics.KVTransferSize: {n, size}, metrics.KVTransferFailures: {failed}, metrics.KVTransfersExpired: {0}}
+			return told{
+				metrics.KVTransferTime: {n, took}, metrics.KVTransferSize: {n, size}, metrics.KVTransferFailures: {failed},
+				metrics.KVTransfersExpired: {0},
+			}
 		},
 		"tier": func(moves []Move) told {
 			var bytes, took, pinned float64

@@ -65,7 +65,10 @@ func (p Profile) release(own string) string {
 func NewProfile(model string) Profile {
 	return Profile{
 		Model: model, Release: vllmRelease, Started: time.Now(),
-		Load:    Load{Arrivals: 6, Swing: 0.6, Period: 2 * time.Minute, PromptTokens: 900, OutputTokens: 180, OutputLimit: 1024, CacheHits: 0.35, Failures: 0.0002, Patience: time.Minute, Leaves: 0.01},
+		Load: Load{
+			Arrivals: 6, Swing: 0.6, Period: 2 * time.Minute, PromptTokens: 900, OutputTokens: 180, OutputLimit: 1024,
+			CacheHits: 0.35, Failures: 0.0002, Patience: time.Minute, Leaves: 0.01,
+		},
 		Serving: Serving{GPU: H100, Weights: Llama8B, MaxBatch: 256, Budget: 1024},
 	}
 }
@@ -123,7 +126,10 @@ type Engine struct {
 
 // NewEngine starts an engine at time zero.
 func NewEngine(s Serving, seed uint64, o Observer) *Engine {
-	return &Engine{Serving: s, Clock: 1, Slow: 1, observer: o, random: rand.New(rand.NewPCG(seed, 1)), total: s.KVBlocks(), moves: moves{kept: 1}}
+	return &Engine{
+		Serving: s, Clock: 1, Slow: 1, observer: o, random: rand.New(rand.NewPCG(seed, 1)), total: s.KVBlocks(),
+		moves: moves{kept: 1},
+	}
 }
 
 // Offer sends a request. Requests must be offered in order of arrival.
@@ -149,7 +155,8 @@ func (e *Engine) count(such func(r *Request) bool) (n int) {
 	return n
 }
 
-// Restart drops all requests, the cache, and tiers that do not survive a restart. The engine works again from ready on, and notifies a new observer.
+// Restart drops all requests, the cache, and tiers that do not survive a restart. The engine works again from ready
+// on, and notifies a new observer.
 func (e *Engine) Restart(ready time.Duration, o Observer) {
 	kept := 0.0
 	if e.Lasting {

@@ -43,12 +43,15 @@ func NewDynamo(p Profile) *Dynamo {
 		failures: (&page{registry: pg.registry}).counters("dynamo_frontend_failures_total", "class", "reason"),
 		page:     pg, active: pg.gauge("dynamo_frontend_active_requests"), inflight: pg.gauge("dynamo_frontend_inflight_requests"),
 		tokens: pg.counter("dynamo_frontend_output_tokens_total"), started: stream.counter("dynamo_frontend_requests_started_total"),
-		done:     stream.counters("dynamo_frontend_requests_total", "status", "error_type"),
-		rejected: endpoint.counter("dynamo_frontend_model_rejection_total"), cancelled: stream.counter("dynamo_frontend_model_cancellation_total"),
-		duration: pg.histogram("dynamo_frontend_request_duration_seconds", dynamoLong), ttft: pg.histogram("dynamo_frontend_time_to_first_token_seconds", dynamoTTFT),
-		itl:    pg.repeated("dynamo_frontend_inter_token_latency_seconds", dynamoITL),
-		prompt: pg.histogram("dynamo_frontend_input_sequence_tokens", dynamoInput), generated: pg.histogram("dynamo_frontend_output_sequence_tokens", dynamoOutput),
-		reuse: pg.histogram("dynamo_frontend_cached_tokens", dynamoInput),
+		done:      stream.counters("dynamo_frontend_requests_total", "status", "error_type"),
+		rejected:  endpoint.counter("dynamo_frontend_model_rejection_total"),
+		cancelled: stream.counter("dynamo_frontend_model_cancellation_total"),
+		duration:  pg.histogram("dynamo_frontend_request_duration_seconds", dynamoLong),
+		ttft:      pg.histogram("dynamo_frontend_time_to_first_token_seconds", dynamoTTFT),
+		itl:       pg.repeated("dynamo_frontend_inter_token_latency_seconds", dynamoITL),
+		prompt:    pg.histogram("dynamo_frontend_input_sequence_tokens", dynamoInput),
+		generated: pg.histogram("dynamo_frontend_output_sequence_tokens", dynamoOutput),
+		reuse:     pg.histogram("dynamo_frontend_cached_tokens", dynamoInput),
 	}
 	pg.gauge("dynamo_frontend_model_context_length").Set(32768)
 	pg.gauge("dynamo_frontend_model_total_kv_blocks").Set(float64(p.KVBlocks()))

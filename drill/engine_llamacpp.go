@@ -24,8 +24,12 @@ func NewLlamaCpp(p Profile) *LlamaCpp {
 	l := &LlamaCpp{page: &page{mux: http.NewServeMux()}}
 	l.mux.HandleFunc("GET /metrics", l.metrics)
 	l.document("/props", map[string]any{
-		"default_generation_settings": map[string]any{"n_ctx": p.maxModelLen(), "params": map[string]any{"temperature": 0.8, "top_k": 40, "top_p": 0.95, "min_p": 0.05}},
-		"total_slots":                 p.MaxBatch, "model_path": p.path() + ".gguf", "model_ftype": "BF16", "chat_template": chatTemplate, "build_info": "b11669-0123abc",
+		"default_generation_settings": map[string]any{"n_ctx": p.maxModelLen(), "params": map[string]any{
+			"temperature": 0.8, "top_k": 40,
+			"top_p": 0.95, "min_p": 0.05,
+		}},
+		"total_slots": p.MaxBatch, "model_path": p.path() + ".gguf", "model_ftype": "BF16", "chat_template": chatTemplate,
+		"build_info": "b11669-0123abc",
 	})
 	l.document("/v1/models", map[string]any{"data": []any{map[string]any{"id": p.Model, "owned_by": "llamacpp"}}})
 	return l

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Ollama simulates Ollama of about release 0.12 (server/routes.go, api/types.go): it reports which model is loaded, and how much of it is in GPU
-// memory, but no requests.
+// Ollama simulates Ollama of about release 0.12 (server/routes.go, api/types.go): it reports which model is loaded,
+// and how much of it is in GPU memory, but no requests.
 type Ollama struct {
 	*page
 	// OnGPU is the share of the model that is in GPU memory.
@@ -23,7 +23,8 @@ func NewOllama(p Profile) *Ollama {
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).Encode(map[string]any{"models": []any{map[string]any{ // the client went away
 			"name": p.Model, "model": p.Model, "size": int64(size), "size_vram": int64(size * o.OnGPU), "digest": "365c0bd3c000",
-			"context_length": 8192, "details": map[string]string{"format": "gguf", "family": "llama", "quantization_level": "F16"}, "expires_at": p.Started.AddDate(292, 0, 0).UTC().Format(time.RFC3339Nano),
+			"context_length": 8192, "details": map[string]string{"format": "gguf", "family": "llama", "quantization_level": "F16"},
+			"expires_at": p.Started.AddDate(292, 0, 0).UTC().Format(time.RFC3339Nano),
 		}}})
 	})
 	o.mux.HandleFunc("POST /api/show", func(w http.ResponseWriter, _ *http.Request) {

@@ -23,12 +23,18 @@ type SGLang struct {
 }
 
 var (
-	sglangTTFT   = []float64{.1, .2, .4, .6, .8, 1, 2, 4, 6, 8, 10, 20, 40, 60, 80, 100, 200, 400}
-	sglangITL    = []float64{.002, .004, .006, .008, .01, .015, .02, .025, .03, .035, .04, .06, .08, .1, .2, .4, .6, .8, 1, 2, 4, 6, 8}
-	sglangE2E    = []float64{.1, .2, .4, .6, .8, 1, 2, 4, 6, 8, 10, 20, 40, 60, 80, 100, 200, 400, 600, 1200, 1800, 2400}
-	sglangQueue  = []float64{0, .001, .005, .01, .05, .1, .2, .5, 1, 2, 3, 4, 5, 10, 15, 20, 30, 40, 50, 60, 70, 80, 90, 100, 200, 300, 400, 500, 600, 700, 800, 900, 1000, 1200, 1400, 1600, 1800, 2000, 2500, 3000}
-	sglangTokens = []float64{100, 300, 500, 700, 1000, 1500, 2000, 3000, 4000, 5000, 6000, 7000, 8000, 9000, 10000, 12500, 15000, 17500, 20000, 22500, 25000, 27500, 30000, 35000, 40000, 60000, 80000, 100000, 200000, 300000, 400000, 600000, 800000, 1000000, 1100000}
-	sglangStage  = prometheus.ExponentialBuckets(.001, 1.62, 30)
+	sglangTTFT  = []float64{.1, .2, .4, .6, .8, 1, 2, 4, 6, 8, 10, 20, 40, 60, 80, 100, 200, 400}
+	sglangITL   = []float64{.002, .004, .006, .008, .01, .015, .02, .025, .03, .035, .04, .06, .08, .1, .2, .4, .6, .8, 1, 2, 4, 6, 8}
+	sglangE2E   = []float64{.1, .2, .4, .6, .8, 1, 2, 4, 6, 8, 10, 20, 40, 60, 80, 100, 200, 400, 600, 1200, 1800, 2400}
+	sglangQueue = []float64{
+		0, .001, .005, .01, .05, .1, .2, .5, 1, 2, 3, 4, 5, 10, 15, 20, 30, 40, 50, 60, 70, 80, 90, 100, 200, 300,
+		400, 500, 600, 700, 800, 900, 1000, 1200, 1400, 1600, 1800, 2000, 2500, 3000,
+	}
+	sglangTokens = []float64{
+		100, 300, 500, 700, 1000, 1500, 2000, 3000, 4000, 5000, 6000, 7000, 8000, 9000, 10000, 12500, 15000, 17500,
+		20000, 22500, 25000, 27500, 30000, 35000, 40000, 60000, 80000, 100000, 200000, 300000, 400000, 600000, 800000, 1000000, 1100000,
+	}
+	sglangStage = prometheus.ExponentialBuckets(.001, 1.62, 30)
 )
 
 // NewSGLang builds the engine's metrics and metadata.
@@ -38,17 +44,22 @@ func NewSGLang(p Profile) *SGLang {
 	s := &SGLang{
 		page:    pg,
 		running: scheduler.gauge("sglang:num_running_reqs"), queued: scheduler.gauge("sglang:num_queue_reqs"),
-		usage: scheduler.gauge("sglang:token_usage"), used: scheduler.gauge("sglang:kv_used_tokens"), available: scheduler.gauge("sglang:kv_available_tokens"),
+		usage: scheduler.gauge("sglang:token_usage"), used: scheduler.gauge("sglang:kv_used_tokens"),
+		available:  scheduler.gauge("sglang:kv_available_tokens"),
 		acceptRate: scheduler.gauge("sglang:spec_accept_rate"), acceptLength: scheduler.gauge("sglang:spec_accept_length"),
 		prompt: pg.counter("sglang:prompt_tokens_total"), generated: pg.counter("sglang:generation_tokens_total"),
 		cached: pg.with("cache_source", "device").counter("sglang:cached_tokens_total"), requests: pg.counter("sglang:num_requests_total"),
 		aborted: pg.counter("sglang:num_aborted_requests_total"), retracted: scheduler.counter("sglang:num_retracted_requests_total"),
-		realtime: scheduler.counters("sglang:realtime_tokens_total", "mode"), passes: scheduler.counters("sglang:cuda_graph_passes_total", "mode"),
+		realtime: scheduler.counters("sglang:realtime_tokens_total", "mode"), passes: scheduler.counters("sglang:cuda_graph_passes_total",
+			"mode"),
 		responses: (&page{registry: pg.registry}).counters("sglang:http_responses_total", "endpoint", "status_code", "method"),
-		ttft:      pg.histogram("sglang:time_to_first_token_seconds", sglangTTFT), e2e: pg.histogram("sglang:e2e_request_latency_seconds", sglangE2E),
-		queue: scheduler.histogram("sglang:queue_time_seconds", sglangQueue), prefill: scheduler.with("stage", "prefill_forward").histogram("sglang:per_stage_req_latency_seconds", sglangStage),
-		promptLength: pg.histogram("sglang:prompt_tokens_histogram", sglangTokens), outputLength: pg.histogram("sglang:generation_tokens_histogram", sglangTokens),
-		itl: pg.repeated("sglang:inter_token_latency_seconds", sglangITL), capacity: float64(p.KVBlocks() * blockTokens),
+		ttft:      pg.histogram("sglang:time_to_first_token_seconds", sglangTTFT), e2e: pg.histogram("sglang:e2e_request_latency_seconds",
+			sglangE2E),
+		queue: scheduler.histogram("sglang:queue_time_seconds", sglangQueue), prefill: scheduler.with("stage", "prefill_forward").
+			histogram("sglang:per_stage_req_latency_seconds", sglangStage),
+		promptLength: pg.histogram("sglang:prompt_tokens_histogram", sglangTokens),
+		outputLength: pg.histogram("sglang:generation_tokens_histogram", sglangTokens),
+		itl:          pg.repeated("sglang:inter_token_latency_seconds", sglangITL), capacity: float64(p.KVBlocks() * blockTokens),
 	}
 	s.tpot = pg.histogram("sglang:request_time_per_output_token_seconds", sglangITL)
 	s.active = register(pg, prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "sglang:http_requests_active"}, []string{"endpoint", "method"}))
@@ -62,7 +73,10 @@ func NewSGLang(p Profile) *SGLang {
 	scheduler.gauge("sglang:engine_startup_time").Set(41)
 	pg.document("/get_server_info", p.serverInfo())
 	pg.document("/server_info", p.serverInfo())
-	pg.document("/v1/models", map[string]any{"data": []any{map[string]any{"id": p.Model, "owned_by": "sglang", "max_model_len": p.maxModelLen()}}})
+	pg.document("/v1/models", map[string]any{"data": []any{map[string]any{
+		"id": p.Model, "owned_by": "sglang",
+		"max_model_len": p.maxModelLen(),
+	}}})
 	return s
 }
 

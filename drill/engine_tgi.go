@@ -25,12 +25,14 @@ func NewTGI(p Profile) *TGI {
 		page: pg, queueSize: pg.gauge("tgi_queue_size"), batchSize: pg.gauge("tgi_batch_current_size"),
 		count: pg.counter("tgi_request_count"), success: pg.counter("tgi_request_success"), failure: pg.counters("tgi_request_failure", "err"),
 		duration: pg.histogram("tgi_request_duration", durations), queue: pg.histogram("tgi_request_queue_duration", durations),
-		inference: pg.histogram("tgi_request_inference_duration", durations), mean: pg.histogram("tgi_request_mean_time_per_token_duration", durations),
+		inference: pg.histogram("tgi_request_inference_duration", durations), mean: pg.histogram("tgi_request_mean_time_per_token_duration",
+			durations),
 		input: pg.histogram("tgi_request_input_length", lengths), output: pg.histogram("tgi_request_generated_tokens", lengths),
 		batch: pg.histograms("tgi_batch_inference_duration", durations, "method"), batches: pg.counters("tgi_batch_inference_count", "method"),
 	}
 	pg.document("/info", map[string]any{
-		"model_id": p.Model, "model_sha": "0e9e39f249a16976918f6564b8830bc894c89659", "version": p.release("3.3.7"), "docker_label": "sha-24bb6c0",
+		"model_id": p.Model, "model_sha": "0e9e39f249a16976918f6564b8830bc894c89659", "version": p.release("3.3.7"),
+		"docker_label":            "sha-24bb6c0",
 		"max_concurrent_requests": p.MaxQueue, "max_input_tokens": 4096, "max_total_tokens": 8192,
 	})
 	return t

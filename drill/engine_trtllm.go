@@ -23,15 +23,19 @@ func NewTRTLLM(p Profile) *TRTLLM {
 	pid := pg.with("pid", "4711")
 	t := &TRTLLM{
 		page:    pg,
-		running: pid.gauge("trtllm_num_requests_running"), waiting: pid.gauge("trtllm_num_requests_waiting"), kv: pid.gauge("trtllm_kv_cache_utilization"),
-		prompt: pg.counter("trtllm_prompt_tokens_total"), generated: pg.counter("trtllm_generation_tokens_total"), cached: pg.counter("trtllm_prompt_cached_tokens_total"),
-		done: pg.counters("trtllm_request_success_total", "finished_reason"), failed: pg.counters("trtllm_request_error_total", "http_code"),
+		running: pid.gauge("trtllm_num_requests_running"), waiting: pid.gauge("trtllm_num_requests_waiting"),
+		kv:     pid.gauge("trtllm_kv_cache_utilization"),
+		prompt: pg.counter("trtllm_prompt_tokens_total"), generated: pg.counter("trtllm_generation_tokens_total"),
+		cached: pg.counter("trtllm_prompt_cached_tokens_total"),
+		done:   pg.counters("trtllm_request_success_total", "finished_reason"), failed: pg.counters("trtllm_request_error_total", "http_code"),
 		ttft: pg.histogram("trtllm_time_to_first_token_seconds", vllmTTFT), tpot: pg.histogram("trtllm_time_per_output_token_seconds", vllmITL),
 		e2e: pg.histogram("trtllm_e2e_request_latency_seconds", vllmLong), queue: pg.histogram("trtllm_request_queue_time_seconds", vllmLong),
-		prefill: pg.histogram("trtllm_request_prefill_time_seconds", vllmTTFT), decode: pg.histogram("trtllm_request_decode_time_seconds", vllmLong),
+		prefill: pg.histogram("trtllm_request_prefill_time_seconds", vllmTTFT), decode: pg.histogram("trtllm_request_decode_time_seconds",
+			vllmLong),
 	}
 	if p.Draft > 0 {
-		t.drafted, t.accepted = pg.counter("trtllm_spec_decode_num_draft_tokens_total"), pg.counter("trtllm_spec_decode_num_accepted_tokens_total")
+		t.drafted, t.accepted = pg.counter("trtllm_spec_decode_num_draft_tokens_total"),
+			pg.counter("trtllm_spec_decode_num_accepted_tokens_total")
 	}
 	pid.gauge("trtllm_kv_cache_max_blocks").Set(float64(p.KVBlocks()*blockTokens) / 32)
 	pid.gauge("trtllm_kv_cache_tokens_per_block").Set(32)

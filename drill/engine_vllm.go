@@ -105,10 +105,12 @@ func NewVLLM(p Profile) *VLLM {
 		queries: pg.counter("vllm:prefix_cache_queries_total"), hits: pg.counter("vllm:prefix_cache_hits_total"),
 		preemptions: pg.counter("vllm:num_preemptions_total"), done: pg.counters("vllm:request_success_total", "finished_reason"),
 		ttft: pg.histogram("vllm:time_to_first_token_seconds", vllmTTFT), itl: pg.repeated("vllm:inter_token_latency_seconds", vllmITL),
-		tpot: pg.histogram("vllm:request_time_per_output_token_seconds", vllmITL), e2e: pg.histogram("vllm:e2e_request_latency_seconds", vllmLong),
+		tpot: pg.histogram("vllm:request_time_per_output_token_seconds", vllmITL), e2e: pg.histogram("vllm:e2e_request_latency_seconds",
+			vllmLong),
 		queue: pg.histogram("vllm:request_queue_time_seconds", vllmLong), prefill: pg.histogram("vllm:request_prefill_time_seconds", vllmLong),
 		decode: pg.histogram("vllm:request_decode_time_seconds", vllmLong), promptLength: pg.histogram("vllm:request_prompt_tokens", vllmTokens),
-		outputLength: pg.histogram("vllm:request_generation_tokens", vllmTokens), choices: pg.histogram("vllm:request_params_n", []float64{1, 2, 5, 10, 20}),
+		outputLength: pg.histogram("vllm:request_generation_tokens", vllmTokens), choices: pg.histogram("vllm:request_params_n",
+			[]float64{1, 2, 5, 10, 20}),
 		rank: p.Rank,
 	}
 	for _, reason := range []string{"stop", "length", "abort", "error", "repetition"} {
@@ -127,7 +129,8 @@ func NewVLLM(p Profile) *VLLM {
 	pg.counter("vllm:mm_cache_queries_total")
 	pg.counter("vllm:mm_cache_hits_total")
 	v.step = pg.histogram("vllm:iteration_tokens_total", vllmStep)
-	sleepState := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "vllm:engine_sleep_state", ConstLabels: pg.labels}, []string{"sleep_state"})
+	sleepState := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "vllm:engine_sleep_state", ConstLabels: pg.labels},
+		[]string{"sleep_state"})
 	sleepState.WithLabelValues("awake").Set(1)
 	sleepState.WithLabelValues("weights_offloaded").Set(0)
 	sleepState.WithLabelValues("discard_all").Set(0)
@@ -135,6 +138,29 @@ func NewVLLM(p Profile) *VLLM {
 	if p.Draft > 0 {
 		v.drafted, v.accepted = pg.counter("vllm:spec_decode_num_draft_tokens_total"), pg.counter("vllm:spec_decode_num_accepted_tokens_total")
 	}
+	v.moves(p)
+	if p.MaxQueue > 0 {
+		rejections := register(pg, prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name:        "vllm:admission_rejections_total",
+			ConstLabels: prometheus.Labels{"model_name": p.Model},
+		}, []string{"reason"}))
+		rejections.WithLabelValues("max_num_queued_tokens")
+		v.admission = &vllmAdmission{rejections: rejections.WithLabelValues("max_num_queued_reqs")}
+	}
+	pg.info("vllm:cache_config_info", p.cacheConfig())
+	started := register(server, prometheus.NewGauge(prometheus.GaugeOpts{Name: "process_start_time_seconds"}))
+	started.Set(float64(p.Started.UnixMilli()) / 1000)
+	pg.document("/version", map[string]any{"version": p.Release})
+	pg.document("/v1/models", map[string]any{"data": []any{map[string]any{
+		"id": p.Model, "owned_by": "vllm", "root": p.path(),
+		"parent": nil, "max_model_len": p.maxModelLen(),
+	}}})
+	return v
+}
+
+// moves adds the metrics of engines that send KV cache to others, or keep it in the host's memory.
+func (v *VLLM) moves(p Profile) {
+	pg := v.page
 	if p.Prefilled {
 		v.nixl = &vllmNIXL{
 			took: pg.histogram("vllm:nixl_xfer_time_seconds", vllmXfer), posted: pg.histogram("vllm:nixl_post_time_seconds", vllmPost),
@@ -152,20 +178,11 @@ func NewVLLM(p Profile) *VLLM {
 		}
 	}
 	if v.nixl != nil || v.offload != nil { // their release reports it
-		v.byReason = register(pg, prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "vllm:num_requests_waiting_by_reason", ConstLabels: pg.labels}, []string{"reason"}))
+		v.byReason = register(pg, prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name:        "vllm:num_requests_waiting_by_reason",
+			ConstLabels: pg.labels,
+		}, []string{"reason"}))
 	}
-	if p.MaxQueue > 0 {
-		rejections := register(pg, prometheus.NewCounterVec(prometheus.CounterOpts{Name: "vllm:admission_rejections_total",
-			ConstLabels: prometheus.Labels{"model_name": p.Model}}, []string{"reason"}))
-		rejections.WithLabelValues("max_num_queued_tokens")
-		v.admission = &vllmAdmission{rejections: rejections.WithLabelValues("max_num_queued_reqs")}
-	}
-	pg.info("vllm:cache_config_info", p.cacheConfig())
-	started := register(server, prometheus.NewGauge(prometheus.GaugeOpts{Name: "process_start_time_seconds"}))
-	started.Set(float64(p.Started.UnixMilli()) / 1000)
-	pg.document("/version", map[string]any{"version": p.Release})
-	pg.document("/v1/models", map[string]any{"data": []any{map[string]any{"id": p.Model, "owned_by": "vllm", "root": p.path(), "parent": nil, "max_model_len": p.maxModelLen()}}})
-	return v
 }
 
 // Join adds another data-parallel rank with the same server to the metrics page.
@@ -242,7 +259,8 @@ func (v *VLLM) Moved(m Move) {
 // Preempted implements Observer.
 func (v *VLLM) Preempted() { v.preemptions.Inc() }
 
-// Finished implements Observer. If a client leaves, only the counter of HTTP answers rises, with or without tokens. If the process dies, no counter rises.
+// Finished implements Observer. If a client leaves, only the counter of HTTP answers rises, with or without tokens. If
+// the process dies, no counter rises.
 func (v *VLLM) Finished(r *Request) {
 	if r.Cut {
 		return

@@ -112,6 +112,7 @@ func (t *Traffic) request() *Request {
 	}
 	return &Request{
 		leaves: leaves, Arrival: t.next, Prompt: prompt, Cached: cached,
-		Output: math.Min(math.Max(1, output), t.OutputLimit), Truncated: output > t.OutputLimit, Failed: t.random.Float64() < t.Failures, patience: t.Patience,
+		Output: math.Min(math.Max(1, output), t.OutputLimit), Truncated: output > t.OutputLimit, Failed: t.random.Float64() < t.Failures,
+		patience: t.Patience,
 	}
 }

@@ -34,6 +34,7 @@ func (c *census) Finished(r *Request) {
 	c.done++
 	c.spent += (r.Done - r.Arrival).Seconds()
 }
+
 func (c *census) State(running, waiting int, kv float64) {
 	c.in += float64(c.present) * (c.e.now - c.last).Seconds()
 	c.last, c.present, c.highest = c.e.now, running+waiting, max(c.highest, kv)
@@ -188,7 +189,8 @@ func TestSpeculation(t *testing.T) {
 // A slowed clock slows compute in proportion, and bandwidth only below half the clock.
 func TestClock(t *testing.T) {
 	s := steady(1).Serving
-	if full, half := s.stepSeconds(1024, 0, 5e5, 0, 1), s.stepSeconds(1024, 0, 5e5, 0, 0.5); math.Abs((half-overhead)/(full-overhead)-2) > 1e-9 {
+	if full, half := s.stepSeconds(1024, 0, 5e5, 0, 1), s.stepSeconds(1024, 0, 5e5, 0,
+		0.5); math.Abs((half-overhead)/(full-overhead)-2) > 1e-9 {
 		t.Errorf("prefill takes %.4f s at full clock, %.4f s at half", full, half)
 	}
 	if full, half := s.stepSeconds(8, 10_000, 0, 0, 1), s.stepSeconds(8, 10_000, 0, 0, 0.5); full != half {

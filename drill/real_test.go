@@ -186,7 +186,8 @@ func TestVLLMAdmission(t *testing.T) {
 	if n := page.sum("vllm:admission_rejections_total"); n != l.rejected {
 		t.Errorf("%v refusals are counted, %v were refused", n, l.rejected)
 	}
-	if want, got := after.values("vllm:admission_rejections_total", "reason"), page.values("vllm:admission_rejections_total", "reason"); !slices.Equal(got, want) {
+	if want, got := after.values("vllm:admission_rejections_total", "reason"), page.values("vllm:admission_rejections_total",
+		"reason"); !slices.Equal(got, want) {
 		t.Errorf("reasons %q, the real engine has %q", got, want)
 	}
 	share := (ended(page) - page.sum("vllm:request_params_n_count")) / l.rejected

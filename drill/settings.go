@@ -3,6 +3,7 @@ package drill
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"strconv"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -33,8 +34,10 @@ func (p Profile) Command(r metrics.Runtime) []string {
 	var line []string
 	switch r {
 	case metrics.VLLM:
-		line = []string{"/usr/bin/python3", "/usr/local/bin/vllm", "serve", p.path(), "--served-model-name", p.Model,
-			"--max-num-seqs", number(p.MaxBatch), "--max-num-batched-tokens", number(p.Budget)}
+		line = []string{
+			"/usr/bin/python3", "/usr/local/bin/vllm", "serve", p.path(), "--served-model-name", p.Model,
+			"--max-num-seqs", number(p.MaxBatch), "--max-num-batched-tokens", number(p.Budget),
+		}
 		if p.KVCacheDtype != "" {
 			line = append(line, "--kv-cache-dtype", p.KVCacheDtype)
 		}
@@ -42,12 +45,16 @@ func (p Profile) Command(r metrics.Runtime) []string {
 			line = append(line, "--max-model-len", number(p.MaxModelLen))
 		}
 		if p.Draft > 0 {
-			line = append(line, "--speculative-config", fmt.Sprintf(`{"method": "eagle3", "model": "/models/eagle3", "num_speculative_tokens": %d}`, p.Draft))
+			line = append(line, "--speculative-config",
+				fmt.Sprintf(`{"method": "eagle3", "model": "/models/eagle3", "num_speculative_tokens": %d}`, p.Draft))
 		}
 	case metrics.TGI:
 		line = []string{"text-generation-launcher", "--model-id", p.Model, "--max-concurrent-requests", number(p.MaxQueue)}
 	case metrics.TensorRTLLM:
-		line = []string{"/usr/bin/python3", "/usr/local/bin/trtllm-serve", p.path(), "--backend", "pytorch", "--max_batch_size", number(p.MaxBatch), "--max_num_tokens", number(p.Budget)}
+		line = []string{
+			"/usr/bin/python3", "/usr/local/bin/trtllm-serve", p.path(), "--backend", "pytorch", "--max_batch_size",
+			number(p.MaxBatch), "--max_num_tokens", number(p.Budget),
+		}
 	case metrics.LlamaCpp:
 		line = []string{"llama-server", "-m", p.path() + ".gguf", "--metrics", "-np", number(p.MaxBatch)}
 	default:
@@ -64,18 +71,23 @@ func (p *page) info(name string, labels prometheus.Labels) {
 // cacheConfig returns the labels of vllm:cache_config_info (vllm/config/cache.py, metrics_info) of about release 0.16.
 func (p Profile) cacheConfig() prometheus.Labels {
 	return prometheus.Labels{
-		"engine": strconv.Itoa(p.Rank), "block_size": strconv.Itoa(blockTokens), "cache_dtype": cmp.Or(p.KVCacheDtype, "auto"), "enable_prefix_caching": "True",
+		"engine": strconv.Itoa(p.Rank), "block_size": strconv.Itoa(blockTokens), "cache_dtype": cmp.Or(p.KVCacheDtype, "auto"),
+		"enable_prefix_caching":  "True",
 		"gpu_memory_utilization": strconv.FormatFloat(memoryShare, 'g', -1, 64), "num_gpu_blocks": strconv.Itoa(p.KVBlocks()),
-		"is_attention_free": "False", "num_cpu_blocks": "None", "num_gpu_blocks_override": "None", "sliding_window": "None", "prefix_caching_hash_algo": "sha256",
+		"is_attention_free": "False", "num_cpu_blocks": "None", "num_gpu_blocks_override": "None", "sliding_window": "None",
+		"prefix_caching_hash_algo": "sha256",
 	}
 }
 
 // serverInfo returns the answer of SGLang's /server_info (srt/entrypoints/http_server.py: ServerArgs and the scheduler's state).
 func (p Profile) serverInfo() map[string]any {
 	args := map[string]any{
-		"model_path": p.path(), "served_model_name": p.Model, "tokenizer_path": p.path(), "revision": nil, "dtype": "auto", "quantization": nil, "kv_cache_dtype": cmp.Or(p.KVCacheDtype, "auto"),
-		"context_length": p.maxModelLen(), "chat_template": nil, "mem_fraction_static": memoryShare, "max_running_requests": p.MaxBatch, "max_queued_requests": nil,
-		"chunked_prefill_size": p.Budget, "max_prefill_tokens": 16384, "page_size": 1, "tp_size": 1, "pp_size": 1, "dp_size": 1, "ep_size": 1, "preferred_sampling_params": nil,
+		"model_path": p.path(), "served_model_name": p.Model, "tokenizer_path": p.path(), "revision": nil, "dtype": "auto",
+		"quantization": nil, "kv_cache_dtype": cmp.Or(p.KVCacheDtype, "auto"),
+		"context_length": p.maxModelLen(), "chat_template": nil, "mem_fraction_static": memoryShare, "max_running_requests": p.MaxBatch,
+		"max_queued_requests":  nil,
+		"chunked_prefill_size": p.Budget, "max_prefill_tokens": 16384, "page_size": 1, "tp_size": 1, "pp_size": 1, "dp_size": 1,
+		"ep_size": 1, "preferred_sampling_params": nil,
 		"speculative_algorithm": nil, "speculative_num_draft_tokens": nil, "disable_radix_cache": false,
 		"max_total_num_tokens": p.KVBlocks() * blockTokens, "version": p.release("0.5.16"),
 	}
@@ -91,13 +103,14 @@ func (p Profile) serverInfo() map[string]any {
 // configInfo adds the families of log_config_info (tensorrt_llm/metrics/collector.py).
 func (p Profile) configInfo(of *page) {
 	add := func(name string, more prometheus.Labels) {
-		for name, value := range of.labels {
-			more[name] = value
-		}
+		maps.Copy(more, of.labels)
 		of.info(name, more)
 	}
-	add("trtllm_model_config_info", prometheus.Labels{"model": p.path(), "served_model_name": p.Model, "dtype": "bfloat16", "gpu_type": p.GPU.Name,
-		"max_model_len": strconv.Itoa(p.maxModelLen()), "quantization": p.Weights.quantization("none")})
+	add("trtllm_model_config_info", prometheus.Labels{
+		"model": p.path(), "served_model_name": p.Model, "dtype": "bfloat16",
+		"gpu_type":      p.GPU.Name,
+		"max_model_len": strconv.Itoa(p.maxModelLen()), "quantization": p.Weights.quantization("none"),
+	})
 	add("trtllm_parallel_config_info", prometheus.Labels{"tensor_parallel_size": "1", "pipeline_parallel_size": "1"})
 	add("trtllm_kv_cache_config_info", prometheus.Labels{"free_gpu_memory_fraction": strconv.FormatFloat(memoryShare, 'g', -1, 64)})
 }

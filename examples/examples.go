@@ -1,4 +1,5 @@
-// Package examples embeds the rules that are generated with default flags, so that a program can check whether a Prometheus evaluates the same rules.
+// Package examples embeds the rules that are generated with default flags, so that a program can check whether a
+// Prometheus evaluates the same rules.
 package examples
 
 import _ "embed"

@@ -94,17 +94,33 @@ var combinations = map[string][]string{
 	"processes":   {`ownership={"podResources":false,"processes":true}`, `gpu.kmsg=true`},
 	"least":       {`discovery.enabled=false`, `ownership.podResources=false`},
 	"own role":    {`rbac.create=false`, `serviceAccount={"create":false,"name":"mine"}`},
-	"protected": {`webConfig={"existingSecret":"web","scheme":"https"}`, `secrets=["engine-token"]`, `networkPolicy={"enabled":true}`, `podMonitor.tlsConfig={"insecureSkipVerify":true}`,
-		`podMonitor.sampleLimit=20000`, `podMonitor.relabelings=[{"targetLabel":"team","replacement":"infra"}]`, `podMonitor.metricRelabelings=[{"action":"drop","sourceLabels":["__name__"],"regex":"go_.*"}]`},
-	"victoria":         {`victoriaMetrics.enabled=true`, `podMonitor.sampleLimit=20000`, `podMonitor.metricRelabelings=[{"action":"drop","sourceLabels":["__name__"],"regex":"go_.*"}]`},
-	"receivers":        {`alertmanager.config={"enabled":true,"labels":{"alertmanager":"main"},"receivers":{"llm-critical":{"webhookConfigs":[{"url":"https://pager.example"}]}}}`},
-	"no operator":      {`podMonitor.enabled=false`, `prometheusRule.enabled=false`, `dashboards.enabled=false`, `alertmanager.enabled=false`, `serviceAccount={"create":false}`},
-	"other names":      {`nameOverride="llm"`, `image={"digest":"sha256:` + strings.Repeat("0", 64) + `"}`, `commonLabels={"team":"infra"}`},
-	"one engine":       {`config={"targets":[{"url":"http://127.0.0.1:8000"}]}`},
-	"some alerts":      {`prometheusRule.alerts={"LLMKVTransferFailures":{"enabled":false}}`, `prometheusRule.grafanaURL="https://grafana.example"`, `prometheusRule.runbookURL="https://wiki.example/{alert}"`},
-	"no probes":        {`probes="none"`, `priorityClassName="system-node-critical"`},
-	"only some":        {`networkPolicy={"enabled":true,"from":[{"podSelector":{"matchLabels":{"app":"prometheus"}}}]}`},
-	"mirror":           {`global.imageRegistry="mirror.example"`, `dashboards={"labels":{"grafana":"yes"},"annotations":{"grafana_folder":"LLM"}}`},
+	"protected": {
+		`webConfig={"existingSecret":"web","scheme":"https"}`, `secrets=["engine-token"]`, `networkPolicy={"enabled":true}`,
+		`podMonitor.tlsConfig={"insecureSkipVerify":true}`,
+		`podMonitor.sampleLimit=20000`, `podMonitor.relabelings=[{"targetLabel":"team","replacement":"infra"}]`,
+		`podMonitor.metricRelabelings=[{"action":"drop","sourceLabels":["__name__"],"regex":"go_.*"}]`,
+	},
+	"victoria": {
+		`victoriaMetrics.enabled=true`, `podMonitor.sampleLimit=20000`,
+		`podMonitor.metricRelabelings=[{"action":"drop","sourceLabels":["__name__"],"regex":"go_.*"}]`,
+	},
+	"receivers": {`alertmanager.config={"enabled":true,"labels":{"alertmanager":"main"},"receivers":{"llm-critical":{"webhookConfigs":[{"url":"https://pager.example"}]}}}`},
+	"no operator": {
+		`podMonitor.enabled=false`, `prometheusRule.enabled=false`, `dashboards.enabled=false`,
+		`alertmanager.enabled=false`, `serviceAccount={"create":false}`,
+	},
+	"other names": {`nameOverride="llm"`, `image={"digest":"sha256:` + strings.Repeat("0", 64) + `"}`, `commonLabels={"team":"infra"}`},
+	"one engine":  {`config={"targets":[{"url":"http://127.0.0.1:8000"}]}`},
+	"some alerts": {
+		`prometheusRule.alerts={"LLMKVTransferFailures":{"enabled":false}}`,
+		`prometheusRule.grafanaURL="https://grafana.example"`, `prometheusRule.runbookURL="https://wiki.example/{alert}"`,
+	},
+	"no probes": {`probes="none"`, `priorityClassName="system-node-critical"`},
+	"only some": {`networkPolicy={"enabled":true,"from":[{"podSelector":{"matchLabels":{"app":"prometheus"}}}]}`},
+	"mirror": {
+		`global.imageRegistry="mirror.example"`,
+		`dashboards={"labels":{"grafana":"yes"},"annotations":{"grafana_folder":"LLM"}}`,
+	},
 	"default runtime":  {`gpu.driver="defaultRuntime"`},
 	"runtime unnamed":  {`gpu.runtimeClassName=""`},
 	"NRI":              {`gpu.driver="cdi"`},
@@ -113,33 +129,78 @@ var combinations = map[string][]string{
 	"Talos":            {`gpu.runtimeClassName="nvidia"`, `podSecurityContext={"fsGroup":65532}`},
 	"k0s":              {`ownership.kubeletDir="/var/lib/k0s/kubelet"`, `gpu.driver="defaultRuntime"`},
 	"user workloads":   {`namespaceLabel="exported_namespace"`, `podMonitor.kind="ServiceMonitor"`, `alertmanager.config={"enabled":true}`},
-	"OpenShift":        {`securityContextConstraints.create=true`, `gpu.kmsg=true`, `podSecurityContext={"seLinuxOptions":{"type":"spc_t"}}`, `dashboards.labels={"console.openshift.io/dashboard":"true"}`},
-	"AppArmor":         {`securityContext={"appArmorProfile":{"type":"Unconfined"}}`},
-	"tenant":           {`discovery.namespaces=["llm","batch"]`, `ownership.podResources=false`},
-	"ingress":          {`cluster.enabled=true`, `ingress={"host":"llm.example","className":"nginx","tlsSecret":"llm-tls","annotations":{"a":"b"}}`},
-	"gateway":          {`cluster.enabled=true`, `ingress={"host":"llm.example","parentRefs":[{"name":"web","namespace":"gateways","sectionName":"https"}]}`},
-	"two namespaces":   {`discovery.namespaces=["llm","batch"]`},
-	"password":         {`probes="tcp"`, `webConfig={"existingSecret":"web"}`, `livenessProbe={"initialDelaySeconds":10}`, `readinessProbe={"periodSeconds":5,"failureThreshold":1}`},
-	"ServiceMonitor":   {`podMonitor.kind="ServiceMonitor"`, `service={"labels":{"a":"b"},"annotations":{"a":"b"},"type":"ClusterIP","clusterIP":"None"}`},
-	"ScrapeConfig":     {`podMonitor.kind="ScrapeConfig"`, `webConfig.scheme="https"`, `podMonitor.sampleLimit=20000`, `podMonitor.basicAuth={"username":{"name":"a","key":"u"},"password":{"name":"a","key":"p"}}`},
-	"no Service":       {`service.enabled=false`},
-	"everywhere":       {`affinity={}`, `nodeSelector={"pool":"gpu"}`, `tolerations=[{"key":"nvidia.com/gpu","operator":"Exists","effect":"NoSchedule"}]`},
-	"own affinity":     {`affinity={"nodeAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":{"nodeSelectorTerms":[{"matchExpressions":[{"key":"gpu","operator":"Exists"}]}]}}}`},
-	"umbrella":         {`enabled=true`, `global={"imageRegistry":"mirror.example","imagePullSecrets":[{"name":"all"}],"storageClass":"fast"}`, `namespaceOverride="gpu"`},
-	"beside it": {`initContainers=[{"name":"wait","image":"busybox"}]`, `sidecars=[{"name":"proxy","image":"proxy","ports":[{"containerPort":8443}]}]`,
-		`extraManifests=[{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"more"}},"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: '{{ .Release.Name }}-text'}"]`},
-	"cluster": {`cluster={"enabled":true,"config":{"targets":[{"url":"http://gateway:8080"}],"probes":[{"url":"http://gateway:8080","model":"chat"}]},"secrets":["gateway"],"nodeSelector":{"pool":"cpu"},"affinity":{"podAffinity":{}},"tolerations":[{"operator":"Exists"}],"priorityClassName":"high","extraArgs":["--log.level=debug"],"extraEnv":[{"name":"TZ","value":"UTC"}]}`,
-		`networkPolicy.enabled=true`, `podMonitor.kind="ServiceMonitor"`, `webConfig.existingSecret="web"`, `serviceAccount.annotations={"a":"b"}`},
-	"cluster beside all privileges": {`cluster.enabled=true`, `ownership={"podResources":true,"processes":true}`, `gpu={"driver":"host","kmsg":true}`, `hostNetwork=true`, `priorityClassName="system-node-critical"`,
-		`securityContext={"privileged":true,"readOnlyRootFilesystem":false}`, `podSecurityContext={"runAsUser":0,"seccompProfile":{"type":"Unconfined"}}`, `secrets=["engine-token"]`, `extraArgs=["--gpu.interval=2s"]`,
-		`extraVolumes=[{"name":"x","hostPath":{"path":"/x"}}]`, `extraVolumeMounts=[{"name":"x","mountPath":"/x"}]`, `initContainers=[{"name":"a","image":"a","securityContext":{"privileged":true}}]`, `sidecars=[{"name":"b","image":"b"}]`},
-	"cluster for VictoriaMetrics": {`cluster.enabled=true`, `victoriaMetrics.enabled=true`, `serviceAccount={"create":false,"name":"mine"}`, `securityContextConstraints.create=true`},
-	"cluster acts on GPUs":        {`cluster.enabled=true`, `cluster.act.gpus="on"`, `cluster.act.effect="NoExecute"`},
-	"cluster by ScrapeConfig":     {`cluster.enabled=true`, `podMonitor.kind="ScrapeConfig"`},
-	"grafana-operator":            {`dashboards.grafanaOperator={"enabled":true,"instanceSelector":{"matchLabels":{"grafana":"main"}}}`},
-	"private registry":            {`image={"registry":"registry.example:5000","repository":"team/llm-node-exporter","tag":"v1","pullPolicy":"Always"}`, `imagePullSecrets=[{"name":"pull"}]`, `secrets=["token"]`},
-	"Argo CD":                     {`commonLabels={"argocd.argoproj.io/instance":"llm"}`, `podAnnotations={"a":"b"}`, `podLabels={"a":"b"}`, `daemonsetAnnotations={"argocd.argoproj.io/sync-wave":"1"}`, `revisionHistoryLimit=2`},
-	"extra things":                {`extraVolumes=[{"name":"x","emptyDir":{}}]`, `extraVolumeMounts=[{"name":"x","mountPath":"/x"}]`, `extraArgs=["--log.level=debug"]`, `extraEnv=[{"name":"TZ","value":"UTC"}]`, `imagePullSecrets=[{"name":"pull"}]`},
+	"OpenShift": {
+		`securityContextConstraints.create=true`, `gpu.kmsg=true`,
+		`podSecurityContext={"seLinuxOptions":{"type":"spc_t"}}`, `dashboards.labels={"console.openshift.io/dashboard":"true"}`,
+	},
+	"AppArmor": {`securityContext={"appArmorProfile":{"type":"Unconfined"}}`},
+	"tenant":   {`discovery.namespaces=["llm","batch"]`, `ownership.podResources=false`},
+	"ingress": {
+		`cluster.enabled=true`,
+		`ingress={"host":"llm.example","className":"nginx","tlsSecret":"llm-tls","annotations":{"a":"b"}}`,
+	},
+	"gateway": {
+		`cluster.enabled=true`,
+		`ingress={"host":"llm.example","parentRefs":[{"name":"web","namespace":"gateways","sectionName":"https"}]}`,
+	},
+	"two namespaces": {`discovery.namespaces=["llm","batch"]`},
+	"password": {
+		`probes="tcp"`, `webConfig={"existingSecret":"web"}`, `livenessProbe={"initialDelaySeconds":10}`,
+		`readinessProbe={"periodSeconds":5,"failureThreshold":1}`,
+	},
+	"ServiceMonitor": {
+		`podMonitor.kind="ServiceMonitor"`,
+		`service={"labels":{"a":"b"},"annotations":{"a":"b"},"type":"ClusterIP","clusterIP":"None"}`,
+	},
+	"ScrapeConfig": {
+		`podMonitor.kind="ScrapeConfig"`, `webConfig.scheme="https"`, `podMonitor.sampleLimit=20000`,
+		`podMonitor.basicAuth={"username":{"name":"a","key":"u"},"password":{"name":"a","key":"p"}}`,
+	},
+	"no Service": {`service.enabled=false`},
+	"everywhere": {
+		`affinity={}`, `nodeSelector={"pool":"gpu"}`,
+		`tolerations=[{"key":"nvidia.com/gpu","operator":"Exists","effect":"NoSchedule"}]`,
+	},
+	"own affinity": {`affinity={"nodeAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":{"nodeSelectorTerms":[{"matchExpressions":[{"key":"gpu","operator":"Exists"}]}]}}}`},
+	"umbrella": {
+		`enabled=true`,
+		`global={"imageRegistry":"mirror.example","imagePullSecrets":[{"name":"all"}],"storageClass":"fast"}`, `namespaceOverride="gpu"`,
+	},
+	"beside it": {
+		`initContainers=[{"name":"wait","image":"busybox"}]`,
+		`sidecars=[{"name":"proxy","image":"proxy","ports":[{"containerPort":8443}]}]`,
+		`extraManifests=[{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"more"}},"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: '{{ .Release.Name }}-text'}"]`,
+	},
+	"cluster": {
+		`cluster={"enabled":true,"config":{"targets":[{"url":"http://gateway:8080"}],"probes":[{"url":"http://gateway:8080","model":"chat"}]},"secrets":["gateway"],"nodeSelector":{"pool":"cpu"},"affinity":{"podAffinity":{}},"tolerations":[{"operator":"Exists"}],"priorityClassName":"high","extraArgs":["--log.level=debug"],"extraEnv":[{"name":"TZ","value":"UTC"}]}`,
+		`networkPolicy.enabled=true`, `podMonitor.kind="ServiceMonitor"`, `webConfig.existingSecret="web"`,
+		`serviceAccount.annotations={"a":"b"}`,
+	},
+	"cluster beside all privileges": {
+		`cluster.enabled=true`, `ownership={"podResources":true,"processes":true}`,
+		`gpu={"driver":"host","kmsg":true}`, `hostNetwork=true`, `priorityClassName="system-node-critical"`,
+		`securityContext={"privileged":true,"readOnlyRootFilesystem":false}`,
+		`podSecurityContext={"runAsUser":0,"seccompProfile":{"type":"Unconfined"}}`, `secrets=["engine-token"]`,
+		`extraArgs=["--gpu.interval=2s"]`,
+		`extraVolumes=[{"name":"x","hostPath":{"path":"/x"}}]`, `extraVolumeMounts=[{"name":"x","mountPath":"/x"}]`,
+		`initContainers=[{"name":"a","image":"a","securityContext":{"privileged":true}}]`, `sidecars=[{"name":"b","image":"b"}]`,
+	},
+	"cluster for VictoriaMetrics": {
+		`cluster.enabled=true`, `victoriaMetrics.enabled=true`,
+		`serviceAccount={"create":false,"name":"mine"}`, `securityContextConstraints.create=true`,
+	},
+	"cluster acts on GPUs":    {`cluster.enabled=true`, `cluster.act.gpus="on"`, `cluster.act.effect="NoExecute"`},
+	"cluster by ScrapeConfig": {`cluster.enabled=true`, `podMonitor.kind="ScrapeConfig"`},
+	"grafana-operator":        {`dashboards.grafanaOperator={"enabled":true,"instanceSelector":{"matchLabels":{"grafana":"main"}}}`},
+	"private registry":        {`image={"registry":"registry.example:5000","repository":"team/llm-node-exporter","tag":"v1","pullPolicy":"Always"}`, `imagePullSecrets=[{"name":"pull"}]`, `secrets=["token"]`},
+	"Argo CD": {
+		`commonLabels={"argocd.argoproj.io/instance":"llm"}`, `podAnnotations={"a":"b"}`,
+		`podLabels={"a":"b"}`, `daemonsetAnnotations={"argocd.argoproj.io/sync-wave":"1"}`, `revisionHistoryLimit=2`,
+	},
+	"extra things": {
+		`extraVolumes=[{"name":"x","emptyDir":{}}]`, `extraVolumeMounts=[{"name":"x","mountPath":"/x"}]`,
+		`extraArgs=["--log.level=debug"]`, `extraEnv=[{"name":"TZ","value":"UTC"}]`, `imagePullSecrets=[{"name":"pull"}]`,
+	},
 }
 
 // Helm accepts every documented combination.
@@ -184,7 +245,7 @@ func TestRefused(t *testing.T) {
 		`ingress.host="https://llm.example/x"`:                       "/ingress/host",
 	} {
 		args := []string{"template", "gpu", chart}
-		for _, s := range strings.Split(set, "\n") {
+		for s := range strings.SplitSeq(set, "\n") {
 			args = append(args, "--set-json", s)
 		}
 		out, err := helm(t, args...)
@@ -233,8 +294,10 @@ func TestRulesFitIntoAnnotations(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("long-name.", 12)
 	for kind, set := range map[string]string{"PrometheusRule": `victoriaMetrics.enabled=false`, "VMRule": `victoriaMetrics.enabled=true`} {
-		out, err := helm(t, "template", "gpu", chart, "--namespace", "monitoring", "--skip-tests", "--set-json", set, "--set-json", `namespaceLabel="exported_namespace"`,
-			"--set-json", `prometheusRule={"runbookURL":"https://`+long+`example/wiki/{alert}{labels}","grafanaURL":"https://`+long+`example/grafana"}`)
+		out, err := helm(t, "template", "gpu", chart, "--namespace", "monitoring", "--skip-tests", "--set-json", set, "--set-json",
+			`namespaceLabel="exported_namespace"`,
+			"--set-json", `prometheusRule={"runbookURL":"https://`+long+`example/wiki/{alert}{labels}","grafanaURL":"https://`+long+
+				`example/grafana"}`)
 		if err != nil {
 			t.Fatal(out)
 		}
@@ -266,7 +329,8 @@ func TestRulesFitIntoAnnotations(t *testing.T) {
 
 // The rules in the cluster are the generated ones, expression by expression.
 func TestRulesAreTheGeneratedOnes(t *testing.T) {
-	if got, want := byName(render(t, ownRunbooks)["PrometheusRule"]["spec"]), byName(generated(t, "rules.yaml")); !reflect.DeepEqual(got, want) {
+	if got, want := byName(render(t, ownRunbooks)["PrometheusRule"]["spec"]), byName(generated(t, "rules.yaml")); !reflect.DeepEqual(got,
+		want) {
 		t.Error("the rendered groups differ from examples/prometheus/rules.yaml")
 	}
 	changed := render(t, `prometheusRule.alerts={"LLMKVTransferFailures":{"enabled":false},"LLMReplicaSkew":{"severity":"notice"}}`)
@@ -351,8 +415,10 @@ func generated(t *testing.T, name string) (o object) {
 // Links lead where the values say, with what the alert is about.
 func TestLinks(t *testing.T) {
 	const opener = "https://prometheus.example/graph?g0.tab=1&g0.expr={query}"
-	objects := render(t, `prometheusRule.grafanaURL="https://grafana.example/team"`, `prometheusRule.runbookURL="https://wiki.example/{alert}"`, `prometheusRule.queryURL="`+opener+`"`)
-	if args := at(t, objects["DaemonSet"], "spec", "template", "spec", "containers", "args").([]any); !slices.Contains(args, any("--web.runbook-query-url="+opener)) {
+	objects := render(t, `prometheusRule.grafanaURL="https://grafana.example/team"`,
+		`prometheusRule.runbookURL="https://wiki.example/{alert}"`, `prometheusRule.queryURL="`+opener+`"`)
+	if args := at(t, objects["DaemonSet"], "spec", "template", "spec", "containers", "args").([]any); !slices.Contains(args,
+		any("--web.runbook-query-url="+opener)) {
 		t.Errorf("a runbook's query opens nowhere: %v", args)
 	}
 	alerts := 0
@@ -364,11 +430,13 @@ func TestLinks(t *testing.T) {
 			}
 			alerts++
 			notes := at(t, r, "annotations").(object)
-			if dashboard := notes["dashboard_url"].(string); !strings.HasPrefix(dashboard, "https://grafana.example/team/d/llm-") || strings.Contains(dashboard, "invalid") {
+			if dashboard := notes["dashboard_url"].(string); !strings.HasPrefix(dashboard, "https://grafana.example/team/d/llm-") ||
+				strings.Contains(dashboard, "invalid") {
 				t.Errorf("%s: %s", name, dashboard)
 			}
 			// A page about an objective names its suspect's runbook when it is written.
-			if url := notes["runbook_url"].(string); url != "https://wiki.example/"+name && !strings.HasSuffix(url, "https://wiki.example/{{$page}}") {
+			if url := notes["runbook_url"].(string); url != "https://wiki.example/"+name &&
+				!strings.HasSuffix(url, "https://wiki.example/{{$page}}") {
 				t.Errorf("%s: %s", name, notes["runbook_url"])
 			}
 		}
@@ -392,12 +460,14 @@ func TestLinks(t *testing.T) {
 	for kind, name := range map[string]string{"Ingress": "ingress", "HTTPRoute": "gateway"} {
 		objects := render(t, combinations[name]...)
 		spec, service := fmt.Sprint(objects["cluster "+kind]["spec"]), at(t, objects["cluster Service"], "metadata", "name").(string)
-		if !strings.Contains(spec, "llm.example") || !strings.Contains(spec, "name:"+service) || !strings.Contains(fmt.Sprint(objects["PrometheusRule"]), "https://llm.example/runbooks/LLMReplicaSkew?") {
+		if !strings.Contains(spec, "llm.example") || !strings.Contains(spec, "name:"+service) ||
+			!strings.Contains(fmt.Sprint(objects["PrometheusRule"]), "https://llm.example/runbooks/LLMReplicaSkew?") {
 			t.Errorf("%s: %s, for %s, or alerts lead elsewhere", kind, spec, service)
 		}
 	}
 	// A message whose link needs a command names this installation's own objects.
-	if text := fmt.Sprint(render(t, `service.enabled=false`)["-alertmanager"]); !strings.Contains(text, "kubectl -n monitoring port-forward ds/gpu-llm-node-exporter ") || strings.Contains(text, "NAMESPACE") {
+	if text := fmt.Sprint(render(t, `service.enabled=false`)["-alertmanager"]); !strings.Contains(text,
+		"kubectl -n monitoring port-forward ds/gpu-llm-node-exporter ") || strings.Contains(text, "NAMESPACE") {
 		t.Error("the template of messages names a namespace or an object that is not there")
 	}
 }
@@ -408,7 +478,8 @@ func TestOtherNamespaceLabel(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	const runbooks = "https://wiki.example/{alert}.html"
-	if out, err := exec.Command("go", "run", "../jsonnet-free-gen", "--format", "operator", "--label", "namespace=exported_namespace", "--runbook-url", runbooks,
+	if out, err := exec.Command("go", "run", "../jsonnet-free-gen", "--format", "operator", "--label", "namespace=exported_namespace",
+		"--runbook-url", runbooks,
 		"--dashboard-url", "https://grafana.example/d/{uid}", "--out", dir).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
@@ -425,14 +496,16 @@ func TestOtherNamespaceLabel(t *testing.T) {
 		}
 		return o
 	}
-	objects := render(t, `namespaceLabel="exported_namespace"`, `prometheusRule.runbookURL="`+runbooks+`"`, `prometheusRule.grafanaURL="https://grafana.example"`, `alertmanager.config={"enabled":true}`)
+	objects := render(t, `namespaceLabel="exported_namespace"`, `prometheusRule.runbookURL="`+runbooks+`"`,
+		`prometheusRule.grafanaURL="https://grafana.example"`, `alertmanager.config={"enabled":true}`)
 	// Matchers are sorted by name, and lines end where they are full: an expression of several lines may begin with a space.
 	words := func(text string) []string {
 		all := strings.FieldsFunc(strings.ReplaceAll(text, "expr:", "expr: "), func(r rune) bool { return strings.ContainsRune(" \n,{}()`", r) })
 		slices.Sort(all)
 		return all
 	}
-	if !slices.Equal(words(fmt.Sprint(byName(objects["PrometheusRule"]["spec"]))), words(fmt.Sprint(byName(ruleObjects(t, filepath.Join(dir, "prometheusrule.yaml"))["spec"])))) {
+	if !slices.Equal(words(fmt.Sprint(byName(objects["PrometheusRule"]["spec"]))),
+		words(fmt.Sprint(byName(ruleObjects(t, filepath.Join(dir, "prometheusrule.yaml"))["spec"])))) {
 		t.Error("the rules are not those of --label namespace=exported_namespace")
 	}
 	if !reflect.DeepEqual(objects["AlertmanagerConfig"]["spec"], parsed(read("alertmanagerconfig.yaml"))["spec"]) {
@@ -444,12 +517,14 @@ func TestOtherNamespaceLabel(t *testing.T) {
 		}
 	}
 	// The chart knows how to reach a page that has no address of its own.
-	template := strings.ReplaceAll(read(rules.TemplateFile), "-n NAMESPACE port-forward ds/llm-node-exporter ", "-n monitoring port-forward ds/gpu-llm-node-exporter ")
+	template := strings.ReplaceAll(read(rules.TemplateFile), "-n NAMESPACE port-forward ds/llm-node-exporter ",
+		"-n monitoring port-forward ds/gpu-llm-node-exporter ")
 	if at(t, objects["-alertmanager"], "data", rules.TemplateFile) != template {
 		t.Error("the template is not that of --label namespace=exported_namespace")
 	}
 	for _, board := range []string{"engine", "exporter", "fleet", "gpu", "incident", "slo"} {
-		if name := "llm-" + board + ".json"; !slices.Equal(words(at(t, objects["-"+board], "data", name).(string)), words(read("dashboards/"+name))) {
+		if name := "llm-" + board + ".json"; !slices.Equal(words(at(t, objects["-"+board], "data", name).(string)),
+			words(read("dashboards/"+name))) {
 			t.Errorf("%s is not that of --label namespace=exported_namespace", name)
 		}
 	}
@@ -500,7 +575,11 @@ func TestAlertmanagerConfig(t *testing.T) {
 	if at(t, config, "metadata", "labels", "alertmanager") != "main" || at(t, config, "spec", "route", "matchers", "value") != "LLM.+" {
 		t.Errorf("labels %v, route %v", at(t, config, "metadata", "labels"), at(t, config, "spec", "route", "matchers"))
 	}
-	want := []any{object{"name": "llm-critical", "webhookConfigs": []any{object{"url": "https://pager.example"}}}, object{"name": "llm-warning"}, object{"name": "llm-null"}}
+	want := []any{
+		object{"name": "llm-critical", "webhookConfigs": []any{object{"url": "https://pager.example"}}},
+		object{"name": "llm-warning"},
+		object{"name": "llm-null"},
+	}
 	if got := at(t, config, "spec", "receivers"); !reflect.DeepEqual(got, want) {
 		t.Errorf("receivers %v, want %v", got, want)
 	}
@@ -509,7 +588,8 @@ func TestAlertmanagerConfig(t *testing.T) {
 // The exporter itself accepts the rendered configuration and flags.
 func TestExporterAcceptsTheConfiguration(t *testing.T) {
 	t.Parallel()
-	objects := render(t, append(combinations["cluster"], `config={"targets":[{"url":"http://127.0.0.1:8000","labels":{"model_name":"chat"}}],"objectives":[{"name":"ttft","signal":"ttft","threshold":"500ms","target":"99%"}],"limits":{"series":1000}}`, `gpu.driver="host"`, `webConfig.existingSecret=""`)...)
+	objects := render(t, append(combinations["cluster"],
+		`config={"targets":[{"url":"http://127.0.0.1:8000","labels":{"model_name":"chat"}}],"objectives":[{"name":"ttft","signal":"ttft","threshold":"500ms","target":"99%"}],"limits":{"series":1000}}`, `gpu.driver="host"`, `webConfig.existingSecret=""`)...)
 	bin := filepath.Join(t.TempDir(), "exporter")
 	build := exec.Command("go", "build", "-o", bin, "../cmd/exporter")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
@@ -543,7 +623,8 @@ func TestPrivileges(t *testing.T) {
 	}
 	pod, c := security()
 	if pod["hostPID"] != nil || pod["hostNetwork"] != nil || c["privileged"] != nil || at(t, c, "capabilities", "add") != nil ||
-		!reflect.DeepEqual(at(t, c, "capabilities", "drop"), []any{"ALL"}) || c["readOnlyRootFilesystem"] != true || c["allowPrivilegeEscalation"] != false {
+		!reflect.DeepEqual(at(t, c, "capabilities", "drop"), []any{"ALL"}) || c["readOnlyRootFilesystem"] != true ||
+		c["allowPrivilegeEscalation"] != false {
 		t.Errorf("defaults: %v", c)
 	}
 	if c["runAsUser"] != uint64(0) || pod["automountServiceAccountToken"] != true { // the kubelet's socket; the API server
@@ -565,7 +646,8 @@ func TestPrivileges(t *testing.T) {
 	if _, c = security(`gpu.kmsg=true`); c["privileged"] != true || c["allowPrivilegeEscalation"] != nil {
 		t.Errorf("kmsg: %v", c)
 	}
-	if _, c = security(`securityContext={"seLinuxOptions":{"type":"spc_t"},"readOnlyRootFilesystem":false}`); at(t, c, "seLinuxOptions", "type") != "spc_t" ||
+	if _, c = security(`securityContext={"seLinuxOptions":{"type":"spc_t"},"readOnlyRootFilesystem":false}`); at(t, c, "seLinuxOptions",
+		"type") != "spc_t" ||
 		c["readOnlyRootFilesystem"] != false || c["allowPrivilegeEscalation"] != false {
 		t.Errorf("of the values: %v", c)
 	}
@@ -596,17 +678,23 @@ func TestClusterPrivileges(t *testing.T) {
 		t.Errorf("the pod is\n%v, want\n%v", pod, want)
 	}
 	c := pod["containers"].([]any)[0].(object)
-	if got, want := c["securityContext"], (object{"readOnlyRootFilesystem": true, "allowPrivilegeEscalation": false, "capabilities": object{"drop": []any{"ALL"}},
-		"runAsNonRoot": true, "runAsUser": uint64(65532), "runAsGroup": uint64(65532)}); len(pod["containers"].([]any)) != 1 || !reflect.DeepEqual(got, want) {
+	if got, want := c["securityContext"], (object{
+		"readOnlyRootFilesystem": true, "allowPrivilegeEscalation": false,
+		"capabilities": object{"drop": []any{"ALL"}},
+		"runAsNonRoot": true, "runAsUser": uint64(65532), "runAsGroup": uint64(65532),
+	}); len(pod["containers"].([]any)) != 1 ||
+		!reflect.DeepEqual(got, want) {
 		t.Errorf("the container may %v, want %v", got, want)
 	}
-	if got, want := fmt.Sprint(c["args"]), "[--config.file=/etc/llm-node-exporter/config/exporter.yml --web.listen-address=:9844 --role=cluster]"; got != want {
+	if got, want := fmt.Sprint(c["args"]),
+		"[--config.file=/etc/llm-node-exporter/config/exporter.yml --web.listen-address=:9844 --role=cluster]"; got != want {
 		t.Errorf("args %s, want %s", got, want)
 	}
 	if deployment["replicas"] != uint64(1) || at(t, deployment, "strategy", "type") != "Recreate" {
 		t.Errorf("two may run at once: %v", deployment)
 	}
-	if objects["cluster ServiceAccount"] == nil || objects["cluster ClusterRole"] != nil || strings.Contains(fmt.Sprint(objects["ClusterRoleBinding"]["subjects"]), "-cluster") {
+	if objects["cluster ServiceAccount"] == nil || objects["cluster ClusterRole"] != nil ||
+		strings.Contains(fmt.Sprint(objects["ClusterRoleBinding"]["subjects"]), "-cluster") {
 		t.Errorf("its account has rights: %v", objects["ClusterRoleBinding"])
 	}
 	for kind, o := range render(t, append(set, `cluster.enabled=false`)...) {
@@ -637,7 +725,10 @@ func TestActing(t *testing.T) {
 	roles := map[string]string{} // by row of the table and mode
 	for mode, want := range map[string][2]string{
 		"dry-run": {"[nodes] [list] [resourceslices] [list] [devicetaintrules] [list]", "[pods] [list]"},
-		"on":      {"[nodes] [list patch] [nodes/status] [patch] [resourceslices] [list] [devicetaintrules] [list create update delete]", "[pods] [list] [leases] [get create update] [events] [create]"},
+		"on": {
+			"[nodes] [list patch] [nodes/status] [patch] [resourceslices] [list] [devicetaintrules] [list create update delete]",
+			"[pods] [list] [leases] [get create update] [events] [create]",
+		},
 	} {
 		objects := render(t, enabled, `cluster.act.gpus="`+mode+`"`)
 		if got := verbs(objects["cluster ClusterRole"]); got != want[0] {
@@ -648,11 +739,13 @@ func TestActing(t *testing.T) {
 		}
 		for where, kind := range map[string]string{"cluster": "cluster ClusterRole", "namespace": "cluster Role"} {
 			for _, r := range objects[kind]["rules"].([]any) {
-				roles["| "+where+" | `"+strings.Trim(fmt.Sprint(at(t, r.(object), "resources")), "[]")+"` |"+mode] = strings.Trim(fmt.Sprint(at(t, r.(object), "verbs")), "[]")
+				roles["| "+where+" | `"+strings.Trim(fmt.Sprint(at(t, r.(object), "resources")), "[]")+"` |"+
+					mode] = strings.Trim(fmt.Sprint(at(t, r.(object), "verbs")), "[]")
 			}
 		}
 		pod := at(t, objects["cluster Deployment"], "spec", "template", "spec").(object)
-		if args := fmt.Sprint(at(t, pod, "containers", "args")); pod["automountServiceAccountToken"] != true || !strings.Contains(args, "--act.gpus="+mode+" --act.effect=NoSchedule") ||
+		if args := fmt.Sprint(at(t, pod, "containers", "args")); pod["automountServiceAccountToken"] != true ||
+			!strings.Contains(args, "--act.gpus="+mode+" --act.effect=NoSchedule") ||
 			!strings.Contains(args, "--act.pods=app.kubernetes.io/name=llm-node-exporter,app.kubernetes.io/instance=gpu ") {
 			t.Errorf("%s: %s", mode, args)
 		}
@@ -671,13 +764,17 @@ func TestCluster(t *testing.T) {
 	t.Parallel()
 	objects := render(t, combinations["cluster"]...)
 	pod := at(t, objects["cluster Deployment"], "spec", "template").(object)
-	for _, want := range []string{"mountPath:/etc/llm-node-exporter/secrets/gateway", "secretName:gateway", "mountPath:/etc/llm-node-exporter/web", "pool:cpu", "podAffinity", "operator:Exists",
-		"priorityClassName:high", "--log.level=debug", "name:TZ"} {
+	for _, want := range []string{
+		"mountPath:/etc/llm-node-exporter/secrets/gateway", "secretName:gateway",
+		"mountPath:/etc/llm-node-exporter/web", "pool:cpu", "podAffinity", "operator:Exists",
+		"priorityClassName:high", "--log.level=debug", "name:TZ",
+	} {
 		if !strings.Contains(fmt.Sprint(pod), want) {
 			t.Errorf("the pod lacks %s: %v", want, pod)
 		}
 	}
-	if config := at(t, objects["-cluster"], "data", "exporter.yml").(string); !strings.Contains(config, "url: http://gateway:8080") || !strings.Contains(config, "model: chat") {
+	if config := at(t, objects["-cluster"], "data", "exporter.yml").(string); !strings.Contains(config, "url: http://gateway:8080") ||
+		!strings.Contains(config, "model: chat") {
 		t.Errorf("its configuration is %s", config)
 	}
 	nodes := at(t, objects["DaemonSet"], "spec", "template", "metadata", "labels").(object)
@@ -690,7 +787,10 @@ func TestCluster(t *testing.T) {
 		}
 		return true
 	}
-	for kind, path := range map[string][]string{"Service": {"spec", "selector"}, "ServiceMonitor": {"spec", "selector", "matchLabels"}, "NetworkPolicy": {"spec", "podSelector", "matchLabels"}} {
+	for kind, path := range map[string][]string{
+		"Service": {"spec", "selector"}, "ServiceMonitor": {"spec", "selector", "matchLabels"},
+		"NetworkPolicy": {"spec", "podSelector", "matchLabels"},
+	} {
 		ofNodes, ofCluster := at(t, objects[kind], path...), at(t, objects["cluster "+kind], path...)
 		if !selects(ofNodes, nodes) || selects(ofNodes, cluster) || !selects(ofCluster, cluster) || selects(ofCluster, nodes) {
 			t.Errorf("%s: %v and %v", kind, ofNodes, ofCluster)
@@ -699,18 +799,21 @@ func TestCluster(t *testing.T) {
 	// One series, wherever the pod runs, in a job that the rules know and that is not that of the nodes.
 	labels := at(t, at(t, objects["cluster ServiceMonitor"], "spec", "endpoints").([]any)[0], "relabelings").([]any)
 	job := at(t, labels[0], "replacement").(string)
-	if job == rules.DefaultJob || !regexp.MustCompile("^(?:"+rules.DefaultJobs+")$").MatchString(job) || strings.Contains(fmt.Sprint(labels), "node_name") ||
+	if job == rules.DefaultJob || !regexp.MustCompile("^(?:"+rules.DefaultJobs+")$").MatchString(job) ||
+		strings.Contains(fmt.Sprint(labels), "node_name") ||
 		!reflect.DeepEqual(labels[1], object{"targetLabel": "instance", "replacement": "monitoring/gpu-llm-node-exporter-cluster"}) {
 		t.Errorf("labels of its series: %v", labels)
 	}
-	if got := at(t, render(t, combinations["cluster by ScrapeConfig"]...)["cluster ScrapeConfig"], "spec", "kubernetesSDConfigs", "selectors", "label"); got != "app.kubernetes.io/name=llm-node-exporter-cluster,app.kubernetes.io/instance=gpu" {
+	if got := at(t, render(t, combinations["cluster by ScrapeConfig"]...)["cluster ScrapeConfig"], "spec", "kubernetesSDConfigs",
+		"selectors", "label"); got != "app.kubernetes.io/name=llm-node-exporter-cluster,app.kubernetes.io/instance=gpu" {
 		t.Errorf("pods of the ScrapeConfig: %v", got)
 	}
 	objects = render(t, combinations["cluster for VictoriaMetrics"]...)
 	if account := at(t, objects["cluster Deployment"], "spec", "template", "spec", "serviceAccountName"); account != "default" {
 		t.Errorf("it runs as %v, the account of the nodes' exporters", account)
 	}
-	if may := objects["cluster SecurityContextConstraints"]; at(t, may, "runAsUser", "type") != "MustRunAsNonRoot" || at(t, may, "seLinuxContext", "type") != "MustRunAs" || may["allowHostDirVolumePlugin"] != false {
+	if may := objects["cluster SecurityContextConstraints"]; at(t, may, "runAsUser", "type") != "MustRunAsNonRoot" ||
+		at(t, may, "seLinuxContext", "type") != "MustRunAs" || may["allowHostDirVolumePlugin"] != false {
 		t.Errorf("OpenShift lets its account %v", may)
 	}
 }
@@ -731,8 +834,10 @@ func TestWaysToNVML(t *testing.T) {
 		for _, m := range at(t, pod, "spec", "containers", "volumeMounts").([]any) {
 			mounted = mounted || m.(object)["mountPath"] == "/var/run/nvidia-container-devices/all"
 		}
-		got := [4]any{at(t, pod, "spec", "runtimeClassName"), at(t, pod, "spec", "containers", "env", "value"),
-			at(t, pod, "metadata", "annotations", "nvidia.cdi.k8s.io/container.exporter"), mounted}
+		got := [4]any{
+			at(t, pod, "spec", "runtimeClassName"), at(t, pod, "spec", "containers", "env", "value"),
+			at(t, pod, "metadata", "annotations", "nvidia.cdi.k8s.io/container.exporter"), mounted,
+		}
 		if got != want {
 			t.Errorf("%s: %v, want %v", driver, got, want)
 		}
@@ -753,7 +858,8 @@ func TestAffinity(t *testing.T) {
 	if got := affinity(`affinity={"podAffinity":{}}`); !reflect.DeepEqual(got, object{"podAffinity": object{}}) {
 		t.Errorf("mine: %v", got)
 	}
-	if terms := at(t, affinity(), "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms").([]any); len(terms) != 3 {
+	required := []string{"nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms"}
+	if terms := at(t, affinity(), required...).([]any); len(terms) != 3 {
 		t.Errorf("default: %v", terms)
 	}
 }
@@ -777,7 +883,8 @@ func TestProbesAndFolders(t *testing.T) {
 	container := func(set ...string) object {
 		return at(t, render(t, set...)["DaemonSet"], "spec", "template", "spec", "containers").([]any)[0].(object)
 	}
-	if c := container(`probes="tcp"`, `readinessProbe={"periodSeconds":5}`); !reflect.DeepEqual(c["readinessProbe"], object{"tcpSocket": object{"port": "metrics"}, "periodSeconds": uint64(5)}) {
+	if c := container(`probes="tcp"`, `readinessProbe={"periodSeconds":5}`); !reflect.DeepEqual(c["readinessProbe"],
+		object{"tcpSocket": object{"port": "metrics"}, "periodSeconds": uint64(5)}) {
 		t.Errorf("tcp: %v", c["readinessProbe"])
 	}
 	if c := container(`probes="none"`); c["livenessProbe"] != nil || c["readinessProbe"] != nil {
@@ -802,8 +909,10 @@ func TestTestPod(t *testing.T) {
 		t.Fatal(err)
 	}
 	spec := at(t, pod, "spec").(object)
-	if !reflect.DeepEqual(spec["imagePullSecrets"], []any{object{"name": "pull"}, object{"name": "all"}}) || at(t, spec, "tolerations", "operator") != "Exists" ||
-		at(t, spec, "nodeSelector", "pool") != "gpu" || !strings.Contains(out, "mountPath: /etc/llm-node-exporter/secrets/token") || !strings.Contains(out, "secretName: token") {
+	if !reflect.DeepEqual(spec["imagePullSecrets"], []any{object{"name": "pull"}, object{"name": "all"}}) ||
+		at(t, spec, "tolerations", "operator") != "Exists" ||
+		at(t, spec, "nodeSelector", "pool") != "gpu" || !strings.Contains(out, "mountPath: /etc/llm-node-exporter/secrets/token") ||
+		!strings.Contains(out, "secretName: token") {
 		t.Error(out)
 	}
 }
@@ -826,7 +935,8 @@ func TestScraping(t *testing.T) {
 	if !strings.HasSuffix(labels(config), strings.TrimPrefix(labels(pods), "[")) || config["honorLabels"] != true {
 		t.Errorf("ScrapeConfig: %v", config)
 	}
-	if got := at(t, config, "kubernetesSDConfigs", "selectors", "label"); got != "app.kubernetes.io/name=llm-node-exporter,app.kubernetes.io/instance=gpu" {
+	if got := at(t, config, "kubernetesSDConfigs", "selectors",
+		"label"); got != "app.kubernetes.io/name=llm-node-exporter,app.kubernetes.io/instance=gpu" {
 		t.Errorf("pods of the ScrapeConfig: %v", got)
 	}
 }
@@ -838,7 +948,8 @@ func TestNamespacedDiscovery(t *testing.T) {
 		!reflect.DeepEqual(at(t, objects["ClusterRole"], "rules", "resources"), []any{"resourceslices"}) {
 		t.Errorf("%v\n%v", objects["Role"], objects["ClusterRole"])
 	}
-	if args := fmt.Sprint(at(t, objects["DaemonSet"], "spec", "template", "spec", "containers", "args")); !strings.Contains(args, "--discovery.namespace=llm") {
+	if args := fmt.Sprint(at(t, objects["DaemonSet"], "spec", "template", "spec", "containers", "args")); !strings.Contains(args,
+		"--discovery.namespace=llm") {
 		t.Error(args)
 	}
 	if objects := render(t, combinations["tenant"]...); objects["ClusterRole"] != nil || objects["ClusterRoleBinding"] != nil {
@@ -876,7 +987,8 @@ func TestBesideIt(t *testing.T) {
 		}
 	}
 	dashboard := render(t, combinations["grafana-operator"]...)["GrafanaDashboard"]
-	if at(t, dashboard, "spec", "instanceSelector", "matchLabels", "grafana") != "main" || at(t, dashboard, "spec", "configMapRef", "name") != at(t, dashboard, "metadata", "name") {
+	if at(t, dashboard, "spec", "instanceSelector", "matchLabels", "grafana") != "main" || at(t, dashboard, "spec", "configMapRef",
+		"name") != at(t, dashboard, "metadata", "name") {
 		t.Errorf("%v", dashboard)
 	}
 }
@@ -891,7 +1003,10 @@ func notes(t *testing.T, set ...string) string {
 	if err := os.Rename(filepath.Join(dir, "templates", "NOTES.txt"), filepath.Join(dir, "notes")); err != nil {
 		t.Fatal(err)
 	}
-	args := []string{"template", "gpu", dir, "--namespace", "monitoring", "-s", "templates/extra.yaml", "--set-json", `extraManifests=["notes: {{ tpl (.Files.Get \"notes\") . | toJson }}"]`}
+	args := []string{
+		"template", "gpu", dir, "--namespace", "monitoring", "-s", "templates/extra.yaml", "--set-json",
+		`extraManifests=["notes: {{ tpl (.Files.Get \"notes\") . | toJson }}"]`,
+	}
 	for _, s := range set {
 		args = append(args, "--set-json", s)
 	}
@@ -909,10 +1024,16 @@ func notes(t *testing.T, set ...string) string {
 // The notes say how to see that pods are wanted, and what is missing for what.
 func TestNotes(t *testing.T) {
 	for set, want := range map[string]string{
-		`port=9844`: "get ds gpu-llm-node-exporter\n", `port=9845`: "DESIRED", `port=9846`: "set prometheusRule.grafanaURL", `port=9847`: "set prometheusRule.runbookURL", `gpu.kmsg=false`: "gpu.kmsg=true (privileged)",
-		`fullnameOverride="` + strings.Repeat("l", 60) + `"`: "-alertmanager -o go-template",
-		`cluster.enabled=true`:                               "deploy/gpu-llm-node-exporter-cluster", `cluster={"enabled":true,"config":{}}`: "cluster.config has neither targets nor probes",
-		`alertmanager.config={"enabled":true}`: "other than OnNamespace", `alertmanager.config={"enabled":true,"receivers":{"llm-warning":{"webhookConfigs":[]}}}`: "set alertmanager.config.receivers.llm-critical",
+		`port=9844`:      "get ds gpu-llm-node-exporter\n",
+		`port=9845`:      "DESIRED",
+		`port=9846`:      "set prometheusRule.grafanaURL",
+		`port=9847`:      "set prometheusRule.runbookURL",
+		`gpu.kmsg=false`: "gpu.kmsg=true (privileged)",
+		`fullnameOverride="` + strings.Repeat("l", 60) + `"`:                                     "-alertmanager -o go-template",
+		`cluster.enabled=true`:                                                                   "deploy/gpu-llm-node-exporter-cluster",
+		`cluster={"enabled":true,"config":{}}`:                                                   "cluster.config has neither targets nor probes",
+		`alertmanager.config={"enabled":true}`:                                                   "other than OnNamespace",
+		`alertmanager.config={"enabled":true,"receivers":{"llm-warning":{"webhookConfigs":[]}}}`: "set alertmanager.config.receivers.llm-critical",
 	} {
 		if got := notes(t, set); !strings.Contains(got, want) {
 			t.Errorf("%s: the notes lack %q:\n%s", set, want, got)
@@ -920,18 +1041,22 @@ func TestNotes(t *testing.T) {
 	}
 	// Who installs reads how a message ends: with a link that opens, or with the command that opens it.
 	for set, want := range map[string]string{
-		`port=9845`:                "Runbook: kubectl -n monitoring port-forward svc/gpu-llm-node-exporter 9845, then http://localhost:9845/runbooks/LLMModelDown?model_name=chat\n\nWhat is not active",
+		`port=9845`: "Runbook: kubectl -n monitoring port-forward svc/gpu-llm-node-exporter 9845, then " +
+			"http://localhost:9845/runbooks/LLMModelDown?model_name=chat\n\nWhat is not active",
 		`webConfig.scheme="https"`: "then https://localhost:9844/runbooks/LLMModelDown?",
-		`service.enabled=false`:    "Runbook: kubectl -n monitoring port-forward ds/gpu-llm-node-exporter 9844, then http://localhost:9844/runbooks/LLMModelDown?model_name=chat\n",
+		`service.enabled=false`: "Runbook: kubectl -n monitoring port-forward ds/gpu-llm-node-exporter 9844, then " +
+			"http://localhost:9844/runbooks/LLMModelDown?model_name=chat\n",
 		`prometheusRule={"runbookURL":"https://wiki.example/{alert}","grafanaURL":"https://g.example"}`: "Runbook: https://wiki.example/LLMModelDown\n  Dashboard: https://g.example/d/llm-incident?",
-		`config={"prometheus":{"url":"http://p:9090"}}`:                                                 "", `cluster={"enabled":true,"config":{"prometheus":{"url":"http://p:9090"}}}`: "",
+		`config={"prometheus":{"url":"http://p:9090"}}`:                                                 "",
+		`cluster={"enabled":true,"config":{"prometheus":{"url":"http://p:9090"}}}`:                      "",
 	} {
 		got := notes(t, set)
 		if !strings.Contains(got, want) || strings.Contains(got, "Answers on the runbooks' pages") != (want != "") {
 			t.Errorf("%s: the notes lack %q, or say of answers what is not so:\n%s", set, want, got)
 		}
 	}
-	if got := notes(t, combinations["ingress"]...); !strings.Contains(got, "Runbook: https://llm.example/runbooks/LLMModelDown?model_name=chat\n") || strings.Contains(got, "open on a phone") {
+	if got := notes(t, combinations["ingress"]...); !strings.Contains(got,
+		"Runbook: https://llm.example/runbooks/LLMModelDown?model_name=chat\n") || strings.Contains(got, "open on a phone") {
 		t.Errorf("the notes do not know the name that people reach:\n%s", got)
 	}
 	if got := notes(t, `prometheusRule.enabled=false`); strings.Contains(got, "Runbook: ") {
@@ -939,7 +1064,8 @@ func TestNotes(t *testing.T) {
 	}
 	// What the operator's object does already is not to be done by hand, and who has a receiver is told.
 	for _, done := range []string{"to merge into", "set alertmanager.config.receivers", "neither targets nor probes"} {
-		if got := notes(t, combinations["cluster"][0], combinations["receivers"][0], `alertmanager.config.receivers.llm-warning={"webhookConfigs":[{"url":"https://tickets.example"}]}`); strings.Contains(got, done) {
+		if got := notes(t, combinations["cluster"][0], combinations["receivers"][0],
+			`alertmanager.config.receivers.llm-warning={"webhookConfigs":[{"url":"https://tickets.example"}]}`); strings.Contains(got, done) {
 			t.Errorf("the notes have %q:\n%s", done, got)
 		}
 	}
@@ -956,7 +1082,10 @@ func TestMemory(t *testing.T) {
 		}
 		return nil
 	}
-	for limit, want := range map[string]any{`"1Gi"`: "966367641", `"0.5Gi"`: "483183820", `"400M"`: "360000000", `500000000`: "450000000", `null`: nil} {
+	for limit, want := range map[string]any{
+		`"1Gi"`: "966367641", `"0.5Gi"`: "483183820", `"400M"`: "360000000", `500000000`: "450000000",
+		`null`: nil,
+	} {
 		if got := soft("DaemonSet", `resources.limits.memory=`+limit); got != want {
 			t.Errorf("%s: GOMEMLIMIT is %v, want %v", limit, got, want)
 		}
@@ -997,8 +1126,11 @@ func TestTwoReleases(t *testing.T) {
 	long := strings.Repeat("l", 52)
 	first := names("a", "monitoring")
 	for _, pair := range [][2]map[string]bool{
-		{first, names("b", "monitoring")}, {first, names("a", "elsewhere")}, {names("c", "a-b"), names("b-c", "a")},
-		{names(long+"a", "monitoring"), names(long+"b", "monitoring")}, {names(long+"a", "monitoring"), names(long+"a", "elsewhere")},
+		{first, names("b", "monitoring")},
+		{first, names("a", "elsewhere")},
+		{names("c", "a-b"), names("b-c", "a")},
+		{names(long+"a", "monitoring"), names(long+"b", "monitoring")},
+		{names(long+"a", "monitoring"), names(long+"a", "elsewhere")},
 	} {
 		if len(pair[0]) != len(first) || len(pair[1]) != len(first) {
 			t.Errorf("%d and %d objects, want %d", len(pair[0]), len(pair[1]), len(first))

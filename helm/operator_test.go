@@ -56,14 +56,20 @@ func TestOperator(t *testing.T) {
 	webhook := httptest.NewServer(pager)
 	t.Cleanup(webhook.Close)
 
-	for _, kind := range []string{"alertmanagerconfigs", "alertmanagers", "podmonitors", "probes", "prometheusagents", "prometheuses", "prometheusrules", "scrapeconfigs", "servicemonitors", "thanosrulers"} {
-		c.create(t, "apiextensions.k8s.io", "customresourcedefinitions", string(moduleFile(t, operator, "example/prometheus-operator-crd/"+group+"_"+kind+".yaml")))
+	for _, kind := range []string{
+		"alertmanagerconfigs", "alertmanagers", "podmonitors", "probes", "prometheusagents", "prometheuses",
+		"prometheusrules", "scrapeconfigs", "servicemonitors", "thanosrulers",
+	} {
+		c.create(t, "apiextensions.k8s.io", "customresourcedefinitions",
+			string(moduleFile(t, operator, "example/prometheus-operator-crd/"+group+"_"+kind+".yaml")))
 	}
 	for _, name := range []string{"monitoring", "llm"} {
 		c.create(t, "", "namespaces", "{apiVersion: v1, kind: Namespace, metadata: {name: "+name+"}}")
 	}
-	t.Setenv("KUBECONFIG", writeFiles(t, map[string]string{"config": fmt.Sprintf(`{apiVersion: v1, kind: Config, current-context: test, contexts: [{name: test, context: {cluster: test, user: test}}],
-clusters: [{name: test, cluster: {server: '%s', certificate-authority: '%s'}}], users: [{name: test, user: {token: %s}}]}`, c.URL, c.CA, kube.Admin)})+"/config")
+	t.Setenv("KUBECONFIG", writeFiles(t,
+		map[string]string{"config": fmt.Sprintf(`{apiVersion: v1, kind: Config, current-context: test, contexts: [{name: test, context: {cluster: test, user: test}}],
+clusters: [{name: test, cluster: {server: '%s', certificate-authority: '%s'}}], users: [{name: test, user: {token: %s}}]}`, c.URL,
+			c.CA, kube.Admin)})+"/config")
 	_, port, _ := net.SplitHostPort(e2e.Address(t))
 	values := writeFiles(t, map[string]string{"values.yaml": fmt.Sprintf(`
 port: %s
@@ -74,7 +80,8 @@ alertmanager: {config: {enabled: true, labels: {alertmanager: main}, receivers: 
 `, port, filepath.Dir(library), filepath.Base(library), webhook.URL)}) + "/values.yaml"
 	var out []byte
 	for range 20 { // definitions are served some time after they are created
-		if out, err = exec.Command("helm", "upgrade", "--install", "gpu", chart, "--namespace", "monitoring", "--values", values).CombinedOutput(); err == nil {
+		if out, err = exec.Command("helm", "upgrade", "--install", "gpu", chart, "--namespace", "monitoring", "--values", values).
+			CombinedOutput(); err == nil {
 			break
 		}
 		time.Sleep(time.Second)
@@ -84,11 +91,14 @@ alertmanager: {config: {enabled: true, labels: {alertmanager: main}, receivers: 
 	}
 
 	prometheusAt, alertmanagerAt := e2e.Address(t), e2e.Address(t)
-	c.create(t, "", "secrets", `{apiVersion: v1, kind: Secret, metadata: {name: alertmanagers, namespace: monitoring}, stringData: {list: "[{static_configs: [{targets: ['`+alertmanagerAt+`']}]}]"}}`)
-	c.create(t, group, "prometheuses", fmt.Sprintf(`{apiVersion: monitoring.coreos.com/v1, kind: Prometheus, metadata: {name: main, namespace: monitoring},
+	c.create(t, "", "secrets",
+		`{apiVersion: v1, kind: Secret, metadata: {name: alertmanagers, namespace: monitoring}, stringData: {list: "[{static_configs: [{targets: ['`+alertmanagerAt+`']}]}]"}}`)
+	c.create(t, group, "prometheuses",
+		fmt.Sprintf(`{apiVersion: monitoring.coreos.com/v1, kind: Prometheus, metadata: {name: main, namespace: monitoring},
 spec: {version: %s, podMonitorSelector: {}, ruleSelector: {}, additionalAlertManagerConfigs: {name: alertmanagers, key: list},
   apiserverConfig: {host: '%s', bearerToken: %s, tlsConfig: {caFile: '%s'}}}}`, version(t, prometheus), c.URL, kube.Admin, c.CA))
-	c.create(t, group, "alertmanagers", fmt.Sprintf(`{apiVersion: monitoring.coreos.com/v1, kind: Alertmanager, metadata: {name: main, namespace: monitoring},
+	c.create(t, group, "alertmanagers",
+		fmt.Sprintf(`{apiVersion: monitoring.coreos.com/v1, kind: Alertmanager, metadata: {name: main, namespace: monitoring},
 spec: {version: %s, alertmanagerConfigSelector: {matchLabels: {alertmanager: main}}, alertmanagerConfigMatcherStrategy: {type: None}}}`, version(t, alertmanager)))
 	e2e.Start(t, program, "--web.listen-address="+e2e.Address(t))
 
@@ -98,13 +108,20 @@ spec: {nodeName: %s, containers: [{name: vllm, image: vllm, ports: [{containerPo
 	c.runDaemon(t, node, exporterIP)
 
 	routes := writeFiles(t, c.files(t, "secrets", "alertmanager-main-generated", webhook.URL))
-	e2e.Start(t, alertmanager, "--config.file="+routes+"/alertmanager.yaml", "--storage.path="+t.TempDir(), "--web.listen-address="+alertmanagerAt, "--cluster.listen-address=")
+	e2e.Start(t, alertmanager, "--config.file="+routes+"/alertmanager.yaml", "--storage.path="+t.TempDir(), "--web.listen-address="+
+		alertmanagerAt, "--cluster.listen-address=")
 	const rulesAt = "prometheus-main-rulefiles-0"
 	config := c.files(t, "secrets", "prometheus-main", "podMonitor/monitoring/gpu-llm-node-exporter")
-	config["prometheus.yaml"] = strings.NewReplacer("/etc/prometheus/rules/"+rulesAt, writeFiles(t, c.files(t, "configmaps", rulesAt, "LLMErrorBudgetFastBurn", "LLMModelDown", "LLMGPUFailed", "llm-model")), "$(SHARD)", "0", "$(POD_NAME)", "prometheus-main-0").Replace(config["prometheus.yaml"])
-	e2e.Start(t, prometheus, "--config.file="+writeFiles(t, config)+"/prometheus.yaml", "--storage.tsdb.path="+t.TempDir(), "--web.listen-address="+prometheusAt)
+	config["prometheus.yaml"] = strings.NewReplacer("/etc/prometheus/rules/"+rulesAt,
+		writeFiles(t, c.files(t, "configmaps", rulesAt, "LLMErrorBudgetFastBurn", "LLMModelDown", "LLMGPUFailed", "llm-model")), "$(SHARD)",
+		"0", "$(POD_NAME)", "prometheus-main-0").Replace(config["prometheus.yaml"])
+	e2e.Start(t, prometheus, "--config.file="+writeFiles(t, config)+"/prometheus.yaml", "--storage.tsdb.path="+t.TempDir(),
+		"--web.listen-address="+prometheusAt)
 
-	for _, series := range []string{`up{job="llm-node-exporter",instance="node-7",node="node-7"} == 1`, `llm_gpu_up{instance="node-7"} == 1`, `replica:llm_engine_info:last{instance="node-7",namespace="llm",pod="vllm-0"}`} {
+	for _, series := range []string{
+		`up{job="llm-node-exporter",instance="node-7",node="node-7"} == 1`,
+		`llm_gpu_up{instance="node-7"} == 1`, `replica:llm_engine_info:last{instance="node-7",namespace="llm",pod="vllm-0"}`,
+	} {
 		e2e.Until(t, 2*time.Minute, "Prometheus has "+series, func() bool {
 			var answer struct{ Result []any }
 			return ask(t, prometheusAt, "query?query="+url.QueryEscape(series), &answer) && len(answer.Result) == 1
@@ -237,9 +254,11 @@ func (c installation) runDaemon(t *testing.T, node, ip string) {
 	}
 	// A mount namespace of its own has the service account's files where a client of the cluster looks for them.
 	u, _ := url.Parse(c.URL)
-	command := []string{"--map-root-user", "--mount", "sh", "-ec", `d=/var/run/secrets/kubernetes.io/serviceaccount
+	command := []string{
+		"--map-root-user", "--mount", "sh", "-ec", `d=/var/run/secrets/kubernetes.io/serviceaccount
 mount -t tmpfs none /run; mkdir -p $d; cp "$1" $d/ca.crt; echo "$2" >$d/token; shift 2; exec env "$@"`, "sh", c.CA, kube.ServiceAccount,
-		"KUBERNETES_SERVICE_HOST=" + u.Hostname(), "KUBERNETES_SERVICE_PORT=" + u.Port()}
+		"KUBERNETES_SERVICE_HOST=" + u.Hostname(), "KUBERNETES_SERVICE_PORT=" + u.Port(),
+	}
 	for _, e := range container["env"].([]any) {
 		e := e.(object)
 		value, ok := e["value"].(string)

@@ -62,8 +62,12 @@ func TestSchemas(t *testing.T) {
 		}
 		manifests[name] = content
 	}
-	misspelt := map[string]string{"hostPath:": "hostDir:", "honorLabels:": "honourLabels:", "targetMatch:": "targets:", "readOnlyRootFilesystem:": "readOnly:", "scaleTargetRef:": "scaleTarget:",
-		"noDataState:": "noData:", "folderRef:": "folder-ref:", `"instanceSelector":`: `"instances":`, `"layouts":`: `"layout":`, `"renderVariables":`: `"variables":`}
+	misspelt := map[string]string{
+		"hostPath:": "hostDir:", "honorLabels:": "honourLabels:", "targetMatch:": "targets:",
+		"readOnlyRootFilesystem:": "readOnly:", "scaleTargetRef:": "scaleTarget:",
+		"noDataState:": "noData:", "folderRef:": "folder-ref:", `"instanceSelector":`: `"instances":`, `"layouts":`: `"layout":`,
+		`"renderVariables":`: `"variables":`,
+	}
 	folder, wrong := t.TempDir(), map[string]string{} // what each file with an error has instead of what
 	write := func(name, content string) string {
 		file := filepath.Join(folder, strconv.Itoa(len(wrong))+" "+name+".yaml")
@@ -99,7 +103,8 @@ func TestSchemas(t *testing.T) {
 func resources(t *testing.T, format, schema string) map[string]string {
 	t.Helper()
 	dir := t.TempDir()
-	if out, err := exec.Command("go", "run", "../jsonnet-free-gen", "--format", format, "--dashboards", schema, "--out", dir).CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "run", "../jsonnet-free-gen", "--format", format, "--dashboards", schema, "--out", dir).
+		CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	files := map[string]string{}
@@ -123,7 +128,8 @@ func resources(t *testing.T, format, schema string) map[string]string {
 func refusals(t *testing.T, kubeconform, schemas, folder string) map[string]string {
 	t.Helper()
 	// Those of VictoriaMetrics' operator and of OpenShift are in no module that the proxy has.
-	cmd := exec.Command(kubeconform, "-strict", "-skip", "VMPodScrape,VMRule,SecurityContextConstraints", "-schema-location", schemas+"/{{.ResourceKind}}.json", "-output", "json", folder)
+	cmd := exec.Command(kubeconform, "-strict", "-skip", "VMPodScrape,VMRule,SecurityContextConstraints", "-schema-location",
+		schemas+"/{{.ResourceKind}}.json", "-output", "json", folder)
 	out, _ := cmd.Output() // it fails where a file is refused
 	var answer struct {
 		Resources []struct{ Filename, Status, Msg string }
@@ -172,9 +178,11 @@ func writeBuiltIns(t *testing.T, dir string) {
 	api.Definitions["io.k8s.apimachinery.pkg.util.intstr.IntOrString"] = object{"type": []string{"string", "integer"}}
 	for kind, name := range map[string]string{
 		"serviceaccount": "io.k8s.api.core.v1.ServiceAccount", "configmap": "io.k8s.api.core.v1.ConfigMap", "pod": "io.k8s.api.core.v1.Pod",
-		"daemonset": "io.k8s.api.apps.v1.DaemonSet", "deployment": "io.k8s.api.apps.v1.Deployment", "networkpolicy": "io.k8s.api.networking.v1.NetworkPolicy", "ingress": "io.k8s.api.networking.v1.Ingress",
+		"daemonset": "io.k8s.api.apps.v1.DaemonSet", "deployment": "io.k8s.api.apps.v1.Deployment",
+		"networkpolicy": "io.k8s.api.networking.v1.NetworkPolicy", "ingress": "io.k8s.api.networking.v1.Ingress",
 		"horizontalpodautoscaler": "io.k8s.api.autoscaling.v2.HorizontalPodAutoscaler",
-		"service":                 "io.k8s.api.core.v1.Service", "role": "io.k8s.api.rbac.v1.Role", "rolebinding": "io.k8s.api.rbac.v1.RoleBinding",
+		"service":                 "io.k8s.api.core.v1.Service", "role": "io.k8s.api.rbac.v1.Role",
+		"rolebinding": "io.k8s.api.rbac.v1.RoleBinding",
 		"clusterrole": "io.k8s.api.rbac.v1.ClusterRole", "clusterrolebinding": "io.k8s.api.rbac.v1.ClusterRoleBinding",
 	} {
 		writeSchema(t, dir, kind, object{"$ref": "#/definitions/" + name, "definitions": api.Definitions})

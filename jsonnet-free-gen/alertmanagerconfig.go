@@ -45,8 +45,11 @@ type configMatcher struct {
 // alertmanagerConfig expresses for the operator what alertmanager-route.yaml tells Alertmanager.
 func (i installation) alertmanagerConfig() ([]byte, error) {
 	part := rules.NewAlertmanagerPart(i.alerts(), i.style)
-	object := alertmanagerConfig{APIVersion: "monitoring.coreos.com/v1alpha1", Kind: "AlertmanagerConfig", Metadata: metadata{Name: i.name, Labels: i.metaLabels},
-		Spec: alertmanagerConfigSpec{Receivers: part.Receivers}}
+	object := alertmanagerConfig{
+		APIVersion: "monitoring.coreos.com/v1alpha1", Kind: "AlertmanagerConfig",
+		Metadata: metadata{Name: i.name, Labels: i.metaLabels},
+		Spec:     alertmanagerConfigSpec{Receivers: part.Receivers},
+	}
 	routes, err := configRoutes(part.Routes)
 	if err != nil {
 		return nil, err
@@ -64,8 +67,10 @@ func (i installation) alertmanagerConfig() ([]byte, error) {
 		object.Spec.InhibitRules = append(object.Spec.InhibitRules, configInhibit{source, target, r.Equal})
 	}
 	content, err := rules.Encode(object)
-	return append([]byte(generatedYAML+"# The receivers are only names: add a pager and a ticket queue, and leave llm-null empty. The operator adds a matcher on\n"+
-		"# the namespace, which alerts about nodes lack: the Alertmanager needs another alertmanagerConfigMatcherStrategy (docs/operations.md).\n"), content...), err
+	return append([]byte(generatedYAML+
+		"# The receivers are only names: add a pager and a ticket queue, and leave llm-null empty. The operator adds a matcher on\n"+
+		"# the namespace, which alerts about nodes lack: the Alertmanager needs another alertmanagerConfigMatcherStrategy "+
+		"(docs/operations.md).\n"), content...), err
 }
 
 func configRoutes(routes []rules.Route) ([]configRoute, error) {

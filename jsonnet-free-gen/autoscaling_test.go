@@ -44,12 +44,14 @@ func TestAutoscalingSignals(t *testing.T) {
 		for name, value := range map[string]float64{"llm_slo_objective_ratio": 0.99, "llm_slo_period_seconds": 30 * 86400} {
 			emit(labels.FromStrings("__name__", name, "slo", "ttft", "job", "llm-node-exporter", "instance", "n1"), value)
 		}
-		emit(labels.FromStrings("__name__", "llm_slo_info", "slo", "ttft", "signal", "ttft", "period", "30d", "job", "llm-node-exporter", "instance", "n1"), 1)
+		emit(labels.FromStrings("__name__", "llm_slo_info", "slo", "ttft", "signal", "ttft", "period", "30d", "job", "llm-node-exporter",
+			"instance", "n1"), 1)
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := map[string]float64{"capacity": 5, "waiting": 12, "kv-usage": 0.9, "burn": 12} // half of the events are bad: a burn of 50, held at 12
+	// half of the events are bad: a burn of 50, held at 12
+	want := map[string]float64{"capacity": 5, "waiting": 12, "kv-usage": 0.9, "burn": 12}
 	ask := func(name, query string) {
 		t.Helper()
 		v, err := sim.Query(query, start.Add(20*time.Minute))
@@ -81,7 +83,8 @@ func TestAutoscalingSignals(t *testing.T) {
 	}
 	decode(t, prometheusAdapter, &adapter)
 	for _, rule := range adapter.Rules.External {
-		filled := strings.NewReplacer("<<.LabelMatchers>>", fmt.Sprintf("namespace=%q,model_name=%q", exampleNamespace, exampleModel), "<<.GroupBy>>", "namespace").Replace(rule.MetricsQuery)
+		filled := strings.NewReplacer("<<.LabelMatchers>>", fmt.Sprintf("namespace=%q,model_name=%q", exampleNamespace, exampleModel),
+			"<<.GroupBy>>", "namespace").Replace(rule.MetricsQuery)
 		ask(strings.TrimPrefix(rule.Name.As, "llm-"), filled)
 		if v, err := sim.Query(rule.SeriesQuery, start.Add(20*time.Minute)); err != nil || len(v) == 0 {
 			t.Errorf("%s finds no series: %v", rule.SeriesQuery, err)

@@ -19,20 +19,28 @@ import (
 
 // backtestObjectives runs the command "backtest".
 func backtestObjectives(args []string, to, progress io.Writer) error {
-	app := kingpin.New("llm-rules backtest", "Reports when objectives would have paged, from a Prometheus' series of the exporter or, if no exporter ran, of the engines themselves.")
+	app := kingpin.New("llm-rules backtest",
+		"Reports when objectives would have paged, from a Prometheus' series of the exporter or, if no exporter ran, of the engines themselves.")
 	app.HelpFlag.Short('h')
 	b := backtest.Backtest{Progress: progress}
 	app.Flag("prometheus", "Address of the Prometheus that has the history, such as http://host:9090.").Required().StringVar(&b.URL)
-	httpConfig := app.Flag("http-config", "File with credentials and TLS settings, in the format of Prometheus' HTTP client configuration.").PlaceHolder("FILE").ExistingFile()
-	config := app.Flag("config", "Configuration file of the exporter, for its objectives. Default: the default objectives.").PlaceHolder("FILE").ExistingFile()
+	httpConfig := app.Flag("http-config",
+		"File with credentials and TLS settings, in the format of Prometheus' HTTP client configuration.").PlaceHolder("FILE").ExistingFile()
+	config := app.Flag("config", "Configuration file of the exporter, for its objectives. Default: the default objectives.").
+		PlaceHolder("FILE").ExistingFile()
 	since := app.Flag("since", "How far to go back, such as 30d.").Default("30d").String()
 	at := app.Flag("at", "The end, such as 2026-10-20T00:00:00Z. Default: now.").PlaceHolder("TIME").String()
-	windows := app.Flag("window", "A pair of burn-rate windows, as for --format. Repeatable; replaces the four pairs of the SRE Workbook.").PlaceHolder("LONG/SHORT=SPEND:SEVERITY").Strings()
-	source := app.Flag("source", "What to read: exporter (the exporter's counters), engines (the engines' own series) or auto (the exporter's counters if they exist).").
+	windows := app.Flag("window",
+		"A pair of burn-rate windows, as for --format. Repeatable; replaces the four pairs of the SRE Workbook.").
+		PlaceHolder("LONG/SHORT=SPEND:SEVERITY").Strings()
+	source := app.Flag("source",
+		"What to read: exporter (the exporter's counters), engines (the engines' own series) or auto (the exporter's counters if they exist).").
 		Default(string(backtest.Auto)).Enum(string(backtest.Auto), string(backtest.Exporter), string(backtest.Engines))
-	app.Flag("pages-per-month", "Acceptable number of pages per objective and model in 30 days, to recommend a target.").Default("2").Float64Var(&b.PagesPerMonth)
+	app.Flag("pages-per-month", "Acceptable number of pages per objective and model in 30 days, to recommend a target.").Default("2").
+		Float64Var(&b.PagesPerMonth)
 	app.Flag("thresholds", "How many bucket bounds on either side of a threshold to try.").Default("2").IntVar(&b.Neighbours)
-	app.Flag("max-samples", "Maximum number of samples that one query may return. Lower it if the server refuses queries.").Default("500000").IntVar(&b.MaxSamples)
+	app.Flag("max-samples", "Maximum number of samples that one query may return. Lower it if the server refuses queries.").
+		Default("500000").IntVar(&b.MaxSamples)
 	pause := app.Flag("pause", "Time between two queries. Queries never run at the same time.").Default("0s").Duration()
 	cache := app.Flag("cache", "Folder to keep answers in, so that an interrupted backtest can continue.").PlaceHolder("FOLDER").String()
 	format := app.Flag("format", "text, html (a self-contained file with plots) or json.").Default("text").Enum("text", "html", "json")
@@ -46,15 +54,7 @@ func backtestObjectives(args []string, to, progress io.Writer) error {
 	}
 	b.Pairs = slo.DefaultWindowPairs()
 	if *windows != nil {
-		b.Pairs = nil
-		for _, w := range *windows {
-			p, err := parseWindowPair(w)
-			if err != nil {
-				return err
-			}
-			b.Pairs = append(b.Pairs, p)
-		}
-		if err := slo.CheckWindowPairs(b.Pairs); err != nil {
+		if b.Pairs, err = windowPairs(*windows); err != nil {
 			return err
 		}
 	}

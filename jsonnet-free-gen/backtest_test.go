@@ -60,12 +60,16 @@ func TestBacktestOfAFile(t *testing.T) {
 	server := httptest.NewServer(live.Serve(store))
 	defer server.Close()
 	config := filepath.Join(t.TempDir(), "exporter.yml")
-	if err := os.WriteFile(config, []byte("targets: []\nobjectives:\n- {name: answered, signal: availability, target: 95%, period: 7d}\n"), 0o600); err != nil {
+	if err := os.WriteFile(config,
+		[]byte("targets: []\nobjectives:\n- {name: answered, signal: availability, target: 95%, period: 7d}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	var out, progress bytes.Buffer
 	at := rulesim.Epoch.Add(2 * time.Hour).Format(time.RFC3339)
-	if err := backtestObjectives([]string{"--prometheus=" + server.URL, "--config=" + config, "--since=2h", "--at=" + at, "--format=json"}, &out, &progress); err != nil {
+	if err := backtestObjectives([]string{
+		"--prometheus=" + server.URL, "--config=" + config, "--since=2h", "--at=" + at,
+		"--format=json",
+	}, &out, &progress); err != nil {
 		t.Fatal(err)
 	}
 	var got struct {
@@ -80,7 +84,8 @@ func TestBacktestOfAFile(t *testing.T) {
 	if err := json.Unmarshal(out.Bytes(), &got); err != nil {
 		t.Fatal(err)
 	}
-	if o := got.Objectives; got.Reads != "engines" || len(o) != 1 || o[0].Model != "chat" || o[0].SLO != "answered" || o[0].Target != "95%" || len(o[0].Pages) != 1 {
+	if o := got.Objectives; got.Reads != "engines" || len(o) != 1 || o[0].Model != "chat" || o[0].SLO != "answered" ||
+		o[0].Target != "95%" || len(o[0].Pages) != 1 {
 		t.Errorf("%+v", got)
 	}
 	if !strings.Contains(progress.String(), "1 of 1: chat") {
@@ -92,10 +97,14 @@ func TestBacktestOfAFile(t *testing.T) {
 // and of the six minutes in which rates still see it, are left out.
 func TestBacktestOfARealPrometheus(t *testing.T) {
 	var out bytes.Buffer
-	if err := backtestObjectives([]string{"--prometheus=" + recorded(t), "--since=1d", "--at=2025-10-27T00:00:00Z", "--cache=" + t.TempDir()}, &out, new(bytes.Buffer)); err != nil {
+	if err := backtestObjectives([]string{
+		"--prometheus=" + recorded(t), "--since=1d", "--at=2025-10-27T00:00:00Z",
+		"--cache=" + t.TempDir(),
+	}, &out, new(bytes.Buffer)); err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(out.String(), "the exporter's counts") || !strings.Contains(out.String(), "prod/fine  ttft       99%     0.5 s   78840   0 ") {
+	if !strings.Contains(out.String(), "the exporter's counts") || !strings.Contains(out.String(),
+		"prod/fine  ttft       99%     0.5 s   78840   0 ") {
 		t.Error(out.String())
 	}
 }

@@ -52,7 +52,8 @@ The chart has the dashboards in helm/llm-node-exporter/files/dashboards. To writ
 llm-rules --format prometheus --out observability    # writes observability/dashboards
 ` + "```" + `
 
-[Other values of ` + "`--dashboards`" + `](formats.md) write dashboards for Perses, resources for operators, or schema v2, which only Grafana 13 and newer
+[Other values of ` + "`--dashboards`" +
+	`](formats.md) write dashboards for Perses, resources for operators, or schema v2, which only Grafana 13 and newer
 loads from files. Let Grafana load the folder:
 
 ` + "```" + `yaml
@@ -71,7 +72,8 @@ grep -i 'queue' docs/panels.csv        # by what they show
 ` + "```" + `
 
 * The dashboards need the [recording rules](../examples/prometheus/rules.yaml): panels over weeks read series recorded per model.
-* Filters match everything until you choose a value. "All" is ` + "`.*`" + `, which also matches series without the label, such as hosts outside Kubernetes,
+* Filters match everything until you choose a value. "All" is ` + "`.*`" +
+	`, which also matches series without the label, such as hosts outside Kubernetes,
   which have no namespace. Recorded series have no node and no runtime. If you choose a node or a runtime, the engine dashboard reads the
   series of the replicas instead; goodput and objectives still cover whole models.
 * An empty panel names the possible reasons. Empty never means zero.
@@ -92,7 +94,8 @@ func dashboardsPage() ([]byte, error) {
 	var b bytes.Buffer
 	b.WriteString("# Dashboards\n\n" + generated + dashboardsIntro)
 	for _, board := range dashboards.All(nil) {
-		fmt.Fprintf(&b, "\n## %s\n\n`%s`, opens with the last %s. %s\n", boardName(board), board.UID, strings.TrimPrefix(board.Since, "now-"), board.Description)
+		fmt.Fprintf(&b, "\n## %s\n\n`%s`, opens with the last %s. %s\n", boardName(board), board.UID, strings.TrimPrefix(board.Since,
+			"now-"), board.Description)
 	}
 	return b.Bytes(), nil
 }
@@ -112,7 +115,8 @@ func panelsTable() ([]byte, error) {
 
 func boardName(b dashboards.Board) string { return strings.TrimPrefix(b.Title(), "LLM / ") }
 
-// size is what a dashboard asks of a reader and of Prometheus: its panels, the rows of the grid that are open, the queries of all panels and their bytes.
+// size is what a dashboard asks of a reader and of Prometheus: its panels, the rows of the grid that are open, the
+// queries of all panels and their bytes.
 type size struct{ panels, rows, queries, bytes int }
 
 // aScreen is how many rows of the grid, of 30 px and a gap of 8, a screen of 1280 by 800 shows below Grafana's bars and the filters.
@@ -159,7 +163,10 @@ func sizeOf(board dashboards.Board) (size, error) {
 
 // boardsTable says how large each dashboard is, and was before panels were merged.
 func boardsTable() ([]byte, error) {
-	rows := [][]string{{"dashboard", "panels", "screens", "queries", "bytes of PromQL", "panels before", "screens before", "queries before", "bytes of PromQL before"}}
+	rows := [][]string{{
+		"dashboard", "panels", "screens", "queries", "bytes of PromQL", "panels before", "screens before",
+		"queries before", "bytes of PromQL before",
+	}}
 	for _, b := range dashboards.All(nil) {
 		is, err := sizeOf(b)
 		if err != nil {

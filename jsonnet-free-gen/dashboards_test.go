@@ -17,7 +17,8 @@ func TestDashboardsAreCurrent(t *testing.T) {
 	}
 }
 
-// TestDashboardsStaySmall: no dashboard has more panels, screens, queries or PromQL than before panels were merged, and all have 110 panels at most.
+// TestDashboardsStaySmall: no dashboard has more panels, screens, queries or PromQL than before panels were merged,
+// and all have 110 panels at most.
 func TestDashboardsStaySmall(t *testing.T) {
 	panels := 0
 	for _, b := range dashboards.All(nil) {
@@ -108,7 +109,8 @@ func TestDashboardsV2(t *testing.T) {
 	if err := json.Unmarshal(text, &resource); err != nil {
 		t.Fatal(err)
 	}
-	if resource.APIVersion != "dashboard.grafana.app/v2" || resource.Metadata.Name != string(rules.IncidentDashboard) || !strings.Contains(string(text), `k8s_cluster=~\"$cluster\"`) {
+	if resource.APIVersion != "dashboard.grafana.app/v2" || resource.Metadata.Name != string(rules.IncidentDashboard) ||
+		!strings.Contains(string(text), `k8s_cluster=~\"$cluster\"`) {
 		t.Errorf("%+v, or not the labels of the installation", resource)
 	}
 	if err := run([]string{"--dashboards", "v2", "--out", t.TempDir()}); err == nil || !strings.Contains(err.Error(), "--format") {

@@ -33,14 +33,36 @@ var groups = []struct {
 	owners      []metrics.Owner
 	title, says string
 }{
-	{[]metrics.Owner{metrics.Engine, metrics.Target}, "engine", "What an engine reports. A series exists only where the engine reports the number: absent means \"not reported\", never zero. " +
-		"`llm_engine_metric_source_info{quality=\"missing\"}` has the reason. [Which engine reports what](engines.md)."},
-	{[]metrics.Owner{metrics.Gateway}, "gateway", "What only gateways, routers and proxies in front of engines report. All their series have `role=\"gateway\"`. " +
-		"Clients choose the values of `model_name`, `route`, `tenant` and `priority`: the exporter keeps the first 100 models and the first 20 values of the others, and counts the rest in `other`."},
-	{[]metrics.Owner{metrics.GPU, metrics.Judgement, metrics.Allocation}, "gpu", "What a GPU reports, through NVML or [another exporter](operations.md#gpus-from-another-exporter)."},
+	{
+		[]metrics.Owner{metrics.Engine, metrics.Target},
+		"engine",
+		"What an engine reports. A series exists only where the engine reports the number: absent means \"not reported\", never zero. " +
+			"`llm_engine_metric_source_info{quality=\"missing\"}` has the reason. [Which engine reports what](engines.md).",
+	},
+	{
+		[]metrics.Owner{metrics.Gateway},
+		"gateway",
+		"What only gateways, routers and proxies in front of engines report. All their series have `role=\"gateway\"`. " +
+			"Clients choose the values of `model_name`, `route`, `tenant` and `priority`: the exporter keeps the first 100 models and the first " +
+			"20 values of the others, and counts the rest in `other`.",
+	},
+	{
+		[]metrics.Owner{metrics.GPU, metrics.Judgement, metrics.Allocation},
+		"gpu",
+		"What a GPU reports, through NVML or [another exporter](operations.md#gpus-from-another-exporter).",
+	},
 	{[]metrics.Owner{metrics.SLO}, "objective", "[Objectives](objectives.md) and the events counted against them."},
-	{[]metrics.Owner{metrics.Probe}, "probe", "What [a synthetic client](operations.md#synthetic-requests) sees, if you switch one on. Never combine it with users' latencies, because its prompts are short."},
-	{[]metrics.Owner{metrics.Exporter}, "exporter", "What the exporter reports about itself, besides the standard `go_`, `process_` and `llm_exporter_build_info` metrics."},
+	{
+		[]metrics.Owner{metrics.Probe},
+		"probe",
+		"What [a synthetic client](operations.md#synthetic-requests) sees, if you switch one on. Never combine it with users' latencies, " +
+			"because its prompts are short.",
+	},
+	{
+		[]metrics.Owner{metrics.Exporter},
+		"exporter",
+		"What the exporter reports about itself, besides the standard `go_`, `process_` and `llm_exporter_build_info` metrics.",
+	},
 }
 
 const metricsIntroduction = `[metrics.csv](metrics.csv) lists every metric and every recorded series, with its type, labels and meaning:
@@ -51,7 +73,8 @@ grep '^gpu,' docs/metrics.csv                          # all metrics of one grou
 grep -i 'prefix cache' docs/metrics.csv                # by meaning
 ` + "```" + `
 
-Histograms and counters may be summed over any label. The column ` + "`folded by`" + ` shows how to combine gauges; ` + "`never`" + ` marks gauges
+Histograms and counters may be summed over any label. The column ` + "`folded by`" + ` shows how to combine gauges; ` + "`never`" +
+	` marks gauges
 whose sum or mean has no meaning. A series omits labels without a value.
 
 | group | what it is |
@@ -76,8 +99,10 @@ func metricsPage() ([]byte, error) {
 	for _, g := range groups {
 		fmt.Fprintf(&b, "| `%s` | %s |\n", g.title, cell(g.says))
 	}
-	b.WriteString("| `recorded` | What the recording rules compute for alerts and dashboards. A name that ends in `rate` or `increase` stands for one series per window: `rate5m`, `increase1h`. |\n")
-	b.WriteString("\nEvery engine series has the labels " + code(metrics.EngineLabels) + "; metrics of a target have " + code(metrics.TargetLabels) + ".\n" + stability)
+	b.WriteString("| `recorded` | What the recording rules compute for alerts and dashboards. A name that ends in `rate` or `increase` " +
+		"stands for one series per window: `rate5m`, `increase1h`. |\n")
+	b.WriteString("\nEvery engine series has the labels " + code(metrics.EngineLabels) + "; metrics of a target have " +
+		code(metrics.TargetLabels) + ".\n" + stability)
 	return b.Bytes(), nil
 }
 
@@ -87,7 +112,10 @@ func metricsTable() ([]byte, error) {
 	for _, g := range groups {
 		for _, f := range metrics.All() {
 			if slices.Contains(g.owners, f.Owner) {
-				rows = append(rows, []string{g.title, f.Name, fmt.Sprint(f.Kind), stage(f), fmt.Sprint(f.Aggregate), strings.Join(f.Labels, " "), f.Help})
+				rows = append(rows, []string{
+					g.title, f.Name, fmt.Sprint(f.Kind), stage(f), fmt.Sprint(f.Aggregate), strings.Join(f.Labels, " "),
+					f.Help,
+				})
 			}
 		}
 	}

@@ -36,8 +36,10 @@ grep '^vllm,llm_engine_queue_time_seconds' docs/engines.csv    # one quantity of
 grep '^tgi,.*,missing,' docs/engines.csv                       # what an engine does not report, and why
 ` + "```" + `
 
-The file lists the sources of a quantity in the order in which the exporter tries them. The column ` + "`newest`" + ` shows whether the newest release has
-the source. On a running node, ` + "`llm_engine_metric_source_info`" + ` shows the source in use. ` + "`llm_engine_config_info`" + ` has the settings of an engine;
+The file lists the sources of a quantity in the order in which the exporter tries them. The column ` + "`newest`" +
+	` shows whether the newest release has
+the source. On a running node, ` + "`llm_engine_metric_source_info`" + ` shows the source in use. ` + "`llm_engine_config_info`" +
+	` has the settings of an engine;
 [settings.csv](settings.csv) lists where each engine reports them.
 
 `
@@ -46,8 +48,10 @@ const gatewaysIntroduction = `
 ## Gateways
 
 Gateways are servers in front of engines. The exporter reads a gateway only if the configuration or an annotation names it as a target. A gateway
-counts the engines' requests a second time, as a client sees them. Its series have ` + "`role=\"gateway\"`" + `, and sums over engines exclude them.
-For availability, [only the gateway alerts](objectives.md#at-the-gateway), not its engines. A Dynamo frontend has ` + "`role=\"frontend\"`" + ` and represents
+counts the engines' requests a second time, as a client sees them. Its series have ` + "`role=\"gateway\"`" +
+	`, and sums over engines exclude them.
+For availability, [only the gateway alerts](objectives.md#at-the-gateway), not its engines. A Dynamo frontend has ` +
+	"`role=\"frontend\"`" + ` and represents
 its workers, which the exporter does not read.
 
 `
@@ -60,7 +64,8 @@ func enginesPage() ([]byte, error) {
 	newest(&b, dialects[:first], shownOfEngines)
 	b.WriteString(gatewaysIntroduction)
 	newest(&b, dialects[first:], shownOfGateways)
-	b.WriteString("\n## When metrics cannot be read\n\n`llm_engine_up` is 0 and its label `reason` has the cause. The exporter serves no other series of that engine, because old numbers would mislead.\n\n" +
+	b.WriteString("\n## When metrics cannot be read\n\n`llm_engine_up` is 0 and its label `reason` has the cause. The exporter serves no " +
+		"other series of that engine, because old numbers would mislead.\n\n" +
 		"| reason | meaning | what to do |\n|---|---|---|\n")
 	for _, r := range engine.Reasons {
 		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", r.Reason, cell(r.Meaning), cell(r.Remedy))

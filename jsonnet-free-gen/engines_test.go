@@ -50,8 +50,14 @@ func TestEnginesTable(t *testing.T) {
 		}
 	}
 	for _, want := range [][]string{
-		{"tgi", "llm_engine_request_duration_seconds", "", "native", "from 0.3.0", "yes", "tgi_request_duration", "absent: no request has finished yet"},
-		{"tgi", "llm_engine_time_to_first_token_seconds", "", "missing", "", "no", "", "no histogram; queue time is per request and prefill time per batch, so they cannot be added"},
+		{
+			"tgi", "llm_engine_request_duration_seconds", "", "native", "from 0.3.0", "yes", "tgi_request_duration",
+			"absent: no request has finished yet",
+		},
+		{
+			"tgi", "llm_engine_time_to_first_token_seconds", "", "missing", "", "no", "",
+			"no histogram; queue time is per request and prefill time per batch, so they cannot be added",
+		},
 		{"vllm", "llm_engine_queue_time_seconds", "", "native", "0.6.4 to 0.9.0", "no", "vllm:time_in_queue_requests", "absent: V0 only"},
 		{"vllm", "llm_engine_max_model_len_tokens", "", "endpoint", "", "yes", "/v1/models", "asked once per start of the engine"},
 		{"llamacpp", "llm_engine_preemptions_total", "", "missing", "", "no", "", "llama.cpp does not preempt"},

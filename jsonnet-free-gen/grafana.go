@@ -106,16 +106,22 @@ func (i installation) grafanaRule(r rules.FileRule) grafanaRule {
 		model["refId"], model["datasource"] = id, map[string]string{"type": "__expr__", "uid": "__expr__"}
 		return grafanaQuery{RefID: id, Datasource: "__expr__", Model: model}
 	}
-	return grafanaRule{UID: r.Alert, Title: r.Alert, Condition: "C", NoDataState: "OK", ExecErrState: "Error",
-		For: cmp.Or(r.For, "0s"), Keep: r.Keep, Missing: 1, Labels: r.Annotations.Plain.Labels, Annotations: grafanaAnnotations(r.Alert, *r.Annotations),
+	return grafanaRule{
+		UID: r.Alert, Title: r.Alert, Condition: "C", NoDataState: "OK", ExecErrState: "Error",
+		For: cmp.Or(r.For, "0s"), Keep: r.Keep, Missing: 1, Labels: r.Annotations.Plain.Labels, Annotations: grafanaAnnotations(r.Alert,
+			*r.Annotations),
 		Data: []grafanaQuery{
 			{RefID: "A", Range: timeRange{From: 600}, Datasource: i.datasource, Model: map[string]any{
 				"refId": "A", "datasource": map[string]string{"type": "prometheus", "uid": i.datasource}, "expr": r.Expr,
-				"instant": true, "range": false, "editorMode": "code"}},
+				"instant": true, "range": false, "editorMode": "code",
+			}},
 			expression("B", map[string]any{"type": "math", "expression": "is_number($A) || is_nan($A) || is_inf($A)"}),
-			expression("C", map[string]any{"type": "threshold", "expression": "B",
-				"conditions": []any{map[string]any{"evaluator": map[string]any{"type": "gt", "params": []int{0}}}}}),
-		}}
+			expression("C", map[string]any{
+				"type": "threshold", "expression": "B",
+				"conditions": []any{map[string]any{"evaluator": map[string]any{"type": "gt", "params": []int{0}}}},
+			}),
+		},
+	}
 }
 
 // Prometheus' templates read the value of a firing series, and its labels. In Grafana, the first name holds a text, and
@@ -130,11 +136,15 @@ var (
 func grafanaAnnotations(alert string, a rules.Annotations) map[string]string {
 	text := func(template string) string {
 		if promValue.MatchString(template) {
-			template = "{{ if and $values.A (eq $values.A.Value $values.A.Value) }}" + promValue.ReplaceAllString(template, "$$values.A.Value") + "{{ else }}" + alert + " has no value: its query failed or found nothing.{{ end }}"
+			template = "{{ if and $values.A (eq $values.A.Value $values.A.Value) }}" + promValue.ReplaceAllString(template,
+				"$$values.A.Value") + "{{ else }}" + alert + " has no value: its query failed or found nothing.{{ end }}"
 		}
 		return promLabel.ReplaceAllString(template, `(index $$labels "$1")`)
 	}
-	all := map[string]string{"summary": text(a.Plain.Summary), "description": text(a.Description), "runbook_url": text(a.Plain.RunbookURL), "dashboard_url": text(a.Plain.DashboardURL)}
+	all := map[string]string{
+		"summary": text(a.Plain.Summary), "description": text(a.Description),
+		"runbook_url": text(a.Plain.RunbookURL), "dashboard_url": text(a.Plain.DashboardURL),
+	}
 	if a.Split != "" {
 		all["split"] = "Grafana cannot query in an alert's text. The dashboard has the evidence: " + text(a.Plain.DashboardURL)
 	}
@@ -143,7 +153,8 @@ func grafanaAnnotations(alert string, a rules.Annotations) map[string]string {
 
 func (i installation) grafanaAlerts() ([]byte, error) {
 	content, err := rules.Encode(grafanaFile{APIVersion: 1, Groups: i.grafanaGroups()})
-	return append([]byte(generatedYAML+"# Needs Grafana 12 or newer, and rules.yaml in the Prometheus behind the data source.\n"), content...), err
+	return append([]byte(generatedYAML+"# Needs Grafana 12 or newer, and rules.yaml in the Prometheus behind the data source.\n"),
+		content...), err
 }
 
 // grafanaDashboards returns the file that tells Grafana where the dashboards lie.
@@ -177,7 +188,10 @@ func (i installation) grafanaResources() ([]byte, error) {
 		for n := range g.Rules { // operators up to 5.18 refuse these
 			g.Rules[n].Keep, g.Rules[n].Missing = "", 0
 		}
-		objects = append(objects, i.grafanaResource("GrafanaAlertRuleGroup", g.Name, map[string]any{"folderRef": i.name, "interval": g.Interval, "rules": g.Rules}))
+		objects = append(objects, i.grafanaResource("GrafanaAlertRuleGroup", g.Name, map[string]any{
+			"folderRef": i.name,
+			"interval":  g.Interval, "rules": g.Rules,
+		}))
 	}
 	var documents [][]byte
 	for _, o := range objects {

@@ -127,7 +127,8 @@ func TestGrafanaHasEveryRule(t *testing.T) {
 				if g.Folder != "llm" || g.Interval != intervals[r.Title] || strings.TrimPrefix(r.For, "0s") != a.For || !maps.Equal(r.Labels, fixed) {
 					t.Errorf("%s: %s in %s every %s for %s with %v", name, r.Title, g.Folder, g.Interval, r.For, r.Labels)
 				}
-				if len(r.Data) != 3 || r.Condition != r.Data[2].RefID || r.Data[2].Model.Expression != r.Data[1].RefID || !strings.Contains(r.Data[1].Model.Expression, "$"+r.Data[0].RefID) {
+				if len(r.Data) != 3 || r.Condition != r.Data[2].RefID || r.Data[2].Model.Expression != r.Data[1].RefID ||
+					!strings.Contains(r.Data[1].Model.Expression, "$"+r.Data[0].RefID) {
 					t.Errorf("%s: %s: condition %s does not lead to the query: %v", name, r.Title, r.Condition, r.Data)
 				}
 				if q := r.Data[0]; q.Model.Expr != a.Expr || !q.Model.Instant || q.DatasourceUID != "mimir-1" {
@@ -161,7 +162,8 @@ func TestGrafanaHasEveryRule(t *testing.T) {
 // Prometheus' templates, of which Grafana's print something for a missing label and query nothing.
 func TestGrafanaTexts(t *testing.T) {
 	want, _, _ := promRules(t, filepath.Join(render(t, "--format", "prometheus"), "rules.yaml"))
-	grafana := documents[struct{ Groups []grafanaTest }](t, filepath.Join(render(t, "--format", "grafana"), "provisioning", "alerting", "llm-node-exporter.yaml"))[0]
+	grafana := documents[struct{ Groups []grafanaTest }](t, filepath.Join(render(t, "--format", "grafana"), "provisioning", "alerting",
+		"llm-node-exporter.yaml"))[0]
 	at, err := url.Parse("https://grafana.example/sub/")
 	if err != nil {
 		t.Fatal(err)
@@ -224,21 +226,28 @@ func TestGrafanaTexts(t *testing.T) {
 	}
 }
 
-// A query that fails or finds nothing leaves no value, or one that is no number: Grafana expands the texts all the same, and no text claims a number then. A link opens the
-// last hour, as the board that it opens does.
+// A query that fails or finds nothing leaves no value, or one that is no number: Grafana expands the texts all the
+// same, and no text claims a number then. A link opens the last hour, as the board that it opens does.
 func TestGrafanaTextsWithoutAValue(t *testing.T) {
-	grafana := documents[struct{ Groups []grafanaTest }](t, filepath.Join(render(t, "--format", "grafana"), "provisioning", "alerting", "llm-node-exporter.yaml"))[0]
+	grafana := documents[struct{ Groups []grafanaTest }](t, filepath.Join(render(t, "--format", "grafana"), "provisioning", "alerting",
+		"llm-node-exporter.yaml"))[0]
 	type value struct{ Value float64 }
 	guarded := 0
 	for _, g := range grafana.Groups {
 		for _, r := range g.Rules {
 			for name, text := range r.Annotations {
-				for i, labels := range []map[string]string{{}, {"model_name": "llama", "slo": "ttft", "reason": "held_back"}, {}, {"model_name": "llama"}} {
+				for i, labels := range []map[string]string{
+					{},
+					{"model_name": "llama", "slo": "ttft", "reason": "held_back"},
+					{},
+					{"model_name": "llama"},
+				} {
 					values := map[string]value{}
 					if i > 1 {
 						values["A"] = value{math.NaN()}
 					}
-					out, err := template.NewTemplateExpander(context.Background(), "{{- $labels := .Labels -}}{{- $values := .Values -}}{{- $value := .Value -}}"+text, "x",
+					out, err := template.NewTemplateExpander(context.Background(),
+						"{{- $labels := .Labels -}}{{- $values := .Values -}}{{- $value := .Value -}}"+text, "x",
 						map[string]any{"Labels": labels, "Values": values, "Value": ""}, 0, nil, &url.URL{}, []string{"missingkey=invalid"}).Expand()
 					if err != nil || strings.Contains(out, "no value>") || out == "" {
 						t.Errorf("%s: %s is %q: %v", r.Title, name, out, err)
@@ -283,10 +292,12 @@ func TestDashboardsOfOtherFormats(t *testing.T) {
 		if object.Kind != "GrafanaDashboard" || object.Spec.JSON != string(file) || object.Spec.InstanceSelector.MatchLabels["team"] != "infra" {
 			t.Errorf("%s: the %s for %v does not hold the file", uid, object.Kind, object.Spec.InstanceSelector)
 		}
-		if text := string(read(t, perses, "dashboards", uid+".json")); !strings.Contains(text, `"kind": "Dashboard"`) || !strings.Contains(text, `"project": "llm"`) {
+		if text := string(read(t, perses, "dashboards", uid+".json")); !strings.Contains(text, `"kind": "Dashboard"`) ||
+			!strings.Contains(text, `"project": "llm"`) {
 			t.Errorf("%s is no dashboard of project llm: %.200s", uid, text)
 		}
-		if text := string(read(t, resources, "dashboards", uid+".json")); !strings.Contains(text, `"kind": "PersesDashboard"`) || !strings.Contains(text, `"team": "infra"`) {
+		if text := string(read(t, resources, "dashboards", uid+".json")); !strings.Contains(text, `"kind": "PersesDashboard"`) ||
+			!strings.Contains(text, `"team": "infra"`) {
 			t.Errorf("%s is no PersesDashboard of team infra: %.200s", uid, text)
 		}
 	}

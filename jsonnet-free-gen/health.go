@@ -32,8 +32,10 @@ func healthPage() ([]byte, error) {
 	b.WriteString("# The verdict on a GPU\n\n" + generated + healthIntroduction)
 	for i, name := range metrics.Verdicts {
 		fmt.Fprintf(&b, "| `%s` | %d | %s |\n", name, i, []string{
-			"use the GPU", "the GPU works; prefer another one, and service it when convenient", "start nothing new on the GPU; service it once it is empty",
-			"work on the GPU fails or is at risk until the GPU or its node is reset", "a reset does not help: replace the board"}[i])
+			"use the GPU", "the GPU works; prefer another one, and service it when convenient",
+			"start nothing new on the GPU; service it once it is empty",
+			"work on the GPU fails or is at risk until the GPU or its node is reset", "a reset does not help: replace the board",
+		}[i])
 	}
 	b.WriteString(healthHysteresis)
 	b.WriteString(healthXIDs)
@@ -69,7 +71,10 @@ func xidTable() ([]byte, error) {
 		if slices.Contains(eksFatal, x.Code) {
 			eks = "fatal"
 		}
-		rows = append(rows, []string{strconv.Itoa(x.Code), x.Verdict.String(), cmp.Or(x.Answer(), "none"), x.Meaning, x.Action, eks, differences[x.Code]})
+		rows = append(rows, []string{
+			strconv.Itoa(x.Code), x.Verdict.String(), cmp.Or(x.Answer(), "none"), x.Meaning, x.Action, eks,
+			differences[x.Code],
+		})
 	}
 	return table(rows)
 }
@@ -94,8 +99,10 @@ curl -s http://127.0.0.1:9844/verdict/gpus
 ` + "```" + `
 
 For each GPU the answer has the verdict and its time, the conditions with their own verdicts, times, sources and remedies, and the engines and pods on
-the GPU. ` + "`watching_since`" + ` is when the exporter began to watch, ` + "`boot_id`" + ` identifies the boot of the node. ` + "`llm_gpu_health`" + `,
-` + "`llm_gpu_node_health`" + `, ` + "`llm_gpu_health_condition_timestamp_seconds`" + `, the node page, ` + "`exporter doctor`" + `, the alerts on GPUs and the dashboard of GPU nodes
+the GPU. ` + "`watching_since`" + ` is when the exporter began to watch, ` + "`boot_id`" + ` identifies the boot of the node. ` +
+	"`llm_gpu_health`" + `,
+` + "`llm_gpu_node_health`" + `, ` + "`llm_gpu_health_condition_timestamp_seconds`" + `, the node page, ` + "`exporter doctor`" +
+	`, the alerts on GPUs and the dashboard of GPU nodes
 report the same verdicts. Each condition names its alert.
 
 | verdict | number | means |
@@ -120,7 +127,8 @@ A condition counts once it has lasted without a break for the time under "counts
 the bus keeps its conditions. The exporter detects a reset when the GPU's energy counter restarts.
 
 "Elsewhere" names the checks of NVIDIA (DCGM's health watches and Health Validation), of Amazon's node monitoring agent (EKS) and of NVSentinel. Some
-of these take a GPU out of service for heat, a slow rack or a single NVLink fault. Here all three are ` + "`degraded`" + `, because the GPU still serves and
+of these take a GPU out of service for heat, a slow rack or a single NVLink fault. Here all three are ` + "`degraded`" +
+	`, because the GPU still serves and
 objectives show whether users are affected.
 `
 

@@ -66,7 +66,8 @@ func TestFormats(t *testing.T) {
 	want := len(groupsIn(t, plain.Groups))
 
 	content := read(t, render(t, "--format", "operator", "--meta-label", "release=prometheus"), "prometheusrule.yaml")
-	if got := ruleObjects(t, string(content), "monitoring.coreos.com/v1", "PrometheusRule", "release", "prometheus"); len(groupsIn(t, got)) != want {
+	if got := ruleObjects(t, string(content), "monitoring.coreos.com/v1", "PrometheusRule", "release", "prometheus"); len(groupsIn(t,
+		got)) != want {
 		t.Errorf("PrometheusRules with %d groups, want %d", len(got), want)
 	}
 	content = read(t, render(t, "--format", "victoriametrics", "--meta-label", "team=infra"), "vmrule.yaml")
@@ -156,7 +157,8 @@ func ruleObjects(t *testing.T, text, version, kind, label, value string) (groups
 			Metadata   metadata
 			Spec       struct{ Groups []any }
 		}
-		if err := d.Decode(&o); err != nil || o.APIVersion != version || o.Kind != kind || o.Metadata.Name != "llm-node-exporter-"+subject || o.Metadata.Labels[label] != value {
+		if err := d.Decode(&o); err != nil || o.APIVersion != version || o.Kind != kind || o.Metadata.Name != "llm-node-exporter-"+subject ||
+			o.Metadata.Labels[label] != value {
 			t.Fatalf("%s: %s %s %q with labels %v: %v", subject, o.APIVersion, o.Kind, o.Metadata.Name, o.Metadata.Labels, err)
 		}
 		as, err := json.Marshal(o)
@@ -182,11 +184,15 @@ func ruleObjects(t *testing.T, text, version, kind, label, value string) (groups
 // The longest names and addresses leave each object small enough, and each query short enough.
 func TestLongestRendering(t *testing.T) {
 	long := strings.Repeat("long-name.", 12) + "example"
-	args := []string{"--runbook-url", "https://" + long + "/wiki/{alert}{labels}", "--dashboard-url", "https://" + long + "/grafana/d/{uid}", "--meta-label", "release=" + strings.Repeat("r", 63)}
+	args := []string{"--runbook-url", "https://" + long + "/wiki/{alert}{labels}", "--dashboard-url", "https://" + long +
+		"/grafana/d/{uid}", "--meta-label", "release=" + strings.Repeat("r", 63)}
 	for _, label := range rules.Renamable() {
 		args = append(args, "--label", label+"="+strings.Repeat("exported_", 5)+label)
 	}
-	for format, as := range map[string][2]string{"operator": {"monitoring.coreos.com/v1", "PrometheusRule"}, "victoriametrics": {"operator.victoriametrics.com/v1beta1", "VMRule"}} {
+	for format, as := range map[string][2]string{
+		"operator":        {"monitoring.coreos.com/v1", "PrometheusRule"},
+		"victoriametrics": {"operator.victoriametrics.com/v1beta1", "VMRule"},
+	} {
 		text := string(read(t, render(t, append([]string{"--format", format}, args...)...), ruleFiles[format]))
 		ruleObjects(t, text, as[0], as[1], "release", strings.Repeat("r", 63))
 	}
@@ -196,26 +202,33 @@ func TestLongestRendering(t *testing.T) {
 func TestFleet(t *testing.T) {
 	dir := render(t, "--format", "mimir", "--fleet")
 	shard, global := string(read(t, dir, "shard", "namespace.yaml")), string(read(t, dir, "global", "namespace.yaml"))
-	if strings.Contains(shard, "alert: LLMErrorBudget") || !strings.Contains(shard, "alert: LLMEngineStalled") || !strings.Contains(shard, "record: shard:llm_slo_events:increase1h") {
+	if strings.Contains(shard, "alert: LLMErrorBudget") || !strings.Contains(shard, "alert: LLMEngineStalled") ||
+		!strings.Contains(shard, "record: shard:llm_slo_events:increase1h") {
 		t.Error("a shard must record sums and alert on causes only")
 	}
-	if !strings.Contains(global, "alert: LLMErrorBudgetFastBurn") || strings.Contains(global, "alert: LLMEngineStalled") || strings.Contains(global, "increase(llm_slo_events_total") {
+	if !strings.Contains(global, "alert: LLMErrorBudgetFastBurn") || strings.Contains(global, "alert: LLMEngineStalled") ||
+		strings.Contains(global, "increase(llm_slo_events_total") {
 		t.Error("the global tier must alert on symptoms over what shards forward")
 	}
-	if !strings.Contains(string(read(t, dir, "shard", "remote_write.yaml")), "shard:.+|model:llm_suspect:strength|model:llm_evidence:value|ALERTS") {
+	if !strings.Contains(string(read(t, dir, "shard", "remote_write.yaml")),
+		"shard:.+|model:llm_suspect:strength|model:llm_evidence:value|ALERTS") {
 		t.Error("nothing tells the shards what to forward")
 	}
-	if page := string(read(t, dir, "alerts.md")); !strings.Contains(page, "LLMErrorBudgetFastBurn") || !strings.Contains(page, "LLMEngineStalled") {
+	if page := string(read(t, dir, "alerts.md")); !strings.Contains(page, "LLMErrorBudgetFastBurn") ||
+		!strings.Contains(page, "LLMEngineStalled") {
 		t.Error("the index must list the alerts of both tiers")
 	}
 }
 
 func TestFlags(t *testing.T) {
 	dir := render(t, "--format", "prometheus", "--window", "2h/10m=3%:page", "--window", "2d/4h=10%:ticket",
-		"--severity", "page=p1", "--label", "cluster=k8s_cluster", "--runbook-url", "https://runbooks.example/{alert}", "--dashboard-url", "https://grafana.example/d/{uid}", "--job", "exp.*")
+		"--severity", "page=p1", "--label", "cluster=k8s_cluster", "--runbook-url", "https://runbooks.example/{alert}", "--dashboard-url",
+		"https://grafana.example/d/{uid}", "--job", "exp.*")
 	text := string(read(t, dir, "rules.yaml"))
-	for _, want := range []string{"model:llm_slo_burn:rate2h", "model:llm_slo_burn:rate10m", `long="2d"`, "severity: p1", "by (k8s_cluster",
-		"https://runbooks.example/LLMGPUFailed", "https://grafana.example/d/llm-gpu?", `job=~"exp.*"`, "var-cluster={{urlquery .}}"} {
+	for _, want := range []string{
+		"model:llm_slo_burn:rate2h", "model:llm_slo_burn:rate10m", `long="2d"`, "severity: p1", "by (k8s_cluster",
+		"https://runbooks.example/LLMGPUFailed", "https://grafana.example/d/llm-gpu?", `job=~"exp.*"`, "var-cluster={{urlquery .}}",
+	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("rules.yaml lacks %s", want)
 		}
@@ -232,7 +245,8 @@ func TestFlags(t *testing.T) {
 
 // A renamed label has its new name wherever a person or a program reads it: expressions, texts, routes.
 func TestRenamedLabels(t *testing.T) {
-	dir := render(t, "--format", "prometheus", "--label", "namespace=exported_namespace", "--label", "instance=node_ip", "--label", "cluster=k8s_cluster")
+	dir := render(t, "--format", "prometheus", "--label", "namespace=exported_namespace", "--label", "instance=node_ip", "--label",
+		"cluster=k8s_cluster")
 	old := regexp.MustCompile(`(\$labels|\.Labels)\.(namespace|instance|cluster)\b|(by|on|ignoring|group_left|group_right) \([^)]*\b(namespace|instance|cluster)\b|[{,](namespace|instance|cluster)(=|!)`)
 	for _, name := range []string{"rules.yaml", "alertmanager.yaml", "alertmanager-route.yaml", rules.TemplateFile} {
 		for line := range strings.Lines(string(read(t, dir, name))) {
@@ -242,8 +256,10 @@ func TestRenamedLabels(t *testing.T) {
 			}
 		}
 	}
-	for name, want := range map[string]string{"alertmanager.yaml": "- exported_namespace", "rules.yaml": "{{with .Labels.exported_namespace}}",
-		rules.TemplateFile: ".Labels.exported_namespace", "dashboards/llm-incident.json": `exported_namespace=~\"$namespace\"`} {
+	for name, want := range map[string]string{
+		"alertmanager.yaml": "- exported_namespace", "rules.yaml": "{{with .Labels.exported_namespace}}",
+		rules.TemplateFile: ".Labels.exported_namespace", "dashboards/llm-incident.json": `exported_namespace=~\"$namespace\"`,
+	} {
 		if !strings.Contains(string(read(t, dir, name)), want) {
 			t.Errorf("%s lacks %s", name, want)
 		}
@@ -251,8 +267,11 @@ func TestRenamedLabels(t *testing.T) {
 }
 
 func TestBadFlags(t *testing.T) {
-	tested := map[string]bool{"version": true, "help": true, "help-long": true, "help-man": true, "completion-bash": true, "completion-script-bash": true, "completion-script-zsh": true,
-		"check": true, "fleet": true} // have no value
+	tested := map[string]bool{
+		"version": true, "help": true, "help-long": true, "help-man": true, "completion-bash": true,
+		"completion-script-bash": true, "completion-script-zsh": true,
+		"check": true, "fleet": true,
+	} // have no value
 	for want, args := range map[string][]string{
 		"not a directory":                {"--out", "main.go"},
 		"must be one of prometheus":      {"--format", "yaml"},
@@ -299,7 +318,8 @@ func TestBadFlags(t *testing.T) {
 func TestOpenSLO(t *testing.T) {
 	const query = `{metricSource: {type: Prometheus, spec: {query: 'llm_engine_requests_total%s'}}}`
 	document := func(name, method string) string {
-		return fmt.Sprintf("apiVersion: openslo/v1\nkind: SLO\nmetadata: {name: %s}\nspec:\n  budgetingMethod: %s\n  timeWindow: [{duration: 30d, isRolling: true}]\n"+
+		return fmt.Sprintf("apiVersion: openslo/v1\nkind: SLO\nmetadata: {name: %s}\nspec:\n  budgetingMethod: %s\n  timeWindow: "+
+			"[{duration: 30d, isRolling: true}]\n"+
 			"  objectives: [{target: 0.999}]\n  indicator: {spec: {ratioMetric: {counter: true, total: %s, bad: %s}}}\n",
 			name, method, fmt.Sprintf(query, ""), fmt.Sprintf(query, `{outcome="error"}`))
 	}
@@ -312,7 +332,8 @@ func TestOpenSLO(t *testing.T) {
 		t.Errorf("refused: %v, want slices", err)
 	}
 	var config struct{ Objectives []slo.Objective }
-	if err := yaml.Unmarshal([]byte(out.String()), &config); err != nil || len(config.Objectives) != 1 || config.Objectives[0].Target.Percent() != "99.9%" {
+	if err := yaml.Unmarshal([]byte(out.String()), &config); err != nil || len(config.Objectives) != 1 ||
+		config.Objectives[0].Target.Percent() != "99.9%" {
 		t.Errorf("%v, printed:\n%s", err, &out)
 	}
 }

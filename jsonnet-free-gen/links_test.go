@@ -84,15 +84,16 @@ func TestLinks(t *testing.T) {
 				t.Errorf("%s links to %s: %v", doc, l[1], err)
 				continue
 			}
-			if fragment != "" && !slices.ContainsFunc(heading.FindAllStringSubmatch(prose(t, target), -1), func(h []string) bool { return anchor(h[1]) == fragment }) {
+			if fragment != "" && !slices.ContainsFunc(heading.FindAllStringSubmatch(prose(t, target), -1),
+				func(h []string) bool { return anchor(h[1]) == fragment }) {
 				t.Errorf("%s links to %s: no such heading", doc, l[1])
 			}
 		}
 	}
 }
 
-// TestRecordsAreRead wants each recorded series to be read by another rule, a text, a dashboard, a document or an example: a rule costs at every
-// evaluation, and one that nobody reads is worth nothing.
+// TestRecordsAreRead wants each recorded series to be read by another rule, a text, a dashboard, a document or an
+// example: a rule costs at every evaluation, and one that nobody reads is worth nothing.
 func TestRecordsAreRead(t *testing.T) {
 	var read strings.Builder
 	for _, pattern := range []string{"../docs/*.md", "../runbooks/*.md", "../examples/*/*.yaml", "../helm/*/files/dashboards/*.json"} {
@@ -154,7 +155,8 @@ func TestCoverage(t *testing.T) {
 		count[w[2]]++
 	}
 	page := prose(t, "../docs/coverage.md")
-	if want := fmt.Sprintf("%d requirements: %d met, %d in part, %d that metrics cannot meet.", len(wishes), count["yes"], count["in part"], count["no"]); !strings.Contains(page, want) ||
+	if want := fmt.Sprintf("%d requirements: %d met, %d in part, %d that metrics cannot meet.", len(wishes), count["yes"],
+		count["in part"], count["no"]); !strings.Contains(page, want) ||
 		count["yes"]+count["in part"]+count["no"] != len(wishes) || strings.Count(page, "\n* *") != count["no"] {
 		t.Errorf("docs/coverage.md does not say %q, or not which", want)
 	}

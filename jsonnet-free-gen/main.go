@@ -61,7 +61,8 @@ func run(args []string) error {
 			return errors.New("--dashboards: the files of this repository are classic; add --format for those of an installation")
 		}
 		if _, err := os.Stat(filepath.Join(c.out, "jsonnet-free-gen")); err != nil {
-			return fmt.Errorf("say for whom to render, such as --format prometheus --out observability: without --format only this project's own files are written, and %s is no checkout of it", c.out)
+			return fmt.Errorf("say for whom to render, such as --format prometheus --out observability: without --format only this project's "+
+				"own files are written, and %s is no checkout of it", c.out)
 		}
 		return generate(c.out, c.check, repository())
 	}
@@ -89,27 +90,46 @@ type command struct {
 // app declares the flags.
 func (c *command) app() *kingpin.Application {
 	app := kingpin.New("llm-rules", "Renders the generated files of this repository or, with --format, the rules for one installation. "+
-		"With report as the first argument, it reports on error budgets instead. With backtest, it reports when objectives would have paged. See report --help and backtest --help.")
+		"With report as the first argument, it reports on error budgets instead. With backtest, it reports when objectives would have "+
+		"paged. See report --help and backtest --help.")
 	app.HelpFlag.Short('h')
 	app.Version(version.Print("llm-rules"))
-	c.style.Labels, c.metaLabels, c.grafanaLabels, c.severities = map[string]string{}, map[string]string{}, map[string]string{}, map[string]string{}
+	c.style.Labels, c.metaLabels, c.grafanaLabels, c.severities = map[string]string{}, map[string]string{}, map[string]string{},
+		map[string]string{}
 	app.Flag("out", "Folder to write to.").Default(".").StringVar(&c.out)
 	app.Flag("check", "Write nothing; fail if a file differs from what would be written.").BoolVar(&c.check)
-	app.Flag("format", "What to render rules for: prometheus, operator (PrometheusRule), victoriametrics (VMRule), mimir (a rule namespace), grafana (alerts that Grafana evaluates, as provisioning files) or grafana-operator (the same as custom resources).").EnumVar(&c.format, "prometheus", "operator", "victoriametrics", "mimir", "grafana", "grafana-operator")
-	app.Flag("fleet", "Render two tiers for a fleet too large for one Prometheus. shard/ records sums, and global/ alerts on them.").BoolVar(&c.fleet)
-	app.Flag("window", "A pair of burn-rate windows, such as 1h/5m=2%:page or 1d/2h=10%:ticket. Repeatable; replaces the four pairs of the SRE Workbook.").PlaceHolder("LONG/SHORT=SPEND:SEVERITY").StringsVar(&c.windows)
-	app.Flag("severity", "Value of the severity label for page, ticket or info, such as page=critical. Repeatable.").PlaceHolder("WHAT=VALUE").StringMapVar(&c.severities)
-	app.Flag("label", "New name for a label that Prometheus sets ("+strings.Join(rules.Renamable(), ", ")+"), such as cluster=k8s_cluster. Repeatable.").PlaceHolder("NAME=NAME").StringMapVar(&c.style.Labels)
-	app.Flag("runbook-url", "Address of a runbook. {alert} stands for the alert's name, and {labels} for a query string with the labels that the exporter fills into its runbooks.").PlaceHolder("URL").Default(rules.DefaultRunbookURL).StringVar(&c.style.RunbookURL)
-	app.Flag("dashboard-url", "Address of a dashboard, such as https://grafana.example/d/{uid}. Without it, alerts carry no link to a dashboard.").PlaceHolder("URL").StringVar(&c.style.DashboardURL)
-	app.Flag("dashboards", "Schema of the dashboards: classic, for Grafana 10 and newer, v2, for 13 and newer, grafana-operator (GrafanaDashboard), perses or perses-operator (PersesDashboard).").Default(classic).EnumVar(&c.schema, slices.Sorted(maps.Keys(schemas))...)
+	app.Flag("format", "What to render rules for: prometheus, operator (PrometheusRule), victoriametrics (VMRule), mimir (a rule "+
+		"namespace), grafana (alerts that Grafana evaluates, as provisioning files) or grafana-operator (the same as custom resources).").
+		EnumVar(&c.format, "prometheus", "operator", "victoriametrics", "mimir", "grafana", "grafana-operator")
+	app.Flag("fleet", "Render two tiers for a fleet too large for one Prometheus. shard/ records sums, and global/ alerts on them.").
+		BoolVar(&c.fleet)
+	app.Flag("window", "A pair of burn-rate windows, such as 1h/5m=2%:page or 1d/2h=10%:ticket. Repeatable; replaces the four pairs of "+
+		"the SRE Workbook.").PlaceHolder("LONG/SHORT=SPEND:SEVERITY").StringsVar(&c.windows)
+	app.Flag("severity", "Value of the severity label for page, ticket or info, such as page=critical. Repeatable.").
+		PlaceHolder("WHAT=VALUE").StringMapVar(&c.severities)
+	app.Flag("label", "New name for a label that Prometheus sets ("+strings.Join(rules.Renamable(), ", ")+
+		"), such as cluster=k8s_cluster. Repeatable.").PlaceHolder("NAME=NAME").StringMapVar(&c.style.Labels)
+	app.Flag("runbook-url", "Address of a runbook. {alert} stands for the alert's name, and {labels} for a query string with the labels "+
+		"that the exporter fills into its runbooks.").PlaceHolder("URL").Default(rules.DefaultRunbookURL).StringVar(&c.style.RunbookURL)
+	app.Flag("dashboard-url",
+		"Address of a dashboard, such as https://grafana.example/d/{uid}. Without it, alerts carry no link to a dashboard.").
+		PlaceHolder("URL").StringVar(&c.style.DashboardURL)
+	app.Flag("dashboards", "Schema of the dashboards: classic, for Grafana 10 and newer, v2, for 13 and newer, grafana-operator "+
+		"(GrafanaDashboard), perses or perses-operator (PersesDashboard).").Default(classic).
+		EnumVar(&c.schema, slices.Sorted(maps.Keys(schemas))...)
 	app.Flag("job", "Job label of the exporter's scrape; may be a regular expression.").Default(rules.DefaultJobs).StringVar(&c.options.Job)
-	app.Flag("objective-label", "A label of objectives to copy to their alerts. Repeatable; replaces the default.").PlaceHolder("NAME").Default(rules.DefaultObjectiveLabels()...).StringsVar(&c.options.ObjectiveLabels)
-	app.Flag("name", "Name of the PrometheusRule, the VMRule, the Mimir namespace, Grafana's folder or the Perses project.").Default("llm-node-exporter").StringVar(&c.name)
-	app.Flag("meta-label", "Label of custom resources, such as release=prometheus. Repeatable.").PlaceHolder("NAME=VALUE").StringMapVar(&c.metaLabels)
-	app.Flag("datasource", "The uid of the Prometheus data source that Grafana's alerts query.").PlaceHolder("UID").Default("prometheus").StringVar(&c.datasource)
-	app.Flag("grafana-label", "Label of the Grafana for which its operator creates the resources. Repeatable; replaces the default.").PlaceHolder("NAME=VALUE").Default("dashboards=grafana").StringMapVar(&c.grafanaLabels)
-	app.Flag("openslo", "Print the objectives of a file of OpenSLO v1 documents as configuration, and explain why others cannot be imported.").PlaceHolder("FILE").ExistingFileVar(&c.openSLO)
+	app.Flag("objective-label", "A label of objectives to copy to their alerts. Repeatable; replaces the default.").PlaceHolder("NAME").
+		Default(rules.DefaultObjectiveLabels()...).StringsVar(&c.options.ObjectiveLabels)
+	app.Flag("name", "Name of the PrometheusRule, the VMRule, the Mimir namespace, Grafana's folder or the Perses project.").
+		Default("llm-node-exporter").StringVar(&c.name)
+	app.Flag("meta-label", "Label of custom resources, such as release=prometheus. Repeatable.").PlaceHolder("NAME=VALUE").
+		StringMapVar(&c.metaLabels)
+	app.Flag("datasource", "The uid of the Prometheus data source that Grafana's alerts query.").PlaceHolder("UID").Default("prometheus").
+		StringVar(&c.datasource)
+	app.Flag("grafana-label", "Label of the Grafana for which its operator creates the resources. Repeatable; replaces the default.").
+		PlaceHolder("NAME=VALUE").Default("dashboards=grafana").StringMapVar(&c.grafanaLabels)
+	app.Flag("openslo", "Print the objectives of a file of OpenSLO v1 documents as configuration, and explain why others cannot be "+
+		"imported.").PlaceHolder("FILE").ExistingFileVar(&c.openSLO)
 	return app
 }
 
@@ -124,7 +144,10 @@ func repository() []artifact {
 	beside := installation{style: rules.Style{RunbookURL: "../runbooks/{alert}.md"}}
 	all := append(docs(), artifact{"docs/alerts.md", beside.alertsPage}, artifact{"docs/alerts.csv", beside.alertsTable})
 	all = append(all, installation{}.dashboards(chart+"dashboards/")...)
-	all = append(all, artifact{"examples/autoscaling/keda.yaml", keda}, artifact{"examples/autoscaling/prometheus-adapter.yaml", prometheusAdapter},
+	all = append(all, artifact{"examples/autoscaling/keda.yaml", keda}, artifact{
+		"examples/autoscaling/prometheus-adapter.yaml",
+		prometheusAdapter,
+	},
 		artifact{"examples/autoscaling/hpa.yaml", autoscaler},
 		artifact{"examples/rollout/argo-rollouts.yaml", analysisTemplate}, artifact{"examples/rollout/flagger.yaml", metricTemplates})
 	for _, a := range (installation{}).artifacts("prometheus") {
@@ -160,7 +183,8 @@ func (i *installation) configure(windows []string, severities map[string]string)
 		return fmt.Errorf("--runbook-url %s: write where {alert} stands for the alert, as https://wiki.example/{alert}", i.style.RunbookURL)
 	}
 	if i.style.DashboardURL != "" && !strings.Contains(i.style.DashboardURL, "{uid}") {
-		return fmt.Errorf("--dashboard-url %s: write where {uid} stands for the dashboard, as https://grafana.example/d/{uid}", i.style.DashboardURL)
+		return fmt.Errorf("--dashboard-url %s: write where {uid} stands for the dashboard, as https://grafana.example/d/{uid}",
+			i.style.DashboardURL)
 	}
 	if _, err := regexp.Compile(i.options.Job); err != nil {
 		return fmt.Errorf("--job: %w", err)
@@ -185,7 +209,8 @@ func (i *installation) configure(windows []string, severities map[string]string)
 	}
 	for _, g := range rules.Groups(i.options) {
 		if g.Rules() > rules.MaxRules {
-			return fmt.Errorf("--window: %d rules in group %s, more than the %d that Mimir takes; use fewer pairs", g.Rules(), g.Name, rules.MaxRules)
+			return fmt.Errorf("--window: %d rules in group %s, more than the %d that Mimir takes; use fewer pairs", g.Rules(), g.Name,
+				rules.MaxRules)
 		}
 	}
 	return nil
@@ -196,14 +221,9 @@ func (i *installation) burnOver(windows []string) error {
 	if windows == nil {
 		return nil
 	}
-	for _, w := range windows {
-		p, err := parseWindowPair(w)
-		if err != nil {
-			return err
-		}
-		i.options.WindowPairs = append(i.options.WindowPairs, p)
-	}
-	return slo.CheckWindowPairs(i.options.WindowPairs)
+	pairs, err := windowPairs(windows)
+	i.options.WindowPairs = pairs
+	return err
 }
 
 // call sets what severities are called.
@@ -258,6 +278,18 @@ func importOpenSLO(path string, to io.Writer) error {
 var grafanaUID = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,40}$`)
 
 var severityNames = map[string]slo.Severity{"page": slo.Page, "ticket": slo.Ticket, "info": slo.Info}
+
+// windowPairs reads the values of --window.
+func windowPairs(texts []string) (pairs []slo.WindowPair, err error) {
+	for _, text := range texts {
+		p, err := parseWindowPair(text)
+		if err != nil {
+			return nil, err
+		}
+		pairs = append(pairs, p)
+	}
+	return pairs, slo.CheckWindowPairs(pairs)
+}
 
 func parseWindowPair(text string) (slo.WindowPair, error) {
 	bad := func(err error) (slo.WindowPair, error) {

@@ -9,7 +9,8 @@ import (
 
 func TestGenerateAndCheck(t *testing.T) {
 	dir := t.TempDir()
-	if err := generate(dir, true, docs()); err == nil || !strings.Contains(err.Error(), "docs/metrics.md") || !strings.Contains(err.Error(), "make generate") {
+	if err := generate(dir, true, docs()); err == nil || !strings.Contains(err.Error(), "docs/metrics.md") ||
+		!strings.Contains(err.Error(), "make generate") {
 		t.Errorf("an empty folder has no drift: %v", err)
 	}
 	if err := generate(dir, false, docs()); err != nil {

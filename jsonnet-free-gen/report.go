@@ -55,18 +55,22 @@ type budgetRow struct {
 
 // reportBudgets runs the command "report".
 func reportBudgets(args []string, to io.Writer) error {
-	app := kingpin.New("llm-rules report", "Reports on the error budgets of a month, or of each objective's period, from the series that the rules record.")
+	app := kingpin.New("llm-rules report",
+		"Reports on the error budgets of a month, or of each objective's period, from the series that the rules record.")
 	app.HelpFlag.Short('h')
 	address := app.Flag("prometheus", "Address of the Prometheus that has the recorded series, such as http://host:9090.").Required().String()
-	httpConfig := app.Flag("http-config", "File with credentials and TLS settings, in the format of Prometheus' HTTP client configuration.").PlaceHolder("FILE").ExistingFile()
+	httpConfig := app.Flag("http-config",
+		"File with credentials and TLS settings, in the format of Prometheus' HTTP client configuration.").PlaceHolder("FILE").ExistingFile()
 	month := app.Flag("month", "The month in UTC, such as 2026-10.").PlaceHolder("YYYY-MM").String()
 	at := app.Flag("at", "The end of the periods, such as 2026-10-20T00:00:00Z. Default: now.").PlaceHolder("TIME").String()
 	format := app.Flag("format", "md (Markdown) or html (a self-contained file).").Default("md").Enum("md", "html")
 	freeze := app.Flag("freeze-below", "Policy: freeze if at most this share of the budget is left.").Default("0%").String()
 	slow := app.Flag("slow-below", "Policy: slow down if at most this share of the budget is left.").Default("25%").String()
-	page := app.Flag("severity", "Value of the severity label of alerts that page.").Default(rules.Style{}.WithDefaults().Severities[slo.Page]).String()
+	page := app.Flag("severity", "Value of the severity label of alerts that page.").Default(rules.Style{}.WithDefaults().
+		Severities[slo.Page]).String()
 	r := report{style: rules.Style{Labels: map[string]string{}}}
-	app.Flag("label", "New name for a label, as used to render the rules, such as cluster=k8s_cluster. Repeatable.").PlaceHolder("NAME=NAME").StringMapVar(&r.style.Labels)
+	app.Flag("label", "New name for a label, as used to render the rules, such as cluster=k8s_cluster. Repeatable.").
+		PlaceHolder("NAME=NAME").StringMapVar(&r.style.Labels)
 	if _, err := app.Parse(args); err != nil {
 		return err
 	}
@@ -172,7 +176,8 @@ func (r *report) rows(ctx context.Context) ([]*budgetRow, error) {
 		}
 	}
 	if rows == nil {
-		return nil, fmt.Errorf("%s has no %s in that time: load the rules (llm-rules --format prometheus), have it scrape an exporter, and ask for a time that its history reaches back to",
+		return nil, fmt.Errorf("%s has no %s in that time: load the rules (llm-rules --format prometheus), have it scrape an exporter, and "+
+			"ask for a time that its history reaches back to",
 			r.url, metrics.RecordedPeriodEvents5m.Name)
 	}
 	if err := r.complete(ctx, rows); err != nil {
@@ -203,8 +208,10 @@ func (r *report) complete(ctx context.Context, rows []*budgetRow) error {
 		return err
 	}
 	// An alert that fired within the last five minutes continues.
-	firing := fmt.Sprintf(`%s{alertname=%q, alertstate="firing", %s=%q}`, metrics.Alerts.Name, rules.FastBurn.Name, r.style.Label(rules.SeverityLabel), r.page)
-	pages, err := r.daily(ctx, fmt.Sprintf("count_over_time((%s unless last_over_time(%s[5m] offset 1m))[%s:1m])", firing, firing, wholeDay), days)
+	firing := fmt.Sprintf(`%s{alertname=%q, alertstate="firing", %s=%q}`, metrics.Alerts.Name, rules.FastBurn.Name,
+		r.style.Label(rules.SeverityLabel), r.page)
+	pages, err := r.daily(ctx, fmt.Sprintf("count_over_time((%s unless last_over_time(%s[5m] offset 1m))[%s:1m])", firing, firing,
+		wholeDay), days)
 	if err != nil {
 		return err
 	}
@@ -294,9 +301,11 @@ func (r *report) markdown(rows []*budgetRow) []byte {
 	if r.days > 0 {
 		span = "Events are those of the month in UTC, budgets those of each objective's period at its end"
 	}
-	fmt.Fprintf(&b, "%s. With no more than %s of the budget left: freeze; with no more than %s: slow down. Events under declared maintenance are left out.\n\n",
+	fmt.Fprintf(&b, "%s. With no more than %s of the budget left: freeze; with no more than %s: slow down. Events under declared "+
+		"maintenance are left out.\n\n",
 		span, r.freeze.Percent(), r.slow.Percent())
-	b.WriteString("| namespace | model | objective | target | good | events | bad | budget spent | left | so | worst day | pages | left out | history |\n" +
+	b.WriteString("| namespace | model | objective | target | good | events | bad | budget spent | left | so | worst day | pages | left " +
+		"out | history |\n" +
 		"| --- | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | --- | --- | ---: | ---: | --- |\n")
 	for _, row := range rows {
 		worst := "–"

@@ -76,7 +76,8 @@ func recorded(t *testing.T) string {
 	alert(`severity="warning"`, 18*time.Hour, 19*time.Hour)
 	// Two hours of maintenance at an event a second.
 	engine := `runtime="vllm",namespace="prod",model_name="fine",server="e:1",slo="ttft"`
-	h.series(metrics.SLOEvents, engine+`,threshold="0.5"`, worstDay.Add(-day), worstDay, minute, func(at time.Time) float64 { return at.Sub(firstDay).Seconds() })
+	h.series(metrics.SLOEvents, engine+`,threshold="0.5"`, worstDay.Add(-day), worstDay, minute,
+		func(at time.Time) float64 { return at.Sub(firstDay).Seconds() })
 	h.series(metrics.SLOMaintenance, engine, worstDay.Add(-12*time.Hour), worstDay.Add(-10*time.Hour), minute, always(1))
 
 	dir := t.TempDir()
@@ -128,7 +129,8 @@ func TestBadReportFlags(t *testing.T) {
 		"write it as 2026-10":   "--month=October",
 		"--at":                  "--at=noon",
 	} {
-		if err := reportBudgets([]string{"--prometheus=http://127.0.0.1:1", flag}, &strings.Builder{}); err == nil || !strings.Contains(err.Error(), want) {
+		if err := reportBudgets([]string{"--prometheus=http://127.0.0.1:1", flag}, &strings.Builder{}); err == nil ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", flag, err, want)
 		}
 	}
@@ -199,7 +201,8 @@ func TestReport(t *testing.T) {
 		t.Errorf("until a time: %q", cells)
 	}
 
-	if got, err = ask("--month=2025-10", "--format=html"); err != nil || !strings.HasPrefix(got, "<!DOCTYPE html>") || !strings.Contains(got, "<code>a|b</code>") || strings.Contains(got, "src=") {
+	if got, err = ask("--month=2025-10", "--format=html"); err != nil || !strings.HasPrefix(got, "<!DOCTYPE html>") ||
+		!strings.Contains(got, "<code>a|b</code>") || strings.Contains(got, "src=") {
 		t.Errorf("%v\n%s", err, got)
 	}
 

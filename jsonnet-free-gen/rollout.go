@@ -27,14 +27,30 @@ type events struct {
 // gates lists what the pages and their objectives know of a canary. At 5% late events, the 95th percentile is just
 // within the objective.
 var gates = []gate{
-	{"late-first-tokens", events{metrics.SLOBadEvents, promql.Eq(metrics.LabelSLO, "ttft")}, events{metrics.SLOEvents, promql.Eq(metrics.LabelSLO, "ttft")}, 0.05},
-	{"late-tokens", events{metrics.SLOBadEvents, promql.Eq(metrics.LabelSLO, "itl")}, events{metrics.SLOEvents, promql.Eq(metrics.LabelSLO, "itl")}, 0.05},
-	{"failed-requests", events{metrics.Requests, promql.Re(metrics.LabelOutcome, slo.FailedOutcomes)}, events{metrics.Requests, promql.NotRe(metrics.LabelOutcome, slo.UncountedOutcomes)}, 0.01},
+	{
+		"late-first-tokens",
+		events{metrics.SLOBadEvents, promql.Eq(metrics.LabelSLO, "ttft")},
+		events{metrics.SLOEvents, promql.Eq(metrics.LabelSLO, "ttft")},
+		0.05,
+	},
+	{
+		"late-tokens",
+		events{metrics.SLOBadEvents, promql.Eq(metrics.LabelSLO, "itl")},
+		events{metrics.SLOEvents, promql.Eq(metrics.LabelSLO, "itl")},
+		0.05,
+	},
+	{
+		"failed-requests",
+		events{metrics.Requests, promql.Re(metrics.LabelOutcome, slo.FailedOutcomes)},
+		events{metrics.Requests, promql.NotRe(metrics.LabelOutcome, slo.UncountedOutcomes)},
+		0.01,
+	},
 }
 
 // rate returns events per second on the pods of a namespace whose names match.
 func (e events) rate(namespace, pods string) promql.Expr {
-	return promql.Sum(nil, promql.Rate(promql.Vector(e.family, promql.Eq(metrics.LabelNamespace, namespace), promql.Re(metrics.LabelPod, pods), e.which), 5*time.Minute))
+	return promql.Sum(nil, promql.Rate(promql.Vector(e.family, promql.Eq(metrics.LabelNamespace, namespace),
+		promql.Re(metrics.LabelPod, pods), e.which), 5*time.Minute))
 }
 
 // query returns the share on the pods of a namespace whose names match. It is NaN without traffic.
@@ -103,7 +119,10 @@ func analysisTemplate() ([]byte, error) {
 	content, err := rules.Encode(object{
 		"apiVersion": "argoproj.io/v1alpha1", "kind": "AnalysisTemplate",
 		"metadata": object{"name": "llm-canary", "namespace": exampleNamespace},
-		"spec":     object{"args": []object{{"name": "namespace", "value": exampleNamespace}, {"name": "rollout"}, {"name": "canary-hash"}}, "metrics": measured},
+		"spec": object{
+			"args":    []object{{"name": "namespace", "value": exampleNamespace}, {"name": "rollout"}, {"name": "canary-hash"}},
+			"metrics": measured,
+		},
 	})
 	return append([]byte(analysisIntro), content...), err
 }

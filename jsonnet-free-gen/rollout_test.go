@@ -28,9 +28,13 @@ func TestRolloutGates(t *testing.T) {
 	start, minutes := rulesim.Epoch, 0.0
 	err = sim.Run(start, start.Add(20*time.Minute), time.Minute, func(_ time.Time, emit rulesim.Emit) {
 		minutes++
-		for pod, load := range map[string]struct{ all, bad float64 }{"chat-bad11-7c-x1": {600, 120}, "chat-good1-7c-x1": {600, 0}, "chat-idle1-7c-x1": {0, 0}, "chat-stable-7c-x1": {600, 600}} {
+		for pod, load := range map[string]struct{ all, bad float64 }{
+			"chat-bad11-7c-x1": {600, 120}, "chat-good1-7c-x1": {600, 0},
+			"chat-idle1-7c-x1": {0, 0}, "chat-stable-7c-x1": {600, 600},
+		} {
 			series := func(name string, value float64, more ...string) {
-				emit(labels.FromStrings(append(more, "__name__", name, "namespace", exampleNamespace, "model_name", exampleModel, "pod", pod, "server", pod+":8000",
+				emit(labels.FromStrings(append(more, "__name__", name, "namespace", exampleNamespace, "model_name", exampleModel, "pod", pod,
+					"server", pod+":8000",
 					"runtime", "vllm", "job", "llm-node-exporter", "instance", "n1")...), value)
 			}
 			for _, objective := range []string{"ttft", "itl"} {
@@ -51,7 +55,8 @@ func TestRolloutGates(t *testing.T) {
 	for i := range gates {
 		for canary, want := range map[string]float64{"bad11": 0.2, "good1": 0, "idle1": math.NaN()} {
 			for _, query := range []string{
-				strings.NewReplacer("{{args.namespace}}", exampleNamespace, "{{args.rollout}}", "chat", "{{args.canary-hash}}", canary).Replace(argo[i]),
+				strings.NewReplacer("{{args.namespace}}", exampleNamespace, "{{args.rollout}}", "chat", "{{args.canary-hash}}", canary).
+					Replace(argo[i]),
 				strings.NewReplacer("{{ namespace }}", exampleNamespace, "{{ target }}", "chat-"+canary).Replace(flagger[i]),
 			} {
 				if err := promql.Verify(query); err != nil {
@@ -113,7 +118,8 @@ func TestComparingGates(t *testing.T) {
 		queries []string
 		names   *strings.Replacer
 	}{
-		{"chat-old99-x1", argo, strings.NewReplacer("{{args.namespace}}", exampleNamespace, "{{args.rollout}}", "chat", "{{args.canary-hash}}", "new11")},
+		{"chat-old99-x1", argo, strings.NewReplacer("{{args.namespace}}", exampleNamespace, "{{args.rollout}}", "chat",
+			"{{args.canary-hash}}", "new11")},
 		{"chat-primary-old99-x1", flagger, strings.NewReplacer("{{ namespace }}", exampleNamespace, "{{ target }}", "chat")},
 	} {
 		for name, c := range map[string]struct {
@@ -128,10 +134,14 @@ func TestComparingGates(t *testing.T) {
 			minutes, end := 0.0, rulesim.Epoch.Add(20*time.Minute)
 			if err := sim.Run(rulesim.Epoch, end, time.Minute, func(_ time.Time, emit rulesim.Emit) {
 				minutes++
-				for pod, load := range map[string]struct{ perSecond, each float64 }{"chat-new11-x1": {c.perSecond, 0.2 * c.slower}, controller.stable: {2, 0.2}} {
+				for pod, load := range map[string]struct{ perSecond, each float64 }{
+					"chat-new11-x1":   {c.perSecond, 0.2 * c.slower},
+					controller.stable: {2, 0.2},
+				} {
 					for _, stage := range []string{"first_token", "next_token"} {
 						for name, each := range map[string]float64{"llm_engine_stages_total": 1, "llm_engine_stage_seconds_total": load.each} {
-							emit(labels.FromStrings("__name__", name, "stage", stage, "namespace", exampleNamespace, "model_name", exampleModel, "pod", pod, "server", pod+":8000",
+							emit(labels.FromStrings("__name__", name, "stage", stage, "namespace", exampleNamespace, "model_name", exampleModel, "pod", pod,
+								"server", pod+":8000",
 								"runtime", "vllm", "job", "llm-node-exporter", "instance", "n1"), 60*minutes*load.perSecond*each)
 						}
 					}

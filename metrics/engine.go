@@ -24,8 +24,10 @@ var (
 
 	// What means are made of, as plain counters: a database may store histograms in two ways.
 	StageTime = Target.counter("llm_engine_stage_seconds_total",
-		"Time that requests spent in a stage: first_token, next_token (between two tokens), queue, prefill, decode or request. It is the sum of the stage's histogram. "+
-			"next_token has all gaps between tokens, or each request's mean gap if the engine does not observe them. Divided by llm_engine_stages_total, it gives the mean.",
+		"Time that requests spent in a stage: first_token, next_token (between two tokens), queue, prefill, decode or request. It is the "+
+			"sum of the stage's histogram. "+
+			"next_token has all gaps between tokens, or each request's mean gap if the engine does not observe them. Divided by "+
+			"llm_engine_stages_total, it gives the mean.",
 		EngineLabels, with(LabelStage)).experimental()
 	StageTokens = Target.counter("llm_engine_stage_tokens_total",
 		"Prompt or output tokens of requests that have ended, by stage. Divided by llm_engine_stages_total, they give the mean.",
@@ -60,7 +62,8 @@ var (
 	EngineSteps = Engine.counter("llm_engine_steps_total",
 		"Steps of the engine, each a forward pass of the model over a batch. Does not grow while the engine is idle or stuck.", EngineLabels)
 	Requests = Engine.counter("llm_engine_requests_total",
-		"Requests that ended, by outcome: stop, length, repetition, success (the engine names no reason), abort, invalid, rejected, error or unknown.",
+		"Requests that ended, by outcome: stop, length, repetition, success (the engine names no reason), abort, invalid, rejected, error "+
+			"or unknown.",
 		EngineLabels, with(LabelOutcome))
 	Preemptions = Engine.counter("llm_engine_preemptions_total",
 		"Running requests that lost their KV cache and have to be recomputed (vLLM: preempted, SGLang: retracted).", EngineLabels)
@@ -77,13 +80,15 @@ var (
 	SpecDecodeAcceptedTokens = Engine.counter("llm_engine_spec_decode_accepted_tokens_total",
 		"Proposed tokens that speculative decoding accepted.", EngineLabels)
 	SpecDecodeAcceptance = Engine.gauge(Never, "llm_engine_spec_decode_acceptance_ratio",
-		"Share of proposed tokens that speculative decoding accepted in the latest batches, on engines that do not count them.", EngineLabels).experimental()
+		"Share of proposed tokens that speculative decoding accepted in the latest batches, on engines that do not count them.",
+		EngineLabels).experimental()
 	KVTransferTime = Engine.histogram("llm_engine_kv_transfer_time_seconds",
 		"Time of one KV cache transfer between prefill and decode engines.", EngineLabels).experimental()
 	KVTransferSize = Engine.histogram("llm_engine_kv_transfer_size_bytes",
 		"Bytes of one KV cache transfer between prefill and decode engines.", EngineLabels).experimental()
 	KVTransferFailures = Engine.counter("llm_engine_kv_transfer_failures_total",
-		"Failed KV cache transfers between prefill and decode engines, including failed handshakes and notifications.", EngineLabels).experimental()
+		"Failed KV cache transfers between prefill and decode engines, including failed handshakes and notifications.", EngineLabels).
+		experimental()
 
 	KVTransferPostTime = Engine.histogram("llm_engine_kv_transfer_post_time_seconds",
 		"Time to submit one KV cache transfer between prefill and decode engines, before its bytes move.", EngineLabels).experimental()
@@ -91,31 +96,39 @@ var (
 		"KV caches that a prefill engine held for a decode engine which never fetched them.", EngineLabels).experimental()
 
 	KVTierQueryTokens = Engine.counter("llm_engine_kv_tier_query_tokens_total",
-		"Prompt tokens looked up in a tier of the KV cache below the GPU: host, disk, remote, or storage if the engine does not distinguish disk from remote.", EngineLabels, with(LabelTier)).experimental()
+		"Prompt tokens looked up in a tier of the KV cache below the GPU: host, disk, remote, or storage if the engine does not distinguish "+
+			"disk from remote.", EngineLabels, with(LabelTier)).experimental()
 	KVTierHitTokens = Engine.counter("llm_engine_kv_tier_hit_tokens_total",
 		"Prompt tokens found in a tier of the KV cache below the GPU.", EngineLabels, with(LabelTier)).experimental()
 	KVTierLookups = Engine.counter("llm_engine_kv_tier_lookups_total",
-		"Lookups in a tier of the KV cache below the GPU, where the engine counts blocks, keys or objects and not tokens.", EngineLabels, with(LabelTier)).experimental()
+		"Lookups in a tier of the KV cache below the GPU, where the engine counts blocks, keys or objects and not tokens.", EngineLabels,
+		with(LabelTier)).experimental()
 	KVTierHits = Engine.counter("llm_engine_kv_tier_hits_total",
-		"Lookups that found something in a tier of the KV cache below the GPU, in the unit of the lookups.", EngineLabels, with(LabelTier)).experimental()
+		"Lookups that found something in a tier of the KV cache below the GPU, in the unit of the lookups.", EngineLabels, with(LabelTier)).
+		experimental()
 	KVTierTransferTokens = Engine.counter("llm_engine_kv_tier_transfer_tokens_total",
 		"Tokens whose KV cache was stored to a tier or fetched from it.", EngineLabels, with(LabelTier, LabelOperation)).experimental()
 	KVTierTransferBytes = Engine.counter("llm_engine_kv_tier_transfer_bytes_total",
 		"Bytes of KV cache stored to a tier or fetched from it.", EngineLabels, with(LabelTier, LabelOperation)).experimental()
 	KVTierTransferBlocks = Engine.counter("llm_engine_kv_tier_transfer_blocks_total",
-		"Blocks of KV cache stored to a tier or fetched from it, for engines that do not report the size of a block.", EngineLabels, with(LabelTier, LabelOperation)).experimental()
+		"Blocks of KV cache stored to a tier or fetched from it, for engines that do not report the size of a block.", EngineLabels,
+		with(LabelTier, LabelOperation)).experimental()
 	KVTierTransferTime = Engine.counter("llm_engine_kv_tier_transfer_seconds_total",
-		"Time spent storing to a tier or fetching from it. tier or operation is empty if the source adds up several. Parallel workers can spend more than one second per second.", EngineLabels, with(LabelTier, LabelOperation)).experimental()
+		"Time spent storing to a tier or fetching from it. tier or operation is empty if the source adds up several. Parallel workers can "+
+			"spend more than one second per second.", EngineLabels, with(LabelTier, LabelOperation)).experimental()
 	KVTierFailures = Engine.counter("llm_engine_kv_tier_failures_total",
-		"Stores to a tier and fetches from it that failed, in the unit in which the engine counts them.", EngineLabels, with(LabelTier, LabelOperation)).experimental()
+		"Stores to a tier and fetches from it that failed, in the unit in which the engine counts them.", EngineLabels,
+		with(LabelTier, LabelOperation)).experimental()
 	KVTierRefused = Engine.counter("llm_engine_kv_tier_refused_total",
-		"Stores that a tier refused because it was full, pinned or slower than its writers, in the unit in which the engine counts them.", EngineLabels, with(LabelTier)).experimental()
+		"Stores that a tier refused because it was full, pinned or slower than its writers, in the unit in which the engine counts them.",
+		EngineLabels, with(LabelTier)).experimental()
 	KVTierEvicted = Engine.counter("llm_engine_kv_tier_evicted_total",
 		"Evictions from a tier to make room, in the unit in which the engine counts them.", EngineLabels, with(LabelTier)).experimental()
 	KVTierUsage = Engine.gauge(Max, "llm_engine_kv_tier_usage_ratio",
 		"Share of a tier in use, 0 to 1. Full is normal for a cache.", EngineLabels, with(LabelTier)).experimental()
 	KVTierPinned = Engine.gauge(Max, "llm_engine_kv_tier_pinned_ratio",
-		"Share of a tier pinned by transfers in flight, 0 to 1. Near 1, the link is too slow and stores are refused.", EngineLabels, with(LabelTier)).experimental()
+		"Share of a tier pinned by transfers in flight, 0 to 1. Near 1, the link is too slow and stores are refused.", EngineLabels,
+		with(LabelTier)).experimental()
 	KVTierCapacityTokens = Engine.gauge(Sum, "llm_engine_kv_tier_capacity_tokens",
 		"Tokens that fit into a tier.", EngineLabels, with(LabelTier)).experimental()
 	KVTierCapacityBytes = Engine.gauge(Sum, "llm_engine_kv_tier_capacity_bytes",
@@ -129,7 +142,8 @@ var (
 		"Time between two uses of a block of the KV cache; engines sample a few blocks.", EngineLabels).experimental()
 
 	RequestsWaitingByReason = Engine.gauge(Sum, "llm_engine_requests_waiting_by_reason",
-		"Requests held in a queue of the engine, by what they wait for: capacity, deferred (adapter, KV transfer or another block), bootstrap, kv_allocation, kv_transfer, grammar or other.",
+		"Requests held in a queue of the engine, by what they wait for: capacity, deferred (adapter, KV transfer or another block), "+
+			"bootstrap, kv_allocation, kv_transfer, grammar or other.",
 		EngineLabels, with(LabelReason)).experimental()
 	RequestsSwapped = Engine.gauge(Sum, "llm_engine_requests_swapped",
 		"Requests that are paused, or whose KV cache was moved to host memory, to make room.", EngineLabels).experimental()
@@ -150,7 +164,8 @@ var (
 	GenerationTime = Engine.counter("llm_engine_generation_seconds_total",
 		"Time spent generating. Divided by the generated tokens, it gives a mean, not a distribution.", EngineLabels)
 	EstimatedFlops = Engine.counter("llm_engine_estimated_flops_per_gpu_total",
-		"Floating point operations per GPU as the engine estimates them. The rate divided by the peak of the data type is the model FLOPs utilisation (MFU).", EngineLabels).experimental()
+		"Floating point operations per GPU as the engine estimates them. The rate divided by the peak of the data type is the model FLOPs "+
+			"utilisation (MFU).", EngineLabels).experimental()
 	EstimatedMemoryBytes = Engine.counter("llm_engine_estimated_memory_bytes_per_gpu_total",
 		"Bytes read from and written to the memory of a GPU as the engine estimates them.", EngineLabels).experimental()
 
@@ -159,66 +174,90 @@ var (
 	ModelMemory = Engine.gauge(Sum, "llm_engine_model_memory_bytes",
 		"Memory that a loaded model takes, on GPUs and in the host: weights, KV cache and buffers.", EngineLabels).experimental()
 	ModelGPUMemory = Engine.gauge(Sum, "llm_engine_model_gpu_memory_bytes",
-		"Memory that a loaded model takes on GPUs. If it is less than llm_engine_model_memory_bytes, the CPU computes a part of the model.", EngineLabels).experimental()
+		"Memory that a loaded model takes on GPUs. If it is less than llm_engine_model_memory_bytes, the CPU computes a part of the model.",
+		EngineLabels).experimental()
 	ModelUnloadTime = Engine.gauge(Max, "llm_engine_model_unload_time_seconds",
-		"When the engine will unload the model unless a request arrives first, unix time. This is in the past while a request runs beyond it. Absent for a model that stays loaded.", EngineLabels).experimental()
+		"When the engine will unload the model unless a request arrives first, unix time. This is in the past while a request runs beyond "+
+			"it. Absent for a model that stays loaded.", EngineLabels).experimental()
 
 	EngineUp = Target.gauge(Never, "llm_engine_up",
-		"Whether the exporter read and understood the engine's metrics page (1). When 0, reason names the cause. When 1, a reason means that no model is loaded.",
+		"Whether the exporter read and understood the engine's metrics page (1). When 0, reason names the cause. When 1, a reason means "+
+			"that no model is loaded.",
 		TargetLabels, with(LabelReason))
 	EngineInfo = Target.info("llm_engine_info",
-		"The engine at a metrics endpoint, always 1. version is the release, or the range of releases that have these metrics. role is gateway for a server in front of engines.",
+		"The engine at a metrics endpoint, always 1. version is the release, or the range of releases that have these metrics. role is "+
+			"gateway for a server in front of engines.",
 		TargetLabels, with(LabelModel, LabelVersion, LabelRole))
 	EngineLastServed = Target.gauge(Never, "llm_engine_last_served_timestamp_seconds",
-		"When the exporter last saw a model served, unix time, with the labels of llm_engine_info. Present while the metrics page cannot be read, because a "+
-			"dead engine names no model, and while a frontend has no worker for the model. Absent after a restart of the exporter until it has read the metrics page.",
+		"When the exporter last saw a model served, unix time, with the labels of llm_engine_info. Present while the metrics page cannot be "+
+			"read, because a "+
+			"dead engine names no model, and while a frontend has no worker for the model. Absent after a restart of the exporter until it has "+
+			"read the metrics page.",
 		TargetLabels, with(LabelModel, LabelVersion, LabelRole)).experimental()
 	EngineConfig = Target.info("llm_engine_config_info",
-		"A setting with which the engine runs, always 1. If the engine does not report it, quality is missing, value is empty, and reason names the cause. "+
+		"A setting with which the engine runs, always 1. If the engine does not report it, quality is missing, value is empty, and reason "+
+			"names the cause. "+
 			"source is a metric and its label, a metadata endpoint and its field, the command line, or the pod. Long values are hashed.",
 		TargetLabels, with(LabelModel, LabelRole, LabelSetting, LabelValue, LabelSource, LabelQuality, LabelReason)).experimental()
 	EngineConfigChanged = Target.gauge(Never, "llm_engine_config_changed_timestamp_seconds",
-		"When the exporter last saw a setting of the engine change from old to new, unix time. For an engine that is new to the exporter, old is the value of "+
+		"When the exporter last saw a setting of the engine change from old to new, unix time. For an engine that is new to the exporter, "+
+			"old is the value of "+
 			"another replica of the model. Absent if nothing has changed since the exporter started.",
 		TargetLabels, with(LabelModel, LabelRole, LabelSetting, LabelOld, LabelNew)).experimental()
 	EngineStartTime = Target.gauge(Never, "llm_engine_start_time_seconds",
 		"Start of the engine process, unix time.", TargetLabels)
 	EngineRestarts = Target.counter("llm_engine_restarts_total",
-		"Restarts that the exporter has seen at the metrics endpoint: the start time of the process moved or, where the metrics page reports none, counters fell. "+
-			"Present from the first reading of the metrics page, also while it cannot be read. It has no runtime, because another engine may take over the endpoint.",
+		"Restarts that the exporter has seen at the metrics endpoint: the start time of the process moved or, where the metrics page "+
+			"reports none, counters fell. "+
+			"Present from the first reading of the metrics page, also while it cannot be read. It has no runtime, because another engine may "+
+			"take over the endpoint.",
 		TargetLabels[1:]).experimental()
 	RequestsInFlight = Target.gauge(Sum, "llm_engine_requests_in_flight",
-		"Requests in the engine's HTTP server, including those that a hanging scheduler does not report. A lower bound if only connections are known. "+
+		"Requests in the engine's HTTP server, including those that a hanging scheduler does not report. A lower bound if only connections "+
+			"are known. "+
 			"Absent if neither the metrics page nor the kernel shows the server's requests.", EngineLabels).experimental()
 	EngineLastProgress = Target.gauge(Never, "llm_engine_last_progress_timestamp_seconds",
-		"When the exporter last saw steps, tokens, answers or the KV cache of the engine change, unix time. Before that, when it first read the metrics page. "+
+		"When the exporter last saw steps, tokens, answers or the KV cache of the engine change, unix time. Before that, when it first read "+
+			"the metrics page. "+
 			"An engine without requests makes no progress, either.", EngineLabels).experimental()
 	EngineStalled = Target.gauge(Max, "llm_engine_stalled_seconds",
 		"How long the engine has certainly had work but made no progress, once this is longer than its progress may take to show. "+
-			"0 while it makes progress, has no work, or may have none. Absent until the exporter has read the metrics page twice.", EngineLabels).experimental()
+			"0 while it makes progress, has no work, or may have none. Absent until the exporter has read the metrics page twice.",
+		EngineLabels).experimental()
 	EngineWithoutProgress = Target.gauge(Max, "llm_engine_without_progress_seconds",
-		"How long the engine has made no progress, once this is longer than its progress may take to show. This does not prove a stall: an engine without requests makes none, "+
-			"either, and one whose clients have all left may report their requests until its next step. 0 in its first five minutes. Absent until the exporter has read the metrics page twice.", EngineLabels).experimental()
+		"How long the engine has made no progress, once this is longer than its progress may take to show. This does not prove a stall: an "+
+			"engine without requests makes none, "+
+			"either, and one whose clients have all left may report their requests until its next step. 0 in its first five minutes. Absent "+
+			"until the exporter has read the metrics page twice.", EngineLabels).experimental()
 	EngineSlowdown = Target.gauge(Max, "llm_engine_slowdown_ratio",
-		"Duration of the steps of the last 30 seconds, as a multiple of the usual duration at the same load, which the exporter has learnt. Absent in its first ten minutes, while the engine has little work, and at loads that it has not seen.", EngineLabels).experimental()
+		"Duration of the steps of the last 30 seconds, as a multiple of the usual duration at the same load, which the exporter has learnt. "+
+			"Absent in its first ten minutes, while the engine has little work, and at loads that it has not seen.", EngineLabels).experimental()
 	EngineStep = Target.gauge(Never, "llm_engine_step_seconds",
-		"Duration of a step with this many requests (batch), from the curve that the exporter has learnt, at the level of the last minutes. All engines have the same values of batch, so that replicas can be compared "+
-			"at the same load. Absent for batches that the engine has not run, and in its first ten minutes.", EngineLabels, with(LabelBatch)).experimental()
+		"Duration of a step with this many requests (batch), from the curve that the exporter has learnt, at the level of the last minutes. "+
+			"All engines have the same values of batch, so that replicas can be compared "+
+			"at the same load. Absent for batches that the engine has not run, and in its first ten minutes.", EngineLabels, with(LabelBatch)).
+		experimental()
 	EngineCapacity = Target.gauge(Sum, "llm_engine_capacity_requests_per_second",
-		"Requests per second, at the present mix of prompts and answers, above which this engine misses a latency objective. kind is expected, low or high. The capacity is between low and high nine times out of ten. "+
+		"Requests per second, at the present mix of prompts and answers, above which this engine misses a latency objective. kind is "+
+			"expected, low or high. The capacity is between low and high nine times out of ten. "+
 			"Absent while llm_engine_capacity_known is 0.", EngineLabels, with(LabelSLO, LabelKind)).experimental()
 	EngineCapacityTokens = Target.gauge(Sum, "llm_engine_capacity_tokens_per_second",
-		"Generated tokens per second, at the present mix of prompts and answers, above which this engine is expected to miss a latency objective.", EngineLabels, with(LabelSLO)).experimental()
+		"Generated tokens per second, at the present mix of prompts and answers, above which this engine is expected to miss a latency "+
+			"objective.", EngineLabels, with(LabelSLO)).experimental()
 	EngineCapacityIf = Target.gauge(Sum, "llm_engine_capacity_if_requests_per_second",
-		"Requests per second above which the engine would miss its first latency objective after a change (lever): batch_limit_doubled, batch_limit_halved, kv_cache_doubled (or quantised to half) or prompts_halved (or half of them found in the prefix cache).",
+		"Requests per second above which the engine would miss its first latency objective after a change (lever): batch_limit_doubled, "+
+			"batch_limit_halved, kv_cache_doubled (or quantised to half) or prompts_halved (or half of them found in the prefix cache).",
 		EngineLabels, with(LabelLever)).experimental()
 	EngineCapacityUsed = Target.gauge(Max, "llm_engine_capacity_used_ratio",
-		"Load of the last ten minutes, as a share of the load above which this engine misses a latency objective.", EngineLabels, with(LabelSLO)).experimental()
+		"Load of the last ten minutes, as a share of the load above which this engine misses a latency objective.", EngineLabels,
+		with(LabelSLO)).experimental()
 	EngineCapacityLimit = Target.info("llm_engine_capacity_limit_info",
-		"What will limit the engine when it misses the objective, always 1: batch_limit, kv_cache, prefill (prompt tokens fill the steps) or decode (each running request makes the step longer).",
+		"What will limit the engine when it misses the objective, always 1: batch_limit, kv_cache, prefill (prompt tokens fill the steps) "+
+			"or decode (each running request makes the step longer).",
 		EngineLabels, with(LabelSLO, LabelLimit)).experimental()
 	EngineCapacityKnown = Target.gauge(Never, "llm_engine_capacity_known",
-		"Whether the capacity of this engine is known (1). When 0, reason is few_readings in the first half hour of the exporter, little_spread while the load hardly changes, idle, or no_fit if the steps do not follow the load.",
+		"Whether the capacity of this engine is known (1). When 0, reason is few_readings in the first half hour of the exporter, "+
+			"little_spread while the load hardly changes, idle, or no_fit if the steps do not follow the load.",
 		EngineLabels, with(LabelReason)).experimental()
 	EngineLoadTime = Engine.gauge(Max, "llm_engine_load_time_seconds",
 		"Time the engine took from start until it could serve (cold start).", EngineLabels).experimental()
@@ -229,15 +268,19 @@ var (
 	EngineScrapeSeries = Target.gauge(Sum, "llm_engine_scrape_series",
 		"Series on the engine's metrics page, mapped or not.", TargetLabels)
 	MetricSourceInfo = Target.info("llm_engine_metric_source_info",
-		"Where a normalised metric comes from at this metrics endpoint, always 1. quality is native, derived, approximate or missing; reason explains why it is not native. "+
-			"counted is when the engine counts a request: step (as it generates tokens), first_token or end (if the client waits that long); empty if unknown.",
+		"Where a normalised metric comes from at this metrics endpoint, always 1. quality is native, derived, approximate or missing; "+
+			"reason explains why it is not native. "+
+			"counted is when the engine counts a request: step (as it generates tokens), first_token or end (if the client waits that long); "+
+			"empty if unknown.",
 		TargetLabels, with(LabelMetric, LabelSource, LabelQuality, LabelReason, LabelCounted))
 	UnknownOutcome = Target.info("llm_engine_unknown_outcome_info",
-		"An outcome of requests that the engine reports and this exporter does not know, always 1. source selects it on the engine's metrics page. "+
+		"An outcome of requests that the engine reports and this exporter does not know, always 1. source selects it on the engine's "+
+			"metrics page. "+
 			"Such requests have the outcome unknown, and count as neither good nor bad.",
 		TargetLabels, with(LabelSource)).experimental()
 	SourceMissing = Target.counter("llm_engine_source_missing_total",
-		"Scrapes without a source that this engine version should have: it was not on the metrics page although the engine has served requests, had another type, or had an impossible value. This suggests a renamed metric.",
+		"Scrapes without a source that this engine version should have: it was not on the metrics page although the engine has served "+
+			"requests, had another type, or had an impossible value. This suggests a renamed metric.",
 		TargetLabels, with(LabelMetric, LabelSource))
 )
 
@@ -247,8 +290,11 @@ const (
 	StageNextToken  = "next_token"
 )
 
-var stages = map[*Family]string{TimeToFirstToken: StageFirstToken, InterTokenLatency: StageNextToken, TimePerOutputToken: StageNextToken,
-	QueueTime: "queue", PrefillTime: "prefill", DecodeTime: "decode", RequestDuration: "request", RequestPromptTokens: "prompt", RequestGenerationTokens: "output"}
+var stages = map[*Family]string{
+	TimeToFirstToken: StageFirstToken, InterTokenLatency: StageNextToken, TimePerOutputToken: StageNextToken,
+	QueueTime: "queue", PrefillTime: "prefill", DecodeTime: "decode", RequestDuration: "request", RequestPromptTokens: "prompt",
+	RequestGenerationTokens: "output",
+}
 
 // Stage returns the value of the label stage under which plain counters have what a histogram adds up and how often it observed,
 // and the counter that has the former. It is empty for all others.

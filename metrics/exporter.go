@@ -12,13 +12,16 @@ var (
 		"Time of the last successful configuration load, unix time.")
 	ConfiguredTarget = Exporter.info("llm_exporter_configured_target_info",
 		"A metrics endpoint that the configuration names, whether or not it answers, always 1. Discovery found the endpoints without this series. "+
-			"So if a model's endpoints are gone while their exporter runs, they were removed from the configuration if they had this series. Otherwise discovery lost them.",
+			"So if a model's endpoints are gone while their exporter runs, they were removed from the configuration if they had this series. "+
+			"Otherwise discovery lost them.",
 		with(LabelNamespace, LabelPod, LabelServer)).experimental()
 	GPUHourPrice = Exporter.gauge(Max, "llm_gpu_hour_price",
-		"Price of a GPU hour in the configuration (gpu_hour_price), in the currency of whoever wrote it. name is the product's name in llm_gpu_info, or * for all others. Absent without a price.",
+		"Price of a GPU hour in the configuration (gpu_hour_price), in the currency of whoever wrote it. name is the product's name in "+
+			"llm_gpu_info, or * for all others. Absent without a price.",
 		with(LabelGPUName)).experimental()
 	PodResourcesUp = Exporter.gauge(Never, "llm_exporter_pod_resources_up",
-		"Whether the kubelet's last answer about the devices of pods could be used (1). When 0, reason names the cause. Absent outside Kubernetes.", with(LabelReason))
+		"Whether the kubelet's last answer about the devices of pods could be used (1). When 0, reason names the cause. Absent outside "+
+			"Kubernetes.", with(LabelReason))
 	PodResourcesTime = Exporter.gauge(Never, "llm_exporter_pod_resources_last_success_timestamp_seconds",
 		"Time of the kubelet's last answer that could be used, unix time. llm_gpu_allocation_info dates from then.")
 	PodResourcesUnknown = Exporter.gauge(Sum, "llm_exporter_pod_resources_unknown_devices",
@@ -34,8 +37,10 @@ var (
 			"same_engine (the exporter reads the engine at another address), or left_alone.",
 		with(LabelSource, LabelState))
 	PodDeletedOnPurpose = Exporter.gauge(Never, "llm_exporter_pod_deleted_on_purpose",
-		"Whether a pod of this node that may have run an engine, and that is gone or terminating, was deleted on purpose (1): it was ready, and a person or its controller "+
-			"deleted it, for example to scale down, or to replace or remove it. 0 for a pod that failed, was evicted or preempted, lost its node, or was not ready; "+
+		"Whether a pod of this node that may have run an engine, and that is gone or terminating, was deleted on purpose (1): it was ready, "+
+			"and a person or its controller "+
+			"deleted it, for example to scale down, or to replace or remove it. 0 for a pod that failed, was evicted or preempted, lost its "+
+			"node, or was not ready; "+
 			"if a successor on this node is not ready within twenty minutes; and if a pod of the same name is ready again. "+
 			"Kept for an hour. It comes from the API server's deletionTimestamp, conditions and container statuses. "+
 			"Absent for pods whose controller also replaces healthy pods, such as a LeaderWorkerSet's.",

@@ -19,10 +19,12 @@ var (
 		"Further attempts, on the same engine or another, for requests that failed on an engine or that it did not accept.",
 		EngineLabels, with(LabelRoute, LabelTenant, LabelPriority)).experimental()
 	GatewayRejections = Gateway.counter("llm_gateway_rejections_total",
-		"Requests that the gateway refused without asking an engine, by reason: rate_limited, capacity, timeout (in its queue), no_endpoint or other.",
+		"Requests that the gateway refused without asking an engine, by reason: rate_limited, capacity, timeout (in its queue), no_endpoint "+
+			"or other.",
 		EngineLabels, with(LabelReason, LabelRoute, LabelTenant, LabelPriority)).experimental()
 	GatewayWorkers = Gateway.gauge(Sum, "llm_gateway_workers",
-		"Workers, endpoints or deployments behind the gateway. Those without a reason may get requests. The others get none, because of circuit_open "+
+		"Workers, endpoints or deployments behind the gateway. Those without a reason may get requests. The others get none, because of "+
+			"circuit_open "+
 			"(requests to the worker failed), cooldown (the same, for a limited time) or unhealthy (it fails the gateway's health checks).",
 		EngineLabels, with(LabelReason, LabelRoute)).experimental()
 )

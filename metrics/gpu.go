@@ -29,11 +29,12 @@ const (
 	LabelCheck           = "check"               // one of the fabric health checks
 	LabelState           = "state"               // name of a state, or which of current, maximum and pending
 	LabelType            = "type"                // kind of error
-	LabelContainerID     = "container_id"        // container of a process, from its cgroup; empty outside containers, unknown where /proc does not show the process
-	LabelCondition       = "condition"           // what the verdict on a GPU counts, such as row_remap_failure or xid_79
-	LabelVerdict         = "verdict"             // healthy, degraded, drain, reset or replace
-	LabelAlert           = "alert"               // alert that answers a condition; empty where a board does
-	LabelResource        = "resource"            // what a pod asked for: an extended resource, or the driver of a resource claim
+	// container of a process, from its cgroup; empty outside containers, unknown where /proc does not show the process.
+	LabelContainerID = "container_id"
+	LabelCondition   = "condition" // what the verdict on a GPU counts, such as row_remap_failure or xid_79
+	LabelVerdict     = "verdict"   // healthy, degraded, drain, reset or replace
+	LabelAlert       = "alert"     // alert that answers a condition; empty where a board does
+	LabelResource    = "resource"  // what a pod asked for: an extended resource, or the driver of a resource claim
 
 	LabelGPUName           = "name"               // product name of a GPU
 	LabelMinorNumber       = "minor_number"       // N of /dev/nvidiaN
@@ -70,33 +71,40 @@ var (
 // State of the driver library and of reading it.
 var (
 	GPUNVMLUp = GPU.gauge(Never, "llm_gpu_nvml_up",
-		"Whether the NVIDIA management library is loaded and initialised (1). When 0, reason is the name of the NVML error, starting, detached or built_without_cgo.",
+		"Whether the NVIDIA management library is loaded and initialised (1). When 0, reason is the name of the NVML error, starting, "+
+			"detached or built_without_cgo.",
 		with(LabelReason))
 	GPUSourceUp = GPU.gauge(Never, "llm_gpu_source_up",
-		"Whether the metrics page of another exporter, read in place of NVML, can be used (1). source is the exporter, dcgm or amd, and empty while unknown. When 0, reason is as for llm_engine_up, or no_gpu_page or no_gpu_uuid.",
+		"Whether the metrics page of another exporter, read in place of NVML, can be used (1). source is the exporter, dcgm or amd, and "+
+			"empty while unknown. When 0, reason is as for llm_engine_up, or no_gpu_page or no_gpu_uuid.",
 		with(LabelSource, LabelServer, LabelReason)).experimental()
 	GPUMetricSourceInfo = GPU.info("llm_gpu_metric_source_info",
-		"Where a metric comes from while GPUs are read from the metrics page of another exporter, always 1. quality is native, derived, approximate or missing; reason explains why it is not native.",
+		"Where a metric comes from while GPUs are read from the metrics page of another exporter, always 1. quality is native, derived, "+
+			"approximate or missing; reason explains why it is not native.",
 		with(LabelMetric, LabelSource, LabelQuality, LabelReason)).experimental()
 	GPUReadingsDropped = GPU.counter("llm_gpu_readings_dropped_total",
-		"Readings of a metric that were dropped: implausible (no GPU can have this value) or blank (the value that a driver or DCGM writes for an unknown number). Absent before the first.",
+		"Readings of a metric that were dropped: implausible (no GPU can have this value) or blank (the value that a driver or DCGM writes "+
+			"for an unknown number). Absent before the first.",
 		GPULabels, with(LabelMetric, LabelReason)).experimental()
 	GPUDriverInfo = GPU.info("llm_gpu_driver_info",
 		"Versions of the NVIDIA driver, of NVML and of the CUDA level the driver offers, always 1.",
 		with(LabelDriverVersion, LabelNVMLVersion, LabelCUDAVersion))
 	GPUExpected = GPU.gauge(Sum, "llm_gpu_expected_gpus",
-		"NVIDIA GPUs that are on the PCI bus, or were since the exporter started, except those passed through to a virtual machine. From sysfs, independent of NVML.")
+		"NVIDIA GPUs that are on the PCI bus, or were since the exporter started, except those passed through to a virtual machine. From "+
+			"sysfs, independent of NVML.")
 	GPUVisible = GPU.gauge(Sum, "llm_gpu_visible_gpus",
 		"GPUs that NVML counts, lost ones included (nvmlDeviceGetCount), or GPUs on another exporter's metrics page.")
 	GPUSwitches = GPU.gauge(Sum, "llm_gpu_nvswitches",
 		"NVSwitches of the node that the driver lists in procfs. It does not list those of NVLink 5 and of racks.").experimental()
 	GPUFabricManagerUp = GPU.gauge(Max, "llm_gpu_fabric_manager_up",
-		"Whether the process of NVIDIA's fabric manager runs on the node (1). Absent if the exporter does not see the host's processes. 0 is normal on a node without NVSwitches.").experimental()
+		"Whether the process of NVIDIA's fabric manager runs on the node (1). Absent if the exporter does not see the host's processes. 0 "+
+			"is normal on a node without NVSwitches.").experimental()
 	GPUMissing = GPU.gauge(Max, "llm_gpu_missing",
 		"Whether a GPU that is or was on the PCI bus does not answer through NVML (1). Absent while NVML is down.",
 		with(LabelPCIBusID))
 	GPUUp = GPU.gauge(Never, "llm_gpu_up",
-		"Whether the GPU reported its clocks, or at least its identity, in the last cycle (1). When 0, reason is the name of the NVML error, stuck, or not_on_page when it is gone from the metrics page of another exporter.",
+		"Whether the GPU reported its clocks, or at least its identity, in the last cycle (1). When 0, reason is the name of the NVML "+
+			"error, stuck, or not_on_page when it is gone from the metrics page of another exporter.",
 		GPULabels, with(LabelReason))
 	GPUCollectStuck = GPU.gauge(Max, "llm_gpu_collect_stuck",
 		"Whether a driver call for this GPU has been running for longer than the deadline (1). Its other series are withheld.", GPULabels)
@@ -105,13 +113,16 @@ var (
 	GPUCollectDuration = GPU.gauge(Max, "llm_gpu_collect_duration_seconds",
 		"Time the last finished cycle of this GPU spent reading.", GPULabels)
 	GPUReadInterval = GPU.gauge(Max, "llm_gpu_read_interval_seconds",
-		"Time from one reading of this GPU to the next. kind is fast, slow (for values that rarely change or take the driver long) or rare (for values that hardly ever change). A value may be this old. The interval grows while readings take more of the driver's time than --gpu.driver-budget.", GPULabels, with(LabelKind)).experimental()
+		"Time from one reading of this GPU to the next. kind is fast, slow (for values that rarely change or take the driver long) or rare "+
+			"(for values that hardly ever change). A value may be this old. The interval grows while readings take more of the driver's time "+
+			"than --gpu.driver-budget.", GPULabels, with(LabelKind)).experimental()
 	GPUDriverCalls = GPU.counter("llm_gpu_driver_calls_total",
 		"Calls of the exporter into the NVIDIA driver, by function of NVML.", with(LabelCall)).experimental()
 	GPUDriverSeconds = GPU.counter("llm_gpu_driver_call_seconds_total",
 		"Time that the exporter spent in calls into the NVIDIA driver, for all GPUs together.", with(LabelCall)).experimental()
 	GPUFeatureSupported = GPU.gauge(Never, "llm_gpu_feature_supported",
-		"Whether driver, GPU and permissions offer a feature (1). When 0, its series are absent and reason is the name of the NVML error, or counter_wraps: the driver's counter has 32 bits and may wrap unnoticed at the speed of the link.",
+		"Whether driver, GPU and permissions offer a feature (1). When 0, its series are absent and reason is the name of the NVML error, "+
+			"or counter_wraps: the driver's counter has 32 bits and may wrap unnoticed at the speed of the link.",
 		GPULabels, with(LabelFeature, LabelReason))
 )
 
@@ -124,13 +135,16 @@ var (
 		"Position of a GPU in its rack, always 1 (nvmlDeviceGetPlatformInfo, Blackwell and newer). Stays while the GPU does not answer.",
 		GPULabels, with(LabelChassisSerialNumber, LabelSlotNumber, LabelTrayIndex, LabelHostID, LabelPeerType, LabelModuleID)).experimental()
 	GPUGSPFirmwareInfo = GPU.info("llm_gpu_gsp_firmware_info",
-		"Firmware of the GPU's system processor (GSP), always 1 (nvmlDeviceGetGspFirmwareVersion).", GPULabels, with(LabelGSPFirmwareVersion)).experimental()
+		"Firmware of the GPU's system processor (GSP), always 1 (nvmlDeviceGetGspFirmwareVersion).", GPULabels,
+		with(LabelGSPFirmwareVersion)).experimental()
 	GPUGSPFirmwareMode = GPU.gauge(Never, "llm_gpu_gsp_firmware_mode",
-		"Whether the GPU's system processor runs its firmware (1); state is current, or default for what the driver does with this GPU unless configured (nvmlDeviceGetGspFirmwareMode).", GPULabels, with(LabelState)).experimental()
+		"Whether the GPU's system processor runs its firmware (1); state is current, or default for what the driver does with this GPU "+
+			"unless configured (nvmlDeviceGetGspFirmwareMode).", GPULabels, with(LabelState)).experimental()
 	GPUPersistenceMode = GPU.gauge(Never, "llm_gpu_persistence_mode",
 		"Whether the driver keeps the GPU initialised without clients (1). When 0, reading it may take seconds.", GPULabels)
 	GPUVGPULicensed = GPU.gauge(Never, "llm_gpu_vgpu_licensed",
-		"Whether a virtual GPU has a licence (1). Without one the driver takes its performance away in steps, and at last CUDA (nvmlDeviceGetGridLicensableFeatures). A physical GPU has none.", GPULabels).experimental()
+		"Whether a virtual GPU has a licence (1). Without one the driver takes its performance away in steps, and at last CUDA "+
+			"(nvmlDeviceGetGridLicensableFeatures). A physical GPU has none.", GPULabels).experimental()
 	GPUPerformanceState = GPU.gauge(Max, "llm_gpu_performance_state",
 		"Performance state, 0 (P0, fastest) to 15.", GPULabels)
 	GPUMIGMode = GPU.gauge(Never, "llm_gpu_mig_mode",
@@ -146,10 +160,12 @@ var (
 	GPUClockMax = GPU.gauge(Max, "llm_gpu_clock_max_hertz",
 		"Highest clock of a domain.", GPULabels, with(LabelDomain))
 	GPUClockEventActive = GPU.gauge(Max, "llm_gpu_clock_event_active",
-		"Whether the driver lowers the clocks for this reason now (1). The GPU has a series for each reason that it supports; bits that NVML does not name are unknown_0x…. AMD's reasons are sw_power_cap, socket_thermal, vr_thermal, hbm_thermal and processor_hot.",
+		"Whether the driver lowers the clocks for this reason now (1). The GPU has a series for each reason that it supports; bits that "+
+			"NVML does not name are unknown_0x…. AMD's reasons are sw_power_cap, socket_thermal, vr_thermal, hbm_thermal and processor_hot.",
 		GPULabels, with(LabelReason))
 	GPUClockEventSeconds = GPU.counter("llm_gpu_clock_event_seconds_total",
-		"Time the clocks were lowered for this reason. source is driver (counted by the driver since it was loaded) or sampled (integrated by the exporter from one sample per cycle).",
+		"Time the clocks were lowered for this reason. source is driver (counted by the driver since it was loaded) or sampled (integrated "+
+			"by the exporter from one sample per cycle).",
 		GPULabels, with(LabelReason, LabelSource))
 )
 
@@ -170,20 +186,24 @@ var (
 	GPUMemoryBusy = GPU.gauge(Max, "llm_gpu_memory_busy_ratio",
 		"Share of time in which device memory was read or written at all (NVML utilization.memory). Not bandwidth.", GPULabels)
 	GPUCacheHit = GPU.gauge(Never, "llm_gpu_cache_hit_ratio",
-		"Share of the accesses to a memory that the GPU's cache answered, 0 to 1; kind is dram (the GPU's own memory), host or peer (GPM).", GPUInstanceLabels, with(LabelKind)).experimental()
+		"Share of the accesses to a memory that the GPU's cache answered, 0 to 1; kind is dram (the GPU's own memory), host or peer (GPM).",
+		GPUInstanceLabels, with(LabelKind)).experimental()
 	GPUBAR1Total = GPU.gauge(Sum, "llm_gpu_bar1_total_bytes",
 		"Size of the window through which CPU and PCIe devices reach device memory (nvmlDeviceGetBAR1MemoryInfo).", GPULabels).experimental()
 	GPUBAR1Used = GPU.gauge(Sum, "llm_gpu_bar1_used_bytes",
-		"Used part of the BAR1 window (nvmlDeviceGetBAR1MemoryInfo). Once the window is full, GPUDirect and peers get no more of it.", GPULabels).experimental()
+		"Used part of the BAR1 window (nvmlDeviceGetBAR1MemoryInfo). Once the window is full, GPUDirect and peers get no more of it.",
+		GPULabels).experimental()
 	GPUECCMode = GPU.gauge(Never, "llm_gpu_ecc_mode",
 		"Whether ECC is on (1); state is current or pending (after the next reset).", GPULabels, with(LabelState))
 	GPUECCErrors = GPU.counter("llm_gpu_ecc_errors_total",
 		"Memory errors found by ECC. location is the finest the GPU reports, or all when it reports only totals; locations never overlap.",
 		GPULabels, with(LabelSeverity, LabelLocation, LabelLifetime))
 	GPUSRAMUncorrected = GPU.counter("llm_gpu_sram_uncorrected_errors_total",
-		"Uncorrectable SRAM errors by what found them: type parity or sec_ded (nvmlDeviceGetSramEccErrorStatus, needs root).", GPULabels, with(LabelType, LabelLifetime))
+		"Uncorrectable SRAM errors by what found them: type parity or sec_ded (nvmlDeviceGetSramEccErrorStatus, needs root).", GPULabels,
+		with(LabelType, LabelLifetime))
 	GPUSRAMUnitUncorrected = GPU.counter("llm_gpu_sram_unit_uncorrected_errors_total",
-		"Uncorrectable SRAM errors over the life of the board, by unit: location l2, sm, pcie, microcontroller or other (nvmlDeviceGetSramEccErrorStatus, needs root).", GPULabels, with(LabelLocation)).experimental()
+		"Uncorrectable SRAM errors over the life of the board, by unit: location l2, sm, pcie, microcontroller or other "+
+			"(nvmlDeviceGetSramEccErrorStatus, needs root).", GPULabels, with(LabelLocation)).experimental()
 	GPUSRAMThreshold = GPU.gauge(Max, "llm_gpu_sram_ecc_threshold_exceeded",
 		"Whether uncorrectable SRAM errors exceed the replacement threshold (1).", GPULabels)
 	GPURowRemapPending = GPU.gauge(Max, "llm_gpu_row_remap_pending",
@@ -217,7 +237,8 @@ var (
 	GPUTensorActive = GPU.gauge(Max, "llm_gpu_tensor_active_ratio",
 		"Share of time in which the SMs did tensor operations of any kind (GPM).", GPUInstanceLabels)
 	GPUPipeActive = GPU.gauge(Max, "llm_gpu_pipe_active_ratio",
-		"Share of time in which the SMs used a pipe: integer, fp64, fp32, fp16 or tensor_dfma, _hmma, _dmma, _imma (GPM).", GPUInstanceLabels, with(LabelPipe))
+		"Share of time in which the SMs used a pipe: integer, fp64, fp32, fp16 or tensor_dfma, _hmma, _dmma, _imma (GPM).",
+		GPUInstanceLabels, with(LabelPipe))
 )
 
 // What the SMs have done since the node booted, for ratios over any window. GPM counts it where the driver is
@@ -230,12 +251,14 @@ var (
 	GPUTensorActiveCycles = GPU.counter("llm_gpu_tensor_active_cycles_total",
 		"Cycles in which the SMs did tensor operations of any kind (GPM).", GPUInstanceLabels).experimental()
 	GPUPipeActiveCycles = GPU.counter("llm_gpu_pipe_active_cycles_total",
-		"Cycles in which the SMs used a pipe: integer, fp64, fp32, fp16 or tensor_dfma, _hmma, _dmma, _imma (GPM).", GPUInstanceLabels, with(LabelPipe)).experimental()
+		"Cycles in which the SMs used a pipe: integer, fp64, fp32, fp16 or tensor_dfma, _hmma, _dmma, _imma (GPM).", GPUInstanceLabels,
+		with(LabelPipe)).experimental()
 )
 
 // GPUMediaUtilization covers the units beside the SMs that engines for images and video use.
 var GPUMediaUtilization = GPU.gauge(Max, "llm_gpu_media_utilization_ratio",
-	"Share of the last sampling period in which a media unit was busy; kind is encoder, decoder, jpeg or ofa (nvmlDeviceGetEncoderUtilization and its like).", GPULabels, with(LabelKind)).experimental()
+	"Share of the last sampling period in which a media unit was busy; kind is encoder, decoder, jpeg or ofa "+
+		"(nvmlDeviceGetEncoderUtilization and its like).", GPULabels, with(LabelKind)).experimental()
 
 // Temperature, power and fans.
 var (
@@ -244,7 +267,8 @@ var (
 	GPUTemperatureMargin = GPU.gauge(Never, "llm_gpu_temperature_margin_celsius",
 		"Degrees left until a limit acts: slowdown, shutdown, memory_max or gpu_max. Negative beyond the limit.", GPULabels, with(LabelLimit))
 	GPUPower = GPU.gauge(Sum, "llm_gpu_power_watts",
-		"Power drawn. scope is gpu or memory (now), gpu_average or memory_average (over one second), or module (GPU with its CPU and memory, now). Scopes overlap.", GPULabels, with(LabelScope))
+		"Power drawn. scope is gpu or memory (now), gpu_average or memory_average (over one second), or module (GPU with its CPU and "+
+			"memory, now). Scopes overlap.", GPULabels, with(LabelScope))
 	GPUPowerLimit = GPU.gauge(Sum, "llm_gpu_power_limit_watts",
 		"Power limit. kind is enforced (in force now), requested, default, min or max.", GPULabels, with(LabelKind))
 	GPUEnergy = GPU.counter("llm_gpu_energy_joules_total",
@@ -256,7 +280,8 @@ var (
 // Links.
 var (
 	GPUPCIeTransmit = GPU.counter("llm_gpu_pcie_transmit_bytes_total",
-		"Bytes the GPU sent over PCIe, integrated from GPM, or counted by the driver on links too slow to wrap its 32-bit counter between two readings. Absent otherwise.", GPULabels)
+		"Bytes the GPU sent over PCIe, integrated from GPM, or counted by the driver on links too slow to wrap its 32-bit counter between "+
+			"two readings. Absent otherwise.", GPULabels)
 	GPUPCIeReceive = GPU.counter("llm_gpu_pcie_receive_bytes_total",
 		"Bytes the GPU received over PCIe, measured like llm_gpu_pcie_transmit_bytes_total.", GPULabels)
 	GPUPCIeReplays = GPU.counter("llm_gpu_pcie_replays_total",
@@ -272,13 +297,16 @@ var (
 	GPUNVLinkReceive = GPU.counter("llm_gpu_nvlink_receive_bytes_total",
 		"Payload bytes the GPU received over NVLink, all links together.", GPULabels)
 	GPUNVLinkUp = GPU.gauge(Never, "llm_gpu_nvlink_up",
-		"Whether an NVLink is active or asleep (1) or down (0). Links that the GPU does not have, or that lead nowhere, are absent.", GPULabels, with(LabelLink))
+		"Whether an NVLink is active or asleep (1) or down (0). Links that the GPU does not have, or that lead nowhere, are absent.",
+		GPULabels, with(LabelLink))
 	GPUNVLinkErrors = GPU.counter("llm_gpu_nvlink_errors_total",
 		"NVLink errors of a link by type.", GPULabels, with(LabelLink, LabelType))
 	GPUNVLinkBitErrors = GPU.gauge(Max, "llm_gpu_nvlink_bit_error_ratio",
-		"Errors per bit of an NVLink; type is raw (on the wire), effective (what forward error correction leaves) or symbol (NVLink 5).", GPULabels, with(LabelLink, LabelType)).experimental()
+		"Errors per bit of an NVLink; type is raw (on the wire), effective (what forward error correction leaves) or symbol (NVLink 5).",
+		GPULabels, with(LabelLink, LabelType)).experimental()
 	GPUNVLinkFEC = GPU.counter("llm_gpu_nvlink_fec_history_total",
-		"Symbol errors that forward error correction repaired, by bin 0 to 15 of the driver's FEC history, all links together (NVLink 5). NVIDIA does not document the limits of the bins.", GPULabels, with(LabelBin)).experimental()
+		"Symbol errors that forward error correction repaired, by bin 0 to 15 of the driver's FEC history, all links together (NVLink 5). "+
+			"NVIDIA does not document the limits of the bins.", GPULabels, with(LabelBin)).experimental()
 	GPUC2CMode = GPU.gauge(Never, "llm_gpu_c2c_mode",
 		"Whether GPU and CPU are connected chip to chip (1) (nvmlDeviceGetC2cModeInfoV).", GPULabels).experimental()
 	GPUC2CLinks = GPU.gauge(Sum, "llm_gpu_c2c_links",
@@ -290,9 +318,11 @@ var (
 	GPUC2CErrors = GPU.counter("llm_gpu_c2c_errors_total",
 		"Errors of a chip-to-chip link; type is crc, replay or replay_back_to_back.", GPULabels, with(LabelLink, LabelType)).experimental()
 	GPUFabricInfo = GPU.info("llm_gpu_fabric_info",
-		"Multi-node NVLink cluster and clique of a GPU, once it is registered with the fabric, always 1 (nvmlDeviceGetGpuFabricInfoV).", GPULabels, with(LabelClusterUUID, LabelCliqueID)).experimental()
+		"Multi-node NVLink cluster and clique of a GPU, once it is registered with the fabric, always 1 (nvmlDeviceGetGpuFabricInfoV).",
+		GPULabels, with(LabelClusterUUID, LabelCliqueID)).experimental()
 	GPUFabricState = GPU.gauge(Never, "llm_gpu_fabric_state",
-		"Registration of the GPU with the NVSwitch fabric, always 1; state is not_started, in_progress or completed.", GPULabels, with(LabelState)).experimental()
+		"Registration of the GPU with the NVSwitch fabric, always 1; state is not_started, in_progress or completed.", GPULabels,
+		with(LabelState)).experimental()
 	GPUFabricHealth = GPU.gauge(Never, "llm_gpu_fabric_unhealthy",
 		"Whether a fabric health check that the GPU supports fails (1).", GPULabels, with(LabelCheck)).experimental()
 )
@@ -300,25 +330,31 @@ var (
 // Errors that the driver reports, and their remedies.
 var (
 	GPURecoveryAction = GPU.gauge(Max, "llm_gpu_recovery_action",
-		"Action that the driver requests to recover the GPU: 0 none, 1 gpu_reset, 2 node_reboot, 3 drain_p2p, 4 drain_and_reset, 5 recover_imex_domain, 6 bus_reset, 7 system_reboot. Unchanged while the GPU does not answer.", GPULabels)
+		"Action that the driver requests to recover the GPU: 0 none, 1 gpu_reset, 2 node_reboot, 3 drain_p2p, 4 drain_and_reset, 5 "+
+			"recover_imex_domain, 6 bus_reset, 7 system_reboot. Unchanged while the GPU does not answer.", GPULabels)
 	GPURecoveryActionInfo = GPU.info("llm_gpu_recovery_action_info",
 		"The name of the recovery action in force, always 1. Unchanged while the GPU does not answer.", GPULabels, with(LabelAction))
 	GPUXIDErrors = GPU.counter("llm_gpu_xid_errors_total",
-		"NVIDIA driver errors (XID), each counted once, under the source that reported it first: nvml or kmsg, or dcgm if its metrics page reports XIDs. severity is that of the catalogue, but ticket for an XID that the kernel log calls nonfatal, and empty for codes that are not listed. Codes of severity page or ticket start at zero.",
+		"NVIDIA driver errors (XID), each counted once, under the source that reported it first: nvml or kmsg, or dcgm if its metrics page "+
+			"reports XIDs. severity is that of the catalogue, but ticket for an XID that the kernel log calls nonfatal, and empty for codes "+
+			"that are not listed. Codes of severity page or ticket start at zero.",
 		GPULabels, with(LabelPCIBusID, LabelGPUInstance, LabelXID, LabelSeverity, LabelSource))
 	GPUXIDLastTimestamp = GPU.gauge(Max, "llm_gpu_xid_last_timestamp_seconds",
-		"When an XID was last seen, unix time. This may be before the exporter started, as far back as the kernel log reaches.", GPULabels, with(LabelPCIBusID, LabelXID))
+		"When an XID was last seen, unix time. This may be before the exporter started, as far back as the kernel log reaches.", GPULabels,
+		with(LabelPCIBusID, LabelXID))
 	GPUXIDInfo = GPU.info("llm_gpu_xid_info",
 		"The XID catalogue, always 1: what a code means, whether it pages, opens a ticket or is the application's own fault, and what to do.",
 		with(LabelXID, LabelSeverity, LabelMeaning, LabelAction))
 	GPUSXIDErrors = GPU.counter("llm_gpu_nvswitch_sxid_errors_total",
-		"Errors of an NVSwitch (SXid) in the kernel log, by PCI address of the switch; severity is fatal or nonfatal, as the driver reports. Absent before the first.",
+		"Errors of an NVSwitch (SXid) in the kernel log, by PCI address of the switch; severity is fatal or nonfatal, as the driver "+
+			"reports. Absent before the first.",
 		with(LabelPCIBusID, LabelSXID, LabelSeverity)).experimental()
 	GPUSXIDLastTimestamp = GPU.gauge(Max, "llm_gpu_nvswitch_sxid_last_timestamp_seconds",
 		"When an SXid was last seen, unix time. This may be before the exporter started, as far back as the kernel log reaches.",
 		with(LabelPCIBusID, LabelSXID, LabelSeverity)).experimental()
 	GPUXIDSourceUp = GPU.gauge(Never, "llm_gpu_xid_source_up",
-		"Whether a source of XIDs is being read (1): nvml, or kmsg, which also reports SXids. When 0, reason names the cause.", with(LabelSource, LabelReason))
+		"Whether a source of XIDs is being read (1): nvml, or kmsg, which also reports SXids. When 0, reason names the cause.",
+		with(LabelSource, LabelReason))
 )
 
 // Users of a GPU. For joins and sums only: device series never carry the labels of a pod.
@@ -326,19 +362,24 @@ var (
 	GPUProcesses = GPU.gauge(Sum, "llm_gpu_processes",
 		"Compute processes on the GPU that are visible from the exporter's pid namespace.", GPUInstanceLabels)
 	GPUContainerMemory = Allocation.gauge(Sum, "llm_gpu_container_memory_bytes",
-		"Device memory used by the processes of one container, or by all processes outside containers or, with container_id=\"unknown\", by processes that /proc does not show. namespace and pod are empty outside Kubernetes.",
+		"Device memory used by the processes of one container, or by all processes outside containers or, with container_id=\"unknown\", by "+
+			"processes that /proc does not show. namespace and pod are empty outside Kubernetes.",
 		GPUInstanceLabels, with(LabelNamespace, LabelPod, LabelContainerID)).experimental()
 	GPUContainerSMUtilization = Allocation.gauge(Max, "llm_gpu_container_sm_utilization_ratio",
-		"Share of the last sampling period in which kernels of the container's processes ran (nvmlDeviceGetProcessUtilization), which is its part of a time-shared GPU. Labels as for llm_gpu_container_memory_bytes. Absent with MIG.",
+		"Share of the last sampling period in which kernels of the container's processes ran (nvmlDeviceGetProcessUtilization), which is "+
+			"its part of a time-shared GPU. Labels as for llm_gpu_container_memory_bytes. Absent with MIG.",
 		GPUInstanceLabels, with(LabelNamespace, LabelPod, LabelContainerID)).experimental()
 	GPUContainerMemoryBusy = Allocation.gauge(Max, "llm_gpu_container_memory_busy_ratio",
-		"Share of the last sampling period in which the container's processes read or wrote device memory at all (nvmlDeviceGetProcessUtilization). Not bandwidth. Absent with MIG.",
+		"Share of the last sampling period in which the container's processes read or wrote device memory at all "+
+			"(nvmlDeviceGetProcessUtilization). Not bandwidth. Absent with MIG.",
 		GPUInstanceLabels, with(LabelNamespace, LabelPod, LabelContainerID)).experimental()
 	GPUAllocationInfo = Allocation.info("llm_gpu_allocation_info",
-		"The kubelet gave a GPU, a part of it or a time slice of it to a container, always 1. resource is the extended resource, or the driver of a resource claim; empty if this comes from another exporter's metrics page.",
+		"The kubelet gave a GPU, a part of it or a time slice of it to a container, always 1. resource is the extended resource, or the "+
+			"driver of a resource claim; empty if this comes from another exporter's metrics page.",
 		GPUInstanceLabels, with(LabelNamespace, LabelPod, LabelContainer, LabelResource))
 	EngineGPUInfo = Target.info("llm_engine_gpu_info",
-		"An engine runs on a GPU, always 1. source is config (named in the configuration), pod_resources (the kubelet gave the GPU to the pod), process (found by the engine's processes and sockets) or page (another exporter's metrics page names the pod).",
+		"An engine runs on a GPU, always 1. source is config (named in the configuration), pod_resources (the kubelet gave the GPU to the "+
+			"pod), process (found by the engine's processes and sockets) or page (another exporter's metrics page names the pod).",
 		TargetLabels, with(LabelModel), GPUInstanceLabels, with(LabelSource))
 	EngineGPUMemory = Target.gauge(Sum, "llm_engine_gpu_memory_bytes",
 		"Device memory used by the processes of an engine.", TargetLabels, GPUInstanceLabels)

@@ -45,8 +45,8 @@ func (k Kind) String() string {
 	return [...]string{Counter: "counter", Gauge: "gauge", Info: "gauge", Histogram: "histogram"}[k]
 }
 
-// Aggregate describes how two series of a family may be folded into one when a label is dropped. Collectors, recording rules and panels all use it,
-// so that none sums the usage ratios of eight ranks.
+// Aggregate describes how two series of a family may be folded into one when a label is dropped. Collectors, recording
+// rules and panels all use it, so that none sums the usage ratios of eight ranks.
 type Aggregate uint8
 
 // The ways to aggregate a family.
@@ -68,25 +68,27 @@ const (
 	LabelContainer = "container"  // Kubernetes container of the engine
 	LabelServer    = "server"     // host:port of the engine's metrics endpoint, with its prefix or query if these distinguish engines
 	LabelDPRank    = "dp_rank"    // data-parallel rank, when the engine names it
-	LabelRole      = "role"       // prefill, decode or frontend; kv_cache for a KV cache service, gateway for what stands in front of engines; absent when the engine does everything
-	LabelReplica   = "replica"    // one of several engines that share a metrics page (Ray)
-	LabelOutcome   = "outcome"    // how a request ended, one of the Outcome values
-	LabelTier      = "tier"       // where KV cache below the GPU is kept, one of the Tier values
-	LabelOperation = "operation"  // direction of a transfer, one of the Operation values
-	LabelReason    = "reason"     // reason from a closed set, documented with the family
-	LabelMetric    = "metric"     // name of a metric in this vocabulary
-	LabelSource    = "source"     // where a number comes from
-	LabelQuality   = "quality"    // how far to trust a number, one of the Quality values
-	LabelCounted   = "counted"    // when a request's share is counted, one of the Counted values
-	LabelStage     = "stage"      // of requests: see llm_engine_stage_seconds_total
-	LabelBatch     = "batch"      // requests that run at once, on a scale
-	LabelSetting   = "setting"    // something with which an engine runs, one of the Setting values
-	LabelValue     = "value"      // of a setting
-	LabelOld       = "old"        // value of a setting before it changed
-	LabelNew       = "new"        // value of a setting since then
-	LabelVersion   = "version"    // release, or the range of releases that a metrics page can come from
-	LabelCollector = "collector"  // part of this exporter
-	LabelInstance  = "instance"   // the node, named after its exporter; set by the scraper
+	// prefill, decode or frontend; kv_cache for a KV cache service, gateway for what stands in front of engines; absent
+	// when the engine does everything.
+	LabelRole      = "role"
+	LabelReplica   = "replica"   // one of several engines that share a metrics page (Ray)
+	LabelOutcome   = "outcome"   // how a request ended, one of the Outcome values
+	LabelTier      = "tier"      // where KV cache below the GPU is kept, one of the Tier values
+	LabelOperation = "operation" // direction of a transfer, one of the Operation values
+	LabelReason    = "reason"    // reason from a closed set, documented with the family
+	LabelMetric    = "metric"    // name of a metric in this vocabulary
+	LabelSource    = "source"    // where a number comes from
+	LabelQuality   = "quality"   // how far to trust a number, one of the Quality values
+	LabelCounted   = "counted"   // when a request's share is counted, one of the Counted values
+	LabelStage     = "stage"     // of requests: see llm_engine_stage_seconds_total
+	LabelBatch     = "batch"     // requests that run at once, on a scale
+	LabelSetting   = "setting"   // something with which an engine runs, one of the Setting values
+	LabelValue     = "value"     // of a setting
+	LabelOld       = "old"       // value of a setting before it changed
+	LabelNew       = "new"       // value of a setting since then
+	LabelVersion   = "version"   // release, or the range of releases that a metrics page can come from
+	LabelCollector = "collector" // part of this exporter
+	LabelInstance  = "instance"  // the node, named after its exporter; set by the scraper
 )
 
 // Label sets shared by many families.
@@ -94,7 +96,10 @@ var (
 	// TargetLabels identify the metrics endpoint of one engine.
 	TargetLabels = []string{LabelRuntime, LabelNamespace, LabelPod, LabelContainer, LabelServer}
 	// EngineLabels identify one engine: a model, or one rank of it, behind a metrics page.
-	EngineLabels = []string{LabelRuntime, LabelModel, LabelNamespace, LabelPod, LabelContainer, LabelServer, LabelDPRank, LabelRole, LabelReplica}
+	EngineLabels = []string{
+		LabelRuntime, LabelModel, LabelNamespace, LabelPod, LabelContainer, LabelServer, LabelDPRank, LabelRole,
+		LabelReplica,
+	}
 	// PageLabels identify an engine's metrics endpoint in a fleet; ReplicaLabels identify one replica of a model behind it, with its
 	// data-parallel ranks folded. Without the node, engines at 127.0.0.1:8000 of two nodes would be one. runtime is left out: it is unknown
 	// while an engine does not answer.

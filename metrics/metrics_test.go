@@ -92,7 +92,8 @@ func TestStable(t *testing.T) {
 	}
 	golden.Compare(t, "testdata/stable.txt", page.String())
 	if t.Failed() {
-		t.Error("a stable family has changed: keep it, and add another beside it (docs/metrics.md#stability). A new one begins with experimental()")
+		t.Error("a stable family has changed: keep it, and add another beside it (docs/metrics.md#stability). A new one begins with " +
+			"experimental()")
 	}
 }
 
@@ -134,7 +135,10 @@ func TestText(t *testing.T) {
 		{FormatBound(1), "1"},
 		{FormatBound(0.00015), "0.00015"},
 		{FormatBound(1 / zero), "+Inf"},
-		{string(AppendHeader(nil, CollectorSuccess)), "# HELP llm_exporter_collector_success Whether the last run of a collector worked (1).\n# TYPE llm_exporter_collector_success gauge\n"},
+		{
+			string(AppendHeader(nil, CollectorSuccess)),
+			"# HELP llm_exporter_collector_success Whether the last run of a collector worked (1).\n# TYPE llm_exporter_collector_success gauge\n",
+		},
 	} {
 		if c.got != c.want {
 			t.Errorf("got %q, want %q", c.got, c.want)

@@ -19,61 +19,80 @@ type ProbeOutcome string
 
 // The outcomes of probes.
 const (
-	ProbeOK            ProbeOutcome = "ok"              // a whole answer
-	ProbeWrongAnswer   ProbeOutcome = "wrong_answer"    // a whole answer, and not the one first seen from this release
-	ProbeEmpty         ProbeOutcome = "empty"           // a whole answer without a token
-	ProbeRefused       ProbeOutcome = "refused"         // no connection: nobody listens, the name does not resolve, TLS fails, or it was closed without an answer
+	ProbeOK          ProbeOutcome = "ok"           // a whole answer
+	ProbeWrongAnswer ProbeOutcome = "wrong_answer" // a whole answer, and not the one first seen from this release
+	ProbeEmpty       ProbeOutcome = "empty"        // a whole answer without a token
+	// no connection: nobody listens, the name does not resolve, TLS fails, or it was closed without an answer.
+	ProbeRefused       ProbeOutcome = "refused"
 	ProbeTimeout       ProbeOutcome = "timeout"         // not whole in time
 	ProbeRateLimited   ProbeOutcome = "rate_limited"    // 429
 	ProbeClientError   ProbeOutcome = "http_4xx"        // another 4xx: the probe's configuration is wrong, or the model is not there
 	ProbeServerError   ProbeOutcome = "http_5xx"        // 5xx
 	ProbeInStreamError ProbeOutcome = "in_stream_error" // 200, then an error among the messages
 	ProbeTruncated     ProbeOutcome = "truncated"       // the answer ended before it said that it had
-	ProbeInvalid       ProbeOutcome = "invalid"         // what answers does not speak this API, redirects elsewhere, or says more than was asked for
+	// what answers does not speak this API, redirects elsewhere, or says more than was asked for.
+	ProbeInvalid ProbeOutcome = "invalid"
 )
 
 // ProbeOutcomes lists all of them.
-var ProbeOutcomes = []ProbeOutcome{ProbeOK, ProbeWrongAnswer, ProbeEmpty, ProbeRefused, ProbeTimeout, ProbeRateLimited, ProbeClientError,
-	ProbeServerError, ProbeInStreamError, ProbeTruncated, ProbeInvalid}
+var ProbeOutcomes = []ProbeOutcome{
+	ProbeOK, ProbeWrongAnswer, ProbeEmpty, ProbeRefused, ProbeTimeout, ProbeRateLimited, ProbeClientError,
+	ProbeServerError, ProbeInStreamError, ProbeTruncated, ProbeInvalid,
+}
 
 // What a synthetic client sees. Clocks start when the connection is there, so that the network's part and the model's are apart.
 var (
 	ProbeTimeToFirstByte = Probe.histogram("llm_probe_time_to_first_byte_seconds",
-		"Time from an open connection to the first byte of the answer. This includes headers, which an engine may send long before a token.", ProbedLabels).experimental()
+		"Time from an open connection to the first byte of the answer. This includes headers, which an engine may send long before a token.",
+		ProbedLabels).experimental()
 	ProbeTimeToFirstToken = Probe.histogram("llm_probe_time_to_first_token_seconds",
-		"Time from an open connection to the first message with text, reasoning or a tool call. Absent for answers that were not streamed, or that a buffer held back.", ProbedLabels).experimental()
+		"Time from an open connection to the first message with text, reasoning or a tool call. Absent for answers that were not streamed, "+
+			"or that a buffer held back.", ProbedLabels).experimental()
 	ProbeTimeToFirstVisibleToken = Probe.histogram("llm_probe_time_to_first_visible_token_seconds",
 		"Time from an open connection to the first message with anything but reasoning.", ProbedLabels).experimental()
 	ProbeInterTokenLatency = Probe.histogram("llm_probe_inter_token_latency_seconds",
-		"Time between messages with tokens, divided by the tokens of the message, from its usage or else the mean over the answer. One observation per message. Absent for answers without usage.", ProbedLabels).experimental()
+		"Time between messages with tokens, divided by the tokens of the message, from its usage or else the mean over the answer. One "+
+			"observation per message. Absent for answers without usage.", ProbedLabels).experimental()
 	ProbeRequestDuration = Probe.histogram("llm_probe_request_duration_seconds",
 		"Time from an open connection to the end of a complete answer.", ProbedLabels).experimental()
 	ProbeConnection = Probe.histogram("llm_probe_connection_seconds",
-		"Time of a phase of the connection: resolve, connect or tls. Every synthetic request opens its own connection.", ProbedLabels, with(LabelPhase)).experimental()
+		"Time of a phase of the connection: resolve, connect or tls. Every synthetic request opens its own connection.", ProbedLabels,
+		with(LabelPhase)).experimental()
 	ProbeRequests = Probe.counter("llm_probe_requests_total",
-		"Synthetic requests that ended, by outcome: ok, wrong_answer, empty, refused, timeout, rate_limited, http_4xx, http_5xx, in_stream_error, truncated or invalid.",
+		"Synthetic requests that ended, by outcome: ok, wrong_answer, empty, refused, timeout, rate_limited, http_4xx, http_5xx, "+
+			"in_stream_error, truncated or invalid.",
 		ProbedLabels, with(LabelOutcome)).experimental()
 	ProbeFailures = Probe.gauge(Max, "llm_probe_failures_in_a_row",
-		"Synthetic requests in a row that failed: empty, refused, timeout, http_5xx, in_stream_error or truncated. 0 after any other outcome, after a request that was not sent because the model sleeps or is not loaded, and while the metrics endpoint of the probed engine does not answer.",
+		"Synthetic requests in a row that failed: empty, refused, timeout, http_5xx, in_stream_error or truncated. 0 after any other "+
+			"outcome, after a request that was not sent because the model sleeps or is not loaded, and while the metrics endpoint of the "+
+			"probed engine does not answer.",
 		ProbedLabels).experimental()
 	ProbeSkipped = Probe.counter("llm_probe_skipped_total",
-		"Synthetic requests that were not sent, by reason: asleep (it would wake the model), not_loaded (it would load the model), unused (it alone would keep the model loaded), down (the metrics endpoint of a discovered engine does not answer), budget (it would cost more than the hour allows) or exporter_exhausted (the exporter has no file descriptor or port left).",
+		"Synthetic requests that were not sent, by reason: asleep (it would wake the model), not_loaded (it would load the model), unused "+
+			"(it alone would keep the model loaded), down (the metrics endpoint of a discovered engine does not answer), budget (it would cost "+
+			"more than the hour allows) or exporter_exhausted (the exporter has no file descriptor or port left).",
 		ProbedLabels, with(LabelReason)).experimental()
 	ProbeBuffered = Probe.counter("llm_probe_buffered_total",
-		"Complete answers that arrived at once although a stream was requested: a server on the way buffers them, or does not stream.", ProbedLabels).experimental()
+		"Complete answers that arrived at once although a stream was requested: a server on the way buffers them, or does not stream.",
+		ProbedLabels).experimental()
 	ProbeTokens = Probe.counter("llm_probe_tokens_total",
-		"Tokens that synthetic requests cost, by kind: prompt and completion come from the usage; assumed is the most that a request without usage can have cost.",
+		"Tokens that synthetic requests cost, by kind: prompt and completion come from the usage; assumed is the most that a request "+
+			"without usage can have cost.",
 		ProbedLabels, with(LabelKind)).experimental()
 	ProbeBudget = Probe.gauge(Sum, "llm_probe_budget_tokens",
 		"Tokens that a probe may cost in an hour. Probes that share a budget have equal parts of it.", ProbedLabels).experimental()
 	ProbeAnswerMatches = Probe.gauge(Never, "llm_probe_answer_matches",
-		"Whether the last complete answer equals the first from this release with this configuration (1). Absent for prompts with a nonce. version is the release, if the exporter also reads the engine at this address.",
+		"Whether the last complete answer equals the first from this release with this configuration (1). Absent for prompts with a nonce. "+
+			"version is the release, if the exporter also reads the engine at this address.",
 		ProbedLabels, with(LabelVersion)).experimental()
 	ProbeHealth = Probe.gauge(Max, "llm_probe_health",
-		"Whether the health endpoint answered with a status of 2xx before the last request (1), for probes with `health`. The health endpoint of a hanging engine often answers.",
+		"Whether the health endpoint answered with a status of 2xx before the last request (1), for probes with `health`. The health "+
+			"endpoint of a hanging engine often answers.",
 		ProbedLabels).experimental()
 	ProbeEngineAsked = Probe.gauge(Never, "llm_probe_engine_asked",
-		"With `engines: true`, whether a model of the node's engines is probed (1). When 0, reason is gateway, role (the engine does only a part of the work), "+
-			"no_endpoint (no API at the port of the metrics), no_model (the engine names none), clear (a credential would be sent without TLS), or http_4xx or invalid (it has refused all requests, and is probed again after an hour).",
+		"With `engines: true`, whether a model of the node's engines is probed (1). When 0, reason is gateway, role (the engine does only a "+
+			"part of the work), "+
+			"no_endpoint (no API at the port of the metrics), no_model (the engine names none), clear (a credential would be sent without "+
+			"TLS), or http_4xx or invalid (it has refused all requests, and is probed again after an hour).",
 		ProbedLabels, with(LabelReason)).experimental()
 )

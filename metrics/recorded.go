@@ -10,17 +10,20 @@ const (
 	LabelLong    = "long"    // long window of a pair, as "6h"
 	LabelClue    = "clue"    // what is suspicious
 	LabelSuspect = "suspect" // branch that a page names to look at first, or unknown
-	LabelDelays  = "delays"  // what a suspect delays or fails, if not everything: any_request, any_token, first_token, next_token, gateway_first_token, failures
-	LabelFact    = "fact"    // subject of a piece of evidence
-	LabelChosen  = "chosen"  // on no series: by its absence a query tells whether a filter is set
-	LabelOrder   = "order"   // position among suspects, or among facts
-	LabelUnit    = "unit"    // unit of a suspect's strength or a fact's value: count, decimal, times, ratio, seconds, on, none
-	LabelSays    = "says"    // a suspect or a fact in words
-	LabelLever   = "lever"   // what helps soonest against a suspect, in words
+	// what a suspect delays or fails, if not everything: any_request, any_token, first_token, next_token, gateway_first_token, failures.
+	LabelDelays = "delays"
+	LabelFact   = "fact"   // subject of a piece of evidence
+	LabelChosen = "chosen" // on no series: by its absence a query tells whether a filter is set
+	LabelOrder  = "order"  // position among suspects, or among facts
+	LabelUnit   = "unit"   // unit of a suspect's strength or a fact's value: count, decimal, times, ratio, seconds, on, none
+	LabelSays   = "says"   // a suspect or a fact in words
+	LabelLever  = "lever"  // what helps soonest against a suspect, in words
 
 	// Labels of OpenCost's series (pkg/inferencecost/exporter.go), beside phase, which is prompt, generation or absent for both.
-	LabelCostBasis        = "cost_basis"        // allocation: what the GPUs cost, busy or not; usage: the share of the time in which they worked
-	LabelAllocationMethod = "allocation_method" // how the phases share a cost: compute_time, by the seconds of prefill and decode; multiplier, a generated token counts 2.5 times
+	// allocation: what the GPUs cost, busy or not; usage: the share of the time in which they worked
+	LabelCostBasis = "cost_basis"
+	// how the phases share a cost: compute_time, by the seconds of prefill and decode; multiplier, a generated token counts 2.5 times.
+	LabelAllocationMethod = "allocation_method"
 )
 
 // ModelSLOLabels identify one objective for one model: the level at which budgets burn and people are paged. cluster
@@ -43,12 +46,16 @@ var (
 	RecordedErrorBudget = recorded(Max, "model:llm_slo_error_budget:ratio",
 		"Share of events that may be bad: one minus the objective. Kept for two hours after the last engine is gone.", ModelSLOLabels)
 	RecordedPairBurn = recorded(Max, "model:llm_slo_pair_burn:rate",
-		"Burn rate of an objective's long window, while the window pair asks for an alert: both windows burn faster than its threshold, enough requests were bad, and the loss matters to the budget. Also the short window's burn rate, while an objective that asked for a page burns at half of the slowest pair's threshold.",
+		"Burn rate of an objective's long window, while the window pair asks for an alert: both windows burn faster than its threshold, "+
+			"enough requests were bad, and the loss matters to the budget. Also the short window's burn rate, while an objective that asked "+
+			"for a page burns at half of the slowest pair's threshold.",
 		ModelSLOLabels, with(LabelLong))
 	RecordedMoreOdds = recorded(Never, "model:llm_slo_odds:last5m",
-		"Odds of a bad event over five minutes, if the burn rate pages, ten requests were bad, and the odds are ten times the worst odds of the hour before. Absent otherwise.", ModelSLOLabels)
+		"Odds of a bad event over five minutes, if the burn rate pages, ten requests were bad, and the odds are ten times the worst odds of "+
+			"the hour before. Absent otherwise.", ModelSLOLabels)
 	RecordedStays = recorded(Max, "model:llm_slo_still_burning:rate",
-		"Burn rate of an objective for which a pair asked for a page within the last three minutes, while it is above half of the slowest pair's threshold. Then the page keeps firing. Absent otherwise.", ModelSLOLabels)
+		"Burn rate of an objective for which a pair asked for a page within the last three minutes, while it is above half of the slowest "+
+			"pair's threshold. Then the page keeps firing. Absent otherwise.", ModelSLOLabels)
 	RecordedPageBegan = recorded(Never, "model:llm_page:start_time_seconds",
 		"When the page that fires now about a model's objectives began, unix time, whichever cause it named first. Absent while none fires.",
 		with(LabelCluster, LabelNamespace, LabelModel))
@@ -56,20 +63,27 @@ var (
 		"Burn rate above which the window pair named by long alerts with this severity, page or ticket, for this objective's target and period.",
 		ModelSLOLabels, with(LabelLong, LabelSeverity))
 	RecordedSilenced = recorded(Never, "engine:llm_maintenance:end",
-		"When the declared maintenance ends that covers all objectives of this engine, unix time, until six minutes after it. It explains the engine's alerts. Absent otherwise.",
+		"When the declared maintenance ends that covers all objectives of this engine, unix time, until six minutes after it. It explains "+
+			"the engine's alerts. Absent otherwise.",
 		slices.Concat(PageLabels, with(LabelModel)))
 	RecordedSilencedNode = recorded(Never, "node:llm_maintenance:end",
-		"The same for an exporter whose engines are all in one. It explains the alerts about the exporter and its GPUs. Absent otherwise.", with(LabelCluster, LabelInstance))
+		"The same for an exporter whose engines are all in one. It explains the alerts about the exporter and its GPUs. Absent otherwise.",
+		with(LabelCluster, LabelInstance))
 	RecordedMaintenance = recorded(Never, "model:llm_slo_maintenance:last6m",
-		"An objective that is in a declared maintenance, or was within the last six minutes. Also while its exporter is gone, until the declared end. Absent otherwise.", ModelSLOLabels)
+		"An objective that is in a declared maintenance, or was within the last six minutes. Also while its exporter is gone, until the "+
+			"declared end. Absent otherwise.", ModelSLOLabels)
 	RecordedBurnLimit = recorded(Max, "model:llm_slo_burn_limit:rate",
-		"Burn rate at which half of all events are bad. No window pair has a higher threshold. Absent if nothing alerts: in maintenance, and behind a gateway that counts the same requests.", ModelSLOLabels)
+		"Burn rate at which half of all events are bad. No window pair has a higher threshold. Absent if nothing alerts: in maintenance, "+
+			"and behind a gateway that counts the same requests.", ModelSLOLabels)
 	RecordedOwner = recorded(Never, "model:llm_slo_owner:info",
 		"An objective that alerts, or did within the last two hours, with the labels from its configuration. Always 1.", ModelSLOLabels)
 	RecordedBehindGateway = recorded(Never, "model:llm_slo_behind_gateway:last5m",
-		"An availability objective of engines whose gateway counts the same requests, always 1. Absent otherwise. The gateway's budget alerts in its place.", ModelSLOLabels)
+		"An availability objective of engines whose gateway counts the same requests, always 1. Absent otherwise. The gateway's budget "+
+			"alerts in its place.", ModelSLOLabels)
 	RecordedEventCorrection = recorded(Sum, "model:llm_slo_events:correction",
-		"Events of a minute to add to an increase, by reason: first (new engines had counted them before their first scrape), maintenance (negative, in a declared interval), probe (negative, answered synthetic requests, which are not events of availability) or lost (users' requests at the usual rate while no engine of the model or, for the role gateway, no gateway answered).",
+		"Events of a minute to add to an increase, by reason: first (new engines had counted them before their first scrape), maintenance "+
+			"(negative, in a declared interval), probe (negative, answered synthetic requests, which are not events of availability) or lost "+
+			"(users' requests at the usual rate while no engine of the model or, for the role gateway, no gateway answered).",
 		ModelSLOLabels, with(LabelReason))
 	RecordedBadEventCorrection = recorded(Sum, "model:llm_slo_bad_events:correction",
 		"Bad events of a minute to add to an increase, by the reasons of model:llm_slo_events:correction.", ModelSLOLabels, with(LabelReason))
@@ -104,9 +118,11 @@ var (
 	RecordedUsualRate = recorded(Never, "model_period:llm_slo_events:rate_period",
 		"Events per second in the recorded part of the objective's period, also while the model sleeps.", modelSLOPeriod)
 	RecordedExpectedRate = recorded(Never, "model:llm_slo_events:rate_expected",
-		"Expected events per second of an objective: the rate over its period or, if it is less than an hour old, since its first event.", ModelSLOLabels)
+		"Expected events per second of an objective: the rate over its period or, if it is less than an hour old, since its first event.",
+		ModelSLOLabels)
 	RecordedBudgetRemaining = recorded(Never, "model_period:llm_slo_budget_remaining:ratio",
-		"Share of the period's error budget that is left: 1 is untouched, 0 is spent, below 0 is overspent. If less than the period is recorded, the budget is that of a period with the same traffic.", modelSLOPeriod)
+		"Share of the period's error budget that is left: 1 is untouched, 0 is spent, below 0 is overspent. If less than the period is "+
+			"recorded, the budget is that of a period with the same traffic.", modelSLOPeriod)
 	RecordedExhaustion = recorded(Never, "model_period:llm_slo_budget_exhaustion:seconds",
 		"Time until the rest of the error budget is spent at the present burn rate. Absent while nothing burns.", modelSLOPeriod)
 )
@@ -129,10 +145,12 @@ var (
 	ShardPeriod = recorded(Max, "shard:llm_slo_period_seconds:max",
 		"Period of an objective, as configured in this shard's exporters.", ModelSLOLabels)
 	ShardInfo = recorded(Never, "shard:llm_slo_info:max",
-		"An objective of a model, as configured in this shard's exporters. Always 1.", ModelSLOLabels, with(LabelSignal, LabelBad, LabelPeriod, LabelSeverity, LabelRunbook, LabelDashboard))
+		"An objective of a model, as configured in this shard's exporters. Always 1.", ModelSLOLabels,
+		with(LabelSignal, LabelBad, LabelPeriod, LabelSeverity, LabelRunbook, LabelDashboard))
 )
 
-var alertLabels = with("alertname", LabelSeverity, LabelBranch, LabelNamespace, LabelModel, LabelPod, LabelServer, LabelRole, LabelSLO, LabelGPU, LabelGPUUUID, LabelReason, LabelMeaning, LabelAction, LabelClue, LabelSuspect)
+var alertLabels = with("alertname", LabelSeverity, LabelBranch, LabelNamespace, LabelModel, LabelPod, LabelServer, LabelRole, LabelSLO,
+	LabelGPU, LabelGPUUUID, LabelReason, LabelMeaning, LabelAction, LabelClue, LabelSuspect)
 
 // Series that others produce and our rules read.
 var (

@@ -16,7 +16,9 @@ var (
 	RecordedGenerationTokens = recorded(Sum, "model:llm_engine_generation_tokens:rate5m",
 		"Generated tokens per second.", perModel)
 	RecordedGoodTokens = recorded(Sum, "model:llm_engine_good_tokens:rate5m",
-		"Lower bound of the generated tokens per second of requests that met every latency objective. No engine reports which requests missed several, so misses of different signals count as different requests of mean length. Absent without a latency objective.", perModel)
+		"Lower bound of the generated tokens per second of requests that met every latency objective. No engine reports which requests "+
+			"missed several, so misses of different signals count as different requests of mean length. Absent without a latency objective.",
+		perModel)
 	RecordedRequests = recorded(Sum, "model:llm_engine_requests:rate5m",
 		"Requests ended per second, by outcome.", perModel, with(LabelOutcome))
 	RecordedProbes = recorded(Sum, "model:llm_probe_requests:rate5m",
@@ -36,60 +38,75 @@ var (
 	RecordedModelGPUs = recorded(Sum, "model:llm_engine_gpus:count",
 		"GPUs that a model runs on. A GPU that two models share counts for both.", perModel)
 	RecordedGPUShare = recorded(Never, "model:llm_engine_gpu:share",
-		"Part of a GPU that belongs to a model: one, divided by the number of models whose engines run on it now. What a GPU costs or draws is shared by it.",
+		"Part of a GPU that belongs to a model: one, divided by the number of models whose engines run on it now. What a GPU costs or draws "+
+			"is shared by it.",
 		perModel, with(LabelGPUUUID))
 	RecordedServedGPU = recorded(Never, "model:llm_engine_gpu_info:last1h",
 		"A model runs on a GPU, or did within the last hour, always 1. So an engine that died with its GPU is still linked to it.",
 		perModel, with(LabelRuntime, LabelGPUUUID))
 	RecordedSlowedGPU = recorded(Never, "gpu:llm_gpu_slowed:ratio5m",
-		"Share of five minutes for which something slowed down a GPU that nobody asked for, by reason: heat, a power brake, a hardware slowdown, no licence for a virtual GPU. 0 where none does.",
+		"Share of five minutes for which something slowed down a GPU that nobody asked for, by reason: heat, a power brake, a hardware "+
+			"slowdown, no licence for a virtual GPU. 0 where none does.",
 		with(LabelReason, LabelCluster, LabelInstance, LabelGPUUUID, LabelGPU))
 	RecordedThrottledGPUs = recorded(Max, "model:llm_gpu_throttled:ratio",
 		"Share of a model's GPUs that were slowed down for more than 5% of five minutes.", perModel)
 	RecordedChanged = recorded(Never, "model:llm_engine_changed:timestamp_seconds",
-		"When the version or a setting last changed from old to new on an engine of the model, unix time. Kept for a day. If no exporter saw the old version, old is another.",
+		"When the version or a setting last changed from old to new on an engine of the model, unix time. Kept for a day. If no exporter "+
+			"saw the old version, old is another.",
 		perModel, with(LabelSetting, LabelOld, LabelNew))
 	RecordedStarted = recorded(Never, "model:llm_engine_started:last5m",
-		"An engine that started, 1 for five minutes and absent otherwise, for annotations on dashboards.", perModel, with(LabelInstance, LabelPod, LabelServer))
+		"An engine that started, 1 for five minutes and absent otherwise, for annotations on dashboards.", perModel,
+		with(LabelInstance, LabelPod, LabelServer))
 
 	RecordedLinkErrors = recorded(Sum, "link:llm_gpu_nvlink_errors:increase1h",
 		"Errors of an NVLink within an hour that indicate wear: replays, and wrong checksums, packets and flits. Recorded once an hour.",
 		with(LabelCluster, LabelInstance), GPULabels, with(LabelLink))
 
 	RecordedLinkFault = recorded(Never, "gpu:llm_gpu_link_fault:value",
-		"An NVLink that recovers too often or wears; reason is recovers or wears. A broken link has a condition in llm_gpu_health_condition_timestamp_seconds.",
+		"An NVLink that recovers too often or wears; reason is recovers or wears. A broken link has a condition in "+
+			"llm_gpu_health_condition_timestamp_seconds.",
 		with(LabelCluster, LabelInstance), GPULabels, with(LabelLink, LabelReason))
 
 	RecordedUp = recorded(Max, "page:llm_engine_up:max",
-		"Whether a metrics endpoint answers (1), one series even if several exporters of its node read it. Absent while its engine loads, for at most twenty minutes.", PageLabels)
+		"Whether a metrics endpoint answers (1), one series even if several exporters of its node read it. Absent while its engine loads, "+
+			"for at most twenty minutes.", PageLabels)
 	RecordedModelUp = recorded(Max, "model:llm_engine_up:max",
-		"Whether a metrics endpoint of the model answers (1), by the model that it reports now or reported last. A model that an endpoint no longer serves counts while users asked for it within the last hour.", perModel)
+		"Whether a metrics endpoint of the model answers (1), by the model that it reports now or reported last. A model that an endpoint "+
+			"no longer serves counts while users asked for it within the last hour.", perModel)
 	RecordedDownTime = recorded(Sum, "model:llm_down:seconds",
-		"Seconds of the last minute in which none of a model's engines or, with the role gateway, none of its gateways answered. Absent if one always answered. An engine that is only read too slowly, or that loads the model, may answer.", perModel, with(LabelRole))
+		"Seconds of the last minute in which none of a model's engines or, with the role gateway, none of its gateways answered. Absent if "+
+			"one always answered. An engine that is only read too slowly, or that loads the model, may answer.", perModel, with(LabelRole))
 	RecordedRestarts = recorded(Never, "page:llm_engine_restarts:last6h",
 		"Restarts of the process at a metrics endpoint, if at least four within six hours or three within one. Absent otherwise.", PageLabels)
 	RecordedOutputTokens = recorded(Never, "replica:llm_engine_request_generation_tokens:mean",
-		"Mean output tokens of a replica's requests over the last two minutes, or over ten if fewer than forty requests ended. Absent if fewer than forty ended in ten minutes, or if most are synthetic.", ReplicaLabels, with(LabelRole))
+		"Mean output tokens of a replica's requests over the last two minutes, or over ten if fewer than forty requests ended. Absent if "+
+			"fewer than forty ended in ten minutes, or if most are synthetic.", ReplicaLabels, with(LabelRole))
 	RecordedServed = recorded(Never, "replica:llm_engine_info:last",
-		"A model that a metrics endpoint serves (1), or served last but does not now (0), because it does not answer or has lost the model's workers. Absent once the endpoint is no longer a target.", ReplicaLabels)
+		"A model that a metrics endpoint serves (1), or served last but does not now (0), because it does not answer or has lost the "+
+			"model's workers. Absent once the endpoint is no longer a target.", ReplicaLabels)
 	RecordedSeen = recorded(Never, "replica:llm_engine_seen:last1h",
 		"An engine whose metrics page was read within the last hour, and its model, always 1.", ReplicaLabels)
 	RecordedGateway = recorded(Never, "page:llm_gateway:last",
-		"A metrics endpoint that is a gateway's, or was when it last answered, always 1. Absent once the endpoint is no longer a target.", PageLabels, with(LabelRole))
+		"A metrics endpoint that is a gateway's, or was when it last answered, always 1. Absent once the endpoint is no longer a target.",
+		PageLabels, with(LabelRole))
 	RecordedArrived = recorded(Never, "page:llm_engine_arrived:last10m",
-		"Age in seconds of an engine that started within the last ten minutes, after its exporter and the configuration that names it. So its counts before the first reading are recent. Absent otherwise.", PageLabels)
+		"Age in seconds of an engine that started within the last ten minutes, after its exporter and the configuration that names it. So "+
+			"its counts before the first reading are recent. Absent otherwise.", PageLabels)
 	RecordedNodeUp = recorded(Max, "node:up:max",
 		"Whether a target on a node other than this exporter answers (1).", with(LabelCluster, "node"))
 	RecordedUnread = recorded(Never, "node:llm_exporter_gone:last1h",
-		"An exporter that answered within the last hour but does not now: 0 if another target on its node answers, 1 if it is unknown whether the node is there. "+
+		"An exporter that answered within the last hour but does not now: 0 if another target on its node answers, 1 if it is unknown "+
+			"whether the node is there. "+
 			"Absent otherwise, and if the node is gone, too.",
 		with(LabelCluster, LabelInstance))
 	RecordedGPUBusy = recorded(Never, "page:llm_engine_gpu_busy:last1m",
-		"GPUs that one engine has to itself and that were busy at every scrape of a minute, while the engine had requests or the GPU drew idle power. Absent if there are none.", PageLabels)
+		"GPUs that one engine has to itself and that were busy at every scrape of a minute, while the engine had requests or the GPU drew "+
+			"idle power. Absent if there are none.", PageLabels)
 	RecordedStandsStill = recorded(Never, "replica:llm_engine_stands_still:ratio",
 		"Like replica:llm_engine_stalled:last1m, but only from present readings.", ReplicaLabels)
 	RecordedStalled = recorded(Never, "replica:llm_engine_stalled:last1m",
-		"Share of the ranks of a replica that have work and make no progress; 1 if the whole replica makes none. Absent otherwise.", ReplicaLabels)
+		"Share of the ranks of a replica that have work and make no progress; 1 if the whole replica makes none. Absent otherwise.",
+		ReplicaLabels)
 	RecordedProbed = recorded(Never, "address:llm_probe:namespace",
 		"A model that probes ask at an address, always 1, with the namespace of the model there.",
 		with(LabelCluster, LabelInstance, LabelModel, LabelServer, LabelNamespace))
@@ -98,36 +115,47 @@ var (
 	RecordedProbeTTFT = recorded(Never, "address:llm_probe_time_to_first_token_seconds:median30m",
 		"Median time to the first token of the probes of an exporter at an address. Absent with fewer than ten requests within half an hour.", with(LabelCluster, LabelInstance, LabelModel, LabelServer))
 	RecordedUnanswered = recorded(Never, "address:llm_probe_unanswered:last2m",
-		"Synthetic requests in a row that a model did not answer at an address although its engines serve. This pages. Absent while the probe itself may be at fault.",
+		"Synthetic requests in a row that a model did not answer at an address although its engines serve. This pages. Absent while the "+
+			"probe itself may be at fault.",
 		with(LabelCluster, LabelInstance, LabelModel, LabelServer))
 
 	RecordedStageTime = recorded(Never, "model:llm_engine_stage_seconds:mean",
 		"Mean time of a model's requests in each stage of llm_engine_stage_seconds_total, in the window.", perModel, with(LabelStage))
 	RecordedReplicaTime = recorded(Never, "replica:llm_engine_stage_seconds:mean",
-		"Mean time of a replica to the first token, and between tokens, over the last two minutes, or over ten with fewer than ten observations. Absent with fewer than ten observations in ten minutes.", ReplicaLabels, with(LabelRole, LabelStage))
+		"Mean time of a replica to the first token, and between tokens, over the last two minutes, or over ten with fewer than ten "+
+			"observations. Absent with fewer than ten observations in ten minutes.", ReplicaLabels, with(LabelRole, LabelStage))
 	RecordedSkew = recorded(Never, "replica:llm_engine_skew:value",
-		"A replica, or a rank of one, that does worse than its peers over ten minutes. reason names the measure: its time to the first token (first_token) or between tokens (next_token), its steps with equally many requests (step_time), the lengths of its answers (answer_length), or requests that wait only there (queue, rank_queue). With the reason setting, it runs with a value (new) that the other replicas do not have.",
+		"A replica, or a rank of one, that does worse than its peers over ten minutes. reason names the measure: its time to the first "+
+			"token (first_token) or between tokens (next_token), its steps with equally many requests (step_time), the lengths of its answers "+
+			"(answer_length), or requests that wait only there (queue, rank_queue). With the reason setting, it runs with a value (new) that "+
+			"the other replicas do not have.",
 		ReplicaLabels, with(LabelStage, LabelDPRank, LabelReason, LabelSetting, LabelNew))
 	RecordedReplicaPrompt = recorded(Never, "replica:llm_engine_prompt_tokens:mean",
 		"Prompt tokens per first token of a replica, over the same time as its time to the first token.", ReplicaLabels, with(LabelRole))
 	RecordedReplicaComputed = recorded(Never, "replica:llm_engine_uncached_prompt_tokens:mean",
 		"Prompt tokens per first token of a replica that its prefix cache did not have, over the same time.", ReplicaLabels, with(LabelRole))
 	RecordedStep = recorded(Never, "replica:llm_engine_step_seconds:mean",
-		"Duration of a replica's step with this many requests (batch), with the name of its GPU if known.", ReplicaLabels, with(LabelRole, LabelBatch, LabelGPUName))
+		"Duration of a replica's step with this many requests (batch), with the name of its GPU if known.", ReplicaLabels,
+		with(LabelRole, LabelBatch, LabelGPUName))
 	RecordedFailing = recorded(Max, "replica:llm_engine_failing:ratio",
-		"Share of failed requests of a replica, or of a gateway with the role gateway, if five failed within two or ten minutes.", ReplicaLabels, with(LabelRole))
+		"Share of failed requests of a replica, or of a gateway with the role gateway, if five failed within two or ten minutes.",
+		ReplicaLabels, with(LabelRole))
 	RecordedReplicaSlow = recorded(Never, "replica:llm_engine_slow:value",
-		"A replica that now takes three times as long as the best one of its role, also relative to its work. stage is first_token or next_token.",
+		"A replica that now takes three times as long as the best one of its role, also relative to its work. stage is first_token or "+
+			"next_token.",
 		ReplicaLabels, with(LabelStage))
 
 	RecordedOnFailedGPU = recorded(Never, "replica:llm_engine_on_failed_gpu:last1h",
-		"A replica that runs, or ran within the last hour, on a GPU that is lost or reported an XID that pages. Kept for longer while its model suffers.", ReplicaLabels, with(LabelGPUUUID))
+		"A replica that runs, or ran within the last hour, on a GPU that is lost or reported an XID that pages. Kept for longer while its "+
+			"model suffers.", ReplicaLabels, with(LabelGPUUUID))
 	RecordedColdStart = recorded(Never, "replica:llm_engine_cold_start:value",
-		"Evidence that requests waited at an engine younger than 15 minutes: the number that wait or, if none waits, the share of queue time in the time to the first token.", ReplicaLabels)
+		"Evidence that requests waited at an engine younger than 15 minutes: the number that wait or, if none waits, the share of queue "+
+			"time in the time to the first token.", ReplicaLabels)
 	RecordedLeftGPU = recorded(Never, "replica:llm_engine_left_gpu:ratio",
 		"Share of a replica's model in GPU memory, if it is below 1 and was higher by at least a quarter within the last week.", ReplicaLabels)
 	RecordedFullTier = recorded(Never, "replica:llm_engine_kv_tier_full:ratio",
-		"A tier of a replica's KV cache that is full: the share that transfers pin or, if that is not reported, the share of tokens that the tier refuses.", ReplicaLabels, with(LabelTier))
+		"A tier of a replica's KV cache that is full: the share that transfers pin or, if that is not reported, the share of tokens that "+
+			"the tier refuses.", ReplicaLabels, with(LabelTier))
 	RecordedYoung = recorded(Sum, "model:llm_engine_young:count",
 		"Engines of a model that started within the last fifteen minutes, so that caches are empty and kernels compile. Absent if there are none.", perModel)
 	RecordedFullCache = recorded(Max, "model:llm_engine_kv_cache_full:ratio",
@@ -135,72 +163,97 @@ var (
 	RecordedAnswersMissing = recorded(Never, "model:llm_engine_answers:missing",
 		"Answers that the engines of a model usually give in two minutes, if they gave none in the last two. Absent otherwise.", perModel)
 	RecordedMissed = recorded(Never, "model:llm_missed:last1h",
-		"A model that had users' requests, or events of an objective, within the last hour. Absent if its metrics endpoint has replaced it with another model, and if it may be absent.", perModel)
+		"A model that had users' requests, or events of an objective, within the last hour. Absent if its metrics endpoint has replaced it "+
+			"with another model, and if it may be absent.", perModel)
 	RecordedDeleted = recorded(Never, "pod:llm_exporter_pod_deleted_on_purpose:last1h",
-		"Whether a pod that went within the last hour was deleted on purpose (1), as the exporter of its node reports.", with(LabelCluster, LabelNamespace, LabelPod))
+		"Whether a pod that went within the last hour was deleted on purpose (1), as the exporter of its node reports.",
+		with(LabelCluster, LabelNamespace, LabelPod))
 	RecordedExpected = recorded(Never, "replica:llm_engine_expected:last1h",
-		"A model at a metrics endpoint that an exporter read within the last hour, always 1. Absent for endpoints that were removed on purpose: from the configuration, with their pod, or because another model took their place.", ReplicaLabels)
+		"A model at a metrics endpoint that an exporter read within the last hour, always 1. Absent for endpoints that were removed on "+
+			"purpose: from the configuration, with their pod, or because another model took their place.", ReplicaLabels)
 	RecordedSuccessor = recorded(Never, "model:llm_successor_loads:last23m",
-		"Metrics endpoints that a model lost on a node or in a namespace where an engine loads a model that is not yet known. Absent after the time that loading may take.", perModel)
+		"Metrics endpoints that a model lost on a node or in a namespace where an engine loads a model that is not yet known. Absent after "+
+			"the time that loading may take.", perModel)
 	RecordedVanished = recorded(Never, "model:llm_vanished:last1h",
-		"A missed model that is gone with its metrics endpoints. The value is their number, or -1 with the exporter's instance if the exporter is gone, too, so that the number is unknown.", perModel, with(LabelInstance))
+		"A missed model that is gone with its metrics endpoints. The value is their number, or -1 with the exporter's instance if the "+
+			"exporter is gone, too, so that the number is unknown.", perModel, with(LabelInstance))
 	RecordedServing = recorded(Never, "model:llm_engine_serving:count",
 		"Engines of a model that were up and awake for two minutes. Absent if there are none.", with(LabelCluster, LabelModel))
 	RecordedSlower = recorded(Never, "model:llm_engine_slower:ratio",
-		"Mean time to the first or next token over half an hour, as a multiple of the mean of the day that ended six hours ago.", perModel, with(LabelStage))
+		"Mean time to the first or next token over half an hour, as a multiple of the mean of the day that ended six hours ago.", perModel,
+		with(LabelStage))
 	RecordedLoad = recorded(Max, "model:llm_engine_load:ratio",
 		"Requests per replica over half an hour, as a multiple of the day that ended six hours ago.", perModel)
 	RecordedOldestStart = recorded(Never, "model:llm_engine_start_time_seconds:min",
 		"When the longest-running engine of a model started, unix time.", perModel)
-	RecordedGPUSpins = recorded(Never, "page:llm_engine_gpu_busy:last10m", "GPUs that one engine has to itself and that were busy at every scrape of ten minutes. Absent if there are none.", PageLabels)
+	RecordedGPUSpins = recorded(Never, "page:llm_engine_gpu_busy:last10m",
+		"GPUs that one engine has to itself and that were busy at every scrape of ten minutes. Absent if there are none.", PageLabels)
 
 	RecordedCapacity = recorded(Never, "model:llm_capacity:requests_per_second",
-		"Requests per second, at the present mix of prompts and answers, above which a model misses a latency objective. kind is expected, low or high. The capacity is between low and high nine times out of ten. An engine whose capacity is not known counts as the mean of the others.",
+		"Requests per second, at the present mix of prompts and answers, above which a model misses a latency objective. kind is expected, "+
+			"low or high. The capacity is between low and high nine times out of ten. An engine whose capacity is not known counts as the mean "+
+			"of the others.",
 		perModel, with(LabelSLO, LabelKind))
 	RecordedUtilisation = recorded(Max, "model:llm_capacity_used:ratio",
-		"Requests that arrive at a model, as a share of its capacity, by the kinds of model:llm_capacity:requests_per_second.", perModel, with(LabelSLO, LabelKind))
+		"Requests that arrive at a model, as a share of its capacity, by the kinds of model:llm_capacity:requests_per_second.", perModel,
+		with(LabelSLO, LabelKind))
 	RecordedDesired = recorded(Never, "model:llm_desired_replicas:count",
-		"Replicas that a model needs to meet all latency objectives with the requests that arrive, at the low estimate of its capacity; slo is the objective that needs them. For autoscalers.", perModel, with(LabelSLO))
+		"Replicas that a model needs to meet all latency objectives with the requests that arrive, at the low estimate of its capacity; slo "+
+			"is the objective that needs them. For autoscalers.", perModel, with(LabelSLO))
 	RecordedEnergyPerToken = recorded(Never, "model:llm_energy_per_token:joules",
 		"Energy of a model's GPUs per generated token, over five minutes. Absent while it generates none. Models that share a GPU share its energy.", perModel)
 	RecordedGPUHour = recorded(Never, "gpu:llm_gpu_hour:price",
 		"Price of an hour of a GPU, from llm_gpu_hour_price.", with(LabelCluster, LabelGPUUUID))
 	RecordedHourlyCost = recorded(Sum, "llm_total_hourly_cost",
-		"Price per hour of a model's GPUs, under OpenCost's name. Models that share a GPU share its price. The model __idle__ has the GPUs on which no engine runs, so that the sum with cost_basis allocation is the bill for all GPUs.", perModel, with(LabelCostBasis))
+		"Price per hour of a model's GPUs, under OpenCost's name. Models that share a GPU share its price. The model __idle__ has the GPUs "+
+			"on which no engine runs, so that the sum with cost_basis allocation is the bill for all GPUs.", perModel, with(LabelCostBasis))
 	RecordedWastedCost = recorded(Sum, "model:llm_hourly_cost:late",
 		"Part of a model's price per hour that went into tokens of requests that missed a latency objective.", perModel)
 	RecordedPromptTime = recorded(Never, "model:llm_prompt_time:ratio",
-		"Share of prefill in the time of prefill and decode of a model's requests, over five minutes. Absent for engines that do not observe both.", perModel)
+		"Share of prefill in the time of prefill and decode of a model's requests, over five minutes. Absent for engines that do not "+
+			"observe both.", perModel)
 	RecordedCostPerMillion = recorded(Never, "llm_cost_per_million_tokens",
-		"Price of a million tokens of a model, under OpenCost's name: of all its tokens or, with phase, of those of prompts or of answers. Absent while there are none.", perModel, with(LabelCostBasis, LabelPhase, LabelAllocationMethod))
+		"Price of a million tokens of a model, under OpenCost's name: of all its tokens or, with phase, of those of prompts or of answers. "+
+			"Absent while there are none.", perModel, with(LabelCostBasis, LabelPhase, LabelAllocationMethod))
 	RecordedCacheSavings = recorded(Never, "llm_cache_savings_fraction",
 		"Share of a model's prompt tokens that its KV cache held already, over five minutes, under OpenCost's name.", perModel)
 	RecordedSuspect = recorded(Never, "model:llm_suspect:strength",
-		"Evidence about a model that is clear enough to name where to look. clue is its kind, order its place in a verdict (smallest first), and delays what it makes late or fail (empty for everything). The value is its strength, in the clue's own unit. runbook is the alert whose runbook has more detail.",
+		"Evidence about a model that is clear enough to name where to look. clue is its kind, order its place in a verdict (smallest "+
+			"first), and delays what it makes late or fail (empty for everything). The value is its strength, in the clue's own unit. runbook "+
+			"is the alert whose runbook has more detail.",
 		perModel, with(LabelGPU, LabelRunbook, LabelBranch, LabelClue, LabelOrder, LabelDelays, LabelUnit, LabelSays, LabelLever), suspects)
 	RecordedShown = recorded(Never, "model:llm_suspect:shown",
-		"Strength of a suspect as texts print it, rounded: shares in percent, long times in minutes. unit is what follows the number. Other labels as in model:llm_suspect:strength.",
+		"Strength of a suspect as texts print it, rounded: shares in percent, long times in minutes. unit is what follows the number. Other "+
+			"labels as in model:llm_suspect:strength.",
 		perModel, with(LabelGPU, LabelRunbook, LabelBranch, LabelClue, LabelOrder, LabelDelays, LabelUnit, LabelSays, LabelLever), suspects)
 	RecordedSentence = recorded(Never, "model:llm_suspect:sentence",
 		"A suspect in words, always 1. says is a sentence with names and numbers filled in. Other labels as in model:llm_suspect:strength.",
 		perModel, with(LabelGPU, LabelRunbook, LabelBranch, LabelClue, LabelOrder, LabelDelays, LabelSays, LabelLever), suspects)
 	RecordedVerdict = recorded(Never, "model:llm_verdict:order",
-		"Where to look first while an objective burns: the first suspect that explains it, in words, with its branch, runbook, lever and place. The value is its place in the order of a diagnosis. Absent if no suspect explains the burn.",
-		ModelSLOLabels, with(LabelGPU, LabelRunbook, LabelBranch, LabelClue, LabelDelays, LabelSays, LabelLever, LabelPod, LabelServer, LabelInstance, LabelGPUUUID))
+		"Where to look first while an objective burns: the first suspect that explains it, in words, with its branch, runbook, lever and "+
+			"place. The value is its place in the order of a diagnosis. Absent if no suspect explains the burn.",
+		ModelSLOLabels, with(LabelGPU, LabelRunbook, LabelBranch, LabelClue, LabelDelays, LabelSays, LabelLever, LabelPod, LabelServer,
+			LabelInstance, LabelGPUUUID))
 	RecordedPrinted = recorded(Max, "model:llm_printed:value",
-		"Changes that the pages of a model report: the facts of model:llm_evidence:value that differ from the day before by half or more, restarts, settings, and versions if several run. Same labels.",
+		"Changes that the pages of a model report: the facts of model:llm_evidence:value that differ from the day before by half or more, "+
+			"restarts, settings, and versions if several run. Same labels.",
 		perModel, with(LabelFact, LabelOrder, LabelUnit, LabelSays), suspects)
 	RecordedEvidence = recorded(Never, "model:llm_evidence:value",
 		"A fact about a model, in its own unit. Facts that end in _before are of the day that ended an hour ago.",
 		perModel, with(LabelFact, LabelOrder, LabelUnit, LabelSays), suspects)
 	RecordedExplained = recorded(Never, "model:llm_slo_explained:info",
-		"What a suspect must make late or fail to explain why an objective burns, always 1, one series per value of delays in model:llm_suspect:strength. "+
-			"Delays and refusals in the engines do not explain a gateway whose engines meet the same objective. Absent if an objective has not burned for five minutes.", ModelSLOLabels, with(LabelDelays))
+		"What a suspect must make late or fail to explain why an objective burns, always 1, one series per value of delays in "+
+			"model:llm_suspect:strength. "+
+			"Delays and refusals in the engines do not explain a gateway whose engines meet the same objective. Absent if an objective has not "+
+			"burned for five minutes.", ModelSLOLabels, with(LabelDelays))
 	RecordedUsual = recorded(Never, "model:llm_usual:value",
-		"Usual value of a fact of model:llm_evidence:value: its median over the three hours until twenty minutes ago or, if it was not recorded then, over the day before or the ten minutes until ten minutes ago.",
+		"Usual value of a fact of model:llm_evidence:value: its median over the three hours until twenty minutes ago or, if it was not "+
+			"recorded then, over the day before or the ten minutes until ten minutes ago.",
 		perModel, with(LabelFact))
-	RecordedAgainst = recorded(Never, "model:llm_against_usual:ratio", "A fact of model:llm_evidence:value as a multiple of its usual value.", perModel, with(LabelFact))
+	RecordedAgainst = recorded(Never, "model:llm_against_usual:ratio",
+		"A fact of model:llm_evidence:value as a multiple of its usual value.", perModel, with(LabelFact))
 )
 
 // suspects lists the labels that say where evidence was found, besides the model.
-var suspects = with(LabelPod, LabelServer, LabelInstance, LabelGPUUUID, LabelReason, LabelXID, LabelVersion, LabelTier, LabelDPRank, LabelSetting, LabelOld, LabelNew)
+var suspects = with(LabelPod, LabelServer, LabelInstance, LabelGPUUUID, LabelReason, LabelXID, LabelVersion, LabelTier, LabelDPRank,
+	LabelSetting, LabelOld, LabelNew)

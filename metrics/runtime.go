@@ -51,8 +51,8 @@ const (
 // the same requests again.
 const GatewayRole = "gateway"
 
-// FrontendRole is the role of a server that spreads requests over workers of the same engine. It counts them again, too, but represents workers that
-// the exporter does not read.
+// FrontendRole is the role of a server that spreads requests over workers of the same engine. It counts them again,
+// too, but represents workers that the exporter does not read.
 const FrontendRole = "frontend"
 
 // Outcome names how a request ended, as in the outcome label.

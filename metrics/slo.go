@@ -30,18 +30,24 @@ var (
 	SLOPeriod = SLO.gauge(Never, "llm_slo_period_seconds",
 		"Period over which an objective must hold.", with(LabelSLO))
 	SLOInfo = SLO.info("llm_slo_info",
-		"An objective, always 1. signal is what it measures, bad describes a bad event, period is its period as written in recorded series, severity is the highest severity of its alerts, origin is default if nobody declared it. It also has the labels from its configuration.",
+		"An objective, always 1. signal is what it measures, bad describes a bad event, period is its period as written in recorded series, "+
+			"severity is the highest severity of its alerts, origin is default if nobody declared it. It also has the labels from its "+
+			"configuration.",
 		with(LabelSLO, LabelSignal, LabelBad, LabelPeriod, LabelSeverity, LabelRunbook, LabelDashboard, LabelOrigin))
 	SLOMayBeAbsent = SLO.gauge(Never, "llm_slo_may_be_absent",
 		"Whether the models of an objective may be without an engine (1), for example because they scale to zero. Then their absence pages nobody.", with(LabelSLO))
 	SLOCounted = SLO.gauge(Never, "llm_slo_counted",
-		"Whether events of this engine count for the objective that selects it (1). When 0, reason names what is missing. With mean_per_request and queue_time, a substitute counts.",
+		"Whether events of this engine count for the objective that selects it (1). When 0, reason names what is missing. With "+
+			"mean_per_request and queue_time, a substitute counts.",
 		EngineLabels, with(LabelSLO, LabelReason))
 	SLOMaintenance = SLO.gauge(Max, "llm_slo_maintenance",
-		"A declared interval of maintenance is under way for this engine and objective, always 1. Absent otherwise, and until the exporter has read the engine.",
+		"A declared interval of maintenance is under way for this engine and objective, always 1. Absent otherwise, and until the exporter "+
+			"has read the engine.",
 		EngineLabels, with(LabelSLO))
 	EngineMaintenanceEnd = SLO.gauge(Max, "llm_engine_maintenance_end_timestamp_seconds",
-		"When the declared maintenance ends that is under way for all objectives of this engine, unix time. Absent otherwise.", EngineLabels).experimental()
+		"When the declared maintenance ends that is under way for all objectives of this engine, unix time. Absent otherwise.",
+		EngineLabels).experimental()
 	ExporterMaintenanceEnd = SLO.gauge(Never, "llm_exporter_maintenance_end_timestamp_seconds",
-		"When the first declared maintenance ends, unix time, while all engines that this exporter reads are in one. Absent otherwise.").experimental()
+		"When the first declared maintenance ends, unix time, while all engines that this exporter reads are in one. Absent otherwise.").
+		experimental()
 )

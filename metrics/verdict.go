@@ -52,11 +52,13 @@ const (
 // The verdict on GPUs, with its evidence.
 var (
 	GPUHealth = Judgement.gauge(Max, "llm_gpu_health",
-		"Verdict on the GPU: 0 healthy, 1 degraded, 2 drain (start nothing new on it), 3 reset, 4 replace. It is the worst of the conditions in llm_gpu_health_condition_timestamp_seconds.",
+		"Verdict on the GPU: 0 healthy, 1 degraded, 2 drain (start nothing new on it), 3 reset, 4 replace. It is the worst of the "+
+			"conditions in llm_gpu_health_condition_timestamp_seconds.",
 		GPULabels, with(LabelPCIBusID)).experimental()
 	GPUNodeHealth = Judgement.gauge(Max, "llm_gpu_node_health",
 		"Verdict on the node: the worst verdict on its GPUs and on what they share, in the numbers of llm_gpu_health.").experimental()
 	GPUHealthCondition = Judgement.gauge(Max, "llm_gpu_health_condition_timestamp_seconds",
-		"When a condition that counts for the verdict began, unix time. verdict is the condition's own, and alert responds to it. Without labels of a GPU, it concerns what the GPUs of the node share. docs/health.md lists the conditions.",
+		"When a condition that counts for the verdict began, unix time. verdict is the condition's own, and alert responds to it. Without "+
+			"labels of a GPU, it concerns what the GPUs of the node share. docs/health.md lists the conditions.",
 		GPULabels, with(LabelPCIBusID, LabelCondition, LabelVerdict, LabelAlert, LabelMeaning, LabelAction)).experimental()
 )

@@ -45,11 +45,12 @@ const (
 
 // XIDs lists the catalogue by code, without the codes that it calls unused. Meanings, actions and products follow NVIDIA's XID
 // catalogue (docs.nvidia.com/deploy/xid-errors, October 2025), branches and the codes above 172 nverror.h of
-// NVIDIA/open-gpu-kernel-modules (515 to 595). This project chose the severities: page if the catalogue's immediate action is a reset, a restart or a
-// hardware check, or if there is no action yet and the name contains fatal or halt; app if the action is to restart the application; otherwise ticket
-// or info. XID 109 pages on purpose, because the catalogue requires a reset, although some device plugins ignore it. So are the verdicts: Reset if
-// the immediate action is a reset or a restart, Drain if it is to inspect the GPU first,
-// Degraded if the GPU works but needs service, Healthy if the GPU is not at fault. For XID 154, which announces a recovery, LLMGPUNeedsService fires.
+// NVIDIA/open-gpu-kernel-modules (515 to 595). This project chose the severities: page if the catalogue's immediate
+// action is a reset, a restart or a hardware check, or if there is no action yet and the name contains fatal or halt;
+// app if the action is to restart the application; otherwise ticket or info. XID 109 pages on purpose, because the
+// catalogue requires a reset, although some device plugins ignore it. So are the verdicts: Reset if the immediate
+// action is a reset or a restart, Drain if it is to inspect the GPU first, Degraded if the GPU works but needs
+// service, Healthy if the GPU is not at fault. For XID 154, which announces a recovery, LLMGPUNeedsService fires.
 // Codes that are not listed here are also counted, and open a ticket, because their meaning is unknown.
 var XIDs = []XID{
 	{8, XIDApp, Healthy, "GPU stopped processing, channel idle timeout", "restart the application", ampere, ""},
@@ -134,13 +135,34 @@ var XIDs = []XID{
 	{141, XIDInfo, Healthy, "CUDA fast path error", "none; ask NVIDIA when it persists", hopper, "550"},
 	{142, XIDTicket, Degraded, "video encoder 3 error", "ask NVIDIA: its catalogue has no other action", "GB200", "570"},
 	{143, XIDPage, Reset, "GPU initialisation error", "reset the GPU", hopper, "550"},
-	{144, XIDPage, Reset, "NVLink 5 SAW error", "reset the GPU if the kernel log calls it fatal; it also names unit, link and status", blackwell, "550"},
-	{145, XIDPage, Reset, "NVLink 5 RLW error", "reset the GPU if the kernel log calls it fatal; it also names unit, link and status", blackwell, "555"},
-	{146, XIDPage, Reset, "NVLink 5 TLW error", "reset the GPU if the kernel log calls it fatal; it also names unit, link and status", blackwell, "555"},
-	{147, XIDPage, Reset, "NVLink 5 TREX error", "reset the GPU if the kernel log calls it fatal; it also names unit, link and status", blackwell, "555"},
-	{148, XIDPage, Reset, "NVLink 5 NVLPW_CTRL error", "reset the GPU if the kernel log calls it fatal; it also names unit, link and status", blackwell, "555"},
-	{149, XIDPage, Reset, "NVLink 5 NETIR error", "reset the GPU if the kernel log calls it fatal; it also names unit, link and status", blackwell, "555"},
-	{150, XIDPage, Reset, "NVLink 5 MSE error", "reset the GPU if the kernel log calls it fatal; it also names unit, link and status", blackwell, "555"},
+	{
+		144, XIDPage, Reset, "NVLink 5 SAW error", "reset the GPU if the kernel log calls it fatal; it also names unit, link and status",
+		blackwell, "550",
+	},
+	{
+		145, XIDPage, Reset, "NVLink 5 RLW error", "reset the GPU if the kernel log calls it fatal; it also names unit, link and status",
+		blackwell, "555",
+	},
+	{
+		146, XIDPage, Reset, "NVLink 5 TLW error", "reset the GPU if the kernel log calls it fatal; it also names unit, link and status",
+		blackwell, "555",
+	},
+	{
+		147, XIDPage, Reset, "NVLink 5 TREX error", "reset the GPU if the kernel log calls it fatal; it also names unit, link and status",
+		blackwell, "555",
+	},
+	{
+		148, XIDPage, Reset, "NVLink 5 NVLPW_CTRL error",
+		"reset the GPU if the kernel log calls it fatal; it also names unit, link and status", blackwell, "555",
+	},
+	{
+		149, XIDPage, Reset, "NVLink 5 NETIR error", "reset the GPU if the kernel log calls it fatal; it also names unit, link and status",
+		blackwell, "555",
+	},
+	{
+		150, XIDPage, Reset, "NVLink 5 MSE error", "reset the GPU if the kernel log calls it fatal; it also names unit, link and status",
+		blackwell, "555",
+	},
 	{151, XIDPage, Reset, "key rotation error", "restart the virtual machine", hopper, "555"},
 	{152, XIDInfo, Healthy, "DLA memory management error", "none: no GPU for servers has the unit", "", "560"},
 	{153, XIDInfo, Healthy, "DLA timeout", "none: no GPU for servers has the unit", "", "560"},
@@ -149,18 +171,27 @@ var XIDs = []XID{
 	{156, XIDPage, Reset, "resource retirement", "reset the GPU", hopper, "570"},
 	{157, XIDTicket, Drain, "resource retirement failed", "run field diagnostics", hopper, "570"},
 	{158, XIDPage, Reset, "fatal GPU timeout", "reset the GPU", ampere, "575"},
-	{159, XIDTicket, Degraded, "error on the coherent link to the CPU", "reset the GPU if unified memory is in use; look at the XID beside it", blackwell, "575"},
+	{
+		159, XIDTicket, Degraded, "error on the coherent link to the CPU",
+		"reset the GPU if unified memory is in use; look at the XID beside it", blackwell, "575",
+	},
 	{160, XIDTicket, Degraded, "channel retirement", "reset the GPU at the next opportunity", blackwell, "570"},
 	{161, XIDTicket, Drain, "channel retirement failed", "run field diagnostics", blackwell, "570"},
 	{162, XIDInfo, Healthy, "power smoothing engaged again", "none", blackwell, "580"},
 	{163, XIDInfo, Healthy, "power smoothing disengaged", "none", blackwell, "580"},
 	{164, XIDTicket, Degraded, "power smoothing circuit near the end of its life", "plan a replacement", blackwell, "580"},
 	{165, XIDTicket, Replace, "power smoothing circuit at the end of its life", "replace the board", blackwell, "580"},
-	{166, XIDTicket, Healthy, "NVLink traffic before encryption was set up", "look at the configuration of confidential computing", blackwell, "580"},
+	{
+		166, XIDTicket, Healthy, "NVLink traffic before encryption was set up", "look at the configuration of confidential computing",
+		blackwell, "580",
+	},
 	{167, XIDPage, Reset, "fatal PCIe timeout", "reset the GPU; check slot, riser and cabling", hopper, "580"},
 	{168, XIDTicket, Degraded, "less GPU memory, errors in a protected region", "plan a replacement", ampere, "580"},
 	{169, XIDPage, Reset, "security processor halt", "reset the GPU", hopper, "580"},
-	{170, XIDTicket, Healthy, "unexpected NVLink interrupt in confidential computing", "look at the configuration of confidential computing", blackwell, "580"},
+	{
+		170, XIDTicket, Healthy, "unexpected NVLink interrupt in confidential computing",
+		"look at the configuration of confidential computing", blackwell, "580",
+	},
 	{171, XIDTicket, Drain, "uncorrectable DRAM error, detail of 48", "as for 48", ampere, "580"},
 	{172, XIDTicket, Drain, "uncorrectable SRAM error, detail of 48", "as for 48", ampere, "580"},
 	{173, XIDPage, Reset, "fatal C2C link failure", "reset the GPU; restart the machine when it returns", "", "580"},
@@ -170,7 +201,10 @@ var XIDs = []XID{
 }
 
 // recoveryActions holds the names of nvmlDeviceGpuRecoveryAction_t.
-var recoveryActions = []string{"none", "gpu_reset", "node_reboot", "drain_p2p", "drain_and_reset", "recover_imex_domain", "bus_reset", "system_reboot"}
+var recoveryActions = []string{
+	"none", "gpu_reset", "node_reboot", "drain_p2p", "drain_and_reset", "recover_imex_domain", "bus_reset",
+	"system_reboot",
+}
 
 // RecoveryAction names the action that the driver requests to bring a GPU back.
 func RecoveryAction(action int) string {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -257,7 +258,8 @@ func (d *dashboard) names(n *node, s shape) {
 				rename(k)
 			}
 		}
-		if n.object && v.isText && (n.keys[i].text == "byField" || n.keys[i].text == "options" && n.string("id") == "byName" || n.keys[i].text == "field") {
+		if n.object && v.isText && (n.keys[i].text == "byField" || n.keys[i].text == "options" && n.string("id") == "byName" ||
+			n.keys[i].text == "field") {
 			rename(v)
 			continue
 		}
@@ -423,8 +425,6 @@ func witness(name string) (equal, bool) {
 
 func cloneWith(of map[string]mapped, same string) map[string]mapped {
 	out := map[string]mapped{same: {name: same}}
-	for k, v := range of {
-		out[k] = v
-	}
+	maps.Copy(out, of)
 	return out
 }

@@ -99,7 +99,8 @@ func ofGPU(e page.Equal, to map[string]mapped) equal {
 	}
 	q := equal{to: e.To, unit: e.Unit, rate: e.Rate, labels: to, not: e.Not}
 	if e.Latest {
-		q.not = "this is the code of the last error: " + e.To.Name + " counts each code, and " + metrics.GPUXIDLastTimestamp.Name + " has its time"
+		q.not = "this is the code of the last error: " + e.To.Name + " counts each code, and " + metrics.GPUXIDLastTimestamp.Name +
+			" has its time"
 	}
 	set := map[string]bool{}
 	for _, l := range e.Set {
@@ -146,7 +147,8 @@ func ofRow(d *engine.Dialect, r *engine.Row, add func(name string, e equal)) {
 	}
 	e.repeats = slices.DeleteFunc(slices.Clone(d.Replicas), func(l string) bool { return l == "pid" }) // of a few old releases
 	e.newer = len(r.Where) > 0 && slices.ContainsFunc(d.Rows, func(o engine.Row) bool {
-		return o.From == r.From && o.To == r.To && len(o.Where) > 0 && !slices.ContainsFunc(o.Where, func(m *labels.Matcher) bool { return !m.Matches("") })
+		return o.From == r.From && o.To == r.To && len(o.Where) > 0 &&
+			!slices.ContainsFunc(o.Where, func(m *labels.Matcher) bool { return !m.Matches("") })
 	})
 	if e.not == "" {
 		e.alone(d, r)
@@ -400,7 +402,8 @@ func (e *equal) label(name string) (mapped, bool) {
 
 // info returns the family that has a label which the series themselves lack; nil if they have it, or none does.
 func (e *equal) info(label string) *metrics.Family {
-	if e.to.HasLabel(label) || slices.Contains([]string{metrics.LabelInstance, metrics.LabelCluster, "job"}, label) || e.to.Owner != metrics.GPU {
+	if e.to.HasLabel(label) || slices.Contains([]string{metrics.LabelInstance, metrics.LabelCluster, "job"}, label) ||
+		e.to.Owner != metrics.GPU {
 		return nil
 	}
 	for _, f := range []*metrics.Family{metrics.GPUInfo, metrics.GPUMIGInfo} {

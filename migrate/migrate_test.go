@@ -42,7 +42,8 @@ func TestEveryName(t *testing.T) {
 				continue
 			}
 			notes := slices.DeleteFunc(after.Notes, func(n string) bool { return strings.HasPrefix(n, "series that differ only in") })
-			before := aggregate + " by (instance) (max without (" + strings.Join(e.repeats, ",") + ") (" + f + "))" // a number that is repeated counts once
+			// a number that is repeated counts once
+			before := aggregate + " by (instance) (max without (" + strings.Join(e.repeats, ",") + ") (" + f + "))"
 			if v := w.judge(t, Finding{Place: name, From: before, To: after.Text, Notes: notes}); v == right || v == differs || v == renewed {
 				count[v]++
 			} else {
@@ -58,14 +59,31 @@ func TestEveryName(t *testing.T) {
 
 func TestRewrite(t *testing.T) {
 	for _, c := range []struct{ from, to, err string }{
-		{"DCGM_FI_DEV_FB_USED / (DCGM_FI_DEV_FB_USED + DCGM_FI_DEV_FB_FREE)", "(llm_gpu_memory_used_bytes / 1048576) / ((llm_gpu_memory_used_bytes / 1048576) + (llm_gpu_memory_free_bytes / 1048576))", ""},
-		{"DCGM_FI_DEV_POWER_USAGE / DCGM_FI_DEV_ENFORCED_POWER_LIMIT", `llm_gpu_power_watts{scope="gpu_average"} / ignoring (kind, scope) llm_gpu_power_limit_watts{kind="enforced"}`, ""},
+		{
+			"DCGM_FI_DEV_FB_USED / (DCGM_FI_DEV_FB_USED + DCGM_FI_DEV_FB_FREE)",
+			"(llm_gpu_memory_used_bytes / 1048576) / ((llm_gpu_memory_used_bytes / 1048576) + (llm_gpu_memory_free_bytes / 1048576))", "",
+		},
+		{
+			"DCGM_FI_DEV_POWER_USAGE / DCGM_FI_DEV_ENFORCED_POWER_LIMIT",
+			`llm_gpu_power_watts{scope="gpu_average"} / ignoring (kind, scope) llm_gpu_power_limit_watts{kind="enforced"}`, "",
+		},
 		{"DCGM_FI_DEV_SM_CLOCK * 1000000", `llm_gpu_clock_hertz{domain="sm"}`, ""},
-		{"sum by (Hostname, modelName) (DCGM_FI_DEV_GPU_UTIL)", "sum by (instance, name) ((llm_gpu_utilization_ratio * on (gpu_uuid) group_left (name) llm_gpu_info) * 100)", ""},
-		{`DCGM_FI_DEV_GPU_TEMP{UUID="GPU-1",modelName=~"NVIDIA.*",device="nvidia3"}`,
-			`llm_gpu_temperature_celsius{gpu="3",gpu_uuid="GPU-1",sensor="gpu"} and on (gpu_uuid) llm_gpu_info{name=~"NVIDIA.*"}`, ""},
-		{`DCGM_FI_DEV_GPU_TEMP{exported_pod="a"}`, `llm_gpu_temperature_celsius{sensor="gpu"} and on (gpu_uuid) llm_gpu_allocation_info{pod="a"}`, ""},
-		{"increase(DCGM_FI_DEV_ECC_DBE_VOL_TOTAL[5m])", `sum without (location) (increase(llm_gpu_ecc_errors_total{lifetime="volatile",severity="uncorrected"}[5m]))`, ""},
+		{
+			"sum by (Hostname, modelName) (DCGM_FI_DEV_GPU_UTIL)",
+			"sum by (instance, name) ((llm_gpu_utilization_ratio * on (gpu_uuid) group_left (name) llm_gpu_info) * 100)", "",
+		},
+		{
+			`DCGM_FI_DEV_GPU_TEMP{UUID="GPU-1",modelName=~"NVIDIA.*",device="nvidia3"}`,
+			`llm_gpu_temperature_celsius{gpu="3",gpu_uuid="GPU-1",sensor="gpu"} and on (gpu_uuid) llm_gpu_info{name=~"NVIDIA.*"}`, "",
+		},
+		{
+			`DCGM_FI_DEV_GPU_TEMP{exported_pod="a"}`,
+			`llm_gpu_temperature_celsius{sensor="gpu"} and on (gpu_uuid) llm_gpu_allocation_info{pod="a"}`, "",
+		},
+		{
+			"increase(DCGM_FI_DEV_ECC_DBE_VOL_TOTAL[5m])",
+			`sum without (location) (increase(llm_gpu_ecc_errors_total{lifetime="volatile",severity="uncorrected"}[5m]))`, "",
+		},
 		{"rate(DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION[5m]) / 1000", "rate(llm_gpu_energy_joules_total[5m])", ""},
 		{"avg_over_time(DCGM_FI_PROF_PCIE_TX_BYTES[5m])", "rate(llm_gpu_pcie_transmit_bytes_total[5m])", ""},
 		{"rate(DCGM_FI_PROF_PCIE_TX_BYTES[5m])", "", "needs the rate at each moment"},
@@ -76,16 +94,32 @@ func TestRewrite(t *testing.T) {
 		{"{__name__=~\"DCGM_FI_DEV_.*\"}", "", "pattern of names"},
 		{"stdvar_over_time(DCGM_FI_DEV_GPU_UTIL[5m])", "", "the unit inside stdvar_over_time cannot be converted"},
 		{"changes(DCGM_FI_DEV_GPU_UTIL[5m])", "changes(llm_gpu_utilization_ratio[5m])", ""},
-		{`nvidia_smi_temperature_gpu{uuid="0-1"} * on (uuid) group_left (name) nvidia_smi_gpu_info`,
-			`llm_gpu_temperature_celsius{gpu_uuid="GPU-0-1",sensor="gpu"} * on (gpu_uuid) group_left (name) llm_gpu_info`, ""},
-		{"histogram_quantile($q, sum by (le, instance) (rate(vllm:inter_token_latency_seconds_bucket{model_name=\"$m\"}[$__rate_interval])))",
-			`histogram_quantile($q, sum by (le, server) (rate(llm_engine_inter_token_latency_seconds_bucket{model_name="$m",runtime="vllm"}[$__rate_interval])))`, ""},
-		{`sum(rate(vllm:request_success_total{finished_reason="length"}[1m]))`, `sum(rate(llm_engine_requests_total{outcome="length",runtime="vllm"}[1m]))`, ""},
+		{
+			`nvidia_smi_temperature_gpu{uuid="0-1"} * on (uuid) group_left (name) nvidia_smi_gpu_info`,
+			`llm_gpu_temperature_celsius{gpu_uuid="GPU-0-1",sensor="gpu"} * on (gpu_uuid) group_left (name) llm_gpu_info`, "",
+		},
+		{
+			"histogram_quantile($q, sum by (le, instance) (rate(vllm:inter_token_latency_seconds_bucket{model_name=\"$m\"}[$__rate_interval])))",
+			`histogram_quantile($q, sum by (le, server) (rate(llm_engine_inter_token_latency_seconds_bucket{model_name="$m",runtime="vllm"}[$__rate_interval])))`, "",
+		},
+		{
+			`sum(rate(vllm:request_success_total{finished_reason="length"}[1m]))`,
+			`sum(rate(llm_engine_requests_total{outcome="length",runtime="vllm"}[1m]))`, "",
+		},
 		{`vllm:request_success_total{finished_reason="$why"}`, "", "a variable cannot be translated"},
-		{`histogram_quantile(0.9, rate(tgi_batch_inference_duration_bucket{method="decode"}[1m]))`, `histogram_quantile(0.9, rate(llm_engine_inter_token_latency_seconds_bucket{runtime="tgi"}[1m]))`, ""},
+		{
+			`histogram_quantile(0.9, rate(tgi_batch_inference_duration_bucket{method="decode"}[1m]))`,
+			`histogram_quantile(0.9, rate(llm_engine_inter_token_latency_seconds_bucket{runtime="tgi"}[1m]))`, "",
+		},
 		{`rate(tgi_batch_inference_duration_sum[1m])`, "", `has an equivalent only where`},
-		{`histogram_quantile(0.5, sum by (le) (rate(sglang:kv_transfer_latency_ms_bucket[5m])))`, `histogram_quantile(0.5, sum by (le) (rate(llm_engine_kv_transfer_time_seconds_bucket{runtime="sglang"}[5m]))) * 1000`, ""},
-		{`label_replace(DCGM_FI_DEV_GPU_TEMP, "g", "$1", "UUID", "(.*)")`, `label_replace(llm_gpu_temperature_celsius{sensor="gpu"}, "g", "$1", "gpu_uuid", "(.*)")`, ""},
+		{
+			`histogram_quantile(0.5, sum by (le) (rate(sglang:kv_transfer_latency_ms_bucket[5m])))`,
+			`histogram_quantile(0.5, sum by (le) (rate(llm_engine_kv_transfer_time_seconds_bucket{runtime="sglang"}[5m]))) * 1000`, "",
+		},
+		{
+			`label_replace(DCGM_FI_DEV_GPU_TEMP, "g", "$1", "UUID", "(.*)")`,
+			`label_replace(llm_gpu_temperature_celsius{sensor="gpu"}, "g", "$1", "gpu_uuid", "(.*)")`, "",
+		},
 		{"node_load1", "node_load1", ""},
 		{"sum(", "", "not valid PromQL"},
 	} {
@@ -139,7 +173,8 @@ func TestNewSchema(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(file.Findings) != 1 || file.Findings[0].Place != "panel Hot" || !strings.Contains(string(file.Text), `"expr": "llm_gpu_temperature_celsius{sensor=\"gpu\"}", "legendFormat": "{{instance}}"`) {
+	if len(file.Findings) != 1 || file.Findings[0].Place != "panel Hot" || !strings.Contains(string(file.Text),
+		`"expr": "llm_gpu_temperature_celsius{sensor=\"gpu\"}", "legendFormat": "{{instance}}"`) {
 		t.Errorf("%+v\n%s", file.Findings, file.Text)
 	}
 }

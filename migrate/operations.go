@@ -16,8 +16,11 @@ import (
 
 // How functions over a range treat a factor: they keep it, or do not see it.
 var (
-	linear = []string{"rate", "irate", "increase", "delta", "idelta", "deriv", "predict_linear", "avg_over_time", "sum_over_time", "min_over_time",
-		"max_over_time", "quantile_over_time", "stddev_over_time", "last_over_time", "first_over_time", "mad_over_time"}
+	linear = []string{
+		"rate", "irate", "increase", "delta", "idelta", "deriv", "predict_linear", "avg_over_time", "sum_over_time",
+		"min_over_time",
+		"max_over_time", "quantile_over_time", "stddev_over_time", "last_over_time", "first_over_time", "mad_over_time",
+	}
 	blind = []string{"changes", "resets", "count_over_time", "present_over_time", "absent_over_time"}
 )
 
@@ -86,7 +89,8 @@ func (r *rewriter) over(c *parser.Call, arg int) (parser.Expr, shape, error) {
 	copied := *c
 	if s.of.rate {
 		if c.Func.Name != "avg_over_time" {
-			return nil, shape{}, fmt.Errorf("%s needs the rate at each moment, but %s is a counter, which gives only the mean over a range", c.Func.Name, s.of.to.Name)
+			return nil, shape{}, fmt.Errorf("%s needs the rate at each moment, but %s is a counter, which gives only the mean over a range",
+				c.Func.Name, s.of.to.Name)
 		}
 		copied.Func = parser.MustGetFunction("rate")
 	}
@@ -152,7 +156,8 @@ func (r *rewriter) grouped(a *parser.AggregateExpr, s shape) {
 			}
 		}
 		if len(e.repeats) > 0 && slices.Contains([]parser.ItemType{parser.SUM, parser.COUNT, parser.AVG}, a.Op) {
-			r.notes = append(r.notes, fmt.Sprintf("series that differ only in %s repeat one number, which counts once here", strings.Join(e.repeats, ", ")))
+			r.notes = append(r.notes, fmt.Sprintf("series that differ only in %s repeat one number, which counts once here",
+				strings.Join(e.repeats, ", ")))
 		}
 	}
 }

@@ -38,7 +38,7 @@ func TestPublic(t *testing.T) {
 	for _, row := range rows[1:] {
 		repository, path, flags := row[0], row[2], row[4]
 		o := Options{Labels: map[string]string{}}
-		for _, flag := range strings.Fields(flags) {
+		for flag := range strings.FieldsSeq(flags) {
 			old, to, _ := strings.Cut(strings.TrimPrefix(flag, "--label="), "=")
 			o.Labels[old] = to
 		}
@@ -72,7 +72,10 @@ func TestPublic(t *testing.T) {
 			t.Errorf("%s: %d panels are wrong", path, count[wrong])
 		}
 		n := func(v verdict) string { return strconv.Itoa(count[v]) }
-		result := slices.Concat(row[:5], []string{strconv.Itoa(len(order)), n(right), n(renewed), n(differs), n(noSeries), n(left), n(silent), n(wrong), n(foreign)})
+		result := slices.Concat(row[:5], []string{
+			strconv.Itoa(len(order)), n(right), n(renewed), n(differs), n(noSeries), n(left),
+			n(silent), n(wrong), n(foreign),
+		})
 		if err := writer.Write(result); err != nil {
 			t.Fatal(err)
 		}

@@ -1,5 +1,5 @@
-// Package migrate rewrites dashboards and rules over the metrics of engines, dcgm-exporter and nvidia_gpu_exporter in the vocabulary. It reads the
-// tables by which the collectors read those metrics, backwards.
+// Package migrate rewrites dashboards and rules over the metrics of engines, dcgm-exporter and nvidia_gpu_exporter in
+// the vocabulary. It reads the tables by which the collectors read those metrics, backwards.
 //
 //	expressions  one PromQL expression         rewrite.go; selector.go, operations.go, and shape.go: what is known of its series
 //	tables       what each name is called      equal.go, smi.go

@@ -149,7 +149,8 @@ func (r *rewriter) condition(out *selected, m *labels.Matcher, narrowed map[stri
 	case said:
 		to = mapped{name: name}
 	case slices.Contains(workload, m.Name):
-		out.info(metrics.GPUAllocationInfo).where = append(out.info(metrics.GPUAllocationInfo).where, labels.MustNewMatcher(m.Type, strings.TrimPrefix(m.Name, "exported_"), m.Value))
+		out.info(metrics.GPUAllocationInfo).where = append(out.info(metrics.GPUAllocationInfo).where,
+			labels.MustNewMatcher(m.Type, strings.TrimPrefix(m.Name, "exported_"), m.Value))
 		return nil
 	case m.Name == "job" && variable.MatchString(m.Value):
 		to = mapped{name: m.Name}
@@ -157,7 +158,8 @@ func (r *rewriter) condition(out *selected, m *labels.Matcher, narrowed map[stri
 		r.notes = append(r.notes, fmt.Sprintf("%s describes the old scrape, and was left out", m))
 		return nil
 	default:
-		return fmt.Errorf("label %s has no equivalent on %s: rename it with --label=%s=NAME, or drop it with --label=%s=", m.Name, out.of.to.Name, m.Name, m.Name)
+		return fmt.Errorf("label %s has no equivalent on %s: rename it with --label=%s=NAME, or drop it with --label=%s=", m.Name,
+			out.of.to.Name, m.Name, m.Name)
 	}
 	if to.name == "" {
 		return nil // its values repeat one number

@@ -23,7 +23,10 @@ type shape struct {
 }
 
 func (s shape) with(other shape) shape {
-	out := shape{of: append(slices.Clone(s.of), other.of...), foreign: s.foreign || other.foreign, defined: maps.Clone(s.defined), extra: maps.Clone(s.extra), le: s.le}
+	out := shape{
+		of: append(slices.Clone(s.of), other.of...), foreign: s.foreign || other.foreign, defined: maps.Clone(s.defined),
+		extra: maps.Clone(s.extra), le: s.le,
+	}
 	if out.le == (metrics.Scale{}) {
 		out.le = other.le
 	}
@@ -51,7 +54,8 @@ func (s shape) label(name string, o Options) (string, error) {
 			to, ok = mapped{name: name}, true
 		}
 		if !ok {
-			return "", fmt.Errorf("label %s has no equivalent on %s: rename it with --label=%s=NAME, or drop it with --label=%s=", name, e.to.Name, name, name)
+			return "", fmt.Errorf("label %s has no equivalent on %s: rename it with --label=%s=NAME, or drop it with --label=%s=", name,
+				e.to.Name, name, name)
 		}
 		names = append(names, to.name)
 	}

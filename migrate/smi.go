@@ -57,8 +57,11 @@ func (t *smiTable) power() {
 	t.add("power_draw_average_watts", metrics.GPUPower, label(metrics.LabelScope, "gpu_average"))
 	t.add("power_draw_instant_watts", metrics.GPUPower, label(metrics.LabelScope, "gpu"))
 	t.add("module_power_draw_instant_watts", metrics.GPUPower, label(metrics.LabelScope, "module"))
-	for field, kind := range map[string]string{"enforced_power_limit": "enforced", "power_limit": "requested", "power_default_limit": "default",
-		"power_min_limit": "min", "power_max_limit": "max"} {
+	for field, kind := range map[string]string{
+		"enforced_power_limit": "enforced", "power_limit": "requested",
+		"power_default_limit": "default",
+		"power_min_limit":     "min", "power_max_limit": "max",
+	} {
 		t.add(field+"_watts", metrics.GPUPowerLimit, label(metrics.LabelKind, kind))
 	}
 	t.add("energy_joules_total", metrics.GPUEnergy)
@@ -66,7 +69,10 @@ func (t *smiTable) power() {
 		t.add("clocks_current_"+field+"_clock_hz", metrics.GPUClock, label(metrics.LabelDomain, domain))
 		t.add("clocks_max_"+field+"_clock_hz", metrics.GPUClockMax, label(metrics.LabelDomain, domain))
 	}
-	for _, reason := range []string{"gpu_idle", "applications_clocks_setting", "sw_power_cap", "hw_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown", "sw_thermal_slowdown", "sync_boost"} {
+	for _, reason := range []string{
+		"gpu_idle", "applications_clocks_setting", "sw_power_cap", "hw_slowdown", "hw_thermal_slowdown",
+		"hw_power_brake_slowdown", "sw_thermal_slowdown", "sync_boost",
+	} {
 		t.add("clocks_event_reasons_"+reason, metrics.GPUClockEventActive, label(metrics.LabelReason, reason))
 		// of drivers before 535
 		t.add("clocks_throttle_reasons_"+reason, metrics.GPUClockEventActive, label(metrics.LabelReason, reason))
@@ -131,9 +137,14 @@ func (t *smiTable) instances() {
 		name string
 		to   *metrics.Family
 	}{
-		{"memory_total_bytes", metrics.GPUMemoryTotal}, {"memory_used_bytes", metrics.GPUMemoryUsed}, {"memory_free_bytes", metrics.GPUMemoryFree},
-		{"memory_reserved_bytes", metrics.GPUMemoryReserved}, {"graphics_activity_ratio", metrics.GPUGraphicsActive}, {"sm_activity_ratio", metrics.GPUSMActive},
-		{"sm_occupancy_ratio", metrics.GPUSMOccupancy}, {"tensor_activity_ratio", metrics.GPUTensorActive},
+		{"memory_total_bytes", metrics.GPUMemoryTotal},
+		{"memory_used_bytes", metrics.GPUMemoryUsed},
+		{"memory_free_bytes", metrics.GPUMemoryFree},
+		{"memory_reserved_bytes", metrics.GPUMemoryReserved},
+		{"graphics_activity_ratio", metrics.GPUGraphicsActive},
+		{"sm_activity_ratio", metrics.GPUSMActive},
+		{"sm_occupancy_ratio", metrics.GPUSMOccupancy},
+		{"tensor_activity_ratio", metrics.GPUTensorActive},
 	} {
 		t.add("mig_"+part.name, part.to, label(metrics.LabelGPUInstance, anyValue))
 	}
@@ -151,7 +162,9 @@ var smiNot = []struct{ prefix, why string }{
 
 // smiLabels maps the labels of nvidia_gpu_exporter.
 var smiLabels = map[string]string{
-	"uuid": metrics.LabelGPUUUID, "index": metrics.LabelGPU, "name": metrics.LabelGPUName, "pci_bus_id": metrics.LabelPCIBusID, "serial": metrics.LabelSerial,
-	"vbios_version": metrics.LabelVBIOSVersion, "compute_cap": metrics.LabelComputeCapability, "xid": metrics.LabelXID, "mig_uuid": metrics.LabelMIGUUID,
+	"uuid": metrics.LabelGPUUUID, "index": metrics.LabelGPU, "name": metrics.LabelGPUName, "pci_bus_id": metrics.LabelPCIBusID,
+	"serial":        metrics.LabelSerial,
+	"vbios_version": metrics.LabelVBIOSVersion, "compute_cap": metrics.LabelComputeCapability, "xid": metrics.LabelXID,
+	"mig_uuid":        metrics.LabelMIGUUID,
 	"gpu_instance_id": metrics.LabelGPUInstance, "compute_instance_id": metrics.LabelComputeInstance, "profile": metrics.LabelProfile,
 }

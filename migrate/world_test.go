@@ -103,15 +103,21 @@ func newWorld(t *testing.T) world {
 		bases, served = append(bases, body), append(served, body)
 		host := p.job + "-0:8000"
 		hosts = append(hosts, host)
-		config = append(config, engine.TargetConfig{URL: "http://" + host + p.path, Labels: pod(p.job), Timeout: model.Duration(time.Hour), Transport: inProcess(func(r *http.Request) []byte {
-			if r.URL.Path == p.path {
-				return served[i]
-			}
-			return nil
-		})})
+		config = append(config, engine.TargetConfig{
+			URL: "http://" + host + p.path, Labels: pod(p.job), Timeout: model.Duration(time.Hour),
+			Transport: inProcess(func(r *http.Request) []byte {
+				if r.URL.Path == p.path {
+					return served[i]
+				}
+				return nil
+			}),
+		})
 	}
 	now := rulesim.Epoch
-	engines, err := engine.New(engine.Config{Targets: config, UserAgent: "test", Log: slog.New(slog.DiscardHandler), Now: func() time.Time { return now }})
+	engines, err := engine.New(engine.Config{
+		Targets: config, UserAgent: "test", Log: slog.New(slog.DiscardHandler),
+		Now: func() time.Time { return now },
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,7 +128,8 @@ func newWorld(t *testing.T) world {
 	gpuBase = append(gpuBase, asked(string(gpuBase))...)
 	gpuNow := gpuBase
 	gpus, err := gpupage.New(gpupage.Options{Logger: slog.New(slog.DiscardHandler), Interval: 15 * time.Second, Targets: []gpupage.Target{{
-		URL: "http://dcgm:9400", Timeout: time.Hour, Transport: inProcess(func(*http.Request) []byte { return gpuNow })}}})
+		URL: "http://dcgm:9400", Timeout: time.Hour, Transport: inProcess(func(*http.Request) []byte { return gpuNow }),
+	}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -219,7 +226,8 @@ func later(t *testing.T, body []byte, step int) []byte {
 				for _, b := range m.Histogram.Bucket {
 					*b.CumulativeCount *= times
 				}
-			case m.Gauge != nil && f.GetName() != "process_start_time_seconds" && *m.Gauge.Value < 1e9 && !strings.HasSuffix(f.GetName(), "_created") && !strings.Contains(f.GetName(), "XID"):
+			case m.Gauge != nil && f.GetName() != "process_start_time_seconds" && *m.Gauge.Value < 1e9 && !strings.HasSuffix(f.GetName(),
+				"_created") && !strings.Contains(f.GetName(), "XID"):
 				*m.Gauge.Value *= 1 - 0.02*float64(step%3)
 			}
 		}

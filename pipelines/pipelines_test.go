@@ -293,8 +293,8 @@ func example(t *testing.T, name string, replace ...string) string {
 }
 
 // TestPipelines: an OpenTelemetry collector and vmagent pass on what the exporter counts. Nothing is lost or double while the engine, the
-// exporter and the pipelines are restarted. Deltas lack what was counted while no collector ran, and what a restarted engine counted until it was read:
-// the processor drops both.
+// exporter and the pipelines are restarted. Deltas lack what was counted while no collector ran, and what a restarted
+// engine counted until it was read: the processor drops both.
 func TestPipelines(t *testing.T) {
 	if os.Getenv("PIPELINES") == "" {
 		t.Skip("PIPELINES=1 builds a collector and vmagent, which takes minutes")
@@ -306,11 +306,15 @@ func TestPipelines(t *testing.T) {
 	s.Server = httptest.NewServer(s)
 	t.Cleanup(s.Close)
 	address := free(t)
-	exporter := newProgram(t, build(t, "EXPORTER", "..", "./cmd/exporter"), "--engine.target="+served.URL, "--web.listen-address="+address, "--no-collector.gpu", "--discovery=none")
+	exporter := newProgram(t, build(t, "EXPORTER", "..", "./cmd/exporter"), "--engine.target="+served.URL, "--web.listen-address="+
+		address, "--no-collector.gpu", "--discovery=none")
 	otel := newProgram(t, build(t, "OTELCOL", ".", "./otelcol"), "--config="+example(t, "otel-collector.yaml",
-		"127.0.0.1:9844", address, "http://127.0.0.1:4318", s.URL+"/cumulative", "http://127.0.0.1:4319", s.URL+"/delta", "service:\n", "service:\n  telemetry: {metrics: {level: none}}\n"))
-	vmagent := newProgram(t, build(t, "VMAGENT", ".", "github.com/VictoriaMetrics/VictoriaMetrics/app/vmagent"), "-promscrape.config="+example(t, "vmagent.yaml", "127.0.0.1:9844", address),
-		"-remoteWrite.url="+s.URL+"/vmagent", "-remoteWrite.tmpDataPath="+t.TempDir(), "-httpListenAddr="+free(t), "-remoteWrite.flushInterval=1s")
+		"127.0.0.1:9844", address, "http://127.0.0.1:4318", s.URL+"/cumulative", "http://127.0.0.1:4319", s.URL+"/delta", "service:\n",
+		"service:\n  telemetry: {metrics: {level: none}}\n"))
+	vmagent := newProgram(t, build(t, "VMAGENT", ".", "github.com/VictoriaMetrics/VictoriaMetrics/app/vmagent"), "-promscrape.config="+
+		example(t, "vmagent.yaml", "127.0.0.1:9844", address),
+		"-remoteWrite.url="+s.URL+"/vmagent", "-remoteWrite.tmpDataPath="+t.TempDir(), "-httpListenAddr="+free(t),
+		"-remoteWrite.flushInterval=1s")
 
 	begin := 1000
 	caught := func(why string) {
@@ -376,7 +380,8 @@ func TestPipelines(t *testing.T) {
 	defer s.mu.Unlock()
 	for _, name := range []string{counter, histogram} {
 		cumulative, delta, agent := s.of("cumulative", name), s.of("delta", name), s.of("vmagent", name)
-		t.Logf("%s: %v counted; cumulative %v in %d points, vmagent %v in %d, deltas %v in %d, %v while no collector ran, %v before the first reading of a restarted engine",
+		t.Logf("%s: %v counted; cumulative %v in %d points, vmagent %v in %d, deltas %v in %d, %v while no collector ran, %v before the "+
+			"first reading of a restarted engine",
 			name, want, cumulative.rose, cumulative.count, agent.rose, agent.count, delta.sum, delta.count, cumulative.gap, cumulative.anew)
 		if cumulative.rose != want {
 			t.Errorf("%s: cumulative sums rose by %v, %v were counted", name, cumulative.rose, want)

@@ -105,11 +105,9 @@ func (c *Client) Run(ctx context.Context) {
 		if c.random.Float64() < l.Cancels {
 			early = l.Early
 		}
-		c.running.Add(1)
-		go func() {
-			defer c.running.Done()
+		c.running.Go(func() {
 			c.send(body, record, early, l.Patience)
-		}()
+		})
 	}
 	c.running.Wait()
 }

@@ -81,7 +81,10 @@ func router(command ...string) func(*Stage, []string) (*Process, error) {
 
 // dynamoFront starts Dynamo's frontend with two of its mockers.
 func (s *Stage) dynamoFront([]string) (*Process, error) {
-	env := []string{"DYN_DISCOVERY_BACKEND=file", "DYN_FILE_KV=" + filepath.Join(s.folder, "dynamo"), "DYN_EVENT_PLANE=zmq", "HF_HUB_OFFLINE=1"}
+	env := []string{
+		"DYN_DISCOVERY_BACKEND=file", "DYN_FILE_KV=" + filepath.Join(s.folder, "dynamo"), "DYN_EVENT_PLANE=zmq",
+		"HF_HUB_OFFLINE=1",
+	}
 	for i := range 2 {
 		own := append(slices.Clone(env), "DYN_SYSTEM_ENABLED=true", "DYN_SYSTEM_PORT="+strconv.Itoa(s.port+12+i))
 		w, err := start(filepath.Join(s.folder, fmt.Sprintf("mocker-%d.log", i)), own, s.program("dynamo", "python"), "-m", "dynamo.mocker",

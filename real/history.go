@@ -86,8 +86,8 @@ func fetch(ctx context.Context, url string) (string, error) {
 	return string(text), err
 }
 
-// Past makes engines and an exporter that started minutes ago look as if they had run for a day. It adds to the counters what a day at the rates of
-// the healthy minutes would have counted. It serves the exporter's metrics with these values, and
+// Past makes engines and an exporter that started minutes ago look as if they had run for a day. It adds to the
+// counters what a day at the rates of the healthy minutes would have counted. It serves the exporter's metrics with these values, and
 // fills a Prometheus with the history.
 type Past struct {
 	exporter string // URL of the page

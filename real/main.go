@@ -1,5 +1,5 @@
-// Command real plays incidents on real programs: vLLM on a CPU, LiteLLM, Prometheus and Alertmanager, with its own clients. It scores what the page
-// and exporter triage say against what the clients saw.
+// Command real plays incidents on real programs: vLLM on a CPU, LiteLLM, Prometheus and Alertmanager, with its own
+// clients. It scores what the page and exporter triage say against what the clients saw.
 package main
 
 import (
@@ -76,7 +76,7 @@ func run(ctx context.Context, o options) error {
 		return err
 	}
 	s := &Stage{Programs: p, port: o.port, known: map[string]*Past{}}
-	for _, c := range strings.Split(o.cores, ",") {
+	for c := range strings.SplitSeq(o.cores, ",") {
 		n, err := strconv.Atoi(c)
 		if err != nil {
 			return err

@@ -103,7 +103,8 @@ func (o *Outcome) judge(p Play, records []Record, told []Notification) {
 			says := firstLine(a.Annotations["split"])
 			o.PageSays = append(o.PageSays, says)
 			for _, b := range p.Right {
-				o.PageRight = o.PageRight || strings.HasPrefix(says, "New: "+string(b)+".") || strings.HasPrefix(says, "Look first at: "+string(b)+".") ||
+				o.PageRight = o.PageRight || strings.HasPrefix(says, "New: "+string(b)+".") ||
+					strings.HasPrefix(says, "Look first at: "+string(b)+".") ||
 					!strings.HasPrefix(says, "Look first at: ") && a.Labels["branch"] == string(b)
 			}
 		}

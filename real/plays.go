@@ -81,7 +81,8 @@ func (s *Stage) declare(from, to time.Time) error {
 	if len(s.engines) > 1 {
 		return nil
 	}
-	s.maintenance = fmt.Sprintf("maintenance: [{from: %s, to: %s, reason: a restart that was planned}]\n", from.UTC().Format(time.RFC3339), to.UTC().Format(time.RFC3339))
+	s.maintenance = fmt.Sprintf("maintenance: [{from: %s, to: %s, reason: a restart that was planned}]\n", from.UTC().
+		Format(time.RFC3339), to.UTC().Format(time.RFC3339))
 	if _, err := s.configure(s.engines, s.gateway != nil); err != nil {
 		return err
 	}
@@ -132,27 +133,42 @@ func plays() []Play {
 
 // ramps ask how much an engine can do.
 func ramps() []Play {
-	return []Play{{Name: "knee", Says: "after half an hour of a load that swings, the load goes up until an objective breaks", Asked: true,
-		Flags: []string{"--max-num-seqs", "32"}, Load: Load{Rate: 2, Own: 64, Output: 20}, Fault: findKnee, Lasts: time.Second}}
+	return []Play{{
+		Name: "knee", Says: "after half an hour of a load that swings, the load goes up until an objective breaks", Asked: true,
+		Flags: []string{"--max-num-seqs", "32"}, Load: Load{Rate: 2, Own: 64, Output: 20}, Fault: findKnee, Lasts: time.Second,
+	}}
 }
 
 // alone are the incidents of a single engine.
 func alone() []Play {
 	return []Play{
-		{Name: "queueing", Says: "six times the requests, more than --max-num-seqs at once", Right: []rules.Branch{rules.Queueing},
-			Fault: change(func(l *Load) { l.Rate *= 6 })},
-		{Name: "long-prompts", Says: "prompts of 2,400 tokens of their own", Right: []rules.Branch{rules.Prefill, rules.Behaviour},
-			Fault: change(func(l *Load) { l.Own = 2400 })},
-		{Name: "nonce", Says: "each prompt begins with a word of its own: the prefix cache knows none", Right: []rules.Branch{rules.Prefill},
-			Load: Load{Rate: 1.6, Shared: 1024, Own: 24, Output: 40}, Fault: change(func(l *Load) { l.Nonce = true })},
-		{Name: "small-cache", Says: "started again with a KV cache for one request", Right: []rules.Branch{rules.Memory},
+		{
+			Name: "queueing", Says: "six times the requests, more than --max-num-seqs at once", Right: []rules.Branch{rules.Queueing},
+			Fault: change(func(l *Load) { l.Rate *= 6 }),
+		},
+		{
+			Name: "long-prompts", Says: "prompts of 2,400 tokens of their own", Right: []rules.Branch{rules.Prefill, rules.Behaviour},
+			Fault: change(func(l *Load) { l.Own = 2400 }),
+		},
+		{
+			Name: "nonce", Says: "each prompt begins with a word of its own: the prefix cache knows none", Right: []rules.Branch{rules.Prefill},
+			Load: Load{Rate: 1.6, Shared: 1024, Own: 24, Output: 40}, Fault: change(func(l *Load) { l.Nonce = true }),
+		},
+		{
+			Name: "small-cache", Says: "started again with a KV cache for one request", Right: []rules.Branch{rules.Memory},
 			Load: Load{Rate: 1, Own: 200, Output: 100}, Flags: []string{"--max-num-seqs", "4"},
-			Fault: released("--max-num-seqs", "4", "--num-gpu-blocks-override", "6", "--max-model-len", "640")},
-		{Name: "long-outputs", Says: "answers ten times as long", Right: []rules.Branch{rules.Decode, rules.Behaviour},
-			Fault: change(func(l *Load) { l.Output *= 10 })},
-		{Name: "stopped-busy", Says: "the engine's core stops while requests run", Right: []rules.Branch{rules.Engine},
-			Fault: func(_ context.Context, s *Stage) error { return s.engines[0].signal(0, syscall.SIGSTOP) }},
-		{Name: "stopped-idle", Says: "the engine's core stops while nothing runs, then requests come", Right: []rules.Branch{rules.Engine},
+			Fault: released("--max-num-seqs", "4", "--num-gpu-blocks-override", "6", "--max-model-len", "640"),
+		},
+		{
+			Name: "long-outputs", Says: "answers ten times as long", Right: []rules.Branch{rules.Decode, rules.Behaviour},
+			Fault: change(func(l *Load) { l.Output *= 10 }),
+		},
+		{
+			Name: "stopped-busy", Says: "the engine's core stops while requests run", Right: []rules.Branch{rules.Engine},
+			Fault: func(_ context.Context, s *Stage) error { return s.engines[0].signal(0, syscall.SIGSTOP) },
+		},
+		{
+			Name: "stopped-idle", Says: "the engine's core stops while nothing runs, then requests come", Right: []rules.Branch{rules.Engine},
 			Fault: func(ctx context.Context, s *Stage) error {
 				before := *s.client.load.Load()
 				s.client.Set(Load{})
@@ -161,62 +177,88 @@ func alone() []Play {
 				}
 				s.client.Set(before)
 				return s.engines[0].signal(0, syscall.SIGSTOP)
-			}},
-		{Name: "killed-worker", Says: "the engine's core is killed, nothing starts it again", Right: []rules.Branch{rules.Engine},
+			},
+		},
+		{
+			Name: "killed-worker", Says: "the engine's core is killed, nothing starts it again", Right: []rules.Branch{rules.Engine},
 			Fault: func(_ context.Context, s *Stage) error {
 				s.engines[0].spent = true
 				return s.engines[0].signal(0, syscall.SIGKILL)
-			}},
-		{Name: "cpu-taken", Says: "five processes compute on the engine's core", Right: []rules.Branch{rules.Engine, rules.Hardware},
-			Fault: func(_ context.Context, s *Stage) error { return s.burn(s.engines[0], 5) }},
-		{Name: "pauses", Says: "the engine's core stops for 18 s every two minutes", Right: []rules.Branch{rules.Engine}, Load: brief, Lasts: 12 * time.Minute,
+			},
+		},
+		{
+			Name: "cpu-taken", Says: "five processes compute on the engine's core", Right: []rules.Branch{rules.Engine, rules.Hardware},
+			Fault: func(_ context.Context, s *Stage) error { return s.burn(s.engines[0], 5) },
+		},
+		{
+			Name: "pauses", Says: "the engine's core stops for 18 s every two minutes", Right: []rules.Branch{rules.Engine}, Load: brief,
+			Lasts: 12 * time.Minute,
 			Fault: func(ctx context.Context, s *Stage) error {
 				go s.engines[0].pause(ctx, 18*time.Second, 102*time.Second)
 				return nil
-			}},
-		{Name: "slow-release", Says: "started again with --max-num-seqs 1 and --no-enable-prefix-caching", Right: []rules.Branch{rules.Release},
-			Load: Load{Rate: 1.2, Shared: 1024, Own: 24, Output: 40}, Fault: released("--max-num-seqs", "1", "--no-enable-prefix-caching")},
+			},
+		},
+		{
+			Name: "slow-release", Says: "started again with --max-num-seqs 1 and --no-enable-prefix-caching", Right: []rules.Branch{rules.Release},
+			Load: Load{Rate: 1.2, Shared: 1024, Own: 24, Output: 40}, Fault: released("--max-num-seqs", "1", "--no-enable-prefix-caching"),
+		},
 	}
 }
 
 // harmless are the situations in which nobody is to be paged.
 func harmless() []Play {
 	return []Play{
-		{Name: "burst", Says: "five times the requests for ten seconds", Lasts: 4 * time.Minute,
-			Fault: briefly(10*time.Second, func(l *Load) { l.Rate *= 5 })},
-		{Name: "cancels", Says: "three in four clients leave after 300 ms", Lasts: 5 * time.Minute,
-			Fault: change(func(l *Load) { l.Cancels, l.Early = 0.75, 300*time.Millisecond })},
-		{Name: "invalid", Says: "a flood of requests that are too long", Lasts: 5 * time.Minute,
-			Fault: change(func(l *Load) { l.Rate, l.Invalid = l.Rate*4, 0.75 })},
+		{
+			Name: "burst", Says: "five times the requests for ten seconds", Lasts: 4 * time.Minute,
+			Fault: briefly(10*time.Second, func(l *Load) { l.Rate *= 5 }),
+		},
+		{
+			Name: "cancels", Says: "three in four clients leave after 300 ms", Lasts: 5 * time.Minute,
+			Fault: change(func(l *Load) { l.Cancels, l.Early = 0.75, 300*time.Millisecond }),
+		},
+		{
+			Name: "invalid", Says: "a flood of requests that are too long", Lasts: 5 * time.Minute,
+			Fault: change(func(l *Load) { l.Rate, l.Invalid = l.Rate*4, 0.75 }),
+		},
 	}
 }
 
 // behindGateway are the incidents of two engines with LiteLLM before them.
 func behindGateway() []Play {
 	return []Play{
-		{Name: "gateway-dies", Says: "LiteLLM is killed",
+		{
+			Name: "gateway-dies", Says: "LiteLLM is killed",
 			Right: []rules.Branch{rules.Routing}, Gateway: litellm,
-			Fault: killGateway},
-		{Name: "upstream-500", Says: "the way to one of two engines answers 500",
+			Fault: killGateway,
+		},
+		{
+			Name: "upstream-500", Says: "the way to one of two engines answers 500",
 			Right: []rules.Branch{rules.Routing}, Gateway: litellm,
-			Fault: func(_ context.Context, s *Stage) error { s.ways[0].Fail(true); return nil }},
-		{Name: "cooldown", Says: "the ways to both engines answer 500, until the gateway cools them down and answers 429",
+			Fault: func(_ context.Context, s *Stage) error { s.ways[0].Fail(true); return nil },
+		},
+		{
+			Name: "cooldown", Says: "the ways to both engines answer 500, until the gateway cools them down and answers 429",
 			Right: []rules.Branch{rules.Routing}, Gateway: litellm,
-			Fault: failUpstreams},
-		{Name: "network", Says: "800 ms more between gateway and engines, each way",
+			Fault: failUpstreams,
+		},
+		{
+			Name: "network", Says: "800 ms more between gateway and engines, each way",
 			Right: []rules.Branch{rules.Routing}, Gateway: litellm, Lasts: 12 * time.Minute,
 			Fault: func(_ context.Context, s *Stage) error {
 				for _, w := range s.ways {
 					w.delay.Store(int64(800 * time.Millisecond))
 				}
 				return nil
-			}},
-		{Name: "slow-replica", Says: "one of two engines computes a sixth of the time",
+			},
+		},
+		{
+			Name: "slow-replica", Says: "one of two engines computes a sixth of the time",
 			Right: []rules.Branch{rules.Routing, rules.Engine}, Gateway: litellm, Lasts: 12 * time.Minute,
 			Fault: func(ctx context.Context, s *Stage) error {
 				go s.engines[0].pause(ctx, 83*time.Millisecond, 17*time.Millisecond)
 				return nil
-			}},
+			},
+		},
 	}
 }
 
@@ -246,30 +288,46 @@ func failUpstreams(_ context.Context, s *Stage) error {
 func afterStart() []Play {
 	slots := func(n string) []string { return []string{"--max-num-seqs", "4", "--enable-lora", "--max-loras", n} }
 	return []Play{
-		{Name: "adapters", Says: "four adapters are asked in turn; started again with --max-loras 1", Right: []rules.Branch{rules.Memory},
-			Load: Load{Rate: 1, Own: 100, Output: 60, Adapters: adapters}, Flags: slots("4"), Fault: released(slots("1")...)},
-		{Name: "roll-out", Says: "two engines start one after the other, with --max-num-seqs 1 and --no-enable-prefix-caching",
+		{
+			Name: "adapters", Says: "four adapters are asked in turn; started again with --max-loras 1", Right: []rules.Branch{rules.Memory},
+			Load: Load{Rate: 1, Own: 100, Output: 60, Adapters: adapters}, Flags: slots("4"), Fault: released(slots("1")...),
+		},
+		{
+			Name: "roll-out", Says: "two engines start one after the other, with --max-num-seqs 1 and --no-enable-prefix-caching",
 			Right: []rules.Branch{rules.Release}, Gateway: litellm, Lasts: 12 * time.Minute,
-			Fault: rolledOut("--max-num-seqs", "1", "--no-enable-prefix-caching")},
-		{Name: "crash-loop", Says: "the engine's core is killed 20 s after each start", Right: []rules.Branch{rules.Engine}, Load: light, Fault: crashLoop},
-		{Name: "came-back", Says: "the engine's core is killed; it is back between the two readings of triage", Right: []rules.Branch{rules.Engine}, Load: light,
+			Fault: rolledOut("--max-num-seqs", "1", "--no-enable-prefix-caching"),
+		},
+		{
+			Name: "crash-loop", Says: "the engine's core is killed 20 s after each start", Right: []rules.Branch{rules.Engine}, Load: light,
+			Fault: crashLoop,
+		},
+		{
+			Name: "came-back", Says: "the engine's core is killed; it is back between the two readings of triage",
+			Right: []rules.Branch{rules.Engine}, Load: light,
 			Fault: func(ctx context.Context, s *Stage) error {
 				e := s.engines[0]
 				s.asks = e.takes - 15*time.Second
 				return s.crash(ctx, e, time.Hour)
-			}},
-		{Name: "second-page", Says: "one of two engines crashes again and again; 16 minutes after the page LiteLLM is killed",
+			},
+		},
+		{
+			Name: "second-page", Says: "one of two engines crashes again and again; 16 minutes after the page LiteLLM is killed",
 			Load:  light,
-			Right: []rules.Branch{rules.Routing}, Gateway: litellm, Fault: crashLoop, Then: killGateway},
+			Right: []rules.Branch{rules.Routing}, Gateway: litellm, Fault: crashLoop, Then: killGateway,
+		},
 	}
 }
 
 // outOfSight are what clients, or the exporter, do not see.
 func outOfSight() []Play {
 	return []Play{
-		{Name: "probed", Says: "LiteLLM is killed, which the exporter asks every ten seconds", Right: []rules.Branch{rules.Routing},
-			Load: Load{Rate: 0.1, Own: 64, Output: 400, Stop: "77"}, Gateway: litellm, Probes: true, Fault: killGateway},
-		{Name: "exporter-dies", Says: "the exporter is killed, and starts again after five minutes", Gateway: dynamo, Load: mocked, Lasts: 7 * time.Minute,
+		{
+			Name: "probed", Says: "LiteLLM is killed, which the exporter asks every ten seconds", Right: []rules.Branch{rules.Routing},
+			Load: Load{Rate: 0.1, Own: 64, Output: 400, Stop: "77"}, Gateway: litellm, Probes: true, Fault: killGateway,
+		},
+		{
+			Name: "exporter-dies", Says: "the exporter is killed, and starts again after five minutes", Gateway: dynamo, Load: mocked,
+			Lasts: 7 * time.Minute,
 			Fault: func(ctx context.Context, s *Stage) error {
 				s.exporter.stop()
 				s.loops.Go(func() {
@@ -278,29 +336,40 @@ func outOfSight() []Play {
 					}
 				})
 				return nil
-			}},
-		{Name: "target-removed", Says: "the frontend is taken out of the exporter's configuration", Gateway: dynamo, Load: mocked,
+			},
+		},
+		{
+			Name: "target-removed", Says: "the frontend is taken out of the exporter's configuration", Gateway: dynamo, Load: mocked,
 			Fault: func(_ context.Context, s *Stage) error {
 				if _, err := s.configure(nil, false); err != nil {
 					return err
 				}
 				return s.exporter.Process.Signal(syscall.SIGHUP)
-			}},
-		{Name: "cut-answers", Says: "the way to one of two engines asks for one token, whatever was asked for",
+			},
+		},
+		{
+			Name: "cut-answers", Says: "the way to one of two engines asks for one token, whatever was asked for",
 			Load:  light,
 			Right: []rules.Branch{rules.Routing, rules.Behaviour}, Gateway: litellm, Lasts: 25 * time.Minute,
-			Fault: func(_ context.Context, s *Stage) error { s.ways[0].shortens.Store(true); return nil }},
+			Fault: func(_ context.Context, s *Stage) error { s.ways[0].shortens.Store(true); return nil },
+		},
 	}
 }
 
 // otherGateways are the incidents of other gateways.
 func otherGateways() []Play {
 	return []Play{
-		{Name: "vllm-router-500", Says: "the ways from vllm-router to both engines answer 500", Right: []rules.Branch{rules.Routing}, Load: light,
-			Gateway: vllmRouter, Fault: failUpstreams},
-		{Name: "sglang-router-500", Says: "the ways from sglang-router to both engines answer 500", Right: []rules.Branch{rules.Routing}, Load: light,
-			Gateway: sglangRouter, Fault: failUpstreams},
-		{Name: "dynamo-killed", Says: "all workers of Dynamo are killed, and the frontend lives", Right: []rules.Branch{rules.Engine},
+		{
+			Name: "vllm-router-500", Says: "the ways from vllm-router to both engines answer 500", Right: []rules.Branch{rules.Routing}, Load: light,
+			Gateway: vllmRouter, Fault: failUpstreams,
+		},
+		{
+			Name: "sglang-router-500", Says: "the ways from sglang-router to both engines answer 500", Right: []rules.Branch{rules.Routing},
+			Load:    light,
+			Gateway: sglangRouter, Fault: failUpstreams,
+		},
+		{
+			Name: "dynamo-killed", Says: "all workers of Dynamo are killed, and the frontend lives", Right: []rules.Branch{rules.Engine},
 			Gateway: dynamo, Load: mocked,
 			Fault: func(_ context.Context, s *Stage) error {
 				for _, w := range s.workers {
@@ -309,6 +378,7 @@ func otherGateways() []Play {
 					}
 				}
 				return nil
-			}},
+			},
+		},
 	}
 }

@@ -213,7 +213,7 @@ func descendants(pid int) []int {
 		tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", all[i]))
 		for _, task := range tasks {
 			text, _ := os.ReadFile(task)
-			for _, child := range strings.Fields(string(text)) {
+			for child := range strings.FieldsSeq(string(text)) {
 				if n, err := strconv.Atoi(child); err == nil {
 					all = append(all, n)
 				}

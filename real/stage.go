@@ -240,9 +240,10 @@ func (s *Stage) measure(ctx context.Context, l Load, seed uint64) int {
 
 // configure writes the exporter's configuration.
 func (s *Stage) configure(engines []*Engine, gateway bool) (file string, err error) {
-	config := objectives() + s.maintenance + "targets:\n"
+	var config strings.Builder
+	config.WriteString(objectives() + s.maintenance + "targets:\n")
 	for _, e := range engines {
-		config += "  - {url: '" + e.url() + "'}\n"
+		config.WriteString("  - {url: '" + e.url() + "'}\n")
 	}
 	if gateway {
 		secret := filepath.Join(s.folder, "key")
@@ -250,13 +251,14 @@ func (s *Stage) configure(engines []*Engine, gateway bool) (file string, err err
 			return "", err
 		}
 		with := fmt.Sprintf("http_config: {authorization: {credentials_file: %s}}", secret)
-		config += fmt.Sprintf("  - {url: 'http://%s', %s}\n", local(s.front.page(s.port)), with)
+		fmt.Fprintf(&config, "  - {url: 'http://%s', %s}\n", local(s.front.page(s.port)), with)
 		if s.probes {
-			config += fmt.Sprintf("probes:\n  - {url: '%s', api: completions, model: %s, interval: 10s, tokens_per_hour: 1000000, %s}\n", s.entrance(), model, with)
+			fmt.Fprintf(&config, "probes:\n  - {url: '%s', api: completions, model: %s, interval: 10s, tokens_per_hour: 1000000, %s}\n",
+				s.entrance(), model, with)
 		}
 	}
 	file = filepath.Join(s.folder, "exporter.yml")
-	return file, os.WriteFile(file, []byte(config), 0o600)
+	return file, os.WriteFile(file, []byte(config.String()), 0o600)
 }
 
 // watch starts the exporter.

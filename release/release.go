@@ -155,7 +155,8 @@ func Compare(ctx context.Context, ask Ask, o Options) (all []Change, err error) 
 		}
 	}
 	slices.SortFunc(all, func(a, b Change) int {
-		return cmp.Or(b.From.Compare(a.From), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Model, b.Model), cmp.Compare(a.Cluster, b.Cluster))
+		return cmp.Or(b.From.Compare(a.From), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Model, b.Model),
+			cmp.Compare(a.Cluster, b.Cluster))
 	})
 	return all, nil
 }
@@ -183,15 +184,22 @@ func (a asker) events() (map[model][]event, error) {
 		}
 	}
 	changed := promql.Over("last_over_time", promql.Vector(metrics.EngineConfigChanged, m...), a.Since)
-	found, err := a.ask(a.ctx, promql.Max(append([]string{metrics.LabelSetting, metrics.LabelOld, metrics.LabelNew}, metrics.ReplicaLabels...), changed).String(), a.Now)
+	found, err := a.ask(a.ctx, promql.Max(append([]string{metrics.LabelSetting, metrics.LabelOld, metrics.LabelNew},
+		metrics.ReplicaLabels...), changed).String(), a.Now)
 	if err != nil {
 		return nil, err
 	}
 	all := map[model][]event{}
 	for _, s := range found {
 		at := time.UnixMilli(int64(1000 * s.F)).UTC()
-		if of := (model{s.Metric.Get(metrics.LabelCluster), s.Metric.Get(metrics.LabelNamespace), s.Metric.Get(metrics.LabelModel)}); at.After(a.Now.Add(-a.Since)) {
-			all[of] = append(all[of], event{metrics.Setting(s.Metric.Get(metrics.LabelSetting)), s.Metric.Get(metrics.LabelOld), s.Metric.Get(metrics.LabelNew), replicaOf(s.Metric), at})
+		if of := (model{
+			s.Metric.Get(metrics.LabelCluster), s.Metric.Get(metrics.LabelNamespace),
+			s.Metric.Get(metrics.LabelModel),
+		}); at.After(a.Now.Add(-a.Since)) {
+			all[of] = append(all[of], event{
+				metrics.Setting(s.Metric.Get(metrics.LabelSetting)), s.Metric.Get(metrics.LabelOld),
+				s.Metric.Get(metrics.LabelNew), replicaOf(s.Metric), at,
+			})
 		}
 	}
 	return all, nil
@@ -208,7 +216,8 @@ func rolled(events []event) (all [][]event) {
 	})
 	for i, e := range events {
 		reverses := func(o event) bool { return o.setting == e.setting && o.new == e.old && o.old == e.new }
-		if i == 0 || e.at.Sub(events[i-1].at) > together || slices.ContainsFunc(all[len(all)-1], reverses) { // what is taken back is another rollout
+		// what is taken back is another rollout
+		if i == 0 || e.at.Sub(events[i-1].at) > together || slices.ContainsFunc(all[len(all)-1], reverses) {
 			all = append(all, nil)
 		}
 		all[len(all)-1] = append(all[len(all)-1], e)
@@ -216,27 +225,42 @@ func rolled(events []event) (all [][]event) {
 	return all
 }
 
-// change compares a rollout. Nothing else happened to the model between the limits.
-func (a asker) change(m model, of, last []event, limits [2]time.Time) (Change, error) {
-	c := Change{Model: m.name, Namespace: m.namespace, Cluster: m.cluster, From: of[0].at, To: of[len(of)-1].at,
-		Settings: settings(of), Verdict: Unknown, Why: []string{}, Compared: []Row{}}
-	c.Back = !slices.ContainsFunc(c.Settings, func(s Setting) bool {
+// matchers select the series of the model.
+func (m model) matchers() []*promql.Matcher {
+	return []*promql.Matcher{
+		promql.Eq(metrics.LabelCluster, m.cluster), promql.Eq(metrics.LabelNamespace, m.namespace),
+		promql.Eq(metrics.LabelModel, m.name),
+	}
+}
+
+// reverses reports whether each setting changed back to what it was before the last change.
+func (c Change) reverses(last []event) bool {
+	return !slices.ContainsFunc(c.Settings, func(s Setting) bool {
 		return !slices.ContainsFunc(last, func(e event) bool { return e.setting == s.Setting && e.old == s.New && e.new == s.Old })
 	})
+}
+
+// change compares a rollout. Nothing else happened to the model between the limits.
+func (a asker) change(m model, of, last []event, limits [2]time.Time) (Change, error) {
+	c := Change{
+		Model: m.name, Namespace: m.namespace, Cluster: m.cluster, From: of[0].at, To: of[len(of)-1].at,
+		Settings: settings(of), Verdict: Unknown, Why: []string{}, Compared: []Row{},
+	}
+	c.Back = c.reverses(last)
 	changed := map[string]bool{}
 	for _, e := range of {
 		changed[e.replica] = true
 	}
-
 	after := Window{From: c.To.Add(a.Settle), To: limits[1]}
 	if longest := after.From.Add(a.Window); after.To.After(longest) {
 		after.To = longest
 	}
 	if after.To.Sub(after.From) < LeastWindow {
-		c.Why = append(c.Why, fmt.Sprintf("only %s have passed since the last replica changed; the comparison waits %s and then needs at least %s", max(0, limits[1].Sub(c.To)).Round(time.Second), a.Settle, LeastWindow))
+		c.Why = append(c.Why, fmt.Sprintf("only %s have passed since the last replica changed; the comparison waits %s and then needs "+
+			"at least %s", max(0, limits[1].Sub(c.To)).Round(time.Second), a.Settle, LeastWindow))
 		return c, nil
 	}
-	own := []*promql.Matcher{promql.Eq(metrics.LabelCluster, m.cluster), promql.Eq(metrics.LabelNamespace, m.namespace), promql.Eq(metrics.LabelModel, m.name)}
+	own := m.matchers()
 	live, err := a.ask(a.ctx, promql.Max(metrics.ReplicaLabels, promql.Vector(metrics.EngineInfo, own...)).String(), after.To)
 	if err != nil {
 		return c, err
@@ -265,7 +289,8 @@ func (a asker) change(m model, of, last []event, limits [2]time.Time) (Change, e
 	theirs, before := own, Window{}
 	if c.Changed < c.Replicas {
 		c.Against = "the replicas that did not change, at the same time"
-		theirs, before = append(slices.Clip(own), promql.Re(metrics.LabelServer, alternatives(servers[false]))), Window{From: after.From, To: after.To}
+		theirs, before = append(slices.Clip(own), promql.Re(metrics.LabelServer, alternatives(servers[false]))),
+			Window{From: after.From, To: after.To}
 		err = a.load(&before, theirs)
 	} else {
 		c.Against = "before the change"
@@ -400,7 +425,8 @@ func (a asker) compare(c *Change, theirs, mine []*promql.Matcher) error {
 func (c *Change) judge() {
 	for _, w := range []*Window{c.Before, c.After} {
 		if w.Requests < leastReading {
-			c.Why = append(c.Why, fmt.Sprintf("only %.0f requests from %s to %s; at least %d are needed", w.Requests, clock(w.From), clock(w.To), leastReading))
+			c.Why = append(c.Why, fmt.Sprintf("only %.0f requests from %s to %s; at least %d are needed", w.Requests, clock(w.From),
+				clock(w.To), leastReading))
 		}
 	}
 	if len(c.Why) > 0 {
@@ -412,7 +438,8 @@ func (c *Change) judge() {
 	}
 	more := c.After.Load/c.Before.Load - 1
 	worse, doubtful := c.worse(more)
-	different := fmt.Sprintf("the load differs by %+.0f%%: %.3g requests per second and replica before, %.3g after", 100*more, c.Before.Load, c.After.Load)
+	different := fmt.Sprintf("the load differs by %+.0f%%: %.3g requests per second and replica before, %.3g after", 100*more,
+		c.Before.Load, c.After.Load)
 	switch {
 	case len(worse) > 0:
 		c.Verdict, c.Why = Worse, worse

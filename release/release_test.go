@@ -52,8 +52,11 @@ func recorded(t *testing.T, at func(pod int, now time.Duration) (replica, []even
 	if err := sim.Run(rulesim.Epoch, rulesim.Epoch.Add(3*time.Hour), minute, func(now time.Time, emit rulesim.Emit) {
 		for pod := range 4 {
 			r, events := at(pod, now.Sub(rulesim.Epoch))
-			engine := []string{metrics.LabelRuntime, "vllm", metrics.LabelNamespace, "prod", metrics.LabelModel, "m", metrics.LabelPod, fmt.Sprintf("p-%d", pod),
-				metrics.LabelServer, fmt.Sprintf("10.0.0.%d:8000", pod), "instance", "n1", "job", "llm-node-exporter"}
+			engine := []string{
+				metrics.LabelRuntime, "vllm", metrics.LabelNamespace, "prod", metrics.LabelModel, "m", metrics.LabelPod,
+				fmt.Sprintf("p-%d", pod),
+				metrics.LabelServer, fmt.Sprintf("10.0.0.%d:8000", pod), "instance", "n1", "job", "llm-node-exporter",
+			}
 			show := func(name string, v float64, more ...string) {
 				emit(labels.FromStrings(append(append(more, engine...), "__name__", name)...), v)
 			}
@@ -64,7 +67,8 @@ func recorded(t *testing.T, at func(pod int, now time.Duration) (replica, []even
 			}
 			show(metrics.EngineInfo.Name, 1, metrics.LabelVersion, r.version)
 			for _, e := range events {
-				show(metrics.EngineConfigChanged.Name, float64(rulesim.Epoch.Add(e.at).Unix()), metrics.LabelSetting, e.setting, metrics.LabelOld, e.old, metrics.LabelNew, e.new)
+				show(metrics.EngineConfigChanged.Name, float64(rulesim.Epoch.Add(e.at).Unix()), metrics.LabelSetting, e.setting, metrics.LabelOld,
+					e.old, metrics.LabelNew, e.new)
 			}
 			count(metrics.Requests.Name, r.requests*(1-r.failed), metrics.LabelOutcome, "stop")
 			count(metrics.Requests.Name, r.requests*r.failed, metrics.LabelOutcome, "error")
@@ -98,7 +102,10 @@ func recorded(t *testing.T, at func(pod int, now time.Duration) (replica, []even
 func TestCompare(t *testing.T) {
 	const change = 2 * time.Hour
 	upgraded := []event{{change, "version", "1", "2"}}
-	requantized := []event{{change, "version", "1", "2"}, {change, "quantization", "none", "fp8"}, {change, "kv_cache_tokens", "40000", "80000"}}
+	requantized := []event{{change, "version", "1", "2"}, {change, "quantization", "none", "fp8"}, {
+		change, "kv_cache_tokens", "40000",
+		"80000",
+	}}
 	all := func(before, after replica, events []event) func(int, time.Duration) (replica, []event) {
 		return func(_ int, now time.Duration) (replica, []event) {
 			if now < change {
@@ -114,19 +121,45 @@ func TestCompare(t *testing.T) {
 		verdict release.Verdict
 		says    []string
 	}{
-		{"the same", all(well(1), well(1).to("2"), upgraded), 0, release.NoWorse, []string{"version 1 -> 2, replicas: 4", ", 4 of 4 replicas", "Compared with before the change", "TTFT, mean 200ms 200ms", "KV cache tokens per running request 2000 2000"}},
-		{"later first tokens", all(well(1), well(1).with(func(r *replica) { r.ttft = 0.3 }), requantized), 0, release.Worse,
-			[]string{"version 1 -> 2, replicas: 4 quantization none -> fp8, replicas: 4", "TTFT, mean 200ms -> 300ms"}},
+		{"the same", all(well(1), well(1).to("2"), upgraded), 0, release.NoWorse, []string{
+			"version 1 -> 2, replicas: 4",
+			", 4 of 4 replicas", "Compared with before the change", "TTFT, mean 200ms 200ms", "KV cache tokens per running request 2000 2000",
+		}},
+		{
+			"later first tokens", all(well(1), well(1).with(func(r *replica) { r.ttft = 0.3 }), requantized), 0, release.Worse,
+			[]string{"version 1 -> 2, replicas: 4 quantization none -> fp8, replicas: 4", "TTFT, mean 200ms -> 300ms"},
+		},
 		{"a tenth later", all(well(1), well(1).with(func(r *replica) { r.ttft = 0.22 }), upgraded), 0, release.NoWorse, nil},
-		{"slower tokens", all(well(1), well(1).with(func(r *replica) { r.itl = 0.03 }), upgraded), 0, release.Worse, []string{"Time between tokens, mean 20ms -> 30ms"}},
-		{"failures", all(well(1), well(1).with(func(r *replica) { r.failed = 0.03 }), upgraded), 0, release.Worse, []string{"Requests failed 0% -> 3%"}},
+		{
+			"slower tokens", all(well(1), well(1).with(func(r *replica) { r.itl = 0.03 }), upgraded), 0, release.Worse,
+			[]string{"Time between tokens, mean 20ms -> 30ms"},
+		},
+		{
+			"failures", all(well(1), well(1).with(func(r *replica) { r.failed = 0.03 }), upgraded), 0, release.Worse,
+			[]string{"Requests failed 0% -> 3%"},
+		},
 		{"a few failures", all(well(1), well(1).with(func(r *replica) { r.failed = 0.005 }), upgraded), 0, release.NoWorse, nil},
-		{"fewer prefix hits", all(well(1), well(1).with(func(r *replica) { r.hits = 0.2 }), upgraded), 0, release.Worse, []string{"Prefix cache hits 50% -> 20%"}},
-		{"fewer drafts accepted", all(well(1), well(1).with(func(r *replica) { r.accepted = 0.3 }), upgraded), 0, release.Worse, []string{"Draft tokens accepted 70% -> 30%"}},
-		{"later with more load", all(well(1), well(2).with(func(r *replica) { r.ttft = 0.3 }), upgraded), 0, release.Unknown, []string{"the load differs by +100%: 1 requests per second and replica before, 2 after"}},
-		{"as fast with more load", all(well(1), well(2), upgraded), 0, release.NoWorse, []string{"the load differs by +100%", "and nothing is worse"}},
+		{
+			"fewer prefix hits", all(well(1), well(1).with(func(r *replica) { r.hits = 0.2 }), upgraded), 0, release.Worse,
+			[]string{"Prefix cache hits 50% -> 20%"},
+		},
+		{
+			"fewer drafts accepted", all(well(1), well(1).with(func(r *replica) { r.accepted = 0.3 }), upgraded), 0, release.Worse,
+			[]string{"Draft tokens accepted 70% -> 30%"},
+		},
+		{
+			"later with more load", all(well(1), well(2).with(func(r *replica) { r.ttft = 0.3 }), upgraded), 0, release.Unknown,
+			[]string{"the load differs by +100%: 1 requests per second and replica before, 2 after"},
+		},
+		{"as fast with more load", all(well(1), well(2), upgraded), 0, release.NoWorse, []string{
+			"the load differs by +100%",
+			"and nothing is worse",
+		}},
 		{"as fast with less load", all(well(1), well(0.5), upgraded), 0, release.Unknown, []string{"the load differs by -50%"}},
-		{"later with less load", all(well(1), well(0.5).with(func(r *replica) { r.ttft = 0.3 }), upgraded), 0, release.Worse, []string{"TTFT, mean 200ms -> 300ms", "the load differs by -50%"}},
+		{
+			"later with less load", all(well(1), well(0.5).with(func(r *replica) { r.ttft = 0.3 }), upgraded), 0, release.Worse,
+			[]string{"TTFT, mean 200ms -> 300ms", "the load differs by -50%"},
+		},
 		{"an hour before, the load was the same", func(_ int, now time.Duration) (replica, []event) {
 			switch {
 			case now < time.Hour:
@@ -136,22 +169,38 @@ func TestCompare(t *testing.T) {
 			}
 			return well(2).with(func(r *replica) { r.ttft = 0.3 }), upgraded
 		}, 0, release.Worse, []string{"00:29:00-00:59:00", "TTFT, mean 200ms -> 300ms"}},
-		{"too early", all(well(1), well(1), upgraded), change + 8*minute, release.Unknown, []string{"only 8m0s have passed since the last replica changed; the comparison waits 5m0s and then needs at least 5m0s"}},
-		{"too few requests", all(well(0.01), well(0.01), upgraded), 0, release.Unknown, []string{"requests from 02:05:00 to 02:35:00; at least 100 are needed"}},
+		{
+			"too early", all(well(1), well(1), upgraded), change + 8*minute, release.Unknown,
+			[]string{"only 8m0s have passed since the last replica changed; the comparison waits 5m0s and then needs at least 5m0s"},
+		},
+		{
+			"too few requests", all(well(0.01), well(0.01), upgraded), 0, release.Unknown,
+			[]string{"requests from 02:05:00 to 02:35:00; at least 100 are needed"},
+		},
 		{"a canary beside the others", func(pod int, now time.Duration) (replica, []event) {
 			if slow := well(1).with(func(r *replica) { r.ttft = 0.4 }); now >= change && pod == 3 {
 				return slow, upgraded
 			}
 			return well(1), nil
-		}, 0, release.Worse, []string{"1 of 4 replicas", "Compared with the replicas that did not change, at the same time", "TTFT, mean 200ms -> 400ms"}},
+		}, 0, release.Worse, []string{
+			"1 of 4 replicas", "Compared with the replicas that did not change, at the same time",
+			"TTFT, mean 200ms -> 400ms",
+		}},
 		{"a rollout of one after the other", func(pod int, now time.Duration) (replica, []event) {
 			if own := change + time.Duration(pod)*5*minute; now >= own {
 				return well(1), []event{{own, "version", "1", "2"}}
 			}
 			return well(1), nil
 		}, 0, release.NoWorse, []string{"version 1 -> 2, replicas: 4 2026-01-05 02:00:00 to 02:15:00, 4 of 4 replicas", "02:20:00-02:50:00"}},
-		{"no change", func(int, time.Duration) (replica, []event) { return well(1), nil }, 0, release.Unknown, []string{"no change of a version or a setting within 24h"}},
-		{"it is the model that measures another cache", all(well(1), well(1), []event{{change, "kv_cache_tokens", "40000", "50000"}}), 0, release.Unknown, []string{"no change of a version or a setting"}},
+		{
+			"no change", func(int, time.Duration) (replica, []event) { return well(1), nil }, 0, release.Unknown,
+			[]string{"no change of a version or a setting within 24h"},
+		},
+		{
+			"it is the model that measures another cache", all(well(1), well(1), []event{{change, "kv_cache_tokens", "40000", "50000"}}), 0,
+			release.Unknown,
+			[]string{"no change of a version or a setting"},
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -191,9 +240,13 @@ func TestChangesInARow(t *testing.T) {
 		}
 		return well(1), []event{{time.Hour + 5*minute, "version", "2", "1"}}
 	})
-	changes, err := release.Compare(context.Background(), ask, release.Options{Now: rulesim.Epoch.Add(3 * time.Hour), Since: 24 * time.Hour, Window: 30 * minute, Settle: 5 * minute})
+	changes, err := release.Compare(context.Background(), ask, release.Options{
+		Now:   rulesim.Epoch.Add(3 * time.Hour),
+		Since: 24 * time.Hour, Window: 30 * minute, Settle: 5 * minute,
+	})
 	if err != nil || len(changes) != 2 || changes[0].Verdict != release.Unknown || changes[1].Verdict != release.Unknown ||
-		!strings.Contains(changes[0].Why[0], "less than 5m0s passed between this change and the previous one") || !strings.HasPrefix(changes[1].Why[0], "only 5m0s have passed") {
+		!strings.Contains(changes[0].Why[0], "less than 5m0s passed between this change and the previous one") ||
+		!strings.HasPrefix(changes[1].Why[0], "only 5m0s have passed") {
 		t.Errorf("%v: %+v", err, changes)
 	}
 }
@@ -209,11 +262,15 @@ func TestRollback(t *testing.T) {
 		}
 		return well(1), []event{{80 * minute, "version", "2", "1"}}
 	})
-	changes, err := release.Compare(context.Background(), ask, release.Options{Now: rulesim.Epoch.Add(3 * time.Hour), Since: 24 * time.Hour, Window: 30 * minute, Settle: 5 * minute})
+	changes, err := release.Compare(context.Background(), ask, release.Options{
+		Now:   rulesim.Epoch.Add(3 * time.Hour),
+		Since: 24 * time.Hour, Window: 30 * minute, Settle: 5 * minute,
+	})
 	if err != nil || len(changes) != 2 {
 		t.Fatalf("%d changes, %v", len(changes), err)
 	}
-	if back, bad := changes[0], changes[1]; !back.Back || back.Verdict != release.NoWorse || bad.Back || bad.Verdict != release.Worse || release.Status(changes) != release.NoWorse {
+	if back, bad := changes[0], changes[1]; !back.Back || back.Verdict != release.NoWorse || bad.Back || bad.Verdict != release.Worse ||
+		release.Status(changes) != release.NoWorse {
 		t.Errorf("back %t %s, bad %t %s %q", back.Back, back.Verdict, bad.Back, bad.Verdict, bad.Why)
 	}
 }

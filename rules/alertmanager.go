@@ -138,20 +138,28 @@ func NewAlertmanagerPart(alerts []*Alert, style Style) AlertmanagerPart {
 	}
 	group := []string{style.Label(metrics.LabelCluster), style.Label(metrics.LabelNamespace), metrics.LabelModel}
 	// A node whose GPUs all fall off the bus is one incident, whatever ran on them.
-	byNode := []Route{{Matchers: []string{fmt.Sprintf("%s=%q", metrics.LabelBranch, Hardware)},
-		GroupBy: []string{style.Label(metrics.LabelCluster), style.Label(metrics.LabelInstance)}}}
+	byNode := []Route{{
+		Matchers: []string{fmt.Sprintf("%s=%q", metrics.LabelBranch, Hardware)},
+		GroupBy:  []string{style.Label(metrics.LabelCluster), style.Label(metrics.LabelInstance)},
+	}}
 	// A new fault gets a page of its own even if somebody was already paged: an update of an old page wakes nobody.
-	news := Route{Matchers: []string{fmt.Sprintf("alertname=%q", SecondFault.Name)},
-		GroupBy: append([]string{"alertname", metrics.LabelClue}, group...)}
+	news := Route{
+		Matchers: []string{fmt.Sprintf("alertname=%q", SecondFault.Name)},
+		GroupBy:  append([]string{"alertname", metrics.LabelClue}, group...),
+	}
 	return AlertmanagerPart{
 		Routes: []Route{{
 			Receiver: "llm-" + style.Severities[slo.Ticket], Matchers: []string{`alertname=~"LLM.+"`}, GroupBy: group,
 			Routes: []Route{
 				// The first page of an incident goes out at once; corrections and further alerts follow within a minute.
-				{Receiver: "llm-" + style.Severities[slo.Page], Matchers: []string{severity(slo.Page)},
-					GroupBy: group, GroupWait: "10s", GroupInterval: "1m", RepeatInterval: "4h", Routes: append([]Route{news}, byNode...)},
-				{Receiver: "llm-" + style.Severities[slo.Ticket], Matchers: []string{severity(slo.Ticket)},
-					GroupBy: group, GroupWait: "5m", GroupInterval: "30m", RepeatInterval: "24h", Routes: byNode},
+				{
+					Receiver: "llm-" + style.Severities[slo.Page], Matchers: []string{severity(slo.Page)},
+					GroupBy: group, GroupWait: "10s", GroupInterval: "1m", RepeatInterval: "4h", Routes: append([]Route{news}, byNode...),
+				},
+				{
+					Receiver: "llm-" + style.Severities[slo.Ticket], Matchers: []string{severity(slo.Ticket)},
+					GroupBy: group, GroupWait: "5m", GroupInterval: "30m", RepeatInterval: "24h", Routes: byNode,
+				},
 				// Informational alerts are not sent: they show on dashboards and in the split of a page.
 				{Receiver: "llm-null", Matchers: []string{severity(slo.Info)}},
 			},

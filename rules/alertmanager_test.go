@@ -84,7 +84,10 @@ func routes(t *testing.T, config string, wanted map[string]string) {
 func TestMergedRoutes(t *testing.T) {
 	part := rules.NewAlertmanagerPart(rules.Alerts(rules.Groups(rules.Options{})), rules.Style{})
 	whole := rules.Alertmanager{
-		Route:     rules.Route{Receiver: "team", Routes: append(part.Routes, rules.Route{Receiver: "pager", Matchers: []string{`severity="critical"`}})},
+		Route: rules.Route{Receiver: "team", Routes: append(part.Routes, rules.Route{
+			Receiver: "pager",
+			Matchers: []string{`severity="critical"`},
+		})},
 		Inhibit:   part.Inhibit,
 		Receivers: append([]rules.Receiver{{"team"}, {"pager"}}, part.Receivers...),
 		Templates: []string{},
@@ -106,7 +109,8 @@ func TestMergedRoutes(t *testing.T) {
 
 func TestNotificationReadsWell(t *testing.T) {
 	_, template := writeAlertmanager(t)
-	out := amtool(t, "template", "render", "--template.glob="+template, `--template.text={{ template "llm.title" . }}|{{ template "llm.text" . }}`)
+	out := amtool(t, "template", "render", "--template.glob="+template,
+		`--template.text={{ template "llm.title" . }}|{{ template "llm.text" . }}`)
 	if strings.Contains(out, "<no value>") || !strings.Contains(out, "|") {
 		t.Errorf("rendered %q", out)
 	}
@@ -122,12 +126,14 @@ func TestNotificationOfAGroup(t *testing.T) {
 		{"status": "firing", "labels": {"alertname": "b", "cluster": "west"}, "annotations": {"summary": "this fires, too"}, "startsAt": "2026-01-01T11:00:00Z"},
 		{"status": "firing", "labels": {"alertname": "c", "cluster": "west", "namespace": "prod", "instance": "gpu-7:9844"}, "annotations": {"summary": "this burns", "split": "Look first at: memory.\nDo first, at once: cap it.\n"}, "startsAt": "2026-01-01T11:00:00Z"}]}`))
 	render := func(name string) string {
-		return strings.TrimSpace(amtool(t, "template", "render", "--template.glob="+template, "--template.data="+data, `--template.text={{ template "`+name+`" . }}`))
+		return strings.TrimSpace(amtool(t, "template", "render", "--template.glob="+template, "--template.data="+data,
+			`--template.text={{ template "`+name+`" . }}`))
 	}
 	if got := render("llm.title"); got != "west/prod: this burns, since 11:00 UTC" {
 		t.Errorf("the title is %q", got)
 	}
-	if got := render("llm.text"); !strings.Contains(got, "Resolved 11:00 UTC: a.") || !strings.HasPrefix(got, "Look first at: memory.\n") || !strings.Contains(got, "\nAlso: b.\n") {
+	if got := render("llm.text"); !strings.Contains(got, "Resolved 11:00 UTC: a.") ||
+		!strings.HasPrefix(got, "Look first at: memory.\n") || !strings.Contains(got, "\nAlso: b.\n") {
 		t.Errorf("the text is %q", got)
 	}
 }
@@ -162,7 +168,7 @@ func TestInhibition(t *testing.T) {
 				t.Errorf("%s compares %s without demanding it on both sides", source.Name, l)
 			}
 		}
-		for _, name := range strings.Split(named(t, r.Target), "|") {
+		for name := range strings.SplitSeq(named(t, r.Target), "|") {
 			target := byName[name]
 			if target == nil {
 				t.Errorf("%s mutes %s, which does not exist", source.Name, name)

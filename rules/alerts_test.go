@@ -295,7 +295,10 @@ func TestRollBackOnlyWhatChanged(t *testing.T) {
 	if err := yaml.Unmarshal(content, &file); err != nil {
 		t.Fatal(err)
 	}
-	advised := map[string]bool{"a new version, then twice as slow": true, "the same version restarted with another setting": true, "the same version restarted with other flags": false}
+	advised := map[string]bool{
+		"a new version, then twice as slow": true, "the same version restarted with another setting": true,
+		"the same version restarted with other flags": false,
+	}
 	for _, test := range file.Tests {
 		want, ours := advised[test.Name]
 		if !ours {

@@ -21,7 +21,8 @@ func budgetGroup(opt Options) Group {
 	record := func(f *metrics.Family, e promql.Expr) { g.Records = append(g.Records, Record{Name: f, Expr: e}) }
 
 	// While a change of period rolls out, exporters disagree; take one of the two.
-	period := promql.TopK(1, modelSLO, promql.Max(modelPeriod, promql.Over("last_over_time", promql.Vector(metrics.RecordedInfo), infoLookback)))
+	period := promql.TopK(1, modelSLO, promql.Max(modelPeriod, promql.Over("last_over_time", promql.Vector(metrics.RecordedInfo),
+		infoLookback)))
 	counted := func(e promql.Expr) promql.Expr {
 		return promql.Mul(e, period, promql.On(modelSLO...).ManyToOne(metrics.LabelPeriod))
 	}
@@ -54,7 +55,8 @@ var modelPeriod = slices.Concat(modelSLO, []string{metrics.LabelPeriod})
 // engine of the model or, for events that its gateways count, no gateway. Users who sent no request for an hour lose
 // nothing.
 func lost() promql.Expr {
-	usually := promql.And(latelyRate(), remembered(metrics.RecordedInfo, promql.Eq(metrics.LabelSignal, string(slo.Availability))), promql.On(modelSLO...))
+	usually := promql.And(latelyRate(), remembered(metrics.RecordedInfo, promql.Eq(metrics.LabelSignal, string(slo.Availability))),
+		promql.On(modelSLO...))
 	down := promql.Vector(metrics.RecordedDownTime, promql.Re(metrics.LabelRole, ".*"))
 	return promql.Unless(promql.Mul(usually, down, promql.On(modelRole...).ManyToOne()), underMaintenance(), promql.On(modelSLO...))
 }
@@ -69,7 +71,8 @@ func exhaustion() promql.Expr {
 	}
 	perObjective := promql.On(modelSLO...)
 	left := promql.Mul(promql.Call("clamp_min", recent(metrics.RecordedBudgetRemaining), promql.Num(0)), recent(metrics.RecordedUsualRate))
-	left = promql.Mul(promql.Mul(left, remembered(metrics.RecordedPeriod), perObjective.ManyToOne()), promql.Vector(metrics.RecordedErrorBudget), perObjective.ManyToOne())
+	left = promql.Mul(promql.Mul(left, remembered(metrics.RecordedPeriod), perObjective.ManyToOne()),
+		promql.Vector(metrics.RecordedErrorBudget), perObjective.ManyToOne())
 	return promql.Div(left, above(promql.Vector(metrics.RecordedBadNow), 0), perObjective.ManyToOne())
 }
 
@@ -97,7 +100,8 @@ func badNow() promql.Expr {
 		each = append(each, perSecond(w, enoughNow*five/w.Std().Seconds(), promql.Num(w.Std().Seconds())))
 	}
 	since := promql.Sub(times(2*step, promql.Div(promql.Over("sum_over_time", bad, RateWindow.Std()), bad)), promql.Num(step))
-	each = append(each, perSecond(RateWindow, fewNow, promql.Call("clamp", since, promql.Num(step), promql.Num(five))), promql.Div(bad, promql.Num(five)))
+	each = append(each, perSecond(RateWindow, fewNow, promql.Call("clamp", since, promql.Num(step), promql.Num(five))),
+		promql.Div(bad, promql.Num(five)))
 	return promql.Call("clamp_min", promql.Or(each[0], each[1:]...), promql.Num(0))
 }
 

@@ -53,7 +53,8 @@ func goodTokens() promql.Expr {
 		}
 	}
 	missed := promql.Div(promql.Vector(metrics.RecordedBadEventRate), promql.Gt(promql.Vector(metrics.RecordedEventRate), promql.Num(0)))
-	of := promql.Max(append([]string{metrics.LabelSignal}, modelSLO...), promql.Vector(metrics.RecordedInfo, promql.Re(metrics.LabelSignal, strings.Join(latencies, "|"))))
+	of := promql.Max(append([]string{metrics.LabelSignal}, modelSLO...), promql.Vector(metrics.RecordedInfo,
+		promql.Re(metrics.LabelSignal, strings.Join(latencies, "|"))))
 	worst := promql.Max(append([]string{metrics.LabelSignal}, modelLabels...), promql.Mul(of, missed, promql.On(modelSLO...).ManyToOne()))
 	return promql.Mul(promql.Sum(modelLabels, promql.Vector(metrics.RecordedGenerationTokens)),
 		promql.Call("clamp_min", promql.Sub(promql.Num(1), promql.Sum(modelLabels, worst)), promql.Num(0)), promql.On(modelLabels...))
@@ -100,7 +101,10 @@ func budgetTextGroup(opt Options) Group {
 	for _, w := range append(slices.Clone(nowWindows), RateWindow) {
 		g.Records = append(g.Records, Record{Name: increase(metrics.RecordedBadEvents, w), Expr: opt.source().events(metrics.SLOBadEvents, w)})
 	}
-	g.Records = append(g.Records, Record{Name: metrics.RecordedBadNow, Expr: badNow()}, Record{Name: metrics.RecordedExhaustion, Expr: exhaustion()})
+	g.Records = append(g.Records, Record{Name: metrics.RecordedBadNow, Expr: badNow()}, Record{
+		Name: metrics.RecordedExhaustion,
+		Expr: exhaustion(),
+	})
 	return g
 }
 
@@ -110,7 +114,8 @@ func budgetTextGroup(opt Options) Group {
 func behindGateway() promql.Expr {
 	inFront := promql.On(ofModel...)
 	gateway := promql.And(promql.Vector(increase(metrics.RecordedEvents, RawWindow), gatewayRole()),
-		promql.Over("last_over_time", promql.Vector(metrics.RecordedInfo, gatewayRole(), promql.Eq(metrics.LabelSignal, string(slo.Availability))), RateWindow.Std()), inFront)
+		promql.Over("last_over_time", promql.Vector(metrics.RecordedInfo, gatewayRole(), promql.Eq(metrics.LabelSignal,
+			string(slo.Availability))), RateWindow.Std()), inFront)
 	engines := promql.Vector(increase(metrics.RecordedEvents, RawWindow), promql.Ne(metrics.LabelRole, metrics.GatewayRole))
 	return promql.CountBy(modelSLO, promql.Le(engines, times(2, gateway), inFront.ManyToOne()))
 }
@@ -125,19 +130,25 @@ func thresholds(opt Options) (all []Record) {
 		for _, s := range severities {
 			names = append(names, s.String())
 		}
-		return promql.Over("last_over_time", promql.Vector(metrics.RecordedInfo, promql.Either(metrics.LabelSeverity, strings.Join(names, "|"))), infoLookback)
+		return promql.Over("last_over_time", promql.Vector(metrics.RecordedInfo, promql.Either(metrics.LabelSeverity,
+			strings.Join(names, "|"))), infoLookback)
 	}
 	perObjective := promql.On(modelSLO...)
-	limit := promql.Unless(promql.Div(promql.Num(slo.MaxBadShare.Float()), promql.Vector(metrics.RecordedErrorBudget)), promql.Vector(metrics.RecordedBehindGateway), perObjective)
+	limit := promql.Unless(promql.Div(promql.Num(slo.MaxBadShare.Float()), promql.Vector(metrics.RecordedErrorBudget)),
+		promql.Vector(metrics.RecordedBehindGateway), perObjective)
 	if opt.Tier == Single { // uncounted events do not alert; shards leave them out of their sums
 		limit = promql.Unless(limit, underMaintenance(), perObjective)
 	}
 	all = append(all, Record{Name: metrics.RecordedBurnLimit, Expr: limit})
 	for _, p := range opt.WindowPairs {
 		spend := promql.Div(remembered(metrics.RecordedPeriod), promql.Num(p.Unit()))
-		factor := promql.Or(promql.Lt(promql.Call("clamp_min", spend, promql.Num(1)), promql.Vector(metrics.RecordedBurnLimit)), promql.Vector(metrics.RecordedBurnLimit))
+		factor := promql.Or(promql.Lt(promql.Call("clamp_min", spend, promql.Num(1)), promql.Vector(metrics.RecordedBurnLimit)),
+			promql.Vector(metrics.RecordedBurnLimit))
 		add := func(severity slo.Severity, e promql.Expr) {
-			all = append(all, Record{metrics.RecordedBurnThreshold, e, map[string]string{metrics.LabelLong: p.Long.String(), metrics.LabelSeverity: severity.String()}})
+			all = append(all, Record{metrics.RecordedBurnThreshold, e, map[string]string{
+				metrics.LabelLong:     p.Long.String(),
+				metrics.LabelSeverity: severity.String(),
+			}})
 		}
 		if p.Severity == slo.Page {
 			add(slo.Page, promql.Unless(factor, wants(slo.Ticket, slo.None), perObjective))
@@ -196,7 +207,8 @@ func extended(increased, rate *metrics.Family, w slo.Duration) promql.Expr {
 // where the events are probes, the engine has many more requests than events.
 func (s source) requestsPerToken() promql.Expr {
 	tokens := s.allIn(RequestWindow)
-	ofTokens := promql.Over("last_over_time", promql.Vector(metrics.RecordedInfo, promql.Eq(metrics.LabelSignal, string(slo.ITL))), infoLookback)
+	ofTokens := promql.Over("last_over_time", promql.Vector(metrics.RecordedInfo, promql.Eq(metrics.LabelSignal, string(slo.ITL))),
+		infoLookback)
 	return promql.Call("clamp_max", promql.Div(s.requests(RequestWindow),
 		promql.And(promql.Gt(tokens, promql.Num(0)), ofTokens, promql.On(modelSLO...)),
 		promql.On(modelRole...).OneToMany()), promql.Num(1))
@@ -229,7 +241,8 @@ func fires(p slo.WindowPair, windows []slo.Duration) promql.Expr {
 		return promql.Add(times(0, of), promql.Num(share*p.Long.Std().Seconds()))
 	}
 	least := promql.Mul(promql.Or(spend(slo.LeastSpend, awake), spend(slo.WakeSpend, threshold)), threshold)
-	trifle := promql.Lt(bad, promql.Mul(least, promql.Mul(promql.Vector(metrics.RecordedExpectedRate), promql.Vector(metrics.RecordedErrorBudget))))
+	trifle := promql.Lt(bad, promql.Mul(least, promql.Mul(promql.Vector(metrics.RecordedExpectedRate),
+		promql.Vector(metrics.RecordedErrorBudget))))
 	return promql.Unless(promql.And(burning, enough), trifle)
 }
 
@@ -263,7 +276,8 @@ func burns(opt Options, of slo.Severity) (all []Record) {
 		switch {
 		case w > RateWindow && w < RawWindow:
 			all = append(all, Record{Name: increase(metrics.RecordedEvents, w), Expr: opt.source().allIn(w)},
-				Record{Name: increase(metrics.RecordedBadEvents, w), Expr: opt.source().badEvents(w, promql.Vector(increase(metrics.RecordedEvents, w)))})
+				Record{Name: increase(metrics.RecordedBadEvents, w), Expr: opt.source().
+					badEvents(w, promql.Vector(increase(metrics.RecordedEvents, w)))})
 		case w != RawWindow && isLong(opt.WindowPairs, w):
 			all = append(all, Record{Name: increase(metrics.RecordedBadEvents, w), Expr: opt.source().badIn(w)})
 		}
@@ -341,8 +355,10 @@ func stays(p slo.WindowPair, pairs []slo.WindowPair) promql.Expr {
 			pages = append(pages, p.Long.String())
 		}
 	}
-	asked := promql.Over("last_over_time", promql.Vector(metrics.RecordedPairBurn, promql.Either(metrics.LabelLong, strings.Join(pages, "|"))), 3*minute)
-	part := times(slo.StayShare, promql.Max(modelSLO, promql.Vector(metrics.RecordedBurnThreshold, promql.Eq(metrics.LabelLong, p.Long.String()))))
+	asked := promql.Over("last_over_time", promql.Vector(metrics.RecordedPairBurn, promql.Either(metrics.LabelLong,
+		strings.Join(pages, "|"))), 3*minute)
+	part := times(slo.StayShare, promql.Max(modelSLO, promql.Vector(metrics.RecordedBurnThreshold,
+		promql.Eq(metrics.LabelLong, p.Long.String()))))
 	over := func(w slo.Duration) promql.Expr { return promql.Gt(promql.Vector(burn(w)), part) }
 	few := promql.Lt(promql.Vector(increase(metrics.RecordedBadEvents, p.Long)), promql.Num(slo.FewBadEvents))
 	return promql.And(promql.Or(over(p.Short), promql.And(over(latest(p, BurnWindows(pairs))), few)), asked, promql.On(modelSLO...))
@@ -366,7 +382,8 @@ func worst(by []string, burns promql.Expr) promql.Expr {
 		return times(factor, promql.Call("clamp_max", promql.Max(modelSLO, which), promql.Num(1)))
 	}
 	paged := promql.Vector(metrics.Alerts, promql.Eq("alertname", FastBurn.Name), promql.Eq("alertstate", "firing"))
-	further := promql.Over("last_over_time", promql.Vector(metrics.RecordedInfo, promql.Either(metrics.LabelSignal, string(slo.ITL)+"|"+string(slo.TPOT))), infoLookback)
+	further := promql.Over("last_over_time", promql.Vector(metrics.RecordedInfo, promql.Either(metrics.LabelSignal, string(slo.ITL)+"|"+
+		string(slo.TPOT))), infoLookback)
 	weight := promql.Or(weighs(20, paged), weighs(10, further), weighs(1, promql.Vector(metrics.RecordedBurnThreshold)))
 	return promql.And(burns, promql.TopK(1, by, promql.Mul(burns, weight, perObjective.ManyToOne())), perObjective)
 }
@@ -374,7 +391,8 @@ func worst(by []string, burns promql.Expr) promql.Expr {
 // pageBegan returns when the page of each model began, even if it is about another objective by now.
 func pageBegan() promql.Expr {
 	own := promql.Eq("alertname", FastBurn.Name)
-	return promql.And(promql.Or(promql.Over("last_over_time", promql.Vector(metrics.RecordedPageBegan), RateWindow.Std()), promql.Min(modelLabels, promql.Vector(metrics.AlertsForState, own))),
+	return promql.And(promql.Or(promql.Over("last_over_time", promql.Vector(metrics.RecordedPageBegan), RateWindow.Std()),
+		promql.Min(modelLabels, promql.Vector(metrics.AlertsForState, own))),
 		promql.Vector(metrics.Alerts, own, promql.Eq("alertstate", "firing")), promql.On(modelLabels...))
 }
 

@@ -33,7 +33,8 @@ type incident struct {
 }
 
 func (i incident) String() string {
-	return fmt.Sprintf("%s over %s, %.3g requests/s, %.4g bad", i.objective.Target.Percent(), i.objective.Period, i.load.RequestsPerSecond, i.load.BadShare)
+	return fmt.Sprintf("%s over %s, %.3g requests/s, %.4g bad", i.objective.Target.Percent(), i.objective.Period,
+		i.load.RequestsPerSecond, i.load.BadShare)
 }
 
 // checkDetection runs incidents side by side, with one objective and model each, and compares the first firing of each
@@ -62,8 +63,10 @@ func checkDetection(t *testing.T, pairs []slo.WindowPair, severity slo.Severity,
 		i.objective.Name = fmt.Sprintf("slo-%d", n)
 		w.objectives = append(w.objectives, i.objective)
 		served := "m-" + i.objective.Name // a page is about one objective of its model
-		w.services = append(w.services, &service{model: served, pod: "p", slo: i.objective.Name, threshold: "0.5",
-			perSecond: constant(i.load.RequestsPerSecond), badShare: during(history, math.MaxInt64, i.load.BadShare, 0)})
+		w.services = append(w.services, &service{
+			model: served, pod: "p", slo: i.objective.Name, threshold: "0.5",
+			perSecond: constant(i.load.RequestsPerSecond), badShare: during(history, math.MaxInt64, i.load.BadShare, 0),
+		})
 		th := theory{i, detection, scrapeEvery + rules.Interval + granule}
 		expect[subject{alert, served, i.objective.Name}] = th
 		wait = max(wait, th.detection+th.slack+5*time.Minute)
@@ -146,7 +149,8 @@ func TestTotalOutageIsBounded(t *testing.T) {
 	for _, target := range []string{"50%", "80%", "90%", "95%", "99%", "99.9%", "99.99%"} {
 		for _, period := range slo.Periods() {
 			for _, perSecond := range []float64{1. / 3600, 0.1, 10_000} {
-				d, fires := slo.Detection(slo.DefaultWindowPairs(), slo.Page, objective(t, target, period), slo.Load{BadShare: 1, RequestsPerSecond: perSecond})
+				d, fires := slo.Detection(slo.DefaultWindowPairs(), slo.Page, objective(t, target, period),
+					slo.Load{BadShare: 1, RequestsPerSecond: perSecond})
 				if !fires || d > 6*hour {
 					t.Errorf("%s over %s at %g/s: detected after %s, %t", target, period, perSecond, d, fires)
 				}

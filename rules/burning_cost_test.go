@@ -40,8 +40,10 @@ func burningFleet(t testing.TB, models, objectives int, burns bool) (cost, int) 
 		o.Name = fmt.Sprintf("slo-%d", n)
 		w.objectives = append(w.objectives, o)
 		for m := range models {
-			w.services = append(w.services, &service{model: fmt.Sprintf("m%d", m), pod: fmt.Sprintf("p%d-0", m), slo: o.Name, threshold: "0.5",
-				perSecond: constant(10), badShare: during(onset, 9*hour, bad, 0.001)})
+			w.services = append(w.services, &service{
+				model: fmt.Sprintf("m%d", m), pod: fmt.Sprintf("p%d-0", m), slo: o.Name, threshold: "0.5",
+				perSecond: constant(10), badShare: during(onset, 9*hour, bad, 0.001),
+			})
 		}
 	}
 	w.extra = func(at time.Duration, emit rulesim.Emit) {

@@ -23,7 +23,8 @@ func capacityGroup() Group {
 func modelCapacity() promql.Expr {
 	more := []string{metrics.LabelSLO, metrics.LabelKind}
 	perReplica := promql.Sum(slices.Concat(replicaLabels, more), promql.Vector(metrics.EngineCapacity))
-	return promql.Mul(promql.Avg(slices.Concat(modelLabels, more), perReplica), promql.Vector(metrics.RecordedReplicas), promql.On(modelLabels...).ManyToOne())
+	return promql.Mul(promql.Avg(slices.Concat(modelLabels, more), perReplica), promql.Vector(metrics.RecordedReplicas),
+		promql.On(modelLabels...).ManyToOne())
 }
 
 // utilisation returns the arriving requests as a share of the capacity. It is absent for a capacity of zero.
@@ -35,7 +36,8 @@ func utilisation() promql.Expr {
 // objective that needs the most.
 func desiredReplicas() promql.Expr {
 	most := promql.TopK(1, modelLabels, utilised("low"))
-	return promql.Call("clamp_min", promql.Call("ceil", promql.Mul(most, promql.Vector(metrics.RecordedReplicas), promql.On(modelLabels...).ManyToOne())), promql.Num(1))
+	return promql.Call("clamp_min", promql.Call("ceil", promql.Mul(most, promql.Vector(metrics.RecordedReplicas),
+		promql.On(modelLabels...).ManyToOne())), promql.Num(1))
 }
 
 func utilised(kind string, m ...*promql.Matcher) promql.Expr {

@@ -10,31 +10,34 @@ import (
 
 // RunawayGeneration fires for a model that no longer ends its answers by itself.
 var RunawayGeneration = &Alert{
-	Name:        "LLMRunawayGeneration",
-	Branch:      Behaviour,
-	Expr:        promql.Or(both(runsOn(limited(30*minute, 0)), atLeast(20, 30*minute)), promql.Max(modelLabels, runsOnAlone(30*minute))),
-	Severity:    slo.Ticket,
-	For:         10 * minute,
-	Scope:       []string{metrics.LabelModel},
-	Explains:    []*Alert{FastBurn, SlowBurn},
-	Summary:     "{{ $value | humanizePercentage }} of requests run into the output limit",
-	Description: "The model does not know when to stop, and each request holds its KV cache to the end. Look for a changed stop token, chat template or sampling setting.",
+	Name:     "LLMRunawayGeneration",
+	Branch:   Behaviour,
+	Expr:     promql.Or(both(runsOn(limited(30*minute, 0)), atLeast(20, 30*minute)), promql.Max(modelLabels, runsOnAlone(30*minute))),
+	Severity: slo.Ticket,
+	For:      10 * minute,
+	Scope:    []string{metrics.LabelModel},
+	Explains: []*Alert{FastBurn, SlowBurn},
+	Summary:  "{{ $value | humanizePercentage }} of requests run into the output limit",
+	Description: "The model does not know when to stop, and each request holds its KV cache to the end. Look for a changed stop token, " +
+		"chat template or sampling setting.",
 	Split: []Evidence{
-		{"By engine", promql.TopK(3, nil, ratio(atLimit(sameModel()...), promql.Vector(metrics.Requests, sameModel()...), replicaLabels, 30*minute, 0)), foundEngine + " " + Percent},
+		{"By engine", promql.TopK(3, nil, ratio(atLimit(sameModel()...), promql.Vector(metrics.Requests, sameModel()...), replicaLabels,
+			30*minute, 0)), foundEngine + " " + Percent},
 	},
 	Dashboard: IncidentDashboard,
 }
 
 // AnswersCorrupted fires for a replica that computed NaN. Engines look for NaN only if configured to.
 var AnswersCorrupted = &Alert{
-	Name:        "LLMAnswersCorrupted",
-	Branch:      Behaviour,
-	Expr:        above(promql.Sum(replicaLabels, promql.Increase(promql.Vector(metrics.CorruptedRequests), hour)), 0),
-	Severity:    slo.Ticket,
-	Scope:       []string{metrics.LabelModel, metrics.LabelServer},
-	Explains:    []*Alert{FastBurn, SlowBurn},
-	Summary:     "Engine " + theEngine + " computed NaN",
-	Description: "About {{ $value | humanize }} answers within the hour are garbage, while latencies look normal. On one replica suspect its GPU; on all of them the weights, a kernel or the release.",
+	Name:     "LLMAnswersCorrupted",
+	Branch:   Behaviour,
+	Expr:     above(promql.Sum(replicaLabels, promql.Increase(promql.Vector(metrics.CorruptedRequests), hour)), 0),
+	Severity: slo.Ticket,
+	Scope:    []string{metrics.LabelModel, metrics.LabelServer},
+	Explains: []*Alert{FastBurn, SlowBurn},
+	Summary:  "Engine " + theEngine + " computed NaN",
+	Description: "About {{ $value | humanize }} answers within the hour are garbage, while latencies look normal. On one replica suspect " +
+		"its GPU; on all of them the weights, a kernel or the release.",
 	Split: []Evidence{
 		{"Uncorrectable memory errors within the hour, by GPU", servedBy(uncorrectable(onGPULabels())), LabelledBy(Number, metrics.LabelGPUUUID)},
 	},

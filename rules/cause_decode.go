@@ -16,12 +16,13 @@ var (
 		Expr: both(
 			below(promql.Div(accepted(modelLabels, 30*minute, 0), above(dayBefore("draft_tokens_before"), 0.2)), 0.5),
 			atLeast(20, 30*minute)),
-		Severity:    slo.Ticket,
-		For:         10 * minute,
-		Scope:       []string{metrics.LabelModel},
-		Explains:    []*Alert{FastBurn, SlowBurn},
-		Summary:     "Draft tokens are accepted {{ $value | humanizePercentage }} as often as yesterday",
-		Description: "Draft tokens are computed and thrown away. Turn speculation off until you know whether the target, the draft or the sampling changed.",
+		Severity: slo.Ticket,
+		For:      10 * minute,
+		Scope:    []string{metrics.LabelModel},
+		Explains: []*Alert{FastBurn, SlowBurn},
+		Summary:  "Draft tokens are accepted {{ $value | humanizePercentage }} as often as yesterday",
+		Description: "Draft tokens are computed and thrown away. Turn speculation off until you know whether the target, the draft or the " +
+			"sampling changed.",
 		Split: []Evidence{
 			{"Accepted now", accepted(nil, 30*minute, 0, sameModel()...), Percent},
 		},
@@ -40,6 +41,7 @@ func batch(by []string, window, ago time.Duration, m ...*promql.Matcher) promql.
 // accepted returns the share of draft tokens that were accepted. For engines that do not count tokens, it is the mean of
 // a gauge.
 func accepted(by []string, window, ago time.Duration, m ...*promql.Matcher) promql.Expr {
-	return promql.Or(ratio(promql.Vector(metrics.SpecDecodeAcceptedTokens, m...), promql.Vector(metrics.SpecDecodeDraftTokens, m...), by, window, ago),
+	return promql.Or(ratio(promql.Vector(metrics.SpecDecodeAcceptedTokens, m...), promql.Vector(metrics.SpecDecodeDraftTokens, m...), by,
+		window, ago),
 		promql.Avg(by, promql.Over("avg_over_time", promql.Offset(promql.Vector(metrics.SpecDecodeAcceptance, m...), ago), window)))
 }

@@ -24,10 +24,13 @@ var (
 		Explains: []*Alert{FastBurn, SlowBurn},
 		Replaces: true,
 		Summary: "{{ if lt $value 0.0 }}The model is not measured any more: its exporter" + atNode + " is gone" +
-			"{{ else if and (gt $value 0.0) (lt $value 1.0) }}No engine served the model for {{ $value | humanizePercentage }} of the last half hour: it restarts again and again" +
+			"{{ else if and (gt $value 0.0) (lt $value 1.0) }}No engine served the model for {{ $value | humanizePercentage }} of the last " +
+			"half hour: it restarts again and again" +
 			"{{ else }}No engine serves the model{{ if gt $value 0.0 }}: none is left{{ end }}{{ end }}",
-		Description: "{{ if lt $value 0.0 }}Whether its engines serve is unknown. Send the model a request: if it answers, restart the exporter; if not, look at the node." +
-			"{{ else }}Users sent requests for the model within the hour. Every engine that served it fails to answer, or is gone with its pod or its node. " + retire + "{{ end }}",
+		Description: "{{ if lt $value 0.0 }}Whether its engines serve is unknown. Send the model a request: if it answers, restart the " +
+			"exporter; if not, look at the node." +
+			"{{ else }}Users sent requests for the model within the hour. Every engine that served it fails to answer, or is gone with its pod " +
+			"or its node. " + retire + "{{ end }}",
 		Dashboard: IncidentDashboard,
 	}
 	EngineDown = &Alert{
@@ -55,30 +58,36 @@ var (
 		Expr: promql.Or(promql.Ge(promql.Div(
 			promql.Sum(modelLabels, promql.Vector(metrics.RecordedStalled)),
 			promql.CountBy(modelLabels, promql.Max(replicaLabels, shown(metrics.EngineInfo, 0)))), promql.Num(0.5)), swallowed()),
-		Severity:    slo.Page,
-		Scope:       []string{metrics.LabelModel},
-		DependsOn:   []Quiet{{ModelOnFailedGPU, wholeModel}},
-		Explains:    []*Alert{FastBurn, SlowBurn},
-		Replaces:    true,
-		Summary:     "{{ $value | humanizePercentage }} of the replicas make no progress",
-		Description: "These replicas have requests but compute nothing. Stop retries at the gateway, then restart one replica at a time. Check what they share: a request that all received, a release, storage, the network.",
+		Severity:  slo.Page,
+		Scope:     []string{metrics.LabelModel},
+		DependsOn: []Quiet{{ModelOnFailedGPU, wholeModel}},
+		Explains:  []*Alert{FastBurn, SlowBurn},
+		Replaces:  true,
+		Summary:   "{{ $value | humanizePercentage }} of the replicas make no progress",
+		Description: "These replicas have requests but compute nothing. Stop retries at the gateway, then restart one replica at a time. " +
+			"Check what they share: a request that all received, a release, storage, the network.",
 		Split: []Evidence{{"Stalled", promql.CountBy([]string{metrics.LabelInstance, metrics.LabelPod, metrics.LabelServer},
 			promql.Vector(metrics.RecordedStalled, sameModel()...)), foundEngine}},
 		Dashboard: IncidentDashboard,
 	}
 	EngineStalled = &Alert{
-		Name:        "LLMEngineStalled",
-		Branch:      Engine,
-		Expr:        promql.Vector(metrics.RecordedStalled),
-		Severity:    slo.Page,
-		Scope:       []string{metrics.LabelModel, metrics.LabelServer},
-		DependsOn:   []Quiet{{ModelStalled, modelLabels}, {ModelOnFailedGPU, replicaLabels}},
-		Explains:    []*Alert{FastBurn, SlowBurn},
-		Summary:     "{{ if lt $value 1.0 }}{{ $value | humanizePercentage }} of the ranks of engine " + theEngine + " make{{ else }}Engine " + theEngine + " makes{{ end }} no progress",
-		Description: "It has requests and completes none, although its health endpoint may answer 200. Take it out of rotation, save its stacks, restart it.",
+		Name:      "LLMEngineStalled",
+		Branch:    Engine,
+		Expr:      promql.Vector(metrics.RecordedStalled),
+		Severity:  slo.Page,
+		Scope:     []string{metrics.LabelModel, metrics.LabelServer},
+		DependsOn: []Quiet{{ModelStalled, modelLabels}, {ModelOnFailedGPU, replicaLabels}},
+		Explains:  []*Alert{FastBurn, SlowBurn},
+		Summary: "{{ if lt $value 1.0 }}{{ $value | humanizePercentage }} of the ranks of engine " + theEngine +
+			" make{{ else }}Engine " + theEngine + " makes{{ end }} no progress",
+		Description: "It has requests and completes none, although its health endpoint may answer 200. Take it out of rotation, save its " +
+			"stacks, restart it.",
 		Split: []Evidence{
-			{"Ranks without progress", promql.And(above(perRank(metrics.EngineStalled), 0), above(promql.CountBy(nil, perRank(metrics.RequestsRunning)), 1), promql.On()),
-				LabelledBy("", metrics.LabelDPRank)},
+			{
+				"Ranks without progress", promql.And(above(perRank(metrics.EngineStalled), 0),
+					above(promql.CountBy(nil, perRank(metrics.RequestsRunning)), 1), promql.On()),
+				LabelledBy("", metrics.LabelDPRank),
+			},
 			{"No progress for", above(promql.Max(nil, promql.Vector(metrics.EngineStalled, same(replicaLabels...)...)), 0), Duration},
 		},
 		Dashboard: EngineDashboard,
@@ -86,12 +95,14 @@ var (
 	EngineCrashLoop = &Alert{
 		Name:   "LLMEngineCrashLoop",
 		Branch: Engine,
-		Expr: promql.Or(promql.OrOn(ofGateways(promql.Vector(metrics.RecordedRestarts)), promql.Vector(metrics.RecordedRestarts), promql.On(pageLabels...)),
+		Expr: promql.Or(promql.OrOn(ofGateways(promql.Vector(metrics.RecordedRestarts)), promql.Vector(metrics.RecordedRestarts),
+			promql.On(pageLabels...)),
 			reason("stalls", promql.Ge(stalls(6*hour), promql.Num(3)))),
 		Severity: slo.Ticket,
 		Scope:    []string{metrics.LabelServer},
 		Explains: []*Alert{FastBurn, SlowBurn},
-		Summary:  `{{ if eq $labels.role "gateway" }}Gateway{{ else }}Engine{{ end }} ` + theEngine + ` {{ if eq $labels.reason "stalls" }}stood still{{ else }}restarted{{ end }} {{ $value | humanize }} times within six hours`,
+		Summary: `{{ if eq $labels.role "gateway" }}Gateway{{ else }}Engine{{ end }} ` + theEngine +
+			` {{ if eq $labels.reason "stalls" }}stood still{{ else }}restarted{{ end }} {{ $value | humanize }} times within six hours`,
 		Description: `{{ if eq $labels.reason "stalls" }}Each time it went on by itself, so only a standstill of four minutes pages. Save its stacks during the next one.` +
 			`{{ else }}Each restart drops all requests, and the engine must load its model again. Read why the previous process died before anything else.{{ end }}`,
 		Dashboard: EngineDashboard,
@@ -153,12 +164,14 @@ func answered2m(pages promql.Expr) promql.Expr {
 func served() promql.Expr {
 	now := promql.Unless(promql.Max(replicaLabels, promql.Vector(metrics.EngineInfo)),
 		promql.Equal(promql.Max(replicaLabels, promql.Vector(metrics.ModelsLoaded)), promql.Num(0)))
-	return promql.Or(now, times(0, promql.CountBy(replicaLabels, promql.Vector(metrics.EngineLastServed))), carried(metrics.RecordedServed, now))
+	return promql.Or(now, times(0, promql.CountBy(replicaLabels, promql.Vector(metrics.EngineLastServed))),
+		carried(metrics.RecordedServed, now))
 }
 
 // unasked returns each model that an answering engine no longer serves, and that nobody asked within the hour.
 func unasked() promql.Expr {
-	lost := promql.And(promql.Equal(promql.Vector(metrics.RecordedServed), promql.Num(0)), promql.Equal(promql.Vector(metrics.RecordedUp), promql.Num(1)), promql.On(pageLabels...))
+	lost := promql.And(promql.Equal(promql.Vector(metrics.RecordedServed), promql.Num(0)), promql.Equal(promql.Vector(metrics.RecordedUp),
+		promql.Num(1)), promql.On(pageLabels...))
 	return promql.Unless(lost, asked(), promql.On(modelLabels...))
 }
 
@@ -201,14 +214,17 @@ var podLabels = []string{metrics.LabelCluster, metrics.LabelNamespace, metrics.L
 // hour.
 func expected() promql.Expr {
 	onPage, onPod, onGPU := promql.On(pageLabels...), promql.On(podLabels...), promql.On(onGPULabels()...)
-	takenOut := promql.And(promql.Over("last_over_time", promql.Vector(metrics.ConfiguredTarget), hour), promql.Vector(metrics.ConfigReloadSuccess), promql.On(asker...))
+	takenOut := promql.And(promql.Over("last_over_time", promql.Vector(metrics.ConfiguredTarget), hour),
+		promql.Vector(metrics.ConfigReloadSuccess), promql.On(asker...))
 	answers := promql.Equal(promql.Vector(metrics.RecordedUp), promql.Num(1))
 	serves := promql.And(promql.Equal(promql.Vector(metrics.RecordedServed), promql.Num(1)), answers, onPage)
 	newcomer := promql.Unless(promql.And(promql.Vector(metrics.EngineGPUInfo), answers, onPage),
 		below(promql.Over("min_over_time", promql.Vector(metrics.RecordedGPUShare), hour), 1), onGPU)
 	replaced := promql.Unless(promql.Or(promql.And(seen(), serves, promql.On(atPage...)),
-		promql.And(promql.Over("last_over_time", promql.Vector(metrics.EngineGPUInfo), hour), newcomer, onGPU)), promql.Vector(metrics.RecordedDeleted), onPod)
-	return promql.Unless(promql.Unless(promql.Unless(seen(), takenOut, onPage), above(promql.Vector(metrics.RecordedDeleted), 0), onPod), replaced, onPage)
+		promql.And(promql.Over("last_over_time", promql.Vector(metrics.EngineGPUInfo), hour), newcomer, onGPU)),
+		promql.Vector(metrics.RecordedDeleted), onPod)
+	return promql.Unless(promql.Unless(promql.Unless(seen(), takenOut, onPage), above(promql.Vector(metrics.RecordedDeleted), 0), onPod),
+		replaced, onPage)
 }
 
 // settledFor is how long a model must be gone.
@@ -224,7 +240,8 @@ func there(within time.Duration) promql.Expr {
 // have failed has no successor.
 func successorLoads() promql.Expr {
 	loads := promql.Vector(metrics.EngineUp, promql.Eq(metrics.LabelReason, "loading"))
-	unknown := promql.Unless(promql.Unless(loads, promql.Offset(loads, patience)), promql.Vector(metrics.RecordedServed), promql.On(pageLabels...))
+	unknown := promql.Unless(promql.Unless(loads, promql.Offset(loads, patience)), promql.Vector(metrics.RecordedServed),
+		promql.On(pageLabels...))
 	lost := promql.Unless(promql.Vector(metrics.RecordedExpected), promql.Vector(metrics.RecordedDeleted), promql.On(podLabels...))
 	beside := promql.Or(promql.And(lost, unknown, promql.On(asker...)),
 		promql.And(lost, promql.Where(unknown, promql.Ne(metrics.LabelNamespace, "")), promql.On(metrics.LabelCluster, metrics.LabelNamespace)))
@@ -241,7 +258,10 @@ func vanished() promql.Expr {
 	unknown := unread(above(promql.Vector(metrics.RecordedUnread), 0))
 	nobodyReads := promql.Unless(promql.CountBy(append([]string{metrics.LabelInstance}, modelLabels...), unknown),
 		promql.Or(there(10*minute), answered2m(unknown)), promql.On(modelLabels...))
-	for _, but := range []promql.Expr{there(settledFor), unread(promql.Vector(metrics.RecordedUnread)), promql.Vector(metrics.RecordedSuccessor)} {
+	for _, but := range []promql.Expr{
+		there(settledFor), unread(promql.Vector(metrics.RecordedUnread)),
+		promql.Vector(metrics.RecordedSuccessor),
+	} {
 		lost = promql.Unless(lost, but, promql.On(modelLabels...))
 	}
 	return promql.And(promql.Or(lost, times(-1, nobodyReads)), promql.Vector(metrics.RecordedMissed), promql.On(modelLabels...))
@@ -255,7 +275,8 @@ func slow(pages promql.Expr) promql.Expr {
 // noneAnswers returns each model without a metrics endpoint that answers, unless a gateway or a probe gets answers from
 // an engine whose endpoint is too slow.
 func noneAnswers() promql.Expr {
-	return promql.Unless(promql.Equal(promql.Vector(metrics.RecordedModelUp), promql.Num(0)), answered2m(slow(promql.Vector(metrics.RecordedServed))))
+	return promql.Unless(promql.Equal(promql.Vector(metrics.RecordedModelUp), promql.Num(0)),
+		answered2m(slow(promql.Vector(metrics.RecordedServed))))
 }
 
 // sampled is the time between the moments that downTime samples.
@@ -264,8 +285,10 @@ const sampled = 15 * time.Second
 // downTime returns the seconds of the last minute in which no engine of a model could answer, if one is silent. An engine
 // that is read too slowly, or that loads its model, may be able to answer.
 func downTime(silent promql.Expr, role ...*promql.Matcher) promql.Expr {
-	may := promql.And(silent, promql.Vector(metrics.EngineUp, promql.Re(metrics.LabelReason, "timeout|loading|exporter_exhausted")), promql.On(pageLabels...))
-	nobody := promql.Unless(promql.CountBy(modelLabels, silent), promql.Or(promql.Vector(metrics.EngineInfo, role...), may), promql.On(modelLabels...))
+	may := promql.And(silent, promql.Vector(metrics.EngineUp, promql.Re(metrics.LabelReason, "timeout|loading|exporter_exhausted")),
+		promql.On(pageLabels...))
+	nobody := promql.Unless(promql.CountBy(modelLabels, silent), promql.Or(promql.Vector(metrics.EngineInfo, role...), may),
+		promql.On(modelLabels...))
 	return times(sampled.Seconds(), promql.Sampled("count_over_time", nobody, Interval, sampled))
 }
 
@@ -273,8 +296,10 @@ func downTime(silent promql.Expr, role ...*promql.Matcher) promql.Expr {
 // metrics endpoint.
 func enginesDown() promql.Expr {
 	gone := above(promql.Vector(metrics.RecordedVanished), 0)
-	silent := promql.Or(promql.Vector(metrics.EngineLastServed), promql.Equal(promql.Vector(metrics.RecordedServed), promql.Num(0))) // an exporter that starts anew forgets
-	return promql.Or(promql.And(downTime(silent), promql.Vector(metrics.RecordedModelUp)), promql.Max(modelLabels, promql.Call("clamp", gone, promql.Num(Interval.Seconds()), promql.Num(Interval.Seconds()))))
+	// an exporter that starts anew forgets
+	silent := promql.Or(promql.Vector(metrics.EngineLastServed), promql.Equal(promql.Vector(metrics.RecordedServed), promql.Num(0)))
+	return promql.Or(promql.And(downTime(silent), promql.Vector(metrics.RecordedModelUp)),
+		promql.Max(modelLabels, promql.Call("clamp", gone, promql.Num(Interval.Seconds()), promql.Num(Interval.Seconds()))))
 }
 
 // modelUp returns whether a metrics endpoint of each model answers. A pod that was deleted on purpose need not answer
@@ -302,7 +327,8 @@ func missed() promql.Expr {
 	longer := hour + 2*RateWindow.Std() // when the engine is gone, rates still show the last request
 	optional := promql.Equal(promql.Max(sloLabels, within(longer, metrics.SLOMayBeAbsent)), promql.Num(1))
 
-	declared := promql.And(counted(hour), promql.Max(sloLabels, within(hour, metrics.SLOInfo, promql.Eq(metrics.LabelOrigin, ""))), promql.On(sloLabels...))
+	declared := promql.And(counted(hour), promql.Max(sloLabels, within(hour, metrics.SLOInfo, promql.Eq(metrics.LabelOrigin, ""))),
+		promql.On(sloLabels...))
 
 	givenAway := promql.CountBy(modelLabels, promql.And(seen(), promql.Vector(metrics.RecordedServed), promql.On(pageLabels...)))
 	mayBeAbsent := promql.CountBy(modelLabels, promql.And(counted(longer), optional, promql.On(sloLabels...)))
@@ -317,7 +343,8 @@ func missed() promql.Expr {
 // the queue time. The queue's share of the time is no evidence, because it is as high on an idle engine.
 func startedCold() promql.Expr {
 	return promql.And(
-		promql.Or(above(promql.Sum(replicaLabels, promql.Vector(metrics.RequestsWaiting)), 0), above(mean(metrics.QueueTime, replicaLabels, 5*minute), 0.5)),
+		promql.Or(above(promql.Sum(replicaLabels, promql.Vector(metrics.RequestsWaiting)), 0),
+			above(mean(metrics.QueueTime, replicaLabels, 5*minute), 0.5)),
 		younger(coldFor), promql.On(pageLabels...))
 }
 
@@ -380,12 +407,14 @@ func stalled() promql.Expr {
 	onPage := promql.On(pageLabels...)
 	unread := promql.Vector(metrics.EngineUp, promql.Eq(metrics.LabelReason, "timeout"))
 	unseen := promql.And(
-		below(promql.Sub(promql.Vector(metrics.EngineLastProgress, whole...), promql.Vector(metrics.ConfigReloadTime), promql.On(asker...).ManyToOne()), 60),
+		below(promql.Sub(promql.Vector(metrics.EngineLastProgress, whole...), promql.Vector(metrics.ConfigReloadTime), promql.On(asker...).
+			ManyToOne()), 60),
 		promql.Or(above(promql.Vector(metrics.RequestsRunning), 0), above(promql.Vector(metrics.RequestsWaiting), 0)), onPage)
 	before := func(d time.Duration) promql.Expr {
 		return promql.Over("last_over_time", promql.Vector(metrics.RecordedStalled), d)
 	}
-	return promql.Max(replicaLabels, promql.Or(promql.Vector(metrics.RecordedStandsStill), promql.And(before(2*minute), unread, onPage), promql.And(before(5*minute), unseen, onPage)))
+	return promql.Max(replicaLabels, promql.Or(promql.Vector(metrics.RecordedStandsStill), promql.And(before(2*minute), unread, onPage),
+		promql.And(before(5*minute), unseen, onPage)))
 }
 
 // computing returns each metrics endpoint whose engine alone uses a GPU that was busy at every scrape of a minute, while
@@ -393,7 +422,8 @@ func stalled() promql.Expr {
 // used the GPU.
 func computing() promql.Expr {
 	requests := promql.Or(above(promql.Vector(metrics.RequestsRunning), 0), above(promql.Vector(metrics.RequestsWaiting), 0))
-	return promql.Or(promql.And(usesAlone(busy(minute)), requests, promql.On(pageLabels...)), usesAlone(promql.And(busy(minute), atIdlePower())))
+	return promql.Or(promql.And(usesAlone(busy(minute)), requests, promql.On(pageLabels...)),
+		usesAlone(promql.And(busy(minute), atIdlePower())))
 }
 
 // shown returns the value of a metrics endpoint some time ago or, if it could not be read then, of the two minutes
@@ -414,7 +444,8 @@ func always(by []string, f *metrics.Family, d time.Duration) promql.Expr {
 // Engines that have just started compile kernels and are left out.
 func hostBound(window time.Duration) promql.Expr {
 	used := promql.Max(onGPULabels(), promql.Over("avg_over_time", promql.Vector(metrics.GPUUtilization), window))
-	busiest := promql.Max(replicaLabels, promql.Mul(promql.Max(onGPU(replicaLabels), promql.Vector(metrics.EngineGPUInfo)), used, promql.On(onGPULabels()...).ManyToOne()))
+	busiest := promql.Max(replicaLabels, promql.Mul(promql.Max(onGPU(replicaLabels), promql.Vector(metrics.EngineGPUInfo)), used,
+		promql.On(onGPULabels()...).ManyToOne()))
 	return promql.Unless(both(below(busiest, 0.5), always(replicaLabels, metrics.RequestsRunning, window),
 		above(promql.Sum(replicaLabels, promql.Rate(promql.Vector(metrics.GenerationTokens), window)), 0)),
 		younger(coldFor), promql.On(pageLabels...))
@@ -446,7 +477,8 @@ func unansweredFor2m() promql.Expr {
 // half of the usual requests and nearly all of them fail. A gateway that counts first tokens gets them from elsewhere.
 func swallowed() promql.Expr {
 	perSecond := func(v promql.Expr) promql.Expr { return promql.Sum(modelLabels, promql.Rate(v, answersWindow)) }
-	asked := promql.Ge(times(2*answersWindow.Seconds(), perSecond(promql.Vector(metrics.Requests, gatewayRole(), good))), promql.Vector(metrics.RecordedAnswersMissing))
+	asked := promql.Ge(times(2*answersWindow.Seconds(), perSecond(promql.Vector(metrics.Requests, gatewayRole(), good))),
+		promql.Vector(metrics.RecordedAnswersMissing))
 	elsewhere := above(perSecond(promql.CountOf(metrics.TimeToFirstToken, gatewayRole())), 0)
 	return promql.And(promql.Equal(promql.Vector(metrics.RecordedModelUp), promql.Num(1)), promql.Unless(asked, elsewhere))
 }
@@ -469,7 +501,8 @@ func busy(window time.Duration) promql.Expr {
 // atIdlePower returns each GPU that draws less than half of what it drew within the hour.
 func atIdlePower() promql.Expr {
 	drawn := func(window time.Duration) promql.Expr {
-		return promql.Max(onGPULabels(), promql.Over("max_over_time", promql.Vector(metrics.GPUPower, promql.Eq(metrics.LabelScope, "gpu")), window))
+		return promql.Max(onGPULabels(), promql.Over("max_over_time", promql.Vector(metrics.GPUPower, promql.Eq(metrics.LabelScope, "gpu")),
+			window))
 	}
 	return promql.Lt(drawn(minute), times(0.5, drawn(hour)))
 }

@@ -12,13 +12,14 @@ import (
 // on the scrape job: see exporterAlerts.
 var (
 	ExporterDown = &Alert{
-		Name:        "LLMExporterDown",
-		Branch:      Exporter,
-		Severity:    slo.Ticket,
-		For:         10 * minute,
-		Scope:       []string{metrics.LabelInstance},
-		DependsOn:   []Quiet{{ExporterFleetDown, []string{metrics.LabelCluster}}},
-		Summary:     "The exporter" + atNode + " {{ if $labels.reason }}has run out of files, ports or memory and cannot read engines{{ else }}cannot be scraped{{ end }}",
+		Name:      "LLMExporterDown",
+		Branch:    Exporter,
+		Severity:  slo.Ticket,
+		For:       10 * minute,
+		Scope:     []string{metrics.LabelInstance},
+		DependsOn: []Quiet{{ExporterFleetDown, []string{metrics.LabelCluster}}},
+		Summary: "The exporter" + atNode +
+			" {{ if $labels.reason }}has run out of files, ports or memory and cannot read engines{{ else }}cannot be scraped{{ end }}",
 		Description: "The engines and GPUs of its node, or its targets, are not measured. The engines themselves may be fine.",
 		Dashboard:   ExporterDashboard,
 	}
@@ -49,12 +50,13 @@ var (
 		Branch: Exporter,
 		Expr: promql.Equal(promql.Max([]string{metrics.LabelCluster, metrics.LabelInstance, metrics.LabelSource, metrics.LabelReason},
 			promql.Vector(metrics.DiscoveryUp)), promql.Num(0)),
-		Severity:    slo.Ticket,
-		For:         15 * minute,
-		Scope:       []string{metrics.LabelInstance},
-		Summary:     "The exporter" + atNode + " cannot discover engines{{ with $labels.reason }}: {{ . }}{{ end }}",
-		Description: "Engines that have started since then are not measured, and their objectives do not count. Those found earlier are still read.",
-		Dashboard:   ExporterDashboard,
+		Severity: slo.Ticket,
+		For:      15 * minute,
+		Scope:    []string{metrics.LabelInstance},
+		Summary:  "The exporter" + atNode + " cannot discover engines{{ with $labels.reason }}: {{ . }}{{ end }}",
+		Description: "Engines that have started since then are not measured, and their objectives do not count. Those found earlier are " +
+			"still read.",
+		Dashboard: ExporterDashboard,
 	}
 	ObjectiveWithoutEvents = &Alert{
 		Name:   "LLMObjectiveWithoutEvents",
@@ -63,19 +65,22 @@ var (
 			promql.Or(
 				uncounted(promql.Ne(metrics.LabelRole, metrics.GatewayRole)),
 				// The engines behind a gateway count what it does not see.
-				promql.Unless(uncounted(gatewayRole()), promql.Vector(metrics.SLOCounted, promql.Ne(metrics.LabelRole, metrics.GatewayRole)), promql.On(ofModel...)),
+				promql.Unless(uncounted(gatewayRole()), promql.Vector(metrics.SLOCounted, promql.Ne(metrics.LabelRole, metrics.GatewayRole)),
+					promql.On(ofModel...)),
 				// Engines come and go. A selector that matched an engine yesterday is correct. All samples of a day cost too much.
 				promql.Unless(promql.Max(sloLabels, promql.Vector(metrics.SLOObjective)),
 					promql.Sampled("last_over_time", promql.Max(sloLabels, promql.Vector(metrics.SLOCounted)), day, 15*minute))),
 			// Nobody declared the built-in objectives, so they promise nothing.
 			promql.Max(sloLabels, promql.Vector(metrics.SLOInfo, promql.Eq(metrics.LabelOrigin, metrics.OriginDefault))), promql.On(sloLabels...)),
-		Severity:    slo.Ticket,
-		For:         hour,
-		Scope:       []string{metrics.LabelSLO},
-		DependsOn:   []Quiet{{ExporterFleetDown, []string{metrics.LabelCluster}}},
-		Summary:     "{{ with $labels.slo }}Objective {{ . }}{{ else }}An objective{{ end }} counts nothing{{ with $labels.model_name }} for {{ . }}{{ end }}{{ with $labels.reason }}: {{ . }}{{ end }}",
-		Description: "It is configured, but counts no requests, so it cannot alert. Either no engine matches its selectors, or the engine does not report the signal.",
-		Dashboard:   ExporterDashboard,
+		Severity:  slo.Ticket,
+		For:       hour,
+		Scope:     []string{metrics.LabelSLO},
+		DependsOn: []Quiet{{ExporterFleetDown, []string{metrics.LabelCluster}}},
+		Summary: "{{ with $labels.slo }}Objective {{ . }}{{ else }}An objective{{ end }} counts nothing{{ with $labels.model_name }} " +
+			"for {{ . }}{{ end }}{{ with $labels.reason }}: {{ . }}{{ end }}",
+		Description: "It is configured, but counts no requests, so it cannot alert. Either no engine matches its selectors, or the engine " +
+			"does not report the signal.",
+		Dashboard: ExporterDashboard,
 	}
 	ObjectiveConflict = &Alert{
 		Name:        "LLMObjectiveConflict",
@@ -87,7 +92,10 @@ var (
 		Summary:     "Exporters disagree about {{ with $labels.slo }}objective {{ . }}{{ else }}an objective{{ end }}",
 		Description: "Until they agree, the strictest target and the longest period apply, and events against different thresholds are mixed.",
 		Split: []Evidence{
-			{"Targets", promql.Max(exporterLabels, promql.Vector(metrics.SLOObjective, same(metrics.LabelCluster, metrics.LabelSLO)...)), LabelledBy(Percent, "job", metrics.LabelInstance)},
+			{
+				"Targets", promql.Max(exporterLabels, promql.Vector(metrics.SLOObjective, same(metrics.LabelCluster, metrics.LabelSLO)...)),
+				LabelledBy(Percent, "job", metrics.LabelInstance),
+			},
 		},
 		Dashboard: ExporterDashboard,
 	}
@@ -96,7 +104,8 @@ var (
 // disputed returns the models for which exporters disagree about one objective for longer than a rollout takes.
 func disputed() promql.Expr {
 	words := []string{metrics.LabelSignal, metrics.LabelBad, metrics.LabelPeriod} // bad has the threshold
-	promises := promql.CountBy(modelSLO, promql.CountBy(slices.Concat(words, modelSLO), saidBy(exporterSLO, promql.Vector(metrics.SLOInfo), words...)))
+	promises := promql.CountBy(modelSLO, promql.CountBy(slices.Concat(words, modelSLO),
+		saidBy(exporterSLO, promql.Vector(metrics.SLOInfo), words...)))
 	return promql.Or(above(promql.Stddev(modelSLO, saidBy(exporterSLO, promql.Vector(metrics.SLOObjective))), 0), above(promises, 1))
 }
 
@@ -106,7 +115,8 @@ func exporterAlerts(opt Options) []*Alert {
 	one := *ExporterDown
 	asked := []string{metrics.LabelCluster, "job", metrics.LabelInstance}
 	one.Expr = promql.Equal(promql.Or(promql.Equal(promql.Max(asked, up), promql.Num(0)),
-		promql.Max(append(asked, metrics.LabelReason), promql.Vector(metrics.EngineUp, promql.Eq(metrics.LabelReason, "exporter_exhausted")))), promql.Num(0))
+		promql.Max(append(asked, metrics.LabelReason), promql.Vector(metrics.EngineUp, promql.Eq(metrics.LabelReason,
+			"exporter_exhausted")))), promql.Num(0))
 	most := *ExporterFleetDown
 	most.Expr = fleetDown(up, promql.Vector(metrics.ConfigReloadSuccess, promql.NotRe("job", opt.Job)))
 	return []*Alert{&one, &most, SourceMissing, DiscoveryFailed, ObjectiveWithoutEvents, ObjectiveConflict, ProbeBroken}
@@ -133,7 +143,8 @@ func exporterGone(opt Options) promql.Expr {
 
 // uncounted returns the objectives for which some engine or gateway counts nothing, and why.
 func uncounted(m *promql.Matcher) promql.Expr {
-	return promql.Equal(promql.Max(append([]string{metrics.LabelRuntime, metrics.LabelReason}, ofModel...), promql.Vector(metrics.SLOCounted, m)), promql.Num(0))
+	return promql.Equal(promql.Max(append([]string{metrics.LabelRuntime, metrics.LabelReason}, ofModel...),
+		promql.Vector(metrics.SLOCounted, m)), promql.Num(0))
 }
 
 // fleetDown returns each fleet of at least two exporters within the hour if most of them do not answer, or if none is

@@ -34,7 +34,8 @@ var (
 		Scope:     []string{metrics.LabelGPUUUID, metrics.LabelReason},
 		DependsOn: underGPU(GPUFailed),
 		Explains:  []*Alert{FastBurn, SlowBurn},
-		Summary: theGPU + atNode + `{{ if eq $labels.reason "persistence_off" }} was initialised again several times within a day: persistence mode is off` +
+		Summary: theGPU + atNode +
+			`{{ if eq $labels.reason "persistence_off" }} was initialised again several times within a day: persistence mode is off` +
 			`{{ else }} needs service` + means + `{{ end }}`,
 		Description: `{{ if eq $labels.reason "persistence_off" }}Without a client the driver releases the GPU and forgets its power limit and clocks. Switch persistence mode on for the node.` +
 			`{{ else }}Nobody has to act at once.` + remedy + `{{ end }}`,
@@ -51,9 +52,12 @@ var (
 		Scope:     []string{metrics.LabelReason},
 		DependsOn: underGPU(GPUFailed),
 		Explains:  []*Alert{FastBurn, SlowBurn},
-		Summary: `{{ if eq $labels.reason "recovers" }}NVLink{{ with $labels.link }} {{ . }}{{ end }} of ` + theGPU + ` recovered {{ $value | humanize }} times within a day` +
-			`{{ else if eq $labels.reason "wears" }}NVLink{{ with $labels.link }} {{ . }}{{ end }} of ` + theGPU + ` has {{ $value | humanize }} errors an hour, three times as many as in the days before` +
-			`{{ else }}{{ if $labels.gpu_uuid }}A link of ` + theGPU + `{{ else }}The fabric of the GPUs{{ end }}` + atNode + ` is at fault` + means + `{{ end }}`,
+		Summary: `{{ if eq $labels.reason "recovers" }}NVLink{{ with $labels.link }} {{ . }}{{ end }} of ` + theGPU +
+			` recovered {{ $value | humanize }} times within a day` +
+			`{{ else if eq $labels.reason "wears" }}NVLink{{ with $labels.link }} {{ . }}{{ end }} of ` + theGPU +
+			` has {{ $value | humanize }} errors an hour, three times as many as in the days before` +
+			`{{ else }}{{ if $labels.gpu_uuid }}A link of ` + theGPU + `{{ else }}The fabric of the GPUs{{ end }}` + atNode + ` is at fault` +
+			means + `{{ end }}`,
 		Description: `{{ if match "^(recovers|wears)$" $labels.reason }}A healthy link never recovers and has few errors. This one fails within days: keep tensor parallelism off this GPU, and check cable, bridge and board.` +
 			`{{ else }}Only engines on several GPUs are affected.` + remedy + `{{ end }}`,
 		Split: []Evidence{
@@ -89,7 +93,8 @@ var (
 		Description: `{{ if $labels.pci_bus_id }}If a model ran on this GPU, another alert pages; this alert names the slot.` +
 			`{{ else }}The driver is not loaded, was upgraded under a running process, or is not mounted into the exporter.{{ end }}` + remedy,
 		Split: []Evidence{{"Reason", promql.CountBy([]string{metrics.LabelReason}, promql.Equal(
-			promql.Or(promql.Vector(metrics.GPUNVMLUp, same(metrics.LabelInstance)...), promql.Vector(metrics.GPUSourceUp, same(metrics.LabelInstance)...)), promql.Num(0))), LabelledBy("", metrics.LabelReason)}},
+			promql.Or(promql.Vector(metrics.GPUNVMLUp, same(metrics.LabelInstance)...), promql.Vector(metrics.GPUSourceUp,
+				same(metrics.LabelInstance)...)), promql.Num(0))), LabelledBy("", metrics.LabelReason)}},
 		Dashboard: GPUDashboard,
 	}
 	// ModelOnFailedGPU gets its expression from hardwareAlerts, too. It fires only while one of the paging alerts in its
@@ -167,8 +172,12 @@ var recoveries = promql.Either(metrics.LabelType, "recovery|link_recovery_succee
 // linkFaults record each NVLink that recovers too often or wears out, by reason. A verdict about minutes cannot show
 // this.
 func linkFaults() []Record {
-	recovers := above(promql.Sum(append([]string{metrics.LabelLink}, gpuLabels...), promql.Increase(promql.Vector(metrics.GPUNVLinkErrors, recoveries), day)), 2.5)
-	return []Record{{metrics.RecordedLinkFault, recovers, map[string]string{metrics.LabelReason: "recovers"}}, {metrics.RecordedLinkFault, wears(), map[string]string{metrics.LabelReason: "wears"}}}
+	recovers := above(promql.Sum(append([]string{metrics.LabelLink}, gpuLabels...),
+		promql.Increase(promql.Vector(metrics.GPUNVLinkErrors, recoveries), day)), 2.5)
+	return []Record{
+		{metrics.RecordedLinkFault, recovers, map[string]string{metrics.LabelReason: "recovers"}},
+		{metrics.RecordedLinkFault, wears(), map[string]string{metrics.LabelReason: "wears"}},
+	}
 }
 
 // linkFault returns the first fault of the links of each GPU, and of the fabric that the GPUs of a node share.
@@ -198,7 +207,8 @@ func slowed() promql.Expr {
 // servedBy joins GPU series with the models on the GPU, and keeps the labels of e in more.
 func servedBy(e promql.Expr, more ...string) promql.Expr {
 	one := promql.TopK(1, onGPULabels(), e)
-	return promql.Mul(servedOn(modelLabels), one, promql.On(onGPULabels()...).ManyToOne(append([]string{metrics.LabelGPU, metrics.LabelInstance}, more...)...))
+	return promql.Mul(servedOn(modelLabels), one, promql.On(onGPULabels()...).
+		ManyToOne(append([]string{metrics.LabelGPU, metrics.LabelInstance}, more...)...))
 }
 
 // servedOn returns the models that run on a GPU, or did within the hour. So a model whose engine died with its GPU keeps
@@ -226,8 +236,11 @@ func onFailedGPU(suffers promql.Expr) promql.Expr {
 	remembered := promql.And(promql.Max(onGPU(replicaLabels), firing(ModelOnFailedGPU.Name, promql.Ne(metrics.LabelInstance, ""))),
 		promql.OrOn(suffers, firing(ModelDown.Name), perModel), perModel)
 	const gone = "lost|vanished|unresponsive|xid_.+"
-	judged := promql.Vector(metrics.GPUHealthCondition, promql.Eq(metrics.LabelAlert, metrics.AnswerFailed), promql.Re(metrics.LabelCondition, gone)) // as soon as the alert
-	failed := promql.Or(promql.Max(onGPULabels(), judged), promql.Max(onGPULabels(), firing(GPUFailed.Name, promql.Re(metrics.LabelReason, gone))))
+	// as soon as the alert
+	judged := promql.Vector(metrics.GPUHealthCondition, promql.Eq(metrics.LabelAlert, metrics.AnswerFailed),
+		promql.Re(metrics.LabelCondition, gone))
+	failed := promql.Or(promql.Max(onGPULabels(), judged), promql.Max(onGPULabels(),
+		firing(GPUFailed.Name, promql.Re(metrics.LabelReason, gone))))
 	return promql.And(promql.Or(servedOn(replicaLabels), remembered), failed, promql.On(onGPULabels()...))
 }
 
@@ -240,10 +253,12 @@ func andWholeModels() promql.Expr {
 
 // modelsOnIt lists the models on the alert's GPU. They are text and not labels, so that one fault stays one alert when
 // models start or stop there.
-var modelsOnIt = Evidence{"Models on it within the hour",
+var modelsOnIt = Evidence{
+	"Models on it within the hour",
 	promql.CountBy([]string{metrics.LabelNamespace, metrics.LabelModel},
 		promql.Over("last_over_time", promql.Vector(metrics.EngineGPUInfo, same(metrics.LabelGPUUUID)...), hour)),
-	"{{ with .Labels.namespace }}{{ . }}/{{ end }}{{ .Labels.model_name }}"}
+	"{{ with .Labels.namespace }}{{ . }}/{{ end }}{{ .Labels.model_name }}",
+}
 
 func underGPU(alerts ...*Alert) []Quiet {
 	var q []Quiet

@@ -9,8 +9,10 @@ import (
 // samples per node.
 func linkHours() Group {
 	errors := promql.Vector(metrics.GPUNVLinkErrors, promql.Either(metrics.LabelType, "replay|crc|receive|local_integrity|effective"))
-	return Group{Name: "llm-nvlink-hours", Interval: hour, Records: []Record{{Name: metrics.RecordedLinkErrors,
-		Expr: promql.Sum(append([]string{metrics.LabelLink}, gpuLabels...), promql.Increase(errors, hour))}}}
+	return Group{Name: "llm-nvlink-hours", Interval: hour, Records: []Record{{
+		Name: metrics.RecordedLinkErrors,
+		Expr: promql.Sum(append([]string{metrics.LabelLink}, gpuLabels...), promql.Increase(errors, hour)),
+	}}}
 }
 
 // wears returns each NVLink with three times the errors of its previous six days, averaged over all recorded hours:

@@ -12,15 +12,16 @@ import (
 // Causes in memory. GPU memory in use is not a cause: engines reserve it at start.
 var (
 	KVTransferFailures = &Alert{
-		Name:        "LLMKVTransferFailures",
-		Branch:      Memory,
-		Expr:        promql.Max(modelLabels, promql.Vector(metrics.RecordedSuspect, promql.Eq(metrics.LabelClue, "kv_transfers_lost"))),
-		Severity:    slo.Ticket,
-		For:         5 * minute,
-		Scope:       []string{metrics.LabelModel},
-		Explains:    []*Alert{FastBurn, SlowBurn},
-		Summary:     "Each request loses {{ printf \"%.2g\" $value }} KV transfers",
-		Description: "Decode engines do not get what prefill engines computed: a prompt is computed twice, or its request fails. Read the connector's log on both sides.",
+		Name:     "LLMKVTransferFailures",
+		Branch:   Memory,
+		Expr:     promql.Max(modelLabels, promql.Vector(metrics.RecordedSuspect, promql.Eq(metrics.LabelClue, "kv_transfers_lost"))),
+		Severity: slo.Ticket,
+		For:      5 * minute,
+		Scope:    []string{metrics.LabelModel},
+		Explains: []*Alert{FastBurn, SlowBurn},
+		Summary:  "Each request loses {{ printf \"%.2g\" $value }} KV transfers",
+		Description: "Decode engines do not get what prefill engines computed: a prompt is computed twice, or its request fails. Read the " +
+			"connector's log on both sides.",
 		Split: []Evidence{
 			{"Failed per minute", worstReplicas(metrics.KVTransferFailures), foundEngine + " " + Number},
 			{"Leases that expired, so that answers may be wrong, per minute", worstReplicas(metrics.KVTransfersExpired), foundEngine + " " + Number},
@@ -28,30 +29,33 @@ var (
 		Dashboard: EngineDashboard,
 	}
 	KVOffloadSaturated = &Alert{
-		Name:        "LLMKVOffloadSaturated",
-		Branch:      Memory,
-		Expr:        promql.Vector(metrics.RecordedFullTier),
-		Severity:    slo.Ticket,
-		For:         10 * minute,
-		Scope:       []string{metrics.LabelModel, metrics.LabelServer, metrics.LabelTier},
-		Explains:    []*Alert{FastBurn, SlowBurn},
-		Summary:     "{{ with $labels.tier }}The {{ . }} tier{{ else }}A tier{{ end }} of " + theEngine + " stores no more KV cache",
-		Description: "The link to the tier is too slow: refused tokens are computed again, and stored tokens arrive late. Use a faster link, or store less.",
+		Name:     "LLMKVOffloadSaturated",
+		Branch:   Memory,
+		Expr:     promql.Vector(metrics.RecordedFullTier),
+		Severity: slo.Ticket,
+		For:      10 * minute,
+		Scope:    []string{metrics.LabelModel, metrics.LabelServer, metrics.LabelTier},
+		Explains: []*Alert{FastBurn, SlowBurn},
+		Summary:  "{{ with $labels.tier }}The {{ . }} tier{{ else }}A tier{{ end }} of " + theEngine + " stores no more KV cache",
+		Description: "The link to the tier is too slow: refused tokens are computed again, and stored tokens arrive late. Use a faster " +
+			"link, or store less.",
 		Split: []Evidence{
 			{"Pinned by transfers", promql.Max(nil, promql.Vector(metrics.KVTierPinned, sameTier()...)), Percent},
 		},
 		Dashboard: EngineDashboard,
 	}
 	ModelLeftGPU = &Alert{
-		Name:        "LLMModelLeftGPU",
-		Branch:      Memory,
-		Expr:        promql.Vector(metrics.RecordedLeftGPU),
-		Severity:    slo.Ticket,
-		For:         5 * minute,
-		Scope:       []string{metrics.LabelModel, metrics.LabelServer},
-		Explains:    []*Alert{FastBurn, SlowBurn},
-		Summary:     "{{ if $value }}Only {{ $value | humanizePercentage }}{{ else }}Nothing{{ end }} of the model is in GPU memory at " + theEngine,
-		Description: "Earlier this week at least a quarter more of the model was in GPU memory. The CPU computes the rest, many times slower, and nothing fails. The engine's log shows how the model was loaded.",
+		Name:     "LLMModelLeftGPU",
+		Branch:   Memory,
+		Expr:     promql.Vector(metrics.RecordedLeftGPU),
+		Severity: slo.Ticket,
+		For:      5 * minute,
+		Scope:    []string{metrics.LabelModel, metrics.LabelServer},
+		Explains: []*Alert{FastBurn, SlowBurn},
+		Summary: "{{ if $value }}Only {{ $value | humanizePercentage }}{{ else }}Nothing{{ end }} of the model is in GPU memory at " +
+			theEngine,
+		Description: "Earlier this week at least a quarter more of the model was in GPU memory. The CPU computes the rest, many times " +
+			"slower, and nothing fails. The engine's log shows how the model was loaded.",
 		Split: []Evidence{
 			{"In GPU memory now", promql.Max(nil, promql.Vector(metrics.ModelGPUMemory, same(replicaLabels...)...)), Bytes},
 		},
@@ -105,7 +109,8 @@ func lostTransfers(by []string, m ...*promql.Matcher) promql.Expr {
 func saturatedTier(m ...*promql.Matcher) promql.Expr {
 	pinned := promql.Max(tierLabels, promql.Over("min_over_time", promql.Vector(metrics.KVTierPinned, m...), 5*minute))
 	refused := promql.Sum(tierLabels, promql.Rate(promql.Vector(metrics.KVTierRefused, m...), causeWindow))
-	stored := promql.Sum(tierLabels, promql.Rate(promql.Vector(metrics.KVTierTransferTokens, slices.Concat(m, []*promql.Matcher{promql.Eq(metrics.LabelOperation, string(metrics.Store))})...), causeWindow))
+	stored := promql.Sum(tierLabels, promql.Rate(promql.Vector(metrics.KVTierTransferTokens,
+		slices.Concat(m, []*promql.Matcher{promql.Eq(metrics.LabelOperation, string(metrics.Store))})...), causeWindow))
 	return promql.Or(
 		above(pinned, 0.9),
 		promql.Unless(above(promql.Div(refused, above(promql.Add(refused, stored), 0)), 0.5), pinned))

@@ -22,13 +22,17 @@ var (
 			{ModelStalled, modelLabels},
 			{EngineStalled, []string{metrics.LabelCluster, metrics.LabelNamespace, metrics.LabelModel, metrics.LabelServer}},
 		},
-		Explains:    []*Alert{FastBurn, SlowBurn},
-		Summary:     "No synthetic request{{ with $labels.instance }} of {{ . }}{{ end }}" + atServer + " is answered",
-		Description: "The engine's metrics look fine, yet a synthetic request gets no answer. Send one straight to the engine: if it is answered, look at the gateway.",
-		Suspects:    promql.Vector(metrics.RecordedSentence, sameModel(promql.Re(metrics.LabelClue, "gateway_.+|left_gpu"))...),
+		Explains: []*Alert{FastBurn, SlowBurn},
+		Summary:  "No synthetic request{{ with $labels.instance }} of {{ . }}{{ end }}" + atServer + " is answered",
+		Description: "The engine's metrics look fine, yet a synthetic request gets no answer. Send one straight to the engine: if it is " +
+			"answered, look at the gateway.",
+		Suspects: promql.Vector(metrics.RecordedSentence, sameModel(promql.Re(metrics.LabelClue, "gateway_.+|left_gpu"))...),
 		Split: []Evidence{
-			{"Outcomes in 10 minutes", above(promql.Sum([]string{metrics.LabelInstance, metrics.LabelOutcome},
-				promql.Increase(promql.Vector(metrics.ProbeRequests, sameAddress()...), causeWindow)), 0), LabelledBy(Number, metrics.LabelInstance, metrics.LabelOutcome)},
+			{
+				"Outcomes in 10 minutes", above(promql.Sum([]string{metrics.LabelInstance, metrics.LabelOutcome},
+					promql.Increase(promql.Vector(metrics.ProbeRequests, sameAddress()...), causeWindow)), 0),
+				LabelledBy(Number, metrics.LabelInstance, metrics.LabelOutcome),
+			},
 		},
 		Dashboard: IncidentDashboard,
 	}
@@ -65,10 +69,15 @@ var (
 			{ModelDown, modelLabels},
 			{ExporterFleetDown, []string{metrics.LabelCluster}},
 		},
-		Summary:     "{{ with $labels.probe }}Probe {{ . }}{{ else }}A probe{{ end }}" + atServer + " gets no answers, so it cannot detect a fault",
-		Description: "The model may be fine: the probe is refused, or all probes{{ with $labels.instance }} of {{ . }}{{ end }} fail alike. Look at its outcomes, its configuration and the exporter's network.",
-		Split: []Evidence{{"Outcomes in 15 minutes", above(promql.Sum([]string{metrics.LabelOutcome},
-			promql.Increase(promql.Vector(metrics.ProbeRequests, same(probeLabels...)...), 15*minute)), 0), LabelledBy(Number, metrics.LabelOutcome)}},
+		Summary: "{{ with $labels.probe }}Probe {{ . }}{{ else }}A probe{{ end }}" + atServer +
+			" gets no answers, so it cannot detect a fault",
+		Description: "The model may be fine: the probe is refused, or all probes{{ with $labels.instance }} of {{ . }}{{ end }} fail alike. " +
+			"Look at its outcomes, its configuration and the exporter's network.",
+		Split: []Evidence{{
+			"Outcomes in 15 minutes", above(promql.Sum([]string{metrics.LabelOutcome},
+				promql.Increase(promql.Vector(metrics.ProbeRequests, same(probeLabels...)...), 15*minute)), 0),
+			LabelledBy(Number, metrics.LabelOutcome),
+		}},
 		Dashboard: ExporterDashboard,
 	}
 )
@@ -98,9 +107,16 @@ func answered() *promql.Matcher {
 // confirmed a second later by another that takes 10 s: 87 s. A scrape shows that within 30 s and an evaluation sees it within
 // another 30 s: 147 s.
 func probeGroup() Group {
-	return Group{Name: "llm-cause-probe", Interval: Interval / 2,
-		Records: []Record{{Name: metrics.RecordedProbeFailures, Expr: probeFailures()}, {Name: metrics.RecordedServing, Expr: serving()}, {Name: metrics.RecordedProbed, Expr: probedIn()}, {Name: metrics.RecordedUnanswered, Expr: unanswered()}},
-		Alerts:  []*Alert{ProbeFailing}}
+	return Group{
+		Name: "llm-cause-probe", Interval: Interval / 2,
+		Records: []Record{
+			{Name: metrics.RecordedProbeFailures, Expr: probeFailures()},
+			{Name: metrics.RecordedServing, Expr: serving()},
+			{Name: metrics.RecordedProbed, Expr: probedIn()},
+			{Name: metrics.RecordedUnanswered, Expr: unanswered()},
+		},
+		Alerts: []*Alert{ProbeFailing},
+	}
 }
 
 // unanswered returns each address at which a model answers nobody: two requests in a row of one exporter failed, or one
@@ -116,13 +132,16 @@ func unanswered() promql.Expr {
 	twice := promql.Ge(failed, promql.Num(2))
 	credible := promql.Or(
 		promql.And(twice, addresses(promql.Equal(failed, promql.Num(0))), promql.On(asker...)),
-		promql.And(promql.And(twice, promql.Equal(addresses(failed), promql.Num(1)), promql.On(asker...)), promql.Vector(metrics.RecordedServing), promql.On(namedModel...)))
+		promql.And(promql.And(twice, promql.Equal(addresses(failed), promql.Num(1)), promql.On(asker...)),
+			promql.Vector(metrics.RecordedServing), promql.On(namedModel...)))
 	shared := promql.Vector(metrics.RecordedProbeFailures, promql.NotRe(metrics.LabelServer, metrics.Loopback))
-	several := promql.And(above(shared, 0), promql.Ge(promql.CountBy(probedLabels, above(shared, 0)), promql.Num(2)), promql.On(probedLabels...))
+	several := promql.And(above(shared, 0), promql.Ge(promql.CountBy(probedLabels, above(shared, 0)), promql.Num(2)),
+		promql.On(probedLabels...))
 	nobody := promql.Unless(promql.Or(credible, several), promql.Equal(shared, promql.Num(0)), promql.On(probedLabels...))
 
 	answeredBefore := above(promql.Max(placeLabels, promql.Over("max_over_time", promql.Vector(metrics.ProbeRequests, answered()), day)), 0)
-	down := promql.Unless(promql.Equal(promql.Min(atPage, recentlyUp()), promql.Num(0)), promql.Vector(metrics.RecordedGateway), promql.On(atPage...))
+	down := promql.Unless(promql.Equal(promql.Min(atPage, recentlyUp()), promql.Num(0)), promql.Vector(metrics.RecordedGateway),
+		promql.On(atPage...))
 	return unlessAsleep(promql.Unless(
 		promql.And(nobody, answeredBefore), down, promql.On(atPage...)))
 }
@@ -130,7 +149,8 @@ func unanswered() promql.Expr {
 // probeFailures counts the requests in a row that failed at each address. At an engine with a queue, now or within two
 // minutes, probes wait as users do. Objectives count that wait, so these failures prove nothing.
 func probeFailures() promql.Expr {
-	queues := promql.And(above(promql.Sum(atPage, promql.Rate(promql.Vector(metrics.GenerationTokens), recentWindow)), 0), above(promql.Sum(atPage, promql.Over("max_over_time", promql.Vector(metrics.RequestsWaiting), recentWindow)), 0))
+	queues := promql.And(above(promql.Sum(atPage, promql.Rate(promql.Vector(metrics.GenerationTokens), recentWindow)), 0),
+		above(promql.Sum(atPage, promql.Over("max_over_time", promql.Vector(metrics.RequestsWaiting), recentWindow)), 0))
 	return promql.Unless(promql.Max(placeLabels, promql.Vector(metrics.ProbeFailures)), queues, promql.On(atPage...))
 }
 
@@ -142,7 +162,8 @@ func recentlyUp() promql.Expr {
 
 // serving counts the engines of each model that were up and awake for two minutes.
 func serving() promql.Expr {
-	settled := promql.And(promql.Equal(promql.Min(pageLabels, recentlyUp()), promql.Num(1)), promql.Max(pageLabels, promql.Offset(promql.Vector(metrics.EngineUp), 2*minute)))
+	settled := promql.And(promql.Equal(promql.Min(pageLabels, recentlyUp()), promql.Num(1)),
+		promql.Max(pageLabels, promql.Offset(promql.Vector(metrics.EngineUp), 2*minute)))
 	awake := promql.Unless(promql.Max(replicaLabels, promql.Vector(metrics.EngineInfo)),
 		promql.Equal(promql.Max(replicaLabels, promql.Over("max_over_time", promql.Vector(metrics.Sleeping), 2*minute)), promql.Num(1)))
 	return promql.CountBy(namedModel, promql.And(awake, settled, promql.On(pageLabels...)))
@@ -166,7 +187,8 @@ func probedIn() promql.Expr {
 	one := func(by []string, e promql.Expr) promql.Expr {
 		return promql.Add(times(0, promql.CountBy(by, e)), promql.Num(1))
 	}
-	known := one(append([]string{metrics.LabelNamespace}, placeLabels...), promql.Vector(metrics.ProbeFailures, promql.Ne(metrics.LabelNamespace, "")))
+	known := one(append([]string{metrics.LabelNamespace}, placeLabels...), promql.Vector(metrics.ProbeFailures,
+		promql.Ne(metrics.LabelNamespace, "")))
 	spaces := promql.Max(modelLabels, promql.Over("last_over_time", promql.Vector(metrics.EngineInfo), causeWindow))
 	only := promql.Unless(spaces, above(promql.CountBy(namedModel, spaces), 1), promql.On(namedModel...))
 	none := one(namedModel, promql.Vector(metrics.ProbeFailures))
@@ -187,8 +209,10 @@ func inProbeWindow(e promql.Expr) promql.Expr {
 // toClients returns the median time to the first token of at least ten probes. A few probes that waited for a restart do
 // not make the way to clients slow.
 func toClients() promql.Expr {
-	buckets := promql.Sum(append([]string{"le"}, placeLabels...), promql.Increase(promql.BucketsOf(metrics.ProbeTimeToFirstToken), probeWindow))
-	return promql.And(promql.Call("histogram_quantile", promql.Num(0.5), buckets), promql.Ge(inProbeWindow(promql.CountOf(metrics.ProbeTimeToFirstToken)), promql.Num(10)))
+	buckets := promql.Sum(append([]string{"le"}, placeLabels...), promql.Increase(promql.BucketsOf(metrics.ProbeTimeToFirstToken),
+		probeWindow))
+	return promql.And(promql.Call("histogram_quantile", promql.Num(0.5), buckets),
+		promql.Ge(inProbeWindow(promql.CountOf(metrics.ProbeTimeToFirstToken)), promql.Num(10)))
 }
 
 // latePerProbe returns each address at which a client waits three times as long for the first token as the engine
@@ -197,11 +221,13 @@ func toClients() promql.Expr {
 func latePerProbe() promql.Expr {
 	client := promql.Vector(metrics.RecordedProbeTTFT)
 	late := func(client promql.Expr, engine []string) promql.Expr {
-		took := promql.Avg(engine, promql.Over("avg_over_time", promql.Vector(metrics.RecordedReplicaTime, ofStage(metrics.StageFirstToken)), probeWindow))
+		took := promql.Avg(engine, promql.Over("avg_over_time", promql.Vector(metrics.RecordedReplicaTime, ofStage(metrics.StageFirstToken)),
+			probeWindow))
 		limit := promql.Add(times(3, took), promql.Num(0.1))
 		return promql.Gt(client, limit, promql.On(engine...).ManyToOne())
 	}
-	held := above(promql.Div(promql.Ge(inProbeWindow(promql.Vector(metrics.ProbeBuffered)), promql.Num(10)), inProbeWindow(promql.Vector(metrics.ProbeRequests, answered()))), 0.5)
+	held := above(promql.Div(promql.Ge(inProbeWindow(promql.Vector(metrics.ProbeBuffered)), promql.Num(10)),
+		inProbeWindow(promql.Vector(metrics.ProbeRequests, answered()))), 0.5)
 	return promql.Or(
 		late(client, atPage),
 		late(promql.Unless(client, promql.Max(atPage, promql.Vector(metrics.EngineUp)), promql.On(atPage...)), namedModel),

@@ -11,19 +11,23 @@ import (
 // ClientsGiveUp fires when most requests end without a first token because nobody waits for it any longer. Only
 // objectives with count_aborts count them.
 var ClientsGiveUp = &Alert{
-	Name:        "LLMClientsGiveUp",
-	Branch:      Queueing,
-	Expr:        givenUp(),
-	Severity:    slo.Page,
-	For:         2 * minute, // an interrupted load test shows for as long as the window
-	Scope:       []string{metrics.LabelModel},
-	DependsOn:   []Quiet{{ModelDown, modelLabels}, {ModelStalled, modelLabels}},
-	Explains:    []*Alert{FastBurn, SlowBurn},
-	Summary:     "Clients give up {{ $value | humanizePercentage }} of requests, most before the first token",
-	Description: "No latency objective counts a request without a first token. Either the requests never get an answer, or the clients' timeout is too short.",
-	Suspects:    promql.Vector(metrics.RecordedSentence, sameModel(promql.NotRe(metrics.LabelDelays, string(Failures+"|"+NextToken)))...),
+	Name:      "LLMClientsGiveUp",
+	Branch:    Queueing,
+	Expr:      givenUp(),
+	Severity:  slo.Page,
+	For:       2 * minute, // an interrupted load test shows for as long as the window
+	Scope:     []string{metrics.LabelModel},
+	DependsOn: []Quiet{{ModelDown, modelLabels}, {ModelStalled, modelLabels}},
+	Explains:  []*Alert{FastBurn, SlowBurn},
+	Summary:   "Clients give up {{ $value | humanizePercentage }} of requests, most before the first token",
+	Description: "No latency objective counts a request without a first token. Either the requests never get an answer, or the clients' " +
+		"timeout is too short.",
+	Suspects: promql.Vector(metrics.RecordedSentence, sameModel(promql.NotRe(metrics.LabelDelays, string(Failures+"|"+NextToken)))...),
 	Split: []Evidence{
-		{"Waiting for", above(promql.Sum([]string{metrics.LabelReason}, promql.Vector(metrics.RequestsWaitingByReason, sameModel()...)), 0), LabelledBy(Number, metrics.LabelReason)},
+		{
+			"Waiting for", above(promql.Sum([]string{metrics.LabelReason}, promql.Vector(metrics.RequestsWaitingByReason, sameModel()...)), 0),
+			LabelledBy(Number, metrics.LabelReason),
+		},
 	},
 	Dashboard: IncidentDashboard,
 }
@@ -55,8 +59,11 @@ func heldBack(window time.Duration) promql.Expr {
 	}
 	room := below(promql.Max(replicaLabels, promql.Over("max_over_time", promql.Vector(metrics.KVCacheUsage), window)), 0.9)
 	fewer := promql.Lt(promql.Sum(replicaLabels, promql.Over("avg_over_time", promql.Vector(metrics.RequestsRunning), window)),
-		times(0.5, promql.Max(modelLabels, promql.Over("max_over_time", promql.Vector(metrics.RequestsRunning), 6*hour))), promql.On(modelLabels...).ManyToOne())
-	cold := promql.Unless(promql.Vector(metrics.RecordedColdStart), above(mostly(metrics.RequestsWaitingByReason, promql.Re(metrics.LabelReason, "deferred|kv_transfer")), 0))
+		times(0.5, promql.Max(modelLabels, promql.Over("max_over_time", promql.Vector(metrics.RequestsRunning), 6*hour))),
+		promql.On(modelLabels...).ManyToOne())
+	cold := promql.Unless(promql.Vector(metrics.RecordedColdStart),
+		above(mostly(metrics.RequestsWaitingByReason, promql.Re(metrics.LabelReason, "deferred|kv_transfer")), 0))
 	return promql.Unless(both(promql.Call("ceil", above(mostly(metrics.RequestsWaiting), 0)), room, fewer),
-		promql.Or(cold, promql.And(promql.Sum(replicaLabels, promql.Vector(metrics.RequestsWaiting)), above(against("computed|prompt_tokens"), 2), promql.On(modelLabels...))))
+		promql.Or(cold, promql.And(promql.Sum(replicaLabels, promql.Vector(metrics.RequestsWaiting)),
+			above(against("computed|prompt_tokens"), 2), promql.On(modelLabels...))))
 }

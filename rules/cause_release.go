@@ -11,17 +11,21 @@ import (
 
 // ReleaseRegression fires for a model that became slower after its engines changed.
 var ReleaseRegression = &Alert{
-	Name:        "LLMReleaseRegression",
-	Branch:      Release,
-	Expr:        promql.And(slower(), changed(), promql.On(modelLabels...)),
-	Severity:    slo.Ticket,
-	For:         10 * minute,
-	Scope:       []string{metrics.LabelModel},
-	Explains:    []*Alert{FastBurn, SlowBurn},
-	Summary:     "The model is {{ $value | humanize }} times as slow as yesterday, after a change within 6 hours",
-	Description: "The slowdown began with a change or a restart of all engines, not with more load. If no change is listed, check flags, image and node.",
+	Name:     "LLMReleaseRegression",
+	Branch:   Release,
+	Expr:     promql.And(slower(), changed(), promql.On(modelLabels...)),
+	Severity: slo.Ticket,
+	For:      10 * minute,
+	Scope:    []string{metrics.LabelModel},
+	Explains: []*Alert{FastBurn, SlowBurn},
+	Summary:  "The model is {{ $value | humanize }} times as slow as yesterday, after a change within 6 hours",
+	Description: "The slowdown began with a change or a restart of all engines, not with more load. If no change is listed, check flags, " +
+		"image and node.",
 	Split: []Evidence{
-		{"Changed within 6h: roll back first", changedWithin(6*hour, sameModel()...), `{{ .Labels.setting }} {{ .Labels.old }} → {{ .Labels.new }}`},
+		{
+			"Changed within 6h: roll back first", changedWithin(6*hour, sameModel()...),
+			`{{ .Labels.setting }} {{ .Labels.old }} → {{ .Labels.new }}`,
+		},
 	},
 	Dashboard: IncidentDashboard,
 }
@@ -96,12 +100,14 @@ func perVersion(counter promql.Expr, more ...string) promql.Expr {
 
 // versions returns one version of each replica.
 func versions() promql.Expr {
-	return promql.TopK(1, replicaLabels, promql.Max(append([]string{metrics.LabelVersion}, replicaLabels...), promql.Vector(metrics.EngineInfo)))
+	return promql.TopK(1, replicaLabels, promql.Max(append([]string{metrics.LabelVersion}, replicaLabels...),
+		promql.Vector(metrics.EngineInfo)))
 }
 
 // p95ByVersion returns the 95th percentile of a histogram per version; absent where nothing was observed.
 func p95ByVersion(h *metrics.Family) promql.Expr {
-	perEngine := promql.Call("histogram_quantile", promql.Num(0.95), perVersion(promql.BucketsOf(h), "le", metrics.LabelRuntime)) // whose bounds differ
+	// whose bounds differ
+	perEngine := promql.Call("histogram_quantile", promql.Num(0.95), perVersion(promql.BucketsOf(h), "le", metrics.LabelRuntime))
 	return promql.Ge(promql.Max(append([]string{metrics.LabelVersion}, modelLabels...), perEngine), promql.Num(0))
 }
 

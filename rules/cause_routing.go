@@ -12,24 +12,38 @@ import (
 // ReplicaSkew fires for one replica that performs worse than its peers because of a bad node, or of a router that sends
 // it too many requests.
 var ReplicaSkew = &Alert{
-	Name:      "LLMReplicaSkew",
-	Branch:    Routing,
-	Expr:      promql.Or(lastingSkew(), promql.Max(append([]string{metrics.LabelSetting, metrics.LabelNew}, replicaLabels...), promql.Vector(metrics.RecordedSkew, promql.Re(metrics.LabelReason, skewAtOnce)))),
+	Name:   "LLMReplicaSkew",
+	Branch: Routing,
+	Expr: promql.Or(lastingSkew(), promql.Max(append([]string{metrics.LabelSetting, metrics.LabelNew}, replicaLabels...),
+		promql.Vector(metrics.RecordedSkew, promql.Re(metrics.LabelReason, skewAtOnce)))),
 	Severity:  slo.Ticket,
 	For:       skewTold,
 	Scope:     []string{metrics.LabelModel, metrics.LabelServer},
 	DependsOn: []Quiet{{EngineStalled, replicaLabels}},
 	Explains:  []*Alert{FastBurn, SlowBurn},
-	Summary: "{{ if $labels.setting }}" + theEngine + " runs with a different {{ $labels.setting }} from the other replicas{{ with $labels.new }}: {{ . }}{{ end }}" +
-		"{{ else if $labels.dp_rank }}Rank {{ $labels.dp_rank }} of " + theEngine + " is the only rank with a queue{{ else }}" + theEngine + " stands out among the replicas{{ end }}",
-	Reasons:     promql.CountBy([]string{metrics.LabelReason}, promql.Vector(metrics.RecordedSkew, append(same(replicaLabels...), promql.NotRe(metrics.LabelReason, skewSetting+"|rank_queue"))...)),
-	Description: "{{ if $labels.setting }}No rollout is under way: none of the replicas has started, and nothing has changed, within half an hour. Its answers may differ or be slower. Finish the rollout, or roll it back.{{ else if $labels.dp_rank }}Other ranks have no queue. The engine's own balancer is at fault: more replicas do not help.{{ else }}Take it out of rotation, then look at its GPU and node.{{ end }}",
+	Summary: "{{ if $labels.setting }}" + theEngine +
+		" runs with a different {{ $labels.setting }} from the other replicas{{ with $labels.new }}: {{ . }}{{ end }}" +
+		"{{ else if $labels.dp_rank }}Rank {{ $labels.dp_rank }} of " + theEngine + " is the only rank with a queue{{ else }}" + theEngine +
+		" stands out among the replicas{{ end }}",
+	Reasons: promql.CountBy([]string{metrics.LabelReason}, promql.Vector(metrics.RecordedSkew, append(same(replicaLabels...),
+		promql.NotRe(metrics.LabelReason, skewSetting+"|rank_queue"))...)),
+	Description: "{{ if $labels.setting }}No rollout is under way: none of the replicas has started, and nothing has changed, within " +
+		"half an hour. Its answers may differ or be slower. Finish the rollout, or roll it back.{{ else if $labels.dp_rank }}Other ranks " +
+		"have no queue. The engine's own balancer is at fault: more replicas do not help.{{ else }}Take it out of rotation, then look at " +
+		"its GPU and node.{{ end }}",
 	Split: []Evidence{
-		{"Settings that differ", promql.CountBy([]string{metrics.LabelSetting, metrics.LabelNew}, promql.Vector(metrics.RecordedSkew, sameModel(promql.Eq(metrics.LabelReason, skewSetting))...)),
-			LabelledBy(`on {{ .Value | humanize }}`, metrics.LabelSetting, metrics.LabelNew)},
-		{"Step against peers", promql.Mul(promql.Max(append([]string{metrics.LabelGPU}, replicaLabels...), promql.Over("last_over_time", promql.Vector(metrics.EngineGPUInfo, sameModel()...), hour)),
-			promql.Max(replicaLabels, promql.Vector(metrics.RecordedSkew, sameModel(promql.Eq(metrics.LabelReason, skewStep))...)), promql.On(replicaLabels...).ManyToOne()),
-			foundEngine + " GPU {{ .Labels.gpu }} " + Number + "x"},
+		{
+			"Settings that differ", promql.CountBy([]string{metrics.LabelSetting, metrics.LabelNew}, promql.Vector(metrics.RecordedSkew,
+				sameModel(promql.Eq(metrics.LabelReason, skewSetting))...)),
+			LabelledBy(`on {{ .Value | humanize }}`, metrics.LabelSetting, metrics.LabelNew),
+		},
+		{
+			"Step against peers", promql.Mul(promql.Max(append([]string{metrics.LabelGPU}, replicaLabels...),
+				promql.Over("last_over_time", promql.Vector(metrics.EngineGPUInfo, sameModel()...), hour)),
+				promql.Max(replicaLabels, promql.Vector(metrics.RecordedSkew, sameModel(promql.Eq(metrics.LabelReason, skewStep))...)),
+				promql.On(replicaLabels...).ManyToOne()),
+			foundEngine + " GPU {{ .Labels.gpu }} " + Number + "x",
+		},
 		{"Mean TTFT by replica", mean(metrics.TimeToFirstToken, replicaLabels, causeWindow, sameModel()...), foundEngine + " " + Duration},
 	},
 	Dashboard: IncidentDashboard,
@@ -46,8 +60,11 @@ const skewTold = 2 * minute
 const skewStep, skewAtOnce = "step_time", skewSetting + "|" + skewStep
 
 // Skews describes the reasons of metrics.RecordedSkew.
-var Skews = map[string]string{metrics.StageFirstToken: "time to the first token", metrics.StageNextToken: "time between tokens", skewStep: "time per step",
-	"answer_length": "lengths of answers", "queue": "waiting requests", "rank_queue": "waiting requests of a rank", skewSetting: "a setting"}
+var Skews = map[string]string{
+	metrics.StageFirstToken: "time to the first token", metrics.StageNextToken: "time between tokens",
+	skewStep:        "time per step",
+	"answer_length": "lengths of answers", "queue": "waiting requests", "rank_queue": "waiting requests of a rank", skewSetting: "a setting",
+}
 
 // lastingSkew returns the replicas whose measured skew exists now and existed four and eight minutes ago.
 func lastingSkew() promql.Expr {
@@ -67,7 +84,8 @@ func slowest(over func(*metrics.Family) promql.Expr) promql.Expr {
 	three := func(e promql.Expr, is func(a, b promql.Expr, m ...*promql.Matching) promql.Expr) promql.Expr {
 		return is(e, times(3, promql.Min(peers, e)), promql.On(peers...).ManyToOne())
 	}
-	return promql.Max(perStage(replicaLabels), promql.Unless(three(took, promql.Gt), three(promql.Div(took, work, promql.Ignoring(metrics.LabelStage).ManyToOne()), promql.Le)))
+	return promql.Max(perStage(replicaLabels), promql.Unless(three(took, promql.Gt),
+		three(promql.Div(took, work, promql.Ignoring(metrics.LabelStage).ManyToOne()), promql.Le)))
 }
 
 // asRecorded and overCauseWindow return the values that slowest compares.
@@ -90,17 +108,21 @@ func paceGroup() Group {
 	}
 	outputs := perRequest(promql.SumOf(metrics.RequestGenerationTokens), promql.CountOf(metrics.RequestGenerationTokens), 40, by)
 	asked := promql.Sum(atPage, promql.Increase(promql.Vector(metrics.ProbeRequests, answered()), causeWindow))
-	mostlyProbes := promql.Gt(times(3, asked), promql.Sum(atPage, promql.Increase(promql.CountOf(metrics.RequestGenerationTokens), causeWindow)))
+	mostlyProbes := promql.Gt(times(3, asked), promql.Sum(atPage, promql.Increase(promql.CountOf(metrics.RequestGenerationTokens),
+		causeWindow)))
 	return Group{Name: "llm-replica-pace", Interval: Interval / 2, Records: []Record{
-		{Name: metrics.RecordedReplicaTime, Expr: perRequest(promql.Vector(metrics.StageTime, paced()), promql.Vector(metrics.Stages, paced()), 10, perStage(by))},
+		{Name: metrics.RecordedReplicaTime, Expr: perRequest(promql.Vector(metrics.StageTime, paced()),
+			promql.Vector(metrics.Stages, paced()), 10, perStage(by))},
 		{Name: metrics.RecordedOutputTokens, Expr: promql.Unless(outputs, mostlyProbes, promql.On(atPage...))},
-		{Name: metrics.RecordedReplicaPrompt, Expr: perRequest(promql.Vector(metrics.PromptTokens), promql.CountOf(metrics.TimeToFirstToken), 10, by)},
+		{Name: metrics.RecordedReplicaPrompt, Expr: perRequest(promql.Vector(metrics.PromptTokens), promql.CountOf(metrics.TimeToFirstToken),
+			10, by)},
 		{Name: metrics.RecordedReplicaComputed, Expr: uncached(by)},
 		{Name: metrics.RecordedStep, Expr: steps()},
 		{Name: metrics.RecordedFailing, Expr: failsFive()},
 		{metrics.RecordedFailing, failsFive(gatewayRole()), map[string]string{metrics.LabelRole: metrics.GatewayRole}},
 		{Name: metrics.RecordedReplicaSlow, Expr: slowest(asRecorded)},
-		{Name: metrics.RecordedSkew, Expr: promql.Call("label_replace", slowest(overCauseWindow), promql.Str(metrics.LabelReason), promql.Str("$1"), promql.Str(metrics.LabelStage), promql.Str("(.+)"))},
+		{Name: metrics.RecordedSkew, Expr: promql.Call("label_replace", slowest(overCauseWindow), promql.Str(metrics.LabelReason),
+			promql.Str("$1"), promql.Str(metrics.LabelStage), promql.Str("(.+)"))},
 		skew(skewStep, slowStep()),
 		skew("answer_length", otherLengths()),
 		skew("queue", longestQueue(causeWindow, replicaLabels, modelLabels)),
@@ -146,7 +168,8 @@ func againstPeers(own promql.Expr, group []string) promql.Expr {
 func slowStep() promql.Expr {
 	batch := append([]string{metrics.LabelBatch, metrics.LabelGPUName}, inRole(modelLabels)...)
 	known := promql.And(servedOn(replicaLabels), firing("LLMGPU.+"), promql.On(onGPULabels()...))
-	return promql.Unless(above(promql.Avg(replicaLabels, againstPeers(promql.Vector(metrics.RecordedStep), batch)), tooSlow), known, promql.On(replicaLabels...))
+	return promql.Unless(above(promql.Avg(replicaLabels, againstPeers(promql.Vector(metrics.RecordedStep), batch)), tooSlow), known,
+		promql.On(replicaLabels...))
 }
 
 // tooSlow is the multiple of its peers' time above which a replica is slow.
@@ -158,7 +181,8 @@ func steps() promql.Expr {
 	names := promql.Max(append([]string{metrics.LabelGPUName}, onGPULabels()...), promql.Vector(metrics.GPUInfo))
 	runsOn := promql.Max(append([]string{metrics.LabelGPUName}, replicaLabels...),
 		promql.Mul(servedOn(replicaLabels), names, promql.On(onGPULabels()...).ManyToOne(metrics.LabelGPUName)))
-	return promql.OrOn(promql.Mul(step, runsOn, promql.On(replicaLabels...).ManyToOne(metrics.LabelGPUName)), step, promql.On(replicaLabels...))
+	return promql.OrOn(promql.Mul(step, runsOn, promql.On(replicaLabels...).ManyToOne(metrics.LabelGPUName)), step,
+		promql.On(replicaLabels...))
 }
 
 // longestQueue returns each replica or rank with a real queue, well above the mean of its peers, those with the same role
@@ -178,7 +202,8 @@ func rankQueue(window time.Duration) promql.Expr {
 
 // ended returns the requests per second that ended with an outcome that shows how the server performs.
 func ended(by []string, window time.Duration, m ...*promql.Matcher) promql.Expr {
-	return promql.Sum(by, promql.Rate(promql.Vector(metrics.Requests, append(m, promql.NotRe(metrics.LabelOutcome, slo.UncountedOutcomes))...), window))
+	return promql.Sum(by, promql.Rate(promql.Vector(metrics.Requests,
+		append(m, promql.NotRe(metrics.LabelOutcome, slo.UncountedOutcomes))...), window))
 }
 
 // failing returns the share of the requests that end in a failure of the server.
@@ -194,7 +219,8 @@ func failsFive(m ...*promql.Matcher) promql.Expr {
 		in := func(outcomes *promql.Matcher) promql.Expr {
 			return promql.Sum(replicaLabels, promql.Increase(promql.Vector(metrics.Requests, append(m, outcomes)...), window))
 		}
-		return promql.Div(promql.Ge(in(promql.Re(metrics.LabelOutcome, slo.FailedOutcomes)), promql.Num(slo.MinBadEvents-0.5)), in(promql.NotRe(metrics.LabelOutcome, slo.UncountedOutcomes)))
+		return promql.Div(promql.Ge(in(promql.Re(metrics.LabelOutcome, slo.FailedOutcomes)), promql.Num(slo.MinBadEvents-0.5)),
+			in(promql.NotRe(metrics.LabelOutcome, slo.UncountedOutcomes)))
 	}
 	return promql.Or(share(recentWindow), share(causeWindow))
 }

@@ -30,16 +30,30 @@ func causeGroups(opt Options) []Group {
 		case Routing:
 			g.Records = []Record{{Name: metrics.RecordedProbeTTFT, Expr: toClients()}}
 		case Release:
-			g.Records = []Record{slowerThanYesterday(), {Name: metrics.RecordedOldestStart, Expr: oldestStart()}, {Name: metrics.RecordedLoad, Expr: load()}}
+			g.Records = []Record{
+				slowerThanYesterday(),
+				{Name: metrics.RecordedOldestStart, Expr: oldestStart()},
+				{Name: metrics.RecordedLoad, Expr: load()},
+			}
 		case Hardware:
 			g.Records = append(linkFaults(), Record{Name: metrics.RecordedOnFailedGPU, Expr: onFailedGPU(opt.source().burning(RawWindow))})
 		case Engine:
-			g.Records = []Record{{Name: metrics.RecordedUp, Expr: engineUp()}, {Name: metrics.RecordedRestarts, Expr: crashLoops()}, {Name: metrics.RecordedServed, Expr: served()},
-				{Name: metrics.RecordedDeleted, Expr: deleted()}, {Name: metrics.RecordedModelUp, Expr: modelUp()},
-				{Name: metrics.RecordedGateway, Expr: gateways()}, {Name: metrics.RecordedSeen, Expr: seenWithinHour()}, {Name: metrics.RecordedMissed, Expr: missed()},
-				{Name: metrics.RecordedNodeUp, Expr: promql.Max([]string{metrics.LabelCluster, "node"}, byNode(promql.Vector(metrics.Up, promql.NotRe("job", opt.Job))))},
+			g.Records = []Record{
+				{Name: metrics.RecordedUp, Expr: engineUp()},
+				{Name: metrics.RecordedRestarts, Expr: crashLoops()},
+				{Name: metrics.RecordedServed, Expr: served()},
+				{Name: metrics.RecordedDeleted, Expr: deleted()},
+				{Name: metrics.RecordedModelUp, Expr: modelUp()},
+				{Name: metrics.RecordedGateway, Expr: gateways()},
+				{Name: metrics.RecordedSeen, Expr: seenWithinHour()},
+				{Name: metrics.RecordedMissed, Expr: missed()},
+				{Name: metrics.RecordedNodeUp, Expr: promql.Max([]string{metrics.LabelCluster, "node"},
+					byNode(promql.Vector(metrics.Up, promql.NotRe("job", opt.Job))))},
 				{Name: metrics.RecordedUnread, Expr: exporterGone(opt)},
-				{Name: metrics.RecordedExpected, Expr: expected()}, {Name: metrics.RecordedSuccessor, Expr: successorLoads()}, {Name: metrics.RecordedVanished, Expr: vanished()}}
+				{Name: metrics.RecordedExpected, Expr: expected()},
+				{Name: metrics.RecordedSuccessor, Expr: successorLoads()},
+				{Name: metrics.RecordedVanished, Expr: vanished()},
+			}
 		}
 		groups = append(groups, g)
 	}

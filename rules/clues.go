@@ -65,105 +65,181 @@ const recentWindow = 2 * minute
 // the GPU. Hardware comes first, then faults and changes, then changes in the requests. Waiting requests come last,
 // because they are what users feel.
 func Clues() []Clue {
-	return slices.Concat(brokenClues(), memoryClues(), requestClues(), engineClues())
+	return slices.Concat(brokenClues(), wayClues(), memoryClues(), requestClues(), engineClues())
 }
 
-// brokenClues are about faults and changes.
+// brokenClues are about GPUs, releases and engines.
 func brokenClues() []Clue {
 	return []Clue{
-		{Branch: Hardware, Name: "gpus_throttled", Runbook: "LLMGPUSlowed", Unit: Count, // no other GPU to move to
+		{
+			Branch: Hardware, Name: "gpus_throttled", Runbook: "LLMGPUSlowed", Unit: Count, // no other GPU to move to
 			Says:  "All GPUs of the model are slowed down, {value} of them on {instance} ({reason})",
-			Query: one(promql.And(slowedByNode(), allThrottled(), promql.On(modelLabels...)))},
-		{Branch: Hardware, Name: "gpu_throttled", Runbook: "BranchThrottledGPU", Unit: Share,
-			Says:  "GPU {gpu} on {instance} is slowed down {value} of the time ({reason})",
-			Query: one(servedBy(promql.Max(append([]string{metrics.LabelReason}, gpuLabels...), promql.Or(above(promql.Vector(metrics.RecordedSlowedGPU), 0.05), clockFell())), metrics.LabelReason))},
-		{Branch: Hardware, Name: "gpu_failed", Runbook: "LLMGPUFailed", Unit: Bare, Says: "GPU {gpu} on {instance} must leave service ({reason})",
-			Query: one(servedBy(promql.Max(append([]string{metrics.LabelReason}, gpuLabels...), judged(metrics.AnswerFailed)), metrics.LabelReason))},
-		{Branch: Hardware, Name: "gpu_memory_errors", Runbook: "LLMGPUNeedsService", Unit: Count,
+			Query: one(promql.And(slowedByNode(), allThrottled(), promql.On(modelLabels...))),
+		},
+		{
+			Branch: Hardware, Name: "gpu_throttled", Runbook: "BranchThrottledGPU", Unit: Share,
+			Says: "GPU {gpu} on {instance} is slowed down {value} of the time ({reason})",
+			Query: one(servedBy(promql.Max(append([]string{metrics.LabelReason}, gpuLabels...),
+				promql.Or(above(promql.Vector(metrics.RecordedSlowedGPU), 0.05), clockFell())), metrics.LabelReason)),
+		},
+		{
+			Branch: Hardware, Name: "gpu_failed", Runbook: "LLMGPUFailed", Unit: Bare, Says: "GPU {gpu} on {instance} must leave service ({reason})",
+			Query: one(servedBy(promql.Max(append([]string{metrics.LabelReason}, gpuLabels...), judged(metrics.AnswerFailed)),
+				metrics.LabelReason)),
+		},
+		{
+			Branch: Hardware, Name: "gpu_memory_errors", Runbook: "LLMGPUNeedsService", Unit: Count,
 			Says:  "GPU {gpu} on {instance} had uncorrectable memory errors within the hour",
-			Query: one(servedBy(uncorrectable(gpuLabels)))},
-		{Branch: Release, Name: "version_deployed", Runbook: "LLMReleaseRegression", Unit: Count,
+			Query: one(servedBy(uncorrectable(gpuLabels))),
+		},
+		{
+			Branch: Release, Name: "version_deployed", Runbook: "LLMReleaseRegression", Unit: Count,
 			Says:  "Version {new} was deployed within the hour",
-			Query: newest(1, changedWithin(hour, promql.Eq(metrics.LabelSetting, string(metrics.SettingVersion))))},
-		{Branch: Release, Name: "setting_changed", Runbook: "LLMReleaseRegression", Unit: Count,
+			Query: newest(1, changedWithin(hour, promql.Eq(metrics.LabelSetting, string(metrics.SettingVersion)))),
+		},
+		{
+			Branch: Release, Name: "setting_changed", Runbook: "LLMReleaseRegression", Unit: Count,
 			Says:  "Setting {setting} changed from {old} to {new} within the hour",
-			Query: newest(1, changedWithin(hour, promql.Ne(metrics.LabelSetting, string(metrics.SettingVersion))))},
-		{Branch: Engine, Name: "was_down", Runbook: "LLMModelDown", Delays: Failures, Unit: Seconds, Says: "No engine answered for {value} within the last five minutes",
-			Query: promql.Over("sum_over_time", promql.Vector(metrics.RecordedDownTime, promql.Eq(metrics.LabelRole, "")), pageWindow)},
-		{Branch: Engine, Name: "engine_down", Runbook: "LLMEngineDown", Unit: Count, Says: "{engine} stopped answering within the hour",
-			Query: promql.Unless(stopped(), promql.Ge(restartedShare(coldFor), promql.Num(0.5)), promql.On(modelLabels...))}, // its turn in a roll-out
-		{Branch: Engine, Name: "came_back", Runbook: "LLMEngineDown", Delays: Failures, Unit: Count, Says: "{engine} was gone within the last five minutes",
+			Query: newest(1, changedWithin(hour, promql.Ne(metrics.LabelSetting, string(metrics.SettingVersion)))),
+		},
+		{
+			Branch: Engine, Name: "was_down", Runbook: "LLMModelDown", Delays: Failures, Unit: Seconds,
+			Says:  "No engine answered for {value} within the last five minutes",
+			Query: promql.Over("sum_over_time", promql.Vector(metrics.RecordedDownTime, promql.Eq(metrics.LabelRole, "")), pageWindow),
+		},
+		{
+			Branch: Engine, Name: "engine_down", Runbook: "LLMEngineDown", Unit: Count, Says: "{engine} stopped answering within the hour",
+			// its turn in a roll-out
+			Query: promql.Unless(stopped(), promql.Ge(restartedShare(coldFor), promql.Num(0.5)), promql.On(modelLabels...)),
+		},
+		{
+			Branch: Engine, Name: "came_back", Runbook: "LLMEngineDown", Delays: Failures, Unit: Count,
+			Says: "{engine} was gone within the last five minutes",
 			Query: promql.And(promql.Max(replicaLabels, promql.Over("last_over_time", promql.Vector(metrics.EngineInfo), hour)),
-				promql.Or(promql.Over("last_over_time", promql.Vector(metrics.EngineUp, promql.Re(metrics.LabelReason, "unreachable|connection_closed")), pageWindow),
-					above(restartsWithin(pageWindow), 0)), promql.On(pageLabels...))},
-		{Branch: Engine, Name: "no_tokens", Runbook: "LLMEngineStalled", Unit: Seconds, Says: "{engine} has made no progress for {value}, and clients give up",
-			Query: one(promql.And(above(promql.Max(replicaLabels, promql.Vector(metrics.EngineWithoutProgress)), 60), above(aborted(modelLabels, recentWindow, 0), 2./3), promql.On(modelLabels...)))},
-		{Branch: Engine, Name: "crash_loop", Runbook: "LLMEngineCrashLoop", Unit: Count, Says: "{engine} restarted {value} times within six hours",
+				promql.Or(promql.Over("last_over_time", promql.Vector(metrics.EngineUp, promql.Re(metrics.LabelReason,
+					"unreachable|connection_closed")), pageWindow),
+					above(restartsWithin(pageWindow), 0)), promql.On(pageLabels...)),
+		},
+		{
+			Branch: Engine, Name: "no_tokens", Runbook: "LLMEngineStalled", Unit: Seconds,
+			Says: "{engine} has made no progress for {value}, and clients give up",
+			Query: one(promql.And(above(promql.Max(replicaLabels, promql.Vector(metrics.EngineWithoutProgress)), 60),
+				above(aborted(modelLabels, recentWindow, 0), 2./3), promql.On(modelLabels...))),
+		},
+		{
+			Branch: Engine, Name: "crash_loop", Runbook: "LLMEngineCrashLoop", Unit: Count,
+			Says: "{engine} restarted {value} times within six hours",
 			Query: promql.Mul(promql.Max(replicaLabels, promql.Over("last_over_time", promql.Vector(metrics.EngineInfo), hour)),
-				promql.And(promql.Vector(metrics.RecordedRestarts), above(restartsWithin(coldFor), 0)), promql.On(pageLabels...).ManyToOne())},
-		{Branch: Routing, Name: "failing_replica", Runbook: "BranchFailingReplica", Delays: Failures, Unit: Share,
+				promql.And(promql.Vector(metrics.RecordedRestarts), above(restartsWithin(coldFor), 0)), promql.On(pageLabels...).ManyToOne()),
+		},
+	}
+}
+
+// wayClues are about replicas and gateways that fail, and about what holds requests back before they run.
+func wayClues() []Clue {
+	return []Clue{
+		{
+			Branch: Routing, Name: "failing_replica", Runbook: "BranchFailingReplica", Delays: Failures, Unit: Share,
 			Says:  "{engine} fails {value} of its requests, and the other replicas do not",
-			Query: one(failsAlone(causeWindow))},
-		{Branch: Routing, Name: "gateway_down", Runbook: "LLMGatewayDown", Delays: Failures, Unit: Count, Says: "Gateway {engine} stopped answering within the hour",
-			Query: stopped(gatewayRole())},
-		{Branch: Routing, Name: "gateway_fails", Runbook: "BranchFailingGateway", Delays: Failures, Unit: Share,
+			Query: one(failsAlone(causeWindow)),
+		},
+		{
+			Branch: Routing, Name: "gateway_down", Runbook: "LLMGatewayDown", Delays: Failures, Unit: Count,
+			Says:  "Gateway {engine} stopped answering within the hour",
+			Query: stopped(gatewayRole()),
+		},
+		{
+			Branch: Routing, Name: "gateway_fails", Runbook: "BranchFailingGateway", Delays: Failures, Unit: Share,
 			Says:  "Gateway {engine} fails {value} of its requests, the engines fail far fewer",
-			Query: one(gatewayFailsAlone(pageWindow))},
-		{Branch: Routing, Name: "gateway_late", Runbook: "BranchClientPath", Delays: AtGateway, Unit: Seconds,
+			Query: one(gatewayFailsAlone(pageWindow)),
+		},
+		{
+			Branch: Routing, Name: "gateway_late", Runbook: "BranchClientPath", Delays: AtGateway, Unit: Seconds,
 			Says:  "First tokens are {value} later at the gateway than at the engines",
-			Query: onTheWay(recentWindow)},
-		{Branch: Memory, Name: "adapters", Runbook: "BranchAdapterLatency", Delays: FirstToken, Unit: Count,
+			Query: onTheWay(recentWindow),
+		},
+		{
+			Branch: Memory, Name: "adapters", Runbook: "BranchAdapterLatency", Delays: FirstToken, Unit: Count,
 			Says:  "Requests at {engine} need {value} adapters, more than fit",
-			Query: one(swapping())},
-		{Branch: Queueing, Name: "admission", Runbook: "BranchHeldBackQueue", Delays: FirstToken, Unit: Count,
+			Query: one(swapping()),
+		},
+		{
+			Branch: Queueing, Name: "admission", Runbook: "BranchHeldBackQueue", Delays: FirstToken, Unit: Count,
 			Says:  "{value} requests wait at {engine} although its KV cache has room",
-			Query: one(heldBack(recentWindow))},
+			Query: one(heldBack(recentWindow)),
+		},
 	}
 }
 
 // memoryClues are about room for KV cache and about lost KV cache.
 func memoryClues() []Clue {
 	return []Clue{
-		{Branch: Memory, Name: "left_gpu", Runbook: "LLMModelLeftGPU", Delays: AnyToken, Unit: Share,
+		{
+			Branch: Memory, Name: "left_gpu", Runbook: "LLMModelLeftGPU", Delays: AnyToken, Unit: Share,
 			Says:  "Only {value} of the model is in GPU memory at {engine}",
-			Query: one(promql.Vector(metrics.RecordedLeftGPU))},
-		{Branch: Memory, Name: "kv_transfers_lost", Runbook: "LLMKVTransferFailures", Unit: Decimal, Says: "{value} KV transfers per request are lost",
-			Query: lostTransfers(modelLabels)},
-		{Branch: Behaviour, Name: "output_limit", Runbook: "LLMRunawayGeneration", Delays: AnyToken, Unit: Share,
+			Query: one(promql.Vector(metrics.RecordedLeftGPU)),
+		},
+		{
+			Branch: Memory, Name: "kv_transfers_lost", Runbook: "LLMKVTransferFailures", Unit: Decimal,
+			Says:  "{value} KV transfers per request are lost",
+			Query: lostTransfers(modelLabels),
+		},
+		{
+			Branch: Behaviour, Name: "output_limit", Runbook: "LLMRunawayGeneration", Delays: AnyToken, Unit: Share,
 			Says:  "{value} of requests run into the output limit",
-			Query: runsOn(now("limited"))},
-		{Branch: Memory, Name: "preemptions", Runbook: "BranchKVPressure", Delays: AnyToken, Unit: Decimal,
+			Query: runsOn(now("limited")),
+		},
+		{
+			Branch: Memory, Name: "preemptions", Runbook: "BranchKVPressure", Delays: AnyToken, Unit: Decimal,
 			Says:  "Each request is preempted {value} times",
-			Query: promql.Max(modelLabels, preempting(recentWindow))},
+			Query: promql.Max(modelLabels, preempting(recentWindow)),
+		},
 	}
 }
 
 // requestClues are about idle GPUs, about starts, and about requests that changed.
 func requestClues() []Clue {
 	return []Clue{
-		{Branch: Engine, Name: "host_bound", Runbook: "BranchHostBound", Delays: AnyToken, Unit: Share,
+		{
+			Branch: Engine, Name: "host_bound", Runbook: "BranchHostBound", Delays: AnyToken, Unit: Share,
 			Says:  "{engine} uses its GPU {value} of the time while requests run",
-			Query: one(hostBound(recentWindow))}, // more work makes a GPU busier
-		{Branch: Prefill, Name: "prefix_hits_fell", Runbook: "LLMPrefixHitCollapse", Delays: AnyToken, Unit: Share,
-			Says:  "The prefix cache hit ratio is {value} of the usual",
-			Query: promql.Unless(promql.And(below(against("prefix_hits"), 0.5), above(usual("prefix_hits"), 0.2)), promql.Vector(metrics.RecordedYoung))},
-		{Branch: Decode, Name: "drafts_refused", Runbook: "LLMSpeculationCollapse", Delays: AnyToken, Unit: Share,
+			Query: one(hostBound(recentWindow)),
+		}, // more work makes a GPU busier
+		{
+			Branch: Prefill, Name: "prefix_hits_fell", Runbook: "LLMPrefixHitCollapse", Delays: AnyToken, Unit: Share,
+			Says: "The prefix cache hit ratio is {value} of the usual",
+			Query: promql.Unless(promql.And(below(against("prefix_hits"), 0.5), above(usual("prefix_hits"), 0.2)),
+				promql.Vector(metrics.RecordedYoung)),
+		},
+		{
+			Branch: Decode, Name: "drafts_refused", Runbook: "LLMSpeculationCollapse", Delays: AnyToken, Unit: Share,
 			Says:  "Draft tokens are accepted {value} as often as usual",
-			Query: promql.And(below(against("draft_tokens"), 0.5), above(usual("draft_tokens"), 0.2))},
-		{Branch: Prefill, Name: "prompts_grew", Runbook: "BranchLongPrompts", Delays: AnyToken, Unit: Count,
+			Query: promql.And(below(against("draft_tokens"), 0.5), above(usual("draft_tokens"), 0.2)),
+		},
+		{
+			Branch: Prefill, Name: "prompts_grew", Runbook: "BranchLongPrompts", Delays: AnyToken, Unit: Count,
 			Says:  "Prompts are {value} times as long as usual",
-			Query: above(against("prompt_tokens"), 2)},
-		{Branch: Release, Name: "restarted", Runbook: "LLMReleaseRegression", Delays: AnyToken, Unit: Share,
+			Query: above(against("prompt_tokens"), 2),
+		},
+		{
+			Branch: Release, Name: "restarted", Runbook: "LLMReleaseRegression", Delays: AnyToken, Unit: Share,
 			Says:  "{value} of the engines restarted within the hour, without more requests than before",
-			Query: restartedWorse()},
-		{Branch: Engine, Name: "cold_start", Runbook: "BranchColdStart", Delays: AnyToken, Unit: Count,
+			Query: restartedWorse(),
+		},
+		{
+			Branch: Engine, Name: "cold_start", Runbook: "BranchColdStart", Delays: AnyToken, Unit: Count,
 			Says: "{engine} started minutes ago, and requests waited",
-			Query: promql.Unless(promql.Vector(metrics.RecordedColdStart), // a start excuses no load under which requests still wait, no cache and no adapters
-				promql.Or(promql.Or(both(above(waiting(), 0), above(against("arrivals"), 1.3)), promql.Vector(metrics.RecordedFullCache)), promql.CountBy(modelLabels, swapping())),
-				promql.On(modelLabels...))},
-		{Branch: Behaviour, Name: "outputs_grew", Runbook: "BranchLongerOutputs", Delays: AnyToken, Unit: Decimal,
+			// a start excuses no load under which requests still wait, no cache and no adapters
+			Query: promql.Unless(promql.Vector(metrics.RecordedColdStart),
+				promql.Or(promql.Or(both(above(waiting(), 0), above(against("arrivals"), 1.3)), promql.Vector(metrics.RecordedFullCache)),
+					promql.CountBy(modelLabels, swapping())),
+				promql.On(modelLabels...)),
+		},
+		{
+			Branch: Behaviour, Name: "outputs_grew", Runbook: "BranchLongerOutputs", Delays: AnyToken, Unit: Decimal,
 			Says:  "Answers are {value} times as long as usual",
-			Query: promql.Unless(above(against("output_tokens"), 2), below(against("running"), 1))},
+			Query: promql.Unless(above(against("output_tokens"), 2), below(against("running"), 1)),
+		},
 	}
 }
 
@@ -171,38 +247,64 @@ func requestClues() []Clue {
 func engineClues() []Clue {
 	running := promql.Sum(modelLabels, promql.Vector(metrics.RequestsRunning))
 	return []Clue{
-		{Branch: Engine, Name: "slow_decoder", Runbook: "LLMReplicaSkew", Delays: AnyToken, Unit: Seconds, // at the same work: that is no router's doing
+		// at the same work: that is no router's doing
+		{
+			Branch: Engine, Name: "slow_decoder", Runbook: "LLMReplicaSkew", Delays: AnyToken, Unit: Seconds,
 			Says:  "{engine} alone is slow: {value} between tokens",
-			Query: promql.Or(lonelyReplica(metrics.StageNextToken), one(slowAtSteps(1.5)))},
-		{Branch: Routing, Name: "rank_queue", Runbook: "LLMReplicaSkew", Delays: FirstToken, Unit: Count,
+			Query: promql.Or(lonelyReplica(metrics.StageNextToken), one(slowAtSteps(1.5))),
+		},
+		{
+			Branch: Routing, Name: "rank_queue", Runbook: "LLMReplicaSkew", Delays: FirstToken, Unit: Count,
 			Says:  "{value} requests wait for rank {dp_rank} of {engine} while another rank has none",
-			Query: one(rankQueue(pageWindow))},
-		{Branch: Engine, Name: "steps_slow", Runbook: "BranchHostBound", Delays: AnyToken, Unit: Decimal,
-			Says:  "Each token takes {value} times as long as the load explains",
-			Query: promql.Or(above(learntSlowdown(), 1.5), promql.Unless(promql.Unless(above(against("token_time"), 1.5), moreWork()), learntSlowdown()), collapsed())},
-		{Branch: Queueing, Name: "arrivals_grew", Runbook: "BranchQueueing", Delays: AnyRequest, Unit: Decimal, Says: "{value} times as many requests arrive as usual",
-			Query: moreArrive()},
-		{Branch: Routing, Name: "slow_replica", Runbook: "LLMReplicaSkew", Delays: AnyToken, Unit: Seconds,
+			Query: one(rankQueue(pageWindow)),
+		},
+		{
+			Branch: Engine, Name: "steps_slow", Runbook: "BranchHostBound", Delays: AnyToken, Unit: Decimal,
+			Says: "Each token takes {value} times as long as the load explains",
+			Query: promql.Or(above(learntSlowdown(), 1.5), promql.Unless(promql.Unless(above(against("token_time"), 1.5), moreWork()),
+				learntSlowdown()), collapsed()),
+		},
+		{
+			Branch: Queueing, Name: "arrivals_grew", Runbook: "BranchQueueing", Delays: AnyRequest, Unit: Decimal,
+			Says:  "{value} times as many requests arrive as usual",
+			Query: moreArrive(),
+		},
+		{
+			Branch: Routing, Name: "slow_replica", Runbook: "LLMReplicaSkew", Delays: AnyToken, Unit: Seconds,
 			Says:  "{engine} alone is slow: first tokens after {value}",
-			Query: lonelyReplica(metrics.StageFirstToken)},
-		{Branch: Memory, Name: "kv_full", Runbook: "BranchKVPressure", Delays: AnyRequest, Unit: Share, Says: "The KV cache is {value} full and requests wait for room",
-			Query: promql.Vector(metrics.RecordedFullCache)},
-		{Branch: Memory, Name: "kv_tier_full", Runbook: "LLMKVOffloadSaturated", Delays: AnyToken, Unit: Share,
+			Query: lonelyReplica(metrics.StageFirstToken),
+		},
+		{
+			Branch: Memory, Name: "kv_full", Runbook: "BranchKVPressure", Delays: AnyRequest, Unit: Share,
+			Says:  "The KV cache is {value} full and requests wait for room",
+			Query: promql.Vector(metrics.RecordedFullCache),
+		},
+		{
+			Branch: Memory, Name: "kv_tier_full", Runbook: "LLMKVOffloadSaturated", Delays: AnyToken, Unit: Share,
 			Says:  "The {tier} tier of {engine} stores no more KV cache",
-			Query: one(promql.Vector(metrics.RecordedFullTier))},
-		{Branch: Decode, Name: "batch_grew", Runbook: "BranchLargeBatch", Delays: NextToken, Unit: Decimal,
+			Query: one(promql.Vector(metrics.RecordedFullTier)),
+		},
+		{
+			Branch: Decode, Name: "batch_grew", Runbook: "BranchLargeBatch", Delays: NextToken, Unit: Decimal,
 			Says:  "{value} times as many requests run at once as usual",
-			Query: above(against("running"), 1.5)},
-		{Branch: Queueing, Name: "queue_long", Runbook: "BranchQueueing", Delays: AnyRequest, Unit: Count, Says: "More requests wait ({value}) than run",
-			Query: promql.Gt(waiting(), running)},
-		{Branch: Engine, Name: "probe_unanswered", Runbook: "LLMProbeFailing", Unit: Count, Says: "No synthetic request to {engine} is answered",
-			Query: withNamespace(promql.Vector(metrics.RecordedUnanswered))},
+			Query: above(against("running"), 1.5),
+		},
+		{
+			Branch: Queueing, Name: "queue_long", Runbook: "BranchQueueing", Delays: AnyRequest, Unit: Count,
+			Says:  "More requests wait ({value}) than run",
+			Query: promql.Gt(waiting(), running),
+		},
+		{
+			Branch: Engine, Name: "probe_unanswered", Runbook: "LLMProbeFailing", Unit: Count, Says: "No synthetic request to {engine} is answered",
+			Query: withNamespace(promql.Vector(metrics.RecordedUnanswered)),
+		},
 	}
 }
 
 // allThrottled returns the models with more than one GPU whose clocks are all lowered.
 func allThrottled() promql.Expr {
-	return promql.And(above(promql.Vector(metrics.RecordedModelGPUs), 1), promql.Ge(promql.Vector(metrics.RecordedThrottledGPUs), promql.Num(1)))
+	return promql.And(above(promql.Vector(metrics.RecordedModelGPUs), 1), promql.Ge(promql.Vector(metrics.RecordedThrottledGPUs),
+		promql.Num(1)))
 }
 
 // clockFell returns the share of five minutes in which a busy GPU ran below half of its highest clock within the hour. It
@@ -310,7 +412,8 @@ func collapsed() promql.Expr {
 // requests, k times as many make a step at most 1/(1-(k-1)n) times as long, because no request costs more than a step of
 // its own. An n below a tenth is not measured. Single requests make no batch, however many arrive.
 func moreWork() promql.Expr {
-	more := promql.Mul(promql.Sub(against("computed|arrivals"), promql.Num(1)), promql.Call("clamp_min", usual("running"), promql.Num(0.1)), promql.On(modelLabels...))
+	more := promql.Mul(promql.Sub(against("computed|arrivals"), promql.Num(1)), promql.Call("clamp_min", usual("running"),
+		promql.Num(0.1)), promql.On(modelLabels...))
 	return promql.Unless(now("token_time"), promql.Or(below(against("computed|arrivals"), 1.3), below(more, 0.3), below(now("running"), 2)))
 }
 
@@ -319,7 +422,8 @@ func moreWork() promql.Expr {
 func moreArrive() promql.Expr {
 	excess := promql.Mul(promql.Sub(against("arrivals"), promql.Num(1)), promql.Call("sqrt", usual("arrivals")), promql.On(modelLabels...))
 	tooMany := promql.Or(above(promql.Sum(modelLabels, promql.Over("max_over_time", promql.Vector(metrics.RequestsWaiting), recentWindow)), 0),
-		above(promql.Sum(modelLabels, promql.Rate(promql.Vector(metrics.Requests, promql.Eq(metrics.LabelOutcome, string(metrics.OutcomeRejected))), recentWindow)), 0))
+		above(promql.Sum(modelLabels, promql.Rate(promql.Vector(metrics.Requests, promql.Eq(metrics.LabelOutcome,
+			string(metrics.OutcomeRejected))), recentWindow)), 0))
 	return both(above(against("arrivals"), 1.3), above(excess, 3/math.Sqrt(recentWindow.Seconds())), tooMany)
 }
 
@@ -329,23 +433,27 @@ func moreArrive() promql.Expr {
 // makes the batch large, or they take no longer and the queue still grows, or far more tokens are computed.
 func restartedWorse() promql.Expr {
 	slower := promql.And(above(against("token_time"), 1.3), below(against("running"), 3))
-	behind := both(above(promql.Sum(modelLabels, promql.Over("delta", promql.Vector(metrics.RequestsWaiting), recentWindow)), 0), atLeast(10, recentWindow), below(against("token_time"), 1.3))
+	behind := both(above(promql.Sum(modelLabels, promql.Over("delta", promql.Vector(metrics.RequestsWaiting), recentWindow)), 0),
+		atLeast(10, recentWindow), below(against("token_time"), 1.3))
 	wasteful := above(against("computed"), 2)
 	fills := below(above(against("prefix_hits"), 0.1), 0.9)
 	return promql.Unless(
 		both(promql.Call("clamp_max", promql.Ge(restartedShare(hour), promql.Num(0.5)), promql.Num(1)), below(against("arrivals"), 1.3)),
-		promql.Or(promql.Unless(promql.Vector(metrics.RecordedYoung), promql.Unless(promql.Or(promql.Or(slower, behind), wasteful), fills)), promql.Vector(metrics.RecordedFullCache)))
+		promql.Or(promql.Unless(promql.Vector(metrics.RecordedYoung), promql.Unless(promql.Or(promql.Or(slower, behind), wasteful), fills)),
+			promql.Vector(metrics.RecordedFullCache)))
 }
 
 // restartedShare returns the share of each model's engines that started within a window, while others may have ended.
 func restartedShare(window time.Duration) promql.Expr {
-	return promql.Div(promql.CountBy(modelLabels, promql.Max(replicaLabels, promql.Over("last_over_time", promql.Vector(metrics.RecordedStarted), window))),
+	return promql.Div(promql.CountBy(modelLabels, promql.Max(replicaLabels,
+		promql.Over("last_over_time", promql.Vector(metrics.RecordedStarted), window))),
 		promql.CountBy(modelLabels, promql.Max(replicaLabels, promql.Vector(metrics.EngineInfo))))
 }
 
 // freshlyStarted returns each model with an engine whose caches are empty and whose kernels compile.
 func freshlyStarted() promql.Expr {
-	return promql.CountBy(modelLabels, promql.And(promql.Max(replicaLabels, promql.Vector(metrics.EngineInfo)), younger(coldFor), promql.On(pageLabels...)))
+	return promql.CountBy(modelLabels, promql.And(promql.Max(replicaLabels, promql.Vector(metrics.EngineInfo)), younger(coldFor),
+		promql.On(pageLabels...)))
 }
 
 // onTheWay returns how much later first tokens are at a model's gateway than at its engines, where the difference is most
@@ -358,7 +466,8 @@ func onTheWay(window time.Duration) promql.Expr {
 
 // stopped returns each engine that served a model within the hour and is down now.
 func stopped(m ...*promql.Matcher) promql.Expr {
-	return promql.Mul(promql.Max(replicaLabels, promql.Over("last_over_time", promql.Vector(metrics.EngineInfo, m...), hour)), down(), promql.On(pageLabels...).ManyToOne())
+	return promql.Mul(promql.Max(replicaLabels, promql.Over("last_over_time", promql.Vector(metrics.EngineInfo, m...), hour)), down(),
+		promql.On(pageLabels...).ManyToOne())
 }
 
 // swapping returns how many adapters the requests of each replica ask for, where some requests wait and not all adapters
@@ -372,12 +481,14 @@ func swapping() promql.Expr {
 // of its peers.
 func slowAtSteps(times float64) promql.Expr {
 	slow := above(promql.Vector(metrics.RecordedSkew, promql.Eq(metrics.LabelReason, skewStep)), times)
-	return promql.And(promql.Max(replicaLabels, promql.Vector(metrics.RecordedReplicaTime, ofStage(metrics.StageNextToken))), slow, promql.On(replicaLabels...))
+	return promql.And(promql.Max(replicaLabels, promql.Vector(metrics.RecordedReplicaTime, ofStage(metrics.StageNextToken))), slow,
+		promql.On(replicaLabels...))
 }
 
 // lonelyReplica returns the replica that is three times as slow as the best in a stage, while no more than half of them are.
 func lonelyReplica(stage string) promql.Expr {
 	slow := promql.Max(replicaLabels, promql.Vector(metrics.RecordedReplicaSlow, ofStage(stage)))
 	return promql.And(promql.TopK(1, modelLabels, slow),
-		promql.Le(promql.CountBy(modelLabels, slow), times(0.5, promql.CountBy(modelLabels, promql.Vector(metrics.RecordedReplicaTime, ofStage(stage))))), promql.On(modelLabels...))
+		promql.Le(promql.CountBy(modelLabels, slow), times(0.5, promql.CountBy(modelLabels, promql.Vector(metrics.RecordedReplicaTime,
+			ofStage(stage))))), promql.On(modelLabels...))
 }

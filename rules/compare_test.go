@@ -35,9 +35,11 @@ func TestPeriodRatioIsTheTruth(t *testing.T) {
 		slothOff float64
 	}{
 		{"twenty minutes without traffic", service{
-			perSecond: during(20*hour, 20*hour+20*time.Minute, 0, 10), badShare: constant(0.01)}, math.NaN()},
+			perSecond: during(20*hour, 20*hour+20*time.Minute, 0, 10), badShare: constant(0.01),
+		}, math.NaN()},
 		{"the error series appears late", service{
-			perSecond: constant(10), badShare: during(46*hour, 50*hour, 0.01, 0), lateBad: true}, 5},
+			perSecond: constant(10), badShare: during(46*hour, 50*hour, 0.01, 0), lateBad: true,
+		}, 5},
 		{"errors only in a quiet night hour", service{
 			perSecond: func(at time.Duration) float64 {
 				if night(at) {
@@ -50,7 +52,8 @@ func TestPeriodRatioIsTheTruth(t *testing.T) {
 					return 0.1
 				}
 				return 0
-			}}, 50},
+			},
+		}, 50},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -59,7 +62,10 @@ func TestPeriodRatioIsTheTruth(t *testing.T) {
 			s := tt.service
 			s.model, s.pod, s.slo, s.threshold = "m", "p", o.Name, "0.5"
 			w := &world{objectives: []slo.Objective{o}, services: []*service{&s}}
-			ours, err := rules.Encode(rules.NewFile([]rules.Group{group(t, rules.Options{}, "llm-slo-correction"), group(t, rules.Options{}, "llm-slo-objective"), group(t, rules.Options{}, "llm-slo-budget")}, rules.Style{}))
+			ours, err := rules.Encode(rules.NewFile([]rules.Group{
+				group(t, rules.Options{}, "llm-slo-correction"),
+				group(t, rules.Options{}, "llm-slo-objective"), group(t, rules.Options{}, "llm-slo-budget"),
+			}, rules.Style{}))
 			if err != nil {
 				t.Fatal(err)
 			}

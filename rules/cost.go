@@ -22,10 +22,12 @@ func costGroup(opt Options) Group {
 	basis := func(b string) map[string]string { return map[string]string{metrics.LabelCostBasis: b} }
 	g := Group{Name: "llm-cost", Interval: Interval, Records: []Record{
 		{Name: metrics.RecordedGPUHour, Expr: priceOfGPU()},
-		{Name: metrics.RecordedHourlyCost, Expr: promql.Or(promql.Sum(modelLabels, partOf(promql.Vector(metrics.RecordedGPUHour))), idlePrice()), Labels: basis(costAllocation)},
+		{Name: metrics.RecordedHourlyCost, Expr: promql.Or(promql.Sum(modelLabels, partOf(promql.Vector(metrics.RecordedGPUHour))),
+			idlePrice()), Labels: basis(costAllocation)},
 		{Name: metrics.RecordedHourlyCost, Expr: promql.Sum(modelLabels, partOf(worked())), Labels: basis(costUsage)},
 		{Name: metrics.RecordedPromptTime, Expr: promptTime()},
-		{Name: metrics.RecordedCacheSavings, Expr: promql.Div(promql.Sum(modelLabels, promql.Rate(promql.Vector(metrics.PrefixCacheHitTokens), pageWindow)),
+		{Name: metrics.RecordedCacheSavings, Expr: promql.Div(promql.Sum(modelLabels,
+			promql.Rate(promql.Vector(metrics.PrefixCacheHitTokens), pageWindow)),
 			above(promql.Vector(metrics.RecordedPromptTokens), 0), promql.On(modelLabels...))},
 	}}
 	g.Records = append(g.Records, perMillion()...)
@@ -48,7 +50,8 @@ func priceOfGPU() promql.Expr {
 
 // idlePrice returns the price of the GPUs on which no engine runs.
 func idlePrice() promql.Expr {
-	idle := promql.Sum([]string{metrics.LabelCluster}, promql.Unless(promql.Vector(metrics.RecordedGPUHour), promql.Vector(metrics.RecordedGPUShare), promql.On(onGPULabels()...)))
+	idle := promql.Sum([]string{metrics.LabelCluster}, promql.Unless(promql.Vector(metrics.RecordedGPUHour),
+		promql.Vector(metrics.RecordedGPUShare), promql.On(onGPULabels()...)))
 	return promql.Call("label_replace", idle, promql.Str(metrics.LabelModel), promql.Str(costIdle), promql.Str(""), promql.Str(""))
 }
 
@@ -60,26 +63,32 @@ func worked() promql.Expr {
 
 // latePrice returns what the tokens of requests that missed an objective cost.
 func latePrice() promql.Expr {
-	late := promql.Sub(promql.Num(1), promql.Div(promql.Vector(metrics.RecordedGoodTokens), above(promql.Vector(metrics.RecordedGenerationTokens), 0), promql.On(modelLabels...)))
-	return promql.Mul(promql.Max(modelLabels, promql.Vector(metrics.RecordedHourlyCost, promql.Eq(metrics.LabelCostBasis, costAllocation))), promql.Call("clamp_min", late, promql.Num(0)), promql.On(modelLabels...))
+	late := promql.Sub(promql.Num(1), promql.Div(promql.Vector(metrics.RecordedGoodTokens),
+		above(promql.Vector(metrics.RecordedGenerationTokens), 0), promql.On(modelLabels...)))
+	return promql.Mul(promql.Max(modelLabels, promql.Vector(metrics.RecordedHourlyCost, promql.Eq(metrics.LabelCostBasis,
+		costAllocation))), promql.Call("clamp_min", late, promql.Num(0)), promql.On(modelLabels...))
 }
 
 // promptTime returns the share of prefill in the time of both phases, if both are observed.
 func promptTime() promql.Expr {
 	spent := func(stage *promql.Matcher) promql.Expr {
-		return promql.Sum(modelLabels, promql.Rate(promql.Vector(metrics.StageTime, stage, promql.NotRe(metrics.LabelRole, metrics.FrontendRole+"|"+metrics.GatewayRole)), pageWindow))
+		return promql.Sum(modelLabels, promql.Rate(promql.Vector(metrics.StageTime, stage, promql.NotRe(metrics.LabelRole,
+			metrics.FrontendRole+"|"+metrics.GatewayRole)), pageWindow))
 	}
-	return above(below(promql.Div(spent(promql.Eq(metrics.LabelStage, "prefill")), spent(promql.Re(metrics.LabelStage, "prefill|decode"))), 1), 0)
+	return above(below(promql.Div(spent(promql.Eq(metrics.LabelStage, "prefill")),
+		spent(promql.Re(metrics.LabelStage, "prefill|decode"))), 1), 0)
 }
 
-// perMillion records the price of a million tokens: of all, of prompts and of answers. Prompts and answers share the price as prefill and decode
-// share the time or, where that is not observed, by numbers of tokens.
+// perMillion records the price of a million tokens: of all, of prompts and of answers. Prompts and answers share the
+// price as prefill and decode share the time or, where that is not observed, by numbers of tokens.
 func perMillion() []Record {
 	const hourly = 1e6 / 3600
 	perSecond := func(tokens promql.Expr) promql.Expr {
-		return promql.Mul(promql.Num(hourly), promql.Div(promql.Vector(metrics.RecordedHourlyCost), above(tokens, 0), promql.On(modelLabels...).ManyToOne()))
+		return promql.Mul(promql.Num(hourly), promql.Div(promql.Vector(metrics.RecordedHourlyCost), above(tokens, 0),
+			promql.On(modelLabels...).ManyToOne()))
 	}
-	prompts, answers, split := promql.Vector(metrics.RecordedPromptTokens), promql.Vector(metrics.RecordedGenerationTokens), promql.Vector(metrics.RecordedPromptTime)
+	prompts, answers, split := promql.Vector(metrics.RecordedPromptTokens), promql.Vector(metrics.RecordedGenerationTokens),
+		promql.Vector(metrics.RecordedPromptTime)
 	on := promql.On(modelLabels...)
 	weighted := promql.Unless(promql.Add(prompts, promql.Mul(promql.Num(generatedCounts), answers)), split, on)
 	record := func(phase, method string, e promql.Expr) Record {

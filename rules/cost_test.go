@@ -45,7 +45,10 @@ func (f fleet) raw() []fleetSeries {
 		add(0, 1, series(metrics.SLOInfo.Name, metrics.LabelSLO, slo, metrics.LabelSignal, "ttft", metrics.LabelPeriod, "30d"))
 		for m := range f.models {
 			for r := range benchReplicas {
-				who := []string{metrics.LabelModel, fmt.Sprintf("m%d", m), metrics.LabelNamespace, "prod", metrics.LabelPod, fmt.Sprintf("p%d-%d", m, r)}
+				who := []string{
+					metrics.LabelModel, fmt.Sprintf("m%d", m), metrics.LabelNamespace, "prod", metrics.LabelPod,
+					fmt.Sprintf("p%d-%d", m, r),
+				}
 				if o == 0 {
 					add(60, 0, series(metrics.TimeToFirstToken.Name+"_bucket", append([]string{"le", "+Inf"}, who...)...))
 				}
@@ -65,7 +68,8 @@ func (f fleet) recorded(since, every time.Duration, value map[string]float64, mo
 		slo := fmt.Sprintf("slo-%d", o)
 		for m := range f.models {
 			for name, v := range value {
-				pairs := append([]string{model.MetricNameLabel, name, metrics.LabelModel, fmt.Sprintf("m%d", m), metrics.LabelNamespace, "prod"}, more(slo)...)
+				pairs := append([]string{model.MetricNameLabel, name, metrics.LabelModel, fmt.Sprintf("m%d", m), metrics.LabelNamespace, "prod"},
+					more(slo)...)
 				all = append(all, fleetSeries{labels.FromStrings(pairs...), 0, v, since, every})
 			}
 		}
@@ -130,10 +134,12 @@ func (f fleet) ours(t testing.TB) cost {
 	sim := newSim(t, burning(t, rules.Options{}, "llm-slo-budget")...)
 	load(t, sim, append(append(f.raw(),
 		f.recorded(rawHistory, time.Minute, map[string]float64{
-			metrics.RecordedEventRate.Name: 4, metrics.RecordedBadEventRate.Name: 0.02},
+			metrics.RecordedEventRate.Name: 4, metrics.RecordedBadEventRate.Name: 0.02,
+		},
 			func(slo string) []string { return []string{metrics.LabelSLO, slo} })...),
 		f.recorded(30*day, 5*time.Minute, map[string]float64{
-			metrics.RecordedPeriodEvents5m.Name: 1200, metrics.RecordedPeriodBadEvents5m.Name: 6},
+			metrics.RecordedPeriodEvents5m.Name: 1200, metrics.RecordedPeriodBadEvents5m.Name: 6,
+		},
 			func(slo string) []string { return []string{metrics.LabelSLO, slo, metrics.LabelPeriod, "30d"} })...))
 	minute := measure(t, sim, costAt.Add(time.Minute)) // the burn group alone
 	fifth := measure(t, sim, costAt.Add(5*time.Minute))

@@ -19,5 +19,6 @@ func CountedRequests() promql.Expr { return firstTokens(RequestWindow) }
 // Asks returns the burn rates of the objectives that ask for an alert of a severity.
 func Asks(severity slo.Severity) promql.Expr {
 	asks := promql.Vector(metrics.RecordedBurnThreshold, promql.Eq(metrics.LabelSeverity, severity.String()))
-	return promql.Max(modelSLO, promql.And(promql.Vector(metrics.RecordedPairBurn), asks, promql.On(append([]string{metrics.LabelLong}, modelSLO...)...)))
+	return promql.Max(modelSLO, promql.And(promql.Vector(metrics.RecordedPairBurn), asks,
+		promql.On(append([]string{metrics.LabelLong}, modelSLO...)...)))
 }

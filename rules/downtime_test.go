@@ -33,16 +33,25 @@ func TestDowntimeSpendsBudget(t *testing.T) {
 		served      float64
 	}
 	cases := map[string]*downtime{
-		"an engine crashes every five minutes":  {reason: "connection_refused", every: 310 * time.Second, dead: 75 * time.Second, lost: true},
-		"a gateway crashes every five minutes":  {role: metrics.GatewayRole, reason: "connection_refused", every: 310 * time.Second, dead: 75 * time.Second, lost: true},
-		"it is back before the rules look":      {reason: "connection_refused", every: 300 * time.Second, dead: 45 * time.Second, lost: true},
-		"its exporter starts anew":              {reason: "connection_refused", every: 1200 * time.Second, dead: 300 * time.Second, lost: true, forgotten: true},
+		"an engine crashes every five minutes": {reason: "connection_refused", every: 310 * time.Second, dead: 75 * time.Second, lost: true},
+		"a gateway crashes every five minutes": {
+			role: metrics.GatewayRole, reason: "connection_refused", every: 310 * time.Second,
+			dead: 75 * time.Second, lost: true,
+		},
+		"it is back before the rules look": {reason: "connection_refused", every: 300 * time.Second, dead: 45 * time.Second, lost: true},
+		"its exporter starts anew": {
+			reason: "connection_refused", every: 1200 * time.Second, dead: 300 * time.Second,
+			lost: true, forgotten: true,
+		},
 		"an engine is too busy to tell":         {reason: "timeout", every: 310 * time.Second, dead: 75 * time.Second},
 		"an engine loads anew":                  {reason: "loading", every: 310 * time.Second, dead: 75 * time.Second},
 		"an engine is taken out of the targets": {removed: true},
 	}
 	var groups []rules.Group
-	for _, g := range []string{"llm-slo-correction", "llm-slo-objective", "llm-slo-burn", "llm-slo-later", "llm-slo-budget", "llm-model", "llm-cause-engine"} {
+	for _, g := range []string{
+		"llm-slo-correction", "llm-slo-objective", "llm-slo-burn", "llm-slo-later", "llm-slo-budget", "llm-model",
+		"llm-cause-engine",
+	} {
 		groups = append(groups, group(t, rules.Options{}, g))
 	}
 	sim, w := newSim(t, groups...), &world{objectives: []slo.Objective{o}}
@@ -54,7 +63,10 @@ func TestDowntimeSpendsBudget(t *testing.T) {
 		show := func(f *metrics.Family, v float64, pairs ...string) {
 			emit(series(f.Name, pairs...), v)
 		}
-		page := []string{metrics.LabelRuntime, "vllm", metrics.LabelNamespace, "prod", metrics.LabelPod, "p", metrics.LabelServer, "10.0.0.1:8000"}
+		page := []string{
+			metrics.LabelRuntime, "vllm", metrics.LabelNamespace, "prod", metrics.LabelPod, "p", metrics.LabelServer,
+			"10.0.0.1:8000",
+		}
 		show(metrics.Up, 1)
 		show(metrics.ConfigReloadTime, float64(rulesim.Epoch.Unix()))
 		show(metrics.ConfigReloadSuccess, 1)
@@ -63,7 +75,8 @@ func TestDowntimeSpendsBudget(t *testing.T) {
 			return
 		}
 		show(metrics.ConfiguredTarget, 1, metrics.LabelNamespace, "prod", metrics.LabelPod, "p", metrics.LabelServer, "10.0.0.1:8000")
-		show(metrics.EngineUp, map[bool]float64{false: 1}[down], slices.Concat(page, []string{metrics.LabelReason, map[bool]string{true: c.reason}[down]})...)
+		show(metrics.EngineUp, map[bool]float64{false: 1}[down], slices.Concat(page,
+			[]string{metrics.LabelReason, map[bool]string{true: c.reason}[down]})...)
 		of := slices.Concat(page, []string{metrics.LabelModel, "m", metrics.LabelRole, c.role})
 		if down && c.forgotten && (at-crashing-time.Second)%c.every > 60*time.Second {
 			return

@@ -25,10 +25,12 @@ func differs() promql.Expr {
 	all := promql.CountBy(differing(metrics.LabelSetting), config)
 	few := promql.Le(times(2, holders), all, promql.On(differing(metrics.LabelSetting)...).ManyToOne())
 	minority := promql.And(config, few, promql.On(differing(metrics.LabelSetting, metrics.LabelValue)...))
-	settings := promql.Call("label_replace", minority, promql.Str(metrics.LabelNew), promql.Str("$1"), promql.Str(metrics.LabelValue), promql.Str("(.*)"))
+	settings := promql.Call("label_replace", minority, promql.Str(metrics.LabelNew), promql.Str("$1"), promql.Str(metrics.LabelValue),
+		promql.Str("(.*)"))
 
 	capacity := promql.Sum(append([]string{metrics.LabelRuntime, metrics.LabelRole}, replicaLabels...), promql.Vector(metrics.KVCacheCapacity))
-	apart := promql.Sub(promql.Div(capacity, promql.Quantile(0.5, differing(), capacity), promql.On(differing()...).ManyToOne()), promql.Num(1))
+	apart := promql.Sub(promql.Div(capacity, promql.Quantile(0.5, differing(), capacity), promql.On(differing()...).ManyToOne()),
+		promql.Num(1))
 	sizes := labelled(above(promql.Call("abs", apart), 0.1), metrics.LabelSetting, string(metrics.SettingKVCacheTokens))
 
 	named := append([]string{metrics.LabelSetting, metrics.LabelNew}, replicaLabels...)
@@ -54,7 +56,8 @@ func lastChanges() promql.Expr {
 	told := promql.Vector(metrics.EngineConfigChanged, promql.Ne(metrics.LabelSetting, string(metrics.SettingKVCacheTokens)))
 	recorded := promql.Over("last_over_time", promql.Vector(metrics.RecordedChanged), causeWindow)
 	known := promql.Or(told, promql.Gt(recorded, promql.Sub(promql.Call("time"), promql.Num(hour.Seconds()))))
-	version := promql.Call("label_replace", labelled(labelled(promql.Add(times(0, deployed()), promql.Call("time")), metrics.LabelSetting, string(metrics.SettingVersion)), metrics.LabelOld, "another"),
+	version := promql.Call("label_replace", labelled(labelled(promql.Add(times(0, deployed()), promql.Call("time")), metrics.LabelSetting,
+		string(metrics.SettingVersion)), metrics.LabelOld, "another"),
 		promql.Str(metrics.LabelNew), promql.Str("$1"), promql.Str(metrics.LabelVersion), promql.Str("(.*)"))
 	return promql.Max(settingChange, promql.Or(told,
 		promql.Unless(version, known, promql.On(append([]string{metrics.LabelNew}, modelLabels...)...)),
@@ -74,5 +77,6 @@ func newest(most int, changes promql.Expr) promql.Expr {
 // onReplicas returns the changes with the number of replicas that made them, or 0 where it is unknown.
 func onReplicas(changes promql.Expr) promql.Expr {
 	change := promql.On(settingChange...)
-	return promql.OrOn(promql.And(promql.CountBy(settingChange, promql.Vector(metrics.EngineConfigChanged)), changes, change), times(0, changes), change)
+	return promql.OrOn(promql.And(promql.CountBy(settingChange, promql.Vector(metrics.EngineConfigChanged)), changes, change),
+		times(0, changes), change)
 }

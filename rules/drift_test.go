@@ -16,8 +16,10 @@ import (
 // TestDrift checks that one of four replicas that runs with another setting is named, with the setting, after a day.
 // While a replica has just started, or a setting has just changed, a rollout is in progress.
 func TestDrift(t *testing.T) {
-	common := map[string]string{"dtype": "bfloat16", "template": "sha256:aaaaaaaaaaaa", "max_model_len": "32768", "speculation": "ngram",
-		"image": "vllm:0.32@sha256:0123456789ab", "revision": "892b3d7a", "quantization": "fp8"}
+	common := map[string]string{
+		"dtype": "bfloat16", "template": "sha256:aaaaaaaaaaaa", "max_model_len": "32768", "speculation": "ngram",
+		"image": "vllm:0.32@sha256:0123456789ab", "revision": "892b3d7a", "quantization": "fp8",
+	}
 	for _, c := range []struct {
 		name, setting, value string
 		capacity             float64       // of this replica, as a percentage
@@ -42,7 +44,10 @@ func TestDrift(t *testing.T) {
 			sim := newSim(t, group(t, rules.Options{}, "llm-evidence-1"), group(t, rules.Options{}, "llm-replica-pace"))
 			if err := sim.Run(rulesim.Epoch, rulesim.Epoch.Add(5*time.Minute), scrapeEvery, func(_ time.Time, emit rulesim.Emit) {
 				for _, pod := range []string{"p0", "p1", "p2", "p3"} {
-					place := []string{"instance", "n", metrics.LabelNamespace, "prod", metrics.LabelPod, pod, metrics.LabelServer, pod, metrics.LabelRuntime, "vllm"}
+					place := []string{
+						"instance", "n", metrics.LabelNamespace, "prod", metrics.LabelPod, pod, metrics.LabelServer, pod,
+						metrics.LabelRuntime, "vllm",
+					}
 					send := func(f *metrics.Family, v float64, more ...string) {
 						emit(labels.FromStrings(append(append(slices.Clone(place), model.MetricNameLabel, f.Name), more...)...), v)
 					}
@@ -51,7 +56,8 @@ func TestDrift(t *testing.T) {
 						if pod == "p3" && setting == c.setting {
 							value = c.value
 						}
-						send(metrics.EngineConfig, 1, metrics.LabelModel, "m", metrics.LabelSetting, setting, metrics.LabelValue, value, metrics.LabelQuality, "native")
+						send(metrics.EngineConfig, 1, metrics.LabelModel, "m", metrics.LabelSetting, setting, metrics.LabelValue, value,
+							metrics.LabelQuality, "native")
 					}
 					send(metrics.EngineConfig, 1, metrics.LabelSetting, "tokenizer", metrics.LabelQuality, "missing", metrics.LabelReason, "why")
 					if pod == "p3" && c.capacity > 0 {
@@ -61,7 +67,8 @@ func TestDrift(t *testing.T) {
 						started = c.started
 					}
 					if pod == "p3" && c.changed {
-						send(metrics.EngineConfigChanged, float64(rulesim.Epoch.Add(-10*time.Minute).Unix()), metrics.LabelModel, "m", metrics.LabelSetting, c.setting, metrics.LabelOld, common[c.setting], metrics.LabelNew, c.value)
+						send(metrics.EngineConfigChanged, float64(rulesim.Epoch.Add(-10*time.Minute).Unix()), metrics.LabelModel, "m",
+							metrics.LabelSetting, c.setting, metrics.LabelOld, common[c.setting], metrics.LabelNew, c.value)
 					}
 					send(metrics.KVCacheCapacity, 1000*capacity, metrics.LabelModel, "m")
 					send(metrics.EngineInfo, 1, metrics.LabelModel, "m")
@@ -92,13 +99,15 @@ func TestBoundsAreNoDeployment(t *testing.T) {
 	versions := []string{"", "<=0.13", ">=0.9.2", ">=0.11 <=0.12", "0.11.2", "0.12.0"} // each for an hour
 	if err := sim.Run(rulesim.Epoch, rulesim.Epoch.Add(6*time.Hour), time.Minute, func(at time.Time, emit rulesim.Emit) {
 		if hour := int(at.Sub(rulesim.Epoch) / time.Hour); hour < len(versions) {
-			emit(labels.FromStrings(model.MetricNameLabel, metrics.EngineInfo.Name, metrics.LabelModel, "m", metrics.LabelServer, "s", metrics.LabelVersion, versions[hour]), 1)
+			emit(labels.FromStrings(model.MetricNameLabel, metrics.EngineInfo.Name, metrics.LabelModel, "m", metrics.LabelServer, "s",
+				metrics.LabelVersion, versions[hour]), 1)
 		}
 	}); err != nil {
 		t.Fatal(err)
 	}
 	for hour, want := range map[int]int{1: 0, 2: 0, 3: 0, 4: 0, 5: 1} {
-		found, err := sim.Query(metrics.RecordedChanged.Name+`{setting="version"}`, rulesim.Epoch.Add(time.Duration(hour)*time.Hour+10*time.Minute))
+		found, err := sim.Query(metrics.RecordedChanged.Name+`{setting="version"}`, rulesim.Epoch.Add(time.Duration(hour)*time.Hour+
+			10*time.Minute))
 		if err != nil || len(found) != want {
 			t.Errorf("%q after %q: %v, %v", versions[hour], versions[hour-1], found, err)
 		}

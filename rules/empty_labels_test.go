@@ -69,7 +69,9 @@ func TestTextsWithoutALabel(t *testing.T) {
 							delete(of, label)
 						}
 						data := promtemplate.AlertTemplateData(of, nil, "", promql.Sample{F: value})
-						says, err := promtemplate.NewTemplateExpander(t.Context(), "{{$labels := .Labels}}{{$externalLabels := .ExternalLabels}}{{$externalURL := .ExternalURL}}{{$value := .Value}}"+text, a.Name, data, 0, answers, nil, nil).Expand()
+						says, err := promtemplate.NewTemplateExpander(t.Context(),
+							"{{$labels := .Labels}}{{$externalLabels := .ExternalLabels}}{{$externalURL := .ExternalURL}}{{$value := .Value}}"+text, a.Name,
+							data, 0, answers, nil, nil).Expand()
 						if err != nil {
 							t.Fatalf("%s: %v", a.Name, err)
 						}

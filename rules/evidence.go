@@ -116,11 +116,12 @@ func queryTemplate(e promql.Expr) string {
 		if len(own) < 2 {
 			return quoted(selector)
 		}
-		place := "(printf `" + ownValue.ReplaceAllString(strings.Join(own, ","), "%q") + "`"
+		var place strings.Builder
+		place.WriteString("(printf `" + ownValue.ReplaceAllString(strings.Join(own, ","), "%q") + "`")
 		for _, m := range own {
-			place += " $labels." + ownValue.FindStringSubmatch(m)[1]
+			place.WriteString(" $labels." + ownValue.FindStringSubmatch(m)[1])
 		}
-		return "{" + strings.Join(append([]string{verb(place+")", 's')}, other...), ",") + "}"
+		return "{" + strings.Join(append([]string{verb(place.String()+")", 's')}, other...), ",") + "}"
 	})
 	if len(args) == 0 {
 		return "query `" + query + "`"
@@ -144,7 +145,8 @@ func (e Evidence) line() string {
 	if single(e.Query) {
 		return fmt.Sprintf("{{ with %s }}%s: {{ with first . }}%s{{ end }}.\n{{ end }}", queryTemplate(e.Query), e.Text, e.Show)
 	}
-	return fmt.Sprintf("{{ with %s }}%s: {{ range $i, $r := . }}{{ if lt $i 3 }}{{ if $i }}, {{ end }}%s{{ end }}{{ end }}{{ if gt (len .) 3 }} … {{ len . }} in all{{ end }}.\n{{ end }}",
+	return fmt.Sprintf("{{ with %s }}%s: {{ range $i, $r := . }}{{ if lt $i 3 }}{{ if $i }}, {{ end }}%s{{ end }}{{ end }}{{ if gt (len "+
+		".) 3 }} … {{ len . }} in all{{ end }}.\n{{ end }}",
 		queryTemplate(promql.Call("sort_desc", e.Query)), e.Text, e.Show)
 }
 
@@ -215,7 +217,8 @@ func facts() []Fact {
 	served := promql.Max(replicaLabels, promql.Over("last_over_time", promql.Vector(metrics.EngineInfo), 6*hour))
 	return []Fact{
 		{"changes", On, "Changed in 6h", onReplicas(newest(3, changedWithin(6*hour))), nil},
-		{"restarts", Count, "Restarts in 6h", above(promql.Sum(modelLabels, promql.Mul(served, restartsWithin(6*hour), promql.On(pageLabels...).ManyToOne())), 0), nil},
+		{"restarts", Count, "Restarts in 6h", above(promql.Sum(modelLabels, promql.Mul(served, restartsWithin(6*hour),
+			promql.On(pageLabels...).ManyToOne())), 0), nil},
 
 		{"queue_share", Share, "Queue share of TTFT, requests that ended", queueShare(), nil},
 		{"arrivals", Decimal, "Requests per second", recently(arrivals), onAverage("arrivals")},
@@ -230,9 +233,16 @@ func facts() []Fact {
 		{"output_tokens", Count, "Output tokens per request", recently(func(w time.Duration) promql.Expr {
 			return perFirstToken(metrics.GenerationTokens, metrics.RequestGenerationTokens, w, 0)
 		}), perFirstToken(metrics.GenerationTokens, metrics.RequestGenerationTokens, day, hour)},
-		{"prefix_hits", Share, "Prefix cache hits", recently(func(w time.Duration) promql.Expr { return hitRatio(modelLabels, w, 0) }), hitRatio(modelLabels, day, hour)},
-		{"draft_tokens", Share, "Draft tokens accepted", recently(func(w time.Duration) promql.Expr { return accepted(modelLabels, w, 0) }), accepted(modelLabels, day, hour)},
-		{"token_time", Seconds, "Time between tokens", promql.Sum(modelLabels, tokenTime()), meanBefore(metrics.InterTokenLatency, modelLabels, day, hour)},
+		{
+			"prefix_hits", Share, "Prefix cache hits", recently(func(w time.Duration) promql.Expr { return hitRatio(modelLabels, w, 0) }),
+			hitRatio(modelLabels, day, hour),
+		},
+		{
+			"draft_tokens", Share, "Draft tokens accepted", recently(func(w time.Duration) promql.Expr { return accepted(modelLabels, w, 0) }),
+			accepted(modelLabels, day, hour),
+		},
+		{"token_time", Seconds, "Time between tokens", promql.Sum(modelLabels, tokenTime()), meanBefore(metrics.InterTokenLatency,
+			modelLabels, day, hour)},
 		{"limited", Share, "Requests at the output limit", limited(pageWindow, 0), limited(day, hour)},
 		{"aborted", Share, "Requests given up", above(aborted(modelLabels, pageWindow, 0), 0), aborted(modelLabels, day, hour)},
 
@@ -245,9 +255,11 @@ func facts() []Fact {
 		{"ttft_p95", Seconds, "TTFT p95", p95ByVersion(metrics.TimeToFirstToken), nil},
 		{"itl_p95", Seconds, "ITL p95", p95ByVersion(metrics.InterTokenLatency), nil},
 		{"failed", Share, "Requests failed", failedByVersion(), nil},
-		{"slowest_replica", Seconds, "Slowest replica, mean TTFT", promql.TopK(1, modelLabels, mean(metrics.TimeToFirstToken, replicaLabels, pageWindow)), nil},
+		{"slowest_replica", Seconds, "Slowest replica, mean TTFT", promql.TopK(1, modelLabels, mean(metrics.TimeToFirstToken, replicaLabels,
+			pageWindow)), nil},
 
-		{"gpus_throttled", Share, "Throttled GPUs (share of time)", servedBy(promql.Max(append(onGPULabels(), metrics.LabelReason), above(promql.Vector(metrics.RecordedSlowedGPU), 0.01)), metrics.LabelReason), nil},
+		{"gpus_throttled", Share, "Throttled GPUs (share of time)", servedBy(promql.Max(append(onGPULabels(), metrics.LabelReason),
+			above(promql.Vector(metrics.RecordedSlowedGPU), 0.01)), metrics.LabelReason), nil},
 		{"xids", Bare, "XIDs in the last hour", servedBy(promql.Sum(append(onGPULabels(), metrics.LabelXID),
 			above(promql.Increase(promql.Vector(metrics.GPUXIDErrors), hour), 0)), metrics.LabelXID), nil},
 	}
@@ -303,7 +315,8 @@ func asUsual() promql.Expr {
 	before := func(ago, window time.Duration) promql.Expr {
 		return promql.Sum(perFact, promql.QuantileOver(0.5, promql.Offset(evidenceOf(compared...), ago), window))
 	}
-	long := promql.And(before(20*minute, 3*hour), promql.Over("last_over_time", promql.Offset(evidenceOf(compared...), 30*minute), 3*hour), promql.On(perFact...))
+	long := promql.And(before(20*minute, 3*hour), promql.Over("last_over_time", promql.Offset(evidenceOf(compared...), 30*minute),
+		3*hour), promql.On(perFact...))
 	return promql.Or(long, promql.Sum(perFact, yesterdays(compared...)), before(10*minute, 10*minute))
 }
 
@@ -314,9 +327,14 @@ func againstUsual() promql.Expr {
 // evidenceGroups returns the groups that record the facts that pages show about models. Facts of the day before run less
 // often: they hardly change within minutes.
 func evidenceGroups() []Group {
-	now := []Record{{Name: metrics.RecordedChanged, Expr: lastChanges()}, {Name: usersServed(recentWindow), Expr: servedIn(recentWindow)}, {Name: metrics.RecordedVersion, Expr: versions()}}
+	now := []Record{
+		{Name: metrics.RecordedChanged, Expr: lastChanges()},
+		{Name: usersServed(recentWindow), Expr: servedIn(recentWindow)},
+		{Name: metrics.RecordedVersion, Expr: versions()},
+	}
 	for _, window := range []time.Duration{minute, recentWindow, pageWindow} {
-		now = append(now, Record{Name: meanIn(window), Expr: ratio(promql.Vector(metrics.StageTime), promql.Vector(metrics.Stages), perStage(modelLabels), window, 0)})
+		now = append(now, Record{Name: meanIn(window), Expr: ratio(promql.Vector(metrics.StageTime), promql.Vector(metrics.Stages),
+			perStage(modelLabels), window, 0)})
 	}
 	yesterday := Group{Name: "llm-yesterday", Interval: 4 * minute} // less than the five minutes for which an instant query sees it
 	for i, f := range facts() {
@@ -372,8 +390,10 @@ func objectiveQueries() []promql.Expr {
 	link := func(label string) promql.Expr {
 		return promql.Max([]string{label}, promql.Vector(metrics.RecordedInfo, append(same(modelSLO...), promql.Ne(label, ""))...))
 	}
-	return []promql.Expr{ofPeriod(metrics.RecordedBudgetRemaining, metrics.LabelPeriod), ofPeriod(metrics.RecordedExhaustion),
-		link(metrics.LabelRunbook), link(metrics.LabelDashboard)}
+	return []promql.Expr{
+		ofPeriod(metrics.RecordedBudgetRemaining, metrics.LabelPeriod), ofPeriod(metrics.RecordedExhaustion),
+		link(metrics.LabelRunbook), link(metrics.LabelDashboard),
+	}
 }
 
 // objective renders the rest of the budget, how long it lasts at the present rate, and the objective's own links.
@@ -383,6 +403,7 @@ func (s Style) objective() string {
 		asks = append(asks, queryTemplate(s.query(e)))
 	}
 	return fmt.Sprintf(`{{ with %s }}{{ with first . }}Budget of {{ .Labels.period }}: {{ if le .Value 0.0 }}spent{{ else }}{{ humanizePercentage .Value }} left`+
-		`{{ with %s }}{{ with first . }}{{ if lt .Value 1e6 }}, gone in {{ humanizeDuration .Value`+rounded+` }}{{ end }}{{ end }}{{ end }}{{ end }}.`+"\n{{ end }}{{ end }}"+
+		`{{ with %s }}{{ with first . }}{{ if lt .Value 1e6 }}, gone in {{ humanizeDuration .Value`+rounded+
+		` }}{{ end }}{{ end }}{{ end }}{{ end }}.`+"\n{{ end }}{{ end }}"+
 		"{{ range %s }}Your runbook: {{ .Labels.runbook }}\n{{ end }}{{ range %s }}Your dashboard: {{ .Labels.dashboard }}\n{{ end }}", asks...)
 }

@@ -25,7 +25,8 @@ func TestFewRequestsFail(t *testing.T) {
 				counts[pod+string(outcome)]++
 			}
 			for _, o := range []metrics.Outcome{metrics.OutcomeStop, metrics.OutcomeError} {
-				emit(series(metrics.Requests.Name, metrics.LabelModel, "m", metrics.LabelPod, pod, metrics.LabelServer, pod, metrics.LabelOutcome, string(o)), counts[pod+string(o)])
+				emit(series(metrics.Requests.Name, metrics.LabelModel, "m", metrics.LabelPod, pod, metrics.LabelServer, pod, metrics.LabelOutcome,
+					string(o)), counts[pod+string(o)])
 			}
 		}
 	}); err != nil {

@@ -228,7 +228,10 @@ func (s Style) alert(a *Alert) FileRule {
 			Since:        s.text(s.since(a)),
 			RunbookURL:   s.text(s.runbook(a)),
 			DashboardURL: s.text(s.dashboard(a, s.onset(a))),
-			Plain:        plain{s.text(a.Summary), s.text(s.Runbook(a.Name, runbookQuery(a)...)), s.text(s.dashboard(a, "now-1h")), s.fixedLabels(a)},
+			Plain: plain{
+				s.text(a.Summary), s.text(s.Runbook(a.Name, runbookQuery(a)...)), s.text(s.dashboard(a, "now-1h")),
+				s.fixedLabels(a),
+			},
 		},
 	}
 }
@@ -251,7 +254,8 @@ func (s Style) labels(a *Alert) map[string]string {
 	if a.corrects() {
 		told := promql.Vector(metrics.Alerts, sameModel(promql.Eq("alertname", a.Name), promql.Eq("alertstate", "firing"))...)
 		all[metrics.LabelSuspect] = s.text(shared(fmt.Sprintf(`{{ with %s }}{{ (first .).Labels.branch }}{{ else }}{{ with %s }}{{ (first .).Labels.suspect }}{{ else }}unknown{{ end }}{{ end }}`,
-			queryTemplate(s.query(promql.BottomK(1, nil, promql.Over("last_over_time", verdictQuery(), pageWindow)))), queryTemplate(s.query(told)))))
+			queryTemplate(s.query(promql.BottomK(1, nil, promql.Over("last_over_time", verdictQuery(), pageWindow)))),
+			queryTemplate(s.query(told)))))
 	}
 	return all
 }
@@ -269,7 +273,8 @@ func (s Style) since(a *Alert) string {
 	if !a.corrects() {
 		return ""
 	}
-	return `{{ range ` + queryTemplate(s.query(promql.Vector(metrics.RecordedPageBegan, sameModel()...))) + ` }}{{ (toTime .Value).Format "15:04 MST" }}{{ end }}`
+	return `{{ range ` + queryTemplate(s.query(promql.Vector(metrics.RecordedPageBegan, sameModel()...))) +
+		` }}{{ (toTime .Value).Format "15:04 MST" }}{{ end }}`
 }
 
 // Runbook returns the address of a runbook, with a query if the address has a place for one.
@@ -338,7 +343,8 @@ func (s Style) onset(a *Alert) string {
 	if a.corrects() {
 		began = promql.OrOn(promql.Max(nil, promql.Vector(metrics.RecordedPageBegan, sameModel()...)), began, promql.On())
 	}
-	return "{{ with " + queryTemplate(s.query(times(1000, promql.Sub(began, promql.Num(back.Seconds()))))) + ` }}{{ printf "%.0f" (first .).Value }}{{ end }}`
+	return "{{ with " + queryTemplate(s.query(times(1000, promql.Sub(began, promql.Num(back.Seconds()))))) +
+		` }}{{ printf "%.0f" (first .).Value }}{{ end }}`
 }
 
 // dashboard returns a link to a dashboard that starts at a time, with the alert's labels as variables.

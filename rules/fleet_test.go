@@ -43,7 +43,8 @@ func TestClustersDoNotMix(t *testing.T) {
 	o := objective(t, "99%", slo.DefaultPeriod)
 	inCluster := func(bad func(time.Duration) float64, perSecond float64) *world {
 		return &world{objectives: []slo.Objective{o}, services: []*service{{
-			model: "m", pod: "p", slo: o.Name, threshold: "0.5", perSecond: constant(perSecond), badShare: bad}}}
+			model: "m", pod: "p", slo: o.Name, threshold: "0.5", perSecond: constant(perSecond), badShare: bad,
+		}}}
 	}
 	worlds := map[string]*world{
 		"small": inCluster(during(2*hour, 9*hour, 1, 0), 1),
@@ -80,7 +81,8 @@ func TestExportersMayDisagree(t *testing.T) {
 	w.add(o, service{perSecond: constant(10), badShare: during(2*hour, 9*hour, 1, 0)})
 	w.extra = func(_ time.Duration, emit rulesim.Emit) {
 		other := func(name string, value float64, pairs ...string) {
-			emit(labels.FromStrings(append([]string{model.MetricNameLabel, name, "instance", "node-2", metrics.LabelSLO, "slo-0"}, pairs...)...), value)
+			emit(labels.FromStrings(append([]string{model.MetricNameLabel, name, "instance", "node-2", metrics.LabelSLO, "slo-0"},
+				pairs...)...), value)
 		}
 		other(metrics.SLOObjective.Name, 0.95)
 		other(metrics.SLOPeriod.Name, 7*24*3600)
@@ -101,7 +103,8 @@ func TestExportersMayDisagree(t *testing.T) {
 func TestFleetPagesBeforeItsModels(t *testing.T) {
 	const lost = 30 * time.Minute
 	for _, targets := range []bool{true, false} {
-		sim := newSim(t, group(t, rules.Options{}, "llm-model"), group(t, rules.Options{}, "llm-cause-engine"), group(t, rules.Options{}, "llm-cause-exporter"))
+		sim := newSim(t, group(t, rules.Options{}, "llm-model"), group(t, rules.Options{}, "llm-cause-engine"),
+			group(t, rules.Options{}, "llm-cause-exporter"))
 		first := map[string]time.Duration{}
 		sim.OnAlert = func(at time.Time, a rulesim.Alert) {
 			if _, known := first[a.Name]; !known {
@@ -121,7 +124,8 @@ func TestFleetPagesBeforeItsModels(t *testing.T) {
 					engine := []string{metrics.LabelRuntime, string(metrics.VLLM), metrics.LabelServer, "127.0.0.1:8000"}
 					on(1, metrics.EngineUp.Name, engine...)
 					on(1, metrics.EngineInfo.Name, append(engine, metrics.LabelModel, "of-"+node)...)
-					on(since.Seconds(), metrics.Requests.Name, append(engine, metrics.LabelModel, "of-"+node, metrics.LabelOutcome, string(metrics.OutcomeStop))...)
+					on(since.Seconds(), metrics.Requests.Name, append(engine, metrics.LabelModel, "of-"+node, metrics.LabelOutcome,
+						string(metrics.OutcomeStop))...)
 				}
 			}
 		})

@@ -29,7 +29,8 @@ func TestNothingSumsGatewaysWithEngines(t *testing.T) {
 			}
 			read++
 			for _, m := range v.LabelMatchers {
-				if m.Name == metrics.LabelRole && (!m.Matches(metrics.GatewayRole) || m.Type == labels.MatchEqual || of == metrics.RecordedRequestsPerEvent.Name || of == metrics.ShardRequests.Name) {
+				if m.Name == metrics.LabelRole && (!m.Matches(metrics.GatewayRole) || m.Type == labels.MatchEqual ||
+					of == metrics.RecordedRequestsPerEvent.Name || of == metrics.ShardRequests.Name) {
 					return nil
 				}
 			}

@@ -17,13 +17,15 @@ var (
 )
 
 // theEngine holds a template that names an engine in a summary, with its node if it has no pod.
-const theEngine = "{{ with $labels.pod }}{{ . }}{{ else }}{{ or $labels.server \"without a name\" }}{{ with $labels.instance }} on {{ . }}{{ end }}{{ end }}"
+const theEngine = "{{ with $labels.pod }}{{ . }}{{ else }}{{ or $labels.server \"without a name\" }}{{ with $labels.instance }} on {{ " +
+	". }}{{ end }}{{ end }}"
 
 // How an alert's text names its model, its GPU and its node. The title of a notification begins with the model, so other
 // summaries do not repeat it.
 const (
 	theModel = `{{ or $labels.model_name "a model without a name" }}`
-	theGPU   = `GPU{{ with or $labels.gpu $labels.gpu_uuid }} {{ reReplaceAll "^(GPU|MIG)-(\\w{8})-.+$" "$2" . }}{{ end }}` // the UUID is in the address of the runbook
+	// the UUID is in the address of the runbook.
+	theGPU   = `GPU{{ with or $labels.gpu $labels.gpu_uuid }} {{ reReplaceAll "^(GPU|MIG)-(\\w{8})-.+$" "$2" . }}{{ end }}`
 	atServer = "{{ with $labels.server }} at {{ . }}{{ end }}"
 	atNode   = "{{ with $labels.instance }} on {{ . }}{{ end }}"
 )
@@ -38,6 +40,7 @@ const home = "home"
 // read counts once. Loopback addresses do not identify an engine, so such engines have their instance as home.
 func once(f *metrics.Family, e promql.Expr) promql.Expr {
 	at := promql.Call("label_join", e, promql.Str(home), promql.Str(";"), promql.Str(metrics.LabelServer), promql.Str(metrics.LabelInstance))
-	here := promql.Call("label_replace", at, promql.Str(home), promql.Str("$1"), promql.Str(home), promql.Str("(?:"+metrics.Loopback+");(.+)|.*"))
+	here := promql.Call("label_replace", at, promql.Str(home), promql.Str("$1"), promql.Str(home),
+		promql.Str("(?:"+metrics.Loopback+");(.+)|.*"))
 	return promql.Max(slices.Concat([]string{metrics.LabelCluster}, f.Labels, []string{home}), here)
 }

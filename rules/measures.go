@@ -31,7 +31,8 @@ func Measures() []Measure {
 	p95 := func(h *metrics.Family) func(time.Duration, ...*promql.Matcher) promql.Expr {
 		return func(window time.Duration, m ...*promql.Matcher) promql.Expr {
 			perEngine := promql.Call("histogram_quantile", promql.Num(0.95),
-				promql.Sum(append([]string{"le", metrics.LabelRuntime}, modelLabels...), promql.Rate(promql.BucketsOf(h, m...), window))) // whose bounds differ
+				// whose bounds differ
+				promql.Sum(append([]string{"le", metrics.LabelRuntime}, modelLabels...), promql.Rate(promql.BucketsOf(h, m...), window)))
 			return promql.Ge(promql.Max(modelLabels, perEngine), promql.Num(0))
 		}
 	}
@@ -59,20 +60,25 @@ func Measures() []Measure {
 		{"prefix_hits", "Prefix cache hits", Share, true, worseBy, 0.05, false, func(w time.Duration, m ...*promql.Matcher) promql.Expr {
 			return hitRatio(modelLabels, w, 0, m...)
 		}},
-		{"kv_per_request", "KV cache tokens per running request", Count, false, 0, 0, true, func(w time.Duration, m ...*promql.Matcher) promql.Expr {
-			perReplica := func(f *metrics.Family) promql.Expr {
-				return promql.Max(replicaLabels, promql.Over("avg_over_time", promql.Vector(f, m...), w))
-			}
-			used := promql.Sum(modelLabels, promql.Mul(perReplica(metrics.KVCacheUsage), promql.Sum(replicaLabels, promql.Vector(metrics.KVCacheCapacity, m...))))
-			return promql.Div(used, above(promql.Sum(modelLabels, perReplica(metrics.RequestsRunning)), 0))
-		}},
+		{
+			"kv_per_request", "KV cache tokens per running request", Count, false, 0, 0, true,
+			func(w time.Duration, m ...*promql.Matcher) promql.Expr {
+				perReplica := func(f *metrics.Family) promql.Expr {
+					return promql.Max(replicaLabels, promql.Over("avg_over_time", promql.Vector(f, m...), w))
+				}
+				used := promql.Sum(modelLabels, promql.Mul(perReplica(metrics.KVCacheUsage),
+					promql.Sum(replicaLabels, promql.Vector(metrics.KVCacheCapacity, m...))))
+				return promql.Div(used, above(promql.Sum(modelLabels, perReplica(metrics.RequestsRunning)), 0))
+			},
+		},
 	}
 }
 
 // RequestRate returns the requests per second and replica that ended on the engines that match. This is their load. Where
 // requests are not counted, first tokens represent their ends.
 func RequestRate(window time.Duration, m ...*promql.Matcher) promql.Expr {
-	return promql.Div(promql.Or(above(ended(modelLabels, window, m...), 0), promql.Sum(modelLabels, promql.Rate(promql.CountOf(metrics.TimeToFirstToken, m...), window))), replicasOf(m...))
+	return promql.Div(promql.Or(above(ended(modelLabels, window, m...), 0),
+		promql.Sum(modelLabels, promql.Rate(promql.CountOf(metrics.TimeToFirstToken, m...), window))), replicasOf(m...))
 }
 
 // replicasOf returns the replicas of each model that match and that ran at the end.

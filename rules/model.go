@@ -36,7 +36,8 @@ func modelGroup() Group {
 	record(metrics.RecordedRunning, ofWorkers(func(role *promql.Matcher) promql.Expr { return promql.Sum(modelLabels, running(role)) }))
 	record(metrics.RecordedWaiting, promql.Sum(modelLabels, once(metrics.RequestsWaiting, promql.Vector(metrics.RequestsWaiting))))
 	record(metrics.RecordedReplicas, ofWorkers(func(role *promql.Matcher) promql.Expr {
-		return promql.CountBy(modelLabels, promql.CountBy(append([]string{metrics.LabelPod, metrics.LabelServer, home}, modelLabels...), running(role)))
+		return promql.CountBy(modelLabels, promql.CountBy(append([]string{metrics.LabelPod, metrics.LabelServer, home}, modelLabels...),
+			running(role)))
 	}))
 	record(metrics.RecordedKVCacheUsage, promql.Max(modelLabels, promql.Vector(metrics.KVCacheUsage)))
 	record(metrics.RecordedGPUShare, shareOfGPU())
@@ -74,7 +75,8 @@ func throttledShare() promql.Expr {
 	count := func(e promql.Expr) promql.Expr {
 		return promql.CountBy(modelLabels, partOf(promql.Max(onGPULabels(), e)))
 	}
-	return promql.Div(promql.Or(count(above(promql.Vector(metrics.RecordedSlowedGPU), 0.05)), times(0, count(promql.Vector(metrics.RecordedSlowedGPU)))), promql.Vector(metrics.RecordedModelGPUs))
+	return promql.Div(promql.Or(count(above(promql.Vector(metrics.RecordedSlowedGPU), 0.05)),
+		times(0, count(promql.Vector(metrics.RecordedSlowedGPU)))), promql.Vector(metrics.RecordedModelGPUs))
 }
 
 // before returns the last value of a series as of five minutes ago.
@@ -95,5 +97,6 @@ func deployed() promql.Expr {
 func started() promql.Expr {
 	now := promql.Max(pageLabels, promql.Vector(metrics.EngineStartTime))
 	changed := promql.Unless(now, promql.Equal(now, promql.Max(pageLabels, before(metrics.EngineStartTime))))
-	return promql.And(promql.Max(replicaLabels, promql.Vector(metrics.EngineInfo)), promql.And(changed, younger(hour), promql.On(pageLabels...)), promql.On(pageLabels...))
+	return promql.And(promql.Max(replicaLabels, promql.Vector(metrics.EngineInfo)), promql.And(changed, younger(hour),
+		promql.On(pageLabels...)), promql.On(pageLabels...))
 }

@@ -129,8 +129,10 @@ func TestGoodTokens(t *testing.T) {
 	sim := newSim(t, group(t, rules.Options{}, "llm-model"), group(t, rules.Options{}, "llm-slo-objective"))
 	type share map[string]float64 // bad, by objective
 	models := map[string]share{
-		"good": {"ttft": 0, "itl": 0}, "late": {"ttft": 1, "itl": 0}, "slow": {"ttft": 0, "itl": 0.25}, "both": {"ttft": 0.5, "itl": 0.25}, "lost": {"ttft": 0.75, "itl": 0.5},
-		"nested": {"ttft": 0.5, "ttft_severe": 0.25}, "failing": {"ttft": 0.25, "availability": 0.5}, "probed": {"ttft": 0.25, "probe_ttft": 0.5}, "untold": {"availability": 0}, "idle": {},
+		"good": {"ttft": 0, "itl": 0}, "late": {"ttft": 1, "itl": 0}, "slow": {"ttft": 0, "itl": 0.25}, "both": {"ttft": 0.5, "itl": 0.25},
+		"lost":   {"ttft": 0.75, "itl": 0.5},
+		"nested": {"ttft": 0.5, "ttft_severe": 0.25}, "failing": {"ttft": 0.25, "availability": 0.5},
+		"probed": {"ttft": 0.25, "probe_ttft": 0.5}, "untold": {"availability": 0}, "idle": {},
 	}
 	err := sim.Run(rulesim.Epoch, rulesim.Epoch.Add(10*time.Minute), scrapeEvery, func(now time.Time, emit rulesim.Emit) {
 		for name, missed := range models {
@@ -170,18 +172,28 @@ func TestEnginesCountOnce(t *testing.T) {
 	err := sim.Run(rulesim.Epoch, rulesim.Epoch.Add(15*time.Minute), scrapeEvery, func(now time.Time, emit rulesim.Emit) {
 		at := now.Sub(rulesim.Epoch)
 		for _, e := range []struct{ model, pod, server, node string }{
-			{"pods", "p-0", "10.0.0.1:8000", "node-1"}, {"pods", "p-0", "10.0.0.1:8000", "node-2"}, {"pods", "p-1", "10.0.0.2:8000", "node-1"},
-			{"hosts", "", "127.0.0.1:8000", "node-1"}, {"hosts", "", "127.0.0.1:8000", "node-2"},
+			{"pods", "p-0", "10.0.0.1:8000", "node-1"},
+			{"pods", "p-0", "10.0.0.1:8000", "node-2"},
+			{"pods", "p-1", "10.0.0.2:8000", "node-1"},
+			{"hosts", "", "127.0.0.1:8000", "node-1"},
+			{"hosts", "", "127.0.0.1:8000", "node-2"},
 		} {
-			for f, v := range map[*metrics.Family]float64{metrics.RequestsRunning: 7, metrics.RequestsWaiting: 3, metrics.GenerationTokens: 10 * at.Seconds()} {
-				emit(labels.FromStrings(model.MetricNameLabel, f.Name, "instance", e.node, "job", rules.DefaultJob, metrics.LabelModel, e.model, metrics.LabelPod, e.pod, metrics.LabelServer, e.server), v)
+			for f, v := range map[*metrics.Family]float64{
+				metrics.RequestsRunning: 7, metrics.RequestsWaiting: 3,
+				metrics.GenerationTokens: 10 * at.Seconds(),
+			} {
+				emit(labels.FromStrings(model.MetricNameLabel, f.Name, "instance", e.node, "job", rules.DefaultJob, metrics.LabelModel, e.model,
+					metrics.LabelPod, e.pod, metrics.LabelServer, e.server), v)
 			}
 		}
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for f, each := range map[*metrics.Family]float64{metrics.RecordedReplicas: 1, metrics.RecordedRunning: 7, metrics.RecordedWaiting: 3, metrics.RecordedGenerationTokens: 10} {
+	for f, each := range map[*metrics.Family]float64{
+		metrics.RecordedReplicas: 1, metrics.RecordedRunning: 7, metrics.RecordedWaiting: 3,
+		metrics.RecordedGenerationTokens: 10,
+	} {
 		v, err := sim.Query(f.Name, rulesim.Epoch.Add(14*time.Minute))
 		if err != nil || len(v) != 2 {
 			t.Fatal(v, err)

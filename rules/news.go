@@ -17,22 +17,26 @@ const newsEvents = 10
 // SecondFault pages for faults that begin while a model already has a page. Otherwise Alertmanager would notify nobody:
 // the firing alerts are the same, or join a group that somebody has acknowledged.
 var SecondFault = &Alert{
-	Name:        "LLMSecondFault",
-	Branch:      Symptom,
-	Severity:    slo.Page,
-	Keep:        3 * minute,
-	Scope:       []string{metrics.LabelNamespace, metrics.LabelModel},
-	Summary:     `{{ if eq $labels.clue "burn" }}The model fails or waits ten times as often as when it was paged{{ else }}Another fault, while an older one is still paged{{ end }}`,
-	Description: "The new fault began more than 15 minutes after the page. A lever against the first fault may have caused it, and may not help against it.",
-	Suspects:    promql.OrOn(promql.Vector(metrics.RecordedSentence, sameModel(same(metrics.LabelClue)...)...), notPaged(), promql.On(modelLabels...)),
-	Dashboard:   IncidentDashboard,
+	Name:     "LLMSecondFault",
+	Branch:   Symptom,
+	Severity: slo.Page,
+	Keep:     3 * minute,
+	Scope:    []string{metrics.LabelNamespace, metrics.LabelModel},
+	Summary:  `{{ if eq $labels.clue "burn" }}The model fails or waits ten times as often as when it was paged{{ else }}Another fault, while an older one is still paged{{ end }}`,
+	Description: "The new fault began more than 15 minutes after the page. A lever against the first fault may have caused it, and may " +
+		"not help against it.",
+	Suspects: promql.OrOn(promql.Vector(metrics.RecordedSentence, sameModel(same(metrics.LabelClue)...)...), notPaged(),
+		promql.On(modelLabels...)),
+	Dashboard: IncidentDashboard,
 }
 
 // notPaged returns the suspects of the alert's model in branches other than the one that its page names.
 func notPaged() promql.Expr {
-	paged := promql.Call("label_replace", promql.Vector(metrics.Alerts, sameModel(promql.Eq("alertname", FastBurn.Name), promql.Eq("alertstate", "firing"))...),
+	paged := promql.Call("label_replace", promql.Vector(metrics.Alerts, sameModel(promql.Eq("alertname", FastBurn.Name),
+		promql.Eq("alertstate", "firing"))...),
 		promql.Str(metrics.LabelBranch), promql.Str("$1"), promql.Str(metrics.LabelSuspect), promql.Str("(.+)"))
-	return promql.Unless(promql.Vector(metrics.RecordedSentence, sameModel()...), paged, promql.On(append([]string{metrics.LabelBranch}, modelLabels...)...))
+	return promql.Unless(promql.Vector(metrics.RecordedSentence, sameModel()...), paged,
+		promql.On(append([]string{metrics.LabelBranch}, modelLabels...)...))
 }
 
 // secondFault returns the faults of a model with a page that are new within five minutes: a total outage, hardware, a
@@ -50,9 +54,11 @@ func secondFault() promql.Expr {
 	paged := firing(FastBurn, ModelDown, ModelStalled, EngineStalled, ModelUnreached, ProbeFailing, ClientsGiveUp)
 	named := append([]string{metrics.LabelClue}, modelLabels...)
 	begun := func(e promql.Expr, label string) promql.Expr {
-		return promql.Unless(e, promql.Over("last_over_time", promql.Offset(e, RateWindow.Std()), hour), promql.On(append([]string{label}, modelLabels...)...))
+		return promql.Unless(e, promql.Over("last_over_time", promql.Offset(e, RateWindow.Std()), hour),
+			promql.On(append([]string{label}, modelLabels...)...))
 	}
-	broke := begun(promql.Vector(metrics.RecordedSuspect, promql.Re(metrics.LabelBranch, string(Hardware+"|"+Routing)), promql.Re(metrics.LabelDelays, "|"+string(Failures))), metrics.LabelClue)
+	broke := begun(promql.Vector(metrics.RecordedSuspect, promql.Re(metrics.LabelBranch, string(Hardware+"|"+Routing)),
+		promql.Re(metrics.LabelDelays, "|"+string(Failures))), metrics.LabelClue)
 	outage := promql.Call("label_replace", begun(firing(ModelDown, ModelStalled, EngineStalled), "alertname"),
 		promql.Str(metrics.LabelClue), promql.Str("$1"), promql.Str("alertname"), promql.Str("(.+)"))
 	news := promql.Max(named, promql.Or(broke, outage, labelled(promql.Vector(metrics.RecordedMoreOdds), metrics.LabelClue, "burn")))

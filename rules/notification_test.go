@@ -48,9 +48,12 @@ func everything(value float64, unit rules.Unit) (v promql.Vector) {
 	for line := range 12 {
 		for i := range 100 {
 			v = append(v, promql.Sample{F: value, Metric: labels.FromStrings(
-				metrics.LabelPod, fmt.Sprintf("pod-%d", i), metrics.LabelServer, fmt.Sprintf("10.0.0.%d:8000", i), metrics.LabelGPUUUID, fmt.Sprintf("GPU-%d", i),
-				metrics.LabelBranch, "hardware", metrics.LabelModel, "llama", metrics.LabelSays, "GPU {gpu_uuid} is slow {value}", metrics.LabelVersion, fmt.Sprintf("0.%d.0", i), metrics.LabelFact, fmt.Sprintf("fact-%d", line),
-				metrics.LabelLever, "at once: cool it", metrics.LabelOrder, fmt.Sprintf("%02d", line), metrics.LabelUnit, string(unit), metrics.LabelPeriod, "30d")})
+				metrics.LabelPod, fmt.Sprintf("pod-%d", i), metrics.LabelServer, fmt.Sprintf("10.0.0.%d:8000", i), metrics.LabelGPUUUID,
+				fmt.Sprintf("GPU-%d", i),
+				metrics.LabelBranch, "hardware", metrics.LabelModel, "llama", metrics.LabelSays, "GPU {gpu_uuid} is slow {value}",
+				metrics.LabelVersion, fmt.Sprintf("0.%d.0", i), metrics.LabelFact, fmt.Sprintf("fact-%d", line),
+				metrics.LabelLever, "at once: cool it", metrics.LabelOrder, fmt.Sprintf("%02d", line), metrics.LabelUnit, string(unit),
+				metrics.LabelPeriod, "30d")})
 		}
 	}
 	return v
@@ -77,7 +80,9 @@ func notification(t *testing.T, a rules.FileRule, served string) (title, text st
 }
 
 // notificationOf renders an alert with these labels and this value, whose text queries a Prometheus, before others of its group.
-func notificationOf(t *testing.T, a rules.FileRule, labels map[string]string, value float64, ask promtemplate.QueryFunc, others ...*amalert.Alert) (title, text string) {
+func notificationOf(t *testing.T, a rules.FileRule, labels map[string]string, value float64, ask promtemplate.QueryFunc,
+	others ...*amalert.Alert,
+) (title, text string) {
 	t.Helper()
 	render := func(text string) model.LabelValue {
 		if text == "" {
@@ -92,11 +97,16 @@ func notificationOf(t *testing.T, a rules.FileRule, labels map[string]string, va
 		return model.LabelValue(out)
 	}
 	tmpl := templates(t)
-	alert := &amalert.Alert{Alert: model.Alert{StartsAt: time.Now(), Labels: model.LabelSet{model.AlertNameLabel: model.LabelValue(a.Alert)}, Annotations: model.LabelSet{
-		"summary": render(a.Annotations.Summary), "description": render(a.Annotations.Description), "split": render(a.Annotations.Split),
-		"dashboard_url": render(a.Annotations.DashboardURL), "runbook_url": render(a.Annotations.RunbookURL)}}}
+	alert := &amalert.Alert{Alert: model.Alert{
+		StartsAt: time.Now(),
+		Labels:   model.LabelSet{model.AlertNameLabel: model.LabelValue(a.Alert)}, Annotations: model.LabelSet{
+			"summary": render(a.Annotations.Summary), "description": render(a.Annotations.Description), "split": render(a.Annotations.Split),
+			"dashboard_url": render(a.Annotations.DashboardURL), "runbook_url": render(a.Annotations.RunbookURL),
+		},
+	}}
 	part := func(name string) string {
-		out, err := tmpl.ExecuteTextString(`{{ template "`+name+`" . }}`, tmpl.Data("llm-critical", nil, nil, "", append([]*amalert.Alert{alert}, others...)...))
+		out, err := tmpl.ExecuteTextString(`{{ template "`+name+`" . }}`, tmpl.Data("llm-critical", nil, nil, "",
+			append([]*amalert.Alert{alert}, others...)...))
 		if err != nil {
 			t.Fatalf("%s: %v", a.Alert, err)
 		}
@@ -108,7 +118,10 @@ func notificationOf(t *testing.T, a rules.FileRule, labels map[string]string, va
 // A telephone shows a title and at most eight lines, 600 characters together, even if a hundred engines fail at once:
 // where to look first or the meaning, the evidence, and both links. A line that is too long ends between two facts.
 func TestNotificationsAreShort(t *testing.T) {
-	file := rules.NewFile(rules.Groups(rules.Options{}), rules.Style{DashboardURL: "https://grafana.example/d/{uid}", RunbookURL: "https://llm.example/runbooks/{alert}{labels}"})
+	file := rules.NewFile(rules.Groups(rules.Options{}), rules.Style{
+		DashboardURL: "https://grafana.example/d/{uid}",
+		RunbookURL:   "https://llm.example/runbooks/{alert}{labels}",
+	})
 	diagnosed := 0
 	for _, g := range file.Groups {
 		for _, a := range g.Rules {
@@ -121,11 +134,13 @@ func TestNotificationsAreShort(t *testing.T) {
 			lines := strings.Split(strings.TrimSpace(text), "\n")
 			_, together := notificationOf(t, a, of, 1, crowd(0.5, rules.Share), beside(a.Alert), beside("LLMReplicaSkew"))
 			for _, text := range []string{text, together} {
-				if n, lines := utf8.RuneCountInString(title+text), 2+strings.Count(strings.TrimSpace(text), "\n"); lines > 8 || n > 600 || strings.Contains(title, "\n") {
+				if n, lines := utf8.RuneCountInString(title+text), 2+strings.Count(strings.TrimSpace(text), "\n"); lines > 8 || n > 600 ||
+					strings.Contains(title, "\n") {
 					t.Errorf("%s: %d lines and %d characters:\n%s\n%s", a.Alert, lines, n, title, text)
 				}
 			}
-			if !strings.Contains(title, ", since ") || !strings.Contains(text, "\nDashboard: https://grafana.example/d/") || !strings.Contains(text, "\nRunbook: https://llm.example/runbooks/") {
+			if !strings.Contains(title, ", since ") || !strings.Contains(text, "\nDashboard: https://grafana.example/d/") ||
+				!strings.Contains(text, "\nRunbook: https://llm.example/runbooks/") {
 				t.Errorf("%s: no time, no dashboard or no runbook:\n%s\n%s", a.Alert, title, text)
 			}
 			if strings.HasPrefix(lines[0], "Look first at: hardware.") && strings.HasPrefix(lines[1], "Do first, ") {
@@ -149,7 +164,8 @@ func TestNotificationsAreShort(t *testing.T) {
 				if a.Alert == "" {
 					continue
 				}
-				title, text := notificationOf(t, a, map[string]string{metrics.LabelModel: "m", metrics.LabelNamespace: "prod"}, value, crowd(value, unit))
+				title, text := notificationOf(t, a, map[string]string{metrics.LabelModel: "m", metrics.LabelNamespace: "prod"}, value,
+					crowd(value, unit))
 				for _, m := range amount.FindAllStringSubmatch(address.ReplaceAllString(title+"\n"+text, ""), -1) {
 					if digits := strings.Trim(strings.ReplaceAll(m[1], ".", ""), "0"); len(digits) > 2 {
 						t.Errorf("%s of %g as %s: %q has more than two digits that count:\n%s\n%s", a.Alert, value, unit, m[0], title, text)
@@ -168,9 +184,15 @@ var (
 // A message about a GPU or an engine begins with the model that runs there, and names the GPU as its node does.
 func TestAlertsNameTheModel(t *testing.T) {
 	const onNode, uuid = "gpu-node-1", "GPU-3f2a91bc-0000-4000-8000-000000000001"
-	failed := map[string]string{metrics.LabelGPU: "3", metrics.LabelGPUUUID: uuid, metrics.LabelInstance: onNode, metrics.LabelReason: "xid_79", metrics.LabelMeaning: "GPU has fallen off the bus"}
+	failed := map[string]string{
+		metrics.LabelGPU: "3", metrics.LabelGPUUUID: uuid, metrics.LabelInstance: onNode,
+		metrics.LabelReason: "xid_79", metrics.LabelMeaning: "GPU has fallen off the bus",
+	}
 	unlisted := map[string]string{metrics.LabelGPUUUID: uuid, metrics.LabelInstance: onNode}
-	engine := map[string]string{metrics.LabelNamespace: "prod", metrics.LabelPod: "llama-0", metrics.LabelServer: "10.0.0.1:8000", metrics.LabelInstance: onNode}
+	engine := map[string]string{
+		metrics.LabelNamespace: "prod", metrics.LabelPod: "llama-0", metrics.LabelServer: "10.0.0.1:8000",
+		metrics.LabelInstance: onNode,
+	}
 	for _, c := range []struct {
 		alert, served string
 		labels        map[string]string
@@ -227,8 +249,12 @@ func TestCorrectedPageGoesOn(t *testing.T) {
 	now := time.Now().Add(-time.Second)
 	page := func(suspect, summary string, began, ended time.Time) *amalert.Alert {
 		return &amalert.Alert{Alert: model.Alert{
-			StartsAt: began, EndsAt: ended, Labels: model.LabelSet{model.AlertNameLabel: "LLMErrorBudgetFastBurn", metrics.LabelSuspect: model.LabelValue(suspect)},
-			Annotations: model.LabelSet{"summary": model.LabelValue(summary), "split": "Look first at: " + model.LabelValue(suspect) + ". It is.\n", "since": "22:11 UTC"},
+			StartsAt: began, EndsAt: ended, Labels: model.LabelSet{
+				model.AlertNameLabel: "LLMErrorBudgetFastBurn",
+				metrics.LabelSuspect: model.LabelValue(suspect),
+			},
+			Annotations: model.LabelSet{"summary": model.LabelValue(summary), "split": "Look first at: " + model.LabelValue(suspect) +
+				". It is.\n", "since": "22:11 UTC"},
 		}}
 	}
 	was, is := page("queueing", "30% fail", now.Add(-3*time.Minute), now), page("memory", "40% fail", now, time.Time{})
@@ -237,7 +263,8 @@ func TestCorrectedPageGoesOn(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if strings.Contains(text, "Resolved") || strings.Contains(text, "30%") || name == "llm.title" && !strings.HasSuffix(text, "since 22:11 UTC") || name == "llm.title" && strings.Count(text, "40%") != 1 {
+		if strings.Contains(text, "Resolved") || strings.Contains(text, "30%") || name == "llm.title" &&
+			!strings.HasSuffix(text, "since 22:11 UTC") || name == "llm.title" && strings.Count(text, "40%") != 1 {
 			t.Errorf("%s:\n%s", name, text)
 		}
 	}
@@ -246,7 +273,8 @@ func TestCorrectedPageGoesOn(t *testing.T) {
 		delete(a.Labels, metrics.LabelSuspect)
 		a.Labels[metrics.LabelGPUUUID] = "GPU-1"
 	}
-	if text, err := tmpl.ExecuteTextString(`{{ template "llm.text" . }}`, tmpl.Data("llm-critical", nil, nil, "", one, other)); err != nil || strings.Contains(text, "Resolved") {
+	if text, err := tmpl.ExecuteTextString(`{{ template "llm.text" . }}`, tmpl.Data("llm-critical", nil, nil, "", one,
+		other)); err != nil || strings.Contains(text, "Resolved") {
 		t.Errorf("%v:\n%s", err, text)
 	}
 	is.EndsAt = now
@@ -261,7 +289,8 @@ func TestCorrectedPageGoesOn(t *testing.T) {
 func TestNotificationLinksOpen(t *testing.T) {
 	const labels = "runbooks/LLMModelDown?instance=&model_name=m&namespace=prod\n"
 	for address, want := range map[string]string{
-		"https://llm.monitoring.svc.cluster.local:9844/runbooks/{alert}{labels}": "kubectl -n monitoring port-forward svc/llm 9844, then https://localhost:9844/" + labels,
+		"https://llm.monitoring.svc.cluster.local:9844/runbooks/{alert}{labels}": "kubectl -n monitoring port-forward svc/llm 9844, then " +
+			"https://localhost:9844/" + labels,
 		"": "kubectl -n NAMESPACE port-forward ds/llm-node-exporter 9844, then http://localhost:9844/" + labels,
 		"https://runbooks.example/runbooks/{alert}{labels}": "https://runbooks.example/" + labels,
 	} {
@@ -287,16 +316,30 @@ func TestNotificationLinksOpen(t *testing.T) {
 func TestNotificationOfManyAlerts(t *testing.T) {
 	var all []*amalert.Alert
 	for i := range 32 {
-		all = append(all, &amalert.Alert{Alert: model.Alert{StartsAt: time.Now(), Labels: model.LabelSet{model.AlertNameLabel: "LLMReplicaSkew", metrics.LabelPod: model.LabelValue(fmt.Sprint("chat-", i))},
-			Annotations: model.LabelSet{"summary": model.LabelValue(fmt.Sprintf("chat-%d does worse than the other replicas of chat", i)), "description": "It is slow.", "split": "Mean TTFT by replica: chat-3 9s, chat-4 8s, chat-7 8s … 32 in all.\n", "runbook_url": "http://a"}}})
+		all = append(all, &amalert.Alert{Alert: model.Alert{
+			StartsAt: time.Now(),
+			Labels:   model.LabelSet{model.AlertNameLabel: "LLMReplicaSkew", metrics.LabelPod: model.LabelValue(fmt.Sprint("chat-", i))},
+			Annotations: model.LabelSet{
+				"summary":     model.LabelValue(fmt.Sprintf("chat-%d does worse than the other replicas of chat", i)),
+				"description": "It is slow.", "split": "Mean TTFT by replica: chat-3 9s, chat-4 8s, chat-7 8s … 32 in all.\n",
+				"runbook_url": "http://a",
+			},
+		}})
 	}
-	for names, want := range map[string]string{"LLMB": " LLMB, 33", "LLMB LLMC LLMD": " LLMB, LLMC, LLMD, 35", "LLMB LLMC LLMD LLME": " LLMB, LLMC, LLMD, … 36"} {
+	for names, want := range map[string]string{
+		"LLMB": " LLMB, 33", "LLMB LLMC LLMD": " LLMB, LLMC, LLMD, 35",
+		"LLMB LLMC LLMD LLME": " LLMB, LLMC, LLMD, … 36",
+	} {
 		group := slices.Clone(all)
-		for _, name := range strings.Fields(names) {
-			group = append(group, &amalert.Alert{Alert: model.Alert{StartsAt: time.Now(), Labels: model.LabelSet{model.AlertNameLabel: model.LabelValue(name)}}})
+		for name := range strings.FieldsSeq(names) {
+			group = append(group, &amalert.Alert{Alert: model.Alert{
+				StartsAt: time.Now(),
+				Labels:   model.LabelSet{model.AlertNameLabel: model.LabelValue(name)},
+			}})
 		}
 		text, err := templates(t).ExecuteTextString(`{{ template "llm.text" . }}`, templates(t).Data("llm-warning", nil, nil, "", group...))
-		if want := "It is slow.\nMean TTFT by replica: chat-3 9s, chat-4 8s, chat-7 8s … 32 in all.\nRunbook: http://a\nAlso:" + want + " alerts in all.\n"; err != nil || text != want {
+		if want := "It is slow.\nMean TTFT by replica: chat-3 9s, chat-4 8s, chat-7 8s … 32 in all.\nRunbook: http://a\nAlso:" + want +
+			" alerts in all.\n"; err != nil || text != want {
 			t.Errorf("%v: %q, want %q", err, text, want)
 		}
 	}

@@ -72,8 +72,10 @@ func TestOneBadRequestNeverAlerts(t *testing.T) {
 			requests++
 		}
 		many += 10 * scrapeEvery.Seconds()
-		emit(series(metrics.TimeToFirstToken.Name+"_bucket", "le", "+Inf", metrics.LabelModel, "m", metrics.LabelNamespace, "prod", metrics.LabelPod, "p"), requests)
-		emit(series(metrics.TimeToFirstToken.Name+"_bucket", "le", "+Inf", metrics.LabelModel, "probed", metrics.LabelNamespace, "prod", metrics.LabelPod, "p"), many)
+		emit(series(metrics.TimeToFirstToken.Name+"_bucket", "le", "+Inf", metrics.LabelModel, "m", metrics.LabelNamespace, "prod",
+			metrics.LabelPod, "p"), requests)
+		emit(series(metrics.TimeToFirstToken.Name+"_bucket", "le", "+Inf", metrics.LabelModel, "probed", metrics.LabelNamespace, "prod",
+			metrics.LabelPod, "p"), many)
 	}
 	fired, _ := w.run(t, 8*hour, burning(t, rules.Options{})...)
 	for s, at := range fired {
@@ -93,7 +95,8 @@ func TestManySlowRequestsOfTokensPage(t *testing.T) {
 	requests := 0.
 	w.extra = func(_ time.Duration, emit rulesim.Emit) {
 		requests += 6 // a thousand tokens each
-		emit(series(metrics.TimeToFirstToken.Name+"_bucket", "le", "+Inf", metrics.LabelModel, "m", metrics.LabelNamespace, "prod", metrics.LabelPod, "p"), requests)
+		emit(series(metrics.TimeToFirstToken.Name+"_bucket", "le", "+Inf", metrics.LabelModel, "m", metrics.LabelNamespace, "prod",
+			metrics.LabelPod, "p"), requests)
 	}
 	fired, _ := w.run(t, 3*hour, only(t, rules.Options{}, fastBurn)...)
 	if len(fired.of(fastBurn)) != 1 {
@@ -120,7 +123,10 @@ func TestDisturbances(t *testing.T) {
 		"a rank disappears with its counters": func(w *world, bad func(time.Duration) float64) {
 			o := objective(t, "99%", slo.DefaultPeriod)
 			w.add(o, service{perSecond: constant(5), badShare: bad})
-			gone := service{perSecond: constant(5), badShare: during(0, hour, 0.02, 0), pod: "gone", until: 2 * hour, slo: w.objectives[len(w.objectives)-1].Name, model: "m", threshold: "0.5"}
+			gone := service{
+				perSecond: constant(5), badShare: during(0, hour, 0.02, 0), pod: "gone", until: 2 * hour,
+				slo: w.objectives[len(w.objectives)-1].Name, model: "m", threshold: "0.5",
+			}
 			w.services = append(w.services, &gone)
 		},
 		"the threshold changes": func(w *world, bad func(time.Duration) float64) {
@@ -280,14 +286,17 @@ func TestZeroAndAbsentAreNotTheSame(t *testing.T) {
 func TestProbesAreNoEvents(t *testing.T) {
 	o := objective(t, "99%", slo.DefaultPeriod)
 	o.Name, o.Signal = "availability", slo.Availability
-	w := &world{objectives: []slo.Objective{o}, services: []*service{{model: "m", pod: "p", slo: o.Name,
-		perSecond: constant(0.4), badShare: during(2*hour, math.MaxInt64, 0.1, 0)}}}
+	w := &world{objectives: []slo.Objective{o}, services: []*service{{
+		model: "m", pod: "p", slo: o.Name,
+		perSecond: constant(0.4), badShare: during(2*hour, math.MaxInt64, 0.1, 0),
+	}}}
 	probes := 0.
 	w.extra = func(_ time.Duration, emit rulesim.Emit) {
 		page := []string{metrics.LabelModel, "m", metrics.LabelNamespace, "prod", metrics.LabelPod, "p", metrics.LabelServer, "p:8000"}
 		emit(series(metrics.EngineInfo.Name, page...), 1)
 		emit(series(metrics.ProbeFailures.Name, metrics.LabelModel, "m", metrics.LabelServer, "p:8000"), 0)
-		emit(series(metrics.ProbeRequests.Name, metrics.LabelModel, "m", metrics.LabelServer, "p:8000", metrics.LabelOutcome, string(metrics.ProbeOK)), probes)
+		emit(series(metrics.ProbeRequests.Name, metrics.LabelModel, "m", metrics.LabelServer, "p:8000", metrics.LabelOutcome,
+			string(metrics.ProbeOK)), probes)
 		probes += 12
 	}
 	fired, _ := w.run(t, 3*hour+10*time.Minute, only(t, rules.Options{}, fastBurn)...)

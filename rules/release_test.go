@@ -41,7 +41,10 @@ func TestReleasesAreCompared(t *testing.T) {
 				}
 			}
 			for _, n := range []string{"0", "1"} {
-				engine := []string{metrics.LabelNamespace, "prod", metrics.LabelModel, "m", metrics.LabelPod, "p" + n, metrics.LabelServer, base + n + ":8000"}
+				engine := []string{
+					metrics.LabelNamespace, "prod", metrics.LabelModel, "m", metrics.LabelPod, "p" + n, metrics.LabelServer,
+					base + n + ":8000",
+				}
 				count := func(name string, by float64, more ...string) {
 					l := series(name, append(more, engine...)...)
 					totals[l.String()] += by
@@ -141,7 +144,8 @@ func TestChangesAreRemembered(t *testing.T) {
 		}
 		emit(series(metrics.EngineInfo.Name, append(place, metrics.LabelVersion, version)...), 1)
 		if now.Sub(rulesim.Epoch) < restart {
-			emit(series(metrics.EngineConfigChanged.Name, append(place, metrics.LabelSetting, "dtype", metrics.LabelOld, "a", metrics.LabelNew, "b")...), float64(rulesim.Epoch.Unix()))
+			emit(series(metrics.EngineConfigChanged.Name, append(place, metrics.LabelSetting, "dtype", metrics.LabelOld, "a", metrics.LabelNew,
+				"b")...), float64(rulesim.Epoch.Unix()))
 		}
 	}); err != nil {
 		t.Fatal(err)
@@ -152,7 +156,8 @@ func TestChangesAreRemembered(t *testing.T) {
 	}
 	got := map[string]time.Duration{}
 	for _, s := range found {
-		got[s.Metric.Get(metrics.LabelSetting)+" "+s.Metric.Get(metrics.LabelOld)+" "+s.Metric.Get(metrics.LabelNew)] = time.Unix(int64(s.F), 0).Sub(rulesim.Epoch)
+		got[s.Metric.Get(metrics.LabelSetting)+" "+s.Metric.Get(metrics.LabelOld)+" "+s.Metric.Get(metrics.LabelNew)] = time.Unix(int64(s.F),
+			0).Sub(rulesim.Epoch)
 	}
 	if want := map[string]time.Duration{"dtype a b": 0, "version another 2": moved}; !maps.Equal(got, want) {
 		t.Errorf("changed: %v, want %v", got, want)

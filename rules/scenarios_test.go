@@ -184,8 +184,11 @@ func (s scenario) scrape(at time.Time, emit rulesim.Emit) {
 func churn(lasts time.Duration, perSecond float64, bad func(age, at time.Duration) bool) []server {
 	var pods []server
 	for born := time.Duration(0); born < lasts; born += 10 * time.Minute {
-		pods = append(pods, server{model: "m", pod: fmt.Sprintf("p-%d", born/time.Minute), namespace: "prod", slo: "ttft", nodes: []string{inProd}, from: born, until: born + 10*time.Minute,
-			counts: evenly(born, born+10*time.Minute, perSecond, func(_ int, at time.Duration) bool { return bad(at-born, at) })})
+		pods = append(pods, server{
+			model: "m", pod: fmt.Sprintf("p-%d", born/time.Minute), namespace: "prod", slo: "ttft",
+			nodes: []string{inProd}, from: born, until: born + 10*time.Minute,
+			counts: evenly(born, born+10*time.Minute, perSecond, func(_ int, at time.Duration) bool { return bad(at-born, at) }),
+		})
 	}
 	return pods
 }
@@ -198,90 +201,179 @@ func scenarios() []scenario {
 	ttft := []promise{days30("ttft", "ttft", 0.99)}
 	young := func(age, at time.Duration) bool { return at >= 2*hour && age < minute }
 	always := func(_, at time.Duration) bool { return at >= 2*hour }
-	staging := server{model: "s", pod: "s", namespace: "staging", slo: "ttft", nodes: []string{"node-2"},
-		counts: evenly(0, 4*hour, 1, from(2*hour, 5))}
+	staging := server{
+		model: "s", pod: "s", namespace: "staging", slo: "ttft", nodes: []string{"node-2"},
+		counts: evenly(0, 4*hour, 1, from(2*hour, 5)),
+	}
 	tokens := evenly(3*hour, 3*hour+50*time.Second, 20, func(int, time.Duration) bool { return true })
 	return []scenario{
-		{name: "an outage", every: 15 * time.Second, lasts: 3 * hour, onset: 2 * hour, promises: ttft, pages: 1,
-			servers: one(evenly(0, 3*hour, 1, from(2*hour, 1)))},
-		{name: "a third is slow", every: 15 * time.Second, lasts: 4 * hour, onset: 2 * hour, promises: ttft, pages: 1,
-			servers: one(evenly(0, 4*hour, 1, from(2*hour, 3)))},
-		{name: "an outage at a tenth of the usual traffic", every: 30 * time.Second, lasts: 9 * hour, onset: 8 * hour, promises: ttft, pages: 1,
-			servers: one(append(evenly(0, 7*hour, 2, never), evenly(7*hour, 9*hour, 0.2, from(8*hour, 1))...))},
-		{name: "a fifth is slow, allowed in staging only", every: 15 * time.Second, lasts: 4 * hour, onset: 2 * hour, pages: 0,
+		{
+			name: "an outage", every: 15 * time.Second, lasts: 3 * hour, onset: 2 * hour, promises: ttft, pages: 1,
+			servers: one(evenly(0, 3*hour, 1, from(2*hour, 1))),
+		},
+		{
+			name: "a third is slow", every: 15 * time.Second, lasts: 4 * hour, onset: 2 * hour, promises: ttft, pages: 1,
+			servers: one(evenly(0, 4*hour, 1, from(2*hour, 3))),
+		},
+		{
+			name: "an outage at a tenth of the usual traffic", every: 30 * time.Second, lasts: 9 * hour, onset: 8 * hour, promises: ttft, pages: 1,
+			servers: one(append(evenly(0, 7*hour, 2, never), evenly(7*hour, 9*hour, 0.2, from(8*hour, 1))...)),
+		},
+		{
+			name: "a fifth is slow, allowed in staging only", every: 15 * time.Second, lasts: 4 * hour, onset: 2 * hour, pages: 0,
 			promises: []promise{days30("ttft", "ttft", 0.99), {"ttft", "ttft", 0.8, 30, []string{"node-2"}}},
-			servers:  append(one(evenly(0, 4*hour, 1, never)), staging)},
-		{name: "8% are slow over 7 d; another team promises 90 d", every: 15 * time.Second, lasts: 4 * hour, onset: 2 * hour, pages: 1,
+			servers:  append(one(evenly(0, 4*hour, 1, never)), staging),
+		},
+		{
+			name: "8% are slow over 7 d; another team promises 90 d", every: 15 * time.Second, lasts: 4 * hour, onset: 2 * hour, pages: 1,
 			promises: []promise{{"ttft", "ttft", 0.99, 7, []string{inProd}}, {"ttft", "ttft", 0.99, 90, []string{"node-2"}}},
 			servers: append(one(evenly(0, 4*hour, 1, from(2*hour, 12))),
-				server{model: "s", pod: "s", namespace: "staging", slo: "ttft", nodes: []string{"node-2"}, counts: evenly(0, 4*hour, 1, never)})},
-		{name: "three bad requests, seen by two exporters", every: 15 * time.Second, lasts: 3 * hour, onset: 2 * hour, pages: 0,
+				server{model: "s", pod: "s", namespace: "staging", slo: "ttft", nodes: []string{"node-2"}, counts: evenly(0, 4*hour, 1, never)}),
+		},
+		{
+			name: "three bad requests, seen by two exporters", every: 15 * time.Second, lasts: 3 * hour, onset: 2 * hour, pages: 0,
 			promises: []promise{days30("ttft", "ttft", 0.99, inProd, "node-2")},
-			servers: []server{{model: "m", pod: "p", namespace: "prod", slo: "ttft", nodes: []string{inProd, "node-2"},
-				counts: evenly(0, 3*hour, 0.02, func(_ int, at time.Duration) bool { return at >= 2*hour && at < 2*hour+150*time.Second })}}},
-		{name: "a pod every ten minutes, bad in its first minute", every: 30 * time.Second, lasts: 4 * hour, onset: 2 * hour, promises: []promise{days30("ttft", "ttft", 0.995)}, pages: 1, late: 3 * minute,
-			servers: churn(4*hour, 0.5, young)},
-		{name: "a pod every ten minutes, all bad, 30 requests an hour", every: 30 * time.Second, lasts: 4 * hour, onset: 2 * hour, promises: ttft, pages: 1, late: 3 * minute,
-			servers: churn(4*hour, 30./3600, always)},
-		{name: "a pod every ten minutes, all bad, 6 requests an hour", every: 30 * time.Second, lasts: 6 * hour, onset: 2 * hour, promises: ttft, pages: 1, late: 3 * minute,
-			servers: churn(6*hour, 6./3600, always)},
-		{name: "scaled from zero, the first 20 requests are slow", every: time.Minute, lasts: 30 * hour, onset: 28 * hour, promises: ttft, pages: 0,
+			servers: []server{{
+				model: "m", pod: "p", namespace: "prod", slo: "ttft", nodes: []string{inProd, "node-2"},
+				counts: evenly(0, 3*hour, 0.02, func(_ int, at time.Duration) bool { return at >= 2*hour && at < 2*hour+150*time.Second }),
+			}},
+		},
+		{
+			name: "a pod every ten minutes, bad in its first minute", every: 30 * time.Second, lasts: 4 * hour, onset: 2 * hour,
+			promises: []promise{days30("ttft", "ttft", 0.995)}, pages: 1, late: 3 * minute,
+			servers: churn(4*hour, 0.5, young),
+		},
+		{
+			name: "a pod every ten minutes, all bad, 30 requests an hour", every: 30 * time.Second, lasts: 4 * hour, onset: 2 * hour,
+			promises: ttft, pages: 1, late: 3 * minute,
+			servers: churn(4*hour, 30./3600, always),
+		},
+		{
+			name: "a pod every ten minutes, all bad, 6 requests an hour", every: 30 * time.Second, lasts: 6 * hour, onset: 2 * hour,
+			promises: ttft, pages: 1, late: 3 * minute,
+			servers: churn(6*hour, 6./3600, always),
+		},
+		{
+			name: "scaled from zero, the first 20 requests are slow", every: time.Minute, lasts: 30 * hour, onset: 28 * hour, promises: ttft,
+			pages: 0,
 			servers: []server{
-				{model: "m", pod: "p-1", namespace: "prod", slo: "ttft", nodes: []string{inProd}, until: 26 * hour, counts: evenly(0, 26*hour, 0.5, never)},
-				{model: "m", pod: "p-2", namespace: "prod", slo: "ttft", nodes: []string{inProd}, from: 28 * hour,
-					counts: evenly(28*hour, 30*hour, 1, func(n int, _ time.Duration) bool { return n < 20 })}}},
-		{name: "woken after a night, the first 6 requests wait for kernels to compile", every: time.Minute, lasts: 30 * hour, onset: 28 * hour, promises: ttft, pages: 0,
+				{model: "m", pod: "p-1", namespace: "prod", slo: "ttft", nodes: []string{inProd}, until: 26 * hour, counts: evenly(0, 26*hour, 0.5,
+					never)},
+				{
+					model: "m", pod: "p-2", namespace: "prod", slo: "ttft", nodes: []string{inProd}, from: 28 * hour,
+					counts: evenly(28*hour, 30*hour, 1, func(n int, _ time.Duration) bool { return n < 20 }),
+				},
+			},
+		},
+		{
+			name: "woken after a night, the first 6 requests wait for kernels to compile", every: time.Minute, lasts: 30 * hour,
+			onset: 28 * hour, promises: ttft, pages: 0,
 			servers: []server{
-				{model: "m", pod: "p-1", namespace: "prod", slo: "ttft", nodes: []string{inProd}, until: 20 * hour, counts: evenly(0, 20*hour, 0.07, never)},
-				{model: "m", pod: "p-2", namespace: "prod", slo: "ttft", nodes: []string{inProd}, from: 28 * hour,
-					counts: evenly(28*hour, 30*hour, 0.5, func(n int, _ time.Duration) bool { return n < 6 })}}},
-		{name: "woken after a night, and all requests are slow", every: time.Minute, lasts: 30 * hour, onset: 28 * hour, promises: ttft, pages: 1,
+				{
+					model: "m", pod: "p-1", namespace: "prod", slo: "ttft", nodes: []string{inProd}, until: 20 * hour,
+					counts: evenly(0, 20*hour, 0.07, never),
+				},
+				{
+					model: "m", pod: "p-2", namespace: "prod", slo: "ttft", nodes: []string{inProd}, from: 28 * hour,
+					counts: evenly(28*hour, 30*hour, 0.5, func(n int, _ time.Duration) bool { return n < 6 }),
+				},
+			},
+		},
+		{
+			name: "woken after a night, and all requests are slow", every: time.Minute, lasts: 30 * hour, onset: 28 * hour, promises: ttft, pages: 1,
 			servers: []server{
-				{model: "m", pod: "p-1", namespace: "prod", slo: "ttft", nodes: []string{inProd}, until: 20 * hour, counts: evenly(0, 20*hour, 0.07, never)},
-				{model: "m", pod: "p-2", namespace: "prod", slo: "ttft", nodes: []string{inProd}, from: 28 * hour, counts: evenly(28*hour, 30*hour, 0.5, from(28*hour, 1))}}},
-		{name: "an engine that failed its first 200 requests is then named to the exporter", every: 15 * time.Second, lasts: 4 * hour, onset: 2 * hour, promises: ttft, pages: 0,
-			servers: append(one(evenly(0, 4*hour, 0.1, never)), server{model: "m", pod: "p-2", namespace: "prod", slo: "ttft", nodes: []string{"node-2"}, at: "127.0.0.1:8000",
-				from: 2 * hour, found: 2*hour + 5*minute, counts: evenly(2*hour, 4*hour, 2, func(n int, _ time.Duration) bool { return n < 200 })})},
-		{name: "a young engine failed 40 requests, and its exporter is away for two minutes", every: 15 * time.Second, lasts: 4 * hour, onset: 2 * hour, promises: ttft, pages: 0,
-			servers: append(one(evenly(0, 4*hour, 0.1, never)), server{model: "m", pod: "p-2", namespace: "prod", slo: "ttft", nodes: []string{inProd},
-				from: 2 * hour, away: [2]time.Duration{2*hour + 4*minute, 2*hour + 6*minute},
-				counts: evenly(2*hour, 2*hour+40*time.Second, 1, func(int, time.Duration) bool { return true })})},
-		{name: "one slow request of a thousand tokens, no TTFT", every: 15 * time.Second, lasts: 4 * hour, onset: 3 * hour, pages: 0,
+				{
+					model: "m", pod: "p-1", namespace: "prod", slo: "ttft", nodes: []string{inProd}, until: 20 * hour,
+					counts: evenly(0, 20*hour, 0.07, never),
+				},
+				{model: "m", pod: "p-2", namespace: "prod", slo: "ttft", nodes: []string{inProd}, from: 28 * hour, counts: evenly(28*hour, 30*hour,
+					0.5, from(28*hour, 1))},
+			},
+		},
+		{
+			name: "an engine that failed its first 200 requests is then named to the exporter", every: 15 * time.Second, lasts: 4 * hour,
+			onset: 2 * hour, promises: ttft, pages: 0,
+			servers: append(one(evenly(0, 4*hour, 0.1, never)), server{
+				model: "m", pod: "p-2", namespace: "prod", slo: "ttft",
+				nodes: []string{"node-2"}, at: "127.0.0.1:8000",
+				from: 2 * hour, found: 2*hour + 5*minute, counts: evenly(2*hour, 4*hour, 2, func(n int, _ time.Duration) bool { return n < 200 }),
+			}),
+		},
+		{
+			name: "a young engine failed 40 requests, and its exporter is away for two minutes", every: 15 * time.Second, lasts: 4 * hour,
+			onset: 2 * hour, promises: ttft, pages: 0,
+			servers: append(one(evenly(0, 4*hour, 0.1, never)), server{
+				model: "m", pod: "p-2", namespace: "prod", slo: "ttft",
+				nodes: []string{inProd},
+				from:  2 * hour, away: [2]time.Duration{2*hour + 4*minute, 2*hour + 6*minute},
+				counts: evenly(2*hour, 2*hour+40*time.Second, 1, func(int, time.Duration) bool { return true }),
+			}),
+		},
+		{
+			name: "one slow request of a thousand tokens, no TTFT", every: 15 * time.Second, lasts: 4 * hour, onset: 3 * hour, pages: 0,
 			promises: []promise{days30("itl", "itl", 0.99)},
-			servers: []server{{model: "m", pod: "p", namespace: "prod", slo: "itl", nodes: []string{inProd},
+			servers: []server{{
+				model: "m", pod: "p", namespace: "prod", slo: "itl", nodes: []string{inProd},
 				counts:   append(evenly(0, 10*minute, 20, never), tokens...),
-				requests: append(evenly(0, 10*minute, 0.02, never), sent{3*hour + 50*time.Second, true})}}},
-		{name: "one request an hour, all bad", every: time.Minute, lasts: 20 * hour, onset: 0, promises: ttft, pages: 1, late: 61 * minute,
-			servers: one(evenly(0, 20*hour, 1./3600, func(int, time.Duration) bool { return true }))},
-		{name: "an hour of maintenance in which everything fails", every: 15 * time.Second, lasts: 8 * hour, onset: 2 * hour, promises: ttft, pages: 0,
+				requests: append(evenly(0, 10*minute, 0.02, never), sent{3*hour + 50*time.Second, true}),
+			}},
+		},
+		{
+			name: "one request an hour, all bad", every: time.Minute, lasts: 20 * hour, onset: 0, promises: ttft, pages: 1, late: 61 * minute,
+			servers: one(evenly(0, 20*hour, 1./3600, func(int, time.Duration) bool { return true })),
+		},
+		{
+			name: "an hour of maintenance in which everything fails", every: 15 * time.Second, lasts: 8 * hour, onset: 2 * hour, promises: ttft,
+			pages:       0,
 			maintenance: [2]time.Duration{2 * hour, 3 * hour},
-			servers:     one(evenly(0, 8*hour, 1, func(_ int, at time.Duration) bool { return at > 2*hour && at < 3*hour }))},
-		{name: "an outage that maintenance left behind", every: 15 * time.Second, lasts: 5 * hour, onset: 3 * hour, promises: ttft, pages: 1,
+			servers:     one(evenly(0, 8*hour, 1, func(_ int, at time.Duration) bool { return at > 2*hour && at < 3*hour })),
+		},
+		{
+			name: "an outage that maintenance left behind", every: 15 * time.Second, lasts: 5 * hour, onset: 3 * hour, promises: ttft, pages: 1,
 			maintenance: [2]time.Duration{2 * hour, 3 * hour}, late: 12 * minute, // nine by theory, and rates see the last of it for five
-			servers: one(evenly(0, 5*hour, 1, from(2*hour, 1)))},
-		{name: "every first token 78 s late, severe objective", every: 15 * time.Second, lasts: 4 * hour, onset: 3 * hour, pages: 1,
+			servers: one(evenly(0, 5*hour, 1, from(2*hour, 1))),
+		},
+		{
+			name: "every first token 78 s late, severe objective", every: 15 * time.Second, lasts: 4 * hour, onset: 3 * hour, pages: 1,
 			promises: []promise{days30("ttft", "ttft", 0.999)},
-			servers:  one(append(evenly(0, 3*hour, 1, never), evenly(3*hour+78*time.Second, 4*hour, 1, from(0, 1))...))},
-		{name: "5% wait for 10 s, severe objective", every: 30 * time.Second, lasts: 4 * hour, onset: 3 * hour, pages: 1, within: 7 * minute,
-			promises: []promise{days30("ttft", "ttft", 0.999)}, servers: one(evenly(0, 4*hour, 2, from(3*hour, 20)))},
-		{name: "8% wait for 10 s at a fifth of the traffic, severe objective", every: 15 * time.Second, lasts: 4 * hour, onset: 3 * hour, pages: 1, within: 7 * minute,
+			servers:  one(append(evenly(0, 3*hour, 1, never), evenly(3*hour+78*time.Second, 4*hour, 1, from(0, 1))...)),
+		},
+		{
+			name: "5% wait for 10 s, severe objective", every: 30 * time.Second, lasts: 4 * hour, onset: 3 * hour, pages: 1, within: 7 * minute,
+			promises: []promise{days30("ttft", "ttft", 0.999)}, servers: one(evenly(0, 4*hour, 2, from(3*hour, 20))),
+		},
+		{
+			name: "8% wait for 10 s at a fifth of the traffic, severe objective", every: 15 * time.Second, lasts: 4 * hour, onset: 3 * hour,
+			pages: 1, within: 7 * minute,
 			late:     2 * minute, // slo.LeastSpend of the usual traffic must be lost
 			promises: []promise{days30("ttft", "ttft", 0.999)},
-			servers:  one(append(evenly(0, 3*hour, 5, never), evenly(3*hour, 4*hour, 1, from(3*hour, 12))...))},
-		{name: "a stall of 45 s that is over, severe objective", every: 15 * time.Second, lasts: 4 * hour, onset: 3 * hour, pages: 0,
+			servers:  one(append(evenly(0, 3*hour, 5, never), evenly(3*hour, 4*hour, 1, from(3*hour, 12))...)),
+		},
+		{
+			name: "a stall of 45 s that is over, severe objective", every: 15 * time.Second, lasts: 4 * hour, onset: 3 * hour, pages: 0,
 			promises: []promise{days30("ttft", "ttft", 0.999)},
-			servers:  one(evenly(0, 4*hour, 1, func(_ int, at time.Duration) bool { return at > 3*hour && at < 3*hour+45*time.Second }))},
-		{name: "a frontend fails 10%, its workers nothing", every: 15 * time.Second, lasts: 4 * hour, onset: 2 * hour, pages: 1,
+			servers:  one(evenly(0, 4*hour, 1, func(_ int, at time.Duration) bool { return at > 3*hour && at < 3*hour+45*time.Second })),
+		},
+		{
+			name: "a frontend fails 10%, its workers nothing", every: 15 * time.Second, lasts: 4 * hour, onset: 2 * hour, pages: 1,
 			promises: []promise{days30("ttft", "availability", 0.995)},
 			servers: []server{
-				{model: "m", pod: "f", role: "frontend", namespace: "prod", slo: "ttft", nodes: []string{inProd}, counts: evenly(0, 4*hour, 1, from(2*hour, 10))},
+				{
+					model: "m", pod: "f", role: "frontend", namespace: "prod", slo: "ttft", nodes: []string{inProd},
+					counts: evenly(0, 4*hour, 1, from(2*hour, 10)),
+				},
 				{model: "m", pod: "w-1", role: "prefill", namespace: "prod", slo: "ttft", nodes: []string{inProd}, counts: evenly(0, 4*hour, 2, never)},
-				{model: "m", pod: "w-2", role: "decode", namespace: "prod", slo: "ttft", nodes: []string{inProd}, counts: evenly(0, 4*hour, 2, never)}}},
+				{
+					model: "m", pod: "w-2", role: "decode", namespace: "prod", slo: "ttft", nodes: []string{inProd},
+					counts: evenly(0, 4*hour, 2, never),
+				},
+			},
+		},
 	}
 }
 
-// Each scenario pages as often as it should, at the times of exact counting. Those with the same scrape interval run side by side, each in a cluster of
-// its own.
+// Each scenario pages as often as it should, at the times of exact counting. Those with the same scrape interval run
+// side by side, each in a cluster of its own.
 func TestScenarios(t *testing.T) {
 	t.Parallel()
 	var table strings.Builder
@@ -365,8 +457,11 @@ func TestBudgetCountsBursts(t *testing.T) {
 			s := scenario{every: c.every, promises: []promise{days30("ttft", "ttft", 0.99)}}
 			for n := range 30 {
 				at := time.Hour + time.Duration(n)*74*time.Second
-				s.servers = append(s.servers, server{model: fmt.Sprintf("m%d", n), pod: "p", namespace: "prod", slo: "ttft", nodes: []string{inProd},
-					counts: append(evenly(0, 2*time.Hour, 0.1, never), evenly(at, at+5*time.Second, burst/5, func(int, time.Duration) bool { return true })...)})
+				s.servers = append(s.servers, server{
+					model: fmt.Sprintf("m%d", n), pod: "p", namespace: "prod", slo: "ttft", nodes: []string{inProd},
+					counts: append(evenly(0, 2*time.Hour, 0.1, never), evenly(at, at+5*time.Second, burst/5,
+						func(int, time.Duration) bool { return true })...),
+				})
 			}
 			sim := newSim(t, burning(t, rules.Options{}, "llm-slo-budget")...)
 			end := rulesim.Epoch.Add(2 * time.Hour)

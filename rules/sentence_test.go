@@ -32,12 +32,21 @@ func TestSentences(t *testing.T) {
 		{"after {value}", rules.Seconds, 0.0452, nil, "after 45 ms"},
 		{"after {value}", rules.Seconds, 67.4, nil, "after 67 s"},
 		{"for {value}, and clients give up", rules.Seconds, 3630, nil, "for 61 min, and clients give up"},
-		{"{engine} alone is slow", rules.Bare, 1, []string{metrics.LabelPod, "llama-0", metrics.LabelServer, "10.0.0.1:8000", metrics.LabelInstance, "exporter"}, "llama-0 alone is slow"},
+		{"{engine} alone is slow", rules.Bare, 1, []string{
+			metrics.LabelPod, "llama-0", metrics.LabelServer, "10.0.0.1:8000",
+			metrics.LabelInstance, "exporter",
+		}, "llama-0 alone is slow"},
 		{"{engine} alone is slow", rules.Bare, 1, onNode, "127.0.0.1:8000 on gpu-node-1 alone is slow"},
 		{"{engine} alone is slow", rules.Bare, 1, onNode[:2], "127.0.0.1:8000 alone is slow"},
 		{"{engine} alone is slow", rules.Bare, 1, nil, "one engine alone is slow"},
-		{"GPU {gpu} on {instance} must leave service ({reason})", rules.Bare, 1, []string{metrics.LabelGPU, "3", metrics.LabelReason, "fell off"}, "GPU 3 must leave service (fell off)"},
-		{"Setting {setting} changed from {old} to {new}", rules.Count, 2, []string{metrics.LabelSetting, "dtype", metrics.LabelOld, "fp16", metrics.LabelNew, "$1 fp8"}, "Setting dtype changed from fp16 to $1 fp8"},
+		{"GPU {gpu} on {instance} must leave service ({reason})", rules.Bare, 1, []string{
+			metrics.LabelGPU, "3", metrics.LabelReason,
+			"fell off",
+		}, "GPU 3 must leave service (fell off)"},
+		{"Setting {setting} changed from {old} to {new}", rules.Count, 2, []string{
+			metrics.LabelSetting, "dtype", metrics.LabelOld, "fp16",
+			metrics.LabelNew, "$1 fp8",
+		}, "Setting dtype changed from fp16 to $1 fp8"},
 	} {
 		sim, err := rulesim.New()
 		if err != nil {

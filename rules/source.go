@@ -66,7 +66,8 @@ const youth = 10 * minute
 // these out, because it cannot distinguish a new engine from one that was not scraped before.
 func first(f *metrics.Family) promql.Expr {
 	counter := promql.Vector(f)
-	unseen := promql.Unless(promql.Over("min_over_time", counter, Interval), promql.Over("last_over_time", promql.Offset(counter, Interval), youth))
+	unseen := promql.Unless(promql.Over("min_over_time", counter, Interval),
+		promql.Over("last_over_time", promql.Offset(counter, Interval), youth))
 	return promql.Sum(modelSLO, once(f, promql.And(unseen, promql.Vector(metrics.RecordedArrived), promql.On(pageLabels...))))
 }
 
@@ -87,7 +88,8 @@ func silenced(end, recorded *metrics.Family, by, reader []string) promql.Expr {
 	lasts := RateWindow.Std() + Interval
 	declared := promql.Max(by, promql.Over("max_over_time", promql.Vector(end), lasts))
 	before := promql.Over("last_over_time", promql.Vector(recorded), hour)
-	gone := promql.Unless(promql.Gt(before, promql.Sub(promql.Call("time"), promql.Num(lasts.Seconds()))), promql.Vector(metrics.EngineUp), promql.On(reader...))
+	gone := promql.Unless(promql.Gt(before, promql.Sub(promql.Call("time"), promql.Num(lasts.Seconds()))),
+		promql.Vector(metrics.EngineUp), promql.On(reader...))
 	return promql.Or(declared, gone)
 }
 
@@ -127,18 +129,26 @@ func (s source) answeredProbes() promql.Expr {
 	if s.tier == Shard {
 		info = metrics.ShardInfo
 	}
-	counts := promql.Max(modelSLO, promql.Vector(info, promql.Eq(metrics.LabelSignal, string(slo.Availability)), promql.Ne(metrics.LabelRole, metrics.GatewayRole)))
-	return times(-Interval.Seconds(), promql.Mul(promql.Unless(counts, underMaintenance()), promql.Vector(metrics.RecordedProbes), promql.On(modelLabels...).ManyToOne()))
+	counts := promql.Max(modelSLO, promql.Vector(info, promql.Eq(metrics.LabelSignal, string(slo.Availability)),
+		promql.Ne(metrics.LabelRole, metrics.GatewayRole)))
+	return times(-Interval.Seconds(), promql.Mul(promql.Unless(counts, underMaintenance()), promql.Vector(metrics.RecordedProbes),
+		promql.On(modelLabels...).ManyToOne()))
 }
 
 // corrections returns the rules that record corrections to increases.
 func (s source) corrections() []Record {
-	records := []Record{{Name: metrics.RecordedDownTime, Expr: enginesDown()},
-		{metrics.RecordedDownTime, downTime(promql.Vector(metrics.EngineLastServed, gatewayRole()), gatewayRole()), map[string]string{metrics.LabelRole: metrics.GatewayRole}},
+	records := []Record{
+		{Name: metrics.RecordedDownTime, Expr: enginesDown()},
+		{
+			metrics.RecordedDownTime, downTime(promql.Vector(metrics.EngineLastServed, gatewayRole()), gatewayRole()),
+			map[string]string{metrics.LabelRole: metrics.GatewayRole},
+		},
 		{Name: metrics.RecordedSilenced, Expr: silenced(metrics.EngineMaintenanceEnd, metrics.RecordedSilenced, replicaLabels, pageLabels)},
 		{Name: metrics.RecordedSilencedNode, Expr: silenced(metrics.ExporterMaintenanceEnd, metrics.RecordedSilencedNode, onNode, onNode)},
-		{Name: metrics.RecordedMaintenance, Expr: maintained()}, {Name: metrics.RecordedArrived, Expr: arrived()},
-		{metrics.RecordedEventCorrection, s.answeredProbes(), map[string]string{metrics.LabelReason: "probe"}}}
+		{Name: metrics.RecordedMaintenance, Expr: maintained()},
+		{Name: metrics.RecordedArrived, Expr: arrived()},
+		{metrics.RecordedEventCorrection, s.answeredProbes(), map[string]string{metrics.LabelReason: "probe"}},
+	}
 	for _, f := range []*metrics.Family{metrics.SLOEvents, metrics.SLOBadEvents} {
 		records = append(records,
 			Record{correctionOf(f), first(f), map[string]string{metrics.LabelReason: "first"}},
@@ -147,7 +157,10 @@ func (s source) corrections() []Record {
 	if s.tier == Single { // shards record whether an engine answers, but no usual rate
 		reason := map[string]string{metrics.LabelReason: "lost"}
 		records = append(records, Record{metrics.RecordedEventCorrection, lost(), reason},
-			Record{metrics.RecordedBadEventCorrection, promql.Vector(metrics.RecordedEventCorrection, promql.Eq(metrics.LabelReason, "lost")), reason})
+			Record{
+				metrics.RecordedBadEventCorrection, promql.Vector(metrics.RecordedEventCorrection, promql.Eq(metrics.LabelReason, "lost")),
+				reason,
+			})
 	}
 	return records
 }
@@ -188,7 +201,8 @@ func (s source) configured(f *metrics.Family, more ...string) promql.Expr {
 // saidBy joins e, a value about objectives, with each model and exporter that counts its events. exporter lists the
 // labels that identify the exporter on both sides; more lists labels of e to keep.
 func saidBy(exporter []string, e promql.Expr, more ...string) promql.Expr {
-	counts := promql.Mul(promql.Num(0), promql.Max(append([]string{"job", metrics.LabelInstance}, modelSLO...), promql.Vector(metrics.SLOEvents)))
+	counts := promql.Mul(promql.Num(0), promql.Max(append([]string{"job", metrics.LabelInstance}, modelSLO...),
+		promql.Vector(metrics.SLOEvents)))
 	said := promql.Max(slices.Concat(exporter, more), e)
 	if len(more) > 0 {
 		said = promql.TopK(1, exporter, said)
@@ -232,7 +246,10 @@ func (s source) burnRate(w slo.Duration) promql.Expr {
 
 // infoLabels returns the labels of an objective that rules read.
 func infoLabels(opt Options) []string {
-	return append([]string{metrics.LabelSignal, metrics.LabelBad, metrics.LabelPeriod, metrics.LabelSeverity, metrics.LabelRunbook, metrics.LabelDashboard}, opt.ObjectiveLabels...)
+	return append([]string{
+		metrics.LabelSignal, metrics.LabelBad, metrics.LabelPeriod, metrics.LabelSeverity, metrics.LabelRunbook,
+		metrics.LabelDashboard,
+	}, opt.ObjectiveLabels...)
 }
 
 // shardGroup records the series that the global tier reads: one per model and objective for every raw window, for any

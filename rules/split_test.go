@@ -35,8 +35,10 @@ func TestPageCarriesTheSplit(t *testing.T) {
 
 	const model = "meta-llama/Llama \"3\"" // needs quoting in queries and in addresses
 	o := objective(t, "99%", slo.DefaultPeriod)
-	w := &world{objectives: []slo.Objective{o}, services: []*service{{model: model, pod: "p1", slo: o.Name, threshold: "0.5",
-		perSecond: constant(10), badShare: during(hour, 9*hour, 1, 0)}}}
+	w := &world{objectives: []slo.Objective{o}, services: []*service{{
+		model: model, pod: "p1", slo: o.Name, threshold: "0.5",
+		perSecond: constant(10), badShare: during(hour, 9*hour, 1, 0),
+	}}}
 	page := []string{metrics.LabelNamespace, "prod", metrics.LabelPod, "p1", metrics.LabelServer, "10.0.0.1:8000"}
 	engine := append([]string{metrics.LabelModel, model}, page...)
 	gpu := []string{metrics.LabelGPUUUID, "GPU-1", metrics.LabelGPU, "0"}
@@ -76,17 +78,21 @@ func TestPageCarriesTheSplit(t *testing.T) {
 			continue
 		}
 		split := a.Annotations.Get("split")
-		if want := "Look first at: hardware. GPU 0 on node-1 is slowed down 25% of the time (hw_thermal_slowdown).\nDo first, at once: take the replica out of rotation.\nChanged in 6h: version another → 0.11.\nBudget of 30d: 97% left, gone in 6h 56m.\n"; split != want {
+		if want := "Look first at: hardware. GPU 0 on node-1 is slowed down 25% of the time (hw_thermal_slowdown).\nDo first, at once: take " +
+			"the replica out of rotation.\nChanged in 6h: version another → 0.11.\nBudget of 30d: 97% left, gone in 6h 56m.\n"; split != want {
 			t.Errorf("split is not %q:\n%s", want, split)
 		}
 		if title := a.Annotations.Get("summary"); title != "prod/"+model+": 100% of first tokens take longer than 500ms (mean 2s, promise 1%)" {
 			t.Errorf("title %s", title)
 		}
-		if url := a.Annotations.Get("runbook_url"); !strings.Contains(url, "/runbooks/BranchThrottledGPU?model_name=meta-llama%2FLlama+%223%22&namespace=prod&instance=node-1&gpu_uuid=GPU-1") {
+		if url := a.Annotations.Get("runbook_url"); !strings.Contains(url,
+			"/runbooks/BranchThrottledGPU?model_name=meta-llama%2FLlama+%223%22&namespace=prod&instance=node-1&gpu_uuid=GPU-1") {
 			t.Errorf("runbook link %s", url)
 		}
 		began := rulesim.Epoch.Add(35 * time.Minute) // half an hour before the page, whenever it is opened
-		if url, want := a.Annotations.Get("dashboard_url"), fmt.Sprintf("https://grafana.example/d/llm-incident?from=%d&var-namespace=prod&var-model_name=meta-llama%%2FLlama+%%223%%22", began.UnixMilli()); url != want {
+		if url, want := a.Annotations.Get("dashboard_url"),
+			fmt.Sprintf("https://grafana.example/d/llm-incident?from=%d&var-namespace=prod&var-model_name=meta-llama%%2FLlama+%%223%%22",
+				began.UnixMilli()); url != want {
 			t.Errorf("dashboard link %s, want %s", url, want)
 		}
 		return
@@ -106,7 +112,8 @@ func TestChangesInOrder(t *testing.T) {
 	}
 	answer := func(context.Context, string, time.Time) (v promql.Vector, err error) {
 		for i, setting := range []string{"version", "dtype", "image"} {
-			v = append(v, promql.Sample{F: float64(i), Metric: labels.FromStrings("fact", "changes", "says", "Changed in 6h", "unit", "on", metrics.LabelOrder, "30", metrics.LabelSetting, setting, metrics.LabelOld, "a", metrics.LabelNew, "b")})
+			v = append(v, promql.Sample{F: float64(i), Metric: labels.FromStrings("fact", "changes", "says", "Changed in 6h", "unit", "on",
+				metrics.LabelOrder, "30", metrics.LabelSetting, setting, metrics.LabelOld, "a", metrics.LabelNew, "b")})
 		}
 		return v, nil
 	}
@@ -121,8 +128,12 @@ func TestChangesInOrder(t *testing.T) {
 // and not with the largest value.
 func TestFirstSuspect(t *testing.T) {
 	answer := func(context.Context, string, time.Time) (v promql.Vector, err error) {
-		for _, s := range [][]string{{"44", "queueing", "More requests wait (19) than run", "shed load"}, {"31", "prefill", "Prompts are 19 times as long as usual", "cap the prompt"}} {
-			v = append(v, promql.Sample{F: 19, Metric: labels.FromStrings(metrics.LabelOrder, s[0], metrics.LabelBranch, s[1], metrics.LabelSays, s[2], metrics.LabelLever, s[3])})
+		for _, s := range [][]string{
+			{"44", "queueing", "More requests wait (19) than run", "shed load"},
+			{"31", "prefill", "Prompts are 19 times as long as usual", "cap the prompt"},
+		} {
+			v = append(v, promql.Sample{F: 19, Metric: labels.FromStrings(metrics.LabelOrder, s[0], metrics.LabelBranch, s[1],
+				metrics.LabelSays, s[2], metrics.LabelLever, s[3])})
 		}
 		return v, nil
 	}
@@ -135,7 +146,8 @@ func TestFirstSuspect(t *testing.T) {
 			asked++
 			got, err := template.NewTemplateExpander(t.Context(), "{{ $labels := .Labels }}{{ $value := .Value }}"+r.Annotations.Split, "split",
 				template.AlertTemplateData(nil, nil, "", promql.Sample{}), 0, answer, nil, nil).Expand()
-			if want := "Look first at: prefill. Prompts are 19 times as long as usual.\nDo first, cap the prompt.\n"; err != nil || !strings.HasPrefix(got, want) {
+			if want := "Look first at: prefill. Prompts are 19 times as long as usual.\nDo first, cap the prompt.\n"; err != nil ||
+				!strings.HasPrefix(got, want) {
 				t.Errorf("%s: %v: %q", r.Alert, err, got)
 			}
 		}
@@ -165,7 +177,8 @@ func TestExhaustionFollowsTheBurn(t *testing.T) {
 			const burn = 100 // of a budget of 1%, where every request is bad
 			want := slo.Exhaustion(slo.DefaultPeriod, value(metrics.RecordedBudgetRemaining), burn).Seconds()
 			if got := value(metrics.RecordedExhaustion); math.Abs(got-want) > most*want {
-				t.Errorf("%s after everything began to fail, at %v requests per second, the budget is said to last %.0f s, it lasts %.0f", after, perSecond, got, want)
+				t.Errorf("%s after everything began to fail, at %v requests per second, the budget is said to last %.0f s, it lasts %.0f", after,
+					perSecond, got, want)
 			}
 		}
 	}
@@ -193,7 +206,8 @@ func TestSmallNumbers(t *testing.T) {
 				want = "2.6k"
 			}
 			sample := promql.Sample{F: value, Metric: labels.FromStrings(metrics.LabelUnit, string(unit))}
-			got, err := template.NewTemplateExpander(t.Context(), text, "small", template.AlertTemplateData(map[string]string{metrics.LabelUnit: string(unit)}, nil, "", sample), 0, nil, nil, nil).Expand()
+			got, err := template.NewTemplateExpander(t.Context(), text, "small",
+				template.AlertTemplateData(map[string]string{metrics.LabelUnit: string(unit)}, nil, "", sample), 0, nil, nil, nil).Expand()
 			if err != nil || strings.TrimRight(got, "x ") != want {
 				t.Errorf("%q of unit %q with %g: %q, %v, not %q", text, unit, value, got, err, want)
 			}
@@ -203,10 +217,14 @@ func TestSmallNumbers(t *testing.T) {
 
 // TestDurations checks that a duration has no superfluous units.
 func TestDurations(t *testing.T) {
-	for value, want := range map[float64]string{0.012: "12ms", 45: "45s", 240: "4m", 280: "4m 40s", 2000: "33m", 2400: "40m", 3600: "1h 0m", 3960: "1h 6m", 277_300: "3d 5h"} {
+	for value, want := range map[float64]string{
+		0.012: "12ms", 45: "45s", 240: "4m", 280: "4m 40s", 2000: "33m", 2400: "40m",
+		3600: "1h 0m", 3960: "1h 6m", 277_300: "3d 5h",
+	} {
 		sample := promql.Sample{F: value, Metric: labels.FromStrings(metrics.LabelUnit, string(rules.Seconds))}
 		data := template.AlertTemplateData(map[string]string{metrics.LabelUnit: string(rules.Seconds)}, nil, "", sample)
-		if got, err := template.NewTemplateExpander(t.Context(), rules.FactText(), "duration", data, 0, nil, nil, nil).Expand(); err != nil || got != want {
+		if got, err := template.NewTemplateExpander(t.Context(), rules.FactText(), "duration", data, 0, nil, nil, nil).
+			Expand(); err != nil || got != want {
 			t.Errorf("%g s: %q, %v, not %q", value, got, err, want)
 		}
 	}

@@ -64,7 +64,10 @@ func TestRulesLint(t *testing.T) {
 		writeFile(t, path, encode(t, rules.Groups(rules.Options{Tier: tier}), rules.Style{DashboardURL: "https://grafana.example/d/{uid}"}))
 		files = append(files, path)
 	}
-	for _, tool := range [][]string{{"promtool", "check", "rules", "--lint=all", "--lint-fatal"}, {"pint", "--no-color", "lint", "--min-severity=info", "--fail-on=info"}} {
+	for _, tool := range [][]string{{"promtool", "check", "rules", "--lint=all", "--lint-fatal"}, {
+		"pint", "--no-color", "lint",
+		"--min-severity=info", "--fail-on=info",
+	}} {
 		t.Run(tool[0], func(t *testing.T) {
 			path, err := exec.LookPath(tool[0])
 			if err != nil {
@@ -253,7 +256,10 @@ func TestRenamedLabels(t *testing.T) {
 			t.Errorf("still says %q", gone)
 		}
 	}
-	for _, want := range []string{"by (k8s_cluster,slo)", "k8s_cluster=%q", "level: page", "$labels.node_ip", `llm_gpu_ecc_errors_total{lifetime="volatile",severity="uncorrected"}`} {
+	for _, want := range []string{
+		"by (k8s_cluster,slo)", "k8s_cluster=%q", "level: page", "$labels.node_ip",
+		`llm_gpu_ecc_errors_total{lifetime="volatile",severity="uncorrected"}`,
+	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("does not say %q", want)
 		}

@@ -17,7 +17,8 @@ var (
 		Description: "Users notice this now.",
 		Diagnosed:   true,
 		Split: []Evidence{
-			{"Load", promql.TopK(1, nil, overloaded()), LabelledBy(`{{ .Value | humanizePercentage }} of what {{ .Labels.` + metrics.LabelSLO + ` }} allows`)},
+			{"Load", promql.TopK(1, nil, overloaded()), LabelledBy(`{{ .Value | humanizePercentage }} of what {{ .Labels.` + metrics.LabelSLO +
+				` }} allows`)},
 			{"Replicas needed", promql.And(promql.Vector(metrics.RecordedDesired, sameModel()...), overloaded(), promql.On()), Number},
 		},
 		Dashboard: IncidentDashboard,

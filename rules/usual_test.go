@@ -15,12 +15,14 @@ import (
 func TestTheDayBeforeOfAYoungModel(t *testing.T) {
 	sim := newSim(t, rules.Groups(rules.Options{})...)
 	r := well()
-	if err := sim.Run(rulesim.Epoch, rulesim.Epoch.Add(2*time.Hour), time.Minute, func(_ time.Time, emit rulesim.Emit) { r.emit("p1", emit) }); err != nil {
+	if err := sim.Run(rulesim.Epoch, rulesim.Epoch.Add(2*time.Hour), time.Minute,
+		func(_ time.Time, emit rulesim.Emit) { r.emit("p1", emit) }); err != nil {
 		t.Fatal(err)
 	}
 	at := rulesim.Epoch.Add(2 * time.Hour)
 	for _, fact := range []string{"arrivals", "computed"} {
-		now, before := one(t, sim, metrics.RecordedEvidence.Name+`{fact="`+fact+`"}`, at), one(t, sim, metrics.RecordedEvidence.Name+`{fact="`+fact+rules.OfBefore+`"}`, at)
+		now, before := one(t, sim, metrics.RecordedEvidence.Name+`{fact="`+fact+`"}`, at),
+			one(t, sim, metrics.RecordedEvidence.Name+`{fact="`+fact+rules.OfBefore+`"}`, at)
 		if math.Abs(before/now-1) > 0.1 {
 			t.Errorf("%s: %g a second now, and %g before", fact, now, before)
 		}

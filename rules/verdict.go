@@ -19,24 +19,36 @@ const SuspectGroups = "llm-suspects"
 // suspectGroups returns the groups that record the clues, twice a minute: a page must not rest on clues that are
 // nearly two minutes old.
 func suspectGroups() []Group {
-	records := []Record{{Name: metrics.RecordedColdStart, Expr: startedCold()}, {Name: metrics.RecordedLeftGPU, Expr: leftGPU()}, {Name: metrics.RecordedFullTier, Expr: saturatedTier()},
-		{Name: metrics.RecordedYoung, Expr: freshlyStarted()}, {Name: metrics.RecordedFullCache, Expr: promql.Max(modelLabels, fullCache())}}
+	records := []Record{
+		{Name: metrics.RecordedColdStart, Expr: startedCold()},
+		{Name: metrics.RecordedLeftGPU, Expr: leftGPU()},
+		{Name: metrics.RecordedFullTier, Expr: saturatedTier()},
+		{Name: metrics.RecordedYoung, Expr: freshlyStarted()},
+		{Name: metrics.RecordedFullCache, Expr: promql.Max(modelLabels, fullCache())},
+	}
 	for i, c := range Clues() {
-		labels := map[string]string{metrics.LabelBranch: string(c.Branch), metrics.LabelClue: c.Name, metrics.LabelRunbook: c.Runbook, metrics.LabelOrder: order(i),
-			metrics.LabelUnit: string(c.Unit), metrics.LabelSays: c.Says, metrics.LabelLever: runbooks.FirstLever(c.Runbook)}
+		labels := map[string]string{
+			metrics.LabelBranch: string(c.Branch), metrics.LabelClue: c.Name, metrics.LabelRunbook: c.Runbook,
+			metrics.LabelOrder: order(i),
+			metrics.LabelUnit:  string(c.Unit), metrics.LabelSays: c.Says, metrics.LabelLever: runbooks.FirstLever(c.Runbook),
+		}
 		if c.Delays != "" {
 			labels[metrics.LabelDelays] = string(c.Delays)
 		}
 		records = append(records, Record{metrics.RecordedSuspect, c.Query, labels})
 	}
-	records = append(records, Record{Name: metrics.RecordedShown, Expr: shownSuspects()}, Record{Name: metrics.RecordedSentence, Expr: sentences(promql.Vector(metrics.RecordedShown))})
+	records = append(records, Record{Name: metrics.RecordedShown, Expr: shownSuspects()}, Record{
+		Name: metrics.RecordedSentence,
+		Expr: sentences(promql.Vector(metrics.RecordedShown)),
+	})
 	return chunked(SuspectGroups, Interval/2, records)
 }
 
 // shownSuspects returns the strength of each suspect as texts print it.
 func shownSuspects() promql.Expr {
 	of := func(m *promql.Matcher) promql.Expr { return promql.Vector(metrics.RecordedSuspect, m) }
-	return twoDigits(promql.Or(inUnit(Share, of(promql.Eq(metrics.LabelUnit, string(Share)))), inUnit(Seconds, of(promql.Eq(metrics.LabelUnit, string(Seconds)))),
+	return twoDigits(promql.Or(inUnit(Share, of(promql.Eq(metrics.LabelUnit, string(Share)))),
+		inUnit(Seconds, of(promql.Eq(metrics.LabelUnit, string(Seconds)))),
 		inUnit(Count, of(promql.NotRe(metrics.LabelUnit, string(Share+"|"+Seconds))))))
 }
 
@@ -47,7 +59,8 @@ func inUnit(u Unit, e promql.Expr) promql.Expr {
 	case Share:
 		return unit("%", promql.Call("clamp_max", times(100, e), promql.Num(100)))
 	case Seconds:
-		return promql.Or(unit(" ms", below(times(1000, e), 1000)), unit(" s", below(promql.Ge(e, promql.Num(1)), 120)), unit(" min", promql.Div(promql.Ge(e, promql.Num(120)), promql.Num(60))))
+		return promql.Or(unit(" ms", below(times(1000, e), 1000)), unit(" s", below(promql.Ge(e, promql.Num(1)), 120)),
+			unit(" min", promql.Div(promql.Ge(e, promql.Num(120)), promql.Num(60))))
 	}
 	return unit("", e)
 }
@@ -64,12 +77,16 @@ func Worded(e promql.Expr, labels map[string]string) promql.Expr {
 	return sentences(labelled(twoDigits(inUnit(Unit(labels[metrics.LabelUnit]), e)), metrics.LabelSays, labels[metrics.LabelSays]))
 }
 
-// sentences fills the placeholders of the texts of suspects in, whose values are as texts print them. PromQL can insert one label into another
-// if both are parts of one text, so it joins them all first. What has no value is left out with the word before it.
+// sentences fills the placeholders of the texts of suspects in, whose values are as texts print them. PromQL can
+// insert one label into another if both are parts of one text, so it joins them all first. What has no value is left
+// out with the word before it.
 func sentences(shown promql.Expr) promql.Expr {
 	const value = "value"
-	parts := []string{metrics.LabelSays, value, metrics.LabelUnit, metrics.LabelPod, metrics.LabelServer, metrics.LabelInstance, metrics.LabelGPU, metrics.LabelReason,
-		metrics.LabelTier, metrics.LabelDPRank, metrics.LabelSetting, metrics.LabelOld, metrics.LabelNew}
+	parts := []string{
+		metrics.LabelSays, value, metrics.LabelUnit, metrics.LabelPod, metrics.LabelServer, metrics.LabelInstance,
+		metrics.LabelGPU, metrics.LabelReason,
+		metrics.LabelTier, metrics.LabelDPRank, metrics.LabelSetting, metrics.LabelOld, metrics.LabelNew,
+	}
 	args := []promql.Expr{promql.WithValue(value, shown), promql.Str(metrics.LabelSays), promql.Str("|")}
 	for _, l := range parts {
 		args = append(args, promql.Str(l))
@@ -102,7 +119,8 @@ func sentences(shown promql.Expr) promql.Expr {
 func firstSuspects() promql.Expr {
 	all := promql.Vector(metrics.RecordedSentence)
 	place := promql.Call("histogram_quantile", promql.Num(1), promql.Or(
-		promql.Call("label_replace", all, promql.Str("le"), promql.Str("$1"), promql.Str(metrics.LabelOrder), promql.Str("(.*)")), labelled(all, "le", "+Inf")))
+		promql.Call("label_replace", all, promql.Str("le"), promql.Str("$1"), promql.Str(metrics.LabelOrder), promql.Str("(.*)")),
+		labelled(all, "le", "+Inf")))
 	perDelay := append([]string{metrics.LabelDelays}, modelLabels...)
 	return promql.BottomK(1, modelSLO, promql.Mul(promql.Vector(metrics.RecordedExplained), promql.BottomK(1, perDelay, place),
 		promql.On(perDelay...).ManyToOne(metrics.LabelBranch, metrics.LabelClue, metrics.LabelSays, metrics.LabelLever, metrics.LabelRunbook,
@@ -132,10 +150,12 @@ func explained() promql.Expr {
 	explains := func(d Delays) promql.Expr { return labelled(late(d), metrics.LabelDelays, string(d)) }
 	enginesDoWell := below(promql.Vector(burn(RateWindow), promql.Ne(metrics.LabelRole, metrics.GatewayRole)), 1)
 	elsewhere := promql.And(promql.Vector(metrics.RecordedInfo, gatewayRole()), enginesDoWell, promql.On(ofModel...))
-	inEngines := promql.Unless(promql.Or(explains(AnyRequest), explains(AnyToken), explains(FirstToken), explains(NextToken)), elsewhere, promql.On(modelSLO...))
+	inEngines := promql.Unless(promql.Or(explains(AnyRequest), explains(AnyToken), explains(FirstToken), explains(NextToken)), elsewhere,
+		promql.On(modelSLO...))
 	onTheWay := promql.Or(late(AtGateway, gatewayRole()), info(promql.Eq(metrics.LabelSignal, string(slo.ProbeTTFT))))
 	all := promql.Or(info(), inEngines, labelled(onTheWay, metrics.LabelDelays, string(AtGateway)), explains(Failures))
-	return promql.Max(append([]string{metrics.LabelDelays}, modelSLO...), promql.Unless(all, promql.Le(promql.Vector(burn(RateWindow)), promql.Num(1)), promql.On(modelSLO...)))
+	return promql.Max(append([]string{metrics.LabelDelays}, modelSLO...), promql.Unless(all, promql.Le(promql.Vector(burn(RateWindow)),
+		promql.Num(1)), promql.On(modelSLO...)))
 }
 
 // verdictQuery returns the first suspect that explains that the alert's objective burns.
@@ -151,7 +171,8 @@ func (s Style) title(a *Alert) string {
 		return ""
 	}
 	own := same(modelSLO...)
-	rate := promql.Or(above(promql.Vector(burn(RateWindow), own...), 1), promql.Vector(burn(laterWindow), own...)) // what is over has no share now
+	// what is over has no share now
+	rate := promql.Or(above(promql.Vector(burn(RateWindow), own...), 1), promql.Vector(burn(laterWindow), own...))
 	if a.Severity != slo.Page {
 		rate = promql.Vector(burn(RawWindow), own...)
 	}
@@ -161,14 +182,17 @@ func (s Style) title(a *Alert) string {
 	percent := func(e promql.Expr) string { return with(e, `{{ (first .).Value | humanizePercentage }}`) }
 	mean := func(stage, signals string) promql.Expr {
 		return promql.And(promql.Vector(meanIn(RateWindow.Std()), append(sameModel(), ofStage(stage))...),
-			promql.Vector(metrics.RecordedInfo, append(own, promql.Eq(metrics.LabelRole, ""), promql.Either(metrics.LabelSignal, signals))...), promql.On())
+			promql.Vector(metrics.RecordedInfo, append(own, promql.Eq(metrics.LabelRole, ""), promql.Either(metrics.LabelSignal, signals))...),
+			promql.On())
 	}
 	allowed := promql.Vector(metrics.RecordedErrorBudget, own...)
 	bad := promql.Over("last_over_time", promql.Vector(metrics.RecordedInfo, append(own, promql.Ne(metrics.LabelBad, ""))...), infoLookback)
-	return `{{ with $labels.cluster }}{{ . }}/{{ end }}{{ with $labels.namespace }}{{ . }}/{{ end }}` + theModel + `{{ if $labels.role }} at the {{ $labels.role }}{{ end }}: ` +
+	return `{{ with $labels.cluster }}{{ . }}/{{ end }}{{ with $labels.namespace }}{{ . }}/{{ end }}` + theModel +
+		`{{ if $labels.role }} at the {{ $labels.role }}{{ end }}: ` +
 		percent(promql.Mul(rate, allowed)) + ` of ` +
 		with(bad, `{{ (first .).Labels.bad }}{{ else }}events of {{ or $labels.slo "an objective" }} are bad`) + ` (` +
-		with(promql.Or(mean(metrics.StageFirstToken, string(slo.TTFT)), mean(metrics.StageNextToken, string(slo.ITL+"|"+slo.TPOT))), `mean {{ (first .).Value | humanizeDuration }}, `) +
+		with(promql.Or(mean(metrics.StageFirstToken, string(slo.TTFT)), mean(metrics.StageNextToken, string(slo.ITL+"|"+slo.TPOT))),
+			`mean {{ (first .).Value | humanizeDuration }}, `) +
 		`promise ` + percent(allowed) + `)`
 }
 
@@ -187,7 +211,8 @@ func (s Style) serves(a *Alert) string {
 		return ""
 	}
 	models := promql.Max(modelLabels, on)
-	return `{{ with ` + queryTemplate(s.query(models)) + ` }}{{ $n := len . }}{{ with first . }}{{ if match "^.{1,48}$" .Labels.model_name }}` +
+	return `{{ with ` + queryTemplate(s.query(models)) +
+		` }}{{ $n := len . }}{{ with first . }}{{ if match "^.{1,48}$" .Labels.model_name }}` +
 		`{{ with .Labels.cluster }}{{ . }}/{{ end }}{{ with .Labels.namespace }}{{ . }}/{{ end }}{{ .Labels.model_name }}{{ if gt $n 1 }} and others{{ end }}: {{ end }}{{ end }}{{ end }}`
 }
 
@@ -252,7 +277,8 @@ func verdict(query promql.Expr, s Style, none string) string {
 	if slices.Contains(promql.Labels(query), metrics.LabelOrder) {
 		first = fmt.Sprintf("first (sortByLabel %q .)", metrics.LabelOrder)
 	}
-	return fmt.Sprintf("{{ with %s }}{{ with %s }}Look first at: {{ .Labels.branch }}. {{ .Labels.says }}.\nDo first, {{ .Labels.lever }}.\n{{ end }}%s{{ end }}",
+	return fmt.Sprintf("{{ with %s }}{{ with %s }}Look first at: {{ .Labels.branch }}. {{ .Labels.says }}.\nDo first, {{ .Labels.lever "+
+		"}}.\n{{ end }}%s{{ end }}",
 		queryTemplate(s.query(query)), first, none)
 }
 

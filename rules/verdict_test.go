@@ -43,8 +43,11 @@ type replica struct {
 
 // well returns a healthy replica.
 func well() *replica {
-	return &replica{version: "1", started: -day, requests: 600, itl: 0.02, output: 10, ttft: 0.3, queue: 0.03, prefill: 0.06, prompt: 900, running: 6, kv: 0.2, busy: 0.95,
-		hits: 0.6, accepted: 0.7, cut: 0.05, totals: map[string]float64{}}
+	return &replica{
+		version: "1", started: -day, requests: 600, itl: 0.02, output: 10, ttft: 0.3, queue: 0.03, prefill: 0.06, prompt: 900,
+		running: 6, kv: 0.2, busy: 0.95,
+		hits: 0.6, accepted: 0.7, cut: 0.05, totals: map[string]float64{},
+	}
 }
 
 // emit emits the series of the model m, with those of a probe.
@@ -80,7 +83,10 @@ func (r *replica) gateway(emit rulesim.Emit) {
 			emit(l, r.totals[l.String()])
 		}
 	}
-	for outcome, n := range map[metrics.Outcome]float64{metrics.OutcomeSuccess: 1800 * (1 - r.unreached), metrics.OutcomeError: 1800 * r.unreached} {
+	for outcome, n := range map[metrics.Outcome]float64{
+		metrics.OutcomeSuccess: 1800 * (1 - r.unreached),
+		metrics.OutcomeError:   1800 * r.unreached,
+	} {
 		l := series(metrics.Requests.Name, append([]string{metrics.LabelOutcome, string(outcome)}, page...)...)
 		r.totals[l.String()] += n
 		emit(l, r.totals[l.String()])
@@ -105,9 +111,11 @@ func (r *replica) emitAs(model, pod string, emit rulesim.Emit) {
 		counter(metrics.Stages, "", r.requests, engine, metrics.LabelStage, stage)
 	}
 	counter(metrics.GPUClockEventSeconds, "", 60*r.throttled, gpu, metrics.LabelReason, "hw_thermal_slowdown")
-	counter(metrics.GPUECCErrors, "", r.ecc, gpu, metrics.LabelSeverity, "uncorrected", metrics.LabelLocation, "dram", metrics.LabelLifetime, "volatile")
+	counter(metrics.GPUECCErrors, "", r.ecc, gpu, metrics.LabelSeverity, "uncorrected", metrics.LabelLocation, "dram",
+		metrics.LabelLifetime, "volatile")
 	if r.condition != "" {
-		gauge(metrics.GPUHealthCondition, float64(rulesim.Epoch.Unix()), gpu, metrics.LabelCondition, r.condition, metrics.LabelAlert, metrics.AnswerFailed)
+		gauge(metrics.GPUHealthCondition, float64(rulesim.Epoch.Unix()), gpu, metrics.LabelCondition, r.condition, metrics.LabelAlert,
+			metrics.AnswerFailed)
 	}
 	gauge(metrics.GPUUtilization, r.busy, gpu)
 	gauge(metrics.EngineGPUInfo, 1, engine, gpu...)
@@ -119,7 +127,8 @@ func (r *replica) emitAs(model, pod string, emit rulesim.Emit) {
 	gauge(metrics.EngineUp, 1, page)
 	gauge(metrics.EngineInfo, 1, engine, metrics.LabelVersion, r.version)
 	if r.quantized {
-		gauge(metrics.EngineConfigChanged, float64(rulesim.Epoch.Add(r.started).Unix()), engine, metrics.LabelSetting, "quantization", metrics.LabelOld, "none", metrics.LabelNew, "fp8")
+		gauge(metrics.EngineConfigChanged, float64(rulesim.Epoch.Add(r.started).Unix()), engine, metrics.LabelSetting, "quantization",
+			metrics.LabelOld, "none", metrics.LabelNew, "fp8")
 	}
 	if r.age++; r.crashes > 0 && r.age%r.crashes == 0 {
 		r.started += time.Duration(r.crashes) * time.Minute
@@ -169,20 +178,45 @@ func TestVerdict(t *testing.T) {
 		breaks func(r *replica)
 	}{
 		{"nothing stands out yet.", slo.TTFT, false, func(*replica) {}},
-		{"hardware. GPU 0 on node-1 is slowed down 100% of the time (hw_thermal_slowdown).", slo.TTFT, true, func(r *replica) { r.throttled, r.queue = 1, 0.2 }},
-		{"hardware. All GPUs of the model are slowed down, 3 of them on node-1 (hw_thermal_slowdown).", slo.TTFT, false, func(r *replica) { r.throttled, r.queue = 1, 0.2 }},
+		{"hardware. GPU 0 on node-1 is slowed down 100% of the time (hw_thermal_slowdown).", slo.TTFT, true, func(r *replica) {
+			r.throttled,
+				r.queue = 1, 0.2
+		}},
+		{
+			"hardware. All GPUs of the model are slowed down, 3 of them on node-1 (hw_thermal_slowdown).", slo.TTFT, false,
+			func(r *replica) { r.throttled, r.queue = 1, 0.2 },
+		},
 		{"hardware. GPU 0 on node-1 must leave service (xid_79).", slo.TTFT, true, func(r *replica) { r.condition = "xid_79" }},
-		{"hardware. GPU 0 on node-1 must leave service (row_remap_failure).", slo.TTFT, true, func(r *replica) { r.condition, r.ecc, r.queue = "row_remap_failure", 1, 0.2 }},
-		{"hardware. GPU 0 on node-1 had uncorrectable memory errors within the hour.", slo.TTFT, true, func(r *replica) { r.ecc, r.version, r.queue = 1, "2", 0.2 }},
+		{"hardware. GPU 0 on node-1 must leave service (row_remap_failure).", slo.TTFT, true, func(r *replica) {
+			r.condition, r.ecc,
+				r.queue = "row_remap_failure", 1, 0.2
+		}},
+		{"hardware. GPU 0 on node-1 had uncorrectable memory errors within the hour.", slo.TTFT, true, func(r *replica) {
+			r.ecc, r.version,
+				r.queue = 1, "2", 0.2
+		}},
 		{"release. Version 2 was deployed within the hour.", slo.TTFT, false, func(r *replica) { r.version, r.queue = "2", 0.2 }},
 		{"engine. p1 stopped answering within the hour.", slo.TTFT, true, func(r *replica) { r.down = true }},
 		{"hardware. GPU 0 on node-1 must leave service (vanished).", slo.TTFT, true, func(r *replica) { r.down, r.condition = true, "vanished" }},
 		{"routing. Gateway g1 stopped answering within the hour.", slo.Availability, true, func(r *replica) { r.gatewayDown = true }},
-		{"routing. Gateway g1 fails 50% of its requests, the engines fail far fewer.", slo.Availability, true, func(r *replica) { r.unreached, r.queue = 0.5, 0.2 }},
-		{"engine. p1 uses its GPU 40% of the time while requests run.", slo.ITL, true, func(r *replica) { r.busy, r.running, r.queue = 0.4, 30, 0.24 }},
-		{"engine. p1 uses its GPU 40% of the time while requests run.", slo.ITL, true, func(r *replica) { r.busy, r.running, r.prompt, r.output, r.queue = 0.4, 30, 3600, 60, 0.24 }}, // however long prompts and answers are
+		{
+			"routing. Gateway g1 fails 50% of its requests, the engines fail far fewer.", slo.Availability, true,
+			func(r *replica) { r.unreached, r.queue = 0.5, 0.2 },
+		},
+		{"engine. p1 uses its GPU 40% of the time while requests run.", slo.ITL, true, func(r *replica) {
+			r.busy, r.running, r.queue = 0.4,
+				30, 0.24
+		}},
+		// however long prompts and answers are
+		{"engine. p1 uses its GPU 40% of the time while requests run.", slo.ITL, true, func(r *replica) {
+			r.busy, r.running, r.prompt,
+				r.output, r.queue = 0.4, 30, 3600, 60, 0.24
+		}},
 		{"engine. p1 started minutes ago, and requests waited.", slo.TTFT, true, func(r *replica) { r.started, r.waiting = onset, 3 }},
-		{"engine. p1 restarted 3 times within six hours.", slo.TTFT, true, func(r *replica) { r.started, r.crashes, r.waiting, r.queue = onset, 5, 30, 0.24 }},
+		{"engine. p1 restarted 3 times within six hours.", slo.TTFT, true, func(r *replica) {
+			r.started, r.crashes, r.waiting,
+				r.queue = onset, 5, 30, 0.24
+		}},
 		{"routing. p1 alone is slow: first tokens after 2 s.", slo.TTFT, true, func(r *replica) { r.ttft = 2 }},
 		{"memory. 0.3 KV transfers per request are lost.", slo.TTFT, false, func(r *replica) { r.lost, r.hits, r.queue = 0.3, 0.2, 0.2 }},
 		{"prefill. The prefix cache hit ratio is 10% of the usual.", slo.TTFT, false, func(r *replica) { r.hits, r.queue = 0.06, 0.2 }},
@@ -190,21 +224,31 @@ func TestVerdict(t *testing.T) {
 		{"decode. Draft tokens are accepted 10% as often as usual.", slo.ITL, false, func(r *replica) { r.accepted, r.running = 0.07, 30 }},
 		{"behaviour. 80% of requests run into the output limit.", slo.TTFT, false, func(r *replica) { r.cut, r.kv, r.waiting = 0.8, 0.99, 9 }},
 		{"memory. Each request is preempted 0.5 times.", slo.TTFT, false, func(r *replica) { r.preempts, r.queue = 0.5, 0.2 }},
-		{"memory. The KV cache is 97% full and requests wait for room.", slo.TTFT, false, func(r *replica) { r.kv, r.waiting, r.queue = 0.97, 3, 0.2 }},
+		{"memory. The KV cache is 97% full and requests wait for room.", slo.TTFT, false, func(r *replica) {
+			r.kv, r.waiting, r.queue = 0.97,
+				3, 0.2
+		}},
 		{"memory. The host tier of p1 stores no more KV cache.", slo.TTFT, true, func(r *replica) { r.pinned, r.queue = 0.97, 0.24 }},
 		{"queueing. More requests wait (60) than run.", slo.Availability, false, func(r *replica) { r.waiting = 20 }},
 		{"decode. 3 times as many requests run at once as usual.", slo.ITL, false, func(r *replica) { r.running, r.queue = 18, 0.24 }},
-		{"queueing. 3 times as many requests arrive as usual.", slo.TTFT, false, func(r *replica) { r.requests, r.itl, r.running, r.waiting, r.queue = 1800, 0.05, 18, 40, 0.24 }},
-		{"engine. Each token takes 4 times as long as the load explains.", slo.TTFT, false,
-			func(r *replica) { r.itl, r.running, r.waiting, r.queue = 0.08, 24, 40, 0.24 }},
+		{"queueing. 3 times as many requests arrive as usual.", slo.TTFT, false, func(r *replica) {
+			r.requests, r.itl, r.running, r.waiting,
+				r.queue = 1800, 0.05, 18, 40, 0.24
+		}},
+		{
+			"engine. Each token takes 4 times as long as the load explains.", slo.TTFT, false,
+			func(r *replica) { r.itl, r.running, r.waiting, r.queue = 0.08, 24, 40, 0.24 },
+		},
 		{"engine. Each token takes 4 times as long as the load explains.", slo.TTFT, false, // clients leave
 			func(r *replica) { r.itl, r.running, r.waiting, r.queue, r.left = 0.08, 24, 40, 0.24, 0.9 }},
 		{"queueing. More requests wait (120) than run.", slo.TTFT, false, // the steps hold more prompt tokens
 			func(r *replica) { r.hits, r.itl, r.waiting, r.queue = 0.33, 0.08, 40, 0.24 }},
 		{"prefill. Prompts are 5 times as long as usual.", slo.TTFT, false, // one of which fills a step
 			func(r *replica) { r.prompt, r.running, r.waiting, r.queue = 4500, 1, 9, 0.24 }},
-		{"queueing. 9 requests wait at p1 although its KV cache has room.", slo.TTFT, true,
-			func(r *replica) { r.requests, r.running, r.waiting, r.queue = 200, 1, 9, 0.24 }},
+		{
+			"queueing. 9 requests wait at p1 although its KV cache has room.", slo.TTFT, true,
+			func(r *replica) { r.requests, r.running, r.waiting, r.queue = 200, 1, 9, 0.24 },
+		},
 		{"release. 100% of the engines restarted within the hour, without more requests than before.", slo.TTFT, false, // and fall behind
 			func(r *replica) { r.started, r.requests, r.running, r.grows, r.queue = onset, 500, 6, 33, 0.24 }},
 		{"release. 100% of the engines restarted within the hour, without more requests than before.", slo.TTFT, false, // without a prefix cache
@@ -213,21 +257,32 @@ func TestVerdict(t *testing.T) {
 			func(r *replica) {
 				r.started, r.hits, r.itl, r.waiting, r.queue, r.quantized = onset, 0.3, 0.08, 3, 0.24, true
 			}},
-		{"behaviour. Answers are 6 times as long as usual.", slo.TTFT, false, func(r *replica) { r.output, r.running, r.waiting, r.queue = 60, 24, 40, 0.24 }},
-		{"release. 100% of the engines restarted within the hour, without more requests than before.", slo.ITL, false,
-			func(r *replica) { r.started, r.itl, r.running = 71*time.Minute, 0.04, 12 }},
+		{"behaviour. Answers are 6 times as long as usual.", slo.TTFT, false, func(r *replica) {
+			r.output, r.running, r.waiting,
+				r.queue = 60, 24, 40, 0.24
+		}},
+		{
+			"release. 100% of the engines restarted within the hour, without more requests than before.", slo.ITL, false,
+			func(r *replica) { r.started, r.itl, r.running = 71*time.Minute, 0.04, 12 },
+		},
 		{"memory. The KV cache is 97% full and requests wait for room.", slo.TTFT, true, // whatever has just started
 			func(r *replica) { r.started, r.kv, r.waiting, r.queue = onset, 0.97, 30, 0.2 }},
-		{"queueing. 3 times as many requests arrive as usual.", slo.TTFT, false,
-			func(r *replica) { r.started, r.requests, r.waiting, r.queue = onset, 1800, 40, 0.24 }},
-		{"memory. Requests at p1 need 6 adapters, more than fit.", slo.TTFT, true,
-			func(r *replica) { r.started, r.ttft, r.waiting, r.adapters = onset, 0.8, 12, 6 }},
+		{
+			"queueing. 3 times as many requests arrive as usual.", slo.TTFT, false,
+			func(r *replica) { r.started, r.requests, r.waiting, r.queue = onset, 1800, 40, 0.24 },
+		},
+		{
+			"memory. Requests at p1 need 6 adapters, more than fit.", slo.TTFT, true,
+			func(r *replica) { r.started, r.ttft, r.waiting, r.adapters = onset, 0.8, 12, 6 },
+		},
 		{"memory. Requests at p1 need 6 adapters, more than fit.", slo.TTFT, true, // which holds them back
 			func(r *replica) { r.requests, r.running, r.waiting, r.queue, r.adapters = 200, 1, 9, 0.24, 6 }},
 		{"prefill. The prefix cache hit ratio is 10% of the usual.", slo.TTFT, false, // a gateway that fails makes nothing late
 			func(r *replica) { r.hits, r.unreached, r.queue = 0.06, 0.3, 0.2 }},
-		{"nothing stands out yet.", slo.TTFT, false, func(r *replica) { r.prefill, r.queue = 0.27, 0.25 }},                  // shares are as high on a healthy engine
-		{"nothing stands out yet.", slo.Availability, false, func(r *replica) { r.hits, r.itl, r.output = 0.06, 0.08, 60 }}, // what makes tokens late fails no request
+		// shares are as high on a healthy engine
+		{"nothing stands out yet.", slo.TTFT, false, func(r *replica) { r.prefill, r.queue = 0.27, 0.25 }},
+		// what makes tokens late fails no request
+		{"nothing stands out yet.", slo.Availability, false, func(r *replica) { r.hits, r.itl, r.output = 0.06, 0.08, 60 }},
 		{"engine. No synthetic request to p1:8000 on node-1 is answered.", slo.Availability, true, func(r *replica) { r.mute = 2 }},
 	}
 	all := map[string]trouble{}
@@ -275,54 +330,115 @@ func TestVerdictEarly(t *testing.T) {
 		want string
 		trouble
 	}{
-		"one of two replicas": {"routing. p1 alone is slow: first tokens after 2 s.",
-			trouble{signal: slo.TTFT, replicas: 2, one: true, breaks: func(r *replica) { r.ttft = 2 }}},
-		"the cache misses": {"prefill. The prefix cache hit ratio is 10% of the usual.",
-			trouble{signal: slo.TTFT, replicas: 2, breaks: func(r *replica) { r.hits, r.queue, r.waiting = 0.06, 0.25, 40 }}},
-		"the engines do well": {"nothing stands out yet.",
-			trouble{signal: slo.TTFT, replicas: 2, role: metrics.GatewayRole, breaks: func(r *replica) { r.hits = 0.06 }}},
+		"one of two replicas": {
+			"routing. p1 alone is slow: first tokens after 2 s.",
+			trouble{signal: slo.TTFT, replicas: 2, one: true, breaks: func(r *replica) { r.ttft = 2 }},
+		},
+		"the cache misses": {
+			"prefill. The prefix cache hit ratio is 10% of the usual.",
+			trouble{signal: slo.TTFT, replicas: 2, breaks: func(r *replica) { r.hits, r.queue, r.waiting = 0.06, 0.25, 40 }},
+		},
+		"the engines do well": {
+			"nothing stands out yet.",
+			trouble{signal: slo.TTFT, replicas: 2, role: metrics.GatewayRole, breaks: func(r *replica) { r.hits = 0.06 }},
+		},
 		"and fail no request": {"nothing stands out yet.", // a queue and the way to them do not, either
-			trouble{signal: slo.Availability, replicas: 2, role: metrics.GatewayRole, one: true, breaks: func(r *replica) { r.waiting, r.gatewayTTFT = 40, 1.2 }}},
-		"but one of them started again": {"engine. p1 was gone within the last five minutes.",
-			trouble{signal: slo.Availability, replicas: 2, role: metrics.GatewayRole, one: true, breaks: func(r *replica) { r.started, r.waiting = onset, 40 }}},
-		"one of two has the longer queue of a burst": {"queueing. 3 times as many requests arrive as usual.",
+			trouble{signal: slo.Availability, replicas: 2, role: metrics.GatewayRole, one: true, breaks: func(r *replica) {
+				r.waiting,
+					r.gatewayTTFT = 40, 1.2
+			}}},
+		"but one of them started again": {
+			"engine. p1 was gone within the last five minutes.",
+			trouble{signal: slo.Availability, replicas: 2, role: metrics.GatewayRole, one: true, breaks: func(r *replica) {
+				r.started,
+					r.waiting = onset, 40
+			}},
+		},
+		"one of two has the longer queue of a burst": {
+			"queueing. 3 times as many requests arrive as usual.",
 			trouble{signal: slo.TTFT, replicas: 2, each: func(pod string, r *replica) {
 				if r.requests, r.itl, r.running, r.waiting, r.queue, r.ttft = 1800, 0.05, 18, 40, 0.24, 0.6; pod == "p1" {
 					r.ttft = 2
 				}
-			}}},
-		"a roll-out has come to its last replica": {"release. 100% of the engines restarted within the hour, without more requests than before.",
+			}},
+		},
+		"a roll-out has come to its last replica": {
+			"release. 100% of the engines restarted within the hour, without more requests than before.",
 			trouble{signal: slo.ITL, replicas: 4, each: func(pod string, r *replica) {
 				if r.started, r.itl, r.running = onset, 0.06, 12; pod == "p4" {
 					r.down = true
 				}
-			}}},
-		"a burst, most of which still waits": {"queueing. 1.9 times as many requests arrive as usual.",
+			}},
+		},
+		"a burst, most of which still waits": {
+			"queueing. 1.9 times as many requests arrive as usual.",
 			trouble{signal: slo.TTFT, replicas: 2, after: 2 * time.Minute, breaks: func(r *replica) {
 				r.requests, r.itl, r.running, r.waiting, r.grows, r.queue = 720, 0.055, 28, 400, 400, 0.24
-			}}},
-		"one of two starts again, and its prefix cache fills": {"engine. p1 started minutes ago, and requests waited.",
+			}},
+		},
+		"one of two starts again, and its prefix cache fills": {
+			"engine. p1 started minutes ago, and requests waited.",
 			trouble{signal: slo.TTFT, replicas: 2, one: true, breaks: func(r *replica) {
 				r.started, r.hits, r.itl, r.waiting, r.queue = onset, 0.3, 0.08, 9, 0.24
-			}}},
-		"a gateway that names no model": {"routing. Gateway g1 fails 100% of its requests, the engines fail far fewer.",
-			trouble{signal: slo.Availability, replicas: 2, role: metrics.GatewayRole, gateway: new(""), breaks: func(r *replica) { r.unreached = 1 }}},
-		"or names it otherwise": {"routing. Gateway g1 fails 100% of its requests, the engines fail far fewer.",
-			trouble{signal: slo.Availability, replicas: 2, role: metrics.GatewayRole, gateway: new("unknown"), breaks: func(r *replica) { r.unreached = 1 }}},
-		"and lets nothing through": {"routing. Gateway g1 fails 100% of its requests, the engines fail far fewer.",
-			trouble{signal: slo.Availability, replicas: 2, role: metrics.GatewayRole, gateway: new(""), breaks: func(r *replica) { r.unreached, r.requests = 1, 0 }}},
-		"and fails for an engine that was gone": {"engine. p1 was gone within the last five minutes.",
-			trouble{signal: slo.Availability, replicas: 2, role: metrics.GatewayRole, one: true, breaks: func(r *replica) { r.unreached, r.minutes = 0.2, 2 }}},
-		"more requests, as chance has it, at engines that hardly work": {"engine. Each token takes 8 times as long as the load explains.",
-			trouble{signal: slo.ITL, replicas: 2, before: func(r *replica) { r.requests, r.running = 30, 0.2 }, breaks: func(r *replica) { r.requests, r.itl, r.running = 45, 0.16, 4 }}},
-		"far more": {"decode. 20 times as many requests run at once as usual.",
-			trouble{signal: slo.ITL, replicas: 2, before: func(r *replica) { r.requests, r.running = 30, 0.2 }, breaks: func(r *replica) { r.requests, r.itl, r.running = 180, 0.16, 4 }}},
-		"one of two fails, for two minutes of five": {"routing. p1 fails 95% of its requests, and the other replicas do not.",
-			trouble{signal: slo.Availability, replicas: 2, one: true, after: 2 * time.Minute, breaks: func(r *replica) { r.fails = 1 }}},
-		"and its engines fail, too": {"nothing stands out yet.",
-			trouble{signal: slo.Availability, replicas: 2, role: metrics.GatewayRole, gateway: new(""), breaks: func(r *replica) { r.unreached, r.fails = 1, 1 }}},
-		"the way to them does not": {"routing. First tokens are 900 ms later at the gateway than at the engines.",
-			trouble{signal: slo.TTFT, replicas: 2, role: metrics.GatewayRole, breaks: func(r *replica) { r.hits, r.gatewayTTFT = 0.06, 1.2 }}},
+			}},
+		},
+		"a gateway that names no model": {
+			"routing. Gateway g1 fails 100% of its requests, the engines fail far fewer.",
+			trouble{
+				signal: slo.Availability, replicas: 2, role: metrics.GatewayRole, gateway: new(""),
+				breaks: func(r *replica) { r.unreached = 1 },
+			},
+		},
+		"or names it otherwise": {
+			"routing. Gateway g1 fails 100% of its requests, the engines fail far fewer.",
+			trouble{
+				signal: slo.Availability, replicas: 2, role: metrics.GatewayRole, gateway: new("unknown"),
+				breaks: func(r *replica) { r.unreached = 1 },
+			},
+		},
+		"and lets nothing through": {
+			"routing. Gateway g1 fails 100% of its requests, the engines fail far fewer.",
+			trouble{signal: slo.Availability, replicas: 2, role: metrics.GatewayRole, gateway: new(""), breaks: func(r *replica) {
+				r.unreached,
+					r.requests = 1, 0
+			}},
+		},
+		"and fails for an engine that was gone": {
+			"engine. p1 was gone within the last five minutes.",
+			trouble{signal: slo.Availability, replicas: 2, role: metrics.GatewayRole, one: true, breaks: func(r *replica) {
+				r.unreached,
+					r.minutes = 0.2, 2
+			}},
+		},
+		"more requests, as chance has it, at engines that hardly work": {
+			"engine. Each token takes 8 times as long as the load explains.",
+			trouble{
+				signal: slo.ITL, replicas: 2, before: func(r *replica) { r.requests, r.running = 30, 0.2 },
+				breaks: func(r *replica) { r.requests, r.itl, r.running = 45, 0.16, 4 },
+			},
+		},
+		"far more": {
+			"decode. 20 times as many requests run at once as usual.",
+			trouble{
+				signal: slo.ITL, replicas: 2, before: func(r *replica) { r.requests, r.running = 30, 0.2 },
+				breaks: func(r *replica) { r.requests, r.itl, r.running = 180, 0.16, 4 },
+			},
+		},
+		"one of two fails, for two minutes of five": {
+			"routing. p1 fails 95% of its requests, and the other replicas do not.",
+			trouble{signal: slo.Availability, replicas: 2, one: true, after: 2 * time.Minute, breaks: func(r *replica) { r.fails = 1 }},
+		},
+		"and its engines fail, too": {
+			"nothing stands out yet.",
+			trouble{signal: slo.Availability, replicas: 2, role: metrics.GatewayRole, gateway: new(""), breaks: func(r *replica) {
+				r.unreached,
+					r.fails = 1, 1
+			}},
+		},
+		"the way to them does not": {
+			"routing. First tokens are 900 ms later at the gateway than at the engines.",
+			trouble{signal: slo.TTFT, replicas: 2, role: metrics.GatewayRole, breaks: func(r *replica) { r.hits, r.gatewayTTFT = 0.06, 1.2 }},
+		},
 	}
 	all := map[string]trouble{}
 	for name, c := range cases {
@@ -345,7 +461,8 @@ func burnRules(t *testing.T) []byte {
 	t.Helper()
 	burn := group(t, rules.Options{}, "llm-slo-burn")
 	burn.Alerts = burn.Alerts[:1]
-	content, err := rules.Encode(rules.NewFile(reading(rules.Options{}, burn, append(burn.Alerts[0].Asks(), burn.Alerts[0].Expr)...), rules.Style{}))
+	content, err := rules.Encode(rules.NewFile(reading(rules.Options{}, burn, append(burn.Alerts[0].Asks(), burn.Alerts[0].Expr)...),
+		rules.Style{}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -367,7 +484,8 @@ type trouble struct {
 	after    time.Duration                // of the page that is read
 }
 
-// firstLines returns where the page of each trouble says to look first, or nothing. All of them happen side by side, each in a cluster of its own.
+// firstLines returns where the page of each trouble says to look first, or nothing. All of them happen side by side,
+// each in a cluster of its own.
 func firstLines(t *testing.T, content []byte, all map[string]trouble) map[string]string {
 	t.Helper()
 	sim, err := rulesim.New(content)
@@ -433,10 +551,15 @@ func (of trouble) world(t *testing.T) *world {
 		name = *of.gateway
 		replicas["p1"].gatewayModel = of.gateway
 	}
-	w := &world{objectives: []slo.Objective{o}, services: []*service{{model: name, pod: "p1", role: of.role, slo: o.Name, threshold: "0.5",
-		perSecond: constant(10), badShare: during(onset, 9*hour, 1, 0)}}}
+	w := &world{objectives: []slo.Objective{o}, services: []*service{{
+		model: name, pod: "p1", role: of.role, slo: o.Name, threshold: "0.5",
+		perSecond: constant(10), badShare: during(onset, 9*hour, 1, 0),
+	}}}
 	if of.role != "" {
-		w.services = append(w.services, &service{model: "m", pod: "p1", slo: o.Name, threshold: "0.5", perSecond: constant(10), badShare: constant(0)})
+		w.services = append(w.services, &service{
+			model: "m", pod: "p1", slo: o.Name, threshold: "0.5", perSecond: constant(10),
+			badShare: constant(0),
+		})
 	}
 	w.extra = func(at time.Duration, emit rulesim.Emit) {
 		for pod, r := range replicas {

@@ -140,7 +140,10 @@ func chat(prompt, answer, cached float64) func(w *week, at time.Duration) job {
 		if _, h := clock(at); h < 7 || h > 21 {
 			cached *= 0.8
 		}
-		return job{prompt: min(w.lognormal(prompt, 0.8), 6000), output: 1 + min(w.lognormal(answer, 0.7), 2000), cached: min(cached*(0.8+0.4*w.rng.Float64()), 0.95)}
+		return job{
+			prompt: min(w.lognormal(prompt, 0.8), 6000), output: 1 + min(w.lognormal(answer, 0.7), 2000),
+			cached: min(cached*(0.8+0.4*w.rng.Float64()), 0.95),
+		}
 	}
 }
 
@@ -233,9 +236,15 @@ func (w *week) start(f *deployment, at time.Duration, node string) *engine {
 		node = f.replicas[len(f.replicas)-1].node
 	}
 	pod := fmt.Sprintf("%s%s-%d", f.model, f.role, n)
-	e := &engine{deployment: f, pod: pod, rank: rank, node: node, gpu: fmt.Sprintf("GPU-%s-%d", node, rank), release: f.version, started: at, ready: at + f.loads, computes: at,
-		counts: map[string]float64{}, series: map[string]labels.Labels{}}
-	e.page = []string{metrics.LabelRuntime, f.runtime, metrics.LabelNamespace, f.name, metrics.LabelPod, pod, metrics.LabelServer, fmt.Sprintf("10.0.%d.%d:8000", n/250, n%250)}
+	e := &engine{
+		deployment: f, pod: pod, rank: rank, node: node, gpu: fmt.Sprintf("GPU-%s-%d", node, rank), release: f.version,
+		started: at, ready: at + f.loads, computes: at,
+		counts: map[string]float64{}, series: map[string]labels.Labels{},
+	}
+	e.page = []string{
+		metrics.LabelRuntime, f.runtime, metrics.LabelNamespace, f.name, metrics.LabelPod, pod, metrics.LabelServer,
+		fmt.Sprintf("10.0.%d.%d:8000", n/250, n%250),
+	}
 	e.labels = append([]string{metrics.LabelModel, f.model, metrics.LabelRole, f.role}, e.page...)
 	e.ranked = append([]string{metrics.LabelDPRank, strconv.Itoa(rank)}, e.labels...)
 	e.gpuL = []string{metrics.LabelGPUUUID, e.gpu, metrics.LabelGPU, strconv.Itoa(rank)}
@@ -357,7 +366,8 @@ func (e *engine) end(r *job) {
 func (w *week) emit(at time.Duration, emit rulesim.Emit) {
 	nodes := map[string]bool{}
 	plain := func(name, node string, v float64, more ...string) {
-		emit(labels.FromStrings(append([]string{model.MetricNameLabel, name, "job", "llm-node-exporter", metrics.LabelInstance, node}, more...)...), v)
+		emit(labels.FromStrings(append([]string{model.MetricNameLabel, name, "job", "llm-node-exporter", metrics.LabelInstance, node},
+			more...)...), v)
 	}
 	for _, f := range w.fleets {
 		for _, e := range f.replicas {
@@ -402,7 +412,10 @@ func (e *engine) emit(at time.Duration, emit rulesim.Emit) {
 		key := f.Name + part + strings.Join(more, ",")
 		l, ok := e.series[key]
 		if !ok {
-			l = labels.FromStrings(slices.Concat([]string{model.MetricNameLabel, f.Name + part, "job", "llm-node-exporter", metrics.LabelInstance, e.node}, who, more)...)
+			l = labels.FromStrings(slices.Concat([]string{
+				model.MetricNameLabel, f.Name + part, "job", "llm-node-exporter",
+				metrics.LabelInstance, e.node,
+			}, who, more)...)
 			e.series[key] = l
 		}
 		emit(l, v)
@@ -428,9 +441,13 @@ func (e *engine) emit(at time.Duration, emit rulesim.Emit) {
 	show(metrics.GPUClock, "", hertz, e.gpuL, metrics.LabelDomain, "sm")
 	show(metrics.GPUClockMax, "", 1980e6, e.gpuL, metrics.LabelDomain, "sm")
 	show(metrics.GPUFabricState, "", 1, e.gpuL, metrics.LabelState, "completed")
-	show(metrics.GPUECCErrors, "", math.Floor((at-e.started).Hours()/50), e.gpuL, metrics.LabelSeverity, "corrected", metrics.LabelLocation, "dram", metrics.LabelLifetime, "volatile")
+	show(metrics.GPUECCErrors, "", math.Floor((at-e.started).Hours()/50), e.gpuL, metrics.LabelSeverity, "corrected",
+		metrics.LabelLocation, "dram", metrics.LabelLifetime, "volatile")
 	show(metrics.GPUNVLinkErrors, "", math.Floor((at-e.started).Hours()/30), e.gpuL, metrics.LabelLink, "0", metrics.LabelType, "recovery")
-	for reason, seconds := range map[string]float64{"gpu_idle": c["idle"], "sw_power_cap": c["capped"], "hw_thermal_slowdown": 0, "hw_power_brake_slowdown": 0} {
+	for reason, seconds := range map[string]float64{
+		"gpu_idle": c["idle"], "sw_power_cap": c["capped"], "hw_thermal_slowdown": 0,
+		"hw_power_brake_slowdown": 0,
+	} {
 		show(metrics.GPUClockEventSeconds, "", seconds, e.gpuL, metrics.LabelReason, reason, metrics.LabelSource, "driver")
 	}
 	if c["xid13"] > 0 {
@@ -466,7 +483,8 @@ func (e *engine) emit(at time.Duration, emit rulesim.Emit) {
 			made, counted = c["ended_tokens"], metrics.CountedEnd
 		}
 		show(metrics.GenerationTokens, "", math.Floor(made), e.ranked)
-		once(metrics.MetricSourceInfo, 1, e.page, metrics.LabelMetric, metrics.GenerationTokens.Name, metrics.LabelQuality, "native", metrics.LabelCounted, string(counted))
+		once(metrics.MetricSourceInfo, 1, e.page, metrics.LabelMetric, metrics.GenerationTokens.Name, metrics.LabelQuality, "native",
+			metrics.LabelCounted, string(counted))
 	}
 	show(metrics.PromptTokens, "", math.Floor(c["prompt_sum"]), e.ranked)
 	histogram := func(f *metrics.Family, count, sum float64) {
@@ -559,17 +577,22 @@ func ordinary() *week {
 		return min(8, max(2, up, min(down, f.running())))
 	}})
 
-	computes := add(deployment{name: "split", role: "prefill", perSecond: office(4), want: replicas(3), draw: func(w *week, at time.Duration) job {
-		r := chat(500, 200, 0.3)(w, at)
-		if w.rng.Float64() < 0.15 {
-			r.prompt, r.cached, r.long = min(w.lognormal(6000, 0.3), 9000), 0.7, true
-		}
-		r.output, r.outcome = 1, metrics.OutcomeLength
-		return r
-	}})
+	computes := add(deployment{
+		name: "split", role: "prefill", perSecond: office(4), want: replicas(3),
+		draw: func(w *week, at time.Duration) job {
+			r := chat(500, 200, 0.3)(w, at)
+			if w.rng.Float64() < 0.15 {
+				r.prompt, r.cached, r.long = min(w.lognormal(6000, 0.3), 9000), 0.7, true
+			}
+			r.output, r.outcome = 1, metrics.OutcomeLength
+			return r
+		},
+	})
 	computes.after = add(deployment{name: "split", role: "decode", want: replicas(3)})
 
-	add(deployment{name: "batch", want: replicas(2), ranks: 2, token: 25 * time.Millisecond, objectives: named("batch", false, slo.Availability),
+	add(deployment{
+		name: "batch", want: replicas(2), ranks: 2, token: 25 * time.Millisecond, objectives: named("batch", false,
+			slo.Availability),
 		draw: func(w *week, _ time.Duration) job {
 			return job{prompt: w.lognormal(1500, 0.5), output: 1 + min(w.lognormal(3500, 0.5), 12000)}
 		},
@@ -578,7 +601,8 @@ func ordinary() *week {
 				return 500
 			}
 			return 0
-		}})
+		},
+	})
 
 	tuesday := day + 9*hour
 	since := func(n int) func(*deployment, time.Duration) int {
@@ -589,23 +613,34 @@ func ordinary() *week {
 			return n
 		}
 	}
-	add(deployment{name: "small", model: "embed", runtime: "tei", kind: embeds, perSecond: office(20), want: since(2), loads: time.Minute, prefill: 200_000,
-		draw: func(w *week, _ time.Duration) job { return job{prompt: w.lognormal(200, 0.6), output: 1} }})
-	add(deployment{name: "small", model: "complete", perSecond: office(6), want: since(2), token: 6 * time.Millisecond, loads: 2 * time.Minute,
+	add(deployment{
+		name: "small", model: "embed", runtime: "tei", kind: embeds, perSecond: office(20), want: since(2), loads: time.Minute,
+		prefill: 200_000,
+		draw:    func(w *week, _ time.Duration) job { return job{prompt: w.lognormal(200, 0.6), output: 1} },
+	})
+	add(deployment{
+		name: "small", model: "complete", perSecond: office(6), want: since(2), token: 6 * time.Millisecond, loads: 2 * time.Minute,
 		draw: func(w *week, at time.Duration) job {
 			r := chat(1500, 40, 0.8)(w, at)
 			if r.output > 30 {
 				r.output, r.outcome = 30, metrics.OutcomeLength
 			}
 			return r
-		}})
+		},
+	})
 
 	patient := func(w *week, _ time.Duration) job {
 		return job{prompt: w.lognormal(3000, 0.5), output: min(w.lognormal(8000, 0.6), 28000)}
 	}
 	thrice := func(time.Duration) float64 { return 3. / 3600 }
-	add(deployment{name: "rare", model: "tgi", runtime: "tgi", kind: atEnd, perSecond: thrice, draw: patient, want: replicas(1), token: 25 * time.Millisecond})
-	add(deployment{name: "rare", model: "llama", runtime: "llamacpp", kind: countsNo, perSecond: thrice, draw: patient, want: replicas(1), token: 25 * time.Millisecond})
+	add(deployment{
+		name: "rare", model: "tgi", runtime: "tgi", kind: atEnd, perSecond: thrice, draw: patient, want: replicas(1),
+		token: 25 * time.Millisecond,
+	})
+	add(deployment{
+		name: "rare", model: "llama", runtime: "llamacpp", kind: countsNo, perSecond: thrice, draw: patient, want: replicas(1),
+		token: 25 * time.Millisecond,
+	})
 
 	awake := func(at time.Duration) bool { // four sittings a day, each at a different minute
 		weekday, h := clock(at)
@@ -617,7 +652,9 @@ func ordinary() *week {
 		}
 		return false
 	}
-	add(deployment{name: "serverless", slowStart: 2, loads: 90 * time.Second, objectives: named("serverless", true, slo.TTFT, slo.ITL, slo.Availability), draw: chat(500, 200, 0.5),
+	add(deployment{
+		name: "serverless", slowStart: 2, loads: 90 * time.Second, objectives: named("serverless", true, slo.TTFT, slo.ITL,
+			slo.Availability), draw: chat(500, 200, 0.5),
 		perSecond: func(at time.Duration) float64 {
 			if awake(at) {
 				return 0.5
@@ -629,7 +666,8 @@ func ordinary() *week {
 				return 1
 			}
 			return 0
-		}})
+		},
+	})
 
 	add(deployment{name: "moving", perSecond: office(5), draw: chat(500, 200, 0.6), want: replicas(4)})
 	return w
@@ -739,7 +777,8 @@ func TestOrdinaryWeek(t *testing.T) {
 			}
 		}
 		slices.Sort(which)
-		fmt.Fprintf(&table, "| %s | %s | %d | %d | %d | %s |\n", f.name, f.model+f.role, f.ended, counts["critical"], counts["warning"], strings.Join(which, ", "))
+		fmt.Fprintf(&table, "| %s | %s | %d | %d | %d | %s |\n", f.name, f.model+f.role, f.ended, counts["critical"], counts["warning"],
+			strings.Join(which, ", "))
 		if f.ended == 0 {
 			t.Errorf("%s: no request ended", f.model)
 		}

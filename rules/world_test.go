@@ -89,7 +89,8 @@ func (w *world) scrape(at time.Time, emit rulesim.Emit) {
 	for _, o := range w.objectives {
 		emit(series(metrics.SLOObjective.Name, metrics.LabelSLO, o.Name), o.Target.Float())
 		emit(series(metrics.SLOPeriod.Name, metrics.LabelSLO, o.Name), o.Period.Std().Seconds())
-		emit(series(metrics.SLOInfo.Name, metrics.LabelSLO, o.Name, metrics.LabelSignal, string(o.Signal), metrics.LabelBad, o.Miss(), metrics.LabelPeriod, o.Period.String()), 1)
+		emit(series(metrics.SLOInfo.Name, metrics.LabelSLO, o.Name, metrics.LabelSignal, string(o.Signal), metrics.LabelBad, o.Miss(),
+			metrics.LabelPeriod, o.Period.String()), 1)
 	}
 	for _, s := range w.services {
 		if t >= s.from && (s.until == 0 || t < s.until) {

@@ -43,7 +43,8 @@ type result struct {
 	Names  string `json:"names,omitempty"`
 }
 
-// serve answers the query of a page that has a number, from 0 on. A reader chooses among these queries and fills in labels, and asks nothing else.
+// serve answers the query of a page that has a number, from 0 on. A reader chooses among these queries and fills in
+// labels, and asks nothing else.
 func (ask Asker) serve(w http.ResponseWriter, r *http.Request, page []byte, number string, known url.Values) {
 	all := queries.FindAllSubmatch(page, -1)
 	n, err := strconv.Atoi(number)
@@ -102,9 +103,7 @@ func (s Series) result(page []byte, known url.Values, obvious map[string]bool) r
 	}
 	to := result{Value: strconv.FormatFloat(s.Value, 'g', 5, 64), Labels: strings.Join(named, ", ")}
 	if len(fills) > 0 {
-		for label, values := range known {
-			more[label] = values
-		}
+		maps.Copy(more, known)
 		to.Fills, to.Names = "?"+more.Encode(), strings.Join(fills, ", ")
 	}
 	return to

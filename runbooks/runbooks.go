@@ -1,6 +1,6 @@
 // Package runbooks has one runbook per alert, written for a person at three in the morning: what it means, whether it
-// is real, where to turn, what to look at, what to do, and how to see that it helped. Other runbooks cover branches of a diagnosis that have no
-// alert, and procedures that many runbooks use. All are embedded, so the exporter that
+// is real, where to turn, what to look at, what to do, and how to see that it helped. Other runbooks cover branches of
+// a diagnosis that have no alert, and procedures that many runbooks use. All are embedded, so the exporter that
 // measured the problem can show them when nothing else answers.
 package runbooks
 
@@ -158,7 +158,8 @@ func (o Opener) of(query string) string {
 	if err != nil {
 		panic(err) // a string
 	}
-	return strings.NewReplacer("{query}", url.QueryEscape(query), "{json}", url.QueryEscape(string(quoted[1:len(quoted)-1]))).Replace(string(o))
+	return strings.NewReplacer("{query}", url.QueryEscape(query), "{json}", url.QueryEscape(string(quoted[1:len(quoted)-1]))).
+		Replace(string(o))
 }
 
 // blocks writes blocks of code. Below a query it has a link that opens it, and a place for what it has now.
@@ -182,7 +183,8 @@ func (b blocks) block(w util.BufWriter, source []byte, node ast.Node, entering b
 		return ast.WalkContinue, nil
 	}
 	if b.opens != "" {
-		fmt.Fprintf(w, "<p class=\"open\"><a href=\"%s\" target=\"_blank\" rel=\"noreferrer\">Run this query</a></p>\n", template.HTMLEscapeString(b.opens.of(strings.TrimSpace(text))))
+		fmt.Fprintf(w, "<p class=\"open\"><a href=\"%s\" target=\"_blank\" rel=\"noreferrer\">Run this query</a></p>\n",
+			template.HTMLEscapeString(b.opens.of(strings.TrimSpace(text))))
 	}
 	if b.answers {
 		fmt.Fprint(w, "<div class=\"answer\" role=\"status\"></div>\n")
@@ -198,14 +200,19 @@ var script template.JS
 // query, as in ?namespace=prod&pod=chat-0, take their places in the commands. A query opens with one click, a block of code is
 // copied with one; with ask, the runbook shows the present result of each query.
 func Handler(queries Opener, ask Asker) http.Handler {
-	html := goldmark.New(goldmark.WithExtensions(extension.Table), goldmark.WithRendererOptions(renderer.WithNodeRenderers(util.Prioritized(blocks{queries, ask != nil}, 0))))
+	html := goldmark.New(goldmark.WithExtensions(extension.Table),
+		goldmark.WithRendererOptions(renderer.WithNodeRenderers(util.Prioritized(blocks{queries, ask != nil}, 0))))
 	write := func(w http.ResponseWriter, status int, title string, page []byte) {
 		var body bytes.Buffer
 		if err := html.Convert(page, &body); err != nil {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 			return
 		}
-		_ = site.Write(w, status, site.Page{Title: title, Root: "../", Body: template.HTML(`<div class="text">` + body.String() + "</div>"), Script: script}) // the reader has left
+		// the reader has left
+		_ = site.Write(w, status, site.Page{
+			Title: title, Root: "../", Body: template.HTML(`<div class="text">` + body.String() + "</div>"),
+			Script: script,
+		})
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		path, number, asked := strings.Cut(strings.Trim(r.URL.Path, "/"), "/")
@@ -226,7 +233,8 @@ func Handler(queries Opener, ask Asker) http.Handler {
 		}
 		if known.Has("slo") && !strings.HasPrefix(name, "LLMErrorBudget") {
 			title, rest, _ := strings.Cut(string(page), "\n")
-			page = []byte(title + "\n\nA page about an objective leads here, to its first suspect. If that does not fit, take the next row of the [split](LLMErrorBudgetFastBurn.md) that is true.\n" + rest)
+			page = []byte(title + "\n\nA page about an objective leads here, to its first suspect. If that does not fit, take the next row of " +
+				"the [split](LLMErrorBudgetFastBurn.md) that is true.\n" + rest)
 		}
 		if len(known) > 0 { // and passed on
 			page = pageLink.ReplaceAll(Fill(page, known), []byte("](${1}?"+known.Encode()+")"))
@@ -236,8 +244,11 @@ func Handler(queries Opener, ask Asker) http.Handler {
 }
 
 // Labels maps each placeholder of a command, such as $NS, to a label of the alert.
-var Labels = map[string]string{"NS": "namespace", "POD": "pod", "SERVER": "server", "MODEL": "model_name", "INSTANCE": "instance", "NODE": "instance",
-	"GPU_UUID": "gpu_uuid", "PCI_BUS_ID": "pci_bus_id", "LINK": "link", "SLO": "slo", "SOURCE": "source"}
+var Labels = map[string]string{
+	"NS": "namespace", "POD": "pod", "SERVER": "server", "MODEL": "model_name", "INSTANCE": "instance",
+	"NODE":     "instance",
+	"GPU_UUID": "gpu_uuid", "PCI_BUS_ID": "pci_bus_id", "LINK": "link", "SLO": "slo", "SOURCE": "source",
+}
 
 var (
 	placeholder = regexp.MustCompile(`\$[A-Z_]+\b`)
@@ -278,7 +289,8 @@ var kinds = []struct{ heading, prefix string }{{"Alerts", "LLM"}, {"Branches wit
 // index returns a page that lists all others by kind and by the question they answer.
 func index() []byte {
 	var b strings.Builder
-	b.WriteString("# Runbooks\n\nIn the commands, `$NS`, `$POD`, `$SERVER`, `$MODEL` and `$NODE` are the labels namespace, pod, server, model_name and instance of the alert. " +
+	b.WriteString("# Runbooks\n\nIn the commands, `$NS`, `$POD`, `$SERVER`, `$MODEL` and `$NODE` are the labels namespace, pod, server, " +
+		"model_name and instance of the alert. " +
 		"A page fills in those that its address has: `LLMEngineDown?namespace=prod&pod=chat-0`.\n")
 	names := Names()
 	for _, kind := range kinds {

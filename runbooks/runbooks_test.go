@@ -114,7 +114,10 @@ func twice(t *testing.T, query string) (families []string) {
 			return nil
 		}
 		for _, d := range engine.Known() {
-			if d.Role == metrics.GatewayRole && slices.ContainsFunc(d.Rows, func(r engine.Row) bool { return r.To.OfEngines() && r.To.Name == part.ReplaceAllString(v.Name, "") }) {
+			if d.Role == metrics.GatewayRole && slices.ContainsFunc(d.Rows, func(r engine.Row) bool {
+				return r.To.OfEngines() &&
+					r.To.Name == part.ReplaceAllString(v.Name, "")
+			}) {
 				families = append(families, v.Name)
 				return nil
 			}
@@ -148,7 +151,8 @@ func TestPagesAreReached(t *testing.T) {
 	}
 }
 
-// TestShedHasAWayAtEachGateway: the gateways that are read and that can refuse have a command each, by the name that a query of the page gives them.
+// TestShedHasAWayAtEachGateway: the gateways that are read and that can refuse have a command each, by the name that a
+// query of the page gives them.
 func TestShedHasAWayAtEachGateway(t *testing.T) {
 	page, err := runbooks.Page("Stabilise")
 	if err != nil {
@@ -156,7 +160,10 @@ func TestShedHasAWayAtEachGateway(t *testing.T) {
 	}
 	_, rest, _ := strings.Cut(string(page), "## Shed\n")
 	shed, _, _ := strings.Cut(rest, "\n## ")
-	for _, gateway := range []metrics.Runtime{metrics.LiteLLM, metrics.EnvoyAI, metrics.Envoy, metrics.Istio, metrics.ProductionStack, "kong"} {
+	for _, gateway := range []metrics.Runtime{
+		metrics.LiteLLM, metrics.EnvoyAI, metrics.Envoy, metrics.Istio, metrics.ProductionStack,
+		"kong",
+	} {
 		_, after, named := strings.Cut(shed, "`"+string(gateway)+"`")
 		if _, command, _ := strings.Cut(after, "```sh\n"); !named || gateway != metrics.ProductionStack && command == "" {
 			t.Errorf("no command for %s", gateway)
@@ -236,7 +243,10 @@ func TestQueriesOpen(t *testing.T) {
 			t.Errorf("%q: %v", opener, err)
 		}
 	}
-	for _, opener := range []runbooks.Opener{"javascript:alert({query})", "https://p.example/graph", "p.example/{query}", "https://p.example/%zz{query}"} {
+	for _, opener := range []runbooks.Opener{
+		"javascript:alert({query})", "https://p.example/graph", "p.example/{query}",
+		"https://p.example/%zz{query}",
+	} {
 		if opener.Check() == nil {
 			t.Errorf("%q passes", opener)
 		}
@@ -269,11 +279,13 @@ func TestHandlerFillsIn(t *testing.T) {
 			t.Errorf("the page lacks %q:\n%s", want, xid)
 		}
 	}
-	if page := get("BranchQueueing?slo=ttft&model_name=m"); !strings.Contains(page, `href="LLMErrorBudgetFastBurn.md?model_name=m&amp;slo=ttft"`) {
+	if page := get("BranchQueueing?slo=ttft&model_name=m"); !strings.Contains(page,
+		`href="LLMErrorBudgetFastBurn.md?model_name=m&amp;slo=ttft"`) {
 		t.Errorf("nothing leads from the first suspect to the others:\n%s", page)
 	}
 	for _, evil := range []string{"x;reboot", "$(reboot)", "`reboot`", "a b", "<script>", "-o", "x%0Areboot"} {
-		if page := get("LLMEngineDown?namespace=prod&pod=" + strings.NewReplacer(";", "%3B", " ", "%20", "<", "%3C", ">", "%3E").Replace(evil)); !strings.Contains(page, "get pod $POD") {
+		if page := get("LLMEngineDown?namespace=prod&pod=" + strings.NewReplacer(";", "%3B", " ", "%20", "<", "%3C", ">", "%3E").
+			Replace(evil)); !strings.Contains(page, "get pod $POD") {
 			t.Errorf("pod=%s is taken", evil)
 		}
 	}
@@ -407,7 +419,11 @@ func TestPagesHaveTheirParts(t *testing.T) {
 		what, before, needs string // a part stands above a heading; needs is a regular expression
 		on                  func(*rules.Alert) bool
 	}{
-		{"how to stabilise, before the diagnosis", "## What it means", `\(Stabilise\.md\)`, func(a *rules.Alert) bool { return serving(a) && a.Name != "LLMErrorBudgetSlowBurn" }}, // nobody gets up
+		// nobody gets up
+		{"how to stabilise, before the diagnosis", "## What it means", `\(Stabilise\.md\)`, func(a *rules.Alert) bool {
+			return serving(a) &&
+				a.Name != "LLMErrorBudgetSlowBurn"
+		}},
 		{"what to record, before the diagnosis", "## What it means", `\(Record\.md\)`, serving},
 		{"when each lever acts", "## Verify", `\*\*(At once|In minutes|By restart|By deploy)\*\*`, serving},
 		{"the whole verification", "## Roll back", `\(Verify\.md\)`, serving},
@@ -419,7 +435,10 @@ func TestPagesHaveTheirParts(t *testing.T) {
 		{"both windows of the fast pairs", "## Split", `(?s)rate5m.*rate1h.*rate30m.*rate6h`, named("LLMErrorBudgetFastBurn")},
 		{"both windows of the slow pairs", "## Split", `(?s)rate2h.*rate1d.*rate6h.*rate3d`, named("LLMErrorBudgetSlowBurn")},
 		{"p50, p95 and p99 of what users wait for", "## Levers", `(?s)"p50".*"p95".*"p99"`, named("LLMErrorBudgetFastBurn")},
-		{"the bad share of each replica for one objective", "## Levers", `by \(pod, server\) \(rate\(llm_slo_bad_events_total\{[^}]*slo="\$SLO"`, named("LLMErrorBudgetFastBurn")},
+		{
+			"the bad share of each replica for one objective", "## Levers",
+			`by \(pod, server\) \(rate\(llm_slo_bad_events_total\{[^}]*slo="\$SLO"`, named("LLMErrorBudgetFastBurn"),
+		},
 	} {
 		for _, a := range rules.Alerts(rules.Groups(rules.Options{})) {
 			if !part.on(a) {
@@ -445,37 +464,73 @@ func TestPagesHaveTheirParts(t *testing.T) {
 func TestPagesNameWhatOperatorsAskFor(t *testing.T) {
 	for page, needs := range map[string][][]string{
 		"LLMErrorBudgetFastBurn": {
-			{`\(Stabilise\.md\)`, `## Is it real\?`, `Both windows`, `curl`, `## Split`, `hardware: a throttled`, `hardware: memory errors`, `roll back first`, `## Evidence`},
+			{
+				`\(Stabilise\.md\)`, `## Is it real\?`, `Both windows`, `curl`, `## Split`, `hardware: a throttled`, `hardware: memory errors`,
+				`roll back first`, `## Evidence`,
+			},
 			{`\*\*At once\*\*: shed`, `cap output`, `out of rotation`, `\*\*In minutes\*\*`, `\(Rollback\.md\)`, `\*\*By restart or deploy\*\*`},
 		},
 		"Stabilise": {
-			{`## Shed\nShedding acts at once`, `429`, `## Cap\nA cap acts at once`, `restart`, `## Drain\nDraining acts within a minute`, `## Add\nAdding takes minutes`, `kubectl -n \$NS scale`, `patch hpa`, `KEDA`, `KServe`},
+			{
+				`## Shed\nShedding acts at once`, `429`, `## Cap\nA cap acts at once`, `restart`, `## Drain\nDraining acts within a minute`,
+				`## Add\nAdding takes minutes`, `kubectl -n \$NS scale`, `patch hpa`, `KEDA`, `KServe`,
+			},
 		},
-		"Record": {{`route:`, `model, version, runtime:`, `revision, adapter:`, `tokenizer and template:`, `image and flags:`, `generation settings:`, `prompt and output tokens`, `tenant:`,
-			`release time:`, `changes made`}},
-		"Verify": {{`rate5m`, `rate1h`, `rate30m`, `rate6h`, `time_to_first_token`, `inter_token_latency`, `llm_probe_requests_total`, `## Goodput`, `offset 1d`,
-			`requests_waiting`, `preemptions_total`, `Undo what`}},
-		"Rollback": {{`last good value`, `## The old release still runs`, `canaryTrafficPercent`, `## Git controls the deployment`, `git revert`, `argocd app sync`, `flux reconcile`,
-			`rollout undo`, `rollout status`, `warm`, `examples/rollout/`}},
-		"ReleaseGate": {{`old and the new revision`, `golden prompts`, `safety`, `short, long and bursty`, `Stop if more than`, `\*\*At once\*\*`, `examples/rollout/`}},
-		"Escalate":    {{`a lever did not help`, `## Tell users`, `Since HH:MM`, `## A hardware case`, `nvidia-bug-report`, `llm_gpu_remapped_rows`, `## It is over`}},
+		"Record": {{
+			`route:`, `model, version, runtime:`, `revision, adapter:`, `tokenizer and template:`, `image and flags:`,
+			`generation settings:`, `prompt and output tokens`, `tenant:`,
+			`release time:`, `changes made`,
+		}},
+		"Verify": {{
+			`rate5m`, `rate1h`, `rate30m`, `rate6h`, `time_to_first_token`, `inter_token_latency`, `llm_probe_requests_total`,
+			`## Goodput`, `offset 1d`,
+			`requests_waiting`, `preemptions_total`, `Undo what`,
+		}},
+		"Rollback": {{
+			`last good value`, `## The old release still runs`, `canaryTrafficPercent`, `## Git controls the deployment`,
+			`git revert`, `argocd app sync`, `flux reconcile`,
+			`rollout undo`, `rollout status`, `warm`, `examples/rollout/`,
+		}},
+		"ReleaseGate": {{
+			`old and the new revision`, `golden prompts`, `safety`, `short, long and bursty`, `Stop if more than`,
+			`\*\*At once\*\*`, `examples/rollout/`,
+		}},
+		"Escalate": {{
+			`a lever did not help`, `## Tell users`, `Since HH:MM`, `## A hardware case`, `nvidia-bug-report`,
+			`llm_gpu_remapped_rows`, `## It is over`,
+		}},
 
-		"BranchQueueing":         {{`\*\*At once\*\*: shed`, `output cap`, `kubectl scale`, `KEDA`, `KServe`, `--max-num-seqs`, `scale on the queue or the burn`}},
-		"BranchLongPrompts":      {{`\*\*At once\*\*: cap the prompt`, `route long prompts`, `--max-num-batched-tokens`, `--max-num-seqs`, `prefix caching on`, `separate prefill pool, if`, `GDRDMA`}},
-		"LLMPrefixHitCollapse":   {{`affinity`, `template or tokenizer`, `turn the cache on`, `--disable-radix-cache`}},
-		"BranchLargeBatch":       {{`cap output`, `add replicas`, `--max-num-seqs`, `speculation on`, `quantise`, `--tensor-parallel-size`, `within the node`, `smaller model`, `separate decode`}},
+		"BranchQueueing": {{
+			`\*\*At once\*\*: shed`, `output cap`, `kubectl scale`, `KEDA`, `KServe`, `--max-num-seqs`,
+			`scale on the queue or the burn`,
+		}},
+		"BranchLongPrompts": {{
+			`\*\*At once\*\*: cap the prompt`, `route long prompts`, `--max-num-batched-tokens`, `--max-num-seqs`,
+			`prefix caching on`, `separate prefill pool, if`, `GDRDMA`,
+		}},
+		"LLMPrefixHitCollapse": {{`affinity`, `template or tokenizer`, `turn the cache on`, `--disable-radix-cache`}},
+		"BranchLargeBatch": {{
+			`cap output`, `add replicas`, `--max-num-seqs`, `speculation on`, `quantise`, `--tensor-parallel-size`,
+			`within the node`, `smaller model`, `separate decode`,
+		}},
 		"BranchFewHits":          {{`tenants`, `affinity`, `\*\*By restart\*\*`, `--no-enable-prefix-caching`}},
 		"LLMSpeculationCollapse": {{`temperature`, `\*\*By restart\*\*`, `turn speculation off`, `a draft trained`}},
-		"BranchKVPressure":       {{`cap output`, `batch limit`, `--max-model-len`, `--kv-cache-dtype fp8`, `not above 0\.95`, `\*\*By deploy\*\*`, `pool for long contexts`}},
-		"BranchOutOfMemory":      {{`## Split`, `(?i)weights`, `95th percentile|p95`, `0\.85-0\.90`, `--kv-cache-dtype fp8`}},
-		"BranchLowThroughput":    {{`## Split`, `batches`, `CPU`, `--enforce-eager`, `--tensor-parallel-size`}},
-		"BranchIdleGPUs":         {{`router`, `rate limit`, `blocked replica`}},
-		"BranchAdapterLatency":   {{`few replicas`, `--max-loras`}},
-		"LLMRunawayGeneration":   {{`\*\*At once\*\*: set a hard output cap`, `stop tokens`}},
-		"BranchWrongOutput":      {{`(?i)metrics`, `tokenizer`, `## Levers`, `put back what changed`}},
-		"LLMReleaseRegression":   {{`fact=~"ttft_p95\|itl_p95\|failed"`, `Roll back first`, `\*\*At once\*\*: shift traffic back to the previous revision`, `rollout undo`, `canary stop by itself`}},
-		"BranchColdStart":        {{`keep one warm replica`, `readiness`, `scale earlier`}},
-		"LLMKVTransferFailures":  {{`## Levers`, `(?i)RDMA`}},
+		"BranchKVPressure": {{
+			`cap output`, `batch limit`, `--max-model-len`, `--kv-cache-dtype fp8`, `not above 0\.95`,
+			`\*\*By deploy\*\*`, `pool for long contexts`,
+		}},
+		"BranchOutOfMemory":    {{`## Split`, `(?i)weights`, `95th percentile|p95`, `0\.85-0\.90`, `--kv-cache-dtype fp8`}},
+		"BranchLowThroughput":  {{`## Split`, `batches`, `CPU`, `--enforce-eager`, `--tensor-parallel-size`}},
+		"BranchIdleGPUs":       {{`router`, `rate limit`, `blocked replica`}},
+		"BranchAdapterLatency": {{`few replicas`, `--max-loras`}},
+		"LLMRunawayGeneration": {{`\*\*At once\*\*: set a hard output cap`, `stop tokens`}},
+		"BranchWrongOutput":    {{`(?i)metrics`, `tokenizer`, `## Levers`, `put back what changed`}},
+		"LLMReleaseRegression": {{
+			`fact=~"ttft_p95\|itl_p95\|failed"`, `Roll back first`,
+			`\*\*At once\*\*: shift traffic back to the previous revision`, `rollout undo`, `canary stop by itself`,
+		}},
+		"BranchColdStart":       {{`keep one warm replica`, `readiness`, `scale earlier`}},
+		"LLMKVTransferFailures": {{`## Levers`, `(?i)RDMA`}},
 
 		"BranchThrottledGPU": {{`\*\*At once\*\*`, `\*\*In minutes\*\*`, `\(Escalate\.md\)`}},
 		"LLMGPUNeedsService": {{`reset the GPU`, `\*\*In minutes\*\*`, `\(Escalate\.md\)`}},
@@ -502,9 +557,13 @@ func TestPagesNameWhatOperatorsAskFor(t *testing.T) {
 
 // TestLevers: a terminal gets no Markdown, and commands whole, with the labels in their places.
 func TestLevers(t *testing.T) {
-	page := []byte("# X\n\n## Levers\n* **At once**: [roll back](Rollback.md), see\n  [Stabilise](Stabilise.md).\n\nThen:\n```sh\nkubectl -n $NS delete pod $POD\nkubectl get pod $MODEL\n```\n\n## Verify\n")
+	page := []byte("# X\n\n## Levers\n* **At once**: [roll back](Rollback.md), see\n  " +
+		"[Stabilise](Stabilise.md).\n\nThen:\n```sh\nkubectl -n $NS delete pod $POD\nkubectl get pod $MODEL\n```\n\n## Verify\n")
 	got := runbooks.Levers(page, map[string]string{"namespace": "prod", "pod": "p-0", "model_name": "$(reboot)"})
-	want := []string{"At once: roll back (Rollback), see\n  Stabilise.", "Then:", "$ kubectl -n prod delete pod p-0", "$ kubectl get pod $MODEL"}
+	want := []string{
+		"At once: roll back (Rollback), see\n  Stabilise.", "Then:", "$ kubectl -n prod delete pod p-0",
+		"$ kubectl get pod $MODEL",
+	}
 	if !slices.Equal(got, want) {
 		t.Errorf("%q", got)
 	}
@@ -519,21 +578,25 @@ func TestEveryXIDIsInARunbook(t *testing.T) {
 		}
 		listed := map[string]bool{}
 		for _, row := range regexp.MustCompile(`(?m)^\| ([0-9, ]+) \|`).FindAllStringSubmatch(string(text), -1) {
-			for _, code := range strings.Split(row[1], ", ") {
+			for code := range strings.SplitSeq(row[1], ", ") {
 				listed[code] = true
 			}
 		}
 		for _, x := range metrics.XIDs {
 			if listed[strconv.Itoa(x.Code)] != (x.Severity == severity) {
-				t.Errorf("%s: XID %d (%s) is of severity %s, and the table has it: %t", alert, x.Code, x.Meaning, x.Severity, listed[strconv.Itoa(x.Code)])
+				t.Errorf("%s: XID %d (%s) is of severity %s, and the table has it: %t", alert, x.Code, x.Meaning, x.Severity,
+					listed[strconv.Itoa(x.Code)])
 			}
 		}
 	}
 }
 
 // durations are how pages write them.
-var durations = map[string]time.Duration{"a minute": time.Minute, "two minutes": 2 * time.Minute, "three minutes": 3 * time.Minute, "five minutes": 5 * time.Minute,
-	"ten minutes": 10 * time.Minute, "a quarter of an hour": 15 * time.Minute, "half an hour": 30 * time.Minute, "an hour": time.Hour}
+var durations = map[string]time.Duration{
+	"a minute": time.Minute, "two minutes": 2 * time.Minute, "three minutes": 3 * time.Minute,
+	"five minutes": 5 * time.Minute,
+	"ten minutes":  10 * time.Minute, "a quarter of an hour": 15 * time.Minute, "half an hour": 30 * time.Minute, "an hour": time.Hour,
+}
 
 // What a page says of how long something lasted before the alert fired is the alert's own wait, a window that it or a record
 // of it reads, or both together.

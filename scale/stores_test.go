@@ -61,17 +61,21 @@ alerting: {alertmanagers: [{static_configs: [{targets: ['%s']}]}]}
 	server := start(t, "prometheus", address, mustBinary(t, "prometheus"), "--config.file="+config, "--storage.tsdb.path=data",
 		"--web.listen-address="+address, "--web.enable-remote-write-receiver")
 	server.ready(t, "/-/ready")
-	return &store{programs: []*program{server}, rulers: []*program{server},
+	return &store{
+		programs: []*program{server}, rulers: []*program{server},
 		write:    func(string) string { return "http://" + address + "/api/v1/write" },
 		seconds:  "prometheus_rule_group_duration_seconds_sum",
-		failures: "prometheus_rule_evaluation_failures_total", missed: "prometheus_rule_group_iterations_missed_total"}
+		failures: "prometheus_rule_evaluation_failures_total", missed: "prometheus_rule_group_iterations_missed_total",
+	}
 }
 
 // newVictoria is VictoriaMetrics' cluster: three vmstorage of which two keep each sample, and two vmalert for each tenant.
 func newVictoria(t *testing.T, p *pager) *store {
 	var storages, inserts, selects []string
-	s := &store{seconds: "vmalert_iteration_duration_seconds_sum",
-		failures: "vmalert_alerting_rules_errors_total", missed: "vmalert_iteration_missed_total"}
+	s := &store{
+		seconds:  "vmalert_iteration_duration_seconds_sum",
+		failures: "vmalert_alerting_rules_errors_total", missed: "vmalert_iteration_missed_total",
+	}
 	file := mustBinary(t, "vmstorage")
 	for i := range 3 {
 		a := free(t, 3)
@@ -99,10 +103,12 @@ func newVictoria(t *testing.T, p *pager) *store {
 		read, write := fmt.Sprintf("http://%s/select/%d/prometheus", a[1], i), fmt.Sprintf("http://%s/insert/%d/prometheus", a[0], i)
 		for twin := range 2 {
 			address := free(t, 1)[0]
-			s.rulers = append(s.rulers, start(t, fmt.Sprintf("vmalert-%d-%d", i, twin), address, file, append([]string{"-httpListenAddr=" + address,
+			s.rulers = append(s.rulers, start(t, fmt.Sprintf("vmalert-%d-%d", i, twin), address, file, append([]string{
+				"-httpListenAddr=" + address,
 				"-rule=" + content, "-evaluationInterval=1m", "-rule.evalDelay=2s", "-remoteWrite.flushInterval=500ms",
 				"-datasource.url=" + read, "-remoteRead.url=" + read, "-remoteWrite.url=" + write,
-				"-notifier.url=http://" + p.address}, strings.Fields(*vmalertFlags)...)...))
+				"-notifier.url=http://" + p.address,
+			}, strings.Fields(*vmalertFlags)...)...))
 		}
 		s.dies = append(s.dies, s.rulers[len(s.rulers)-2])
 	}
@@ -113,8 +119,10 @@ func newVictoria(t *testing.T, p *pager) *store {
 // newMimir is Mimir in microservices: a distributor, three ingesters that each keep every sample, a store-gateway, and two rulers that
 // share the groups of all tenants.
 func newMimir(t *testing.T, p *pager) *store {
-	s := &store{seconds: "cortex_prometheus_rule_group_duration_seconds_sum", failures: "cortex_prometheus_rule_evaluation_failures_total",
-		missed: "cortex_prometheus_rule_group_iterations_missed_total"}
+	s := &store{
+		seconds: "cortex_prometheus_rule_group_duration_seconds_sum", failures: "cortex_prometheus_rule_evaluation_failures_total",
+		missed: "cortex_prometheus_rule_group_iterations_missed_total",
+	}
 	file, shared := mustBinary(t, "mimir"), t.TempDir()
 	gossip := free(t, 1)[0]
 	run := func(target, name string) *program {
@@ -122,7 +130,8 @@ func newMimir(t *testing.T, p *pager) *store {
 		if len(s.programs) == 0 {
 			a[2] = gossip
 		}
-		args := []string{"-target=" + target, "-server.http-listen-address=" + host, "-server.http-listen-port=" + port(a[0]),
+		args := []string{
+			"-target=" + target, "-server.http-listen-address=" + host, "-server.http-listen-port=" + port(a[0]),
 			"-server.grpc-listen-address=" + host, "-server.grpc-listen-port=" + port(a[1]),
 			"-memberlist.bind-addr=" + host, "-memberlist.advertise-addr=" + host,
 			"-memberlist.bind-port=" + port(a[2]), "-memberlist.advertise-port=" + port(a[2]), "-memberlist.join=" + gossip,
@@ -131,7 +140,8 @@ func newMimir(t *testing.T, p *pager) *store {
 			"-ruler.alertmanager-url=http://" + p.address, "-store-gateway.sharding-ring.replication-factor=1",
 			"-usage-stats.enabled=false", "-log.level=warn",
 			"-ruler.evaluation-delay-duration=10s", "-ruler.ring.heartbeat-period=5s", "-ruler.ring.heartbeat-timeout=15s",
-			"-ruler.poll-interval=10s"} // until then, nobody evaluates the groups of a ruler that was killed
+			"-ruler.poll-interval=10s",
+		} // until then, nobody evaluates the groups of a ruler that was killed
 		for _, ring := range []string{"distributor.ring", "ingester.ring", "ruler.ring", "store-gateway.sharding-ring"} {
 			args = append(args, "-"+ring+".instance-addr="+host, "-"+ring+".instance-id="+name)
 		}

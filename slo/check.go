@@ -17,7 +17,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// Finding holds one remark about a configuration. Fatal findings stop the configuration from loading; the others describe what will happen instead.
+// Finding holds one remark about a configuration. Fatal findings stop the configuration from loading; the others
+// describe what will happen instead.
 type Finding struct {
 	Objective string // empty if it concerns no single objective
 	Field     string
@@ -93,9 +94,11 @@ func CheckWindowPairs(pairs []WindowPair) error {
 		case p.Short <= 0 || p.Short >= p.Long:
 			errs = append(errs, fmt.Errorf("%s: the short window must be shorter than the long one, about a twelfth of it", at))
 		case p.Short%step != 0 || p.Long%step != 0:
-			errs = append(errs, fmt.Errorf("%s: windows are multiples of %s, the step in which events are recorded; shorter ones hold fewer than four scrapes a minute apart", at, step))
+			errs = append(errs, fmt.Errorf("%s: windows are multiples of %s, the step in which events are recorded; shorter ones hold fewer "+
+				"than four scrapes a minute apart", at, step))
 		case p.Long > minPeriod():
-			errs = append(errs, fmt.Errorf("%s: longer than the shortest period (%s): the alert would ask about time outside the objective", at, minPeriod()))
+			errs = append(errs, fmt.Errorf("%s: longer than the shortest period (%s): the alert would ask about time outside the objective", at,
+				minPeriod()))
 		case p.Spend <= 0 || p.Spend >= One:
 			errs = append(errs, fmt.Errorf("%s: spends %s of the budget; write more than 0%% and less than 100%%", at, p.Spend.Percent()))
 		case p.Severity != Page && p.Severity != Ticket:
@@ -177,7 +180,8 @@ func (c *checker) selector(field string, s Selector) {
 
 func (c *checker) absence() {
 	if c.o.MayBeAbsent && len(c.o.Select.Model)+len(c.o.Select.Namespace) == 0 {
-		c.warn("may_be_absent", "holds for every model that the objective counts on: nobody is paged when one has no engine left. Name them under select: model_name or namespace")
+		c.warn("may_be_absent", "holds for every model that the objective counts on: nobody is paged when one has no engine left. Name them "+
+			"under select: model_name or namespace")
 	}
 }
 
@@ -245,7 +249,8 @@ func (c *checker) period() bool {
 		return false
 	}
 	if c.opt.Retention > 0 && c.o.Period > c.opt.Retention {
-		c.warn("period", "%s is longer than Prometheus keeps samples (%s): the budget will silently be that of %s. Raise the retention or shorten the period",
+		c.warn("period", "%s is longer than Prometheus keeps samples (%s): the budget will silently be that of %s. Raise the retention or "+
+			"shorten the period",
 			c.o.Period, c.opt.Retention, c.opt.Retention)
 	}
 	return true
@@ -259,14 +264,17 @@ func (c *checker) pairs() {
 		share := new(big.Rat).Mul(wanted, c.o.Budget().Rat())
 		switch {
 		case got.Cmp(wanted) > 0:
-			c.warn("period", "%s of the budget in %s is a burn rate of %s over %s, inside the objective; the alert fires at 1 instead, when %s of the budget is spent",
+			c.warn("period", "%s of the budget in %s is a burn rate of %s over %s, inside the objective; the alert fires at 1 instead, when %s "+
+				"of the budget is spent",
 				p.Spend.Percent(), p.Long, decimalShort(wanted), c.o.Period, percent(p.Spent(c.o)))
 		case got.Cmp(wanted) == 0:
 		case share.Cmp(one) >= 0:
-			c.warn("target", "a burn rate of %s (%s of the budget in %s) needs %s of all events bad and could never fire; the alert fires at %s bad instead, when %s of the budget is spent",
+			c.warn("target", "a burn rate of %s (%s of the budget in %s) needs %s of all events bad and could never fire; the alert fires at "+
+				"%s bad instead, when %s of the budget is spent",
 				decimalShort(wanted), p.Spend.Percent(), p.Long, percent(share), MaxBadShare.Percent(), percent(p.Spent(c.o)))
 		default:
-			c.warn("target", "a burn rate of %s over %s needs %s of all events bad, which is late; the alert fires at %s bad instead, when %s of the budget is spent",
+			c.warn("target", "a burn rate of %s over %s needs %s of all events bad, which is late; the alert fires at %s bad instead, when %s "+
+				"of the budget is spent",
 				decimalShort(wanted), p.Long, percent(share), MaxBadShare.Percent(), percent(p.Spent(c.o)))
 		}
 	}
@@ -300,12 +308,14 @@ func (c *checker) grid() {
 			c.warn("threshold", "%s on %s counts as %s s, its last bucket bound", c.o.Threshold, runtime, FormatBound(bound))
 		case FormatBound(bound) != c.o.Threshold.Seconds():
 			next := bounds[slices.Index(bounds, bound)+1]
-			c.warn("threshold", "%s is not on the grid of %s: %s s is used there, stricter than written (nearest bounds %s and %s s). Choose one of them to mean the same everywhere",
+			c.warn("threshold", "%s is not on the grid of %s: %s s is used there, stricter than written (nearest bounds %s and %s s). Choose "+
+				"one of them to mean the same everywhere",
 				c.o.Threshold, runtime, FormatBound(bound), FormatBound(bound), FormatBound(next))
 		}
 	}
 	if asked > 0 && answered == 0 {
-		c.fatal("threshold", "%s is below the first bucket of every engine it is for: it could count nothing. Use at least %s s", c.o.Threshold, FormatBound(best))
+		c.fatal("threshold", "%s is below the first bucket of every engine it is for: it could count nothing. Use at least %s s",
+			c.o.Threshold, FormatBound(best))
 	}
 }
 

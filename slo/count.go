@@ -62,8 +62,8 @@ func Judge(outcome metrics.Outcome) (event, bad bool) {
 	return false, false
 }
 
-// JudgeProbe reports whether a synthetic request with this outcome counts for availability, and whether it is bad. A refusal because of the probe's
-// own configuration or rate limit does not affect users.
+// JudgeProbe reports whether a synthetic request with this outcome counts for availability, and whether it is bad. A
+// refusal because of the probe's own configuration or rate limit does not affect users.
 func JudgeProbe(outcome metrics.ProbeOutcome) (event, bad bool) {
 	switch outcome {
 	case metrics.ProbeOK, metrics.ProbeWrongAnswer:
@@ -74,8 +74,8 @@ func JudgeProbe(outcome metrics.ProbeOutcome) (event, bad bool) {
 	return true, true
 }
 
-// Fits returns Snap's bound for a threshold in seconds, and Counted if it is close enough to count at: a bound below half of the threshold would
-// count good answers as bad. Otherwise it returns why the objective is not counted.
+// Fits returns Snap's bound for a threshold in seconds, and Counted if it is close enough to count at: a bound below
+// half of the threshold would count good answers as bad. Otherwise it returns why the objective is not counted.
 func Fits(bounds []float64, threshold float64) (bound float64, reason Reason) {
 	bound, ok := Snap(bounds, threshold)
 	switch {

@@ -30,7 +30,8 @@ func TestMaintenanceHasAnEnd(t *testing.T) {
 			t.Errorf("at %d h: %s, on %t; want %s", hour, got, m.On(at), want)
 		}
 	}
-	if !m.Covers(slo.Objective{Name: "ttft"}) || m.Covers(slo.Objective{Name: "itl"}) || !(slo.Maintenance{}).Covers(slo.Objective{Name: "itl"}) {
+	if !m.Covers(slo.Objective{Name: "ttft"}) || m.Covers(slo.Objective{Name: "itl"}) || !(slo.Maintenance{}).
+		Covers(slo.Objective{Name: "itl"}) {
 		t.Error("covers the wrong objectives")
 	}
 	written, err := yaml.Marshal([]slo.Maintenance{m})
@@ -48,13 +49,25 @@ func TestCheckOfMaintenance(t *testing.T) {
 		fatal      bool
 		want       string // empty: nothing to remark
 	}{
-		{"fine", "- {from: 2026-10-01T22:00:00Z, to: 2026-10-08T22:00:00Z, reason: r, objectives: [ttft], select: {model_name: [chat-*]}}", false, ""},
+		{
+			"fine", "- {from: 2026-10-01T22:00:00Z, to: 2026-10-08T22:00:00Z, reason: r, objectives: [ttft], select: {model_name: [chat-*]}}",
+			false, "",
+		},
 		{"no end", "- {from: 2026-10-01T22:00:00Z, reason: r}", true, "maintenance[0]: needs from and to"},
 		{"backwards", "- {from: 2026-10-01T22:00:00Z, to: 2026-10-01T22:00:00Z, reason: r}", true, "maintenance[0].to: is not after from"},
-		{"too long", "- {from: 2026-10-01T22:00:00Z, to: 2026-10-08T22:00:01Z, reason: r}", true, "maintenance[0].to: is more than 7d after from"},
+		{
+			"too long", "- {from: 2026-10-01T22:00:00Z, to: 2026-10-08T22:00:01Z, reason: r}", true,
+			"maintenance[0].to: is more than 7d after from",
+		},
 		{"no reason", "- {from: 2026-10-01T22:00:00Z, to: 2026-10-02T22:00:00Z, reason: ' '}", true, "maintenance[0].reason: is missing"},
-		{"no such objective", "- {from: 2026-10-01T22:00:00Z, to: 2026-10-02T22:00:00Z, reason: r, objectives: [tfft]}", true, `maintenance[0].objectives: there is no objective "tfft"`},
-		{"nothing left", "- {from: 2026-10-01T22:00:00Z, to: 2026-10-02T22:00:00Z, reason: r, select: {not: {}}}", true, "maintenance[0].select.not: is empty"},
+		{
+			"no such objective", "- {from: 2026-10-01T22:00:00Z, to: 2026-10-02T22:00:00Z, reason: r, objectives: [tfft]}", true,
+			`maintenance[0].objectives: there is no objective "tfft"`,
+		},
+		{
+			"nothing left", "- {from: 2026-10-01T22:00:00Z, to: 2026-10-02T22:00:00Z, reason: r, select: {not: {}}}", true,
+			"maintenance[0].select.not: is empty",
+		},
 		{"over", "- {from: 2026-09-01T22:00:00Z, to: 2026-09-02T22:00:00Z, reason: r}", false, "maintenance[0].to: is over"},
 	} {
 		findings := slo.CheckMaintenance(maintenance(t, tt.text), slo.Defaults(), now)

@@ -118,7 +118,8 @@ type Objective struct {
 	Select Selector `yaml:"select,omitempty"`
 	// CountAborts makes requests that the client gave up count as bad for availability.
 	CountAborts bool `yaml:"count_aborts,omitempty"`
-	// Severity limits the alerts of a burning budget: Page, the default, follows the windows; Ticket lowers the fast windows to tickets; None means no alert.
+	// Severity limits the alerts of a burning budget: Page, the default, follows the windows; Ticket lowers the fast
+	// windows to tickets; None means no alert.
 	Severity Severity `yaml:"severity,omitempty"`
 	// Labels holds labels that users define, such as team. They appear on the objective, and on alerts whose rules list
 	// their names.
@@ -143,8 +144,8 @@ func Periods() []Duration {
 // DefaultPeriod applies to an objective that names no period.
 const DefaultPeriod = 30 * Day
 
-// Defaults returns the objectives that apply if none are configured. The severe objectives cover the few requests that a target of 99% ignores.
-// Without them, one in a hundred may wait a minute.
+// Defaults returns the objectives that apply if none are configured. The severe objectives cover the few requests that
+// a target of 99% ignores. Without them, one in a hundred may wait a minute.
 func Defaults() []Objective {
 	return []Objective{
 		{Name: "ttft", Signal: TTFT, Threshold: duration("500ms"), Target: ratio("99%"), Period: DefaultPeriod, Default: true},
@@ -266,7 +267,8 @@ func (s Selector) admits(r metrics.Runtime) bool {
 
 // covers reports whether the selector selects every engine of a runtime.
 func (s Selector) covers(r metrics.Runtime) bool {
-	return len(s.Model)+len(s.Namespace)+len(s.Role) == 0 && (len(s.Runtime) == 0 || slices.Contains(s.Runtime, r)) && (s.Not == nil || !s.Not.admits(r))
+	return len(s.Model)+len(s.Namespace)+len(s.Role) == 0 && (len(s.Runtime) == 0 || slices.Contains(s.Runtime, r)) &&
+		(s.Not == nil || !s.Not.admits(r))
 }
 
 func anyGlob(patterns []string, value string) bool {

@@ -56,7 +56,10 @@ func TestRatiosAreExact(t *testing.T) {
 }
 
 func TestDurationsPrintInDays(t *testing.T) {
-	for text, want := range map[string]string{"4w": "28d", "30d": "30d", "90m": "1h30m", "500ms": "500ms", "1.5s": "1.5s", "50ms": "50ms", "1d2h": "1d2h", "0s": "0s"} {
+	for text, want := range map[string]string{
+		"4w": "28d", "30d": "30d", "90m": "1h30m", "500ms": "500ms", "1.5s": "1.5s", "50ms": "50ms",
+		"1d2h": "1d2h", "0s": "0s",
+	} {
 		if got := duration(t, text).String(); got != want {
 			t.Errorf("%s prints as %s, want %s", text, got, want)
 		}
@@ -115,7 +118,8 @@ func TestTimesOfTheLiterature(t *testing.T) {
 	if got := slo.Exhaustion(30*slo.Day, 1, 0); got != math.MaxInt64 {
 		t.Errorf("a budget that does not burn lasts %s", got)
 	}
-	if _, fires := fast.Detection(slo.Objective{Target: ratio(t, "99%"), Period: 30 * slo.Day}, slo.Load{BadShare: 0.14, RequestsPerSecond: 1000}); fires {
+	if _, fires := fast.Detection(slo.Objective{Target: ratio(t, "99%"), Period: 30 * slo.Day},
+		slo.Load{BadShare: 0.14, RequestsPerSecond: 1000}); fires {
 		t.Error("fires below its threshold")
 	}
 }
@@ -141,9 +145,11 @@ func TestSnapTakesTheStricterBound(t *testing.T) {
 func TestJudge(t *testing.T) {
 	type verdict struct{ event, bad bool }
 	for outcome, want := range map[metrics.Outcome]verdict{
-		metrics.OutcomeStop: {true, false}, metrics.OutcomeLength: {true, false}, metrics.OutcomeSuccess: {true, false}, metrics.OutcomeRepetition: {true, false},
-		metrics.OutcomeError: {true, true}, metrics.OutcomeRejected: {true, true},
-		metrics.OutcomeAbort: {false, false}, metrics.OutcomeInvalid: {false, false}, metrics.OutcomeUnknown: {false, false}, "none of these": {false, false},
+		metrics.OutcomeStop: {true, false}, metrics.OutcomeLength: {true, false}, metrics.OutcomeSuccess: {true, false},
+		metrics.OutcomeRepetition: {true, false},
+		metrics.OutcomeError:      {true, true}, metrics.OutcomeRejected: {true, true},
+		metrics.OutcomeAbort: {false, false}, metrics.OutcomeInvalid: {false, false}, metrics.OutcomeUnknown: {false, false},
+		"none of these": {false, false},
 	} {
 		event, bad := slo.Judge(outcome)
 		if (verdict{event, bad}) != want {
@@ -240,10 +246,12 @@ func TestConfiguration(t *testing.T) {
 	if err := slo.Fatal(slo.Check(objectives, slo.CheckOptions{})); err != nil {
 		t.Error(err)
 	}
-	if o := objectives[0]; o.Target != ratio(t, "99.9%") || o.Threshold.Seconds() != "0.5" || o.Period != 28*slo.Day || !slices.Equal(o.Select.Model, []string{"chat-*"}) {
+	if o := objectives[0]; o.Target != ratio(t, "99.9%") || o.Threshold.Seconds() != "0.5" || o.Period != 28*slo.Day ||
+		!slices.Equal(o.Select.Model, []string{"chat-*"}) {
 		t.Errorf("read as %+v", o)
 	}
-	if o := objectives[0]; o.Labels["team"] != "search" || o.Severity != slo.Ticket || o.Runbook != "https://wiki.example/ttft" || o.Dashboard != "https://grafana.example/d/chat" {
+	if o := objectives[0]; o.Labels["team"] != "search" || o.Severity != slo.Ticket || o.Runbook != "https://wiki.example/ttft" ||
+		o.Dashboard != "https://grafana.example/d/chat" {
 		t.Errorf("whose it is was read as %+v", o)
 	}
 	if objectives[1].Severity != slo.Page {
@@ -253,7 +261,8 @@ func TestConfiguration(t *testing.T) {
 		t.Errorf("default period %s", objectives[1].Period)
 	}
 	label := func(v string) func(string) string { return func(string) string { return v } }
-	if bad := objectives[2].Bad; !bad.Selects(metrics.Requests, label("error")) || bad.Selects(metrics.Requests, label("stop")) || bad.Selects(metrics.Preemptions, label("error")) {
+	if bad := objectives[2].Bad; !bad.Selects(metrics.Requests, label("error")) || bad.Selects(metrics.Requests, label("stop")) ||
+		bad.Selects(metrics.Preemptions, label("error")) {
 		t.Error("bad selects the wrong series")
 	}
 	out, err := yaml.Marshal(objectives)
@@ -309,41 +318,168 @@ func TestCheckExplains(t *testing.T) {
 		fatal        bool
 		want         []string
 	}{
-		{"off the grid", "- {name: a, signal: ttft, threshold: 500ms, target: 99%}", slo.CheckOptions{Runtimes: []metrics.Runtime{metrics.SGLang}}, false,
-			[]string{`objective "a": threshold`, "sglang", "0.4 s is used there", "0.4 and 0.6 s"}},
-		{"below the grid", "- {name: a, signal: request_duration, threshold: 100ms, target: 99%}", slo.CheckOptions{}, false, []string{"cannot answer 100ms", "0.3 s"}},
-		{"below every grid", "- {name: a, signal: ttft, threshold: 10us, target: 99%}", slo.CheckOptions{}, true, []string{"is below the first bucket of every engine"}},
-		{"below the grid of the only engine", "- {name: a, signal: request_duration, threshold: 100ms, target: 99%, select: {runtime: [vllm]}}", slo.CheckOptions{}, true, []string{"Use at least 0.3 s"}},
+		{
+			"off the grid", "- {name: a, signal: ttft, threshold: 500ms, target: 99%}",
+			slo.CheckOptions{Runtimes: []metrics.Runtime{metrics.SGLang}},
+			false,
+			[]string{`objective "a": threshold`, "sglang", "0.4 s is used there", "0.4 and 0.6 s"},
+		},
+		{
+			"below the grid", "- {name: a, signal: request_duration, threshold: 100ms, target: 99%}",
+			slo.CheckOptions{},
+			false,
+			[]string{"cannot answer 100ms", "0.3 s"},
+		},
+		{
+			"below every grid", "- {name: a, signal: ttft, threshold: 10us, target: 99%}",
+			slo.CheckOptions{},
+			true,
+			[]string{"is below the first bucket of every engine"},
+		},
+		{
+			"below the grid of the only engine",
+			"- {name: a, signal: request_duration, threshold: 100ms, target: 99%, select: {runtime: [vllm]}}",
+			slo.CheckOptions{},
+			true,
+			[]string{"Use at least 0.3 s"},
+		},
 		{"above the grid", "- {name: a, signal: itl, threshold: 90s, target: 99%}", slo.CheckOptions{}, false, []string{"80 s, its last"}},
-		{"below the grid of the only engine left", "- {name: a, signal: ttft, threshold: 50ms, target: 99%, select: {not: {runtime: [vllm, trtllm]}}}", slo.CheckOptions{}, true, []string{"Use at least 0.1 s"}},
-		{"nothing is left", "- {name: a, signal: ttft, threshold: 1s, target: 99%, select: {not: {}}}", slo.CheckOptions{}, true, []string{"select.not", "excludes every engine"}},
+		{
+			"below the grid of the only engine left",
+			"- {name: a, signal: ttft, threshold: 50ms, target: 99%, select: {not: {runtime: [vllm, trtllm]}}}",
+			slo.CheckOptions{},
+			true,
+			[]string{"Use at least 0.1 s"},
+		},
+		{
+			"nothing is left", "- {name: a, signal: ttft, threshold: 1s, target: 99%, select: {not: {}}}",
+			slo.CheckOptions{},
+			true,
+			[]string{"select.not", "excludes every engine"},
+		},
 		{"no budget", "- {name: a, signal: availability, target: 100%}", slo.CheckOptions{}, true, []string{"no error budget", "99.99%"}},
 		{"mostly bad", "- {name: a, signal: availability, target: 40%}", slo.CheckOptions{}, true, []string{"more than half", "at least 50%"}},
 		{"no target", "- {name: a, signal: availability}", slo.CheckOptions{}, true, []string{"target: is missing"}},
 		{"target of nothing", "- {name: a, signal: availability, target: 0%}", slo.CheckOptions{}, true, []string{"0%, which promises nothing"}},
-		{"never fires", "- {name: a, signal: availability, target: 90%}", slo.CheckOptions{}, false, []string{"14.4 (2% of the budget in 1h) needs 144%", "could never fire", "at 50% bad instead, when 0.694% of the budget"}},
-		{"fires late", "- {name: a, signal: availability, target: 95%}", slo.CheckOptions{}, false, []string{"needs 72% of all events bad, which is late"}},
-		{"inside the objective", "- {name: a, signal: availability, target: 99%, period: 7d}", slo.CheckOptions{}, false, []string{"burn rate of 0.7 over 7d", "fires at 1 instead", "14.286%"}},
-		{"retention", "- {name: a, signal: availability, target: 99%}", slo.CheckOptions{Retention: 15 * slo.Day}, false, []string{"longer than Prometheus keeps samples (15d)"}},
-		{"odd period", "- {name: a, signal: availability, target: 99%, period: 31d}", slo.CheckOptions{}, true, []string{"choose one of 7d, 14d, 28d, 30d, 60d, 90d"}},
+		{
+			"never fires", "- {name: a, signal: availability, target: 90%}",
+			slo.CheckOptions{},
+			false,
+			[]string{"14.4 (2% of the budget in 1h) needs 144%", "could never fire", "at 50% bad instead, when 0.694% of the budget"},
+		},
+		{
+			"fires late", "- {name: a, signal: availability, target: 95%}",
+			slo.CheckOptions{},
+			false,
+			[]string{"needs 72% of all events bad, which is late"},
+		},
+		{
+			"inside the objective", "- {name: a, signal: availability, target: 99%, period: 7d}",
+			slo.CheckOptions{},
+			false,
+			[]string{"burn rate of 0.7 over 7d", "fires at 1 instead", "14.286%"},
+		},
+		{
+			"retention", "- {name: a, signal: availability, target: 99%}",
+			slo.CheckOptions{Retention: 15 * slo.Day},
+			false,
+			[]string{"longer than Prometheus keeps samples (15d)"},
+		},
+		{
+			"odd period", "- {name: a, signal: availability, target: 99%, period: 31d}",
+			slo.CheckOptions{},
+			true,
+			[]string{"choose one of 7d, 14d, 28d, 30d, 60d, 90d"},
+		},
 		{"no threshold", "- {name: a, signal: ttft, target: 99%}", slo.CheckOptions{}, true, []string{"such as 500ms"}},
-		{"useless threshold", "- {name: a, signal: availability, threshold: 1s, target: 99%}", slo.CheckOptions{}, true, []string{"has no threshold"}},
+		{
+			"useless threshold", "- {name: a, signal: availability, threshold: 1s, target: 99%}",
+			slo.CheckOptions{},
+			true,
+			[]string{"has no threshold"},
+		},
 		{"unknown signal", "- {name: a, signal: speed, target: 99%}", slo.CheckOptions{}, true, []string{`"speed" is none of ttft, itl`}},
 		{"bad name", "- {name: A b, signal: availability, target: 99%}", slo.CheckOptions{}, true, []string{"lower-case"}},
-		{"same name twice", "- {name: a, signal: availability, target: 99%}\n- {name: a, signal: availability, target: 98%}", slo.CheckOptions{}, true, []string{"used twice"}},
-		{"label of ours", "- {name: a, signal: ttft, threshold: 1s, target: 99%, labels: {model_name: x}}", slo.CheckOptions{}, true, []string{"labels.model_name", "is a label of the vocabulary"}},
-		{"label of Prometheus", "- {name: a, signal: ttft, threshold: 1s, target: 99%, labels: {alertname: x}}", slo.CheckOptions{}, true, []string{"labels.alertname"}},
-		{"hidden label", "- {name: a, signal: ttft, threshold: 1s, target: 99%, labels: {__team: x}}", slo.CheckOptions{}, true, []string{"labels.__team", "such as team"}},
-		{"no label", "- {name: a, signal: ttft, threshold: 1s, target: 99%, labels: {my-team: x}}", slo.CheckOptions{}, true, []string{"labels.my-team", "such as team"}},
-		{"empty label", `- {name: a, signal: ttft, threshold: 1s, target: 99%, labels: {team: ""}}`, slo.CheckOptions{}, true, []string{"labels.team", "has no value"}},
-		{"no address", "- {name: a, signal: ttft, threshold: 1s, target: 99%, runbook: wiki/ttft}", slo.CheckOptions{}, true, []string{"runbook", `"wiki/ttft" is no address`}},
-		{"no address of a dashboard", "- {name: a, signal: ttft, threshold: 1s, target: 99%, dashboard: 'javascript:alert(1)'}", slo.CheckOptions{}, true, []string{"dashboard", "https://"}},
-		{"aborts of a latency", "- {name: a, signal: ttft, threshold: 1s, target: 99%, count_aborts: true}", slo.CheckOptions{}, true, []string{"count_aborts", "belongs to availability"}},
-		{"unknown metric", "- {name: a, signal: events, target: 99%, total: {metric: x}, good: {metric: llm_engine_requests_total}}", slo.CheckOptions{}, true, []string{`total: "x" is not a counter`}},
-		{"unknown label", "- {name: a, signal: events, target: 99%, total: {metric: llm_engine_requests_total}, bad: {metric: llm_engine_requests_total, match: {status: [x]}}}", slo.CheckOptions{}, true, []string{`no label "status"`}},
-		{"good and bad", "- {name: a, signal: events, target: 99%, total: {metric: llm_engine_requests_total}}", slo.CheckOptions{}, true, []string{"either good or bad"}},
-		{"every model may be absent", "- {name: a, signal: availability, target: 99%, may_be_absent: true}", slo.CheckOptions{}, false, []string{"may_be_absent: holds for every model", "select"}},
-		{"counters on a latency", "- {name: a, signal: ttft, threshold: 1s, target: 99%, total: {metric: llm_engine_requests_total}}", slo.CheckOptions{}, true, []string{`belong to signal "events"`}},
+		{
+			"same name twice", "- {name: a, signal: availability, target: 99%}\n- {name: a, signal: availability, target: 98%}",
+			slo.CheckOptions{},
+			true,
+			[]string{"used twice"},
+		},
+		{
+			"label of ours", "- {name: a, signal: ttft, threshold: 1s, target: 99%, labels: {model_name: x}}",
+			slo.CheckOptions{},
+			true,
+			[]string{"labels.model_name", "is a label of the vocabulary"},
+		},
+		{
+			"label of Prometheus", "- {name: a, signal: ttft, threshold: 1s, target: 99%, labels: {alertname: x}}",
+			slo.CheckOptions{},
+			true,
+			[]string{"labels.alertname"},
+		},
+		{
+			"hidden label", "- {name: a, signal: ttft, threshold: 1s, target: 99%, labels: {__team: x}}",
+			slo.CheckOptions{},
+			true,
+			[]string{"labels.__team", "such as team"},
+		},
+		{
+			"no label", "- {name: a, signal: ttft, threshold: 1s, target: 99%, labels: {my-team: x}}",
+			slo.CheckOptions{},
+			true,
+			[]string{"labels.my-team", "such as team"},
+		},
+		{
+			"empty label", `- {name: a, signal: ttft, threshold: 1s, target: 99%, labels: {team: ""}}`,
+			slo.CheckOptions{},
+			true,
+			[]string{"labels.team", "has no value"},
+		},
+		{
+			"no address", "- {name: a, signal: ttft, threshold: 1s, target: 99%, runbook: wiki/ttft}",
+			slo.CheckOptions{},
+			true,
+			[]string{"runbook", `"wiki/ttft" is no address`},
+		},
+		{
+			"no address of a dashboard", "- {name: a, signal: ttft, threshold: 1s, target: 99%, dashboard: 'javascript:alert(1)'}",
+			slo.CheckOptions{},
+			true,
+			[]string{"dashboard", "https://"},
+		},
+		{
+			"aborts of a latency", "- {name: a, signal: ttft, threshold: 1s, target: 99%, count_aborts: true}",
+			slo.CheckOptions{},
+			true,
+			[]string{"count_aborts", "belongs to availability"},
+		},
+		{
+			"unknown metric", "- {name: a, signal: events, target: 99%, total: {metric: x}, good: {metric: llm_engine_requests_total}}",
+			slo.CheckOptions{},
+			true,
+			[]string{`total: "x" is not a counter`},
+		},
+		{"unknown label", "- {name: a, signal: events, target: 99%, total: {metric: llm_engine_requests_total}, bad: {metric: " +
+			"llm_engine_requests_total, match: {status: [x]}}}", slo.CheckOptions{}, true, []string{`no label "status"`}},
+		{
+			"good and bad", "- {name: a, signal: events, target: 99%, total: {metric: llm_engine_requests_total}}",
+			slo.CheckOptions{},
+			true,
+			[]string{"either good or bad"},
+		},
+		{
+			"every model may be absent", "- {name: a, signal: availability, target: 99%, may_be_absent: true}",
+			slo.CheckOptions{},
+			false,
+			[]string{"may_be_absent: holds for every model", "select"},
+		},
+		{
+			"counters on a latency", "- {name: a, signal: ttft, threshold: 1s, target: 99%, total: {metric: llm_engine_requests_total}}",
+			slo.CheckOptions{},
+			true,
+			[]string{`belong to signal "events"`},
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			findings := slo.Check(parse(t, tt.config), tt.opt)

@@ -59,8 +59,8 @@ const MaxBadShare = One / 2
 // request to a quiet model never pages.
 const MinBadEvents = 5
 
-// LeastSpend is the part of a pair's spend, at a model's usual traffic, that must be spent before the pair alerts. After a start from zero, twenty
-// slow requests may be all the traffic, but they spend almost nothing of a month's budget.
+// LeastSpend is the part of a pair's spend, at a model's usual traffic, that must be spent before the pair alerts.
+// After a start from zero, twenty slow requests may be all the traffic, but they spend almost nothing of a month's budget.
 const LeastSpend = 0.1
 
 // WakeSpend replaces LeastSpend until five minutes after a model's first event within the long window. Until then, the
@@ -69,8 +69,8 @@ const LeastSpend = 0.1
 // of an objective, WakeSpend also applies, with the traffic so far as the usual traffic: only the start is known.
 const WakeSpend = 0.5
 
-// StayShare is the part of the slowest pair's threshold above which a firing alert continues. Near a threshold, one short window may by chance have
-// half as many bad events as the next.
+// StayShare is the part of the slowest pair's threshold above which a firing alert continues. Near a threshold, one
+// short window may by chance have half as many bad events as the next.
 const StayShare = 0.5
 
 // A sustained burn of an objective that nearly all events must meet (a budget below SustainedBudget) pages although
@@ -86,8 +86,8 @@ const (
 	SustainedNow    = 2 * time.Minute
 )
 
-// FewBadEvents is the number of bad events in the long window below which an alert continues although the short window has none, because rare events
-// have gaps of that length.
+// FewBadEvents is the number of bad events in the long window below which an alert continues although the short window
+// has none, because rare events have gaps of that length.
 const FewBadEvents = 20
 
 // Unit returns the period in seconds for which SpendFactor is 1.

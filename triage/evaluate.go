@@ -40,7 +40,10 @@ const present = 15 * time.Minute
 // queries returns Prometheus' query engine. An exporter that never answers such requests does without it. A query may
 // read many times as many samples as a node has series.
 var queries = sync.OnceValue(func() *engine.Engine {
-	return engine.NewEngine(engine.EngineOpts{MaxSamples: 10_000_000, Timeout: time.Minute, LookbackDelta: 5 * time.Minute, Parser: promql.Parser})
+	return engine.NewEngine(engine.EngineOpts{
+		MaxSamples: 10_000_000, Timeout: time.Minute, LookbackDelta: 5 * time.Minute,
+		Parser: promql.Parser,
+	})
 })
 
 // evaluation evaluates rules over two readings.
@@ -59,8 +62,10 @@ type evaluation struct {
 }
 
 func newEvaluation(ctx context.Context, before, after Reading, past Past) *evaluation {
-	e := &evaluation{ctx: ctx, memory: remember(before, after), at: after.At, elapsed: after.At.Sub(before.At), past: past,
-		asked: map[string]string{}}
+	e := &evaluation{
+		ctx: ctx, memory: remember(before, after), at: after.At, elapsed: after.At.Sub(before.At), past: past,
+		asked: map[string]string{},
+	}
 	e.aged, e.served = e.memory.aged(before.At, e.elapsed)
 	return e
 }
@@ -103,7 +108,8 @@ func (e *evaluation) recorded(r rules.Record) (engine.Vector, error) {
 	e.ratio = slices.Contains(perRequest, strings.TrimSuffix(r.Labels[metrics.LabelFact], rules.OfBefore))
 	result, err := e.query(r.Expr)
 	e.ratio = false
-	if err == nil && len(result) == 0 && e.past != nil && (r.Name == metrics.RecordedSuspect || slices.Contains(perRequest, r.Labels[metrics.LabelFact])) {
+	if err == nil && len(result) == 0 && e.past != nil && (r.Name == metrics.RecordedSuspect ||
+		slices.Contains(perRequest, r.Labels[metrics.LabelFact])) {
 		return recorded()
 	}
 	return result, err

@@ -26,8 +26,10 @@ const (
 )
 
 // answered matches the outcomes of requests that got a whole answer.
-var answered = promql.Re(metrics.LabelOutcome, strings.Join([]string{string(metrics.OutcomeStop), string(metrics.OutcomeLength),
-	string(metrics.OutcomeRepetition), string(metrics.OutcomeSuccess)}, "|"))
+var answered = promql.Re(metrics.LabelOutcome, strings.Join([]string{
+	string(metrics.OutcomeStop), string(metrics.OutcomeLength),
+	string(metrics.OutcomeRepetition), string(metrics.OutcomeSuccess),
+}, "|"))
 
 // traffic counts the outcomes of a model's requests between the readings.
 type traffic struct {
@@ -210,11 +212,13 @@ var silence = regexp.MustCompile(`^(unreachable|connection_closed|timeout|trunca
 // blocked names the gateways that have workers but may send requests to none of them.
 func (j *judge) blocked(m subject, v *Verdict) error {
 	by := append([]string{metrics.LabelModel, metrics.LabelRole, metrics.LabelRoute}, metrics.PageLabels...)
-	none, err := j.query(promql.Equal(promql.Sum(by, promql.Vector(metrics.GatewayWorkers, promql.Eq(metrics.LabelReason, ""))), promql.Num(0)))
+	none, err := j.query(promql.Equal(promql.Sum(by, promql.Vector(metrics.GatewayWorkers, promql.Eq(metrics.LabelReason, ""))),
+		promql.Num(0)))
 	if err != nil {
 		return err
 	}
-	why, err := j.query(promql.Gt(promql.Sum(append(by, metrics.LabelReason), promql.Vector(metrics.GatewayWorkers, promql.Ne(metrics.LabelReason, ""))), promql.Num(0)))
+	why, err := j.query(promql.Gt(promql.Sum(append(by, metrics.LabelReason), promql.Vector(metrics.GatewayWorkers,
+		promql.Ne(metrics.LabelReason, ""))), promql.Num(0)))
 	for _, s := range none {
 		if subjectOf(s.Metric) != m || j.workerless(s.Metric) {
 			continue
@@ -405,7 +409,8 @@ func (j *judge) watched(m subject, t traffic) (stuck, back []Suspect, err error)
 		if err != nil {
 			return nil, nil, err
 		}
-		generated, err := j.query(promql.Or(promql.Gt(promql.Increase(promql.Vector(metrics.GenerationTokens, m.matchers()...), time.Minute), promql.Num(0)),
+		generated, err := j.query(promql.Or(promql.Gt(promql.Increase(promql.Vector(metrics.GenerationTokens, m.matchers()...), time.Minute),
+			promql.Num(0)),
 			promql.And(j.replicas(m), atEnd(), promql.On(metrics.PageLabels...))))
 		if err != nil {
 			return nil, nil, err
@@ -460,9 +465,11 @@ func held(m subject, ago time.Duration) promql.Expr {
 func moves(m subject) promql.Expr {
 	own := m.matchers()
 	var all []promql.Expr
-	for _, now := range []promql.Expr{promql.Vector(metrics.EngineSteps, own...), promql.Vector(metrics.GenerationTokens, own...),
+	for _, now := range []promql.Expr{
+		promql.Vector(metrics.EngineSteps, own...), promql.Vector(metrics.GenerationTokens, own...),
 		promql.Vector(metrics.PromptTokens, own...), promql.CountOf(metrics.TimeToFirstToken, own...),
-		promql.Vector(metrics.KVCacheUsage, own...), promql.Vector(metrics.Requests, append(own, answered)...)} {
+		promql.Vector(metrics.KVCacheUsage, own...), promql.Vector(metrics.Requests, append(own, answered)...),
+	} {
 		all = append(all, promql.CountBy(metrics.ReplicaLabels, promql.Unless(now, promql.Equal(now, promql.Offset(now, time.Minute)))))
 	}
 	return promql.Or(all[0], all[1:]...)
@@ -493,8 +500,10 @@ func (j *judge) since(of labels.Labels) (lasts time.Duration, certain bool, err 
 		own = append(own, promql.Eq(name, of.Get(name)))
 	}
 	lasts = j.elapsed
-	for i, x := range []promql.Expr{promql.Max(nil, promql.Vector(metrics.EngineStalled, own...)),
-		promql.Sub(promql.Call("time"), promql.Max(nil, promql.Vector(metrics.EngineLastProgress, own...)))} {
+	for i, x := range []promql.Expr{
+		promql.Max(nil, promql.Vector(metrics.EngineStalled, own...)),
+		promql.Sub(promql.Call("time"), promql.Max(nil, promql.Vector(metrics.EngineLastProgress, own...))),
+	} {
 		found, err := j.query(x)
 		if err != nil {
 			return 0, false, err

@@ -297,7 +297,8 @@ llm_gpu_ecc_errors_total{gpu_uuid="G",gpu="0",severity="uncorrected",lifetime="v
 func TestPrefixHitsNotSeen(t *testing.T) {
 	before := calm()
 	after := before
-	after.requests, after.ttft, after.queue, after.prompts, after.hits = after.requests+100, after.ttft+20, after.queue+2, after.prompts+1e5, after.hits+8e4
+	after.requests, after.ttft, after.queue, after.prompts, after.hits = after.requests+100, after.ttft+20, after.queue+2,
+		after.prompts+1e5, after.hits+8e4
 	without := func(page, family string) string {
 		return regexp.MustCompile("(?m)^"+family+".*\n").ReplaceAllString(page, "")
 	}
@@ -328,7 +329,8 @@ llm_slo_bad_events_total{L,slo="availability"} %d
 	}
 	before.more, after.more = fmt.Sprintf(objective, 1000, 0), fmt.Sprintf(objective, 1011, 2)
 	v = judge(t, before.page(), after.page(), nil)[0]
-	if v.Health != triage.Unknown || v.Branch != "" || len(v.Also) > 0 || !slices.Contains(v.Symptoms, "Objective availability: 2 of 11 requests fail, too few to judge.") {
+	if v.Health != triage.Unknown || v.Branch != "" || len(v.Also) > 0 ||
+		!slices.Contains(v.Symptoms, "Objective availability: 2 of 11 requests fail, too few to judge.") {
 		t.Errorf("two failed: %s %q %q, also %+v", v.Health, v.Says, v.Symptoms, v.Also)
 	}
 }
@@ -346,9 +348,13 @@ llm_engine_requests_total{runtime="litellm",namespace="prod",pod="g-0",server="1
 	up := strings.SplitAfter(n.page(), "\n")[0]
 	// The restart is between the readings, so that neither finds the engine gone.
 	restarted := restarts.ReplaceAllString(node{model: "m", requests: 10, ttft: 2}.page(), "$1 1")
-	for _, r := range []struct{ before, after string }{{strings.Replace(up, "} 1", `,reason="unreachable"} 0`, 1), n.page()}, {n.page(), restarted}} {
+	for _, r := range []struct{ before, after string }{
+		{strings.Replace(up, "} 1", `,reason="unreachable"} 0`, 1), n.page()},
+		{n.page(), restarted},
+	} {
 		v := judge(t, r.before+gateway(0), r.after+gateway(50), nil)[0]
-		if v.Branch != rules.Engine || !strings.HasSuffix(v.Says, "was gone within the last five minutes") || len(v.Also) == 0 || v.Also[0].Clue != "gateway_fails" {
+		if v.Branch != rules.Engine || !strings.HasSuffix(v.Says, "was gone within the last five minutes") || len(v.Also) == 0 ||
+			v.Also[0].Clue != "gateway_fails" {
 			t.Errorf("%s %q, also %+v", v.Branch, v.Says, v.Also)
 		}
 	}
@@ -360,7 +366,8 @@ func TestLearntSlowdown(t *testing.T) {
 	before := calm()
 	before.more = "llm_engine_slowdown_ratio{L} 3\n"
 	after := before
-	after.requests, after.bad, after.ttft, after.queue, after.prompts, after.hits = after.requests+17, after.bad+15, after.ttft+60, after.queue+0.3, after.prompts+17e3, after.hits+13.6e3
+	after.requests, after.bad, after.ttft, after.queue, after.prompts, after.hits = after.requests+17, after.bad+15, after.ttft+60,
+		after.queue+0.3, after.prompts+17e3, after.hits+13.6e3
 	if v := judge(t, before.page(), after.page(), nil)[0]; v.Clue != "steps_slow" {
 		t.Errorf("%q, also %+v", v.Says, v.Also)
 	}
@@ -379,7 +386,8 @@ llm_gpu_up{gpu_uuid="G",gpu="0",reason="not_on_page"} 0
 llm_gpu_health_condition_timestamp_seconds{gpu_uuid="G",gpu="0",condition="vanished",alert="LLMGPUFailed"} 1
 `
 	v := judge(t, before.page(), after, nil)[0]
-	if v.Branch != rules.Hardware || v.Says != "GPU 0 must leave service (vanished)" || !slices.ContainsFunc(v.Also, func(s triage.Suspect) bool { return s.Clue == rules.ModelDown.Name }) {
+	if v.Branch != rules.Hardware || v.Says != "GPU 0 must leave service (vanished)" ||
+		!slices.ContainsFunc(v.Also, func(s triage.Suspect) bool { return s.Clue == rules.ModelDown.Name }) {
 		t.Errorf("%s %q, also %+v", v.Branch, v.Says, v.Also)
 	}
 }
@@ -418,15 +426,23 @@ func TestHealthNeedsProof(t *testing.T) {
 	}{
 		"users": {100, ended("stop", 50, "invalid", 0), ended("stop", 150, "invalid", 10), triage.Healthy, "No objective burns its budget."},
 		"few":   {3, "", "", triage.Unknown, "Only 3 requests were served between the readings, too few to prove health."},
-		"probes": {12, fmt.Sprintf(probes, 4), fmt.Sprintf(probes, 16), triage.Unknown,
-			"12 of 12 requests were synthetic, so too few came from users to prove health."},
+		"probes": {
+			12, fmt.Sprintf(probes, 4), fmt.Sprintf(probes, 16), triage.Unknown,
+			"12 of 12 requests were synthetic, so too few came from users to prove health.",
+		},
 		"both": {112, fmt.Sprintf(probes, 4), fmt.Sprintf(probes, 16), triage.Healthy, "No objective burns its budget."},
-		"invalid": {63, ended("stop", 50, "invalid", 0), ended("stop", 113, "invalid", 37), triage.Unknown,
-			"37% of the requests were refused as invalid (37 of 100)."},
-		"cancelled": {100, ended("stop", 50, "abort", 4), ended("stop", 75, "abort", 79), triage.Unknown,
-			"75% of the requests were given up by their clients (75 of 100)."},
-		"unknown": {100, ended("stop", 50, "unknown", 0), ended("stop", 100, "unknown", 50), triage.Unknown,
-			"50% of the requests ended with an unknown outcome (50 of 100)."},
+		"invalid": {
+			63, ended("stop", 50, "invalid", 0), ended("stop", 113, "invalid", 37), triage.Unknown,
+			"37% of the requests were refused as invalid (37 of 100).",
+		},
+		"cancelled": {
+			100, ended("stop", 50, "abort", 4), ended("stop", 75, "abort", 79), triage.Unknown,
+			"75% of the requests were given up by their clients (75 of 100).",
+		},
+		"unknown": {
+			100, ended("stop", 50, "unknown", 0), ended("stop", 100, "unknown", 50), triage.Unknown,
+			"50% of the requests ended with an unknown outcome (50 of 100).",
+		},
 	} {
 		before := calm()
 		before.more = c.before
@@ -455,7 +471,10 @@ var wrongWords = regexp.MustCompile(`\s[,.:;]|\w  \w|: :`)
 // TestNoWorkerInWords checks a frontend or an endpoint picker without a worker. It answers, its metrics are read, and it
 // has no model.
 func TestNoWorkerInWords(t *testing.T) {
-	for _, name := range []string{"dynamo/frontend-v1.6.0-noworker.prom", "dynamo/frontend-v1.6.0-allkilled.prom", "epp/v1.5.0-no-pods.prom", "llmd_router/v0.10.0-no-endpoints.prom"} {
+	for _, name := range []string{
+		"dynamo/frontend-v1.6.0-noworker.prom", "dynamo/frontend-v1.6.0-allkilled.prom",
+		"epp/v1.5.0-no-pods.prom", "llmd_router/v0.10.0-no-endpoints.prom",
+	} {
 		page := enginePage(t, name)
 		v := one(t, time.Now(), 30*time.Second, page, page)
 		says := append(slices.Clone(v.Symptoms), v.Says)
@@ -463,7 +482,8 @@ func TestNoWorkerInWords(t *testing.T) {
 			says = append(says, s.Says)
 		}
 		all := strings.Join(says, "\n")
-		if !strings.Contains(all, "has no worker") || strings.Contains(all, "cannot be read") || strings.Contains(all, "does not answer") || strings.Contains(all, "stopped answering") {
+		if !strings.Contains(all, "has no worker") || strings.Contains(all, "cannot be read") || strings.Contains(all, "does not answer") ||
+			strings.Contains(all, "stopped answering") {
 			t.Errorf("%s:\n%s", name, all)
 		}
 		if wrong := wrongWords.FindString(all); wrong != "" {

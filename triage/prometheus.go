@@ -23,7 +23,8 @@ import (
 func Prometheus(client *http.Client, address string) Past {
 	return func(ctx context.Context, query string, at time.Time) (engine.Vector, error) {
 		form := url.Values{"query": {query}, "time": {strconv.FormatFloat(float64(at.UnixMilli())/1000, 'f', 3, 64)}}
-		r, err := http.NewRequestWithContext(ctx, http.MethodPost, strings.TrimSuffix(address, "/")+"/api/v1/query", strings.NewReader(form.Encode()))
+		r, err := http.NewRequestWithContext(ctx, http.MethodPost, strings.TrimSuffix(address, "/")+"/api/v1/query",
+			strings.NewReader(form.Encode()))
 		if err != nil {
 			return nil, err
 		}

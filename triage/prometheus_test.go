@@ -43,7 +43,8 @@ func TestPrometheus(t *testing.T) {
 		}
 	}
 	for address, want := range map[string]string{server.URL: "parse error", server.URL + "/wrong": "is it a Prometheus?"} {
-		if _, err := triage.Prometheus(http.DefaultClient, address)(context.Background(), "bad", t0); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := triage.Prometheus(http.DefaultClient, address)(context.Background(), "bad", t0); err == nil ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", address, err)
 		}
 	}

@@ -49,8 +49,10 @@ var (
 )
 
 // features lists prefixes of families that engines have only while a feature is in use.
-var features = []string{"llm_engine_kv_t", "llm_engine_spec_", "llm_engine_model_", "llm_engine_models_", "llm_engine_lora",
-	"llm_engine_external_", "llm_engine_config_", "llm_gateway_"}
+var features = []string{
+	"llm_engine_kv_t", "llm_engine_spec_", "llm_engine_model_", "llm_engine_models_", "llm_engine_lora",
+	"llm_engine_external_", "llm_engine_config_", "llm_gateway_",
+}
 
 // prover finds out whether clues would have shown a fault of a model.
 type prover struct {
@@ -297,7 +299,7 @@ func asked(x promql.Expr, by *parser.VectorSelector) promql.Expr {
 // alternatives returns the values of a matcher that a selector may have, or their names for the day before.
 func alternatives(m *labels.Matcher, s *parser.VectorSelector) string {
 	var all []string
-	for _, value := range strings.Split(m.Value, "|") {
+	for value := range strings.SplitSeq(m.Value, "|") {
 		for _, name := range []string{value, value + ofBefore} {
 			if !slices.ContainsFunc(s.LabelMatchers, func(own *labels.Matcher) bool { return own.Name == m.Name && !own.Matches(name) }) {
 				all = append(all, name)
@@ -330,11 +332,16 @@ func (p *prover) selected(s *parser.VectorSelector, back bool) ([]gap, error) {
 		return !slices.ContainsFunc(s.LabelMatchers, func(m *labels.Matcher) bool { return m.Name == metrics.LabelStage && !m.Matches(stage) })
 	}
 	if slices.Contains([]*metrics.Family{metrics.StageTime, metrics.StageTokens, metrics.Stages}, f) { // they are parts of another family
-		f = metrics.All()[slices.IndexFunc(metrics.All(), func(h *metrics.Family) bool { stage, _ := h.Stage(); return stage != "" && ofStage(stage) })]
+		f = metrics.All()[slices.IndexFunc(metrics.All(), func(h *metrics.Family) bool {
+			stage, _ := h.Stage()
+			return stage != "" &&
+				ofStage(stage)
+		})]
 	}
 	for _, one := range p.memory[family] {
 		last := one.samples[len(one.samples)-1]
-		there := ofStage(one.labels.Get(metrics.LabelStage)) && last.T() == p.at.UnixMilli() && !math.IsNaN(last.F()) && (family != metrics.GPUXIDSourceUp.Name || last.F() > 0)
+		there := ofStage(one.labels.Get(metrics.LabelStage)) && last.T() == p.at.UnixMilli() && !math.IsNaN(last.F()) &&
+			(family != metrics.GPUXIDSourceUp.Name || last.F() > 0)
 		if there && p.concerns(one.labels) && (one.labels.Get(metrics.LabelRole) == metrics.GatewayRole) == gateway {
 			return nil, nil
 		}

@@ -15,7 +15,8 @@ func (j *judge) keep(m subject) (Record, error) {
 	if err != nil {
 		return Record{}, err
 	}
-	r := Record{Model: title, Route: "see the gateway's log, because no metric shows the route", From: j.before.At.UTC().Format(time.RFC3339), To: j.at.UTC().Format(time.RFC3339)}
+	r := Record{Model: title, Route: "see the gateway's log, because no metric shows the route", From: j.before.At.UTC().
+		Format(time.RFC3339), To: j.at.UTC().Format(time.RFC3339)}
 	own := m.matchers()
 	lately := func(f *metrics.Family, own ...*promql.Matcher) promql.Expr {
 		return promql.Over("last_over_time", promql.Vector(f, own...), time.Minute)
@@ -45,7 +46,8 @@ func (j *judge) keep(m subject) (Record, error) {
 			slices.Sort(*list)
 		}
 	}
-	started, err := j.query(promql.And(promql.Max(metrics.PageLabels, lately(metrics.EngineStartTime)), info, promql.On(metrics.PageLabels...)))
+	started, err := j.query(promql.And(promql.Max(metrics.PageLabels, lately(metrics.EngineStartTime)), info,
+		promql.On(metrics.PageLabels...)))
 	if err != nil {
 		return r, err
 	}

@@ -40,14 +40,16 @@ func (j *judge) settings(m subject, r *Record) error {
 			r.Settings = append(r.Settings, text)
 		}
 	}
-	changed, err := j.query(promql.Min([]string{metrics.LabelSetting, metrics.LabelOld, metrics.LabelNew}, promql.Vector(metrics.EngineConfigChanged, m.matchers()...)))
+	changed, err := j.query(promql.Min([]string{metrics.LabelSetting, metrics.LabelOld, metrics.LabelNew},
+		promql.Vector(metrics.EngineConfigChanged, m.matchers()...)))
 	if err != nil {
 		return err
 	}
 	slices.SortFunc(changed, func(a, b engine.Sample) int { return int(b.F - a.F) })
 	for _, c := range changed {
 		setting, now := c.Metric.Get(metrics.LabelSetting), c.Metric.Get(metrics.LabelNew)
-		text := fmt.Sprintf("%s %s -> %s at %s", setting, c.Metric.Get(metrics.LabelOld), now, time.Unix(int64(c.F), 0).UTC().Format(time.RFC3339))
+		text := fmt.Sprintf("%s %s -> %s at %s", setting, c.Metric.Get(metrics.LabelOld), now, time.Unix(int64(c.F), 0).UTC().
+			Format(time.RFC3339))
 		if n := all[metrics.Setting(setting)]; n > 0 {
 			text += fmt.Sprintf(" on %.0f of %.0f replicas", holders[setting+"\xff"+now], n)
 		}

@@ -19,10 +19,13 @@ func TestWhatChanged(t *testing.T) {
 		for i, v := range values {
 			l := fmt.Sprintf(`runtime="vllm",namespace="prod",pod="p-%d",server="10.0.0.%d:8000",model_name="m"`, i, i+1)
 			value, old, _ := strings.Cut(v, "<")
-			fmt.Fprintf(&more, "llm_engine_config_info{%s,setting=\"quantization\",value=%q,source=\"command line --quantization\",quality=\"native\"} 1\n", l, value)
-			fmt.Fprintf(&more, "llm_engine_config_info{%s,setting=\"dtype\",value=\"bfloat16\",source=\"command line --dtype\",quality=\"native\"} 1\n", l)
+			fmt.Fprintf(&more, "llm_engine_config_info{%s,setting=\"quantization\",value=%q,source=\"command line "+
+				"--quantization\",quality=\"native\"} 1\n", l, value)
+			fmt.Fprintf(&more, "llm_engine_config_info{%s,setting=\"dtype\",value=\"bfloat16\",source=\"command line "+
+				"--dtype\",quality=\"native\"} 1\n", l)
 			if old != "" {
-				fmt.Fprintf(&more, "llm_engine_config_changed_timestamp_seconds{%s,setting=\"quantization\",old=%q,new=%q} %d\n", l, old, value, at.Add(time.Duration(i)*time.Minute).Unix())
+				fmt.Fprintf(&more, "llm_engine_config_changed_timestamp_seconds{%s,setting=\"quantization\",old=%q,new=%q} %d\n", l, old, value,
+					at.Add(time.Duration(i)*time.Minute).Unix())
 			}
 		}
 		more.WriteString("llm_engine_config_info{runtime=\"vllm\",namespace=\"prod\",pod=\"p-0\",server=\"10.0.0.1:8000\",setting=\"template\",quality=\"missing\",reason=\"the engine does not report it\"} 1\n")
@@ -35,7 +38,12 @@ func TestWhatChanged(t *testing.T) {
 		says    string
 	}{
 		{"nothing", []string{"none", "none"}, "", "quantization none"},
-		{"some", []string{"fp8<none", "none", "none", "none"}, "quantization none -> fp8 at 2026-01-05T02:51:00Z on 1 of 4 replicas", "quantization fp8 on 1 of 4"},
+		{
+			"some",
+			[]string{"fp8<none", "none", "none", "none"},
+			"quantization none -> fp8 at 2026-01-05T02:51:00Z on 1 of 4 replicas",
+			"quantization fp8 on 1 of 4",
+		},
 		{"all", []string{"fp8<none", "fp8<none"}, "quantization none -> fp8 at 2026-01-05T02:51:00Z on 2 of 2 replicas", "quantization fp8"},
 		{"back", []string{"none<fp8", "none<fp8"}, "quantization fp8 -> none at 2026-01-05T02:51:00Z on 2 of 2 replicas", "quantization none"},
 	} {
@@ -50,14 +58,16 @@ func TestWhatChanged(t *testing.T) {
 			if got := strings.Join(v[0].Record.Changed, ", "); got != c.changed {
 				t.Errorf("changed: %q, want %q", got, c.changed)
 			}
-			if !slices.Contains(v[0].Record.Settings, c.says) || !slices.Contains(v[0].Record.Settings, "dtype bfloat16") || len(v[0].Record.Settings) > 3 {
+			if !slices.Contains(v[0].Record.Settings, c.says) || !slices.Contains(v[0].Record.Settings, "dtype bfloat16") ||
+				len(v[0].Record.Settings) > 3 {
 				t.Errorf("settings: %q, want %q among them", v[0].Record.Settings, c.says)
 			}
 			var text strings.Builder
 			if err := (triage.Text{}).Write(&text, v); err != nil {
 				t.Fatal(err)
 			}
-			if flat := strings.Join(strings.Fields(text.String()), " "); !strings.Contains(flat, "settings: ") || c.changed != "" && !strings.Contains(flat, "changed: "+c.changed) {
+			if flat := strings.Join(strings.Fields(text.String()), " "); !strings.Contains(flat, "settings: ") || c.changed != "" &&
+				!strings.Contains(flat, "changed: "+c.changed) {
 				t.Errorf("the text does not say it:\n%s", text.String())
 			}
 		})

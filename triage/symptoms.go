@@ -180,7 +180,8 @@ func (j *judge) spent(objective []*labels.Matcher) (s spending, err error) {
 // too fast and by more than a handful of events. Half a minute may miss a fault that affects one request in ten.
 func (j *judge) burned(objective []*labels.Matcher) (float64, error) {
 	bad := promql.Mul(promql.Num((5 * time.Minute).Seconds()), promql.Vector(metrics.RecordedBadEventRate, objective...))
-	answer, err := j.ask(promql.And(promql.Gt(promql.Vector(rate5m, objective...), promql.Num(1)), promql.Ge(bad, promql.Num(slo.MinBadEvents-0.5)),
+	answer, err := j.ask(promql.And(promql.Gt(promql.Vector(rate5m, objective...), promql.Num(1)),
+		promql.Ge(bad, promql.Num(slo.MinBadEvents-0.5)),
 		promql.On(metrics.ModelSLOLabels...)).String())
 	if err != nil || len(answer) == 0 {
 		return 0, err

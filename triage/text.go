@@ -138,9 +138,17 @@ func (t Text) evidence(b *strings.Builder, all []Evidence, recalls bool) {
 func (t Text) record(b *strings.Builder, r Record) {
 	b.WriteString("\nRecord this before a restart erases it\n")
 	for _, line := range [][2]string{
-		{"model", r.Model}, {"runtime", strings.Join(r.Runtimes, ", ")}, {"version", strings.Join(r.Versions, ", ")},
-		{"engines", strings.Join(r.Engines, ", ")}, {"started", strings.Join(r.Started, ", ")}, {"changed", strings.Join(r.Changed, ", ")}, {"settings", strings.Join(r.Settings, ", ")}, {"GPUs", strings.Join(r.GPUs, ", ")},
-		{"driver", strings.Join(r.Drivers, ", ")}, {"route", r.Route}, {"read", r.From + " to " + r.To},
+		{"model", r.Model},
+		{"runtime", strings.Join(r.Runtimes, ", ")},
+		{"version", strings.Join(r.Versions, ", ")},
+		{"engines", strings.Join(r.Engines, ", ")},
+		{"started", strings.Join(r.Started, ", ")},
+		{"changed", strings.Join(r.Changed, ", ")},
+		{"settings", strings.Join(r.Settings, ", ")},
+		{"GPUs", strings.Join(r.GPUs, ", ")},
+		{"driver", strings.Join(r.Drivers, ", ")},
+		{"route", r.Route},
+		{"read", r.From + " to " + r.To},
 		{"first tokens", fmt.Sprintf("%.0f between the readings", r.FirstTokens)},
 	} {
 		if line[1] != "" {

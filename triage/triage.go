@@ -202,8 +202,11 @@ func (j *judge) evaluate() error {
 	// The groups that record the series for suspects come before the group of suspects.
 	slices.SortStableFunc(records, func(a, b rules.Record) int { return cmp.Compare(suspects(a), suspects(b)) })
 
-	read := []promql.Expr{promql.Vector(metrics.RecordedSuspect), promql.Vector(metrics.RecordedSentence), promql.Vector(metrics.RecordedEvidence), promql.Vector(rate5m),
-		promql.Vector(metrics.RecordedBurnThreshold), promql.Vector(metrics.RecordedInfo), promql.Vector(metrics.RecordedServedGPU)}
+	read := []promql.Expr{
+		promql.Vector(metrics.RecordedSuspect), promql.Vector(metrics.RecordedSentence),
+		promql.Vector(metrics.RecordedEvidence), promql.Vector(rate5m),
+		promql.Vector(metrics.RecordedBurnThreshold), promql.Vector(metrics.RecordedInfo), promql.Vector(metrics.RecordedServedGPU),
+	}
 	for _, a := range j.alerts {
 		read = append(read, a.Expr)
 	}
@@ -238,7 +241,10 @@ func subjectOf(l labels.Labels) subject {
 
 // matchers select the series of the model.
 func (s subject) matchers() []*promql.Matcher {
-	return []*promql.Matcher{promql.Eq(metrics.LabelCluster, s.cluster), promql.Eq(metrics.LabelNamespace, s.namespace), promql.Eq(metrics.LabelModel, s.name)}
+	return []*promql.Matcher{
+		promql.Eq(metrics.LabelCluster, s.cluster), promql.Eq(metrics.LabelNamespace, s.namespace),
+		promql.Eq(metrics.LabelModel, s.name),
+	}
 }
 
 // models lists the models in the readings, in order: models of engines, models that only a gateway reports and passed
@@ -246,7 +252,8 @@ func (s subject) matchers() []*promql.Matcher {
 // any other model.
 func (j *judge) models() ([]subject, error) {
 	seen := map[subject]bool{}
-	shown, err := j.query(promql.Or(promql.Over("last_over_time", promql.Vector(metrics.EngineInfo), time.Minute), promql.Vector(metrics.RecordedServed)))
+	shown, err := j.query(promql.Or(promql.Over("last_over_time", promql.Vector(metrics.EngineInfo), time.Minute),
+		promql.Vector(metrics.RecordedServed)))
 	if err != nil {
 		return nil, err
 	}
@@ -266,7 +273,8 @@ func (j *judge) models() ([]subject, error) {
 			if a.Severity != slo.Page {
 				continue
 			}
-			firing, err := j.ask(promql.Vector(metrics.Alerts, promql.Eq("alertname", a.Name), promql.Eq("alertstate", "firing"), promql.Ne(metrics.LabelModel, "")).String())
+			firing, err := j.ask(promql.Vector(metrics.Alerts, promql.Eq("alertname", a.Name), promql.Eq("alertstate", "firing"),
+				promql.Ne(metrics.LabelModel, "")).String())
 			if err != nil {
 				return nil, err
 			}
@@ -345,8 +353,10 @@ func (j *judge) title(m subject) (string, error) {
 
 // verdict judges a model.
 func (j *judge) verdict(m subject) (Verdict, error) {
-	v := Verdict{Model: m.name, Namespace: m.namespace, Cluster: m.cluster, Health: Healthy, Confidence: "none", recalls: j.recalls,
-		Symptoms: []string{}, Also: []Suspect{}, Levers: []string{}}
+	v := Verdict{
+		Model: m.name, Namespace: m.namespace, Cluster: m.cluster, Health: Healthy, Confidence: "none", recalls: j.recalls,
+		Symptoms: []string{}, Also: []Suspect{}, Levers: []string{},
+	}
 	var err error
 	if v.Record, err = j.keep(m); err != nil {
 		return v, err
@@ -443,8 +453,10 @@ func (j *judge) suspects(m subject, t traffic) (all []Suspect, err error) {
 		if j.workerless(c.Metric) {
 			says = strings.Replace(says, "stopped answering", "had no worker", 1)
 		}
-		clue := Suspect{Branch: rules.Branch(c.Metric.Get(metrics.LabelBranch)), Clue: c.Metric.Get(metrics.LabelClue), Says: says,
-			Runbook: c.Metric.Get(metrics.LabelRunbook), Delays: rules.Delays(c.Metric.Get(metrics.LabelDelays)), labels: j.place(m, c.Metric)}
+		clue := Suspect{
+			Branch: rules.Branch(c.Metric.Get(metrics.LabelBranch)), Clue: c.Metric.Get(metrics.LabelClue), Says: says,
+			Runbook: c.Metric.Get(metrics.LabelRunbook), Delays: rules.Delays(c.Metric.Get(metrics.LabelDelays)), labels: j.place(m, c.Metric),
+		}
 		if clue.Clue == "gpu_failed" { // engines die of this
 			all = slices.Insert(all, 0, clue)
 			continue
@@ -486,8 +498,10 @@ func (j *judge) alerted(m subject) (pages, late []Suspect, err error) {
 			if err != nil {
 				return nil, nil, err
 			}
-			suspect := Suspect{Branch: a.Branch, Clue: a.Name, Says: says, Runbook: a.Name, labels: j.place(m, s.Metric),
-				pages: a.Severity == slo.Page, harms: true}
+			suspect := Suspect{
+				Branch: a.Branch, Clue: a.Name, Says: says, Runbook: a.Name, labels: j.place(m, s.Metric),
+				pages: a.Severity == slo.Page, harms: true,
+			}
 			if suspect.pages && a != rules.ClientsGiveUp {
 				pages = append(pages, suspect)
 			} else { // clues give the reason
@@ -537,7 +551,8 @@ func (j *judge) place(m subject, of labels.Labels) map[string]string {
 func (j *judge) expand(text string, s engine.Sample, more map[string]string) (string, error) {
 	l := s.Metric.Map()
 	maps.Copy(l, more)
-	says, err := template.NewTemplateExpander(j.ctx, text, "triage", template.AlertTemplateData(l, nil, "", s), model.TimeFromUnixNano(j.at.UnixNano()), nil, nil, nil).Expand()
+	says, err := template.NewTemplateExpander(j.ctx, text, "triage", template.AlertTemplateData(l, nil, "", s),
+		model.TimeFromUnixNano(j.at.UnixNano()), nil, nil, nil).Expand()
 	if !j.recalls { // the engines' own counters replace it
 		says = strings.ReplaceAll(says, "the day before", "before")
 	}
@@ -568,7 +583,10 @@ func (j *judge) evidence(m subject) ([]Evidence, error) {
 			continue
 		}
 		var of []string
-		for _, name := range []string{metrics.LabelPod, metrics.LabelServer, metrics.LabelGPUUUID, metrics.LabelReason, metrics.LabelXID, metrics.LabelVersion} {
+		for _, name := range []string{
+			metrics.LabelPod, metrics.LabelServer, metrics.LabelGPUUUID, metrics.LabelReason, metrics.LabelXID,
+			metrics.LabelVersion,
+		} {
 			if value := l.Get(name); value != "" {
 				of = append(of, value)
 			}
@@ -576,7 +594,10 @@ func (j *judge) evidence(m subject) ([]Evidence, error) {
 		if setting := l.Get(metrics.LabelSetting); setting != "" {
 			of = append(of, setting, l.Get(metrics.LabelOld), "->", l.Get(metrics.LabelNew))
 		}
-		all = append(all, Evidence{Fact: fact, Says: l.Get(metrics.LabelSays), Of: strings.Join(of, " "), Value: f.F, Unit: rules.Unit(l.Get(metrics.LabelUnit)), Shown: shown})
+		all = append(all, Evidence{
+			Fact: fact, Says: l.Get(metrics.LabelSays), Of: strings.Join(of, " "), Value: f.F,
+			Unit: rules.Unit(l.Get(metrics.LabelUnit)), Shown: shown,
+		})
 	}
 	for i := range all {
 		all[i].Before = before[all[i].Fact]

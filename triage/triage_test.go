@@ -49,7 +49,8 @@ llm_slo_bad_events_total{L,slo="ttft",threshold="0.5"} %[10]g
 llm_slo_objective_ratio{slo="ttft"} 0.99
 llm_slo_period_seconds{slo="ttft"} 2592000
 llm_slo_info{slo="ttft",signal="ttft",bad="first tokens take longer than 2s",period="30d",severity="page"} 1
-%[11]s`, float64(t0.Add(-48*time.Hour).Unix()), n.waiting, n.running, 100*n.requests+n.tokens, n.ttft, n.requests, n.queue, n.prompts, n.hits, n.bad, n.more), "{L", "{"+l)
+%[11]s`, float64(t0.Add(-48*time.Hour).Unix()), n.waiting, n.running, 100*n.requests+n.tokens, n.ttft, n.requests, n.queue, n.prompts,
+		n.hits, n.bad, n.more), "{L", "{"+l)
 }
 
 // judge judges two metrics pages that were read half a minute apart.
@@ -80,7 +81,8 @@ func TestJudge(t *testing.T) {
 	serve := func(change func(n *node)) (before, after node) {
 		before = calm()
 		after = before
-		after.requests, after.ttft, after.queue, after.prompts, after.hits = after.requests+100, after.ttft+20, after.queue+2, after.prompts+1e5, after.hits+8e4
+		after.requests, after.ttft, after.queue, after.prompts, after.hits = after.requests+100, after.ttft+20, after.queue+2,
+			after.prompts+1e5, after.hits+8e4
 		change(&after)
 		return before, after
 	}
@@ -93,16 +95,29 @@ func TestJudge(t *testing.T) {
 	}{
 		{"all is well", func(*node) {}, triage.Healthy, "", ""},
 		{"no request came", func(n *node) { *n = calm(); n.running = 0 }, triage.Unknown, "", ""},
-		{"no request moves", func(n *node) { *n = calm() }, triage.Degraded, rules.Engine, "p-0 10.0.0.1:8000 has made no progress for 30s while 3 requests run or wait"},
-		{"a queue", func(n *node) { n.bad, n.ttft, n.waiting = n.bad+90, n.ttft+400, 9 }, triage.Failing, rules.Queueing, "More requests wait (9) than run"},
+		{
+			"no request moves", func(n *node) { *n = calm() }, triage.Degraded, rules.Engine,
+			"p-0 10.0.0.1:8000 has made no progress for 30s while 3 requests run or wait",
+		},
+		{
+			"a queue", func(n *node) { n.bad, n.ttft, n.waiting = n.bad+90, n.ttft+400, 9 }, triage.Failing, rules.Queueing,
+			"More requests wait (9) than run",
+		},
 		{"only the share of the queue", func(n *node) { n.bad, n.ttft, n.queue = n.bad+90, n.ttft+400, n.queue+390 }, triage.Failing, "", ""},
-		{"some are late", func(n *node) { n.bad, n.ttft, n.waiting = n.bad+5, n.ttft+400, 9 }, triage.Degraded, rules.Queueing, "More requests wait (9)"},
+		{
+			"some are late", func(n *node) { n.bad, n.ttft, n.waiting = n.bad+5, n.ttft+400, 9 }, triage.Degraded, rules.Queueing,
+			"More requests wait (9)",
+		},
 		{"few are late", func(n *node) { n.bad += 4 }, triage.Healthy, "", ""},
-		{"a cold cache", func(n *node) { n.bad, n.hits, n.queue = n.bad+90, n.hits-8e4, n.queue+400 }, triage.Failing, rules.Prefill, "The prefix cache hit ratio is 0% of the usual"},
+		{
+			"a cold cache", func(n *node) { n.bad, n.hits, n.queue = n.bad+90, n.hits-8e4, n.queue+400 }, triage.Failing, rules.Prefill,
+			"The prefix cache hit ratio is 0% of the usual",
+		},
 	} {
 		before, after := serve(c.change)
 		v := judge(t, before.page(), after.page(), nil)
-		if len(v) != 1 || v[0].Health != c.health || v[0].Branch != c.branch || !strings.Contains(v[0].Says, c.says) || slices.ContainsFunc(v[0].RuledOut, func(r triage.RuledOut) bool { return r.Branch == rules.Hardware }) {
+		if len(v) != 1 || v[0].Health != c.health || v[0].Branch != c.branch || !strings.Contains(v[0].Says, c.says) ||
+			slices.ContainsFunc(v[0].RuledOut, func(r triage.RuledOut) bool { return r.Branch == rules.Hardware }) {
 			t.Errorf("%s: %+v", c.name, v)
 		}
 	}
@@ -117,14 +132,16 @@ func TestChangedAndHurtsNobody(t *testing.T) {
 		after.requests, after.ttft, after.prompts = after.requests+served, after.ttft+20, after.prompts+1e5 // no hits
 		v := judge(t, before.page(), after.page(), nil)[0]
 		told := slices.Concat(v.Also, []triage.Suspect{{Clue: v.Clue}})
-		if v.Health != health || (v.Branch == "") != (health == triage.Healthy) || !slices.ContainsFunc(told, func(s triage.Suspect) bool { return s.Clue == "prefix_hits_fell" }) {
+		if v.Health != health || (v.Branch == "") != (health == triage.Healthy) ||
+			!slices.ContainsFunc(told, func(s triage.Suspect) bool { return s.Clue == "prefix_hits_fell" }) {
 			t.Errorf("%.0f requests: %s, %q, also %+v", served, v.Health, v.Says, v.Also)
 		}
 		if out, not := why(v, rules.Prefill); out+not != "" {
 			t.Errorf("%.0f requests: ruled out %q, not seen %q", served, out, not)
 		}
 		var text strings.Builder
-		if err := (triage.Text{}).Write(&text, []triage.Verdict{v}); err != nil || strings.Contains(text.String(), "Changed, although no objective burns: prefill. The prefix") != (health == triage.Healthy) {
+		if err := (triage.Text{}).Write(&text, []triage.Verdict{v}); err != nil || strings.Contains(text.String(),
+			"Changed, although no objective burns: prefill. The prefix") != (health == triage.Healthy) {
 			t.Errorf("%v:\n%s", err, text.String())
 		}
 	}
@@ -145,7 +162,8 @@ func TestBurnedForMinutes(t *testing.T) {
 			return recorded.Series, err
 		}
 		v := judge(t, before.page(), after.page(), past)[0]
-		says := slices.Contains(v.Symptoms, "Objective ttft burned 14 times too fast over the last five minutes: 0 of 100 first tokens take longer than 2s between the readings.")
+		says := slices.Contains(v.Symptoms,
+			"Objective ttft burned 14 times too fast over the last five minutes: 0 of 100 first tokens take longer than 2s between the readings.")
 		if v.Health != health || says != burned || (v.Branch == rules.Prefill) != burned {
 			t.Errorf("burned %t: %s, %s, %q", burned, v.Health, v.Branch, v.Symptoms)
 		}
@@ -177,7 +195,8 @@ llm_engine_info{runtime="dynamo",server="10.0.0.1:8000",model_name="b"} 1
 `
 	lost := page + fmt.Sprintf("llm_engine_last_served_timestamp_seconds{runtime=\"dynamo\",server=\"10.0.0.1:8000\",model_name=\"a\"} %d\n", t0.Unix())
 	for _, v := range judge(t, page+`llm_engine_info{runtime="dynamo",server="10.0.0.1:8000",model_name="a"} 1`+"\n", lost, nil) {
-		if says := slices.Contains(v.Symptoms, "10.0.0.1:8000 has no worker of this model, so requests for the model are refused."); says != (v.Model == "a") {
+		if says := slices.Contains(v.Symptoms,
+			"10.0.0.1:8000 has no worker of this model, so requests for the model are refused."); says != (v.Model == "a") {
 			t.Errorf("%s: %q", v.Model, v.Symptoms)
 		}
 	}
@@ -241,7 +260,8 @@ llm_slo_events_total{G,slo="ttft",threshold="0.5"} %g
 llm_slo_bad_events_total{G,slo="ttft",threshold="0.5"} %g
 `
 	of := func(events, bad float64) string {
-		return strings.ReplaceAll(fmt.Sprintf(gateway, events, bad), "{G", `{runtime="litellm",role="gateway",namespace="prod",pod="g-0",server="10.0.0.9:4000",model_name="m"`)
+		return strings.ReplaceAll(fmt.Sprintf(gateway, events, bad), "{G",
+			`{runtime="litellm",role="gateway",namespace="prod",pod="g-0",server="10.0.0.9:4000",model_name="m"`)
 	}
 	for bad, want := range map[float64]string{0: "", 90: "prefix_hits_fell"} { // at the engine
 		before := calm()
@@ -302,7 +322,8 @@ llm_gpu_clock_event_seconds_total{gpu_uuid="GPU-1",gpu="1",reason="hw_thermal_sl
 	before.more, after.more = fmt.Sprintf(more, 0), fmt.Sprintf(more, 30)
 	after.requests, after.bad, after.ttft = after.requests+100, after.bad+90, after.ttft+400
 	v := judge(t, before.page(), after.page(), nil)[0]
-	if v.Clue != "gpu_throttled" || !strings.Contains(v.Runbook, "pod=p-1") || !slices.ContainsFunc(v.Levers, func(l string) bool { return strings.Contains(l, "delete pod p-1") }) {
+	if v.Clue != "gpu_throttled" || !strings.Contains(v.Runbook, "pod=p-1") || !slices.ContainsFunc(v.Levers,
+		func(l string) bool { return strings.Contains(l, "delete pod p-1") }) {
 		t.Errorf("%s, %s, %q", v.Clue, v.Runbook, v.Levers)
 	}
 }
@@ -355,7 +376,8 @@ llm_engine_without_progress_seconds{L} 240
 	before.running, after.running = 0, 0
 	before.more, after.more = fmt.Sprintf(counts, 0), fmt.Sprintf(counts, 24)
 	v := judge(t, before.page(), after.page(), nil)[0]
-	if again := slices.ContainsFunc(v.Also, func(s triage.Suspect) bool { return s.Runbook == rules.EngineStalled.Name }); v.Branch != rules.Engine || again {
+	if again := slices.ContainsFunc(v.Also,
+		func(s triage.Suspect) bool { return s.Runbook == rules.EngineStalled.Name }); v.Branch != rules.Engine || again {
 		t.Errorf("%s %q, also %+v", v.Branch, v.Says, v.Also)
 	}
 }
@@ -375,7 +397,8 @@ llm_engine_stages_total{L,stage="next_token"} %d
 		after.requests, after.bad, after.waiting, before.waiting, after.ttft = after.requests+15, after.bad+14, 20, 10, after.ttft+60
 		change(&after)
 		v := judge(t, before.page(), after.page(), nil)[0]
-		if v.Clue != clue || v.Confidence != "low" || !slices.ContainsFunc(v.Also, func(s triage.Suspect) bool { return s.Clue == "queue_long" }) {
+		if v.Clue != clue || v.Confidence != "low" || !slices.ContainsFunc(v.Also,
+			func(s triage.Suspect) bool { return s.Clue == "queue_long" }) {
 			t.Errorf("%s, %s confidence, also %+v, want %s", v.Clue, v.Confidence, v.Also, clue)
 		}
 	}
@@ -498,7 +521,8 @@ func TestText(t *testing.T) {
 		t.Fatal(err)
 	}
 	for line := range strings.Lines(b.String()) {
-		if line = strings.TrimSuffix(line, "\n"); len([]rune(line)) > 80 && strings.Contains(strings.TrimSpace(line), " ") && !strings.HasPrefix(line, "Runbook: ") {
+		if line = strings.TrimSuffix(line, "\n"); len([]rune(line)) > 80 && strings.Contains(strings.TrimSpace(line), " ") &&
+			!strings.HasPrefix(line, "Runbook: ") {
 			t.Errorf("too wide: %q", line)
 		}
 	}
@@ -506,14 +530,19 @@ func TestText(t *testing.T) {
 		t.Errorf("%q", b.String())
 	}
 	var rootless strings.Builder
-	if err := (triage.Text{}).Write(&rootless, judge(t, before.page(), after.page(), nil)); err != nil || !strings.Contains(rootless.String(), "Runbook: any exporter's /runbooks/BranchQueueing?") {
+	if err := (triage.Text{}).Write(&rootless, judge(t, before.page(), after.page(), nil)); err != nil ||
+		!strings.Contains(rootless.String(), "Runbook: any exporter's /runbooks/BranchQueueing?") {
 		t.Errorf("no exporter is known, so the address has no beginning: %v in\n%s", err, rootless.String())
 	}
 	// The first action is directly below where to look first, before the evidence and the ruled-out branches.
-	if _, rest, _ := strings.Cut(b.String(), "Look first at: queueing."); !regexp.MustCompile(`^[^\n]*(\n  [^\n]*)*\nDo first, at once: shed load at the gateway`).MatchString(rest) {
+	if _, rest, _ := strings.Cut(b.String(),
+		"Look first at: queueing."); !regexp.MustCompile(`^[^\n]*(\n  [^\n]*)*\nDo first, at once: shed load at the gateway`).MatchString(rest) {
 		t.Errorf("the first lever is not the next line:\n%s", b.String())
 	}
-	for _, want := range []string{": FAILING\nLook first at: queueing. More", "Objective ttft burns 90 times too fast: 90 of 100 first", "Runbook: http://127.0.0.1:9844/runbooks/BranchQueueing?", "* At once: ", "version: 0.16.0"} {
+	for _, want := range []string{
+		": FAILING\nLook first at: queueing. More", "Objective ttft burns 90 times too fast: 90 of 100 first",
+		"Runbook: http://127.0.0.1:9844/runbooks/BranchQueueing?", "* At once: ", "version: 0.16.0",
+	} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("%q is missing in:\n%s", want, b.String())
 		}
@@ -564,9 +593,11 @@ func TestNoStartTime(t *testing.T) {
 	}
 	for served, clue := range map[float64]string{100_000: "prompts_grew", 500: "queue_long"} {
 		before := calm()
-		before.requests, before.prompts, before.hits, before.ttft, before.queue, before.bad = served, served*1000, served*800, served/5, served/50, 0
+		before.requests, before.prompts, before.hits, before.ttft, before.queue, before.bad = served, served*1000, served*800, served/5,
+			served/50, 0
 		after := before
-		after.requests, after.bad, after.ttft, after.queue, after.prompts, after.hits, after.waiting = served+100, 90, before.ttft+400, before.queue+300, before.prompts+1e6, before.hits+8e5, 9
+		after.requests, after.bad, after.ttft, after.queue, after.prompts, after.hits, after.waiting = served+100, 90, before.ttft+400,
+			before.queue+300, before.prompts+1e6, before.hits+8e5, 9
 		if v := judge(t, hide(before.page()), hide(after.page()), nil)[0]; v.Clue != clue || v.Confidence != "low" {
 			t.Errorf("after %g requests: %s, %s confidence, also %+v", served, v.Clue, v.Confidence, v.Also)
 		}

@@ -50,7 +50,10 @@ func archive(to io.Writer, files []file, modified time.Time) error {
 			mode = 0o644
 		}
 		if strings.HasSuffix(f.path, "/") {
-			if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: f.path, Mode: mode, ModTime: modified, Format: tar.FormatPAX}); err != nil {
+			if err := w.WriteHeader(&tar.Header{
+				Typeflag: tar.TypeDir, Name: f.path, Mode: mode, ModTime: modified,
+				Format: tar.FormatPAX,
+			}); err != nil {
 				return err
 			}
 			continue
@@ -62,7 +65,10 @@ func archive(to io.Writer, files []file, modified time.Time) error {
 		if err := folder(path.Dir(f.path)); err != nil {
 			return err
 		}
-		if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: f.path, Size: int64(len(content)), Mode: mode, ModTime: modified, Format: tar.FormatPAX}); err != nil {
+		if err := w.WriteHeader(&tar.Header{
+			Typeflag: tar.TypeReg, Name: f.path, Size: int64(len(content)), Mode: mode, ModTime: modified,
+			Format: tar.FormatPAX,
+		}); err != nil {
 			return err
 		}
 		if _, err := w.Write(content); err != nil {

@@ -58,8 +58,11 @@ func (r *release) chart(image v1.Hash) (files []file, meta []byte, err error) {
 	root := filepath.Join(r.root, "helm", product)
 	set := map[string][][2]string{
 		"Chart.yaml": {{"version: 0.1.0", "version: " + r.version}, {"appVersion: 0.1.0", "appVersion: " + r.version}},
-		"values.yaml": {{`  registry: ""`, "  registry: " + r.registry}, {`  digest: ""`, "  digest: " + image.String()},
-			{"  # -- Build the image with the Dockerfile, and push it to your registry\n", ""}},
+		"values.yaml": {
+			{`  registry: ""`, "  registry: " + r.registry},
+			{`  digest: ""`, "  digest: " + image.String()},
+			{"  # -- Build the image with the Dockerfile, and push it to your registry\n", ""},
+		},
 	}
 	err = filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {

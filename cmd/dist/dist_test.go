@@ -46,7 +46,10 @@ func aRelease(t *testing.T) (*release, []platform) {
 		}
 		platforms = append(platforms, platform{arch: arch, libc: libc, triplet: arch, loader: "lib64/ld-linux-x86-64.so.2", dir: dir})
 	}
-	return &release{root: root, out: t.TempDir(), tag: "v1.2.3", version: "1.2.3", commit: strings.Repeat("a", 40), time: time.Unix(1e9, 0).UTC(), registry: "registry.example/us"}, platforms
+	return &release{
+		root: root, out: t.TempDir(), tag: "v1.2.3", version: "1.2.3", commit: strings.Repeat("a", 40),
+		time: time.Unix(1e9, 0).UTC(), registry: "registry.example/us",
+	}, platforms
 }
 
 // TestChart checks that the packed chart installs the image that it was packed with, and is otherwise the chart.
@@ -75,7 +78,8 @@ func TestChart(t *testing.T) {
 			var values struct {
 				Image struct{ Registry, Repository, Digest string }
 			}
-			if err := yaml.Unmarshal(f.content, &values); err != nil || values.Image.Registry != r.registry || values.Image.Repository != imagePath || values.Image.Digest != image.String() {
+			if err := yaml.Unmarshal(f.content, &values); err != nil || values.Image.Registry != r.registry ||
+				values.Image.Repository != imagePath || values.Image.Digest != image.String() {
 				t.Errorf("%v: %+v", err, values)
 			}
 		}
@@ -140,7 +144,10 @@ func TestDockerfile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"ENTRYPOINT " + string(entry), "USER " + file.Config.User, "for name in " + strings.Join(libraries, " ") + ";", "hosts: files dns", "nonroot:x:65532:65532::/:/"}
+	want := []string{
+		"ENTRYPOINT " + string(entry), "USER " + file.Config.User, "for name in " + strings.Join(libraries, " ") + ";",
+		"hosts: files dns", "nonroot:x:65532:65532::/:/",
+	}
 	for port := range file.Config.ExposedPorts {
 		want = append(want, "EXPOSE "+strings.TrimSuffix(port, "/tcp"))
 	}
@@ -207,7 +214,8 @@ func TestCompose(t *testing.T) {
 		}
 	}
 	var sources struct{ Datasources []struct{ URL string } }
-	if err := yaml.Unmarshal([]byte(compose.Configs["datasource"].Content), &sources); err != nil || len(sources.Datasources) != 1 || sources.Datasources[0].URL != "http://try:9090" {
+	if err := yaml.Unmarshal([]byte(compose.Configs["datasource"].Content), &sources); err != nil || len(sources.Datasources) != 1 ||
+		sources.Datasources[0].URL != "http://try:9090" {
 		t.Errorf("%v: %+v", err, sources)
 	}
 }

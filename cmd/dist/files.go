@@ -17,7 +17,8 @@ const sums = "SHA256SUMS"
 
 // composed are what compose.yaml of a release has, which lies beside the dashboards, instead of that in the repository.
 func (r *release) composed() *strings.Replacer {
-	return strings.NewReplacer("ghcr.io/llm-node-exporter/llm-node-exporter-try:0.1.0", r.registry+"/"+tryPath+":"+r.version, "../../helm/llm-node-exporter/files/dashboards", ".")
+	return strings.NewReplacer("ghcr.io/llm-node-exporter/llm-node-exporter-try:0.1.0", r.registry+"/"+tryPath+":"+r.version,
+		"../../helm/llm-node-exporter/files/dashboards", ".")
 }
 
 // writeFiles writes the rules and what Alertmanager needs as they are, the dashboards for grafana.com, and compose.yaml.

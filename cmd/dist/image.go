@@ -40,7 +40,10 @@ func (r *release) writeImage(folder string, platforms []platform, of func(platfo
 		if err != nil {
 			return v1.Hash{}, err
 		}
-		index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: image, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: p.arch}}})
+		index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: image, Descriptor: v1.Descriptor{Platform: &v1.Platform{
+			OS:           "linux",
+			Architecture: p.arch,
+		}}})
 	}
 	index = mutate.Annotations(index, r.labels()).(v1.ImageIndex)
 	to, err := layout.Write(filepath.Join(r.out, folder), empty.Index)
@@ -85,7 +88,10 @@ func (r *release) image(p platform) (v1.Image, error) {
 	config.OS, config.Architecture, config.Created = "linux", p.arch, v1.Time{Time: r.time}
 	config.Config = v1.Config{
 		User: "65532:65532", Entrypoint: []string{"/exporter"}, ExposedPorts: map[string]struct{}{"9844/tcp": {}}, Labels: r.labels(),
-		Env: []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "NVIDIA_VISIBLE_DEVICES=all", "NVIDIA_DRIVER_CAPABILITIES=utility"},
+		Env: []string{
+			"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "NVIDIA_VISIBLE_DEVICES=all",
+			"NVIDIA_DRIVER_CAPABILITIES=utility",
+		},
 	}
 	return mutate.ConfigFile(image, config)
 }
@@ -116,7 +122,10 @@ func (r *release) tryImage(p platform) (v1.Image, error) {
 	if err != nil {
 		return nil, err
 	}
-	if image, err = r.layer(image, "drill, and a place for its files", []file{{path: "tmp/", mode: 0o1777}, {path: "drill", from: filepath.Join(p.dir, "drill"), mode: 0o755}}); err != nil {
+	if image, err = r.layer(image, "drill, and a place for its files", []file{
+		{path: "tmp/", mode: 0o1777},
+		{path: "drill", from: filepath.Join(p.dir, "drill"), mode: 0o755},
+	}); err != nil {
 		return nil, err
 	}
 	config, err := image.ConfigFile()
@@ -135,7 +144,8 @@ func (r *release) layer(image v1.Image, made string, files []file) (v1.Image, er
 	if err := archive(&b, files, r.time); err != nil {
 		return nil, err
 	}
-	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(b.Bytes())), nil }, tarball.WithMediaType(types.OCILayer))
+	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(b.Bytes())), nil },
+		tarball.WithMediaType(types.OCILayer))
 	if err != nil {
 		return nil, err
 	}

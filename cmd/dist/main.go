@@ -1,5 +1,5 @@
-// Command dist builds all files of a release into one folder: binaries, packages, images, the chart, rules and dashboards, with bills of materials
-// and provenance. make release runs it.
+// Command dist builds all files of a release into one folder: binaries, packages, images, the chart, rules and
+// dashboards, with bills of materials and provenance. make release runs it.
 package main
 
 import (

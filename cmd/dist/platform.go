@@ -45,7 +45,8 @@ func (p platform) program(name string) string { return filepath.Join(p.dir, name
 // compile builds the programs, and writes those for users with their licence, their settings and what they are made of.
 func (r *release) compile(p *platform, dir string) error {
 	p.dir = dir
-	build := exec.Command("make", "-s", "-C", r.root, "build", "COMMANDS=./cmd/exporter ./cmd/drill", "BIN="+dir+"/", "VERSION="+r.tag, "REVISION="+r.commit)
+	build := exec.Command("make", "-s", "-C", r.root, "build", "COMMANDS=./cmd/exporter ./cmd/drill", "BIN="+dir+"/", "VERSION="+r.tag,
+		"REVISION="+r.commit)
 	build.Env = append(os.Environ(), "MAKEFLAGS=", "CGO_ENABLED=1", "GOOS=linux", "GOARCH="+p.arch, "CC="+p.compiler)
 	build.Stdout, build.Stderr = os.Stderr, os.Stderr
 	if err := build.Run(); err != nil {
@@ -55,10 +56,14 @@ func (r *release) compile(p *platform, dir string) error {
 	var files []file
 	for _, name := range programs {
 		parts := filepath.Join(r.out, fmt.Sprintf("%s-%s-%s-linux-%s.cdx.json", product, name, r.version, p.arch))
-		if _, err := run(exec.Command("go", "tool", "cyclonedx-gomod", "bin", "-json", "-noserial", "-notimestamp", "-std", "-version", r.tag, "-output", parts, p.program(name))); err != nil {
+		if _, err := run(exec.Command("go", "tool", "cyclonedx-gomod", "bin", "-json", "-noserial", "-notimestamp", "-std", "-version",
+			r.tag, "-output", parts, p.program(name))); err != nil {
 			return err
 		}
-		files = append(files, file{path: base + "/" + name, from: p.program(name), mode: 0o755}, file{path: base + "/" + name + ".cdx.json", from: parts})
+		files = append(files, file{path: base + "/" + name, from: p.program(name), mode: 0o755}, file{
+			path: base + "/" + name + ".cdx.json",
+			from: parts,
+		})
 	}
 	for _, f := range []string{"LICENSE", "README.md", "docs/exporter.example.yml", "cmd/dist/package/llm-node-exporter.service"} {
 		files = append(files, file{path: base + "/" + filepath.Base(f), from: filepath.Join(r.root, f)})

@@ -28,7 +28,10 @@ func (r *release) writeProvenance(pushed map[string]v1.Hash) error {
 		subjects = append(subjects, &intoto.ResourceDescriptor{Name: n, Digest: map[string]string{"sha256": digests[n]}})
 	}
 	for _, p := range slices.Sorted(maps.Keys(pushed)) {
-		subjects = append(subjects, &intoto.ResourceDescriptor{Name: r.registry + "/" + p, Digest: map[string]string{pushed[p].Algorithm: pushed[p].Hex}})
+		subjects = append(subjects, &intoto.ResourceDescriptor{
+			Name:   r.registry + "/" + p,
+			Digest: map[string]string{pushed[p].Algorithm: pushed[p].Hex},
+		})
 	}
 	parameters, err := structpb.NewStruct(map[string]any{"target": "make release", "version": r.tag, "registry": r.registry})
 	if err != nil {
@@ -57,7 +60,10 @@ func (r *release) writeProvenance(pushed map[string]v1.Hash) error {
 	if err := protojson.Unmarshal(text, predicate); err != nil {
 		return err
 	}
-	statement := &intoto.Statement{Type: intoto.StatementTypeUri, Subject: subjects, PredicateType: "https://slsa.dev/provenance/v1", Predicate: predicate}
+	statement := &intoto.Statement{
+		Type: intoto.StatementTypeUri, Subject: subjects, PredicateType: "https://slsa.dev/provenance/v1",
+		Predicate: predicate,
+	}
 	if err := statement.Validate(); err != nil {
 		return err
 	}

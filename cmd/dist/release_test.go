@@ -72,8 +72,11 @@ func theRelease(t *testing.T) built {
 		t.Fatal(err)
 	}
 	d := statement.Predicate.BuildDefinition
-	b := built{release{root: root, out: dir, tag: d.ExternalParameters.Version, version: numbers(d.ExternalParameters.Version), registry: d.ExternalParameters.Registry,
-		commit: d.ResolvedDependencies[0].Digest["gitCommit"]}, map[string]string{}}
+	b := built{release{
+		root: root, out: dir, tag: d.ExternalParameters.Version, version: numbers(d.ExternalParameters.Version),
+		registry: d.ExternalParameters.Registry,
+		commit:   d.ResolvedDependencies[0].Digest["gitCommit"],
+	}, map[string]string{}}
 	for _, s := range statement.Subject {
 		b.subjects[s.Name] = s.Digest["sha256"]
 	}
@@ -168,7 +171,8 @@ func TestComplete(t *testing.T) {
 	}
 	t.Logf("%d files, %d MiB", len(names), size>>20)
 	for _, want := range []string{
-		"-linux-amd64.tar.gz", "-linux-arm64.tar.gz", "exporter-" + r.version + "-linux-amd64.cdx.json", "llm-rules-" + r.version + "-linux-arm64.cdx.json", "_amd64.deb", "_arm64.deb", ".x86_64.rpm", ".aarch64.rpm", r.version + ".tgz",
+		"-linux-amd64.tar.gz", "-linux-arm64.tar.gz", "exporter-" + r.version + "-linux-amd64.cdx.json", "llm-rules-" + r.version +
+			"-linux-arm64.cdx.json", "_amd64.deb", "_arm64.deb", ".x86_64.rpm", ".aarch64.rpm", r.version + ".tgz",
 		"rules.yaml", "alertmanager-route.yaml", "llm-incident.json", "compose.yaml",
 	} {
 		r.file(t, want)
@@ -208,7 +212,8 @@ func TestArm64(t *testing.T) {
 	at := serveRegistry(t)
 	r.publish(t, at)
 	root := unpack(t, at+"/"+imagePath+"@sha256:"+r.subjects[r.registry+"/"+imagePath], "arm64")
-	if out := output(t, exec.Command(qemu, "-L", root, root+"/exporter", "--version")); !strings.Contains(out, r.tag) || !strings.Contains(out, "linux/arm64") {
+	if out := output(t, exec.Command(qemu, "-L", root, root+"/exporter", "--version")); !strings.Contains(out, r.tag) ||
+		!strings.Contains(out, "linux/arm64") {
 		t.Errorf("--version: %s", out)
 	}
 	listen := e2e.Address(t)
@@ -236,7 +241,8 @@ func TestTryImage(t *testing.T) {
 		content, _ := io.ReadAll(resp.Body)
 		return string(content)
 	}
-	e2e.Until(t, time.Minute, "Prometheus has the engine", func() bool { return strings.Contains(get("/api/v1/query?query=llm_engine_up==1"), `"runtime":"vllm"`) })
+	e2e.Until(t, time.Minute, "Prometheus has the engine",
+		func() bool { return strings.Contains(get("/api/v1/query?query=llm_engine_up==1"), `"runtime":"vllm"`) })
 	if rules := get("/api/v1/rules"); !strings.Contains(rules, "LLMErrorBudgetFastBurn") || !strings.Contains(rules, "LLMModelDown") {
 		t.Errorf("the rules are not loaded: %.500s", rules)
 	}
@@ -417,11 +423,14 @@ func TestHelm(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	if err := os.WriteFile(dir+"/kubeconfig", fmt.Appendf(nil, `{apiVersion: v1, kind: Config, current-context: test, contexts: [{name: test, context: {cluster: test, user: test}}],
-clusters: [{name: test, cluster: {server: '%s', certificate-authority-data: %s}}], users: [{name: test, user: {token: %s}}]}`, c.URL, base64.StdEncoding.EncodeToString(ca), kube.Admin), 0o600); err != nil {
+	if err := os.WriteFile(dir+"/kubeconfig",
+		fmt.Appendf(nil, `{apiVersion: v1, kind: Config, current-context: test, contexts: [{name: test, context: {cluster: test, user: test}}],
+clusters: [{name: test, cluster: {server: '%s', certificate-authority-data: %s}}], users: [{name: test, user: {token: %s}}]}`, c.URL,
+			base64.StdEncoding.EncodeToString(ca), kube.Admin), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(dir+"/values.yaml", []byte("config: {objectives: [{name: ours, signal: ttft, threshold: 1s, target: 99%}]}\n"), 0o600); err != nil {
+	if err := os.WriteFile(dir+"/values.yaml", []byte("config: {objectives: [{name: ours, signal: ttft, threshold: 1s, target: 99%}]}\n"),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	chart := []string{"oci://" + at + "/" + chartPath, "--plain-http", "--namespace", "monitoring", "--set", "image.registry=" + at}
@@ -464,7 +473,8 @@ clusters: [{name: test, cluster: {server: '%s', certificate-authority-data: %s}}
 		}
 	}
 	start := time.Now()
-	install := append([]string{"install", "llm"}, append(slices.Clone(chart), "--version", r.version, "--create-namespace", "--values", dir+"/values.yaml")...)
+	install := append([]string{"install", "llm"}, append(slices.Clone(chart), "--version", r.version, "--create-namespace", "--values",
+		dir+"/values.yaml")...)
 	e2e.Until(t, time.Minute, "definitions are served", func() bool {
 		_, err := c.Of("monitoring.coreos.com", "podmonitors", "").List(t.Context(), metav1.ListOptions{})
 		_, other := c.Of("monitoring.coreos.com", "prometheusrules", "").List(t.Context(), metav1.ListOptions{})
@@ -498,10 +508,12 @@ func TestDebian(t *testing.T) {
 	debian := os.Getenv("DEBIAN")
 	if debian == "" {
 		debian = t.TempDir() + "/debian.tar"
-		output(t, exec.Command(e2e.Program(t, "mmdebstrap", "mmdebstrap"), "--variant=minbase", "--include=systemd,systemd-sysv,dbus,ca-certificates", "bookworm", debian))
+		output(t, exec.Command(e2e.Program(t, "mmdebstrap", "mmdebstrap"), "--variant=minbase",
+			"--include=systemd,systemd-sysv,dbus,ca-certificates", "bookworm", debian))
 	}
 	output(t, exec.Command("tar", "-x", "-C", root, "-f", debian))
-	system := e2e.Start(t, nspawn, "--quiet", "--directory="+root, "--private-network", "--register=no", "--keep-unit", "--bind-ro="+r.out+":/release", "--bind-ro="+newer.out+":/newer", "--boot")
+	system := e2e.Start(t, nspawn, "--quiet", "--directory="+root, "--private-network", "--register=no", "--keep-unit",
+		"--bind-ro="+r.out+":/release", "--bind-ro="+newer.out+":/newer", "--boot")
 	var init string
 	inside := func(args ...string) *exec.Cmd {
 		return exec.Command("nsenter", append([]string{"--target", init, "--all", "--"}, args...)...)
@@ -588,7 +600,8 @@ type inContainer string
 func (pid inContainer) RoundTrip(request *http.Request) (*http.Response, error) {
 	ctx, cancel := context.WithTimeout(request.Context(), 10*time.Second)
 	defer cancel()
-	out, err := exec.CommandContext(ctx, "nsenter", "--target", string(pid), "--net", "--", "curl", "--silent", "--fail", request.URL.String()).Output()
+	out, err := exec.CommandContext(ctx, "nsenter", "--target", string(pid), "--net", "--", "curl", "--silent", "--fail",
+		request.URL.String()).Output()
 	if err != nil {
 		return nil, errors.Join(err, ctx.Err())
 	}
@@ -602,7 +615,8 @@ func TestRPM(t *testing.T) {
 	for arch, machine := range map[string]elf.Machine{"x86_64": elf.EM_X86_64, "aarch64": elf.EM_AARCH64} {
 		file := r.file(t, arch+".rpm")
 		output(t, exec.Command(rpm, "--checksig", "--nosignature", file))
-		if out := output(t, exec.Command(rpm, "--query", "--package", "--queryformat", "%{NAME} %{ARCH} %{OS}", file)); out != product+" "+arch+" linux" {
+		if out := output(t, exec.Command(rpm, "--query", "--package", "--queryformat", "%{NAME} %{ARCH} %{OS}", file)); out != product+" "+
+			arch+" linux" {
 			t.Errorf("%s: %s", file, out)
 		}
 		root := t.TempDir()

@@ -67,7 +67,10 @@ func (d demo) play(ctx context.Context, in incident.Incident, typed <-chan strin
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
-	node, err := live.NewNode(live.Options{Incident: in, Seed: d.seed, Exporter: d.exporter, Listen: d.listen, Prometheus: d.prometheus, Dir: dir, Log: os.Stderr})
+	node, err := live.NewNode(live.Options{
+		Incident: in, Seed: d.seed, Exporter: d.exporter, Listen: d.listen, Prometheus: d.prometheus,
+		Dir: dir, Log: os.Stderr,
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -103,13 +106,8 @@ func (d demo) play(ctx context.Context, in incident.Incident, typed <-chan strin
 		stop()
 		<-finished
 	}()
-	screen := &screen{out: d.out, node: node, server: server, onset: onset, story: &story{
-		out: d.out, incident: in, onset: onset,
-		lever: func() { node.Change(in.Lever.Do) }, heal: func() { node.Heal(undo) },
-		ask: func(query string, at time.Time) (promql.Vector, error) { return server.QueryAt(running, query, at) },
-	}}
-	tick := time.NewTicker(time.Second)
-	defer tick.Stop()
+	screen := d.screen(running, in, node, server, onset)
+	tick := time.Tick(time.Second)
 	for {
 		select {
 		case <-ctx.Done():
@@ -117,7 +115,7 @@ func (d demo) play(ctx context.Context, in incident.Incident, typed <-chan strin
 		case err := <-failed:
 			failed <- nil
 			return nil, ended(ctx, err)
-		case now := <-tick.C:
+		case now := <-tick:
 			if err := screen.update(ctx, now); err != nil {
 				return nil, ended(ctx, err)
 			}
@@ -129,6 +127,15 @@ func (d demo) play(ctx context.Context, in incident.Incident, typed <-chan strin
 			}
 		}
 	}
+}
+
+// screen returns what the demo shows.
+func (d demo) screen(ctx context.Context, in incident.Incident, node *live.Node, server *live.Prometheus, onset time.Time) *screen {
+	return &screen{out: d.out, node: node, server: server, onset: onset, story: &story{
+		out: d.out, incident: in, onset: onset,
+		lever: func() { node.Change(in.Lever.Do) }, heal: func() { node.Heal(undo) },
+		ask: func(query string, at time.Time) (promql.Vector, error) { return server.QueryAt(ctx, query, at) },
+	}}
 }
 
 // history plays what came before in virtual time, and tells how far it is.
@@ -191,8 +198,10 @@ func (d demo) obey(line string, s *story, now time.Time) *incident.Incident {
 
 func (d demo) introduce(n *live.Node) {
 	in := n.Incident
-	fmt.Fprintf(d.out, "\nhttp://%s/ shows the incident as somebody on call sees it.\nhttp://%s/ shows the node as it is now.\n\n", d.prometheus, d.listen)
-	fmt.Fprintf(d.out, "%s: %s\nAll numbers of engines and GPUs are invented; what reads them and alerts on them is real.\n\n", in.Name, in.Story)
+	fmt.Fprintf(d.out, "\nhttp://%s/ shows the incident as somebody on call sees it.\nhttp://%s/ shows the node as it is now.\n\n",
+		d.prometheus, d.listen)
+	fmt.Fprintf(d.out, "%s: %s\nAll numbers of engines and GPUs are invented; what reads them and alerts on them is real.\n\n", in.Name,
+		in.Story)
 	for i, address := range n.Engines {
 		fmt.Fprintf(d.out, "engine %d     http://%s/ %s serving %s\n", i, address, n.Runtime(i), in.Fleet.Profile.Model)
 	}
@@ -229,7 +238,8 @@ func (d demo) explain(in incident.Incident) {
 		fmt.Fprint(d.out, "Nothing will happen. Type the name of an incident and Enter, or list; Ctrl-C ends.\n\n")
 		return
 	}
-	fmt.Fprintf(d.out, "The incident begins in %s. Type lever 1 and Enter to pull its lever, healthy to undo it, another name for another incident, or list; Ctrl-C ends.\n\n", d.onset)
+	fmt.Fprintf(d.out, "The incident begins in %s. Type lever 1 and Enter to pull its lever, healthy to undo it, another name for "+
+		"another incident, or list; Ctrl-C ends.\n\n", d.onset)
 }
 
 // expect says what to wait for.

@@ -26,7 +26,8 @@ func TestDemo(t *testing.T) {
 	t.Parallel()
 	e2e.Program(t, "gcc", "gcc") // for the fake NVML library
 	exporter, prometheus, temporary := e2e.Address(t), e2e.Address(t), t.TempDir()
-	demo := exec.Command(e2e.Build(t, "."), "demo", "--exporter="+e2e.Build(t, "../exporter"), "--listen="+exporter, "--prometheus="+prometheus, "--onset=3s")
+	demo := exec.Command(e2e.Build(t, "."), "demo", "--exporter="+e2e.Build(t, "../exporter"), "--listen="+exporter, "--prometheus="+
+		prometheus, "--onset=3s")
 	shown := &e2e.Buffer{}
 	demo.Stdout, demo.Stderr, demo.Env = shown, shown, append(os.Environ(), "TMPDIR="+temporary)
 	typed, err := demo.StdinPipe()
@@ -50,9 +51,13 @@ func TestDemo(t *testing.T) {
 			return !slices.ContainsFunc(all, func(want string) bool { return !strings.Contains(shown.String(), want) })
 		})
 	}
-	see(5*time.Minute, "http://"+prometheus+"/ shows the incident", "invented", "vllm     ", "trtllm   ", "tgi      ", "http://"+prometheus+"/ is a data source")
+	see(5*time.Minute, "http://"+prometheus+"/ shows the incident", "invented", "vllm     ", "trtllm   ", "tgi      ",
+		"http://"+prometheus+"/ is a data source")
 
-	for _, path := range []string{"/", "/-/ready", "/api/v1/status/buildinfo", "/api/v1/targets", "/api/v1/rules", "/api/v1/alerts", "/api/v1/metadata", "/api/v1/labels", "/api/v1/series?match[]=up"} {
+	for _, path := range []string{
+		"/", "/-/ready", "/api/v1/status/buildinfo", "/api/v1/targets", "/api/v1/rules", "/api/v1/alerts",
+		"/api/v1/metadata", "/api/v1/labels", "/api/v1/series?match[]=up",
+	} {
 		e2e.Answers(t, "http://"+prometheus+path)
 	}
 	// What the history has, the running exporter must have under the same labels, or graphs and windows
@@ -89,7 +94,8 @@ func TestDemo(t *testing.T) {
 	see(10*time.Second, `no incident "nonsense"`)
 	enter("row-remap-failure")
 	board := "http://" + prometheus + live.Boards + string(rules.GPUDashboard) + "?from="
-	see(3*time.Minute, "before the onset |", "=== ", "to llm-critical: CRITICAL", "Runbook: http://"+exporter+"/runbooks/LLMGPUFailed", "Dashboard: "+board)
+	see(3*time.Minute, "before the onset |", "=== ", "to llm-critical: CRITICAL", "Runbook: http://"+exporter+"/runbooks/LLMGPUFailed",
+		"Dashboard: "+board)
 	_, link, _ := strings.Cut(shown.String(), "Dashboard: ")
 	e2e.Answers(t, strings.Fields(link)[0])
 	e2e.Answers(t, "http://"+exporter+"/runbooks/LLMGPUFailed")
@@ -111,13 +117,15 @@ func TestDemo(t *testing.T) {
 	if page := body(t, "http://"+prometheus+"/"); !strings.Contains(page, `href="`+live.QueryPath+`"`) {
 		t.Error("/ does not lead to queries")
 	}
-	if page := body(t, "http://"+prometheus+live.QueryPath+"?g0.expr="+url.QueryEscape("sum by (job) (up)")); !strings.Contains(page, " series at ") || !strings.Contains(page, "llm-node-exporter&#34;}") {
+	if page := body(t, "http://"+prometheus+live.QueryPath+"?g0.expr="+url.QueryEscape("sum by (job) (up)")); !strings.Contains(page,
+		" series at ") || !strings.Contains(page, "llm-node-exporter&#34;}") {
 		t.Errorf("up has no answer:\n%s", page)
 	}
 	if len(query(t, prometheus, `up{job="llm-node-exporter"} offset 30m`)) == 0 {
 		t.Error("the history has no up, by which alerts know that the exporter ran")
 	}
-	if page := body(t, "http://"+prometheus+live.QueryPath+"?g0.expr="+url.QueryEscape("sum(<b>")); !strings.Contains(page, "parse error") || strings.Contains(page, "<b>") {
+	if page := body(t, "http://"+prometheus+live.QueryPath+"?g0.expr="+url.QueryEscape("sum(<b>")); !strings.Contains(page,
+		"parse error") || strings.Contains(page, "<b>") {
 		t.Errorf("a mistake is not explained:\n%s", page)
 	}
 
@@ -180,7 +188,8 @@ func TestDemoPorts(t *testing.T) {
 	defer taken.Close()
 	busy, free := taken.Addr().String(), e2e.Address(t)
 	for flag, d := range map[string]demo{"--listen": {listen: busy, prometheus: free}, "--prometheus": {listen: free, prometheus: busy}} {
-		if err := d.run(t.Context(), incident.Healthy().Name, nil); err == nil || !strings.Contains(err.Error(), flag) || !strings.Contains(err.Error(), busy) {
+		if err := d.run(t.Context(), incident.Healthy().Name, nil); err == nil || !strings.Contains(err.Error(), flag) ||
+			!strings.Contains(err.Error(), busy) {
 			t.Errorf("%s in use: %v", busy, err)
 		}
 	}

@@ -59,7 +59,8 @@ func playDraw(ctx context.Context, seed uint64, shown io.Writer) (score.Drawn, e
 	defer p.Close()
 	s, err := score.OfDrawn(d, p, shown)
 	for _, n := range p.Sent {
-		fmt.Fprintf(shown, "%s to %s, %s after the onset\n%s\n\n", n.At.Format(time.TimeOnly), n.Receiver, n.At.Sub(p.World.At(p.Onset)), n.Message())
+		fmt.Fprintf(shown, "%s to %s, %s after the onset\n%s\n\n", n.At.Format(time.TimeOnly), n.Receiver, n.At.Sub(p.World.At(p.Onset)),
+			n.Message())
 	}
 	return s, err
 }
@@ -87,7 +88,8 @@ func writeDraws(out io.Writer, all []score.Drawn) {
 	row := func(name string, some []score.Drawn) {
 		fmt.Fprintf(out, "| %s |", name)
 		for _, of := range []func(score.Drawn) score.Answer{
-			func(s score.Drawn) score.Answer { return s.Page }, func(s score.Drawn) score.Answer { return s.WithPast }, func(s score.Drawn) score.Answer { return s.Alone },
+			func(s score.Drawn) score.Answer { return s.Page }, func(s score.Drawn) score.Answer { return s.WithPast },
+			func(s score.Drawn) score.Answer { return s.Alone },
 		} {
 			yes, unsure := 0, 0
 			for _, s := range some {

@@ -7,7 +7,8 @@ import (
 
 // TestDraw plays a fixed seed, whose users suffer and for which somebody is woken.
 func TestDraw(t *testing.T) {
-	if s, err := playDraw(t.Context(), 8, io.Discard); err != nil || s.Class != "gateway-fails" || !s.Incident || s.Pages != 1 || !s.Page.Right {
+	if s, err := playDraw(t.Context(), 8, io.Discard); err != nil || s.Class != "gateway-fails" || !s.Incident || s.Pages != 1 ||
+		!s.Page.Right {
 		t.Errorf("got %+v, %v; want one page about routing", s, err)
 	}
 	// A burst that is meant to be harmless, and of which two thirds of the users feel too much.

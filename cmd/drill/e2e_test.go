@@ -42,7 +42,10 @@ func TestPageEndToEnd(t *testing.T) {
 	}
 	in.History = time.Minute // nothing looks back further than the test
 	exporter := e2e.Address(t)
-	node, err := live.NewNode(live.Options{Incident: in, Seed: 1, Exporter: e2e.Build(t, "../exporter"), Listen: exporter, Prometheus: "127.0.0.1:9090", Dir: t.TempDir(), Log: t.Output()})
+	node, err := live.NewNode(live.Options{
+		Incident: in, Seed: 1, Exporter: e2e.Build(t, "../exporter"), Listen: exporter,
+		Prometheus: "127.0.0.1:9090", Dir: t.TempDir(), Log: t.Output(),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -211,7 +214,8 @@ func startAlertmanager(t *testing.T, binary, url string) string {
 	dir := t.TempDir()
 	writeFile(t, dir, rules.TemplateFile, rules.Style{}.NotificationTemplate())
 	address := e2e.Address(t)
-	e2e.Start(t, binary, "--config.file="+writeFile(t, dir, "alertmanager.yml", text), "--storage.path="+filepath.Join(dir, "data"), "--web.listen-address="+address, "--cluster.listen-address=")
+	e2e.Start(t, binary, "--config.file="+writeFile(t, dir, "alertmanager.yml", text), "--storage.path="+filepath.Join(dir, "data"),
+		"--web.listen-address="+address, "--cluster.listen-address=")
 	e2e.Answers(t, "http://"+address+"/-/ready")
 	return address
 }
@@ -243,7 +247,8 @@ scrape_configs:
     static_configs: [{targets: ["`+exporter+`"]}]
 `)
 	address := e2e.Address(t)
-	e2e.Start(t, binary, "--config.file="+config, "--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address="+address, "--log.level=warn")
+	e2e.Start(t, binary, "--config.file="+config, "--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address="+address,
+		"--log.level=warn")
 	e2e.Answers(t, "http://"+address+"/-/ready")
 	return address
 }

@@ -1,6 +1,6 @@
 // Command drill runs simulated inference engines under the real exporter: as a demo in real time, or through
-// incidents in virtual time, with a score of the notifications. All numbers of engines and GPUs are simulated; the exporter, the rules and Prometheus
-// are real.
+// incidents in virtual time, with a score of the notifications. All numbers of engines and GPUs are simulated; the
+// exporter, the rules and Prometheus are real.
 package main
 
 import (
@@ -21,11 +21,13 @@ func main() {
 	defer stop()
 	app := kingpin.New("drill", "Simulated inference engines under the real exporter. All numbers are invented.")
 	app.HelpFlag.Short('h')
-	watch := app.Command("demo", "Run a node and its Prometheus on this machine, in real time, and show when it would wake somebody.").Default()
+	watch := app.Command("demo", "Run a node and its Prometheus on this machine, in real time, and show when it would wake somebody.").
+		Default()
 	d := demo{out: os.Stdout}
 	watch.Flag("exporter", "Path of the exporter's binary.").Default(besideMe("exporter")).StringVar(&d.exporter)
 	watch.Flag("listen", "Address that the exporter listens on.").Default("127.0.0.1:9844").StringVar(&d.listen)
-	watch.Flag("prometheus", "Address that Prometheus listens on, for use as a data source in Grafana.").Default("127.0.0.1:9090").StringVar(&d.prometheus)
+	watch.Flag("prometheus", "Address that Prometheus listens on, for use as a data source in Grafana.").Default("127.0.0.1:9090").
+		StringVar(&d.prometheus)
 	watch.Flag("onset", "Time without faults before the incident.").Default("30s").DurationVar(&d.onset)
 	watch.Flag("seed", "Seed of the arrivals.").Default("1").Uint64Var(&d.seed)
 	happening := watch.Flag("incident", "The incident to play; \"drill list\" names them.").Default(incident.Healthy().Name).String()
@@ -34,7 +36,9 @@ func main() {
 	name := play.Flag("incident", "Play only this incident; \"drill list\" names them.").String()
 	seed := play.Flag("seed", "Seed of the arrivals.").Default("1").Uint64()
 	public := play.Flag("public", "Play the public incidents only.").Bool()
-	output := play.Flag("output", "table, json, html (with plots), svg (the plots of one incident) or public (a table for public incidents).").Default("table").Enum("table", "json", "html", "svg", "public")
+	output := play.Flag("output",
+		"table, json, html (with plots), svg (the plots of one incident) or public (a table for public incidents).").Default("table").
+		Enum("table", "json", "html", "svg", "public")
 	report := app.Command("report", "Play all incidents with several seeds and write the scores and plots that docs/ keeps.")
 	dir := report.Flag("dir", "Folder to write to.").Default("docs").String()
 	seeds := report.Flag("seeds", "Number of seeds, starting at 1. The plots show the first.").Default("5").Uint64()
@@ -43,7 +47,8 @@ func main() {
 	only := told.Flag("incident", "Play only this incident.").String()
 	drawing := app.Command("draws", "Play worlds drawn at random, and score who named the cause.")
 	drawn := drawing.Flag("seeds", "Range of seeds, each of which draws a world.").Default("1-30").String()
-	watching := app.Command("try", "Run the exporter on engines of yours, with a Prometheus, the rules and the dashboards. Nothing here is invented.")
+	watching := app.Command("try",
+		"Run the exporter on engines of yours, with a Prometheus, the rules and the dashboards. Nothing here is invented.")
 	y := try{out: os.Stdout}
 	watching.Flag("exporter", "Path of the exporter's binary.").Default(besideMe("exporter")).StringVar(&y.exporter)
 	watching.Flag("listen", "Port that the exporter listens on.").Default("9844").Uint16Var(&y.listen)

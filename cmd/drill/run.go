@@ -58,12 +58,18 @@ func run(ctx context.Context, name string, public bool, seed uint64, output stri
 
 // record plays incidents with the given number of seeds, starting at first. The traces of an incident are adjacent.
 func record(ctx context.Context, incidents []incident.Incident, first, seeds uint64, progress io.Writer) ([]report.Trace, error) {
-	return each(ctx, incidents, first, seeds, progress, func(in incident.Incident, seed uint64) (report.Trace, error) { return trace(ctx, in, seed) })
+	return each(ctx, incidents, first, seeds, progress, func(in incident.Incident, seed uint64) (report.Trace,
+		error,
+	) {
+		return trace(ctx, in, seed)
+	})
 }
 
 // each plays incidents with the given number of seeds, as many at once as there are processors, and returns what is
 // kept of them.
-func each[T any](ctx context.Context, incidents []incident.Incident, first, seeds uint64, progress io.Writer, keep func(incident.Incident, uint64) (T, error)) ([]T, error) {
+func each[T any](ctx context.Context, incidents []incident.Incident, first, seeds uint64, progress io.Writer,
+	keep func(incident.Incident, uint64) (T, error),
+) ([]T, error) {
 	kept := make([]T, len(incidents)*int(seeds))
 	failed := make([]error, len(kept))
 	var wg sync.WaitGroup

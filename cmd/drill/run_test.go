@@ -26,7 +26,8 @@ func TestRun(t *testing.T) {
 	if len(scores) != 1 || scores[0].Seed != 3 || scores[0].Delay < 10 || scores[0].Delay > 130 || len(scores[0].PagedBy) != 1 {
 		t.Errorf("%+v", scores)
 	}
-	if err := run(t.Context(), "nonsense", false, 1, "table", io.Discard, io.Discard); err == nil || !strings.Contains(err.Error(), "traffic-burst") {
+	if err := run(t.Context(), "nonsense", false, 1, "table", io.Discard, io.Discard); err == nil || !strings.Contains(err.Error(),
+		"traffic-burst") {
 		t.Errorf("an unknown incident: %v", err)
 	}
 }

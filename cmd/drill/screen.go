@@ -85,7 +85,10 @@ var figures = []struct{ query, format string }{
 	{"sum(" + metrics.RequestsRunning.Name + ")", "running %.0f"},
 	{"sum(" + metrics.RequestsWaiting.Name + ")", "waiting %.0f"},
 	{"100 * max(" + metrics.KVCacheUsage.Name + ")", "KV %.0f%%"},
-	{"max(histogram_quantile(0.95, sum by (le, " + metrics.LabelRuntime + ") (rate(" + metrics.TimeToFirstToken.Name + "_bucket[1m]))))", "TTFT p95 %.2g s"},
+	{
+		"max(histogram_quantile(0.95, sum by (le, " + metrics.LabelRuntime + ") (rate(" + metrics.TimeToFirstToken.Name + "_bucket[1m]))))",
+		"TTFT p95 %.2g s",
+	},
 }
 
 // line returns the state in one line.
@@ -134,7 +137,8 @@ func (s *screen) burn(ctx context.Context) (string, error) {
 			}
 			var rates [2]float64
 			for i, window := range []slo.Duration{p.Long, p.Short} {
-				v, err := s.server.Query(ctx, fmt.Sprintf("max(%s{%s=%q})", metrics.Window(metrics.RecordedBurn, window.String()).Name, metrics.LabelSLO, o.Name))
+				v, err := s.server.Query(ctx, fmt.Sprintf("max(%s{%s=%q})", metrics.Window(metrics.RecordedBurn, window.String()).Name,
+					metrics.LabelSLO, o.Name))
 				if err != nil {
 					return "", err
 				}
@@ -157,7 +161,8 @@ var columns = []struct{ title, query, format string }{
 	{"running", "sum by (pod, runtime) (" + metrics.RequestsRunning.Name + ")", "%.0f"},
 	{"waiting", "sum by (pod, runtime) (" + metrics.RequestsWaiting.Name + ")", "%.0f"},
 	{"KV", "100 * max by (pod, runtime) (" + metrics.KVCacheUsage.Name + ")", "%.0f%%"},
-	{"bandwidth", "100 * max by (pod, runtime) (" + metrics.EngineGPUInfo.Name + " * on (gpu_uuid) group_left () " + metrics.GPUMemoryBandwidthUtilization.Name + ")", "%.0f%%"},
+	{"bandwidth", "100 * max by (pod, runtime) (" + metrics.EngineGPUInfo.Name + " * on (gpu_uuid) group_left () " +
+		metrics.GPUMemoryBandwidthUtilization.Name + ")", "%.0f%%"},
 	{"TTFT", mean(metrics.TimeToFirstToken), "%.0f ms"},
 	{"TPOT", mean(metrics.TimePerOutputToken), "%.1f ms"},
 	{"queue", mean(metrics.QueueTime), "%.0f ms"},

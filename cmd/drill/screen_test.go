@@ -11,20 +11,24 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// TestStatusLineTellsTheWorseEngine: the bounds of two engines differ, and a sum over both means nothing. All first tokens of the one take 0.2 s, of
-// the other 3 s; the line says about 3 s.
+// TestStatusLineTellsTheWorseEngine: the bounds of two engines differ, and a sum over both means nothing. All first
+// tokens of the one take 0.2 s, of the other 3 s; the line says about 3 s.
 func TestStatusLineTellsTheWorseEngine(t *testing.T) {
 	sim, err := rulesim.New()
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer sim.Close()
-	bounds := map[string]map[string]float64{"vllm": {"0.1": 0, "0.25": 1, "2560": 1, "+Inf": 1}, "tgi": {"2.9": 0, "3.1": 1, "60": 1, "+Inf": 1}}
+	bounds := map[string]map[string]float64{"vllm": {"0.1": 0, "0.25": 1, "2560": 1, "+Inf": 1}, "tgi": {
+		"2.9": 0, "3.1": 1, "60": 1,
+		"+Inf": 1,
+	}}
 	for n := range 6 {
 		if err := sim.Append(rulesim.Epoch.Add(time.Duration(n)*10*time.Second), func(emit rulesim.Emit) {
 			for runtime, share := range bounds {
 				for le, s := range share {
-					emit(labels.FromStrings("__name__", metrics.TimeToFirstToken.Name+"_bucket", metrics.LabelRuntime, runtime, "le", le), float64(100*n)*s)
+					emit(labels.FromStrings("__name__", metrics.TimeToFirstToken.Name+"_bucket", metrics.LabelRuntime, runtime, "le", le),
+						float64(100*n)*s)
 				}
 			}
 		}); err != nil {

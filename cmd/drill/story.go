@@ -38,7 +38,8 @@ var leads = regexp.MustCompile(`(?m)^Runbook: .*?(\S+/runbooks/(\w+)\S*)$`)
 
 // note adds a line to the record.
 func (s *story) note(at time.Time, what, says string) {
-	s.record = append(s.record, fmt.Sprintf("%-8s %s, %s after the onset: %s", what, at.Format(time.TimeOnly), at.Sub(s.onset).Round(time.Second), says))
+	s.record = append(s.record, fmt.Sprintf("%-8s %s, %s after the onset: %s", what, at.Format(time.TimeOnly), at.Sub(s.onset).
+		Round(time.Second), says))
 }
 
 // told follows what people are told. When the page is over, it asks what the runbooks ask then, and writes the record.
@@ -58,7 +59,8 @@ func (s *story) told(n play.Notification) error {
 		first, _, _ := strings.Cut(n.Text, "\n")
 		s.note(n.At, "paged", n.Title+" "+first)
 		if s.incident.Lever.Do != nil {
-			fmt.Fprintf(s.out, "Type and Enter:\n  lever 1  %s (%s, %s)\n  healthy  undoes all that is wrong\n\n", s.incident.Lever.Says, s.incident.Lever.Page, strings.Join(s.incident.Lever.Parts, ", "))
+			fmt.Fprintf(s.out, "Type and Enter:\n  lever 1  %s (%s, %s)\n  healthy  undoes all that is wrong\n\n", s.incident.Lever.Says,
+				s.incident.Lever.Page, strings.Join(s.incident.Lever.Parts, ", "))
 		} else if s.incident.Faults != nil {
 			fmt.Fprint(s.out, "Type healthy and Enter to undo all that is wrong.\n\n")
 		}
@@ -78,7 +80,8 @@ func (s *story) pull(now time.Time) {
 	}
 	s.lever()
 	s.note(now, "lever", lever.Says)
-	fmt.Fprintf(s.out, "The lever of %s (%s) is pulled: %s. The page is resolved when its windows have forgotten the incident: in minutes or, after a long one, half an hour.\n", lever.Page, strings.Join(lever.Parts, ", "), lever.Says)
+	fmt.Fprintf(s.out, "The lever of %s (%s) is pulled: %s. The page is resolved when its windows have forgotten the incident: in "+
+		"minutes or, after a long one, half an hour.\n", lever.Page, strings.Join(lever.Parts, ", "), lever.Says)
 }
 
 // recover undoes what is wrong.
@@ -89,7 +92,8 @@ func (s *story) recover(now time.Time) {
 	}
 	s.heal()
 	s.note(now, "healthy", "all that was wrong is undone")
-	fmt.Fprintln(s.out, "All that was wrong is undone, in the same world: what is recorded of it stays. The page is resolved when its windows have forgotten the incident: in minutes or, after a long one, half an hour.")
+	fmt.Fprintln(s.out, "All that was wrong is undone, in the same world: what is recorded of it stays. The page is resolved when its "+
+		"windows have forgotten the incident: in minutes or, after a long one, half an hour.")
 }
 
 // loading is how long an engine loads that starts anew to be well again.
@@ -113,7 +117,8 @@ func (s *story) end(now time.Time) error {
 		return err
 	}
 	if name := s.known.Get(metrics.LabelSLO); name != "" {
-		left, err := s.ask(fmt.Sprintf("min(%s{%s=%q,%s=%q})", metrics.RecordedBudgetRemaining.Name, metrics.LabelSLO, name, metrics.LabelModel, s.known.Get(metrics.LabelModel)), now)
+		left, err := s.ask(fmt.Sprintf("min(%s{%s=%q,%s=%q})", metrics.RecordedBudgetRemaining.Name, metrics.LabelSLO, name,
+			metrics.LabelModel, s.known.Get(metrics.LabelModel)), now)
 		if err != nil {
 			return err
 		}

@@ -37,7 +37,11 @@ func TestStory(t *testing.T) {
 			defer p.Close()
 			var out strings.Builder
 			faults := in.Ordered()
-			s := &story{out: &out, incident: in, onset: p.World.At(p.Onset), ask: func(query string, at time.Time) (promql.Vector, error) { return p.Prometheus.Query(query, at) }}
+			s := &story{out: &out, incident: in, onset: p.World.At(p.Onset), ask: func(query string, at time.Time) (promql.Vector,
+				error,
+			) {
+				return p.Prometheus.Query(query, at)
+			}}
 			s.lever = func() { in.Lever.Do(p.World) }
 			s.heal = func() { faults = nil; undo(p.World) }
 			d := demo{out: &out}

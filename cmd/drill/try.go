@@ -52,8 +52,10 @@ func (y try) run(ctx context.Context) (err error) {
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
 
-	exporter := exec.Command(y.exporter, append([]string{fmt.Sprintf("--web.listen-address=:%d", y.listen), "--log.level=warn",
-		"--web.runbook-query-url=http://" + server + live.QueryPath + "?g0.expr={query}"}, y.flags...)...)
+	exporter := exec.Command(y.exporter, append([]string{
+		fmt.Sprintf("--web.listen-address=:%d", y.listen), "--log.level=warn",
+		"--web.runbook-query-url=http://" + server + live.QueryPath + "?g0.expr={query}",
+	}, y.flags...)...)
 	exporter.Stdout, exporter.Stderr = os.Stderr, os.Stderr
 	exporter.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is for this program, which ends it
 	if err := exporter.Start(); err != nil {
@@ -63,12 +65,16 @@ func (y try) run(ctx context.Context) (err error) {
 	go func() { exited <- cmp.Or(exporter.Wait(), errors.New("it said nothing was wrong")) }()
 	running, stop := context.WithCancel(ctx)
 	defer stop()
-	p, err := live.NewPrometheus(running, queries, live.Source{Exporter: page, Instance: page, RuleFile: file, Style: style, Store: store}, dir)
+	p, err := live.NewPrometheus(running, queries, live.Source{
+		Exporter: page, Instance: page, RuleFile: file, Style: style,
+		Store: store,
+	}, dir)
 	if err != nil {
 		return errors.Join(err, exporter.Process.Kill())
 	}
 	defer func() { err = errors.Join(err, p.Close()) }()
-	fmt.Fprintf(y.out, "http://%s/ shows dashboards, http://%s/ the engines now. Pages and tickets are printed here; objectives need some minutes of requests.\n", server, page)
+	fmt.Fprintf(y.out, "http://%s/ shows dashboards, http://%s/ the engines now. Pages and tickets are printed here; objectives need "+
+		"some minutes of requests.\n", server, page)
 	for tick, known := time.NewTicker(5*time.Second), []string(nil); ; {
 		select {
 		case <-ctx.Done():

@@ -31,20 +31,26 @@ const (
 )
 
 func (o *actOptions) addFlags(app *kingpin.Application) {
-	app.Flag("act.gpus", "With --role=cluster: take sick GPUs out of service, and back in, according to the exporters' /verdict/gpus. off, dry-run (only log the actions) or on. See docs/acting.md.").
+	app.Flag("act.gpus", "With --role=cluster: take sick GPUs out of service, and back in, according to the exporters' /verdict/gpus. "+
+		"off, dry-run (only log the actions) or on. See docs/acting.md.").
 		Default(actOff).EnumVar(&o.gpus, actOff, actDryRun, actOn)
-	app.Flag("act.effect", "Strongest effect of a taint: NoSchedule keeps new pods away; NoExecute also evicts running pods, for the verdicts reset and replace.").
+	app.Flag("act.effect", "Strongest effect of a taint: NoSchedule keeps new pods away; NoExecute also evicts running pods, for the "+
+		"verdicts reset and replace.").
 		Default(string(act.NoSchedule)).EnumVar(&o.most, string(act.NoSchedule), string(act.NoExecute))
-	app.Flag("act.ceiling.cluster", "Share of the cluster's GPUs that may be out of service at once, 0 to 1. One GPU is always allowed.").Default("0.1").Float64Var(&o.ceiling.Cluster)
+	app.Flag("act.ceiling.cluster", "Share of the cluster's GPUs that may be out of service at once, 0 to 1. One GPU is always allowed.").
+		Default("0.1").Float64Var(&o.ceiling.Cluster)
 	app.Flag("act.ceiling.pool", "The same share for each pool of nodes.").Default("0.25").Float64Var(&o.ceiling.Pool)
 	app.Flag("act.ceiling.model", "The same share for the GPUs of a model.").Default("0.5").Float64Var(&o.ceiling.Model)
 	app.Flag("act.pool-label", "Node label that names the node's pool. Repeatable; the first label that a node has counts.").
-		Default("karpenter.sh/nodepool", "cloud.google.com/gke-nodepool", "eks.amazonaws.com/nodegroup", "kubernetes.azure.com/agentpool", "node.kubernetes.io/instance-type").StringsVar(&o.pools)
+		Default("karpenter.sh/nodepool", "cloud.google.com/gke-nodepool", "eks.amazonaws.com/nodegroup", "kubernetes.azure.com/agentpool",
+			"node.kubernetes.io/instance-type").StringsVar(&o.pools)
 	app.Flag("act.pods", "Labels of the exporters' pods on the nodes.").PlaceHolder("SELECTOR").StringVar(&o.pods)
-	app.Flag("act.namespace", "Namespace of these pods, and of the lease and the events.").PlaceHolder("NAME").Envar("POD_NAMESPACE").StringVar(&o.namespace)
+	app.Flag("act.namespace", "Namespace of these pods, and of the lease and the events.").PlaceHolder("NAME").Envar("POD_NAMESPACE").
+		StringVar(&o.namespace)
 	app.Flag("act.port", "Port of the exporters.").Default("9844").Uint16Var(&o.port)
 	app.Flag("act.scheme", "Scheme of the exporters' addresses.").Default("http").EnumVar(&o.scheme, "http", "https")
-	app.Flag("act.http-config", "File with TLS settings and credentials for the exporters, in the format of Prometheus' http_config.").PlaceHolder("FILE").StringVar(&o.httpConfig)
+	app.Flag("act.http-config", "File with TLS settings and credentials for the exporters, in the format of Prometheus' http_config.").
+		PlaceHolder("FILE").StringVar(&o.httpConfig)
 }
 
 // check refuses settings that cannot work.
@@ -98,6 +104,10 @@ func (o actOptions) actor(config *rest.Config, log *slog.Logger) (*act.Actor, er
 	if err != nil {
 		return nil, err
 	}
-	return act.New(act.Options{Log: log.With("collector", "act"), Config: config, Namespace: o.namespace, Selector: o.pods, Identity: host + "-" + strconv.Itoa(os.Getpid()),
-		Scheme: o.scheme, Port: strconv.Itoa(int(o.port)), Client: client, DryRun: o.gpus == actDryRun, Most: act.Effect(o.most), Ceiling: o.ceiling, PoolLabels: o.pools})
+	return act.New(act.Options{
+		Log: log.With("collector", "act"), Config: config, Namespace: o.namespace, Selector: o.pods,
+		Identity: host + "-" + strconv.Itoa(os.Getpid()),
+		Scheme:   o.scheme, Port: strconv.Itoa(int(o.port)), Client: client, DryRun: o.gpus == actDryRun, Most: act.Effect(o.most),
+		Ceiling: o.ceiling, PoolLabels: o.pools,
+	})
 }

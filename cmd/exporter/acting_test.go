@@ -55,10 +55,12 @@ func (a asking) RoundTrip(r *http.Request) (*http.Response, error) {
 var taintRules = schema.GroupVersionResource{Group: "resource.k8s.io", Version: "v1beta2", Resource: "devicetaintrules"}
 
 func newStage(t *testing.T) *stage {
-	c := kube.Start(t, "monitoring:gpu-llm-node-exporter-cluster", "--feature-gates=DRADeviceTaintRules=true", "--runtime-config=resource.k8s.io/v1beta2=true")
+	c := kube.Start(t, "monitoring:gpu-llm-node-exporter-cluster", "--feature-gates=DRADeviceTaintRules=true",
+		"--runtime-config=resource.k8s.io/v1beta2=true")
 	s := &stage{Cluster: c, t: t}
 	s.gpuNode = startOnGPUs(t, 8, nil)
-	role, err := exec.Command("helm", "template", "gpu", "../../helm/llm-node-exporter", "--namespace", "monitoring", "--kube-version", "1.36.0", "-s", "templates/acting.yaml",
+	role, err := exec.Command("helm", "template", "gpu", "../../helm/llm-node-exporter", "--namespace", "monitoring", "--kube-version",
+		"1.36.0", "-s", "templates/acting.yaml",
 		"--set", "cluster.enabled=true", "--set-string", "cluster.act.gpus=on").Output()
 	if err != nil {
 		t.Fatal(err)
@@ -73,22 +75,28 @@ func newStage(t *testing.T) *stage {
 	if err != nil {
 		t.Fatal(err)
 	}
-	imitation := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _ = json.NewEncoder(w).Encode(s.other.Load()) }), ReadHeaderTimeout: time.Second}
+	imitation := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_ = json.NewEncoder(w).
+			Encode(s.other.Load())
+	}), ReadHeaderTimeout: time.Second}
 	go func() { _ = imitation.Serve(l) }()
 	t.Cleanup(func() { _ = imitation.Close() })
 	s.imitate(metrics.Healthy)
 	for i, node := range []string{"dra", "plain"} {
-		s.create("", "nodes", fmt.Sprintf("apiVersion: v1\nkind: Node\nmetadata: {name: %[1]s, labels: {node.kubernetes.io/instance-type: %[1]s}}\nspec: {taints: [{key: mine, value: a, effect: NoSchedule}]}\n"+
+		s.create("", "nodes", fmt.Sprintf("apiVersion: v1\nkind: Node\nmetadata: {name: %[1]s, labels: {node.kubernetes.io/instance-type: "+
+			"%[1]s}}\nspec: {taints: [{key: mine, value: a, effect: NoSchedule}]}\n"+
 			"status: {addresses: [{type: InternalIP, address: 127.0.0.%[2]d}]}\n", node, i+1))
-		s.create("", "pods", fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {name: exporter-%[1]s, namespace: monitoring, labels: {app: exporter}}\nspec: {nodeName: %[1]s, hostNetwork: true, containers: [{name: a, image: a}]}\n"+
+		s.create("", "pods", fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {name: exporter-%[1]s, namespace: monitoring, labels: {app: "+
+			"exporter}}\nspec: {nodeName: %[1]s, hostNetwork: true, containers: [{name: a, image: a}]}\n"+
 			"status: {podIP: 127.0.0.%[2]d, podIPs: [{ip: 127.0.0.%[2]d}]}\n", node, i+1))
 	}
 	devices := ""
 	for i := range 8 {
 		devices += fmt.Sprintf("  - {name: gpu-%d, attributes: {uuid: {string: GPU-00000000-0000-4000-8000-00000000000%d}}}\n", i, i)
 	}
-	s.create("resource.k8s.io", "resourceslices", "apiVersion: resource.k8s.io/v1\nkind: ResourceSlice\nmetadata: {name: dra-gpu}\nspec:\n  driver: gpu.nvidia.com\n  nodeName: dra\n"+
-		"  pool: {name: dra, generation: 1, resourceSliceCount: 1}\n  devices:\n"+devices)
+	s.create("resource.k8s.io", "resourceslices",
+		"apiVersion: resource.k8s.io/v1\nkind: ResourceSlice\nmetadata: {name: dra-gpu}\nspec:\n  driver: gpu.nvidia.com\n  nodeName: dra\n"+
+			"  pool: {name: dra, generation: 1, resourceSliceCount: 1}\n  devices:\n"+devices)
 	s.live()
 	return s
 }
@@ -101,7 +109,8 @@ func (s *stage) live() {
 		return
 	}
 	file := filepath.Join(s.t.TempDir(), "kubeconfig")
-	text := fmt.Sprintf("apiVersion: v1\nkind: Config\nclusters: [{name: a, cluster: {server: %q, certificate-authority: %q}}]\nusers: [{name: a, user: {token: %s}}]\n"+
+	text := fmt.Sprintf("apiVersion: v1\nkind: Config\nclusters: [{name: a, cluster: {server: %q, certificate-authority: %q}}]\nusers: "+
+		"[{name: a, user: {token: %s}}]\n"+
 		"contexts: [{name: a, context: {cluster: a, user: a}}]\ncurrent-context: a\n", s.URL, s.CA, kube.Admin)
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		s.t.Fatal(err)
@@ -123,7 +132,10 @@ func (s *stage) ready(node string) bool {
 
 // imitate makes the exporter of the plain node report this verdict on its first GPU.
 func (s *stage) imitate(v metrics.Verdict) {
-	n := &health.Node{Verdict: v, At: time.Now(), Watching: s.begin(), Boot: "boot", GPUs: []health.GPU{{UUID: "GPU-x", Index: "0", Verdict: v, Findings: []health.Finding{}}, {UUID: "GPU-y", Index: "1"}}}
+	n := &health.Node{
+		Verdict: v, At: time.Now(), Watching: s.begin(), Boot: "boot",
+		GPUs: []health.GPU{{UUID: "GPU-x", Index: "0", Verdict: v, Findings: []health.Finding{}}, {UUID: "GPU-y", Index: "1"}},
+	}
 	if v != metrics.Healthy {
 		n.GPUs[0].Findings = []health.Finding{{Condition: "xid_79", Verdict: v, Meaning: "fell off the bus"}}
 	}
@@ -154,7 +166,10 @@ func (s *stage) actor(set func(*actOptions)) (stop func()) {
 	s.t.Helper()
 	_, port, _ := net.SplitHostPort(strings.TrimPrefix(s.url, "http://"))
 	n, _ := strconv.ParseUint(port, 10, 16)
-	o := actOptions{gpus: actOn, pods: "app=exporter", namespace: "monitoring", scheme: "http", port: uint16(n), most: "NoExecute", ceiling: act.Ceiling{Cluster: 0.3, Pool: 0.5, Model: 1}, pools: []string{"node.kubernetes.io/instance-type"}}
+	o := actOptions{
+		gpus: actOn, pods: "app=exporter", namespace: "monitoring", scheme: "http", port: uint16(n), most: "NoExecute",
+		ceiling: act.Ceiling{Cluster: 0.3, Pool: 0.5, Model: 1}, pools: []string{"node.kubernetes.io/instance-type"},
+	}
 	set(&o)
 	config := s.Config(kube.ServiceAccount)
 	config.Wrap(func(to http.RoundTripper) http.RoundTripper { return asking{to, &s.asked} })
@@ -379,12 +394,16 @@ func (s *stage) gone(t *testing.T, is func(...string) func() bool) {
 		t.Errorf("the condition is %s", c)
 	}
 	told := s.told(t, here)
-	for gpu, reason := range map[int]string{1: "GPUHeldBack", 2: "GPULifted", 3: "", 4: "GPUHeldBack", 5: "GPUTainted", 6: "GPUTainted", 7: "GPUTainted"} {
+	for gpu, reason := range map[int]string{
+		1: "GPUHeldBack", 2: "GPULifted", 3: "", 4: "GPUHeldBack", 5: "GPUTainted", 6: "GPUTainted",
+		7: "GPUTainted",
+	} {
 		if got := strings.Join(told[gpu], ", "); got != reason {
 			t.Errorf("GPU %d: %q was told, want %q once", gpu, got, reason)
 		}
 	}
-	t.Logf("| the API server is gone for %s | 3 may be out | %d at most; requests within 10 s: %d before, %.1f meanwhile, %d at most after it came back |", d, most, usual, perRound, storm)
+	t.Logf("| the API server is gone for %s | 3 may be out | %d at most; requests within 10 s: %d before, %.1f meanwhile, %d at most "+
+		"after it came back |", d, most, usual, perRound, storm)
 	// Two rounds, with six rules, six events and two conditions; and each replica queries a restarting server once a
 	// second.
 	if perRound > 4 || storm > 2*usual+14+2*10 {

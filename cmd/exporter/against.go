@@ -56,7 +56,9 @@ func (o doctorOptions) compare(ctx context.Context, out, progress io.Writer) (st
 }
 
 // bothSides reads nvidia-smi and the exporter. If the program runs, the exporter is read before and after it.
-func (o doctorOptions) bothSides(ctx context.Context, progress io.Writer) (document []byte, readings []*doctor.Reading, sameTime bool, err error) {
+func (o doctorOptions) bothSides(ctx context.Context, progress io.Writer) (document []byte, readings []*doctor.Reading, sameTime bool,
+	err error,
+) {
 	read := func() error {
 		r, findings, err := o.readExporter(ctx, progress)
 		switch {
@@ -107,8 +109,7 @@ func runSMI(ctx context.Context) ([]byte, error) {
 	if err == nil {
 		return document, nil
 	}
-	var failed *exec.ExitError
-	if errors.As(err, &failed) {
+	if failed, ok := errors.AsType[*exec.ExitError](err); ok {
 		return nil, fmt.Errorf("nvidia-smi -q -x: %w: %s", err, bytes.TrimSpace(append(failed.Stderr, document...)))
 	}
 	return nil, fmt.Errorf("nvidia-smi -q -x: %w: run it where it is installed, and pass the file that it writes: --against=FILE", err)

@@ -45,7 +45,10 @@ func TestDoctorAgainstSMI(t *testing.T) {
 		status, said = ask("--against=nvidia-smi", "--bundle="+bundle)
 		return status == 0
 	})
-	for _, want := range []string{"node: 3 values: 3 right", "GPU 0 NVIDIA H100 80GB HBM3: ", "GPU 1 NVIDIA H100 80GB HBM3: ", " 0 wrong, 0 missing"} {
+	for _, want := range []string{
+		"node: 3 values: 3 right", "GPU 0 NVIDIA H100 80GB HBM3: ", "GPU 1 NVIDIA H100 80GB HBM3: ",
+		" 0 wrong, 0 missing",
+	} {
 		if !strings.Contains(said, want) {
 			t.Errorf("it does not say %q:\n%s", want, said)
 		}
@@ -86,7 +89,8 @@ func TestDoctorAgainstNothing(t *testing.T) {
 		}
 	}
 	e := launch(t, "--role=cluster")
-	if status, err := doctorCommand(t.Context(), []string{"--exporter=" + e.url, "--against=nvidia-smi"}, io.Discard, io.Discard); status != 3 || err == nil || !strings.Contains(err.Error(), "where it is installed") {
+	if status, err := doctorCommand(t.Context(), []string{"--exporter=" + e.url, "--against=nvidia-smi"}, io.Discard,
+		io.Discard); status != 3 || err == nil || !strings.Contains(err.Error(), "where it is installed") {
 		t.Errorf("without the program: %d %v", status, err)
 	}
 }

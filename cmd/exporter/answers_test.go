@@ -65,7 +65,8 @@ func TestRunbooksAnswer(t *testing.T) {
 	b := e2e.NewBrowser(t)
 	b.View(1280, 800, "")
 	b.Open(e.url + "/runbooks/BranchQueueing.md?model_name=m")
-	b.Until("every query has an answer", `document.querySelectorAll(".answer").length == 5 && [...document.querySelectorAll(".answer p")].every(p => p.textContent.startsWith("The first 20 series at "))`)
+	b.Until("every query has an answer",
+		`document.querySelectorAll(".answer").length == 5 && [...document.querySelectorAll(".answer p")].every(p => p.textContent.startsWith("The first 20 series at "))`)
 	if rows := b.Eval(`document.querySelectorAll(".answer tr").length + " " + document.querySelector(".answer tr").textContent + " " + document.querySelectorAll(".answer b").length`); rows != `100 0pod="chat-0", server="<b>10.0.0.0:8000" 0` {
 		t.Errorf("the rows are %s", rows)
 	}
@@ -84,12 +85,15 @@ func TestRunbooksAnswer(t *testing.T) {
 	b.Open(e.url + "/runbooks/LLMErrorBudgetFastBurn?namespace=prod&model_name=m&slo=ttft")
 	b.Until("a result fills in the pod", `[...document.querySelectorAll(".answer a")].some(a => a.textContent == "Fill in $POD")`)
 	b.Eval(`document.querySelector(".answer a").click()`)
-	b.Until("the command has the pod, the namespace and the model", `location.search == "?model_name=m&namespace=prod&pod=chat-0&slo=ttft" && document.readyState == "complete" && document.body.textContent.includes("kubectl -n prod logs chat-0")`)
+	b.Until("the command has the pod, the namespace and the model",
+		`location.search == "?model_name=m&namespace=prod&pod=chat-0&slo=ttft" && document.readyState == "complete" && document.body.textContent.includes("kubectl -n prod logs chat-0")`)
 	b.Until("the pod of the page is named beside others", `!!document.querySelector(".answer tr")?.textContent.includes('pod="chat-0"')`)
-	b.Until("nothing is left to fill in", `[...document.querySelectorAll(".answer p")].every(p => p.textContent.startsWith("The first")) && !document.querySelector(".answer a")`)
+	b.Until("nothing is left to fill in",
+		`[...document.querySelectorAll(".answer p")].every(p => p.textContent.startsWith("The first")) && !document.querySelector(".answer a")`)
 
 	b.Open(e.url + "/runbooks/LLMEngineDown")
-	b.Until("a query without its label is not asked", `[...document.querySelectorAll(".answer p")].some(p => p.textContent.startsWith("Not asked: fill in $SERVER first"))`)
+	b.Until("a query without its label is not asked",
+		`[...document.querySelectorAll(".answer p")].some(p => p.textContent.startsWith("Not asked: fill in $SERVER first"))`)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, asked := range p.asked {
@@ -127,7 +131,10 @@ func TestAnswersAreBounded(t *testing.T) {
 			w.WriteHeader(http.StatusBadRequest)
 			fmt.Fprint(w, `{"status":"error","errorType":"bad_data","error":"parse error"}`)
 		}, "parse error"},
-		"nobody gets in": {func(w http.ResponseWriter, _ url.Values) { w.WriteHeader(http.StatusUnauthorized) }, "see prometheus in the exporter's configuration: "},
+		"nobody gets in": {
+			func(w http.ResponseWriter, _ url.Values) { w.WriteHeader(http.StatusUnauthorized) },
+			"see prometheus in the exporter's configuration: ",
+		},
 		"another host": {func(w http.ResponseWriter, _ url.Values) {
 			w.Header().Set("Location", "http://other.invalid/")
 			w.WriteHeader(http.StatusTemporaryRedirect)
@@ -138,7 +145,8 @@ func TestAnswersAreBounded(t *testing.T) {
 		}, `"value":"7"`},
 	} {
 		p.says = c.says
-		if status, body := get("Verify/0?model_name=m"); status != http.StatusOK || !strings.Contains(body, c.want) || strings.Contains(body, "s3cret") || strings.Contains(body, "other.invalid:") || len(body) > 4096 {
+		if status, body := get("Verify/0?model_name=m"); status != http.StatusOK || !strings.Contains(body, c.want) ||
+			strings.Contains(body, "s3cret") || strings.Contains(body, "other.invalid:") || len(body) > 4096 {
 			t.Errorf("%s: %d %.300s", name, status, body)
 		}
 	}
@@ -197,7 +205,8 @@ func TestPrometheusOfRunbooksIsChecked(t *testing.T) {
 		if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if err := run(t.Context(), []string{"--config.check", "--config.file=" + file}, io.Discard); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "s3cret") {
+		if err := run(t.Context(), []string{"--config.check", "--config.file=" + file}, io.Discard); err == nil ||
+			!strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "s3cret") {
 			t.Errorf("%s: %v", config, err)
 		}
 	}

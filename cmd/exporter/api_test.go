@@ -91,15 +91,16 @@ func TestVerdictSchema(t *testing.T) {
 func TestVerdictSchemaIsWhole(t *testing.T) {
 	s := verdictSchema(t)
 	for name, of := range map[string]any{
-		"verdict": triage.Verdict{}, "suspect": triage.Suspect{}, "evidence": triage.Evidence{}, "branch": triage.RuledOut{}, "record": triage.Record{},
+		"verdict": triage.Verdict{}, "suspect": triage.Suspect{}, "evidence": triage.Evidence{}, "branch": triage.RuledOut{},
+		"record": triage.Record{},
 	} {
 		def := s.text["$defs"].(map[string]any)[name].(map[string]any)
 		properties, required := def["properties"].(map[string]any), map[string]bool{}
 		for _, r := range def["required"].([]any) {
 			required[r.(string)] = true
 		}
-		for i := range reflect.TypeOf(of).NumField() {
-			tag := reflect.TypeOf(of).Field(i).Tag.Get("json")
+		for field := range reflect.TypeOf(of).Fields() {
+			tag := field.Tag.Get("json")
 			if tag == "" {
 				continue
 			}
@@ -118,7 +119,10 @@ func TestVerdictSchemaIsWhole(t *testing.T) {
 // TestVerdictSchemaRefuses checks that an answer without a promised field, or with an unknown health, is refused.
 func TestVerdictSchemaRefuses(t *testing.T) {
 	s := verdictSchema(t)
-	for _, answer := range []string{`{"health": "healthy"}`, `{"health": "fine", "verdicts": []}`, `{"health": "healthy", "verdicts": [{"model": "m"}]}`} {
+	for _, answer := range []string{
+		`{"health": "healthy"}`, `{"health": "fine", "verdicts": []}`,
+		`{"health": "healthy", "verdicts": [{"model": "m"}]}`,
+	} {
 		doc, err := jsonschema.UnmarshalJSON(strings.NewReader(answer))
 		if err != nil {
 			t.Fatal(err)

@@ -26,11 +26,15 @@ import (
 func capacityCommand(ctx context.Context, args []string, out, _ io.Writer) (status int, err error) {
 	var o triageOptions
 	asked := false
-	app := kingpin.New("exporter capacity", "Estimate how many requests per second the models on this node can serve within their objectives. Exit status: 0 there is room, 1 a model is beyond its capacity, 3 a capacity is not known.")
+	app := kingpin.New("exporter capacity",
+		"Estimate how many requests per second the models on this node can serve within their objectives. Exit status: 0 there is room, 1 a "+
+			"model is beyond its capacity, 3 a capacity is not known.")
 	app.HelpFlag.Short('h')
 	app.UsageWriter(out).Terminate(func(int) { asked = true })
 	app.Flag("exporter", "Address of a running exporter.").Default("http://127.0.0.1:9844").PlaceHolder("URL").StringVar(&o.exporter)
-	app.Flag("exporter.http-config", "File with TLS settings and credentials for the exporter, in the format of Prometheus' http_config.").PlaceHolder("FILE").StringVar(&o.httpConfig)
+	app.Flag("exporter.http-config",
+		"File with TLS settings and credentials for the exporter, in the format of Prometheus' http_config.").PlaceHolder("FILE").
+		StringVar(&o.httpConfig)
 	if _, err := app.Parse(args); asked {
 		return 0, nil
 	} else if err != nil {
@@ -81,7 +85,10 @@ func capacities(series promql.Vector) []*nodeCapacity {
 	of := func(l labels.Labels) *nodeCapacity {
 		name := strings.TrimPrefix(l.Get(metrics.LabelNamespace)+"/"+l.Get(metrics.LabelModel), "/")
 		if models[name] == nil {
-			models[name] = &nodeCapacity{name: name, unknown: map[string]int{}, objectives: map[string]*objectiveCapacity{}, could: map[string]float64{}}
+			models[name] = &nodeCapacity{
+				name: name, unknown: map[string]int{}, objectives: map[string]*objectiveCapacity{},
+				could: map[string]float64{},
+			}
 		}
 		return models[name]
 	}
@@ -169,7 +176,8 @@ func (m *nodeCapacity) write(out io.Writer) error {
 	for _, name := range m.tightest() {
 		o := m.objectives[name]
 		slices.Sort(o.limits)
-		fmt.Fprintf(table, "  %s\t%s requests/s\t%s and %s\t%s/s\t%.0f%%\t%s\n", name, release.Shown(o.requests["expected"], rules.Decimal), release.Shown(o.requests["low"], rules.Decimal), release.Shown(o.requests["high"], rules.Decimal),
+		fmt.Fprintf(table, "  %s\t%s requests/s\t%s and %s\t%s/s\t%.0f%%\t%s\n", name, release.Shown(o.requests["expected"], rules.Decimal),
+			release.Shown(o.requests["low"], rules.Decimal), release.Shown(o.requests["high"], rules.Decimal),
 			release.Shown(o.tokens, rules.Decimal), 100*o.used, strings.Join(o.limits, ", "))
 	}
 	if err := table.Flush(); err != nil {
@@ -181,7 +189,8 @@ func (m *nodeCapacity) write(out io.Writer) error {
 		if share := m.could[lever]/now - 1; math.Abs(share) >= 0.05 {
 			change = fmt.Sprintf("%+.0f%%", 100*share)
 		}
-		fmt.Fprintf(out, "  with %s: up to %s requests/s (%s)\n", strings.ReplaceAll(strings.ReplaceAll(lever, "kv", "KV"), "_", " "), release.Shown(m.could[lever], rules.Decimal), change)
+		fmt.Fprintf(out, "  with %s: up to %s requests/s (%s)\n", strings.ReplaceAll(strings.ReplaceAll(lever, "kv", "KV"), "_", " "),
+			release.Shown(m.could[lever], rules.Decimal), change)
 	}
 	return nil
 }

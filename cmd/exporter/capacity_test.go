@@ -23,11 +23,17 @@ func TestCapacityCommand(t *testing.T) {
 		status int
 		says   []string
 	}{
-		"known": {known, 0, []string{"prod/m: the capacity of 2 of 2 engines on this node is known", "in the way\n  ttft ", "37.8 requests/s   34.4 and 41.2", "47%        batch_limit",
-			"with prompts halved: up to 47.3 requests/s (+25%)", "with KV cache doubled: up to 37.8 requests/s (no change)"}},
-		"one more": {known + unknown, 3, []string{"2 of 3 engines", "1 unknown: the exporter has watched this engine for less than half an hour"}},
-		"beyond":   {beyond, 1, []string{"in the way\n  ttft ", "14"}},
-		"nothing":  {"llm_engine_up 1\n", 3, []string{"No engine reports first tokens"}},
+		"known": {known, 0, []string{
+			"prod/m: the capacity of 2 of 2 engines on this node is known", "in the way\n  ttft ",
+			"37.8 requests/s   34.4 and 41.2", "47%        batch_limit",
+			"with prompts halved: up to 47.3 requests/s (+25%)", "with KV cache doubled: up to 37.8 requests/s (no change)",
+		}},
+		"one more": {known + unknown, 3, []string{
+			"2 of 3 engines",
+			"1 unknown: the exporter has watched this engine for less than half an hour",
+		}},
+		"beyond":  {beyond, 1, []string{"in the way\n  ttft ", "14"}},
+		"nothing": {"llm_engine_up 1\n", 3, []string{"No engine reports first tokens"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -45,7 +51,8 @@ func TestCapacityCommand(t *testing.T) {
 			}
 		})
 	}
-	if status, err := capacityCommand(t.Context(), []string{"--exporter=http://127.0.0.1:1"}, os.Stderr, os.Stderr); status != 3 || err == nil {
+	if status, err := capacityCommand(t.Context(), []string{"--exporter=http://127.0.0.1:1"}, os.Stderr, os.Stderr); status != 3 ||
+		err == nil {
 		t.Errorf("without an exporter: %d, %v", status, err)
 	}
 }

@@ -138,7 +138,8 @@ var moods = map[string]func(m *moody) http.HandlerFunc{
 // TestChaos breaks engines, GPUs, the configuration and the port at random, and checks what must always hold: each scrape
 // is answered in time and can be parsed. Healthy parts have complete and correct metrics, and none of their counters
 // falls. Nothing is left over in the end. For an hour:
-// go test ./cmd/exporter -run Chaos -chaos 1h -chaos-seed 7 -timeout 2h -v
+//
+//	go test ./cmd/exporter -run Chaos -chaos 1h -chaos-seed 7 -timeout 2h -v
 func TestChaos(t *testing.T) {
 	const gpus, healthyGPUs = 4, 2
 	var calm, victims []*moody
@@ -169,7 +170,8 @@ func TestChaos(t *testing.T) {
 		if gpu := string(l["gpu"]); gpu != "" {
 			return gpu < strconv.Itoa(healthyGPUs)
 		}
-		return string(l["server"]) == strings.TrimPrefix(calm[0].URL, "http://") || string(l["server"]) == strings.TrimPrefix(calm[1].URL, "http://")
+		return string(l["server"]) == strings.TrimPrefix(calm[0].URL, "http://") || string(l["server"]) == strings.TrimPrefix(calm[1].URL,
+			"http://")
 	}
 	first := scrapeAll(t, n, 5*time.Second)
 	want := map[model.Fingerprint]model.Metric{}
@@ -235,7 +237,8 @@ func TestChaos(t *testing.T) {
 	settled := func() bool {
 		http.DefaultClient.CloseIdleConnections()
 		after = processOf(scrapeAll(t, n, 5*time.Second))
-		return after["process_open_fds"] <= before["process_open_fds"]+8 && after["go_goroutines"] <= before["go_goroutines"]+16 && after["go_threads"] <= before["go_threads"]+8
+		return after["process_open_fds"] <= before["process_open_fds"]+8 && after["go_goroutines"] <= before["go_goroutines"]+16 &&
+			after["go_threads"] <= before["go_threads"]+8
 	}
 	for deadline := time.Now().Add(30 * time.Second); !settled(); time.Sleep(time.Second) {
 		if time.Now().After(deadline) {
@@ -264,7 +267,9 @@ func (all *halves) close() {
 
 // breakThings breaks one thing after the other until ctx ends, then heals all of them. It returns how often it broke
 // each.
-func breakThings(ctx context.Context, t *testing.T, n *gpuNode, random *rand.Rand, victims []*moody, firstGPU, gpus int, write func(string), config string) map[string]int {
+func breakThings(ctx context.Context, t *testing.T, n *gpuNode, random *rand.Rand, victims []*moody, firstGPU, gpus int,
+	write func(string), config string,
+) map[string]int {
 	names := make([]string, 0, len(moods))
 	for name := range moods {
 		names = append(names, name)

@@ -85,11 +85,14 @@ type configOptions struct {
 }
 
 func (o *configOptions) addFlags(app *kingpin.Application) {
-	app.Flag("role", "What to read: node (the GPUs and engines of this node, and configured targets) or cluster (only configured gateways, other targets and probes).").
+	app.Flag("role", "What to read: node (the GPUs and engines of this node, and configured targets) or cluster (only configured "+
+		"gateways, other targets and probes).").
 		Default(roleNode).EnumVar(&o.role, roleNode, roleCluster)
 	app.Flag("config.file", "Configuration file. SIGHUP reloads it.").PlaceHolder("FILE").StringVar(&o.file)
 	app.Flag("config.check", "Check the configuration and exit.").BoolVar(&o.checkOnly)
-	app.Flag("engine.target", "An engine to scrape, as http://host:port. Repeatable. The exporter detects the engine's kind and metrics path.").PlaceHolder("URL").StringsVar(&o.targets)
+	app.Flag("engine.target",
+		"An engine to scrape, as http://host:port. Repeatable. The exporter detects the engine's kind and metrics path.").PlaceHolder("URL").
+		StringsVar(&o.targets)
 }
 
 // probeOptions holds the flags of synthetic requests.
@@ -100,12 +103,16 @@ type probeOptions struct {
 }
 
 func (o *probeOptions) addFlags(app *kingpin.Application, ofNode nodeFlags) {
-	ofNode.Flag("probe.engines", "Send a small synthetic request from time to time to each model of the engines on this node, configured or discovered. Requests cost tokens: see docs/operations.md.").
+	ofNode.Flag("probe.engines",
+		"Send a small synthetic request from time to time to each model of the engines on this node, configured or discovered. Requests "+
+			"cost tokens: see docs/operations.md.").
 		BoolVar(&o.engines)
-	app.Flag("probe.target", "An engine to send a small synthetic request to from time to time, as http://host:port. Requests cost tokens: see docs/operations.md.").
+	app.Flag("probe.target", "An engine to send a small synthetic request to from time to time, as http://host:port. Requests cost "+
+		"tokens: see docs/operations.md.").
 		PlaceHolder("URL").StringVar(&o.target)
 	app.Flag("probe.model", "Model to request, by the name that clients use.").PlaceHolder("NAME").StringVar(&o.model)
-	app.Flag("probe.interval", "Mean time between two synthetic requests; also the default for configured probes.").Default(probe.DefaultInterval.String()).DurationVar(&o.interval)
+	app.Flag("probe.interval", "Mean time between two synthetic requests; also the default for configured probes.").
+		Default(probe.DefaultInterval.String()).DurationVar(&o.interval)
 }
 
 // configuration holds everything that the file and the flags describe.
@@ -162,8 +169,9 @@ func loadConfig(o configOptions, extraProbe probeOptions, seen seen, log *slog.L
 	}
 	c.prices = cfg.GPUHourPrice
 	c.engines, err = engine.New(engine.Config{
-		Targets: cfg.Targets, Mappings: cfg.Mappings, Limits: cfg.Limits.limits(), Objectives: cfg.Objectives, Maintenance: cfg.Maintenance, Histograms: cfg.Histograms,
-		Probed: seen.probed, Connections: seen.connections,
+		Targets: cfg.Targets, Mappings: cfg.Mappings, Limits: cfg.Limits.limits(), Objectives: cfg.Objectives, Maintenance: cfg.Maintenance,
+		Histograms: cfg.Histograms,
+		Probed:     seen.probed, Connections: seen.connections,
 		UserAgent: userAgent(), Log: log, Ledger: o.ledger,
 	})
 	if err == nil {
@@ -191,8 +199,7 @@ func (b byFlag) name(err error) error {
 		}
 		return errors.Join(all...)
 	}
-	var at *configfile.Error
-	if errors.As(err, &at) {
+	if at, ok := errors.AsType[*configfile.Error](err); ok {
 		var i int
 		var field string
 		if n, _ := fmt.Sscanf(at.Path, "targets[%d].%s", &i, &field); n > 0 && i >= b.targets {

@@ -27,7 +27,8 @@ func FuzzConfig(f *testing.F) {
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		_, err := loadConfig(configOptions{role: roleNode, file: file}, probeOptions{interval: time.Minute}, seen{}, slog.New(slog.DiscardHandler))
+		_, err := loadConfig(configOptions{role: roleNode, file: file}, probeOptions{interval: time.Minute}, seen{},
+			slog.New(slog.DiscardHandler))
 		if err != nil && !regexp.MustCompile(regexp.QuoteMeta(file)+`:\d+: `).MatchString(err.Error()) {
 			t.Errorf("%v", err)
 		}

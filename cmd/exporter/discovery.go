@@ -16,10 +16,12 @@ type discoveryOptions struct {
 }
 
 func (o *discoveryOptions) addFlags(app nodeFlags) {
-	app.Flag("discovery", "Where to look for engines that are not configured: processes (ports of processes that use a GPU), pods (of this node) or none.").
+	app.Flag("discovery", "Where to look for engines that are not configured: processes (ports of processes that use a GPU), pods (of "+
+		"this node) or none.").
 		Default("processes").EnumVar(&o.source, "processes", "pods", "none")
 	app.Flag("discovery.node", "Name of this node, for --discovery=pods.").PlaceHolder("NAME").Envar("NODE_NAME").StringVar(&o.node)
-	app.Flag("discovery.namespace", "Namespace to look in, for --discovery=pods. Repeatable. Default: all.").PlaceHolder("NAME").StringsVar(&o.namespaces)
+	app.Flag("discovery.namespace", "Namespace to look in, for --discovery=pods. Repeatable. Default: all.").PlaceHolder("NAME").
+		StringsVar(&o.namespaces)
 }
 
 // cluster returns the cluster if discovery reads pods, otherwise nil.

@@ -42,18 +42,27 @@ const defaultExporter = "http://127.0.0.1:9844"
 
 // parseDoctorFlags reads the command line.
 func parseDoctorFlags(args []string) (o doctorOptions, err error) {
-	app := kingpin.New("exporter doctor", "Why is a series or a value missing? Asks the exporter on this machine. With flags of the exporter, or while none runs, "+
-		"reads this node once as the exporter would, and sends no probe. Exit status: 0 nothing is wrong, 1 something is not measured, 2 alerts do not fire, 3 a check was not possible.")
+	app := kingpin.New("exporter doctor",
+		"Why is a series or a value missing? Asks the exporter on this machine. With flags of the exporter, or while none runs, "+
+			"reads this node once as the exporter would, and sends no probe. Exit status: 0 nothing is wrong, 1 something is not measured, 2 "+
+			"alerts do not fire, 3 a check was not possible.")
 	app.HelpFlag.Short('h')
 	app.Flag("exporter", "Address of the exporter to check. Default: "+defaultExporter+".").PlaceHolder("URL").StringVar(&o.exporter)
-	app.Flag("exporter-http-config", "File with TLS settings and credentials for the exporter, in the format of Prometheus' http_config.").PlaceHolder("FILE").StringVar(&o.exporterHTTP)
-	app.Flag("prometheus", "Also check this Prometheus, which scrapes the exporters and evaluates the rules.").PlaceHolder("URL").StringVar(&o.prometheus)
-	app.Flag("prometheus-http-config", "File with TLS settings and credentials for Prometheus, in the same format.").PlaceHolder("FILE").StringVar(&o.prometheusHTTP)
-	app.Flag("rules", "Rule file that Prometheus should have loaded. Default: the rules of this version with default options.").PlaceHolder("FILE").StringVar(&o.rules)
+	app.Flag("exporter-http-config",
+		"File with TLS settings and credentials for the exporter, in the format of Prometheus' http_config.").PlaceHolder("FILE").
+		StringVar(&o.exporterHTTP)
+	app.Flag("prometheus", "Also check this Prometheus, which scrapes the exporters and evaluates the rules.").PlaceHolder("URL").
+		StringVar(&o.prometheus)
+	app.Flag("prometheus-http-config", "File with TLS settings and credentials for Prometheus, in the same format.").PlaceHolder("FILE").
+		StringVar(&o.prometheusHTTP)
+	app.Flag("rules", "Rule file that Prometheus should have loaded. Default: the rules of this version with default options.").
+		PlaceHolder("FILE").StringVar(&o.rules)
 	app.Flag("output", "text, or json for programs.").Default("text").EnumVar(&o.output, "text", "json")
-	app.Flag("against", "Compare each GPU value with the output of nvidia-smi -q -x. Give nvidia-smi to run it, or a FILE with its output or a bundle. Exit status: 0 all are right, 1 the exporter lacks some, 2 some are wrong.").
+	app.Flag("against", "Compare each GPU value with the output of nvidia-smi -q -x. Give nvidia-smi to run it, or a FILE with its "+
+		"output or a bundle. Exit status: 0 all are right, 1 the exporter lacks some, 2 some are wrong.").
 		PlaceHolder("nvidia-smi|FILE").StringVar(&o.against)
-	app.Flag("bundle", "With --against, also write both outputs to this file, without names of hosts, pods and processes, for a bug report or a test.").PlaceHolder("FILE").StringVar(&o.bundle)
+	app.Flag("bundle", "With --against, also write both outputs to this file, without names of hosts, pods and processes, for a bug "+
+		"report or a test.").PlaceHolder("FILE").StringVar(&o.bundle)
 	own := len(app.Model().Flags)
 	o.server.addFlags(app)
 	servers := map[string]bool{}
@@ -112,8 +121,11 @@ func doctorCommand(ctx context.Context, args []string, out, progress io.Writer) 
 			return failed, err
 		}
 		if p.Prometheus, err = doctor.Ask(ctx, client, at); err != nil {
-			findings = append(findings, doctor.Finding{Severity: doctor.Unseen, Subject: "Prometheus", Problem: err.Error(),
-				Remedy: "--prometheus=URL, with --prometheus-http-config=FILE if it requires TLS or a password; curl -s " + at.JoinPath("api/v1/rules").String()})
+			findings = append(findings, doctor.Finding{
+				Severity: doctor.Unseen, Subject: "Prometheus", Problem: err.Error(),
+				Remedy: "--prometheus=URL, with --prometheus-http-config=FILE if it requires TLS or a password; curl -s " +
+					at.JoinPath("api/v1/rules").String(),
+			})
 		}
 	}
 	report := doctor.Diagnose(p, findings...)
@@ -157,9 +169,12 @@ func (o doctorOptions) readExporter(ctx context.Context, progress io.Writer) (*d
 		case err == nil:
 			return reading, nil, nil
 		case o.exporter != "" || o.prometheus != "" || !errors.Is(err, syscall.ECONNREFUSED):
-			return nil, []doctor.Finding{{Severity: doctor.Unseen, Subject: "exporter", Problem: err.Error(),
-				Remedy: "--exporter=http://HOST:9844, with --exporter-http-config=FILE if it requires TLS or a password; kubectl -n NS port-forward POD 9844",
-				Docs:   "runbooks/LLMExporterDown.md"}}, nil
+			return nil, []doctor.Finding{{
+				Severity: doctor.Unseen, Subject: "exporter", Problem: err.Error(),
+				Remedy: "--exporter=http://HOST:9844, with --exporter-http-config=FILE if it requires TLS or a password; kubectl -n NS " +
+					"port-forward POD 9844",
+				Docs: "runbooks/LLMExporterDown.md",
+			}}, nil
 		}
 		fmt.Fprintf(progress, "No exporter answers at %s.\n", address)
 	}
@@ -184,17 +199,26 @@ func readHere(ctx context.Context, o options) (*doctor.Reading, []doctor.Finding
 		return c, err
 	}, log)
 	if err != nil {
-		return nil, []doctor.Finding{{Severity: doctor.Broken, Subject: "configuration", Problem: err.Error(), Remedy: "an exporter does not start with this configuration: correct the line that the error names"}}, nil
+		return nil, []doctor.Finding{{
+			Severity: doctor.Broken, Subject: "configuration", Problem: err.Error(),
+			Remedy: "an exporter does not start with this configuration: correct the line that the error names",
+		}}, nil
 	}
 	findings := unreadable(o.config.file)
 	if _, err := n.start(ctx, o); err != nil {
-		return nil, append(findings, doctor.Finding{Severity: doctor.Broken, Subject: "exporter", Problem: err.Error(), Remedy: "an exporter does not start with these flags: correct the flag that the error names"}), nil
+		return nil, append(findings, doctor.Finding{
+			Severity: doctor.Broken, Subject: "exporter", Problem: err.Error(),
+			Remedy: "an exporter does not start with these flags: correct the flag that the error names",
+		}), nil
 	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, nil, err
 	}
-	web := &http.Server{Handler: (&server{serverOptions: serverOptions{metricsPath: "/metrics"}, node: n}).handler(), ReadHeaderTimeout: time.Second}
+	web := &http.Server{
+		Handler:           (&server{serverOptions: serverOptions{metricsPath: "/metrics"}, node: n}).handler(),
+		ReadHeaderTimeout: time.Second,
+	}
 	go func() { _ = web.Serve(listener) }()
 	defer func() { _ = web.Close() }()
 	select {
@@ -238,8 +262,11 @@ func unreadable(config string) []doctor.Finding {
 				f.Close()
 				return
 			}
-			findings = append(findings, doctor.Finding{Severity: doctor.Missing, Subject: place, Problem: err.Error(),
-				Remedy: "mount the secret that has it (extraVolumes, or cluster.secrets in the chart), readable by the exporter's user", Docs: "docs/operations.md#synthetic-requests"})
+			findings = append(findings, doctor.Finding{
+				Severity: doctor.Missing, Subject: place, Problem: err.Error(),
+				Remedy: "mount the secret that has it (extraVolumes, or cluster.secrets in the chart), readable by the exporter's user",
+				Docs:   "docs/operations.md#synthetic-requests",
+			})
 		}
 	}
 	walk("", root)
@@ -273,7 +300,7 @@ func written(r doctor.Report) string {
 func wrap(b *strings.Builder, mark, text string) {
 	const width = 80 - 9
 	line := ""
-	for _, word := range strings.Fields(text) {
+	for word := range strings.FieldsSeq(text) {
 		if line != "" && len([]rune(line))+1+len([]rune(word)) > width {
 			b.WriteString(mark + line + "\n")
 			mark, line = strings.Repeat(" ", 9), ""

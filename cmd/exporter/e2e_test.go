@@ -222,7 +222,8 @@ func runPrometheus(t *testing.T, config string, args ...string) *prometheusServe
 		t.Fatal(err)
 	}
 	address := e2e.Address(t)
-	e2e.Start(t, binary, append(args, "--config.file="+file, "--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address="+address, "--log.level=error")...)
+	e2e.Start(t, binary, append(args, "--config.file="+file, "--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address="+
+		address, "--log.level=error")...)
 	p := &prometheusServer{url: "http://" + address}
 	e2e.Until(t, 30*time.Second, "Prometheus answers", func() bool {
 		resp, err := http.Get(p.url + "/-/ready")

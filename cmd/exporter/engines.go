@@ -71,8 +71,11 @@ func (s *server) listed() listed {
 		for _, c := range e.Changes {
 			changed = append(changed, c.String())
 		}
-		page.Engines = append(page.Engines, candidate{Changed: changed, Server: e.Server, Namespace: e.Namespace, Pod: e.Pod, Container: e.Container,
-			State: e.State(), Todo: todo, Runtime: e.Runtime, Version: e.Version, Model: e.Model})
+		page.Engines = append(page.Engines, candidate{
+			Changed: changed, Server: e.Server, Namespace: e.Namespace, Pod: e.Pod,
+			Container: e.Container,
+			State:     e.State(), Todo: todo, Runtime: e.Runtime, Version: e.Version, Model: e.Model,
+		})
 	}
 	if s.finder == nil {
 		return page
@@ -83,7 +86,10 @@ func (s *server) listed() listed {
 		if remedy := engine.Remedy(p.Why); remedy != "" {
 			todo += ": " + remedy
 		}
-		page.Places = append(page.Places, candidate{Server: p.URL, Namespace: p.Namespace, Pod: p.Pod, Container: p.Container, State: string(p.State), Todo: todo})
+		page.Places = append(page.Places, candidate{
+			Server: p.URL, Namespace: p.Namespace, Pod: p.Pod, Container: p.Container,
+			State: string(p.State), Todo: todo,
+		})
 	}
 	if err != nil {
 		page.Problem = err.Error()

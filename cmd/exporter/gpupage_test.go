@@ -88,7 +88,10 @@ func TestPasswordOfAGPUPage(t *testing.T) {
 	dcgm := httptest.NewServer(gpuPage(t, "dcgm-4.9.0.prom", "secret"))
 	t.Cleanup(dcgm.Close)
 	dir := t.TempDir()
-	for name, content := range map[string]string{"password": "secret", "good": "basic_auth: {username: u, password_file: password}\n", "bad": "basic_auth: {username: u, password: secret}\n"} {
+	for name, content := range map[string]string{
+		"password": "secret", "good": "basic_auth: {username: u, password_file: password}\n",
+		"bad": "basic_auth: {username: u, password: secret}\n",
+	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -158,8 +161,11 @@ func TestKernelLogBesideAPage(t *testing.T) {
 		time.Sleep(time.Second / 2) // the end of the log was seen
 		write(2, "NVRM: Xid (PCI:0000:1b:00): 79, pid=1, GPU has fallen off the bus.")
 		page := e.await(t, xid("1"))
-		for text, want := range map[string]int{"\nllm_gpu_source_up{": 1, "\n" + `llm_gpu_xid_source_up{source="kmsg"} 1`: 1, `source="dcgm",xid=`: 0,
-			"\n" + `llm_gpu_metric_source_info{metric="llm_gpu_nvswitch_sxid_errors_total",quality="native",source="kernel log"} 1`: 1} {
+		for text, want := range map[string]int{
+			"\nllm_gpu_source_up{": 1, "\n" + `llm_gpu_xid_source_up{source="kmsg"} 1`: 1,
+			`source="dcgm",xid=`: 0,
+			"\n" + `llm_gpu_metric_source_info{metric="llm_gpu_nvswitch_sxid_errors_total",quality="native",source="kernel log"} 1`: 1,
+		} {
 			if n := strings.Count(page, text); n != want {
 				t.Errorf("--gpu.source=%s: %d times %s, want %d", source, n, text, want)
 			}

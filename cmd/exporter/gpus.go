@@ -33,18 +33,27 @@ type gpuOptions struct {
 func (o *gpuOptions) addFlags(app nodeFlags) {
 	app.Flag("collector.gpu", "Collect metrics of the GPUs of this node.").Default("true").BoolVar(&o.enabled)
 	app.Flag("collector.ownership", "Find out which engine runs on which GPU.").Default("true").BoolVar(&o.ownership)
-	app.Flag("gpu.source", "Source of GPU metrics: nvml; the URL of dcgm-exporter or AMD's device-metrics-exporter, such as http://localhost:9400; or auto (NVML or, while NVML is unusable, such an exporter on this node).").
+	app.Flag("gpu.source", "Source of GPU metrics: nvml; the URL of dcgm-exporter or AMD's device-metrics-exporter, such as "+
+		"http://localhost:9400; or auto (NVML or, while NVML is unusable, such an exporter on this node).").
 		Default("nvml").PlaceHolder("nvml|URL|auto").StringVar(&o.source)
-	app.Flag("gpu.source-http-config", "File with TLS settings and credentials for that URL, in the format of Prometheus' http_config.").PlaceHolder("FILE").StringVar(&o.sourceHTTP)
-	app.Flag("gpu.interval", "How often to read clocks, power and bandwidth. Ratios are averages over this time.").Default("1s").DurationVar(&o.Interval)
-	app.Flag("gpu.driver-budget", "Largest share of time that reading one GPU may spend in the driver, because other callers wait meanwhile. Slow readings happen less often: clocks and power at least every 30 seconds, the rest every ten minutes. 1 means no limit.").
+	app.Flag("gpu.source-http-config", "File with TLS settings and credentials for that URL, in the format of Prometheus' http_config.").
+		PlaceHolder("FILE").StringVar(&o.sourceHTTP)
+	app.Flag("gpu.interval", "How often to read clocks, power and bandwidth. Ratios are averages over this time.").Default("1s").
+		DurationVar(&o.Interval)
+	app.Flag("gpu.driver-budget",
+		"Largest share of time that reading one GPU may spend in the driver, because other callers wait meanwhile. Slow readings happen "+
+			"less often: clocks and power at least every 30 seconds, the rest every ten minutes. 1 means no limit.").
 		Default("0.001").Float64Var(&o.Budget)
-	app.Flag("gpu.deadline", "How long one round of readings may take before the GPU is reported as stuck.").Default("10s").DurationVar(&o.Deadline)
-	app.Flag("gpu.restart-after", "Exit if NVML has been unusable for this long and only a new process can use it, as after a driver upgrade. A negative value means never.").
+	app.Flag("gpu.deadline", "How long one round of readings may take before the GPU is reported as stuck.").Default("10s").
+		DurationVar(&o.Deadline)
+	app.Flag("gpu.restart-after",
+		"Exit if NVML has been unusable for this long and only a new process can use it, as after a driver upgrade. A negative value means never.").
 		Default("5m").DurationVar(&o.RestartAfter)
-	app.Flag("gpu.nvml-library", "Path of the NVML library, if the dynamic loader does not find it.").PlaceHolder("FILE").StringVar(&o.LibraryPath)
+	app.Flag("gpu.nvml-library", "Path of the NVML library, if the dynamic loader does not find it.").PlaceHolder("FILE").
+		StringVar(&o.LibraryPath)
 	app.Flag("gpu.kmsg", "Kernel log to read XIDs and SXids from; none disables it.").Default("/dev/kmsg").StringVar(&o.Kmsg)
-	app.Flag("ownership.pod-resources", "Socket of the kubelet's pod-resources API. Outside Kubernetes, it need not exist. If empty, the kubelet is not used.").
+	app.Flag("ownership.pod-resources",
+		"Socket of the kubelet's pod-resources API. Outside Kubernetes, it need not exist. If empty, the kubelet is not used.").
 		Default("/var/lib/kubelet/pod-resources/kubelet.sock").StringVar(&o.podResources)
 	app.Flag("path.pod-logs", "Directory of the kubelet's pod logs. Its subdirectories name the pods that own processes.").
 		Default("/var/log/pods").StringVar(&o.podLogs)
@@ -233,8 +242,10 @@ func (n *node) detachOrAttach(got os.Signal) {
 func owned(engines []engine.Engine) []ownership.Target {
 	var targets []ownership.Target
 	for _, e := range engines {
-		targets = append(targets, ownership.Target{Runtime: e.Runtime, Server: e.Server, ModelName: e.Model, GPUs: e.GPUs,
-			Namespace: e.Namespace, Pod: e.Pod, Container: e.Container})
+		targets = append(targets, ownership.Target{
+			Runtime: e.Runtime, Server: e.Server, ModelName: e.Model, GPUs: e.GPUs,
+			Namespace: e.Namespace, Pod: e.Pod, Container: e.Container,
+		})
 	}
 	return targets
 }

@@ -149,7 +149,8 @@ func TestDriverUpgradeEndsTheProcess(t *testing.T) {
 	select {
 	case err := <-n.done:
 		var exit *exec.ExitError
-		if !errors.As(err, &exit) || exit.ExitCode() != 1 || !strings.Contains(n.log.String(), "lib_rm_version_mismatch") || !strings.Contains(n.log.String(), "new process") {
+		if !errors.As(err, &exit) || exit.ExitCode() != 1 || !strings.Contains(n.log.String(), "lib_rm_version_mismatch") ||
+			!strings.Contains(n.log.String(), "new process") {
 			t.Errorf("ended with %v:\n%s", err, n.log)
 		}
 	case <-time.After(time.Minute):

@@ -50,8 +50,11 @@ func TestVerdictOnGPUs(t *testing.T) {
 	}
 	e2e.Until(t, 30*time.Second, "GPU 1 is to be reset", is("healthy; reset recovery_reset"))
 	page := n.get(t, "/metrics")
-	for _, want := range []string{"llm_gpu_node_health 3", `llm_gpu_health{gpu="0",gpu_uuid="GPU-00000000-0000-4000-8000-000000000000",pci_bus_id="0000:10:00.0"} 0`,
-		`alert="LLMGPUNeedsService",condition="recovery_reset",gpu="1",`} {
+	for _, want := range []string{
+		"llm_gpu_node_health 3",
+		`llm_gpu_health{gpu="0",gpu_uuid="GPU-00000000-0000-4000-8000-000000000000",pci_bus_id="0000:10:00.0"} 0`,
+		`alert="LLMGPUNeedsService",condition="recovery_reset",gpu="1",`,
+	} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page lacks %s", want)
 		}
@@ -71,14 +74,16 @@ func TestVerdictOnGPUs(t *testing.T) {
 		t.Fatal(err)
 	}
 	e2e.Until(t, 30*time.Second, "GPU 0 is lost", is("reset lost; healthy"))
-	if lost, _ := n.verdicts(t); lost.Verdict != metrics.Reset || lost.GPUs[0].UUID == "" || lost.GPUs[0].PCI != "0000:10:00.0" || lost.Boot == "" {
+	if lost, _ := n.verdicts(t); lost.Verdict != metrics.Reset || lost.GPUs[0].UUID == "" || lost.GPUs[0].PCI != "0000:10:00.0" ||
+		lost.Boot == "" {
 		t.Errorf("%+v", lost)
 	}
 }
 
 // An exporter that reads no GPUs has no verdict on them.
 func TestNoVerdictWithoutGPUs(t *testing.T) {
-	if status, body, _ := launch(t, "--role=cluster").request(t, http.MethodGet, "/verdict/gpus"); status != http.StatusNotFound || !strings.Contains(body, "reads no GPUs") {
+	if status, body, _ := launch(t, "--role=cluster").request(t, http.MethodGet, "/verdict/gpus"); status != http.StatusNotFound ||
+		!strings.Contains(body, "reads no GPUs") {
 		t.Errorf("%d %s", status, body)
 	}
 }

@@ -56,7 +56,8 @@ func TestImage(t *testing.T) {
 	}
 	arch := "--build-arg=TARGETARCH=" + runtime.GOARCH
 	modules := filepath.Join(run("go", "env", "GOMODCACHE"), "cache", "download")
-	buildah("build", "--pull-never", "--volume="+modules+":/modules:ro", "--build-arg=GO_IMAGE=localhost/golang", arch, "--build-arg=BUILDARCH="+runtime.GOARCH,
+	buildah("build", "--pull-never", "--volume="+modules+":/modules:ro", "--build-arg=GO_IMAGE=localhost/golang", arch,
+		"--build-arg=BUILDARCH="+runtime.GOARCH,
 		"--build-arg=GOPROXY=file:///modules,"+run("go", "env", "GOPROXY"), "--build-arg=VERSION=1.2.3", "--tag", "exporter", root)
 
 	container := buildah("from", "--pull-never", "localhost/exporter")

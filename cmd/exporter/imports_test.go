@@ -18,40 +18,67 @@ var house = []struct{ of, imports, why string }{
 	{"capacity", "", "arithmetic on numbers that its caller has: it runs in the node and on a laptop"},
 
 	{"collectors/scrape", "", "strangers write what it reads: it can be read and fuzzed alone, and serves engines and GPUs alike"},
-	{"collectors/engine", "capacity collectors/scrape internal/configfile internal/httpclient metrics slo", "an engine needs no GPU to be read"},
+	{
+		"collectors/engine", "capacity collectors/scrape internal/configfile internal/httpclient metrics slo",
+		"an engine needs no GPU to be read",
+	},
 	{"collectors/gpu", "metrics", "a GPU needs no engine to be read, and NVML no network"},
-	{"collectors/gpu/page", "collectors/gpu collectors/scrape internal/httpclient metrics", "never collectors/engine: a DCGM page is no engine's, and no dialect repairs it"},
+	{
+		"collectors/gpu/page", "collectors/gpu collectors/scrape internal/httpclient metrics",
+		"never collectors/engine: a DCGM page is no engine's, and no dialect repairs it",
+	},
 	{"collectors/health", "metrics", "a verdict is made of series, whoever measured them"},
 	{"collectors/genai", "metrics", "it renames what stands on our page"},
-	{"collectors/ownership", "collectors/gpu internal/kube internal/proc metrics", "processes and pods on GPUs; which of them are engines is no concern of it"},
+	{
+		"collectors/ownership", "collectors/gpu internal/kube internal/proc metrics",
+		"processes and pods on GPUs; which of them are engines is no concern of it",
+	},
 	{"collectors/discovery", "collectors/engine collectors/gpu internal/kube internal/proc metrics", "it finds engines by reading them"},
-	{"collectors/probe", "collectors/engine collectors/scrape internal/httpclient metrics slo", "it asks what the engines offer, and counts beside them"},
+	{
+		"collectors/probe", "collectors/engine collectors/scrape internal/httpclient metrics slo",
+		"it asks what the engines offer, and counts beside them",
+	},
 
 	{"act", "collectors/health metrics", "it writes the verdicts, and makes none"},
-	{"doctor", "collectors/engine collectors/gpu collectors/gpu/page internal/kube internal/promql metrics slo", "it explains what the collectors lack; rules are Prometheus' concern"},
+	{
+		"doctor", "collectors/engine collectors/gpu collectors/gpu/page internal/kube internal/promql metrics slo",
+		"it explains what the collectors lack; rules are Prometheus' concern",
+	},
 	{"runbooks", "internal/site", "text"},
 	{"rules", "internal/promql metrics runbooks slo", "rules read series, whoever writes them: never collectors"},
 	{"triage", "internal/promql metrics rules runbooks slo", "the rules themselves over two readings: never collectors"},
 	{"dashboards", "internal/promql metrics rules runbooks slo", "panels read what is exported or recorded: never collectors"},
 	{"release", "internal/promql metrics rules", "it asks a Prometheus by the rules' expressions"},
-	{"backtest", "collectors/engine internal/promapi internal/rulesim internal/site metrics rules slo", "stored pages are read by the dialects, and judged by the rules"},
-	{"migrate", "collectors/engine collectors/gpu/page collectors/scrape internal/promql metrics", "other exporters' names are translated by the collectors' tables"},
-	{"jsonnet-free-gen", "backtest collectors/engine collectors/health dashboards internal/promapi internal/promql metrics rules runbooks slo slo/openslo", "it writes files from every table; the node never links it"},
+	{
+		"backtest", "collectors/engine internal/promapi internal/rulesim internal/site metrics rules slo",
+		"stored pages are read by the dialects, and judged by the rules",
+	},
+	{
+		"migrate", "collectors/engine collectors/gpu/page collectors/scrape internal/promql metrics",
+		"other exporters' names are translated by the collectors' tables",
+	},
+	{"jsonnet-free-gen", "backtest collectors/engine collectors/health dashboards internal/promapi internal/promql metrics rules " +
+		"runbooks slo slo/openslo", "it writes files from every table; the node never links it"},
 
 	{"cmd/exporter/page", "internal/site slo", "it draws what it is given"},
-	{"cmd/exporter", "act cmd/exporter/page collectors/discovery collectors/engine collectors/genai collectors/gpu collectors/gpu/page collectors/health collectors/ownership" +
-		" collectors/probe collectors/scrape doctor examples internal/configfile internal/httpclient internal/kube internal/promql internal/site metrics migrate release rules runbooks slo triage", "only a command knows everybody"},
+	{"cmd/exporter", "act cmd/exporter/page collectors/discovery collectors/engine collectors/genai collectors/gpu collectors/gpu/page " +
+		"collectors/health collectors/ownership" +
+		" collectors/probe collectors/scrape doctor examples internal/configfile internal/httpclient internal/kube internal/promql " +
+		"internal/site metrics migrate release rules runbooks slo triage", "only a command knows everybody"},
 
 	{"drill", "metrics", "simulated engines write their own pages: they use no table of ours"},
 	{"drill/world", "collectors/probe drill internal/fakenvml metrics slo", "a node in virtual time; nothing that judges it"},
 	{"drill/incident", "drill drill/world metrics rules slo", "what happens, and which alerts must say so"},
-	{"drill/play", "collectors/engine collectors/gpu/page collectors/health collectors/probe drill/incident drill/world internal/rulesim metrics rules triage", "the real collectors and the real rules"},
+	{"drill/play", "collectors/engine collectors/gpu/page collectors/health collectors/probe drill/incident drill/world internal/rulesim " +
+		"metrics rules triage", "the real collectors and the real rules"},
 	{"drill/draw", "drill drill/incident drill/play drill/world metrics rules", "incidents by chance"},
 	{"drill/score", "drill/draw drill/incident drill/play metrics rules triage", "it judges plays, and changes none"},
 	{"drill/report", "drill/incident drill/play drill/score metrics rules slo", "tables and plots of scores"},
 	{"drill/transcript", "drill/incident drill/play metrics rules runbooks", "what a person on call sees"},
-	{"drill/live", "dashboards drill/incident drill/play drill/world internal/fakenvml internal/rulesim internal/site metrics rules runbooks slo", "the demo: built programs around a simulated node"},
-	{"cmd/drill", "drill/draw drill/incident drill/live drill/play drill/report drill/score drill/transcript drill/world internal/rulesim metrics rules slo", "the commands"},
+	{"drill/live", "dashboards drill/incident drill/play drill/world internal/fakenvml internal/rulesim internal/site metrics rules " +
+		"runbooks slo", "the demo: built programs around a simulated node"},
+	{"cmd/drill", "drill/draw drill/incident drill/live drill/play drill/report drill/score drill/transcript drill/world " +
+		"internal/rulesim metrics rules slo", "the commands"},
 	{"real", "internal/rulesim metrics rules slo triage", "real engines behind the built exporter: it links no collector"},
 
 	{"examples", "", "generated files, some of which the exporter hands out"},

@@ -62,11 +62,15 @@ func TestPodsOnGPUs(t *testing.T) {
 	n.until(t, `llm_engine_up{runtime="vllm",namespace="prod",pod="large"`)
 	n.until(t, `llm_engine_gpu_info{container="vllm",gpu="0"`)
 	page := n.until(t, `llm_engine_gpu_info{container="vllm",gpu="1"`)
-	for pod, want := range map[string][2]string{"small": {small.URL, `gpu="0",gpu_instance_id="2"`}, "large": {large.URL, `gpu="1",gpu_uuid="`}} {
+	for pod, want := range map[string][2]string{
+		"small": {small.URL, `gpu="0",gpu_instance_id="2"`},
+		"large": {large.URL, `gpu="1",gpu_uuid="`},
+	} {
 		found := false
 		for line := range strings.Lines(page) {
 			found = found || strings.HasPrefix(line, "llm_engine_gpu_info{") && strings.Contains(line, `source="pod_resources"`) &&
-				strings.Contains(line, `pod="`+pod+`"`) && strings.Contains(line, `server="`+strings.TrimPrefix(want[0], "http://")+`"`) && strings.Contains(line, want[1])
+				strings.Contains(line, `pod="`+pod+`"`) && strings.Contains(line, `server="`+strings.TrimPrefix(want[0], "http://")+`"`) &&
+				strings.Contains(line, want[1])
 		}
 		if !found {
 			t.Errorf("no GPU with %s for pod %s on\n%s", want[1], pod, page)

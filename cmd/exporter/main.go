@@ -135,7 +135,8 @@ type nodeFlags struct {
 func (f nodeFlags) Flag(name, help string) *kingpin.FlagClause {
 	return f.Application.Flag(name, help).Action(func(*kingpin.ParseContext) error {
 		if *f.role == roleCluster {
-			return fmt.Errorf("--%s concerns a node, but --role=cluster reads nothing on its node: omit this flag, or run another exporter with it on the node", name)
+			return fmt.Errorf("--%s concerns a node, but --role=cluster reads nothing on its node: omit this flag, or run another exporter "+
+				"with it on the node", name)
 		}
 		return nil
 	})

@@ -181,8 +181,10 @@ func TestWithoutAnyEngine(t *testing.T) {
 	if page := e.get(t, "/metrics"); !strings.Contains(page, "llm_exporter_build_info") || strings.Contains(page, "llm_engine_up") {
 		t.Errorf("unexpected page:\n%s", page)
 	}
-	for path, want := range map[string]string{"/": "llm-node-exporter", "/-/healthy": "ok", "/-/ready": "ok",
-		"/engines": "--engine.target", "/runbooks/": "LLMEngineDown", "/runbooks/LLMEngineDown": "llm_engine_up"} {
+	for path, want := range map[string]string{
+		"/": "llm-node-exporter", "/-/healthy": "ok", "/-/ready": "ok",
+		"/engines": "--engine.target", "/runbooks/": "LLMEngineDown", "/runbooks/LLMEngineDown": "llm_engine_up",
+	} {
 		if body := e.get(t, path); !strings.Contains(body, want) {
 			t.Errorf("GET %s does not show %q", path, want)
 		}
@@ -191,7 +193,8 @@ func TestWithoutAnyEngine(t *testing.T) {
 		t.Errorf("profiles are served without the flag: %d", status)
 	}
 	for _, path := range []string{"/-/reload", "/-/detach"} {
-		if status, body, _ := e.request(t, http.MethodPost, path); status != http.StatusForbidden || !strings.Contains(body, "--web.enable-lifecycle") {
+		if status, body, _ := e.request(t, http.MethodPost, path); status != http.StatusForbidden ||
+			!strings.Contains(body, "--web.enable-lifecycle") {
 			t.Errorf("POST %s without the flag: %d %s", path, status, body)
 		}
 	}
@@ -202,7 +205,10 @@ func TestWithoutAnyEngine(t *testing.T) {
 
 func TestEnginesPage(t *testing.T) {
 	engine := vllm(t, "7")
-	gateway := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "kong_http_requests_total 1\n") }))
+	gateway := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		io.WriteString(w,
+			"kong_http_requests_total 1\n")
+	}))
 	defer gateway.Close()
 	e := start(t, "--engine.target="+engine.URL, "--engine.target=http://127.0.0.1:1", "--engine.target="+gateway.URL)
 	if page := e.get(t, "/engines"); strings.Count(page, "<td>pending</td>") != 3 {
@@ -210,7 +216,10 @@ func TestEnginesPage(t *testing.T) {
 	}
 	e.get(t, "/metrics")
 	page := e.get(t, "/engines")
-	for _, want := range []string{"<td>up</td><td>vllm</td>", "<td>m</td>", "<td>unreachable</td>", "Is the server running", "<td>router</td>", "this is Kong, a gateway"} {
+	for _, want := range []string{
+		"<td>up</td><td>vllm</td>", "<td>m</td>", "<td>unreachable</td>", "Is the server running",
+		"<td>router</td>", "this is Kong, a gateway",
+	} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page lacks %s:\n%s", want, page)
 		}
@@ -236,7 +245,8 @@ func TestStateOfEngines(t *testing.T) {
 	series := e.get(t, "/metrics")
 	page := e.get(t, "/engines")
 	for _, state := range []string{"not_loaded", "no_worker"} {
-		if !strings.Contains(series, `reason="`+state+`"`) || !strings.Contains(page, "<td>"+state+"</td>") || !strings.Contains(page, engine.Remedy(state)[:40]) {
+		if !strings.Contains(series, `reason="`+state+`"`) || !strings.Contains(page, "<td>"+state+"</td>") ||
+			!strings.Contains(page, engine.Remedy(state)[:40]) {
 			t.Errorf("%s is not both on the metrics page and on /engines with its remedy:\n%s", state, page)
 		}
 	}
@@ -281,7 +291,8 @@ func TestReload(t *testing.T) {
 
 	write("targets:\n  - url: " + one.URL + "\n    tiemout: 3s\n")
 	status, body, _ := e.request(t, http.MethodPost, "/-/reload")
-	if status != http.StatusInternalServerError || !strings.Contains(body, "previous configuration stays") || !strings.Contains(body, "tiemout") || !strings.Contains(body, ".yml:3: ") {
+	if status != http.StatusInternalServerError || !strings.Contains(body, "previous configuration stays") ||
+		!strings.Contains(body, "tiemout") || !strings.Contains(body, ".yml:3: ") {
 		t.Errorf("a wrong configuration answers %d %s", status, body)
 	}
 	want(`server="` + strings.TrimPrefix(two.URL, "http://") + `",dp_rank="0"} 2`)
@@ -291,7 +302,8 @@ func TestReload(t *testing.T) {
 	if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(5 * time.Second); !strings.Contains(e.get(t, "/metrics"), "llm_exporter_config_last_reload_successful 1"); time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(5 * time.Second); !strings.Contains(e.get(t, "/metrics"),
+		"llm_exporter_config_last_reload_successful 1"); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("SIGHUP does not load the configuration:\n%s", e.log)
 		}
@@ -335,7 +347,8 @@ func TestMaintenance(t *testing.T) {
 	// The check of the configuration reports intervals without effect.
 	write(-2*time.Hour, -time.Hour)
 	var log e2e.Buffer
-	if err := run(t.Context(), []string{"--config.file=" + file, "--config.check"}, &log); err != nil || !strings.Contains(log.String(), "is over and does nothing") {
+	if err := run(t.Context(), []string{"--config.file=" + file, "--config.check"}, &log); err != nil || !strings.Contains(log.String(),
+		"is over and does nothing") {
 		t.Errorf("%v\n%s", err, &log)
 	}
 }
@@ -349,26 +362,58 @@ func TestConfigurationErrors(t *testing.T) {
 		{"not YAML", "targets: [", []string{"exporter.yml:1", "not YAML"}},
 		{"unknown section", "target:\n  - url: http://h:1\n", []string{"exporter.yml:1", "unknown field \"target\""}},
 		{"wrong type", "limits:\n  series: many\n", []string{"exporter.yml:2", "must be a whole number"}},
-		{"severity of a rule", "objectives:\n- {name: a, signal: ttft, threshold: 1s, target: 99%, severity: critical}\n", []string{"exporter.yml:2", `"critical"`, "write page, ticket or none"}},
+		{
+			"severity of a rule", "objectives:\n- {name: a, signal: ttft, threshold: 1s, target: 99%, severity: critical}\n",
+			[]string{"exporter.yml:2", `"critical"`, "write page, ticket or none"},
+		},
 		{"bad price", "retention: 15d\ngpu_hour_price:\n  '*': -2\n", []string{"exporter.yml:3", "gpu_hour_price.*", "at least 0"}},
 		{"bad size", "limits:\n  body_size: 16 apples\n", []string{"exporter.yml:2", "apples"}},
-		{"no scheme", "targets:\n  - url: http://a:1\n  - url: localhost:8000\n", []string{"exporter.yml:3", "targets[1].url", "http://host:port"}},
+		{"no scheme", "targets:\n  - url: http://a:1\n  - url: localhost:8000\n", []string{
+			"exporter.yml:3", "targets[1].url",
+			"http://host:port",
+		}},
 		{"engine unknown", "targets:\n  - url: http://a:1\n    engine: vlllm\n", []string{"exporter.yml:3", "use one of vllm"}},
 		{"password in a URL with a wrong port", "targets: [{url: 'http://u:s3cret@a:port'}]\n", []string{"exporter.yml:1", "http://host:port"}},
 		{"password in a URL without a scheme", "targets: [{url: 'u:s3cret@a:8000'}]\n", []string{"exporter.yml:1", "http://host:port"}},
 		{"password in a URL of another scheme", "targets: [{url: 'ftp://u:s3cret@a:8000'}]\n", []string{"exporter.yml:1", "password_file"}},
-		{"secret in the file", "targets:\n  - url: http://a:1\n    http_config:\n      authorization:\n        credentials: s3cret\n", []string{"exporter.yml:5", "credentials_file"}},
-		{"header's secret", "targets:\n- url: http://a:1\n  http_config:\n    http_headers:\n      X-Api-Key: {secrets: [s3cret]}\n", []string{"exporter.yml:5", "use files"}},
-		{"probe's token URL", "probes:\n- url: http://a:1\n  model: m\n  http_config:\n    oauth2: {client_id: c, token_url: 'https://h/?client_secret=s3cret'}\n", []string{"exporter.yml:5", "client_secret_file"}},
-		{"two ways to log in", "targets:\n- url: http://a:1\n  http_config:\n    basic_auth: {username: u, password: s3cret}\n    authorization: {credentials: s3cret}\n", []string{"exporter.yml:3", "at most one"}},
-		{"version of TLS", "targets:\n- url: http://a:1\n  http_config:\n    tls_config: {min_version: TLS9}\n", []string{"exporter.yml:4", "TLS9"}},
-		{"bad selector", "mappings:\n  - engine: mine\n    recognise: x\n    metrics:\n      - to: llm_engine_requests_running\n        from: 'x{a='\n        type: gauge\n",
-			[]string{"exporter.yml:6", "PromQL selector"}},
-		{"endless maintenance", "maintenance:\n- {from: 2026-10-01T00:00:00Z, to: 2026-10-09T00:00:00Z, reason: r}\n", []string{"exporter.yml:2", "maintenance[0].to", "more than 7d"}},
-		{"maintenance without a zone", "maintenance:\n- {from: 2026-10-01 00:00, to: 2026-10-02T00:00:00Z, reason: r}\n", []string{"exporter.yml:2", "with its zone", "2026-10-01T22:00:00Z"}},
-		{"owner of ours", "objectives:\n- {name: a, signal: ttft, threshold: 1s, target: 99%, labels: {slo: b}}\n", []string{"exporter.yml:2", "labels.slo", "vocabulary"}},
+		{
+			"secret in the file", "targets:\n  - url: http://a:1\n    http_config:\n      authorization:\n        credentials: s3cret\n",
+			[]string{"exporter.yml:5", "credentials_file"},
+		},
+		{
+			"header's secret", "targets:\n- url: http://a:1\n  http_config:\n    http_headers:\n      X-Api-Key: {secrets: [s3cret]}\n",
+			[]string{"exporter.yml:5", "use files"},
+		},
+		{"probe's token URL", "probes:\n- url: http://a:1\n  model: m\n  http_config:\n    oauth2: {client_id: c, token_url: " +
+			"'https://h/?client_secret=s3cret'}\n", []string{"exporter.yml:5", "client_secret_file"}},
+		{"two ways to log in", "targets:\n- url: http://a:1\n  http_config:\n    basic_auth: {username: u, password: s3cret}\n    " +
+			"authorization: {credentials: s3cret}\n", []string{"exporter.yml:3", "at most one"}},
+		{
+			"version of TLS", "targets:\n- url: http://a:1\n  http_config:\n    tls_config: {min_version: TLS9}\n",
+			[]string{"exporter.yml:4", "TLS9"},
+		},
+		{
+			"bad selector", "mappings:\n  - engine: mine\n    recognise: x\n    metrics:\n      - to: llm_engine_requests_running\n        " +
+				"from: 'x{a='\n        type: gauge\n",
+			[]string{"exporter.yml:6", "PromQL selector"},
+		},
+		{
+			"endless maintenance", "maintenance:\n- {from: 2026-10-01T00:00:00Z, to: 2026-10-09T00:00:00Z, reason: r}\n",
+			[]string{"exporter.yml:2", "maintenance[0].to", "more than 7d"},
+		},
+		{
+			"maintenance without a zone", "maintenance:\n- {from: 2026-10-01 00:00, to: 2026-10-02T00:00:00Z, reason: r}\n",
+			[]string{"exporter.yml:2", "with its zone", "2026-10-01T22:00:00Z"},
+		},
+		{
+			"owner of ours", "objectives:\n- {name: a, signal: ttft, threshold: 1s, target: 99%, labels: {slo: b}}\n",
+			[]string{"exporter.yml:2", "labels.slo", "vocabulary"},
+		},
 		{"probe without a model", "probes:\n- url: http://a:1\n  api: chat\n", []string{"exporter.yml:2", "probes[0].model", "as clients do"}},
-		{"probe's budget", "probes:\n- url: http://a:1\n  model: m\n  tokens_per_hour: 50\n", []string{"exporter.yml:4", "raise it, or lower prompt_words"}},
+		{
+			"probe's budget", "probes:\n- url: http://a:1\n  model: m\n  tokens_per_hour: 50\n",
+			[]string{"exporter.yml:4", "raise it, or lower prompt_words"},
+		},
 		{"missing field", "mappings:\n  - engine: mine\n    metrics: []\n", []string{"exporter.yml:2", "recognise", "only mine has"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -407,18 +452,25 @@ func TestConfigurationErrors(t *testing.T) {
 		}
 		err := run(t.Context(), append([]string{"--config.check", "--config.file=" + file}, flags...), io.Discard)
 		name, _, _ := strings.Cut(wrong, "=")
-		if err == nil || !strings.Contains(err.Error(), name+": ") || strings.Contains(err.Error(), "exporter.yml") || strings.Contains(err.Error(), "s[") {
+		if err == nil || !strings.Contains(err.Error(), name+": ") || strings.Contains(err.Error(), "exporter.yml") ||
+			strings.Contains(err.Error(), "s[") {
 			t.Errorf("%s: %v", flags, err)
 		}
 	}
-	for _, wrong := range []string{"--role=x", "--discovery=x", "--gpu.interval=x", "--gpu.interval=0s", "--gpu.deadline=-1s", "--gpu.restart-after=-1s", "--web.max-requests=many",
-		"--web.max-requests=-1", "--compat.dcgm --no-collector.gpu", "--web.runbook-query-url=https://p.example", "--web.telemetry-path=metrics", "--web.telemetry-path=/", "--web.telemetry-path=/engines", "--web.telemetry-path=/{x}"} {
+	for _, wrong := range []string{
+		"--role=x", "--discovery=x", "--gpu.interval=x", "--gpu.interval=0s", "--gpu.deadline=-1s",
+		"--gpu.restart-after=-1s", "--web.max-requests=many",
+		"--web.max-requests=-1", "--compat.dcgm --no-collector.gpu", "--web.runbook-query-url=https://p.example",
+		"--web.telemetry-path=metrics", "--web.telemetry-path=/", "--web.telemetry-path=/engines", "--web.telemetry-path=/{x}",
+	} {
 		name := strings.FieldsFunc(wrong, func(r rune) bool { return r == '=' || r == ' ' })[0]
-		if err := run(t.Context(), append([]string{"--config.check", "--log.level=info"}, strings.Fields(wrong)...), io.Discard); err == nil || !strings.HasPrefix(err.Error(), name+": ") {
+		if err := run(t.Context(), append([]string{"--config.check", "--log.level=info"}, strings.Fields(wrong)...),
+			io.Discard); err == nil || !strings.HasPrefix(err.Error(), name+": ") {
 			t.Errorf("%s: %v", wrong, err)
 		}
 	}
-	if err := run(t.Context(), []string{"--config.check", "--gpu.interval", "soon"}, io.Discard); err == nil || !strings.HasPrefix(err.Error(), "--gpu.interval: ") {
+	if err := run(t.Context(), []string{"--config.check", "--gpu.interval", "soon"}, io.Discard); err == nil ||
+		!strings.HasPrefix(err.Error(), "--gpu.interval: ") {
 		t.Errorf("a flag and its value apart: %v", err)
 	}
 	if err := run(t.Context(), []string{"--config.check", "--config.file=/does/not/exist"}, io.Discard); err == nil {
@@ -469,7 +521,8 @@ func TestScrapeDeadlineComesFromTheScraper(t *testing.T) {
 	defer stuck.Close()
 	defer close(release)
 	healthy := vllm(t, "3")
-	page := start(t, "--engine.target="+stuck.URL, "--engine.target="+healthy.URL).get(t, "/metrics", "X-Prometheus-Scrape-Timeout-Seconds", "0.5")
+	page := start(t, "--engine.target="+stuck.URL, "--engine.target="+healthy.URL).
+		get(t, "/metrics", "X-Prometheus-Scrape-Timeout-Seconds", "0.5")
 	for _, want := range []string{`reason="timeout"} 0`, `dp_rank="0"} 3`, `llm_exporter_collector_success{collector="engine"} 0`} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page lacks %s", want)
@@ -505,7 +558,8 @@ func TestTooManyScrapes(t *testing.T) {
 	done := make(chan struct{})
 	go func() { defer close(done); e.get(t, "/metrics") }()
 	<-arrived
-	if status, body, _ := e.request(t, http.MethodGet, "/metrics"); status != http.StatusServiceUnavailable || !strings.Contains(body, "--web.max-requests") {
+	if status, body, _ := e.request(t, http.MethodGet, "/metrics"); status != http.StatusServiceUnavailable ||
+		!strings.Contains(body, "--web.max-requests") {
 		t.Errorf("the second scrape answers %d %s", status, body)
 	}
 	close(release)

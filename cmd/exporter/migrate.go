@@ -27,12 +27,16 @@ func migrateCommand(_ context.Context, args []string, out, progress io.Writer) (
 		given []string
 		asked bool
 	)
-	app := kingpin.New("exporter migrate", "Rewrite a Grafana dashboard or a rule file for engines' own metrics, dcgm-exporter or nvidia_gpu_exporter to this exporter's metrics. "+
-		"The result goes to standard output, and what was left unchanged to standard error, with the reason. Exit status: 0 everything was rewritten, 2 something was left unchanged, 1 the file cannot be read.")
+	app := kingpin.New("exporter migrate",
+		"Rewrite a Grafana dashboard or a rule file for engines' own metrics, dcgm-exporter or nvidia_gpu_exporter to this exporter's metrics. "+
+			"The result goes to standard output, and what was left unchanged to standard error, with the reason. Exit status: 0 everything was "+
+			"rewritten, 2 something was left unchanged, 1 the file cannot be read.")
 	app.HelpFlag.Short('h')
 	app.UsageWriter(out).Terminate(func(int) { asked = true })
-	app.Arg("file", "A dashboard (JSON), or rules (YAML) of Prometheus or in a PrometheusRule. - reads standard input.").Required().StringVar(&file)
-	app.Flag("label", "New name for a label that your scrape adds, as in service=model_name. service= drops conditions on this label. Repeatable.").PlaceHolder("LABEL=NAME").StringsVar(&given)
+	app.Arg("file", "A dashboard (JSON), or rules (YAML) of Prometheus or in a PrometheusRule. - reads standard input.").Required().
+		StringVar(&file)
+	app.Flag("label", "New name for a label that your scrape adds, as in service=model_name. service= drops conditions on this label. "+
+		"Repeatable.").PlaceHolder("LABEL=NAME").StringsVar(&given)
 	_, err = app.Parse(args)
 	if asked {
 		return migrated, nil

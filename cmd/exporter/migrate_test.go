@@ -16,16 +16,25 @@ func TestMigrateCommand(t *testing.T) {
 		}
 		return file
 	}
-	board := write("board.json", `{"title": "b", "panels": [{"title": "p", "targets": [{"expr": "DCGM_FI_DEV_GPU_TEMP{service=\"a\"}"}, {"expr": "vllm:current_qps"}]}]}`)
+	board := write("board.json",
+		`{"title": "b", "panels": [{"title": "p", "targets": [{"expr": "DCGM_FI_DEV_GPU_TEMP{service=\"a\"}"}, {"expr": "vllm:current_qps"}]}]}`)
 	whole := write("rules.yaml", "groups:\n- name: a\n  rules:\n  - alert: Hot\n    expr: DCGM_FI_DEV_GPU_TEMP{rack=\"1\"} > 85\n")
 	for name, c := range map[string]struct {
 		args         []string
 		status       int
 		out, err, on string
 	}{
-		"part":      {[]string{board}, migratedPart, `"expr": "llm_gpu_temperature_celsius{sensor=\"gpu\"}"`, "", "stays: panel p: vllm:current_qps"},
-		"left out":  {[]string{board}, migratedPart, "", "", `service="a" describes the old scrape`},
-		"whole":     {[]string{whole, "--label=rack=rack"}, migrated, `llm_gpu_temperature_celsius{rack="1",sensor="gpu"} > 85`, "", "1 written, 0 stay"},
+		"part": {
+			[]string{board},
+			migratedPart, `"expr": "llm_gpu_temperature_celsius{sensor=\"gpu\"}"`, "",
+			"stays: panel p: vllm:current_qps",
+		},
+		"left out": {[]string{board}, migratedPart, "", "", `service="a" describes the old scrape`},
+		"whole": {
+			[]string{whole, "--label=rack=rack"},
+			migrated, `llm_gpu_temperature_celsius{rack="1",sensor="gpu"} > 85`, "",
+			"1 written, 0 stay",
+		},
 		"dropped":   {[]string{whole, "--label=rack="}, migrated, `llm_gpu_temperature_celsius{sensor="gpu"} > 85`, "", ""},
 		"no label":  {[]string{whole}, migratedPart, "DCGM_FI_DEV_GPU_TEMP", "", "--label=rack=NAME"},
 		"bad label": {[]string{whole, "--label=rack"}, cannot, "", "write LABEL=NAME", ""},

@@ -54,8 +54,10 @@ func serving(t *testing.T) (page *atomic.Pointer[string], url string) {
 // up to 0.1 s.
 func busy(model string, running, waiting int, kv float64, requests, slow int) *string {
 	l := fmt.Sprintf(`engine="0",model_name="%s"`, model)
-	s := fmt.Sprintf("# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running{%[1]s} %[2]d\n# TYPE vllm:num_requests_waiting gauge\nvllm:num_requests_waiting{%[1]s} %[3]d\n"+
-		"# TYPE vllm:kv_cache_usage_perc gauge\nvllm:kv_cache_usage_perc{%[1]s} %[4]g\n# TYPE vllm:time_to_first_token_seconds histogram\n", l, running, waiting, kv)
+	s := fmt.Sprintf("# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running{%[1]s} %[2]d\n# TYPE vllm:num_requests_waiting "+
+		"gauge\nvllm:num_requests_waiting{%[1]s} %[3]d\n"+
+		"# TYPE vllm:kv_cache_usage_perc gauge\nvllm:kv_cache_usage_perc{%[1]s} %[4]g\n# TYPE vllm:time_to_first_token_seconds histogram\n",
+		l, running, waiting, kv)
 	for _, bound := range []string{"0.1", "0.25", "0.5", "1.0", "2.5", "5.0", "7.5", "10.0", "20.0", "+Inf"} {
 		n := requests - slow
 		if bound == "20.0" || bound == "+Inf" {
@@ -84,7 +86,10 @@ func TestNodePage(t *testing.T) {
 	b.Until("nothing lately", text("none lately"))
 	// 50 of 100 new requests are bad. 95 of 100 were faster than 19 s: 10 + (20-10)*(95-50)/50.
 	page.Store(busy("m", 4, 7, 0.95, 200, 100))
-	for _, want := range []string{"19 s", "KV cache full while requests wait", "50 % (50 of 100)", "50x: at the present rate, a full budget of 30 d is gone in 14 h", "since this page was opened", "burns its budget 50x too fast"} {
+	for _, want := range []string{
+		"19 s", "KV cache full while requests wait", "50 % (50 of 100)",
+		"50x: at the present rate, a full budget of 30 d is gone in 14 h", "since this page was opened", "burns its budget 50x too fast",
+	} {
 		b.Until(want, text(want))
 	}
 	b.Until("a runbook for the model", `document.querySelector('#problems a[href="runbooks/LLMErrorBudgetFastBurn?model_name=m&slo=ttft"]')`)
@@ -129,9 +134,11 @@ func TestNodePageVerdict(t *testing.T) {
 	page, url := serving(t)
 	page.Store(busy("m", 3, 7, 0.95, 100, 50))
 	b := openNode(t, start(t, "--engine.target="+url).url)
-	b.Until("the first suspect", `document.querySelector("#problems li").innerText.startsWith("Look first at: memory. The KV cache is 95% full and requests wait for room.")`)
+	b.Until("the first suspect",
+		`document.querySelector("#problems li").innerText.startsWith("Look first at: memory. The KV cache is 95% full and requests wait for room.")`)
 	b.Until("its evidence", text("Waiting 7"))
-	b.Until("its runbook, with its commands filled in", `document.querySelector("#problems li a").getAttribute("href").startsWith("runbooks/BranchKVPressure?model_name=m&server=")`)
+	b.Until("its runbook, with its commands filled in",
+		`document.querySelector("#problems li a").getAttribute("href").startsWith("runbooks/BranchKVPressure?model_name=m&server=")`)
 	page.Store(busy("m", 3, 0, 0.5, 100, 50))
 	b.Until("it goes with its reason", text("Nothing stands out."))
 	if shown := b.Eval(`document.querySelectorAll("#problems li").length`); shown != "0" {
@@ -195,12 +202,14 @@ func TestNodePageModels(t *testing.T) {
 	}
 	page.Store(grouped(both))
 	b := openNode(t, start(t, "--engine.target="+url).url)
-	b.Until("two models on one card", `document.querySelectorAll("#engines .card").length === 1 && document.querySelectorAll("#engines h4:not([hidden])").length === 2`)
+	b.Until("two models on one card",
+		`document.querySelectorAll("#engines .card").length === 1 && document.querySelectorAll("#engines h4:not([hidden])").length === 2`)
 	b.Until("the numbers of each", `["calm 3 0 20 %", "pressed 40 7 95 %"].every((want, i) => {
 		const [name, ...values] = document.querySelectorAll("#engines .card > div:has(h4)")[i].querySelectorAll("h4, dd > span");
 		return [name, ...values.slice(0, 3)].map(e => e.textContent).join(" ") === want;
 	})`)
-	b.Until("the runbook for one of them", `document.querySelector('#problems a[href^="runbooks/BranchKVPressure?"]').href.includes("model_name=pressed")`)
+	b.Until("the runbook for one of them",
+		`document.querySelector('#problems a[href^="runbooks/BranchKVPressure?"]').href.includes("model_name=pressed")`)
 	fits(t, b)
 	page.Store(busy("calm", 5, 0, 0.2, 100, 0))
 	b.Until("one is unloaded", `document.querySelectorAll("#engines h4").length === 1 && document.querySelector("#engines h4").hidden`)
@@ -279,7 +288,8 @@ func TestNodePageKeyboard(t *testing.T) {
 	tabTo("a GPU", `document.activeElement.getAttribute("href")?.startsWith("#gpu-")`)
 	b.Eval(`wanted1 = document.activeElement.getAttribute("href").slice(1); 1`)
 	b.Press("Enter")
-	b.Until("the focus is on the GPU", `document.activeElement.id === wanted1 && getComputedStyle(document.activeElement).outlineStyle === "solid"`)
+	b.Until("the focus is on the GPU",
+		`document.activeElement.id === wanted1 && getComputedStyle(document.activeElement).outlineStyle === "solid"`)
 	tabTo("the runbook", `document.activeElement.getAttribute("href")?.startsWith("runbooks/BranchKVPressure")`)
 	if err := n.Lose(1); err != nil {
 		t.Fatal(err)
@@ -341,7 +351,8 @@ func TestNodePageProtected(t *testing.T) {
 		}
 	}
 	e := start(t, "--web.config.file="+filepath.Join(dir, "web.yml"), "--web.telemetry-path=/deep/metrics")
-	openNode(t, strings.Replace(e.url, "http://", "https://prometheus:secret@", 1), "--ignore-certificate-errors").Until("it is read", text("No engine and no GPU is read."))
+	openNode(t, strings.Replace(e.url, "http://", "https://prometheus:secret@", 1), "--ignore-certificate-errors").
+		Until("it is read", text("No engine and no GPU is read."))
 }
 
 // TestNodePageGPUs checks that engines are joined to their GPUs, and that heat, an XID and a lost GPU are prominent.
@@ -387,9 +398,11 @@ func TestRunbooksAreUsedByClicks(t *testing.T) {
 	b := e2e.NewBrowser(t)
 	b.View(1280, 800, "")
 	b.Open(e.url + "/runbooks/LLMEngineDown?namespace=prod&pod=chat-0&server=a:8000")
-	b.Until("a button for each block", `document.querySelectorAll("pre").length > 3 && document.querySelectorAll("pre + button").length == document.querySelectorAll("pre").length`)
+	b.Until("a button for each block",
+		`document.querySelectorAll("pre").length > 3 && document.querySelectorAll("pre + button").length == document.querySelectorAll("pre").length`)
 	b.Eval(`navigator.clipboard.writeText = async text => { window.copied = text }; document.querySelector("pre + button").click()`)
-	b.Until("the first block is copied", `document.querySelector("pre + button").textContent == "Copied" && window.copied == document.querySelector("pre").textContent`)
+	b.Until("the first block is copied",
+		`document.querySelector("pre + button").textContent == "Copied" && window.copied == document.querySelector("pre").textContent`)
 	if href := b.Eval(`document.querySelector(".open a").href`); !strings.HasPrefix(href, "https://p.example/graph?g0.expr=") {
 		t.Errorf("the first query opens at %v", href)
 	}
@@ -407,9 +420,13 @@ func TestNodePageAccessible(t *testing.T) {
 	}
 	page, engine := serving(t)
 	page.Store(busy("m", 3, 9, 0.95, 100, 0))
-	e := askingExporter(t, &pretended{says: func(w http.ResponseWriter, _ url.Values) { vector(w, 3) }}, "--engine.target="+engine, "--engine.target=http://127.0.0.1:1")
+	e := askingExporter(t, &pretended{says: func(w http.ResponseWriter, _ url.Values) { vector(w, 3) }}, "--engine.target="+engine,
+		"--engine.target=http://127.0.0.1:1")
 	b := openNode(t, e.url)
-	for _, path := range []string{"/", "/engines", "/runbooks/", "/runbooks/LLMGPUFailed", "/runbooks/LLMErrorBudgetFastBurn?model_name=m&slo=ttft"} {
+	for _, path := range []string{
+		"/", "/engines", "/runbooks/", "/runbooks/LLMGPUFailed",
+		"/runbooks/LLMErrorBudgetFastBurn?model_name=m&slo=ttft",
+	} {
 		for _, scheme := range []string{"light", "dark"} {
 			for _, width := range []int{1280, 360} {
 				b.View(width, 740, "", "prefers-color-scheme", scheme)
@@ -453,8 +470,12 @@ func TestNodePagePictures(t *testing.T) {
 		media, scheme string
 		full          bool
 	}{
-		{"node", 1280, 600, "", "light", false}, {"light", 1280, 800, "", "light", true}, {"dark", 1280, 800, "", "dark", true}, {"phone", 360, 740, "", "light", true},
-		{"phone-dark", 360, 740, "", "dark", false}, {"print", 794, 1123, "print", "light", true},
+		{"node", 1280, 600, "", "light", false},
+		{"light", 1280, 800, "", "light", true},
+		{"dark", 1280, 800, "", "dark", true},
+		{"phone", 360, 740, "", "light", true},
+		{"phone-dark", 360, 740, "", "dark", false},
+		{"print", 794, 1123, "print", "light", true},
 	} {
 		b.View(p.width, p.height, p.media, "prefers-color-scheme", p.scheme)
 		time.Sleep(300 * time.Millisecond)

@@ -39,7 +39,8 @@ func TestProbes(t *testing.T) {
 	}
 	awake, asleep := serving("0"), serving("1")
 	file := filepath.Join(t.TempDir(), "exporter.yml")
-	if err := os.WriteFile(file, []byte("targets: [{url: "+asleep.URL+"}, {url: "+awake.URL+"}]\nprobes: [{url: "+asleep.URL+", model: m}]\n"), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte("targets: [{url: "+asleep.URL+"}, {url: "+awake.URL+"}]\nprobes: [{url: "+asleep.URL+
+		", model: m}]\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	e := start(t, "--config.file="+file, "--probe.target="+awake.URL, "--probe.model=m", "--probe.interval=10s", "--web.enable-lifecycle")
@@ -50,7 +51,8 @@ func TestProbes(t *testing.T) {
 	if !strings.Contains(page, "llm_probe_time_to_first_token_seconds_count") || asked.Load() == 0 {
 		t.Errorf("%d requests:\n%s", asked.Load(), page)
 	}
-	if err := run(t.Context(), []string{"--probe.target=" + awake.URL, "--config.check"}, io.Discard); err == nil || !strings.Contains(err.Error(), "--probe.model") {
+	if err := run(t.Context(), []string{"--probe.target=" + awake.URL, "--config.check"}, io.Discard); err == nil ||
+		!strings.Contains(err.Error(), "--probe.model") {
 		t.Errorf("a probe without a model: %v", err)
 	}
 	if page := start(t, "--engine.target="+awake.URL).get(t, "/metrics"); strings.Contains(page, "llm_probe_") {
@@ -75,11 +77,14 @@ func TestProbesOfEngines(t *testing.T) {
 		t.Fatal(err)
 	}
 	host := strings.TrimPrefix(engine.URL, "http://")
-	got := start(t, "--config.file="+file, "--probe.engines", "--probe.interval=10s").await(t, `outcome="ok",pod="llama-0",probe="engines",server="`+host+`"} 1`)
-	if !strings.Contains(got, `llm_probe_engine_asked{model_name="llama",namespace="prod",pod="llama-0",probe="engines",server="`+host+`"} 1`) || strings.Contains(got, `=""`) {
+	got := start(t, "--config.file="+file, "--probe.engines", "--probe.interval=10s").
+		await(t, `outcome="ok",pod="llama-0",probe="engines",server="`+host+`"} 1`)
+	if !strings.Contains(got, `llm_probe_engine_asked{model_name="llama",namespace="prod",pod="llama-0",probe="engines",server="`+host+
+		`"} 1`) || strings.Contains(got, `=""`) {
 		t.Error(got)
 	}
-	if err := run(t.Context(), []string{"--role=cluster", "--probe.engines", "--config.check"}, io.Discard); err == nil || !strings.Contains(err.Error(), "concerns a node") {
+	if err := run(t.Context(), []string{"--role=cluster", "--probe.engines", "--config.check"}, io.Discard); err == nil ||
+		!strings.Contains(err.Error(), "concerns a node") {
 		t.Errorf("engines of no node: %v", err)
 	}
 }

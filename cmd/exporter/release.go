@@ -24,11 +24,15 @@ type releaseOptions struct {
 }
 
 func parseRelease(args []string, out io.Writer) (o releaseOptions, asked bool, err error) {
-	app := kingpin.New("exporter release", "Compare each model before and after a change of its version or settings. Exit status, by the newest change of each model: 0 no worse, 1 worse, 2 unknown.")
+	app := kingpin.New("exporter release",
+		"Compare each model before and after a change of its version or settings. Exit status, by the newest change of each model: 0 no "+
+			"worse, 1 worse, 2 unknown.")
 	app.HelpFlag.Short('h')
 	app.UsageWriter(out).Terminate(func(int) { asked = true })
 	app.Flag("prometheus", "The Prometheus that records the exporters.").PlaceHolder("URL").Required().StringVar(&o.prometheus)
-	app.Flag("prometheus.http-config", "File with TLS settings and credentials for Prometheus, in the format of Prometheus' http_config.").PlaceHolder("FILE").StringVar(&o.httpConfig)
+	app.Flag("prometheus.http-config",
+		"File with TLS settings and credentials for Prometheus, in the format of Prometheus' http_config.").PlaceHolder("FILE").
+		StringVar(&o.httpConfig)
 	app.Flag("since", "How far back to look for changes.").Default("24h").DurationVar(&o.Since)
 	app.Flag("window", "Length of the periods to compare, before and after a change.").Default("30m").DurationVar(&o.Window)
 	app.Flag("settle", "Time to skip after a change, while caches fill and kernels compile.").Default("5m").DurationVar(&o.Settle)

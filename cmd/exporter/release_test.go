@@ -32,13 +32,15 @@ func changedAnHourAgo(t *testing.T, slower float64) (url string) {
 	sum, count := 0.0, 0.0
 	if err := sim.Run(now.Add(-2*time.Hour), now, time.Minute, func(at time.Time, emit rulesim.Emit) {
 		show := func(name string, v float64, more ...string) {
-			emit(labels.FromStrings(append(more, "__name__", name, metrics.LabelRuntime, "vllm", metrics.LabelModel, "m", metrics.LabelServer, "10.0.0.1:8000", "instance", "n1")...), v)
+			emit(labels.FromStrings(append(more, "__name__", name, metrics.LabelRuntime, "vllm", metrics.LabelModel, "m", metrics.LabelServer,
+				"10.0.0.1:8000", "instance", "n1")...), v)
 		}
 		show(metrics.EngineInfo.Name, 1)
 		each := 0.2
 		if changed := now.Add(-time.Hour); !at.Before(changed) {
 			each *= slower
-			show(metrics.EngineConfigChanged.Name, float64(changed.Unix()), metrics.LabelSetting, "version", metrics.LabelOld, "1", metrics.LabelNew, "2")
+			show(metrics.EngineConfigChanged.Name, float64(changed.Unix()), metrics.LabelSetting, "version", metrics.LabelOld, "1",
+				metrics.LabelNew, "2")
 		}
 		sum, count = sum+60*each, count+60
 		show(metrics.StageTime.Name, sum, metrics.LabelStage, metrics.StageFirstToken)
@@ -105,7 +107,8 @@ func TestRelease(t *testing.T) {
 	if err == nil {
 		err = json.Unmarshal(out.Bytes(), &got)
 	}
-	if err != nil || status != 1 || got.Verdict != "worse" || len(got.Changes) != 1 || got.Changes[0].Settings[0].New != "2" || got.Changes[0].Compared[0].Measure != "ttft" || !got.Changes[0].Compared[0].Worse {
+	if err != nil || status != 1 || got.Verdict != "worse" || len(got.Changes) != 1 || got.Changes[0].Settings[0].New != "2" ||
+		got.Changes[0].Compared[0].Measure != "ttft" || !got.Changes[0].Compared[0].Worse {
 		t.Errorf("status %d, %v: %s", status, err, &out)
 	}
 }

@@ -47,7 +47,10 @@ func (s *self) loaded(c configuration, ok bool) {
 
 // Describe implements prometheus.Collector.
 func (s *self) Describe(ch chan<- *prometheus.Desc) {
-	for _, f := range []*metrics.Family{metrics.CollectorDuration, metrics.CollectorSuccess, metrics.ConfigReloadSuccess, metrics.ConfigReloadTime, metrics.ConfiguredTarget, metrics.GPUHourPrice} {
+	for _, f := range []*metrics.Family{
+		metrics.CollectorDuration, metrics.CollectorSuccess, metrics.ConfigReloadSuccess,
+		metrics.ConfigReloadTime, metrics.ConfiguredTarget, metrics.GPUHourPrice,
+	} {
 		ch <- f.Desc()
 	}
 }

@@ -28,10 +28,16 @@ func TestCollect(t *testing.T) {
 	var page engine.Exposition
 	all := large{collectors: []prometheus.Collector{
 		sends{visible, metrics.GPUExpected.Const(2, "a label too many"), nil},
-		sends{visible, prometheus.MustNewConstMetric(prometheus.NewDesc("strange", "", nil, nil), prometheus.GaugeValue, 1), metrics.GPUMissing.Const(1, "0000:3b:\xff"), metrics.GPUMissing.Const(0, "")},
+		sends{
+			visible, prometheus.MustNewConstMetric(prometheus.NewDesc("strange", "", nil, nil), prometheus.GaugeValue, 1),
+			metrics.GPUMissing.Const(1, "0000:3b:\xff"), metrics.GPUMissing.Const(0, ""),
+		},
 	}}
 	err := all.collect(&page)
-	for _, want := range []string{"panicked", "llm_gpu_visible_gpus was collected twice", "llm_gpu_expected_gpus has 0 labels, not 1", "strange"} {
+	for _, want := range []string{
+		"panicked", "llm_gpu_visible_gpus was collected twice", "llm_gpu_expected_gpus has 0 labels, not 1",
+		"strange",
+	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v does not say %q", err, want)
 		}

@@ -45,12 +45,18 @@ type serverOptions struct {
 
 func (o *serverOptions) addFlags(app *kingpin.Application) {
 	app.Flag("web.telemetry-path", "Path under which to serve metrics.").Default("/metrics").StringVar(&o.metricsPath)
-	app.Flag("web.max-requests", "Maximum number of concurrent scrapes; any more get status 503. 0 means no limit.").Default("40").IntVar(&o.maxRequests)
+	app.Flag("web.max-requests", "Maximum number of concurrent scrapes; any more get status 503. 0 means no limit.").Default("40").
+		IntVar(&o.maxRequests)
 	app.Flag("web.enable-pprof", "Serve profiles under /debug/pprof/.").BoolVar(&o.pprof)
-	app.Flag("web.enable-lifecycle", "Let anyone who can reach the port call POST /-/reload and POST /-/detach. The signals SIGHUP, SIGUSR1 and SIGUSR2 work without this flag.").
+	app.Flag("web.enable-lifecycle",
+		"Let anyone who can reach the port call POST /-/reload and POST /-/detach. The signals SIGHUP, SIGUSR1 and SIGUSR2 work without "+
+			"this flag.").
 		BoolVar(&o.lifecycle)
-	app.Flag("compat.gen-ai", "Serve time to first token, time per output token and request duration also under OpenTelemetry's names, gen_ai_server_*.").BoolVar(&o.genAI)
-	app.Flag("compat.dcgm", "Serve metrics of NVIDIA's GPUs also with the names, units and labels of dcgm-exporter's default counters, DCGM_FI_*.").BoolVar(&o.dcgm)
+	app.Flag("compat.gen-ai",
+		"Serve time to first token, time per output token and request duration also under OpenTelemetry's names, gen_ai_server_*.").
+		BoolVar(&o.genAI)
+	app.Flag("compat.dcgm", "Serve metrics of NVIDIA's GPUs also with the names, units and labels of dcgm-exporter's default counters, "+
+		"DCGM_FI_*.").BoolVar(&o.dcgm)
 	app.Flag("web.runbook-query-url", "Address that opens a runbook's query with one click, with {query} in place of the query, as in "+
 		"https://prometheus.example/graph?g0.tab=1&g0.expr={query}; or {json} for a query within JSON, as in the addresses of Grafana's Explore.").StringVar(&o.queries)
 	o.listen = webflag.AddFlags(app, ":9844")
@@ -123,12 +129,14 @@ func (s *server) handler() http.Handler {
 // here.
 func ownOrigin(listen *web.FlagConfig, h http.Handler) http.Handler {
 	h = http.NewCrossOriginProtection().Handler(h)
-	if listen == nil || listen.WebListenAddresses == nil || !slices.ContainsFunc(*listen.WebListenAddresses, loopback) || slices.ContainsFunc(*listen.WebListenAddresses, func(a string) bool { return !loopback(a) }) {
+	if listen == nil || listen.WebListenAddresses == nil || !slices.ContainsFunc(*listen.WebListenAddresses, loopback) ||
+		slices.ContainsFunc(*listen.WebListenAddresses, func(a string) bool { return !loopback(a) }) {
 		return h
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Host != "" && !loopback(r.Host) {
-			http.Error(w, "this exporter listens on loopback and answers only to that host name: use http://localhost, or let the proxy send Host: localhost", http.StatusForbidden)
+			http.Error(w, "this exporter listens on loopback and answers only to that host name: use http://localhost, or let the proxy send "+
+				"Host: localhost", http.StatusForbidden)
 			return
 		}
 		h.ServeHTTP(w, r)
@@ -253,7 +261,7 @@ func encode(to io.Writer, families []*dto.MetricFamily, engines io.WriterTo) err
 }
 
 func acceptsGzip(h http.Header) bool {
-	for _, coding := range strings.Split(h.Get("Accept-Encoding"), ",") {
+	for coding := range strings.SplitSeq(h.Get("Accept-Encoding"), ",") {
 		name, weight, _ := strings.Cut(strings.TrimSpace(coding), ";")
 		if (name == "gzip" || name == "*") && strings.ReplaceAll(weight, " ", "") != "q=0" {
 			return true

@@ -60,7 +60,8 @@ func TestSoak(t *testing.T) {
 		args = append(args, "--engine.target="+server.URL)
 	}
 	built := filepath.Join(dir, "built")
-	if out, err := exec.Command("go", "build", "-trimpath", "-ldflags", `-s -w -extldflags "-Wl,-z,lazy"`, "-o", built, ".").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-trimpath", "-ldflags", `-s -w -extldflags "-Wl,-z,lazy"`, "-o", built, ".").
+		CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	address := e2e.Address(t)

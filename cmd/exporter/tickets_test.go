@@ -34,7 +34,8 @@ func TestNoTicketForWhatNobodyDeclared(t *testing.T) {
 	for _, own := range []string{
 		"vllm/v0.19.0-dp2-spec", "vllm/v0.32.0-[^o]*", "vllm/v0.32.0-overload", "vllm_router/*", "sglang/v0.5.20-hicache", "sglang/v0.5.23-*",
 		"smg/sglang-router-*", "litellm/v1.106.2-*", "llamacpp/b10450-loaded", "tgi/*-loaded",
-		"trtllm/*", "triton/*", "lmdeploy/v0.9.2", "lightllm/008f5e9-loaded", "dynamo/frontend", "dynamo/frontend-v1.6.0-migration", "tei/embed-loaded", "xinference/worker*",
+		"trtllm/*", "triton/*", "lmdeploy/v0.9.2", "lightllm/008f5e9-loaded", "dynamo/frontend", "dynamo/frontend-v1.6.0-migration",
+		"tei/embed-loaded", "xinference/worker*",
 	} {
 		found, err := filepath.Glob(filepath.Join("../../collectors/engine/testdata/pages", own+".prom"))
 		if err != nil || len(found) == 0 {
@@ -42,7 +43,8 @@ func TestNoTicketForWhatNobodyDeclared(t *testing.T) {
 		}
 		pages = append(pages, found...)
 	}
-	pages = append(pages, "../../collectors/engine/testdata/pages/ollama/0.12.6-idle.json", "../../collectors/engine/testdata/pages/ollama/0.12.6-one.json")
+	pages = append(pages, "../../collectors/engine/testdata/pages/ollama/0.12.6-idle.json",
+		"../../collectors/engine/testdata/pages/ollama/0.12.6-one.json")
 	var targets []string
 	for _, page := range pages {
 		body, err := os.ReadFile(page)

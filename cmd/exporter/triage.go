@@ -34,16 +34,22 @@ type triageOptions struct {
 }
 
 func parseTriage(args []string, out io.Writer) (o triageOptions, asked bool, err error) {
-	app := kingpin.New("exporter triage", "Find out where to look first, from two readings of this node. Exit status: 0 healthy, 1 degraded, 2 failing, 3 unknown.")
+	app := kingpin.New("exporter triage",
+		"Find out where to look first, from two readings of this node. Exit status: 0 healthy, 1 degraded, 2 failing, 3 unknown.")
 	app.HelpFlag.Short('h')
 	app.UsageWriter(out).Terminate(func(int) { asked = true })
 	app.Flag("exporter", "Address of a running exporter.").Default("http://127.0.0.1:9844").PlaceHolder("URL").StringVar(&o.exporter)
-	app.Flag("exporter.http-config", "File with TLS settings and credentials for the exporter, in the format of Prometheus' http_config.").PlaceHolder("FILE").StringVar(&o.httpConfig)
-	app.Flag("engine", "Read this engine, as http://host:port, and this node's GPUs directly, without a running exporter. Repeatable.").PlaceHolder("URL").StringsVar(&o.engines)
-	app.Flag("config.file", "Configuration file with the objectives for --engine. Default: the exporter's default objectives.").PlaceHolder("FILE").StringVar(&o.configFile)
+	app.Flag("exporter.http-config",
+		"File with TLS settings and credentials for the exporter, in the format of Prometheus' http_config.").PlaceHolder("FILE").
+		StringVar(&o.httpConfig)
+	app.Flag("engine", "Read this engine, as http://host:port, and this node's GPUs directly, without a running exporter. Repeatable.").
+		PlaceHolder("URL").StringsVar(&o.engines)
+	app.Flag("config.file", "Configuration file with the objectives for --engine. Default: the exporter's default objectives.").
+		PlaceHolder("FILE").StringVar(&o.configFile)
 	app.Flag("for", "Time between the readings, at least 5s.").Default("30s").DurationVar(&o.apart)
 	app.Flag("prometheus", "A Prometheus that records the node, to compare with the day before.").PlaceHolder("URL").StringVar(&o.prometheus)
-	app.Flag("prometheus.http-config", "File with TLS settings and credentials for Prometheus.").PlaceHolder("FILE").StringVar(&o.prometheusHTTP)
+	app.Flag("prometheus.http-config", "File with TLS settings and credentials for Prometheus.").PlaceHolder("FILE").
+		StringVar(&o.prometheusHTTP)
 	app.Flag("model", "Diagnose only this model.").PlaceHolder("NAME").StringVar(&o.model)
 	app.Flag("namespace", "Diagnose only models in this namespace.").PlaceHolder("NAME").StringVar(&o.namespace)
 	app.Flag("output", "text or json.").Default("text").EnumVar(&o.output, "text", "json")
@@ -99,7 +105,8 @@ func triageCommand(ctx context.Context, args []string, out, progress io.Writer) 
 			return could, withoutPast(err)
 		}
 		if scraped.IsEmpty() {
-			fmt.Fprintf(progress, "%s has no series of these engines, or several with the same names: triage compares only models with the day before.\n", o.prometheus)
+			fmt.Fprintf(progress, "%s has no series of these engines, or several with the same names: triage compares only models with the day "+
+				"before.\n", o.prometheus)
 		}
 		before, after = before.With(scraped), after.With(scraped)
 	}
@@ -140,7 +147,9 @@ func writeVerdicts(out io.Writer, verdicts []triage.Verdict) error {
 }
 
 // source returns the function that reads the node, and the node's name.
-func (o triageOptions) source(ctx context.Context, log io.Writer) (read func(context.Context) (triage.Reading, error), name string, err error) {
+func (o triageOptions) source(ctx context.Context, log io.Writer) (read func(context.Context) (triage.Reading, error), name string,
+	err error,
+) {
 	if len(o.engines) == 0 {
 		read, err := o.page()
 		return read, o.exporter, err

@@ -52,7 +52,8 @@ func TestTriageJSON(t *testing.T) {
 	t.Parallel()
 	e := start(t, "--engine.target="+full(t))
 	var out bytes.Buffer
-	if _, err := triageCommand(context.Background(), []string{"--exporter=" + e.url + "/", "--for=5s", "--output=json"}, &out, io.Discard); err != nil {
+	if _, err := triageCommand(context.Background(), []string{"--exporter=" + e.url + "/", "--for=5s", "--output=json"}, &out,
+		io.Discard); err != nil {
 		t.Fatal(err)
 	}
 	schema := verdictSchema(t)
@@ -65,7 +66,10 @@ func TestTriageJSON(t *testing.T) {
 		if err := json.Unmarshal([]byte(answer), &got); err != nil || got.Health != "degraded" || len(got.Verdicts) != 1 {
 			t.Fatalf("%v: %s", err, answer)
 		}
-		for _, key := range []string{"model", "health", "symptoms", "branch", "confidence", "also", "evidence", "ruled_out", "not_seen", "levers", "runbook", "record"} {
+		for _, key := range []string{
+			"model", "health", "symptoms", "branch", "confidence", "also", "evidence", "ruled_out", "not_seen",
+			"levers", "runbook", "record",
+		} {
 			if got.Verdicts[0][key] == nil {
 				t.Errorf("no %s in %s", key, answer)
 			}
@@ -115,8 +119,10 @@ func TestTriageWithoutItsPrometheus(t *testing.T) {
 	dead := "http://" + e2e.Address(t)
 	for _, engine := range []string{full(t), "http://" + e2e.Address(t)} {
 		e := start(t, "--engine.target="+engine)
-		status, err := triageCommand(context.Background(), []string{"--exporter=" + e.url, "--for=5s", "--prometheus=" + dead}, io.Discard, io.Discard)
-		if status != 3 || err == nil || !strings.HasPrefix(err.Error(), "--prometheus: Post ") || !strings.HasSuffix(err.Error(), "omit it to compare without the day before") ||
+		status, err := triageCommand(context.Background(), []string{"--exporter=" + e.url, "--for=5s", "--prometheus=" + dead}, io.Discard,
+			io.Discard)
+		if status != 3 || err == nil || !strings.HasPrefix(err.Error(), "--prometheus: Post ") || !strings.HasSuffix(err.Error(),
+			"omit it to compare without the day before") ||
 			strings.Contains(err.Error(), "map[") || strings.Contains(err.Error(), "llm_") {
 			t.Errorf("status %d: %v", status, err)
 		}

@@ -23,13 +23,16 @@ type Pods struct {
 	stores []*kube.Store[pod] // while Run runs
 }
 
-// NewPods returns the source of the node's pods in some namespaces; in all if none is named. If procfs shows the processes of pods, it decides which
-// of several pods listens on a port of the node.
+// NewPods returns the source of the node's pods in some namespaces; in all if none is named. If procfs shows the
+// processes of pods, it decides which of several pods listens on a port of the node.
 func NewPods(cluster *kube.Cluster, procfs string, namespaces ...string) *Pods {
 	if namespaces == nil {
 		namespaces = []string{metav1.NamespaceAll}
 	}
-	return &Pods{cluster: cluster, namespaces: namespaces, sockets: sockets{procfs: procfs}, interval: processInterval, departed: departed{pods: map[string]departure{}}}
+	return &Pods{
+		cluster: cluster, namespaces: namespaces, sockets: sockets{procfs: procfs}, interval: processInterval,
+		departed: departed{pods: map[string]departure{}},
+	}
 }
 
 // Name implements Source.
@@ -61,12 +64,13 @@ func (p *Pods) Run(ctx context.Context, report func([]Place, error)) {
 	var wg sync.WaitGroup
 	for i, namespace := range p.namespaces {
 		wg.Go(func() {
-			p.cluster.Follow(ctx, schema.GroupVersionResource{Version: "v1", Resource: "pods"}, namespace, podStore{stores[i], &p.departed}, func(err error) {
-				mu.Lock()
-				failed[i] = err
-				mu.Unlock()
-				publish()
-			})
+			p.cluster.Follow(ctx, schema.GroupVersionResource{Version: "v1", Resource: "pods"}, namespace, podStore{stores[i], &p.departed},
+				func(err error) {
+					mu.Lock()
+					failed[i] = err
+					mu.Unlock()
+					publish()
+				})
 		})
 	}
 	wg.Go(func() { // what listens changes without a change of the pods

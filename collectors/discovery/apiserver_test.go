@@ -61,7 +61,8 @@ func TestRefused(t *testing.T) {
 	c, log := newCluster(t), &lines{}
 	c.refuse = true
 	e := find(t, pods(t, c.config(), log), log)
-	eventually(t, func() bool { return metric(t, e, `llm_exporter_discovery_up{reason="forbidden",source="pods"}`) == 0 }, func() any { return log })
+	eventually(t, func() bool { return metric(t, e, `llm_exporter_discovery_up{reason="forbidden",source="pods"}`) == 0 },
+		func() any { return log })
 	eventually(t, func() bool {
 		return strings.Contains(log.String(), "ClusterRole") && strings.Contains(log.String(), "cannot list resource")
 	}, func() any { return log })
@@ -87,7 +88,8 @@ func TestAPIServerDown(t *testing.T) {
 	eventually(t, c.watching, func() any { return "not watching" })
 	c.CloseClientConnections()
 	c.Listener.Close()
-	eventually(t, func() bool { return metric(t, e, `llm_exporter_discovery_up{reason="unreachable",source="pods"}`) == 0 }, func() any { return log })
+	eventually(t, func() bool { return metric(t, e, `llm_exporter_discovery_up{reason="unreachable",source="pods"}`) == 0 },
+		func() any { return log })
 	time.Sleep(100 * time.Millisecond)
 	e.until(t, "llm/a/server 10.0.0.5:8000")
 }

@@ -21,9 +21,11 @@ func TestRealAPIServer(t *testing.T) {
 	log := &lines{}
 	source := pods(t, c.Config(kube.ServiceAccount), log)
 	e := find(t, source, log)
-	eventually(t, func() bool { return metric(t, e, `llm_exporter_discovery_up{reason="forbidden",source="pods"}`) == 0 }, func() any { return log })
+	eventually(t, func() bool { return metric(t, e, `llm_exporter_discovery_up{reason="forbidden",source="pods"}`) == 0 },
+		func() any { return log })
 
-	role, err := exec.Command("helm", "template", "gpu", "../../helm/llm-node-exporter", "--namespace", "monitoring", "--kube-version", "1.36.0", "-s", "templates/rbac.yaml").Output()
+	role, err := exec.Command("helm", "template", "gpu", "../../helm/llm-node-exporter", "--namespace", "monitoring", "--kube-version",
+		"1.36.0", "-s", "templates/rbac.yaml").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,9 +45,11 @@ func TestRealAPIServer(t *testing.T) {
 	defer stop()
 	go devices.Run(ctx)
 	for node, uuid := range map[string]string{"n1": "MIG-a", "n2": "MIG-b"} {
-		create("resource.k8s.io", "resourceslices", strings.NewReplacer("NODE", node, "UUID", uuid).Replace("apiVersion: resource.k8s.io/v1\nkind: ResourceSlice\n"+
-			"metadata: {name: NODE-gpu}\nspec:\n  driver: gpu.nvidia.com\n  nodeName: NODE\n  pool: {name: NODE, generation: 1, resourceSliceCount: 1}\n"+
-			"  devices:\n  - {name: gpu-0-mig-9-4-4, attributes: {type: {string: mig}, uuid: {string: UUID}}}\n"))
+		create("resource.k8s.io", "resourceslices", strings.NewReplacer("NODE", node, "UUID", uuid).
+			Replace("apiVersion: resource.k8s.io/v1\nkind: ResourceSlice\n"+
+				"metadata: {name: NODE-gpu}\nspec:\n  driver: gpu.nvidia.com\n  nodeName: NODE\n  pool: {name: NODE, generation: 1, "+
+				"resourceSliceCount: 1}\n"+
+				"  devices:\n  - {name: gpu-0-mig-9-4-4, attributes: {type: {string: mig}, uuid: {string: UUID}}}\n"))
 	}
 	eventually(t, func() bool { return devices.UUID("gpu.nvidia.com", "n1", "gpu-0-mig-9-4-4") == "MIG-a" }, func() any { return log })
 	if got := devices.UUID("gpu.nvidia.com", "n2", "gpu-0-mig-9-4-4"); got != "" {
@@ -53,7 +57,8 @@ func TestRealAPIServer(t *testing.T) {
 	}
 
 	c.Server.Process.Kill()
-	eventually(t, func() bool { return metric(t, e, `llm_exporter_discovery_up{reason="unreachable",source="pods"}`) == 0 }, func() any { return log })
+	eventually(t, func() bool { return metric(t, e, `llm_exporter_discovery_up{reason="unreachable",source="pods"}`) == 0 },
+		func() any { return log })
 	e.until(t, "llm/b/server 10.0.0.6:8000")
 	c.Serve(t)
 	create("", "pods", declaredPod("c", "10.0.0.7"))

@@ -80,8 +80,11 @@ func (d *departed) note(before, now *pod) {
 	if old := d.pods[now.name()]; old.uid == now.Metadata.UID {
 		return // failed first, deleted then, or the other way round
 	}
-	d.pods[now.name()] = departure{kube.PodName{Namespace: now.Metadata.Namespace, Name: now.Metadata.Name}, now.Metadata.UID, now.workload(),
-		!failed && before.healthy() && !now.disrupted(), time.Now()}
+	d.pods[now.name()] = departure{
+		kube.PodName{Namespace: now.Metadata.Namespace, Name: now.Metadata.Name},
+		now.Metadata.UID, now.workload(),
+		!failed && before.healthy() && !now.disrupted(), time.Now(),
+	}
 	if len(d.pods) > maxDeparted {
 		var oldest string
 		for name, one := range d.pods {

@@ -11,7 +11,8 @@ import (
 
 // deployed is a ready pod of a Deployment as the API server sends it; of writes what differs into it.
 func deployed(name string, of ...string) string {
-	pod := strings.Replace(running(name, gpuContainer, "  uid: "+name+"-1\n  creationTimestamp: '"+time.Now().UTC().Add(-time.Minute).Format(time.RFC3339)+"'\n",
+	pod := strings.Replace(running(name, gpuContainer, "  uid: "+name+"-1\n  creationTimestamp: '"+time.Now().UTC().Add(-time.Minute).
+		Format(time.RFC3339)+"'\n",
 		"  ownerReferences: [{kind: ReplicaSet, name: vllm-6d9f, controller: true}]\n", labelled("pod-template-hash: 6d9f")),
 		"podIP: 10.0.0.5", "conditions: [{type: Ready, status: 'True'}], containerStatuses: [{name: server, ready: true}], podIP: 10.0.0.5", 1)
 	return strings.NewReplacer(of...).Replace(pod)
@@ -97,7 +98,8 @@ func TestSuccessorOfDeleted(t *testing.T) {
 		return p
 	}
 	successor := func(name string, changes ...string) *pod {
-		return decoded(deployed(name, append(changes, "vllm-6d9f", "vllm-77aa", "hash: 6d9f", "hash: 77aa", "uid: "+name+"-1", "uid: "+name+"-2")...))
+		return decoded(deployed(name, append(changes, "vllm-6d9f", "vllm-77aa", "hash: 6d9f", "hash: 77aa", "uid: "+name+"-1",
+			"uid: "+name+"-2")...))
 	}
 	of := kube.PodName{Namespace: "llm", Name: "a"}
 	for _, c := range []struct {
@@ -111,7 +113,10 @@ func TestSuccessorOfDeleted(t *testing.T) {
 		{"it is ready", successor("b"), 30 * time.Minute, true},
 		{"under the old name it loads", successor("a", unready...), 10 * time.Minute, true},
 		{"under the old name it is ready", successor("a"), 10 * time.Minute, false},
-		{"another workload's is not ready", decoded(deployed("b", append([]string{"vllm-6d9f", "other-6d9f"}, unready...)...)), 30 * time.Minute, true},
+		{
+			"another workload's is not ready", decoded(deployed("b", append([]string{"vllm-6d9f", "other-6d9f"}, unready...)...)),
+			30 * time.Minute, true,
+		},
 	} {
 		d := departed{pods: map[string]departure{}}
 		d.note(decoded(deployed("a")), decoded(deployed("a", going...)))

@@ -1,9 +1,10 @@
 // Package discovery finds the engines of this node, so that users need not list them.
 //
 // A source names places where an engine may be: the ports of this node's pods (apiserver.go, pods.go, sockets.go), or the
-// ports on which the processes that hold a GPU listen (processes.go). A place becomes a target once an engine has answered there, and stays a target
-// as long as its source names it, even if the engine no longer answers. If one engine answers at several places of a
-// pod, only one of them becomes a target (same.go). If a source fails, the places that it named last remain.
+// ports on which the processes that hold a GPU listen (processes.go). A place becomes a target once an engine has
+// answered there, and stays a target as long as its source names it, even if the engine no longer answers. If one
+// engine answers at several places of a pod, only one of them becomes a target (same.go). If a source fails, the
+// places that it named last remain.
 package discovery
 
 import (
@@ -152,7 +153,8 @@ func (f *Finder) report(places []Place, err error) {
 	if err == nil {
 		if n := len(places); n > maxPlaces {
 			if len(f.places) < maxPlaces {
-				f.options.Logger.Warn("too many places to look for engines; the rest are left out", "discovery", f.options.Source.Name(), "places", n, "limit", maxPlaces)
+				f.options.Logger.Warn("too many places to look for engines; the rest are left out", "discovery", f.options.Source.Name(), "places",
+					n, "limit", maxPlaces)
 			}
 			places = places[:maxPlaces]
 		}

@@ -84,7 +84,8 @@ func TestPlaceBecomesTarget(t *testing.T) {
 	}
 
 	source.say(errors.New("no answer"))
-	eventually(t, func() bool { return metric(t, e, `llm_exporter_discovery_up{reason="error",source="pods"}`) == 0 }, func() any { return "not down" })
+	eventually(t, func() bool { return metric(t, e, `llm_exporter_discovery_up{reason="error",source="pods"}`) == 0 },
+		func() any { return "not down" })
 	e.until(t, server(one.URL), server(declared.Target.URL))
 	eventually(t, func() bool { return strings.Contains(log.String(), "no answer") }, func() any { return log })
 
@@ -104,7 +105,8 @@ func TestLeftAloneNoMore(t *testing.T) {
 	contested := at(one.URL)
 	contested.LeaveAlone = "another pod names it"
 	source.say(nil, contested)
-	eventually(t, func() bool { seen, _ := e.Places(); return len(seen) == 1 && seen[0].State == LeftAlone }, func() any { return "not left alone" })
+	eventually(t, func() bool { seen, _ := e.Places(); return len(seen) == 1 && seen[0].State == LeftAlone },
+		func() any { return "not left alone" })
 	source.say(nil, at(one.URL))
 	e.until(t, strings.TrimPrefix(one.URL, "http://"))
 }
@@ -132,10 +134,14 @@ func TestRetries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		asked := map[string]int{}
-		answer := map[string]engine.Engine{"http://loads": {Reason: "unreachable"}, "http://other": {Reason: "unknown_engine"}, "http://engine": {}}
+		answer := map[string]engine.Engine{
+			"http://loads": {Reason: "unreachable"}, "http://other": {Reason: "unknown_engine"},
+			"http://engine": {},
+		}
 		var targets []engine.TargetConfig
 		source := make(said)
-		f := New(Options{Source: source, Logger: slog.New(slog.DiscardHandler),
+		f := New(Options{
+			Source: source, Logger: slog.New(slog.DiscardHandler),
 			Probe: func(_ context.Context, target engine.TargetConfig) (engine.Engine, error) {
 				mu.Lock()
 				defer mu.Unlock()
@@ -179,7 +185,8 @@ func TestSilentPodsDelayNobody(t *testing.T) {
 		loaded := map[string]time.Duration{"http://new": 0, "http://loads": 20 * time.Minute}
 		found := map[string]time.Duration{}
 		source := make(said)
-		f := New(Options{Source: source, Logger: slog.New(slog.DiscardHandler),
+		f := New(Options{
+			Source: source, Logger: slog.New(slog.DiscardHandler),
 			Probe: func(ctx context.Context, target engine.TargetConfig) (engine.Engine, error) {
 				if at, ok := loaded[target.URL]; ok && time.Since(started) >= at {
 					return engine.Engine{}, nil
@@ -283,7 +290,8 @@ func TestEnginesToldApartLater(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				f := New(Options{Source: source, Logger: slog.New(slog.DiscardHandler), Probe: collector.Probe,
+				f := New(Options{
+					Source: source, Logger: slog.New(slog.DiscardHandler), Probe: collector.Probe,
 					Found: func(all []engine.TargetConfig) {
 						mu.Lock()
 						defer mu.Unlock()

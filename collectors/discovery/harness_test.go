@@ -173,7 +173,10 @@ func (c *cluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	node, ok := strings.CutPrefix(q.Get("fieldSelector"), "spec.nodeName=")
 	fail := func(code int, reason, message string) {
 		w.WriteHeader(code)
-		json.NewEncoder(w).Encode(map[string]any{"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": reason, "message": message, "code": code})
+		json.NewEncoder(w).Encode(map[string]any{
+			"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": reason,
+			"message": message, "code": code,
+		})
 	}
 	c.mu.Lock()
 	refuse := c.refuse
@@ -197,7 +200,10 @@ func (c *cluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 				items = append(items, pod)
 			}
 		}
-		json.NewEncoder(w).Encode(map[string]any{"kind": "PodList", "apiVersion": "v1", "metadata": map[string]any{"resourceVersion": strconv.Itoa(c.version)}, "items": items})
+		json.NewEncoder(w).Encode(map[string]any{
+			"kind": "PodList", "apiVersion": "v1",
+			"metadata": map[string]any{"resourceVersion": strconv.Itoa(c.version)}, "items": items,
+		})
 	}
 }
 

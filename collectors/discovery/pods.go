@@ -370,7 +370,8 @@ func (c *container) arguments() (all []string) {
 			continue
 		}
 		for _, w := range word.FindAllString(strings.ReplaceAll(argument, "\\\n", " "), -1) {
-			all = append(all, expand(quote.ReplaceAllStringFunc(strings.TrimRight(w, ";&"), func(q string) string { return q[1 : len(q)-1] }), values))
+			all = append(all, expand(quote.ReplaceAllStringFunc(strings.TrimRight(w, ";&"), func(q string) string { return q[1 : len(q)-1] }),
+				values))
 		}
 	}
 	return all
@@ -460,7 +461,8 @@ func (p *pod) sleeper(c *container) string {
 		}
 		for _, e := range c.Env {
 			if e.Name == sleepVariable {
-				return sleepVariable + ": each scrape would keep the model loaded; declare the port with " + AnnotationPort + " to scrape it all the same"
+				return sleepVariable + ": each scrape would keep the model loaded; declare the port with " + AnnotationPort +
+					" to scrape it all the same"
 			}
 		}
 	}

@@ -35,7 +35,8 @@ func running(name, spec string, more ...string) string {
 		"spec:\n  nodeName: n1\n" + spec + "status: {phase: Running, podIP: 10.0.0.5, hostIP: 192.0.2.7, podIPs: [{ip: 10.0.0.5}]}\n"
 }
 
-const gpuContainer = "  containers:\n  - {name: server, image: vllm, ports: [{containerPort: 8000, protocol: TCP}], resources: {limits: {nvidia.com/gpu: '2', cpu: 4}}}\n"
+const gpuContainer = "  containers:\n  - {name: server, image: vllm, ports: [{containerPort: 8000, protocol: TCP}], resources: " +
+	"{limits: {nvidia.com/gpu: '2', cpu: 4}}}\n"
 
 func annotated(pairs ...string) string { return "  annotations: {" + strings.Join(pairs, ", ") + "}\n" }
 func labelled(pairs ...string) string  { return "  labels: {" + strings.Join(pairs, ", ") + "}\n" }
@@ -49,7 +50,10 @@ func TestPlacesOfPods(t *testing.T) {
 	}{
 		{"a pod with a GPU", running("a", gpuContainer), []string{"http://10.0.0.5:8000 server"}},
 		{"a pod without one", running("a", cpu), nil},
-		{"MIG", running("a", strings.Replace(gpuContainer, "nvidia.com/gpu", "nvidia.com/mig-1g.10gb", 1)), []string{"http://10.0.0.5:8000 server"}},
+		{
+			"MIG", running("a", strings.Replace(gpuContainer, "nvidia.com/gpu", "nvidia.com/mig-1g.10gb", 1)),
+			[]string{"http://10.0.0.5:8000 server"},
+		},
 		{"DRA", running("a", strings.Replace(cpu, "limits: {cpu: 4}", "claims: [{name: gpu}]", 1)), []string{"http://10.0.0.5:8000 server"}},
 		{"the host's network", running("a", "  hostNetwork: true\n"+gpuContainer), []string{"http://192.0.2.7:8000 server"}},
 		{"IPv6", strings.Replace(running("a", gpuContainer), "podIP: 10.0.0.5", "podIP: 'fd00::5'", 1), []string{"http://[fd00::5]:8000 server"}},
@@ -64,48 +68,124 @@ func TestPlacesOfPods(t *testing.T) {
   - {name: one, ports: [{containerPort: 8000}, {containerPort: 5557, protocol: UDP}], resources: {limits: {nvidia.com/gpu: 1}}}
   - {name: two, ports: [{containerPort: 8001}]}
 `), []string{"http://10.0.0.5:8000 one", "http://10.0.0.5:8001 two", "http://10.0.0.5:9000 proxy"}},
-		{"no port declared", running("a", "  containers:\n  - {name: server, resources: {limits: {nvidia.com/gpu: 1}}}\n"),
-			[]string{"http://10.0.0.5:8000 server", "http://10.0.0.5:8080 server", "http://10.0.0.5:30000 server", "http://10.0.0.5:80 server",
-				"http://10.0.0.5:3000 server", "http://10.0.0.5:8002 server", "http://10.0.0.5:23333 server", "http://10.0.0.5:11434 server"}},
-		{"Prometheus' annotation is asked first", running("a", gpuContainer, annotated("prometheus.io/port: '9090'")),
-			[]string{"http://10.0.0.5:9090 server", "http://10.0.0.5:8000 server"}},
-		{"its path and scheme are about that port", running("a", gpuContainer, annotated("prometheus.io/port: '9090'", "prometheus.io/path: /v1/metrics", "prometheus.io/scheme: https")),
-			[]string{"https://10.0.0.5:9090/v1/metrics server", "http://10.0.0.5:8000 server"}},
-		{"without a port about the engine's", running("a", strings.Replace(gpuContainer, "  containers:\n", "  containers:\n  - {name: nginx, ports: [{containerPort: 80}]}\n", 1), annotated("prometheus.io/path: /v1/metrics")),
-			[]string{"http://10.0.0.5:8000/v1/metrics server", "http://10.0.0.5:80 nginx"}},
-		{"ours win", running("a", gpuContainer, annotated("prometheus.io/path: /v1/metrics", "prometheus.io/scheme: https", "llm-node-exporter/path: /m", "llm-node-exporter/scheme: http")),
-			[]string{"http://10.0.0.5:8000/m server"}},
-		{"a path and a scheme that are none", running("a", gpuContainer, annotated("prometheus.io/path: '@evil.example/'", "prometheus.io/scheme: file")), []string{"http://10.0.0.5:8000 server"}},
-		{"told its port", running("a", strings.Replace(gpuContainer, "image: vllm", "args: [--model, m, --port, '8200', --data-parallel-rpc-port, '13345']", 1)),
-			[]string{"http://10.0.0.5:8200 server", "http://10.0.0.5:8000 server"}},
-		{"in a line for a shell, by a variable", running("a", "  containers:\n  - {name: server, command: [sh, -c, 'exec vllm serve m --port=\"${API}\" --host ::'], env: [{name: API, value: '9001'}], resources: {limits: {nvidia.com/gpu: 1}}}\n"),
-			[]string{"http://10.0.0.5:9001 server"}},
-		{"by an engine's own variable", running("a", "  containers:\n  - {name: server, env: [{name: NIM_SERVER_PORT, value: '9002'}], resources: {limits: {nvidia.com/gpu: 1}}}\n"), []string{"http://10.0.0.5:9002 server"}},
-		{"by one that holds an address", running("a", "  containers:\n  - {name: server, env: [{name: OLLAMA_HOST, value: '0.0.0.0:9003'}], resources: {limits: {nvidia.com/gpu: 1}}}\n"), []string{"http://10.0.0.5:9003 server"}},
-		{"by what is no port", running("a", strings.Replace(gpuContainer, "image: vllm", "args: [--port, '$(SECRET)', --port, '99999', --port]", 1)), []string{"http://10.0.0.5:8000 server"}},
-		{"Ray's port is no engine's", running("a", "  containers:\n  - {name: server, command: [sh, -c, 'ray start --head --port=6379 && vllm serve m --port 8200'], resources: {limits: {nvidia.com/gpu: 1}}}\n"), []string{"http://10.0.0.5:8200 server"}},
-		{"a sidecar that declares a port does not speak for the engine", running("a", "  initContainers:\n  - {name: istio-proxy, restartPolicy: Always, ports: [{containerPort: 15090}]}\n  containers:\n  - {name: server, resources: {limits: {nvidia.com/gpu: 1}}}\n"),
-			[]string{"http://10.0.0.5:8000 server", "http://10.0.0.5:8080 server", "http://10.0.0.5:30000 server", "http://10.0.0.5:80 server",
-				"http://10.0.0.5:3000 server", "http://10.0.0.5:8002 server", "http://10.0.0.5:23333 server", "http://10.0.0.5:11434 server", "http://10.0.0.5:15090 istio-proxy"}},
-		{"the only port of an engine type is a sidecar's", running("a", "  containers:\n  - {name: server, args: [--port, '8200'], resources: {limits: {nvidia.com/gpu: 1}}}\n  - {name: proxy, ports: [{containerPort: 8000}]}\n", labelled("llm-d.ai/engine-type: vllm")),
-			[]string{"http://10.0.0.5:8200 server", "http://10.0.0.5:8000 proxy"}},
-		{"the host's network, no port named", running("a", "  hostNetwork: true\n  containers:\n  - {name: server, resources: {limits: {nvidia.com/gpu: 1}}}\n  - {name: agent, ports: [{containerPort: 9100}]}\n"),
-			[]string{"-http://192.0.2.7 server", "http://192.0.2.7:9100 agent"}},
-		{"the host's network, annotated", running("a", "  hostNetwork: true\n  containers:\n  - {name: server, resources: {limits: {nvidia.com/gpu: 1}}}\n", annotated("prometheus.io/port: '8000'")), []string{"http://192.0.2.7:8000 server"}},
-		{"the host's network, told its port", running("a", "  hostNetwork: true\n  containers:\n  - {name: server, args: [--port=8000], resources: {limits: {nvidia.com/gpu: 1}}}\n"), []string{"http://192.0.2.7:8000 server"}},
-		{"llm-d's label on a pod without a GPU", running("a", cpu, labelled("llm-d.ai/engine-type: sglang", "llm-d.ai/role: decode")),
-			[]string{"+http://10.0.0.5:8000 server sglang decode"}},
-		{"the older label", running("a", cpu, labelled("inference.networking.k8s.io/engine-type: trtllm-serve")), []string{"+http://10.0.0.5:8000 server trtllm"}},
+		{
+			"no port declared", running("a", "  containers:\n  - {name: server, resources: {limits: {nvidia.com/gpu: 1}}}\n"),
+			[]string{
+				"http://10.0.0.5:8000 server", "http://10.0.0.5:8080 server", "http://10.0.0.5:30000 server", "http://10.0.0.5:80 server",
+				"http://10.0.0.5:3000 server", "http://10.0.0.5:8002 server", "http://10.0.0.5:23333 server", "http://10.0.0.5:11434 server",
+			},
+		},
+		{
+			"Prometheus' annotation is asked first", running("a", gpuContainer, annotated("prometheus.io/port: '9090'")),
+			[]string{"http://10.0.0.5:9090 server", "http://10.0.0.5:8000 server"},
+		},
+		{
+			"its path and scheme are about that port", running("a", gpuContainer, annotated("prometheus.io/port: '9090'",
+				"prometheus.io/path: /v1/metrics", "prometheus.io/scheme: https")),
+			[]string{"https://10.0.0.5:9090/v1/metrics server", "http://10.0.0.5:8000 server"},
+		},
+		{
+			"without a port about the engine's", running("a", strings.Replace(gpuContainer, "  containers:\n",
+				"  containers:\n  - {name: nginx, ports: [{containerPort: 80}]}\n", 1), annotated("prometheus.io/path: /v1/metrics")),
+			[]string{"http://10.0.0.5:8000/v1/metrics server", "http://10.0.0.5:80 nginx"},
+		},
+		{
+			"ours win", running("a", gpuContainer, annotated("prometheus.io/path: /v1/metrics", "prometheus.io/scheme: https",
+				"llm-node-exporter/path: /m", "llm-node-exporter/scheme: http")),
+			[]string{"http://10.0.0.5:8000/m server"},
+		},
+		{"a path and a scheme that are none", running("a", gpuContainer, annotated("prometheus.io/path: '@evil.example/'",
+			"prometheus.io/scheme: file")), []string{"http://10.0.0.5:8000 server"}},
+		{
+			"told its port", running("a", strings.Replace(gpuContainer, "image: vllm",
+				"args: [--model, m, --port, '8200', --data-parallel-rpc-port, '13345']", 1)),
+			[]string{"http://10.0.0.5:8200 server", "http://10.0.0.5:8000 server"},
+		},
+		{
+			"in a line for a shell, by a variable",
+			running("a", "  containers:\n  - {name: server, command: [sh, -c, 'exec vllm serve m --port=\"${API}\" --host ::'], env: [{name: "+
+				"API, value: '9001'}], resources: {limits: {nvidia.com/gpu: 1}}}\n"),
+			[]string{"http://10.0.0.5:9001 server"},
+		},
+		{
+			"by an engine's own variable",
+			running("a", "  containers:\n  - {name: server, env: [{name: NIM_SERVER_PORT, value: '9002'}], resources: {limits: "+
+				"{nvidia.com/gpu: 1}}}\n"),
+			[]string{"http://10.0.0.5:9002 server"},
+		},
+		{
+			"by one that holds an address",
+			running("a", "  containers:\n  - {name: server, env: [{name: OLLAMA_HOST, value: '0.0.0.0:9003'}], resources: {limits: "+
+				"{nvidia.com/gpu: 1}}}\n"),
+			[]string{"http://10.0.0.5:9003 server"},
+		},
+		{"by what is no port", running("a", strings.Replace(gpuContainer, "image: vllm",
+			"args: [--port, '$(SECRET)', --port, '99999', --port]", 1)), []string{"http://10.0.0.5:8000 server"}},
+		{
+			"Ray's port is no engine's",
+			running("a", "  containers:\n  - {name: server, command: [sh, -c, 'ray start --head --port=6379 && vllm serve m --port 8200'], "+
+				"resources: {limits: {nvidia.com/gpu: 1}}}\n"),
+			[]string{"http://10.0.0.5:8200 server"},
+		},
+		{
+			"a sidecar that declares a port does not speak for the engine",
+			running("a", "  initContainers:\n  - {name: istio-proxy, restartPolicy: Always, ports: [{containerPort: 15090}]}\n  containers:\n  "+
+				"- {name: server, resources: {limits: {nvidia.com/gpu: 1}}}\n"),
+			[]string{
+				"http://10.0.0.5:8000 server", "http://10.0.0.5:8080 server", "http://10.0.0.5:30000 server", "http://10.0.0.5:80 server",
+				"http://10.0.0.5:3000 server", "http://10.0.0.5:8002 server", "http://10.0.0.5:23333 server", "http://10.0.0.5:11434 server",
+				"http://10.0.0.5:15090 istio-proxy",
+			},
+		},
+		{
+			"the only port of an engine type is a sidecar's", running("a",
+				"  containers:\n  - {name: server, args: [--port, '8200'], resources: {limits: {nvidia.com/gpu: 1}}}\n  - {name: proxy, ports: "+
+					"[{containerPort: 8000}]}\n", labelled("llm-d.ai/engine-type: vllm")),
+			[]string{"http://10.0.0.5:8200 server", "http://10.0.0.5:8000 proxy"},
+		},
+		{
+			"the host's network, no port named",
+			running("a", "  hostNetwork: true\n  containers:\n  - {name: server, resources: {limits: {nvidia.com/gpu: 1}}}\n  - {name: agent, "+
+				"ports: [{containerPort: 9100}]}\n"),
+			[]string{"-http://192.0.2.7 server", "http://192.0.2.7:9100 agent"},
+		},
+		{
+			"the host's network, annotated",
+			running("a", "  hostNetwork: true\n  containers:\n  - {name: server, resources: {limits: {nvidia.com/gpu: 1}}}\n",
+				annotated("prometheus.io/port: '8000'")),
+			[]string{"http://192.0.2.7:8000 server"},
+		},
+		{
+			"the host's network, told its port",
+			running("a", "  hostNetwork: true\n  containers:\n  - {name: server, args: [--port=8000], resources: {limits: {nvidia.com/gpu: 1}}}\n"),
+			[]string{"http://192.0.2.7:8000 server"},
+		},
+		{
+			"llm-d's label on a pod without a GPU", running("a", cpu, labelled("llm-d.ai/engine-type: sglang", "llm-d.ai/role: decode")),
+			[]string{"+http://10.0.0.5:8000 server sglang decode"},
+		},
+		{
+			"the older label", running("a", cpu, labelled("inference.networking.k8s.io/engine-type: trtllm-serve")),
+			[]string{"+http://10.0.0.5:8000 server trtllm"},
+		},
 		{"a label that says nothing", running("a", cpu, labelled("llm-d.ai/engine-type: something")), nil},
-		{"our annotations", running("a", cpu, annotated("llm-node-exporter/port: '8000, 7000'", "llm-node-exporter/engine: vllm", "llm-node-exporter/scheme: https", "llm-node-exporter/path: /m")),
-			[]string{"+https://10.0.0.5:8000/m server vllm", "+https://10.0.0.5:7000/m  vllm"}},
+		{
+			"our annotations", running("a", cpu, annotated("llm-node-exporter/port: '8000, 7000'", "llm-node-exporter/engine: vllm",
+				"llm-node-exporter/scheme: https", "llm-node-exporter/path: /m")),
+			[]string{"+https://10.0.0.5:8000/m server vllm", "+https://10.0.0.5:7000/m  vllm"},
+		},
 		{"keep away", running("a", gpuContainer, annotated("llm-node-exporter/scrape: 'false'")), nil},
 		{"not a port", running("a", gpuContainer, annotated("llm-node-exporter/port: '99999'")), nil},
 		{"not a scheme", running("a", gpuContainer, annotated("llm-node-exporter/scheme: 'file'")), nil},
-		{"llama.cpp that sleeps", running("a", strings.Replace(gpuContainer, "image: vllm", "args: [-m, x.gguf, --sleep-idle-seconds, '60']", 1)), []string{"-http://10.0.0.5:8000 server"}},
-		{"by its environment", running("a", strings.Replace(gpuContainer, "image: vllm", "env: [{name: LLAMA_ARG_SLEEP_IDLE_SECONDS, value: '60'}]", 1)), []string{"-http://10.0.0.5:8000 server"}},
-		{"that sleeps, declared", running("a", strings.Replace(gpuContainer, "image: vllm", "command: [sh, -c, 'llama-server --sleep-idle-seconds 60']", 1), annotated("llm-node-exporter/port: '8000'")),
-			[]string{"+http://10.0.0.5:8000 server"}},
+		{"llama.cpp that sleeps", running("a", strings.Replace(gpuContainer, "image: vllm", "args: [-m, x.gguf, --sleep-idle-seconds, '60']",
+			1)), []string{"-http://10.0.0.5:8000 server"}},
+		{"by its environment", running("a", strings.Replace(gpuContainer, "image: vllm",
+			"env: [{name: LLAMA_ARG_SLEEP_IDLE_SECONDS, value: '60'}]", 1)), []string{"-http://10.0.0.5:8000 server"}},
+		{
+			"that sleeps, declared", running("a", strings.Replace(gpuContainer, "image: vllm",
+				"command: [sh, -c, 'llama-server --sleep-idle-seconds 60']", 1), annotated("llm-node-exporter/port: '8000'")),
+			[]string{"+http://10.0.0.5:8000 server"},
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			p, err := kube.Decode[pod](parsePod(t, c.pod))
@@ -118,7 +198,8 @@ func TestPlacesOfPods(t *testing.T) {
 					t.Errorf("labels %v", at.Target.Labels)
 				}
 				sign := map[bool]string{true: "+"}[at.Declared] + map[bool]string{true: "-"}[at.LeaveAlone != ""]
-				got = append(got, strings.TrimRight(fmt.Sprintf("%s%s %s %s %s", sign, at.Target.URL, at.Target.Labels["container"], at.Target.Engine, at.Target.Labels["role"]), " "))
+				got = append(got, strings.TrimRight(fmt.Sprintf("%s%s %s %s %s", sign, at.Target.URL, at.Target.Labels["container"],
+					at.Target.Engine, at.Target.Labels["role"]), " "))
 			}
 			if !slices.Equal(got, c.want) {
 				t.Errorf("got  %q\nwant %q", got, c.want)
@@ -133,12 +214,21 @@ func TestArguments(t *testing.T) {
 		pod  string
 		want []string
 	}{
-		"the image's entrypoint": {`{"args": ["serve", "m", "--dtype=half", "--speculative-config", "{\"method\": \"mtp\"}"]}`,
-			[]string{"serve", "m", "--dtype=half", "--speculative-config", `{"method": "mtp"}`}},
-		"variables": {`{"command": ["vllm"], "args": ["--model=$(MODEL)", "--seed=$(NONE)"], "env": [{"name": "MODEL", "value": "org/m"}]}`,
-			[]string{"vllm", "--model=org/m", "--seed="}},
-		"a shell": {`{"command": ["/bin/bash", "-ec"], "args": ["export A=1\nexec vllm serve \"$MODEL\" \\\n  --dtype half --speculative-config '{\"method\": \"mtp\"}'; echo"], "env": [{"name": "MODEL", "value": "org/m"}]}`,
-			[]string{"/bin/bash", "-ec", "export", "A=1", "exec", "vllm", "serve", "org/m", "--dtype", "half", "--speculative-config", `{"method": "mtp"}`, "echo"}},
+		"the image's entrypoint": {
+			`{"args": ["serve", "m", "--dtype=half", "--speculative-config", "{\"method\": \"mtp\"}"]}`,
+			[]string{"serve", "m", "--dtype=half", "--speculative-config", `{"method": "mtp"}`},
+		},
+		"variables": {
+			`{"command": ["vllm"], "args": ["--model=$(MODEL)", "--seed=$(NONE)"], "env": [{"name": "MODEL", "value": "org/m"}]}`,
+			[]string{"vllm", "--model=org/m", "--seed="},
+		},
+		"a shell": {
+			`{"command": ["/bin/bash", "-ec"], "args": ["export A=1\nexec vllm serve \"$MODEL\" \\\n  --dtype half --speculative-config '{\"method\": \"mtp\"}'; echo"], "env": [{"name": "MODEL", "value": "org/m"}]}`,
+			[]string{
+				"/bin/bash", "-ec", "export", "A=1", "exec", "vllm", "serve", "org/m", "--dtype", "half", "--speculative-config",
+				`{"method": "mtp"}`, "echo",
+			},
+		},
 		"a script of the image": {`{"command": ["/start.sh"], "args": ["-c", "a b"]}`, []string{"/start.sh", "-c", "a b"}},
 	} {
 		var one container
@@ -162,7 +252,10 @@ func TestContestedPort(t *testing.T) {
 	}{
 		{[]string{shared("a"), shared("b")}, []string{"left a", "left b"}},
 		{[]string{shared("a"), shared("b", annotated("llm-node-exporter/port: '8000'"))}, []string{"left a", "read b"}},
-		{[]string{shared("a", annotated("llm-node-exporter/port: '8000'")), shared("b", annotated("llm-node-exporter/port: '8000'"))}, []string{"left a", "left b"}},
+		{
+			[]string{shared("a", annotated("llm-node-exporter/port: '8000'")), shared("b", annotated("llm-node-exporter/port: '8000'"))},
+			[]string{"left a", "left b"},
+		},
 		{[]string{shared("a"), running("b", gpuContainer)}, []string{"read a", "read b"}},
 	} {
 		var pods []*pod

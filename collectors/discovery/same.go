@@ -3,6 +3,7 @@ package discovery
 import (
 	"context"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -46,15 +47,15 @@ func (f *Finder) tellApart(ctx context.Context) {
 	for pod, found := range pods {
 		places := slices.Concat(configured, found)
 		pods[pod] = places
-		of := ""
+		var of strings.Builder
 		for _, p := range places {
-			of += p.key() + "\xff"
+			of.WriteString(p.key() + "\xff")
 		}
-		if was := f.compared[pod]; was.of == of && (was.again.IsZero() || now.Before(was.again)) {
+		if was := f.compared[pod]; was.of == of.String() && (was.again.IsZero() || now.Before(was.again)) {
 			delete(pods, pod)
 			continue
 		}
-		f.compared[pod] = comparison{of: of}
+		f.compared[pod] = comparison{of: of.String()}
 	}
 	f.mu.Unlock()
 
@@ -106,7 +107,10 @@ func (f *Finder) compare(ctx context.Context, pod string, places []Place) {
 				if old := f.verdicts[p.key()]; !reads[0][i].IsEngine() || !reads[0][j].IsEngine() {
 					v = old
 				} else if other {
-					v = verdict{state: SameEngine, why: "its container has no GPU, and its metrics do not differ from those of the engine that is read at " + kept.Target.URL}
+					v = verdict{
+						state: SameEngine,
+						why:   "its container has no GPU, and its metrics do not differ from those of the engine that is read at " + kept.Target.URL,
+					}
 				}
 			}
 			if v.state == SameEngine {

@@ -41,15 +41,18 @@ var shapes = []shape{
 	{"llm-d-prefill", "llm-d, prefill", func(n node) {
 		n.listen(8000, n.engine("vllm/v0.11.2"))
 	}, "ms-prefill-0/vllm:8000, prefill, 2 GPUs", "5557 unreachable"},
-	{"kserve", "KServe: queue-proxy, joined page", func(n node) {
-		e := n.engine("vllm/v0.11.2")
-		n.listen(8080, e)
-		n.listen(8012, n.proxy(8080))
-		n.listen(9088, page(func() string {
-			return enginePage("kserve/queue-proxy-otel") + revised(e.page())
-		}))
-		n.listen(9091, page(func() string { return enginePage("kserve/queue-proxy-otel") }))
-	}, "summariser-predictor-00004/kserve-container:8080, 1 GPU", "8012 its engine is read at, 9088 its engine is read at, 9091 this is knative"},
+	{
+		"kserve", "KServe: queue-proxy, joined page", func(n node) {
+			e := n.engine("vllm/v0.11.2")
+			n.listen(8080, e)
+			n.listen(8012, n.proxy(8080))
+			n.listen(9088, page(func() string {
+				return enginePage("kserve/queue-proxy-otel") + revised(e.page())
+			}))
+			n.listen(9091, page(func() string { return enginePage("kserve/queue-proxy-otel") }))
+		}, "summariser-predictor-00004/kserve-container:8080, 1 GPU",
+		"8012 its engine is read at, 9088 its engine is read at, 9091 this is knative",
+	},
 	{"kserve-transformer", "KServe: transformer beside predictor", func(n node) {
 		n.listen(8080, n.engine("kserve/huggingface-vllm"))
 		n.listen(8082, page(func() string { return enginePage("kserve/python-server") }))
@@ -161,7 +164,8 @@ func (s shape) check(t *testing.T, i int, api *rest.Config, put func(t *testing.
 			if role != "" {
 				role = ", " + role
 			}
-			all = append(all, fmt.Sprintf("%s:%s%s, %d GPU%s", container, u.Port(), role, gpus[container], map[bool]string{true: "s"}[gpus[container] != 1]))
+			all = append(all, fmt.Sprintf("%s:%s%s, %d GPU%s", container, u.Port(), role, gpus[container],
+				map[bool]string{true: "s"}[gpus[container] != 1]))
 		}
 		slices.Sort(all)
 		return all
@@ -189,7 +193,10 @@ func (s shape) check(t *testing.T, i int, api *rest.Config, put func(t *testing.
 	if counted != sent {
 		t.Errorf("%d requests run, %d are counted", sent, counted)
 	}
-	left := slices.DeleteFunc(strings.Split(s.left, ", "), func(l string) bool { return !strings.Contains(l, "its engine") && !strings.Contains(l, "no GPU") })
+	left := slices.DeleteFunc(strings.Split(s.left, ", "), func(l string) bool {
+		return !strings.Contains(l, "its engine") &&
+			!strings.Contains(l, "no GPU")
+	})
 	for i := range left {
 		left[i], _, _ = strings.Cut(left[i], " ")
 	}

@@ -36,7 +36,8 @@ func (s *sockets) settle(all []Place) {
 	owners := map[string]string{}
 	for address, of := range claims {
 		owner := only(podsOf(slices.DeleteFunc(slices.Clone(of), func(p *Place) bool { return !p.Declared })))
-		why := "several pods name " + address + ", and it is unknown which of them listens: declare the port with " + AnnotationPort + " on that pod"
+		why := "several pods name " + address + ", and it is unknown which of them listens: declare the port with " + AnnotationPort +
+			" on that pod"
 		if owner == "" {
 			if owner = only(listenAt(address, byPod)); owner == "" && slices.Contains(podsOf(of), s.owners[address]) {
 				owner = s.owners[address]

@@ -102,7 +102,8 @@ func TestEnginesBehindOnePort(t *testing.T) {
 			if r.URL.Query().Get("model") != "gemma" {
 				http.Error(w, "which model?", http.StatusBadRequest)
 			} else if r.URL.Path == "/metrics" {
-				io.WriteString(w, strings.ReplaceAll(readPage(t, "llamacpp/b5500.prom"), "\nllamacpp:requests_processing ", "\nllamacpp:requests_processing{model=\"gemma\"} "))
+				io.WriteString(w, strings.ReplaceAll(readPage(t, "llamacpp/b5500.prom"), "\nllamacpp:requests_processing ",
+					"\nllamacpp:requests_processing{model=\"gemma\"} "))
 			} else {
 				io.WriteString(w, identity(t, "llamacpp-props.json"))
 			}
@@ -111,7 +112,11 @@ func TestEnginesBehindOnePort(t *testing.T) {
 		}
 	}))
 	defer gateway.Close()
-	c, err := New(Config{Log: discard, Targets: []TargetConfig{{URL: gateway.URL + "/team-a/metrics"}, {URL: gateway.URL + "/team-b/v1/metrics"}, {URL: gateway.URL + "/metrics?model=gemma"}}})
+	c, err := New(Config{Log: discard, Targets: []TargetConfig{
+		{URL: gateway.URL + "/team-a/metrics"},
+		{URL: gateway.URL + "/team-b/v1/metrics"},
+		{URL: gateway.URL + "/metrics?model=gemma"},
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}

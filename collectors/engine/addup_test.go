@@ -160,9 +160,15 @@ func TestFoldedOutcomesAddUp(t *testing.T) {
 		want float64
 	}{
 		{"# TYPE tgi_request_failure counter\ntgi_request_failure{err=\"incomplete\"} 4\ntgi_request_failure{err=\"generation\"} 6\n", 10},
-		{"# TYPE trtllm_request_error_total counter\ntrtllm_request_error_total{model_name=\"m\",http_code=\"500\",pid=\"1\"} 4\ntrtllm_request_error_total{model_name=\"m\",http_code=\"502\",pid=\"1\"} 3\ntrtllm_request_error_total{model_name=\"m\",http_code=\"502\",pid=\"2\"} 2\n", 7},
-		{"# TYPE nv_inference_request_success counter\nnv_inference_request_success{model=\"m\"} 9\n# TYPE nv_inference_request_failure counter\nnv_inference_request_failure{model=\"m\",reason=\"BACKEND\"} 4\nnv_inference_request_failure{model=\"m\",reason=\"OTHER\"} 3\n", 7},
-		{"# TYPE dynamo_frontend_requests_total counter\ndynamo_frontend_requests_total{model=\"m\",status=\"error\",error_type=\"internal\"} 3\ndynamo_frontend_requests_total{model=\"m\",status=\"error\",error_type=\"response_timeout\"} 11\n", 14},
+		{"# TYPE trtllm_request_error_total counter\ntrtllm_request_error_total{model_name=\"m\",http_code=\"500\",pid=\"1\"} " +
+			"4\ntrtllm_request_error_total{model_name=\"m\",http_code=\"502\",pid=\"1\"} " +
+			"3\ntrtllm_request_error_total{model_name=\"m\",http_code=\"502\",pid=\"2\"} 2\n", 7},
+		{"# TYPE nv_inference_request_success counter\nnv_inference_request_success{model=\"m\"} 9\n# TYPE nv_inference_request_failure " +
+			"counter\nnv_inference_request_failure{model=\"m\",reason=\"BACKEND\"} " +
+			"4\nnv_inference_request_failure{model=\"m\",reason=\"OTHER\"} 3\n", 7},
+		{"# TYPE dynamo_frontend_requests_total " +
+			"counter\ndynamo_frontend_requests_total{model=\"m\",status=\"error\",error_type=\"internal\"} " +
+			"3\ndynamo_frontend_requests_total{model=\"m\",status=\"error\",error_type=\"response_timeout\"} 11\n", 14},
 	} {
 		parse(t, mapped(t, c.page)).want(t, `llm_engine_requests_total{outcome="error"}`, c.want)
 	}

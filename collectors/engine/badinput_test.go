@@ -96,7 +96,10 @@ func TestBadInput(t *testing.T) {
 		{"redirect elsewhere", "http_302", "another host", func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, "http://192.0.2.1/metrics", http.StatusFound)
 		}},
-		{"redirect loop", "http_302", "in a circle", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, r.URL.Path, http.StatusFound) }},
+		{"redirect loop", "http_302", "in a circle", func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, r.URL.Path,
+				http.StatusFound)
+		}},
 		{"truncated line", "parse_error", "line 2", func(w http.ResponseWriter, _ *http.Request) {
 			text(w, gauge+"vllm:num_requests_running{engine=\"0\",model_na")
 		}},
@@ -152,7 +155,11 @@ func TestBadInput(t *testing.T) {
 			}
 		}},
 		{"empty page", "empty_page", "", func(w http.ResponseWriter, _ *http.Request) { text(w, "") }},
-		{"another exporter", "not_an_engine", "node_exporter", func(w http.ResponseWriter, _ *http.Request) { text(w, "# TYPE node_load1 gauge\nnode_load1 1\n") }},
+		{"another exporter", "not_an_engine", "node_exporter", func(w http.ResponseWriter,
+			_ *http.Request,
+		) {
+			text(w, "# TYPE node_load1 gauge\nnode_load1 1\n")
+		}},
 		{"nobody known", "unknown_engine", "teapot_spouts", func(w http.ResponseWriter, _ *http.Request) {
 			text(w, "# TYPE teapot_spouts gauge\nteapot_spouts 1\n")
 		}},
@@ -189,7 +196,10 @@ func TestBadInput(t *testing.T) {
 			if n := len(s.get(t, `{server="`+server+`"}`)); n != 2 { // up and scrape duration
 				t.Errorf("the broken engine has %d series", n)
 			}
-			for _, name := range []string{"llm_engine_requests_running", "llm_engine_time_to_first_token_seconds_bucket", "llm_engine_requests_total"} {
+			for _, name := range []string{
+				"llm_engine_requests_running", "llm_engine_time_to_first_token_seconds_bucket",
+				"llm_engine_requests_total",
+			} {
 				s.want(t, name, healthy.get(t, name)...)
 			}
 			if !strings.Contains(logged.String(), "reason="+c.reason) || !strings.Contains(logged.String(), c.logged) {
@@ -217,8 +227,12 @@ func TestEveryReasonIsDocumented(t *testing.T) {
 			t.Errorf("%s lacks a meaning or a remedy", r.Reason)
 		}
 	}
-	for _, reason := range []string{scrape.Unreachable, scrape.ConnectionClosed, scrape.NotHTTP, scrape.Timeout, scrape.TLSFailed, scrape.Unauthorized, scrape.Truncated, reasonLoading, reasonDisabled,
-		scrape.NotMetrics, scrape.JSONMetrics, scrape.ParseError, reasonDuplicate, scrape.LimitExceeded, reasonEmpty, reasonRouter, reasonNotEngine, reasonUnknown, scrape.ExporterExhausted} {
+	for _, reason := range []string{
+		scrape.Unreachable, scrape.ConnectionClosed, scrape.NotHTTP, scrape.Timeout, scrape.TLSFailed,
+		scrape.Unauthorized, scrape.Truncated, reasonLoading, reasonDisabled,
+		scrape.NotMetrics, scrape.JSONMetrics, scrape.ParseError, reasonDuplicate, scrape.LimitExceeded, reasonEmpty, reasonRouter,
+		reasonNotEngine, reasonUnknown, scrape.ExporterExhausted,
+	} {
 		if !documented[reason] {
 			t.Errorf("%s is not documented", reason)
 		}

@@ -140,14 +140,20 @@ func cpu(b *testing.B) time.Duration {
 
 // TestSettingsCost: a metrics endpoint of one model has one series per setting, in fewer bytes than docs/release.md says.
 func TestSettingsCost(t *testing.T) {
-	for _, page := range []string{"vllm/v0.32.0-healthy.prom", "sglang/v0.5.9-priority.prom", "tgi/v3.3.7-loaded.prom", "trtllm/v1.3.0-full.prom", "llamacpp/b10450-loaded.prom",
-		"ollama/0.12.6-one.json", "nim/1.x.prom", "lmdeploy/v0.14.0.prom", "tei/embed-loaded.prom"} {
+	for _, page := range []string{
+		"vllm/v0.32.0-healthy.prom", "sglang/v0.5.9-priority.prom", "tgi/v3.3.7-loaded.prom",
+		"trtllm/v1.3.0-full.prom", "llamacpp/b10450-loaded.prom",
+		"ollama/0.12.6-one.json", "nim/1.x.prom", "lmdeploy/v0.14.0.prom", "tei/embed-loaded.prom",
+	} {
 		engine := serve(t, readPage(t, page))
 		if strings.HasPrefix(page, "ollama/") {
 			engine.path = "/api/ps"
 		}
-		for path, file := range map[string]string{"/version": "vllm-version.json", "/v1/models": "vllm-models.json", "/info": "tgi-info.json", "/server_info": "sglang-server-info-full.json",
-			"/props": "llamacpp-props-full.json", "/api/show": "ollama-show.json", "/api/version": "ollama-version.json"} {
+		for path, file := range map[string]string{
+			"/version": "vllm-version.json", "/v1/models": "vllm-models.json",
+			"/info": "tgi-info.json", "/server_info": "sglang-server-info-full.json",
+			"/props": "llamacpp-props-full.json", "/api/show": "ollama-show.json", "/api/version": "ollama-version.json",
+		} {
 			engine.documents[path] = document(t, file)
 		}
 		series, size, whole := 0, 0, 0

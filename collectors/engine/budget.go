@@ -32,7 +32,9 @@ func (b *budget) take(t *target, body []byte) error {
 		others += held
 	}
 	if b.limit > 0 && others+cost > b.limit {
-		return scrape.Errorf(scrape.LimitExceeded, "the metrics would take %d bytes, and those of other engines take %d of the %d that all may take: raise limits.memory, and the memory limit of the process with it", cost, others, b.limit)
+		return scrape.Errorf(scrape.LimitExceeded,
+			"the metrics would take %d bytes, and those of other engines take %d of the %d that all may take: raise limits.memory, and the "+
+				"memory limit of the process with it", cost, others, b.limit)
 	}
 	b.held[t] = cost
 	return nil

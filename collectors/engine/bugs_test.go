@@ -111,14 +111,18 @@ func TestB7_TotalDroppedOrAdded(t *testing.T) {
 func TestB8_LabelsOfAnotherEngine(t *testing.T) {
 	// Two engines of different kinds on one exporter, in both orders: each series carries the labels
 	// of its own engine and only those.
-	for _, order := range [][]string{{"vllm/v0.19.0-dp2-spec.prom", "sglang/v0.5.12-prefill.prom"}, {"sglang/v0.5.12-prefill.prom", "vllm/v0.19.0-dp2-spec.prom"}} {
+	for _, order := range [][]string{{"vllm/v0.19.0-dp2-spec.prom", "sglang/v0.5.12-prefill.prom"}, {
+		"sglang/v0.5.12-prefill.prom",
+		"vllm/v0.19.0-dp2-spec.prom",
+	}} {
 		var targets []TargetConfig
 		for _, name := range order {
 			targets = append(targets, TargetConfig{URL: serve(t, readPage(t, name)).URL})
 		}
 		s := parse(t, exposition(t, collectorFor(t, targets)))
 		for _, sample := range s {
-			if sample.labels.Get("runtime") == "sglang" && sample.labels.Has("dp_rank") || sample.labels.Get("runtime") == "vllm" && sample.labels.Has("role") {
+			if sample.labels.Get("runtime") == "sglang" && sample.labels.Has("dp_rank") || sample.labels.Get("runtime") == "vllm" &&
+				sample.labels.Has("role") {
 				t.Errorf("labels mixed up: %s", sample.labels)
 			}
 		}
@@ -182,7 +186,8 @@ func TestB14_FirstTokenTimesOfAnswersThatAreNotStreamed(t *testing.T) {
 	s.want(t, `llm_engine_time_to_first_token_seconds_count`, 1658)
 	s.want(t, `llm_engine_request_duration_seconds_count`, 1651+708)
 	// Where they cannot be told apart, the number says so.
-	page(t, "sglang/v0.5.10-all-schedulers.prom").want(t, `llm_engine_metric_source_info{metric="llm_engine_time_to_first_token_seconds",quality="approximate"}`, 1)
+	page(t, "sglang/v0.5.10-all-schedulers.prom").
+		want(t, `llm_engine_metric_source_info{metric="llm_engine_time_to_first_token_seconds",quality="approximate"}`, 1)
 }
 
 func TestB15_HitRatioUpsideDown(t *testing.T) {
@@ -190,7 +195,8 @@ func TestB15_HitRatioUpsideDown(t *testing.T) {
 	for _, name := range pages(t) {
 		s := page(t, name)
 		for _, kind := range []string{"", "external_"} {
-			hits, queries := s.get(t, `llm_engine_`+kind+`prefix_cache_hit_tokens_total`), s.get(t, `llm_engine_`+kind+`prefix_cache_query_tokens_total`)
+			hits, queries := s.get(t, `llm_engine_`+kind+`prefix_cache_hit_tokens_total`),
+				s.get(t, `llm_engine_`+kind+`prefix_cache_query_tokens_total`)
 			for i := range min(len(hits), len(queries)) {
 				checked++
 				if hits[i] > queries[i] {
@@ -232,7 +238,8 @@ func TestLabelsStayWithTheirEngine(t *testing.T) {
 		wrong = nil
 		for _, name := range names {
 			if !maps.Equal(own[name], together[name]) {
-				wrong = append(wrong, fmt.Sprintf("%s has %d series alone and %d others beside other engines", name, len(own[name]), len(together[name])))
+				wrong = append(wrong, fmt.Sprintf("%s has %d series alone and %d others beside other engines", name, len(own[name]),
+					len(together[name])))
 			}
 		}
 		if len(wrong) == 0 {

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/scrape"
@@ -30,21 +31,43 @@ const (
 // servers' metrics pages.
 var bystanders = []bystander{
 	{"agentgateway", "a gateway", reasonRouter, prefix("agentgateway_"), true, engineBehind},
-	{"AIBrix's gateway", "a gateway", reasonRouter, anyOf("gateway_request_model_success_total", "gateway_request_model_fail_total"), true, engineBehind},
-	{"NVIDIA Cloud Functions' request router", "a router", reasonRouter, anyOf("llm_request_router_requests_total", "stargate_requests_total"), true, engineBehind},
+	{
+		"AIBrix's gateway", "a gateway", reasonRouter, anyOf("gateway_request_model_success_total", "gateway_request_model_fail_total"),
+		true, engineBehind,
+	},
+	{"NVIDIA Cloud Functions' request router", "a router", reasonRouter, anyOf("llm_request_router_requests_total",
+		"stargate_requests_total"), true, engineBehind},
 	{"Kong", "a gateway", reasonRouter, prefix("kong_"), true, engineBehind},
 	{"Knative's activator", "a gateway", reasonRouter, anyOf("activator_request_count"), true, engineBehind},
-	{"a Pushgateway", "a store of pushed metrics", reasonNotEngine, anyOf("push_time_seconds"), true, "make the engines that push to it the targets"},
+	{
+		"a Pushgateway", "a store of pushed metrics", reasonNotEngine, anyOf("push_time_seconds"), true,
+		"make the engines that push to it the targets",
+	},
 
 	{"a server with OpenTelemetry's GenAI metrics", "a gateway", reasonRouter, starts("gen_ai_"), false, engineBehind},
-	{"Ray Serve", "a router", reasonRouter, starts("ray_serve_"), false, "make the engines in its replicas the targets, or let them write their metrics to Ray"},
-	{"Ray's metrics agent", "an exporter", reasonNotEngine, prefix("ray_"), false, "let the engines write their metrics to Ray, or make them the targets"},
-	{"KServe's Python server", "a model server", reasonNotEngine, anyOf("request_predict_seconds", "request_preprocess_seconds"), false, "it serves no engine's metrics; remove it from the targets"},
-	{"Knative's queue-proxy", "a sidecar", reasonNotEngine, queueProxy, false, "make the engine's own port the target, or the port on which KServe joins both pages (9088)"},
+	{
+		"Ray Serve", "a router", reasonRouter, starts("ray_serve_"), false,
+		"make the engines in its replicas the targets, or let them write their metrics to Ray",
+	},
+	{
+		"Ray's metrics agent", "an exporter", reasonNotEngine, prefix("ray_"), false,
+		"let the engines write their metrics to Ray, or make them the targets",
+	},
+	{
+		"KServe's Python server", "a model server", reasonNotEngine, anyOf("request_predict_seconds", "request_preprocess_seconds"), false,
+		"it serves no engine's metrics; remove it from the targets",
+	},
+	{
+		"Knative's queue-proxy", "a sidecar", reasonNotEngine, queueProxy, false,
+		"make the engine's own port the target, or the port on which KServe joins both pages (9088)",
+	},
 
 	{"dcgm-exporter", "an exporter", reasonNotEngine, starts("DCGM_FI_"), false, noTarget},
 	{"an exporter of nvidia-smi", "an exporter", reasonNotEngine, starts("nvidia_smi_"), false, noTarget},
-	{"node_exporter", "an exporter", reasonNotEngine, anyOf("node_load1", "node_cpu_seconds_total", "node_exporter_build_info"), false, noTarget},
+	{
+		"node_exporter", "an exporter", reasonNotEngine, anyOf("node_load1", "node_cpu_seconds_total", "node_exporter_build_info"), false,
+		noTarget,
+	},
 	{"kube-state-metrics", "an exporter", reasonNotEngine, anyOf("kube_pod_info", "kube_node_info"), false, noTarget},
 	{"cAdvisor", "an exporter", reasonNotEngine, anyOf("cadvisor_version_info", "container_cpu_usage_seconds_total"), false, noTarget},
 	{"llm-node-exporter", "this exporter", reasonNotEngine, anyOf("llm_engine_up"), false, noTarget},
@@ -90,12 +113,7 @@ func starts(with string) func(*scrape.Page) bool {
 
 func anyOf(of ...string) func(*scrape.Page) bool {
 	return func(p *scrape.Page) bool {
-		for _, name := range of {
-			if p.Has(name) {
-				return true
-			}
-		}
-		return false
+		return slices.ContainsFunc(of, p.Has)
 	}
 }
 

@@ -44,7 +44,10 @@ func TestWhosePageItIs(t *testing.T) {
 		{"llm-d's router, which repeats its old names", readPage(t, "llmd_router/v0.9.0-loaded.prom") + vllm, "llmd_router", "", ""},
 		{"LiteLLM with a copy", readPage(t, "other/litellm.prom") + vllm, "litellm", "", ""},
 		{"Envoy AI Gateway", readPage(t, "envoy_ai/v1.1.0-loaded.prom") + vllm, "envoy_ai", "", ""},
-		{"Envoy AI Gateway on an Envoy's page", readPage(t, "envoy_ai/v1.1.0-loaded.prom") + readPage(t, "envoy/gateway-loaded.prom"), "envoy_ai", "", ""},
+		{
+			"Envoy AI Gateway on an Envoy's page", readPage(t, "envoy_ai/v1.1.0-loaded.prom") + readPage(t, "envoy/gateway-loaded.prom"),
+			"envoy_ai", "", "",
+		},
 		{"Ray Serve", readPage(t, "ray_serve/2.50-loaded.prom"), "ray_serve", "", ""},
 		{"Ray Serve with vLLM", readPage(t, "ray_serve/2.50-loaded.prom") + vllm, "vllm", "", ""},
 		{"queue-proxy, OpenCensus", readPage(t, "kserve/queue-proxy-opencensus.prom"), "knative", "", ""},
@@ -64,7 +67,10 @@ func TestWhosePageItIs(t *testing.T) {
 		{"AIBrix", one("gateway_request_model_success_total", "go_goroutines"), "", "router", "AIBrix"},
 		{"Kong", one("kong_ai_llm_requests_total"), "", "router", "Kong"},
 		{"Ray", one("ray_node_cpu_utilization"), "", "not_an_engine", "Ray's metrics agent"},
-		{"Pushgateway with LightLLM", one("push_time_seconds{job=\"lightllm\"}", "lightllm_queue_size{job=\"lightllm\"}"), "", "not_an_engine", "a Pushgateway"},
+		{
+			"Pushgateway with LightLLM", one("push_time_seconds{job=\"lightllm\"}", "lightllm_queue_size{job=\"lightllm\"}"), "",
+			"not_an_engine", "a Pushgateway",
+		},
 		{"dcgm-exporter", one("DCGM_FI_DEV_GPU_UTIL"), "", "not_an_engine", "dcgm-exporter"},
 		{"node_exporter", readPage(t, "other/node-exporter.prom"), "", "not_an_engine", "node_exporter"},
 		{"an exporter for Ollama", one("ollama_requests_total"), "", "not_an_engine", "mappings"},

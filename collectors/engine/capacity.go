@@ -41,8 +41,11 @@ type forecastSeries struct {
 }
 
 // ofLoad lists the families from which capacity is learnt, beside the two latencies.
-var ofLoad = []*metrics.Family{metrics.PromptTokens, metrics.PrefixCacheHitTokens, metrics.ExternalPrefixCacheHitTokens, metrics.GenerationTokens,
-	metrics.RequestsRunning, metrics.RequestsWaiting, metrics.KVCacheUsage}
+var ofLoad = []*metrics.Family{
+	metrics.PromptTokens, metrics.PrefixCacheHitTokens, metrics.ExternalPrefixCacheHitTokens,
+	metrics.GenerationTokens,
+	metrics.RequestsRunning, metrics.RequestsWaiting, metrics.KVCacheUsage,
+}
 
 // sizingOf returns the unit of a series; nil if it is not an engine's.
 func (c *compiler) sizingOf(out [outLabels]string) *sizing {
@@ -52,7 +55,10 @@ func (c *compiler) sizingOf(out [outLabels]string) *sizing {
 	key := unitOf(out)
 	i := slices.IndexFunc(c.sizings, func(s sizing) bool { return s.key == key })
 	if i < 0 {
-		i, c.sizings = len(c.sizings), append(c.sizings, sizing{key: key, lines: map[*metrics.Family][]line{}, latencies: map[*metrics.Family]latency{}})
+		i, c.sizings = len(c.sizings), append(c.sizings, sizing{
+			key: key, lines: map[*metrics.Family][]line{},
+			latencies: map[*metrics.Family]latency{},
+		})
 	}
 	return &c.sizings[i]
 }
@@ -68,7 +74,10 @@ func (c *compiler) loads(to *metrics.Family, out [outLabels]string, l line) {
 
 // lags adds a latency of users, or a histogram that stands for one.
 func (c *compiler) lags(to *metrics.Family, out [outLabels]string, h histogram, sum line) {
-	if slices.Contains([]*metrics.Family{metrics.TimeToFirstToken, metrics.InterTokenLatency, metrics.TimePerOutputToken, metrics.DecodeTime}, to) {
+	if slices.Contains([]*metrics.Family{
+		metrics.TimeToFirstToken, metrics.InterTokenLatency, metrics.TimePerOutputToken,
+		metrics.DecodeTime,
+	}, to) {
 		if s := c.sizingOf(out); s != nil {
 			s.latencies[to] = latency{h, sum}
 		}
@@ -89,8 +98,12 @@ func (c *compiler) capacities() (all []sizing) {
 				continue
 			}
 			of := metrics.Label{Name: metrics.LabelSLO, Value: o.Name}
-			s.objectives = append(s.objectives, capacity.Objective{Name: o.Name, Gaps: o.Signal == slo.ITL, Threshold: o.Threshold.Std(), Bad: o.Budget().Float()})
-			f := forecastSeries{tokens: c.text(metrics.EngineCapacityTokens.Name, s.key, of), used: c.text(metrics.EngineCapacityUsed.Name, s.key, of), limits: map[capacity.Limit]string{}}
+			s.objectives = append(s.objectives, capacity.Objective{
+				Name: o.Name, Gaps: o.Signal == slo.ITL, Threshold: o.Threshold.Std(),
+				Bad: o.Budget().Float(),
+			})
+			f := forecastSeries{tokens: c.text(metrics.EngineCapacityTokens.Name, s.key, of), used: c.text(metrics.EngineCapacityUsed.Name,
+				s.key, of), limits: map[capacity.Limit]string{}}
 			for kind, series := range map[string]*string{"expected": &f.expected, "low": &f.low, "high": &f.high} {
 				*series = text(metrics.EngineCapacity, metrics.LabelKind, kind, of)
 			}
@@ -116,7 +129,8 @@ func (c *compiler) capacities() (all []sizing) {
 // counted reports whether the times between tokens are those of the requests that ended: their decode time, and their tokens after
 // the first.
 func (s *sizing) counted() bool {
-	return s.latencies[metrics.DecodeTime].count != nil && s.latencies[metrics.TimePerOutputToken].count != nil && s.lines[metrics.GenerationTokens] != nil
+	return s.latencies[metrics.DecodeTime].count != nil && s.latencies[metrics.TimePerOutputToken].count != nil &&
+		s.lines[metrics.GenerationTokens] != nil
 }
 
 // learner is what has been learnt of a unit, while its engine runs with the same settings.
@@ -184,7 +198,10 @@ func (t *target) forecast(s *snapshot) {
 	for _, u := range units {
 		for _, step := range u.steps {
 			if u.at[step.Running] == "" {
-				u.at[step.Running] = t.series(metrics.EngineStep.Name, u.key, metrics.Label{Name: metrics.LabelBatch, Value: strconv.FormatFloat(step.Running, 'g', 3, 64)})
+				u.at[step.Running] = t.series(metrics.EngineStep.Name, u.key, metrics.Label{
+					Name:  metrics.LabelBatch,
+					Value: strconv.FormatFloat(step.Running, 'g', 3, 64),
+				})
 			}
 			s.append(metrics.EngineStep, u.at[step.Running], step.Seconds)
 		}
@@ -240,8 +257,10 @@ func (t *target) reading(u *sizing) capacity.Reading {
 		}
 		return v
 	}
-	r := capacity.Reading{At: t.config.Now(), GeneratedTokens: total(metrics.GenerationTokens), Running: total(metrics.RequestsRunning),
-		Waiting: total(metrics.RequestsWaiting), KVUsage: total(metrics.KVCacheUsage), PromptTokens: total(metrics.PromptTokens)}
+	r := capacity.Reading{
+		At: t.config.Now(), GeneratedTokens: total(metrics.GenerationTokens), Running: total(metrics.RequestsRunning),
+		Waiting: total(metrics.RequestsWaiting), KVUsage: total(metrics.KVCacheUsage), PromptTokens: total(metrics.PromptTokens),
+	}
 	for _, cached := range []*metrics.Family{metrics.PrefixCacheHitTokens, metrics.ExternalPrefixCacheHitTokens} {
 		if v := total(cached); v > 0 {
 			r.PromptTokens -= v

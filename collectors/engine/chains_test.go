@@ -30,7 +30,8 @@ func counts(models map[string][2]int) string {
 // configured adds the configurations of models, as Triton answers them.
 func (e *fakeEngine) configured(backends map[string]string, steps map[string][]string) {
 	for model, backend := range backends {
-		config := fmt.Sprintf(`{"name":%q,"platform":"","backend":%q,"version_policy":{"latest":{"num_versions":1}},"max_batch_size":8`, model, backend)
+		config := fmt.Sprintf(`{"name":%q,"platform":"","backend":%q,"version_policy":{"latest":{"num_versions":1}},"max_batch_size":8`,
+			model, backend)
 		if of := steps[model]; backend == "python" && of != nil { // as tensorrt_llm_bls
 			config += fmt.Sprintf(`,"parameters":{"accumulate_tokens":{"string_value":"true"},"tensorrt_llm_model_name":{"string_value":%q}}`, of[0])
 		} else if of != nil {
@@ -38,7 +39,8 @@ func (e *fakeEngine) configured(backends map[string]string, steps map[string][]s
 			for _, step := range of {
 				list = append(list, fmt.Sprintf(`{"model_name":%q,"model_version":-1,"input_map":{"IN":"IN"},"output_map":{"OUT":"OUT"}}`, step))
 			}
-			config = strings.Replace(config, `"platform":""`, `"platform":"ensemble"`, 1) + `,"ensemble_scheduling":{"step":[` + strings.Join(list, ",") + `]}`
+			config = strings.Replace(config, `"platform":""`, `"platform":"ensemble"`, 1) + `,"ensemble_scheduling":{"step":[` +
+				strings.Join(list, ",") + `]}`
 		}
 		e.documents["/v2/models/"+model+"/config"] = config + "}"
 	}
@@ -50,8 +52,11 @@ const (
 )
 
 var (
-	trtllmModels = map[string]string{"ensemble": "", "preprocessing": "python", "postprocessing": "python", "tensorrt_llm": "tensorrtllm", "tensorrt_llm_bls": "python"}
-	trtllmSteps  = map[string][]string{"ensemble": {"preprocessing", "tensorrt_llm", "postprocessing"}, "tensorrt_llm_bls": {"tensorrt_llm"}}
+	trtllmModels = map[string]string{
+		"ensemble": "", "preprocessing": "python", "postprocessing": "python", "tensorrt_llm": "tensorrtllm",
+		"tensorrt_llm_bls": "python",
+	}
+	trtllmSteps = map[string][]string{"ensemble": {"preprocessing", "tensorrt_llm", "postprocessing"}, "tensorrt_llm_bls": {"tensorrt_llm"}}
 )
 
 func (s samples) wantGood(t testing.TB, models map[string]float64) {
@@ -81,13 +86,30 @@ func TestModelsBesideAnLLM(t *testing.T) {
 		steps               map[string][]string
 		want                map[string]float64
 	}{
-		{name: "TensorRT-LLM", page: trtllmPage, backends: map[string]string{"embed": "onnxruntime"}, want: map[string]float64{"tensorrt_llm": 1204, "embed": 77}},
-		{name: "ensemble of two others", page: trtllmPage, backends: map[string]string{"embed": "", "bert": "onnxruntime"}, steps: map[string][]string{"embed": {"bert"}},
-			want: map[string]float64{"tensorrt_llm": 1204, "embed": 77}},
-		{name: "Python that may be a part", page: trtllmPage, backends: map[string]string{"embed": "python"}, want: map[string]float64{"tensorrt_llm": 1204}},
-		{name: "vLLM", page: "triton/vllm-backend.prom", backends: map[string]string{"vllm_model": "vllm", "embed": "python"}, want: map[string]float64{"vllm_model": 871, "embed": 77}},
-		{name: "vLLM in an ensemble in one", page: "triton/vllm-backend.prom", backends: map[string]string{"vllm_model": "vllm", "inner": "", "embed": ""},
-			steps: map[string][]string{"embed": {"inner"}, "inner": {"vllm_model"}}, want: map[string]float64{"vllm_model": 871}},
+		{
+			name: "TensorRT-LLM", page: trtllmPage, backends: map[string]string{"embed": "onnxruntime"},
+			want: map[string]float64{"tensorrt_llm": 1204, "embed": 77},
+		},
+		{
+			name: "ensemble of two others", page: trtllmPage, backends: map[string]string{"embed": "", "bert": "onnxruntime"},
+			steps: map[string][]string{"embed": {"bert"}},
+			want:  map[string]float64{"tensorrt_llm": 1204, "embed": 77},
+		},
+		{
+			name: "Python that may be a part", page: trtllmPage, backends: map[string]string{"embed": "python"},
+			want: map[string]float64{"tensorrt_llm": 1204},
+		},
+		{
+			name: "vLLM", page: "triton/vllm-backend.prom", backends: map[string]string{"vllm_model": "vllm", "embed": "python"},
+			want: map[string]float64{"vllm_model": 871, "embed": 77},
+		},
+		{
+			name: "vLLM in an ensemble in one", page: "triton/vllm-backend.prom", backends: map[string]string{
+				"vllm_model": "vllm", "inner": "",
+				"embed": "",
+			},
+			steps: map[string][]string{"embed": {"inner"}, "inner": {"vllm_model"}}, want: map[string]float64{"vllm_model": 871},
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			page := beside(readPage(t, c.page), "embed", 77)
@@ -114,9 +136,15 @@ func TestModelsBesideAnLLM(t *testing.T) {
 // TestEnsembles: a request counts under the ensemble that a client asks, whatever its name is, and what waits at its steps waits
 // for it.
 func TestEnsembles(t *testing.T) {
-	page := counts(map[string][2]int{"search": {100, 0}, "tokenize": {103, 2}, "bert": {101, 5}, "ensemble": {7, 0}, "shared": {110, 9}, "ranker": {40, 1}})
+	page := counts(map[string][2]int{
+		"search": {100, 0}, "tokenize": {103, 2}, "bert": {101, 5}, "ensemble": {7, 0}, "shared": {110, 9},
+		"ranker": {40, 1},
+	})
 	e := serve(t, page)
-	e.configured(map[string]string{"search": "", "tokenize": "python", "bert": "onnxruntime", "ensemble": "", "shared": "onnxruntime", "ranker": "python"},
+	e.configured(map[string]string{
+		"search": "", "tokenize": "python", "bert": "onnxruntime", "ensemble": "", "shared": "onnxruntime",
+		"ranker": "python",
+	},
 		map[string][]string{"search": {"tokenize", "bert", "shared"}, "ensemble": {"shared", "gone"}})
 	c := collectorFor(t, []TargetConfig{{URL: e.URL}})
 	s := parse(t, exposition(t, c))
@@ -155,15 +183,19 @@ func TestChainsOfStrangers(t *testing.T) {
 		"of another":   {func(e *fakeEngine) { good(e); e.documents[path] = `{"name":"a"}` }, map[string]float64{"ensemble": 5}},
 		"empty":        {func(e *fakeEngine) { good(e); e.documents[path] = `{}` }, map[string]float64{"ensemble": 5}},
 		"not JSON":     {func(e *fakeEngine) { good(e); e.documents[path] = `<html>` }, map[string]float64{"ensemble": 5}},
-		"another type": {func(e *fakeEngine) { good(e); e.documents[path] = `{"name":"b","ensemble_scheduling":[1]}` }, map[string]float64{"ensemble": 5}},
-		"null":         {func(e *fakeEngine) { good(e); e.documents[path] = `null` }, map[string]float64{"ensemble": 5}},
+		"another type": {
+			func(e *fakeEngine) { good(e); e.documents[path] = `{"name":"b","ensemble_scheduling":[1]}` },
+			map[string]float64{"ensemble": 5},
+		},
+		"null": {func(e *fakeEngine) { good(e); e.documents[path] = `null` }, map[string]float64{"ensemble": 5}},
 		"too large": {func(e *fakeEngine) {
 			good(e)
 			e.documents[path] = `{"name":"b"` + strings.Repeat(" ", scrape.MaxDocumentBytes) + "}"
 		}, map[string]float64{"ensemble": 5}},
 		"a circle": {func(e *fakeEngine) {
 			good(e)
-			e.documents[path] = strings.ReplaceAll(strings.Replace(e.documents["/v2/models/ensemble/config"], `"ensemble"`, `"b"`, 1), `"model_name":"a"`, `"model_name":"b"`)
+			e.documents[path] = strings.ReplaceAll(strings.Replace(e.documents["/v2/models/ensemble/config"], `"ensemble"`, `"b"`, 1),
+				`"model_name":"a"`, `"model_name":"b"`)
 		}, map[string]float64{"ensemble": 5}},
 	} {
 		e := serve(t, plain)

@@ -37,11 +37,15 @@ func TestTokensSayWhenTheyAreCounted(t *testing.T) {
 	for _, d := range builtin {
 		for i := range d.Rows {
 			if r := &d.Rows[i]; r.Counted == "" && r.To == metrics.GenerationTokens {
-				t.Errorf("collectors/engine, Dialect with Runtime %s: the row from %s has no Counted: write when the engine counts a token, CountedStep, CountedFirst or CountedEnd of package metrics", d.Runtime, r.From)
+				t.Errorf("collectors/engine, Dialect with Runtime %s: the row from %s has no Counted: write when the engine counts a token, "+
+					"CountedStep, CountedFirst or CountedEnd of package metrics", d.Runtime, r.From)
 			}
 		}
 	}
-	for name, counted := range map[string]metrics.Counted{"vllm/v0.11.2.prom": metrics.CountedStep, "tgi/v3.3.7-loaded.prom": metrics.CountedEnd} {
+	for name, counted := range map[string]metrics.Counted{
+		"vllm/v0.11.2.prom":      metrics.CountedStep,
+		"tgi/v3.3.7-loaded.prom": metrics.CountedEnd,
+	} {
 		page(t, name).want(t, `llm_engine_metric_source_info{metric="llm_engine_generation_tokens_total",counted="`+string(counted)+`"}`, 1)
 	}
 }
@@ -70,8 +74,10 @@ func checkClaims(t *testing.T, name string, s samples) {
 			}
 		}
 		for _, f := range metrics.All() {
-			concerned := speak == nil && f.Owner == metrics.Engine || speak != nil && !slices.ContainsFunc(speak, func(d *Dialect) bool { return !d.Concerns(f) })
-			if concerned && s.get(t, metrics.MetricSourceInfo.Name+`{metric="`+f.Name+`",runtime="`+up.labels.Get(metrics.LabelRuntime)+`"}`) == nil {
+			concerned := speak == nil && f.Owner == metrics.Engine || speak != nil &&
+				!slices.ContainsFunc(speak, func(d *Dialect) bool { return !d.Concerns(f) })
+			if concerned && s.get(t, metrics.MetricSourceInfo.Name+`{metric="`+f.Name+`",runtime="`+up.labels.Get(metrics.LabelRuntime)+
+				`"}`) == nil {
 				t.Errorf("%s: nothing is said of %s", name, f.Name)
 			}
 		}
@@ -204,7 +210,8 @@ func TestNumbersThatCannotBe(t *testing.T) {
 	endpoint.want(t, `llm_engine_kv_cache_capacity_tokens`)
 	endpoint.want(t, `llm_engine_metric_source_info{metric="llm_engine_kv_cache_capacity_tokens",quality="missing",reason="its number is negative or infinite"}`, 1)
 	// One rank of two: the other stays, and the fault is counted.
-	s := parse(t, mapped(t, "# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running{model_name=\"m\",engine=\"0\"} -1\nvllm:num_requests_running{model_name=\"m\",engine=\"1\"} 5\n"))
+	s := parse(t, mapped(t, "# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running{model_name=\"m\",engine=\"0\"} "+
+		"-1\nvllm:num_requests_running{model_name=\"m\",engine=\"1\"} 5\n"))
 	s.want(t, `llm_engine_requests_running`, 5)
 	s.want(t, `llm_engine_source_missing_total{metric="llm_engine_requests_running"}`, 1)
 	checkClaims(t, "one rank of two", s)

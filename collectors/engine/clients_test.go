@@ -45,15 +45,23 @@ func TestEnds(t *testing.T) {
 		series string
 		want   metrics.Outcome // none: nobody's request
 	}{
-		{`dynamo_frontend_requests_total{model="m",status="error",error_type="unavailable"}`, metrics.OutcomeError}, // no worker is left: 503, and no overload
+		// no worker is left: 503, and no overload
+		{`dynamo_frontend_requests_total{model="m",status="error",error_type="unavailable"}`, metrics.OutcomeError},
 		{`dynamo_frontend_requests_total{model="m",status="error",error_type="overload"}`, metrics.OutcomeRejected},
 		{`lmdeploy:request_success_total{model_name="m",engine="0",finished_reason="ResponseType.OUT_OF_MEMORY"}`, metrics.OutcomeError},
 		{`lmdeploy:request_success_total{model_name="m",engine="0",finished_reason="ResponseType.NO_QUEUE"}`, metrics.OutcomeError},
 		{`lmdeploy:request_success_total{model_name="m",engine="0",finished_reason="ResponseType.NOT_SUPPORTED"}`, metrics.OutcomeInvalid},
-		{`lmdeploy:request_success_total{model_name="m",engine="0",finished_reason="ResponseType.PREFIX_CACHE_CONFLICT"}`, metrics.OutcomeInvalid},
+		{
+			`lmdeploy:request_success_total{model_name="m",engine="0",finished_reason="ResponseType.PREFIX_CACHE_CONFLICT"}`,
+			metrics.OutcomeInvalid,
+		},
 		{`lmdeploy:request_success_total{model_name="m",engine="0",finished_reason="ResponseType.NEW"}`, metrics.OutcomeUnknown},
-		{`litellm_proxy_total_requests_metric_total{requested_model="m",route="/v1/chat/completions",status_code="529"}`, metrics.OutcomeRejected},
-		{`litellm_proxy_total_requests_metric_total{requested_model="m",status_code="None"}`, metrics.OutcomeUnknown}, // the metric of failures is switched off
+		{
+			`litellm_proxy_total_requests_metric_total{requested_model="m",route="/v1/chat/completions",status_code="529"}`,
+			metrics.OutcomeRejected,
+		},
+		// the metric of failures is switched off
+		{`litellm_proxy_total_requests_metric_total{requested_model="m",status_code="None"}`, metrics.OutcomeUnknown},
 		{`litellm_proxy_total_requests_metric_total{route="/v1/models",status_code="401"}`, ""},
 		{`litellm_proxy_total_requests_metric_total{requested_model="",route="None",status_code="200"}`, ""}, // its own checks of health
 		{`litellm_proxy_failed_requests_metric_total{requested_model="m",route="/v1/responses",exception_class="KeyError",exception_status="None"}`, metrics.OutcomeError},
@@ -85,7 +93,10 @@ func TestRaySumsAreNotKept(t *testing.T) {
 // TestRoutersAreNoEngines: names that begin like an engine's are not the engine's.
 func TestRoutersAreNoEngines(t *testing.T) {
 	page(t, "vllm_router/v0.1.17-load.prom").want(t, `llm_engine_up{runtime="vllm_router"}`, 1)
-	for _, name := range []string{"vllm_cost_total", "vllm:request_success:rate5m", "sglang_exporter_up", "lmdeploy_jobs", "llamacpp_swap_requests_total", "te_nant_requests_total"} {
+	for _, name := range []string{
+		"vllm_cost_total", "vllm:request_success:rate5m", "sglang_exporter_up", "lmdeploy_jobs",
+		"llamacpp_swap_requests_total", "te_nant_requests_total",
+	} {
 		parse(t, mapped(t, "# TYPE "+name+" counter\n"+name+" 7\n")).want(t, `llm_engine_up{runtime=""}`, 0)
 	}
 }
@@ -98,7 +109,8 @@ func TestWholeAnswersAreNoFirstTokens(t *testing.T) {
 	}
 	page := "# TYPE " + name + " histogram\n"
 	for stream, n := range map[string]float64{"true": 3, "false": 40} {
-		page += fmt.Sprintf("%s_bucket{model_uid=\"m\",stream=%q,le=\"+Inf\"} %v\n", name, stream, n) + series(stream, "count", n) + series(stream, "sum", n)
+		page += fmt.Sprintf("%s_bucket{model_uid=\"m\",stream=%q,le=\"+Inf\"} %v\n", name, stream, n) + series(stream, "count", n) +
+			series(stream, "sum", n)
 	}
 	parse(t, mapped(t, page)).want(t, `llm_engine_time_to_first_token_seconds_count`, 3)
 }
@@ -131,7 +143,10 @@ litellm_proxy_total_requests_metric_total{requested_model="late",status_code="50
 litellm_proxy_total_requests_metric_total{requested_model="typo",status_code="500"} 3
 `
 	e := serve(t, page)
-	c := collectorWith(t, Config{Targets: []TargetConfig{{URL: e.URL}}, Objectives: []slo.Objective{objective(t, "availability", slo.Availability, "", "99.9%")}, Log: discard})
+	c := collectorWith(t, Config{
+		Targets:    []TargetConfig{{URL: e.URL}},
+		Objectives: []slo.Objective{objective(t, "availability", slo.Availability, "", "99.9%")}, Log: discard,
+	})
 	s := parse(t, exposition(t, c))
 	s.want(t, `llm_engine_requests_total{model_name="other",outcome="error"}`, 43)
 	s.want(t, `llm_slo_events_total`)
@@ -158,7 +173,10 @@ inference_objective_request_error_total{model_name="m",target_model_name="m",err
 `, ended, ended, failed)
 	}
 	e := serve(t, counts(60, 9))
-	c := collectorWith(t, Config{Targets: []TargetConfig{{URL: e.URL}}, Objectives: []slo.Objective{objective(t, "availability", slo.Availability, "", "99.9%")}, Log: discard})
+	c := collectorWith(t, Config{
+		Targets:    []TargetConfig{{URL: e.URL}},
+		Objectives: []slo.Objective{objective(t, "availability", slo.Availability, "", "99.9%")}, Log: discard,
+	})
 	for _, step := range []struct {
 		ended, failed int
 		good, events  float64
@@ -208,7 +226,8 @@ func TestRefusedBeforeItIsCounted(t *testing.T) {
 	s.want(t, `llm_engine_requests_total{outcome="unknown"}`)
 
 	counts := func(failed, counted string) string {
-		return "# TYPE dynamo_frontend_model_ready gauge\ndynamo_frontend_model_ready{model=\"m\"} 1\n# TYPE dynamo_frontend_failures_total counter\n" + failed +
+		return "# TYPE dynamo_frontend_model_ready gauge\ndynamo_frontend_model_ready{model=\"m\"} 1\n# TYPE dynamo_frontend_failures_total " +
+			"counter\n" + failed +
 			"# TYPE dynamo_frontend_requests_total counter\n" + counted
 	}
 	for _, c := range []struct {
@@ -258,7 +277,10 @@ func TestOneOfTwoModelsWithoutWorkers(t *testing.T) {
 func TestWrongRequestsOfOldVLLM(t *testing.T) {
 	const page = "# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running{engine=\"0\",model_name=\"m\"} 0\n" +
 		"# TYPE http_requests_total counter\nhttp_requests_total{handler=\"/v1/completions\",method=\"POST\",status=\"5xx\"} 7\n"
-	for version, want := range map[string]metrics.Outcome{"0.17.1": metrics.OutcomeError, "0.18.1": metrics.OutcomeUnknown, "0.25.0": metrics.OutcomeUnknown, "0.32.0": metrics.OutcomeError} {
+	for version, want := range map[string]metrics.Outcome{
+		"0.17.1": metrics.OutcomeError, "0.18.1": metrics.OutcomeUnknown,
+		"0.25.0": metrics.OutcomeUnknown, "0.32.0": metrics.OutcomeError,
+	} {
 		e := serve(t, page)
 		e.documents["/version"] = `{"version":"` + version + `"}`
 		if got := endsOf(parse(t, exposition(t, collectorFor(t, []TargetConfig{{URL: e.URL}})))); fmt.Sprint(got) != fmt.Sprint(ends{want: 7}) {

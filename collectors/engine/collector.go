@@ -49,7 +49,10 @@ func New(cfg Config) (*Collector, error) {
 	if cfg.Ledger == nil {
 		cfg.Ledger = NewLedger(cfg.Now())
 	}
-	c := &Collector{dialects: dialects, config: &settings{Config: cfg, shapes: map[*metrics.Family]slo.Shape{}, pages: newBudget(cfg.Limits.Memory), read: &atomic.Pointer[[]*target]{}}}
+	c := &Collector{dialects: dialects, config: &settings{
+		Config: cfg, shapes: map[*metrics.Family]slo.Shape{},
+		pages: newBudget(cfg.Limits.Memory), read: &atomic.Pointer[[]*target]{},
+	}}
 	for name, shape := range cfg.Histograms {
 		f := metrics.Lookup(name)
 		if f == nil || f.Kind != metrics.Histogram || !IsQuantity(f) {

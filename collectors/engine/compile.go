@@ -80,8 +80,10 @@ func compile(page *scrape.Page, dialects []*Dialect, to *labelling, identity fun
 	}
 	c.process()
 	for _, source := range c.plan.unlisted {
-		c.add(line{family: metrics.UnknownOutcome, recipe: &recipe{value: 1},
-			text: to.text(metrics.UnknownOutcome.Name, c.plan.runtime, metrics.Label{Name: metrics.LabelSource, Value: source})})
+		c.add(line{
+			family: metrics.UnknownOutcome, recipe: &recipe{value: 1},
+			text: to.text(metrics.UnknownOutcome.Name, c.plan.runtime, metrics.Label{Name: metrics.LabelSource, Value: source}),
+		})
 	}
 	if err := c.checkDuplicates(); err != nil {
 		return nil, err
@@ -224,7 +226,8 @@ func asItself(model string) string { return model }
 // entries returns the source series of a quantity: those of the first source that is on the metrics page, and of the sources that add to
 // it. It skips quantities that another dialect already reports; other names that dialect.
 func (c *compiler) entries(d *Dialect, to *metrics.Family, rows []*Row, a *answer, version bracket, defaults map[string]string,
-	as func(string) string) (all []entry, other metrics.Runtime, err error) {
+	as func(string) string,
+) (all []entry, other metrics.Runtime, err error) {
 	shared, taken := map[string]int{}, map[int]bool{} // sources whose meaning depends on the version, series that a tally reads
 	for _, r := range rows {
 		shared[r.From]++
@@ -649,7 +652,8 @@ func (c *compiler) info(d *Dialect, to *metrics.Family, source string, q metrics
 		{Name: metrics.LabelMetric, Value: to.Name},
 		{Name: metrics.LabelSource, Value: source},
 		{Name: metrics.LabelQuality, Value: string(q)},
-		{Name: metrics.LabelReason, Value: why}}, more...)...)
+		{Name: metrics.LabelReason, Value: why},
+	}, more...)...)
 }
 
 // text renders a series about the metrics page itself, labelled with metrics.TargetLabels.
@@ -677,7 +681,10 @@ func (c *compiler) process() {
 	}
 	if start := own("process_start_time_seconds", scrape.Gauge); start != nil {
 		c.plan.start = start
-		c.add(line{family: metrics.EngineStartTime, text: c.target.text(metrics.EngineStartTime.Name, c.plan.runtime), terms: []term{start}, recipe: plain})
+		c.add(line{
+			family: metrics.EngineStartTime, text: c.target.text(metrics.EngineStartTime.Name, c.plan.runtime), terms: []term{start},
+			recipe: plain,
+		})
 	}
 	c.plan.cpu = own(cpuTime, scrape.Counter)
 }

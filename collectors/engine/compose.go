@@ -31,14 +31,16 @@ func (t *target) composer(d *Dialect) *Composer {
 		}
 		return harmless(q.Encode(), d.Harmless)
 	}
-	return &Composer{Model: t.asks, Last: t.composed,
+	return &Composer{
+		Model: t.asks, Last: t.composed,
 		Document: func(ctx context.Context, path, model string, into any) error {
 			return t.DocumentAt(ctx, path, about(model), into)
 		},
 		Page: func(ctx context.Context, model string) ([]byte, error) {
 			body, _, err := t.PageAt(ctx, scrape.PlainPath, about(model))
 			return body, err
-		}}
+		},
+	}
 }
 
 // modelParameter is where an address names a model.

@@ -120,9 +120,13 @@ func configErrorf(path, format string, args ...any) error {
 }
 
 // pageLabels lists the labels that identify a series of an engine's metrics page and cannot be set from outside.
-var pageLabels = []string{metrics.LabelRuntime, metrics.LabelServer, metrics.LabelDPRank, metrics.LabelReplica, metrics.LabelOutcome, metrics.LabelReason,
-	metrics.LabelMetric, metrics.LabelSource, metrics.LabelQuality, metrics.LabelVersion, metrics.LabelSLO, metrics.LabelThreshold, metrics.LabelKind,
-	labels.BucketLabel, "job", "instance"}
+var pageLabels = []string{
+	metrics.LabelRuntime, metrics.LabelServer, metrics.LabelDPRank, metrics.LabelReplica, metrics.LabelOutcome,
+	metrics.LabelReason,
+	metrics.LabelMetric, metrics.LabelSource, metrics.LabelQuality, metrics.LabelVersion, metrics.LabelSLO, metrics.LabelThreshold,
+	metrics.LabelKind,
+	labels.BucketLabel, "job", "instance",
+}
 
 // fetcherFor returns the fetcher of one server's metrics pages. path is the place of its configuration.
 func fetcherFor(path string, cfg TargetConfig, limits scrape.Limits, userAgent string) (f scrape.Fetcher, at *url.URL, err error) {

@@ -37,11 +37,11 @@ type Dialect struct {
 	Owner string
 	// Harmless is the query that keeps requests to the engine from having an effect.
 	Harmless string
-	// Restore renames families and labels to the engine's own names, if users, intermediaries or other releases have changed them. It is called on every
-	// metrics page, before the metrics page is recognised.
+	// Restore renames families and labels to the engine's own names, if users, intermediaries or other releases have
+	// changed them. It is called on every metrics page, before the metrics page is recognised.
 	Restore func(byName map[string]*scrape.Family)
-	// Refusal returns the reason label for an answer other than 200, from the type and the message of the error in its JSON body. It is empty if only
-	// the status is known. It is called on every such answer.
+	// Refusal returns the reason label for an answer other than 200, from the type and the message of the error in its
+	// JSON body. It is empty if only the status is known. It is called on every such answer.
 	Refusal func(status int, kind, message string) (reason string)
 	// Remedies explains, by reason label, what to do with this engine.
 	Remedies map[string]string
@@ -87,15 +87,15 @@ type Dialect struct {
 	Shared bool
 	// Rows holds the table.
 	Rows []Row
-	// Server names the metric of requests that the engine's own gauges may miss, or the reason why there is none. Nil for gateways and caches, for which
-	// stalls are not detected.
+	// Server names the metric of requests that the engine's own gauges may miss, or the reason why there is none. Nil for
+	// gateways and caches, for which stalls are not detected.
 	Server *Server
 	// Buckets names the option by which users set the bounds of latency histograms. Empty if there is none.
 	Buckets string
 	// Endpoints names the metadata endpoints of quantities that only Identify reads and no metrics page has.
 	Endpoints map[*metrics.Family]string
-	// Settings names the places where the engine reports its settings, the most reliable first. Flags names the options of its command line for the
-	// other settings. Untold explains why the engine does not report a setting, if there is a reason to give.
+	// Settings names the places where the engine reports its settings, the most reliable first. Flags names the options
+	// of its command line for the other settings. Untold explains why the engine does not report a setting, if there is a reason to give.
 	Settings []Told
 	Flags    []Flag
 	Untold   map[metrics.Setting]string
@@ -179,13 +179,13 @@ type Row struct {
 	Carry []metrics.Carry
 	// Set holds labels that all series of the row get: the outcome of its requests, the tier of its cache.
 	Set []metrics.Label
-	// Uncounted explains, by outcome, why the source has a series but never counts. A zero in such a series has no meaning, so it is not served, unless
-	// another row counts the outcome. A number above zero is.
+	// Uncounted explains, by outcome, why the source has a series but never counts. A zero in such a series has no
+	// meaning, so it is not served, unless another row counts the outcome. A number above zero is.
 	Uncounted map[metrics.Outcome]string
 	// Plus makes the row add to the candidates above it, instead of being one more.
 	Plus bool
-	// Failures describes when the source shows requests that the server failed or refused. Without such a source, availability is unknown even if the
-	// metrics page counts successes.
+	// Failures describes when the source shows requests that the server failed or refused. Without such a source,
+	// availability is unknown even if the metrics page counts successes.
 	Failures Failures
 	// Counted describes when the source counts what belongs to a request. Every row for generated tokens sets it.
 	Counted metrics.Counted
@@ -195,8 +195,8 @@ type Row struct {
 	Parts bool
 	// Tally combines the source and others into one counter, if none of them counts the quantity alone.
 	Tally *Tally
-	// Since and Until are the first and the last version with the source. Empty: unbounded. If several rows read one source, it lists the versions in
-	// which the source has the row's meaning.
+	// Since and Until are the first and the last version with the source. Empty: unbounded. If several rows read one
+	// source, it lists the versions in which the source has the row's meaning.
 	Since, Until string
 	// NoValue explains why Fold may find no number although the source is there.
 	NoValue string
@@ -231,7 +231,8 @@ const (
 // speaks reports whether the metrics page is of a server that the dialect describes. A prefix alone makes no engine: routers and exporters
 // borrow the names of engines, and only the engine has what the rows read.
 func (d *Dialect) speaks(p *scrape.Page) bool {
-	return d.Recognise(p) && (d.Role != "" || !slices.Contains(builtin, d) || slices.ContainsFunc(d.Rows, func(r Row) bool { return p.Has(r.From) }))
+	return d.Recognise(p) && (d.Role != "" || !slices.Contains(builtin, d) ||
+		slices.ContainsFunc(d.Rows, func(r Row) bool { return p.Has(r.From) }))
 }
 
 func (r *Row) quality() metrics.Quality {
@@ -334,12 +335,16 @@ type Member struct {
 
 // Quantities that an engine either has or lacks together.
 var (
-	kvTransfers = []*metrics.Family{metrics.KVTransferTime, metrics.KVTransferSize, metrics.KVTransferFailures,
-		metrics.KVTransferPostTime, metrics.KVTransfersExpired}
-	kvTiers = []*metrics.Family{metrics.KVTierQueryTokens, metrics.KVTierHitTokens, metrics.KVTierLookups, metrics.KVTierHits,
+	kvTransfers = []*metrics.Family{
+		metrics.KVTransferTime, metrics.KVTransferSize, metrics.KVTransferFailures,
+		metrics.KVTransferPostTime, metrics.KVTransfersExpired,
+	}
+	kvTiers = []*metrics.Family{
+		metrics.KVTierQueryTokens, metrics.KVTierHitTokens, metrics.KVTierLookups, metrics.KVTierHits,
 		metrics.KVTierTransferTokens, metrics.KVTierTransferBytes, metrics.KVTierTransferBlocks, metrics.KVTierTransferTime,
 		metrics.KVTierFailures, metrics.KVTierRefused, metrics.KVTierEvicted, metrics.KVTierUsage, metrics.KVTierPinned,
-		metrics.KVTierCapacityTokens, metrics.KVTierCapacityBytes}
+		metrics.KVTierCapacityTokens, metrics.KVTierCapacityBytes,
+	}
 )
 
 // Lacks explains why the engine has no source for a quantity that has no row.

@@ -26,39 +26,72 @@ var dynamoFrontend = Dialect{
 	Ready: "dynamo_frontend_model_ready",
 	// 1.6.0 brought both, so a metrics page that counts failures and reports no model as ready has no worker.
 	ReadyBeside: []string{"dynamo_frontend_failures_total"},
-	// A guard adds a request when its handler begins, and removes it when its answer ends in any way. So the gauge includes requests at stalled workers.
-	// Typos are answered at once.
-	Server: &Server{Active: Source{Name: "dynamo_frontend_inflight_requests", Is: scrape.Gauge, Where: matching(labels.MatchNotEqual, "model", "unknown_model")}},
-	Serves: []Shown{{Family: "dynamo_frontend_model_ready", Label: "model", All: true}, {Family: "dynamo_frontend_model_context_length", Label: "model", All: true}, {Family: "dynamo_frontend_model_total_kv_blocks", Label: "model"}},
+	// A guard adds a request when its handler begins, and removes it when its answer ends in any way. So the gauge
+	// includes requests at stalled workers. Typos are answered at once.
+	Server: &Server{Active: Source{Name: "dynamo_frontend_inflight_requests", Is: scrape.Gauge, Where: matching(labels.MatchNotEqual,
+		"model", "unknown_model")}},
+	Serves: []Shown{{Family: "dynamo_frontend_model_ready", Label: "model", All: true}, {
+		Family: "dynamo_frontend_model_context_length",
+		Label:  "model", All: true,
+	}, {Family: "dynamo_frontend_model_total_kv_blocks", Label: "model"}},
 	VersionHints: []VersionHint{
 		{Name: "dynamo_frontend_active_requests", Since: "1.1.0"},
 		{Name: "dynamo_frontend_model_context_length", Since: "0.5.0"},
 	},
 	Rows: []Row{
-		{To: metrics.TimeToFirstToken, From: "dynamo_frontend_time_to_first_token_seconds", Is: scrape.Histogram, Since: "0.4.0", Absent: noRequest},
-		{To: metrics.InterTokenLatency, From: "dynamo_frontend_inter_token_latency_seconds", Is: scrape.Histogram, Since: "0.4.0",
-			Absent: noRequest, Quality: metrics.Approximate, Why: "mean over the tokens of each chunk"},
+		{
+			To: metrics.TimeToFirstToken, From: "dynamo_frontend_time_to_first_token_seconds", Is: scrape.Histogram, Since: "0.4.0",
+			Absent: noRequest,
+		},
+		{
+			To: metrics.InterTokenLatency, From: "dynamo_frontend_inter_token_latency_seconds", Is: scrape.Histogram, Since: "0.4.0",
+			Absent: noRequest, Quality: metrics.Approximate, Why: "mean over the tokens of each chunk",
+		},
 		{To: metrics.RequestDuration, From: "dynamo_frontend_request_duration_seconds", Is: scrape.Histogram, Since: "0.4.0", Absent: noFinish},
 		{To: metrics.RequestPromptTokens, From: "dynamo_frontend_input_sequence_tokens", Is: scrape.Histogram, Since: "0.4.0", Absent: noRequest},
-		{To: metrics.RequestGenerationTokens, From: "dynamo_frontend_output_sequence_tokens", Is: scrape.Histogram, Since: "0.4.0", Absent: noFinish},
-		{To: metrics.RequestsRunning, From: "dynamo_frontend_active_requests", Is: scrape.Gauge, Since: "1.1.0",
-			Absent: noRequest, Quality: metrics.Approximate, Why: "HTTP requests in progress, including those that wait"},
-		{To: metrics.RequestsRunning, From: "dynamo_frontend_inflight_requests", Is: scrape.Gauge, Since: "0.5.1",
-			Absent: noRequest, Quality: metrics.Approximate, Why: "HTTP requests in progress, including those that wait"},
-		{To: metrics.RequestsWaiting, From: "dynamo_frontend_router_queue_pending_requests", Is: scrape.Gauge,
-			Absent: "the router does not queue", Quality: metrics.Approximate, Why: "the router's queue only"},
-		{To: metrics.KVCacheCapacity, From: "dynamo_frontend_model_total_kv_blocks", With: []string{"dynamo_frontend_model_kv_cache_block_size"}, Is: scrape.Gauge, Since: "0.5.0",
+		{
+			To: metrics.RequestGenerationTokens, From: "dynamo_frontend_output_sequence_tokens", Is: scrape.Histogram, Since: "0.4.0",
+			Absent: noFinish,
+		},
+		{
+			To: metrics.RequestsRunning, From: "dynamo_frontend_active_requests", Is: scrape.Gauge, Since: "1.1.0",
+			Absent: noRequest, Quality: metrics.Approximate, Why: "HTTP requests in progress, including those that wait",
+		},
+		{
+			To: metrics.RequestsRunning, From: "dynamo_frontend_inflight_requests", Is: scrape.Gauge, Since: "0.5.1",
+			Absent: noRequest, Quality: metrics.Approximate, Why: "HTTP requests in progress, including those that wait",
+		},
+		{
+			To: metrics.RequestsWaiting, From: "dynamo_frontend_router_queue_pending_requests", Is: scrape.Gauge,
+			Absent: "the router does not queue", Quality: metrics.Approximate, Why: "the router's queue only",
+		},
+		{
+			To: metrics.KVCacheCapacity, From: "dynamo_frontend_model_total_kv_blocks",
+			With: []string{"dynamo_frontend_model_kv_cache_block_size"}, Is: scrape.Gauge, Since: "0.5.0",
 			Fold:   product("dynamo_frontend_model_total_kv_blocks", "dynamo_frontend_model_kv_cache_block_size"),
-			Absent: noWorker, Quality: metrics.Approximate, Why: "of the worker that registered first"},
+			Absent: noWorker, Quality: metrics.Approximate, Why: "of the worker that registered first",
+		},
 		{To: metrics.MaxModelLen, From: "dynamo_frontend_model_context_length", Is: scrape.Gauge, Since: "0.5.0", Absent: noWorker},
-		{To: metrics.PromptTokens, From: "dynamo_frontend_input_sequence_tokens", Is: scrape.Histogram, Since: "0.4.0", Part: partSum,
-			Absent: noRequest, Quality: metrics.Derived, Why: "sum of the histogram"},
-		{To: metrics.GenerationTokens, From: "dynamo_frontend_output_tokens_total", Is: scrape.Counter, Counted: metrics.CountedStep, Since: "0.7.0", Absent: noRequest},
-		{To: metrics.GenerationTokens, From: "dynamo_frontend_output_sequence_tokens", Is: scrape.Histogram, Counted: metrics.CountedEnd, Since: "0.4.0", Part: partSum,
-			Absent: noFinish, Quality: metrics.Derived, Why: "sum of the histogram, counted when a request ends"},
-		{To: metrics.Requests, From: "dynamo_frontend_requests_total", Is: scrape.Counter, Where: is("status", "success"), Since: "0.4.0",
-			Set: outcome(metrics.OutcomeSuccess), Absent: noFinish},
-		{To: metrics.Requests, From: "dynamo_frontend_requests_total", Is: scrape.Counter, Where: is("status", "error"), Failures: SinceFailure, Since: "0.4.0",
+		{
+			To: metrics.PromptTokens, From: "dynamo_frontend_input_sequence_tokens", Is: scrape.Histogram, Since: "0.4.0", Part: partSum,
+			Absent: noRequest, Quality: metrics.Derived, Why: "sum of the histogram",
+		},
+		{
+			To: metrics.GenerationTokens, From: "dynamo_frontend_output_tokens_total", Is: scrape.Counter, Counted: metrics.CountedStep,
+			Since: "0.7.0", Absent: noRequest,
+		},
+		{
+			To: metrics.GenerationTokens, From: "dynamo_frontend_output_sequence_tokens", Is: scrape.Histogram, Counted: metrics.CountedEnd,
+			Since: "0.4.0", Part: partSum,
+			Absent: noFinish, Quality: metrics.Derived, Why: "sum of the histogram, counted when a request ends",
+		},
+		{
+			To: metrics.Requests, From: "dynamo_frontend_requests_total", Is: scrape.Counter, Where: is("status", "success"), Since: "0.4.0",
+			Set: outcome(metrics.OutcomeSuccess), Absent: noFinish,
+		},
+		{
+			To: metrics.Requests, From: "dynamo_frontend_requests_total", Is: scrape.Counter, Where: is("status", "error"),
+			Failures: SinceFailure, Since: "0.4.0",
 			Plus: true, Set: outcome(metrics.OutcomeError), Absent: "no request has failed",
 			Carry: []metrics.Carry{{From: "error_type", To: metrics.LabelOutcome, Outcomes: metrics.Outcomes{
 				"validation":          metrics.OutcomeInvalid,
@@ -73,31 +106,49 @@ var dynamoFrontend = Dialect{
 				"internal":            metrics.OutcomeError,
 				"backend_error":       metrics.OutcomeError,
 				"truncated_stream":    metrics.OutcomeError,
-			}}}},
+			}}},
+		},
 		// Requests that are refused before the frontend counts them. Not those for an unknown name: with look-ups at wrong paths among
 		// them, and the name of a model whose last worker left some time ago, they are nobody's, a client's or the server's fault, and are
 		// left to what is counted of them, and to readiness.
 		dynamoRefused(metrics.OutcomeError, is("class", "Unavailable"), is("error_type", "unavailable")),
 		dynamoRefused(metrics.OutcomeRejected, is("class", "CapacityExhausted", "RateLimited"), is("error_type", "overload")),
-		dynamoRefused(metrics.OutcomeInvalid, is("class", "InvalidRequest", "Unauthenticated", "PermissionDenied", "Conflict", "PayloadTooLarge", "UnsupportedMedia", "NotImplemented"),
+		dynamoRefused(metrics.OutcomeInvalid, is("class", "InvalidRequest", "Unauthenticated", "PermissionDenied", "Conflict",
+			"PayloadTooLarge", "UnsupportedMedia", "NotImplemented"),
 			is("error_type", "validation", "not_implemented")),
-		{To: metrics.PrefixCacheQueryTokens, From: "dynamo_frontend_cached_tokens", With: []string{"dynamo_frontend_input_sequence_tokens"}, Is: scrape.Histogram, Since: "0.8.0",
+		{
+			To: metrics.PrefixCacheQueryTokens, From: "dynamo_frontend_cached_tokens", With: []string{"dynamo_frontend_input_sequence_tokens"},
+			Is: scrape.Histogram, Since: "0.8.0",
 			Fold:   histogramSumOf("dynamo_frontend_input_sequence_tokens"),
-			Absent: noRequest, Quality: metrics.Approximate, Why: "sum of prompt lengths"},
-		{To: metrics.PrefixCacheHitTokens, From: "dynamo_frontend_cached_tokens", Is: scrape.Histogram, Since: "0.8.0", Part: partSum,
-			Absent: noRequest, Quality: metrics.Approximate, Why: "sum of cached tokens that workers report per request"},
-		{To: metrics.GatewayRetries, From: "dynamo_frontend_model_migration_total", Is: scrape.Counter, Absent: "no request was moved to another worker"},
-		{To: metrics.RequestsRunningLimit, From: "dynamo_frontend_model_max_num_seqs", Is: scrape.Gauge, Since: "0.5.0", Absent: noWorker,
-			Quality: metrics.Approximate, Why: "of the worker that registered first"},
+			Absent: noRequest, Quality: metrics.Approximate, Why: "sum of prompt lengths",
+		},
+		{
+			To: metrics.PrefixCacheHitTokens, From: "dynamo_frontend_cached_tokens", Is: scrape.Histogram, Since: "0.8.0", Part: partSum,
+			Absent: noRequest, Quality: metrics.Approximate, Why: "sum of cached tokens that workers report per request",
+		},
+		{
+			To: metrics.GatewayRetries, From: "dynamo_frontend_model_migration_total", Is: scrape.Counter,
+			Absent: "no request was moved to another worker",
+		},
+		{
+			To: metrics.RequestsRunningLimit, From: "dynamo_frontend_model_max_num_seqs", Is: scrape.Gauge, Since: "0.5.0", Absent: noWorker,
+			Quality: metrics.Approximate, Why: "of the worker that registered first",
+		},
 	},
 }
 
 // dynamoRefused returns a row for failures that the frontend reported to a client before it began to count the request. It counts each
 // failure once, by class and without a model, and those of requests that it took on by model as well.
 func dynamoRefused(as metrics.Outcome, failures, counted []*labels.Matcher) Row {
-	return Row{To: metrics.Requests, From: "dynamo_frontend_failures_total", Is: scrape.Counter, Where: failures, Failures: SinceFailure, Since: "1.6.0", Plus: true, Set: outcome(as),
-		Tally:  &Tally{Of: []Count{{From: "dynamo_frontend_requests_total", Is: scrape.Counter, Where: counted, Optional: true}}, Step: func(rose []float64) float64 { return rose[0] - rose[1] }},
-		Absent: "no request has failed", Quality: metrics.Approximate, Why: "failures of all models, less those counted with their model"}
+	return Row{
+		To: metrics.Requests, From: "dynamo_frontend_failures_total", Is: scrape.Counter, Where: failures, Failures: SinceFailure,
+		Since: "1.6.0", Plus: true, Set: outcome(as),
+		Tally: &Tally{
+			Of:   []Count{{From: "dynamo_frontend_requests_total", Is: scrape.Counter, Where: counted, Optional: true}},
+			Step: func(rose []float64) float64 { return rose[0] - rose[1] },
+		},
+		Absent: "no request has failed", Quality: metrics.Approximate, Why: "failures of all models, less those counted with their model",
+	}
 }
 
 // dynamoWorker reads what Dynamo adds to the metrics page of the engine that a worker runs. Its rows carry no versions: the version of the
@@ -127,26 +178,45 @@ var dynamoWorker = Dialect{
 
 var dynamoWorkerRows = []Row{
 	{To: metrics.RequestsRunning, From: "dynamo_engine_request", Is: scrape.Gauge, Absent: "needs --engine-request-limit"},
-	{To: metrics.RequestsRunning, From: "dynamo_component_inflight_requests", Is: scrape.Gauge, Where: is("dynamo_endpoint", "generate"),
-		Absent: noRequest, Quality: metrics.Approximate, Why: "requests at the worker's endpoint, including those that wait"},
+	{
+		To: metrics.RequestsRunning, From: "dynamo_component_inflight_requests", Is: scrape.Gauge, Where: is("dynamo_endpoint", "generate"),
+		Absent: noRequest, Quality: metrics.Approximate, Why: "requests at the worker's endpoint, including those that wait",
+	},
 	{To: metrics.RequestsWaiting, From: "dynamo_request_queue", Is: scrape.Gauge, Absent: "needs --dynamo-request-queue-limit"},
-	{To: metrics.RequestsWaiting, From: "dynamo_work_handler_queue_depth", Is: scrape.Gauge, Plus: true, Absent: "not in early releases",
-		Quality: metrics.Approximate, Why: "until the worker's pool takes them, without those that wait in the engine"},
-	{To: metrics.KVCacheUsage, From: "dynamo_component_gpu_cache_usage_percent", With: []string{"dynamo_component_total_blocks"}, Is: scrape.Gauge,
+	{
+		To: metrics.RequestsWaiting, From: "dynamo_work_handler_queue_depth", Is: scrape.Gauge, Plus: true, Absent: "not in early releases",
+		Quality: metrics.Approximate, Why: "until the worker's pool takes them, without those that wait in the engine",
+	},
+	{
+		To: metrics.KVCacheUsage, From: "dynamo_component_gpu_cache_usage_percent", With: []string{"dynamo_component_total_blocks"},
+		Is:     scrape.Gauge,
 		Fold:   unlessZero("dynamo_component_gpu_cache_usage_percent", "dynamo_component_total_blocks"),
-		Absent: unpublished, NoValue: unpublished, Quality: metrics.Approximate, Why: "published by events, not at scrape time"},
-	{To: metrics.KVCacheUsage, From: "dynamo_component_kvstats_gpu_cache_usage_percent", With: []string{"dynamo_component_kvstats_total_blocks"}, Is: scrape.Gauge,
+		Absent: unpublished, NoValue: unpublished, Quality: metrics.Approximate, Why: "published by events, not at scrape time",
+	},
+	{
+		To: metrics.KVCacheUsage, From: "dynamo_component_kvstats_gpu_cache_usage_percent",
+		With: []string{"dynamo_component_kvstats_total_blocks"}, Is: scrape.Gauge,
 		Fold:   unlessZero("dynamo_component_kvstats_gpu_cache_usage_percent", "dynamo_component_kvstats_total_blocks"),
-		Absent: unpublished, NoValue: unpublished, Quality: metrics.Approximate, Why: "published by events, not at scrape time"},
+		Absent: unpublished, NoValue: unpublished, Quality: metrics.Approximate, Why: "published by events, not at scrape time",
+	},
 	{To: metrics.EngineLoadTime, From: "dynamo_component_model_load_time_seconds", Is: scrape.Gauge, Absent: notLoaded},
-	{To: metrics.KVTransferTime, From: "trtllm_kv_transfer_latency_seconds", Is: scrape.Histogram, Absent: "no TensorRT-LLM worker, or no transfer yet"},
+	{
+		To: metrics.KVTransferTime, From: "trtllm_kv_transfer_latency_seconds", Is: scrape.Histogram,
+		Absent: "no TensorRT-LLM worker, or no transfer yet",
+	},
 	{To: metrics.KVTransferSize, From: "trtllm_kv_transfer_bytes", Is: scrape.Histogram, Absent: "no TensorRT-LLM worker, or no transfer yet"},
-	{To: metrics.RequestDuration, From: "dynamo_component_request_duration_seconds", Is: scrape.Histogram, Where: is("dynamo_endpoint", "generate"), Absent: noFinish,
-		Quality: metrics.Approximate, Why: "at the worker's endpoint: a prefill worker ends with the first token"},
+	{
+		To: metrics.RequestDuration, From: "dynamo_component_request_duration_seconds", Is: scrape.Histogram,
+		Where: is("dynamo_endpoint", "generate"), Absent: noFinish,
+		Quality: metrics.Approximate, Why: "at the worker's endpoint: a prefill worker ends with the first token",
+	},
 	// Requests refused before they reach the engine, which therefore does not count them. The engine counts what
 	// fails later: dynamo_component_errors_total repeats most of that.
-	{To: metrics.Requests, From: "dynamo_rejection_request_total", Is: scrape.Counter, Failures: SinceAnswer, Plus: true, Set: outcome(metrics.OutcomeRejected),
-		Absent: "needs --engine-request-limit"},
+	{
+		To: metrics.Requests, From: "dynamo_rejection_request_total", Is: scrape.Counter, Failures: SinceAnswer, Plus: true,
+		Set:    outcome(metrics.OutcomeRejected),
+		Absent: "needs --engine-request-limit",
+	},
 }
 
 const unpublished = "the engine does not publish it"

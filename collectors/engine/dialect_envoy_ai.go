@@ -27,22 +27,41 @@ var envoyAIGateway = Dialect{
 }
 
 var envoyAIRows = []Row{
-	{To: metrics.TimeToFirstToken, From: "gen_ai_server_time_to_first_token_seconds", Is: scrape.Histogram,
-		Absent: noStream, Quality: metrics.Approximate, Why: "first chunk of the answer's body"},
+	{
+		To: metrics.TimeToFirstToken, From: "gen_ai_server_time_to_first_token_seconds", Is: scrape.Histogram,
+		Absent: noStream, Quality: metrics.Approximate, Why: "first chunk of the answer's body",
+	},
 	{To: metrics.TimePerOutputToken, From: "gen_ai_server_time_per_output_token_seconds", Is: scrape.Histogram, Absent: noStream},
 	{To: metrics.RequestDuration, From: "gen_ai_server_request_duration_seconds", Is: scrape.Histogram, Absent: noFinish},
-	{To: metrics.PromptTokens, From: "gen_ai_client_token_usage", Is: scrape.Histogram, Where: is("gen_ai_token_type", "input"), Part: partSum,
-		Absent: noUsage, Quality: metrics.Derived, Why: "sum of the histogram"},
-	{To: metrics.PromptTokens, From: "gen_ai_client_token_usage_token", Is: scrape.Histogram, Until: "0.4", Where: is("gen_ai_token_type", "input"), Part: partSum,
-		Absent: noUsage, Quality: metrics.Derived, Why: "sum of the histogram"},
-	{To: metrics.GenerationTokens, From: "gen_ai_client_token_usage", Is: scrape.Histogram, Where: is("gen_ai_token_type", "output"), Part: partSum, Counted: metrics.CountedEnd,
-		Absent: noUsage, Quality: metrics.Derived, Why: "sum of the histogram"},
-	{To: metrics.GenerationTokens, From: "gen_ai_client_token_usage_token", Is: scrape.Histogram, Until: "0.4", Where: is("gen_ai_token_type", "output"), Part: partSum, Counted: metrics.CountedEnd,
-		Absent: noUsage, Quality: metrics.Derived, Why: "sum of the histogram"},
-	{To: metrics.Requests, From: "gen_ai_server_request_duration_seconds", Is: scrape.Histogram, Where: is("error_type", ""), Part: partCount,
-		Set: outcome(metrics.OutcomeSuccess), Absent: noFinish, Quality: metrics.Derived, Why: "count of the histogram"},
-	{To: metrics.Requests, From: "gen_ai_server_request_duration_seconds", Is: scrape.Histogram, Where: matching(labels.MatchNotEqual, "error_type", ""), Part: partCount, Plus: true,
-		Failures: SinceAnswer, Set: outcome(metrics.OutcomeError), Absent: "no request has failed", Quality: metrics.Approximate, Why: "failed requests of any kind: the metrics do not distinguish them"},
+	{
+		To: metrics.PromptTokens, From: "gen_ai_client_token_usage", Is: scrape.Histogram, Where: is("gen_ai_token_type", "input"), Part: partSum,
+		Absent: noUsage, Quality: metrics.Derived, Why: "sum of the histogram",
+	},
+	{
+		To: metrics.PromptTokens, From: "gen_ai_client_token_usage_token", Is: scrape.Histogram, Until: "0.4", Where: is("gen_ai_token_type",
+			"input"), Part: partSum,
+		Absent: noUsage, Quality: metrics.Derived, Why: "sum of the histogram",
+	},
+	{
+		To: metrics.GenerationTokens, From: "gen_ai_client_token_usage", Is: scrape.Histogram, Where: is("gen_ai_token_type", "output"),
+		Part: partSum, Counted: metrics.CountedEnd,
+		Absent: noUsage, Quality: metrics.Derived, Why: "sum of the histogram",
+	},
+	{
+		To: metrics.GenerationTokens, From: "gen_ai_client_token_usage_token", Is: scrape.Histogram, Until: "0.4",
+		Where: is("gen_ai_token_type", "output"), Part: partSum, Counted: metrics.CountedEnd,
+		Absent: noUsage, Quality: metrics.Derived, Why: "sum of the histogram",
+	},
+	{
+		To: metrics.Requests, From: "gen_ai_server_request_duration_seconds", Is: scrape.Histogram, Where: is("error_type", ""), Part: partCount,
+		Set: outcome(metrics.OutcomeSuccess), Absent: noFinish, Quality: metrics.Derived, Why: "count of the histogram",
+	},
+	{
+		To: metrics.Requests, From: "gen_ai_server_request_duration_seconds", Is: scrape.Histogram, Where: matching(labels.MatchNotEqual,
+			"error_type", ""), Part: partCount, Plus: true,
+		Failures: SinceAnswer, Set: outcome(metrics.OutcomeError), Absent: "no request has failed", Quality: metrics.Approximate,
+		Why: "failed requests of any kind: the metrics do not distinguish them",
+	},
 }
 
 // nameFailures gives requests that no engine answered the name by which the engine answers the others that asked for

@@ -21,7 +21,10 @@ var epp = Dialect{
 	Role:    metrics.GatewayRole,
 	Ready:   "inference_pool_ready_pods",
 	Members: eppMembers,
-	Serves:  []Shown{{Family: "inference_objective_output_tokens", Label: "model_name"}, {Family: "inference_model_output_tokens", Label: "model_name"}},
+	Serves: []Shown{{Family: "inference_objective_output_tokens", Label: "model_name"}, {
+		Family: "inference_model_output_tokens",
+		Label:  "model_name",
+	}},
 	Rows:    eppRows,
 	Missing: others(noSource, eppRows),
 }
@@ -60,19 +63,28 @@ var eppRows = slices.Concat(
 
 var llmdRouterRows = slices.Concat(
 	[]Row{
-		{To: metrics.TimeToFirstToken, From: "llm_d_epp_request_ttft_seconds", Is: scrape.Histogram, Where: is("streaming", "true"),
-			Absent: noStream, Quality: metrics.Approximate, Why: "first chunk of the answer's body"},
+		{
+			To: metrics.TimeToFirstToken, From: "llm_d_epp_request_ttft_seconds", Is: scrape.Histogram, Where: is("streaming", "true"),
+			Absent: noStream, Quality: metrics.Approximate, Why: "first chunk of the answer's body",
+		},
 		{To: metrics.TimePerOutputToken, From: "llm_d_epp_request_streaming_tpot_seconds", Is: scrape.Histogram, Absent: noStream},
-		{To: metrics.InterTokenLatency, From: "llm_d_epp_request_streaming_itl_seconds", Is: scrape.Histogram,
-			Absent: noStream, Quality: metrics.Approximate, Why: "between chunks of the answer's body"},
+		{
+			To: metrics.InterTokenLatency, From: "llm_d_epp_request_streaming_itl_seconds", Is: scrape.Histogram,
+			Absent: noStream, Quality: metrics.Approximate, Why: "between chunks of the answer's body",
+		},
 	},
 	eppRequests("llm_d_epp_", "request_running", "request_input_tokens", "request_output_tokens"),
 	eppCached("llm_d_epp_request_cached_tokens", "llm_d_epp_request_input_tokens"),
 	eppQueue("llm_d_epp_flow_control_"),
 	[]Row{
-		{To: metrics.Requests, From: "llm_d_epp_flow_control_requests_total", Is: scrape.Counter, Where: eppRefused, Failures: SinceAnswer, Plus: true,
-			Set: outcome(metrics.OutcomeRejected), Absent: eppFlowControl},
-		{To: metrics.GatewayRejections, From: "llm_d_epp_flow_control_requests_total", Is: scrape.Counter, Where: eppRefused, Absent: eppFlowControl,
+		{
+			To: metrics.Requests, From: "llm_d_epp_flow_control_requests_total", Is: scrape.Counter, Where: eppRefused, Failures: SinceAnswer,
+			Plus: true,
+			Set:  outcome(metrics.OutcomeRejected), Absent: eppFlowControl,
+		},
+		{
+			To: metrics.GatewayRejections, From: "llm_d_epp_flow_control_requests_total", Is: scrape.Counter, Where: eppRefused,
+			Absent: eppFlowControl,
 			Carry: []metrics.Carry{
 				{From: "priority", To: metrics.LabelPriority},
 				{From: "inference_pool", To: metrics.LabelRoute},
@@ -82,7 +94,8 @@ var llmdRouterRows = slices.Concat(
 					"EvictedNoEndpoints":  string(metrics.NoEndpoint),
 					"EvictedTTL":          string(metrics.RejectedTimeout),
 				}, string(metrics.RejectedOther))},
-			}},
+			},
+		},
 		eppUnplaced("llm_d_epp_"),
 	},
 	eppEndpoints("llm_d_epp_ready_endpoints"),
@@ -102,15 +115,31 @@ func eppRequests(prefix, running, input, output string) []Row {
 	generated.To, generated.From, generated.Counted = metrics.GenerationTokens, prefix+output, metrics.CountedEnd
 	return []Row{
 		{To: metrics.RequestDuration, From: prefix + "request_duration_seconds", Is: scrape.Histogram, Absent: noFinish},
-		{To: metrics.RequestPromptTokens, From: prefix + input, Is: scrape.Histogram, Absent: noUsage, Quality: metrics.Approximate, Why: ofUsage},
-		{To: metrics.RequestGenerationTokens, From: prefix + output, Is: scrape.Histogram, Absent: noUsage, Quality: metrics.Approximate, Why: ofUsage},
+		{
+			To: metrics.RequestPromptTokens, From: prefix + input, Is: scrape.Histogram, Absent: noUsage, Quality: metrics.Approximate,
+			Why: ofUsage,
+		},
+		{
+			To: metrics.RequestGenerationTokens, From: prefix + output, Is: scrape.Histogram, Absent: noUsage, Quality: metrics.Approximate,
+			Why: ofUsage,
+		},
 		prompt, generated,
 		{To: metrics.RequestsRunning, From: prefix + running, Is: scrape.Gauge, Absent: noRequest},
-		{To: metrics.Requests, From: prefix + "request_duration_seconds", Is: scrape.Histogram, Part: partCount, Set: outcome(metrics.OutcomeSuccess), Absent: noFinish,
-			Tally: &Tally{Of: []Count{{From: prefix + "request_error_total", Is: scrape.Counter, Where: is("error_code", "ModelServerError"), Optional: true}},
-				Step: func(rose []float64) float64 { return rose[0] - rose[1] }},
-			Quality: metrics.Derived, Why: "complete answers, minus those with an error of the engine"},
-		{To: metrics.Requests, From: prefix + "request_error_total", Is: scrape.Counter, Failures: SinceFailure, Plus: true, Absent: "no request has failed",
+		{
+			To: metrics.Requests, From: prefix + "request_duration_seconds", Is: scrape.Histogram, Part: partCount,
+			Set: outcome(metrics.OutcomeSuccess), Absent: noFinish,
+			Tally: &Tally{
+				Of: []Count{{
+					From: prefix + "request_error_total", Is: scrape.Counter, Where: is("error_code", "ModelServerError"),
+					Optional: true,
+				}},
+				Step: func(rose []float64) float64 { return rose[0] - rose[1] },
+			},
+			Quality: metrics.Derived, Why: "complete answers, minus those with an error of the engine",
+		},
+		{
+			To: metrics.Requests, From: prefix + "request_error_total", Is: scrape.Counter, Failures: SinceFailure, Plus: true,
+			Absent: "no request has failed",
 			Carry: []metrics.Carry{{From: "error_code", To: metrics.LabelOutcome, Outcomes: metrics.Outcomes{
 				"BadRequest":         metrics.OutcomeInvalid,
 				"Unauthorized":       metrics.OutcomeInvalid,
@@ -123,7 +152,8 @@ func eppRequests(prefix, running, input, output string) []Row {
 				"ModelServerError":   metrics.OutcomeError,
 				"Unknown":            metrics.OutcomeError, // its client gets a 500
 			}}},
-			Quality: metrics.Approximate, Why: "an engine's answer other than 200 is an error, even if the request was wrong"},
+			Quality: metrics.Approximate, Why: "an engine's answer other than 200 is an error, even if the request was wrong",
+		},
 	}
 }
 
@@ -131,8 +161,11 @@ func eppRequests(prefix, running, input, output string) []Row {
 func eppEndpoints(ready string) []Row {
 	pool := []metrics.Carry{{From: "name", To: metrics.LabelRoute}}
 	return []Row{
-		{To: metrics.GatewayWorkers, From: eppMembers, Is: scrape.Gauge, Carry: pool, Absent: "no endpoint, or not in this release",
-			Fold: func(in []Member) (float64, bool) { return float64(len(in)), true }, Quality: metrics.Derived, Why: "count of the endpoints that have a queue"},
+		{
+			To: metrics.GatewayWorkers, From: eppMembers, Is: scrape.Gauge, Carry: pool, Absent: "no endpoint, or not in this release",
+			Fold: func(in []Member) (float64, bool) { return float64(len(in)), true }, Quality: metrics.Derived,
+			Why: "count of the endpoints that have a queue",
+		},
 		{To: metrics.GatewayWorkers, From: ready, Is: scrape.Gauge, Carry: pool, Absent: "no pool is configured"},
 	}
 }
@@ -141,7 +174,10 @@ func eppEndpoints(ready string) []Row {
 func eppQueue(prefix string) []Row {
 	return []Row{
 		{To: metrics.RequestsWaiting, From: prefix + "queue_size", Is: scrape.Gauge, Absent: eppFlowControl},
-		{To: metrics.QueueTime, From: prefix + "request_queue_duration_seconds", Is: scrape.Histogram, Where: is("outcome", "Dispatched"), Absent: eppFlowControl},
+		{
+			To: metrics.QueueTime, From: prefix + "request_queue_duration_seconds", Is: scrape.Histogram, Where: is("outcome", "Dispatched"),
+			Absent: eppFlowControl,
+		},
 	}
 }
 
@@ -149,14 +185,23 @@ func eppQueue(prefix string) []Row {
 func eppCached(cached, input string) []Row {
 	const ofUsage = "only answers that report their usage"
 	return []Row{
-		{To: metrics.PrefixCacheQueryTokens, From: cached, With: []string{input}, Is: scrape.Histogram, Fold: histogramSumOf(input),
-			Absent: noUsage, Quality: metrics.Approximate, Why: ofUsage + ": all their prompt tokens"},
-		{To: metrics.PrefixCacheHitTokens, From: cached, Is: scrape.Histogram, Part: partSum, Absent: noUsage, Quality: metrics.Approximate, Why: ofUsage},
+		{
+			To: metrics.PrefixCacheQueryTokens, From: cached, With: []string{input}, Is: scrape.Histogram, Fold: histogramSumOf(input),
+			Absent: noUsage, Quality: metrics.Approximate, Why: ofUsage + ": all their prompt tokens",
+		},
+		{
+			To: metrics.PrefixCacheHitTokens, From: cached, Is: scrape.Histogram, Part: partSum, Absent: noUsage, Quality: metrics.Approximate,
+			Why: ofUsage,
+		},
 	}
 }
 
 // eppUnplaced returns the row about requests for which scheduling found no endpoint. Flow control refuses others before that.
 func eppUnplaced(prefix string) Row {
-	return Row{To: metrics.GatewayRejections, From: prefix + "scheduler_attempts_total", Is: scrape.Counter, Where: is("status", "failure"), Plus: true,
-		Carry: []metrics.Carry{{From: "target_model_name", To: metrics.LabelModel}}, Set: rejected(metrics.NoEndpoint), Absent: "no request was refused"}
+	return Row{
+		To: metrics.GatewayRejections, From: prefix + "scheduler_attempts_total", Is: scrape.Counter,
+		Where: is("status", "failure"), Plus: true,
+		Carry: []metrics.Carry{{From: "target_model_name", To: metrics.LabelModel}}, Set: rejected(metrics.NoEndpoint),
+		Absent: "no request was refused",
+	}
 }

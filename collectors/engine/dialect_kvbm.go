@@ -22,13 +22,40 @@ var kvbm = Dialect{
 
 var kvbmRows = []Row{
 	{To: metrics.ExternalPrefixCacheHitTokens, From: "kvbm_matched_tokens", Is: scrape.Counter, Absent: nothingYet},
-	{To: metrics.KVTierTransferBlocks, From: "kvbm_offload_blocks_d2h", Is: scrape.Counter, Set: tier(metrics.TierHost, metrics.Store), Plus: true, Absent: nothingYet},
-	{To: metrics.KVTierTransferBlocks, From: "kvbm_offload_blocks_h2d", Is: scrape.Counter, Set: tier(metrics.TierDisk, metrics.Store), Plus: true, Absent: nothingYet},
-	{To: metrics.KVTierTransferBlocks, From: "kvbm_offload_blocks_d2d", Is: scrape.Counter, Set: tier(metrics.TierDisk, metrics.Store), Plus: true, Absent: nothingYet},
-	{To: metrics.KVTierTransferBlocks, From: "kvbm_offload_blocks_d2o", Is: scrape.Counter, Set: tier(metrics.TierRemote, metrics.Store), Plus: true, Absent: nothingYet},
-	{To: metrics.KVTierTransferBlocks, From: "kvbm_onboard_blocks_h2d", Is: scrape.Counter, Set: tier(metrics.TierHost, metrics.Fetch), Plus: true, Absent: nothingYet},
-	{To: metrics.KVTierTransferBlocks, From: "kvbm_onboard_blocks_d2d", Is: scrape.Counter, Set: tier(metrics.TierDisk, metrics.Fetch), Plus: true, Absent: nothingYet},
-	{To: metrics.KVTierTransferBlocks, From: "kvbm_onboard_blocks_o2d", Is: scrape.Counter, Set: tier(metrics.TierRemote, metrics.Fetch), Plus: true, Absent: nothingYet},
-	{To: metrics.KVTierFailures, From: "kvbm_object_read_failures", Is: scrape.Counter, Set: tier(metrics.TierRemote, metrics.Fetch), Plus: true, Absent: nothingYet},
-	{To: metrics.KVTierFailures, From: "kvbm_object_write_failures", Is: scrape.Counter, Set: tier(metrics.TierRemote, metrics.Store), Plus: true, Absent: nothingYet},
+	{
+		To: metrics.KVTierTransferBlocks, From: "kvbm_offload_blocks_d2h", Is: scrape.Counter, Set: tier(metrics.TierHost, metrics.Store),
+		Plus: true, Absent: nothingYet,
+	},
+	{
+		To: metrics.KVTierTransferBlocks, From: "kvbm_offload_blocks_h2d", Is: scrape.Counter, Set: tier(metrics.TierDisk, metrics.Store),
+		Plus: true, Absent: nothingYet,
+	},
+	{
+		To: metrics.KVTierTransferBlocks, From: "kvbm_offload_blocks_d2d", Is: scrape.Counter, Set: tier(metrics.TierDisk, metrics.Store),
+		Plus: true, Absent: nothingYet,
+	},
+	{
+		To: metrics.KVTierTransferBlocks, From: "kvbm_offload_blocks_d2o", Is: scrape.Counter, Set: tier(metrics.TierRemote, metrics.Store),
+		Plus: true, Absent: nothingYet,
+	},
+	{
+		To: metrics.KVTierTransferBlocks, From: "kvbm_onboard_blocks_h2d", Is: scrape.Counter, Set: tier(metrics.TierHost, metrics.Fetch),
+		Plus: true, Absent: nothingYet,
+	},
+	{
+		To: metrics.KVTierTransferBlocks, From: "kvbm_onboard_blocks_d2d", Is: scrape.Counter, Set: tier(metrics.TierDisk, metrics.Fetch),
+		Plus: true, Absent: nothingYet,
+	},
+	{
+		To: metrics.KVTierTransferBlocks, From: "kvbm_onboard_blocks_o2d", Is: scrape.Counter, Set: tier(metrics.TierRemote, metrics.Fetch),
+		Plus: true, Absent: nothingYet,
+	},
+	{
+		To: metrics.KVTierFailures, From: "kvbm_object_read_failures", Is: scrape.Counter, Set: tier(metrics.TierRemote, metrics.Fetch),
+		Plus: true, Absent: nothingYet,
+	},
+	{
+		To: metrics.KVTierFailures, From: "kvbm_object_write_failures", Is: scrape.Counter, Set: tier(metrics.TierRemote, metrics.Store),
+		Plus: true, Absent: nothingYet,
+	},
 }

@@ -34,35 +34,65 @@ var (
 
 var litellmRows = slices.Concat(
 	[]Row{
-		{To: metrics.TimeToFirstToken, From: "litellm_llm_api_time_to_first_token_metric", Is: scrape.Histogram,
-			Absent: noStream, Quality: metrics.Approximate, Why: "from the call to the provider, without the proxy's own time"},
+		{
+			To: metrics.TimeToFirstToken, From: "litellm_llm_api_time_to_first_token_metric", Is: scrape.Histogram,
+			Absent: noStream, Quality: metrics.Approximate, Why: "from the call to the provider, without the proxy's own time",
+		},
 		{To: metrics.RequestDuration, From: "litellm_request_total_latency_metric", Is: scrape.Histogram, Absent: noFinish},
-		{To: metrics.QueueTime, From: "litellm_request_queue_time_seconds", Is: scrape.Histogram, Absent: "not in early releases, or no request has finished yet"},
-		{To: metrics.RequestsRunning, From: "litellm_in_flight_requests", Is: scrape.Gauge,
-			Absent: "not in early releases", Quality: metrics.Approximate, Why: "HTTP requests of all models, including those for the proxy itself"},
+		{
+			To: metrics.QueueTime, From: "litellm_request_queue_time_seconds", Is: scrape.Histogram,
+			Absent: "not in early releases, or no request has finished yet",
+		},
+		{
+			To: metrics.RequestsRunning, From: "litellm_in_flight_requests", Is: scrape.Gauge,
+			Absent: "not in early releases", Quality: metrics.Approximate, Why: "HTTP requests of all models, including those for the proxy itself",
+		},
 		{To: metrics.RequestsWaiting, From: "litellm_admission_queued_requests", Is: scrape.Gauge, Absent: litellmAdmission},
 		{To: metrics.PromptTokens, From: "litellm_input_tokens_metric_total", Is: scrape.Counter, Absent: noFinish},
-		{To: metrics.GenerationTokens, From: "litellm_output_tokens_metric_total", Is: scrape.Counter, Counted: metrics.CountedEnd, Absent: noFinish},
+		{
+			To: metrics.GenerationTokens, From: "litellm_output_tokens_metric_total", Is: scrape.Counter, Counted: metrics.CountedEnd,
+			Absent: noFinish,
+		},
 	},
 	litellmEnds(),
 	[]Row{
-		{To: metrics.GatewayWorkers, From: litellmState, Is: scrape.Gauge, Fold: litellmDeployments(false), Absent: litellmUntried, Quality: metrics.Approximate, Why: litellmLast},
-		{To: metrics.GatewayWorkers, From: litellmState, Is: scrape.Gauge, Fold: litellmDeployments(true), Set: waitsFor(metrics.Cooldown), Plus: true,
-			Absent: litellmUntried, Quality: metrics.Approximate, Why: litellmLast},
-		{To: metrics.GatewayRetries, From: "litellm_deployment_successful_fallbacks_total", Is: scrape.Counter, Carry: []metrics.Carry{litellmTeam},
-			Absent: "no request has fallen back", Quality: metrics.Approximate, Why: "fallbacks to another model, not retries of the same one"},
-		{To: metrics.GatewayRetries, From: "litellm_deployment_failed_fallbacks_total", Is: scrape.Counter, Carry: []metrics.Carry{litellmTeam}, Plus: true,
-			Absent: "no fallback has failed", Quality: metrics.Approximate, Why: "fallbacks to another model, not retries of the same one"},
-		{To: metrics.GatewayRejections, From: "litellm_admission_rejected_requests_total", Is: scrape.Counter, Absent: litellmAdmission,
+		{
+			To: metrics.GatewayWorkers, From: litellmState, Is: scrape.Gauge, Fold: litellmDeployments(false), Absent: litellmUntried,
+			Quality: metrics.Approximate, Why: litellmLast,
+		},
+		{
+			To: metrics.GatewayWorkers, From: litellmState, Is: scrape.Gauge, Fold: litellmDeployments(true), Set: waitsFor(metrics.Cooldown),
+			Plus:   true,
+			Absent: litellmUntried, Quality: metrics.Approximate, Why: litellmLast,
+		},
+		{
+			To: metrics.GatewayRetries, From: "litellm_deployment_successful_fallbacks_total", Is: scrape.Counter,
+			Carry:  []metrics.Carry{litellmTeam},
+			Absent: "no request has fallen back", Quality: metrics.Approximate, Why: "fallbacks to another model, not retries of the same one",
+		},
+		{
+			To: metrics.GatewayRetries, From: "litellm_deployment_failed_fallbacks_total", Is: scrape.Counter,
+			Carry: []metrics.Carry{litellmTeam}, Plus: true,
+			Absent: "no fallback has failed", Quality: metrics.Approximate, Why: "fallbacks to another model, not retries of the same one",
+		},
+		{
+			To: metrics.GatewayRejections, From: "litellm_admission_rejected_requests_total", Is: scrape.Counter, Absent: litellmAdmission,
 			Carry: []metrics.Carry{{From: "reason", To: metrics.LabelReason, Map: values(map[string]string{
 				"queue_full":    string(metrics.RejectedCapacity),
 				"queue_timeout": string(metrics.RejectedTimeout),
-			}, string(metrics.RejectedOther))}}},
-		{To: metrics.GatewayRejections, From: litellmTotal, Is: scrape.Counter, Where: append(asks("route"), is("status_code", "429")...), Plus: true,
-			Set: rejected(metrics.RateLimited), Carry: []metrics.Carry{litellmRoute, litellmTeam},
-			Absent: noFinish, Quality: metrics.Approximate, Why: "answers 429, those of a provider included"},
-		{To: metrics.GatewayRejections, From: litellmFailed, Is: scrape.Counter, Where: append(asks("route"), is("exception_class", litellmCooldown...)...), Plus: true,
-			Set: rejected(metrics.NoEndpoint), Carry: []metrics.Carry{litellmRoute, litellmTeam}, Absent: "no request has failed"},
+			}, string(metrics.RejectedOther))}},
+		},
+		{
+			To: metrics.GatewayRejections, From: litellmTotal, Is: scrape.Counter, Where: append(asks("route"), is("status_code", "429")...),
+			Plus: true,
+			Set:  rejected(metrics.RateLimited), Carry: []metrics.Carry{litellmRoute, litellmTeam},
+			Absent: noFinish, Quality: metrics.Approximate, Why: "answers 429, those of a provider included",
+		},
+		{
+			To: metrics.GatewayRejections, From: litellmFailed, Is: scrape.Counter,
+			Where: append(asks("route"), is("exception_class", litellmCooldown...)...), Plus: true,
+			Set: rejected(metrics.NoEndpoint), Carry: []metrics.Carry{litellmRoute, litellmTeam}, Absent: "no request has failed",
+		},
 	},
 )
 
@@ -70,8 +100,10 @@ var litellmRows = slices.Concat(
 // distinguished by the exception: while all deployments cool down, clients get 429; whoever brings no key gets 401 or, from a
 // proxy without a database, 500.
 func litellmEnds() []Row {
-	rows := byStatus(Row{From: litellmTotal, Where: asks("route"), Quality: metrics.Approximate,
-		Why: "a request that its client cancels counts as 200; a stream that breaks counts as 500 although the client got 200"},
+	rows := byStatus(Row{
+		From: litellmTotal, Where: asks("route"), Quality: metrics.Approximate,
+		Why: "a request that its client cancels counts as 200; a stream that breaks counts as 500 although the client got 200",
+	},
 		"status_code", timeoutIsOurs, litellmRoute, litellmTeam)
 	rows[0].Where = append(asks("route"), matching(labels.MatchNotEqual, "status_code", "None")...)
 	hidden := litellmNone(litellmTotal, "status_code", metrics.OutcomeUnknown, nil)
@@ -84,8 +116,12 @@ func litellmEnds() []Row {
 }
 
 func litellmNone(from, status string, o metrics.Outcome, where []*labels.Matcher) Row {
-	return Row{To: metrics.Requests, From: from, Is: scrape.Counter, Where: slices.Concat(asks("route"), is(status, "None"), where), Plus: true, Set: outcome(o),
-		Failures: SinceAnswer, Absent: "no request has failed without a status", Quality: metrics.Approximate, Why: "by the exception: there is no status"}
+	return Row{
+		To: metrics.Requests, From: from, Is: scrape.Counter, Where: slices.Concat(asks("route"), is(status, "None"), where),
+		Plus: true, Set: outcome(o),
+		Failures: SinceAnswer, Absent: "no request has failed without a status", Quality: metrics.Approximate,
+		Why: "by the exception: there is no status",
+	}
 }
 
 // litellmCooldown lists the exceptions of a router that has no deployment left (litellm/types/router.py).

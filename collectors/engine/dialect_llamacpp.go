@@ -50,15 +50,27 @@ var llamacpp = Dialect{
 		{To: metrics.RequestsRunning, From: "llamacpp:requests_processing", Is: scrape.Gauge, Since: "b2258"},
 		{To: metrics.RequestsWaiting, From: "llamacpp:requests_deferred", Is: scrape.Gauge, Since: "b2258"},
 		{To: metrics.KVCacheUsage, From: "llamacpp:kv_cache_usage_ratio", Is: scrape.Gauge, Since: "b2258", Until: "b5440"},
-		{To: metrics.PromptTokens, From: "llamacpp:prompt_tokens_cached_total", With: []string{"llamacpp:prompt_tokens_total"}, Is: scrape.Counter, Since: "b10406",
-			Fold: sum("llamacpp:prompt_tokens_cached_total", "llamacpp:prompt_tokens_total"), Quality: metrics.Derived, Why: "sum of processed and cached tokens"},
-		{To: metrics.PromptTokens, From: "llamacpp:prompt_tokens_total", Is: scrape.Counter, Since: "b2258",
-			Quality: metrics.Approximate, Why: "tokens served from the cache are not counted"},
-		{To: metrics.GenerationTokens, From: "llamacpp:tokens_predicted_total", Is: scrape.Counter, Counted: metrics.CountedEnd, Since: "b2258",
-			Quality: metrics.Approximate, Why: "counted when a request ends, so a rate needs a range longer than a request"},
+		{
+			To: metrics.PromptTokens, From: "llamacpp:prompt_tokens_cached_total", With: []string{"llamacpp:prompt_tokens_total"},
+			Is: scrape.Counter, Since: "b10406",
+			Fold: sum("llamacpp:prompt_tokens_cached_total", "llamacpp:prompt_tokens_total"), Quality: metrics.Derived,
+			Why: "sum of processed and cached tokens",
+		},
+		{
+			To: metrics.PromptTokens, From: "llamacpp:prompt_tokens_total", Is: scrape.Counter, Since: "b2258",
+			Quality: metrics.Approximate, Why: "tokens served from the cache are not counted",
+		},
+		{
+			To: metrics.GenerationTokens, From: "llamacpp:tokens_predicted_total", Is: scrape.Counter, Counted: metrics.CountedEnd, Since: "b2258",
+			Quality: metrics.Approximate, Why: "counted when a request ends, so a rate needs a range longer than a request",
+		},
 		{To: metrics.EngineSteps, From: "llamacpp:n_decode_total", Is: scrape.Counter, Since: "b3678"},
-		{To: metrics.PrefixCacheQueryTokens, From: "llamacpp:prompt_tokens_cached_total", With: []string{"llamacpp:prompt_tokens_total"}, Is: scrape.Counter, Since: "b10406",
-			Fold: sum("llamacpp:prompt_tokens_cached_total", "llamacpp:prompt_tokens_total"), Quality: metrics.Derived, Why: "sum of processed and cached tokens"},
+		{
+			To: metrics.PrefixCacheQueryTokens, From: "llamacpp:prompt_tokens_cached_total", With: []string{"llamacpp:prompt_tokens_total"},
+			Is: scrape.Counter, Since: "b10406",
+			Fold: sum("llamacpp:prompt_tokens_cached_total", "llamacpp:prompt_tokens_total"), Quality: metrics.Derived,
+			Why: "sum of processed and cached tokens",
+		},
 		{To: metrics.PrefixCacheHitTokens, From: "llamacpp:prompt_tokens_cached_total", Is: scrape.Counter, Since: "b10406"},
 		{To: metrics.SpecDecodeDraftTokens, From: "llamacpp:spec_decode_num_draft_tokens_total", Is: scrape.Counter, Since: "b10282"},
 		{To: metrics.SpecDecodeAcceptedTokens, From: "llamacpp:spec_decode_num_accepted_tokens_total", Is: scrape.Counter, Since: "b10282"},
@@ -83,7 +95,10 @@ var llamacpp = Dialect{
 		metrics.SettingTokenizer: "only the model's file contains it",
 		metrics.SettingDtype:     "only the model's file contains it",
 	},
-	Endpoints: map[*metrics.Family]string{metrics.KVCacheCapacity: "/props", metrics.MaxModelLen: "/props", metrics.RequestsRunningLimit: "/props"},
+	Endpoints: map[*metrics.Family]string{
+		metrics.KVCacheCapacity: "/props", metrics.MaxModelLen: "/props",
+		metrics.RequestsRunningLimit: "/props",
+	},
 	Missing: reasons(map[*metrics.Family]string{
 		metrics.TimeToFirstToken:               "llama.cpp has no histograms",
 		metrics.InterTokenLatency:              "llama.cpp has no histograms",
@@ -115,8 +130,10 @@ var llamacpp = Dialect{
 		id.number(metrics.MaxModelLen, props.Defaults.Context, "/props n_ctx")
 		id.number(metrics.RequestsRunningLimit, props.Slots, "/props total_slots")
 		if capacity := props.Defaults.Context * props.Slots; capacity > 0 {
-			id.Numbers = append(id.Numbers, Number{metrics.KVCacheCapacity, capacity, "/props n_ctx, total_slots",
-				metrics.Approximate, "context per slot times slots; a unified cache shares it"})
+			id.Numbers = append(id.Numbers, Number{
+				metrics.KVCacheCapacity, capacity, "/props n_ctx, total_slots",
+				metrics.Approximate, "context per slot times slots; a unified cache shares it",
+			})
 		}
 		return id, err
 	},

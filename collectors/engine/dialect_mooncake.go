@@ -21,22 +21,56 @@ var mooncakeRows = []Row{
 	{To: metrics.KVTierLookups, From: "total_get_nums_", Is: scrape.Counter, Set: tier(metrics.TierRemote), Absent: mooncakeMaster},
 	{To: metrics.KVTierHits, From: "valid_get_nums_", Is: scrape.Counter, Set: tier(metrics.TierRemote), Absent: mooncakeMaster},
 	// get_replica_list fails for every absent key: a miss, not a failure.
-	{To: metrics.KVTierFailures, From: "master_put_end_failures_total", Is: scrape.Counter, Set: tier(metrics.TierRemote, metrics.Store), Absent: mooncakeMaster},
-	{To: metrics.KVTierRefused, From: "master_put_start_alloc_failures_total", Is: scrape.Counter, Set: tier(metrics.TierRemote), Absent: mooncakeMaster},
+	{
+		To: metrics.KVTierFailures, From: "master_put_end_failures_total", Is: scrape.Counter, Set: tier(metrics.TierRemote, metrics.Store),
+		Absent: mooncakeMaster,
+	},
+	{
+		To: metrics.KVTierRefused, From: "master_put_start_alloc_failures_total", Is: scrape.Counter, Set: tier(metrics.TierRemote),
+		Absent: mooncakeMaster,
+	},
 	{To: metrics.KVTierEvicted, From: "master_evicted_key_count", Is: scrape.Counter, Set: tier(metrics.TierRemote), Absent: mooncakeMaster},
-	{To: metrics.KVTierUsage, From: "master_allocated_bytes", With: []string{"master_total_capacity_bytes"}, Is: scrape.Gauge, Set: tier(metrics.TierHost),
-		Fold: ratio("master_allocated_bytes", "master_total_capacity_bytes"), Absent: mooncakeMaster, Quality: metrics.Derived, Why: "allocated over all bytes"},
-	{To: metrics.KVTierUsage, From: "master_allocated_file_size_bytes", With: []string{"master_total_file_capacity_bytes"}, Is: scrape.Gauge, Set: tier(metrics.TierDisk),
-		Fold: ratio("master_allocated_file_size_bytes", "master_total_file_capacity_bytes"), Plus: true, Absent: mooncakeMaster, Quality: metrics.Derived, Why: "allocated over all bytes"},
-	{To: metrics.KVTierCapacityBytes, From: "master_total_capacity_bytes", Is: scrape.Gauge, Set: tier(metrics.TierHost), Absent: mooncakeMaster},
-	{To: metrics.KVTierCapacityBytes, From: "master_total_file_capacity_bytes", Is: scrape.Gauge, Set: tier(metrics.TierDisk), Plus: true, Absent: mooncakeMaster},
+	{
+		To: metrics.KVTierUsage, From: "master_allocated_bytes", With: []string{"master_total_capacity_bytes"}, Is: scrape.Gauge,
+		Set:  tier(metrics.TierHost),
+		Fold: ratio("master_allocated_bytes", "master_total_capacity_bytes"), Absent: mooncakeMaster, Quality: metrics.Derived,
+		Why: "allocated over all bytes",
+	},
+	{
+		To: metrics.KVTierUsage, From: "master_allocated_file_size_bytes", With: []string{"master_total_file_capacity_bytes"},
+		Is: scrape.Gauge, Set: tier(metrics.TierDisk),
+		Fold: ratio("master_allocated_file_size_bytes", "master_total_file_capacity_bytes"), Plus: true, Absent: mooncakeMaster,
+		Quality: metrics.Derived, Why: "allocated over all bytes",
+	},
+	{
+		To: metrics.KVTierCapacityBytes, From: "master_total_capacity_bytes", Is: scrape.Gauge, Set: tier(metrics.TierHost),
+		Absent: mooncakeMaster,
+	},
+	{
+		To: metrics.KVTierCapacityBytes, From: "master_total_file_capacity_bytes", Is: scrape.Gauge, Set: tier(metrics.TierDisk), Plus: true,
+		Absent: mooncakeMaster,
+	},
 
-	{To: metrics.KVTierTransferBytes, From: "mooncake_transfer_read_bytes", Is: scrape.Counter, Set: tier(metrics.TierRemote, metrics.Fetch), Absent: mooncakeClient},
-	{To: metrics.KVTierTransferBytes, From: "mooncake_transfer_write_bytes", Is: scrape.Counter, Set: tier(metrics.TierRemote, metrics.Store), Plus: true, Absent: mooncakeClient},
-	{To: metrics.KVTierTransferTime, From: "mooncake_transfer_batch_get_latency", With: []string{"mooncake_transfer_get_latency"}, Is: scrape.Histogram, Scale: metrics.Micros,
-		Set: tier(metrics.TierRemote, metrics.Fetch), Part: partSum, Absent: mooncakeClient, Quality: metrics.Derived, Why: "sums of the histograms, single and batched"},
-	{To: metrics.KVTierTransferTime, From: "mooncake_transfer_batch_put_latency", With: []string{"mooncake_transfer_put_latency"}, Is: scrape.Histogram, Scale: metrics.Micros,
-		Set: tier(metrics.TierRemote, metrics.Store), Part: partSum, Plus: true, Absent: mooncakeClient, Quality: metrics.Derived, Why: "sums of the histograms, single and batched"},
+	{
+		To: metrics.KVTierTransferBytes, From: "mooncake_transfer_read_bytes", Is: scrape.Counter,
+		Set: tier(metrics.TierRemote, metrics.Fetch), Absent: mooncakeClient,
+	},
+	{
+		To: metrics.KVTierTransferBytes, From: "mooncake_transfer_write_bytes", Is: scrape.Counter,
+		Set: tier(metrics.TierRemote, metrics.Store), Plus: true, Absent: mooncakeClient,
+	},
+	{
+		To: metrics.KVTierTransferTime, From: "mooncake_transfer_batch_get_latency", With: []string{"mooncake_transfer_get_latency"},
+		Is: scrape.Histogram, Scale: metrics.Micros,
+		Set: tier(metrics.TierRemote, metrics.Fetch), Part: partSum, Absent: mooncakeClient, Quality: metrics.Derived,
+		Why: "sums of the histograms, single and batched",
+	},
+	{
+		To: metrics.KVTierTransferTime, From: "mooncake_transfer_batch_put_latency", With: []string{"mooncake_transfer_put_latency"},
+		Is: scrape.Histogram, Scale: metrics.Micros,
+		Set: tier(metrics.TierRemote, metrics.Store), Part: partSum, Plus: true, Absent: mooncakeClient, Quality: metrics.Derived,
+		Why: "sums of the histograms, single and batched",
+	},
 }
 
 const (

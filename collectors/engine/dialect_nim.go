@@ -18,8 +18,10 @@ var nim = Dialect{
 	Server: &Server{Files: Source{Name: "process_open_fds", Is: scrape.Gauge}},
 	Rows: []Row{
 		{To: metrics.TimeToFirstToken, From: "time_to_first_token_seconds", Is: scrape.Histogram},
-		{To: metrics.InterTokenLatency, From: "time_per_output_token_seconds", Is: scrape.Histogram,
-			Quality: metrics.Approximate, Why: "vLLM's old name for the time between engine steps"},
+		{
+			To: metrics.InterTokenLatency, From: "time_per_output_token_seconds", Is: scrape.Histogram,
+			Quality: metrics.Approximate, Why: "vLLM's old name for the time between engine steps",
+		},
 		{To: metrics.RequestDuration, From: "e2e_request_latency_seconds", Is: scrape.Histogram},
 		{To: metrics.RequestPromptTokens, From: "request_prompt_tokens", Is: scrape.Histogram},
 		{To: metrics.RequestGenerationTokens, From: "request_generation_tokens", Is: scrape.Histogram},
@@ -28,10 +30,15 @@ var nim = Dialect{
 		{To: metrics.KVCacheUsage, From: "gpu_cache_usage_perc", Is: scrape.Gauge},
 		{To: metrics.PromptTokens, From: "prompt_tokens_total", Is: scrape.Counter},
 		{To: metrics.GenerationTokens, From: "generation_tokens_total", Is: scrape.Counter, Counted: metrics.CountedStep},
-		{To: metrics.Requests, From: "request_finish_total", Is: scrape.Counter, Absent: noFinish,
-			Carry: []metrics.Carry{{From: "finished_reason", To: metrics.LabelOutcome, Outcomes: finishReasons}}},
+		{
+			To: metrics.Requests, From: "request_finish_total", Is: scrape.Counter, Absent: noFinish,
+			Carry: []metrics.Carry{{From: "finished_reason", To: metrics.LabelOutcome, Outcomes: finishReasons}},
+		},
 		{To: metrics.Requests, From: "request_success_total", Is: scrape.Counter, Set: outcome(metrics.OutcomeSuccess), Absent: noFinish},
-		{To: metrics.Requests, From: "request_failure_total", Is: scrape.Counter, Failures: SinceFailure, Plus: true, Set: outcome(metrics.OutcomeError), Absent: "no request has failed"},
+		{
+			To: metrics.Requests, From: "request_failure_total", Is: scrape.Counter, Failures: SinceFailure, Plus: true,
+			Set: outcome(metrics.OutcomeError), Absent: "no request has failed",
+		},
 		{To: metrics.RequestsRunningLimit, From: "num_request_max", Is: scrape.Gauge},
 	},
 	Settings: []Told{

@@ -21,7 +21,10 @@ var ollama = Dialect{
 	Repair:    loadedModels,
 	Remedies:  map[string]string{scrape.HTTPAny: "Ollama answers 404 before 0.1.38, the first release with `/api/ps`."},
 	Bystanders: []bystander{
-		{"an exporter for Ollama", "an exporter", reasonNotEngine, prefix("ollama_"), false, "make Ollama's own port the target, or describe these metrics under mappings"},
+		{
+			"an exporter for Ollama", "an exporter", reasonNotEngine, prefix("ollama_"), false,
+			"make Ollama's own port the target, or describe these metrics under mappings",
+		},
 	},
 	Labels: []metrics.Carry{{From: "name", To: metrics.LabelModel}},
 	Server: &Server{Lacks: "nothing about requests"},
@@ -29,8 +32,14 @@ var ollama = Dialect{
 		{To: metrics.ModelsLoaded, From: "ollama:models", Is: scrape.Gauge, Since: "0.1.38"},
 		{To: metrics.ModelMemory, From: "ollama:size", Is: scrape.Gauge, Since: "0.1.38", Absent: noModel},
 		{To: metrics.ModelGPUMemory, From: "ollama:size_vram", Is: scrape.Gauge, Since: "0.1.38", Absent: noModel},
-		{To: metrics.ModelUnloadTime, From: "ollama:expires_at", Is: scrape.Gauge, Since: "0.1.38", Absent: "no model is loaded, or each stays loaded for good"},
-		{To: metrics.MaxModelLen, From: "ollama:context_length", Is: scrape.Gauge, Since: "0.10.0", Absent: "not in early releases, or no model is loaded"},
+		{
+			To: metrics.ModelUnloadTime, From: "ollama:expires_at", Is: scrape.Gauge, Since: "0.1.38",
+			Absent: "no model is loaded, or each stays loaded for good",
+		},
+		{
+			To: metrics.MaxModelLen, From: "ollama:context_length", Is: scrape.Gauge, Since: "0.10.0",
+			Absent: "not in early releases, or no model is loaded",
+		},
 	},
 	// /api/ps has the digest and the details of each loaded model, /api/show its template. Neither loads a model.
 	Settings: []Told{
@@ -42,8 +51,14 @@ var ollama = Dialect{
 	},
 	Untold: map[metrics.Setting]string{metrics.SettingTokenizer: "only the model's file contains it; the file's digest is the revision"},
 	Missing: reasons(
-		lacks("Ollama does not measure it: a probe with `api: ollama` does", []*metrics.Family{metrics.TimeToFirstToken, metrics.InterTokenLatency, metrics.RequestDuration}),
-		lacks("Ollama reports nothing about requests", []*metrics.Family{metrics.Requests, metrics.RequestsRunning, metrics.RequestsWaiting, metrics.PromptTokens, metrics.GenerationTokens}),
+		lacks("Ollama does not measure it: a probe with `api: ollama` does", []*metrics.Family{
+			metrics.TimeToFirstToken,
+			metrics.InterTokenLatency, metrics.RequestDuration,
+		}),
+		lacks("Ollama reports nothing about requests", []*metrics.Family{
+			metrics.Requests, metrics.RequestsRunning, metrics.RequestsWaiting,
+			metrics.PromptTokens, metrics.GenerationTokens,
+		}),
 		lacks("Ollama has no separate prefill and decode engines", kvTransfers), lacks("Ollama has no tiers", kvTiers)),
 	Identify: func(ctx context.Context, get Getter) (id Identity, err error) {
 		return id, id.askVersion(ctx, get, "/api/version")

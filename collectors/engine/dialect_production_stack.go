@@ -26,11 +26,21 @@ var productionStackRows = slices.Concat(
 		{To: metrics.RequestDuration, From: "vllm:request_latency_seconds", Is: scrape.Histogram, Absent: productionStackEarly},
 		{To: metrics.GatewayWorkers, From: "vllm:healthy_pods_total", Is: scrape.Gauge, Absent: "no engine has been found yet"},
 		{To: metrics.PromptTokens, From: "vllm:input_tokens_total", Is: scrape.Counter, Absent: productionStackEarly},
-		{To: metrics.GenerationTokens, From: "vllm:output_tokens_total", Is: scrape.Counter, Counted: metrics.CountedEnd, Absent: productionStackEarly},
+		{
+			To: metrics.GenerationTokens, From: "vllm:output_tokens_total", Is: scrape.Counter, Counted: metrics.CountedEnd,
+			Absent: productionStackEarly,
+		},
 	},
-	byStatus(Row{From: "vllm:request_latency_seconds", Is: scrape.Histogram, Part: partCount, Quality: metrics.Derived, Why: "count of the histogram"}, "status", codeOutcome),
-	[]Row{{To: metrics.Requests, From: "vllm:request_errors_total", Is: scrape.Counter, Where: matching(labels.MatchNotRegexp, "error_type", "http_.*"), Failures: SinceFailure, Plus: true,
-		Set: outcome(metrics.OutcomeError), Absent: "no request has failed", Quality: metrics.Approximate, Why: "requests without an answer; the histogram has the others"}},
+	byStatus(Row{
+		From: "vllm:request_latency_seconds", Is: scrape.Histogram, Part: partCount, Quality: metrics.Derived,
+		Why: "count of the histogram",
+	}, "status", codeOutcome),
+	[]Row{{
+		To: metrics.Requests, From: "vllm:request_errors_total", Is: scrape.Counter, Where: matching(labels.MatchNotRegexp,
+			"error_type", "http_.*"), Failures: SinceFailure, Plus: true,
+		Set: outcome(metrics.OutcomeError), Absent: "no request has failed", Quality: metrics.Approximate,
+		Why: "requests without an answer; the histogram has the others",
+	}},
 )
 
 const productionStackEarly = "not in early releases, or no request yet"

@@ -27,15 +27,25 @@ var rayServe = Dialect{
 
 var rayServeRows = slices.Concat(
 	[]Row{
-		{To: metrics.RequestDuration, From: "ray_serve_http_request_latency_ms", Is: scrape.Histogram, Where: rayApplications, Scale: metrics.Millis, NoSum: true, Absent: noFinish,
-			Quality: metrics.Approximate, Why: "of an application, which is a model only by convention; Ray sums the midpoints of buckets, so there is no exact sum"},
-		{To: metrics.RequestsRunning, From: "ray_serve_num_ongoing_http_requests", Is: scrape.Gauge, Absent: noRequest,
-			Quality: metrics.Approximate, Why: "HTTP requests of all applications, including those that wait"},
-		{To: metrics.RequestsWaiting, From: "ray_serve_deployment_queued_queries", Is: scrape.Gauge, Absent: noRequest,
-			Quality: metrics.Approximate, Why: "calls to all deployments of an application"},
+		{
+			To: metrics.RequestDuration, From: "ray_serve_http_request_latency_ms", Is: scrape.Histogram, Where: rayApplications,
+			Scale: metrics.Millis, NoSum: true, Absent: noFinish,
+			Quality: metrics.Approximate,
+			Why:     "of an application, which is a model only by convention; Ray sums the midpoints of buckets, so there is no exact sum",
+		},
+		{
+			To: metrics.RequestsRunning, From: "ray_serve_num_ongoing_http_requests", Is: scrape.Gauge, Absent: noRequest,
+			Quality: metrics.Approximate, Why: "HTTP requests of all applications, including those that wait",
+		},
+		{
+			To: metrics.RequestsWaiting, From: "ray_serve_deployment_queued_queries", Is: scrape.Gauge, Absent: noRequest,
+			Quality: metrics.Approximate, Why: "calls to all deployments of an application",
+		},
 	},
-	byStatus(Row{From: "ray_serve_num_http_requests_total", Where: rayApplications, Quality: metrics.Approximate,
-		Why: "of an application, which is a model only by convention; a broken stream counts by its status"},
+	byStatus(Row{
+		From: "ray_serve_num_http_requests_total", Where: rayApplications, Quality: metrics.Approximate,
+		Why: "of an application, which is a model only by convention; a broken stream counts by its status",
+	},
 		"status_code", timeoutIsOurs, metrics.Carry{From: "route", To: metrics.LabelRoute}),
 )
 
@@ -58,21 +68,39 @@ var knativeRevision = metrics.Carry{From: "revision_name", To: metrics.LabelRout
 
 var knativeRows = slices.Concat(
 	[]Row{
-		{To: metrics.RequestDuration, From: "revision_request_latencies", Is: scrape.Histogram, Scale: metrics.Millis, Until: "1.18.x", Absent: noFinish},
-		{To: metrics.RequestDuration, From: "revision_app_request_latencies", Is: scrape.Histogram, Scale: metrics.Millis, Until: "1.18.x", Absent: noFinish,
-			Quality: metrics.Approximate, Why: "without the wait in the proxy"},
-		{To: metrics.RequestDuration, From: "kn_serving_invocation_duration_seconds", Is: scrape.Histogram, Since: "1.19", Absent: noFinish,
-			Quality: metrics.Approximate, Why: "without the wait in the proxy"},
-		{To: metrics.RequestsRunning, From: "revision_queue_depth", Is: scrape.Gauge, Until: "1.18.x", Absent: "concurrency is not limited",
-			Quality: metrics.Approximate, Why: "including those that wait"},
-		{To: metrics.RequestsRunning, From: "kn_serving_queue_depth", Is: scrape.Gauge, Since: "1.19", Absent: "concurrency is not limited",
-			Quality: metrics.Approximate, Why: "including those that wait"},
+		{
+			To: metrics.RequestDuration, From: "revision_request_latencies", Is: scrape.Histogram, Scale: metrics.Millis, Until: "1.18.x",
+			Absent: noFinish,
+		},
+		{
+			To: metrics.RequestDuration, From: "revision_app_request_latencies", Is: scrape.Histogram, Scale: metrics.Millis, Until: "1.18.x",
+			Absent:  noFinish,
+			Quality: metrics.Approximate, Why: "without the wait in the proxy",
+		},
+		{
+			To: metrics.RequestDuration, From: "kn_serving_invocation_duration_seconds", Is: scrape.Histogram, Since: "1.19", Absent: noFinish,
+			Quality: metrics.Approximate, Why: "without the wait in the proxy",
+		},
+		{
+			To: metrics.RequestsRunning, From: "revision_queue_depth", Is: scrape.Gauge, Until: "1.18.x", Absent: "concurrency is not limited",
+			Quality: metrics.Approximate, Why: "including those that wait",
+		},
+		{
+			To: metrics.RequestsRunning, From: "kn_serving_queue_depth", Is: scrape.Gauge, Since: "1.19", Absent: "concurrency is not limited",
+			Quality: metrics.Approximate, Why: "including those that wait",
+		},
 	},
 	byStatus(Row{From: "revision_request_count", Until: "1.18.x"}, "response_code", codeOutcome, knativeRevision),
-	byStatus(Row{From: "revision_app_request_count", Until: "1.18.x", Quality: metrics.Approximate, Why: "without those that the proxy refused"},
+	byStatus(Row{
+		From: "revision_app_request_count", Until: "1.18.x", Quality: metrics.Approximate,
+		Why: "without those that the proxy refused",
+	},
 		"response_code", codeOutcome, knativeRevision),
-	byStatus(Row{From: "kn_serving_invocation_duration_seconds", Is: scrape.Histogram, Since: "1.19", Part: partCount,
-		Quality: metrics.Approximate, Why: "count of the histogram, without those that the proxy refused"}, "http_response_status_code", codeOutcome),
+	byStatus(Row{
+		From: "kn_serving_invocation_duration_seconds", Is: scrape.Histogram, Since: "1.19", Part: partCount,
+		Quality: metrics.Approximate, Why: "count of the histogram, without those that the proxy refused",
+	}, "http_response_status_code",
+		codeOutcome),
 )
 
 // istio reads an Istio proxy. A request between two proxies is on both metrics pages, and one metrics page may hold both sides: those that
@@ -94,10 +122,14 @@ func istioSide(reporter string) []Row {
 	side := is("reporter", reporter)
 	requests := Row{From: "istio_requests_total", Where: side, Quality: metrics.Approximate, Why: allRoutes}
 	return slices.Concat(
-		[]Row{{To: metrics.RequestDuration, From: "istio_request_duration_milliseconds", Is: scrape.Histogram, Scale: metrics.Millis, Where: side, Absent: noFinish,
-			Quality: metrics.Approximate, Why: allRoutes}},
+		[]Row{{
+			To: metrics.RequestDuration, From: "istio_request_duration_milliseconds", Is: scrape.Histogram, Scale: metrics.Millis,
+			Where: side, Absent: noFinish,
+			Quality: metrics.Approximate, Why: allRoutes,
+		}},
 		byStatus(requests, "response_code", proxyOutcome, service),
-		[]Row{{To: metrics.GatewayRejections, From: "istio_requests_total", Is: scrape.Counter, Absent: "no request was refused",
+		[]Row{{
+			To: metrics.GatewayRejections, From: "istio_requests_total", Is: scrape.Counter, Absent: "no request was refused",
 			Where: slices.Concat(side, matching(labels.MatchRegexp, "response_flags", "RL|RLSE|UO|UH|NR")),
 			Carry: []metrics.Carry{service, {From: "response_flags", To: metrics.LabelReason, Map: values(map[string]string{
 				"RL":   string(metrics.RateLimited),
@@ -105,7 +137,8 @@ func istioSide(reporter string) []Row {
 				"UO":   string(metrics.RejectedCapacity),
 				"UH":   string(metrics.NoEndpoint),
 				"NR":   string(metrics.NoEndpoint),
-			}, string(metrics.RejectedOther))}}}},
+			}, string(metrics.RejectedOther))}},
+		}},
 	)
 }
 
@@ -130,23 +163,46 @@ var (
 
 var envoyRows = slices.Concat(
 	[]Row{
-		{To: metrics.RequestDuration, From: "envoy_cluster_upstream_rq_time", Is: scrape.Histogram, Scale: metrics.Millis, Where: envoyRoutes, Absent: noFinish,
-			Quality: metrics.Approximate, Why: allRoutes},
-		{To: metrics.RequestsRunning, From: "envoy_cluster_upstream_rq_active", Is: scrape.Gauge, Where: envoyRoutes, Absent: noRequest,
-			Quality: metrics.Approximate, Why: allRoutes},
-		{To: metrics.RequestsWaiting, From: "envoy_cluster_upstream_rq_pending_active", Is: scrape.Gauge, Where: envoyRoutes, Absent: noRequest,
-			Quality: metrics.Approximate, Why: "wait for a connection, not for the engine"},
-		{To: metrics.GatewayWorkers, From: "envoy_cluster_membership_healthy", Is: scrape.Gauge, Where: envoyRoutes, Carry: []metrics.Carry{envoyCluster}, Absent: "Istio omits it by default",
-			Quality: metrics.Approximate, Why: allRoutes},
+		{
+			To: metrics.RequestDuration, From: "envoy_cluster_upstream_rq_time", Is: scrape.Histogram, Scale: metrics.Millis,
+			Where: envoyRoutes, Absent: noFinish,
+			Quality: metrics.Approximate, Why: allRoutes,
+		},
+		{
+			To: metrics.RequestsRunning, From: "envoy_cluster_upstream_rq_active", Is: scrape.Gauge, Where: envoyRoutes, Absent: noRequest,
+			Quality: metrics.Approximate, Why: allRoutes,
+		},
+		{
+			To: metrics.RequestsWaiting, From: "envoy_cluster_upstream_rq_pending_active", Is: scrape.Gauge, Where: envoyRoutes, Absent: noRequest,
+			Quality: metrics.Approximate, Why: "wait for a connection, not for the engine",
+		},
+		{
+			To: metrics.GatewayWorkers, From: "envoy_cluster_membership_healthy", Is: scrape.Gauge, Where: envoyRoutes,
+			Carry: []metrics.Carry{envoyCluster}, Absent: "Istio omits it by default",
+			Quality: metrics.Approximate, Why: allRoutes,
+		},
 	},
-	byStatus(Row{From: "envoy_cluster_upstream_rq", Where: envoyRoutes, Quality: metrics.Approximate, Why: allRoutes}, "envoy_response_code", proxyOutcome, envoyCluster),
+	byStatus(Row{From: "envoy_cluster_upstream_rq", Where: envoyRoutes, Quality: metrics.Approximate, Why: allRoutes},
+		"envoy_response_code", proxyOutcome, envoyCluster),
 	[]Row{
-		{To: metrics.GatewayRetries, From: "envoy_cluster_upstream_rq_retry", Is: scrape.Counter, Where: envoyRoutes, Carry: []metrics.Carry{envoyCluster}, Absent: noRequest},
-		{To: metrics.GatewayRejections, From: "envoy_cluster_upstream_rq_pending_overflow", Is: scrape.Counter, Where: envoyRoutes, Set: rejected(metrics.RejectedCapacity),
-			Carry: []metrics.Carry{envoyCluster}, Absent: noRequest},
-		{To: metrics.GatewayRejections, From: "envoy_http_local_rate_limit_rate_limited", Is: scrape.Counter, Set: rejected(metrics.RateLimited), Plus: true, Absent: "no local rate limit"},
-		{To: metrics.GatewayRejections, From: "envoy_cluster_ratelimit_over_limit", Is: scrape.Counter, Set: rejected(metrics.RateLimited), Carry: []metrics.Carry{envoyCluster}, Plus: true,
-			Absent: "no global rate limit"},
+		{
+			To: metrics.GatewayRetries, From: "envoy_cluster_upstream_rq_retry", Is: scrape.Counter, Where: envoyRoutes,
+			Carry: []metrics.Carry{envoyCluster}, Absent: noRequest,
+		},
+		{
+			To: metrics.GatewayRejections, From: "envoy_cluster_upstream_rq_pending_overflow", Is: scrape.Counter, Where: envoyRoutes,
+			Set:   rejected(metrics.RejectedCapacity),
+			Carry: []metrics.Carry{envoyCluster}, Absent: noRequest,
+		},
+		{
+			To: metrics.GatewayRejections, From: "envoy_http_local_rate_limit_rate_limited", Is: scrape.Counter,
+			Set: rejected(metrics.RateLimited), Plus: true, Absent: "no local rate limit",
+		},
+		{
+			To: metrics.GatewayRejections, From: "envoy_cluster_ratelimit_over_limit", Is: scrape.Counter, Set: rejected(metrics.RateLimited),
+			Carry: []metrics.Carry{envoyCluster}, Plus: true,
+			Absent: "no global rate limit",
+		},
 	},
 	higressRows,
 )
@@ -155,7 +211,10 @@ var envoyRows = slices.Concat(
 // counts, without quantiles.
 var higressRows = []Row{
 	{To: metrics.PromptTokens, From: higressPrefix + "input_token", Is: scrape.Counter, Carry: higressLabels, Absent: noHigress},
-	{To: metrics.GenerationTokens, From: higressPrefix + "output_token", Is: scrape.Counter, Counted: metrics.CountedEnd, Carry: higressLabels, Absent: noHigress},
+	{
+		To: metrics.GenerationTokens, From: higressPrefix + "output_token", Is: scrape.Counter, Counted: metrics.CountedEnd,
+		Carry: higressLabels, Absent: noHigress,
+	},
 }
 
 const (
@@ -166,4 +225,5 @@ const (
 var higressLabels = []metrics.Carry{{From: "ai_model", To: metrics.LabelModel, Map: without("unknown")}}
 
 // higressLacks explains why the first token of Higress is missing.
-var higressLacks = lacks("Higress sums milliseconds, which gives no quantile; other Envoys do not count tokens", []*metrics.Family{metrics.TimeToFirstToken})
+var higressLacks = lacks("Higress sums milliseconds, which gives no quantile; other Envoys do not count tokens",
+	[]*metrics.Family{metrics.TimeToFirstToken})

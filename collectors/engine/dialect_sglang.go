@@ -14,8 +14,9 @@ import (
 // sglang reads SGLang, which always runs Prometheus' multiprocess mode. Scheduler metrics carry
 // ranks; latencies come from the tokenizer process and do not.
 var sglang = Dialect{
-	Runtime:     metrics.SGLang,
-	Source:      "sglang srt/metrics/collector.py (to 0.5.9), srt/observability/metrics_collector.py (from 0.5.10), srt/managers/tokenizer_manager.py",
+	Runtime: metrics.SGLang,
+	Source: "sglang srt/metrics/collector.py (to 0.5.9), srt/observability/metrics_collector.py (from 0.5.10), " +
+		"srt/managers/tokenizer_manager.py",
 	API:         "completions",
 	Recognise:   func(p *scrape.Page) bool { return p.HasPrefix("sglang:") },
 	Restore:     colon("sglang"),
@@ -34,7 +35,8 @@ var sglang = Dialect{
 	// With priority scheduling, each gauge has a series per priority besides the total without one.
 	Total: "priority",
 	Server: &Server{
-		Active: Source{Name: "sglang:http_requests_active", Is: scrape.Gauge, Where: slices.Concat(is("method", "POST"), matching(labels.MatchRegexp, "endpoint", generates))},
+		Active: Source{Name: "sglang:http_requests_active", Is: scrape.Gauge, Where: slices.Concat(is("method", "POST"),
+			matching(labels.MatchRegexp, "endpoint", generates))},
 	},
 	VersionHints: []VersionHint{
 		{Name: "sglang:time_per_output_token_seconds", Until: "0.4.4.post3"},
@@ -45,23 +47,48 @@ var sglang = Dialect{
 		{Name: "sglang:num_requests_total", Lacks: "is_streaming", Until: "0.5.16"},
 	},
 	Rows: []Row{
-		{To: metrics.TimeToFirstToken, From: "sglang:time_to_first_token_seconds", Is: scrape.Histogram, Where: is("is_streaming", "True", "true"), Since: "0.5.17",
-			Absent: "no streaming request yet, or a prefill engine"},
-		{To: metrics.TimeToFirstToken, From: "sglang:time_to_first_token_seconds", Is: scrape.Histogram, Where: is("is_streaming", ""),
-			Absent: "no request yet, or a prefill engine", Quality: metrics.Approximate, Why: "before 0.5.17: answers that are not streamed count with their whole duration"},
+		{
+			To: metrics.TimeToFirstToken, From: "sglang:time_to_first_token_seconds", Is: scrape.Histogram, Where: is("is_streaming", "True",
+				"true"), Since: "0.5.17",
+			Absent: "no streaming request yet, or a prefill engine",
+		},
+		{
+			To: metrics.TimeToFirstToken, From: "sglang:time_to_first_token_seconds", Is: scrape.Histogram, Where: is("is_streaming", ""),
+			Absent: "no request yet, or a prefill engine", Quality: metrics.Approximate,
+			Why: "before 0.5.17: answers that are not streamed count with their whole duration",
+		},
 		{To: metrics.InterTokenLatency, From: "sglang:inter_token_latency_seconds", Is: scrape.Histogram, Since: "0.4.3.post3", Absent: noDecode},
-		{To: metrics.TimePerOutputToken, From: sglangWhole.From, Is: scrape.Histogram, Where: is("is_streaming", "True", "true"), Since: "0.5.22", Absent: "no streamed answer of two tokens or more yet"},
-		{To: metrics.TimePerOutputToken, From: "sglang:time_per_output_token_seconds", Is: scrape.Histogram, Until: "0.4.4.post3", Absent: noDecode,
-			Quality: metrics.Approximate, Why: "the running mean of a request, observed with each chunk"},
+		{
+			To: metrics.TimePerOutputToken, From: sglangWhole.From, Is: scrape.Histogram, Where: is("is_streaming", "True", "true"),
+			Since: "0.5.22", Absent: "no streamed answer of two tokens or more yet",
+		},
+		{
+			To: metrics.TimePerOutputToken, From: "sglang:time_per_output_token_seconds", Is: scrape.Histogram, Until: "0.4.4.post3",
+			Absent:  noDecode,
+			Quality: metrics.Approximate, Why: "the running mean of a request, observed with each chunk",
+		},
 		{To: metrics.RequestDuration, From: "sglang:e2e_request_latency_seconds", Is: scrape.Histogram, Absent: noFinish},
-		{To: metrics.QueueTime, From: "sglang:queue_time_seconds", Is: scrape.Histogram, Since: "0.5.3", Absent: noRequest,
-			Quality: metrics.Approximate, Why: sglangOwn},
-		{To: metrics.QueueTime, From: "sglang:queue_time_s", Is: scrape.Histogram, Since: "0.5.2", Until: "0.5.2", Absent: noRequest,
-			Quality: metrics.Approximate, Why: sglangOwn},
-		{To: metrics.PrefillTime, From: "sglang:per_stage_req_latency_seconds", Is: scrape.Histogram, Where: is("stage", "prefill_forward"), Since: "0.5.3",
-			Absent: noRequest, Quality: metrics.Approximate, Why: "the last chunk of chunked prefills; " + sglangOwn},
-		{To: metrics.RequestPromptTokens, From: "sglang:prompt_tokens_histogram", Is: scrape.Histogram, Since: "0.4.6.post4", Absent: "needs --collect-tokens-histogram before 0.5.17"},
-		{To: metrics.RequestGenerationTokens, From: "sglang:generation_tokens_histogram", Is: scrape.Histogram, Since: "0.4.6.post4", Absent: "needs --collect-tokens-histogram before 0.5.17"},
+		{
+			To: metrics.QueueTime, From: "sglang:queue_time_seconds", Is: scrape.Histogram, Since: "0.5.3", Absent: noRequest,
+			Quality: metrics.Approximate, Why: sglangOwn,
+		},
+		{
+			To: metrics.QueueTime, From: "sglang:queue_time_s", Is: scrape.Histogram, Since: "0.5.2", Until: "0.5.2", Absent: noRequest,
+			Quality: metrics.Approximate, Why: sglangOwn,
+		},
+		{
+			To: metrics.PrefillTime, From: "sglang:per_stage_req_latency_seconds", Is: scrape.Histogram, Where: is("stage", "prefill_forward"),
+			Since:  "0.5.3",
+			Absent: noRequest, Quality: metrics.Approximate, Why: "the last chunk of chunked prefills; " + sglangOwn,
+		},
+		{
+			To: metrics.RequestPromptTokens, From: "sglang:prompt_tokens_histogram", Is: scrape.Histogram, Since: "0.4.6.post4",
+			Absent: "needs --collect-tokens-histogram before 0.5.17",
+		},
+		{
+			To: metrics.RequestGenerationTokens, From: "sglang:generation_tokens_histogram", Is: scrape.Histogram, Since: "0.4.6.post4",
+			Absent: "needs --collect-tokens-histogram before 0.5.17",
+		},
 
 		{To: metrics.RequestsRunning, From: "sglang:num_running_reqs", Is: scrape.Gauge},
 		{To: metrics.RequestsRunning, From: "sglang:num_requests_running", Is: scrape.Gauge, Until: "0.3.5"},
@@ -69,8 +96,11 @@ var sglang = Dialect{
 		{To: metrics.RequestsWaiting, From: "sglang:num_requests_waiting", Is: scrape.Gauge, Until: "0.3.5"},
 		// From 0.5.11 on, token_usage is the fullest of the pools: that of full attention, of sliding windows and of Mamba's
 		// states. Before, it left out Mamba's.
-		{To: metrics.KVCacheUsage, From: "sglang:token_usage", With: []string{"sglang:mamba_usage"}, Is: scrape.Gauge, Since: "0.5.4.post3", Until: "0.5.10.post1", Fold: most,
-			Quality: metrics.Derived, Why: "the fuller of the KV cache and the pool of Mamba's states"},
+		{
+			To: metrics.KVCacheUsage, From: "sglang:token_usage", With: []string{"sglang:mamba_usage"}, Is: scrape.Gauge, Since: "0.5.4.post3",
+			Until: "0.5.10.post1", Fold: most,
+			Quality: metrics.Derived, Why: "the fuller of the KV cache and the pool of Mamba's states",
+		},
 		{To: metrics.KVCacheUsage, From: "sglang:token_usage", Is: scrape.Gauge},
 		{To: metrics.KVCacheCapacity, From: "sglang:max_total_num_tokens", Is: scrape.Gauge, Since: "0.5.6"},
 		{To: metrics.MaxModelLen, From: "sglang:context_len", Is: scrape.Gauge, Since: "0.5.11"},
@@ -81,92 +111,240 @@ var sglang = Dialect{
 		// requests had 956), nor what is made beside a prefill with --enable-mixed-chunk; the overlap scheduler adds a step.
 		{To: metrics.PromptTokens, From: "sglang:prompt_tokens_total", Is: scrape.Counter, Absent: noFinish},
 		{To: metrics.GenerationTokens, From: "sglang:generation_tokens_total", Is: scrape.Counter, Counted: metrics.CountedEnd, Absent: noFinish},
-		{To: metrics.EngineSteps, From: "sglang:cuda_graph_passes_total", Is: scrape.Counter, Since: "0.5.7", Absent: noDecode,
-			Quality: metrics.Approximate, Why: "decode passes, with and without a CUDA graph; prefill passes only in newer releases"},
-		sglangEnded(metrics.OutcomeSuccess, "finished requests minus those that were aborted, failed or broke off; includes one request of the server to itself at each start", sglangEnds.good),
-		{To: metrics.Requests, From: sglangFinished.From, Is: scrape.Counter, Since: "0.4.1.post6", Set: outcome(metrics.OutcomeSuccess), Absent: noFinish,
-			Tally:   &Tally{Of: []Count{sglangAborted, sglangWrong}, Step: func(rose []float64) float64 { return max(0, rose[0]-max(0, rose[1]-rose[2])) }},
-			Quality: metrics.Approximate, Why: "finished requests minus those aborted beyond the answers 400; includes requests that failed while they ran, and one of the server to itself at each start"},
-		sglangEnded(metrics.OutcomeUnknown, "streams that were neither completed nor aborted: they broke off, were wrong, or had one token", sglangEnds.broken),
+		{
+			To: metrics.EngineSteps, From: "sglang:cuda_graph_passes_total", Is: scrape.Counter, Since: "0.5.7", Absent: noDecode,
+			Quality: metrics.Approximate, Why: "decode passes, with and without a CUDA graph; prefill passes only in newer releases",
+		},
+		sglangEnded(metrics.OutcomeSuccess,
+			"finished requests minus those that were aborted, failed or broke off; includes one request of the server to itself at each start",
+			sglangEnds.good),
+		{
+			To: metrics.Requests, From: sglangFinished.From, Is: scrape.Counter, Since: "0.4.1.post6", Set: outcome(metrics.OutcomeSuccess),
+			Absent: noFinish,
+			Tally: &Tally{Of: []Count{sglangAborted, sglangWrong}, Step: func(rose []float64) float64 {
+				return max(0,
+					rose[0]-max(0, rose[1]-rose[2]))
+			}},
+			Quality: metrics.Approximate,
+			Why: "finished requests minus those aborted beyond the answers 400; includes requests that failed while they ran, and one of " +
+				"the server to itself at each start",
+		},
+		sglangEnded(metrics.OutcomeUnknown, "streams that were neither completed nor aborted: they broke off, were wrong, or had one token",
+			sglangEnds.broken),
 		sglangRefusedStreams(),
-		{To: metrics.Requests, From: sglangAborted.From, Is: scrape.Counter, Since: "0.4.7", Plus: true, Set: outcome(metrics.OutcomeAbort), Absent: "no request was aborted"},
+		{
+			To: metrics.Requests, From: sglangAborted.From, Is: scrape.Counter, Since: "0.4.7", Plus: true, Set: outcome(metrics.OutcomeAbort),
+			Absent: "no request was aborted",
+		},
 		answered("sglang:http_responses_total", "status_code", "4(0[1-9]|[1-9][0-9])|5.*", "endpoint", "0.5.6.post2",
 			"failed HTTP answers; before 0.5.22, and until the first complete answer, a request that failed while it ran also counts as finished"),
 		sglangInvalid(),
-		{To: metrics.Preemptions, From: "sglang:num_retracted_requests_total", Is: scrape.Counter, Since: "0.5.7", Absent: "no request was retracted yet"},
-		{To: metrics.Preemptions, From: "sglang:num_retractions", Is: scrape.Histogram, Since: "0.5.4.post2", Until: "0.5.10.post1", Part: partSum,
-			Absent: noFinish, Quality: metrics.Approximate, Why: "counted when the request finishes"},
+		{
+			To: metrics.Preemptions, From: "sglang:num_retracted_requests_total", Is: scrape.Counter, Since: "0.5.7",
+			Absent: "no request was retracted yet",
+		},
+		{
+			To: metrics.Preemptions, From: "sglang:num_retractions", Is: scrape.Histogram, Since: "0.5.4.post2", Until: "0.5.10.post1",
+			Part:   partSum,
+			Absent: noFinish, Quality: metrics.Approximate, Why: "counted when the request finishes",
+		},
 
 		// Not the cache_hit_rate gauge: each batch overwrites it, and decoding sets it to zero (sglang#26608).
-		{To: metrics.PrefixCacheQueryTokens, From: "sglang:prompt_tokens_total", Is: scrape.Counter, Absent: noFinish,
-			Quality: metrics.Derived, Why: "all prompt tokens are looked up"},
+		{
+			To: metrics.PrefixCacheQueryTokens, From: "sglang:prompt_tokens_total", Is: scrape.Counter, Absent: noFinish,
+			Quality: metrics.Derived, Why: "all prompt tokens are looked up",
+		},
 		{To: metrics.PrefixCacheHitTokens, From: "sglang:cached_tokens_total", Is: scrape.Counter, Since: "0.4.3.post4", Absent: "no hit yet"},
 
-		{To: metrics.KVTransferTime, From: "sglang:kv_transfer_latency_ms", Is: scrape.Histogram, Scale: metrics.Millis, Since: "0.5.10", Absent: "not a prefill or decode engine"},
-		{To: metrics.KVTransferSize, From: "sglang:kv_transfer_total_mb", Is: scrape.Histogram, Scale: metrics.Megabytes, Since: "0.5.10", Absent: "not a prefill or decode engine"},
-		{To: metrics.KVTransferFailures, From: "sglang:num_transfer_failed_reqs_total", Is: scrape.Counter, Since: "0.4.6.post4", Absent: "no transfer has failed yet"},
-		{To: metrics.KVTransferFailures, From: "sglang:num_bootstrap_failed_reqs_total", Is: scrape.Counter, Since: "0.4.6.post4", Plus: true, Absent: "no handshake has failed yet"},
+		{
+			To: metrics.KVTransferTime, From: "sglang:kv_transfer_latency_ms", Is: scrape.Histogram, Scale: metrics.Millis, Since: "0.5.10",
+			Absent: "not a prefill or decode engine",
+		},
+		{
+			To: metrics.KVTransferSize, From: "sglang:kv_transfer_total_mb", Is: scrape.Histogram, Scale: metrics.Megabytes, Since: "0.5.10",
+			Absent: "not a prefill or decode engine",
+		},
+		{
+			To: metrics.KVTransferFailures, From: "sglang:num_transfer_failed_reqs_total", Is: scrape.Counter, Since: "0.4.6.post4",
+			Absent: "no transfer has failed yet",
+		},
+		{
+			To: metrics.KVTransferFailures, From: "sglang:num_bootstrap_failed_reqs_total", Is: scrape.Counter, Since: "0.4.6.post4",
+			Plus: true, Absent: "no handshake has failed yet",
+		},
 
 		// Each queue has one cause. The queues of disaggregation exist, and are empty, on every engine.
 		{To: metrics.RequestsWaitingByReason, From: "sglang:num_queue_reqs", Is: scrape.Gauge, Set: waitsFor("capacity")},
-		{To: metrics.RequestsWaitingByReason, From: "sglang:num_grammar_queue_reqs", Is: scrape.Gauge, Since: "0.4.6.post4", Plus: true, Set: waitsFor("grammar")},
-		{To: metrics.RequestsWaitingByReason, From: "sglang:num_prefill_bootstrap_queue_reqs", Is: scrape.Gauge, Since: "0.5.12", Plus: true, Set: waitsFor("bootstrap")},
-		{To: metrics.RequestsWaitingByReason, From: "sglang:num_prefill_prealloc_queue_reqs", Is: scrape.Gauge, Since: "0.4.6.post4", Until: "0.5.11", Plus: true, Set: waitsFor("bootstrap")},
-		{To: metrics.RequestsWaitingByReason, From: "sglang:num_decode_prealloc_queue_reqs", Is: scrape.Gauge, Since: "0.4.6.post4", Plus: true, Set: waitsFor("kv_allocation")},
-		{To: metrics.RequestsWaitingByReason, From: "sglang:num_prefill_inflight_queue_reqs", Is: scrape.Gauge, Since: "0.5.1.post2", Plus: true, Set: waitsFor("kv_transfer")},
-		{To: metrics.RequestsWaitingByReason, From: "sglang:num_prefill_infight_queue_reqs", Is: scrape.Gauge, Since: "0.4.6.post4", Until: "0.5.1.post1", Plus: true, Set: waitsFor("kv_transfer")},
-		{To: metrics.RequestsWaitingByReason, From: "sglang:num_decode_transfer_queue_reqs", Is: scrape.Gauge, Since: "0.4.6.post4", Plus: true, Set: waitsFor("kv_transfer")},
+		{
+			To: metrics.RequestsWaitingByReason, From: "sglang:num_grammar_queue_reqs", Is: scrape.Gauge, Since: "0.4.6.post4", Plus: true,
+			Set: waitsFor("grammar"),
+		},
+		{
+			To: metrics.RequestsWaitingByReason, From: "sglang:num_prefill_bootstrap_queue_reqs", Is: scrape.Gauge, Since: "0.5.12", Plus: true,
+			Set: waitsFor("bootstrap"),
+		},
+		{
+			To: metrics.RequestsWaitingByReason, From: "sglang:num_prefill_prealloc_queue_reqs", Is: scrape.Gauge, Since: "0.4.6.post4",
+			Until: "0.5.11", Plus: true, Set: waitsFor("bootstrap"),
+		},
+		{
+			To: metrics.RequestsWaitingByReason, From: "sglang:num_decode_prealloc_queue_reqs", Is: scrape.Gauge, Since: "0.4.6.post4",
+			Plus: true, Set: waitsFor("kv_allocation"),
+		},
+		{
+			To: metrics.RequestsWaitingByReason, From: "sglang:num_prefill_inflight_queue_reqs", Is: scrape.Gauge, Since: "0.5.1.post2",
+			Plus: true, Set: waitsFor("kv_transfer"),
+		},
+		{
+			To: metrics.RequestsWaitingByReason, From: "sglang:num_prefill_infight_queue_reqs", Is: scrape.Gauge, Since: "0.4.6.post4",
+			Until: "0.5.1.post1", Plus: true, Set: waitsFor("kv_transfer"),
+		},
+		{
+			To: metrics.RequestsWaitingByReason, From: "sglang:num_decode_transfer_queue_reqs", Is: scrape.Gauge, Since: "0.4.6.post4",
+			Plus: true, Set: waitsFor("kv_transfer"),
+		},
 
-		{To: metrics.RequestPreemptions, From: "sglang:num_retractions", Is: scrape.Histogram, Since: "0.5.4.post2", Until: "0.5.10.post1", Absent: noFinish},
+		{
+			To: metrics.RequestPreemptions, From: "sglang:num_retractions", Is: scrape.Histogram, Since: "0.5.4.post2", Until: "0.5.10.post1",
+			Absent: noFinish,
+		},
 
 		// HiCache. Backup goes from GPU to host, load back the other way; backuped (sic) goes from host to storage,
 		// prefetched the other way. Evictions from the GPU belong to none of these tiers.
-		{To: metrics.ExternalPrefixCacheQueryTokens, From: "sglang:prefill_effective_tokens_total", Is: scrape.Counter, Since: "0.5.18", Absent: noHiCache,
-			Quality: metrics.Approximate, Why: "every prompt token, including those found on the GPU"},
-		{To: metrics.ExternalPrefixCacheQueryTokens, From: "sglang:cached_tokens_total", With: []string{"sglang:prompt_tokens_total"}, Is: scrape.Counter, Since: "0.5.9",
+		{
+			To: metrics.ExternalPrefixCacheQueryTokens, From: "sglang:prefill_effective_tokens_total", Is: scrape.Counter, Since: "0.5.18",
+			Absent:  noHiCache,
+			Quality: metrics.Approximate, Why: "every prompt token, including those found on the GPU",
+		},
+		{
+			To: metrics.ExternalPrefixCacheQueryTokens, From: "sglang:cached_tokens_total", With: []string{"sglang:prompt_tokens_total"},
+			Is: scrape.Counter, Since: "0.5.9",
 			Where: is("cache_source", "host", "storage"), Fold: sumOf("sglang:prompt_tokens_total"), Absent: noHiCache,
-			Quality: metrics.Approximate, Why: "every prompt token, including those found on the GPU"},
-		{To: metrics.ExternalPrefixCacheHitTokens, From: "sglang:prefill_effective_tokens_total", Is: scrape.Counter, Since: "0.5.18", Where: is("mode", "host_hit", "storage_hit"),
-			Absent: noHiCache, Quality: metrics.Derived, Why: "sum of tokens found in host memory and in storage"},
-		{To: metrics.ExternalPrefixCacheHitTokens, From: "sglang:cached_tokens_total", Is: scrape.Counter, Since: "0.5.9", Where: is("cache_source", "host", "storage"),
-			Absent: noHiCache, Quality: metrics.Derived, Why: "sum of tokens found in host memory and in storage"},
-		{To: metrics.KVTierQueryTokens, From: "sglang:prefill_effective_tokens_total", Is: scrape.Counter, Since: "0.5.18", Where: is("mode", "host_hit", "storage_hit", "input"),
-			Set: tier(metrics.TierHost), Absent: noHiCache, Quality: metrics.Derived, Why: "prompt tokens not found on the GPU"},
-		{To: metrics.KVTierQueryTokens, From: "sglang:prefill_effective_tokens_total", Is: scrape.Counter, Since: "0.5.18", Where: is("mode", "storage_hit", "input"),
-			Set: tier(metrics.TierStorage), Plus: true, Absent: noHiCache, Quality: metrics.Approximate, Why: "prompt tokens found neither on the GPU nor in host memory; short ones are not looked up"},
-		{To: metrics.KVTierHitTokens, From: "sglang:prefill_effective_tokens_total", Is: scrape.Counter, Since: "0.5.18", Where: is("mode", "host_hit", "storage_hit"), Absent: noHiCache,
-			Carry: []metrics.Carry{{From: "mode", To: metrics.LabelTier, Map: values(map[string]string{"host_hit": string(metrics.TierHost)}, string(metrics.TierStorage))}}},
-		{To: metrics.KVTierHitTokens, From: "sglang:cached_tokens_total", Is: scrape.Counter, Since: "0.5.9", Where: is("cache_source", "host", "storage"), Absent: noHiCache,
-			Carry: []metrics.Carry{{From: "cache_source", To: metrics.LabelTier, Map: values(map[string]string{"host": string(metrics.TierHost)}, string(metrics.TierStorage))}}},
-		{To: metrics.KVTierTransferTokens, From: "sglang:load_back_tokens_total", Is: scrape.Counter, Since: "0.5.5.post1", Where: is("pool", "kv", ""),
-			Set: tier(metrics.TierHost, metrics.Fetch), Absent: noHiCache, Quality: metrics.Approximate, Why: overRanks},
-		{To: metrics.KVTierTransferTokens, From: "sglang:hicache_backup_tokens_total", Is: scrape.Counter, Since: "0.5.18", Where: is("pool", "kv"),
-			Set: tier(metrics.TierHost, metrics.Store), Plus: true, Absent: noHiCache, Quality: metrics.Approximate, Why: overRanks},
-		{To: metrics.KVTierTransferTokens, From: "sglang:prefetched_tokens_total", Is: scrape.Counter, Since: "0.5.2", Set: tier("", metrics.Fetch), Carry: storageBackend, Plus: true, Absent: noHiCache},
-		{To: metrics.KVTierTransferTokens, From: "sglang:backuped_tokens_total", Is: scrape.Counter, Since: "0.5.2", Set: tier("", metrics.Store), Carry: storageBackend, Plus: true, Absent: noHiCache},
-		{To: metrics.KVTierTransferBytes, From: "sglang:load_back_bytes_total", Is: scrape.Counter, Since: "0.5.18", Set: tier(metrics.TierHost, metrics.Fetch), Absent: noHiCache},
-		{To: metrics.KVTierTransferBytes, From: "sglang:hicache_backup_bytes_total", Is: scrape.Counter, Since: "0.5.18", Set: tier(metrics.TierHost, metrics.Store), Plus: true, Absent: noHiCache},
-		{To: metrics.KVTierTransferTime, From: "sglang:load_back_duration_seconds", Is: scrape.Histogram, Since: "0.5.5.post1", Set: tier(metrics.TierHost, metrics.Fetch),
-			Part: partSum, Absent: noHiCache, Quality: metrics.Derived, Why: "sum of the histogram"},
-		{To: metrics.KVTierTransferTime, From: "sglang:hicache_backup_duration_seconds", Is: scrape.Histogram, Since: "0.5.18", Set: tier(metrics.TierHost, metrics.Store),
-			Part: partSum, Plus: true, Absent: noHiCache, Quality: metrics.Derived, Why: "sum of the histogram"},
-		{To: metrics.KVTierFailures, From: "sglang:storage_prefetch_unfulfilled_tokens_total", Is: scrape.Counter, Since: "0.5.19", Set: tier("", metrics.Fetch), Carry: storageBackend, Absent: noHiCache},
-		{To: metrics.KVTierRefused, From: "sglang:hicache_dropped_tokens_total", Is: scrape.Counter, Since: "0.5.18", Where: is("pool", "kv"), Set: tier(metrics.TierHost),
-			Absent: noHiCache, Quality: metrics.Approximate, Why: overRanks},
-		{To: metrics.KVTierRefused, From: "sglang:hicache_backup_dropped_tokens_total", Is: scrape.Counter, Since: "0.5.19", Set: tier(metrics.TierStorage), Carry: storageBackend, Plus: true, Absent: noHiCache},
-		{To: metrics.KVTierUsage, From: "sglang:hicache_host_used_tokens", With: []string{"sglang:hicache_host_total_tokens"}, Is: scrape.Gauge, Since: "0.5.10", Set: tier(metrics.TierHost),
-			Fold: ratio("sglang:hicache_host_used_tokens", "sglang:hicache_host_total_tokens"), Absent: noHiCache, Quality: metrics.Derived, Why: "used over all tokens"},
-		{To: metrics.KVTierCapacityTokens, From: "sglang:hicache_host_total_tokens", Is: scrape.Gauge, Since: "0.5.10", Set: tier(metrics.TierHost), Absent: noHiCache},
+			Quality: metrics.Approximate, Why: "every prompt token, including those found on the GPU",
+		},
+		{
+			To: metrics.ExternalPrefixCacheHitTokens, From: "sglang:prefill_effective_tokens_total", Is: scrape.Counter, Since: "0.5.18",
+			Where:  is("mode", "host_hit", "storage_hit"),
+			Absent: noHiCache, Quality: metrics.Derived, Why: "sum of tokens found in host memory and in storage",
+		},
+		{
+			To: metrics.ExternalPrefixCacheHitTokens, From: "sglang:cached_tokens_total", Is: scrape.Counter, Since: "0.5.9",
+			Where:  is("cache_source", "host", "storage"),
+			Absent: noHiCache, Quality: metrics.Derived, Why: "sum of tokens found in host memory and in storage",
+		},
+		{
+			To: metrics.KVTierQueryTokens, From: "sglang:prefill_effective_tokens_total", Is: scrape.Counter, Since: "0.5.18",
+			Where: is("mode", "host_hit", "storage_hit", "input"),
+			Set:   tier(metrics.TierHost), Absent: noHiCache, Quality: metrics.Derived, Why: "prompt tokens not found on the GPU",
+		},
+		{
+			To: metrics.KVTierQueryTokens, From: "sglang:prefill_effective_tokens_total", Is: scrape.Counter, Since: "0.5.18",
+			Where: is("mode", "storage_hit", "input"),
+			Set:   tier(metrics.TierStorage), Plus: true, Absent: noHiCache, Quality: metrics.Approximate,
+			Why: "prompt tokens found neither on the GPU nor in host memory; short ones are not looked up",
+		},
+		{
+			To: metrics.KVTierHitTokens, From: "sglang:prefill_effective_tokens_total", Is: scrape.Counter, Since: "0.5.18",
+			Where: is("mode", "host_hit", "storage_hit"), Absent: noHiCache,
+			Carry: []metrics.Carry{{From: "mode", To: metrics.LabelTier, Map: values(map[string]string{"host_hit": string(metrics.TierHost)},
+				string(metrics.TierStorage))}},
+		},
+		{
+			To: metrics.KVTierHitTokens, From: "sglang:cached_tokens_total", Is: scrape.Counter, Since: "0.5.9",
+			Where: is("cache_source", "host", "storage"), Absent: noHiCache,
+			Carry: []metrics.Carry{{
+				From: "cache_source", To: metrics.LabelTier,
+				Map: values(map[string]string{"host": string(metrics.TierHost)}, string(metrics.TierStorage)),
+			}},
+		},
+		{
+			To: metrics.KVTierTransferTokens, From: "sglang:load_back_tokens_total", Is: scrape.Counter, Since: "0.5.5.post1",
+			Where: is("pool", "kv", ""),
+			Set:   tier(metrics.TierHost, metrics.Fetch), Absent: noHiCache, Quality: metrics.Approximate, Why: overRanks,
+		},
+		{
+			To: metrics.KVTierTransferTokens, From: "sglang:hicache_backup_tokens_total", Is: scrape.Counter, Since: "0.5.18",
+			Where: is("pool", "kv"),
+			Set:   tier(metrics.TierHost, metrics.Store), Plus: true, Absent: noHiCache, Quality: metrics.Approximate, Why: overRanks,
+		},
+		{
+			To: metrics.KVTierTransferTokens, From: "sglang:prefetched_tokens_total", Is: scrape.Counter, Since: "0.5.2",
+			Set: tier("", metrics.Fetch), Carry: storageBackend, Plus: true, Absent: noHiCache,
+		},
+		{
+			To: metrics.KVTierTransferTokens, From: "sglang:backuped_tokens_total", Is: scrape.Counter, Since: "0.5.2",
+			Set: tier("", metrics.Store), Carry: storageBackend, Plus: true, Absent: noHiCache,
+		},
+		{
+			To: metrics.KVTierTransferBytes, From: "sglang:load_back_bytes_total", Is: scrape.Counter, Since: "0.5.18",
+			Set: tier(metrics.TierHost, metrics.Fetch), Absent: noHiCache,
+		},
+		{
+			To: metrics.KVTierTransferBytes, From: "sglang:hicache_backup_bytes_total", Is: scrape.Counter, Since: "0.5.18",
+			Set: tier(metrics.TierHost, metrics.Store), Plus: true, Absent: noHiCache,
+		},
+		{
+			To: metrics.KVTierTransferTime, From: "sglang:load_back_duration_seconds", Is: scrape.Histogram, Since: "0.5.5.post1",
+			Set:  tier(metrics.TierHost, metrics.Fetch),
+			Part: partSum, Absent: noHiCache, Quality: metrics.Derived, Why: "sum of the histogram",
+		},
+		{
+			To: metrics.KVTierTransferTime, From: "sglang:hicache_backup_duration_seconds", Is: scrape.Histogram, Since: "0.5.18",
+			Set:  tier(metrics.TierHost, metrics.Store),
+			Part: partSum, Plus: true, Absent: noHiCache, Quality: metrics.Derived, Why: "sum of the histogram",
+		},
+		{
+			To: metrics.KVTierFailures, From: "sglang:storage_prefetch_unfulfilled_tokens_total", Is: scrape.Counter, Since: "0.5.19",
+			Set: tier("", metrics.Fetch), Carry: storageBackend, Absent: noHiCache,
+		},
+		{
+			To: metrics.KVTierRefused, From: "sglang:hicache_dropped_tokens_total", Is: scrape.Counter, Since: "0.5.18",
+			Where: is("pool", "kv"), Set: tier(metrics.TierHost),
+			Absent: noHiCache, Quality: metrics.Approximate, Why: overRanks,
+		},
+		{
+			To: metrics.KVTierRefused, From: "sglang:hicache_backup_dropped_tokens_total", Is: scrape.Counter, Since: "0.5.19",
+			Set: tier(metrics.TierStorage), Carry: storageBackend, Plus: true, Absent: noHiCache,
+		},
+		{
+			To: metrics.KVTierUsage, From: "sglang:hicache_host_used_tokens", With: []string{"sglang:hicache_host_total_tokens"},
+			Is: scrape.Gauge, Since: "0.5.10", Set: tier(metrics.TierHost),
+			Fold: ratio("sglang:hicache_host_used_tokens", "sglang:hicache_host_total_tokens"), Absent: noHiCache, Quality: metrics.Derived,
+			Why: "used over all tokens",
+		},
+		{
+			To: metrics.KVTierCapacityTokens, From: "sglang:hicache_host_total_tokens", Is: scrape.Gauge, Since: "0.5.10",
+			Set: tier(metrics.TierHost), Absent: noHiCache,
+		},
 
-		{To: metrics.SpecDecodeAcceptance, From: "sglang:spec_accept_rate", With: []string{"sglang:spec_accept_length"}, Is: scrape.Gauge, Since: "0.5.3.post2",
-			Fold: unlessZero("sglang:spec_accept_rate", "sglang:spec_accept_length"), Absent: noDrafts, NoValue: noDrafts},
-		{To: metrics.MultimodalCacheQueries, From: "sglang:encoder_cache_total_files_total", Is: scrape.Counter, Since: "0.5.15", Absent: "no encode server"},
-		{To: metrics.MultimodalCacheHits, From: "sglang:encoder_cache_hit_files_total", Is: scrape.Counter, Since: "0.5.15", Absent: "no encode server"},
-		{To: metrics.EstimatedFlops, From: "sglang:estimated_flops_per_gpu_total", Is: scrape.Counter, Since: "0.5.10", Absent: "not estimated by this engine"},
-		{To: metrics.EstimatedMemoryBytes, From: "sglang:estimated_read_bytes_per_gpu_total", Is: scrape.Counter, Since: "0.5.10", Absent: "not estimated by this engine"},
-		{To: metrics.EstimatedMemoryBytes, From: "sglang:estimated_write_bytes_per_gpu_total", Is: scrape.Counter, Since: "0.5.10", Plus: true, Absent: "not estimated by this engine"},
+		{
+			To: metrics.SpecDecodeAcceptance, From: "sglang:spec_accept_rate", With: []string{"sglang:spec_accept_length"}, Is: scrape.Gauge,
+			Since: "0.5.3.post2",
+			Fold:  unlessZero("sglang:spec_accept_rate", "sglang:spec_accept_length"), Absent: noDrafts, NoValue: noDrafts,
+		},
+		{
+			To: metrics.MultimodalCacheQueries, From: "sglang:encoder_cache_total_files_total", Is: scrape.Counter, Since: "0.5.15",
+			Absent: "no encode server",
+		},
+		{
+			To: metrics.MultimodalCacheHits, From: "sglang:encoder_cache_hit_files_total", Is: scrape.Counter, Since: "0.5.15",
+			Absent: "no encode server",
+		},
+		{
+			To: metrics.EstimatedFlops, From: "sglang:estimated_flops_per_gpu_total", Is: scrape.Counter, Since: "0.5.10",
+			Absent: "not estimated by this engine",
+		},
+		{
+			To: metrics.EstimatedMemoryBytes, From: "sglang:estimated_read_bytes_per_gpu_total", Is: scrape.Counter, Since: "0.5.10",
+			Absent: "not estimated by this engine",
+		},
+		{
+			To: metrics.EstimatedMemoryBytes, From: "sglang:estimated_write_bytes_per_gpu_total", Is: scrape.Counter, Since: "0.5.10",
+			Plus: true, Absent: "not estimated by this engine",
+		},
 
-		{To: metrics.EngineLoadTime, From: "sglang:startup_time_seconds", Is: scrape.Gauge, Where: is("phase", "scheduler_e2e", "tokenizer_e2e"), Since: "0.5.17"},
+		{To: metrics.EngineLoadTime, From: "sglang:startup_time_seconds", Is: scrape.Gauge, Where: is("phase", "scheduler_e2e",
+			"tokenizer_e2e"), Since: "0.5.17"},
 		{To: metrics.EngineLoadTime, From: "sglang:engine_startup_time", Is: scrape.Gauge, Since: "0.5.2", Until: "0.5.16"},
 	},
 	Missing: reasons(map[*metrics.Family]string{
@@ -196,7 +374,10 @@ var sglang = Dialect{
 		{To: metrics.SettingGPUMemoryFraction, From: sglangInfo, At: "mem_fraction_static"},
 		{To: metrics.SettingSpeculation, From: sglangInfo, At: "speculative_algorithm", Unset: "none"},
 		{To: metrics.SettingSpeculationTokens, From: sglangInfo, At: "speculative_num_draft_tokens", Unset: "none"},
-		{To: metrics.SettingPrefixCaching, From: sglangInfo, At: "disable_radix_cache", Map: values(map[string]string{"true": "false", "false": "true"}, "")},
+		{
+			To: metrics.SettingPrefixCaching, From: sglangInfo, At: "disable_radix_cache",
+			Map: values(map[string]string{"true": "false", "false": "true"}, ""),
+		},
 		{To: metrics.SettingChunkedPrefill, From: sglangInfo, At: "chunked_prefill_size", Map: func(v string) string {
 			if v == "-1" {
 				return "false"
@@ -254,15 +435,19 @@ var (
 
 	sglangStreams      = Count{From: sglangFinished.From, Is: scrape.Counter, Where: is("is_streaming", "true"), Optional: true}
 	sglangWholeStreams = Count{From: sglangWhole.From, Is: scrape.Histogram, Where: is("is_streaming", "true"), Optional: true}
-	sglangBegan        = Count{From: "sglang:time_to_first_token_seconds", Is: scrape.Histogram, Where: is("is_streaming", "true"), Optional: true}
-	sglangAnswered     = Count{From: "sglang:http_responses_total", Is: scrape.Counter, Where: sglangAnswers("200"), Optional: true}
-	sglangWrong        = Count{From: "sglang:http_responses_total", Is: scrape.Counter, Where: sglangAnswers("400"), Optional: true}
-	sglangFailed       = Count{From: "sglang:http_responses_total", Is: scrape.Counter, Where: sglangAnswers("[45].."), Optional: true}
+	sglangBegan        = Count{
+		From: "sglang:time_to_first_token_seconds", Is: scrape.Histogram, Where: is("is_streaming", "true"),
+		Optional: true,
+	}
+	sglangAnswered = Count{From: "sglang:http_responses_total", Is: scrape.Counter, Where: sglangAnswers("200"), Optional: true}
+	sglangWrong    = Count{From: "sglang:http_responses_total", Is: scrape.Counter, Where: sglangAnswers("400"), Optional: true}
+	sglangFailed   = Count{From: "sglang:http_responses_total", Is: scrape.Counter, Where: sglangAnswers("[45].."), Optional: true}
 )
 
 // sglangAnswers matches the answers to users that have one of the statuses.
 func sglangAnswers(status string) []*labels.Matcher {
-	return slices.Concat(is("method", "POST"), matching(labels.MatchRegexp, "status_code", status), matching(labels.MatchNotRegexp, "endpoint", administration))
+	return slices.Concat(is("method", "POST"), matching(labels.MatchRegexp, "status_code", status), matching(labels.MatchNotRegexp,
+		"endpoint", administration))
 }
 
 // sglangEnds is by how much SGLang's counters rose in an interval.
@@ -304,23 +489,34 @@ func (e sglangEnds) refusedStreams(answered float64) float64 {
 
 // sglangEnded returns a row for the finished requests that ended in one way.
 func sglangEnded(o metrics.Outcome, why string, of func(sglangEnds) float64) Row {
-	return Row{To: metrics.Requests, From: sglangFinished.From, Is: scrape.Counter, Since: "0.5.22", Set: outcome(o), Plus: o != metrics.OutcomeSuccess, Absent: noFinish,
+	return Row{
+		To: metrics.Requests, From: sglangFinished.From, Is: scrape.Counter, Since: "0.5.22", Set: outcome(o),
+		Plus: o != metrics.OutcomeSuccess, Absent: noFinish,
 		Tally:   &Tally{Of: sglangCounts, Splits: true, Step: func(rose []float64) float64 { return of(sglangRose(rose)) }},
-		Quality: metrics.Approximate, Why: why}
+		Quality: metrics.Approximate, Why: why,
+	}
 }
 
 // sglangRefusedStreams returns a row for streams that the queue refused: a failed answer counts those that are not streamed.
 func sglangRefusedStreams() Row {
-	return Row{To: metrics.Requests, From: sglangAnswered.From, Is: scrape.Counter, Since: "0.5.22", Set: outcome(metrics.OutcomeRejected), Plus: true,
-		Where: slices.Concat(is("method", "POST"), is("status_code", "200"), is("endpoint", "/v1/completions", "/v1/chat/completions")), Absent: noFinish,
-		Tally: &Tally{Of: append([]Count{sglangFinished}, sglangCounts...),
-			Step: func(rose []float64) float64 { return sglangRose(rose[1:]).refusedStreams(rose[0]) }},
-		Quality: metrics.Approximate, Why: "a lower bound: streams answered 200 that neither began nor ran, because the queue refused them or they timed out in it"}
+	return Row{
+		To: metrics.Requests, From: sglangAnswered.From, Is: scrape.Counter, Since: "0.5.22",
+		Set: outcome(metrics.OutcomeRejected), Plus: true,
+		Where:  slices.Concat(is("method", "POST"), is("status_code", "200"), is("endpoint", "/v1/completions", "/v1/chat/completions")),
+		Absent: noFinish,
+		Tally: &Tally{
+			Of:   append([]Count{sglangFinished}, sglangCounts...),
+			Step: func(rose []float64) float64 { return sglangRose(rose[1:]).refusedStreams(rose[0]) },
+		},
+		Quality: metrics.Approximate,
+		Why:     "a lower bound: streams answered 200 that neither began nor ran, because the queue refused them or they timed out in it",
+	}
 }
 
 // sglangInvalid returns a row for answers 400, less those to nobody.
 func sglangInvalid() Row {
-	r := answered("sglang:http_responses_total", "status_code", "400", "endpoint", "0.5.6.post2", "answers 400 minus those to clients that gave up before their request ran")
+	r := answered("sglang:http_responses_total", "status_code", "400", "endpoint", "0.5.6.post2",
+		"answers 400 minus those to clients that gave up before their request ran")
 	whole := sglangWhole
 	whole.Optional = true
 	r.Tally = &Tally{Of: []Count{sglangFinished, sglangAborted, whole, sglangStreams, sglangWholeStreams}, Step: func(rose []float64) float64 {

@@ -24,39 +24,76 @@ var smg = Dialect{
 }
 
 var smgRows = append(workerRows("smg_worker_health", "smg_worker_cb_state", "", ""), []Row{
-	{To: metrics.TimeToFirstToken, From: "smg_router_ttft_seconds", Is: scrape.Histogram, Since: "1.6.0", Absent: smgSummaries,
-		Quality: metrics.Approximate, Why: "for gRPC workers; for HTTP workers, the first chunk of the answer's body"},
+	{
+		To: metrics.TimeToFirstToken, From: "smg_router_ttft_seconds", Is: scrape.Histogram, Since: "1.6.0", Absent: smgSummaries,
+		Quality: metrics.Approximate, Why: "for gRPC workers; for HTTP workers, the first chunk of the answer's body",
+	},
 	{To: metrics.TimePerOutputToken, From: "smg_router_tpot_seconds", Is: scrape.Histogram, Since: "1.6.0", Absent: smgSummaries},
-	{To: metrics.RequestsRunning, From: "smg_worker_requests_active", Is: scrape.Gauge, Absent: noRequest,
-		Quality: metrics.Approximate, Why: "requests at all workers, including those that wait there"},
+	{
+		To: metrics.RequestsRunning, From: "smg_worker_requests_active", Is: scrape.Gauge, Absent: noRequest,
+		Quality: metrics.Approximate, Why: "requests at all workers, including those that wait there",
+	},
 	{To: metrics.RequestsWaiting, From: "smg_scheduler_queue_depth", Is: scrape.Gauge, Absent: smgScheduler},
-	{To: metrics.PromptTokens, From: "smg_router_tokens_total", Is: scrape.Counter, Where: is("token_type", "input"), Absent: smgGRPC,
-		Quality: metrics.Approximate, Why: smgGRPC},
-	{To: metrics.GenerationTokens, From: "smg_router_tokens_total", Is: scrape.Counter, Where: is("token_type", "output"), Counted: metrics.CountedEnd, Absent: smgGRPC,
-		Quality: metrics.Approximate, Why: smgGRPC},
-	{To: metrics.Requests, From: "smg_http_responses_total", Is: scrape.Counter, Where: append(asks("path"), matching(labels.MatchNotEqual, "path", "")...), Failures: SinceAnswer, Absent: noFinish,
-		Carry: smgStatus, Quality: metrics.Approximate, Why: smgStreams},
-	{To: metrics.Requests, From: "smg_router_request_duration_seconds", Is: scrape.Histogram, Part: partCount, On: smgPathless, Set: outcome(metrics.OutcomeSuccess), Absent: noFinish,
-		Carry: []metrics.Carry{{From: "model", To: metrics.LabelModel, Map: dropped}}, Quality: metrics.Approximate, Why: "count of the histogram of answers 2xx, " + smgStreams},
-	{To: metrics.Requests, From: "smg_http_responses_total", Is: scrape.Counter, On: smgPathless, Where: matching(labels.MatchRegexp, "status_code", "[45].."), Failures: SinceAnswer, Plus: true,
-		Absent: noFinish, Carry: smgStatus, Quality: metrics.Approximate, Why: "without paths, so failed readiness checks are included"},
-	{To: metrics.GatewayResponses, From: "smg_http_responses_total", Is: scrape.Counter, Where: asks("path"), Absent: noFinish,
-		Carry: []metrics.Carry{{From: "status_code", To: metrics.LabelCode, Map: statusCode}, {From: "path", To: metrics.LabelRoute}}},
-	{To: metrics.GatewayRetries, From: "smg_worker_retries_total", Is: scrape.Counter, Absent: "no request was retried", Carry: []metrics.Carry{{From: "endpoint", To: metrics.LabelRoute}}},
-	{To: metrics.GatewayRejections, From: "smg_http_rate_limit_total", Is: scrape.Counter, Where: is("result", "rejected"), Set: rejected(metrics.RateLimited), Absent: "no request was refused"},
-	{To: metrics.GatewayRejections, From: "smg_http_responses_total", Is: scrape.Counter, Where: append(asks("path"), is("error_code", "no_available_workers")...), Plus: true,
-		Set: rejected(metrics.NoEndpoint), Absent: "no request was refused", Carry: []metrics.Carry{{From: "path", To: metrics.LabelRoute}}},
-	{To: metrics.GatewayRejections, From: "smg_scheduler_admit_total", Is: scrape.Counter, Where: is("outcome", "rejected_queue_full"), Plus: true,
-		Set: rejected(metrics.RejectedCapacity), Absent: smgScheduler, Carry: []metrics.Carry{{From: "class", To: metrics.LabelPriority}}},
-	{To: metrics.GatewayRejections, From: "smg_scheduler_admit_total", Is: scrape.Counter, Where: is("outcome", "rejected_queue_timeout"), Plus: true,
-		Set: rejected(metrics.RejectedTimeout), Absent: smgScheduler, Carry: []metrics.Carry{{From: "class", To: metrics.LabelPriority}}},
+	{
+		To: metrics.PromptTokens, From: "smg_router_tokens_total", Is: scrape.Counter, Where: is("token_type", "input"), Absent: smgGRPC,
+		Quality: metrics.Approximate, Why: smgGRPC,
+	},
+	{
+		To: metrics.GenerationTokens, From: "smg_router_tokens_total", Is: scrape.Counter, Where: is("token_type", "output"),
+		Counted: metrics.CountedEnd, Absent: smgGRPC,
+		Quality: metrics.Approximate, Why: smgGRPC,
+	},
+	{
+		To: metrics.Requests, From: "smg_http_responses_total", Is: scrape.Counter,
+		Where: append(asks("path"), matching(labels.MatchNotEqual, "path", "")...), Failures: SinceAnswer, Absent: noFinish,
+		Carry: smgStatus, Quality: metrics.Approximate, Why: smgStreams,
+	},
+	{
+		To: metrics.Requests, From: "smg_router_request_duration_seconds", Is: scrape.Histogram, Part: partCount, On: smgPathless,
+		Set: outcome(metrics.OutcomeSuccess), Absent: noFinish,
+		Carry: []metrics.Carry{{From: "model", To: metrics.LabelModel, Map: dropped}}, Quality: metrics.Approximate,
+		Why: "count of the histogram of answers 2xx, " + smgStreams,
+	},
+	{
+		To: metrics.Requests, From: "smg_http_responses_total", Is: scrape.Counter, On: smgPathless, Where: matching(labels.MatchRegexp,
+			"status_code", "[45].."), Failures: SinceAnswer, Plus: true,
+		Absent: noFinish, Carry: smgStatus, Quality: metrics.Approximate, Why: "without paths, so failed readiness checks are included",
+	},
+	{
+		To: metrics.GatewayResponses, From: "smg_http_responses_total", Is: scrape.Counter, Where: asks("path"), Absent: noFinish,
+		Carry: []metrics.Carry{{From: "status_code", To: metrics.LabelCode, Map: statusCode}, {From: "path", To: metrics.LabelRoute}},
+	},
+	{
+		To: metrics.GatewayRetries, From: "smg_worker_retries_total", Is: scrape.Counter, Absent: "no request was retried",
+		Carry: []metrics.Carry{{From: "endpoint", To: metrics.LabelRoute}},
+	},
+	{
+		To: metrics.GatewayRejections, From: "smg_http_rate_limit_total", Is: scrape.Counter, Where: is("result", "rejected"),
+		Set: rejected(metrics.RateLimited), Absent: "no request was refused",
+	},
+	{
+		To: metrics.GatewayRejections, From: "smg_http_responses_total", Is: scrape.Counter,
+		Where: append(asks("path"), is("error_code", "no_available_workers")...), Plus: true,
+		Set: rejected(metrics.NoEndpoint), Absent: "no request was refused", Carry: []metrics.Carry{{From: "path", To: metrics.LabelRoute}},
+	},
+	{
+		To: metrics.GatewayRejections, From: "smg_scheduler_admit_total", Is: scrape.Counter, Where: is("outcome", "rejected_queue_full"),
+		Plus: true,
+		Set:  rejected(metrics.RejectedCapacity), Absent: smgScheduler, Carry: []metrics.Carry{{From: "class", To: metrics.LabelPriority}},
+	},
+	{
+		To: metrics.GatewayRejections, From: "smg_scheduler_admit_total", Is: scrape.Counter, Where: is("outcome", "rejected_queue_timeout"),
+		Plus: true,
+		Set:  rejected(metrics.RejectedTimeout), Absent: smgScheduler, Carry: []metrics.Carry{{From: "class", To: metrics.LabelPriority}},
+	},
 }...)
 
 const (
 	smgSummaries = "a summary before 1.6, or no request has finished yet"
 	smgScheduler = "the scheduler of priorities is off, or not in this release"
 	smgGRPC      = "only streams whose workers use gRPC"
-	smgStreams   = "by the response header: streams that break later count as successful, and up to 0.3 also those that clients leave; failures name no model, so requests of several models are counted together, without a name"
+	smgStreams   = "by the response header: streams that break later count as successful, and up to 0.3 also those that clients leave; " +
+		"failures name no model, so requests of several models are counted together, without a name"
 )
 
 var smgStatus = []metrics.Carry{{From: "status_code", To: metrics.LabelOutcome, Map: proxyOutcome}}
@@ -77,9 +114,12 @@ var sglangRouter = Dialect{
 }
 
 var sglangRouterRows = slices.Concat(routerRows("sgl_router_"),
-	workerRows("sgl_router_worker_health", "", "", "by its health checks: workers that have left count as unhealthy, and circuit breakers are not reported"),
-	[]Row{{To: metrics.RequestsRunning, From: "sgl_router_running_requests", Is: scrape.Gauge, Absent: noRequest,
-		Quality: metrics.Approximate, Why: "requests at all workers, including those that wait there"}})
+	workerRows("sgl_router_worker_health", "", "",
+		"by its health checks: workers that have left count as unhealthy, and circuit breakers are not reported"),
+	[]Row{{
+		To: metrics.RequestsRunning, From: "sgl_router_running_requests", Is: scrape.Gauge, Absent: noRequest,
+		Quality: metrics.Approximate, Why: "requests at all workers, including those that wait there",
+	}})
 
 // vllmRouter reads the router of the vLLM project, which names no models. Its circuit breakers are of workers.
 var vllmRouter = Dialect{
@@ -91,7 +131,8 @@ var vllmRouter = Dialect{
 	Missing:   routerLacks(vllmRouterRows),
 }
 
-var vllmRouterRows = slices.Concat(vllmRouterEnds(), workerRows("vllm_router_worker_health", "vllm_router_cb_state", "vllm_router_active_workers", ""))
+var vllmRouterRows = slices.Concat(vllmRouterEnds(), workerRows("vllm_router_worker_health", "vllm_router_cb_state",
+	"vllm_router_active_workers", ""))
 
 // vllmRouterEnds returns the rows of requests, with those that workers refused apart from those that failed. No counter of the
 // router has a status. But its circuit breakers take a worker's 429 for a success, as they take 4xx and 2xx: attempts that were a success
@@ -136,13 +177,17 @@ func routerRows(prefix string) []Row {
 	began.From, began.Set, began.Absent = prefix+"requests_total", outcome(metrics.OutcomeSuccess), noRequest
 	began.Why = "answers that began well, including streams that break later or whose clients leave"
 	failed.From, failed.Set, failed.Absent = prefix+"retries_exhausted_total", outcome(metrics.OutcomeError), "no request has failed"
-	failed.Plus, failed.Failures, failed.Why = true, SinceFailure, "includes refusals of engines; without requests that gave up waiting in the router (408)"
+	failed.Plus, failed.Failures, failed.Why = true, SinceFailure,
+		"includes refusals of engines; without requests that gave up waiting in the router (408)"
 	wrong.From, wrong.Set, wrong.Absent = prefix+"request_errors_total", outcome(metrics.OutcomeInvalid), "no request was wrong"
 	wrong.Plus, wrong.Failures, wrong.Why = true, SinceFailure, "answers that the router does not retry, including a few 5xx"
 	wrong.Where = append(asks("route"), is("error_type", "non_retryable_error")...)
 	return []Row{
 		began, failed, wrong,
-		{To: metrics.GatewayRetries, From: prefix + "retries_total", Is: scrape.Counter, Absent: "no request was retried", Carry: []metrics.Carry{{From: "route", To: metrics.LabelRoute}}},
+		{
+			To: metrics.GatewayRetries, From: prefix + "retries_total", Is: scrape.Counter, Absent: "no request was retried",
+			Carry: []metrics.Carry{{From: "route", To: metrics.LabelRoute}},
+		},
 	}
 }
 

@@ -18,21 +18,35 @@ var tei = Dialect{
 	Silent:    func(id Identity) bool { return id.Owner == teiOwner }, // metrics are registered on first use
 	Server:    &Server{Lacks: "no metrics of the process, and the queue is counted in inputs"},
 	Rows: []Row{
-		{To: metrics.RequestDuration, From: "te_request_duration", Is: scrape.Histogram, Absent: noFinish,
-			Quality: metrics.Approximate, Why: "time to the answer of successful requests, because there are no output tokens"},
-		{To: metrics.QueueTime, From: "te_request_queue_duration", Is: scrape.Histogram, Absent: noFinish,
-			Quality: metrics.Approximate, Why: "mean over the inputs of a request"},
-		{To: metrics.RequestPromptTokens, From: "te_request_input_length", Is: scrape.Histogram, Absent: noRequest,
-			Quality: metrics.Approximate, Why: "one observation per input, of which a request may hold many"},
+		{
+			To: metrics.RequestDuration, From: "te_request_duration", Is: scrape.Histogram, Absent: noFinish,
+			Quality: metrics.Approximate, Why: "time to the answer of successful requests, because there are no output tokens",
+		},
+		{
+			To: metrics.QueueTime, From: "te_request_queue_duration", Is: scrape.Histogram, Absent: noFinish,
+			Quality: metrics.Approximate, Why: "mean over the inputs of a request",
+		},
+		{
+			To: metrics.RequestPromptTokens, From: "te_request_input_length", Is: scrape.Histogram, Absent: noRequest,
+			Quality: metrics.Approximate, Why: "one observation per input, of which a request may hold many",
+		},
 
-		{To: metrics.RequestsWaiting, From: "te_queue_size", Is: scrape.Gauge, Absent: noRequest,
-			Quality: metrics.Approximate, Why: "inputs, of which a request may hold many"},
+		{
+			To: metrics.RequestsWaiting, From: "te_queue_size", Is: scrape.Gauge, Absent: noRequest,
+			Quality: metrics.Approximate, Why: "inputs, of which a request may hold many",
+		},
 
-		{To: metrics.PromptTokens, From: "te_request_input_length", Is: scrape.Histogram, Part: partSum, Absent: noRequest,
-			Quality: metrics.Approximate, Why: "sum at tokenisation: inputs that fail later are included"},
-		{To: metrics.Requests, From: "te_request_success", Is: scrape.Counter, Set: outcome(metrics.OutcomeSuccess), Absent: noFinish,
-			Quality: metrics.Approximate, Why: "some releases leave out predictions of a single input"},
-		{To: metrics.Requests, From: "te_request_failure", Is: scrape.Counter, Failures: SinceFailure, Plus: true, Absent: "no request has failed",
+		{
+			To: metrics.PromptTokens, From: "te_request_input_length", Is: scrape.Histogram, Part: partSum, Absent: noRequest,
+			Quality: metrics.Approximate, Why: "sum at tokenisation: inputs that fail later are included",
+		},
+		{
+			To: metrics.Requests, From: "te_request_success", Is: scrape.Counter, Set: outcome(metrics.OutcomeSuccess), Absent: noFinish,
+			Quality: metrics.Approximate, Why: "some releases leave out predictions of a single input",
+		},
+		{
+			To: metrics.Requests, From: "te_request_failure", Is: scrape.Counter, Failures: SinceFailure, Plus: true,
+			Absent:  "no request has failed",
 			Quality: metrics.Approximate, Why: "a request counts once for each of its inputs that fails",
 			Carry: []metrics.Carry{{From: "err", To: metrics.LabelOutcome, Outcomes: metrics.Outcomes{
 				"overloaded":     metrics.OutcomeRejected,
@@ -43,7 +57,8 @@ var tei = Dialect{
 				"missing_values": metrics.OutcomeInvalid,
 				"inference":      metrics.OutcomeError,
 				"dropped":        metrics.OutcomeAbort,
-			}}}},
+			}}},
+		},
 	},
 	Settings: []Told{
 		{To: metrics.SettingModel, From: "/info", At: "model_id"},
@@ -84,17 +99,25 @@ const (
 
 // noDecoding explains the settings that an engine without output tokens does not have.
 var noDecoding = map[metrics.Setting]string{
-	metrics.SettingKVCacheDtype: noKVCache, metrics.SettingKVCacheTokens: noKVCache, metrics.SettingKVBlockSize: noKVCache, metrics.SettingPrefixCaching: noKVCache,
-	metrics.SettingSpeculation: noOutputTokens, metrics.SettingSpeculationTokens: noOutputTokens, metrics.SettingTemplate: noOutputTokens, metrics.SettingGeneration: noOutputTokens,
+	metrics.SettingKVCacheDtype: noKVCache, metrics.SettingKVCacheTokens: noKVCache, metrics.SettingKVBlockSize: noKVCache,
+	metrics.SettingPrefixCaching: noKVCache,
+	metrics.SettingSpeculation:   noOutputTokens, metrics.SettingSpeculationTokens: noOutputTokens, metrics.SettingTemplate: noOutputTokens,
+	metrics.SettingGeneration: noOutputTokens,
 }
 
 func teiMissing() map[*metrics.Family]string {
 	m := map[*metrics.Family]string{}
 	for why, families := range map[string][]*metrics.Family{
-		noOutputTokens: {metrics.TimeToFirstToken, metrics.InterTokenLatency, metrics.TimePerOutputToken, metrics.PrefillTime, metrics.DecodeTime,
-			metrics.RequestGenerationTokens, metrics.GenerationTokens, metrics.SpecDecodeDraftTokens, metrics.SpecDecodeAcceptedTokens},
-		noKVCache: {metrics.KVCacheUsage, metrics.KVCacheCapacity, metrics.Preemptions, metrics.PrefixCacheQueryTokens, metrics.PrefixCacheHitTokens,
-			metrics.ExternalPrefixCacheQueryTokens, metrics.ExternalPrefixCacheHitTokens, metrics.KVTransferTime, metrics.KVTransferSize, metrics.KVTransferFailures},
+		noOutputTokens: {
+			metrics.TimeToFirstToken, metrics.InterTokenLatency, metrics.TimePerOutputToken, metrics.PrefillTime, metrics.DecodeTime,
+			metrics.RequestGenerationTokens, metrics.GenerationTokens, metrics.SpecDecodeDraftTokens, metrics.SpecDecodeAcceptedTokens,
+		},
+		noKVCache: {
+			metrics.KVCacheUsage, metrics.KVCacheCapacity, metrics.Preemptions, metrics.PrefixCacheQueryTokens,
+			metrics.PrefixCacheHitTokens,
+			metrics.ExternalPrefixCacheQueryTokens, metrics.ExternalPrefixCacheHitTokens, metrics.KVTransferTime, metrics.KVTransferSize,
+			metrics.KVTransferFailures,
+		},
 		"text-embeddings-inference does not sleep": {metrics.Sleeping},
 	} {
 		for _, f := range families {

@@ -20,38 +20,62 @@ var tgi = Dialect{
 	// IBM's fork on vLLM repeats the engine's numbers under TGI's names.
 	Recognise: func(p *scrape.Page) bool { return p.HasPrefix("tgi_") && !p.HasPrefix("vllm:") },
 	Silent:    func(id Identity) bool { return id.Version != "" }, // metrics are registered on first use (TGI#2184)
-	Server:    &Server{Lacks: "no metrics of the process; the queue counts requests that arrive while batches hang, so waiting requests show the work"},
+	Server: &Server{Lacks: "no metrics of the process; the queue counts requests that arrive while batches hang, so waiting requests " +
+		"show the work"},
 	VersionHints: []VersionHint{
 		{Name: "tgi_request_skipped_tokens", Since: "1.3.0"},
 		{Name: "tgi_batch_forward_duration", Since: "1.3.3"},
 	},
 	Rows: []Row{
-		{To: metrics.InterTokenLatency, From: "tgi_batch_inference_duration", Is: scrape.Histogram, Where: is("method", "decode"), Since: "0.3.0", PerStep: true,
-			Absent: noDecode, Quality: metrics.Approximate, Why: "one observation per decode step of the batch, not per request; objectives count it for each request in the batch"},
-		{To: metrics.TimePerOutputToken, From: "tgi_request_mean_time_per_token_duration", Is: scrape.Histogram, Since: "0.3.0",
-			Absent: noFinish, Quality: metrics.Approximate, Why: "includes prefill"},
+		{
+			To: metrics.InterTokenLatency, From: "tgi_batch_inference_duration", Is: scrape.Histogram, Where: is("method", "decode"),
+			Since: "0.3.0", PerStep: true,
+			Absent: noDecode, Quality: metrics.Approximate,
+			Why: "one observation per decode step of the batch, not per request; objectives count it for each request in the batch",
+		},
+		{
+			To: metrics.TimePerOutputToken, From: "tgi_request_mean_time_per_token_duration", Is: scrape.Histogram, Since: "0.3.0",
+			Absent: noFinish, Quality: metrics.Approximate, Why: "includes prefill",
+		},
 		{To: metrics.RequestDuration, From: "tgi_request_duration", Is: scrape.Histogram, Since: "0.3.0", Absent: noFinish},
 		{To: metrics.QueueTime, From: "tgi_request_queue_duration", Is: scrape.Histogram, Since: "0.3.0", Absent: noFinish},
-		{To: metrics.PrefillTime, From: "tgi_batch_inference_duration", Is: scrape.Histogram, Where: is("method", "prefill"), Since: "0.3.0",
-			Absent: noPrefill, Quality: metrics.Approximate, Why: "one observation per prefill batch, not per request"},
+		{
+			To: metrics.PrefillTime, From: "tgi_batch_inference_duration", Is: scrape.Histogram, Where: is("method", "prefill"), Since: "0.3.0",
+			Absent: noPrefill, Quality: metrics.Approximate, Why: "one observation per prefill batch, not per request",
+		},
 		{To: metrics.RequestPromptTokens, From: "tgi_request_input_length", Is: scrape.Histogram, Since: "0.3.0", Absent: noRequest},
 		{To: metrics.RequestGenerationTokens, From: "tgi_request_generated_tokens", Is: scrape.Histogram, Since: "0.3.0", Absent: noFinish},
 
-		{To: metrics.RequestsRunning, From: "tgi_batch_current_size", Is: scrape.Gauge, Since: "0.3.0", Absent: noRequest,
-			Quality: metrics.Approximate, Why: "set once per pass of the batching loop"},
+		{
+			To: metrics.RequestsRunning, From: "tgi_batch_current_size", Is: scrape.Gauge, Since: "0.3.0", Absent: noRequest,
+			Quality: metrics.Approximate, Why: "set once per pass of the batching loop",
+		},
 		{To: metrics.RequestsWaiting, From: "tgi_queue_size", Is: scrape.Gauge, Since: "0.3.0", Absent: noRequest},
-		{To: metrics.MaxModelLen, From: "tgi_request_max_new_tokens", Is: scrape.Histogram, Since: "0.3.0", Fold: lastBound,
-			Absent: noRequest, Quality: metrics.Derived, Why: "the histogram's last bound is max_total_tokens"},
+		{
+			To: metrics.MaxModelLen, From: "tgi_request_max_new_tokens", Is: scrape.Histogram, Since: "0.3.0", Fold: lastBound,
+			Absent: noRequest, Quality: metrics.Derived, Why: "the histogram's last bound is max_total_tokens",
+		},
 
-		{To: metrics.PromptTokens, From: "tgi_request_input_length", Is: scrape.Histogram, Since: "0.3.0", Part: partSum,
-			Absent: noRequest, Quality: metrics.Approximate, Why: "sum at validation: requests rejected later are included"},
-		{To: metrics.GenerationTokens, From: "tgi_request_generated_tokens", Is: scrape.Histogram, Counted: metrics.CountedEnd, Since: "0.3.0", Part: partSum,
-			Absent: noFinish, Quality: metrics.Approximate, Why: "counted when a request ends well"},
-		{To: metrics.EngineSteps, From: "tgi_batch_inference_count", Is: scrape.Counter, Since: "0.5.0", Absent: noRequest,
-			Quality: metrics.Derived, Why: "sum of prefill and decode batches"},
-		{To: metrics.Requests, From: "tgi_request_success", Is: scrape.Counter, Since: "0.3.0", Set: outcome(metrics.OutcomeSuccess),
-			Absent: noFinish},
-		{To: metrics.Requests, From: "tgi_request_failure", Is: scrape.Counter, Failures: SinceFailure, Since: "0.3.0", Plus: true, Absent: "no request has failed",
+		{
+			To: metrics.PromptTokens, From: "tgi_request_input_length", Is: scrape.Histogram, Since: "0.3.0", Part: partSum,
+			Absent: noRequest, Quality: metrics.Approximate, Why: "sum at validation: requests rejected later are included",
+		},
+		{
+			To: metrics.GenerationTokens, From: "tgi_request_generated_tokens", Is: scrape.Histogram, Counted: metrics.CountedEnd,
+			Since: "0.3.0", Part: partSum,
+			Absent: noFinish, Quality: metrics.Approximate, Why: "counted when a request ends well",
+		},
+		{
+			To: metrics.EngineSteps, From: "tgi_batch_inference_count", Is: scrape.Counter, Since: "0.5.0", Absent: noRequest,
+			Quality: metrics.Derived, Why: "sum of prefill and decode batches",
+		},
+		{
+			To: metrics.Requests, From: "tgi_request_success", Is: scrape.Counter, Since: "0.3.0", Set: outcome(metrics.OutcomeSuccess),
+			Absent: noFinish,
+		},
+		{
+			To: metrics.Requests, From: "tgi_request_failure", Is: scrape.Counter, Failures: SinceFailure, Since: "0.3.0", Plus: true,
+			Absent: "no request has failed",
 			Carry: []metrics.Carry{{From: "err", To: metrics.LabelOutcome, Outcomes: metrics.Outcomes{
 				"overloaded": metrics.OutcomeRejected,
 				"validation": metrics.OutcomeInvalid,
@@ -59,13 +83,22 @@ var tgi = Dialect{
 				"incomplete": metrics.OutcomeError,
 				"generation": metrics.OutcomeError,
 				"dropped":    metrics.OutcomeAbort,
-			}}}},
-		{To: metrics.SpecDecodeAcceptedTokens, From: "tgi_request_skipped_tokens", Is: scrape.Summary, Since: "1.3.0", Part: partSum,
-			Absent: noRequest, Quality: metrics.Approximate, Why: "tokens per step beyond the first"},
-		{To: metrics.PromptTime, From: "tgi_batch_inference_duration", Is: scrape.Histogram, Where: is("method", "prefill"), Since: "0.3.0", Part: partSum,
-			Absent: noPrefill, Quality: metrics.Derived, Why: "sum of the histogram"},
-		{To: metrics.GenerationTime, From: "tgi_batch_inference_duration", Is: scrape.Histogram, Where: is("method", "decode"), Since: "0.3.0", Part: partSum,
-			Absent: noDecode, Quality: metrics.Derived, Why: "sum of the histogram"},
+			}}},
+		},
+		{
+			To: metrics.SpecDecodeAcceptedTokens, From: "tgi_request_skipped_tokens", Is: scrape.Summary, Since: "1.3.0", Part: partSum,
+			Absent: noRequest, Quality: metrics.Approximate, Why: "tokens per step beyond the first",
+		},
+		{
+			To: metrics.PromptTime, From: "tgi_batch_inference_duration", Is: scrape.Histogram, Where: is("method", "prefill"), Since: "0.3.0",
+			Part:   partSum,
+			Absent: noPrefill, Quality: metrics.Derived, Why: "sum of the histogram",
+		},
+		{
+			To: metrics.GenerationTime, From: "tgi_batch_inference_duration", Is: scrape.Histogram, Where: is("method", "decode"),
+			Since: "0.3.0", Part: partSum,
+			Absent: noDecode, Quality: metrics.Derived, Why: "sum of the histogram",
+		},
 	},
 	Missing: reasons(map[*metrics.Family]string{
 		metrics.TimeToFirstToken:               "no histogram; queue time is per request and prefill time per batch, so they cannot be added",

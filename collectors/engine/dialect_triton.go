@@ -48,20 +48,36 @@ var tritonTRTLLM = Dialect{
 		{To: metrics.RequestGenerationTokens, From: "nv_llm_output_token_len", Is: scrape.Histogram, Since: "0.16.0", Absent: noRequest},
 		{To: metrics.RequestsRunning, From: trtRequests, Is: scrape.Gauge, Where: is("request_type", "scheduled"), Since: "0.7.0"},
 		{To: metrics.RequestsWaiting, From: trtRequests, Is: scrape.Gauge, Where: is("request_type", "waiting"), Since: "0.18.0"},
-		{To: metrics.RequestsWaiting, From: trtRequests, Is: scrape.Gauge, Where: is("request_type", "active", "scheduled"), Since: "0.7.0",
-			Fold: activeNotScheduled, Quality: metrics.Derived, Why: "active minus scheduled requests"},
+		{
+			To: metrics.RequestsWaiting, From: trtRequests, Is: scrape.Gauge, Where: is("request_type", "active", "scheduled"), Since: "0.7.0",
+			Fold: activeNotScheduled, Quality: metrics.Derived, Why: "active minus scheduled requests",
+		},
 		// The backend writes its JSON keys into label slots by position, so a missing key shifts all values behind
 		// it. Block counts that do not add up are ignored.
-		{To: metrics.KVCacheUsage, From: trtBlocks, Is: scrape.Gauge, Since: "0.7.0", Fold: blocksUsed,
-			Quality: metrics.Derived, Why: "used over max blocks, when used and free add up to max, or to one more or less", NoValue: blocksDisagree},
-		{To: metrics.KVCacheCapacity, From: trtBlocks, Is: scrape.Gauge, Since: "0.7.0", Fold: blockTokens,
-			Quality: metrics.Derived, Why: "max blocks times tokens per block, when used and free add up to max, or to one more or less", NoValue: blocksDisagree},
-		{To: metrics.PromptTokens, From: "nv_llm_input_token_len", Is: scrape.Histogram, Since: "0.16.0", Part: partSum,
-			Absent: noRequest, Quality: metrics.Derived, Why: "sum of the histogram"},
-		{To: metrics.GenerationTokens, From: "nv_llm_output_token_len", Is: scrape.Histogram, Counted: metrics.CountedEnd, Since: "0.16.0", Part: partSum,
-			Absent: noRequest, Quality: metrics.Derived, Why: "sum of the histogram"},
-		{To: metrics.RequestsSwapped, From: "nv_trt_llm_inflight_batcher_metrics", Is: scrape.Gauge, Where: is("inflight_batcher_specific_metric", "paused_requests"),
-			Since: "0.7.0", Absent: "no inflight batching, or a backend before 0.9.0"},
+		{
+			To: metrics.KVCacheUsage, From: trtBlocks, Is: scrape.Gauge, Since: "0.7.0", Fold: blocksUsed,
+			Quality: metrics.Derived, Why: "used over max blocks, when used and free add up to max, or to one more or less",
+			NoValue: blocksDisagree,
+		},
+		{
+			To: metrics.KVCacheCapacity, From: trtBlocks, Is: scrape.Gauge, Since: "0.7.0", Fold: blockTokens,
+			Quality: metrics.Derived, Why: "max blocks times tokens per block, when used and free add up to max, or to one more or less",
+			NoValue: blocksDisagree,
+		},
+		{
+			To: metrics.PromptTokens, From: "nv_llm_input_token_len", Is: scrape.Histogram, Since: "0.16.0", Part: partSum,
+			Absent: noRequest, Quality: metrics.Derived, Why: "sum of the histogram",
+		},
+		{
+			To: metrics.GenerationTokens, From: "nv_llm_output_token_len", Is: scrape.Histogram, Counted: metrics.CountedEnd, Since: "0.16.0",
+			Part:   partSum,
+			Absent: noRequest, Quality: metrics.Derived, Why: "sum of the histogram",
+		},
+		{
+			To: metrics.RequestsSwapped, From: "nv_trt_llm_inflight_batcher_metrics", Is: scrape.Gauge,
+			Where: is("inflight_batcher_specific_metric", "paused_requests"),
+			Since: "0.7.0", Absent: "no inflight batching, or a backend before 0.9.0",
+		},
 		{To: metrics.RequestsRunningLimit, From: trtRequests, Is: scrape.Gauge, Where: is("request_type", "max"), Since: "0.7.0"},
 	}, tritonCore),
 	Missing: reasons(tritonMissing, lacks(durationsSummed, []*metrics.Family{metrics.RequestDuration})),
@@ -120,23 +136,31 @@ var tritonPorts = map[string]string{"8002": "8000"}
 
 var tritonLabels = []metrics.Carry{{From: "model", To: metrics.LabelModel}}
 
-var tritonCosts = map[string]string{"needs --metrics-config histogram_latencies=true": "optional: one more histogram for each model on the page"}
+var tritonCosts = map[string]string{"needs --metrics-config histogram_latencies=true": "optional: one more histogram for each model " +
+	"on the page"}
 
 // tritonCore holds the rows of the server itself. Its durations are sums in microseconds, which yield no
 // distribution.
 var tritonCore = []Row{
-	{To: metrics.TimeToFirstToken, From: "nv_inference_first_response_histogram_ms", Is: scrape.Histogram, Scale: metrics.Millis,
-		Absent: "needs --metrics-config histogram_latencies=true", Quality: metrics.Approximate, Why: "time to the first response; the first token for streaming (decoupled) models only"},
-	{To: metrics.RequestsWaiting, From: "nv_inference_pending_request_count", Is: scrape.Gauge, Parts: true,
-		Absent: "needs Triton 23.10", Quality: metrics.Approximate, Why: "requests before the backend; the backend's own queue is not included"},
+	{
+		To: metrics.TimeToFirstToken, From: "nv_inference_first_response_histogram_ms", Is: scrape.Histogram, Scale: metrics.Millis,
+		Absent: "needs --metrics-config histogram_latencies=true", Quality: metrics.Approximate,
+		Why: "time to the first response; the first token for streaming (decoupled) models only",
+	},
+	{
+		To: metrics.RequestsWaiting, From: "nv_inference_pending_request_count", Is: scrape.Gauge, Parts: true,
+		Absent: "needs Triton 23.10", Quality: metrics.Approximate, Why: "requests before the backend; the backend's own queue is not included",
+	},
 	{To: metrics.Requests, From: tritonSuccess, Is: scrape.Counter, Set: outcome(metrics.OutcomeSuccess)},
-	{To: metrics.Requests, From: "nv_inference_request_failure", Is: scrape.Counter, Failures: SinceFailure, Plus: true,
+	{
+		To: metrics.Requests, From: "nv_inference_request_failure", Is: scrape.Counter, Failures: SinceFailure, Plus: true,
 		Carry: []metrics.Carry{{From: "reason", To: metrics.LabelOutcome, Outcomes: metrics.Outcomes{
 			"REJECTED": metrics.OutcomeRejected,
 			"CANCELED": metrics.OutcomeAbort,
 			"BACKEND":  metrics.OutcomeError,
 			"OTHER":    metrics.OutcomeError,
-		}}}, Set: outcome(metrics.OutcomeError)}, // no reason before 24.07
+		}}}, Set: outcome(metrics.OutcomeError),
+	}, // no reason before 24.07
 	{To: metrics.EngineLoadTime, From: "nv_model_load_duration_secs", Is: scrape.Gauge, Absent: "needs Triton 24.11"},
 }
 

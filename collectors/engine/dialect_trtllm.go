@@ -15,7 +15,8 @@ var trtllm = Dialect{
 	API:     "completions",
 	Paths:   []string{trtllmPath},
 	Recognise: func(p *scrape.Page) bool {
-		return p.HasPrefix("trtllm_") || p.Has("time_to_first_token_seconds") && !p.LabelValues("time_to_first_token_seconds", "engine_type")[""] ||
+		return p.HasPrefix("trtllm_") || p.Has("time_to_first_token_seconds") && !p.LabelValues("time_to_first_token_seconds",
+			"engine_type")[""] ||
 			p.Has("e2e_request_latency_seconds") && !p.LabelValues("e2e_request_latency_seconds", "engine_type")[""]
 	},
 	Drains: &Drains{Owner: trtllmOwner, Instead: "trtllm-serve has no " + trtllmPath + ": start it with return_perf_metrics: true"},
@@ -50,66 +51,149 @@ var trtllm = Dialect{
 	},
 	Rows: []Row{
 		{To: metrics.TimeToFirstToken, From: "trtllm_time_to_first_token_seconds", Is: scrape.Histogram, Since: "1.3.0rc1", Absent: noFinish},
-		{To: metrics.TimeToFirstToken, From: "time_to_first_token_seconds", Is: scrape.Histogram, Since: "1.1.0", Until: "1.2.x", Absent: noFinish},
+		{
+			To: metrics.TimeToFirstToken, From: "time_to_first_token_seconds", Is: scrape.Histogram, Since: "1.1.0", Until: "1.2.x",
+			Absent: noFinish,
+		},
 		{To: metrics.TimePerOutputToken, From: "trtllm_time_per_output_token_seconds", Is: scrape.Histogram, Since: "1.3.0rc1", Absent: noFinish},
-		{To: metrics.TimePerOutputToken, From: "time_per_output_token_seconds", Is: scrape.Histogram, Since: "1.1.0", Until: "1.2.x", Absent: noFinish},
+		{
+			To: metrics.TimePerOutputToken, From: "time_per_output_token_seconds", Is: scrape.Histogram, Since: "1.1.0", Until: "1.2.x",
+			Absent: noFinish,
+		},
 		{To: metrics.RequestDuration, From: "trtllm_e2e_request_latency_seconds", Is: scrape.Histogram, Since: "1.3.0rc1", Absent: noFinish},
-		{To: metrics.RequestDuration, From: "e2e_request_latency_seconds", Is: scrape.Histogram, Since: "1.1.0", Until: "1.2.x", Absent: noFinish},
+		{
+			To: metrics.RequestDuration, From: "e2e_request_latency_seconds", Is: scrape.Histogram, Since: "1.1.0", Until: "1.2.x",
+			Absent: noFinish,
+		},
 		{To: metrics.QueueTime, From: "trtllm_request_queue_time_seconds", Is: scrape.Histogram, Since: "1.3.0rc1", Absent: noFinish},
 		{To: metrics.QueueTime, From: "request_queue_time_seconds", Is: scrape.Histogram, Since: "1.1.0", Until: "1.2.x", Absent: noFinish},
 		{To: metrics.PrefillTime, From: "trtllm_request_prefill_time_seconds", Is: scrape.Histogram, Since: "1.3.0rc10", Absent: noFinish},
 		{To: metrics.DecodeTime, From: "trtllm_request_decode_time_seconds", Is: scrape.Histogram, Since: "1.3.0rc10", Absent: noFinish},
 
-		{To: metrics.RequestsRunning, From: "trtllm_num_requests_running", Is: scrape.Gauge, Since: "1.3.0rc10", Absent: "needs enable_iter_perf_stats: true"},
-		{To: metrics.RequestsRunning, From: "trtllm_scheduled_batch_size", Is: scrape.Gauge, Since: "1.3.0rc10", Absent: "needs enable_iter_perf_stats: true",
-			Quality: metrics.Approximate, Why: "requests scheduled in the last iteration"},
-		{To: metrics.RequestsWaiting, From: "trtllm_num_requests_waiting", Is: scrape.Gauge, Since: "1.3.0rc10", Absent: "needs enable_iter_perf_stats: true"},
-		{To: metrics.KVCacheUsage, From: "trtllm_kv_cache_utilization", Is: scrape.Gauge, Since: "1.3.0rc5", Absent: "needs enable_iter_perf_stats: true"},
-		{To: metrics.KVCacheUsage, From: "trtllm_kv_cache_used_blocks", With: []string{"trtllm_kv_cache_max_blocks"}, Is: scrape.Gauge, Since: "1.3.0rc10",
+		{
+			To: metrics.RequestsRunning, From: "trtllm_num_requests_running", Is: scrape.Gauge, Since: "1.3.0rc10",
+			Absent: "needs enable_iter_perf_stats: true",
+		},
+		{
+			To: metrics.RequestsRunning, From: "trtllm_scheduled_batch_size", Is: scrape.Gauge, Since: "1.3.0rc10",
+			Absent:  "needs enable_iter_perf_stats: true",
+			Quality: metrics.Approximate, Why: "requests scheduled in the last iteration",
+		},
+		{
+			To: metrics.RequestsWaiting, From: "trtllm_num_requests_waiting", Is: scrape.Gauge, Since: "1.3.0rc10",
+			Absent: "needs enable_iter_perf_stats: true",
+		},
+		{
+			To: metrics.KVCacheUsage, From: "trtllm_kv_cache_utilization", Is: scrape.Gauge, Since: "1.3.0rc5",
+			Absent: "needs enable_iter_perf_stats: true",
+		},
+		{
+			To: metrics.KVCacheUsage, From: "trtllm_kv_cache_used_blocks", With: []string{"trtllm_kv_cache_max_blocks"}, Is: scrape.Gauge,
+			Since:  "1.3.0rc10",
 			Fold:   ratio("trtllm_kv_cache_used_blocks", "trtllm_kv_cache_max_blocks"),
-			Absent: "needs enable_iter_perf_stats: true", Quality: metrics.Derived, Why: "used blocks over all blocks"},
-		{To: metrics.KVCacheCapacity, From: "trtllm_kv_cache_max_blocks", With: []string{"trtllm_kv_cache_tokens_per_block"}, Is: scrape.Gauge, Since: "1.3.0rc10",
+			Absent: "needs enable_iter_perf_stats: true", Quality: metrics.Derived, Why: "used blocks over all blocks",
+		},
+		{
+			To: metrics.KVCacheCapacity, From: "trtllm_kv_cache_max_blocks", With: []string{"trtllm_kv_cache_tokens_per_block"},
+			Is: scrape.Gauge, Since: "1.3.0rc10",
 			Fold:   product("trtllm_kv_cache_max_blocks", "trtllm_kv_cache_tokens_per_block"),
-			Absent: "needs enable_iter_perf_stats: true", Quality: metrics.Derived, Why: "blocks times tokens per block"},
-		{To: metrics.MaxModelLen, From: "trtllm_model_config_info", Is: scrape.Gauge, Since: "1.3.0rc10", Fold: labelProduct("max_model_len"), Absent: "not logged at the engine's start",
-			NoValue: "the label max_model_len holds no number", Quality: metrics.Derived, Why: "from the label max_model_len"},
+			Absent: "needs enable_iter_perf_stats: true", Quality: metrics.Derived, Why: "blocks times tokens per block",
+		},
+		{
+			To: metrics.MaxModelLen, From: "trtllm_model_config_info", Is: scrape.Gauge, Since: "1.3.0rc10",
+			Fold: labelProduct("max_model_len"), Absent: "not logged at the engine's start",
+			NoValue: "the label max_model_len holds no number", Quality: metrics.Derived, Why: "from the label max_model_len",
+		},
 
 		{To: metrics.PromptTokens, From: "trtllm_prompt_tokens_total", Is: scrape.Counter, Since: "1.3.0rc10", Absent: noFinish},
-		{To: metrics.GenerationTokens, From: "trtllm_generation_tokens_total", Is: scrape.Counter, Counted: metrics.CountedEnd, Since: "1.3.0rc10", Absent: noFinish},
-		{To: metrics.Requests, From: "trtllm_request_success_total", Is: scrape.Counter, Since: "1.3.0rc1", Absent: noFinish, Carry: trtllmReasons},
-		{To: metrics.Requests, From: "request_success_total", Is: scrape.Counter, Since: "1.1.0", Until: "1.2.x", Absent: noFinish, Carry: trtllmReasons},
-		{To: metrics.Requests, From: "trtllm_request_error_total", Is: scrape.Counter, Failures: SinceFailure, Since: "1.3.0rc10", Plus: true, Absent: "no request has failed",
-			Carry: []metrics.Carry{{From: "http_code", To: metrics.LabelOutcome, Map: httpOutcome}}},
+		{
+			To: metrics.GenerationTokens, From: "trtllm_generation_tokens_total", Is: scrape.Counter, Counted: metrics.CountedEnd,
+			Since: "1.3.0rc10", Absent: noFinish,
+		},
+		{
+			To: metrics.Requests, From: "trtllm_request_success_total", Is: scrape.Counter, Since: "1.3.0rc1", Absent: noFinish,
+			Carry: trtllmReasons,
+		},
+		{
+			To: metrics.Requests, From: "request_success_total", Is: scrape.Counter, Since: "1.1.0", Until: "1.2.x", Absent: noFinish,
+			Carry: trtllmReasons,
+		},
+		{
+			To: metrics.Requests, From: "trtllm_request_error_total", Is: scrape.Counter, Failures: SinceFailure, Since: "1.3.0rc10",
+			Plus: true, Absent: "no request has failed",
+			Carry: []metrics.Carry{{From: "http_code", To: metrics.LabelOutcome, Map: httpOutcome}},
+		},
 
 		// Hits and queries come from one pair of sources, tokens or blocks: a ratio of a mixture would be neither.
-		{To: metrics.PrefixCacheQueryTokens, From: "trtllm_prompt_cached_tokens_total", With: []string{"trtllm_prompt_tokens_total"}, Is: scrape.Counter, Since: "1.3.0rc10",
+		{
+			To: metrics.PrefixCacheQueryTokens, From: "trtllm_prompt_cached_tokens_total", With: []string{"trtllm_prompt_tokens_total"},
+			Is: scrape.Counter, Since: "1.3.0rc10",
 			Fold:   func(in []Member) (float64, bool) { return largest(in, "trtllm_prompt_tokens_total") },
-			Absent: noFinish, Quality: metrics.Derived, Why: "all prompt tokens are looked up"},
-		{To: metrics.PrefixCacheQueryTokens, From: "trtllm_kv_cache_missed_blocks_total", Is: scrape.Counter, Since: "1.3.0rc5",
+			Absent: noFinish, Quality: metrics.Derived, Why: "all prompt tokens are looked up",
+		},
+		{
+			To: metrics.PrefixCacheQueryTokens, From: "trtllm_kv_cache_missed_blocks_total", Is: scrape.Counter, Since: "1.3.0rc5",
 			With: []string{"trtllm_kv_cache_reused_blocks_total", "trtllm_kv_cache_tokens_per_block"}, Fold: trtllmBlockQueries,
-			Absent: "needs enable_iter_perf_stats: true", Quality: metrics.Derived, Why: "reused and missed blocks times tokens per block"},
+			Absent: "needs enable_iter_perf_stats: true", Quality: metrics.Derived, Why: "reused and missed blocks times tokens per block",
+		},
 		{To: metrics.PrefixCacheHitTokens, From: "trtllm_prompt_cached_tokens_total", Is: scrape.Counter, Since: "1.3.0rc10", Absent: noFinish},
-		{To: metrics.PrefixCacheHitTokens, From: "trtllm_kv_cache_reused_blocks_total", Is: scrape.Counter, Since: "1.3.0rc5",
+		{
+			To: metrics.PrefixCacheHitTokens, From: "trtllm_kv_cache_reused_blocks_total", Is: scrape.Counter, Since: "1.3.0rc5",
 			With:   []string{"trtllm_kv_cache_tokens_per_block"},
 			Fold:   product("trtllm_kv_cache_reused_blocks_total", "trtllm_kv_cache_tokens_per_block"),
-			Absent: "needs enable_iter_perf_stats: true", Quality: metrics.Derived, Why: "reused blocks times tokens per block"},
-		{To: metrics.SpecDecodeDraftTokens, From: "trtllm_spec_decode_num_draft_tokens_total", Is: scrape.Counter, Since: "1.3.0rc10", Absent: "speculative decoding is off"},
-		{To: metrics.SpecDecodeAcceptedTokens, From: "trtllm_spec_decode_num_accepted_tokens_total", Is: scrape.Counter, Since: "1.3.0rc10", Absent: "speculative decoding is off"},
+			Absent: "needs enable_iter_perf_stats: true", Quality: metrics.Derived, Why: "reused blocks times tokens per block",
+		},
+		{
+			To: metrics.SpecDecodeDraftTokens, From: "trtllm_spec_decode_num_draft_tokens_total", Is: scrape.Counter, Since: "1.3.0rc10",
+			Absent: "speculative decoding is off",
+		},
+		{
+			To: metrics.SpecDecodeAcceptedTokens, From: "trtllm_spec_decode_num_accepted_tokens_total", Is: scrape.Counter, Since: "1.3.0rc10",
+			Absent: "speculative decoding is off",
+		},
 
-		{To: metrics.ExternalPrefixCacheQueryTokens, From: "trtllm_prompt_cache_hit_tokens_total", With: []string{"trtllm_prompt_tokens_total"}, Is: scrape.Counter, Since: "1.3.0rc10",
+		{
+			To: metrics.ExternalPrefixCacheQueryTokens, From: "trtllm_prompt_cache_hit_tokens_total",
+			With: []string{"trtllm_prompt_tokens_total"}, Is: scrape.Counter, Since: "1.3.0rc10",
 			Fold: sumOf("trtllm_prompt_tokens_total"), Where: is("cache_tier", "host", "disk"), Absent: noHostCache,
-			Quality: metrics.Approximate, Why: "every prompt token, including those found on the GPU"},
-		{To: metrics.ExternalPrefixCacheHitTokens, From: "trtllm_prompt_cache_hit_tokens_total", Is: scrape.Counter, Since: "1.3.0rc10",
-			Where: is("cache_tier", "host", "disk"), Absent: noHostCache, Quality: metrics.Derived, Why: "sum of tokens found in host memory and on disk"},
-		{To: metrics.KVTierHitTokens, From: "trtllm_prompt_cache_hit_tokens_total", Is: scrape.Counter, Since: "1.3.0rc10", Where: is("cache_tier", "host", "disk"), Absent: noHostCache,
-			Carry: []metrics.Carry{{From: "cache_tier", To: metrics.LabelTier, Map: values(map[string]string{"host": string(metrics.TierHost)}, string(metrics.TierDisk))}}},
-		{To: metrics.KVTierTransferBytes, From: "trtllm_kv_cache_onboard_bytes_total", Is: scrape.Counter, Since: "1.3.0rc10", Set: tier(metrics.TierHost, metrics.Fetch), Absent: noHostCache},
-		{To: metrics.KVTierTransferBytes, From: "trtllm_kv_cache_offload_bytes_total", Is: scrape.Counter, Since: "1.3.0rc10", Set: tier(metrics.TierHost, metrics.Store), Plus: true, Absent: noHostCache},
-		{To: metrics.KVTierTransferBlocks, From: "trtllm_kv_cache_disk_prefetch_blocks_total", Is: scrape.Counter, Since: "1.3.0rc10", Set: tier(metrics.TierDisk, metrics.Fetch), Absent: noHostCache},
-		{To: metrics.KVTierUsage, From: "trtllm_kv_cache_host_utilization", Is: scrape.Gauge, Since: "1.3.0rc10", Set: tier(metrics.TierHost), Absent: noHostCache},
-		{To: metrics.RequestsSwapped, From: "trtllm_num_paused_requests", Is: scrape.Gauge, Since: "1.3.0rc10", Absent: "needs enable_iter_perf_stats: true"},
+			Quality: metrics.Approximate, Why: "every prompt token, including those found on the GPU",
+		},
+		{
+			To: metrics.ExternalPrefixCacheHitTokens, From: "trtllm_prompt_cache_hit_tokens_total", Is: scrape.Counter, Since: "1.3.0rc10",
+			Where: is("cache_tier", "host", "disk"), Absent: noHostCache, Quality: metrics.Derived,
+			Why: "sum of tokens found in host memory and on disk",
+		},
+		{
+			To: metrics.KVTierHitTokens, From: "trtllm_prompt_cache_hit_tokens_total", Is: scrape.Counter, Since: "1.3.0rc10",
+			Where: is("cache_tier", "host", "disk"), Absent: noHostCache,
+			Carry: []metrics.Carry{{From: "cache_tier", To: metrics.LabelTier, Map: values(map[string]string{"host": string(metrics.TierHost)},
+				string(metrics.TierDisk))}},
+		},
+		{
+			To: metrics.KVTierTransferBytes, From: "trtllm_kv_cache_onboard_bytes_total", Is: scrape.Counter, Since: "1.3.0rc10",
+			Set: tier(metrics.TierHost, metrics.Fetch), Absent: noHostCache,
+		},
+		{
+			To: metrics.KVTierTransferBytes, From: "trtllm_kv_cache_offload_bytes_total", Is: scrape.Counter, Since: "1.3.0rc10",
+			Set: tier(metrics.TierHost, metrics.Store), Plus: true, Absent: noHostCache,
+		},
+		{
+			To: metrics.KVTierTransferBlocks, From: "trtllm_kv_cache_disk_prefetch_blocks_total", Is: scrape.Counter, Since: "1.3.0rc10",
+			Set: tier(metrics.TierDisk, metrics.Fetch), Absent: noHostCache,
+		},
+		{
+			To: metrics.KVTierUsage, From: "trtllm_kv_cache_host_utilization", Is: scrape.Gauge, Since: "1.3.0rc10",
+			Set: tier(metrics.TierHost), Absent: noHostCache,
+		},
+		{
+			To: metrics.RequestsSwapped, From: "trtllm_num_paused_requests", Is: scrape.Gauge, Since: "1.3.0rc10",
+			Absent: "needs enable_iter_perf_stats: true",
+		},
 		// A limit on active requests, which are the running ones.
-		{To: metrics.RequestsRunningLimit, From: "trtllm_max_num_active_requests", Is: scrape.Gauge, Since: "1.3.0rc10", Absent: "needs enable_iter_perf_stats: true"},
+		{
+			To: metrics.RequestsRunningLimit, From: "trtllm_max_num_active_requests", Is: scrape.Gauge, Since: "1.3.0rc10",
+			Absent: "needs enable_iter_perf_stats: true",
+		},
 	},
 	Missing: map[*metrics.Family]string{
 		metrics.InterTokenLatency:       "only a mean per request is reported (time per output token)",

@@ -15,11 +15,13 @@ import (
 // OpenTelemetry make.
 var vllm = Dialect{
 	Runtime: metrics.VLLM,
-	Source:  "vllm/engine/metrics.py (V0), vllm/v1/metrics/loggers.py, v1/spec_decode/metrics.py, distributed/kv_transfer/kv_connector/v1/nixl",
+	Source: "vllm/engine/metrics.py (V0), vllm/v1/metrics/loggers.py, v1/spec_decode/metrics.py, " +
+		"distributed/kv_transfer/kv_connector/v1/nixl",
 	Costs: map[string]string{
-		"needs VLLM_COMPUTE_NANS_IN_LOGITS=1": "optional: each step then counts NaN in all its logits and waits for the GPU's answer, which costs throughput; set it where a GPU or a kernel is suspected",
-		"needs --kv-cache-metrics":            "optional: it follows a hundredth of the blocks of KV cache (--kv-cache-metrics-sample)",
-		needsMFU:                              "optional: it adds up operations and bytes in each step, on the CPU",
+		"needs VLLM_COMPUTE_NANS_IN_LOGITS=1": "optional: each step then counts NaN in all its logits and waits for the GPU's answer, which " +
+			"costs throughput; set it where a GPU or a kernel is suspected",
+		"needs --kv-cache-metrics": "optional: it follows a hundredth of the blocks of KV cache (--kv-cache-metrics-sample)",
+		needsMFU:                   "optional: it adds up operations and bytes in each step, on the CPU",
 	},
 	Remedies: map[string]string{reasonUnknown: "vLLM shows none of its metrics with `--disable-log-stats`."},
 	API:      "completions",
@@ -44,8 +46,8 @@ var vllm = Dialect{
 	// Several API servers publish the gauges of the same engine, v0.9.2 to v0.11.0 (vllm#28792). A dead server leaves
 	// its last value behind, usually zero.
 	Replicas: []string{"pid"},
-	// It updates its gauges after each step, so they miss requests that arrive while the engine hangs. Several API servers and Ray's exporter show
-	// no files.
+	// It updates its gauges after each step, so they miss requests that arrive while the engine hangs. Several API
+	// servers and Ray's exporter show no files.
 	Server: &Server{
 		Files:    Source{Name: "process_open_fds", Is: scrape.Gauge},
 		Answered: Source{Name: "http_requests_total", Is: scrape.Counter, Where: answersOK},
@@ -65,158 +67,368 @@ var vllm = Dialect{
 		{Name: "vllm:tool_call_parser_invocations_total", Since: "0.24"},
 	},
 	Rows: []Row{
-		{To: metrics.TimeToFirstToken, From: "vllm:time_to_first_token_seconds", Is: scrape.Histogram, Counted: metrics.CountedFirst, Since: "0.3.1"},
+		{
+			To: metrics.TimeToFirstToken, From: "vllm:time_to_first_token_seconds", Is: scrape.Histogram, Counted: metrics.CountedFirst,
+			Since: "0.3.1",
+		},
 
-		{To: metrics.InterTokenLatency, From: "vllm:inter_token_latency_seconds", Is: scrape.Histogram, Counted: metrics.CountedStep, Since: "0.10.2"},
+		{
+			To: metrics.InterTokenLatency, From: "vllm:inter_token_latency_seconds", Is: scrape.Histogram, Counted: metrics.CountedStep,
+			Since: "0.10.2",
+		},
 		// Despite "per output token", the old name holds the time between engine steps, like the new one.
-		{To: metrics.InterTokenLatency, From: "vllm:time_per_output_token_seconds", Is: scrape.Histogram, Counted: metrics.CountedStep, Since: "0.3.1", Until: "0.14.x"},
+		{
+			To: metrics.InterTokenLatency, From: "vllm:time_per_output_token_seconds", Is: scrape.Histogram, Counted: metrics.CountedStep,
+			Since: "0.3.1", Until: "0.14.x",
+		},
 
-		{To: metrics.TimePerOutputToken, From: "vllm:request_time_per_output_token_seconds", Is: scrape.Histogram, Counted: metrics.CountedEnd, Since: "0.11.0"},
-		{To: metrics.RequestDuration, From: "vllm:e2e_request_latency_seconds", Is: scrape.Histogram, Counted: metrics.CountedEnd, Since: "0.3.1"},
+		{
+			To: metrics.TimePerOutputToken, From: "vllm:request_time_per_output_token_seconds", Is: scrape.Histogram,
+			Counted: metrics.CountedEnd, Since: "0.11.0",
+		},
+		{
+			To: metrics.RequestDuration, From: "vllm:e2e_request_latency_seconds", Is: scrape.Histogram, Counted: metrics.CountedEnd,
+			Since: "0.3.1",
+		},
 		{To: metrics.QueueTime, From: "vllm:request_queue_time_seconds", Is: scrape.Histogram, Counted: metrics.CountedEnd, Since: "0.7.3"},
-		{To: metrics.QueueTime, From: "vllm:time_in_queue_requests", Is: scrape.Histogram, Counted: metrics.CountedEnd, Since: "0.6.4", Until: "0.9.0", Absent: "V0 only"},
+		{
+			To: metrics.QueueTime, From: "vllm:time_in_queue_requests", Is: scrape.Histogram, Counted: metrics.CountedEnd, Since: "0.6.4",
+			Until: "0.9.0", Absent: "V0 only",
+		},
 		{To: metrics.PrefillTime, From: "vllm:request_prefill_time_seconds", Is: scrape.Histogram, Counted: metrics.CountedEnd, Since: "0.7.3"},
 		{To: metrics.DecodeTime, From: "vllm:request_decode_time_seconds", Is: scrape.Histogram, Counted: metrics.CountedEnd, Since: "0.7.3"},
 		{To: metrics.RequestPromptTokens, From: "vllm:request_prompt_tokens", Is: scrape.Histogram, Counted: metrics.CountedEnd, Since: "0.4.2"},
-		{To: metrics.RequestGenerationTokens, From: "vllm:request_generation_tokens", Is: scrape.Histogram, Counted: metrics.CountedEnd, Since: "0.4.2"},
+		{
+			To: metrics.RequestGenerationTokens, From: "vllm:request_generation_tokens", Is: scrape.Histogram, Counted: metrics.CountedEnd,
+			Since: "0.4.2",
+		},
 
 		{To: metrics.RequestsRunning, From: "vllm:num_requests_running", Is: scrape.Gauge, Since: "0.2.3"},
 		{To: metrics.RequestsWaiting, From: "vllm:num_requests_waiting", Is: scrape.Gauge, Since: "0.2.3"},
 		{To: metrics.KVCacheUsage, From: "vllm:kv_cache_usage_perc", Is: scrape.Gauge, Since: "0.9.2"},
 		{To: metrics.KVCacheUsage, From: "vllm:gpu_cache_usage_perc", Is: scrape.Gauge, Since: "0.2.3", Until: "0.11.x"},
-		{To: metrics.KVCacheCapacity, From: "vllm:cache_config_info", Is: scrape.Gauge, Since: "0.3.3", Fold: kvCapacity,
+		{
+			To: metrics.KVCacheCapacity, From: "vllm:cache_config_info", Is: scrape.Gauge, Since: "0.3.3", Fold: kvCapacity,
 			Quality: metrics.Derived, Why: "from labels: kv_cache_size_tokens, before 0.24 blocks times block size",
-			Absent: "cache_config_info has no block count", NoValue: "cache_config_info has no block count"},
-		{To: metrics.LorasRunning, From: "vllm:lora_requests_info", Is: scrape.Gauge, Since: "0.6.4", Fold: lorasListed("running_lora_adapters"),
-			Quality: metrics.Derived, Why: "names listed in the newest lora_requests_info series", Absent: noLoras, NoValue: timesAddedUp},
-		{To: metrics.LorasWaiting, From: "vllm:lora_requests_info", Is: scrape.Gauge, Since: "0.6.4", Fold: lorasListed("waiting_lora_adapters"),
-			Quality: metrics.Derived, Why: "names listed in the newest lora_requests_info series", Absent: noLoras, NoValue: timesAddedUp},
-		{To: metrics.LoraSlots, From: "vllm:lora_requests_info", Is: scrape.Gauge, Since: "0.6.4", Fold: loraSlots,
-			Quality: metrics.Derived, Why: "from a label: --max-loras", Absent: noLoras, NoValue: "its series have no max_lora"},
-		{To: metrics.Sleeping, From: "vllm:engine_sleep_state", Is: scrape.Gauge, Since: "0.11.1",
-			Where: is("sleep_state", "weights_offloaded", "discard_all")},
+			Absent: "cache_config_info has no block count", NoValue: "cache_config_info has no block count",
+		},
+		{
+			To: metrics.LorasRunning, From: "vllm:lora_requests_info", Is: scrape.Gauge, Since: "0.6.4", Fold: lorasListed("running_lora_adapters"),
+			Quality: metrics.Derived, Why: "names listed in the newest lora_requests_info series", Absent: noLoras, NoValue: timesAddedUp,
+		},
+		{
+			To: metrics.LorasWaiting, From: "vllm:lora_requests_info", Is: scrape.Gauge, Since: "0.6.4", Fold: lorasListed("waiting_lora_adapters"),
+			Quality: metrics.Derived, Why: "names listed in the newest lora_requests_info series", Absent: noLoras, NoValue: timesAddedUp,
+		},
+		{
+			To: metrics.LoraSlots, From: "vllm:lora_requests_info", Is: scrape.Gauge, Since: "0.6.4", Fold: loraSlots,
+			Quality: metrics.Derived, Why: "from a label: --max-loras", Absent: noLoras, NoValue: "its series have no max_lora",
+		},
+		{
+			To: metrics.Sleeping, From: "vllm:engine_sleep_state", Is: scrape.Gauge, Since: "0.11.1",
+			Where: is("sleep_state", "weights_offloaded", "discard_all"),
+		},
 
 		{To: metrics.PromptTokens, From: "vllm:prompt_tokens_total", Is: scrape.Counter, Counted: metrics.CountedFirst, Since: "0.3.1"},
 		{To: metrics.GenerationTokens, From: "vllm:generation_tokens_total", Is: scrape.Counter, Counted: metrics.CountedStep, Since: "0.3.1"},
 		// V1 observes steps that gave at least one request an output (v1/engine/async_llm.py).
-		{To: metrics.EngineSteps, From: "vllm:iteration_tokens_total", Is: scrape.Histogram, Since: "0.6.4", Part: partCount, Absent: "V1 before 0.7.3 has none",
-			Quality: metrics.Approximate, Why: "steps without an output, those in the middle of a long prompt, are not counted"},
-		{To: metrics.Requests, From: "vllm:request_success_total", Is: scrape.Counter, Since: "0.4.2",
+		{
+			To: metrics.EngineSteps, From: "vllm:iteration_tokens_total", Is: scrape.Histogram, Since: "0.6.4", Part: partCount,
+			Absent:  "V1 before 0.7.3 has none",
+			Quality: metrics.Approximate, Why: "steps without an output, those in the middle of a long prompt, are not counted",
+		},
+		{
+			To: metrics.Requests, From: "vllm:request_success_total", Is: scrape.Counter, Since: "0.4.2",
 			Absent: noFinish,
 			// It counts every finish, errors included, despite the name. V1 shows aborts and counts none (vllm#31503, #55634).
-			Uncounted: map[metrics.Outcome]string{metrics.OutcomeAbort: "vLLM counts no request that its client left, and its HTTP server has counted no answer on this page"},
+			Uncounted: map[metrics.Outcome]string{metrics.OutcomeAbort: "vLLM counts no request that its client left, and its HTTP server has " +
+				"counted no answer on this page"},
 			Carry: []metrics.Carry{
 				{From: "finished_reason", To: metrics.LabelOutcome, Outcomes: finishReasons},
 				{From: "finish_reason", To: metrics.LabelOutcome, Outcomes: finishReasons}, // in imitations
-			}},
-		{To: metrics.Requests, From: "vllm:admission_rejections_total", Is: scrape.Counter, Since: "0.32.0", Set: outcome(metrics.OutcomeRejected), Plus: true},
+			},
+		},
+		{
+			To: metrics.Requests, From: "vllm:admission_rejections_total", Is: scrape.Counter, Since: "0.32.0",
+			Set: outcome(metrics.OutcomeRejected), Plus: true,
+		},
 		answered("http_requests_total", "status", "4.*|503", "handler", "0.8.3", "failed HTTP answers by class, so a 429 counts as invalid"),
 		failedBeyond("0.26", "", metrics.OutcomeError, largerOf),
 		failedBeyond("0.8.3", "0.17.x", metrics.OutcomeError, largerOf),
 		failedBeyond("0.18.0", "0.25.x", metrics.OutcomeUnknown, "these releases count requests that they answer 400 as 5xx"), // vllm#44303
-		{To: metrics.Requests, From: "http_requests_total", Is: scrape.Counter, Since: "0.8.3", Where: answersOK, Set: outcome(metrics.OutcomeAbort), Plus: true,
+		{
+			To: metrics.Requests, From: "http_requests_total", Is: scrape.Counter, Since: "0.8.3", Where: answersOK,
+			Set: outcome(metrics.OutcomeAbort), Plus: true,
 			Tally:  &Tally{Of: []Count{completed, refused, failures, aborted}, Step: left},
 			Absent: "no HTTP request has been answered", Quality: metrics.Approximate,
-			Why: "answers 200 that the engine did not finish: too few if requests have several prompts, too many if the engine breaks off streams or refuses them before 0.32"},
-		{To: metrics.Preemptions, From: "vllm:num_preemptions_total", Is: scrape.Counter, Since: "0.4.3", Until: "0.7.x", Absent: "V1 of these releases has none"},
+			Why: "answers 200 that the engine did not finish: too few if requests have several prompts, too many if the engine breaks off " +
+				"streams or refuses them before 0.32",
+		},
+		{
+			To: metrics.Preemptions, From: "vllm:num_preemptions_total", Is: scrape.Counter, Since: "0.4.3", Until: "0.7.x",
+			Absent: "V1 of these releases has none",
+		},
 		{To: metrics.Preemptions, From: "vllm:num_preemptions_total", Is: scrape.Counter, Since: "0.8.0"},
 
 		{To: metrics.PrefixCacheQueryTokens, From: "vllm:prefix_cache_queries_total", Is: scrape.Counter, Since: "0.9.2"},
 		{To: metrics.PrefixCacheQueryTokens, From: "vllm:gpu_prefix_cache_queries_total", Is: scrape.Counter, Since: "0.9.0", Until: "0.11.x"},
-		{To: metrics.PrefixCacheQueryTokens, From: "vllm:gpu_prefix_cache_queries_total", Is: scrape.Counter, Since: "0.7.3", Until: "0.8.x",
+		{
+			To: metrics.PrefixCacheQueryTokens, From: "vllm:gpu_prefix_cache_queries_total", Is: scrape.Counter, Since: "0.7.3", Until: "0.8.x",
 			Fold: blocksInTokens("vllm:gpu_prefix_cache_queries_total"), With: []string{"vllm:cache_config_info"},
-			Quality: metrics.Derived, Why: "blocks times block_size", Absent: "V0 has no counters", NoValue: "cache_config_info has no block size"},
+			Quality: metrics.Derived, Why: "blocks times block_size", Absent: "V0 has no counters", NoValue: "cache_config_info has no block size",
+		},
 		{To: metrics.PrefixCacheHitTokens, From: "vllm:prefix_cache_hits_total", Is: scrape.Counter, Since: "0.9.2"},
 		{To: metrics.PrefixCacheHitTokens, From: "vllm:gpu_prefix_cache_hits_total", Is: scrape.Counter, Since: "0.9.0", Until: "0.11.x"},
-		{To: metrics.PrefixCacheHitTokens, From: "vllm:gpu_prefix_cache_hits_total", Is: scrape.Counter, Since: "0.7.3", Until: "0.8.x",
+		{
+			To: metrics.PrefixCacheHitTokens, From: "vllm:gpu_prefix_cache_hits_total", Is: scrape.Counter, Since: "0.7.3", Until: "0.8.x",
 			Fold: blocksInTokens("vllm:gpu_prefix_cache_hits_total"), With: []string{"vllm:cache_config_info"},
-			Quality: metrics.Derived, Why: "blocks times block_size", Absent: "V0 has no counters", NoValue: "cache_config_info has no block size"},
+			Quality: metrics.Derived, Why: "blocks times block_size", Absent: "V0 has no counters", NoValue: "cache_config_info has no block size",
+		},
 		{To: metrics.ExternalPrefixCacheQueryTokens, From: "vllm:external_prefix_cache_queries_total", Is: scrape.Counter, Since: "0.11.1"},
 		{To: metrics.ExternalPrefixCacheHitTokens, From: "vllm:external_prefix_cache_hits_total", Is: scrape.Counter, Since: "0.11.1"},
 
-		{To: metrics.SpecDecodeDraftTokens, From: "vllm:spec_decode_num_draft_tokens_total", Is: scrape.Counter, Since: "0.5.3", Absent: "speculative decoding is off"},
-		{To: metrics.SpecDecodeAcceptedTokens, From: "vllm:spec_decode_num_accepted_tokens_total", Is: scrape.Counter, Since: "0.5.3", Absent: "speculative decoding is off"},
+		{
+			To: metrics.SpecDecodeDraftTokens, From: "vllm:spec_decode_num_draft_tokens_total", Is: scrape.Counter, Since: "0.5.3",
+			Absent: "speculative decoding is off",
+		},
+		{
+			To: metrics.SpecDecodeAcceptedTokens, From: "vllm:spec_decode_num_accepted_tokens_total", Is: scrape.Counter, Since: "0.5.3",
+			Absent: "speculative decoding is off",
+		},
 
 		{To: metrics.KVTransferTime, From: "vllm:nixl_xfer_time_seconds", Is: scrape.Histogram, Since: "0.11.1", Absent: "no NIXL connector"},
 		{To: metrics.KVTransferSize, From: "vllm:nixl_bytes_transferred", Is: scrape.Histogram, Since: "0.11.1", Absent: "no NIXL connector"},
-		{To: metrics.KVTransferFailures, From: "vllm:nixl_num_failed_transfers_total", Is: scrape.Counter, Since: "0.11.1", Absent: "no NIXL connector"},
-		{To: metrics.KVTransferFailures, From: "vllm:nixl_num_failed_notifications_total", Is: scrape.Counter, Since: "0.11.1", Plus: true, Absent: "no NIXL connector",
-			Quality: metrics.Approximate, Why: "includes failed notifications, after which the prefill engine keeps its copy until it expires"},
+		{
+			To: metrics.KVTransferFailures, From: "vllm:nixl_num_failed_transfers_total", Is: scrape.Counter, Since: "0.11.1",
+			Absent: "no NIXL connector",
+		},
+		{
+			To: metrics.KVTransferFailures, From: "vllm:nixl_num_failed_notifications_total", Is: scrape.Counter, Since: "0.11.1", Plus: true,
+			Absent:  "no NIXL connector",
+			Quality: metrics.Approximate, Why: "includes failed notifications, after which the prefill engine keeps its copy until it expires",
+		},
 		{To: metrics.KVTransferPostTime, From: "vllm:nixl_post_time_seconds", Is: scrape.Histogram, Since: "0.11.1", Absent: "no NIXL connector"},
-		{To: metrics.KVTransfersExpired, From: "vllm:nixl_num_kv_expired_reqs_total", Is: scrape.Counter, Since: "0.15.0", Absent: "no NIXL connector"},
+		{
+			To: metrics.KVTransfersExpired, From: "vllm:nixl_num_kv_expired_reqs_total", Is: scrape.Counter, Since: "0.15.0",
+			Absent: "no NIXL connector",
+		},
 
 		// Offloading to host memory. kv_offload_total_* reports what load and store report together, under the names
 		// before 0.24 that the CPU offload still writes: it is used where they are absent.
-		{To: metrics.KVTierTransferBytes, From: "vllm:kv_offload_load_bytes_total", Is: scrape.Counter, Since: "0.24", Set: tier(metrics.TierHost, metrics.Fetch), Absent: noOffload},
-		{To: metrics.KVTierTransferBytes, From: "vllm:kv_offload_store_bytes_total", Is: scrape.Counter, Since: "0.24", Set: tier(metrics.TierHost, metrics.Store), Plus: true, Absent: noOffload},
-		{To: metrics.KVTierTransferBytes, From: "vllm:kv_offload_total_bytes_total", Is: scrape.Counter, Since: "0.15", Set: tier(metrics.TierHost), Carry: transferType, Absent: noOffload},
-		{To: metrics.KVTierTransferBytes, From: "vllm:hisparse_host_to_device_bytes_total", Is: scrape.Counter, Since: "0.32.0", Set: tier(metrics.TierHost, metrics.Fetch), Plus: true, Absent: noOffload},
-		{To: metrics.KVTierTransferBytes, From: "vllm:kv_offload_tiering_read_bytes_total", Is: scrape.Counter, Since: "0.27", Set: tier("", metrics.Fetch), Carry: secondaryTier, Plus: true, Absent: noOffload},
-		{To: metrics.KVTierTransferBytes, From: "vllm:kv_offload_tiering_write_bytes_total", Is: scrape.Counter, Since: "0.27", Set: tier("", metrics.Store), Carry: secondaryTier, Plus: true, Absent: noOffload},
-		{To: metrics.KVTierTransferBytes, From: "vllm:mooncake_store_operation_bytes_total", Is: scrape.Counter, Since: "0.22", Where: mooncakeMoves,
-			Set: tier(metrics.TierRemote), Carry: mooncakeOperation, Plus: true, Absent: noOffload},
-		{To: metrics.KVTierTransferTime, From: "vllm:kv_offload_load_time_total", Is: scrape.Counter, Since: "0.24", Set: tier(metrics.TierHost, metrics.Fetch), Absent: noOffload},
-		{To: metrics.KVTierTransferTime, From: "vllm:kv_offload_store_time_total", Is: scrape.Counter, Since: "0.24", Set: tier(metrics.TierHost, metrics.Store), Plus: true, Absent: noOffload},
-		{To: metrics.KVTierTransferTime, From: "vllm:kv_offload_total_time_total", Is: scrape.Counter, Since: "0.15", Set: tier(metrics.TierHost), Carry: transferType, Absent: noOffload},
-		{To: metrics.KVTierTransferTime, From: "vllm:kv_offload_tiering_read_time_total", Is: scrape.Counter, Since: "0.27", Set: tier("", metrics.Fetch), Carry: secondaryTier, Plus: true, Absent: noOffload},
-		{To: metrics.KVTierTransferTime, From: "vllm:kv_offload_tiering_write_time_total", Is: scrape.Counter, Since: "0.27", Set: tier("", metrics.Store), Carry: secondaryTier, Plus: true, Absent: noOffload},
-		{To: metrics.KVTierTransferTime, From: "vllm:mooncake_store_operation_time_seconds", Is: scrape.Histogram, Since: "0.22", Where: mooncakeMoves,
-			Set: tier(metrics.TierRemote), Carry: mooncakeOperation, Part: partSum, Plus: true, Absent: noOffload,
-			Quality: metrics.Derived, Why: "sum of the histogram"},
-		{To: metrics.KVTierTransferTime, From: "vllm:hf3fs_load_duration_seconds", Is: scrape.Histogram, Since: "0.20", Set: tier(metrics.TierRemote, metrics.Fetch),
-			Part: partSum, Plus: true, Absent: noOffload, Quality: metrics.Derived, Why: "sum of the histogram"},
-		{To: metrics.KVTierTransferTime, From: "vllm:hf3fs_save_duration_seconds", Is: scrape.Histogram, Since: "0.20", Set: tier(metrics.TierRemote, metrics.Store),
-			Part: partSum, Plus: true, Absent: noOffload, Quality: metrics.Derived, Why: "sum of the histogram"},
-		{To: metrics.KVTierFailures, From: "vllm:kv_offload_tiering_promotion_job_failures_total", Is: scrape.Counter, Since: "0.27", Set: tier("", metrics.Fetch), Carry: secondaryTier, Absent: noOffload},
-		{To: metrics.KVTierFailures, From: "vllm:kv_offload_tiering_cascade_job_failures_total", Is: scrape.Counter, Since: "0.27", Set: tier("", metrics.Store), Carry: secondaryTier, Plus: true, Absent: noOffload},
-		{To: metrics.KVTierFailures, From: "vllm:mooncake_store_operation_failed_keys_total", Is: scrape.Counter, Since: "0.22", Where: is("operation", "save_put", "load_get"),
-			Set: tier(metrics.TierRemote), Carry: mooncakeOperation, Plus: true, Absent: noOffload},
-		{To: metrics.KVTierFailures, From: "vllm:hf3fs_num_failed_load_total", Is: scrape.Counter, Since: "0.20", Set: tier(metrics.TierRemote, metrics.Fetch), Plus: true, Absent: noOffload},
-		{To: metrics.KVTierFailures, From: "vllm:hf3fs_num_failed_save_total", Is: scrape.Counter, Since: "0.20", Set: tier(metrics.TierRemote, metrics.Store), Plus: true, Absent: noOffload},
-		{To: metrics.KVTierHitTokens, From: "vllm:prompt_tokens_cached_by_source_total", Is: scrape.Counter, Since: "0.32.0", Where: matching(labels.MatchNotEqual, "source", "device"),
-			Carry: hitSource, Fold: aboveZero("vllm:prompt_tokens_cached_by_source_total"), Absent: noOffload, NoValue: noOffload}, // 0 without any tier, too
-		{To: metrics.KVTierLookups, From: "vllm:kv_offload_tiering_chunk_queries_total", Is: scrape.Counter, Since: "0.32.0", Carry: secondaryTier, Absent: noOffload},
-		{To: metrics.KVTierLookups, From: "vllm:kv_offload_tiering_block_queries_total", Is: scrape.Counter, Since: "0.27", Until: "0.31.x", Carry: secondaryTier, Absent: noOffload},
-		{To: metrics.KVTierHits, From: "vllm:kv_offload_tiering_chunk_hits_total", Is: scrape.Counter, Since: "0.32.0", Carry: secondaryTier, Absent: noOffload},
-		{To: metrics.KVTierHits, From: "vllm:kv_offload_tiering_block_hits_total", Is: scrape.Counter, Since: "0.27", Until: "0.31.x", Carry: secondaryTier, Absent: noOffload},
-		{To: metrics.KVTierRefused, From: "vllm:kv_offload_allocation_failure_total", Is: scrape.Counter, Since: "0.26", Set: tier(metrics.TierHost), Absent: noOffload},
-		{To: metrics.KVTierRefused, From: "vllm:kv_offload_stores_skipped_total", Is: scrape.Counter, Since: "0.24", Set: tier(metrics.TierHost), Absent: noOffload,
-			Quality: metrics.Approximate, Why: "with a store_threshold of 2 or more, includes blocks seen for the first time"},
-		{To: metrics.KVTierRefused, From: "vllm:kv_offload_tiering_backpressure_stores_dropped_total", Is: scrape.Counter, Since: "0.32.0", Carry: secondaryTier, Plus: true, Absent: noOffload},
-		{To: metrics.KVTierRefused, From: "vllm:simple_kv_offload_save_outcomes_total", Is: scrape.Counter, Since: "0.32.0", Where: is("outcome", "dropped_cpu_full"),
-			Set: tier(metrics.TierHost), Plus: true, Absent: noOffload},
+		{
+			To: metrics.KVTierTransferBytes, From: "vllm:kv_offload_load_bytes_total", Is: scrape.Counter, Since: "0.24",
+			Set: tier(metrics.TierHost, metrics.Fetch), Absent: noOffload,
+		},
+		{
+			To: metrics.KVTierTransferBytes, From: "vllm:kv_offload_store_bytes_total", Is: scrape.Counter, Since: "0.24",
+			Set: tier(metrics.TierHost, metrics.Store), Plus: true, Absent: noOffload,
+		},
+		{
+			To: metrics.KVTierTransferBytes, From: "vllm:kv_offload_total_bytes_total", Is: scrape.Counter, Since: "0.15",
+			Set: tier(metrics.TierHost), Carry: transferType, Absent: noOffload,
+		},
+		{
+			To: metrics.KVTierTransferBytes, From: "vllm:hisparse_host_to_device_bytes_total", Is: scrape.Counter, Since: "0.32.0",
+			Set: tier(metrics.TierHost, metrics.Fetch), Plus: true, Absent: noOffload,
+		},
+		{
+			To: metrics.KVTierTransferBytes, From: "vllm:kv_offload_tiering_read_bytes_total", Is: scrape.Counter, Since: "0.27",
+			Set: tier("", metrics.Fetch), Carry: secondaryTier, Plus: true, Absent: noOffload,
+		},
+		{
+			To: metrics.KVTierTransferBytes, From: "vllm:kv_offload_tiering_write_bytes_total", Is: scrape.Counter, Since: "0.27",
+			Set: tier("", metrics.Store), Carry: secondaryTier, Plus: true, Absent: noOffload,
+		},
+		{
+			To: metrics.KVTierTransferBytes, From: "vllm:mooncake_store_operation_bytes_total", Is: scrape.Counter, Since: "0.22",
+			Where: mooncakeMoves,
+			Set:   tier(metrics.TierRemote), Carry: mooncakeOperation, Plus: true, Absent: noOffload,
+		},
+		{
+			To: metrics.KVTierTransferTime, From: "vllm:kv_offload_load_time_total", Is: scrape.Counter, Since: "0.24",
+			Set: tier(metrics.TierHost, metrics.Fetch), Absent: noOffload,
+		},
+		{
+			To: metrics.KVTierTransferTime, From: "vllm:kv_offload_store_time_total", Is: scrape.Counter, Since: "0.24",
+			Set: tier(metrics.TierHost, metrics.Store), Plus: true, Absent: noOffload,
+		},
+		{
+			To: metrics.KVTierTransferTime, From: "vllm:kv_offload_total_time_total", Is: scrape.Counter, Since: "0.15",
+			Set: tier(metrics.TierHost), Carry: transferType, Absent: noOffload,
+		},
+		{
+			To: metrics.KVTierTransferTime, From: "vllm:kv_offload_tiering_read_time_total", Is: scrape.Counter, Since: "0.27",
+			Set: tier("", metrics.Fetch), Carry: secondaryTier, Plus: true, Absent: noOffload,
+		},
+		{
+			To: metrics.KVTierTransferTime, From: "vllm:kv_offload_tiering_write_time_total", Is: scrape.Counter, Since: "0.27",
+			Set: tier("", metrics.Store), Carry: secondaryTier, Plus: true, Absent: noOffload,
+		},
+		{
+			To: metrics.KVTierTransferTime, From: "vllm:mooncake_store_operation_time_seconds", Is: scrape.Histogram, Since: "0.22",
+			Where: mooncakeMoves,
+			Set:   tier(metrics.TierRemote), Carry: mooncakeOperation, Part: partSum, Plus: true, Absent: noOffload,
+			Quality: metrics.Derived, Why: "sum of the histogram",
+		},
+		{
+			To: metrics.KVTierTransferTime, From: "vllm:hf3fs_load_duration_seconds", Is: scrape.Histogram, Since: "0.20",
+			Set:  tier(metrics.TierRemote, metrics.Fetch),
+			Part: partSum, Plus: true, Absent: noOffload, Quality: metrics.Derived, Why: "sum of the histogram",
+		},
+		{
+			To: metrics.KVTierTransferTime, From: "vllm:hf3fs_save_duration_seconds", Is: scrape.Histogram, Since: "0.20",
+			Set:  tier(metrics.TierRemote, metrics.Store),
+			Part: partSum, Plus: true, Absent: noOffload, Quality: metrics.Derived, Why: "sum of the histogram",
+		},
+		{
+			To: metrics.KVTierFailures, From: "vllm:kv_offload_tiering_promotion_job_failures_total", Is: scrape.Counter, Since: "0.27",
+			Set: tier("", metrics.Fetch), Carry: secondaryTier, Absent: noOffload,
+		},
+		{
+			To: metrics.KVTierFailures, From: "vllm:kv_offload_tiering_cascade_job_failures_total", Is: scrape.Counter, Since: "0.27",
+			Set: tier("", metrics.Store), Carry: secondaryTier, Plus: true, Absent: noOffload,
+		},
+		{
+			To: metrics.KVTierFailures, From: "vllm:mooncake_store_operation_failed_keys_total", Is: scrape.Counter, Since: "0.22",
+			Where: is("operation", "save_put", "load_get"),
+			Set:   tier(metrics.TierRemote), Carry: mooncakeOperation, Plus: true, Absent: noOffload,
+		},
+		{
+			To: metrics.KVTierFailures, From: "vllm:hf3fs_num_failed_load_total", Is: scrape.Counter, Since: "0.20",
+			Set: tier(metrics.TierRemote, metrics.Fetch), Plus: true, Absent: noOffload,
+		},
+		{
+			To: metrics.KVTierFailures, From: "vllm:hf3fs_num_failed_save_total", Is: scrape.Counter, Since: "0.20",
+			Set: tier(metrics.TierRemote, metrics.Store), Plus: true, Absent: noOffload,
+		},
+		{
+			To: metrics.KVTierHitTokens, From: "vllm:prompt_tokens_cached_by_source_total", Is: scrape.Counter, Since: "0.32.0",
+			Where: matching(labels.MatchNotEqual, "source", "device"),
+			// 0 without any tier, too
+			Carry: hitSource, Fold: aboveZero("vllm:prompt_tokens_cached_by_source_total"), Absent: noOffload, NoValue: noOffload,
+		},
+		{
+			To: metrics.KVTierLookups, From: "vllm:kv_offload_tiering_chunk_queries_total", Is: scrape.Counter, Since: "0.32.0",
+			Carry: secondaryTier, Absent: noOffload,
+		},
+		{
+			To: metrics.KVTierLookups, From: "vllm:kv_offload_tiering_block_queries_total", Is: scrape.Counter, Since: "0.27", Until: "0.31.x",
+			Carry: secondaryTier, Absent: noOffload,
+		},
+		{
+			To: metrics.KVTierHits, From: "vllm:kv_offload_tiering_chunk_hits_total", Is: scrape.Counter, Since: "0.32.0", Carry: secondaryTier,
+			Absent: noOffload,
+		},
+		{
+			To: metrics.KVTierHits, From: "vllm:kv_offload_tiering_block_hits_total", Is: scrape.Counter, Since: "0.27", Until: "0.31.x",
+			Carry: secondaryTier, Absent: noOffload,
+		},
+		{
+			To: metrics.KVTierRefused, From: "vllm:kv_offload_allocation_failure_total", Is: scrape.Counter, Since: "0.26",
+			Set: tier(metrics.TierHost), Absent: noOffload,
+		},
+		{
+			To: metrics.KVTierRefused, From: "vllm:kv_offload_stores_skipped_total", Is: scrape.Counter, Since: "0.24",
+			Set: tier(metrics.TierHost), Absent: noOffload,
+			Quality: metrics.Approximate, Why: "with a store_threshold of 2 or more, includes blocks seen for the first time",
+		},
+		{
+			To: metrics.KVTierRefused, From: "vllm:kv_offload_tiering_backpressure_stores_dropped_total", Is: scrape.Counter, Since: "0.32.0",
+			Carry: secondaryTier, Plus: true, Absent: noOffload,
+		},
+		{
+			To: metrics.KVTierRefused, From: "vllm:simple_kv_offload_save_outcomes_total", Is: scrape.Counter, Since: "0.32.0",
+			Where: is("outcome", "dropped_cpu_full"),
+			Set:   tier(metrics.TierHost), Plus: true, Absent: noOffload,
+		},
 		// Not the fill level of the tier: vLLM has had no gauge for that since V0.
-		{To: metrics.KVTierPinned, From: "vllm:kv_offload_cpu_cache_usage_perc", Is: scrape.Gauge, Since: "0.24", Set: tier(metrics.TierHost), Absent: noOffload},
-		{To: metrics.KVTierPinned, From: "vllm:hisparse_host_cache_usage_perc", Is: scrape.Gauge, Since: "0.32.0", Set: tier(metrics.TierHost), Absent: noOffload},
-		{To: metrics.KVTierUsage, From: "vllm:cpu_cache_usage_perc", Is: scrape.Gauge, Since: "0.2.3", Until: "0.9.0", Set: tier(metrics.TierHost), Absent: "V0 only"},
-		{To: metrics.KVTierCapacityTokens, From: "vllm:kv_offload_config_info", Is: scrape.Gauge, Since: "0.31", Set: tier(metrics.TierHost), Absent: noOffload,
-			Fold: labelProduct("cpu_capacity_tokens_at_max_len"), Quality: metrics.Approximate, Why: "from a label: the most that fit, with requests of the longest length"},
-		{To: metrics.KVTierCapacityTokens, From: "vllm:cache_config_info", Is: scrape.Gauge, Since: "0.3.3", Until: "0.9.0", Set: tier(metrics.TierHost), Absent: "V0 only",
+		{
+			To: metrics.KVTierPinned, From: "vllm:kv_offload_cpu_cache_usage_perc", Is: scrape.Gauge, Since: "0.24",
+			Set: tier(metrics.TierHost), Absent: noOffload,
+		},
+		{
+			To: metrics.KVTierPinned, From: "vllm:hisparse_host_cache_usage_perc", Is: scrape.Gauge, Since: "0.32.0",
+			Set: tier(metrics.TierHost), Absent: noOffload,
+		},
+		{
+			To: metrics.KVTierUsage, From: "vllm:cpu_cache_usage_perc", Is: scrape.Gauge, Since: "0.2.3", Until: "0.9.0",
+			Set: tier(metrics.TierHost), Absent: "V0 only",
+		},
+		{
+			To: metrics.KVTierCapacityTokens, From: "vllm:kv_offload_config_info", Is: scrape.Gauge, Since: "0.31", Set: tier(metrics.TierHost),
+			Absent: noOffload,
+			Fold:   labelProduct("cpu_capacity_tokens_at_max_len"), Quality: metrics.Approximate,
+			Why: "from a label: the most that fit, with requests of the longest length",
+		},
+		{
+			To: metrics.KVTierCapacityTokens, From: "vllm:cache_config_info", Is: scrape.Gauge, Since: "0.3.3", Until: "0.9.0",
+			Set: tier(metrics.TierHost), Absent: "V0 only",
 			Where: []*labels.Matcher{labels.MustNewMatcher(labels.MatchRegexp, "num_cpu_blocks", "[1-9][0-9]*")},
-			Fold:  labelProduct("num_cpu_blocks", "block_size"), Quality: metrics.Derived, Why: "from labels: CPU blocks times block size"},
-		{To: metrics.KVTierCapacityBytes, From: "vllm:kv_offload_config_info", Is: scrape.Gauge, Since: "0.31", Set: tier(metrics.TierHost), Absent: noOffload,
-			Fold: labelProduct("cpu_num_chunks", "cpu_kv_bytes_per_chunk"), Quality: metrics.Derived, Why: "from labels: chunks times bytes per chunk"},
+			Fold:  labelProduct("num_cpu_blocks", "block_size"), Quality: metrics.Derived, Why: "from labels: CPU blocks times block size",
+		},
+		{
+			To: metrics.KVTierCapacityBytes, From: "vllm:kv_offload_config_info", Is: scrape.Gauge, Since: "0.31", Set: tier(metrics.TierHost),
+			Absent: noOffload,
+			Fold:   labelProduct("cpu_num_chunks", "cpu_kv_bytes_per_chunk"), Quality: metrics.Derived,
+			Why: "from labels: chunks times bytes per chunk",
+		},
 
-		{To: metrics.KVBlockLifetime, From: "vllm:kv_block_lifetime_seconds", Is: scrape.Histogram, Since: "0.13", Absent: "needs --kv-cache-metrics"},
-		{To: metrics.KVBlockIdle, From: "vllm:kv_block_idle_before_evict_seconds", Is: scrape.Histogram, Since: "0.13", Absent: "needs --kv-cache-metrics"},
-		{To: metrics.KVBlockReuseGap, From: "vllm:kv_block_reuse_gap_seconds", Is: scrape.Histogram, Since: "0.13", Absent: "needs --kv-cache-metrics"},
+		{
+			To: metrics.KVBlockLifetime, From: "vllm:kv_block_lifetime_seconds", Is: scrape.Histogram, Since: "0.13",
+			Absent: "needs --kv-cache-metrics",
+		},
+		{
+			To: metrics.KVBlockIdle, From: "vllm:kv_block_idle_before_evict_seconds", Is: scrape.Histogram, Since: "0.13",
+			Absent: "needs --kv-cache-metrics",
+		},
+		{
+			To: metrics.KVBlockReuseGap, From: "vllm:kv_block_reuse_gap_seconds", Is: scrape.Histogram, Since: "0.13",
+			Absent: "needs --kv-cache-metrics",
+		},
 
-		{To: metrics.RequestsWaitingByReason, From: "vllm:num_requests_waiting_by_reason", Is: scrape.Gauge, Since: "0.20",
-			Carry: []metrics.Carry{{From: "reason", To: metrics.LabelReason, Map: values(map[string]string{"capacity": "capacity", "deferred": "deferred"}, "other")}}},
+		{
+			To: metrics.RequestsWaitingByReason, From: "vllm:num_requests_waiting_by_reason", Is: scrape.Gauge, Since: "0.20",
+			Carry: []metrics.Carry{{
+				From: "reason", To: metrics.LabelReason,
+				Map: values(map[string]string{"capacity": "capacity", "deferred": "deferred"}, "other"),
+			}},
+		},
 		{To: metrics.RequestsSwapped, From: "vllm:num_requests_swapped", Is: scrape.Gauge, Since: "0.2.3", Until: "0.9.0", Absent: "V0 only"},
-		{To: metrics.BatchTokens, From: "vllm:iteration_tokens_total", Is: scrape.Histogram, Since: "0.6.4", Until: "0.7.2", Absent: "V1 of these releases has none"},
+		{
+			To: metrics.BatchTokens, From: "vllm:iteration_tokens_total", Is: scrape.Histogram, Since: "0.6.4", Until: "0.7.2",
+			Absent: "V1 of these releases has none",
+		},
 		{To: metrics.BatchTokens, From: "vllm:iteration_tokens_total", Is: scrape.Histogram, Since: "0.7.3"},
-		{To: metrics.RequestPreemptions, From: "vllm:request_num_preemptions", Is: scrape.Histogram, Since: "0.30", Absent: "the Rust frontend has none"},
-		{To: metrics.CorruptedRequests, From: "vllm:corrupted_requests_total", Is: scrape.Counter, Since: "0.11.1", Absent: "needs VLLM_COMPUTE_NANS_IN_LOGITS=1",
-			Quality: metrics.Approximate, Why: "0 means nothing without VLLM_COMPUTE_NANS_IN_LOGITS=1"},
-		{To: metrics.MultimodalCacheQueries, From: "vllm:mm_cache_queries_total", Is: scrape.Counter, Since: "0.11.1", Absent: "the Rust frontend has none"},
-		{To: metrics.MultimodalCacheHits, From: "vllm:mm_cache_hits_total", Is: scrape.Counter, Since: "0.11.1", Absent: "the Rust frontend has none"},
+		{
+			To: metrics.RequestPreemptions, From: "vllm:request_num_preemptions", Is: scrape.Histogram, Since: "0.30",
+			Absent: "the Rust frontend has none",
+		},
+		{
+			To: metrics.CorruptedRequests, From: "vllm:corrupted_requests_total", Is: scrape.Counter, Since: "0.11.1",
+			Absent:  "needs VLLM_COMPUTE_NANS_IN_LOGITS=1",
+			Quality: metrics.Approximate, Why: "0 means nothing without VLLM_COMPUTE_NANS_IN_LOGITS=1",
+		},
+		{
+			To: metrics.MultimodalCacheQueries, From: "vllm:mm_cache_queries_total", Is: scrape.Counter, Since: "0.11.1",
+			Absent: "the Rust frontend has none",
+		},
+		{
+			To: metrics.MultimodalCacheHits, From: "vllm:mm_cache_hits_total", Is: scrape.Counter, Since: "0.11.1",
+			Absent: "the Rust frontend has none",
+		},
 		// Without the flag, they are on the metrics page and stay 0.
-		{To: metrics.EstimatedFlops, From: "vllm:estimated_flops_per_gpu_total", Is: scrape.Counter, Since: "0.17", Absent: needsMFU, NoValue: needsMFU,
-			Fold: aboveZero("vllm:estimated_flops_per_gpu_total")},
-		{To: metrics.EstimatedMemoryBytes, From: "vllm:estimated_read_bytes_per_gpu_total", Is: scrape.Counter, Since: "0.17", Absent: needsMFU, NoValue: needsMFU,
-			With: []string{"vllm:estimated_write_bytes_per_gpu_total"}, Fold: aboveZero("vllm:estimated_read_bytes_per_gpu_total", "vllm:estimated_write_bytes_per_gpu_total"),
-			Quality: metrics.Derived, Why: "bytes read and written"},
+		{
+			To: metrics.EstimatedFlops, From: "vllm:estimated_flops_per_gpu_total", Is: scrape.Counter, Since: "0.17", Absent: needsMFU,
+			NoValue: needsMFU,
+			Fold:    aboveZero("vllm:estimated_flops_per_gpu_total"),
+		},
+		{
+			To: metrics.EstimatedMemoryBytes, From: "vllm:estimated_read_bytes_per_gpu_total", Is: scrape.Counter, Since: "0.17",
+			Absent: needsMFU, NoValue: needsMFU,
+			With: []string{"vllm:estimated_write_bytes_per_gpu_total"}, Fold: aboveZero("vllm:estimated_read_bytes_per_gpu_total",
+				"vllm:estimated_write_bytes_per_gpu_total"),
+			Quality: metrics.Derived, Why: "bytes read and written",
+		},
 	},
 	Settings:  vllmSettings,
 	Flags:     vllmFlags,
@@ -287,12 +499,16 @@ func left(rose []float64) float64 { return rose[0] - rose[1] - max(0, rose[2]-ro
 // failedBeyond returns a row that adds the server's answers 5xx beyond what the engine itself failed or refused in the same
 // interval. Of what may be the same, the larger number counts: never more than failed, and at least half.
 func failedBeyond(since, until string, as metrics.Outcome, why string) Row {
-	return Row{To: metrics.Requests, From: "http_requests_total", Is: scrape.Counter, Since: since, Until: until, Where: answers5xx, Failures: SinceAnswer,
-		Set: outcome(as), Plus: true, Absent: "no HTTP request has failed", Quality: metrics.Approximate, Why: why,
-		Tally: &Tally{Of: []Count{inEngine, refused}, Step: func(rose []float64) float64 { return max(0, rose[0]-rose[1]-rose[2]) }}}
+	return Row{
+		To: metrics.Requests, From: "http_requests_total", Is: scrape.Counter, Since: since, Until: until, Where: answers5xx,
+		Failures: SinceAnswer,
+		Set:      outcome(as), Plus: true, Absent: "no HTTP request has failed", Quality: metrics.Approximate, Why: why,
+		Tally: &Tally{Of: []Count{inEngine, refused}, Step: func(rose []float64) float64 { return max(0, rose[0]-rose[1]-rose[2]) }},
+	}
 }
 
-const largerOf = "per interval, the larger of the server's 5xx answers and the engine's failed or refused requests, because both may count the same requests"
+const largerOf = "per interval, the larger of the server's 5xx answers and the engine's failed or refused requests, because both may " +
+	"count the same requests"
 
 // Reasons why quantities that depend on a flag are absent.
 const (

@@ -14,7 +14,10 @@ var xinference = Dialect{
 		return p.HasPrefix("xinference:") && !xinferenceSupervisor(p) && !p.HasPrefix("vllm:") && !p.HasPrefix("sglang:")
 	},
 	Bystanders: []bystander{
-		{"the supervisor of Xinference", "a router", reasonRouter, xinferenceSupervisor, false, "make the metrics exporters of its workers the targets"},
+		{
+			"the supervisor of Xinference", "a router", reasonRouter, xinferenceSupervisor, false,
+			"make the metrics exporters of its workers the targets",
+		},
 	},
 	Labels: []metrics.Carry{
 		{From: "model", To: metrics.LabelModel}, // the uid by which clients ask for the model
@@ -25,19 +28,38 @@ var xinference = Dialect{
 	// which proves nothing.
 	Server: &Server{Active: Source{Name: "xinference:model_serve_count", Is: scrape.Gauge}},
 	Rows: []Row{
-		{To: metrics.TimeToFirstToken, From: "xinference:time_to_first_token_seconds", Is: scrape.Histogram, Where: is("stream", "true"), Absent: xinferenceTokens},
-		{To: metrics.TimeToFirstToken, From: "xinference:time_to_first_token_seconds", Is: scrape.Histogram, Where: is("stream", ""), Absent: xinferenceTokens,
-			Quality: metrics.Approximate, Why: "some releases do not distinguish streams, and include answers that are not streamed"},
-		{To: metrics.RequestDuration, From: "xinference:model_request_duration_seconds", Is: scrape.Histogram,
-			Absent: "not in early releases, or no request yet", Quality: metrics.Approximate, Why: "of the call to the model; it is unknown how much of a stream this includes"},
-		{To: metrics.RequestsRunning, From: "xinference:model_serve_count", Is: scrape.Gauge,
-			Absent: "not in early releases, or no request yet", Quality: metrics.Approximate, Why: "requests in progress, including those that wait in the engine"},
-		{To: metrics.PromptTokens, From: "xinference:input_tokens_total_counter", Is: scrape.Counter,
-			Absent: noFinish, Quality: metrics.Approximate, Why: "only requests whose answer reports its usage"},
-		{To: metrics.GenerationTokens, From: "xinference:output_tokens_total_counter", Is: scrape.Counter, Counted: metrics.CountedEnd,
-			Absent: noFinish, Quality: metrics.Approximate, Why: "only requests whose answer reports its usage"},
-		{To: metrics.EngineLoadTime, From: "xinference:model_last_load_duration_seconds", Is: scrape.Gauge,
-			Absent: "not in early releases, or the model is not loaded yet", Quality: metrics.Approximate, Why: "of the model, its download included; not of the process"},
+		{
+			To: metrics.TimeToFirstToken, From: "xinference:time_to_first_token_seconds", Is: scrape.Histogram, Where: is("stream", "true"),
+			Absent: xinferenceTokens,
+		},
+		{
+			To: metrics.TimeToFirstToken, From: "xinference:time_to_first_token_seconds", Is: scrape.Histogram, Where: is("stream", ""),
+			Absent:  xinferenceTokens,
+			Quality: metrics.Approximate, Why: "some releases do not distinguish streams, and include answers that are not streamed",
+		},
+		{
+			To: metrics.RequestDuration, From: "xinference:model_request_duration_seconds", Is: scrape.Histogram,
+			Absent: "not in early releases, or no request yet", Quality: metrics.Approximate,
+			Why: "of the call to the model; it is unknown how much of a stream this includes",
+		},
+		{
+			To: metrics.RequestsRunning, From: "xinference:model_serve_count", Is: scrape.Gauge,
+			Absent: "not in early releases, or no request yet", Quality: metrics.Approximate,
+			Why: "requests in progress, including those that wait in the engine",
+		},
+		{
+			To: metrics.PromptTokens, From: "xinference:input_tokens_total_counter", Is: scrape.Counter,
+			Absent: noFinish, Quality: metrics.Approximate, Why: "only requests whose answer reports its usage",
+		},
+		{
+			To: metrics.GenerationTokens, From: "xinference:output_tokens_total_counter", Is: scrape.Counter, Counted: metrics.CountedEnd,
+			Absent: noFinish, Quality: metrics.Approximate, Why: "only requests whose answer reports its usage",
+		},
+		{
+			To: metrics.EngineLoadTime, From: "xinference:model_last_load_duration_seconds", Is: scrape.Gauge,
+			Absent: "not in early releases, or the model is not loaded yet", Quality: metrics.Approximate,
+			Why: "of the model, its download included; not of the process",
+		},
 	},
 	Missing: map[*metrics.Family]string{
 		metrics.Requests: "only all calls and failed calls are counted, so running calls cannot be distinguished from successful ones",

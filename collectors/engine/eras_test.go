@@ -41,7 +41,10 @@ func TestEras(t *testing.T) {
 		{&llamacpp, "b10406", metrics.PromptTokens, "llamacpp:prompt_tokens_cached_total derived"},
 		{&sglang, "0.4.0", metrics.TimeToFirstToken, "sglang:time_to_first_token_seconds approximate"},
 		{&sglang, "0.5.16", metrics.TimeToFirstToken, "sglang:time_to_first_token_seconds approximate"},
-		{&sglang, "0.5.17", metrics.TimeToFirstToken, "sglang:time_to_first_token_seconds native, sglang:time_to_first_token_seconds approximate"},
+		{
+			&sglang, "0.5.17", metrics.TimeToFirstToken,
+			"sglang:time_to_first_token_seconds native, sglang:time_to_first_token_seconds approximate",
+		},
 		{&sglang, "0.5.16", metrics.EngineLoadTime, "sglang:engine_startup_time native"},
 		{&sglang, "0.5.17", metrics.EngineLoadTime, "sglang:startup_time_seconds native"},
 		{&trtllm, "1.2.1", metrics.TimeToFirstToken, "time_to_first_token_seconds native"},
@@ -79,7 +82,10 @@ func TestErasAreInOrderAndDiffer(t *testing.T) {
 }
 
 func TestNextVersion(t *testing.T) {
-	for version, want := range map[string]string{"0.9.0": "0.9.1", "0.11.x": "0.12.0", "1.x": "2.0.0", "0.5.10.post1": "0.5.11", "1.3.0rc9": "1.3.0rc10", "b5440": "b5441", "0.16": "0.16.1"} {
+	for version, want := range map[string]string{
+		"0.9.0": "0.9.1", "0.11.x": "0.12.0", "1.x": "2.0.0", "0.5.10.post1": "0.5.11",
+		"1.3.0rc9": "1.3.0rc10", "b5440": "b5441", "0.16": "0.16.1",
+	} {
 		v, _ := ParseVersion(version)
 		if next := v.next(); next.String() != want || next.Compare(v) <= 0 {
 			t.Errorf("after %s comes %s, want %s", version, next, want)

@@ -113,7 +113,10 @@ func (e Engine) Gone() bool { return e.role != metrics.GatewayRole && !e.Answers
 
 // Answers reports whether something answered for itself. A proxy that cannot reach its server did not answer.
 func (e Engine) Answers() bool {
-	return !slices.Contains([]string{scrape.Unreachable, scrape.Timeout, scrape.HTTPStatus + "502", scrape.HTTPStatus + "503", scrape.HTTPStatus + "504"}, e.Reason)
+	return !slices.Contains([]string{
+		scrape.Unreachable, scrape.Timeout, scrape.HTTPStatus + "502", scrape.HTTPStatus + "503",
+		scrape.HTTPStatus + "504",
+	}, e.Reason)
 }
 
 // Why explains why the answer is not from an engine. It names the server if it is known, otherwise one of Reasons.

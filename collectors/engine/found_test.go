@@ -117,14 +117,22 @@ func TestProbe(t *testing.T) {
 			t.Errorf("%s: %+v %v", p.url, e, err)
 		}
 	}
-	for code, answers := range map[int]bool{http.StatusBadGateway: false, http.StatusServiceUnavailable: false, http.StatusGatewayTimeout: false, http.StatusNotFound: true, http.StatusInternalServerError: true} {
+	for code, answers := range map[int]bool{
+		http.StatusBadGateway: false, http.StatusServiceUnavailable: false,
+		http.StatusGatewayTimeout: false, http.StatusNotFound: true, http.StatusInternalServerError: true,
+	} {
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) }))
 		defer server.Close()
 		if e, _ := c.Probe(t.Context(), TargetConfig{URL: server.URL}); e.IsEngine() || e.Answers() != answers {
 			t.Errorf("%d: %+v", code, e) // a proxy answers for an engine that still loads
 		}
 	}
-	for page, why := range map[string]string{readPage(t, "other/litellm.prom"): "this is litellm, a gateway: name it as a target to have it read", "kong_http_requests_total 1\n": "this is Kong, a gateway: make the engines behind it the targets", "teapot_spouts 1\n": "unknown_engine"} {
+	for page, why := range map[string]string{
+		readPage(t,
+			"other/litellm.prom"): "this is litellm, a gateway: name it as a target to have it read",
+		"kong_http_requests_total 1\n": "this is Kong, a gateway: make the engines behind it the targets",
+		"teapot_spouts 1\n":            "unknown_engine",
+	} {
 		if e, _ := c.Probe(t.Context(), TargetConfig{URL: serve(t, page).URL}); e.Why() != why {
 			t.Errorf("why it is no engine: %q, want %q", e.Why(), why)
 		}

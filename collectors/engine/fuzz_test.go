@@ -40,7 +40,10 @@ func FuzzPage(f *testing.F) {
 			page, err = engineFormat.Parse(body, "text/plain", limits)
 		}
 		if err != nil {
-			if reason := scrape.ReasonOf(err); !slices.Contains([]string{scrape.ParseError, scrape.LimitExceeded, scrape.NotMetrics, scrape.JSONMetrics}, reason) {
+			if reason := scrape.ReasonOf(err); !slices.Contains([]string{
+				scrape.ParseError, scrape.LimitExceeded, scrape.NotMetrics,
+				scrape.JSONMetrics,
+			}, reason) {
 				t.Fatalf("reason %q for %v", reason, err)
 			}
 			if scrape.ReasonOf(err) == scrape.ParseError && !strings.Contains(err.Error(), "line ") && in[0] != '"' {
@@ -65,11 +68,15 @@ func FuzzPage(f *testing.F) {
 			if !d.Recognise(page) {
 				continue
 			}
-			plan, err := compile(page, []*Dialect{d}, &labelling{server: "e:1"}, func(*Dialect) Identity { return Identity{} }, &settings{Config: Config{Limits: limits, Objectives: slo.Defaults()}})
+			plan, err := compile(page, []*Dialect{d}, &labelling{server: "e:1"}, func(*Dialect) Identity { return Identity{} },
+				&settings{Config: Config{Limits: limits, Objectives: slo.Defaults()}})
 			if err != nil {
 				continue
 			}
-			target := &target{labelling: labelling{server: "e:1"}, plan: plan, values: page.Values, log: discard, config: &settings{Config: Config{Now: time.Now}}}
+			target := &target{
+				labelling: labelling{server: "e:1"}, plan: plan, values: page.Values, log: discard,
+				config: &settings{Config: Config{Now: time.Now}},
+			}
 			parse(t, text(t, &Exposition{snapshots: []*snapshot{target.up(len(body), 0)}}))
 		}
 	})

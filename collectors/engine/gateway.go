@@ -20,8 +20,8 @@ const (
 	noUsage  = "no answer has reported its usage yet"
 )
 
-// Concerns reports whether the dialect's servers can have a quantity. Quantities of gateways do not count as missing at an engine or a frontend,
-// unless a row reads them.
+// Concerns reports whether the dialect's servers can have a quantity. Quantities of gateways do not count as missing
+// at an engine or a frontend, unless a row reads them.
 func (d *Dialect) Concerns(f *metrics.Family) bool {
 	return IsQuantity(f) && (f.Owner != metrics.Gateway || d.Role == metrics.GatewayRole ||
 		slices.ContainsFunc(d.Rows, func(r Row) bool { return r.To == f }))
@@ -169,7 +169,10 @@ func (c *compiler) addModel(d *Dialect, model, info, last string) {
 		c.add(line{family: metrics.EngineInfo, text: info, recipe: &recipe{value: 1}})
 	case one.workers != nil:
 		served := func(workers []Member) (float64, bool) { return 1, workers[0].Value > 0 }
-		c.add(line{family: metrics.EngineInfo, text: info, recipe: &recipe{fold: &fold{of: served, members: make([]Member, 1), terms: []term{one.workers}}}})
+		c.add(line{family: metrics.EngineInfo, text: info, recipe: &recipe{fold: &fold{
+			of: served, members: make([]Member, 1),
+			terms: []term{one.workers},
+		}}})
 	}
 }
 
@@ -261,7 +264,8 @@ func byStatus(row Row, status string, outcome func(string) string, carry ...metr
 	row.Is, row.Failures, row.Absent = cmp.Or(row.Is, scrape.Counter), SinceAnswer, noFinish
 	requests, responses := row, row
 	requests.To, requests.Carry = metrics.Requests, []metrics.Carry{{From: status, To: metrics.LabelOutcome, Map: outcome}}
-	responses.To, responses.Carry = metrics.GatewayResponses, append(slices.Clone(carry), metrics.Carry{From: status, To: metrics.LabelCode, Map: statusCode})
+	responses.To, responses.Carry = metrics.GatewayResponses, append(slices.Clone(carry),
+		metrics.Carry{From: status, To: metrics.LabelCode, Map: statusCode})
 	return []Row{requests, responses}
 }
 

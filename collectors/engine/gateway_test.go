@@ -73,10 +73,12 @@ func TestGatewayLabelsAreBounded(t *testing.T) {
 func TestHostileGatewayPage(t *testing.T) {
 	const name = "litellm_proxy_total_requests_metric_total"
 	series := func(of string, n int) string {
-		return fmt.Sprintf("%s{requested_model=%q,team=%q,route=%q,status_code=%q} 1\n", name, of+fmt.Sprint("-model-", n), fmt.Sprint("team-", n), fmt.Sprintf("/%d/completions", n), fmt.Sprint(n))
+		return fmt.Sprintf("%s{requested_model=%q,team=%q,route=%q,status_code=%q} 1\n", name, of+fmt.Sprint("-model-", n),
+			fmt.Sprint("team-", n), fmt.Sprintf("/%d/completions", n), fmt.Sprint(n))
 	}
 	var first, second strings.Builder
-	first.WriteString("# TYPE " + name + " counter\n" + fmt.Sprintf("%s{requested_model=%q,status_code=\"200\"} 1\n", name, strings.Repeat("long", scrape.DefaultLimits.LabelValueBytes)))
+	first.WriteString("# TYPE " + name + " counter\n" + fmt.Sprintf("%s{requested_model=%q,status_code=\"200\"} 1\n", name,
+		strings.Repeat("long", scrape.DefaultLimits.LabelValueBytes)))
 	second.WriteString("# TYPE " + name + " counter\n")
 	for n := range 2000 {
 		first.WriteString(series("first", n))
@@ -113,8 +115,10 @@ func TestHostileGatewayPage(t *testing.T) {
 		t.Errorf("%v requests, want all 2001", got)
 	}
 	before.want(t, `llm_gateway_responses_total{model_name="first-model-103",tenant="other",route="other",code="103"}`, 1)
-	before.want(t, `llm_gateway_responses_total{model_name="other",tenant="team-3",route="/3/completions",code="other"}`, 1) // nothing shows it as served
-	before.want(t, `llm_engine_requests_total{model_name="other",outcome="success"}`, 1+200)                                 // the long name, and 200 to 399
+	// nothing shows it as served
+	before.want(t, `llm_gateway_responses_total{model_name="other",tenant="team-3",route="/3/completions",code="other"}`, 1)
+	// the long name, and 200 to 399
+	before.want(t, `llm_engine_requests_total{model_name="other",outcome="success"}`, 1+200)
 
 	e.page = second.String()
 	after := parse(t, exposition(t, c))
@@ -139,7 +143,10 @@ func TestOwnLabelStandsForThePages(t *testing.T) {
 
 // TestMappedEngineInAMesh: a sidecar hides no engine, known or described in the configuration.
 func TestMappedEngineInAMesh(t *testing.T) {
-	mapping := Mapping{Engine: "mine", Recognise: "mine_running", Metrics: []MetricMapping{{To: metrics.RequestsRunning.Name, From: "mine_running", Type: scrape.Gauge}}}
+	mapping := Mapping{
+		Engine: "mine", Recognise: "mine_running",
+		Metrics: []MetricMapping{{To: metrics.RequestsRunning.Name, From: "mine_running", Type: scrape.Gauge}},
+	}
 	e := serve(t, "# TYPE mine_running gauge\nmine_running 3\n"+readPage(t, "envoy/gateway-loaded.prom"))
 	s := parse(t, exposition(t, collectorFor(t, []TargetConfig{{URL: e.URL}}, mapping)))
 	s.want(t, `llm_engine_requests_running{runtime="mine"}`, 3)
@@ -148,8 +155,10 @@ func TestMappedEngineInAMesh(t *testing.T) {
 
 // TestMappingsDescribeEngines: what only gateways report would be dropped without a word.
 func TestMappingsDescribeEngines(t *testing.T) {
-	_, err := New(Config{Log: discard, Mappings: []Mapping{{Engine: "mine", Recognise: "mine_retries",
-		Metrics: []MetricMapping{{To: metrics.GatewayRetries.Name, From: "mine_retries", Type: scrape.Counter}}}}})
+	_, err := New(Config{Log: discard, Mappings: []Mapping{{
+		Engine: "mine", Recognise: "mine_retries",
+		Metrics: []MetricMapping{{To: metrics.GatewayRetries.Name, From: "mine_retries", Type: scrape.Counter}},
+	}}})
 	if err == nil || !strings.Contains(err.Error(), "is not a metric of the exporter") {
 		t.Errorf("got %v", err)
 	}
@@ -158,7 +167,8 @@ func TestMappingsDescribeEngines(t *testing.T) {
 // TestIstioReadsOneSide: what a proxy received is read only where it sent nothing.
 func TestIstioReadsOneSide(t *testing.T) {
 	side := func(reporter, service, code string, n int) string {
-		return fmt.Sprintf("istio_requests_total{reporter=%q,destination_service_name=%q,response_code=%q,response_flags=\"-\"} %d\n", reporter, service, code, n)
+		return fmt.Sprintf("istio_requests_total{reporter=%q,destination_service_name=%q,response_code=%q,response_flags=\"-\"} %d\n",
+			reporter, service, code, n)
 	}
 	const declared = "# TYPE istio_requests_total counter\n"
 	received := side("destination", "vllm", "200", 7)
@@ -171,7 +181,8 @@ func TestIstioReadsOneSide(t *testing.T) {
 
 // TestFirstFailureAtAGateway: LiteLLM shows no failure before the first. An increase must have that one in it, too.
 func TestFirstFailureAtAGateway(t *testing.T) {
-	const success = "# TYPE litellm_proxy_total_requests_metric_total counter\n" + `litellm_proxy_total_requests_metric_total{requested_model="m",status_code="200"} 9` + "\n"
+	const success = "# TYPE litellm_proxy_total_requests_metric_total counter\n" +
+		`litellm_proxy_total_requests_metric_total{requested_model="m",status_code="200"} 9` + "\n"
 	before := parse(t, mapped(t, success))
 	before.want(t, `llm_engine_requests_total{outcome="success"}`, 9)
 	for outcome, status := range map[string]string{"error": "500", "rejected": "429"} {
@@ -227,7 +238,8 @@ func TestEndpointPickerBehindTokenReview(t *testing.T) {
 	}
 	write("of-another-account")
 	c := collectorFor(t, []TargetConfig{{URL: picker.URL, HTTP: config.HTTPClientConfig{
-		Authorization: &config.Authorization{Type: "Bearer", CredentialsFile: token}, TLSConfig: config.TLSConfig{CAFile: ca}}}})
+		Authorization: &config.Authorization{Type: "Bearer", CredentialsFile: token}, TLSConfig: config.TLSConfig{CAFile: ca},
+	}}})
 	refused := func() {
 		t.Helper()
 		s := parse(t, exposition(t, c))
@@ -301,8 +313,18 @@ func TestGatewayWorkers(t *testing.T) {
 		old, new                string
 		usable, open, unhealthy []float64
 	}{
-		"half open":                      {`cb_state{worker="http://127.0.0.1:8211"} 1`, `cb_state{worker="http://127.0.0.1:8211"} 2`, []float64{1}, []float64{1}, []float64{0}},
-		"one fails its checks, too":      {`health{worker="http://127.0.0.1:8211"} 1`, `health{worker="http://127.0.0.1:8211"} 0`, []float64{0}, []float64{1}, []float64{1}},
+		"half open": {
+			`cb_state{worker="http://127.0.0.1:8211"} 1`, `cb_state{worker="http://127.0.0.1:8211"} 2`,
+			[]float64{1},
+			[]float64{1},
+			[]float64{0},
+		},
+		"one fails its checks, too": {
+			`health{worker="http://127.0.0.1:8211"} 1`, `health{worker="http://127.0.0.1:8211"} 0`,
+			[]float64{0},
+			[]float64{1},
+			[]float64{1},
+		},
 		"one left, and still looks well": {`active_workers 2`, `active_workers 1`, nil, nil, nil},
 	} {
 		s := parse(t, mapped(t, strings.Replace(open, c.old, c.new, 1)))
@@ -311,8 +333,10 @@ func TestGatewayWorkers(t *testing.T) {
 		s.want(t, `llm_gateway_workers{reason="circuit_open"}`, c.open...)
 		s.want(t, `llm_gateway_workers{reason="unhealthy"}`, c.unhealthy...)
 	}
-	left := parse(t, mapped(t, strings.NewReplacer(`smg_worker_health{worker="http://127.0.0.1:8211"} 1`, `smg_worker_health{worker="http://127.0.0.1:8211"} -1`,
-		`smg_worker_cb_state{worker="http://127.0.0.1:8211"} 0`, `smg_worker_cb_state{worker="http://127.0.0.1:8211"} -1`).Replace(readPage(t, "smg/sglang-router-v0.3.2-load.prom"))))
+	left := parse(t, mapped(t, strings.NewReplacer(`smg_worker_health{worker="http://127.0.0.1:8211"} 1`,
+		`smg_worker_health{worker="http://127.0.0.1:8211"} -1`,
+		`smg_worker_cb_state{worker="http://127.0.0.1:8211"} 0`, `smg_worker_cb_state{worker="http://127.0.0.1:8211"} -1`).
+		Replace(readPage(t, "smg/sglang-router-v0.3.2-load.prom"))))
 	left.want(t, `llm_gateway_workers{reason=""}`, 1)
 	left.want(t, `llm_gateway_workers{reason="unhealthy"}`, 0)
 }

@@ -57,7 +57,8 @@ func reported(page string) string {
 	var kept strings.Builder
 	for line := range strings.Lines(page) {
 		if m := unreported.FindStringSubmatch(line); m == nil || slices.ContainsFunc(builtin, func(d *Dialect) bool {
-			return string(d.Runtime) == m[1] && (d.Endpoints[metrics.Lookup(m[2])] != "" || slices.ContainsFunc(d.Rows, func(r Row) bool { return r.To.Name == m[2] }))
+			return string(d.Runtime) == m[1] && (d.Endpoints[metrics.Lookup(m[2])] != "" ||
+				slices.ContainsFunc(d.Rows, func(r Row) bool { return r.To.Name == m[2] }))
 		}) {
 			kept.WriteString(line)
 		}
@@ -139,7 +140,8 @@ func TestGoldenPages(t *testing.T) {
 				engine.contentType = "application/json"
 			}
 			page := exposition(t, collectorFor(t, []TargetConfig{{URL: engine.URL}}))
-			golden.Compare(t, filepath.Join("testdata/golden", strings.TrimSuffix(name, filepath.Ext(name))+".txt"), condense(t, missing.Cut(name, reported(page))))
+			golden.Compare(t, filepath.Join("testdata/golden", strings.TrimSuffix(name, filepath.Ext(name))+".txt"),
+				condense(t, missing.Cut(name, reported(page))))
 			problems, err := promlint.New(strings.NewReader(page)).Lint()
 			if err != nil {
 				t.Errorf("promlint cannot read the exposition: %v", err)

@@ -50,8 +50,10 @@ func (e *fakeEngine) show(page string) {
 }
 
 func serve(t testing.TB, page string) *fakeEngine {
-	e := &fakeEngine{page: page, path: "/metrics", contentType: "text/plain; version=1.0.0; charset=utf-8", status: http.StatusOK,
-		documents: map[string]string{}, requests: map[string]int{}}
+	e := &fakeEngine{
+		page: page, path: "/metrics", contentType: "text/plain; version=1.0.0; charset=utf-8", status: http.StatusOK,
+		documents: map[string]string{}, requests: map[string]int{},
+	}
 	e.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		e.mu.Lock()
 		defer e.mu.Unlock()
@@ -182,7 +184,8 @@ func (s samples) want(t testing.TB, selector string, values ...float64) {
 		matchers, _ := parser.NewParser(parser.Options{}).ParseMetricSelector(selector) // get has parsed it
 		for _, sample := range s {
 			if l := sample.labels; matches(l, matchers) && l.Get(model.MetricNameLabel) == metrics.SourceMissing.Name {
-				t.Errorf("%s of %s is expected on the page as %s: if this version does not have it, give its row Since, Until or Absent in the Dialect of collectors/engine whose Runtime is %[2]s",
+				t.Errorf("%s of %s is expected on the page as %s: if this version does not have it, give its row Since, Until or Absent in the "+
+					"Dialect of collectors/engine whose Runtime is %[2]s",
 					l.Get(metrics.LabelMetric), l.Get(metrics.LabelRuntime), l.Get(metrics.LabelSource))
 			}
 		}

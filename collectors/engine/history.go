@@ -74,12 +74,14 @@ func (s Stored) Lines(objectives []slo.Objective) ([]Line, error) {
 		if !slices.ContainsFunc(builtin, func(d *Dialect) bool { return d.Recognise(page) }) {
 			return nil, nil
 		}
-		if dialects, err = (&target{dialects: builtin, log: slog.New(slog.DiscardHandler)}).recognise(context.Background(), "", page); err != nil {
+		if dialects, err = (&target{dialects: builtin, log: slog.New(slog.DiscardHandler)}).recognise(context.Background(), "",
+			page); err != nil {
 			return nil, err
 		}
 	}
 	config := &settings{Config: Config{Objectives: objectives, Limits: scrape.DefaultLimits}}
-	p, err := compile(page, dialects, &labelling{server: s.Server, fixed: s.Fixed}, func(*Dialect) Identity { return Identity{Model: s.Model} }, config)
+	p, err := compile(page, dialects, &labelling{server: s.Server, fixed: s.Fixed},
+		func(*Dialect) Identity { return Identity{Model: s.Model} }, config)
 	if err != nil {
 		return nil, err
 	}

@@ -16,11 +16,14 @@ import (
 // answered returns a row that adds the failed requests among a server's answers, by status and by handler; of is a regular
 // expression for their status.
 func answered(from, status, of, handler, since, why string) Row {
-	return Row{To: metrics.Requests, From: from, Is: scrape.Counter, Since: since, Failures: SinceAnswer, Plus: true, Absent: "no HTTP request has failed",
+	return Row{
+		To: metrics.Requests, From: from, Is: scrape.Counter, Since: since, Failures: SinceAnswer, Plus: true,
+		Absent: "no HTTP request has failed",
 		Where: slices.Concat(matching(labels.MatchRegexp, status, of), matching(labels.MatchRegexp, "method", "POST|"),
 			matching(labels.MatchNotRegexp, handler, administration)),
 		Carry:   []metrics.Carry{{From: status, To: metrics.LabelOutcome, Map: httpOutcome}},
-		Quality: metrics.Approximate, Why: why}
+		Quality: metrics.Approximate, Why: why,
+	}
 }
 
 // administration matches engine paths that accept a POST and serve no user's request.

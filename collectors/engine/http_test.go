@@ -39,7 +39,8 @@ func TestFailedAnswersCount(t *testing.T) {
 			engine, finished = "sglang", `sglang:num_requests_total{model_name="m"} 90`
 		}
 		name, _, _ := strings.Cut(c.series, "{")
-		s := requestsOf(t, objectives, "# TYPE "+strings.SplitN(finished, "{", 2)[0]+" counter\n"+finished+"\n# TYPE "+name+" counter\n"+c.series+"\n")
+		s := requestsOf(t, objectives, "# TYPE "+strings.SplitN(finished, "{", 2)[0]+" counter\n"+finished+"\n# TYPE "+name+" counter\n"+
+			c.series+"\n")
 		if c.outcome == "" {
 			s.want(t, `llm_engine_requests_total`, 90)
 		} else {

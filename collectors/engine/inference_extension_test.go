@@ -14,14 +14,17 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// TestInferenceExtension: the gauges that the Gateway API Inference Extension wants of a model server have the same values here as under the names
-// that its docs/proposals/003-model-server-protocol/README.md publishes for each engine. An endpoint picker may therefore read this exporter.
+// TestInferenceExtension: the gauges that the Gateway API Inference Extension wants of a model server have the same
+// values here as under the names that its docs/proposals/003-model-server-protocol/README.md publishes for each
+// engine. An endpoint picker may therefore read this exporter.
 func TestInferenceExtension(t *testing.T) {
 	type names struct{ queued, running, kv string }
 	published := map[string]names{
 		"vllm": {"vllm:num_requests_waiting", "vllm:num_requests_running", "vllm:kv_cache_usage_perc"},
-		"triton": {"nv_trt_llm_request_metrics request_type=waiting", "nv_trt_llm_request_metrics request_type=scheduled",
-			"nv_trt_llm_kv_cache_block_metrics kv_cache_block_type=fraction"},
+		"triton": {
+			"nv_trt_llm_request_metrics request_type=waiting", "nv_trt_llm_request_metrics request_type=scheduled",
+			"nv_trt_llm_kv_cache_block_metrics kv_cache_block_type=fraction",
+		},
 		"trtllm": {"trtllm_num_requests_waiting", "trtllm_num_requests_running", "trtllm_kv_cache_utilization"},
 		"sglang": {"sglang:num_queue_reqs", "sglang:num_running_reqs", "sglang:token_usage"},
 	}
@@ -29,12 +32,16 @@ func TestInferenceExtension(t *testing.T) {
 	for _, page := range pages(t) {
 		engine := path.Dir(page)
 		want, ok := published[engine]
-		if !ok || path.Ext(page) != ".prom" || strings.Contains(page, "router") || strings.Contains(page, "gateway") { // those repeat their engines'
+		// those repeat their engines'
+		if !ok || path.Ext(page) != ".prom" || strings.Contains(page, "router") || strings.Contains(page, "gateway") {
 			continue
 		}
 		raw := gauges(t, readPage(t, page))
 		ours := gauges(t, exposition(t, collectorFor(t, []TargetConfig{{URL: serve(t, readPage(t, page)).URL}})))
-		for of, name := range map[*metrics.Family]string{metrics.RequestsWaiting: want.queued, metrics.RequestsRunning: want.running, metrics.KVCacheUsage: want.kv} {
+		for of, name := range map[*metrics.Family]string{
+			metrics.RequestsWaiting: want.queued, metrics.RequestsRunning: want.running,
+			metrics.KVCacheUsage: want.kv,
+		} {
 			values := raw[name]
 			if name == "sglang:token_usage" { // from 0.5.11 on, it is the fullest pool; before, Mamba's is apart
 				values = slices.Concat(values, raw["sglang:mamba_usage"])

@@ -205,7 +205,8 @@ func TestStoresAreKnownByName(t *testing.T) {
 	s.want(t, `llm_engine_kv_tier_transfer_bytes_total{operation="store"}`, 1.3e10)
 	page(t, "other/nixl-agent.prom").want(t, `llm_engine_kv_tier_transfer_seconds_total`, 9.123456)
 	// The names alone are anybody's.
-	parse(t, mapped(t, "# TYPE agent_tx_bytes_total counter\nagent_tx_bytes_total{instance=\"a\"} 7\n")).want(t, `llm_engine_up{reason="unknown_engine"}`, 0)
+	parse(t, mapped(t, "# TYPE agent_tx_bytes_total counter\nagent_tx_bytes_total{instance=\"a\"} 7\n")).
+		want(t, `llm_engine_up{reason="unknown_engine"}`, 0)
 
 	s = page(t, "dynamo/kvbm.prom")
 	s.want(t, `llm_engine_kv_tier_transfer_blocks_total{tier="disk",operation="store"}`, 3100+40)
@@ -232,7 +233,8 @@ func TestTiersHoldNoMoreThanAll(t *testing.T) {
 			}
 		}
 		for queries, hits := range map[*metrics.Family]*metrics.Family{
-			metrics.KVTierQueryTokens: metrics.KVTierHitTokens, metrics.KVTierLookups: metrics.KVTierHits, metrics.MultimodalCacheQueries: metrics.MultimodalCacheHits,
+			metrics.KVTierQueryTokens: metrics.KVTierHitTokens, metrics.KVTierLookups: metrics.KVTierHits,
+			metrics.MultimodalCacheQueries: metrics.MultimodalCacheHits,
 		} {
 			for _, tier := range []metrics.Tier{"", metrics.TierHost, metrics.TierDisk, metrics.TierRemote, metrics.TierStorage} {
 				q, h := s.get(t, queries.Name+`{tier="`+string(tier)+`"}`), s.get(t, hits.Name+`{tier="`+string(tier)+`"}`)
@@ -262,7 +264,10 @@ func TestIdleEnginesLackNothing(t *testing.T) {
 	for _, f := range metrics.All()[metrics.KVTransferPostTime.Index : metrics.EstimatedMemoryBytes.Index+1] {
 		newer = append(newer, f.Name)
 	}
-	for _, name := range []string{"vllm/2026-02-27-one-engine.prom", "vllm/2026-08-17-dp4.prom", "sglang/2026-07-20-one-rank.prom", "llamacpp/metrics-2-under-load-a.prom"} {
+	for _, name := range []string{
+		"vllm/2026-02-27-one-engine.prom", "vllm/2026-08-17-dp4.prom", "sglang/2026-07-20-one-rank.prom",
+		"llamacpp/metrics-2-under-load-a.prom",
+	} {
 		body, err := os.ReadFile(filepath.Join(captures, name))
 		if err != nil {
 			t.Skip("no captures: ", err)

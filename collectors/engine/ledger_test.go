@@ -75,7 +75,8 @@ func TestLedger(t *testing.T) {
 			{time.Hour + 5*time.Minute, "d", time.Hour, toldValues{q: "fp8", version: "2"}, "version 1 -> 2, quantization none -> fp8"},
 			{2 * time.Hour, "c", time.Hour, toldValues{q: "fp8", version: "2"}, "version 1 -> 2, quantization none -> fp8"},
 			{2 * time.Hour, "d", time.Hour, toldValues{q: "fp8", version: "2"}, "version 1 -> 2, quantization none -> fp8"},
-			{2*time.Hour + time.Minute, "e", 2 * time.Hour, toldValues{q: "none", version: "1"}, "version 2 -> 1, quantization fp8 -> none"}, // a rollback
+			// a rollback
+			{2*time.Hour + time.Minute, "e", 2 * time.Hour, toldValues{q: "none", version: "1"}, "version 2 -> 1, quantization fp8 -> none"},
 		},
 		"an endpoint that does not answer for a while": {
 			{0, "a", old, toldValues{q: "fp8"}, ""},
@@ -143,7 +144,8 @@ func TestChangeWithinOneScrape(t *testing.T) {
 	parse(t, exposition(t, c)).want(t, `llm_engine_config_changed_timestamp_seconds`)
 	engine.show(strings.Replace(page, `cache_dtype="auto"`, `cache_dtype="fp8"`, 1))
 	before := float64(time.Now().UnixMilli()) / 1000
-	changed := parse(t, exposition(t, c)).get(t, `llm_engine_config_changed_timestamp_seconds{setting="kv_cache_dtype",old="auto",new="fp8",runtime="vllm",model_name!=""}`)
+	changed := parse(t, exposition(t, c)).
+		get(t, `llm_engine_config_changed_timestamp_seconds{setting="kv_cache_dtype",old="auto",new="fp8",runtime="vllm",model_name!=""}`)
 	if len(changed) != 1 || changed[0] < before {
 		t.Errorf("changed at %v, want a time from %v on", changed, before)
 	}
@@ -164,8 +166,13 @@ func TestGoldenChanged(t *testing.T) {
 	page := readPage(t, "trtllm/v1.3.0-full.prom")
 	engine := serve(t, page)
 	now := time.Date(2026, 11, 25, 12, 3, 0, 0, time.UTC)
-	c := collectorWith(t, Config{Targets: []TargetConfig{{URL: engine.URL, Image: "registry.example/trtllm:1.3@sha256:0123456789ab", Labels: map[string]string{"namespace": "prod", "pod": "chat-0"}}},
-		Now: func() time.Time { return now }})
+	c := collectorWith(t, Config{
+		Targets: []TargetConfig{{
+			URL: engine.URL, Image: "registry.example/trtllm:1.3@sha256:0123456789ab",
+			Labels: map[string]string{"namespace": "prod", "pod": "chat-0"},
+		}},
+		Now: func() time.Time { return now },
+	})
 	exposition(t, c)
 	now = now.Add(30 * time.Second)
 	engine.show(strings.NewReplacer(`quantization="none"`, `quantization="fp8"`, `dtype="bfloat16"`, `dtype="half"`).Replace(page))
@@ -182,8 +189,13 @@ func TestGoldenChanged(t *testing.T) {
 // read. Options that the pod does not give may be in the image: nobody says that they have their default.
 func TestSettingsOfThePod(t *testing.T) {
 	engine := serve(t, readPage(t, "vllm/v0.11.2.prom"))
-	pod := TargetConfig{URL: engine.URL, Command: []string{"vllm", "serve", "m", "--dtype=float16", "--revision", "892b3d7", "--api-key", "hunter2", "--quantization=fp8"},
-		Labels: map[string]string{"namespace": "prod", "pod": "chat-0"}}
+	pod := TargetConfig{
+		URL: engine.URL, Command: []string{
+			"vllm", "serve", "m", "--dtype=float16", "--revision", "892b3d7", "--api-key",
+			"hunter2", "--quantization=fp8",
+		},
+		Labels: map[string]string{"namespace": "prod", "pod": "chat-0"},
+	}
 	c := collectorWith(t, Config{Targets: []TargetConfig{pod}})
 	page := exposition(t, c)
 	s := parse(t, page)

@@ -75,15 +75,18 @@ func (c *compiler) noneFailed(d *Dialect, shown [][outLabels]string) {
 func (r *Row) counts(outcome metrics.Outcome, status string) bool {
 	return slices.ContainsFunc(r.Set, func(l metrics.Label) bool { return l.Value == string(outcome) }) ||
 		slices.ContainsFunc(r.Carry, func(carry metrics.Carry) bool {
-			return carry.To == metrics.LabelOutcome && (carry.Apply(status) == string(outcome) || slices.Contains(slices.Collect(maps.Values(carry.Outcomes)), outcome))
+			return carry.To == metrics.LabelOutcome && (carry.Apply(status) == string(outcome) ||
+				slices.Contains(slices.Collect(maps.Values(carry.Outcomes)), outcome))
 		})
 }
 
 // sumLine adds up a group.
 func (c *compiler) sumLine(to *metrics.Family, out [outLabels]string, group []entry) {
 	t := terms(group)
-	l := line{family: to, text: c.text(to.Name, out), terms: t, recipe: &recipe{scale: group[0].row.Scale, from: sourcesOf(group),
-		isPool: c.served != nil && to.Kind == metrics.Counter && out[outModel] == otherValue, silent: neverCounted(group) != ""}}
+	l := line{family: to, text: c.text(to.Name, out), terms: t, recipe: &recipe{
+		scale: group[0].row.Scale, from: sourcesOf(group),
+		isPool: c.served != nil && to.Kind == metrics.Counter && out[outModel] == otherValue, silent: neverCounted(group) != "",
+	}}
 	c.add(l)
 	named := slices.DeleteFunc(slices.Clone(group), func(e entry) bool { return e.madeUp })
 	if len(named) > 0 { // a name that a client made up is no engine

@@ -106,7 +106,8 @@ func TestNamesAreMappedOrIgnored(t *testing.T) {
 		}
 		why, isIgnored := strings.CutPrefix(k.use, "ignored: ")
 		if used[why] = true; k.use != isMapped && (!isIgnored || ignored[why] == "") {
-			t.Errorf("%s: %s is not read, and has no reason (%q): map it, or ignore it for one of %q", k.engine, k.name, k.use, slices.Sorted(maps.Keys(ignored)))
+			t.Errorf("%s: %s is not read, and has no reason (%q): map it, or ignore it for one of %q", k.engine, k.name, k.use,
+				slices.Sorted(maps.Keys(ignored)))
 		}
 		key := k.engine + " " + scrape.FamilyKey(k.name)
 		if seen[key] {
@@ -145,7 +146,8 @@ func TestNamesThatAreReadExist(t *testing.T) {
 				continue
 			}
 			if !past.find(d, name).over() {
-				t.Errorf("%s reads %s, which the newest source lacks: find out its new name, and say in facts.tsv until which version it existed", d.Runtime, name)
+				t.Errorf("%s reads %s, which the newest source lacks: find out its new name, and say in facts.tsv until which version it existed",
+					d.Runtime, name)
 			}
 		}
 	}
@@ -195,7 +197,8 @@ func TestNamesOnPagesAreKnown(t *testing.T) {
 	for _, name := range pages(t) {
 		check(name, readPage(t, name))
 	}
-	for _, glob := range []string{"../../../shared/captures/*/*.prom", "../../../shared/captures/*/*/*.prom"} { // of real engines, where there are any
+	// of real engines, where there are any
+	for _, glob := range []string{"../../../shared/captures/*/*.prom", "../../../shared/captures/*/*/*.prom"} {
 		captured, _ := filepath.Glob(glob)
 		for _, name := range captured {
 			if body, err := os.ReadFile(name); err == nil {

@@ -207,24 +207,31 @@ func selects(o slo.Objective, out [outLabels]string) bool { return o.Select.Matc
 // selected returns the engine as selectors see it.
 func selected(out [outLabels]string) slo.Engine {
 	value := func(label string) string { return out[outIndex(label)] }
-	return slo.Engine{Runtime: metrics.Runtime(value(metrics.LabelRuntime)), Model: value(metrics.LabelModel),
-		Namespace: value(metrics.LabelNamespace), Role: value(metrics.LabelRole)}
+	return slo.Engine{
+		Runtime: metrics.Runtime(value(metrics.LabelRuntime)), Model: value(metrics.LabelModel),
+		Namespace: value(metrics.LabelNamespace), Role: value(metrics.LabelRole),
+	}
 }
 
 // counted returns whether and from what an objective is counted on an engine. It returns what probes count instead, if there are any, or
 // nil if they have nothing to add.
 func (c *compiler) counted(o slo.Objective, out [outLabels]string, reason slo.Reason) (unless *uncounted) {
 	says := func(r slo.Reason) string {
-		return c.text(metrics.SLOCounted.Name, out, metrics.Label{Name: metrics.LabelSLO, Value: o.Name}, metrics.Label{Name: metrics.LabelReason, Value: string(r)})
+		return c.text(metrics.SLOCounted.Name, out, metrics.Label{Name: metrics.LabelSLO, Value: o.Name},
+			metrics.Label{Name: metrics.LabelReason, Value: string(r)})
 	}
 	l := line{family: metrics.SLOCounted, text: says(reason), recipe: &recipe{value: metrics.Bool(reason.Counts())}}
-	if c.config.Probed != nil && o.Default && (!reason.Counts() || reason == slo.QueueCounted) && o.Signal.ByProbe() != "" && !c.written[l.text] {
+	if c.config.Probed != nil && o.Default && (!reason.Counts() || reason == slo.QueueCounted) && o.Signal.ByProbe() != "" &&
+		!c.written[l.text] {
 		unless = &uncounted{o, out, says(slo.ProbeCounted)}
 		l.recipe.unless, l.recipe.instead = unless, unless.probed
 		c.plan.uncounted = append(c.plan.uncounted, *unless)
 	}
 	c.add(l)
-	d := declared{objective: c.text(metrics.SLOMaintenance.Name, out, metrics.Label{Name: metrics.LabelSLO, Value: o.Name}), engine: c.text(metrics.EngineMaintenanceEnd.Name, out)}
+	d := declared{
+		objective: c.text(metrics.SLOMaintenance.Name, out, metrics.Label{Name: metrics.LabelSLO, Value: o.Name}),
+		engine:    c.text(metrics.EngineMaintenanceEnd.Name, out),
+	}
 	for _, m := range c.config.Maintenance {
 		if m.Covers(o) && m.Select.Matches(selected(out)) {
 			d.in = append(d.in, m)
@@ -281,7 +288,10 @@ func nodeMaintenance(engines []*snapshot) *snapshot {
 func (c *compiler) events(o slo.Objective, out [outLabels]string, unless *uncounted, threshold string, events, bad, butGood []term) {
 	more := []metrics.Label{{Name: metrics.LabelSLO, Value: o.Name}, {Name: metrics.LabelThreshold, Value: threshold}}
 	c.add(line{family: metrics.SLOEvents, text: c.text(metrics.SLOEvents.Name, out, more...), terms: events, recipe: &recipe{unless: unless}})
-	c.add(line{family: metrics.SLOBadEvents, text: c.text(metrics.SLOBadEvents.Name, out, more...), terms: bad, recipe: &recipe{minus: butGood, unless: unless}})
+	c.add(line{
+		family: metrics.SLOBadEvents, text: c.text(metrics.SLOBadEvents.Name, out, more...), terms: bad,
+		recipe: &recipe{minus: butGood, unless: unless},
+	})
 }
 
 // objectiveLines renders the series about the objectives themselves, once for all engines.
@@ -327,8 +337,12 @@ func objectiveLines(objectives []slo.Objective, snapshots []*snapshot) *snapshot
 		if o.Default {
 			origin = metrics.OriginDefault
 		}
-		info := []metrics.Label{label(metrics.LabelSLO, o.Name), label(metrics.LabelSignal, string(o.Signal)), label(metrics.LabelBad, o.Miss()), label(metrics.LabelPeriod, o.Period.String()),
-			label(metrics.LabelSeverity, o.Severity.String()), label(metrics.LabelRunbook, o.Runbook), label(metrics.LabelDashboard, o.Dashboard), label(metrics.LabelOrigin, origin)}
+		info := []metrics.Label{
+			label(metrics.LabelSLO, o.Name), label(metrics.LabelSignal, string(o.Signal)),
+			label(metrics.LabelBad, o.Miss()), label(metrics.LabelPeriod, o.Period.String()),
+			label(metrics.LabelSeverity, o.Severity.String()), label(metrics.LabelRunbook, o.Runbook),
+			label(metrics.LabelDashboard, o.Dashboard), label(metrics.LabelOrigin, origin),
+		}
 		for _, name := range slices.Sorted(maps.Keys(o.Labels)) {
 			info = append(info, label(name, o.Labels[name]))
 		}
@@ -341,7 +355,8 @@ func objectiveLines(objectives []slo.Objective, snapshots []*snapshot) *snapshot
 func (c *compiler) used(d *Dialect, h histogram) (bounds []float64) {
 	for _, o := range c.config.Objectives {
 		from, _ := d.substitute(o.Signal)
-		if bound, ok := slo.Snap(h.bounds, o.Threshold.Std().Seconds()); ok && (o.Signal.Family() == h.family || from == h.family) && selects(o, h.out) {
+		if bound, ok := slo.Snap(h.bounds, o.Threshold.Std().Seconds()); ok && (o.Signal.Family() == h.family || from == h.family) &&
+			selects(o, h.out) {
 			bounds = append(bounds, bound)
 		}
 	}

@@ -70,7 +70,8 @@ func TestLatencyIsCountedAtTheEnginesOwnBound(t *testing.T) {
 
 // TestDecodeObjectiveWithoutTimesBetweenTokens: TensorRT-LLM reports a mean per request only.
 func TestDecodeObjectiveWithoutTimesBetweenTokens(t *testing.T) {
-	s := counted(t, []slo.Objective{objective(t, "itl", slo.ITL, "50ms", "99%")}, "trtllm/v1.3.0-full.prom", "vllm/v0.11.2.prom", "triton/core-only.prom")
+	s := counted(t, []slo.Objective{objective(t, "itl", slo.ITL, "50ms", "99%")}, "trtllm/v1.3.0-full.prom", "vllm/v0.11.2.prom",
+		"triton/core-only.prom")
 	whole := s.get(t, `llm_engine_time_per_output_token_seconds_count{runtime="trtllm"}`)[0]
 	good := s.get(t, `llm_engine_time_per_output_token_seconds_bucket{runtime="trtllm",le="0.05"}`)[0]
 	s.want(t, `llm_slo_events_total{slo="itl",runtime="trtllm",threshold="0.05"}`, whole)
@@ -124,8 +125,11 @@ func TestAvailabilityNeedsAnEngineThatShowsFailures(t *testing.T) {
 	answered := func(model, more string, n int) string {
 		return fmt.Sprintf("%s_count{gen_ai_request_model=\"chat\",gen_ai_response_model=%q,otel_scope_name=\"envoyproxy/ai-gateway\"%s} %d\n", requests, model, more, n)
 	}
-	s := parse(t, exposition(t, collectorWith(t, Config{Objectives: objectives, Targets: []TargetConfig{{URL: serve(t, "# TYPE "+requests+" histogram\n"+
-		answered("qwen", "", 90)+answered("qwen", `,error_type="_OTHER"`, 3)+answered("unknown", `,error_type="_OTHER"`, 4)).URL}}})))
+	s := parse(t, exposition(t, collectorWith(t, Config{
+		Objectives: objectives,
+		Targets: []TargetConfig{{URL: serve(t, "# TYPE "+requests+" histogram\n"+
+			answered("qwen", "", 90)+answered("qwen", `,error_type="_OTHER"`, 3)+answered("unknown", `,error_type="_OTHER"`, 4)).URL}},
+	})))
 	s.want(t, `llm_slo_events_total{model_name="qwen"}`, 97)
 	s.want(t, `llm_slo_bad_events_total{model_name="qwen"}`, 7)
 	// An objective may say that who gives up was failed.
@@ -139,8 +143,10 @@ func TestAvailabilityNeedsAnEngineThatShowsFailures(t *testing.T) {
 	s.want(t, `llm_slo_bad_events_total{slo="availability"}`, 5+aborted[0], 4+aborted[1])
 	objectives[0].CountAborts = false
 	// An engine that would show failures but has none is fully available, not unknown.
-	s = parse(t, exposition(t, collectorWith(t, Config{Objectives: objectives,
-		Targets: []TargetConfig{{URL: serve(t, "# TYPE tgi_request_success counter\ntgi_request_success 5\n").URL}}})))
+	s = parse(t, exposition(t, collectorWith(t, Config{
+		Objectives: objectives,
+		Targets:    []TargetConfig{{URL: serve(t, "# TYPE tgi_request_success counter\ntgi_request_success 5\n").URL}},
+	})))
 	s.want(t, `llm_slo_events_total`, 5)
 	s.want(t, `llm_slo_bad_events_total`, 0)
 }
@@ -189,11 +195,16 @@ func TestMaintenance(t *testing.T) {
 	c := collectorWith(t, Config{
 		Targets:    []TargetConfig{{URL: page.URL}, {URL: serve(t, readPage(t, "sglang/v0.5.17-streaming.prom")).URL}},
 		Objectives: []slo.Objective{objective(t, "ttft", slo.TTFT, "500ms", "99%"), objective(t, "itl", slo.ITL, "50ms", "99%")},
-		Maintenance: []slo.Maintenance{{From: from, To: to, Reason: "new racks", Objectives: []string{"ttft"},
-			Select: slo.Selector{Runtime: []metrics.Runtime{metrics.VLLM}}}},
+		Maintenance: []slo.Maintenance{{
+			From: from, To: to, Reason: "new racks", Objectives: []string{"ttft"},
+			Select: slo.Selector{Runtime: []metrics.Runtime{metrics.VLLM}},
+		}},
 		Now: func() time.Time { return now },
 	})
-	states := []string{"before", "", "on", `llm_slo_maintenance{slo="ttft",runtime="vllm"}`, "down", `llm_slo_maintenance{slo="ttft",runtime="vllm"}`, "over", ""}
+	states := []string{
+		"before", "", "on", `llm_slo_maintenance{slo="ttft",runtime="vllm"}`, "down",
+		`llm_slo_maintenance{slo="ttft",runtime="vllm"}`, "over", "",
+	}
 	for i := 0; i < len(states); i += 2 {
 		switch states[i] {
 		case "on":
@@ -230,7 +241,8 @@ func TestMaintenanceEnd(t *testing.T) {
 			{From: until(0), To: until(3 * time.Hour), Select: vllm, Objectives: []string{"ttft"}},
 			{From: until(0), To: until(2 * time.Hour), Select: vllm, Objectives: []string{"itl"}},
 			{From: until(0), To: until(time.Hour), Select: vllm},
-			{From: until(time.Hour), To: until(4 * time.Hour), Select: sglang}},
+			{From: until(time.Hour), To: until(4 * time.Hour), Select: sglang},
+		},
 		Now: func() time.Time { return now },
 	})
 	const engine, node = `llm_engine_maintenance_end_timestamp_seconds`, `llm_exporter_maintenance_end_timestamp_seconds`
@@ -256,7 +268,10 @@ func TestHistogramShapes(t *testing.T) {
 	objectives := []slo.Objective{objective(t, "ttft", slo.TTFT, "600ms", "99%"), objective(t, "slow", slo.TTFT, "2.5s", "99.9%")}
 	cfg := Config{Targets: []TargetConfig{{URL: serve(t, readPage(t, page)).URL}}, Objectives: objectives}
 	whole := parse(t, exposition(t, collectorWith(t, cfg)))
-	cfg.Histograms = map[string]slo.Shape{ttft: {Keep: slo.Reduced}, queue: {Keep: slo.Reduced, Bounds: []float64{1, 5, 7}}, decode: {Keep: slo.Drop}}
+	cfg.Histograms = map[string]slo.Shape{
+		ttft: {Keep: slo.Reduced}, queue: {Keep: slo.Reduced, Bounds: []float64{1, 5, 7}},
+		decode: {Keep: slo.Drop},
+	}
 	s := parse(t, exposition(t, collectorWith(t, cfg)))
 	for _, le := range []string{"0.5", "2.5", "+Inf"} {
 		s.want(t, ttft+`_bucket{le="`+le+`"}`, whole.get(t, ttft+`_bucket{le="`+le+`"}`)...)
@@ -275,10 +290,12 @@ func TestHistogramShapes(t *testing.T) {
 	for _, name := range []string{"llm_slo_events_total", "llm_slo_bad_events_total"} {
 		s.want(t, name, whole.get(t, name)...)
 	}
-	if _, err := New(Config{Histograms: map[string]slo.Shape{"llm_engine_requests_running": {}}}); err == nil || !strings.Contains(err.Error(), "is not a histogram") {
+	if _, err := New(Config{Histograms: map[string]slo.Shape{"llm_engine_requests_running": {}}}); err == nil ||
+		!strings.Contains(err.Error(), "is not a histogram") {
 		t.Errorf("a shape for a gauge: %v", err)
 	}
-	if _, err := New(Config{Histograms: map[string]slo.Shape{ttft: {Keep: "half"}}}); err == nil || !strings.Contains(err.Error(), "whole, reduced, drop") {
+	if _, err := New(Config{Histograms: map[string]slo.Shape{ttft: {Keep: "half"}}}); err == nil || !strings.Contains(err.Error(),
+		"whole, reduced, drop") {
 		t.Errorf("half a histogram: %v", err)
 	}
 }
@@ -287,12 +304,18 @@ func TestHistogramShapes(t *testing.T) {
 // engine's option. At half of the threshold or more it is counted.
 func TestThresholdThatTheGridCannotHold(t *testing.T) {
 	const page = "# TYPE sglang:e2e_request_latency_seconds histogram\n" +
-		"sglang:e2e_request_latency_seconds_bucket{model_name=\"m\",le=\"0.3\"} 50\nsglang:e2e_request_latency_seconds_bucket{model_name=\"m\",le=\"0.6\"} 60\n" +
-		"sglang:e2e_request_latency_seconds_bucket{model_name=\"m\",le=\"12\"} 100\nsglang:e2e_request_latency_seconds_bucket{model_name=\"m\",le=\"+Inf\"} 100\n" +
+		"sglang:e2e_request_latency_seconds_bucket{model_name=\"m\",le=\"0.3\"} " +
+		"50\nsglang:e2e_request_latency_seconds_bucket{model_name=\"m\",le=\"0.6\"} 60\n" +
+		"sglang:e2e_request_latency_seconds_bucket{model_name=\"m\",le=\"12\"} " +
+		"100\nsglang:e2e_request_latency_seconds_bucket{model_name=\"m\",le=\"+Inf\"} 100\n" +
 		"sglang:e2e_request_latency_seconds_sum{model_name=\"m\"} 400\nsglang:e2e_request_latency_seconds_count{model_name=\"m\"} 100\n"
 	var log strings.Builder
-	c := collectorWith(t, Config{Targets: []TargetConfig{{URL: serve(t, page).URL}}, Log: slog.New(slog.NewTextHandler(&log, nil)), Objectives: []slo.Objective{
-		objective(t, "ten", slo.RequestDuration, "10s", "99%"), objective(t, "one", slo.RequestDuration, "1s", "99%")}})
+	c := collectorWith(t, Config{
+		Targets: []TargetConfig{{URL: serve(t, page).URL}}, Log: slog.New(slog.NewTextHandler(&log, nil)),
+		Objectives: []slo.Objective{
+			objective(t, "ten", slo.RequestDuration, "10s", "99%"), objective(t, "one", slo.RequestDuration, "1s", "99%"),
+		},
+	})
 	s := parse(t, exposition(t, c))
 	s.want(t, `llm_slo_counted{slo="ten",reason="off_grid"}`, 0)
 	s.want(t, `llm_slo_events_total{slo="ten"}`)

@@ -66,7 +66,8 @@ func (c *Collector) Offers() (all []Offer) {
 		}
 		for _, o := range offers {
 			o.URL, o.HTTP, o.Labels = t.At.Base.String(), t.from.HTTP, t.from.Labels
-			o.Server, o.Namespace, o.Pod, o.Container = t.server, t.fixed[metrics.LabelNamespace], t.fixed[metrics.LabelPod], t.fixed[metrics.LabelContainer]
+			o.Server, o.Namespace, o.Pod, o.Container = t.server, t.fixed[metrics.LabelNamespace], t.fixed[metrics.LabelPod],
+				t.fixed[metrics.LabelContainer]
 			all = append(all, o)
 		}
 	}

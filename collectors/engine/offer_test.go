@@ -18,17 +18,27 @@ func TestOffers(t *testing.T) {
 	}{
 		{page: "vllm/v0.9.1.prom", want: []Offer{{API: "completions", Name: "gemma-3-27b", Model: "gemma-3-27b"}}},
 		{page: "lmcache/in-vllm-v0.24.0.prom", want: []Offer{{API: "completions", Name: "granite-6", Model: "granite-6"}}},
-		{page: "vllm/v0.9.1.prom", labels: map[string]string{"model_name": "chat", "namespace": "prod", "pod": "a", "container": "engine"},
-			want: []Offer{{API: "completions", Name: "gemma-3-27b", Model: "chat", Namespace: "prod", Pod: "a", Container: "engine"}}},
+		{
+			page: "vllm/v0.9.1.prom", labels: map[string]string{"model_name": "chat", "namespace": "prod", "pod": "a", "container": "engine"},
+			want: []Offer{{API: "completions", Name: "gemma-3-27b", Model: "chat", Namespace: "prod", Pod: "a", Container: "engine"}},
+		},
 		{page: "llamacpp/b5500.prom", documents: models, want: []Offer{{API: "completions", Name: "file.gguf", Model: "file.gguf"}}},
 		{page: "llamacpp/b5500.prom", want: []Offer{{API: "completions", Declined: DeclinedModel}}},
-		{page: "vllm/v0.9.1.prom", labels: map[string]string{"role": "prefill"}, want: []Offer{{API: "completions", Name: "gemma-3-27b", Model: "gemma-3-27b", Declined: DeclinedRole}}},
-		{page: "sglang/v0.5.12-decode.prom", want: []Offer{{API: "completions", Name: "deepseek-v3-pd", Model: "deepseek-v3-pd", Declined: DeclinedRole}}},
+		{
+			page: "vllm/v0.9.1.prom", labels: map[string]string{"role": "prefill"},
+			want: []Offer{{API: "completions", Name: "gemma-3-27b", Model: "gemma-3-27b", Declined: DeclinedRole}},
+		},
+		{page: "sglang/v0.5.12-decode.prom", want: []Offer{{
+			API: "completions", Name: "deepseek-v3-pd", Model: "deepseek-v3-pd",
+			Declined: DeclinedRole,
+		}}},
 		{page: "triton/vllm-backend.prom", want: []Offer{{Declined: DeclinedEndpoint}}},
 		{page: "smg/v1.5.0-loaded.prom", want: []Offer{{Declined: DeclinedGateway}}},
 		{page: "other/node-exporter.prom", want: []Offer{{Unread: true}}},
-		{page: "ollama/0.12.6-two-on-cpu.json", want: []Offer{{API: "ollama", Name: "gemma3:27b", Model: "gemma3:27b"},
-			{API: "ollama", Name: "nomic-embed-text:latest", Model: "nomic-embed-text:latest"}}},
+		{page: "ollama/0.12.6-two-on-cpu.json", want: []Offer{
+			{API: "ollama", Name: "gemma3:27b", Model: "gemma3:27b"},
+			{API: "ollama", Name: "nomic-embed-text:latest", Model: "nomic-embed-text:latest"},
+		}},
 		{page: "ollama/0.12.6-idle.json", want: []Offer{{API: "ollama", Declined: DeclinedModel}}},
 	} {
 		e := serve(t, readPage(t, c.page))
@@ -50,7 +60,8 @@ func TestOffers(t *testing.T) {
 		if got := all.Offers(); !reflect.DeepEqual(got, c.want) {
 			t.Errorf("%s:\n got %+v\nwant %+v", c.page, got, c.want)
 		}
-		if known, ok := all.Look(t.Context(), Offer{Server: host(e)}); !ok || known.Server != host(e) || c.want[0].Unread != (known.Reason != "") {
+		if known, ok := all.Look(t.Context(), Offer{Server: host(e)}); !ok || known.Server != host(e) ||
+			c.want[0].Unread != (known.Reason != "") {
 			t.Errorf("%s: %t %+v", c.page, ok, known)
 		}
 		if _, ok := all.Look(t.Context(), Offer{Server: "elsewhere:1", URL: e.URL}); ok {

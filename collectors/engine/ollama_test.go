@@ -39,7 +39,8 @@ func TestOllama(t *testing.T) {
 	s.want(t, `llm_engine_source_missing_total`)
 	checkClaims(t, "idle", s)
 	// Each model is asked once with what it runs: neither loads a model (server/routes.go: PsHandler, ShowHandler).
-	if asked := slices.Sorted(maps.Keys(e.requests)); !slices.Equal(asked, []string{"/api/ps", "/api/show", "/api/version"}) || e.asked("/api/ps") != 2 || e.asked("/api/show") != 2 {
+	if asked := slices.Sorted(maps.Keys(e.requests)); !slices.Equal(asked, []string{"/api/ps", "/api/show", "/api/version"}) ||
+		e.asked("/api/ps") != 2 || e.asked("/api/show") != 2 {
 		t.Errorf("asked for %v", e.requests)
 	}
 }

@@ -66,7 +66,10 @@ func TestOutcomesAreComplete(t *testing.T) {
 						t.Errorf("%s: %s{%s=%q} is in no source: testdata/outcomes.tsv", d.Runtime, r.From, c.From, value)
 					}
 				}
-				if c.Outcomes != nil && !slices.ContainsFunc(endings, func(e ending) bool { return e.engine == string(d.Runtime) && e.family == r.From && e.label == c.From }) &&
+				if c.Outcomes != nil && !slices.ContainsFunc(endings, func(e ending) bool {
+					return e.engine == string(d.Runtime) &&
+						e.family == r.From && e.label == c.From
+				}) &&
 					c.From != "finish_reason" { // of imitations and of early builds
 					t.Errorf("%s: testdata/outcomes.tsv has no values of %s{%s}", d.Runtime, r.From, c.From)
 				}
@@ -101,10 +104,15 @@ func TestUnlistedOutcomesAreUnknown(t *testing.T) {
 				if d.Paths != nil {
 					e.path = d.Paths[0]
 				}
-				col := collectorWith(t, Config{Targets: []TargetConfig{{URL: e.URL, Engine: string(d.Runtime)}},
-					Objectives: []slo.Objective{objective(t, "availability", slo.Availability, "", "99%")}, Log: slog.New(slog.NewTextHandler(&log, nil))})
+				col := collectorWith(t, Config{
+					Targets:    []TargetConfig{{URL: e.URL, Engine: string(d.Runtime)}},
+					Objectives: []slo.Objective{objective(t, "availability", slo.Availability, "", "99%")}, Log: slog.New(slog.NewTextHandler(&log, nil)),
+				})
 				s := parse(t, exposition(t, col))
-				for _, o := range []metrics.Outcome{metrics.OutcomeStop, metrics.OutcomeSuccess, metrics.OutcomeLength, metrics.OutcomeError, metrics.OutcomeRejected} {
+				for _, o := range []metrics.Outcome{
+					metrics.OutcomeStop, metrics.OutcomeSuccess, metrics.OutcomeLength, metrics.OutcomeError,
+					metrics.OutcomeRejected,
+				} {
 					if of := `llm_engine_requests_total{outcome="` + string(o) + `"}`; slices.Max(append(s.get(t, of), 0)) > 0 {
 						t.Errorf("%s: %v", of, s.get(t, of))
 					}

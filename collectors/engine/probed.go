@@ -31,7 +31,8 @@ func (p *probes) add(bad bool) {
 	p.bad += metrics.Bool(bad)
 }
 
-// Ended counts a request by its outcome. up is whether the engine's metrics endpoint answered when the request was sent, if the exporter reads it.
+// Ended counts a request by its outcome. up is whether the engine's metrics endpoint answered when the request was
+// sent, if the exporter reads it.
 func (p *Probed) Ended(outcome metrics.ProbeOutcome, up bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -235,7 +236,8 @@ func (c *counting) write(s *snapshot, maintenance bool) {
 		s.append(metrics.SLOBadEvents, text(metrics.SLOBadEvents, more...), bad)
 	}
 	if c.Signal.OfProbes() { // the others are said to count with their engine
-		s.append(metrics.SLOCounted, text(metrics.SLOCounted, metrics.Label{Name: metrics.LabelReason, Value: string(reason)}), metrics.Bool(reason.Counts()))
+		s.append(metrics.SLOCounted, text(metrics.SLOCounted, metrics.Label{Name: metrics.LabelReason, Value: string(reason)}),
+			metrics.Bool(reason.Counts()))
 		if maintenance {
 			s.append(metrics.SLOMaintenance, text(metrics.SLOMaintenance), 1)
 		}

@@ -32,13 +32,19 @@ func probing(t *testing.T, objectives []slo.Objective, probes []*Probed, engines
 	for _, e := range engines {
 		targets = append(targets, TargetConfig{URL: e.URL, Labels: map[string]string{metrics.LabelModel: "m"}})
 	}
-	return parse(t, exposition(t, collectorWith(t, Config{Targets: targets, Objectives: objectives, Probed: func() []*Probed { return probes }})))
+	return parse(t, exposition(t, collectorWith(t, Config{
+		Targets: targets, Objectives: objectives,
+		Probed: func() []*Probed { return probes },
+	})))
 }
 
 func TestDefaultObjectivesCountProbesWhereTheEngineCannot(t *testing.T) {
 	silent, speaking := serve(t, readPage(t, "llamacpp/b10450-loaded.prom")), serve(t, readPage(t, "vllm/v0.19.0-dp2-spec.prom"))
 	s := probing(t, slo.Defaults(), []*Probed{probe(host(silent), "m"), probe(host(speaking), "m")}, silent, speaking)
-	for name, events := range map[string][2]float64{"ttft": {11, 1}, "ttft_severe": {11, 1}, "itl": {11, 0}, "itl_severe": {11, 0}, "availability": {12, 1}} {
+	for name, events := range map[string][2]float64{
+		"ttft": {11, 1}, "ttft_severe": {11, 1}, "itl": {11, 0}, "itl_severe": {11, 0},
+		"availability": {12, 1},
+	} {
 		s.want(t, `llm_slo_events_total{runtime="llamacpp",slo="`+name+`"}`, events[0])
 		s.want(t, `llm_slo_bad_events_total{runtime="llamacpp",slo="`+name+`"}`, events[1])
 		s.want(t, `llm_slo_counted{runtime="llamacpp",slo="`+name+`"}`, 1)
@@ -95,7 +101,8 @@ func TestOneProbeStandsForAllReplicas(t *testing.T) {
 	s.want(t, `llm_slo_events_total{slo="ttft",server="engine-0:80"}`, 11)
 }
 
-// TestProbesOfEnginesAreNotOfTheGateway: a probe at an engine says nothing of the gateway before it, one at an address that is no target does.
+// TestProbesOfEnginesAreNotOfTheGateway: a probe at an engine says nothing of the gateway before it, one at an address
+// that is no target does.
 func TestProbesOfEnginesAreNotOfTheGateway(t *testing.T) {
 	engine, gateway := serve(t, readPage(t, "tgi/v3.3.7-loaded.prom")), serve(t, readPage(t, "smg/sglang-router-v0.3.2-load.prom"))
 	s := probing(t, slo.Defaults(), []*Probed{probe(host(engine), "m")}, engine, gateway)
@@ -110,7 +117,10 @@ func TestProbesCountWhileThePageIsDown(t *testing.T) {
 	e := serve(t, readPage(t, "llamacpp/b10450-loaded.prom"))
 	p := probe(host(e), "m")
 	own := objective(t, "own", slo.ProbeAvailability, "", "99%")
-	c := collectorWith(t, Config{Targets: []TargetConfig{{URL: e.URL}}, Objectives: append(slo.Defaults(), own), Probed: func() []*Probed { return []*Probed{p} }})
+	c := collectorWith(t, Config{
+		Targets: []TargetConfig{{URL: e.URL}}, Objectives: append(slo.Defaults(), own),
+		Probed: func() []*Probed { return []*Probed{p} },
+	})
 	exposition(t, c)
 	e.Close()
 	p.Ended(metrics.ProbeRefused, false)
@@ -126,8 +136,14 @@ func TestObjectivesOnProbes(t *testing.T) {
 		o.Select.Model = []string{model}
 		return o
 	}
-	s := probing(t, []slo.Objective{objective(t, "first", slo.ProbeTTFT, "600ms", "99%"), of("b", objective(t, "pace", slo.ProbeITL, "10ms", "99%")),
-		objective(t, "strict", slo.ProbeITL, "1ms", "99%")}, []*Probed{probe("gateway:80", "a"), probe("gateway:80", "b"), probe("gateway:80", "b")})
+	s := probing(t, []slo.Objective{
+		objective(t, "first", slo.ProbeTTFT, "600ms", "99%"),
+		of("b", objective(t, "pace", slo.ProbeITL, "10ms", "99%")),
+		objective(t, "strict", slo.ProbeITL, "1ms", "99%"),
+	}, []*Probed{
+		probe("gateway:80", "a"), probe("gateway:80", "b"),
+		probe("gateway:80", "b"),
+	})
 	s.want(t, `llm_slo_events_total{slo="first",server="gateway:80",model_name="a",threshold="0.5"}`, 11)
 	s.want(t, `llm_slo_bad_events_total{slo="first",model_name="a"}`, 1)
 	s.want(t, `llm_slo_events_total{slo="first",model_name="b"}`, 22) // two probes of one model
@@ -145,7 +161,10 @@ func TestProbesOfSeveralModels(t *testing.T) {
 	first, second := probe(host(e), "gemma3:27b"), probe(host(e), "nomic-embed-text:latest")
 	second.Ended(metrics.ProbeTimeout, true)
 	objectives := append(slo.Defaults(), objective(t, "own", slo.ProbeAvailability, "", "99%"))
-	c := collectorWith(t, Config{Targets: []TargetConfig{{URL: e.URL}}, Objectives: objectives, Probed: func() []*Probed { return []*Probed{first, second} }})
+	c := collectorWith(t, Config{
+		Targets: []TargetConfig{{URL: e.URL}}, Objectives: objectives,
+		Probed: func() []*Probed { return []*Probed{first, second} },
+	})
 	exposition(t, c)
 	s := parse(t, exposition(t, c))
 	s.want(t, `llm_slo_events_total{model_name="gemma3:27b",slo="own"}`, 12)

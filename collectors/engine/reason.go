@@ -28,21 +28,40 @@ const (
 // Reasons explains every value of the reason label of llm_engine_up: what it means and what to do.
 var Reasons = func() []scrape.Explanation {
 	all := slices.Concat(scrape.Reasons, []scrape.Explanation{
-		{Reason: reasonLoading, Meaning: "The engine is still loading its model.", Remedy: "Wait. If this takes too long, read the engine's log."},
+		{
+			Reason: reasonLoading, Meaning: "The engine is still loading its model.",
+			Remedy: "Wait. If this takes too long, read the engine's log.",
+		},
 		{Reason: reasonDisabled, Meaning: "The engine works, but its metrics are switched off."},
-		{Reason: NoWorker, Meaning: "The metrics belong to a frontend or an endpoint picker that has no worker, so every request to it fails.",
-			Remedy: "Check the workers and how the frontend finds them: its log names the last worker that left; a picker's pool selects workers by label."},
-		{Reason: NotLoaded, Meaning: "The engine answers and `llm_engine_up` is 1, but the model is not loaded. The next request loads it.",
-			Remedy: "Do nothing: a scrape never loads a model. If requests fail, read the engine's log."},
-		{Reason: reasonDuplicate, Meaning: "The same series appears twice, perhaps with different values.",
-			Remedy: "Two engines share one metrics directory, or a proxy joins the metrics of two engines."},
-		{Reason: reasonEmpty, Meaning: "The endpoint returned no series.",
-			Remedy: "Some engines have no series until their first request. Name the engine in the configuration to accept this."},
-		{Reason: reasonRouter, Meaning: "The metrics belong to a router or gateway that the exporter does not read.", Remedy: "Configure the engines behind it as targets."},
-		{Reason: reasonNotEngine, Meaning: "The metrics belong to a known server that is not an engine: a sidecar, an exporter or a cache.",
-			Remedy: "Remove this target. The log and `/engines` name the server, and what to read instead."},
-		{Reason: reasonUnknown, Meaning: "The metrics are readable, but the engine is not known.",
-			Remedy: "Name the engine in the configuration, or describe it under `mappings`."},
+		{
+			Reason: NoWorker, Meaning: "The metrics belong to a frontend or an endpoint picker that has no worker, so every request to it fails.",
+			Remedy: "Check the workers and how the frontend finds them: its log names the last worker that left; a picker's pool selects " +
+				"workers by label.",
+		},
+		{
+			Reason: NotLoaded, Meaning: "The engine answers and `llm_engine_up` is 1, but the model is not loaded. The next request loads it.",
+			Remedy: "Do nothing: a scrape never loads a model. If requests fail, read the engine's log.",
+		},
+		{
+			Reason: reasonDuplicate, Meaning: "The same series appears twice, perhaps with different values.",
+			Remedy: "Two engines share one metrics directory, or a proxy joins the metrics of two engines.",
+		},
+		{
+			Reason: reasonEmpty, Meaning: "The endpoint returned no series.",
+			Remedy: "Some engines have no series until their first request. Name the engine in the configuration to accept this.",
+		},
+		{
+			Reason: reasonRouter, Meaning: "The metrics belong to a router or gateway that the exporter does not read.",
+			Remedy: "Configure the engines behind it as targets.",
+		},
+		{
+			Reason: reasonNotEngine, Meaning: "The metrics belong to a known server that is not an engine: a sidecar, an exporter or a cache.",
+			Remedy: "Remove this target. The log and `/engines` name the server, and what to read instead.",
+		},
+		{
+			Reason: reasonUnknown, Meaning: "The metrics are readable, but the engine is not known.",
+			Remedy: "Name the engine in the configuration, or describe it under `mappings`.",
+		},
 	})
 	for i := range all {
 		all[i].Remedy = strings.TrimSpace(all[i].Remedy + " " + remedies(all[i].Reason))

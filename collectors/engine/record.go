@@ -85,7 +85,8 @@ func (t *target) configure(s *snapshot) {
 		sizes[i] = t.plan.sized[i].value(t.plan, t.values)
 	}
 	equal := func(a, b float64) bool { return a == b || math.IsNaN(a) && math.IsNaN(b) }
-	if r := t.recorded; r == nil || r.plan != t.plan || r.image != image || !slices.Equal(r.command, command) || !slices.EqualFunc(r.sizes, sizes, equal) {
+	if r := t.recorded; r == nil || r.plan != t.plan || r.image != image || !slices.Equal(r.command, command) ||
+		!slices.EqualFunc(r.sizes, sizes, equal) {
 		t.recorded = t.compose(command, image, sizes)
 	}
 	for _, series := range t.recorded.series {
@@ -167,9 +168,14 @@ func (t *target) tell(r *recorded, run *runs, all []stated) {
 		if model == "" {
 			name = run.out[outModel]
 		}
-		one := recordedModel{values: map[metrics.Setting]string{}, labels: []metrics.Label{{Name: metrics.LabelModel, Value: name}, {Name: metrics.LabelRole, Value: run.out[outRole]}}}
-		one.key = replicaKey{groupKey{string(run.dialect.Runtime), t.fixed[metrics.LabelNamespace], name, run.out[outRole]},
-			t.fixed[metrics.LabelPod], t.fixed[metrics.LabelContainer], t.server}
+		one := recordedModel{values: map[metrics.Setting]string{}, labels: []metrics.Label{
+			{Name: metrics.LabelModel, Value: name},
+			{Name: metrics.LabelRole, Value: run.out[outRole]},
+		}}
+		one.key = replicaKey{
+			groupKey{string(run.dialect.Runtime), t.fixed[metrics.LabelNamespace], name, run.out[outRole]},
+			t.fixed[metrics.LabelPod], t.fixed[metrics.LabelContainer], t.server,
+		}
 		for _, setting := range metrics.Settings {
 			best := -1
 			for i, s := range all {

@@ -87,7 +87,8 @@ func (r *llamaRouter) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		r.wakes++
 	}
 	if req.URL.Path == "/props" {
-		fmt.Fprintf(w, `{"build_info":"b11669-Debian","is_sleeping":%t,"total_slots":2,"default_generation_settings":{"n_ctx":256}}`, r.models[name] == "sleeping")
+		fmt.Fprintf(w, `{"build_info":"b11669-Debian","is_sleeping":%t,"total_slots":2,"default_generation_settings":{"n_ctx":256}}`,
+			r.models[name] == "sleeping")
 		return
 	}
 	io.WriteString(w, r.page)
@@ -95,11 +96,15 @@ func (r *llamaRouter) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 
 // TestScrapesOfARouterChangeNothing: two targets that ask for models, one of them not loaded, and one that asks for none.
 func TestScrapesOfARouterChangeNothing(t *testing.T) {
-	r := &llamaRouter{models: map[string]string{"a": "loaded", "b": "unloaded", "c": "unloaded"}, most: 1, page: readPage(t, "llamacpp/b10450-loaded.prom")}
+	r := &llamaRouter{
+		models: map[string]string{"a": "loaded", "b": "unloaded", "c": "unloaded"}, most: 1,
+		page: readPage(t, "llamacpp/b10450-loaded.prom"),
+	}
 	server := httptest.NewServer(r)
 	defer server.Close()
 	c := collectorWith(t, Config{Log: discard, Targets: []TargetConfig{
-		{URL: server.URL + "/metrics?model=a"}, {URL: server.URL + "/metrics?model=b"}, {URL: server.URL}}})
+		{URL: server.URL + "/metrics?model=a"}, {URL: server.URL + "/metrics?model=b"}, {URL: server.URL},
+	}})
 	var s samples
 	for range 350 {
 		s = parse(t, exposition(t, c))
@@ -140,7 +145,10 @@ func TestScrapesOfARouterChangeNothing(t *testing.T) {
 
 // TestSleepingLlamaCpp: it is not woken, and what it has counted stays.
 func TestSleepingLlamaCpp(t *testing.T) {
-	r := &llamaRouter{models: map[string]string{"a": "loaded", "b": "unloaded", "c": "unloaded"}, most: 1, page: readPage(t, "llamacpp/b10450-loaded.prom")}
+	r := &llamaRouter{
+		models: map[string]string{"a": "loaded", "b": "unloaded", "c": "unloaded"}, most: 1,
+		page: readPage(t, "llamacpp/b10450-loaded.prom"),
+	}
 	server := httptest.NewServer(r)
 	defer server.Close()
 	c := collectorFor(t, []TargetConfig{{URL: server.URL + "/metrics?model=a"}})
@@ -172,7 +180,10 @@ func TestNoNameFromAListOfSeveral(t *testing.T) {
 		`{"data":[{"id":"other","owned_by":"x"},{"id":"adapter","owned_by":"x"},{"id":"z"}]}`: "",
 	} {
 		var id Identity
-		if err := id.askModels(t.Context(), func(_ context.Context, _ string, into any) error { return json.Unmarshal([]byte(list), into) }); err != nil || id.Model != want {
+		if err := id.askModels(t.Context(), func(_ context.Context, _ string, into any) error {
+			return json.Unmarshal([]byte(list),
+				into)
+		}); err != nil || id.Model != want {
 			t.Errorf("%s: %q, want %q: %v", list, id.Model, want, err)
 		}
 	}
@@ -187,8 +198,8 @@ func TestNoNameFromAListOfSeveral(t *testing.T) {
 	}
 }
 
-// TestRealRouter scrapes llama.cpp's own router a thousand times: LLAMA_SERVER names the program, or it is on PATH, LLAMA_MODELS a folder with two
-// files of weights or more.
+// TestRealRouter scrapes llama.cpp's own router a thousand times: LLAMA_SERVER names the program, or it is on PATH,
+// LLAMA_MODELS a folder with two files of weights or more.
 func TestRealRouter(t *testing.T) {
 	program, folder := os.Getenv("LLAMA_SERVER"), os.Getenv("LLAMA_MODELS")
 	if program == "" {
@@ -205,7 +216,8 @@ func TestRealRouter(t *testing.T) {
 		t.Fatal(err)
 	}
 	url := "http://" + net.JoinHostPort(host, port)
-	e2e.Start(t, program, "--models-dir", folder, "--models-max", "1", "--metrics", "--host", host, "--port", port, "-c", "256", "--sleep-idle-seconds", "10")
+	e2e.Start(t, program, "--models-dir", folder, "--models-max", "1", "--metrics", "--host", host, "--port", port, "-c", "256",
+		"--sleep-idle-seconds", "10")
 	e2e.Answers(t, url+"/health")
 	resp, err := http.Get(url + "/metrics?model=" + first) // this loads it
 	if err != nil {
@@ -216,7 +228,8 @@ func TestRealRouter(t *testing.T) {
 		t.Fatal(resp.Status)
 	}
 	c := collectorWith(t, Config{Log: discard, Targets: []TargetConfig{
-		{URL: url + "/metrics?model=" + first}, {URL: url + "/metrics?model=" + second}, {URL: url}}})
+		{URL: url + "/metrics?model=" + first}, {URL: url + "/metrics?model=" + second}, {URL: url},
+	}})
 	slept := false
 	for range 334 {
 		s := parse(t, exposition(t, c))

@@ -53,7 +53,10 @@ func TestCompare(t *testing.T) {
 		{"unseen, after it was asked", at("", "", "100"), at("", "", "2"), at("", "", "3"), false, Undecided},
 		{"unseen, before the other was asked", at("", "", "100"), at("", "", "110"), at("", "", "3"), false, Undecided},
 		{"a page that cannot be used", at("7", "1", "100"), "", at("7", "1", "100"), false, Undecided},
-		{"another engine", at("7", "1", "100"), "# TYPE llamacpp:requests_processing gauge\nllamacpp:requests_processing 1\n", at("7", "1", "100"), false, Different},
+		{
+			"another engine", at("7", "1", "100"), "# TYPE llamacpp:requests_processing gauge\nllamacpp:requests_processing 1\n",
+			at("7", "1", "100"), false, Different,
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var read [3]Engine

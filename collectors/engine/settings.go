@@ -75,7 +75,10 @@ const (
 
 // unified gives values of the same meaning the same spelling, by setting.
 var unified = map[metrics.Setting]map[string]string{
-	metrics.SettingDtype: {"half": "float16", "fp16": "float16", "f16": "float16", "bf16": "bfloat16", "float": "float32", "fp32": "float32", "f32": "float32"},
+	metrics.SettingDtype: {
+		"half": "float16", "fp16": "float16", "f16": "float16", "bf16": "bfloat16", "float": "float32",
+		"fp32": "float32", "f32": "float32",
+	},
 }
 
 // settle returns a value as it is exported; empty if it has no meaning.
@@ -227,7 +230,9 @@ func remembering(get Getter) Getter {
 }
 
 // askSettings reads the settings that the engine's endpoints report. get must remember what it has asked.
-func (id *Identity) askSettings(ctx context.Context, d *Dialect, get Getter, show func(ctx context.Context, path, model string, into any) error) (err error) {
+func (id *Identity) askSettings(ctx context.Context, d *Dialect, get Getter, show func(ctx context.Context, path, model string,
+	into any) error,
+) (err error) {
 	id.unanswered = map[string]bool{}
 	for i := range d.Settings {
 		where := &d.Settings[i]
@@ -249,7 +254,8 @@ func (id *Identity) askSettings(ctx context.Context, d *Dialect, get Getter, sho
 			}
 			if failed != nil {
 				id.unanswered[where.From] = true
-				if none := (*scrape.StatusError)(nil); !errors.As(failed, &none) || none.Code != http.StatusNotFound { // other releases have no such path
+				// other releases have no such path
+				if none := (*scrape.StatusError)(nil); !errors.As(failed, &none) || none.Code != http.StatusNotFound {
 					err = errors.Join(err, failed)
 				}
 				continue
@@ -308,7 +314,8 @@ func (d *Dialect) settingsOf(p *scrape.Page, id Identity, names func(string) str
 		}
 		for _, model := range slices.Sorted(maps.Keys(values)) {
 			slices.Sort(values[model])
-			add(stated{model: model, to: where.To, value: presentable(where.To, strings.Join(values[model], ",")), source: where.From + "{" + where.At + "}"})
+			add(stated{model: model, to: where.To, value: presentable(where.To, strings.Join(values[model], ",")), source: where.From + "{" +
+				where.At + "}"})
 		}
 	}
 	for _, s := range id.settings {

@@ -50,32 +50,69 @@ func TestSettingsOfEngines(t *testing.T) {
 		want      string
 		missing   map[metrics.Setting]string
 	}{
-		{"vllm/v0.32.0-healthy.prom", map[string]string{"/version": "vllm-version.json", "/v1/models": "vllm-models.json"},
-			"gpu_memory_fraction=0.92 kv_block_size=128 kv_cache_dtype=auto kv_cache_tokens=* max_model_len=131072 model=ibm-granite/granite-4.0-h-small prefix_caching=true version=",
-			map[metrics.Setting]string{metrics.SettingQuantization: unreadCommand, metrics.SettingTemplate: unreadCommand, metrics.SettingImage: "no pod is known"}},
-		{"tgi/v3.3.7-loaded.prom", map[string]string{"/info": "tgi-info.json"},
-			"image=sha-24bb6c0 max_model_len=8192 model=HuggingFaceH4/zephyr-7b-beta revision=892b3d7a7b1cf10c7a701c60881cd93df615734c version=3.3.7",
-			map[metrics.Setting]string{metrics.SettingDtype: "not in the answer of /info", metrics.SettingTemplate: untold}},
-		{"tei/embed-loaded.prom", map[string]string{"/info": "tei-info.json"},
-			"dtype=float16 image=sha-f1a39b2 max_batch_tokens=16384 max_model_len=8192 model=BAAI/bge-m3 revision=5617a9f61b028005a4858fdac845db406aefb181 version=1.7.2",
-			map[metrics.Setting]string{metrics.SettingSpeculation: noOutputTokens, metrics.SettingKVCacheDtype: noKVCache}},
-		{"llamacpp/b10450-loaded.prom", map[string]string{"/props": "llamacpp-props-full.json", "/v1/models": "llamacpp-models.json"},
-			"generation=sha256:* kv_cache_tokens=65536 max_model_len=8192 max_sequences=8 model=/models/gemma-3-4b-it-Q4_K_M.gguf quantization=Q4_K - Medium template=sha256:* version=b10450-abc1234",
-			map[metrics.Setting]string{metrics.SettingKVCacheDtype: unreadCommand}},
-		{"sglang/v0.5.9-priority.prom", map[string]string{"/server_info": "sglang-server-info-full.json", "/v1/models": "sglang-models.json"},
-			"chunked_prefill=8192 data_parallel=1 dtype=bfloat16 expert_parallel=1 generation=default gpu_memory_fraction=0.84 kv_block_size=64 kv_cache_dtype=auto kv_cache_tokens=* " +
-				"max_batch_tokens=16384 max_model_len=40960 max_sequences=* model=Qwen/Qwen3-32B pipeline_parallel=1 prefix_caching=true quantization=fp8 revision=default speculation=EAGLE3 " +
+		{
+			"vllm/v0.32.0-healthy.prom",
+			map[string]string{"/version": "vllm-version.json", "/v1/models": "vllm-models.json"},
+			"gpu_memory_fraction=0.92 kv_block_size=128 kv_cache_dtype=auto kv_cache_tokens=* max_model_len=131072 " +
+				"model=ibm-granite/granite-4.0-h-small prefix_caching=true version=",
+			map[metrics.Setting]string{
+				metrics.SettingQuantization: unreadCommand, metrics.SettingTemplate: unreadCommand,
+				metrics.SettingImage: "no pod is known",
+			},
+		},
+		{
+			"tgi/v3.3.7-loaded.prom",
+			map[string]string{"/info": "tgi-info.json"},
+			"image=sha-24bb6c0 max_model_len=8192 model=HuggingFaceH4/zephyr-7b-beta revision=892b3d7a7b1cf10c7a701c60881cd93df615734c " +
+				"version=3.3.7",
+			map[metrics.Setting]string{metrics.SettingDtype: "not in the answer of /info", metrics.SettingTemplate: untold},
+		},
+		{
+			"tei/embed-loaded.prom",
+			map[string]string{"/info": "tei-info.json"},
+			"dtype=float16 image=sha-f1a39b2 max_batch_tokens=16384 max_model_len=8192 model=BAAI/bge-m3 " +
+				"revision=5617a9f61b028005a4858fdac845db406aefb181 version=1.7.2",
+			map[metrics.Setting]string{metrics.SettingSpeculation: noOutputTokens, metrics.SettingKVCacheDtype: noKVCache},
+		},
+		{
+			"llamacpp/b10450-loaded.prom",
+			map[string]string{"/props": "llamacpp-props-full.json", "/v1/models": "llamacpp-models.json"},
+			"generation=sha256:* kv_cache_tokens=65536 max_model_len=8192 max_sequences=8 model=/models/gemma-3-4b-it-Q4_K_M.gguf " +
+				"quantization=Q4_K - Medium template=sha256:* version=b10450-abc1234",
+			map[metrics.Setting]string{metrics.SettingKVCacheDtype: unreadCommand},
+		},
+		{
+			"sglang/v0.5.9-priority.prom",
+			map[string]string{"/server_info": "sglang-server-info-full.json", "/v1/models": "sglang-models.json"},
+			"chunked_prefill=8192 data_parallel=1 dtype=bfloat16 expert_parallel=1 generation=default gpu_memory_fraction=0.84 " +
+				"kv_block_size=64 kv_cache_dtype=auto kv_cache_tokens=* " +
+				"max_batch_tokens=16384 max_model_len=40960 max_sequences=* model=Qwen/Qwen3-32B pipeline_parallel=1 prefix_caching=true " +
+				"quantization=fp8 revision=default speculation=EAGLE3 " +
 				"speculation_tokens=4 template=default tensor_parallel=2 tokenizer=Qwen/Qwen3-32B version=0.5.9",
-			map[metrics.Setting]string{metrics.SettingImage: "no pod is known"}},
-		{"trtllm/v1.3.0-full.prom", nil,
-			"dtype=bfloat16 gpu_memory_fraction=0.9 kv_cache_tokens=* max_model_len=32768 max_sequences=256 model=nvidia/nemotron-3-nano pipeline_parallel=1 quantization=none tensor_parallel=2",
-			map[metrics.Setting]string{metrics.SettingMaxBatchTokens: unreadCommand}},
-		{"lmdeploy/v0.14.0.prom", nil, "gpu_memory_fraction=0.8 kv_block_size=64 prefix_caching=true tensor_parallel=1", map[metrics.Setting]string{metrics.SettingDtype: unreadCommand}},
-		{"nim/1.x.prom", map[string]string{"/v1/metadata": "nim-metadata.json"},
-			"max_sequences=* model=ngc://nim/meta/llama-3.1-8b-instruct:hf-1d54af3-nim1.2 version=1.8.4", map[metrics.Setting]string{metrics.SettingDtype: untold}},
-		{"ollama/0.12.6-one.json", map[string]string{"/api/show": "ollama-show.json", "/api/version": "ollama-version.json"},
+			map[metrics.Setting]string{metrics.SettingImage: "no pod is known"},
+		},
+		{
+			"trtllm/v1.3.0-full.prom", nil,
+			"dtype=bfloat16 gpu_memory_fraction=0.9 kv_cache_tokens=* max_model_len=32768 max_sequences=256 model=nvidia/nemotron-3-nano " +
+				"pipeline_parallel=1 quantization=none tensor_parallel=2",
+			map[metrics.Setting]string{metrics.SettingMaxBatchTokens: unreadCommand},
+		},
+		{
+			"lmdeploy/v0.14.0.prom", nil, "gpu_memory_fraction=0.8 kv_block_size=64 prefix_caching=true tensor_parallel=1",
+			map[metrics.Setting]string{metrics.SettingDtype: unreadCommand},
+		},
+		{
+			"nim/1.x.prom",
+			map[string]string{"/v1/metadata": "nim-metadata.json"},
+			"max_sequences=* model=ngc://nim/meta/llama-3.1-8b-instruct:hf-1d54af3-nim1.2 version=1.8.4",
+			map[metrics.Setting]string{metrics.SettingDtype: untold},
+		},
+		{
+			"ollama/0.12.6-one.json",
+			map[string]string{"/api/show": "ollama-show.json", "/api/version": "ollama-version.json"},
 			"generation=sha256:* max_model_len=* quantization=Q4_K_M revision=* template=sha256:* version=0.12.6",
-			map[metrics.Setting]string{metrics.SettingTokenizer: "only the model's file contains it; the file's digest is the revision"}},
+			map[metrics.Setting]string{metrics.SettingTokenizer: "only the model's file contains it; the file's digest is the revision"},
+		},
 	} {
 		t.Run(c.page, func(t *testing.T) {
 			engine := serve(t, readPage(t, c.page))
@@ -89,7 +126,8 @@ func TestSettingsOfEngines(t *testing.T) {
 			want := slices.Sorted(slices.Values(settingPattern.FindAllString(c.want, -1)))
 			if !slices.EqualFunc(told, want, func(got, want string) bool {
 				begin, open := strings.CutSuffix(want, "*")
-				return got == want || open && strings.HasPrefix(got, begin) && got != begin || strings.HasSuffix(want, "=") && strings.HasPrefix(got, want)
+				return got == want || open && strings.HasPrefix(got, begin) && got != begin || strings.HasSuffix(want, "=") &&
+					strings.HasPrefix(got, want)
 			}) {
 				t.Errorf("got  %q\nwant %q", told, want)
 			}
@@ -128,10 +166,15 @@ func TestEndpointsThatDoNotAnswer(t *testing.T) {
 	}
 }
 
-// TestVersionOfAnEndpointThatDoesNotAnswer: the version is asked of an endpoint, and where that does not answer, the engine is not to blame.
+// TestVersionOfAnEndpointThatDoesNotAnswer: the version is asked of an endpoint, and where that does not answer, the
+// engine is not to blame.
 func TestVersionOfAnEndpointThatDoesNotAnswer(t *testing.T) {
-	for page, why := range map[string]string{"vllm/v0.32.0-healthy.prom": "read from /version, which did not answer", "tgi/v3.3.7-loaded.prom": "read from /info, which did not answer",
-		"sglang/v0.5.9-priority.prom": "read from /server_info, which did not answer", "llamacpp/b10450-loaded.prom": "read from /props, which did not answer"} {
+	for page, why := range map[string]string{
+		"vllm/v0.32.0-healthy.prom":   "read from /version, which did not answer",
+		"tgi/v3.3.7-loaded.prom":      "read from /info, which did not answer",
+		"sglang/v0.5.9-priority.prom": "read from /server_info, which did not answer",
+		"llamacpp/b10450-loaded.prom": "read from /props, which did not answer",
+	} {
 		engine := serve(t, readPage(t, page))
 		if _, missing := settingsOn(parse(t, exposition(t, collectorFor(t, []TargetConfig{{URL: engine.URL}})))); missing["version"] != why {
 			t.Errorf("%s: the version is missing because %q, want %q", page, missing["version"], why)
@@ -139,7 +182,8 @@ func TestVersionOfAnEndpointThatDoesNotAnswer(t *testing.T) {
 	}
 	engine := serve(t, readPage(t, "vllm/v0.32.0-healthy.prom"))
 	engine.documents["/version"] = `{"release": "0.32.0"}`
-	if _, missing := settingsOn(parse(t, exposition(t, collectorFor(t, []TargetConfig{{URL: engine.URL}})))); missing["version"] != "not in the answer of /version" {
+	if _, missing := settingsOn(parse(t, exposition(t, collectorFor(t,
+		[]TargetConfig{{URL: engine.URL}})))); missing["version"] != "not in the answer of /version" {
 		t.Errorf("the version is missing because %q", missing["version"])
 	}
 }
@@ -154,24 +198,67 @@ func TestCommandLines(t *testing.T) {
 		lines   [][]string
 		want    string
 	}{
-		{"a usual one", &vllm, [][]string{{"python3", "/usr/bin/vllm", "serve", "m", "--quantization", "fp8", "--max-num-seqs=64", "-tp", "2", "--enable-chunked-prefill", "--dtype", "half",
-			"--speculative-config", `{"method": "ngram", "num_speculative_tokens": 5}`}},
-			"chunked_prefill=true dtype=float16 max_sequences=64 quantization=fp8 speculation=ngram speculation_tokens=5 tensor_parallel=2"},
-		{"underscores, a parent with the rest", &vllm, [][]string{{"vllm::worker"}, {"vllm", "serve", "--max_num_batched_tokens", "4096", "--no-enable-prefix-caching"}},
-			"max_batch_tokens=4096 prefix_caching=false"},
-		{"secrets by name", &vllm, [][]string{{"vllm", "--api-key", hidden, "--hf-token=" + hidden, "--ssl-keyfile-password", hidden, "--revision", "main"}}, "revision=main"},
-		{"a secret that looks like an option", &vllm, [][]string{{"vllm", "--api-key", "--quantization=" + hidden, "--dtype", "bfloat16"}}, "dtype=bfloat16"},
-		{"secrets by shape", &vllm, [][]string{{"vllm", "--revision", token, "--tokenizer", "https://user:" + hidden + "@hub/tok?token=" + hidden, "--chat-template", "s3://k:" + hidden + "@b/t"}},
-			"revision=redacted template=s3://b/t tokenizer=https://hub/tok"},
-		{"secrets inside of JSON", &vllm, [][]string{{"vllm", "--override-generation-config", `{"api_key": "` + hidden + `"}`, "--speculative-config", `{"method": "sk-` + hidden + `"}`}},
-			"generation=redacted speculation=redacted"},
+		{
+			"a usual one", &vllm,
+			[][]string{{
+				"python3", "/usr/bin/vllm", "serve", "m", "--quantization", "fp8", "--max-num-seqs=64", "-tp",
+				"2", "--enable-chunked-prefill", "--dtype", "half",
+				"--speculative-config", `{"method": "ngram", "num_speculative_tokens": 5}`,
+			}},
+			"chunked_prefill=true dtype=float16 max_sequences=64 quantization=fp8 speculation=ngram speculation_tokens=5 tensor_parallel=2",
+		},
+		{
+			"underscores, a parent with the rest", &vllm,
+			[][]string{{"vllm::worker"}, {
+				"vllm", "serve", "--max_num_batched_tokens", "4096",
+				"--no-enable-prefix-caching",
+			}},
+			"max_batch_tokens=4096 prefix_caching=false",
+		},
+		{"secrets by name", &vllm, [][]string{{
+			"vllm", "--api-key", hidden, "--hf-token=" + hidden, "--ssl-keyfile-password", hidden,
+			"--revision", "main",
+		}}, "revision=main"},
+		{
+			"a secret that looks like an option", &vllm,
+			[][]string{{"vllm", "--api-key", "--quantization=" + hidden, "--dtype", "bfloat16"}},
+			"dtype=bfloat16",
+		},
+		{
+			"secrets by shape", &vllm,
+			[][]string{{"vllm", "--revision", token, "--tokenizer", "https://user:" + hidden + "@hub/tok?token=" +
+				hidden, "--chat-template", "s3://k:" + hidden + "@b/t"}},
+			"revision=redacted template=s3://b/t tokenizer=https://hub/tok",
+		},
+		{
+			"secrets inside of JSON", &vllm,
+			[][]string{{
+				"vllm", "--override-generation-config", `{"api_key": "` + hidden + `"}`,
+				"--speculative-config", `{"method": "sk-` + hidden + `"}`,
+			}},
+			"generation=redacted speculation=redacted",
+		},
 		{"JSON that is none", &vllm, [][]string{{"vllm", "--speculative-config", `{"method": "` + hidden}}, ""},
 		{"nothing follows", &vllm, [][]string{{"vllm", "--dtype"}}, ""},
 		{"a shell's line in one word", &vllm, [][]string{{"sh", "-c", "vllm serve m --api-key " + hidden + " --dtype half"}}, ""},
-		{"too long, control characters", &vllm, [][]string{{"vllm", "--revision", strings.Repeat("x", 4000), "--dtype", "half\x1b[31m\n"}}, "dtype=half?[31m? revision=sha256:*"},
-		{"a launcher and its router", &tgi, [][]string{{"text-generation-router", "--tokenizer-name", "m"}, {"text-generation-launcher", "--quantize", "awq", "--num-shard", "2", "--kv-cache-dtype", "fp8_e5m2"}},
-			"kv_cache_dtype=fp8_e5m2 quantization=awq tensor_parallel=2"},
-		{"short options", &llamacpp, [][]string{{"llama-server", "-m", "x.gguf", "-ctk", "q8_0", "-b", "512", "--api-key", hidden}}, "kv_cache_dtype=q8_0 max_batch_tokens=512"},
+		{
+			"too long, control characters", &vllm,
+			[][]string{{"vllm", "--revision", strings.Repeat("x", 4000), "--dtype", "half\x1b[31m\n"}},
+			"dtype=half?[31m? revision=sha256:*",
+		},
+		{
+			"a launcher and its router", &tgi,
+			[][]string{
+				{"text-generation-router", "--tokenizer-name", "m"},
+				{"text-generation-launcher", "--quantize", "awq", "--num-shard", "2", "--kv-cache-dtype", "fp8_e5m2"},
+			},
+			"kv_cache_dtype=fp8_e5m2 quantization=awq tensor_parallel=2",
+		},
+		{
+			"short options", &llamacpp,
+			[][]string{{"llama-server", "-m", "x.gguf", "-ctk", "q8_0", "-b", "512", "--api-key", hidden}},
+			"kv_cache_dtype=q8_0 max_batch_tokens=512",
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var told []string
@@ -221,9 +308,11 @@ func TestCommandReachesThePage(t *testing.T) {
 func TestHostileAnswers(t *testing.T) {
 	long := strings.Repeat("A\\u0000\\u202e", 20_000)
 	for _, answer := range []string{
-		`{"version":"0.5.9","dtype":"` + long + `","api_key":"hunter2","model_path":"https://u:hunter2@h/m?key=hunter2","tokenizer_path":"sk-hunter2hunter2"}`,
+		`{"version":"0.5.9","dtype":"` + long +
+			`","api_key":"hunter2","model_path":"https://u:hunter2@h/m?key=hunter2","tokenizer_path":"sk-hunter2hunter2"}`,
 		`{"version":"0.5.9","dtype":{"a":["hunter2 api_key=hunter2"]},"quantization":[[[[]]]],"tp_size":1e308,"dp_size":-1,"pp_size":"NaN"}`,
-		`[]`, `null`, `"x"`, `{"dtype":`, strings.Repeat(`{"dtype":`, 20_000), `{"chat_template":"` + strings.Repeat("x", scrape.MaxDocumentBytes) + `"}`,
+		`[]`, `null`, `"x"`, `{"dtype":`, strings.Repeat(`{"dtype":`, 20_000), `{"chat_template":"` + strings.Repeat("x",
+			scrape.MaxDocumentBytes) + `"}`,
 	} {
 		engine := serve(t, readPage(t, "sglang/v0.5.9-priority.prom"))
 		engine.documents["/server_info"] = answer
@@ -250,15 +339,22 @@ func TestHostileAnswers(t *testing.T) {
 
 // TestSecretsByShape: what has the shape of a secret, and what only looks a little like one.
 func TestSecretsByShape(t *testing.T) {
-	for _, secret := range []string{"hf_AbCdEfGhIjKlMnOp", "sk-proj-abcdefgh12345", "ghp_0123456789abcdef", "AKIAIOSFODNN7EXAMPLE", "nvapi-abcdefgh-1234", "eyJhbGciOiJIUzI1NiJ9.e30",
-		"-----BEGIN PRIVATE KEY-----", "x --api-key=abc", `{"password": "x"}`, "zX9kQ2mB7vL4nT8pR1sW6yC3fH5jD0gA", "path/glpat-abcdefgh1234"} {
+	for _, secret := range []string{
+		"hf_AbCdEfGhIjKlMnOp", "sk-proj-abcdefgh12345", "ghp_0123456789abcdef", "AKIAIOSFODNN7EXAMPLE",
+		"nvapi-abcdefgh-1234", "eyJhbGciOiJIUzI1NiJ9.e30",
+		"-----BEGIN PRIVATE KEY-----", "x --api-key=abc", `{"password": "x"}`, "zX9kQ2mB7vL4nT8pR1sW6yC3fH5jD0gA", "path/glpat-abcdefgh1234",
+	} {
 		if !looksSecret(secret) {
 			t.Errorf("%q is shown", secret)
 		}
 	}
-	for _, plain := range []string{"fp8_e4m3", "meta-llama/Llama-3.1-8B-Instruct-AWQ-INT4", "892b3d7a7b1cf10c7a701c60881cd93df615734c", "/models/gemma-3-4b-it-Q4_K_M.gguf",
-		"ngc://nim/meta/llama-3.1-8b-instruct:hf-1d54af3-nim1.2", "task-runner", "vllm/vllm-openai:v0.32.0@sha256:0123456789ab", "/root/.cache/huggingface/hub/models--Qwen--Qwen3-32B/snapshots/9216db5781bf21249d130ec9da846c4624c16137",
-		"tokenizer.json", "Q4_K - Medium", "RedHatAI/Mistral-Small-3.2-24B-Instruct-2506-quantized.w8a8"} {
+	for _, plain := range []string{
+		"fp8_e4m3", "meta-llama/Llama-3.1-8B-Instruct-AWQ-INT4", "892b3d7a7b1cf10c7a701c60881cd93df615734c",
+		"/models/gemma-3-4b-it-Q4_K_M.gguf",
+		"ngc://nim/meta/llama-3.1-8b-instruct:hf-1d54af3-nim1.2", "task-runner", "vllm/vllm-openai:v0.32.0@sha256:0123456789ab",
+		"/root/.cache/huggingface/hub/models--Qwen--Qwen3-32B/snapshots/9216db5781bf21249d130ec9da846c4624c16137",
+		"tokenizer.json", "Q4_K - Medium", "RedHatAI/Mistral-Small-3.2-24B-Instruct-2506-quantized.w8a8",
+	} {
 		if looksSecret(plain) || presentable(metrics.SettingModel, plain) != plain {
 			t.Errorf("%q is not shown: %q", plain, presentable(metrics.SettingModel, plain))
 		}

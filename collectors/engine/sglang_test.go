@@ -17,13 +17,16 @@ func TestEndsOfSGLang(t *testing.T) {
 	for name, want := range map[string][3]float64{"idle": {1, 0, 0}, "loaded": {29, 4, 3}, "hang": {29, 12, 3}} {
 		s := page(t, "sglang/v0.5.23-"+name+".prom")
 		for i, outcome := range []string{"success", "abort", "invalid"} {
-			if got := s.get(t, metrics.Requests.Name+`{outcome="`+outcome+`"}`); len(got) > 1 || len(got) == 1 && got[0] != want[i] || len(got) == 0 && want[i] != 0 {
+			if got := s.get(t, metrics.Requests.Name+`{outcome="`+outcome+`"}`); len(got) > 1 || len(got) == 1 && got[0] != want[i] ||
+				len(got) == 0 && want[i] != 0 {
 				t.Errorf("%s: %s is %v, want %v", name, outcome, got, want[i])
 			}
 		}
 	}
-	c := collectorWith(t, Config{Targets: []TargetConfig{{URL: serve(t, readPage(t, "sglang/v0.5.23-hang.prom")).URL}}, Log: discard,
-		Objectives: []slo.Objective{objective(t, "availability", slo.Availability, "", "99.9%")}})
+	c := collectorWith(t, Config{
+		Targets: []TargetConfig{{URL: serve(t, readPage(t, "sglang/v0.5.23-hang.prom")).URL}}, Log: discard,
+		Objectives: []slo.Objective{objective(t, "availability", slo.Availability, "", "99.9%")},
+	})
 	parse(t, exposition(t, c)).want(t, `llm_slo_events_total{slo="availability"}`, 29)
 }
 
@@ -64,7 +67,8 @@ func TestEndsOfSGLangAtAnyMoment(t *testing.T) {
 	}
 	const every = 3
 	random := rand.New(rand.NewPCG(1, 2))
-	counts, truth := goodRequests(metrics.SGLang).of(10).and(times(0, sglang400, sglang500, sglang503, sglangLeft)), ends{metrics.OutcomeSuccess: 10}
+	counts, truth := goodRequests(metrics.SGLang).of(10).and(times(0, sglang400, sglang500, sglang503, sglangLeft)),
+		ends{metrics.OutcomeSuccess: 10}
 	known := readFacts(t)
 	e := serve(t, counts.page(t, metrics.SGLang, known))
 	c := collectorWith(t, Config{Targets: []TargetConfig{{URL: e.URL}}, Log: discard})
@@ -116,13 +120,16 @@ func TestEndsOfSGLangAtAnyMoment(t *testing.T) {
 // TestRequestsOfSGLangItself: before any client came, the metrics page has a warm-up of 25 tokens in and 8 out, and a check of health of
 // one token. Of what objectives count, only availability has the warm-up, as good.
 func TestRequestsOfSGLangItself(t *testing.T) {
-	s := requestsOf(t, []slo.Objective{objective(t, "availability", slo.Availability, "", "99.9%"), objective(t, "ttft", slo.TTFT, "500ms", "99%"), objective(t, "itl", slo.ITL, "50ms", "99%")},
+	s := requestsOf(t, []slo.Objective{objective(t, "availability", slo.Availability, "", "99.9%"), objective(t, "ttft", slo.TTFT,
+		"500ms", "99%"), objective(t, "itl", slo.ITL, "50ms", "99%")},
 		readPage(t, "sglang/v0.5.23-idle.prom"))
 	for query, want := range map[string]float64{
-		`llm_engine_requests_total`: 1, `llm_engine_prompt_tokens_total`: 25, `llm_engine_generation_tokens_total`: 8, `llm_engine_request_duration_seconds_count`: 1,
-		`llm_engine_queue_time_seconds_count`: 2, `llm_engine_prefill_time_seconds_count`: 2,
-		`llm_engine_time_to_first_token_seconds_count`: 0, `llm_engine_time_per_output_token_seconds_count`: 0, `llm_engine_inter_token_latency_seconds_count`: 0,
-		`llm_slo_events_total{slo="availability"}`: 1, `llm_slo_bad_events_total`: 0, `llm_slo_events_total{slo=~"ttft|itl"}`: 0,
+		`llm_engine_requests_total`: 1, `llm_engine_prompt_tokens_total`: 25, `llm_engine_generation_tokens_total`: 8,
+		`llm_engine_request_duration_seconds_count`: 1,
+		`llm_engine_queue_time_seconds_count`:       2, `llm_engine_prefill_time_seconds_count`: 2,
+		`llm_engine_time_to_first_token_seconds_count`: 0, `llm_engine_time_per_output_token_seconds_count`: 0,
+		`llm_engine_inter_token_latency_seconds_count`: 0,
+		`llm_slo_events_total{slo="availability"}`:     1, `llm_slo_bad_events_total`: 0, `llm_slo_events_total{slo=~"ttft|itl"}`: 0,
 	} {
 		if got := total(t, s, query); got != want {
 			t.Errorf("%s: %v, want %v", query, got, want)

@@ -171,8 +171,10 @@ func goodRequests(runtime metrics.Runtime) rises {
 		metrics.VLLM: times(1, vllm200, vllmEnded, vllmStop),
 		metrics.SGLang: times(0.5, sglang200, sglangStream, sglangFirst, sglangWholeStream).and(
 			times(0.5, sglang200, sglangPlain, sglangFirstPlain, sglangWholePlain)),
-		metrics.TGI: times(1, tgiGood), metrics.TensorRTLLM: times(1, trtGood), metrics.LMDeploy: times(1, lmdGood), metrics.RayServe: times(1, rayGood),
-		metrics.Istio: times(1, istioGood), metrics.Dynamo: times(1, dynamoGood), metrics.LiteLLM: times(1, litellmGood), metrics.VLLMRouter: times(1, routerGood),
+		metrics.TGI: times(1, tgiGood), metrics.TensorRTLLM: times(1, trtGood), metrics.LMDeploy: times(1, lmdGood),
+		metrics.RayServe: times(1, rayGood),
+		metrics.Istio:    times(1, istioGood), metrics.Dynamo: times(1, dynamoGood), metrics.LiteLLM: times(1, litellmGood),
+		metrics.VLLMRouter: times(1, routerGood),
 	}[runtime]
 }
 
@@ -181,125 +183,262 @@ const nine, ten = 90, 10 // good requests of a written metrics page, and those o
 // shapes are twelve shapes of failure at each program that can show them. On captures, clients kept a record of their own. A
 // written metrics page says where its counting is from.
 var shapes = []shape{
-	{shape: "refused", runtime: metrics.VLLM, how: "0.32.0: of 40 streams 12 were served, 8 answered 503, and 20 answered 200 and told in an event",
+	{
+		shape: "refused", runtime: metrics.VLLM,
+		how:    "0.32.0: of 40 streams 12 were served, 8 answered 503, and 20 answered 200 and told in an event",
 		before: "vllm/v0.32.0-admission-idle.prom", after: "vllm/v0.32.0-admission-refused.prom", client: client{good: 12, refused: 28},
-		want: ends{metrics.OutcomeLength: 12, metrics.OutcomeRejected: 28}},
-	{shape: "refused", runtime: metrics.Istio, how: "nobody listens behind the proxy: 503 with the flag UF (Istio's standard metrics, Envoy's response flags)",
-		counts: times(ten, istioNobody), client: client{good: nine, failed: ten}, want: ends{metrics.OutcomeSuccess: nine, metrics.OutcomeError: ten}},
-	{shape: "refused", runtime: metrics.VLLM, how: "nobody listens: the process is gone", gone: true, client: client{failed: 100},
-		want: ends{}, is: lower, why: "no metric counts it", shows: `llm_engine_up == 0`},
+		want: ends{metrics.OutcomeLength: 12, metrics.OutcomeRejected: 28},
+	},
+	{
+		shape: "refused", runtime: metrics.Istio,
+		how:    "nobody listens behind the proxy: 503 with the flag UF (Istio's standard metrics, Envoy's response flags)",
+		counts: times(ten, istioNobody), client: client{good: nine, failed: ten}, want: ends{
+			metrics.OutcomeSuccess: nine,
+			metrics.OutcomeError:   ten,
+		},
+	},
+	{
+		shape: "refused", runtime: metrics.VLLM, how: "nobody listens: the process is gone", gone: true, client: client{failed: 100},
+		want: ends{}, is: lower, why: "no metric counts it", shows: `llm_engine_up == 0`,
+	},
 
-	{shape: "429", runtime: metrics.TGI, how: "router/src/infer: Overloaded", counts: times(ten, tgiFull),
-		client: client{good: nine, refused: ten}, want: ends{metrics.OutcomeSuccess: nine, metrics.OutcomeRejected: ten}},
-	{shape: "429", runtime: metrics.LiteLLM, how: "1.106.2: three from upstream, three while it cooled down, without a status on the page",
-		before: "litellm/v1.106.2-load.prom", after: "litellm/v1.106.2-solo-500.prom", client: client{refused: 6}, want: ends{metrics.OutcomeRejected: 6}},
-	{shape: "429", runtime: metrics.LiteLLM, how: "1.106.2: three 500, five 429",
+	{
+		shape: "429", runtime: metrics.TGI, how: "router/src/infer: Overloaded", counts: times(ten, tgiFull),
+		client: client{good: nine, refused: ten}, want: ends{metrics.OutcomeSuccess: nine, metrics.OutcomeRejected: ten},
+	},
+	{
+		shape: "429", runtime: metrics.LiteLLM, how: "1.106.2: three from upstream, three while it cooled down, without a status on the page",
+		before: "litellm/v1.106.2-load.prom", after: "litellm/v1.106.2-solo-500.prom", client: client{refused: 6},
+		want: ends{metrics.OutcomeRejected: 6},
+	},
+	{
+		shape: "429", runtime: metrics.LiteLLM, how: "1.106.2: three 500, five 429",
 		before: "litellm/v1.106.2-llama.prom", after: "litellm/v1.106.2-refused.prom", client: client{failed: 3, refused: 5},
-		want: ends{metrics.OutcomeError: 3, metrics.OutcomeRejected: 5}},
-	{shape: "429", runtime: metrics.VLLMRouter, how: "0.1.17: 39 good, four wrong, three refused by workers at each of three attempts; four others failed at one worker first",
+		want: ends{metrics.OutcomeError: 3, metrics.OutcomeRejected: 5},
+	},
+	{
+		shape: "429", runtime: metrics.VLLMRouter,
+		how:    "0.1.17: 39 good, four wrong, three refused by workers at each of three attempts; four others failed at one worker first",
 		before: "vllm_router/v0.1.17-load.prom", after: "vllm_router/v0.1.17-429.prom", client: client{good: 39, refused: 3},
-		want: ends{metrics.OutcomeSuccess: 39, metrics.OutcomeRejected: 3, metrics.OutcomeInvalid: 4}},
-	{shape: "429", runtime: metrics.SMG, how: "sglang-router 0.3.2: two 429, one 503 without a worker, after six attempts and more",
+		want: ends{metrics.OutcomeSuccess: 39, metrics.OutcomeRejected: 3, metrics.OutcomeInvalid: 4},
+	},
+	{
+		shape: "429", runtime: metrics.SMG, how: "sglang-router 0.3.2: two 429, one 503 without a worker, after six attempts and more",
 		before: "smg/sglang-router-v0.3.2-400.prom", after: "smg/sglang-router-v0.3.2-429.prom", client: client{failed: 1, refused: 2},
-		want: ends{metrics.OutcomeRejected: 2, metrics.OutcomeError: 1}},
+		want: ends{metrics.OutcomeRejected: 2, metrics.OutcomeError: 1},
+	},
 
-	{shape: "503", runtime: metrics.SGLang, how: "the queue is full, half of them streams, which are answered 200: 0.5.23 srt/managers/scheduler.py _abort_on_queued_limit",
+	{
+		shape: "503", runtime: metrics.SGLang,
+		how:    "the queue is full, half of them streams, which are answered 200: 0.5.23 srt/managers/scheduler.py _abort_on_queued_limit",
 		counts: times(5, sglang503).and(times(5, sglang200)), client: client{good: nine, refused: ten},
-		want: ends{metrics.OutcomeSuccess: nine, metrics.OutcomeRejected: ten}},
-	{shape: "503", runtime: metrics.RayServe, how: "backpressure: python/ray/serve/_private/proxy.py",
-		counts: times(ten, rayFull), client: client{good: nine, refused: ten}, want: ends{metrics.OutcomeSuccess: nine, metrics.OutcomeRejected: ten}},
-	{shape: "503", runtime: metrics.VLLM, how: "admission: 0.32.0 v1/engine/async_llm.py check_admission; half of them streams, which are answered 200",
+		want: ends{metrics.OutcomeSuccess: nine, metrics.OutcomeRejected: ten},
+	},
+	{
+		shape: "503", runtime: metrics.RayServe, how: "backpressure: python/ray/serve/_private/proxy.py",
+		counts: times(ten, rayFull), client: client{good: nine, refused: ten}, want: ends{
+			metrics.OutcomeSuccess:  nine,
+			metrics.OutcomeRejected: ten,
+		},
+	},
+	{
+		shape: "503", runtime: metrics.VLLM,
+		how:    "admission: 0.32.0 v1/engine/async_llm.py check_admission; half of them streams, which are answered 200",
 		counts: times(5, vllm500, vllmRefused).and(times(5, vllm200, vllmRefused)), client: client{good: nine, refused: ten},
-		want: ends{metrics.OutcomeStop: nine, metrics.OutcomeRejected: ten}},
+		want: ends{metrics.OutcomeStop: nine, metrics.OutcomeRejected: ten},
+	},
 
-	{shape: "529", runtime: metrics.Dynamo, how: "1.6.0: 31 of 40", after: "dynamo/frontend-v1.6.0-reject.prom", client: client{good: 9, refused: 31},
-		want: ends{metrics.OutcomeSuccess: 9, metrics.OutcomeRejected: 31}},
+	{
+		shape: "529", runtime: metrics.Dynamo, how: "1.6.0: 31 of 40", after: "dynamo/frontend-v1.6.0-reject.prom",
+		client: client{good: 9, refused: 31},
+		want:   ends{metrics.OutcomeSuccess: 9, metrics.OutcomeRejected: 31},
+	},
 
-	{shape: "engine error, streamed", runtime: metrics.VLLM, how: "200 and an error event: 0.32.0 entrypoints/openai/chat_completion/serving.py",
-		counts: times(ten, vllm200, vllmEnded, vllmError), client: client{good: nine, failed: ten}, want: ends{metrics.OutcomeStop: nine, metrics.OutcomeError: ten}},
-	{shape: "engine error, streamed", runtime: metrics.TGI, how: "router/src/infer: generation", counts: times(ten, tgiFailed),
-		client: client{good: nine, failed: ten}, want: ends{metrics.OutcomeSuccess: nine, metrics.OutcomeError: ten}},
-	{shape: "engine error, streamed", runtime: metrics.SGLang, how: "200 and an error event; a finished request: 0.5.23 srt/managers/tokenizer_manager.py",
+	{
+		shape: "engine error, streamed", runtime: metrics.VLLM,
+		how:    "200 and an error event: 0.32.0 entrypoints/openai/chat_completion/serving.py",
+		counts: times(ten, vllm200, vllmEnded, vllmError), client: client{good: nine, failed: ten}, want: ends{
+			metrics.OutcomeStop:  nine,
+			metrics.OutcomeError: ten,
+		},
+	},
+	{
+		shape: "engine error, streamed", runtime: metrics.TGI, how: "router/src/infer: generation", counts: times(ten, tgiFailed),
+		client: client{good: nine, failed: ten}, want: ends{metrics.OutcomeSuccess: nine, metrics.OutcomeError: ten},
+	},
+	{
+		shape: "engine error, streamed", runtime: metrics.SGLang,
+		how:    "200 and an error event; a finished request: 0.5.23 srt/managers/tokenizer_manager.py",
 		counts: times(ten, sglang200, sglangStream, sglangFirst), client: client{good: nine, failed: ten},
 		want: ends{metrics.OutcomeSuccess: nine, metrics.OutcomeUnknown: ten}, is: lower,
-		why: "no counter distinguishes a broken stream from a stream of one token", shows: `llm_engine_requests_total{outcome="unknown"} >= 10`},
+		why: "no counter distinguishes a broken stream from a stream of one token", shows: `llm_engine_requests_total{outcome="unknown"} >= 10`,
+	},
 
-	{shape: "engine error, not streamed", runtime: metrics.VLLM, how: "both counters: 0.32.0 entrypoints/generate/base/serving.py _raise_if_error",
-		counts: times(ten, vllm500, vllmEnded, vllmError), client: client{good: nine, failed: ten}, want: ends{metrics.OutcomeStop: nine, metrics.OutcomeError: ten}},
-	{shape: "engine error, not streamed", runtime: metrics.SGLang, how: "500 and a finished request: 0.5.23 srt/managers/tokenizer_manager.py",
-		counts: times(ten, sglang500, sglangPlain), client: client{good: nine, failed: ten}, want: ends{metrics.OutcomeSuccess: nine, metrics.OutcomeError: ten}},
-	{shape: "engine error, not streamed", runtime: metrics.SGLang, how: "before it ran, and every answer has one token: nothing is counted as finished",
+	{
+		shape: "engine error, not streamed", runtime: metrics.VLLM,
+		how:    "both counters: 0.32.0 entrypoints/generate/base/serving.py _raise_if_error",
+		counts: times(ten, vllm500, vllmEnded, vllmError), client: client{good: nine, failed: ten}, want: ends{
+			metrics.OutcomeStop:  nine,
+			metrics.OutcomeError: ten,
+		},
+	},
+	{
+		shape: "engine error, not streamed", runtime: metrics.SGLang, how: "500 and a finished request: 0.5.23 srt/managers/tokenizer_manager.py",
+		counts: times(ten, sglang500, sglangPlain), client: client{good: nine, failed: ten}, want: ends{
+			metrics.OutcomeSuccess: nine,
+			metrics.OutcomeError:   ten,
+		},
+	},
+	{
+		shape: "engine error, not streamed", runtime: metrics.SGLang,
+		how:    "before it ran, and every answer has one token: nothing is counted as finished",
 		counts: times(50, sglang200, sglangPlain, sglangFirstPlain).and(times(50, sglang500)), client: client{good: 140, failed: 50},
-		want: ends{metrics.OutcomeSuccess: 140, metrics.OutcomeError: 50}},
-	{shape: "engine error, not streamed", runtime: metrics.SGLang, how: "500 and a finished request, as all others: 0.5.16 srt/metrics/collector.py", past: times(1, sglang200, sglangOld),
-		counts: times(ten, sglang500, sglangOld), client: client{good: nine, failed: ten}, want: ends{metrics.OutcomeSuccess: 100, metrics.OutcomeError: ten}, is: lower,
-		why: "before 0.5.22 failed requests also count as finished", shows: `llm_engine_requests_total{outcome="error"} >= 10`},
-	{shape: "engine error, not streamed", runtime: metrics.TensorRTLLM, how: "tensorrt_llm/serve/openai_server.py", counts: times(ten, trt500),
-		client: client{good: nine, failed: ten}, want: ends{metrics.OutcomeStop: nine, metrics.OutcomeError: ten}},
-	{shape: "engine error, not streamed", runtime: metrics.VLLMRouter, how: "0.1.17: six requests, after all attempts",
-		before: "vllm_router/v0.1.17-429.prom", after: "vllm_router/v0.1.17-all500.prom", client: client{failed: 6}, want: ends{metrics.OutcomeError: 6}},
+		want: ends{metrics.OutcomeSuccess: 140, metrics.OutcomeError: 50},
+	},
+	{
+		shape: "engine error, not streamed", runtime: metrics.SGLang,
+		how: "500 and a finished request, as all others: 0.5.16 srt/metrics/collector.py", past: times(1, sglang200, sglangOld),
+		counts: times(ten, sglang500, sglangOld), client: client{good: nine, failed: ten}, want: ends{
+			metrics.OutcomeSuccess: 100,
+			metrics.OutcomeError:   ten,
+		}, is: lower,
+		why: "before 0.5.22 failed requests also count as finished", shows: `llm_engine_requests_total{outcome="error"} >= 10`,
+	},
+	{
+		shape: "engine error, not streamed", runtime: metrics.TensorRTLLM, how: "tensorrt_llm/serve/openai_server.py", counts: times(ten, trt500),
+		client: client{good: nine, failed: ten}, want: ends{metrics.OutcomeStop: nine, metrics.OutcomeError: ten},
+	},
+	{
+		shape: "engine error, not streamed", runtime: metrics.VLLMRouter, how: "0.1.17: six requests, after all attempts",
+		before: "vllm_router/v0.1.17-429.prom", after: "vllm_router/v0.1.17-all500.prom", client: client{failed: 6},
+		want: ends{metrics.OutcomeError: 6},
+	},
 
-	{shape: "out of memory", runtime: metrics.LMDeploy, how: "lmdeploy/messages.py", counts: times(ten, lmdMemory),
-		client: client{good: nine, failed: ten}, want: ends{metrics.OutcomeSuccess: nine, metrics.OutcomeError: ten}},
-	{shape: "out of memory", runtime: metrics.SGLang, how: "of the KV cache, half of them streams: 0.5.23 srt/managers/schedule_batch.py retract_decode",
-		counts: times(5, sglang500, sglangPlain, sglangFirstPlain).and(times(5, sglang200, sglangStream, sglangFirst)), client: client{good: nine, failed: ten},
-		want: ends{metrics.OutcomeSuccess: nine, metrics.OutcomeError: 5, metrics.OutcomeUnknown: 5}, is: lower, why: "streams, as above",
-		shows: `llm_engine_requests_total{outcome=~"error|unknown"} >= 5`},
-	{shape: "out of memory", runtime: metrics.VLLM, how: "of the GPU: the engine dies; half of them streams, which no counter tells from ones that clients left: 0.32.0 v1/engine/async_llm.py",
+	{
+		shape: "out of memory", runtime: metrics.LMDeploy, how: "lmdeploy/messages.py", counts: times(ten, lmdMemory),
+		client: client{good: nine, failed: ten}, want: ends{metrics.OutcomeSuccess: nine, metrics.OutcomeError: ten},
+	},
+	{
+		shape: "out of memory", runtime: metrics.SGLang,
+		how:    "of the KV cache, half of them streams: 0.5.23 srt/managers/schedule_batch.py retract_decode",
+		counts: times(5, sglang500, sglangPlain, sglangFirstPlain).and(times(5, sglang200, sglangStream, sglangFirst)),
+		client: client{good: nine, failed: ten},
+		want:   ends{metrics.OutcomeSuccess: nine, metrics.OutcomeError: 5, metrics.OutcomeUnknown: 5}, is: lower, why: "streams, as above",
+		shows: `llm_engine_requests_total{outcome=~"error|unknown"} >= 5`,
+	},
+	{
+		shape: "out of memory", runtime: metrics.VLLM,
+		how: "of the GPU: the engine dies; half of them streams, which no counter tells from ones that clients left: 0.32.0 " +
+			"v1/engine/async_llm.py",
 		counts: times(5, vllm500).and(times(5, vllm200)), client: client{good: nine, failed: ten},
 		want: ends{metrics.OutcomeStop: nine, metrics.OutcomeError: 5, metrics.OutcomeAbort: 5}, is: lower,
-		why: "streams of a dying engine count as aborted, before its metrics are gone", shows: `llm_engine_requests_total{outcome="error"} >= 5`},
+		why: "streams of a dying engine count as aborted, before its metrics are gone", shows: `llm_engine_requests_total{outcome="error"} >= 5`,
+	},
 
-	{shape: "no worker", runtime: metrics.Dynamo, how: "1.6.0: 13 answered 503; the 404 of a name that it has forgotten are counted nowhere",
+	{
+		shape: "no worker", runtime: metrics.Dynamo, how: "1.6.0: 13 answered 503; the 404 of a name that it has forgotten are counted nowhere",
 		before: "dynamo/frontend-v1.6.0-migration.prom", after: "dynamo/frontend-v1.6.0-allkilled.prom", client: client{failed: 13, left: 4},
-		want: ends{metrics.OutcomeError: 13, metrics.OutcomeInvalid: 4}},
-	{shape: "no worker", runtime: metrics.SMG, how: "sglang-router 0.3.2: six answered 503",
-		before: "smg/sglang-router-v0.3.2-429.prom", after: "smg/sglang-router-v0.3.2-all500.prom", client: client{failed: 6}, want: ends{metrics.OutcomeError: 6}},
+		want: ends{metrics.OutcomeError: 13, metrics.OutcomeInvalid: 4},
+	},
+	{
+		shape: "no worker", runtime: metrics.SMG, how: "sglang-router 0.3.2: six answered 503",
+		before: "smg/sglang-router-v0.3.2-429.prom", after: "smg/sglang-router-v0.3.2-all500.prom", client: client{failed: 6},
+		want: ends{metrics.OutcomeError: 6},
+	},
 
-	{shape: "abort", runtime: metrics.VLLM, how: "0.32.0: of 14 answered 200 clients left four; two of the others asked for two answers",
+	{
+		shape: "abort", runtime: metrics.VLLM, how: "0.32.0: of 14 answered 200 clients left four; two of the others asked for two answers",
 		before: "vllm/v0.32.0-before-cancel.prom", after: "vllm/v0.32.0-cancelled.prom", client: client{good: 10, left: 10},
-		want: ends{metrics.OutcomeStop: 1, metrics.OutcomeLength: 11, metrics.OutcomeAbort: 4, metrics.OutcomeInvalid: 8}},
-	{shape: "abort", runtime: metrics.SGLang, how: "0.5.23: 28 answers, four left, three wrong",
+		want: ends{metrics.OutcomeStop: 1, metrics.OutcomeLength: 11, metrics.OutcomeAbort: 4, metrics.OutcomeInvalid: 8},
+	},
+	{
+		shape: "abort", runtime: metrics.SGLang, how: "0.5.23: 28 answers, four left, three wrong",
 		before: "sglang/v0.5.23-idle.prom", after: "sglang/v0.5.23-loaded.prom", client: client{good: 28, left: 7},
-		want: ends{metrics.OutcomeSuccess: 28, metrics.OutcomeAbort: 4, metrics.OutcomeInvalid: 3}},
-	{shape: "abort", runtime: metrics.SGLang, how: "five streams that ran, five requests in the queue, answered 400 to nobody: 0.5.16 srt/managers/tokenizer_manager.py",
+		want: ends{metrics.OutcomeSuccess: 28, metrics.OutcomeAbort: 4, metrics.OutcomeInvalid: 3},
+	},
+	{
+		shape: "abort", runtime: metrics.SGLang,
+		how:  "five streams that ran, five requests in the queue, answered 400 to nobody: 0.5.16 srt/managers/tokenizer_manager.py",
 		past: times(1, sglang200, sglangOld), counts: times(5, sglang200, sglangOld, sglangLeft).and(times(5, sglang400, sglangLeft)),
-		client: client{good: nine, left: ten}, want: ends{metrics.OutcomeSuccess: nine, metrics.OutcomeAbort: ten, metrics.OutcomeInvalid: 5}},
-	{shape: "abort", runtime: metrics.TGI, how: "router/src/infer: dropped", counts: times(ten, tgiLeft),
-		client: client{good: nine, left: ten}, want: ends{metrics.OutcomeSuccess: nine, metrics.OutcomeAbort: ten}},
+		client: client{good: nine, left: ten}, want: ends{metrics.OutcomeSuccess: nine, metrics.OutcomeAbort: ten, metrics.OutcomeInvalid: 5},
+	},
+	{
+		shape: "abort", runtime: metrics.TGI, how: "router/src/infer: dropped", counts: times(ten, tgiLeft),
+		client: client{good: nine, left: ten}, want: ends{metrics.OutcomeSuccess: nine, metrics.OutcomeAbort: ten},
+	},
 
-	{shape: "timeout", runtime: metrics.SGLang, how: "of a request that runs, 503: 0.5.23 srt/managers/scheduler.py, Request running timeout reached",
+	{
+		shape: "timeout", runtime: metrics.SGLang,
+		how:    "of a request that runs, 503: 0.5.23 srt/managers/scheduler.py, Request running timeout reached",
 		counts: times(ten, sglang503, sglangPlain, sglangFirstPlain), client: client{good: nine, refused: ten},
-		want: ends{metrics.OutcomeSuccess: nine, metrics.OutcomeRejected: ten}},
-	{shape: "timeout", runtime: metrics.Dynamo, how: "lib/runtime/src/metrics/prometheus_names.rs: response_timeout", counts: times(ten, dynamoLate),
-		client: client{good: nine, failed: ten}, want: ends{metrics.OutcomeSuccess: nine, metrics.OutcomeError: ten}},
-	{shape: "timeout", runtime: metrics.RayServe, how: "408: python/ray/serve/_private/proxy.py", counts: times(ten, rayLate),
-		client: client{good: nine, failed: ten}, want: ends{metrics.OutcomeSuccess: nine, metrics.OutcomeError: ten}},
-	{shape: "timeout", runtime: metrics.VLLM, how: "the client's own, on a stream: 0.32.0, as one that leaves", counts: times(ten, vllm200),
+		want: ends{metrics.OutcomeSuccess: nine, metrics.OutcomeRejected: ten},
+	},
+	{
+		shape: "timeout", runtime: metrics.Dynamo, how: "lib/runtime/src/metrics/prometheus_names.rs: response_timeout",
+		counts: times(ten, dynamoLate),
+		client: client{good: nine, failed: ten}, want: ends{metrics.OutcomeSuccess: nine, metrics.OutcomeError: ten},
+	},
+	{
+		shape: "timeout", runtime: metrics.RayServe, how: "408: python/ray/serve/_private/proxy.py", counts: times(ten, rayLate),
+		client: client{good: nine, failed: ten}, want: ends{metrics.OutcomeSuccess: nine, metrics.OutcomeError: ten},
+	},
+	{
+		shape: "timeout", runtime: metrics.VLLM, how: "the client's own, on a stream: 0.32.0, as one that leaves", counts: times(ten, vllm200),
 		client: client{good: nine, failed: ten}, want: ends{metrics.OutcomeStop: nine, metrics.OutcomeAbort: ten}, is: lower,
-		why: "a request that timed out at the client counts as aborted, which is bad only with count_aborts", shows: `llm_engine_requests_total{outcome="abort"} >= 10`},
+		why:   "a request that timed out at the client counts as aborted, which is bad only with count_aborts",
+		shows: `llm_engine_requests_total{outcome="abort"} >= 10`,
+	},
 
-	{shape: "failure in mid-stream", runtime: metrics.Dynamo, how: "1.6.0: a worker was killed, 13 streams were cut",
+	{
+		shape: "failure in mid-stream", runtime: metrics.Dynamo, how: "1.6.0: a worker was killed, 13 streams were cut",
 		before: "dynamo/frontend-v1.6.0-badreq.prom", after: "dynamo/frontend-v1.6.0-killed.prom", client: client{good: 113, failed: 13},
-		want: ends{metrics.OutcomeSuccess: 113, metrics.OutcomeError: 13}},
-	{shape: "failure in mid-stream", runtime: metrics.LiteLLM, how: "1.106.2: the page says 500, the client got 200 and half an answer", counts: times(ten, litellmCut),
-		client: client{good: nine, failed: ten}, want: ends{metrics.OutcomeSuccess: nine, metrics.OutcomeError: ten}},
-	{shape: "failure in mid-stream", runtime: metrics.VLLM, how: "0.32.0: the engine's process was killed, its streams end with 200 and an error event",
-		counts: times(ten, vllm200), client: client{good: nine, failed: ten}, want: ends{metrics.OutcomeStop: nine, metrics.OutcomeAbort: ten}, is: lower,
-		why: "streams of a dying engine count as aborted, before its metrics are gone", shows: `llm_engine_requests_total{outcome="abort"} >= 10`},
+		want: ends{metrics.OutcomeSuccess: 113, metrics.OutcomeError: 13},
+	},
+	{
+		shape: "failure in mid-stream", runtime: metrics.LiteLLM, how: "1.106.2: the page says 500, the client got 200 and half an answer",
+		counts: times(ten, litellmCut),
+		client: client{good: nine, failed: ten}, want: ends{metrics.OutcomeSuccess: nine, metrics.OutcomeError: ten},
+	},
+	{
+		shape: "failure in mid-stream", runtime: metrics.VLLM,
+		how:    "0.32.0: the engine's process was killed, its streams end with 200 and an error event",
+		counts: times(ten, vllm200), client: client{good: nine, failed: ten}, want: ends{
+			metrics.OutcomeStop:  nine,
+			metrics.OutcomeAbort: ten,
+		}, is: lower,
+		why:   "streams of a dying engine count as aborted, before its metrics are gone",
+		shows: `llm_engine_requests_total{outcome="abort"} >= 10`,
+	},
 
-	{shape: "retry at a gateway", runtime: metrics.VLLMRouter, how: "sgl-router/src/metrics.rs: ten of 100 needed a second attempt",
-		counts: times(ten, routerGood, routerAgain), client: client{good: 100}, want: ends{metrics.OutcomeSuccess: 100}},
-	{shape: "retry at a gateway", runtime: metrics.VLLMRouter, how: "0.1.17: six requests failed, after twelve attempts more",
-		before: "vllm_router/v0.1.17-429.prom", after: "vllm_router/v0.1.17-all500.prom", client: client{failed: 6}, want: ends{metrics.OutcomeError: 6}},
-	{shape: "retry at a gateway", runtime: metrics.VLLM, how: "ten attempts fail here, and a gateway repeats them elsewhere", counts: times(ten, vllm500, vllmEnded, vllmError),
+	{
+		shape: "retry at a gateway", runtime: metrics.VLLMRouter, how: "sgl-router/src/metrics.rs: ten of 100 needed a second attempt",
+		counts: times(ten, routerGood, routerAgain), client: client{good: 100}, want: ends{metrics.OutcomeSuccess: 100},
+	},
+	{
+		shape: "retry at a gateway", runtime: metrics.VLLMRouter, how: "0.1.17: six requests failed, after twelve attempts more",
+		before: "vllm_router/v0.1.17-429.prom", after: "vllm_router/v0.1.17-all500.prom", client: client{failed: 6},
+		want: ends{metrics.OutcomeError: 6},
+	},
+	{
+		shape: "retry at a gateway", runtime: metrics.VLLM, how: "ten attempts fail here, and a gateway repeats them elsewhere",
+		counts: times(ten, vllm500, vllmEnded, vllmError),
 		client: client{good: 100}, want: ends{metrics.OutcomeStop: nine, metrics.OutcomeError: ten}, is: upper,
-		why: "the engine counts each attempt; if the gateway counts requests, only its availability alerts"},
+		why: "the engine counts each attempt; if the gateway counts requests, only its availability alerts",
+	},
 
-	{runtime: metrics.VLLMRouter, how: "0.1.17", after: "vllm_router/v0.1.17-load.prom", client: client{good: 26}, want: ends{metrics.OutcomeSuccess: 26}},
-	{runtime: metrics.SMG, how: "sglang-router 0.3.2", after: "smg/sglang-router-v0.3.2-load.prom", client: client{good: 26}, want: ends{metrics.OutcomeSuccess: 26}},
-	{runtime: metrics.LiteLLM, how: "1.106.2, and two look-ups of its page without a key", after: "litellm/v1.106.2-load.prom", client: client{good: 12},
-		want: ends{metrics.OutcomeSuccess: 12}},
+	{
+		runtime: metrics.VLLMRouter, how: "0.1.17", after: "vllm_router/v0.1.17-load.prom", client: client{good: 26},
+		want: ends{metrics.OutcomeSuccess: 26},
+	},
+	{
+		runtime: metrics.SMG, how: "sglang-router 0.3.2", after: "smg/sglang-router-v0.3.2-load.prom", client: client{good: 26},
+		want: ends{metrics.OutcomeSuccess: 26},
+	},
+	{
+		runtime: metrics.LiteLLM, how: "1.106.2, and two look-ups of its page without a key", after: "litellm/v1.106.2-load.prom",
+		client: client{good: 12},
+		want:   ends{metrics.OutcomeSuccess: 12},
+	},
 }
 
 // TestShapesOfFailure has each shape of failure before the exporter, as its clients counted it: the exported requests and the
@@ -382,7 +521,10 @@ func (c *shape) play(t *testing.T, known facts, good float64) (exported, samples
 		first = readPage(t, c.before)
 	}
 	e := serve(t, first)
-	col := collectorWith(t, Config{Targets: []TargetConfig{{URL: e.URL}}, Log: discard, Objectives: []slo.Objective{objective(t, "availability", slo.Availability, "", "99.9%")}})
+	col := collectorWith(t, Config{
+		Targets: []TargetConfig{{URL: e.URL}}, Log: discard,
+		Objectives: []slo.Objective{objective(t, "availability", slo.Availability, "", "99.9%")},
+	})
 	read := func() (exported, samples) {
 		s := parse(t, exposition(t, col))
 		return exported{endsOf(s), total(t, s, metrics.SLOEvents.Name), total(t, s, metrics.SLOBadEvents.Name)}, s
@@ -445,7 +587,8 @@ func TestShapesAreDocumented(t *testing.T) {
 	}
 	table := "| what happens | within 1% of the clients' count | fewer errors than there were | more errors |\n|---|---|---|---|\n"
 	for _, s := range order {
-		table += fmt.Sprintf("| %s | %s | %s | %s |\n", s, strings.Join(at[s][exact], ", "), strings.Join(at[s][lower], "; "), strings.Join(at[s][upper], "; "))
+		table += fmt.Sprintf("| %s | %s | %s | %s |\n", s, strings.Join(at[s][exact], ", "), strings.Join(at[s][lower], "; "),
+			strings.Join(at[s][upper], "; "))
 	}
 	docs, err := os.ReadFile("../../docs/objectives.md")
 	if err != nil {

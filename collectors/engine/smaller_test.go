@@ -13,7 +13,8 @@ func TestOneBlockMore(t *testing.T) {
 	s.want(t, `llm_engine_kv_cache_capacity_tokens`, 6239*64)
 	const used = `nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type="used",`
 	body := readPage(t, "triton/trtllm-v0.7-one-block-more.prom")
-	shifted := strings.Replace(body, used, strings.Replace(used, "used", "fraction", 1)+`model="tensorrt_llm",version="1"} 0.4875`+"\n"+used, 1)
+	shifted := strings.Replace(body, used, strings.Replace(used, "used", "fraction", 1)+`model="tensorrt_llm",version="1"} 0.4875`+"\n"+
+		used, 1)
 	parse(t, mapped(t, shifted)).want(t, `llm_engine_kv_cache_usage_ratio`)
 	page(t, "triton/trtllm-v0.18-shifted.prom").want(t, `llm_engine_kv_cache_usage_ratio`)
 }
@@ -30,12 +31,14 @@ func TestFirstPageOfSGLang(t *testing.T) {
 func TestFullestPoolOfSGLang(t *testing.T) {
 	page(t, "sglang/v0.5.8-mamba.prom").want(t, `llm_engine_kv_cache_usage_ratio`, 0.96)
 	newer := strings.Replace(readPage(t, "sglang/v0.5.23-loaded.prom"), "sglang:mamba_usage{", "sglang:mamba_usage{x=\"1\",", 1)
-	parse(t, mapped(t, newer)).want(t, `llm_engine_metric_source_info{metric="llm_engine_kv_cache_usage_ratio",quality="native",source="sglang:token_usage"}`, 1)
+	parse(t, mapped(t, newer)).
+		want(t, `llm_engine_metric_source_info{metric="llm_engine_kv_cache_usage_ratio",quality="native",source="sglang:token_usage"}`, 1)
 }
 
 // TestTimePerTokenOfSGLang: releases from 0.5.22 on count the time per output token of each request.
 func TestTimePerTokenOfSGLang(t *testing.T) {
-	page(t, "sglang/v0.5.23-loaded.prom").want(t, `llm_engine_time_per_output_token_seconds_count`, 28) // without the warm-up, which is no stream
+	// without the warm-up, which is no stream
+	page(t, "sglang/v0.5.23-loaded.prom").want(t, `llm_engine_time_per_output_token_seconds_count`, 28)
 }
 
 // TestRenamedTiersOfVLLM: 0.32 counts lookups in chunks, and tells where cached tokens came from.
@@ -56,7 +59,10 @@ func TestRenamedTiersOfVLLM(t *testing.T) {
 // TestAphroditeIsVLLM: its metrics page is vLLM's under another prefix.
 func TestAphroditeIsVLLM(t *testing.T) {
 	s, same := page(t, "vllm/aphrodite-v0.20.prom"), page(t, "vllm/v0.11.2.prom")
-	for _, name := range []string{`llm_engine_up{runtime="vllm"}`, `llm_engine_requests_total`, `llm_engine_kv_cache_usage_ratio`, `llm_engine_time_to_first_token_seconds_count`, `llm_engine_generation_tokens_total`} {
+	for _, name := range []string{
+		`llm_engine_up{runtime="vllm"}`, `llm_engine_requests_total`, `llm_engine_kv_cache_usage_ratio`,
+		`llm_engine_time_to_first_token_seconds_count`, `llm_engine_generation_tokens_total`,
+	} {
 		s.want(t, name, same.get(t, name)...)
 	}
 }
@@ -94,7 +100,8 @@ func TestPickerWithoutEndpoints(t *testing.T) {
 	for _, name := range []string{"llmd_router/v0.10.0-no-endpoints.prom", "epp/v1.5.0-no-pods.prom"} {
 		s := page(t, name)
 		s.want(t, `llm_engine_up{reason="no_worker"}`, 0)
-		body := strings.NewReplacer(`ready_endpoints{name="qwen3-pool"} 0`, `ready_endpoints{name="qwen3-pool"} 2`, `ready_pods{name="qwen3-pool"} 0`, `ready_pods{name="qwen3-pool"} 2`).Replace(readPage(t, name))
+		body := strings.NewReplacer(`ready_endpoints{name="qwen3-pool"} 0`, `ready_endpoints{name="qwen3-pool"} 2`,
+			`ready_pods{name="qwen3-pool"} 0`, `ready_pods{name="qwen3-pool"} 2`).Replace(readPage(t, name))
 		up := parse(t, mapped(t, body))
 		up.want(t, `llm_engine_up`, 1)
 		up.want(t, `llm_engine_prefix_cache_hit_tokens_total{model_name="qwen3-32b"}`, 410000)
@@ -113,7 +120,8 @@ func TestMigrationsAreRetries(t *testing.T) {
 
 // TestQueueOfDynamoWorker: what waits for the worker's pool is waiting, where its engine does not say what waits.
 func TestQueueOfDynamoWorker(t *testing.T) {
-	body := strings.Replace(readPage(t, "dynamo/worker-v1.6.0-mocker.prom"), "dynamo_work_handler_queue_depth 0", "dynamo_work_handler_queue_depth 31", 1)
+	body := strings.Replace(readPage(t, "dynamo/worker-v1.6.0-mocker.prom"), "dynamo_work_handler_queue_depth 0",
+		"dynamo_work_handler_queue_depth 31", 1)
 	parse(t, mapped(t, body)).want(t, `llm_engine_requests_waiting`, 31)
 }
 
@@ -154,6 +162,8 @@ func TestQueueOfSMG(t *testing.T) {
 func TestQueueOfLMDeploy(t *testing.T) {
 	page(t, "lmdeploy/v0.14.0.prom").want(t, `llm_engine_requests_waiting{dp_rank="0"}`, 10)
 	page(t, "lmdeploy/v0.14.0.prom").want(t, `llm_engine_requests_waiting{dp_rank="1"}`, 6)
-	below := strings.Replace(readPage(t, "lmdeploy/v0.14.0.prom"), `lmdeploy:num_api_requests_waiting{engine="0",model_name="internlm3-70b"} 2.0`, `lmdeploy:num_api_requests_waiting{engine="0",model_name="internlm3-70b"} -1.0`, 1)
+	below := strings.Replace(readPage(t, "lmdeploy/v0.14.0.prom"),
+		`lmdeploy:num_api_requests_waiting{engine="0",model_name="internlm3-70b"} 2.0`,
+		`lmdeploy:num_api_requests_waiting{engine="0",model_name="internlm3-70b"} -1.0`, 1)
 	parse(t, mapped(t, below)).want(t, `llm_engine_requests_waiting{dp_rank="0"}`, 8)
 }

@@ -27,7 +27,10 @@ func TestStages(t *testing.T) {
 		{"trtllm/v1.3.0-full.prom", `llm_engine_stages_total{stage="output"}`, nil},
 		{"litellm/main-loaded.prom", `llm_engine_stage_seconds_total{stage="next_token"}`, nil}, // has none
 		{"litellm/main-loaded.prom", `llm_engine_stages_total{stage="next_token"}`, nil},
-		{"litellm/main-loaded.prom", `llm_engine_stage_seconds_total{stage="first_token",role="gateway",model_name="gpt-oss-120b"}`, []float64{2408.31875}},
+		{
+			"litellm/main-loaded.prom", `llm_engine_stage_seconds_total{stage="first_token",role="gateway",model_name="gpt-oss-120b"}`,
+			[]float64{2408.31875},
+		},
 		{"litellm/main-loaded.prom", `llm_engine_stages_total{stage="request",role="gateway",model_name="gpt-oss-120b"}`, []float64{5013}},
 		{"ray_serve/2.50-loaded.prom", `llm_engine_stage_seconds_total`, nil}, // has a sum in which nobody can trust
 	} {
@@ -38,8 +41,10 @@ func TestStages(t *testing.T) {
 // TestStagesOfDroppedHistograms wants the counters where the configuration leaves out a histogram: they cost two series.
 func TestStagesOfDroppedHistograms(t *testing.T) {
 	engine := serve(t, readPage(t, "lmdeploy/v0.14.0.prom"))
-	page := parse(t, exposition(t, collectorWith(t, Config{Targets: []TargetConfig{{URL: engine.URL}},
-		Histograms: map[string]slo.Shape{metrics.TimeToFirstToken.Name: {Keep: slo.Drop}}})))
+	page := parse(t, exposition(t, collectorWith(t, Config{
+		Targets:    []TargetConfig{{URL: engine.URL}},
+		Histograms: map[string]slo.Shape{metrics.TimeToFirstToken.Name: {Keep: slo.Drop}},
+	})))
 	page.want(t, `llm_engine_time_to_first_token_seconds_count`)
 	page.want(t, `llm_engine_stages_total{stage="first_token",dp_rank="0"}`, 628)
 }

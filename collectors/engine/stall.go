@@ -64,8 +64,10 @@ func (t *target) see(u *unit, now time.Time) sight {
 		}
 		return v
 	}
-	r := sight{at: now, start: math.NaN(), held: math.NaN(), answered: math.NaN(), asleep: t.plan.sleeping(t.values),
-		good: add(u.good), bad: add(u.bad), load: add(u.load), ends: add(u.ends), took: add(u.took)}
+	r := sight{
+		at: now, start: math.NaN(), held: math.NaN(), answered: math.NaN(), asleep: t.plan.sleeping(t.values),
+		good: add(u.good), bad: add(u.bad), load: add(u.load), ends: add(u.ends), took: add(u.took),
+	}
 	for i := range u.moves {
 		r.moves = append(r.moves, u.moves[i].eval(t.values))
 	}
@@ -278,8 +280,9 @@ func (p *past) stand(r sight) {
 	}
 }
 
-// left returns how many clients left since the last reading: good answers of the server, where it counts them, or else those of the requests
-// at the last two readings that are gone. A refused request lasts for less, and a connection that ends may be of a health check.
+// left returns how many clients left since the last reading: good answers of the server, where it counts them, or else
+// those of the requests at the last two readings that are gone. A refused request lasts for less, and a connection
+// that ends may be of a health check.
 func (p *past) left(r sight) float64 {
 	switch {
 	case !math.IsNaN(r.answered):

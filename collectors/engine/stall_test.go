@@ -30,8 +30,10 @@ type played struct {
 func play(t testing.TB, name string) *played {
 	p := &played{fakeEngine: serve(t, readPage(t, name)), t: t, now: time.Unix(1795403200, 0), values: map[string]float64{}}
 	p.order = strings.SplitAfter(p.page, "\n")
-	p.collector = collectorWith(t, Config{Targets: []TargetConfig{{URL: p.URL}}, Now: func() time.Time { return p.now }, Log: discard,
-		Connections: func(string) (int, bool) { return int(p.connections), p.shown }})
+	p.collector = collectorWith(t, Config{
+		Targets: []TargetConfig{{URL: p.URL}}, Now: func() time.Time { return p.now }, Log: discard,
+		Connections: func(string) (int, bool) { return int(p.connections), p.shown },
+	})
 	return p
 }
 
@@ -39,6 +41,7 @@ func play(t testing.TB, name string) *played {
 func (p *played) set(prefix string, value float64) {
 	p.edit(prefix, func(float64) float64 { return value })
 }
+
 func (p *played) add(prefix string, n float64) {
 	p.edit(prefix, func(v float64) float64 { return v + n })
 }

@@ -95,7 +95,8 @@ func TestStandstill(t *testing.T) {
 				stalled, without := false, false
 				for _, of := range page.blocks {
 					stands := slices.ContainsFunc(page.lines[of.start:of.end], func(l valued) bool { return l.value > 0 })
-					stalled, without = stalled || stands && of.family == metrics.EngineStalled, without || stands && of.family == metrics.EngineWithoutProgress
+					stalled, without = stalled || stands && of.family == metrics.EngineStalled, without || stands &&
+						of.family == metrics.EngineWithoutProgress
 				}
 				for _, want := range []struct {
 					at               []time.Duration

@@ -81,7 +81,8 @@ func (c *compiler) tally(d *Dialect, r *Row, own []entry, defaults map[string]st
 		e := &all[i]
 		t := tally{Tally: r.Tally, key: c.text(r.From+" "+r.To.Name, e.out), counts: [][]summand{summands(r.From, r.Where, byOut[e.out])}}
 		for i, of := range others {
-			t.counts = append(t.counts, summands(r.Tally.Of[i].From, r.Tally.Of[i].Where, slices.DeleteFunc(slices.Clone(of), func(o entry) bool { return !compatible(o.out, e.out) })))
+			t.counts = append(t.counts, summands(r.Tally.Of[i].From, r.Tally.Of[i].Where, slices.DeleteFunc(slices.Clone(of),
+				func(o entry) bool { return !compatible(o.out, e.out) })))
 		}
 		for _, of := range slices.Concat(t.counts...) {
 			c.use(of.term, metrics.Counter)

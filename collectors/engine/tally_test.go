@@ -12,10 +12,12 @@ import (
 // answered 200, of which they left four, and six that it answered 400. Its first-token counter saw them, too: 15 first tokens less 12
 // finishes less none running are three, and one left before its first token.
 func TestClientsThatLeaveVLLM(t *testing.T) {
-	objectives := []slo.Objective{objective(t, "availability", slo.Availability, "", "99.9%"), objective(t, "all", slo.Availability, "", "99.9%")}
+	objectives := []slo.Objective{objective(t, "availability", slo.Availability, "", "99.9%"), objective(t, "all", slo.Availability, "",
+		"99.9%")}
 	objectives[1].CountAborts = true
 	before, after := interval(t, objectives, readPage(t, "vllm/v0.32.0-before-cancel.prom"), readPage(t, "vllm/v0.32.0-cancelled.prom"))
-	for outcome, want := range map[string]float64{"abort": 4, "invalid": 8, "error": 0, "rejected": 0} { // two of the invalid at a path that there is not
+	// two of the invalid at a path that there is not
+	for outcome, want := range map[string]float64{"abort": 4, "invalid": 8, "error": 0, "rejected": 0} {
 		after.want(t, `llm_engine_requests_total{outcome="`+outcome+`"}`, want)
 	}
 	before.want(t, `llm_engine_requests_total{outcome="abort"}`, 0)
@@ -51,12 +53,16 @@ func (c vllmCounts) page() string {
 		add("vllm:admission_rejections_total", "counter", `{model_name="m",reason="max_num_queued_reqs"}`, c.refused)
 	}
 	add("http_requests_total", "counter", `{handler="/v1/chat/completions",method="POST",status="2xx"}`, c.http2xx,
-		`{handler="/v1/chat/completions",method="POST",status="4xx"}`, c.http4xx, `{handler="/v1/chat/completions",method="POST",status="5xx"}`, c.http5xx)
+		`{handler="/v1/chat/completions",method="POST",status="4xx"}`, c.http4xx,
+		`{handler="/v1/chat/completions",method="POST",status="5xx"}`, c.http5xx)
 	return b.String()
 }
 
 func (c vllmCounts) plus(d vllmCounts) vllmCounts {
-	return vllmCounts{c.http2xx + d.http2xx, c.http4xx + d.http4xx, c.http5xx + d.http5xx, c.completed + d.completed, c.finished + d.finished, c.failed + d.failed, c.refused + d.refused}
+	return vllmCounts{
+		c.http2xx + d.http2xx, c.http4xx + d.http4xx, c.http5xx + d.http5xx, c.completed + d.completed,
+		c.finished + d.finished, c.failed + d.failed, c.refused + d.refused,
+	}
 }
 
 // TestOneFailureIsOneBadEvent has what vLLM counts, by its source, when several shapes of failure meet in an interval, beside what
@@ -70,13 +76,25 @@ func TestOneFailureIsOneBadEvent(t *testing.T) {
 		bound     float64 // bad events, where they are only a lower bound
 	}{
 		"nothing fails": {counts: vllmCounts{http2xx: 90, completed: 90, finished: 90}, good: 90},
-		"failed in the engine, half of them streams":       {counts: vllmCounts{http2xx: 95, http5xx: 5, completed: 100, finished: 90, failed: 10}, good: 90, bad: 10},
-		"failed before the engine":                         {counts: vllmCounts{http2xx: 90, http5xx: 10, completed: 90, finished: 90}, good: 90, bad: 10},
-		"clients leave while others are refused":           {counts: vllmCounts{http2xx: 104, http5xx: 6, completed: 90, finished: 90, refused: 10}, good: 90, bad: 10, abort: 10},
+		"failed in the engine, half of them streams": {counts: vllmCounts{
+			http2xx: 95, http5xx: 5, completed: 100, finished: 90,
+			failed: 10,
+		}, good: 90, bad: 10},
+		"failed before the engine": {
+			counts: vllmCounts{http2xx: 90, http5xx: 10, completed: 90, finished: 90},
+			good:   90, bad: 10,
+		},
+		"clients leave while others are refused": {counts: vllmCounts{
+			http2xx: 104, http5xx: 6, completed: 90, finished: 90,
+			refused: 10,
+		}, good: 90, bad: 10, abort: 10},
 		"clients send nonsense":                            {counts: vllmCounts{http2xx: 90, http4xx: 10, completed: 90, finished: 90}, good: 90},
 		"two answers for a request":                        {counts: vllmCounts{http2xx: 45, completed: 45, finished: 90}, good: 90},
 		"several prompts in a request, some clients leave": {counts: vllmCounts{http2xx: 40, completed: 90, finished: 90}, good: 90},
-		"failed streams in the engine, and before it":      {counts: vllmCounts{http2xx: 100, http5xx: 10, completed: 100, finished: 90, failed: 10}, good: 90, bad: 20, bound: 10},
+		"failed streams in the engine, and before it": {counts: vllmCounts{
+			http2xx: 100, http5xx: 10, completed: 100, finished: 90,
+			failed: 10,
+		}, good: 90, bad: 20, bound: 10},
 	} {
 		t.Run(name, func(t *testing.T) {
 			past := vllmCounts{http2xx: 5000, http5xx: 40, completed: 5000, finished: 5000}
@@ -119,7 +137,8 @@ func TestTallyNeverFalls(t *testing.T) {
 	}
 	aborts(118, 1110, 7) // two left: what was owed is forgotten
 	aborts(3, 1, 9)      // another process: two left
-	e.show("# TYPE vllm:request_success_total counter\n" + `vllm:request_success_total{model_name="m",engine="0",finished_reason="stop"} 0` + "\n")
+	e.show("# TYPE vllm:request_success_total counter\n" +
+		`vllm:request_success_total{model_name="m",engine="0",finished_reason="stop"} 0` + "\n")
 	exposition(t, c) // a third, that has not answered anything
 	aborts(2, 0, 11)
 	e.status = 503
@@ -130,7 +149,10 @@ func TestTallyNeverFalls(t *testing.T) {
 
 // TestOldReleasesCount400As5xx: of 0.18 to 0.25 nobody can tell whether such a failure was the client's fault.
 func TestOldReleasesCount400As5xx(t *testing.T) {
-	for version, outcome := range map[string]string{"0.17.1": "error", "0.18.1": "unknown", "0.25.0": "unknown", "0.26.0": "error", "": "error"} {
+	for version, outcome := range map[string]string{
+		"0.17.1": "error", "0.18.1": "unknown", "0.25.0": "unknown", "0.26.0": "error",
+		"": "error",
+	} {
 		e := serve(t, vllmCounts{http2xx: 90, http5xx: 7, completed: 90, finished: 90}.page())
 		if version != "" {
 			e.documents["/version"] = `{"version":"` + version + `"}`
@@ -160,7 +182,8 @@ func TestZeroOfWhatIsNeverCounted(t *testing.T) {
 		if len(s.get(t, `llm_engine_requests_total{outcome="error"}`)) == 0 {
 			t.Errorf("%s: what is counted is gone, too", name)
 		}
-		e.page = strings.NewReplacer(`finished_reason="abort",model_name="tiny"} 0`, `finished_reason="abort",model_name="tiny"} 3`).Replace(e.page)
+		e.page = strings.NewReplacer(`finished_reason="abort",model_name="tiny"} 0`, `finished_reason="abort",model_name="tiny"} 3`).
+			Replace(e.page)
 		s = parse(t, exposition(t, c)) // a release that counts them
 		if total(t, s, `llm_engine_requests_total{outcome="abort"}`) < 3 {
 			t.Errorf("%s: the aborts that are counted are not served", name)
@@ -175,7 +198,8 @@ func TestZeroOfWhatIsNeverCounted(t *testing.T) {
 // of the steps, for as many requests, so that its users would hardly count beside those of the others.
 func TestStepsCountForEachRequestOfTheBatch(t *testing.T) {
 	e := serve(t, "")
-	c := collectorWith(t, Config{Targets: []TargetConfig{{URL: e.URL}}, Objectives: []slo.Objective{objective(t, "itl", slo.ITL, "50ms", "99%"), objective(t, "itl_severe", slo.ITL, "500ms", "99.9%")}})
+	c := collectorWith(t, Config{Targets: []TargetConfig{{URL: e.URL}}, Objectives: []slo.Objective{objective(t, "itl", slo.ITL, "50ms",
+		"99%"), objective(t, "itl_severe", slo.ITL, "500ms", "99.9%")}})
 	want := func(steps, inTime, batch, events, bad float64) {
 		t.Helper()
 		e.show(fmt.Sprintf(`# TYPE tgi_batch_current_size gauge

@@ -192,12 +192,14 @@ func (t *target) use(ctx context.Context, path string) (size int, err error) {
 // is tried last, and never if the engine identifies itself as one that Drains describes.
 func (t *target) locate(ctx context.Context) (size int, err error) {
 	paths := t.candidates()
-	var said error = &scrape.StatusError{Code: http.StatusNotFound, Message: "no page at " + strings.Join(paths, ", ")} // the most informative error so far
+	// the most informative error so far
+	var said error = &scrape.StatusError{Code: http.StatusNotFound, Message: "no page at " + strings.Join(paths, ", ")}
 	for _, path := range paths {
 		if path == scrape.PlainPath && !t.pinned {
 			if drains := t.drained(ctx); drains != nil {
 				if none := (*scrape.StatusError)(nil); errors.As(said, &none) {
-					said = scrape.Errorf(reasonDisabled, "%s (the exporter does not read its %s, because reading would empty it)", drains.Instead, scrape.PlainPath)
+					said = scrape.Errorf(reasonDisabled, "%s (the exporter does not read its %s, because reading would empty it)", drains.Instead,
+						scrape.PlainPath)
 				}
 				break
 			}
@@ -269,13 +271,15 @@ func (t *target) read(ctx context.Context, path string, body []byte, contentType
 	for _, source := range t.plan.unlisted {
 		if !slices.Contains(t.unlisted, source) && len(t.unlisted) < mostUnlisted {
 			t.unlisted = append(t.unlisted, source)
-			t.log.Warn("engine ends requests in a way that this exporter does not know: they count as unknown, neither good nor bad; update the exporter", "source", source)
+			t.log.Warn("engine ends requests in a way that this exporter does not know: they count as unknown, neither good nor bad; update "+
+				"the exporter", "source", source)
 		}
 	}
 	for _, o := range t.plan.offGrid {
 		if !slices.Contains(t.offGrid, o) && len(t.offGrid) < mostUnlisted {
 			t.offGrid = append(t.offGrid, o)
-			t.log.Warn("objective is not counted: the engine's buckets have no bound near its threshold", "slo", o.slo, "threshold_seconds", o.threshold,
+			t.log.Warn("objective is not counted: the engine's buckets have no bound near its threshold", "slo", o.slo, "threshold_seconds",
+				o.threshold,
 				"nearest_bound_below", o.bound, "remedy", dialects[0].buckets())
 		}
 	}
@@ -343,12 +347,14 @@ func (t *target) recognise(ctx context.Context, path string, page *scrape.Page) 
 				return []*Dialect{d}, nil
 			}
 		}
-		return nil, scrape.Errorf(reasonEmpty, "%s%s has no series: name the engine in the configuration if it has no series until its first request", t.server, path)
+		return nil, scrape.Errorf(reasonEmpty,
+			"%s%s has no series: name the engine in the configuration if it has no series until its first request", t.server, path)
 	}
 	if b := bystanderOf(page, false); b != nil {
 		return nil, b.err()
 	}
-	return nil, scrape.Errorf(reasonUnknown, "no known engine has these metrics (%s): name the engine in the configuration, or describe it under mappings",
+	return nil, scrape.Errorf(reasonUnknown,
+		"no known engine has these metrics (%s): name the engine in the configuration, or describe it under mappings",
 		page.Names())
 }
 
@@ -376,7 +382,8 @@ func (t *target) supplemented(found []*Dialect) []*Dialect {
 func (t *target) identify(ctx context.Context, d *Dialect, page *scrape.Page) Identity {
 	known, asked := t.identities[d.Runtime]
 	again := asked && (known.retry.IsZero() || time.Now().Before(known.retry)) && !t.outdated(known)
-	if d.Identify == nil && d.Chains == nil || again && !(known.retry.IsZero() && (d.unchained(page, known.Chains) || d.unshown(page, known.shown))) {
+	if d.Identify == nil && d.Chains == nil || again && !(known.retry.IsZero() && (d.unchained(page, known.Chains) ||
+		d.unshown(page, known.shown))) {
 		return known.Identity
 	}
 	if deadline, ok := ctx.Deadline(); ok { // leave time for the metrics page itself
@@ -515,11 +522,15 @@ func (t *target) up(size int, took time.Duration) *snapshot {
 	t.forecast(s)
 	runtime := t.plan.runtime
 	reason, up := t.plan.lacks(t.values)
-	s.append(metrics.EngineUp, t.text(metrics.EngineUp.Name, runtime, metrics.Label{Name: metrics.LabelReason, Value: reason}), metrics.Bool(up))
+	s.append(metrics.EngineUp, t.text(metrics.EngineUp.Name, runtime, metrics.Label{Name: metrics.LabelReason, Value: reason}),
+		metrics.Bool(up))
 	s.append(metrics.EngineScrapeDuration, t.text(metrics.EngineScrapeDuration.Name, runtime), took.Seconds())
 	s.append(metrics.EngineScrapeSize, t.text(metrics.EngineScrapeSize.Name, runtime), float64(size))
 	s.append(metrics.EngineScrapeSeries, t.text(metrics.EngineScrapeSeries.Name, runtime), float64(t.plan.series))
-	for _, a := range slices.SortedFunc(maps.Keys(t.missed), func(a, b absent) int { return strings.Compare(a.metric+a.source, b.metric+b.source) }) {
+	for _, a := range slices.SortedFunc(maps.Keys(t.missed), func(a, b absent) int {
+		return strings.Compare(a.metric+a.source,
+			b.metric+b.source)
+	}) {
 		s.append(metrics.SourceMissing, t.text(metrics.SourceMissing.Name, a.runtime,
 			metrics.Label{Name: metrics.LabelMetric, Value: a.metric}, metrics.Label{Name: metrics.LabelSource, Value: a.source}), t.missed[a])
 	}
@@ -662,7 +673,10 @@ func (t *target) note(reason string, err error) {
 		t.detail = err.Error()
 	} else {
 		lacks, _ := t.plan.lacks(t.values)
-		t.known = Engine{Runtime: t.plan.runtime, role: t.plan.role, Model: t.plan.model, Version: t.plan.version, Lacks: lacks, Sleeping: t.plan.sleeping(t.values)}
+		t.known = Engine{
+			Runtime: t.plan.runtime, role: t.plan.role, Model: t.plan.model, Version: t.plan.version, Lacks: lacks,
+			Sleeping: t.plan.sleeping(t.values),
+		}
 		t.declared, t.uncounted, t.whole, t.offers = t.plan.declared, t.plan.uncounted, t.plan.whole, t.plan.offers
 	}
 	t.mu.Unlock()

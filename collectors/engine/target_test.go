@@ -174,12 +174,20 @@ func TestEndpointsFillInWhatPagesLack(t *testing.T) {
 			`llm_engine_info{version="3.3.7",model_name="HuggingFaceH4/zephyr-7b-beta"}`: 1,
 			`llm_engine_requests_waiting{model_name="HuggingFaceH4/zephyr-7b-beta"}`:     14,
 		}},
-		{"sglang/v0.5.9-priority.prom", map[string]string{"/get_server_info": "sglang-server-info.json", "/v1/models": "sglang-models.json"}, map[string]float64{
-			`llm_engine_max_model_len_tokens`: 40960,
-		}},
-		{"trtllm/v1.1.0-unprefixed.prom", map[string]string{"/version": "trtllm-version.json", "/v1/models": "trtllm-models.json"}, map[string]float64{
-			`llm_engine_request_duration_seconds_count{model_name="nemotron-3-nano"}`: 321, // the metrics page says "undefined"
-		}},
+		{
+			"sglang/v0.5.9-priority.prom",
+			map[string]string{"/get_server_info": "sglang-server-info.json", "/v1/models": "sglang-models.json"},
+			map[string]float64{
+				`llm_engine_max_model_len_tokens`: 40960,
+			},
+		},
+		{
+			"trtllm/v1.1.0-unprefixed.prom",
+			map[string]string{"/version": "trtllm-version.json", "/v1/models": "trtllm-models.json"},
+			map[string]float64{
+				`llm_engine_request_duration_seconds_count{model_name="nemotron-3-nano"}`: 321, // the metrics page says "undefined"
+			},
+		},
 	} {
 		e := serve(t, readPage(t, c.page))
 		for path, file := range c.documents {
@@ -299,7 +307,10 @@ func TestNumbersFollowThePage(t *testing.T) {
 		if strings.HasPrefix(line, "#") || !strings.Contains(line, " ") {
 			return line
 		}
-		return line[:strings.LastIndexByte(line, ' ')+1] + []string{"0.0", "1e+06", "NaN", "+Inf", "17", "0.30000000000000004"}[random.IntN(6)] + "\n"
+		return line[:strings.LastIndexByte(line, ' ')+1] + []string{
+			"0.0", "1e+06", "NaN", "+Inf", "17",
+			"0.30000000000000004",
+		}[random.IntN(6)] + "\n"
 	}
 	for round := range 40 {
 		var page strings.Builder
@@ -320,7 +331,8 @@ func TestNumbersFollowThePage(t *testing.T) {
 		want := parse(t, exposition(t, collectorFor(t, []TargetConfig{{URL: e.URL}})))
 		for _, f := range metrics.All() {
 			switch f {
-			case metrics.EngineScrapeDuration, metrics.SourceMissing, metrics.EngineRestarts, metrics.RequestsInFlight, metrics.EngineLastProgress, metrics.EngineStalled, metrics.EngineWithoutProgress:
+			case metrics.EngineScrapeDuration, metrics.SourceMissing, metrics.EngineRestarts, metrics.RequestsInFlight,
+				metrics.EngineLastProgress, metrics.EngineStalled, metrics.EngineWithoutProgress:
 				continue // they remember
 			}
 			for _, suffix := range []string{"", "_bucket", "_sum", "_count"} {
@@ -384,7 +396,10 @@ func TestRequestToTheEngine(t *testing.T) {
 		TLSConfig:     config.TLSConfig{CAFile: ca},
 	}}})
 	parse(t, exposition(t, c)).want(t, `llm_engine_up`, 1)
-	for header, want := range map[string]string{"Authorization": "Bearer s3cret", "Accept": "text/plain;version=0.0.4;q=1,*/*;q=0.1", "Accept-Encoding": "gzip", "User-Agent": "test"} {
+	for header, want := range map[string]string{
+		"Authorization": "Bearer s3cret", "Accept": "text/plain;version=0.0.4;q=1,*/*;q=0.1",
+		"Accept-Encoding": "gzip", "User-Agent": "test",
+	} {
 		if got := headers.Get(header); got != want {
 			t.Errorf("%s is %q, want %q", header, got, want)
 		}
@@ -491,7 +506,8 @@ func TestAnotherEngineAtTheSameAddress(t *testing.T) {
 }
 
 func TestModelOfSeriesThatNameNone(t *testing.T) {
-	const config = "# TYPE vllm:cache_config_info gauge\nvllm:cache_config_info{engine=\"0\",kv_cache_size_tokens=\"4096\"} 1\n# TYPE vllm:num_requests_running gauge\n"
+	const config = "# TYPE vllm:cache_config_info gauge\nvllm:cache_config_info{engine=\"0\",kv_cache_size_tokens=\"4096\"} 1\n# TYPE " +
+		"vllm:num_requests_running gauge\n"
 	const running = "vllm:num_requests_running{engine=\"0\",model_name=\"%\"} 1\n"
 	one, two := strings.ReplaceAll(running, "%", "a"), strings.ReplaceAll(running, "%", "b")
 	// The only model of the metrics page has it; of two, nobody knows which.
@@ -505,7 +521,8 @@ func TestModelOfSeriesThatNameNone(t *testing.T) {
 
 func TestOpenMetricsIsReadToo(t *testing.T) {
 	e := serve(t, "# TYPE vllm:prompt_tokens counter\nvllm:prompt_tokens_total{model_name=\"m\"} 12.0 # {trace_id=\"x\"} 1.0\n"+
-		"vllm:prompt_tokens_created{model_name=\"m\"} 1.7e+09\n# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running{model_name=\"m\"} 3.0\n# EOF\n")
+		"vllm:prompt_tokens_created{model_name=\"m\"} 1.7e+09\n# TYPE vllm:num_requests_running "+
+		"gauge\nvllm:num_requests_running{model_name=\"m\"} 3.0\n# EOF\n")
 	e.contentType = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 	c := collectorFor(t, []TargetConfig{{URL: e.URL}})
 	for range 2 {
@@ -540,17 +557,33 @@ func TestConfigurationErrors(t *testing.T) {
 		{"targets[0].engine", "unknown engine \"vlm\": use one of", TargetConfig{URL: "http://h:1", Engine: "vlm"}, nil},
 		{"targets[0].labels.dp_rank", "cannot be set here", TargetConfig{URL: "http://h:1", Labels: map[string]string{"dp_rank": "1"}}, nil},
 		{"targets[0].labels.a-b", "not a label name", TargetConfig{URL: "http://h:1", Labels: map[string]string{"a-b": "1"}}, nil},
-		{"targets[0].http_config.authorization.credentials", "credentials_file", TargetConfig{URL: "http://h:1",
-			HTTP: config.HTTPClientConfig{Authorization: &config.Authorization{Credentials: "s3cret"}}}, nil},
+		{"targets[0].http_config.authorization.credentials", "credentials_file", TargetConfig{
+			URL:  "http://h:1",
+			HTTP: config.HTTPClientConfig{Authorization: &config.Authorization{Credentials: "s3cret"}},
+		}, nil},
 		{"mappings[0].engine", "needs a name", TargetConfig{}, &Mapping{}},
 		{"mappings[0].recognise", "only mine has", TargetConfig{}, &Mapping{Engine: "mine"}},
-		{"mappings[0].labels.pod", "only model_name", TargetConfig{}, &Mapping{Engine: "mine", Recognise: "x", Labels: map[string]string{"pod": "p"}}},
+		{"mappings[0].labels.pod", "only model_name", TargetConfig{}, &Mapping{
+			Engine: "mine", Recognise: "x",
+			Labels: map[string]string{"pod": "p"},
+		}},
 		{"mappings[0].metrics[0].to", "docs/metrics.md", TargetConfig{}, mapping(MetricMapping{To: "llm_engine_requests"})},
 		{"mappings[0].metrics[0].from", "PromQL", TargetConfig{}, mapping(MetricMapping{To: "llm_engine_requests_running", From: `x{a=}`})},
 		{"mappings[0].metrics[0].from", "one metric", TargetConfig{}, mapping(MetricMapping{To: "llm_engine_requests_running", From: `{a="b"}`})},
-		{"mappings[0].metrics[0].type", "counter, gauge, histogram", TargetConfig{}, mapping(MetricMapping{To: "llm_engine_requests_running", From: `x`})},
-		{"mappings[0].metrics[0].type", "is a gauge", TargetConfig{}, mapping(MetricMapping{To: "llm_engine_requests_running", From: `x`, Type: scrape.Counter})},
-		{"mappings[0].metrics[0].outcome", "takes an outcome", TargetConfig{}, mapping(MetricMapping{To: "llm_engine_requests_total", From: `x`, Type: scrape.Counter})},
+		{
+			"mappings[0].metrics[0].type", "counter, gauge, histogram",
+			TargetConfig{},
+			mapping(MetricMapping{To: "llm_engine_requests_running", From: `x`}),
+		},
+		{"mappings[0].metrics[0].type", "is a gauge", TargetConfig{}, mapping(MetricMapping{
+			To: "llm_engine_requests_running", From: `x`,
+			Type: scrape.Counter,
+		})},
+		{
+			"mappings[0].metrics[0].outcome", "takes an outcome",
+			TargetConfig{},
+			mapping(MetricMapping{To: "llm_engine_requests_total", From: `x`, Type: scrape.Counter}),
+		},
 	} {
 		var targets []TargetConfig
 		var mappings []Mapping
@@ -569,7 +602,8 @@ func TestConfigurationErrors(t *testing.T) {
 			t.Errorf("the error shows a secret: %v", err)
 		}
 	}
-	if _, err := New(Config{Targets: []TargetConfig{{URL: "http://h:1"}, {URL: "http://h:1/metrics"}}, Log: discard}); err == nil || !strings.Contains(err.Error(), "targets[0]") {
+	if _, err := New(Config{Targets: []TargetConfig{{URL: "http://h:1"}, {URL: "http://h:1/metrics"}}, Log: discard}); err == nil ||
+		!strings.Contains(err.Error(), "targets[0]") {
 		t.Errorf("one server twice: %v", err)
 	}
 }
@@ -580,7 +614,8 @@ func mapping(m MetricMapping) *Mapping {
 
 func TestUserMapping(t *testing.T) {
 	page := "# TYPE mine_requests gauge\nmine_requests{state=\"running\",llm=\"a\"} 4\nmine_requests{state=\"queued\",llm=\"a\"} 2\n" +
-		"# TYPE mine_first_token_ms histogram\nmine_first_token_ms_bucket{llm=\"a\",le=\"300\"} 1\nmine_first_token_ms_bucket{llm=\"a\",le=\"+Inf\"} 2\n" +
+		"# TYPE mine_first_token_ms histogram\nmine_first_token_ms_bucket{llm=\"a\",le=\"300\"} " +
+		"1\nmine_first_token_ms_bucket{llm=\"a\",le=\"+Inf\"} 2\n" +
 		"mine_first_token_ms_sum{llm=\"a\"} 900\nmine_first_token_ms_count{llm=\"a\"} 2\n" +
 		"# TYPE mine_done counter\nmine_done{llm=\"a\",ok=\"yes\"} 9\nmine_done{llm=\"a\",ok=\"no\"} 1\n"
 	c := collectorFor(t, []TargetConfig{{URL: serve(t, page).URL, Timeout: model.Duration(time.Second)}}, Mapping{
@@ -605,8 +640,10 @@ func TestUserMapping(t *testing.T) {
 	// A known engine can be taught more; what it says itself stays.
 	fork := "# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running{model_name=\"m\",engine=\"0\"} 1\n" +
 		"# TYPE fork_waiting gauge\nfork_waiting{model_name=\"m\",engine=\"0\"} 5\n"
-	c = collectorFor(t, []TargetConfig{{URL: serve(t, fork).URL}}, Mapping{Engine: "vllm",
-		Metrics: []MetricMapping{{To: "llm_engine_requests_waiting", From: `fork_waiting`, Type: scrape.Gauge}}})
+	c = collectorFor(t, []TargetConfig{{URL: serve(t, fork).URL}}, Mapping{
+		Engine:  "vllm",
+		Metrics: []MetricMapping{{To: "llm_engine_requests_waiting", From: `fork_waiting`, Type: scrape.Gauge}},
+	})
 	s = parse(t, exposition(t, c))
 	s.want(t, `llm_engine_requests_running{runtime="vllm",model_name="m",dp_rank="0"}`, 1)
 	s.want(t, `llm_engine_requests_waiting{runtime="vllm",model_name="m",dp_rank="0"}`, 5)
@@ -633,7 +670,8 @@ func TestLastServed(t *testing.T) {
 	silent := exposition(t, c)
 	s = parse(t, silent)
 	s.want(t, metrics.EngineInfo.Name)
-	if got := s.get(t, metrics.EngineLastServed.Name); len(got) != models || models < 3 || slices.Max(got) != float64(read.Unix()) || slices.Min(got) != float64(read.Unix()) {
+	if got := s.get(t, metrics.EngineLastServed.Name); len(got) != models || models < 3 || slices.Max(got) != float64(read.Unix()) ||
+		slices.Min(got) != float64(read.Unix()) {
 		t.Errorf("%d models were there at %d: %v", models, read.Unix(), got)
 	}
 	golden.Compare(t, "testdata/silent.prom", golden.Still(silent, metrics.EngineScrapeDuration.Name))

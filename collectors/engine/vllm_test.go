@@ -19,7 +19,8 @@ func TestAdaptersOfVLLM(t *testing.T) {
 		s.want(t, `llm_engine_loras_waiting`, want.waiting...)
 		s.want(t, `llm_engine_lora_slots`, want.slots...)
 	}
-	page(t, "vllm/v0.32.0-dp2-lora.prom").want(t, `llm_engine_metric_source_info{metric="llm_engine_loras_running",quality="missing",reason=~"several API servers.*"}`, 1)
+	page(t, "vllm/v0.32.0-dp2-lora.prom").
+		want(t, `llm_engine_metric_source_info{metric="llm_engine_loras_running",quality="missing",reason=~"several API servers.*"}`, 1)
 }
 
 // TestEstimatesOfVLLM: without its flag, vLLM shows its estimates and leaves them at 0.
@@ -29,7 +30,8 @@ func TestEstimatesOfVLLM(t *testing.T) {
 		s.want(t, f.Name)
 		s.want(t, `llm_engine_metric_source_info{metric="`+f.Name+`",quality="missing",reason=~"needs --enable-mfu-metrics.*"}`, 1)
 	}
-	s = parse(t, mapped(t, "# TYPE vllm:estimated_flops_per_gpu_total counter\nvllm:estimated_flops_per_gpu_total{engine=\"0\",model_name=\"m\"} 7\n"+
+	s = parse(t, mapped(t, "# TYPE vllm:estimated_flops_per_gpu_total "+
+		"counter\nvllm:estimated_flops_per_gpu_total{engine=\"0\",model_name=\"m\"} 7\n"+
 		"# TYPE vllm:estimated_read_bytes_per_gpu_total counter\nvllm:estimated_read_bytes_per_gpu_total{engine=\"0\",model_name=\"m\"} 5\n"+
 		"# TYPE vllm:estimated_write_bytes_per_gpu_total counter\nvllm:estimated_write_bytes_per_gpu_total{engine=\"0\",model_name=\"m\"} 3\n"))
 	s.want(t, metrics.EstimatedFlops.Name, 7)
@@ -42,8 +44,10 @@ func TestWhenVLLMCounts(t *testing.T) {
 	for counted, families := range map[metrics.Counted][]*metrics.Family{
 		metrics.CountedFirst: {metrics.TimeToFirstToken, metrics.PromptTokens},
 		metrics.CountedStep:  {metrics.InterTokenLatency, metrics.GenerationTokens},
-		metrics.CountedEnd: {metrics.QueueTime, metrics.PrefillTime, metrics.DecodeTime, metrics.RequestDuration, metrics.RequestPromptTokens,
-			metrics.RequestGenerationTokens, metrics.TimePerOutputToken},
+		metrics.CountedEnd: {
+			metrics.QueueTime, metrics.PrefillTime, metrics.DecodeTime, metrics.RequestDuration, metrics.RequestPromptTokens,
+			metrics.RequestGenerationTokens, metrics.TimePerOutputToken,
+		},
 	} {
 		for _, f := range families {
 			s.want(t, `llm_engine_metric_source_info{metric="`+f.Name+`",counted="`+string(counted)+`"}`, 1)

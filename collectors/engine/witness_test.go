@@ -21,26 +21,66 @@ type witness struct {
 }
 
 var witnesses = []witness{
-	{name: "Dynamo's frontend", page: "dynamo/frontend-v1.6.0-killed.prom", moves: []string{
-		`dynamo_frontend_requests_total{endpoint="chat_completions",error_type="",`, `dynamo_frontend_output_tokens_total`},
-		shows: `dynamo_frontend_inflight_requests{model="Tiny/Mock"}`, within: 10 * time.Minute},
-	{name: "Dynamo's worker", page: "dynamo/worker-vllm.prom", moves: []string{"vllm:request_success_total", "vllm:generation_tokens_total", "vllm:iteration_tokens_total_count"},
+	{
+		name: "Dynamo's frontend", page: "dynamo/frontend-v1.6.0-killed.prom", moves: []string{
+			`dynamo_frontend_requests_total{endpoint="chat_completions",error_type="",`, `dynamo_frontend_output_tokens_total`,
+		},
+		shows: `dynamo_frontend_inflight_requests{model="Tiny/Mock"}`, within: 10 * time.Minute,
+	},
+	{
+		name: "Dynamo's worker", page: "dynamo/worker-vllm.prom", moves: []string{
+			"vllm:request_success_total",
+			"vllm:generation_tokens_total", "vllm:iteration_tokens_total_count",
+		},
 		load:  []string{"vllm:num_requests_running", "vllm:num_requests_waiting", "dynamo_engine_request", "dynamo_request_queue"},
-		shows: `dynamo_component_inflight_requests`, within: time.Minute},
-	{name: "Modular MAX", page: "modular_max/04c9bae-loaded.prom", moves: []string{`maxserve_request_count_total{code="200",path="/v1/chat/completions"}`, "maxserve_num_output_tokens_total"},
-		load: []string{"maxserve_num_requests_queued", "maxserve_num_requests_awaiting_admission"}, shows: "maxserve_num_requests_running", within: 5 * time.Minute},
-	{name: "Xinference", page: "xinference/worker-2026.prom", without: `replica_index="1"|bge-m3`, moves: []string{"xinference:output_tokens_total_counter"},
-		shows: "xinference:model_serve_count", within: 30 * time.Minute},
-	{name: "NIM", page: "nim/1.x.prom", moves: []string{`request_finish_total{finished_reason="stop"`, "generation_tokens_total"}, load: []string{"num_requests_running", "num_requests_waiting"},
-		shows: "process_open_fds", rest: 40, files: true, within: 5 * time.Minute},
-	{name: "LMDeploy", page: "lmdeploy/v0.9.2.prom", moves: []string{`lmdeploy:request_success_total`, "lmdeploy:generation_tokens_total", "lmdeploy:iteration_tokens_total_count"},
-		load: []string{"lmdeploy:num_requests_running", "lmdeploy:num_requests_waiting"}, shows: "process_open_fds", rest: 40, files: true, within: time.Minute},
-	{name: "TensorRT-LLM", page: "trtllm/v1.3.0-full.prom", moves: []string{`trtllm_request_success_total{engine_type="trtllm",finished_reason="stop"`, "trtllm_generation_tokens_total"},
-		load: []string{"trtllm_num_requests_running", "trtllm_num_requests_waiting"}, shows: ofKernel, rest: 2, files: true, within: 5 * time.Minute},
-	{name: "Aphrodite", page: "vllm/aphrodite-v0.20.prom", moves: []string{`aphrodite:request_success_total{engine="0",finished_reason="stop"`, "aphrodite:generation_tokens_total", "aphrodite:iteration_tokens_total_count"},
-		load: []string{"aphrodite:engine_sleep_state"}, shows: "process_open_fds", rest: 40, files: true, within: time.Minute},
-	{name: "KServe's Hugging Face server", page: "kserve/huggingface-vllm.prom", moves: []string{`vllm:request_success_total{engine="0",finished_reason="stop"`, "vllm:generation_tokens_total", "vllm:iteration_tokens_total_count"},
-		load: []string{"vllm:engine_sleep_state"}, shows: "process_open_fds", rest: 40, files: true, within: time.Minute},
+		shows: `dynamo_component_inflight_requests`, within: time.Minute,
+	},
+	{
+		name: "Modular MAX", page: "modular_max/04c9bae-loaded.prom",
+		moves: []string{`maxserve_request_count_total{code="200",path="/v1/chat/completions"}`, "maxserve_num_output_tokens_total"},
+		load:  []string{"maxserve_num_requests_queued", "maxserve_num_requests_awaiting_admission"}, shows: "maxserve_num_requests_running",
+		within: 5 * time.Minute,
+	},
+	{
+		name: "Xinference", page: "xinference/worker-2026.prom", without: `replica_index="1"|bge-m3`,
+		moves: []string{"xinference:output_tokens_total_counter"},
+		shows: "xinference:model_serve_count", within: 30 * time.Minute,
+	},
+	{
+		name: "NIM", page: "nim/1.x.prom", moves: []string{`request_finish_total{finished_reason="stop"`, "generation_tokens_total"},
+		load:  []string{"num_requests_running", "num_requests_waiting"},
+		shows: "process_open_fds", rest: 40, files: true, within: 5 * time.Minute,
+	},
+	{
+		name: "LMDeploy", page: "lmdeploy/v0.9.2.prom", moves: []string{
+			`lmdeploy:request_success_total`, "lmdeploy:generation_tokens_total",
+			"lmdeploy:iteration_tokens_total_count",
+		},
+		load: []string{"lmdeploy:num_requests_running", "lmdeploy:num_requests_waiting"}, shows: "process_open_fds", rest: 40, files: true,
+		within: time.Minute,
+	},
+	{
+		name: "TensorRT-LLM", page: "trtllm/v1.3.0-full.prom",
+		moves: []string{`trtllm_request_success_total{engine_type="trtllm",finished_reason="stop"`, "trtllm_generation_tokens_total"},
+		load:  []string{"trtllm_num_requests_running", "trtllm_num_requests_waiting"}, shows: ofKernel, rest: 2, files: true,
+		within: 5 * time.Minute,
+	},
+	{
+		name: "Aphrodite", page: "vllm/aphrodite-v0.20.prom",
+		moves: []string{
+			`aphrodite:request_success_total{engine="0",finished_reason="stop"`, "aphrodite:generation_tokens_total",
+			"aphrodite:iteration_tokens_total_count",
+		},
+		load: []string{"aphrodite:engine_sleep_state"}, shows: "process_open_fds", rest: 40, files: true, within: time.Minute,
+	},
+	{
+		name: "KServe's Hugging Face server", page: "kserve/huggingface-vllm.prom",
+		moves: []string{
+			`vllm:request_success_total{engine="0",finished_reason="stop"`, "vllm:generation_tokens_total",
+			"vllm:iteration_tokens_total_count",
+		},
+		load: []string{"vllm:engine_sleep_state"}, shows: "process_open_fds", rest: 40, files: true, within: time.Minute,
+	},
 }
 
 // served plays half an hour in which the engine answers one request a second, and is at rest at each reading.
@@ -50,7 +90,7 @@ func (w witness) served(t *testing.T) *played {
 		var kept []string
 		for _, line := range p.order {
 			out := false
-			for _, of := range strings.Split(w.without, "|") {
+			for of := range strings.SplitSeq(w.without, "|") {
 				out = out || strings.Contains(line, of)
 			}
 			if !out {

@@ -26,9 +26,15 @@ var clockEvents = []struct {
 	{nvml.ClocksEventReasonSwPowerCap, "sw_power_cap", []uint32{nvml.FI_DEV_CLOCKS_EVENT_REASON_SW_POWER_CAP}},
 	{nvml.ClocksThrottleReasonHwSlowdown, "hw_slowdown", nil},
 	{nvml.ClocksEventReasonSyncBoost, "sync_boost", []uint32{nvml.FI_DEV_CLOCKS_EVENT_REASON_SYNC_BOOST}},
-	{nvml.ClocksEventReasonSwThermalSlowdown, "sw_thermal_slowdown", []uint32{nvml.FI_DEV_CLOCKS_EVENT_REASON_SW_THERM_SLOWDOWN, nvml.FI_DEV_PERF_POLICY_THERMAL}},
+	{nvml.ClocksEventReasonSwThermalSlowdown, "sw_thermal_slowdown", []uint32{
+		nvml.FI_DEV_CLOCKS_EVENT_REASON_SW_THERM_SLOWDOWN,
+		nvml.FI_DEV_PERF_POLICY_THERMAL,
+	}},
 	{nvml.ClocksThrottleReasonHwThermalSlowdown, "hw_thermal_slowdown", []uint32{nvml.FI_DEV_CLOCKS_EVENT_REASON_HW_THERM_SLOWDOWN}},
-	{nvml.ClocksThrottleReasonHwPowerBrakeSlowdown, "hw_power_brake_slowdown", []uint32{nvml.FI_DEV_CLOCKS_EVENT_REASON_HW_POWER_BRAKE_SLOWDOWN}},
+	{
+		nvml.ClocksThrottleReasonHwPowerBrakeSlowdown, "hw_power_brake_slowdown",
+		[]uint32{nvml.FI_DEV_CLOCKS_EVENT_REASON_HW_POWER_BRAKE_SLOWDOWN},
+	},
 	{nvml.ClocksEventReasonDisplayClockSetting, "display_clock_setting", nil},
 	{nvml.ClocksEventReasonBoardLimit, "board_limit", []uint32{nvml.FI_DEV_PERF_POLICY_BOARD_LIMIT}},
 	{nvml.ClocksEventReasonReliability, "reliability", []uint32{nvml.FI_DEV_PERF_POLICY_RELIABILITY}},

@@ -65,7 +65,8 @@ func (c *Collector) Detach(ttl time.Duration) error {
 	}
 	for _, h := range c.health(time.Now()) {
 		if h.stuck {
-			return fmt.Errorf("GPU %s (%s) is stuck in a driver call, so NVML cannot be released: end the exporter instead", h.identity.Index, h.identity.PCI)
+			return fmt.Errorf("GPU %s (%s) is stuck in a driver call, so NVML cannot be released: end the exporter instead", h.identity.Index,
+				h.identity.PCI)
 		}
 	}
 	patience := c.options.Deadline + 5*time.Second

@@ -74,37 +74,49 @@ var codes = map[code]struct {
 	reach  reach
 	remedy string
 }{
-	codeUninitialized:    {"uninitialized", wholeLibrary, "the library was released under the exporter; it is initialised again"},
-	2:                    {"invalid_argument", forGood, "the driver does not know what was asked for; update the driver"},
-	codeNotSupported:     {"not_supported", forGood, "this GPU model or its present mode does not offer it"},
-	codeNoPermission:     {"no_permission", forGood, "run the exporter as root, or grant the container the GPU's device nodes"},
-	5:                    {"already_initialized", thisTime, "none; current drivers do not return this error"},
-	codeNotFound:         {"not_found", forGood, "this GPU does not have it"},
-	7:                    {"insufficient_size", thisTime, "the list grew while it was read; it is read again"},
-	8:                    {"insufficient_power", wholeGPU, "connect the auxiliary power cables of the GPU"},
-	codeDriverNotLoaded:  {"driver_not_loaded", wholeLibrary, "load the NVIDIA kernel driver (modprobe nvidia)"},
-	codeTimeout:          {"timeout", thisTime, "the driver was too slow; the exporter tries again"},
-	11:                   {"irq_issue", wholeGPU, "the kernel has an interrupt problem with this GPU; see the kernel log"},
-	codeLibraryNotFound:  {"library_not_found", wholeLibrary, "install the NVIDIA driver, mount libnvidia-ml.so.1 into the container, or give its path"},
+	codeUninitialized:   {"uninitialized", wholeLibrary, "the library was released under the exporter; it is initialised again"},
+	2:                   {"invalid_argument", forGood, "the driver does not know what was asked for; update the driver"},
+	codeNotSupported:    {"not_supported", forGood, "this GPU model or its present mode does not offer it"},
+	codeNoPermission:    {"no_permission", forGood, "run the exporter as root, or grant the container the GPU's device nodes"},
+	5:                   {"already_initialized", thisTime, "none; current drivers do not return this error"},
+	codeNotFound:        {"not_found", forGood, "this GPU does not have it"},
+	7:                   {"insufficient_size", thisTime, "the list grew while it was read; it is read again"},
+	8:                   {"insufficient_power", wholeGPU, "connect the auxiliary power cables of the GPU"},
+	codeDriverNotLoaded: {"driver_not_loaded", wholeLibrary, "load the NVIDIA kernel driver (modprobe nvidia)"},
+	codeTimeout:         {"timeout", thisTime, "the driver was too slow; the exporter tries again"},
+	11:                  {"irq_issue", wholeGPU, "the kernel has an interrupt problem with this GPU; see the kernel log"},
+	codeLibraryNotFound: {
+		"library_not_found", wholeLibrary,
+		"install the NVIDIA driver, mount libnvidia-ml.so.1 into the container, or give its path",
+	},
 	codeFunctionNotFound: {"function_not_found", forGood, "the driver is too old for it; update the driver"},
 	14:                   {"corrupted_inforom", thisTime, "the InfoROM is corrupted; run field diagnostics"},
 	15:                   {"gpu_is_lost", wholeGPU, "the GPU has fallen off the bus; drain the node and restart the machine"},
 	16:                   {"reset_required", wholeGPU, "drain the GPU and reset it (nvidia-smi --gpu-reset)"},
-	codeOperatingSystem:  {"operating_system", wholeProcess, "the operating system or the container's cgroup blocks the GPU's device nodes; recreate the container, and see the kernel log"},
-	codeVersionMismatch:  {"lib_rm_version_mismatch", wholeLibrary, "the driver was updated under the exporter; restart the exporter, and reload the kernel module if that does not help"},
-	19:                   {"in_use", thisTime, "the GPU is in use by another client"},
-	20:                   {"memory", thisTime, "the node is out of memory"},
-	21:                   {"no_data", thisTime, "the driver has no value yet; the exporter tries again"},
-	22:                   {"vgpu_ecc_not_supported", forGood, "the virtual GPU does not offer it while ECC is on"},
-	23:                   {"insufficient_resources", thisTime, "the driver ran out of a resource other than memory; the exporter tries again"},
-	24:                   {"freq_not_supported", forGood, "this GPU does not have the clock"},
-	25:                   {"argument_version_mismatch", forGood, "the driver does not know this version of the call; update the driver"},
-	26:                   {"deprecated", forGood, "the driver has withdrawn it"},
-	27:                   {"not_ready", thisTime, "the GPU is not ready yet; the exporter tries again"},
-	28:                   {"gpu_not_found", wholeGPU, "the driver has no such GPU any more; see the kernel log"},
-	29:                   {"invalid_state", thisTime, "the GPU's present state has no such value; reset the GPU if that lasts"},
-	30:                   {"reset_type_not_supported", forGood, "this GPU does not offer it"},
-	codeUnknown:          {"unknown", thisTime, "see the kernel log; in a container, systemd may have taken the GPU's device nodes away: recreate the container"},
+	codeOperatingSystem: {
+		"operating_system", wholeProcess,
+		"the operating system or the container's cgroup blocks the GPU's device nodes; recreate the container, and see the kernel log",
+	},
+	codeVersionMismatch: {
+		"lib_rm_version_mismatch", wholeLibrary,
+		"the driver was updated under the exporter; restart the exporter, and reload the kernel module if that does not help",
+	},
+	19: {"in_use", thisTime, "the GPU is in use by another client"},
+	20: {"memory", thisTime, "the node is out of memory"},
+	21: {"no_data", thisTime, "the driver has no value yet; the exporter tries again"},
+	22: {"vgpu_ecc_not_supported", forGood, "the virtual GPU does not offer it while ECC is on"},
+	23: {"insufficient_resources", thisTime, "the driver ran out of a resource other than memory; the exporter tries again"},
+	24: {"freq_not_supported", forGood, "this GPU does not have the clock"},
+	25: {"argument_version_mismatch", forGood, "the driver does not know this version of the call; update the driver"},
+	26: {"deprecated", forGood, "the driver has withdrawn it"},
+	27: {"not_ready", thisTime, "the GPU is not ready yet; the exporter tries again"},
+	28: {"gpu_not_found", wholeGPU, "the driver has no such GPU any more; see the kernel log"},
+	29: {"invalid_state", thisTime, "the GPU's present state has no such value; reset the GPU if that lasts"},
+	30: {"reset_type_not_supported", forGood, "this GPU does not offer it"},
+	codeUnknown: {
+		"unknown", thisTime,
+		"see the kernel log; in a container, systemd may have taken the GPU's device nodes away: recreate the container",
+	},
 }
 
 // Remedy returns what to do about a reason of llm_gpu_nvml_up or llm_gpu_up; empty if there is nothing to do.
@@ -159,8 +171,7 @@ func reasonFor(err error) string {
 
 // reachOf returns how much an error affects.
 func reachOf(err error) reach {
-	var call *callError
-	if errors.As(err, &call) {
+	if call, ok := errors.AsType[*callError](err); ok {
 		return codes[call.code].reach
 	}
 	return thisTime

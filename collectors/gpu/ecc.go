@@ -36,9 +36,13 @@ type eccLocation struct {
 var eccLocations = [2][]eccLocation{
 	{{nvml.MEMORY_LOCATION_SRAM, "sram"}, {nvml.MEMORY_LOCATION_DRAM, "dram"}},
 	{
-		{nvml.MEMORY_LOCATION_DRAM, "dram"}, {nvml.MEMORY_LOCATION_L1_CACHE, "l1"}, {nvml.MEMORY_LOCATION_L2_CACHE, "l2"},
-		{nvml.MEMORY_LOCATION_REGISTER_FILE, "register_file"}, {nvml.MEMORY_LOCATION_TEXTURE_MEMORY, "texture"},
-		{nvml.MEMORY_LOCATION_TEXTURE_SHM, "shared"}, {nvml.MEMORY_LOCATION_CBU, "cbu"},
+		{nvml.MEMORY_LOCATION_DRAM, "dram"},
+		{nvml.MEMORY_LOCATION_L1_CACHE, "l1"},
+		{nvml.MEMORY_LOCATION_L2_CACHE, "l2"},
+		{nvml.MEMORY_LOCATION_REGISTER_FILE, "register_file"},
+		{nvml.MEMORY_LOCATION_TEXTURE_MEMORY, "texture"},
+		{nvml.MEMORY_LOCATION_TEXTURE_SHM, "shared"},
+		{nvml.MEMORY_LOCATION_CBU, "cbu"},
 	},
 }
 

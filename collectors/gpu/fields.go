@@ -53,21 +53,51 @@ const (
 
 // deviceFields lists the fields of the GPU itself.
 var deviceFields = []field{
-	{fieldID: fieldID{id: nvml.FI_DEV_MEMORY_TEMP}, to: metrics.GPUTemperature, labels: []string{"memory"}, feature: "memory_temperature", value: positive},
+	{
+		fieldID: fieldID{id: nvml.FI_DEV_MEMORY_TEMP}, to: metrics.GPUTemperature, labels: []string{"memory"}, feature: "memory_temperature",
+		value: positive,
+	},
 	{fieldID: fieldID{id: nvml.FI_DEV_TEMPERATURE_SHUTDOWN_TLIMIT}, row: at(slow)},
 	{fieldID: fieldID{id: nvml.FI_DEV_TEMPERATURE_SLOWDOWN_TLIMIT}, row: at(slow)},
 	{fieldID: fieldID{id: nvml.FI_DEV_TEMPERATURE_GPU_MAX_TLIMIT}, row: at(slow)},
 
 	{fieldID: fieldID{id: nvml.FI_DEV_POWER_INSTANT}, to: metrics.GPUPower, labels: []string{"gpu"}, per: milli},
-	{fieldID: fieldID{id: nvml.FI_DEV_POWER_AVERAGE}, to: metrics.GPUPower, labels: []string{"gpu_average"}, feature: "power_average", per: milli},
-	{fieldID: fieldID{nvml.FI_DEV_POWER_INSTANT, scopeModule}, to: metrics.GPUPower, labels: []string{"module"}, feature: "power_module", per: milli, value: positive},
-	{fieldID: fieldID{nvml.FI_DEV_POWER_INSTANT, scopeMemory}, to: metrics.GPUPower, labels: []string{"memory"}, feature: "power_memory", per: milli, value: positive},
-	{fieldID: fieldID{nvml.FI_DEV_POWER_AVERAGE, scopeMemory}, to: metrics.GPUPower, labels: []string{"memory_average"}, feature: "power_memory", per: milli, value: positive},
-	{fieldID: fieldID{id: nvml.FI_DEV_POWER_CURRENT_LIMIT}, to: metrics.GPUPowerLimit, labels: []string{"enforced"}, feature: "power_limit", per: milli, row: at(slow)},
-	{fieldID: fieldID{id: nvml.FI_DEV_POWER_REQUESTED_LIMIT}, to: metrics.GPUPowerLimit, labels: []string{"requested"}, feature: "power_limit", per: milli, row: at(slow)},
-	{fieldID: fieldID{id: nvml.FI_DEV_POWER_DEFAULT_LIMIT}, to: metrics.GPUPowerLimit, labels: []string{"default"}, feature: "power_limit", per: milli, row: at(slow)},
-	{fieldID: fieldID{id: nvml.FI_DEV_POWER_MIN_LIMIT}, to: metrics.GPUPowerLimit, labels: []string{"min"}, feature: "power_limit", per: milli, row: at(slow)},
-	{fieldID: fieldID{id: nvml.FI_DEV_POWER_MAX_LIMIT}, to: metrics.GPUPowerLimit, labels: []string{"max"}, feature: "power_limit", per: milli, row: at(slow)},
+	{
+		fieldID: fieldID{id: nvml.FI_DEV_POWER_AVERAGE}, to: metrics.GPUPower, labels: []string{"gpu_average"}, feature: "power_average",
+		per: milli,
+	},
+	{
+		fieldID: fieldID{nvml.FI_DEV_POWER_INSTANT, scopeModule}, to: metrics.GPUPower, labels: []string{"module"}, feature: "power_module",
+		per: milli, value: positive,
+	},
+	{
+		fieldID: fieldID{nvml.FI_DEV_POWER_INSTANT, scopeMemory}, to: metrics.GPUPower, labels: []string{"memory"}, feature: "power_memory",
+		per: milli, value: positive,
+	},
+	{
+		fieldID: fieldID{nvml.FI_DEV_POWER_AVERAGE, scopeMemory}, to: metrics.GPUPower, labels: []string{"memory_average"},
+		feature: "power_memory", per: milli, value: positive,
+	},
+	{
+		fieldID: fieldID{id: nvml.FI_DEV_POWER_CURRENT_LIMIT}, to: metrics.GPUPowerLimit, labels: []string{"enforced"},
+		feature: "power_limit", per: milli, row: at(slow),
+	},
+	{
+		fieldID: fieldID{id: nvml.FI_DEV_POWER_REQUESTED_LIMIT}, to: metrics.GPUPowerLimit, labels: []string{"requested"},
+		feature: "power_limit", per: milli, row: at(slow),
+	},
+	{
+		fieldID: fieldID{id: nvml.FI_DEV_POWER_DEFAULT_LIMIT}, to: metrics.GPUPowerLimit, labels: []string{"default"},
+		feature: "power_limit", per: milli, row: at(slow),
+	},
+	{
+		fieldID: fieldID{id: nvml.FI_DEV_POWER_MIN_LIMIT}, to: metrics.GPUPowerLimit, labels: []string{"min"}, feature: "power_limit",
+		per: milli, row: at(slow),
+	},
+	{
+		fieldID: fieldID{id: nvml.FI_DEV_POWER_MAX_LIMIT}, to: metrics.GPUPowerLimit, labels: []string{"max"}, feature: "power_limit",
+		per: milli, row: at(slow),
+	},
 	{fieldID: fieldID{id: nvml.FI_DEV_TOTAL_ENERGY_CONSUMPTION}, to: metrics.GPUEnergy, feature: "energy", per: milli},
 
 	{fieldID: fieldID{id: nvml.FI_DEV_ECC_CURRENT}, to: metrics.GPUECCMode, labels: []string{"current"}, feature: "ecc_mode", row: at(slow)},
@@ -76,12 +106,24 @@ var deviceFields = []field{
 	{fieldID: fieldID{id: nvml.FI_DEV_ECC_DBE_VOL_TOTAL}, row: at(slow)},
 	{fieldID: fieldID{id: nvml.FI_DEV_ECC_SBE_AGG_TOTAL}, row: at(slow)},
 	{fieldID: fieldID{id: nvml.FI_DEV_ECC_DBE_AGG_TOTAL}, row: at(slow)},
-	{fieldID: fieldID{id: nvml.FI_DEV_REMAPPED_COR}, to: metrics.GPURemappedRows, labels: []string{"corrected"}, feature: "row_remap", row: at(slow)},
-	{fieldID: fieldID{id: nvml.FI_DEV_REMAPPED_UNC}, to: metrics.GPURemappedRows, labels: []string{"uncorrected"}, feature: "row_remap", row: at(slow)},
+	{
+		fieldID: fieldID{id: nvml.FI_DEV_REMAPPED_COR}, to: metrics.GPURemappedRows, labels: []string{"corrected"}, feature: "row_remap",
+		row: at(slow),
+	},
+	{
+		fieldID: fieldID{id: nvml.FI_DEV_REMAPPED_UNC}, to: metrics.GPURemappedRows, labels: []string{"uncorrected"}, feature: "row_remap",
+		row: at(slow),
+	},
 	{fieldID: fieldID{id: nvml.FI_DEV_REMAPPED_PENDING}, to: metrics.GPURowRemapPending, feature: "row_remap", row: at(slow)},
 	{fieldID: fieldID{id: nvml.FI_DEV_REMAPPED_FAILURE}, to: metrics.GPURowRemapFailure, feature: "row_remap", row: at(slow)},
-	{fieldID: fieldID{id: nvml.FI_DEV_RETIRED_SBE}, to: metrics.GPURetiredPages, labels: []string{"corrected"}, feature: "retired_pages", row: at(slow)},
-	{fieldID: fieldID{id: nvml.FI_DEV_RETIRED_DBE}, to: metrics.GPURetiredPages, labels: []string{"uncorrected"}, feature: "retired_pages", row: at(slow)},
+	{
+		fieldID: fieldID{id: nvml.FI_DEV_RETIRED_SBE}, to: metrics.GPURetiredPages, labels: []string{"corrected"}, feature: "retired_pages",
+		row: at(slow),
+	},
+	{
+		fieldID: fieldID{id: nvml.FI_DEV_RETIRED_DBE}, to: metrics.GPURetiredPages, labels: []string{"uncorrected"},
+		feature: "retired_pages", row: at(slow),
+	},
 	{fieldID: fieldID{id: nvml.FI_DEV_RETIRED_PENDING}, to: metrics.GPURetiredPagesPending, feature: "retired_pages", row: at(slow)},
 	{fieldID: fieldID{id: nvml.FI_DEV_GET_GPU_RECOVERY_ACTION}, to: metrics.GPURecoveryAction, feature: "recovery_action"},
 
@@ -164,7 +206,10 @@ func linkError(id uint32, kind string) field {
 }
 
 func linkBitErrors(id uint32, kind string) field {
-	return field{fieldID: fieldID{id: id}, to: metrics.GPUNVLinkBitErrors, labels: []string{kind}, feature: "nvlink_bit_errors", row: at(slow), value: bitErrors}
+	return field{
+		fieldID: fieldID{id: id}, to: metrics.GPUNVLinkBitErrors, labels: []string{kind}, feature: "nvlink_bit_errors",
+		row: at(slow), value: bitErrors,
+	}
 }
 
 func c2cError(id uint32, kind string) field {
@@ -254,7 +299,8 @@ func (d *nvmlDevice) dueFields(t tier, batch int) []*field {
 	for i := range d.fields {
 		f := &d.fields[i]
 		rate, byGPM := d.gpm.rates[f.gpm]
-		if f.tier != t || f.batch != batch || d.now.Before(f.restUntil) || d.answered(f.unless) || byGPM && rate.err == nil || f.nvlink && d.leadsNowhere(f.scope) {
+		if f.tier != t || f.batch != batch || d.now.Before(f.restUntil) || d.answered(f.unless) || byGPM && rate.err == nil || f.nvlink &&
+			d.leadsNowhere(f.scope) {
 			continue
 		}
 		d.asked = append(d.asked, f)

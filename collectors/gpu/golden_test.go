@@ -40,13 +40,16 @@ func TestPages(t *testing.T) {
 		change  func(*node) // after that
 		want    []string    // lines that say that the metrics page is complete
 	}{
-		{name: "hopper", gpus: 2, from: []string{fakenvml.H100},
+		{
+			name: "hopper", gpus: 2, from: []string{fakenvml.H100},
 			running: []string{`llm_gpu_xid_errors_total{gpu="1"`},
 			change:  func(n *node) { n.must(n.XID(1, 94)) },
-			want:    []string{`llm_gpu_sm_active_ratio{gpu="0"`, `llm_gpu_sm_active_ratio{gpu="1"`, `llm_gpu_xid_last_timestamp_seconds{gpu="1"`}},
+			want:    []string{`llm_gpu_sm_active_ratio{gpu="0"`, `llm_gpu_sm_active_ratio{gpu="1"`, `llm_gpu_xid_last_timestamp_seconds{gpu="1"`},
+		},
 		{name: "blackwell", gpus: 1, from: []string{fakenvml.H100, fakenvml.GB200}, want: []string{`llm_gpu_sm_active_ratio{gpu="0"`}},
 		{name: "unified_memory", gpus: 1, from: []string{fakenvml.H100, fakenvml.GB10}, want: []string{`llm_gpu_up{gpu="0"`}},
-		{name: "nvswitch", gpus: 1, from: []string{fakenvml.H100},
+		{
+			name: "nvswitch", gpus: 1, from: []string{fakenvml.H100},
 			prepare: func(n *node) {
 				n.config.Kmsg = filepath.Join(n.t.TempDir(), "kmsg")
 				n.config.ProcFS = hostProcs(n.t, "systemd-journal", "nv-fabricmanage")
@@ -61,7 +64,8 @@ func TestPages(t *testing.T) {
 					"3,3,2000001,-;nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 28006, Severity 0 Engine instance 46 Sub-engine instance 00",
 					"3,4,2000002,-;nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 28006, Data {0x00000001, 0x00000001}")
 			},
-			want: []string{`severity="nonfatal",sxid="28006"} 1`, `llm_gpu_sm_active_ratio{gpu="0"`}},
+			want: []string{`severity="nonfatal",sxid="28006"} 1`, `llm_gpu_sm_active_ratio{gpu="0"`},
+		},
 		{name: "volta", gpus: 1, from: []string{fakenvml.A100, fakenvml.V100}, want: []string{`llm_gpu_up{gpu="0"`}},
 		{name: "ampere", gpus: 1, from: []string{fakenvml.A100}, want: []string{`llm_gpu_up{gpu="0"`}},
 		{name: "mig", gpus: 1, from: []string{fakenvml.H100, fakenvml.MIG}, want: []string{
@@ -84,14 +88,31 @@ func TestPages(t *testing.T) {
 				"field.29", 1, "field.30", 2, "field.31", 1, "virtualization", 2, "licence", 1))
 		}, want: []string{`llm_gpu_sm_active_ratio{gpu="0"`}},
 		{name: "no_gpus", gpus: 0, from: []string{fakenvml.H100}, want: []string{nothing}},
-		{name: "gpu_lost", gpus: 2, from: []string{fakenvml.H100},
-			running: []string{`llm_gpu_up{gpu="1",gpu_uuid="GPU-00000000-0000-4000-8000-000000000001",reason=""} 1`, `llm_gpu_sm_active_ratio{gpu="0"`},
-			change:  func(n *node) { n.must(n.Lose(1)) },
-			want:    []string{`llm_gpu_up{gpu="1",gpu_uuid="GPU-00000000-0000-4000-8000-000000000001",reason="gpu_is_lost"} 0`}},
-		{name: "driver_not_loaded", gpus: 1, prepare: func(n *node) { n.must(n.Set(fakenvml.System, "init", "!9")) }, want: []string{`reason="driver_not_loaded"`}},
-		{name: "library_not_found", gpus: 1, prepare: func(n *node) { n.config.Library += ".missing" }, want: []string{`reason="library_not_found"`}},
-		{name: "version_mismatch", gpus: 1, prepare: func(n *node) { n.must(n.Set(fakenvml.System, "init", "!18")) }, want: []string{`reason="lib_rm_version_mismatch"`}},
-		{name: "unknown_error", gpus: 1, prepare: func(n *node) { n.must(n.Set(fakenvml.System, "init", "!999")) }, want: []string{`reason="unknown"`}},
+		{
+			name: "gpu_lost", gpus: 2, from: []string{fakenvml.H100},
+			running: []string{
+				`llm_gpu_up{gpu="1",gpu_uuid="GPU-00000000-0000-4000-8000-000000000001",reason=""} 1`,
+				`llm_gpu_sm_active_ratio{gpu="0"`,
+			},
+			change: func(n *node) { n.must(n.Lose(1)) },
+			want:   []string{`llm_gpu_up{gpu="1",gpu_uuid="GPU-00000000-0000-4000-8000-000000000001",reason="gpu_is_lost"} 0`},
+		},
+		{
+			name: "driver_not_loaded", gpus: 1, prepare: func(n *node) { n.must(n.Set(fakenvml.System, "init", "!9")) },
+			want: []string{`reason="driver_not_loaded"`},
+		},
+		{
+			name: "library_not_found", gpus: 1, prepare: func(n *node) { n.config.Library += ".missing" },
+			want: []string{`reason="library_not_found"`},
+		},
+		{
+			name: "version_mismatch", gpus: 1, prepare: func(n *node) { n.must(n.Set(fakenvml.System, "init", "!18")) },
+			want: []string{`reason="lib_rm_version_mismatch"`},
+		},
+		{
+			name: "unknown_error", gpus: 1, prepare: func(n *node) { n.must(n.Set(fakenvml.System, "init", "!999")) },
+			want: []string{`reason="unknown"`},
+		},
 	}
 	golden.All(t, "testdata/*.prom", len(scenarios))
 	for _, scenario := range scenarios {

@@ -1,11 +1,11 @@
 // Package gpu reads NVIDIA GPUs through NVML and serves the readings as llm_gpu_ metrics.
 //
-// Nothing on the scrape path calls the driver. Each GPU has one goroutine that reads it at a fixed interval and stores a snapshot. A scrape reads the
-// snapshots. A driver call that hangs costs only the series of its
+// Nothing on the scrape path calls the driver. Each GPU has one goroutine that reads it at a fixed interval and stores
+// a snapshot. A scrape reads the snapshots. A driver call that hangs costs only the series of its
 // own GPU, raises llm_gpu_collect_stuck for it, and is never repeated before it returns.
 //
-// An absent value is better than a wrong one: what the driver, the GPU or the permissions do not offer has no series, and llm_gpu_feature_supported
-// has the reason.
+// An absent value is better than a wrong one: what the driver, the GPU or the permissions do not offer has no series,
+// and llm_gpu_feature_supported has the reason.
 package gpu
 
 import (
@@ -35,8 +35,8 @@ type Options struct {
 	// SlowInterval sets how often values that rarely change are read: ECC, row remapping, links, MIG devices,
 	// processes. Default: 10 s.
 	SlowInterval time.Duration
-	// Budget is the share of time that readings of one GPU may spend in the driver, because other callers wait meanwhile. Slow readings happen less
-	// often. Default: 0.001.
+	// Budget is the share of time that readings of one GPU may spend in the driver, because other callers wait meanwhile.
+	// Slow readings happen less often. Default: 0.001.
 	Budget float64
 	// Deadline limits how long one cycle of one GPU may take before the GPU counts as stuck. The first
 	// cycle after a driver load may take seconds. Default: 10 s.

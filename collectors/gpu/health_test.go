@@ -32,7 +32,8 @@ func TestDeadGPU(t *testing.T) {
 	} {
 		n.await(upLine(0, ""), upLine(1, ""), `llm_gpu_missing{pci_bus_id="0000:11:00.0"} 0`)
 		n.must(n.Fail(1, code))
-		page := n.await(upLine(0, ""), upLine(1, reason), `llm_gpu_missing{pci_bus_id="0000:11:00.0"} 1`, `llm_gpu_missing{pci_bus_id="0000:10:00.0"} 0`)
+		page := n.await(upLine(0, ""), upLine(1, reason), `llm_gpu_missing{pci_bus_id="0000:11:00.0"} 1`,
+			`llm_gpu_missing{pci_bus_id="0000:10:00.0"} 0`)
 		for _, family := range []string{"llm_gpu_info", "llm_gpu_recovery_action", "llm_gpu_recovery_action_info"} {
 			if !has(page, family) {
 				t.Errorf("code %d: no %s while the GPU is dead", code, family)
@@ -62,8 +63,11 @@ func TestPlaceOfLostGPU(t *testing.T) {
 // TestNotPermitted: what the driver does not permit has no series, says why, and takes nothing else along.
 func TestNotPermitted(t *testing.T) {
 	n := newNode(t, 2, fakeLibrary(t), fakenvml.H100, fakenvml.GB200)
-	for _, key := range []string{"platform", "gsp_firmware", "gsp_mode", "encoder", "decoder", "jpeg", "ofa", "bar1", "c2c_mode", "sram_threshold", "process_utilization",
-		"field.170", "field.220", "field.220.1", "field.222", "field.222.1", "field.293", "field.293.1", "fabric", "gpm"} {
+	for _, key := range []string{
+		"platform", "gsp_firmware", "gsp_mode", "encoder", "decoder", "jpeg", "ofa", "bar1", "c2c_mode",
+		"sram_threshold", "process_utilization",
+		"field.170", "field.220", "field.220.1", "field.222", "field.222.1", "field.293", "field.293.1", "fabric", "gpm",
+	} {
 		n.must(n.Set("0", key, "!4"))
 	}
 	for bin := range fecBins {
@@ -80,9 +84,14 @@ func TestNotPermitted(t *testing.T) {
 		return found
 	}
 	denied, permitted := families(0), families(1)
-	for _, family := range []string{"platform_info", "gsp_firmware_info", "gsp_firmware_mode", "media_utilization_ratio", "bar1_total_bytes", "bar1_used_bytes", "c2c_mode",
-		"c2c_links", "c2c_link_up", "c2c_link_max_bandwidth_bytes_per_second", "c2c_errors_total", "sram_uncorrected_errors_total", "sram_unit_uncorrected_errors_total",
-		"nvlink_bit_error_ratio", "nvlink_fec_history_total", "fabric_info", "cache_hit_ratio", "sm_cycles_total", "sm_active_cycles_total", "tensor_active_cycles_total", "pipe_active_cycles_total"} {
+	for _, family := range []string{
+		"platform_info", "gsp_firmware_info", "gsp_firmware_mode", "media_utilization_ratio",
+		"bar1_total_bytes", "bar1_used_bytes", "c2c_mode",
+		"c2c_links", "c2c_link_up", "c2c_link_max_bandwidth_bytes_per_second", "c2c_errors_total", "sram_uncorrected_errors_total",
+		"sram_unit_uncorrected_errors_total",
+		"nvlink_bit_error_ratio", "nvlink_fec_history_total", "fabric_info", "cache_hit_ratio", "sm_cycles_total", "sm_active_cycles_total",
+		"tensor_active_cycles_total", "pipe_active_cycles_total",
+	} {
 		if family = "llm_gpu_" + family; denied[family] || !permitted[family] {
 			t.Errorf("%s: GPU 0 has it %t, want false; GPU 1 has it %t, want true", family, denied[family], permitted[family])
 		}
@@ -92,7 +101,10 @@ func TestNotPermitted(t *testing.T) {
 			t.Errorf("%s is permitted, and absent", family)
 		}
 	}
-	for _, feature := range []string{"platform", "gsp_firmware", "decoder_utilization", "bar1", "c2c_links", "process_utilization", "nvlink_bit_errors", "cycles"} {
+	for _, feature := range []string{
+		"platform", "gsp_firmware", "decoder_utilization", "bar1", "c2c_links", "process_utilization",
+		"nvlink_bit_errors", "cycles",
+	} {
 		if line := fmt.Sprintf("llm_gpu_feature_supported{feature=%q,gpu=\"0\",gpu_uuid=\"GPU-00000000-0000-4000-8000-000000000000\",reason=\"no_permission\"} 0", feature); !strings.Contains(page, line) {
 			t.Errorf("no %s", line)
 		}
@@ -119,7 +131,8 @@ func TestLateGPU(t *testing.T) {
 	n.await(upLine(0, ""), "llm_gpu_visible_gpus 1", `llm_gpu_missing{pci_bus_id="0000:11:00.0"} 1`)
 	for gpus := 2; gpus <= 3; gpus++ {
 		n.must(n.Set(fakenvml.System, "gpus", gpus))
-		n.await(upLine(0, ""), upLine(gpus-1, ""), fmt.Sprintf("llm_gpu_visible_gpus %d", gpus), fmt.Sprintf(`llm_gpu_missing{pci_bus_id="0000:%x:00.0"} 0`, 0x10+gpus-1))
+		n.await(upLine(0, ""), upLine(gpus-1, ""), fmt.Sprintf("llm_gpu_visible_gpus %d", gpus),
+			fmt.Sprintf(`llm_gpu_missing{pci_bus_id="0000:%x:00.0"} 0`, 0x10+gpus-1))
 	}
 	if said := strings.Count(n.stderr.String(), "gpu=0"); said != 1 {
 		t.Errorf("GPU 0 was opened %d times\n%s", said, n.stderr)
@@ -152,7 +165,8 @@ func TestDriverBudget(t *testing.T) {
 	n.config.Budget = 0.2
 	n.start()
 	of := func(page, metric string, gpu int) float64 {
-		line := regexp.MustCompile(fmt.Sprintf(`(?m)^%s\{gpu="%d",gpu_uuid="[^"]*"(?:,kind="fast")?\} (\S+)$`, metric, gpu)).FindStringSubmatch(page)
+		line := regexp.MustCompile(fmt.Sprintf(`(?m)^%s\{gpu="%d",gpu_uuid="[^"]*"(?:,kind="fast")?\} (\S+)$`, metric, gpu)).
+			FindStringSubmatch(page)
 		if line == nil {
 			return math.NaN()
 		}
@@ -161,7 +175,10 @@ func TestDriverBudget(t *testing.T) {
 	}
 	const interval = "llm_gpu_read_interval_seconds"
 	usual := n.config.Interval.Seconds()
-	n.awaitThat("both GPUs at the usual interval", func(page string) bool { return of(page, interval, 0) == usual && of(page, interval, 1) == usual })
+	n.awaitThat("both GPUs at the usual interval", func(page string) bool {
+		return of(page, interval, 0) == usual &&
+			of(page, interval, 1) == usual
+	})
 	n.must(n.Hang(1, 5*time.Millisecond)) // each call
 	page := n.awaitThat("GPU 1 at a longer interval", func(page string) bool { return of(page, interval, 1) > 2.5*usual })
 	if got := of(page, interval, 0); got > 2*usual {
@@ -280,7 +297,8 @@ func TestNVLinkWithoutPeer(t *testing.T) {
 	n.must(n.Unset(fakenvml.All, "nvlink_remote.0", "nvlink_remote.1", "nvlink_remote_type.0", "nvlink_remote_type.1"))
 	n.must(n.Set("0", "field.165", "u32 0", "field.165.1", "u32 0"))
 	n.start()
-	if page := n.await(upLine(0, ""), `llm_gpu_feature_supported{feature="nvlink_state",gpu="0",gpu_uuid="GPU-00000000-0000-4000-8000-000000000000",reason=""} 1`); strings.Contains(page, labels) {
+	if page := n.await(upLine(0, ""),
+		`llm_gpu_feature_supported{feature="nvlink_state",gpu="0",gpu_uuid="GPU-00000000-0000-4000-8000-000000000000",reason=""} 1`); strings.Contains(page, labels) {
 		t.Error("a card without a bridge has links that are down")
 	}
 	n.must(n.Set("0", "field.165", "u32 1", "nvlink_remote_type.0", 0))
@@ -301,7 +319,8 @@ func TestLegacyThermal(t *testing.T) {
 	n.start()
 	const labels = `llm_gpu_clock_event_seconds_total{gpu="0",gpu_uuid="GPU-00000000-0000-4000-8000-0000000000a0",reason=`
 	page := n.await(labels + `"sw_thermal_slowdown",source="driver"} 7`)
-	if !strings.Contains(page, labels+`"hw_thermal_slowdown",source="sampled"}`) || strings.Contains(page, labels+`"sw_thermal_slowdown",source="sampled"}`) {
+	if !strings.Contains(page, labels+`"hw_thermal_slowdown",source="sampled"}`) ||
+		strings.Contains(page, labels+`"sw_thermal_slowdown",source="sampled"}`) {
 		t.Errorf("want the thermal slowdown of the hardware sampled, and that of the software only counted, on\n%s", page)
 	}
 	n.stop()
@@ -315,7 +334,8 @@ func TestLicence(t *testing.T) {
 	n.must(n.Set("2", "virtualization", 1, "licence", 0))
 	n.start()
 	page := n.await(`llm_gpu_vgpu_licensed{gpu="0",gpu_uuid="GPU-00000000-0000-4000-8000-000000000000"} 0`,
-		`llm_gpu_vgpu_licensed{gpu="1",gpu_uuid="GPU-00000000-0000-4000-8000-000000000001"} 1`, `llm_gpu_feature_supported{feature="vgpu_licence",gpu="2"`)
+		`llm_gpu_vgpu_licensed{gpu="1",gpu_uuid="GPU-00000000-0000-4000-8000-000000000001"} 1`,
+		`llm_gpu_feature_supported{feature="vgpu_licence",gpu="2"`)
 	if strings.Contains(page, `llm_gpu_vgpu_licensed{gpu="2"`) {
 		t.Error("a physical GPU has no licence")
 	}
@@ -354,7 +374,7 @@ func TestAsksOnlyWhatItNeeds(t *testing.T) {
 	asked := func() map[string]int {
 		calls, _ := os.ReadFile(filepath.Join(filepath.Dir(n.config.Library), "calls")) // there is none yet
 		count := make(map[string]int)
-		for _, call := range strings.Fields(string(calls)) {
+		for call := range strings.FieldsSeq(string(calls)) {
 			count[call]++
 		}
 		return count
@@ -364,7 +384,10 @@ func TestAsksOnlyWhatItNeeds(t *testing.T) {
 	if got["nvmlDeviceGetMemoryInfo_v2"] != 1 {
 		t.Errorf("a refused call was made %d times", got["nvmlDeviceGetMemoryInfo_v2"])
 	}
-	for _, refused := range []string{"nvmlDeviceGetPlatformInfo", "nvmlDeviceGetC2cModeInfoV", "field.186.2", "field.220", "field.221", "field.235", "field.250.1", "field.293", "gpm.160", "gpm.248"} {
+	for _, refused := range []string{
+		"nvmlDeviceGetPlatformInfo", "nvmlDeviceGetC2cModeInfoV", "field.186.2", "field.220", "field.221",
+		"field.235", "field.250.1", "field.293", "gpm.160", "gpm.248",
+	} {
 		if got[refused] != 1 {
 			t.Errorf("%s was refused and asked for %d times", refused, got[refused])
 		}

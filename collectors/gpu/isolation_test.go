@@ -52,7 +52,8 @@ func TestOneOfEightHangs(t *testing.T) {
 	before := n.await(all...)
 
 	n.must(n.Hang(stuck, 10*time.Minute))
-	n.await(upLine(stuck, "stuck"), fmt.Sprintf(`llm_gpu_collect_stuck{gpu="%d",gpu_uuid="GPU-00000000-0000-4000-8000-00000000000%d"} 1`, stuck, stuck))
+	n.await(upLine(stuck, "stuck"), fmt.Sprintf(`llm_gpu_collect_stuck{gpu="%d",gpu_uuid="GPU-00000000-0000-4000-8000-00000000000%d"} 1`,
+		stuck, stuck))
 	var page string // each comes in time, and whole, unless the machine is busy
 	e2e.Until(t, 30*time.Second, "a page within a second, with all series of the other GPUs, while one hangs", func() bool {
 		began := time.Now()
@@ -209,9 +210,11 @@ func TestNoMemoryOfItsOwn(t *testing.T) {
 	n := newNode(t, 1, fakeLibrary(t), fakenvml.H100, fakenvml.GB10)
 	n.must(n.Set("0", "memory", "0 0 0", "bar1", "0 0", "bus_width", 0, "clock_max.memory", 8533))
 	n.start()
-	page := n.await(upLine(0, ""), `llm_gpu_feature_supported{feature="memory",gpu="0",gpu_uuid="GPU-00000000-0000-4000-8000-000000000000",reason="not_supported"} 0`)
+	page := n.await(upLine(0, ""),
+		`llm_gpu_feature_supported{feature="memory",gpu="0",gpu_uuid="GPU-00000000-0000-4000-8000-000000000000",reason="not_supported"} 0`)
 	for line := range strings.Lines(page) {
-		if strings.HasPrefix(line, "llm_gpu_memory_") && !strings.HasPrefix(line, "llm_gpu_memory_busy_ratio") || strings.HasPrefix(line, "llm_gpu_bar1") {
+		if strings.HasPrefix(line, "llm_gpu_memory_") && !strings.HasPrefix(line, "llm_gpu_memory_busy_ratio") ||
+			strings.HasPrefix(line, "llm_gpu_bar1") {
 			t.Error(line)
 		}
 	}
@@ -297,7 +300,8 @@ func TestXIDOnceFromTwoSources(t *testing.T) {
 	n.must(n.XID(0, 149)) // whether it is fatal, the kernel log says
 	n.must(n.XID(0, 31, 3))
 	n.must(n.XID(0, 94))
-	page := n.await(is("", "ticket", "nvml", "94", 1), is("3", "app", "nvml", "31", 1), is("", "ticket", "nvml", "63", 0), count("nvml", "79", 0), count("nvml", "62", 0), count("kmsg", "62", 0))
+	page := n.await(is("", "ticket", "nvml", "94", 1), is("3", "app", "nvml", "31", 1), is("", "ticket", "nvml", "63", 0),
+		count("nvml", "79", 0), count("nvml", "62", 0), count("kmsg", "62", 0))
 	for _, none := range []string{`xid="999"`, `xid="0"`, count("nvml", "149", 1)} {
 		if strings.Contains(page, none) {
 			t.Errorf("the page has %s", none)
@@ -415,7 +419,10 @@ func TestProcesses(t *testing.T) {
 	n.await(`llm_gpu_processes{gpu="0",gpu_instance_id="",gpu_uuid="GPU-00000000-0000-4000-8000-000000000000"} 3`)
 	got := get[[]Process](n, "/processes")
 	gpu := Identity{UUID: "GPU-00000000-0000-4000-8000-000000000000", Index: "0", Minor: "0", PCI: "0000:10:00.0"}
-	want := []Process{{PID: 101, GPU: gpu, Memory: 1024, MemoryKnown: true}, {PID: 102, GPU: gpu}, {PID: 103, GPU: gpu, Memory: 2048, MemoryKnown: true}}
+	want := []Process{{PID: 101, GPU: gpu, Memory: 1024, MemoryKnown: true}, {PID: 102, GPU: gpu}, {
+		PID: 103, GPU: gpu, Memory: 2048,
+		MemoryKnown: true,
+	}}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
@@ -459,7 +466,7 @@ func TestNoCallWithoutItsSymbol(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, function := range strings.Fields(string(calls)) {
+		for function := range strings.FieldsSeq(string(calls)) {
 			used[function] = true
 		}
 	}

@@ -115,7 +115,8 @@ func (k *KernelLog) Collect(ch chan<- prometheus.Metric, counts bool) {
 }
 
 // KmsgRemedy describes what to do while the kernel log cannot be read.
-const KmsgRemedy = "mount /dev/kmsg and grant CAP_SYSLOG, in a container with privileged: true, or set the kernel log to none (--gpu.kmsg=none)"
+const KmsgRemedy = "mount /dev/kmsg and grant CAP_SYSLOG, in a container with privileged: true, or set the kernel log to none " +
+	"(--gpu.kmsg=none)"
 
 // set publishes whether the kernel log is being read, and logs changes.
 func (k *KernelLog) set(err error) {

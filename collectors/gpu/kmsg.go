@@ -90,8 +90,16 @@ var nvlink5Fatal = []struct {
 	unit string
 	bits uint64
 }{
-	{"SAW_MVB", 0x12}, {"RLW_CTRL", 0}, {"RLW_REMAP", 0xc0}, {"RLW_RSPCOL", 0x2}, {"RLW_SRC_TRACK", 0x31}, {"RLW_TAGSTATE", 0x120002},
-	{"TLW_", 0x4}, {"TREX", 0}, {"NVLPW", 0}, {"NETIR_BER_EVENT", 0},
+	{"SAW_MVB", 0x12},
+	{"RLW_CTRL", 0},
+	{"RLW_REMAP", 0xc0},
+	{"RLW_RSPCOL", 0x2},
+	{"RLW_SRC_TRACK", 0x31},
+	{"RLW_TAGSTATE", 0x120002},
+	{"TLW_", 0x4},
+	{"TREX", 0},
+	{"NVLPW", 0},
+	{"NETIR_BER_EVENT", 0},
 }
 
 // Reasons for which a link goes down on purpose, in bits 20 to 25 of the first number.

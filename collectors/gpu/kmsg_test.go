@@ -23,32 +23,76 @@ func TestParseKmsg(t *testing.T) {
 		line string
 		want kmsgXID // zero: none
 	}{
-		{"3,1387,5140900,-;NVRM: Xid (PCI:0000:3b:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.\n",
-			of(at(5140900*time.Microsecond, "0000:3b:00.0", 79), func(x *kmsgXID) { x.seq = 1387 })},
+		{
+			"3,1387,5140900,-;NVRM: Xid (PCI:0000:3b:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.\n",
+			of(at(5140900*time.Microsecond, "0000:3b:00.0", 79), func(x *kmsgXID) { x.seq = 1387 }),
+		},
 		{"4,9,1,-,caller=T1;NVRM: Xid (0000:03:00): 31, Ch 00000010, intr 10000000.\n", at(time.Microsecond, "0000:03:00.0", 31)},
-		{"4,9,1,-;NVRM: Xid (PCI:0000:17:00 GPU-I:02): 94, pid=12, Contained: CE User Channel (0x9).\n", of(at(time.Microsecond, "0000:17:00.0", 94), func(x *kmsgXID) { x.instance = "2" })},
-		{"4,9,1,-;NVRM: Xid (PCI:0010:01:00): 119, pid=1, Timeout after 45s of waiting for RPC response from GPU1 GSP!\n", at(time.Microsecond, "0010:01:00.0", 119)},
-		{"3,9,1,-;NVRM: GPU 0000:3B:00.0: GPU has fallen off the bus.\n", of(at(time.Microsecond, "0000:3b:00.0", 79), func(x *kmsgXID) { x.plain = true })},
+		{
+			"4,9,1,-;NVRM: Xid (PCI:0000:17:00 GPU-I:02): 94, pid=12, Contained: CE User Channel (0x9).\n",
+			of(at(time.Microsecond, "0000:17:00.0", 94), func(x *kmsgXID) { x.instance = "2" }),
+		},
+		{
+			"4,9,1,-;NVRM: Xid (PCI:0010:01:00): 119, pid=1, Timeout after 45s of waiting for RPC response from GPU1 GSP!\n",
+			at(time.Microsecond, "0010:01:00.0", 119),
+		},
+		{"3,9,1,-;NVRM: GPU 0000:3B:00.0: GPU has fallen off the bus.\n", of(at(time.Microsecond, "0000:3b:00.0", 79),
+			func(x *kmsgXID) { x.plain = true })},
 		{"13,9,1,-;NVRM: Xid (PCI:0000:3b:00): 79, written by a user, not by the kernel\n", kmsgXID{}},
 		{"3,9,1,-;NVRM: GPU at PCI:0000:3b:00: GPU-00000000-0000-4000-8000-000000000000\n", kmsgXID{}},
 		{"3,9,1,-;nvidia-nvlink: Xid (PCI:0000:3b:00): 79, of somebody else\n", kmsgXID{}},
 		{" DEVICE=+pci:0000:3b:00.0\n", kmsgXID{}},
 		{"3,9,1,-;NVRM: Xid (PCI:0000:3b:00): 0, none\n", kmsgXID{}},
-		{"3,9,1,-;NVRM: Xid (PCI:0000:00:06): 31, pid=1018, name=python3, channel 0x0000000a, intr 00000000. MMU Fault: ENGINE GRAPHICS GPC1 GPCCLIENT_T1_8 faulted @ 0x838e_4fe00000. Fault is of type FAULT_PDE ACCESS_TYPE_VIRT_WRITE\n", at(time.Microsecond, "0000:00:06.0", 31)}, // an H200, driver 580.159.04
+		// an H200, driver 580.159.04
+		{
+			"3,9,1,-;NVRM: Xid (PCI:0000:00:06): 31, pid=1018, name=python3, channel 0x0000000a, intr 00000000. MMU Fault: ENGINE GRAPHICS " +
+				"GPC1 GPCCLIENT_T1_8 faulted @ 0x838e_4fe00000. Fault is of type FAULT_PDE ACCESS_TYPE_VIRT_WRITE\n",
+			at(time.Microsecond, "0000:00:06.0", 31),
+		},
 		{"3,9,1,-;NVRM: Xid (PCI:0000:3b:00): 999, unknown\n", kmsgXID{}},
-		{"3,9,1,-;NVRM: Xid (PCI:0018:01:00): 145, RLW_RXPIPE Nonfatal XC0 i0 Link 13 (0x0409a0c2 0x00000008 0x00000001 0x00000000 0x00100000 0x00000004)\n",
-			of(at(time.Microsecond, "0018:01:00.0", 145), func(x *kmsgXID) { x.nonfatal = true })},
-		{"3,9,1,-;NVRM: Xid (PCI:0019:01:00): 149, NETIR Fatal XC0 i0 Link -1 (0x000fe406 0x00000000 0x00000000)\n", at(time.Microsecond, "0019:01:00.0", 149)},
+		{
+			"3,9,1,-;NVRM: Xid (PCI:0018:01:00): 145, RLW_RXPIPE Nonfatal XC0 i0 Link 13 (0x0409a0c2 0x00000008 0x00000001 0x00000000 " +
+				"0x00100000 0x00000004)\n",
+			of(at(time.Microsecond, "0018:01:00.0", 145), func(x *kmsgXID) { x.nonfatal = true }),
+		},
+		{
+			"3,9,1,-;NVRM: Xid (PCI:0019:01:00): 149, NETIR Fatal XC0 i0 Link -1 (0x000fe406 0x00000000 0x00000000)\n",
+			at(time.Microsecond, "0019:01:00.0", 149),
+		},
 		// The status counts, whatever the word says.
-		{"3,9,1,-;NVRM: Xid (PCI:0019:01:00): 146, TLW_RX_PIPE0 Fatal XC0 i0 Link 02 (0x00000143 0x00000004 0x00000001)\n", at(time.Microsecond, "0019:01:00.0", 146)},
-		{"3,9,1,-;NVRM: Xid (PCI:0019:01:00): 146, TLW_CTRL Nonfatal XC0 i0 Link 02 (0x00000123 0x00000006)\n", at(time.Microsecond, "0019:01:00.0", 146)},
-		{"3,9,1,-;NVRM: Xid (PCI:0019:01:00): 146, TLW_CTRL Fatal XC0 i0 Link 02 (0x00000123 0x80000000)\n", of(at(time.Microsecond, "0019:01:00.0", 146), func(x *kmsgXID) { x.nonfatal = true })},
+		{
+			"3,9,1,-;NVRM: Xid (PCI:0019:01:00): 146, TLW_RX_PIPE0 Fatal XC0 i0 Link 02 (0x00000143 0x00000004 0x00000001)\n",
+			at(time.Microsecond, "0019:01:00.0", 146),
+		},
+		{
+			"3,9,1,-;NVRM: Xid (PCI:0019:01:00): 146, TLW_CTRL Nonfatal XC0 i0 Link 02 (0x00000123 0x00000006)\n",
+			at(time.Microsecond, "0019:01:00.0", 146),
+		},
+		{
+			"3,9,1,-;NVRM: Xid (PCI:0019:01:00): 146, TLW_CTRL Fatal XC0 i0 Link 02 (0x00000123 0x80000000)\n",
+			of(at(time.Microsecond, "0019:01:00.0", 146), func(x *kmsgXID) { x.nonfatal = true }),
+		},
 		{"3,9,1,-;NVRM: Xid (PCI:0019:01:00): 144, SAW_MVB XC0 i0 Link 02 (0x00000021 0x00000010)\n", at(time.Microsecond, "0019:01:00.0", 144)},
-		{"3,9,1,-;NVRM: Xid (PCI:0019:01:00): 145, RLW_TAGSTATE XC0 i0 Link 02 (0x00000102 0x00010001)\n", of(at(time.Microsecond, "0019:01:00.0", 145), func(x *kmsgXID) { x.nonfatal = true })},
-		{"3,9,1,-;NVRM: Xid (PCI:0019:01:00): 149, NETIR_BER_EVENT Fatal XC0 i0 Link 02 (0x00000226 0x00000003)\n", of(at(time.Microsecond, "0019:01:00.0", 149), func(x *kmsgXID) { x.nonfatal = true })},
-		{"3,9,1,-;NVRM: Xid (PCI:0019:01:00): 149, NETIR_LINK_DOWN Fatal XC0 i0 Link 02 (0x004001c6 0x00000000)\n", at(time.Microsecond, "0019:01:00.0", 149)},
-		{"3,9,1,-;NVRM: Xid (PCI:0019:01:00): 149, NETIR_LINK_DOWN Fatal XC0 i0 Link 02 (0x026001c6 0x00000000)\n", of(at(time.Microsecond, "0019:01:00.0", 149), func(x *kmsgXID) { x.nonfatal = true })},
-		{"3,9,1,-;NVRM: Xid (PCI:0019:01:00): 149, NETIR_MFDE_EVENT Fatal XC0 i0 Link 02 (0x00000246 0x00000003)\n", of(at(time.Microsecond, "0019:01:00.0", 149), func(x *kmsgXID) { x.nonfatal = true })},
+		{
+			"3,9,1,-;NVRM: Xid (PCI:0019:01:00): 145, RLW_TAGSTATE XC0 i0 Link 02 (0x00000102 0x00010001)\n",
+			of(at(time.Microsecond, "0019:01:00.0", 145), func(x *kmsgXID) { x.nonfatal = true }),
+		},
+		{
+			"3,9,1,-;NVRM: Xid (PCI:0019:01:00): 149, NETIR_BER_EVENT Fatal XC0 i0 Link 02 (0x00000226 0x00000003)\n",
+			of(at(time.Microsecond, "0019:01:00.0", 149), func(x *kmsgXID) { x.nonfatal = true }),
+		},
+		{
+			"3,9,1,-;NVRM: Xid (PCI:0019:01:00): 149, NETIR_LINK_DOWN Fatal XC0 i0 Link 02 (0x004001c6 0x00000000)\n",
+			at(time.Microsecond, "0019:01:00.0", 149),
+		},
+		{
+			"3,9,1,-;NVRM: Xid (PCI:0019:01:00): 149, NETIR_LINK_DOWN Fatal XC0 i0 Link 02 (0x026001c6 0x00000000)\n",
+			of(at(time.Microsecond, "0019:01:00.0", 149), func(x *kmsgXID) { x.nonfatal = true }),
+		},
+		{
+			"3,9,1,-;NVRM: Xid (PCI:0019:01:00): 149, NETIR_MFDE_EVENT Fatal XC0 i0 Link 02 (0x00000246 0x00000003)\n",
+			of(at(time.Microsecond, "0019:01:00.0", 149), func(x *kmsgXID) { x.nonfatal = true }),
+		},
 		{"3,9,1,-;NVRM: Xid (PCI:0019:01:00): 150, MSE_WATCHDOG Fatal XC0 i0 Link 02 (garbled\n", at(time.Microsecond, "0019:01:00.0", 150)},
 		{"3,9,1,-;NVRM: Xid (PCI:0019:01:00): 79, GPU Nonfatal XC0\n", at(time.Microsecond, "0019:01:00.0", 79)}, // a word, of another code
 		{"", kmsgXID{}},
@@ -65,8 +109,14 @@ func TestParseSXID(t *testing.T) {
 		line string
 		want sxid // zero: none
 	}{
-		{"3,9,1,-;nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 28006, Non-fatal, Link 46 MC TS crumbstore MCTO (First)\n", sxid{"0000:c1:00.0", 28006, "nonfatal"}},
-		{"3,9,1,-;nvidia-nvswitch0: SXid (PCI:0000:C3:00.0): 24007, Fatal, Link 30 sourcetrack timeout error\n", sxid{"0000:c3:00.0", 24007, "fatal"}},
+		{
+			"3,9,1,-;nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 28006, Non-fatal, Link 46 MC TS crumbstore MCTO (First)\n",
+			sxid{"0000:c1:00.0", 28006, "nonfatal"},
+		},
+		{
+			"3,9,1,-;nvidia-nvswitch0: SXid (PCI:0000:C3:00.0): 24007, Fatal, Link 30 sourcetrack timeout error\n",
+			sxid{"0000:c3:00.0", 24007, "fatal"},
+		},
 		{"3,9,1,-,caller=T1;nvidia-nvswitch: SXid (PCI:0001:05:00.0): 10001, Fatal, Host_priv_error\n", sxid{"0001:05:00.0", 10001, "fatal"}},
 		{"3,9,1,-;nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 28006, Severity 0 Engine instance 46 Sub-engine instance 00\n", sxid{}},
 		{"3,9,1,-;nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 28006, Data {0x00000001, 0x00000001}\n", sxid{}},
@@ -184,7 +234,8 @@ func TestKmsgClock(t *testing.T) {
 			}
 			writeSXID := func() {
 				seq++
-				fmt.Fprintf(f, "3,%d,%d,-;nvidia-nvswitch0: SXid (PCI:0000:c0:00.0): 20034, Fatal, Link 30\n", seq, (up + time.Since(began) + skew).Microseconds())
+				fmt.Fprintf(f, "3,%d,%d,-;nvidia-nvswitch0: SXid (PCI:0000:c0:00.0): 20034, Fatal, Link 30\n", seq,
+					(up + time.Since(began) + skew).Microseconds())
 			}
 			writeSXID()
 			write(62)

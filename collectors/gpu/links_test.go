@@ -13,7 +13,10 @@ import (
 func TestLinksThatLeadNowhere(t *testing.T) {
 	d := newDevice(&library{}, 0)
 	for link, state := range map[uint32]byte{3: nvml.NVLINK_STATE_INACTIVE, 4: nvml.NVLINK_STATE_ACTIVE, 5: nvml.NVLINK_STATE_INACTIVE} {
-		d.values[fieldID{nvml.FI_DEV_NVLINK_GET_STATE, link}] = nvml.FieldValue{ValueType: uint32(nvml.VALUE_TYPE_UNSIGNED_INT), Value: [8]byte{state}}
+		d.values[fieldID{nvml.FI_DEV_NVLINK_GET_STATE, link}] = nvml.FieldValue{
+			ValueType: uint32(nvml.VALUE_TYPE_UNSIGNED_INT),
+			Value:     [8]byte{state},
+		}
 	}
 	d.nvlinks.led[5] = true
 	for link, want := range map[uint32]bool{2: false, 3: true, 4: false, 5: false} {

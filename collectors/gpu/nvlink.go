@@ -40,7 +40,11 @@ func readNVLinks(d *nvmlDevice, s *sheet) error {
 		case state == nvml.NVLINK_STATE_ACTIVE || state == nvml.NVLINK_STATE_SLEEP:
 			s.add(metrics.GPUNVLinkUp, 1, strconv.Itoa(link))
 			if !n.led[link] {
-				end, err := ask(d, "nvmlDeviceGetNvLinkRemoteDeviceType", func() (nvml.IntNvLinkDeviceType, nvml.Return) { return d.handle.GetNvLinkRemoteDeviceType(link) })
+				end, err := ask(d, "nvmlDeviceGetNvLinkRemoteDeviceType", func() (nvml.IntNvLinkDeviceType,
+					nvml.Return,
+				) {
+					return d.handle.GetNvLinkRemoteDeviceType(link)
+				})
 				n.led[link], n.switched = true, n.switched || err == nil && end == nvml.NVLINK_DEVICE_TYPE_SWITCH
 			}
 		default:
@@ -57,6 +61,7 @@ func readNVLinks(d *nvmlDevice, s *sheet) error {
 
 // hasFarEnd reports whether the driver has the far end of a link.
 func (d *nvmlDevice) hasFarEnd(link int) bool {
-	_, err := ask(d, "nvmlDeviceGetNvLinkRemotePciInfo_v2|nvmlDeviceGetNvLinkRemotePciInfo", func() (nvml.PciInfo, nvml.Return) { return d.handle.GetNvLinkRemotePciInfo(link) })
+	_, err := ask(d, "nvmlDeviceGetNvLinkRemotePciInfo_v2|nvmlDeviceGetNvLinkRemotePciInfo",
+		func() (nvml.PciInfo, nvml.Return) { return d.handle.GetNvLinkRemotePciInfo(link) })
 	return err == nil
 }

@@ -11,7 +11,10 @@ import (
 // TestBusGPUs: NVSwitches, other vendors and GPUs that belong to a virtual machine are not expected.
 func TestBusGPUs(t *testing.T) {
 	root := busWith(t, 8)
-	for i, driver := range []string{"vfio-pci", "nvidia", "nvgrace_gpu_vfio_pci", "nvgrace-gpu-vfio-pci", "pci-stub", "xen-pciback", "nouveau"} {
+	for i, driver := range []string{
+		"vfio-pci", "nvidia", "nvgrace_gpu_vfio_pci", "nvgrace-gpu-vfio-pci", "pci-stub", "xen-pciback",
+		"nouveau",
+	} {
 		bind(t, root, i+1, driver)
 	}
 	found, passed, err := busGPUs(root)

@@ -12,7 +12,10 @@ import (
 
 // TestBitErrors: bits 0 to 7 are the exponent, bits 8 to 11 the mantissa.
 func TestBitErrors(t *testing.T) {
-	for encoded, want := range map[float64]float64{0: 0, 0x10c: 1e-12, 0x60e: 6e-14, 0xf0f: 15e-15, 0x100: 1, 0xffe: 15e-254, 0x1_010c: 1e-12} {
+	for encoded, want := range map[float64]float64{
+		0: 0, 0x10c: 1e-12, 0x60e: 6e-14, 0xf0f: 15e-15, 0x100: 1, 0xffe: 15e-254,
+		0x1_010c: 1e-12,
+	} {
 		if got, known := bitErrors(encoded); !known || math.Abs(got-want) > want/1e9 {
 			t.Errorf("%#x: got %g %t, want %g", int(encoded), got, known, want)
 		}

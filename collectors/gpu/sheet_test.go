@@ -46,7 +46,8 @@ func TestImpossibleReadings(t *testing.T) {
 		s.row = fast
 	}
 	s.add(metrics.GPUTemperatureMargin, -3, "slowdown") // over the limit
-	if len(s.readings[fast].samples) != 2 || len(s.readings[slow].samples) != 2 || s.dropped[metrics.GPUUtilization] != 4 || s.dropped[metrics.GPUBAR1Total] != 3 {
+	if len(s.readings[fast].samples) != 2 || len(s.readings[slow].samples) != 2 || s.dropped[metrics.GPUUtilization] != 4 ||
+		s.dropped[metrics.GPUBAR1Total] != 3 {
 		t.Errorf("%d and %d readings stay, dropped %v", len(s.readings[fast].samples), len(s.readings[slow].samples), s.dropped)
 	}
 }

@@ -11,7 +11,10 @@ var paced = Options{Budget: 0.001, Interval: time.Second, SlowInterval: 10 * tim
 // before once they take less.
 func TestPace(t *testing.T) {
 	for _, c := range []struct{ cost, want time.Duration }{
-		{200 * time.Microsecond, time.Second}, {500 * time.Microsecond, time.Second}, {5 * time.Millisecond, 10 * time.Second}, {5 * time.Second, 30 * time.Second},
+		{200 * time.Microsecond, time.Second},
+		{500 * time.Microsecond, time.Second},
+		{5 * time.Millisecond, 10 * time.Second},
+		{5 * time.Second, 30 * time.Second},
 	} {
 		p := paced.newPace()
 		for range 3 {

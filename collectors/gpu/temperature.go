@@ -69,7 +69,8 @@ func (d *nvmlDevice) readThresholdMargin(s *sheet) error {
 	if d.limits == nil {
 		d.limits = make(map[string]float64)
 		for _, l := range temperatureLimits {
-			celsius, err := ask(d, "nvmlDeviceGetTemperatureThreshold", func() (uint32, nvml.Return) { return d.handle.GetTemperatureThreshold(l.threshold) })
+			celsius, err := ask(d, "nvmlDeviceGetTemperatureThreshold",
+				func() (uint32, nvml.Return) { return d.handle.GetTemperatureThreshold(l.threshold) })
 			if out.add(err) && celsius > 0 {
 				d.limits[l.name] = float64(celsius)
 			}

@@ -62,12 +62,28 @@ type traffic struct {
 
 var (
 	pcieTraffic = []traffic{
-		{to: metrics.GPUPCIeTransmit, field: fieldID{id: nvml.FI_DEV_PCIE_COUNT_TX_BYTES}, narrow: true, unit: 1, gpm: nvml.GPM_METRIC_PCIE_TX_PER_SEC},
-		{to: metrics.GPUPCIeReceive, field: fieldID{id: nvml.FI_DEV_PCIE_COUNT_RX_BYTES}, narrow: true, unit: 1, gpm: nvml.GPM_METRIC_PCIE_RX_PER_SEC},
+		{
+			to: metrics.GPUPCIeTransmit, field: fieldID{id: nvml.FI_DEV_PCIE_COUNT_TX_BYTES}, narrow: true, unit: 1,
+			gpm: nvml.GPM_METRIC_PCIE_TX_PER_SEC,
+		},
+		{
+			to: metrics.GPUPCIeReceive, field: fieldID{id: nvml.FI_DEV_PCIE_COUNT_RX_BYTES}, narrow: true, unit: 1,
+			gpm: nvml.GPM_METRIC_PCIE_RX_PER_SEC,
+		},
 	}
 	nvlinkTraffic = []traffic{
-		{metrics.GPUNVLinkTransmit, fieldID{nvml.FI_DEV_NVLINK_THROUGHPUT_DATA_TX, scopeAllLinks}, false, kibi, nvml.FI_DEV_NVLINK_COUNT_XMIT_BYTES, nvml.GPM_METRIC_NVLINK_TOTAL_TX_PER_SEC},
-		{metrics.GPUNVLinkReceive, fieldID{nvml.FI_DEV_NVLINK_THROUGHPUT_DATA_RX, scopeAllLinks}, false, kibi, nvml.FI_DEV_NVLINK_COUNT_RCV_BYTES, nvml.GPM_METRIC_NVLINK_TOTAL_RX_PER_SEC},
+		{
+			metrics.GPUNVLinkTransmit,
+			fieldID{nvml.FI_DEV_NVLINK_THROUGHPUT_DATA_TX, scopeAllLinks},
+			false, kibi,
+			nvml.FI_DEV_NVLINK_COUNT_XMIT_BYTES, nvml.GPM_METRIC_NVLINK_TOTAL_TX_PER_SEC,
+		},
+		{
+			metrics.GPUNVLinkReceive,
+			fieldID{nvml.FI_DEV_NVLINK_THROUGHPUT_DATA_RX, scopeAllLinks},
+			false, kibi,
+			nvml.FI_DEV_NVLINK_COUNT_RCV_BYTES, nvml.GPM_METRIC_NVLINK_TOTAL_RX_PER_SEC,
+		},
 	}
 )
 

@@ -53,8 +53,16 @@ func TestLedgerCountsEachXIDOnce(t *testing.T) {
 		{"The other way round.", []told{{xidNVML, 79, 0}, {xidKmsg, 79, s}}, map[string]float64{"nvml 79": 1}},
 		{"All three ways of telling.", []told{{xidKmsg, 79, 0}, {xidPlain, 79, 0}, {xidNVML, 79, s}}, map[string]float64{"kmsg 79": 1}},
 		{"Words alone are an XID too.", []told{{xidPlain, 79, 0}}, map[string]float64{"kmsg 79": 1}},
-		{"Two of the same code from one source are two.", []told{{xidKmsg, 31, 0}, {xidKmsg, 31, 0}, {xidNVML, 31, s}, {xidNVML, 31, s}}, map[string]float64{"kmsg 31": 2}},
-		{"A source that misses one is not ahead.", []told{{xidKmsg, 31, 0}, {xidKmsg, 31, 0}, {xidNVML, 31, s}, {xidKmsg, 31, s}}, map[string]float64{"kmsg 31": 3}},
+		{
+			"Two of the same code from one source are two.",
+			[]told{{xidKmsg, 31, 0}, {xidKmsg, 31, 0}, {xidNVML, 31, s}, {xidNVML, 31, s}},
+			map[string]float64{"kmsg 31": 2},
+		},
+		{
+			"A source that misses one is not ahead.",
+			[]told{{xidKmsg, 31, 0}, {xidKmsg, 31, 0}, {xidNVML, 31, s}, {xidKmsg, 31, s}},
+			map[string]float64{"kmsg 31": 3},
+		},
 		{"Too far apart to be the same.", []told{{xidKmsg, 31, 0}, {xidNVML, 31, 9 * s}}, map[string]float64{"kmsg 31": 1, "nvml 31": 1}},
 		{"Other codes are other XIDs.", []told{{xidKmsg, 48, 0}, {xidNVML, 63, 0}}, map[string]float64{"kmsg 48": 1, "nvml 63": 1}},
 	} {
@@ -73,7 +81,8 @@ func TestLedgerCountsEachXIDOnce(t *testing.T) {
 // TestSeverity: what the driver says goes on wakes nobody; what is nobody's in the catalogue has no severity.
 func TestSeverity(t *testing.T) {
 	for x, want := range map[xid]metrics.XIDSeverity{
-		{code: 149}: metrics.XIDPage, {code: 149, nonfatal: true}: metrics.XIDTicket, {code: 63}: metrics.XIDTicket, {code: 31, nonfatal: true}: metrics.XIDApp, {code: 400}: "",
+		{code: 149}: metrics.XIDPage, {code: 149, nonfatal: true}: metrics.XIDTicket, {code: 63}: metrics.XIDTicket,
+		{code: 31, nonfatal: true}: metrics.XIDApp, {code: 400}: "",
 	} {
 		if got := x.severity(); got != want {
 			t.Errorf("%+v: got %q, want %q", x, got, want)
@@ -104,7 +113,8 @@ func TestCatalogueIsOrderedAndComplete(t *testing.T) {
 		if x.Meaning == "" || x.Action == "" || x.Severity == "" {
 			t.Errorf("XID %d lacks a meaning, an action or a severity", x.Code)
 		}
-		if !slices.Contains([]metrics.XIDSeverity{metrics.XIDPage, metrics.XIDTicket, metrics.XIDApp, metrics.XIDInfo}, x.Severity) || x.Asks() && x.Code <= 172 && x.Products == "" {
+		if !slices.Contains([]metrics.XIDSeverity{metrics.XIDPage, metrics.XIDTicket, metrics.XIDApp, metrics.XIDInfo}, x.Severity) ||
+			x.Asks() && x.Code <= 172 && x.Products == "" {
 			t.Errorf("XID %d has severity %q and products %q", x.Code, x.Severity, x.Products)
 		}
 		for code, since := range map[int]string{146: "555", 157: "570", 161: "570", 79: "", 175: "595"} {

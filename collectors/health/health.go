@@ -402,7 +402,10 @@ func (j *Judge) Node() (Node, bool) {
 	n.Verdict = worst(n.Findings)
 	for _, key := range slices.Sorted(maps.Keys(j.gpus)) {
 		g := j.gpus[key]
-		n.GPUs = append(n.GPUs, GPU{UUID: g.uuid, Index: g.index, PCI: g.pci, Verdict: g.verdict, Since: g.since, Findings: g.findings(), Runs: g.runs})
+		n.GPUs = append(n.GPUs, GPU{
+			UUID: g.uuid, Index: g.index, PCI: g.pci, Verdict: g.verdict, Since: g.since, Findings: g.findings(),
+			Runs: g.runs,
+		})
 		n.Verdict = max(n.Verdict, g.verdict)
 	}
 	slices.SortStableFunc(n.GPUs, func(a, b GPU) int {
@@ -426,7 +429,8 @@ func (j *Judge) Collect(ch chan<- prometheus.Metric) {
 	}
 	ch <- metrics.GPUNodeHealth.Const(float64(n.Verdict))
 	condition := func(g GPU, f Finding) {
-		ch <- metrics.GPUHealthCondition.Const(float64(f.Since.UnixMilli())/1e3, g.UUID, g.Index, g.PCI, f.Condition, f.Verdict.String(), f.Alert, f.Meaning, f.Action)
+		ch <- metrics.GPUHealthCondition.Const(float64(f.Since.UnixMilli())/1e3, g.UUID, g.Index, g.PCI, f.Condition, f.Verdict.String(),
+			f.Alert, f.Meaning, f.Action)
 	}
 	for _, g := range n.GPUs {
 		ch <- metrics.GPUHealth.Const(float64(g.Verdict), g.UUID, g.Index, g.PCI)

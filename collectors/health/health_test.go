@@ -372,7 +372,10 @@ func TestFabricManager(t *testing.T) {
 	for name, c := range map[string]struct {
 		switches, before float64
 		want             string
-	}{"ran": {0, 1, "drain fabric_manager_gone"}, "never, without switches": {0, 0, "healthy"}, "never, with switches": {4, 0, "drain fabric_manager_gone"}} {
+	}{"ran": {0, 1, "drain fabric_manager_gone"}, "never, without switches": {0, 0, "healthy"}, "never, with switches": {
+		4, 0,
+		"drain fabric_manager_gone",
+	}} {
 		b := newBench(t)
 		b.set(metrics.GPUSwitches, c.switches)
 		b.set(metrics.GPUFabricManagerUp, c.before)

@@ -42,7 +42,10 @@ func (x *xids) reset() { clear(x.open) }
 // kernel log reports.
 func (x *xids) judge(v *view, at time.Time, first bool) {
 	for _, s := range v.of(metrics.GPUXIDErrors) {
-		key := xidSeries{label(s, metrics.LabelXID), label(s, metrics.LabelGPUInstance), label(s, metrics.LabelSeverity), label(s, metrics.LabelSource)}
+		key := xidSeries{
+			label(s, metrics.LabelXID), label(s, metrics.LabelGPUInstance), label(s, metrics.LabelSeverity),
+			label(s, metrics.LabelSource),
+		}
 		before, known := x.counted[key]
 		x.counted[key] = s.Value
 		if !known && first && key.source != "nvml" && key.source != "kmsg" {
@@ -119,8 +122,11 @@ func xidVerdict(code int, severity string) (metrics.Verdict, string) {
 // findings lists the XIDs that count, by code.
 func (x *xids) findings() (found []Finding) {
 	for code, s := range x.open {
-		f := Finding{Condition: "xid_" + strconv.Itoa(code), Verdict: s.verdict, Alert: s.answer, Since: s.since, Meaning: "an XID that the catalogue does not list", Action: "ask NVIDIA when it persists",
-			Source: []string{metrics.GPUXIDErrors.Name}}
+		f := Finding{
+			Condition: "xid_" + strconv.Itoa(code), Verdict: s.verdict, Alert: s.answer, Since: s.since,
+			Meaning: "an XID that the catalogue does not list", Action: "ask NVIDIA when it persists",
+			Source: []string{metrics.GPUXIDErrors.Name},
+		}
 		if i := slices.IndexFunc(metrics.XIDs, func(x metrics.XID) bool { return x.Code == code }); i >= 0 {
 			f.Meaning, f.Action = metrics.XIDs[i].Meaning, metrics.XIDs[i].Action
 		}

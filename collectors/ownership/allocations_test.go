@@ -26,8 +26,10 @@ func uid(n int) string { return fmt.Sprintf("0a1b2c3d-0000-4000-8000-%012d", n) 
 
 // inPod is a process that serves metrics pages in a container of the nth pod.
 func inPod(n, pid int, listens ...string) process {
-	return process{pid: pid, ppid: 1, name: "vllm", network: "pod1", listens: listens,
-		cgroup: fmt.Sprintf("/../../kubepods-pod%s.slice/crio-%s.scope", strings.ReplaceAll(uid(n), "-", "_"), strings.Repeat("ab", 32))}
+	return process{
+		pid: pid, ppid: 1, name: "vllm", network: "pod1", listens: listens,
+		cgroup: fmt.Sprintf("/../../kubepods-pod%s.slice/crio-%s.scope", strings.ReplaceAll(uid(n), "-", "_"), strings.Repeat("ab", 32)),
+	}
 }
 
 // podLogs is the directory that the kubelet keeps for the pods p1, p2 and so on.
@@ -49,9 +51,12 @@ func TestEnginesOfPods(t *testing.T) {
 	}
 	f := newFakeKubelet(t,
 		&v1.PodResources{Name: "p1", Namespace: "prod", Containers: []*v1.ContainerResources{
-			inContainer("prefill", device("nvidia.com/gpu", uuid0)), inContainer("decode", device("nvidia.com/gpu", uuid1)), inContainer("proxy")}},
-		&v1.PodResources{Name: "p1", Namespace: "dev", Containers: []*v1.ContainerResources{inContainer("c", device("nvidia.com/gpu.shared", uuid1+"::1"))}},
-		&v1.PodResources{Name: "opaque", Namespace: "prod", Containers: []*v1.ContainerResources{inContainer("c", device("nvidia.com/vgpu", "hami-7"))}},
+			inContainer("prefill", device("nvidia.com/gpu", uuid0)), inContainer("decode", device("nvidia.com/gpu", uuid1)), inContainer("proxy"),
+		}},
+		&v1.PodResources{Name: "p1", Namespace: "dev", Containers: []*v1.ContainerResources{inContainer("c", device("nvidia.com/gpu.shared",
+			uuid1+"::1"))}},
+		&v1.PodResources{Name: "opaque", Namespace: "prod", Containers: []*v1.ContainerResources{inContainer("c",
+			device("nvidia.com/vgpu", "hami-7"))}},
 	)
 	f.start(t)
 	target := func(server, namespace, pod, container string, gpus ...string) Target {
@@ -80,8 +85,10 @@ func TestEnginesOfPods(t *testing.T) {
 		got = append(got, field("server")+" "+field("gpu")+" "+field("source"))
 	}
 	slices.Sort(got)
-	want := []string{"10.0.0.5:8000 0 process", "a:1 0 pod_resources", "b:1 1 pod_resources", "d:1 0 pod_resources",
-		"d:1 1 pod_resources", "e:1 1 pod_resources", "f:1 1 config"}
+	want := []string{
+		"10.0.0.5:8000 0 process", "a:1 0 pod_resources", "b:1 1 pod_resources", "d:1 0 pod_resources",
+		"d:1 1 pod_resources", "e:1 1 pod_resources", "f:1 1 config",
+	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %q\nwant %q", got, want)
 	}
@@ -123,7 +130,8 @@ func TestOwnersOfAPage(t *testing.T) {
 	if got, want := engines(alone), []string{"p1 0  page", "p2 0  page", "p3 1 2 page"}; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	if l := lines(alone, "llm_gpu_allocation_info"); len(l) != 3 || !strings.Contains(l[0], `container="c"`) || !strings.Contains(l[0], `resource=""`) {
+	if l := lines(alone, "llm_gpu_allocation_info"); len(l) != 3 || !strings.Contains(l[0], `container="c"`) ||
+		!strings.Contains(l[0], `resource=""`) {
 		t.Errorf("got %q", l)
 	}
 	f := newFakeKubelet(t, pod("p1", device("nvidia.com/gpu", uuid1)))
@@ -172,7 +180,8 @@ func TestEnginesOfOneContainer(t *testing.T) {
 		{"One is loading.", []gpu.Process{on(onePID, whole, 1)}, "01", "01"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			collector := node(t, f, new(bytes.Buffer), Target{Server: one, Namespace: "prod", Pod: "p", Container: "c"}, Target{Server: two, Namespace: "prod", Pod: "p", Container: "c"})
+			collector := node(t, f, new(bytes.Buffer), Target{Server: one, Namespace: "prod", Pod: "p", Container: "c"},
+				Target{Server: two, Namespace: "prod", Pod: "p", Container: "c"})
 			collector.options.Processes = func() []gpu.Process { return c.running }
 			collector.options.ProcFS = "/proc"
 			got := map[string]string{}
@@ -220,8 +229,10 @@ func TestEndedPods(t *testing.T) {
 	claimant.Containers[0].DynamicResources = []*v1.DynamicResource{claim("gpu.example.com", strings.ToLower(uuid1))}
 	second := proto.CloneOf(claimant)
 	second.Name = "p5"
-	pods := []*v1.PodResources{pod("p1", device("nvidia.com/gpu", uuid0)), pod("p2", device("nvidia.com/gpu", uuid0)),
-		pod("p3", device("nvidia.com/gpu.shared", uuid1+"::0")), pod("p6", device("nvidia.com/gpu.shared", uuid1+"::1")), claimant, second}
+	pods := []*v1.PodResources{
+		pod("p1", device("nvidia.com/gpu", uuid0)), pod("p2", device("nvidia.com/gpu", uuid0)),
+		pod("p3", device("nvidia.com/gpu.shared", uuid1+"::0")), pod("p6", device("nvidia.com/gpu.shared", uuid1+"::1")), claimant, second,
+	}
 	f := newFakeKubelet(t, pods...)
 	f.start(t)
 	for _, c := range []struct {

@@ -99,13 +99,16 @@ func pod(name string, devices ...*v1.ContainerDevices) *v1.PodResources {
 }
 
 func device(resource string, ids ...string) *v1.ContainerDevices {
-	return &v1.ContainerDevices{ResourceName: resource, DeviceIds: ids,
-		Topology: &v1.TopologyInfo{Nodes: []*v1.NUMANode{{ID: 1}}}}
+	return &v1.ContainerDevices{
+		ResourceName: resource, DeviceIds: ids,
+		Topology: &v1.TopologyInfo{Nodes: []*v1.NUMANode{{ID: 1}}},
+	}
 }
 
 func claim(driver, name string) *v1.DynamicResource {
 	return &v1.DynamicResource{ClaimName: "gpus", ClaimNamespace: "prod", ClaimResources: []*v1.ClaimResource{{
-		CdiDevices: []*v1.CDIDevice{{Name: "k8s.gpu.nvidia.com/device=" + name}}, DriverName: driver, PoolName: "node-1", DeviceName: name}}}
+		CdiDevices: []*v1.CDIDevice{{Name: "k8s.gpu.nvidia.com/device=" + name}}, DriverName: driver, PoolName: "node-1", DeviceName: name,
+	}}}
 }
 
 const uuid0, uuid1 = "GPU-00000000-0000-4000-8000-000000000000", "GPU-00000000-0000-4000-8000-000000000001"
@@ -114,7 +117,10 @@ const uuid0, uuid1 = "GPU-00000000-0000-4000-8000-000000000000", "GPU-00000000-0
 var (
 	whole = gpu.Identity{UUID: uuid0, Index: "0", Minor: "0"}
 	split = gpu.Identity{UUID: uuid1, Index: "1", Minor: "3"}
-	parts = []gpu.Instance{{GPU: split, ID: "1", UUID: "MIG-00000000-0000-5000-8000-000000000001"}, {GPU: split, ID: "2", UUID: "MIG-00000000-0000-5000-8000-000000000002"}}
+	parts = []gpu.Instance{
+		{GPU: split, ID: "1", UUID: "MIG-00000000-0000-5000-8000-000000000001"},
+		{GPU: split, ID: "2", UUID: "MIG-00000000-0000-5000-8000-000000000002"},
+	}
 )
 
 // node is a collector beside a kubelet.
@@ -161,16 +167,34 @@ func TestDeviceIDs(t *testing.T) {
 		{"A renamed resource.", "example.com/big-gpu", []string{uuid0}, []string{allocated(whole, "", "p", "example.com/big-gpu")}, 0},
 		{"Turns on one GPU are one allocation.", shared, []string{uuid0 + "::0", uuid0 + "::7"}, []string{allocated(whole, "", "p", shared)}, 0},
 		{"A MIG device.", "nvidia.com/mig-3g.40gb", []string{parts[1].UUID}, []string{allocated(split, "2", "p", "nvidia.com/mig-3g.40gb")}, 0},
-		{"Turns on a MIG device.", "nvidia.com/mig-3g.40gb.shared", []string{parts[0].UUID + "::1"}, []string{allocated(split, "1", "p", "nvidia.com/mig-3g.40gb.shared")}, 0},
+		{
+			"Turns on a MIG device.", "nvidia.com/mig-3g.40gb.shared",
+			[]string{parts[0].UUID + "::1"},
+			[]string{allocated(split, "1", "p", "nvidia.com/mig-3g.40gb.shared")},
+			0,
+		},
 		{"A MIG device of an old driver.", gpus, []string{"MIG-" + uuid1 + "/2/0"}, []string{allocated(split, "2", "p", gpus)}, 0},
 		{"GKE counts by minor number.", gpus, []string{"nvidia3"}, []string{allocated(split, "", "p", gpus)}, 0},
-		{"A MIG device on GKE, and a turn on it.", gpus, []string{"nvidia3/gi1", "nvidia3/gi2/vgpu4"}, []string{allocated(split, "1", "p", gpus), allocated(split, "2", "p", gpus)}, 0},
+		{
+			"A MIG device on GKE, and a turn on it.", gpus,
+			[]string{"nvidia3/gi1", "nvidia3/gi2/vgpu4"},
+			[]string{allocated(split, "1", "p", gpus), allocated(split, "2", "p", gpus)},
+			0,
+		},
 		{"A turn on GKE.", gpus, []string{"nvidia0/vgpu1"}, []string{allocated(whole, "", "p", gpus)}, 0},
 		{"An index.", gpus, []string{"1"}, []string{allocated(split, "", "p", gpus)}, 0},
 		{"The number of other hardware.", "rdma/hca", []string{"0", "1"}, nil, 2},
-		{"What is malformed, or of another node.", gpus, []string{"", "::", "::0", "/", "-1", "2", "00", "nvidia", "nvidia1", "nvidia0/", "nvidia0/gi", "nvidia0/vg0",
-			"nvidia0gi1", "GPU-", "gpu-0", "MIG-", "MIG-GPU-//", "MIG-" + uuid1 + "/x/0", "MIG-" + uuid1, uuid0 + "/0", " " + uuid0, strings.Repeat("GPU-", 1<<16), "ÿ\x00\n", uuid1},
-			[]string{allocated(split, "", "p", gpus)}, 23},
+		{
+			"What is malformed, or of another node.", gpus,
+			[]string{
+				"", "::", "::0", "/", "-1", "2", "00", "nvidia", "nvidia1", "nvidia0/",
+				"nvidia0/gi", "nvidia0/vg0",
+				"nvidia0gi1", "GPU-", "gpu-0", "MIG-", "MIG-GPU-//", "MIG-" + uuid1 + "/x/0", "MIG-" + uuid1, uuid0 + "/0", " " + uuid0,
+				strings.Repeat("GPU-", 1<<16), "ÿ\x00\n", uuid1,
+			},
+			[]string{allocated(split, "", "p", gpus)},
+			23,
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f := newFakeKubelet(t, pod("p", device(c.resource, c.ids...)))
@@ -200,7 +224,8 @@ func TestDeviceIDs(t *testing.T) {
 func TestClaims(t *testing.T) {
 	p := pod("p")
 	p.Containers[0].DynamicResources = []*v1.DynamicResource{
-		claim("gpu.nvidia.com", "gpu-0"), claim("gpu.nvidia.com", "gpu-1"), claim("gpu.nvidia.com", "gpu-3"), claim("gpu.nvidia.com", "gpu-1-mig-9-4-4"),
+		claim("gpu.nvidia.com", "gpu-0"), claim("gpu.nvidia.com", "gpu-1"), claim("gpu.nvidia.com", "gpu-3"),
+		claim("gpu.nvidia.com", "gpu-1-mig-9-4-4"),
 		claim("gpu.example.com", strings.ToLower(uuid1)), claim("gpu.example.com", "gpu-0"), claim("compute-domain.nvidia.com", "channel-0"),
 	}
 	f := newFakeKubelet(t, p)
@@ -220,12 +245,16 @@ func TestClaims(t *testing.T) {
 // these look like.
 func TestClaimsWithSlices(t *testing.T) {
 	p := pod("p")
-	p.Containers[0].DynamicResources = []*v1.DynamicResource{claim("gpu.nvidia.com", "gpu-3"), claim("gpu.nvidia.com", "gpu-3-mig-9-4-4"), claim("gpu.nvidia.com", "gpu-7")}
+	p.Containers[0].DynamicResources = []*v1.DynamicResource{
+		claim("gpu.nvidia.com", "gpu-3"), claim("gpu.nvidia.com", "gpu-3-mig-9-4-4"),
+		claim("gpu.nvidia.com", "gpu-7"),
+	}
 	f := newFakeKubelet(t, p)
 	f.start(t)
 	c := node(t, f, new(bytes.Buffer))
 	c.options.ClaimedUUID = func(driver, pool, device string) string {
-		return map[string]string{"gpu.nvidia.com node-1 gpu-3": uuid0, "gpu.nvidia.com node-1 gpu-3-mig-9-4-4": parts[1].UUID}[driver+" "+pool+" "+device]
+		return map[string]string{"gpu.nvidia.com node-1 gpu-3": uuid0, "gpu.nvidia.com node-1 gpu-3-mig-9-4-4": parts[1].UUID}[driver+" "+
+			pool+" "+device]
 	}
 	got := page(t, c)
 	want := []string{allocated(whole, "", "p", "gpu.nvidia.com"), allocated(split, parts[1].ID, "p", "gpu.nvidia.com")}

@@ -65,8 +65,8 @@ type Options struct {
 	// Owners returns who has which GPU, according to another exporter's metrics page: (*page.Collector).Owners. It is trusted for pods
 	// about which the kubelet reports nothing. Default: there is no such metrics page.
 	Owners func() []gpu.Owner
-	// Commands is called at each scan with the command lines of the process that serves a target's metrics and of its parents, the process first. Nil:
-	// command lines are not read.
+	// Commands is called at each scan with the command lines of the process that serves a target's metrics and of its
+	// parents, the process first. Nil: command lines are not read.
 	Commands func(server string, lines [][]string)
 	// PodResources is the socket of the kubelet's pod-resources API. Default: none, and no queries.
 	PodResources string
@@ -146,8 +146,11 @@ func (c *Collector) Run(ctx context.Context) error {
 
 // Describe implements prometheus.Collector.
 func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, f := range []*metrics.Family{metrics.EngineGPUInfo, metrics.EngineGPUMemory, metrics.GPUContainerMemory, metrics.GPUContainerSMUtilization, metrics.GPUContainerMemoryBusy, metrics.GPUAllocationInfo,
-		metrics.PodResourcesUp, metrics.PodResourcesTime, metrics.PodResourcesUnknown, metrics.UnreadableProcesses} {
+	for _, f := range []*metrics.Family{
+		metrics.EngineGPUInfo, metrics.EngineGPUMemory, metrics.GPUContainerMemory,
+		metrics.GPUContainerSMUtilization, metrics.GPUContainerMemoryBusy, metrics.GPUAllocationInfo,
+		metrics.PodResourcesUp, metrics.PodResourcesTime, metrics.PodResourcesUnknown, metrics.UnreadableProcesses,
+	} {
 		ch <- f.Desc()
 	}
 }
@@ -243,7 +246,8 @@ func (c *Collector) refresh(ctx context.Context) bool {
 			series = append(series, metrics.GPUContainerMemory.Const(float64(u.bytes), labels...))
 		}
 		if !u.unknownTime {
-			series = append(series, metrics.GPUContainerSMUtilization.Const(u.sm, labels...), metrics.GPUContainerMemoryBusy.Const(u.memoryBusy, labels...))
+			series = append(series, metrics.GPUContainerSMUtilization.Const(u.sm, labels...), metrics.GPUContainerMemoryBusy.Const(u.memoryBusy,
+				labels...))
 		}
 	}
 	settled := len(gpus) > 0 && len(gpus) == c.gpus

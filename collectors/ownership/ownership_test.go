@@ -69,13 +69,15 @@ func newHost(t *testing.T, procs ...process) string {
 	const header = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
 	sockets := make(map[string]string)
 	line := func(local string, state string, inode int) string {
-		return fmt.Sprintf("   0: %s 00000000:0000 %s 00000000:00000000 00:00000000 00000000     0        0 %d 1 0 100 0 0 10 0\n", local, state, inode)
+		return fmt.Sprintf("   0: %s 00000000:0000 %s 00000000:00000000 00:00000000 00000000     0        0 %d 1 0 100 0 0 10 0\n", local,
+			state, inode)
 	}
 	for i, p := range procs {
 		if p.network == "" {
 			p.network = "host"
 		}
-		write(p.pid, "stat", fmt.Sprintf("%d (%s) S %d %d 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 100 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 17 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n", p.pid, p.name, p.ppid, p.pid))
+		write(p.pid, "stat", fmt.Sprintf("%d (%s) S %d %d 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 100 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 17 0 0 0 0 "+
+			"0 0 0 0 0 0 0 0 0 0\n", p.pid, p.name, p.ppid, p.pid))
 		write(p.pid, "cgroup", "0::"+p.cgroup+"\n")
 		link(p.pid, "ns/net", "net:["+p.network+"]")
 		write(p.pid, "cmdline", strings.Join(append(p.command, ""), "\x00"))
@@ -140,66 +142,123 @@ func TestWhoseGPU(t *testing.T) {
 		targets []Target
 		want    []string // "server gpu source"
 	}{
-		{"vLLM: the server is the parent of the workers.",
-			[]process{{pid: 10, ppid: 1, name: "vllm", listens: []string{any4 + " 8000"}}, {pid: 11, ppid: 10, name: "VLLM::EngineCor"}, {pid: 12, ppid: 11, name: "VLLM::Worker_TP"}},
+		{
+			"vLLM: the server is the parent of the workers.",
+			[]process{
+				{pid: 10, ppid: 1, name: "vllm", listens: []string{any4 + " 8000"}},
+				{pid: 11, ppid: 10, name: "VLLM::EngineCor"},
+				{pid: 12, ppid: 11, name: "VLLM::Worker_TP"},
+			},
 			[]gpu.Process{on(11, gpu0, 1), on(12, gpu1, 1)},
 			[]Target{engine("127.0.0.1:8000")},
-			[]string{"127.0.0.1:8000 0 process", "127.0.0.1:8000 1 process"}},
-		{"TGI: server and worker have a launcher in common.",
-			[]process{{pid: 10, ppid: 1, name: "text-generation"}, {pid: 11, ppid: 10, name: "router", listens: []string{any4 + " 8080"}}, {pid: 12, ppid: 10, name: "python3"}},
+			[]string{"127.0.0.1:8000 0 process", "127.0.0.1:8000 1 process"},
+		},
+		{
+			"TGI: server and worker have a launcher in common.",
+			[]process{
+				{pid: 10, ppid: 1, name: "text-generation"},
+				{pid: 11, ppid: 10, name: "router", listens: []string{any4 + " 8080"}},
+				{pid: 12, ppid: 10, name: "python3"},
+			},
 			[]gpu.Process{on(12, gpu0, 1)},
 			[]Target{engine("localhost:8080")},
-			[]string{"localhost:8080 0 process"}},
-		{"Ollama: the server starts a runner for each model, which listens, too.",
-			[]process{{pid: 10, ppid: 1, name: "ollama", listens: []string{loopback4 + " 11434"}}, {pid: 11, ppid: 10, name: "ollama", listens: []string{loopback4 + " 40001"}}, {pid: 12, ppid: 10, name: "ollama", listens: []string{loopback4 + " 40002"}}},
+			[]string{"localhost:8080 0 process"},
+		},
+		{
+			"Ollama: the server starts a runner for each model, which listens, too.",
+			[]process{{pid: 10, ppid: 1, name: "ollama", listens: []string{loopback4 + " 11434"}}, {
+				pid: 11, ppid: 10, name: "ollama",
+				listens: []string{loopback4 + " 40001"},
+			}, {pid: 12, ppid: 10, name: "ollama", listens: []string{loopback4 + " 40002"}}},
 			[]gpu.Process{on(11, gpu0, 1), on(12, gpu1, 1)},
 			[]Target{engine("127.0.0.1:11434")},
-			[]string{"127.0.0.1:11434 0 process", "127.0.0.1:11434 1 process"}},
-		{"One process does it all, on an address of the host.",
+			[]string{"127.0.0.1:11434 0 process", "127.0.0.1:11434 1 process"},
+		},
+		{
+			"One process does it all, on an address of the host.",
 			[]process{{pid: 10, ppid: 1, name: "tritonserver", listens: []string{any4 + " 8000", any4 + " 8002"}}},
 			[]gpu.Process{on(10, gpu0, 1)},
 			[]Target{engine("192.0.2.7:8002")},
-			[]string{"192.0.2.7:8002 0 process"}},
-		{"Two engines of one launcher are told apart.",
-			[]process{{pid: 9, ppid: 1, name: "python3"},
-				{pid: 10, ppid: 9, name: "vllm", listens: []string{any4 + " 8000"}}, {pid: 11, ppid: 10, name: "worker"},
-				{pid: 20, ppid: 9, name: "vllm", listens: []string{any4 + " 8001"}}, {pid: 21, ppid: 20, name: "worker"}},
+			[]string{"192.0.2.7:8002 0 process"},
+		},
+		{
+			"Two engines of one launcher are told apart.",
+			[]process{
+				{pid: 9, ppid: 1, name: "python3"},
+				{pid: 10, ppid: 9, name: "vllm", listens: []string{any4 + " 8000"}},
+				{pid: 11, ppid: 10, name: "worker"},
+				{pid: 20, ppid: 9, name: "vllm", listens: []string{any4 + " 8001"}},
+				{pid: 21, ppid: 20, name: "worker"},
+			},
 			[]gpu.Process{on(11, gpu0, 1), on(21, gpu1, 1)},
 			[]Target{engine("127.0.0.1:8000"), engine("127.0.0.1:8001")},
-			[]string{"127.0.0.1:8000 0 process", "127.0.0.1:8001 1 process"}},
-		{"Two servers that are equally close leave it open.",
-			[]process{{pid: 9, ppid: 1, name: "python3"}, {pid: 10, ppid: 9, name: "a", listens: []string{any4 + " 8000"}},
-				{pid: 20, ppid: 9, name: "b", listens: []string{any4 + " 8001"}}, {pid: 21, ppid: 9, name: "worker"}},
+			[]string{"127.0.0.1:8000 0 process", "127.0.0.1:8001 1 process"},
+		},
+		{
+			"Two servers that are equally close leave it open.",
+			[]process{
+				{pid: 9, ppid: 1, name: "python3"},
+				{pid: 10, ppid: 9, name: "a", listens: []string{any4 + " 8000"}},
+				{pid: 20, ppid: 9, name: "b", listens: []string{any4 + " 8001"}},
+				{pid: 21, ppid: 9, name: "worker"},
+			},
 			[]gpu.Process{on(21, gpu1, 1)},
-			[]Target{engine("127.0.0.1:8000"), engine("127.0.0.1:8001")}, nil},
-		{"A training job in the same shell is not part of the engine.",
-			[]process{{pid: 9, ppid: 1, name: "bash"}, {pid: 10, ppid: 9, name: "vllm", listens: []string{any4 + " 8000"}}, {pid: 11, ppid: 9, name: "train"}},
+			[]Target{engine("127.0.0.1:8000"), engine("127.0.0.1:8001")},
+			nil,
+		},
+		{
+			"A training job in the same shell is not part of the engine.",
+			[]process{
+				{pid: 9, ppid: 1, name: "bash"},
+				{pid: 10, ppid: 9, name: "vllm", listens: []string{any4 + " 8000"}},
+				{pid: 11, ppid: 9, name: "train"},
+			},
 			[]gpu.Process{on(10, gpu0, 1), on(11, gpu1, 1)},
 			[]Target{engine("127.0.0.1:8000")},
-			[]string{"127.0.0.1:8000 0 process"}},
-		{"Two pods listen on the same port; the address decides.",
-			[]process{{pid: 10, ppid: 1, name: "vllm", network: "pod1", listens: []string{any4 + " 8000"}}, {pid: 20, ppid: 1, name: "vllm", network: "pod2", listens: []string{any4 + " 8000"}}},
+			[]string{"127.0.0.1:8000 0 process"},
+		},
+		{
+			"Two pods listen on the same port; the address decides.",
+			[]process{{pid: 10, ppid: 1, name: "vllm", network: "pod1", listens: []string{any4 + " 8000"}}, {
+				pid: 20, ppid: 1, name: "vllm",
+				network: "pod2", listens: []string{any4 + " 8000"},
+			}},
 			[]gpu.Process{on(10, gpu0, 1), on(20, gpu1, 1)},
 			[]Target{engine("10.0.0.6:8000")},
-			[]string{"10.0.0.6:8000 1 process"}},
-		{"Localhost is not that of a pod.",
+			[]string{"10.0.0.6:8000 1 process"},
+		},
+		{
+			"Localhost is not that of a pod.",
 			[]process{{pid: 10, ppid: 1, name: "vllm", network: "pod1", listens: []string{loopback4 + " 8000"}}},
 			[]gpu.Process{on(10, gpu0, 1)},
-			[]Target{engine("127.0.0.1:8000")}, nil},
-		{"Bound to another address.",
+			[]Target{engine("127.0.0.1:8000")},
+			nil,
+		},
+		{
+			"Bound to another address.",
 			[]process{{pid: 10, ppid: 1, name: "vllm", listens: []string{loopback4 + " 8000"}}},
 			[]gpu.Process{on(10, gpu0, 1)},
-			[]Target{engine("192.0.2.7:8000")}, nil},
-		{"A connection to the port is not the server.",
+			[]Target{engine("192.0.2.7:8000")},
+			nil,
+		},
+		{
+			"A connection to the port is not the server.",
 			[]process{{pid: 10, ppid: 1, name: "vllm", listens: []string{any4 + " 7999"}}},
 			[]gpu.Process{on(10, gpu0, 1)},
-			[]Target{engine("127.0.0.1:8000")}, nil},
-		{"A process that has ended belongs to nobody.", nil,
+			[]Target{engine("127.0.0.1:8000")},
+			nil,
+		},
+		{
+			"A process that has ended belongs to nobody.", nil,
 			[]gpu.Process{on(10, gpu0, 1)},
-			[]Target{engine("127.0.0.1:8000")}, nil},
-		{"The configuration says it, by index and by UUID.", nil, nil,
+			[]Target{engine("127.0.0.1:8000")},
+			nil,
+		},
+		{
+			"The configuration says it, by index and by UUID.", nil, nil,
 			[]Target{engine("a:1", "1"), engine("b:1", "GPU-a", "0"), engine("c:1", "7")},
-			[]string{"b:1 0 config", "a:1 1 config"}},
+			[]string{"b:1 0 config", "a:1 1 config"},
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got := page(t, New(Options{
@@ -233,7 +292,10 @@ func TestMemory(t *testing.T) {
 	id := strings.Repeat("ab", 32)
 	cgroup := "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod0a1b2c3d_0000_4000_8000_000000000001.slice/cri-containerd-" + id + ".scope"
 	logs := t.TempDir()
-	for _, dir := range []string{"prod_vllm-0_0a1b2c3d-0000-4000-8000-000000000001", "prod_other_0a1b2c3d-0000-4000-8000-000000000002", "lost+found"} {
+	for _, dir := range []string{
+		"prod_vllm-0_0a1b2c3d-0000-4000-8000-000000000001", "prod_other_0a1b2c3d-0000-4000-8000-000000000002",
+		"lost+found",
+	} {
 		if err := os.Mkdir(filepath.Join(logs, dir), 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -280,7 +342,10 @@ func twoPods(t *testing.T) (podLogs, procFS string) {
 			t.Fatal(err)
 		}
 		cgroup := "/kubepods/burstable/pod" + uid + "/" + strings.Repeat(strconv.Itoa(i), 64)
-		procs = append(procs, process{pid: 10 + i, ppid: 1, name: "vllm", cgroup: cgroup}, process{pid: 20 + i, ppid: 1, name: "worker", cgroup: cgroup})
+		procs = append(procs, process{pid: 10 + i, ppid: 1, name: "vllm", cgroup: cgroup}, process{
+			pid: 20 + i, ppid: 1, name: "worker",
+			cgroup: cgroup,
+		})
 	}
 	return podLogs, newHost(t, procs...)
 }
@@ -333,7 +398,8 @@ func TestUnreadable(t *testing.T) {
 			return []gpu.Process{on(10, gpu0, 1), on(11, gpu1, 1)}
 		},
 		GPUs: func() []gpu.Identity { return []gpu.Identity{gpu0, gpu1} },
-		ProcFS: newHost(t, process{pid: 9, ppid: 1, name: "vllm", closed: true}, process{pid: 10, ppid: 9, name: "worker", closed: true}, process{pid: 11, ppid: 9, name: "worker"},
+		ProcFS: newHost(t, process{pid: 9, ppid: 1, name: "vllm", closed: true}, process{pid: 10, ppid: 9, name: "worker", closed: true},
+			process{pid: 11, ppid: 9, name: "worker"},
 			process{pid: 20, ppid: 1, name: "postgres", closed: true}),
 	})
 	if got := page(t, c); !strings.Contains(got, "llm_exporter_unreadable_processes 2\n") {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"net/netip"
+	"slices"
 	"strconv"
 
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/gpu"
@@ -101,10 +102,8 @@ func agreed(servers []server) (targets []int) {
 // distance returns the number of steps up a line to the first ancestor that it shares with another line.
 func distance(line, other []int) int {
 	for steps, pid := range line {
-		for _, o := range other {
-			if o == pid {
-				return steps
-			}
+		if slices.Contains(other, pid) {
+			return steps
 		}
 	}
 	return len(line)

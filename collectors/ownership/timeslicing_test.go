@@ -51,8 +51,10 @@ func TestTimeSlicing(t *testing.T) {
 		t.Helper()
 		e2e.Until(t, time.Minute, chatSM+" and "+batchSM+" of the GPU's time", func() bool {
 			got := page(t, c)
-			return ofPod(got, "llm_gpu_container_sm_utilization_ratio", "chat") == chatSM && ofPod(got, "llm_gpu_container_memory_busy_ratio", "chat") == chatMemory &&
-				ofPod(got, "llm_gpu_container_sm_utilization_ratio", "batch") == batchSM && ofPod(got, "llm_gpu_container_memory_busy_ratio", "batch") == batchMemory
+			return ofPod(got, "llm_gpu_container_sm_utilization_ratio", "chat") == chatSM && ofPod(got, "llm_gpu_container_memory_busy_ratio",
+				"chat") == chatMemory &&
+				ofPod(got, "llm_gpu_container_sm_utilization_ratio", "batch") == batchSM && ofPod(got, "llm_gpu_container_memory_busy_ratio",
+				"batch") == batchMemory
 		})
 	}
 	await("0.64", "0.21", "0.3", "0.09")

@@ -40,15 +40,21 @@ var apis = map[string]*api{
 		return openAI(model, maxTokens, "prompt", prompt)
 	}},
 	"ollama": {path: at("/api/chat"), parse: parseOllama, lines: true, body: func(model, prompt string, maxTokens int) map[string]any {
-		return map[string]any{"model": model, "stream": true, "messages": userSays(prompt), "options": map[string]any{"temperature": 0, "num_predict": maxTokens}}
+		return map[string]any{"model": model, "stream": true, "messages": userSays(prompt), "options": map[string]any{
+			"temperature": 0,
+			"num_predict": maxTokens,
+		}}
 	}},
 	"tgi": {path: at("/generate_stream"), parse: parseTGI, body: func(_, prompt string, maxTokens int) map[string]any {
 		return map[string]any{"inputs": prompt, "parameters": map[string]any{"do_sample": false, "max_new_tokens": maxTokens, "details": true}}
 	}},
-	"triton": {path: func(model string) string { return "/v2/models/" + url.PathEscape(model) + "/generate_stream" }, parse: parseTriton, ends: true,
+	"triton": {
+		path: func(model string) string { return "/v2/models/" + url.PathEscape(model) + "/generate_stream" }, parse: parseTriton,
+		ends: true,
 		body: func(_, prompt string, maxTokens int) map[string]any {
 			return map[string]any{"text_input": prompt, "max_tokens": maxTokens, "temperature": 0, "stream": true}
-		}},
+		},
+	},
 }
 
 func at(path string) func(string) string { return func(string) string { return path } }
@@ -58,13 +64,18 @@ func userSays(prompt string) any {
 }
 
 func openAI(model string, maxTokens int, key string, prompt any) map[string]any {
-	return map[string]any{"model": model, key: prompt, "max_tokens": maxTokens, "temperature": 0, "stream": true,
-		"stream_options": map[string]any{"include_usage": true}, "user": marked}
+	return map[string]any{
+		"model": model, key: prompt, "max_tokens": maxTokens, "temperature": 0, "stream": true,
+		"stream_options": map[string]any{"include_usage": true}, "user": marked,
+	}
 }
 
 // own lists fields of a body that bound its cost or make it comparable. The configuration cannot set them.
-var own = []string{"model", "messages", "prompt", "inputs", "text_input", "stream", "max_tokens", "max_completion_tokens", "min_tokens", "n", "best_of",
-	"num_predict", "options", "parameters", "temperature", "user", "keep_alive", "tools"}
+var own = []string{
+	"model", "messages", "prompt", "inputs", "text_input", "stream", "max_tokens", "max_completion_tokens",
+	"min_tokens", "n", "best_of",
+	"num_predict", "options", "parameters", "temperature", "user", "keep_alive", "tools",
+}
 
 // text holds a string of an answer, or whatever stands in its place.
 type text string
@@ -143,8 +154,11 @@ func parseOllama(message []byte) (p piece, err error) {
 	if err := json.Unmarshal(message, &line); err != nil {
 		return p, err
 	}
-	return piece{visible: string(line.Message.Content), reasoning: string(line.Message.Thinking), tool: given(line.Message.ToolCalls), finished: line.Done,
-		prompt: line.Prompt, completion: line.Completion, failed: given(line.Error)}, nil
+	return piece{
+		visible: string(line.Message.Content), reasoning: string(line.Message.Thinking), tool: given(line.Message.ToolCalls),
+		finished: line.Done,
+		prompt:   line.Prompt, completion: line.Completion, failed: given(line.Error),
+	}, nil
 }
 
 // parseTGI reads one token; the last one has the whole text beside it.

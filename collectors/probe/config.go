@@ -52,7 +52,8 @@ type Config struct {
 	Health string `yaml:"health"`
 	// HTTP takes Prometheus' own client configuration: TLS, credentials from files, proxy. Targets with one of their own keep it.
 	HTTP config.HTTPClientConfig `yaml:"http_config"`
-	// CredentialsFor selects the engines that get the credentials in HTTP, because discovery finds any program that serves an engine's metrics.
+	// CredentialsFor selects the engines that get the credentials in HTTP, because discovery finds any program that
+	// serves an engine's metrics.
 	CredentialsFor *Recipients `yaml:"credentials_for"`
 }
 
@@ -117,7 +118,8 @@ type Probe struct {
 	state
 }
 
-// Compile checks configurations. An error is an engine.ConfigError with the place and the remedy. interval is the default interval of probes.
+// Compile checks configurations. An error is an engine.ConfigError with the place and the remedy. interval is the
+// default interval of probes.
 func Compile(cfgs []Config, interval time.Duration, userAgent string) ([]*Probe, error) {
 	var all []*Probe
 	for i, cfg := range cfgs {
@@ -141,10 +143,13 @@ func wrong(path, format string, args ...any) error {
 func compile(path string, cfg Config, interval time.Duration, userAgent string) (*Probe, error) {
 	if cfg.Engines {
 		if cfg.URL+cfg.Model+cfg.API != "" {
-			return nil, wrong(path+".engines", "every engine gets requests at its own address for its own models: leave out url, model and api, or configure another probe")
+			return nil, wrong(path+".engines",
+				"every engine gets requests at its own address for its own models: leave out url, model and api, or configure another probe")
 		}
 		if to := cfg.CredentialsFor; httpclient.HasCredentials(cfg.HTTP) && (to == nil || len(to.Namespaces)+len(to.Labels) == 0) {
-			return nil, wrong(path+".credentials_for", "select the engines that get the credentials of http_config, by namespaces or labels, because discovery finds every server that imitates an engine")
+			return nil, wrong(path+".credentials_for",
+				"select the engines that get the credentials of http_config, by namespaces or labels, because discovery finds every server that "+
+					"imitates an engine")
 		}
 		cfg.Name = cmp.Or(cfg.Name, "engines")
 		return compileAt(path, cfg, engine.Offer{URL: "https://engine", API: "completions", Name: "model"}, interval, userAgent)
@@ -169,8 +174,10 @@ func compileAt(path string, cfg Config, at engine.Offer, interval time.Duration,
 	cfg.PromptWords = cmp.Or(cfg.PromptWords, words(question))
 	cfg.MaxTokens = cmp.Or(cfg.MaxTokens, defaultTokens)
 	cfg.TokensPerHour = cmp.Or(cfg.TokensPerHour, defaultBudget)
-	p := &Probe{at: at, hurry: make(chan struct{}, 1), cfg: cfg, api: apis[cfg.API], base: u, client: client, userAgent: userAgent,
-		interval: cmp.Or(time.Duration(cfg.Interval), interval, DefaultInterval), timeout: cmp.Or(time.Duration(cfg.Timeout), defaultTimeout)}
+	p := &Probe{
+		at: at, hurry: make(chan struct{}, 1), cfg: cfg, api: apis[cfg.API], base: u, client: client, userAgent: userAgent,
+		interval: cmp.Or(time.Duration(cfg.Interval), interval, DefaultInterval), timeout: cmp.Or(time.Duration(cfg.Timeout), defaultTimeout),
+	}
 	p.assumed, p.budget = cfg.PromptWords*tokensPerWord+templateTokens, &budget{}
 	p.seen = &engine.Probed{Server: p.labels()[2], Model: p.labels()[1]}
 	switch {
@@ -191,7 +198,8 @@ func compileAt(path string, cfg Config, at engine.Offer, interval time.Duration,
 	case cfg.MaxTokens < 1 || cfg.MaxTokens > 128:
 		return nil, wrong(path+".max_tokens", "must be from 1 to 128, because a probe is not a load test")
 	case p.cost() > cfg.TokensPerHour:
-		return nil, wrong(path+".tokens_per_hour", "one request may cost %d tokens, more than %d: raise it, or lower prompt_words or max_tokens", p.cost(), cfg.TokensPerHour)
+		return nil, wrong(path+".tokens_per_hour",
+			"one request may cost %d tokens, more than %d: raise it, or lower prompt_words or max_tokens", p.cost(), cfg.TokensPerHour)
 	}
 	for _, name := range slices.Sorted(maps.Keys(cfg.Body)) {
 		if slices.Contains(own, name) {

@@ -112,7 +112,8 @@ func (c *Collector) put(t *testing.T, before ...running) (all []running) {
 	return all
 }
 
-var whole = script(`data: {"choices":[{"text":"one","finish_reason":""}]}`+"\n\n", `data: {"choices":[{"text":" two","finish_reason":"stop"}]}`+"\n\n", usage("20", "8"), done)
+var whole = script(`data: {"choices":[{"text":"one","finish_reason":""}]}`+"\n\n",
+	`data: {"choices":[{"text":" two","finish_reason":"stop"}]}`+"\n\n", usage("20", "8"), done)
 
 // TestEngines: each model of each engine is asked by the engine's own API and name, and its series say whose it is. What cannot be
 // asked is left alone, and a series says why.
@@ -122,7 +123,8 @@ func TestEngines(t *testing.T) {
 	embeddings := simulate(t, drill.NewVLLM(drill.NewProfile("bge")), status(http.StatusBadRequest))
 	tei := simulate(t, pageOf(t, "/metrics", "tei/embed-loaded.prom"), whole)
 	gateway := simulate(t, pageOf(t, "/metrics", "smg/v1.9.0-loaded.prom"), whole)
-	ollama := simulate(t, pageOf(t, "/api/ps", "ollama/0.12.6-two-on-cpu.json"), typed("application/x-ndjson", `{"message":{"content":"one"},"done":true}`+"\n"))
+	ollama := simulate(t, pageOf(t, "/api/ps", "ollama/0.12.6-two-on-cpu.json"),
+		typed("application/x-ndjson", `{"message":{"content":"one"},"done":true}`+"\n"))
 	all := []*simulated{vllm, sglang, embeddings, tei, gateway, ollama}
 	var targets []engine.TargetConfig
 	for _, s := range all {
@@ -138,20 +140,33 @@ func TestEngines(t *testing.T) {
 			t.Errorf("%s is asked again after %s", r.labels(), r.pause(0, 0.5))
 		}
 	}
-	for i, want := range [][]string{{"/v1/completions llama"}, {"/v1/completions qwen"}, {"/v1/completions bge"}, nil, nil, {"/api/chat gemma3:27b", "/api/chat nomic-embed-text:latest"}} {
-		got := slices.DeleteFunc(slices.Clone(all[i].asked), func(s string) bool { return strings.HasPrefix(s, "/api/show ") }) // the exporter's, which makes no token
+	for i, want := range [][]string{
+		{"/v1/completions llama"},
+		{"/v1/completions qwen"},
+		{"/v1/completions bge"},
+		nil, nil,
+		{"/api/chat gemma3:27b", "/api/chat nomic-embed-text:latest"},
+	} {
+		// the exporter's, which makes no token
+		got := slices.DeleteFunc(slices.Clone(all[i].asked), func(s string) bool { return strings.HasPrefix(s, "/api/show ") })
 		if !slices.Equal(got, want) {
 			t.Errorf("engine %d was asked %q, want %q", i, got, want)
 		}
 	}
 	page := golden.Page(t, c)
 	for _, want := range []string{
-		`llm_probe_requests_total{container="vllm",model_name="chat",namespace="prod",outcome="ok",pod="llama-0",probe="engines",server="` + vllm.host() + `"} 1`,
-		`llm_probe_engine_asked{container="vllm",model_name="chat",namespace="prod",pod="llama-0",probe="engines",reason="",server="` + vllm.host() + `"} 1`,
-		`llm_probe_engine_asked{container="",model_name="bge",namespace="",pod="",probe="engines",reason="http_4xx",server="` + embeddings.host() + `"} 0`,
-		`llm_probe_engine_asked{container="",model_name="",namespace="",pod="",probe="engines",reason="no_endpoint",server="` + tei.host() + `"} 0`,
-		`llm_probe_engine_asked{container="",model_name="",namespace="",pod="",probe="engines",reason="gateway",server="` + gateway.host() + `"} 0`,
-		`llm_probe_requests_total{container="",model_name="gemma3:27b",namespace="",outcome="ok",pod="",probe="engines",server="` + ollama.host() + `"} 1`,
+		`llm_probe_requests_total{container="vllm",model_name="chat",namespace="prod",outcome="ok",pod="llama-0",probe="engines",server="` +
+			vllm.host() + `"} 1`,
+		`llm_probe_engine_asked{container="vllm",model_name="chat",namespace="prod",pod="llama-0",probe="engines",reason="",server="` +
+			vllm.host() + `"} 1`,
+		`llm_probe_engine_asked{container="",model_name="bge",namespace="",pod="",probe="engines",reason="http_4xx",server="` +
+			embeddings.host() + `"} 0`,
+		`llm_probe_engine_asked{container="",model_name="",namespace="",pod="",probe="engines",reason="no_endpoint",server="` + tei.host() +
+			`"} 0`,
+		`llm_probe_engine_asked{container="",model_name="",namespace="",pod="",probe="engines",reason="gateway",server="` + gateway.host() +
+			`"} 0`,
+		`llm_probe_requests_total{container="",model_name="gemma3:27b",namespace="",outcome="ok",pod="",probe="engines",server="` +
+			ollama.host() + `"} 1`,
 	} {
 		if !strings.Contains(page, want+"\n") {
 			t.Errorf("the page lacks %s:\n%s", want, page)
@@ -260,7 +275,8 @@ func TestEnginesShareABudget(t *testing.T) {
 
 // TestEnginesComeAndGo: probes follow engines, and go on where a reload has not read the metrics page yet.
 func TestEnginesComeAndGo(t *testing.T) {
-	first, second := simulate(t, drill.NewVLLM(drill.NewProfile("llama")), whole), simulate(t, drill.NewLlamaCpp(drill.NewProfile("gemma")), whole)
+	first, second := simulate(t, drill.NewVLLM(drill.NewProfile("llama")), whole),
+		simulate(t, drill.NewLlamaCpp(drill.NewProfile("gemma")), whole)
 	both, c := engines(t, nil, engine.TargetConfig{URL: first.URL}, engine.TargetConfig{URL: second.URL})
 	before := c.put(t)
 	if len(before) != 2 {
@@ -268,7 +284,10 @@ func TestEnginesComeAndGo(t *testing.T) {
 	}
 	c.once(t.Context(), before[0].Probe, time.Now())
 
-	again, err := engine.New(engine.Config{Targets: []engine.TargetConfig{{URL: first.URL}, {URL: second.URL}}, Log: slog.New(slog.DiscardHandler)})
+	again, err := engine.New(engine.Config{
+		Targets: []engine.TargetConfig{{URL: first.URL}, {URL: second.URL}},
+		Log:     slog.New(slog.DiscardHandler),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -276,12 +295,14 @@ func TestEnginesComeAndGo(t *testing.T) {
 	for _, offers := range [][]engine.Offer{again.Offers(), both.Offers()} {
 		c.Offer(offers)
 		after := c.put(t, before...)
-		if len(after) != 2 || after[0].Probe != before[0].Probe || after[1].Probe != before[1].Probe || after[0].budget != before[1].budget || len(after[0].spent) == 0 || after[0].shared() != 2 {
+		if len(after) != 2 || after[0].Probe != before[0].Probe || after[1].Probe != before[1].Probe ||
+			after[0].budget != before[1].budget || len(after[0].spent) == 0 || after[0].shared() != 2 {
 			t.Fatalf("probes begin anew: %v", after)
 		}
 	}
 	c.Offer(both.Offers()[1:])
-	if after := c.put(t, before...); len(after) != 1 || after[0].Probe != before[1].Probe || strings.Contains(golden.Page(t, c), first.host()) {
+	if after := c.put(t, before...); len(after) != 1 || after[0].Probe != before[1].Probe || strings.Contains(golden.Page(t, c),
+		first.host()) {
 		t.Errorf("%d probes, and the page says\n%s", len(after), golden.Page(t, c))
 	}
 }

@@ -88,13 +88,18 @@ func New(look func(ctx context.Context, at engine.Offer) (engine.Engine, bool), 
 	gauge := func(f *metrics.Family) *prometheus.GaugeVec {
 		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: f.Name, Help: f.Help}, f.Labels)
 	}
-	return &Collector{look: look, log: log, changed: make(chan struct{}, 1),
+	return &Collector{
+		look: look, log: log, changed: make(chan struct{}, 1),
 		firstByte: histogram(metrics.ProbeTimeToFirstByte, grid[slo.TTFT]), firstToken: histogram(metrics.ProbeTimeToFirstToken, grid[slo.TTFT]),
-		firstVisible: histogram(metrics.ProbeTimeToFirstVisibleToken, grid[slo.TTFT]), interToken: histogram(metrics.ProbeInterTokenLatency, grid[slo.ITL]),
-		duration: histogram(metrics.ProbeRequestDuration, grid[slo.RequestDuration]), connection: histogram(metrics.ProbeConnection, grid[slo.TTFT]),
-		requests: counter(metrics.ProbeRequests), skipped: counter(metrics.ProbeSkipped), buffered: counter(metrics.ProbeBuffered), tokens: counter(metrics.ProbeTokens),
+		firstVisible: histogram(metrics.ProbeTimeToFirstVisibleToken, grid[slo.TTFT]), interToken: histogram(metrics.ProbeInterTokenLatency,
+			grid[slo.ITL]),
+		duration: histogram(metrics.ProbeRequestDuration, grid[slo.RequestDuration]), connection: histogram(metrics.ProbeConnection,
+			grid[slo.TTFT]),
+		requests: counter(metrics.ProbeRequests), skipped: counter(metrics.ProbeSkipped), buffered: counter(metrics.ProbeBuffered),
+		tokens: counter(metrics.ProbeTokens),
 		budget: gauge(metrics.ProbeBudget), matches: gauge(metrics.ProbeAnswerMatches), failures: gauge(metrics.ProbeFailures),
-		health: gauge(metrics.ProbeHealth), engineAsked: gauge(metrics.ProbeEngineAsked)}
+		health: gauge(metrics.ProbeHealth), engineAsked: gauge(metrics.ProbeEngineAsked),
+	}
 }
 
 // vec is what all series of a family have in common.
@@ -104,7 +109,10 @@ type vec interface {
 }
 
 func (c *Collector) vecs() []vec {
-	return []vec{c.firstByte, c.firstToken, c.firstVisible, c.interToken, c.duration, c.connection, c.requests, c.skipped, c.buffered, c.tokens, c.budget, c.matches, c.failures, c.health, c.engineAsked}
+	return []vec{
+		c.firstByte, c.firstToken, c.firstVisible, c.interToken, c.duration, c.connection, c.requests, c.skipped, c.buffered,
+		c.tokens, c.budget, c.matches, c.failures, c.health, c.engineAsked,
+	}
 }
 
 // Describe implements prometheus.Collector.
@@ -126,7 +134,10 @@ func (c *Collector) Use(probes []*Probe) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, p := range probes {
-		if i := slices.IndexFunc(c.wanted, func(before *Probe) bool { return before.cfg.Engines && slices.Equal(before.labels(), p.labels()) }); i >= 0 {
+		if i := slices.IndexFunc(c.wanted, func(before *Probe) bool {
+			return before.cfg.Engines &&
+				slices.Equal(before.labels(), p.labels())
+		}); i >= 0 {
 			p.budget = c.wanted[i].budget
 		}
 	}

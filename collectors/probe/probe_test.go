@@ -55,9 +55,12 @@ func TestGolden(t *testing.T) {
 	c, p := collecting(), probing(t, "http://engine:8000")
 	c.announce(p)
 	ms := func(n time.Duration) time.Duration { return n * time.Millisecond }
-	good := result{outcome: metrics.ProbeOK, connected: ms(12), firstByte: ms(112), token: ms(212), visible: ms(512), end: ms(1012), prompt: 40, completion: 8,
+	good := result{
+		outcome: metrics.ProbeOK, connected: ms(12), firstByte: ms(112), token: ms(212), visible: ms(512), end: ms(1012),
+		prompt: 40, completion: 8,
 		phases:   map[string]time.Duration{"resolve": ms(2), "connect": ms(4), "tls": ms(6)},
-		arrivals: []arrival{{ms(212), 1, 0}, {ms(412), 1, 0}, {ms(712), 2, 0}}}
+		arrivals: []arrival{{ms(212), 1, 0}, {ms(412), 1, 0}, {ms(712), 2, 0}},
+	}
 	held, other := good, good
 	held.held, other.answer = true, sha256.Sum256([]byte("another"))
 	for _, r := range []result{good, held, other, {outcome: metrics.ProbeTimeout, connected: ms(3)}} {
@@ -67,7 +70,10 @@ func TestGolden(t *testing.T) {
 	}
 	p.cfg.TokensPerHour = 1
 	c.once(t.Context(), p, time.Now())
-	found, err := everyEngine(t, nil)[0].of(engine.Offer{URL: "http://10.0.0.1:8000", API: "tgi", Name: "m", Model: "chat", Server: "10.0.0.1:8000", Namespace: "prod", Pod: "m-0", Container: "tgi"})
+	found, err := everyEngine(t, nil)[0].of(engine.Offer{
+		URL: "http://10.0.0.1:8000", API: "tgi", Name: "m", Model: "chat",
+		Server: "10.0.0.1:8000", Namespace: "prod", Pod: "m-0", Container: "tgi",
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,11 +111,13 @@ func TestRequest(t *testing.T) {
 			t.Fatal(r.outcome, err)
 		}
 	}
-	if paths[0] != "/team/v1/chat/completions" || seen[0].Get("User-Agent") != "test (synthetic probe)" || seen[0].Get("Authorization") != "Bearer k3y" {
+	if paths[0] != "/team/v1/chat/completions" || seen[0].Get("User-Agent") != "test (synthetic probe)" ||
+		seen[0].Get("Authorization") != "Bearer k3y" {
 		t.Errorf("%s %v", paths[0], seen[0])
 	}
 	body := bodies[0]
-	if body["user"] != "llm-node-exporter-probe" || body["stream"] != true || body["temperature"] != 0.0 || body["max_tokens"] != 5.0 || body["model"] != "m" ||
+	if body["user"] != "llm-node-exporter-probe" || body["stream"] != true || body["temperature"] != 0.0 || body["max_tokens"] != 5.0 ||
+		body["model"] != "m" ||
 		body["chat_template_kwargs"] == nil || body["stream_options"] != nil {
 		t.Errorf("%v", body)
 	}
@@ -126,7 +134,10 @@ func TestRequest(t *testing.T) {
 	if prompt(2) != prompt(3) || prompt(2) != question || bodies[2]["stream_options"].(map[string]any)["include_usage"] != true {
 		t.Errorf("prompts without a nonce:\n%s\n%s", prompt(2), prompt(3))
 	}
-	for api, path := range map[string]string{"completions": "/v1/completions", "ollama": "/api/chat", "tgi": "/generate_stream", "triton": "/v2/models/m/generate_stream"} {
+	for api, path := range map[string]string{
+		"completions": "/v1/completions", "ollama": "/api/chat", "tgi": "/generate_stream",
+		"triton": "/v2/models/m/generate_stream",
+	} {
 		_, _ = probing(t, s.URL, through(api)).ask(t.Context(), time.Now())
 		if got := paths[len(paths)-1]; got != path {
 			t.Errorf("%s asks at %s, want %s", api, got, path)
@@ -146,7 +157,8 @@ func TestBudget(t *testing.T) {
 		t.Errorf("%d requests", n.Load())
 	}
 	wants(t, c, `llm_probe_skipped_total{model_name="m",probe="chat",reason="budget"} 3`,
-		`llm_probe_tokens_total{kind="prompt",model_name="m",probe="chat"} 100`, `llm_probe_tokens_total{kind="completion",model_name="m",probe="chat"} 16`)
+		`llm_probe_tokens_total{kind="prompt",model_name="m",probe="chat"} 100`,
+		`llm_probe_tokens_total{kind="completion",model_name="m",probe="chat"} 16`)
 	for i := range p.spent { // an hour later
 		p.spent[i].at = p.spent[i].at.Add(-time.Hour)
 	}
@@ -215,7 +227,8 @@ func TestSleepersAreLeftAlone(t *testing.T) {
 	vllm := http.NewServeMux()
 	vllm.HandleFunc("/metrics", func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, "# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running{engine=\"0\",model_name=\"m\"} 0\n"+
-			"# TYPE vllm:engine_sleep_state gauge\nvllm:engine_sleep_state{engine=\"0\",model_name=\"m\",sleep_state=\"weights_offloaded\"} "+state()+"\n")
+			"# TYPE vllm:engine_sleep_state gauge\nvllm:engine_sleep_state{engine=\"0\",model_name=\"m\",sleep_state=\"weights_offloaded\"} "+
+			state()+"\n")
 	})
 	llamacpp := http.NewServeMux()
 	llamacpp.HandleFunc("/metrics", func(w http.ResponseWriter, _ *http.Request) {
@@ -295,7 +308,8 @@ func TestOllamaIsNotKeptAwake(t *testing.T) {
 	keep(later)
 	ask("kept for ever", 3)
 	ask("kept for ever, and nobody else uses it", 4)
-	wants(t, c, `llm_probe_skipped_total{model_name="m",probe="ollama",reason="not_loaded"} 2`, `llm_probe_skipped_total{model_name="m",probe="ollama",reason="unused"} 1`)
+	wants(t, c, `llm_probe_skipped_total{model_name="m",probe="ollama",reason="not_loaded"} 2`,
+		`llm_probe_skipped_total{model_name="m",probe="ollama",reason="unused"} 1`)
 }
 
 // TestAnswerIsTheSame: the first answer of a release is what later ones are held against.
@@ -320,7 +334,8 @@ func TestAnswerIsTheSame(t *testing.T) {
 			t.Errorf("step %d: %d releases at once", i, n)
 		}
 	}
-	wants(t, c, `llm_probe_requests_total{model_name="m",outcome="ok",probe="chat"} 5`, `llm_probe_requests_total{model_name="m",outcome="wrong_answer",probe="chat"} 2`)
+	wants(t, c, `llm_probe_requests_total{model_name="m",outcome="ok",probe="chat"} 5`,
+		`llm_probe_requests_total{model_name="m",outcome="wrong_answer",probe="chat"} 2`)
 	for i := range 3 * maxReleases { // an engine that says another release each time
 		release = strings.Repeat("x", i)
 		c.once(t.Context(), p, time.Now())
@@ -374,8 +389,8 @@ func TestRun(t *testing.T) {
 	e2e.Until(t, 10*time.Second, "no series", func() bool { return golden.Page(t, c) == "" })
 }
 
-// TestFailureIsConfirmed: the first failure is confirmed ten seconds after it began, a second one is not, and whatever says nothing about the
-// model ends the row, as does an engine whose metrics page does not answer.
+// TestFailureIsConfirmed: the first failure is confirmed ten seconds after it began, a second one is not, and whatever
+// says nothing about the model ends the row, as does an engine whose metrics page does not answer.
 func TestFailureIsConfirmed(t *testing.T) {
 	status := atomic.Int32{}
 	s := answering(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -397,9 +412,17 @@ func TestFailureIsConfirmed(t *testing.T) {
 		row    string
 		pause  time.Duration
 	}{
-		{0, false, "0", regular}, {500, false, "1", confirm}, {500, false, "2", regular}, {503, false, "3", regular}, {0, false, "0", regular},
-		{500, false, "1", confirm}, {429, false, "0", regular}, {500, false, "1", confirm}, {404, false, "0", regular},
-		{500, false, "1", confirm}, {500, true, "0", regular},
+		{0, false, "0", regular},
+		{500, false, "1", confirm},
+		{500, false, "2", regular},
+		{503, false, "3", regular},
+		{0, false, "0", regular},
+		{500, false, "1", confirm},
+		{429, false, "0", regular},
+		{500, false, "1", confirm},
+		{404, false, "0", regular},
+		{500, false, "1", confirm},
+		{500, true, "0", regular},
 	} {
 		status.Store(int32(step.status))
 		asleep = step.asleep
@@ -441,7 +464,15 @@ func TestWitnesses(t *testing.T) {
 		broken int32
 		after  time.Duration
 		want   int
-	}{{0, 0, 0}, {1, 0, 1}, {1, 10 * time.Second, 0}, {0, 20 * time.Second, 0}, {1, 30 * time.Second, 0}, {0, 40 * time.Second, 0}, {1, 2 * time.Minute, 1}} {
+	}{
+		{0, 0, 0},
+		{1, 0, 1},
+		{1, 10 * time.Second, 0},
+		{0, 20 * time.Second, 0},
+		{1, 30 * time.Second, 0},
+		{0, 40 * time.Second, 0},
+		{1, 2 * time.Minute, 1},
+	} {
 		broken.Store(step.broken)
 		c.once(t.Context(), p, time.Now())
 		if got := c.witnesses(p, first.Add(step.after)); len(got) != step.want || step.want == 1 && got[0] != other {
@@ -457,8 +488,11 @@ func TestWitnesses(t *testing.T) {
 
 // TestObjectivesCountRequests: a request is one event, however many tokens it has; what was held back has no times.
 func TestObjectivesCountRequests(t *testing.T) {
-	objectives := []slo.Objective{{Name: "ttft", Signal: slo.ProbeTTFT, Threshold: slo.Duration(time.Second), Target: slo.One / 2}, {Name: "itl", Signal: slo.ProbeITL, Threshold: slo.Duration(10 * time.Millisecond), Target: slo.One / 2},
-		{Name: "answers", Signal: slo.ProbeAvailability, Target: slo.One / 2}}
+	objectives := []slo.Objective{
+		{Name: "ttft", Signal: slo.ProbeTTFT, Threshold: slo.Duration(time.Second), Target: slo.One / 2},
+		{Name: "itl", Signal: slo.ProbeITL, Threshold: slo.Duration(10 * time.Millisecond), Target: slo.One / 2},
+		{Name: "answers", Signal: slo.ProbeAvailability, Target: slo.One / 2},
+	}
 	c, p := collecting(), probing(t, "http://engine:1")
 	engines, err := engine.New(engine.Config{Objectives: objectives, Probed: c.Probed, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
@@ -479,8 +513,12 @@ func TestObjectivesCountRequests(t *testing.T) {
 	if _, err := engines.Scrape(t.Context()).WriteTo(&page); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{`events_total{model_name="m",server="engine:1",slo="ttft",threshold="1"} 1`, `events_total{model_name="m",server="engine:1",slo="itl",threshold="0.01"} 1`,
-		`bad_events_total{model_name="m",server="engine:1",slo="itl",threshold="0.01"} 1`, `events_total{model_name="m",server="engine:1",slo="answers"} 2`} {
+	for _, want := range []string{
+		`events_total{model_name="m",server="engine:1",slo="ttft",threshold="1"} 1`,
+		`events_total{model_name="m",server="engine:1",slo="itl",threshold="0.01"} 1`,
+		`bad_events_total{model_name="m",server="engine:1",slo="itl",threshold="0.01"} 1`,
+		`events_total{model_name="m",server="engine:1",slo="answers"} 2`,
+	} {
 		if !strings.Contains(page.String(), want+"\n") {
 			t.Errorf("no %s:\n%s", want, page.String())
 		}
@@ -545,7 +583,10 @@ func TestConfigurationErrors(t *testing.T) {
 		{"no URL", func(c *Config) { c.URL = "" }, []string{"probes[1].url", "http://host:port"}},
 		{"credentials in the URL", func(c *Config) { c.URL = "http://u:p@engine:1" }, []string{"probes[1].url", "password_file"}},
 		{"path of the API", func(c *Config) { c.URL = "http://engine:1/v1" }, []string{"probes[1].url", "because the exporter adds it"}},
-		{"whole path of the API", func(c *Config) { c.URL = "http://engine:1/v1/chat/completions" }, []string{"probes[1].url", "because the exporter adds it"}},
+		{
+			"whole path of the API", func(c *Config) { c.URL = "http://engine:1/v1/chat/completions" },
+			[]string{"probes[1].url", "because the exporter adds it"},
+		},
 		{"query", func(c *Config) { c.URL = "http://engine:1?x=1" }, []string{"probes[1].url", "no query"}},
 		{"no model", func(c *Config) { c.Model = "" }, []string{"probes[1].model", "/v1/models"}},
 		{"unknown API", func(c *Config) { c.API = "grpc" }, []string{"probes[1].api", "chat, completions, ollama, tgi, triton"}},
@@ -557,7 +598,10 @@ func TestConfigurationErrors(t *testing.T) {
 		{"own field", func(c *Config) { c.Body = map[string]any{"n": 4} }, []string{"probes[1].body.n", "sets n itself"}},
 		{"secret", func(c *Config) { c.HTTP.BearerToken = "s3cret" }, []string{"probes[1].http_config.bearer_token", "bearer_token_file"}},
 		{"an address for all engines", func(c *Config) { c.Engines = true }, []string{"probes[1].engines", "leave out url, model and api"}},
-		{"too often for all engines", func(c *Config) { *c = Config{Engines: true, Interval: 1} }, []string{"probes[1].interval", "at least 10s"}},
+		{"too often for all engines", func(c *Config) { *c = Config{Engines: true, Interval: 1} }, []string{
+			"probes[1].interval",
+			"at least 10s",
+		}},
 		{"twice", func(*Config) {}, []string{"probes[1].name", "probes[0]", "another name"}},
 	} {
 		bad := good
@@ -575,7 +619,8 @@ func TestConfigurationErrors(t *testing.T) {
 	}
 	other := good
 	other.Name = "long"
-	if all, err := Compile([]Config{good, other}, time.Minute, "test"); err != nil || !slices.Equal(all[1].labels(), []string{"long", "m", "engine:1", "", "", ""}) {
+	if all, err := Compile([]Config{good, other}, time.Minute, "test"); err != nil || !slices.Equal(all[1].labels(),
+		[]string{"long", "m", "engine:1", "", "", ""}) {
 		t.Errorf("%v", err)
 	}
 }

@@ -62,7 +62,10 @@ func TestRealEngine(t *testing.T) {
 	for _, c := range []struct {
 		what   string
 		ratios []float64
-	}{{"time to first token over the engine's prompt time", prefill}, {"time after the first token over the engine's generation time", decode}} {
+	}{{"time to first token over the engine's prompt time", prefill}, {
+		"time after the first token over the engine's generation time",
+		decode,
+	}} {
 		slices.Sort(c.ratios)
 		low, middle, high := c.ratios[0], c.ratios[requests/2], c.ratios[requests-1]
 		t.Logf("%s: %.3f to %.3f, median %.3f", c.what, low, high, middle)

@@ -122,7 +122,8 @@ func (p *Probe) ask(ctx context.Context, start time.Time) (r result, err error) 
 	if err != nil {
 		return r, err
 	}
-	req, err := http.NewRequestWithContext(httptrace.WithClientTrace(ctx, t.hooks()), http.MethodPost, p.address(p.api.path(p.cfg.Model)), bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(httptrace.WithClientTrace(ctx, t.hooks()), http.MethodPost, p.address(p.api.path(p.cfg.Model)),
+		bytes.NewReader(body))
 	if err != nil {
 		return r, err
 	}

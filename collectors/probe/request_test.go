@@ -51,10 +51,19 @@ func TestOutcomes(t *testing.T) {
 		{"cut within a message", script(word("one"), `data: {"choices":[{"fini`, cut), metrics.ProbeTruncated, "chat"},
 		{"cut in the last line feed", script(word("one"), strings.TrimSuffix(finish, "\n")), metrics.ProbeTruncated, "chat"},
 		{"no token", script(role, finish, done), metrics.ProbeEmpty, "chat"},
-		{"error in the stream", script(role, "data: {\"error\":{\"message\":\"boom\",\"code\":500}}\n\n", done), metrics.ProbeInStreamError, "chat"},
-		{"error after tokens", script(word("one"), wait, "data: {\"object\":\"error\",\"message\":\"boom\"}\n\n", done), metrics.ProbeInStreamError, "chat"},
+		{
+			"error in the stream", script(role, "data: {\"error\":{\"message\":\"boom\",\"code\":500}}\n\n", done), metrics.ProbeInStreamError,
+			"chat",
+		},
+		{
+			"error after tokens", script(word("one"), wait, "data: {\"object\":\"error\",\"message\":\"boom\"}\n\n", done),
+			metrics.ProbeInStreamError, "chat",
+		},
 		{"aborted by the engine", script(word("one"), strings.Replace(finish, "length", "abort", 1), done), metrics.ProbeInStreamError, "chat"},
-		{"error: null is none", script(strings.Replace(word("one"), `"object"`, `"error":null,"object"`, 1), finish, done), metrics.ProbeOK, "chat"},
+		{
+			"error: null is none", script(strings.Replace(word("one"), `"object"`, `"error":null,"object"`, 1), finish, done), metrics.ProbeOK,
+			"chat",
+		},
 		{"error in place of a stream", typed("application/json", `{"error":{"message":"boom"}}`), metrics.ProbeInStreamError, "chat"},
 		{"silence", script(hold), metrics.ProbeTimeout, "chat"},
 		{"silence behind a token", script(word("one"), hold), metrics.ProbeTimeout, "chat"},
@@ -70,18 +79,33 @@ func TestOutcomes(t *testing.T) {
 		{"messages that are no JSON", script("data: hello\n\n", done), metrics.ProbeInvalid, "chat"},
 		{"closed without an answer", script(cut), metrics.ProbeRefused, "chat"},
 
-		{"completions", script(`data: {"choices":[{"text":"one","finish_reason":""}]}`+"\n\n", `data: {"choices":[{"text":" two","finish_reason":"stop"}]}`+"\n\n", done), metrics.ProbeOK, "completions"},
+		{"completions", script(`data: {"choices":[{"text":"one","finish_reason":""}]}`+"\n\n",
+			`data: {"choices":[{"text":" two","finish_reason":"stop"}]}`+"\n\n", done), metrics.ProbeOK, "completions"},
 		{"TGI", script(`data:{"index":1,"token":{"id":7,"text":"one","special":false},"generated_text":null}`+"\n\n",
 			`data:{"index":2,"token":{"id":2,"text":"</s>","special":true},"generated_text":"one"}`+"\n\n"), metrics.ProbeOK, "tgi"},
-		{"TGI, cut", script(`data:{"index":1,"token":{"id":7,"text":"one","special":false},"generated_text":null}` + "\n\n"), metrics.ProbeTruncated, "tgi"},
-		{"TGI, nothing but the end", script(`data:{"index":1,"token":{"id":2,"text":"</s>","special":true},"generated_text":""}` + "\n\n"), metrics.ProbeEmpty, "tgi"},
+		{
+			"TGI, cut", script(`data:{"index":1,"token":{"id":7,"text":"one","special":false},"generated_text":null}` + "\n\n"),
+			metrics.ProbeTruncated, "tgi",
+		},
+		{
+			"TGI, nothing but the end", script(`data:{"index":1,"token":{"id":2,"text":"</s>","special":true},"generated_text":""}` + "\n\n"),
+			metrics.ProbeEmpty, "tgi",
+		},
 		{"TGI, error", script(`data:{"error":"Model is overloaded","error_type":"overloaded"}` + "\n\n"), metrics.ProbeInStreamError, "tgi"},
-		{"Triton", script(`data: {"model_name":"m","text_output":"one"}`+"\n\n", `data: {"model_name":"m","text_output":""}`+"\n\n"), metrics.ProbeOK, "triton"},
+		{
+			"Triton", script(`data: {"model_name":"m","text_output":"one"}`+"\n\n", `data: {"model_name":"m","text_output":""}`+"\n\n"),
+			metrics.ProbeOK, "triton",
+		},
 		{"Triton, cut", script(`data: {"model_name":"m","text_output":"one"}`+"\n\n", cut), metrics.ProbeTruncated, "triton"},
 		{"Triton, error", script(`data: {"error":"boom"}` + "\n\n"), metrics.ProbeInStreamError, "triton"},
-		{"Ollama", typed("application/x-ndjson", `{"message":{"role":"assistant","content":"one"},"done":false}`+"\n", `{"message":{"content":""},"done":true,"prompt_eval_count":9,"eval_count":2}`+"\n"), metrics.ProbeOK, "ollama"},
-		{"Ollama, cut", typed("application/x-ndjson", `{"message":{"content":"one"},"done":false}`+"\n", `{"message":{"con`, cut), metrics.ProbeTruncated, "ollama"},
-		{"Ollama, ends in the middle of a line", typed("application/x-ndjson", `{"message":{"content":"one"},"done":false}`+"\n", `{"message":{"con`), metrics.ProbeTruncated, "ollama"},
+		{"Ollama", typed("application/x-ndjson", `{"message":{"role":"assistant","content":"one"},"done":false}`+"\n",
+			`{"message":{"content":""},"done":true,"prompt_eval_count":9,"eval_count":2}`+"\n"), metrics.ProbeOK, "ollama"},
+		{
+			"Ollama, cut", typed("application/x-ndjson", `{"message":{"content":"one"},"done":false}`+"\n", `{"message":{"con`, cut),
+			metrics.ProbeTruncated, "ollama",
+		},
+		{"Ollama, ends in the middle of a line", typed("application/x-ndjson", `{"message":{"content":"one"},"done":false}`+"\n",
+			`{"message":{"con`), metrics.ProbeTruncated, "ollama"},
 		{"Ollama, error", typed("application/x-ndjson", `{"error":"out of memory"}`+"\n"), metrics.ProbeInStreamError, "ollama"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -139,7 +163,8 @@ func TestReasoningComesFirst(t *testing.T) {
 			t.Errorf("%s: first byte %s, first token %s, visible %s", field, r.firstByte, r.token, r.visible)
 		}
 	}
-	r := asked(t, typed("application/x-ndjson", `{"message":{"thinking":"hm"}}`+"\n", wait, `{"message":{"content":"one"}}`+"\n", `{"done":true}`+"\n"), through("ollama"))
+	r := asked(t, typed("application/x-ndjson", `{"message":{"thinking":"hm"}}`+"\n", wait, `{"message":{"content":"one"}}`+"\n",
+		`{"done":true}`+"\n"), through("ollama"))
 	if r.token == 0 || r.visible-r.token < pause/2 {
 		t.Errorf("Ollama: first token %s, visible %s", r.token, r.visible)
 	}
@@ -273,9 +298,19 @@ func TestHeldBack(t *testing.T) {
 		held    bool
 	}{
 		{"all in one read", script(wait, whole), metrics.ProbeOK, true},
-		{"not streamed", typed("application/json", `{"choices":[{"message":{"content":"one"},"finish_reason":"stop"}],"usage":{"prompt_tokens":9,"completion_tokens":1}}`), metrics.ProbeOK, true},
-		{"not streamed, empty", typed("application/json", `{"choices":[{"message":{"content":""},"finish_reason":"stop"}]}`), metrics.ProbeEmpty, true},
-		{"more than fits into one read", script(wait, join(strings.Repeat(": "+strings.Repeat("x", 1000)+"\n\n", 9), whole)), metrics.ProbeOK, true},
+		{
+			"not streamed", typed("application/json",
+				`{"choices":[{"message":{"content":"one"},"finish_reason":"stop"}],"usage":{"prompt_tokens":9,"completion_tokens":1}}`),
+			metrics.ProbeOK, true,
+		},
+		{
+			"not streamed, empty", typed("application/json", `{"choices":[{"message":{"content":""},"finish_reason":"stop"}]}`),
+			metrics.ProbeEmpty, true,
+		},
+		{
+			"more than fits into one read", script(wait, join(strings.Repeat(": "+strings.Repeat("x", 1000)+"\n\n", 9), whole)),
+			metrics.ProbeOK, true,
+		},
 		{"one message is no buffer", script(role, word("one"), finish, done), metrics.ProbeOK, false},
 		{"role and first token at once", script(role+word("one"), wait, word("two")+finish+done), metrics.ProbeOK, false},
 	} {
@@ -286,7 +321,8 @@ func TestHeldBack(t *testing.T) {
 			}
 			col, p := collecting(), probing(t, "http://engine:1")
 			col.observe(p, &r, true, false)
-			if page := series(t, col); strings.Contains(page, "llm_probe_time_to_first_token_seconds_count") == c.held || strings.Contains(page, "llm_probe_inter_token") && c.held {
+			if page := series(t, col); strings.Contains(page, "llm_probe_time_to_first_token_seconds_count") == c.held ||
+				strings.Contains(page, "llm_probe_inter_token") && c.held {
 				t.Errorf("held %v, and the page says\n%s", c.held, page)
 			}
 		})
@@ -389,7 +425,8 @@ func TestBounds(t *testing.T) {
 		}
 	}
 	begin := time.Now()
-	if r := asked(t, http.HandlerFunc(drip), within(300*time.Millisecond)); r.outcome != metrics.ProbeTimeout || time.Since(begin) > 5*time.Second {
+	if r := asked(t, http.HandlerFunc(drip), within(300*time.Millisecond)); r.outcome != metrics.ProbeTimeout ||
+		time.Since(begin) > 5*time.Second {
 		t.Errorf("a drip: %s after %s", r.outcome, time.Since(begin))
 	}
 }
@@ -415,7 +452,8 @@ func TestWallClockStep(t *testing.T) {
 	if step := before.Sub(start.Round(0)); step != time.Hour {
 		t.Fatalf("the clock was set by %s, not by an hour", step)
 	}
-	r, _ := probing(t, answering(t, script(role, wait, word("one"), wait, word("two"), finish, usage("9", "2"), done)).URL).ask(t.Context(), start)
+	r, _ := probing(t, answering(t, script(role, wait, word("one"), wait, word("two"), finish, usage("9", "2"), done)).URL).
+		ask(t.Context(), start)
 	for name, d := range map[string]time.Duration{"first byte": r.firstByte, "first token": r.token, "end": r.end, "connection": r.connected} {
 		if d <= 0 || d > time.Minute {
 			t.Errorf("%s at %s", name, d)

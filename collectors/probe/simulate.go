@@ -28,8 +28,8 @@ func (c *Collector) Simulate(probes []*Probe) {
 // Timeout returns what bounds a request.
 func (p *Probe) Timeout() time.Duration { return p.timeout }
 
-// Answered exports the result of a simulated request. It returns the pause until the next request, for a random number below 1, and the number of
-// simultaneous probes. It costs no tokens.
+// Answered exports the result of a simulated request. It returns the pause until the next request, for a random number
+// below 1, and the number of simultaneous probes. It costs no tokens.
 func (c *Collector) Answered(p *Probe, a Answer, now time.Time, random float64) (pause time.Duration, witnesses []*Probe) {
 	const connected = time.Millisecond
 	r := result{outcome: a.Outcome, connected: connected, held: a.Held, completion: a.Tokens}

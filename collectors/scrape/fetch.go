@@ -109,7 +109,8 @@ func (f *Fetcher) PageAt(ctx context.Context, path, query string) (body []byte, 
 
 // framed reports whether the end of an answer is marked, so that a truncated answer does not pass for a complete one.
 func framed(resp *http.Response) bool {
-	return resp.ContentLength >= 0 || slices.Contains(resp.TransferEncoding, "chunked") || resp.Header.Get("Content-Encoding") == "gzip" || resp.ProtoMajor > 1
+	return resp.ContentLength >= 0 || slices.Contains(resp.TransferEncoding, "chunked") ||
+		resp.Header.Get("Content-Encoding") == "gzip" || resp.ProtoMajor > 1
 }
 
 func readBounded(to *bytes.Buffer, resp *http.Response, limit int64) error {

@@ -30,8 +30,8 @@ type Format struct {
 	Repair func(body []byte) ([]byte, error)
 	// Restore gives families and labels back the names that the server itself writes. It is called on every metrics page.
 	Restore func(byName map[string]*Family)
-	// Refusal returns the reason for an answer other than 200, from the type and the message of the error in its JSON body. It is empty if only the
-	// status is known.
+	// Refusal returns the reason for an answer other than 200, from the type and the message of the error in its JSON
+	// body. It is empty if only the status is known.
 	Refusal func(status int, kind, message string) (reason string)
 	// Paths lists the paths at which such servers serve their metrics pages, besides /metrics.
 	Paths []string
@@ -116,7 +116,8 @@ func (p *Page) LabelValues(name, label string) map[string]bool {
 	return out
 }
 
-// Find returns the family of a name and a type. If there is only a family of another type, it returns this family, which the caller must refuse.
+// Find returns the family of a name and a type. If there is only a family of another type, it returns this family,
+// which the caller must refuse.
 func (p *Page) Find(name string, is Type) *Family {
 	var best *Family
 	for _, f := range p.Families[FamilyKey(name)] {
@@ -133,8 +134,8 @@ func (p *Page) Find(name string, is Type) *Family {
 // FamilyKey returns the name without _total: engines, proxies and Go imitations disagree about the suffix.
 func FamilyKey(name string) string { return strings.TrimSuffix(name, "_total") }
 
-// Sanitise prepares the body of an answer for Parse: it repairs known mistakes of engines, and refuses a body that is not in the text format or was
-// cut off. path is for messages.
+// Sanitise prepares the body of an answer for Parse: it repairs known mistakes of engines, and refuses a body that is
+// not in the text format or was cut off. path is for messages.
 func (f *Format) Sanitise(body []byte, path, contentType string) (_ []byte, err error) {
 	if f.Repair != nil {
 		if body, err = f.Repair(body); err != nil {
@@ -143,7 +144,8 @@ func (f *Format) Sanitise(body []byte, path, contentType string) (_ []byte, err 
 	}
 	switch trimmed := bytes.TrimLeft(body, " \t\r\n"); {
 	case strings.Contains(contentType, "protobuf"):
-		return nil, Errorf(NotMetrics, "%s answers in protobuf (%s) though text was asked for: switch the engine or the proxy before it to the text format", path, contentType)
+		return nil, Errorf(NotMetrics,
+			"%s answers in protobuf (%s) though text was asked for: switch the engine or the proxy before it to the text format", path, contentType)
 	case len(trimmed) > 0 && trimmed[0] == '[':
 		return nil, Errorf(JSONMetrics, "%s answers with a JSON list, not with metrics", path)
 	case len(trimmed) > 0 && (trimmed[0] == '<' || trimmed[0] == '{' && contentType != "text/plain"):
@@ -153,7 +155,8 @@ func (f *Format) Sanitise(body []byte, path, contentType string) (_ []byte, err 
 		return nil, Errorf(ParseError, "line %d: invalid UTF-8", invalidLine(body))
 	}
 	if len(body) > 0 && body[len(body)-1] != '\n' {
-		return nil, Errorf(ParseError, "line %d: the answer is truncated, because it does not end with a line feed", 1+bytes.Count(body, []byte("\n")))
+		return nil, Errorf(ParseError, "line %d: the answer is truncated, because it does not end with a line feed",
+			1+bytes.Count(body, []byte("\n")))
 	}
 	return body, nil
 }

@@ -39,24 +39,48 @@ type Explanation struct{ Reason, Meaning, Remedy string }
 
 // Reasons explains the reasons above.
 var Reasons = []Explanation{
-	{Reason: Unreachable, Meaning: "No connection: nothing listens at this address, or the name does not resolve.",
-		Remedy: "Is the server running, and does it listen on this host and port? `curl -sv URL`"},
-	{Reason: ExporterExhausted, Meaning: "The exporter itself has run out of files, ports or memory, so it cannot connect to any engine.",
-		Remedy: "The exporter's log names the resource. Raise the limit of its process (`LimitNOFILE`, `ulimit -n`), or let this exporter read fewer engines."},
-	{Reason: ConnectionClosed, Meaning: "A server closed the connection without an answer.",
-		Remedy: "The server may be shutting down, a proxy may have no server behind it, or the port may need TLS: try `curl -sv URL`, then with https."},
+	{
+		Reason: Unreachable, Meaning: "No connection: nothing listens at this address, or the name does not resolve.",
+		Remedy: "Is the server running, and does it listen on this host and port? `curl -sv URL`",
+	},
+	{
+		Reason: ExporterExhausted, Meaning: "The exporter itself has run out of files, ports or memory, so it cannot connect to any engine.",
+		Remedy: "The exporter's log names the resource. Raise the limit of its process (`LimitNOFILE`, `ulimit -n`), or let this exporter " +
+			"read fewer engines.",
+	},
+	{
+		Reason: ConnectionClosed, Meaning: "A server closed the connection without an answer.",
+		Remedy: "The server may be shutting down, a proxy may have no server behind it, or the port may need TLS: try `curl -sv URL`, then " +
+			"with https.",
+	},
 	{Reason: NotHTTP, Meaning: "The program at this port does not speak HTTP.", Remedy: "Is the port right? `curl -sv URL`"},
-	{Reason: Timeout, Meaning: "The server did not send all its metrics in time.",
-		Remedy: "The server hangs or is overloaded, or the timeout is too short: `curl -so /dev/null -w '%{time_total}\\n' URL`"},
+	{
+		Reason: Timeout, Meaning: "The server did not send all its metrics in time.",
+		Remedy: "The server hangs or is overloaded, or the timeout is too short: `curl -so /dev/null -w '%{time_total}\\n' URL`",
+	},
 	{Reason: TLSFailed, Meaning: "The TLS handshake failed.", Remedy: "Check `http_config.tls_config`: CA, server name, client certificate."},
-	{Reason: Unauthorized, Meaning: "The server requires credentials (401 or 403), or the exporter cannot read a credentials file.",
-		Remedy: "Set `http_config.authorization.credentials_file`. The log names an unreadable file."},
+	{
+		Reason: Unauthorized, Meaning: "The server requires credentials (401 or 403), or the exporter cannot read a credentials file.",
+		Remedy: "Set `http_config.authorization.credentials_file`. The log names an unreadable file.",
+	},
 	{Reason: HTTPAny, Meaning: "The server answered with another HTTP status.", Remedy: "`curl -i URL` shows the server's message."},
-	{Reason: Truncated, Meaning: "The connection ended before all metrics were sent.", Remedy: "The server, or a proxy in front of it, died while it answered."},
-	{Reason: NotMetrics, Meaning: "The answer is a web page or another document, not metrics.", Remedy: "Is the path right? Does a proxy answer with a login page?"},
+	{
+		Reason: Truncated, Meaning: "The connection ended before all metrics were sent.",
+		Remedy: "The server, or a proxy in front of it, died while it answered.",
+	},
+	{
+		Reason: NotMetrics, Meaning: "The answer is a web page or another document, not metrics.",
+		Remedy: "Is the path right? Does a proxy answer with a login page?",
+	},
 	{Reason: JSONMetrics, Meaning: "The answer is a JSON list, such as iteration statistics, which every reading would empty."},
-	{Reason: ParseError, Meaning: "The metrics break the Prometheus text format.", Remedy: "The log names the line. The server has a bug, or a proxy cuts answers off."},
-	{Reason: LimitExceeded, Meaning: "The metrics are larger than the limits allow.", Remedy: "If this size is normal for the server, raise `limits` in the configuration."},
+	{
+		Reason: ParseError, Meaning: "The metrics break the Prometheus text format.",
+		Remedy: "The log names the line. The server has a bug, or a proxy cuts answers off.",
+	},
+	{
+		Reason: LimitExceeded, Meaning: "The metrics are larger than the limits allow.",
+		Remedy: "If this size is normal for the server, raise `limits` in the configuration.",
+	},
 }
 
 // Remedy returns what a reason means and what to do about it, from a list of explanations; empty if the list lacks the reason.
@@ -103,9 +127,10 @@ func (e *StatusError) Error() string {
 
 // Exhausted reports whether an error is this process's own, because it has no file, port or memory left.
 func Exhausted(err error) bool {
-	return slices.ContainsFunc([]syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.EADDRNOTAVAIL, syscall.ENOBUFS, syscall.ENOMEM}, func(own syscall.Errno) bool {
-		return errors.Is(err, own)
-	})
+	return slices.ContainsFunc([]syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.EADDRNOTAVAIL, syscall.ENOBUFS, syscall.ENOMEM},
+		func(own syscall.Errno) bool {
+			return errors.Is(err, own)
+		})
 }
 
 // ReasonOf returns the reason of an error of this package.

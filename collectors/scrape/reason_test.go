@@ -30,8 +30,11 @@ func TestOwnExhaustionHasItsReason(t *testing.T) {
 
 // TestReasonsAreExplained: each reason has a meaning and, unless the caller adds it, a remedy.
 func TestReasonsAreExplained(t *testing.T) {
-	for _, reason := range []string{Unreachable, ConnectionClosed, NotHTTP, Timeout, TLSFailed, Unauthorized, HTTPStatus + "418", Truncated, NotMetrics, JSONMetrics, ParseError,
-		LimitExceeded, ExporterExhausted} {
+	for _, reason := range []string{
+		Unreachable, ConnectionClosed, NotHTTP, Timeout, TLSFailed, Unauthorized, HTTPStatus + "418",
+		Truncated, NotMetrics, JSONMetrics, ParseError,
+		LimitExceeded, ExporterExhausted,
+	} {
 		if Remedy(Reasons, reason) == "" {
 			t.Errorf("%s has no line in Reasons of collectors/scrape/reason.go", reason)
 		}

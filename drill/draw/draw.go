@@ -73,7 +73,10 @@ func New(seed uint64) Draw {
 	history := pick(r, 20*time.Minute, time.Hour, 2*time.Hour)
 	f.Fresh = true
 	d.Options.Scrape = pick(r, 15*time.Second, 30*time.Second, 30*time.Second, 60*time.Second)
-	if together := []string{"load", "long-prompts", "cache-broken", "small-kv", "slow-steps", "quiet-burst"}; f.Runtimes[0] == metrics.VLLM && slices.Contains(together, c.class) && r.IntN(4) == 0 && !f.Probes {
+	if together := []string{
+		"load", "long-prompts", "cache-broken", "small-kv", "slow-steps",
+		"quiet-burst",
+	}; f.Runtimes[0] == metrics.VLLM && slices.Contains(together, c.class) && r.IntN(4) == 0 && !f.Probes {
 		f.Ranks = true
 	}
 	if r.IntN(4) == 0 { // another fault, which is mild, and older

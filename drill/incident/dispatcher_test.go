@@ -48,7 +48,8 @@ func TestDispatcherAtRandom(t *testing.T) {
 		var possible []rulesim.Alert
 		for _, a := range alerts {
 			for _, gpu := range []string{"GPU-0", "GPU-1"} {
-				possible = append(possible, rulesim.Alert{Name: a.Name, Labels: labels.FromStrings("alertname", a.Name, "severity", rules.Style{}.WithDefaults().Severities[a.Severity],
+				possible = append(possible, rulesim.Alert{Name: a.Name, Labels: labels.FromStrings("alertname", a.Name, "severity",
+					rules.Style{}.WithDefaults().Severities[a.Severity],
 					"namespace", "prod", "model_name", "m", "slo", "ttft", "gpu_uuid", gpu, "pod", "p-"+gpu, "server", "s")})
 			}
 		}
@@ -92,7 +93,8 @@ func compare(t *testing.T, drill []play.Notification, fired []play.Evaluation) {
 // lines returns notifications in order, to the second.
 func lines(ns []play.Notification) (lines []string) {
 	for _, n := range ns {
-		lines = append(lines, fmt.Sprintf("%s %s %v resolved %t update %t", n.At.Format(time.DateTime), n.Receiver, n.Alerts, n.Resolved, n.Update))
+		lines = append(lines, fmt.Sprintf("%s %s %v resolved %t update %t", n.At.Format(time.DateTime), n.Receiver, n.Alerts, n.Resolved,
+			n.Update))
 	}
 	slices.Sort(lines)
 	return lines
@@ -181,7 +183,8 @@ func startAlertmanager(t *testing.T, began time.Time) *genuine {
 	pipeline := notify.NewPipelineBuilder(registry, featurecontrol.NoopFlags{}, recorder).New(receivers, func() time.Duration { return 0 },
 		inhibitor, silence.NewSilencer(silences, log, recorder), timeinterval.NewIntervener(nil), groups, notified, nil)
 	wait := func(d time.Duration) time.Duration { return max(d, notify.MinTimeout) }
-	dispatcher := dispatch.NewDispatcher(alerts, dispatch.NewRoute(c.Route, nil), pipeline, groups, wait, 30*time.Second, nil, log, recorder, nil, nil)
+	dispatcher := dispatch.NewDispatcher(alerts, dispatch.NewRoute(c.Route, nil), pipeline, groups, wait, 30*time.Second, nil, log,
+		recorder, nil, nil)
 	go inhibitor.Run()
 	go dispatcher.Run(began)
 	inhibitor.WaitForLoading()
@@ -201,7 +204,10 @@ func (*genuine) SendResolved() bool { return true }
 func (am *genuine) Notify(ctx context.Context, alerts ...*amalert.Alert) (retry bool, err error) {
 	receiver, _ := notify.ReceiverName(ctx)
 	reason, _ := notify.NotificationReason(ctx)
-	n := play.Notification{At: rulesim.Epoch.Add(time.Since(am.began).Truncate(5 * time.Second)), Receiver: receiver, Resolved: true, Update: reason != notify.ReasonFirstNotification}
+	n := play.Notification{
+		At: rulesim.Epoch.Add(time.Since(am.began).Truncate(5 * time.Second)), Receiver: receiver, Resolved: true,
+		Update: reason != notify.ReasonFirstNotification,
+	}
 	names := map[string]bool{}
 	for _, a := range alerts {
 		if !a.Resolved() {

@@ -32,14 +32,20 @@ func demandGrows() []Incident {
 		{
 			Name: "traffic-burst", Story: "demand rises to six times its level, above what the replicas carry",
 			Fleet: chat(), Lasts: 70 * minute, Faults: burst(),
-			Page: rules.FastBurn, Clue: "arrivals_grew", Shows: `^Look first at: queueing\. ([\d.]+k? times as many requests arrive|More requests wait)`,
+			Page: rules.FastBurn, Clue: "arrivals_grew",
+			Shows: `^Look first at: queueing\. ([\d.]+k? times as many requests arrive|More requests wait)`,
 		},
 		{
 			Name: "long-prompts", Story: "a client sends prompts ten times as long",
 			Fleet: chat(), Lasts: 50 * minute,
 			Faults: []Fault{fault(0, func(w *world.World) { w.Traffic.PromptTokens *= 10 })},
 			Page:   rules.FastBurn, Clue: "prompts_grew",
-			Lever: Lever{"Stabilise", []string{"Cap"}, "prompts are cut at the gateway to the length that they had", fault(10*minute, func(w *world.World) { w.Traffic.PromptTokens /= 10 })},
+			Lever: Lever{
+				"Stabilise",
+				[]string{"Cap"},
+				"prompts are cut at the gateway to the length that they had",
+				fault(10*minute, func(w *world.World) { w.Traffic.PromptTokens /= 10 }),
+			},
 		},
 		{
 			Name: "prefix-collapse", Story: "a changed template makes the cached heads of long prompts unrecognisable",
@@ -49,7 +55,12 @@ func demandGrows() []Incident {
 			}), Lasts: 50 * minute,
 			Faults: []Fault{fault(0, func(w *world.World) { w.Traffic.CacheHits = 0 })},
 			Page:   rules.FastBurn, Cause: rules.PrefixHitCollapse, Shows: `prefix cache hits [5-9]\d% → ([0-3]?\d(\.\d+)?|\d\.\d+e-\d+)%`,
-			Lever: Lever{"LLMPrefixHitCollapse", []string{"Levers"}, "the gateway renders the old template again", fault(25*minute, func(w *world.World) { w.Traffic.CacheHits = 0.8 })},
+			Lever: Lever{
+				"LLMPrefixHitCollapse",
+				[]string{"Levers"},
+				"the gateway renders the old template again",
+				fault(25*minute, func(w *world.World) { w.Traffic.CacheHits = 0.8 }),
+			},
 		},
 		{
 			Name: "prefill-interference", Story: "prompts three times as long in steps that were made large for throughput",
@@ -68,7 +79,12 @@ func demandGrows() []Incident {
 			Fleet: with(chat(), func(f *world.Fleet) { f.Profile.Blocks, f.Profile.OutputLimit = 6000, 4096 }), Lasts: 40 * minute,
 			Faults: []Fault{fault(0, func(w *world.World) { w.Traffic.OutputTokens *= 6 })},
 			Page:   rules.FastBurn, Clue: "preemptions", Shows: `Each request is preempted \d\.\d times`,
-			Lever: Lever{"Stabilise", []string{"Cap"}, "the gateway caps output at 256 tokens", fault(10*minute, func(w *world.World) { w.Traffic.OutputLimit = 256 })},
+			Lever: Lever{
+				"Stabilise",
+				[]string{"Cap"},
+				"the gateway caps output at 256 tokens",
+				fault(10*minute, func(w *world.World) { w.Traffic.OutputLimit = 256 }),
+			},
 		},
 	}
 }
@@ -77,19 +93,22 @@ func demandGrows() []Incident {
 func cachesFail() []Incident {
 	return []Incident{
 		{
-			Name: "kv-transfer-failures", Story: "three of five KV transfers from prefill engines fail; the decode engines, sized without prefill, compute the prompts themselves",
+			Name:  "kv-transfer-failures",
+			Story: "three of five KV transfers from prefill engines fail; the decode engines, sized without prefill, compute the prompts themselves",
 			Fleet: decoding(), Lasts: 40 * minute,
 			Faults: []Fault{fault(0, every(func(r *world.Replica) { r.Engine.Lost = 0.6 }))},
 			Page:   rules.FastBurn, Cause: rules.KVTransferFailures, Shows: `\d\.\d+ KV transfers per request are lost`,
 		},
 		{
-			Name: "offload-saturated", Story: "copies to host memory slow down to 100 MB/s, a quarter of what is to be stored there; what was stored comes back as before",
+			Name:  "offload-saturated",
+			Story: "copies to host memory slow down to 100 MB/s, a quarter of what is to be stored there; what was stored comes back as before",
 			Fleet: offloading(), Lasts: 60 * minute,
 			Faults: []Fault{fault(0, every(func(r *world.Replica) { r.Engine.Storing = 1e8 }))},
 			Cause:  rules.KVOffloadSaturated,
 		},
 		{
-			Name: "model-left-gpu", Story: "Ollama loads its model again after its container lost the GPU: the CPU computes, twenty times slower, and nothing fails",
+			Name: "model-left-gpu", Story: "Ollama loads its model again after its container lost the GPU: the CPU computes, twenty times " +
+				"slower, and nothing fails",
 			Fleet: onDemand(), Lasts: 30 * minute,
 			Faults: []Fault{fault(0, one(0, func(r *world.Replica) { r.LeaveGPU(1, 20) }))},
 			Cause:  rules.ModelLeftGPU,
@@ -124,7 +143,8 @@ func loadMeetsLimits() []Incident {
 			Name: "rejections", Story: "demand above capacity on an engine that refuses what its queue cannot hold",
 			Fleet: with(chat(), func(f *world.Fleet) {
 				f.Runtimes, f.Profile.MaxBatch, f.Profile.MaxQueue, f.Profile.Patience = []metrics.Runtime{metrics.TGI}, 64, 96, 0
-				f.Objectives = slices.DeleteFunc(slo.Defaults(), func(o slo.Objective) bool { return o.Signal.Latency() }) // TGI reports neither TTFT nor ITL
+				// TGI reports neither TTFT nor ITL
+				f.Objectives = slices.DeleteFunc(slo.Defaults(), func(o slo.Objective) bool { return o.Signal.Latency() })
 			}), Lasts: 40 * minute, Faults: burst(),
 			Page: rules.FastBurn, Clue: "queue_long",
 		},
@@ -141,11 +161,17 @@ func loadMeetsLimits() []Incident {
 				r.Profile.Release, r.Profile.KVCacheDtype, r.Engine.Slow = "0.17.0", "fp8", 5
 				r.Restart(time.Minute)
 			}))},
-			Page: rules.FastBurn, Cause: rules.ReleaseRegression, Shows: `Changed in 6h: kv_cache_dtype auto → fp8 on 4, version 0\.16\.0 → 0\.17\.0 on 4`,
-			Lever: Lever{"Rollback", []string{"What changed?", "Nothing else controls the deployment"}, "the rollout is undone", fault(15*minute, every(func(r *world.Replica) {
-				r.Profile.Release, r.Profile.KVCacheDtype, r.Engine.Slow = drill.NewProfile("").Release, "", 1
-				r.Restart(time.Minute)
-			}))},
+			Page: rules.FastBurn, Cause: rules.ReleaseRegression,
+			Shows: `Changed in 6h: kv_cache_dtype auto → fp8 on 4, version 0\.16\.0 → 0\.17\.0 on 4`,
+			Lever: Lever{
+				"Rollback",
+				[]string{"What changed?", "Nothing else controls the deployment"},
+				"the rollout is undone",
+				fault(15*minute, every(func(r *world.Replica) {
+					r.Profile.Release, r.Profile.KVCacheDtype, r.Engine.Slow = drill.NewProfile("").Release, "", 1
+					r.Restart(time.Minute)
+				})),
+			},
 		},
 		{
 			Name: "bad-canary", Story: "one replica in four gets a release whose steps take five times as long, before the others",
@@ -186,7 +212,8 @@ func enginesHang() []Incident {
 			Page: rules.ModelStalled, Within: 2 * minute, Cause: rules.ModelStalled,
 		},
 		{
-			Name: "wedged-at-rest", Story: "the core of the only engine hangs while nobody asks; what comes then is in none of its gauges, which say that nothing runs or waits",
+			Name: "wedged-at-rest", Story: "the core of the only engine hangs while nobody asks; what comes then is in none of its gauges, " +
+				"which say that nothing runs or waits",
 			Fleet: with(chat(), func(f *world.Fleet) { f.Replicas = 1 }), Lasts: 30 * minute,
 			Faults: []Fault{
 				fault(-10*minute, func(w *world.World) { w.Idle = true }),
@@ -196,7 +223,8 @@ func enginesHang() []Incident {
 			Page: rules.ModelStalled, Within: 4 * minute, Cause: rules.ModelStalled,
 		},
 		{
-			Name: "wedged-unseen", Story: "the core of one engine hangs that counts no steps; its page shows the last numbers for ever, and only a probe asks for more",
+			Name: "wedged-unseen", Story: "the core of one engine hangs that counts no steps; its page shows the last numbers for ever, and " +
+				"only a probe asks for more",
 			Fleet: with(chat(), func(f *world.Fleet) { f.Runtimes, f.Probes = []metrics.Runtime{metrics.TensorRTLLM}, true }), Lasts: 40 * minute,
 			Faults: []Fault{fault(0, one(1, func(r *world.Replica) { r.Engine.Wedged = true }))},
 			Page:   rules.ProbeFailing, Or: rules.EngineStalled, Within: 150 * time.Second, Cause: rules.ProbeFailing,
@@ -212,7 +240,8 @@ func gatewaysFail() []Incident {
 			Name: "failing-gateway", Story: "the gateway answers a third of all requests with 502 and passes on the others; the engines fail none",
 			Fleet: with(chat(), func(f *world.Fleet) { f.ProbesGateway, f.ReadsGateway = true, true }), Lasts: 40 * minute,
 			Faults: []Fault{fault(0, func(w *world.World) { w.GatewayFails = 1. / 3 })},
-			Page:   rules.FastBurn, Or: rules.ProbeFailing, Within: 150 * time.Second, Clue: "gateway_fails", Shows: `^Look first at: routing\. Gateway gateway:80 on .* fails \d\d`,
+			Page:   rules.FastBurn, Or: rules.ProbeFailing, Within: 150 * time.Second, Clue: "gateway_fails",
+			Shows: `^Look first at: routing\. Gateway gateway:80 on .* fails \d\d`,
 		},
 		{
 			Name: "dead-gateway", Story: "the gateway takes no more connections; the engines behind it are idle, and their pages say that all is well",
@@ -221,19 +250,25 @@ func gatewaysFail() []Incident {
 			Page:   rules.FastBurn, Within: 150 * time.Second, Cause: rules.GatewayDown, Shows: `^Look first at: routing\. Gateway gateway:80 `,
 		},
 		{
-			Name: "router-without-workers", Story: "the circuits of the router open on clients' bad requests and stay open: it answers every request with 503, and counts each as it comes; the engines are idle and well",
+			Name: "router-without-workers",
+			Story: "the circuits of the router open on clients' bad requests and stay open: it answers every request with 503, and counts each " +
+				"as it comes; the engines are idle and well",
 			Fleet: with(chat(), func(f *world.Fleet) { f.ReadsGateway, f.Gateway = true, metrics.SMG }), Lasts: 40 * minute,
 			Faults: []Fault{fault(0, func(w *world.World) { w.GatewayFails, w.GatewayStatus = 1, http.StatusServiceUnavailable })},
 			Page:   rules.FastBurn, Clue: "gateway_fails",
 		},
 		{
-			Name: "gateway-cools-down", Story: "all engines of a model die behind a gateway, which lets each cool down after a few failures and answers 429 meanwhile, without a code on its page",
+			Name: "gateway-cools-down",
+			Story: "all engines of a model die behind a gateway, which lets each cool down after a few failures and answers 429 meanwhile, " +
+				"without a code on its page",
 			Fleet: with(chat(), func(f *world.Fleet) { f.ReadsGateway = true }), Lasts: 40 * minute,
 			Faults: []Fault{fault(0, every(func(r *world.Replica) { r.Restart(24 * time.Hour) }))},
 			Page:   rules.FastBurn, Cause: rules.ModelDown,
 		},
 		{
-			Name: "last-worker-dies", Story: "the last worker behind each frontend of Dynamo dies; the frontends answer 503 for five seconds and 404 from then on, which they count nowhere, and their pages stay up",
+			Name: "last-worker-dies",
+			Story: "the last worker behind each frontend of Dynamo dies; the frontends answer 503 for five seconds and 404 from then on, which " +
+				"they count nowhere, and their pages stay up",
 			Fleet: with(chat(), func(f *world.Fleet) { f.Runtimes = []metrics.Runtime{metrics.Dynamo} }), Lasts: 40 * minute,
 			Faults: []Fault{
 				fault(-30*minute, one(0, func(r *world.Replica) { r.Mistype(3) })),
@@ -254,7 +289,8 @@ func gatewaysFail() []Incident {
 func hostsStarve() []Incident {
 	return []Incident{
 		{
-			Name: "long-prefill", Story: "one prompt of 300,000 tokens has a slow engine to itself for minutes: no token, and no step that the engine counts",
+			Name: "long-prefill", Story: "one prompt of 300,000 tokens has a slow engine to itself for minutes: no token, and no step that the " +
+				"engine counts",
 			Fleet: with(chat(), func(f *world.Fleet) { f.Replicas = 1 }), Lasts: 30 * minute, Quiet: true,
 			Faults: []Fault{
 				fault(-3*minute, func(w *world.World) { w.Idle = true }),
@@ -303,9 +339,11 @@ func modelsDie() []Incident {
 			Cause: rules.EngineCrashLoop,
 		},
 		{
-			Name: "only-replica-crashes", Story: "the only engine of a model dies every five minutes and takes 75 s to load: each time too short for LLMModelDown",
-			Fleet: with(chat(), func(f *world.Fleet) { f.Replicas, f.Profile.Arrivals = 1, f.Profile.Arrivals/4 }), Lasts: 50 * minute, Faults: crashes(0, 5*minute, 75*time.Second, 10),
-			Page: rules.FastBurn, Within: 4 * minute, Clue: "was_down",
+			Name:  "only-replica-crashes",
+			Story: "the only engine of a model dies every five minutes and takes 75 s to load: each time too short for LLMModelDown",
+			Fleet: with(chat(), func(f *world.Fleet) { f.Replicas, f.Profile.Arrivals = 1, f.Profile.Arrivals/4 }), Lasts: 50 * minute,
+			Faults: crashes(0, 5*minute, 75*time.Second, 10),
+			Page:   rules.FastBurn, Within: 4 * minute, Clue: "was_down",
 		},
 		{
 			Name: "cold-start", Story: "all replicas start anew, and are six times as slow until their kernels are compiled",
@@ -321,7 +359,8 @@ func modelsDie() []Incident {
 		},
 		{
 			Name: "scale-from-zero", Story: "requests for a model without a replica; they are held until one has loaded",
-			Fleet: with(chat(), func(f *world.Fleet) { f.Replicas, f.Objectives = 1, mayBeAbsent(slo.Defaults()) }), History: 3 * time.Hour, Lasts: 40 * minute,
+			Fleet: with(chat(), func(f *world.Fleet) { f.Replicas, f.Objectives = 1, mayBeAbsent(slo.Defaults()) }), History: 3 * time.Hour,
+			Lasts: 40 * minute,
 			Faults: []Fault{
 				fault(-90*minute, func(w *world.World) { w.Idle, w.Hold = true, true }),
 				fault(-75*minute, one(0, func(r *world.Replica) { r.Down, r.Gone = true, true })),
@@ -345,7 +384,8 @@ func replicasSlow() []Incident {
 			Page:   rules.FastBurn, Clue: "slow_decoder",
 		},
 		{
-			Name: "black-hole", Story: "one replica of ten answers each request with an error, at once; the router sends to the replica that holds fewest",
+			Name: "black-hole", Story: "one replica of ten answers each request with an error, at once; the router sends to the replica that " +
+				"holds fewest",
 			Fleet: with(chat(), func(f *world.Fleet) { f.Replicas, f.LeastLoaded = 10, true }), Lasts: 40 * minute,
 			Faults: []Fault{fault(0, one(3, func(r *world.Replica) { r.Engine.Broken = true }))},
 			Page:   rules.FastBurn, Clue: "failing_replica",
@@ -357,8 +397,14 @@ func replicasSlow() []Incident {
 			Faults: []Fault{fault(0, every(func(r *world.Replica) {
 				r.GPU.Throttle = &world.Throttle{Reason: "hw_thermal_slowdown", Clock: 345. / 1980}
 			}))},
-			Page: rules.FastBurn, Clue: "gpu_throttled", Shows: `All GPUs of the model are slowed down, \d of them on gpu-node-1:9844 \(hw_thermal_slowdown\)`,
-			Lever: Lever{"LLMGPUSlowed", []string{"Levers"}, "all GPUs of the node are throttled, so there is nothing to drain to; the data centre restores the cooling", fault(20*minute, every(func(r *world.Replica) { r.GPU.Throttle = nil }))},
+			Page: rules.FastBurn, Clue: "gpu_throttled",
+			Shows: `All GPUs of the model are slowed down, \d of them on gpu-node-1:9844 \(hw_thermal_slowdown\)`,
+			Lever: Lever{
+				"LLMGPUSlowed",
+				[]string{"Levers"},
+				"all GPUs of the node are throttled, so there is nothing to drain to; the data centre restores the cooling",
+				fault(20*minute, every(func(r *world.Replica) { r.GPU.Throttle = nil })),
+			},
 		},
 		{
 			Name: "power-brake", Story: "a power supply fails: all GPUs of the node go down to a quarter of their clock",
@@ -366,14 +412,19 @@ func replicasSlow() []Incident {
 			Faults: []Fault{fault(0, every(func(r *world.Replica) {
 				r.GPU.Throttle = &world.Throttle{Reason: "hw_power_brake_slowdown", Clock: 0.25}
 			}))},
-			Page: rules.FastBurn, Clue: "gpu_throttled", Shows: `All GPUs of the model are slowed down, \d of them on gpu-node-1:9844 \(hw_power_brake_slowdown\)`,
+			Page: rules.FastBurn, Clue: "gpu_throttled",
+			Shows: `All GPUs of the model are slowed down, \d of them on gpu-node-1:9844 \(hw_power_brake_slowdown\)`,
 		},
 		{
-			Name: "vgpu-unlicensed", Story: "the licence server is gone: all virtual GPUs lose their licence, and the driver lets them do a quarter of the work",
+			Name: "vgpu-unlicensed", Story: "the licence server is gone: all virtual GPUs lose their licence, and the driver lets them do a " +
+				"quarter of the work",
 			Fleet: chat(), Lasts: 40 * minute,
-			Faults: []Fault{fault(-2*time.Hour, every(func(r *world.Replica) { r.GPU.Virtual = true })),
-				fault(0, every(func(r *world.Replica) { r.GPU.Unlicensed, r.Engine.Slow = true, 4 }))},
-			Page: rules.FastBurn, Clue: "gpu_throttled", Shows: `All GPUs of the model are slowed down, \d of them on gpu-node-1:9844 \(vgpu_unlicensed\)`,
+			Faults: []Fault{
+				fault(-2*time.Hour, every(func(r *world.Replica) { r.GPU.Virtual = true })),
+				fault(0, every(func(r *world.Replica) { r.GPU.Unlicensed, r.Engine.Slow = true, 4 })),
+			},
+			Page: rules.FastBurn, Clue: "gpu_throttled",
+			Shows: `All GPUs of the model are slowed down, \d of them on gpu-node-1:9844 \(vgpu_unlicensed\)`,
 		},
 		{
 			Name: "xid-79", Story: "a GPU falls off the bus and takes its engine with it",
@@ -442,13 +493,15 @@ func fabricWears() []Incident {
 			Cause: rules.GPULinkFault,
 		},
 		{
-			Name: "fabric-manager", Story: "the fabric manager does not come back from maintenance: the GPUs never register; engines on one GPU do not notice",
+			Name: "fabric-manager", Story: "the fabric manager does not come back from maintenance: the GPUs never register; engines on one " +
+				"GPU do not notice",
 			Fleet: chat(), Lasts: 20 * minute,
 			Faults: []Fault{fault(0, every(func(r *world.Replica) { r.GPU.Unregistered = true }))},
 			Cause:  rules.GPULinkFault,
 		},
 		{
-			Name: "persistence-off", Story: "an engine and the exporter are rolled out at once, twice, on a node without persistence mode: the driver lets go of the GPU",
+			Name: "persistence-off", Story: "an engine and the exporter are rolled out at once, twice, on a node without persistence mode: the " +
+				"driver lets go of the GPU",
 			Fleet: chat(), Lasts: 40 * minute,
 			Faults: slices.Concat([]Fault{fault(-2*time.Hour, every(func(r *world.Replica) { r.GPU.Forgets = true }))},
 				rollout(2, 0), rollout(2, 20*minute)),
@@ -460,7 +513,6 @@ func fabricWears() []Incident {
 // exportersFail are incidents of the exporter.
 func exportersFail() []Incident {
 	return []Incident{
-
 		{
 			Name: "exporter-restart", Story: "the cooling fails, and the exporter restarts before and after the page",
 			Fleet: chat(), Lasts: 40 * minute,
@@ -487,7 +539,6 @@ func exportersFail() []Incident {
 // harmless are incidents that must wake nobody.
 func harmless() []Incident {
 	return []Incident{
-
 		{
 			Name: "innocent-throttle", Story: "the power cap at work half of the time, and a little heat: nobody suffers",
 			Fleet: chat(), Lasts: 2 * time.Hour, Quiet: true,
@@ -501,7 +552,9 @@ func harmless() []Incident {
 			},
 		},
 		{
-			Name: "harmless-wear", Story: "a few memory errors are corrected; an NVLink replays four times as much as ever for an hour; GPUs register with the fabric within minutes, and a repair with its reset is as quick; an engine, then the exporter restart without persistence mode",
+			Name: "harmless-wear", Story: "a few memory errors are corrected; an NVLink replays four times as much as ever for an hour; GPUs " +
+				"register with the fabric within minutes, and a repair with its reset is as quick; an engine, then the exporter restart without " +
+				"persistence mode",
 			Fleet: chat(), Lasts: 65 * minute, Quiet: true, Replays: []float64{3, 2, 3, 4, 3, 3},
 			Faults: []Fault{
 				fault(-2*time.Hour, every(func(r *world.Replica) { r.GPU.Forgets, r.GPU.Replays = true, 3 })),
@@ -613,15 +666,23 @@ func crashes(replica int, every, loading time.Duration, times int) (faults []Fau
 func onDemand() world.Fleet {
 	return with(chat(), func(f *world.Fleet) {
 		f.Replicas, f.Runtimes, f.Probes = 1, []metrics.Runtime{metrics.Ollama}, true
-		f.Objectives = []slo.Objective{slo.Objective{Name: "probes", Signal: slo.ProbeAvailability, Target: slo.Defaults()[2].Target}.WithDefaults()}
+		f.Objectives = []slo.Objective{slo.Objective{
+			Name: "probes", Signal: slo.ProbeAvailability,
+			Target: slo.Defaults()[2].Target,
+		}.WithDefaults()}
 		f.Profile.Release, f.Profile.Arrivals, f.Profile.MaxBatch = "0.12.6", 0.02, 4
 	})
 }
 
 // newPod is the lever of an engine that hangs.
 func newPod(page string) Lever {
-	return Lever{page, []string{"Levers"}, "the pod is deleted, and its successor loads for 90 s", fault(8*minute, one(1, func(r *world.Replica) {
-		r.Engine.Wedged = false
-		r.Restart(90 * time.Second)
-	}))}
+	return Lever{
+		page,
+		[]string{"Levers"},
+		"the pod is deleted, and its successor loads for 90 s",
+		fault(8*minute, one(1, func(r *world.Replica) {
+			r.Engine.Wedged = false
+			r.Restart(90 * time.Second)
+		})),
+	}
 }

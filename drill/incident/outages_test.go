@@ -78,9 +78,15 @@ var objectives = []struct {
 func (o *outage) emit(emit rulesim.Emit) {
 	for i, c := range o.counters {
 		series := func(f *metrics.Family, v float64, more ...string) {
-			emit(labels.FromStrings(append([]string{model.MetricNameLabel, f.Name, metrics.LabelSLO, string(objectives[i].Signal), "instance", "node-1"}, more...)...), v)
+			emit(labels.FromStrings(append([]string{
+				model.MetricNameLabel, f.Name, metrics.LabelSLO, string(objectives[i].Signal), "instance",
+				"node-1",
+			}, more...)...), v)
 		}
-		of := []string{metrics.LabelModel, o.model, metrics.LabelNamespace, "prod", metrics.LabelPod, "p", metrics.LabelServer, "p:8000", metrics.LabelThreshold, "0.5"}
+		of := []string{
+			metrics.LabelModel, o.model, metrics.LabelNamespace, "prod", metrics.LabelPod, "p", metrics.LabelServer, "p:8000",
+			metrics.LabelThreshold, "0.5",
+		}
 		series(metrics.SLOObjective, objectives[i].target)
 		series(metrics.SLOPeriod, slo.DefaultPeriod.Std().Seconds())
 		series(metrics.SLOInfo, 1, metrics.LabelSignal, string(objectives[i].Signal), metrics.LabelPeriod, slo.DefaultPeriod.String())
@@ -112,9 +118,11 @@ func playOutages(t *testing.T, lasts time.Duration, shares []float64) {
 	for _, rate := range []float64{1. / 60, 1, 50} {
 		for _, share := range shares {
 			for phase := range phases {
-				outages = append(outages, &outage{rate: rate, share: share, begins: history + time.Duration(phase)*6*time.Second, lasts: lasts,
+				outages = append(outages, &outage{
+					rate: rate, share: share, begins: history + time.Duration(phase)*6*time.Second, lasts: lasts,
 					model: fmt.Sprintf("%.3g requests/s, %g bad, %d", rate, share, phase), random: rand.New(rand.NewPCG(uint64(len(outages)), 9)),
-					counters: make([]counter, len(objectives))})
+					counters: make([]counter, len(objectives)),
+				})
 			}
 		}
 	}

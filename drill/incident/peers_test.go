@@ -67,13 +67,15 @@ func TestSlowAmongPeers(t *testing.T) {
 			if said[p.World.Replicas[which].Pod] > 0 {
 				found++
 			} else {
-				t.Logf("%s: %d replicas, slow from birth %t: not found among shares %.2f at %.1f requests a second", in.Name, fleet.Replicas, born, fleet.Shares, fleet.Profile.Arrivals)
+				t.Logf("%s: %d replicas, slow from birth %t: not found among shares %.2f at %.1f requests a second", in.Name, fleet.Replicas, born,
+					fleet.Shares, fleet.Profile.Arrivals)
 			}
 			delete(said, p.World.Replicas[which].Pod)
 		}
 		named += len(said)
 		if len(said) > 0 {
-			t.Logf("%s: %d replicas, slow %d: %.3v of shares %.2f at %.1f requests a second", in.Name, fleet.Replicas, which, said, fleet.Shares, fleet.Profile.Arrivals)
+			t.Logf("%s: %d replicas, slow %d: %.3v of shares %.2f at %.1f requests a second", in.Name, fleet.Replicas, which, said,
+				fleet.Shares, fleet.Profile.Arrivals)
 		}
 		if err := p.Close(); err != nil {
 			t.Error(err)
@@ -81,6 +83,7 @@ func TestSlowAmongPeers(t *testing.T) {
 	}
 	t.Logf("%d fleets, %d slow replicas: %d found, %d others named", draws, slow, found, named)
 	if float64(found) < 0.9*float64(slow) || float64(found) < 0.9*float64(found+named) {
-		t.Errorf("%d of %d slow replicas found, %d others named: nine in ten are wanted, of those that are slow and of those that are named", found, slow, named)
+		t.Errorf("%d of %d slow replicas found, %d others named: nine in ten are wanted, of those that are slow and of those that are named",
+			found, slow, named)
 	}
 }

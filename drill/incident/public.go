@@ -35,7 +35,9 @@ const (
 
 // Public returns incidents that others published: first those that must page or open a ticket, then those that must not page.
 func Public() []Incident {
-	incidents := slices.Concat(publicHangs(), publicStalls(), publicLinks(), publicFabrics(), publicGateways(), publicEngines(), publicLoads(), publicRest())
+	incidents := slices.Concat(publicHangs(), publicStalls(), publicLinks(), publicFabrics(), publicDrivers(), publicGateways(),
+		publicEngines(),
+		publicLoads(), publicRest())
 	for i := range incidents {
 		incidents[i].History = cmp.Or(incidents[i].History, 65*minute) // their rules look back an hour
 	}
@@ -58,7 +60,8 @@ func queueing(e *drill.Engine) { e.ShowsQueue = true }
 func publicHangs() []Incident {
 	return []Incident{
 		{
-			Name: "admission-stall", Story: "after a restart nearly every prompt comes from the KV tier on disk, half a minute each; requests wait beside a cache with room",
+			Name: "admission-stall", Story: "after a restart nearly every prompt comes from the KV tier on disk, half a minute each; requests " +
+				"wait beside a cache with room",
 			Fleet: diskTier(), History: 6 * time.Hour, Lasts: 100 * minute,
 			Faults: []Fault{fault(-6*time.Hour, one(0, func(r *world.Replica) { r.Engine.Slow = 3 })), fault(0, func(w *world.World) {
 				w.Traffic.CacheHits = 0.08
@@ -67,9 +70,12 @@ func publicHangs() []Incident {
 			}), fault(30*minute, one(0, func(r *world.Replica) { r.Engine.Fetching = 28e6 }))},
 			Page: rules.FastBurn, Clue: "admission", Shows: `\d requests wait at \S+ although its KV cache has room`,
 			Report: &Report{
-				Source:  "Tanguille/cluster 4593, 4636; defilantech/LLMKube 1624",
-				Said:    "hit ratio 95% to 8%; running 1, waiting 5, KV 63.5%, prompt 0.0 tok/s; mean queue 41 s after 2 h 35 min, 338 s at the end; a tier hit costs 28 s; the gateway's alert after 3 h 03 min, a person after 5 h 50 min",
-				Assumed: "restart at 16:00; 0.04 requests per second, prompts of 12,000 tokens; the first 100 of 350 minutes; loads follow one another and hold no blocks, so that the cache shows emptier; the engine is back after 90 s; loads take 3 s for half an hour, then 28 s",
+				Source: "Tanguille/cluster 4593, 4636; defilantech/LLMKube 1624",
+				Said: "hit ratio 95% to 8%; running 1, waiting 5, KV 63.5%, prompt 0.0 tok/s; mean queue 41 s after 2 h 35 min, 338 s at the " +
+					"end; a tier hit costs 28 s; the gateway's alert after 3 h 03 min, a person after 5 h 50 min",
+				Assumed: "restart at 16:00; 0.04 requests per second, prompts of 12,000 tokens; the first 100 of 350 minutes; loads follow one " +
+					"another and hold no blocks, so that the cache shows emptier; the engine is back after 90 s; loads take 3 s for half an hour, " +
+					"then 28 s",
 				Noticed: 3*time.Hour + 3*minute,
 				Sign:    "sum(rate(llm_engine_queue_time_seconds_sum[5m])) / sum(rate(llm_engine_queue_time_seconds_count[5m])) > 3",
 			},
@@ -99,7 +105,8 @@ func publicHangs() []Incident {
 			},
 		},
 		{
-			Name: "frozen-engine", Story: "constrained decoding deadlocks the core; the proxy's check is answered from configuration, so traffic goes on",
+			Name: "frozen-engine", Story: "constrained decoding deadlocks the core; the proxy's check is answered from configuration, so " +
+				"traffic goes on",
 			Fleet: three(metrics.VLLM), Lasts: 95 * minute,
 			Faults: append(hang(last), fault(84*minute+47*time.Second, one(1, func(r *world.Replica) { r.Restart(3 * minute) }))),
 			Page:   rules.EngineStalled, Within: 2 * minute, Cause: rules.EngineStalled,
@@ -118,12 +125,14 @@ func publicHangs() []Incident {
 func publicStalls() []Incident {
 	return []Incident{
 		{
-			Name: "wedge-at-idle-power", Story: "after a day of good service the kernel of a large prefill hangs: nothing on the page moves, GPU 96% busy at 13 W",
+			Name:  "wedge-at-idle-power",
+			Story: "after a day of good service the kernel of a large prefill hangs: nothing on the page moves, GPU 96% busy at 13 W",
 			Fleet: three(metrics.VLLM), Lasts: 30 * minute, Faults: hang(last),
 			Page: rules.EngineStalled, Within: 2 * minute, Cause: rules.EngineStalled,
 			Report: &Report{
-				Source:  "vllm-project/vllm 41834, 43885; AEON-7/Qwen3.6-27B-AEON 10; eugr/spark-vllm-docker 260",
-				Said:    "06:51:43 wedged at running 1, KV 68%; a sibling held 3 requests for more than 7 h at 96% and 13 W, healthy 36 to 45 W; a watchdog written for this hang saw it after 18 s",
+				Source: "vllm-project/vllm 41834, 43885; AEON-7/Qwen3.6-27B-AEON 10; eugr/spark-vllm-docker 260",
+				Said: "06:51:43 wedged at running 1, KV 68%; a sibling held 3 requests for more than 7 h at 96% and 13 W, healthy 36 to 45 W; " +
+					"a watchdog written for this hang saw it after 18 s",
 				Assumed: "noticed as in the sibling",
 				Noticed: 7 * time.Hour,
 				Sign:    noStep,
@@ -134,8 +143,9 @@ func publicStalls() []Incident {
 			Fleet: three(metrics.TensorRTLLM), Lasts: 40 * minute, Faults: hang(queueing),
 			Page: rules.EngineStalled, Within: 4 * minute, Cause: rules.EngineStalled,
 			Report: &Report{
-				Source:  "triton-inference-server/tensorrtllm_backend 574, 114; triton-inference-server/server 7649",
-				Said:    "active requests 16, context requests 0, free KV blocks 785; utilisation 100%, pending requests grow until a restart or until memory is full",
+				Source: "triton-inference-server/tensorrtllm_backend 574, 114; triton-inference-server/server 7649",
+				Said: "active requests 16, context requests 0, free KV blocks 785; utilisation 100%, pending requests grow until a restart or " +
+					"until memory is full",
 				Assumed: "the page of trtllm-serve in place of Triton's; host memory is not played",
 				Sign:    noEnd,
 			},
@@ -221,7 +231,8 @@ func publicLinks() []Incident {
 func publicFabrics() []Incident {
 	return []Incident{
 		{
-			Name: "ecc-storm-blocks-reads", Story: "one GPU corrects thousands of errors a second; under load the driver does not return from reading it",
+			Name:  "ecc-storm-blocks-reads",
+			Story: "one GPU corrects thousands of errors a second; under load the driver does not return from reading it",
 			Fleet: three(metrics.VLLM), Lasts: 60 * minute,
 			Faults: []Fault{
 				fault(0, one(2, func(r *world.Replica) { r.GPU.Corrected = 4647 })),
@@ -230,8 +241,9 @@ func publicFabrics() []Incident {
 			},
 			Page: rules.GPUFailed, Within: 25*minute + 2*minute + 2*rules.Interval, Cause: rules.GPUFailed,
 			Report: &Report{
-				Source:  "NVIDIA/DCGM 313; NVIDIA/NVSentinel 1748",
-				Said:    "4,647 corrected errors per second, then 17,657; peers 0; calls block for more than 45 s under load; the agent restarts every 96 minutes; after the job left, rate 0",
+				Source: "NVIDIA/DCGM 313; NVIDIA/NVSentinel 1748",
+				Said: "4,647 corrected errors per second, then 17,657; peers 0; calls block for more than 45 s under load; the agent restarts " +
+					"every 96 minutes; after the job left, rate 0",
 				Assumed: "25 minutes in place of days at the first rate, 25 at the second",
 				Noticed: 96 * minute,
 				Sign:    `rate(llm_gpu_ecc_errors_total{severity="corrected"}[5m]) > 1`,
@@ -255,9 +267,10 @@ func publicFabrics() []Incident {
 			Fleet: three(metrics.VLLM), Lasts: 20 * minute,
 			Faults: []Fault{fault(0, func(w *world.World) { w.ManagerDead = true })},
 			Report: &Report{
-				Source:  "NVIDIA/NVSentinel, design ADR-050",
-				Said:    "fabric state keeps its last value; only the unit's state and its journal show it; 2.5 weeks",
-				Assumed: "no engine over several GPUs starts meanwhile; one that does fails, and its model is down or its engine restarts again and again",
+				Source: "NVIDIA/NVSentinel, design ADR-050",
+				Said:   "fabric state keeps its last value; only the unit's state and its journal show it; 2.5 weeks",
+				Assumed: "no engine over several GPUs starts meanwhile; one that does fails, and its model is down or its engine restarts again " +
+					"and again",
 				Noticed: 17 * 24 * time.Hour,
 				Missed:  "NVML says Completed, and by default the exporter does not see the processes of the host",
 			},
@@ -278,11 +291,12 @@ func publicFabrics() []Incident {
 	}
 }
 
-// publicGateways are incidents of drivers, of clocks and of gateways.
-func publicGateways() []Incident {
+// publicDrivers are incidents of drivers and of clocks.
+func publicDrivers() []Incident {
 	return []Incident{
 		{
-			Name: "driver-mismatch", Story: "an automatic upgrade replaces the driver's library under its module; what runs goes on, what starts fails",
+			Name: "driver-mismatch", Story: "an automatic upgrade replaces the driver's library under its module; what runs goes on, what " +
+				"starts fails",
 			Fleet: three(metrics.VLLM), Lasts: 90 * minute,
 			Faults: []Fault{
 				fault(0, func(w *world.World) { w.Mismatched = true }),
@@ -313,14 +327,21 @@ func publicGateways() []Incident {
 				Sign:    `llm_gpu_clock_event_active{reason="hw_thermal_slowdown"} == 1`,
 			},
 		},
+	}
+}
+
+// publicGateways are incidents of gateways and of what stands before decode engines.
+func publicGateways() []Incident {
+	return []Incident{
 		{
 			Name: "gateway-stuck", Story: "after a burst the gateway answers every request with 408; the engines behind it are idle and well",
 			Fleet: with(three(metrics.VLLM), func(f *world.Fleet) { f.ReadsGateway = true }), Lasts: 30 * minute,
 			Faults: []Fault{fault(0, func(w *world.World) { w.GatewayFails, w.GatewayStatus = 1, http.StatusRequestTimeout })},
 			Page:   rules.FastBurn, Clue: "gateway_fails", Shows: `^Look first at: routing\. Gateway `,
 			Report: &Report{
-				Source:  "BerriAI/litellm 30192",
-				Said:    "about 1,200 requests per second, then 408 Connection Timeout for every request, without end; the engine idle, direct requests answered at once; only a restart of the proxy helps",
+				Source: "BerriAI/litellm 30192",
+				Said: "about 1,200 requests per second, then 408 Connection Timeout for every request, without end; the engine idle, direct " +
+					"requests answered at once; only a restart of the proxy helps",
 				Assumed: "the burst is left out; three replicas",
 				Sign:    `rate(llm_gateway_responses_total{code="408"}[2m]) > 0`,
 			},
@@ -338,13 +359,15 @@ func publicGateways() []Incident {
 			},
 		},
 		{
-			Name: "prefill-sends-nothing", Story: "decode engines wait for KV caches that most prefill engines never send; clients give up, and whoever is served is served well",
+			Name:  "prefill-sends-nothing",
+			Story: "decode engines wait for KV caches that most prefill engines never send; clients give up, and whoever is served is served well",
 			Fleet: with(decoding(), func(f *world.Fleet) { f.Replicas, f.Profile.Arrivals = 3, 2 }), Lasts: 40 * minute,
 			Faults: []Fault{fault(0, every(func(r *world.Replica) { r.Engine.Unsent = 0.89 }))},
 			Page:   rules.ClientsGiveUp, Within: 6 * minute, Cause: rules.ClientsGiveUp,
 			Report: &Report{
-				Source:  "vllm-project/vllm 50719, 55870; sgl-project/sglang 28651",
-				Said:    "requests deferred until a timeout of 480 s, 300 s in SGLang; 89% of requests fail at the peak, throughput falls to a fifteenth, more than an hour to recover",
+				Source: "vllm-project/vllm 50719, 55870; sgl-project/sglang 28651",
+				Said: "requests deferred until a timeout of 480 s, 300 s in SGLang; 89% of requests fail at the peak, throughput falls to a " +
+					"fifteenth, more than an hour to recover",
 				Assumed: "clients give up after 60 s; prefill engines are not played",
 				Sign:    `sum(rate(llm_engine_requests_total{outcome="abort"}[2m])) > 1`,
 			},
@@ -367,25 +390,30 @@ func publicEngines() []Incident {
 			},
 		},
 		{
-			Name: "grammars-take-the-cpu", Story: "requests for structured output compile their grammars on more threads than the container has CPUs: every step waits, the GPUs idle",
+			Name: "grammars-take-the-cpu",
+			Story: "requests for structured output compile their grammars on more threads than the container has CPUs: every step waits, the " +
+				"GPUs idle",
 			Fleet: three(metrics.VLLM), Lasts: 30 * minute,
 			Faults: []Fault{fault(0, every(func(r *world.Replica) { r.Engine.Starved = 70 * time.Millisecond }))},
 			Page:   rules.FastBurn, Clue: "host_bound", Shows: `uses its GPU \d\d% of the time`,
 			Report: &Report{
-				Source:  "vllm-project/vllm 49460, 49461; sgl-project/sglang 32084",
-				Said:    "time between tokens from 7 to 9 ms to 68 to 93 ms, GPU 7 to 12% active, throttled by its CPU limit all the time for minutes, 86 threads on 6 CPUs; requests ran into the ingress deadline",
+				Source: "vllm-project/vllm 49460, 49461; sgl-project/sglang 32084",
+				Said: "time between tokens from 7 to 9 ms to 68 to 93 ms, GPU 7 to 12% active, throttled by its CPU limit all the time for " +
+					"minutes, 86 threads on 6 CPUs; requests ran into the ingress deadline",
 				Assumed: "three replicas with an 8B model on H100, half an hour of it; the waits, not the grammars, are played",
 				Sign:    `sum(rate(llm_engine_inter_token_latency_seconds_sum[1m])) / sum(rate(llm_engine_inter_token_latency_seconds_count[1m])) > 0.03`,
 			},
 		},
 		{
 			Name: "uneven-ranks", Story: "the engine's own balancer sends nearly everything to two of eight data-parallel ranks",
-			Fleet: with(chat(), func(f *world.Fleet) { f.Replicas, f.Ranks, f.LeastLoaded, f.Profile.MaxBatch = 8, true, true, 64 }), Lasts: 60 * minute,
+			Fleet:  with(chat(), func(f *world.Fleet) { f.Replicas, f.Ranks, f.LeastLoaded, f.Profile.MaxBatch = 8, true, true, 64 }),
+			Lasts:  60 * minute,
 			Faults: []Fault{fault(0, func(w *world.World) { w.Favours = 2 })},
 			Page:   rules.FastBurn, Cause: rules.ReplicaSkew,
 			Report: &Report{
-				Source:  "vllm-project/vllm 36748, 40279, 48808",
-				Said:    "8 ranks on 8 B200, --max-num-seqs 64, 512 clients: two ranks with 117 and 108 requests waiting and KV at 100%, the others far less; elsewhere after 48 to 72 hours, with GPUs idle",
+				Source: "vllm-project/vllm 36748, 40279, 48808",
+				Said: "8 ranks on 8 B200, --max-num-seqs 64, 512 clients: two ranks with 117 and 108 requests waiting and KV at 100%, the " +
+					"others far less; elsewhere after 48 to 72 hours, with GPUs idle",
 				Assumed: "H100, an 8B model; two ranks get all new requests; it lasts an hour",
 				Sign:    "max by (pod) (llm_engine_requests_waiting) > 4",
 			},
@@ -396,8 +424,9 @@ func publicEngines() []Incident {
 			Faults: []Fault{fault(0, one(0, func(r *world.Replica) { r.LeaveGPU(1, 20) }))},
 			Cause:  rules.ModelLeftGPU,
 			Report: &Report{
-				Source:  "ollama/ollama 10300, 8594, 5035, 3930, 7765, 10257",
-				Said:    "6 to 40 hours after a start requests use the CPU only, with room in GPU memory; nvidia-smi on the host is fine; a restart of the container helps",
+				Source: "ollama/ollama 10300, 8594, 5035, 3930, 7765, 10257",
+				Said: "6 to 40 hours after a start requests use the CPU only, with room in GPU memory; nvidia-smi on the host is fine; a " +
+					"restart of the container helps",
 				Assumed: "one model, which stays loaded; twenty times slower",
 				Sign:    "llm_engine_model_gpu_memory_bytes / llm_engine_model_memory_bytes < 0.95",
 			},
@@ -421,14 +450,14 @@ func publicEngines() []Incident {
 // publicLoads are heavy loads that must wake nobody.
 func publicLoads() []Incident {
 	return []Incident{
-
 		{
 			Name: "power-cap", Story: "a power cap set on purpose binds all the time; decode is a little slower, nothing is wrong",
 			Fleet: three(metrics.VLLM), Lasts: 60 * minute, Quiet: true,
 			Faults: []Fault{fault(0, every(func(r *world.Replica) { r.GPU.Throttle = &world.Throttle{Reason: "sw_power_cap", Clock: 0.89} }))},
 			Report: &Report{
-				Source:  "ashalliants/ninfer-3090 72",
-				Said:    "sw_power_cap in 161 to 168 of 162 to 168 samples, 314 of 315 W, clock about 11% below its rating, memory clock untouched, no thermal slowdown",
+				Source: "ashalliants/ninfer-3090 72",
+				Said: "sw_power_cap in 161 to 168 of 162 to 168 samples, 314 of 315 W, clock about 11% below its rating, memory clock " +
+					"untouched, no thermal slowdown",
 				Assumed: "H100",
 			},
 		},
@@ -455,7 +484,8 @@ func publicLoads() []Incident {
 		},
 		{
 			Name: "million-tokens", Story: "one prompt of a million tokens has the engine for eight minutes, others wait",
-			Fleet: with(chat(), func(f *world.Fleet) { f.Replicas, f.Profile.Blocks, f.Profile.Budget = 1, 70_000, 4096 }), Lasts: 30 * minute, Quiet: true,
+			Fleet: with(chat(), func(f *world.Fleet) { f.Replicas, f.Profile.Blocks, f.Profile.Budget = 1, 70_000, 4096 }), Lasts: 30 * minute,
+			Quiet: true,
 			Faults: []Fault{
 				fault(-3*minute, func(w *world.World) { w.Idle = true }),
 				fault(0, func(w *world.World) {
@@ -500,8 +530,9 @@ func publicRest() []Incident {
 				fault(20*time.Second, one(0, func(r *world.Replica) { r.Engine.Cancel() })),
 			},
 			Report: &Report{
-				Source:  "vllm-project/vllm 22545, 29928",
-				Said:    "all requests cancelled: running 106, waiting 15 and KV 90.4% stay, at 0 tokens per second, until the next step; a router that reads them sends nothing more",
+				Source: "vllm-project/vllm 22545, 29928",
+				Said: "all requests cancelled: running 106, waiting 15 and KV 90.4% stay, at 0 tokens per second, until the next step; a " +
+					"router that reads them sends nothing more",
 				Assumed: "one client in place of a load test; 14 requests an hour before it",
 			},
 		},
@@ -519,7 +550,8 @@ func publicRest() []Incident {
 			},
 		},
 		{
-			Name: "nonfatal-xids", Story: "NVLink XIDs that the kernel log calls nonfatal, and one of an application whose gauge elsewhere never cleared",
+			Name: "nonfatal-xids", Story: "NVLink XIDs that the kernel log calls nonfatal, and one of an application whose gauge elsewhere " +
+				"never cleared",
 			Fleet: three(metrics.VLLM), Lasts: 60 * minute, Quiet: true,
 			Faults: []Fault{
 				fault(0, one(0, func(r *world.Replica) { r.GPU.ReportNonfatal(144) })),

@@ -21,8 +21,14 @@ func TestSecondFault(t *testing.T) {
 		do   func(*world.World)
 		says string
 	}{
-		"refuses": {func(w *world.World) { w.GatewayFails, w.GatewayStatus = 1, http.StatusTooManyRequests }, "Look first at: routing. Gateway gateway:80 on gpu-node-1:9844 fails"},
-		"dies":    {func(w *world.World) { w.GatewayDead = true }, "Look first at: routing. Gateway gateway:80 on gpu-node-1:9844 stopped answering"},
+		"refuses": {
+			func(w *world.World) { w.GatewayFails, w.GatewayStatus = 1, http.StatusTooManyRequests },
+			"Look first at: routing. Gateway gateway:80 on gpu-node-1:9844 fails",
+		},
+		"dies": {
+			func(w *world.World) { w.GatewayDead = true },
+			"Look first at: routing. Gateway gateway:80 on gpu-node-1:9844 stopped answering",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -34,11 +34,17 @@ func TestNobodyIsServed(t *testing.T) {
 				p := drill.NewProfile("m")
 				p.Arrivals = c.perSecond
 				fleet := world.Fleet{Profile: p, Replicas: 1, Runtimes: []metrics.Runtime{c.runtime}, ReadsGateway: c.gateway != "", Gateway: c.gateway}
-				faults := []incident.Fault{{Do: func(w *world.World) { w.Idle = true }}, {At: 15 * time.Minute, Do: func(w *world.World) { w.Idle = false }}}
+				faults := []incident.Fault{
+					{Do: func(w *world.World) { w.Idle = true }},
+					{At: 15 * time.Minute, Do: func(w *world.World) { w.Idle = false }},
+				}
 				if hangs {
 					faults = []incident.Fault{{Do: func(w *world.World) { w.Replicas[0].Engine.Wedged, w.Replicas[0].Engine.ShowsIdle = true, true }}}
 				}
-				played, err := play.Run(incident.Incident{Name: "unserved", Fleet: fleet, History: time.Hour, Lasts: 20 * time.Minute, Faults: faults}, play.Options{Seed: 1})
+				played, err := play.Run(incident.Incident{
+					Name: "unserved", Fleet: fleet, History: time.Hour, Lasts: 20 * time.Minute,
+					Faults: faults,
+				}, play.Options{Seed: 1})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -54,7 +60,8 @@ func TestNobodyIsServed(t *testing.T) {
 				}
 				first := played.Sent[0]
 				after := first.At.Sub(played.World.At(played.Onset))
-				if first.Alerts[0] != c.want.Name || after > 10*time.Minute || c.want.Branch != rules.Engine && !strings.Contains(first.Text, "Look first at: engine.") {
+				if first.Alerts[0] != c.want.Name || after > 10*time.Minute || c.want.Branch != rules.Engine &&
+					!strings.Contains(first.Text, "Look first at: engine.") {
 					t.Errorf("after %s: %v: %s", after, first.Alerts, first.Message())
 				}
 			})

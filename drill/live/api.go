@@ -120,5 +120,6 @@ type stats struct{ *tsdb.DB }
 func (s stats) Stats(label string, limit int) (*tsdb.Stats, error) {
 	return s.Head().Stats(label, limit), nil
 }
+
 func (s stats) WALReplayStatus() (tsdb.WALReplayStatus, error) { return tsdb.WALReplayStatus{}, nil }
 func (s stats) BlockMetas() ([]tsdb.BlockMeta, error)          { return s.DB.BlockMetas(), nil }

@@ -79,7 +79,11 @@ func (s boards) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	// html/template has escaped the values from the storage.
-	_ = site.Write(w, http.StatusOK, site.Page{Title: s.all[i].Title(), Root: s.node, Style: boardCSS, Body: template.HTML(body.String()), Script: boardJS}) // the reader has left
+	// the reader has left
+	_ = site.Write(w, http.StatusOK, site.Page{
+		Title: s.all[i].Title(), Root: s.node, Style: boardCSS, Body: template.HTML(body.String()),
+		Script: boardJS,
+	})
 }
 
 // page is the data of the template.
@@ -125,7 +129,10 @@ type entry struct{ Text, Link string }
 
 func (s boards) page(b dashboards.Board, back time.Duration, now time.Time) page {
 	step := max(5*time.Second, back/120)
-	v := view{View: dashboards.View{Range: back, Step: step, Rate: max(4*play.ScrapeInterval, step+play.ScrapeInterval)}, from: now.Add(-back), to: now}
+	v := view{
+		View: dashboards.View{Range: back, Step: step, Rate: max(4*play.ScrapeInterval, step+play.ScrapeInterval)},
+		from: now.Add(-back), to: now,
+	}
 	p := page{Board: b, Boards: s.all, Ranges: ranges, Range: model.Duration(back).String(), Now: now.Format(time.TimeOnly)}
 	for i, r := range b.Rows {
 		shown := row{Row: r}
@@ -299,7 +306,8 @@ func (s boards) table(p dashboards.Panel, all []line, now time.Time) *listing {
 	}
 	slices.SortFunc(order, func(a, b labels.Labels) int { // the largest values first, names from A to Z, as in Grafana
 		first := cmp.Or(p.SortBy, columns[0].Field)
-		return cmp.Or(cmp.Compare(rows[b.String()][first], rows[a.String()][first]), cmp.Compare(a.Get(first), b.Get(first)), labels.Compare(a, b))
+		return cmp.Or(cmp.Compare(rows[b.String()][first], rows[a.String()][first]), cmp.Compare(a.Get(first), b.Get(first)),
+			labels.Compare(a, b))
 	})
 	for _, of := range order {
 		var cells []entry
@@ -329,7 +337,8 @@ func narrows(row, series labels.Labels) bool {
 
 // legend fills the labels of a series into the name of a line; a missing label leaves nothing.
 func legend(format string, of labels.Labels) string {
-	return strings.Join(strings.Fields(place.ReplaceAllStringFunc(format, func(p string) string { return of.Get(strings.Trim(p, "{}")) })), " ")
+	return strings.Join(strings.Fields(place.ReplaceAllStringFunc(format,
+		func(p string) string { return of.Get(strings.Trim(p, "{}")) })), " ")
 }
 
 var place = regexp.MustCompile(`{{\w+}}`)

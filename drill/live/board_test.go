@@ -37,7 +37,8 @@ func played(t *testing.T, broken string) *httptest.Server {
 	for _, r := range all[0].Rows {
 		for i := range r.Panels {
 			if r.Panels[i].Title == broken {
-				r.Panels[i].Queries = []dashboards.Query{{Expr: promql.Call("label_replace", promql.Vector(metrics.EngineUp), promql.Str("x"), promql.Str(""), promql.Str("pod"), promql.Str("("))}}
+				r.Panels[i].Queries = []dashboards.Query{{Expr: promql.Call("label_replace", promql.Vector(metrics.EngineUp), promql.Str("x"),
+					promql.Str(""), promql.Str("pod"), promql.Str("("))}}
 			}
 		}
 	}
@@ -60,13 +61,15 @@ func TestBoards(t *testing.T) {
 	b.View(1280, 800, "", "prefers-color-scheme", "dark")
 	b.Open(s.URL + Boards + string(rules.IncidentDashboard) + "?range=1h")
 	for what, condition := range map[string]string{
-		"an alert with its runbook":   panel("Firing alerts", `td a[href^="http://node.example/runbooks/LLM"]`),
-		"evidence":                    panel("Where to look first", "tbody tr"),
-		"a value that is bad":         panel("Burn rate now", ".stat.bad"),
-		"lines and a limit":           panel("Inter-token latency, p95", "path:not(.limit):not(.across)") + "&&" + panel("Inter-token latency, p95", "path.limit"),
-		"a state":                     panel("Throttling now", `.states rect[fill="#D55E00"]`),
-		"text":                        panel("GPU", `a[href="http://node.example/runbooks/BranchThrottledGPU"]`),
-		"what failed":                 panel("Preemptions", ".failed") + "&&" + panel("Preemptions", ".failed") + `.textContent.includes("invalid regular expression")`,
+		"an alert with its runbook": panel("Firing alerts", `td a[href^="http://node.example/runbooks/LLM"]`),
+		"evidence":                  panel("Where to look first", "tbody tr"),
+		"a value that is bad":       panel("Burn rate now", ".stat.bad"),
+		"lines and a limit": panel("Inter-token latency, p95", "path:not(.limit):not(.across)") + "&&" +
+			panel("Inter-token latency, p95", "path.limit"),
+		"a state": panel("Throttling now", `.states rect[fill="#D55E00"]`),
+		"text":    panel("GPU", `a[href="http://node.example/runbooks/BranchThrottledGPU"]`),
+		"what failed": panel("Preemptions", ".failed") + "&&" + panel("Preemptions", ".failed") +
+			`.textContent.includes("invalid regular expression")`,
 		"a neighbour of what failed":  panel("Prefix cache hits", "path:not(.across)"),
 		"why a panel is empty":        panel("Memory bandwidth in use", "p.quiet"),
 		"a way on, at the same range": panel("Queue share of TTFT", `a[href="llm-fleet?range=1h"]`),
@@ -130,7 +133,10 @@ func accessible(t *testing.T, b *e2e.Browser) {
 // TestBoardAddresses checks that a wrong address is answered with the right ones.
 func TestBoardAddresses(t *testing.T) {
 	s := boards{all: dashboards.All(nil)}
-	for address, says := range map[string]string{Boards + "nonsense": Boards + "llm-incident", Boards + "llm-incident?range=2y": "15m, 1h, 6h, 1d"} {
+	for address, says := range map[string]string{
+		Boards + "nonsense":              Boards + "llm-incident",
+		Boards + "llm-incident?range=2y": "15m, 1h, 6h, 1d",
+	} {
 		w := httptest.NewRecorder()
 		s.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), "GET", address, nil))
 		if w.Code < 400 || !strings.Contains(w.Body.String(), says) {
@@ -145,8 +151,21 @@ func TestWrite(t *testing.T) {
 		value      float64
 		unit, want string
 	}{
-		{0.0425, "s", "42.5 ms"}, {0, "s", "0 s"}, {67, "suffix:s", "1.12 min"}, {0, "suffix:s", "0 s"}, {34.2, "suffix:x", "34.2x"}, {2e-6, "s", "2 µs"}, {7200, "s", "2 h"}, {0.125, "percentunit", "12.5 %"}, {14395, "count:tok/s", "14.4k tok/s"},
-		{3 << 30, "bytes", "3 GiB"}, {1.98e9, "hertz", "1.98 GHz"}, {71, "celsius", "71 °C"}, {0.25, "currencyUSD", "$0.25"}, {-1, "short", "-1"}, {0.3, "count:/s", "0.3 /s"},
+		{0.0425, "s", "42.5 ms"},
+		{0, "s", "0 s"},
+		{67, "suffix:s", "1.12 min"},
+		{0, "suffix:s", "0 s"},
+		{34.2, "suffix:x", "34.2x"},
+		{2e-6, "s", "2 µs"},
+		{7200, "s", "2 h"},
+		{0.125, "percentunit", "12.5 %"},
+		{14395, "count:tok/s", "14.4k tok/s"},
+		{3 << 30, "bytes", "3 GiB"},
+		{1.98e9, "hertz", "1.98 GHz"},
+		{71, "celsius", "71 °C"},
+		{0.25, "currencyUSD", "$0.25"},
+		{-1, "short", "-1"},
+		{0.3, "count:/s", "0.3 /s"},
 	} {
 		if got := write(c.value, c.unit); got != c.want {
 			t.Errorf("%v %s: %q, want %q", c.value, c.unit, got, c.want)
@@ -179,7 +198,12 @@ func TestBoardPictures(t *testing.T) {
 		width, height int
 		scheme        string
 		full          bool
-	}{{"incident", 1280, 800, "dark", false}, {"light", 1280, 800, "light", true}, {"dark", 1280, 800, "dark", true}, {"phone", 360, 740, "dark", true}} {
+	}{
+		{"incident", 1280, 800, "dark", false},
+		{"light", 1280, 800, "light", true},
+		{"dark", 1280, 800, "dark", true},
+		{"phone", 360, 740, "dark", true},
+	} {
 		b.View(p.width, p.height, "", "prefers-color-scheme", p.scheme)
 		b.Open(url)
 		b.Until("it is drawn", `document.querySelector(".plot path")`)

@@ -77,8 +77,10 @@ func NewNode(o Options) (*Node, error) {
 		listeners[i] = l
 		n.Engines = append(n.Engines, l.Addr().String())
 	}
-	n.args = []string{"--web.listen-address=" + o.Listen, "--log.level=error", "--config.file=" + n.file("exporter.yml"), "--discovery=none",
-		"--web.runbook-query-url=http://" + o.Prometheus + QueryPath + "?g0.expr={query}"}
+	n.args = []string{
+		"--web.listen-address=" + o.Listen, "--log.level=error", "--config.file=" + n.file("exporter.yml"), "--discovery=none",
+		"--web.runbook-query-url=http://" + o.Prometheus + QueryPath + "?g0.expr={query}",
+	}
 	gpus, err := n.gpus()
 	switch {
 	case errors.Is(err, fakenvml.ErrNoCompiler), errors.Is(err, fakenvml.ErrNoHeader):
@@ -89,7 +91,8 @@ func NewNode(o Options) (*Node, error) {
 	}
 	n.Play, err = newPlay(o.Incident, o.Seed, surroundings{
 		engines: n.Engines, gpus: gpus, kmsg: n.file("kmsg"), prometheus: "http://" + o.Prometheus,
-		style: rules.Style{RunbookURL: "http://" + o.Listen + "/runbooks/{alert}{labels}", DashboardURL: "http://" + o.Prometheus + Boards + "{uid}"},
+		style: rules.Style{RunbookURL: "http://" + o.Listen + "/runbooks/{alert}{labels}", DashboardURL: "http://" + o.Prometheus + Boards +
+			"{uid}"},
 	})
 	if err != nil {
 		return nil, err
@@ -264,7 +267,10 @@ func (n *Node) stop() {
 
 // Source returns the node as a Prometheus reads it, after its history.
 func (n *Node) Source() Source {
-	return Source{Exporter: n.options.Listen, Instance: play.Instance, RuleFile: n.past.RuleFile, Style: n.around.style, Store: n.past.Prometheus}
+	return Source{
+		Exporter: n.options.Listen, Instance: play.Instance, RuleFile: n.past.RuleFile, Style: n.around.style,
+		Store: n.past.Prometheus,
+	}
 }
 
 // Close stops everything. Run must have returned.

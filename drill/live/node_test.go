@@ -19,7 +19,10 @@ func TestANodeOutsideTheRepositoryHasNoGPUs(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Setenv("PATH", tools)
-	n, err := NewNode(Options{Incident: incident.Healthy(), Seed: 1, Listen: e2e.Address(t), Prometheus: e2e.Address(t), Dir: t.TempDir(), Log: os.Stderr})
+	n, err := NewNode(Options{
+		Incident: incident.Healthy(), Seed: 1, Listen: e2e.Address(t), Prometheus: e2e.Address(t), Dir: t.TempDir(),
+		Log: os.Stderr,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -151,7 +151,8 @@ func (p *Play) log(g *world.GPU, xids []world.XID) error {
 	defer f.Close()
 	for _, x := range xids {
 		p.records++
-		if _, err := fmt.Fprintf(f, "4,%d,%.0f,-;NVRM: Xid (PCI:%s): %s\n", p.records, seconds*1e6, strings.TrimSuffix(world.PCI(g.Index), ".0"), x); err != nil {
+		if _, err := fmt.Fprintf(f, "4,%d,%.0f,-;NVRM: Xid (PCI:%s): %s\n", p.records, seconds*1e6, strings.TrimSuffix(world.PCI(g.Index),
+			".0"), x); err != nil {
 			return err
 		}
 	}

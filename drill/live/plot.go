@@ -71,8 +71,11 @@ func lines(p dashboards.Panel, all []line, v view) *plot {
 			fmt.Fprintf(&path, "%s%.1f %.1f", command, v.x(f.T), 100-100*max(-0.02, min(at/top, 1.02)))
 		}
 		path.WriteString("h.1") // makes a lone point visible
-		out.Lines = append(out.Lines, drawnLine{Name: cmp.Or(l.name(), p.Title), Colour: cmp.Or(l.query.Colour(), dashboards.Palette[i%len(dashboards.Palette)]),
-			Path: path.String(), Last: write(l.last(), p.Unit), Most: write(most[i], p.Unit), Limit: l.limit, last: l.last()})
+		out.Lines = append(out.Lines, drawnLine{
+			Name: cmp.Or(l.name(), p.Title), Colour: cmp.Or(l.query.Colour(),
+				dashboards.Palette[i%len(dashboards.Palette)]),
+			Path: path.String(), Last: write(l.last(), p.Unit), Most: write(most[i], p.Unit), Limit: l.limit, last: l.last(),
+		})
 	}
 	slices.SortStableFunc(out.Lines, func(a, b drawnLine) int {
 		switch {
@@ -191,7 +194,8 @@ var (
 		prefixes []prefix
 		suffix   string
 	}{
-		"s": {times, ""}, "suffix:s": {times, ""}, "suffix:x": {nil, "x"}, "short": {decimal, ""}, "none": {decimal, ""}, "reqps": {decimal, " req/s"}, "bytes": {binary, "B"},
+		"s": {times, ""}, "suffix:s": {times, ""}, "suffix:x": {nil, "x"}, "short": {decimal, ""}, "none": {decimal, ""},
+		"reqps": {decimal, " req/s"}, "bytes": {binary, "B"},
 		"Bps": {decimal, "B/s"}, "hertz": {decimal, "Hz"}, "celsius": {nil, " °C"}, "watt": {decimal, "W"}, "joule": {decimal, "J"},
 	}
 )

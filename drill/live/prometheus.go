@@ -133,7 +133,8 @@ func (p *Prometheus) Alerts() (firing []rulesim.Alert, pending []string, err err
 			case rules.StateFiring:
 				firing = append(firing, rulesim.Alert{Name: r.Name(), Labels: a.Labels, Annotations: a.Annotations, Value: a.Value})
 			case rules.StatePending:
-				pending = append(pending, fmt.Sprintf("%s %s of %s", r.Name(), model.Duration(time.Since(a.ActiveAt).Round(time.Second)), model.Duration(r.HoldDuration())))
+				pending = append(pending, fmt.Sprintf("%s %s of %s", r.Name(), model.Duration(time.Since(a.ActiveAt).Round(time.Second)),
+					model.Duration(r.HoldDuration())))
 			}
 		}
 	}

@@ -22,7 +22,8 @@ const QueryPath = "/graph"
 const shownSeries = 200
 
 var queryPage = template.Must(template.New("query").Parse(`<h1>Query</h1>
-<form action="` + QueryPath + `"><label for="expr">PromQL</label><br><textarea id="expr" name="g0.expr" rows="4" cols="100">{{ .Expr }}</textarea><br><button>Ask</button></form>
+<form action="` + QueryPath +
+	`"><label for="expr">PromQL</label><br><textarea id="expr" name="g0.expr" rows="4" cols="100">{{ .Expr }}</textarea><br><button>Ask</button></form>
 <p role="status">{{ with .Error }}<strong class="bad">{{ . }}</strong>{{ else }}{{ .Says }}{{ end }}</p>
 {{ if .Lines }}<div class="wide" role="region" aria-label="Answer" tabindex="0"><table><thead><tr><th scope="col">series</th><th scope="col" class="number">now</th></tr></thead><tbody>
 {{ range .Lines }}<tr><td><code>{{ .Series }}</code></td><td class="number">{{ .Value }}</td></tr>
@@ -67,5 +68,6 @@ func (p *Prometheus) serveQuery(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	// html/template has escaped the values from the reader and from the storage.
-	_ = site.Write(w, http.StatusOK, site.Page{Title: "Query", Root: p.boards.node, Style: boardCSS, Body: template.HTML(body.String())}) // the reader has left
+	// the reader has left
+	_ = site.Write(w, http.StatusOK, site.Page{Title: "Query", Root: p.boards.node, Style: boardCSS, Body: template.HTML(body.String())})
 }

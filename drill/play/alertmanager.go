@@ -129,14 +129,15 @@ func (a *Alertmanager) Receive(now time.Time, firing []rulesim.Alert) error {
 	}
 	for id, firing := range a.active {
 		for _, r := range a.route.Match(firing.labels) {
-			key := r.ID()
+			var key strings.Builder
+			key.WriteString(r.ID())
 			for _, name := range slices.Sorted(maps.Keys(r.RouteOpts.GroupBy)) {
-				key += "\xff" + string(firing.labels[name])
+				key.WriteString("\xff" + string(firing.labels[name]))
 			}
-			g := a.groups[key]
+			g := a.groups[key.String()]
 			if g == nil {
 				g = &group{route: r, flush: now.Add(r.RouteOpts.GroupWait), alerts: map[model.Fingerprint]member{}}
-				a.groups[key] = g
+				a.groups[key.String()] = g
 			}
 			g.alerts[id] = member{alert: firing, fires: true}
 		}
@@ -180,7 +181,10 @@ func (a *Alertmanager) notify(key string, g *group) error {
 		if a.muted(m.labels) {
 			continue
 		}
-		about = append(about, &amalert.Alert{Alert: model.Alert{Labels: m.labels, Annotations: m.annotations, StartsAt: m.began.UTC(), EndsAt: m.ended.UTC()}})
+		about = append(about, &amalert.Alert{Alert: model.Alert{
+			Labels: m.labels, Annotations: m.annotations, StartsAt: m.began.UTC(),
+			EndsAt: m.ended.UTC(),
+		}})
 		if !m.fires {
 			now.resolved[id] = true
 			continue

@@ -12,7 +12,10 @@ import (
 )
 
 func fires(name, severity string, more ...string) rulesim.Alert {
-	return rulesim.Alert{Name: name, Labels: labels.FromStrings(append([]string{"alertname", name, "severity", severity, "namespace", "prod", "model_name", "m"}, more...)...)}
+	return rulesim.Alert{Name: name, Labels: labels.FromStrings(append([]string{
+		"alertname", name, "severity", severity, "namespace",
+		"prod", "model_name", "m",
+	}, more...)...)}
 }
 
 // to returns the notifications to a receiver with a firing alert.
@@ -59,7 +62,8 @@ func TestNotifications(t *testing.T) {
 		}
 	}
 	same := func(a, b Notification) bool {
-		return a.At.Equal(b.At) && a.Receiver == b.Receiver && slices.Equal(a.Alerts, b.Alerts) && a.Resolved == b.Resolved && a.Update == b.Update
+		return a.At.Equal(b.At) && a.Receiver == b.Receiver && slices.Equal(a.Alerts, b.Alerts) && a.Resolved == b.Resolved &&
+			a.Update == b.Update
 	}
 	byTime := func(a, b Notification) int { return a.At.Compare(b.At) }
 	slices.SortFunc(got, byTime)
@@ -86,8 +90,10 @@ func TestRepeat(t *testing.T) {
 }
 
 func onGPU(name, severity, uuid string, more ...string) rulesim.Alert {
-	return rulesim.Alert{Name: name, Labels: labels.FromStrings(append([]string{"alertname", name, "severity", severity, "branch", "hardware",
-		"instance", "node-1", "gpu_uuid", uuid}, more...)...)}
+	return rulesim.Alert{Name: name, Labels: labels.FromStrings(append([]string{
+		"alertname", name, "severity", severity, "branch", "hardware",
+		"instance", "node-1", "gpu_uuid", uuid,
+	}, more...)...)}
 }
 
 // A node whose GPUs fail is one page for all of its GPUs, whatever the driver reports, whatever runs on them, and also
@@ -136,8 +142,12 @@ func TestFailedGPUOpensNoTicket(t *testing.T) {
 		t.Fatal(err)
 	}
 	for m := range 120 {
-		if err := am.Receive(rulesim.Epoch.Add(time.Duration(m)*time.Minute), []rulesim.Alert{onGPU("LLMGPUFailed", "critical", "GPU-0", "reason", "row_remap_failure"),
-			onGPU("LLMGPUNeedsService", "warning", "GPU-0", "reason", "uncorrected_errors"), onGPU("LLMGPULinkFault", "warning", "GPU-0", "reason", "wears")}); err != nil {
+		if err := am.Receive(rulesim.Epoch.Add(time.Duration(m)*time.Minute),
+			[]rulesim.Alert{
+				onGPU("LLMGPUFailed", "critical", "GPU-0", "reason", "row_remap_failure"),
+				onGPU("LLMGPUNeedsService", "warning", "GPU-0", "reason", "uncorrected_errors"), onGPU("LLMGPULinkFault", "warning", "GPU-0",
+					"reason", "wears"),
+			}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -158,9 +168,11 @@ func TestModelDownOnAFailedGPU(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		now := []rulesim.Alert{onGPU("LLMGPUFailed", "critical", "GPU-0"),
+		now := []rulesim.Alert{
+			onGPU("LLMGPUFailed", "critical", "GPU-0"),
 			onGPU("LLMModelOnFailedGPU", "info", "GPU-0", "namespace", "prod", "model_name", "m", "pod", "p", "server", "s"),
-			fires("LLMModelDown", "critical", "branch", "engine")}
+			fires("LLMModelDown", "critical", "branch", "engine"),
+		}
 		if !elsewhere {
 			now = append(now, fires("LLMModelOnFailedGPU", "info", "branch", "hardware", "gpu_uuid", "GPU-0"))
 		}

@@ -50,7 +50,8 @@ func TestBudgetGoneIn(t *testing.T) {
 			}
 			page := p.Sent[i]
 			objective, evaluated := string(page.Labels[model.LabelName(metrics.LabelSLO)]), page.At.Truncate(rules.Interval)
-			said, err := p.Prometheus.Query(fmt.Sprintf("max(%s{slo=%q,role=%q})", metrics.RecordedExhaustion.Name, objective, page.Labels[model.LabelName(metrics.LabelRole)]), evaluated)
+			said, err := p.Prometheus.Query(fmt.Sprintf("max(%s{slo=%q,role=%q})", metrics.RecordedExhaustion.Name, objective,
+				page.Labels[model.LabelName(metrics.LabelRole)]), evaluated)
 			if err != nil || len(said) != 1 {
 				t.Fatalf("%v: %v", said, err)
 			}
@@ -73,7 +74,7 @@ var goneIn = regexp.MustCompile(`gone in [0-9dhms ]+`)
 // seconds reads a time such as "gone in 1d 2h".
 func seconds(t *testing.T, printed string) (sum float64) {
 	t.Helper()
-	for _, part := range strings.Fields(strings.TrimPrefix(printed, "gone in ")) {
+	for part := range strings.FieldsSeq(strings.TrimPrefix(printed, "gone in ")) {
 		d, err := model.ParseDuration(part)
 		if err != nil {
 			t.Fatal(err)

@@ -20,9 +20,11 @@ func TestCapacity(t *testing.T) {
 	profile := drill.NewProfile("m")
 	profile.Arrivals, profile.Swing, profile.Period, profile.MaxBatch, profile.Patience = 6, 0.5, time.Hour, 64, 0
 	loaded := func(t *testing.T, arrivals float64) *Play {
-		p, err := Run(incident.Incident{Name: "capacity", Lasts: 25 * time.Minute,
+		p, err := Run(incident.Incident{
+			Name: "capacity", Lasts: 25 * time.Minute,
 			Fleet:  world.Fleet{Replicas: 1, Runtimes: []metrics.Runtime{metrics.VLLM}, Profile: profile, SeesProcesses: true},
-			Faults: []incident.Fault{{Do: func(w *world.World) { w.Traffic.Arrivals, w.Traffic.Swing = arrivals, 0 }}}}, Options{Seed: 1})
+			Faults: []incident.Fault{{Do: func(w *world.World) { w.Traffic.Arrivals, w.Traffic.Swing = arrivals, 0 }}},
+		}, Options{Seed: 1})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -46,9 +48,12 @@ func TestCapacity(t *testing.T) {
 		t.Run(fmt.Sprint(c.factor), func(t *testing.T) {
 			t.Parallel()
 			p := loaded(t, c.factor*capacity)
-			burn := one(t, p, "max(increase("+metrics.SLOBadEvents.Name+"[15m]) / on (slo) (increase("+metrics.SLOEvents.Name+"[15m]) * on (slo) (1 - "+metrics.SLOObjective.Name+")))", 25*time.Minute)
-			if used := one(t, p, "max("+metrics.RecordedUtilisation.Name+`{kind="expected"})`, 25*time.Minute); (burn > 1) != c.breaks || (used > 1) != c.breaks {
-				t.Errorf("at %.2f of its capacity the worst objective burns %.1f times too fast, and the load is said to be %.0f%% of it", c.factor, burn, 100*used)
+			burn := one(t, p, "max(increase("+metrics.SLOBadEvents.Name+"[15m]) / on (slo) (increase("+metrics.SLOEvents.Name+
+				"[15m]) * on (slo) (1 - "+metrics.SLOObjective.Name+")))", 25*time.Minute)
+			if used := one(t, p, "max("+metrics.RecordedUtilisation.Name+`{kind="expected"})`, 25*time.Minute); (burn > 1) != c.breaks ||
+				(used > 1) != c.breaks {
+				t.Errorf("at %.2f of its capacity the worst objective burns %.1f times too fast, and the load is said to be %.0f%% of it",
+					c.factor, burn, 100*used)
 			}
 			if needed := one(t, p, metrics.RecordedDesired.Name, 25*time.Minute); (needed > 1) != c.breaks {
 				t.Errorf("at %.2f of its capacity %g replicas are said to be needed", c.factor, needed)
@@ -63,9 +68,11 @@ func TestSlowSteps(t *testing.T) {
 	t.Parallel()
 	profile := drill.NewProfile("m")
 	profile.Arrivals, profile.Swing = 4, 0.3
-	p, err := Run(incident.Incident{Name: "slow", History: time.Hour, Lasts: 6 * time.Minute,
+	p, err := Run(incident.Incident{
+		Name: "slow", History: time.Hour, Lasts: 6 * time.Minute,
 		Fleet:  world.Fleet{Replicas: 1, Runtimes: []metrics.Runtime{metrics.TensorRTLLM}, Profile: profile},
-		Faults: []incident.Fault{{Do: func(w *world.World) { w.Replicas[0].Engine.Slow = 3 }}}}, Options{Seed: 1})
+		Faults: []incident.Fault{{Do: func(w *world.World) { w.Replicas[0].Engine.Slow = 3 }}},
+	}, Options{Seed: 1})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -60,7 +60,10 @@ type exporter struct {
 
 // newExporter starts the exporter of a world.
 func newExporter(w *world.World, o Options) (*exporter, error) {
-	e := &exporter{world: w, parser: parser.NewParser(parser.Options{}), known: map[string]labels.Labels{}, withoutGPUs: o.WithoutGPUs, relabel: o.Relabel}
+	e := &exporter{
+		world: w, parser: parser.NewParser(parser.Options{}), known: map[string]labels.Labels{}, withoutGPUs: o.WithoutGPUs,
+		relabel: o.Relabel,
+	}
 	if o.DCGM != nil {
 		e.dcgm = &world.DCGM{World: w, Asked: o.DCGM}
 	}
@@ -79,7 +82,10 @@ func (e *exporter) start() (err error) {
 		}
 	}})
 	if e.dcgm != nil {
-		e.page, err = gpupage.New(gpupage.Options{Logger: slog.New(slog.DiscardHandler), Interval: ScrapeInterval, Targets: []gpupage.Target{{URL: "http://localhost:9400", Transport: e.dcgm}}})
+		e.page, err = gpupage.New(gpupage.Options{
+			Logger: slog.New(slog.DiscardHandler), Interval: ScrapeInterval,
+			Targets: []gpupage.Target{{URL: "http://localhost:9400", Transport: e.dcgm}},
+		})
 		if err != nil {
 			return err
 		}
@@ -88,8 +94,10 @@ func (e *exporter) start() (err error) {
 	if err := e.world.Probe(e.probes); err != nil {
 		return err
 	}
-	e.engine, err = engine.New(engine.Config{Objectives: e.world.Fleet.Configured(), Probed: e.probes.Probed, Connections: e.connections,
-		Log: slog.New(slog.DiscardHandler), Now: func() time.Time { return e.world.At(e.world.Now()) }})
+	e.engine, err = engine.New(engine.Config{
+		Objectives: e.world.Fleet.Configured(), Probed: e.probes.Probed, Connections: e.connections,
+		Log: slog.New(slog.DiscardHandler), Now: func() time.Time { return e.world.At(e.world.Now()) },
+	})
 	return err
 }
 
@@ -115,7 +123,10 @@ func (e *exporter) discover() (err error) {
 		}
 	}
 	if e.world.Fleet.ReadsGateway {
-		found = append(found, engine.TargetConfig{URL: "http://" + world.Gateway, Transport: e.world, Labels: map[string]string{metrics.LabelNamespace: world.Namespace}})
+		found = append(found, engine.TargetConfig{
+			URL: "http://" + world.Gateway, Transport: e.world,
+			Labels: map[string]string{metrics.LabelNamespace: world.Namespace},
+		})
 	}
 	if e.engine, err = e.engine.With(found); err != nil {
 		return err
@@ -256,7 +267,8 @@ func (e *exporter) gpus(emit rulesim.Emit) error {
 		if r.Gone {
 			continue
 		}
-		put(metrics.EngineGPUInfo, 1, string(r.Runtime), world.Namespace, r.Pod, "", r.Host, e.world.Fleet.Profile.Model, r.GPU.UUID, strconv.Itoa(r.GPU.Index), "", "config")
+		put(metrics.EngineGPUInfo, 1, string(r.Runtime), world.Namespace, r.Pod, "", r.Host, e.world.Fleet.Profile.Model, r.GPU.UUID,
+			strconv.Itoa(r.GPU.Index), "", "config")
 	}
 	e.health.Look(e.world.At(e.world.Now()))
 	return served(e.health, show)

@@ -18,7 +18,8 @@ func TestExporterDies(t *testing.T) {
 	}
 	in.Faults = []incident.Fault{
 		{At: 0, Do: func(w *world.World) { w.ExporterDown = true }},
-		{At: 20 * time.Minute, Do: func(w *world.World) { w.ExporterDown = false }}}
+		{At: 20 * time.Minute, Do: func(w *world.World) { w.ExporterDown = false }},
+	}
 	p, err := Run(in, Options{Seed: 1})
 	if err != nil {
 		t.Fatal(err)

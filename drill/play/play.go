@@ -86,7 +86,10 @@ func New(in incident.Incident, o Options) (*Play, error) {
 	if o.Style.RunbookURL == "" {
 		o.Style.RunbookURL = "https://llm.example/runbooks/{alert}{labels}"
 	}
-	p := &Play{Incident: in, Seed: o.Seed, Onset: in.Onset(), scrape: cmp.Or(o.Scrape, ScrapeInterval), World: world.New(in.Fleet, o.Epoch, o.Seed)}
+	p := &Play{
+		Incident: in, Seed: o.Seed, Onset: in.Onset(), scrape: cmp.Or(o.Scrape, ScrapeInterval),
+		World: world.New(in.Fleet, o.Epoch, o.Seed),
+	}
 	var err error
 	if p.RuleFile, err = rules.Encode(rules.NewFile(o.Groups, o.Style)); err != nil {
 		return nil, err
@@ -189,7 +192,8 @@ func (p *Play) step(t time.Duration, longBefore bool) error {
 	if t%p.scrape != 0 {
 		return p.Prometheus.Eval(now)
 	}
-	if err := p.Prometheus.Scrape(now, func(_ time.Time, emit rulesim.Emit) { failed = p.exporter.scrape(emit) }); err != nil || failed != nil {
+	if err := p.Prometheus.Scrape(now, func(_ time.Time, emit rulesim.Emit) { failed = p.exporter.scrape(emit) }); err != nil ||
+		failed != nil {
 		return cmp.Or(err, failed)
 	}
 	if !longBefore {

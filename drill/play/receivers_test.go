@@ -91,9 +91,11 @@ func TestReceivers(t *testing.T) {
 				t.Errorf("%s: a title of %d characters: %s", name, len([]rune(title)), title)
 			}
 		}
-		payload, err := template.DeepCopyWithTemplate(config.Receivers[len(config.Receivers)-1].WebhookConfigs[0].Payload, func(s string) (string, error) { return am.words.ExecuteTextString(s, n.data) })
+		payload, err := template.DeepCopyWithTemplate(config.Receivers[len(config.Receivers)-1].WebhookConfigs[0].Payload,
+			func(s string) (string, error) { return am.words.ExecuteTextString(s, n.data) })
 		is, _ := payload.(map[string]any)
-		if title, text := fmt.Sprint(is["title"]), fmt.Sprint(is["text"]); err != nil || strings.TrimSpace(title) != strings.TrimSpace(n.Title) || strings.TrimSpace(text) != strings.TrimSpace(n.Text) {
+		if title, text := fmt.Sprint(is["title"]), fmt.Sprint(is["text"]); err != nil ||
+			strings.TrimSpace(title) != strings.TrimSpace(n.Title) || strings.TrimSpace(text) != strings.TrimSpace(n.Text) {
 			t.Errorf("%v: the webhook gets %v", err, payload)
 		}
 	}

@@ -67,8 +67,12 @@ func TestBadRelease(t *testing.T) {
 	}
 
 	now := p.World.At(p.Onset + in.Lasts)
-	changes, err := release.Compare(context.Background(), p.Past, release.Options{Now: now, Since: 24 * time.Hour, Window: 30 * time.Minute, Settle: 5 * time.Minute})
-	if err != nil || len(changes) != 1 || changes[0].Verdict != release.Worse || changes[0].Changed != 4 || changes[0].Before == nil || !changes[0].Before.To.Before(p.World.At(p.Onset)) {
+	changes, err := release.Compare(context.Background(), p.Past, release.Options{
+		Now: now, Since: 24 * time.Hour,
+		Window: 30 * time.Minute, Settle: 5 * time.Minute,
+	})
+	if err != nil || len(changes) != 1 || changes[0].Verdict != release.Worse || changes[0].Changed != 4 || changes[0].Before == nil ||
+		!changes[0].Before.To.Before(p.World.At(p.Onset)) {
 		t.Fatalf("%v: %+v", err, changes)
 	}
 	if why := strings.Join(changes[0].Why, "; "); !strings.Contains(why, "TTFT, mean") || !strings.Contains(why, "Time between tokens, mean") {

@@ -54,9 +54,15 @@ func listen(t *testing.T, p *Play, faults []incident.Fault, until time.Duration)
 			to     *[]string
 			labels []string
 		}{
-			{"count by (setting, old, new) (" + metrics.EngineConfigChanged.Name + ")", &s.changes, []string{metrics.LabelSetting, metrics.LabelOld, metrics.LabelNew}},
+			{"count by (setting, old, new) (" + metrics.EngineConfigChanged.Name + ")", &s.changes, []string{
+				metrics.LabelSetting,
+				metrics.LabelOld, metrics.LabelNew,
+			}},
 			{metrics.RecordedSuspect.Name + `{branch="release"}`, &s.clues, []string{metrics.LabelClue, metrics.LabelSetting, metrics.LabelNew}},
-			{`ALERTS{alertname="` + rules.ReplicaSkew.Name + `",alertstate="firing",setting!=""}`, &s.drift, []string{metrics.LabelPod, metrics.LabelSetting, metrics.LabelNew}},
+			{
+				`ALERTS{alertname="` + rules.ReplicaSkew.Name + `",alertstate="firing",setting!=""}`, &s.drift,
+				[]string{metrics.LabelPod, metrics.LabelSetting, metrics.LabelNew},
+			},
 		} {
 			found, err := p.Prometheus.Query(q.query, p.World.At(now))
 			if err != nil {
@@ -116,7 +122,10 @@ func TestReleases(t *testing.T) {
 		{"another template", "template /etc/tools.jinja", func(p *drill.Profile) { option(p, "--chat-template", "/etc/tools.jinja") }, nil},
 		{"a shorter longest sequence", "max_model_len 8192", func(p *drill.Profile) { p.MaxModelLen = 8192 }, nil},
 		{"half of the KV cache", "kv_cache_tokens", func(p *drill.Profile) { p.Blocks = p.KVBlocks() / 2 }, nil},
-		{"no speculation", "speculation default", func(p *drill.Profile) { p.Draft = 0 }, func(p *drill.Profile) { p.Draft, p.Acceptance = 3, 0.7 }},
+		{"no speculation", "speculation default", func(p *drill.Profile) { p.Draft = 0 }, func(p *drill.Profile) {
+			p.Draft, p.Acceptance = 3,
+				0.7
+		}},
 		{"an older image", "image vllm/vllm-openai:v0.15.1", func(p *drill.Profile) { p.Image = "vllm/vllm-openai:v0.15.1" }, nil},
 		{"another revision", "revision 892b3d7", func(p *drill.Profile) { option(p, "--revision", "892b3d7") }, nil},
 		{"another quantisation", "quantization fp8", func(p *drill.Profile) { option(p, "--quantization", "fp8") }, nil},
@@ -171,12 +180,34 @@ func TestReleases(t *testing.T) {
 		want    []string
 		clues   []string
 	}{
-		{"a rollout of 0.17.0 with the KV cache in FP8, one replica after the other", oneByOne(upgrade, settled), settled + loading, false, settled + 14*time.Minute,
-			[]string{"kv_cache_dtype auto fp8", "version 0.16.0 0.17.0"}, []string{"version_deployed version 0.17.0", "setting_changed kv_cache_dtype fp8"}},
-		{"it is rolled back twenty minutes later", append(oneByOne(upgrade, settled), oneByOne(back, settled+20*time.Minute)...), settled + 20*time.Minute + loading, false, settled + 34*time.Minute,
-			[]string{"kv_cache_dtype fp8 auto", "version 0.17.0 0.16.0"}, []string{"version_deployed version 0.16.0", "setting_changed kv_cache_dtype auto"}},
-		{"one replica starts again with what it had", []incident.Fault{{At: settled, Do: func(w *world.World) { w.Replicas[2].Restart(loading) }}}, settled + loading, false, settled + 14*time.Minute, nil, nil},
-		{"a replica more", []incident.Fault{{At: settled, Do: func(w *world.World) { w.Replicas[3].Restart(loading) }}}, settled + loading, true, settled + 14*time.Minute, nil, nil},
+		{
+			"a rollout of 0.17.0 with the KV cache in FP8, one replica after the other", oneByOne(upgrade, settled), settled + loading, false,
+			settled + 14*time.Minute,
+			[]string{"kv_cache_dtype auto fp8", "version 0.16.0 0.17.0"},
+			[]string{
+				"version_deployed version 0.17.0",
+				"setting_changed kv_cache_dtype fp8",
+			},
+		},
+		{
+			"it is rolled back twenty minutes later", append(oneByOne(upgrade, settled), oneByOne(back, settled+20*time.Minute)...),
+			settled + 20*time.Minute + loading, false, settled + 34*time.Minute,
+			[]string{"kv_cache_dtype fp8 auto", "version 0.17.0 0.16.0"},
+			[]string{
+				"version_deployed version 0.16.0",
+				"setting_changed kv_cache_dtype auto",
+			},
+		},
+		{"one replica starts again with what it had", []incident.Fault{{
+			At: settled,
+			Do: func(w *world.World) { w.Replicas[2].Restart(loading) },
+		}}, settled + loading, false, settled + 14*time.Minute, nil, nil},
+		{
+			"a replica more",
+			[]incident.Fault{{At: settled, Do: func(w *world.World) { w.Replicas[3].Restart(loading) }}},
+			settled + loading,
+			true, settled + 14*time.Minute, nil, nil,
+		},
 	} {
 		p := start(t, func(*world.Fleet) {})
 		if c.absent {
@@ -200,7 +231,8 @@ func TestReleases(t *testing.T) {
 		}
 		for _, what := range c.clues {
 			words := strings.Fields(what)
-			ruled = append(ruled, fmt.Sprintf("`%s` %s after %s", words[0], strings.Join(words[1:], " "), after(what, ScrapeInterval+rules.Interval)))
+			ruled = append(ruled, fmt.Sprintf("`%s` %s after %s", words[0], strings.Join(words[1:], " "),
+				after(what, ScrapeInterval+rules.Interval)))
 		}
 		others := slices.DeleteFunc(slices.Clone(s.changes), func(what string) bool {
 			return slices.Contains(c.want, what) || strings.HasPrefix(what, "kv_cache_tokens ") || strings.HasPrefix(c.name, "it is rolled back")

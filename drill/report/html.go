@@ -39,7 +39,8 @@ func figure(t Trace, p *Plot) template.HTML {
 	for i, name := range p.names() {
 		fmt.Fprintf(&b, ` <span class="k%d">%s</span>`, i%8, template.HTMLEscapeString(name))
 	}
-	fmt.Fprintf(&b, `</figcaption><svg viewBox="0 0 %d %d" role="img" aria-label="%s">`, width, height+timesHeight, template.HTMLEscapeString(p.Title))
+	fmt.Fprintf(&b, `</figcaption><svg viewBox="0 0 %d %d" role="img" aria-label="%s">`, width, height+timesHeight,
+		template.HTMLEscapeString(p.Title))
 	lines(&b, t, p)
 	b.WriteString(`</svg></figure>`)
 	return template.HTML(b.String()) // every text in it was escaped above
@@ -131,7 +132,8 @@ func alertBars(b *strings.Builder, t Trace) {
 	from, to := t.span()
 	names := t.alerts()
 	for _, bar := range t.Bars {
-		start, end, y := x(max(bar.From, from), from, to, barsWidth), x(min(bar.To, to), from, to, barsWidth), barHeight*slices.Index(names, bar.Alert)
+		start, end, y := x(max(bar.From, from), from, to, barsWidth), x(min(bar.To, to), from, to, barsWidth),
+			barHeight*slices.Index(names, bar.Alert)
 		class := "alert"
 		if slices.Contains(t.Score.PagedBy, bar.Alert) {
 			class = "alert page"

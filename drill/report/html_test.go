@@ -21,7 +21,10 @@ func TestHTML(t *testing.T) {
 		Plots:    []*Plot{{Title: "waiting & running", Lines: map[string][]Point{`pod"<`: {{0, 1}, {time.Minute, 3}}}}},
 		Bars:     firings("LLMModelDown", []time.Duration{time.Minute, 2 * time.Minute, 9 * time.Minute}, time.Minute),
 	}
-	if want := []Bar{{"LLMModelDown", time.Minute, 3 * time.Minute}, {"LLMModelDown", 9 * time.Minute, 10 * time.Minute}}; !slices.Equal(trace.Bars, want) {
+	if want := []Bar{{"LLMModelDown", time.Minute, 3 * time.Minute}, {
+		"LLMModelDown", 9 * time.Minute,
+		10 * time.Minute,
+	}}; !slices.Equal(trace.Bars, want) {
 		t.Errorf("bars %v, want %v", trace.Bars, want)
 	}
 	var out strings.Builder

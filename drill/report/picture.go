@@ -17,7 +17,8 @@ func WriteSVG(out io.Writer, t Trace) error {
 	const row = titleHeight + namesHeight + height + timesHeight
 	var b strings.Builder
 	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" font-family="system-ui, sans-serif" role="img" aria-label="%s">`+"\n<style>\n%ssvg { background: var(--back) } tspan { fill: currentColor }\n</style>\n",
-		barsWidth, 2*titleHeight+alerts+(len(t.Plots)+across-1)/across*row, template.HTMLEscapeString(t.Incident.Name+": "+t.Incident.Story), style)
+		barsWidth, 2*titleHeight+alerts+(len(t.Plots)+across-1)/across*row, template.HTMLEscapeString(t.Incident.Name+": "+
+			t.Incident.Story), style)
 	fmt.Fprintf(&b, `<text class="name" x="4" y="15">%s, alerts. Simulated; minutes since the onset, the dashed line. Pages are red.</text>`+"\n"+`<g transform="translate(0 %d)">`,
 		template.HTMLEscapeString(t.Incident.Name), titleHeight)
 	alertBars(&b, t)

@@ -14,8 +14,11 @@ import (
 // WritePublic writes as CSV, for each public incident, the alerts of the drill, the time when people noticed, the
 // reported and assumed facts, and the source.
 func WritePublic(out io.Writer, traces []Trace) error {
-	rows := [][]string{{"incident", "story", "people noticed after", "first sign", "first told", "of", "page", "page is about, or says to look at, the cause", "named cause", "runbook",
-		"reported", "assumed", "source"}}
+	rows := [][]string{{
+		"incident", "story", "people noticed after", "first sign", "first told", "of", "page",
+		"page is about, or says to look at, the cause", "named cause", "runbook",
+		"reported", "assumed", "source",
+	}}
 	for _, t := range traces {
 		s, r := t.Score, t.Incident.Report
 		noticed, named, todo := "not said", "-", ""
@@ -30,8 +33,11 @@ func WritePublic(out io.Writer, traces []Trace) error {
 		case s.Cause != "":
 			named, todo = fmt.Sprintf("%s after %s", short(s.Cause), s.CauseAt), runbook(s.Cause)
 		}
-		rows = append(rows, []string{s.Incident, t.Incident.Story, noticed, when(s.Sign > 0, s.Sign), when(len(s.ToldOf) > 0, s.Told), short(s.ToldOf...),
-			when(len(s.PagedBy) > 0, s.Delay), yes(s.InPage), named, todo, r.Said, r.Assumed, linked(r.Source)})
+		rows = append(rows, []string{
+			s.Incident, t.Incident.Story, noticed, when(s.Sign > 0, s.Sign), when(len(s.ToldOf) > 0, s.Told),
+			short(s.ToldOf...),
+			when(len(s.PagedBy) > 0, s.Delay), yes(s.InPage), named, todo, r.Said, r.Assumed, linked(r.Source),
+		})
 	}
 	return csv.NewWriter(out).WriteAll(rows)
 }

@@ -13,7 +13,10 @@ import (
 // WriteScores writes the scores of incidents over several seeds as CSV, one row per incident. A time that depends on the
 // seed becomes a range. Scores of one incident must be adjacent.
 func WriteScores(out io.Writer, scores []score.Score) error {
-	rows := [][]string{{"incident", "paged by", "after", "later than theory", "cause", "after", "in page", "pages", "updates", "tickets", "cleared", "wrong"}}
+	rows := [][]string{{
+		"incident", "paged by", "after", "later than theory", "cause", "after", "in page", "pages", "updates", "tickets",
+		"cleared", "wrong",
+	}}
 	for len(scores) > 0 {
 		n := slices.IndexFunc(scores, func(s score.Score) bool { return s.Incident != scores[0].Incident })
 		if n < 0 {
@@ -32,7 +35,8 @@ func row(scores []score.Score) []string {
 		scores[0].Incident,
 		each(scores, func(s score.Score) string { return short(s.PagedBy...) }),
 		between(scores, paged, func(s score.Score) score.Span { return s.Delay }),
-		between(scores, func(s score.Score) bool { return paged(s) && s.Burning != "" }, func(s score.Score) score.Span { return s.Delay - s.Due }),
+		between(scores, func(s score.Score) bool { return paged(s) && s.Burning != "" },
+			func(s score.Score) score.Span { return s.Delay - s.Due }),
 		each(scores, func(s score.Score) string { return short(s.Cause) }),
 		between(scores, func(s score.Score) bool { return s.Cause != "" }, func(s score.Score) score.Span { return s.CauseAt }),
 		each(scores, func(s score.Score) string { return yes(s.InPage) }),

@@ -14,8 +14,14 @@ func TestScores(t *testing.T) {
 	paged := []string{"LLMModelDown"}
 	var out strings.Builder
 	err := WriteScores(&out, []score.Score{
-		{Incident: "a", Seed: 1, PagedBy: paged, Delay: score.Span(70 * time.Second), Burning: "ttft", Due: score.Span(80 * time.Second), Pages: 1, Cause: "LLMModelDown"},
-		{Incident: "a", Seed: 2, PagedBy: paged, Delay: score.Span(130 * time.Second), Burning: "ttft", Due: score.Span(60 * time.Second), Pages: 1, InPage: true},
+		{
+			Incident: "a", Seed: 1, PagedBy: paged, Delay: score.Span(70 * time.Second), Burning: "ttft", Due: score.Span(80 * time.Second),
+			Pages: 1, Cause: "LLMModelDown",
+		},
+		{
+			Incident: "a", Seed: 2, PagedBy: paged, Delay: score.Span(130 * time.Second), Burning: "ttft", Due: score.Span(60 * time.Second),
+			Pages: 1, InPage: true,
+		},
 		{Incident: "b", Seed: 1, Problems: []string{"no page"}},
 	})
 	if err != nil {

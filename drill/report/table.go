@@ -15,8 +15,10 @@ func WriteTable(out io.Writer, scores []score.Score) error {
 	fmt.Fprintln(t, "incident\tseed\tpaged by\tafter\ttheory\tcause\tafter\tin page\tpages\tupdates\ttickets\tcleared\talso fired")
 	for _, s := range scores {
 		paged := len(s.PagedBy) > 0
-		fmt.Fprintf(t, "%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%d\t%d\t%d\t%s\t%s\n", s.Incident, s.Seed, short(s.PagedBy...), when(paged, s.Delay), when(s.Burning != "", s.Due),
-			short(s.Cause), when(s.Cause != "", s.CauseAt), yes(s.InPage), s.Pages, s.Updates, s.Tickets, when(s.Cleared > 0, s.Cleared), short(s.Also...))
+		fmt.Fprintf(t, "%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%d\t%d\t%d\t%s\t%s\n", s.Incident, s.Seed, short(s.PagedBy...), when(paged, s.Delay),
+			when(s.Burning != "", s.Due),
+			short(s.Cause), when(s.Cause != "", s.CauseAt), yes(s.InPage), s.Pages, s.Updates, s.Tickets, when(s.Cleared > 0, s.Cleared),
+			short(s.Also...))
 	}
 	err := t.Flush()
 	for _, s := range scores {

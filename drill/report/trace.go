@@ -44,14 +44,16 @@ type Trace struct {
 // signals lists the plots of every incident: the burn, the share of bad events, and the causes.
 var signals = []struct{ title, query, by string }{
 	{"burn rate over 5 minutes", metrics.Window(metrics.RecordedBurn, slo.Duration(5*time.Minute).String()).Name, metrics.LabelSLO},
-	{"bad events over 5 minutes, %", "100 * sum by (slo) (" + metrics.RecordedBadEventRate.Name + ") / sum by (slo) (" + metrics.RecordedEventRate.Name + " > 0)", metrics.LabelSLO},
+	{"bad events over 5 minutes, %", "100 * sum by (slo) (" + metrics.RecordedBadEventRate.Name + ") / sum by (slo) (" +
+		metrics.RecordedEventRate.Name + " > 0)", metrics.LabelSLO},
 	{"requests waiting", metrics.RequestsWaiting.Name, metrics.LabelPod},
 	{"requests running", metrics.RequestsRunning.Name, metrics.LabelPod},
 	{"KV cache in use, %", "100 * " + metrics.KVCacheUsage.Name, metrics.LabelPod},
 	{"engine steps per second", "rate(" + metrics.EngineSteps.Name + "[1m])", metrics.LabelPod},
 	{"SM clock, MHz", metrics.GPUClock.Name + " / 1e6", metrics.LabelGPU},
 	{"GPU power, W", metrics.GPUPower.Name + `{scope="gpu"}`, metrics.LabelGPU},
-	{"corrected memory errors per second", "sum by (gpu) (rate(" + metrics.GPUECCErrors.Name + `{severity="corrected",lifetime="volatile"}[1m]))`, metrics.LabelGPU},
+	{"corrected memory errors per second", "sum by (gpu) (rate(" + metrics.GPUECCErrors.Name +
+		`{severity="corrected",lifetime="volatile"}[1m]))`, metrics.LabelGPU},
 }
 
 // before is how long before the onset plots begin.

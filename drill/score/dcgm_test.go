@@ -53,7 +53,8 @@ func TestSameIncidentFromAPage(t *testing.T) {
 		t.Fatalf("with NVML: %+v", nvml)
 	}
 	share := regexp.MustCompile(`\d+%`) // its metrics are up to 30 seconds old
-	if !slices.Equal(page.by, nvml.by) || share.ReplaceAllString(page.verdict, "") != share.ReplaceAllString(nvml.verdict, "") || page.cause != nvml.cause || page.at != nvml.at {
+	if !slices.Equal(page.by, nvml.by) || share.ReplaceAllString(page.verdict, "") != share.ReplaceAllString(nvml.verdict, "") ||
+		page.cause != nvml.cause || page.at != nvml.at {
 		t.Errorf("from a page: %+v, want %+v", page, nvml)
 	}
 	if !slices.Equal(poor.by, nvml.by) || poor.cause != nvml.cause || !strings.Contains(poor.verdict, "(low_clock)") {
@@ -70,7 +71,8 @@ func TestLostGPUFromAPage(t *testing.T) {
 	nvml, page := playFrom(t, in, nil), playFrom(t, in, []string{})
 	t.Logf("NVML %+v", nvml)
 	t.Logf("page %+v", page)
-	if !slices.Contains(nvml.by, rules.GPUFailed.Name) || !slices.Contains(page.by, rules.GPUFailed.Name) || page.at > nvml.at+score.Span(4*rules.Interval) {
+	if !slices.Contains(nvml.by, rules.GPUFailed.Name) || !slices.Contains(page.by, rules.GPUFailed.Name) || page.at > nvml.at+
+		score.Span(4*rules.Interval) {
 		t.Errorf("from a page: %+v, with NVML: %+v", page, nvml)
 	}
 }

@@ -78,18 +78,36 @@ func TestMutations(t *testing.T) {
 	}{
 		{"nothing", "traffic-burst", play.Rules(), nil, ""},
 		{"the page never fires", "traffic-burst", alter("LLMErrorBudgetFastBurn", func(a *rules.Alert) { a.Expr = never }), nil, "no page"},
-		{"the page is a ticket", "traffic-burst", alter("LLMErrorBudgetFastBurn", func(a *rules.Alert) { a.Severity = slo.Ticket }), nil, "no page"},
-		{"the page waits", "traffic-burst", alter("LLMErrorBudgetFastBurn", func(a *rules.Alert) { a.For = 5 * time.Minute }), nil, "the page came at"},
-		{"the cause never fires", "prefix-collapse", alter("LLMPrefixHitCollapse", func(a *rules.Alert) { a.Expr = never }), nil, "the cause is not named"},
-		{"the page does not say where to look", "traffic-burst", alter("LLMErrorBudgetFastBurn", func(a *rules.Alert) { a.Diagnosed = false }), nil, "look first at queueing"},
-		{"a cause wakes people", "thermal-throttle", alter("LLMGPUSlowed", func(a *rules.Alert) { a.Severity, a.For = slo.Page, 0 }), nil, "not by LLMErrorBudgetFastBurn"},
+		{
+			"the page is a ticket", "traffic-burst", alter("LLMErrorBudgetFastBurn", func(a *rules.Alert) { a.Severity = slo.Ticket }), nil,
+			"no page",
+		},
+		{
+			"the page waits", "traffic-burst", alter("LLMErrorBudgetFastBurn", func(a *rules.Alert) { a.For = 5 * time.Minute }), nil,
+			"the page came at",
+		},
+		{
+			"the cause never fires", "prefix-collapse", alter("LLMPrefixHitCollapse", func(a *rules.Alert) { a.Expr = never }), nil,
+			"the cause is not named",
+		},
+		{"the page does not say where to look", "traffic-burst", alter("LLMErrorBudgetFastBurn",
+			func(a *rules.Alert) { a.Diagnosed = false }), nil, "look first at queueing"},
+		{
+			"a cause wakes people", "thermal-throttle", alter("LLMGPUSlowed", func(a *rules.Alert) { a.Severity, a.For = slo.Page, 0 }), nil,
+			"not by LLMErrorBudgetFastBurn",
+		},
 		{"no bad events", "traffic-burst", play.Rules(), drop(metrics.SLOBadEvents), "no page"},
-		{"neither requests nor a queue", "traffic-burst", play.Rules(), drop(metrics.TimeToFirstToken, metrics.RequestsWaiting, metrics.Requests), "the page does not show"},
+		{"neither requests nor a queue", "traffic-burst", play.Rules(), drop(metrics.TimeToFirstToken, metrics.RequestsWaiting,
+			metrics.Requests), "the page does not show"},
 		{"a swapped slo label", "traffic-burst", play.Rules(), relabel(metrics.SLOObjective, metrics.LabelSLO, "other"), "no page"},
-		{"a swapped model on the GPU", "thermal-throttle", play.Rules(), relabel(metrics.EngineGPUInfo, metrics.LabelModel, "other"), "the cause is not named"},
+		{
+			"a swapped model on the GPU", "thermal-throttle", play.Rules(), relabel(metrics.EngineGPUInfo, metrics.LabelModel, "other"),
+			"the cause is not named",
+		},
 		{"nothing", "thermal-throttle", play.Rules(), nil, ""},
 		{"the stall never fires", "wedged-engine", alter("LLMEngineStalled", func(a *rules.Alert) { a.Expr = never }), nil, "no page"},
-		{"no memory of progress", "wedged-engine", play.Rules(), drop(metrics.EngineLastProgress, metrics.EngineStalled, metrics.EngineWithoutProgress), "no page"},
+		{"no memory of progress", "wedged-engine", play.Rules(), drop(metrics.EngineLastProgress, metrics.EngineStalled,
+			metrics.EngineWithoutProgress), "no page"},
 	} {
 		t.Run(m.incident+" "+m.name, func(t *testing.T) {
 			t.Parallel()

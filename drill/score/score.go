@@ -217,7 +217,8 @@ func (s *Score) judgeCause(p *play.Play, in incident.Incident, pages []play.Noti
 func recorded(p *play.Play, clue string) []time.Duration {
 	for at := time.Duration(0); at <= p.Incident.Lasts; at += rules.Interval {
 		found, err := p.Prometheus.Query(fmt.Sprintf("%s{%s=%q} and on (%s) (%s > 1)", metrics.RecordedSuspect.Name, metrics.LabelClue, clue,
-			strings.Join([]string{metrics.LabelCluster, metrics.LabelNamespace, metrics.LabelModel}, ", "), metrics.Window(metrics.RecordedBurn, "5m").Name), p.World.At(p.Onset+at))
+			strings.Join([]string{metrics.LabelCluster, metrics.LabelNamespace, metrics.LabelModel}, ", "), metrics.Window(metrics.RecordedBurn,
+				"5m").Name), p.World.At(p.Onset+at))
 		if err == nil && len(found) > 0 {
 			return []time.Duration{at}
 		}

@@ -25,14 +25,17 @@ type DCGM struct {
 // ThrottleFields lists the fields in docs/operations.md. A configuration must add them so that alerts about lowered
 // clocks and memory errors work.
 var ThrottleFields = []string{
-	"DCGM_FI_DEV_CLOCK_THROTTLE_REASONS", "DCGM_FI_DEV_CLOCKS_EVENT_REASON_SW_POWER_CAP_NS", "DCGM_FI_DEV_CLOCKS_EVENT_REASON_SW_THERM_SLOWDOWN_NS",
+	"DCGM_FI_DEV_CLOCK_THROTTLE_REASONS", "DCGM_FI_DEV_CLOCKS_EVENT_REASON_SW_POWER_CAP_NS",
+	"DCGM_FI_DEV_CLOCKS_EVENT_REASON_SW_THERM_SLOWDOWN_NS",
 	"DCGM_FI_DEV_CLOCKS_EVENT_REASON_HW_THERM_SLOWDOWN_NS", "DCGM_FI_DEV_CLOCKS_EVENT_REASON_HW_POWER_BRAKE_SLOWDOWN_NS",
-	"DCGM_FI_DEV_MAX_SM_CLOCK", "DCGM_FI_DEV_SLOWDOWN_TEMP", "DCGM_FI_DEV_ROW_REMAP_PENDING", "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", "DCGM_FI_DEV_THRESHOLD_SRM",
+	"DCGM_FI_DEV_MAX_SM_CLOCK", "DCGM_FI_DEV_SLOWDOWN_TEMP", "DCGM_FI_DEV_ROW_REMAP_PENDING", "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL",
+	"DCGM_FI_DEV_THRESHOLD_SRM",
 }
 
 // nanoseconds maps reasons to the fields in which the driver counts them.
 var nanoseconds = map[string]string{
-	"sw_power_cap": "SW_POWER_CAP", "sw_thermal_slowdown": "SW_THERM_SLOWDOWN", "hw_thermal_slowdown": "HW_THERM_SLOWDOWN", "hw_power_brake_slowdown": "HW_POWER_BRAKE_SLOWDOWN",
+	"sw_power_cap": "SW_POWER_CAP", "sw_thermal_slowdown": "SW_THERM_SLOWDOWN", "hw_thermal_slowdown": "HW_THERM_SLOWDOWN",
+	"hw_power_brake_slowdown": "HW_POWER_BRAKE_SLOWDOWN",
 }
 
 // RoundTrip implements http.RoundTripper.
@@ -43,8 +46,11 @@ func (d *DCGM) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	served := d.last
 	d.last = now
-	return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"text/plain; charset=utf-8"}}, ContentLength: int64(len(served)),
-		Body: io.NopCloser(bytes.NewReader(served)), Request: req}, nil
+	return &http.Response{
+		StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"text/plain; charset=utf-8"}},
+		ContentLength: int64(len(served)),
+		Body:          io.NopCloser(bytes.NewReader(served)), Request: req,
+	}, nil
 }
 
 // page writes the metrics page. It leaves out a lost GPU.
@@ -78,7 +84,8 @@ func (g *GPU) dcgm() map[string]string {
 		"DCGM_FI_DEV_GPU_TEMP": integer(g.celsius), "DCGM_FI_DEV_SLOWDOWN_TEMP": "90",
 		"DCGM_FI_DEV_POWER_USAGE": fmt.Sprintf("%f", g.watts()),
 		"DCGM_FI_DEV_GPU_UTIL":    integer(100 * g.busy), "DCGM_FI_PROF_DRAM_ACTIVE": fmt.Sprintf("%f", g.busy*busyBandwidth/100),
-		"DCGM_FI_DEV_ROW_REMAP_PENDING": integer(metrics.Bool(g.RemapPending)), "DCGM_FI_DEV_ROW_REMAP_FAILURE": integer(metrics.Bool(g.RemapFailed)),
+		"DCGM_FI_DEV_ROW_REMAP_PENDING": integer(metrics.Bool(g.RemapPending)),
+		"DCGM_FI_DEV_ROW_REMAP_FAILURE": integer(metrics.Bool(g.RemapFailed)),
 		"DCGM_FI_DEV_ECC_DBE_VOL_TOTAL": integer(g.ECC), "DCGM_FI_DEV_THRESHOLD_SRM": "0",
 	}
 	mask := uint64(0)

@@ -67,8 +67,12 @@ type Throttle struct {
 // reasons lists the clock event reasons that current GPUs support (NVML's clocksEventReasons): the bit that is set
 // while the reason holds, and the field in which the driver counts its nanoseconds (nvml.h); 0 where it does not.
 var reasons = []reason{
-	{"gpu_idle", 0x1, 0}, {"sw_power_cap", 0x4, 74}, {"hw_slowdown", 0x8, 0},
-	{"sw_thermal_slowdown", 0x20, 269}, {"hw_thermal_slowdown", 0x40, 270}, {"hw_power_brake_slowdown", 0x80, 271},
+	{"gpu_idle", 0x1, 0},
+	{"sw_power_cap", 0x4, 74},
+	{"hw_slowdown", 0x8, 0},
+	{"sw_thermal_slowdown", 0x20, 269},
+	{"hw_thermal_slowdown", 0x40, 270},
+	{"hw_power_brake_slowdown", 0x80, 271},
 }
 
 // reason is why a clock is lowered.
@@ -88,7 +92,10 @@ func (r reason) source() string {
 
 // newGPU returns a healthy GPU.
 func newGPU(index int) *GPU {
-	return &GPU{Index: index, UUID: "GPU-00000000-0000-4000-8000-00000000000" + strconv.Itoa(index), clock: 1, celsius: 50, seconds: map[string]float64{}, xids: map[XID]float64{}, told: map[XID]float64{}}
+	return &GPU{
+		Index: index, UUID: "GPU-00000000-0000-4000-8000-00000000000" + strconv.Itoa(index), clock: 1, celsius: 50,
+		seconds: map[string]float64{}, xids: map[XID]float64{}, told: map[XID]float64{},
+	}
 }
 
 // PCI returns the address of a GPU, as internal/fakenvml assigns them.
@@ -171,7 +178,8 @@ type Put func(f *metrics.Family, value float64, labels ...string)
 func (g *GPU) Emit(put Put) {
 	id := []string{g.UUID, strconv.Itoa(g.Index)}
 	with := func(more ...string) []string { return append(append([]string{}, id...), more...) }
-	put(metrics.GPUInfo, 1, with("NVIDIA H100 80GB HBM3", PCI(g.Index), strconv.Itoa(g.Index), fmt.Sprint("165000000000", g.Index), "hopper", "9.0", "96.00.74.00.01")...)
+	put(metrics.GPUInfo, 1, with("NVIDIA H100 80GB HBM3", PCI(g.Index), strconv.Itoa(g.Index), fmt.Sprint("165000000000", g.Index),
+		"hopper", "9.0", "96.00.74.00.01")...)
 	for _, x := range metrics.XIDs {
 		count := func(n float64, severity metrics.XIDSeverity) {
 			put(metrics.GPUXIDErrors, n, with(PCI(g.Index), "", strconv.Itoa(x.Code), string(severity), "kmsg")...)

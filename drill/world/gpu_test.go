@@ -49,8 +49,11 @@ func TestGPUSeries(t *testing.T) {
 	if _, err := ill.Tell(state); err != nil {
 		t.Fatal(err)
 	}
-	collector := gpu.New(gpu.Options{Logger: slog.New(slog.DiscardHandler), LibraryPath: library, Interval: 100 * time.Millisecond, SlowInterval: 100 * time.Millisecond,
-		SysFS: t.TempDir(), Kmsg: kmsg, Deadline: time.Second})
+	collector := gpu.New(gpu.Options{
+		Logger: slog.New(slog.DiscardHandler), LibraryPath: library, Interval: 100 * time.Millisecond,
+		SlowInterval: 100 * time.Millisecond,
+		SysFS:        t.TempDir(), Kmsg: kmsg, Deadline: time.Second,
+	})
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collector)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -101,7 +104,11 @@ func same(t *testing.T, served prometheus.Gatherer, library *fakenvml.State, gpu
 				present[series(f, values)] = m.GetGauge().GetValue() + m.GetCounter().GetValue()
 			}
 		}
-		missing = slices.DeleteFunc(slices.Sorted(maps.Keys(wanted)), func(s string) bool { v, there := present[s]; return there && v == wanted[s] })
+		missing = slices.DeleteFunc(slices.Sorted(maps.Keys(wanted)), func(s string) bool {
+			v, there := present[s]
+			return there &&
+				v == wanted[s]
+		})
 		if len(missing) == 0 {
 			return
 		}

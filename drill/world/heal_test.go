@@ -27,8 +27,11 @@ func TestHeal(t *testing.T) {
 		}
 	}
 	parts := func(w *World) map[string]reflect.Value {
-		return map[string]reflect.Value{"world": reflect.ValueOf(w).Elem(), "replica": reflect.ValueOf(w.Replicas[0]).Elem(), "GPU": reflect.ValueOf(w.Replicas[0].GPU).Elem(),
-			"engine": reflect.ValueOf(w.Replicas[0].Engine).Elem(), "load": reflect.ValueOf(&w.Traffic.Load).Elem()}
+		return map[string]reflect.Value{
+			"world": reflect.ValueOf(w).Elem(), "replica": reflect.ValueOf(w.Replicas[0]).Elem(),
+			"GPU":    reflect.ValueOf(w.Replicas[0].GPU).Elem(),
+			"engine": reflect.ValueOf(w.Replicas[0].Engine).Elem(), "load": reflect.ValueOf(&w.Traffic.Load).Elem(),
+		}
 	}
 	counted := map[string]bool{"Index": true, "ECC": true, "Recoveries": true} // not a state
 	for _, v := range parts(w) {
@@ -50,7 +53,8 @@ func TestHeal(t *testing.T) {
 	for part, v := range parts(w) {
 		want := parts(well)[part]
 		settings(v, func(name string, field reflect.Value) {
-			if field.Kind() == reflect.Pointer && name != "Throttle" || counted[name] || name == "Down" || name == "Clock" { // it loads; the GPU sets the clock
+			// it loads; the GPU sets the clock
+			if field.Kind() == reflect.Pointer && name != "Throttle" || counted[name] || name == "Down" || name == "Clock" {
 				return
 			}
 			if is := want.FieldByName(name); !reflect.DeepEqual(field.Interface(), is.Interface()) {

@@ -10,8 +10,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// The power and bandwidth of a busy H100, and its traffic over PCIe in MiB/s: assumptions, within its 700 W and consistent with the share of
-// bandwidth that the engine's model reaches. An engine of one GPU uses no NVLink.
+// The power and bandwidth of a busy H100, and its traffic over PCIe in MiB/s: assumptions, within its 700 W and
+// consistent with the share of bandwidth that the engine's model reaches. An engine of one GPU uses no NVLink.
 const (
 	idleWatts, busyWatts   = 110, 520
 	limitWatts             = 700
@@ -68,8 +68,10 @@ func (g *GPU) Tell(s *fakenvml.State) (xids []XID, err error) {
 		"field.185", "u32 " + strconv.Itoa(int(milliwatts)), "field.186", "u32 " + strconv.Itoa(int(milliwatts)),
 		"field.144", metrics.Bool(g.RemapPending), "field.145", metrics.Bool(g.RemapFailed),
 		"pcie.generation", int(g.generation()), "ecc.2.1.0", g.ECC, "field.4", g.ECC, "ecc.2.0.0", int(g.corrected), "field.3", int(g.corrected),
-		"repair", fmt.Sprintf("%.0f 0", metrics.Bool(g.RepairPending)), "unrepairable", metrics.Bool(g.Unrepairable), "persistence_mode", metrics.Bool(!g.Forgets), "field.83", int(1000 * g.joules),
-		"virtualization", 2 * metrics.Bool(g.Virtual), "licence", metrics.Bool(!g.Unlicensed), "field.161", int(g.replayed), "field.162", g.Recoveries, "fabric", fmt.Sprintf("%d 0x51aa 1", g.fabric().number),
+		"repair", fmt.Sprintf("%.0f 0", metrics.Bool(g.RepairPending)), "unrepairable", metrics.Bool(g.Unrepairable), "persistence_mode",
+		metrics.Bool(!g.Forgets), "field.83", int(1000 * g.joules),
+		"virtualization", 2 * metrics.Bool(g.Virtual), "licence", metrics.Bool(!g.Unlicensed), "field.161", int(g.replayed), "field.162",
+		g.Recoveries, "fabric", fmt.Sprintf("%d 0x51aa 1", g.fabric().number),
 		"field.230", fmt.Sprintf("u32 %d", g.asks().number),
 	}
 	for _, r := range reasons {

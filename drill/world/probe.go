@@ -58,7 +58,10 @@ func (w *World) Probe(to *probe.Collector) error {
 	}
 	to.Simulate(probes)
 	for i, p := range probes {
-		w.probes = append(w.probes, &probing{Probe: p, replica: replicas[i], next: w.now + time.Duration(w.random.Float64()*float64(probe.DefaultInterval))})
+		w.probes = append(w.probes, &probing{
+			Probe: p, replica: replicas[i],
+			next: w.now + time.Duration(w.random.Float64()*float64(probe.DefaultInterval)),
+		})
 	}
 	return nil
 }

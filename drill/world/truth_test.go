@@ -22,7 +22,8 @@ func TestTruthIsDetection(t *testing.T) {
 				}
 				tr.tick()
 			}
-			want, fires := slo.Detection(slo.DefaultWindowPairs(), slo.Page, o, slo.Load{BadShare: share, RequestsPerSecond: perSlice / slice.Seconds()})
+			want, fires := slo.Detection(slo.DefaultWindowPairs(), slo.Page, o,
+				slo.Load{BadShare: share, RequestsPerSecond: perSlice / slice.Seconds()})
 			got, name, due := tr.burn(history, 0)
 			if due != fires || due && (name != o.Name || got < want-slice || got > want+2*slice) {
 				t.Errorf("%s, %v bad: due %v after %s, slo says %v, %s", o.Name, share, due, got, fires, want)

@@ -136,7 +136,10 @@ const Namespace = "prod"
 func New(f Fleet, epoch time.Time, seed uint64) *World {
 	load := f.Profile.Load
 	load.Arrivals *= float64(f.Replicas)
-	w := &World{Fleet: f, Traffic: drill.NewTraffic(load, seed), truth: newTruth(f.Configured()), epoch: epoch, random: rand.New(rand.NewPCG(seed, 2))}
+	w := &World{
+		Fleet: f, Traffic: drill.NewTraffic(load, seed), truth: newTruth(f.Configured()), epoch: epoch,
+		random: rand.New(rand.NewPCG(seed, 2)),
+	}
 	var hosts []string
 	for i := range f.Replicas {
 		hosts = append(hosts, host(i))
@@ -144,7 +147,10 @@ func New(f Fleet, epoch time.Time, seed uint64) *World {
 	w.gateway = drill.NewGateway(f.Gateway, f.Profile.Model, hosts)
 	for i := range f.Replicas {
 		n := strconv.Itoa(i)
-		r := &Replica{world: w, Runtime: f.Runtimes[i%len(f.Runtimes)], Profile: f.Profile, Pod: f.Profile.Model + "-" + n, Host: host(i), GPU: newGPU(i)}
+		r := &Replica{
+			world: w, Runtime: f.Runtimes[i%len(f.Runtimes)], Profile: f.Profile, Pod: f.Profile.Model + "-" + n, Host: host(i),
+			GPU: newGPU(i),
+		}
 		r.Profile.Descriptors = 31 + int((seed+uint64(i))%8)
 		r.Profile.Started = epoch
 		if !f.Fresh {
@@ -275,8 +281,8 @@ func (w *World) Now() time.Duration { return w.now }
 // At returns the moment at a time since the epoch.
 func (w *World) At(t time.Duration) time.Time { return w.epoch.Add(t) }
 
-// Due returns the objective for which a page was due, from the requests of the users, and how long after a time since the epoch. due is false if no
-// page was due.
+// Due returns the objective for which a page was due, from the requests of the users, and how long after a time since
+// the epoch. due is false if no page was due.
 func (w *World) Due(from time.Duration) (after time.Duration, objective string, due bool) {
 	return w.truth.burn(from, w.Seen)
 }
@@ -286,18 +292,22 @@ func (w *World) Due(from time.Duration) (after time.Duration, objective string, 
 func (w *World) Heal(loading time.Duration) {
 	well := New(w.Fleet, w.epoch, 0)
 	w.Traffic.Load = well.Traffic.Load
-	w.ExporterDown, w.NodeDown, w.ManagerDead, w.Idle, w.Hold, w.GatewayDead, w.GatewayBuffers, w.Mismatched, w.ProbesFail = false, false, false, false, false, false, false, false, false
+	w.ExporterDown, w.NodeDown, w.ManagerDead, w.Idle, w.Hold, w.GatewayDead, w.GatewayBuffers, w.Mismatched, w.ProbesFail = false, false,
+		false, false, false, false, false, false, false
 	w.Favours, w.GatewayFails, w.GatewayStatus = 0, 0, 0
 	for i, r := range w.Replicas {
 		of := well.Replicas[i]
-		anew := r.Down || r.Gone || r.GPU.Lost || r.GPU.Stuck || r.Engine.Wedged || r.Engine.Broken || r.Profile.Release != of.Profile.Release || r.Profile.KVCacheDtype != of.Profile.KVCacheDtype || r.Pod != of.Pod ||
+		anew := r.Down || r.Gone || r.GPU.Lost || r.GPU.Stuck || r.Engine.Wedged || r.Engine.Broken ||
+			r.Profile.Release != of.Profile.Release || r.Profile.KVCacheDtype != of.Profile.KVCacheDtype || r.Pod != of.Pod ||
 			r.Engine.Slow != 1 && r.Runtime == metrics.Ollama
 		of.Profile.Started, of.Profile.Descriptors = r.Profile.Started, r.Profile.Descriptors
 		r.Profile, r.Pod, r.Misses = of.Profile, of.Pod, 0
 		r.Engine.Serving, r.Engine.Slow, r.Engine.Starved, r.Engine.ShowsIdle = of.Profile.Serving, 1, 0, false
 		g := r.GPU
-		g.Throttle, g.Lost, g.Stuck, g.RemapPending, g.RemapFailed, g.RepairPending, g.Unrepairable = nil, false, false, false, false, false, false
-		g.Corrected, g.Replays, g.Unregistered, g.SlowLink, g.Drain, g.Forgets, g.Virtual, g.Unlicensed = 0, 0, false, false, false, false, false, false
+		g.Throttle, g.Lost, g.Stuck, g.RemapPending, g.RemapFailed, g.RepairPending, g.Unrepairable = nil, false, false, false, false,
+			false, false
+		g.Corrected, g.Replays, g.Unregistered, g.SlowLink, g.Drain, g.Forgets, g.Virtual, g.Unlicensed = 0, 0, false, false, false, false,
+			false, false
 		if anew {
 			r.Restart(loading)
 		}

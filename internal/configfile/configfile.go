@@ -92,7 +92,8 @@ func Parse(name string, source []byte) (*File, error) {
 	return f, f.At(w.check("", f.root))
 }
 
-// Decode writes the file's values into a struct, with types and yaml tags as in package yaml, and refuses keys for which the struct has no field.
+// Decode writes the file's values into a struct, with types and yaml tags as in package yaml, and refuses keys for
+// which the struct has no field.
 func (f *File) Decode(into any) error {
 	if f.root == nil {
 		return nil
@@ -184,7 +185,8 @@ func (w *walk) check(path string, n *yaml.Node) error {
 				return Errorf(at, "is given twice")
 			}
 			keys[key.Value] = true
-			if i%2 == 1 && key.Tag == "!!merge" && !slices.ContainsFunc(merged(child), func(n *yaml.Node) bool { return n.Kind == yaml.MappingNode }) {
+			if i%2 == 1 && key.Tag == "!!merge" && !slices.ContainsFunc(merged(child),
+				func(n *yaml.Node) bool { return n.Kind == yaml.MappingNode }) {
 				return Errorf(at, "must name fields")
 			}
 		}
@@ -298,7 +300,10 @@ func fill(path string, n *yaml.Node, v reflect.Value) error {
 }
 
 // kinds describes the required form of a value in words.
-var kinds = map[reflect.Kind]string{reflect.String: "text", reflect.Bool: "true or false", reflect.Int: "a whole number", reflect.Float64: "a number", reflect.Interface: "a value of JSON"}
+var kinds = map[reflect.Kind]string{
+	reflect.String: "text", reflect.Bool: "true or false", reflect.Int: "a whole number",
+	reflect.Float64: "a number", reflect.Interface: "a value of JSON",
+}
 
 // fillStruct writes a mapping into the fields of a struct.
 func fillStruct(path string, n *yaml.Node, v reflect.Value) error {

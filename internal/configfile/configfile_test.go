@@ -45,7 +45,8 @@ type strict struct {
 func TestDecodesAsYAMLDoes(t *testing.T) {
 	for _, text := range []string{
 		"", "---\n", "name: a\ncount: 3\nratio: 1e-3\non: true\n", "name: 12\nmap: {a: 1, b: 2026-10-01T00:00:00Z}\nunit: s\n",
-		"list:\n- &a {name: a, count: 1}\n- <<: *a\n  name: b\n- {<<: [*a, {unit: m}]}\n", "any: {a: [1, 2.5, null, {b: true}]}\n", "x: [1, 2]\ny: []\n", "name:\ncount: null\nlist: ~\n",
+		"list:\n- &a {name: a, count: 1}\n- <<: *a\n  name: b\n- {<<: [*a, {unit: m}]}\n", "any: {a: [1, 2.5, null, {b: true}]}\n",
+		"x: [1, 2]\ny: []\n", "name:\ncount: null\nlist: ~\n",
 	} {
 		var got, want sample
 		f, err := Parse("f", []byte(text))
@@ -86,7 +87,8 @@ func TestMistakesHaveALineAndNoValue(t *testing.T) {
 		if err == nil {
 			err = f.Decode(&into)
 		}
-		if err == nil || !strings.Contains(err.Error(), want) || !strings.HasPrefix(err.Error(), "f:") || strings.Contains(err.Error(), "s3cret") {
+		if err == nil || !strings.Contains(err.Error(), want) || !strings.HasPrefix(err.Error(), "f:") ||
+			strings.Contains(err.Error(), "s3cret") {
 			t.Errorf("%.60q: %.200v, want %s", text, err, want)
 		}
 	}

@@ -35,7 +35,8 @@ func NewBrowser(t *testing.T, args ...string) *Browser {
 	if err != nil {
 		t.Fatal(err)
 	}
-	process := exec.Command(chromium, append(args, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-background-networking",
+	process := exec.Command(chromium, append(args, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
+		"--disable-background-networking",
 		"--remote-debugging-pipe", "--user-data-dir="+t.TempDir())...)
 	process.ExtraFiles = []*os.File{theirIn, theirOut} // descriptors 3 and 4, as the protocol requires
 	if err := process.Start(); err != nil {
@@ -127,7 +128,10 @@ func (b *Browser) Open(url string) {
 // View sets the size of the window in pixels, and the features of media queries, as in prefers-color-scheme, dark.
 func (b *Browser) View(width, height int, media string, features ...string) {
 	b.t.Helper()
-	b.call("Emulation.setDeviceMetricsOverride", map[string]any{"width": width, "height": height, "deviceScaleFactor": 1, "mobile": false}, nil)
+	b.call("Emulation.setDeviceMetricsOverride", map[string]any{
+		"width": width, "height": height, "deviceScaleFactor": 1,
+		"mobile": false,
+	}, nil)
 	set := []map[string]string{}
 	for i := 0; i+1 < len(features); i += 2 {
 		set = append(set, map[string]string{"name": features[i], "value": features[i+1]})

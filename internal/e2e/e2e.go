@@ -134,8 +134,8 @@ func Main(m *testing.M, slow string) {
 	os.Exit(m.Run())
 }
 
-// Short leaves out, with -short, the tests whose names match a regular expression, beside those of -skip: plays, weeks, soaks, renderings of
-// the chart.
+// Short leaves out, with -short, the tests whose names match a regular expression, beside those of -skip: plays,
+// weeks, soaks, renderings of the chart.
 func Short(slow string) {
 	flag.Parse()
 	if testing.Short() {

@@ -123,7 +123,10 @@ func (p *smiPrinter) gpu(get func(string) string) {
 		p.power(get)
 		for _, clocks := range [][2]string{{"clocks", "clock."}, {"max_clocks", "clock_max."}} {
 			p.in(clocks[0], func() {
-				for element, domain := range map[string]string{"graphics_clock": "graphics", "sm_clock": "sm", "mem_clock": "memory", "video_clock": "video"} {
+				for element, domain := range map[string]string{
+					"graphics_clock": "graphics", "sm_clock": "sm", "mem_clock": "memory",
+					"video_clock": "video",
+				} {
 					p.leaf(element, number(get(clocks[1]+domain), 1, 0, " MHz"))
 				}
 			})
@@ -153,7 +156,10 @@ func (p *smiPrinter) pci(get func(string) string) {
 func (p *smiPrinter) clockEvents(get func(string) string) {
 	active, err := strconv.ParseUint(get("clock_events"), 0, 64)
 	p.in("clocks_event_reasons", func() {
-		for i, reason := range []string{"gpu_idle", "applications_clocks_setting", "sw_power_cap", "hw_slowdown", "sync_boost", "sw_thermal_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown", "display_clocks_setting"} {
+		for i, reason := range []string{
+			"gpu_idle", "applications_clocks_setting", "sw_power_cap", "hw_slowdown", "sync_boost",
+			"sw_thermal_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown", "display_clocks_setting",
+		} {
 			text := ""
 			if err == nil {
 				text = word(strconv.FormatUint(active>>i&1, 10), "Not Active", "Active")
@@ -162,7 +168,10 @@ func (p *smiPrinter) clockEvents(get func(string) string) {
 		}
 	})
 	p.in("clocks_event_reasons_counters", func() {
-		for reason, key := range map[string]string{"sw_power_cap": "field.74", "sync_boost": "field.76", "sw_therm_slowdown": "field.269", "hw_therm_slowdown": "field.270", "hw_power_brake": "field.271"} {
+		for reason, key := range map[string]string{
+			"sw_power_cap": "field.74", "sync_boost": "field.76", "sw_therm_slowdown": "field.269",
+			"hw_therm_slowdown": "field.270", "hw_power_brake": "field.271",
+		} {
 			p.leaf("clocks_event_reasons_counters_"+reason, number(get(key), 1e3, 0, " us"))
 		}
 	})
@@ -196,7 +205,10 @@ func (p *smiPrinter) memory(get func(string) string) {
 	p.in("utilization", func() {
 		p.leaf("gpu_util", number(at(get("utilization"), 0), 1, 0, " %"))
 		p.leaf("memory_util", number(at(get("utilization"), 1), 1, 0, " %"))
-		for element, key := range map[string]string{"encoder_util": "encoder", "decoder_util": "decoder", "jpeg_util": "jpeg", "ofa_util": "ofa"} {
+		for element, key := range map[string]string{
+			"encoder_util": "encoder", "decoder_util": "decoder", "jpeg_util": "jpeg",
+			"ofa_util": "ofa",
+		} {
 			p.leaf(element, number(at(get(key), 0), 1, 0, " %"))
 		}
 	})
@@ -291,7 +303,7 @@ func (p *smiPrinter) power(get func(string) string) {
 
 func (p *smiPrinter) processes(all string) {
 	p.in("processes", func() {
-		for _, one := range strings.Fields(all) {
+		for one := range strings.FieldsSeq(all) {
 			pid, rest, _ := strings.Cut(one, ":")
 			used, _, _ := strings.Cut(rest, ":")
 			p.in("process_info", func() {

@@ -54,8 +54,8 @@ func Compare(t testing.TB, file, got string) {
 
 var tables sync.Mutex
 
-// Row fails the test unless a file, a table with a key in its first column, has this row. With -update it writes only that row, so that slow rows can
-// be updated one by one.
+// Row fails the test unless a file, a table with a key in its first column, has this row. With -update it writes only
+// that row, so that slow rows can be updated one by one.
 func Row(t testing.TB, file, key, value string) {
 	t.Helper()
 	tables.Lock()

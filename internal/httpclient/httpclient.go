@@ -80,10 +80,11 @@ func Load(flag, file string) (cfg config.HTTPClientConfig, err error) {
 	return cfg, nil
 }
 
-// HasCredentials reports whether a client sends credentials with each request, so that a hostile server could reuse them. A client certificate proves
-// identity without revealing a secret.
+// HasCredentials reports whether a client sends credentials with each request, so that a hostile server could reuse
+// them. A client certificate proves identity without revealing a secret.
 func HasCredentials(cfg config.HTTPClientConfig) bool {
-	return cfg.BasicAuth != nil || cfg.Authorization != nil || cfg.OAuth2 != nil || cfg.HTTPHeaders != nil || cfg.BearerToken != "" || cfg.BearerTokenFile != ""
+	return cfg.BasicAuth != nil || cfg.Authorization != nil || cfg.OAuth2 != nil || cfg.HTTPHeaders != nil || cfg.BearerToken != "" ||
+		cfg.BearerTokenFile != ""
 }
 
 // WithoutCredentials returns the rest of a configuration.
@@ -97,7 +98,8 @@ func Address(flag, address, remedy string) (*url.URL, error) {
 	u, err := url.Parse(address)
 	switch {
 	case err == nil && u.User != nil:
-		return nil, fmt.Errorf("--%s: credentials do not belong into a URL, which others see among the arguments: write password_file into the file of --%s", flag, remedy)
+		return nil, fmt.Errorf("--%s: credentials do not belong into a URL, which others see among the arguments: write password_file into "+
+			"the file of --%s", flag, remedy)
 	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
 		return nil, fmt.Errorf("--%s is not an address: write http://host:port", flag)
 	}
@@ -109,8 +111,10 @@ func Address(flag, address, remedy string) (*url.URL, error) {
 // not.
 var (
 	secretHeader = regexp.MustCompile(`(?i)auth|cookie|token|key|secret|pass|cred|sign|session|jwt`)
-	plain        = []string{"audience", "resource", "scope", "grant_type", "response_type", "requested_token_type", "subject_token_type",
-		"actor_token_type", "client_assertion_type", "organization", "tenant", "realm", "acr_values"}
+	plain        = []string{
+		"audience", "resource", "scope", "grant_type", "response_type", "requested_token_type", "subject_token_type",
+		"actor_token_type", "client_assertion_type", "organization", "tenant", "realm", "acr_values",
+	}
 )
 
 // noFile is the remedy for a secret that no file can contain.
@@ -154,7 +158,7 @@ func refuse(path string, v reflect.Value, remedy string) error {
 func refuseValues(path string, v reflect.Value, remedy string) error {
 	for _, key := range v.MapKeys() {
 		at := path + "." + key.String()
-		if h, ok := v.MapIndex(key).Interface().(config.Header); ok && len(h.Values) > 0 && secretHeader.MatchString(key.String()) {
+		if h, ok := reflect.TypeAssert[config.Header](v.MapIndex(key)); ok && len(h.Values) > 0 && secretHeader.MatchString(key.String()) {
 			return secret(at+".values", "use files")
 		}
 		if err := refuse(at, v.MapIndex(key), remedy); err != nil {
@@ -184,7 +188,8 @@ func refuseFields(path string, v reflect.Value) error {
 		case names["files"]:
 			remedy = "use files"
 		case strings.HasSuffix(name, "_ref"):
-			return configfile.Errorf(at, "names a secret of a secret manager, and the exporter has none: use %s_file", strings.TrimSuffix(name, "_ref"))
+			return configfile.Errorf(at, "names a secret of a secret manager, and the exporter has none: use %s_file",
+				strings.TrimSuffix(name, "_ref"))
 		case name == "token_url":
 			if u, err := url.Parse(field.String()); err != nil || u.User != nil || u.RawQuery != "" {
 				return secret(at, "write https://host/path alone, and client_id and client_secret_file")
@@ -192,7 +197,8 @@ func refuseFields(path string, v reflect.Value) error {
 		case name == "endpoint_params":
 			for _, key := range field.MapKeys() {
 				if !slices.Contains(plain, key.String()) {
-					return secret(at+"."+key.String(), "use client_secret_file; only these parameters are known to be no secret: "+strings.Join(plain, ", "))
+					return secret(at+"."+key.String(), "use client_secret_file; only these parameters are known to be no secret: "+
+						strings.Join(plain, ", "))
 				}
 			}
 		}

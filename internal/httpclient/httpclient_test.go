@@ -50,8 +50,12 @@ func places(path string, of reflect.Type) (all []string) {
 }
 
 // values lists values of all kinds for a field.
-var values = []string{"null", `""`, "s3cret", "12", "true", "[]", "[s3cret]", "{}", "{a: s3cret}", "{a: [s3cret]}", "{a: {values: [s3cret]}}", "{client_secret: s3cret}", "TLS12",
-	"'http://s3cret:s3cret@h/'", "'http://h/?token=s3cret'", "'http://u:s3cret@h:port'", "'http://u:s3cret'", "'://s3cret'", "&a [*a]", "[[[[s3cret]]]]", "!!binary c2VjcmV0", "!foo s3cret", "{<<: {a: s3cret}}", "{? [a] : s3cret}"}
+var values = []string{
+	"null", `""`, "s3cret", "12", "true", "[]", "[s3cret]", "{}", "{a: s3cret}", "{a: [s3cret]}",
+	"{a: {values: [s3cret]}}", "{client_secret: s3cret}", "TLS12",
+	"'http://s3cret:s3cret@h/'", "'http://h/?token=s3cret'", "'http://u:s3cret@h:port'", "'http://u:s3cret'", "'://s3cret'", "&a [*a]",
+	"[[[[s3cret]]]]", "!!binary c2VjcmV0", "!foo s3cret", "{<<: {a: s3cret}}", "{? [a] : s3cret}",
+}
 
 var placed = regexp.MustCompile(`^--flag: \S+/http.yml:\d+: `)
 
@@ -77,9 +81,11 @@ func TestEveryField(t *testing.T) {
 			}
 			cfg, err := Load("flag", file)
 			switch {
-			case err != nil && (!placed.MatchString(err.Error()) || strings.Contains(err.Error(), "s3cret") && !strings.HasSuffix(place, "_version")): // which is no secret
+			case err != nil && (!placed.MatchString(err.Error()) || strings.Contains(err.Error(), "s3cret") &&
+				!strings.HasSuffix(place, "_version")): // which is no secret
 				t.Errorf("%s: %v", text, err)
-			case err == nil && strings.Contains(value, "s3cret") && strings.Contains(dump(reflect.ValueOf(cfg)), "s3cret") && !slices.Contains(notSecret, place):
+			case err == nil && strings.Contains(value, "s3cret") && strings.Contains(dump(reflect.ValueOf(cfg)), "s3cret") &&
+				!slices.Contains(notSecret, place):
 				t.Errorf("%s is kept, and no file holds it", text)
 			}
 			if err == nil {
@@ -99,8 +105,8 @@ func dump(v reflect.Value) string {
 		return dump(v.Elem())
 	case reflect.Struct:
 		var b strings.Builder
-		for i := range v.NumField() {
-			b.WriteString(dump(v.Field(i)))
+		for _, field := range v.Fields() {
+			b.WriteString(dump(field))
 		}
 		return b.String()
 	}
@@ -141,7 +147,10 @@ func TestHeaders(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got = r.Header }))
 	defer server.Close()
 	dir := t.TempDir()
-	for name, text := range map[string]string{"key": "s3cret\n", "http.yml": "http_headers: {X-Tenant: {values: [a]}, X-Api-Key: {files: [key]}}\n"} {
+	for name, text := range map[string]string{
+		"key":      "s3cret\n",
+		"http.yml": "http_headers: {X-Tenant: {values: [a]}, X-Api-Key: {files: [key]}}\n",
+	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}

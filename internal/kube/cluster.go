@@ -54,14 +54,17 @@ func NewCluster(config *rest.Config, node string, log *slog.Logger) (*Cluster, e
 // Follow keeps a store up to date with the objects of one kind on this node, in one namespace or in all, until ctx ends.
 // It needs the verbs list and watch. called receives the result of each call that counts; an error has a method Reason,
 // which returns one word for metrics.
-func (c *Cluster) Follow(ctx context.Context, kind schema.GroupVersionResource, namespace string, store cache.ReflectorStore, called func(error)) {
+func (c *Cluster) Follow(ctx context.Context, kind schema.GroupVersionResource, namespace string, store cache.ReflectorStore,
+	called func(error),
+) {
 	objects := c.client.Resource(kind).Namespace(namespace)
 	ofThisNode := fields.OneTermEqualSelector("spec.nodeName", c.Node).String()
 	told := func(err error) {
 		switch {
 		case err == nil:
 			called(nil)
-		case !errors.Is(err, context.Canceled) && !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err): // a watch that has to start anew is normal
+		case !errors.Is(err, context.Canceled) && !apierrors.IsResourceExpired(err) &&
+			!apierrors.IsGone(err): // a watch that has to start anew is normal
 			called(callError{err})
 		}
 	}
@@ -81,7 +84,10 @@ func (c *Cluster) Follow(ctx context.Context, kind schema.GroupVersionResource, 
 			return w, err
 		},
 	}
-	cache.NewReflectorWithOptions(calls, &unstructured.Unstructured{}, store, cache.ReflectorOptions{Name: kind.Resource, TypeDescription: kind.Resource}).RunWithContext(ctx)
+	cache.NewReflectorWithOptions(calls, &unstructured.Unstructured{}, store, cache.ReflectorOptions{
+		Name:            kind.Resource,
+		TypeDescription: kind.Resource,
+	}).RunWithContext(ctx)
 }
 
 // callError reports a failed call to the API server.
@@ -104,10 +110,10 @@ func (e callError) Reason() string {
 
 func (e callError) Error() string {
 	if e.Reason() == "forbidden" {
-		return "the service account lacks a permission: install the chart with discovery on, or bind a ClusterRole that allows it, or a Role in each --discovery.namespace: " + e.error.Error()
+		return "the service account lacks a permission: install the chart with discovery on, or bind a ClusterRole that allows it, or a " +
+			"Role in each --discovery.namespace: " + e.error.Error()
 	}
-	var request *url.Error // its address changes with each call
-	if errors.As(e.error, &request) {
+	if request, ok := errors.AsType[*url.Error](e.error); ok {
 		return "the API server does not answer: " + request.Err.Error()
 	}
 	return e.error.Error()

@@ -134,7 +134,8 @@ func Remedy(state string) string { return remedies[state] }
 
 // remedies holds the remedy for each state that has one.
 var remedies = map[string]string{
-	stateNoSocket:                          "mount the host's directory of the socket, not the socket, which comes and goes; an empty --ownership.pod-resources switches this off",
+	stateNoSocket: "mount the host's directory of the socket, not the socket, which comes and goes; an empty " +
+		"--ownership.pod-resources switches this off",
 	stateNoPermission:                      "run the exporter as root or in the group of the socket",
 	connect.CodeDeadlineExceeded.String():  "look at the kubelet: it is overloaded or hangs",
 	connect.CodeResourceExhausted.String(): "the kubelet is asked too often by all its clients together, or the answer is above 16 MiB",

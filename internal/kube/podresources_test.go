@@ -13,11 +13,15 @@ import (
 func FuzzAnswer(f *testing.F) {
 	p := &v1.PodResources{Name: "p", Namespace: "prod", CpuIds: []int64{1, 2}, Containers: []*v1.ContainerResources{{
 		Name: "c",
-		Devices: []*v1.ContainerDevices{{ResourceName: "nvidia.com/gpu", DeviceIds: []string{"GPU-a", "GPU-b"},
-			Topology: &v1.TopologyInfo{Nodes: []*v1.NUMANode{{ID: 1}}}}},
+		Devices: []*v1.ContainerDevices{{
+			ResourceName: "nvidia.com/gpu", DeviceIds: []string{"GPU-a", "GPU-b"},
+			Topology: &v1.TopologyInfo{Nodes: []*v1.NUMANode{{ID: 1}}},
+		}},
 		Memory: []*v1.ContainerMemory{{MemoryType: "hugepages-2Mi", Size: 1 << 30}},
 		DynamicResources: []*v1.DynamicResource{{ClaimName: "gpus", ClaimNamespace: "prod", ClaimResources: []*v1.ClaimResource{{
-			CdiDevices: []*v1.CDIDevice{{Name: "k8s.gpu.nvidia.com/device=gpu-0"}}, DriverName: "gpu.nvidia.com", PoolName: "node-1", DeviceName: "gpu-0"}}}},
+			CdiDevices: []*v1.CDIDevice{{Name: "k8s.gpu.nvidia.com/device=gpu-0"}}, DriverName: "gpu.nvidia.com", PoolName: "node-1",
+			DeviceName: "gpu-0",
+		}}}},
 	}}}
 	whole, err := proto.Marshal(&v1.ListPodResourcesResponse{PodResources: []*v1.PodResources{p, {Name: "q", Namespace: "prod"}, {}}})
 	if err != nil {

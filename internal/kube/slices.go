@@ -86,20 +86,20 @@ func (s *Slices) Run(ctx context.Context) {
 func (s *Slices) runVersion(ctx context.Context, version string) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	s.cluster.Follow(ctx, schema.GroupVersionResource{Group: "resource.k8s.io", Version: version, Resource: "resourceslices"}, metav1.NamespaceAll, s.slices, func(err error) {
-		if apierrors.IsNotFound(err) {
-			cancel()
-			return
-		}
-		s.note(err)
-	})
+	s.cluster.Follow(ctx, schema.GroupVersionResource{Group: "resource.k8s.io", Version: version, Resource: "resourceslices"},
+		metav1.NamespaceAll, s.slices, func(err error) {
+			if apierrors.IsNotFound(err) {
+				cancel()
+				return
+			}
+			s.note(err)
+		})
 }
 
 // note logs the result of a call when it changes.
 func (s *Slices) note(err error) {
 	state := "up"
-	var failed callError
-	if errors.As(err, &failed) {
+	if failed, ok := errors.AsType[callError](err); ok {
 		state = failed.Reason()
 	}
 	s.mu.Lock()

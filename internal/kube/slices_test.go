@@ -42,8 +42,10 @@ func offering(version, device string) http.HandlerFunc {
 				panic(err)
 			}
 			w.Header().Set("Content-Type", "application/json")
-			json.NewEncoder(w).Encode(map[string]any{"kind": "ResourceSliceList", "apiVersion": "resource.k8s.io/" + version,
-				"metadata": map[string]any{"resourceVersion": "1"}, "items": []any{object}})
+			json.NewEncoder(w).Encode(map[string]any{
+				"kind": "ResourceSliceList", "apiVersion": "resource.k8s.io/" + version,
+				"metadata": map[string]any{"resourceVersion": "1"}, "items": []any{object},
+			})
 		}
 	}
 }
@@ -85,8 +87,15 @@ func TestSlices(t *testing.T) {
 			}
 			s, stop := follow(t, c)
 			defer stop()
-			e2e.Until(t, 20*time.Second, "the device has its UUID", func() bool { return s.UUID("gpu.nvidia.com", "n1", "gpu-0-mig-9-4-4") == "MIG-a" })
-			for _, other := range [][3]string{{"gpu.example.com", "n1", "gpu-0-mig-9-4-4"}, {"gpu.nvidia.com", "n2", "gpu-0-mig-9-4-4"}, {"gpu.nvidia.com", "n1", "gpu-0"}} {
+			e2e.Until(t, 20*time.Second, "the device has its UUID", func() bool {
+				return s.UUID("gpu.nvidia.com", "n1",
+					"gpu-0-mig-9-4-4") == "MIG-a"
+			})
+			for _, other := range [][3]string{
+				{"gpu.example.com", "n1", "gpu-0-mig-9-4-4"},
+				{"gpu.nvidia.com", "n2", "gpu-0-mig-9-4-4"},
+				{"gpu.nvidia.com", "n1", "gpu-0"},
+			} {
 				if got := s.UUID(other[0], other[1], other[2]); got != "" {
 					t.Errorf("%v is %s", other, got)
 				}
@@ -112,7 +121,10 @@ func TestClustersBesideEachOther(t *testing.T) {
 	first, stop := follow(t, reach(t, api, log))
 	defer stop()
 	reach(t, api, log)
-	e2e.Until(t, 20*time.Second, "the device has its UUID", func() bool { return first.UUID("gpu.nvidia.com", "n1", "gpu-0-mig-9-4-4") == "MIG-a" })
+	e2e.Until(t, 20*time.Second, "the device has its UUID", func() bool {
+		return first.UUID("gpu.nvidia.com", "n1",
+			"gpu-0-mig-9-4-4") == "MIG-a"
+	})
 }
 
 func TestNoNodeName(t *testing.T) {

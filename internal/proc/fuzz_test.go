@@ -11,7 +11,8 @@ import (
 // pods always have the form of names, and a listening socket has an address and a port.
 func FuzzProcess(f *testing.F) {
 	const uid = "0a1b2c3d_0001_0002_0003_0123456789ab"
-	f.Add("0::/kubepods.slice/kubepods-pod"+uid+".slice/cri-containerd-"+strings.Repeat("a", 64)+".scope\n", "vllm\x00serve\x00", "0: 0100007F:1F40 00000000:0000 0A 0:0 0:0 0 0 0 42 1 0")
+	f.Add("0::/kubepods.slice/kubepods-pod"+uid+".slice/cri-containerd-"+strings.Repeat("a", 64)+".scope\n", "vllm\x00serve\x00",
+		"0: 0100007F:1F40 00000000:0000 0A 0:0 0:0 0 0 0 42 1 0")
 	f.Add("12:memory:/docker/"+strings.Repeat("0", 64)+"\n0::/\n", "", "  sl  local_address rem_address   st")
 	f.Add("0::/../../pod\n", "\xff\x00\x00", "0: 0100:1F40 00000000:0000 0A 0:0 0:0 0 0 0 42")
 	f.Fuzz(func(t *testing.T, cgroup, command, socket string) {
@@ -27,7 +28,8 @@ func FuzzProcess(f *testing.F) {
 		}
 		s := New(root)
 		id, pod := s.Container(42)
-		if id != "" && id != UnknownContainer && !containerID.MatchString(id) || pod != "" && !podUID.MatchString("pod"+pod) || strings.Contains(id+pod, "/") {
+		if id != "" && id != UnknownContainer && !containerID.MatchString(id) || pod != "" && !podUID.MatchString("pod"+pod) ||
+			strings.Contains(id+pod, "/") {
 			t.Errorf("container %q of pod %q in %q", id, pod, cgroup)
 		}
 		s.Command(42)

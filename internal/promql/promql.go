@@ -84,7 +84,7 @@ func Either(label, expr string) *Matcher {
 }
 
 func vector(name string, m []*Matcher) Expr {
-	m = append(m[:len(m):len(m)], labels.MustNewMatcher(labels.MatchEqual, model.MetricNameLabel, name))
+	m = append(slices.Clip(m), labels.MustNewMatcher(labels.MatchEqual, model.MetricNameLabel, name))
 	return &parser.VectorSelector{Name: name, LabelMatchers: m}
 }
 

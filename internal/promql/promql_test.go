@@ -25,7 +25,8 @@ func TestPrinting(t *testing.T) {
 			promql.SumOf(metrics.TimeToFirstToken), promql.CountOf(metrics.TimeToFirstToken)),
 		`llm_probe_connection_seconds_sum / ignoring (phase) llm_probe_connection_seconds_count`: promql.Div(
 			promql.SumOf(metrics.ProbeConnection), promql.CountOf(metrics.ProbeConnection), promql.Ignoring(metrics.LabelPhase)),
-		`llm_engine_requests_waiting{role!="gateway"} unless on (model_name) llm_engine_requests_running{role!="gateway"}`: promql.Unless(a, b, promql.On(by...)),
+		`llm_engine_requests_waiting{role!="gateway"} unless on (model_name) llm_engine_requests_running{role!="gateway"}`: promql.Unless(a,
+			b, promql.On(by...)),
 		`llm_engine_requests_running{role=~".*"}`: promql.Vector(metrics.RequestsRunning, promql.Re(metrics.LabelRole, ".*")),
 		"llm_engine_up": promql.Vector(metrics.EngineUp),
 		`0.0144 * llm_engine_requests_waiting{role!="gateway"}`: promql.Mul(promql.Num(0.0144), a),
@@ -70,7 +71,8 @@ func TestVerify(t *testing.T) {
 func TestRename(t *testing.T) {
 	cluster := promql.Str(metrics.LabelCluster)
 	e := promql.And(promql.Sum([]string{metrics.LabelCluster}, promql.Vector(metrics.RequestsWaiting, promql.Eq(metrics.LabelCluster, "a"))),
-		promql.CountValues(metrics.LabelCluster, nil, promql.Call("label_replace", promql.Call("label_join", promql.Vector(metrics.RequestsRunning), cluster, promql.Str("-"), cluster),
+		promql.CountValues(metrics.LabelCluster, nil, promql.Call("label_replace",
+			promql.Call("label_join", promql.Vector(metrics.RequestsRunning), cluster, promql.Str("-"), cluster),
 			cluster, promql.Str("$1"), cluster, promql.Str("(.*)"))), promql.On(metrics.LabelCluster))
 	before := e.String()
 	got := promql.Rename(e, map[string]string{metrics.LabelCluster: "k8s"}).String()

@@ -62,7 +62,8 @@ func (c *checker) parts(e Expr) {
 		return nil
 	})
 	for name := range named {
-		if f := metrics.Lookup(name); f != nil && f.Kind == metrics.Histogram && !named[name+"_count"] && !named[name+"_sum"] && !named[name+"_bucket"] {
+		if f := metrics.Lookup(name); f != nil && f.Kind == metrics.Histogram && !named[name+"_count"] && !named[name+"_sum"] &&
+			!named[name+"_bucket"] {
 			c.errorf("%s: no such metric in the vocabulary without _count, _sum or _bucket, as most servers store a histogram", name)
 		}
 	}

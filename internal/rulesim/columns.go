@@ -52,7 +52,10 @@ type output struct {
 
 // NewColumns returns columns for this number of steps.
 func NewColumns(start time.Time, step time.Duration, steps int) *Columns {
-	return &Columns{start: start, step: step, steps: steps, series: map[string][]*column{}, bound: map[string][]*column{}, at: map[parser.Expr]string{}}
+	return &Columns{
+		start: start, step: step, steps: steps, series: map[string][]*column{}, bound: map[string][]*column{},
+		at: map[parser.Expr]string{},
+	}
 }
 
 // Put sets a series. Rules that were added before it see each sample one step later. It keeps the slice of values.
@@ -465,7 +468,8 @@ func (c *Columns) binary(e *parser.BinaryExpr, place int) ([]output, error) {
 	case scalarB:
 		return joined(a, func(output) []output { return b }, f, func(l, _ labels.Labels) labels.Labels { return l }), nil
 	case scalarA:
-		return joined(b, func(output) []output { return a }, func(x, y float64) float64 { return f(y, x) }, func(l, _ labels.Labels) labels.Labels { return l }), nil
+		return joined(b, func(output) []output { return a }, func(x, y float64) float64 { return f(y, x) },
+			func(l, _ labels.Labels) labels.Labels { return l }), nil
 	}
 	m := e.VectorMatching
 	if m == nil { // which the parser writes as the default
@@ -505,7 +509,9 @@ func (c *Columns) binary(e *parser.BinaryExpr, place int) ([]output, error) {
 }
 
 // joined combines each series with the first of its present partners.
-func joined(all []output, match func(output) []output, f func(a, b float64) float64, name func(l, partner labels.Labels) labels.Labels) (out []output) {
+func joined(all []output, match func(output) []output, f func(a, b float64) float64,
+	name func(l, partner labels.Labels) labels.Labels,
+) (out []output) {
 	for _, o := range all {
 		for _, p := range match(o) {
 			out = append(out, output{name(o.labels, p.labels), func(step int) float64 {

@@ -14,11 +14,16 @@ import (
 // TestColumnsSayWhatTheRuleManagerSays checks that rules over columns record the same as Prometheus' own rule manager,
 // step by step, if rules read themselves, later rules, the past and several series.
 func TestColumnsSayWhatTheRuleManagerSays(t *testing.T) {
-	names := []string{"plain", "ratio", "window", "counted", "mean", "least", "latest", "kept", "cut", "union", "labelled", "sum", "top", "self", "reads_later", "later", "grouped", "either", "since", "clock"}
+	names := []string{
+		"plain", "ratio", "window", "counted", "mean", "least", "latest", "kept", "cut", "union", "labelled", "sum", "top",
+		"self", "reads_later", "later", "grouped", "either", "since", "clock",
+	}
 	exprs := []string{
-		"a", "a / on (l) b", "sum_over_time(a[4m] offset 90s)", "count_over_time(a[3m])", "avg_over_time(a[3m])", "min_over_time(a[5m])", "last_over_time(a[3m] offset 1m)",
+		"a", "a / on (l) b", "sum_over_time(a[4m] offset 90s)", "count_over_time(a[3m])", "avg_over_time(a[3m])", "min_over_time(a[5m])",
+		"last_over_time(a[3m] offset 1m)",
 		"a > 3 and on (l) b", "a unless on (l) (b > 4)", "b or a", `a{l="x"} * 2`, "sum by (m) (a)", "topk(1, a)",
-		"a > 12 or (a > 4 and on (l) last_over_time(self[2m]))", "later or on (l) a", "clamp_max(clamp_min(a - 3, 1), 5)", "a * on (l) group_left (n) info", "max by (l) (a or b)",
+		"a > 12 or (a > 4 and on (l) last_over_time(self[2m]))", "later or on (l) a", "clamp_max(clamp_min(a - 3, 1), 5)",
+		"a * on (l) group_left (n) info", "max by (l) (a or b)",
 		"((0 * a) + time()) unless last_over_time(since[3m])", "time() - min_over_time(since[10m])",
 	}
 	var file strings.Builder
@@ -32,7 +37,10 @@ func TestColumnsSayWhatTheRuleManagerSays(t *testing.T) {
 	}
 	defer s.Close()
 	const steps = 40
-	series := map[string]map[string]string{"ax": {"l": "x", "m": "1"}, "ay": {"l": "y", "m": "1"}, "bx": {"l": "x"}, "info": {"l": "x", "n": "one"}}
+	series := map[string]map[string]string{
+		"ax": {"l": "x", "m": "1"}, "ay": {"l": "y", "m": "1"}, "bx": {"l": "x"},
+		"info": {"l": "x", "n": "one"},
+	}
 	values := func(name string, step int) float64 {
 		switch {
 		case name == "info", name == "ax" && step%7 < 5:

@@ -72,7 +72,10 @@ func New(files ...[]byte) (*Sim, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Sim{dir: dir, ctx: context.Background(), last: map[uint64]labels.Labels{}, refs: map[uint64]storage.SeriesRef{}, stored: map[string]bool{}, rules: map[string]needed{}}
+	s := &Sim{
+		dir: dir, ctx: context.Background(), last: map[uint64]labels.Labels{}, refs: map[uint64]storage.SeriesRef{},
+		stored: map[string]bool{}, rules: map[string]needed{},
+	}
 	opts := tsdb.DefaultOptions()
 	opts.WALSegmentSize = -1 // nothing needs to survive
 	opts.StripeSize = 512    // the default is for a million series
@@ -85,7 +88,10 @@ func New(files ...[]byte) (*Sim, error) {
 	}
 	s.db.DisableCompactions()
 	p := reader{parser.NewParser(parser.Options{})}
-	s.engine = promql.NewEngine(promql.EngineOpts{EnableAtModifier: true, MaxSamples: 200_000_000, Timeout: 10 * time.Minute, LookbackDelta: 5 * time.Minute, Parser: p, EnablePerStepStats: false})
+	s.engine = promql.NewEngine(promql.EngineOpts{
+		EnableAtModifier: true, MaxSamples: 200_000_000, Timeout: 10 * time.Minute,
+		LookbackDelta: 5 * time.Minute, Parser: p, EnablePerStepStats: false,
+	})
 	if err := s.load(p, files); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}

@@ -58,8 +58,9 @@ func Write(w http.ResponseWriter, status int, p Page) error {
 	}
 	h := w.Header()
 	h.Set("Content-Type", "text/html; charset=utf-8")
-	h.Set("Content-Security-Policy", "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; connect-src 'self'; img-src data:; "+
-		"require-trusted-types-for 'script'; style-src "+hash(string(style+p.Style))+"; script-src "+hash(string(p.Script)))
+	h.Set("Content-Security-Policy",
+		"default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; connect-src 'self'; img-src data:; "+
+			"require-trusted-types-for 'script'; style-src "+hash(string(style+p.Style))+"; script-src "+hash(string(p.Script)))
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Referrer-Policy", "no-referrer")
 	w.WriteHeader(status)

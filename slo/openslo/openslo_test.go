@@ -92,7 +92,8 @@ metadata: {name: burns}
 spec: {severity: ticket, condition: {kind: burnrate, op: gt, threshold: 2}}
 ---
 `
-	const inline = "{kind: AlertPolicy, metadata: {name: x}, spec: {conditions: [{kind: AlertCondition, metadata: {name: y}, spec: {severity: page}}]}}"
+	const inline = "{kind: AlertPolicy, metadata: {name: x}, spec: {conditions: [{kind: AlertCondition, metadata: {name: y}, spec: " +
+		"{severity: page}}]}}"
 	for written, want := range map[string]slo.Severity{
 		"":                         0, // OpenSLO leaves alerting to others, and the default stands
 		"alertPolicies: [by-mail]": slo.Ticket,
@@ -121,21 +122,27 @@ spec: {severity: ticket, condition: {kind: burnrate, op: gt, threshold: 2}}
 // An objective that cannot be counted as written is refused with the reason, and does not prevent the import of others.
 func TestRefusals(t *testing.T) {
 	for want, change := range map[string][2]string{
-		"counts slices of time":            {"Occurrences", "Timeslices"},
-		"instead of a calendar":            {"isRolling: true", "isRolling: false"},
-		"not among the documents":          {"indicatorRef: ttft-fast", "indicatorRef: other"},
-		"only openslo/v1":                  {"apiVersion: openslo/v1\nkind: SLO", "apiVersion: openslo/v2alpha\nkind: SLO"},
-		"choose one of 7d":                 {"28d", "31d"},
-		"no error budget":                  {"0.99", "1.0"},
-		"only counters can be added up":    {"counter: true", "counter: false"},
-		"judges a number over time":        {"ratioMetric:", "thresholdMetric: {x: 1}\n  ratioMetric:"},
-		"select different engines":         {`_count{model_name=~"a|b"}`, `_count{model_name="a"}`},
-		"is not in the vocabulary":         {"llm_engine_time_to_first_token_seconds_count", "vllm:time_to_first_token_seconds_count"},
-		"only a selector inside sum":       {"sum(rate(llm_engine_time_to_first_token_seconds_count", "1 - sum(rate(llm_engine_time_to_first_token_seconds_count"},
+		"counts slices of time":         {"Occurrences", "Timeslices"},
+		"instead of a calendar":         {"isRolling: true", "isRolling: false"},
+		"not among the documents":       {"indicatorRef: ttft-fast", "indicatorRef: other"},
+		"only openslo/v1":               {"apiVersion: openslo/v1\nkind: SLO", "apiVersion: openslo/v2alpha\nkind: SLO"},
+		"choose one of 7d":              {"28d", "31d"},
+		"no error budget":               {"0.99", "1.0"},
+		"only counters can be added up": {"counter: true", "counter: false"},
+		"judges a number over time":     {"ratioMetric:", "thresholdMetric: {x: 1}\n  ratioMetric:"},
+		"select different engines":      {`_count{model_name=~"a|b"}`, `_count{model_name="a"}`},
+		"is not in the vocabulary":      {"llm_engine_time_to_first_token_seconds_count", "vllm:time_to_first_token_seconds_count"},
+		"only a selector inside sum": {
+			"sum(rate(llm_engine_time_to_first_token_seconds_count",
+			"1 - sum(rate(llm_engine_time_to_first_token_seconds_count",
+		},
 		"only equal values":                {`_count{model_name=~"a|b"}`, `_count{model_name=~"a.*"}`},
 		"different histograms":             {"llm_engine_time_to_first_token_seconds_count", "llm_engine_queue_time_seconds_count"},
 		"needs good = llm_engine_time_to_": {`le="0.5",`, ""},
-		"only Prometheus queries":          {"{type: Prometheus, spec: {query: 'sum(rate(llm_engine_time_to_first_token_seconds_count", "{type: Datadog, spec: {query: 'sum(rate(llm_engine_time_to_first_token_seconds_count"},
+		"only Prometheus queries": {
+			"{type: Prometheus, spec: {query: 'sum(rate(llm_engine_time_to_first_token_seconds_count",
+			"{type: Datadog, spec: {query: 'sum(rate(llm_engine_time_to_first_token_seconds_count",
+		},
 	} {
 		text := strings.Replace(sli+object, change[0], change[1], 1)
 		if text == sli+object {

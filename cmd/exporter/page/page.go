@@ -43,6 +43,7 @@ func Handler(o Options) http.Handler {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 			return
 		}
-		_ = site.Write(w, http.StatusOK, site.Page{Title: node + ": LLM inference", Root: "./", Body: template.HTML(b.String()), Script: script}) // the reader has left
+		// the reader has left
+		_ = site.Write(w, http.StatusOK, site.Page{Title: node + ": LLM inference", Root: "./", Body: template.HTML(b.String()), Script: script})
 	})
 }

@@ -44,8 +44,14 @@ var amd = Source{
 		{To: metrics.GPUTemperature, Set: set(metrics.LabelSensor, "gpu"), From: named("gpu_junction_temperature", plain)},
 		{To: metrics.GPUTemperature, Set: set(metrics.LabelSensor, "gpu"), From: named("gpu_edge_temperature", plain)},
 		{To: metrics.GPUTemperature, Set: set(metrics.LabelSensor, "memory"), From: named("gpu_memory_temperature", plain)},
-		{To: metrics.GPUPCIeLinkGeneration, Set: set(metrics.LabelState, "current"), From: named("pcie_speed", plain), Fold: generation, Quality: metrics.Derived, Why: "from GT/s"},
-		{To: metrics.GPUPCIeLinkGeneration, Set: set(metrics.LabelState, "max"), From: named("pcie_max_speed", plain), Fold: generation, Quality: metrics.Derived, Why: "from GT/s"},
+		{
+			To: metrics.GPUPCIeLinkGeneration, Set: set(metrics.LabelState, "current"), From: named("pcie_speed", plain), Fold: generation,
+			Quality: metrics.Derived, Why: "from GT/s",
+		},
+		{
+			To: metrics.GPUPCIeLinkGeneration, Set: set(metrics.LabelState, "max"), From: named("pcie_max_speed", plain), Fold: generation,
+			Quality: metrics.Derived, Why: "from GT/s",
+		},
 		{To: metrics.GPUPCIeReplays, From: named("pcie_replay_count", plain)},
 		{To: metrics.GPUPCIeErrors, Set: set(metrics.LabelType, "naks_sent"), From: named("pcie_nack_sent_count", plain)},
 		{To: metrics.GPUPCIeErrors, Set: set(metrics.LabelType, "naks_received"), From: named("pcie_nack_received_count", plain)},
@@ -56,8 +62,10 @@ var amd = Source{
 		amdECC("corrected", "gpu_ecc_correct_total"), amdECC("uncorrected", "gpu_ecc_uncorrect_total"),
 	},
 	Says: map[*metrics.Family]string{
-		metrics.GPUUp: "rows of the GPU, and gpu_health; not_on_page when it had some before", metrics.GPUInfo: "labels; gpu_uuid is the serial number where there is one", metrics.GPUVisible: "GPUs with rows",
-		metrics.GPUDriverInfo: "label of the driver's version, which is off by default", metrics.GPUAllocationInfo: "labels pod, namespace and container",
+		metrics.GPUUp:   "rows of the GPU, and gpu_health; not_on_page when it had some before",
+		metrics.GPUInfo: "labels; gpu_uuid is the serial number where there is one", metrics.GPUVisible: "GPUs with rows",
+		metrics.GPUDriverInfo:     "label of the driver's version, which is off by default",
+		metrics.GPUAllocationInfo: "labels pod, namespace and container",
 	},
 	Otherwise: "it has no twin on AMD's page, or none whose meaning is established",
 }
@@ -80,15 +88,24 @@ var amdClocks = metrics.Carry{From: "clock_type", To: metrics.LabelDomain, Map: 
 
 // amdViolation reads how long an MI3xx lowered its clocks for a reason: accumulated ticks beside all ticks.
 func amdViolation(reason, name string) Row {
-	return Row{To: metrics.GPUClockEventSeconds, Set: []metrics.Label{{Name: metrics.LabelReason, Value: reason}, {Name: metrics.LabelSource, Value: "sampled"}},
-		From: named("gpu_violation_"+name+"_residency_accumulated", plain), With: []field{named("gpu_violation_current_accumulated_counter", plain)}, Is: share,
-		Quality: metrics.Approximate, Why: "the share of ticks in which it held, times the time between two readings of the page"}
+	return Row{
+		To: metrics.GPUClockEventSeconds, Set: []metrics.Label{
+			{Name: metrics.LabelReason, Value: reason},
+			{Name: metrics.LabelSource, Value: "sampled"},
+		},
+		From: named("gpu_violation_"+name+"_residency_accumulated", plain), With: []field{named("gpu_violation_current_accumulated_counter",
+			plain)}, Is: share,
+		Quality: metrics.Approximate, Why: "the share of ticks in which it held, times the time between two readings of the page",
+	}
 }
 
 // amdViolated reports whether an MI3xx lowers its clocks for a reason now.
 func amdViolated(reason, name string) Row {
-	return Row{To: metrics.GPUClockEventActive, Set: set(metrics.LabelReason, reason), From: named("gpu_violation_"+name+"_residency_percentage", plain), Fold: some,
-		Quality: metrics.Derived, Why: "whether it held for any part of the last sample"}
+	return Row{
+		To: metrics.GPUClockEventActive, Set: set(metrics.LabelReason, reason),
+		From: named("gpu_violation_"+name+"_residency_percentage", plain), Fold: some,
+		Quality: metrics.Derived, Why: "whether it held for any part of the last sample",
+	}
 }
 
 func amdECC(severity, name string) Row {

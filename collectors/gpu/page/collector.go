@@ -183,7 +183,8 @@ func (c *Collector) Read(ctx context.Context, now time.Time) {
 		reasons = append(reasons, r.Server()+" "+reason)
 		details = append(details, r.Server()+": "+err.Error()+": "+Remedy(reason))
 	}
-	c.note(strings.Join(reasons, ", "), "no other exporter's GPU metrics can be used", "reason", strings.Join(reasons, ", "), "err", strings.Join(details, "; "))
+	c.note(strings.Join(reasons, ", "), "no other exporter's GPU metrics can be used", "reason", strings.Join(reasons, ", "), "err",
+		strings.Join(details, "; "))
 	c.publish(false, Snapshot{series: states}, nil, nil)
 }
 
@@ -212,7 +213,8 @@ func Remedy(reason string) string {
 	case reason == reasonNoGPUs:
 		return "give the URL of dcgm-exporter (port 9400) or of AMD's device-metrics-exporter (port 5000)"
 	case reason == reasonNoUUID:
-		return "let that exporter keep the label that identifies a GPU (UUID of dcgm-exporter, serial_number or gpu_id of AMD's); a relabelling before it may drop it"
+		return "let that exporter keep the label that identifies a GPU (UUID of dcgm-exporter, serial_number or gpu_id of AMD's); a " +
+			"relabelling before it may drop it"
 	case strings.HasPrefix(reason, scrape.HTTPStatus):
 		return "see the log of that exporter: if one field fails, dcgm-exporter serves no metrics"
 	}

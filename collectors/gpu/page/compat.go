@@ -20,21 +20,34 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// served lists what dcgm-exporter serves by default, with the type that it writes. Source: etc/default-counters.csv of d5e5f51. Rates of PCIe and
-// the sum of all NVLinks are left out: there is no such number here.
+// served lists what dcgm-exporter serves by default, with the type that it writes. Source: etc/default-counters.csv of
+// d5e5f51. Rates of PCIe and the sum of all NVLinks are left out: there is no such number here.
 var served = []struct {
 	name string
 	is   dto.MetricType
 }{
-	{dev + "SM_CLOCK", dto.MetricType_GAUGE}, {dev + "MEM_CLOCK", dto.MetricType_GAUGE},
-	{dev + "MEMORY_TEMP", dto.MetricType_GAUGE}, {dev + "GPU_TEMP", dto.MetricType_GAUGE},
-	{dev + "POWER_USAGE", dto.MetricType_GAUGE}, {dev + "TOTAL_ENERGY_CONSUMPTION", dto.MetricType_COUNTER},
+	{dev + "SM_CLOCK", dto.MetricType_GAUGE},
+	{dev + "MEM_CLOCK", dto.MetricType_GAUGE},
+	{dev + "MEMORY_TEMP", dto.MetricType_GAUGE},
+	{dev + "GPU_TEMP", dto.MetricType_GAUGE},
+	{dev + "POWER_USAGE", dto.MetricType_GAUGE},
+	{dev + "TOTAL_ENERGY_CONSUMPTION", dto.MetricType_COUNTER},
 	{dev + "PCIE_REPLAY_COUNTER", dto.MetricType_COUNTER},
-	{dev + "GPU_UTIL", dto.MetricType_GAUGE}, {dev + "MEM_COPY_UTIL", dto.MetricType_GAUGE}, {dev + "ENC_UTIL", dto.MetricType_GAUGE}, {dev + "DEC_UTIL", dto.MetricType_GAUGE},
-	{dev + "XID_ERRORS", dto.MetricType_GAUGE}, {dev + "VGPU_LICENSE_STATUS", dto.MetricType_GAUGE},
-	{dev + "FB_FREE", dto.MetricType_GAUGE}, {dev + "FB_USED", dto.MetricType_GAUGE}, {dev + "FB_RESERVED", dto.MetricType_GAUGE},
-	{dev + "UNCORRECTABLE_REMAPPED_ROWS", dto.MetricType_COUNTER}, {dev + "CORRECTABLE_REMAPPED_ROWS", dto.MetricType_COUNTER}, {dev + "ROW_REMAP_FAILURE", dto.MetricType_GAUGE},
-	{profiling + "GR_ENGINE_ACTIVE", dto.MetricType_GAUGE}, {profiling + "PIPE_TENSOR_ACTIVE", dto.MetricType_GAUGE}, {profiling + "DRAM_ACTIVE", dto.MetricType_GAUGE},
+	{dev + "GPU_UTIL", dto.MetricType_GAUGE},
+	{dev + "MEM_COPY_UTIL", dto.MetricType_GAUGE},
+	{dev + "ENC_UTIL", dto.MetricType_GAUGE},
+	{dev + "DEC_UTIL", dto.MetricType_GAUGE},
+	{dev + "XID_ERRORS", dto.MetricType_GAUGE},
+	{dev + "VGPU_LICENSE_STATUS", dto.MetricType_GAUGE},
+	{dev + "FB_FREE", dto.MetricType_GAUGE},
+	{dev + "FB_USED", dto.MetricType_GAUGE},
+	{dev + "FB_RESERVED", dto.MetricType_GAUGE},
+	{dev + "UNCORRECTABLE_REMAPPED_ROWS", dto.MetricType_COUNTER},
+	{dev + "CORRECTABLE_REMAPPED_ROWS", dto.MetricType_COUNTER},
+	{dev + "ROW_REMAP_FAILURE", dto.MetricType_GAUGE},
+	{profiling + "GR_ENGINE_ACTIVE", dto.MetricType_GAUGE},
+	{profiling + "PIPE_TENSOR_ACTIVE", dto.MetricType_GAUGE},
+	{profiling + "DRAM_ACTIVE", dto.MetricType_GAUGE},
 }
 
 // DCGM writes a metrics page, then its GPU metrics with the names, units and labels of dcgm-exporter, by the same table in reverse. Metrics
@@ -78,7 +91,10 @@ type compat struct {
 
 // readCompat reads the series of GPUs on a metrics page.
 func readCompat(page []byte, hostname string) (*compat, error) {
-	c := &compat{series: series{}, hostname: hostname, infos: map[string]labels.Labels{}, profiles: map[ofGPU]string{}, owners: map[ofGPU][]labels.Labels{}}
+	c := &compat{
+		series: series{}, hostname: hostname, infos: map[string]labels.Labels{}, profiles: map[ofGPU]string{},
+		owners: map[ofGPU][]labels.Labels{},
+	}
 	var gpus bytes.Buffer
 	for line := range bytes.Lines(page) {
 		if bytes.HasPrefix(line, []byte("llm_gpu_")) {

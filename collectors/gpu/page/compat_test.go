@@ -53,8 +53,10 @@ func TestDCGMNamesComeBack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, uuid := range []string{"GPU-6c0e1f7a-2f0b-4d1c-9a55-0d7c3f1b2a01", "GPU-6c0e1f7a-2f0b-4d1c-9a55-0d7c3f1b2a02"} { // which collectors/ownership adds
-		ours = fmt.Appendf(ours, "llm_gpu_allocation_info{container=\"vllm\",gpu=\"%d\",gpu_uuid=%q,namespace=\"prod\",pod=\"chat-%d\"} 1\n", i, uuid, i)
+	// which collectors/ownership adds
+	for i, uuid := range []string{"GPU-6c0e1f7a-2f0b-4d1c-9a55-0d7c3f1b2a01", "GPU-6c0e1f7a-2f0b-4d1c-9a55-0d7c3f1b2a02"} {
+		ours = fmt.Appendf(ours, "llm_gpu_allocation_info{container=\"vllm\",gpu=\"%d\",gpu_uuid=%q,namespace=\"prod\",pod=\"chat-%d\"} 1\n",
+			i, uuid, i)
 	}
 	var out bytes.Buffer
 	if _, err := (DCGM{fixed(ours), "gpu-node-1"}).WriteTo(&out); err != nil {
@@ -88,7 +90,10 @@ func numbers(t *testing.T, page string) map[string]float64 {
 	for name, samples := range p {
 		for _, s := range samples {
 			key := name
-			for _, l := range []string{"gpu", "UUID", "pci_bus_id", "device", "modelName", "hostname", "DCGM_FI_DRIVER_VERSION", "container", "namespace", "pod"} {
+			for _, l := range []string{
+				"gpu", "UUID", "pci_bus_id", "device", "modelName", "hostname", "DCGM_FI_DRIVER_VERSION", "container",
+				"namespace", "pod",
+			} {
 				key += " " + s.labels.Get(l)
 			}
 			out[key] = s.value

@@ -37,7 +37,10 @@ func EqualLabels() map[string]string { return dcgm.equalLabels() }
 func (s *Source) equals() (all []Equal) {
 	for i := range s.Rows {
 		r := &s.Rows[i]
-		old := Equal{Name: r.From.name, To: r.To, Set: r.Set, Carry: r.Carry, Row: i, Unit: r.From.unit, Rate: r.Is == rate, Latest: r.Is == latest, Not: r.not()}
+		old := Equal{
+			Name: r.From.name, To: r.To, Set: r.Set, Carry: r.Carry, Row: i, Unit: r.From.unit, Rate: r.Is == rate,
+			Latest: r.Is == latest, Not: r.not(),
+		}
 		all = append(all, old)
 		if newer := old; r.From.renamed != "" {
 			newer.Name = r.From.renamed

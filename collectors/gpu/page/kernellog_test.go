@@ -60,7 +60,10 @@ func TestKernelLog(t *testing.T) {
 	n.want("absent", metrics.GPUXIDErrors, `source="dcgm"`)
 	n.want("0", metrics.GPUXIDErrors, uuid0, `gpu="0"`, `xid="79"`, `source="kmsg"`, `severity="page"`)
 	n.want("1", metrics.GPUXIDInfo, `xid="79"`)
-	for _, f := range []*metrics.Family{metrics.GPUXIDErrors, metrics.GPUXIDLastTimestamp, metrics.GPUSXIDErrors, metrics.GPUSXIDLastTimestamp, metrics.GPUXIDSourceUp} {
+	for _, f := range []*metrics.Family{
+		metrics.GPUXIDErrors, metrics.GPUXIDLastTimestamp, metrics.GPUSXIDErrors,
+		metrics.GPUSXIDLastTimestamp, metrics.GPUXIDSourceUp,
+	} {
 		n.want("1", metrics.GPUMetricSourceInfo, `metric="`+f.Name+`"`, `quality="native"`, `source="kernel log"`)
 		n.want("1", metrics.GPUMetricSourceInfo, `metric="`+f.Name+`"`) // and nothing else
 	}

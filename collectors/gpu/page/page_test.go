@@ -48,7 +48,10 @@ func newNode(t *testing.T) *node {
 }
 
 func (n *node) collector(targets ...Target) *Collector {
-	c, err := New(Options{Logger: slog.New(slog.NewTextHandler(&n.log, nil)), Targets: targets, Limits: scrape.Limits{BodyBytes: 1 << 20, Series: 5000, LabelValueBytes: 200}})
+	c, err := New(Options{Logger: slog.New(slog.NewTextHandler(&n.log, nil)), Targets: targets, Limits: scrape.Limits{
+		BodyBytes: 1 << 20,
+		Series:    5000, LabelValueBytes: 200,
+	}})
 	if err != nil {
 		n.t.Fatal(err)
 	}
@@ -273,10 +276,12 @@ func TestXIDsByChange(t *testing.T) {
 func TestNoXIDsAreNotZero(t *testing.T) {
 	n := newNode(t)
 	none := without(file(t, "dcgm-4.2.3"), xidGauge)
-	for _, page := range []string{none, none + `DCGM_EXP_XID_ERRORS_COUNT{gpu="0",UUID="` + uuid0 + `",xid="79",window_size_in_ms="300000"} 3` + "\n"} {
+	for _, page := range []string{none, none + `DCGM_EXP_XID_ERRORS_COUNT{gpu="0",UUID="` + uuid0 +
+		`",xid="79",window_size_in_ms="300000"} 3` + "\n"} {
 		n.read(page)
 		n.want("absent", metrics.GPUXIDErrors)
-		n.want("1", metrics.GPUMetricSourceInfo, `metric="llm_gpu_xid_errors_total"`, `quality="missing"`, "no series shows whether XIDs are read")
+		n.want("1", metrics.GPUMetricSourceInfo, `metric="llm_gpu_xid_errors_total"`, `quality="missing"`,
+			"no series shows whether XIDs are read")
 		n.want("absent", metrics.GPUMetricSourceInfo, `metric="llm_gpu_xid_errors_total"`, `source="DCGM`)
 	}
 	for _, want := range []string{"0", "1", "1"} {
@@ -322,7 +327,8 @@ func TestImpossibleNumbers(t *testing.T) {
 		}
 		n.want("absent", metrics.GPUReadingsDropped, uuid1)
 		for line := range strings.Lines(golden.Page(t, n.Collector)) {
-			if strings.HasPrefix(line, c.to.Name+"{") && strings.Contains(line, uuid0) && (c.to == metrics.GPUUtilization || c.to == metrics.GPUMemoryUsed) {
+			if strings.HasPrefix(line, c.to.Name+"{") && strings.Contains(line, uuid0) && (c.to == metrics.GPUUtilization ||
+				c.to == metrics.GPUMemoryUsed) {
 				t.Errorf("%s %s: %s", c.field, c.raw, line)
 			}
 		}
@@ -444,7 +450,8 @@ func TestWorkloadLabels(t *testing.T) {
 		t.Errorf("owners are %q, want %q", got, want)
 	}
 	page := regexp.MustCompile(`(container|namespace|pod)="`).ReplaceAllString(file(t, "dcgm-4.8.4"), `exported_$1="`)
-	page = strings.ReplaceAll(page, `",exported_container`, `",namespace="monitoring",pod="dcgm-exporter-x",instance="10.0.0.9:9400",exported_container`)
+	page = strings.ReplaceAll(page, `",exported_container`,
+		`",namespace="monitoring",pod="dcgm-exporter-x",instance="10.0.0.9:9400",exported_container`)
 	n.read(page)
 	if got, want := owners(n.Collector), []string{"prod chat-0 vllm", "prod chat-1 vllm"}; !slices.Equal(got, want) {
 		t.Errorf("owners are %q, want %q", got, want)
@@ -460,8 +467,10 @@ func TestAbsent(t *testing.T) {
 	n := newNode(t)
 	n.read(without(file(t, "dcgm-4.8.4"), "DCGM_FI_PROF_|MEMORY_TEMP|SM_CLOCK"))
 	for f, why := range map[*metrics.Family]string{
-		metrics.GPUMemoryBandwidthUtilization: "profiling module", metrics.GPUTensorActive: "SYS_ADMIN", metrics.GPUPCIeTransmit: "is not on the page",
-		metrics.GPUFabricState: "not established", metrics.GPUClockEventSeconds: "DCGM_FI_DEV_CLOCKS_EVENT_REASON_SW_POWER_CAP_NS is not on the page",
+		metrics.GPUMemoryBandwidthUtilization: "profiling module", metrics.GPUTensorActive: "SYS_ADMIN",
+		metrics.GPUPCIeTransmit:      "is not on the page",
+		metrics.GPUFabricState:       "not established",
+		metrics.GPUClockEventSeconds: "DCGM_FI_DEV_CLOCKS_EVENT_REASON_SW_POWER_CAP_NS is not on the page",
 	} {
 		n.want("absent", f)
 		n.want("1", metrics.GPUMetricSourceInfo, `metric="`+f.Name+`"`, `quality="missing"`, why)
@@ -543,11 +552,14 @@ func TestBadPages(t *testing.T) {
 		"http_500": {func(w http.ResponseWriter, _ *http.Request) {
 			http.Error(w, "failed to collect", http.StatusInternalServerError)
 		}, "see the log of that exporter"},
-		"unauthorized":   {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) }, "--gpu.source-http-config"},
-		"parse_error":    {text(strings.Replace(good, `modelName="NVIDIA`, `modelName="A "quoted" name`, 1)), "line 3"},
-		"not_metrics":    {text("<html>log in</html>\n"), "login page"},
-		"no_gpu_page":    {text("node_load1 0.5\n"), "9400"},
-		"limit_exceeded": {text(many(6000, func(i int) string { return "DCGM_FI_DEV_GPU_TEMP{gpu=\"" + strconv.Itoa(i) + "\"} 1" })), "5000 series"},
+		"unauthorized": {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) }, "--gpu.source-http-config"},
+		"parse_error":  {text(strings.Replace(good, `modelName="NVIDIA`, `modelName="A "quoted" name`, 1)), "line 3"},
+		"not_metrics":  {text("<html>log in</html>\n"), "login page"},
+		"no_gpu_page":  {text("node_load1 0.5\n"), "9400"},
+		"limit_exceeded": {
+			text(many(6000, func(i int) string { return "DCGM_FI_DEV_GPU_TEMP{gpu=\"" + strconv.Itoa(i) + "\"} 1" })),
+			"5000 series",
+		},
 		"limit_exceeded ": {text(many(200, func(i int) string {
 			return "DCGM_FI_DEV_GPU_TEMP{gpu=\"0\",UUID=\"GPU-" + strconv.Itoa(i) + "\"} 1"
 		})), "128 GPUs"},
@@ -659,7 +671,8 @@ func TestAMD(t *testing.T) {
 		n.want("2.1e+09", metrics.GPUClock, first, `domain="sm"`)
 		n.want("2", metrics.GPUVisible)
 	}
-	partition := strings.NewReplacer(`gpu_id="1"`, `gpu_id="8"`, `gpu_partition_id="0"`, `gpu_partition_id="1"`, `692347000121`, first).Replace(page)
+	partition := strings.NewReplacer(`gpu_id="1"`, `gpu_id="8"`, `gpu_partition_id="0"`, `gpu_partition_id="1"`, `692347000121`, first).
+		Replace(page)
 	n = newNode(t)
 	n.read(without(page, `692347000121`) + without(partition, `gpu_id="0"|^#`))
 	n.want("1", metrics.GPUVisible)
@@ -694,7 +707,9 @@ func TestAMDThrottledAndUnhealthy(t *testing.T) {
 	n.read(with(t, page, "gpu_violation_socket_thermal_residency_accumulated", first, "250500")) // a third of 15 seconds
 	n.want("5", metrics.GPUClockEventSeconds, first, `reason="socket_thermal"`, `source="sampled"`)
 	n.want("0", metrics.GPUClockEventSeconds, first, `reason="sw_power_cap"`)
-	n.read(with(t, with(t, page, "gpu_violation_current_accumulated_counter", first, "10"), "gpu_violation_socket_thermal_residency_accumulated", first, "10")) // a restart
+	// a restart
+	n.read(with(t, with(t, page, "gpu_violation_current_accumulated_counter", first, "10"),
+		"gpu_violation_socket_thermal_residency_accumulated", first, "10"))
 	n.want("5", metrics.GPUClockEventSeconds, first, `reason="socket_thermal"`)
 	n.read(file(t, "amd-1.5.1"))
 	n.want("absent", metrics.GPUClockEventSeconds)

@@ -44,8 +44,10 @@ func parse(p *scrape.Page, limits scrape.Limits) (*parsed, error) {
 	}
 	for _, source := range sources {
 		if prefix, ok := source.Recognise(s); ok {
-			out := &parsed{Source: source, series: s, prefix: prefix, gpus: map[string]gpu.Identity{}, infos: map[string][]string{},
-				drivers: map[[2]string]bool{}, partitions: map[ofGPU][2]string{}, owners: map[gpu.Owner]bool{}, blanks: map[dropped]float64{}}
+			out := &parsed{
+				Source: source, series: s, prefix: prefix, gpus: map[string]gpu.Identity{}, infos: map[string][]string{},
+				drivers: map[[2]string]bool{}, partitions: map[ofGPU][2]string{}, owners: map[gpu.Owner]bool{}, blanks: map[dropped]float64{},
+			}
 			out.redefines = source.Redefines == nil || source.Redefines(s)
 			return out, out.identify(limits)
 		}
@@ -100,7 +102,8 @@ func (p *parsed) nameless() string {
 func short(name string, l labels.Labels, limits scrape.Limits) (err error) {
 	l.Range(func(l labels.Label) {
 		if len(l.Value) > limits.LabelValueBytes {
-			err = scrape.Errorf(scrape.LimitExceeded, "label %s of %s has %d bytes, more than %d", l.Name, name, len(l.Value), limits.LabelValueBytes)
+			err = scrape.Errorf(scrape.LimitExceeded, "label %s of %s has %d bytes, more than %d", l.Name, name, len(l.Value),
+				limits.LabelValueBytes)
 		}
 	})
 	return err
@@ -113,7 +116,10 @@ func (p *parsed) gpu(uuid string, l labels.Labels) {
 		id := gpu.Identity{UUID: uuid, Index: index}
 		id.PCI, _ = gpu.CanonicalPCI(p.of(l, metrics.LabelPCIBusID))
 		p.gpus[uuid] = id
-		p.infos[uuid] = []string{p.of(l, metrics.LabelGPUName), id.PCI, "", p.of(l, metrics.LabelSerial), "", "", p.of(l, metrics.LabelVBIOSVersion)}
+		p.infos[uuid] = []string{
+			p.of(l, metrics.LabelGPUName), id.PCI, "", p.of(l, metrics.LabelSerial), "", "",
+			p.of(l, metrics.LabelVBIOSVersion),
+		}
 	}
 	if driver := p.of(l, metrics.LabelDriverVersion); driver != "" {
 		p.drivers[[2]string{driver, p.of(l, metrics.LabelNVMLVersion)}] = true
@@ -135,7 +141,8 @@ func (p *parsed) workload(id gpu.Identity, l labels.Labels, relayed bool) {
 	if relayed {
 		o.Namespace, o.Pod, o.Container = l.Get("exported_namespace"), l.Get("exported_pod"), l.Get("exported_container")
 	} else {
-		o.Namespace, o.Pod, o.Container = first(l, "namespace", "pod_namespace"), first(l, "pod", "pod_name"), first(l, "container", "container_name")
+		o.Namespace, o.Pod, o.Container = first(l, "namespace", "pod_namespace"), first(l, "pod", "pod_name"),
+			first(l, "container", "container_name")
 	}
 	if o.Pod != "" {
 		p.owners[o] = true
@@ -254,7 +261,10 @@ type memory struct {
 }
 
 func newMemory() *memory {
-	return &memory{gpus: map[string]gpu.Identity{}, sums: map[string]float64{}, ticks: map[string][2]float64{}, latest: map[string]float64{}, coming: map[string]int{}, drops: map[dropped]float64{}, counts: map[string]map[int]float64{}}
+	return &memory{
+		gpus: map[string]gpu.Identity{}, sums: map[string]float64{}, ticks: map[string][2]float64{},
+		latest: map[string]float64{}, coming: map[string]int{}, drops: map[dropped]float64{}, counts: map[string]map[int]float64{},
+	}
 }
 
 // dropped identifies readings of a metric of a GPU that were dropped for a reason.
@@ -302,9 +312,7 @@ func (m *memory) write(p *parsed, now time.Time, longest time.Duration) Snapshot
 	w.explain()
 	w.explainLog()
 	m.at = now
-	for uuid, id := range p.gpus {
-		m.gpus[uuid] = id
-	}
+	maps.Copy(m.gpus, p.gpus)
 	return w.out
 }
 
@@ -312,7 +320,10 @@ func (m *memory) write(p *parsed, now time.Time, longest time.Duration) Snapshot
 func (p *parsed) hasXIDs() bool { return p.Says[metrics.GPUXIDInfo] != "" }
 
 // fromLog lists what the kernel log provides.
-var fromLog = []*metrics.Family{metrics.GPUXIDErrors, metrics.GPUXIDLastTimestamp, metrics.GPUSXIDErrors, metrics.GPUSXIDLastTimestamp, metrics.GPUXIDSourceUp}
+var fromLog = []*metrics.Family{
+	metrics.GPUXIDErrors, metrics.GPUXIDLastTimestamp, metrics.GPUSXIDErrors, metrics.GPUSXIDLastTimestamp,
+	metrics.GPUXIDSourceUp,
+}
 
 // logged reports whether a family comes from the kernel log while that is read. The log names a GPU by its PCI address: if
 // the metrics page lacks one, XIDs stay those of the metrics page, which have the name that alerts need.
@@ -517,7 +528,10 @@ func (w *writer) xids(r *Row, uuid string) {
 		}
 	}
 	for code, n := range counts {
-		w.number(&Row{To: r.To, Carry: metrics.Carry{To: metrics.LabelXID}}, reading{ofGPU: ofGPU{uuid: uuid}, label: strconv.Itoa(code), value: n})
+		w.number(&Row{To: r.To, Carry: metrics.Carry{To: metrics.LabelXID}}, reading{
+			ofGPU: ofGPU{uuid: uuid}, label: strconv.Itoa(code),
+			value: n,
+		})
 	}
 }
 
@@ -561,7 +575,8 @@ func (w *writer) explain() {
 		case slices.ContainsFunc(slices.Collect(maps.Keys(w.blanks)), func(d dropped) bool { return d.metric == f.Name }):
 			w.info(f, w.prefix+w.Rows[i].From.name, metrics.Missing, "its numbers on the page are blank, or none that a GPU can have")
 		default:
-			w.info(f, "", metrics.Missing, w.prefix+w.Rows[i].From.name+" is not on the page: the GPU does not support it, or the exporter's configuration does not ask for it")
+			w.info(f, "", metrics.Missing, w.prefix+w.Rows[i].From.name+
+				" is not on the page: the GPU does not support it, or the exporter's configuration does not ask for it")
 		}
 	}
 }

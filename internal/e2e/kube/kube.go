@@ -59,14 +59,19 @@ func Start(t *testing.T, serviceAccount string, flags ...string) *Cluster {
 		t.Fatal(err)
 	}
 	write("key", string(pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)})))
-	write("tokens", fmt.Sprintf("%s,admin,1,system:masters\n%s,system:serviceaccount:%s,2,system:serviceaccounts\n", Admin, ServiceAccount, serviceAccount))
+	write("tokens", fmt.Sprintf("%s,admin,1,system:masters\n%s,system:serviceaccount:%s,2,system:serviceaccounts\n", Admin,
+		ServiceAccount, serviceAccount))
 	store, at := "http://"+e2e.Address(t), e2e.Address(t)
-	e2e.Start(t, etcd, "--data-dir="+dir+"/etcd", "--listen-client-urls="+store, "--advertise-client-urls="+store, "--listen-peer-urls=http://"+e2e.Address(t))
+	e2e.Start(t, etcd, "--data-dir="+dir+"/etcd", "--listen-client-urls="+store, "--advertise-client-urls="+store,
+		"--listen-peer-urls=http://"+e2e.Address(t))
 	_, port, _ := net.SplitHostPort(at)
 	c := &Cluster{URL: "https://" + at, CA: dir + "/apiserver.crt", args: []string{
-		"--etcd-servers=" + store, "--bind-address=127.0.0.1", "--secure-port=" + port, "--cert-dir=" + dir, "--token-auth-file=" + dir + "/tokens",
-		"--authorization-mode=RBAC", "--allow-privileged", "--disable-admission-plugins=ServiceAccount", "--service-cluster-ip-range=10.96.0.0/24",
-		"--service-account-issuer=https://test", "--service-account-key-file=" + dir + "/key", "--service-account-signing-key-file=" + dir + "/key",
+		"--etcd-servers=" + store, "--bind-address=127.0.0.1", "--secure-port=" + port, "--cert-dir=" + dir, "--token-auth-file=" + dir +
+			"/tokens",
+		"--authorization-mode=RBAC", "--allow-privileged", "--disable-admission-plugins=ServiceAccount",
+		"--service-cluster-ip-range=10.96.0.0/24",
+		"--service-account-issuer=https://test", "--service-account-key-file=" + dir + "/key", "--service-account-signing-key-file=" + dir +
+			"/key",
 	}}
 	c.args = append(c.args, flags...)
 	c.Serve(t)
