@@ -770,7 +770,7 @@ func lookFirst(t *testing.T, sim *rulesim.Sim, at time.Time) (panel, [][]engine.
 // wording returns the rules that put suspects into words.
 func wording(t *testing.T) []byte {
 	t.Helper()
-	words := []*metrics.Family{metrics.RecordedShown, metrics.RecordedSentence, metrics.RecordedVerdict}
+	words := []*metrics.Family{metrics.RecordedSentence, metrics.RecordedVerdict}
 	g := rules.Group{Name: "words", Interval: rules.Interval}
 	for _, of := range rules.Groups(rules.Options{}) {
 		g.Records = append(g.Records, of.Records...)
@@ -859,7 +859,7 @@ func TestSuspectsAreSentences(t *testing.T) {
 	for clue, want := range map[string]string{
 		"gpu_throttled":    "GPU 3 on gpu-node-1 is slowed down 40% of the time (hw_slowdown)",
 		"version_deployed": "Version 0.17.0 was deployed within the hour",
-		"slow_replica":     "llama-0 alone is slow: first tokens after 395 ms", "preemptions": "Each request is preempted 0.4 times",
+		"slow_replica":     "llama-0 alone is slow: first tokens after 395ms", "preemptions": "Each request is preempted 0.4 times",
 		"gpu_failed": "GPU 3 on gpu-node-1 must leave service (hw_slowdown)",
 	} {
 		if said[clue] != want {

@@ -222,10 +222,6 @@ var (
 			"first), and delays what it makes late or fail (empty for everything). The value is its strength, in the clue's own unit. runbook "+
 			"is the alert whose runbook has more detail.",
 		perModel, with(LabelGPU, LabelRunbook, LabelBranch, LabelClue, LabelOrder, LabelDelays, LabelUnit, LabelSays, LabelLever), suspects)
-	RecordedShown = recorded(Never, "model:llm_suspect:shown",
-		"Strength of a suspect as texts print it, rounded: shares in percent, long times in minutes. unit is what follows the number. Other "+
-			"labels as in model:llm_suspect:strength.",
-		perModel, with(LabelGPU, LabelRunbook, LabelBranch, LabelClue, LabelOrder, LabelDelays, LabelUnit, LabelSays, LabelLever), suspects)
 	RecordedSentence = recorded(Never, "model:llm_suspect:sentence",
 		"A suspect in words, always 1. says is a sentence with names and numbers filled in. Other labels as in model:llm_suspect:strength.",
 		perModel, with(LabelGPU, LabelRunbook, LabelBranch, LabelClue, LabelOrder, LabelDelays, LabelSays, LabelLever), suspects)

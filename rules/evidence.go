@@ -329,7 +329,7 @@ func againstUsual() promql.Expr {
 func evidenceGroups() []Group {
 	now := []Record{
 		{Name: metrics.RecordedChanged, Expr: lastChanges()},
-		{Name: usersServed(recentWindow), Expr: servedIn(recentWindow)},
+		{Name: usersServed(recentWindow), Expr: servedNow()},
 		{Name: metrics.RecordedVersion, Expr: versions()},
 	}
 	for _, window := range []time.Duration{minute, recentWindow, pageWindow} {

@@ -88,6 +88,13 @@ func servedIn(window time.Duration) promql.Expr {
 	return times(window.Seconds(), ofUsers(promql.Rate(promql.CountOf(metrics.TimeToFirstToken), window), window, 0))
 }
 
+// servedNow returns the requests of users that got a first token in recentWindow. It reads no record: vmalert would evaluate all that
+// reads this one later.
+func servedNow() promql.Expr {
+	return times(recentWindow.Seconds(), promql.Sum(modelLabels, promql.Or(promql.Rate(promql.CountOf(metrics.TimeToFirstToken), recentWindow),
+		times(-1, probes(RateWindow.Std())))))
+}
+
 // usersServed names the record of the requests of users in a window.
 func usersServed(window time.Duration) *metrics.Family {
 	return metrics.Window(metrics.RecordedUsersServed, slo.Duration(window).String())

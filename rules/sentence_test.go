@@ -23,15 +23,15 @@ func TestSentences(t *testing.T) {
 		place    []string
 		want     string
 	}{
-		{"{value} times", rules.Decimal, 1.2345, nil, "1.2 times"},
+		{"{value} times", rules.Decimal, 1.2345, nil, "1.23 times"},
 		{"{value} times", rules.Decimal, 0.0543, nil, "0.05 times"},
 		{"{value} wait", rules.Count, 1234.4, nil, "1234 wait"},
 		{"fails {value} of its requests", rules.Share, 0.2561, nil, "fails 26% of its requests"},
 		{"fails {value} of its requests", rules.Share, 0.0049, nil, "fails 0.49% of its requests"},
 		{"slowed down {value} of the time", rules.Share, 1.0034, nil, "slowed down 100% of the time"},
-		{"after {value}", rules.Seconds, 0.0452, nil, "after 45 ms"},
-		{"after {value}", rules.Seconds, 67.4, nil, "after 67 s"},
-		{"for {value}, and clients give up", rules.Seconds, 3630, nil, "for 61 min, and clients give up"},
+		{"after {value}", rules.Seconds, 0.0452, nil, "after 45ms"},
+		{"after {value}", rules.Seconds, 67.4, nil, "after 67s"},
+		{"for {value}, and clients give up", rules.Seconds, 3630, nil, "for 3630s, and clients give up"},
 		{"{engine} alone is slow", rules.Bare, 1, []string{
 			metrics.LabelPod, "llama-0", metrics.LabelServer, "10.0.0.1:8000",
 			metrics.LabelInstance, "exporter",

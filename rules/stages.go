@@ -37,11 +37,11 @@ func Stages(groups []Group) map[string][]int {
 }
 
 // after returns the first stage at which everything that the expressions read has been recorded, except a rule's own
-// earlier record.
+// earlier record, and what was recorded long before.
 func after(recorded map[string]int, itself string, all ...promql.Expr) (s int) {
 	for _, e := range all {
 		parser.Inspect(e, func(n parser.Node, _ []parser.Node) error {
-			if v, ok := n.(*parser.VectorSelector); ok && v.Name != itself {
+			if v, ok := n.(*parser.VectorSelector); ok && v.Name != itself && v.OriginalOffset < Interval {
 				if at, ok := recorded[v.Name]; ok {
 					s = max(s, at+1)
 				}

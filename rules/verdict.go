@@ -37,47 +37,43 @@ func suspectGroups() []Group {
 		}
 		records = append(records, Record{metrics.RecordedSuspect, c.Query, labels})
 	}
-	records = append(records, Record{Name: metrics.RecordedShown, Expr: shownSuspects()}, Record{
+	records = append(records, Record{
 		Name: metrics.RecordedSentence,
-		Expr: sentences(promql.Vector(metrics.RecordedShown)),
+		Expr: sentences(strengths()),
 	})
 	return chunked(SuspectGroups, Interval/2, records)
 }
 
-// shownSuspects returns the strength of each suspect as texts print it.
-func shownSuspects() promql.Expr {
+// strengths returns the strength of each suspect as texts print it. The label unit is what follows the number.
+func strengths() promql.Expr {
 	of := func(m *promql.Matcher) promql.Expr { return promql.Vector(metrics.RecordedSuspect, m) }
-	return twoDigits(promql.Or(inUnit(Share, of(promql.Eq(metrics.LabelUnit, string(Share)))),
+	return promql.Or(inUnit(Share, of(promql.Eq(metrics.LabelUnit, string(Share)))),
 		inUnit(Seconds, of(promql.Eq(metrics.LabelUnit, string(Seconds)))),
-		inUnit(Count, of(promql.NotRe(metrics.LabelUnit, string(Share+"|"+Seconds))))))
+		inUnit(Count, of(promql.NotRe(metrics.LabelUnit, string(Share+"|"+Seconds)))))
 }
 
-// inUnit converts strengths to what texts print, and writes what follows the number into the label unit.
+// inUnit converts strengths to what texts print, and writes what follows the number, if anything, into the label unit.
 func inUnit(u Unit, e promql.Expr) promql.Expr {
 	unit := func(name string, e promql.Expr) promql.Expr { return labelled(e, metrics.LabelUnit, name) }
 	switch u {
 	case Share:
-		return unit("%", promql.Call("clamp_max", times(100, e), promql.Num(100)))
+		return unit("%", times(100, e))
 	case Seconds:
-		return promql.Or(unit(" ms", below(times(1000, e), 1000)), unit(" s", below(promql.Ge(e, promql.Num(1)), 120)),
-			unit(" min", promql.Div(promql.Ge(e, promql.Num(120)), promql.Num(60))))
+		return promql.Or(unit("ms", below(times(1000, e), 1000)), promql.Ge(e, promql.Num(1)))
 	}
-	return unit("", e)
-}
-
-// twoDigits leaves two digits of a small number at least, and none after the point of a large one.
-func twoDigits(e promql.Expr) promql.Expr {
-	to := func(nearest float64) promql.Expr { return promql.Call("round", e, promql.Num(nearest)) }
-	return promql.Or(promql.Ge(to(1), promql.Num(10)), promql.Ge(to(0.1), promql.Num(1)), to(0.01))
+	return e
 }
 
 // Worded returns the results of a clue's expression in words, as the label says, even where they are not clear enough for
 // a suspect. labels are those of the clue's rule.
 func Worded(e promql.Expr, labels map[string]string) promql.Expr {
-	return sentences(labelled(twoDigits(inUnit(Unit(labels[metrics.LabelUnit]), e)), metrics.LabelSays, labels[metrics.LabelSays]))
+	for _, l := range []string{metrics.LabelUnit, metrics.LabelSays} {
+		e = labelled(e, l, labels[l])
+	}
+	return sentences(inUnit(Unit(labels[metrics.LabelUnit]), e))
 }
 
-// sentences fills the placeholders of the texts of suspects in, whose values are as texts print them. PromQL can
+// sentences fills the placeholders of the texts of suspects in. Numbers from ten on are whole. PromQL can
 // insert one label into another if both are parts of one text, so it joins them all first. What has no value is left
 // out with the word before it.
 func sentences(shown promql.Expr) promql.Expr {
@@ -87,7 +83,8 @@ func sentences(shown promql.Expr) promql.Expr {
 		metrics.LabelGPU, metrics.LabelReason,
 		metrics.LabelTier, metrics.LabelDPRank, metrics.LabelSetting, metrics.LabelOld, metrics.LabelNew,
 	}
-	args := []promql.Expr{promql.WithValue(value, shown), promql.Str(metrics.LabelSays), promql.Str("|")}
+	rounded := promql.Or(promql.Ge(promql.Call("round", shown), promql.Num(10)), promql.Call("round", shown, promql.Num(0.01)))
+	args := []promql.Expr{promql.WithValue(value, rounded), promql.Str(metrics.LabelSays), promql.Str("|")}
 	for _, l := range parts {
 		args = append(args, promql.Str(l))
 	}
@@ -98,17 +95,14 @@ func sentences(shown promql.Expr) promql.Expr {
 	fill := func(placeholder, from, with string) {
 		replace(fmt.Sprintf("(.*){%s}(([^|]*[|]){%d}([^|]+).*)", placeholder, slices.Index(parts, from)), "$1"+with+"$2")
 	}
-	fill(value, metrics.LabelUnit, "{value}$4")
-	fill(value, value, "$4")
+	replace("(.*){value}([^|]*[|]([^|]*)[|](%|m?s)?.*)", "$1$3$4$2") // the second part, and what begins the third
 	fill("engine", metrics.LabelPod, "$4")
 	fill("engine", metrics.LabelServer, "$4 on {instance}")
 	replace("(.*){engine}(.*)", "${1}one engine$2")
 	for _, l := range parts[slices.Index(parts, metrics.LabelInstance):] {
 		fill(l, l, "$4")
 	}
-	for range 2 {
-		replace(`(.*?)( on)? ?{\w+}(.*)`, "$1$3")
-	}
+	replace(`(.*?)(( on)? ?{\w+})+(.*)`, "$1$4")
 	replace("([^|]*).*", "$1")
 	return promql.Drop([]string{metrics.LabelUnit, value}, e)
 }

@@ -217,7 +217,7 @@ func TestVerdict(t *testing.T) {
 			r.started, r.crashes, r.waiting,
 				r.queue = onset, 5, 30, 0.24
 		}},
-		{"routing. p1 alone is slow: first tokens after 2 s.", slo.TTFT, true, func(r *replica) { r.ttft = 2 }},
+		{"routing. p1 alone is slow: first tokens after 2s.", slo.TTFT, true, func(r *replica) { r.ttft = 2 }},
 		{"memory. 0.3 KV transfers per request are lost.", slo.TTFT, false, func(r *replica) { r.lost, r.hits, r.queue = 0.3, 0.2, 0.2 }},
 		{"prefill. The prefix cache hit ratio is 10% of the usual.", slo.TTFT, false, func(r *replica) { r.hits, r.queue = 0.06, 0.2 }},
 		{"prefill. Prompts are 4 times as long as usual.", slo.ITL, false, func(r *replica) { r.prompt = 3600 }},
@@ -331,7 +331,7 @@ func TestVerdictEarly(t *testing.T) {
 		trouble
 	}{
 		"one of two replicas": {
-			"routing. p1 alone is slow: first tokens after 2 s.",
+			"routing. p1 alone is slow: first tokens after 2s.",
 			trouble{signal: slo.TTFT, replicas: 2, one: true, breaks: func(r *replica) { r.ttft = 2 }},
 		},
 		"the cache misses": {
@@ -371,7 +371,7 @@ func TestVerdictEarly(t *testing.T) {
 			}},
 		},
 		"a burst, most of which still waits": {
-			"queueing. 1.9 times as many requests arrive as usual.",
+			"queueing. 1.87 times as many requests arrive as usual.",
 			trouble{signal: slo.TTFT, replicas: 2, after: 2 * time.Minute, breaks: func(r *replica) {
 				r.requests, r.itl, r.running, r.waiting, r.grows, r.queue = 720, 0.055, 28, 400, 400, 0.24
 			}},
@@ -436,7 +436,7 @@ func TestVerdictEarly(t *testing.T) {
 			}},
 		},
 		"the way to them does not": {
-			"routing. First tokens are 900 ms later at the gateway than at the engines.",
+			"routing. First tokens are 900ms later at the gateway than at the engines.",
 			trouble{signal: slo.TTFT, replicas: 2, role: metrics.GatewayRole, breaks: func(r *replica) { r.hits, r.gatewayTTFT = 0.06, 1.2 }},
 		},
 	}

@@ -226,7 +226,7 @@ func (j *judge) evaluate() error {
 }
 
 func suspects(r rules.Record) int {
-	return slices.Index([]*metrics.Family{metrics.RecordedSuspect, metrics.RecordedShown, metrics.RecordedSentence}, r.Name)
+	return slices.Index([]*metrics.Family{metrics.RecordedSuspect, metrics.RecordedSentence}, r.Name)
 }
 
 // subject identifies a model.
