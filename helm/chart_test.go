@@ -1023,18 +1023,19 @@ func notes(t *testing.T, set ...string) string {
 
 // The notes say how to see that pods are wanted, and what is missing for what.
 func TestNotes(t *testing.T) {
-	for set, want := range map[string]string{
-		`port=9844`:      "get ds gpu-llm-node-exporter\n",
-		`port=9845`:      "DESIRED",
-		`port=9846`:      "set prometheusRule.grafanaURL",
-		`port=9847`:      "set prometheusRule.runbookURL",
-		`gpu.kmsg=false`: "gpu.kmsg=true (privileged)",
-		`fullnameOverride="` + strings.Repeat("l", 60) + `"`:                                     "-alertmanager -o go-template",
-		`cluster.enabled=true`:                                                                   "deploy/gpu-llm-node-exporter-cluster",
-		`cluster={"enabled":true,"config":{}}`:                                                   "cluster.config has neither targets nor probes",
-		`alertmanager.config={"enabled":true}`:                                                   "other than OnNamespace",
-		`alertmanager.config={"enabled":true,"receivers":{"llm-warning":{"webhookConfigs":[]}}}`: "set alertmanager.config.receivers.llm-critical",
+	for _, c := range [][2]string{
+		{`port=9844`, "get ds gpu-llm-node-exporter\n"},
+		{`port=9845`, "DESIRED"},
+		{`port=9846`, "set prometheusRule.grafanaURL"},
+		{`port=9847`, "set prometheusRule.runbookURL"},
+		{`gpu.kmsg=false`, "gpu.kmsg=true (privileged)"},
+		{`fullnameOverride="` + strings.Repeat("l", 60) + `"`, "-alertmanager -o go-template"},
+		{`cluster.enabled=true`, "deploy/gpu-llm-node-exporter-cluster"},
+		{`cluster={"enabled":true,"config":{}}`, "cluster.config has neither targets nor probes"},
+		{`alertmanager.config={"enabled":true}`, "other than OnNamespace"},
+		{`alertmanager.config={"enabled":true,"receivers":{"llm-warning":{"webhookConfigs":[]}}}`, "set alertmanager.config.receivers.llm-critical"},
 	} {
+		set, want := c[0], c[1]
 		if got := notes(t, set); !strings.Contains(got, want) {
 			t.Errorf("%s: the notes lack %q:\n%s", set, want, got)
 		}
