@@ -815,7 +815,8 @@ func TestSuspectsAreSentences(t *testing.T) {
 	}
 	defer sim.Close()
 	at := rulesim.Epoch.Add(7 * time.Minute)
-	place := labels.FromStrings(metrics.LabelServer, "10.0.0.1:8000", metrics.LabelPod, "llama-0", metrics.LabelNew, "0.17.0",
+	place := labels.FromStrings(metrics.LabelServer, "10.0.0.1:8000", metrics.LabelPod, "llama-0", metrics.LabelSetting, "version",
+		metrics.LabelOld, "0.16.0", metrics.LabelNew, "0.17.0",
 		metrics.LabelInstance, "gpu-node-1",
 		metrics.LabelGPU, "3", metrics.LabelGPUUUID, "GPU-3f2a91bc-0000-4000-8000-000000000000", metrics.LabelReason, "hw_slowdown",
 		metrics.LabelXID, "79", metrics.LabelTier, "cpu")
