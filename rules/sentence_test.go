@@ -28,7 +28,7 @@ func TestSentences(t *testing.T) {
 		{"{value} wait", rules.Count, 1234.4, nil, "1234 wait"},
 		{"fails {value} of its requests", rules.Share, 0.2561, nil, "fails 26% of its requests"},
 		{"fails {value} of its requests", rules.Share, 0.0049, nil, "fails 0.49% of its requests"},
-		{"slowed down {value} of the time", rules.Share, 1.0034, nil, "slowed down 100% of the time"},
+		{"slowed down {value} of the time", rules.Share, 1.0234, nil, "slowed down 100% of the time"},
 		{"after {value}", rules.Seconds, 0.0452, nil, "after 45ms"},
 		{"after {value}", rules.Seconds, 67.4, nil, "after 67s"},
 		{"for {value}, and clients give up", rules.Seconds, 3630, nil, "for 3630s, and clients give up"},

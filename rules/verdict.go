@@ -49,7 +49,7 @@ func strengths() promql.Expr {
 	of := func(m *promql.Matcher) promql.Expr { return promql.Vector(metrics.RecordedSuspect, m) }
 	return promql.Or(inUnit(Share, of(promql.Eq(metrics.LabelUnit, string(Share)))),
 		inUnit(Seconds, of(promql.Eq(metrics.LabelUnit, string(Seconds)))),
-		inUnit(Count, of(promql.NotRe(metrics.LabelUnit, string(Share+"|"+Seconds)))))
+		of(promql.NotRe(metrics.LabelUnit, string(Share+"|"+Seconds))))
 }
 
 // inUnit converts strengths to what texts print, and writes what follows the number, if anything, into the label unit.
@@ -57,7 +57,7 @@ func inUnit(u Unit, e promql.Expr) promql.Expr {
 	unit := func(name string, e promql.Expr) promql.Expr { return labelled(e, metrics.LabelUnit, name) }
 	switch u {
 	case Share:
-		return unit("%", times(100, e))
+		return unit("%", times(100, promql.Call("clamp_max", e, promql.Num(1))))
 	case Seconds:
 		return promql.Or(unit("ms", below(times(1000, e), 1000)), promql.Ge(e, promql.Num(1)))
 	}
@@ -77,7 +77,7 @@ func Worded(e promql.Expr, labels map[string]string) promql.Expr {
 // insert one label into another if both are parts of one text, so it joins them all first. What has no value is left
 // out with the word before it.
 func sentences(shown promql.Expr) promql.Expr {
-	const value = "value"
+	const value = "v"
 	parts := []string{
 		metrics.LabelSays, value, metrics.LabelUnit, metrics.LabelPod, metrics.LabelServer, metrics.LabelInstance,
 		metrics.LabelGPU, metrics.LabelReason,
