@@ -455,6 +455,9 @@ func (s shown) atThree(t *testing.T, in incident.Incident) {
 			t.Errorf("%s is %q: %v", column, r[column], r)
 		}
 	}
+	if r["burn"] != "no events" && !strings.Contains(r["what is bad"], " ") {
+		t.Errorf("what is bad is no sentence, but %q: %v", r["what is bad"], r)
+	}
 	since, _ := strconv.ParseFloat(strings.Fields(r["since"] + " -")[0], 64)
 	began := view.at.Sub(s.onset).Minutes()
 	last := began

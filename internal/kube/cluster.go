@@ -113,7 +113,7 @@ func (e callError) Error() string {
 		return "the service account lacks a permission: install the chart with discovery on, or bind a ClusterRole that allows it, or a " +
 			"Role in each --discovery.namespace: " + e.error.Error()
 	}
-	if request, ok := errors.AsType[*url.Error](e.error); ok {
+	if request, ok := errors.AsType[*url.Error](e.error); ok { // its address changes with each call
 		return "the API server does not answer: " + request.Err.Error()
 	}
 	return e.error.Error()
