@@ -162,6 +162,9 @@ var (
 		"Use of a model's fullest KV cache, if it was above 0.9 for five minutes in which requests waited there. Absent otherwise.", perModel)
 	RecordedAnswersMissing = recorded(Never, "model:llm_engine_answers:missing",
 		"Answers that the engines of a model usually give in two minutes, if they gave none in the last two. Absent otherwise.", perModel)
+	RecordedNeverSilent = recorded(Never, "model:llm_never_silent:last1d",
+		"First tokens of users that a model gave in two minutes in all but 2% of the day that ended ten minutes ago. Absent if fewer than four, "+
+			"and for models that have been recorded for less than a day.", perModel)
 	RecordedMissed = recorded(Never, "model:llm_missed:last1h",
 		"A model that had users' requests, or events of an objective, within the last hour. Absent if its metrics endpoint has replaced it "+
 			"with another model, and if it may be absent.", perModel)

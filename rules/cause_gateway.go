@@ -33,7 +33,8 @@ var (
 	ModelUnreached = &Alert{
 		Name:     "LLMModelUnreached",
 		Branch:   Routing,
-		Expr:     promql.And(promql.Vector(metrics.RecordedAnswersMissing), promql.CountBy(modelLabels, silentGateways())),
+		Expr: promql.Or(promql.And(promql.Vector(metrics.RecordedAnswersMissing), promql.CountBy(modelLabels, silentGateways())),
+			fellSilent()),
 		Severity: slo.Page,
 		For:      minute,
 		Keep:     5 * minute,
@@ -46,14 +47,44 @@ var (
 		},
 		Explains: []*Alert{FastBurn, SlowBurn},
 		Replaces: true,
-		Summary:  "Nobody reaches the model: its gateway does not answer, and its engines get no requests",
-		Description: "Its engines are idle and healthy. The engines usually give {{ $value | humanize }} answers in two minutes, but now " +
-			"give none. Send clients past the gateway, then read its log.",
+		Summary:  "Nobody reaches the model: its engines are up and idle, and get no requests",
+		Description: "They usually give {{ $value | humanize }} answers or more in two minutes, and now none. Send a request to an engine. " +
+			"If it answers, look in front of it: gateway, network, certificate, clients.",
 		Split: []Evidence{{"Gateways that do not answer", promql.CountBy([]string{metrics.LabelInstance, metrics.LabelPod, metrics.LabelServer},
 			silentGateways(sameModel()...)), foundEngine}},
 		Dashboard: IncidentDashboard,
 	}
 )
+
+// silence is how long no user's request arrives before a model that is never silent pages.
+const silence = 8 * minute
+
+// neverSilent returns how many first tokens of users each model gave in two minutes in all but 2% of the day that ended ten
+// minutes ago, if at least four: then it is not chance that none arrives in silence. A shorter record than a day cannot
+// tell a broken path from a client that has finished.
+func neverSilent() promql.Expr {
+	served := promql.Vector(usersServed(recentWindow))
+	return promql.And(promql.Ge(promql.Sum(modelLabels, promql.QuantileOver(0.02, promql.Offset(served, 10*minute), day)), promql.Num(4)),
+		promql.Sum(modelLabels, promql.Over("last_over_time", promql.Offset(served, day-hour), hour)))
+}
+
+// fellSilent returns neverSilent for each model whose engines were up and got no request of a user in silence. Requests
+// that run or wait need an answer, not a path. If other models of the namespace get at least 1.3 times as many requests as
+// before, and together half as many as this one usually gets, its requests may have moved to them. Once it has paged, the
+// page lasts as long as the silence, which soon is a part of the day.
+func fellSilent() promql.Expr {
+	got := func(ago time.Duration) promql.Expr {
+		return promql.Sum(modelLabels, promql.Over("avg_over_time", promql.Offset(promql.Vector(usersServed(recentWindow)), ago), silence))
+	}
+	up := promql.Equal(promql.Over("min_over_time", promql.Vector(metrics.RecordedModelUp), silence), promql.Num(1))
+	work := promql.Or(above(promql.Vector(metrics.RecordedRunning), 0), above(promql.Vector(metrics.RecordedWaiting), 0))
+	namespace := []string{metrics.LabelCluster, metrics.LabelNamespace}
+	more := promql.Sum(namespace, promql.Unless(got(0), promql.Lt(got(0), times(1.3, got(45*minute)))))
+	usual := promql.Vector(metrics.RecordedNeverSilent)
+	moved := promql.Lt(usual, times(2, more), promql.On(namespace...).ManyToOne())
+	paged := promql.And(promql.Over("last_over_time", usual, day), firing("LLMModelUnreached"), promql.On(modelLabels...))
+	return promql.Unless(both(promql.Or(promql.Unless(usual, moved), paged), below(got(0), 0.5), up), work)
+}
 
 func gatewayRole() *promql.Matcher { return promql.Eq(metrics.LabelRole, metrics.GatewayRole) }
 

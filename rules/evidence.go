@@ -337,6 +337,7 @@ func evidenceGroups() []Group {
 			perStage(modelLabels), window, 0)})
 	}
 	yesterday := Group{Name: "llm-yesterday", Interval: 4 * minute} // less than the five minutes for which an instant query sees it
+	yesterday.Records = append(yesterday.Records, Record{Name: metrics.RecordedNeverSilent, Expr: neverSilent()})
 	for i, f := range facts() {
 		if f.Before != nil {
 			yesterday.Records = append(yesterday.Records, Record{metrics.RecordedEvidence, f.Before, f.labels(f.Name+OfBefore, order(2*i))})
