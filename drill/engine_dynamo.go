@@ -90,14 +90,14 @@ func (d *Dynamo) Finished(r *Request) {
 	case r.Cut || d.lost && r.Rejected:
 		d.done.WithLabelValues("error", "unavailable").Inc()
 		d.failures.WithLabelValues("Unavailable", "backend.unavailable").Inc()
-	case r.Rejected: // with 529
+	case r.Full: // with 529
 		d.rejected.Inc()
 		d.failures.WithLabelValues("CapacityExhausted", "capacity.pool_exhausted").Inc()
 		d.done.WithLabelValues("error", "overload").Inc()
 	case r.Aborted:
 		d.cancelled.Inc()
 		d.done.WithLabelValues("error", "cancelled").Inc()
-	case r.Failed:
+	case r.Failed || r.Rejected:
 		d.failures.WithLabelValues("Internal", "runtime.unclassified").Inc()
 		d.done.WithLabelValues("error", "internal").Inc()
 	default:

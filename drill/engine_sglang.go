@@ -105,8 +105,12 @@ func (s *SGLang) Preempted() { s.retracted.Inc() }
 
 // Finished implements Observer.
 func (s *SGLang) Finished(r *Request) {
-	if r.Rejected { // --max-queued-requests: it never reached the engine
-		s.respond(http.StatusServiceUnavailable)
+	if r.Rejected { // it never reached the engine
+		status := http.StatusInternalServerError
+		if r.Full { // --max-queued-requests
+			status = http.StatusServiceUnavailable
+		}
+		s.respond(status)
 		return
 	}
 	if r.Aborted {

@@ -66,11 +66,11 @@ func (t *TGI) Finished(r *Request) {
 	if r.Aborted { // the server forgets a client that has left
 		return
 	}
-	if r.Rejected { // max_concurrent_requests
+	if r.Full { // max_concurrent_requests
 		t.failure.WithLabelValues("overloaded").Inc()
 		return
 	}
-	if r.Failed {
+	if r.Failed || r.Rejected {
 		t.failure.WithLabelValues("generation").Inc()
 		return
 	}

@@ -66,7 +66,11 @@ func (t *TRTLLM) Preempted() {}
 // Finished implements Observer.
 func (t *TRTLLM) Finished(r *Request) {
 	if r.Rejected {
-		t.failed.WithLabelValues("503").Inc()
+		status := "500"
+		if r.Full {
+			status = "503"
+		}
+		t.failed.WithLabelValues(status).Inc()
 		return
 	}
 	if r.Hung { // only the core counts

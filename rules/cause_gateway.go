@@ -31,8 +31,8 @@ var (
 		Dashboard: EngineDashboard,
 	}
 	ModelUnreached = &Alert{
-		Name:     "LLMModelUnreached",
-		Branch:   Routing,
+		Name:   "LLMModelUnreached",
+		Branch: Routing,
 		Expr: promql.Or(promql.And(promql.Vector(metrics.RecordedAnswersMissing), promql.CountBy(modelLabels, silentGateways())),
 			fellSilent()),
 		Severity: slo.Page,

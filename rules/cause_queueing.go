@@ -13,7 +13,7 @@ import (
 var ClientsGiveUp = &Alert{
 	Name:      "LLMClientsGiveUp",
 	Branch:    Queueing,
-	Expr:      givenUp(),
+	Expr:      promql.Or(givenUp(), withoutToken()),
 	Severity:  slo.Page,
 	For:       2 * minute, // an interrupted load test shows for as long as the window
 	Scope:     []string{metrics.LabelModel},
@@ -46,6 +46,24 @@ func givenUp() promql.Expr {
 		promql.Lt(first, times(1./3, all)),
 		promql.Ge(promql.Sum(modelLabels, promql.Increase(promql.Vector(metrics.Requests), window)), promql.Num(10))),
 		above(dayBefore("aborted_before"), 1./3))
+}
+
+// withoutToken returns the share of each model's requests that were given up before their first token within ten minutes,
+// while others were served and none waited: a rank, or one of the engines, hangs. The share must exceed a twentieth and
+// twice the share that clients gave up the day before. Requests that ended had a first token or were given up, but for
+// those that ran when the window began and no longer do.
+func withoutToken() promql.Expr {
+	first := func(window time.Duration) promql.Expr {
+		return promql.Sum(modelLabels, promql.Rate(promql.CountOf(metrics.TimeToFirstToken), window))
+	}
+	ended := promql.Sum(modelLabels, promql.Rate(promql.Vector(metrics.Requests, promql.NotRe(metrics.LabelOutcome,
+		slo.FailedOutcomes+"|"+string(metrics.OutcomeInvalid+"|"+metrics.OutcomeUnknown))), causeWindow))
+	running := promql.Vector(metrics.RequestsRunning)
+	more := promql.Sum(modelLabels, promql.Sub(running, promql.Offset(running, causeWindow)))
+	without := promql.Add(promql.Sub(ended, first(causeWindow)), times(1/causeWindow.Seconds(), more))
+	share := above(promql.Div(promql.Ge(without, promql.Num(20/causeWindow.Seconds())), ended), 0.05)
+	waited := promql.Sum(modelLabels, promql.Over("max_over_time", promql.Vector(metrics.RequestsWaiting), causeWindow))
+	return promql.Unless(both(promql.Gt(share, times(2, dayBefore("aborted_before"))), above(first(recentWindow), 0)), above(waited, 0))
 }
 
 // heldBack returns how many requests wait, for three quarters of the time, at each replica that could run them. Its KV

@@ -115,21 +115,22 @@ func brokenClues() []Clue {
 		{
 			Branch: Engine, Name: "came_back", Runbook: "LLMEngineDown", Delays: Failures, Unit: Count,
 			Says: "{engine} was gone within the last five minutes",
-			Query: promql.And(promql.Max(replicaLabels, promql.Over("last_over_time", promql.Vector(metrics.EngineInfo), hour)),
+			Query: promql.Or(promql.And(servedWithin(hour),
 				promql.Or(promql.Over("last_over_time", promql.Vector(metrics.EngineUp, promql.Re(metrics.LabelReason,
 					"unreachable|connection_closed")), pageWindow),
 					above(restartsWithin(pageWindow), 0)), promql.On(pageLabels...)),
+				promql.Unless(servedWithin(pageWindow), promql.Vector(metrics.EngineUp), promql.On(pageLabels...))),
 		},
 		{
 			Branch: Engine, Name: "no_tokens", Runbook: "LLMEngineStalled", Unit: Seconds,
 			Says: "{engine} has made no progress for {value}, and clients give up",
 			Query: one(promql.And(above(promql.Max(replicaLabels, promql.Vector(metrics.EngineWithoutProgress)), 60),
-				above(aborted(modelLabels, recentWindow, 0), 2./3), promql.On(modelLabels...))),
+				promql.Or(above(aborted(modelLabels, recentWindow, 0), 2./3), withoutToken()), promql.On(modelLabels...))),
 		},
 		{
 			Branch: Engine, Name: "crash_loop", Runbook: "LLMEngineCrashLoop", Unit: Count,
 			Says: "{engine} restarted {value} times within six hours",
-			Query: promql.Mul(promql.Max(replicaLabels, promql.Over("last_over_time", promql.Vector(metrics.EngineInfo), hour)),
+			Query: promql.Mul(servedWithin(hour),
 				promql.And(promql.Vector(metrics.RecordedRestarts), above(restartsWithin(coldFor), 0)), promql.On(pageLabels...).ManyToOne()),
 		},
 	}
@@ -163,11 +164,6 @@ func wayClues() []Clue {
 			Says:  "Requests at {engine} need {value} adapters, more than fit",
 			Query: one(swapping()),
 		},
-		{
-			Branch: Queueing, Name: "admission", Runbook: "BranchHeldBackQueue", Delays: FirstToken, Unit: Count,
-			Says:  "{value} requests wait at {engine} although its KV cache has room",
-			Query: one(heldBack(recentWindow)),
-		},
 	}
 }
 
@@ -183,6 +179,11 @@ func memoryClues() []Clue {
 			Branch: Memory, Name: "kv_transfers_lost", Runbook: "LLMKVTransferFailures", Unit: Decimal,
 			Says:  "{value} KV transfers per request are lost",
 			Query: lostTransfers(modelLabels),
+		},
+		{
+			Branch: Queueing, Name: "admission", Runbook: "BranchHeldBackQueue", Delays: FirstToken, Unit: Count,
+			Says:  "{value} requests wait at {engine} although its KV cache has room",
+			Query: one(heldBack(recentWindow)),
 		},
 		{
 			Branch: Behaviour, Name: "output_limit", Runbook: "LLMRunawayGeneration", Delays: AnyToken, Unit: Share,
@@ -265,6 +266,11 @@ func engineClues() []Clue {
 				learntSlowdown()), collapsed()),
 		},
 		{
+			Branch: Engine, Name: "engines_fail", Runbook: "BranchFailingReplica", Delays: Failures, Unit: Share,
+			Says:  "The engines themselves fail {value} of the requests, and none waits",
+			Query: failInside(),
+		},
+		{
 			Branch: Queueing, Name: "arrivals_grew", Runbook: "BranchQueueing", Delays: AnyRequest, Unit: Decimal,
 			Says:  "{value} times as many requests arrive as usual",
 			Query: moreArrive(),
@@ -287,7 +293,7 @@ func engineClues() []Clue {
 		{
 			Branch: Decode, Name: "batch_grew", Runbook: "BranchLargeBatch", Delays: NextToken, Unit: Decimal,
 			Says:  "{value} times as many requests run at once as usual",
-			Query: above(against("running"), 1.5),
+			Query: promql.Unless(above(against("running"), 1.5), promql.Gt(waiting(), running)), // it is as large as it may be
 		},
 		{
 			Branch: Queueing, Name: "queue_long", Runbook: "BranchQueueing", Delays: AnyRequest, Unit: Count,
@@ -417,6 +423,17 @@ func moreWork() promql.Expr {
 	return promql.Unless(now("token_time"), promql.Or(below(against("computed|arrivals"), 1.3), below(more, 0.3), below(now("running"), 2)))
 }
 
+// failInside returns the share of requests that end with an error at a model's engines, where it is more than a twentieth
+// and no request waits there. Under too much load, requests wait before they fail. A counter that has one sample appeared
+// with its first error.
+func failInside() promql.Expr {
+	errors := promql.Vector(metrics.Requests, promql.Eq(metrics.LabelOutcome, string(metrics.OutcomeError)))
+	perSecond := promql.Or(promql.Rate(errors, pageWindow), times(1/pageWindow.Seconds(), errors))
+	share := promql.Div(promql.Sum(modelLabels, perSecond), above(ended(modelLabels, pageWindow), 0))
+	queued := promql.Sum(modelLabels, promql.Over("max_over_time", promql.Vector(metrics.RequestsWaiting), recentWindow))
+	return promql.Unless(above(share, 0.05), above(queued, 0))
+}
+
 // moreArrive returns how many times as many requests as usual arrive, where some wait or are refused. The excess must be
 // more than chance: three standard deviations of the usual number within two minutes.
 func moreArrive() promql.Expr {
@@ -464,9 +481,14 @@ func onTheWay(window time.Duration) promql.Expr {
 	return both(promql.Gt(late, promql.Call("clamp_min", engines, promql.Num(0.1))), atLeast(10, window))
 }
 
+// servedWithin returns each replica that served a model within a window.
+func servedWithin(window time.Duration, m ...*promql.Matcher) promql.Expr {
+	return promql.Max(replicaLabels, promql.Over("last_over_time", promql.Vector(metrics.EngineInfo, m...), window))
+}
+
 // stopped returns each engine that served a model within the hour and is down now.
 func stopped(m ...*promql.Matcher) promql.Expr {
-	return promql.Mul(promql.Max(replicaLabels, promql.Over("last_over_time", promql.Vector(metrics.EngineInfo, m...), hour)), down(),
+	return promql.Mul(servedWithin(hour, m...), down(),
 		promql.On(pageLabels...).ManyToOne())
 }
 

@@ -25,9 +25,16 @@ var SecondFault = &Alert{
 	Summary:  `{{ if eq $labels.clue "burn" }}The model fails or waits ten times as often as when it was paged{{ else }}Another fault, while an older one is still paged{{ end }}`,
 	Description: "The new fault began more than 15 minutes after the page. A lever against the first fault may have caused it, and may " +
 		"not help against it.",
-	Suspects: promql.OrOn(promql.Vector(metrics.RecordedSentence, sameModel(same(metrics.LabelClue)...)...), notPaged(),
+	Suspects: promql.OrOn(promql.Vector(metrics.RecordedSentence, sameModel(same(metrics.LabelClue)...)...),
+		promql.OrOn(newSuspects(), notPaged(), promql.On(modelLabels...)),
 		promql.On(modelLabels...)),
 	Dashboard: IncidentDashboard,
+}
+
+// newSuspects returns the suspects of the alert's model that the hour before did not have.
+func newSuspects() promql.Expr {
+	now := promql.Vector(metrics.RecordedSentence, sameModel()...)
+	return promql.Unless(now, promql.Over("last_over_time", promql.Offset(now, RateWindow.Std()), hour), promql.On(metrics.LabelClue))
 }
 
 // notPaged returns the suspects of the alert's model in branches other than the one that its page names.

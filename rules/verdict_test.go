@@ -3,6 +3,8 @@ package rules_test
 import (
 	"cmp"
 	"fmt"
+	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -18,7 +20,7 @@ import (
 // replica is the last minute in an engine's metrics: a number of requests, with these means and levels.
 type replica struct {
 	version                       string
-	down                          bool
+	down, evicted                 bool
 	minutes                       int           // for how many minutes it is gone
 	age                           int           // minutes since the test began
 	started, began                time.Duration // now, and at the last reading
@@ -119,6 +121,9 @@ func (r *replica) emitAs(model, pod string, emit rulesim.Emit) {
 	}
 	gauge(metrics.GPUUtilization, r.busy, gpu)
 	gauge(metrics.EngineGPUInfo, 1, engine, gpu...)
+	if r.evicted {
+		return
+	}
 	if r.minutes--; r.down || r.minutes >= 0 {
 		gauge(metrics.EngineUp, 0, page, metrics.LabelReason, "unreachable")
 		gauge(metrics.EngineRestarts, r.restarts, page)
@@ -231,6 +236,7 @@ func TestVerdict(t *testing.T) {
 		{"memory. The host tier of p1 stores no more KV cache.", slo.TTFT, true, func(r *replica) { r.pinned, r.queue = 0.97, 0.24 }},
 		{"queueing. More requests wait (60) than run.", slo.Availability, false, func(r *replica) { r.waiting = 20 }},
 		{"decode. 3 times as many requests run at once as usual.", slo.ITL, false, func(r *replica) { r.running, r.queue = 18, 0.24 }},
+		{"queueing. More requests wait (60) than run.", slo.ITL, false, func(r *replica) { r.running, r.waiting = 18, 20 }}, // no room in the batch
 		{"queueing. 3 times as many requests arrive as usual.", slo.TTFT, false, func(r *replica) {
 			r.requests, r.itl, r.running, r.waiting,
 				r.queue = 1800, 0.05, 18, 40, 0.24
@@ -283,6 +289,14 @@ func TestVerdict(t *testing.T) {
 		{"nothing stands out yet.", slo.TTFT, false, func(r *replica) { r.prefill, r.queue = 0.27, 0.25 }},
 		// what makes tokens late fails no request
 		{"nothing stands out yet.", slo.Availability, false, func(r *replica) { r.hits, r.itl, r.output = 0.06, 0.08, 60 }},
+		{
+			"engine. The engines themselves fail 58% of the requests, and none waits.", slo.Availability, false,
+			func(r *replica) { r.fails = 0.6 },
+		},
+		{"queueing. More requests wait (60) than run.", slo.Availability, false, // so that some fail
+			func(r *replica) { r.waiting, r.fails = 20, 0.6 }},
+		{"memory. 0.16 KV transfers per request are lost.", slo.TTFT, true, // which holds requests back
+			func(r *replica) { r.requests, r.running, r.waiting, r.queue, r.lost = 200, 1, 9, 0.24, 1.1 }},
 		{"engine. No synthetic request to p1:8000 on node-1 is answered.", slo.Availability, true, func(r *replica) { r.mute = 2 }},
 	}
 	all := map[string]trouble{}
@@ -294,6 +308,28 @@ func TestVerdict(t *testing.T) {
 		if said[fmt.Sprint(i)] != c.want {
 			t.Errorf("the page of %q begins with %q", c.want, said[fmt.Sprint(i)])
 		}
+	}
+}
+
+// TestFirstErrors checks that the first errors of a model's engines are a clue at once, although their counter is new.
+func TestFirstErrors(t *testing.T) {
+	t.Parallel()
+	clues := rules.Clues()
+	clue := clues[slices.IndexFunc(clues, func(c rules.Clue) bool { return c.Name == "engines_fail" })]
+	sim := newSim(t, reading(rules.Options{}, group(t, rules.Options{}, "llm-cause-stall"), clue.Query)...)
+	begins := 10 * time.Minute
+	if err := sim.Run(rulesim.Epoch, rulesim.Epoch.Add(begins+scrapeEvery), scrapeEvery, func(now time.Time, emit rulesim.Emit) {
+		at := now.Sub(rulesim.Epoch)
+		of := []string{metrics.LabelModel, "m", metrics.LabelPod, "p"}
+		emit(series(metrics.Requests.Name, append(of, metrics.LabelOutcome, string(metrics.OutcomeSuccess))...), at.Seconds())
+		if at >= begins {
+			emit(series(metrics.Requests.Name, append(of, metrics.LabelOutcome, string(metrics.OutcomeError))...), scrapeEvery.Seconds())
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if share := one(t, sim, clue.Query.String(), rulesim.Epoch.Add(begins)); math.Abs(share-0.2) > 0.01 {
+		t.Errorf("%g of the requests fail in the engines, want a fifth", share)
 	}
 }
 
@@ -433,6 +469,13 @@ func TestVerdictEarly(t *testing.T) {
 			trouble{signal: slo.Availability, replicas: 2, role: metrics.GatewayRole, gateway: new(""), breaks: func(r *replica) {
 				r.unreached,
 					r.fails = 1, 1
+			}},
+		},
+		"and its engines are gone with their pods": {
+			"engine. p1 was gone within the last five minutes.",
+			trouble{signal: slo.Availability, replicas: 1, role: metrics.GatewayRole, after: 2 * time.Minute, breaks: func(r *replica) {
+				r.unreached,
+					r.evicted = 1, true
 			}},
 		},
 		"the way to them does not": {

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/prometheus/prometheus/model/labels"
+
 	"github.com/llm-node-exporter/llm-node-exporter/drill"
 	"github.com/llm-node-exporter/llm-node-exporter/drill/incident"
 	"github.com/llm-node-exporter/llm-node-exporter/drill/play"
@@ -41,19 +43,9 @@ const lived = 65 * time.Minute
 // New draws the world of a seed.
 func New(seed uint64) Draw {
 	r := rand.New(rand.NewPCG(seed, 34))
-	p := drill.NewProfile("drawn")
-	// Arrivals of each replica, per second: the model carries about 50 of the usual length.
-	p.Arrivals, p.Swing = between(r, 0.02, 15), 0.6*r.Float64()
-	p.PromptTokens, p.OutputTokens, p.CacheHits = between(r, 300, 1500), between(r, 60, 250), 0.8*r.Float64()
-	f := world.Fleet{
-		Profile: p, Replicas: 1 + r.IntN(4), LeastLoaded: r.IntN(2) == 0, Probes: r.IntN(3) == 0,
-		Runtimes: []metrics.Runtime{pick(r, metrics.VLLM, metrics.VLLM, metrics.SGLang, metrics.TGI, metrics.TensorRTLLM)},
-	}
-	if r.IntN(4) == 0 {
-		f.ReadsGateway, f.Gateway = true, pick(r, metrics.LiteLLM, metrics.SMG)
-	}
+	f, speed := fleet(r)
 	c := pick(r, causes()...)
-	d := Draw{Seed: seed, Class: c.class, Want: c.want, Unserved: c.unserved, Options: play.Options{Seed: seed}}
+	d := Draw{Seed: seed, Class: c.class, Want: c.want, Unserved: c.unserved, Options: play.Options{Seed: seed, Relabel: relabelling(r)}}
 	switch r.IntN(4) {
 	case 0:
 		d.Options.WithoutGPUs = true
@@ -62,15 +54,25 @@ func New(seed uint64) Draw {
 		}
 	case 1:
 		d.Options.DCGM = []string{}
+		if c.class == "unlicensed" { // its field is not among dcgm-exporter's defaults
+			d.Want = append(slices.Clone(d.Want), rules.Engine)
+		}
 	}
 	faults := c.draw(r, &f)
+	if c.class == "bad-release" && f.Runtimes[0] == metrics.Dynamo { // no version of its engine is on its page
+		d.Want = append(slices.Clone(d.Want), rules.Engine)
+	}
+	f.Profile.Arrivals *= speed
 	if c.class == "crash-loop" {
 		d.Unserved = f.Replicas == 1 // the other one serves
 	}
 	if r.IntN(3) == 0 {
 		faults = append(faults, beside(r, f.Replicas)...)
 	}
-	history := pick(r, 20*time.Minute, time.Hour, 2*time.Hour)
+	history := pick(r, 20*time.Minute, time.Hour, time.Hour, 2*time.Hour, 2*time.Hour)
+	if r.IntN(30) == 0 {
+		history = 26 * time.Hour // costs a minute
+	}
 	f.Fresh = true
 	d.Options.Scrape = pick(r, 15*time.Second, 30*time.Second, 30*time.Second, 60*time.Second)
 	if together := []string{
@@ -78,6 +80,9 @@ func New(seed uint64) Draw {
 		"quiet-burst",
 	}; f.Runtimes[0] == metrics.VLLM && slices.Contains(together, c.class) && r.IntN(4) == 0 && !f.Probes {
 		f.Ranks = true
+	}
+	if f.Runtimes[0] == metrics.VLLM && !f.Ranks && r.IntN(6) == 0 { // prefill engines elsewhere compute the prompts
+		f.Profile.Release, f.Profile.Prefilled, f.Profile.Fetching = "0.26.0", true, 25e9
 	}
 	if r.IntN(4) == 0 { // another fault, which is mild, and older
 		faults = append(faults, mild(r, f.Replicas))
@@ -87,9 +92,68 @@ func New(seed uint64) Draw {
 	return d
 }
 
+// fleet draws healthy engines with their hardware, model and traffic, and how their speed compares with the one for which
+// the causes give arrivals.
+func fleet(r *rand.Rand) (f world.Fleet, speed float64) {
+	p := drill.NewProfile("drawn")
+	// Arrivals of each replica, per second: the usual hardware carries about 50 of the usual length.
+	p.Arrivals, p.Swing = between(r, 0.02, 15), 0.6*r.Float64()
+	p.Period = pick(r, 2*time.Minute, 2*time.Minute, 15*time.Minute, 4*time.Hour)
+	p.PromptTokens, p.OutputTokens, p.CacheHits = between(r, 300, 1500), between(r, 60, 250), 0.8*r.Float64()
+	if r.IntN(12) == 0 { // a classifier: many requests, short ones
+		p.Arrivals, p.PromptTokens, p.OutputTokens = between(r, 15, 50), between(r, 80, 250), between(r, 4, 20)
+	}
+	f = world.Fleet{
+		Replicas: 1 + r.IntN(4), LeastLoaded: r.IntN(2) == 0, Probes: r.IntN(3) == 0,
+		Runtimes: []metrics.Runtime{pick(r, metrics.VLLM, metrics.VLLM, metrics.VLLM, metrics.SGLang, metrics.SGLang, metrics.TGI,
+			metrics.TensorRTLLM, metrics.Dynamo, metrics.LlamaCpp)},
+	}
+	speed = 1
+	switch r.IntN(4) {
+	case 0:
+		p.GPU, p.Weights, speed = drill.L40S, drill.Llama8BFP8, 0.5
+	case 1: // a model of 27 billion parameters in four bits
+		p.Weights, speed = drill.Weights{Parameters: 27e9, Bytes: 0.55, KVBytesPerTok: 64 << 10, Attention: 4 * 16 * 24 * 256}, 0.2
+	}
+	if f.Runtimes[0] == metrics.LlamaCpp { // eight slots, and no request counts: its documentation asks for probes
+		p.MaxBatch, f.Probes, speed = 8, true, 0.1*speed
+	}
+	if r.IntN(4) == 0 {
+		f.ReadsGateway, f.Gateway = true, pick(r, metrics.LiteLLM, metrics.SMG)
+	}
+	f.Profile = p
+	return f, speed
+}
+
+// relabelling draws what Prometheus changes in labels: nothing, a cluster's name, or there are neither pods nor namespaces.
+func relabelling(r *rand.Rand) func(labels.Labels) labels.Labels {
+	return pick(r, nil, nil, nil,
+		func(l labels.Labels) labels.Labels {
+			return labels.NewBuilder(l).Set(metrics.LabelCluster, "eu-1").Labels()
+		},
+		func(l labels.Labels) labels.Labels {
+			return labels.NewBuilder(l).Del(metrics.LabelPod, metrics.LabelNamespace).Labels()
+		})
+}
+
 // beside returns a harmless event at the same time.
 func beside(r *rand.Rand, replicas int) []incident.Fault {
-	switch r.IntN(4) {
+	switch r.IntN(6) {
+	case 4: // a deployment of what ran before
+		return []incident.Fault{{At: -6 * time.Minute, Do: func(w *world.World) {
+			if replicas > 1 {
+				w.Replicas[replicas-1].Restart(time.Minute)
+			}
+		}}}
+	case 5: // a batch
+		return []incident.Fault{
+			{At: -15 * time.Minute, Do: func(w *world.World) {
+				w.Traffic.OutputTokens, w.Traffic.Arrivals = w.Traffic.OutputTokens*1.3, w.Traffic.Arrivals*1.2
+			}},
+			{At: 10 * time.Minute, Do: func(w *world.World) {
+				w.Traffic.OutputTokens, w.Traffic.Arrivals = w.Traffic.OutputTokens/1.3, w.Traffic.Arrivals/1.2
+			}},
+		}
 	case 0:
 		return []incident.Fault{{At: 2 * time.Minute, Do: func(w *world.World) { w.Traffic.OutputTokens *= 1.1 }}}
 	case 1:
@@ -159,6 +223,11 @@ func ofTraffic() []cause {
 			to := between(r, 3000, 6000)
 			return at(func(w *world.World) { w.Traffic.OutputTokens = to })
 		}},
+		{"speculation", []rules.Branch{rules.Decode}, false, func(r *rand.Rand, f *world.Fleet) []incident.Fault {
+			f.Runtimes = []metrics.Runtime{pick(r, metrics.VLLM, metrics.SGLang)}
+			f.Profile.Arrivals, f.Profile.Draft, f.Profile.Acceptance = between(r, 6, 15), 3, between(r, 0.6, 0.85)
+			return at(each(func(e *world.Replica) { e.Engine.Acceptance = 0.02 }))
+		}},
 		{"gateway-dead", []rules.Branch{rules.Routing}, true, func(_ *rand.Rand, f *world.Fleet) []incident.Fault {
 			f.ReadsGateway = true
 			return at(func(w *world.World) { w.GatewayDead = true })
@@ -219,6 +288,33 @@ func ofEngines() []cause {
 		{"dead", []rules.Branch{rules.Engine}, true, func(_ *rand.Rand, _ *world.Fleet) []incident.Fault {
 			return at(each(func(e *world.Replica) { e.Restart(24 * time.Hour) }))
 		}},
+		{"rank-hung", []rules.Branch{rules.Engine}, true, func(r *rand.Rand, f *world.Fleet) []incident.Fault {
+			f.Runtimes, f.Ranks, f.Probes, f.Replicas = []metrics.Runtime{metrics.VLLM}, true, false, 2+r.IntN(3)
+			return at(func(w *world.World) { w.Replicas[1].Engine.Wedged = true })
+		}},
+		{"all-fail", []rules.Branch{rules.Engine}, false, func(_ *rand.Rand, _ *world.Fleet) []incident.Fault {
+			return at(each(func(e *world.Replica) { e.Engine.Broken = true }))
+		}},
+		{"kv-transfers", []rules.Branch{rules.Memory}, false, func(r *rand.Rand, f *world.Fleet) []incident.Fault {
+			f.Runtimes = []metrics.Runtime{metrics.VLLM}
+			f.Profile.Release, f.Profile.Prefilled, f.Profile.Fetching, f.Profile.Arrivals = "0.26.0", true, 25e9, between(r, 20, 40)
+			share := between(r, 0.3, 0.9)
+			return at(each(func(e *world.Replica) { e.Engine.Lost = share }))
+		}},
+		{"evicted", []rules.Branch{rules.Engine}, true, func(_ *rand.Rand, _ *world.Fleet) []incident.Fault {
+			return at(each(func(e *world.Replica) { e.Down, e.Gone = true, true }))
+		}},
+		{"node-lost", []rules.Branch{rules.Engine, rules.Hardware}, true, func(_ *rand.Rand, _ *world.Fleet) []incident.Fault {
+			return at(func(w *world.World) {
+				w.ExporterDown, w.NodeDown = true, true
+				each(func(e *world.Replica) { e.Down, e.Gone = true, true })(w)
+			})
+		}},
+		{"unlicensed", []rules.Branch{rules.Hardware}, false, func(r *rand.Rand, _ *world.Fleet) []incident.Fault {
+			by := between(r, 4, 12)
+			return append([]incident.Fault{{At: -18 * time.Minute, Do: each(func(e *world.Replica) { e.GPU.Virtual = true })}},
+				at(each(func(e *world.Replica) { e.GPU.Unlicensed, e.Engine.Slow = true, by }))...)
+		}},
 		{"bad-release", []rules.Branch{rules.Release}, false, func(r *rand.Rand, _ *world.Fleet) []incident.Fault {
 			by := between(r, 5, 20)
 			return at(each(func(e *world.Replica) {
@@ -260,6 +356,24 @@ func quiet() []cause {
 			f.Profile.Arrivals = min(f.Profile.Arrivals, 6)
 			t := &world.Throttle{Reason: "sw_power_cap", Clock: between(r, 0.85, 0.98)}
 			return at(each(func(e *world.Replica) { e.GPU.Throttle = t }))
+		}},
+		{"quiet-release", nil, false, func(_ *rand.Rand, f *world.Fleet) (all []incident.Fault) {
+			f.Replicas = 3
+			for i := range f.Replicas {
+				all = append(all, incident.Fault{At: time.Duration(3*i) * time.Minute, Do: func(w *world.World) {
+					w.Replicas[i].Profile.Release = "0.17.0"
+					w.Replicas[i].Restart(time.Minute)
+				}})
+			}
+			return all
+		}},
+		{"quiet-xid", nil, false, func(r *rand.Rand, _ *world.Fleet) []incident.Fault {
+			xid := pick(r, 13, 31, 43)
+			return at(func(w *world.World) { w.Replicas[0].GPU.Report(xid) })
+		}},
+		{"quiet-misses", nil, false, func(r *rand.Rand, f *world.Fleet) []incident.Fault {
+			f.Replicas = 2 + r.IntN(3)
+			return at(func(w *world.World) { w.Replicas[1].Misses = 4 })
 		}},
 		{"quiet-restart", nil, false, func(_ *rand.Rand, f *world.Fleet) []incident.Fault {
 			f.Replicas = 3
