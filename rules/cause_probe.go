@@ -147,10 +147,12 @@ func unanswered() promql.Expr {
 }
 
 // probeFailures counts the requests in a row that failed at each address. At an engine with a queue, now or within two
-// minutes, probes wait as users do. Objectives count that wait, so these failures prove nothing.
+// minutes, or with first tokens that take half as long as a probe waits by default, probes wait as users do. Objectives
+// count that wait, so these failures prove nothing.
 func probeFailures() promql.Expr {
 	queues := promql.And(above(promql.Sum(atPage, promql.Rate(promql.Vector(metrics.GenerationTokens), recentWindow)), 0),
-		above(promql.Sum(atPage, promql.Over("max_over_time", promql.Vector(metrics.RequestsWaiting), recentWindow)), 0))
+		promql.Or(above(promql.Sum(atPage, promql.Over("max_over_time", promql.Vector(metrics.RequestsWaiting), recentWindow)), 0),
+			above(mean(metrics.TimeToFirstToken, atPage, recentWindow), 5)))
 	return promql.Unless(promql.Max(placeLabels, promql.Vector(metrics.ProbeFailures)), queues, promql.On(atPage...))
 }
 

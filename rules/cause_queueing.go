@@ -13,7 +13,7 @@ import (
 var ClientsGiveUp = &Alert{
 	Name:      "LLMClientsGiveUp",
 	Branch:    Queueing,
-	Expr:      promql.Or(givenUp(), withoutToken()),
+	Expr:      promql.Or(givenUp(), promql.Vector(metrics.RecordedWithoutToken)),
 	Severity:  slo.Page,
 	For:       2 * minute, // an interrupted load test shows for as long as the window
 	Scope:     []string{metrics.LabelModel},

@@ -125,7 +125,8 @@ func brokenClues() []Clue {
 			Branch: Engine, Name: "no_tokens", Runbook: "LLMEngineStalled", Unit: Seconds,
 			Says: "{engine} has made no progress for {value}, and clients give up",
 			Query: one(promql.And(above(promql.Max(replicaLabels, promql.Vector(metrics.EngineWithoutProgress)), 60),
-				promql.Or(above(aborted(modelLabels, recentWindow, 0), 2./3), withoutToken()), promql.On(modelLabels...))),
+				promql.Or(above(aborted(modelLabels, recentWindow, 0), 2./3), promql.Vector(metrics.RecordedWithoutToken)),
+				promql.On(modelLabels...))),
 		},
 		{
 			Branch: Engine, Name: "crash_loop", Runbook: "LLMEngineCrashLoop", Unit: Count,

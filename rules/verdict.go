@@ -24,6 +24,7 @@ func suspectGroups() []Group {
 		{Name: metrics.RecordedLeftGPU, Expr: leftGPU()},
 		{Name: metrics.RecordedFullTier, Expr: saturatedTier()},
 		{Name: metrics.RecordedYoung, Expr: freshlyStarted()},
+		{Name: metrics.RecordedWithoutToken, Expr: withoutToken()},
 		{Name: metrics.RecordedFullCache, Expr: promql.Max(modelLabels, fullCache())},
 	}
 	for i, c := range Clues() {

@@ -269,7 +269,7 @@ func (j *judge) models() ([]subject, error) {
 		return nil, err
 	}
 	if len(seen) == 0 && j.past != nil { // no engine is left here, so only pages that fire in Prometheus remain
-		for _, a := range j.alerts {
+		for _, a := range append(slices.Clone(j.alerts), rules.FastBurn) { // the recorded clues explain a burn
 			if a.Severity != slo.Page {
 				continue
 			}

@@ -476,6 +476,29 @@ func TestEngineGone(t *testing.T) {
 	}
 }
 
+// TestPodsGone checks that a model whose engines are gone with their pods before the first reading is judged by what a
+// Prometheus has recorded, as soon as its objective pages there.
+func TestPodsGone(t *testing.T) {
+	const page = `llm_gpu_up{gpu_uuid="G",gpu="0"} 1
+`
+	past := func(_ context.Context, query string, _ time.Time) (promql.Vector, error) {
+		series := ""
+		switch {
+		case strings.Contains(query, `alertname="LLMErrorBudgetFastBurn"`):
+			series = `ALERTS{alertname="LLMErrorBudgetFastBurn",alertstate="firing",namespace="prod",model_name="m",slo="availability"} 1`
+		case strings.Contains(query, `clue="came_back"`):
+			series = `model:llm_suspect:strength{namespace="prod",model_name="m",pod="p-0",branch="engine",clue="came_back",delays="failures",` +
+				`order="08",runbook="LLMEngineDown",says="{engine} was gone within the last five minutes",unit="count"} 1`
+		}
+		recorded, err := triage.Parse([]byte(series), t0)
+		return recorded.Series, err
+	}
+	v := judge(t, page, page, past)
+	if len(v) != 1 || v[0].Model != "m" || v[0].Branch != rules.Engine || v[0].Says != "p-0 was gone within the last five minutes" {
+		t.Errorf("%+v", v)
+	}
+}
+
 // TestXIDOfTheLastHour checks that an XID before the first reading counts if its date is recent.
 func TestXIDOfTheLastHour(t *testing.T) {
 	for ago, want := range map[time.Duration]rules.Branch{50 * time.Minute: rules.Hardware, 70 * time.Minute: ""} {

@@ -1,0 +1,70 @@
+package rules_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/llm-node-exporter/llm-node-exporter/internal/rulesim"
+	"github.com/llm-node-exporter/llm-node-exporter/rules"
+	"github.com/llm-node-exporter/llm-node-exporter/slo"
+)
+
+// TestSecondFaultNamesWhatIsNew pages for a burst. When the prefix cache misses forty minutes later, LLMSecondFault names
+// the cache, which the page now names, too, and not the burst.
+func TestSecondFaultNamesWhatIsNew(t *testing.T) {
+	t.Parallel()
+	file := rules.NewFile(rules.Groups(rules.Options{}), rules.Style{})
+	for g := range file.Groups {
+		for r := range file.Groups[g].Rules {
+			if rule := &file.Groups[g].Rules[r]; rule.Alert != rules.SecondFault.Name {
+				rule.Annotations = nil
+			}
+		}
+	}
+	content, err := rules.Encode(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sim, err := rulesim.New(content)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sim.Close()
+	const later = onset + 40*time.Minute
+	o := objective(t, "99.9%", slo.DefaultPeriod)
+	o.Signal = slo.TTFT
+	w := &world{objectives: []slo.Objective{o}, services: []*service{{
+		model: "m", pod: "p1", slo: o.Name, threshold: "0.5", perSecond: constant(10),
+		badShare: func(at time.Duration) float64 {
+			if at >= later {
+				return 0.9
+			}
+			return during(onset, later, 0.03, 0)(at)
+		},
+	}}}
+	r := well()
+	w.extra = func(at time.Duration, emit rulesim.Emit) {
+		switch at {
+		case onset:
+			r.requests, r.itl, r.running, r.waiting, r.queue = 1800, 0.05, 18, 40, 0.24
+		case later:
+			r.hits = 0.06
+		}
+		r.emit("p1", emit)
+	}
+	var said string
+	for at := time.Duration(0); at < later+5*time.Minute && said == ""; at += scrapeEvery {
+		if err := sim.Run(rulesim.Epoch.Add(at), rulesim.Epoch.Add(at+scrapeEvery), scrapeEvery, w.scrape); err != nil {
+			t.Fatal(err)
+		}
+		for _, a := range sim.Firing() {
+			if a.Name == rules.SecondFault.Name {
+				said = a.Annotations.Get("split")
+			}
+		}
+	}
+	if !strings.Contains(said, "prefill. The prefix cache hit ratio") {
+		t.Errorf("the second fault is %q", said)
+	}
+}
