@@ -7,12 +7,12 @@ import (
 
 // TestDraw plays a fixed seed, whose users suffer and for which somebody is woken.
 func TestDraw(t *testing.T) {
-	if s, err := playDraw(t.Context(), 8, io.Discard); err != nil || s.Class != "gateway-fails" || !s.Incident || s.Pages != 1 ||
+	if s, err := playDraw(t.Context(), 4529, io.Discard); err != nil || s.Class != "gateway-fails" || !s.Incident || s.Pages != 1 ||
 		!s.Page.Right {
 		t.Errorf("got %+v, %v; want one page about routing", s, err)
 	}
-	// A burst that is meant to be harmless, and of which two thirds of the users feel too much.
-	if s, err := playDraw(t.Context(), 3089, io.Discard); err != nil || s.Class != "quiet-burst" || !s.Due || s.Incident || s.Pages != 1 {
+	// A rollout that is meant to be harmless, and in which 7% of the requests fail.
+	if s, err := playDraw(t.Context(), 4551, io.Discard); err != nil || s.Class != "quiet-release" || !s.Due || s.Incident || s.Pages != 1 {
 		t.Errorf("got %+v, %v; want a page that was due", s, err)
 	}
 }
