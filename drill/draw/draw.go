@@ -62,7 +62,7 @@ func New(seed uint64) Draw {
 	if c.class == "bad-release" && f.Runtimes[0] == metrics.Dynamo { // no version of its engine is on its page
 		d.Want = append(slices.Clone(d.Want), rules.Engine)
 	}
-	f.Profile.Arrivals *= speed
+	f.Profile.Arrivals = max(0.02, f.Profile.Arrivals*speed)
 	if c.class == "crash-loop" {
 		d.Unserved = f.Replicas == 1 // the other one serves
 	}
@@ -195,7 +195,7 @@ type cause struct {
 }
 
 // causes lists the causes that are drawn.
-func causes() []cause { return append(append(ofTraffic(), ofEngines()...), quiet()...) }
+func causes() []cause { return slices.Concat(ofTraffic(), ofEngines(), ofFleets(), quiet()) }
 
 // ofTraffic lists causes in the behaviour of clients, and in front of the engines.
 func ofTraffic() []cause {
@@ -288,6 +288,12 @@ func ofEngines() []cause {
 		{"dead", []rules.Branch{rules.Engine}, true, func(_ *rand.Rand, _ *world.Fleet) []incident.Fault {
 			return at(each(func(e *world.Replica) { e.Restart(24 * time.Hour) }))
 		}},
+	}
+}
+
+// ofFleets lists faults of ranks, transfers, nodes, releases and single replicas.
+func ofFleets() []cause {
+	return []cause{
 		{"rank-hung", []rules.Branch{rules.Engine}, true, func(r *rand.Rand, f *world.Fleet) []incident.Fault {
 			f.Runtimes, f.Ranks, f.Probes, f.Replicas = []metrics.Runtime{metrics.VLLM}, true, false, 2+r.IntN(3)
 			return at(func(w *world.World) { w.Replicas[1].Engine.Wedged = true })
