@@ -119,7 +119,8 @@ func brokenClues() []Clue {
 				promql.Or(promql.Over("last_over_time", promql.Vector(metrics.EngineUp, promql.Re(metrics.LabelReason,
 					"unreachable|connection_closed")), pageWindow),
 					above(restartsWithin(pageWindow), 0)), promql.On(pageLabels...)),
-				promql.Unless(servedWithin(pageWindow), promql.Vector(metrics.EngineUp), promql.On(pageLabels...))),
+				promql.And(promql.Unless(servedWithin(pageWindow), promql.Vector(metrics.EngineUp), promql.On(pageLabels...)),
+					promql.Or(promql.Vector(metrics.EngineUp), promql.Vector(metrics.GPUUp)), promql.On(asker...))), // their exporter answers
 		},
 		{
 			Branch: Engine, Name: "no_tokens", Runbook: "LLMEngineStalled", Unit: Seconds,

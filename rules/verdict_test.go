@@ -20,7 +20,7 @@ import (
 // replica is the last minute in an engine's metrics: a number of requests, with these means and levels.
 type replica struct {
 	version                       string
-	down, evicted                 bool
+	down, evicted, unread         bool
 	minutes                       int           // for how many minutes it is gone
 	age                           int           // minutes since the test began
 	started, began                time.Duration // now, and at the last reading
@@ -58,7 +58,7 @@ func (r *replica) emit(pod string, emit rulesim.Emit) {
 	probe := []string{metrics.LabelModel, "m", metrics.LabelServer, pod + ":8000"}
 	emit(series(metrics.ProbeFailures.Name, probe...), r.mute)
 	emit(series(metrics.ProbeRequests.Name, append(probe, metrics.LabelOutcome, string(metrics.ProbeOK))...), 1)
-	if pod == "p1" {
+	if pod == "p1" && !r.unread {
 		r.gateway(emit)
 	}
 }
@@ -121,7 +121,7 @@ func (r *replica) emitAs(model, pod string, emit rulesim.Emit) {
 	}
 	gauge(metrics.GPUUtilization, r.busy, gpu)
 	gauge(metrics.EngineGPUInfo, 1, engine, gpu...)
-	if r.evicted {
+	if r.evicted || r.unread {
 		return
 	}
 	if r.minutes--; r.down || r.minutes >= 0 {
@@ -476,6 +476,13 @@ func TestVerdictEarly(t *testing.T) {
 			trouble{signal: slo.Availability, replicas: 1, role: metrics.GatewayRole, after: 2 * time.Minute, breaks: func(r *replica) {
 				r.unreached,
 					r.evicted = 1, true
+			}},
+		},
+		"and their exporter is gone": {
+			"nothing stands out yet.",
+			trouble{signal: slo.Availability, replicas: 1, role: metrics.GatewayRole, after: 2 * time.Minute, breaks: func(r *replica) {
+				r.unreached,
+					r.unread = 1, true
 			}},
 		},
 		"the way to them does not": {
