@@ -14,22 +14,7 @@ import (
 // the cache, which the page now names, too, and not the burst.
 func TestSecondFaultNamesWhatIsNew(t *testing.T) {
 	t.Parallel()
-	file := rules.NewFile(rules.Groups(rules.Options{}), rules.Style{})
-	for g := range file.Groups {
-		for r := range file.Groups[g].Rules {
-			if rule := &file.Groups[g].Rules[r]; rule.Alert != rules.SecondFault.Name {
-				rule.Annotations = nil
-			}
-		}
-	}
-	content, err := rules.Encode(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	sim, err := rulesim.New(content)
-	if err != nil {
-		t.Fatal(err)
-	}
+	sim := loaded(t, rules.Groups(rules.Options{}))
 	defer sim.Close()
 	const later = onset + 40*time.Minute
 	o := objective(t, "99.9%", slo.DefaultPeriod)

@@ -23,14 +23,7 @@ import (
 func TestPageCarriesTheSplit(t *testing.T) {
 	t.Parallel()
 	groups := rules.Groups(rules.Options{})
-	content, err := rules.Encode(rules.NewFile(groups, rules.Style{DashboardURL: "https://grafana.example/d/{uid}"}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	sim, err := rulesim.New(content)
-	if err != nil {
-		t.Fatal(err)
-	}
+	sim := loaded(t, groups)
 	defer sim.Close()
 
 	const model = "meta-llama/Llama \"3\"" // needs quoting in queries and in addresses
