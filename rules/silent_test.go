@@ -20,6 +20,7 @@ func TestTrafficThatIsGone(t *testing.T) {
 	since := func(at, from time.Duration) bool { return at >= from }
 	for name, c := range map[string]struct {
 		perMinute float64
+		begins    time.Duration
 		asks      func(at time.Duration, replica int) bool
 		with      func(at time.Duration, perReplica func(f *metrics.Family, v float64, labels ...string))
 		beside    func(at time.Duration) float64 // requests per minute of another model of the namespace
@@ -39,7 +40,8 @@ func TestTrafficThatIsGone(t *testing.T) {
 		"at one of two replicas": {
 			perMinute: 20, asks: func(at time.Duration, replica int) bool { return replica > 0 || !since(at, gone) },
 		},
-		"after two hours": {perMinute: 20, asks: func(at time.Duration, _ int) bool { return at > gone-2*time.Hour && !since(at, gone) }},
+		"after two hours":                    {perMinute: 20, asks: func(at time.Duration, _ int) bool { return at > gone-2*time.Hour && !since(at, gone) }},
+		"at a model that is three hours old": {perMinute: 20, begins: gone - 3*time.Hour},
 		"as each night": {
 			perMinute: 20, asks: func(at time.Duration, _ int) bool { return (at+day-gone)%day > 40*time.Minute },
 		},
@@ -52,9 +54,9 @@ func TestTrafficThatIsGone(t *testing.T) {
 			},
 		},
 		"all engines restart": {
-			perMinute: 20, asks: func(at time.Duration, _ int) bool { return at < gone || at > gone+9*time.Minute },
+			perMinute: 20, asks: func(at time.Duration, _ int) bool { return at < gone || at > gone+24*time.Minute },
 			with: func(at time.Duration, emit func(f *metrics.Family, v float64, labels ...string)) {
-				emit(metrics.EngineUp, metrics.Bool(at < gone || at > gone+8*time.Minute))
+				emit(metrics.EngineUp, metrics.Bool(at < gone || at > gone+20*time.Minute))
 			},
 		},
 		"declared": {
@@ -86,6 +88,9 @@ func TestTrafficThatIsGone(t *testing.T) {
 				emit(l, totals[l.String()])
 			}
 			w.extra = func(at time.Duration, emit rulesim.Emit) {
+				if at < c.begins {
+					return
+				}
 				for i, pod := range []string{"p1", "p2"} {
 					page := []string{metrics.LabelNamespace, "prod", metrics.LabelPod, pod, metrics.LabelServer, pod + ":8000"}
 					of := append([]string{metrics.LabelModel, "m"}, page...)
