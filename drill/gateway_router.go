@@ -65,20 +65,26 @@ func (s *SGLangRouter) Arrived() {
 	s.received.Inc()
 }
 
-// Answered implements Gateway: after its retries the router has no worker left.
+// Answered implements Gateway: after its retries the router has no worker left, or has reached none.
 func (s *SGLangRouter) Answered(status int) {
-	s.exhausted.Inc()
-	s.respond(s.upstream, status)
-	s.respond(s.responses, status)
-	s.took.Observe(smgHeader.Seconds())
-}
-
-func (s *SGLangRouter) respond(to *prometheus.CounterVec, status int) {
-	code := ""
+	code := "call_upstream_request_error"
 	if status == http.StatusServiceUnavailable {
 		code = "no_available_workers"
 	}
-	to.WithLabelValues(strconv.Itoa(status), code).Inc()
+	s.fail(status, code)
+}
+
+// fail counts a failure after all retries. A failure of the worker itself has no code.
+func (s *SGLangRouter) fail(status int, code string) {
+	s.exhausted.Inc()
+	s.respond(status, code)
+	s.took.Observe(smgHeader.Seconds())
+}
+
+func (s *SGLangRouter) respond(status int, code string) {
+	for _, to := range []*prometheus.CounterVec{s.upstream, s.responses} {
+		to.WithLabelValues(strconv.Itoa(status), code).Inc()
+	}
 }
 
 // Tries implements Gateway.
@@ -115,8 +121,7 @@ func (b behindRouter) FirstToken(r *Request) {
 
 // header counts an answer that begins well. Its end counts nowhere.
 func (b behindRouter) header() {
-	b.router.respond(b.router.upstream, http.StatusOK)
-	b.router.respond(b.router.responses, http.StatusOK)
+	b.router.respond(http.StatusOK, "")
 	b.router.routed.Observe(smgHeader.Seconds())
 	b.router.took.Observe(smgHeader.Seconds())
 	b.router.circuit.WithLabelValues("http://" + b.host).Set(0)
@@ -125,8 +130,8 @@ func (b behindRouter) header() {
 // Finished implements Observer.
 func (b behindRouter) Finished(r *Request) {
 	switch {
-	case r.Rejected:
-		b.router.Answered(http.StatusInternalServerError)
+	case r.Rejected, r.Failed && r.FirstToken == 0:
+		b.router.fail(http.StatusInternalServerError, "")
 	case r.FirstToken == 0:
 		b.header()
 	}

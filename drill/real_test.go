@@ -456,3 +456,17 @@ func TestRouterCountsArrivals(t *testing.T) {
 	}
 	check("simulated", simulated(t, s), 10, 10, 5)
 }
+
+// The router adds the error that it met itself to a status, and nothing to that of an engine.
+func TestRouterPassesFailuresOn(t *testing.T) {
+	s := NewSGLangRouter("m", []string{"a:1"})
+	s.Before(&census{}, "a:1").Finished(&Request{Failed: true, Done: time.Second})
+	s.Answered(http.StatusInternalServerError)
+	for code, state := range map[string]string{"": "all500", "call_upstream_request_error": "hang"} {
+		for what, page := range map[string]series{"real": captured(t, "sglang-router-0.3.2-"+state), "simulated": simulated(t, s)} {
+			if page.sum("smg_router_upstream_responses_total", "status_code", "500", "error_code", code) == 0 {
+				t.Errorf("%s: no answer 500 with the code %q", what, code)
+			}
+		}
+	}
+}

@@ -22,6 +22,9 @@ var (
 		"Requests that the gateway refused without asking an engine, by reason: rate_limited, capacity, timeout (in its queue), no_endpoint "+
 			"or other.",
 		EngineLabels, with(LabelReason, LabelRoute, LabelTenant, LabelPriority)).experimental()
+	GatewayEngineFailures = Gateway.counter("llm_gateway_engine_failures_total",
+		"Answers of engines to the gateway that say they failed (5xx). Engines that did not answer are not counted.",
+		EngineLabels).experimental()
 	GatewayWorkers = Gateway.gauge(Sum, "llm_gateway_workers",
 		"Workers, endpoints or deployments behind the gateway. Those without a reason may get requests. The others get none, because of "+
 			"circuit_open "+

@@ -106,9 +106,9 @@ func ofGateways(perPage promql.Expr) promql.Expr {
 }
 
 // gatewayFailsAlone returns the share of a gateway's requests to a model that fail, where it is more than one in a
-// hundred and more than four times the share that the engines of the model fail. A gateway that names no model, or a
-// model that no engine names, is compared with the engines of its namespace that fail most. Engines that no request
-// reaches fail none.
+// hundred and more than four times the share that the engines of the model fail, by their own counts and by its. A
+// gateway that names no model, or a model that no engine names, is compared with the engines of its namespace that fail
+// most. Engines that no request reaches fail none.
 func gatewayFailsAlone(window time.Duration) promql.Expr {
 	perModel, namespace := promql.On(modelLabels...), []string{metrics.LabelCluster, metrics.LabelNamespace}
 	fails := above(promql.Max(replicaLabels, promql.Vector(metrics.RecordedFailing, gatewayRole())), 0.01)
@@ -117,7 +117,18 @@ func gatewayFailsAlone(window time.Duration) promql.Expr {
 		promql.Vector(metrics.RecordedServed), perModel)
 	engines := promql.Or(promql.Or(promql.And(failing(modelLabels, window), idle), idle),
 		promql.Add(times(0, unnamed), promql.Max(namespace, promql.Or(now("failed"), idle)), promql.On(namespace...).ManyToOne()))
-	return promql.Gt(fails, times(4, engines), perModel.ManyToOne())
+	return promql.Unless(promql.Gt(fails, times(4, engines), perModel.ManyToOne()),
+		promql.Lt(fails, times(4, failedAtEngines(replicaLabels, recentWindow))))
+}
+
+// failedAtEngines returns the share of the requests that reached an engine through a gateway and that the engine failed, for
+// engines that do not count these themselves. A gateway may count a wrong address as a failure of the engine.
+func failedAtEngines(by []string, window time.Duration) promql.Expr {
+	failed := promql.Sum(by, promql.Rate(promql.Vector(metrics.GatewayEngineFailures), window))
+	well := promql.Sum(by, promql.Rate(promql.Vector(metrics.Requests, gatewayRole(), promql.NotRe(metrics.LabelOutcome,
+		slo.UncountedOutcomes+"|"+slo.FailedOutcomes)), window))
+	own := promql.Vector(metrics.Requests, promql.Eq(metrics.LabelOutcome, string(metrics.OutcomeError)))
+	return promql.Unless(promql.Div(failed, above(promql.Add(failed, promql.Or(well, times(0, failed))), 0)), own, promql.On(modelLabels...))
 }
 
 // ofGatewayRequests returns how often something happened per request that ended at a model's gateways.

@@ -425,15 +425,13 @@ func moreWork() promql.Expr {
 	return promql.Unless(now("token_time"), promql.Or(below(against("computed|arrivals"), 1.3), below(more, 0.3), below(now("running"), 2)))
 }
 
-// failInside returns the share of requests that end with an error at a model's engines, where it is more than a twentieth
-// and no request waits there. Under too much load, requests wait before they fail. A counter that has one sample appeared
-// with its first error.
+// failInside returns the share of requests that a model's engines fail, by their own counts or by a gateway's, where it is
+// more than a twentieth and no request waits there. Under too much load, requests wait before they fail.
 func failInside() promql.Expr {
 	errors := promql.Vector(metrics.Requests, promql.Eq(metrics.LabelOutcome, string(metrics.OutcomeError)))
-	perSecond := promql.Or(promql.Rate(errors, pageWindow), times(1/pageWindow.Seconds(), errors))
-	share := promql.Div(promql.Sum(modelLabels, perSecond), above(ended(modelLabels, pageWindow), 0))
+	share := promql.Div(promql.Sum(modelLabels, promql.Rate(errors, pageWindow)), above(ended(modelLabels, pageWindow), 0))
 	queued := promql.Sum(modelLabels, promql.Over("max_over_time", promql.Vector(metrics.RequestsWaiting), recentWindow))
-	return promql.Unless(above(share, 0.05), above(queued, 0))
+	return promql.Unless(above(promql.Or(share, failedAtEngines(modelLabels, recentWindow)), 0.05), above(queued, 0))
 }
 
 // moreArrive returns how many times as many requests as usual arrive, where some wait or are refused. The excess must be

@@ -37,6 +37,8 @@ type replica struct {
 	adapters                      float64 // that requests ask for, of which four fit
 	mute                          float64 // probes that it leaves unanswered, in a row
 	unreached, fails              float64 // shares of requests that the gateway before it fails, and that it fails itself
+	failedThere                   float64 // share of requests that engines fail, as the gateway counts
+	silent                        bool    // it counts no requests itself
 	gatewayDown, quantized        bool
 	gatewayTTFT                   float64
 	gatewayModel                  *string // what the gateway calls the model; nil: as the engines do
@@ -85,14 +87,14 @@ func (r *replica) gateway(emit rulesim.Emit) {
 			emit(l, r.totals[l.String()])
 		}
 	}
-	for outcome, n := range map[metrics.Outcome]float64{
-		metrics.OutcomeSuccess: 1800 * (1 - r.unreached),
-		metrics.OutcomeError:   1800 * r.unreached,
-	} {
-		l := series(metrics.Requests.Name, append([]string{metrics.LabelOutcome, string(outcome)}, page...)...)
+	counter := func(f *metrics.Family, n float64, more ...string) {
+		l := series(f.Name, append(more, page...)...)
 		r.totals[l.String()] += n
 		emit(l, r.totals[l.String()])
 	}
+	counter(metrics.Requests, 1800*(1-r.unreached), metrics.LabelOutcome, string(metrics.OutcomeSuccess))
+	counter(metrics.Requests, 1800*r.unreached, metrics.LabelOutcome, string(metrics.OutcomeError))
+	counter(metrics.GatewayEngineFailures, 1800*r.failedThere)
 }
 
 func (r *replica) emitAs(model, pod string, emit rulesim.Emit) {
@@ -168,7 +170,9 @@ func (r *replica) emitAs(model, pod string, emit rulesim.Emit) {
 	gauge(metrics.KVTierPinned, r.pinned, engine, metrics.LabelTier, string(metrics.TierHost))
 	counter(metrics.Requests, "", r.requests*r.cut, engine, metrics.LabelOutcome, string(metrics.OutcomeLength))
 	counter(metrics.Requests, "", r.requests*(1-r.cut-r.left)*(1-r.fails), engine, metrics.LabelOutcome, string(metrics.OutcomeSuccess))
-	counter(metrics.Requests, "", r.requests*r.fails, engine, metrics.LabelOutcome, string(metrics.OutcomeError))
+	if !r.silent {
+		counter(metrics.Requests, "", r.requests*r.fails, engine, metrics.LabelOutcome, string(metrics.OutcomeError))
+	}
 	counter(metrics.Requests, "", r.requests*r.left, engine, metrics.LabelOutcome, string(metrics.OutcomeAbort))
 }
 
@@ -311,7 +315,7 @@ func TestVerdict(t *testing.T) {
 	}
 }
 
-// TestFirstErrors checks that the first errors of a model's engines are a clue at once, although their counter is new.
+// TestFirstErrors checks that the first errors of a model's engines are a clue at once.
 func TestFirstErrors(t *testing.T) {
 	t.Parallel()
 	clues := rules.Clues()
@@ -322,14 +326,13 @@ func TestFirstErrors(t *testing.T) {
 		at := now.Sub(rulesim.Epoch)
 		of := []string{metrics.LabelModel, "m", metrics.LabelPod, "p"}
 		emit(series(metrics.Requests.Name, append(of, metrics.LabelOutcome, string(metrics.OutcomeSuccess))...), at.Seconds())
-		if at >= begins {
-			emit(series(metrics.Requests.Name, append(of, metrics.LabelOutcome, string(metrics.OutcomeError))...), scrapeEvery.Seconds())
-		}
+		errors := scrapeEvery.Seconds() * metrics.Bool(at >= begins) // from zero on: TestFailedAnswersCount
+		emit(series(metrics.Requests.Name, append(of, metrics.LabelOutcome, string(metrics.OutcomeError))...), errors)
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if share := one(t, sim, clue.Query.String(), rulesim.Epoch.Add(begins)); math.Abs(share-0.2) > 0.01 {
-		t.Errorf("%g of the requests fail in the engines, want a fifth", share)
+	if share := one(t, sim, clue.Query.String(), rulesim.Epoch.Add(begins)); math.Abs(share-1./6) > 0.001 { // 60 of 360 within five minutes
+		t.Errorf("%g of the requests fail in the engines, want a sixth", share)
 	}
 }
 
@@ -437,6 +440,19 @@ func TestVerdictEarly(t *testing.T) {
 			trouble{signal: slo.Availability, replicas: 2, role: metrics.GatewayRole, gateway: new(""), breaks: func(r *replica) {
 				r.unreached,
 					r.requests = 1, 0
+			}},
+		},
+		"and counts the failures of engines that count none themselves": {
+			"engine. The engines themselves fail 100% of the requests, and none waits.",
+			trouble{
+				signal: slo.Availability, replicas: 2, role: metrics.GatewayRole, before: func(r *replica) { r.silent = true },
+				breaks: func(r *replica) { r.unreached, r.failedThere, r.requests = 1, 1, 0 },
+			},
+		},
+		"or at its own wrong address, of engines that do": {
+			"routing. Gateway g1 fails 100% of its requests, the engines fail far fewer.",
+			trouble{signal: slo.Availability, replicas: 2, role: metrics.GatewayRole, breaks: func(r *replica) {
+				r.unreached, r.failedThere, r.requests = 1, 1, 0
 			}},
 		},
 		"and fails for an engine that was gone": {

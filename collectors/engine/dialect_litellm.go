@@ -65,6 +65,14 @@ var litellmRows = slices.Concat(
 			Plus:   true,
 			Absent: litellmUntried, Quality: metrics.Approximate, Why: litellmLast,
 		},
+		engineFailures(Row{
+			From: litellmTotal, Where: asks("route"), Absent: noFinish, Quality: metrics.Approximate,
+			Why: "refused connections count, too",
+		}, Count{
+			From: litellmFailed, Is: scrape.Counter, Optional: true, Where: slices.Concat(asks("route"),
+				matching(labels.MatchRegexp, "exception_status", "5.."), matching(labels.MatchNotRegexp, "model_id", "|None"),
+				matching(labels.MatchNotRegexp, "exception_class", ".*(Connection|Timeout).*")),
+		}),
 		{
 			To: metrics.GatewayRetries, From: "litellm_deployment_successful_fallbacks_total", Is: scrape.Counter,
 			Carry:  []metrics.Carry{litellmTeam},

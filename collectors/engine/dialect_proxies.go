@@ -128,7 +128,10 @@ func istioSide(reporter string) []Row {
 			Quality: metrics.Approximate, Why: allRoutes,
 		}},
 		byStatus(requests, "response_code", proxyOutcome, service),
-		[]Row{{
+		[]Row{engineFailures(Row{From: "istio_requests_total", Where: side, Quality: metrics.Approximate, Why: allRoutes}, Count{
+			From: "istio_requests_total", Is: scrape.Counter, Optional: true,
+			Where: slices.Concat(side, matching(labels.MatchRegexp, "response_code", "5.."), is("response_flags", "-")),
+		}), {
 			To: metrics.GatewayRejections, From: "istio_requests_total", Is: scrape.Counter, Absent: "no request was refused",
 			Where: slices.Concat(side, matching(labels.MatchRegexp, "response_flags", "RL|RLSE|UO|UH|NR")),
 			Carry: []metrics.Carry{service, {From: "response_flags", To: metrics.LabelReason, Map: values(map[string]string{

@@ -63,6 +63,10 @@ var smgRows = append(workerRows("smg_worker_health", "smg_worker_cb_state", "", 
 		To: metrics.GatewayResponses, From: "smg_http_responses_total", Is: scrape.Counter, Where: asks("path"), Absent: noFinish,
 		Carry: []metrics.Carry{{From: "status_code", To: metrics.LabelCode, Map: statusCode}, {From: "path", To: metrics.LabelRoute}},
 	},
+	engineFailures(Row{From: smgUpstream, Absent: noFinish}, Count{
+		From: smgUpstream, Is: scrape.Counter, Optional: true,
+		Where: slices.Concat(matching(labels.MatchRegexp, "status_code", "5.."), is("error_code", "")),
+	}),
 	{
 		To: metrics.GatewayRetries, From: "smg_worker_retries_total", Is: scrape.Counter, Absent: "no request was retried",
 		Carry: []metrics.Carry{{From: "endpoint", To: metrics.LabelRoute}},
@@ -89,6 +93,7 @@ var smgRows = append(workerRows("smg_worker_health", "smg_worker_cb_state", "", 
 }...)
 
 const (
+	smgUpstream  = "smg_router_upstream_responses_total"
 	smgSummaries = "a summary before 1.6, or no request has finished yet"
 	smgScheduler = "the scheduler of priorities is off, or not in this release"
 	smgGRPC      = "only streams whose workers use gRPC"

@@ -36,6 +36,15 @@ const modelPaths = "|.*/(chat/completions|completions|responses(/[^/]+)?|interac
 // asks matches series whose label names a path at which clients send requests to models.
 func asks(label string) []*labels.Matcher { return matching(labels.MatchRegexp, label, modelPaths) }
 
+// engineFailures completes a row whose source counts all answers of a gateway. It counts those for which an engine answered 5xx, from zero
+// on: a gateway's counters appear with their first event.
+func engineFailures(r Row, failed Count) Row {
+	r.To, r.Is = metrics.GatewayEngineFailures, scrape.Counter
+	r.Quality, r.Why = cmp.Or(r.Quality, metrics.Derived), cmp.Or(r.Why, "those of the answers that failed at an engine")
+	r.Tally = &Tally{Of: []Count{failed}, Step: func(rose []float64) float64 { return rose[1] }}
+	return r
+}
+
 // ownPage returns the dialects that own the metrics page, of those that recognise it. On a gateway's metrics page, the families of engines
 // are copies. On an engine's metrics page, those of a sidecar are not the engine's.
 func ownPage(found []*Dialect) []*Dialect {

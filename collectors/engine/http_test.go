@@ -41,11 +41,14 @@ func TestFailedAnswersCount(t *testing.T) {
 		name, _, _ := strings.Cut(c.series, "{")
 		s := requestsOf(t, objectives, "# TYPE "+strings.SplitN(finished, "{", 2)[0]+" counter\n"+finished+"\n# TYPE "+name+" counter\n"+
 			c.series+"\n")
-		if c.outcome == "" {
-			s.want(t, `llm_engine_requests_total`, 90)
-		} else {
+		if c.outcome != "" {
 			s.want(t, `llm_engine_requests_total{outcome="`+c.outcome+`"}`, 7)
-			s.want(t, `llm_engine_requests_total{outcome!="`+c.outcome+`"}`, 90)
+		}
+		s.want(t, `llm_engine_requests_total{outcome!="`+c.outcome+`",outcome!~"error|rejected"}`, 90)
+		for _, failed := range []string{"error", "rejected"} { // from zero on: the increase of a series lacks its first value
+			if c.outcome != failed {
+				s.want(t, `llm_engine_requests_total{outcome="`+failed+`"}`, 0)
+			}
 		}
 		s.want(t, `llm_slo_bad_events_total{runtime="`+engine+`"}`, c.bad)
 		s.want(t, `llm_slo_counted`, 1)

@@ -49,10 +49,10 @@ func (c *compiler) lines(d *Dialect, to *metrics.Family, entries []entry) {
 	}
 }
 
-// noneFailed adds zero failed and refused requests if the metrics page of a gateway or a frontend would report them. It reports them only
-// from the first one on, and the increase of a series does not include its first value.
+// noneFailed adds zero failed and refused requests if the metrics page would report them. It reports them only from the first one on, and
+// the increase of a series does not include its first value.
 func (c *compiler) noneFailed(d *Dialect, shown [][outLabels]string) {
-	if d.Role != metrics.GatewayRole && d.Role != metrics.FrontendRole {
+	if d.Role != metrics.GatewayRole && d.Role != metrics.FrontendRole && !c.countable.failures {
 		return
 	}
 	for _, failed := range []struct {
@@ -63,7 +63,8 @@ func (c *compiler) noneFailed(d *Dialect, shown [][outLabels]string) {
 			continue
 		}
 		for _, out := range shown {
-			if out[outOutcome] = string(failed.outcome); !slices.Contains(shown, out) {
+			out[outOutcome], out[outDPRank] = string(failed.outcome), c.only(d, metrics.LabelDPRank, "") // the server's, of no rank
+			if !slices.Contains(shown, out) {
 				shown = append(shown, out)
 				c.add(line{family: metrics.Requests, text: c.text(metrics.Requests.Name, out), recipe: &recipe{}})
 			}
@@ -73,7 +74,7 @@ func (c *compiler) noneFailed(d *Dialect, shown [][outLabels]string) {
 
 // counts reports whether requests that ended in a way, or with an HTTP status, are among those of a row.
 func (r *Row) counts(outcome metrics.Outcome, status string) bool {
-	return slices.ContainsFunc(r.Set, func(l metrics.Label) bool { return l.Value == string(outcome) }) ||
+	return r.Uncounted[outcome] == "" && slices.ContainsFunc(r.Set, func(l metrics.Label) bool { return l.Value == string(outcome) }) ||
 		slices.ContainsFunc(r.Carry, func(carry metrics.Carry) bool {
 			return carry.To == metrics.LabelOutcome && (carry.Apply(status) == string(outcome) ||
 				slices.Contains(slices.Collect(maps.Values(carry.Outcomes)), outcome))
