@@ -76,23 +76,22 @@ func lastingSkew() promql.Expr {
 // inRole adds the role to labels of replicas or models: prefill and decode engines of a model differ by design.
 func inRole(labels []string) []string { return append([]string{metrics.LabelRole}, labels...) }
 
-// slowest returns the time of each replica that takes three times as long in a stage as the best one of its role. Where
-// the work per request is known, the replica must also take three times as long per unit of work: a router may send long
-// or uncached prompts to dedicated replicas.
-func slowest(over func(*metrics.Family) promql.Expr) promql.Expr {
+// slowest returns the time of each replica that takes three times as long in a stage as the best one of its role. First
+// tokens within a tenth of a second are not slow. Where the work per request is known, the replica must also take three
+// times as long per unit of work: a router may send long or uncached prompts to dedicated replicas.
+func slowest(over func(*metrics.Family, ...*promql.Matcher) promql.Expr) promql.Expr {
 	took, work, peers := over(metrics.RecordedReplicaTime), over(metrics.RecordedReplicaComputed), perStage(inRole(modelLabels))
 	three := func(e promql.Expr, is func(a, b promql.Expr, m ...*promql.Matching) promql.Expr) promql.Expr {
 		return is(e, times(3, promql.Min(peers, e)), promql.On(peers...).ManyToOne())
 	}
-	return promql.Max(perStage(replicaLabels), promql.Unless(three(took, promql.Gt),
-		three(promql.Div(took, work, promql.Ignoring(metrics.LabelStage).ManyToOne()), promql.Le)))
+	return promql.Max(perStage(replicaLabels), promql.Unless(three(took, promql.Gt), promql.Or(
+		below(over(metrics.RecordedReplicaTime, ofStage(metrics.StageFirstToken)), 0.1),
+		three(promql.Div(took, work, promql.Ignoring(metrics.LabelStage).ManyToOne()), promql.Le))))
 }
 
-// asRecorded and overCauseWindow return the values that slowest compares.
-func asRecorded(f *metrics.Family) promql.Expr { return promql.Vector(f) }
-
-func overCauseWindow(f *metrics.Family) promql.Expr {
-	return promql.Over("avg_over_time", promql.Vector(f), causeWindow)
+// overCauseWindow returns the values that slowest compares for a ticket.
+func overCauseWindow(f *metrics.Family, m ...*promql.Matcher) promql.Expr {
+	return promql.Over("avg_over_time", promql.Vector(f, m...), causeWindow)
 }
 
 // paceGroup records how long each replica takes per request, for how much work, and how long its answers are. The length
@@ -120,7 +119,7 @@ func paceGroup() Group {
 		{Name: metrics.RecordedStep, Expr: steps()},
 		{Name: metrics.RecordedFailing, Expr: failsFive()},
 		{metrics.RecordedFailing, failsFive(gatewayRole()), map[string]string{metrics.LabelRole: metrics.GatewayRole}},
-		{Name: metrics.RecordedReplicaSlow, Expr: slowest(asRecorded)},
+		{Name: metrics.RecordedReplicaSlow, Expr: slowest(promql.Vector)},
 		{Name: metrics.RecordedSkew, Expr: promql.Call("label_replace", slowest(overCauseWindow), promql.Str(metrics.LabelReason),
 			promql.Str("$1"), promql.Str(metrics.LabelStage), promql.Str("(.+)"))},
 		skew(skewStep, slowStep()),
