@@ -248,6 +248,20 @@ func TestDeadGateway(t *testing.T) {
 	}
 }
 
+// TestDeadGatewayBesideABurn checks that a gateway that is down is named although only its engines burn a budget.
+func TestDeadGatewayBesideABurn(t *testing.T) {
+	gateway := strings.ReplaceAll(captured(t, "litellm-1.106.2-load"), `"solo"`, `"tiny"`)
+	h := newHost(t, 2)
+	h.read(started.Add(59*time.Minute), captured(t, "vllm-0.32-healthy"), gateway)
+	first := h.read(started.Add(time.Hour), captured(t, "vllm-0.32-healthy"), gone)
+	all := verdicts(t, first, h.read(started.Add(time.Hour+30*time.Second), captured(t, "vllm-0.32-overload"), gone))
+	i := slices.IndexFunc(all, func(v triage.Verdict) bool { return v.Model == "tiny" })
+	if i < 0 || !strings.Contains(strings.Join(all[i].Symptoms, " "), "Objective ttft burns") || !slices.ContainsFunc(all[i].Also,
+		func(s triage.Suspect) bool { return s.Branch == rules.Routing && strings.HasPrefix(s.Says, "Gateway ") }) {
+		t.Errorf("%+v", all)
+	}
+}
+
 // TestModelOfAGateway checks that a model that only a gateway reports is judged by the outcomes of the gateway's
 // requests.
 func TestModelOfAGateway(t *testing.T) {

@@ -400,7 +400,8 @@ func (j *judge) verdict(m subject) (Verdict, error) {
 }
 
 // explaining keeps the suspects that explain a burn or, without one, the few bad events. Those of the worst burn come
-// first, as on its page. If no event was bad, any change may be what users notice.
+// first, as on its page. If no event was bad, any change may be what users notice. A gateway that is down comes last: it
+// counts no request, so no burn shows it.
 func explaining(found []Suspect, burns, few []burn) []Suspect {
 	if len(burns) == 0 {
 		burns = few
@@ -415,6 +416,11 @@ func explaining(found []Suspect, burns, few []burn) []Suspect {
 			if !told[i] && slices.ContainsFunc(of, func(b burn) bool { return b.explained(s.Delays) }) {
 				told[i], all = true, append(all, s)
 			}
+		}
+	}
+	for i, s := range found {
+		if !told[i] && s.Clue == "gateway_down" {
+			all = append(all, s)
 		}
 	}
 	return all
