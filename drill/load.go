@@ -11,6 +11,8 @@ type Load struct {
 	Arrivals     float64       // requests per second, a Poisson process
 	Swing        float64       // share by which arrivals swing around the average
 	Period       time.Duration // of the swing
+	Together     float64       // mean number of requests that arrive at the same instant, as those of an agent; at most 1 means one
+	Brief        float64       // share of requests with a tenth of the mean lengths; the others are longer, so that the means hold
 	PromptTokens float64       // mean, log-normal: the shape of the ShareGPT and Azure traces
 	OutputTokens float64       // mean, exponential
 	OutputLimit  float64       // maximum, in tokens
@@ -89,7 +91,10 @@ func (t *Traffic) Until(to time.Duration) []*Request {
 
 // gap draws the time to the next arrival.
 func (t *Traffic) gap() time.Duration {
-	rate := t.Arrivals
+	rate := t.Arrivals / math.Max(t.Together, 1)
+	if t.Together > 1 && t.random.Float64() < 1-1/t.Together {
+		return 0
+	}
 	if t.Swing != 0 {
 		rate *= 1 + t.Swing*math.Sin(2*math.Pi*t.next.Seconds()/t.Period.Seconds())
 	}
@@ -97,8 +102,14 @@ func (t *Traffic) gap() time.Duration {
 }
 
 func (t *Traffic) request() *Request {
-	prompt := math.Round(math.Max(8, t.PromptTokens*math.Exp(promptSpread*t.random.NormFloat64()-promptSpread*promptSpread/2)))
-	output := math.Ceil(t.OutputTokens * t.random.ExpFloat64())
+	size := 1.0
+	if t.Brief > 0 {
+		if size = (1 - 0.1*t.Brief) / (1 - t.Brief); t.random.Float64() < t.Brief {
+			size = 0.1
+		}
+	}
+	prompt := math.Round(math.Max(8, size*t.PromptTokens*math.Exp(promptSpread*t.random.NormFloat64()-promptSpread*promptSpread/2)))
+	output := math.Ceil(size * t.OutputTokens * t.random.ExpFloat64())
 	share := 2 * t.random.Float64() // mean 1, with every share between 0 and 1
 	if t.CacheHits <= 0.5 {
 		share *= t.CacheHits

@@ -276,3 +276,30 @@ func TestSeeds(t *testing.T) {
 		t.Error("two seeds gave the same requests")
 	}
 }
+
+// Requests of two lengths, and those that arrive together, have the means that the load states.
+func TestMixedTraffic(t *testing.T) {
+	l := steady(10).Load
+	l.Brief, l.Together, l.OutputLimit = 0.7, 5, 1e9
+	const lasts = 20 * time.Hour
+	rs := NewTraffic(l, 1).Until(lasts)
+	var prompt, output, brief, beside float64
+	for i, r := range rs {
+		prompt, output = prompt+r.Prompt, output+r.Output
+		if r.Prompt < 0.3*l.PromptTokens {
+			brief++
+		}
+		if i > 0 && r.Arrival == rs[i-1].Arrival {
+			beside++
+		}
+	}
+	n := float64(len(rs))
+	for what, got := range map[string][2]float64{
+		"requests": {n, l.Arrivals * lasts.Seconds()}, "prompt": {prompt / n, l.PromptTokens}, "output": {output / n, l.OutputTokens},
+		"brief": {brief / n, 0.7}, "together": {n / (n - beside), 5},
+	} {
+		if math.Abs(got[0]/got[1]-1) > 0.05 {
+			t.Errorf("%s: %g, want %g", what, got[0], got[1])
+		}
+	}
+}

@@ -88,6 +88,7 @@ func New(seed uint64) Draw {
 		faults = append(faults, mild(r, f.Replicas))
 	}
 	f.SeesProcesses = !d.Options.WithoutGPUs && d.Options.DCGM == nil && r.IntN(2) == 0 // as root on a host, or by hostPID
+	mix(r, &f.Profile.Load)
 	d.Incident = incident.Incident{Name: c.class, Fleet: f, Lived: lived, History: history, Lasts: lasts, Faults: faults}
 	return d
 }
@@ -123,6 +124,16 @@ func fleet(r *rand.Rand) (f world.Fleet, speed float64) {
 	}
 	f.Profile = p
 	return f, speed
+}
+
+// mix draws whether users differ: chat beside a classifier, and agents that ask for several answers at once.
+func mix(r *rand.Rand, l *drill.Load) {
+	if r.IntN(4) == 0 {
+		l.Brief = between(r, 0.2, 0.8)
+	}
+	if r.IntN(6) == 0 {
+		l.Together = between(r, 2, 8)
+	}
 }
 
 // relabelling draws what Prometheus changes in labels: nothing, a cluster's name, or there are neither pods nor namespaces.
