@@ -194,6 +194,9 @@ var (
 			"dead engine names no model, and while a frontend has no worker for the model. Absent after a restart of the exporter until it has "+
 			"read the metrics page.",
 		TargetLabels, with(LabelModel, LabelVersion, LabelRole)).experimental()
+	EngineLeft = Target.gauge(Never, "llm_engine_left_timestamp_seconds",
+		"When an engine that discovery no longer finds was last read, unix time, with the labels of llm_engine_info. Present for an hour.",
+		TargetLabels, with(LabelModel, LabelVersion, LabelRole)).experimental()
 	EngineConfig = Target.info("llm_engine_config_info",
 		"A setting with which the engine runs, always 1. If the engine does not report it, quality is missing, value is empty, and reason "+
 			"names the cause. "+

@@ -198,7 +198,7 @@ func (j *judge) health(m subject, v *Verdict, t traffic, burns []burn, all []Sus
 	switch {
 	case v.Health == Failing || dead || slices.ContainsFunc(all, func(s Suspect) bool { return s.pages }):
 		v.Health = Failing
-	case v.Health == Degraded || burns == nil && len(all) > 0 || slices.ContainsFunc(all, func(s Suspect) bool { return s.harms }):
+	case v.Health == Degraded || slices.ContainsFunc(all, func(s Suspect) bool { return s.harms || burns == nil && s.Clue != hasLeft }):
 		v.Health = Degraded
 	case burns == nil || len(doubts) > 0:
 		v.Health = Unknown
@@ -312,6 +312,8 @@ func (j *judge) confidence(all []Suspect, v Verdict, noticed bool) (confidence, 
 	switch {
 	case v.dead && first.Branch == rules.Engine && unknown(rules.Hardware):
 		return "low", "The cause may be hardware instead: read the kernel log for XIDs"
+	case first.Clue == hasLeft && j.past == nil:
+		return "low", "The model may run elsewhere: ask Prometheus, with --prometheus=URL"
 	case (first.pages || v.dead) && j.elapsed >= rules.Interval/2:
 		return "high", ""
 	case first.isClue() && first.Branch == rules.Engine && unknown(rules.Release):
@@ -441,7 +443,38 @@ func (j *judge) watched(m subject, t traffic) (stuck, back []Suspect, err error)
 			back = append(back, suspect(s.Metric, c.clue, c.runbook, fmt.Sprintf(c.says, where(s.Metric))))
 		}
 	}
-	return stuck, back, nil
+	gone, err := j.gone(m)
+	if err != nil || len(gone) == 0 {
+		return stuck, back, err
+	}
+	last := slices.MaxFunc(gone, func(a, b engine.Sample) int { return cmp.Compare(a.F, b.F) })
+	says := fmt.Sprintf("No engine of the model is left here: %s was last read at %s", where(last.Metric),
+		time.UnixMilli(int64(1000*last.F)).UTC().Format("15:04:05"))
+	one := suspect(last.Metric, hasLeft, rules.ModelDown.Name, says)
+	one.harms = false // somebody may have stopped it
+	return stuck, append(back, one), nil
+}
+
+// hasLeft names the clue of a model whose engines are no longer found.
+const hasLeft = "left"
+
+// left returns when each engine that is no longer found was last read, unless somebody deleted its pod on purpose.
+func left(m ...*promql.Matcher) promql.Expr {
+	onPurpose := promql.Equal(promql.Vector(metrics.PodDeletedOnPurpose), promql.Num(1))
+	return promql.Unless(promql.Vector(metrics.EngineLeft, m...), onPurpose, promql.On(metrics.LabelNamespace, metrics.LabelPod))
+}
+
+// gone returns the engines of a model that are no longer found, if no exporter reads another one.
+func (j *judge) gone(m subject) (engine.Vector, error) {
+	found, err := j.query(promql.Unless(left(m.matchers()...), j.replicas(m), promql.On(metrics.LabelModel)))
+	if err != nil || len(found) == 0 || j.past == nil {
+		return found, err
+	}
+	elsewhere, err := j.ask(promql.Vector(metrics.EngineInfo, m.matchers()...).String())
+	if len(elsewhere) > 0 {
+		return nil, err
+	}
+	return found, err
 }
 
 // noProgress names the clue of an engine that makes no progress.

@@ -262,6 +262,45 @@ func TestDeadGatewayBesideABurn(t *testing.T) {
 	}
 }
 
+// TestEnginesThatLeft checks that triage names the last engine of a model that discovery no longer finds, unless somebody deleted its pod.
+func TestEnginesThatLeft(t *testing.T) {
+	const engine = `namespace="prod",pod="p1",server="10.0.0.1:8000",model_name="m",version="0.19.0",runtime="vllm"`
+	for _, c := range []struct {
+		more string
+		want []string
+	}{
+		{"", []string{"engine. No engine of the model is left here: p1 10.0.0.1:8000 was last read at "}},
+		{"llm_exporter_pod_deleted_on_purpose{namespace=\"prod\",pod=\"p1\"} 0\n", []string{"engine. No engine of the model is left here"}},
+		{"llm_exporter_pod_deleted_on_purpose{namespace=\"prod\",pod=\"p1\"} 1\n", nil},
+		{
+			`llm_engine_info{namespace="prod",pod="p2",server="10.0.0.2:8000",model_name="m",version="0.19.0",runtime="vllm"} 1` + "\n",
+			[]string{". "},
+		}, // another one serves
+	} {
+		var readings [2]triage.Reading
+		for i := range readings {
+			at := t0.Add(time.Duration(i) * 30 * time.Second)
+			page := fmt.Sprintf("llm_engine_left_timestamp_seconds{%s} %d\n%s", engine, t0.Add(-time.Minute).Unix(), c.more)
+			var err error
+			if readings[i], err = triage.Parse([]byte(page), at); err != nil {
+				t.Fatal(err)
+			}
+		}
+		all := verdicts(t, readings[0], readings[1])
+		var got []string
+		for _, v := range all {
+			got = append(got, string(v.Branch)+". "+v.Says)
+		}
+		if len(got) != len(c.want) || len(got) > 0 && !strings.HasPrefix(got[0], c.want[0]) {
+			t.Errorf("%q: %q, want %q", c.more, got, c.want)
+		}
+		if len(all) > 0 && c.want[0] != ". " && (all[0].Health != triage.Unknown || all[0].Confidence != "low" || !strings.Contains(all[0].Or, "--prometheus") ||
+			!slices.Equal(all[0].Record.Versions, []string{"0.19.0"})) {
+			t.Errorf("%s confidence, %q, record %+v", all[0].Confidence, all[0].Or, all[0].Record)
+		}
+	}
+}
+
 // TestModelOfAGateway checks that a model that only a gateway reports is judged by the outcomes of the gateway's
 // requests.
 func TestModelOfAGateway(t *testing.T) {

@@ -23,7 +23,8 @@ func (j *judge) keep(m subject) (Record, error) {
 	}
 	gateway := append(slices.Clone(own), promql.Eq(metrics.LabelRole, metrics.GatewayRole))
 	info := promql.Max(append([]string{metrics.LabelRuntime, metrics.LabelVersion}, metrics.ReplicaLabels...), promql.Or(
-		lately(metrics.EngineInfo, own...), promql.Vector(metrics.EngineLastServed, own...), lately(metrics.EngineInfo, gateway...)))
+		lately(metrics.EngineInfo, own...), promql.Vector(metrics.EngineLastServed, own...), promql.Vector(metrics.EngineLeft, own...),
+		lately(metrics.EngineInfo, gateway...)))
 	for _, of := range []struct {
 		x    promql.Expr
 		take map[*[]string]string

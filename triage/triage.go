@@ -284,6 +284,13 @@ func (j *judge) models() ([]subject, error) {
 			}
 		}
 	}
+	left, err := j.query(left())
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range left {
+		seen[subjectOf(s.Metric)] = true
+	}
 	return slices.SortedFunc(maps.Keys(seen), func(a, b subject) int {
 		return cmp.Or(cmp.Compare(a.cluster, b.cluster), cmp.Compare(a.namespace, b.namespace), cmp.Compare(a.name, b.name))
 	}), nil

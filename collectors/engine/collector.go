@@ -32,6 +32,7 @@ import (
 type Collector struct {
 	configured []*target
 	targets    []*target // all targets that are read
+	left       map[string]departure
 	dialects   []*Dialect
 	config     *settings
 }
@@ -142,7 +143,7 @@ func (c *Collector) Scrape(ctx context.Context) *Exposition {
 		wg.Go(func() { e.snapshots[i] = t.scrape(ctx) })
 	}
 	wg.Wait()
-	e.snapshots = append(e.snapshots, nodeMaintenance(e.snapshots), c.probed())
+	e.snapshots = append(e.snapshots, nodeMaintenance(e.snapshots), c.probed(), c.departed())
 	e.snapshots = append(e.snapshots, objectiveLines(c.config.Objectives, e.snapshots))
 	return e
 }

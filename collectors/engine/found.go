@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"net/url"
 	"reflect"
 	"slices"
+	"strings"
+	"time"
 
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/scrape"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
@@ -35,9 +38,59 @@ func (c *Collector) With(found []TargetConfig) (*Collector, error) {
 		}
 		next.targets = append(next.targets, t)
 	}
+	next.left = c.leave(next)
 	c.config.pages.keep(next.targets)
 	c.config.read.Store(&next.targets)
 	return next, errors.Join(failed...)
+}
+
+// departure is a model that an engine served when it was last read, and that engine.
+type departure struct {
+	server string
+	at     time.Time
+}
+
+// Bounds of what is kept of engines that are no longer found.
+const (
+	leftFor  = time.Hour
+	mostLeft = 256
+)
+
+// leave returns the departures, by series, once next replaces c: those of the last hour, without servers that are there again.
+func (c *Collector) leave(next *Collector) map[string]departure {
+	all := maps.Clone(c.left)
+	for _, t := range c.targets {
+		t.mu.Lock()
+		served, role := t.served, t.known.role
+		t.mu.Unlock()
+		if slices.Contains(next.targets, t) || role != "" {
+			continue
+		}
+		for last, at := range served {
+			if all == nil {
+				all = map[string]departure{}
+			}
+			all[strings.Replace(last, metrics.EngineLastServed.Name, metrics.EngineLeft.Name, 1)] = departure{t.server, at}
+		}
+	}
+	maps.DeleteFunc(all, func(_ string, d departure) bool {
+		return c.config.Now().Sub(d.at) > leftFor || slices.ContainsFunc(next.targets, func(t *target) bool { return t.server == d.server })
+	})
+	for len(all) > mostLeft {
+		delete(all, slices.MinFunc(slices.Sorted(maps.Keys(all)), func(a, b string) int { return all[a].at.Compare(all[b].at) }))
+	}
+	return all
+}
+
+// departed returns the engines that are no longer found.
+func (c *Collector) departed() *snapshot {
+	s := &snapshot{}
+	for _, series := range slices.Sorted(maps.Keys(c.left)) {
+		if at := c.left[series].at; c.config.Now().Sub(at) <= leftFor {
+			s.append(metrics.EngineLeft, series, float64(at.UnixMilli())/1000)
+		}
+	}
+	return s
 }
 
 // sameTarget reports whether two descriptions are of one target. The digest of an image appears once the container runs, which does not

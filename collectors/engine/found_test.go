@@ -3,11 +3,18 @@ package engine
 import (
 	"net/http"
 	"net/http/httptest"
+	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/llm-node-exporter/llm-node-exporter/internal/golden"
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
+
+var anyPort = regexp.MustCompile(`127\.0\.0\.1:\d+`)
 
 // TestEnginesComeAndGo: what was found changes while the configured engine, and what stays, is read
 // without a gap and without being asked again who it is.
@@ -19,7 +26,10 @@ func TestEnginesComeAndGo(t *testing.T) {
 		engines[name].documents["/version"] = `{"version": "0.19.0"}`
 		target[name] = TargetConfig{URL: engines[name].URL, Labels: map[string]string{"pod": name}}
 	}
-	configured, err := New(Config{Targets: []TargetConfig{target["configured"]}, UserAgent: "test", Log: discard})
+	now := time.Unix(1764000000, 0)
+	configured, err := New(Config{
+		Targets: []TargetConfig{target["configured"]}, UserAgent: "test", Log: discard, Now: func() time.Time { return now },
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,6 +48,14 @@ func TestEnginesComeAndGo(t *testing.T) {
 			}
 		}
 	}
+	left := func(c *Collector, names ...string) {
+		t.Helper()
+		page := parse(t, exposition(t, c))
+		page.want(t, "llm_engine_left_timestamp_seconds", slices.Repeat([]float64{1764000000}, len(names))...)
+		for _, name := range names {
+			page.want(t, `llm_engine_left_timestamp_seconds{pod="`+name+`",model_name!="",version="0.19.0"}`, 1764000000)
+		}
+	}
 	read(configured, "configured")
 	first, err := configured.With([]TargetConfig{target["stays"], target["goes"]})
 	if err != nil {
@@ -49,6 +67,7 @@ func TestEnginesComeAndGo(t *testing.T) {
 		t.Fatal(err)
 	}
 	read(second, "configured", "stays", "comes")
+	left(second, "goes")
 	read(first, "configured", "stays", "goes") // a scrape that began before the change
 	for _, name := range []string{"configured", "stays"} {
 		if n := engines[name].asked("/version"); n != 1 {
@@ -60,6 +79,8 @@ func TestEnginesComeAndGo(t *testing.T) {
 		t.Fatal(err)
 	}
 	read(third, "configured")
+	left(third, "goes", "stays", "comes")
+	golden.Compare(t, "testdata/left.prom", anyPort.ReplaceAllString(keep(exposition(t, third), metrics.EngineLeft), "127.0.0.1:8000"))
 
 	// The configuration wins, under whichever name of the loopback; what cannot be a target costs itself only.
 	same := target["stays"]
@@ -69,6 +90,9 @@ func TestEnginesComeAndGo(t *testing.T) {
 		t.Errorf("a place that is no URL: %v", err)
 	}
 	read(fourth, "configured", "comes")
+	left(fourth, "goes", "stays")
+	now = now.Add(leftFor + time.Second)
+	left(fourth)
 }
 
 // TestChangeUnderScrape: targets come and go while scrapes run; no scrape loses the engine that stays.
