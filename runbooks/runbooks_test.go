@@ -151,32 +151,81 @@ func TestPagesAreReached(t *testing.T) {
 	}
 }
 
-// TestShedHasAWayAtEachGateway: the gateways that are read and that can refuse have a command each, by the name that a
-// query of the page gives them.
-func TestShedHasAWayAtEachGateway(t *testing.T) {
-	page, err := runbooks.Page("Stabilise")
+// TestEachGatewayHasItsCommands: each gateway that is read, and Kong, has a part by the name that a query of the page gives
+// it. The part has commands that refuse requests, shorten prompts and cap output, or says what it cannot do. A part of gateways that
+// can do nothing says where to do it.
+func TestEachGatewayHasItsCommands(t *testing.T) {
+	page, err := runbooks.Page("Gateway")
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, rest, _ := strings.Cut(string(page), "## Shed\n")
-	shed, _, _ := strings.Cut(rest, "\n## ")
-	for _, gateway := range []metrics.Runtime{
-		metrics.LiteLLM, metrics.EnvoyAI, metrics.Envoy, metrics.Istio, metrics.ProductionStack,
-		"kong",
-	} {
-		_, after, named := strings.Cut(shed, "`"+string(gateway)+"`")
-		if _, command, _ := strings.Cut(after, "```sh\n"); !named || gateway != metrics.ProductionStack && command == "" {
-			t.Errorf("no command for %s", gateway)
+	gateways := []metrics.Runtime{"kong"}
+	for _, d := range engine.Known() {
+		if d.Role == metrics.GatewayRole {
+			gateways = append(gateways, d.Runtime)
 		}
 	}
-	for _, block := range regexp.MustCompile(`(?s)<<EOF\n(.*?)EOF|--type merge -p '(.*?)'|-d '(\{.*?\})`).FindAllStringSubmatch(shed, -1) {
-		var object map[string]any
-		if err := yaml.Unmarshal([]byte(strings.ReplaceAll(block[1]+block[2]+block[3], "'", "")), &object); err != nil || len(object) == 0 {
+	blocks := regexp.MustCompile("(?s)```sh\n.*?```")
+	for _, gateway := range gateways {
+		part := regexp.MustCompile(`(?ms)^## ([^\n]*, )?` + string(gateway) + `(,[^\n]*)?\n(.*?)(\n## |\z)`).FindStringSubmatch(string(page))
+		if part == nil {
+			t.Errorf("no part for %s", gateway)
+			continue
+		}
+		commands := strings.Join(blocks.FindAllString(part[3], -1), "\n")
+		says := blocks.ReplaceAllString(part[3], "")
+		if strings.Contains(says, "in front of them") {
+			continue
+		}
+		for what, needs := range map[string]struct{ command, cannot string }{
+			"refuses requests": {`rpm_limit|"rateLimit"|http2MaxRequests|429|rate-limiting`, `^$`},
+			"shortens prompts": {`char_count|requestBuffer|max_request_bytes|len\(body\)|request-size-limiting`, `^$`},
+			"caps output":      {`max_tokens\b.*512`, `cannot cap output`},
+		} {
+			if !regexp.MustCompile(needs.command).MatchString(commands) && !regexp.MustCompile(needs.cannot).MatchString(says) {
+				t.Errorf("%s: no command %s", gateway, what)
+			}
+		}
+	}
+	objects := 0
+	for _, block := range regexp.MustCompile(`(?s)<<'?EOF'?\n(\{.*?)EOF|-p '(.*?)'|-d '(\{.*?\})`).FindAllStringSubmatch(string(page), -1) {
+		var object any
+		text := block[1] + strings.ReplaceAll(block[2]+block[3], "'", "")
+		if err := yaml.Unmarshal([]byte(text), &object); err != nil || object == nil {
 			t.Errorf("%v: %s", err, block[0])
 		}
+		objects++
 	}
-	if strings.Contains(shed, "Bearer sk-") {
+	if objects < 8 {
+		t.Errorf("%d objects of commands were found", objects)
+	}
+	if strings.Contains(string(page), "Bearer sk-") {
 		t.Error("a secret stands among the arguments")
+	}
+}
+
+// TestLeversLeadToTheGatewaysCommands: a lever that refuses or caps at the gateway has a link to what is typed there.
+func TestLeversLeadToTheGatewaysCommands(t *testing.T) {
+	at := regexp.MustCompile(`(?i)\b(caps?|shed|refuse)\b[^;.|]*?(\[?at the gateway(\]\(Gateway\.md\))?)`)
+	found := 0
+	for _, name := range runbooks.Names() {
+		page, err := runbooks.Page(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := runbooks.LeversOf(page)
+		if name == "Stabilise" {
+			text = string(page)
+		}
+		for _, m := range at.FindAllStringSubmatch(strings.Join(strings.Fields(text), " "), -1) {
+			found++
+			if m[3] == "" {
+				t.Errorf("%s: %q has no link to Gateway.md", name, m[0])
+			}
+		}
+	}
+	if found < 10 {
+		t.Errorf("%d levers at the gateway", found)
 	}
 }
 
