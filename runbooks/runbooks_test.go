@@ -180,7 +180,7 @@ func TestEachGatewayHasItsCommands(t *testing.T) {
 		for what, needs := range map[string]struct{ command, cannot string }{
 			"refuses requests": {`rpm_limit|"rateLimit"|http2MaxRequests|429|rate-limiting`, `^$`},
 			"shortens prompts": {`char_count|requestBuffer|max_request_bytes|len\(body\)|request-size-limiting`, `^$`},
-			"caps output":      {`max_tokens\b.*512`, `cannot cap output`},
+			"caps output":      {`max_tokens\b.*256`, `cannot cap output`},
 		} {
 			if !regexp.MustCompile(needs.command).MatchString(commands) && !regexp.MustCompile(needs.cannot).MatchString(says) {
 				t.Errorf("%s: no command %s", gateway, what)

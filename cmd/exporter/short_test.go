@@ -7,5 +7,5 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	e2e.Main(m, "Chaos|Soak|Image|VerdictOnGPUs|Acting|Picture|TwoAddresses|AgainstSMI|DriverUpgrade|PodsOnGPUs|OfGPUProcess|DetachAndSignals|NobodyDeclared|NVMLWins|VerdictIsShared|WithoutItsPrometheus|OfGPUs|GPUsAndEngines|VerdictSchema$|TestTriage|WithoutAnExporter|LooksByItself|TestProbes")
+	e2e.Main(m, "Chaos|Soak|Image|VerdictOnGPUs|Acting|Picture|TwoAddresses|AgainstSMI|DriverUpgrade|PodsOnGPUs|OfGPUProcess|DetachAndSignals|NobodyDeclared|NVMLWins|VerdictIsShared|WithoutItsPrometheus|OfGPUs|GPUsAndEngines|VerdictSchema$|TestTriage|WithoutAnExporter|LooksByItself|TestProbes|TestPlays")
 }
