@@ -21,24 +21,26 @@ var ways = []struct {
 	{"the page", func(t score.Triage) (rules.Branch, bool) { return t.Paged, false }},
 }
 
-// triageSummary counts how often each way was right, wrong, or said that it cannot tell.
+// triageSummary counts how often each way was right, said that it cannot tell, said nothing, or was wrong.
 func triageSummary(all []score.Triage) string {
 	var b strings.Builder
-	b.WriteString("| who answers | right | cannot tell | wrong |\n| --- | --- | --- | --- |\n")
+	b.WriteString("| who answers | right | says that it cannot tell | says nothing | wrong |\n| --- | --- | --- | --- | --- |\n")
 	for _, w := range ways {
-		right, unsure := 0, 0
+		right, unsure, silent := 0, 0, 0
 		for _, t := range all {
 			switch told, doubts := w.told(t); {
 			case told == t.Want:
 				right++
-			case told == "" || doubts:
+			case doubts:
 				unsure++
+			case told == "":
+				silent++
 			}
 		}
 		of := func(n int) string {
 			return fmt.Sprintf("%d of %d (%.1f%%)", n, len(all), 100*float64(n)/float64(len(all)))
 		}
-		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", w.name, of(right), of(unsure), of(len(all)-right-unsure))
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", w.name, of(right), of(unsure), of(silent), of(len(all)-right-unsure-silent))
 	}
 	return b.String()
 }
@@ -59,7 +61,7 @@ func triageRows(all []score.Triage, seeds uint64) [][]string {
 				if doubts {
 					answer += "?"
 				}
-				if branch != t.Want {
+				if branch != t.Want && branch != "" {
 					answer = "!" + answer
 				}
 				told[answer]++
