@@ -1,6 +1,7 @@
 package dashboards_test
 
 import (
+	"cmp"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -260,9 +261,10 @@ func TestTablesShowEveryColumn(t *testing.T) {
 	}
 }
 
-// Several values of a stat have one size, the worst first, and one per objective.
+// Several values of a stat have one size, the worst first, and one per objective. What is left of a budget says how much is recorded.
 func TestStatsShowTheWorstFirst(t *testing.T) {
 	several := 0
+	names := map[string]string{"Budget left": "{{slo}}{{says}}"}
 	for _, b := range boards(t) {
 		for _, p := range b.flat() {
 			if p.Type != "stat" || !strings.Contains(p.Targets[0].LegendFormat, "{{") || p.Options.TextMode == "name" {
@@ -271,8 +273,8 @@ func TestStatsShowTheWorstFirst(t *testing.T) {
 			several++
 			low := p.FieldConfig.Defaults.Thresholds.Steps[0].Color == "#D55E00"
 			for _, q := range p.Targets {
-				if strings.HasPrefix(q.Expr, "sort(") != low || !strings.HasPrefix(q.Expr, "sort") || q.LegendFormat != "{{slo}}" ||
-					p.Options.Orientation != "horizontal" || p.Options.Text.ValueSize == 0 {
+				if strings.HasPrefix(q.Expr, "sort(") != low || !strings.HasPrefix(q.Expr, "sort") ||
+					q.LegendFormat != cmp.Or(names[p.Title], "{{slo}}") || p.Options.Orientation != "horizontal" || p.Options.Text.ValueSize == 0 {
 					t.Errorf("%s: %s: %s, %s, %+v", b.Title, p.Title, q.Expr, q.LegendFormat, p.Options)
 				}
 			}
@@ -458,6 +460,43 @@ func TestObjectivesAreCounted(t *testing.T) {
 		if !slices.Equal(shown, c.want) || p.Options.TextMode != "name" || p.overrides(t, "byFrameRefID", "A")["color"] != nil {
 			t.Errorf("shown as %s: %q, want %q", p.Options.TextMode, shown, c.want)
 		}
+	}
+}
+
+// TestBudgetLeftSaysWhatIsRecorded: beside a budget that is left stands how much of its period is recorded, unless that is the whole:
+// of that part, more may be bad than the objective allows.
+func TestBudgetLeftSaysWhatIsRecorded(t *testing.T) {
+	const day = 24 * 3600
+	b := boards(t)[0]
+	p := b.flat()[slices.IndexFunc(b.flat(), func(p panel) bool { return p.Title == "Budget left" })]
+	sim, err := rulesim.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sim.Close()
+	if err := sim.Append(rulesim.Epoch, func(emit rulesim.Emit) {
+		for i, c := range []struct{ model, slo string }{{"llama", "ttft"}, {"qwen", "ttft"}, {"llama", "itl"}, {"llama", "availability"}} {
+			l := labels.FromStrings(metrics.LabelModel, c.model, metrics.LabelSLO, c.slo)
+			emit(with(l, metrics.RecordedBudgetRemaining.Name, metrics.LabelPeriod, "30d"), []float64{1, 0.5, 0.9, -0.2}[i])
+			if i < 3 {
+				emit(with(l, metrics.RecordedHistory.Name, metrics.LabelPeriod, "30d"), []float64{3 * day, 1.2 * day, 30 * day}[i])
+			}
+			emit(with(l, metrics.RecordedPeriod.Name), 30*day)
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	v, err := sim.Query(b.substitute(t, p.Targets[0].Expr), rulesim.Epoch)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var shown []string
+	for _, s := range v {
+		shown = append(shown, regexp.MustCompile(`{{(\w+)}}`).ReplaceAllStringFunc(p.Targets[0].LegendFormat,
+			func(l string) string { return s.Metric.Get(strings.Trim(l, "{}")) })+fmt.Sprintf(": %g", s.F))
+	}
+	if want := []string{"availability: -0.2", "ttft, 2 of 30 days recorded: 0.5", "itl: 0.9"}; !slices.Equal(shown, want) {
+		t.Errorf("%q, want %q", shown, want)
 	}
 }
 
