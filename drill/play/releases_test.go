@@ -1,10 +1,8 @@
 package play
 
 import (
-	"flag"
+	"encoding/csv"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -13,11 +11,10 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/drill"
 	"github.com/llm-node-exporter/llm-node-exporter/drill/incident"
 	"github.com/llm-node-exporter/llm-node-exporter/drill/world"
+	"github.com/llm-node-exporter/llm-node-exporter/internal/golden"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
-
-var update = flag.Bool("update", false, "write what is said of releases to docs/release.md")
 
 // settled is the time of events in a play: the exporter has read all replicas a few times, and reads them next in 20
 // seconds.
@@ -101,8 +98,7 @@ func option(p *drill.Profile, name, value string) {
 }
 
 func TestReleases(t *testing.T) {
-	var table strings.Builder
-	table.WriteString("| what happens | said by the exporter | said by the rules |\n|---|---|---|\n")
+	rows := [][]string{{"what happens", "said by the exporter", "said by the rules"}}
 	start := func(t *testing.T, change func(f *world.Fleet)) *Play {
 		p, err := New(serving(change), Options{Seed: 1, WithoutGPUs: true})
 		if err != nil {
@@ -146,7 +142,7 @@ func TestReleases(t *testing.T) {
 		if !ok || at > 5*time.Minute || len(s.changes) > 0 || len(s.clues) > 0 {
 			t.Errorf("%s: said at %s: %t; drift %q, changes %q, clues %q", c.name, at, ok, s.drift, s.changes, s.clues)
 		}
-		fmt.Fprintf(&table, "| one of four has %s | no change | ticket after %.0f s: `%s` |\n", c.name, at.Seconds(), c.want)
+		rows = append(rows, []string{"one of four has " + c.name, "no change", fmt.Sprintf("ticket after %.0f s: %s", at.Seconds(), c.want)})
 	}
 
 	// The seconds count from the moment when the first changed engine answers.
@@ -227,11 +223,11 @@ func TestReleases(t *testing.T) {
 		}
 		for _, what := range c.want {
 			words := strings.Fields(what)
-			exporter = append(exporter, fmt.Sprintf("`%s` %s → %s after %s", words[0], words[1], words[2], after(what, ScrapeInterval)))
+			exporter = append(exporter, fmt.Sprintf("%s %s → %s after %s", words[0], words[1], words[2], after(what, ScrapeInterval)))
 		}
 		for _, what := range c.clues {
 			words := strings.Fields(what)
-			ruled = append(ruled, fmt.Sprintf("`%s` %s after %s", words[0], strings.Join(words[1:], " "),
+			ruled = append(ruled, fmt.Sprintf("%s %s after %s", words[0], strings.Join(words[1:], " "),
 				after(what, ScrapeInterval+rules.Interval)))
 		}
 		others := slices.DeleteFunc(slices.Clone(s.changes), func(what string) bool {
@@ -243,25 +239,12 @@ func TestReleases(t *testing.T) {
 		if c.want == nil {
 			exporter, ruled = []string{"no change"}, []string{"nothing"}
 		}
-		fmt.Fprintf(&table, "| %s | %s | %s, no drift |\n", c.name, strings.Join(exporter, ", "), strings.Join(ruled, ", "))
+		rows = append(rows, []string{c.name, strings.Join(exporter, ", "), strings.Join(ruled, ", ") + ", no drift"})
 	}
 
-	const begin, end = "<!-- plays -->\n", "<!-- end -->"
-	path := filepath.Join("..", "..", "docs", "release.md")
-	page, err := os.ReadFile(path)
-	if err != nil {
+	var table strings.Builder
+	if err := csv.NewWriter(&table).WriteAll(rows); err != nil {
 		t.Fatal(err)
 	}
-	head, rest, _ := strings.Cut(string(page), begin)
-	kept, tail, found := strings.Cut(rest, end)
-	switch {
-	case !found:
-		t.Fatalf("%s has no place for the table", path)
-	case *update:
-		if err := os.WriteFile(path, []byte(head+begin+table.String()+end+tail), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	case kept != table.String():
-		t.Errorf("%s shows other plays: run go test ./drill/play -run TestReleases -update\n%s", path, &table)
-	}
+	golden.Compare(t, "../../docs/releases.csv", table.String())
 }
