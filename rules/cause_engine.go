@@ -23,10 +23,11 @@ var (
 		},
 		Explains: []*Alert{FastBurn, SlowBurn},
 		Replaces: true,
-		Summary: "{{ if lt $value 0.0 }}The model is not measured any more: its exporter" + atNode + " is gone" +
-			"{{ else if and (gt $value 0.0) (lt $value 1.0) }}No engine served the model for {{ $value | humanizePercentage }} of the last " +
-			"half hour: it restarts again and again" +
-			"{{ else }}No engine serves the model{{ if gt $value 0.0 }}: none is left{{ end }}{{ end }}",
+		Summary: "{{ if lt $value 0.0 }}Nobody knows whether requests are answered: the exporter" + atNode + " is gone" +
+			"{{ else if and (gt $value 0.0) (lt $value 1.0) }}No request was answered for {{ $value | humanizePercentage }} of the last " +
+			"half hour: the model restarts again and again" +
+			"{{ else }}No request is answered: no engine {{ if gt $value 0.0 }}is left{{ else }}serves the model{{ end }}{{ end }}",
+		Promised: true,
 		Description: "{{ if lt $value 0.0 }}Whether its engines serve is unknown. Send the model a request: if it answers, restart the " +
 			"exporter; if not, look at the node." +
 			"{{ else }}Users sent requests for the model within the hour. Every engine that served it fails to answer, or is gone with its pod " +
@@ -63,7 +64,8 @@ var (
 		DependsOn: []Quiet{{ModelOnFailedGPU, wholeModel}},
 		Explains:  []*Alert{FastBurn, SlowBurn},
 		Replaces:  true,
-		Summary:   "{{ $value | humanizePercentage }} of the replicas make no progress",
+		Summary:   "Requests hang at {{ $value | humanizePercentage }} of the replicas",
+		Promised:  true,
 		Description: "These replicas have requests but compute nothing. Stop retries at the gateway, then restart one replica at a time. " +
 			"Check what they share: a request that all received, a release, storage, the network.",
 		Split: []Evidence{{"Stalled", promql.CountBy([]string{metrics.LabelInstance, metrics.LabelPod, metrics.LabelServer},
@@ -78,8 +80,8 @@ var (
 		Scope:     []string{metrics.LabelModel, metrics.LabelServer},
 		DependsOn: []Quiet{{ModelStalled, modelLabels}, {ModelOnFailedGPU, replicaLabels}},
 		Explains:  []*Alert{FastBurn, SlowBurn},
-		Summary: "{{ if lt $value 1.0 }}{{ $value | humanizePercentage }} of the ranks of engine " + theEngine +
-			" make{{ else }}Engine " + theEngine + " makes{{ end }} no progress",
+		Summary:   "Requests hang at {{ if lt $value 1.0 }}{{ $value | humanizePercentage }} of the ranks of {{ end }}engine " + theEngine,
+		Promised:  true,
 		Description: "It has requests and completes none, although its health endpoint may answer 200. Take it out of rotation, save its " +
 			"stacks, restart it.",
 		Split: []Evidence{

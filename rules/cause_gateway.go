@@ -47,7 +47,8 @@ var (
 		},
 		Explains: []*Alert{FastBurn, SlowBurn},
 		Replaces: true,
-		Summary:  "Nobody reaches the model: its engines are up and idle, and get no requests",
+		Summary:  "No request arrives any more, while the engines are up and idle",
+		Promised: true,
 		Description: "They usually give {{ $value | humanize }} answers or more in two minutes, and now none. Send a request to an engine. " +
 			"If it answers, look in front of it: gateway, network, certificate, clients.",
 		Split: []Evidence{{"Gateways that do not answer", promql.CountBy([]string{metrics.LabelInstance, metrics.LabelPod, metrics.LabelServer},

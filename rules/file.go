@@ -222,7 +222,7 @@ func (s Style) alert(a *Alert) FileRule {
 		Keep:   short(a.Keep),
 		Labels: s.labels(a),
 		Annotations: &Annotations{
-			Summary:      s.text(shared(cmp.Or(s.title(a), s.serves(a)+a.Summary+s.reasons(a)))),
+			Summary:      s.text(shared(cmp.Or(s.title(a), s.serves(a)+a.Summary+s.reasons(a)+s.promise(a)))),
 			Description:  s.text(a.Description),
 			Split:        s.text(shared(split.String())),
 			Since:        s.text(s.since(a)),

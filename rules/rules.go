@@ -61,6 +61,8 @@ type Alert struct {
 	Summary string
 	// Reasons returns series whose label reason ends the summary.
 	Reasons promql.Expr
+	// Promised ends the summary with the promise of the model's availability.
+	Promised bool
 	// Description explains what the alert means and what to do first.
 	Description string
 	// Diagnosed means that the split begins with recorded values of the model: where to look first, then the facts.

@@ -220,6 +220,16 @@ func (s Style) reasons(a *Alert) string {
 		` }}{{ if lt $i 3 }}{{ with .Labels.reason }}{{ if $i }},{{ else }}:{{ end }} {{ reReplaceAll "_" " " . }}{{ end }}{{ end }}{{ end }}{{ end }}`
 }
 
+// promise returns the end of a summary that says what users feel: how many requests may fail at most.
+func (s Style) promise(a *Alert) string {
+	if !a.Promised {
+		return ""
+	}
+	allowed := promql.Min(nil, promql.And(promql.Vector(metrics.RecordedErrorBudget, sameModel()...), promql.Vector(metrics.RecordedInfo,
+		sameModel(promql.Eq(metrics.LabelSignal, string(slo.Availability)))...), promql.On(modelSLO...)))
+	return `{{ with ` + queryTemplate(s.query(allowed)) + ` }} (promise {{ (first .).Value | humanizePercentage }}){{ end }}`
+}
+
 // runbook returns the address of an alert's runbook. If the model has suspects, it is the runbook of the first, with the
 // suspect's place.
 func (s Style) runbook(a *Alert) string {

@@ -211,7 +211,7 @@ func TestOutage(t *testing.T) {
 	first := h.read(t0, gone)
 	v := verdicts(t, first, h.read(t0.Add(30*time.Second), gone))[0]
 	if v.Model != "tiny" || v.Health != triage.Failing || v.Confidence != "high" ||
-		v.Says != "No engine serves the model, among those that are read here" {
+		v.Says != "No request is answered: no engine serves the model, among those that are read here" {
 		t.Errorf("%q: %s, %q (%s)", v.Model, v.Health, v.Says, v.Confidence)
 	}
 	if v.Record.Model != "tiny" || len(v.Record.Engines) != 1 || !slices.Equal(v.Record.Runtimes, []string{"vllm"}) {
