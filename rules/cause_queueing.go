@@ -51,19 +51,21 @@ func givenUp() promql.Expr {
 // withoutToken returns the share of each model's requests that were given up before their first token within ten minutes,
 // while others were served and none waited: a rank, or one of the engines, hangs. The share must exceed a twentieth and
 // twice the share that clients gave up the day before. Requests that ended had a first token or were given up, but for
-// those that ran when the window began and no longer do.
+// those that ran when the window began and no longer do. Engines that do not count first tokens are left out.
 func withoutToken() promql.Expr {
 	first := func(window time.Duration) promql.Expr {
-		return promql.Sum(modelLabels, promql.Rate(promql.CountOf(metrics.TimeToFirstToken), window))
+		return promql.Sum(replicaLabels, promql.Rate(promql.CountOf(metrics.TimeToFirstToken), window))
 	}
-	ended := promql.Sum(modelLabels, promql.Rate(promql.Vector(metrics.Requests, promql.NotRe(metrics.LabelOutcome,
+	counts := func(e promql.Expr) promql.Expr { return promql.And(promql.Sum(replicaLabels, e), first(causeWindow)) }
+	ended := counts(promql.Rate(promql.Vector(metrics.Requests, promql.NotRe(metrics.LabelOutcome,
 		slo.FailedOutcomes+"|"+string(metrics.OutcomeInvalid+"|"+metrics.OutcomeUnknown))), causeWindow))
 	running := promql.Vector(metrics.RequestsRunning)
-	more := promql.Sum(modelLabels, promql.Sub(running, promql.Offset(running, causeWindow)))
-	without := promql.Add(promql.Sub(ended, first(causeWindow)), times(1/causeWindow.Seconds(), more))
-	share := above(promql.Div(promql.Ge(without, promql.Num(20/causeWindow.Seconds())), ended), 0.05)
+	more := promql.Sum(modelLabels, counts(promql.Sub(running, promql.Offset(running, causeWindow))))
+	without := promql.Add(promql.Sum(modelLabels, promql.Sub(ended, first(causeWindow))), times(1/causeWindow.Seconds(), more))
+	share := above(promql.Div(promql.Ge(without, promql.Num(20/causeWindow.Seconds())), promql.Sum(modelLabels, ended)), 0.05)
 	waited := promql.Sum(modelLabels, promql.Over("max_over_time", promql.Vector(metrics.RequestsWaiting), causeWindow))
-	return promql.Unless(both(promql.Gt(share, times(2, dayBefore("aborted_before"))), above(first(recentWindow), 0)), above(waited, 0))
+	return promql.Unless(both(promql.Gt(share, times(2, dayBefore("aborted_before"))),
+		above(promql.Sum(modelLabels, first(recentWindow)), 0)), above(waited, 0))
 }
 
 // heldBack returns how many requests wait, for three quarters of the time, at each replica that could run them. Its KV
