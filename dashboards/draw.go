@@ -15,6 +15,9 @@ import (
 	"github.com/grafana/grafana-foundation-sdk/go/table"
 	markdown "github.com/grafana/grafana-foundation-sdk/go/text"
 	"github.com/grafana/grafana-foundation-sdk/go/timeseries"
+
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
 // draw returns an empty panel of a kind, with the options that only this kind has.
@@ -23,6 +26,7 @@ func (w writer) draw(p Panel) dashboard.Panel {
 	out.Type = string(p.Kind)
 	out.FieldConfig = dashboard.NewFieldConfigSource()
 	out.FieldConfig.Overrides = []dashboard.DashboardFieldConfigSourceOverrides{}
+	out.Transformations = words(p)
 	custom := &out.FieldConfig.Defaults.Custom
 	switch p.Kind {
 	case Lines:
@@ -31,7 +35,7 @@ func (w writer) draw(p Panel) dashboard.Panel {
 		out.Options = o
 		*custom = lineStyle(p)
 		if slices.ContainsFunc(p.Queries, func(q Query) bool { return strings.HasSuffix(q.Legend, replicaLegend) }) {
-			out.Transformations = []dashboard.DataTransformerConfig{podsOnly}
+			out.Transformations = append(out.Transformations, podsOnly)
 		}
 	case Stat:
 		o := stat.NewOptions()
@@ -91,6 +95,29 @@ func (w writer) draw(p Panel) dashboard.Panel {
 		out.Transformations = append(out.Transformations, w.organize(p))
 	}
 	return out
+}
+
+// words names default objectives in words, and no others, where a legend begins with them or after a word of its own.
+func words(p Panel) (all []dashboard.DataTransformerConfig) {
+	var before []string
+	for _, q := range slices.Concat(p.Queries, p.Limits) {
+		if word, _, ok := strings.Cut(q.Legend, "{{"+metrics.LabelSLO+"}}"); ok {
+			before = append(before, word)
+		}
+	}
+	if before == nil {
+		return nil
+	}
+	slices.Sort(before)
+	for _, o := range slo.Defaults() {
+		if o.Words() != o.Name {
+			all = append(all, dashboard.DataTransformerConfig{Id: "renameByRegex", Options: map[string]any{
+				"regex":         "/^(" + strings.Join(slices.Compact(before), "|") + ")" + o.Name + "( |$)/",
+				"renamePattern": "$1" + o.Words() + "$2",
+			}})
+		}
+	}
+	return all
 }
 
 // podsOnly leaves out where a pod is: its name alone fits into a legend. Engines outside Kubernetes have no pod, and two

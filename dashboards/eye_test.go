@@ -261,6 +261,54 @@ func TestTablesShowEveryColumn(t *testing.T) {
 	}
 }
 
+// Lines and values name the default objectives in words, whose names are keys, and the others as the user does. A model's name is not changed.
+func TestObjectivesAreNamedInWords(t *testing.T) {
+	found := 0
+	for _, b := range boards(t) {
+		for _, p := range b.flat() {
+			for _, q := range p.Targets {
+				if !strings.Contains(q.LegendFormat, "{{slo}}") {
+					continue
+				}
+				found++
+				for slo, want := range map[string]string{
+					"ttft": "TTFT", "itl": "ITL", "ttft_severe": "severe TTFT", "itl_severe": "severe ITL",
+					"availability": "availability", "chat_ttft": "chat_ttft", "ttft_of_chat": "ttft_of_chat",
+				} {
+					name := func(of string) string {
+						return strings.NewReplacer("{{slo}}", of, "{{model_name}}", "ttft", "{{instance}}", "itl").Replace(q.LegendFormat)
+					}
+					if is := p.renamed(t, name(slo)); is != name(want) {
+						t.Errorf("%s: %s names a line %q, want %q", b.Title, p.Title, is, name(want))
+					}
+				}
+			}
+		}
+	}
+	if found < 15 {
+		t.Errorf("%d queries", found)
+	}
+}
+
+// renamed is the name of a line as the panel shows it, without the address of a pod.
+func (p panel) renamed(t *testing.T, name string) string {
+	t.Helper()
+	for _, tr := range p.Transformations {
+		if tr.ID == "renameByRegex" {
+			o := tr.Options.(map[string]any)
+			pattern, err := regexp.Compile(strings.Trim(o["regex"].(string), "/"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			name = pattern.ReplaceAllString(name, group.ReplaceAllString(o["renamePattern"].(string), "$${$1}"))
+		}
+	}
+	return name
+}
+
+// group matches a group of a match, whose number JavaScript does not need to enclose.
+var group = regexp.MustCompile(`\$(\d)`)
+
 // Several values of a stat have one size, the worst first, and one per objective. What is left of a budget says how much is recorded.
 func TestStatsShowTheWorstFirst(t *testing.T) {
 	several := 0

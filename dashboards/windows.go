@@ -49,5 +49,5 @@ func (s scope) firesAt(p slo.WindowPair) Query {
 		does = "ticket"
 	}
 	return Query{promql.Max([]string{metrics.LabelSLO}, s.of(metrics.RecordedBurnThreshold,
-		promql.Eq(metrics.LabelLong, p.Long.String()))), does + " at {{slo}}"}
+		promql.Eq(metrics.LabelLong, p.Long.String()))), does + " for {{slo}}"}
 }

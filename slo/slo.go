@@ -204,6 +204,17 @@ func (o Objective) Miss() string {
 	return "events of " + o.Name + " are bad"
 }
 
+// Words names the objective in a graph: the name of a default objective is a key, and others are named by the user.
+func (o Objective) Words() string {
+	if noun := strings.ToUpper(string(o.Signal)); o.Default && (o.Signal == TTFT || o.Signal == ITL) {
+		if o.Name != string(o.Signal) {
+			return "severe " + noun
+		}
+		return noun
+	}
+	return o.Name
+}
+
 // Budget returns the share of events that may be bad.
 func (o Objective) Budget() Ratio { return One - o.Target }
 
