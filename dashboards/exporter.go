@@ -8,7 +8,7 @@ import (
 
 // exporter shows the health of the measurement itself: what is not seen cannot page.
 func exporter() Board {
-	s := scope{byExporterCluster, byExporterNode, byNamespace, byModel, byRuntime, bySLO}
+	s := scope{byExporterCluster, byExporterNode, byNamespace, byModel, bySLO}
 	return Board{
 		UID: rules.ExporterDashboard, Since: "now-6h", Refresh: "1m", Variables: s,
 		Description: "Is everything measured? Engines that cannot be read, numbers that are missing, GPUs that hang, objectives that count nothing.",

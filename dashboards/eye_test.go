@@ -222,6 +222,35 @@ func TestTitlesFit(t *testing.T) {
 	}
 }
 
+// The filters and links of a board take two lines of a screen of 1280 pixels, which the time picker leaves 822, when a page opened it for a
+// model. A filter has its label and 135 pixels for "All", as Grafana 12.2 draws them.
+func TestControlsTakeTwoLines(t *testing.T) {
+	for _, b := range boards(t) {
+		width, lines := 0.0, 1
+		put := func(pixels float64) {
+			if width += pixels + 8; width-8 > 822 {
+				width, lines = pixels+8, lines+1
+			}
+		}
+		for _, v := range b.Templating.List {
+			label, room := 7.5*float64(len(v.Label)), 135.0
+			if v.Hide == 1 {
+				label = -16
+			}
+			if v.Name == metrics.LabelModel { // a name is longer than All
+				room += 7.5 * float64(len("llama-3.1-8b-chat")-len("All"))
+			}
+			put(label + room)
+		}
+		for _, l := range b.Links {
+			put(35 + 7.5*float64(len(l.Title)))
+		}
+		if lines > 2 || len(b.Templating.List) < 4 {
+			t.Errorf("%s: its %d filters and %d links take %d lines", b.Title, len(b.Templating.List), len(b.Links), lines)
+		}
+	}
+}
+
 // Tables show all their columns on a screen of 1280 pixels: names have 150, moments 135. What a row does not have is
 // empty: Grafana would write there why the whole table is.
 func TestTablesShowEveryColumn(t *testing.T) {

@@ -121,7 +121,7 @@ type variable struct {
 	Type, Name, Label, Query, AllValue string
 	Datasource                         *source
 	Multi, IncludeAll                  bool
-	Refresh                            int
+	Refresh, Hide                      int
 }
 
 type annotation struct {

@@ -171,7 +171,7 @@ func (w writer) variables() []dashboard.VariableModel {
 	list := []dashboard.VariableModel{{
 		Type: dashboard.VariableTypeDatasource, Name: "datasource", Label: new("Data source"),
 		Query: text("prometheus"), Current: &dashboard.VariableOption{Text: one("default"), Value: one("default")},
-		Refresh: new(dashboard.VariableRefreshOnDashboardLoad),
+		Refresh: new(dashboard.VariableRefreshOnDashboardLoad), Hide: new(dashboard.VariableHideHideLabel),
 	}}
 	for _, v := range w.Variables {
 		query := w.valuesOf(v)

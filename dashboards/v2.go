@@ -96,7 +96,7 @@ func queryV2(spec any) dashboardv2.DataQueryKind {
 func (w writer) variablesV2() []dashboardv2.VariableKind {
 	source := dashboardv2.NewDatasourceVariableKind()
 	source.Spec.Name, source.Spec.Label, source.Spec.PluginId = "datasource", new("Data source"), "prometheus"
-	source.Spec.Current = optionV2("default")
+	source.Spec.Current, source.Spec.Hide = optionV2("default"), dashboardv2.VariableHideHideLabel
 	source.Spec.Refresh = dashboardv2.VariableRefreshOnDashboardLoad
 	all := []dashboardv2.VariableKind{{DatasourceVariableKind: source}}
 	for _, v := range w.Variables {

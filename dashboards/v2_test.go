@@ -40,9 +40,9 @@ type boardV2 struct {
 	Variables []struct {
 		Kind string
 		Spec struct {
-			Name, Label, PluginID, Refresh, AllValue string
-			Multi, IncludeAll                        bool
-			Query                                    json.RawMessage
+			Name, Label, PluginID, Refresh, AllValue, Hide string
+			Multi, IncludeAll                              bool
+			Query                                          json.RawMessage
 		}
 	}
 	Layout struct {
@@ -130,6 +130,7 @@ func (v boardV2) classic(t *testing.T, uid string) board {
 		one := variable{
 			Name: s.Name, Label: s.Label, AllValue: s.AllValue, Multi: s.Multi, IncludeAll: s.IncludeAll,
 			Refresh: map[string]int{"": 0, "onDashboardLoad": 1, "onTimeRangeChanged": 2}[s.Refresh],
+			Hide:    map[string]int{"dontHide": 0, "hideLabel": 1}[s.Hide],
 		}
 		switch x.Kind {
 		case "DatasourceVariable":
