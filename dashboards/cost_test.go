@@ -1,9 +1,14 @@
 package dashboards_test
 
 import (
+	"encoding/csv"
 	"flag"
 	"fmt"
+	"math"
+	"os"
 	"slices"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -46,6 +51,51 @@ func TestFleetsCanBeRead(t *testing.T) {
 		}
 		if total > 4*mostPerQuery {
 			t.Errorf("%s reads %d samples", b.Title, total)
+		}
+	}
+}
+
+// TestDrawingReadsWhatTheTableSays: docs/boards.csv says how many samples the queries of each board read when all its rows are drawn, over
+// the range with which it opens, for a model of eight replicas.
+func TestDrawingReadsWhatTheTableSays(t *testing.T) {
+	file, err := os.Open("../docs/boards.csv")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	table, err := csv.NewReader(file).ReadAll()
+	if err != nil {
+		t.Fatal(err)
+	}
+	column := slices.Index(table[0], "samples read")
+	for i, b := range boards(t) {
+		says, err := strconv.ParseFloat(table[1+i][column], 64)
+		if err != nil || "LLM / "+table[1+i][0] != b.Title {
+			t.Fatal(table[1+i], err)
+		}
+		opens, err := model.ParseDuration(strings.TrimPrefix(b.Time.From, "now-"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		reads := map[*metrics.Family]bool{}
+		b.each(func(_ panel, q target) {
+			for _, name := range names(t, b.substitute(t, q.Expr)) {
+				reads[promql.Lookup(name)] = true
+			}
+		})
+		window := time.Duration(opens)
+		begun := max(window, 25*time.Hour) // some queries look back for a day
+		end, step, total := rulesim.Epoch.Add(begun), max(window/360, time.Minute), int64(0)
+		sim := fleetOf(t, 1, 8, begun, func(f *metrics.Family) bool { return reads[f] })
+		b.each(func(_ panel, q target) {
+			from := end.Add(-window)
+			if q.Instant {
+				from = end
+			}
+			total += read(t, sim, b.substituteEvery(t, q.Expr, window, step, max(4*time.Minute, step+time.Minute)), from, end, step)
+		})
+		if math.Abs(float64(total)-says) > says/20 { // a label more or less is no reason to count again
+			t.Errorf("%s reads %d samples, and %s says %.0f: see samples in jsonnet-free-gen/dashboards.go", b.Title, total, file.Name(), says)
 		}
 	}
 }

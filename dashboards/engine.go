@@ -1,6 +1,8 @@
 package dashboards
 
 import (
+	"slices"
+
 	"github.com/llm-node-exporter/llm-node-exporter/internal/promql"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
@@ -20,10 +22,9 @@ func engines() Board {
 			{Title: "Memory: is there room for tokens?", Panels: memoryRow(s)},
 			{Title: "Phases and lengths, from every replica's buckets: choose a model first", Collapsed: true, Panels: bucketRow(s)},
 			{
-				Title: "What some engines do: KV cache elsewhere, speculation, models on demand, sleep", Collapsed: true,
-				Panels: append(elsewhereRow(s), featureRow(s)...),
+				Title: "What only some have: KV cache elsewhere, speculation, models on demand, probes, gateways", Collapsed: true,
+				Panels: slices.Concat(elsewhereRow(s), featureRow(s), probeRow(s), gatewayRow(s)),
 			},
-			{Title: "Outside the engines: what do clients and gateways see?", Collapsed: true, Panels: append(probeRow(s), gatewayRow(s)...)},
 		},
 	}
 }

@@ -39,14 +39,14 @@ func (i installation) dashboards(folder string) []artifact {
 	return all
 }
 
-const dashboardsIntro = `There are six dashboards for Grafana 10 and newer, in the classic schema that Grafana loads from files. An alert opens one of them with a filter
-on its subject. Each dashboard links to the others with the same time range and filters.
+const dashboardsIntro = `There are six dashboards for Grafana 10 and newer, in the classic schema that Grafana loads from files. An alert opens one of them with a filter.
+Each dashboard links to the others with the same time range and filters.
 
 ![Burn rates, what is left of the budget and for how long, firing alerts, evidence with its lever and runbook, what changed](incident-grafana.png)
 
 The first screen of the incident dashboard, six minutes after the cooling of a node failed, drawn with the components of Grafana 12.2.
 
-The chart has the dashboards in helm/llm-node-exporter/files/dashboards. To write them with your labels and the address of your runbooks:
+The chart has the dashboards in helm/llm-node-exporter/files/dashboards. To write them with your labels and addresses:
 
 ` + "```" + `sh
 llm-rules --format prometheus --out observability    # writes observability/dashboards
@@ -63,24 +63,25 @@ providers:
   - {name: llm, type: file, options: {path: /var/lib/grafana/dashboards/llm}}
 ` + "```" + `
 
-[boards.csv](boards.csv) has the size of each dashboard. [panels.csv](panels.csv) lists what each panel shows, and which incidents of [the drill](drill.md)
+[boards.csv](boards.csv) has the size of each dashboard, and how many samples it reads. [panels.csv](panels.csv) lists what each panel shows, and which incidents of [the drill](drill.md)
 move it:
 
 ` + "```sh" + `
 grep '^Incident,' docs/panels.csv      # the rows and panels of a dashboard
-grep -i 'queue' docs/panels.csv        # by what they show
 ` + "```" + `
 
 * The dashboards need the [recording rules](../examples/prometheus/rules.yaml): panels over weeks read series recorded per model.
 * Filters match everything until you choose a value. "All" is ` + "`.*`" +
-	`, which also matches series without the label, such as hosts outside Kubernetes,
-  which have no namespace. Recorded series have no node and no runtime. If you choose a node or a runtime, the engine dashboard reads the
+	`, which also matches series without the label, such as hosts outside Kubernetes.
+  Recorded series have no node and no runtime. If you choose a node or a runtime, the engine dashboard reads the
   series of the replicas instead; goodput and objectives still cover whole models.
 * An empty panel names the possible reasons. Empty never means zero.
 * Panels about the present do not depend on the time range. Marks and timelines also show events that fall between two points of a long range.
 * A panel draws at most 20 lines: at each moment the largest values, or the smallest if low values are bad.
-* Blue is good, orange is a warning, vermilion is bad. People with any colour vision can distinguish these colours.
-* Marks across all panels show where pages begin and end, new versions, changed settings (one mark per model) and restarts.
+* Blue is good, orange is a warning, vermilion is bad, for any colour vision.
+* Grafana draws a row even if nothing is in it. What only some have, such as KV tiers, adapters, probes and gateways, is in the last row of
+  the engine dashboard.
+* Marks across all panels show pages, new versions, changed settings and restarts.
 * With two tiers, "Objectives and error budget" works on the global tier. The others need the series of the shards, unless your queries reach
   raw series (Thanos).
 * In Mimir or Thanos with several scrape intervals, set the interval of the data source: ` + "`$__rate_interval`" + ` is four times as long.
@@ -116,16 +117,23 @@ func panelsTable() ([]byte, error) {
 func boardName(b dashboards.Board) string { return strings.TrimPrefix(b.Title(), "LLM / ") }
 
 // size is what a dashboard asks of a reader and of Prometheus: its panels, the rows of the grid that are open, the
-// queries of all panels and their bytes.
-type size struct{ panels, rows, queries, bytes int }
+// queries of all panels and their bytes, and the samples that these read over the range with which the dashboard opens.
+type size struct{ panels, rows, queries, bytes, samples int }
 
 // aScreen is how many rows of the grid, of 30 px and a gap of 8, a screen of 1280 by 800 shows below Grafana's bars and the filters.
 const aScreen = (800 - 150) / 38
 
-// formerly holds the sizes before panels were merged.
+// formerly holds the sizes at commit afb1b48, of which Grafana 12.2 drew pictures, before panels were merged.
 var formerly = map[rules.Dashboard]size{
-	rules.IncidentDashboard: {38, 103, 40, 38737}, rules.SLODashboard: {17, 53, 26, 11637}, rules.EngineDashboard: {44, 74, 77, 87971},
-	rules.GPUDashboard: {36, 90, 64, 33907}, dashboards.FleetDashboard: {16, 34, 16, 7992}, rules.ExporterDashboard: {22, 83, 32, 11183},
+	rules.IncidentDashboard: {39, 97, 40, 27056, 270_022}, rules.SLODashboard: {17, 53, 25, 7711, 52_612},
+	rules.EngineDashboard: {43, 74, 75, 53027, 2_868_485}, rules.GPUDashboard: {36, 90, 63, 25250, 3_378_032},
+	dashboards.FleetDashboard: {16, 34, 16, 5205, 16_850}, rules.ExporterDashboard: {22, 83, 32, 8882, 267_964},
+}
+
+// samples are what the dashboards read today, for a model of eight replicas: TestDrawingReadsWhatTheTableSays counts them.
+var samples = map[rules.Dashboard]int{
+	rules.IncidentDashboard: 48_635, rules.SLODashboard: 10_152, rules.EngineDashboard: 2_053_809, rules.GPUDashboard: 228_220,
+	dashboards.FleetDashboard: 6137, rules.ExporterDashboard: 12_498,
 }
 
 // sizeOf measures the file that Grafana reads.
@@ -145,7 +153,7 @@ func sizeOf(board dashboards.Board) (size, error) {
 	if err == nil {
 		err = json.Unmarshal(content, &read)
 	}
-	var s size
+	s := size{samples: samples[board.UID]}
 	for _, p := range read.Panels {
 		s.rows = max(s.rows, p.GridPos.Y+p.GridPos.H)
 		for _, p := range append(p.Panels, p.panel) {
@@ -163,10 +171,12 @@ func sizeOf(board dashboards.Board) (size, error) {
 
 // boardsTable says how large each dashboard is, and was before panels were merged.
 func boardsTable() ([]byte, error) {
-	rows := [][]string{{
-		"dashboard", "panels", "screens", "queries", "bytes of PromQL", "panels before", "screens before",
-		"queries before", "bytes of PromQL before",
-	}}
+	rows := [][]string{{"dashboard"}}
+	for _, when := range []string{"", " before"} {
+		for _, what := range []string{"panels", "screens", "queries", "bytes of PromQL", "samples read"} {
+			rows[0] = append(rows[0], what+when)
+		}
+	}
 	for _, b := range dashboards.All(nil) {
 		is, err := sizeOf(b)
 		if err != nil {
@@ -174,7 +184,8 @@ func boardsTable() ([]byte, error) {
 		}
 		row := []string{boardName(b)}
 		for _, s := range []size{is, formerly[b.UID]} {
-			row = append(row, strconv.Itoa(s.panels), fmt.Sprintf("%.1f", float64(s.rows)/aScreen), strconv.Itoa(s.queries), strconv.Itoa(s.bytes))
+			row = append(row, strconv.Itoa(s.panels), fmt.Sprintf("%.1f", float64(s.rows)/aScreen), strconv.Itoa(s.queries), strconv.Itoa(s.bytes),
+				strconv.Itoa(s.samples))
 		}
 		rows = append(rows, row)
 	}
