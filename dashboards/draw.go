@@ -110,10 +110,10 @@ func words(p Panel) (all []dashboard.DataTransformerConfig) {
 	}
 	slices.Sort(before)
 	for _, o := range slo.Defaults() {
-		if o.Words() != o.Name {
+		if slo.Words(o.Name) != o.Name {
 			all = append(all, dashboard.DataTransformerConfig{Id: "renameByRegex", Options: map[string]any{
 				"regex":         "/^(" + strings.Join(slices.Compact(before), "|") + ")" + o.Name + "( |$)/",
-				"renamePattern": "$1" + o.Words() + "$2",
+				"renamePattern": "$1" + slo.Words(o.Name) + "$2",
 			}})
 		}
 	}

@@ -110,7 +110,7 @@ func (s shown) plot(t *testing.T, svg io.Writer, b board, p panel) {
 		for _, l := range s.ask(t, b, q.Expr) {
 			_, most := band(l.Floats, func(int64) bool { return true })
 			if most > 0 {
-				all = append(all, drawn{string(rune('a' + i)), legend(q.LegendFormat, l.Metric), l.Floats})
+				all = append(all, drawn{string(rune('a' + i)), p.renamed(t, legend(q.LegendFormat, l.Metric)), l.Floats})
 			}
 			highest = max(highest, most)
 		}

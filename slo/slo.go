@@ -204,15 +204,15 @@ func (o Objective) Miss() string {
 	return "events of " + o.Name + " are bad"
 }
 
-// Words names the objective in a graph: the name of a default objective is a key, and others are named by the user.
-func (o Objective) Words() string {
-	if noun := strings.ToUpper(string(o.Signal)); o.Default && (o.Signal == TTFT || o.Signal == ITL) {
-		if o.Name != string(o.Signal) {
-			return "severe " + noun
+// Words names an objective in a graph. The name of a default objective is a key, and another's is the user's own.
+func Words(name string) string {
+	if base, severe := strings.CutSuffix(name, "_severe"); base == string(TTFT) || base == string(ITL) {
+		if severe {
+			return "severe " + strings.ToUpper(base)
 		}
-		return noun
+		return strings.ToUpper(base)
 	}
-	return o.Name
+	return name
 }
 
 // Budget returns the share of events that may be bad.

@@ -27,6 +27,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 	"github.com/llm-node-exporter/llm-node-exporter/runbooks"
+	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
 var (
@@ -337,8 +338,13 @@ func narrows(row, series labels.Labels) bool {
 
 // legend fills the labels of a series into the name of a line; a missing label leaves nothing.
 func legend(format string, of labels.Labels) string {
-	return strings.Join(strings.Fields(place.ReplaceAllStringFunc(format,
-		func(p string) string { return of.Get(strings.Trim(p, "{}")) })), " ")
+	return strings.Join(strings.Fields(place.ReplaceAllStringFunc(format, func(p string) string {
+		name := strings.Trim(p, "{}")
+		if name == metrics.LabelSLO {
+			return slo.Words(of.Get(name))
+		}
+		return of.Get(name)
+	})), " ")
 }
 
 var place = regexp.MustCompile(`{{\w+}}`)

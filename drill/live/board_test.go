@@ -64,6 +64,7 @@ func TestBoards(t *testing.T) {
 		"an alert with its runbook": panel("Firing alerts", `td a[href^="http://node.example/runbooks/LLM"]`),
 		"evidence":                  panel("Where to look first", "tbody tr"),
 		"a value that is bad":       panel("Burn rate now", ".stat.bad"),
+		"an objective in words":     panel("Burn rate now", "") + `.textContent.includes("severe TTFT")`,
 		"lines and a limit": panel("Inter-token latency, p95", "path:not(.limit):not(.across)") + "&&" +
 			panel("Inter-token latency, p95", "path.limit"),
 		"a state": panel("Throttling now", `.states rect[fill="#D55E00"]`),
