@@ -46,7 +46,7 @@ func (w writer) draw(p Panel) dashboard.Panel {
 		}
 		if p.Queries[0].Legend != "" { // with several values of one size, the worst must not be the smallest
 			o.Orientation = common.VizOrientationHorizontal
-			o.Text = &common.VizTextDisplayOptions{TitleSize: new(14.0), ValueSize: new(18.0)}
+			o.Text = &common.VizTextDisplayOptions{TitleSize: new(13.0), ValueSize: new(16.0)}
 		}
 		o.ReduceOptions = common.ReduceDataOptions{Calcs: []string{"lastNotNull"}, Fields: new(""), Values: new(false)}
 		out.Options = o

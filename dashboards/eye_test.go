@@ -348,6 +348,11 @@ func TestStatsShowTheWorstFirst(t *testing.T) {
 				continue
 			}
 			several++
+			size := p.Options.Text // of Inter, whose letters are about half as wide as high
+			if needs := 0.55*size.TitleSize*float64(len("severe TTFT")) + 8 + 0.5*size.ValueSize*float64(len("12.6 hours")); needs > float64(
+				52*p.GridPos.W-8-32) {
+				t.Errorf("%s: %s breaks a line of %.0f pixels", b.Title, p.Title, needs)
+			}
 			low := p.FieldConfig.Defaults.Thresholds.Steps[0].Color == "#D55E00"
 			for _, q := range p.Targets {
 				if strings.HasPrefix(q.Expr, "sort(") != low || !strings.HasPrefix(q.Expr, "sort") ||
