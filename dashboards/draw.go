@@ -46,6 +46,9 @@ func (w writer) draw(p Panel) dashboard.Panel {
 		}
 		if p.Queries[0].Legend != "" { // with several values of one size, the worst must not be the smallest
 			o.Orientation = common.VizOrientationHorizontal
+			if !p.Named { // one value alone would lose its name
+				o.TextMode = common.BigValueTextModeValueAndName
+			}
 			o.Text = &common.VizTextDisplayOptions{TitleSize: new(13.0), ValueSize: new(16.0)}
 		}
 		o.ReduceOptions = common.ReduceDataOptions{Calcs: []string{"lastNotNull"}, Fields: new(""), Values: new(false)}

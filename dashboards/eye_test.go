@@ -356,7 +356,8 @@ func TestStatsShowTheWorstFirst(t *testing.T) {
 			low := p.FieldConfig.Defaults.Thresholds.Steps[0].Color == "#D55E00"
 			for _, q := range p.Targets {
 				if strings.HasPrefix(q.Expr, "sort(") != low || !strings.HasPrefix(q.Expr, "sort") ||
-					q.LegendFormat != cmp.Or(names[p.Title], "{{slo}}") || p.Options.Orientation != "horizontal" || p.Options.Text.ValueSize == 0 {
+					q.LegendFormat != cmp.Or(names[p.Title], "{{slo}}") || p.Options.TextMode != "value_and_name" ||
+					p.Options.Orientation != "horizontal" || p.Options.Text.ValueSize == 0 {
 					t.Errorf("%s: %s: %s, %s, %+v", b.Title, p.Title, q.Expr, q.LegendFormat, p.Options)
 				}
 			}
