@@ -115,7 +115,7 @@ func words(p Panel) (all []dashboard.DataTransformerConfig) {
 	for _, o := range slo.Defaults() {
 		if slo.Words(o.Name) != o.Name {
 			all = append(all, dashboard.DataTransformerConfig{Id: "renameByRegex", Options: map[string]any{
-				"regex":         "/^(" + strings.Join(slices.Compact(before), "|") + ")" + o.Name + "( |$)/",
+				"regex":         "/^(" + strings.Join(slices.Compact(before), "|") + ")" + o.Name + "([ ,]|$)/",
 				"renamePattern": "$1" + slo.Words(o.Name) + "$2",
 			}})
 		}

@@ -290,7 +290,8 @@ func TestTablesShowEveryColumn(t *testing.T) {
 	}
 }
 
-// Lines and values name the default objectives in words, whose names are keys, and the others as the user does. A model's name is not changed.
+// Lines and values name the default objectives in words, whose names are keys, and the others as the user does. A model's
+// name is not changed.
 func TestObjectivesAreNamedInWords(t *testing.T) {
 	found := 0
 	for _, b := range boards(t) {
@@ -305,7 +306,8 @@ func TestObjectivesAreNamedInWords(t *testing.T) {
 					"availability": "availability", "chat_ttft": "chat_ttft", "ttft_of_chat": "ttft_of_chat",
 				} {
 					name := func(of string) string {
-						return strings.NewReplacer("{{slo}}", of, "{{model_name}}", "ttft", "{{instance}}", "itl").Replace(q.LegendFormat)
+						return strings.NewReplacer("{{slo}}", of, "{{says}}", ", 2 of 30 days recorded", "{{model_name}}", "ttft",
+							"{{instance}}", "itl").Replace(q.LegendFormat)
 					}
 					if is := p.renamed(t, name(slo)); is != name(want) {
 						t.Errorf("%s: %s names a line %q, want %q", b.Title, p.Title, is, name(want))
