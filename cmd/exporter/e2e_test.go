@@ -22,6 +22,7 @@ import (
 	"github.com/prometheus/common/model"
 
 	"github.com/llm-node-exporter/llm-node-exporter/internal/e2e"
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
 // whatArrives names, per engine, the family under which each of its families must arrive in Prometheus with unchanged
@@ -159,6 +160,10 @@ func TestRealPagesThroughRealPrometheus(t *testing.T) {
 				query := to + suffix + `{server="` + server + `"}`
 				got := prometheus.query(t, query, bound)
 				slices.Sort(values)
+				if zero := func(v string) bool { return v == "0" }; to == metrics.Requests.Name && len(got) > len(values) {
+					// failed and refused requests count from zero on, engines' own from the first one
+					got, values = slices.DeleteFunc(got, zero), slices.DeleteFunc(slices.Clone(values), zero)
+				}
 				if !slices.Equal(got, values) {
 					t.Errorf("%s %s: the page has %s = %v, Prometheus has %s = %v", filepath.Base(page), bound, from, values, query, got)
 				}
