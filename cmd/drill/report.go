@@ -25,6 +25,9 @@ var stories = []string{"kernel-hang", "admission-stall", "ecc-storm-blocks-reads
 // drill-scores.md, which sums them up and keeps the first score; and the pictures of the stories. Problems appear in the scores, and
 // make it fail.
 func writeReport(ctx context.Context, dir string, seeds uint64, progress io.Writer) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil { // before minutes of plays
+		return err
+	}
 	incidents := incident.Incidents()
 	public, err := record(ctx, incident.Public(), 1, 1, progress)
 	if err != nil {
