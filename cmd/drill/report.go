@@ -82,6 +82,19 @@ func writeReport(ctx context.Context, dir string, seeds uint64, progress io.Writ
 		}
 		files[name] = content.Bytes()
 	}
+	if err := pictures(files, public); err != nil {
+		return err
+	}
+	for name, content := range files {
+		if err := os.WriteFile(filepath.Join(dir, name), content, 0o644); err != nil {
+			return err
+		}
+	}
+	return judge(append(traces, public...))
+}
+
+// pictures adds the pictures of the stories to the files.
+func pictures(files map[string][]byte, public []report.Trace) error {
 	for _, t := range public {
 		if slices.Contains(stories, t.Incident.Name) {
 			var picture bytes.Buffer
@@ -91,12 +104,7 @@ func writeReport(ctx context.Context, dir string, seeds uint64, progress io.Writ
 			files[t.Incident.Name+".svg"] = picture.Bytes()
 		}
 	}
-	for name, content := range files {
-		if err := os.WriteFile(filepath.Join(dir, name), content, 0o644); err != nil {
-			return err
-		}
-	}
-	return judge(append(traces, public...))
+	return nil
 }
 
 const pagesIntroduction = `# What a receiver reads
