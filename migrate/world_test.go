@@ -398,11 +398,12 @@ func (w world) judge(t *testing.T, f Finding) verdict {
 		t.Errorf("%s: %s: %v", f.Place, f.To, err)
 		return wrong
 	}
-	fromZero := func(values []float64) []float64 { // we count from zero on what an engine counts from the first one
-		return slices.DeleteFunc(slices.Clone(values), func(v float64) bool { return v == 0 })
+	refused := strings.Contains(f.To, `llm_engine_requests_total{outcome="rejected"`) // counts from zero on, engines' own from the first one
+	if more := len(after) - len(before); refused && len(before) > 0 && more > 0 {
+		before = slices.Sorted(slices.Values(append(before, make([]float64, more)...)))
 	}
 	switch {
-	case len(before) > 0 && (same(before, after) || len(after) > len(before) && same(fromZero(before), fromZero(after))):
+	case same(before, after) && len(before) > 0:
 		return right
 	case len(before) == 0 && len(after) == 0:
 		return noSeries

@@ -160,9 +160,9 @@ func TestRealPagesThroughRealPrometheus(t *testing.T) {
 				query := to + suffix + `{server="` + server + `"}`
 				got := prometheus.query(t, query, bound)
 				slices.Sort(values)
-				if zero := func(v string) bool { return v == "0" }; to == metrics.Requests.Name && len(got) > len(values) {
+				if more := len(got) - len(values); to == metrics.Requests.Name && more > 0 && more <= 2 {
 					// failed and refused requests count from zero on, engines' own from the first one
-					got, values = slices.DeleteFunc(got, zero), slices.DeleteFunc(slices.Clone(values), zero)
+					values = slices.Sorted(slices.Values(append(values, slices.Repeat([]string{"0"}, more)...)))
 				}
 				if !slices.Equal(got, values) {
 					t.Errorf("%s %s: the page has %s = %v, Prometheus has %s = %v", filepath.Base(page), bound, from, values, query, got)
