@@ -528,7 +528,7 @@ func TestPagesNameWhatOperatorsAskFor(t *testing.T) {
 		"Record": {{
 			`route:`, `model, version, runtime:`, `revision, adapter:`, `tokenizer and template:`, `image and flags:`,
 			`generation settings:`, `prompt and output tokens`, `tenant:`,
-			`release time:`, `changes made`,
+			`release time:`, `changes made`, `setting, value, quality, reason\) \(llm_engine_config_info`,
 		}},
 		"Verify": {{
 			`rate5m`, `rate1h`, `rate30m`, `rate6h`, `time_to_first_token`, `inter_token_latency`, `llm_probe_requests_total`,
@@ -541,7 +541,7 @@ func TestPagesNameWhatOperatorsAskFor(t *testing.T) {
 			`rollout undo`, `rollout status`, `warm`, `examples/rollout/`,
 		}},
 		"ReleaseGate": {{
-			`old and the new revision`, `golden prompts`, `safety`, `short, long and bursty`, `Stop if more than`,
+			`old and the new revision`, `llm_engine_config_info`, `golden prompts`, `safety`, `short, long and bursty`, `Stop if more than`,
 			`\*\*At once\*\*`, `examples/rollout/`,
 		}},
 		"Escalate": {{
