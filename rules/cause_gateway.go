@@ -107,7 +107,7 @@ func ofGateways(perPage promql.Expr) promql.Expr {
 }
 
 // gatewayFailsAlone returns the share of a gateway's requests to a model that fail, where it is more than one in a
-// hundred and more than four times the share that the engines of the model fail, by their own counts and by its. A
+// hundred and more than four times the share that the engines of the model fail, by their own counts or else by its. A
 // gateway that names no model, or a model that no engine names, is compared with the engines of its namespace that fail
 // most. Engines that no request reaches fail none.
 func gatewayFailsAlone(window time.Duration) promql.Expr {
@@ -116,18 +116,18 @@ func gatewayFailsAlone(window time.Duration) promql.Expr {
 	idle := times(0, promql.CountBy(modelLabels, promql.Vector(metrics.EngineInfo)))
 	unnamed := promql.Unless(promql.CountBy(modelLabels, promql.Vector(metrics.Requests, gatewayRole())),
 		promql.Vector(metrics.RecordedServed), perModel)
-	engines := promql.Or(promql.Or(promql.And(failing(modelLabels, window), idle), idle),
+	engines := promql.Or(promql.Or(promql.And(failing(modelLabels, window), idle), failedAtEngines(), idle),
 		promql.Add(times(0, unnamed), promql.Max(namespace, promql.Or(now("failed"), idle)), promql.On(namespace...).ManyToOne()))
-	return promql.Unless(promql.Gt(fails, times(4, engines), perModel.ManyToOne()),
-		promql.Lt(fails, times(4, failedAtEngines(replicaLabels, recentWindow))))
+	return promql.Gt(fails, times(4, engines), perModel.ManyToOne())
 }
 
-// failedAtEngines returns the share of the requests that reached an engine through a gateway and that the engine failed, for
-// engines that do not count these themselves. A gateway may count a wrong address as a failure of the engine.
-func failedAtEngines(by []string, window time.Duration) promql.Expr {
-	failed := promql.Sum(by, promql.Rate(promql.Vector(metrics.GatewayEngineFailures), window))
-	well := promql.Sum(by, promql.Rate(promql.Vector(metrics.Requests, gatewayRole(), promql.NotRe(metrics.LabelOutcome,
-		slo.UncountedOutcomes+"|"+slo.FailedOutcomes)), window))
+// failedAtEngines returns the share of the requests that reached an engine of each model through a gateway and that the
+// engine failed, for engines that do not count these themselves. A gateway may count a wrong address as a failure of the
+// engine.
+func failedAtEngines() promql.Expr {
+	failed := promql.Sum(modelLabels, promql.Rate(promql.Vector(metrics.GatewayEngineFailures), recentWindow))
+	well := promql.Sum(modelLabels, promql.Rate(promql.Vector(metrics.Requests, gatewayRole(), promql.NotRe(metrics.LabelOutcome,
+		slo.UncountedOutcomes+"|"+slo.FailedOutcomes)), recentWindow))
 	own := promql.Vector(metrics.Requests, promql.Eq(metrics.LabelOutcome, string(metrics.OutcomeError)))
 	return promql.Unless(promql.Div(failed, above(promql.Add(failed, promql.Or(well, times(0, failed))), 0)), own, promql.On(modelLabels...))
 }

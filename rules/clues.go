@@ -431,7 +431,7 @@ func failInside() promql.Expr {
 	errors := promql.Vector(metrics.Requests, promql.Eq(metrics.LabelOutcome, string(metrics.OutcomeError)))
 	share := promql.Div(promql.Sum(modelLabels, promql.Rate(errors, pageWindow)), above(ended(modelLabels, pageWindow), 0))
 	queued := promql.Sum(modelLabels, promql.Over("max_over_time", promql.Vector(metrics.RequestsWaiting), recentWindow))
-	return promql.Unless(above(promql.Or(share, failedAtEngines(modelLabels, recentWindow)), 0.05), above(queued, 0))
+	return promql.Unless(above(promql.Or(share, failedAtEngines()), 0.05), above(queued, 0))
 }
 
 // moreArrive returns how many times as many requests as usual arrive, where some wait or are refused. The excess must be
