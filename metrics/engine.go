@@ -25,7 +25,7 @@ var (
 	// What means are made of, as plain counters: a database may store histograms in two ways.
 	StageTime = Target.counter("llm_engine_stage_seconds_total",
 		"Time that requests spent in a stage: first_token, next_token (between two tokens), queue, prefill, decode or request. It is the "+
-			"sum of the stage's histogram. "+
+			"sum of the stage's histogram, or what an engine without histograms counts. "+
 			"next_token has all gaps between tokens, or each request's mean gap if the engine does not observe them. Divided by "+
 			"llm_engine_stages_total, it gives the mean.",
 		EngineLabels, with(LabelStage)).experimental()

@@ -156,8 +156,9 @@ var (
 	RecordedFullTier = recorded(Never, "replica:llm_engine_kv_tier_full:ratio",
 		"A tier of a replica's KV cache that is full: the share that transfers pin or, if that is not reported, the share of tokens that "+
 			"the tier refuses.", ReplicaLabels, with(LabelTier))
-	RecordedYoung = recorded(Sum, "model:llm_engine_young:count",
-		"Engines of a model that started within the last fifteen minutes, so that caches are empty and kernels compile. Absent if there are none.", perModel)
+	RecordedYoung = recorded(Max, "model:llm_engine_young:ratio",
+		"Share of a model's engines that started within the last fifteen minutes, so that caches are empty and kernels compile. Absent if there are none.",
+		perModel)
 	RecordedFullCache = recorded(Max, "model:llm_engine_kv_cache_full:ratio",
 		"Use of a model's fullest KV cache, if it was above 0.9 for five minutes in which requests waited there. Absent otherwise.", perModel)
 	RecordedAnswersMissing = recorded(Never, "model:llm_engine_answers:missing",

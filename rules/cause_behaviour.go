@@ -79,7 +79,8 @@ func limited(window, ago time.Duration) promql.Expr {
 		return ofUsers(promql.Rate(promql.Offset(promql.Vector(metrics.Requests, m...), ago), window), window, ago)
 	}
 	// A few requests may be probes that one of the two counters counts earlier.
-	return promql.Div(rate(promql.Eq(metrics.LabelOutcome, string(metrics.OutcomeLength))), above(rate(), 5/window.Seconds()))
+	return promql.Div(promql.Call("clamp_min", rate(promql.Eq(metrics.LabelOutcome, string(metrics.OutcomeLength))), promql.Num(0)),
+		above(rate(), 5/window.Seconds()))
 }
 
 // aborted returns the share of requests that ended because the client gave up.

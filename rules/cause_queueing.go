@@ -50,7 +50,7 @@ func givenUp() promql.Expr {
 
 // withoutToken returns the share of each model's requests that were given up before their first token within ten minutes,
 // while others were served and none waited: a rank, or one of the engines, hangs. The share must exceed a twentieth and
-// twice the share that clients gave up the day before. Requests that ended had a first token or were given up, but for
+// twice the share that clients gave up the day before, or as usual. Requests that ended had a first token or were given up, but for
 // those that ran when the window began and no longer do. Engines that do not count first tokens are left out.
 func withoutToken() promql.Expr {
 	first := func(window time.Duration) promql.Expr {
@@ -62,9 +62,10 @@ func withoutToken() promql.Expr {
 	running := promql.Vector(metrics.RequestsRunning)
 	more := promql.Sum(modelLabels, counts(promql.Sub(running, promql.Offset(running, causeWindow))))
 	without := promql.Add(promql.Sum(modelLabels, promql.Sub(ended, first(causeWindow))), times(1/causeWindow.Seconds(), more))
-	share := above(promql.Div(promql.Ge(without, promql.Num(20/causeWindow.Seconds())), promql.Sum(modelLabels, ended)), 0.05)
+	enough := promql.Num((slo.MinBadEvents - 0.5) / causeWindow.Seconds())
+	share := above(promql.Div(promql.Ge(without, enough), promql.Sum(modelLabels, ended)), 0.05)
 	waited := promql.Sum(modelLabels, promql.Over("max_over_time", promql.Vector(metrics.RequestsWaiting), causeWindow))
-	return promql.Unless(both(promql.Gt(share, times(2, dayBefore("aborted_before"))),
+	return promql.Unless(both(promql.Gt(share, times(2, promql.Or(dayBefore("aborted_before"), usual("aborted")))),
 		above(promql.Sum(modelLabels, first(recentWindow)), 0)), above(waited, 0))
 }
 

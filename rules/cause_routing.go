@@ -211,15 +211,15 @@ func failing(by []string, window time.Duration, m ...*promql.Matcher) promql.Exp
 	return promql.Div(promql.Sum(by, promql.Rate(failed, window)), above(ended(by, window, m...), 0))
 }
 
-// failsFive returns the share of each replica's requests that fail, where five failed within two or ten minutes. Because
-// an increase extrapolates, 4.5 count as five.
+// failsFive returns the share of each replica's requests that fail, where five fail within two or ten minutes. Because
+// a rate extrapolates, 4.5 count as five.
 func failsFive(m ...*promql.Matcher) promql.Expr {
 	share := func(window time.Duration) promql.Expr {
 		in := func(outcomes *promql.Matcher) promql.Expr {
-			return promql.Sum(replicaLabels, promql.Increase(promql.Vector(metrics.Requests, append(m, outcomes)...), window))
+			return promql.Sum(replicaLabels, promql.Rate(promql.Vector(metrics.Requests, append(m, outcomes)...), window))
 		}
-		return promql.Div(promql.Ge(in(promql.Re(metrics.LabelOutcome, slo.FailedOutcomes)), promql.Num(slo.MinBadEvents-0.5)),
-			in(promql.NotRe(metrics.LabelOutcome, slo.UncountedOutcomes)))
+		return promql.Div(promql.Ge(in(promql.Re(metrics.LabelOutcome, slo.FailedOutcomes)),
+			promql.Num((slo.MinBadEvents-0.5)/window.Seconds())), in(promql.NotRe(metrics.LabelOutcome, slo.UncountedOutcomes)))
 	}
 	return promql.Or(share(recentWindow), share(causeWindow))
 }

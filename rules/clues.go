@@ -211,8 +211,9 @@ func requestClues() []Clue {
 		{
 			Branch: Prefill, Name: "prefix_hits_fell", Runbook: "LLMPrefixHitCollapse", Delays: AnyToken, Unit: Share,
 			Says: "The prefix cache hit ratio is {value} of the usual",
+			// caches of young engines are empty
 			Query: promql.Unless(promql.And(below(against("prefix_hits"), 0.5), above(usual("prefix_hits"), 0.2)),
-				promql.Vector(metrics.RecordedYoung)),
+				promql.Ge(promql.Add(times(2, against("prefix_hits")), promql.Vector(metrics.RecordedYoung)), promql.Num(1))),
 		},
 		{
 			Branch: Decode, Name: "drafts_refused", Runbook: "LLMSpeculationCollapse", Delays: AnyToken, Unit: Share,
@@ -415,14 +416,17 @@ func collapsed() promql.Expr {
 	return promql.Unless(both(fewer, above(against("running"), 1)), promql.Vector(metrics.RecordedFullCache))
 }
 
-// moreWork returns each model whose engines compute more than usual, or get more requests, most of which still wait. The
-// excess must be able to make a step half as long again, or its effect must be unknown. If a batch usually has n
-// requests, k times as many make a step at most 1/(1-(k-1)n) times as long, because no request costs more than a step of
-// its own. An n below a tenth is not measured. Single requests make no batch, however many arrive.
+// moreWork returns each model whose engines compute more than usual, or get more requests, most of which still wait, and
+// whose steps are at most half as long again as that explains. No request costs more than a step of its own. So a batch
+// of n makes a step at most n times as long, and if n is usual, k times as many requests make it at most 1/(1-(k-1)n)
+// times as long. An n below a tenth is not measured.
 func moreWork() promql.Expr {
+	longer := against("token_time")
 	more := promql.Mul(promql.Sub(against("computed|arrivals"), promql.Num(1)), promql.Call("clamp_min", usual("running"),
 		promql.Num(0.1)), promql.On(modelLabels...))
-	return promql.Unless(now("token_time"), promql.Or(below(against("computed|arrivals"), 1.3), below(more, 0.3), below(now("running"), 2)))
+	return promql.Unless(now("token_time"), promql.Or(below(against("computed|arrivals"), 1.3),
+		above(promql.Mul(longer, promql.Sub(promql.Num(1), more)), 1.5),
+		above(promql.Div(longer, promql.Call("clamp_min", now("running"), promql.Num(1))), 1.5)))
 }
 
 // failInside returns the share of requests that a model's engines fail, by their own counts or by a gateway's, where it is
@@ -434,14 +438,15 @@ func failInside() promql.Expr {
 	return promql.Unless(above(promql.Or(share, failedAtEngines()), 0.05), above(queued, 0))
 }
 
-// moreArrive returns how many times as many requests as usual arrive, where some wait or are refused. The excess must be
-// more than chance: three standard deviations of the usual number within two minutes.
+// moreArrive returns how many times as many requests as usual arrive, unless none of them waits or is refused. The excess
+// must be more than chance: three standard deviations of the usual number within two minutes.
 func moreArrive() promql.Expr {
 	excess := promql.Mul(promql.Sub(against("arrivals"), promql.Num(1)), promql.Call("sqrt", usual("arrivals")), promql.On(modelLabels...))
-	tooMany := promql.Or(above(promql.Sum(modelLabels, promql.Over("max_over_time", promql.Vector(metrics.RequestsWaiting), recentWindow)), 0),
-		above(promql.Sum(modelLabels, promql.Rate(promql.Vector(metrics.Requests, promql.Eq(metrics.LabelOutcome,
-			string(metrics.OutcomeRejected))), recentWindow)), 0))
-	return both(above(against("arrivals"), 1.3), above(excess, 3/math.Sqrt(recentWindow.Seconds())), tooMany)
+	waited := promql.Sum(modelLabels, promql.Over("max_over_time", promql.Vector(metrics.RequestsWaiting), recentWindow))
+	refused := promql.Sum(modelLabels, promql.Rate(promql.Vector(metrics.Requests, promql.Eq(metrics.LabelOutcome,
+		string(metrics.OutcomeRejected))), recentWindow))
+	return promql.Unless(promql.And(above(against("arrivals"), 1.3), above(excess, 3/math.Sqrt(recentWindow.Seconds()))),
+		promql.Unless(promql.Equal(waited, promql.Num(0)), above(refused, 0)))
 }
 
 // restartedWorse returns the share of each model's engines that restarted within the hour. The share is at least a half,
@@ -467,10 +472,11 @@ func restartedShare(window time.Duration) promql.Expr {
 		promql.CountBy(modelLabels, promql.Max(replicaLabels, promql.Vector(metrics.EngineInfo))))
 }
 
-// freshlyStarted returns each model with an engine whose caches are empty and whose kernels compile.
+// freshlyStarted returns the share of each model's engines whose caches are empty and whose kernels compile.
 func freshlyStarted() promql.Expr {
-	return promql.CountBy(modelLabels, promql.And(promql.Max(replicaLabels, promql.Vector(metrics.EngineInfo)), younger(coldFor),
-		promql.On(pageLabels...)))
+	engines := promql.Max(replicaLabels, promql.Vector(metrics.EngineInfo))
+	return promql.Div(promql.CountBy(modelLabels, promql.And(engines, younger(coldFor), promql.On(pageLabels...))),
+		promql.CountBy(modelLabels, engines))
 }
 
 // onTheWay returns how much later first tokens are at a model's gateway than at its engines, where the difference is most

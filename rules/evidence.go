@@ -244,7 +244,7 @@ func facts() []Fact {
 		{"token_time", Seconds, "Time between tokens", promql.Sum(modelLabels, tokenTime()), meanBefore(metrics.InterTokenLatency,
 			modelLabels, day, hour)},
 		{"limited", Share, "Requests at the output limit", limited(pageWindow, 0), limited(day, hour)},
-		{"aborted", Share, "Requests given up", above(aborted(modelLabels, pageWindow, 0), 0), aborted(modelLabels, day, hour)},
+		{"aborted", Share, "Requests given up", aborted(modelLabels, pageWindow, 0), aborted(modelLabels, day, hour)},
 
 		{"preemptions", Count, "Preemptions per minute", minutely(metrics.Preemptions), nil},
 		{"kv_transfers_failed", Count, "KV transfers failed per minute", minutely(metrics.KVTransferFailures), nil},
@@ -285,7 +285,7 @@ func dayBefore(fact string) promql.Expr {
 }
 
 // compared lists the facts that clues compare with their usual values, in the order of facts.
-var compared = []string{"arrivals", "computed", "running", "prompt_tokens", "output_tokens", "prefix_hits", "draft_tokens", "token_time"}
+var compared = []string{"arrivals", "computed", "running", "prompt_tokens", "output_tokens", "prefix_hits", "draft_tokens", "token_time", "aborted"}
 
 // evidenceOf selects recorded facts.
 func evidenceOf(names ...string) promql.Expr {
@@ -364,7 +364,7 @@ func chunked(name string, interval time.Duration, records []Record) (groups []Gr
 // differ from the day before by half or more. The dashboard shows the others.
 func printed() promql.Expr {
 	shifts := []string{"prompt_tokens", "output_tokens", "prefix_hits", "draft_tokens", "aborted"}
-	now, before := evidenceOf(shifts...), evidenceBefore(shifts...)
+	now, before := promql.Or(evidenceOf(shifts[:4]...), above(evidenceOf(shifts[4]), 0)), evidenceBefore(shifts...)
 	ofFact := promql.On(perFact...)
 	moved := above(promql.Call("abs", promql.Call("ln", promql.Div(now, yesterdays(shifts...), ofFact))), 0.4)
 	return promql.Or(evidenceOf("changes"), promql.Unless(evidenceOf("restarts"), evidenceOf("changes"), promql.On(modelLabels...)),

@@ -29,6 +29,28 @@ func TestTheDayBeforeOfAYoungModel(t *testing.T) {
 	}
 }
 
+// TestProbesDoNotTurnAShareNegative checks the share of requests that ran into the output limit for a young model with
+// probes, which ask for a few tokens. None of the users' requests did.
+func TestProbesDoNotTurnAShareNegative(t *testing.T) {
+	sim := newSim(t, rules.Groups(rules.Options{})...)
+	r := well()
+	r.cut = 0
+	if err := sim.Run(rulesim.Epoch, rulesim.Epoch.Add(2*time.Hour), time.Minute, func(now time.Time, emit rulesim.Emit) {
+		r.emitAs("m", "p1", emit)
+		probe := []string{metrics.LabelNamespace, "prod", metrics.LabelModel, "m", metrics.LabelServer, "p1:8000"}
+		emit(series(metrics.ProbeFailures.Name, probe...), 0)
+		probe = append(probe, metrics.LabelOutcome, string(metrics.ProbeOK))
+		emit(series(metrics.ProbeRequests.Name, probe...), now.Sub(rulesim.Epoch).Minutes())
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for _, fact := range []string{"limited", "limited" + rules.OfBefore} {
+		if share := one(t, sim, metrics.RecordedEvidence.Name+`{fact="`+fact+`"}`, rulesim.Epoch.Add(2*time.Hour)); share != 0 {
+			t.Errorf("%s is %g, want 0", fact, share)
+		}
+	}
+}
+
 // TestUsual checks that, twenty minutes after its engine started, a model is compared with its values then, and not with
 // its first minutes, in which requests only begin to arrive. Half an hour later it is compared with the three hours
 // before.

@@ -39,6 +39,7 @@ type replica struct {
 	unreached, fails              float64 // shares of requests that the gateway before it fails, and that it fails itself
 	failedThere                   float64 // share of requests that engines fail, as the gateway counts
 	silent                        bool    // it counts no requests itself
+	frontend                      bool    // it does not report how many requests wait
 	gatewayDown, quantized        bool
 	gatewayTTFT                   float64
 	gatewayModel                  *string // what the gateway calls the model; nil: as the engines do
@@ -148,7 +149,9 @@ func (r *replica) emitAs(model, pod string, emit rulesim.Emit) {
 	gauge(metrics.EngineStartTime, float64(rulesim.Epoch.Add(r.started).Unix()), page)
 	gauge(metrics.RequestsRunning, r.running, engine)
 	r.waiting += r.grows
-	gauge(metrics.RequestsWaiting, r.waiting, engine)
+	if !r.frontend {
+		gauge(metrics.RequestsWaiting, r.waiting, engine)
+	}
 	gauge(metrics.KVCacheUsage, r.kv, engine)
 	if r.adapters > 0 {
 		gauge(metrics.LoraSlots, 4, engine)
@@ -469,11 +472,33 @@ func TestVerdictEarly(t *testing.T) {
 				breaks: func(r *replica) { r.requests, r.itl, r.running = 45, 0.16, 4 },
 			},
 		},
+		"a few more, and far slower steps": {
+			"engine. Each token takes 12 times as long as the load explains.",
+			trouble{
+				signal: slo.ITL, replicas: 2, before: func(r *replica) { r.requests, r.running = 300, 0.9 },
+				breaks: func(r *replica) { r.requests, r.itl, r.running = 420, 0.24, 12 },
+			},
+		},
+		"more requests, at a frontend that does not report how many wait": {
+			"queueing. 3 times as many requests arrive as usual.",
+			trouble{
+				signal: slo.TTFT, replicas: 2, before: func(r *replica) { r.frontend = true },
+				breaks: func(r *replica) { r.requests, r.itl, r.running = 1800, 0.05, 600 },
+			},
+		},
+		"the cache misses, at a replica that has just started, too": {
+			"prefill. The prefix cache hit ratio is 0% of the usual.",
+			trouble{signal: slo.TTFT, replicas: 2, each: func(pod string, r *replica) {
+				if r.hits, r.queue, r.waiting = 0, 0.25, 40; pod == "p1" {
+					r.started = onset
+				}
+			}},
+		},
 		"far more": {
-			"decode. 20 times as many requests run at once as usual.",
+			"decode. 60 times as many requests run at once as usual.",
 			trouble{
 				signal: slo.ITL, replicas: 2, before: func(r *replica) { r.requests, r.running = 30, 0.2 },
-				breaks: func(r *replica) { r.requests, r.itl, r.running = 180, 0.16, 4 },
+				breaks: func(r *replica) { r.requests, r.itl, r.running = 180, 0.16, 12 },
 			},
 		},
 		"one of two fails, for two minutes of five": {

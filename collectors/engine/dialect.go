@@ -189,6 +189,8 @@ type Row struct {
 	Failures Failures
 	// Counted describes when the source counts what belongs to a request. Every row for generated tokens sets it.
 	Counted metrics.Counted
+	// Stage names the stage whose time, or number of observations, an engine without histograms counts as this source.
+	Stage string
 	// Fold computes the value from all matching series of one engine, where renaming and aggregating is not enough.
 	Fold func(in []Member) (value float64, ok bool)
 	// Parts adds the series of a model's parts to its own: see Dialect.Models.

@@ -62,6 +62,7 @@ var llamacpp = Dialect{
 		},
 		{
 			To: metrics.GenerationTokens, From: "llamacpp:tokens_predicted_total", Is: scrape.Counter, Counted: metrics.CountedEnd, Since: "b2258",
+			Stage:   metrics.StageNextToken,
 			Quality: metrics.Approximate, Why: "counted when a request ends, so a rate needs a range longer than a request",
 		},
 		{To: metrics.EngineSteps, From: "llamacpp:n_decode_total", Is: scrape.Counter, Since: "b3678"},
@@ -75,7 +76,10 @@ var llamacpp = Dialect{
 		{To: metrics.SpecDecodeDraftTokens, From: "llamacpp:spec_decode_num_draft_tokens_total", Is: scrape.Counter, Since: "b10282"},
 		{To: metrics.SpecDecodeAcceptedTokens, From: "llamacpp:spec_decode_num_accepted_tokens_total", Is: scrape.Counter, Since: "b10282"},
 		{To: metrics.PromptTime, From: "llamacpp:prompt_seconds_total", Is: scrape.Counter, Since: "b2364"},
-		{To: metrics.GenerationTime, From: "llamacpp:tokens_predicted_seconds_total", Is: scrape.Counter, Since: "b2364"},
+		{
+			To: metrics.GenerationTime, From: "llamacpp:tokens_predicted_seconds_total", Is: scrape.Counter, Since: "b2364",
+			Stage: metrics.StageNextToken,
+		},
 	},
 	Settings: []Told{
 		{To: metrics.SettingModel, From: "/props", At: "model_path"},

@@ -7,8 +7,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// TestStages wants the means of stages from plain counters: of the gaps between tokens as the engine observes them, or of the means of
-// requests on engines that observe only those.
+// TestStages wants the means of stages from plain counters: of the gaps between tokens as the engine observes them, of the means of
+// requests on engines that observe only those, or of sums on engines without histograms.
 func TestStages(t *testing.T) {
 	for _, c := range []struct {
 		page, selector string
@@ -32,6 +32,8 @@ func TestStages(t *testing.T) {
 			[]float64{2408.31875},
 		},
 		{"litellm/main-loaded.prom", `llm_engine_stages_total{stage="request",role="gateway",model_name="gpt-oss-120b"}`, []float64{5013}},
+		{"llamacpp/b5500.prom", `llm_engine_stage_seconds_total{stage="next_token"}`, []float64{1903.44}}, // has no histogram
+		{"llamacpp/b5500.prom", `llm_engine_stages_total{stage="next_token"}`, []float64{45122}},
 		{"ray_serve/2.50-loaded.prom", `llm_engine_stage_seconds_total`, nil}, // has a sum in which nobody can trust
 	} {
 		page(t, c.page).want(t, c.selector, c.values...)
