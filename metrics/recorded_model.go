@@ -80,7 +80,7 @@ var (
 		"Restarts of the process at a metrics endpoint, if at least four within six hours or three within one. Absent otherwise.", PageLabels)
 	RecordedOutputTokens = recorded(Never, "replica:llm_engine_request_generation_tokens:mean",
 		"Mean output tokens of a replica's requests over the last two minutes, or over ten if fewer than forty requests ended. Absent if "+
-			"fewer than forty ended in ten minutes, or if most are synthetic.", ReplicaLabels, with(LabelRole))
+			"fewer than forty ended in ten minutes, or if most are synthetic.", ReplicaLabels, with(LabelRole, LabelRuntime))
 	RecordedServed = recorded(Never, "replica:llm_engine_info:last",
 		"A model that a metrics endpoint serves (1), or served last but does not now (0), because it does not answer or has lost the "+
 			"model's workers. Absent once the endpoint is no longer a target.", ReplicaLabels)
@@ -123,7 +123,7 @@ var (
 		"Mean time of a model's requests in each stage of llm_engine_stage_seconds_total, in the window.", perModel, with(LabelStage))
 	RecordedReplicaTime = recorded(Never, "replica:llm_engine_stage_seconds:mean",
 		"Mean time of a replica to the first token, and between tokens, over the last two minutes, or over ten with fewer than ten "+
-			"observations. Absent with fewer than ten observations in ten minutes.", ReplicaLabels, with(LabelRole, LabelStage))
+			"observations. Absent with fewer than ten observations in ten minutes.", ReplicaLabels, with(LabelRole, LabelRuntime, LabelStage))
 	RecordedSkew = recorded(Never, "replica:llm_engine_skew:value",
 		"A replica, or a rank of one, that does worse than its peers over ten minutes. reason names the measure: its time to the first "+
 			"token (first_token) or between tokens (next_token), its steps with equally many requests (step_time), the lengths of its answers "+
@@ -131,17 +131,17 @@ var (
 			"the other replicas do not have.",
 		ReplicaLabels, with(LabelStage, LabelDPRank, LabelReason, LabelSetting, LabelNew))
 	RecordedReplicaPrompt = recorded(Never, "replica:llm_engine_prompt_tokens:mean",
-		"Prompt tokens per first token of a replica, over the same time as its time to the first token.", ReplicaLabels, with(LabelRole))
+		"Prompt tokens per first token of a replica, over the same time as its time to the first token.", ReplicaLabels, with(LabelRole, LabelRuntime))
 	RecordedReplicaComputed = recorded(Never, "replica:llm_engine_uncached_prompt_tokens:mean",
-		"Prompt tokens per first token of a replica that its prefix cache did not have, over the same time.", ReplicaLabels, with(LabelRole))
+		"Prompt tokens per first token of a replica that its prefix cache did not have, over the same time.", ReplicaLabels, with(LabelRole, LabelRuntime))
 	RecordedStep = recorded(Never, "replica:llm_engine_step_seconds:mean",
 		"Duration of a replica's step with this many requests (batch), with the name of its GPU if known.", ReplicaLabels,
-		with(LabelRole, LabelBatch, LabelGPUName))
+		with(LabelRole, LabelRuntime, LabelBatch, LabelGPUName))
 	RecordedFailing = recorded(Max, "replica:llm_engine_failing:ratio",
 		"Share of failed requests of a replica, or of a gateway with the role gateway, if five failed within two or ten minutes.",
 		ReplicaLabels, with(LabelRole))
 	RecordedReplicaSlow = recorded(Never, "replica:llm_engine_slow:value",
-		"A replica that now takes three times as long as the best one of its role, also relative to its work. stage is first_token or "+
+		"A replica that now takes three times as long as the best one of its role and runtime, also relative to its work. stage is first_token or "+
 			"next_token.",
 		ReplicaLabels, with(LabelStage))
 

@@ -76,11 +76,14 @@ func lastingSkew() promql.Expr {
 // inRole adds the role to labels of replicas or models: prefill and decode engines of a model differ by design.
 func inRole(labels []string) []string { return append([]string{metrics.LabelRole}, labels...) }
 
-// slowest returns the time of each replica that takes three times as long in a stage as the best one of its role. First
+// alike adds the role and the runtime: runtimes do not count the same gaps between tokens.
+func alike(labels []string) []string { return append([]string{metrics.LabelRuntime}, inRole(labels)...) }
+
+// slowest returns the time of each replica that takes three times as long in a stage as the best one alike. First
 // tokens within a tenth of a second are not slow. Where the work per request is known, the replica must also take three
 // times as long per unit of work: a router may send long or uncached prompts to dedicated replicas.
 func slowest(over func(*metrics.Family, ...*promql.Matcher) promql.Expr) promql.Expr {
-	took, work, peers := over(metrics.RecordedReplicaTime), over(metrics.RecordedReplicaComputed), perStage(inRole(modelLabels))
+	took, work, peers := over(metrics.RecordedReplicaTime), over(metrics.RecordedReplicaComputed), perStage(alike(modelLabels))
 	three := func(e promql.Expr, is func(a, b promql.Expr, m ...*promql.Matching) promql.Expr) promql.Expr {
 		return is(e, times(3, promql.Min(peers, e)), promql.On(peers...).ManyToOne())
 	}
@@ -97,7 +100,7 @@ func overCauseWindow(f *metrics.Family, m ...*promql.Matcher) promql.Expr {
 // paceGroup records how long each replica takes per request, for how much work, and how long its answers are. The length
 // of answers varies by as much as its mean, so ten answers prove nothing.
 func paceGroup() Group {
-	by := inRole(replicaLabels)
+	by := alike(replicaLabels)
 	perRequest := func(what, requests promql.Expr, least float64, by []string) promql.Expr {
 		within := func(window time.Duration) promql.Expr {
 			in := func(counter promql.Expr) promql.Expr { return promql.Sum(by, promql.Increase(counter, window)) }
@@ -151,7 +154,7 @@ func otherLengths() promql.Expr {
 	by := func(factor float64, e promql.Expr) promql.Expr {
 		return above(promql.Call("abs", promql.Call("ln", e)), math.Log(factor))
 	}
-	return promql.Max(replicaLabels, promql.And(by(3, againstPeers(own, inRole(modelLabels))), by(2, change)))
+	return promql.Max(replicaLabels, promql.And(by(3, againstPeers(own, alike(modelLabels))), by(2, change)))
 }
 
 // againstPeers returns a value of each replica as a multiple of the mean of the others in its group.
@@ -165,7 +168,7 @@ func againstPeers(own promql.Expr, group []string) promql.Expr {
 // slowStep returns how many times as long the steps of a replica take as those of its peers with as many running requests
 // on GPUs of the same name. It leaves out replicas whose GPU has an alert that explains it.
 func slowStep() promql.Expr {
-	batch := append([]string{metrics.LabelBatch, metrics.LabelGPUName}, inRole(modelLabels)...)
+	batch := append([]string{metrics.LabelBatch, metrics.LabelGPUName}, alike(modelLabels)...)
 	known := promql.And(servedOn(replicaLabels), firing("LLMGPU.+"), promql.On(onGPULabels()...))
 	return promql.Unless(above(promql.Avg(replicaLabels, againstPeers(promql.Vector(metrics.RecordedStep), batch)), tooSlow), known,
 		promql.On(replicaLabels...))
@@ -176,7 +179,7 @@ const tooSlow = 1.2
 
 // steps returns how long the steps of a replica take with each number of running requests, with the name of its GPU where it is known.
 func steps() promql.Expr {
-	step := promql.Avg(append([]string{metrics.LabelBatch}, inRole(replicaLabels)...), promql.Vector(metrics.EngineStep))
+	step := promql.Avg(append([]string{metrics.LabelBatch}, alike(replicaLabels)...), promql.Vector(metrics.EngineStep))
 	names := promql.Max(append([]string{metrics.LabelGPUName}, onGPULabels()...), promql.Vector(metrics.GPUInfo))
 	runsOn := promql.Max(append([]string{metrics.LabelGPUName}, replicaLabels...),
 		promql.Mul(servedOn(replicaLabels), names, promql.On(onGPULabels()...).ManyToOne(metrics.LabelGPUName)))
