@@ -77,7 +77,9 @@ func lastingSkew() promql.Expr {
 func inRole(labels []string) []string { return append([]string{metrics.LabelRole}, labels...) }
 
 // alike adds the role and the runtime: runtimes do not count the same gaps between tokens.
-func alike(labels []string) []string { return append([]string{metrics.LabelRuntime}, inRole(labels)...) }
+func alike(labels []string) []string {
+	return append([]string{metrics.LabelRuntime}, inRole(labels)...)
+}
 
 // slowest returns the time of each replica that takes three times as long in a stage as the best one alike. First
 // tokens within a tenth of a second are not slow. Where the work per request is known, the replica must also take three
