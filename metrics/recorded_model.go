@@ -167,8 +167,8 @@ var (
 		"First tokens of users that a model gave in two minutes in all but 2% of the day that ended ten minutes ago. Absent if fewer than four, "+
 			"and for models that have been recorded for less than a day.", perModel)
 	RecordedWithoutToken = recorded(Never, "model:llm_engine_without_token:ratio10m",
-		"Share of a model's requests that were given up before their first token, if it is more than a twentieth and twice the share that "+
-			"clients gave up the day before, while others were served and none waited. Absent otherwise.", perModel)
+		"Share of a model's requests that were given up before their first token, if it is more than a hundredth and twice the share that "+
+			"clients gave up the day before, or usually, while others were served and none waited. Absent otherwise.", perModel)
 	RecordedMissed = recorded(Never, "model:llm_missed:last1h",
 		"A model that had users' requests, or events of an objective, within the last hour. Absent if its metrics endpoint has replaced it "+
 			"with another model, and if it may be absent.", perModel)

@@ -13,9 +13,10 @@ import (
 var ClientsGiveUp = &Alert{
 	Name:      "LLMClientsGiveUp",
 	Branch:    Queueing,
-	Expr:      promql.Or(givenUp(), promql.Vector(metrics.RecordedWithoutToken)),
+	Expr:      promql.Or(givenUp(), above(promql.Vector(metrics.RecordedWithoutToken), 0.05), behindStandstill()),
 	Severity:  slo.Page,
 	For:       2 * minute, // an interrupted load test shows for as long as the window
+	Keep:      5 * minute,
 	Scope:     []string{metrics.LabelModel},
 	DependsOn: []Quiet{{ModelDown, modelLabels}, {ModelStalled, modelLabels}},
 	Explains:  []*Alert{FastBurn, SlowBurn},
@@ -49,7 +50,7 @@ func givenUp() promql.Expr {
 }
 
 // withoutToken returns the share of each model's requests that were given up before their first token within ten minutes,
-// while others were served and none waited: a rank, or one of the engines, hangs. The share must exceed a twentieth and
+// while others were served and none waited: a rank, or one of the engines, hangs. The share must exceed a hundredth and
 // twice the share that clients gave up the day before, or as usual. Requests that ended had a first token or were given up, but for
 // those that ran when the window began and no longer do. Engines that do not count first tokens are left out.
 func withoutToken() promql.Expr {
@@ -63,10 +64,17 @@ func withoutToken() promql.Expr {
 	more := promql.Sum(modelLabels, counts(promql.Sub(running, promql.Offset(running, causeWindow))))
 	without := promql.Add(promql.Sum(modelLabels, promql.Sub(ended, first(causeWindow))), times(1/causeWindow.Seconds(), more))
 	enough := promql.Num((slo.MinBadEvents - 0.5) / causeWindow.Seconds())
-	share := above(promql.Div(promql.Ge(without, enough), promql.Sum(modelLabels, ended)), 0.05)
+	share := above(promql.Div(promql.Ge(without, enough), promql.Sum(modelLabels, ended)), 0.01)
 	waited := promql.Sum(modelLabels, promql.Over("max_over_time", promql.Vector(metrics.RequestsWaiting), causeWindow))
 	return promql.Unless(both(promql.Gt(share, times(2, promql.Or(dayBefore("aborted_before"), usual("aborted")))),
 		above(promql.Sum(modelLabels, first(recentWindow)), 0)), above(waited, 0))
+}
+
+// behindStandstill returns withoutToken for models with a rank or an engine that makes no progress. A balancer that sends
+// requests where the fewest are sends few to it.
+func behindStandstill() promql.Expr {
+	return promql.And(promql.Vector(metrics.RecordedWithoutToken), above(promql.Vector(metrics.EngineWithoutProgress), pageWindow.Seconds()),
+		promql.On(modelLabels...))
 }
 
 // heldBack returns how many requests wait, for three quarters of the time, at each replica that could run them. Its KV

@@ -229,6 +229,27 @@ func TestLeversLeadToTheGatewaysCommands(t *testing.T) {
 	}
 }
 
+// TestLeversThatDeletePodsHaveTheCommand: at night, nobody composes it.
+func TestLeversThatDeletePodsHaveTheCommand(t *testing.T) {
+	found := 0
+	for _, name := range runbooks.Names() {
+		page, err := runbooks.Page(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		levers := runbooks.LeversOf(page)
+		if !regexp.MustCompile(`(?i)delete (the|its) pod`).MatchString(levers) {
+			continue
+		}
+		if found++; !strings.Contains(levers, "kubectl -n $NS delete pod $POD") {
+			t.Errorf("%s: no command deletes the pod", name)
+		}
+	}
+	if found < 6 {
+		t.Errorf("%d levers delete a pod", found)
+	}
+}
+
 func TestHandler(t *testing.T) {
 	server := httptest.NewServer(http.StripPrefix("/runbooks/", runbooks.Handler("", nil)))
 	defer server.Close()
