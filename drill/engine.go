@@ -24,6 +24,7 @@ type Serving struct {
 	Draft      int     // tokens proposed per step and sequence; 0 means no speculation
 	Acceptance float64 // probability that a proposed token is accepted, given that those before it were
 	ShowsQueue bool    // the server counts waiting requests, also while the core hangs
+	Alternates bool    // a step that admits requests is followed by one that admits none
 	// KVCacheDtype is --kv-cache-dtype: fp8 needs half the memory. Empty means auto, the type of the weights'
 	// activations.
 	KVCacheDtype string
@@ -117,6 +118,7 @@ type Engine struct {
 	now              time.Duration
 	unreported       bool // the next step reports what clients cancelled
 	hung             bool // some clients may have left a core that hung
+	admitted         bool // the last step admitted requests
 	arriving         []*Request
 	waiting, running []*Request
 	total, used      int // KV blocks
@@ -340,7 +342,8 @@ func (e *Engine) step() {
 			schedule(r)
 		}
 	}
-	for !thrash && len(e.waiting) > 0 && len(e.running) < e.MaxBatch && budget > 0 {
+	admits := !thrash && !(e.Alternates && e.admitted && len(e.running) > 0)
+	for admits && len(e.waiting) > 0 && len(e.running) < e.MaxBatch && budget > 0 {
 		r := e.waiting[0]
 		if !e.reserve(r, r.fetched+min(r.todo, budget)) {
 			break
@@ -354,6 +357,7 @@ func (e *Engine) step() {
 		begun++
 		schedule(r)
 	}
+	e.admitted = begun > 0
 	tokens, drafted := e.Budget-budget, 0.0
 	if e.Draft > 0 {
 		drafted = float64(e.Draft)

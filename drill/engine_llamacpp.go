@@ -29,7 +29,7 @@ func NewLlamaCpp(p Profile) *LlamaCpp {
 			"top_p": 0.95, "min_p": 0.05,
 		}},
 		"total_slots": p.MaxBatch, "model_path": p.path() + ".gguf", "model_ftype": "BF16", "chat_template": chatTemplate,
-		"build_info": "b11669-0123abc",
+		"build_info": p.release("b11669-0123abc"),
 	})
 	l.document("/v1/models", map[string]any{"data": []any{map[string]any{"id": p.Model, "owned_by": "llamacpp"}}})
 	return l

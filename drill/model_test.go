@@ -303,3 +303,34 @@ func TestMixedTraffic(t *testing.T) {
 		}
 	}
 }
+
+// rhythm keeps whether each step admitted requests.
+type rhythm struct {
+	*census
+	admitted []bool
+}
+
+func (r *rhythm) Computed(s Step) { r.admitted = append(r.admitted, s.Begun > 0) }
+
+// TestTGIDecodesAfterEachPrefill: however many requests arrive, Text Generation Inference decodes once before it admits
+// more (backends/v3/src/backend.rs), so a slow engine still observes its decode steps.
+func TestTGIDecodesAfterEachPrefill(t *testing.T) {
+	p := steady(20)
+	p.Alternates = true
+	r := &rhythm{census: &census{}}
+	e := NewEngine(p.Serving, 1, r)
+	e.Starved, r.e = 300*time.Millisecond, e
+	for _, request := range NewTraffic(p.Load, 1).Until(time.Minute) {
+		e.Offer(request)
+	}
+	e.Advance(time.Minute)
+	prefills := 0
+	for i, admitted := range r.admitted {
+		if prefills += map[bool]int{true: 1}[admitted]; i > 0 && admitted && r.admitted[i-1] {
+			t.Fatalf("steps %d and %d admit requests", i-1, i)
+		}
+	}
+	if n := len(r.admitted); prefills < n/3 || n < 100 {
+		t.Errorf("%d of %d steps admit requests", prefills, n)
+	}
+}

@@ -162,7 +162,9 @@ func New(f Fleet, epoch time.Time, seed uint64) *World {
 		if f.Ranks && i > 0 {
 			r.Profile.Rank, r.Pod, r.Host = i, w.Replicas[0].Pod, w.Replicas[0].Host
 		}
-		r.Profile.ShowsQueue = r.Runtime == metrics.TGI // backends/v3/src/queue.rs counts a request as it is appended
+		if r.Runtime == metrics.TGI { // backends/v3/src/queue.rs and backend.rs
+			r.Profile.ShowsQueue, r.Profile.Alternates = true, true
+		}
 		page := drill.NewDialect(r.Runtime, r.Profile)
 		r.page = page
 		r.Engine = drill.NewEngine(r.Profile.Serving, seed+uint64(i), w.observe(r, page))
