@@ -52,13 +52,16 @@ func budgetGroup(opt Options) Group {
 var modelPeriod = slices.Concat(modelSLO, []string{metrics.LabelPeriod})
 
 // lost returns the availability events lost in a minute in which nothing could answer, at the rate of the hour before: no
-// engine of the model or, for events that its gateways count, no gateway. Users who sent no request for an hour lose
-// nothing.
+// engine of the model, whatever its role, or, for events that its gateways count, no gateway. Users who sent no request
+// for an hour lose nothing.
 func lost() promql.Expr {
 	usually := promql.And(latelyRate(), remembered(metrics.RecordedInfo, promql.Eq(metrics.LabelSignal, string(slo.Availability))),
 		promql.On(modelSLO...))
-	down := promql.Vector(metrics.RecordedDownTime, promql.Re(metrics.LabelRole, ".*"))
-	return promql.Unless(promql.Mul(usually, down, promql.On(modelRole...).ManyToOne()), underMaintenance(), promql.On(modelSLO...))
+	inTime := func(of, down *promql.Matcher) promql.Expr {
+		return promql.Mul(promql.Where(usually, of), promql.Vector(metrics.RecordedDownTime, down), promql.On(modelLabels...).ManyToOne())
+	}
+	return promql.Unless(promql.Or(inTime(promql.Ne(metrics.LabelRole, metrics.GatewayRole), promql.Eq(metrics.LabelRole, "")),
+		inTime(gatewayRole(), gatewayRole())), underMaintenance(), promql.On(modelSLO...))
 }
 
 // exhaustion returns the seconds until the budget is spent if the present burn continues. A budget is a number of events.

@@ -38,6 +38,10 @@ func TestDowntimeSpendsBudget(t *testing.T) {
 			role: metrics.GatewayRole, reason: "connection_refused", every: 310 * time.Second,
 			dead: 75 * time.Second, lost: true,
 		},
+		"a frontend crashes every five minutes": {
+			role: metrics.FrontendRole, reason: "connection_refused", every: 310 * time.Second,
+			dead: 75 * time.Second, lost: true,
+		},
 		"it is back before the rules look": {reason: "connection_refused", every: 300 * time.Second, dead: 45 * time.Second, lost: true},
 		"its exporter starts anew": {
 			reason: "connection_refused", every: 1200 * time.Second, dead: 300 * time.Second,
