@@ -92,6 +92,12 @@ var (
 	namedModel   = []string{metrics.LabelCluster, metrics.LabelModel} // probes have no namespace
 )
 
+// broken matches the outcomes of requests to which a server replied without a whole answer.
+func broken() *promql.Matcher {
+	return promql.Either(metrics.LabelOutcome, string(metrics.ProbeServerError+"|"+metrics.ProbeEmpty+"|"+metrics.ProbeInStreamError+"|"+
+		metrics.ProbeTruncated))
+}
+
 // probeWindow is long enough for thirty probes.
 const probeWindow = 30 * time.Minute
 
@@ -120,9 +126,9 @@ func probeGroup() Group {
 }
 
 // unanswered returns each address at which a model answers nobody: two requests in a row of one exporter failed, or one
-// each of two exporters, and no other exporter gets an answer there. A single exporter must be credible: it gets answers
-// elsewhere or, if it asks at one address only, reads the metrics endpoints of the model's engines. If all its requests
-// to several addresses fail, its own network is the first suspect. An engine whose metrics endpoint is also down has its
+// each of two exporters, and no other exporter gets an answer there. A single exporter must be credible: a server replied, it gets
+// answers elsewhere or, if it asks at one address only, it reads the metrics endpoints of the model's engines. If all its
+// requests to several addresses get no reply, its own network is the first suspect. An engine whose metrics endpoint is also down has its
 // own alert, and other engines take its load. A gateway that dies takes its model with it.
 func unanswered() promql.Expr {
 	failed := promql.Vector(metrics.RecordedProbeFailures)
@@ -130,7 +136,9 @@ func unanswered() promql.Expr {
 		return promql.CountBy(asker, promql.Max(atPage, e))
 	}
 	twice := promql.Ge(failed, promql.Num(2))
+	replied := above(promql.Sum(placeLabels, promql.Increase(promql.Vector(metrics.ProbeRequests, broken()), pageWindow)), 0)
 	credible := promql.Or(
+		promql.And(twice, replied, promql.On(placeLabels...)),
 		promql.And(twice, addresses(promql.Equal(failed, promql.Num(0))), promql.On(asker...)),
 		promql.And(promql.And(twice, promql.Equal(addresses(failed), promql.Num(1)), promql.On(asker...)),
 			promql.Vector(metrics.RecordedServing), promql.On(namedModel...)))

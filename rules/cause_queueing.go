@@ -67,7 +67,7 @@ func withoutToken() promql.Expr {
 	share := above(promql.Div(promql.Ge(without, enough), promql.Sum(modelLabels, ended)), 0.01)
 	waited := promql.Sum(modelLabels, promql.Over("max_over_time", promql.Vector(metrics.RequestsWaiting), causeWindow))
 	return promql.Unless(both(promql.Gt(share, times(2, promql.Or(dayBefore("aborted_before"), usual("aborted")))),
-		above(promql.Sum(modelLabels, first(recentWindow)), 0)), above(waited, 0))
+		above(promql.Sum(modelLabels, first(pageWindow)), 0)), above(waited, 0))
 }
 
 // behindStandstill returns withoutToken for models with a rank or an engine that makes no progress. A balancer that sends

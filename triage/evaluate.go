@@ -90,8 +90,8 @@ func (e *evaluation) record(records []rules.Record) error {
 }
 
 // recorded returns the result of a recording rule. If the rule reads only the past, a Prometheus has the result. A
-// Prometheus that does not record it may still have the series that the rule reads. It also has the facts and clues of
-// the last minutes that need more requests than arrived between the readings.
+// Prometheus that does not record it may still have the series that the rule reads. It also has the facts, clues and
+// clients' patience of the last minutes that need more requests than arrived between the readings.
 func (e *evaluation) recorded(r rules.Record) (engine.Vector, error) {
 	recorded := func() (engine.Vector, error) {
 		var m []*labels.Matcher
@@ -108,7 +108,7 @@ func (e *evaluation) recorded(r rules.Record) (engine.Vector, error) {
 	e.ratio = slices.Contains(perRequest, strings.TrimSuffix(r.Labels[metrics.LabelFact], rules.OfBefore))
 	result, err := e.query(r.Expr)
 	e.ratio = false
-	if err == nil && len(result) == 0 && e.past != nil && (r.Name == metrics.RecordedSuspect ||
+	if err == nil && len(result) == 0 && e.past != nil && (r.Name == metrics.RecordedSuspect || r.Name == metrics.RecordedWithoutToken ||
 		slices.Contains(perRequest, r.Labels[metrics.LabelFact])) {
 		return recorded()
 	}

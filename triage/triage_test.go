@@ -499,6 +499,29 @@ func TestPodsGone(t *testing.T) {
 	}
 }
 
+// TestClientsOfAHangingRank checks that clients who give up at a rank that hangs make the model fail. Too few of them leave
+// between the readings, so only a Prometheus has their share.
+func TestClientsOfAHangingRank(t *testing.T) {
+	past := func(_ context.Context, query string, _ time.Time) (promql.Vector, error) {
+		if !strings.Contains(query, "model:llm_engine_without_token:ratio10m") {
+			return nil, nil
+		}
+		recorded, err := triage.Parse([]byte(`model:llm_engine_without_token:ratio10m{namespace="prod",model_name="m"} 0.04`), t0)
+		return recorded.Series, err
+	}
+	before := calm()
+	before.more = `llm_engine_without_progress_seconds{L,dp_rank="1"} 450
+`
+	after := before
+	after.requests, after.more = after.requests+100, strings.Replace(before.more, "450", "480", 1)
+	if v := judge(t, before.page(), after.page(), past)[0]; v.Health != triage.Failing || v.Clue != "no_tokens" {
+		t.Errorf("%s: %s, also %+v", v.Health, v.Clue, v.Also)
+	}
+	if v := judge(t, before.page(), after.page(), nil)[0]; v.Health != triage.Healthy {
+		t.Errorf("an idle rank: %s: %s", v.Health, v.Says)
+	}
+}
+
 // TestXIDOfTheLastHour checks that an XID before the first reading counts if its date is recent.
 func TestXIDOfTheLastHour(t *testing.T) {
 	for ago, want := range map[time.Duration]rules.Branch{50 * time.Minute: rules.Hardware, 70 * time.Minute: ""} {
