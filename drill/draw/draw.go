@@ -153,7 +153,13 @@ func beside(r *rand.Rand, replicas int) []incident.Fault {
 	case 4: // a deployment of what ran before
 		return []incident.Fault{{At: -6 * time.Minute, Do: func(w *world.World) {
 			if replicas > 1 {
-				w.Replicas[replicas-1].Restart(time.Minute)
+				again := w.Replicas[replicas-1:]
+				if w.Fleet.Ranks { // of one server
+					again = w.Replicas
+				}
+				for _, e := range again {
+					e.Restart(time.Minute)
+				}
 			}
 		}}}
 	case 5: // a batch
