@@ -86,7 +86,9 @@ func (t Text) verdict(b *strings.Builder, v Verdict) {
 		}
 		fmt.Fprintf(b, "Runbook: %s%s\n", at, v.Runbook)
 	}
-	t.record(b, v.Record)
+	if v.Clue != NoAnswer { // nothing was read
+		t.record(b, v.Record)
+	}
 }
 
 // branches writes branches with the reasons why they are listed, grouped by reason.

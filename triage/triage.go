@@ -133,9 +133,13 @@ type judge struct {
 var rate5m = metrics.Window(metrics.RecordedBurn, "5m")
 
 // Judge returns a verdict for each model of the second reading, or of the first if its engines have gone since then.
-// Models that suffer come first. past may be nil; if it fails, the error is a PastError.
+// Models that suffer come first. past may be nil; if it fails, the error is a PastError. Readings without any metrics are of
+// an exporter that does not answer: see Unanswered.
 func Judge(ctx context.Context, before, after Reading, past Past) ([]Verdict, error) {
 	before.At, after.At = before.At.Truncate(time.Millisecond), after.At.Truncate(time.Millisecond) // as the query engine does
+	if len(before.Series)+len(after.Series) == 0 && past == nil {
+		return []Verdict{Unanswered("", "")}, nil
+	}
 	before, after = remembered(before, after)
 	if !after.At.After(before.At) {
 		return nil, fmt.Errorf("the second reading, of %s, must be later than the first, of %s", after.At, before.At)

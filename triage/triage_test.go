@@ -476,6 +476,14 @@ func TestEngineGone(t *testing.T) {
 	}
 }
 
+// TestNothingWasRead checks that readings without any metrics, from an exporter that does not answer, lead to its node.
+func TestNothingWasRead(t *testing.T) {
+	v := judge(t, "", "", nil)
+	if len(v) != 1 || v[0].Branch != rules.Hardware || v[0].Confidence != "low" || v[0].Health != triage.Unknown {
+		t.Errorf("%+v", v)
+	}
+}
+
 // TestPodsGone checks that a model whose engines are gone with their pods before the first reading is judged by what a
 // Prometheus has recorded, as soon as its objective pages there.
 func TestPodsGone(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"os"
 	"slices"
 	"strings"
@@ -80,6 +81,10 @@ func triageCommand(ctx context.Context, args []string, out, progress io.Writer) 
 		return could, err
 	}
 	before, err := read(ctx)
+	if failed := (*url.Error)(nil); errors.As(err, &failed) {
+		return could, errors.Join(err, o.write(out, []triage.Verdict{triage.Unanswered(strings.TrimPrefix(strings.TrimPrefix(o.exporter,
+			"http://"), "https://"), failed.Err.Error())}))
+	}
 	if err != nil {
 		return could, err
 	}
@@ -120,15 +125,19 @@ func triageCommand(ctx context.Context, args []string, out, progress io.Writer) 
 	verdicts = slices.DeleteFunc(verdicts, func(v triage.Verdict) bool {
 		return o.model != "" && v.Model != o.model || o.namespace != "" && v.Namespace != o.namespace
 	})
-	status = statuses[triage.Worst(verdicts)]
+	return statuses[triage.Worst(verdicts)], o.write(out, verdicts)
+}
+
+// write writes the verdicts as the flags ask.
+func (o triageOptions) write(out io.Writer, verdicts []triage.Verdict) error {
 	if o.output == "json" {
-		return status, writeVerdicts(out, verdicts)
+		return writeVerdicts(out, verdicts)
 	}
 	text := triage.Text{Color: terminal(out) && os.Getenv("NO_COLOR") == ""}
-	if len(o.engines) == 0 {
+	if len(o.engines) == 0 && !(len(verdicts) == 1 && verdicts[0].Clue == triage.NoAnswer) {
 		text.Root = strings.TrimSuffix(o.exporter, "/") + "/"
 	}
-	return status, text.Write(out, verdicts)
+	return text.Write(out, verdicts)
 }
 
 // withoutPast explains what to do when the Prometheus does not answer.

@@ -112,6 +112,25 @@ func TestTriageErrors(t *testing.T) {
 	}
 }
 
+// TestTriageOfALostNode checks that an exporter that does not answer leads to its node, besides the error, and to a runbook
+// that another exporter serves.
+func TestTriageOfALostNode(t *testing.T) {
+	t.Parallel()
+	var out strings.Builder
+	status, err := triageCommand(t.Context(), []string{"--exporter=http://" + e2e.Address(t)}, &out, io.Discard)
+	if status != 3 || err == nil {
+		t.Errorf("status %d, %v", status, err)
+	}
+	for _, want := range []string{
+		"Look first at: hardware. No metrics come from the exporter", "connection refused", "$ kubectl get nodes\n",
+		"Runbook: any exporter's /runbooks/LLMExporterDown?instance=",
+	} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("%q is missing in:\n%s", want, &out)
+		}
+	}
+}
+
 // TestTriageWithoutItsPrometheus checks that a Prometheus that does not answer is named in a sentence, with the remedy,
 // whether or not an engine is read.
 func TestTriageWithoutItsPrometheus(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 // Reading returns the last scrape of the simulated Prometheus before a time: the metrics that a reader would have found
 // on the node.
 func (p *Play) Reading(at time.Time) (triage.Reading, error) {
-	all, err := p.Prometheus.Query(`{__name__=~"llm_.+"}`, at)
+	all, err := p.Prometheus.Query(`{__name__=~"llm_.+",job!=""}`, at)
 	return triage.Reading{At: at, Series: all}, err
 }
 
