@@ -192,15 +192,11 @@ func memoryClues() []Clue {
 			Says:  "{value} of requests run into the output limit",
 			Query: runsOn(now("limited")),
 		},
-		{
-			Branch: Memory, Name: "preemptions", Runbook: "BranchKVPressure", Delays: AnyToken, Unit: Decimal,
-			Says:  "Each request is preempted {value} times",
-			Query: promql.Max(modelLabels, preempting(recentWindow)),
-		},
 	}
 }
 
-// requestClues are about idle GPUs, about starts, and about requests that changed.
+// requestClues are about idle GPUs, about starts, and about requests that changed. Longer prompts preempt others, which
+// takes cached prefixes.
 func requestClues() []Clue {
 	return []Clue{
 		{
@@ -208,6 +204,16 @@ func requestClues() []Clue {
 			Says:  "{engine} uses its GPU {value} of the time while requests run",
 			Query: one(hostBound(recentWindow)),
 		}, // more work makes a GPU busier
+		{
+			Branch: Prefill, Name: "prompts_grew", Runbook: "BranchLongPrompts", Delays: AnyToken, Unit: Count,
+			Says:  "Prompts are {value} times as long as usual",
+			Query: above(against("prompt_tokens"), 2),
+		},
+		{
+			Branch: Memory, Name: "preemptions", Runbook: "BranchKVPressure", Delays: AnyToken, Unit: Decimal,
+			Says:  "Each request is preempted {value} times",
+			Query: promql.Max(modelLabels, preempting(recentWindow)),
+		},
 		{
 			Branch: Prefill, Name: "prefix_hits_fell", Runbook: "LLMPrefixHitCollapse", Delays: AnyToken, Unit: Share,
 			Says: "The prefix cache hit ratio is {value} of the usual",
@@ -219,11 +225,6 @@ func requestClues() []Clue {
 			Branch: Decode, Name: "drafts_refused", Runbook: "LLMSpeculationCollapse", Delays: AnyToken, Unit: Share,
 			Says:  "Draft tokens are accepted {value} as often as usual",
 			Query: promql.And(below(against("draft_tokens"), 0.5), above(usual("draft_tokens"), 0.2)),
-		},
-		{
-			Branch: Prefill, Name: "prompts_grew", Runbook: "BranchLongPrompts", Delays: AnyToken, Unit: Count,
-			Says:  "Prompts are {value} times as long as usual",
-			Query: above(against("prompt_tokens"), 2),
 		},
 		{
 			Branch: Release, Name: "restarted", Runbook: "LLMReleaseRegression", Delays: AnyToken, Unit: Share,

@@ -233,6 +233,10 @@ func TestVerdict(t *testing.T) {
 		{"memory. 0.3 KV transfers per request are lost.", slo.TTFT, false, func(r *replica) { r.lost, r.hits, r.queue = 0.3, 0.2, 0.2 }},
 		{"prefill. The prefix cache hit ratio is 10% of the usual.", slo.TTFT, false, func(r *replica) { r.hits, r.queue = 0.06, 0.2 }},
 		{"prefill. Prompts are 4 times as long as usual.", slo.ITL, false, func(r *replica) { r.prompt = 3600 }},
+		{"prefill. Prompts are 4 times as long as usual.", slo.TTFT, false, // so that they preempt others
+			func(r *replica) { r.prompt, r.hits, r.preempts, r.queue = 3600, 0.1, 0.5, 0.2 }},
+		{"memory. Each request is preempted 0.5 times.", slo.TTFT, false, // which takes cached prefixes
+			func(r *replica) { r.hits, r.preempts, r.queue = 0.1, 0.5, 0.2 }},
 		{"decode. Draft tokens are accepted 10% as often as usual.", slo.ITL, false, func(r *replica) { r.accepted, r.running = 0.07, 30 }},
 		{"behaviour. 80% of requests run into the output limit.", slo.TTFT, false, func(r *replica) { r.cut, r.kv, r.waiting = 0.8, 0.99, 9 }},
 		{"memory. Each request is preempted 0.5 times.", slo.TTFT, false, func(r *replica) { r.preempts, r.queue = 0.5, 0.2 }},
