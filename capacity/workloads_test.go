@@ -20,12 +20,18 @@ var itlBounds = []float64{0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.
 type counts struct {
 	Reading
 	late, slow float64 // first tokens and gaps above the objectives' thresholds
-	ended      bool    // requests are counted at their end, as in TensorRT-LLM
+	within     thresholds
+	ended      bool // requests are counted at their end, as in TensorRT-LLM
 	end        Reading
 }
 
-func newCounts() *counts {
-	c := &counts{}
+// thresholds are the objectives' limits in seconds.
+type thresholds struct{ first, gap float64 }
+
+var usual = thresholds{0.5, 0.05}
+
+func newCounts(within thresholds) *counts {
+	c := &counts{within: within}
 	c.First = Histogram{Bounds: ttftBounds, Counts: make([]float64, len(ttftBounds))}
 	c.Gap = Histogram{Bounds: itlBounds, Counts: make([]float64, len(itlBounds))}
 	c.end = Reading{First: Histogram{Bounds: ttftBounds, Counts: make([]float64, len(ttftBounds))}, Gap: Histogram{
@@ -77,7 +83,7 @@ func (c *counts) FirstToken(r *drill.Request) {
 	c.FirstSeconds += took
 	c.PromptTokens += r.Prompt - r.Cached
 	observe(c.First, took, 1)
-	if took > 0.5 {
+	if took > c.within.first {
 		c.late++
 	}
 }
@@ -87,7 +93,7 @@ func (c *counts) Decoded(d drill.Decoded) {
 	c.Gaps += n
 	c.GapSeconds += n * took
 	observe(c.Gap, took, n)
-	if took > 0.05 {
+	if took > c.within.gap {
 		c.slow += n
 	}
 }
@@ -100,8 +106,8 @@ func (c *counts) State(running, waiting int, kv float64) {
 }
 
 // serve runs an engine under a load, and calls each at a fixed interval.
-func serve(p drill.Profile, load drill.Load, lasts time.Duration, seed uint64, each func(now time.Duration, c *counts)) {
-	c := newCounts()
+func serve(p drill.Profile, load drill.Load, within thresholds, lasts time.Duration, seed uint64, each func(now time.Duration, c *counts)) {
+	c := newCounts(within)
 	e, t := drill.NewEngine(p.Serving, seed, c), drill.NewTraffic(load, seed)
 	const step = 15 * time.Second
 	for now := step; now <= lasts; now += step {
@@ -114,11 +120,11 @@ func serve(p drill.Profile, load drill.Load, lasts time.Duration, seed uint64, e
 }
 
 // bad returns the shares of first tokens and gaps that are late at a rate of arrivals.
-func bad(p drill.Profile, arrivals float64, seed uint64) (first, gap float64) {
+func bad(p drill.Profile, within thresholds, arrivals float64, seed uint64) (first, gap float64) {
 	load := p.Load
 	load.Arrivals, load.Swing = arrivals, 0
 	var before, after counts
-	serve(p, load, 14*time.Minute, seed, func(now time.Duration, c *counts) {
+	serve(p, load, within, 14*time.Minute, seed, func(now time.Duration, c *counts) {
 		if now == 2*time.Minute {
 			before = *c
 		}
@@ -128,9 +134,9 @@ func bad(p drill.Profile, arrivals float64, seed uint64) (first, gap float64) {
 }
 
 // knee returns the rate of arrivals at which more than one in a hundred first tokens or gaps are late.
-func knee(p drill.Profile, seed uint64) (rate float64, of string) {
+func knee(p drill.Profile, within thresholds, seed uint64) (rate float64, of string) {
 	breaks := func(arrivals float64) string {
-		first, gap := bad(p, arrivals, seed)
+		first, gap := bad(p, within, arrivals, seed)
 		switch {
 		case first > 0.01:
 			return "ttft"
@@ -205,14 +211,14 @@ func TestKnee(t *testing.T) {
 // forecast runs the engine of a workload for two hours, and returns by which share the forecast is too high.
 func forecast(t *testing.T, seed uint64, swing float64, ended bool) (off float64) {
 	p := workload(seed)
-	truth, of := knee(p, seed)
+	truth, of := knee(p, usual, seed)
 	if truth < 3 {
 		t.Skip("breaks at rest", truth, of)
 	}
 	load := p.Load
 	load.Arrivals, load.Swing, load.Period = 0.45*truth, swing, time.Hour
 	var l Learner
-	serve(p, load, 2*time.Hour, seed+1000, func(now time.Duration, c *counts) {
+	serve(p, load, usual, 2*time.Hour, seed+1000, func(now time.Duration, c *counts) {
 		c.ended = ended
 		l.Learn(c.shown(now))
 	})
