@@ -36,8 +36,16 @@ func utilisation() promql.Expr {
 // objective that needs the most.
 func desiredReplicas() promql.Expr {
 	most := promql.TopK(1, modelLabels, utilised("low"))
-	return promql.Call("clamp_min", promql.Call("ceil", promql.Mul(most, promql.Vector(metrics.RecordedReplicas),
-		promql.On(modelLabels...).ManyToOne())), promql.Num(1))
+	all := promql.Sum(modelLabels, promql.Or(promql.Vector(metrics.RecordedReplicas), labelled(hidden(), metrics.LabelReason, "hidden")))
+	return promql.Call("clamp_min", promql.Call("ceil", promql.Mul(most, all, promql.On(modelLabels...).ManyToOne())), promql.Num(1))
+}
+
+// hidden counts the replicas of each model that nobody reads, because their exporter cannot be scraped. They are taken to
+// serve as many requests as the others.
+func hidden() promql.Expr {
+	gone := promql.Equal(promql.Min(asker, promql.Vector(metrics.Up)), promql.Num(0))
+	return promql.CountBy(modelLabels, promql.Unless(promql.And(promql.Vector(metrics.RecordedExpected), gone, promql.On(asker...)),
+		promql.Vector(metrics.EngineInfo), promql.On(replicaLabels...)))
 }
 
 func utilised(kind string, m ...*promql.Matcher) promql.Expr {
