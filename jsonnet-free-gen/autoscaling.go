@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/llm-node-exporter/llm-node-exporter/internal/promql"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
@@ -22,6 +23,8 @@ type signal struct {
 	perReplica bool
 	target     string
 	mayBeGone  bool // no series is normal for a model without traffic
+	// lasts is how long the last value holds while there is none.
+	lasts time.Duration
 }
 
 // signals lists those that answer different questions, from the recorded series per model. What the exporters have learnt speaks before
@@ -29,18 +32,21 @@ type signal struct {
 // release), so it may double the replicas and no more.
 var signals = []signal{
 	{
-		"capacity", "replicas that hold the latency objectives at what arrives, before anybody waits; absent while no capacity is known",
-		metrics.RecordedDesired, "max", nil, 0, true, "1", true,
+		"capacity", "replicas that hold the latency objectives at what arrives, before anybody waits; the last known ones while exporters relearn",
+		metrics.RecordedDesired, "max", nil, 0, true, "1", true, relearns,
 	},
-	{"waiting", "requests that wait, per replica; demand exceeds capacity", metrics.RecordedWaiting, "sum", nil, 0, true, "4", false},
-	{"kv-usage", "the fullest KV cache; preemption comes next", metrics.RecordedKVCacheUsage, "max", nil, 0, false, "0.8", false},
+	{"waiting", "requests that wait, per replica; demand exceeds capacity", metrics.RecordedWaiting, "sum", nil, 0, true, "4", false, 0},
+	{"kv-usage", "the fullest KV cache; preemption comes next", metrics.RecordedKVCacheUsage, "max", nil, 0, false, "0.8", false, 0},
 	{
 		"burn", "the fastest burn of a latency objective, which users notice; it at most doubles the replicas",
 		metrics.Window(metrics.RecordedBurn, "5m"), "max",
 		[]*promql.Matcher{promql.Re(metrics.LabelSLO, "ttft|itl")},
-		12, false, "6", true,
+		12, false, "6", true, 0,
 	},
 }
+
+// relearns is longer than exporters need after a restart until they know a capacity again.
+const relearns = 45 * time.Minute
 
 type object = map[string]any
 
@@ -53,11 +59,13 @@ var behaviour = object{
 
 // query returns the signal for one model.
 func (s signal) query(model ...*promql.Matcher) promql.Expr {
-	e := promql.Vector(s.family, append(model, s.matchers...)...)
+	fold := func(e promql.Expr) promql.Expr { return promql.Max(nil, e) }
 	if s.fold == "sum" {
-		e = promql.Sum(nil, e)
-	} else {
-		e = promql.Max(nil, e)
+		fold = func(e promql.Expr) promql.Expr { return promql.Sum(nil, e) }
+	}
+	e := fold(promql.Vector(s.family, append(model, s.matchers...)...))
+	if s.lasts > 0 {
+		e = promql.Or(e, fold(promql.Over("last_over_time", promql.Vector(s.family, append(model, s.matchers...)...), s.lasts)))
 	}
 	if s.limit > 0 {
 		e = promql.Call("clamp_max", e, promql.Num(s.limit))
@@ -121,7 +129,11 @@ func prometheusAdapter() ([]byte, error) {
 		for _, m := range s.matchers {
 			matchers.WriteString("," + m.String())
 		}
-		query := fmt.Sprintf("%s by (<<.GroupBy>>) (%s{%s})", s.fold, s.family.Name, matchers.String())
+		series := fmt.Sprintf("%s{%s}", s.family.Name, matchers.String())
+		query := fmt.Sprintf("%s by (<<.GroupBy>>) (%s)", s.fold, series)
+		if s.lasts > 0 {
+			query += fmt.Sprintf(" or %s by (<<.GroupBy>>) (last_over_time(%s[%.0fm]))", s.fold, series, s.lasts.Minutes())
+		}
 		if s.limit > 0 {
 			query = fmt.Sprintf("clamp_max(%s, %g)", query, s.limit)
 		}
