@@ -66,10 +66,7 @@ func TestOperator(t *testing.T) {
 	for _, name := range []string{"monitoring", "llm"} {
 		c.create(t, "", "namespaces", "{apiVersion: v1, kind: Namespace, metadata: {name: "+name+"}}")
 	}
-	t.Setenv("KUBECONFIG", writeFiles(t,
-		map[string]string{"config": fmt.Sprintf(`{apiVersion: v1, kind: Config, current-context: test, contexts: [{name: test, context: {cluster: test, user: test}}],
-clusters: [{name: test, cluster: {server: '%s', certificate-authority: '%s'}}], users: [{name: test, user: {token: %s}}]}`, c.URL,
-			c.CA, kube.Admin)})+"/config")
+	t.Setenv("KUBECONFIG", c.kubeconfig(t))
 	_, port, _ := net.SplitHostPort(e2e.Address(t))
 	values := writeFiles(t, map[string]string{"values.yaml": fmt.Sprintf(`
 port: %s
