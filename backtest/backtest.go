@@ -148,7 +148,7 @@ func (b *Backtest) Run(ctx context.Context) (*Report, error) {
 		if err != nil {
 			return nil, err
 		}
-		if err := h.verdicts(ctx, g, rows); err != nil {
+		if err := errors.Join(h.verdicts(ctx, g, rows), h.rooms(ctx, g)); err != nil {
 			return nil, err
 		}
 		first = min(first, known)

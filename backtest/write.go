@@ -47,7 +47,8 @@ var headings = []string{
 	"look first at", "strictest target",
 }
 
-func (row Row) cells() []string {
+// name returns the model with its namespace and cluster.
+func (row Row) name() string {
 	name := cmp.Or(row.Model, "–")
 	if row.Namespace != "" {
 		name = row.Namespace + "/" + name
@@ -58,6 +59,11 @@ func (row Row) cells() []string {
 	if row.Role != "" {
 		name += " (" + row.Role + ")"
 	}
+	return name
+}
+
+func (row Row) cells() []string {
+	name := row.name()
 	within := "–"
 	if row.Threshold != "" {
 		within = row.Threshold + " s"

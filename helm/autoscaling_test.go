@@ -54,8 +54,9 @@ func (a *adapter) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer a.Unlock()
 	items, name := []object{}, path.Base(r.URL.Path)
 	if v := a.values[name]; v != "" && r.FormValue("labelSelector") == "model_name=llama-3.1-8b-chat" {
-		items = append(items, object{"metricName": name, "metricLabels": object{}, "timestamp": time.Now().UTC().Format(time.RFC3339),
-			"value": v})
+		items = append(items, object{
+			"metricName": name, "metricLabels": object{}, "timestamp": time.Now().UTC().Format(time.RFC3339), "value": v,
+		})
 	}
 	_ = json.NewEncoder(w).Encode(object{"kind": "ExternalMetricValueList", "apiVersion": version, "metadata": object{}, "items": items})
 }
