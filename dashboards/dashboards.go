@@ -19,6 +19,7 @@ var titles = map[rules.Dashboard]string{
 	rules.EngineDashboard:   "LLM / Engine",
 	rules.GPUDashboard:      "LLM / GPU node",
 	FleetDashboard:          "LLM / Fleet capacity",
+	rules.OptionalDashboard: "LLM / Optional parts",
 	rules.ExporterDashboard: "LLM / Exporter health",
 }
 
@@ -143,7 +144,7 @@ type State struct {
 // stands for slo.DefaultWindowPairs.
 func All(pairs []slo.WindowPair) []Board {
 	w := windowsOf(pairs)
-	return []Board{incident(w), objectives(w), engines(), gpuNode(), fleet(), exporter()}
+	return []Board{incident(w), objectives(w), engines(), gpuNode(), fleet(), optional(), exporter()}
 }
 
 // Title returns the name that a person reads.

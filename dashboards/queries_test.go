@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql/parser"
 
+	"github.com/llm-node-exporter/llm-node-exporter/dashboards"
 	"github.com/llm-node-exporter/llm-node-exporter/internal/promql"
 	"github.com/llm-node-exporter/llm-node-exporter/internal/rulesim"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
@@ -234,6 +235,14 @@ func TestAlertsLinkHere(t *testing.T) {
 	for _, b := range boards(t) {
 		byUID[b.UID] = b
 	}
+	optional := map[string]bool{} // the alerts whose panels are about what only some have
+	for _, b := range dashboards.All(nil) {
+		for _, r := range b.Rows {
+			for _, p := range r.Panels {
+				optional[p.Runbook] = optional[p.Runbook] || b.UID == rules.OptionalDashboard
+			}
+		}
+	}
 	linked := regexp.MustCompile(`with \$labels\.(\w+) }}&var-(\w+)=`)
 	file := rules.NewFile(rules.Groups(rules.Options{}), rules.Style{DashboardURL: "https://grafana.example/d/{uid}"})
 	scope := map[string][]string{}
@@ -252,6 +261,9 @@ func TestAlertsLinkHere(t *testing.T) {
 			if !ok {
 				t.Errorf("%s opens %s, which does not exist", r.Alert, uid)
 				continue
+			}
+			if optional[r.Alert] && uid != string(rules.OptionalDashboard) && uid != string(rules.IncidentDashboard) {
+				t.Errorf("%s opens %s, which does not have its panel", r.Alert, b.Title)
 			}
 			for _, m := range linked.FindAllStringSubmatch(r.Annotations.DashboardURL, -1) {
 				has := slices.ContainsFunc(b.Templating.List, func(v variable) bool { return v.Name == m[2] })

@@ -331,8 +331,8 @@ func TestAHealthyEngineIsCalm(t *testing.T) {
 			}
 		}
 	}
-	engine := dashboards.All(nil)[2] // Grafana draws a row that has nothing: what this engine does not have is in the last one
-	for _, r := range engine.Rows[:len(engine.Rows)-1] {
+	engine := dashboards.All(nil)[2] // Grafana draws a row that has nothing: what this engine does not have is on a board of its own
+	for _, r := range engine.Rows {
 		for _, p := range r.Panels {
 			if lacks.MatchString(said[p.Title]) && p.Title != "Waiting by reason" { // which newer engines report
 				t.Errorf("%s, %s: %s says %q", engine.Title(), r.Title, p.Title, said[p.Title])

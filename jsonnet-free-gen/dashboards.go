@@ -39,7 +39,7 @@ func (i installation) dashboards(folder string) []artifact {
 	return all
 }
 
-const dashboardsIntro = `There are six dashboards for Grafana 10 and newer, in the classic schema that Grafana loads from files. An alert opens one of them with a filter.
+const dashboardsIntro = `There are seven dashboards for Grafana 10 and newer, in the classic schema that Grafana loads from files. An alert opens one of them with a filter.
 Each dashboard links to the others with the same time range and filters.
 
 ![Burn rates, what is left of the budget and for how long, firing alerts, evidence with its lever and runbook, what changed](incident-grafana.png)
@@ -79,8 +79,7 @@ grep '^Incident,' docs/panels.csv      # the rows and panels of a dashboard
 * Panels about the present do not depend on the time range. Marks and timelines also show events that fall between two points of a long range.
 * A panel draws at most 20 lines: at each moment the largest values, or the smallest if low values are bad.
 * Blue is good, orange is a warning, vermilion is bad, for any colour vision.
-* Grafana draws a row even if nothing is in it. What only some have, such as KV tiers, adapters, probes and gateways, is in the last row of
-  the engine dashboard.
+* Grafana draws a row even if nothing is in it, so what only some have is on a dashboard of its own.
 * Marks across all panels show pages, new versions, changed settings and restarts.
 * With two tiers, "Objectives and error budget" works on the global tier. The others need the series of the shards, unless your queries reach
   raw series (Thanos).
@@ -123,17 +122,18 @@ type size struct{ panels, rows, queries, bytes, samples int }
 // aScreen is how many rows of the grid, of 30 px and a gap of 8, a screen of 1280 by 800 shows below Grafana's bars and the filters.
 const aScreen = (800 - 150) / 38
 
-// formerly holds the sizes at commit afb1b48, of which Grafana 12.2 drew pictures, before panels were merged.
+// formerly holds the sizes at commit afb1b48, of which Grafana 12.2 drew pictures, before panels were merged. What only some have was on
+// the engine dashboard.
 var formerly = map[rules.Dashboard]size{
 	rules.IncidentDashboard: {39, 97, 40, 27056, 270_022}, rules.SLODashboard: {17, 53, 25, 7711, 52_612},
 	rules.EngineDashboard: {43, 74, 75, 53027, 2_868_485}, rules.GPUDashboard: {36, 90, 63, 25250, 3_378_032},
-	dashboards.FleetDashboard: {16, 34, 16, 5205, 16_850}, rules.ExporterDashboard: {22, 83, 32, 8882, 267_964},
+	dashboards.FleetDashboard: {16, 34, 16, 5205, 16_850}, rules.OptionalDashboard: {}, rules.ExporterDashboard: {22, 83, 32, 8882, 267_964},
 }
 
 // samples are what the dashboards read today, for a model of eight replicas: TestDrawingReadsWhatTheTableSays counts them.
 var samples = map[rules.Dashboard]int{
 	rules.IncidentDashboard: 48_635, rules.SLODashboard: 10_152, rules.EngineDashboard: 2_053_809, rules.GPUDashboard: 228_220,
-	dashboards.FleetDashboard: 6137, rules.ExporterDashboard: 12_498,
+	dashboards.FleetDashboard: 6137, rules.OptionalDashboard: 1, rules.ExporterDashboard: 12_498,
 }
 
 // sizeOf measures the file that Grafana reads.

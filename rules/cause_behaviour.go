@@ -41,7 +41,7 @@ var AnswersCorrupted = &Alert{
 	Split: []Evidence{
 		{"Uncorrectable memory errors within the hour, by GPU", servedBy(uncorrectable(onGPULabels())), LabelledBy(Number, metrics.LabelGPUUUID)},
 	},
-	Dashboard: EngineDashboard,
+	Dashboard: OptionalDashboard,
 }
 
 var behaviourAlerts = []*Alert{RunawayGeneration, AnswersCorrupted}

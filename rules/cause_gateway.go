@@ -28,7 +28,7 @@ var (
 				LabelledBy("", metrics.LabelReason),
 			},
 		},
-		Dashboard: EngineDashboard,
+		Dashboard: OptionalDashboard,
 	}
 	ModelUnreached = &Alert{
 		Name:   "LLMModelUnreached",

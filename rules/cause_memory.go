@@ -26,7 +26,7 @@ var (
 			{"Failed per minute", worstReplicas(metrics.KVTransferFailures), foundEngine + " " + Number},
 			{"Leases that expired, so that answers may be wrong, per minute", worstReplicas(metrics.KVTransfersExpired), foundEngine + " " + Number},
 		},
-		Dashboard: EngineDashboard,
+		Dashboard: OptionalDashboard,
 	}
 	KVOffloadSaturated = &Alert{
 		Name:     "LLMKVOffloadSaturated",
@@ -42,7 +42,7 @@ var (
 		Split: []Evidence{
 			{"Pinned by transfers", promql.Max(nil, promql.Vector(metrics.KVTierPinned, sameTier()...)), Percent},
 		},
-		Dashboard: EngineDashboard,
+		Dashboard: OptionalDashboard,
 	}
 	ModelLeftGPU = &Alert{
 		Name:     "LLMModelLeftGPU",
@@ -59,7 +59,7 @@ var (
 		Split: []Evidence{
 			{"In GPU memory now", promql.Max(nil, promql.Vector(metrics.ModelGPUMemory, same(replicaLabels...)...)), Bytes},
 		},
-		Dashboard: EngineDashboard,
+		Dashboard: OptionalDashboard,
 	}
 )
 

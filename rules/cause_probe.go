@@ -51,7 +51,7 @@ var (
 			{"First token, to the client", promql.Max(nil, promql.Vector(metrics.RecordedProbeTTFT, sameAddress()...)), Duration},
 			{"First token, in the engine", mean(metrics.TimeToFirstToken, nil, probeWindow, sameModel()...), Duration},
 		},
-		Dashboard: EngineDashboard,
+		Dashboard: OptionalDashboard,
 	}
 	ProbeBroken = &Alert{
 		Name:   "LLMProbeBroken",
@@ -78,7 +78,7 @@ var (
 				promql.Increase(promql.Vector(metrics.ProbeRequests, same(probeLabels...)...), 15*minute)), 0),
 			LabelledBy(Number, metrics.LabelOutcome),
 		}},
-		Dashboard: ExporterDashboard,
+		Dashboard: OptionalDashboard,
 	}
 )
 

@@ -126,6 +126,7 @@ const (
 	SLODashboard      Dashboard = "llm-slo"
 	EngineDashboard   Dashboard = "llm-engine"
 	GPUDashboard      Dashboard = "llm-gpu"
+	OptionalDashboard Dashboard = "llm-optional"
 	ExporterDashboard Dashboard = "llm-exporter"
 )
 

@@ -468,7 +468,7 @@ clusters: [{name: test, cluster: {server: '%s', certificate-authority-data: %s}}
 			t.Errorf("no rules: %v", err)
 		}
 		boards, err := c.Of("", "configmaps", "monitoring").List(t.Context(), metav1.ListOptions{LabelSelector: "grafana_dashboard=1"})
-		if err != nil || len(boards.Items) != 6 {
+		if err != nil || len(boards.Items) != 7 {
 			t.Errorf("%d dashboards, %v", len(boards.Items), err)
 		}
 	}
