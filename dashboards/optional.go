@@ -12,7 +12,7 @@ func optional() Board {
 	s := scope{byCluster, byNamespace, byModel, byRuntime, byNode}
 	return Board{
 		UID: rules.OptionalDashboard, Since: "now-6h", Refresh: "1m", Variables: s,
-		Description: "What only some have: KV cache elsewhere, speculation, adapters, models on demand, probes and gateways.",
+		Description: "What only some have: KV cache elsewhere, speculation, adapters, models on demand, probes, gateways.",
 		Rows: []Row{
 			{Title: "KV cache elsewhere: do transfers and tiers work?", Panels: elsewhereRow(s)},
 			{Title: "Speculation, adapters and models on demand: do they pay?", Panels: featureRow(s)},
