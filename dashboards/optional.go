@@ -12,13 +12,118 @@ func optional() Board {
 	s := scope{byCluster, byNamespace, byModel, byRuntime, byNode}
 	return Board{
 		UID: rules.OptionalDashboard, Since: "now-6h", Refresh: "1m", Variables: s,
-		Description: "What only some have: KV cache elsewhere, speculation, adapters, models on demand, probes, gateways.",
+		Description: "What only some have: gateways, probes, speculation, adapters, models on demand, KV cache elsewhere.",
 		Rows: []Row{
-			{Title: "KV cache elsewhere: do transfers and tiers work?", Panels: elsewhereRow(s)},
-			{Title: "Speculation, adapters and models on demand: do they pay?", Panels: featureRow(s)},
-			{Title: "Probes: what does a client see?", Panels: probeRow(s)},
 			{Title: "Gateways: what fails before the engines?", Panels: gatewayRow(s)},
+			{Title: "Probes: what does a client see?", Panels: probeRow(s)},
+			{Title: "Speculation, adapters and models on demand: do they pay?", Panels: featureRow(s)},
+			{Title: "KV cache elsewhere, from every replica's transfers and tiers: choose a model first", Collapsed: true, Panels: elsewhereRow(s)},
 		},
+	}
+}
+
+func gatewayRow(s scope) []Panel {
+	failed := promql.Re(metrics.LabelOutcome, "error|rejected")
+	judged := promql.NotRe(metrics.LabelOutcome, slo.UncountedOutcomes)
+	gateway := promql.Eq(metrics.LabelRole, metrics.GatewayRole)
+	failing := func(by []string, of ...*promql.Matcher) promql.Expr {
+		return shareOf(s.rate(by, metrics.Requests, append(of, failed)...), s.rate(by, metrics.Requests, append(of, judged)...))
+	}
+	return []Panel{
+		lines("Failed requests, gateway and engines", share, 12, About{
+			"Share of requests that end in an error or a refusal, at each gateway and in the engines of each model.",
+			"Only the gateway's share is what users get. Engines do not count requests that never reach them.",
+			"If the gateway's is far above the engines', the fault is in the gateway or on the way.",
+		},
+			Query{failing(replicas, gateway), "gateway " + replicaLegend}, Query{failing(models), "engines " + modelLegend}).max(1).
+			empty(noGateway).runbook("BranchFailingGateway").next(rules.IncidentDashboard).
+			movesIn("failing-gateway"),
+		lines("Refused and repeated by gateways", requests, 12, About{
+			"Requests that a gateway refused without sending them to an engine, by reason, and its repeated attempts.",
+			"Refusals protect the engines; repeats are load that no client sent.",
+			"If repeats rise with failures, limit them before they overload the engines.",
+		},
+			Query{s.rate(by(pages, metrics.LabelReason), metrics.GatewayRejections), "{{reason}} " + replicaLegend},
+			Query{s.rate(pages, metrics.GatewayRetries), "retries " + replicaLegend}).
+			empty(noGateway).runbook("BranchRetries").next(rules.IncidentDashboard).
+			notDrilled("the drill's gateway refuses and repeats nothing"),
+	}
+}
+
+func probeRow(s scope) []Panel {
+	address := []string{metrics.LabelCluster, metrics.LabelInstance, metrics.LabelModel, metrics.LabelServer}
+	const legend = "{{server}} {{instance}}"
+	return []Panel{
+		lines("First token, client and engine", wait, 8, About{
+			"Mean TTFT that the exporter's probes see at each address, beside the engines' own, and the phases of the connection before it.",
+			"The difference is the network, a gateway or a buffer, which no engine reports.",
+			"If the client's is far higher, probe the engine without the gateway. If the client's is missing, answers are held back.",
+		},
+			Query{s.mean(address, metrics.ProbeTimeToFirstToken), "client " + legend}, Query{
+				s.mean(models, metrics.TimeToFirstToken),
+				"engine " + modelLegend,
+			},
+			Query{s.mean(by(address, metrics.LabelPhase), metrics.ProbeConnection), "{{phase}} " + legend}).
+			runbook("LLMProbeDisagrees").next(rules.IncidentDashboard).
+			notDrilled("the drill's clients need no connection"),
+		lines("Synthetic requests by outcome", requests, 8, About{
+			"Requests of the exporter's probes per second by outcome, and answers that were held back and came in one piece.",
+			"ok and wrong_answer are answers. rate_limited, http_4xx and invalid mean that the probe is at fault, the others that the model is.",
+			"If one address has timeouts, its engine hangs. If all fail at once, look at the exporter's network first.",
+		},
+			Query{s.rate(by(address, metrics.LabelOutcome), metrics.ProbeRequests), "{{outcome}} " + legend},
+			Query{s.rate(address, metrics.ProbeBuffered), "held back " + legend}).
+			empty(noProbe).runbook("LLMProbeBroken").next(rules.IncidentDashboard).
+			movesIn("wedged-unseen", "buffering-proxy"),
+		lines("Failures in a row", number, 8, About{
+			"Synthetic requests that failed one after the other at each address, and whether the last answer was the first of its release (1). " +
+				"0 for engines of a node that are not probed, with the reason.",
+			"Two in a row page, unless the engine's metrics endpoint is down or all requests of the exporter fail.",
+			"Send the engine itself a request with a deadline; save its stacks before a restart.",
+		},
+			Query{promql.Max(address, s.of(metrics.ProbeFailures)), "failed " + legend},
+			Query{promql.Min(address, s.of(metrics.ProbeAnswerMatches)), "same answer " + legend},
+			Query{
+				promql.Equal(promql.Max(by(address, metrics.LabelReason), s.of(metrics.ProbeEngineAsked)), promql.Num(0)),
+				"not asked, {{reason}} " + legend,
+			}).
+			empty(noProbe).runbook("LLMProbeFailing").next(rules.IncidentDashboard).
+			movesIn("wedged-unseen", "dead-gateway").notDrilled("the drill asks every engine"),
+	}
+}
+
+func featureRow(s scope) []Panel {
+	return []Panel{
+		lines("Speculation accepted", share, 8, About{
+			"Share of drafted tokens that the model accepted, of the worst replica on engines that report a gauge.",
+			"Below about a third, speculation costs more than it saves.",
+			"A step down means other traffic, other sampling, or a draft model that does not match.",
+		},
+			Query{promql.Or(shareOf(s.rate(models, metrics.SpecDecodeAcceptedTokens), s.rate(models, metrics.SpecDecodeDraftTokens)),
+				promql.Min(models, s.of(metrics.SpecDecodeAcceptance))), modelLegend}).
+			low(0.3, 0.5).max(1).runbook("LLMSpeculationCollapse").next(rules.IncidentDashboard).
+			movesIn("speculation-collapse"),
+		lines("Adapters, models, sleep, NaN", number, 8, About{
+			"Adapters that running requests use, models in memory on engines that load them on demand, engines asleep, and requests of the " +
+				"last hour whose logits had NaN (vLLM checks only with VLLM_COMPUTE_NANS_IN_LOGITS=1).",
+			"More adapters than slots, and models that are loaded and unloaded, look like queueing. An engine asleep serves nobody. Answers " +
+				"with NaN are garbage.",
+			"For NaN on one replica, look at its GPU; on all, at weights, a kernel or the release.",
+		},
+			Query{promql.Sum(replicas, s.of(metrics.LorasRunning)), "adapters " + replicaLegend},
+			Query{promql.Sum(models, s.of(metrics.ModelsLoaded)), "models " + modelLegend},
+			Query{promql.Max(replicas, s.of(metrics.Sleeping)), "asleep " + replicaLegend},
+			Query{s.lastHour(replicas, metrics.CorruptedRequests), "NaN " + replicaLegend}).
+			runbook("LLMAnswersCorrupted").next(rules.IncidentDashboard).
+			notDrilled(noEngine),
+		lines("In GPU memory", share, 8, About{
+			"Share of each loaded model that is in GPU memory on the worst replica, for engines that load models on demand.",
+			"The CPU computes the rest many times more slowly, and no request fails.",
+			"After a step down, the engine lost the GPU, or another model took the room.",
+		},
+			Query{promql.Min(models, promql.Div(s.of(metrics.ModelGPUMemory), s.of(metrics.ModelMemory))), modelLegend}).
+			low(0.5, 0.95).max(1).runbook("LLMModelLeftGPU").next(rules.IncidentDashboard).
+			movesIn("model-left-gpu"),
 	}
 }
 
@@ -68,111 +173,6 @@ func elsewhereRow(s scope) []Panel {
 			}).
 			max(1).runbook("LLMKVOffloadSaturated").next(rules.IncidentDashboard).
 			movesIn("offload-saturated").notDrilled(noEngine),
-	}
-}
-
-func featureRow(s scope) []Panel {
-	return []Panel{
-		lines("Speculation accepted", share, 8, About{
-			"Share of drafted tokens that the model accepted, of the worst replica on engines that report a gauge.",
-			"Below about a third, speculation costs more than it saves.",
-			"A step down means other traffic, other sampling, or a draft model that does not match.",
-		},
-			Query{promql.Or(shareOf(s.rate(models, metrics.SpecDecodeAcceptedTokens), s.rate(models, metrics.SpecDecodeDraftTokens)),
-				promql.Min(models, s.of(metrics.SpecDecodeAcceptance))), modelLegend}).
-			low(0.3, 0.5).max(1).runbook("LLMSpeculationCollapse").next(rules.IncidentDashboard).
-			movesIn("speculation-collapse"),
-		lines("Adapters, models, sleep, NaN", number, 8, About{
-			"Adapters that running requests use, models in memory on engines that load them on demand, engines asleep, and requests of the " +
-				"last hour whose logits had NaN (vLLM checks only with VLLM_COMPUTE_NANS_IN_LOGITS=1).",
-			"More adapters than slots, and models that are loaded and unloaded, look like queueing. An engine asleep serves nobody. Answers " +
-				"with NaN are garbage.",
-			"For NaN on one replica, look at its GPU; on all, at weights, a kernel or the release.",
-		},
-			Query{promql.Sum(replicas, s.of(metrics.LorasRunning)), "adapters " + replicaLegend},
-			Query{promql.Sum(models, s.of(metrics.ModelsLoaded)), "models " + modelLegend},
-			Query{promql.Max(replicas, s.of(metrics.Sleeping)), "asleep " + replicaLegend},
-			Query{s.lastHour(replicas, metrics.CorruptedRequests), "NaN " + replicaLegend}).
-			runbook("LLMAnswersCorrupted").next(rules.IncidentDashboard).
-			notDrilled(noEngine),
-		lines("In GPU memory", share, 8, About{
-			"Share of each loaded model that is in GPU memory on the worst replica, for engines that load models on demand.",
-			"The CPU computes the rest many times more slowly, and no request fails.",
-			"After a step down, the engine lost the GPU, or another model took the room.",
-		},
-			Query{promql.Min(models, promql.Div(s.of(metrics.ModelGPUMemory), s.of(metrics.ModelMemory))), modelLegend}).
-			low(0.5, 0.95).max(1).runbook("LLMModelLeftGPU").next(rules.IncidentDashboard).
-			movesIn("model-left-gpu"),
-	}
-}
-
-func probeRow(s scope) []Panel {
-	address := []string{metrics.LabelCluster, metrics.LabelInstance, metrics.LabelModel, metrics.LabelServer}
-	const legend = "{{server}} {{instance}}"
-	return []Panel{
-		lines("First token, client and engine", wait, 8, About{
-			"Mean TTFT that the exporter's probes see at each address, beside the engines' own, and the phases of the connection before it.",
-			"The difference is the network, a gateway or a buffer, which no engine reports.",
-			"If the client's is far higher, probe the engine without the gateway. If the client's is missing, answers are held back.",
-		},
-			Query{s.mean(address, metrics.ProbeTimeToFirstToken), "client " + legend}, Query{
-				s.mean(models, metrics.TimeToFirstToken),
-				"engine " + modelLegend,
-			},
-			Query{s.mean(by(address, metrics.LabelPhase), metrics.ProbeConnection), "{{phase}} " + legend}).
-			runbook("LLMProbeDisagrees").next(rules.IncidentDashboard).
-			notDrilled("the drill's clients need no connection"),
-		lines("Synthetic requests by outcome", requests, 8, About{
-			"Requests of the exporter's probes per second by outcome, and answers that were held back and came in one piece.",
-			"ok and wrong_answer are answers. rate_limited, http_4xx and invalid mean that the probe is at fault, the others that the model is.",
-			"If one address has timeouts, its engine hangs. If all fail at once, look at the exporter's network first.",
-		},
-			Query{s.rate(by(address, metrics.LabelOutcome), metrics.ProbeRequests), "{{outcome}} " + legend},
-			Query{s.rate(address, metrics.ProbeBuffered), "held back " + legend}).
-			empty(noProbe).runbook("LLMProbeBroken").next(rules.IncidentDashboard).
-			movesIn("wedged-unseen", "buffering-proxy"),
-		lines("Failures in a row", number, 8, About{
-			"Synthetic requests that failed one after the other at each address, and whether the last answer was the first of its release (1). " +
-				"0 for engines of a node that are not probed, with the reason.",
-			"Two in a row page, unless the engine's metrics endpoint is down or all requests of the exporter fail.",
-			"Send the engine itself a request with a deadline; save its stacks before a restart.",
-		},
-			Query{promql.Max(address, s.of(metrics.ProbeFailures)), "failed " + legend},
-			Query{promql.Min(address, s.of(metrics.ProbeAnswerMatches)), "same answer " + legend},
-			Query{
-				promql.Equal(promql.Max(by(address, metrics.LabelReason), s.of(metrics.ProbeEngineAsked)), promql.Num(0)),
-				"not asked, {{reason}} " + legend,
-			}).
-			empty(noProbe).runbook("LLMProbeFailing").next(rules.IncidentDashboard).
-			movesIn("wedged-unseen", "dead-gateway").notDrilled("the drill asks every engine"),
-	}
-}
-
-func gatewayRow(s scope) []Panel {
-	failed := promql.Re(metrics.LabelOutcome, "error|rejected")
-	judged := promql.NotRe(metrics.LabelOutcome, slo.UncountedOutcomes)
-	gateway := promql.Eq(metrics.LabelRole, metrics.GatewayRole)
-	failing := func(by []string, of ...*promql.Matcher) promql.Expr {
-		return shareOf(s.rate(by, metrics.Requests, append(of, failed)...), s.rate(by, metrics.Requests, append(of, judged)...))
-	}
-	return []Panel{
-		lines("Failed requests, gateway and engines", share, 12, About{
-			"Share of requests that end in an error or a refusal, at each gateway and in the engines of each model.",
-			"Only the gateway's share is what users get. Engines do not count requests that never reach them.",
-			"If the gateway's is far above the engines', the fault is in the gateway or on the way.",
-		},
-			Query{failing(replicas, gateway), "gateway " + replicaLegend}, Query{failing(models), "engines " + modelLegend}).max(1).
-			empty(noGateway).runbook("BranchFailingGateway").next(rules.IncidentDashboard).
-			movesIn("failing-gateway"),
-		lines("Refused and repeated by gateways", requests, 12, About{
-			"Requests that a gateway refused without sending them to an engine, by reason, and its repeated attempts.",
-			"Refusals protect the engines; repeats are load that no client sent.",
-			"If repeats rise with failures, limit them before they overload the engines.",
-		},
-			Query{s.rate(by(pages, metrics.LabelReason), metrics.GatewayRejections), "{{reason}} " + replicaLegend},
-			Query{s.rate(pages, metrics.GatewayRetries), "retries " + replicaLegend}).
-			empty(noGateway).runbook("BranchRetries").next(rules.IncidentDashboard).
-			notDrilled("the drill's gateway refuses and repeats nothing"),
 	}
 }
 
