@@ -16,7 +16,7 @@ func optional() Board {
 		Rows: []Row{
 			{Title: "Gateways: what fails before the engines?", Panels: gatewayRow(s)},
 			{Title: "Probes: what does a client see?", Panels: probeRow(s)},
-			{Title: "Speculation, adapters and models on demand: do they pay?", Panels: featureRow(s)},
+			{Title: "Speculation, adapters and models on demand: do they work?", Panels: featureRow(s)},
 			{Title: "KV cache elsewhere, from every replica's transfers and tiers: choose a model first", Collapsed: true, Panels: elsewhereRow(s)},
 		},
 	}
@@ -53,6 +53,7 @@ func gatewayRow(s scope) []Panel {
 func probeRow(s scope) []Panel {
 	address := []string{metrics.LabelCluster, metrics.LabelInstance, metrics.LabelModel, metrics.LabelServer}
 	const legend = "{{server}} {{instance}}"
+	untrue := func(f *metrics.Family) promql.Expr { return promql.Equal(s.of(f), promql.Num(0)) }
 	return []Panel{
 		lines("First token, client and engine", wait, 8, About{
 			"Mean TTFT that the exporter's probes see at each address, beside the engines' own, and the phases of the connection before it.",
@@ -76,19 +77,16 @@ func probeRow(s scope) []Panel {
 			empty(noProbe).runbook("LLMProbeBroken").next(rules.IncidentDashboard).
 			movesIn("wedged-unseen", "buffering-proxy"),
 		lines("Failures in a row", number, 8, About{
-			"Synthetic requests that failed one after the other at each address, and whether the last answer was the first of its release (1). " +
-				"0 for engines of a node that are not probed, with the reason.",
+			"Synthetic requests that failed one after the other at each address, probes whose last answer is not the first of its release, and " +
+				"engines that are not probed, with the reason.",
 			"Two in a row page, unless the engine's metrics endpoint is down or all requests of the exporter fail.",
 			"Send the engine itself a request with a deadline; save its stacks before a restart.",
 		},
 			Query{promql.Max(address, s.of(metrics.ProbeFailures)), "failed " + legend},
-			Query{promql.Min(address, s.of(metrics.ProbeAnswerMatches)), "same answer " + legend},
-			Query{
-				promql.Equal(promql.Max(by(address, metrics.LabelReason), s.of(metrics.ProbeEngineAsked)), promql.Num(0)),
-				"not asked, {{reason}} " + legend,
-			}).
+			Query{promql.CountBy(address, untrue(metrics.ProbeAnswerMatches)), "other answer " + legend},
+			Query{promql.CountBy(by(address, metrics.LabelReason), untrue(metrics.ProbeEngineAsked)), "not asked, {{reason}} " + legend}).
 			empty(noProbe).runbook("LLMProbeFailing").next(rules.IncidentDashboard).
-			movesIn("wedged-unseen", "dead-gateway").notDrilled("the drill asks every engine"),
+			movesIn("wedged-unseen", "dead-gateway").notDrilled("the drill asks every engine, and answers stay the same"),
 	}
 }
 
@@ -112,7 +110,7 @@ func featureRow(s scope) []Panel {
 		},
 			Query{promql.Sum(replicas, s.of(metrics.LorasRunning)), "adapters " + replicaLegend},
 			Query{promql.Sum(models, s.of(metrics.ModelsLoaded)), "models " + modelLegend},
-			Query{promql.Max(replicas, s.of(metrics.Sleeping)), "asleep " + replicaLegend},
+			Query{promql.Gt(promql.Max(replicas, s.of(metrics.Sleeping)), promql.Num(0)), "asleep " + replicaLegend},
 			Query{s.lastHour(replicas, metrics.CorruptedRequests), "NaN " + replicaLegend}).
 			runbook("LLMAnswersCorrupted").next(rules.IncidentDashboard).
 			notDrilled(noEngine),

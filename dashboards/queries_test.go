@@ -3,6 +3,7 @@ package dashboards_test
 import (
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -360,6 +361,34 @@ func TestChosenNodesAreReadFromReplicas(t *testing.T) {
 		if err != nil || len(v) != c.models {
 			t.Errorf("%s, node %s, runtime %s: %d models, want %d (%v)", c.stored.Name, c.node, c.runtime, len(v), c.models, err)
 		}
+	}
+}
+
+// TestAnotherAnswerIsDrawn: of many probed addresses, that whose answer changed is drawn and named, and those whose answer did not are not.
+func TestAnotherAnswerIsDrawn(t *testing.T) {
+	sim, err := rulesim.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sim.Close()
+	if err := sim.Append(rulesim.Epoch, func(emit rulesim.Emit) {
+		for i := range 20 {
+			emit(labels.FromStrings(labels.MetricName, metrics.ProbeAnswerMatches.Name, "instance", "n", metrics.LabelModel, "m",
+				metrics.LabelServer, strconv.Itoa(i)), metrics.Bool(i != 17))
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for _, b := range boards(t) {
+		b.each(func(p panel, q target) {
+			if !strings.Contains(q.Expr, metrics.ProbeAnswerMatches.Name) {
+				return
+			}
+			v, err := sim.Query(b.substitute(t, q.Expr), rulesim.Epoch)
+			if err != nil || len(v) != 1 || v[0].Metric.Get(metrics.LabelServer) != "17" || v[0].F != 1 {
+				t.Errorf("%s: %s draws %v (%v)", b.Title, p.Title, v, err)
+			}
+		})
 	}
 }
 

@@ -178,7 +178,7 @@ func gauge(f *metrics.Family, incident bool, i int) float64 {
 		healthy = bad - 30*3600 // too long ago to be shown
 	case metrics.DiscoveryUp, metrics.GPUNVMLUp, metrics.GPUXIDSourceUp, metrics.SLOCounted, metrics.CollectorSuccess,
 		metrics.ConfigReloadSuccess,
-		metrics.GPUNVLinkUp, metrics.GPUFeatureSupported, metrics.GPUFabricManagerUp, metrics.ProbeEngineAsked:
+		metrics.GPUNVLinkUp, metrics.GPUFeatureSupported, metrics.GPUFabricManagerUp, metrics.ProbeEngineAsked, metrics.ProbeAnswerMatches:
 		healthy, bad = 1, 0
 	case metrics.GPUMissing, metrics.GPUCollectStuck, metrics.GPUSRAMThreshold, metrics.GPURowRemapPending, metrics.GPURowRemapFailure,
 		metrics.GPURetiredPagesPending,

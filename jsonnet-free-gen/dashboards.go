@@ -44,7 +44,7 @@ Each dashboard links to the others with the same time range and filters.
 
 ![Burn rates, what is left of the budget and for how long, firing alerts, evidence with its lever and runbook, what changed](incident-grafana.png)
 
-The first screen of the incident dashboard, six minutes after the cooling of a node failed, drawn with the components of Grafana 12.2.
+The first screen of the incident dashboard, six minutes after the cooling of a node failed.
 
 The chart has the dashboards in helm/llm-node-exporter/files/dashboards. To write them with your labels and addresses:
 
@@ -85,8 +85,8 @@ grep '^Incident,' docs/panels.csv      # the rows and panels of a dashboard
   raw series (Thanos).
 * In Mimir or Thanos with several scrape intervals, set the interval of the data source: ` + "`$__rate_interval`" + ` is four times as long.
 
-All six were drawn with the components of Grafana 12.2 (@grafana/ui), but for timelines and heatmaps: in this incident, after a bad release, without a
-fault, and with 45 engines of 12 models on the day of installation. An earlier state was seen in Grafana 10.1. Schema v2 was not checked.
+All were drawn with the components of Grafana 12.2 (@grafana/ui), but for timelines and heatmaps: the optional parts in their own incidents, the
+others in this one, after a bad release, without a fault, and with 45 engines of 12 models on the day of installation. An earlier state was seen in Grafana 10.1. Schema v2 was not checked.
 `
 
 // dashboardsPage says what each dashboard is for. panels.csv has its panels.
