@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql/parser"
 
@@ -373,7 +374,7 @@ func TestAnotherAnswerIsDrawn(t *testing.T) {
 	defer sim.Close()
 	if err := sim.Append(rulesim.Epoch, func(emit rulesim.Emit) {
 		for i := range 20 {
-			emit(labels.FromStrings(labels.MetricName, metrics.ProbeAnswerMatches.Name, "instance", "n", metrics.LabelModel, "m",
+			emit(labels.FromStrings(model.MetricNameLabel, metrics.ProbeAnswerMatches.Name, "instance", "n", metrics.LabelModel, "m",
 				metrics.LabelServer, strconv.Itoa(i)), metrics.Bool(i != 17))
 		}
 	}); err != nil {
