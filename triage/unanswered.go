@@ -14,7 +14,7 @@ const NoAnswer = "no_answer"
 func Unanswered(exporter, why string) Verdict {
 	v := Verdict{
 		Health: Unknown, Branch: rules.Hardware, Clue: NoAnswer, Says: "No metrics come from the exporter, so its node may be lost",
-		Confidence: "low", Or: "The cause may be exporter instead: only then, `kubectl get nodes` lists the node as ready",
+		Confidence: "low", Or: "The cause may be exporter instead: then `kubectl get nodes` lists the node as ready",
 		Symptoms: []string{}, Also: []Suspect{}, Evidence: []Evidence{}, RuledOut: []RuledOut{},
 		NotSeen: []RuledOut{{rules.Engine, "no engine was read"}}, Levers: []string{},
 		Record: Record{
@@ -26,7 +26,10 @@ func Unanswered(exporter, why string) Verdict {
 		v.Symptoms = append(v.Symptoms, why+".")
 	}
 	v.Lever = "at once: list the nodes, and the pods of this one"
-	v.Levers = []string{"At once: list the nodes, and the pods of this one. If it is not ready, move its models.", "$ kubectl get nodes", "$ kubectl get pods -A -o wide"}
+	v.Levers = []string{
+		"At once: list the nodes, and the pods of this one. If the node is not ready, move its models.",
+		"$ kubectl get nodes", "$ kubectl get pods -A -o wide",
+	}
 	v.Runbook = runbooks.Address(rules.ExporterDown.Name, map[string]string{metrics.LabelInstance: exporter})
 	return v
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -81,9 +82,9 @@ func triageCommand(ctx context.Context, args []string, out, progress io.Writer) 
 		return could, err
 	}
 	before, err := read(ctx)
-	if failed := (*url.Error)(nil); errors.As(err, &failed) {
-		return could, errors.Join(err, o.write(out, []triage.Verdict{triage.Unanswered(strings.TrimPrefix(strings.TrimPrefix(o.exporter,
-			"http://"), "https://"), failed.Err.Error())}))
+	if why := noConnection(err); why != nil {
+		_, address, _ := strings.Cut(o.exporter, "://")
+		return could, errors.Join(err, o.write(out, []triage.Verdict{triage.Unanswered(address, why.Error())}))
 	}
 	if err != nil {
 		return could, err
@@ -126,6 +127,17 @@ func triageCommand(ctx context.Context, args []string, out, progress io.Writer) 
 		return o.model != "" && v.Model != o.model || o.namespace != "" && v.Namespace != o.namespace
 	})
 	return statuses[triage.Worst(verdicts)], o.write(out, verdicts)
+}
+
+// noConnection returns why nothing answers at an address, or nil: a server whose certificate is unknown has answered.
+func noConnection(err error) error {
+	if failed := (*net.OpError)(nil); errors.As(err, &failed) && failed.Op == "dial" {
+		return failed
+	}
+	if failed := (*url.Error)(nil); errors.As(err, &failed) && failed.Timeout() {
+		return failed.Err
+	}
+	return nil
 }
 
 // write writes the verdicts as the flags ask.

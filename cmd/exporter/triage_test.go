@@ -131,6 +131,19 @@ func TestTriageOfALostNode(t *testing.T) {
 	}
 }
 
+// TestTriageOfAnUnknownCertificate checks that a server that answers, though not with a certificate that the client knows,
+// is no lost node.
+func TestTriageOfAnUnknownCertificate(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewTLSServer(http.NotFoundHandler())
+	defer server.Close()
+	var out strings.Builder
+	if status, err := triageCommand(t.Context(), []string{"--exporter=" + server.URL}, &out, io.Discard); status != 3 || err == nil ||
+		!strings.Contains(err.Error(), "certificate") || out.Len() > 0 {
+		t.Errorf("status %d, %v:\n%s", status, err, &out)
+	}
+}
+
 // TestTriageWithoutItsPrometheus checks that a Prometheus that does not answer is named in a sentence, with the remedy,
 // whether or not an engine is read.
 func TestTriageWithoutItsPrometheus(t *testing.T) {
