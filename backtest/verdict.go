@@ -198,10 +198,14 @@ func (h *history) serve(sim *rulesim.Sim, targets []*page, scrapes map[int64]map
 func verdict(suspects []labels.Labels, row Row, of slo.Signal) string {
 	first := ""
 	said := ""
+	wait := slices.ContainsFunc(suspects, func(s labels.Labels) bool {
+		return s.Get(metrics.LabelClue) == rules.QueueLong && s.Get(metrics.LabelModel) == row.Model &&
+			s.Get(metrics.LabelNamespace) == row.Namespace
+	})
 	for _, s := range suspects {
 		d := rules.Delays(s.Get(metrics.LabelDelays))
 		order := s.Get(metrics.LabelOrder)
-		if s.Get(metrics.LabelModel) == row.Model && s.Get(metrics.LabelNamespace) == row.Namespace && d.Explain(of) &&
+		if s.Get(metrics.LabelModel) == row.Model && s.Get(metrics.LabelNamespace) == row.Namespace && d.Explain(of, wait) &&
 			(first == "" || order < first) {
 			first, said = order, s.Get(metrics.LabelBranch)+": "+s.Get(metrics.LabelClue)
 		}

@@ -122,8 +122,11 @@ func paceGroup() Group {
 			10, by)},
 		{Name: metrics.RecordedReplicaComputed, Expr: uncached(by)},
 		{Name: metrics.RecordedStep, Expr: steps()},
-		{Name: metrics.RecordedFailing, Expr: failsFive()},
-		{metrics.RecordedFailing, failsFive(gatewayRole()), map[string]string{metrics.LabelRole: metrics.GatewayRole}},
+		{Name: metrics.RecordedFailing, Expr: failsFive([]time.Duration{recentWindow, causeWindow})},
+		{
+			metrics.RecordedFailing, failsFive([]time.Duration{recentWindow, causeWindow, hour}, gatewayRole()),
+			map[string]string{metrics.LabelRole: metrics.GatewayRole},
+		},
 		{Name: metrics.RecordedReplicaSlow, Expr: slowest(promql.Vector)},
 		{Name: metrics.RecordedSkew, Expr: promql.Call("label_replace", slowest(overCauseWindow), promql.Str(metrics.LabelReason),
 			promql.Str("$1"), promql.Str(metrics.LabelStage), promql.Str("(.+)"))},
@@ -216,30 +219,34 @@ func failing(by []string, window time.Duration, m ...*promql.Matcher) promql.Exp
 	return promql.Div(promql.Sum(by, promql.Rate(failed, window)), above(ended(by, window, m...), 0))
 }
 
-// failsFive returns the share of each replica's requests that fail, where five fail within two or ten minutes. Because
-// a rate extrapolates, 4.5 count as five.
-func failsFive(m ...*promql.Matcher) promql.Expr {
-	share := func(window time.Duration) promql.Expr {
-		in := func(outcomes *promql.Matcher) promql.Expr {
-			return promql.Sum(replicaLabels, promql.Rate(promql.Vector(metrics.Requests, append(m, outcomes)...), window))
-		}
-		return promql.Div(promql.Ge(in(promql.Re(metrics.LabelOutcome, slo.FailedOutcomes)),
-			promql.Num((slo.MinBadEvents-0.5)/window.Seconds())), in(promql.NotRe(metrics.LabelOutcome, slo.UncountedOutcomes)))
+// failsFive returns the share of each replica's requests that fail, where five fail within a window, the shortest of
+// several. In an hour, one of the five must fail within the last five minutes. Because a rate extrapolates, 4.5 count as five.
+func failsFive(windows []time.Duration, m ...*promql.Matcher) promql.Expr {
+	in := func(outcomes *promql.Matcher, window time.Duration) promql.Expr {
+		return promql.Sum(replicaLabels, promql.Rate(promql.Vector(metrics.Requests, append(m, outcomes)...), window))
 	}
-	return promql.Or(share(recentWindow), share(causeWindow))
+	failed := promql.Re(metrics.LabelOutcome, slo.FailedOutcomes)
+	var shares []promql.Expr
+	for _, w := range windows {
+		share := promql.Div(promql.Ge(in(failed, w), promql.Num((slo.MinBadEvents-0.5)/w.Seconds())),
+			in(promql.NotRe(metrics.LabelOutcome, slo.UncountedOutcomes), w))
+		if w >= hour {
+			share = promql.And(share, above(in(failed, pageWindow), 0))
+		}
+		shares = append(shares, share)
+	}
+	return promql.Or(shares[0], shares[1:]...)
 }
 
 // failsAlone returns the share of a replica's requests that fail, where it is more than a third while the other replicas
-// of its model together fail less than a tenth, or get no requests.
-func failsAlone(window time.Duration, m ...*promql.Matcher) promql.Expr {
-	failed := promql.Vector(metrics.Requests, append(m, promql.Re(metrics.LabelOutcome, slo.FailedOutcomes))...)
-	bad := func(by []string) promql.Expr { return promql.Sum(by, promql.Rate(failed, window)) }
-	all := func(by []string) promql.Expr { return ended(by, window, m...) }
+// of its model together, in the same two minutes, fail less than a tenth.
+func failsAlone() promql.Expr {
+	failed := promql.Vector(metrics.Requests, promql.Re(metrics.LabelOutcome, slo.FailedOutcomes))
+	bad := func(by []string) promql.Expr { return promql.Sum(by, promql.Rate(failed, recentWindow)) }
+	all := func(by []string) promql.Expr { return ended(by, recentWindow) }
 	others := func(e func(by []string) promql.Expr) promql.Expr {
 		return promql.Sub(e(modelLabels), e(replicaLabels), promql.On(modelLabels...).OneToMany())
 	}
 	fails := above(promql.Max(replicaLabels, promql.Vector(metrics.RecordedFailing, promql.Eq(metrics.LabelRole, ""))), 1./3)
-	return promql.Unless(
-		promql.And(fails, above(promql.CountBy(modelLabels, all(replicaLabels)), 1), promql.On(modelLabels...)),
-		promql.Ge(promql.Div(others(bad), above(others(all), 0.01)), promql.Num(0.1)))
+	return promql.And(fails, below(promql.Div(others(bad), above(others(all), 0.01)), 0.1))
 }

@@ -43,11 +43,15 @@ const (
 	Failures   Delays = "failures"            // a request that fails at once is not late
 )
 
-// Explain reports whether a clue explains that an objective on the signal burns.
-func (d Delays) Explain(s slo.Signal) bool {
+// QueueLong is the clue that more requests wait than run.
+const QueueLong = "queue_long"
+
+// Explain reports whether a clue explains that an objective on the signal burns. While more requests wait than run, some
+// fail because of whatever makes first tokens late.
+func (d Delays) Explain(s slo.Signal, wait bool) bool {
 	switch s {
 	case slo.Availability, slo.ProbeAvailability:
-		return d == "" || d == AnyRequest || d == Failures
+		return d == "" || d == AnyRequest || d == Failures || wait && (d == AnyToken || d == FirstToken)
 	case slo.TTFT, slo.QueueTime, slo.ProbeTTFT:
 		return d != NextToken && d != Failures
 	case slo.ITL, slo.TPOT, slo.ProbeITL:
@@ -144,7 +148,7 @@ func wayClues() []Clue {
 		{
 			Branch: Routing, Name: "failing_replica", Runbook: "BranchFailingReplica", Delays: Failures, Unit: Share,
 			Says:  "{engine} fails {value} of its requests, and the other replicas do not",
-			Query: one(failsAlone(causeWindow)),
+			Query: one(failsAlone()),
 		},
 		{
 			Branch: Routing, Name: "gateway_down", Runbook: "LLMGatewayDown", Delays: Failures, Unit: Count,
@@ -240,11 +244,6 @@ func requestClues() []Clue {
 					promql.CountBy(modelLabels, swapping())),
 				promql.On(modelLabels...)),
 		},
-		{
-			Branch: Behaviour, Name: "outputs_grew", Runbook: "BranchLongerOutputs", Delays: AnyToken, Unit: Decimal,
-			Says:  "Answers are {value} times as long as usual",
-			Query: promql.Unless(above(against("output_tokens"), 2), below(against("running"), 1)),
-		},
 	}
 }
 
@@ -267,7 +266,12 @@ func engineClues() []Clue {
 			Branch: Engine, Name: "steps_slow", Runbook: "BranchHostBound", Delays: AnyToken, Unit: Decimal,
 			Says: "Each token takes {value} times as long as the load explains",
 			Query: promql.Or(above(learntSlowdown(), 1.5), promql.Unless(promql.Unless(above(against("token_time"), 1.5), moreWork()),
-				learntSlowdown()), collapsed()),
+				learntSlowdown())),
+		},
+		{
+			Branch: Behaviour, Name: "outputs_grew", Runbook: "BranchLongerOutputs", Delays: AnyToken, Unit: Decimal,
+			Says:  "Answers are {value} times as long as usual",
+			Query: promql.Unless(above(against("output_tokens"), 2), below(against("running"), 1)),
 		},
 		{
 			Branch: Engine, Name: "engines_fail", Runbook: "BranchFailingReplica", Delays: Failures, Unit: Share,
@@ -300,7 +304,7 @@ func engineClues() []Clue {
 			Query: promql.Unless(above(against("running"), 1.5), promql.Gt(waiting(), running)), // it is as large as it may be
 		},
 		{
-			Branch: Queueing, Name: "queue_long", Runbook: "BranchQueueing", Delays: AnyRequest, Unit: Count,
+			Branch: Queueing, Name: QueueLong, Runbook: "BranchQueueing", Delays: AnyRequest, Unit: Count,
 			Says:  "More requests wait ({value}) than run",
 			Query: promql.Gt(waiting(), running),
 		},
@@ -361,15 +365,17 @@ func ofFact(record *metrics.Family, fact string) promql.Expr {
 
 // arrivals returns how many requests arrive at each model per second. Each request counts once: as an ended request, with
 // any outcome, or as growth in the number of running and waiting requests. Requests that the engine rejects as invalid
-// are no work. Where no requests are counted, first tokens represent their ends.
+// are no work. Where no requests are counted, first tokens represent their ends. An engine without either counts no
+// arrivals, because a queue alone grows by slow steps, too.
 func arrivals(window time.Duration) promql.Expr {
 	of := func(x promql.Expr) promql.Expr { return promql.Sum(modelLabels, x) }
 	ended := promql.Or(
 		of(promql.Rate(promql.Vector(metrics.Requests, promql.Ne(metrics.LabelOutcome, string(metrics.OutcomeInvalid))), window)),
 		of(promql.Rate(promql.CountOf(metrics.TimeToFirstToken), window)))
 	growth := func(f *metrics.Family) promql.Expr { return promql.Over("deriv", promql.Vector(f), window) }
-	inside := of(promql.Or(labelled(growth(metrics.RequestsRunning), metrics.LabelReason, "running"), growth(metrics.RequestsWaiting)))
-	return promql.Call("clamp_min", promql.Sum(modelLabels, promql.Or(labelled(ended, metrics.LabelReason, "ended"), inside)), promql.Num(0))
+	none := times(0, promql.Vector(metrics.EngineInfo)) // where an engine reports neither
+	inside := of(promql.Or(labelled(growth(metrics.RequestsRunning), metrics.LabelReason, "running"), growth(metrics.RequestsWaiting), none))
+	return promql.Call("clamp_min", promql.Add(ended, inside), promql.Num(0))
 }
 
 // computed returns how many tokens the engines of each model compute per second: generated tokens, and prompt tokens that
@@ -407,14 +413,6 @@ func tokenTime() promql.Expr {
 // exporters have learnt the usual time.
 func learntSlowdown() promql.Expr {
 	return promql.Avg(modelLabels, promql.Vector(metrics.EngineSlowdown))
-}
-
-// collapsed returns the usual number of computed tokens of each model as a multiple of the present one. The multiple is
-// at least two, although more requests run than usual and none waits for room in the KV cache. A larger batch would
-// compute at least as many tokens.
-func collapsed() promql.Expr {
-	fewer := promql.Div(promql.Num(1), below(against("computed"), 0.5))
-	return promql.Unless(both(fewer, above(against("running"), 1)), promql.Vector(metrics.RecordedFullCache))
 }
 
 // moreWork returns each model whose engines compute more than usual, or get more requests, most of which still wait, and

@@ -1,6 +1,7 @@
 package rules_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -10,7 +11,8 @@ import (
 )
 
 // TestFewRequestsFail checks that a replica with a request every minute or two, all of which fail, is named after five
-// failures within ten minutes, and not after three.
+// failures within ten minutes, and not after three. A gateway that fails a request every four minutes is named after five
+// failures, until five minutes after the last.
 func TestFewRequestsFail(t *testing.T) {
 	sim := newSim(t, group(t, rules.Options{}, "llm-replica-pace"))
 	const onset = 20 * time.Minute
@@ -29,13 +31,23 @@ func TestFewRequestsFail(t *testing.T) {
 					string(o)), counts[pod+string(o)])
 			}
 		}
+		if since := now.Sub(rulesim.Epoch) - onset; since > 0 && since < 25*time.Minute && since%(4*time.Minute) == 0 {
+			counts["gateway"]++
+		}
+		emit(series(metrics.Requests.Name, metrics.LabelModel, "m", metrics.LabelServer, "g", metrics.LabelRole, metrics.GatewayRole,
+			metrics.LabelOutcome, string(metrics.OutcomeError)), counts["gateway"])
 	}); err != nil {
 		t.Fatal(err)
 	}
-	for at, want := range map[time.Duration]int{onset - time.Minute: 0, onset + 4*time.Minute: 0, onset + 10*time.Minute: 1} {
-		found, err := sim.Query(metrics.RecordedFailing.Name+" > 0.5", rulesim.Epoch.Add(at))
-		if err != nil || len(found) != want || want > 0 && found[0].Metric.Get(metrics.LabelPod) != "p1" {
-			t.Errorf("after %s: %v (%v), want %d", at, found, err, want)
+	for role, found := range map[string]map[time.Duration]int{
+		"":                  {onset - time.Minute: 0, onset + 4*time.Minute: 0, onset + 10*time.Minute: 1},
+		metrics.GatewayRole: {onset + 18*time.Minute: 0, onset + 21*time.Minute: 1, onset + 27*time.Minute: 1, onset + 31*time.Minute: 0},
+	} {
+		for at, want := range found {
+			found, err := sim.Query(fmt.Sprintf("%s{role=%q} > 0.5", metrics.RecordedFailing.Name, role), rulesim.Epoch.Add(at))
+			if err != nil || len(found) != want || want > 0 && role == "" && found[0].Metric.Get(metrics.LabelPod) != "p1" {
+				t.Errorf("role %q, after %s: %v (%v), want %d", role, at, found, err, want)
+			}
 		}
 	}
 }

@@ -130,10 +130,10 @@ func explained() promql.Expr {
 	info := func(m ...*promql.Matcher) promql.Expr { // also of an engine that is gone
 		return promql.Over("last_over_time", promql.Vector(metrics.RecordedInfo, m...), infoLookback)
 	}
-	late := func(d Delays, m ...*promql.Matcher) promql.Expr {
+	late := func(d Delays, wait bool, m ...*promql.Matcher) promql.Expr {
 		var signals []string
 		for _, s := range slo.Signals() {
-			if d.Explain(s) {
+			if d.Explain(s, wait) {
 				signals = append(signals, string(s))
 			}
 		}
@@ -142,12 +142,17 @@ func explained() promql.Expr {
 		}
 		return info(m...)
 	}
-	explains := func(d Delays) promql.Expr { return labelled(late(d), metrics.LabelDelays, string(d)) }
+	explains := func(d Delays) promql.Expr { return labelled(late(d, false), metrics.LabelDelays, string(d)) }
+	waits := promql.Vector(metrics.RecordedSentence, promql.Eq(metrics.LabelClue, QueueLong))
+	behind := func(d Delays) promql.Expr {
+		return labelled(promql.And(late(d, true), waits, promql.On(modelLabels...)), metrics.LabelDelays, string(d))
+	}
 	enginesDoWell := below(promql.Vector(burn(RateWindow), promql.Ne(metrics.LabelRole, metrics.GatewayRole)), 1)
 	elsewhere := promql.And(promql.Vector(metrics.RecordedInfo, gatewayRole()), enginesDoWell, promql.On(ofModel...))
-	inEngines := promql.Unless(promql.Or(explains(AnyRequest), explains(AnyToken), explains(FirstToken), explains(NextToken)), elsewhere,
+	inEngines := promql.Unless(promql.Or(explains(AnyRequest), explains(AnyToken), explains(FirstToken), explains(NextToken),
+		behind(AnyToken), behind(FirstToken)), elsewhere,
 		promql.On(modelSLO...))
-	onTheWay := promql.Or(late(AtGateway, gatewayRole()), info(promql.Eq(metrics.LabelSignal, string(slo.ProbeTTFT))))
+	onTheWay := promql.Or(late(AtGateway, false, gatewayRole()), info(promql.Eq(metrics.LabelSignal, string(slo.ProbeTTFT))))
 	all := promql.Or(info(), inEngines, labelled(onTheWay, metrics.LabelDelays, string(AtGateway)), explains(Failures))
 	return promql.Max(append([]string{metrics.LabelDelays}, modelSLO...), promql.Unless(all, promql.Le(promql.Vector(burn(RateWindow)),
 		promql.Num(1)), promql.On(modelSLO...)))

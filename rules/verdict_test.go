@@ -258,6 +258,10 @@ func TestVerdict(t *testing.T) {
 		},
 		{"engine. Each token takes 4 times as long as the load explains.", slo.TTFT, false, // clients leave
 			func(r *replica) { r.itl, r.running, r.waiting, r.queue, r.left = 0.08, 24, 40, 0.24, 0.9 }},
+		{"engine. Each token takes 4 times as long as the load explains.", slo.Availability, false, // and the queue fails some
+			func(r *replica) { r.itl, r.running, r.waiting, r.queue, r.fails = 0.08, 24, 40, 0.24, 0.3 }},
+		{"memory. Requests at p1 need 6 adapters, more than fit.", slo.Availability, false,
+			func(r *replica) { r.requests, r.running, r.waiting, r.queue, r.adapters = 200, 1, 9, 0.24, 6 }},
 		{"queueing. More requests wait (120) than run.", slo.TTFT, false, // the steps hold more prompt tokens
 			func(r *replica) { r.hits, r.itl, r.waiting, r.queue = 0.33, 0.08, 40, 0.24 }},
 		{"prefill. Prompts are 5 times as long as usual.", slo.TTFT, false, // one of which fills a step
@@ -483,6 +487,19 @@ func TestVerdictEarly(t *testing.T) {
 				breaks: func(r *replica) { r.requests, r.itl, r.running = 420, 0.24, 12 },
 			},
 		},
+		"longer answers, as chance has it, at engines that hardly work": {
+			"engine. Each token takes 8 times as long as the load explains.",
+			trouble{
+				signal: slo.ITL, replicas: 2, before: func(r *replica) { r.requests, r.running = 30, 0.2 },
+				breaks: func(r *replica) { r.output, r.itl, r.running = 40, 0.16, 4 },
+			},
+		},
+		"tokens are counted when a request ends, and few end": {
+			"queueing. More requests wait (80) than run.",
+			trouble{signal: slo.TTFT, replicas: 2, breaks: func(r *replica) {
+				r.requests, r.running, r.waiting, r.queue = 100, 24, 40, 0.24
+			}},
+		},
 		"more requests, at a frontend that does not report how many wait": {
 			"queueing. 3 times as many requests arrive as usual.",
 			trouble{
@@ -508,6 +525,14 @@ func TestVerdictEarly(t *testing.T) {
 		"one of two fails, for two minutes of five": {
 			"routing. p1 fails 95% of its requests, and the other replicas do not.",
 			trouble{signal: slo.Availability, replicas: 2, one: true, after: 2 * time.Minute, breaks: func(r *replica) { r.fails = 1 }},
+		},
+		"both fail, and one of them gets the requests": {
+			"engine. The engines themselves fail 28% of the requests, and none waits.",
+			trouble{signal: slo.Availability, replicas: 2, after: 2 * time.Minute, each: func(pod string, r *replica) {
+				if r.fails = 1; pod != "p1" {
+					r.requests = 0
+				}
+			}},
 		},
 		"and its engines fail, too": {
 			"nothing stands out yet.",

@@ -23,7 +23,7 @@ type burn struct {
 
 // explained reports whether the delays or failures of a suspect explain the burn, as rules record it. A delay at the
 // gateways only is not a delay in the engines, and the way to a gateway delays nothing at the engines.
-func (b burn) explained(d rules.Delays) bool {
+func (b burn) explained(d rules.Delays, wait bool) bool {
 	switch d {
 	case "", rules.Failures:
 	case rules.AtGateway:
@@ -35,7 +35,7 @@ func (b burn) explained(d rules.Delays) bool {
 			return false
 		}
 	}
-	return d.Explain(b.signal)
+	return d.Explain(b.signal, wait)
 }
 
 // symptoms adds the symptoms that users notice, and returns the objectives that burn, the worst first. The list is nil if

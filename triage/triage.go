@@ -422,9 +422,10 @@ func explaining(found []Suspect, burns, few []burn) []Suspect {
 	}
 	var all []Suspect
 	told := make([]bool, len(found))
+	wait := slices.ContainsFunc(found, func(s Suspect) bool { return s.Clue == rules.QueueLong })
 	for _, of := range [][]burn{burns[:1], burns} {
 		for i, s := range found {
-			if !told[i] && slices.ContainsFunc(of, func(b burn) bool { return b.explained(s.Delays) }) {
+			if !told[i] && slices.ContainsFunc(of, func(b burn) bool { return b.explained(s.Delays, wait) }) {
 				told[i], all = true, append(all, s)
 			}
 		}
