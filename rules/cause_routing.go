@@ -239,14 +239,16 @@ func failsFive(windows []time.Duration, m ...*promql.Matcher) promql.Expr {
 }
 
 // failsAlone returns the share of a replica's requests that fail, where it is more than a third while the other replicas
-// of its model together, in the same two minutes, fail less than a tenth.
+// of its model together fail less than a tenth, within ten minutes and within the last two.
 func failsAlone() promql.Expr {
-	failed := promql.Vector(metrics.Requests, promql.Re(metrics.LabelOutcome, slo.FailedOutcomes))
-	bad := func(by []string) promql.Expr { return promql.Sum(by, promql.Rate(failed, recentWindow)) }
-	all := func(by []string) promql.Expr { return ended(by, recentWindow) }
-	others := func(e func(by []string) promql.Expr) promql.Expr {
-		return promql.Sub(e(modelLabels), e(replicaLabels), promql.On(modelLabels...).OneToMany())
+	others := func(outcomes *promql.Matcher, window time.Duration) promql.Expr {
+		in := promql.Rate(promql.Vector(metrics.Requests, outcomes), window)
+		return promql.Sub(promql.Sum(modelLabels, in), promql.Sum(replicaLabels, in), promql.On(modelLabels...).OneToMany())
 	}
-	fails := above(promql.Max(replicaLabels, promql.Vector(metrics.RecordedFailing, promql.Eq(metrics.LabelRole, ""))), 1./3)
-	return promql.And(fails, below(promql.Div(others(bad), above(others(all), 0.01)), 0.1))
+	few := func(window time.Duration) promql.Expr {
+		all := above(others(promql.NotRe(metrics.LabelOutcome, slo.UncountedOutcomes), window), 0.01)
+		return below(promql.Div(others(promql.Re(metrics.LabelOutcome, slo.FailedOutcomes), window), all), 0.1)
+	}
+	fails := promql.Max(replicaLabels, promql.Vector(metrics.RecordedFailing, promql.Eq(metrics.LabelRole, "")))
+	return both(above(fails, 1./3), few(causeWindow), few(recentWindow))
 }

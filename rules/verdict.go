@@ -232,7 +232,7 @@ func (s Style) promise(a *Alert) string {
 	}
 	allowed := promql.Min(nil, promql.And(promql.Vector(metrics.RecordedErrorBudget, sameModel()...), promql.Vector(metrics.RecordedInfo,
 		sameModel(promql.Eq(metrics.LabelSignal, string(slo.Availability)))...), promql.On(modelSLO...)))
-	return `{{ with ` + queryTemplate(s.query(allowed)) + ` }} (promise {{ (first .).Value | humanizePercentage }}){{ end }}`
+	return `{{ with ` + queryTemplate(s.query(allowed)) + ` }} (at most {{ (first .).Value | humanizePercentage }} may fail){{ end }}`
 }
 
 // runbook returns the address of an alert's runbook. If the model has suspects, it is the runbook of the first, with the
