@@ -298,6 +298,11 @@ func colour(p Panel, f *dashboard.FieldConfigSource) {
 				}})
 			}
 		}
+		for i := range p.Limits {
+			set(len(p.Queries)+i, dashboard.DynamicConfigValue{Id: "color", Value: dashboard.FieldColor{
+				Mode: dashboard.FieldColorModeIdFixed, FixedColor: new(grey),
+			}})
+		}
 		return
 	}
 	for i, q := range p.Queries {

@@ -201,13 +201,14 @@ func burnStats(s scope, w windows) []Panel {
 			empty("No event was counted in 5 minutes.").size(4, 5).runbook("LLMErrorBudgetFastBurn").next(rules.SLODashboard).
 			movesIn(burns...),
 		single("Budget left", share, About{
-			"Share of the period's error budget that is left, for the model with the least, and how many days of the period are recorded if these " +
-				"are not all.",
+			"Share of the period's error budget that is left, for the model with the least, and which part of the period is recorded if it is not " +
+				"the whole.",
 			"It shows how much risk you can still take. Below 0, this period's objective is already missed. While little is recorded, the " +
 				"budget is that of a whole period.",
 			"If it is low, stop releases, and use the fastest lever rather than the best one.",
 		},
-			Query{promql.Call("sort", s.leastBudget(objective)), "{{slo}}{{says}}"}).low(0, 0.25).size(4, 5).
+			Query{promql.Call("sort", promql.Min(objective, s.of(metrics.RecordedBudgetRemaining))), "{{slo}}"}).low(0, 0.25).size(4, 5).
+			limits(Query{s.recorded(), "period recorded"}).
 			runbook("LLMErrorBudgetSlowBurn").next(rules.SLODashboard).
 			movesIn("traffic-burst"),
 		single("Budget gone in", seconds, About{
@@ -221,22 +222,6 @@ func burnStats(s scope, w windows) []Panel {
 			runbook("LLMErrorBudgetFastBurn").next(rules.SLODashboard).
 			movesIn("traffic-burst"),
 	}
-}
-
-// leastBudget returns the least budget left, labelled with the days of the period that are recorded if these are not all: what is bad of
-// them may be more than the objective allows, beside a budget of the whole.
-func (s scope) leastBudget(by []string) promql.Expr {
-	day, one := promql.Num(24*3600), promql.Num(1)
-	left, recorded := promql.Min(by, s.of(metrics.RecordedBudgetRemaining)), promql.Min(by, s.of(metrics.RecordedHistory))
-	period := promql.Max(by, s.of(metrics.RecordedPeriod))
-	young := promql.Lt(recorded, promql.Mul(promql.Num(0.99), period), promql.On(by...))
-	days := func(label string, of promql.Expr) promql.Expr {
-		return promql.CountValues(label, by, promql.Call("clamp_min", promql.Call("ceil", promql.Div(of, day)), one))
-	}
-	named := promql.Mul(promql.Mul(left, days("day", young), promql.On(by...).ManyToOne("day")), days("days", period),
-		promql.On(by...).ManyToOne("days"))
-	named = promql.Call("label_join", named, promql.Str("of"), promql.Str(" of "), promql.Str("day"), promql.Str("days"))
-	return promql.OrOn(replaced(named, metrics.LabelSays, ", $1 days recorded", "of", "(.+)"), left, promql.On(by...))
 }
 
 // later stands for a time that is not within the period of any budget: it is longer than all.

@@ -29,14 +29,20 @@ func objectives(w windows) Board {
 // objectiveLegend names an objective of a model, and whether it is counted at the gateway.
 const objectiveLegend = "{{slo}} " + modelLegend + " {{role}}"
 
+// recorded returns the least part of a period that is recorded, unless that is the whole: of that part, more may be bad than the objective
+// allows, beside a budget of the whole.
+func (s scope) recorded() promql.Expr {
+	period := promql.Max(metrics.ModelSLOLabels, s.of(metrics.RecordedPeriod))
+	part := promql.Div(s.of(metrics.RecordedHistory), period, promql.On(metrics.ModelSLOLabels...).ManyToOne())
+	return promql.Lt(promql.Min([]string{}, part), promql.Num(0.99))
+}
+
 // promiseRow shows the fleet in three numbers.
 func promiseRow(s scope, w windows) []Panel {
 	left := s.of(metrics.RecordedBudgetRemaining)
 	whole := []string{}
 	all := promql.CountBy(whole, left)
 	kept := promql.Or(promql.CountBy(whole, promql.Ge(left, promql.Num(0))), promql.Mul(promql.Num(0), all))
-	period := promql.Max(metrics.ModelSLOLabels, s.of(metrics.RecordedPeriod))
-	recorded := promql.Min(whole, promql.Div(s.of(metrics.RecordedHistory), period, promql.On(metrics.ModelSLOLabels...).ManyToOne()))
 	return []Panel{
 		single("Least budget left", share, About{
 			"The smallest share of error budget left, of all selected objectives and models.",
@@ -66,8 +72,7 @@ func promiseRow(s scope, w windows) []Panel {
 					promql.Str("kept"), promql.Str("all")),
 				labelled(promql.Mul(promql.Num(unsaid), promql.Call("absent", left)), metrics.LabelSays, nothing)), "{{says}}"},
 			Query{
-				promql.CountValues("part", whole, promql.Call("round", promql.Mul(promql.Num(100), promql.Lt(recorded, promql.Num(0.99))),
-					promql.Num(0.1))),
+				promql.CountValues("part", whole, promql.Call("round", promql.Mul(promql.Num(100), s.recorded()), promql.Num(0.1))),
 				"{{part}}% of the period is recorded",
 			}).
 			names().says(State{unsaid, nothing, grey}).low(0.9, 1).size(8, 5).runbook("LLMErrorBudgetSlowBurn").next(rules.IncidentDashboard).
