@@ -55,14 +55,17 @@ func (w writer) draw(p Panel) dashboard.Panel {
 		out.Options = o
 	case Timeline:
 		o := statetimeline.NewOptions()
-		// rows of 16 pixels
-		o.ShowValue, o.MergeValues, o.RowHeight, o.PerPage = common.VisibilityModeAuto, new(true), 0.9, new(float64(2*p.Height))
+		// rows of 12 pixels, below the title and above axis, legend and pages
+		o.ShowValue, o.MergeValues, o.RowHeight, o.PerPage = common.VisibilityModeAuto, new(true), 0.9, new(float64((38*p.Height-155)/12))
 		o.Legend, o.Tooltip = common.VizLegendOptions{
 			DisplayMode: common.LegendDisplayModeList, Placement: common.LegendPlacementBottom,
 			Calcs: []string{},
 		}, tooltip()
 		out.Options = o
 		*custom = &statetimeline.FieldConfig{LineWidth: new(uint32(0)), FillOpacity: new(uint32(80))}
+		if slices.ContainsFunc(p.Queries, func(q Query) bool { return strings.HasPrefix(q.Legend, nodeOfRow) }) {
+			out.Transformations = append(out.Transformations, shortRows...)
+		}
 	case Heatmap:
 		o := heatmap.NewOptions()
 		o.Calculate = new(false)
@@ -129,6 +132,15 @@ var podsOnly = dashboard.DataTransformerConfig{Id: "renameByRegex", Options: map
 	"regex":         `/(\S) \S+:\d+ \S+$/`,
 	"renamePattern": "$1",
 }}
+
+// nodeOfRow begins the names of rows that belong to a node.
+const nodeOfRow = "{{instance}} "
+
+// shortRows leaves the name of a host, and the kind of a slowdown: a row's name has two fifths of the panel, and Grafana cuts off its beginning.
+var shortRows = []dashboard.DataTransformerConfig{
+	{Id: "renameByRegex", Options: map[string]any{"regex": `/^([A-Za-z][^ .:]*)[.:]\S+/`, "renamePattern": "$1"}},
+	{Id: "renameByRegex", Options: map[string]any{"regex": `/(_thermal|_brake)_slowdown$/`, "renamePattern": "$1"}},
+}
 
 // organize orders the columns of a table and drops the rest.
 func (w writer) organize(p Panel) dashboard.DataTransformerConfig {

@@ -64,7 +64,8 @@ func (p panel) overrides(t *testing.T, matcher, of string) map[string]any {
 
 // A state timeline names its states, the healthy one muted; it shows rows that were wrong in the range and one for all, so that it
 // is never empty: this panel type cannot say why it is. With the colour mode thresholds, Grafana writes "-∞+" into
-// every cell. It cuts the names of rows off at the left, and words after a character for every 8.5 pixels.
+// every cell. It cuts the names of rows off at the left, where they need more than two fifths of the panel, and words after a character
+// for every 8.5 pixels. A full page of rows has room for their names. What is not known is not as faint as what is as it should be.
 func TestTimelinesSayWhatIsWrong(t *testing.T) {
 	found := 0
 	for _, b := range boards(t) {
@@ -83,7 +84,7 @@ func TestTimelinesSayWhatIsWrong(t *testing.T) {
 			loud := 0
 			for _, value := range []string{"-1", "0", "1"} {
 				s := states.of(t, value)
-				if s.Color != "#8C8C8C40" {
+				if want := map[bool]string{true: "#8C8C8C40", false: "#8C8C8C1A"}[value == "-1"]; s.Color != want {
 					loud++
 				}
 				if words := float64(52*p.GridPos.W-78) / 8.5; float64(len(s.Text)) > words {
@@ -93,11 +94,21 @@ func TestTimelinesSayWhatIsWrong(t *testing.T) {
 			if loud != 1 {
 				t.Errorf("%s: %s has %d loud states", b.Title, p.Title, loud)
 			}
+			if rows := float64(38*p.GridPos.H-8-48-29-30-40) / 12; p.Options.PerPage > rows {
+				t.Errorf("%s: %s has %.0f rows on a page, with room for %.1f", b.Title, p.Title, p.Options.PerPage, rows)
+			}
 			last := len(p.Targets) - 1
 			for i, q := range p.Targets {
 				if wrong := strings.HasSuffix(q.Expr, " == 0") || strings.HasSuffix(q.Expr, " == 1"); wrong != (i < last) ||
 					!strings.Contains(q.Expr, "max_over_time(") || strings.Contains(q.Expr, "$__range") {
 					t.Errorf("%s: %s shows rows that were never wrong: %s", b.Title, p.Title, q.Expr)
+				}
+				for _, row := range longestRows(q.LegendFormat) {
+					name := p.renamed(t, row)
+					if needs, room := 6.4*float64(len(name)), 0.4*(52.3*float64(p.GridPos.W)-24)+4; needs > room ||
+						strings.Contains(row, "ip-10-12-113-27.") && !strings.HasPrefix(name, "ip-10-12-113-27 gpu 7") {
+						t.Errorf("%s: %s has room for %.0f pixels of %q, which needs %.0f", b.Title, p.Title, room, name, needs)
+					}
 				}
 				if strings.HasSuffix(q.LegendFormat, "{{instance}}") && strings.Contains(q.LegendFormat, " ") || strings.HasSuffix(q.LegendFormat,
 					"{{gpu_uuid}}") {
@@ -112,6 +123,16 @@ func TestTimelinesSayWhatIsWrong(t *testing.T) {
 	if found < 4 {
 		t.Errorf("%d timelines", found)
 	}
+}
+
+// longestRows are the longest names of rows with a legend: of a host of a cloud, of every harmful reason and of every alert.
+func longestRows(legend string) (all []string) {
+	reasons := strings.Split(rules.HarmfulReasons, "|")
+	for _, a := range rules.Alerts(rules.Groups(rules.Options{})) {
+		all = append(all, strings.NewReplacer("{{instance}}", "ip-10-12-113-27.eu-west-1.compute.internal:9844", "{{gpu}}", "7", "{{reason}}",
+			reasons[len(all)%len(reasons)], "{{model_name}}", "meta-llama/Llama-3.1-8B-Instruct", "{{alertname}}", a.Name).Replace(legend))
+	}
+	return all
 }
 
 // Lines of a panel have colours of their own, which Grafana 10 gives only by their order (it takes all names for
@@ -566,6 +587,7 @@ func TestBudgetLeftSaysWhatIsRecorded(t *testing.T) {
 		want []string
 	}{
 		{[]float64{3, 1.5, 30}, []string{"availability: -0.2", "ttft: 0.5", "itl: 0.9", "period recorded: 0.05"}},
+		{[]float64{30, 30, 0.04}, []string{"availability: -0.2", "ttft: 0.5", "itl: 0.9", "period recorded: 0.001"}}, // 0.1%, and not 0.133%
 		{[]float64{30, 30, 30}, []string{"availability: -0.2", "ttft: 0.5", "itl: 0.9"}},
 		{nil, []string{"availability: -0.2", "ttft: 0.5", "itl: 0.9"}},
 	} {

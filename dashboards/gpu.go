@@ -36,9 +36,9 @@ func ofNode(fold func([]string, promql.Expr) promql.Expr, e promql.Expr, what st
 	return Query{fold(nodes, e), "limit, " + what + " " + nodeLegend}
 }
 
-// stateOfGPU returns a query for a timeline. Grafana may cut off the beginning of a row's name, so the instance comes first.
+// stateOfGPU returns a query for a timeline.
 func stateOfGPU(e promql.Expr, what string) Query {
-	return Query{e, strings.TrimSpace("{{instance}} gpu {{gpu}} " + what)}
+	return Query{e, strings.TrimSpace(nodeOfRow + "gpu {{gpu}} " + what)}
 }
 
 func healthRow(s scope) []Panel {
@@ -119,14 +119,6 @@ func busyRow(s scope) []Panel {
 func powerRow(s scope) []Panel {
 	limit := s.perGPU(metrics.GPUPowerLimit, promql.Eq(metrics.LabelKind, "enforced"))
 	return []Panel{
-		timeline("Clock events", 8, About{
-			"When the driver lowered the clocks, by reason. Idle and a power cap by software are normal; the hw_ reasons and sw_thermal are not.",
-			"Throttling appears as slow models, not as errors.",
-			"For a red hw_ reason, look at temperature and power.",
-		},
-			bad("active"), stateOfGPU(promql.Max(by(gpus, metrics.LabelReason), between(s.of(metrics.GPUClockEventActive))), "{{reason}}")).
-			runbook("LLMGPUSlowed").next(rules.IncidentDashboard).
-			size(8, 10).movesIn("thermal-throttle"),
 		lines("Temperature", celsius, 8, About{
 			"Temperature of the chip and of its memory.",
 			"On most boards memory gets too hot before the chip does.",
@@ -143,7 +135,7 @@ func powerRow(s scope) []Panel {
 			onePerGPU(promql.Min(by(gpus, metrics.LabelLimit), s.of(metrics.GPUTemperatureMargin)), "{{limit}}")).low(2, 5).
 			runbook("LLMGPUSlowed").next(rules.IncidentDashboard).
 			movesIn("thermal-throttle"),
-		lines("Power against limit", share, 12, About{
+		lines("Power against limit", share, 8, About{
 			"Power drawn as a share of the limit in force, now and as the mean from the energy counter.",
 			"At 1, the software cap lowers clocks. This is normal under prefill, but expensive under decode.",
 			"If it is always at 1, raise the limit, or accept the clocks.",
@@ -152,6 +144,15 @@ func powerRow(s scope) []Panel {
 			onePerGPU(promql.Div(s.gpuRate(metrics.GPUEnergy), limit), "mean")).
 			bad(0.95, 1).runbook("LLMGPUSlowed").next(rules.IncidentDashboard).
 			notDrilled(noGPU),
+		timeline("Clock events", 12, About{
+			"When the driver lowered the clocks, by reason. Idle and a power cap by software are left out: they are normal.",
+			"Throttling appears as slow models, not as errors.",
+			"For an hw_ reason, look at temperature and power.",
+		},
+			bad("active"), stateOfGPU(promql.Max(by(gpus, metrics.LabelReason), between(
+				s.of(metrics.GPUClockEventActive, promql.Re(metrics.LabelReason, rules.HarmfulReasons)))), "{{reason}}")).
+			runbook("LLMGPUSlowed").next(rules.IncidentDashboard).
+			size(12, 10).movesIn("thermal-throttle"),
 		lines("Clocks", hertz, 12, About{
 			"Current clock of each domain, the lowest first, and the lowest memory clock of each node.",
 			"Prefill follows the SM clock, decode the memory clock.",

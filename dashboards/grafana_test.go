@@ -46,6 +46,7 @@ type panel struct {
 	Options                  struct {
 		Content, GraphMode, ShowValue, Orientation, TextMode, CellHeight string
 		Text                                                             struct{ TitleSize, ValueSize float64 }
+		PerPage                                                          float64
 		Legend                                                           struct {
 			ShowLegend, Show, SortDesc bool
 			Placement, SortBy          string

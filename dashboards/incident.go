@@ -208,9 +208,9 @@ func burnStats(s scope, w windows) []Panel {
 			"If it is low, stop releases, and use the fastest lever rather than the best one.",
 		},
 			Query{promql.Call("sort", promql.Min(objective, s.of(metrics.RecordedBudgetRemaining))), "{{slo}}"}).low(0, 0.25).size(4, 5).
-			limits(Query{s.recorded(), "period recorded"}).
+			limits(Query{promql.Call("round", s.recorded(), promql.Num(0.001)), "period recorded"}).
 			runbook("LLMErrorBudgetSlowBurn").next(rules.SLODashboard).
-			movesIn("traffic-burst"),
+			movesIn("traffic-burst").drifts("more is recorded"),
 		single("Budget gone in", seconds, About{
 			"Time until the budget is gone at the present burn rate. Later means not within its period.",
 			"It shows how much time is left to think.",
@@ -265,7 +265,6 @@ func splitRow(s scope, w windows) []Panel {
 	for _, window := range w.paging() {
 		byWindow = append(byWindow, Query{s.of(metrics.Window(metrics.RecordedBurn, window)), window + " {{slo}} {{model_name}}"})
 	}
-	reasons := by(gpus, metrics.LabelReason)
 	return []Panel{
 		lines("Burn rate by window", multiple, 8, About{
 			"Burn over 5 minutes, an hour and longer, and the line at which the fastest window pair pages.",
@@ -299,13 +298,12 @@ func splitRow(s scope, w windows) []Panel {
 			Query{s.mean(replicas, metrics.TimeToFirstToken), replicaLegend}).size(8, 6).runbook("LLMReplicaSkew").next(rules.EngineDashboard).
 			movesIn("traffic-burst", "prefix-collapse"),
 		timeline("Throttling now", 8, About{
-			"When the driver lowered the clocks of a GPU that serves the model, by reason. A software power cap is left out: it is normal " +
-				"under prefill.",
+			"When the driver lowered the clocks of a GPU that serves the model. A software power cap is left out: it is normal under prefill.",
 			"A throttled GPU makes every request of its replica slow, or of the whole model with tensor parallelism.",
-			"If any reason is red while the budget burns, move the traffic away from this GPU.",
+			"If it is red while the budget burns, see the reason under Time throttled, and move the traffic away from this GPU.",
 		},
-			bad("throttled"), stateOfGPU(s.serving(promql.Max(reasons,
-				between(s.of(metrics.GPUClockEventActive, promql.Re(metrics.LabelReason, rules.HarmfulReasons))))), "{{reason}}")).
+			bad("throttled"), stateOfGPU(s.serving(promql.Max(gpus,
+				between(s.of(metrics.GPUClockEventActive, promql.Re(metrics.LabelReason, rules.HarmfulReasons))))), "")).
 			empty("No GPU of this model reports it.").size(8, 6).runbook("BranchThrottledGPU").next(rules.GPUDashboard).
 			movesIn("thermal-throttle").stillElsewhere(),
 		timeline("Alerts over time", 8, About{

@@ -19,7 +19,8 @@ const (
 	vermilion = "#D55E00"
 	purple    = "#CC79A7"
 	grey      = "#8C8C8C"
-	faint     = grey + "40" // a quarter of it: what is as it should be
+	dim       = grey + "40" // a quarter of it: what is not known
+	faint     = grey + "1A" // a tenth of it: what is as it should be
 )
 
 // Orange marks values to look at.
@@ -221,7 +222,7 @@ func (p Panel) states() []State {
 	if p.Kind != Timeline {
 		return p.States
 	}
-	return append(slices.Clip(p.States), State{unsaid, p.Empty, faint})
+	return append(slices.Clip(p.States), State{unsaid, p.Empty, dim})
 }
 
 // omits says which lines a panel leaves out.

@@ -134,7 +134,7 @@ func TestPanelsHelp(t *testing.T) {
 func TestColours(t *testing.T) {
 	palette := map[string]bool{
 		"#0072B2": true, "#56B4E9": true, "#009E73": true, "#F0E442": true, "#E69F00": true, "#D55E00": true,
-		"#CC79A7": true, "#8C8C8C": true, "#8C8C8C40": true, "dash": true,
+		"#CC79A7": true, "#8C8C8C": true, "#8C8C8C40": true, "#8C8C8C1A": true, "dash": true,
 	}
 	colour := regexp.MustCompile(`"(?:color|fixedColor|iconColor|fill)": "([^"]*)"`)
 	for _, b := range dashboards.All(nil) {
