@@ -37,6 +37,9 @@ func (w writer) draw(p Panel) dashboard.Panel {
 		if slices.ContainsFunc(p.Queries, func(q Query) bool { return strings.HasSuffix(q.Legend, replicaLegend) }) {
 			out.Transformations = append(out.Transformations, podsOnly)
 		}
+		if slices.ContainsFunc(p.Queries, func(q Query) bool { return strings.HasSuffix(q.Legend, probeLegend) }) {
+			out.Transformations = append(out.Transformations, addressOnly)
+		}
 	case Stat:
 		o := stat.NewOptions()
 		o.GraphMode, o.ColorMode, o.TextMode = common.BigValueGraphModeNone, common.BigValueColorModeValue, common.BigValueTextModeAuto
@@ -73,7 +76,7 @@ func (w writer) draw(p Panel) dashboard.Panel {
 			Mode: new(heatmap.HeatmapColorModeScheme), Scheme: "Cividis", Fill: blue, Exponent: 0.5, Steps: 64,
 			Scale: new(heatmap.HeatmapColorScaleExponential),
 		}
-		o.YAxis.Unit = &p.Unit
+		o.YAxis.Unit, o.CellValues = &p.Unit, &heatmap.CellValues{Unit: new(perSecond)}
 		o.Tooltip = heatmap.HeatmapTooltip{Mode: common.TooltipDisplayModeSingle, YHistogram: new(true)}
 		o.Legend = heatmap.HeatmapLegend{Show: true}
 		o.Exemplars.Color = vermilion
@@ -131,6 +134,12 @@ func words(p Panel) (all []dashboard.DataTransformerConfig) {
 var podsOnly = dashboard.DataTransformerConfig{Id: "renameByRegex", Options: map[string]any{
 	"regex":         `/(\S) \S+:\d+ \S+$/`,
 	"renamePattern": "$1",
+}}
+
+// addressOnly leaves out the node that probes, unless the address is of each node, as 127.0.0.1 is.
+var addressOnly = dashboard.DataTransformerConfig{Id: "renameByRegex", Options: map[string]any{
+	"regex":         `/ ((?:\d\d?|1[013-9]\d|12[0-689]|2\d\d|[a-km-z][^ .:]*)[.:]\S+) \S+$/`,
+	"renamePattern": " $1",
 }}
 
 // nodeOfRow begins the names of rows that belong to a node.

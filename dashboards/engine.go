@@ -118,7 +118,7 @@ func throughputRow(s scope) []Panel {
 		},
 			Query{good, "good, at least " + modelLegend}, Query{s.of(metrics.RecordedGenerationTokens), "generated " + modelLegend},
 			Query{promql.Over("avg_over_time", promql.Offset(good, 24*hour-hour/2), hour), "yesterday " + modelLegend}).
-			empty("No latency objective counts here.").runbook("BranchLargeBatch").next(rules.SLODashboard).
+			lowest().empty("No latency objective counts here.").runbook("BranchLargeBatch").next(rules.SLODashboard).
 			movesIn("traffic-burst", "kv-thrash", "bad-release", "thermal-throttle").notDrilled(noYesterday),
 	}
 }

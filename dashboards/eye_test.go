@@ -194,7 +194,7 @@ func TestLegendsHaveRoom(t *testing.T) {
 				t.Errorf("%s: %s is %d columns wide and has its legend at the %s", b.Title, p.Title, p.GridPos.W, legend.Placement)
 			}
 			first := p.FieldConfig.Defaults.Thresholds.Steps[0].Color
-			if low := first == "#D55E00" || p.Title == "Clocks"; legend.SortBy != "Last *" || legend.SortDesc == low {
+			if low := first == "#D55E00" || slices.Contains([]string{"Clocks", "Goodput"}, p.Title); legend.SortBy != "Last *" || legend.SortDesc == low {
 				t.Errorf("%s: %s does not begin with its worst line", b.Title, p.Title)
 			}
 			const name = "p95 meta-llama/Llama-3.1-8B-Instruct prod" // Grafana breaks no names: what has no room is beyond the edge
@@ -220,7 +220,22 @@ func TestLegendsHaveRoom(t *testing.T) {
 				if len(p.Transformations) == 0 && strings.Contains(q.LegendFormat, "{{pod}} {{server}} {{instance}}") {
 					t.Errorf("%s: %s says where a pod is: %s", b.Title, p.Title, q.LegendFormat)
 				}
-				if strings.Contains(q.LegendFormat, "{{server}}") && strings.Contains(q.LegendFormat, "{{model_name}}") {
+				if probed := strings.Contains(q.Expr, "llm_probe_"); probed { // which has no pod, whose name says the model
+					name := strings.NewReplacer("{{outcome}}", "wrong_answer", "{{phase}}", "connect", "{{reason}}", "no_endpoint", "{{model_name}}",
+						"meta-llama/Llama-3.1-8B-Instruct", "{{server}}", "10.0.12.34:8000", "{{instance}}", "node-1:9844").Replace(q.LegendFormat)
+					needs, room := 46+6.4*float64(len(p.renamed(t, name)))+75*float64(len(legend.Calcs)), float64(52*p.GridPos.W-24)
+					if !strings.Contains(q.LegendFormat, "{{model_name}}") || needs > room {
+						t.Errorf("%s: %s names no model, or has no room for numbers: %s needs %.0f pixels", b.Title, p.Title, q.LegendFormat, needs)
+					}
+					for address, want := range map[string]string{
+						"10.0.12.34:8000": "", "127.0.0.1:8000": " node-1:9844", "localhost:8000": " node-1:9844", "chat.prod.svc:80": "",
+					} {
+						name := strings.NewReplacer("{{model_name}}", "llama-3.1", "{{server}}", address, "{{instance}}", "node-1:9844").Replace(q.LegendFormat)
+						if is := p.renamed(t, name); !strings.HasSuffix(is, " llama-3.1 "+address+want) {
+							t.Errorf("%s: %s names a line %q", b.Title, p.Title, is)
+						}
+					}
+				} else if strings.Contains(q.LegendFormat, "{{server}}") && strings.Contains(q.LegendFormat, "{{model_name}}") {
 					t.Errorf("%s: %s repeats names: %s", b.Title, p.Title, q.LegendFormat)
 				}
 				if strings.HasPrefix(q.LegendFormat, "{{instance}} ") && strings.Contains(q.LegendFormat, "{{gpu}}") {
@@ -669,6 +684,69 @@ func TestConstantsAreLimits(t *testing.T) {
 	}
 }
 
+// TestLegendsBeginWithWhatIsAsked: the first line of a legend is about what the title asks, not about what is much larger.
+func TestLegendsBeginWithWhatIsAsked(t *testing.T) {
+	sim, err := rulesim.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sim.Close()
+	gpu := func(n string) labels.Labels {
+		return labels.FromStrings(metrics.LabelGPU, n, metrics.LabelGPUUUID, "GPU-"+n, metrics.LabelInstance, "node-1")
+	}
+	model := labels.FromStrings(metrics.LabelModel, "llama")
+	tier := with(model, metrics.KVTierTransferTokens.Name, metrics.LabelTier, "host", metrics.LabelOperation, string(metrics.Store))
+	end := rulesim.Epoch.Add(10 * time.Minute)
+	for at := rulesim.Epoch; !at.After(end); at = at.Add(time.Minute) {
+		if err := sim.Append(at, func(emit rulesim.Emit) {
+			now := at.Sub(rulesim.Epoch).Seconds()
+			for _, n := range []string{"0", "1"} {
+				emit(with(gpu(n), metrics.GPUPCIeLinkWidth.Name, metrics.LabelState, "max"), 16)
+				emit(with(gpu(n), metrics.GPUPCIeLinkWidth.Name, metrics.LabelState, "current"), map[string]float64{"0": 16, "1": 8}[n])
+				for _, state := range []string{"max", "current"} {
+					emit(with(gpu(n), metrics.GPUPCIeLinkGeneration.Name, metrics.LabelState, state), 5)
+				}
+			}
+			emit(tier, 10_000*now)
+			emit(with(model, metrics.KVTransferFailures.Name, metrics.LabelServer, "10.0.0.1:8000"), 2*now)
+			emit(with(model, metrics.RecordedGoodTokens.Name), 100)
+			emit(with(model, metrics.RecordedGenerationTokens.Name), 4000)
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for title, want := range map[string]string{
+		"PCIe lanes and generation": "gpu {{gpu}} lanes {{instance}} 1", "KV moves failed": "failed {{pod}} {{server}} {{instance}} ",
+		"Goodput": "good, at least {{model_name}} {{namespace}} {{cluster}} ",
+	} {
+		for _, b := range boards(t) {
+			for _, p := range b.flat() {
+				if p.Title != title {
+					continue
+				}
+				first, least := "", math.Inf(1)
+				for _, q := range p.Targets {
+					v, err := sim.Query(b.substitute(t, q.Expr), end)
+					if err != nil {
+						t.Fatal(err)
+					}
+					for _, s := range v {
+						if p.Options.Legend.SortDesc {
+							s.F = -s.F
+						}
+						if s.F < least {
+							first, least = q.LegendFormat+" "+s.Metric.Get(metrics.LabelGPU), s.F
+						}
+					}
+				}
+				if first != want {
+					t.Errorf("%s: %s begins with %q, want %q", b.Title, p.Title, first, want)
+				}
+			}
+		}
+	}
+}
+
 // waits matches what a client waits for, a first token or a whole answer, which may take minutes.
 var waits = regexp.MustCompile(`(time_to_first_token|request_duration)_seconds`)
 
@@ -678,6 +756,9 @@ func TestValuesAreReadable(t *testing.T) {
 	counts := map[string]int{}
 	for _, b := range boards(t) {
 		for _, p := range b.flat() {
+			if rate := p.Options.CellValues.Unit == "count:/s"; rate != (p.Type == "heatmap") {
+				t.Errorf("%s: the scale of %s has the unit %q", b.Title, p.Title, p.Options.CellValues.Unit)
+			}
 			f := p.FieldConfig.Defaults
 			if strings.Contains(p.Title, "Cost of ") {
 				counts["cost"]++

@@ -190,6 +190,10 @@ func eccRow(s scope) []Panel {
 }
 
 func linkRow(s scope) []Panel {
+	below := func(f *metrics.Family) promql.Expr {
+		return promql.Max(gpus, promql.Lt(s.of(f, promql.Eq(metrics.LabelState, "current")), s.of(f, promql.Eq(metrics.LabelState, "max")),
+			promql.Ignoring(metrics.LabelState)))
+	}
 	return []Panel{
 		lines("Traffic of links", bandwidth, 8, About{
 			"Bytes per second over PCIe in both directions, and payload over all NVLinks of a GPU.",
@@ -201,14 +205,13 @@ func linkRow(s scope) []Panel {
 			runbook("LLMGPULinkFault").next(rules.EngineDashboard).
 			notDrilled(noGPU),
 		lines("PCIe lanes and generation", none, 8, About{
-			"PCIe lanes and generation in use, and the possible ones.",
+			"PCIe lanes and generation in use where more are possible.",
 			"Fewer lanes than possible mean a bad slot, riser or cable. The generation drops on idle links. If it stays low under load, the " +
 				"link cannot retrain.",
 			"If it is narrow or slow under load, reseat the board in the next window.",
 		},
-			onePerGPU(promql.Max(by(gpus, metrics.LabelState), s.of(metrics.GPUPCIeLinkWidth)), "lanes, {{state}}"),
-			onePerGPU(promql.Max(by(gpus, metrics.LabelState), s.of(metrics.GPUPCIeLinkGeneration)), "generation, {{state}}")).
-			runbook("LLMGPULinkFault").next(rules.IncidentDashboard).
+			onePerGPU(below(metrics.GPUPCIeLinkWidth), "lanes"), onePerGPU(below(metrics.GPUPCIeLinkGeneration), "generation")).
+			empty("No PCIe link is below what it can be, or none is read.").runbook("LLMGPULinkFault").next(rules.IncidentDashboard).
 			notDrilled(noGPU),
 		lines("Errors of links", perSecond, 8, About{
 			"Packets that PCIe sent again, and errors of PCIe and of each NVLink by type.",

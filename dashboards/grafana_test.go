@@ -47,6 +47,7 @@ type panel struct {
 		Content, GraphMode, ShowValue, Orientation, TextMode, CellHeight string
 		Text                                                             struct{ TitleSize, ValueSize float64 }
 		PerPage                                                          float64
+		CellValues                                                       struct{ Unit string }
 		Legend                                                           struct {
 			ShowLegend, Show, SortDesc bool
 			Placement, SortBy          string

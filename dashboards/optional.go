@@ -52,40 +52,39 @@ func gatewayRow(s scope) []Panel {
 
 func probeRow(s scope) []Panel {
 	address := []string{metrics.LabelCluster, metrics.LabelInstance, metrics.LabelModel, metrics.LabelServer}
-	const legend = "{{server}} {{instance}}"
 	untrue := func(f *metrics.Family) promql.Expr { return promql.Equal(s.of(f), promql.Num(0)) }
 	return []Panel{
-		lines("First token, client and engine", wait, 8, About{
+		lines("First token, client and engine", wait, 12, About{
 			"Mean TTFT that the exporter's probes see at each address, beside the engines' own, and the phases of the connection before it.",
 			"The difference is the network, a gateway or a buffer, which no engine reports.",
 			"If the client's is far higher, probe the engine without the gateway. If the client's is missing, answers are held back.",
 		},
-			Query{s.mean(address, metrics.ProbeTimeToFirstToken), "client " + legend}, Query{
+			Query{s.mean(address, metrics.ProbeTimeToFirstToken), "client " + probeLegend}, Query{
 				s.mean(models, metrics.TimeToFirstToken),
 				"engine " + modelLegend,
 			},
-			Query{s.mean(by(address, metrics.LabelPhase), metrics.ProbeConnection), "{{phase}} " + legend}).
+			Query{s.mean(by(address, metrics.LabelPhase), metrics.ProbeConnection), "{{phase}} " + probeLegend}).
 			runbook("LLMProbeDisagrees").next(rules.IncidentDashboard).
 			notDrilled("the drill's clients need no connection"),
-		lines("Synthetic requests by outcome", requests, 8, About{
+		lines("Synthetic requests by outcome", requests, 12, About{
 			"Requests of the exporter's probes per second by outcome, and answers that were held back and came in one piece.",
 			"ok and wrong_answer are answers. rate_limited, http_4xx and invalid mean that the probe is at fault, the others that the model is.",
 			"If one address has timeouts, its engine hangs. If all fail at once, look at the exporter's network first.",
 		},
-			Query{s.rate(by(address, metrics.LabelOutcome), metrics.ProbeRequests), "{{outcome}} " + legend},
-			Query{s.rate(address, metrics.ProbeBuffered), "held back " + legend}).
+			Query{s.rate(by(address, metrics.LabelOutcome), metrics.ProbeRequests), "{{outcome}} " + probeLegend},
+			Query{s.rate(address, metrics.ProbeBuffered), "held back " + probeLegend}).
 			empty(noProbe).runbook("LLMProbeBroken").next(rules.IncidentDashboard).
 			movesIn("wedged-unseen", "buffering-proxy"),
-		lines("Failures in a row", number, 8, About{
+		lines("Failures in a row", number, 24, About{
 			"Synthetic requests that failed one after the other at each address, probes whose last answer is not the first of its release, and " +
 				"engines that are not probed, with the reason.",
 			"Two in a row page, unless the engine's metrics endpoint is down or all requests of the exporter fail.",
 			"Send the engine itself a request with a deadline; save its stacks before a restart.",
 		},
-			Query{promql.Max(address, s.of(metrics.ProbeFailures)), "failed " + legend},
-			Query{promql.CountBy(address, untrue(metrics.ProbeAnswerMatches)), "other answer " + legend},
-			Query{promql.CountBy(by(address, metrics.LabelReason), untrue(metrics.ProbeEngineAsked)), "not asked, {{reason}} " + legend}).
-			empty(noProbe).runbook("LLMProbeFailing").next(rules.IncidentDashboard).
+			Query{promql.Max(address, s.of(metrics.ProbeFailures)), "failed " + probeLegend},
+			Query{promql.CountBy(address, untrue(metrics.ProbeAnswerMatches)), "other answer " + probeLegend},
+			Query{promql.CountBy(by(address, metrics.LabelReason), untrue(metrics.ProbeEngineAsked)), "not asked, {{reason}} " + probeLegend}).
+			size(24, 6).empty(noProbe).runbook("LLMProbeFailing").next(rules.IncidentDashboard).
 			movesIn("wedged-unseen", "dead-gateway").notDrilled("the drill asks every engine, and answers stay the same"),
 	}
 }
@@ -130,10 +129,12 @@ func elsewhereRow(s scope) []Panel {
 	ways := by(tiers, metrics.LabelOperation)
 	tierLegend := "{{tier}} " + modelLegend
 	tokens := shareOf(s.rate(tiers, metrics.KVTierHitTokens), s.rate(tiers, metrics.KVTierQueryTokens))
+	refused := s.rate(tiers, metrics.KVTierRefused)
+	stored := s.rate(tiers, metrics.KVTierTransferTokens, promql.Eq(metrics.LabelOperation, string(metrics.Store)))
 	return []Panel{
 		lines("KV moves failed", perSecond, 8, About{
 			"Per second: failed transfers between engines, caches that a prefill engine held for a decode engine that never fetched them, " +
-				"refused and failed stores to a tier in the engine's own unit, and tokens that tiers stored.",
+				"and stores to a tier and fetches from it that failed, in the engine's own unit.",
 			"Each request is computed again or lost. A cache that expires has taken room from prefill.",
 			"If it is above zero, look at the connector's log on both sides.",
 		},
@@ -141,12 +142,10 @@ func elsewhereRow(s scope) []Panel {
 				s.rate(replicas, metrics.KVTransfersExpired),
 				"expired " + replicaLegend,
 			},
-			Query{s.rate(tiers, metrics.KVTierRefused), "refused " + tierLegend}, Query{
+			Query{
 				s.rate(ways, metrics.KVTierFailures),
 				"{{operation}} failed " + tierLegend,
-			},
-			Query{s.rate(tiers, metrics.KVTierTransferTokens, promql.Eq(metrics.LabelOperation, string(metrics.Store))), "stored tokens " +
-				tierLegend}).runbook("LLMKVTransferFailures").next(rules.IncidentDashboard).
+			}).runbook("LLMKVTransferFailures").next(rules.IncidentDashboard).
 			movesIn("kv-transfer-failures").notDrilled(noEngine),
 		lines("KV cache moved", bandwidth, 8, About{
 			"Bytes per second of KV cache moved between engines, stored to each tier below the GPU and fetched from it.",
@@ -159,12 +158,14 @@ func elsewhereRow(s scope) []Panel {
 			}).runbook("LLMKVOffloadSaturated").next(rules.GPUDashboard).
 			movesIn("kv-transfer-failures", "offload-saturated"),
 		lines("KV tiers", share, 8, About{
-			"Share of lookups of tokens or blocks that hit in a tier below the GPU, share of each tier that transfers pin, and share in use, " +
-				"of the fullest replica.",
+			"Share of lookups of tokens or blocks that hit in a tier below the GPU, share of tokens that it refuses to store, and shares of each " +
+				"tier that transfers pin and that are in use, of the fullest replica.",
 			"A tier full of cache is normal. A pinned tier accepts no more; a tier without hits only costs.",
-			"Above 90% pinned, the link is slower than its writers. After days without hits, turn the tier off.",
+			"Above 90% pinned, or 50% refused where no pins are reported, the link is slower than its writers. " +
+				"After days without hits, turn the tier off.",
 		},
 			Query{promql.Or(tokens, shareOf(s.rate(tiers, metrics.KVTierHits), s.rate(tiers, metrics.KVTierLookups))), "hits " + tierLegend},
+			Query{over(refused, promql.Add(refused, stored)), "refused " + tierLegend},
 			Query{promql.Max(tiers, s.of(metrics.KVTierPinned)), "pinned " + tierLegend}, Query{
 				promql.Max(tiers, s.of(metrics.KVTierUsage)),
 				"holds " + tierLegend,

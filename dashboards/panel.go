@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/prometheus/prometheus/promql/parser"
+
 	"github.com/llm-node-exporter/llm-node-exporter/internal/promql"
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
@@ -141,6 +143,9 @@ func timeline(title string, width uint32, about About, st status, queries ...Que
 	var all []promql.Expr
 	for i, q := range queries {
 		p.Queries = append(p.Queries, Query{promql.Equal(q.Expr, promql.Num(float64(st.fault))), q.Legend})
+		if a, ok := q.Expr.(*parser.AggregateExpr); ok { // which the worst of all needs no more
+			q.Expr = a.Expr
+		}
 		if len(queries) > 1 { // "or" drops series with equal labels
 			q.Expr = labelled(q.Expr, "query", refID(i))
 		}

@@ -75,6 +75,7 @@ const (
 	modelLegend   = "{{model_name}} {{namespace}} {{cluster}}"
 	replicaLegend = "{{pod}} {{server}} {{instance}}"
 	nodeLegend    = "{{instance}} {{cluster}}"
+	probeLegend   = "{{model_name}} {{server}} {{instance}}"
 )
 
 // by adds labels to a set.

@@ -204,6 +204,7 @@ var trueWithout = map[string]string{
 	"Nothing is reported to be wrong, or nothing is reported at all.":                                         `llm_engine_up == 0`,
 	"No GPU reports that a feature is missing.":                                                               `llm_gpu_feature_supported == 0`,
 	"No GPU has a condition, or none is read.":                                                                `llm_gpu_health > 0`,
+	"No PCIe link is below what it can be, or none is read.":                                                  `llm_gpu_pcie_link_width{state="current"} < ignoring (state) llm_gpu_pcie_link_width{state="max"}`,
 	"No XID was seen, or XIDs are not read.":                                                                  `llm_gpu_xid_errors_total > 0`,
 	"No XID is recorded, and no ECC is known for these GPUs.":                                                 `model:llm_evidence:value{fact="xids"} or llm_gpu_ecc_errors_total{severity="uncorrected"}`,
 	"No GPU reports ECC. No board here has it, it is off, or the exporter reads no GPU.":                      `llm_gpu_ecc_errors_total`,

@@ -1,6 +1,8 @@
 package dashboards
 
 import (
+	"github.com/prometheus/prometheus/promql/parser"
+
 	"github.com/llm-node-exporter/llm-node-exporter/internal/promql"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
@@ -42,7 +44,9 @@ func promiseRow(s scope, w windows) []Panel {
 	left := s.of(metrics.RecordedBudgetRemaining)
 	whole := []string{}
 	all := promql.CountBy(whole, left)
-	kept := promql.Or(promql.CountBy(whole, promql.Ge(left, promql.Num(0))), promql.Mul(promql.Num(0), all))
+	has := promql.Ge(left, promql.Num(0)).(*parser.BinaryExpr)
+	has.ReturnBool = true
+	kept := promql.Sum(whole, has)
 	return []Panel{
 		single("Least budget left", share, About{
 			"The smallest share of error budget left, of all selected objectives and models.",
