@@ -293,7 +293,7 @@ var outcomeColours = []struct{ outcomes, colour string }{
 	{"invalid|unknown|http_4xx", grey},
 }
 
-// colour sets the colours of lines: shades of one colour where the line has a meaning, otherwise the colour of its
+// colour sets the colours of lines: one colour where the line has a meaning, otherwise the colour of its
 // place, because Grafana 10 takes the names of all lines for the same. Limits are dashed and stay out of the legend.
 // Single values take the colour of their threshold, or of their query's step where there is a query for each; states
 // that of their mapping.
@@ -332,14 +332,14 @@ func colour(p Panel, f *dashboard.FieldConfigSource) {
 				f.Overrides = append(f.Overrides, dashboard.DashboardFieldConfigSourceOverrides{
 					Matcher: dashboard.MatcherConfig{Id: "byRegexp", Options: "/^(" + o.outcomes + ")( |$)/"},
 					Properties: []dashboard.DynamicConfigValue{{Id: "color", Value: dashboard.FieldColor{
-						Mode:       dashboard.FieldColorModeIdShades,
+						Mode:       dashboard.FieldColorModeIdFixed,
 						FixedColor: &o.colour,
 					}}},
 				})
 			}
 		}
 		if c := q.Colour(); c != "" {
-			set(i, dashboard.DynamicConfigValue{Id: "color", Value: dashboard.FieldColor{Mode: dashboard.FieldColorModeIdShades, FixedColor: &c}})
+			set(i, dashboard.DynamicConfigValue{Id: "color", Value: dashboard.FieldColor{Mode: dashboard.FieldColorModeIdFixed, FixedColor: &c}})
 		}
 	}
 	for i, q := range p.Limits {

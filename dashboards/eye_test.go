@@ -150,6 +150,13 @@ func TestLinesCanBeToldApart(t *testing.T) {
 				width != 2.0 {
 				t.Errorf("%s: %s: colour mode %s, %v px", b.Title, p.Title, mode, width)
 			}
+			for _, o := range p.allOverrides(t) { // of the shades of a colour, Grafana's sixth and later ones are nearly black
+				for _, set := range o.Properties {
+					if c, ok := set.Value.(map[string]any); ok && set.ID == "color" && c["mode"] != "fixed" {
+						t.Errorf("%s: %s: lines of %s cannot be seen: %v", b.Title, p.Title, o.Matcher.Options, c)
+					}
+				}
+			}
 			for _, q := range p.Targets {
 				word, _, _ := strings.Cut(q.LegendFormat, " ")
 				is := p.overrides(t, "byFrameRefID", q.RefID)
