@@ -306,6 +306,11 @@ func colour(p Panel, f *dashboard.FieldConfigSource) {
 	switch p.Kind {
 	case Lines:
 		f.Defaults.Color = &dashboard.FieldColor{Mode: dashboard.FieldColorModeIdPaletteClassic}
+		// of a line without a value, the legend would say why there is no line
+		f.Overrides = append(f.Overrides, dashboard.DashboardFieldConfigSourceOverrides{
+			Matcher:    dashboard.MatcherConfig{Id: "byType", Options: "number"},
+			Properties: []dashboard.DynamicConfigValue{{Id: "noValue", Value: ""}},
+		})
 	case Timeline: // with threshold colours, Grafana would write the range of the threshold into every cell
 		f.Defaults.Color = &dashboard.FieldColor{Mode: dashboard.FieldColorModeIdFixed, FixedColor: new(grey)}
 		return

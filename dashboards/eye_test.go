@@ -204,6 +204,9 @@ func TestLegendsHaveRoom(t *testing.T) {
 			if low := first == "#D55E00" || slices.Contains([]string{"Clocks", "Goodput"}, p.Title); legend.SortBy != "Last *" || legend.SortDesc == low {
 				t.Errorf("%s: %s does not begin with its worst line", b.Title, p.Title)
 			}
+			if none, ok := p.overrides(t, "byType", "number")["noValue"]; !ok || none != "" { // of an idle model
+				t.Errorf("%s: %s says %q in its legend, and leaves no room for numbers", b.Title, p.Title, p.FieldConfig.Defaults.NoValue)
+			}
 			const name = "p95 meta-llama/Llama-3.1-8B-Instruct prod" // Grafana breaks no names: what has no room is beyond the edge
 			if needs, room := 46+6.4*float64(len(name))+75*float64(len(legend.Calcs)), float64(52*p.GridPos.W-24); needs > room && p.GridPos.W >= 8 {
 				t.Errorf("%s: %s cuts off numbers of its legend, which needs %.0f pixels of %.0f", b.Title, p.Title, needs, room)
