@@ -57,18 +57,7 @@ func (w writer) draw(p Panel) dashboard.Panel {
 		o.ReduceOptions = common.ReduceDataOptions{Calcs: []string{"lastNotNull"}, Fields: new(""), Values: new(false)}
 		out.Options = o
 	case Timeline:
-		o := statetimeline.NewOptions()
-		// rows of 12 pixels, below the title and above axis, legend and pages
-		o.ShowValue, o.MergeValues, o.RowHeight, o.PerPage = common.VisibilityModeAuto, new(true), 0.9, new(float64((38*p.Height-155)/12))
-		o.Legend, o.Tooltip = common.VizLegendOptions{
-			DisplayMode: common.LegendDisplayModeList, Placement: common.LegendPlacementBottom,
-			Calcs: []string{},
-		}, tooltip()
-		out.Options = o
-		*custom = &statetimeline.FieldConfig{LineWidth: new(uint32(0)), FillOpacity: new(uint32(80))}
-		if slices.ContainsFunc(p.Queries, func(q Query) bool { return strings.HasPrefix(q.Legend, nodeOfRow) }) {
-			out.Transformations = append(out.Transformations, shortRows...)
-		}
+		drawTimeline(&out, p)
 	case Heatmap:
 		o := heatmap.NewOptions()
 		o.Calculate = new(false)
@@ -104,6 +93,21 @@ func (w writer) draw(p Panel) dashboard.Panel {
 		out.Transformations = append(out.Transformations, w.organize(p))
 	}
 	return out
+}
+
+func drawTimeline(out *dashboard.Panel, p Panel) {
+	o := statetimeline.NewOptions()
+	// rows of 12 pixels, below the title and above axis, legend and pages
+	o.ShowValue, o.MergeValues, o.RowHeight, o.PerPage = common.VisibilityModeAuto, new(true), 0.9, new(float64((38*p.Height-155)/12))
+	o.Legend, o.Tooltip = common.VizLegendOptions{
+		DisplayMode: common.LegendDisplayModeList, Placement: common.LegendPlacementBottom,
+		Calcs: []string{},
+	}, tooltip()
+	out.Options = o
+	out.FieldConfig.Defaults.Custom = &statetimeline.FieldConfig{LineWidth: new(uint32(0)), FillOpacity: new(uint32(80))}
+	if slices.ContainsFunc(p.Queries, func(q Query) bool { return strings.HasPrefix(q.Legend, nodeOfRow) }) {
+		out.Transformations = append(out.Transformations, shortRows...)
+	}
 }
 
 // words names default objectives in words, and no others, where a legend begins with them or after a word of its own.

@@ -201,7 +201,8 @@ func TestLegendsHaveRoom(t *testing.T) {
 				t.Errorf("%s: %s is %d columns wide and has its legend at the %s", b.Title, p.Title, p.GridPos.W, legend.Placement)
 			}
 			first := p.FieldConfig.Defaults.Thresholds.Steps[0].Color
-			if low := first == "#D55E00" || slices.Contains([]string{"Clocks", "Goodput"}, p.Title); legend.SortBy != "Last *" || legend.SortDesc == low {
+			low := first == "#D55E00" || slices.Contains([]string{"Clocks", "Goodput"}, p.Title)
+			if legend.SortBy != "Last *" || legend.SortDesc == low {
 				t.Errorf("%s: %s does not begin with its worst line", b.Title, p.Title)
 			}
 			if none, ok := p.overrides(t, "byType", "number")["noValue"]; !ok || none != "" { // of an idle model
@@ -240,7 +241,8 @@ func TestLegendsHaveRoom(t *testing.T) {
 					for address, want := range map[string]string{
 						"10.0.12.34:8000": "", "127.0.0.1:8000": " node-1:9844", "localhost:8000": " node-1:9844", "chat.prod.svc:80": "",
 					} {
-						name := strings.NewReplacer("{{model_name}}", "llama-3.1", "{{server}}", address, "{{instance}}", "node-1:9844").Replace(q.LegendFormat)
+						name := strings.NewReplacer("{{model_name}}", "llama-3.1", "{{server}}", address, "{{instance}}", "node-1:9844").
+							Replace(q.LegendFormat)
 						if is := p.renamed(t, name); !strings.HasSuffix(is, " llama-3.1 "+address+want) {
 							t.Errorf("%s: %s names a line %q", b.Title, p.Title, is)
 						}
