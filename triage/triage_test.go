@@ -405,19 +405,23 @@ llm_engine_stages_total{L,stage="next_token"} %d
 }
 
 // TestFewRequestsShowNoChange checks that three longer answers to uncached prompts count as chance, but are reported if
-// there is nothing else.
+// there is nothing else. Slow steps come before any number of them.
 func TestFewRequestsShowNoChange(t *testing.T) {
 	const gaps = `llm_engine_stage_seconds_total{L,stage="next_token"} %g
 llm_engine_stages_total{L,stage="next_token"} %d
 `
-	for n, want := range map[float64][2]string{3: {"steps_slow", "outputs_grew"}, 15: {"outputs_grew", "steps_slow"}} {
-		for i, step := range []float64{0.08, 0.01} {
+	for n, queued := range map[float64]string{3: "queue_long", 15: "outputs_grew"} {
+		for _, c := range []struct {
+			step, waiting float64
+			want          string
+		}{{0.08, 0, "steps_slow"}, {0.01, 0, "outputs_grew"}, {0.01, 20, queued}} {
 			before, after := calm(), calm()
-			before.more, after.more = fmt.Sprintf(gaps, 100_000., 10_000_000), fmt.Sprintf(gaps, 100_000+600*n*step, 10_000_000+int(600*n))
+			before.waiting, after.waiting = c.waiting/2, c.waiting
+			before.more, after.more = fmt.Sprintf(gaps, 100_000., 10_000_000), fmt.Sprintf(gaps, 100_000+600*n*c.step, 10_000_000+int(600*n))
 			after.requests, after.bad, after.ttft, after.tokens = after.requests+n, after.bad+n, after.ttft+4*n, after.tokens+600*n
 			v := judge(t, before.page(), after.page(), nil)[0]
-			if first := []string{want[0], "outputs_grew"}[i]; v.Clue != first {
-				t.Errorf("%g requests, %g s a step: %s, also %+v, want %s", n, step, v.Clue, v.Also, first)
+			if v.Clue != c.want {
+				t.Errorf("%g requests, %g s a step, %g wait: %s, also %+v, want %s", n, c.step, c.waiting, v.Clue, v.Also, c.want)
 			}
 		}
 	}
