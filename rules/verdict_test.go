@@ -260,8 +260,10 @@ func TestVerdict(t *testing.T) {
 			func(r *replica) { r.itl, r.running, r.waiting, r.queue, r.left = 0.08, 24, 40, 0.24, 0.9 }},
 		{"engine. Each token takes 4 times as long as the load explains.", slo.Availability, false, // and the queue fails some
 			func(r *replica) { r.itl, r.running, r.waiting, r.queue, r.fails = 0.08, 24, 40, 0.24, 0.3 }},
-		{"memory. Requests at p1 need 6 adapters, more than fit.", slo.Availability, true,
-			func(r *replica) { r.requests, r.running, r.waiting, r.queue, r.adapters = 200, 1, 30, 0.24, 6 }},
+		{
+			"memory. Requests at p1 need 6 adapters, more than fit.", slo.Availability, true,
+			func(r *replica) { r.requests, r.running, r.waiting, r.queue, r.adapters = 200, 1, 30, 0.24, 6 },
+		},
 		{"queueing. More requests wait (120) than run.", slo.TTFT, false, // the steps hold more prompt tokens
 			func(r *replica) { r.hits, r.itl, r.waiting, r.queue = 0.33, 0.08, 40, 0.24 }},
 		{"prefill. Prompts are 5 times as long as usual.", slo.TTFT, false, // one of which fills a step
