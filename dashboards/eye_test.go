@@ -579,24 +579,14 @@ func TestObjectivesAreCounted(t *testing.T) {
 		}); err != nil {
 			t.Fatal(err)
 		}
-		var shown []string
-		for _, q := range p.Targets {
-			v, err := sim.Query(b.substitute(t, q.Expr), rulesim.Epoch)
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, s := range v {
-				name := regexp.MustCompile(`{{(\w+)}}`).ReplaceAllStringFunc(q.LegendFormat,
-					func(l string) string { return s.Metric.Get(strings.Trim(l, "{}")) })
-				colour := ""
-				for _, step := range p.FieldConfig.Defaults.Thresholds.Steps {
-					if step.Value == nil || s.F >= *step.Value {
-						colour = step.Color
-					}
+		shown := b.shown(t, sim, p, func(value float64) (colour string) {
+			for _, step := range p.FieldConfig.Defaults.Thresholds.Steps {
+				if step.Value == nil || value >= *step.Value {
+					colour = " " + step.Color
 				}
-				shown = append(shown, name+" "+colour)
 			}
-		}
+			return colour
+		})
 		if !slices.Equal(shown, c.want) || p.Options.TextMode != "name" || p.overrides(t, "byFrameRefID", "A")["color"] != nil {
 			t.Errorf("shown as %s: %q, want %q", p.Options.TextMode, shown, c.want)
 		}
@@ -635,21 +625,27 @@ func TestBudgetLeftSaysWhatIsRecorded(t *testing.T) {
 		}); err != nil {
 			t.Fatal(err)
 		}
-		var shown []string
-		for _, q := range p.Targets {
-			v, err := sim.Query(b.substitute(t, q.Expr), rulesim.Epoch)
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, s := range v {
-				shown = append(shown, regexp.MustCompile(`{{(\w+)}}`).ReplaceAllStringFunc(q.LegendFormat,
-					func(l string) string { return s.Metric.Get(strings.Trim(l, "{}")) })+fmt.Sprintf(": %g", s.F))
-			}
-		}
+		shown := b.shown(t, sim, p, func(value float64) string { return fmt.Sprintf(": %g", value) })
 		if !slices.Equal(shown, c.want) {
 			t.Errorf("%q, want %q", shown, c.want)
 		}
 	}
+}
+
+// shown are the names of a panel's lines, each with what is said of its value.
+func (b board) shown(t *testing.T, sim *rulesim.Sim, p panel, of func(value float64) string) (all []string) {
+	t.Helper()
+	for _, q := range p.Targets {
+		v, err := sim.Query(b.substitute(t, q.Expr), rulesim.Epoch)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range v {
+			all = append(all, regexp.MustCompile(`{{(\w+)}}`).ReplaceAllStringFunc(q.LegendFormat,
+				func(l string) string { return s.Metric.Get(strings.Trim(l, "{}")) })+of(s.F))
+		}
+	}
+	return all
 }
 
 // TestConstantsAreLimits: what never changes stays out of legends, which begin with the largest value: it would hide what fell.
