@@ -217,6 +217,9 @@ func (c *comparing) row(s subjectOf, row smiRow) {
 	for _, r := range c.readings {
 		own = append(own, r.of(row.to, append(slices.Clone(s.where), row.labels...)...)...)
 	}
+	if row.counted != nil && len(own) > 0 && c.grew(row.counted, append(slices.Clone(s.where), row.labels...)) {
+		own = append(own, series{labels: own[0].labels, value: 1})
+	}
 	if len(own) > 0 {
 		v.Series = seriesName(row.to, own[0].labels)
 		s.used[v.Series] = true
@@ -239,6 +242,17 @@ func (c *comparing) row(s subjectOf, row smiRow) {
 		v.Outcome, v.Why = row.compare(text, s.values[row.minus], own)
 	}
 	c.add(v)
+}
+
+// grew reports whether a counter is higher in the last reading than in the first.
+func (c *comparing) grew(counter *metrics.Family, where []string) bool {
+	total := func(r *Reading) (sum float64) {
+		for _, s := range r.of(counter, where...) {
+			sum += s.value
+		}
+		return sum
+	}
+	return len(c.readings) > 0 && total(c.readings[len(c.readings)-1]) > total(c.readings[0])
 }
 
 // compare compares a text of nvidia-smi with the series of the readings.

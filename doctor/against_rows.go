@@ -17,6 +17,8 @@ type smiRow struct {
 	slack  smiSlack
 	read   func(text string) string // translates a text, or the words of a number; nil: as it is
 	offers bool                     // the series says whether the GPU has what one of the elements shows
+
+	counted *metrics.Family // counts the seconds in this state, which may come and go between the readings
 }
 
 // smiSlack is how far two values may differ that were not read at the same moment.
@@ -305,7 +307,7 @@ func clockEventRows() (rows []smiRow) {
 				"clocks_event_reasons/clocks_event_reason_" + name,
 				"clocks_throttle_reasons/clocks_throttle_reason_" + name,
 			},
-			to: metrics.GPUClockEventActive, labels: []string{metrics.LabelReason, reason}, slack: states,
+			to: metrics.GPUClockEventActive, labels: []string{metrics.LabelReason, reason}, slack: states, counted: metrics.GPUClockEventSeconds,
 		})
 	}
 	for reason, name := range map[string]string{
