@@ -87,6 +87,11 @@ func brokenClues() []Clue {
 				promql.Or(above(promql.Vector(metrics.RecordedSlowedGPU), 0.05), clockFell())), metrics.LabelReason)),
 		},
 		{
+			Branch: Hardware, Name: "gpu_crowded", Runbook: "BranchThrottledGPU", Delays: AnyToken, Unit: Share,
+			Says:  "Other processes use {value} of GPU {gpu} on {instance}",
+			Query: one(crowded()),
+		},
+		{
 			Branch: Hardware, Name: "gpu_failed", Runbook: "LLMGPUFailed", Unit: Bare, Says: "GPU {gpu} on {instance} must leave service ({reason})",
 			Query: one(servedBy(promql.Max(append([]string{metrics.LabelReason}, gpuLabels...), judged(metrics.AnswerFailed)),
 				metrics.LabelReason)),
@@ -330,6 +335,17 @@ func clockFell() promql.Expr {
 	uncounted := promql.Unless(promql.Max(gpuLabels, share), promql.Vector(metrics.GPUClockEventSeconds), promql.On(onGPULabels()...))
 	works := above(promql.Max(onGPULabels(), promql.Over("avg_over_time", promql.Vector(metrics.GPUUtilization), recentWindow)), 0.5)
 	return reason("low_clock", promql.And(uncounted, works, promql.On(onGPULabels()...)))
+}
+
+// crowded returns the share of the time in which other processes compute on a GPU of each model, if it is more than a
+// quarter and twice what it was within the day before.
+func crowded() promql.Expr {
+	over := func(window, ago time.Duration) promql.Expr {
+		return promql.Max(slices.Concat(modelLabels, gpuLabels[1:]), promql.Over("avg_over_time",
+			promql.Offset(promql.Vector(metrics.EngineGPUOthers), ago), window))
+	}
+	now := over(recentWindow, 0)
+	return promql.Unless(above(now, 0.25), promql.Gt(times(2, over(day, hour)), now))
 }
 
 // slowedByNode returns how many of a model's GPUs something slows down, by node and reason.

@@ -32,6 +32,7 @@ type replica struct {
 	grows, left                   float64 // of the queue, per minute; share of requests whose clients leave after the first token
 	hits, accepted, cut, preempts float64 // shares of tokens and of requests
 	throttled, ecc, busy          float64 // of its GPU
+	others                        float64 // share of its GPU's time that other processes use
 	condition                     string  // of its GPU, for which it must leave service
 	lost, pinned                  float64 // KV transfers, of requests; host memory
 	adapters                      float64 // that requests ask for, of which four fit
@@ -124,6 +125,7 @@ func (r *replica) emitAs(model, pod string, emit rulesim.Emit) {
 	}
 	gauge(metrics.GPUUtilization, r.busy, gpu)
 	gauge(metrics.EngineGPUInfo, 1, engine, gpu...)
+	gauge(metrics.EngineGPUOthers, r.others, engine, gpu...)
 	if r.evicted || r.unread {
 		return
 	}
@@ -198,6 +200,9 @@ func TestVerdict(t *testing.T) {
 			"hardware. All GPUs of the model are slowed down, 3 of them on node-1 (hw_thermal_slowdown).", slo.TTFT, false,
 			func(r *replica) { r.throttled, r.queue = 1, 0.2 },
 		},
+		{"hardware. Other processes use 80% of GPU 0 on node-1.", slo.ITL, true, func(r *replica) {
+			r.others, r.itl, r.running = 0.8, 0.08, 24
+		}},
 		{"hardware. GPU 0 on node-1 must leave service (xid_79).", slo.TTFT, true, func(r *replica) { r.condition = "xid_79" }},
 		{"hardware. GPU 0 on node-1 must leave service (row_remap_failure).", slo.TTFT, true, func(r *replica) {
 			r.condition, r.ecc,

@@ -328,19 +328,27 @@ func TestNotSeen(t *testing.T) {
 	}
 
 	const gpu = `llm_engine_gpu_info{L,gpu_uuid="G",gpu="0"} 1
+%sllm_engine_gpu_others_sm_utilization_ratio{L,gpu_uuid="G",gpu="0"} 0
 llm_gpu_up{gpu_uuid="G",gpu="0"} 1
 llm_gpu_health{gpu_uuid="G",gpu="0"} 0
 llm_gpu_clock_event_seconds_total{gpu_uuid="G",gpu="0",reason="hw_thermal_slowdown"} 0
 llm_gpu_ecc_errors_total{gpu_uuid="G",gpu="0",severity="uncorrected",lifetime="volatile"} %d
 `
-	for errors, want := range map[int]bool{0: true, 7: false} { // the time of earlier errors is unknown
+	for _, test := range []struct {
+		hidden  string // comments out what other processes do
+		errors  int
+		notSeen string
+	}{
+		{"", 0, ""}, {"", 7, "two readings cannot show it"}, // when the errors came
+		{"# ", 0, "what other processes do on the GPU is unknown"},
+	} {
 		before := calm()
-		before.more = fmt.Sprintf(gpu, errors)
+		before.more = fmt.Sprintf(gpu, test.hidden, test.errors)
 		after := before
 		after.requests += 100
 		v := judge(t, before.page(), after.page(), nil)[0]
-		if out, not := why(v, rules.Hardware); (out != "") != want || (not != "") == want {
-			t.Errorf("%d errors: ruled out %q, not seen %q", errors, out, not)
+		if out, not := why(v, rules.Hardware); (out == "") != (not != "") || not != test.notSeen {
+			t.Errorf("%+v: ruled out %q, not seen %q", test, out, not)
 		}
 	}
 }

@@ -37,6 +37,7 @@ const (
 var (
 	noGPU       = gap{kind: thing, says: "no GPU was read"}
 	noGPUOf     = gap{kind: thing, says: "the model's GPU is unknown"}
+	noProcesses = gap{kind: number, says: "what other processes do on the GPU is unknown"}
 	noGateway   = gap{kind: thing, says: "no gateway was read"}
 	noProbe     = gap{kind: thing, says: "no synthetic requests are sent"}
 	noEngine    = gap{kind: number, says: "no engine was read"}
@@ -391,12 +392,15 @@ func (p *prover) missing(family string, gateway bool) gap {
 		return noGateway
 	case strings.HasPrefix(family, "llm_probe_"):
 		return noProbe
-	case strings.HasPrefix(family, "llm_gpu_") || family == metrics.EngineGPUInfo.Name:
+	case strings.HasPrefix(family, "llm_gpu_") || strings.HasPrefix(family, "llm_engine_gpu_"):
 		if len(p.memory[metrics.GPUUp.Name]) == 0 && len(p.memory[metrics.GPUInfo.Name]) == 0 {
 			return noGPU
 		}
 		if len(p.gpus) == 0 {
 			return noGPUOf
+		}
+		if family == metrics.EngineGPUOthers.Name {
+			return noProcesses
 		}
 		return gap{kind: number, family: family}
 	case p.read && slices.ContainsFunc(features, func(prefix string) bool { return strings.HasPrefix(family, prefix) }):

@@ -102,6 +102,7 @@ type owned struct {
 	place  place
 	source string
 	memory *usage // of its processes; nil if none was seen
+	others *usage // of the other processes there; nil if none of its own was seen
 }
 
 // Values of the source label.
@@ -147,7 +148,7 @@ func (c *Collector) Run(ctx context.Context) error {
 // Describe implements prometheus.Collector.
 func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, f := range []*metrics.Family{
-		metrics.EngineGPUInfo, metrics.EngineGPUMemory, metrics.GPUContainerMemory,
+		metrics.EngineGPUInfo, metrics.EngineGPUMemory, metrics.EngineGPUOthers, metrics.GPUContainerMemory,
 		metrics.GPUContainerSMUtilization, metrics.GPUContainerMemoryBusy, metrics.GPUAllocationInfo,
 		metrics.PodResourcesUp, metrics.PodResourcesTime, metrics.PodResourcesUnknown, metrics.UnreadableProcesses,
 	} {
@@ -173,6 +174,9 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 		ch <- metrics.EngineGPUInfo.Const(1, slices.Concat(t.labels(), []string{t.ModelName}, o.place.labels(), []string{o.source})...)
 		if o.memory != nil && !o.memory.unknown {
 			ch <- metrics.EngineGPUMemory.Const(float64(o.memory.bytes), slices.Concat(t.labels(), o.place.labels())...)
+		}
+		if o.others != nil && !o.others.unknownTime {
+			ch <- metrics.EngineGPUOthers.Const(o.others.sm, slices.Concat(t.labels(), []string{t.ModelName}, o.place.labels())...)
 		}
 	}
 }
@@ -258,6 +262,7 @@ func (c *Collector) refresh(ctx context.Context) bool {
 	series = append(series, told.series()...)
 
 	owners, used := look.owners(ctx, targets, running), make([]map[place]*usage, len(targets))
+	others := make([]map[place]*usage, len(targets))
 	serving := make(map[string]int, len(look.serving))
 	for i, pid := range look.serving {
 		serving[targets[i].Server] = pid
@@ -266,11 +271,15 @@ func (c *Collector) refresh(ctx context.Context) bool {
 		}
 	}
 	for i := range used {
-		used[i] = make(map[place]*usage)
+		used[i], others[i] = make(map[place]*usage), make(map[place]*usage)
 		for j, p := range running {
-			if slices.Contains(owners[j], i) {
+			if slices.Contains(owners[j].targets, i) {
 				usageOf(used[i], placeOf(p)).add(p)
+				usageOf(others[i], placeOf(p)) // known to be none, if there is no other
+				continue
 			}
+			p.UtilizationKnown = p.UtilizationKnown && owners[j].known
+			usageOf(others[i], placeOf(p)).add(p)
 		}
 	}
 	var found []owned
@@ -286,7 +295,11 @@ func (c *Collector) refresh(ctx context.Context) bool {
 			places, source = c.said(t, gpus), fromConfig
 		}
 		for p := range places {
-			found = append(found, owned{t.Server, p, source, used[i][p]})
+			o := owned{server: t.Server, place: p, source: source, memory: used[i][p]}
+			if o.memory != nil {
+				o.others = others[i][p]
+			}
+			found = append(found, o)
 		}
 	}
 	if len(running) > 0 {

@@ -390,6 +390,60 @@ func TestShareOfTime(t *testing.T) {
 	check("llm_gpu_container_memory_bytes", "batch", "200")
 }
 
+// TestOthers: what other processes compute on an engine's GPU is known if each process there is known to be the engine's or
+// not. Another engine is a neighbour, too.
+func TestOthers(t *testing.T) {
+	busy := func(pid int, g gpu.Identity, sm float64) gpu.Process {
+		p := on(pid, g, 100)
+		p.SM, p.UtilizationKnown = sm, true
+		return p
+	}
+	at := func(port string) []string { return []string{loopback4 + " " + port} }
+	procFS := newHost(t,
+		process{pid: 10, ppid: 1, name: "vllm", listens: at("8000")}, process{pid: 11, ppid: 10, name: "worker"},
+		process{pid: 12, ppid: 10, name: "worker"},
+		process{pid: 20, ppid: 1, name: "vllm", listens: at("9000")}, process{pid: 21, ppid: 20, name: "worker"},
+		process{pid: 30, ppid: 1, name: "train"},
+		process{pid: 40, ppid: 1, name: "launcher"}, process{pid: 41, ppid: 40, name: "vllm", listens: at("7000")},
+		process{pid: 42, ppid: 40, name: "vllm", listens: at("7001")}, process{pid: 43, ppid: 40, name: "worker"})
+	engines := []Target{engine("127.0.0.1:8000"), engine("127.0.0.1:9000"), engine("127.0.0.1:7000"), engine("127.0.0.1:7001")}
+	for _, test := range []struct {
+		name    string
+		running []gpu.Process
+		want    string // of 8000 and 9000 on gpu0
+	}{
+		{"alone", []gpu.Process{busy(11, gpu0, 0.5)}, "0 "},
+		{"a training job", []gpu.Process{busy(11, gpu0, 0.25), busy(30, gpu0, 0.625), busy(12, gpu1, 0.5)}, "0.625 "},
+		{"two engines", []gpu.Process{busy(11, gpu0, 0.25), busy(21, gpu0, 0.5)}, "0.5 0.25"},
+		{"a third one", []gpu.Process{busy(11, gpu0, 0.25), busy(21, gpu0, 0.5), busy(30, gpu0, 0.125)}, "0.625 0.375"},
+		{"time unknown", []gpu.Process{busy(11, gpu0, 0.25), on(30, gpu0, 1)}, " "},
+		{"engine's time unknown", []gpu.Process{on(11, gpu0, 1), busy(30, gpu0, 0.5)}, "0.5 "},
+		{"hidden process", []gpu.Process{busy(11, gpu0, 0.25), busy(99, gpu0, 0.5)}, " "},
+		{"one of two engines'", []gpu.Process{busy(11, gpu0, 0.25), busy(43, gpu0, 0.5)}, " "},
+		{"on another GPU", []gpu.Process{busy(11, gpu0, 0.25), busy(30, gpu1, 0.5)}, "0 "},
+	} {
+		c := New(Options{
+			Targets:   func() []Target { return engines },
+			Processes: func() []gpu.Process { return test.running },
+			GPUs:      func() []gpu.Identity { return []gpu.Identity{gpu0, gpu1} },
+			ProcFS:    procFS,
+		})
+		got := page(t, c)
+		of := func(server string) string {
+			for line := range strings.Lines(got) {
+				if strings.HasPrefix(line, metrics.EngineGPUOthers.Name+"{") && strings.Contains(line, `gpu_uuid="GPU-a"`) &&
+					strings.Contains(line, `server="`+server+`"`) {
+					return strings.TrimSpace(line[strings.LastIndex(line, " "):])
+				}
+			}
+			return ""
+		}
+		if got := of("127.0.0.1:8000") + " " + of("127.0.0.1:9000"); got != test.want {
+			t.Errorf("%s: got %q, want %q", test.name, got, test.want)
+		}
+	}
+}
+
 // TestUnreadable: processes whose sockets cannot be seen are counted, each once, and only those that matter.
 func TestUnreadable(t *testing.T) {
 	c := New(Options{

@@ -38,11 +38,17 @@ func (l *look) home(pid int) home {
 // server identifies a process that listens at a target's metrics endpoint.
 type server struct{ pid, target int }
 
+// owner says which targets a process on a GPU belongs to: none, if it is known to be no engine's.
+type owner struct {
+	targets []int
+	known   bool
+}
+
 // owners finds for each process on a GPU the targets whose metrics page one of its relatives serves. Of several relatives the closest
 // counts: engines started by the same launcher are distinguished by the ancestor that they do not share. If two are equally close, the
 // owner stays unknown.
-func (l *look) owners(ctx context.Context, targets []Target, running []gpu.Process) [][]int {
-	owners := make([][]int, len(running))
+func (l *look) owners(ctx context.Context, targets []Target, running []gpu.Process) []owner {
+	owners := make([]owner, len(running))
 	known := make(map[int][]server) // by eldest relative
 	l.serving = make(map[int]int)
 	for i, p := range running {
@@ -67,9 +73,10 @@ func (l *look) owners(ctx context.Context, targets []Target, running []gpu.Proce
 				closest = append(closest, s)
 			}
 		}
-		owners[i] = agreed(closest)
+		owners[i].targets = agreed(closest)
+		owners[i].known = len(owners[i].targets) > 0 || len(closest) == 0
 		for _, s := range closest {
-			if len(owners[i]) > 0 && (l.serving[s.target] == 0 || s.pid < l.serving[s.target]) {
+			if len(owners[i].targets) > 0 && (l.serving[s.target] == 0 || s.pid < l.serving[s.target]) {
 				l.serving[s.target] = s.pid
 			}
 		}

@@ -88,6 +88,9 @@ func New(seed uint64) Draw {
 		faults = append(faults, mild(r, f.Replicas))
 	}
 	f.SeesProcesses = !d.Options.WithoutGPUs && d.Options.DCGM == nil && r.IntN(2) == 0 // as root on a host, or by hostPID
+	if c.class == "crowded-gpu" && !f.SeesProcesses { // whose processes use the GPU cannot be seen
+		d.Want = append(slices.Clone(d.Want), rules.Engine)
+	}
 	mix(r, &f.Profile.Load)
 	d.Incident = incident.Incident{Name: c.class, Fleet: f, Lived: lived, History: history, Lasts: lasts, Faults: faults}
 	return d
@@ -274,6 +277,10 @@ func ofEngines() []cause {
 		{"throttled-gpu", []rules.Branch{rules.Hardware}, false, func(r *rand.Rand, _ *world.Fleet) []incident.Fault {
 			t := &world.Throttle{Reason: pick(r, "hw_thermal_slowdown", "hw_power_brake_slowdown"), Clock: between(r, 0.08, 0.25)}
 			return at(some(r, func(e *world.Replica) { e.GPU.Throttle = t }))
+		}},
+		{"crowded-gpu", []rules.Branch{rules.Hardware}, false, func(r *rand.Rand, _ *world.Fleet) []incident.Fault {
+			by := between(r, 4, 10)
+			return at(some(r, func(e *world.Replica) { e.GPU.Others, e.Engine.Slow = 1-1/by, by }))
 		}},
 		{"crash-loop", []rules.Branch{rules.Engine}, true, func(r *rand.Rand, f *world.Fleet) (all []incident.Fault) {
 			f.Replicas = 1 + r.IntN(2)

@@ -427,6 +427,14 @@ func replicasSlow() []Incident {
 			Shows: `All GPUs of the model are slowed down, \d of them on gpu-node-1:9844 \(vgpu_unlicensed\)`,
 		},
 		{
+			Name: "noisy-neighbour", Story: "three jobs start to compute on the GPU of one replica: each step takes 6.5 times as long, as on an " +
+				"H200 where the time between tokens grew from 5.8 to 38 ms",
+			Fleet: with(chat(), func(f *world.Fleet) { f.SeesProcesses = true }), Lasts: 40 * minute,
+			Faults: []Fault{fault(0, one(1, func(r *world.Replica) { r.GPU.Others, r.Engine.Slow = 0.85, 6.5 }))},
+			Page:   rules.FastBurn, Clue: "gpu_crowded",
+			Shows: `Other processes use 85% of GPU \d on gpu-node-1:9844`,
+		},
+		{
 			Name: "xid-79", Story: "a GPU falls off the bus and takes its engine with it",
 			Fleet: chat(), Lasts: 40 * minute,
 			Faults: []Fault{fault(0, one(2, func(r *world.Replica) {

@@ -267,8 +267,11 @@ func (e *exporter) gpus(emit rulesim.Emit) error {
 		if r.Gone {
 			continue
 		}
-		put(metrics.EngineGPUInfo, 1, string(r.Runtime), world.Namespace, r.Pod, "", r.Host, e.world.Fleet.Profile.Model, r.GPU.UUID,
-			strconv.Itoa(r.GPU.Index), "", "config")
+		at := []string{string(r.Runtime), world.Namespace, r.Pod, "", r.Host, e.world.Fleet.Profile.Model, r.GPU.UUID, strconv.Itoa(r.GPU.Index), ""}
+		put(metrics.EngineGPUInfo, 1, append(at, "config")...)
+		if e.page == nil && e.world.Fleet.SeesProcesses {
+			put(metrics.EngineGPUOthers, r.GPU.Others, at...)
+		}
 	}
 	e.health.Look(e.world.At(e.world.Now()))
 	return served(e.health, show)

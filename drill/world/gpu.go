@@ -38,6 +38,8 @@ type GPU struct {
 	Drain bool
 	// Forgets means that persistence mode is off.
 	Forgets bool
+	// Others is the share of the time in which processes other than the engine's compute on the GPU.
+	Others float64
 	// Virtual means that the GPU is a virtual one, Unlicensed that it has no licence.
 	Virtual, Unlicensed bool
 
