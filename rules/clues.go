@@ -314,6 +314,11 @@ func engineClues() []Clue {
 			Query: promql.Gt(waiting(), running),
 		},
 		{
+			Branch: Engine, Name: "no_token", Runbook: "LLMEngineStalled", Delays: AnyRequest, Unit: Share,
+			Says:  "{value} of requests get no token, although none waits",
+			Query: promql.Vector(metrics.RecordedWithoutToken),
+		},
+		{
 			Branch: Engine, Name: "probe_unanswered", Runbook: "LLMProbeFailing", Unit: Count, Says: "No synthetic request to {engine} is answered",
 			Query: withNamespace(promql.Vector(metrics.RecordedUnanswered)),
 		},
