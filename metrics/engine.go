@@ -232,6 +232,10 @@ var (
 			"engine without requests makes none, "+
 			"either, and one whose clients have all left may report their requests until its next step. 0 in its first five minutes. Absent "+
 			"until the exporter has read the metrics page twice.", EngineLabels).experimental()
+	EngineWarm = Target.gauge(Never, "llm_engine_warm",
+		"Whether the engine, since it started or the exporter did, has given ten answers and then let no request wait for a minute (1). "+
+			"Later, its start is not why requests wait. Absent if the metrics page does not report waiting requests and answers.",
+		EngineLabels).experimental()
 	EngineSlowdown = Target.gauge(Max, "llm_engine_slowdown_ratio",
 		"Duration of the steps of the last 30 seconds, as a multiple of the usual duration at the same load, which the exporter has learnt. "+
 			"Absent in its first ten minutes, while the engine has little work, and at loads that it has not seen.", EngineLabels).experimental()

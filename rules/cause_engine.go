@@ -342,11 +342,13 @@ func missed() promql.Expr {
 }
 
 // startedCold returns each young engine with waiting requests. A queue that is gone before the next scrape still shows in
-// the queue time. The queue's share of the time is no evidence, because it is as high on an idle engine.
+// the queue time. The queue's share of the time is no evidence, because it is as high on an idle engine. Once an engine is
+// warm, its start is not why requests wait.
 func startedCold() promql.Expr {
+	waits := above(promql.Sum(replicaLabels, promql.Vector(metrics.RequestsWaiting)), 0)
+	warm := promql.Equal(promql.Min(replicaLabels, promql.Vector(metrics.EngineWarm)), promql.Num(1))
 	return promql.And(
-		promql.Or(above(promql.Sum(replicaLabels, promql.Vector(metrics.RequestsWaiting)), 0),
-			above(mean(metrics.QueueTime, replicaLabels, 5*minute), 0.5)),
+		promql.Unless(promql.Or(waits, above(mean(metrics.QueueTime, replicaLabels, 5*minute), 0.5)), promql.And(waits, warm)),
 		younger(coldFor), promql.On(pageLabels...))
 }
 

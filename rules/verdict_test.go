@@ -33,6 +33,7 @@ type replica struct {
 	hits, accepted, cut, preempts float64 // shares of tokens and of requests
 	throttled, ecc, busy          float64 // of its GPU
 	others                        float64 // share of its GPU's time that other processes use
+	warm                          bool
 	condition                     string  // of its GPU, for which it must leave service
 	lost, pinned                  float64 // KV transfers, of requests; host memory
 	adapters                      float64 // that requests ask for, of which four fit
@@ -126,6 +127,7 @@ func (r *replica) emitAs(model, pod string, emit rulesim.Emit) {
 	gauge(metrics.GPUUtilization, r.busy, gpu)
 	gauge(metrics.EngineGPUInfo, 1, engine, gpu...)
 	gauge(metrics.EngineGPUOthers, r.others, engine, gpu...)
+	gauge(metrics.EngineWarm, metrics.Bool(r.warm), engine)
 	if r.evicted || r.unread {
 		return
 	}
@@ -230,6 +232,9 @@ func TestVerdict(t *testing.T) {
 				r.output, r.queue = 0.4, 30, 3600, 60, 0.24
 		}},
 		{"engine. p1 started minutes ago, and requests waited.", slo.TTFT, true, func(r *replica) { r.started, r.waiting = onset, 3 }},
+		{"queueing. More requests wait (30) than run.", slo.TTFT, true, func(r *replica) {
+			r.started, r.waiting, r.warm, r.queue = onset, 30, true, 0.2
+		}},
 		{"engine. p1 restarted 3 times within six hours.", slo.TTFT, true, func(r *replica) {
 			r.started, r.crashes, r.waiting,
 				r.queue = onset, 5, 30, 0.24

@@ -27,13 +27,19 @@ const gone = ""
 type host struct {
 	t         *testing.T
 	pages     []*string // as served now
+	clock     time.Time // of the exporter; zero: as it is
 	collector *engine.Collector
 }
 
 // newHost returns a node with this many programs.
 func newHost(t *testing.T, programs int) *host {
 	h := &host{t: t}
-	cfg := engine.Config{UserAgent: "test", Log: slog.New(slog.DiscardHandler)}
+	cfg := engine.Config{UserAgent: "test", Log: slog.New(slog.DiscardHandler), Now: func() time.Time {
+		if h.clock.IsZero() {
+			return time.Now()
+		}
+		return h.clock
+	}}
 	for _, o := range slo.Defaults() {
 		cfg.Objectives = append(cfg.Objectives, o.WithDefaults())
 	}
@@ -464,6 +470,27 @@ func TestBaselineOfALifetime(t *testing.T) {
 		grew := v.Clue == "prompts_grew" || slices.ContainsFunc(v.Also, func(s triage.Suspect) bool { return s.Clue == "prompts_grew" })
 		if _, not := why(v, rules.Prefill); grew != want || !want && !strings.Contains(not, "two readings cannot show it") {
 			t.Errorf("%s old: prompts grew: %t; not seen: %q", age, grew, not)
+		}
+	}
+}
+
+// TestLoadAfterAStart checks that a start minutes ago is not why requests wait if the engine was warm before.
+func TestLoadAfterAStart(t *testing.T) {
+	start := time.Unix(1795847396, 0)
+	for _, warm := range []bool{true, false} {
+		h := newHost(t, 1)
+		read := func(seconds int, page string) triage.Reading {
+			h.clock = start.Add(time.Duration(seconds) * time.Second)
+			return h.read(h.clock, captured(t, page))
+		}
+		if warm {
+			for _, seconds := range []int{125, 155, 185} {
+				read(seconds, "vllm-0.26-h200-steady")
+			}
+		}
+		v := verdicts(t, read(335, "vllm-0.26-h200-overload"), read(350, "vllm-0.26-h200-overload-15s"))[0]
+		if v.Branch == rules.Queueing != warm {
+			t.Errorf("warm %t: %s %q, also %+v", warm, v.Branch, v.Says, v.Also)
 		}
 	}
 }

@@ -35,6 +35,9 @@ const (
 	// brief is the patience with an engine that only counts requests that have ended, if manyDue answers are due within it and take a third
 	// of it. Even the requests of a batch that begin and end together end within it.
 	brief = 2 * time.Minute
+	// An engine is warm once it has given this many answers and, for this long, no request waited.
+	warmAfter = 10
+	warmFor   = time.Minute
 )
 
 // sight is what one reading shows of a unit. NaN means that the metrics page does not report it.
@@ -45,6 +48,7 @@ type sight struct {
 	good     float64   // answers that ended well
 	bad      float64   // answers that ended badly
 	load     float64   // requests that run or wait, as the scheduler reports
+	waits    float64   // those that wait
 	held     float64   // requests that the server holds, or open files
 	files    bool      // held counts open files
 	answered float64   // good answers of the server
@@ -66,7 +70,7 @@ func (t *target) see(u *unit, now time.Time) sight {
 	}
 	r := sight{
 		at: now, start: math.NaN(), held: math.NaN(), answered: math.NaN(), asleep: t.plan.sleeping(t.values),
-		good: add(u.good), bad: add(u.bad), load: add(u.load), ends: add(u.ends), took: add(u.took),
+		good: add(u.good), bad: add(u.bad), load: add(u.load), waits: add(u.waits), ends: add(u.ends), took: add(u.took),
 	}
 	for i := range u.moves {
 		r.moves = append(r.moves, u.moves[i].eval(t.values))
@@ -111,7 +115,25 @@ type past struct {
 	pending float64   // what it held at the last reading beside the load, if that reading showed progress
 	certain time.Time // since when it has certainly made no progress; zero if it has
 
+	warmth
 	hour [parts]part
+}
+
+// warmth holds whether an engine has become warm since its start.
+type warmth struct {
+	calm time.Time // since when no request has waited
+	warm bool
+}
+
+// feel records a reading.
+func (w *warmth) feel(r sight) {
+	switch {
+	case r.waits > 0 || r.good < warmAfter:
+		w.calm = time.Time{}
+	case w.calm.IsZero():
+		w.calm = r.at
+	}
+	w.warm = w.warm || !w.calm.IsZero() && r.at.Sub(w.calm) >= warmFor
 }
 
 // part is a part of the last hour, by its number since 1970.
@@ -151,6 +173,11 @@ func (t *target) observe(s *snapshot) {
 	}
 	if told {
 		s.append(metrics.MetricSourceInfo, t.plan.inFlight, 1)
+	}
+	for i := range t.plan.units {
+		if u := &t.plan.units[i]; len(u.waits) > 0 && len(u.good) > 0 {
+			s.append(metrics.EngineWarm, u.warm, metrics.Bool(known[u.progress].warm))
+		}
 	}
 	for i := range t.plan.units {
 		u := &t.plan.units[i]
@@ -216,12 +243,13 @@ func (p *past) see(u *unit, r sight) {
 		*p = past{since: r.at, moved: r.at, least: r.held, pending: math.NaN()}
 	case moved:
 		p.learn(r)
-		*p = past{hour: p.hour, since: p.since, moved: r.at, least: r.held, pending: p.pending, twice: true, seen: true}
+		*p = past{hour: p.hour, warmth: p.warmth, since: p.since, moved: r.at, least: r.held, pending: p.pending, twice: true, seen: true}
 	default:
 		p.twice, p.pending = true, math.NaN()
 		p.stand(r)
 		p.judge(u, r)
 	}
+	p.feel(r)
 	if p.last = r; r.load > 0 && p.busy.IsZero() {
 		p.busy = r.at
 	}

@@ -306,6 +306,34 @@ func TestMemoryOfProgress(t *testing.T) {
 	p.wants(0, 0)
 }
 
+// TestWarm: an engine is warm once it has answered ten requests and then let none wait for a minute. It stays so until it restarts.
+func TestWarm(t *testing.T) {
+	p := play(t, "vllm/v0.32.0-healthy.prom")
+	wants := func(warm float64) { t.Helper(); p.last.want(t, metrics.EngineWarm.Name, warm) }
+	const answers, waits = `vllm:request_success_total{engine="0",finished_reason="stop"`, `vllm:num_requests_waiting{`
+	p.set(`vllm:request_success_total`, 0)
+	p.set(answers, 9)
+	p.set(waits, 0)
+	p.pass(3*time.Minute, tick, nil)
+	wants(0) // too few answers
+	p.add(answers, 1)
+	p.pass(45*time.Second, tick, nil)
+	p.set(waits, 4)
+	p.pass(tick, tick, nil)
+	p.set(waits, 0)
+	p.pass(time.Minute, tick, func() { p.serves(3) })
+	wants(0) // a request waited
+	p.pass(tick, tick, nil)
+	wants(1)
+	p.set(waits, 400)
+	p.pass(2*time.Minute, tick, func() { p.serves(3) })
+	wants(1)
+	p.add("process_start_time_seconds", 3600)
+	p.set("vllm:", 0)
+	p.pass(10*time.Minute, tick, nil)
+	wants(0)
+}
+
 // TestHangOfSGLang: its server says what it holds while the scheduler's gauges say nothing.
 func TestHangOfSGLang(t *testing.T) {
 	active := `sglang:http_requests_active{endpoint="/v1/completions",method="POST"}`

@@ -44,6 +44,7 @@ type unit struct {
 	good     []line // answers that ended well
 	bad      []line // other ends
 	load     []line // requests that run or wait, as the scheduler last said
+	waits    []line // those that wait
 	ends     []line // requests whose duration is known
 	took     []line // their durations
 	steps    bool   // whether steps are counted, tokens as they are made, tokens at all, and the KV cache shown
@@ -55,6 +56,7 @@ type unit struct {
 	progress string
 	stalled  string
 	without  string
+	warm     string
 }
 
 // held is what the metrics page shows of the server in front of a model.
@@ -108,6 +110,9 @@ func (c *compiler) works(to *metrics.Family, out [outLabels]string, counted metr
 	case metrics.RequestsRunning, metrics.RequestsWaiting:
 		u := add()
 		u.load = append(u.load, l)
+		if to == metrics.RequestsWaiting {
+			u.waits = append(u.waits, l)
+		}
 	case metrics.Requests:
 		u := add()
 		if event, bad := slo.Judge(metrics.Outcome(out[outOutcome])); event && !bad {
@@ -179,6 +184,7 @@ func (c *compiler) units(d *Dialect) []unit {
 		u := &all[i]
 		u.inFlight, u.progress = c.text(metrics.RequestsInFlight.Name, u.key), c.text(metrics.EngineLastProgress.Name, u.key)
 		u.stalled, u.without = c.text(metrics.EngineStalled.Name, u.key), c.text(metrics.EngineWithoutProgress.Name, u.key)
+		u.warm = c.text(metrics.EngineWarm.Name, u.key)
 	}
 	return all
 }
@@ -190,7 +196,7 @@ const atLeast = "a lower bound: requests that run or wait or, if more, connectio
 func together(key [outLabels]string, parts []unit) unit {
 	all := unit{key: key}
 	for _, u := range parts {
-		all.moves, all.load = append(all.moves, u.moves...), append(all.load, u.load...)
+		all.moves, all.load, all.waits = append(all.moves, u.moves...), append(all.load, u.load...), append(all.waits, u.waits...)
 		all.good, all.bad = append(all.good, u.good...), append(all.bad, u.bad...)
 		all.ends, all.took = append(all.ends, u.ends...), append(all.took, u.took...)
 		all.steps, all.tokens = all.steps || u.steps, all.tokens || u.tokens

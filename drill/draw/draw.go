@@ -88,7 +88,7 @@ func New(seed uint64) Draw {
 		faults = append(faults, mild(r, f.Replicas))
 	}
 	f.SeesProcesses = !d.Options.WithoutGPUs && d.Options.DCGM == nil && r.IntN(2) == 0 // as root on a host, or by hostPID
-	if c.class == "crowded-gpu" && !f.SeesProcesses { // whose processes use the GPU cannot be seen
+	if c.class == "crowded-gpu" && !f.SeesProcesses {                                   // whose processes use the GPU cannot be seen
 		d.Want = append(slices.Clone(d.Want), rules.Engine)
 	}
 	mix(r, &f.Profile.Load)
