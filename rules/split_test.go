@@ -79,7 +79,7 @@ func TestPageCarriesTheSplit(t *testing.T) {
 			t.Errorf("title %s", title)
 		}
 		if url := a.Annotations.Get("runbook_url"); !strings.Contains(url,
-			"/runbooks/BranchThrottledGPU?model_name=meta-llama%2FLlama+%223%22&namespace=prod&instance=node-1&gpu_uuid=GPU-1") {
+			"/runbooks/BranchThrottledGPU?model_name=meta-llama%2FLlama+%223%22&namespace=prod&gpu_uuid=GPU-1") {
 			t.Errorf("runbook link %s", url)
 		}
 		began := rulesim.Epoch.Add(35 * time.Minute) // half an hour before the page, whenever it is opened

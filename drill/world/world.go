@@ -308,8 +308,8 @@ func (w *World) Heal(loading time.Duration) {
 		g := r.GPU
 		g.Throttle, g.Lost, g.Stuck, g.RemapPending, g.RemapFailed, g.RepairPending, g.Unrepairable = nil, false, false, false, false,
 			false, false
-		g.Corrected, g.Replays, g.Unregistered, g.SlowLink, g.Drain, g.Forgets, g.Virtual, g.Unlicensed = 0, 0, false, false, false, false,
-			false, false
+		g.Corrected, g.Replays, g.Unregistered, g.SlowLink, g.Drain, g.Forgets, g.Virtual, g.Unlicensed, g.Others = 0, 0, false, false, false,
+			false, false, false, 0
 		if anew {
 			r.Restart(loading)
 		}
