@@ -385,6 +385,6 @@ var (
 		"Device memory used by the processes of an engine.", TargetLabels, GPUInstanceLabels)
 	EngineGPUOthers = Target.gauge(Max, "llm_engine_gpu_others_sm_utilization_ratio",
 		"Share of the last sampling period in which kernels of other processes ran on the engine's GPU (nvmlDeviceGetProcessUtilization), "+
-			"which the engine then waits for. Absent with MIG, and where it is unknown whose process is on the GPU.",
+			"which the engine then waits for. Absent with MIG, where it is unknown whose process is on the GPU, and while only others compute.",
 		TargetLabels, with(LabelModel), GPUInstanceLabels).experimental()
 )

@@ -102,7 +102,7 @@ type owned struct {
 	place  place
 	source string
 	memory *usage // of its processes; nil if none was seen
-	others *usage // of the other processes there; nil if none of its own was seen
+	others *usage // of the other processes there; nil if the engine is not seen to compute and they do
 }
 
 // Values of the source label.
@@ -222,6 +222,9 @@ func (u *usage) add(p gpu.Process) {
 	u.unknownTime = u.unknownTime || !p.UtilizationKnown
 }
 
+// computes reports whether kernels may have run.
+func (u *usage) computes() bool { return u.sm > 0 || u.unknownTime }
+
 // usageOf returns the usage at a key, which it creates if there is none.
 func usageOf[K comparable](m map[K]*usage, key K) *usage {
 	if m[key] == nil {
@@ -296,7 +299,7 @@ func (c *Collector) refresh(ctx context.Context) bool {
 		}
 		for p := range places {
 			o := owned{server: t.Server, place: p, source: source, memory: used[i][p]}
-			if o.memory != nil {
+			if own := o.memory; own != nil && (own.computes() || !others[i][p].computes()) { // else its workers may not be recognised
 				o.others = others[i][p]
 			}
 			found = append(found, o)

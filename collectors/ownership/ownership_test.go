@@ -416,6 +416,8 @@ func TestOthers(t *testing.T) {
 		{"a training job", []gpu.Process{busy(11, gpu0, 0.25), busy(30, gpu0, 0.625), busy(12, gpu1, 0.5)}, "0.625 "},
 		{"two engines", []gpu.Process{busy(11, gpu0, 0.25), busy(21, gpu0, 0.5)}, "0.5 0.25"},
 		{"a third one", []gpu.Process{busy(11, gpu0, 0.25), busy(21, gpu0, 0.5), busy(30, gpu0, 0.125)}, "0.625 0.375"},
+		{"engine at rest", []gpu.Process{busy(11, gpu0, 0)}, "0 "},
+		{"engine not seen to compute", []gpu.Process{busy(11, gpu0, 0), busy(30, gpu0, 0.5)}, " "}, // it may be a Ray worker
 		{"time unknown", []gpu.Process{busy(11, gpu0, 0.25), on(30, gpu0, 1)}, " "},
 		{"engine's time unknown", []gpu.Process{on(11, gpu0, 1), busy(30, gpu0, 0.5)}, "0.5 "},
 		{"hidden process", []gpu.Process{busy(11, gpu0, 0.25), busy(99, gpu0, 0.5)}, " "},
