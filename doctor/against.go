@@ -213,13 +213,7 @@ func (c *comparing) row(s subjectOf, row smiRow) {
 		v.Element, v.SMI = v.Element+" - "+row.minus, text+" - "+s.values[row.minus]
 		silent = silent || smiSilent(s.values[row.minus])
 	}
-	var own []series
-	for _, r := range c.readings {
-		own = append(own, r.of(row.to, append(slices.Clone(s.where), row.labels...)...)...)
-	}
-	if row.counted != nil && len(own) > 0 && c.grew(row.counted, append(slices.Clone(s.where), row.labels...)) {
-		own = append(own, series{labels: own[0].labels, value: 1})
-	}
+	own := c.own(s, row)
 	if len(own) > 0 {
 		v.Series = seriesName(row.to, own[0].labels)
 		s.used[v.Series] = true
@@ -242,6 +236,18 @@ func (c *comparing) row(s subjectOf, row smiRow) {
 		v.Outcome, v.Why = row.compare(text, s.values[row.minus], own)
 	}
 	c.add(v)
+}
+
+// own returns a row's series in all readings.
+func (c *comparing) own(s subjectOf, row smiRow) (own []series) {
+	where := append(slices.Clone(s.where), row.labels...)
+	for _, r := range c.readings {
+		own = append(own, r.of(row.to, where...)...)
+	}
+	if row.counted != nil && len(own) > 0 && c.grew(row.counted, where) {
+		own = append(own, series{labels: own[0].labels, value: 1})
+	}
+	return own
 }
 
 // grew reports whether a counter is higher in the last reading than in the first.

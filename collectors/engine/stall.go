@@ -147,7 +147,7 @@ type part struct {
 	open      bool    // high is known
 }
 
-// observe keeps a reading and adds to the snapshot what it shows together with the previous ones.
+// observe keeps a reading, and adds to the snapshot what it and the previous ones show.
 func (t *target) observe(s *snapshot) {
 	now, known := t.config.Now(), make(map[string]*past, len(t.plan.units))
 	if t.gone || t.pasts == nil && t.plan.start == nil {
@@ -163,6 +163,11 @@ func (t *target) observe(s *snapshot) {
 		p.see(u, t.see(u, now))
 	}
 	t.pasts = known
+	t.remembers(s, known)
+}
+
+// remembers adds to the snapshot what the readings of the units show together.
+func (t *target) remembers(s *snapshot, known map[string]*past) {
 	told := false
 	for i := range t.plan.units {
 		u := &t.plan.units[i]

@@ -264,25 +264,12 @@ func (c *Collector) refresh(ctx context.Context) bool {
 	told := given.toldBy(c.options.Owners())
 	series = append(series, told.series()...)
 
-	owners, used := look.owners(ctx, targets, running), make([]map[place]*usage, len(targets))
-	others := make([]map[place]*usage, len(targets))
+	used, others := usages(look.owners(ctx, targets, running), running, len(targets))
 	serving := make(map[string]int, len(look.serving))
 	for i, pid := range look.serving {
 		serving[targets[i].Server] = pid
 		if c.options.Commands != nil {
 			c.options.Commands(targets[i].Server, look.commands(pid))
-		}
-	}
-	for i := range used {
-		used[i], others[i] = make(map[place]*usage), make(map[place]*usage)
-		for j, p := range running {
-			if slices.Contains(owners[j].targets, i) {
-				usageOf(used[i], placeOf(p)).add(p)
-				usageOf(others[i], placeOf(p)) // known to be none, if there is no other
-				continue
-			}
-			p.UtilizationKnown = p.UtilizationKnown && owners[j].known
-			usageOf(others[i], placeOf(p)).add(p)
 		}
 	}
 	var found []owned
@@ -312,6 +299,24 @@ func (c *Collector) refresh(ctx context.Context) bool {
 	c.series, c.owned, c.serving = series, found, serving
 	c.mu.Unlock()
 	return settled
+}
+
+// usages returns what each target uses of each GPU, and what the other processes use where any process is.
+func usages(owners []owner, running []gpu.Process, targets int) (used, others []map[place]*usage) {
+	used, others = make([]map[place]*usage, targets), make([]map[place]*usage, targets)
+	for i := range used {
+		used[i], others[i] = make(map[place]*usage), make(map[place]*usage)
+		for j, p := range running {
+			if slices.Contains(owners[j].targets, i) {
+				usageOf(used[i], placeOf(p)).add(p)
+				usageOf(others[i], placeOf(p)) // known to be none, if there is no other
+				continue
+			}
+			p.UtilizationKnown = p.UtilizationKnown && owners[j].known
+			usageOf(others[i], placeOf(p)).add(p)
+		}
+	}
+	return used, others
 }
 
 // neighbours reports whether a GPU that the container of a target was given belongs to another engine in that container:

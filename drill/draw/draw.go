@@ -49,23 +49,12 @@ func New(seed uint64) Draw {
 	switch r.IntN(4) {
 	case 0:
 		d.Options.WithoutGPUs = true
-		if slices.Contains(d.Want, rules.Hardware) { // only a slow or a dead engine can be seen
-			d.Want = append(slices.Clone(d.Want), rules.Engine)
-		}
 	case 1:
 		d.Options.DCGM = []string{}
-		if c.class == "unlicensed" { // its field is not among dcgm-exporter's defaults
-			d.Want = append(slices.Clone(d.Want), rules.Engine)
-		}
 	}
 	faults := c.draw(r, &f)
-	if c.class == "bad-release" && f.Runtimes[0] == metrics.Dynamo { // no version of its engine is on its page
-		d.Want = append(slices.Clone(d.Want), rules.Engine)
-	}
 	f.Profile.Arrivals = max(0.02, f.Profile.Arrivals*speed)
-	if c.class == "crash-loop" {
-		d.Unserved = f.Replicas == 1 // the other one serves
-	}
+	d.Unserved = d.Unserved && (c.class != "crash-loop" || f.Replicas == 1) // the other one serves
 	if r.IntN(3) == 0 {
 		faults = append(faults, beside(r, f.Replicas)...)
 	}
@@ -88,7 +77,7 @@ func New(seed uint64) Draw {
 		faults = append(faults, mild(r, f.Replicas))
 	}
 	f.SeesProcesses = !d.Options.WithoutGPUs && d.Options.DCGM == nil && r.IntN(2) == 0 // as root on a host, or by hostPID
-	if c.class == "crowded-gpu" && !f.SeesProcesses {                                   // whose processes use the GPU cannot be seen
+	if c.hidden(f, d.Options) {
 		d.Want = append(slices.Clone(d.Want), rules.Engine)
 	}
 	mix(r, &f.Profile.Load)
@@ -212,6 +201,19 @@ type cause struct {
 	want     []rules.Branch
 	unserved bool
 	draw     func(r *rand.Rand, f *world.Fleet) []incident.Fault
+}
+
+// hidden reports whether only a slow or a dead engine can be seen of a cause.
+func (c cause) hidden(f world.Fleet, o play.Options) bool {
+	switch c.class {
+	case "unlicensed": // its field is not among dcgm-exporter's defaults
+		return o.WithoutGPUs || o.DCGM != nil
+	case "bad-release": // no version of its engine is on Dynamo's page
+		return f.Runtimes[0] == metrics.Dynamo
+	case "crowded-gpu":
+		return !f.SeesProcesses
+	}
+	return o.WithoutGPUs && slices.Contains(c.want, rules.Hardware)
 }
 
 // causes lists the causes that are drawn.
