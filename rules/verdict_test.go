@@ -34,6 +34,7 @@ type replica struct {
 	throttled, ecc, busy          float64 // of its GPU
 	others                        float64 // share of its GPU's time that other processes use
 	warm                          bool
+	unserved                      float64 // requests per minute that clients give up before the first token
 	condition                     string  // of its GPU, for which it must leave service
 	lost, pinned                  float64 // KV transfers, of requests; host memory
 	adapters                      float64 // that requests ask for, of which four fit
@@ -180,7 +181,7 @@ func (r *replica) emitAs(model, pod string, emit rulesim.Emit) {
 	if !r.silent {
 		counter(metrics.Requests, "", r.requests*r.fails, engine, metrics.LabelOutcome, string(metrics.OutcomeError))
 	}
-	counter(metrics.Requests, "", r.requests*r.left, engine, metrics.LabelOutcome, string(metrics.OutcomeAbort))
+	counter(metrics.Requests, "", r.requests*r.left+r.unserved, engine, metrics.LabelOutcome, string(metrics.OutcomeAbort))
 }
 
 // TestVerdict breaks one thing in three replicas, or in one, and burns a budget. The page's first line must name it. With
@@ -235,6 +236,7 @@ func TestVerdict(t *testing.T) {
 		{"queueing. More requests wait (30) than run.", slo.TTFT, true, func(r *replica) {
 			r.started, r.waiting, r.warm, r.queue = onset, 30, true, 0.2
 		}},
+		{"engine. 25% of requests get no token, although none waits.", slo.TTFT, true, func(r *replica) { r.unserved = 600 }},
 		{"engine. p1 restarted 3 times within six hours.", slo.TTFT, true, func(r *replica) {
 			r.started, r.crashes, r.waiting,
 				r.queue = onset, 5, 30, 0.24
