@@ -128,7 +128,7 @@ func rolledOut(flags ...string) func(context.Context, *Stage) error {
 
 // plays are the incidents, and the situations in which nobody is to be paged.
 func plays() []Play {
-	return slices.Concat(alone(), harmless(), behindGateway(), afterStart(), otherGateways(), outOfSight(), ramps())
+	return slices.Concat(alone(), harmless(), behindGateway(), refusing(), afterStart(), otherGateways(), outOfSight(), ramps())
 }
 
 // ramps ask how much an engine can do.
@@ -258,6 +258,30 @@ func behindGateway() []Play {
 				go s.engines[0].pause(ctx, 83*time.Millisecond, 17*time.Millisecond)
 				return nil
 			},
+		},
+		{
+			Name: "hanging-replica", Says: "the core of one of two engines stops; clients give up after 15 s", Right: []rules.Branch{rules.Engine},
+			Gateway: litellm, Load: Load{Rate: 0.4, Own: 64, Output: 20, Patience: 15 * time.Second}, Lasts: 12 * time.Minute,
+			Fault: func(_ context.Context, s *Stage) error { return s.engines[0].signal(0, syscall.SIGSTOP) },
+		},
+	}
+}
+
+// refusing are the incidents in which engines answer, and refuse what they served before.
+func refusing() []Play {
+	changed := []rules.Branch{rules.Release, rules.Routing}
+	return []Play{
+		{
+			Name: "wrong-key", Says: "two engines start one after the other with a key that LiteLLM does not know: 401", Right: changed,
+			Gateway: litellm, Load: light, Lasts: 12 * time.Minute, Fault: rolledOut("--max-num-seqs", "2", "--api-key", "another"),
+		},
+		{
+			Name: "renamed", Says: "two engines start one after the other under a name that LiteLLM does not know: 404", Right: changed,
+			Gateway: litellm, Load: light, Lasts: 12 * time.Minute, Fault: rolledOut("--max-num-seqs", "2", "--served-model-name", "another"),
+		},
+		{
+			Name: "short-context", Says: "one of two engines starts again with --max-model-len 1024, too short for the prompts: 400", Right: changed,
+			Gateway: litellm, Load: shared, Lasts: 12 * time.Minute, Fault: released("--max-num-seqs", "2", "--max-model-len", "1024"),
 		},
 	}
 }
