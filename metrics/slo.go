@@ -30,7 +30,7 @@ var (
 	SLOPeriod = SLO.gauge(Never, "llm_slo_period_seconds",
 		"Period over which an objective must hold.", with(LabelSLO))
 	SLOInfo = SLO.info("llm_slo_info",
-		"An objective, always 1. signal is what it measures, bad describes a bad event, period is its period as written in recorded series, "+
+		"An objective, always 1. signal is what it measures, bad describes a bad event as it is counted, period is its period as written in recorded series, "+
 			"severity is the highest severity of its alerts, origin is default if nobody declared it. It also has the labels from its "+
 			"configuration.",
 		with(LabelSLO, LabelSignal, LabelBad, LabelPeriod, LabelSeverity, LabelRunbook, LabelDashboard, LabelOrigin))

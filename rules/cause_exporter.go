@@ -103,10 +103,13 @@ var (
 
 // disputed returns the models for which exporters disagree about one objective for longer than a rollout takes.
 func disputed() promql.Expr {
-	words := []string{metrics.LabelSignal, metrics.LabelBad, metrics.LabelPeriod} // bad has the threshold
-	promises := promql.CountBy(modelSLO, promql.CountBy(slices.Concat(words, modelSLO),
-		saidBy(exporterSLO, promql.Vector(metrics.SLOInfo), words...)))
-	return promql.Or(above(promql.Stddev(modelSLO, saidBy(exporterSLO, promql.Vector(metrics.SLOObjective))), 0), above(promises, 1))
+	words := []string{metrics.LabelSignal, metrics.LabelBad, metrics.LabelPeriod}
+	info := promql.Call("label_replace", promql.Vector(metrics.SLOInfo), promql.Str(metrics.LabelBad), promql.Str("$1"),
+		promql.Str(metrics.LabelBad), promql.Str("([^0-9]*).*")) // the threshold that counts depends on the engine
+	promises := promql.CountBy(modelSLO, promql.CountBy(slices.Concat(words, modelSLO), saidBy(exporterSLO, info, words...)))
+	differ := func(e promql.Expr) promql.Expr { return above(promql.Stddev(modelSLO, saidBy(exporterSLO, e)), 0) }
+	return promql.Or(differ(promql.Vector(metrics.SLOObjective)), differ(promql.Vector(metrics.SLOThreshold,
+		promql.Eq(metrics.LabelKind, "requested"))), above(promises, 1))
 }
 
 // exporterAlerts returns the alerts on the exporter's own scrape.

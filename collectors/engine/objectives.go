@@ -339,7 +339,7 @@ func objectiveLines(objectives []slo.Objective, snapshots []*snapshot) *snapshot
 		}
 		info := []metrics.Label{
 			label(metrics.LabelSLO, o.Name), label(metrics.LabelSignal, string(o.Signal)),
-			label(metrics.LabelBad, o.Miss()), label(metrics.LabelPeriod, o.Period.String()),
+			label(metrics.LabelBad, asCounted(o, snapshots).Miss()), label(metrics.LabelPeriod, o.Period.String()),
 			label(metrics.LabelSeverity, o.Severity.String()), label(metrics.LabelRunbook, o.Runbook),
 			label(metrics.LabelDashboard, o.Dashboard), label(metrics.LabelOrigin, origin),
 		}
@@ -349,6 +349,22 @@ func objectiveLines(objectives []slo.Objective, snapshots []*snapshot) *snapshot
 		s.append(metrics.SLOInfo, series(metrics.SLOInfo, info...), 1)
 	}
 	return s
+}
+
+// asCounted returns an objective with the threshold at which its events are counted, if that is the same for all engines.
+func asCounted(o slo.Objective, snapshots []*snapshot) slo.Objective {
+	var bounds []float64
+	for _, s := range snapshots {
+		for _, e := range s.effective {
+			if e.slo == o.Name && !slices.Contains(bounds, e.bound) {
+				bounds = append(bounds, e.bound)
+			}
+		}
+	}
+	if len(bounds) == 1 {
+		o.Threshold = slo.Duration(time.Duration(math.Round(1000*bounds[0])) * time.Millisecond)
+	}
+	return o
 }
 
 // used returns the bounds at which objectives count on a histogram.

@@ -68,6 +68,17 @@ func TestLatencyIsCountedAtTheEnginesOwnBound(t *testing.T) {
 	counted(t, objectives, "vllm/v0.19.0-dp2-spec.prom").want(t, `llm_slo_may_be_absent{slo="ttft"}`, 1)
 }
 
+// A page that says 500ms and counts from 400 ms wakes somebody for what it does not say.
+func TestWordsNameTheThresholdThatCounts(t *testing.T) {
+	objectives := []slo.Objective{objective(t, "ttft", slo.TTFT, "500ms", "99%")}
+	info := func(bad string) string {
+		return `llm_slo_info{slo="ttft",bad="first tokens take longer than ` + bad + `"}`
+	}
+	counted(t, objectives, "sglang/v0.5.17-streaming.prom").want(t, info("400ms"), 1)
+	counted(t, objectives, "vllm/v0.19.0-dp2-spec.prom").want(t, info("500ms"), 1)
+	counted(t, objectives, "vllm/v0.19.0-dp2-spec.prom", "sglang/v0.5.17-streaming.prom").want(t, info("500ms"), 1) // one series for both
+}
+
 // TestDecodeObjectiveWithoutTimesBetweenTokens: TensorRT-LLM reports a mean per request only.
 func TestDecodeObjectiveWithoutTimesBetweenTokens(t *testing.T) {
 	s := counted(t, []slo.Objective{objective(t, "itl", slo.ITL, "50ms", "99%")}, "trtllm/v1.3.0-full.prom", "vllm/v0.11.2.prom",
