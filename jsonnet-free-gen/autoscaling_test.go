@@ -38,6 +38,7 @@ func TestAutoscalingSignals(t *testing.T) {
 			series("llm_engine_kv_cache_usage_ratio", load.kv)
 			series("llm_engine_info", 1, "version", "1")
 			series("llm_engine_requests_running", 3)
+			series("llm_engine_requests_arrived_total", 600*minutes)
 			series("llm_engine_stages_total", 600*minutes, "stage", "first_token")
 			if now.Before(end.Add(-30 * time.Minute)) { // then exporters restart
 				series("llm_engine_capacity_requests_per_second", 4, "slo", "ttft", "kind", "low") // of 20 that arrive

@@ -63,7 +63,7 @@ var (
 		"Steps of the engine, each a forward pass of the model over a batch. Does not grow while the engine is idle or stuck.", EngineLabels)
 	Requests = Engine.counter("llm_engine_requests_total",
 		"Requests that ended, by outcome: stop, length, repetition, success (the engine names no reason), abort, invalid, rejected, error "+
-			"or unknown.",
+			"or unknown. Refusals by a server that suddenly answers none are rejected, not invalid.",
 		EngineLabels, with(LabelOutcome))
 	Preemptions = Engine.counter("llm_engine_preemptions_total",
 		"Running requests that lost their KV cache and have to be recomputed (vLLM: preempted, SGLang: retracted).", EngineLabels)
@@ -232,10 +232,21 @@ var (
 			"engine without requests makes none, "+
 			"either, and one whose clients have all left may report their requests until its next step. 0 in its first five minutes. Absent "+
 			"until the exporter has read the metrics page twice.", EngineLabels).experimental()
-	EngineWarm = Target.gauge(Never, "llm_engine_warm",
-		"Whether the engine, since it started or the exporter did, has given ten answers and then let no request wait for a minute (1). "+
-			"Later, its start is not why requests wait. Absent if the metrics page does not report waiting requests and answers.",
+	RequestsArrived = Target.counter("llm_engine_requests_arrived_total",
+		"Requests that arrived since the exporter first read the engine: those that ended, run or wait. Requests that the engine refuses as "+
+			"invalid are left out. Where an engine does not count ends, first tokens stand for them. Absent where it counts neither.",
 		EngineLabels).experimental()
+	RequestsWithoutToken = Target.counter("llm_engine_requests_without_token_total",
+		"Requests that ended well or were given up and had no first token, at least, since the exporter first read the engine. Absent where an "+
+			"engine does not count both its ends and first tokens.", EngineLabels).experimental()
+	EngineUnscheduled = Target.gauge(Max, "llm_engine_unscheduled_seconds",
+		"How much longer first tokens took in the last two minutes than requests were in the engine's scheduler, in the mean: time in its server, "+
+			"or while its core stood still. Absent with fewer than ten first tokens, and where an engine does not report its queue and "+
+			"prefill.", EngineLabels).experimental()
+	EngineCold = Target.gauge(Never, "llm_engine_cold",
+		"Whether the start of the engine, at most 15 minutes ago, is why requests wait or waited within five minutes (1). 0 if none did since "+
+			"it had given ten answers and then, for a minute, let no request wait. Absent if the metrics page does not report its start, "+
+			"waiting requests and answers.", EngineLabels).experimental()
 	EngineSlowdown = Target.gauge(Max, "llm_engine_slowdown_ratio",
 		"Duration of the steps of the last 30 seconds, as a multiple of the usual duration at the same load, which the exporter has learnt. "+
 			"Absent in its first ten minutes, while the engine has little work, and at loads that it has not seen.", EngineLabels).experimental()

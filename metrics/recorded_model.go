@@ -148,9 +148,6 @@ var (
 	RecordedOnFailedGPU = recorded(Never, "replica:llm_engine_on_failed_gpu:last1h",
 		"A replica that runs, or ran within the last hour, on a GPU that is lost or reported an XID that pages. Kept for longer while its "+
 			"model suffers.", ReplicaLabels, with(LabelGPUUUID))
-	RecordedColdStart = recorded(Never, "replica:llm_engine_cold_start:value",
-		"Evidence that requests waited at an engine younger than 15 minutes: the number that wait or, if none waits, the share of queue "+
-			"time in the time to the first token.", ReplicaLabels)
 	RecordedLeftGPU = recorded(Never, "replica:llm_engine_left_gpu:ratio",
 		"Share of a replica's model in GPU memory, if it is below 1 and was higher by at least a quarter within the last week.", ReplicaLabels)
 	RecordedFullTier = recorded(Never, "replica:llm_engine_kv_tier_full:ratio",

@@ -59,6 +59,7 @@ func (h *held) scrape(now time.Time, emit rulesim.Emit) {
 		of(metrics.RequestsRunning, 2*each)
 		of(metrics.RequestsWaiting, 0)
 		of(metrics.Requests, h.ended[i], metrics.LabelOutcome, string(metrics.OutcomeStop))
+		of(metrics.RequestsArrived, h.ended[i])
 		of(metrics.Stages, h.ended[i], metrics.LabelStage, metrics.StageFirstToken)
 		if !r.unknown {
 			of(metrics.EngineCapacity, 5, metrics.LabelSLO, "ttft", metrics.LabelKind, "low")

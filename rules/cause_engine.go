@@ -341,15 +341,9 @@ func missed() promql.Expr {
 	return model
 }
 
-// startedCold returns each young engine with waiting requests. A queue that is gone before the next scrape still shows in
-// the queue time. The queue's share of the time is no evidence, because it is as high on an idle engine. Once an engine is
-// warm, its start is not why requests wait.
+// startedCold returns each engine whose start explains that requests wait.
 func startedCold() promql.Expr {
-	waits := above(promql.Sum(replicaLabels, promql.Vector(metrics.RequestsWaiting)), 0)
-	warm := promql.Equal(promql.Min(replicaLabels, promql.Vector(metrics.EngineWarm)), promql.Num(1))
-	return promql.And(
-		promql.Unless(promql.Or(waits, above(mean(metrics.QueueTime, replicaLabels, 5*minute), 0.5)), promql.And(waits, warm)),
-		younger(coldFor), promql.On(pageLabels...))
+	return promql.Equal(promql.Max(replicaLabels, promql.Vector(metrics.EngineCold)), promql.Num(1))
 }
 
 // coldFor is how long an engine that has started may compile kernels and fill caches.

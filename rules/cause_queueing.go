@@ -49,25 +49,23 @@ func givenUp() promql.Expr {
 		above(dayBefore("aborted_before"), 1./3))
 }
 
-// withoutToken returns the share of each model's requests that were given up before their first token within ten minutes,
-// while others were served and none waited: a rank, or one of the engines, hangs. The share must exceed a hundredth and
-// twice the share that clients gave up the day before, or as usual. Requests that ended had a first token or were given up, but for
-// those that ran when the window began and no longer do. Engines that do not count first tokens are left out.
+// tokenless returns the share of requests that ended without a first token within ten minutes, though well or given up.
+func tokenless(by []string) promql.Expr {
+	ended := promql.Vector(metrics.Requests, promql.NotRe(metrics.LabelOutcome,
+		slo.FailedOutcomes+"|"+string(metrics.OutcomeInvalid+"|"+metrics.OutcomeUnknown)))
+	without := promql.Sum(by, promql.Rate(promql.Vector(metrics.RequestsWithoutToken), causeWindow))
+	return promql.Div(promql.Ge(without, promql.Num((slo.MinBadEvents-0.5)/causeWindow.Seconds())),
+		promql.Sum(by, promql.Rate(ended, causeWindow)))
+}
+
+// withoutToken returns the share of each model's requests that were given up before their first token, while others were
+// served and none waited: a rank, or one of the engines, hangs. The share must exceed a hundredth and twice the share that
+// clients gave up the day before, or as usual.
 func withoutToken() promql.Expr {
-	first := func(window time.Duration) promql.Expr {
-		return promql.Sum(replicaLabels, promql.Rate(promql.CountOf(metrics.TimeToFirstToken), window))
-	}
-	counts := func(e promql.Expr) promql.Expr { return promql.And(promql.Sum(replicaLabels, e), first(causeWindow)) }
-	ended := counts(promql.Rate(promql.Vector(metrics.Requests, promql.NotRe(metrics.LabelOutcome,
-		slo.FailedOutcomes+"|"+string(metrics.OutcomeInvalid+"|"+metrics.OutcomeUnknown))), causeWindow))
-	running := promql.Vector(metrics.RequestsRunning)
-	more := promql.Sum(modelLabels, counts(promql.Sub(running, promql.Offset(running, causeWindow))))
-	without := promql.Add(promql.Sum(modelLabels, promql.Sub(ended, first(causeWindow))), times(1/causeWindow.Seconds(), more))
-	enough := promql.Num((slo.MinBadEvents - 0.5) / causeWindow.Seconds())
-	share := above(promql.Div(promql.Ge(without, enough), promql.Sum(modelLabels, ended)), 0.01)
+	served := promql.Sum(modelLabels, promql.Rate(promql.CountOf(metrics.TimeToFirstToken), pageWindow))
 	waited := promql.Sum(modelLabels, promql.Over("max_over_time", promql.Vector(metrics.RequestsWaiting), causeWindow))
-	return promql.Unless(both(promql.Gt(share, times(2, promql.Or(dayBefore("aborted_before"), usual("aborted")))),
-		above(promql.Sum(modelLabels, first(pageWindow)), 0)), above(waited, 0))
+	usually := promql.Or(dayBefore("aborted_before"), usual("aborted"))
+	return promql.Unless(both(promql.Gt(above(now("without_token"), 0.01), times(2, usually)), above(served, 0)), above(waited, 0))
 }
 
 // behindStandstill returns withoutToken for models with a rank or an engine that makes no progress. A balancer that sends
@@ -90,7 +88,7 @@ func heldBack(window time.Duration) promql.Expr {
 	fewer := promql.Lt(promql.Sum(replicaLabels, promql.Over("avg_over_time", promql.Vector(metrics.RequestsRunning), window)),
 		times(0.5, promql.Max(modelLabels, promql.Over("max_over_time", promql.Vector(metrics.RequestsRunning), 6*hour))),
 		promql.On(modelLabels...).ManyToOne())
-	cold := promql.Unless(promql.Vector(metrics.RecordedColdStart),
+	cold := promql.Unless(startedCold(),
 		above(mostly(metrics.RequestsWaitingByReason, promql.Re(metrics.LabelReason, "deferred|kv_transfer")), 0))
 	return promql.Unless(both(promql.Call("ceil", above(mostly(metrics.RequestsWaiting), 0)), room, fewer),
 		promql.Or(cold, promql.And(promql.Sum(replicaLabels, promql.Vector(metrics.RequestsWaiting)),

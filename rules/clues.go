@@ -244,7 +244,7 @@ func requestClues() []Clue {
 			Branch: Engine, Name: "cold_start", Runbook: "BranchColdStart", Delays: AnyToken, Unit: Count,
 			Says: "{engine} started minutes ago, and requests waited",
 			// a start excuses no load under which requests still wait, no cache and no adapters
-			Query: promql.Unless(promql.Vector(metrics.RecordedColdStart),
+			Query: promql.Unless(startedCold(),
 				promql.Or(promql.Or(both(above(waiting(), 0), above(against("arrivals"), 1.3)), promql.Vector(metrics.RecordedFullCache)),
 					promql.CountBy(modelLabels, swapping())),
 				promql.On(modelLabels...)),
@@ -272,6 +272,11 @@ func engineClues() []Clue {
 			Says: "Each token takes {value} times as long as the load explains",
 			Query: promql.Or(above(learntSlowdown(), 1.5), promql.Unless(promql.Unless(above(against("token_time"), 1.5), moreWork()),
 				learntSlowdown())),
+		},
+		{
+			Branch: Engine, Name: "unscheduled", Runbook: "BranchHostBound", Delays: FirstToken, Unit: Seconds,
+			Says:  "First tokens take {value} longer at {engine} than its queue and prefill",
+			Query: one(unscheduled()),
 		},
 		{
 			Branch: Behaviour, Name: "outputs_grew", Runbook: "BranchLongerOutputs", Delays: AnyToken, Unit: Decimal,
@@ -315,8 +320,8 @@ func engineClues() []Clue {
 		},
 		{
 			Branch: Engine, Name: "no_token", Runbook: "LLMEngineStalled", Delays: AnyRequest, Unit: Share,
-			Says:  "{value} of requests get no token, although none waits",
-			Query: promql.Vector(metrics.RecordedWithoutToken),
+			Says:  "{value} of requests at {engine} get no token, although none waits",
+			Query: one(promql.And(tokenless(replicaLabels), promql.Vector(metrics.RecordedWithoutToken), promql.On(modelLabels...))),
 		},
 		{
 			Branch: Engine, Name: "probe_unanswered", Runbook: "LLMProbeFailing", Unit: Count, Says: "No synthetic request to {engine} is answered",
@@ -384,19 +389,9 @@ func ofFact(record *metrics.Family, fact string) promql.Expr {
 	return promql.Max(modelLabels, promql.Vector(record, promql.Either(metrics.LabelFact, fact)))
 }
 
-// arrivals returns how many requests arrive at each model per second. Each request counts once: as an ended request, with
-// any outcome, or as growth in the number of running and waiting requests. Requests that the engine rejects as invalid
-// are no work. Where no requests are counted, first tokens represent their ends. An engine without either counts no
-// arrivals, because a queue alone grows by slow steps, too.
+// arrivals returns how many requests arrive at each model per second.
 func arrivals(window time.Duration) promql.Expr {
-	of := func(x promql.Expr) promql.Expr { return promql.Sum(modelLabels, x) }
-	ended := promql.Or(
-		of(promql.Rate(promql.Vector(metrics.Requests, promql.Ne(metrics.LabelOutcome, string(metrics.OutcomeInvalid))), window)),
-		of(promql.Rate(promql.CountOf(metrics.TimeToFirstToken), window)))
-	growth := func(f *metrics.Family) promql.Expr { return promql.Over("deriv", promql.Vector(f), window) }
-	none := times(0, promql.Vector(metrics.EngineInfo)) // where an engine reports neither
-	inside := of(promql.Or(labelled(growth(metrics.RequestsRunning), metrics.LabelReason, "running"), growth(metrics.RequestsWaiting), none))
-	return promql.Call("clamp_min", promql.Add(ended, inside), promql.Num(0))
+	return promql.Sum(modelLabels, promql.Rate(promql.Vector(metrics.RequestsArrived), window))
 }
 
 // computed returns how many tokens the engines of each model compute per second: generated tokens, and prompt tokens that
@@ -428,6 +423,13 @@ func tokenTime() promql.Expr {
 		return promql.Vector(meanIn(window), ofStage(metrics.StageNextToken))
 	}
 	return promql.Or(in(minute), in(recentWindow), in(pageWindow))
+}
+
+// unscheduled returns how many seconds longer first tokens take than the scheduler of their replica explains, where that is
+// most of the time.
+func unscheduled() promql.Expr {
+	return promql.Gt(above(promql.Max(replicaLabels, promql.Vector(metrics.EngineUnscheduled)), 0.1),
+		times(0.5, mean(metrics.TimeToFirstToken, replicaLabels, recentWindow)))
 }
 
 // learntSlowdown returns how many times as long as usual at the same load the steps of each model take, where its

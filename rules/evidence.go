@@ -245,6 +245,7 @@ func facts() []Fact {
 			modelLabels, day, hour)},
 		{"limited", Share, "Requests at the output limit", limited(pageWindow, 0), limited(day, hour)},
 		{"aborted", Share, "Requests given up", aborted(modelLabels, pageWindow, 0), aborted(modelLabels, day, hour)},
+		{"without_token", Share, "Requests that ended without a token", tokenless(modelLabels), nil},
 
 		{"preemptions", Count, "Preemptions per minute", minutely(metrics.Preemptions), nil},
 		{"kv_transfers_failed", Count, "KV transfers failed per minute", minutely(metrics.KVTransferFailures), nil},

@@ -29,27 +29,6 @@ func TestTheDayBeforeOfAYoungModel(t *testing.T) {
 	}
 }
 
-// TestAQueueAloneShowsNoArrivals checks an engine that counts neither requests nor first tokens, as llama.cpp does. Its
-// queue grows, which slow steps cause as well as more requests.
-func TestAQueueAloneShowsNoArrivals(t *testing.T) {
-	sim := newSim(t, rules.Groups(rules.Options{})...)
-	engine := []string{metrics.LabelModel, "m", metrics.LabelServer, "p1:8000"}
-	if err := sim.Run(rulesim.Epoch, rulesim.Epoch.Add(time.Hour), scrapeEvery, func(now time.Time, emit rulesim.Emit) {
-		emit(series(metrics.EngineInfo.Name, engine...), 1)
-		emit(series(metrics.RequestsRunning.Name, engine...), 8)
-		emit(series(metrics.RequestsWaiting.Name, engine...), now.Sub(rulesim.Epoch).Minutes())
-	}); err != nil {
-		t.Fatal(err)
-	}
-	found, err := sim.Query(metrics.RecordedEvidence.Name+`{fact="arrivals"}`, rulesim.Epoch.Add(time.Hour))
-	if err != nil || len(found) > 0 {
-		t.Errorf("%v (%v), want no arrivals", found, err)
-	}
-	if running := one(t, sim, metrics.RecordedEvidence.Name+`{fact="running"}`, rulesim.Epoch.Add(time.Hour)); running != 8 {
-		t.Errorf("%g requests run, want 8", running)
-	}
-}
-
 // TestProbesDoNotTurnAShareNegative checks the share of requests that ran into the output limit for a young model with
 // probes, which ask for a few tokens. None of the users' requests did.
 func TestProbesDoNotTurnAShareNegative(t *testing.T) {

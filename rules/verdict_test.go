@@ -34,6 +34,8 @@ type replica struct {
 	throttled, ecc, busy          float64 // of its GPU
 	others                        float64 // share of its GPU's time that other processes use
 	warm                          bool
+	inside                        float64 // requests that ran or waited at the last reading
+	unscheduled                   float64 // seconds to the first token outside the scheduler
 	unserved                      float64 // requests per minute that clients give up before the first token
 	condition                     string  // of its GPU, for which it must leave service
 	lost, pinned                  float64 // KV transfers, of requests; host memory
@@ -54,7 +56,7 @@ func well() *replica {
 	return &replica{
 		version: "1", started: -day, requests: 600, itl: 0.02, output: 10, ttft: 0.3, queue: 0.03, prefill: 0.06, prompt: 900,
 		running: 6, kv: 0.2, busy: 0.95,
-		hits: 0.6, accepted: 0.7, cut: 0.05, totals: map[string]float64{},
+		hits: 0.6, accepted: 0.7, cut: 0.05, inside: 6, totals: map[string]float64{},
 	}
 }
 
@@ -128,7 +130,8 @@ func (r *replica) emitAs(model, pod string, emit rulesim.Emit) {
 	gauge(metrics.GPUUtilization, r.busy, gpu)
 	gauge(metrics.EngineGPUInfo, 1, engine, gpu...)
 	gauge(metrics.EngineGPUOthers, r.others, engine, gpu...)
-	gauge(metrics.EngineWarm, metrics.Bool(r.warm), engine)
+	cold := time.Duration(r.age)*time.Minute-r.started <= 15*time.Minute
+	gauge(metrics.EngineCold, metrics.Bool(cold && r.waiting > 0 && !r.warm), engine)
 	if r.evicted || r.unread {
 		return
 	}
@@ -157,6 +160,14 @@ func (r *replica) emitAs(model, pod string, emit rulesim.Emit) {
 	if !r.frontend {
 		gauge(metrics.RequestsWaiting, r.waiting, engine)
 	}
+	inside := r.running
+	if !r.frontend {
+		inside += r.waiting
+	}
+	counter(metrics.RequestsWithoutToken, "", r.unserved, engine)
+	gauge(metrics.EngineUnscheduled, r.unscheduled, engine)
+	counter(metrics.RequestsArrived, "", max(0, r.requests+r.unserved+inside-r.inside), engine)
+	r.inside = inside
 	gauge(metrics.KVCacheUsage, r.kv, engine)
 	if r.adapters > 0 {
 		gauge(metrics.LoraSlots, 4, engine)
@@ -236,7 +247,10 @@ func TestVerdict(t *testing.T) {
 		{"queueing. More requests wait (30) than run.", slo.TTFT, true, func(r *replica) {
 			r.started, r.waiting, r.warm, r.queue = onset, 30, true, 0.2
 		}},
-		{"engine. 25% of requests get no token, although none waits.", slo.TTFT, true, func(r *replica) { r.unserved = 600 }},
+		{"engine. 50% of requests at p1 get no token, although none waits.", slo.TTFT, true, func(r *replica) { r.unserved = 600 }},
+		{"engine. First tokens take 1.5s longer at p1 than its queue and prefill.", slo.TTFT, true, func(r *replica) {
+			r.ttft, r.unscheduled = 1.8, 1.5
+		}},
 		{"engine. p1 restarted 3 times within six hours.", slo.TTFT, true, func(r *replica) {
 			r.started, r.crashes, r.waiting,
 				r.queue = onset, 5, 30, 0.24

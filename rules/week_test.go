@@ -174,6 +174,7 @@ func (w *week) arrive(f *deployment, r job) {
 		r.outcome = metrics.OutcomeStop
 	}
 	a.waiting = append(a.waiting, &r)
+	a.add("arrived", 1)
 }
 
 // step advances the week by the tick that ends at to.
@@ -493,6 +494,7 @@ func (e *engine) emit(at time.Duration, emit rulesim.Emit) {
 		show(of, "", sum, e.ranked, metrics.LabelStage, stage)
 	}
 	if e.kind != countsNo {
+		show(metrics.RequestsArrived, "", c["arrived"], e.ranked)
 		for _, o := range []metrics.Outcome{metrics.OutcomeStop, metrics.OutcomeLength, metrics.OutcomeAbort, metrics.OutcomeError} {
 			show(metrics.Requests, "", c["ended/"+string(o)], e.ranked, metrics.LabelOutcome, string(o))
 		}

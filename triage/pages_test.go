@@ -323,7 +323,7 @@ func TestNotSeen(t *testing.T) {
 		rules.Hardware: "no GPU was read",
 		rules.Routing:  "no other replica was read; no gateway was read",
 		rules.Release:  "two readings cannot show it",
-		rules.Engine:   "two readings cannot show it; no GPU was read; no synthetic requests are sent; nothing reports llm_engine_slowdown_ratio",
+		rules.Engine:   "two readings cannot show it; no GPU was read; no synthetic requests are sent; nothing reports llm_engine_slowdown_ratio, llm_engine_unscheduled_seconds",
 	} {
 		if out, not := why(v, branch); out != "" || not != want {
 			t.Errorf("%s: ruled out %q, not seen %q, want %q", branch, out, not, want)
@@ -492,6 +492,19 @@ func TestLoadAfterAStart(t *testing.T) {
 		if v.Branch == rules.Queueing != warm {
 			t.Errorf("warm %t: %s %q, also %+v", warm, v.Branch, v.Says, v.Also)
 		}
+	}
+}
+
+// TestPausesOfTheCore checks pages of a vLLM whose core stands still for 18 s every two minutes. No request waits at a reading, and steps are as
+// fast as ever.
+func TestPausesOfTheCore(t *testing.T) {
+	h := newHost(t, 1)
+	h.clock = time.Unix(1795858163, 0)
+	before := h.read(h.clock, captured(t, "vllm-0.32-pauses"))
+	h.clock = h.clock.Add(151 * time.Second)
+	v := verdicts(t, before, h.read(h.clock, captured(t, "vllm-0.32-pauses-151s")))[0]
+	if v.Branch != rules.Engine || !strings.Contains(v.Says, "longer at") {
+		t.Errorf("%s %q, want that first tokens take longer at the engine than its queue and prefill", v.Branch, v.Says)
 	}
 }
 

@@ -245,7 +245,7 @@ func (c *compiler) histogramLines(d *Dialect, to *metrics.Family, out [outLabels
 	}
 	c.serves(to, count)
 	if !group[0].madeUp {
-		c.works(to, out, "", line{family: to, terms: count, recipe: plain})
+		c.works(to, out, "", line{family: to, text: c.text(to.Name+"_count", out), terms: count, recipe: plain})
 	}
 	scale, counts := group[0].row.Scale, &recipe{from: sourcesOf(group)}
 	h := histogram{family: to, out: out, count: count, madeUp: group[0].madeUp, perStep: group[0].row.PerStep}
@@ -280,10 +280,8 @@ func (c *compiler) histogramLines(d *Dialect, to *metrics.Family, out [outLabels
 	if total != nil {
 		sum := line{family: to, text: c.text(to.Name+"_sum", out), terms: total, recipe: &recipe{scale: scale, from: counts.from}}
 		c.add(sum)
-		switch {
-		case to == metrics.RequestDuration:
-			c.lasts(out, line{family: to, terms: count, recipe: plain}, sum)
-		case !h.madeUp:
+		c.lasts(to, out, line{family: to, terms: count, recipe: plain}, sum)
+		if !h.madeUp {
 			c.lags(to, out, h, sum)
 		}
 	}

@@ -35,9 +35,6 @@ const (
 	// brief is the patience with an engine that only counts requests that have ended, if manyDue answers are due within it and take a third
 	// of it. Even the requests of a batch that begin and end together end within it.
 	brief = 2 * time.Minute
-	// An engine is warm once it has given this many answers and, for this long, no request waited.
-	warmAfter = 10
-	warmFor   = time.Minute
 )
 
 // sight is what one reading shows of a unit. NaN means that the metrics page does not report it.
@@ -49,13 +46,27 @@ type sight struct {
 	bad      float64   // answers that ended badly
 	load     float64   // requests that run or wait, as the scheduler reports
 	waits    float64   // those that wait
-	held     float64   // requests that the server holds, or open files
-	files    bool      // held counts open files
-	answered float64   // good answers of the server
-	ends     float64   // requests whose duration is known
-	took     float64   // their durations, seconds
+	more     more
+	held     float64  // requests that the server holds, or open files
+	files    bool     // held counts open files
+	answered float64  // good answers of the server
+	request  duration // of requests that have ended
+	queue    duration // their time in the queue, and that of their prefill
+	prefill  duration
+	first    duration // until the first token
 	asleep   bool
 	young    bool // started, or came back, a short time ago
+}
+
+// duration is how many requests a duration is known of, and the sum in seconds.
+type duration struct{ count, sum float64 }
+
+// since returns the mean since an earlier reading; 0 if no request was counted.
+func (d duration) since(before duration) float64 {
+	if d.count <= before.count {
+		return 0
+	}
+	return (d.sum - before.sum) / (d.count - before.count)
 }
 
 // see reads a unit from the metrics page.
@@ -68,9 +79,12 @@ func (t *target) see(u *unit, now time.Time) sight {
 		}
 		return v
 	}
+	of := func(f *metrics.Family) duration { return duration{add(u.times[f].count), add(u.times[f].sum)} }
 	r := sight{
 		at: now, start: math.NaN(), held: math.NaN(), answered: math.NaN(), asleep: t.plan.sleeping(t.values),
-		good: add(u.good), bad: add(u.bad), load: add(u.load), waits: add(u.waits), ends: add(u.ends), took: add(u.took),
+		good: add(u.good), bad: add(u.bad), load: add(u.load), waits: add(u.waits),
+		request: of(metrics.RequestDuration), queue: of(metrics.QueueTime), prefill: of(metrics.PrefillTime),
+		first: of(metrics.TimeToFirstToken),
 	}
 	for i := range u.moves {
 		r.moves = append(r.moves, u.moves[i].eval(t.values))
@@ -116,24 +130,9 @@ type past struct {
 	certain time.Time // since when it has certainly made no progress; zero if it has
 
 	warmth
+	unseen
+	numbers
 	hour [parts]part
-}
-
-// warmth holds whether an engine has become warm since its start.
-type warmth struct {
-	calm time.Time // since when no request has waited
-	warm bool
-}
-
-// feel records a reading.
-func (w *warmth) feel(r sight) {
-	switch {
-	case r.waits > 0 || r.good < warmAfter:
-		w.calm = time.Time{}
-	case w.calm.IsZero():
-		w.calm = r.at
-	}
-	w.warm = w.warm || !w.calm.IsZero() && r.at.Sub(w.calm) >= warmFor
 }
 
 // part is a part of the last hour, by its number since 1970.
@@ -160,7 +159,9 @@ func (t *target) observe(s *snapshot) {
 			p = &past{}
 		}
 		known[u.progress] = p
-		p.see(u, t.see(u, now))
+		r := t.see(u, now)
+		r.more = p.read(u, t.values)
+		p.see(u, r)
 	}
 	t.pasts = known
 	t.remembers(s, known)
@@ -180,8 +181,25 @@ func (t *target) remembers(s *snapshot, known map[string]*past) {
 		s.append(metrics.MetricSourceInfo, t.plan.inFlight, 1)
 	}
 	for i := range t.plan.units {
-		if u := &t.plan.units[i]; len(u.waits) > 0 && len(u.good) > 0 {
-			s.append(metrics.EngineWarm, u.warm, metrics.Bool(known[u.progress].warm))
+		if u := &t.plan.units[i]; u.arrived != "" {
+			s.append(metrics.RequestsArrived, u.arrived, known[u.progress].arrivals.total)
+		}
+	}
+	for i := range t.plan.units {
+		if u := &t.plan.units[i]; u.tokenless != "" {
+			s.append(metrics.RequestsWithoutToken, u.tokenless, known[u.progress].tokenless.ended)
+		}
+	}
+	for i := range t.plan.units {
+		u := &t.plan.units[i]
+		if seconds, ok := known[u.progress].unseen.seconds(); ok && u.unseen != "" {
+			s.append(metrics.EngineUnscheduled, u.unseen, seconds)
+		}
+	}
+	for i := range t.plan.units {
+		u := &t.plan.units[i]
+		if p := known[u.progress]; len(u.waits) > 0 && len(u.good) > 0 && !math.IsNaN(p.last.start) {
+			s.append(metrics.EngineCold, u.cold, metrics.Bool(p.cold(p.last)))
 		}
 	}
 	for i := range t.plan.units {
@@ -243,18 +261,20 @@ func (p *past) see(u *unit, r sight) {
 		restarted = counter && u.moves[i].fold == nil && v < before
 		moved = v > before || v < before && !counter
 	}
+	p.count(u, p.last, r, restarted)
 	switch {
 	case p.last.at.IsZero() || restarted:
-		*p = past{since: r.at, moved: r.at, least: r.held, pending: math.NaN()}
+		*p = past{numbers: p.numbers, since: r.at, moved: r.at, least: r.held, pending: math.NaN()}
 	case moved:
 		p.learn(r)
-		*p = past{hour: p.hour, warmth: p.warmth, since: p.since, moved: r.at, least: r.held, pending: p.pending, twice: true, seen: true}
+		*p = past{hour: p.hour, warmth: p.warmth, unseen: p.unseen, numbers: p.numbers, since: p.since, moved: r.at, least: r.held, pending: p.pending, twice: true, seen: true}
 	default:
 		p.twice, p.pending = true, math.NaN()
 		p.stand(r)
 		p.judge(u, r)
 	}
-	p.feel(r)
+	p.feel(p.last, r)
+	p.unseen.add(r)
 	if p.last = r; r.load > 0 && p.busy.IsZero() {
 		p.busy = r.at
 	}
@@ -268,8 +288,8 @@ func (p *past) learn(r sight) {
 		*now = part{number: number}
 	}
 	now.good += max(0, r.good-p.last.good)
-	now.ends += max(0, r.ends-p.last.ends)
-	now.took += max(0, r.took-p.last.took)
+	now.ends += max(0, r.request.count-p.last.request.count)
+	now.took += max(0, r.request.sum-p.last.request.sum)
 	if !r.files || math.IsNaN(r.held) {
 		return
 	}
@@ -452,7 +472,10 @@ func (p *past) inFlight() float64 {
 	case p.moved.Equal(r.at):
 		return r.load
 	}
-	return max(r.load, p.above(r))
+	if above := p.above(r); above >= newFiles { // fewer may be connections that a gateway keeps open
+		return max(r.load, above)
+	}
+	return r.load
 }
 
 // stalled returns for how many seconds the unit has certainly made no progress.

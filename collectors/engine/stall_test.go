@@ -88,6 +88,7 @@ const ofKernel = "the kernel's connections"
 func (p *played) serves(answers float64) {
 	p.add(`vllm:request_success_total{engine="0",finished_reason="stop"`, answers)
 	p.add(`http_requests_total{handler="/v1/completions",method="POST",status="2xx"}`, answers)
+	p.add(`vllm:request_params_n_count`, answers)
 	p.add(`vllm:time_to_first_token_seconds_count`, answers)
 	p.add(`vllm:generation_tokens_total`, 50*answers)
 	p.add(`vllm:iteration_tokens_total_count`, 20*answers)
@@ -306,32 +307,159 @@ func TestMemoryOfProgress(t *testing.T) {
 	p.wants(0, 0)
 }
 
-// TestWarm: an engine is warm once it has answered ten requests and then let none wait for a minute. It stays so until it restarts.
-func TestWarm(t *testing.T) {
+// TestCold checks that an engine is cold while requests wait after its start, until it has given ten answers and then let none wait
+// for a minute.
+func TestCold(t *testing.T) {
 	p := play(t, "vllm/v0.32.0-healthy.prom")
-	wants := func(warm float64) { t.Helper(); p.last.want(t, metrics.EngineWarm.Name, warm) }
+	wants := func(cold float64) { t.Helper(); p.last.want(t, metrics.EngineCold.Name, cold) }
 	const answers, waits = `vllm:request_success_total{engine="0",finished_reason="stop"`, `vllm:num_requests_waiting{`
-	p.set(`vllm:request_success_total`, 0)
-	p.set(answers, 9)
-	p.set(waits, 0)
+	p.set("process_start_time_seconds", float64(p.now.Add(-time.Hour).Unix()))
+	p.set(waits, 400)
+	p.pass(time.Minute, tick, func() { p.serves(3) })
+	wants(0) // it started long ago
+	restarts := func() {
+		p.set("process_start_time_seconds", float64(p.now.Unix()))
+		p.set("vllm:", 0)
+	}
+	restarts()
 	p.pass(3*time.Minute, tick, nil)
-	wants(0) // too few answers
-	p.add(answers, 1)
-	p.pass(45*time.Second, tick, nil)
+	wants(0) // nobody waits
+	p.set(answers, 9)
 	p.set(waits, 4)
 	p.pass(tick, tick, nil)
+	wants(1)
 	p.set(waits, 0)
-	p.pass(time.Minute, tick, func() { p.serves(3) })
-	wants(0) // a request waited
+	p.pass(4*time.Minute, tick, nil)
+	wants(1) // it still shows in what users feel
+	p.pass(time.Minute+tick, tick, nil)
+	wants(0) // too few answers prove nothing, but nobody waits any more
+	p.set(waits, 4)
 	p.pass(tick, tick, nil)
 	wants(1)
+	p.set(waits, 0)
+	p.add(answers, 1)
+	p.pass(time.Minute+tick, tick, func() { p.serves(3) })
 	p.set(waits, 400)
-	p.pass(2*time.Minute, tick, func() { p.serves(3) })
-	wants(1)
+	p.pass(4*time.Minute, tick, func() { p.serves(3) })
+	wants(0) // it was warm before these came
+	restarts()
+	p.set(answers, 9)
+	p.pass(tick, tick, nil)
+	p.add(`vllm:request_queue_time_seconds_count`, 10)
+	p.add(`vllm:request_queue_time_seconds_sum`, 4)
+	p.pass(tick, tick, nil)
+	wants(0) // a wait of 400 ms is none
+	p.add(`vllm:request_queue_time_seconds_count`, 10)
+	p.add(`vllm:request_queue_time_seconds_sum`, 6)
+	p.pass(tick, tick, nil)
+	wants(1) // a queue came and went between two readings
+}
+
+// TestIdleConnections checks that connections which a gateway keeps open are no requests: a vLLM that refused all requests had three.
+func TestIdleConnections(t *testing.T) {
+	p := play(t, "vllm/v0.32.0-healthy.prom")
+	p.shows(0, 35)
+	p.pass(10*time.Minute, tick, func() { p.serves(3) })
+	p.shows(0, 38)
+	p.pass(2*time.Minute, tick, nil)
+	p.wants(0, 0)
+	p.shows(0, 40)
+	p.pass(2*time.Minute, tick, nil)
+	p.wants(0, 5)
+}
+
+// TestArrivals checks that each request counts once, when it comes, whatever becomes of it.
+func TestArrivals(t *testing.T) {
+	const ended, running, waits = `vllm:request_success_total{engine="0",finished_reason=`, "vllm:num_requests_running", `vllm:num_requests_waiting{`
+	p := play(t, "vllm/v0.32.0-healthy.prom")
+	want := func(n float64) { t.Helper(); p.last.want(t, metrics.RequestsArrived.Name, n) }
+	p.set(running, 2)
+	p.set(waits, 0)
+	p.pass(tick, tick, nil)
+	want(0) // when they came is not known
+	p.set(running, 4)
+	p.set(waits, 5)
+	p.pass(2*tick, tick, nil)
+	want(7)
+	p.set(waits, 0)
+	p.add(ended+`"stop"`, 5)
+	p.pass(tick, tick, nil)
+	want(7) // the same requests ended
+	p.set(running, 3)
+	p.pass(tick, tick, nil)
+	p.add(ended+`"length"`, 3)
+	p.pass(tick, tick, nil)
+	want(9) // one of the three had left the gauge before
 	p.add("process_start_time_seconds", 3600)
 	p.set("vllm:", 0)
-	p.pass(10*time.Minute, tick, nil)
-	wants(0)
+	p.set(ended+`"stop"`, 6)
+	p.pass(tick, tick, nil)
+	want(15)
+	// llama.cpp counts neither ends nor first tokens. A queue alone grows by slow steps, too.
+	p = play(t, "llamacpp/b10450-loaded.prom")
+	p.pass(2*tick, tick, nil)
+	p.last.want(t, metrics.RequestsArrived.Name)
+}
+
+// TestWithoutToken checks that a request counts if it ended without a first token, and not while it may still get one.
+func TestWithoutToken(t *testing.T) {
+	const running = "vllm:num_requests_running"
+	p := play(t, "vllm/v0.32.0-healthy.prom")
+	want := func(n float64) { t.Helper(); p.last.want(t, metrics.RequestsWithoutToken.Name, n) }
+	p.set(running, 0)
+	p.pass(2*time.Minute, tick, func() { p.serves(3) })
+	want(0)
+	p.set(running, 8) // prompts are computed
+	p.pass(2*tick, tick, nil)
+	p.add("vllm:time_to_first_token_seconds_count", 8)
+	p.pass(tick, tick, nil)
+	p.set(running, 0)
+	p.add(`vllm:request_success_total{engine="0",finished_reason="stop"`, 8)
+	p.add(`vllm:request_params_n_count`, 8)
+	p.add(givesUp, 8)
+	p.pass(2*time.Minute, tick, nil)
+	want(0)
+	p.add(givesUp, 7) // without a token, and vLLM counts no end of them
+	p.pass(2*time.Minute, tick, func() { p.serves(3) })
+	want(7)
+	p.add("process_start_time_seconds", 3600)
+	p.set("vllm:", 0)
+	p.set(givesUp, 0)
+	p.pass(2*time.Minute, tick, func() { p.serves(3) })
+	want(7)
+}
+
+// TestUnscheduled checks that time to the first token is outside the scheduler only if neither its gauges nor its times explain it.
+func TestUnscheduled(t *testing.T) {
+	p := play(t, "vllm/v0.32.0-healthy.prom")
+	const running, waits = "vllm:num_requests_running", `vllm:num_requests_waiting{`
+	p.set(running, 0)
+	p.set(waits, 0)
+	later := func(firsts, seconds, queued float64) func() {
+		return func() {
+			p.add("vllm:time_to_first_token_seconds_count", firsts)
+			p.add("vllm:time_to_first_token_seconds_sum", firsts*seconds)
+			for name, each := range map[string]float64{"queue": queued, "prefill": 0.25} {
+				p.add("vllm:request_"+name+"_time_seconds_count", firsts)
+				p.add("vllm:request_"+name+"_time_seconds_sum", firsts*each)
+			}
+		}
+	}
+	wants := func(seconds ...float64) { t.Helper(); p.last.want(t, metrics.EngineUnscheduled.Name, seconds...) }
+	p.pass(compared, tick, later(3, 2, 0.25))
+	wants() // two minutes need one reading more
+	p.pass(tick, tick, later(3, 2, 0.25))
+	wants(1.5) // the core pauses
+	golden.Compare(t, "testdata/unscheduled.prom", anyPort.ReplaceAllString(keep(text(t, p.collector.Scrape(t.Context())),
+		metrics.EngineUnscheduled), "127.0.0.1:8000"))
+	p.pass(compared, tick, later(3, 2, 1.75))
+	wants(0) // a queue came and went between readings
+	p.set(waits, 7)
+	p.pass(compared, tick, later(3, 30, 0))
+	wants(0) // the queue's time is counted when requests end
+	p.set(waits, 0)
+	p.pass(compared+tick, tick, later(1, 2, 0.25))
+	wants() // too few first tokens
 }
 
 // TestHangOfSGLang: its server says what it holds while the scheduler's gauges say nothing.

@@ -44,7 +44,7 @@ func (c *standstill) readings(t *testing.T) (*target, [][]parser.SequenceValue) 
 		one := line{terms: []term{at}, recipe: plain}
 		switch one.family = metrics.Lookup(name); {
 		case name == "llm_engine_request_duration_seconds_sum":
-			build.lasts(out, line{terms: []term{{at[0] - 1}}, recipe: plain}, one)
+			build.lasts(metrics.RequestDuration, out, line{terms: []term{{at[0] - 1}}, recipe: plain}, one)
 		case name == "llm_engine_request_duration_seconds_count":
 		case one.family == nil:
 			t.Fatalf("%s is no metric", name)

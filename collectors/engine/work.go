@@ -39,24 +39,37 @@ const generates = "/v1/completions|/v1/chat/completions|/v1/messages|/v1/respons
 
 // unit is a part of an engine that works on its own: a data-parallel rank, or a model as a whole.
 type unit struct {
-	key      [outLabels]string
-	moves    []line // change when the unit makes progress; all but those of gauges never fall
-	good     []line // answers that ended well
-	bad      []line // other ends
-	load     []line // requests that run or wait, as the scheduler last said
-	waits    []line // those that wait
-	ends     []line // requests whose duration is known
-	took     []line // their durations
-	steps    bool   // whether steps are counted, tokens as they are made, tokens at all, and the KV cache shown
-	perStep  bool
-	tokens   bool
-	cache    bool
-	held     *held  // by the server for it alone; nil if the metrics page does not report it
-	inFlight string // its series
-	progress string
-	stalled  string
-	without  string
-	warm     string
+	key       [outLabels]string
+	moves     []line                     // change when the unit makes progress; all but those of gauges never fall
+	good      []line                     // answers that ended well
+	bad       []line                     // other ends
+	load      []line                     // requests that run or wait, as the scheduler last said
+	waits     []line                     // those that wait
+	requests  []finished                 // but for those that the engine refused as invalid: they are no work
+	firsts    []line                     // requests with a first token
+	times     map[*metrics.Family]timing // durations of requests
+	steps     bool                       // whether steps are counted, tokens as they are made, tokens at all, and the KV cache shown
+	perStep   bool
+	tokens    bool
+	cache     bool
+	held      *held  // by the server for it alone; nil if the metrics page does not report it
+	inFlight  string // its series
+	progress  string
+	stalled   string
+	without   string
+	cold      string
+	arrived   string // empty for a rank of several
+	tokenless string
+	unseen    string // empty without the time in the queue and that of the prefill
+}
+
+// timing is how many requests a duration is known of, and the sum.
+type timing struct{ count, sum []line }
+
+// finished counts requests that ended.
+type finished struct {
+	line   line
+	served bool // well, or given up
 }
 
 // held is what the metrics page shows of the server in front of a model.
@@ -115,14 +128,22 @@ func (c *compiler) works(to *metrics.Family, out [outLabels]string, counted metr
 		}
 	case metrics.Requests:
 		u := add()
-		if event, bad := slo.Judge(metrics.Outcome(out[outOutcome])); event && !bad {
+		outcome := metrics.Outcome(out[outOutcome])
+		event, bad := slo.Judge(outcome)
+		if event && !bad {
 			u.good, u.moves = append(u.good, l), append(u.moves, l)
 		} else {
 			u.bad = append(u.bad, l)
 		}
+		if outcome != metrics.OutcomeInvalid {
+			u.requests = append(u.requests, finished{l, event && !bad || outcome == metrics.OutcomeAbort})
+		}
 	case metrics.EngineSteps, metrics.GenerationTokens, metrics.TimeToFirstToken, metrics.KVCacheUsage:
 		u := add()
 		u.moves = append(u.moves, l)
+		if to == metrics.TimeToFirstToken {
+			u.firsts = append(u.firsts, l)
+		}
 		u.steps = u.steps || to == metrics.EngineSteps
 		u.tokens = u.tokens || to == metrics.GenerationTokens
 		u.perStep = u.perStep || counted == metrics.CountedStep
@@ -138,39 +159,61 @@ func unitOf(out [outLabels]string) [outLabels]string {
 	return out
 }
 
-// lasts keeps the durations of a unit's requests.
-func (c *compiler) lasts(out [outLabels]string, ends, took line) {
-	c.durations = append(c.durations, unit{key: unitOf(out), ends: []line{ends}, took: []line{took}})
+// lasts keeps a duration of a unit's requests.
+func (c *compiler) lasts(of *metrics.Family, out [outLabels]string, count, sum line) {
+	t := map[*metrics.Family]timing{of: {[]line{count}, []line{sum}}}
+	c.durations = append(c.durations, unit{key: unitOf(out), times: t})
+}
+
+// took adds durations to those that a unit has.
+func (u *unit) took(more map[*metrics.Family]timing) {
+	if u.times == nil {
+		u.times = map[*metrics.Family]timing{}
+	}
+	for of, t := range more {
+		has := u.times[of]
+		u.times[of] = timing{slices.Concat(has.count, t.count), slices.Concat(has.sum, t.sum)}
+	}
 }
 
 // units completes the units of a dialect: an engine with several ranks also has one for all of them.
 func (c *compiler) units(d *Dialect) []unit {
-	whole := map[[outLabels]string][]unit{}
+	engines := map[[outLabels]string][]unit{}
 	var order [][outLabels]string
 	for _, d := range c.durations {
 		for i := range c.working {
 			if u := &c.working[i]; u.key == d.key {
-				u.ends, u.took = append(u.ends, d.ends...), append(u.took, d.took...)
+				u.took(d.times)
 			}
 		}
 	}
 	for _, u := range c.working {
 		key := u.key
-		if key[outDPRank] = ""; whole[key] == nil {
+		if key[outDPRank] = ""; engines[key] == nil {
 			order = append(order, key)
 		}
-		whole[key] = append(whole[key], u)
+		engines[key] = append(engines[key], u)
 	}
 	var all []unit
 	for _, key := range order {
-		parts := whole[key]
+		parts := engines[key]
 		if len(parts) > 1 {
 			parts = append(slices.DeleteFunc(slices.Clone(parts), func(u unit) bool { return u.key == key }), together(key, parts))
+		}
+		whole := &parts[len(parts)-1]
+		if len(whole.requests)+len(whole.firsts) > 0 {
+			whole.arrived = c.text(metrics.RequestsArrived.Name, key)
+		}
+		if len(whole.requests) > 0 && len(whole.firsts) > 0 {
+			whole.tokenless = c.text(metrics.RequestsWithoutToken.Name, key)
+		}
+		if t := whole.times; len(t[metrics.TimeToFirstToken].sum) > 0 && len(t[metrics.QueueTime].sum) > 0 && len(t[metrics.PrefillTime].sum) > 0 {
+			whole.unseen = c.text(metrics.EngineUnscheduled.Name, key)
 		}
 		same := func(other [outLabels]string) bool { return other != key && sameReplica(other, key) }
 		if sole := len(order) == 1 && c.servesOne(); sole || !slices.ContainsFunc(order, same) {
 			h, from := c.server(d, key, sole)
-			switch parts[len(parts)-1].held = h; {
+			switch whole.held = h; {
 			case from.Name == "":
 			case h.active != nil:
 				c.plan.inFlight = c.info(d, metrics.RequestsInFlight, from.Name, metrics.Native, "")
@@ -184,7 +227,7 @@ func (c *compiler) units(d *Dialect) []unit {
 		u := &all[i]
 		u.inFlight, u.progress = c.text(metrics.RequestsInFlight.Name, u.key), c.text(metrics.EngineLastProgress.Name, u.key)
 		u.stalled, u.without = c.text(metrics.EngineStalled.Name, u.key), c.text(metrics.EngineWithoutProgress.Name, u.key)
-		u.warm = c.text(metrics.EngineWarm.Name, u.key)
+		u.cold = c.text(metrics.EngineCold.Name, u.key)
 	}
 	return all
 }
@@ -198,7 +241,8 @@ func together(key [outLabels]string, parts []unit) unit {
 	for _, u := range parts {
 		all.moves, all.load, all.waits = append(all.moves, u.moves...), append(all.load, u.load...), append(all.waits, u.waits...)
 		all.good, all.bad = append(all.good, u.good...), append(all.bad, u.bad...)
-		all.ends, all.took = append(all.ends, u.ends...), append(all.took, u.took...)
+		all.requests, all.firsts = append(all.requests, u.requests...), append(all.firsts, u.firsts...)
+		all.took(u.times)
 		all.steps, all.tokens = all.steps || u.steps, all.tokens || u.tokens
 		all.perStep, all.cache = all.perStep || u.perStep, all.cache || u.cache
 	}

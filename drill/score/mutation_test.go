@@ -98,7 +98,7 @@ func TestMutations(t *testing.T) {
 		},
 		{"no bad events", "traffic-burst", play.Rules(), drop(metrics.SLOBadEvents), "no page"},
 		{"no requests in any form", "traffic-burst", play.Rules(), drop(metrics.TimeToFirstToken, metrics.RequestsWaiting,
-			metrics.Requests, metrics.Stages, metrics.RequestsRunning), "the page does not show"},
+			metrics.Requests, metrics.Stages, metrics.RequestsRunning, metrics.RequestsArrived), "the page does not show"},
 		{"a swapped slo label", "traffic-burst", play.Rules(), relabel(metrics.SLOObjective, metrics.LabelSLO, "other"), "no page"},
 		{
 			"a swapped model on the GPU", "thermal-throttle", play.Rules(), relabel(metrics.EngineGPUInfo, metrics.LabelModel, "other"),

@@ -1,0 +1,189 @@
+package engine
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"time"
+)
+
+// This file counts what engines do not count themselves: arrivals, requests without a first token, and the time that requests spend where
+// the scheduler does not see them. It also remembers whether an engine has become warm since its start.
+
+const (
+	// An engine is warm once it has given this many answers and, for this long, no request waited.
+	warmAfter = 10
+	warmFor   = time.Minute
+	// Its start is why requests wait for so long after it, and for so long after one has waited.
+	coldFor   = 15 * time.Minute
+	coldAfter = 5 * time.Minute
+	// waited is how many seconds requests must have waited, on average, to show that the queue was not empty between two readings.
+	waited = 0.5
+	// certain is for how long a page must show that a request has no first token.
+	certain = time.Minute
+	// Over this time, and of so many first tokens, the exporter compares how long they take with what the scheduler does.
+	compared = 2 * time.Minute
+	enough   = 10
+)
+
+// more is by how much counters have grown since the last reading.
+type more struct {
+	requests float64 // ended, without those refused as invalid
+	served   float64 // ended well, or given up
+	firsts   float64 // first tokens
+}
+
+// numbers holds what grows for as long as the exporter runs.
+type numbers struct {
+	values    map[string]float64 // of counters at the last reading
+	arrivals  arrivals
+	tokenless tokenless
+}
+
+// read returns by how much the counters of a unit have grown since the last reading. Those that have fallen began again at 0.
+func (n *numbers) read(u *unit, values []float64) (m more) {
+	now := make(map[string]float64, len(u.requests)+len(u.firsts))
+	grown := func(l *line) float64 {
+		v := l.eval(values)
+		now[l.text] = v
+		before, known := n.values[l.text]
+		if v < before {
+			before = 0
+		}
+		if by := v - before; known && by > 0 && !math.IsInf(by, 0) {
+			return by
+		}
+		return 0
+	}
+	for i := range u.requests {
+		by := grown(&u.requests[i].line)
+		if m.requests += by; u.requests[i].served {
+			m.served += by
+		}
+	}
+	for i := range u.firsts {
+		m.firsts += grown(&u.firsts[i])
+	}
+	n.values = now
+	return m
+}
+
+// count adds what a reading after the last one shows.
+func (n *numbers) count(u *unit, last, r sight, restarted bool) {
+	ended, ran := r.more.requests, last.load
+	if len(u.requests) == 0 {
+		ended = r.more.firsts
+	}
+	if restarted {
+		ran = 0
+	}
+	if !last.at.IsZero() {
+		n.arrivals.count(ended + r.load - ran)
+	}
+	n.tokenless.count(r, restarted)
+}
+
+// arrivals counts requests as they arrive.
+type arrivals struct {
+	total float64
+	less  float64 // by how much the last reading knew of fewer requests than the one before
+}
+
+// count adds by how many more requests a page knows. It may show an end before or after the number that runs falls.
+func (a *arrivals) count(more float64) {
+	a.total, a.less = a.total+max(0, more-a.less), max(0, -more)
+}
+
+// tokenless counts requests that ended without a first token. Some of those that run have had none yet, so only the least number that the
+// readings of a minute show is certain.
+type tokenless struct {
+	ended   float64
+	without float64 // requests that ended since the first reading, beyond the first tokens since then
+	level   float64 // of those, or of those that run, that has been counted
+	shown   []lacking
+}
+
+// lacking is how many requests had ended, or ran, without a first token at a reading.
+type lacking struct {
+	at time.Time
+	n  float64
+}
+
+// count adds what a reading shows.
+func (t *tokenless) count(r sight, restarted bool) {
+	t.without += r.more.served - r.more.firsts
+	now := lacking{r.at, t.without + r.load - r.waits}
+	switch {
+	case restarted || t.shown == nil:
+		t.shown, t.level = nil, now.n
+	case t.ended == 0:
+		t.level = min(t.level, now.n)
+	}
+	t.shown = append(t.shown, now)
+	for len(t.shown) > 2 && r.at.Sub(t.shown[1].at) >= certain {
+		t.shown = t.shown[1:]
+	}
+	if r.at.Sub(t.shown[0].at) < certain {
+		return
+	}
+	least := slices.MinFunc(t.shown, func(a, b lacking) int { return cmp.Compare(a.n, b.n) }).n
+	t.ended, t.level = t.ended+max(0, least-t.level), max(least, t.level)
+}
+
+// warmth holds whether an engine has become warm since its start.
+type warmth struct {
+	calm  time.Time // since when no request has waited
+	queue time.Time // when one last waited before the engine was warm
+	warm  bool
+}
+
+// feel records a reading after the last one. What an engine counted before the first belongs to its start.
+func (w *warmth) feel(last, r sight) {
+	queue := r.waits > 0 || r.queue.since(last.queue) > waited
+	if queue && !w.warm {
+		w.queue = r.at
+	}
+	switch {
+	case queue || r.good < warmAfter:
+		w.calm = time.Time{}
+	case w.calm.IsZero():
+		w.calm = r.at
+	}
+	w.warm = w.warm || !w.calm.IsZero() && r.at.Sub(w.calm) >= warmFor
+}
+
+// cold reports whether the start of an engine explains that requests wait, or waited a short time ago.
+func (w *warmth) cold(r sight) bool {
+	return !w.queue.IsZero() && r.at.Sub(w.queue) <= coldAfter && r.at.Sub(time.UnixMilli(int64(1000*r.start))) <= coldFor
+}
+
+// unseen holds the readings of the last two minutes, and the one before them.
+type unseen []sight
+
+// add adds a reading.
+func (n *unseen) add(r sight) {
+	*n = append(*n, r)
+	for len(*n) > 2 && r.at.Sub((*n)[1].at) >= compared {
+		*n = (*n)[1:]
+	}
+}
+
+// seconds returns how much longer first tokens took than requests were in the scheduler. That time is at most the mean number of requests
+// there for each one that leaves (Little's law). A queue may come and go between two readings, so the engine's own times count if they are
+// longer. Those alone prove nothing, because they are counted when a request ends.
+func (n unseen) seconds() (seconds float64, known bool) {
+	if len(n) == 0 {
+		return 0, false
+	}
+	from, to := n[0], n[len(n)-1]
+	firsts := to.first.count - from.first.count
+	if firsts < enough || to.at.Sub(from.at) < compared {
+		return 0, false
+	}
+	inside := 0.0
+	for i, r := range n[1:] {
+		inside += (r.load + n[i].load) / 2 * r.at.Sub(n[i].at).Seconds()
+	}
+	explained := max(inside/firsts, to.queue.since(from.queue)+to.prefill.since(from.prefill))
+	return max(0, to.first.since(from.first)-explained), true
+}
