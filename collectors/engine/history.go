@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
@@ -117,7 +118,7 @@ func (l Line) places(terms []term) (all []int) {
 		}
 		tally := &l.plan.tallies[i-l.plan.series]
 		for _, of := range slices.Concat(tally.counts...) {
-			all = append(all, of.term...)
+			all = append(all, l.places([]term{of.term})...)
 		}
 		for _, w := range tally.weight {
 			all = append(all, l.places(w.terms)...)
@@ -129,7 +130,7 @@ func (l Line) places(terms []term) (all []int) {
 // Value computes the line from the values of Stored.Series. It keeps them, so readings must be in order.
 func (l Line) Value(values []float64) float64 {
 	if l.plan.readsTallies(&l.line) {
-		values = l.plan.tally(slices.Clone(values), l.tallied)
+		values = l.plan.tally(time.Time{}, slices.Clone(values), l.tallied)
 	}
 	return l.line.eval(values)
 }

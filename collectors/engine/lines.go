@@ -15,6 +15,9 @@ import (
 
 // lines turns the entries of one quantity into output lines, one set per distinct out labels.
 func (c *compiler) lines(d *Dialect, to *metrics.Family, entries []entry) {
+	if to == metrics.Requests {
+		entries = c.refusals(entries)
+	}
 	groups := map[[outLabels]string][]entry{}
 	var order [][outLabels]string
 	for _, e := range entries {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"time"
 
 	"github.com/prometheus/prometheus/model/labels"
 
@@ -39,10 +40,12 @@ const debtLasts = 4
 // tally is a Tally of one metrics page. Its value has a place of its own behind those of the metrics page's series.
 type tally struct {
 	*Tally
-	key    string // the key under which it is kept, whatever the shape of the metrics page
-	counts [][]summand
-	weight []line // gauges, by whose sum a step counts; nothing before the first reading does then
-	place  int
+	key     string // the key under which it is kept, whatever the shape of the metrics page
+	counts  [][]summand
+	refuses bool // counts refusals as invalid, or with refused as rejected: see refusals
+	refused bool
+	weight  []line // gauges, by whose sum a step counts; nothing before the first reading does then
+	place   int
 }
 
 // itself is the Tally of one count.
@@ -60,6 +63,7 @@ type tallied struct {
 	total, debt float64
 	sinceItGrew int // readings
 	begun       bool
+	refusal     refusal
 }
 
 // tally turns the source series of a row into one entry for each engine: its tally.
@@ -104,7 +108,7 @@ func (c *compiler) place(t tally) int {
 func summands(from string, where []*labels.Matcher, entries []entry) (all []summand) {
 	for _, t := range terms(entries) {
 		i := slices.IndexFunc(entries, func(e entry) bool { return e.sample.Index == t[0] })
-		all = append(all, summand{t, fmt.Sprint(from, where, entries[i].sample.Labels)})
+		all = append(all, summand{t, fmt.Sprint(from, where, entries[i].family, entries[i].sample.Labels)})
 	}
 	return all
 }
@@ -140,13 +144,13 @@ func compatible(a, b [outLabels]string) bool {
 }
 
 // tally takes a reading of a metrics page, once, and returns its values with those of the tallies.
-func (p *plan) tally(values []float64, memory map[string]*tallied) []float64 {
+func (p *plan) tally(now time.Time, values []float64, memory map[string]*tallied) []float64 {
 	for i := range p.tallies {
 		t := &p.tallies[i]
 		if memory[t.key] == nil {
 			memory[t.key] = &tallied{last: map[string]float64{}}
 		}
-		values = append(values[:t.place], memory[t.key].take(t, values))
+		values = append(values[:t.place], memory[t.key].take(now, t, values))
 	}
 	return values
 }
@@ -167,7 +171,10 @@ func (m *tallied) weigh(by []line, values []float64) float64 {
 }
 
 // take takes a reading and returns the tally.
-func (m *tallied) take(t *tally, values []float64) float64 {
+func (m *tallied) take(at time.Time, t *tally, values []float64) float64 {
+	if t.refused {
+		return m.refusal.rejected
+	}
 	rose := make([]float64, len(t.counts))
 	for i, count := range t.counts {
 		for _, of := range count {
@@ -180,6 +187,10 @@ func (m *tallied) take(t *tally, values []float64) float64 {
 				m.last[of.key] = now
 			}
 		}
+	}
+	if t.refuses {
+		m.total += m.refusal.decide(at, rose[0], rose[1])
+		return m.total
 	}
 	step := t.Step(rose)
 	if t.weight != nil {

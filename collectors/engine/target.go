@@ -489,7 +489,7 @@ func (t *target) up(size int, took time.Duration) *snapshot {
 	if t.tallied == nil {
 		t.tallied = map[string]*tallied{}
 	}
-	t.values = t.plan.tally(t.values, t.tallied)
+	t.values = t.plan.tally(t.config.Now(), t.values, t.tallied)
 	for i := range t.plan.sources {
 		t.plan.sources[i].yields, t.plan.sources[i].absurd = false, false
 	}

@@ -1,0 +1,97 @@
+package engine
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+	"github.com/llm-node-exporter/llm-node-exporter/slo"
+)
+
+// TestRefusals checks when requests that a gateway refused as invalid show a fault of the server: when it refuses about as many as it used
+// to answer, and answers none.
+func TestRefusals(t *testing.T) {
+	const answers, refuses = `litellm_proxy_total_requests_metric_total{api_key_alias="None",api_provider="openai"`, `litellm_proxy_total_requests_metric_total{api_key_alias="None",api_provider="another"`
+	begin := func(t *testing.T) (p *played, wants func(invalid, rejected float64)) {
+		p = play(t, "litellm/v1.106.2-load.prom")
+		for i, line := range p.order {
+			if rest, is := strings.CutPrefix(line, answers); is {
+				rest, _, _ = strings.Cut(rest, " ")
+				p.order[i] += refuses + strings.Replace(rest, `status_code="200"`, `status_code="401"`, 1) + " 0\n"
+			}
+		}
+		p.order = strings.SplitAfter(strings.Join(p.order, ""), "\n")
+		p.set(refuses, 0)
+		return p, func(invalid, rejected float64) {
+			t.Helper()
+			for outcome, want := range map[metrics.Outcome]float64{metrics.OutcomeInvalid: invalid, metrics.OutcomeRejected: rejected} {
+				p.last.want(t, metrics.Requests.Name+`{outcome="`+string(outcome)+`"}`, want)
+			}
+		}
+	}
+	traffic := func(p *played, good, refused float64) func() {
+		return func() { p.add(answers, good); p.add(refuses, refused) }
+	}
+	t.Run("all", func(t *testing.T) {
+		p, wants := begin(t)
+		p.pass(10*time.Minute, tick, traffic(p, 6, 1))
+		wants(40, 0) // some clients are always wrong
+		p.pass(45*time.Second, tick, traffic(p, 0, 7))
+		wants(40, 0) // undecided
+		p.pass(tick, tick, traffic(p, 0, 7))
+		wants(40, 28)
+		p.pass(time.Minute, tick, traffic(p, 0, 7))
+		wants(40, 56)
+		p.pass(time.Minute, tick, traffic(p, 6, 1))
+		wants(44, 56)
+	})
+	t.Run("users leave, one client is wrong", func(t *testing.T) {
+		p, wants := begin(t)
+		p.pass(10*time.Minute, tick, traffic(p, 6, 0))
+		p.pass(20*time.Minute, tick, traffic(p, 0, 1))
+		wants(80, 0)
+	})
+	t.Run("a flood beside good requests", func(t *testing.T) {
+		p, wants := begin(t)
+		p.pass(10*time.Minute, tick, traffic(p, 6, 0))
+		p.pass(5*time.Minute, tick, traffic(p, 4, 60))
+		wants(1200, 0)
+	})
+	t.Run("nobody was ever served", func(t *testing.T) {
+		p, wants := begin(t)
+		p.pass(time.Hour, tick, traffic(p, 0, 5))
+		wants(1200, 0)
+	})
+	t.Run("few requests", func(t *testing.T) {
+		p, wants := begin(t)
+		p.pass(40*time.Minute, 2*time.Minute, traffic(p, 2, 0))
+		p.pass(8*time.Minute, 2*time.Minute, traffic(p, 0, 2))
+		wants(0, 0)
+		p.pass(4*time.Minute, 2*time.Minute, traffic(p, 0, 2))
+		wants(0, 12)
+	})
+}
+
+// TestRefusalsAreBadEvents checks that availability counts the requests of a gateway that refuses all.
+func TestRefusalsAreBadEvents(t *testing.T) {
+	page := func(good, refused string) string {
+		return "# TYPE litellm_proxy_total_requests_metric_total counter\n" +
+			"litellm_proxy_total_requests_metric_total{requested_model=\"m\",status_code=\"200\",route=\"/v1/completions\"} " + good +
+			"\nlitellm_proxy_total_requests_metric_total{requested_model=\"m\",status_code=\"404\",route=\"/v1/completions\"} " + refused + "\n"
+	}
+	now := time.Unix(1795403200, 0)
+	e := serve(t, page("100", "5"))
+	c := collectorWith(t, Config{
+		Targets: []TargetConfig{{URL: e.URL}}, Now: func() time.Time { return now },
+		Objectives: []slo.Objective{objective(t, "availability", slo.Availability, "", "99.9%")},
+	})
+	for _, next := range [][2]string{{"160", "5"}, {"220", "5"}, {"220", "65"}, {"220", "125"}} {
+		exposition(t, c)
+		now = now.Add(time.Minute)
+		e.page = page(next[0], next[1])
+	}
+	got := parse(t, exposition(t, c))
+	got.want(t, `llm_slo_events_total{slo="availability"}`, 340)
+	got.want(t, `llm_slo_bad_events_total{slo="availability"}`, 120)
+}
