@@ -275,7 +275,7 @@ func engineClues() []Clue {
 		},
 		{
 			Branch: Engine, Name: "unscheduled", Runbook: "BranchHostBound", Delays: FirstToken, Unit: Seconds,
-			Says:  "First tokens take {value} longer at {engine} than its queue and prefill",
+			Says:  "First tokens at {engine} take {value} longer than its queue and prefill explain",
 			Query: one(unscheduled()),
 		},
 		{

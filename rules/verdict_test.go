@@ -248,7 +248,7 @@ func TestVerdict(t *testing.T) {
 			r.started, r.waiting, r.warm, r.queue = onset, 30, true, 0.2
 		}},
 		{"engine. 50% of requests at p1 get no token, although none waits.", slo.TTFT, true, func(r *replica) { r.unserved = 600 }},
-		{"engine. First tokens take 1.5s longer at p1 than its queue and prefill.", slo.TTFT, true, func(r *replica) {
+		{"engine. First tokens at p1 take 1.5s longer than its queue and prefill explain.", slo.TTFT, true, func(r *replica) {
 			r.ttft, r.unscheduled = 1.8, 1.5
 		}},
 		{"engine. p1 restarted 3 times within six hours.", slo.TTFT, true, func(r *replica) {

@@ -62,7 +62,7 @@ func TestDemo(t *testing.T) {
 	}
 	// What the history has, the running exporter must have under the same labels, or graphs and windows
 	// would break where the one ends and the other begins. Only what an exporter has learnt ends with it.
-	const named = `label_replace(last_over_time({__name__=~"llm_.+",__name__!~"llm_engine_(capacity_.+|slowdown_ratio|step_seconds)"}[%s), "family", "$1", "__name__", "(.+)")`
+	const named = `label_replace(last_over_time({__name__=~"llm_.+",__name__!~"llm_engine_(capacity_.+|slowdown_ratio|step_seconds|unscheduled_seconds)"}[%s), "family", "$1", "__name__", "(.+)")`
 	before, now := fmt.Sprintf(named, "1m] offset 30m"), fmt.Sprintf(named, "12s]")
 	if n := len(query(t, prometheus, before)); n < 500 {
 		t.Errorf("the history has %d series", n)
