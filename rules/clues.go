@@ -69,7 +69,7 @@ const recentWindow = 2 * minute
 // the GPU. Hardware comes first, then faults and changes, then changes in the requests. Waiting requests come last,
 // because they are what users feel.
 func Clues() []Clue {
-	return slices.Concat(brokenClues(), wayClues(), memoryClues(), requestClues(), engineClues())
+	return slices.Concat(brokenClues(), wayClues(), memoryClues(), requestClues(), engineClues(), loadClues())
 }
 
 // brokenClues are about GPUs, releases and engines.
@@ -252,9 +252,8 @@ func requestClues() []Clue {
 	}
 }
 
-// engineClues are about engines that are slow at the usual work, about more work, and about their consequences.
+// engineClues are about engines that are slow at the usual work.
 func engineClues() []Clue {
-	running := promql.Sum(modelLabels, promql.Vector(metrics.RequestsRunning))
 	return []Clue{
 		// at the same work: that is no router's doing
 		{
@@ -278,6 +277,13 @@ func engineClues() []Clue {
 			Says:  "First tokens at {engine} take {value} longer than its queue and prefill explain",
 			Query: one(unscheduled()),
 		},
+	}
+}
+
+// loadClues are about more work, and about its consequences.
+func loadClues() []Clue {
+	running := promql.Sum(modelLabels, promql.Vector(metrics.RequestsRunning))
+	return []Clue{
 		{
 			Branch: Behaviour, Name: "outputs_grew", Runbook: "BranchLongerOutputs", Delays: AnyToken, Unit: Decimal,
 			Says:  "Answers are {value} times as long as usual",

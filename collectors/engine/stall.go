@@ -129,10 +129,15 @@ type past struct {
 	pending float64   // what it held at the last reading beside the load, if that reading showed progress
 	certain time.Time // since when it has certainly made no progress; zero if it has
 
-	warmth
-	unseen
+	start
 	numbers
 	hour [parts]part
+}
+
+// start holds what is known since the engine started.
+type start struct {
+	warmth
+	unseen unseen
 }
 
 // part is a part of the last hour, by its number since 1970.
@@ -167,57 +172,36 @@ func (t *target) observe(s *snapshot) {
 	t.remembers(s, known)
 }
 
+// memories are the series that come from several readings. The units that have them are those that have a name for them.
+var memories = []struct {
+	family *metrics.Family
+	of     func(u *unit, p *past) (value float64, known bool)
+}{
+	{metrics.RequestsInFlight, func(u *unit, p *past) (float64, bool) { return p.inFlight(), u.held != nil && !math.IsNaN(p.last.held) }},
+	{metrics.RequestsArrived, func(_ *unit, p *past) (float64, bool) { return p.arrivals.total, true }},
+	{metrics.RequestsWithoutToken, func(_ *unit, p *past) (float64, bool) { return p.tokenless.ended, true }},
+	{metrics.EngineUnscheduled, func(_ *unit, p *past) (float64, bool) { return p.unseen.seconds() }},
+	{metrics.EngineCold, func(_ *unit, p *past) (float64, bool) { return metrics.Bool(p.cold(p.last)), !math.IsNaN(p.last.start) }},
+	{metrics.EngineLastProgress, func(_ *unit, p *past) (float64, bool) { return float64(p.moved.UnixMilli()) / 1000, p.twice }},
+	{metrics.EngineStalled, func(_ *unit, p *past) (float64, bool) { return p.stalled(), p.twice }},
+	{metrics.EngineWithoutProgress, func(u *unit, p *past) (float64, bool) { return p.without(u), p.twice }},
+}
+
 // remembers adds to the snapshot what the readings of the units show together.
 func (t *target) remembers(s *snapshot, known map[string]*past) {
-	told := false
-	for i := range t.plan.units {
-		u := &t.plan.units[i]
-		if p := known[u.progress]; u.held != nil && !math.IsNaN(p.last.held) {
-			s.append(metrics.RequestsInFlight, u.inFlight, p.inFlight())
-			told = true
+	for _, m := range memories {
+		found := false
+		for i := range t.plan.units {
+			u := &t.plan.units[i]
+			if text := u.series[m.family]; text != "" {
+				if v, ok := m.of(u, known[u.progress]); ok {
+					s.append(m.family, text, v)
+					found = true
+				}
+			}
 		}
-	}
-	if told {
-		s.append(metrics.MetricSourceInfo, t.plan.inFlight, 1)
-	}
-	for i := range t.plan.units {
-		if u := &t.plan.units[i]; u.arrived != "" {
-			s.append(metrics.RequestsArrived, u.arrived, known[u.progress].arrivals.total)
-		}
-	}
-	for i := range t.plan.units {
-		if u := &t.plan.units[i]; u.tokenless != "" {
-			s.append(metrics.RequestsWithoutToken, u.tokenless, known[u.progress].tokenless.ended)
-		}
-	}
-	for i := range t.plan.units {
-		u := &t.plan.units[i]
-		if seconds, ok := known[u.progress].unseen.seconds(); ok && u.unseen != "" {
-			s.append(metrics.EngineUnscheduled, u.unseen, seconds)
-		}
-	}
-	for i := range t.plan.units {
-		u := &t.plan.units[i]
-		if p := known[u.progress]; len(u.waits) > 0 && len(u.good) > 0 && !math.IsNaN(p.last.start) {
-			s.append(metrics.EngineCold, u.cold, metrics.Bool(p.cold(p.last)))
-		}
-	}
-	for i := range t.plan.units {
-		u := &t.plan.units[i]
-		if p := known[u.progress]; p.twice && len(u.moves) > 0 {
-			s.append(metrics.EngineLastProgress, u.progress, float64(p.moved.UnixMilli())/1000)
-		}
-	}
-	for i := range t.plan.units {
-		u := &t.plan.units[i]
-		if p := known[u.progress]; p.twice && u.patience() > 0 {
-			s.append(metrics.EngineStalled, u.stalled, p.stalled())
-		}
-	}
-	for i := range t.plan.units {
-		u := &t.plan.units[i]
-		if p := known[u.progress]; p.twice && u.patience() > 0 {
-			s.append(metrics.EngineWithoutProgress, u.without, p.without(u))
+		if found && m.family == metrics.RequestsInFlight {
+			s.append(metrics.MetricSourceInfo, t.plan.inFlight, 1)
 		}
 	}
 }
@@ -267,7 +251,10 @@ func (p *past) see(u *unit, r sight) {
 		*p = past{numbers: p.numbers, since: r.at, moved: r.at, least: r.held, pending: math.NaN()}
 	case moved:
 		p.learn(r)
-		*p = past{hour: p.hour, warmth: p.warmth, unseen: p.unseen, numbers: p.numbers, since: p.since, moved: r.at, least: r.held, pending: p.pending, twice: true, seen: true}
+		*p = past{
+			hour: p.hour, start: p.start, numbers: p.numbers, since: p.since, moved: r.at, least: r.held, pending: p.pending,
+			twice: true, seen: true,
+		}
 	default:
 		p.twice, p.pending = true, math.NaN()
 		p.stand(r)

@@ -39,28 +39,22 @@ const generates = "/v1/completions|/v1/chat/completions|/v1/messages|/v1/respons
 
 // unit is a part of an engine that works on its own: a data-parallel rank, or a model as a whole.
 type unit struct {
-	key       [outLabels]string
-	moves     []line                     // change when the unit makes progress; all but those of gauges never fall
-	good      []line                     // answers that ended well
-	bad       []line                     // other ends
-	load      []line                     // requests that run or wait, as the scheduler last said
-	waits     []line                     // those that wait
-	requests  []finished                 // but for those that the engine refused as invalid: they are no work
-	firsts    []line                     // requests with a first token
-	times     map[*metrics.Family]timing // durations of requests
-	steps     bool                       // whether steps are counted, tokens as they are made, tokens at all, and the KV cache shown
-	perStep   bool
-	tokens    bool
-	cache     bool
-	held      *held  // by the server for it alone; nil if the metrics page does not report it
-	inFlight  string // its series
-	progress  string
-	stalled   string
-	without   string
-	cold      string
-	arrived   string // empty for a rank of several
-	tokenless string
-	unseen    string // empty without the time in the queue and that of the prefill
+	key      [outLabels]string
+	moves    []line                     // change when the unit makes progress; all but those of gauges never fall
+	good     []line                     // answers that ended well
+	bad      []line                     // other ends
+	load     []line                     // requests that run or wait, as the scheduler last said
+	waits    []line                     // those that wait
+	requests []finished                 // but for those that the engine refused as invalid: they are no work
+	firsts   []line                     // requests with a first token
+	times    map[*metrics.Family]timing // durations of requests
+	steps    bool                       // whether steps are counted, tokens as they are made, tokens at all, and the KV cache shown
+	perStep  bool
+	tokens   bool
+	cache    bool
+	held     *held                      // by the server for it alone; nil if the metrics page does not report it
+	progress string                     // names it, as a series of llm_engine_last_progress_timestamp_seconds
+	series   map[*metrics.Family]string // that come from several readings
 }
 
 // timing is how many requests a duration is known of, and the sum.
@@ -200,16 +194,11 @@ func (c *compiler) units(d *Dialect) []unit {
 		if len(parts) > 1 {
 			parts = append(slices.DeleteFunc(slices.Clone(parts), func(u unit) bool { return u.key == key }), together(key, parts))
 		}
+		for i := range parts {
+			c.name(&parts[i])
+		}
 		whole := &parts[len(parts)-1]
-		if len(whole.requests)+len(whole.firsts) > 0 {
-			whole.arrived = c.text(metrics.RequestsArrived.Name, key)
-		}
-		if len(whole.requests) > 0 && len(whole.firsts) > 0 {
-			whole.tokenless = c.text(metrics.RequestsWithoutToken.Name, key)
-		}
-		if t := whole.times; len(t[metrics.TimeToFirstToken].sum) > 0 && len(t[metrics.QueueTime].sum) > 0 && len(t[metrics.PrefillTime].sum) > 0 {
-			whole.unseen = c.text(metrics.EngineUnscheduled.Name, key)
-		}
+		c.nameWhole(whole, key)
 		same := func(other [outLabels]string) bool { return other != key && sameReplica(other, key) }
 		if sole := len(order) == 1 && c.servesOne(); sole || !slices.ContainsFunc(order, same) {
 			h, from := c.server(d, key, sole)
@@ -223,13 +212,37 @@ func (c *compiler) units(d *Dialect) []unit {
 		}
 		all = append(all, parts...)
 	}
-	for i := range all {
-		u := &all[i]
-		u.inFlight, u.progress = c.text(metrics.RequestsInFlight.Name, u.key), c.text(metrics.EngineLastProgress.Name, u.key)
-		u.stalled, u.without = c.text(metrics.EngineStalled.Name, u.key), c.text(metrics.EngineWithoutProgress.Name, u.key)
-		u.cold = c.text(metrics.EngineCold.Name, u.key)
-	}
 	return all
+}
+
+// name gives a unit, be it a rank, the series for which its metrics page has enough.
+func (c *compiler) name(u *unit) {
+	u.progress, u.series = c.text(metrics.EngineLastProgress.Name, u.key), map[*metrics.Family]string{}
+	give := func(has bool, of ...*metrics.Family) {
+		for _, f := range of {
+			if has {
+				u.series[f] = c.text(f.Name, u.key)
+			}
+		}
+	}
+	give(true, metrics.RequestsInFlight)
+	give(len(u.moves) > 0, metrics.EngineLastProgress)
+	give(u.patience() > 0, metrics.EngineStalled, metrics.EngineWithoutProgress)
+	give(len(u.waits) > 0 && len(u.good) > 0, metrics.EngineCold)
+}
+
+// nameWhole gives an engine the series that it has as a whole, whatever its ranks.
+func (c *compiler) nameWhole(u *unit, key [outLabels]string) {
+	timed := func(f *metrics.Family) bool { return len(u.times[f].sum) > 0 }
+	for f, has := range map[*metrics.Family]bool{
+		metrics.RequestsArrived:      len(u.requests)+len(u.firsts) > 0,
+		metrics.RequestsWithoutToken: len(u.requests) > 0 && len(u.firsts) > 0,
+		metrics.EngineUnscheduled:    timed(metrics.TimeToFirstToken) && timed(metrics.QueueTime) && timed(metrics.PrefillTime),
+	} {
+		if has {
+			u.series[f] = c.text(f.Name, key)
+		}
+	}
 }
 
 // atLeast explains the number of requests in flight that comes from connections.
