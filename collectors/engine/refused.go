@@ -22,49 +22,55 @@ const (
 	hardly = 0.05
 )
 
-// refusals lets tallies decide how requests count that an engine or a gateway refused as invalid, if the page shows good answers, too.
-func (c *compiler) refusals(entries []entry) []entry {
-	var all, good []entry
-	invalid := map[[outLabels]string][]entry{}
+// refusals lets tallies decide how requests count that an engine or a gateway refused as invalid. A tally begins with the good answers: many
+// pages have no series of refusals before the first one.
+func (c *compiler) refusals(entries []entry) (all []entry) {
+	type answered struct{ good, invalid []entry }
+	byEngine := map[[outLabels]string]*answered{}
 	var order [][outLabels]string
+	of := func(e entry) *answered {
+		key := e.out
+		if key[outOutcome], key[outDPRank] = "", ""; byEngine[key] == nil {
+			byEngine[key], order = &answered{}, append(order, key)
+		}
+		return byEngine[key]
+	}
 	for _, e := range entries {
 		event, bad := slo.Judge(metrics.Outcome(e.out[outOutcome]))
 		switch {
-		case e.out[outOutcome] == string(metrics.OutcomeInvalid) && !e.madeUp && !e.companion():
-			if invalid[e.out] == nil {
-				order = append(order, e.out)
-			}
-			invalid[e.out] = append(invalid[e.out], e)
+		case e.madeUp || e.companion():
+		case event && !bad:
+			a := of(e)
+			a.good = append(a.good, e)
+		case e.out[outOutcome] == string(metrics.OutcomeInvalid):
+			a := of(e)
+			a.invalid = append(a.invalid, e)
 			continue
-		case event && !bad && !e.madeUp && !e.companion():
-			good = append(good, e)
 		}
 		all = append(all, e)
 	}
-	for _, out := range order {
-		engine := out
-		engine[outOutcome] = ""
-		of := slices.DeleteFunc(slices.Clone(good), func(e entry) bool {
-			e.out[outOutcome] = ""
-			return !compatible(e.out, engine)
-		})
-		if len(of) == 0 {
-			all = append(all, invalid[out]...)
+	for _, key := range order {
+		a := byEngine[key]
+		if len(a.good) == 0 {
+			all = append(all, a.invalid...)
 			continue
 		}
 		t := tally{
-			Tally: itself, key: c.text("refused by "+metrics.Requests.Name, out),
-			counts: [][]summand{summands("", nil, invalid[out]), summands("", nil, of)}, refuses: true,
+			Tally: itself, key: c.text("refused by "+metrics.Requests.Name, key),
+			counts: [][]summand{summands("", nil, a.invalid), summands("", nil, a.good)}, refuses: true,
 		}
 		for _, of := range slices.Concat(t.counts...) {
 			c.use(of.term, metrics.Counter)
 		}
-		e := invalid[out][0]
-		e.sample.Index, e.split, e.total = c.place(t), "", ""
-		all = append(all, e)
+		invalid := c.place(t)
 		t.refused = true
-		e.sample.Index, e.out[outOutcome] = c.place(t), string(metrics.OutcomeRejected)
-		all = append(all, e)
+		if rejected := c.place(t); len(a.invalid) > 0 {
+			e := a.invalid[0]
+			e.sample.Index, e.split, e.total = invalid, "", ""
+			all = append(all, e)
+			e.sample.Index, e.out[outOutcome] = rejected, string(metrics.OutcomeRejected)
+			all = append(all, e)
+		}
 	}
 	return all
 }

@@ -13,8 +13,7 @@ import (
 // to answer, and answers none.
 func TestRefusals(t *testing.T) {
 	const answers, refuses = `litellm_proxy_total_requests_metric_total{api_key_alias="None",api_provider="openai"`, `litellm_proxy_total_requests_metric_total{api_key_alias="None",api_provider="another"`
-	begin := func(t *testing.T) (p *played, wants func(invalid, rejected float64)) {
-		p = play(t, "litellm/v1.106.2-load.prom")
+	refusals := func(p *played) { // the first: LiteLLM has no series of them before
 		for i, line := range p.order {
 			if rest, is := strings.CutPrefix(line, answers); is {
 				rest, _, _ = strings.Cut(rest, " ")
@@ -23,6 +22,9 @@ func TestRefusals(t *testing.T) {
 		}
 		p.order = strings.SplitAfter(strings.Join(p.order, ""), "\n")
 		p.set(refuses, 0)
+	}
+	begin := func(t *testing.T) (p *played, wants func(invalid, rejected float64)) {
+		p = play(t, "litellm/v1.106.2-load.prom")
 		return p, func(invalid, rejected float64) {
 			t.Helper()
 			for outcome, want := range map[metrics.Outcome]float64{metrics.OutcomeInvalid: invalid, metrics.OutcomeRejected: rejected} {
@@ -31,7 +33,14 @@ func TestRefusals(t *testing.T) {
 		}
 	}
 	traffic := func(p *played, good, refused float64) func() {
-		return func() { p.add(answers, good); p.add(refuses, refused) }
+		return func() {
+			if p.add(answers, good); refused > 0 {
+				if !strings.Contains(p.page, refuses) {
+					refusals(p)
+				}
+				p.add(refuses, refused)
+			}
+		}
 	}
 	t.Run("all", func(t *testing.T) {
 		p, wants := begin(t)
@@ -45,6 +54,12 @@ func TestRefusals(t *testing.T) {
 		wants(40, 56)
 		p.pass(time.Minute, tick, traffic(p, 6, 1))
 		wants(44, 56)
+	})
+	t.Run("the first refusals ever", func(t *testing.T) {
+		p, wants := begin(t)
+		p.pass(10*time.Minute, tick, traffic(p, 6, 0))
+		p.pass(time.Minute, tick, traffic(p, 0, 7))
+		wants(0, 28)
 	})
 	t.Run("users leave, one client is wrong", func(t *testing.T) {
 		p, wants := begin(t)
