@@ -113,8 +113,9 @@ func brokenClues() []Clue {
 		},
 		{
 			Branch: Engine, Name: "was_down", Runbook: "LLMModelDown", Delays: Failures, Unit: Seconds,
-			Says:  "No engine answered for {value} within the last five minutes",
-			Query: promql.Over("sum_over_time", promql.Vector(metrics.RecordedDownTime, promql.Eq(metrics.LabelRole, "")), pageWindow),
+			Says: "No engine answered for {value} within the last five minutes",
+			Query: promql.Unless(promql.Over("sum_over_time", promql.Vector(metrics.RecordedDownTime, promql.Eq(metrics.LabelRole, "")),
+				pageWindow), promql.Vector(metrics.RecordedFailsOn)),
 		},
 		{
 			Branch: Engine, Name: "engine_down", Runbook: "LLMEngineDown", Unit: Count, Says: "{engine} stopped answering within the hour",
@@ -123,13 +124,8 @@ func brokenClues() []Clue {
 		},
 		{
 			Branch: Engine, Name: "came_back", Runbook: "LLMEngineDown", Delays: Failures, Unit: Count,
-			Says: "{engine} was gone within the last five minutes",
-			Query: promql.Or(promql.And(servedWithin(hour),
-				promql.Or(promql.Over("last_over_time", promql.Vector(metrics.EngineUp, promql.Re(metrics.LabelReason,
-					"unreachable|connection_closed")), pageWindow),
-					above(restartsWithin(pageWindow), 0)), promql.On(pageLabels...)),
-				promql.And(promql.Unless(servedWithin(pageWindow), promql.Vector(metrics.EngineUp), promql.On(pageLabels...)),
-					promql.Or(promql.Vector(metrics.EngineUp), promql.Vector(metrics.GPUUp)), promql.On(asker...))), // their exporter answers
+			Says:  "{engine} was gone within the last five minutes",
+			Query: promql.Unless(cameBack(), promql.Vector(metrics.RecordedFailsOn), promql.On(modelLabels...)),
 		},
 		{
 			Branch: Engine, Name: "no_tokens", Runbook: "LLMEngineStalled", Unit: Seconds,
@@ -145,6 +141,22 @@ func brokenClues() []Clue {
 				promql.And(promql.Vector(metrics.RecordedRestarts), above(restartsWithin(coldFor), 0)), promql.On(pageLabels...).ManyToOne()),
 		},
 	}
+}
+
+// cameBack returns the engines that were gone within the last five minutes, or restarted.
+func cameBack() promql.Expr {
+	gone := promql.Over("last_over_time", promql.Vector(metrics.EngineUp, promql.Re(metrics.LabelReason, "unreachable|connection_closed")),
+		pageWindow)
+	return promql.Or(promql.And(servedWithin(hour), promql.Or(gone, above(restartsWithin(pageWindow), 0)), promql.On(pageLabels...)),
+		promql.And(promql.Unless(servedWithin(pageWindow), promql.Vector(metrics.EngineUp), promql.On(pageLabels...)),
+			promql.Or(promql.Vector(metrics.EngineUp), promql.Vector(metrics.GPUUp)), promql.On(asker...))) // their exporter answers
+}
+
+// failsOn returns the models whose gateways fail most requests although an engine has answered for two minutes: that an
+// engine was gone before does not explain it.
+func failsOn() promql.Expr {
+	return both(above(failing(modelLabels, recentWindow, gatewayRole()), 0.5),
+		promql.Equal(promql.Over("min_over_time", promql.Vector(metrics.RecordedModelUp), recentWindow), promql.Num(1)))
 }
 
 // wayClues are about replicas and gateways that fail, and about what holds requests back before they run.

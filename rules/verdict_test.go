@@ -501,6 +501,12 @@ func TestVerdictEarly(t *testing.T) {
 					r.minutes = 0.2, 2
 			}},
 		},
+		"and goes on to fail when it is back": {
+			"routing. Gateway g1 fails 100% of its requests, the engines fail far fewer.",
+			trouble{signal: slo.Availability, replicas: 2, role: metrics.GatewayRole, breaks: func(r *replica) {
+				r.unreached, r.minutes, r.requests = 1, 1, 0
+			}},
+		},
 		"more requests, as chance has it, at engines that hardly work": {
 			"engine. Each token takes 8 times as long as the load explains.",
 			trouble{
