@@ -182,6 +182,9 @@ type Row struct {
 	// Uncounted explains, by outcome, why the source has a series but never counts. A zero in such a series has no
 	// meaning, so it is not served, unless another row counts the outcome. A number above zero is.
 	Uncounted map[metrics.Outcome]string
+	// Upstream is the label that names which server behind a gateway answered. Without it, a server that refuses everything looks like some
+	// clients that are wrong.
+	Upstream string
 	// Plus makes the row add to the candidates above it, instead of being one more.
 	Plus bool
 	// Failures describes when the source shows requests that the server failed or refused. Without such a source,

@@ -109,7 +109,7 @@ var litellmRows = slices.Concat(
 // proxy without a database, 500.
 func litellmEnds() []Row {
 	rows := byStatus(Row{
-		From: litellmTotal, Where: asks("route"), Quality: metrics.Approximate,
+		From: litellmTotal, Where: asks("route"), Upstream: "model_id", Quality: metrics.Approximate,
 		Why: "a request that its client cancels counts as 200; a stream that breaks counts as 500 although the client got 200",
 	},
 		"status_code", timeoutIsOurs, litellmRoute, litellmTeam)

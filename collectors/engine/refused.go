@@ -22,57 +22,77 @@ const (
 	hardly = 0.05
 )
 
-// refusals lets tallies decide how requests count that an engine or a gateway refused as invalid. A tally begins with the good answers: many
-// pages have no series of refusals before the first one.
+// answerer is an engine or a gateway or, if the metrics page tells them apart, one of the servers behind it.
+type answerer struct {
+	engine   [outLabels]string
+	upstream string
+}
+
+// refusals lets tallies decide how requests count that an answerer refused as invalid. A tally begins with the good answers: many pages have no
+// series of refusals before the first one.
 func (c *compiler) refusals(entries []entry) (all []entry) {
-	type answered struct{ good, invalid []entry }
-	byEngine := map[[outLabels]string]*answered{}
-	var order [][outLabels]string
-	of := func(e entry) *answered {
-		key := e.out
-		if key[outOutcome], key[outDPRank] = "", ""; byEngine[key] == nil {
-			byEngine[key], order = &answered{}, append(order, key)
-		}
-		return byEngine[key]
-	}
+	good, invalid := map[answerer][]entry{}, map[answerer][]entry{}
+	var order []answerer
+	var refused []entry
 	for _, e := range entries {
+		whole, one := e.answerers()
 		event, bad := slo.Judge(metrics.Outcome(e.out[outOutcome]))
 		switch {
 		case e.madeUp || e.companion():
 		case event && !bad:
-			a := of(e)
-			a.good = append(a.good, e)
+			for _, a := range slices.Compact([]answerer{whole, one}) {
+				if good[a] == nil {
+					order = append(order, a)
+				}
+				good[a] = append(good[a], e)
+			}
 		case e.out[outOutcome] == string(metrics.OutcomeInvalid):
-			a := of(e)
-			a.invalid = append(a.invalid, e)
+			refused = append(refused, e)
 			continue
 		}
 		all = append(all, e)
 	}
-	for _, key := range order {
-		a := byEngine[key]
-		if len(a.good) == 0 {
-			all = append(all, a.invalid...)
-			continue
+	for _, e := range refused {
+		switch whole, one := e.answerers(); {
+		case good[one] != nil:
+			invalid[one] = append(invalid[one], e)
+		case good[whole] != nil:
+			invalid[whole] = append(invalid[whole], e)
+		default:
+			all = append(all, e)
 		}
+	}
+	for _, a := range order {
 		t := tally{
-			Tally: itself, key: c.text("refused by "+metrics.Requests.Name, key),
-			counts: [][]summand{summands("", nil, a.invalid), summands("", nil, a.good)}, refuses: true,
+			Tally: itself, key: c.text("refused by "+a.upstream+" "+metrics.Requests.Name, a.engine),
+			counts: [][]summand{summands("", nil, invalid[a]), summands("", nil, good[a])}, refuses: true,
 		}
 		for _, of := range slices.Concat(t.counts...) {
 			c.use(of.term, metrics.Counter)
 		}
-		invalid := c.place(t)
+		kept := c.place(t)
 		t.refused = true
-		if rejected := c.place(t); len(a.invalid) > 0 {
-			e := a.invalid[0]
-			e.sample.Index, e.split, e.total = invalid, "", ""
+		if rejected := c.place(t); len(invalid[a]) > 0 {
+			e := invalid[a][0]
+			e.sample.Index, e.split, e.total = kept, t.key, ""
 			all = append(all, e)
 			e.sample.Index, e.out[outOutcome] = rejected, string(metrics.OutcomeRejected)
 			all = append(all, e)
 		}
 	}
 	return all
+}
+
+// answerers returns who answered the requests of an entry: the engine or gateway, and the server behind it if its label names one.
+func (e *entry) answerers() (whole, one answerer) {
+	whole = answerer{engine: e.out}
+	whole.engine[outOutcome], whole.engine[outDPRank] = "", ""
+	if one = whole; e.row.Upstream != "" {
+		if one.upstream = e.sample.Labels.Get(e.row.Upstream); one.upstream == "None" {
+			one.upstream = ""
+		}
+	}
+	return whole, one
 }
 
 // refusal is what a tally remembers of refusals.

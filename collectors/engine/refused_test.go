@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -86,6 +87,35 @@ func TestRefusals(t *testing.T) {
 		p.pass(4*time.Minute, 2*time.Minute, traffic(p, 0, 2))
 		wants(0, 12)
 	})
+}
+
+// TestRefusalsOfOneServer checks a gateway whose page tells which server answered: one of two refuses everything.
+func TestRefusalsOfOneServer(t *testing.T) {
+	page := func(a, b, refused, wrong float64) string {
+		out := "# TYPE litellm_proxy_total_requests_metric_total counter\n"
+		for _, s := range []struct {
+			server, status string
+			n              float64
+		}{{"a", "200", a}, {"b", "200", b}, {"b", "400", refused}, {"None", "401", wrong}} {
+			if s.n > 0 {
+				out += fmt.Sprintf("litellm_proxy_total_requests_metric_total{requested_model=%q,model_id=%q,status_code=%q,route=%q} %v\n",
+					"m", s.server, s.status, "/v1/completions", s.n)
+			}
+		}
+		return out
+	}
+	now := time.Unix(1795403200, 0)
+	e := serve(t, page(100, 100, 0, 0))
+	c := collectorWith(t, Config{Targets: []TargetConfig{{URL: e.URL}}, Now: func() time.Time { return now }})
+	for _, next := range [][4]float64{{160, 160, 0, 0}, {220, 220, 0, 9}, {280, 220, 60, 18}, {340, 220, 120, 27}} {
+		exposition(t, c)
+		now = now.Add(time.Minute)
+		e.page = page(next[0], next[1], next[2], next[3])
+	}
+	got := parse(t, exposition(t, c))
+	got.want(t, `llm_engine_requests_total{outcome="success"}`, 560)
+	got.want(t, `llm_engine_requests_total{outcome="rejected"}`, 120)
+	got.want(t, `llm_engine_requests_total{outcome="invalid"}`, 27) // their keys are wrong, and others are served
 }
 
 // TestRefusalsAreBadEvents checks that availability counts the requests of a gateway that refuses all.
