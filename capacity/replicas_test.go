@@ -86,6 +86,7 @@ type member struct {
 	name             string
 	born             time.Duration
 	ended, impatient float64 // requests
+	came             float64 // those that ended, run or wait
 	leaves           bool
 }
 
@@ -201,6 +202,8 @@ func (f *fleet) scrape(_ time.Time, emit rulesim.Emit) {
 		series(metrics.RequestsWaiting, m.Waiting)
 		series(metrics.Requests, m.ended, metrics.LabelOutcome, string(metrics.OutcomeStop))
 		series(metrics.Requests, m.impatient, metrics.LabelOutcome, string(metrics.OutcomeAbort))
+		m.came = max(m.came, m.ended+m.impatient+m.Running+m.Waiting)
+		series(metrics.RequestsArrived, m.came)
 		series(metrics.Stages, m.FirstTokens, metrics.LabelStage, "first_token")
 		p := small()
 		known, _ := m.learner.Forecast(Bounds{Batch: float64(p.MaxBatch), StepTokens: float64(p.Budget)}, []Objective{

@@ -39,7 +39,11 @@ func TestDemo(t *testing.T) {
 	}
 	done := make(chan error, 1)
 	go func() { done <- demo.Wait() }()
-	t.Cleanup(func() { _ = demo.Process.Kill() })
+	t.Cleanup(func() { // a killed demo would leave its exporter behind
+		if demo.Process.Signal(os.Interrupt) == nil {
+			<-done
+		}
+	})
 	see := func(limit time.Duration, all ...string) {
 		t.Helper()
 		e2e.Until(t, limit, "the demo shows "+strings.Join(all, ", "), func() bool {

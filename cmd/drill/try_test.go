@@ -34,7 +34,11 @@ func TestTry(t *testing.T) {
 	if err := try.Start(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = try.Process.Kill() })
+	t.Cleanup(func() { // killed, it would leave its exporter behind
+		if try.Process.Signal(os.Interrupt) == nil {
+			_ = try.Wait()
+		}
+	})
 	get := func(path string) string {
 		resp, err := http.Get("http://127.0.0.1:" + prometheus + path)
 		if err != nil {
