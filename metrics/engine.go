@@ -63,7 +63,7 @@ var (
 		"Steps of the engine, each a forward pass of the model over a batch. Does not grow while the engine is idle or stuck.", EngineLabels)
 	Requests = Engine.counter("llm_engine_requests_total",
 		"Requests that ended, by outcome: stop, length, repetition, success (the engine names no reason), abort, invalid, rejected, error "+
-			"or unknown. Refusals by a server that suddenly answers none are rejected, not invalid.",
+			"or unknown. While a server refuses all, its refusals are rejected, not invalid.",
 		EngineLabels, with(LabelOutcome))
 	Preemptions = Engine.counter("llm_engine_preemptions_total",
 		"Running requests that lost their KV cache and have to be recomputed (vLLM: preempted, SGLang: retracted).", EngineLabels)
@@ -232,6 +232,9 @@ var (
 			"engine without requests makes none, "+
 			"either, and one whose clients have all left may report their requests until its next step. 0 in its first five minutes. Absent "+
 			"until the exporter has read the metrics page twice.", EngineLabels).experimental()
+	EngineRefuses = Target.gauge(Max, "llm_engine_refuses_all",
+		"Whether an engine or a gateway answers no request and refuses about as many as invalid as it used to answer (1): after a change of its "+
+			"key, its name or its context length, for example.", EngineLabels).experimental()
 	RequestsArrived = Target.counter("llm_engine_requests_arrived_total",
 		"Requests that arrived since the exporter first read the engine: those that ended, run or wait. Requests that the engine refuses as "+
 			"invalid are left out. Where an engine does not count ends, first tokens stand for them. Absent where it counts neither.",

@@ -148,9 +148,6 @@ var (
 	RecordedOnFailedGPU = recorded(Never, "replica:llm_engine_on_failed_gpu:last1h",
 		"A replica that runs, or ran within the last hour, on a GPU that is lost or reported an XID that pages. Kept for longer while its "+
 			"model suffers.", ReplicaLabels, with(LabelGPUUUID))
-	RecordedFailsOn = recorded(Never, "model:llm_gateway_fails_on:ratio2m",
-		"Share of requests that a model's gateways fail, if it is more than a half although an engine has answered for two minutes.",
-		with(LabelCluster, LabelNamespace, LabelModel))
 	RecordedLeftGPU = recorded(Never, "replica:llm_engine_left_gpu:ratio",
 		"Share of a replica's model in GPU memory, if it is below 1 and was higher by at least a quarter within the last week.", ReplicaLabels)
 	RecordedFullTier = recorded(Never, "replica:llm_engine_kv_tier_full:ratio",

@@ -101,6 +101,12 @@ func brokenClues() []Clue {
 			Says:  "GPU {gpu} on {instance} had uncorrectable memory errors within the hour",
 			Query: one(servedBy(uncorrectable(gpuLabels))),
 		},
+		{ // an engine that is gone refuses nothing
+			Branch: Release, Name: "refuses_all", Runbook: "BranchClientPath", Delays: Failures, Unit: Bare,
+			Says: "{engine} answers no request and refuses all as invalid: key, model name or length",
+			Query: one(above(promql.Max(append([]string{metrics.LabelRole}, replicaLabels...), promql.Vector(metrics.EngineRefuses,
+				promql.Re(metrics.LabelRole, ".*"))), 0)),
+		},
 		{
 			Branch: Release, Name: "version_deployed", Runbook: "LLMReleaseRegression", Unit: Count,
 			Says:  "Version {new} was deployed within the hour",
@@ -113,9 +119,8 @@ func brokenClues() []Clue {
 		},
 		{
 			Branch: Engine, Name: "was_down", Runbook: "LLMModelDown", Delays: Failures, Unit: Seconds,
-			Says: "No engine answered for {value} within the last five minutes",
-			Query: promql.Unless(promql.Over("sum_over_time", promql.Vector(metrics.RecordedDownTime, promql.Eq(metrics.LabelRole, "")),
-				pageWindow), promql.Vector(metrics.RecordedFailsOn)),
+			Says:  "No engine answered for {value} within the last five minutes",
+			Query: promql.Over("sum_over_time", promql.Vector(metrics.RecordedDownTime, promql.Eq(metrics.LabelRole, "")), pageWindow),
 		},
 		{
 			Branch: Engine, Name: "engine_down", Runbook: "LLMEngineDown", Unit: Count, Says: "{engine} stopped answering within the hour",
@@ -125,7 +130,7 @@ func brokenClues() []Clue {
 		{
 			Branch: Engine, Name: "came_back", Runbook: "LLMEngineDown", Delays: Failures, Unit: Count,
 			Says:  "{engine} was gone within the last five minutes",
-			Query: promql.Unless(cameBack(), promql.Vector(metrics.RecordedFailsOn), promql.On(modelLabels...)),
+			Query: cameBack(),
 		},
 		{
 			Branch: Engine, Name: "no_tokens", Runbook: "LLMEngineStalled", Unit: Seconds,
@@ -150,13 +155,6 @@ func cameBack() promql.Expr {
 	return promql.Or(promql.And(servedWithin(hour), promql.Or(gone, above(restartsWithin(pageWindow), 0)), promql.On(pageLabels...)),
 		promql.And(promql.Unless(servedWithin(pageWindow), promql.Vector(metrics.EngineUp), promql.On(pageLabels...)),
 			promql.Or(promql.Vector(metrics.EngineUp), promql.Vector(metrics.GPUUp)), promql.On(asker...))) // their exporter answers
-}
-
-// failsOn returns the models whose gateways fail most requests although an engine has answered for two minutes: that an
-// engine was gone before does not explain it.
-func failsOn() promql.Expr {
-	return both(above(failing(modelLabels, recentWindow, gatewayRole()), 0.5),
-		promql.Equal(promql.Over("min_over_time", promql.Vector(metrics.RecordedModelUp), recentWindow), promql.Num(1)))
 }
 
 // wayClues are about replicas and gateways that fail, and about what holds requests back before they run.

@@ -20,7 +20,6 @@ const SuspectGroups = "llm-suspects"
 // nearly two minutes old.
 func suspectGroups() []Group {
 	records := []Record{
-		{Name: metrics.RecordedFailsOn, Expr: failsOn()},
 		{Name: metrics.RecordedLeftGPU, Expr: leftGPU()},
 		{Name: metrics.RecordedFullTier, Expr: saturatedTier()},
 		{Name: metrics.RecordedYoung, Expr: freshlyStarted()},

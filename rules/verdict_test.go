@@ -46,6 +46,7 @@ type replica struct {
 	silent                        bool    // it counts no requests itself
 	frontend                      bool    // it does not report how many requests wait
 	gatewayDown, quantized        bool
+	refuses                       bool // the gateway refuses all
 	gatewayTTFT                   float64
 	gatewayModel                  *string // what the gateway calls the model; nil: as the engines do
 	totals                        map[string]float64
@@ -101,6 +102,7 @@ func (r *replica) gateway(emit rulesim.Emit) {
 	counter(metrics.Requests, 1800*(1-r.unreached), metrics.LabelOutcome, string(metrics.OutcomeSuccess))
 	counter(metrics.Requests, 1800*r.unreached, metrics.LabelOutcome, string(metrics.OutcomeError))
 	counter(metrics.GatewayEngineFailures, 1800*r.failedThere)
+	emit(series(metrics.EngineRefuses.Name, page...), metrics.Bool(r.refuses))
 }
 
 func (r *replica) emitAs(model, pod string, emit rulesim.Emit) {
@@ -501,10 +503,10 @@ func TestVerdictEarly(t *testing.T) {
 					r.minutes = 0.2, 2
 			}},
 		},
-		"and goes on to fail when it is back": {
-			"routing. Gateway g1 fails 100% of its requests, the engines fail far fewer.",
+		"and refuses all when its engine is back": {
+			"release. g1 answers no request and refuses all as invalid: key, model name or length.",
 			trouble{signal: slo.Availability, replicas: 2, role: metrics.GatewayRole, breaks: func(r *replica) {
-				r.unreached, r.minutes, r.requests = 1, 1, 0
+				r.unreached, r.refuses, r.minutes, r.requests = 1, true, 1, 0
 			}},
 		},
 		"more requests, as chance has it, at engines that hardly work": {

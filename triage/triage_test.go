@@ -33,6 +33,7 @@ func (n node) page() string {
 	return strings.ReplaceAll(fmt.Sprintf(`llm_engine_up{runtime="vllm",namespace="prod",pod="p-0",server="10.0.0.1:8000"} 1
 llm_engine_info{L,version="0.16.0"} 1
 llm_engine_start_time_seconds{runtime="vllm",namespace="prod",pod="p-0",server="10.0.0.1:8000"} %g
+llm_engine_refuses_all{runtime="vllm",namespace="prod",pod="p-0",server="10.0.0.1:8000",model_name="m"} 0
 llm_engine_restarts_total{namespace="prod",pod="p-0",server="10.0.0.1:8000"} 0
 llm_engine_requests_waiting{L} %g
 llm_engine_requests_running{L} %g

@@ -31,9 +31,8 @@ type answerer struct {
 // refusals lets tallies decide how requests count that an answerer refused as invalid. A tally begins with the good answers: many pages have no
 // series of refusals before the first one.
 func (c *compiler) refusals(entries []entry) (all []entry) {
-	good, invalid := map[answerer][]entry{}, map[answerer][]entry{}
+	good, invalid, refused := map[answerer][]entry{}, map[answerer][]entry{}, map[answerer][]entry{}
 	var order []answerer
-	var refused []entry
 	for _, e := range entries {
 		whole, one := e.answerers()
 		event, bad := slo.Judge(metrics.Outcome(e.out[outOutcome]))
@@ -47,13 +46,14 @@ func (c *compiler) refusals(entries []entry) (all []entry) {
 				good[a] = append(good[a], e)
 			}
 		case e.out[outOutcome] == string(metrics.OutcomeInvalid):
-			refused = append(refused, e)
+			refused[whole] = append(refused[whole], e)
 			continue
 		}
 		all = append(all, e)
 	}
-	for _, e := range refused {
+	for _, e := range entries {
 		switch whole, one := e.answerers(); {
+		case !slices.ContainsFunc(refused[whole], func(r entry) bool { return r.sample.Index == e.sample.Index && r.out == e.out }):
 		case good[one] != nil:
 			invalid[one] = append(invalid[one], e)
 		case good[whole] != nil:
@@ -63,13 +63,12 @@ func (c *compiler) refusals(entries []entry) (all []entry) {
 		}
 	}
 	for _, a := range order {
-		t := tally{
-			Tally: itself, key: c.text("refused by "+a.upstream+" "+metrics.Requests.Name, a.engine),
-			counts: [][]summand{summands("", nil, invalid[a]), summands("", nil, good[a])}, refuses: true,
+		if a.upstream == "" {
+			t := c.refusing(a, "all by", refused[a], good[a])
+			t.refusesAll = true
+			c.add(line{family: metrics.EngineRefuses, text: c.text(metrics.EngineRefuses.Name, a.engine), terms: []term{{c.place(t)}}, recipe: plain})
 		}
-		for _, of := range slices.Concat(t.counts...) {
-			c.use(of.term, metrics.Counter)
-		}
+		t := c.refusing(a, "by "+a.upstream, invalid[a], good[a])
 		kept := c.place(t)
 		t.refused = true
 		if rejected := c.place(t); len(invalid[a]) > 0 {
@@ -81,6 +80,18 @@ func (c *compiler) refusals(entries []entry) (all []entry) {
 		}
 	}
 	return all
+}
+
+// refusing returns the tally of the refusals of an answerer.
+func (c *compiler) refusing(a answerer, name string, refused, good []entry) tally {
+	t := tally{
+		Tally: itself, key: c.text("refused "+name+" "+metrics.Requests.Name, a.engine), refuses: true,
+		counts: [][]summand{summands("", nil, refused), summands("", nil, good)},
+	}
+	for _, of := range slices.Concat(t.counts...) {
+		c.use(of.term, metrics.Counter)
+	}
+	return t
 }
 
 // answerers returns who answered the requests of an entry: the engine or gateway, and the server behind it if its label names one.

@@ -53,8 +53,10 @@ func TestRefusals(t *testing.T) {
 		wants(40, 28)
 		p.pass(time.Minute, tick, traffic(p, 0, 7))
 		wants(40, 56)
+		p.last.want(t, metrics.EngineRefuses.Name, 1)
 		p.pass(time.Minute, tick, traffic(p, 6, 1))
 		wants(44, 56)
+		p.last.want(t, metrics.EngineRefuses.Name, 0)
 	})
 	t.Run("the first refusals ever", func(t *testing.T) {
 		p, wants := begin(t)
@@ -116,6 +118,7 @@ func TestRefusalsOfOneServer(t *testing.T) {
 	got.want(t, `llm_engine_requests_total{outcome="success"}`, 560)
 	got.want(t, `llm_engine_requests_total{outcome="rejected"}`, 120)
 	got.want(t, `llm_engine_requests_total{outcome="invalid"}`, 27) // their keys are wrong, and others are served
+	got.want(t, metrics.EngineRefuses.Name, 0)                      // the gateway has another server
 }
 
 // TestRefusalsAreBadEvents checks that availability counts the requests of a gateway that refuses all.

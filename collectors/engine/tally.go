@@ -40,12 +40,13 @@ const debtLasts = 4
 // tally is a Tally of one metrics page. Its value has a place of its own behind those of the metrics page's series.
 type tally struct {
 	*Tally
-	key     string // the key under which it is kept, whatever the shape of the metrics page
-	counts  [][]summand
-	refuses bool // counts refusals as invalid, or with refused as rejected: see refusals
-	refused bool
-	weight  []line // gauges, by whose sum a step counts; nothing before the first reading does then
-	place   int
+	key        string // the key under which it is kept, whatever the shape of the metrics page
+	counts     [][]summand
+	refuses    bool // counts refusals as invalid, or with refused as rejected: see refusals
+	refused    bool
+	refusesAll bool   // is 1 while they are rejected
+	weight     []line // gauges, by whose sum a step counts; nothing before the first reading does then
+	place      int
 }
 
 // itself is the Tally of one count.
@@ -189,7 +190,9 @@ func (m *tallied) take(at time.Time, t *tally, values []float64) float64 {
 		}
 	}
 	if t.refuses {
-		m.total += m.refusal.decide(at, rose[0], rose[1])
+		if m.total += m.refusal.decide(at, rose[0], rose[1]); t.refusesAll {
+			return metrics.Bool(m.refusal.refuses)
+		}
 		return m.total
 	}
 	step := t.Step(rose)
