@@ -104,8 +104,8 @@ func brokenClues() []Clue {
 		{ // an engine that is gone refuses nothing
 			Branch: Release, Name: "refuses_all", Runbook: "BranchClientPath", Delays: Failures, Unit: Bare,
 			Says: "{engine} answers no request and refuses all as invalid: key, model name or length",
-			Query: one(above(promql.Max(append([]string{metrics.LabelRole}, replicaLabels...), promql.Vector(metrics.EngineRefuses,
-				promql.Re(metrics.LabelRole, ".*"))), 0)),
+			Query: one(above(promql.Or(promql.Max(replicaLabels, promql.Vector(metrics.EngineRefuses)),
+				promql.Max(replicaLabels, promql.Vector(metrics.EngineRefuses, gatewayRole()))), 0)),
 		},
 		{
 			Branch: Release, Name: "version_deployed", Runbook: "LLMReleaseRegression", Unit: Count,
