@@ -66,7 +66,9 @@ func (c *compiler) refusals(entries []entry) (all []entry) {
 		if a.upstream == "" {
 			t := c.refusing(a, "all by", refused[a], good[a])
 			t.refusesAll = true
-			c.add(line{family: metrics.EngineRefuses, text: c.text(metrics.EngineRefuses.Name, a.engine), terms: []term{{c.place(t)}}, recipe: plain})
+			c.add(line{
+				family: metrics.EngineRefuses, text: c.text(metrics.EngineRefuses.Name, a.engine), terms: []term{{c.place(t)}}, recipe: plain,
+			})
 		}
 		t := c.refusing(a, "by "+a.upstream, invalid[a], good[a])
 		kept := c.place(t)
