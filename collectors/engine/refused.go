@@ -110,18 +110,12 @@ func (e *entry) answerers() (whole, one answerer) {
 
 // refusal is what a tally remembers of refusals.
 type refusal struct {
-	answers  [parts]answers // of the last hour
-	usual    float64        // good answers per second before the last one
-	since    time.Time      // of the last good answer
-	pending  float64        // refusals since then that are undecided
+	hour     [parts]part
+	usual    float64   // good answers per second before the last one
+	since    time.Time // of the last good answer
+	pending  float64   // refusals since then that are undecided
 	refuses  bool
 	rejected float64
-}
-
-// answers is the number of good answers in a part of an hour.
-type answers struct {
-	number int64
-	good   float64
 }
 
 // decide returns how many more requests are invalid, at a reading that shows so many more refusals and good answers.
@@ -149,22 +143,8 @@ func (r *refusal) decide(now time.Time, refused, good float64) (invalid float64)
 
 // answer records good answers, and how many usually come.
 func (r *refusal) answer(now time.Time, good float64) {
-	number := now.UnixNano() / int64(traffic/parts)
-	if p := &r.answers[number%parts]; p.number == number {
-		p.good += good
-	} else {
-		*p = answers{number, good}
-	}
-	sum, oldest := 0.0, now
-	for _, p := range r.answers {
-		if from := time.Unix(0, p.number*int64(traffic/parts)); p.number > 0 && now.Sub(from) < traffic {
-			sum += p.good
-			if from.Before(oldest) {
-				oldest = from
-			}
-		}
-	}
-	if r.usual = sum / max(now.Sub(oldest), time.Minute).Seconds(); sum < refusesMany {
+	partOf(&r.hour, now).good += good
+	if good, r.usual = answersIn(&r.hour, now, time.Time{}); good < refusesMany {
 		r.usual = 0
 	}
 }

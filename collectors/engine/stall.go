@@ -269,11 +269,7 @@ func (p *past) see(u *unit, r sight) {
 
 // learn records what a reading with progress shows about the traffic and the files that are open at rest.
 func (p *past) learn(r sight) {
-	number := r.at.UnixNano() / int64(traffic/parts)
-	now := &p.hour[number%parts]
-	if now.number != number {
-		*now = part{number: number}
-	}
+	now := partOf(&p.hour, r.at)
 	now.good += max(0, r.good-p.last.good)
 	now.ends += max(0, r.request.count-p.last.request.count)
 	now.took += max(0, r.request.sum-p.last.request.sum)
@@ -397,8 +393,24 @@ func (p *past) due(now time.Time, within time.Duration) float64 {
 	if now.Sub(p.moved) <= unproven {
 		now = p.moved
 	}
-	good, oldest := 0.0, now
-	for _, h := range p.hour {
+	_, perSecond := answersIn(&p.hour, now, p.since)
+	return perSecond * within.Seconds()
+}
+
+// partOf returns the part of the hour that a time belongs to, which it begins if it is new.
+func partOf(hour *[parts]part, at time.Time) *part {
+	number := at.UnixNano() / int64(traffic/parts)
+	p := &hour[number%parts]
+	if p.number != number {
+		*p = part{number: number}
+	}
+	return p
+}
+
+// answersIn returns how many good answers the parts of the last hour hold, and how many that is per second since a time.
+func answersIn(hour *[parts]part, now, since time.Time) (good, perSecond float64) {
+	oldest := now
+	for _, h := range hour {
 		if from := time.Unix(0, h.number*int64(traffic/parts)); h.number > 0 && now.Sub(from) < traffic {
 			good += h.good
 			if from.Before(oldest) {
@@ -406,10 +418,10 @@ func (p *past) due(now time.Time, within time.Duration) float64 {
 			}
 		}
 	}
-	if oldest.Before(p.since) {
-		oldest = p.since
+	if oldest.Before(since) {
+		oldest = since
 	}
-	return good / max(now.Sub(oldest), time.Minute).Seconds() * within.Seconds()
+	return good, good / max(now.Sub(oldest), time.Minute).Seconds()
 }
 
 // files returns how many files the server's process has open at rest, between a lower and an upper bound.
