@@ -28,6 +28,8 @@ type Load struct {
 	Early    time.Duration
 	Invalid  float64 // share of the requests that nobody can serve: more tokens than the model's length
 	Stop     string  // ends an answer when it comes
+	Samples  int     // answers to each request; default 1
+	Long     float64 // share of the prompts that have longOwn tokens of their own
 	Adapters int     // how many adapters are asked for, one after the other; 0: the model itself
 }
 
@@ -52,7 +54,8 @@ type gap struct{ at, length float64 }
 
 // Client asks a server, and keeps a record of each request.
 type Client struct {
-	url, key string
+	url      atomic.Pointer[string]
+	key      string
 	begin    time.Time
 	load     atomic.Pointer[Load]
 	http     *http.Client
@@ -70,11 +73,16 @@ type Client struct {
 func NewClient(url, key string, seed uint64) *Client {
 	transport := &http.Transport{MaxIdleConnsPerHost: 1000, IdleConnTimeout: time.Minute}
 	asks, leave := context.WithCancel(context.Background())
-	return &Client{
-		asks: asks, Leave: leave, url: url, key: key, begin: time.Now(), http: &http.Client{Transport: transport},
+	c := &Client{
+		asks: asks, Leave: leave, key: key, begin: time.Now(), http: &http.Client{Transport: transport},
 		random: rand.New(rand.NewPCG(seed, 0)), pending: map[*Record]bool{},
 	}
+	c.Move(url)
+	return c
 }
+
+// Move lets the client ask elsewhere from now on.
+func (c *Client) Move(url string) { c.url.Store(&url) }
 
 // Set changes the load from now on.
 func (c *Client) Set(l Load) { c.load.Store(&l) }
@@ -112,6 +120,9 @@ func (c *Client) Run(ctx context.Context) {
 	c.running.Wait()
 }
 
+// longOwn is how many tokens a long prompt has of its own.
+const longOwn = 3000
+
 // groups is how many different beginnings prompts have.
 const groups = 8
 
@@ -130,6 +141,8 @@ func (c *Client) request(l Load, group int) ([]byte, *Record) {
 	own := l.Own
 	if c.random.Float64() < l.Invalid {
 		r.Invalid, own = true, own+6000
+	} else if l.Long > 0 && c.random.Float64() < l.Long {
+		own = longOwn
 	}
 	for range own {
 		prompt = append(prompt, fmt.Sprintf("w%d", word()))
@@ -137,6 +150,9 @@ func (c *Client) request(l Load, group int) ([]byte, *Record) {
 	asks := map[string]any{
 		"model": model, "prompt": strings.Join(prompt, " "), "max_tokens": max(1, l.Output/2+c.random.IntN(l.Output+1)),
 		"stream": true, "stream_options": map[string]any{"include_usage": true},
+	}
+	if l.Samples > 0 {
+		asks["n"] = l.Samples
 	}
 	if l.Stop != "" {
 		asks["stop"] = l.Stop
@@ -178,7 +194,7 @@ func (c *Client) send(body []byte, r *Record, early, patience time.Duration) {
 
 // stream reads an answer.
 func (c *Client) stream(ctx context.Context, body []byte, r *Record) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url+"/v1/completions", bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, *c.url.Load()+"/v1/completions", bytes.NewReader(body))
 	if err != nil {
 		return err
 	}

@@ -148,6 +148,15 @@ func (s *Stage) play(ctx context.Context, p Play, seed uint64) (o Outcome, err e
 			return o, err
 		}
 	}
+	if p.Eyes {
+		for i, e := range s.engines {
+			w, err := NewWay(local(s.port+25+i), local(e.port))
+			if err != nil {
+				return o, err
+			}
+			s.eyes = append(s.eyes, w)
+		}
+	}
 	if err := s.warm(ctx, p.Load, seed); err != nil {
 		return o, err
 	}

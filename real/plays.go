@@ -18,6 +18,7 @@ type Play struct {
 	Right   []rules.Branch                            // of which the page has to name one; nil: nobody is to be paged
 	Gateway *front                                    // before two engines; default: one engine alone
 	Probes  bool                                      // the exporter asks the gateway, too
+	Eyes    bool                                      // the exporter has ways of its own to the engines
 	Flags   []string                                  // of the engines; default usual
 	Load    Load                                      // while all is well; default steady, once for each engine
 	Fault   func(ctx context.Context, s *Stage) error // the incident begins when it returns
@@ -128,7 +129,7 @@ func rolledOut(flags ...string) func(context.Context, *Stage) error {
 
 // plays are the incidents, and the situations in which nobody is to be paged.
 func plays() []Play {
-	return slices.Concat(alone(), harmless(), behindGateway(), refusing(), afterStart(), otherGateways(), outOfSight(), ramps())
+	return slices.Concat(alone(), mixed(), harmless(), behindGateway(), replicas(), refusing(), afterStart(), otherGateways(), outOfSight(), ramps())
 }
 
 // ramps ask how much an engine can do.
@@ -205,6 +206,38 @@ func alone() []Play {
 	}
 }
 
+// mixed are incidents of a single engine that its settings and its mean load hardly show.
+func mixed() []Play {
+	return []Play{
+		{
+			Name: "heavier", Says: "started again with five times the layers under the same name", Right: []rules.Branch{rules.Release},
+			Fault: func(ctx context.Context, s *Stage) error {
+				s.weights = s.heavy
+				return released(usual...)(ctx, s)
+			},
+		},
+		{
+			Name: "samples", Says: "each request asks for four answers", Right: []rules.Branch{rules.Behaviour, rules.Queueing, rules.Decode},
+			Fault: change(func(l *Load) { l.Samples = 4 }),
+		},
+		{
+			Name: "some-long-prompts", Says: "one prompt in six has 3,000 tokens of its own",
+			Right: []rules.Branch{rules.Prefill, rules.Behaviour}, Fault: change(func(l *Load) { l.Long = 1.0 / 6 }),
+		},
+		{
+			Name: "front-stopped", Says: "the engine's API server stops, its core runs", Right: []rules.Branch{rules.Engine},
+			Fault: func(_ context.Context, s *Stage) error {
+				return syscall.Kill(s.engines[0].Process.Process.Pid, syscall.SIGSTOP)
+			},
+		},
+		{
+			Name: "door-shut", Says: "nothing listens any more where clients ask, before the engine", Right: []rules.Branch{rules.Routing},
+			Lasts: 15 * time.Minute,
+			Fault: func(_ context.Context, s *Stage) error { s.client.Move("http://" + local(s.port+19)); return nil },
+		},
+	}
+}
+
 // harmless are the situations in which nobody is to be paged.
 func harmless() []Play {
 	return []Play{
@@ -263,6 +296,33 @@ func behindGateway() []Play {
 			Name: "hanging-replica", Says: "the core of one of two engines stops; clients give up after 15 s", Right: []rules.Branch{rules.Engine},
 			Gateway: litellm, Load: Load{Rate: 0.4, Own: 64, Output: 20, Patience: 15 * time.Second}, Lasts: 12 * time.Minute,
 			Fault: func(_ context.Context, s *Stage) error { return s.engines[0].signal(0, syscall.SIGSTOP) },
+		},
+	}
+}
+
+// replicas are what happens to the engines behind a gateway.
+func replicas() []Play {
+	return []Play{
+		{
+			Name: "blind", Says: "the metrics of both engines hang, and clients are served", Gateway: litellm, Load: light, Eyes: true,
+			Fault: func(_ context.Context, s *Stage) error {
+				for _, w := range s.eyes {
+					w.delay.Store(int64(time.Hour))
+				}
+				return nil
+			},
+		},
+		{
+			Name: "half-gone", Says: "one of two engines ends; the other cannot serve all", Right: []rules.Branch{rules.Engine}, Gateway: litellm,
+			Load: Load{Rate: 1.2, Own: 64, Output: 60}, Lasts: 12 * time.Minute,
+			Fault: func(_ context.Context, s *Stage) error {
+				s.engines[0].spent = true
+				return syscall.Kill(s.engines[0].Process.Process.Pid, syscall.SIGTERM)
+			},
+		},
+		{
+			Name: "roll-same", Says: "two engines start one after the other, as they were", Gateway: litellm, Load: light,
+			Fault: rolledOut(usual...),
 		},
 	}
 }

@@ -46,7 +46,7 @@ var errMissing = errors.New("not here")
 type Programs struct {
 	folder, source                            string // where they are installed, and where requirements and the script lie
 	prometheusPath, alertmanagerPath, taskset string
-	vllm, model, words                        string // words: a model for Dynamo's mocker
+	vllm, model, heavy, words                 string // heavy: more layers; words: a model for Dynamo's mocker
 	exporterPath, rules, commit, out          string
 }
 
@@ -99,7 +99,10 @@ func (p *Programs) install(ctx context.Context, log io.Writer) error {
 		}
 	}
 	p.vllm, p.model, p.words = p.program("vllm", "vllm"), filepath.Join(p.folder, "model"), filepath.Join(p.folder, "words")
-	for _, m := range [][]string{{p.model, hidden, layers, "1000", strconv.Itoa(adapters)}, {p.words, "64", "2", "32000", "0"}} {
+	p.heavy = filepath.Join(p.folder, "heavy")
+	for _, m := range [][]string{
+		{p.model, hidden, layers, "1000", strconv.Itoa(adapters)}, {p.heavy, hidden, "40", "1000", "0"}, {p.words, "64", "2", "32000", "0"},
+	} {
 		if _, err := os.Stat(filepath.Join(m[0], "adapters")); err == nil {
 			continue
 		}

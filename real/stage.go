@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -54,6 +55,8 @@ type Stage struct {
 	client      *Client
 	flags       []string // of the engines
 	ways        []*Way
+	eyes        []*Way // of the exporter
+	weights     string // of the model that engines start with; default: the usual ones
 	front       *front // what the gateway is
 	gateway     *Process
 	workers     []*Process // that it brings
@@ -157,7 +160,7 @@ func (s *Stage) restart(e *Engine, flags []string) (err error) {
 	e.stop()
 	e.flags, e.spent = flags, false
 	args := append([]string{
-		"-c", strconv.Itoa(e.core), s.vllm, "serve", s.model, "--served-model-name", model, "--enforce-eager", "--max-model-len", "4096",
+		"-c", strconv.Itoa(e.core), s.vllm, "serve", cmp.Or(s.weights, s.model), "--served-model-name", model, "--enforce-eager", "--max-model-len", "4096",
 		"--host", "127.0.0.1", "--port", strconv.Itoa(e.port),
 	}, flags...)
 	if slices.Contains(flags, "--enable-lora") {
@@ -242,8 +245,12 @@ func (s *Stage) measure(ctx context.Context, l Load, seed uint64) int {
 func (s *Stage) configure(engines []*Engine, gateway bool) (file string, err error) {
 	var config strings.Builder
 	config.WriteString(objectives() + s.maintenance + "targets:\n")
-	for _, e := range engines {
-		config.WriteString("  - {url: '" + e.url() + "'}\n")
+	for i, e := range engines {
+		at := e.url()
+		if s.eyes != nil {
+			at = "http://" + s.eyes[i].listener.Addr().String()
+		}
+		config.WriteString("  - {url: '" + at + "'}\n")
 	}
 	if gateway {
 		secret := filepath.Join(s.folder, "key")
@@ -458,10 +465,11 @@ func (s *Stage) clear() {
 			_ = h.Close()
 		}
 	}
-	for _, w := range s.ways {
+	for _, w := range slices.Concat(s.ways, s.eyes) {
 		w.Close()
 	}
 	for _, e := range s.engines {
+		_ = syscall.Kill(e.Process.Process.Pid, syscall.SIGCONT)
 		if e.signal(0, syscall.SIGCONT) != nil {
 			e.spent = true
 		}
