@@ -67,6 +67,8 @@ type Panel struct {
 	Steps []Step
 	// LowestFirst orders lines by their lowest values.
 	LowestFirst bool
+	// Ranked orders the legend by the queries, not by values.
+	Ranked bool
 	// States names values that are states and not quantities.
 	States []State
 	// Named makes a stat show the names of its series instead of their values.

@@ -219,7 +219,7 @@ func withText(out dashboard.Panel, content string) dashboard.Panel {
 	return out
 }
 
-// legend returns a table, the worst line first: the last and the largest value are read more often than the line itself.
+// legend returns a table, the worst line first, or the kinds in order: the last and the largest value are read more often than the line itself.
 // It stands beside the lines where a panel is wide; beside those of a narrow one, it would leave them a quarter of the
 // width and lose its numbers. Beside the name of a model, a narrow panel has room for one number: a second one would
 // be cut off within its digits.
@@ -227,6 +227,9 @@ func legend(p Panel) common.VizLegendOptions {
 	l := common.VizLegendOptions{
 		ShowLegend: true, DisplayMode: common.LegendDisplayModeTable, Placement: common.LegendPlacementBottom,
 		Calcs: []string{"lastNotNull", "max"}, SortBy: new("Last *"), SortDesc: new(!p.lowIsBad()),
+	}
+	if p.Ranked {
+		l.SortBy, l.SortDesc = nil, nil
 	}
 	switch {
 	case p.Width >= 14:

@@ -200,9 +200,14 @@ func TestLegendsHaveRoom(t *testing.T) {
 			if beside := legend.Placement == "right"; beside != (p.GridPos.W >= 14) {
 				t.Errorf("%s: %s is %d columns wide and has its legend at the %s", b.Title, p.Title, p.GridPos.W, legend.Placement)
 			}
-			first := p.FieldConfig.Defaults.Thresholds.Steps[0].Color
-			low := first == "#D55E00" || slices.Contains([]string{"Clocks", "Goodput"}, p.Title)
-			if legend.SortBy != "Last *" || legend.SortDesc == low {
+			low := p.FieldConfig.Defaults.Thresholds.Steps[0].Color == "#D55E00" || slices.Contains([]string{"Clocks", "Goodput"}, p.Title)
+			kind, ranked := map[string]string{ // panels of kinds whose values do not compare
+				"ECC errors per hour": "uncorrected", "SM, tensor and kernel activity": "SM", "NaN, sleep, adapters, models": "NaN",
+			}[p.Title]
+			if ranked && (legend.SortBy != "" || !strings.Contains(p.Targets[0].LegendFormat+p.Targets[0].Expr, kind)) {
+				t.Errorf("%s: the legend of %s does not begin with %s", b.Title, p.Title, kind)
+			}
+			if !ranked && (legend.SortBy != "Last *" || legend.SortDesc == low) {
 				t.Errorf("%s: %s does not begin with its worst line", b.Title, p.Title)
 			}
 			if none, ok := p.overrides(t, "byType", "number")["noValue"]; !ok || none != "" { // of an idle model

@@ -94,7 +94,7 @@ func busyRow(s scope) []Panel {
 		},
 			onePerGPU(promql.Max(by(gpus, metrics.LabelGPUInstance), s.of(metrics.GPUSMActive)), "SM {{gpu_instance_id}}"),
 			onePerGPU(s.perGPU(metrics.GPUTensorActive), "tensor"), onePerGPU(s.perGPU(metrics.GPUUtilization), "kernel")).
-			max(1).runbook("BranchLargeBatch").next(rules.EngineDashboard).
+			max(1).ranked().runbook("BranchLargeBatch").next(rules.EngineDashboard).
 			movesIn("bad-release", "crash-loop").notDrilled(noGPU),
 		lines("Memory bandwidth against peak", bandwidth, 8, About{
 			"Bytes per second to and from device memory, and the peak of the node's best board.",
@@ -166,15 +166,18 @@ func powerRow(s scope) []Panel {
 }
 
 func eccRow(s scope) []Panel {
+	errors := func(severity string) Query {
+		return onePerGPU(s.lastHour(by(gpus, metrics.LabelSeverity, metrics.LabelLocation), metrics.GPUECCErrors, promql.Eq(metrics.LabelLifetime,
+			"volatile"), promql.Eq(metrics.LabelSeverity, severity)), "{{severity}} {{location}}")
+	}
 	return []Panel{
 		lines("ECC errors per hour", number, 12, About{
 			"Memory errors in the last hour, corrected and not, by where they were found. A GPU that is new here shows all since its driver loaded.",
 			"Corrected errors are a warning. An uncorrected error ends the process that used the memory.",
 			"After an uncorrected error, reset the GPU at the next opportunity, and see whether the error returns.",
 		},
-			onePerGPU(s.lastHour(by(gpus, metrics.LabelSeverity, metrics.LabelLocation), metrics.GPUECCErrors, promql.Eq(metrics.LabelLifetime,
-				"volatile")), "{{severity}} {{location}}")).
-			bad(1, 10).empty("No GPU reports ECC. No board here has it, it is off, or the exporter reads no GPU.").
+			errors("uncorrected"), errors("corrected")).
+			bad(1, 10).ranked().empty("No GPU reports ECC. No board here has it, it is off, or the exporter reads no GPU.").
 			runbook("LLMGPUNeedsService").next(rules.IncidentDashboard).
 			movesIn("row-remap-pending"),
 		lines("Rows remapped, pages retired", number, 12, About{

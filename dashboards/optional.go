@@ -100,18 +100,18 @@ func featureRow(s scope) []Panel {
 				promql.Min(models, s.of(metrics.SpecDecodeAcceptance))), modelLegend}).
 			low(0.3, 0.5).max(1).runbook("LLMSpeculationCollapse").next(rules.IncidentDashboard).
 			movesIn("speculation-collapse"),
-		lines("Adapters, models, sleep, NaN", number, 8, About{
-			"Adapters that running requests use, models in memory on engines that load them on demand, engines asleep, and requests of the " +
-				"last hour whose logits had NaN (vLLM checks only with VLLM_COMPUTE_NANS_IN_LOGITS=1).",
+		lines("NaN, sleep, adapters, models", number, 8, About{
+			"Requests of the last hour whose logits had NaN (vLLM checks only with VLLM_COMPUTE_NANS_IN_LOGITS=1), engines asleep, adapters " +
+				"that running requests use, and models in memory on engines that load them on demand.",
 			"More adapters than slots, and models that are loaded and unloaded, look like queueing. An engine asleep serves nobody. Answers " +
 				"with NaN are garbage.",
 			"For NaN on one replica, look at its GPU; on all, at weights, a kernel or the release.",
 		},
-			Query{promql.Sum(replicas, s.of(metrics.LorasRunning)), "adapters " + replicaLegend},
-			Query{promql.Sum(models, s.of(metrics.ModelsLoaded)), "models " + modelLegend},
+			Query{s.lastHour(replicas, metrics.CorruptedRequests), "NaN " + replicaLegend},
 			Query{promql.Gt(promql.Max(replicas, s.of(metrics.Sleeping)), promql.Num(0)), "asleep " + replicaLegend},
-			Query{s.lastHour(replicas, metrics.CorruptedRequests), "NaN " + replicaLegend}).
-			runbook("LLMAnswersCorrupted").next(rules.IncidentDashboard).
+			Query{promql.Sum(replicas, s.of(metrics.LorasRunning)), "adapters " + replicaLegend},
+			Query{promql.Sum(models, s.of(metrics.ModelsLoaded)), "models " + modelLegend}).
+			ranked().runbook("LLMAnswersCorrupted").next(rules.IncidentDashboard).
 			notDrilled(noEngine),
 		lines("In GPU memory", share, 8, About{
 			"Share of each loaded model that is in GPU memory on the worst replica, for engines that load models on demand.",

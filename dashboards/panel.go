@@ -173,6 +173,9 @@ func (p Panel) low(crit, warn float64) Panel {
 	return p
 }
 
+// ranked keeps the legend in the order of the queries: values of different kinds do not compare, so the kind that matters most is first.
+func (p Panel) ranked() Panel { p.Ranked = true; return p }
+
 // lowest puts the lowest lines first where no step says which values are bad.
 func (p Panel) lowest() Panel { p.LowestFirst = true; return p }
 
