@@ -54,19 +54,19 @@ type gap struct{ at, length float64 }
 
 // Client asks a server, and keeps a record of each request.
 type Client struct {
-	url      atomic.Pointer[string]
-	key      string
-	begin    time.Time
-	load     atomic.Pointer[Load]
-	http     *http.Client
-	random   *rand.Rand
-	mu       sync.Mutex
-	records  []*Record
-	pending  map[*Record]bool
-	turn     int // of the adapters
-	running  sync.WaitGroup
-	asks     context.Context // of the requests
-	Leave    context.CancelFunc
+	url     atomic.Pointer[string]
+	key     string
+	begin   time.Time
+	load    atomic.Pointer[Load]
+	http    *http.Client
+	random  *rand.Rand
+	mu      sync.Mutex
+	records []*Record
+	pending map[*Record]bool
+	turn    int // of the adapters
+	running sync.WaitGroup
+	asks    context.Context // of the requests
+	Leave   context.CancelFunc
 }
 
 // NewClient returns a client that has not begun to ask.

@@ -144,8 +144,17 @@ func (h *Past) Since(text string) string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	var out strings.Builder
-	for _, line := range parsePage(text).lines {
+	now := parsePage(text)
+	started := false
+	for key, value := range now.values {
+		started = started || isStart(key) && h.healthy.values[key] > 0 && value != h.healthy.values[key]
+	}
+	for _, line := range now.lines {
 		key, value, ok := sample(line)
+		if ok && !started && strings.HasPrefix(key, metrics.EngineCold.Name+"{") { // the engine is as old as the past
+			fmt.Fprintln(&out, key, 0)
+			continue
+		}
 		if _, counts := h.rates[key]; !ok || !counts && !(isStart(key) && h.healthy.values[key] > 0) {
 			fmt.Fprintln(&out, line)
 			continue

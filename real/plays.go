@@ -129,7 +129,8 @@ func rolledOut(flags ...string) func(context.Context, *Stage) error {
 
 // plays are the incidents, and the situations in which nobody is to be paged.
 func plays() []Play {
-	return slices.Concat(alone(), mixed(), harmless(), behindGateway(), replicas(), refusing(), afterStart(), otherGateways(), outOfSight(), ramps())
+	return slices.Concat(alone(), mixed(), harmless(), behindGateway(), replicas(), refusing(), afterStart(), otherGateways(), outOfSight(),
+		ramps())
 }
 
 // ramps ask how much an engine can do.
@@ -313,6 +314,18 @@ func replicas() []Play {
 			},
 		},
 		{
+			Name: "ways-dead", Says: "nothing listens any more at the addresses of both engines that LiteLLM knows", Right: []rules.Branch{rules.Routing},
+			Gateway: litellm, Load: light, Fault: leadNowhere,
+		},
+		{
+			Name: "one-way-slow", Says: "3 s more between LiteLLM and one of two engines, each way", Right: []rules.Branch{rules.Routing},
+			Gateway: litellm, Load: light, Lasts: 12 * time.Minute,
+			Fault: func(_ context.Context, s *Stage) error {
+				s.ways[0].delay.Store(int64(3 * time.Second))
+				return nil
+			},
+		},
+		{
 			Name: "half-gone", Says: "one of two engines ends; the other cannot serve all", Right: []rules.Branch{rules.Engine}, Gateway: litellm,
 			Load: Load{Rate: 1.2, Own: 64, Output: 60}, Lasts: 12 * time.Minute,
 			Fault: func(_ context.Context, s *Stage) error {
@@ -364,6 +377,13 @@ func crashLoop(ctx context.Context, s *Stage) error {
 func failUpstreams(_ context.Context, s *Stage) error {
 	for _, w := range s.ways {
 		w.Fail(true)
+	}
+	return nil
+}
+
+func leadNowhere(_ context.Context, s *Stage) error {
+	for _, w := range s.ways {
+		w.Lead(local(s.port + 19))
 	}
 	return nil
 }
@@ -451,6 +471,19 @@ func otherGateways() []Play {
 			Name: "sglang-router-500", Says: "the ways from sglang-router to both engines answer 500", Right: []rules.Branch{rules.Routing},
 			Load:    light,
 			Gateway: sglangRouter, Fault: failUpstreams,
+		},
+		{
+			Name: "router-hanging", Says: "the core of one of two engines behind vllm-router stops; clients give up after 15 s",
+			Right: []rules.Branch{rules.Engine}, Gateway: vllmRouter, Lasts: 12 * time.Minute,
+			Load:  Load{Rate: 0.4, Own: 64, Output: 20, Patience: 15 * time.Second},
+			Fault: func(_ context.Context, s *Stage) error { return s.engines[0].signal(0, syscall.SIGSTOP) },
+		},
+		{
+			Name: "dynamo-halved", Says: "one of two workers of Dynamo stops, and its requests hang", Right: []rules.Branch{rules.Engine},
+			Gateway: dynamo, Load: mocked, Lasts: 12 * time.Minute,
+			Fault: func(_ context.Context, s *Stage) error {
+				return syscall.Kill(-s.workers[0].Process.Pid, syscall.SIGSTOP)
+			},
 		},
 		{
 			Name: "dynamo-killed", Says: "all workers of Dynamo are killed, and the frontend lives", Right: []rules.Branch{rules.Engine},

@@ -30,6 +30,8 @@ llm_engine_requests_total{outcome="stop"} %d
 llm_engine_requests_running 2
 # TYPE llm_engine_start_time_seconds gauge
 llm_engine_start_time_seconds %d
+# TYPE llm_engine_cold gauge
+llm_engine_cold{model_name="tiny"} 1
 # TYPE llm_engine_queue_time_seconds histogram
 llm_engine_queue_time_seconds_bucket{le="+Inf"} %[1]d
 `
@@ -53,6 +55,9 @@ llm_engine_queue_time_seconds_bucket{le="+Inf"} %[1]d
 		got := parsePage(h.Since(fmt.Sprintf(shape, want.count, want.start))).values
 		if got[key] != want.total || got["llm_engine_start_time_seconds"] != want.began || got["llm_engine_requests_running"] != want.run {
 			t.Errorf("%+v: %v", want, got)
+		}
+		if cold := got[`llm_engine_cold{model_name="tiny"}`] == 1; cold != (want.start == 5000) { // an engine of a day is not cold
+			t.Errorf("%+v: cold %v", want, cold)
 		}
 		if bucket := got[`llm_engine_queue_time_seconds_bucket{le="+Inf"}`]; bucket != want.total {
 			t.Errorf("%+v: bucket %v", want, bucket)

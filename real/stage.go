@@ -160,7 +160,8 @@ func (s *Stage) restart(e *Engine, flags []string) (err error) {
 	e.stop()
 	e.flags, e.spent = flags, false
 	args := append([]string{
-		"-c", strconv.Itoa(e.core), s.vllm, "serve", cmp.Or(s.weights, s.model), "--served-model-name", model, "--enforce-eager", "--max-model-len", "4096",
+		"-c", strconv.Itoa(e.core), s.vllm, "serve", cmp.Or(s.weights, s.model), "--served-model-name", model, "--enforce-eager",
+		"--max-model-len", "4096",
 		"--host", "127.0.0.1", "--port", strconv.Itoa(e.port),
 	}, flags...)
 	if slices.Contains(flags, "--enable-lora") {
