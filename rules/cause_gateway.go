@@ -58,7 +58,7 @@ var (
 )
 
 // silence is how long no user's request arrives before a model that is never silent pages.
-const silence = 8 * minute
+const silence = 6 * minute
 
 // neverSilent returns how many first tokens of users each model gave in two minutes in all but 2% of the day that ended ten
 // minutes ago, if at least four: then it is not chance that none arrives in silence. A shorter record than a day cannot
