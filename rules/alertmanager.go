@@ -226,7 +226,8 @@ func inhibit(alerts []*Alert, style Style) []InhibitRule {
 // text has at most eight lines, so it only names further alerts of the incident. An address inside the cluster, or of the
 // reader's own machine, becomes the command that opens it. The template uses only annotations and labels that all our
 // alerts have. Names that engines chose are plain text: they become no links and mention nobody. A page does not resolve
-// when it is corrected (see Style.labels), nor does a GPU's alert with a new reason.
+// when it is corrected (see Style.labels), nor does a GPU's alert with a new reason. The title of what has ended is that of
+// the alert that fired first, as in the first message.
 func (s Style) NotificationTemplate() string { return s.renamed(notificationTemplate) }
 
 const notificationTemplate = `{{ define "llm.plain" }}{{ . | reReplaceAll "<" "‹" | reReplaceAll ">" "›" | reReplaceAll "\\]\\(" "] (" }}{{ end }}
@@ -236,6 +237,7 @@ const notificationTemplate = `{{ define "llm.plain" }}{{ . | reReplaceAll "<" "�
 {{ define "llm.title" -}}
 {{ $about := .Alerts.Firing }}{{ if eq .Status "resolved" }}Resolved: {{ $about = .Alerts.Resolved }}{{ end -}}
 {{ $main := -1 }}{{ range $i, $a := $about }}{{ if and (lt $main 0) (match "^Look first" $a.Annotations.split) }}{{ $main = $i }}{{ end }}{{ end }}{{ if lt $main 0 }}{{ $main = 0 }}{{ end -}}
+{{ if eq .Status "resolved" }}{{ $first := (index $about $main).StartsAt }}{{ range $i, $a := $about }}{{ if $a.StartsAt.Before $first }}{{ $main = $i }}{{ $first = $a.StartsAt }}{{ end }}{{ end }}{{ end -}}
 {{ range $i, $a := $about }}{{ if eq $i $main }}{{ template "llm.summary" $a }}{{ if eq $a.Status "firing" }}, since {{ with $a.Annotations.since }}{{ . }}{{ else }}{{ $a.StartsAt.Format "15:04 MST" }}{{ end }}{{ end }}{{ end }}{{ end }}
 {{- end }}
 

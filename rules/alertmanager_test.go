@@ -1,6 +1,7 @@
 package rules_test
 
 import (
+	"fmt"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -135,6 +136,22 @@ func TestNotificationOfAGroup(t *testing.T) {
 	if got := render("llm.text"); !strings.Contains(got, "Resolved 11:00 UTC: a.") ||
 		!strings.HasPrefix(got, "Look first at: memory.\n") || !strings.Contains(got, "\nAlso: b.\n") {
 		t.Errorf("the text is %q", got)
+	}
+}
+
+// TestResolvedTitleIsThatOfThePage: a burn that follows a standstill does not take its name.
+func TestResolvedTitleIsThatOfThePage(t *testing.T) {
+	_, template := writeAlertmanager(t)
+	data := filepath.Join(t.TempDir(), "data.json")
+	ended := func(name, summary, split, began string) string {
+		return fmt.Sprintf(`{"status": "resolved", "labels": {"alertname": %q, "namespace": "prod"}, "annotations": {"summary": %q, "split": %q},
+			"startsAt": "2026-01-01T%s:00Z", "endsAt": "2026-01-01T11:00:00Z"}`, name, summary, split, began)
+	}
+	burn := ended("b", "this burns", "Look first at: memory.\n", "10:05")
+	writeFile(t, data, []byte(`{"status": "resolved", "alerts": [`+burn+`, `+ended("c", "requests hang", "", "10:00")+`]}`))
+	if got := strings.TrimSpace(amtool(t, "template", "render", "--template.glob="+template, "--template.data="+data,
+		`--template.text={{ template "llm.title" . }}`)); got != "Resolved: prod: requests hang" {
+		t.Errorf("the title is %q", got)
 	}
 }
 

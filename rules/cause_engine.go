@@ -92,7 +92,7 @@ var (
 			},
 			{"No progress for", above(promql.Max(nil, promql.Vector(metrics.EngineStalled, same(replicaLabels...)...)), 0), Duration},
 		},
-		Dashboard: EngineDashboard,
+		Dashboard: IncidentDashboard,
 	}
 	EngineCrashLoop = &Alert{
 		Name:   "LLMEngineCrashLoop",
