@@ -241,6 +241,13 @@ func requestClues() []Clue {
 				promql.Ge(promql.Add(times(2, against("prefix_hits")), promql.Vector(metrics.RecordedYoung)), promql.Num(1))),
 		},
 		{
+			Branch: Prefill, Name: "prefill_grew", Runbook: "BranchLongPrompts", Delays: AnyToken, Unit: Decimal,
+			Says: "The engines compute {value} times as many tokens per request as usual",
+			// of answers no longer than usual
+			Query: promql.Unless(above(heavier(), 2), promql.Or(above(against("output_tokens"), 1.3),
+				above(promql.Vector(metrics.RecordedYoung), 0))),
+		},
+		{
 			Branch: Decode, Name: "drafts_refused", Runbook: "LLMSpeculationCollapse", Delays: AnyToken, Unit: Share,
 			Says:  "Draft tokens are accepted {value} as often as usual",
 			Query: promql.And(below(against("draft_tokens"), 0.5), above(usual("draft_tokens"), 0.2)),
@@ -421,6 +428,13 @@ func computed(window, ago time.Duration) promql.Expr {
 	return promql.Call("clamp_min", promql.Sum(modelLabels, promql.Or(labelled(generated, metrics.LabelReason, "generated"),
 		labelled(prompts, metrics.LabelReason, "prompts"), labelled(times(-1, loaded), metrics.LabelReason, "loaded"),
 		times(-1, rate(promql.Vector(metrics.PrefixCacheHitTokens))))), promql.Num(0))
+}
+
+// heavier returns how many times as many tokens as usual the engines of each model compute per request of the last two minutes.
+// Neither a few long prompts among short ones nor a smaller share of cached ones needs to show in the means of either.
+func heavier() promql.Expr {
+	usually := promql.Div(against("computed"), promql.Vector(usersServed(recentWindow)))
+	return promql.Mul(times(recentWindow.Seconds(), promql.And(usually, atLeast(20, recentWindow))), usual("arrivals"))
 }
 
 // perFirstToken returns a token counter's rate divided by the rate of first tokens. Both change with the work, while

@@ -261,6 +261,8 @@ func TestVerdict(t *testing.T) {
 		{"memory. 0.3 KV transfers per request are lost.", slo.TTFT, false, func(r *replica) { r.lost, r.hits, r.queue = 0.3, 0.2, 0.2 }},
 		{"prefill. The prefix cache hit ratio is 10% of the usual.", slo.TTFT, false, func(r *replica) { r.hits, r.queue = 0.06, 0.2 }},
 		{"prefill. Prompts are 4 times as long as usual.", slo.ITL, false, func(r *replica) { r.prompt = 3600 }},
+		{"prefill. The engines compute 2.4 times as many tokens per request as usual.", slo.TTFT, false, // some of which are long
+			func(r *replica) { r.prompt, r.hits, r.ttft = 1350, 0.35, 0.9 }},
 		{"prefill. Prompts are 4 times as long as usual.", slo.TTFT, false, // so that they preempt others
 			func(r *replica) { r.prompt, r.hits, r.preempts, r.queue = 3600, 0.1, 0.5, 0.2 }},
 		{"memory. Each request is preempted 0.5 times.", slo.TTFT, false, // which takes cached prefixes
