@@ -100,6 +100,8 @@ var (
 		"Burn rate over the window: share of bad events divided by the error budget. Absent without events.", ModelSLOLabels)
 	RecordedBadNow = recorded(Sum, "model:llm_slo_bad_events:rate_now",
 		"Bad events per second in the last minute. If it has too few, in two minutes or in the part of five minutes since the first of them.", ModelSLOLabels)
+	RecordedBadShareNow = recorded(Max, "model:llm_slo_bad_events:ratio_now",
+		"Share of bad events in the last minute. Absent with fewer than 10 bad requests.", ModelSLOLabels)
 	RecordedRequestsPerEvent = recorded(Never, "model:llm_slo_requests_per_event:ratio_rate6h",
 		"Requests per event, if events are tokens. The low-traffic guard uses it to convert bad tokens to bad requests.", ModelSLOLabels)
 

@@ -108,6 +108,15 @@ func badNow() promql.Expr {
 	return promql.Call("clamp_min", promql.Or(each[0], each[1:]...), promql.Num(0))
 }
 
+// badShareNow returns the share of bad events in the last minute, in which at least enoughNow requests were bad. A page
+// comes early in a burn, when most of RateWindow was healthy: users feel more than its share.
+func badShareNow(from source) promql.Expr {
+	bad := promql.Vector(increase(metrics.RecordedBadEvents, nowWindows[0]))
+	requests := promql.Or(promql.Mul(bad, promql.Vector(metrics.RecordedRequestsPerEvent)), bad)
+	share := promql.Div(bad, above(from.events(metrics.SLOEvents, nowWindows[0]), 0))
+	return promql.And(promql.Call("clamp_max", share, promql.Num(1)), promql.Ge(requests, promql.Num(enoughNow)))
+}
+
 // tile returns the exact gain of an event counter since the previous tile: from the last value before that tile's end
 // to the last value before this one's. increase() would extrapolate between two windows, and count a burst there
 // twice or not at all. Only events between an engine's last scrape and its restart are lost.

@@ -101,10 +101,9 @@ func budgetTextGroup(opt Options) Group {
 	for _, w := range append(slices.Clone(nowWindows), RateWindow) {
 		g.Records = append(g.Records, Record{Name: increase(metrics.RecordedBadEvents, w), Expr: opt.source().events(metrics.SLOBadEvents, w)})
 	}
-	g.Records = append(g.Records, Record{Name: metrics.RecordedBadNow, Expr: badNow()}, Record{
-		Name: metrics.RecordedExhaustion,
-		Expr: exhaustion(),
-	})
+	g.Records = append(g.Records, Record{Name: metrics.RecordedBadNow, Expr: badNow()},
+		Record{Name: metrics.RecordedBadShareNow, Expr: badShareNow(opt.source())},
+		Record{Name: metrics.RecordedExhaustion, Expr: exhaustion()})
 	return g
 }
 

@@ -263,6 +263,8 @@ func shardGroup(opt Options) Group {
 			Record{Name: shardName(metrics.SLOEvents, w), Expr: all},
 			Record{Name: shardName(metrics.SLOBadEvents, w), Expr: from.badEvents(w, all)})
 	}
+	now := nowWindows[0]
+	g.Records = append(g.Records, Record{Name: shardName(metrics.SLOEvents, now), Expr: from.events(metrics.SLOEvents, now)})
 	for _, w := range nowWindows {
 		g.Records = append(g.Records, Record{Name: shardName(metrics.SLOBadEvents, w), Expr: from.events(metrics.SLOBadEvents, w)})
 	}

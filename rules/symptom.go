@@ -17,8 +17,7 @@ var (
 		Description: "Users notice this now.",
 		Diagnosed:   true,
 		Split: []Evidence{
-			{"Load", promql.TopK(1, nil, overloaded()), LabelledBy(`{{ .Value | humanizePercentage }} of what {{ .Labels.` + metrics.LabelSLO +
-				` }} allows`)},
+			{"Load", promql.Max(nil, overloaded()), LabelledBy(`{{ .Value | humanizePercentage }} of what keeps the promises`)},
 			{"Replicas needed", promql.And(promql.Vector(metrics.RecordedDesired, sameModel()...), overloaded(), promql.On()), Number},
 		},
 		Dashboard: IncidentDashboard,

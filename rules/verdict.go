@@ -170,10 +170,11 @@ func (s Style) title(a *Alert) string {
 		return ""
 	}
 	own := same(modelSLO...)
-	// what is over has no share now
-	rate := promql.Or(above(promql.Vector(burn(RateWindow), own...), 1), promql.Vector(burn(laterWindow), own...))
-	if a.Severity != slo.Page {
-		rate = promql.Vector(burn(RawWindow), own...)
+	allowed := promql.Vector(metrics.RecordedErrorBudget, own...)
+	share := promql.Mul(promql.Vector(burn(RawWindow), own...), allowed)
+	if a.Severity == slo.Page { // what is over has no share now
+		burns := promql.Or(above(promql.Vector(burn(RateWindow), own...), 1), promql.Vector(burn(laterWindow), own...))
+		share = promql.Or(promql.Vector(metrics.RecordedBadShareNow, own...), promql.Mul(burns, allowed))
 	}
 	with := func(e promql.Expr, shown string) string {
 		return "{{ with " + queryTemplate(s.query(e)) + ` }}` + shown + `{{ end }}`
@@ -184,11 +185,10 @@ func (s Style) title(a *Alert) string {
 			promql.Vector(metrics.RecordedInfo, append(own, promql.Eq(metrics.LabelRole, ""), promql.Either(metrics.LabelSignal, signals))...),
 			promql.On())
 	}
-	allowed := promql.Vector(metrics.RecordedErrorBudget, own...)
 	bad := promql.Over("last_over_time", promql.Vector(metrics.RecordedInfo, append(own, promql.Ne(metrics.LabelBad, ""))...), infoLookback)
 	return `{{ with $labels.cluster }}{{ . }}/{{ end }}{{ with $labels.namespace }}{{ . }}/{{ end }}` + theModel +
 		`{{ if $labels.role }} at the {{ $labels.role }}{{ end }}: ` +
-		percent(promql.Mul(rate, allowed)) + ` of ` +
+		percent(share) + ` of ` +
 		with(bad, `{{ (first .).Labels.bad }}{{ else }}events of {{ or $labels.slo "an objective" }} are bad`) + ` (` +
 		with(promql.Or(mean(metrics.StageFirstToken, string(slo.TTFT)), mean(metrics.StageNextToken, string(slo.ITL+"|"+slo.TPOT))),
 			`mean {{ (first .).Value | humanizeDuration }}, `) +

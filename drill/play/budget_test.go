@@ -7,6 +7,7 @@ import (
 	"math"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -25,8 +26,8 @@ var all = flag.Bool("all", false, "play every incident that pages for a burn")
 // tokens that wait longer and longer.
 var spends = []string{"traffic-burst", "failing-gateway"}
 
-// TestBudgetGoneIn compares the time until the budget is spent, as in the first page, with the truth: the rest of the
-// users' budget at the burn around the page.
+// TestBudgetGoneIn compares the first page with the truth: its share of bad events with that of the users in the minute before,
+// and its time until the budget is spent with the rest of their budget at the burn around the page.
 func TestBudgetGoneIn(t *testing.T) {
 	for _, in := range incident.All() {
 		if in.Page != rules.FastBurn || !*all && !slices.Contains(spends, in.Name) {
@@ -58,6 +59,13 @@ func TestBudgetGoneIn(t *testing.T) {
 			left, around := trueTimeLeft(p, objective, evaluated.Sub(p.World.At(0)))
 			t.Logf("%s, %s after the onset: says %s, is %s (within %s of it): %.2f", objective, evaluated.Sub(p.World.At(p.Onset)),
 				time.Duration(said[0].F*1e9).Round(time.Minute), left.Round(time.Minute), around, said[0].F/left.Seconds())
+			if events, bad := p.World.Suffered(objective, evaluated.Sub(p.World.At(0))-time.Minute, evaluated.Sub(p.World.At(0))); bad >= 20 {
+				shown, err := strconv.ParseFloat(strings.Join(feltBy.FindStringSubmatch(page.Message())[1:], ""), 64)
+				t.Logf("says that %g%% are bad, %.0f of %.0f are", shown, bad, events)
+				if off := shown / 100 / (bad / events); err != nil || off > 1.4 || off < 1/1.4 {
+					t.Errorf("says that %g%% are bad, %.0f of %.0f are: %v\n%s", shown, bad, events, err, page.Message())
+				}
+			}
 			if printed := goneIn.FindString(page.Message()); printed == "" || math.Abs(seconds(t, printed)/said[0].F-1) > 0.1 {
 				t.Errorf("the page says %q, the board %.0f s:\n%s", printed, said[0].F, page.Message())
 			}
@@ -67,6 +75,9 @@ func TestBudgetGoneIn(t *testing.T) {
 		})
 	}
 }
+
+// feltBy finds the share of bad events in a page's title.
+var feltBy = regexp.MustCompile(`: ([0-9.]+)% of`)
 
 // goneIn finds the time until the budget is spent in a page.
 var goneIn = regexp.MustCompile(`gone in [0-9dhms ]+`)
