@@ -12,7 +12,8 @@ func optional() Board {
 	s := scope{byCluster, byNamespace, byModel, byRuntime, byNode}
 	return Board{
 		UID: rules.OptionalDashboard, Since: "now-6h", Refresh: "1m", Variables: s,
-		Description: "What only some have: gateways, probes, speculation, adapters, models on demand, KV cache elsewhere.",
+		Description: "Parts that only some installations have: gateways, probes, speculation, adapters, models on demand, " +
+			"KV cache elsewhere.",
 		Rows: []Row{
 			{Title: "Gateways: what fails before the engines?", Panels: gatewayRow(s)},
 			{Title: "Probes: what does a client see?", Panels: probeRow(s)},

@@ -79,14 +79,16 @@ grep '^Incident,' docs/panels.csv      # the rows and panels of a dashboard
 * Panels about the present do not depend on the time range. Marks and timelines also show events that fall between two points of a long range.
 * A panel draws at most 20 lines: at each moment the largest values, or the smallest if low values are bad.
 * Blue is good, orange is a warning, vermilion is bad, for any colour vision.
-* What only some have is on a dashboard of its own.
+* Parts that only some installations have are on a separate dashboard.
 * Marks across all panels show pages, new versions, changed settings and restarts.
 * With two tiers, "Objectives and error budget" works on the global tier. The others need the series of the shards, unless your queries reach
   raw series (Thanos).
 * In Mimir or Thanos with several scrape intervals, set the interval of the data source: ` + "`$__rate_interval`" + ` is four times as long.
 
-All were drawn with the components of Grafana 12.2 (@grafana/ui), timelines and heatmaps by the rules of its source: the optional parts in their own
-incidents, the others in this one, after a bad release, without a fault, and with 45 engines of 12 models on the day of installation. An earlier state was seen in Grafana 10.1. Schema v2 was not checked.
+All dashboards were drawn with the components of Grafana 12.2 (@grafana/ui); timelines and heatmaps follow its
+source. The optional parts were drawn in incidents of their own; the others in this incident, after a bad release,
+without a fault, and with 45 engines of 12 models on the day of installation. An earlier version was checked in
+Grafana 10.1. Schema v2 was not checked.
 `
 
 // dashboardsPage says what each dashboard is for. panels.csv has its panels.
