@@ -88,7 +88,7 @@ grep '^Incident,' docs/panels.csv      # the rows and panels of a dashboard
 All dashboards were drawn with the components of Grafana 12.2 (@grafana/ui); timelines and heatmaps follow its
 source. The optional parts were drawn in incidents of their own; the others in this incident, after a bad release,
 without a fault, and with 45 engines of 12 models on the day of installation. An earlier version was checked in
-Grafana 10.1. Schema v2 was not checked.
+Grafana 10.1; schema v2 was not.
 `
 
 // dashboardsPage says what each dashboard is for. panels.csv has its panels.
@@ -96,7 +96,7 @@ func dashboardsPage() ([]byte, error) {
 	var b bytes.Buffer
 	b.WriteString("# Dashboards\n\n" + generated + dashboardsIntro)
 	for _, board := range dashboards.All(nil) {
-		fmt.Fprintf(&b, "\n## %s\n\n`%s`, opens with the last %s. %s\n", boardName(board), board.UID, strings.TrimPrefix(board.Since,
+		fmt.Fprintf(&b, "\n## %s\n\n`%s` opens with the last %s. %s\n", boardName(board), board.UID, strings.TrimPrefix(board.Since,
 			"now-"), board.Description)
 	}
 	return b.Bytes(), nil

@@ -93,7 +93,7 @@ func TestDashboardsPage(t *testing.T) {
 		}
 	}
 	for _, board := range dashboards.All(nil) {
-		if want := "## " + boardName(board) + "\n\n`" + string(board.UID) + "`, opens with the last "; !strings.Contains(string(page), want) {
+		if want := "## " + boardName(board) + "\n\n`" + string(board.UID) + "` opens with the last "; !strings.Contains(string(page), want) {
 			t.Errorf("docs/dashboards.md lacks %q", want)
 		}
 		for _, row := range board.Rows {
