@@ -102,7 +102,8 @@ func throughputRow(s scope) []Panel {
 			empty("No engine restarts again and again.").runbook("LLMEngineCrashLoop").next(rules.IncidentDashboard).
 			movesIn("crash-loop"),
 		lines("Requests by outcome", requests, 8, About{
-			"Requests that ended, by outcome: stop and length are answers, rejected means overload, error the server, abort the client.",
+			"Requests that ended, by outcome: stop and length are answers, rejected means overload, error means a fault of the " +
+				"server, and abort means that the client left.",
 			"Errors and rejections are what availability objectives count.",
 			"Treat rejected as queueing. For error, read the server's log. With abort, clients gave up, so look at latency.",
 		},
@@ -110,8 +111,8 @@ func throughputRow(s scope) []Panel {
 				modelLegend}).stacked().runbook("LLMErrorBudgetFastBurn").next(rules.SLODashboard).
 			movesIn("rejections"),
 		lines("Goodput", tokenRate, 8, About{
-			"Lower bound of the tokens per second of requests that met every latency objective, beside all generated tokens and the good ones " +
-				"at this hour yesterday, for whole models on all nodes.",
+			"Tokens per second of requests that met every latency objective (a lower bound), all generated tokens, and the " +
+				"tokens of good requests at this hour yesterday, for whole models on all nodes.",
 			"Tokens that come too late are wasted work. No engine reports which requests missed several objectives, so each miss counts as " +
 				"another request of mean length.",
 			"If the gap widens, see which objective burns. For inter-token latency, lower the batch limit; for TTFT, add replicas.",

@@ -11,12 +11,14 @@ func exporter() Board {
 	s := scope{byExporterCluster, byExporterNode, byNamespace, byModel, bySLO}
 	return Board{
 		UID: rules.ExporterDashboard, Since: "now-6h", Refresh: "1m", Variables: s,
-		Description: "Is everything measured? Engines that cannot be read, numbers that are missing, GPUs that hang, objectives that count nothing.",
+		Description: "Is everything measured? Engines that cannot be read, numbers that are missing, GPUs that hang, " +
+			"objectives that count nothing.",
 		Rows: []Row{
 			{Title: "Now: what is not measured?", Panels: []Panel{
 				listing("What is not ok", 24, About{
-					"Exporters that Prometheus cannot reach, metrics pages of engines that are not read, failing libraries, sources of engines, XID " +
-						"sources and parts of the exporter, objectives that count nothing, sources missing from a metrics page, hanging driver calls, " +
+					"Exporters that Prometheus cannot reach, metrics pages of engines that are not read, libraries, discovery, XID " +
+						"sources and parts of the exporter that fail, objectives that count nothing, sources missing from a " +
+						"metrics page, hanging driver calls, " +
 						"GPUs that the driver does not count, and refused configurations.",
 					"What is not measured cannot page.",
 					"The reason names the remedy; docs/engines.md has more for engines.",
@@ -64,8 +66,8 @@ func upkeepRow(s scope) []Panel {
 	onNode := func(e promql.Expr, more string) Query { return Query{e, nodeLegend + " " + more} }
 	return []Panel{
 		lines("Time to read", seconds, 12, About{
-			"Time to fetch and map each engine's metrics page, and of the last run of each part of the exporter and the last finished cycle " +
-				"of each GPU.",
+			"Time to fetch and map each engine's metrics page, and duration of the last run of each part of the exporter and " +
+				"of the last finished cycle of each GPU.",
 			"It grows before scrapes time out.",
 			"Above a second, the metrics page is huge, or the engine is too busy to answer.",
 		},

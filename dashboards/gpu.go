@@ -45,7 +45,7 @@ func healthRow(s scope) []Panel {
 	xid := by(gpus, metrics.LabelXID)
 	return []Panel{
 		listing("Needs a person", 24, About{
-			"The conditions that make the verdict on a GPU, or on what the GPUs of a node share, less than healthy, with what to do. " +
+			"The conditions that make a GPU, or what the GPUs of a node share, unhealthy, and what to do. " +
 				"docs/health.md describes when each begins and ends.",
 			"Some of them only appear as slow models.",
 			"From drain on, start nothing new on the GPU. From reset on, also move what runs there.",
@@ -172,7 +172,8 @@ func eccRow(s scope) []Panel {
 	}
 	return []Panel{
 		lines("ECC errors per hour", number, 12, About{
-			"Memory errors in the last hour, corrected and not, by where they were found. A GPU that is new here shows all since its driver loaded.",
+			"Corrected and uncorrected memory errors in the last hour, by where they were found. A GPU that has just appeared shows " +
+				"all errors since its driver was loaded.",
 			"Corrected errors are a warning. An uncorrected error ends the process that used the memory.",
 			"After an uncorrected error, reset the GPU at the next opportunity, and see whether the error returns.",
 		},

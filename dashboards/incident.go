@@ -67,7 +67,8 @@ func nowTables(s scope) []Panel {
 	rows, since := s.burning()
 	return []Panel{
 		listing("Firing alerts", 12, About{
-			"Every alert of this project that fires for the model, pages first, and when its condition began, on the first GPU if on several.",
+			"Every alert of this project that fires for the model, pages first, and when its condition began (on several GPUs: " +
+				"on the first).",
 			"Causes that fire beside the page are the first place to look.",
 			"Click one for its runbook.",
 		},
@@ -79,9 +80,9 @@ func nowTables(s scope) []Panel {
 				"speculation-collapse",
 				"rejections", "bad-release", "crash-loop", "thermal-throttle", "xid-79", "row-remap-pending", "repair-pending"),
 		listing("Where to look first", 24, About{
-			"A row for each model that burns or for which an alert fires, on it or on a GPU that serves it, the fastest burn first: the " +
-				"objective that burns most, since when any has, the evidence that comes first in a diagnosis or, where none stands out, an alert " +
-				"on a cause and its place, and the lever that acts soonest.",
+			"One row for each model that burns, or with an alert on the model or on a GPU that serves it; the fastest burn " +
+				"comes first. A row shows the objective that burns most, since when any objective has burnt, the evidence that comes " +
+				"first in a diagnosis or, without any, an alert on a cause and its place, and the lever that acts soonest.",
 			"One cause can look like another, as when a throttled GPU looks like a queue. A page has the same line.",
 			"Start with the first line. Its runbook describes how to be sure, and what else to check.",
 		},
@@ -212,7 +213,7 @@ func burnStats(s scope, w windows) []Panel {
 			runbook("LLMErrorBudgetSlowBurn").next(rules.SLODashboard).
 			movesIn("traffic-burst").drifts("more is recorded"),
 		single("Budget gone in", seconds, About{
-			"Time until the budget is gone at the present burn rate. Later means not within its period.",
+			"Time until the budget is gone at the present burn rate. \"Later\" means after the end of its period.",
 			"It shows how much time is left to think.",
 			"Under a few hours, mitigate first and understand later.",
 		},
@@ -243,8 +244,8 @@ func changes(s scope) []Panel {
 			metrics.LabelModel))
 	return []Panel{
 		listing("What changed", 12, About{
-			"The last changes of engines' versions and settings, and starts of engines, within the range. A rollout is one row for each " +
-				"setting, from its first engine on. Several starts of a model's engines are one row, at the last of them.",
+			"The last changes of engines' versions and settings, and starts of engines, within the range. A rollout is one row " +
+				"for each setting, at the time of its first engine. Several starts of a model's engines are one row, at the last of them.",
 			"A deploy, a changed setting or a restart at the start of a burn is its likely cause.",
 			"Compare with the column since above. Roll back first; an analysis takes longer.",
 		},
@@ -364,7 +365,7 @@ func phaseRow(s scope) []Panel {
 func scopeRow(s scope) []Panel {
 	return []Panel{
 		lines("Waiting by replica", number, 12, About{
-			"Requests that wait on every replica.",
+			"Waiting requests per replica.",
 			"If one replica has a queue and another has none, the cause is routing, not capacity.",
 			"If queues are uneven, look at the router; otherwise at demand.",
 		},
@@ -414,7 +415,7 @@ func gpuRow(s scope) []Panel {
 			movesIn("thermal-throttle").stillElsewhere("xid-79", "repair-pending"),
 		lines("XIDs and memory errors, last hour", number, 12, About{
 			"Driver errors of the GPUs that serve the model, by number, and memory errors that ECC detected and could not correct, by memory. " +
-				"A GPU that is new here shows all since its driver loaded.",
+				"A GPU that has just appeared shows all errors since its driver was loaded.",
 			"They come before engine crashes and explain them. An uncorrectable error kills the process that used the memory.",
 			"Look up the number on the GPU dashboard. If memory errors return within days, replace the board.",
 		},

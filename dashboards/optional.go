@@ -159,8 +159,8 @@ func elsewhereRow(s scope) []Panel {
 			}).runbook("LLMKVOffloadSaturated").next(rules.GPUDashboard).
 			movesIn("kv-transfer-failures", "offload-saturated"),
 		lines("KV tiers", share, 8, About{
-			"Share of lookups of tokens or blocks that hit in a tier below the GPU, share of tokens that it refuses to store, and shares of each " +
-				"tier that transfers pin and that are in use, of the fullest replica.",
+			"For each tier below the GPU, on the fullest replica: share of lookups that hit, share of tokens that the tier " +
+				"refuses to store, share that transfers pin, and share in use.",
 			"A tier full of cache is normal. A pinned tier accepts no more; a tier without hits only costs.",
 			"Above 90% pinned, or 50% refused where no pins are reported, the link is slower than its writers. " +
 				"After days without hits, turn the tier off.",

@@ -88,8 +88,8 @@ func promiseRow(s scope, w windows) []Panel {
 func budgetRow(s scope) []Panel {
 	return []Panel{
 		lines("Budget burn-down", share, 24, About{
-			"Share of the period's error budget left, per model and objective. The period is rolling, so an incident that leaves it gives its " +
-				"budget back.",
+			"Share of the period's error budget left, per model and objective. The period is rolling: once an incident is " +
+				"older than the period, its budget is available again.",
 			"A steady slope is a chronic fault, and a step is an incident. Below 0, the objective is missed.",
 			"Click a line to open that model at that time.",
 		},
@@ -130,8 +130,8 @@ func eventRow(s scope) []Panel {
 	maintained := s.of(metrics.RecordedBadEventCorrection, promql.Eq(metrics.LabelReason, "maintenance"))
 	return []Panel{
 		lines("Events", perSecond, 24, About{
-			"Events per second that count for each objective, requests or tokens for latency between tokens; those that missed it; and the " +
-				"missed ones that declared maintenance leaves out.",
+			"Events per second that count for each objective (tokens for latency between tokens, otherwise requests), the bad " +
+				"events among them, and the bad events that declared maintenance leaves out.",
 			"With few events, a burn rate means little.",
 			"If it is zero while there is traffic, the objective protects nobody.",
 		},
@@ -147,7 +147,7 @@ func eventRow(s scope) []Panel {
 func historyRow(s scope) []Panel {
 	return []Panel{
 		timeline("Alerts", 24, About{
-			"When each alert fired, of budgets and of causes.",
+			"When each alert on a budget or on a cause fired.",
 			"Remove the causes that come before every burn.",
 			"If nobody acts on the pages, change the objective.",
 		},

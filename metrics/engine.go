@@ -233,8 +233,8 @@ var (
 			"either, and one whose clients have all left may report their requests until its next step. 0 in its first five minutes. Absent "+
 			"until the exporter has read the metrics page twice.", EngineLabels).experimental()
 	EngineRefuses = Target.gauge(Max, "llm_engine_refuses_all",
-		"Whether an engine or a gateway answers no request and refuses about as many as invalid as it used to answer (1): after a change of its "+
-			"key, its name or its context length, for example.", EngineLabels).experimental()
+		"Whether an engine or a gateway answers no request, and refuses as invalid about as many as it used to answer (1), "+
+			"for example after a change of its key, its name or its context length.", EngineLabels).experimental()
 	RequestsArrived = Target.counter("llm_engine_requests_arrived_total",
 		"Requests that arrived since the exporter first read the engine: those that ended, run or wait. Requests that the engine refuses as "+
 			"invalid are left out. Where an engine does not count ends, first tokens stand for them. Absent where it counts neither.",
@@ -254,7 +254,8 @@ var (
 		"Duration of the steps of the last 30 seconds, as a multiple of the usual duration at the same load, which the exporter has learnt. "+
 			"Absent in its first ten minutes, while the engine has little work, and at loads that it has not seen.", EngineLabels).experimental()
 	EngineStep = Target.gauge(Never, "llm_engine_step_seconds",
-		"Duration of a step with this many requests (batch), from the curve that the exporter has learnt, at the level of the last minutes. "+
+		"Duration of a step with this many requests (batch), from the curve that the exporter has learnt, scaled to the "+
+			"speed of the last minutes. "+
 			"All engines have the same values of batch, so that replicas can be compared "+
 			"at the same load. Absent for batches that the engine has not run, and in its first ten minutes.", EngineLabels, with(LabelBatch)).
 		experimental()

@@ -11,12 +11,12 @@ var (
 	ConfigReloadTime = Exporter.gauge(Never, "llm_exporter_config_last_reload_success_timestamp_seconds",
 		"Time of the last successful configuration load, unix time.")
 	ConfiguredTarget = Exporter.info("llm_exporter_configured_target_info",
-		"A metrics endpoint that the configuration names, whether or not it answers, always 1. Discovery found the endpoints without this series. "+
-			"So if a model's endpoints are gone while their exporter runs, they were removed from the configuration if they had this series. "+
-			"Otherwise discovery lost them.",
+		"A metrics endpoint that the configuration names, whether or not it answers, always 1. Endpoints without this "+
+			"series were found by discovery. If an endpoint disappears while its exporter runs, this series shows whether it was "+
+			"removed from the configuration or lost by discovery.",
 		with(LabelNamespace, LabelPod, LabelServer)).experimental()
 	GPUHourPrice = Exporter.gauge(Max, "llm_gpu_hour_price",
-		"Price of a GPU hour in the configuration (gpu_hour_price), in the currency of whoever wrote it. name is the product's name in "+
+		"Price of a GPU hour in the configuration (gpu_hour_price), in the currency of the configuration. name is the product's name in "+
 			"llm_gpu_info, or * for all others. Absent without a price.",
 		with(LabelGPUName)).experimental()
 	PodResourcesUp = Exporter.gauge(Never, "llm_exporter_pod_resources_up",

@@ -23,7 +23,7 @@ var (
 			"or other.",
 		EngineLabels, with(LabelReason, LabelRoute, LabelTenant, LabelPriority)).experimental()
 	GatewayEngineFailures = Gateway.counter("llm_gateway_engine_failures_total",
-		"Answers of engines to the gateway that say they failed (5xx). Engines that did not answer are not counted.",
+		"Answers with status 5xx from engines to the gateway. Engines that did not answer are not counted.",
 		EngineLabels).experimental()
 	GatewayWorkers = Gateway.gauge(Sum, "llm_gateway_workers",
 		"Workers, endpoints or deployments behind the gateway. Those without a reason may get requests. The others get none, because of "+

@@ -60,14 +60,16 @@ var (
 		"When the page that fires now about a model's objectives began, unix time, whichever cause it named first. Absent while none fires.",
 		with(LabelCluster, LabelNamespace, LabelModel))
 	RecordedBurnThreshold = recorded(Max, "model:llm_slo_burn_threshold:rate",
-		"Burn rate above which the window pair named by long alerts with this severity, page or ticket, for this objective's target and period.",
+		"Burn rate above which a window pair (label long) alerts with this severity, page or ticket, given the objective's "+
+			"target and period.",
 		ModelSLOLabels, with(LabelLong, LabelSeverity))
 	RecordedSilenced = recorded(Never, "engine:llm_maintenance:end",
-		"When the declared maintenance ends that covers all objectives of this engine, unix time, until six minutes after it. It explains "+
-			"the engine's alerts. Absent otherwise.",
+		"End of the declared maintenance that covers all objectives of this engine, unix time; kept for six minutes more. "+
+			"The engine's alerts are silent meanwhile. Absent otherwise.",
 		slices.Concat(PageLabels, with(LabelModel)))
 	RecordedSilencedNode = recorded(Never, "node:llm_maintenance:end",
-		"The same for an exporter whose engines are all in one. It explains the alerts about the exporter and its GPUs. Absent otherwise.",
+		"The same for an exporter if maintenance covers all its engines. The alerts about the exporter and its "+
+			"GPUs are silent meanwhile. Absent otherwise.",
 		with(LabelCluster, LabelInstance))
 	RecordedMaintenance = recorded(Never, "model:llm_slo_maintenance:last6m",
 		"An objective that is in a declared maintenance, or was within the last six minutes. Also while its exporter is gone, until the "+
@@ -99,7 +101,8 @@ var (
 	RecordedBurn = recorded(Max, "model:llm_slo_burn:rate",
 		"Burn rate over the window: share of bad events divided by the error budget. Absent without events.", ModelSLOLabels)
 	RecordedBadNow = recorded(Sum, "model:llm_slo_bad_events:rate_now",
-		"Bad events per second in the last minute. If it has too few, in two minutes or in the part of five minutes since the first of them.", ModelSLOLabels)
+		"Bad events per second in the last minute. If that minute has too few, the rate covers two minutes, or the time "+
+			"since the first of them within five minutes.", ModelSLOLabels)
 	RecordedBadShareNow = recorded(Max, "model:llm_slo_bad_events:ratio_now",
 		"Share of bad events in the last minute. Absent with fewer than 10 bad requests.", ModelSLOLabels)
 	RecordedRequestsPerEvent = recorded(Never, "model:llm_slo_requests_per_event:ratio_rate6h",

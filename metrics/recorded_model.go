@@ -38,15 +38,15 @@ var (
 	RecordedModelGPUs = recorded(Sum, "model:llm_engine_gpus:count",
 		"GPUs that a model runs on. A GPU that two models share counts for both.", perModel)
 	RecordedGPUShare = recorded(Never, "model:llm_engine_gpu:share",
-		"Part of a GPU that belongs to a model: one, divided by the number of models whose engines run on it now. What a GPU costs or draws "+
-			"is shared by it.",
+		"Part of a GPU that belongs to a model: one, divided by the number of models whose engines run on it now. The cost "+
+			"and the power of the GPU are divided in this proportion.",
 		perModel, with(LabelGPUUUID))
 	RecordedServedGPU = recorded(Never, "model:llm_engine_gpu_info:last1h",
 		"A model runs on a GPU, or did within the last hour, always 1. So an engine that died with its GPU is still linked to it.",
 		perModel, with(LabelRuntime, LabelGPUUUID))
 	RecordedSlowedGPU = recorded(Never, "gpu:llm_gpu_slowed:ratio5m",
-		"Share of five minutes for which something slowed down a GPU that nobody asked for, by reason: heat, a power brake, a hardware "+
-			"slowdown, no licence for a virtual GPU. 0 where none does.",
+		"Share of five minutes in which a GPU was slowed down although nobody asked for it, by reason: heat, a power brake, "+
+			"a hardware slowdown, no licence for a virtual GPU. 0 without a slowdown.",
 		with(LabelReason, LabelCluster, LabelInstance, LabelGPUUUID, LabelGPU))
 	RecordedThrottledGPUs = recorded(Max, "model:llm_gpu_throttled:ratio",
 		"Share of a model's GPUs that were slowed down for more than 5% of five minutes.", perModel)
@@ -75,7 +75,8 @@ var (
 			"no longer serves counts while users asked for it within the last hour.", perModel)
 	RecordedDownTime = recorded(Sum, "model:llm_down:seconds",
 		"Seconds of the last minute in which none of a model's engines or, with the role gateway, none of its gateways answered. Absent if "+
-			"one always answered. An engine that is only read too slowly, or that loads the model, may answer.", perModel, with(LabelRole))
+			"one always answered. An engine that is read too slowly, or that loads the model, does not count as down.", perModel,
+		with(LabelRole))
 	RecordedRestarts = recorded(Never, "page:llm_engine_restarts:last6h",
 		"Restarts of the process at a metrics endpoint, if at least four within six hours or three within one. Absent otherwise.", PageLabels)
 	RecordedOutputTokens = recorded(Never, "replica:llm_engine_request_generation_tokens:mean",
@@ -108,10 +109,11 @@ var (
 		"Share of the ranks of a replica that have work and make no progress; 1 if the whole replica makes none. Absent otherwise.",
 		ReplicaLabels)
 	RecordedProbed = recorded(Never, "address:llm_probe:namespace",
-		"A model that probes ask at an address, always 1, with the namespace of the model there.",
+		"A model that probes request at an address, always 1, with the namespace of the model there.",
 		with(LabelCluster, LabelInstance, LabelModel, LabelServer, LabelNamespace))
 	RecordedProbeFailures = recorded(Max, "address:llm_probe_failures:max",
-		"Failed requests in a row of an exporter's worst probe at an address.", with(LabelCluster, LabelInstance, LabelModel, LabelServer))
+		"Largest number of failed requests in a row among an exporter's probes at an address.",
+		with(LabelCluster, LabelInstance, LabelModel, LabelServer))
 	RecordedProbeTTFT = recorded(Never, "address:llm_probe_time_to_first_token_seconds:median30m",
 		"Median time to the first token of the probes of an exporter at an address. Absent with fewer than ten requests within half an hour.", with(LabelCluster, LabelInstance, LabelModel, LabelServer))
 	RecordedUnanswered = recorded(Never, "address:llm_probe_unanswered:last2m",
@@ -161,11 +163,13 @@ var (
 	RecordedAnswersMissing = recorded(Never, "model:llm_engine_answers:missing",
 		"Answers that the engines of a model usually give in two minutes, if they gave none in the last two. Absent otherwise.", perModel)
 	RecordedNeverSilent = recorded(Never, "model:llm_never_silent:last1d",
-		"First tokens of users that a model gave in two minutes in all but 2% of the day that ended ten minutes ago. Absent if fewer than four, "+
+		"Users' first tokens per two minutes that a model reached for 98% of the day that ended ten minutes ago. Absent if "+
+			"fewer than four, "+
 			"and for models that have been recorded for less than a day.", perModel)
 	RecordedWithoutToken = recorded(Never, "model:llm_engine_without_token:ratio10m",
-		"Share of a model's requests that were given up before their first token, if it is more than a hundredth and twice the share that "+
-			"clients gave up the day before, or usually, while others were served and none waited. Absent otherwise.", perModel)
+		"Share of a model's requests that clients gave up before the first token, if it is above 1% and above twice the "+
+			"share of the day before (or the usual share, if that is unknown), while other requests were served and none waited. "+
+			"Absent otherwise.", perModel)
 	RecordedMissed = recorded(Never, "model:llm_missed:last1h",
 		"A model that had users' requests, or events of an objective, within the last hour. Absent if its metrics endpoint has replaced it "+
 			"with another model, and if it may be absent.", perModel)
@@ -176,8 +180,8 @@ var (
 		"A model at a metrics endpoint that an exporter read within the last hour, always 1. Absent for endpoints that were removed on "+
 			"purpose: from the configuration, with their pod, or because another model took their place.", ReplicaLabels)
 	RecordedSuccessor = recorded(Never, "model:llm_successor_loads:last23m",
-		"Metrics endpoints that a model lost on a node or in a namespace where an engine loads a model that is not yet known. Absent after "+
-			"the time that loading may take.", perModel)
+		"Metrics endpoints that a model lost on a node or in a namespace where an engine loads a model that is not yet "+
+			"known. Absent once loading has had enough time.", perModel)
 	RecordedVanished = recorded(Never, "model:llm_vanished:last1h",
 		"A missed model that is gone with its metrics endpoints. The value is their number, or -1 with the exporter's instance if the "+
 			"exporter is gone, too, so that the number is unknown.", perModel, with(LabelInstance))
@@ -207,14 +211,15 @@ var (
 	RecordedEnergyPerToken = recorded(Never, "model:llm_energy_per_token:joules",
 		"Energy of a model's GPUs per generated token, over five minutes. Absent while it generates none. Models that share a GPU share its energy.", perModel)
 	RecordedGPUHour = recorded(Never, "gpu:llm_gpu_hour:price",
-		"Price of an hour of a GPU, from llm_gpu_hour_price.", with(LabelCluster, LabelGPUUUID))
+		"Price of a GPU hour, from llm_gpu_hour_price.", with(LabelCluster, LabelGPUUUID))
 	RecordedHourlyCost = recorded(Sum, "llm_total_hourly_cost",
 		"Price per hour of a model's GPUs, under OpenCost's name. Models that share a GPU share its price. The model __idle__ has the GPUs "+
 			"on which no engine runs, so that the sum with cost_basis allocation is the bill for all GPUs.", perModel, with(LabelCostBasis))
 	RecordedWastedCost = recorded(Sum, "model:llm_hourly_cost:late",
 		"Part of a model's price per hour that went into tokens of requests that missed a latency objective.", perModel)
 	RecordedPromptTime = recorded(Never, "model:llm_prompt_time:ratio",
-		"Share of prefill in the time of prefill and decode of a model's requests, over five minutes. Absent for engines that do not "+
+		"Prefill's share of the time that a model's requests spend in prefill and decode, over five minutes. Absent for "+
+			"engines that do not "+
 			"observe both.", perModel)
 	RecordedCostPerMillion = recorded(Never, "llm_cost_per_million_tokens",
 		"Price of a million tokens of a model, under OpenCost's name: of all its tokens or, with phase, of those of prompts or of answers. "+
@@ -223,7 +228,8 @@ var (
 		"Share of a model's prompt tokens that its KV cache held already, over five minutes, under OpenCost's name.", perModel)
 	RecordedSuspect = recorded(Never, "model:llm_suspect:strength",
 		"Evidence about a model that is clear enough to name where to look. clue is its kind, order its place in a verdict (smallest "+
-			"first), and delays what it makes late or fail (empty for everything). The value is its strength, in the clue's own unit. runbook "+
+			"first), and delays what it delays or makes fail (empty for everything). The value is its strength, in the clue's "+
+			"own unit. runbook "+
 			"is the alert whose runbook has more detail.",
 		perModel, with(LabelGPU, LabelRunbook, LabelBranch, LabelClue, LabelOrder, LabelDelays, LabelUnit, LabelSays, LabelLever), suspects)
 	RecordedSentence = recorded(Never, "model:llm_suspect:sentence",
@@ -242,7 +248,7 @@ var (
 		"A fact about a model, in its own unit. Facts that end in _before are of the day that ended an hour ago.",
 		perModel, with(LabelFact, LabelOrder, LabelUnit, LabelSays), suspects)
 	RecordedExplained = recorded(Never, "model:llm_slo_explained:info",
-		"What a suspect must make late or fail to explain why an objective burns, always 1, one series per value of delays in "+
+		"What a suspect must delay, or make fail, to explain why an objective burns, always 1, one series per value of delays in "+
 			"model:llm_suspect:strength. "+
 			"Delays and refusals in the engines do not explain a gateway whose engines meet the same objective. Absent if an objective has not "+
 			"burned for five minutes.", ModelSLOLabels, with(LabelDelays))
