@@ -2,7 +2,7 @@
 // exporters' verdicts to Kubernetes, up to a ceiling.
 //
 //	decide   what should be out of service, and what the ceiling holds back    decide.go
-//	cluster  what Kubernetes has and gets: nodes, devices, taints, events      cluster.go
+//	cluster  what is read and written: nodes, devices, taints, events          cluster.go
 //	act      the loop: read verdicts, decide, write                            act.go
 package act
 

@@ -1,4 +1,4 @@
-// Command bench measures the exporter beside its peers, all of them on the same pages in the same run, and writes
+// Command bench measures the exporter beside its peers, all of them on the same metrics pages in the same run, and writes
 // docs/performance.md: make bench-peers.
 //
 //	main     who is measured, and how      main.go

@@ -75,8 +75,8 @@ type Panel struct {
 	Named bool
 	// Max bounds the axis where the quantity is bounded; 0 means no bound.
 	Max float64
-	// Columns lists the columns of a table, in order; it is sorted by the first where SortBy does not name another field,
-	// shown or not. Wrapped lists the columns whose text may take several lines.
+	// Columns lists the columns of a table, in order. The table is sorted by the first column, unless SortBy names
+	// another field, shown or not. Wrapped lists the columns whose text may take several lines.
 	Columns    []Column
 	SortBy     string
 	Descending bool
@@ -85,9 +85,9 @@ type Panel struct {
 	Stacked bool
 	// Empty replaces "No data".
 	Empty string
-	// Runbook names the alert whose runbook goes further.
+	// Runbook names the alert whose runbook has more detail.
 	Runbook string
-	// Next names the dashboard that goes further.
+	// Next names the dashboard that has more detail.
 	Next rules.Dashboard
 	// Text holds the content of a text panel, in Markdown.
 	Text string
@@ -142,7 +142,7 @@ type State struct {
 	Name, Colour string
 }
 
-// All returns the dashboards, in the order in which a person meets them, for the burn-rate windows of the rules. nil
+// All returns the dashboards, in the order in which a person opens them, for the burn-rate windows of the rules. nil
 // stands for slo.DefaultWindowPairs.
 func All(pairs []slo.WindowPair) []Board {
 	w := windowsOf(pairs)

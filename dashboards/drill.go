@@ -7,10 +7,10 @@ type Drill struct {
 	// Still means that no other incident may move the panel, except those in May, because the panel would point to the wrong cause.
 	Still bool
 	May   []string
-	// Excuse explains why no incident moves the panel, or fills all its queries. Tests then show it with invented series: see
-	// world_test.go.
+	// Excuse explains why no incident moves the panel, or why none fills all its queries. Tests then fill the panel
+	// with invented series: see world_test.go.
 	Excuse string
-	// Steady means that the invented series do not change it either.
+	// Steady means that the invented series do not change the panel either.
 	Steady bool
 	// Drifts explains why the panel changes without a fault.
 	Drifts string

@@ -12,7 +12,7 @@ import (
 )
 
 // RenderPerses writes a dashboard as a resource of Perses 0.53 and newer, for a project. Queries go to the project's
-// default Prometheus data source. docs/formats.md says what Perses cannot show.
+// default Prometheus data source. docs/formats.md lists what Perses cannot show.
 func RenderPerses(b Board, style rules.Style, project string) ([]byte, error) {
 	return encode(object{
 		Kind: "Dashboard", Metadata: objectMetadata{Name: string(b.UID), Project: project},

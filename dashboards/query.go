@@ -40,13 +40,14 @@ func forGrafana(e promql.Expr) string {
 		"[$__range:1m]").Replace(e.String())
 }
 
-// View is what a reader without Grafana looks at, in place of Grafana's own variables.
+// View replaces Grafana's own variables for a reader without Grafana.
 type View struct {
 	// Range is how far back the lines go, Step the time between two of their points, Rate the window of rates.
 	Range, Step, Rate time.Duration
 }
 
-// PromQL writes query i of a panel, of its queries and limits, for Prometheus, with the board's variables at their defaults.
+// PromQL writes one query of a panel for Prometheus, with the board's variables at their defaults. i counts the panel's
+// queries, then its limits.
 func (b Board) PromQL(p Panel, i int, v View) string {
 	values := []string{"$__rate_interval", model.Duration(v.Rate).String(), "$__range", model.Duration(v.Range).String()}
 	for _, filter := range b.Variables {

@@ -19,8 +19,8 @@ type objectMetadata struct {
 // fields holds a part of a resource whose schema depends on a plugin.
 type fields = map[string]any
 
-// RenderGrafanaResource writes a dashboard in the classic schema as the custom resource of Grafana's operator, with labels,
-// for a folder of the Grafanas that have the labels in grafanas.
+// RenderGrafanaResource writes a dashboard in the classic schema as the custom resource of Grafana's operator, with
+// labels. The operator puts it into a folder of each Grafana that has the labels in grafanas.
 func RenderGrafanaResource(b Board, style rules.Style, folder string, labels, grafanas map[string]string) ([]byte, error) {
 	content, err := Render(b, style)
 	if err != nil {

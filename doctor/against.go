@@ -24,7 +24,7 @@ const (
 	Uncompared Outcome = "not_comparable" // one of them has no such value, or it was read at another time
 )
 
-// Compared is one value of a GPU, or of the node, held against nvidia-smi.
+// Compared is one value of a GPU, or of the node, compared with nvidia-smi.
 type Compared struct {
 	GPU     string  `json:"gpu"`               // index, as the exporter has it; empty for the node
 	Element string  `json:"element,omitempty"` // of nvidia-smi -q -x, under <gpu>

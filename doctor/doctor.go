@@ -1,5 +1,5 @@
 // Package doctor finds out why a series or a value is missing: it looks at one reading of an exporter and at what
-// Prometheus says of itself, and names what is wrong with its remedy.
+// Prometheus reports about itself, and names what is wrong with its remedy.
 //
 //	finding     what is wrong, and how much it matters         doctor.go
 //	page        one reading of an exporter                     page.go
@@ -67,7 +67,7 @@ func (r Report) Status() int {
 	return 1
 }
 
-// Picture holds what was gathered of an installation.
+// Picture holds what was gathered about an installation.
 type Picture struct {
 	// Exporter is the reading of one exporter; nil if there is none.
 	Exporter *Reading
@@ -79,7 +79,7 @@ type Picture struct {
 	Version string
 }
 
-// Diagnose runs all checks. Findings that gathering has brought come with them.
+// Diagnose runs all checks, and adds the findings that were made while gathering.
 func Diagnose(p Picture, gathered ...Finding) Report {
 	r := Report{Findings: append([]Finding{}, gathered...), Fine: []string{}}
 	if p.Exporter != nil {

@@ -107,8 +107,8 @@ type Engine struct {
 	Serving
 	// Clock is the GPU's clock as a share of its maximum. Slow is a factor on the duration of steps. Starved is how long
 	// each step waits for the CPU while the GPU idles. Wedged means that the engine's core hangs: its server accepts
-	// requests and shows old metrics, and clients give up. ShowsIdle means that a wedged core had reported nothing
-	// running. Broken means that the server answers each request with an error at once.
+	// requests and shows old metrics, and clients give up. ShowsIdle means that a wedged core reports no running
+	// request. Broken means that the server answers each request with an error at once.
 	Clock, Slow               float64
 	Starved                   time.Duration
 	Wedged, ShowsIdle, Broken bool
@@ -157,8 +157,8 @@ func (e *Engine) count(such func(r *Request) bool) (n int) {
 	return n
 }
 
-// Restart drops all requests, the cache, and tiers that do not survive a restart. The engine works again from ready
-// on, and notifies a new observer.
+// Restart drops all requests, the cache, and tiers that do not survive a restart. The engine works again from the time
+// ready, and notifies a new observer.
 func (e *Engine) Restart(ready time.Duration, o Observer) {
 	kept := 0.0
 	if e.Lasting {

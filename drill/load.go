@@ -48,7 +48,7 @@ type Request struct {
 	there      time.Duration // when that KV cache arrives
 }
 
-// Hold keeps the request from the engine until a time, and reports whether its client still waits then.
+// Hold delays the request until a time, and reports whether its client still waits then.
 func (r *Request) Hold(until time.Duration) bool {
 	r.Held, r.Arrival = until-r.Arrival, until
 	if r.patience == 0 {

@@ -29,7 +29,7 @@ func backtestObjectives(args []string, to, progress io.Writer) error {
 	config := app.Flag("config", "Configuration file of the exporter, for its objectives. Default: the default objectives.").
 		PlaceHolder("FILE").ExistingFile()
 	since := app.Flag("since", "How far to go back, such as 30d.").Default("30d").String()
-	at := app.Flag("at", "The end, such as 2026-10-20T00:00:00Z. Default: now.").PlaceHolder("TIME").String()
+	at := app.Flag("at", "The end of the history, such as 2026-10-20T00:00:00Z. Default: now.").PlaceHolder("TIME").String()
 	windows := app.Flag("window",
 		"A pair of burn-rate windows, as for --format. Repeatable; replaces the four pairs of the SRE Workbook.").
 		PlaceHolder("LONG/SHORT=SPEND:SEVERITY").Strings()

@@ -22,7 +22,7 @@ var (
 	RequestGenerationTokens = Engine.histogram("llm_engine_request_generation_tokens",
 		"Generated tokens per request.", EngineLabels)
 
-	// What means are made of, as plain counters: a database may store histograms in two ways.
+	// Plain counters from which means are computed, because a database may store histograms in two ways.
 	StageTime = Target.counter("llm_engine_stage_seconds_total",
 		"Time that requests spent in a stage: first_token, next_token (between two tokens), queue, prefill, decode or request. It is the "+
 			"sum of the stage's histogram, or what an engine without histograms counts. "+
@@ -318,8 +318,8 @@ var stages = map[*Family]string{
 	RequestGenerationTokens: "output",
 }
 
-// Stage returns the value of the label stage under which plain counters have what a histogram adds up and how often it observed,
-// and the counter that has the former. It is empty for all others.
+// Stage returns, for a histogram whose sum and count are also plain counters, the value of their label stage and the
+// counter of the sum. It is empty for all others.
 func (f *Family) Stage() (stage string, sum *Family) {
 	if f == RequestPromptTokens || f == RequestGenerationTokens {
 		return stages[f], StageTokens

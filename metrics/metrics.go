@@ -126,8 +126,8 @@ type Family struct {
 	Aggregate Aggregate
 	// Owner reports the numbers.
 	Owner Owner
-	// Experimental means that name, type, labels and meaning may still change in a minor version. Those of other exported
-	// families may not: testdata/stable.txt holds them.
+	// Experimental means that name, type, labels and meaning may still change in a minor version. All other exported
+	// families are stable: testdata/stable.txt lists them.
 	Experimental bool
 	// Index holds the position in All, stable within one build.
 	Index int

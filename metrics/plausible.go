@@ -20,8 +20,8 @@ var plausible = map[*Family]bounds{
 	GPURemappedRows: {0, 1e6}, GPURetiredPages: {0, 1e6}, GPURowRemapBanks: {0, 1e6},
 }
 
-// Plausible reports whether a value can be one of the family at all. NaN and infinity never are. Collectors of engines, of
-// gateways, of NVML and of other exporters' metrics pages drop and count what is not.
+// Plausible reports whether the family can have this value at all. NaN and infinity are never plausible. Collectors of
+// engines, of gateways, of NVML and of other exporters' metrics pages drop and count implausible values.
 func (f *Family) Plausible(v float64) bool {
 	b, own := plausible[f]
 	switch {

@@ -11,7 +11,7 @@ const (
 // ProbeLabels identify one probe. server is the probed address; if it is an engine's own address, the engine's series have the same label.
 var ProbeLabels = []string{LabelProbe, LabelModel, LabelServer}
 
-// ProbedLabels are the labels of a probe's series. Of an engine that was found on the node they also tell whose it is.
+// ProbedLabels are the labels of a probe's series. If the engine was found on the node, they also name its pod.
 var ProbedLabels = slices.Concat(ProbeLabels, with(LabelNamespace, LabelPod, LabelContainer))
 
 // ProbeOutcome names how a synthetic request ended, as in the outcome label of probes.
@@ -30,7 +30,7 @@ const (
 	ProbeServerError   ProbeOutcome = "http_5xx"        // 5xx
 	ProbeInStreamError ProbeOutcome = "in_stream_error" // 200, then an error among the messages
 	ProbeTruncated     ProbeOutcome = "truncated"       // the answer ended before it said that it had
-	// what answers does not speak this API, redirects elsewhere, or says more than was asked for.
+	// what answers does not speak this API, redirects elsewhere, or sends more than was requested.
 	ProbeInvalid ProbeOutcome = "invalid"
 )
 

@@ -27,8 +27,8 @@ const (
 )
 
 // ModelSLOLabels identify one objective for one model: the level at which budgets burn and people are paged. cluster
-// is kept if the scraper sets it, so that one ruler can serve many clusters. role is kept where engines have one: the
-// workers do not make up for what a frontend fails.
+// is kept if the scraper sets it, so that one ruler can serve many clusters. role is kept where engines have one: good
+// workers must not hide a failing frontend.
 var ModelSLOLabels = []string{LabelCluster, LabelNamespace, LabelModel, LabelRole, LabelSLO}
 
 var modelSLOPeriod = slices.Concat(ModelSLOLabels, with(LabelPeriod))

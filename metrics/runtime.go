@@ -47,12 +47,12 @@ const (
 	Envoy           Runtime = "envoy"
 )
 
-// GatewayRole is the role of their series. Rules and dashboards leave them out of sums over engines: a gateway counts
-// the same requests again.
+// GatewayRole is the role of the series of gateways. Rules and dashboards leave these out of sums over engines: a
+// gateway counts the same requests again.
 const GatewayRole = "gateway"
 
-// FrontendRole is the role of a server that spreads requests over workers of the same engine. It counts them again,
-// too, but represents workers that the exporter does not read.
+// FrontendRole is the role of a server that spreads requests over workers of the same engine. It also counts requests
+// again, but represents workers that the exporter does not read.
 const FrontendRole = "frontend"
 
 // Outcome names how a request ended, as in the outcome label.

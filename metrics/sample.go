@@ -17,7 +17,7 @@ type Series struct {
 	Text   string   // name and labels, as on a metrics page
 }
 
-// NewSeries returns a series. What is no UTF-8 in its labels is replaced: names come from firmware.
+// NewSeries returns a series. Bytes in labels that are not UTF-8 are replaced, because some names come from firmware.
 func (f *Family) NewSeries(labelValues ...string) (*Series, error) {
 	if len(labelValues) != len(f.Labels) {
 		return nil, fmt.Errorf("%s has %d labels, not %d", f.Name, len(f.Labels), len(labelValues))
@@ -54,7 +54,7 @@ func (s *Sample) Write(out *dto.Metric) error {
 }
 
 // Const returns a sample of a counter or gauge. Label values follow f.Labels. A wrong number of values is a programming
-// error of the caller: it yields an invalid metric, which whoever collects it reports, and never a panic.
+// error of the caller: it yields an invalid metric, which is reported when it is collected, and never a panic.
 func (f *Family) Const(value float64, labelValues ...string) prometheus.Metric {
 	s, err := f.NewSeries(labelValues...)
 	if err != nil {

@@ -39,5 +39,5 @@ var Settings = []Setting{
 	SettingChunkedPrefill, SettingTemplate, SettingTokenizer, SettingGeneration,
 }
 
-// Measured reports whether an engine finds the value at each start instead of being told: equal engines differ in it a little.
+// Measured reports whether an engine measures the value at each start, so that equal engines have slightly different values.
 func (s Setting) Measured() bool { return s == SettingKVCacheTokens }

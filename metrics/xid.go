@@ -48,9 +48,9 @@ const (
 // NVIDIA/open-gpu-kernel-modules (515 to 595). This project chose the severities: page if the catalogue's immediate
 // action is a reset, a restart or a hardware check, or if there is no action yet and the name contains fatal or halt;
 // app if the action is to restart the application; otherwise ticket or info. XID 109 pages on purpose, because the
-// catalogue requires a reset, although some device plugins ignore it. So are the verdicts: Reset if the immediate
-// action is a reset or a restart, Drain if it is to inspect the GPU first, Degraded if the GPU works but needs
-// service, Healthy if the GPU is not at fault. For XID 154, which announces a recovery, LLMGPUNeedsService fires.
+// catalogue requires a reset, although some device plugins ignore it. The project also chose the verdicts: Reset if the
+// immediate action is a reset or a restart, Drain if it is to inspect the GPU first, Degraded if the GPU works but
+// needs service, Healthy if the GPU is not at fault. For XID 154, which announces a recovery, LLMGPUNeedsService fires.
 // Codes that are not listed here are also counted, and open a ticket, because their meaning is unknown.
 var XIDs = []XID{
 	{8, XIDApp, Healthy, "GPU stopped processing, channel idle timeout", "restart the application", ampere, ""},

@@ -26,9 +26,10 @@ type Finding struct {
 	Place string
 	// From is the old expression, To the new one. Both are equal if it was left unchanged.
 	From, To string
-	// Left explains why the expression stays as it was. Empty: it does not, or it is of other software.
+	// Left explains why the expression stays as it was. It is empty if the expression was rewritten, or is about other
+	// software.
 	Left string
-	// Notes describe what means more or less than it did.
+	// Notes name the values whose meaning has changed.
 	Notes []string
 }
 

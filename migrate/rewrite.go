@@ -1,11 +1,11 @@
 // Package migrate rewrites dashboards and rules over the metrics of engines, dcgm-exporter and nvidia_gpu_exporter in
-// the vocabulary. It reads the tables by which the collectors read those metrics, backwards.
+// the vocabulary. It reads, backwards, the tables by which the collectors read those metrics.
 //
 //	expressions  one PromQL expression         rewrite.go; selector.go, operations.go, and shape.go: what is known of its series
 //	tables       what each name is called      equal.go, smi.go
 //	files        dashboards and rules          dashboard.go, rules.go
 //
-// What has no equal stays as it was and is named, with the reason.
+// What has no equivalent stays unchanged and is listed, with the reason.
 package migrate
 
 import (
@@ -31,13 +31,13 @@ type Options struct {
 	recorded map[string]shape // series that rules of the same file record
 }
 
-// An Expression is a rewritten one.
+// An Expression is a rewritten expression.
 type Expression struct {
 	// Text is the expression in the vocabulary.
 	Text string
-	// Changed reports whether it is another than it was.
+	// Changed reports whether it differs from the old expression.
 	Changed bool
-	// Notes describe what means more or less than it did.
+	// Notes name the values whose meaning has changed.
 	Notes []string
 
 	shape shape

@@ -29,7 +29,8 @@ type Options struct {
 	// Now is the present time. Since is how far back to look for changes.
 	Now   time.Time
 	Since time.Duration
-	// Window is how long the model is looked at before and after a change, Settle how long after it caches fill and kernels compile.
+	// Window is the length of the two periods that are compared, before and after a change. Settle is the time to skip
+	// after a change, while caches fill and kernels compile.
 	Window, Settle time.Duration
 	// Model and Namespace limit the models; empty means all.
 	Model, Namespace string
@@ -56,7 +57,7 @@ const (
 	sameLoad     = 0.2              // difference in load that is none
 )
 
-// Change is a rollout: what changed on the replicas of a model, and how it does since then.
+// Change is a rollout: what changed on the replicas of a model, and how the model has performed since then.
 type Change struct {
 	Model     string    `json:"model"`
 	Namespace string    `json:"namespace,omitempty"`
@@ -64,13 +65,14 @@ type Change struct {
 	From      time.Time `json:"from"` // the first replica that changed, and the last
 	To        time.Time `json:"to"`
 	Settings  []Setting `json:"settings"`
-	// Replicas of those that run have changed; Back says that all settings are again what they were before the rollout before.
+	// Changed is the number of the running Replicas that have changed. Back means that all settings are the same as
+	// before the previous rollout.
 	Changed  int  `json:"changed"`
 	Replicas int  `json:"replicas"`
 	Back     bool `json:"back"`
 
 	Verdict Verdict `json:"verdict"`
-	// Why describes what the verdict rests on, or what is missing.
+	// Why describes what the verdict is based on, or what is missing.
 	Why []string `json:"why"`
 	// Against is what the replicas are compared with: their own past, or the other replicas.
 	Against  string  `json:"against,omitempty"`
@@ -87,7 +89,7 @@ type Setting struct {
 	Replicas int             `json:"replicas"`
 }
 
-// Window is a time in which a model is looked at, with its load.
+// Window is a period in which a model is measured, with its load.
 type Window struct {
 	From time.Time `json:"from"`
 	To   time.Time `json:"to"`
@@ -161,7 +163,7 @@ func Compare(ctx context.Context, ask Ask, o Options) (all []Change, err error) 
 	return all, nil
 }
 
-// Status returns the verdict on the newest change of each model, the worst of them. Without a change there is no verdict.
+// Status returns the worst of the verdicts on the newest change of each model. Without a change there is no verdict.
 func Status(all []Change) Verdict {
 	order := []Verdict{NoWorse, Unknown, Worse} // what is surely worse counts more than what nobody knows
 	status, seen := Verdict(""), map[model]bool{}

@@ -13,8 +13,8 @@ import (
 // Clue describes evidence that is clear enough to name where to look first. It is recorded per model, so that pages,
 // dashboards and later readers all see the same.
 //
-// A clue is something that changed or broke. A level, such as a phase's share of the time, is no clue, because it is as
-// high on a healthy engine.
+// A clue is something that changed or broke. A level, such as a phase's share of the time, is no clue, because it can
+// be just as high on a healthy engine.
 type Clue struct {
 	// Branch names where to look.
 	Branch Branch

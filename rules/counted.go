@@ -10,7 +10,7 @@ import (
 // counters. Programs that count events themselves evaluate the rules with their numbers in its place.
 func Counted(f *metrics.Family, window slo.Duration) promql.Expr { return source{}.events(f, window) }
 
-// CountedTile returns the increase of an event counter since the previous tile of a budget: see Counted.
+// CountedTile returns the increase of an event counter in five minutes, which budgets add up: see Counted.
 func CountedTile(f *metrics.Family) promql.Expr { return source{}.tile(f) }
 
 // CountedRequests returns the requests of a model in RequestWindow, by their first tokens: see Counted.

@@ -272,7 +272,7 @@ func onAverage(fact string) promql.Expr {
 	return promql.Sum(modelLabels, promql.Over("avg_over_time", promql.Offset(evidenceOf(fact), hour), day))
 }
 
-// OfBefore ends the name of a fact of the day before, in the label fact.
+// OfBefore is the suffix, in the label fact, of facts about the day before.
 const OfBefore = "_before"
 
 // labels returns the labels of a fact that is recorded under this name at this position.

@@ -86,7 +86,7 @@ func replicasOf(m ...*promql.Matcher) promql.Expr {
 	return promql.CountBy(modelLabels, promql.Max(replicaLabels, promql.Vector(metrics.EngineInfo, m...)))
 }
 
-// Worse reports whether a value is so much worse than it was that a release is not let through.
+// Worse reports whether a value is so much worse than before that a release must stop.
 func (m Measure) Worse(before, after float64) bool {
 	loss := after - before
 	if m.More {

@@ -13,7 +13,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// SuspectGroups begins the names of the groups that record the clues.
+// SuspectGroups is the prefix of the names of the groups that record the clues.
 const SuspectGroups = "llm-suspects"
 
 // suspectGroups returns the groups that record the clues, twice a minute: a page must not rest on clues that are

@@ -31,8 +31,8 @@ import (
 //go:embed *.md
 var pages embed.FS
 
-// Names lists the pages, sorted. A page whose name begins with LLM belongs to the alert of that name, one whose name
-// begins with Branch to a branch of a diagnosis that has no alert; the others are procedures.
+// Names lists the runbooks, sorted. A runbook whose name begins with LLM belongs to the alert of that name; one whose
+// name begins with Branch belongs to a branch of a diagnosis that has no alert; the others are procedures.
 func Names() []string {
 	entries, err := pages.ReadDir(".")
 	if err != nil {
@@ -46,7 +46,7 @@ func Names() []string {
 	return names
 }
 
-// Page returns the Markdown of a page.
+// Page returns the Markdown of a runbook.
 func Page(name string) ([]byte, error) {
 	b, err := pages.ReadFile(name + ".md")
 	if err != nil {
@@ -55,7 +55,7 @@ func Page(name string) ([]byte, error) {
 	return b, nil
 }
 
-// Question returns the question that a page answers: its first bold line.
+// Question returns the question that a runbook answers: its first bold line.
 func Question(page []byte) string {
 	for line := range strings.Lines(string(page)) {
 		line = strings.TrimSpace(line)
@@ -115,7 +115,7 @@ func FirstLever(name string) string {
 	return strings.ToLower(text[:1]) + text[1:]
 }
 
-// Address leads from the exporter's root to a page, with labels for its commands.
+// Address leads from the exporter's root to a runbook, with labels for its commands.
 func Address(name string, labels map[string]string) string {
 	return strings.TrimSuffix("runbooks/"+name+"?"+harmlessLabels(query(labels)).Encode(), "?")
 }
@@ -136,7 +136,7 @@ var (
 
 var markdown = goldmark.New(goldmark.WithExtensions(extension.Table))
 
-// Opener is the address at which a query of PromQL opens, of Prometheus or of Grafana: {query} stands for the query, {json}
+// Opener is the address, in Prometheus or Grafana, at which a PromQL query opens: {query} stands for the query, {json}
 // for the query within a string of JSON. Empty: none.
 type Opener string
 
@@ -195,7 +195,7 @@ func (b blocks) block(w util.BufWriter, source []byte, node ast.Node, entering b
 //go:embed page.js
 var script template.JS
 
-// Handler serves the pages as HTML under the path it is mounted at, which must end in a slash and be
+// Handler serves the runbooks as HTML under the path at which it is mounted, which must end in a slash and be
 // stripped: http.Handle("/runbooks/", http.StripPrefix("/runbooks/", runbooks.Handler("", nil))). Labels of the alert in the
 // query, as in ?namespace=prod&pod=chat-0, take their places in the commands. A query opens with one click, a block of code is
 // copied with one; with ask, the runbook shows the present result of each query.
@@ -272,7 +272,7 @@ func harmlessLabels(query url.Values) url.Values {
 	return known
 }
 
-// Fill replaces the placeholders of a page whose labels are known.
+// Fill replaces those placeholders in a runbook whose labels are known.
 func Fill(page []byte, known url.Values) []byte {
 	return placeholder.ReplaceAllFunc(page, func(name []byte) []byte {
 		value := known.Get(Labels[string(name[1:])])

@@ -104,15 +104,14 @@ type Objective struct {
 	Name string `yaml:"name"`
 	// Signal names the quantity that the objective measures.
 	Signal Signal `yaml:"signal"`
-	// Threshold separates good latencies from bad ones. It is snapped down to a bucket bound of the engine; see
-	// Snap.
+	// Threshold separates good latencies from bad ones. It is rounded down to a bucket bound of the engine; see Snap.
 	Threshold Duration `yaml:"threshold,omitempty"`
 	// Target sets the share of events that must be good.
 	Target Ratio `yaml:"target"`
 	// Period sets the time over which the target must hold, one of Periods. Default: 30d.
 	Period Duration `yaml:"period,omitempty"`
-	// MayBeAbsent allows the models of the objective to have no engine. Otherwise a model that loses its last engine
-	// within an hour of a request pages.
+	// MayBeAbsent allows the models of the objective to have no engine. Otherwise a page is sent if a model loses its
+	// last engine within an hour of a request.
 	MayBeAbsent bool `yaml:"may_be_absent,omitempty"`
 	// Select restricts the objective to some engines. Empty selects all.
 	Select Selector `yaml:"select,omitempty"`
@@ -204,7 +203,7 @@ func (o Objective) Miss() string {
 	return "events of " + o.Name + " are bad"
 }
 
-// Words names an objective in a graph. The name of a default objective is a key, and another's is the user's own.
+// Words names an objective in a graph. The name of a default objective is a key; users name the others.
 func Words(name string) string {
 	if base, severe := strings.CutSuffix(name, "_severe"); base == string(TTFT) || base == string(ITL) {
 		if severe {

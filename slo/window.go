@@ -102,8 +102,8 @@ func (p WindowPair) SpendFactor(period Duration) *big.Rat {
 	return f.Quo(f, p.Long.rat())
 }
 
-// Factor returns the burn rate above which the pair fires: SpendFactor, but never below 1 (which would alert inside
-// the objective) and never above the burn rate of MaxBadShare.
+// Factor returns the burn rate above which the pair fires: SpendFactor, but never below 1 (which would alert while the
+// objective is met) and never above the burn rate of MaxBadShare.
 func (p WindowPair) Factor(o Objective) *big.Rat {
 	f := p.SpendFactor(o.Period)
 	if one := big.NewRat(1, 1); f.Cmp(one) < 0 {
@@ -134,7 +134,7 @@ func (p WindowPair) sustains(o Objective) bool {
 	return p.Sustains() && o.Target > One-SustainedBudget
 }
 
-// Holds reports whether the pair holds. The caller counts the events in a window that ended some time ago.
+// Holds reports whether the pair's condition holds. The caller counts the events in a window that ended some time ago.
 func (p WindowPair) Holds(o Objective, count func(ago, window time.Duration) (bad, events float64)) bool {
 	limit, _ := p.Threshold(o).Float64()
 	bad, all := count(0, p.Long.Std())

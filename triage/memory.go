@@ -123,7 +123,7 @@ type sample struct {
 	v float64
 }
 
-// T implements chunks.Sample, as all below.
+// T implements chunks.Sample, as do all methods below.
 func (s sample) T() int64                      { return s.t }
 func (s sample) ST() int64                     { return 0 }
 func (s sample) F() float64                    { return s.v }

@@ -97,7 +97,7 @@ type Evidence struct {
 	Before string     `json:"before,omitempty"`
 }
 
-// RuledOut names a branch that has no suspect, and why that is proof, or none.
+// RuledOut names a branch that has no suspect, and why this proves, or does not prove, that the branch is not the cause.
 type RuledOut struct {
 	Branch rules.Branch `json:"branch"`
 	Why    string       `json:"why"`

@@ -1,5 +1,5 @@
-// Package draw draws random worlds: the fault and its size, the fleet, and what the exporter can see. The drawn cause
-// decides which answer is correct, never a rule.
+// Package draw draws random worlds: the fault and its size, the fleet, and what the exporter can see. The drawn cause,
+// never a rule, decides which answer is correct.
 package draw
 
 import (

@@ -21,7 +21,7 @@ type Incident struct {
 	Story string
 	Fleet world.Fleet
 	// Lived is how long the node was healthy before the exporter and its Prometheus started. History is how long it was
-	// healthy after that. Default: none, and two hours.
+	// healthy after that. The defaults are zero and two hours.
 	Lived, History time.Duration
 	// Replays holds the replays per hour of the first GPU's first NVLink on each day before the history, as Prometheus
 	// has recorded them.
@@ -138,7 +138,7 @@ func mayBeAbsent(objectives []slo.Objective) []slo.Objective {
 // minute keeps the catalogue short.
 const minute = time.Minute
 
-// Find returns the incident of a name. The error lists the known names.
+// Find returns the incident with this name. The error lists the known names.
 func Find(incidents []Incident, name string) (Incident, error) {
 	names := make([]string, len(incidents))
 	for i, in := range incidents {

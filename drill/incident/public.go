@@ -21,7 +21,7 @@ type Report struct {
 	Said, Assumed string
 	// Noticed is how long after the onset people noticed; zero if the source does not say.
 	Noticed time.Duration
-	// Sign returns series from the first scrape that shows the incident.
+	// Sign returns series as soon as a scrape shows the incident.
 	Sign string
 	// Missed explains why no alert reports the incident.
 	Missed string

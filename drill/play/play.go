@@ -205,7 +205,7 @@ func (p *Play) step(t time.Duration, longBefore bool) error {
 	return p.Prometheus.EvalGroups(now, func(group string) bool { return !strings.HasPrefix(group, rules.SuspectGroups) })
 }
 
-// Also adds the series of GPUs that a real exporter's metrics page has and the world lacks to every later scrape. Values
+// Also adds to every later scrape the GPU series that a real exporter's metrics page has and the world lacks. Values
 // that depend on the load change with it. All others stay unchanged.
 func (p *Play) Also(page string) {
 	for line := range strings.Lines(page) {

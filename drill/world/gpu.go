@@ -18,7 +18,7 @@ type GPU struct {
 	UUID  string
 	// Throttle, when set, lowers the clock.
 	Throttle *Throttle
-	// Lost means that the GPU has fallen off the bus. Stuck means that the driver does not return from reading it.
+	// Lost means that the GPU has fallen off the bus. Stuck means that driver calls for the GPU do not return.
 	Lost, Stuck bool
 	// ECC counts uncorrectable errors. RemapPending and RemapFailed are the state of the memory rows.
 	ECC                       float64

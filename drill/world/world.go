@@ -30,7 +30,7 @@ type Fleet struct {
 	Replicas int
 	// Fresh starts the engines with the world. Otherwise they are a day old, but their counters are at zero.
 	Fresh bool
-	// Runtimes lists the engines of the replicas, which take them in turn.
+	// Runtimes lists the kinds of engine, which the replicas take in turn.
 	Runtimes []metrics.Runtime
 	// Each changes the profile of a replica, if the replicas differ from the start.
 	Each func(replica int, p *drill.Profile)
@@ -84,7 +84,7 @@ type World struct {
 	// Hold keeps requests while no engine is up, as the activator of a platform that scales to zero does.
 	Hold bool
 	// GatewayDead loses the requests of users and probes at the gateway. GatewayBuffers makes the gateway buffer each
-	// answer. Without probes only GatewayDead shows.
+	// answer. Without probes, only GatewayDead has a visible effect.
 	GatewayDead, GatewayBuffers bool
 	// GatewayFails is the share of requests that the gateway answers without asking an engine: with 502, or with
 	// GatewayStatus.
@@ -116,7 +116,7 @@ type Replica struct {
 	Down bool
 	// Gone means that the pod does not exist: the exporter has no such target.
 	Gone bool
-	// Misses makes every read of the engine's metrics time out in one out of this number of half minutes.
+	// Misses makes reads of the engine's metrics time out during one of every Misses half minutes.
 	Misses int
 	// Profile configures the engine when it starts.
 	Profile drill.Profile
@@ -283,14 +283,14 @@ func (w *World) Now() time.Duration { return w.now }
 // At returns the moment at a time since the epoch.
 func (w *World) At(t time.Duration) time.Time { return w.epoch.Add(t) }
 
-// Due returns the objective for which a page was due, from the requests of the users, and how long after a time since
-// the epoch. due is false if no page was due.
+// Due returns the objective for which the users' requests made a page due, and how long after a time (since the epoch)
+// that was. due is false if no page was due.
 func (w *World) Due(from time.Duration) (after time.Duration, objective string, due bool) {
 	return w.truth.burn(from, w.Seen)
 }
 
-// Heal undoes all faults: traffic, engines, GPUs and gateway are again as the fleet describes. Engines that hang, are
-// gone or run another configuration restart, and load for a while. Counters and the users' results stay.
+// Heal undoes all faults: traffic, engines, GPUs and gateway are again as the fleet describes. It restarts engines that
+// hang, are gone or run another configuration, and these load for a while. Counters and the users' results stay.
 func (w *World) Heal(loading time.Duration) {
 	well := New(w.Fleet, w.epoch, 0)
 	w.Traffic.Load = well.Traffic.Load

@@ -18,7 +18,7 @@ type Browser struct {
 	from    *bufio.Reader
 	session string
 	calls   int
-	// Complaints lists, as JSON, the page's log and everything that the browser refused it.
+	// Complaints lists, as JSON, the web page's log and everything that the browser blocked.
 	Complaints []string
 }
 

@@ -99,8 +99,8 @@ func Answers(t *testing.T, url string) {
 	})
 }
 
-// Until waits until holds returns true, and fails the test if that takes too long. It counts its own pauses, not the clock: on a busy machine,
-// where everything takes longer, they do, too.
+// Until waits until holds returns true, and fails the test if that takes too long. It counts its own pauses and does
+// not read the clock, because on a busy machine the pauses also take longer.
 func Until(t *testing.T, limit time.Duration, what string, holds func() bool) {
 	t.Helper()
 	const pause = 50 * time.Millisecond
@@ -137,7 +137,7 @@ func Main(m *testing.M, slow string) {
 	os.Exit(m.Run())
 }
 
-// Short leaves out, with -short, the tests whose names match a regular expression, beside those of -skip: plays,
+// Short leaves out, with -short, the tests whose names match a regular expression, in addition to those of -skip: plays,
 // weeks, soaks, renderings of the chart.
 func Short(slow string) {
 	flag.Parse()

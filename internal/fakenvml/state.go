@@ -43,7 +43,7 @@ type State struct {
 	events map[int]int          // per GPU
 }
 
-// Describes reports whether a GPU of any description has a key.
+// Describes reports whether any description of a GPU has a key.
 func Describes(key string) bool {
 	files, _ := fs.Glob(descriptions, "*.state")
 	return slices.ContainsFunc(files, func(file string) bool {
@@ -88,7 +88,7 @@ func (s *State) Set(device string, keysAndValues ...any) error {
 	return s.save()
 }
 
-// Unset removes keys: the device no longer supports them, or answers as All does.
+// Unset removes keys. Then the device answers as All does, or does not support them.
 func (s *State) Unset(device string, keys ...string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

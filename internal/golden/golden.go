@@ -170,7 +170,8 @@ func Page(t testing.TB, c prometheus.Collector) string {
 	return b.String()
 }
 
-// Still replaces the values of series that match from their name on with 0, because they differ from run to run.
+// Still replaces the values of some series with 0, because they differ from run to run. The expression must match from
+// the start of the series' name.
 func Still(page, series string) string {
 	return regexp.MustCompile(`(?m)^((?:`+series+`)(?:\{.*\})?) \S+$`).ReplaceAllString(page, "$1 0")
 }

@@ -2,8 +2,8 @@
 // resource claims offer (cluster.go, slices.go), from the kubelet the devices of each container (kubelet.go), and from
 // the kubelet's log directories the names of pods (podlogs.go).
 //
-// It only reports these facts. Package discovery finds the engines, and package ownership finds the GPU of a device. It
-// writes nothing to the cluster. While a source does not answer, its last answer stays valid.
+// It only reports these facts, and writes nothing to the cluster. Package discovery finds the engines, and package
+// ownership finds the GPU of a device. While a source does not answer, its last answer stays valid.
 package kube
 
 import "strings"

@@ -11,9 +11,9 @@ import (
 // 130.
 const columns = 124
 
-// Pretty prints an expression with line breaks only where it does not fit into a line. There, a set operator begins a
-// line, and other operators stay on the line of their left operand. The content of parentheses stands between the line
-// that opens them and the line that closes them.
+// Pretty prints an expression with line breaks only where it does not fit into a line. In a broken expression, a set
+// operator begins a line, and other operators stay on the line of their left operand. The content of parentheses stands
+// between the line that opens them and the line that closes them.
 func Pretty(e Expr) string { return layout(e, 0, 0, 0) }
 
 // layout prints e from a column on, with room for the text after its last line. Further lines are indented by at least

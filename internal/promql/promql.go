@@ -157,7 +157,7 @@ func WithValue(label string, e Expr) Expr {
 	return &parser.AggregateExpr{Op: parser.COUNT_VALUES, Param: Str(label), Expr: e, Without: true}
 }
 
-// Drop leaves labels out. Series may not differ in these alone.
+// Drop leaves labels out. Series may not differ in these labels alone.
 func Drop(labels []string, e Expr) Expr {
 	return &parser.AggregateExpr{Op: parser.MAX, Expr: e, Grouping: labels, Without: true}
 }

@@ -15,7 +15,7 @@ import (
 type Page struct {
 	Title string
 	// Root is the relative path to the exporter's root, for example ../ from /runbooks/. It is relative because a proxy
-	// may add a path before it. It is empty for a page that is a file without other pages.
+	// may add a path before it. It is empty for a web page that is a single file.
 	Root string
 	// Body is the content of main. The caller must escape untrusted input.
 	Body template.HTML
