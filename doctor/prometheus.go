@@ -61,7 +61,7 @@ type target struct {
 
 func (t target) key() [2]string { return [2]string{t.Labels["job"], t.Labels[metrics.LabelInstance]} }
 
-// Ask asks a Prometheus.
+// Ask queries a Prometheus.
 func Ask(ctx context.Context, client *http.Client, at *url.URL) (*Prometheus, error) {
 	p := &Prometheus{Address: at.Host, info: map[string][]labelSet{}}
 	var (

@@ -47,8 +47,8 @@ var (
 		"Share of events that may be bad: one minus the objective. Kept for two hours after the last engine is gone.", ModelSLOLabels)
 	RecordedPairBurn = recorded(Max, "model:llm_slo_pair_burn:rate",
 		"Burn rate of an objective's long window, while the window pair asks for an alert: both windows burn faster than its threshold, "+
-			"enough requests were bad, and the loss matters to the budget. Also the short window's burn rate, while an objective that asked "+
-			"for a page burns at half of the slowest pair's threshold.",
+			"enough requests were bad, and the loss matters to the budget. After a page, also the short window's burn rate, "+
+			"while it is above half of the slowest pair's threshold.",
 		ModelSLOLabels, with(LabelLong))
 	RecordedMoreOdds = recorded(Never, "model:llm_slo_odds:last5m",
 		"Odds of a bad event over five minutes, if the burn rate pages, ten requests were bad, and the odds are ten times the worst odds of "+
@@ -68,7 +68,8 @@ var (
 			"The engine's alerts are silent meanwhile. Absent otherwise.",
 		slices.Concat(PageLabels, with(LabelModel)))
 	RecordedSilencedNode = recorded(Never, "node:llm_maintenance:end",
-		"The same for an exporter if maintenance covers all its engines. The alerts about the exporter and its "+
+		"Earliest end of declared maintenance, unix time, while maintenance covers all engines of an exporter; kept for six "+
+			"minutes more. The alerts about the exporter and its "+
 			"GPUs are silent meanwhile. Absent otherwise.",
 		with(LabelCluster, LabelInstance))
 	RecordedMaintenance = recorded(Never, "model:llm_slo_maintenance:last6m",

@@ -71,8 +71,8 @@ var (
 		"Whether a metrics endpoint answers (1), one series even if several exporters of its node read it. Absent while its engine loads, "+
 			"for at most twenty minutes.", PageLabels)
 	RecordedModelUp = recorded(Max, "model:llm_engine_up:max",
-		"Whether a metrics endpoint of the model answers (1), by the model that it reports now or reported last. A model that an endpoint "+
-			"no longer serves counts while users asked for it within the last hour.", perModel)
+		"Whether a metrics endpoint of the model answers (1), by the model that it reports now or reported last. A model "+
+			"that the endpoint no longer serves counts for an hour after the last request for it.", perModel)
 	RecordedDownTime = recorded(Sum, "model:llm_down:seconds",
 		"Seconds of the last minute in which none of a model's engines or, with the role gateway, none of its gateways answered. Absent if "+
 			"one always answered. An engine that is read too slowly, or that loads the model, does not count as down.", perModel,
@@ -115,7 +115,8 @@ var (
 		"Largest number of failed requests in a row among an exporter's probes at an address.",
 		with(LabelCluster, LabelInstance, LabelModel, LabelServer))
 	RecordedProbeTTFT = recorded(Never, "address:llm_probe_time_to_first_token_seconds:median30m",
-		"Median time to the first token of the probes of an exporter at an address. Absent with fewer than ten requests within half an hour.", with(LabelCluster, LabelInstance, LabelModel, LabelServer))
+		"Median time to the first token of the probes of an exporter at an address. Absent with fewer than ten requests "+
+			"within half an hour.", with(LabelCluster, LabelInstance, LabelModel, LabelServer))
 	RecordedUnanswered = recorded(Never, "address:llm_probe_unanswered:last2m",
 		"Synthetic requests in a row that a model did not answer at an address although its engines serve. This pages. Absent while the "+
 			"probe itself may be at fault.",
@@ -143,7 +144,8 @@ var (
 		"Share of failed requests of a replica, or of a gateway with the role gateway, if five failed within two or ten minutes.",
 		ReplicaLabels, with(LabelRole))
 	RecordedReplicaSlow = recorded(Never, "replica:llm_engine_slow:value",
-		"A replica that now takes three times as long as the best one of its role and runtime, also relative to its work. stage is first_token or "+
+		"A replica that now takes three times as long as the best one of its role and runtime, even relative to its work. "+
+			"stage is first_token or "+
 			"next_token.",
 		ReplicaLabels, with(LabelStage))
 
@@ -156,7 +158,8 @@ var (
 		"A tier of a replica's KV cache that is full: the share that transfers pin or, if that is not reported, the share of tokens that "+
 			"the tier refuses.", ReplicaLabels, with(LabelTier))
 	RecordedYoung = recorded(Max, "model:llm_engine_young:ratio",
-		"Share of a model's engines that started within the last fifteen minutes, so that caches are empty and kernels compile. Absent if there are none.",
+		"Share of a model's engines that started within the last fifteen minutes, so that caches are empty and kernels "+
+			"compile. Absent if there are none.",
 		perModel)
 	RecordedFullCache = recorded(Max, "model:llm_engine_kv_cache_full:ratio",
 		"Use of a model's fullest KV cache, if it was above 0.9 for five minutes in which requests waited there. Absent otherwise.", perModel)
@@ -181,7 +184,7 @@ var (
 			"purpose: from the configuration, with their pod, or because another model took their place.", ReplicaLabels)
 	RecordedSuccessor = recorded(Never, "model:llm_successor_loads:last23m",
 		"Metrics endpoints that a model lost on a node or in a namespace where an engine loads a model that is not yet "+
-			"known. Absent once loading has had enough time.", perModel)
+			"known. Absent after the longest time that loading may take.", perModel)
 	RecordedVanished = recorded(Never, "model:llm_vanished:last1h",
 		"A missed model that is gone with its metrics endpoints. The value is their number, or -1 with the exporter's instance if the "+
 			"exporter is gone, too, so that the number is unknown.", perModel, with(LabelInstance))
@@ -191,7 +194,7 @@ var (
 		"Mean time to the first or next token over half an hour, as a multiple of the mean of the day that ended six hours ago.", perModel,
 		with(LabelStage))
 	RecordedLoad = recorded(Max, "model:llm_engine_load:ratio",
-		"Requests per replica over half an hour, as a multiple of the day that ended six hours ago.", perModel)
+		"Requests per replica over half an hour, as a multiple of those over the day that ended six hours ago.", perModel)
 	RecordedOldestStart = recorded(Never, "model:llm_engine_start_time_seconds:min",
 		"When the longest-running engine of a model started, unix time.", perModel)
 	RecordedGPUSpins = recorded(Never, "page:llm_engine_gpu_busy:last10m",
@@ -209,7 +212,8 @@ var (
 		"Replicas that a model needs to meet all latency objectives with the requests that arrive, at the low estimate of its capacity; slo "+
 			"is the objective that needs them. For autoscalers.", perModel, with(LabelSLO))
 	RecordedEnergyPerToken = recorded(Never, "model:llm_energy_per_token:joules",
-		"Energy of a model's GPUs per generated token, over five minutes. Absent while it generates none. Models that share a GPU share its energy.", perModel)
+		"Energy of a model's GPUs per generated token, over five minutes. Absent while it generates none. Models that share "+
+			"a GPU share its energy.", perModel)
 	RecordedGPUHour = recorded(Never, "gpu:llm_gpu_hour:price",
 		"Price of a GPU hour, from llm_gpu_hour_price.", with(LabelCluster, LabelGPUUUID))
 	RecordedHourlyCost = recorded(Sum, "llm_total_hourly_cost",
@@ -227,8 +231,8 @@ var (
 	RecordedCacheSavings = recorded(Never, "llm_cache_savings_fraction",
 		"Share of a model's prompt tokens that its KV cache held already, over five minutes, under OpenCost's name.", perModel)
 	RecordedSuspect = recorded(Never, "model:llm_suspect:strength",
-		"Evidence about a model that is clear enough to name where to look. clue is its kind, order its place in a verdict (smallest "+
-			"first), and delays what it delays or makes fail (empty for everything). The value is its strength, in the clue's "+
+		"Evidence about a model that is clear enough to name where to look. clue is its kind, order its position in a "+
+			"verdict (smallest first), and delays what it delays or makes fail (empty for everything). The value is its strength, in the clue's "+
 			"own unit. runbook "+
 			"is the alert whose runbook has more detail.",
 		perModel, with(LabelGPU, LabelRunbook, LabelBranch, LabelClue, LabelOrder, LabelDelays, LabelUnit, LabelSays, LabelLever), suspects)
@@ -237,7 +241,7 @@ var (
 		perModel, with(LabelGPU, LabelRunbook, LabelBranch, LabelClue, LabelOrder, LabelDelays, LabelSays, LabelLever), suspects)
 	RecordedVerdict = recorded(Never, "model:llm_verdict:order",
 		"Where to look first while an objective burns: the first suspect that explains it, in words, with its branch, runbook, lever and "+
-			"place. The value is its place in the order of a diagnosis. Absent if no suspect explains the burn.",
+			"place. The value is its position in the order of a diagnosis. Absent if no suspect explains the burn.",
 		ModelSLOLabels, with(LabelGPU, LabelRunbook, LabelBranch, LabelClue, LabelDelays, LabelSays, LabelLever, LabelPod, LabelServer,
 			LabelInstance, LabelGPUUUID))
 	RecordedPrinted = recorded(Max, "model:llm_printed:value",
@@ -250,7 +254,8 @@ var (
 	RecordedExplained = recorded(Never, "model:llm_slo_explained:info",
 		"What a suspect must delay, or make fail, to explain why an objective burns, always 1, one series per value of delays in "+
 			"model:llm_suspect:strength. "+
-			"Delays and refusals in the engines do not explain a gateway whose engines meet the same objective. Absent if an objective has not "+
+			"If the engines meet an objective that their gateway misses, delays and refusals in the engines explain nothing. "+
+			"Absent if an objective has not "+
 			"burned for five minutes.", ModelSLOLabels, with(LabelDelays))
 	RecordedUsual = recorded(Never, "model:llm_usual:value",
 		"Usual value of a fact of model:llm_evidence:value: its median over the three hours until twenty minutes ago or, if it was not "+

@@ -46,8 +46,8 @@ const (
 // QueueLong is the clue that more requests wait than run.
 const QueueLong = "queue_long"
 
-// Explain reports whether a clue explains that an objective on the signal burns. While more requests wait than run, some
-// fail because of whatever makes first tokens late.
+// Explain reports whether a clue explains that an objective on the signal burns. While more requests wait than run,
+// requests may fail for the reason that makes first tokens late.
 func (d Delays) Explain(s slo.Signal, wait bool) bool {
 	switch s {
 	case slo.Availability, slo.ProbeAvailability:
