@@ -1,6 +1,6 @@
 // Package backtest finds out which pages objectives would have sent, from the data in a Prometheus: the exporter's events
-// or, if no exporter ran, the engines' own histograms and counters. It reads the latter with the tables of package
-// engine, and evaluates the generated rules themselves at every minute.
+// or, if no exporter ran, the engines' own histograms and counters. It reads the engines' series with the tables of
+// package engine, and evaluates the generated rules themselves at every minute.
 package backtest
 
 import (

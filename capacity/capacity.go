@@ -22,9 +22,9 @@ import (
 // missing value, which counts as zero.
 type Reading struct {
 	At time.Time
-	// FirstTokens counts first tokens. FirstSeconds adds up the times to them.
+	// FirstTokens counts first tokens. FirstSeconds adds up the times to first tokens.
 	FirstTokens, FirstSeconds float64
-	// Gaps counts the times between tokens. GapSeconds adds them up.
+	// Gaps counts the times between tokens. GapSeconds adds up these times.
 	Gaps, GapSeconds float64
 	// GeneratedTokens counts the tokens of answers. It is reported, but not used for learning.
 	GeneratedTokens float64
@@ -36,8 +36,8 @@ type Reading struct {
 	First, Gap Histogram
 }
 
-// Histogram is a cumulative histogram: Counts[i] values are at most Bounds[i] seconds. Values above the last bound are
-// only in All or, if All is zero, in the count of the Reading: some engines observe only a mean per request.
+// Histogram is a cumulative histogram: Counts[i] values are at most Bounds[i] seconds. All
+// counts all values. If All is zero, the Reading counts them, because some engines observe only a mean per request.
 type Histogram struct {
 	Bounds, Counts []float64
 	All            float64

@@ -19,7 +19,7 @@ type Elsewhere struct {
 	Storing   float64 // bytes per second to host memory
 }
 
-// Move describes the transfer of a KV cache: to the lower tier, or from there or from a prefill engine.
+// Move describes the transfer of a KV cache: to the lower tier, from the lower tier, or from a prefill engine.
 type Move struct {
 	Store         bool
 	Tokens, Bytes float64

@@ -202,7 +202,8 @@ func (e *Engine) Stuck() bool { return e.Wedged && len(e.running) > 0 }
 // Busy returns how long the engine has computed so far.
 func (e *Engine) Busy() time.Duration { return e.busy }
 
-// Advance works until a time. The last step may end a little later. Its effects then show early, by less than a step.
+// Advance works until a time. The last step may end a little later. Its effects then become visible too early, by less
+// than a step.
 func (e *Engine) Advance(to time.Duration) {
 	for e.now < to {
 		if e.Wedged {

@@ -279,7 +279,7 @@ func (i installation) alertsTable() ([]byte, error) {
 func after(a *rules.Alert) string {
 	switch {
 	case a.Branch == rules.Symptom:
-		return "its windows"
+		return "as its windows require"
 	case a.For > 0:
 		return slo.Duration(a.For).String()
 	}

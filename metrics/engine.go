@@ -177,8 +177,8 @@ var (
 		"Memory that a loaded model takes on GPUs. If it is less than llm_engine_model_memory_bytes, the CPU computes a part of the model.",
 		EngineLabels).experimental()
 	ModelUnloadTime = Engine.gauge(Max, "llm_engine_model_unload_time_seconds",
-		"When the engine will unload the model unless a request arrives first, unix time. This is in the past while a request runs beyond "+
-			"it. Absent for a model that stays loaded.", EngineLabels).experimental()
+		"When the engine will unload the model unless a request arrives first, unix time. The time is in the past while a "+
+			"request still runs after it. Absent for a model that stays loaded.", EngineLabels).experimental()
 
 	EngineUp = Target.gauge(Never, "llm_engine_up",
 		"Whether the exporter read and understood the engine's metrics page (1). When 0, reason names the cause. When 1, a reason means "+

@@ -26,7 +26,8 @@ var (
 		"Answers with status 5xx from engines to the gateway. Engines that did not answer are not counted.",
 		EngineLabels).experimental()
 	GatewayWorkers = Gateway.gauge(Sum, "llm_gateway_workers",
-		"Workers, endpoints or deployments behind the gateway. Those without a reason may get requests. The others get none, because of "+
+		"Workers, endpoints or deployments behind the gateway. Workers without a reason may get requests. The others get "+
+			"none, because of "+
 			"circuit_open "+
 			"(requests to the worker failed), cooldown (the same, for a limited time) or unhealthy (it fails the gateway's health checks).",
 		EngineLabels, with(LabelReason, LabelRoute)).experimental()

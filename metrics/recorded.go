@@ -73,7 +73,7 @@ var (
 			"GPUs are silent meanwhile. Absent otherwise.",
 		with(LabelCluster, LabelInstance))
 	RecordedMaintenance = recorded(Never, "model:llm_slo_maintenance:last6m",
-		"An objective that is in a declared maintenance, or was within the last six minutes. Also while its exporter is gone, until the "+
+		"An objective under declared maintenance, now or within the last six minutes. Also while its exporter is gone, until the "+
 			"declared end. Absent otherwise.", ModelSLOLabels)
 	RecordedBurnLimit = recorded(Max, "model:llm_slo_burn_limit:rate",
 		"Burn rate at which half of all events are bad. No window pair has a higher threshold. Absent if nothing alerts: in maintenance, "+

@@ -51,8 +51,8 @@ var (
 	RecordedThrottledGPUs = recorded(Max, "model:llm_gpu_throttled:ratio",
 		"Share of a model's GPUs that were slowed down for more than 5% of five minutes.", perModel)
 	RecordedChanged = recorded(Never, "model:llm_engine_changed:timestamp_seconds",
-		"When the version or a setting last changed from old to new on an engine of the model, unix time. Kept for a day. If no exporter "+
-			"saw the old version, old is another.",
+		"When the version or a setting last changed from old to new on an engine of the model, unix time. Kept for a day. "+
+			"If no exporter saw the old version, old has the value \"another\".",
 		perModel, with(LabelSetting, LabelOld, LabelNew))
 	RecordedStarted = recorded(Never, "model:llm_engine_started:last5m",
 		"An engine that started, 1 for five minutes and absent otherwise, for annotations on dashboards.", perModel,

@@ -28,7 +28,7 @@ type XID struct {
 	Driver string
 }
 
-// Answer names the alert that answers the XID; empty if none does.
+// Answer names the alert that responds to the XID; empty if none does.
 func (x XID) Answer() string {
 	return map[XIDSeverity]string{XIDPage: AnswerFailed, XIDTicket: AnswerService}[x.Severity]
 }

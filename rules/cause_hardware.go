@@ -97,8 +97,8 @@ var (
 				same(metrics.LabelInstance)...)), promql.Num(0))), LabelledBy("", metrics.LabelReason)}},
 		Dashboard: GPUDashboard,
 	}
-	// ModelOnFailedGPU gets its expression from hardwareAlerts, too. It fires only while one of the paging alerts in its
-	// expression fires. Those are about a GPU. This one names the model whose burn they replace.
+	// ModelOnFailedGPU gets its expression from hardwareAlerts, too. It fires only while one of the paging alerts in
+	// its expression fires. Those alerts are about a GPU; this alert names the model whose burn alerts they replace.
 	ModelOnFailedGPU = &Alert{
 		Name:        "LLMModelOnFailedGPU",
 		Branch:      Hardware,

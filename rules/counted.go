@@ -7,7 +7,7 @@ import (
 )
 
 // Counted returns the increase of an event counter per model and objective in a window, as the rules read it from raw
-// counters. Programs that count events themselves evaluate the rules with their numbers in its place.
+// counters. A program that counts events itself evaluates the rules with its own numbers in place of this expression.
 func Counted(f *metrics.Family, window slo.Duration) promql.Expr { return source{}.events(f, window) }
 
 // CountedTile returns the increase of an event counter in five minutes, which budgets add up: see Counted.

@@ -4,7 +4,7 @@ package rules
 type Former struct {
 	// Name is the former name of the alert.
 	Name string
-	// Now names the alert, or the clue, that reports the same fault. It is empty if a dashboard shows it.
+	// Now names the alert, or the clue, that reports the same fault. Now is empty if only a dashboard shows the fault.
 	Now string
 }
 

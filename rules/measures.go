@@ -75,7 +75,7 @@ func Measures() []Measure {
 }
 
 // RequestRate returns the requests per second and replica that ended on the engines that match. This is their load. Where
-// requests are not counted, first tokens represent their ends.
+// requests are not counted, first tokens are counted instead.
 func RequestRate(window time.Duration, m ...*promql.Matcher) promql.Expr {
 	return promql.Div(promql.Or(above(ended(modelLabels, window, m...), 0),
 		promql.Sum(modelLabels, promql.Rate(promql.CountOf(metrics.TimeToFirstToken, m...), window))), replicasOf(m...))

@@ -93,7 +93,7 @@ func silenced(end, recorded *metrics.Family, by, reader []string) promql.Expr {
 	return promql.Or(declared, gone)
 }
 
-// Condition returns what the alert fires for: its expression, without what a declared maintenance explains.
+// Condition returns what the alert fires for: its expression, except for what declared maintenance explains.
 func (a *Alert) Condition() promql.Expr {
 	has := promql.Labels(a.Expr)
 	switch {

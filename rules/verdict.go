@@ -64,8 +64,8 @@ func inUnit(u Unit, e promql.Expr) promql.Expr {
 	return e
 }
 
-// Worded returns the results of a clue's expression in words, as the label says, even where they are not clear enough for
-// a suspect. labels are those of the clue's rule.
+// Worded returns the results of a clue's expression with words in the label "says", even results that are not clear
+// enough for a suspect. labels are those of the clue's rule.
 func Worded(e promql.Expr, labels map[string]string) promql.Expr {
 	for _, l := range []string{metrics.LabelUnit, metrics.LabelSays} {
 		e = labelled(e, l, labels[l])

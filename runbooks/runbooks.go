@@ -197,7 +197,7 @@ var script template.JS
 
 // Handler serves the runbooks as HTML under the path at which it is mounted, which must end in a slash and be
 // stripped: http.Handle("/runbooks/", http.StripPrefix("/runbooks/", runbooks.Handler("", nil))). Labels of the alert in the
-// query, as in ?namespace=prod&pod=chat-0, take their places in the commands. A query opens with one click, a block of code is
+// query, as in ?namespace=prod&pod=chat-0, fill the placeholders in the commands. A query opens with one click, a block of code is
 // copied with one; with ask, the runbook shows the present result of each query.
 func Handler(queries Opener, ask Asker) http.Handler {
 	html := goldmark.New(goldmark.WithExtensions(extension.Table),

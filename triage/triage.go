@@ -42,7 +42,7 @@ type Verdict struct {
 	Namespace string `json:"namespace,omitempty"`
 	Cluster   string `json:"cluster,omitempty"`
 	Health    Health `json:"health"`
-	// Symptoms lists the bad values, or the values themselves if none is bad.
+	// Symptoms lists the bad values, or all values if none is bad.
 	Symptoms []string `json:"symptoms"`
 	// Branch, Clue and Says name the first suspect; they are empty if nothing is suspicious.
 	Branch rules.Branch `json:"branch"`
@@ -50,8 +50,8 @@ type Verdict struct {
 	Says   string       `json:"says,omitempty"`
 	Delays rules.Delays `json:"delays,omitempty"` // as in Suspect
 	// Confidence is high if enough requests prove that users suffer, or if an alert that pages by itself would fire and
-	// the readings are half a minute apart. It is low otherwise: the first suspect compares with the lifetime of the
-	// engines, or another branch has an equally clear suspect. It is none without a suspect.
+	// the readings are half a minute apart. It is low otherwise: the first suspect rests on a comparison with the
+	// engines' lifetime, or another branch has an equally clear suspect. It is none without a suspect.
 	Confidence string `json:"confidence"`
 	// Or names the other branch, and the value that separates the two.
 	Or       string     `json:"or,omitempty"`

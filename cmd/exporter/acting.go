@@ -39,8 +39,10 @@ func (o *actOptions) addFlags(app *kingpin.Application) {
 		Default(string(act.NoSchedule)).EnumVar(&o.most, string(act.NoSchedule), string(act.NoExecute))
 	app.Flag("act.ceiling.cluster", "Share of the cluster's GPUs that may be out of service at once, 0 to 1. One GPU is always allowed.").
 		Default("0.1").Float64Var(&o.ceiling.Cluster)
-	app.Flag("act.ceiling.pool", "The same share for each pool of nodes.").Default("0.25").Float64Var(&o.ceiling.Pool)
-	app.Flag("act.ceiling.model", "The same share for the GPUs of a model.").Default("0.5").Float64Var(&o.ceiling.Model)
+	app.Flag("act.ceiling.pool", "Share of a node pool's GPUs that may be out of service at "+
+		"once.").Default("0.25").Float64Var(&o.ceiling.Pool)
+	app.Flag("act.ceiling.model", "Share of a model's GPUs that may be out of service at "+
+		"once.").Default("0.5").Float64Var(&o.ceiling.Model)
 	app.Flag("act.pool-label", "Node label that names the node's pool. Repeatable; the first label that a node has counts.").
 		Default("karpenter.sh/nodepool", "cloud.google.com/gke-nodepool", "eks.amazonaws.com/nodegroup", "kubernetes.azure.com/agentpool",
 			"node.kubernetes.io/instance-type").StringsVar(&o.pools)

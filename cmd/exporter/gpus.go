@@ -96,8 +96,8 @@ func (e either) GPUs() []gpu.Identity {
 // Describe implements prometheus.Collector.
 func (e either) Describe(ch chan<- *prometheus.Desc) { gpu.Describe(ch) }
 
-// Collect implements prometheus.Collector. The metrics page has the XIDs of the kernel log, which NVML's collector
-// follows.
+// Collect implements prometheus.Collector. NVML's collector follows the kernel log, so the metrics page
+// also has its XIDs.
 func (e either) Collect(ch chan<- prometheus.Metric) {
 	said, stands := e.last()
 	said.Collect(ch)

@@ -40,8 +40,8 @@ type Incident struct {
 	// Within limits how late a page may come if the theory gives no time, because no budget burns or no request could be
 	// sent.
 	Within time.Duration
-	// Cause names the alert that must name the cause, in the page or in a ticket. Clue names the clue that must do so, if
-	// no alert does.
+	// Cause names the alert that must name the cause, in the page or in a ticket. Clue names the clue that must name
+	// the cause, if no alert must.
 	Cause *rules.Alert
 	Clue  string
 	// Shows is a regular expression for the evidence of the cause that the first page must have. Alerts on causes may
@@ -75,7 +75,7 @@ type Lever struct {
 // defaultHistory is long enough to give the comparisons with the day before some data: they leave out its last hour.
 const defaultHistory = 2 * time.Hour
 
-// Names returns the alert or the clue that must name the cause, and its branch. Both are empty if nothing must.
+// Names returns the alert or the clue that must name the cause, and its branch. Both are empty if no cause has to be named.
 func (in Incident) Names() (name string, branch rules.Branch) {
 	if in.Cause != nil {
 		return in.Cause.Name, in.Cause.Branch

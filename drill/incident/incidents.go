@@ -244,7 +244,8 @@ func gatewaysFail() []Incident {
 			Shows: `^Look first at: routing\. Gateway gateway:80 on .* fails \d\d`,
 		},
 		{
-			Name: "dead-gateway", Story: "the gateway takes no more connections; the engines behind it are idle, and their pages say that all is well",
+			Name: "dead-gateway", Story: "the gateway takes no more connections; the engines behind it are idle, and their " +
+				"metrics say that all is well",
 			Fleet: with(chat(), func(f *world.Fleet) { f.ProbesGateway, f.ReadsGateway = true, true }), Lasts: 30 * minute,
 			Faults: []Fault{fault(0, func(w *world.World) { w.GatewayDead = true })},
 			Page:   rules.FastBurn, Within: 150 * time.Second, Cause: rules.GatewayDown, Shows: `^Look first at: routing\. Gateway gateway:80 `,

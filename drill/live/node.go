@@ -265,7 +265,7 @@ func (n *Node) stop() {
 	n.process = nil
 }
 
-// Source returns the node as a Prometheus reads it, after its history.
+// Source returns the node, after its history, in the form that a Prometheus reads.
 func (n *Node) Source() Source {
 	return Source{
 		Exporter: n.options.Listen, Instance: play.Instance, RuleFile: n.past.RuleFile, Style: n.around.style,

@@ -13,7 +13,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/triage"
 )
 
-// Answer holds the result of a question for the branch.
+// Answer holds the branch that a page or a triage named, and whether it is right.
 type Answer struct {
 	Branch rules.Branch `json:"branch"`
 	Right  bool         `json:"right"`

@@ -22,8 +22,8 @@ type Triage struct {
 	Alone    rules.Branch // from two readings
 	WithPast rules.Branch // from two readings and a Prometheus
 	Paged    rules.Branch // in the page
-	// AloneDoubts and PastDoubts mean that the triage named a branch with low confidence, and another that it may be
-	// instead.
+	// AloneDoubts and PastDoubts mean that the triage named a branch with low confidence, and another branch that may
+	// be right instead.
 	AloneDoubts, PastDoubts bool
 }
 
