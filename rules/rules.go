@@ -44,7 +44,7 @@ type Alert struct {
 	Expr promql.Expr
 	// Severity sets how urgently the alert needs a person.
 	Severity slo.Severity
-	// For sets how long Expr must hold. Burn-rate alerts have none: their windows already wait.
+	// For sets how long Expr must hold. Burn-rate alerts have no For, because their windows already delay them.
 	For time.Duration
 	// Keep sets how long the alert keeps firing after Expr stops holding, for conditions that flap.
 	Keep time.Duration

@@ -134,7 +134,7 @@ func (p WindowPair) sustains(o Objective) bool {
 	return p.Sustains() && o.Target > One-SustainedBudget
 }
 
-// Holds reports whether the pair's condition holds. The caller counts the events in a window that ended some time ago.
+// Holds reports whether the pair's condition holds. count counts the events in a window that ended some time ago.
 func (p WindowPair) Holds(o Objective, count func(ago, window time.Duration) (bad, events float64)) bool {
 	limit, _ := p.Threshold(o).Float64()
 	bad, all := count(0, p.Long.Std())
