@@ -39,7 +39,7 @@ type Options struct {
 	Most Effect
 	// Ceiling limits how many GPUs may be out of service at once.
 	Ceiling Ceiling
-	// PoolLabels lists labels of nodes. The first of them that a node has names its pool.
+	// PoolLabels lists labels of nodes. A node's pool is the value of the first of these labels that the node has.
 	PoolLabels []string
 	// Interval is the time between two rounds. Default: 10 s.
 	Interval time.Duration
