@@ -24,7 +24,7 @@ type Pods struct {
 }
 
 // NewPods returns the source of the node's pods in some namespaces; in all if none is named. If procfs shows the
-// processes of pods, it decides which of several pods listens on a port of the node.
+// processes of pods, they show which of several pods listens on a port of the node.
 func NewPods(cluster *kube.Cluster, procfs string, namespaces ...string) *Pods {
 	if namespaces == nil {
 		namespaces = []string{metav1.NamespaceAll}

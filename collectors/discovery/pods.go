@@ -21,7 +21,7 @@ const (
 	AnnotationScrape = "llm-node-exporter/scrape"
 	// AnnotationPort declares ports as engines, as in "8000,8001".
 	AnnotationPort = "llm-node-exporter/port"
-	// AnnotationEngine sets the runtime instead of having it recognised.
+	// AnnotationEngine sets the runtime, which is then not detected.
 	AnnotationEngine = "llm-node-exporter/engine"
 	// AnnotationPath is the path of the metrics page if it is not one of the usual paths.
 	AnnotationPath = "llm-node-exporter/path"

@@ -21,7 +21,7 @@ const (
 )
 
 // Processes supplies places on a host without an orchestrator: the ports on which the processes that hold a GPU, or
-// their relatives, listen. It sees what this process may see: see package proc.
+// their relatives, listen. It finds what this process may read: see package proc.
 type Processes struct {
 	procfs  string
 	running func() []gpu.Process

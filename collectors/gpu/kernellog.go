@@ -104,7 +104,7 @@ func (k *KernelLog) Know(gpus ...Identity) {
 	}
 }
 
-// Collect serves the log's XIDs, with their catalogue, and its SXids. A GPU that is not known has its PCI address alone.
+// Collect serves the log's XIDs, with their catalogue, and its SXids. An unknown GPU has only its PCI address.
 // Without counts, only the times of XIDs are served.
 func (k *KernelLog) Collect(ch chan<- prometheus.Metric, counts bool) {
 	k.mu.Lock()

@@ -15,21 +15,23 @@ type Condition struct {
 	Verdict metrics.Verdict
 	// Meaning describes what is wrong, Action what to do.
 	Meaning, Action string
-	// Alert names the alert that answers it; empty where a board does.
+	// Alert names the alert that responds to the condition; empty if a dashboard shows it instead.
 	Alert string
 	// Reads lists the metrics that it reads.
 	Reads []*metrics.Family
-	// Hold is how long it must be seen without a break before it counts, so that short faults that pass by themselves do not count.
+	// Hold is how long the condition must be seen without a break before it counts, so that short faults that pass by
+	// themselves do not count.
 	Hold time.Duration
-	// WithEngine means that it counts at once if an engine that ran on the GPU has also stopped, because that does not pass by itself.
+	// WithEngine means that the condition counts at once if an engine that ran on the GPU has also stopped, because
+	// that does not pass by itself.
 	WithEngine bool
-	// Quiet is how long it must not be seen before it ends.
+	// Quiet is how long the condition must be unseen before it ends.
 	Quiet time.Duration
-	// UntilReset means that a reset of the GPU ends it at once, if it is no longer seen.
+	// UntilReset means that a reset of the GPU ends the condition at once, if it is no longer seen.
 	UntilReset bool
-	// Node means that it is about what the GPUs of the node share.
+	// Node means that the condition is about what the GPUs of the node share.
 	Node bool
-	// Blind means that nothing is known about the GPUs while it holds.
+	// Blind means that nothing is known about the GPUs while the condition holds.
 	Blind bool
 	// Elsewhere describes how NVIDIA's tools and Amazon's node monitoring agent treat it.
 	Elsewhere string

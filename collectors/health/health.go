@@ -35,12 +35,12 @@ type Finding struct {
 	Verdict metrics.Verdict `json:"verdict"`
 	// Alert names the alert that answers it; empty where none does.
 	Alert string `json:"alert,omitempty"`
-	// Since is when it was first seen.
+	// Since is when the condition was first seen.
 	Since time.Time `json:"since"`
 	// Meaning and Action describe what is wrong and what to do.
 	Meaning string `json:"meaning"`
 	Action  string `json:"action"`
-	// Source lists the metrics that show it.
+	// Source lists the metrics that show the condition.
 	Source []string `json:"source"`
 }
 
@@ -66,12 +66,12 @@ type GPU struct {
 
 // Node is the verdict on a node and its GPUs.
 type Node struct {
-	// Verdict is the worst of the GPUs and of what they share.
+	// Verdict is the worst verdict on the GPUs and on what they share.
 	Verdict  metrics.Verdict `json:"verdict"`
 	Findings []Finding       `json:"conditions"` // of what they share
 	GPUs     []GPU           `json:"gpus"`
-	// At is when it was judged, and Watching since when it is watched. Earlier events are known only if the driver and the kernel log
-	// report them.
+	// At is when the node was judged, and Watching since when it has been watched. Earlier events are known only if the
+	// driver and the kernel log report them.
 	At       time.Time `json:"at"`
 	Watching time.Time `json:"watching_since"`
 	// Boot identifies the time since the node was started.

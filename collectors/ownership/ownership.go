@@ -2,7 +2,7 @@
 // which container was given which GPU, exported as llm_gpu_allocation_info. Device series never carry the labels of
 // an engine or a pod.
 //
-// A target whose configuration names its GPUs is trusted without looking. On Kubernetes a target with a known pod has
+// If the configuration names a target's GPUs, they are used without a check. On Kubernetes a target with a known pod has
 // what the kubelet gave to its container, or what another exporter's metrics page reports; engines in one container are distinguished by
 // their processes. Otherwise the answer comes from the processes: those that NVML lists on a GPU, their relatives in /proc, and the sockets
 // on which these listen, compared with the addresses of the engines' metrics pages.
@@ -77,7 +77,7 @@ type Options struct {
 	PodLogs string
 	// ProcFS is where the proc file system is mounted. Default: /proc.
 	ProcFS string
-	// Interval is how often the kubelet is asked and the processes are scanned. Default: 15 s.
+	// Interval is the time between two queries of the kubelet and scans of the processes. Default: 15 s.
 	Interval time.Duration
 }
 

@@ -38,7 +38,7 @@ type Config struct {
 	Interval model.Duration `yaml:"interval"`
 	// Timeout bounds one request. Default 10 seconds.
 	Timeout model.Duration `yaml:"timeout"`
-	// PromptWords sets the length of the prompt in words. Default: that of the question alone.
+	// PromptWords sets the length of the prompt in words. Default: the prompt is the question alone.
 	PromptWords int `yaml:"prompt_words"`
 	// Nonce puts a random word at the front of each prompt, so that no prefix cache has the prompt.
 	Nonce bool `yaml:"nonce"`
@@ -48,9 +48,10 @@ type Config struct {
 	TokensPerHour int `yaml:"tokens_per_hour"`
 	// Body has additional fields of the request, such as chat_template_kwargs; null removes a field.
 	Body map[string]any `yaml:"body"`
-	// Health holds the path of the health endpoint to ask before each request. Default: none.
+	// Health holds the path of the health endpoint to query before each request. Default: none.
 	Health string `yaml:"health"`
-	// HTTP takes Prometheus' own client configuration: TLS, credentials from files, proxy. Targets with one of their own keep it.
+	// HTTP takes Prometheus' own client configuration: TLS, credentials from files, proxy. Targets with a client
+	// configuration of their own keep it.
 	HTTP config.HTTPClientConfig `yaml:"http_config"`
 	// CredentialsFor selects the engines that get the credentials in HTTP, because discovery finds any program that
 	// serves an engine's metrics.
@@ -62,7 +63,7 @@ type Config struct {
 type Recipients struct {
 	// Namespaces lists namespaces of pods.
 	Namespaces []string `yaml:"namespaces"`
-	// Labels holds labels of targets, such as pod, container or those under targets.
+	// Labels holds labels of targets: pod, container, or labels that the configuration sets under targets.
 	Labels map[string]string `yaml:"labels"`
 	// InClear allows credentials to go to engines without TLS, where everyone on the way can read them.
 	InClear bool `yaml:"in_clear"`
@@ -104,7 +105,8 @@ const (
 	templateTokens = 64
 )
 
-// A Probe sends one configured request again and again. One with Config.Engines sends none: probes of engines are made from it.
+// A Probe sends one configured request again and again. A Probe with Config.Engines sends no request itself: probes of
+// engines are made from it.
 type Probe struct {
 	cfg       Config
 	at        engine.Offer // of an engine of the node; otherwise only its URL is set

@@ -28,7 +28,8 @@ import (
 type Format struct {
 	// Repair makes a body readable. It is called on every body.
 	Repair func(body []byte) ([]byte, error)
-	// Restore gives families and labels back the names that the server itself writes. It is called on every metrics page.
+	// Restore gives families and labels back the names that the server itself writes. Restore is called on every
+	// metrics page.
 	Restore func(byName map[string]*Family)
 	// Refusal returns the reason for an answer other than 200, from the type and the message of the error in its JSON
 	// body. It is empty if only the status is known.
@@ -43,7 +44,7 @@ type Limits struct {
 	BodyBytes int64
 	// Series is the maximum number of series on a metrics page, mapped or not.
 	Series int
-	// LabelValueBytes is the maximum length of a label value that is carried over.
+	// LabelValueBytes is the maximum length of a label value that is kept.
 	LabelValueBytes int
 	// Memory is the maximum that the metrics pages of all engines hold together, in bytes. 0: no limit.
 	Memory int64
@@ -79,15 +80,15 @@ type Family struct {
 	Samples []Sample
 }
 
-// A Sample is one series of a family. Its number is in Page.Values.
+// A Sample is one series of a family. Its value is in Page.Values.
 type Sample struct {
 	Index  int    // index of the series on the metrics page
 	Suffix string // bucket, sum or count for histograms
 	Labels labels.Labels
 }
 
-// Type is the type of a family, as on # TYPE lines. A family that is asked for with another type than the metrics page declares is not
-// found.
+// Type is the type of a family, as on # TYPE lines. Find does not return a family under another type than the metrics
+// page declares.
 type Type string
 
 // The types of the text format that are read.

@@ -96,8 +96,8 @@ func Remedy(all []Explanation, reason string) string {
 	return ""
 }
 
-// An Error reports a metrics page that was fetched and cannot be used, or is not to be read. Reason is one of this package, or the
-// caller's.
+// An Error reports a metrics page that was fetched but cannot be used, or must not be used. Reason is one of this
+// package, or the caller's.
 type Error struct {
 	Reason string
 	Err    error

@@ -55,8 +55,8 @@ type Options struct {
 	Interval time.Duration
 	// Needed reports whether the metrics page is currently needed. Default: always.
 	Needed func() bool
-	// KernelLog returns what follows the node's kernel log. It is called once a metrics page of NVIDIA's GPUs has been read; only they have
-	// XIDs. Default: the kernel log is not read.
+	// KernelLog returns what follows the node's kernel log. It is called after the first metrics page of NVIDIA's GPUs;
+	// AMD's GPUs have no XIDs. Default: the kernel log is not read.
 	KernelLog func() *gpu.KernelLog
 }
 
@@ -268,7 +268,8 @@ func (c *Collector) Owners() []gpu.Owner {
 // Describe implements prometheus.Collector.
 func (c *Collector) Describe(ch chan<- *prometheus.Desc) { gpu.Describe(ch) }
 
-// Collect serves the last metrics page without waiting. XIDs of the kernel log need no metrics page once the GPUs are known.
+// Collect serves the last metrics page without waiting. Once the GPUs are known, XIDs of the kernel log need no metrics
+// page.
 func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	c.mu.Lock()
 	last, up, logged := c.last, c.up, c.logged

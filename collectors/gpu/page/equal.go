@@ -23,7 +23,8 @@ type Equal struct {
 	Rate bool
 	// Latest marks a number that is the code of the latest event of those that the family counts.
 	Latest bool
-	// Not explains why the family does not give this number, although it is computed from it. It is empty if the family does.
+	// Not explains why the family does not give this number, although it is computed from it. It is empty if the family
+	// gives the number.
 	Not string
 }
 

@@ -49,7 +49,7 @@ type Row struct {
 	Fold func(v []float64) (float64, bool)
 	// Only, if set, reports whether a series with these labels counts.
 	Only func(l labels.Labels) bool
-	// Carry turns a label of the metrics page into a label of the series. Without such a row, nothing has happened yet.
+	// Carry turns a label of the metrics page into a label of the series. If the row is missing, no event has happened yet.
 	Carry metrics.Carry
 	// Split turns one number into several, by the values of the label By.
 	Split func(v float64) map[string]float64
