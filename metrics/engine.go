@@ -63,7 +63,7 @@ var (
 		"Steps of the engine, each a forward pass of the model over a batch. Does not grow while the engine is idle or stuck.", EngineLabels)
 	Requests = Engine.counter("llm_engine_requests_total",
 		"Requests that ended, by outcome: stop, length, repetition, success (the engine names no reason), abort, invalid, rejected, error "+
-			"or unknown. While a server refuses all, its refusals are rejected, not invalid.",
+			"or unknown. While a server refuses all requests, they count as rejected, not as invalid.",
 		EngineLabels, with(LabelOutcome))
 	Preemptions = Engine.counter("llm_engine_preemptions_total",
 		"Running requests that lost their KV cache and have to be recomputed (vLLM: preempted, SGLang: retracted).", EngineLabels)
@@ -224,11 +224,11 @@ var (
 			"the metrics page. "+
 			"An engine without requests makes no progress, either.", EngineLabels).experimental()
 	EngineStalled = Target.gauge(Max, "llm_engine_stalled_seconds",
-		"How long the engine has certainly had work but made no progress, once this is longer than its progress may take to show. "+
+		"How long the engine has certainly had work but made no progress, once this is longer than progress may take to become visible. "+
 			"0 while it makes progress, has no work, or may have none. Absent until the exporter has read the metrics page twice.",
 		EngineLabels).experimental()
 	EngineWithoutProgress = Target.gauge(Max, "llm_engine_without_progress_seconds",
-		"How long the engine has made no progress, once this is longer than its progress may take to show. This does not prove a stall: an "+
+		"How long the engine has made no progress, once this is longer than progress may take to become visible. This does not prove a stall: an "+
 			"engine without requests makes none, "+
 			"either, and one whose clients have all left may report their requests until its next step. 0 in its first five minutes. Absent "+
 			"until the exporter has read the metrics page twice.", EngineLabels).experimental()
@@ -240,7 +240,7 @@ var (
 			"invalid are left out. Where an engine does not count ends, first tokens stand for them. Absent where it counts neither.",
 		EngineLabels).experimental()
 	RequestsWithoutToken = Target.counter("llm_engine_requests_without_token_total",
-		"Requests that ended well or were given up and had no first token, at least, since the exporter first read the engine. Absent where an "+
+		"Lower bound of the requests that succeeded or were given up, but had no first token, since the exporter first read the engine. Absent where an "+
 			"engine does not count both its ends and first tokens.", EngineLabels).experimental()
 	EngineUnscheduled = Target.gauge(Max, "llm_engine_unscheduled_seconds",
 		"How much longer first tokens took in the last two minutes than requests were in the engine's scheduler, in the mean: time in its server, "+

@@ -25,7 +25,7 @@ var (
 	PodResourcesTime = Exporter.gauge(Never, "llm_exporter_pod_resources_last_success_timestamp_seconds",
 		"Time of the kubelet's last answer that could be used, unix time. llm_gpu_allocation_info dates from then.")
 	PodResourcesUnknown = Exporter.gauge(Sum, "llm_exporter_pod_resources_unknown_devices",
-		"Devices held by pods that match no GPU of this node: other hardware, or a GPU whose name the exporter cannot read.", with(LabelResource))
+		"Devices that pods hold and that match no GPU of this node: other hardware, or a GPU whose name the exporter cannot read.", with(LabelResource))
 	UnreadableProcesses = Exporter.gauge(Sum, "llm_exporter_unreadable_processes",
 		"Processes related to those on GPUs whose open files the exporter may not read, so that it finds no engine by their sockets. It lacks "+
 			"CAP_SYS_PTRACE, or CAP_DAC_READ_SEARCH for processes of other users. Absent while nothing runs on a GPU.")

@@ -143,7 +143,7 @@ var (
 	GPUPersistenceMode = GPU.gauge(Never, "llm_gpu_persistence_mode",
 		"Whether the driver keeps the GPU initialised without clients (1). When 0, reading it may take seconds.", GPULabels)
 	GPUVGPULicensed = GPU.gauge(Never, "llm_gpu_vgpu_licensed",
-		"Whether a virtual GPU has a licence (1). Without one the driver takes its performance away in steps, and at last CUDA "+
+		"Whether a virtual GPU has a licence (1). Without one, the driver lowers its performance in steps, and finally disables CUDA "+
 			"(nvmlDeviceGetGridLicensableFeatures). A physical GPU has none.", GPULabels).experimental()
 	GPUPerformanceState = GPU.gauge(Max, "llm_gpu_performance_state",
 		"Performance state, 0 (P0, fastest) to 15.", GPULabels)
@@ -337,7 +337,7 @@ var (
 	GPUXIDErrors = GPU.counter("llm_gpu_xid_errors_total",
 		"NVIDIA driver errors (XID), each counted once, under the source that reported it first: nvml or kmsg, or dcgm if its metrics page "+
 			"reports XIDs. severity is that of the catalogue, but ticket for an XID that the kernel log calls nonfatal, and empty for codes "+
-			"that are not listed. Codes of severity page or ticket start at zero.",
+			"that are not listed. Counters of codes with severity page or ticket exist from the start, at zero.",
 		GPULabels, with(LabelPCIBusID, LabelGPUInstance, LabelXID, LabelSeverity, LabelSource))
 	GPUXIDLastTimestamp = GPU.gauge(Max, "llm_gpu_xid_last_timestamp_seconds",
 		"When an XID was last seen, unix time. This may be before the exporter started, as far back as the kernel log reaches.", GPULabels,
@@ -385,6 +385,6 @@ var (
 		"Device memory used by the processes of an engine.", TargetLabels, GPUInstanceLabels)
 	EngineGPUOthers = Target.gauge(Max, "llm_engine_gpu_others_sm_utilization_ratio",
 		"Share of the last sampling period in which kernels of other processes ran on the engine's GPU (nvmlDeviceGetProcessUtilization), "+
-			"which the engine then waits for. Absent with MIG, where it is unknown whose process is on the GPU, and while only others compute.",
+			"which the engine then waits for. Absent with MIG, where it is unknown whose process is on the GPU, and while only other processes compute.",
 		TargetLabels, with(LabelModel), GPUInstanceLabels).experimental()
 )

@@ -45,9 +45,9 @@ var (
 			"has read the engine.",
 		EngineLabels, with(LabelSLO))
 	EngineMaintenanceEnd = SLO.gauge(Max, "llm_engine_maintenance_end_timestamp_seconds",
-		"When the declared maintenance ends that is under way for all objectives of this engine, unix time. Absent otherwise.",
+		"End of the declared maintenance that now covers all objectives of this engine, unix time. Absent otherwise.",
 		EngineLabels).experimental()
 	ExporterMaintenanceEnd = SLO.gauge(Never, "llm_exporter_maintenance_end_timestamp_seconds",
-		"When the first declared maintenance ends, unix time, while all engines that this exporter reads are in one. Absent otherwise.").
+		"Earliest end of a declared maintenance, unix time, while maintenance covers all engines that this exporter reads. Absent otherwise.").
 		experimental()
 )

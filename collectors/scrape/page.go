@@ -26,7 +26,7 @@ import (
 
 // A Format describes how the writers of some metrics pages are known to change the text format. The zero value is the text format alone.
 type Format struct {
-	// Repair makes a body readable. It is called on every body.
+	// Repair makes a body readable. Repair is called on every body.
 	Repair func(body []byte) ([]byte, error)
 	// Restore gives families and labels back the names that the server itself writes. Restore is called on every
 	// metrics page.
