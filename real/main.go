@@ -148,16 +148,7 @@ func (s *Stage) play(ctx context.Context, p Play, seed uint64) (o Outcome, err e
 			return o, err
 		}
 	}
-	if p.Eyes {
-		for i, e := range s.engines {
-			w, err := NewWay(local(s.port+25+i), local(e.port))
-			if err != nil {
-				return o, err
-			}
-			s.eyes = append(s.eyes, w)
-		}
-	}
-	if err := s.warm(ctx, p.Load, seed); err != nil {
+	if err := errors.Join(s.see(p), s.warm(ctx, p.Load, seed)); err != nil {
 		return o, err
 	}
 	if engines > 0 {
@@ -181,6 +172,21 @@ func (s *Stage) play(ctx context.Context, p Play, seed uint64) (o Outcome, err e
 	<-ended
 	o.judge(p, records, s.told())
 	return o, errors.Join(err, write(filepath.Join(s.folder, "requests.json"), records))
+}
+
+// see gives the exporter ways of its own to the engines, if a play has them.
+func (s *Stage) see(p Play) error {
+	for i, e := range s.engines {
+		if !p.Eyes {
+			break
+		}
+		w, err := NewWay(local(s.port+25+i), local(e.port))
+		if err != nil {
+			return err
+		}
+		s.eyes = append(s.eyes, w)
+	}
+	return nil
 }
 
 // act lets the play happen: health, past, fault, triage, page.
