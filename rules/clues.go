@@ -430,11 +430,13 @@ func computed(window, ago time.Duration) promql.Expr {
 		times(-1, rate(promql.Vector(metrics.PrefixCacheHitTokens))))), promql.Num(0))
 }
 
-// heavier returns how many times as many tokens as usual the engines of each model compute per request of the last two minutes.
-// Neither a few long prompts among short ones nor a smaller share of cached ones needs to show in the means of either.
+// heavier returns how many times as many tokens as usual the engines of each model compute per request. Neither a few long
+// prompts among short ones nor a smaller share of cached tokens needs to show in the means of either.
 func heavier() promql.Expr {
-	usually := promql.Div(against("computed"), promql.Vector(usersServed(recentWindow)))
-	return promql.Mul(times(recentWindow.Seconds(), promql.And(usually, atLeast(20, recentWindow))), usual("arrivals"))
+	work := func(of func(fact string) promql.Expr) promql.Expr {
+		return promql.Add(promql.Mul(of("prompt_tokens"), promql.Sub(promql.Num(1), of("prefix_hits"))), of("output_tokens"))
+	}
+	return promql.And(promql.Div(work(now), work(usual)), atLeast(20, recentWindow))
 }
 
 // perFirstToken returns a token counter's rate divided by the rate of first tokens. Both change with the work, while
