@@ -105,14 +105,14 @@ var (
 		Explains: []*Alert{FastBurn, SlowBurn},
 		Summary: `{{ if eq $labels.role "gateway" }}Gateway{{ else }}Engine{{ end }} ` + theEngine +
 			` {{ if eq $labels.reason "stalls" }}stood still{{ else }}restarted{{ end }} {{ $value | humanize }} times within six hours`,
-		Description: `{{ if eq $labels.reason "stalls" }}Each time it went on by itself, so only a standstill of four minutes pages. Save its stacks during the next one.` +
+		Description: `{{ if eq $labels.reason "stalls" }}Each time it went on by itself, so only a standstill of four minutes pages. Save its stacks during the next standstill.` +
 			`{{ else }}Each restart drops all requests, and the engine must load its model again. Read why the previous process died before anything else.{{ end }}`,
 		Dashboard: EngineDashboard,
 	}
 )
 
 // retire explains how to remove a model permanently.
-const retire = "To retire the model, remove its target from the configuration, or give an objective on it may_be_absent: true."
+const retire = "To retire the model, remove its target from the configuration, or set may_be_absent: true in one of its objectives."
 
 var engineAlerts = []*Alert{ModelDown, EngineDown, EngineCrashLoop}
 

@@ -54,7 +54,7 @@ var (
 		For:      15 * minute,
 		Scope:    []string{metrics.LabelInstance},
 		Summary:  "The exporter" + atNode + " cannot discover engines{{ with $labels.reason }}: {{ . }}{{ end }}",
-		Description: "Engines that have started since then are not measured, and their objectives do not count. Those found earlier are " +
+		Description: "Engines that have started since then are not measured, and their objectives do not count. Engines found earlier are " +
 			"still read.",
 		Dashboard: ExporterDashboard,
 	}

@@ -49,8 +49,8 @@ var (
 		Replaces: true,
 		Summary:  "No request arrives any more, while the engines are up and idle",
 		Promised: true,
-		Description: "They usually give {{ $value | humanize }} answers or more in two minutes, and now none. Send a request to an engine. " +
-			"If it answers, look in front of it: gateway, network, certificate, clients.",
+		Description: "The engines usually give {{ $value | humanize }} answers or more in two minutes, and now give none. " +
+			"Send a request to one. If it answers, look in front of it: gateway, network, certificate, clients.",
 		Split: []Evidence{{"Gateways that do not answer", promql.CountBy([]string{metrics.LabelInstance, metrics.LabelPod, metrics.LabelServer},
 			silentGateways(sameModel()...)), foundEngine}},
 		Dashboard: IncidentDashboard,

@@ -45,7 +45,7 @@ var (
 		Scope:       []string{metrics.LabelModel, metrics.LabelServer},
 		DependsOn:   []Quiet{{ProbeFailing, probedLabels}},
 		Explains:    []*Alert{FastBurn, SlowBurn},
-		Summary:     "A client" + atServer + " gets its first token much later than the engine makes it",
+		Summary:     "A client" + atServer + " gets its first token much later than the engine computes it",
 		Description: "The network, a gateway or a buffer delays answers. Objectives on the engine's own latencies do not show this.",
 		Split: []Evidence{
 			{"First token, to the client", promql.Max(nil, promql.Vector(metrics.RecordedProbeTTFT, sameAddress()...)), Duration},

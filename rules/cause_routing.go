@@ -28,7 +28,8 @@ var ReplicaSkew = &Alert{
 	Reasons: promql.CountBy([]string{metrics.LabelReason}, promql.Vector(metrics.RecordedSkew, append(same(replicaLabels...),
 		promql.NotRe(metrics.LabelReason, skewSetting+"|rank_queue"))...)),
 	Description: "{{ if $labels.setting }}No rollout is under way: none of the replicas has started, and nothing has changed, within " +
-		"half an hour. Its answers may differ or be slower. Finish the rollout, or roll it back.{{ else if $labels.dp_rank }}Other ranks " +
+		"half an hour. Answers of this replica may differ or be slower. Finish the rollout, or roll it back." +
+		"{{ else if $labels.dp_rank }}Other ranks " +
 		"have no queue. The engine's own balancer is at fault: more replicas do not help.{{ else }}Take it out of rotation, then look at " +
 		"its GPU and node.{{ end }}",
 	Split: []Evidence{

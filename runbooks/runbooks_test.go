@@ -597,7 +597,7 @@ func TestPagesNameWhatOperatorsAskFor(t *testing.T) {
 		"BranchWrongOutput":    {{`(?i)metrics`, `tokenizer`, `## Levers`, `put back what changed`}},
 		"LLMReleaseRegression": {{
 			`fact=~"ttft_p95\|itl_p95\|failed"`, `Roll back first`,
-			`\*\*At once\*\*: shift traffic back to the previous revision`, `rollout undo`, `canary stop by itself`,
+			`\*\*At once\*\*: shift traffic to the previous revision`, `rollout undo`, `canary stop by itself`,
 		}},
 		"BranchColdStart":       {{`keep one warm replica`, `readiness`, `scale earlier`}},
 		"LLMKVTransferFailures": {{`## Levers`, `(?i)RDMA`}},
