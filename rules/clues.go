@@ -243,9 +243,9 @@ func requestClues() []Clue {
 		{
 			Branch: Prefill, Name: "prefill_grew", Runbook: "BranchLongPrompts", Delays: AnyToken, Unit: Decimal,
 			Says: "The engines compute {value} times as many tokens per request as usual",
-			// of answers no longer than usual
-			Query: promql.Unless(above(heavier(), 2), promql.Or(above(against("output_tokens"), 1.3),
-				above(promql.Vector(metrics.RecordedYoung), 0))),
+			// which neither mean shows, for answers no longer than usual
+			Query: promql.Unless(above(heavier(), 2), promql.Or(above(against("prompt_tokens"), 2), below(against("prefix_hits"), 0.5),
+				above(against("output_tokens"), 1.3), above(promql.Vector(metrics.RecordedYoung), 0))),
 		},
 		{
 			Branch: Decode, Name: "drafts_refused", Runbook: "LLMSpeculationCollapse", Delays: AnyToken, Unit: Share,

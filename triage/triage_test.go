@@ -464,8 +464,8 @@ func TestPast(t *testing.T) {
 		recorded, err := triage.Parse([]byte(`model:llm_evidence:value{namespace="prod",model_name="m",fact="prefix_hits_before",unit="ratio",order="21"} 0.95`), t0)
 		return recorded.Series, err
 	}
-	if v := judge(t, before.page(), after.page(), nil); v[0].Branch == rules.Prefill {
-		t.Errorf("more than half of what it always was is no collapse: %+v", v[0])
+	if v := judge(t, before.page(), after.page(), nil); v[0].Clue != "prefill_grew" {
+		t.Errorf("more than half of what it always was is no collapse, but twice the work: %+v", v[0])
 	}
 	v := judge(t, before.page(), after.page(), past)
 	if v[0].Branch != rules.Prefill || v[0].Says != "The prefix cache hit ratio is 47% of the usual" {
