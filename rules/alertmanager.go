@@ -227,7 +227,7 @@ func inhibit(alerts []*Alert, style Style) []InhibitRule {
 // reader's own machine, becomes the command that opens it. The template uses only annotations and labels that all our
 // alerts have. Names that engines chose are plain text: they become no links and mention nobody. A page does not resolve
 // when it is corrected (see Style.labels), nor does a GPU's alert with a new reason. The title of what has ended is that of
-// the alert that fired first, as in the first message.
+// the alert that fired first, as in the first message. A restart is shown only if nothing else changed.
 func (s Style) NotificationTemplate() string { return s.renamed(notificationTemplate) }
 
 const notificationTemplate = `{{ define "llm.plain" }}{{ . | reReplaceAll "<" "‹" | reReplaceAll ">" "›" | reReplaceAll "\\]\\(" "] (" }}{{ end }}
@@ -245,7 +245,7 @@ const notificationTemplate = `{{ define "llm.plain" }}{{ . | reReplaceAll "<" "�
 {{ $main := -1 }}{{ range $i, $a := .Alerts.Firing }}{{ if and (lt $main 0) (match "^Look first" $a.Annotations.split) }}{{ $main = $i }}{{ end }}{{ end }}{{ if lt $main 0 }}{{ $main = 0 }}{{ end -}}
 {{ $name := "" }}{{ range $i, $a := .Alerts.Firing }}{{ if eq $i $main }}{{ $name = .Labels.alertname -}}
 {{ $lines := "1" }}{{ if match "\nDo first, |stands out yet" .Annotations.split }}{{ $lines = "5" }}{{ if gt (len $.Alerts.Firing) 1 }}{{ $lines = "4" }}{{ end }}{{ else }}{{ template "llm.plain" .Annotations.description }}
-{{ end }}{{ with .Annotations.split }}{{ template "llm.plain" (. | reReplaceAll "(?m)^(.{120}).+$" "$1…" | reReplaceAll "(?m)[;,][^;,\n]{0,40}…$" " …" | reReplaceAll "(?m) \\S+…$" " …" | reReplaceAll (printf "^((?:.*\n){%s})(?s:.+)" $lines) "$1") }}{{ end -}}
+{{ end }}{{ with .Annotations.split }}{{ template "llm.plain" (. | reReplaceAll "(?m)^Changed: restarts in 6h \\d+; " "Changed: " | reReplaceAll " tokens per request " " tokens " | reReplaceAll "(?m)^(.{120}).+$" "$1…" | reReplaceAll "(?m)[;,][^;,\n]{0,40}…$" " …" | reReplaceAll "(?m) \\S+…$" " …" | reReplaceAll (printf "^((?:.*\n){%s})(?s:.+)" $lines) "$1") }}{{ end -}}
 Runbook: {{ .Annotations.runbook_url | reReplaceAll "%3A" ":" | reReplaceAll "^(https?)://([^./]+)\\.([^./]+)\\.svc[^:/]*:(\\d+)/" "kubectl -n $3 port-forward svc/$2 $4, then $1://localhost:$4/" | reReplaceAll "^(https?://localhost:(\\d+)/)" "kubectl -n NAMESPACE port-forward ds/llm-node-exporter $2, then $1" }}
 {{ with .Annotations.dashboard_url }}Dashboard: {{ . }}
 {{ end }}{{ end }}{{ end -}}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/llm-node-exporter/llm-node-exporter/internal/promql"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
@@ -180,10 +181,16 @@ func (s Style) title(a *Alert) string {
 		return "{{ with " + queryTemplate(s.query(e)) + ` }}` + shown + `{{ end }}`
 	}
 	percent := func(e promql.Expr) string { return with(e, `{{ (first .).Value | humanizePercentage }}`) }
-	mean := func(stage, signals string) promql.Expr {
-		return promql.And(promql.Vector(meanIn(RateWindow.Std()), append(sameModel(), ofStage(stage))...),
-			promql.Vector(metrics.RecordedInfo, append(own, promql.Eq(metrics.LabelRole, ""), promql.Either(metrics.LabelSignal, signals))...),
-			promql.On())
+	mean := func(stage, signals string) promql.Expr { // of the minutes of the share
+		in := func(window time.Duration) promql.Expr {
+			return promql.Vector(meanIn(window), append(sameModel(), ofStage(stage))...)
+		}
+		took := in(RateWindow.Std())
+		if a.Severity == slo.Page {
+			took = promql.Or(in(minute), promql.Unless(took, promql.Vector(metrics.RecordedBadShareNow, own...), promql.On()))
+		}
+		return promql.And(took, promql.Vector(metrics.RecordedInfo, append(own, promql.Eq(metrics.LabelRole, ""),
+			promql.Either(metrics.LabelSignal, signals))...), promql.On())
 	}
 	bad := promql.Over("last_over_time", promql.Vector(metrics.RecordedInfo, append(own, promql.Ne(metrics.LabelBad, ""))...), infoLookback)
 	return `{{ with $labels.cluster }}{{ . }}/{{ end }}{{ with $labels.namespace }}{{ . }}/{{ end }}` + theModel +
