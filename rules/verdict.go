@@ -198,7 +198,7 @@ func (s Style) title(a *Alert) string {
 		percent(share) + ` of ` +
 		with(bad, `{{ (first .).Labels.bad }}{{ else }}events of {{ or $labels.slo "an objective" }} are bad`) + ` (` +
 		with(promql.Or(mean(metrics.StageFirstToken, string(slo.TTFT)), mean(metrics.StageNextToken, string(slo.ITL+"|"+slo.TPOT))),
-			`mean {{ (first .).Value | humanizeDuration }}, `) +
+			`mean {{ (first .).Value | humanizeDuration`+rounded+` }}, `) +
 		`promise ` + percent(allowed) + `)`
 }
 
