@@ -133,10 +133,8 @@ var (
 			"(answer_length), or requests that wait only there (queue, rank_queue). With the reason setting, it runs with a value (new) that "+
 			"the other replicas do not have.",
 		ReplicaLabels, with(LabelStage, LabelDPRank, LabelReason, LabelSetting, LabelNew))
-	RecordedReplicaPrompt = recorded(Never, "replica:llm_engine_prompt_tokens:mean",
-		"Prompt tokens per first token of a replica, over the same time as its time to the first token.", ReplicaLabels, with(LabelRole, LabelRuntime))
 	RecordedReplicaComputed = recorded(Never, "replica:llm_engine_uncached_prompt_tokens:mean",
-		"Prompt tokens per first token of a replica that its prefix cache did not have, over the same time.", ReplicaLabels, with(LabelRole, LabelRuntime))
+		"Prompt tokens per first token that a replica computed, because no cache held them, over the same time as its time to the first token.", ReplicaLabels, with(LabelRole, LabelRuntime))
 	RecordedStep = recorded(Never, "replica:llm_engine_step_seconds:mean",
 		"Duration of a replica's step with this many requests (batch), with the name of its GPU if known.", ReplicaLabels,
 		with(LabelRole, LabelRuntime, LabelBatch, LabelGPUName))

@@ -119,9 +119,8 @@ func paceGroup() Group {
 		{Name: metrics.RecordedReplicaTime, Expr: perRequest(promql.Vector(metrics.StageTime, paced()),
 			promql.Vector(metrics.Stages, paced()), 10, perStage(by))},
 		{Name: metrics.RecordedOutputTokens, Expr: promql.Unless(outputs, mostlyProbes, promql.On(atPage...))},
-		{Name: metrics.RecordedReplicaPrompt, Expr: perRequest(promql.Vector(metrics.PromptTokens), promql.CountOf(metrics.TimeToFirstToken),
-			10, by)},
-		{Name: metrics.RecordedReplicaComputed, Expr: uncached(by)},
+		{Name: metrics.RecordedReplicaComputed, Expr: perRequest(promql.Vector(metrics.PrefillComputedTokens),
+			promql.CountOf(metrics.TimeToFirstToken), 10, by)},
 		{Name: metrics.RecordedStep, Expr: steps()},
 		{Name: metrics.RecordedFailing, Expr: failsFive([]time.Duration{recentWindow, causeWindow})},
 		{
@@ -137,13 +136,6 @@ func paceGroup() Group {
 		skew("rank_queue", rankQueue(causeWindow)),
 		skew(skewSetting, differs()),
 	}}
-}
-
-// uncached returns the prompt tokens of a request that a replica's prefix cache does not hold.
-func uncached(by []string) promql.Expr {
-	all := promql.Vector(metrics.RecordedReplicaPrompt)
-	cached := promql.Or(hitRatio(by, recentWindow, 0), hitRatio(by, causeWindow, 0))
-	return promql.OrOn(promql.Mul(all, promql.Sub(promql.Num(1), cached)), all, promql.On(by...))
 }
 
 // skew records which replicas or ranks perform worse than their peers, and in which quantity.

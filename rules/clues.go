@@ -244,8 +244,8 @@ func requestClues() []Clue {
 			Branch: Prefill, Name: "prefill_grew", Runbook: "BranchLongPrompts", Delays: AnyToken, Unit: Decimal,
 			Says: "The engines compute {value} times as many tokens per request as usual",
 			// which neither mean shows, for answers no longer than usual
-			Query: promql.Unless(above(heavier(), 2), promql.Or(above(against("prompt_tokens"), 2), below(against("prefix_hits"), 0.5),
-				above(against("output_tokens"), 1.3), above(promql.Vector(metrics.RecordedYoung), 0))),
+			Query: promql.Unless(promql.And(above(against("work"), 2), atLeast(20, recentWindow)), promql.Or(above(against("prompt_tokens"), 2),
+				below(against("prefix_hits"), 0.5), above(against("output_tokens"), 1.3), above(promql.Vector(metrics.RecordedYoung), 0))),
 		},
 		{
 			Branch: Decode, Name: "drafts_refused", Runbook: "LLMSpeculationCollapse", Delays: AnyToken, Unit: Share,
@@ -417,35 +417,21 @@ func arrivals(window time.Duration) promql.Expr {
 	return promql.Sum(modelLabels, promql.Rate(promql.Vector(metrics.RequestsArrived), window))
 }
 
-// computed returns how many tokens the engines of each model compute per second: generated tokens, and prompt tokens that
-// neither the prefix cache nor a KV tier holds. It shows whether the engines do more than usual, whatever the users ask.
+// computed returns how many tokens the engines of each model compute per second: generated tokens, and prompt tokens that no
+// cache holds. It shows whether the engines do more than usual, whatever the users ask.
 func computed(window, ago time.Duration) promql.Expr {
-	rate := func(counter promql.Expr) promql.Expr {
-		return promql.Sum(modelLabels, promql.Rate(promql.Offset(counter, ago), window))
+	rate := func(counter *metrics.Family) promql.Expr {
+		return promql.Sum(modelLabels, promql.Rate(promql.Offset(promql.Vector(counter), ago), window))
 	}
-	generated, prompts := rate(promql.Vector(metrics.GenerationTokens)), rate(promql.Vector(metrics.PromptTokens))
-	loaded := promql.Or(rate(promql.Vector(metrics.ExternalPrefixCacheHitTokens)), rate(promql.Vector(metrics.KVTierHitTokens)))
-	return promql.Call("clamp_min", promql.Sum(modelLabels, promql.Or(labelled(generated, metrics.LabelReason, "generated"),
-		labelled(prompts, metrics.LabelReason, "prompts"), labelled(times(-1, loaded), metrics.LabelReason, "loaded"),
-		times(-1, rate(promql.Vector(metrics.PrefixCacheHitTokens))))), promql.Num(0))
+	return promql.Add(rate(metrics.PrefillComputedTokens), rate(metrics.GenerationTokens))
 }
 
-// heavier returns how many times as many tokens as usual the engines of each model compute per request. Neither a few long
-// prompts among short ones nor a smaller share of cached tokens needs to show in the means of either.
-func heavier() promql.Expr {
-	work := func(of func(fact string) promql.Expr) promql.Expr {
-		return promql.Add(promql.Mul(of("prompt_tokens"), promql.Sub(promql.Num(1), of("prefix_hits"))), of("output_tokens"))
-	}
-	return promql.And(promql.Div(work(now), work(usual)), atLeast(20, recentWindow))
-}
-
-// perFirstToken returns a token counter's rate divided by the rate of first tokens. Both change with the work, while
-// histograms of tokens cover only requests that have ended. These histograms are used for engines that do not count first
-// tokens.
-func perFirstToken(counter, ended *metrics.Family, window, ago time.Duration) promql.Expr {
+// perFirstToken returns a rate of a model divided by its rate of first tokens. Both change with the work, while histograms
+// of tokens cover only requests that have ended. These histograms are used for engines that do not count first tokens.
+func perFirstToken(tokens promql.Expr, ended *metrics.Family, window, ago time.Duration) promql.Expr {
 	rate := func(e promql.Expr) promql.Expr { return promql.Rate(promql.Offset(e, ago), window) }
 	requests := promql.OrOn(rate(promql.CountOf(metrics.TimeToFirstToken)), rate(promql.CountOf(ended)), promql.Ignoring(metrics.LabelStage))
-	return promql.Div(promql.Sum(modelLabels, rate(promql.Vector(counter))), above(promql.Sum(modelLabels, requests), 0))
+	return promql.Div(tokens, above(promql.Sum(modelLabels, requests), 0))
 }
 
 // tokenTime returns the mean time between the tokens of each model, from the shortest window that has tokens, so that a

@@ -214,6 +214,16 @@ func facts() []Fact {
 	minutely := func(f *metrics.Family) promql.Expr {
 		return above(promql.Mul(perModel(promql.Rate(promql.Vector(f), pageWindow)), promql.Num(60)), 0)
 	}
+	counted := func(counter, ended *metrics.Family, ago time.Duration) func(time.Duration) promql.Expr {
+		return func(w time.Duration) promql.Expr {
+			return perFirstToken(perModel(promql.Rate(promql.Offset(promql.Vector(counter), ago), w)), ended, w, ago)
+		}
+	}
+	work := func(ago time.Duration) func(time.Duration) promql.Expr {
+		return func(w time.Duration) promql.Expr {
+			return perFirstToken(computed(w, ago), metrics.RequestPromptTokens, w, ago)
+		}
+	}
 	served := promql.Max(replicaLabels, promql.Over("last_over_time", promql.Vector(metrics.EngineInfo), 6*hour))
 	return []Fact{
 		{"changes", On, "Changed in 6h", onReplicas(newest(3, changedWithin(6*hour))), nil},
@@ -222,17 +232,16 @@ func facts() []Fact {
 
 		{"queue_share", Share, "Queue share of TTFT, requests that ended", queueShare(), nil},
 		{"arrivals", Decimal, "Requests per second", recently(arrivals), onAverage("arrivals")},
-		{"computed", Decimal, "Tokens computed per second", computed(recentWindow, 0), promql.Or(onAverage("computed"), computed(day, hour))},
+		{"computed", Decimal, "Tokens computed per second", computed(recentWindow, 0), onAverage("computed")},
 		{"waiting", Count, "Waiting", perModel(promql.Vector(metrics.RequestsWaiting)), nil},
 		{"running", Count, "Running per replica", batch(modelLabels, recentWindow, 0), batch(modelLabels, day, hour)},
 		{"kv_usage", Share, "KV cache in use", promql.Max(modelLabels, promql.Vector(metrics.KVCacheUsage)), nil},
 
-		{"prompt_tokens", Count, "Prompt tokens per request", recently(func(w time.Duration) promql.Expr {
-			return perFirstToken(metrics.PromptTokens, metrics.RequestPromptTokens, w, 0)
-		}), perFirstToken(metrics.PromptTokens, metrics.RequestPromptTokens, day, hour)},
-		{"output_tokens", Count, "Output tokens per request", recently(func(w time.Duration) promql.Expr {
-			return perFirstToken(metrics.GenerationTokens, metrics.RequestGenerationTokens, w, 0)
-		}), perFirstToken(metrics.GenerationTokens, metrics.RequestGenerationTokens, day, hour)},
+		{"prompt_tokens", Count, "Prompt tokens per request", recently(counted(metrics.PromptTokens, metrics.RequestPromptTokens, 0)),
+			counted(metrics.PromptTokens, metrics.RequestPromptTokens, hour)(day)},
+		{"output_tokens", Count, "Output tokens per request", recently(counted(metrics.GenerationTokens, metrics.RequestGenerationTokens, 0)),
+			counted(metrics.GenerationTokens, metrics.RequestGenerationTokens, hour)(day)},
+		{"work", Count, "Tokens computed per request", recently(work(0)), work(hour)(day)},
 		{
 			"prefix_hits", Share, "Prefix cache hits", recently(func(w time.Duration) promql.Expr { return hitRatio(modelLabels, w, 0) }),
 			hitRatio(modelLabels, day, hour),
@@ -286,7 +295,9 @@ func dayBefore(fact string) promql.Expr {
 }
 
 // compared lists the facts that clues compare with their usual values, in the order of facts.
-var compared = []string{"arrivals", "computed", "running", "prompt_tokens", "output_tokens", "prefix_hits", "draft_tokens", "token_time", "aborted"}
+var compared = []string{
+	"arrivals", "computed", "running", "prompt_tokens", "output_tokens", "work", "prefix_hits", "draft_tokens", "token_time", "aborted",
+}
 
 // evidenceOf selects recorded facts.
 func evidenceOf(names ...string) promql.Expr {

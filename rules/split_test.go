@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -91,6 +93,57 @@ func TestPageCarriesTheSplit(t *testing.T) {
 		return
 	}
 	t.Error("no page")
+}
+
+// TestMeanOfTheShare checks the title of a page about few requests, late ones of which come every fourth minute: its mean is of the same
+// minutes as its share. If a share of requests takes longer than a threshold, the mean is at least that share of it.
+func TestMeanOfTheShare(t *testing.T) {
+	t.Parallel()
+	sim := loaded(t, rules.Groups(rules.Options{}))
+	defer sim.Close()
+	const late, short, each = 2.0, 0.02, 7.5 // seconds, requests per scrape
+	bad, total, took := 0.0, 0.0, 0.0
+	page := []string{metrics.LabelModel, "m", metrics.LabelNamespace, "prod", metrics.LabelPod, "p1", metrics.LabelServer, "10.0.0.1:8000"}
+	first := append([]string{metrics.LabelStage, metrics.StageFirstToken}, page...)
+	o := objective(t, "99%", slo.DefaultPeriod)
+	w := &world{objectives: []slo.Objective{o}, extra: func(at time.Duration, emit rulesim.Emit) {
+		n := 0.0
+		if at > hour && at%(4*time.Minute) < 45*time.Second {
+			n = 6
+		}
+		bad, total, took = bad+n, total+each, took+n*late+(each-n)*short
+		for f, v := range map[*metrics.Family]float64{metrics.StageTime: took, metrics.Stages: total} {
+			emit(series(f.Name, first...), v)
+		}
+		emit(series(metrics.EngineInfo.Name, page...), 1)
+		of := append([]string{metrics.LabelSLO, o.Name, metrics.LabelThreshold, "0.5"}, page...)
+		emit(series(metrics.SLOEvents.Name, of...), total)
+		emit(series(metrics.SLOBadEvents.Name, of...), bad)
+	}}
+	titles := map[string]bool{}
+	for at := time.Duration(0); at < 2*hour; at += time.Minute {
+		if err := sim.Run(rulesim.Epoch.Add(at), rulesim.Epoch.Add(at+time.Minute), 15*time.Second, w.scrape); err != nil {
+			t.Fatal(err)
+		}
+		for _, a := range sim.Firing() {
+			title := a.Annotations.Get("summary")
+			m := regexp.MustCompile(`: ([\d.]+)% of .* longer than 500ms \((?:mean (\S+), )?`).FindStringSubmatch(title)
+			if a.Name != fastBurn || m == nil || m[2] == "" {
+				continue
+			}
+			titles[title] = true
+			share, err := strconv.ParseFloat(m[1], 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if mean, err := time.ParseDuration(m[2]); err != nil || mean.Seconds() < 0.9*share/100*0.5 {
+				t.Errorf("%s after %s", title, at)
+			}
+		}
+	}
+	if len(titles) == 0 {
+		t.Error("no page has a mean")
+	}
 }
 
 // TestChangesInOrder checks the order of changes in a page: Prometheus answers in the order of a map.

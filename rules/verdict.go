@@ -173,9 +173,9 @@ func (s Style) title(a *Alert) string {
 	own := same(modelSLO...)
 	allowed := promql.Vector(metrics.RecordedErrorBudget, own...)
 	share := promql.Mul(promql.Vector(burn(RawWindow), own...), allowed)
+	shareNow, burnsNow := promql.Vector(metrics.RecordedBadShareNow, own...), above(promql.Vector(burn(RateWindow), own...), 1)
 	if a.Severity == slo.Page { // what is over has no share now
-		burns := promql.Or(above(promql.Vector(burn(RateWindow), own...), 1), promql.Vector(burn(laterWindow), own...))
-		share = promql.Or(promql.Vector(metrics.RecordedBadShareNow, own...), promql.Mul(burns, allowed))
+		share = promql.Or(shareNow, promql.Mul(promql.Or(burnsNow, promql.Vector(burn(laterWindow), own...)), allowed))
 	}
 	with := func(e promql.Expr, shown string) string {
 		return "{{ with " + queryTemplate(s.query(e)) + ` }}` + shown + `{{ end }}`
@@ -187,7 +187,7 @@ func (s Style) title(a *Alert) string {
 		}
 		took := in(RateWindow.Std())
 		if a.Severity == slo.Page {
-			took = promql.Or(in(minute), promql.Unless(took, promql.Vector(metrics.RecordedBadShareNow, own...), promql.On()))
+			took = promql.Or(promql.And(in(minute), shareNow, promql.On()), promql.And(took, promql.Unless(burnsNow, shareNow, promql.On()), promql.On()))
 		}
 		return promql.And(took, promql.Vector(metrics.RecordedInfo, append(own, promql.Eq(metrics.LabelRole, ""),
 			promql.Either(metrics.LabelSignal, signals))...), promql.On())

@@ -184,6 +184,7 @@ func (r *replica) emitAs(model, pod string, emit rulesim.Emit) {
 	counter(metrics.GenerationTokens, "", r.requests*r.output, engine)
 	counter(metrics.PrefixCacheQueryTokens, "", r.requests*r.prompt, engine)
 	counter(metrics.PrefixCacheHitTokens, "", r.requests*r.prompt*r.hits, engine)
+	counter(metrics.PrefillComputedTokens, "", r.requests*r.prompt*(1-r.hits), engine)
 	counter(metrics.SpecDecodeDraftTokens, "", 1000, engine)
 	counter(metrics.SpecDecodeAcceptedTokens, "", 1000*r.accepted, engine)
 	counter(metrics.Preemptions, "", r.requests*r.preempts, engine)

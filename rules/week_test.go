@@ -488,6 +488,11 @@ func (e *engine) emit(at time.Duration, emit rulesim.Emit) {
 			metrics.LabelCounted, string(counted))
 	}
 	show(metrics.PromptTokens, "", math.Floor(c["prompt_sum"]), e.ranked)
+	computed := c["prompt_sum"]
+	if e.kind == saysAll {
+		computed -= c["cached"]
+	}
+	show(metrics.PrefillComputedTokens, "", math.Floor(computed), e.ranked)
 	histogram := func(f *metrics.Family, count, sum float64) {
 		stage, of := f.Stage()
 		show(metrics.Stages, "", math.Floor(count), e.ranked, metrics.LabelStage, stage)

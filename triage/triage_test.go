@@ -45,13 +45,14 @@ llm_engine_stages_total{L,stage="queue"} %[6]g
 llm_engine_prompt_tokens_total{L} %[8]g
 llm_engine_prefix_cache_query_tokens_total{L} %[8]g
 llm_engine_prefix_cache_hit_tokens_total{L} %g
+llm_engine_prefill_computed_tokens_total{L} %[12]g
 llm_slo_events_total{L,slo="ttft",threshold="0.5"} %[6]g
 llm_slo_bad_events_total{L,slo="ttft",threshold="0.5"} %[10]g
 llm_slo_objective_ratio{slo="ttft"} 0.99
 llm_slo_period_seconds{slo="ttft"} 2592000
 llm_slo_info{slo="ttft",signal="ttft",bad="first tokens take longer than 2s",period="30d",severity="page"} 1
 %[11]s`, float64(t0.Add(-48*time.Hour).Unix()), n.waiting, n.running, 100*n.requests+n.tokens, n.ttft, n.requests, n.queue, n.prompts,
-		n.hits, n.bad, n.more), "{L", "{"+l)
+		n.hits, n.bad, n.more, n.prompts-n.hits), "{L", "{"+l)
 }
 
 // judge judges two metrics pages that were read half a minute apart.

@@ -19,6 +19,7 @@ import (
 type sizing struct {
 	key        [outLabels]string
 	lines      map[*metrics.Family][]line
+	prompts    prompts
 	latencies  map[*metrics.Family]latency
 	objectives []capacity.Objective
 	forecasts  []forecastSeries // by objective
@@ -42,9 +43,7 @@ type forecastSeries struct {
 
 // ofLoad lists the families from which capacity is learnt, beside the two latencies.
 var ofLoad = []*metrics.Family{
-	metrics.PromptTokens, metrics.PrefixCacheHitTokens, metrics.ExternalPrefixCacheHitTokens,
-	metrics.GenerationTokens,
-	metrics.RequestsRunning, metrics.RequestsWaiting, metrics.KVCacheUsage,
+	metrics.GenerationTokens, metrics.RequestsRunning, metrics.RequestsWaiting, metrics.KVCacheUsage,
 }
 
 // sizingOf returns the unit of a series; nil if it is not an engine's.
@@ -112,6 +111,7 @@ func (c *compiler) capacities() (all []sizing) {
 			}
 			s.forecasts = append(s.forecasts, f)
 		}
+		s.prompts = c.prompted[s.key]
 		if s.known = map[capacity.Why]string{}; len(s.objectives) > 0 {
 			s.slowdown, s.at, s.levers = c.text(metrics.EngineSlowdown.Name, s.key), map[float64]string{}, map[capacity.Lever]string{}
 			for _, lever := range (capacity.Bounds{Batch: 1}).Levers() {
@@ -244,10 +244,10 @@ func (r *recorded) same(as *recorded) bool {
 
 // reading reads a unit from the metrics page.
 func (t *target) reading(u *sizing) capacity.Reading {
-	total := func(f *metrics.Family) float64 {
+	sum := func(of []line) float64 {
 		v := math.NaN()
-		for i := range u.lines[f] {
-			switch one := u.lines[f][i].eval(t.values); {
+		for i := range of {
+			switch one := of[i].eval(t.values); {
 			case math.IsNaN(one) || math.IsInf(one, 0):
 			case math.IsNaN(v):
 				v = one
@@ -257,14 +257,10 @@ func (t *target) reading(u *sizing) capacity.Reading {
 		}
 		return v
 	}
+	total := func(f *metrics.Family) float64 { return sum(u.lines[f]) }
 	r := capacity.Reading{
 		At: t.config.Now(), GeneratedTokens: total(metrics.GenerationTokens), Running: total(metrics.RequestsRunning),
-		Waiting: total(metrics.RequestsWaiting), KVUsage: total(metrics.KVCacheUsage), PromptTokens: total(metrics.PromptTokens),
-	}
-	for _, cached := range []*metrics.Family{metrics.PrefixCacheHitTokens, metrics.ExternalPrefixCacheHitTokens} {
-		if v := total(cached); v > 0 {
-			r.PromptTokens -= v
-		}
+		Waiting: total(metrics.RequestsWaiting), KVUsage: total(metrics.KVCacheUsage), PromptTokens: sum(u.prompts.all) - u.prompts.held(sum),
 	}
 	r.FirstTokens, r.FirstSeconds, r.First = t.latency(u.latencies[metrics.TimeToFirstToken])
 	if u.latencies[metrics.InterTokenLatency].count != nil {

@@ -31,6 +31,7 @@ type compiler struct {
 	working   []unit          // of the current dialect
 	sizings   []sizing        // the same
 	durations []unit          // what is known of the durations of their requests
+	prompted  map[[outLabels]string]prompts
 }
 
 // claim records that a dialect reports a quantity of a model. If a metrics page speaks several dialects, only the first one that reports
@@ -181,7 +182,7 @@ func (c *compiler) dialect(d *Dialect) error {
 		c.plan.sizings = c.capacities()
 	}
 	c.objectives(d, defaults)
-	c.working, c.durations, c.sizings = nil, nil, nil
+	c.working, c.durations, c.prompted, c.sizings = nil, nil, nil, nil
 	if c.plan.whole[outRuntime] == "" {
 		c.plan.whole = c.whole(d, defaults)
 	}

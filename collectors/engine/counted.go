@@ -31,12 +31,14 @@ type more struct {
 	requests float64 // ended, without those refused as invalid
 	served   float64 // ended well, or given up
 	firsts   float64 // first tokens
+	prompts  float64 // prompt tokens that no cache held
 }
 
 // numbers holds what grows for as long as the exporter runs.
 type numbers struct {
 	values    map[string]float64 // of counters at the last reading
 	arrivals  arrivals
+	prefilled owing
 	tokenless tokenless
 }
 
@@ -61,9 +63,13 @@ func (n *numbers) read(u *unit, values []float64) (m more) {
 			m.served += by
 		}
 	}
-	for i := range u.firsts {
-		m.firsts += grown(&u.firsts[i])
+	sum := func(of []line) (by float64) {
+		for i := range of {
+			by += grown(&of[i])
+		}
+		return by
 	}
+	m.firsts, m.prompts = sum(u.firsts), sum(u.prompts.all)-u.prompts.held(sum)
 	n.values = now
 	return m
 }
@@ -81,6 +87,7 @@ func (n *numbers) count(u *unit, last, r sight, restarted bool) {
 		n.arrivals.count(ended + r.load - ran)
 	}
 	n.tokenless.count(r, restarted)
+	n.prefilled.add(r.more.prompts)
 }
 
 // arrivals counts requests as they arrive.

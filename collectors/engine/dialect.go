@@ -85,6 +85,8 @@ type Dialect struct {
 	Serves []Shown
 	// Shared marks a server that works for several engines, although it is neither a gateway nor a frontend.
 	Shared bool
+	// TiersInHits means that the hits of the prefix cache include those in tiers of the KV cache and through KV connectors.
+	TiersInHits bool
 	// Rows holds the table.
 	Rows []Row
 	// Server names the metric of requests that the engine's own gauges may miss, or the reason why there is none. Nil for

@@ -33,7 +33,8 @@ var sglang = Dialect{
 	// Tensor, pipeline and expert ranks repeat the scheduler of their data-parallel rank.
 	Replicas: []string{"pid", "tp_rank", "pp_rank", "moe_ep_rank", "attn_cp_rank", "moe_dp_rank"},
 	// With priority scheduling, each gauge has a series per priority besides the total without one.
-	Total: "priority",
+	Total:       "priority",
+	TiersInHits: true,
 	Server: &Server{
 		Active: Source{Name: "sglang:http_requests_active", Is: scrape.Gauge, Where: slices.Concat(is("method", "POST"),
 			matching(labels.MatchRegexp, "endpoint", generates))},

@@ -43,8 +43,9 @@ var trtllm = Dialect{
 		return s
 	}}},
 	// engine_type is the backend (pytorch, "undefined"), not a role.
-	Replicas: []string{"pid", "rank", "engine_type"},
-	Server:   &Server{Lacks: "its registry joins several processes, so it has no metrics of a single one"},
+	Replicas:    []string{"pid", "rank", "engine_type"},
+	TiersInHits: true,
+	Server:      &Server{Lacks: "its registry joins several processes, so it has no metrics of a single one"},
 	VersionHints: []VersionHint{
 		{Name: "trtllm_kv_cache_hit_rate", Since: "1.3.0rc5"},
 		{Name: "time_to_first_token_seconds", Since: "1.1.0", Until: "1.2.x"},

@@ -179,6 +179,7 @@ var memories = []struct {
 }{
 	{metrics.RequestsInFlight, func(u *unit, p *past) (float64, bool) { return p.inFlight(), u.held != nil && !math.IsNaN(p.last.held) }},
 	{metrics.RequestsArrived, func(_ *unit, p *past) (float64, bool) { return p.arrivals.total, true }},
+	{metrics.PrefillComputedTokens, func(_ *unit, p *past) (float64, bool) { return p.prefilled.total, true }},
 	{metrics.RequestsWithoutToken, func(_ *unit, p *past) (float64, bool) { return p.tokenless.ended, true }},
 	{metrics.EngineUnscheduled, func(_ *unit, p *past) (float64, bool) { return p.unseen.seconds() }},
 	{metrics.EngineCold, func(_ *unit, p *past) (float64, bool) { return metrics.Bool(p.cold(p.last)), !math.IsNaN(p.last.start) }},

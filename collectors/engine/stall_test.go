@@ -429,6 +429,49 @@ func TestWithoutToken(t *testing.T) {
 	want(7)
 }
 
+// TestPrefillComputed checks that each prompt token counts once unless a cache held it, whichever of the two an engine counts first.
+func TestPrefillComputed(t *testing.T) {
+	grows := func(page string, want float64, by map[string]float64) *played {
+		t.Helper()
+		p := play(t, page)
+		p.pass(2*tick, tick, nil)
+		p.last.want(t, metrics.PrefillComputedTokens.Name, 0)
+		for series, n := range by {
+			p.add(series, n)
+		}
+		p.pass(tick, tick, nil)
+		p.last.want(t, metrics.PrefillComputedTokens.Name, want)
+		return p
+	}
+	p := grows("vllm/v0.32.0-healthy.prom", 600, map[string]float64{
+		"vllm:prompt_tokens_total": 1000, "vllm:prefix_cache_hits_total": 300, "vllm:external_prefix_cache_hits_total": 100,
+	})
+	p.add("vllm:prefix_cache_hits_total", 500) // when a prompt is scheduled
+	p.pass(tick, tick, nil)
+	p.last.want(t, metrics.PrefillComputedTokens.Name, 600)
+	p.add("vllm:prompt_tokens_total", 800) // with its first token
+	p.pass(tick, tick, nil)
+	p.last.want(t, metrics.PrefillComputedTokens.Name, 900)
+	p.add("process_start_time_seconds", 3600)
+	p.set("vllm:", 0)
+	p.set("vllm:prompt_tokens_total", 50)
+	p.pass(tick, tick, nil)
+	p.last.want(t, metrics.PrefillComputedTokens.Name, 950)
+
+	// the hits of these engines include those of their tiers
+	const cached = `sglang:cached_tokens_total{cache_source=`
+	grows("sglang/v0.5.10-all-schedulers.prom", 700, map[string]float64{
+		"sglang:prompt_tokens_total": 1000, cached + `"device"`: 200, cached + `"host"`: 100,
+	})
+	grows("trtllm/v1.4-host-cache.prom", 700, map[string]float64{
+		"trtllm_prompt_tokens_total": 1000, "trtllm_prompt_cached_tokens_total": 300, `trtllm_prompt_cache_hit_tokens_total{cache_level="1"`: 100,
+	})
+	grows("llamacpp/b10450-loaded.prom", 700, map[string]float64{
+		"llamacpp:prompt_tokens_total": 700, "llamacpp:prompt_tokens_cached_total": 300,
+	})
+	grows("tgi/v3.3.7-loaded.prom", 1000, map[string]float64{"tgi_request_input_length_sum": 1000})
+}
+
 // TestUnscheduled checks that time to the first token is outside the scheduler only if neither its gauges nor its times explain it.
 func TestUnscheduled(t *testing.T) {
 	p := play(t, "vllm/v0.32.0-healthy.prom")

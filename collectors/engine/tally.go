@@ -60,11 +60,28 @@ type summand struct {
 
 // tallied is the state of a tally.
 type tallied struct {
-	last        map[string]float64 // by summand.key
+	last map[string]float64 // by summand.key
+	owing
+	begun   bool
+	refusal refusal
+}
+
+// owing is a total that never falls. What would lower it is a debt.
+type owing struct {
 	total, debt float64
 	sinceItGrew int // readings
-	begun       bool
-	refusal     refusal
+}
+
+// add adds a step.
+func (o *owing) add(step float64) {
+	if o.sinceItGrew++; step < 0 {
+		o.debt, o.sinceItGrew = o.debt-step, 0
+	} else if o.sinceItGrew > debtLasts {
+		o.debt = 0
+	}
+	paid := min(max(step, 0), o.debt)
+	o.debt -= paid
+	o.total += max(step, 0) - paid
 }
 
 // tally turns the source series of a row into one entry for each engine: its tally.
@@ -199,13 +216,6 @@ func (m *tallied) take(at time.Time, t *tally, values []float64) float64 {
 	if t.weight != nil {
 		step *= m.weigh(t.weight, values)
 	}
-	if m.sinceItGrew++; step < 0 {
-		m.debt, m.sinceItGrew = m.debt-step, 0
-	} else if m.sinceItGrew > debtLasts {
-		m.debt = 0
-	}
-	paid := min(max(step, 0), m.debt)
-	m.debt -= paid
-	m.total += max(step, 0) - paid
+	m.add(step)
 	return m.total
 }

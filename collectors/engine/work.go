@@ -47,6 +47,7 @@ type unit struct {
 	waits    []line                     // those that wait
 	requests []finished                 // but for those that the engine refused as invalid: they are no work
 	firsts   []line                     // requests with a first token
+	prompts  prompts                    // of the engine, whatever its ranks
 	times    map[*metrics.Family]timing // durations of requests
 	steps    bool                       // whether steps are counted, tokens as they are made, tokens at all, and the KV cache shown
 	perStep  bool
@@ -59,6 +60,12 @@ type unit struct {
 
 // timing is how many requests a duration is known of, and the sum.
 type timing struct{ count, sum []line }
+
+// prompts are the prompt tokens of an engine, and those that its prefix cache, a KV connector and a tier of the KV cache held.
+type prompts struct {
+	all, own, outside, tiered []line
+	within                    bool // own includes the others
+}
 
 // finished counts requests that ended.
 type finished struct {
@@ -106,6 +113,7 @@ func (c *compiler) works(to *metrics.Family, out [outLabels]string, counted metr
 		return
 	}
 	key := unitOf(out)
+	c.prompts(key, to, l)
 	i := slices.IndexFunc(c.working, func(u unit) bool { return u.key == key })
 	add := func() *unit {
 		if i < 0 {
@@ -145,6 +153,42 @@ func (c *compiler) works(to *metrics.Family, out [outLabels]string, counted metr
 	}
 }
 
+// prompts adds an output line to the prompts of its unit.
+func (c *compiler) prompts(key [outLabels]string, to *metrics.Family, l line) {
+	if c.prompted == nil {
+		c.prompted = map[[outLabels]string]prompts{}
+	}
+	p := c.prompted[key]
+	switch to {
+	case metrics.PromptTokens:
+		p.all = append(p.all, l)
+	case metrics.PrefixCacheHitTokens:
+		p.own = append(p.own, l)
+	case metrics.ExternalPrefixCacheHitTokens:
+		p.outside = append(p.outside, l)
+	case metrics.KVTierHitTokens:
+		p.tiered = append(p.tiered, l)
+	default:
+		return
+	}
+	c.prompted[key] = p
+}
+
+// held returns how many of the prompt tokens caches held. A KV connector counts what its tiers held, too.
+func (p *prompts) held(sum func([]line) float64) float64 {
+	known := func(of []line) float64 {
+		if v := sum(of); v > 0 {
+			return v
+		}
+		return 0
+	}
+	own, others := known(p.own), max(known(p.outside), known(p.tiered))
+	if p.within {
+		return max(own, others)
+	}
+	return own + others
+}
+
 // unitOf returns the labels of the unit that a series is about.
 func unitOf(out [outLabels]string) [outLabels]string {
 	for _, name := range metrics.DetailLabels {
@@ -172,6 +216,10 @@ func (u *unit) took(more map[*metrics.Family]timing) {
 
 // units completes the units of a dialect: an engine with several ranks also has one for all of them.
 func (c *compiler) units(d *Dialect) []unit {
+	for of, p := range c.prompted {
+		p.within = d.TiersInHits
+		c.prompted[of] = p
+	}
 	engines := map[[outLabels]string][]unit{}
 	var order [][outLabels]string
 	for _, d := range c.durations {
@@ -234,10 +282,19 @@ func (c *compiler) name(u *unit) {
 // nameWhole gives an engine the series that it has as a whole, whatever its ranks.
 func (c *compiler) nameWhole(u *unit, key [outLabels]string) {
 	timed := func(f *metrics.Family) bool { return len(u.times[f].sum) > 0 }
+	for of, p := range c.prompted {
+		if of[outDPRank] = ""; of == key {
+			u.prompts = prompts{
+				slices.Concat(u.prompts.all, p.all), slices.Concat(u.prompts.own, p.own), slices.Concat(u.prompts.outside, p.outside),
+				slices.Concat(u.prompts.tiered, p.tiered), p.within,
+			}
+		}
+	}
 	for f, has := range map[*metrics.Family]bool{
-		metrics.RequestsArrived:      len(u.requests)+len(u.firsts) > 0,
-		metrics.RequestsWithoutToken: len(u.requests) > 0 && len(u.firsts) > 0,
-		metrics.EngineUnscheduled:    timed(metrics.TimeToFirstToken) && timed(metrics.QueueTime) && timed(metrics.PrefillTime),
+		metrics.RequestsArrived:       len(u.requests)+len(u.firsts) > 0,
+		metrics.RequestsWithoutToken:  len(u.requests) > 0 && len(u.firsts) > 0,
+		metrics.EngineUnscheduled:     timed(metrics.TimeToFirstToken) && timed(metrics.QueueTime) && timed(metrics.PrefillTime),
+		metrics.PrefillComputedTokens: len(u.prompts.all) > 0,
 	} {
 		if has {
 			u.series[f] = c.text(f.Name, key)
