@@ -18,6 +18,9 @@ func (c *compiler) lines(d *Dialect, to *metrics.Family, entries []entry) {
 	if to == metrics.Requests {
 		entries = c.refusals(entries)
 	}
+	if to.Kind == metrics.Counter {
+		c.tallyAll(to, entries)
+	}
 	groups := map[[outLabels]string][]entry{}
 	var order [][outLabels]string
 	for _, e := range entries {

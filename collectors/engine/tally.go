@@ -13,8 +13,9 @@ import (
 )
 
 // A Tally is a counter computed from several counters of a metrics page. They count the same request at different instants, so their
-// difference may fall; a tally never does. It adds up the increases of the counters between two readings. The first reading includes
-// everything that the engine counted before.
+// difference may fall; a tally never does. It adds up the increases of the counters between two readings, from the first reading of an
+// engine on. A sum of small steps is not the step of the sum, so a total that included what the engine had counted before would fall when
+// the exporter restarts, and Prometheus would take all of it for new.
 type Tally struct {
 	// Of lists what is read besides the row's own source.
 	Of []Count
@@ -62,6 +63,7 @@ type summand struct {
 type tallied struct {
 	last map[string]float64 // by summand.key
 	owing
+	before  bool // what the counters hold was counted before the first reading
 	begun   bool
 	refusal refusal
 }
@@ -114,6 +116,24 @@ func (c *compiler) tally(d *Dialect, r *Row, own []entry, defaults map[string]st
 	return all, nil
 }
 
+// tallyAll lets all of a quantity count from the first reading of an engine if a part of it does: a sum of both would fall, too.
+func (c *compiler) tallyAll(to *metrics.Family, entries []entry) {
+	isTally := func(e entry) bool { return e.sample.Index >= c.plan.series }
+	if !slices.ContainsFunc(entries, isTally) {
+		return
+	}
+	for i := range entries {
+		e := &entries[i]
+		if isTally(*e) || e.companion() || e.row.Fold != nil {
+			continue
+		}
+		of := term{e.sample.Index}
+		c.use(of, metrics.Counter)
+		key := c.text(fmt.Sprint(e.family, e.sample.Suffix, e.sample.Labels, " ", to.Name), e.out)
+		e.sample.Index = c.place(tally{Tally: itself, key: key, counts: [][]summand{{{of, key}}}})
+	}
+}
+
 // place gives a tally its place behind the metrics page's series.
 func (c *compiler) place(t tally) int {
 	t.place = len(c.plan.used)
@@ -161,12 +181,13 @@ func compatible(a, b [outLabels]string) bool {
 	return true
 }
 
-// tally takes a reading of a metrics page, once, and returns its values with those of the tallies.
-func (p *plan) tally(now time.Time, values []float64, memory map[string]*tallied) []float64 {
+// tally takes a reading of a metrics page, once, and returns its values with those of the tallies. The counters begin before the first
+// reading of an engine unless it has just started.
+func (p *plan) tally(now time.Time, values []float64, memory map[string]*tallied, before bool) []float64 {
 	for i := range p.tallies {
 		t := &p.tallies[i]
 		if memory[t.key] == nil {
-			memory[t.key] = &tallied{last: map[string]float64{}}
+			memory[t.key] = &tallied{last: map[string]float64{}, before: before}
 		}
 		values = append(values[:t.place], memory[t.key].take(now, t, values))
 	}
@@ -194,6 +215,8 @@ func (m *tallied) take(at time.Time, t *tally, values []float64) float64 {
 		return m.refusal.rejected
 	}
 	rose := make([]float64, len(t.counts))
+	before := m.before
+	m.before = false
 	for i, count := range t.counts {
 		for _, of := range count {
 			now, last := of.value(values), m.last[of.key]
@@ -205,6 +228,9 @@ func (m *tallied) take(at time.Time, t *tally, values []float64) float64 {
 				m.last[of.key] = now
 			}
 		}
+	}
+	if before {
+		clear(rose)
 	}
 	if t.refuses {
 		if m.total += m.refusal.decide(at, rose[0], rose[1]); t.refusesAll {

@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
@@ -145,6 +147,38 @@ func TestTallyNeverFalls(t *testing.T) {
 	exposition(t, c)
 	e.status = 200
 	aborts(3, 0, 12) // an engine that did not answer for a while is the same
+}
+
+// TestExporterRestarts: vLLM counts a failed request first in its engine and later in its server.
+func TestExporterRestarts(t *testing.T) {
+	p := play(t, "vllm/v0.32.0-admission-refused.prom")
+	cfg := Config{
+		Targets: []TargetConfig{{URL: p.URL}}, Log: discard,
+		Objectives: []slo.Objective{objective(t, "availability", slo.Availability, "", "99.9%")},
+	}
+	p.collector = collectorWith(t, cfg)
+	p.pass(tick, tick, func() { p.add(`vllm:request_success_total{engine="0",finished_reason="error"`, 50) })
+	p.pass(tick, tick, func() { p.add(`http_requests_total{handler="/v1/completions",method="POST",status="5xx"}`, 50) })
+	p.last.outlives(t, cfg)
+}
+
+// outlives checks that no counter of requests seems to count many at once when another exporter goes on.
+func (s samples) outlives(t *testing.T, cfg Config) {
+	t.Helper()
+	next := collectorWith(t, cfg)
+	next.config.began = time.Now()
+	now := map[string]float64{}
+	for _, of := range parse(t, exposition(t, next)) {
+		now[of.labels.String()] = of.value
+	}
+	for _, of := range s {
+		switch of.labels.Get("__name__") {
+		case metrics.Requests.Name, metrics.SLOEvents.Name, metrics.SLOBadEvents.Name:
+			if v := now[of.labels.String()]; v > 0 && v < of.value {
+				t.Errorf("%v, and %v after a restart, which looks like so many more: %s", of.value, v, of.labels)
+			}
+		}
+	}
 }
 
 // TestOldReleasesCount400As5xx: of 0.18 to 0.25 nobody can tell whether such a failure was the client's fault.
