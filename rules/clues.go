@@ -333,8 +333,10 @@ func loadClues() []Clue {
 		},
 		{
 			Branch: Decode, Name: "batch_grew", Runbook: "BranchLargeBatch", Delays: NextToken, Unit: Decimal,
-			Says:  "{value} times as many requests run at once as usual",
-			Query: promql.Unless(above(against("running"), 1.5), promql.Gt(waiting(), running)), // it is as large as it may be
+			Says: "{value} times as many requests run at once as usual",
+			// it is no batch, or as large as it may be, or tokens do not take longer
+			Query: promql.Unless(above(against("running"), 1.5), promql.Or(below(now("running"), 2), promql.Gt(waiting(), running),
+				below(against("token_time"), 1.1))),
 		},
 		{
 			Branch: Queueing, Name: QueueLong, Runbook: "BranchQueueing", Delays: AnyRequest, Unit: Count,

@@ -238,7 +238,7 @@ func (w *week) start(f *deployment, at time.Duration, node string) *engine {
 	}
 	pod := fmt.Sprintf("%s%s-%d", f.model, f.role, n)
 	e := &engine{
-		deployment: f, pod: pod, rank: rank, node: node, gpu: fmt.Sprintf("GPU-%s-%d", node, rank), release: f.version,
+		deployment: f, pod: pod, rank: rank, node: node, gpu: fmt.Sprintf("GPU-%s%s-%d", node, f.role, rank), release: f.version,
 		started: at, ready: at + f.loads, computes: at,
 		counts: map[string]float64{}, series: map[string]labels.Labels{},
 	}
@@ -791,4 +791,21 @@ func TestOrdinaryWeek(t *testing.T) {
 		}
 	}
 	t.Log("\n" + table.String())
+	w.clues(t, sim, from, until)
+}
+
+// clues checks that each clue is true for at most one percent of the time of the models.
+func (w *week) clues(t *testing.T, sim *rulesim.Sim, from, until time.Duration) {
+	said := fmt.Sprintf(`sum by (clue) (count_over_time((count by (namespace,clue) (%s))[%ds:1m]))`, metrics.RecordedSentence.Name,
+		int((until - from).Seconds()))
+	v, err := sim.Query(said, rulesim.Epoch.Add(until))
+	if err != nil {
+		t.Fatal(err)
+	}
+	of := float64(len(w.fleets)) * (until - from).Minutes()
+	for _, clue := range v {
+		if share := clue.F / of; share > 0.01 {
+			t.Errorf("%s is true for %.2g%% of the time", clue.Metric.Get(metrics.LabelClue), 100*share)
+		}
+	}
 }
