@@ -277,7 +277,7 @@ func TestVerdict(t *testing.T) {
 		}},
 		{"memory. The host tier of p1 stores no more KV cache.", slo.TTFT, true, func(r *replica) { r.pinned, r.queue = 0.97, 0.24 }},
 		{"queueing. More requests wait (60) than run.", slo.Availability, false, func(r *replica) { r.waiting = 20 }},
-		{"decode. 3 times as many requests run at once as usual.", slo.ITL, false, func(r *replica) { r.running, r.queue = 18, 0.24 }},
+		{"decode. 3 times as many requests run at once as usual.", slo.ITL, false, func(r *replica) { r.running, r.itl, r.queue = 18, 0.026, 0.24 }},
 		{"queueing. More requests wait (60) than run.", slo.ITL, false, func(r *replica) { r.running, r.waiting = 18, 20 }}, // no room in the batch
 		{"queueing. 3 times as many requests arrive as usual.", slo.TTFT, false, func(r *replica) {
 			r.requests, r.itl, r.running, r.waiting,
