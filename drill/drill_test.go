@@ -221,6 +221,8 @@ func TestRoundTrip(t *testing.T) {
 			page := NewDialect(runtime, profile)
 			l := &ledger{Observer: page}
 			e, traffic := NewEngine(profile.Serving, 7, l), NewTraffic(profile.Load, 7)
+			read := reader(t, page)
+			read() // before the first request
 			for now := time.Second; now <= 90*time.Second; now += time.Second {
 				for _, r := range traffic.Until(now) {
 					e.Offer(r)
@@ -231,7 +233,7 @@ func TestRoundTrip(t *testing.T) {
 				l.waiting == 0 || l.finished.cached == 0 {
 				t.Fatalf("the load does not show everything: %+v", l)
 			}
-			families := scrape(t, page)
+			families := read()
 			if got := label(families[metrics.RequestsRunning.Name], metrics.LabelRuntime); got != string(runtime) {
 				t.Errorf("the exporter takes it for %q", got)
 			}
@@ -267,26 +269,28 @@ func precision(r metrics.Runtime) float64 {
 	return 1e-9
 }
 
-// scrape returns the exporter's output about one engine.
-func scrape(t *testing.T, page Dialect) map[string]*dto.MetricFamily {
+// reader returns a function that reads an engine through the exporter.
+func reader(t *testing.T, page Dialect) (read func() map[string]*dto.MetricFamily) {
 	t.Helper()
 	server := httptest.NewServer(page)
-	defer server.Close()
+	t.Cleanup(server.Close)
 	collector, err := engine.New(engine.Config{Targets: []engine.TargetConfig{{URL: server.URL}}, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	scrape := collector.Scrape(t.Context())
-	var out bytes.Buffer
-	if _, err := scrape.WriteTo(&out); err != nil || !scrape.Complete() {
-		t.Fatalf("the page was not used: %v\n%s", err, out.String())
+	return func() map[string]*dto.MetricFamily {
+		scrape := collector.Scrape(t.Context())
+		var out bytes.Buffer
+		if _, err := scrape.WriteTo(&out); err != nil || !scrape.Complete() {
+			t.Fatalf("the page was not used: %v\n%s", err, out.String())
+		}
+		parser := expfmt.NewTextParser(model.LegacyValidation)
+		families, err := parser.TextToMetricFamilies(&out)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return families
 	}
-	parser := expfmt.NewTextParser(model.LegacyValidation)
-	families, err := parser.TextToMetricFamilies(&out)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return families
 }
 
 // values returns a family's count and sum, or its value, over all its series.

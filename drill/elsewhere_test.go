@@ -140,7 +140,7 @@ func TestMovesRoundTrip(t *testing.T) {
 				}
 				e.Advance(now)
 			}
-			families := scrape(t, page)
+			families := reader(t, page)()
 			for f, want := range want(l.moves) {
 				if families[f.Name] == nil {
 					t.Errorf("%s: the engine says it, the exporter does not", f.Name)
