@@ -19,7 +19,7 @@ import (
 type sizing struct {
 	key        [outLabels]string
 	lines      map[*metrics.Family][]line
-	prompts    prompts
+	progress   string // names the unit
 	latencies  map[*metrics.Family]latency
 	objectives []capacity.Objective
 	forecasts  []forecastSeries // by objective
@@ -111,7 +111,7 @@ func (c *compiler) capacities() (all []sizing) {
 			}
 			s.forecasts = append(s.forecasts, f)
 		}
-		s.prompts = c.prompted[s.key]
+		s.progress = c.text(metrics.EngineLastProgress.Name, s.key)
 		if s.known = map[capacity.Why]string{}; len(s.objectives) > 0 {
 			s.slowdown, s.at, s.levers = c.text(metrics.EngineSlowdown.Name, s.key), map[float64]string{}, map[capacity.Lever]string{}
 			for _, lever := range (capacity.Bounds{Batch: 1}).Levers() {
@@ -244,10 +244,10 @@ func (r *recorded) same(as *recorded) bool {
 
 // reading reads a unit from the metrics page.
 func (t *target) reading(u *sizing) capacity.Reading {
-	sum := func(of []line) float64 {
+	total := func(f *metrics.Family) float64 {
 		v := math.NaN()
-		for i := range of {
-			switch one := of[i].eval(t.values); {
+		for i := range u.lines[f] {
+			switch one := u.lines[f][i].eval(t.values); {
 			case math.IsNaN(one) || math.IsInf(one, 0):
 			case math.IsNaN(v):
 				v = one
@@ -257,10 +257,12 @@ func (t *target) reading(u *sizing) capacity.Reading {
 		}
 		return v
 	}
-	total := func(f *metrics.Family) float64 { return sum(u.lines[f]) }
 	r := capacity.Reading{
 		At: t.config.Now(), GeneratedTokens: total(metrics.GenerationTokens), Running: total(metrics.RequestsRunning),
-		Waiting: total(metrics.RequestsWaiting), KVUsage: total(metrics.KVCacheUsage), PromptTokens: sum(u.prompts.all) - u.prompts.held(sum),
+		Waiting: total(metrics.RequestsWaiting), KVUsage: total(metrics.KVCacheUsage),
+	}
+	if p := t.pasts[u.progress]; p != nil {
+		r.PromptTokens = p.prefilled.total
 	}
 	r.FirstTokens, r.FirstSeconds, r.First = t.latency(u.latencies[metrics.TimeToFirstToken])
 	if u.latencies[metrics.InterTokenLatency].count != nil {

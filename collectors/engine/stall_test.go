@@ -11,6 +11,7 @@ import (
 
 	"github.com/llm-node-exporter/llm-node-exporter/internal/golden"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
 // played is a captured metrics page whose numbers a test moves on, read by the real collector in the test's own time.
@@ -554,4 +555,30 @@ func TestHangOfSGLang(t *testing.T) {
 	forgotten.pass(time.Minute, tick, nil)
 	forgotten.pass(time.Hour, tick, func() { forgotten.set(active, 1) })
 	forgotten.wants(0, 1)
+}
+
+// TestLearnsWhileHitsLead: the curve of steps is learnt from prompt tokens that are computed. They never fall, or the learner takes it for
+// a restart and drops what it has read, although a cache counts the hits of a long prompt before the engine counts the prompt.
+func TestLearnsWhileHitsLead(t *testing.T) {
+	p := play(t, "vllm/v0.32.0-healthy.prom")
+	p.collector = collectorWith(t, Config{
+		Targets: []TargetConfig{{URL: p.URL}}, Now: func() time.Time { return p.now }, Log: discard,
+		Objectives: []slo.Objective{objective(t, "ttft", slo.TTFT, "1s", "99%")},
+	})
+	engine, computed := p.collector.targets[0], 0.0
+	for i := range 20 {
+		p.pass(tick, tick, func() {
+			p.add("vllm:prefix_cache_hits_total", 1900)
+			if i%2 == 1 {
+				p.add("vllm:prompt_tokens_total", 4000)
+			}
+		})
+		last := computed
+		if computed = engine.reading(&engine.plan.sizings[0]).PromptTokens; computed < last {
+			t.Errorf("%v prompt tokens were computed, and %v before", computed, last)
+		}
+	}
+	if computed != 10*4000-19*1900 {
+		t.Errorf("%v prompt tokens were computed", computed)
+	}
 }

@@ -40,14 +40,14 @@ const generates = "/v1/completions|/v1/chat/completions|/v1/messages|/v1/respons
 // unit is a part of an engine that works on its own: a data-parallel rank, or a model as a whole.
 type unit struct {
 	key      [outLabels]string
-	moves    []line                     // change when the unit makes progress; all but those of gauges never fall
-	good     []line                     // answers that ended well
-	bad      []line                     // other ends
-	load     []line                     // requests that run or wait, as the scheduler last said
-	waits    []line                     // those that wait
-	requests []finished                 // but for those that the engine refused as invalid: they are no work
-	firsts   []line                     // requests with a first token
-	prompts  prompts                    // of the engine, whatever its ranks
+	moves    []line     // change when the unit makes progress; all but those of gauges never fall
+	good     []line     // answers that ended well
+	bad      []line     // other ends
+	load     []line     // requests that run or wait, as the scheduler last said
+	waits    []line     // those that wait
+	requests []finished // but for those that the engine refused as invalid: they are no work
+	firsts   []line     // requests with a first token
+	prompts  prompts
 	times    map[*metrics.Family]timing // durations of requests
 	steps    bool                       // whether steps are counted, tokens as they are made, tokens at all, and the KV cache shown
 	perStep  bool
@@ -176,13 +176,7 @@ func (c *compiler) prompts(key [outLabels]string, to *metrics.Family, l line) {
 
 // held returns how many of the prompt tokens caches held. A KV connector counts what its tiers held, too.
 func (p *prompts) held(sum func([]line) float64) float64 {
-	known := func(of []line) float64 {
-		if v := sum(of); v > 0 {
-			return v
-		}
-		return 0
-	}
-	own, others := known(p.own), max(known(p.outside), known(p.tiered))
+	own, others := sum(p.own), max(sum(p.outside), sum(p.tiered))
 	if p.within {
 		return max(own, others)
 	}
@@ -265,7 +259,7 @@ func (c *compiler) units(d *Dialect) []unit {
 
 // name gives a unit, be it a rank, the series for which its metrics page has enough.
 func (c *compiler) name(u *unit) {
-	u.progress, u.series = c.text(metrics.EngineLastProgress.Name, u.key), map[*metrics.Family]string{}
+	u.progress, u.series, u.prompts = c.text(metrics.EngineLastProgress.Name, u.key), map[*metrics.Family]string{}, c.prompted[u.key]
 	give := func(has bool, of ...*metrics.Family) {
 		for _, f := range of {
 			if has {
@@ -282,6 +276,7 @@ func (c *compiler) name(u *unit) {
 // nameWhole gives an engine the series that it has as a whole, whatever its ranks.
 func (c *compiler) nameWhole(u *unit, key [outLabels]string) {
 	timed := func(f *metrics.Family) bool { return len(u.times[f].sum) > 0 }
+	u.prompts = prompts{}
 	for of, p := range c.prompted {
 		if of[outDPRank] = ""; of == key {
 			u.prompts = prompts{
