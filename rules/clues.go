@@ -172,7 +172,7 @@ func wayClues() []Clue {
 		},
 		{
 			Branch: Routing, Name: "gateway_fails", Runbook: "BranchFailingGateway", Delays: Failures, Unit: Share,
-			Says:  "Gateway {engine} fails {value} of its requests, the engines fail far fewer",
+			Says:  "Gateway {engine} fails requests, the engines fail far fewer",
 			Query: one(gatewayFailsAlone(pageWindow)),
 		},
 		{
@@ -308,7 +308,7 @@ func loadClues() []Clue {
 		},
 		{
 			Branch: Engine, Name: "engines_fail", Runbook: "BranchFailingReplica", Delays: Failures, Unit: Share,
-			Says:  "The engines themselves fail {value} of the requests, and none waits",
+			Says:  "The engines themselves fail requests, and none waits",
 			Query: failInside(),
 		},
 		{

@@ -234,7 +234,7 @@ func TestVerdict(t *testing.T) {
 		{"hardware. GPU 0 on node-1 must leave service (vanished).", slo.TTFT, true, func(r *replica) { r.down, r.condition = true, "vanished" }},
 		{"routing. Gateway g1 stopped answering within the hour.", slo.Availability, true, func(r *replica) { r.gatewayDown = true }},
 		{
-			"routing. Gateway g1 fails 50% of its requests, the engines fail far fewer.", slo.Availability, true,
+			"routing. Gateway g1 fails requests, the engines fail far fewer.", slo.Availability, true,
 			func(r *replica) { r.unreached, r.queue = 0.5, 0.2 },
 		},
 		{"engine. p1 uses its GPU 40% of the time while requests run.", slo.ITL, true, func(r *replica) {
@@ -338,7 +338,7 @@ func TestVerdict(t *testing.T) {
 		// what makes tokens late fails no request
 		{"nothing stands out yet.", slo.Availability, false, func(r *replica) { r.hits, r.itl, r.output = 0.06, 0.08, 60 }},
 		{
-			"engine. The engines themselves fail 58% of the requests, and none waits.", slo.Availability, false,
+			"engine. The engines themselves fail requests, and none waits.", slo.Availability, false,
 			func(r *replica) { r.fails = 0.6 },
 		},
 		{"queueing. More requests wait (60) than run.", slo.Availability, false, // so that some fail
@@ -466,35 +466,35 @@ func TestVerdictEarly(t *testing.T) {
 			}},
 		},
 		"a gateway that names no model": {
-			"routing. Gateway g1 fails 100% of its requests, the engines fail far fewer.",
+			"routing. Gateway g1 fails requests, the engines fail far fewer.",
 			trouble{
 				signal: slo.Availability, replicas: 2, role: metrics.GatewayRole, gateway: new(""),
 				breaks: func(r *replica) { r.unreached = 1 },
 			},
 		},
 		"or names it otherwise": {
-			"routing. Gateway g1 fails 100% of its requests, the engines fail far fewer.",
+			"routing. Gateway g1 fails requests, the engines fail far fewer.",
 			trouble{
 				signal: slo.Availability, replicas: 2, role: metrics.GatewayRole, gateway: new("unknown"),
 				breaks: func(r *replica) { r.unreached = 1 },
 			},
 		},
 		"and lets nothing through": {
-			"routing. Gateway g1 fails 100% of its requests, the engines fail far fewer.",
+			"routing. Gateway g1 fails requests, the engines fail far fewer.",
 			trouble{signal: slo.Availability, replicas: 2, role: metrics.GatewayRole, gateway: new(""), breaks: func(r *replica) {
 				r.unreached,
 					r.requests = 1, 0
 			}},
 		},
 		"and counts the failures of engines that count none themselves": {
-			"engine. The engines themselves fail 100% of the requests, and none waits.",
+			"engine. The engines themselves fail requests, and none waits.",
 			trouble{
 				signal: slo.Availability, replicas: 2, role: metrics.GatewayRole, before: func(r *replica) { r.silent = true },
 				breaks: func(r *replica) { r.unreached, r.failedThere, r.requests = 1, 1, 0 },
 			},
 		},
 		"or at its own wrong address, of engines that do": {
-			"routing. Gateway g1 fails 100% of its requests, the engines fail far fewer.",
+			"routing. Gateway g1 fails requests, the engines fail far fewer.",
 			trouble{signal: slo.Availability, replicas: 2, role: metrics.GatewayRole, breaks: func(r *replica) {
 				r.unreached, r.failedThere, r.requests = 1, 1, 0
 			}},
@@ -566,7 +566,7 @@ func TestVerdictEarly(t *testing.T) {
 			trouble{signal: slo.Availability, replicas: 2, one: true, after: 2 * time.Minute, breaks: func(r *replica) { r.fails = 1 }},
 		},
 		"both fail, and one of them gets the requests": {
-			"engine. The engines themselves fail 28% of the requests, and none waits.",
+			"engine. The engines themselves fail requests, and none waits.",
 			trouble{signal: slo.Availability, replicas: 2, after: 2 * time.Minute, each: func(pod string, r *replica) {
 				if r.fails = 1; pod != "p1" {
 					r.requests = 0
