@@ -43,7 +43,6 @@ type sight struct {
 	start    float64   // of the process, unix time
 	moves    []float64 // by unit.moves
 	good     float64   // answers that ended well
-	earlier  float64   // those before the first reading, at which good begins
 	bad      float64   // answers that ended badly
 	load     float64   // requests that run or wait, as the scheduler reports
 	waits    float64   // those that wait
@@ -72,24 +71,20 @@ func (d duration) since(before duration) float64 {
 
 // see reads a unit from the metrics page.
 func (t *target) see(u *unit, now time.Time) sight {
-	from := func(values []float64, lines []line) (v float64) {
+	add := func(lines []line) (v float64) {
 		for i := range lines {
-			if one := lines[i].eval(values); one > 0 && !math.IsInf(one, 0) {
+			if one := lines[i].eval(t.values); one > 0 && !math.IsInf(one, 0) {
 				v += one
 			}
 		}
 		return v
 	}
-	add := func(lines []line) float64 { return from(t.values, lines) }
 	of := func(f *metrics.Family) duration { return duration{add(u.times[f].count), add(u.times[f].sum)} }
 	r := sight{
 		at: now, start: math.NaN(), held: math.NaN(), answered: math.NaN(), asleep: t.plan.sleeping(t.values),
 		good: add(u.good), bad: add(u.bad), load: add(u.load), waits: add(u.waits),
 		request: of(metrics.RequestDuration), queue: of(metrics.QueueTime), prefill: of(metrics.PrefillTime),
 		first: of(metrics.TimeToFirstToken),
-	}
-	if t.lifetime != nil {
-		r.earlier = from(t.lifetime, u.good) - r.good
 	}
 	for i := range u.moves {
 		r.moves = append(r.moves, u.moves[i].eval(t.values))
@@ -260,7 +255,7 @@ func (p *past) see(u *unit, r sight) {
 		}
 		*p = past{
 			numbers: p.numbers, since: r.at, moved: r.at, least: r.held, pending: math.NaN(),
-			start: start{warmth: warmth{earlier: earlier - r.earlier}},
+			start: start{warmth: warmth{earlier: earlier}},
 		}
 	case moved:
 		p.learn(r)

@@ -116,27 +116,29 @@ func (c *compiler) tally(d *Dialect, r *Row, own []entry, defaults map[string]st
 	return all, nil
 }
 
-// tallyAll lets all of a quantity count from the first reading of an engine if a part of it does: a sum of both would fall, too.
-func (c *compiler) tallyAll(to *metrics.Family, entries []entry) {
-	isTally := func(e entry) bool { return e.sample.Index >= c.plan.series }
-	if !slices.ContainsFunc(entries, isTally) {
-		return
+// tallies reports whether a dialect may work out a part of a quantity from several counters. All of it is tallied then, on every metrics
+// page: a sum of tallies and counters that began earlier would fall, and so would one whose series come and go.
+func (d *Dialect) tallies(to *metrics.Family) bool {
+	return slices.ContainsFunc(d.Rows, func(r Row) bool {
+		return r.To == to && (r.Tally != nil || to == metrics.Requests && r.counts(metrics.OutcomeInvalid, "400"))
+	})
+}
+
+// lasting returns the tally of a sum, which lasts while its terms come and go.
+func (c *compiler) lasting(series string, of []term) []term {
+	t := tally{Tally: itself, key: series, counts: [][]summand{nil}}
+	for _, one := range of {
+		c.use(one, metrics.Counter)
+		t.counts[0] = append(t.counts[0], summand{one, c.keys[one[0]]})
 	}
-	for i := range entries {
-		e := &entries[i]
-		if isTally(*e) || e.companion() || e.row.Fold != nil {
-			continue
-		}
-		of := term{e.sample.Index}
-		c.use(of, metrics.Counter)
-		key := c.text(fmt.Sprint(e.family, e.sample.Suffix, e.sample.Labels, " ", to.Name), e.out)
-		e.sample.Index = c.place(tally{Tally: itself, key: key, counts: [][]summand{{{of, key}}}})
-	}
+	place := c.place(t)
+	return []term{{place}}
 }
 
 // place gives a tally its place behind the metrics page's series.
 func (c *compiler) place(t tally) int {
 	t.place = len(c.plan.used)
+	c.keys[t.place] = t.key
 	c.plan.used, c.plan.counter = append(c.plan.used, true), append(c.plan.counter, true)
 	c.plan.tallies = append(c.plan.tallies, t)
 	return t.place

@@ -69,7 +69,6 @@ type target struct {
 	gone       bool                // the engine did not answer
 	back       time.Time           // when it was read again or, if it does not report when it started, first
 	tallied    map[string]*tallied // lasts as long as the target, or its counters would fall
-	lifetime   []float64           // at the first reading: values with all that the engine counted before
 	planned    time.Time           // when the plan was made
 	pooled     map[string]pooled   // by series
 	recorded   *recorded           // with what the engines of the metrics page run
@@ -495,9 +494,6 @@ func (t *target) up(size int, took time.Duration) *snapshot {
 	before := t.tallied == nil && t.startedBefore(t.config.began)
 	if t.tallied == nil {
 		t.tallied = map[string]*tallied{}
-	}
-	if t.lifetime = nil; before {
-		t.lifetime = t.plan.tally(t.config.Now(), slices.Clone(t.values), map[string]*tallied{}, false)
 	}
 	t.values = t.plan.tally(t.config.Now(), t.values, t.tallied, before)
 	for i := range t.plan.sources {
