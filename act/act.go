@@ -45,7 +45,7 @@ type Options struct {
 	Interval time.Duration
 }
 
-// forgets is how long an exporter must have watched before its verdict may lift a taint whose cause it did not see begin.
+// forgets is how long an exporter must have watched before its verdict may lift a taint from before the watch began.
 const forgets = time.Hour
 
 // Actor writes the verdicts to Kubernetes.
@@ -237,7 +237,7 @@ func (a *Actor) ask(ctx context.Context, exporters []exporter) map[string]*healt
 // answerLimit limits the size of an answer. Sixteen GPUs and their workloads need a few hundred KiB.
 const answerLimit = 4 << 20
 
-// patience is how long an exporter may take to answer. It keeps the answer ready.
+// patience is how long an exporter may take to answer. The exporter keeps the answer ready.
 const patience = 5 * time.Second
 
 func (a *Actor) askOne(ctx context.Context, address string) (*health.Node, error) {
@@ -282,15 +282,15 @@ func (a *Actor) log(s step) (news bool) {
 	return true
 }
 
-// untold is an event that waits until its change is written and the API server accepts it. An answer can be lost, and the
-// API server can go away between the two writes.
+// untold is an event that waits until its change is written and the API server accepts the event. An answer can be
+// lost, and the API server can go away between the two writes.
 type untold struct {
 	when  taint
 	event *unstructured.Unstructured
 }
 
-// do writes one step and its event, once. Only an event shows that a node is held back. A device has a rule that shows
-// it.
+// do writes one step and its event, once. Only an event shows that a node is held back. For a device, its rule
+// shows this.
 func (a *Actor) do(ctx context.Context, f fleet, s step, news bool) error {
 	u := s.unit
 	err := a.tell(ctx, u, u.now)

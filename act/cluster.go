@@ -48,7 +48,8 @@ func core(resource string) schema.GroupVersionResource {
 	return schema.GroupVersionResource{Version: "v1", Resource: resource}
 }
 
-// versioned lists the objects of a kind in the newest version that the API server has; or none if it has none.
+// versioned lists the objects of a kind in the newest version that the API server has. It lists none if the server
+// has none of these versions.
 func (c *cluster) versioned(ctx context.Context, resource, selector string, versions ...string) (kind schema.GroupVersionResource,
 	list []unstructured.Unstructured, err error,
 ) {
@@ -305,7 +306,7 @@ func (c *cluster) tell(ctx context.Context, event *unstructured.Unstructured) er
 // leaseTime is how long a replica leads without renewing the lease.
 const leaseTime = 30 * time.Second
 
-// lead reports whether this replica may act: it holds the lease, or took it over from one that has ended.
+// lead reports whether this replica may act: it holds the lease, or took over the lease of a replica that has ended.
 func (c *cluster) lead(ctx context.Context, namespace, identity string) (bool, error) {
 	leases := c.Resource(schema.GroupVersionResource{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}).Namespace(namespace)
 	now := time.Now().UTC()

@@ -122,8 +122,9 @@ type step struct {
 // changes reports whether there is anything to do.
 func (s step) changes() bool { return s.want != s.unit.now }
 
-// decide returns a step for each unit. Units that are out and still sick stay out, and count first. Then the worst units
-// follow, the oldest first. No taint is lifted if the exporter has not seen everything since then, or does not answer.
+// decide returns a step for each unit. Units that are out and still sick stay out, and count first. Then the worst
+// units follow, the oldest first. No taint is lifted while the exporter does not answer, or while its verdict may
+// not lift the taint (see watching).
 func decide(units []*unit, ceiling Ceiling, most Effect) []step {
 	count := newCount(units, ceiling)
 	steps := make([]step, len(units))
@@ -182,7 +183,7 @@ func newCount(units []*unit, c Ceiling) count {
 	return n
 }
 
-// keys returns the cluster, pool and models for which the GPUs of a unit count, with their number.
+// keys returns the cluster, pool and models to which a unit's GPUs count, with the number of these GPUs.
 func (u *unit) keys() map[string]int {
 	gpus := max(1, len(u.gpus)) // the number is unknown for a node whose exporter is silent
 	keys := map[string]int{"cluster": gpus, "pool " + u.pool: gpus}

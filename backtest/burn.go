@@ -82,7 +82,8 @@ func (s *subject) maintained(i int) bool {
 	return slices.Contains(s.underWay[max(0, i-tileMinutes):i+1], true)
 }
 
-// over returns the sum of each n values that end ago minutes before. It is absent if all of them are.
+// over returns, for each minute, the sum of the n values that end ago minutes before it. A sum is absent if all its
+// values are absent.
 func over(values []float64, n, ago int) []float64 {
 	sums := nothing(len(values))
 	var total float64
@@ -144,7 +145,7 @@ func (h *history) judge(s *subject, o slo.Objective) *judge {
 	return j
 }
 
-// configured lists records of the exporter's configuration, which a backtest has instead.
+// configured lists the records of the exporter's configuration. In a backtest, its own objectives replace them.
 var configured = []*metrics.Family{metrics.RecordedInfo, metrics.RecordedPeriod, metrics.RecordedObjective}
 
 // objectives is the group with these records.
@@ -180,7 +181,7 @@ func (j *judge) fires(of slo.Severity) ([]bool, error) {
 
 func (s *subject) isCounted(i int) bool { return s.counted[i] }
 
-// while returns a series that has a value in some minutes.
+// while returns a series that has a value in the minutes for which holds returns true.
 func (s *subject) while(value float64, holds func(i int) bool) []float64 {
 	values := nothing(len(s.counted))
 	for i := range values {

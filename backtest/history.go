@@ -203,7 +203,7 @@ func (h *history) series(ctx context.Context, from, to time.Time, selectors ...s
 	return all, truncated(expr, warnings)
 }
 
-// samples returns the stored samples of the series that a selector finds in the time d up to a moment.
+// samples returns the stored samples of the series that a selector finds, for the period d that ends at to.
 func (h *history) samples(ctx context.Context, selector string, to time.Time, d time.Duration) (model.Matrix, error) {
 	expr := fmt.Sprintf("%s[%ds]", selector, int(d.Seconds()))
 	value, warnings, _, err := h.API.Query(ctx, expr, to)
@@ -262,8 +262,8 @@ func pages(series []model.LabelSet) []*page {
 	return all
 }
 
-// read counts the chunks of a group, starting where the windows of the first minutes begin. It requests the next piece
-// while it counts one.
+// read counts the chunks of a group, starting where the windows of the first minutes begin. It requests the next
+// piece while it counts the current one.
 func (h *history) read(ctx context.Context, g group, to *counting) (err error) {
 	pieces := make(chan piece)
 	go func() {

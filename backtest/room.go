@@ -22,7 +22,7 @@ type room struct {
 }
 
 // rooms notes when each model of a group would have run out of capacity, and how many of its replicas were idle. Only
-// exporters record this. Where they knew no capacity, nothing counts.
+// exporters record this. Times without a known capacity are not counted.
 func (h *history) rooms(ctx context.Context, g group) error {
 	if !h.exporter {
 		return nil
@@ -57,10 +57,10 @@ func (r *room) exceeded() string {
 		r.first.UTC().Format(minuteFormat))
 }
 
-// step is what was recorded in a step: the share of the capacity, and the replicas.
+// step holds the values recorded in one step: the share of the capacity, and the replicas.
 type step struct{ used, desired, replicas float64 }
 
-// room reads the records of the time d up to a moment.
+// room reads the records of the period d that ends at to.
 func (h *history) room(ctx context.Context, g group, of map[string]*room, to time.Time, d time.Duration) error {
 	type at struct {
 		name string // of the model

@@ -11,13 +11,13 @@ import (
 	"strings"
 )
 
-// Parts of the binary that are no module of others.
+// Parts of the binary that belong to no module of other authors.
 const (
 	tables   = "tables of functions, for stack traces and garbage collection"
 	standard = "Go's standard library, C"
 )
 
-// why says what each of the largest parts of the binary is there for.
+// why explains the purpose of each of the largest parts of the binary.
 var why = map[string]string{
 	tables:   "grows with the code; the linker cannot leave it out",
 	standard: "HTTP, TLS, regular expressions and templates",
@@ -45,7 +45,7 @@ type part struct {
 	Why   string
 }
 
-// sizes lists the ten modules that take the most of the exporter, largest first.
+// sizes lists the ten modules that take the most space in the exporter, largest first.
 func sizes(dir string) ([]part, error) {
 	binary := filepath.Join(dir, "exporter")
 	if out, err := exec.Command("go", "build", "-o", binary, "./cmd/exporter").CombinedOutput(); err != nil { // with its symbols

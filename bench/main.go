@@ -1,5 +1,5 @@
-// Command bench measures the exporter beside its peers, all of them on the same metrics pages in the same run, and writes
-// docs/performance.md: make bench-peers.
+// Command bench measures the exporter and its peers on the same metrics pages in the same run, and writes
+// docs/performance.md. It runs as make bench-peers.
 //
 //	main     who is measured, and how      main.go
 //	process  CPU, memory and allocations   process.go
@@ -25,10 +25,10 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/internal/fakenvml"
 )
 
-// paced is how many scrapes CPU and memory are measured over.
+// paced is the number of scrapes over which CPU and memory are measured.
 const paced = 10
 
-// contender is a program that reads the pages of engines.
+// contender is a program that reads the metrics pages of engines.
 type contender struct {
 	name    string
 	start   func(dir string, n *node) (*process, error)
@@ -177,7 +177,7 @@ func vmagentAt(binary, sink string) contender {
 	}}
 }
 
-// startScraper starts what scrapes by itself, with a configuration that Prometheus and vmagent both read.
+// startScraper starts a program that scrapes by itself, with a configuration that Prometheus and vmagent both read.
 func startScraper(dir string, n *node, ready string, command func(address, config, data string) []string) (*process, error) {
 	address, err := freeAddress()
 	if err != nil {
@@ -244,7 +244,7 @@ func (c contender) measure(dir string, n *node) (r result, err error) {
 	return r, nil
 }
 
-// pace lets some scrapes of all engines happen, one per pause, and returns the CPU time of one.
+// pace waits while all engines are scraped some times, once per pause, and returns the CPU time per scrape.
 func (c contender) pace(p *process, n *node, scrapes int) (time.Duration, error) {
 	reads := n.reads.Load()
 	before, err := p.cpu()
@@ -274,13 +274,13 @@ func (p *process) scrape() error {
 	return read(context.Background(), "http://"+p.address+"/metrics", &page)
 }
 
-// slope is how the cost of a scrape grows with a page.
+// slope is how the cost of a scrape grows with the size of a metrics page.
 type slope struct {
 	Name             string
 	Mapped, Unmapped line
 }
 
-// line is a straight line through costs by the number of samples.
+// line is a straight line fitted to costs by the number of samples.
 type line struct {
 	samples []int
 	costs   []time.Duration
@@ -297,7 +297,7 @@ func (l line) PerSample() time.Duration {
 	return time.Duration((n*xy - x*y) / (n*xx - x*x))
 }
 
-// Points lists what was measured.
+// Points lists the measured costs.
 func (l line) Points() string {
 	var b []string
 	for i, cost := range l.costs {
@@ -306,7 +306,7 @@ func (l line) Points() string {
 	return strings.Join(b, ", ")
 }
 
-// slopesOf measures one engine whose page grows by series that the exporter maps, and by others.
+// slopesOf measures one engine whose metrics page grows, first by series that the exporter maps, then by other series.
 func slopesOf(c contender, dir string, page []byte) (slope, error) {
 	s := slope{Name: c.name}
 	for _, step := range []struct {

@@ -14,13 +14,13 @@ import (
 	"time"
 )
 
-// testdata holds pages of real shape.
+// testdata holds realistic metrics pages.
 const testdata = "collectors/engine/testdata/pages"
 
-// number is a value that moves: a whole number of more than zero.
+// number matches a value that changes: a whole number above zero.
 var number = regexp.MustCompile(`(?m) ([1-9][0-9]*)(\.0)?$`)
 
-// node serves the pages of a node's engines and counts how often they are read.
+// node serves the metrics pages of a node's engines and counts how often they are read.
 type node struct {
 	targets []string      // host:port
 	samples int           // of all pages together
@@ -29,7 +29,7 @@ type node struct {
 	close   func()
 }
 
-// newNode returns a node whose engines serve these pages, one page after the other.
+// newNode returns a node whose engines serve these metrics pages in turn.
 func newNode(engines int, pages ...[]byte) *node {
 	n := &node{pause: 250 * time.Millisecond}
 	if engines > 8 {
@@ -65,7 +65,7 @@ func newNode(engines int, pages ...[]byte) *node {
 	return n
 }
 
-// moving is a page whose numbers grow from one read to the next, except those that are zero.
+// moving is a metrics page whose numbers grow from one read to the next, except zeros.
 type moving struct {
 	text    [][]byte // before each number, and after the last one
 	numbers []float64
@@ -82,7 +82,7 @@ func newMoving(page []byte) (m moving) {
 	return m
 }
 
-// at returns the page as it is at its nth read.
+// at returns the metrics page as of its nth read.
 func (m moving) at(n int64) (page []byte) {
 	for i, value := range m.numbers {
 		page = strconv.AppendFloat(append(page, m.text[i]...), value+float64(n), 'f', 1, 64)
@@ -90,7 +90,7 @@ func (m moving) at(n int64) (page []byte) {
 	return append(page, m.text[len(m.numbers)]...)
 }
 
-// samples counts the samples of a page.
+// samples counts the samples of a metrics page.
 func samples(page []byte) (count int) {
 	for line := range bytes.Lines(page) {
 		if len(bytes.TrimSpace(line)) > 0 && line[0] != '#' {
@@ -100,7 +100,7 @@ func samples(page []byte) (count int) {
 	return count
 }
 
-// mixed returns the pages of a mixed node: vLLM with 1, 8 and 16 ranks, and TGI.
+// mixed returns the metrics pages of a mixed node: vLLM with 1, 8 and 16 ranks, and TGI.
 func mixed() ([][]byte, error) {
 	vllm, err := os.ReadFile(filepath.Join(testdata, "vllm/v0.8.5-v1.prom"))
 	if err != nil {
@@ -110,7 +110,7 @@ func mixed() ([][]byte, error) {
 	return [][]byte{vllm, ranks(vllm, 8), ranks(vllm, 16), tgi}, err
 }
 
-// ranks returns a page of one rank as an engine with more of them writes it.
+// ranks turns the metrics page of one rank into that of an engine with several ranks.
 func ranks(page []byte, count int) []byte {
 	var b bytes.Buffer
 	for line := range strings.Lines(string(page)) {
@@ -122,7 +122,7 @@ func ranks(page []byte, count int) []byte {
 	return b.Bytes()
 }
 
-// withUnmapped returns a page with as many histograms that no dialect maps as to have this many samples more.
+// withUnmapped adds histograms that no dialect maps to a metrics page, until it has this many samples more.
 func withUnmapped(page []byte, more int) []byte {
 	b := bytes.NewBuffer(bytes.Clone(page))
 	for i := 0; i < more; i += 20 {

@@ -15,7 +15,8 @@ import (
 	"github.com/prometheus/prometheus/model/textparse"
 )
 
-// parsers lists what a proxy of pages can be made of. Each reads a page and writes what it would pass on.
+// parsers lists the parsers from which a proxy of metrics pages can be built. Each reads a metrics page and writes
+// what a proxy would pass on.
 var parsers = map[string]func(page []byte, to io.Writer) error{
 	"expfmt":     throughExpfmt,
 	"textparse":  throughTextparse,
@@ -23,7 +24,7 @@ var parsers = map[string]func(page []byte, to io.Writer) error{
 	"fetch-only": func([]byte, io.Writer) error { return nil },
 }
 
-// throughExpfmt decodes and encodes, as exporters that merge pages do.
+// throughExpfmt decodes and encodes, as exporters that merge metrics pages do.
 func throughExpfmt(page []byte, to io.Writer) error {
 	parser := expfmt.NewTextParser(model.LegacyValidation)
 	families, err := parser.TextToMetricFamilies(bytes.NewReader(page))

@@ -15,7 +15,7 @@ import (
 //go:embed performance.md.tmpl
 var text string
 
-// report is what docs/performance.md says.
+// report is the content of docs/performance.md.
 type report struct {
 	Machine  string
 	Versions string

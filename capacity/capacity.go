@@ -2,14 +2,14 @@
 // the engine would serve, at the present mix of prompts and answers, before an objective breaks, and which limit it would
 // reach.
 //
-// The model has three parts. Each has few numbers, which the engine's metrics show. An engine computes in steps. Steps
-// per second decrease with the tokens per second: steps = alpha - beta*gaps - gamma*prompt - delta*prompt^2, where gaps
-// are the times between tokens that pass in a second, and prompt the prompt tokens that it computes. The load comes from
-// outside, whatever the state of the engine, so it is fitted by least squares over windows of half a minute. By Little's
-// law, the number of running requests is gaps per second times the seconds of a step. A request that finds no place among
-// them waits, as in a queue with that many servers (Erlang C). The number of places is the engine's batch limit or, if
-// lower, the capacity of its KV cache. First tokens and gaps keep the shape of their distribution, and are stretched like
-// the step.
+// The model has three parts. Each has few numbers, which the engine's metrics show. An engine computes in steps.
+// Steps per second decrease with the tokens per second: steps = alpha - beta*gaps - gamma*prompt - delta*prompt^2,
+// where gaps are the times between tokens that pass in a second, and prompt the prompt tokens that it computes. The
+// load comes from outside, whatever the state of the engine, so it is fitted by least squares over windows of half
+// a minute. By Little's law, the number of running requests is gaps per second times the seconds of a step. A
+// request that finds no free place waits, as in a queue with that many servers (Erlang C). The number of places is
+// the engine's batch limit or, if lower, the capacity of its KV cache. First tokens and gaps keep the shape of
+// their distribution, and are stretched like the step.
 package capacity
 
 import (
@@ -52,7 +52,8 @@ type Bounds struct {
 // window is the time that is one observation of the fit: long enough for a rate, and short enough for loads to differ.
 const window = 30 * time.Second
 
-// How fast the past fades. The capability of an engine changes with its release, its requests change by the hour.
+// How fast past observations fade. The capability of an engine changes with its release, while its requests change
+// by the hour.
 const (
 	memory = 6 * time.Hour
 	recent = 10 * time.Minute
@@ -193,18 +194,18 @@ func (l *Learner) slowdown(gaps, prompt, step float64) float64 {
 	return step * math.Max(fit.steps(gaps, prompt), fit.c[0]/20)
 }
 
-// tooSlow is the slowdown above which an engine is not learnt from, until it has lasted for newNormal.
+// tooSlow is the slowdown above which nothing is learnt from an engine, until the slowdown has lasted for newNormal.
 const (
 	tooSlow   = 1.5
 	newNormal = time.Hour
 )
 
-// fewSteps is the minimum of steps that shows how long they take.
+// fewSteps is the minimum number of steps from which a step time is computed.
 const fewSteps = 5
 
-// leastLine is the minimum of windows that shows how long steps usually take. beyondKnown and beyondFilled are the
-// multiples of the learnt gaps and prompt tokens up to which the line is trusted. A window has few prompts, and they
-// differ in length.
+// leastLine is the minimum number of windows from which the usual step time is learnt. beyondKnown and beyondFilled
+// are the multiples of the learnt gaps and prompt tokens up to which the line is trusted. A window has few prompts,
+// and they differ in length.
 const leastLine, beyondKnown, beyondFilled = 20, 1.3, 2
 
 // Limits of plausible values: seconds of a step, and tokens per second.
@@ -315,8 +316,8 @@ func (s *shape) above(limit float64) float64 {
 	return 1 - below/s.count
 }
 
-// pace learns the step time at each number of running requests, and the present step time. Unlike the line, it also holds
-// while the engine has more work than it can do.
+// pace learns the step time at each number of running requests, and the present step time. Unlike the line, the
+// pace is valid even while the engine has more work than it can do.
 type pace struct {
 	line   regression
 	most   float64       // running requests up to which it is trusted
@@ -360,10 +361,11 @@ func (p *pace) usually(running, tokens float64) (float64, bool) {
 	return fit.c[0] - fit.c[1]*running - fit.c[2]*tokens, ok && p.line.n >= leastLine
 }
 
-// Steps returns how long the engine's steps have taken in the last minutes, by number of running requests near those
-// learnt. The numbers are on a fixed scale, a third of an octave apart, so that engines can be compared at the present
-// share of prompt tokens. It returns nothing while less than ten minutes have been learnt, or while far more requests
-// run, or prompts fill more of a step, than learnt: the cost may then be more than proportional.
+// Steps returns how long the engine's steps have taken in the last minutes, by the number of running requests, for
+// numbers near the learnt ones. The numbers are on a fixed scale, a third of an octave apart, so that engines can
+// be compared at the present share of prompt tokens. It returns nothing while less than ten minutes have been
+// learnt, or while the load is far above the learnt one: with far more running requests, or more prompt tokens per
+// step, the cost may be more than proportional.
 func (l *Learner) Steps() (all []Step) {
 	p := &l.pace
 	if p.recent < 1 || l.mix.gaps <= 0 {
@@ -383,6 +385,6 @@ func (l *Learner) Steps() (all []Step) {
 // Step holds the seconds of a step with this many running requests.
 type Step struct{ Running, Seconds float64 }
 
-// scale is how many numbers of the scale an octave has. beyondSeen is how far beyond the learnt batches the line of step
-// times is trusted.
+// scale is how many numbers of the scale an octave has. beyondSeen is the multiple of the learnt batches up to
+// which the line of step times is trusted.
 const scale, beyondSeen = 3, 1.5

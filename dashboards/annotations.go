@@ -7,17 +7,17 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// mark describes an event that is drawn across all panels, as a thin line however long it lasts. Grafana's Prometheus
-// data source marks the times at which a series is exactly 1; for an alert it would draw a block over every panel for
-// as long as the alert fires. It asks for as many times as the screen has pixels, half an hour apart in a month: a mark tells of
-// everything since the time before.
+// mark describes an event that is drawn across all panels, as a thin line however long it lasts. Grafana's
+// Prometheus data source marks the times at which a series is exactly 1; for an alert it would draw a block over
+// every panel for as long as the alert fires. It requests as many points as the screen has pixels, one for each
+// half hour of a month, so a mark stands for everything since the previous point.
 type mark struct {
 	name, colour, title, text string
 	expr                      promql.Expr
 }
 
-// marks returns, for the severity that pages have, the events that explain a change of any line. They are recorded,
-// and exist only while there is something to mark: a month of them costs next to nothing.
+// marks returns the events that explain a change of any line. page is the severity of alerts that page. The events
+// are recorded series that exist only while there is something to mark, so a month of them costs almost nothing.
 func (s scope) marks(page string) []mark {
 	alert := []string{"alertname", metrics.LabelNamespace, metrics.LabelModel, metrics.LabelGPUUUID}
 	pages := s.alerts(promql.Eq(metrics.LabelSeverity, page))
@@ -36,8 +36,8 @@ func (s scope) marks(page string) []mark {
 	}
 }
 
-// rollouts returns when settings of models changed, where an interval ago they had not, nor within half an hour
-// before: replicas that change one after the other are one rollout. An hour is as long as points are apart in a month.
+// rollouts returns when settings of models changed, unless they had also changed within the half hour before.
+// Replicas that change one after the other are one rollout. An hour is as long as points are apart in a month.
 func (s scope) rollouts(interval time.Duration) promql.Expr {
 	changed := s.of(metrics.RecordedChanged)
 	lately := promql.Gt(changed, promql.Sub(promql.Call("time"), promql.Num(hour.Seconds())))

@@ -12,7 +12,7 @@ import (
 // FleetDashboard names the dashboard that no alert opens. The other uids are declared beside the alerts.
 const FleetDashboard rules.Dashboard = "llm-fleet"
 
-// titles maps uids to what a person reads. Links need titles where the dashboard itself is not available.
+// titles maps uids to the titles that a person reads. Links need titles where the dashboard itself is not available.
 var titles = map[rules.Dashboard]string{
 	rules.IncidentDashboard: "LLM / Incident",
 	rules.SLODashboard:      "LLM / Objectives and error budget",
@@ -63,7 +63,7 @@ type Panel struct {
 	Tall bool
 	// Queries lists what the panel shows, Limits the lines to compare with.
 	Queries, Limits []Query
-	// Steps colours values, from the lowest up. The first has no bound.
+	// Steps colours values, from the lowest up. The first step has no lower bound.
 	Steps []Step
 	// LowestFirst orders lines by their lowest values.
 	LowestFirst bool
@@ -126,7 +126,7 @@ type Step struct {
 
 // Column describes one column of a table.
 type Column struct {
-	// Field names the label to show, or "Value", of several queries "Value #A" and so on; Title is the heading.
+	// Field names the label to show, or "Value" (with several queries "Value #A" and so on). Title is the heading.
 	Field, Title string
 	// Width counts pixels; 0 takes the remaining space.
 	Width int

@@ -110,7 +110,7 @@ func drawTimeline(out *dashboard.Panel, p Panel) {
 	}
 }
 
-// words names default objectives in words, and no others, where a legend begins with them or after a word of its own.
+// words replaces the names of default objectives by words, at the beginning of a legend or after its first word.
 func words(p Panel) (all []dashboard.DataTransformerConfig) {
 	var before []string
 	for _, q := range slices.Concat(p.Queries, p.Limits) {
@@ -133,14 +133,14 @@ func words(p Panel) (all []dashboard.DataTransformerConfig) {
 	return all
 }
 
-// podsOnly leaves out where a pod is: its name alone fits into a legend. Engines outside Kubernetes have no pod, and two
-// spaces before their address.
+// podsOnly drops the place of a pod, because only its name fits into a legend. Engines outside Kubernetes have no
+// pod, and two spaces before their address.
 var podsOnly = dashboard.DataTransformerConfig{Id: "renameByRegex", Options: map[string]any{
 	"regex":         `/(\S) \S+:\d+ \S+$/`,
 	"renamePattern": "$1",
 }}
 
-// addressOnly leaves out the node that probes, unless the address is of each node, as 127.0.0.1 is.
+// addressOnly drops the node that probes, unless every node has the address, like 127.0.0.1.
 var addressOnly = dashboard.DataTransformerConfig{Id: "renameByRegex", Options: map[string]any{
 	"regex":         `/ ((?:\d\d?|1[013-9]\d|12[0-689]|2\d\d|[a-km-z][^ .:]*)[.:]\S+) \S+$/`,
 	"renamePattern": " $1",
@@ -149,7 +149,8 @@ var addressOnly = dashboard.DataTransformerConfig{Id: "renameByRegex", Options: 
 // nodeOfRow begins the names of rows that belong to a node.
 const nodeOfRow = "{{instance}} "
 
-// shortRows leaves the name of a host, and the kind of a slowdown: a row's name has two fifths of the panel, and Grafana cuts off its beginning.
+// shortRows keeps only the name of a host and the kind of a slowdown: a row's name has two fifths of the panel, and
+// Grafana cuts off its beginning.
 var shortRows = []dashboard.DataTransformerConfig{
 	{Id: "renameByRegex", Options: map[string]any{"regex": `/^([A-Za-z][^ .:]*)[.:]\S+/`, "renamePattern": "$1"}},
 	{Id: "renameByRegex", Options: map[string]any{"regex": `/(_thermal|_brake)_slowdown$/`, "renamePattern": "$1"}},
@@ -176,8 +177,8 @@ func (w writer) organize(p Panel) dashboard.DataTransformerConfig {
 	}}
 }
 
-// columnStyle sets the width, unit and texts of each column. A cell without a value stays empty, where Grafana would
-// write what it writes for an empty table.
+// columnStyle sets the width, unit and texts of each column. A cell without a value stays empty; Grafana would
+// write its text for an empty table.
 func columnStyle(p Panel) []dashboard.DashboardFieldConfigSourceOverrides {
 	var all []dashboard.DashboardFieldConfigSourceOverrides
 	for _, c := range p.Columns {
@@ -219,10 +220,10 @@ func withText(out dashboard.Panel, content string) dashboard.Panel {
 	return out
 }
 
-// legend returns a table, the worst line first, or the kinds in order: the last and the largest value are read more often than the line itself.
-// It stands beside the lines where a panel is wide; beside those of a narrow one, it would leave them a quarter of the
-// width and lose its numbers. Beside the name of a model, a narrow panel has room for one number: a second one would
-// be cut off within its digits.
+// legend returns a table, the worst line first, or in the order of the kinds: the last and the largest value are
+// read more often than the line itself. It stands beside the lines of a wide panel. In a narrow panel it would
+// leave the lines a quarter of the width, and lose its own numbers. Beside the name of a model, a narrow panel has
+// room for one number: a second one would be cut off within its digits.
 func legend(p Panel) common.VizLegendOptions {
 	l := common.VizLegendOptions{
 		ShowLegend: true, DisplayMode: common.LegendDisplayModeTable, Placement: common.LegendPlacementBottom,
@@ -291,7 +292,7 @@ func mappings(p Panel) []dashboard.ValueMapping {
 	return append(all, dashboard.ValueMapping{ValueMap: m})
 }
 
-// outcomeColours are those of ends of requests: what ended well is green, what failed is not.
+// outcomeColours holds the colours of outcomes: requests that ended well are green, failed ones are not.
 var outcomeColours = []struct{ outcomes, colour string }{
 	{"success|stop|length|repetition|ok", green},
 	{"error|wrong_answer|empty|refused|timeout|http_5xx|in_stream_error|truncated", vermilion},
@@ -300,10 +301,10 @@ var outcomeColours = []struct{ outcomes, colour string }{
 	{"invalid|unknown|http_4xx", grey},
 }
 
-// colour sets the colours of lines: one colour where the line has a meaning, otherwise the colour of its
-// place, because Grafana 10 takes the names of all lines for the same. Limits are dashed and stay out of the legend.
-// Single values take the colour of their threshold, or of their query's step where there is a query for each; states
-// that of their mapping.
+// colour sets the colours of lines: a line with a meaning has one colour, another line the colour of its place,
+// because Grafana 10 treats the names of all lines as equal. Limits are dashed and stay out of the legend. A single
+// value takes the colour of its threshold or, with a query for each value, of its query's step. A state takes the
+// colour of its mapping.
 func colour(p Panel, f *dashboard.FieldConfigSource) {
 	set := func(i int, properties ...dashboard.DynamicConfigValue) {
 		f.Overrides = append(f.Overrides, dashboard.DashboardFieldConfigSourceOverrides{

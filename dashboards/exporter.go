@@ -105,7 +105,7 @@ func upkeepRow(s scope) []Panel {
 	}
 }
 
-// notOK returns a row for everything about the measurement that is not as it should be.
+// notOK returns a row for each fault of the measurement.
 func notOK(s scope) promql.Expr {
 	is := func(e promql.Expr, what, from string) promql.Expr {
 		return replaced(e, metrics.LabelState, what, from, "(.*)")

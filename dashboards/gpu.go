@@ -31,7 +31,7 @@ func onePerGPU(e promql.Expr, parts string) Query {
 	return Query{e, strings.TrimSpace("gpu {{gpu}} "+parts) + " {{instance}}"}
 }
 
-// ofNode returns what hardly changes and is alike on the GPUs of a node: a limit, which stays out of the legend.
+// ofNode returns a limit that hardly changes and is alike on all GPUs of a node. It stays out of the legend.
 func ofNode(fold func([]string, promql.Expr) promql.Expr, e promql.Expr, what string) Query {
 	return Query{fold(nodes, e), "limit, " + what + " " + nodeLegend}
 }

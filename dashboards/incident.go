@@ -38,7 +38,8 @@ var burns = []string{
 	"bad-release", "thermal-throttle",
 }
 
-// nowRow fits on the first screen, down to the table that says where to look: what fires stands beside what burns and what changed.
+// nowRow fits on the first screen, down to the table that names where to look: firing alerts stand beside burning
+// objectives and recent changes.
 func nowRow(s scope, w windows) []Panel {
 	tables := nowTables(s)
 	return slices.Concat(burnStats(s, w), []Panel{tables[0], changes(s)[0], tables[1]})
@@ -100,8 +101,9 @@ func nowTables(s scope) []Panel {
 }
 
 // burning returns a row for each model that burns or for which an alert fires, and since when it does. The value is
-// the fastest burn; without any event, -1, or one that comes first where a page fires. Labels have what a bad event
-// is, and the suspect or else an alert on a cause. What may be so of a healthy model, too, explains nothing: others have no row.
+// the fastest burn. Without events it is -1 or, while a page fires, a value that sorts first. Labels describe a bad
+// event, and name the suspect or else an alert on a cause. A condition that a healthy model may also have explains
+// nothing. Other models have no row.
 func (s scope) burning() (rows, since promql.Expr) {
 	burn := s.of(metrics.Window(metrics.RecordedBurn, "5m"))
 	burns := promql.Max(models, promql.Gt(burn, promql.Num(1)))
@@ -130,9 +132,9 @@ func (s scope) burning() (rows, since promql.Expr) {
 }
 
 // causes returns the alerts on causes that fire for a model or for a GPU that serves it, labelled as suspects: the
-// evidence is their name and the place. A page comes before suspects, which have the value 1, and first of all that of
-// a broken GPU, for which a model may be down; a ticket comes after them. That requests wait follows from causes, and
-// comes after them, too.
+// evidence is their name and the place. A page comes before suspects, which have the value 1, and a ticket after
+// them. The page of a broken GPU comes first of all, because the GPU may be why a model is down. Waiting requests
+// are an effect of causes, so they also come after suspects.
 func (s scope) causes() promql.Expr {
 	place := []string{metrics.LabelPod, metrics.LabelServer, metrics.LabelInstance, metrics.LabelGPUUUID}
 	var symptoms []string
@@ -168,15 +170,15 @@ func (s scope) causes() promql.Expr {
 		promql.Str(metrics.LabelServer), promql.Str(metrics.LabelInstance), promql.Str(metrics.LabelGPUUUID))
 }
 
-// firstSuspect returns where to look first for each model: for what burns most or, if nothing explains that, for
-// another objective that burns.
+// firstSuspect returns where to look first for each model: the suspect of the objective that burns most or, if
+// there is none, of another burning objective.
 func (s scope) firstSuspect(most promql.Expr) promql.Expr {
 	verdict := s.of(metrics.RecordedVerdict)
 	first := promql.OrOn(promql.And(verdict, most, promql.On(by(models, metrics.LabelSLO)...)), verdict, promql.On(models...))
 	return replaced(promql.BottomK(1, models, first), metrics.LabelAction, "$1", metrics.LabelRunbook, "(.*)")
 }
 
-// replaced writes a label from another one, where that matches.
+// replaced writes a label from another one, if that one matches the pattern.
 func replaced(e promql.Expr, label, with, from, pattern string) promql.Expr {
 	return promql.Call("label_replace", e, promql.Str(label), promql.Str(with), promql.Str(from), promql.Str(pattern))
 }
@@ -225,7 +227,7 @@ func burnStats(s scope, w windows) []Panel {
 	}
 }
 
-// later stands for a time that is not within the period of any budget: it is longer than all.
+// later stands for a time beyond the period of every budget.
 const later = 1e9
 
 func changes(s scope) []Panel {
@@ -498,7 +500,7 @@ func leversRow() []Panel {
 	}
 }
 
-// levers returns the parts of runbooks that say what to do, to stand beside the evidence for it. The words are the
+// levers returns the parts of runbooks that list actions, to stand beside the evidence for them. The words are the
 // runbooks' own.
 func levers(title string, alerts ...string) Panel {
 	var b strings.Builder
@@ -536,8 +538,8 @@ func firstLever(alert string) string {
 // markdownLink matches a link, which a cell of a table would write as it stands.
 var markdownLink = regexp.MustCompile(`\[([^\]]*)\]\([^)]*\)`)
 
-// sooner is what a list of levers says of the first one: how soon it acts.
+// sooner matches how soon the first lever of a list acts.
 var sooner = regexp.MustCompile(`^(\* )?(\*\*[^*]+\*\*|At once)(,[^:]*)?: `)
 
-// endOfLever is where the first of several levers ends, or where the reason for it begins.
+// endOfLever matches where the first of several levers ends, or where the reason for it begins.
 var endOfLever = regexp.MustCompile(`[.;:](\s|$)|, (because|to find out) `)

@@ -74,9 +74,9 @@ func dataLinks(b Board, p Panel, style rules.Style) []dashboard.DashboardLink {
 	return links
 }
 
-// narrowed returns the filters of a dashboard as URL parameters. It takes a value from the clicked series only where
-// all series of the panel are sure to have the label: alerts differ in what they are about, and a namespace or a
-// cluster may be absent.
+// narrowed returns the filters of a dashboard as URL parameters. It takes a value from the clicked series only if
+// all series of the panel are sure to have the label: alerts have different labels, and a namespace or a cluster
+// may be absent.
 func narrowed(b Board, p Panel, style rules.Style) string {
 	var url strings.Builder
 	for _, v := range b.Variables {

@@ -11,7 +11,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
-// Colours of the Okabe-Ito palette, which people with any colour vision tell apart.
+// Colours of the Okabe-Ito palette, which people with any colour vision can distinguish.
 const (
 	blue      = "#0072B2"
 	sky       = "#56B4E9"
@@ -48,7 +48,7 @@ var meanings = []struct{ begins, colour string }{
 	{"may be bad", vermilion},
 }
 
-// Colour returns the colour of the query's lines, empty where their names tell them apart.
+// Colour returns the colour of the query's lines, empty where their names distinguish them.
 func (q Query) Colour() string {
 	for _, m := range meanings {
 		if strings.HasPrefix(q.Legend, m.begins) {
@@ -104,18 +104,19 @@ func (p Panel) crowded() bool {
 	})
 }
 
-// single returns a panel of values. Several queries have the colours of the panel's steps, the first that of the highest.
+// single returns a panel of values. Several queries have the colours of the panel's steps, the first query that of
+// the highest step.
 func single(title, unit string, about About, queries ...Query) Panel {
 	return panel(Stat, title, unit, 4, about, queries...)
 }
 
-// listing returns a table. Of several queries, it joins the rows that have the same labels; columns call their values
-// "Value #A" and so on.
+// listing returns a table. With several queries, it joins the rows that have the same labels; columns call their
+// values "Value #A" and so on.
 func listing(title string, width uint32, about About, queries ...Query) Panel {
 	return panel(Table, title, none, width, about, queries...)
 }
 
-// status interprets series of 0 and 1: it tells what is wrong from what is not.
+// status defines which value of a series of 0 and 1 means that something is wrong.
 type status struct {
 	fault  int    // the value that means a fault
 	word   string // names the fault
@@ -129,11 +130,11 @@ func bad(word string) status { return status{1, word, "ok", unsaid} }
 // fires is the status of alerts: without series, none fires.
 var fires = status{1, "firing", "none fires", 0}
 
-// unsaid means that nothing is reported: a timeline without a row could not say why.
+// unsaid means that nothing is reported: without a row, a timeline could not show why.
 const unsaid = -1
 
-// timeline shows when something was wrong: one row for each series that was wrong within the range and, below them, a
-// row for all series, which says that nothing was wrong or that nothing is reported.
+// timeline shows when something was wrong: one row for each series that was wrong within the range and, below them,
+// a row for all series, which shows that nothing was wrong or that nothing is reported.
 func timeline(title string, width uint32, about About, st status, queries ...Query) Panel {
 	worst := promql.Max
 	if st.fault == 0 {
@@ -161,7 +162,7 @@ func heat(title, unit string, width uint32, about About, e promql.Expr) Panel {
 	return panel(Heatmap, title, unit, width, about, Query{e, "{{le}}"})
 }
 
-// bad colours values from warn and crit on.
+// bad colours values at or above warn and crit.
 func (p Panel) bad(warn, crit float64) Panel {
 	p.Steps = []Step{{0, blue}, {warn, orange}, {crit, vermilion}}
 	return p
@@ -176,7 +177,7 @@ func (p Panel) low(crit, warn float64) Panel {
 // ranked keeps the legend in the order of the queries: values of different kinds do not compare, so the kind that matters most is first.
 func (p Panel) ranked() Panel { p.Ranked = true; return p }
 
-// lowest puts the lowest lines first where no step says which values are bad.
+// lowest puts the lowest lines first where no step marks bad values.
 func (p Panel) lowest() Panel { p.LowestFirst = true; return p }
 
 func (p Panel) runbook(alert string) Panel   { p.Runbook = alert; return p }
@@ -200,12 +201,12 @@ func (p Panel) max(v float64) Panel             { p.Max = v; return p }
 func (p Panel) stacked() Panel                  { p.Stacked = true; return p }
 func (p Panel) size(width, height uint32) Panel { p.Width, p.Height = width, height; return p }
 
-// mostLines is how many lines of a panel a person can tell apart.
+// mostLines is the number of lines of a panel that a person can distinguish.
 const mostLines = 20
 
-// drawn returns the expression of query i, of the panel's queries and limits: of many lines, at each moment those with the
-// largest values, or the smallest where low values are bad. Nothing is chosen over the range, so that no line is left out because
-// it is young, or because the range is long. Limits are few.
+// drawn returns the expression of query i, of the panel's queries and limits. If it has many lines, it selects at
+// each moment those with the largest values, or the smallest where low values are bad. The choice does not depend
+// on the range, so that no line is left out because it is young, or because the range is long. Limits are few.
 func (p Panel) drawn(i int) promql.Expr {
 	if i >= len(p.Queries) {
 		return p.Limits[i-len(p.Queries)].Expr
@@ -225,7 +226,7 @@ func (p Panel) describe() string {
 	return p.About.What + p.omits() + "\n\n**Why:** " + p.About.Why + "\n\n**Next:** " + p.About.Next
 }
 
-// states returns the names of values. A timeline's row for all series says why there is no other.
+// states returns the names of values. A timeline's row for all series shows why it has no other row.
 func (p Panel) states() []State {
 	if p.Kind != Timeline {
 		return p.States
@@ -233,7 +234,7 @@ func (p Panel) states() []State {
 	return append(slices.Clip(p.States), State{unsaid, p.Empty, dim})
 }
 
-// omits says which lines a panel leaves out.
+// omits describes the lines that a panel leaves out.
 func (p Panel) omits() string {
 	which := "highest"
 	if p.lowIsBad() {

@@ -31,7 +31,8 @@ func RenderPersesResource(b Board, style rules.Style, labels map[string]string) 
 	})
 }
 
-// Perses' own types would bring the modules of its server. The tests check these against Perses and its operator.
+// Perses' own types would add the modules of its server to this program. The tests check these against Perses and
+// its operator.
 type (
 	persesSpec struct {
 		Display         persesDisplay         `json:"display"`

@@ -23,7 +23,7 @@ const (
 	wholeRange   = 7907 * time.Millisecond
 )
 
-// standsFor returns what stands for the value of a severity, which each installation may name.
+// standsFor returns the stand-in for the value of a severity, which each installation may name.
 func standsFor(s slo.Severity) string { return "the severity " + s.String() }
 
 // named writes the values of severities, as patterns.
@@ -89,7 +89,7 @@ func over(a, b promql.Expr) promql.Expr {
 	return promql.Div(a, promql.Gt(b, promql.Num(0)))
 }
 
-// shareOf returns a / b, capped at 1: only a and b being counted at different times can make it more.
+// shareOf returns a / b, capped at 1, because a and b may be counted at different times.
 func shareOf(a, b promql.Expr) promql.Expr {
 	return promql.Call("clamp_max", over(a, b), promql.Num(1))
 }
@@ -99,19 +99,20 @@ func (s scope) inPeriod(e promql.Expr) promql.Expr {
 	return promql.Le(e, promql.Max(metrics.ModelSLOLabels, s.of(metrics.RecordedPeriod)), promql.On(metrics.ModelSLOLabels...).ManyToOne())
 }
 
-// subquery returns an expression at each minute of a range that is as long as the reader's and ends at each point: marks last for five.
+// subquery returns an expression at each minute of a range that is as long as the reader's and ends at each point.
+// Marks last for five minutes.
 func subquery(e promql.Expr) *parser.SubqueryExpr {
 	return &parser.SubqueryExpr{Expr: &parser.ParenExpr{Expr: e}, Range: wholeRange, Step: minute}
 }
 
-// seen returns when ("min" first, "max" last) series were there within the range, in milliseconds.
+// seen returns when series first ("min") or last ("max") existed within the range, in milliseconds.
 func seen(which string, labels []string, e promql.Expr) promql.Expr {
 	fold := map[string]func([]string, promql.Expr) promql.Expr{"min": promql.Min, "max": promql.Max}[which]
 	return promql.Mul(promql.Num(1000), fold(labels, promql.Call(which+"_over_time", subquery(promql.Call("timestamp", e)))))
 }
 
-// sinceDay returns when what is there now began, within a day: the last moment before which it was not there for a minute, however long the
-// reader's range is. What was there all day began at least then.
+// sinceDay returns when a present series began, within a day: the last moment before which it was absent for a
+// minute, however long the reader's range is. A series that existed all day began at or before the start of that day.
 func sinceDay(labels []string, e, before promql.Expr) promql.Expr {
 	at := func(which string, e promql.Expr) promql.Expr {
 		return promql.Call(which+"_over_time", &parser.SubqueryExpr{
@@ -122,7 +123,8 @@ func sinceDay(labels []string, e, before promql.Expr) promql.Expr {
 	return promql.Mul(promql.Num(1000), promql.OrOn(at("max", promql.Unless(e, before)), at("min", e), promql.On(labels...)))
 }
 
-// between selects what a series was at worst between two points of a graph, so that nothing falls between them when the range is long.
+// between returns the worst value of a series between two points of a graph, so that nothing is lost when the range
+// is long.
 func between(e promql.Expr) promql.Expr { return promql.Over("max_over_time", e, rateInterval) }
 
 // begins keeps the first point of a mark, which lasts for five minutes.
@@ -146,8 +148,8 @@ func (s scope) gpuRate(f *metrics.Family, more ...string) promql.Expr {
 	return s.rate(by(gpus, more...), f)
 }
 
-// lastHour returns by how much a counter grew within an hour, and the whole of one that began within it: four samples for a
-// point where increase reads all of the hour's.
+// lastHour returns by how much a counter grew within an hour, or its whole value if it began within it. It reads
+// four samples for a point, while increase reads all of the hour's.
 func (s scope) lastHour(labels []string, f *metrics.Family, more ...*promql.Matcher) promql.Expr {
 	now := promql.Sum(labels, s.of(f, more...))
 	before := promql.Sum(labels, promql.Offset(s.of(f, more...), hour))

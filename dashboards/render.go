@@ -135,7 +135,8 @@ func (w writer) expr(e promql.Expr) string {
 	return named(forGrafana(w.style.Histograms(promql.Rename(e, w.names(e)))), w.style.Severities)
 }
 
-// names returns the new names of labels for an expression. The severity of alerts has one, that of ECC errors and XIDs does not.
+// names returns the new names of labels for an expression. The severity of alerts has a new name, that of ECC
+// errors and XIDs does not.
 func (w writer) names(e promql.Expr) map[string]string {
 	names := maps.Clone(w.style.Labels)
 	if !slices.ContainsFunc(parser.ExtractSelectors(e), func(s []*promql.Matcher) bool {
@@ -146,7 +147,7 @@ func (w writer) names(e promql.Expr) map[string]string {
 	return names
 }
 
-// legend returns the legend of a query, whose lines have the panel's title where it names none.
+// legend returns the legend of a query; its lines have the panel's title if it has none.
 func (w writer) legend(p Panel, q Query) string { return w.renamed(q.Expr, cmp.Or(q.Legend, p.Title)) }
 
 // renamed renames the labels in a text about an expression.

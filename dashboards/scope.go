@@ -47,7 +47,8 @@ func (s scope) where(f *metrics.Family, more ...*promql.Matcher) []*promql.Match
 	return append(s.until(f, ""), more...)
 }
 
-// until returns the matchers of the filters before the named one: a filter offers only what those leave.
+// until returns the matchers of the filters before the named one: a filter offers only values that the earlier ones
+// leave.
 func (s scope) until(f *metrics.Family, name string) []*promql.Matcher {
 	var m []*promql.Matcher
 	for _, v := range s {
@@ -83,8 +84,9 @@ func (s scope) rate(by []string, f *metrics.Family, more ...*promql.Matcher) pro
 	return promql.Sum(by, promql.Rate(s.of(f, more...), rateInterval))
 }
 
-// quantile returns a quantile of a histogram. It never averages quantiles: it sums the buckets of each engine first. The
-// bounds of two engines differ, so that a sum over both means nothing: the worse one is told.
+// quantile returns a quantile of a histogram. It never averages quantiles: it sums the buckets of each engine
+// first. The bounds of two engines differ, so a sum over both would mean nothing: the worse engine's quantile
+// counts.
 func (s scope) quantile(q float64, by []string, h *metrics.Family) promql.Expr {
 	return worstOf(q, by, promql.Rate(promql.BucketsOf(h, s.where(h)...), rateInterval))
 }
@@ -94,7 +96,8 @@ func worstOf(q float64, by []string, buckets promql.Expr) promql.Expr {
 		by), buckets)))
 }
 
-// distribution returns what is recorded of a histogram's buckets per model, or what replicas report, of the engine that observed most.
+// distribution returns a histogram's recorded buckets per model, or the buckets that replicas report, of the engine
+// with the most observations.
 func (s scope) distribution(recorded, h *metrics.Family) promql.Expr {
 	ofMost := func(buckets, count promql.Expr) promql.Expr {
 		most := promql.TopK(1, nil, promql.Sum([]string{metrics.LabelRuntime}, count))
@@ -129,9 +132,9 @@ func (s scope) mean(by []string, h *metrics.Family) promql.Expr {
 	return over(s.spent(by, h), s.count(by, h))
 }
 
-// perModel returns what is recorded per model, or, once a node or a runtime is chosen, which recorded series do not have,
-// what replicas report. Only one of the two is read. "All" matches the empty value of a label that no series has, and what
-// a person chooses does not.
+// perModel returns the recorded series per model. Once a node or a runtime is chosen, which recorded series do not
+// have, it returns the series that replicas report. Only one of the two is read. "All" matches the empty value of a
+// label that no series has; a chosen value does not.
 func (s scope) perModel(recorded, exported promql.Expr) promql.Expr {
 	var chosen strings.Builder
 	for _, v := range s {

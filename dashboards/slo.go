@@ -12,7 +12,7 @@ import (
 // spends lists the incidents of the drill that spend enough budget to be seen beside a month of it.
 var spends = []string{"traffic-burst", "bad-release", "thermal-throttle"}
 
-// objectives returns the dashboard of a month: who keeps their promises. It reads recorded series only.
+// objectives returns the dashboard of a month: which models meet their objectives. It reads recorded series only.
 func objectives(w windows) Board {
 	s := scope{byCluster, byNamespace, byModel, bySLO}
 	return Board{
@@ -31,8 +31,8 @@ func objectives(w windows) Board {
 // objectiveLegend names an objective of a model, and whether it is counted at the gateway.
 const objectiveLegend = "{{slo}} " + modelLegend + " {{role}}"
 
-// recorded returns the least part of a period that is recorded, unless that is the whole: of that part, more may be bad than the objective
-// allows, beside a budget of the whole.
+// recorded returns the smallest recorded part of a period, unless the whole period is recorded. More of that part
+// may be bad than the objective allows, because the budget is for the whole period.
 func (s scope) recorded() promql.Expr {
 	period := promql.Max(metrics.ModelSLOLabels, s.of(metrics.RecordedPeriod))
 	part := promql.Div(s.of(metrics.RecordedHistory), period, promql.On(metrics.ModelSLOLabels...).ManyToOne())

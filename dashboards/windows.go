@@ -11,7 +11,7 @@ import (
 
 // windows selects the burn-rate windows that panels show from those that an installation's rules record.
 type windows struct {
-	// fast is the first to page, patient the longest that pages, slow the longest of all.
+	// fast is the pair that pages first, patient the longest pair that pages, and slow the longest of all pairs.
 	fast, patient, slow slo.WindowPair
 }
 

@@ -28,7 +28,7 @@ const (
 type world struct {
 	// host leaves out the labels that only Kubernetes and a fleet have.
 	host bool
-	// emits are the families that it has.
+	// emits holds the families that the world has.
 	emits map[*metrics.Family]bool
 }
 

@@ -62,7 +62,7 @@ func (c Comparison) count(gpu string, o Outcome) (n int) {
 	return n
 }
 
-// fresh is how old a document may be so that what moves can be compared.
+// fresh is the maximum age of a document whose changing values can be compared.
 const fresh = time.Minute
 
 // UntilReadAgain returns how long the exporter takes to read all changing values of a GPU again.
@@ -112,7 +112,7 @@ type subjectOf struct {
 
 func (c *comparing) add(v Compared) { c.Values = append(c.Values, v) }
 
-// node compares what is said once.
+// node compares the values that the document has only once.
 func (c *comparing) node(log smiLog) {
 	s := subjectOf{values: log.node, used: map[string]bool{}}
 	s.values["attached_gpus"] = cmp.Or(s.values["attached_gpus"], strconv.Itoa(len(log.gpus)))
@@ -187,7 +187,7 @@ func (c *comparing) rest(s subjectOf) {
 	}
 }
 
-// element returns the first of some elements that the document has, or rather the first that says something; no path without any.
+// element returns the first of some elements that has a value, or else the first that exists; no path if none exists.
 func (s subjectOf) element(paths []string) (path, text string) {
 	for _, p := range paths {
 		if t, ok := s.values[p]; ok {

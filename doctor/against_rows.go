@@ -6,7 +6,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// smiRow says which series has the same value as an element of nvidia-smi.
+// smiRow maps an element of nvidia-smi to the series with the same value.
 type smiRow struct {
 	paths  []string // under <gpu>, newest release first: the first that says something counts
 	minus  string   // path of a value that is subtracted, for distances to a limit
@@ -70,7 +70,7 @@ func architecture(text string) string {
 
 func snake(text string) string { return strings.ReplaceAll(strings.ToLower(text), " ", "_") }
 
-// smiRows lists what nvidia-smi -q -x and the exporter both say of a GPU.
+// smiRows lists the values that nvidia-smi -q -x and the exporter both have for a GPU.
 var smiRows = joinRows(
 	[]smiRow{
 		smiInfo("product_name", metrics.GPUInfo, metrics.LabelGPUName, nil),
@@ -160,7 +160,8 @@ var smiRows = joinRows(
 	featureRows(),
 )
 
-// featureRows returns what llm_gpu_feature_supported says: nvidia-smi shows a value of what a GPU supports, and none of other things.
+// featureRows returns the rows of llm_gpu_feature_supported: nvidia-smi shows a value only for features that a GPU
+// supports.
 func featureRows() (rows []smiRow) {
 	for feature, elements := range map[string][]string{
 		"bar1": {"bar1_memory_usage/total"}, "c2c_mode": {"c2c_mode"}, "clock": {

@@ -24,15 +24,15 @@ const (
 	bundlePage = "metrics-%d.prom"
 )
 
-// secrets of a document and a page that identify a machine, its owner or what runs on it. Each is replaced by itself with the
-// same stand-in in all files, so that a bundle compares as its node did.
+// secrets of a document and a metrics page that identify a machine, its owner or what runs on it. Each secret has
+// the same stand-in in all files, so that a bundle compares as its node did.
 var (
 	smiIdentity = regexp.MustCompile(`<(serial|uuid|pdi|board_id|chassis_serial_number|gpu_fabric_guid|clusterUuid)>([^<]*)</`)
 	smiProcess  = regexp.MustCompile(`<process_name>[^<]*</process_name>`)
 	smiPID      = regexp.MustCompile(`<pid>[^<]*</pid>`)
 )
 
-// identities replaces what identifies a machine.
+// identities maps values that identify a machine to their stand-ins.
 type identities map[string]string
 
 // hide returns the stand-in of a value: a UUID stays a UUID.

@@ -1,5 +1,5 @@
 // Package doctor finds out why a series or a value is missing: it looks at one reading of an exporter and at what
-// Prometheus reports about itself, and names what is wrong with its remedy.
+// Prometheus reports about itself, and names each fault with its remedy.
 //
 //	finding     what is wrong, and how much it matters         doctor.go
 //	page        one reading of an exporter                     page.go
@@ -38,7 +38,7 @@ type Finding struct {
 	Subject string `json:"subject"`
 	// Problem describes what is wrong, and why.
 	Problem string `json:"problem"`
-	// Alerts lists the alerts that cannot fire because of it.
+	// Alerts lists the alerts that cannot fire because of the problem.
 	Alerts []string `json:"alerts,omitempty"`
 	// Remedy describes what to do, as a command, a flag or a setting.
 	Remedy string `json:"remedy"`
@@ -73,7 +73,7 @@ type Picture struct {
 	Exporter *Reading
 	// Prometheus is nil if the command line names none.
 	Prometheus *Prometheus
-	// Rules are those that Prometheus should evaluate.
+	// Rules holds the rules that Prometheus should evaluate.
 	Rules Rules
 	// Version is the release of this program.
 	Version string
@@ -117,8 +117,8 @@ func (r *Report) fine(line string) { r.Fine = append(r.Fine, line) }
 // longest bounds what is shown of a text that others wrote.
 const longest = 600
 
-// printable returns a text on one line without control characters: pages and other servers wrote parts of it, and a
-// terminal would obey them.
+// printable returns a text on one line without control characters: metrics pages and other servers wrote parts of
+// it, and a terminal would obey them.
 func printable(s string) string {
 	var b strings.Builder
 	for _, r := range strings.ToValidUTF8(strings.Join(strings.Fields(s), " "), "?") {

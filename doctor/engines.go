@@ -20,7 +20,7 @@ func subject(labels map[string]string) string {
 	return s
 }
 
-// checkEngines looks at the pages of the engines, and at what is not on them.
+// checkEngines looks at the metrics pages of the engines, and at what is missing on them.
 func checkEngines(p Picture, r *Report) {
 	e := p.Exporter
 	for _, place := range e.engines.Engines {
@@ -85,7 +85,7 @@ func checkEngines(p Picture, r *Report) {
 	checkEnds(p, r)
 }
 
-// checkEnds says what gateways do not tell of how requests ended.
+// checkEnds finds gateways that do not report how requests ended.
 func checkEnds(p Picture, r *Report) {
 	e, said := p.Exporter, map[string]bool{}
 	for _, gateway := range e.of(metrics.EngineInfo, metrics.LabelRole, metrics.GatewayRole) {
@@ -137,7 +137,7 @@ func checkWorkers(p Picture, r *Report) {
 	}
 }
 
-// pages returns the labels of each page that an engine wrote, once, however many models are behind it.
+// pages returns the labels of each metrics page that an engine wrote, once, however many models are behind it.
 func (r *Reading) pages() []map[string]string {
 	var all []map[string]string
 	for _, s := range r.of(metrics.EngineInfo, metrics.LabelRole, "") {
@@ -148,10 +148,11 @@ func (r *Reading) pages() []map[string]string {
 	return all
 }
 
-// flag marks the reason of a metric that the engine shows when it is told to: "needs --enable-metrics".
+// flag marks the reason of a metric that the engine shows only with a flag: "needs --enable-metrics".
 const flag = "needs "
 
-// checkSources looks at what an engine does not report: what a flag brings back is missing, the rest it cannot tell.
+// checkSources looks at what an engine does not report: a metric that a flag would add is missing, any other the
+// engine cannot report.
 func checkSources(p Picture, engine map[string]string, r *Report) {
 	e := p.Exporter
 	where := []string{metrics.LabelServer, engine[metrics.LabelServer], metrics.LabelPod, engine[metrics.LabelPod]}
@@ -213,7 +214,7 @@ func checkSources(p Picture, engine map[string]string, r *Report) {
 	r.fine(line.String())
 }
 
-// objectiveRemedies says what to do about a reason of llm_slo_counted.
+// objectiveRemedies maps a reason of llm_slo_counted to its remedy.
 var objectiveRemedies = map[slo.Reason]string{
 	slo.SignalMissing: "choose another signal for this runtime, restrict select: to another, or let a probe measure it",
 	slo.BelowGrid:     "raise its threshold to a bucket that the engine has; exporter --config.check names the nearest",
@@ -222,7 +223,7 @@ var objectiveRemedies = map[slo.Reason]string{
 	slo.FailuresHidden: "measure availability at the gateway or with a probe, because the engine only reports successes",
 }
 
-// checkObjectives looks at whether each declared objective counts events. The built-in ones promise nothing to anybody.
+// checkObjectives looks at whether each declared objective counts events. Nobody relies on the built-in ones.
 func checkObjectives(p Picture, r *Report) {
 	e := p.Exporter
 	alerts := p.Rules.silenced(func(f *metrics.Family) bool { return f == metrics.SLOEvents || f == metrics.SLOBadEvents })

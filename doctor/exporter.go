@@ -12,7 +12,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// Pages that findings refer to.
+// Documents that findings refer to.
 const (
 	operations = "docs/operations.md"
 	scraping   = operations + "#scraping"
@@ -91,7 +91,7 @@ func checkGPUs(p Picture, r *Report) {
 	}
 }
 
-// checkGPUSources looks at the driver's library and at the page of another exporter, of which one is enough.
+// checkGPUSources looks at the driver's library and at the metrics page of another exporter, of which one is enough.
 func checkGPUSources(p Picture, r *Report) {
 	nvml, source := p.Exporter.of(metrics.GPUNVMLUp), p.Exporter.of(metrics.GPUSourceUp)
 	without := withoutGPUs(p)
@@ -124,8 +124,8 @@ func checkGPUSources(p Picture, r *Report) {
 	}
 }
 
-// withoutGPUs lists the alerts that cannot fire for want of GPUs. Without its source no metric of the GPUs can appear; some
-// appear only when something happens.
+// withoutGPUs lists the alerts that cannot fire because no GPUs are read. Without its source no metric of the GPUs
+// can appear; even with it, some appear only after an event.
 func withoutGPUs(p Picture) []string {
 	without := p.Rules.silenced(func(f *metrics.Family) bool {
 		if f.Owner == metrics.Judgement { // conditions are there only while they hold
@@ -136,7 +136,7 @@ func withoutGPUs(p Picture) []string {
 	return slices.DeleteFunc(without, func(alert string) bool { return alert == metrics.AnswerUnread }) // which tells of this
 }
 
-// nvmlRemedy says what to do about a driver's library that cannot be used; empty if nobody knows.
+// nvmlRemedy returns the remedy for a driver's library that cannot be used; empty if none is known.
 func nvmlRemedy(reason string) string {
 	switch reason {
 	case "library_not_found":
@@ -176,7 +176,7 @@ func checkEachGPU(e *Reading, r *Report) {
 	}
 }
 
-// checkHealth looks at the verdicts: nothing is unmeasured there, and a GPU that is to leave service is worth a line.
+// checkHealth looks at the verdicts: nothing is unmeasured there, but a GPU that should leave service gets a line.
 func checkHealth(p Picture, r *Report) {
 	e := p.Exporter
 	for _, s := range e.of(metrics.GPUHealth) {
@@ -196,7 +196,7 @@ func checkHealth(p Picture, r *Report) {
 	}
 }
 
-// checkOwnership looks at what tells which engine runs on which GPU.
+// checkOwnership looks at the sources that show which engine runs on which GPU.
 func checkOwnership(p Picture, r *Report) {
 	e := p.Exporter
 	const docs = operations + "#which-engine-runs-on-which-gpu"

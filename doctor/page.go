@@ -20,7 +20,7 @@ import (
 
 // Reading is one exporter's metrics at one time.
 type Reading struct {
-	// Exporter is its address, for people.
+	// Exporter is the exporter's address, for people.
 	Exporter string
 	page     map[string]*dto.MetricFamily
 	engines  struct {
@@ -34,7 +34,7 @@ type place struct {
 	Server, Namespace, Pod, State, Todo string
 }
 
-// series is a series of a page.
+// series is a series of a metrics page.
 type series struct {
 	labels map[string]string
 	value  float64
@@ -46,7 +46,7 @@ const (
 	patience  = 30 * time.Second
 )
 
-// buildInfo is on the page of each exporter, and on no other.
+// buildInfo is on the metrics page of each exporter, and on no other metrics page.
 const buildInfo = "llm_exporter_build_info"
 
 // Read reads an exporter. Without a path in its address, its metrics are at /metrics.
@@ -100,7 +100,7 @@ func get(ctx context.Context, client *http.Client, address, accept string) (io.R
 	return body, nil
 }
 
-// errCredentials says that a server wants to know who asks.
+// errCredentials reports that a server requires credentials.
 var errCredentials = errors.New("it requires credentials")
 
 // bounded is a body that ends its request when it is closed.

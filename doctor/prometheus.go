@@ -15,7 +15,7 @@ import (
 
 // Prometheus is the state of a Prometheus and of the exporters that it scrapes.
 type Prometheus struct {
-	// Address is for people.
+	// Address is shown to people.
 	Address       string
 	now           time.Time
 	groups        []ruleGroup
@@ -30,7 +30,7 @@ type Prometheus struct {
 
 type labelSet = map[string]string
 
-// asked lists the families whose labels tell how exporters are scraped.
+// asked lists the families whose labels show how exporters are scraped.
 var asked = []string{buildInfo, metrics.EngineUp.Name, metrics.EngineInfo.Name, metrics.GPUInfo.Name}
 
 type ruleGroup struct {
@@ -137,7 +137,7 @@ func askAPI(ctx context.Context, client *http.Client, at *url.URL, path string, 
 	return json.NewDecoder(body).Decode(&struct{ Data any }{into})
 }
 
-// exporters returns the scrape targets that are exporters: by their job, or because their page is one.
+// exporters returns the scrape targets that are exporters, by their job or by their metrics page.
 func (p Picture) exporters() []target {
 	return slices.DeleteFunc(slices.Clone(p.Prometheus.targets), func(t target) bool {
 		return !p.watches(t.Labels["job"]) && !p.Prometheus.isExporter(t)

@@ -138,7 +138,7 @@ func (d demo) screen(ctx context.Context, in incident.Incident, node *live.Node,
 	}}
 }
 
-// history plays what came before in virtual time, and tells how far it is.
+// history plays the time before the incident in virtual time, and prints its progress.
 func (d demo) history(ctx context.Context, node *live.Node) error {
 	fmt.Fprint(d.out, "playing it in virtual time first ")
 	started, quarter := time.Now(), 0.25
@@ -216,7 +216,7 @@ func (d demo) introduce(n *live.Node) {
 `, d.listen, d.prometheus)
 }
 
-// foresee plays an incident in virtual time, to tell what to wait for, until ctx is done.
+// foresee plays an incident in virtual time until ctx is done, to find out which notifications to wait for.
 func (d demo) foresee(ctx context.Context, in incident.Incident) score.Score {
 	if in.Faults == nil {
 		return score.Score{}
@@ -232,7 +232,7 @@ func (d demo) foresee(ctx context.Context, in incident.Incident) score.Score {
 	return score.Of(p)
 }
 
-// explain says what will happen, and what may be typed.
+// explain prints what will happen, and what may be typed.
 func (d demo) explain(in incident.Incident) {
 	if in.Faults == nil {
 		fmt.Fprint(d.out, "Nothing will happen. Type the name of an incident and Enter, or list; Ctrl-C ends.\n\n")
@@ -242,7 +242,7 @@ func (d demo) explain(in incident.Incident) {
 		"another incident, or list; Ctrl-C ends.\n\n", d.onset)
 }
 
-// expect says what to wait for.
+// expect prints which notifications to wait for.
 func (d demo) expect(in incident.Incident, s score.Score) {
 	if in.Faults == nil || s.Incident == "" {
 		return

@@ -17,8 +17,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/drill/score"
 )
 
-// playDraws plays the worlds of a range of seeds, given as FROM-TO, as many at once as there are processors, and writes the score. Of a
-// single one it also shows what was said.
+// playDraws plays the worlds of a range of seeds, given as FROM-TO, one per processor at a time, and writes the
+// score. For a single world, it also prints what playDraw shows.
 func playDraws(ctx context.Context, seeds string, out, progress io.Writer) error {
 	var from, to uint64
 	if n, _ := fmt.Sscanf(seeds, "%d-%d", &from, &to); n != 2 || to < from {
@@ -65,7 +65,7 @@ func playDraw(ctx context.Context, seed uint64, shown io.Writer) (score.Drawn, e
 	return s, err
 }
 
-// writeDraws writes the score by class and in all.
+// writeDraws writes the score by class and in total.
 func writeDraws(out io.Writer, all []score.Drawn) {
 	classes := map[string][]score.Drawn{}
 	var incidents []score.Drawn

@@ -20,10 +20,10 @@ import (
 // stories names the public incidents that docs/incidents.md tells.
 var stories = []string{"kernel-hang", "admission-stall", "ecc-storm-blocks-reads"}
 
-// writeReport plays all incidents and writes pages.md and pages.csv, what receivers read then;
-// drill-scores.csv, the scores over all seeds; public-incidents.csv; triage-scores.csv, what a triage says beside the page;
-// drill-scores.md, which sums them up and keeps the first score; and the pictures of the stories. Problems appear in the scores, and
-// make it fail.
+// writeReport plays all incidents and writes their results: pages.md and pages.csv (the texts that receivers read),
+// drill-scores.csv (the scores over all seeds), public-incidents.csv, triage-scores.csv (the answers of triage
+// beside the page), drill-scores.md (a summary and the first score), and the pictures of the stories. If an
+// incident has a problem, its score shows it and writeReport fails.
 func writeReport(ctx context.Context, dir string, seeds uint64, progress io.Writer) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil { // before minutes of plays
 		return err

@@ -65,8 +65,7 @@ func record(ctx context.Context, incidents []incident.Incident, first, seeds uin
 	})
 }
 
-// each plays incidents with the given number of seeds, as many at once as there are processors, and returns what is
-// kept of them.
+// each plays incidents with the given number of seeds, one per processor at a time, and returns what is kept of them.
 func each[T any](ctx context.Context, incidents []incident.Incident, first, seeds uint64, progress io.Writer,
 	keep func(incident.Incident, uint64) (T, error),
 ) ([]T, error) {

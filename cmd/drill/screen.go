@@ -19,7 +19,7 @@ import (
 // between is the time between two status lines.
 const between = 5 * time.Second
 
-// screen prints what Prometheus knows and what Alertmanager sends.
+// screen prints the state in Prometheus and the notifications of Alertmanager.
 type screen struct {
 	out    io.Writer
 	node   *live.Node
@@ -174,7 +174,7 @@ func mean(f *metrics.Family) string {
 	return "1000 * sum by (pod, runtime) (rate(" + f.Name + "_sum[1m])) / sum by (pod, runtime) (rate(" + f.Name + "_count[1m]))"
 }
 
-// table prints the state of each engine; "-" is what it does not report.
+// table prints the state of each engine, with "-" for values that the engine does not report.
 func (s *screen) table(ctx context.Context, now time.Time) error {
 	engines, err := s.server.Query(ctx, "max by (pod, runtime) ("+metrics.EngineUp.Name+")")
 	if err != nil {

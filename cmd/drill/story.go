@@ -22,7 +22,7 @@ type story struct {
 	out      io.Writer
 	incident incident.Incident
 	onset    time.Time
-	// lever and heal change the running world, ask asks the Prometheus that watches it.
+	// lever and heal change the running world. ask queries the Prometheus that watches this world.
 	lever, heal func()
 	ask         func(query string, at time.Time) (promql.Vector, error)
 
@@ -33,7 +33,7 @@ type story struct {
 	sent    int                // messages
 }
 
-// leads finds the runbook of a message, and the labels that its page fills in.
+// leads finds the link to the runbook in a message, with the labels that it fills in.
 var leads = regexp.MustCompile(`(?m)^Runbook: .*?(\S+/runbooks/(\w+)\S*)$`)
 
 // note adds a line to the record.
@@ -42,7 +42,7 @@ func (s *story) note(at time.Time, what, says string) {
 		Round(time.Second), says))
 }
 
-// told follows what people are told. When the page is over, it asks what the runbooks ask then, and writes the record.
+// told follows the notifications. When the page is over, it asks what the runbooks ask then, and writes the record.
 func (s *story) told(n play.Notification) error {
 	s.sent++
 	if n.Receiver != "llm-critical" {
@@ -84,7 +84,7 @@ func (s *story) pull(now time.Time) {
 		"minutes or, after a long one, half an hour.\n", lever.Page, strings.Join(lever.Parts, ", "), lever.Says)
 }
 
-// recover undoes what is wrong.
+// recover removes the faults.
 func (s *story) recover(now time.Time) {
 	if s.incident.Faults == nil {
 		fmt.Fprintln(s.out, "Nothing is wrong here: list names what may happen.")
@@ -96,7 +96,7 @@ func (s *story) recover(now time.Time) {
 		"windows have forgotten the incident: in minutes or, after a long one, half an hour.")
 }
 
-// loading is how long an engine loads that starts anew to be well again.
+// loading is how long a restarted engine loads its model.
 const loading = 30 * time.Second
 
 // undo heals a world.

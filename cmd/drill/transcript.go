@@ -10,7 +10,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/drill/transcript"
 )
 
-// writeTranscripts writes a file for the incident of a name, or for each that has a lever.
+// writeTranscripts writes a file for the named incident, or for each incident that has a lever.
 func writeTranscripts(ctx context.Context, dir, name string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err

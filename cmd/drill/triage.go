@@ -11,7 +11,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
-// ways are those who tell where to look first.
+// ways lists the sources of advice on where to look first.
 var ways = []struct {
 	name string
 	told func(score.Triage) (branch rules.Branch, doubts bool)
@@ -45,7 +45,8 @@ func triageSummary(all []score.Triage) string {
 	return b.String()
 }
 
-// triageRows shows what each way told in each incident. An exclamation mark stands before a branch that is not the right one.
+// triageRows shows the answer of each way in each incident. An exclamation mark stands before a branch that is not
+// the right one.
 func triageRows(all []score.Triage, seeds uint64) [][]string {
 	rows := [][]string{{"incident", "right"}}
 	for _, w := range ways {

@@ -25,7 +25,8 @@ type PrometheusConfig struct {
 	HTTP config.HTTPClientConfig `yaml:"http_config"`
 }
 
-// Limits of what readers of runbooks may cost a Prometheus. They choose among the queries of the runbooks.
+// Limits on the load that readers of runbooks may put on a Prometheus. Readers choose among the queries of the
+// runbooks.
 const (
 	answerWithin = 5 * time.Second
 	answerBytes  = 1 << 20

@@ -21,8 +21,9 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
-// capacityCommand reports how much more the engines of a node can do before an objective breaks. Exit status: 0 if all of
-// it is known, 1 if a model gets more requests than it can serve, 3 if the capacity of an engine is unknown.
+// capacityCommand reports how much more the engines of a node can do before an objective breaks. Exit status: 0 if
+// all capacities are known, 1 if a model gets more requests than it can serve, 3 if the capacity of an engine is
+// unknown.
 func capacityCommand(ctx context.Context, args []string, out, _ io.Writer) (status int, err error) {
 	var o triageOptions
 	asked := false
@@ -71,7 +72,7 @@ type nodeCapacity struct {
 	could      map[string]float64 // requests per second, by lever
 }
 
-// objectiveCapacity is their capacity before an objective breaks.
+// objectiveCapacity is the capacity of these engines before an objective breaks.
 type objectiveCapacity struct {
 	requests map[string]float64 // per second, by kind
 	tokens   float64            // per second

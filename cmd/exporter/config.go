@@ -33,7 +33,7 @@ type Config struct {
 	Maintenance []slo.Maintenance `yaml:"maintenance"`
 	// Retention is how long Prometheus keeps samples, for the check of the objectives.
 	Retention slo.Duration `yaml:"retention"`
-	// Histograms controls how much of each histogram is exported, by metric. Default: all of it.
+	// Histograms controls how much of each histogram is exported, by metric. Default: the whole histogram.
 	Histograms map[string]slo.Shape `yaml:"histograms"`
 	// GPUHourPrice has the price of a GPU hour by the product's name, or * for all others. Without the section, no cost is
 	// computed.
@@ -215,7 +215,7 @@ func (b byFlag) name(err error) error {
 	return b.file.At(err)
 }
 
-// checkPrices refuses prices that are none.
+// checkPrices refuses invalid prices.
 func checkPrices(prices map[string]float64) error {
 	for _, name := range slices.Sorted(maps.Keys(prices)) {
 		if p := prices[name]; !(p >= 0) || math.IsInf(p, 0) {

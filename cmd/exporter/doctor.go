@@ -155,7 +155,7 @@ func (o doctorOptions) client(flag, address, file string) (*http.Client, *url.UR
 	return client, at, nil
 }
 
-// readExporter reads an exporter or, with the option here, this node. It returns a finding for each thing that it could
+// readExporter reads an exporter or, with --here, this node. It returns a finding for each thing that it could
 // not read.
 func (o doctorOptions) readExporter(ctx context.Context, progress io.Writer) (*doctor.Reading, []doctor.Finding, error) {
 	if !o.here {

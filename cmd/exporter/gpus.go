@@ -70,7 +70,7 @@ type gpuSource interface {
 	GPUs() []gpu.Identity
 }
 
-// either reads NVML, or another exporter's metrics page while only that page can be used. Each GPU comes from one source.
+// either reads NVML, or another exporter's metrics page while NVML cannot be used. Each GPU comes from one source.
 type either struct {
 	nvml *gpu.Collector
 	page *page.Collector

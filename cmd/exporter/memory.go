@@ -38,8 +38,8 @@ func unmapBinary() error {
 	return nil
 }
 
-// unmap drops the memory pages of a mapping. Huge pages would bring back 2 MiB for each needed page. A kernel without
-// them refuses that advice.
+// unmap drops the memory pages of a mapping. Huge pages would bring back 2 MiB for each needed page. A kernel
+// without huge pages refuses that advice.
 func unmap(start, size uintptr) error {
 	_, _, _ = syscall.Syscall(syscall.SYS_MADVISE, start, size, syscall.MADV_NOHUGEPAGE)
 	if _, _, failed := syscall.Syscall(syscall.SYS_MADVISE, start, size, syscall.MADV_DONTNEED); failed != 0 {

@@ -124,9 +124,9 @@ func (s *server) handler() http.Handler {
 	return ownOrigin(s.listen, s.routes())
 }
 
-// ownOrigin refuses requests that another site made a browser send: those that change something and come from another
-// origin and, if the server listens only on loopback, those to another name, because that site may have pointed its name
-// here.
+// ownOrigin refuses requests that another site made a browser send, if they change something and come from another
+// origin. If the server listens only on loopback, it also refuses requests to another host name, because a site may
+// have pointed its name here.
 func ownOrigin(listen *web.FlagConfig, h http.Handler) http.Handler {
 	h = http.NewCrossOriginProtection().Handler(h)
 	if listen == nil || listen.WebListenAddresses == nil || !slices.ContainsFunc(*listen.WebListenAddresses, loopback) ||

@@ -20,8 +20,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/triage"
 )
 
-// statuses holds the exit status of a triage by the worst health of a model. A triage that fails has the status of an
-// unknown health.
+// statuses holds the exit status of a triage by the worst health of a model. A triage that cannot be made has the
+// status of an unknown health.
 var statuses = map[triage.Health]int{triage.Healthy: 0, triage.Degraded: 1, triage.Failing: 2, triage.Unknown: 3}
 
 // triageOptions holds the flags of exporter triage.

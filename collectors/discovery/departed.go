@@ -18,13 +18,14 @@ const (
 	loadsFor = 20 * time.Minute
 )
 
-// podStore keeps the pods in step with the API server, and keeps those that go. It has no pods that went while the exporter did not watch.
+// podStore keeps the pods in sync with the API server, and remembers the deleted ones. It has no pods that were
+// deleted while the exporter did not watch.
 type podStore struct {
 	*kube.Store[pod]
 	departed *departed
 }
 
-// Update records when a pod begins to go.
+// Update records when a pod begins to terminate.
 func (s podStore) Update(object any) error {
 	if p, before := s.both(object); p != nil && before != nil {
 		s.departed.note(before, p)
@@ -32,7 +33,7 @@ func (s podStore) Update(object any) error {
 	return s.Store.Update(object)
 }
 
-// Delete records a pod that goes at once.
+// Delete records a pod that is deleted at once.
 func (s podStore) Delete(object any) error {
 	if p, before := s.both(object); p != nil && before != nil {
 		s.departed.note(before, p)
@@ -54,7 +55,7 @@ func (s podStore) both(object any) (now, before *pod) {
 	return now, before
 }
 
-// departed holds the pods that are gone or going.
+// departed holds the pods that are gone or terminating.
 type departed struct {
 	mu   sync.Mutex
 	pods map[string]departure // by namespace and name
@@ -67,8 +68,8 @@ type departure struct {
 	at            time.Time
 }
 
-// note judges a pod that begins to go, by its state until then. It does not judge a pod whose controller deletes healthy pods, too, because
-// another one failed.
+// note judges a pod that begins to terminate, by its state until then. It does not judge a pod whose controller
+// also deletes healthy pods when another pod fails.
 func (d *departed) note(before, now *pod) {
 	failed := before.Status.Phase == "Running" && (now.Status.Phase == "Failed" || now.Status.Phase == "Succeeded")
 	deleted := before.Metadata.DeletionTimestamp == "" && now.Metadata.DeletionTimestamp != ""
@@ -96,8 +97,9 @@ func (d *departed) note(before, now *pod) {
 	}
 }
 
-// list returns the pods that are gone or going, and whether somebody deleted each on purpose. It was not on purpose if a successor on this
-// node is not ready in time, and a pod that is there again under its old name is not gone.
+// list returns the pods that are gone or terminating, and whether each was deleted on purpose. A deletion was not
+// on purpose if a successor on this node is not ready in time. A pod that exists again under its old name is not
+// gone.
 func (d *departed) list(there []*pod, now time.Time) map[kube.PodName]bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -140,7 +142,7 @@ func (p *pod) healthy() bool {
 	return !slices.ContainsFunc(p.engines(), func(c *container) bool { return !ready[c.Name] })
 }
 
-// ready and disrupted report conditions of the pod. Kubernetes sets the second on a pod that ends because of an eviction, a preemption, a
+// ready and disrupted report conditions of the pod. Kubernetes sets DisruptionTarget on a pod that ends because of an eviction, a preemption, a
 // taint of its node or the loss of its node.
 func (p *pod) ready() bool     { return p.condition("Ready") }
 func (p *pod) disrupted() bool { return p.condition("DisruptionTarget") }
@@ -154,8 +156,8 @@ func (p *pod) condition(kind string) bool {
 	return false
 }
 
-// kept reports whether only a change of the plan makes the pod's controller delete it while it is healthy. A LeaderWorkerSet and
-// operators of clusters of pods do so when another pod of the group fails.
+// kept reports whether the pod's controller deletes a healthy pod only when its plan changes. A LeaderWorkerSet and
+// operators of pod clusters also delete healthy pods when another pod of the group fails.
 func (p *pod) kept() bool {
 	if _, grouped := p.Metadata.Labels["leaderworkerset.sigs.k8s.io/name"]; grouped {
 		return false

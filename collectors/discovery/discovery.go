@@ -41,14 +41,14 @@ type Place struct {
 	Target engine.TargetConfig
 	// Declared places are targets before anything has answered: somebody declared them as engines.
 	Declared bool
-	// LeaveAlone explains why the place is not probed; empty if it is.
+	// LeaveAlone explains why the place is not probed; empty if it is probed.
 	LeaveAlone string
 
 	rank rank
 	uid  string // of the pod; empty on a host
 }
 
-// rank orders the places of an engine that answers at several: the lowest is read.
+// rank orders the places at which one engine answers: the place with the lowest rank is read.
 type rank int
 
 const (
@@ -173,7 +173,7 @@ func (f *Finder) report(places []Place, err error) {
 	}
 }
 
-// ask probes one round of the places that are due, and returns how long no other place will be due.
+// ask probes one round of the places that are due, and returns the time until the next place is due.
 func (f *Finder) ask(ctx context.Context) time.Duration {
 	now := time.Now()
 	var wg sync.WaitGroup
@@ -209,8 +209,8 @@ func (f *Finder) ask(ctx context.Context) time.Duration {
 }
 
 // due settles the places that need no probe and returns those to probe now: new ones first, then those that have
-// waited longest. It returns at most probesAtOnce, plus the rest of the last one's pod. So an engine in a new pod
-// waits for at most one round of others, however many are silent.
+// waited longest. It returns at most probesAtOnce places, plus the other places of the last one's pod. So an engine
+// in a new pod waits for at most one round of others, however many are silent.
 func (f *Finder) due(now time.Time) (due []Place) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -160,8 +160,8 @@ func (p *pod) address() string {
 	return p.Status.PodIP
 }
 
-// places returns the ports of a pod at which an engine may answer. Only pods that hold a GPU or declare an engine are
-// probed: nobody else's ports are touched.
+// places returns the ports of a pod at which an engine may answer. Only pods that hold a GPU or declare an engine
+// are probed: the ports of other pods are not touched.
 func (p *pod) places() ([]Place, error) {
 	notes := p.Metadata.Annotations
 	declared, err := ports(notes[AnnotationPort], AnnotationPort)
@@ -202,7 +202,7 @@ func (p *pod) places() ([]Place, error) {
 	return all, nil
 }
 
-// checkAddress refuses annotations with which no address can be written.
+// checkAddress refuses annotations from which no address can be built.
 func checkAddress(notes map[string]string) error {
 	switch scheme, path := notes[AnnotationScheme], notes[AnnotationPath]; {
 	case scheme != "" && scheme != "http" && scheme != "https":
@@ -229,7 +229,8 @@ func (p *pod) place(c candidate) Place {
 	return at
 }
 
-// url writes the address of a port, with the path and the scheme from annotations: the exporter's own go before Prometheus'.
+// url writes the address of a port, with the path and the scheme from annotations: the exporter's own take
+// precedence over Prometheus'.
 func (p *pod) url(c candidate) string {
 	notes := p.Metadata.Annotations
 	path, scheme := notes[AnnotationPath], notes[AnnotationScheme]
@@ -351,8 +352,8 @@ func expand(text string, values map[string]string) string {
 	return os.Expand(strings.NewReplacer("$(", "${", ")", "}").Replace(text), func(name string) string { return values[name] })
 }
 
-// word matches a word of a script that a shell runs, and quote the quotes in it. The meaning of a backslash is unknown, except at the end
-// of a line.
+// word matches a word of a script that a shell runs, and quote matches the quotes in a word. The meaning of a
+// backslash is unknown, except at the end of a line.
 var (
 	shell      = regexp.MustCompile(`(?:^|/)(?:ba|da|a|z)?sh$`)
 	runsScript = regexp.MustCompile(`^-[a-z]*c$`)
@@ -360,8 +361,8 @@ var (
 	quote      = regexp.MustCompile(`"[^"]*"|'[^']*'`)
 )
 
-// arguments returns what the pod gives on the command line. The script of a shell is taken apart: which of its words are options, the
-// engine's dialect knows.
+// arguments returns the words that the pod gives on the command line. It splits a shell script into words, and the
+// engine's dialect knows which of them are options.
 func (c *container) arguments() (all []string) {
 	values := c.variables()
 	for _, argument := range slices.Concat(c.Command, c.Args) {
@@ -443,7 +444,8 @@ func (c *container) holdsGPU() bool {
 	return len(c.Resources.Claims) > 0
 }
 
-// The options of llama.cpp's server that unload the model after a time without requests. Reading the metrics is a request.
+// The options of llama.cpp's server that unload the model after a time without requests. Reading the metrics counts
+// as a request.
 const (
 	sleepFlag     = "--sleep-idle-seconds"
 	sleepVariable = "LLAMA_ARG_SLEEP_IDLE_SECONDS"

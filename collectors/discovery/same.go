@@ -20,10 +20,11 @@ type comparison struct {
 	again time.Time // zero: when there are others
 }
 
-// tellApart keeps one place of each engine that answers at several places of its pod, or also at one of the
-// configuration: at its own port, and through servers that forward to it, join its metrics page with another or repeat it. Engines whose
-// metrics pages report too little, because the engines are idle and report nothing about their processes, all stay. An engine in a
-// container without a GPU goes if another container of the pod has a GPU.
+// tellApart keeps one place of each engine that answers at several places of its pod, or also at a configured
+// target. An engine answers at its own port, and through servers that forward to it, merge its metrics page with
+// another, or repeat it. Engines whose metrics pages report too little, because the engines are idle and report
+// nothing about their processes, all stay. An engine in a container without a GPU goes if another container of the
+// pod has a GPU.
 func (f *Finder) tellApart(ctx context.Context) {
 	var configured []Place
 	if f.options.Configured != nil {

@@ -47,7 +47,7 @@ func (b *budget) drop(t *target) {
 	delete(b.held, t)
 }
 
-// keep releases what all other targets hold.
+// keep releases what all targets but these hold.
 func (b *budget) keep(targets []*target) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

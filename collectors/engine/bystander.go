@@ -27,8 +27,8 @@ const (
 	noTarget     = "remove it from the targets"
 )
 
-// bystanders lists those of any engine, in order of precedence. Sidecars come after the servers beside them, because they join other
-// servers' metrics pages.
+// bystanders lists the bystanders that any engine may have, in order of precedence. Sidecars come after the servers
+// beside them, because they join other servers' metrics pages.
 var bystanders = []bystander{
 	{"agentgateway", "a gateway", reasonRouter, prefix("agentgateway_"), true, engineBehind},
 	{
@@ -76,7 +76,8 @@ var bystanders = []bystander{
 	{"Envoy", "a proxy", reasonNotEngine, prefix("envoy_"), false, "make the engine behind or beside it the target"},
 }
 
-// bystanderOf returns the server behind a metrics page, from those in front or from the others. Those of a single engine take precedence.
+// bystanderOf returns the server behind a metrics page: one in front of engines if front is set, otherwise one of
+// the others. Bystanders of a single engine take precedence.
 func bystanderOf(p *scrape.Page, front bool) *bystander {
 	var all []bystander
 	for _, d := range builtin {

@@ -46,7 +46,7 @@ var ofLoad = []*metrics.Family{
 	metrics.GenerationTokens, metrics.RequestsRunning, metrics.RequestsWaiting, metrics.KVCacheUsage,
 }
 
-// sizingOf returns the unit of a series; nil if it is not an engine's.
+// sizingOf returns the unit of a series; nil if the series is not an engine's.
 func (c *compiler) sizingOf(out [outLabels]string) *sizing {
 	if role := out[outRole]; role == metrics.GatewayRole || role == roleKVCache || role == metrics.FrontendRole {
 		return nil
@@ -62,7 +62,7 @@ func (c *compiler) sizingOf(out [outLabels]string) *sizing {
 	return &c.sizings[i]
 }
 
-// loads adds an output line to what the capacity of its unit is learnt from.
+// loads adds an output line to the input from which the capacity of its unit is learnt.
 func (c *compiler) loads(to *metrics.Family, out [outLabels]string, l line) {
 	if slices.Contains(ofLoad, to) {
 		if s := c.sizingOf(out); s != nil {
@@ -71,7 +71,7 @@ func (c *compiler) loads(to *metrics.Family, out [outLabels]string, l line) {
 	}
 }
 
-// lags adds a latency of users, or a histogram that stands for one.
+// lags adds a latency that users see, or a histogram that stands for one.
 func (c *compiler) lags(to *metrics.Family, out [outLabels]string, h histogram, sum line) {
 	if slices.Contains([]*metrics.Family{
 		metrics.TimeToFirstToken, metrics.InterTokenLatency, metrics.TimePerOutputToken,
@@ -126,14 +126,14 @@ func (c *compiler) capacities() (all []sizing) {
 	return all
 }
 
-// counted reports whether the times between tokens are those of the requests that ended: their decode time, and their tokens after
-// the first.
+// counted reports whether the times between tokens are computed from ended requests: from their decode time, and
+// their tokens after the first.
 func (s *sizing) counted() bool {
 	return s.latencies[metrics.DecodeTime].count != nil && s.latencies[metrics.TimePerOutputToken].count != nil &&
 		s.lines[metrics.GenerationTokens] != nil
 }
 
-// learner is what has been learnt of a unit, while its engine runs with the same settings.
+// learner holds what has been learnt of a unit, while its engine runs with the same settings.
 type learner struct {
 	capacity.Learner
 	with *recorded
@@ -141,7 +141,7 @@ type learner struct {
 	at   time.Time // when that was computed
 }
 
-// outlook is what is reported about a unit.
+// outlook holds what is reported about a unit.
 type outlook struct {
 	all   []capacity.Forecast
 	why   capacity.Why
@@ -153,7 +153,7 @@ type outlook struct {
 // lasting is how long a forecast is repeated before it is computed again, because it costs as much as a scrape.
 const lasting = time.Minute
 
-// says returns what is known about a unit.
+// says returns the outlook of a unit.
 func (l *learner) says(now time.Time, bounds capacity.Bounds, objectives []capacity.Objective) *outlook {
 	if now.Sub(l.at) < lasting {
 		return &l.said
@@ -170,7 +170,8 @@ func (l *learner) says(now time.Time, bounds capacity.Bounds, objectives []capac
 	return &l.said
 }
 
-// forecast learns from a reading, and adds what each unit can do. Families come one after another, as on the metrics page.
+// forecast learns from a reading, and adds the capacity of each unit to the snapshot. Families come one after
+// another, as on the metrics page.
 func (t *target) forecast(s *snapshot) {
 	type unit struct {
 		*sizing

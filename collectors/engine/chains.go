@@ -18,10 +18,11 @@ import (
 // Some servers let models call each other, and count one request under each model that works on it. What a model calls is not
 // on the metrics page, so the models have to be asked.
 
-// mostChained is the highest number of models of a server that are asked. If there are more, none is asked.
+// mostChained is the maximum number of models that a server is asked about. A server with more models is not asked
+// about any.
 const mostChained = 100
 
-// chainsTimeout bounds the questions at another port, where nobody may answer.
+// chainsTimeout limits the requests to another port, where perhaps nothing answers.
 const chainsTimeout = time.Second
 
 // unchained reports whether it is unknown which models some model of the metrics page calls.

@@ -226,8 +226,8 @@ func (c *compiler) identify(d *Dialect, model, version string) {
 // asItself lets each model count as itself.
 func asItself(model string) string { return model }
 
-// entries returns the source series of a quantity: those of the first source that is on the metrics page, and of the sources that add to
-// it. It skips quantities that another dialect already reports; other names that dialect.
+// entries returns the source series of a quantity: the series of the first source on the metrics page, and of the
+// sources that add to it. It skips quantities that another dialect already reports, and returns that dialect as other.
 func (c *compiler) entries(d *Dialect, to *metrics.Family, rows []*Row, a *answer, version bracket, defaults map[string]string,
 	as func(string) string,
 ) (all []entry, other metrics.Runtime, err error) {
@@ -288,8 +288,8 @@ func IsQuantity(f *metrics.Family) bool {
 	return f.Owner == metrics.Engine || f.Owner == metrics.Gateway
 }
 
-// version returns the version range that the metrics page shows, narrowed to the version that the engine reports where the two agree.
-// Builds from source call themselves 0.1.dev, so the metrics page has the last word.
+// version returns the version range that the metrics page shows, narrowed to the version that the engine reports
+// where the two agree. Builds from source call themselves 0.1.dev, so the metrics page takes precedence.
 func (c *compiler) version(d *Dialect) bracket {
 	var b bracket
 	for _, h := range d.VersionHints {
@@ -401,8 +401,8 @@ func printable(name string) string {
 	}, name)
 }
 
-// collect returns the source series of a row. For a tally, these are the series that no tally above has taken, unless it splits them with
-// others. None is not an error; the next candidate is tried.
+// collect returns the source series of a row. For a tally, these are the series that no earlier tally has taken,
+// unless the tally shares them with others. None is not an error; the next candidate is tried.
 func (c *compiler) collect(d *Dialect, r *Row, defaults map[string]string, as func(string) string, taken map[int]bool) ([]entry, error) {
 	f := c.page.Find(r.From, r.Is)
 	if f == nil || f.Kind != "" && f.Kind != r.Is {
@@ -621,7 +621,7 @@ func (c *compiler) missing(d *Dialect, to *metrics.Family, a *answer, rows []*Ro
 	}
 }
 
-// ranges lists the version ranges of rows, without those that others include.
+// ranges lists the version ranges of rows, without ranges that other ranges include.
 func ranges(rows []*Row) string {
 	spans := func(o, r *Row) bool {
 		return !older(r.Since, o.Since) && (o.Until == "" || r.Until != "" && !older(o.Until, r.Until))

@@ -46,7 +46,7 @@ func (t *target) composer(d *Dialect) *Composer {
 // modelParameter is where an address names a model.
 const modelParameter = "model"
 
-// harmless adds to a query what keeps requests from having an effect.
+// harmless adds to a query the parameters that prevent side effects.
 func harmless(query, more string) string {
 	if query == "" || more == "" {
 		return query + more

@@ -33,12 +33,12 @@ type Config struct {
 	Objectives []slo.Objective
 	// Maintenance lists declared intervals, for the engines and objectives that they cover.
 	Maintenance []slo.Maintenance
-	// Probed returns what probes have brought, for objectives to count. May be nil.
+	// Probed returns the results of probes, for objectives to count. May be nil.
 	Probed func() []*Probed
-	// Connections returns the number of connections that clients hold at the address of a server, and whether that is known:
-	// (*ownership.Collector).Connections. Nil means that it never is.
+	// Connections returns the number of connections that clients hold at the address of a server, and whether that
+	// is known: (*ownership.Collector).Connections. Nil means that the number is never known.
 	Connections func(server string) (n int, known bool)
-	// Now returns the time for those intervals. Default: time.Now.
+	// Now returns the current time, for maintenance. Default: time.Now.
 	Now func() time.Time
 	// Histograms controls how much of each histogram is exported, by metric. Default: all of it.
 	Histograms map[string]slo.Shape
@@ -74,7 +74,7 @@ type TargetConfig struct {
 	GPUs []string `yaml:"gpus"`
 	// HTTP takes Prometheus' own client configuration: TLS, credentials from files, proxy.
 	HTTP config.HTTPClientConfig `yaml:"http_config"`
-	// Image is that of the engine's container, where its pod is known.
+	// Image is the image of the engine's container, if its pod is known.
 	Image string `yaml:"-"`
 	// Command has the container's command and arguments from the pod's spec, without those of the image.
 	Command []string `yaml:"-"`

@@ -26,7 +26,7 @@ const (
 	enough   = 10
 )
 
-// more is by how much counters have grown since the last reading.
+// more holds the increases of counters since the last reading.
 type more struct {
 	requests float64 // ended, without those refused as invalid
 	served   float64 // ended well, or given up
@@ -34,7 +34,7 @@ type more struct {
 	prompts  float64 // prompt tokens that no cache held
 }
 
-// numbers holds what grows for as long as the exporter runs.
+// numbers holds counts that grow for as long as the exporter runs.
 type numbers struct {
 	values    map[string]float64 // of counters at the last reading
 	arrivals  arrivals
@@ -42,7 +42,7 @@ type numbers struct {
 	tokenless tokenless
 }
 
-// read returns by how much the counters of a unit have grown since the last reading. Those that have fallen began again at 0.
+// read returns the increases of a unit's counters since the last reading. A counter that has fallen began again at 0.
 func (n *numbers) read(u *unit, values []float64) (m more) {
 	now := make(map[string]float64, len(u.requests)+len(u.firsts))
 	grown := func(l *line) float64 {
@@ -74,7 +74,7 @@ func (n *numbers) read(u *unit, values []float64) (m more) {
 	return m
 }
 
-// count adds what a reading after the last one shows.
+// count adds the changes from the last reading to r.
 func (n *numbers) count(u *unit, last, r sight, restarted bool) {
 	ended, ran := r.more.requests, last.load
 	if len(u.requests) == 0 {
@@ -96,13 +96,14 @@ type arrivals struct {
 	less  float64 // by how much the last reading knew of fewer requests than the one before
 }
 
-// count adds by how many more requests a page knows. It may show an end before or after the number that runs falls.
+// count adds the increase in the number of requests that a metrics page shows. The metrics page may show an end
+// before or after the number of running requests falls.
 func (a *arrivals) count(more float64) {
 	a.total, a.less = a.total+max(0, more-a.less), max(0, -more)
 }
 
-// tokenless counts requests that ended without a first token. Some of those that run have had none yet, so only the least number that the
-// readings of a minute show is certain.
+// tokenless counts requests that ended without a first token. Some running requests have had no first token yet, so
+// only the lowest number in the readings of a minute is certain.
 type tokenless struct {
 	ended   float64
 	without float64 // requests that ended since the first reading, beyond the first tokens since then
@@ -116,7 +117,7 @@ type lacking struct {
 	n  float64
 }
 
-// count adds what a reading shows.
+// count adds a reading.
 func (t *tokenless) count(r sight, restarted bool) {
 	t.without += r.more.served - r.more.firsts
 	now := lacking{r.at, t.without + r.load - r.waits}
@@ -145,7 +146,7 @@ type warmth struct {
 	warm    bool
 }
 
-// feel records a reading after the last one. What an engine counted before the first belongs to its start.
+// feel records a reading after the last one. Counts from before the first reading belong to the engine's start.
 func (w *warmth) feel(last, r sight) {
 	queue := r.waits > 0 || r.queue.since(last.queue) > waited
 	if queue && !w.warm {
@@ -176,9 +177,10 @@ func (n *unseen) add(r sight) {
 	}
 }
 
-// seconds returns how much longer first tokens took than requests were in the scheduler. That time is at most the mean number of requests
-// there for each one that leaves (Little's law). A queue may come and go between two readings, so the engine's own times count if they are
-// longer. Those alone prove nothing, because they are counted when a request ends.
+// seconds returns how much longer first tokens took than requests were in the scheduler. The time in the scheduler
+// is at most the mean number of requests there for each one that leaves (Little's law). A queue may come and go
+// between two readings, so the engine's own times count if they are longer. The engine's own times alone prove
+// nothing, because they are counted when a request ends.
 func (n unseen) seconds() (seconds float64, known bool) {
 	if len(n) == 0 {
 		return 0, false

@@ -27,11 +27,12 @@ type Dialect struct {
 	Paths []string
 	// Drains describes an engine whose /metrics is not its metrics page but a list that each reader empties for all others.
 	Drains *Drains
-	// Repair makes a body readable: it undoes mistakes of the engine, or writes the metrics page of one that answers in JSON. It is called
-	// on every body.
+	// Repair makes a body readable: it undoes mistakes of the engine, or turns an answer in JSON into a metrics
+	// page. It is called on every body.
 	Repair func(body []byte) ([]byte, error)
-	// Compose writes the metrics page of an engine if reading its /metrics has side effects, or if its /metrics covers one model of
-	// several: see Owner. Nil for the others. Nothing else may change the metrics page.
+	// Compose writes the metrics page of an engine if reading its /metrics has side effects, or if its /metrics
+	// covers one model of several: see Owner. Compose is nil for all other engines. Nothing else may change the
+	// metrics page.
 	Compose func(ctx context.Context, c *Composer) ([]byte, error)
 	// Owner is owned_by in the model list (/v1/models) of the engines whose metrics page is composed.
 	Owner string
@@ -65,15 +66,15 @@ type Dialect struct {
 	// tensor-parallel rank. Series that differ only in them are folded by max. Every other label splits a number:
 	// values that map to the same output are summed.
 	Replicas []string
-	// Total names a label that splits a family whose series without it already hold the total.
+	// Total names a label of a family whose series without that label already hold the total.
 	Total string
 	// Models returns the model as which a model of the metrics page counts, for servers that count one request under several models:
 	// itself, the one of which it is a part, or none. Nil means that each model counts as itself.
 	Models func(p *scrape.Page, id Identity) func(model string) (as string)
-	// Supplement marks a dialect that accompanies an engine's own on the same metrics page. There its rows are further candidates for what
-	// the engine does not report, under the engine's runtime.
+	// Supplement marks a dialect that accompanies an engine's own on the same metrics page. Its rows are further
+	// candidates for quantities that the engine does not report, under the engine's runtime.
 	Supplement bool
-	// Ready names a gauge of a frontend with a series for each model, which is above 0 while a worker of it is there.
+	// Ready names a gauge of a frontend with a series for each model, which is above 0 while the model has a worker.
 	Ready string
 	// ReadyBeside lists families that are as new as Ready, or newer. If a metrics page has one of them and no series of Ready, there is no
 	// worker.
@@ -104,10 +105,10 @@ type Dialect struct {
 	// Missing explains why the engine has no source for a quantity in any version, if there is more to say than that it is
 	// not on the metrics page: see Lacks.
 	Missing map[*metrics.Family]string
-	// Silent recognises, from the result of Identify, an engine whose metrics page is empty until its first request. Nil if its metrics
-	// page never is.
+	// Silent recognises, from the result of Identify, an engine whose metrics page is empty until its first
+	// request. Nil if its metrics page is never empty.
 	Silent func(id Identity) bool
-	// Identify asks the engine's metadata endpoints for its identity. Nil if it has none.
+	// Identify asks the engine's metadata endpoints for its identity. Nil if the engine has no such endpoint.
 	Identify func(ctx context.Context, get Getter) (Identity, error)
 	// Chained names a family whose label model lists the models of a server that lets models call each other, and Chains asks which models
 	// they call. The exporter asks again when there is a new model. Empty and nil if there is none.
@@ -124,7 +125,7 @@ type Dialect struct {
 	EngineTypes []string
 }
 
-// Drains describes an engine whose /metrics must not be read, and how to recognise it before that.
+// Drains describes an engine whose /metrics must not be read, and how to recognise the engine without reading it.
 type Drains struct {
 	// Owner holds owned_by of the engine's model list (/v1/models).
 	Owner string
@@ -182,12 +183,12 @@ type Row struct {
 	// Set holds labels that all series of the row get: the outcome of its requests, the tier of its cache.
 	Set []metrics.Label
 	// Uncounted explains, by outcome, why the source has a series but never counts. A zero in such a series has no
-	// meaning, so it is not served, unless another row counts the outcome. A number above zero is.
+	// meaning, so it is not served, unless another row counts the outcome. A number above zero is served.
 	Uncounted map[metrics.Outcome]string
-	// Upstream is the label that names which server behind a gateway answered. Without it, a server that refuses everything looks like some
-	// clients that are wrong.
+	// Upstream is the label that names which server behind a gateway answered. Without this label, a server that
+	// refuses everything looks like a few clients that send wrong requests.
 	Upstream string
-	// Plus makes the row add to the candidates above it, instead of being one more.
+	// Plus makes the row add to the candidates above it, instead of being a further candidate.
 	Plus bool
 	// Failures describes when the source shows requests that the server failed or refused. Without such a source,
 	// availability is unknown even if the metrics page counts successes.
@@ -235,8 +236,9 @@ const (
 	SinceAnswer
 )
 
-// speaks reports whether the metrics page is of a server that the dialect describes. A prefix alone makes no engine: routers and exporters
-// borrow the names of engines, and only the engine has what the rows read.
+// speaks reports whether the metrics page is of a server that the dialect describes. A prefix alone does not prove
+// an engine: routers and exporters borrow the names of engines, but only the engine has the families that the rows
+// read.
 func (d *Dialect) speaks(p *scrape.Page) bool {
 	return d.Recognise(p) && (d.Role != "" || !slices.Contains(builtin, d) ||
 		slices.ContainsFunc(d.Rows, func(r Row) bool { return p.Has(r.From) }))
@@ -254,7 +256,7 @@ func outcome(o metrics.Outcome) []metrics.Label {
 	return []metrics.Label{{Name: metrics.LabelOutcome, Value: string(o)}}
 }
 
-// finishReasons are those of the OpenAI protocol, of vLLM and of TensorRT-LLM.
+// finishReasons lists the finish reasons of the OpenAI protocol, of vLLM and of TensorRT-LLM.
 var finishReasons = metrics.Outcomes{
 	"stop":       metrics.OutcomeStop,
 	"length":     metrics.OutcomeLength,
@@ -409,7 +411,7 @@ func ratio(a, b string) func([]Member) (float64, bool) {
 	})
 }
 
-// unlessZero takes a gauge that means nothing while another one is zero: engines seed both with it.
+// unlessZero returns a gauge's value unless the other gauge is zero: engines set both to zero before they have values.
 func unlessZero(gauge, other string) func([]Member) (float64, bool) {
 	return func(in []Member) (float64, bool) {
 		v, _ := largest(in, gauge)

@@ -137,8 +137,9 @@ var dynamoFrontend = Dialect{
 	},
 }
 
-// dynamoRefused returns a row for failures that the frontend reported to a client before it began to count the request. It counts each
-// failure once, by class and without a model, and those of requests that it took on by model as well.
+// dynamoRefused returns a row for failures that the frontend reported to a client before it began to count the
+// request. The frontend counts each failure once, by class and without a model. Failures of requests that it
+// accepted are also counted by model.
 func dynamoRefused(as metrics.Outcome, failures, counted []*labels.Matcher) Row {
 	return Row{
 		To: metrics.Requests, From: "dynamo_frontend_failures_total", Is: scrape.Counter, Where: failures, Failures: SinceFailure,
@@ -243,8 +244,8 @@ func renameDynamo(byName map[string]*scrape.Family) {
 	}
 }
 
-// spellDynamo gives a model a single spelling: the frontend writes it in lower case on what it counts per request,
-// and as its owner wrote it on what workers register (metrics.rs of the HTTP service).
+// spellDynamo gives a model a single spelling: the frontend writes the name in lower case in counts of requests,
+// but as its owner wrote it in the series that workers register (metrics.rs of the HTTP service).
 func spellDynamo(byName map[string]*scrape.Family) {
 	const label = "model"
 	spelling := map[string]string{}

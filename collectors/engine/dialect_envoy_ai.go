@@ -64,8 +64,8 @@ var envoyAIRows = []Row{
 	},
 }
 
-// nameFailures gives requests that no engine answered the name by which the engine answers the others that asked for
-// the same: otherwise a model would have its successes under one name, and its failures under another.
+// nameFailures gives requests that no engine answered the model name that engines use in answers to the same
+// request. Otherwise a model would have its successes under one name, and its failures under another.
 func nameFailures(byName map[string]*scrape.Family) {
 	const asked, answers, unknown = "gen_ai_request_model", "gen_ai_response_model", "unknown"
 	const unanswered = "unanswered" // keeps the series apart from one that an engine answered

@@ -9,8 +9,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// epp reads the endpoint picker of the Gateway API Inference Extension, and of llm-d before its router 0.9. It wrote
-// inference_model_* up to 1.0 and inference_objective_* since. What it writes about its pool are averages of the
+// epp reads the endpoint picker of the Gateway API Inference Extension, and of llm-d before its router 0.9. It
+// wrote inference_model_* up to 1.0 and inference_objective_* since. Its numbers about its pool are averages of the
 // engines' own gauges.
 var epp = Dialect{
 	Runtime: metrics.EPP,
@@ -43,8 +43,8 @@ var llmdRouter = Dialect{
 	Missing:   others(noSource, llmdRouterRows),
 }
 
-// eppMembers has a series for each endpoint of the pool. The ready ones are those whose numbers are fresh: requests reach the
-// others, too, so that only a pool without endpoints is an outage.
+// eppMembers has a series for each endpoint of the pool. Endpoints with fresh numbers are ready. Requests reach the
+// others, too, so only a pool without endpoints is an outage.
 const eppMembers = "inference_pool_per_pod_queue_size"
 
 var eppLabels = []metrics.Carry{
@@ -103,10 +103,11 @@ var llmdRouterRows = slices.Concat(
 
 const eppFlowControl = "the flow control feature is off"
 
-// eppRefused leaves out requests that were passed on and those whose client left.
+// eppRefused leaves out requests that were passed on and requests whose client left.
 var eppRefused = matching(labels.MatchRegexp, "outcome", "Rejected.*|Evicted(TTL|NoEndpoints|Other)")
 
-// eppRequests returns the rows about requests. All versions write the same under three prefixes, and some names differ.
+// eppRequests returns the rows about requests. The versions write the same families under three prefixes, and some
+// names differ.
 func eppRequests(prefix, running, input, output string) []Row {
 	const ofUsage = "only answers that report their usage; streams report it only if the client requests it"
 	sumOfUsage := Row{Is: scrape.Histogram, Part: partSum, Absent: noUsage, Quality: metrics.Approximate, Why: ofUsage}
@@ -196,7 +197,8 @@ func eppCached(cached, input string) []Row {
 	}
 }
 
-// eppUnplaced returns the row about requests for which scheduling found no endpoint. Flow control refuses others before that.
+// eppUnplaced returns the row about requests for which scheduling found no endpoint. Flow control refuses other
+// requests before scheduling.
 func eppUnplaced(prefix string) Row {
 	return Row{
 		To: metrics.GatewayRejections, From: prefix + "scheduler_attempts_total", Is: scrape.Counter,

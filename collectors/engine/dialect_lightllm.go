@@ -7,9 +7,10 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// lightllm reads LightLLM's api_server. Its metrics page has no label for the model and no suffix on durations, which are in seconds; two
-// histograms have _bucket in their family name. Where prefill and decode are separate servers, each of them and the master in front of them
-// count a request under the same names: make targets only of those that you want counted.
+// lightllm reads LightLLM's api_server. Its metrics page has no label for the model and no suffix on durations,
+// which are in seconds; two histograms have _bucket in their family name. Where prefill and decode are separate
+// servers, both and the master in front of them count a request under the same names: make only those servers
+// targets whose counts you want.
 var lightllm = Dialect{
 	Runtime:   metrics.LightLLM,
 	Source:    "lightllm/server/metrics/metrics.py, server/httpserver/manager.py, server/router/manager.py",

@@ -10,8 +10,9 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// litellm reads LiteLLM's proxy. Its configuration chooses labels, so that any may be missing, and what it does not know
-// is the string None. Names without a unit are in seconds. Its litellm_deployment_* count attempts, not requests.
+// litellm reads LiteLLM's proxy. Its configuration chooses the labels, so any label may be missing. An unknown
+// value is the string None. Names without a unit are in seconds. Its litellm_deployment_* count attempts, not
+// requests.
 var litellm = Dialect{
 	Runtime:   metrics.LiteLLM,
 	Source:    "litellm types/integrations/prometheus.py, LiteLLM's monitoring documentation",
@@ -104,9 +105,9 @@ var litellmRows = slices.Concat(
 	},
 )
 
-// litellmEnds returns the rows of how requests ended. Those that failed without a status, which LiteLLM writes as None, are
-// distinguished by the exception: while all deployments cool down, clients get 429; whoever brings no key gets 401 or, from a
-// proxy without a database, 500.
+// litellmEnds returns the rows of how requests ended. Failed requests without a status, which LiteLLM writes as
+// None, are distinguished by the exception. While all deployments cool down, clients get 429. A client without a
+// key gets 401 or, from a proxy without a database, 500.
 func litellmEnds() []Row {
 	rows := byStatus(Row{
 		From: litellmTotal, Where: asks("route"), Upstream: "model_id", Quality: metrics.Approximate,
@@ -140,8 +141,8 @@ const (
 	litellmFailed = "litellm_proxy_failed_requests_metric_total"
 )
 
-// litellmDeployments returns a Fold that counts the deployments that cool down, or those that do not. A deployment is there
-// once for each name by which it was asked; the worst of its states is that of a cooldown.
+// litellmDeployments returns a Fold that counts the deployments that cool down, or those that do not. A deployment
+// has a series for each name by which it was requested; the worst state means a cooldown.
 func litellmDeployments(cool bool) func([]Member) (float64, bool) {
 	return func(in []Member) (n float64, ok bool) {
 		worst := map[string]float64{}

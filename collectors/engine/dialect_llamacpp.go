@@ -15,7 +15,7 @@ import (
 )
 
 // llamacpp reads the llama.cpp server. It has no labels of its own and no histograms, and prints counters with six
-// significant digits: beyond a million tokens they move in steps of ten. The throughput gauges are left alone,
+// significant digits: beyond a million tokens they move in steps of ten. The throughput gauges are not read,
 // because reading them resets them.
 var llamacpp = Dialect{
 	Runtime:   metrics.LlamaCpp,
@@ -165,9 +165,10 @@ func repairLlamaCpp(body []byte) ([]byte, error) {
 	return body, nil
 }
 
-// llamaCppPage writes the metrics page of a server with whether it sleeps, or of a router those of all models that it has loaded. A router
-// starts the model whose metrics page is asked for, and in some builds a sleeping server wakes: neither is asked. While the server sleeps,
-// its counters do not change.
+// llamaCppPage writes the metrics page of a server, with its sleep state, or the metrics pages of all models that a
+// router has loaded. A request for the metrics page of an unloaded model would make a router start that model, and
+// in some builds a request would wake a sleeping server, so neither is sent. While the server sleeps, its counters
+// do not change.
 func llamaCppPage(ctx context.Context, c *Composer) ([]byte, error) {
 	var list struct {
 		Data []llamaCppModel `json:"data"`
@@ -251,8 +252,9 @@ func llamaCppSays(name string, value float64, of metrics.Label) []byte {
 	return metrics.AppendValue(metrics.AppendSeries(page, "llamacpp:"+name, of), value)
 }
 
-// llamaCppLines adds the lines of a metrics page, with a label if it has a name. Of the last metrics page of a server that sleeps since, it
-// adds only those of that label: the counters, and that no request runs or waits.
+// llamaCppLines adds the lines of a metrics page, with a label if it has a name. If the server has slept since its
+// last metrics page, it adds only the lines of that label: the counters, and zeros for running and waiting
+// requests.
 func llamaCppLines(to, page []byte, of metrics.Label, sleeps bool) []byte {
 	label := bytes.Trim(metrics.AppendSeries(nil, "", of), "{}")
 	counters := map[string]bool{}

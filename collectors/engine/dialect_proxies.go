@@ -49,11 +49,11 @@ var rayServeRows = slices.Concat(
 		"status_code", timeoutIsOurs, metrics.Carry{From: "route", To: metrics.LabelRoute}),
 )
 
-// rayApplications leaves out what has no route to an application: Ray's own paths, and 404.
+// rayApplications leaves out requests without a route to an application: Ray's own paths, and 404.
 var rayApplications = matching(labels.MatchNotEqual, "application", "")
 
-// knative reads Knative's queue-proxy, as under KServe: by OpenCensus up to 1.18, by OpenTelemetry since. Its 503 says
-// that the queue is full.
+// knative reads Knative's queue-proxy, as under KServe: by OpenCensus up to 1.18, by OpenTelemetry since. Its 503
+// means that the queue is full.
 var knative = Dialect{
 	Runtime:   metrics.Knative,
 	Source:    "Knative's documentation of service metrics, 1.18 and 1.20",
@@ -103,8 +103,8 @@ var knativeRows = slices.Concat(
 		codeOutcome),
 )
 
-// istio reads an Istio proxy. A request between two proxies is on both metrics pages, and one metrics page may hold both sides: those that
-// it sent, which include requests that never arrived, are read before those that it received.
+// istio reads an Istio proxy. A request between two proxies is on both metrics pages, and one metrics page may hold
+// both sides. Sent requests, which include those that never arrived, are read before received ones.
 var istio = Dialect{
 	Runtime:   metrics.Istio,
 	Source:    "Istio's standard metrics",
@@ -148,7 +148,7 @@ func istioSide(reporter string) []Row {
 // allRoutes is why a proxy's numbers are not those of a model.
 const allRoutes = "of all services behind the proxy, whatever they serve"
 
-// envoy reads an Envoy. Its clusters are routes, besides those through which it is configured.
+// envoy reads an Envoy. Its clusters are routes, except the clusters through which Envoy gets its configuration.
 var envoy = Dialect{
 	Runtime:   metrics.Envoy,
 	Source:    "Envoy's documentation of cluster statistics",
@@ -227,6 +227,6 @@ const (
 
 var higressLabels = []metrics.Carry{{From: "ai_model", To: metrics.LabelModel, Map: without("unknown")}}
 
-// higressLacks explains why the first token of Higress is missing.
+// higressLacks explains why Higress has no time to first token.
 var higressLacks = lacks("Higress sums milliseconds, which gives no quantile; other Envoys do not count tokens",
 	[]*metrics.Family{metrics.TimeToFirstToken})

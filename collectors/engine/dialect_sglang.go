@@ -397,9 +397,10 @@ var sglang = Dialect{
 	},
 }
 
-// sglangOwn: before it serves, the server asks itself for eight tokens (http_server.py, --skip-server-warmup), at a path and in a
-// way that clients may use, too, and no number distinguishes its request from theirs. It is no stream, so that first tokens and times per
-// token are without it. A check of its health is a request of one token to an idle scheduler, which no other process counts.
+// sglangOwn explains numbers that include the server's own requests. Before it serves, the server requests eight
+// tokens from itself (http_server.py, --skip-server-warmup). Clients may send such a request, too, and no number
+// distinguishes the two. The request is not streamed, so first tokens and times per token do not include it. A
+// health check is a request for one token to an idle scheduler, which no other process counts.
 const sglangOwn = "includes the server's warm-up and, while it is idle, health checks"
 
 const (
@@ -428,7 +429,7 @@ var storageBackend = []metrics.Carry{{From: "storage_backend", To: metrics.Label
 //     overload. A stream has status 200 and reports its failure in an event. A client that left before its request ran gets a 400.
 //   - time_to_first_token_seconds observes the first token, unless it is an abort. A stream's header goes out with it.
 //
-// So one failure may be in two of them, and none counts a failed stream as a failure.
+// So two of the counters may count one failure, and none counts a failed stream as a failure.
 var (
 	sglangFinished = Count{From: "sglang:num_requests_total", Is: scrape.Counter, Optional: true}
 	sglangAborted  = Count{From: "sglang:num_aborted_requests_total", Is: scrape.Counter, Optional: true}
@@ -451,22 +452,22 @@ func sglangAnswers(status string) []*labels.Matcher {
 		"endpoint", administration))
 }
 
-// sglangEnds is by how much SGLang's counters rose in an interval.
+// sglangEnds holds the increases of SGLang's counters in an interval.
 type sglangEnds struct{ finished, streams, whole, wholeStreams, aborted, began, answered, failed float64 }
 
-// sglangCounts lists what sglangRose reads after the finished requests.
+// sglangCounts lists the counts that sglangRose reads after the finished requests.
 var sglangCounts = []Count{sglangStreams, sglangWhole, sglangWholeStreams, sglangAborted, sglangBegan, sglangAnswered, sglangFailed}
 
 func sglangRose(r []float64) sglangEnds {
 	return sglangEnds{r[0], r[1], r[2], r[3], r[4], r[5], r[6], r[7]}
 }
 
-// beyond returns how many requests that were not streams have finished beyond those that were answered 200: they failed or
-// were left. Below zero it is streams that were answered 200 and had no first token.
+// beyond returns how many more unstreamed requests have finished than were answered 200: these failed or were left.
+// A negative result counts streams that were answered 200 and had no first token.
 func (e sglangEnds) beyond() float64 { return e.finished - e.streams - (e.answered - e.began) }
 
-// lost returns how many of the finished requests that were not streams failed or were left: they were no whole answers, and
-// had a failed answer.
+// lost returns how many of the finished unstreamed requests failed or were left: they had no whole answer, but a
+// failed one.
 func (e sglangEnds) lost() float64 {
 	return max(0, min(e.beyond(), e.failed, e.finished-e.streams-(e.whole-e.wholeStreams)))
 }
@@ -477,12 +478,12 @@ func (e sglangEnds) partial() float64 { return max(0, e.streams-e.wholeStreams) 
 // good returns the finished requests that ended well.
 func (e sglangEnds) good() float64 { return max(0, e.finished-e.lost()-e.partial()) }
 
-// broken returns the streams that ended neither whole nor aborted. A stream that broke off looks like one that had a single token, so it is
-// unknown how they ended. They are not good, and the errors are at least those that are counted.
+// broken returns the streams that ended neither whole nor aborted. A stream that broke off looks like one that had
+// a single token, so its end is unknown. Such streams are not good, and the counted errors are a lower bound.
 func (e sglangEnds) broken() float64 { return max(0, e.partial()-e.aborted) }
 
-// refusedStreams returns the streams that were answered 200, had no first token and never ran, of the answers at paths where
-// a stream's header waits for its first token. Where requests at other paths end, there are fewer of them than there were.
+// refusedStreams returns the streams that were answered 200, had no first token and never ran. It counts answers at
+// paths where a stream's header waits for its first token. If requests end at other paths, the result is too low.
 func (e sglangEnds) refusedStreams(answered float64) float64 {
 	e.answered = answered
 	return -e.beyond() - e.broken()
@@ -498,7 +499,8 @@ func sglangEnded(o metrics.Outcome, why string, of func(sglangEnds) float64) Row
 	}
 }
 
-// sglangRefusedStreams returns a row for streams that the queue refused: a failed answer counts those that are not streamed.
+// sglangRefusedStreams returns a row for streams that the queue refused: failed answers count only refused requests
+// that are not streamed.
 func sglangRefusedStreams() Row {
 	return Row{
 		To: metrics.Requests, From: sglangAnswered.From, Is: scrape.Counter, Since: "0.5.22",
@@ -514,7 +516,7 @@ func sglangRefusedStreams() Row {
 	}
 }
 
-// sglangInvalid returns a row for answers 400, less those to nobody.
+// sglangInvalid returns a row for 400 answers, without those that no client received.
 func sglangInvalid() Row {
 	r := answered("sglang:http_responses_total", "status_code", "400", "endpoint", "0.5.6.post2",
 		"answers 400 minus those to clients that gave up before their request ran")

@@ -10,8 +10,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// smg reads SGLang's model gateway. Its smg_engine_* are copies, and where its metrics page is joined with those of its workers so are
-// their families.
+// smg reads SGLang's model gateway. Its smg_engine_* are copies. If its metrics page is joined with those of its
+// workers, the workers' families are copies, too.
 var smg = Dialect{
 	Runtime:   metrics.SMG,
 	Source:    "lightseekorg/smg model_gateway/src/observability/metrics.rs",
@@ -103,8 +103,9 @@ const (
 
 var smgStatus = []metrics.Carry{{From: "status_code", To: metrics.LabelOutcome, Map: proxyOutcome}}
 
-// smgPathless recognises SMG up to 1.5, and SGLang's router 0.3 before it. Their answers have no path: those to look-ups
-// cannot be distinguished from those to requests, but the duration is of requests alone, and of those answered 2xx.
+// smgPathless recognises SMG up to 1.5, and SGLang's router 0.3 before it. Their answers have no path, so answers
+// to look-ups cannot be distinguished from answers to requests. But the duration covers only requests that were
+// answered 2xx.
 func smgPathless(p *scrape.Page) bool { return p.LabelValues("smg_http_responses_total", "path")[""] }
 
 // sglangRouter reads the router that SGLang's model gateway replaced.
@@ -126,7 +127,7 @@ var sglangRouterRows = slices.Concat(routerRows("sgl_router_"),
 		Quality: metrics.Approximate, Why: "requests at all workers, including those that wait there",
 	}})
 
-// vllmRouter reads the router of the vLLM project, which names no models. Its circuit breakers are of workers.
+// vllmRouter reads the router of the vLLM project, which names no models. It has a circuit breaker for each worker.
 var vllmRouter = Dialect{
 	Runtime:   metrics.VLLMRouter,
 	Source:    "vllm-project/router src/metrics.rs, vllm-router 0.1.17",
@@ -139,9 +140,9 @@ var vllmRouter = Dialect{
 var vllmRouterRows = slices.Concat(vllmRouterEnds(), workerRows("vllm_router_worker_health", "vllm_router_cb_state",
 	"vllm_router_active_workers", ""))
 
-// vllmRouterEnds returns the rows of requests, with those that workers refused apart from those that failed. No counter of the
-// router has a status. But its circuit breakers take a worker's 429 for a success, as they take 4xx and 2xx: attempts that were a success
-// and belong to no request that ended so were refused.
+// vllmRouterEnds returns the rows of requests, and separates requests that workers refused from failed ones. No
+// counter of the router has a status. But its circuit breakers count a worker's 429 as a success, like 4xx and 2xx.
+// So a successful attempt that belongs to no request with such an end was refused.
 func vllmRouterEnds() []Row {
 	rows := routerRows("vllm_router_")
 	i := slices.IndexFunc(rows, func(r Row) bool { return r.From == "vllm_router_retries_exhausted_total" })
@@ -163,8 +164,8 @@ func vllmRouterEnds() []Row {
 	return slices.Replace(rows, i, i+1, failed, refused)
 }
 
-// refusedByWorkers returns how many of the requests that failed after all attempts were refused: exhausted, successes of
-// circuit breakers, requests answered, wrong ones, and further attempts.
+// refusedByWorkers returns how many of the requests that failed after all attempts were refused. It reads exhausted
+// requests, successes of circuit breakers, answered requests, wrong requests, and further attempts.
 func refusedByWorkers(rose []float64) float64 {
 	exhausted, attempts := rose[0], rose[1]-rose[2]-rose[3]
 	if exhausted <= 0 || attempts <= 0 {
@@ -173,9 +174,9 @@ func refusedByWorkers(rose []float64) float64 {
 	return min(exhausted, math.Ceil(attempts/(1+rose[4]/exhausted)))
 }
 
-// routerRows returns the rows of SGLang's first router and of the one that the vLLM project made of it. Both count a
-// request when its answer begins: as a request if that says 2xx, otherwise when the last attempt has failed or at once if
-// another one makes no sense. Each attempt that finds no worker is an error besides.
+// routerRows returns the rows of SGLang's first router and of the vLLM project's fork of it. Both count a request
+// when its answer begins with 2xx. Otherwise they count it when its last attempt has failed, or at once if a
+// further attempt makes no sense. Each attempt that finds no worker also counts as an error.
 func routerRows(prefix string) []Row {
 	requests := Row{To: metrics.Requests, Is: scrape.Counter, Where: asks("route"), Quality: metrics.Approximate}
 	began, failed, wrong := requests, requests, requests
@@ -225,8 +226,8 @@ func workerRows(health, breaker, all, why string) (rows []Row) {
 	return rows
 }
 
-// workersThat returns a Fold that counts the workers with one reason not to get requests. A router whose count is smaller
-// than what it shows still shows workers that have left, as if they were there.
+// workersThat returns a Fold that counts the workers with one reason not to get requests. A router that counts
+// fewer workers than it shows still shows workers that have left.
 func workersThat(health, breaker, all, reason string) func([]Member) (float64, bool) {
 	return func(in []Member) (n float64, ok bool) {
 		open, total := map[string]bool{}, -1.

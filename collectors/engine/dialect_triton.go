@@ -128,10 +128,10 @@ var triton = Dialect{
 	Missing:     reasons(tritonMissing, lacks(durationsSummed, []*metrics.Family{metrics.RequestDuration})),
 }
 
-// tritonServer: pending requests are a gauge of the core already, which counts them as they come.
+// tritonServer has no metric: pending requests are already a gauge of the core, which counts them as they come.
 var tritonServer = &Server{Lacks: "no metrics of the process, and only requests before the backend"}
 
-// tritonPorts: the metrics page is at 8002, and the API that describes models is at 8000.
+// tritonPorts maps the port of the metrics page, 8002, to that of the API that describes models, 8000.
 var tritonPorts = map[string]string{"8002": "8000"}
 
 var tritonLabels = []metrics.Carry{{From: "model", To: metrics.LabelModel}}
@@ -164,7 +164,7 @@ var tritonCore = []Row{
 	{To: metrics.EngineLoadTime, From: "nv_model_load_duration_secs", Is: scrape.Gauge, Absent: "needs Triton 24.11"},
 }
 
-// tritonMissing holds what neither the core nor a backend reports.
+// tritonMissing lists the quantities that neither the core nor a backend reports.
 var tritonMissing = map[*metrics.Family]string{
 	metrics.QueueTime:              durationsSummed,
 	metrics.Preemptions:            "at most a gauge of paused requests is reported",
@@ -173,8 +173,8 @@ var tritonMissing = map[*metrics.Family]string{
 	metrics.KVTransferTime:         "at most a sum of milliseconds is reported, no histogram",
 }
 
-// tritonChains asks each model for its configuration. Models in Python may call others, which those of TensorRT-LLM's backend
-// name among their parameters.
+// tritonChains asks each model for its configuration. Python models may call others. Models of TensorRT-LLM's
+// backend name these among their parameters.
 func tritonChains(ctx context.Context, get Getter, models []string) (map[string]Chain, error) {
 	chains := map[string]Chain{}
 	for _, model := range models {
@@ -221,8 +221,9 @@ func (Chain) add(to *[]string, model string, models []string) {
 	}
 }
 
-// modelsOf lets models count that the backend's families name, and those that have nothing to do with them. The core counts one
-// request through an ensemble under the ensemble, its pre- and postprocessing and the model itself, which is the one to count.
+// modelsOf lets those models count that the backend's families name, and models unrelated to them. The core counts
+// one request through an ensemble under the ensemble, its pre- and postprocessing and the model itself, which is
+// the one to count.
 func modelsOf(families ...string) func(*scrape.Page, Identity) func(string) string {
 	return func(p *scrape.Page, id Identity) func(string) string {
 		models := map[string]bool{}
@@ -248,7 +249,7 @@ func modelsOf(families ...string) func(*scrape.Page, Identity) func(string) stri
 	}
 }
 
-// leads reports whether a model calls one of some others, by itself or by those that it calls.
+// leads reports whether a model calls one of the models in to, directly or through other models.
 func leads(chains map[string]Chain, model string, to, seen map[string]bool) bool {
 	if seen[model] {
 		return false
@@ -259,8 +260,8 @@ func leads(chains map[string]Chain, model string, to, seen map[string]bool) bool
 	})
 }
 
-// tritonModels lets all models count but the steps of ensembles, which are parts of the ensemble that a client asks for. A step of
-// several ensembles is nobody's.
+// tritonModels lets all models count except the steps of ensembles, which are parts of the ensemble that a client
+// asks for. A step of several ensembles is nobody's.
 func tritonModels(chains map[string]Chain) func(string) string {
 	ensembles := map[string][]string{}
 	for ensemble, c := range chains {
@@ -313,8 +314,8 @@ func activeNotScheduled(in []Member) (float64, bool) {
 	return math.Max(0, active-scheduled), ok1 && ok2
 }
 
-// blocks returns the counts of KV cache blocks if they are consistent. TensorRT-LLM may count one block more as used or free
-// than there are (the example of the backend's documentation: 1 used, 6239 free, at most 6239).
+// blocks returns the counts of KV cache blocks if they are consistent. TensorRT-LLM may count one block more as
+// used or free than exist (the example of the backend's documentation: 1 used, 6239 free, at most 6239).
 func blocks(in []Member) (used, most float64, ok bool) {
 	const label = "kv_cache_block_type"
 	most, ok1 := labelled(in, label, "max")

@@ -477,8 +477,9 @@ var (
 	}
 )
 
-// What vLLM's HTTP server and its engine count of the same requests. The server counts a request when its answer ends, by
-// class of status, and the engine when it has finished, shortly before; a request that its client leaves never finishes.
+// vLLM's HTTP server and its engine both count the same requests. The server counts a request by class of status
+// when its answer ends. The engine counts it shortly before, when it has finished. A request that its client leaves
+// never finishes.
 var (
 	answersOK = slices.Concat(is("method", "POST"), is("status", "2xx", "200"), matching(labels.MatchRegexp, "handler",
 		"/v1/chat/completions(/batch)?|/v1/completions|/v1/messages|/v1/responses|/v1/audio/(transcriptions|translations)|/inference/v1/generate|/generate|/cohere/v2/chat|/invocations"))
@@ -492,12 +493,14 @@ var (
 	completed = Count{From: "vllm:request_params_n", Is: scrape.Histogram} // once for a request, however many answers it asked for
 )
 
-// left counts the requests that the server answered 200 and the engine never finished. V1 counts no aborts. Refusals are
-// taken to be the answers 5xx of the same interval, and only those beyond to be streams that were answered 200.
+// left counts the requests that the server answered 200 and the engine never finished. V1 counts no aborts.
+// Refusals are matched with the 5xx answers of the same interval. Only refusals beyond these are taken for streams
+// that were answered 200.
 func left(rose []float64) float64 { return rose[0] - rose[1] - max(0, rose[2]-rose[3]) - rose[4] }
 
-// failedBeyond returns a row that adds the server's answers 5xx beyond what the engine itself failed or refused in the same
-// interval. Of what may be the same, the larger number counts: never more than failed, and at least half.
+// failedBeyond returns a row that adds the server's answers 5xx beyond what the engine itself failed or refused in
+// the same interval. If both may count the same requests, the larger number counts: never more than failed, and at
+// least half.
 func failedBeyond(since, until string, as metrics.Outcome, why string) Row {
 	return Row{
 		To: metrics.Requests, From: "http_requests_total", Is: scrape.Counter, Since: since, Until: until, Where: answers5xx,
@@ -533,7 +536,7 @@ var secondaryTier = []metrics.Carry{{From: "tier", To: metrics.LabelTier, Map: f
 	return string(metrics.TierStorage)
 }}}
 
-// hitSource maps where cached prompt tokens came from. What vLLM does not name is in storage of some kind.
+// hitSource maps where cached prompt tokens came from. A source that vLLM does not name is storage of some kind.
 var hitSource = []metrics.Carry{{From: "source", To: metrics.LabelTier, Map: values(map[string]string{
 	"host": string(metrics.TierHost),
 	"disk": string(metrics.TierDisk),

@@ -50,13 +50,13 @@ type departure struct {
 	at     time.Time
 }
 
-// Bounds of what is kept of engines that are no longer found.
+// Limits on the data that is kept about engines that are no longer found.
 const (
 	leftFor  = time.Hour
 	mostLeft = 256
 )
 
-// leave returns the departures, by series, once next replaces c: those of the last hour, without servers that are there again.
+// leave returns, by series, the departures of the last hour once next replaces c, without servers that are back.
 func (c *Collector) leave(next *Collector) map[string]departure {
 	all := maps.Clone(c.left)
 	for _, t := range c.targets {
@@ -164,7 +164,7 @@ func (e Engine) IsEngine() bool {
 // users reach no engine.
 func (e Engine) Gone() bool { return e.role != metrics.GatewayRole && !e.Answers() }
 
-// Answers reports whether something answered for itself. A proxy that cannot reach its server did not answer.
+// Answers reports whether the server itself answered. A proxy that cannot reach its server did not answer.
 func (e Engine) Answers() bool {
 	return !slices.Contains([]string{
 		scrape.Unreachable, scrape.Timeout, scrape.HTTPStatus + "502", scrape.HTTPStatus + "503",

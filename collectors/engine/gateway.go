@@ -36,8 +36,8 @@ const modelPaths = "|.*/(chat/completions|completions|responses(/[^/]+)?|interac
 // asks matches series whose label names a path at which clients send requests to models.
 func asks(label string) []*labels.Matcher { return matching(labels.MatchRegexp, label, modelPaths) }
 
-// engineFailures completes a row whose source counts all answers of a gateway. It counts those for which an engine answered 5xx, from zero
-// on: a gateway's counters appear with their first event.
+// engineFailures completes a row whose source counts all answers of a gateway. The row counts answers for which an
+// engine answered 5xx. It begins at zero, because a gateway's counters appear only with their first event.
 func engineFailures(r Row, failed Count) Row {
 	r.To, r.Is = metrics.GatewayEngineFailures, scrape.Counter
 	r.Quality, r.Why = cmp.Or(r.Quality, metrics.Derived), cmp.Or(r.Why, "those of the answers that failed at an engine")
@@ -45,8 +45,8 @@ func engineFailures(r Row, failed Count) Row {
 	return r
 }
 
-// ownPage returns the dialects that own the metrics page, of those that recognise it. On a gateway's metrics page, the families of engines
-// are copies. On an engine's metrics page, those of a sidecar are not the engine's.
+// ownPage returns, of the dialects that recognise a metrics page, those that own it. On a gateway's metrics page,
+// the families of engines are copies. On an engine's metrics page, the families of a sidecar are not the engine's.
 func ownPage(found []*Dialect) []*Dialect {
 	gateway := func(d *Dialect) bool { return d.Role == metrics.GatewayRole }
 	if i := slices.IndexFunc(found, func(d *Dialect) bool { return gateway(d) && !d.Sidecar }); i >= 0 {
@@ -91,8 +91,9 @@ type Shown struct {
 	All           bool // and it holds them before anyone has asked for them
 }
 
-// ownModel returns the model of series that name none, which is the only model on the metrics page. If a server works for several models,
-// the only one so far may only be the only one requested, unless the metrics page also shows unrequested models.
+// ownModel returns the model of series that name none, which is the only model on the metrics page. If a server
+// works for several models, a single name may only be the first one requested, unless the metrics page also shows
+// unrequested models.
 func (c *compiler) ownModel(d *Dialect, otherwise string) string {
 	if d.Role != metrics.GatewayRole && d.Role != metrics.FrontendRole && !d.Shared {
 		return c.only(d, metrics.LabelModel, otherwise)
@@ -113,9 +114,10 @@ func (c *compiler) ownModel(d *Dialect, otherwise string) string {
 	return own
 }
 
-// known finds the models that a gateway or a frontend serves: those that it reports as served, and those of requests that ended well. A
-// client may have made up all other names. A typo is no model, has no objective, and is never missed. Requests for other names count in
-// other. A name that was known once stays known for as long as the target is read.
+// known finds the models that a gateway or a frontend serves: models that it reports as served, and models of
+// requests that ended well. A client may have made up all other names. A misspelt name is no model, has no
+// objective, and is never reported as missing. Requests for other names count in other. A name that was known once
+// stays known for as long as the target is read.
 func (c *compiler) known(d *Dialect) {
 	c.served = nil
 	if d.Role != metrics.GatewayRole && d.Role != metrics.FrontendRole {
@@ -185,7 +187,8 @@ func (c *compiler) addModel(d *Dialect, model, info, last string) {
 	}
 }
 
-// servesOne reports whether the server serves at most one model, also if the metrics page does not report more about it yet.
+// servesOne reports whether the server serves at most one model, even if the metrics page does not report more
+// about it yet.
 func (c *compiler) servesOne() bool {
 	n := 0
 	for _, served := range c.served {
@@ -194,9 +197,10 @@ func (c *compiler) servesOne() bool {
 	return n <= 1
 }
 
-// workers finds the series that show whether a frontend or a gateway has workers. Without any, Dynamo's frontend leaves out the series that
-// reports a model as ready, and keeps the other series of the model. A frontend that has not had a worker yet names no model at all.
-// Releases that do not report whether a model is ready name those whose workers have registered.
+// workers finds the series that show whether a frontend or a gateway has workers. Without any, Dynamo's frontend
+// leaves out the series that reports a model as ready, and keeps the other series of the model. A frontend that has
+// not had a worker yet names no model at all. Releases that do not report whether a model is ready name the models
+// whose workers have registered.
 func (c *compiler) workers(d *Dialect) {
 	if d.Ready == "" {
 		return
@@ -229,7 +233,7 @@ func (c *compiler) isModel(model string) bool {
 	return false
 }
 
-// statusCode keeps HTTP statuses.
+// statusCode returns an HTTP status unchanged, and "other" for anything else.
 func statusCode(code string) string {
 	if len(code) == 3 && code[0] >= '1' && code[0] <= '5' && isDigit(code[1]) && isDigit(code[2]) {
 		return code
@@ -239,7 +243,7 @@ func statusCode(code string) string {
 
 func isDigit(c byte) bool { return '0' <= c && c <= '9' }
 
-// codeOutcome maps the status of any answer. Envoy writes 0 where the client left before there was one.
+// codeOutcome maps the status of any answer to an outcome. Envoy writes 0 where the client left before there was one.
 func codeOutcome(code string) string {
 	switch {
 	case statusCode(code) != otherValue && code[0] < '4':

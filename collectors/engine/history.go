@@ -43,7 +43,7 @@ type Stored struct {
 	Fixed  map[string]string
 }
 
-// Line is a series that the exporter would serve of a stored metrics page.
+// Line is a series that the exporter would serve from a stored metrics page.
 type Line struct {
 	// Series holds name and labels.
 	Series labels.Labels
@@ -53,8 +53,8 @@ type Line struct {
 	tallied map[string]*tallied // of this line alone: lines are computed one after another, each over all readings
 }
 
-// Lines returns what the exporter would serve of the metrics page, including the objectives' events. It returns none for a metrics page
-// that no dialect recognises.
+// Lines returns what the exporter would serve from the metrics page, including the objectives' events. It returns
+// none for a metrics page that no dialect recognises.
 func (s Stored) Lines(objectives []slo.Objective) ([]Line, error) {
 	var text []byte
 	for _, series := range s.Series {
@@ -127,7 +127,7 @@ func (l Line) places(terms []term) (all []int) {
 	return all
 }
 
-// Value computes the line from the values of Stored.Series. It keeps them, so readings must be in order.
+// Value computes the line from the values of Stored.Series. Value keeps these values, so readings must be in order.
 func (l Line) Value(values []float64) float64 {
 	if l.plan.readsTallies(&l.line) {
 		values = l.plan.tally(time.Time{}, slices.Clone(values), l.tallied, false)

@@ -13,7 +13,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// Bounds of what a Ledger keeps, because an engine may report anything, and something else each time.
+// Limits on what a Ledger keeps, because an engine may report anything, and something new each time.
 const (
 	mostReplicas   = 4096
 	mostChanges    = 48              // of a replica in an hour: all of its settings, twice
@@ -40,7 +40,7 @@ func NewLedger(now time.Time) *Ledger {
 	return &Ledger{since: now, replicas: map[groupKey]map[replicaKey]*replica{}, lives: map[string]*lives{}}
 }
 
-// groupKey identifies what should run with the same settings.
+// groupKey identifies replicas that should run with the same settings.
 type groupKey struct{ runtime, namespace, model, role string }
 
 type replicaKey struct {
@@ -158,7 +158,7 @@ func (r *replica) change(c Change) bool {
 	return true
 }
 
-// lives is what is known of the processes that wrote a metrics page, one after the other.
+// lives holds what is known about the processes that wrote a metrics page, one after the other.
 type lives struct {
 	seen     time.Time
 	start    float64            // of the last process, unix time; NaN if it has reported none
@@ -166,8 +166,9 @@ type lives struct {
 	restarts float64
 }
 
-// lived records what a reading of a metrics page shows of its process, and returns how often that has restarted. Without a start time, a
-// process is a new one if any counter has fallen. A counter may be back long after the restart.
+// lived records what a reading of a metrics page shows about its process, and returns how often the process has
+// restarted. Without a start time, a process is a new one if any counter has fallen. A counter may reappear long
+// after the restart.
 func (l *Ledger) lived(series string, start float64, counters iter.Seq2[string, float64], now time.Time) float64 {
 	if l == nil {
 		return 0

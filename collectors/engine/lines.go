@@ -54,8 +54,8 @@ func (c *compiler) lines(d *Dialect, to *metrics.Family, entries []entry) {
 	}
 }
 
-// noneFailed adds zero failed and refused requests if the metrics page would report them. It reports them only from the first one on, and
-// the increase of a series does not include its first value.
+// The metrics page reports them only from the first one on, and the increase of a series does not include its first
+// value. It reports them only from the first one on, and the increase of a series does not include its first value.
 func (c *compiler) noneFailed(d *Dialect, shown [][outLabels]string) {
 	if d.Role != metrics.GatewayRole && d.Role != metrics.FrontendRole && !c.countable.failures {
 		return
@@ -81,7 +81,7 @@ func (c *compiler) noneFailed(d *Dialect, shown [][outLabels]string) {
 	}
 }
 
-// counts reports whether requests that ended in a way, or with an HTTP status, are among those of a row.
+// counts reports whether a row counts requests with this outcome or HTTP status.
 func (r *Row) counts(outcome metrics.Outcome, status string) bool {
 	return r.Uncounted[outcome] == "" && slices.ContainsFunc(r.Set, func(l metrics.Label) bool { return l.Value == string(outcome) }) ||
 		slices.ContainsFunc(r.Carry, func(carry metrics.Carry) bool {

@@ -10,7 +10,8 @@ import (
 //go:embed testdata/names.tsv
 var namesTable string
 
-// ignored holds the reasons why names are not read. There are few, so that an important name is not one of many exceptions.
+// ignored holds the reasons why names are not read. There are few, so that no important name is lost among many
+// exceptions.
 var ignored = map[string]string{
 	"runtime":    "metrics of the process, its language or its web server",
 	"repeats":    "a metric that is read has the same number",

@@ -58,7 +58,7 @@ type declared struct {
 	in                []slo.Maintenance
 }
 
-// ends returns when the last interval under way ends, in unix time; 0 if none is.
+// ends returns when the last interval under way ends, in unix time; 0 if no interval is under way.
 func (d declared) ends(now time.Time) (end float64) {
 	for _, m := range d.in {
 		if m.On(now) {
@@ -89,8 +89,9 @@ func (c *compiler) objectives(d *Dialect, defaults map[string]string) {
 	}
 }
 
-// substitute returns what a signal is counted from if the metrics page does not report it; nil if there is no substitute. The wait in the
-// queue is a substitute only for engines that generate tokens and never report when the first one comes.
+// substitute returns what a signal is counted from if the metrics page does not report it; nil if there is no
+// substitute. The wait in the queue is a substitute only for engines that generate tokens and never report the time
+// of the first one.
 func (d *Dialect) substitute(s slo.Signal) (*metrics.Family, slo.Reason) {
 	if s == slo.TTFT && (d.Role != "" || d.Missing[metrics.TimeToFirstToken] == "" || d.Missing[metrics.RequestGenerationTokens] != "") {
 		return nil, slo.Counted
@@ -124,7 +125,7 @@ func (c *compiler) countHistograms(d *Dialect, o slo.Objective, from *metrics.Fa
 	return counted
 }
 
-// weighed returns a tally of terms of a histogram that counts for each request in the batch.
+// weighed returns a tally of a histogram's terms that counts once for each request in the batch.
 func (c *compiler) weighed(h histogram, bound string, of []term) []term {
 	s := c.sizingOf(h.out)
 	if s == nil || s.lines[metrics.RequestsRunning] == nil {
@@ -213,8 +214,8 @@ func selected(out [outLabels]string) slo.Engine {
 	}
 }
 
-// counted returns whether and from what an objective is counted on an engine. It returns what probes count instead, if there are any, or
-// nil if they have nothing to add.
+// counted returns whether and from what an objective is counted on an engine. It returns the objective that probes
+// count instead; nil if probes have nothing to add.
 func (c *compiler) counted(o slo.Objective, out [outLabels]string, reason slo.Reason) (unless *uncounted) {
 	says := func(r slo.Reason) string {
 		return c.text(metrics.SLOCounted.Name, out, metrics.Label{Name: metrics.LabelSLO, Value: o.Name},
@@ -244,8 +245,8 @@ func (c *compiler) counted(o slo.Objective, out [outLabels]string, reason slo.Re
 	return unless
 }
 
-// maintenance adds the intervals that are under way. They come from the configuration, not from the engine, and
-// matter most while it is down for them, so those of its last metrics page stay.
+// maintenance adds the intervals that are under way. The intervals come from the configuration and matter most
+// while the engine is down for maintenance, so the intervals of its last metrics page stay.
 func (t *target) maintenance(s *snapshot) {
 	t.mu.Lock()
 	all := t.declared
@@ -271,7 +272,7 @@ func (t *target) maintenance(s *snapshot) {
 	}
 }
 
-// nodeMaintenance renders when the maintenance of all engines ends, if all are in one.
+// nodeMaintenance renders when the maintenance of all engines ends, if all engines are in maintenance.
 func nodeMaintenance(engines []*snapshot) *snapshot {
 	s := &snapshot{}
 	end := math.Inf(1)
@@ -284,7 +285,8 @@ func nodeMaintenance(engines []*snapshot) *snapshot {
 	return s
 }
 
-// events adds the two counters of an objective, unless probes count it. Bad events are bad minus the good ones among them.
+// events adds the two counters of an objective, unless probes count it. Bad events are bad minus the good events
+// that it includes.
 func (c *compiler) events(o slo.Objective, out [outLabels]string, unless *uncounted, threshold string, events, bad, butGood []term) {
 	more := []metrics.Label{{Name: metrics.LabelSLO, Value: o.Name}, {Name: metrics.LabelThreshold, Value: threshold}}
 	all, text := c.text(metrics.SLOEvents.Name, out, more...), c.text(metrics.SLOBadEvents.Name, out, more...)

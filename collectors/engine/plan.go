@@ -96,7 +96,7 @@ type answer struct {
 	why     string   // the same, for the log
 }
 
-// silent is an outcome of which zero means nothing: see Row.Uncounted.
+// silent is an outcome for which zero means nothing: see Row.Uncounted.
 type silent struct {
 	text  string // series of llm_engine_metric_source_info with the cause
 	terms []term

@@ -129,13 +129,13 @@ func (t *target) isProbed(u uncounted) bool {
 	return len(all) > 0
 }
 
-// isAt reports whether a probe asks at the target, or at its host and port.
+// isAt reports whether a probe sends its requests to the target, or to its host and port.
 func (t *target) isAt(p *Probed) bool {
 	host, _, _ := strings.Cut(p.Server, "/")
 	return p.Server == t.server || scrape.SameServer(t.At.Base.Host, host)
 }
 
-// besides reports whether a probe asks at another target.
+// besides reports whether a probe sends its requests to another target.
 func (t *target) besides(p *Probed) bool {
 	return slices.ContainsFunc(*t.config.read.Load(), func(other *target) bool { return other != t && other.isAt(p) })
 }
@@ -148,8 +148,8 @@ type counting struct {
 	probes []*Probed
 }
 
-// probed counts objectives on probes, whether or not the engines' metrics endpoints answer: those on signals of probes, and the default
-// ones if an engine cannot count them.
+// probed counts objectives on probes, whether or not the engines' metrics endpoints answer. These are objectives on
+// signals of probes, and default objectives that an engine cannot count.
 func (c *Collector) probed() *snapshot {
 	s := &snapshot{}
 	if c.config.Probed == nil {

@@ -16,8 +16,8 @@ import (
 // identityAge is how long an engine's answers are valid if its metrics page does not show restarts.
 const identityAge = 5 * time.Minute
 
-// outdated reports whether an engine should be asked again for its identity, although nothing on its metrics page shows that it is another
-// one.
+// outdated reports whether an engine should be asked again for its identity, although nothing on its metrics page
+// shows that the engine has changed.
 func (t *target) outdated(known identified) bool {
 	return !known.asked.IsZero() && t.plan != nil && t.plan.start == nil && time.Since(known.asked) > identityAge
 }
@@ -124,8 +124,8 @@ func (t *target) changesTo(s *snapshot) {
 	}
 }
 
-// compose joins all sources of settings: the metrics page and the endpoints before the numbers of the metrics page, and these before the
-// command line and the pod. A source that only shows that an option is not given comes last.
+// compose joins all sources of settings, in this order: the metrics page and the endpoints, the numbers of the
+// metrics page, then the command line and the pod. A source that only shows that an option is not given comes last.
 func (t *target) compose(command []stated, image string, sizes []float64) *recorded {
 	r := &recorded{plan: t.plan, command: command, image: image, sizes: sizes}
 	for i := range t.plan.runs {
@@ -211,8 +211,8 @@ func (t *target) tell(r *recorded, run *runs, all []stated) {
 	}
 }
 
-// Commanded passes the command lines of an engine's process and of its parents to the collector, the process first. It
-// keeps the settings on them and nothing else.
+// Commanded passes the command lines of an engine's process and of its parents to the collector, the process first.
+// The collector keeps only the settings on them.
 func (c *Collector) Commanded(server string, lines [][]string) {
 	for _, t := range c.targets {
 		t.mu.Lock()

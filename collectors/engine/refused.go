@@ -28,8 +28,8 @@ type answerer struct {
 	upstream string
 }
 
-// refusals lets tallies decide how requests count that an answerer refused as invalid. A tally begins with the good answers: many pages have no
-// series of refusals before the first one.
+// refusals lets tallies decide how requests count that an answerer refused as invalid. A tally begins with the good
+// answers: many metrics pages have no series of refusals before the first one.
 func (c *compiler) refusals(entries []entry) (all []entry) {
 	good, invalid, refused := map[answerer][]entry{}, map[answerer][]entry{}, map[answerer][]entry{}
 	var order []answerer
@@ -108,7 +108,7 @@ func (e *entry) answerers() (whole, one answerer) {
 	return whole, one
 }
 
-// refusal is what a tally remembers of refusals.
+// refusal holds the state of a tally of refusals.
 type refusal struct {
 	hour     [parts]part
 	usual    float64   // good answers per second before the last one
@@ -118,7 +118,7 @@ type refusal struct {
 	rejected float64
 }
 
-// decide returns how many more requests are invalid, at a reading that shows so many more refusals and good answers.
+// decide returns the increase of invalid requests at a reading, from the increases of refusals and good answers.
 func (r *refusal) decide(now time.Time, refused, good float64) (invalid float64) {
 	if now.IsZero() || r.since.IsZero() { // a history has no times; before the first reading anything may have happened
 		r.since = now

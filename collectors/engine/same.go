@@ -47,7 +47,8 @@ func (t *target) trace() *trace {
 	return tr
 }
 
-// accrues reports whether a line falls only when a process restarts. A difference may fall; of a tally, each reader has its own.
+// accrues reports whether a line falls only when a process restarts. A difference may fall, and each reader of a
+// tally has its own value.
 func (p *plan) accrues(l *line) bool {
 	return l.family.Kind != metrics.Gauge && l.terms != nil && l.minus == nil && !p.readsTallies(l)
 }

@@ -39,11 +39,11 @@ type Told struct {
 // A Flag is an option of an engine's command line that holds a setting.
 type Flag struct {
 	To metrics.Setting
-	// Names are the option's, without dashes at the beginning and with dashes instead of underscores.
+	// Names are the option's names, without leading dashes and with dashes instead of underscores.
 	Names string // separated by spaces
 	// Value is what an option without an argument means.
 	Value string
-	// At is the field, where the argument is JSON.
+	// At is the field that holds the setting, if the argument is JSON.
 	At string
 }
 
@@ -99,7 +99,7 @@ func (told *Told) settle(raw string) string {
 	return presentable(told.To, v)
 }
 
-// presentable returns a value that may be shown: spelt as others spell it, short, and without a secret.
+// presentable returns a value that may be shown: in the common spelling, short, and without a secret.
 func presentable(to metrics.Setting, v string) string {
 	if to == metrics.SettingDtype {
 		v = strings.TrimPrefix(strings.ToLower(v), "torch.")
@@ -136,8 +136,8 @@ func withoutCredentials(v string) string {
 	return u.String()
 }
 
-// secretShape matches what services give out as tokens and keys: those of Hugging Face, OpenAI and the like, GitHub, GitLab, Slack,
-// AWS, NVIDIA, Google, a JSON web token, a private key.
+// secretShape matches the tokens and keys of services: Hugging Face, OpenAI and the like, GitHub, GitLab, Slack,
+// AWS, NVIDIA and Google. It also matches JSON web tokens and private keys.
 var secretShape = regexp.MustCompile(`(?:^|[^A-Za-z0-9])(?:hf_[A-Za-z0-9]{8,}|sk-[A-Za-z0-9_-]{8,}|gh[opsru]_[A-Za-z0-9]{8,}|github_pat_\w{8,}|glpat-[\w-]{8,}|xox[a-z]-[\w-]{8,}|` +
 	`A[KS]IA[A-Z0-9]{12,}|nvapi-[\w-]{8,}|AIza[\w-]{20,}|eyJ[\w-]{10,}|-----BEGIN)`)
 
@@ -147,7 +147,8 @@ var secretWord = regexp.MustCompile(`(?i)(?:api[-_]?key|secret|passw|token|crede
 // dense matches what may be a key of its own: many letters and digits without a break.
 var dense = regexp.MustCompile(`[A-Za-z0-9+/=_]{32,}`)
 
-// looksSecret reports whether a value has the shape of a secret. Commits and digests, which are hexadecimal, have not.
+// looksSecret reports whether a value has the shape of a secret. Commits and digests have no such shape, because
+// they are hexadecimal.
 func looksSecret(v string) bool {
 	if secretShape.MatchString(v) || secretWord.MatchString(v) {
 		return true
@@ -348,8 +349,8 @@ func (d *Dialect) whyUntold(to metrics.Setting, id Identity) string {
 	return d.Untells(to)
 }
 
-// Untells explains why an engine does not report a setting. Two come from other sources: the release by the endpoints that name the engine,
-// the image by its pod.
+// Untells explains why an engine does not report a setting. Two settings come from other sources: the release from
+// the endpoints that name the engine, the image from its pod.
 func (d *Dialect) Untells(to metrics.Setting) string {
 	switch {
 	case d.Untold[to] != "":
@@ -386,8 +387,8 @@ func (d *Dialect) ofCommand(lines [][]string) (all []stated) {
 	return all
 }
 
-// given returns the settings on command lines, each from the first that has it. Of what is not among the engine's flags, nothing is kept:
-// it may be a secret.
+// given returns the settings on command lines, each from the first line that has it. Options that are not among the
+// engine's flags are dropped, because they may hold secrets.
 func (d *Dialect) given(source string, lines [][]string) (all []stated) {
 	tell := func(f *Flag, value string) {
 		if f.At != "" {
@@ -467,14 +468,14 @@ var sizes = map[*metrics.Family]metrics.Setting{
 	metrics.RequestsRunningLimit: metrics.SettingMaxSequences,
 }
 
-// sized is a setting whose value is that of lines of a plan.
+// sized is a setting whose value comes from lines of a plan.
 type sized struct {
 	to             metrics.Setting
 	runtime, model string
 	lines          []int
 }
 
-// value adds up the lines, or returns the largest, as their family allows; NaN if one has no value.
+// value adds up the lines, or returns the largest, as their family allows; NaN if one line has no value.
 func (s *sized) value(p *plan, values []float64) (total float64) {
 	for _, i := range s.lines {
 		switch v := p.lines[i].eval(values); {

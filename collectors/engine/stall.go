@@ -37,7 +37,7 @@ const (
 	brief = 2 * time.Minute
 )
 
-// sight is what one reading shows of a unit. NaN means that the metrics page does not report it.
+// sight holds what one reading shows about a unit. NaN marks a value that the metrics page does not report.
 type sight struct {
 	at       time.Time
 	start    float64   // of the process, unix time
@@ -58,7 +58,7 @@ type sight struct {
 	young    bool // started, or came back, a short time ago
 }
 
-// duration is how many requests a duration is known of, and the sum in seconds.
+// duration holds the number of requests whose duration is known, and the sum of these durations in seconds.
 type duration struct{ count, sum float64 }
 
 // since returns the mean since an earlier reading; 0 if no request was counted.
@@ -140,7 +140,7 @@ type start struct {
 	unseen unseen
 }
 
-// part is a part of the last hour, by its number since 1970.
+// part is a part of the last hour, numbered since 1970.
 type part struct {
 	number    int64
 	good      float64 // answers
@@ -151,7 +151,7 @@ type part struct {
 	open      bool    // high is known
 }
 
-// observe keeps a reading, and adds to the snapshot what it and the previous ones show.
+// observe keeps a reading, and adds to the snapshot what this and earlier readings show.
 func (t *target) observe(s *snapshot) {
 	now, known := t.config.Now(), make(map[string]*past, len(t.plan.units))
 	if t.gone || t.pasts == nil && t.plan.start == nil {
@@ -172,7 +172,7 @@ func (t *target) observe(s *snapshot) {
 	t.remembers(s, known)
 }
 
-// memories are the series that come from several readings. The units that have them are those that have a name for them.
+// memories lists the series that come from several readings. A unit has such a series if it has a name for the series.
 var memories = []struct {
 	family *metrics.Family
 	of     func(u *unit, p *past) (value float64, known bool)
@@ -324,9 +324,9 @@ func (p *past) stand(r sight) {
 	}
 }
 
-// left returns how many clients left since the last reading: good answers of the server, where it counts them, or else
-// those of the requests at the last two readings that are gone. A refused request lasts for less, and a connection
-// that ends may be of a health check.
+// left returns how many clients left since the last reading: the server's good answers, if it counts them, or else
+// the requests of the last two readings that have disappeared. A refused request lasts less long, and a connection
+// that ends may belong to a health check.
 func (p *past) left(r sight) float64 {
 	switch {
 	case !math.IsNaN(r.answered):
@@ -352,7 +352,7 @@ func (p *past) judge(u *unit, r sight) {
 	}
 }
 
-// works reports whether the gauges show requests, and nothing else that there are none.
+// works reports whether the gauges show requests, while nothing else shows that there are none.
 func (p *past) works(r sight) bool { return !p.busy.IsZero() && !p.idle(r) }
 
 // leaves reports whether clients have lately given up.
@@ -395,8 +395,8 @@ func (p *past) ofClients(now time.Time) bool {
 	return p.due(now, now.Sub(p.moved)) >= someDue && (silence <= 2*time.Minute || p.due(now, silence) <= manyDue)
 }
 
-// due returns how many answers the last hour leads to expect in some time. The beginning of a standstill is not part of that hour, because
-// an exporter that has just started would learn from it that little is due.
+// due returns how many answers are expected within some time, given the last hour. The beginning of a standstill is
+// not part of that hour, because an exporter that has just started would learn from it that few answers are due.
 func (p *past) due(now time.Time, within time.Duration) float64 {
 	if now.Sub(p.moved) <= unproven {
 		now = p.moved
@@ -415,7 +415,7 @@ func partOf(hour *[parts]part, at time.Time) *part {
 	return p
 }
 
-// answersIn returns how many good answers the parts of the last hour hold, and how many that is per second since a time.
+// answersIn returns how many good answers the parts of the last hour hold, and their rate per second since a time.
 func answersIn(hour *[parts]part, now, since time.Time) (good, perSecond float64) {
 	oldest := now
 	for _, h := range hour {
@@ -449,7 +449,7 @@ func (p *past) files(now time.Time) (low, high float64) {
 	return low, high
 }
 
-// above returns what the server holds beyond what it held at the last progress, and beyond what is open at rest.
+// above returns how much more the server holds than at the last progress, and than at rest.
 func (p *past) above(r sight) float64 {
 	if !r.files {
 		return r.held - p.least
@@ -458,7 +458,7 @@ func (p *past) above(r sight) float64 {
 	return r.held - max(high, p.least)
 }
 
-// idle reports whether the server shows that no request is there, whatever the gauges repeat.
+// idle reports whether the server shows that no request is there, even if the gauges repeat old numbers.
 func (p *past) idle(r sight) bool {
 	if !r.files {
 		return r.held == 0

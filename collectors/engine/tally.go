@@ -12,15 +12,16 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// A Tally is a counter computed from several counters of a metrics page. They count the same request at different instants, so their
-// difference may fall; a tally never does. It adds up the increases of the counters between two readings, from the first reading of an
-// engine on. A sum of small steps is not the step of the sum, so a total that included what the engine had counted before would fall when
-// the exporter restarts, and Prometheus would take all of it for new.
+// A Tally is a counter computed from several counters of a metrics page. They count the same request at different
+// instants, so their difference may fall; a tally never does. It adds up the increases of the counters between two
+// readings, from the first reading of an engine on. The steps between many readings need not add up to one step
+// over the whole time. So a total that included the engine's earlier counts would fall when the exporter restarts,
+// and Prometheus would count all of it as new.
 type Tally struct {
-	// Of lists what is read besides the row's own source.
+	// Of lists the counts that are read besides the row's own source.
 	Of []Count
-	// Step returns by how much the tally rises, from how much each count rose, that of the row's own source first. A negative result is a
-	// debt, which is subtracted from the next steps, until debtLasts.
+	// Step returns the increase of the tally from the increases of its counts, that of the row's own source first.
+	// A negative result is a debt, which is subtracted from the next steps, until debtLasts.
 	Step func(rose []float64) float64
 	// Splits means that other tallies split the same source: each counts a part of it.
 	Splits bool
@@ -34,8 +35,8 @@ type Count struct {
 	Optional bool // 0 if it is not on the metrics page; otherwise there is no tally
 }
 
-// debtLasts is the number of readings after which a debt that has stopped growing is forgotten. The debt of an answer that is being sent is
-// paid by then, and that of a request that counts several times never is.
+// debtLasts is the number of readings after which a debt that has stopped growing is forgotten. By then, the debt
+// of an answer that was being sent is paid. The debt of a request that counts several times is never paid.
 const debtLasts = 4
 
 // tally is a Tally of one metrics page. Its value has a place of its own behind those of the metrics page's series.
@@ -50,10 +51,11 @@ type tally struct {
 	place      int
 }
 
-// itself is the Tally of one count.
+// itself is the Tally that counts only the row's own source.
 var itself = &Tally{Step: func(rose []float64) float64 { return rose[0] }}
 
-// summand is a number that a count adds up, with its key: the count, because two counts may add up the same number, and the series.
+// summand is a number that a count adds up. Its key names the series and the count, because two counts may add up
+// the same number.
 type summand struct {
 	term
 	key string
@@ -68,7 +70,7 @@ type tallied struct {
 	refusal refusal
 }
 
-// owing is a total that never falls. What would lower it is a debt.
+// owing is a total that never falls. A step that would lower the total becomes a debt.
 type owing struct {
 	total, debt float64
 	sinceItGrew int // readings
@@ -173,7 +175,8 @@ func (c *compiler) counts(d *Dialect, r *Row, of Count, defaults map[string]stri
 	return all, nil
 }
 
-// compatible reports whether no label has two values. What counts for the whole metrics page has no label of one engine's.
+// compatible reports whether the two sets of labels agree. A count for the whole metrics page has no labels of a
+// single engine.
 func compatible(a, b [outLabels]string) bool {
 	for i := range a {
 		if a[i] != "" && b[i] != "" && a[i] != b[i] {
@@ -196,7 +199,7 @@ func (p *plan) tally(now time.Time, values []float64, memory map[string]*tallied
 	return values
 }
 
-// weigh returns by how much a step counts: at least once, because each step serves a request, and not at all at the first reading.
+// weigh returns the weight of a step: at least 1, because each step serves a request, but 0 at the first reading.
 func (m *tallied) weigh(by []line, values []float64) float64 {
 	if !m.begun {
 		m.begun = true

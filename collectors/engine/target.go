@@ -43,9 +43,9 @@ type target struct {
 	changed  []string   // series of llm_engine_config_changed_timestamp_seconds
 	changes  []Change   // the same, for people
 	changeAt []float64
-	// What it served, and when this was last seen: series of llm_engine_last_served_timestamp_seconds.
+	// The models that it served, and when each was last seen: series of llm_engine_last_served_timestamp_seconds.
 	served map[string]time.Time
-	// From the same metrics page, for probes: what it does not count, and the labels of its engine.
+	// From the same metrics page, for probes: the objectives that it does not count, and the labels of its engine.
 	uncounted []uncounted
 	whole     [outLabels]string
 	offers    []Offer // nil until a metrics page has been understood
@@ -188,8 +188,9 @@ func (t *target) use(ctx context.Context, path string) (size int, err error) {
 	return len(body), err
 }
 
-// locate finds the first path that serves an engine's metrics page. Other answers, such as the "OK" of a catch-all, hide nothing. /metrics
-// is tried last, and never if the engine identifies itself as one that Drains describes.
+// locate finds the first path that serves an engine's metrics page. Other answers, such as the "OK" of a catch-all,
+// do not end the search. /metrics is tried last, and never if the engine identifies itself as one that Drains
+// describes.
 func (t *target) locate(ctx context.Context) (size int, err error) {
 	paths := t.candidates()
 	// the most informative error so far
@@ -358,7 +359,7 @@ func (t *target) recognise(ctx context.Context, path string, page *scrape.Page) 
 		page.Names())
 }
 
-// supplemented folds dialects that only accompany an engine's own into that engine's.
+// supplemented merges a dialect that only accompanies an engine's own dialect into the latter.
 func (t *target) supplemented(found []*Dialect) []*Dialect {
 	engines := slices.DeleteFunc(slices.Clone(found), func(d *Dialect) bool { return d.Supplement })
 	if len(engines) == 0 || len(engines) == len(found) {
@@ -488,7 +489,7 @@ func (t *target) startedBefore(at time.Time) bool {
 	return !at.IsZero() && (t.plan.start == nil || !time.UnixMilli(int64(1000*t.plan.start.value(t.values))).After(at))
 }
 
-// up returns what a successful scrape contributes.
+// up returns the snapshot of a successful scrape.
 func (t *target) up(size int, took time.Duration) *snapshot {
 	s := &snapshot{lines: make([]valued, 0, t.plan.size), blocks: make([]block, 0, 64), effective: t.plan.effective}
 	before := t.tallied == nil && t.startedBefore(t.config.began)

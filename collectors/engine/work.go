@@ -19,7 +19,7 @@ import (
 type Server struct {
 	// Lacks explains why the metrics page reports nothing about its server, if it does not.
 	Lacks string
-	// Active is a gauge of the requests that the server has not answered yet. It is not the scheduler's.
+	// Active is a gauge of the requests that the server has not answered yet. The scheduler's gauge is a different one.
 	Active Source
 	// Files is a gauge that rises by one with each connection: the open files of the server's process.
 	Files Source
@@ -58,10 +58,11 @@ type unit struct {
 	series   map[*metrics.Family]string // that come from several readings
 }
 
-// timing is how many requests a duration is known of, and the sum.
+// timing holds the number of requests whose duration is known, and the sum of these durations.
 type timing struct{ count, sum []line }
 
-// prompts are the prompt tokens of an engine, and those that its prefix cache, a KV connector and a tier of the KV cache held.
+// prompts holds the prompt tokens of an engine, and how many of them its prefix cache, a KV connector and a tier of
+// the KV cache held.
 type prompts struct {
 	all, own, outside, tiered []line
 	within                    bool // own includes the others
@@ -73,7 +74,7 @@ type finished struct {
 	served bool // well, or given up
 }
 
-// held is what the metrics page shows of the server in front of a model.
+// held is what the metrics page shows about the server in front of a model.
 type held struct {
 	active, files, answered []int // series; nil if the metrics page has none
 	connections             bool  // the kernel counts the server's connections, because the metrics page has neither requests nor files
@@ -174,7 +175,7 @@ func (c *compiler) prompts(key [outLabels]string, to *metrics.Family, l line) {
 	c.prompted[key] = p
 }
 
-// held returns how many of the prompt tokens caches held. A KV connector counts what its tiers held, too.
+// held returns how many prompt tokens were in caches. A KV connector counts what its tiers held, too.
 func (p *prompts) held(sum func([]line) float64) float64 {
 	own, others := sum(p.own), max(sum(p.outside), sum(p.tiered))
 	if p.within {
@@ -257,7 +258,7 @@ func (c *compiler) units(d *Dialect) []unit {
 	return all
 }
 
-// name gives a unit, be it a rank, the series for which its metrics page has enough.
+// name gives a unit, which may be a rank, each series for which its metrics page has enough data.
 func (c *compiler) name(u *unit) {
 	u.progress, u.series, u.prompts = c.text(metrics.EngineLastProgress.Name, u.key), map[*metrics.Family]string{}, c.prompted[u.key]
 	give := func(has bool, of ...*metrics.Family) {
@@ -319,8 +320,8 @@ func sameReplica(a, b [outLabels]string) bool {
 	return a[outModel] == b[outModel] && a[outReplica] == b[outReplica]
 }
 
-// series returns the places of a source's series on the metrics page, or of those about one replica; none if another server's are among
-// them.
+// series returns the places of a source's series on the metrics page, or of those about one replica; none if series
+// of another server are among them.
 func (c *compiler) series(d *Dialect, s Source, of *[outLabels]string) (places []int) {
 	f := c.page.Find(s.Name, s.Is)
 	if s.Name == "" || f == nil {

@@ -7,8 +7,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/scrape"
 )
 
-// engineFormat is what the servers of all dialects are known to do to the text format: a metrics page is read before it is known which of
-// them wrote it.
+// engineFormat lists the known deviations of all dialects' servers from the text format: a metrics page is read
+// before its server is known.
 var engineFormat = scrape.Format{Repair: repairAll, Restore: restoreAll, Refusal: refusedBy, Paths: pagePaths}
 
 // pagePaths lists the paths at which engines serve their metrics pages, without a slash at the end. plainPath is tried last: see locate.
@@ -23,7 +23,7 @@ var pagePaths = func() (all []string) {
 	return append(all, scrape.PlainPath)
 }()
 
-// repairAll undoes what any engine is known to send.
+// repairAll undoes the known mistakes of all engines.
 func repairAll(body []byte) (_ []byte, err error) {
 	for _, d := range builtin {
 		if d.Repair != nil {
@@ -44,7 +44,7 @@ func restoreAll(byName map[string]*scrape.Family) {
 	}
 }
 
-// refusedBy returns the reason that some engine has for an answer other than 200; empty if none has any.
+// refusedBy returns the reason that some engine has for an answer other than 200; empty if no engine has one.
 func refusedBy(status int, kind, message string) string {
 	for _, d := range builtin {
 		if d.Refusal != nil {

@@ -1,4 +1,4 @@
-// Package genai repeats what engines report under the names of OpenTelemetry's semantic conventions for generative AI.
+// Package genai repeats the engines' metrics under the names of OpenTelemetry's semantic conventions for generative AI.
 //
 // The conventions (open-telemetry/semantic-conventions-genai, docs/gen-ai/gen-ai-metrics.md, stability Development)
 // define three histograms of a model server. Their bounds stay those of the engine. gen_ai.operation.name is left out:
@@ -32,7 +32,7 @@ var families = []family{
 // Page writes a metrics page of engines, then its series under the convention's names.
 type Page struct{ io.WriterTo }
 
-// WriteTo implements io.WriterTo. It fails if the metrics page fails, or is not a metrics page.
+// WriteTo implements io.WriterTo. It fails if the page cannot be written, or is not a metrics page.
 func (p Page) WriteTo(w io.Writer) (int64, error) {
 	var page bytes.Buffer
 	n, err := p.WriterTo.WriteTo(io.MultiWriter(w, &page))

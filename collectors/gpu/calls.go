@@ -25,8 +25,8 @@ type call struct {
 
 var mayBeSlow = row{mayBeSlow: true}
 
-// newCalls returns the calls of one GPU in the order in which they are made: those that need the fields or GPM come
-// after them.
+// newCalls returns the calls of one GPU in the order in which they are made: calls that need the fields or GPM come
+// after these.
 func newCalls() []call {
 	return []call{
 		{feature: "clock_max", row: at(rare), read: readMaxClocks},

@@ -44,7 +44,7 @@ var clockEvents = []struct {
 // that every driver of recent years has.
 const commonClockEvents = 0x1ff
 
-// clockEventState carries over from one sample to the next.
+// clockEventState is kept from one sample to the next.
 type clockEventState struct {
 	supported uint64
 	asked     bool
@@ -52,8 +52,8 @@ type clockEventState struct {
 	seconds   [64]float64 // sampled, per bit
 }
 
-// readClockEvents exports which reasons are in force, and for how long the reasons were that the driver does not time
-// itself.
+// readClockEvents exports which reasons are in force. For reasons that the driver does not time itself, it also
+// exports how long they were in force.
 func readClockEvents(d *nvmlDevice, s *sheet) error {
 	active, err := either(d, "clock_events",
 		func() (uint64, error) {

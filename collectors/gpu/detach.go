@@ -30,7 +30,7 @@ func newDetachment() *detachment {
 	return d
 }
 
-// set changes the time until which NVML is to stay released. The channel is closed once it is released.
+// set changes the time until which NVML is to stay released. The channel is closed once NVML is released.
 func (d *detachment) set(until time.Time) (released <-chan struct{}) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

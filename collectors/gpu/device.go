@@ -67,8 +67,7 @@ func newDevice(l *library, index int) *nvmlDevice {
 	}
 }
 
-// feature records whether a feature is offered. One that consists of several calls or fields is offered if any of
-// them is.
+// feature records whether a feature is offered. A feature of several calls or fields is offered if any of them is.
 type feature struct {
 	cycle     time.Time
 	supported bool

@@ -9,7 +9,7 @@ import (
 // driver wraps an initialised driver library: NVML, or nothing in a build without cgo. Every method may block as long
 // as the kernel driver does, so none is called while a metrics page is served.
 type driver interface {
-	// Versions returns the versions of the driver and of NVML, and the CUDA level. Unknown ones are empty.
+	// Versions returns the versions of the driver and of NVML, and the CUDA level. Unknown versions are empty.
 	Versions() versions
 	// Count returns the number of GPUs, including lost ones.
 	Count() (int, error)

@@ -32,7 +32,7 @@ type fabricManager struct {
 	searched time.Time
 }
 
-// look updates it from a procfs.
+// look updates the state from a procfs.
 func (m *fabricManager) look(root string, now time.Time) error {
 	devices, err := os.ReadDir(filepath.Join(root, nvSwitches))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

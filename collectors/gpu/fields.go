@@ -36,8 +36,8 @@ type field struct {
 // on an H200 the limits of power and temperature, and the times of the hardware's slowdowns.
 const unanswered = math.MaxUint32
 
-// alone is the batch of a field by itself. Most are read in the first, those that the driver left out in a second, and each of those
-// that it left out of both alone.
+// alone is the batch of a field by itself. Most fields are read in the first batch, and those that the driver left
+// out in a second one. A field that the driver left out of both is read alone.
 const alone = 2
 
 // fieldID holds an NVML_FI_… number and its scope: an NVLink, a C2C link, a power scope, or nothing.
@@ -154,7 +154,7 @@ var nvlinkFields = []field{
 // fecBins is the number of bins of the FEC history of an NVLink.
 const fecBins = nvml.FI_DEV_NVLINK_COUNT_FEC_HISTORY_15 - nvml.FI_DEV_NVLINK_COUNT_FEC_HISTORY_0 + 1
 
-// linkFields lists the fields of each NVLink. Those after the CRC errors exist from NVLink 5 on.
+// linkFields lists the fields of each NVLink. Fields after the CRC errors exist from NVLink 5 on.
 var linkFields = []field{
 	{fieldID: fieldID{id: nvml.FI_DEV_NVLINK_GET_STATE}, feature: "nvlink_state", row: at(slow)},
 	linkError(nvml.FI_DEV_NVLINK_ERROR_DL_REPLAY, "replay"),
@@ -216,8 +216,8 @@ func c2cError(id uint32, kind string) field {
 	return field{fieldID: fieldID{id: id}, to: metrics.GPUC2CErrors, labels: []string{kind}, feature: "c2c_errors", row: at(slow)}
 }
 
-// bitErrors decodes a bit error rate: a mantissa, and how often it is divided by ten. More than one error per bit,
-// and all ones, are not rates.
+// bitErrors decodes a bit error rate: a mantissa, and how often it is divided by ten. A value above one error per
+// bit, or with all bits set, is not a rate.
 func bitErrors(encoded float64) (float64, bool) {
 	v := uint64(encoded)
 	mantissa := v >> nvml.NVLINK_BER_MANTISSA_SHIFT & nvml.NVLINK_BER_MANTISSA_WIDTH
@@ -280,7 +280,7 @@ func ofLinks(links int, fields []field) (all []field) {
 	return all
 }
 
-// readFields reads the fields that are due, each tier by itself, so that it is known how long it took.
+// readFields reads the fields that are due, each tier by itself, to measure its time.
 func (d *nvmlDevice) readFields(s *sheet) {
 	for t := range s.due + 1 {
 		for batch := range alone {
@@ -308,7 +308,7 @@ func (d *nvmlDevice) dueFields(t tier, batch int) []*field {
 	return d.asked
 }
 
-// readBatch reads fields with one call. Those that the driver leaves out are due in the next batch.
+// readBatch reads fields with one call. Fields that the driver leaves out are due in the next batch.
 func (d *nvmlDevice) readBatch(s *sheet, fields []*field) {
 	d.batch = d.batch[:0]
 	for _, f := range fields {

@@ -133,7 +133,7 @@ func (g *gpmState) settle(d *nvmlDevice, s *sheet) {
 
 func (g *gpmState) free(l *library) { freeWindows(l, &g.whole) }
 
-// of returns which of the first n metrics are of a tier.
+// of returns which of the first n metrics belong to a tier.
 func (g *gpmState) of(t tier, n int) (found []int) {
 	for i, r := range g.rows[:n] {
 		if r.tier == t {
@@ -189,8 +189,8 @@ func freeWindows(l *library, windows *[slow + 1]gpmWindow) {
 	*windows = [slow + 1]gpmWindow{}
 }
 
-// readGPM samples the GPU and its MIG instances. Metrics for which the driver takes long are read with the slow readings, over a
-// window from one of those to the next.
+// readGPM samples the GPU and its MIG instances. Metrics for which the driver takes long are read with the slow
+// readings, over the window between two slow readings.
 func readGPM(d *nvmlDevice, s *sheet) error {
 	if !d.gpm.isOpen {
 		return nil
@@ -219,7 +219,7 @@ func (d *nvmlDevice) noteAll(rows []gpmMetric, err error) {
 	}
 }
 
-// read puts the metrics of a tier over a window on the sheet; those of the whole GPU that are read fast come with the rates.
+// read puts the metrics of a tier over a window on the sheet; fast metrics of the whole GPU come with the rates.
 func (w *gpmWindow) read(d *nvmlDevice, s *sheet, t tier, instance, name string, take func(nvml.GpmSample) nvml.Return) error {
 	g := &d.gpm
 	if len(g.of(t, len(gpmMetrics))) == 0 {

@@ -4,8 +4,8 @@
 // a snapshot. A scrape reads the snapshots. A driver call that hangs costs only the series of its
 // own GPU, raises llm_gpu_collect_stuck for it, and is never repeated before it returns.
 //
-// An absent value is better than a wrong one: what the driver, the GPU or the permissions do not offer has no series,
-// and llm_gpu_feature_supported has the reason.
+// An absent value is better than a wrong one: a value that the driver, the GPU or the permissions do not offer has
+// no series, and llm_gpu_feature_supported has the reason.
 package gpu
 
 import (
@@ -311,7 +311,7 @@ func (c *Collector) load(ctx context.Context) (opened, error) {
 	}
 }
 
-// finish waits for a group without limit, but once ctx has ended only for grace.
+// finish waits for a group. Once ctx has ended, it waits at most for grace.
 func finish(ctx context.Context, g *sync.WaitGroup, grace time.Duration) bool {
 	done := make(chan struct{})
 	go func() { g.Wait(); close(done) }()

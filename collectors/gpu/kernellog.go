@@ -158,8 +158,8 @@ func kmsgReason(err error) string {
 }
 
 // follow reads the kernel log until it fails or ctx ends. A record is new if its number is above that of the last
-// record present at the start, and its time is when it is read: the kernel's time stamps drift from every other
-// clock, by seconds after minutes and by hours after weeks. For records present at the start, they serve as an
+// record present at the start. Its time is when it is read: the kernel's time stamps drift from every other clock,
+// by seconds after minutes and by hours after weeks. For records present at the start, the time stamps serve as an
 // approximation.
 func (k *KernelLog) follow(ctx context.Context) error {
 	boot, err := bootTime(k.procfs)

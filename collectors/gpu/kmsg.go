@@ -84,8 +84,9 @@ func parseKmsg(line string) (x kmsgXID, ok bool) {
 	return x, false
 }
 
-// nvlink5Fatal holds, by the prefix of a unit's name, the bits of its status that NVIDIA's catalogue answers with a reset
-// (docs.nvidia.com/deploy/xid-errors, XID 144-150 decode). None means that no status does. Units that are not listed report it in a word.
+// nvlink5Fatal holds, by the prefix of a unit's name, the bits of its status that NVIDIA's catalogue answers with a
+// reset (docs.nvidia.com/deploy/xid-errors, XID 144-150 decode). None means that no status does. Units that are not
+// listed report the severity in a word.
 var nvlink5Fatal = []struct {
 	unit string
 	bits uint64
@@ -105,8 +106,9 @@ var nvlink5Fatal = []struct {
 // Reasons for which a link goes down on purpose, in bits 20 to 25 of the first number.
 var nvlink5Down = []uint64{0x26, 0x28}
 
-// saysNonfatal reports whether the GPU continues after an XID of NVLink 5: "RLW_REMAP Nonfatal XC0 i0 Link 13 (0x0409a082 0x00000080 …)".
-// The numbers are the unit's information and its status. Without them, and for units whose status does not show it, the word counts.
+// saysNonfatal reports whether the GPU continues after an XID of NVLink 5: "RLW_REMAP Nonfatal XC0 i0 Link 13
+// (0x0409a082 0x00000080 …)". The numbers are the unit's information and its status. The word counts if the numbers
+// are missing, or if the unit's status does not show the severity.
 func saysNonfatal(code int, text string) bool {
 	words := strings.Fields(text)
 	if !isNVLink5(code) || len(words) < 2 {

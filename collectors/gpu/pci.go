@@ -58,8 +58,8 @@ func (c *Collector) lookAtBus() {
 	c.bus = bus
 }
 
-// busGPUs lists the PCI addresses of NVIDIA GPUs: vendor 10de, class 0300 (VGA) or 0302 (3D). It returns those passed
-// through to virtual machines separately.
+// busGPUs lists the PCI addresses of NVIDIA GPUs: vendor 10de, class 0300 (VGA) or 0302 (3D). GPUs passed through
+// to virtual machines are returned separately.
 func busGPUs(sysfs string) (found, passed []string, err error) {
 	dir := filepath.Join(sysfs, "bus/pci/devices")
 	entries, err := os.ReadDir(dir)

@@ -7,8 +7,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// sheet records the readings of one cycle of one GPU. A cycle mostly reads what the last one did, in the same order:
-// its series are taken over from there, so that it allocates little more than one slice.
+// sheet records the readings of one cycle of one GPU. A cycle mostly reads the same values as the last one, in the
+// same order. It reuses the last cycle's series, so it allocates little more than one slice.
 type sheet struct {
 	identity  Identity
 	readings  [tiers]readings             // of the last cycle in which the tier was due
@@ -42,7 +42,7 @@ func (r *readings) add(of Identity, f *metrics.Family, value float64, extra []st
 	r.samples = append(r.samples, metrics.Sample{Series: series, Value: value})
 }
 
-// take returns a series of the last cycle, nil if there is none. It looks past a few that this cycle did not read.
+// take returns a series of the last cycle, nil if there is none. It skips a few series that this cycle did not read.
 func (r *readings) take(of Identity, f *metrics.Family, extra []string) *metrics.Series {
 	const ahead = 40 // an NVLink has 18 of a kind
 	for i, s := range r.last[:min(ahead, len(r.last))] {
@@ -89,7 +89,7 @@ func (s *sheet) add(f *metrics.Family, value float64, extra ...string) {
 	}
 }
 
-// plausible counts a value that cannot be.
+// plausible reports whether a value is possible, and counts it otherwise.
 func (s *sheet) plausible(f *metrics.Family, value float64) bool {
 	if f.Plausible(value) {
 		return true
@@ -101,7 +101,7 @@ func (s *sheet) plausible(f *metrics.Family, value float64) bool {
 	return false
 }
 
-// known returns a value that was asked for; empty if there is none.
+// known returns a value that was asked for; empty after an error.
 func known(v string, err error) string {
 	if err != nil {
 		return ""

@@ -20,8 +20,8 @@ const (
 // names are the values of the label kind of llm_gpu_read_interval_seconds.
 var tierNames = [tiers]string{"fast", "slow", "rare"}
 
-// rarest is the longest time between two readings, however long they take in the driver. A budget that asks for more is
-// exceeded, and the metrics page reports by how much.
+// rarest is the longest time between two readings, however long they take in the driver. A budget that requires
+// longer pauses is exceeded, and the metrics page reports by how much.
 var rarest = [tiers]time.Duration{30 * time.Second, 2 * time.Minute, 10 * time.Minute}
 
 // pace is how often the tiers of a GPU are read, so that all readings together take no more than the budget, a share of the time.
@@ -42,8 +42,8 @@ func (o Options) newPace() *pace {
 	return p
 }
 
-// took notes how long the readings of a tier were in the driver. One slow call is not a slow driver, and the first answers take
-// long: the shorter of two counts.
+// took notes how long the readings of a tier were in the driver. One slow call does not prove a slow driver, and
+// first answers take long, so the shorter of two times counts.
 func (p *pace) took(t tier, d time.Duration) {
 	shorter := min(d, p.last[t])
 	switch p.n[t]++; p.n[t] {
@@ -56,18 +56,18 @@ func (p *pace) took(t tier, d time.Duration) {
 	p.last[t] = d
 }
 
-// forget begins anew with the fast readings, as others are made from now on.
+// forget restarts the measurement of the fast readings, because other values are read from now on.
 func (p *pace) forget() { p.last[fast], p.cost[fast], p.n[fast] = 0, 0, 0 }
 
-// due reports whether a tier is read again after some time. Until three slow readings, which settle what is fast and what slow, it is
-// at once.
+// due reports whether a tier is read again after some time. A tier is due at once until three slow readings have
+// settled which readings are fast and which are slow.
 func (p *pace) due(t tier, since time.Duration) bool {
 	const known = 3
 	return t == slow && p.n[t] < known || since >= p.every(t)
 }
 
-// every returns the time from one reading of a tier to the next. Fast readings have half of the budget, rare ones a quarter, and
-// slow ones what those leave.
+// every returns the time from one reading of a tier to the next. Fast readings have half of the budget, rare ones a
+// quarter, and slow ones the rest.
 func (p *pace) every(t tier) time.Duration {
 	share := p.budget / 4
 	switch t {
@@ -91,7 +91,7 @@ func (o Options) longest() time.Duration {
 	return p.every(fast)
 }
 
-// row is how often a reading is made, and what it costs.
+// row holds how often a reading is made, and what it costs.
 type row struct {
 	tier
 	mayBeSlow  bool // a fast one that needs no other reading of the same cycle
@@ -101,11 +101,13 @@ type row struct {
 // at is a row of a tier.
 func at(t tier) row { return row{tier: t} }
 
-// took notes how long a reading was in the driver. The first answer of some takes long, so the shorter of two counts.
+// took notes how long a reading was in the driver. The first answer of some takes long, so the shorter of two times
+// counts.
 func (r *row) took(d time.Duration) { r.cost, r.last = min(d, r.last), d }
 
-// settle makes a fast reading a slow one while it takes more than a tenth of the budget alone. It is called when both kinds are
-// due, so that no value is lost or on the metrics page twice. It reports whether that changed.
+// settle makes a fast reading a slow one while it takes more than a tenth of the budget alone. It is called when
+// both kinds are due, so that no value is lost or on the metrics page twice. It reports whether it changed the
+// reading.
 func (r *row) settle(o *Options) bool {
 	const dear = 0.1
 	before := r.tier

@@ -155,7 +155,7 @@ func (d *nvmlDevice) gpmBytes(t traffic) (float64, error) {
 	}
 }
 
-// gpmDistance keeps what is integrated from GPM apart from what fields count.
+// gpmDistance separates totals that are integrated from GPM from totals that fields count.
 const gpmDistance = 1<<32 - 2
 
 // linkTotal returns the sum of a field over the NVLinks. A link that no longer answers keeps its last value: a

@@ -153,7 +153,7 @@ func (w *worker) report(snap *snapshot) {
 	}
 }
 
-// health holds what can be said about a GPU at any moment without asking the driver.
+// health holds what is known about a GPU at any moment without asking the driver.
 type health struct {
 	*snapshot
 	stuck bool

@@ -43,7 +43,7 @@ func isXIDCode(code int) bool { return code > 0 && code != 999 }
 // isNVLink5 reports whether an XID belongs to NVLink 5. Some of these are fatal and some are not.
 func isNVLink5(code int) bool { return 144 <= code && code <= 150 }
 
-// severity returns the severity of the catalogue, but a nonfatal XID wakes nobody.
+// severity returns the severity of the catalogue, but a nonfatal XID never pages.
 func (x xid) severity() metrics.XIDSeverity {
 	for _, known := range metrics.XIDs {
 		if known.Code == x.code && known.Severity == metrics.XIDPage && x.nonfatal {
@@ -175,8 +175,8 @@ func (r *incidents) forget(before time.Time) {
 	}
 }
 
-// collect serves the catalogue, the counters unless they are not wanted, and the times. Known holds GPUs by PCI address;
-// another one is identified by its address alone.
+// collect serves the catalogue, the times and, if wanted, the counters. Known holds GPUs by PCI address; another
+// GPU is identified by its address alone.
 func (l *xidLedger) collect(ch chan<- prometheus.Metric, known map[string]Identity, counts bool) {
 	for i := range l.catalog {
 		ch <- &l.catalog[i]

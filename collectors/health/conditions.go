@@ -17,7 +17,7 @@ type Condition struct {
 	Meaning, Action string
 	// Alert names the alert that responds to the condition; empty if a dashboard shows it instead.
 	Alert string
-	// Reads lists the metrics that it reads.
+	// Reads lists the metrics that the condition reads.
 	Reads []*metrics.Family
 	// Hold is how long the condition must be seen without a break before it counts, so that short faults that pass by
 	// themselves do not count.
@@ -33,7 +33,7 @@ type Condition struct {
 	Node bool
 	// Blind means that nothing is known about the GPUs while the condition holds.
 	Blind bool
-	// Elsewhere describes how NVIDIA's tools and Amazon's node monitoring agent treat it.
+	// Elsewhere describes how NVIDIA's tools and Amazon's node monitoring agent treat the condition.
 	Elsewhere string
 
 	test test
@@ -317,7 +317,7 @@ func down(reasons ...string) func(*view) (float64, bool) {
 	}
 }
 
-// downOtherwise reports whether a GPU does not report for a reason other than that it is lost.
+// downOtherwise reports whether a GPU does not report for a reason other than a loss.
 func downOtherwise(v *view) (float64, bool) {
 	for _, s := range v.of(metrics.GPUUp) {
 		lost, _ := down("gpu_is_lost", "reset_required", "gpu_not_found", "insufficient_power", "not_on_page", "detached")(v)
@@ -326,7 +326,8 @@ func downOtherwise(v *view) (float64, bool) {
 	return 0, false
 }
 
-// asks reports whether the driver requests one of these recovery actions. They are those of metrics.RecoveryAction.
+// asks reports whether the driver requests one of these recovery actions. The numbers are those of
+// metrics.RecoveryAction.
 func asks(actions ...float64) func(*view) (float64, bool) {
 	return func(v *view) (float64, bool) {
 		action, ok := v.most(metrics.GPURecoveryAction)
@@ -334,7 +335,8 @@ func asks(actions ...float64) func(*view) (float64, bool) {
 	}
 }
 
-// narrow returns how busy a GPU is that uses less of its PCIe link than it can, and less than zero for others. An idle link saves power.
+// narrow returns how busy a GPU is if it uses less of its PCIe link than it can, otherwise a negative number. An
+// idle link saves power.
 func narrow(v *view) (float64, bool) {
 	busy, ok := v.most(metrics.GPUUtilization)
 	for _, f := range []*metrics.Family{metrics.GPUPCIeLinkWidth, metrics.GPUPCIeLinkGeneration} {
@@ -357,14 +359,15 @@ func heldBack(v *view) (float64, bool) {
 	return metrics.Bool(busy > 0.9 && (clocked && clock < clockMax/3 || drawn && power < limit/5)), ok
 }
 
-// fewerLinks reports whether links of a GPU are down, others are up, and another GPU has more. A link without a bridge is always down, and
-// a card without one has none.
+// fewerLinks reports whether links of a GPU are down, others are up, and another GPU has more. A card without a
+// bridge has no link that is up, and a link without a bridge is always down.
 func fewerLinks(v *view) (float64, bool) {
 	up, ok := v.sum(metrics.GPUNVLinkUp)
 	return metrics.Bool(0 < up && up < v.links && up < float64(len(v.of(metrics.GPUNVLinkUp)))), ok
 }
 
-// unroutable reports whether a fabric check other than that of the bandwidth fails, and the summary, which counts that one, too.
+// unroutable reports whether a fabric check other than the bandwidth check fails, and also the summary, which
+// includes the bandwidth.
 func unroutable(v *view) (float64, bool) {
 	bad, known := 0.0, false
 	for _, s := range v.of(metrics.GPUFabricHealth) {

@@ -5,7 +5,7 @@
 //	xids        the XIDs of a GPU, as conditions           xids.go
 //	judge       hysteresis, and the series of verdicts     health.go
 //
-// It reads the samples of the collectors of GPUs, whatever their source, and asks no driver. What is not reported
+// It reads the samples of the collectors of GPUs, whatever their source, and asks no driver. A missing value
 // changes nothing: a GPU that does not answer keeps the conditions that it had.
 package health
 
@@ -29,11 +29,11 @@ const Interval = 5 * time.Second
 
 // Finding is a condition that holds.
 type Finding struct {
-	// Condition names it: one of Conditions, or xid_ and a code.
+	// Condition is the name of the condition: one of Conditions, or xid_ and a code.
 	Condition string `json:"condition"`
 	// Verdict is the condition's own verdict.
 	Verdict metrics.Verdict `json:"verdict"`
-	// Alert names the alert that answers it; empty where none does.
+	// Alert names the alert that responds to the condition; empty if none does.
 	Alert string `json:"alert,omitempty"`
 	// Since is when the condition was first seen.
 	Since time.Time `json:"since"`
@@ -82,7 +82,8 @@ type Node struct {
 type Options struct {
 	// Read collects the samples of the GPUs and of what runs on them.
 	Read func(chan<- prometheus.Metric)
-	// Stopped reports whether the engine of a workload has stopped: nothing answers at its metrics endpoint. Nil: no engines are read.
+	// Stopped reports whether the engine of a workload has stopped: nothing answers at its metrics endpoint. Nil
+	// means that no engines are read.
 	Stopped func(Workload) bool
 	// ProcFS is where procfs is mounted.
 	ProcFS string
@@ -234,7 +235,7 @@ func (j *Judge) sort(all []*metrics.Sample, at time.Time) (shared *view, views m
 	return shared, views
 }
 
-// reset forgets what a reset repairs, if there was one, which shows in the driver's counter of energy.
+// reset forgets the conditions that a reset repairs, if the driver's energy counter shows a reset.
 func (g *subject) reset(v *view) {
 	energy, ok := v.sum(metrics.GPUEnergy)
 	if !ok {
@@ -334,7 +335,7 @@ func (s *state) take(c *Condition, seen, died bool, at time.Time) {
 	}
 }
 
-// findings lists what holds, the worst first.
+// findings lists the conditions that hold, the worst first.
 func (g *subject) findings() []Finding {
 	found := []Finding{}
 	for _, c := range Conditions {
@@ -394,7 +395,8 @@ func (n *Node) Blind() bool {
 	})
 }
 
-// Node returns the verdicts as of the last judgement; false before anything of a GPU has been read, or been missed for long.
+// Node returns the verdicts as of the last judgement. It returns false until a GPU has been read, or has been
+// missing for long.
 func (j *Judge) Node() (Node, bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()

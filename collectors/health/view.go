@@ -7,7 +7,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// view holds what was read of one GPU, or of what the GPUs of a node share.
+// view holds what was read about one GPU, or about what the GPUs of a node share.
 type view struct {
 	at      time.Time
 	samples map[*metrics.Family][]*metrics.Sample

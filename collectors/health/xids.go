@@ -38,8 +38,8 @@ func newXIDs() xids { return xids{counted: map[xidSeries]float64{}, open: map[in
 // reset forgets all XIDs that a reset repairs.
 func (x *xids) reset() { clear(x.open) }
 
-// judge looks for new XIDs and ends those that are over. In the first judgement it also looks at the times of XIDs from before, which the
-// kernel log reports.
+// judge looks for new XIDs and ends those that are over. In the first judgement it also reads the times of earlier
+// XIDs, which the kernel log reports.
 func (x *xids) judge(v *view, at time.Time, first bool) {
 	for _, s := range v.of(metrics.GPUXIDErrors) {
 		key := xidSeries{
@@ -105,8 +105,8 @@ func (x *xids) saw(code int, severity string, when, at time.Time) {
 	s.verdict, s.answer, s.last, s.asked = max(s.verdict, verdict), cmp.Or(answer, s.answer), when, false
 }
 
-// xidVerdict returns the verdict of the catalogue, and the alert. What the kernel log calls nonfatal has the severity of a
-// ticket: the link repaired itself, and a board shows it.
+// xidVerdict returns the verdict of the catalogue, and the alert. An XID that the kernel log calls nonfatal has the
+// severity of a ticket: the link repaired itself, and a dashboard shows the XID.
 func xidVerdict(code int, severity string) (metrics.Verdict, string) {
 	i := slices.IndexFunc(metrics.XIDs, func(x metrics.XID) bool { return x.Code == code })
 	if i < 0 {

@@ -47,7 +47,7 @@ var (
 //	gpu-0, gpu-0-mig-9-4-4    NVIDIA's DRA driver
 //	0                         the index
 //
-// Other hardware has plain numbers, too: they count only for resources of nvidia.com. The ResourceSlices of a DRA
+// Other hardware also has plain numbers, so these count only for resources of nvidia.com. The ResourceSlices of a DRA
 // driver explain its names. Without them only gpu-0 helps: over time the driver has named GPUs by index and by
 // minor number, so gpu-0 is ambiguous if the two differ.
 func (d devices) find(h kube.Holding) (place, bool) {

@@ -7,11 +7,11 @@
 // their processes. Otherwise the answer comes from the processes: those that NVML lists on a GPU, their relatives in /proc, and the sockets
 // on which these listen, compared with the addresses of the engines' metrics pages.
 //
-// What cannot be seen is absent. NVML leaves out processes in pid namespaces that the exporter is not in, so a
-// container needs the host's (hostPID), a procfs of that same namespace, and the capabilities that package proc names:
-// llm_exporter_unreadable_processes counts what cannot be read. Configuration must name the GPUs of an engine whose
-// workers and server have no common ancestor but a shell, a supervisor or a Ray daemon, or that is reached through a
-// port mapping.
+// An owner that cannot be found is absent. NVML leaves out processes in pid namespaces that the exporter is not in,
+// so a container needs the host's (hostPID), a procfs of that same namespace, and the capabilities that package
+// proc names: llm_exporter_unreadable_processes counts what cannot be read. Configuration must name the GPUs of an
+// engine whose workers and server have no common ancestor but a shell, a supervisor or a Ray daemon, or that is
+// reached through a port mapping.
 package ownership
 
 import (
@@ -62,13 +62,14 @@ type Options struct {
 	GPUs func() []gpu.Identity
 	// Instances returns the MIG devices of the node: (*gpu.Collector).Instances.
 	Instances func() []gpu.Instance
-	// Owners returns who has which GPU, according to another exporter's metrics page: (*page.Collector).Owners. It is trusted for pods
-	// about which the kubelet reports nothing. Default: there is no such metrics page.
+	// Owners returns who has which GPU, according to another exporter's metrics page: (*page.Collector).Owners.
+	// That page is trusted for pods about which the kubelet reports nothing. Default: there is no such metrics
+	// page.
 	Owners func() []gpu.Owner
 	// Commands is called at each scan with the command lines of the process that serves a target's metrics and of its
-	// parents, the process first. Nil: command lines are not read.
+	// parents, the process first. Nil means that command lines are not read.
 	Commands func(server string, lines [][]string)
-	// PodResources is the socket of the kubelet's pod-resources API. Default: none, and no queries.
+	// PodResources is the socket of the kubelet's pod-resources API. Default: no socket, so no queries.
 	PodResources string
 	// ClaimedUUID returns the UUID of a device that a driver of resource claims offers, empty if unknown:
 	// (*kube.Slices).UUID. Default: all are unknown.
@@ -205,7 +206,8 @@ func placeOf(p gpu.Process) place { return place{p.GPU.UUID, p.GPU.Index, p.Inst
 
 func (p place) labels() []string { return []string{p.uuid, p.index, p.instance} }
 
-// usage adds up the memory and the activity of some processes. Each is known only if it is known for all of them.
+// usage adds up the memory and the activity of some processes. Memory or activity is known only if it is known for
+// all these processes.
 type usage struct {
 	bytes   uint64
 	unknown bool
@@ -233,7 +235,7 @@ func usageOf[K comparable](m map[K]*usage, key K) *usage {
 	return m[key]
 }
 
-// refresh looks again. It reports whether there were GPUs to look at, as many as the last time.
+// refresh looks again. It reports whether it found GPUs, as many as the last time.
 func (c *Collector) refresh(ctx context.Context) bool {
 	c.kubelet.Refresh(ctx, time.Now())
 	targets, gpus, running := c.options.Targets(), c.options.GPUs(), c.options.Processes()
@@ -301,7 +303,7 @@ func (c *Collector) refresh(ctx context.Context) bool {
 	return settled
 }
 
-// usages returns what each target uses of each GPU, and what the other processes use where any process is.
+// usages returns the usage of each GPU by each target, and by other processes on GPUs that have any process.
 func usages(owners []owner, running []gpu.Process, targets int) (used, others []map[place]*usage) {
 	used, others = make([]map[place]*usage, targets), make([]map[place]*usage, targets)
 	for i := range used {
@@ -319,8 +321,8 @@ func usages(owners []owner, running []gpu.Process, targets int) (used, others []
 	return used, others
 }
 
-// neighbours reports whether a GPU that the container of a target was given belongs to another engine in that container:
-// each of the two is seen on GPUs, and only the other one on this.
+// neighbours reports whether a GPU that the container of a target was given belongs to another engine in that
+// container: both are seen on GPUs, but only the other one on this GPU.
 func neighbours(i int, p place, targets []Target, used []map[place]*usage) bool {
 	if len(used[i]) == 0 || used[i][p] != nil {
 		return false

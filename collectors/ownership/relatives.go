@@ -38,7 +38,7 @@ func (l *look) home(pid int) home {
 // server identifies a process that listens at a target's metrics endpoint.
 type server struct{ pid, target int }
 
-// owner says which targets a process on a GPU belongs to: none, if it is known to be no engine's.
+// owner lists the targets that a process on a GPU belongs to: none if the process is known to belong to no engine.
 type owner struct {
 	targets []int
 	known   bool

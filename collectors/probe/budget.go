@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// budget holds what requests have cost within the hour: those of one probe, or those of all probes of engines.
+// budget holds the cost of requests within the hour, of one probe or of all probes of engines.
 type budget struct {
 	mu     sync.Mutex
 	spent  []*charge
@@ -35,7 +35,7 @@ func (b *budget) take(tokens, perHour int) *charge {
 	return b.spent[len(b.spent)-1]
 }
 
-// settle replaces what was charged in advance by what the request has cost.
+// settle replaces the charge in advance by the actual cost.
 func (b *budget) settle(c *charge, tokens int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

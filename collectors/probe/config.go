@@ -58,8 +58,9 @@ type Config struct {
 	CredentialsFor *Recipients `yaml:"credentials_for"`
 }
 
-// Recipients selects the engines that get credentials, by their namespace in the API server or the labels in the configuration.
-// An engine is selected if it matches all that is given. Requests to the others have no credentials.
+// Recipients selects the engines that get credentials, by their namespace in the API server or the labels in the
+// configuration. An engine is selected if it matches all given conditions. Requests to the others have no
+// credentials.
 type Recipients struct {
 	// Namespaces lists namespaces of pods.
 	Namespaces []string `yaml:"namespaces"`
@@ -82,7 +83,7 @@ func (r *Recipients) selects(o engine.Offer) bool {
 	return true
 }
 
-// Defaults of a configuration, and MinInterval, which users must not go below: probes are requests.
+// Defaults of a configuration. Users must not go below MinInterval, because probes are requests.
 const (
 	DefaultInterval = time.Minute
 	defaultTimeout  = 10 * time.Second
@@ -93,7 +94,7 @@ const (
 	defaultBudget   = 10_000
 )
 
-// What a prompt is made of. Its answer is long enough for all tokens that may be asked for, and the same each time.
+// The parts of a prompt. Its answer is long enough for all tokens that may be asked for, and the same each time.
 const (
 	question = "Count from one to one hundred in words, separated by commas, and write nothing else."
 	filler   = "the "
@@ -225,7 +226,7 @@ func (p *Probe) labels() []string {
 	return []string{p.cfg.Name, model, server, p.at.Namespace, p.at.Pod, p.at.Container}
 }
 
-// identity returns them with their names.
+// identity returns the labels with their names.
 func (p *Probe) identity() prometheus.Labels {
 	labels := prometheus.Labels{}
 	for i, value := range p.labels() {

@@ -26,8 +26,8 @@ func (c *Collector) Offer(offers []engine.Offer) {
 	}
 }
 
-// expand returns the probes to run: the configured ones, and one for each model that the engines offer and no configured probe asks. A
-// probe of an engine whose metrics page has not been read since a reload continues.
+// expand returns the probes to run: the configured ones, and one for each model that the engines offer and that no
+// configured probe requests. A probe of an engine whose metrics page has not been read since a reload continues.
 func (c *Collector) expand(before []running) (probes []*Probe) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -88,8 +88,8 @@ func (p *Probe) of(o engine.Offer) (*Probe, error) {
 	return one, err
 }
 
-// pace returns the mean time between two requests: if many probes share a budget, long enough for it to last, with a tenth
-// to spare for requests that confirm a failure.
+// pace returns the mean time between two requests. If many probes share a budget, it is long enough for the budget
+// to last, with a tenth to spare for requests that confirm a failure.
 func (p *Probe) pace() time.Duration {
 	if !p.cfg.Engines {
 		return p.interval
@@ -107,8 +107,8 @@ func (c *Collector) engine(p *Probe, declined string) {
 	}
 }
 
-// judge leaves an engine that was found alone for a while if it has refused all requests: it makes no text, has the model by another name
-// or requires a key.
+// judge pauses the probes of a discovered engine that has refused all requests: the engine makes no text, has the
+// model by another name or requires a key.
 func (c *Collector) judge(p *Probe, r *result) {
 	p.answers = p.answers || r.whole()
 	refused := p.cfg.Engines && !p.answers && (r.outcome == metrics.ProbeClientError || r.outcome == metrics.ProbeInvalid)

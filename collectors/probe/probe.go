@@ -39,7 +39,7 @@ const (
 	skipExhausted = "exporter_exhausted"
 )
 
-// maxReleases bounds for how many releases an answer is kept.
+// maxReleases is the maximum number of releases for which an answer is kept.
 const maxReleases = 16
 
 // state holds the state of a probe. One goroutine uses it at a time.
@@ -272,8 +272,9 @@ func (c *Collector) witnesses(p *Probe, now time.Time) []*Probe {
 	return slices.DeleteFunc(slices.Clone(c.inUse), func(other *Probe) bool { return other == p })
 }
 
-// pause returns the time until the next request. A failure is confirmed once, confirmAfter it began and a moment after
-// its witnesses, so that a model that hangs is known to hang after interval + 10% + two timeouts: see rules.ProbeFailing.
+// pause returns the time until the next request. A failure is confirmed once: confirmAfter after it began, and a
+// moment after its witnesses. So a model that hangs is detected after interval + 10% + two timeouts: see
+// rules.ProbeFailing.
 func (p *Probe) pause(took time.Duration, random float64) time.Duration {
 	if p.confirm {
 		return max(time.Second, confirmAfter-took)
@@ -363,7 +364,7 @@ func (c *Collector) reserve(ctx context.Context, p *Probe) (known engine.Engine,
 	return known, reserved, reason
 }
 
-// reason returns why no request may be sent now, if so.
+// reason returns why no request may be sent now; empty if one may.
 func (c *Collector) reason(ctx context.Context, p *Probe) (known engine.Engine, reason string) {
 	ctx, cancel := context.WithTimeout(ctx, engine.DefaultTimeout)
 	defer cancel()
@@ -436,8 +437,8 @@ func (c *Collector) fails(p *Probe, failed bool) {
 	c.failures.WithLabelValues(p.labels()...).Set(float64(p.failed))
 }
 
-// observe exports what a client saw. up reports whether the engine's metrics endpoint answered, if one is read, and gone that the engine is
-// not there, so that it does not hang.
+// observe exports what a client saw. up reports whether the engine's metrics endpoint answered, if one is read.
+// gone reports that the engine has disappeared, so it does not hang.
 func (c *Collector) observe(p *Probe, r *result, up, gone bool) {
 	l := p.labels()
 	c.requests.WithLabelValues(append(l, string(r.outcome))...).Inc()

@@ -20,10 +20,12 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// atOnce is how close together all messages with tokens are if something has held them back. No engine generates tokens that fast.
+// atOnce is the time within which all messages with tokens arrive if something has held them back. No engine
+// generates tokens that fast.
 const atOnce = time.Millisecond
 
-// result is what a client saw of one request. Times are since the probe began, by the monotonic clock; 0 where it did not happen.
+// result is what a client saw of one request. Times count from the start of the probe, by the monotonic clock; 0
+// marks an event that did not happen.
 type result struct {
 	outcome            metrics.ProbeOutcome
 	connected          time.Duration
@@ -165,7 +167,7 @@ var (
 	errInStream    = errors.New("an error came in the stream")
 )
 
-// read reads an answer. Without an outcome, the error describes how it ended.
+// read reads an answer. Without an outcome, the error describes how the answer ended.
 func (r *result) read(resp *http.Response, api *api, maxTokens int, now func() time.Duration) error {
 	errStatus := fmt.Errorf("the answer has status %q instead of 200", resp.Status)
 	switch code := resp.StatusCode; {

@@ -73,7 +73,7 @@ func (f *Fetcher) Page(ctx context.Context, path string) (body []byte, contentTy
 	return f.PageAt(ctx, path, f.At.Query)
 }
 
-// PageAt does the same with a query other than the address's.
+// PageAt fetches a metrics page with a query other than the address's.
 func (f *Fetcher) PageAt(ctx context.Context, path, query string) (body []byte, contentType string, err error) {
 	resp, err := f.request(ctx, path, query, accept)
 	if err != nil {
@@ -162,7 +162,7 @@ func (f *Fetcher) Document(ctx context.Context, path string, into any) error {
 	return f.DocumentAt(ctx, path, f.At.Query, into)
 }
 
-// DocumentAt does the same with a query other than the address's.
+// DocumentAt fetches a document with a query other than the address's.
 func (f *Fetcher) DocumentAt(ctx context.Context, path, query string, into any) error {
 	resp, err := f.request(ctx, path, query, "application/json")
 	return decode(resp, err, path, into)

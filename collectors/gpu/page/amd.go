@@ -86,7 +86,7 @@ var amdClocks = metrics.Carry{From: "clock_type", To: metrics.LabelDomain, Map: 
 	return map[string]string{"GPU_CLOCK_TYPE_SYSTEM": "sm", "GPU_CLOCK_TYPE_MEMORY": "memory", "GPU_CLOCK_TYPE_VIDEO": "video"}[t]
 }}
 
-// amdViolation reads how long an MI3xx lowered its clocks for a reason: accumulated ticks beside all ticks.
+// amdViolation reads how long an MI3xx lowered its clocks for a reason, from the accumulated ticks and all ticks.
 func amdViolation(reason, name string) Row {
 	return Row{
 		To: metrics.GPUClockEventSeconds, Set: []metrics.Label{

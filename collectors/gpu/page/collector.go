@@ -5,8 +5,8 @@
 //	reading    assigns its rows to GPUs, and counts  read.go
 //	source     maps a metrics page                   source.go, and one file per exporter
 //
-// What a metrics page lacks has no series, and llm_gpu_metric_source_info has the cause. While the kernel log can be read, XIDs come from
-// there.
+// A metric that the metrics page lacks has no series, and llm_gpu_metric_source_info has the cause. While the
+// kernel log can be read, XIDs come from there.
 package page
 
 import (

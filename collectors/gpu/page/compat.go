@@ -20,8 +20,9 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// served lists what dcgm-exporter serves by default, with the type that it writes. Source: etc/default-counters.csv of
-// d5e5f51. Rates of PCIe and the sum of all NVLinks are left out: there is no such number here.
+// served lists the metrics that dcgm-exporter serves by default, with the type that it writes. Source:
+// etc/default-counters.csv of d5e5f51. Rates of PCIe and the sum of all NVLinks are left out, because this exporter
+// has no such numbers.
 var served = []struct {
 	name string
 	is   dto.MetricType
@@ -136,7 +137,7 @@ func readCompat(page []byte, hostname string) (*compat, error) {
 	}
 }
 
-// family returns the series of a name; none if the metrics page has nothing to write them from.
+// family returns the series of a name; none if the metrics page lacks their source.
 func (c *compat) family(name string, is dto.MetricType) *dto.MetricFamily {
 	help := "As of dcgm-exporter, from "
 	values := map[ofGPU]float64{}
@@ -196,7 +197,7 @@ func (c *compat) backwards(r *Row) map[ofGPU]float64 {
 	return values
 }
 
-// latest returns the newest XID of each GPU: 0 where none was seen while they are read.
+// latest returns the newest XID of each GPU: 0 if XIDs are read but none was seen.
 func (c *compat) latest() map[ofGPU]float64 {
 	values, newest := map[ofGPU]float64{}, map[string]float64{}
 	if slices.ContainsFunc(c.series[metrics.GPUXIDSourceUp.Name], func(s sample) bool { return s.value == 1 }) {

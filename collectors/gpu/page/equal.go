@@ -15,13 +15,13 @@ type Equal struct {
 	Set []metrics.Label
 	// Carry turns a label of the metrics page into a label of the series. It is empty if there is none.
 	Carry metrics.Carry
-	// Row is the place in the table: names of one row are those of several releases.
+	// Row is the place in the table: names with the same Row come from several releases.
 	Row int
 	// Unit converts the metrics page's number to the family's.
 	Unit metrics.Scale
 	// Rate marks a number that is the rate of the family, a counter.
 	Rate bool
-	// Latest marks a number that is the code of the latest event of those that the family counts.
+	// Latest marks a number that is the code of the latest event, while the family counts such events.
 	Latest bool
 	// Not explains why the family does not give this number, although it is computed from it. It is empty if the family
 	// gives the number.
@@ -31,8 +31,8 @@ type Equal struct {
 // Equals returns how the vocabulary writes the numbers of dcgm-exporter, by the names of any release, in the order of the table.
 func Equals() []Equal { return dcgm.equals() }
 
-// EqualLabels maps labels of dcgm-exporter's rows to labels of the vocabulary: those of a GPU's series, or those of llm_gpu_info,
-// llm_gpu_mig_info and llm_gpu_driver_info.
+// EqualLabels maps labels of dcgm-exporter's rows to labels of the vocabulary: labels of a GPU's series, of
+// llm_gpu_info, llm_gpu_mig_info or llm_gpu_driver_info.
 func EqualLabels() map[string]string { return dcgm.equalLabels() }
 
 func (s *Source) equals() (all []Equal) {

@@ -98,7 +98,7 @@ func (p *parsed) nameless() string {
 	return ""
 }
 
-// short refuses labels that are longer than those of engines may be.
+// short refuses labels that are longer than engines' labels may be.
 func short(name string, l labels.Labels, limits scrape.Limits) (err error) {
 	l.Range(func(l labels.Label) {
 		if len(l.Value) > limits.LabelValueBytes {
@@ -270,8 +270,8 @@ func newMemory() *memory {
 // dropped identifies readings of a metric of a GPU that were dropped for a reason.
 type dropped struct{ uuid, metric, reason string }
 
-// blank reports whether a number stands for an unknown one: DCGM writes one of four codes for each type of field, and drivers of
-// NVIDIA and AMD all ones, signed or not. Source: dcgm_structs.h.
+// blank reports whether a number stands for an unknown one: DCGM writes one of four codes for each type of field,
+// and drivers of NVIDIA and AMD set all bits, signed or unsigned. Source: dcgm_structs.h.
 func blank(v float64) bool {
 	return 0x7ffffff0 <= v && v <= 0x7fffffff || v == math.MaxUint32 || v == math.MaxUint16 || v >= 1<<63-1 || 1<<47 <= v && v <= 1<<47+3
 }
@@ -319,14 +319,15 @@ func (m *memory) write(p *parsed, now time.Time, longest time.Duration) Snapshot
 // hasXIDs reports whether the GPUs of a metrics page are NVIDIA's.
 func (p *parsed) hasXIDs() bool { return p.Says[metrics.GPUXIDInfo] != "" }
 
-// fromLog lists what the kernel log provides.
+// fromLog lists the families that the kernel log provides.
 var fromLog = []*metrics.Family{
 	metrics.GPUXIDErrors, metrics.GPUXIDLastTimestamp, metrics.GPUSXIDErrors, metrics.GPUSXIDLastTimestamp,
 	metrics.GPUXIDSourceUp,
 }
 
-// logged reports whether a family comes from the kernel log while that is read. The log names a GPU by its PCI address: if
-// the metrics page lacks one, XIDs stay those of the metrics page, which have the name that alerts need.
+// logged reports whether a family comes from the kernel log while the log is read. The log names a GPU by its PCI
+// address. If the metrics page lacks one, XIDs still come from the metrics page, whose series have the name that
+// alerts need.
 func (w *writer) logged(f *metrics.Family) bool {
 	return slices.Contains(fromLog, f) && (w.out.counts || f != metrics.GPUXIDErrors)
 }
@@ -345,7 +346,7 @@ func (w *writer) add(m prometheus.Metric, unread bool) {
 	}
 }
 
-// identities writes what the labels name. A GPU that has disappeared from the metrics page counts as down.
+// identities writes the series that come from labels. A GPU that has disappeared from the metrics page counts as down.
 func (w *writer) identities() {
 	for _, uuid := range slices.Sorted(maps.Keys(w.gpus())) {
 		id, here := w.parsed.gpus[uuid]
@@ -487,7 +488,8 @@ func (w *writer) labels(f *metrics.Family, at ofGPU, extra map[string]string) []
 // unread stands for the latest code of a GPU while no series shows that codes are read at all.
 const unread = -1
 
-// event counts the code of a GPU if it has changed since the last metrics page. On the first metrics page it may be old.
+// event counts the code of a GPU if it has changed since the last metrics page. A code on the first metrics page
+// may be old.
 func (w *writer) event(at reading) {
 	before, known := w.latest[at.uuid]
 	w.latest[at.uuid] = at.value
@@ -507,7 +509,7 @@ func (w *writer) count(uuid string, code int) {
 	w.counts[uuid][code]++
 }
 
-// settle counts the events whose zero has been shown.
+// settle counts the events whose series has been served as zero.
 func (w *writer) settle() {
 	for uuid, code := range w.coming {
 		w.count(uuid, code)
@@ -581,7 +583,7 @@ func (w *writer) explain() {
 	}
 }
 
-// explainLog writes what holds only while the kernel log is read.
+// explainLog writes the series that are valid only while the kernel log is read.
 func (w *writer) explainLog() {
 	for _, f := range fromLog {
 		if w.logged(f) {

@@ -18,9 +18,9 @@ type Source struct {
 	Redefines func(s series) bool
 	// UUID identifies the GPU of a row; empty for rows about something else.
 	UUID func(l labels.Labels) string
-	// Health names the family that is 0 for a GPU that its own exporter calls unhealthy. Empty: there is none.
+	// Health names the family that is 0 for a GPU that its own exporter calls unhealthy. It is empty if there is none.
 	Health string
-	// Labels maps each label of the vocabulary to labels of the metrics page; the first one with a value counts.
+	// Labels maps each label of the vocabulary to labels of the metrics page; the first of these with a value counts.
 	Labels map[string][]string
 	// Rows is the table.
 	Rows []Row
@@ -28,13 +28,13 @@ type Source struct {
 	Says map[*metrics.Family]string
 	// Missing explains why the metrics page lacks a family in any version, if the reason is useful.
 	Missing map[*metrics.Family]string
-	// Otherwise explains why the metrics page lacks all further families.
+	// Otherwise explains, for all families that are not named elsewhere, why the metrics page lacks them.
 	Otherwise string
 }
 
-// A Row maps one source of a metrics page to one family of the vocabulary. The kind is that of the device: the # TYPE of the metrics page
-// is ignored. Series of one GPU, or of one MIG instance if the family has that label, that differ only in other labels repeat a number: the
-// largest counts.
+// A Row maps one source of a metrics page to one family of the vocabulary. Is states the kind of the number: the #
+// TYPE of the metrics page is ignored. Series of one GPU (or MIG instance, if the family has that label) that
+// differ only in other labels repeat one number: the largest counts.
 //
 // Rows for the same series are alternatives: the first one that is on the metrics page for a GPU is used. The XIDs of a GPU come from one
 // row.
@@ -58,7 +58,8 @@ type Row struct {
 	Is meaning
 	// Whole marks a row of the whole GPU that is repeated for each MIG instance, although the family has their label.
 	Whole bool
-	// Absent explains why the source may be missing. Empty: the exporter's configuration does not request it.
+	// Absent explains why the source may be missing. If it is empty, the exporter's configuration does not request
+	// the source.
 	Absent string
 	// Quality defaults to Native; Why explains any other.
 	Quality metrics.Quality
