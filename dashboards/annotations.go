@@ -37,7 +37,7 @@ func (s scope) marks(page string) []mark {
 }
 
 // rollouts returns when settings of models changed, unless they had also changed within the half hour before.
-// Replicas that change one after the other are one rollout. An hour is as long as points are apart in a month.
+// Replicas that change one after the other are one rollout. The hour is longer than the time between two points in a month.
 func (s scope) rollouts(interval time.Duration) promql.Expr {
 	changed := s.of(metrics.RecordedChanged)
 	lately := promql.Gt(changed, promql.Sub(promql.Call("time"), promql.Num(hour.Seconds())))

@@ -144,13 +144,13 @@ func (p Picture) exporters() []target {
 	})
 }
 
-// isExporter reports whether a target has delivered the page of an exporter.
+// isExporter reports whether a target has delivered the metrics page of an exporter.
 func (p *Prometheus) isExporter(t target) bool {
 	return slices.ContainsFunc(p.info[buildInfo], func(l labelSet) bool { return [2]string{l["job"], l[metrics.LabelInstance]} == t.key() })
 }
 
-// watches reports whether the rules watch exporters under a job: those that Prometheus evaluates or, without them,
-// those that it should.
+// watches reports whether the rules watch exporters under a job: the rules that Prometheus evaluates or, if there
+// are none, those that it should evaluate.
 func (p Picture) watches(job string) bool {
 	if p.Prometheus.loaded.has(exporterDown) {
 		return p.Prometheus.loaded.watches(job)

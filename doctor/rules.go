@@ -78,7 +78,7 @@ func ReadRules(file []byte) (Rules, error) {
 }
 
 // silenced returns the alerts, and the clues of a page, that cannot fire without the families that absent reports,
-// through whichever recorded series they read them.
+// directly or through recorded series.
 func (r Rules) silenced(absent func(*metrics.Family) bool) []string {
 	possible := make([]bool, len(r))
 	selected := func(v *parser.VectorSelector) (known, some bool) {
@@ -125,14 +125,14 @@ func (r rule) gives(v *parser.VectorSelector) bool {
 	})
 }
 
-// regained returns the alerts that can fire once the families in back are there, although others are absent.
+// regained returns the alerts that can fire once the families in back exist, although others are absent.
 func (r Rules) regained(absent func(*metrics.Family) bool, back []string) []string {
 	still := r.silenced(func(f *metrics.Family) bool { return absent(f) && !slices.Contains(back, f.Name) })
 	return slices.DeleteFunc(r.silenced(absent), func(name string) bool { return slices.Contains(still, name) })
 }
 
 // hasResults reports whether an expression can have results: it cannot if what it selects is absent, and no
-// alternative is there.
+// alternative exists.
 func hasResults(e parser.Expr, selected func(*parser.VectorSelector) (known, some bool), absent func(*metrics.Family) bool) bool {
 	has := func(e parser.Expr) bool { return hasResults(e, selected, absent) }
 	switch e := e.(type) {
@@ -167,7 +167,7 @@ func hasResults(e parser.Expr, selected func(*parser.VectorSelector) (known, som
 	return true // a number or a string
 }
 
-// window returns the shortest window over which a rule takes a rate, and the alerts that take one over less than least.
+// window returns the shortest window over which a rule takes a rate, and the alerts whose window is shorter than least.
 func (r Rules) window(least time.Duration) (shortest time.Duration, alerts []string) {
 	for _, rule := range r {
 		parser.Inspect(rule.expr, func(n parser.Node, _ []parser.Node) error {

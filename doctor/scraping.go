@@ -85,10 +85,10 @@ func duration(text string) time.Duration {
 	return time.Duration(d)
 }
 
-// exported begins labels of a page that gave way to labels of the scrape.
+// exported is the prefix of labels of a metrics page that labels of the scrape have replaced.
 const exported = "exported_"
 
-// checkLabels looks at whether what exporters say arrives unchanged.
+// checkLabels looks at whether the exporters' series arrive unchanged.
 func checkLabels(p Picture, r *Report) {
 	known := p.Prometheus.loaded
 	if len(known) == 0 {
@@ -102,7 +102,7 @@ func checkLabels(p Picture, r *Report) {
 	checkArrived(p, known, r)
 }
 
-// checkMoved looks for labels of the page that gave way to labels of the scrape.
+// checkMoved looks for labels of the metrics page that labels of the scrape have replaced.
 func checkMoved(p Picture, known Rules, r *Report) {
 	moved := map[string]bool{}
 	for _, series := range p.Prometheus.info {
@@ -200,7 +200,8 @@ func labelsOf(all []series) []string {
 	return distinct(names)
 }
 
-// checkCopies looks for what counts twice: an exporter that is scraped twice, exporters with one name, GPUs that two read.
+// checkCopies looks for anything that counts twice: an exporter that is scraped twice, exporters with one name,
+// GPUs that two exporters read.
 func checkCopies(p Picture, r *Report) {
 	by := func(key func(target) string) map[string][]string {
 		all := map[string][]string{}

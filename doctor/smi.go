@@ -116,13 +116,13 @@ func smiSilent(text string) bool {
 	return false
 }
 
-// smiUnits holds what a unit of nvidia-smi is in base units; a number without one counts.
+// smiUnits maps a unit of nvidia-smi to base units; a number without a unit is a count.
 var smiUnits = map[string]float64{
 	"": 1, "MiB": 1 << 20, "MHz": 1e6, "W": 1, "C": 1, "%": 0.01, "us": 1e-6, "KB/s": 1e3, "x": 1,
 	"bank(s)": 1, "mV": 1e-3,
 }
 
-// smiWords are states that the exporter has as numbers.
+// smiWords maps words for states to the exporter's numbers.
 var smiWords = map[string]float64{
 	"Yes": 1, "No": 0, "Enabled": 1, "Disabled": 0, "enabled": 1, "disabled": 0, "Active": 1, "Not Active": 0, "Pending": 1,
 	"True": 1, "False": 0, "Healthy": 0, "Unhealthy": 1, "Limited Capacity": 1, "Full": 0, "Degraded": 1, "None": 0,

@@ -106,12 +106,12 @@ func (d *Dynamo) Finished(r *Request) {
 	}
 }
 
-// dynamoRouted is how long after its last worker has gone a frontend routes requests for a model: an assumption.
-// dynamoKnown is how long it remembers the model: measured.
+// dynamoRouted is how long a frontend routes requests for a model after its last worker has gone: an assumption.
+// dynamoKnown is how long the frontend remembers the model: measured.
 const dynamoRouted, dynamoKnown = time.Second, 5 * time.Second
 
-// unavailable reports whether a request counts that arrives this long after the last worker has gone. At first it counts,
-// then it is only among the failures. Requests answered with 404 count nowhere.
+// unavailable reports whether a request counts if it arrives this long after the last worker has gone. At first it
+// counts, then it is only among the failures. Requests answered with 404 count nowhere.
 func (d *Dynamo) unavailable(after time.Duration) bool {
 	if after > dynamoRouted && after <= dynamoKnown {
 		d.failures.WithLabelValues("Unavailable", "backend.unavailable").Inc()

@@ -21,7 +21,8 @@ type page struct {
 	clients  connections
 }
 
-// connections are those that clients hold at a server. Each open request uses one, and clients keep some for the next ones.
+// connections holds the connections of clients to a server. Each open request uses one, and clients keep some for
+// the next ones.
 type connections struct {
 	pool float64
 	at   time.Duration

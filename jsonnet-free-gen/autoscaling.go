@@ -23,13 +23,13 @@ type signal struct {
 	perReplica bool
 	target     string
 	mayBeGone  bool // no series is normal for a model without traffic
-	// lasts is how long the last value holds while there is none.
+	// lasts is how long the last value stays valid while there is no new one.
 	lasts time.Duration
 }
 
-// signals lists those that answer different questions, from the recorded series per model. What the exporters have learnt speaks before
-// anybody waits; the others speak where it is not known, and where it errs. A burn has many causes that replicas do not cure (a GPU, a
-// release), so it may double the replicas and no more.
+// signals lists the signals, each for a different question, from the recorded series per model. The learnt capacity
+// reacts before anybody waits. The other signals react where the capacity is unknown or wrong. A burn has many
+// causes that replicas do not cure (a GPU, a release), so it may at most double the replicas.
 var signals = []signal{
 	{
 		"capacity", "replicas that hold the latency objectives at what arrives, before anybody waits; the last known ones while exporters relearn",

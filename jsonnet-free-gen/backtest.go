@@ -90,7 +90,7 @@ func backtestObjectives(args []string, to, progress io.Writer) error {
 	return r.Write(to, *format)
 }
 
-// objectivesOf reads the objectives of a configuration file of the exporter; without one, they are the defaults.
+// objectivesOf reads the objectives of a configuration file of the exporter; without a file, it returns the defaults.
 func objectivesOf(path string) ([]slo.Objective, error) {
 	objectives := slo.Defaults()
 	if path != "" {

@@ -91,7 +91,7 @@ without a fault, and with 45 engines of 12 models on the day of installation. An
 Grafana 10.1; schema v2 was not.
 `
 
-// dashboardsPage says what each dashboard is for. panels.csv has its panels.
+// dashboardsPage describes the purpose of each dashboard. panels.csv has its panels.
 func dashboardsPage() ([]byte, error) {
 	var b bytes.Buffer
 	b.WriteString("# Dashboards\n\n" + generated + dashboardsIntro)
@@ -117,22 +117,23 @@ func panelsTable() ([]byte, error) {
 
 func boardName(b dashboards.Board) string { return strings.TrimPrefix(b.Title(), "LLM / ") }
 
-// size is what a dashboard asks of a reader and of Prometheus: its panels, the rows of the grid that are open, the
-// queries of all panels and their bytes, and the samples that these read over the range with which the dashboard opens.
+// size is the cost of a dashboard for a reader and for Prometheus: its panels, its open rows of the grid, the
+// queries of all panels and their bytes, and the samples that these read over the initial range.
 type size struct{ panels, rows, queries, bytes, samples int }
 
 // aScreen is how many rows of the grid, of 30 px and a gap of 8, a screen of 1280 by 800 shows below Grafana's bars and the filters.
 const aScreen = (800 - 150) / 38
 
-// formerly holds the sizes at commit afb1b48, of which Grafana 12.2 drew pictures, before panels were merged. What only some have was on
-// the engine dashboard.
+// formerly holds the sizes at commit afb1b48, of which Grafana 12.2 drew pictures, before panels were merged. The
+// engine dashboard then had the optional panels, too.
 var formerly = map[rules.Dashboard]size{
 	rules.IncidentDashboard: {39, 97, 40, 27056, 270_022}, rules.SLODashboard: {17, 53, 25, 7711, 52_612},
 	rules.EngineDashboard: {43, 74, 75, 53027, 2_868_485}, rules.GPUDashboard: {36, 90, 63, 25250, 3_378_032},
 	dashboards.FleetDashboard: {16, 34, 16, 5205, 16_850}, rules.OptionalDashboard: {}, rules.ExporterDashboard: {22, 83, 32, 8882, 267_964},
 }
 
-// samples are what the dashboards read today, for a model of eight replicas: TestDrawingReadsWhatTheTableSays counts them.
+// samples holds how many samples the dashboards read today, for a model of eight replicas:
+// TestDrawingReadsWhatTheTableSays counts them.
 var samples = map[rules.Dashboard]int{
 	rules.IncidentDashboard: 48_635, rules.SLODashboard: 10_152, rules.EngineDashboard: 1_554_185, rules.GPUDashboard: 193_564,
 	dashboards.FleetDashboard: 6137, rules.OptionalDashboard: 499_624, rules.ExporterDashboard: 12_498,
@@ -171,7 +172,7 @@ func sizeOf(board dashboards.Board) (size, error) {
 	return s, err
 }
 
-// boardsTable says how large each dashboard is, and was before panels were merged.
+// boardsTable lists the size of each dashboard, today and before panels were merged.
 func boardsTable() ([]byte, error) {
 	rows := [][]string{{"dashboard"}}
 	for _, when := range []string{"", " before"} {

@@ -13,8 +13,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// The quantities that docs/engines.md shows for every engine and gateway: what objectives, alerts and the first
-// screen of the boards read. docs/engines.csv has all of them.
+// The quantities that docs/engines.md shows for every engine and gateway. Objectives, alerts and the first screen
+// of the dashboards read them. docs/engines.csv has all quantities.
 var (
 	shownOfEngines = []*metrics.Family{
 		metrics.TimeToFirstToken, metrics.InterTokenLatency, metrics.RequestDuration, metrics.QueueTime,
@@ -111,7 +111,7 @@ func short(f *metrics.Family) string {
 	return name
 }
 
-// letter returns the quality of the source that is tried first for a quantity.
+// letter returns the quality of the first source that is tried for a quantity.
 func letter(d *engine.Dialect, e engine.Era, f *metrics.Family) string {
 	switch rows := e.Rows[f]; {
 	case len(rows) > 0:
@@ -176,7 +176,7 @@ func yes(is bool) string {
 
 func quality(r *engine.Row) string { return string(cmp.Or(r.Quality, metrics.Native)) }
 
-// conditions explains why a number is not native, and why a page of the right release may lack it.
+// conditions explains why a number is not native, and why a metrics page of the right release may lack it.
 func conditions(r *engine.Row) string {
 	if r.Absent == "" {
 		return r.Why
@@ -184,7 +184,7 @@ func conditions(r *engine.Row) string {
 	return strings.TrimPrefix(r.Why+"; absent: "+r.Absent, "; ")
 }
 
-// settingsTable writes, for each engine and setting, where the engine says it, or why it does not.
+// settingsTable writes, for each engine and setting, where the engine reports it, or why it does not.
 func settingsTable() ([]byte, error) {
 	rows := [][]string{{"engine", "setting", "page or endpoint", "command line", "missing because"}}
 	for _, d := range engine.Known() {

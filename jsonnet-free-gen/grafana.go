@@ -124,15 +124,16 @@ func (i installation) grafanaRule(r rules.FileRule) grafanaRule {
 	}
 }
 
-// Prometheus' templates read the value of a firing series, and its labels. In Grafana, the first name holds a text, and
-// a label that is absent prints words; index prints nothing.
+// Prometheus' templates read the value of a firing series, and its labels. In Grafana, the name for the value holds
+// a text, and an absent label prints words, but index prints nothing.
 var (
 	promValue = regexp.MustCompile(`\$value\b`)
 	promLabel = regexp.MustCompile(`\$labels\.(\w+)`)
 )
 
-// grafanaAnnotations returns what a person reads. Grafana's templates cannot query: a link stands for the split. It expands them
-// without a value, too, or with one that is no number and not equal to itself, when the query fails or finds nothing.
+// grafanaAnnotations returns what a person reads. Grafana's templates cannot query, so a link replaces the split.
+// When the query fails or finds nothing, Grafana expands the templates without a value, or with a value that is not
+// a number.
 func grafanaAnnotations(alert string, a rules.Annotations) map[string]string {
 	text := func(template string) string {
 		if promValue.MatchString(template) {

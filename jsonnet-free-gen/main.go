@@ -226,7 +226,7 @@ func (i *installation) burnOver(windows []string) error {
 	return err
 }
 
-// call sets what severities are called.
+// call sets the names of severities.
 func (i *installation) call(severities map[string]string) error {
 	i.style.Severities = map[slo.Severity]string{}
 	for what, value := range severities {

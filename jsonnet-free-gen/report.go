@@ -27,7 +27,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// report tells how much of the error budgets is spent, from the series that the rules record.
+// report shows how much of the error budgets is spent, from the series that the rules record.
 type report struct {
 	url    string
 	api    prometheus.API

@@ -24,8 +24,8 @@ type events struct {
 	which  *promql.Matcher
 }
 
-// gates lists what the pages and their objectives know of a canary. At 5% late events, the 95th percentile is just
-// within the objective.
+// gates lists the measures of the pages and their objectives that also apply to a canary. At 5% late events, the
+// 95th percentile is just within the objective.
 var gates = []gate{
 	{
 		"late-first-tokens",
@@ -59,13 +59,14 @@ func (g gate) query(namespace, pods string) string {
 	return promql.Div(promql.Or(g.bad.rate(namespace, pods), promql.Mul(promql.Num(0), all)), all).String()
 }
 
-// comparison is a gate that compares a canary with the replicas beside it: it stops at so many times their value.
+// comparison is a gate that compares a canary with the replicas beside it: it stops the canary at this multiple of
+// their value.
 type comparison struct {
 	name    string
 	measure rules.Measure
 }
 
-// comparisons lists what exporter release judges of a canary and every engine with a histogram reports.
+// comparisons lists the quantities that exporter release judges and that every engine with a histogram reports.
 func comparisons() (all []comparison) {
 	for _, m := range rules.Measures() {
 		switch m.Name {
@@ -80,8 +81,8 @@ func comparisons() (all []comparison) {
 
 func (c comparison) most() float64 { return 1 + c.measure.Share }
 
-// query returns the value on the pods of a namespace whose names match, as a multiple of that on the others. It has no result while
-// either serves nobody.
+// query returns the value on the pods of a namespace whose names match, as a multiple of the value on the others.
+// It has no result while one side serves no requests.
 func (c comparison) query(namespace, canary string, others ...*promql.Matcher) string {
 	of := func(m ...*promql.Matcher) promql.Expr {
 		return c.measure.Query(5*time.Minute, append([]*promql.Matcher{promql.Eq(metrics.LabelNamespace, namespace)}, m...)...)

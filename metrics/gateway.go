@@ -9,7 +9,7 @@ const (
 	LabelPriority = "priority" // priority of the request
 )
 
-// What a gateway, router or proxy in front of engines reports besides what engines report, too. It sees what clients
+// What a gateway, router or proxy in front of engines reports, beyond what engines also report. It sees what clients
 // see: requests that never reach an engine, and attempts that fail before one that succeeds.
 var (
 	GatewayResponses = Gateway.counter("llm_gateway_responses_total",

@@ -241,7 +241,7 @@ var (
 		GPUInstanceLabels, with(LabelPipe))
 )
 
-// What the SMs have done since the node booted, for ratios over any window. GPM counts it where the driver is
+// What the SMs have done since the node booted, for ratios over any window. GPM counts this work if the driver is
 // new enough.
 var (
 	GPUSMCycles = GPU.counter("llm_gpu_sm_cycles_total",

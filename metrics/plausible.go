@@ -8,8 +8,9 @@ import (
 // bounds holds the least and the greatest value that a quantity can have, in the unit of its family.
 type bounds struct{ least, most float64 }
 
-// plausible lists the families whose bounds their name does not tell. They are wide: what no hardware of the next years can
-// have is a fault of the source, such as the blanks that drivers write for an unknown number.
+// plausible holds the bounds of the families whose names do not imply them. The bounds are wide: a value that no
+// hardware of the next years can have is a fault of the source, such as the blanks that drivers write for an
+// unknown number.
 var plausible = map[*Family]bounds{
 	GPUTemperature: {-60, 250}, GPUTemperatureMargin: {-250, 250},
 	GPUPower: {0, 50e3}, GPUPowerLimit: {0, 50e3}, GPUFanSpeed: {0, 2}, // a fan may turn faster than its maximum

@@ -34,13 +34,14 @@ const (
 	ProbeInvalid ProbeOutcome = "invalid"
 )
 
-// ProbeOutcomes lists all of them.
+// ProbeOutcomes lists all outcomes of probes.
 var ProbeOutcomes = []ProbeOutcome{
 	ProbeOK, ProbeWrongAnswer, ProbeEmpty, ProbeRefused, ProbeTimeout, ProbeRateLimited, ProbeClientError,
 	ProbeServerError, ProbeInStreamError, ProbeTruncated, ProbeInvalid,
 }
 
-// What a synthetic client sees. Clocks start when the connection is there, so that the network's part and the model's are apart.
+// What a synthetic client sees. Clocks start once the connection is open, to separate the model's time from the
+// network's.
 var (
 	ProbeTimeToFirstByte = Probe.histogram("llm_probe_time_to_first_byte_seconds",
 		"Time from an open connection to the first byte of the answer. This includes headers, which an engine may send long before a token.",

@@ -263,6 +263,6 @@ var (
 		"A fact of model:llm_evidence:value as a multiple of its usual value.", perModel, with(LabelFact))
 )
 
-// suspects lists the labels that say where evidence was found, besides the model.
+// suspects lists the labels that show where evidence was found, besides the model.
 var suspects = with(LabelPod, LabelServer, LabelInstance, LabelGPUUUID, LabelReason, LabelXID, LabelVersion, LabelTier, LabelDPRank,
 	LabelSetting, LabelOld, LabelNew)

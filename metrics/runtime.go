@@ -47,8 +47,8 @@ const (
 	Envoy           Runtime = "envoy"
 )
 
-// GatewayRole is the role of the series of gateways. Rules and dashboards leave these out of sums over engines: a
-// gateway counts the same requests again.
+// GatewayRole is the role of the series of gateways. Rules and dashboards leave these series out of sums over
+// engines: a gateway counts the same requests again.
 const GatewayRole = "gateway"
 
 // FrontendRole is the role of a server that spreads requests over workers of the same engine. It also counts requests
@@ -58,7 +58,7 @@ const FrontendRole = "frontend"
 // Outcome names how a request ended, as in the outcome label.
 type Outcome string
 
-// The outcomes. Engines name them differently, and none names all of them.
+// The outcomes. Engines name outcomes differently, and none names all of them.
 const (
 	OutcomeStop       Outcome = "stop"       // the model ended the answer itself
 	OutcomeLength     Outcome = "length"     // cut at the token limit
@@ -95,7 +95,7 @@ const (
 // Counted describes when an engine counts a request, as in the counted label.
 type Counted string
 
-// The times at which engines count. Of a request whose client leaves, nothing is counted later.
+// The times at which engines count. Once its client has left, nothing more is counted for a request.
 const (
 	CountedStep  Counted = "step"        // when it is generated: while the counter stands still, the engine generates none
 	CountedFirst Counted = "first_token" // when its first token comes

@@ -1,6 +1,6 @@
 package metrics
 
-// Setting names something with which an engine runs, as in the setting label. Engines spell it differently.
+// Setting names something with which an engine runs, as in the setting label. Engines spell settings differently.
 type Setting string
 
 // The settings.

@@ -40,7 +40,7 @@ func (e errUnknownVerdict) Error() string { return "no verdict is called " + str
 // UnlistedXID is the verdict on a GPU that reported an XID which the catalogue does not list.
 const UnlistedXID = Degraded
 
-// The alerts that answer conditions of the verdict, by name.
+// The alerts that respond to conditions of the verdict, by name.
 const (
 	AnswerFailed  = "LLMGPUFailed"       // the GPU leaves service now
 	AnswerService = "LLMGPUNeedsService" // somebody repairs it, not at once

@@ -5,8 +5,8 @@ import "strconv"
 // XIDSeverity describes who must act on an XID, as in the severity label of GPUXIDInfo.
 type XIDSeverity string
 
-// The severities. LLMGPUFailed answers the first and LLMGPUNeedsService the second, which also answers codes that are not
-// listed; the last two open nothing.
+// The severities. LLMGPUFailed responds to the first severity. LLMGPUNeedsService responds to the second, and to
+// codes that are not listed. No alert responds to the last two.
 const (
 	XIDPage   XIDSeverity = "page"   // the GPU, its link or its node is failing: act now
 	XIDTicket XIDSeverity = "ticket" // act at the next opportunity
@@ -18,13 +18,15 @@ const (
 type XID struct {
 	Code     int
 	Severity XIDSeverity
-	// Verdict on a GPU that reported the XID. If the kernel log calls the XID nonfatal, the verdict is at most Degraded.
+	// Verdict is the verdict on a GPU that reported the XID. If the kernel log calls the XID nonfatal, the verdict
+	// is at most Degraded.
 	Verdict Verdict
 	Meaning string
 	Action  string
 	// Products lists the products that can report the XID, from the catalogue; empty if the catalogue names none.
 	Products string
-	// Driver is the first driver branch that has the code; empty for branch 515 and older, and where the open driver does not say.
+	// Driver is the first driver branch that has the code; empty for branch 515 and older, and if the open driver
+	// does not show it.
 	Driver string
 }
 

@@ -24,7 +24,7 @@ import (
 type Finding struct {
 	// Place names the panel, the variable or the rule.
 	Place string
-	// From is the old expression, To the new one. Both are equal if it was left unchanged.
+	// From is the old expression, To the new one. Both are equal if the expression was left unchanged.
 	From, To string
 	// Left explains why the expression stays as it was. It is empty if the expression was rewritten, or is about other
 	// software.
@@ -187,7 +187,7 @@ func (d *dashboard) walk(n, panel *node, key string) {
 	}
 }
 
-// panel rewrites the queries of a panel, and what names their labels.
+// panel rewrites the queries of a panel, and the names of their labels elsewhere in it.
 func (d *dashboard) panel(p *node) {
 	var queries []*node
 	var collect func(n *node)
@@ -342,7 +342,8 @@ func (d *dashboard) values(text string, result *shape) (string, []string, error)
 	return "label_values(" + selector + ", " + label + ")", notes, nil
 }
 
-// labelValues returns a selector of series that have the values of a label; empty if the old one is of other software.
+// labelValues returns a selector of series that have the values of a label; empty if the old selector is for other
+// software.
 func (o Options) labelValues(text, label string) (selector string, notes []string, to string, err error) {
 	plain, restore := withoutVariables(text)
 	parsed, err := promql.Parser.ParseExpr(plain)

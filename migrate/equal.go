@@ -16,42 +16,47 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// An equal says how the vocabulary writes the series of one name.
+// An equal describes how the vocabulary writes the series of one old name.
 type equal struct {
 	to   *metrics.Family
 	part string // of a histogram: _bucket, _sum or _count
-	// only holds what the series of the family have that stand for the old ones, and where which of the old ones they are.
+	// only matches the series of the family that correspond to old ones, and where matches the old ones to which
+	// they correspond.
 	only, where []*labels.Matcher
-	// newer says that the label of where is newer than the name: a selector without it means the series that there are.
+	// newer means that the label in where is newer than the name: a selector without that label selects all
+	// existing series.
 	newer bool
 	unit  metrics.Scale
 	// rate marks a number that is the rate of the family, a counter.
 	rate bool
-	// over lists labels that split what was one number.
+	// over lists labels that split a number which was one before.
 	over []string
 	// labels maps the labels of the old series.
 	labels map[string]mapped
 	// old marks a name that newer releases of the engine no longer have.
 	old bool
-	// repeats lists labels whose series repeat a number: the family has it once.
+	// repeats lists labels whose series repeat a number: the family has that number once.
 	repeats []string
-	// differs says what else the family counts. not says why there is no equal, and nothing else counts then.
+	// differs describes what else the family counts. not explains why there is no equal; the other fields then have
+	// no meaning.
 	differs []string
 	not     string
 }
 
-// A mapped label is what an old label is called in the vocabulary. The empty name stands for one that repeats a number.
+// A mapped label is the name of an old label in the vocabulary. The empty name stands for a label that repeats a
+// number.
 type mapped struct {
 	name  string
 	carry *metrics.Carry
-	// before is what the value begins with in the old series and not in the vocabulary, and after the other way round.
+	// before is a prefix that values have only in the old series, and after is one that they have only in the
+	// vocabulary.
 	before, after string
 }
 
-// anyValue stands for any value but none in a Set.
+// anyValue in a Set stands for any value but the empty one.
 const anyValue = "*"
 
-// ofScrape lists labels that only tell how the old page was scraped.
+// ofScrape lists labels that only describe how the old metrics page was scraped.
 var ofScrape = []string{"job", "endpoint", "service", "prometheus", "container", "namespace", "pod"}
 
 // table holds the equals by old name, in the order in which to try them.
@@ -195,7 +200,7 @@ func (e equal) named(r *engine.Row, add func(name string, e equal)) {
 	}
 }
 
-// notOfRow says why the family of a row does not tell what the page says.
+// notOfRow explains why the family of a row does not have the metrics page's number.
 func notOfRow(d *engine.Dialect, r *engine.Row) string {
 	if len(r.With) > 0 {
 		return "this is only one of the numbers from which " + r.To.Name + " is computed"
@@ -218,7 +223,8 @@ func notOfRow(d *engine.Dialect, r *engine.Row) string {
 	return ""
 }
 
-// values tells with which values of a label a row writes its series. Without any, open says whether it has the label at all.
+// values returns the values of a label with which a row writes its series. If there are none, open reports whether
+// the row has the label at all.
 func values(r *engine.Row, label string) (of []string, open bool) {
 	for _, c := range r.Carry {
 		if c.To == label {
@@ -237,7 +243,7 @@ func values(r *engine.Row, label string) (of []string, open bool) {
 	return slices.Compact(of), open && len(of) == 0
 }
 
-// alone restricts an equal to what the row itself counts, and says what other rows write into the same series.
+// alone restricts an equal to what the row itself counts, and notes what other rows write into the same series.
 func (e *equal) alone(d *engine.Dialect, r *engine.Row) {
 	without := map[string][]string{} // values of labels that are of other rows
 	outcomes := false
@@ -266,7 +272,7 @@ func (e *equal) alone(d *engine.Dialect, r *engine.Row) {
 	}
 }
 
-// beside says what another candidate for the same quantity means for an equal: a page has one of the two.
+// beside notes what another candidate for the same quantity means for an equal: a metrics page has only one of the two.
 func (e *equal) beside(r, o *engine.Row) {
 	if finer, _ := values(o, metrics.LabelOutcome); len(finer) > 1 && len(r.Set) == 1 && r.Set[0].Value == string(metrics.OutcomeSuccess) {
 		e.wholes(finer)
@@ -275,8 +281,9 @@ func (e *equal) beside(r, o *engine.Row) {
 	}
 }
 
-// tell reports whether labels tell the series of a row from those of another that adds to the same quantity, and whether the
-// row's own outcomes do. Where the row leaves a label to the page, it notes the values of the other.
+// tell reports whether labels distinguish the series of a row from those of another row that adds to the same
+// quantity, and whether the row's own outcomes do. If the row takes a label from the metrics page, it notes the
+// values of the other row.
 func tell(r, o *engine.Row, without map[string][]string) (apart, outcomes bool) {
 	for _, l := range metrics.DetailLabels {
 		if !r.To.HasLabel(l) {
@@ -300,7 +307,8 @@ func tell(r, o *engine.Row, without map[string][]string) (apart, outcomes bool) 
 	return apart, outcomes
 }
 
-// wholes makes an equal of successes that of all requests which ended well: a source that tells how is preferred.
+// wholes turns an equal of successes into one of all requests that ended well, because a source that shows how they
+// ended is preferred.
 func (e *equal) wholes(outcomes []string) {
 	good := []string{string(metrics.OutcomeSuccess)}
 	for _, o := range outcomes {
@@ -312,7 +320,7 @@ func (e *equal) wholes(outcomes []string) {
 	e.over = []string{metrics.LabelOutcome}
 }
 
-// several says which values of an old label are one in the vocabulary; empty if each is another.
+// several names the values of an old label that are one value in the vocabulary; empty if each has a value of its own.
 func (m mapped) several(old string) string {
 	if m.carry == nil {
 		return ""
@@ -331,7 +339,7 @@ func (m mapped) several(old string) string {
 	return strings.Join(all, ", ")
 }
 
-// prefixes are those of names that the tables know, or whose engines they do.
+// prefixes lists the prefixes of the names in the tables, and of names of the engines in the tables.
 var prefixes = sync.OnceValue(func() []string {
 	all := map[string]bool{"DCGM_FI_": true, "DCGM_EXP_": true, "nvidia_smi_": true}
 	for _, d := range engine.Known() {
@@ -352,12 +360,13 @@ var prefixes = sync.OnceValue(func() []string {
 	return names
 })
 
-// migratable reports whether a name looks like one of those that are to be rewritten.
+// migratable reports whether a name looks like one that must be rewritten.
 func migratable(name string) bool {
 	return slices.ContainsFunc(prefixes(), func(p string) bool { return strings.HasPrefix(name, p) })
 }
 
-// find returns the equals of a name. Without any, why is empty for a name of other software, which stays as it is.
+// find returns the equals of a name. If there are none, why explains it, but is empty for a name of other software,
+// which stays as it is.
 func find(name string) (found []equal, why string) {
 	all := table()[name]
 	for _, e := range all {
@@ -394,13 +403,14 @@ func find(name string) (found []equal, why string) {
 	return nil, "no metric of the exporter has this number"
 }
 
-// label returns what an old label is called.
+// label returns the new name of an old label.
 func (e *equal) label(name string) (mapped, bool) {
 	m, ok := e.labels[name]
 	return m, ok
 }
 
-// info returns the family that has a label which the series themselves lack; nil if they have it, or none does.
+// info returns the family that has a label which the series themselves lack; nil if the series have it, or no
+// family does.
 func (e *equal) info(label string) *metrics.Family {
 	if e.to.HasLabel(label) || slices.Contains([]string{metrics.LabelInstance, metrics.LabelCluster, "job"}, label) ||
 		e.to.Owner != metrics.GPU {
@@ -414,7 +424,7 @@ func (e *equal) info(label string) *metrics.Family {
 	return nil
 }
 
-// matcher converts a condition on an old label. note says where it means more than it did.
+// matcher converts a condition on an old label. note describes where the condition now means more.
 func (m mapped) matcher(old *labels.Matcher) (converted *labels.Matcher, note string, err error) {
 	value := old.Value
 	switch {

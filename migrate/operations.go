@@ -14,7 +14,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// How functions over a range treat a factor: they keep it, or do not see it.
+// Functions over a range either keep a factor or do not depend on it.
 var (
 	linear = []string{
 		"rate", "irate", "increase", "delta", "idelta", "deriv", "predict_linear", "avg_over_time", "sum_over_time",
@@ -145,7 +145,7 @@ func (r *rewriter) aggregate(a *parser.AggregateExpr) (parser.Expr, shape, error
 	return &copied, s, nil
 }
 
-// grouped notes where groups, or what is in them, are no longer the same.
+// grouped notes where groups or their members have changed.
 func (r *rewriter) grouped(a *parser.AggregateExpr, s shape) {
 	for _, e := range s.of {
 		for _, l := range a.Grouping {

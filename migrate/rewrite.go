@@ -1,5 +1,5 @@
 // Package migrate rewrites dashboards and rules over the metrics of engines, dcgm-exporter and nvidia_gpu_exporter in
-// the vocabulary. It reads, backwards, the tables by which the collectors read those metrics.
+// the vocabulary. It applies in reverse the tables with which the collectors read those metrics.
 //
 //	expressions  one PromQL expression         rewrite.go; selector.go, operations.go, and shape.go: what is known of its series
 //	tables       what each name is called      equal.go, smi.go
@@ -21,9 +21,10 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// Options have what the tables do not contain.
+// Options hold what the tables do not contain.
 type Options struct {
-	// Labels maps labels that a scrape added to labels of the vocabulary. The empty string drops conditions on them.
+	// Labels maps labels that a scrape added to labels of the vocabulary. The empty string drops conditions on such
+	// a label.
 	Labels map[string]string
 	// Window is the range of a rate that replaces a number which was a rate already. Default: 5 minutes.
 	Window time.Duration
@@ -35,7 +36,7 @@ type Options struct {
 type Expression struct {
 	// Text is the expression in the vocabulary.
 	Text string
-	// Changed reports whether it differs from the old expression.
+	// Changed reports whether the text differs from the old expression.
 	Changed bool
 	// Notes name the values whose meaning has changed.
 	Notes []string
@@ -46,7 +47,7 @@ type Expression struct {
 // Rewrite writes an expression in the vocabulary. An error explains why the expression cannot be rewritten.
 func Rewrite(text string, o Options) (Expression, error) { return o.rewrite(text, nil) }
 
-// rewrite also knows the labels that a legend shows.
+// rewrite is Rewrite with the labels that a legend shows.
 func (o Options) rewrite(text string, shown []string) (Expression, error) {
 	plain, restore := withoutVariables(text)
 	e, err := promql.Parser.ParseExpr(plain)

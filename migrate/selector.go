@@ -15,7 +15,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// selected is a selector in the vocabulary, and what has to be done with what it selects.
+// selected is a selector in the vocabulary, and the operations that its result needs.
 type selected struct {
 	*parser.VectorSelector
 	of    *equal
@@ -28,7 +28,7 @@ type joined struct {
 	take  []string
 }
 
-// selector rewrites a selector; nil means that it is of other software.
+// selector rewrites a selector; nil means that the selector is for other software.
 func (r *rewriter) selector(v *parser.VectorSelector) (*selected, error) {
 	if v.Name == "" {
 		return nil, byPattern(v)
@@ -72,7 +72,7 @@ func (r *rewriter) selector(v *parser.VectorSelector) (*selected, error) {
 	return out, nil
 }
 
-// byPattern refuses a selector without a name whose pattern means metrics that are to be rewritten.
+// byPattern refuses a selector whose name is a pattern that matches metrics to rewrite.
 func byPattern(v *parser.VectorSelector) error {
 	for _, m := range v.LabelMatchers {
 		if m.Name == model.MetricNameLabel && migratable(m.Value) {
@@ -82,7 +82,7 @@ func byPattern(v *parser.VectorSelector) error {
 	return nil
 }
 
-// take joins the info metrics that have labels which are wanted and the family lacks.
+// take joins the info metrics with wanted labels that the family lacks.
 func (r *rewriter) take(out *selected) {
 	for _, name := range slices.Sorted(maps.Keys(r.wanted)) {
 		to, ok := out.of.label(name)
@@ -95,7 +95,8 @@ func (r *rewriter) take(out *selected) {
 	}
 }
 
-// choose picks the equal whose part of the old series a selector selects. Those of several engines with the same name are one.
+// choose picks the equal whose part of the old series a selector selects. Equals of several engines with the same
+// name count as one.
 func choose(v *parser.VectorSelector, found []equal) (*equal, error) {
 	var best *equal
 	for i := range found {
@@ -138,7 +139,7 @@ func (e *equal) sameAs(o *equal) bool {
 		byEngine(e) && byEngine(o) && e.only[0].Value != o.only[0].Value
 }
 
-// condition adds what a matcher of the old selector means.
+// condition adds the meaning of a matcher of the old selector.
 func (r *rewriter) condition(out *selected, m *labels.Matcher, narrowed map[string]bool) error {
 	to, ok := out.of.label(m.Name)
 	name, said := r.Labels[m.Name]
@@ -183,7 +184,8 @@ func (r *rewriter) condition(out *selected, m *labels.Matcher, narrowed map[stri
 	return nil
 }
 
-// workload lists the labels of the pod that has a GPU, where Prometheus has renamed those of the exporter's page.
+// workload lists the labels of the pod that has a GPU, if Prometheus has renamed the labels of the exporter's
+// metrics page.
 var workload = []string{"exported_namespace", "exported_pod", "exported_container"}
 
 func (s *selected) info(f *metrics.Family) *joined {
@@ -193,7 +195,8 @@ func (s *selected) info(f *metrics.Family) *joined {
 	return s.infos[f]
 }
 
-// finish turns what a selector, or a function over it, returns into what the old one did. Buckets keep their unit.
+// finish converts the result of a selector, or of a function over it, into that of the old selector. Buckets keep
+// their unit.
 func (s *selected) finish(e parser.Expr) (parser.Expr, shape) {
 	out := shape{of: []*equal{s.of}, defined: map[string]bool{}, extra: map[string]bool{}}
 	for _, m := range s.of.only {

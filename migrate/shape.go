@@ -13,7 +13,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// A shape is what is known of an expression's series.
+// A shape is what is known about an expression's series.
 type shape struct {
 	of      []*equal        // whose series are in it
 	foreign bool            // series of other software are in it, too
@@ -39,7 +39,7 @@ func (s shape) with(other shape) shape {
 	return out
 }
 
-// label returns what a label of the old series is called; empty if it is dropped.
+// label returns the new name of a label of the old series; empty if it is dropped.
 func (s shape) label(name string, o Options) (string, error) {
 	if s.defined[name] || name == "le" || len(s.of) == 0 {
 		return name, nil

@@ -18,7 +18,7 @@ func smi() []page.Equal {
 	return t
 }
 
-// smiTable is such a list; each of its methods adds what belongs together.
+// smiTable is such a list; each of its methods adds one group of numbers.
 type smiTable []page.Equal
 
 // add adds a number of which the family has the series with the given labels.
@@ -28,7 +28,7 @@ func (t *smiTable) add(name string, to *metrics.Family, set ...metrics.Label) {
 
 func label(name, value string) metrics.Label { return metrics.Label{Name: name, Value: value} }
 
-// state adds what a GPU is, how warm and how busy, what its memory holds, and its XIDs.
+// state adds the identity, temperature, load, memory use and XIDs of a GPU.
 func (t *smiTable) state() {
 	t.add("gpu_info", metrics.GPUInfo)
 	t.add("temperature_gpu", metrics.GPUTemperature, label(metrics.LabelSensor, "gpu"))
@@ -83,7 +83,7 @@ func (t *smiTable) power() {
 	}
 }
 
-// memoryErrors adds errors of the memory, and what was done about them.
+// memoryErrors adds errors of the memory, and their repair.
 func (t *smiTable) memoryErrors() {
 	for _, severity := range []string{"corrected", "uncorrected"} {
 		for _, lifetime := range []string{"volatile", "aggregate"} {
@@ -119,7 +119,7 @@ func (t *smiTable) modes() {
 	}
 }
 
-// links adds what connects a GPU with others.
+// links adds the links of a GPU.
 func (t *smiTable) links() {
 	for _, state := range []string{"current", "max"} {
 		t.add("pcie_link_gen_"+state, metrics.GPUPCIeLinkGeneration, label(metrics.LabelState, state))
@@ -150,7 +150,7 @@ func (t *smiTable) instances() {
 	}
 }
 
-// smiNot says why numbers of nvidia_gpu_exporter have no equal, by the beginning of their names.
+// smiNot explains why numbers of nvidia_gpu_exporter have no equal, by the beginning of their names.
 var smiNot = []struct{ prefix, why string }{
 	{"nvidia_smi_compute_app", "processes are summed per container: see llm_gpu_container_memory_bytes"},
 	{"nvidia_smi_fabric_state", "llm_gpu_fabric_state has the state as a label, not as a number"},

@@ -52,7 +52,7 @@ type Record struct {
 // gap is the time between two tokens.
 type gap struct{ at, length float64 }
 
-// Client asks a server, and keeps a record of each request.
+// Client sends requests to a server, and keeps a record of each.
 type Client struct {
 	url     atomic.Pointer[string]
 	key     string
@@ -69,7 +69,7 @@ type Client struct {
 	Leave   context.CancelFunc
 }
 
-// NewClient returns a client that has not begun to ask.
+// NewClient returns a client that has not sent a request yet.
 func NewClient(url, key string, seed uint64) *Client {
 	transport := &http.Transport{MaxIdleConnsPerHost: 1000, IdleConnTimeout: time.Minute}
 	asks, leave := context.WithCancel(context.Background())
@@ -81,7 +81,7 @@ func NewClient(url, key string, seed uint64) *Client {
 	return c
 }
 
-// Move lets the client ask elsewhere from now on.
+// Move sends later requests to another URL.
 func (c *Client) Move(url string) { c.url.Store(&url) }
 
 // Set changes the load from now on.
@@ -120,7 +120,7 @@ func (c *Client) Run(ctx context.Context) {
 	c.running.Wait()
 }
 
-// longOwn is how many tokens a long prompt has of its own.
+// longOwn is the number of tokens of a long prompt that no other prompt has.
 const longOwn = 3000
 
 // groups is how many different beginnings prompts have.
@@ -165,7 +165,7 @@ func (c *Client) request(l Load, group int) ([]byte, *Record) {
 	return body, r
 }
 
-// send sends a request and records what comes.
+// send sends a request and records the answer.
 func (c *Client) send(body []byte, r *Record, early, patience time.Duration) {
 	if patience == 0 {
 		patience = time.Minute
@@ -261,7 +261,7 @@ func (c *Client) stream(ctx context.Context, body []byte, r *Record) error {
 	return nil
 }
 
-// token records that text came, and returns when.
+// token records the arrival of text, and returns its time.
 func (r *Record) token(now, last float64) float64 {
 	if r.First == 0 {
 		r.First = now

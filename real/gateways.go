@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// front is a program that stands before engines.
+// front is a program in front of engines.
 type front struct {
 	name   string
 	health string // path that answers 200 once it can be asked
@@ -27,10 +27,10 @@ var (
 	dynamo       = &front{name: "Dynamo", health: "/v1/models", starts: (*Stage).dynamoFront}
 )
 
-// page is the port of its metrics, for a stage that begins with a port.
+// page returns the port of its metrics page, for a stage that begins with a port.
 func (f *front) page(port int) int { return port + 10 + f.pages }
 
-// connect puts a gateway before the engines, behind a way to each.
+// connect puts a gateway in front of the engines, with a Way to each.
 func (s *Stage) connect(ctx context.Context, f *front) (err error) {
 	var urls []string
 	for i, e := range s.engines {
@@ -70,7 +70,7 @@ func (s *Stage) litellmFront(urls []string) (*Process, error) {
 		"--config", file, "--host", "127.0.0.1", "--port", strconv.Itoa(s.port+10))
 }
 
-// router returns what starts one of the two routers.
+// router returns the function that starts one of the two routers.
 func router(command ...string) func(*Stage, []string) (*Process, error) {
 	return func(s *Stage, urls []string) (*Process, error) {
 		args := append(slices.Clone(command[1:]), "--host", "127.0.0.1", "--port", strconv.Itoa(s.port+10),

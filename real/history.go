@@ -33,7 +33,7 @@ type page struct {
 	lines    []string
 }
 
-// parsePage reads a page in Prometheus' text format.
+// parsePage reads a metrics page in Prometheus' text format.
 func parsePage(text string) page {
 	p := page{values: map[string]float64{}, counters: map[string]bool{}}
 	counts := map[string]bool{} // names of samples that only grow
@@ -68,7 +68,7 @@ func sample(line string) (key string, value float64, ok bool) {
 	return line[:i], value, err == nil
 }
 
-// fetch reads a page.
+// fetch reads a metrics page.
 func fetch(ctx context.Context, url string) (string, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
@@ -102,7 +102,7 @@ type Past struct {
 	reset map[string]bool // counters that began again since, and start times that changed
 }
 
-// NewPast makes a past that ends now, with a page.
+// NewPast makes a past that ends now, with a metrics page.
 func NewPast(exporter string, healthy page, now time.Time) *Past {
 	return &Past{
 		exporter: exporter, from: now.Add(-past), healthy: healthy, rates: map[string]float64{},
@@ -110,7 +110,7 @@ func NewPast(exporter string, healthy page, now time.Time) *Past {
 	}
 }
 
-// Learn takes the rates from the time between an earlier page and the end of the past.
+// Learn takes the rates from the time between an earlier metrics page and the end of the past.
 func (h *Past) Learn(first page, took time.Duration) {
 	for key := range h.healthy.counters {
 		if before, known := first.values[key]; h.healthy.counters[key] && known && h.healthy.values[key] >= before {
@@ -133,13 +133,13 @@ func (h *Past) at(key string, seconds float64) float64 {
 	return h.healthy.values[key]
 }
 
-// isStart reports whether a series tells when something started.
+// isStart reports whether a series shows when something started.
 func isStart(key string) bool {
 	name, _, _ := strings.Cut(key, "{")
 	return strings.HasSuffix(name, "start_time_seconds")
 }
 
-// Since adds the past to the counters of a present page.
+// Since adds the past to the counters of a present metrics page.
 func (h *Past) Since(text string) string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -183,7 +183,7 @@ func (h *Past) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, h.Since(text))
 }
 
-// series returns the labels of every series of the healthy page, as a Prometheus stores them.
+// series returns the labels of every series of the healthy metrics page, as a Prometheus stores them.
 func (h *Past) series(instance string) (map[string]labels.Labels, error) {
 	all := map[string]labels.Labels{}
 	p := parser.NewParser(parser.Options{})
@@ -247,14 +247,14 @@ type constant struct {
 	value  float64
 }
 
-// scraped reports whether the past has a sample of the page some seconds after its beginning: one a minute in the last two
-// hours, one in four before.
+// scraped reports whether the past has a sample of the metrics page some seconds after its beginning: one a minute
+// in the last two hours, one in four before.
 func scraped(second float64) bool {
 	return past.Seconds()-second <= 7200 || int(second)%240 == 0
 }
 
-// at returns what a rule recorded some seconds after the beginning of the past, and whether it did. The sums of a period
-// add up what was recorded each five minutes, and its beginning is told again each hour.
+// at returns what a rule recorded some seconds after the beginning of the past, and whether it did. The sums of a
+// period add up what was recorded each five minutes, and its beginning is recorded again each hour.
 func (c constant) at(second, now float64) (value float64, written bool) {
 	switch name := c.labels.Get(common.MetricNameLabel); {
 	case name == metrics.RecordedPeriodSince.Name:
@@ -265,8 +265,8 @@ func (c constant) at(second, now float64) (value float64, written bool) {
 	return c.value, scraped(second)
 }
 
-// evaluate finds out what the rules record at the end of the past. Rules that read what others have recorded for hours are
-// evaluated a second time, with what the first time recorded as it would have been for hours.
+// evaluate finds out what the rules record at the end of the past. Rules that read hours of records are evaluated a
+// second time, with the records of the first time in place of those hours.
 func (h *Past) evaluate(all map[string]labels.Labels, instance string, ruleFile []byte) (err error) {
 	for range 2 {
 		if h.recorded, err = h.record(all, instance, ruleFile); err != nil {

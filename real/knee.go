@@ -29,7 +29,8 @@ type KneeStep struct {
 	Late, Slow  float64 // shares of first tokens and of gaps that were late
 }
 
-// findKnee lets the exporter watch a load that swings below the knee, asks it where that is, and then goes there.
+// findKnee lets the exporter watch a load that swings below the knee, reads its forecast of the knee, and then
+// raises the load to it.
 func findKnee(ctx context.Context, s *Stage) error {
 	base := *s.client.load.Load()
 	set := func(rate float64) {
@@ -68,7 +69,7 @@ func findKnee(ctx context.Context, s *Stage) error {
 	return write(filepath.Join(s.folder, "knee.json"), k)
 }
 
-// forecast reads off the exporter's page which objective breaks first, and when.
+// forecast reads from the exporter's metrics page which objective breaks first, and at which load.
 func (s *Stage) forecast(ctx context.Context) (k Knee, err error) {
 	text, err := fetch(ctx, "http://"+local(s.port+31)+"/metrics")
 	if err != nil {

@@ -1,5 +1,5 @@
 // Command real plays incidents on real programs: vLLM on a CPU, LiteLLM, Prometheus and Alertmanager, with its own
-// clients. It scores what the page and exporter triage say against what the clients saw.
+// clients. It compares the page and the answer of exporter triage with what the clients saw.
 package main
 
 import (
@@ -52,7 +52,7 @@ func main() {
 	}
 }
 
-// run plays what the options ask for.
+// run plays the plays that the options select.
 func run(ctx context.Context, o options) error {
 	pattern := o.plays
 	if pattern == "." {
@@ -174,7 +174,7 @@ func (s *Stage) play(ctx context.Context, p Play, seed uint64) (o Outcome, err e
 	return o, errors.Join(err, write(filepath.Join(s.folder, "requests.json"), records))
 }
 
-// see gives the exporter ways of its own to the engines, if a play has them.
+// see gives the exporter its own Ways to the engines, if a play has them.
 func (s *Stage) see(p Play) error {
 	for i, e := range s.engines {
 		if !p.Eyes {
@@ -189,7 +189,7 @@ func (s *Stage) see(p Play) error {
 	return nil
 }
 
-// act lets the play happen: health, past, fault, triage, page.
+// act runs the play: health, past, fault, triage, page.
 func (s *Stage) act(ctx context.Context, p Play, o *Outcome) error {
 	if err := sleep(ctx, 10*time.Second); err != nil { // the first requests warm the caches
 		return err
@@ -238,7 +238,7 @@ func (s *Stage) act(ctx context.Context, p Play, o *Outcome) error {
 	return nil
 }
 
-// paged waits until somebody is paged, for a quarter of an hour at most.
+// paged waits for a page, for a quarter of an hour at most.
 func (s *Stage) paged(ctx context.Context, fault float64) error {
 	for first(s.told(), fault) == nil {
 		if s.client.Now() > fault+900 {
@@ -251,7 +251,7 @@ func (s *Stage) paged(ctx context.Context, fault float64) error {
 	return nil
 }
 
-// ask asks exporter triage, alone and with a Prometheus.
+// ask runs exporter triage, alone and with a Prometheus.
 func (s *Stage) ask(ctx context.Context, p Play, o *Outcome) {
 	at := s.client.Now() - o.Fault - o.Then
 	var wait sync.WaitGroup

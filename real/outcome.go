@@ -13,7 +13,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
-// Outcome is what became of a play. Times are in seconds since the fault: due and paged since the second one, if there is one.
+// Outcome is the result of a play. Times are in seconds since the fault, but due and paged since the second fault,
+// if there is one.
 type Outcome struct {
 	Play      string           `json:"play"`
 	Says      string           `json:"says"`
@@ -45,7 +46,7 @@ type Said struct {
 	Verdict json.RawMessage `json:"verdict"`
 }
 
-// firstLine returns the sentence of a page or of a triage that says where to look first, or else the first line.
+// firstLine returns the sentence of a page or of a triage that names where to look first, or else the first line.
 func firstLine(text string) string {
 	i := max(0, strings.Index(text, "Look first at: "))
 	line, _, _ := strings.Cut(text[i:], "\n")
@@ -55,7 +56,7 @@ func firstLine(text string) string {
 	return strings.Join(strings.Fields(line), " ")
 }
 
-// first returns the first page that is due to something that began at a time or later.
+// first returns the first page about an alert that began at a time or later.
 func first(told []Notification, from float64) *Notification {
 	i := slices.IndexFunc(told, func(n Notification) bool {
 		return n.Receiver == "llm-critical" && n.At >= from && len(n.news(from)) > 0
@@ -171,7 +172,7 @@ func (o *Outcome) row() string {
 		mark(o.Triage["alone"].Right), o.Triage["alone"].First, mark(o.Triage["prometheus"].Right), o.Triage["prometheus"].First, void)
 }
 
-// loadAverage returns what the machine does beside.
+// loadAverage returns the load of the machine.
 func loadAverage() string {
 	text, _ := os.ReadFile("/proc/loadavg")
 	return strings.Join(strings.Fields(string(text))[:3], " ")

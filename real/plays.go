@@ -61,7 +61,7 @@ func briefly(d time.Duration, with func(*Load)) func(context.Context, *Stage) er
 	}
 }
 
-// released starts the first engine again with other flags. Nobody asks until it is up.
+// released starts the first engine again with other flags. No request is sent until it is up.
 func released(flags ...string) func(context.Context, *Stage) error {
 	return func(ctx context.Context, s *Stage) error {
 		e := s.engines[0]
@@ -77,7 +77,7 @@ func released(flags ...string) func(context.Context, *Stage) error {
 	}
 }
 
-// declare tells the exporter of maintenance, as whoever plans to restart an only engine does.
+// declare declares maintenance to the exporter, as an operator does before restarting the only engine.
 func (s *Stage) declare(from, to time.Time) error {
 	if len(s.engines) > 1 {
 		return nil
@@ -90,7 +90,7 @@ func (s *Stage) declare(from, to time.Time) error {
 	return s.exporter.Process.Signal(syscall.SIGHUP)
 }
 
-// pause does something while nobody asks, once what runs has ended.
+// pause calls do while no request is sent, once the running ones have ended.
 func (s *Stage) pause(ctx context.Context, do func() error) error {
 	before := *s.client.load.Load()
 	defer s.client.Set(before)
@@ -106,8 +106,8 @@ func (s *Stage) pause(ctx context.Context, do func() error) error {
 	return do()
 }
 
-// rolledOut starts one engine after the other again with other flags. The way to the one whose turn it is leads to its
-// neighbour meanwhile, as a balancer's does.
+// rolledOut starts one engine after the other again with other flags. Meanwhile the Way to that engine leads to its
+// neighbour, as a balancer's does.
 func rolledOut(flags ...string) func(context.Context, *Stage) error {
 	return func(ctx context.Context, s *Stage) error {
 		s.loops.Go(func() {
@@ -127,13 +127,13 @@ func rolledOut(flags ...string) func(context.Context, *Stage) error {
 	}
 }
 
-// plays are the incidents, and the situations in which nobody is to be paged.
+// plays are the incidents, and the situations that must not page.
 func plays() []Play {
 	return slices.Concat(alone(), mixed(), harmless(), behindGateway(), replicas(), refusing(), afterStart(), otherGateways(), outOfSight(),
 		ramps())
 }
 
-// ramps ask how much an engine can do.
+// ramps measure how much an engine can do.
 func ramps() []Play {
 	return []Play{{
 		Name: "knee", Says: "after half an hour of a load that swings, the load goes up until an objective breaks", Asked: true,
@@ -239,7 +239,7 @@ func mixed() []Play {
 	}
 }
 
-// harmless are the situations in which nobody is to be paged.
+// harmless are the situations that must not page.
 func harmless() []Play {
 	return []Play{
 		{
@@ -257,7 +257,7 @@ func harmless() []Play {
 	}
 }
 
-// behindGateway are the incidents of two engines with LiteLLM before them.
+// behindGateway are the incidents of two engines behind LiteLLM.
 func behindGateway() []Play {
 	return []Play{
 		{
@@ -301,7 +301,7 @@ func behindGateway() []Play {
 	}
 }
 
-// replicas are what happens to the engines behind a gateway.
+// replicas are incidents of the engines behind a gateway.
 func replicas() []Play {
 	return []Play{
 		{
@@ -359,7 +359,7 @@ func refusing() []Play {
 	}
 }
 
-// pause stops an engine and lets it run, in turn.
+// pause alternately stops an engine and lets it run.
 func (e *Engine) pause(ctx context.Context, stops, runs time.Duration) {
 	for e.signal(stops, syscall.SIGSTOP, syscall.SIGCONT) == nil && sleep(ctx, runs) == nil {
 	}
@@ -422,7 +422,7 @@ func afterStart() []Play {
 	}
 }
 
-// outOfSight are what clients, or the exporter, do not see.
+// outOfSight are incidents that clients, or the exporter, do not see.
 func outOfSight() []Play {
 	return []Play{
 		{

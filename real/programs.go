@@ -16,30 +16,30 @@ import (
 	"time"
 )
 
-// Versions of the programs that are installed. Others that lie in the folder already are used as they are.
+// Versions of the programs that are installed. Other versions that are already in the folder are used unchanged.
 const (
 	python = "3.11"
 	hidden = "512" // size of the model: 10 ms a step on one core
 	layers = "8"
 )
 
-// nice is the priority of all that is started, against what else the machine does.
+// nice is the priority of all started programs, relative to other work of the machine.
 var nice int
 
-// slack multiplies how long users wait, where the machine does other work.
+// slack multiplies how long users wait, if the machine has other work.
 var slack = 1
 
-// slow is how many times as long a request takes as on the machine of the first scores. So many times longer users wait,
-// and so many times fewer requests come: the engine is as busy as there.
+// slow is how many times as long a request takes as on the machine of the first scores. Users wait longer and
+// requests come more rarely by this factor, so that the engine is as busy as there.
 var slow = 1
 
-// What a request takes on the machine of the first scores, which computes with AVX-512.
+// The cost of a request on the machine of the first scores, which computes with AVX-512.
 const (
 	stepTime  = 10 * time.Millisecond   // for each token
 	tokenTime = 1600 * time.Microsecond // for each prompt token that is not cached
 )
 
-// errMissing says that a play cannot be had on this machine.
+// errMissing means that a play cannot run on this machine.
 var errMissing = errors.New("not here")
 
 // Programs has the paths of the third-party programs.
@@ -163,7 +163,7 @@ type Process struct {
 	ended chan struct{}
 }
 
-// start runs a program in a process group of its own. What it says goes to a file.
+// start runs a program in a process group of its own. Its output goes to a file.
 func start(log string, env []string, name string, args ...string) (*Process, error) {
 	file, err := os.OpenFile(log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {

@@ -84,7 +84,7 @@ func (w *Way) keep(c net.Conn) func() {
 	}
 }
 
-// copy forwards what one side says, late by the delay, in order.
+// copy forwards the bytes of one side in order, after the delay.
 func (w *Way) copy(to io.Writer, from io.Reader) {
 	type piece struct {
 		data []byte
@@ -127,7 +127,7 @@ func (w *Way) Fail(fails bool) {
 	w.end()
 }
 
-// Lead lets the way lead to another address. Connections that are open end.
+// Lead directs the Way to another address. Connections that are open end.
 func (w *Way) Lead(to string) {
 	w.mu.Lock()
 	w.to = to

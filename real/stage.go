@@ -31,8 +31,9 @@ const (
 	settled = 16 * time.Minute  // between a page and a second fault
 )
 
-// objectives are those of the plays. Two thresholds are wider than by default: on one core of a CPU the prompt of a
-// neighbour holds a token up for longer than 50 ms. They are wider still by -slack, and on a slow machine.
+// objectives returns the objectives of the plays. Two thresholds are wider than by default: on one core of a CPU
+// the prompt of a neighbour holds a token up for longer than 50 ms. They are wider still by -slack, and on a slow
+// machine.
 func objectives() string {
 	return fmt.Sprintf(`objectives:
   - {name: ttft, signal: ttft, threshold: %s, target: 99%%}
@@ -84,10 +85,10 @@ type Engine struct {
 	takes time.Duration // to start
 }
 
-// adapters is how many the model has.
+// adapters is the number of adapters of the model.
 const adapters = 4
 
-// adapter names one of them.
+// adapter returns the name of an adapter.
 func adapter(i int) string { return fmt.Sprintf("adapter-%d", i) }
 
 func (e *Engine) url() string { return "http://" + local(e.port) }
@@ -109,7 +110,7 @@ type Alert struct {
 	Began       float64           `json:"began"`
 }
 
-// news returns the alerts that fire since a time.
+// news returns the alerts that have fired since a time.
 func (n Notification) news(from float64) (began []Alert) {
 	for _, a := range n.Alerts {
 		if a.Status == "firing" && a.Began >= from {
@@ -119,7 +120,7 @@ func (n Notification) news(from float64) (began []Alert) {
 	return began
 }
 
-// serve starts an engine, or keeps the one that runs if it is as it has to be.
+// serve starts an engine, or keeps the running one if it is already as it must be.
 func (s *Stage) serve(ctx context.Context, i int, flags []string) error {
 	if i < len(s.engines) && !s.engines[i].spent && strings.Join(s.engines[i].flags, " ") == strings.Join(flags, " ") {
 		return nil
@@ -141,7 +142,7 @@ func (s *Stage) boot(ctx context.Context, e *Engine, flags []string) error {
 	return err
 }
 
-// crash kills an engine, which a loop starts again, and again some time after each start.
+// crash kills an engine, and kills it again some time after each start; a loop restarts it.
 func (s *Stage) crash(ctx context.Context, e *Engine, up time.Duration) error {
 	s.loops.Go(func() {
 		for e.signal(0, syscall.SIGKILL) == nil {
@@ -205,8 +206,8 @@ func (s *Stage) entrance() string {
 	return s.engines[0].url()
 }
 
-// warm fills the prefix caches of the engines with what the prompts of a load have in common, and has done what the first
-// requests do, at the gateway too: clients that begin with these wait for seconds, and a healthy day has none of them.
+// warm fills the engines' prefix caches with the common beginnings of a load's prompts. It also sends the first
+// requests, at the gateway too: clients would wait for seconds for these, and a healthy day has none of them.
 func (s *Stage) warm(ctx context.Context, l Load, seed uint64) error {
 	entrances := []string{s.entrance()}
 	for _, e := range s.engines {
@@ -283,7 +284,8 @@ func (s *Stage) watch(ctx context.Context) error {
 	return s.exporter.answers(ctx, "http://"+local(s.port+30)+"/metrics", time.Minute)
 }
 
-// learn reads two pages while all is well, and makes the past of them, unless an earlier play had the same load.
+// learn reads two metrics pages while all is well, and makes the past from them, unless an earlier play had the
+// same load.
 func (s *Stage) learn(ctx context.Context) error {
 	url := "http://" + local(s.port+30) + "/metrics"
 	text, err := fetch(ctx, url)
@@ -362,7 +364,7 @@ scrape_configs: [{job_name: %s, static_configs: [{targets: ['%s']}]}]
 		s.prometheus.answers(ctx, "http://"+local(s.port+40)+"/-/ready", time.Minute))
 }
 
-// notified keeps what Alertmanager tells a receiver.
+// notified stores Alertmanager's notifications to a receiver.
 func (s *Stage) notified(w http.ResponseWriter, r *http.Request) {
 	n := Notification{At: s.client.Now()}
 	if err := json.NewDecoder(r.Body).Decode(&n); err != nil {
@@ -378,14 +380,14 @@ func (s *Stage) notified(w http.ResponseWriter, r *http.Request) {
 	s.sent = append(s.sent, n)
 }
 
-// told returns what was told so far.
+// told returns the notifications so far.
 func (s *Stage) told() []Notification {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return append([]Notification{}, s.sent...)
 }
 
-// triage asks the exporter's own command for its verdict.
+// triage runs the exporter's own command and returns its verdict.
 func (s *Stage) triage(ctx context.Context, args ...string) (verdict json.RawMessage, text string) {
 	ask := func(format string) []byte {
 		args := append([]string{"triage", "--exporter=http://" + local(s.port+31), "--output=" + format}, args...)
@@ -407,7 +409,7 @@ func (s *Stage) triage(ctx context.Context, args ...string) (verdict json.RawMes
 	return answer, string(read)
 }
 
-// keep stores what there is to read at a moment: the exporter's page and those of the engines.
+// keep stores the metrics pages of the exporter and of the engines at a moment.
 func (s *Stage) keep(ctx context.Context, moment string) {
 	ctx, stop := context.WithTimeout(ctx, 5*time.Second)
 	defer stop()

@@ -12,15 +12,15 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// event is what happened to a user, when the user knew it.
+// event is the experience of a user, at the time when the user noticed it.
 type event struct {
 	at  float64
 	bad bool
 }
 
-// events says what happened to the users with respect to an objective until a time, in order. A request that waits for
-// its first token becomes bad when the threshold has passed: nobody at the client has to wait for its end. Whoever leaves
-// early, or asks for what nobody can serve, has no bad availability.
+// events returns what happened to the users with respect to an objective until a time, in order. A request that
+// waits for its first token becomes bad when the threshold has passed: nobody at the client has to wait for its
+// end. A user who leaves early, or asks for something that nobody can serve, is no bad event for availability.
 func events(records []Record, o slo.Objective, until float64) []event {
 	var all []event
 	limit := o.Threshold.Std().Seconds()
@@ -61,8 +61,8 @@ type Hurt struct {
 	Due       float64 `json:"due_seconds"`       // when a page was due, since the fault; -1: never
 }
 
-// hurt does the client's own arithmetic: when both windows of a paging pair exceeded their threshold, were the hours before
-// the play as healthy as its first minutes.
+// hurt computes from the clients' records when both windows of a paging pair exceeded their threshold. It assumes
+// that the hours before the play were as healthy as its first minutes.
 func hurt(records []Record, o slo.Objective, fault, until float64) Hurt {
 	h := Hurt{Objective: o.Name, First: -1, Due: -1}
 	all := events(records, o, until)
@@ -91,8 +91,8 @@ func hurt(records []Record, o slo.Objective, fault, until float64) Hurt {
 	return h
 }
 
-// suffering says which objectives burned half as fast as the slowest page needs it, or faster, until a time: nobody can tell
-// a fault from what was there before it, and the past is made of the same minutes.
+// suffering returns the objectives that burned at least half as fast as the slowest page requires, until a time.
+// Such a burn hides a later fault, and the past is made of the same minutes.
 func suffering(records []Record, until float64) (burned []string) {
 	for _, o := range promises() {
 		limit := math.Inf(1)
@@ -120,8 +120,8 @@ func promises() []slo.Objective {
 	return config.Objectives
 }
 
-// window counts the bad events and all events in the seconds before a time. What lies before the play is taken to be as
-// the healthy minutes were.
+// window counts the bad events and all events in the seconds before a time. The time before the play is assumed to
+// be like the healthy minutes.
 func window(all []event, at, length, rate, before float64) (bad, events float64) {
 	for _, e := range all {
 		if e.at > at-length && e.at <= at {

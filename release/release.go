@@ -81,7 +81,7 @@ type Change struct {
 	Compared []Row   `json:"compared"`
 }
 
-// Setting is what changed.
+// Setting is a changed setting.
 type Setting struct {
 	Setting  metrics.Setting `json:"setting"`
 	Old      string          `json:"old"`
@@ -177,7 +177,8 @@ func Status(all []Change) Verdict {
 	return cmp.Or(status, Unknown)
 }
 
-// events returns the changes that the exporters tell, by model. What an engine measures at its start is no change of its own.
+// events returns the changes that the exporters report, by model. A value that an engine measures at its start is
+// no change.
 func (a asker) events() (map[model][]event, error) {
 	m := []*promql.Matcher{promql.Ne(metrics.LabelSetting, string(metrics.SettingKVCacheTokens))}
 	for label, value := range map[string]string{metrics.LabelModel: a.Model, metrics.LabelNamespace: a.Namespace} {
@@ -337,8 +338,8 @@ func alternatives(of map[string]bool) string {
 	return strings.Join(slices.Sorted(maps.Keys(of)), "|")
 }
 
-// began returns when the model was last as before: a scrape before its first replica started that changed. The change is seen once
-// that has loaded.
+// began returns when the model was last unchanged: a scrape before its first changed replica started. The change
+// shows once that replica has loaded.
 func (a asker) began(own []*promql.Matcher, servers map[string]bool, c Change) (time.Time, error) {
 	pages := append([]*promql.Matcher{promql.Re(metrics.LabelServer, alternatives(servers))}, own[:2]...)
 	started, err := a.value(promql.Min(nil, promql.Vector(metrics.EngineStartTime, pages...)), c.To)
@@ -354,8 +355,8 @@ func (a asker) began(own []*promql.Matcher, servers map[string]bool, c Change) (
 	return began.Add(-rules.Interval).UTC(), nil
 }
 
-// before returns the last window before a change in which the model had the load that it has after it; without one, the last window,
-// or what there is of it.
+// before returns the last window before a change in which the model had the same load as after it. If there is
+// none, it returns the last window, or the existing part of it.
 func (a asker) before(own []*promql.Matcher, until, since time.Time, after Window) (Window, error) {
 	length := after.To.Sub(after.From)
 	var last Window
@@ -401,7 +402,7 @@ func (a asker) value(x promql.Expr, at time.Time) (*float64, error) {
 	return &found[0].F, nil
 }
 
-// compare reads what a release is compared by.
+// compare reads the values by which a release is judged.
 func (a asker) compare(c *Change, theirs, mine []*promql.Matcher) error {
 	for _, measure := range rules.Measures() {
 		row := Row{Measure: measure.Name, Says: measure.Says, Unit: measure.Unit}
@@ -458,7 +459,7 @@ func (c *Change) judge() {
 	}
 }
 
-// worse tells what is worse after a change from what the difference in load may explain.
+// worse separates what is worse after a change from what the difference in load may explain.
 func (c *Change) worse(more float64) (worse, doubtful []string) {
 	loaded := map[string]bool{}
 	for _, m := range rules.Measures() {

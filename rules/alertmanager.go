@@ -220,14 +220,15 @@ func inhibit(alerts []*Alert, style Style) []InhibitRule {
 	return rules
 }
 
-// NotificationTemplate returns a template that reads well on a phone. The title names what users feel, and since when.
-// The text says where to look first, what to do first, what changed, and how much of the budget is left. For an alert
-// without an objective, it gives the meaning and the evidence. Two links follow, to the runbook and to the dashboard. The
-// text has at most eight lines, so it only names further alerts of the incident. An address inside the cluster, or of the
-// reader's own machine, becomes the command that opens it. The template uses only annotations and labels that all our
-// alerts have. Names that engines chose are plain text: they become no links and mention nobody. A page does not resolve
-// when it is corrected (see Style.labels), nor does a GPU's alert with a new reason. The title of what has ended is that of
-// the alert that fired first, as in the first message. A restart is shown only if nothing else changed.
+// NotificationTemplate returns a template that reads well on a phone. The title names what users feel, and since
+// when. The text names where to look first, what to do first, what changed, and how much of the budget is left. For
+// an alert without an objective, it gives the meaning and the evidence. Two links follow, to the runbook and to the
+// dashboard. The text has at most eight lines, so it only names further alerts of the incident. An address inside
+// the cluster, or of the reader's own machine, becomes the command that opens it. The template uses only
+// annotations and labels that all our alerts have. Names that engines chose are plain text: they become no links
+// and mention nobody. A page does not resolve when it is corrected (see Style.labels), nor does a GPU's alert with
+// a new reason. The title of a resolved message is that of the alert that fired first, as in the first message. A
+// restart is shown only if nothing else changed.
 func (s Style) NotificationTemplate() string { return s.renamed(notificationTemplate) }
 
 const notificationTemplate = `{{ define "llm.plain" }}{{ . | reReplaceAll "<" "‹" | reReplaceAll ">" "›" | reReplaceAll "\\]\\(" "] (" }}{{ end }}

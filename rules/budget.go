@@ -88,9 +88,10 @@ const (
 	fewNow    = 3 // fewer in RateWindow do not show when a burn began
 )
 
-// badNow returns the bad events per second of the shortest of nowWindows or, where bad requests are few, of RateWindow since
-// the burn began: a page comes early in a burn, when most of RateWindow was healthy. Of a burn that began n minutes ago, the
-// recorded increases are as 1, 2 ... n: their sum is (n+1)/2 times the last one.
+// badNow returns the bad events per second of the shortest of nowWindows or, where bad requests are few, of
+// RateWindow since the burn began: a page comes early in a burn, when most of RateWindow was healthy. If a burn
+// began n minutes ago, the recorded increases are proportional to 1, 2 ... n: their sum is (n+1)/2 times the last
+// one.
 func badNow() promql.Expr {
 	of := func(w slo.Duration) promql.Expr { return promql.Vector(increase(metrics.RecordedBadEvents, w)) }
 	bad, five, step := of(RateWindow), RateWindow.Std().Seconds(), Interval.Seconds()
@@ -108,8 +109,8 @@ func badNow() promql.Expr {
 	return promql.Call("clamp_min", promql.Or(each[0], each[1:]...), promql.Num(0))
 }
 
-// badShareNow returns the share of bad events in the last minute, in which at least enoughNow requests were bad. A page
-// comes early in a burn, when most of RateWindow was healthy: users feel more than its share.
+// badShareNow returns the share of bad events in the last minute, in which at least enoughNow requests were bad. A
+// page comes early in a burn, when most of RateWindow was healthy: users feel more than the share of that window.
 func badShareNow(from source) promql.Expr {
 	bad := promql.Vector(increase(metrics.RecordedBadEvents, nowWindows[0]))
 	requests := promql.Or(promql.Mul(bad, promql.Vector(metrics.RecordedRequestsPerEvent)), bad)

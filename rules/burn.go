@@ -107,9 +107,10 @@ func budgetTextGroup(opt Options) Group {
 	return g
 }
 
-// behindGateway returns each availability objective of engines whose gateway also counts it, and has counted at least
-// half of their events within the hour. A gateway that sees fewer requests cannot represent the engines. Both keep their
-// budgets. So the engines' objective alerts when the gateway's metrics endpoint is gone, with all events counted since.
+// behindGateway returns each availability objective of engines whose gateway also counts it, and has counted at
+// least half of their events within the hour. A gateway that sees fewer requests cannot represent the engines. Both
+// objectives keep their budgets. So when the gateway's metrics endpoint is gone, the engines' objective alerts,
+// with all events counted since.
 func behindGateway() promql.Expr {
 	inFront := promql.On(ofModel...)
 	gateway := promql.And(promql.Vector(increase(metrics.RecordedEvents, RawWindow), gatewayRole()),

@@ -32,8 +32,8 @@ func utilisation() promql.Expr {
 	return promql.Div(now("arrivals"), above(promql.Vector(metrics.RecordedCapacity), 0), promql.On(modelLabels...).OneToMany())
 }
 
-// desiredReplicas returns how many replicas hold every objective at the low end of the estimated capacity, and the
-// objective that needs the most.
+// desiredReplicas returns how many replicas are needed to keep every objective at the low end of the estimated
+// capacity, and the objective that needs the most.
 func desiredReplicas() promql.Expr {
 	most := promql.TopK(1, modelLabels, utilised("low"))
 	all := promql.Sum(modelLabels, promql.Or(promql.Vector(metrics.RecordedReplicas), labelled(hidden(), metrics.LabelReason, "hidden")))

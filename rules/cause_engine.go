@@ -139,8 +139,8 @@ func knownEngines(perPage promql.Expr) promql.Expr {
 	return promql.Mul(promql.Vector(metrics.RecordedServed), perPage, promql.On(pageLabels...).ManyToOne())
 }
 
-// crashLoops counts the restarts within six hours of the process at each metrics endpoint, from four within six hours or
-// three within one. A memory leak may take hours to kill a process.
+// crashLoops counts the restarts within six hours of the process at each metrics endpoint, if there are at least
+// four, or three within an hour. A memory leak may take hours to kill a process.
 func crashLoops() promql.Expr {
 	return promql.Or(promql.Ge(restartsWithin(6*hour), promql.Num(4)), promql.Ge(restartsWithin(hour), promql.Num(3)))
 }

@@ -60,19 +60,19 @@ var (
 // silence is how long no user's request arrives before a model that is never silent pages.
 const silence = 6 * minute
 
-// neverSilent returns how many first tokens of users each model gave in two minutes in all but 2% of the day that ended ten
-// minutes ago, if at least four: then it is not chance that none arrives in silence. A shorter record than a day cannot
-// tell a broken path from a client that has finished.
+// neverSilent returns, for each model, the number of users' first tokens in two minutes that 98% of the day until
+// ten minutes ago reached. It returns only numbers of at least four, for which a silence is not chance. A shorter
+// record than a day cannot tell a broken path from a client that has finished.
 func neverSilent() promql.Expr {
 	served := promql.Vector(usersServed(recentWindow))
 	return promql.And(promql.Ge(promql.Sum(modelLabels, promql.QuantileOver(0.02, promql.Offset(served, 10*minute), day)), promql.Num(4)),
 		promql.Sum(modelLabels, promql.Over("last_over_time", promql.Offset(served, day-hour), hour)))
 }
 
-// fellSilent returns neverSilent for each model whose engines were up and got no request of a user in silence. Requests
-// that run or wait need an answer, not a path. If other models of the namespace get at least 1.3 times as many requests as
-// before, and together half as many as this one usually gets, its requests may have moved to them. Once it has paged, the
-// page lasts as long as the silence, which soon is a part of the day.
+// fellSilent returns neverSilent for each model whose engines were up and got no request of a user in silence.
+// Requests that run or wait need an answer, not a path. If other models of the namespace get at least 1.3 times as
+// many requests as before, and together half as many as this one usually gets, its requests may have moved to them.
+// Once sent, the page lasts as long as the silence, which soon becomes a part of that day.
 func fellSilent() promql.Expr {
 	got := func(ago time.Duration) promql.Expr {
 		return promql.Sum(modelLabels, promql.Over("avg_over_time", promql.Offset(promql.Vector(usersServed(recentWindow)), ago), silence))
@@ -89,7 +89,8 @@ func fellSilent() promql.Expr {
 
 func gatewayRole() *promql.Matcher { return promql.Eq(metrics.LabelRole, metrics.GatewayRole) }
 
-// gateways returns each metrics endpoint that is a gateway's or, if it does not answer, was one when it last did.
+// gateways returns each metrics endpoint of a gateway, including one that does not answer but was a gateway's when
+// it last did.
 func gateways() promql.Expr {
 	byPage := append([]string{metrics.LabelRole}, pageLabels...)
 	return carried(metrics.RecordedGateway, promql.Max(byPage, promql.Vector(metrics.EngineInfo, gatewayRole())), gatewayRole())
@@ -106,10 +107,10 @@ func ofGateways(perPage promql.Expr) promql.Expr {
 	return promql.Mul(perPage, promql.Vector(metrics.RecordedGateway), promql.On(pageLabels...).ManyToOne(metrics.LabelRole))
 }
 
-// gatewayFailsAlone returns the share of a gateway's requests to a model that fail, where it is more than one in a
-// hundred and more than four times the share that the engines of the model fail, by their own counts or else by its. A
-// gateway that names no model, or a model that no engine names, is compared with the engines of its namespace that fail
-// most. Engines that no request reaches fail none.
+// gatewayFailsAlone returns the failing share of a gateway's requests to a model, if it exceeds one in a hundred
+// and four times the share that the model's engines fail. The engines' share comes from their own counts, or else
+// from the gateway's. A gateway that names no model, or a model that no engine names, is compared with the engines
+// of its namespace that fail most. Engines that no request reaches fail none.
 func gatewayFailsAlone(window time.Duration) promql.Expr {
 	perModel, namespace := promql.On(modelLabels...), []string{metrics.LabelCluster, metrics.LabelNamespace}
 	fails := above(promql.Max(replicaLabels, promql.Vector(metrics.RecordedFailing, gatewayRole())), 0.01)
@@ -121,9 +122,9 @@ func gatewayFailsAlone(window time.Duration) promql.Expr {
 	return promql.Gt(fails, times(4, engines), perModel.ManyToOne())
 }
 
-// failedAtEngines returns the share of the requests that reached an engine of each model through a gateway and that the
-// engine failed, for engines that do not count these themselves. A gateway may count a wrong address as a failure of the
-// engine.
+// failedAtEngines returns, of the requests that reached an engine of each model through a gateway, the share that
+// the engine failed. It is for engines that do not count these themselves. A gateway may count a wrong address as a
+// failure of the engine.
 func failedAtEngines() promql.Expr {
 	failed := promql.Sum(modelLabels, promql.Rate(promql.Vector(metrics.GatewayEngineFailures), recentWindow))
 	well := promql.Sum(modelLabels, promql.Rate(promql.Vector(metrics.Requests, gatewayRole(), promql.NotRe(metrics.LabelOutcome,

@@ -139,7 +139,7 @@ func judged(alert string, more ...string) promql.Expr {
 		promql.Sub(promql.Call("time"), promql.Max(slices.Concat(told, gpuLabels, more), since)))
 }
 
-// reason labels a GPU with the reason why a GPU is in an alert's expression.
+// reason labels a GPU with the reason why an alert's expression returns it.
 func reason(why string, e promql.Expr) promql.Expr { return labelled(e, metrics.LabelReason, why) }
 
 // firstOf returns the first reason that holds for each GPU.
@@ -151,8 +151,8 @@ func firstOf(reasons ...promql.Expr) promql.Expr {
 	return all
 }
 
-// failed returns each GPU that must leave service. It counts as failed for as long as a model is down since then, because
-// the model's own page stays quiet for this one.
+// failed returns each GPU that must leave service. It counts as failed while a model is down since then, because
+// the model's own page stays quiet while this alert fires.
 func failed() promql.Expr {
 	return firstOf(judged(metrics.AnswerFailed),
 		promql.And(promql.Max(slices.Concat(told, gpuLabels), firing(metrics.AnswerFailed)),
@@ -197,7 +197,7 @@ func uncorrectable(by []string) promql.Expr {
 		promql.Eq(metrics.LabelSeverity, "uncorrected"), promql.Eq(metrics.LabelLifetime, "volatile")), hour)), 0)
 }
 
-// slowed returns the share of five minutes for which something slowed down each GPU that nobody asked for, by reason.
+// slowed returns, by reason, the share of five minutes in which something that nobody asked for slowed down each GPU.
 func slowed() promql.Expr {
 	return promql.Max(append([]string{metrics.LabelReason}, gpuLabels...), promql.Or(
 		promql.Rate(promql.Vector(metrics.GPUClockEventSeconds, promql.Either(metrics.LabelReason, HarmfulReasons)), pageWindow),

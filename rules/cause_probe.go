@@ -191,8 +191,8 @@ func withNamespace(e promql.Expr) promql.Expr {
 	return promql.Mul(e, promql.Vector(metrics.RecordedProbed), promql.On(placeLabels...).ManyToOne(metrics.LabelNamespace))
 }
 
-// probedIn returns 1 for each probed address, with the namespace of the engine there. If the probe does not know it, it
-// is the namespace of the model's engines, provided that they share one.
+// probedIn returns 1 for each probed address, with the namespace of the engine there. If the probe does not know
+// the engine's namespace, it is the one that all engines of the model share, if any.
 func probedIn() promql.Expr {
 	one := func(by []string, e promql.Expr) promql.Expr {
 		return promql.Add(times(0, promql.CountBy(by, e)), promql.Num(1))

@@ -9,7 +9,7 @@ import (
 )
 
 // ClientsGiveUp fires when most requests end without a first token because nobody waits for it any longer. Only
-// objectives with count_aborts count them.
+// objectives with count_aborts count such requests.
 var ClientsGiveUp = &Alert{
 	Name:      "LLMClientsGiveUp",
 	Branch:    Queueing,
@@ -49,7 +49,7 @@ func givenUp() promql.Expr {
 		above(dayBefore("aborted_before"), 1./3))
 }
 
-// tokenless returns the share of requests that ended without a first token within ten minutes, though well or given up.
+// tokenless returns the share of requests that ended well or were given up within ten minutes without a first token.
 func tokenless(by []string) promql.Expr {
 	ended := promql.Vector(metrics.Requests, promql.NotRe(metrics.LabelOutcome,
 		slo.FailedOutcomes+"|"+string(metrics.OutcomeInvalid+"|"+metrics.OutcomeUnknown)))
@@ -58,9 +58,9 @@ func tokenless(by []string) promql.Expr {
 		promql.Sum(by, promql.Rate(ended, causeWindow)))
 }
 
-// withoutToken returns the share of each model's requests that were given up before their first token, while others were
-// served and none waited: a rank, or one of the engines, hangs. The share must exceed a hundredth and twice the share that
-// clients gave up the day before, or as usual.
+// withoutToken returns the share of each model's requests that were given up before their first token, while others
+// were served and none waited: a rank, or one of the engines, hangs. The share must exceed a hundredth and twice
+// the share that clients gave up the day before, or usually give up.
 func withoutToken() promql.Expr {
 	served := promql.Sum(modelLabels, promql.Rate(promql.CountOf(metrics.TimeToFirstToken), pageWindow))
 	waited := promql.Sum(modelLabels, promql.Over("max_over_time", promql.Vector(metrics.RequestsWaiting), causeWindow))

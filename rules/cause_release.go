@@ -32,8 +32,8 @@ var ReleaseRegression = &Alert{
 
 var releaseAlerts = []*Alert{ReleaseRegression}
 
-// slower returns how many times as long as the day before tokens of each model take: at least 1.5 times or, with many
-// requests and no more than usual, at least 1.2 times.
+// slower returns how long tokens of each model take, as a multiple of the day before: at least 1.5 or, with many
+// requests and no more than usual, at least 1.2.
 func slower() promql.Expr {
 	least := func(limit float64, where promql.Expr) promql.Expr {
 		return promql.Add(promql.Num(limit), times(0, where))
@@ -44,7 +44,7 @@ func slower() promql.Expr {
 	return promql.Gt(promql.Max(modelLabels, promql.Vector(metrics.RecordedSlower)), limit)
 }
 
-// slowerThanYesterday records how many times as long first and next tokens take.
+// slowerThanYesterday records how long first and next tokens take, as a multiple of the day before.
 func slowerThanYesterday() Record {
 	took := func(window, ago time.Duration) promql.Expr {
 		return ratio(promql.Vector(metrics.StageTime, paced()), promql.Vector(metrics.Stages, paced()), perStage(modelLabels), window, ago)

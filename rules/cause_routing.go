@@ -82,9 +82,10 @@ func alike(labels []string) []string {
 	return append([]string{metrics.LabelRuntime}, inRole(labels)...)
 }
 
-// slowest returns the time of each replica that takes three times as long in a stage as the best one alike. First
-// tokens within a tenth of a second are not slow. Where the work per request is known, the replica must also take three
-// times as long per unit of work: a router may send long or uncached prompts to dedicated replicas.
+// slowest returns the time of each replica that takes three times as long in a stage as the best comparable
+// replica. First tokens within a tenth of a second are not slow. Where the work per request is known, the replica
+// must also take three times as long per unit of work: a router may send long or uncached prompts to dedicated
+// replicas.
 func slowest(over func(*metrics.Family, ...*promql.Matcher) promql.Expr) promql.Expr {
 	took, work, peers := over(metrics.RecordedReplicaTime), over(metrics.RecordedReplicaComputed), perStage(alike(modelLabels))
 	three := func(e promql.Expr, is func(a, b promql.Expr, m ...*promql.Matching) promql.Expr) promql.Expr {
@@ -185,8 +186,8 @@ func steps() promql.Expr {
 		promql.On(replicaLabels...))
 }
 
-// longestQueue returns each replica or rank with a real queue, well above the mean of its peers, those with the same role
-// in the group, while another has none.
+// longestQueue returns each replica or rank with a real queue, well above the mean of its peers, while one of these
+// has none. Peers have the same role in the group.
 func longestQueue(window time.Duration, of, group []string, m ...*promql.Matcher) promql.Expr {
 	waiting := promql.Sum(inRole(of), promql.Over("avg_over_time", promql.Vector(metrics.RequestsWaiting, m...), window))
 	peers := promql.On(inRole(group)...)
@@ -212,8 +213,9 @@ func failing(by []string, window time.Duration, m ...*promql.Matcher) promql.Exp
 	return promql.Div(promql.Sum(by, promql.Rate(failed, window)), above(ended(by, window, m...), 0))
 }
 
-// failsFive returns the share of each replica's requests that fail, where five fail within a window, the shortest of
-// several. In an hour, one of the five must fail within the last five minutes. Because a rate extrapolates, 4.5 count as five.
+// failsFive returns the share of each replica's requests that fail, if five fail within one of the windows; the
+// shortest such window counts. In an hour, one of the five must fail within the last five minutes. Because a rate
+// extrapolates, 4.5 count as five.
 func failsFive(windows []time.Duration, m ...*promql.Matcher) promql.Expr {
 	in := func(outcomes *promql.Matcher, window time.Duration) promql.Expr {
 		return promql.Sum(replicaLabels, promql.Rate(promql.Vector(metrics.Requests, append(m, outcomes)...), window))

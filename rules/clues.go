@@ -383,7 +383,7 @@ func crowded() promql.Expr {
 	return promql.Unless(above(now, 0.25), promql.Gt(times(2, over(day, hour)), now))
 }
 
-// slowedByNode returns how many of a model's GPUs something slows down, by node and reason.
+// slowedByNode returns how many of a model's GPUs are slowed down, by node and reason.
 func slowedByNode() promql.Expr {
 	return promql.CountBy(append([]string{metrics.LabelInstance, metrics.LabelReason}, modelLabels...),
 		servedBy(above(promql.Vector(metrics.RecordedSlowedGPU), 0.05), metrics.LabelReason))
@@ -405,7 +405,7 @@ func now(fact string) promql.Expr {
 	return promql.Sum(modelLabels, promql.Vector(metrics.RecordedEvidence, promql.Eq(metrics.LabelFact, fact)))
 }
 
-// usual returns what a fact usually is, and against returns the fact as a multiple of that.
+// usual returns the usual value of a fact, and against returns the fact as a multiple of it.
 func usual(fact string) promql.Expr   { return ofFact(metrics.RecordedUsual, fact) }
 func against(fact string) promql.Expr { return ofFact(metrics.RecordedAgainst, fact) }
 
@@ -445,8 +445,8 @@ func tokenTime() promql.Expr {
 	return promql.Or(in(minute), in(recentWindow), in(pageWindow))
 }
 
-// unscheduled returns how many seconds longer first tokens take than the scheduler of their replica explains, where that is
-// most of the time.
+// unscheduled returns how many seconds longer first tokens take than the scheduler of their replica explains, if
+// that is most of their time.
 func unscheduled() promql.Expr {
 	return promql.Gt(above(promql.Max(replicaLabels, promql.Vector(metrics.EngineUnscheduled)), 0.1),
 		times(0.5, mean(metrics.TimeToFirstToken, replicaLabels, recentWindow)))
@@ -458,10 +458,10 @@ func learntSlowdown() promql.Expr {
 	return promql.Avg(modelLabels, promql.Vector(metrics.EngineSlowdown))
 }
 
-// moreWork returns each model whose engines compute more than usual, or get more requests, most of which still wait, and
-// whose steps are at most half as long again as that explains. No request costs more than a step of its own. So a batch
-// of n makes a step at most n times as long, and if n is usual, k times as many requests make it at most 1/(1-(k-1)n)
-// times as long. An n below a tenth is not measured.
+// moreWork returns each model whose engines compute more than usual, or get more requests, most of which still
+// wait. Its steps may be at most half as long again as that explains. No request costs more than a step of its own.
+// So a batch of n makes a step at most n times as long, and if n is usual, k times as many requests make it at most
+// 1/(1-(k-1)n) times as long. An n below a tenth is not measured.
 func moreWork() promql.Expr {
 	longer := against("token_time")
 	more := promql.Mul(promql.Sub(against("computed|arrivals"), promql.Num(1)), promql.Call("clamp_min", usual("running"),
@@ -480,8 +480,8 @@ func failInside() promql.Expr {
 	return promql.Unless(above(promql.Or(share, failedAtEngines()), 0.05), above(queued, 0))
 }
 
-// moreArrive returns how many times as many requests as usual arrive, unless none of them waits or is refused. The excess
-// must be more than chance: three standard deviations of the usual number within two minutes.
+// moreArrive returns the arriving requests as a multiple of the usual number, unless none of them waits or is
+// refused. The excess must be more than chance: three standard deviations of the usual number within two minutes.
 func moreArrive() promql.Expr {
 	excess := promql.Mul(promql.Sub(against("arrivals"), promql.Num(1)), promql.Call("sqrt", usual("arrivals")), promql.On(modelLabels...))
 	waited := promql.Sum(modelLabels, promql.Over("max_over_time", promql.Vector(metrics.RequestsWaiting), recentWindow))
@@ -491,10 +491,11 @@ func moreArrive() promql.Expr {
 		promql.Unless(promql.Equal(waited, promql.Num(0)), above(refused, 0)))
 }
 
-// restartedWorse returns the share of each model's engines that restarted within the hour. The share is at least a half,
-// no more requests arrive than usual, no KV cache is full, and the start is not just cold: a quarter of an hour has
-// passed, or the prefix cache is not merely filling again. In the latter case tokens take longer without a backlog that
-// makes the batch large, or they take no longer and the queue still grows, or far more tokens are computed.
+// restartedWorse returns the share of each model's engines that restarted within the hour. The share is at least a
+// half, no more requests arrive than usual, no KV cache is full, and a cold start alone does not explain the burn:
+// a quarter of an hour has passed, or the prefix cache is not merely filling again. In the latter case, tokens take
+// longer without a backlog that makes the batch large, or the queue grows although tokens take no longer, or far
+// more tokens are computed.
 func restartedWorse() promql.Expr {
 	slower := promql.And(above(against("token_time"), 1.3), below(against("running"), 3))
 	behind := both(above(promql.Sum(modelLabels, promql.Over("delta", promql.Vector(metrics.RequestsWaiting), recentWindow)), 0),
@@ -521,8 +522,8 @@ func freshlyStarted() promql.Expr {
 		promql.CountBy(modelLabels, engines))
 }
 
-// onTheWay returns how much later first tokens are at a model's gateway than at its engines, where the difference is most
-// of the time.
+// onTheWay returns how much later first tokens are at a model's gateway than at its engines, if the difference is
+// most of their time.
 func onTheWay(window time.Duration) promql.Expr {
 	engines := promql.Sum(modelLabels, promql.Vector(meanIn(window), ofStage(metrics.StageFirstToken)))
 	late := promql.Sub(mean(metrics.TimeToFirstToken, modelLabels, window, gatewayRole()), engines)

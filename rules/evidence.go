@@ -321,8 +321,8 @@ func factRenamed(e promql.Expr, to, from string) promql.Expr {
 var perFact = append([]string{metrics.LabelFact}, modelLabels...)
 
 // asUsual returns the values of the compared facts in the three hours until twenty minutes ago. That is long enough
-// before a burn that pages, and recent enough to be about the same work. If a fact was recorded for less than ten minutes
-// then, the day before replaces it, or else the ten minutes until ten minutes ago.
+// before a burn that pages, and recent enough to be about the same work. If a fact was recorded for less than ten
+// minutes of that time, the day before replaces it, or else the time from twenty to ten minutes ago.
 func asUsual() promql.Expr {
 	before := func(ago, window time.Duration) promql.Expr {
 		return promql.Sum(perFact, promql.QuantileOver(0.5, promql.Offset(evidenceOf(compared...), ago), window))

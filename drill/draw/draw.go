@@ -85,8 +85,8 @@ func New(seed uint64) Draw {
 	return d
 }
 
-// fleet draws healthy engines with their hardware, model and traffic, and how their speed compares with the one for which
-// the causes give arrivals.
+// fleet draws healthy engines with their hardware, model and traffic, and the ratio of their speed to the speed
+// that the causes assume.
 func fleet(r *rand.Rand) (f world.Fleet, speed float64) {
 	p := drill.NewProfile("drawn")
 	// Arrivals of each replica, per second: the usual hardware carries about 50 of the usual length.
@@ -128,7 +128,7 @@ func mix(r *rand.Rand, l *drill.Load) {
 	}
 }
 
-// relabelling draws what Prometheus changes in labels: nothing, a cluster's name, or there are neither pods nor namespaces.
+// relabelling draws how Prometheus changes labels: not at all, with a cluster's name, or without pods and namespaces.
 func relabelling(r *rand.Rand) func(labels.Labels) labels.Labels {
 	return pick(r, nil, nil, nil,
 		func(l labels.Labels) labels.Labels {
@@ -203,7 +203,7 @@ type cause struct {
 	draw     func(r *rand.Rand, f *world.Fleet) []incident.Fault
 }
 
-// hidden reports whether only a slow or a dead engine can be seen of a cause.
+// hidden reports whether a cause shows only as a slow or a dead engine.
 func (c cause) hidden(f world.Fleet, o play.Options) bool {
 	switch c.class {
 	case "unlicensed": // its field is not among dcgm-exporter's defaults
@@ -366,7 +366,7 @@ func ofFleets() []cause {
 	}
 }
 
-// quiet lists events that need wake nobody, and need no ticket.
+// quiet lists events that need neither a page nor a ticket.
 func quiet() []cause {
 	return []cause{
 		{"quiet-burst", nil, false, func(r *rand.Rand, f *world.Fleet) []incident.Fault {

@@ -52,7 +52,7 @@ func hang(do func(e *drill.Engine)) []Fault {
 	}))}
 }
 
-// What a hung engine shows: its last values, or a queue that grows.
+// A hung engine shows its last values, or a queue that grows.
 func last(*drill.Engine)       {}
 func queueing(e *drill.Engine) { e.ShowsQueue = true }
 

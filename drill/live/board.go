@@ -336,7 +336,7 @@ func narrows(row, series labels.Labels) bool {
 	return all
 }
 
-// legend fills the labels of a series into the name of a line; a missing label leaves nothing.
+// legend fills the labels of a series into the name of a line, and leaves out missing labels.
 func legend(format string, of labels.Labels) string {
 	return strings.Join(strings.Fields(place.ReplaceAllStringFunc(format, func(p string) string {
 		name := strings.Trim(p, "{}")

@@ -273,7 +273,7 @@ func (n *Node) Source() Source {
 	}
 }
 
-// Close stops everything. Run must have returned.
+// Close stops everything. Close must not be called before Run has returned.
 func (n *Node) Close() error {
 	if n.process != nil {
 		n.stop()

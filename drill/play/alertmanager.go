@@ -70,7 +70,7 @@ type Notification struct {
 	Update   bool     // the receiver already has the group, by which pagers deduplicate
 	Split    string   // from its alerts
 	Group    string   // the key that a pager would use
-	// Labels are those of the first firing alert.
+	// Labels holds the labels of the first firing alert.
 	Labels model.LabelSet
 	// Title and Text are the message that its receiver reads.
 	Title, Text string
@@ -237,7 +237,7 @@ func set(l labels.Labels) model.LabelSet {
 	return s
 }
 
-// within reports whether all of a are in b.
+// within reports whether b contains all of a.
 func within(a, b map[model.Fingerprint]bool) bool {
 	for id := range a {
 		if !b[id] {

@@ -188,8 +188,8 @@ func (s *Score) judgeReport(p *play.Play) {
 	}
 }
 
-// judgeCause adds the problems of the named cause, and of where the first page says to look. instead means that another
-// alert than the expected one paged, which leads elsewhere.
+// judgeCause adds the problems of the named cause, and of the branch that the first page names. instead means that
+// an unexpected alert paged, which leads elsewhere.
 func (s *Score) judgeCause(p *play.Play, in incident.Incident, pages []play.Notification, instead bool) {
 	name, branch := in.Names()
 	if name == "" {
@@ -226,12 +226,12 @@ func recorded(p *play.Play, clue string) []time.Duration {
 	return nil
 }
 
-// to returns the notifications to a receiver with a firing alert.
+// to returns the notifications with a firing alert to a receiver.
 func to(p *play.Play, receiver string) []play.Notification {
 	return slices.DeleteFunc(slices.Clone(p.Sent), func(n play.Notification) bool { return n.Receiver != receiver || n.Resolved })
 }
 
-// leads reports whether a page says to look at a branch first.
+// leads reports whether a page names a branch as the first place to look.
 func leads(page play.Notification, b rules.Branch) bool {
 	return strings.Contains(page.Split, "Look first at: "+string(b)+".")
 }

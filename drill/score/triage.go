@@ -60,7 +60,7 @@ func Triaged(p *play.Play) (t Triage, ok bool, err error) {
 }
 
 // first returns the branch that a triage names first, for the model with the worst health. Late tokens have a first
-// suspect of their own, as their page has. It counts if it is the wanted one.
+// suspect of their own, like their page. This suspect counts if it is the wanted one.
 func first(verdicts []triage.Verdict, want rules.Branch) rules.Branch {
 	if len(verdicts) == 0 {
 		return ""
@@ -73,8 +73,9 @@ func first(verdicts []triage.Verdict, want rules.Branch) rules.Branch {
 	return v.Branch
 }
 
-// told returns the branch where a page says to look first, preferably the wanted one if one of its objectives leads
-// there. Without such a branch, it returns that of an alert in the page that names a cause.
+// told returns the branch that a page names as the first place to look, preferably the wanted one if one of the
+// page's objectives leads there. Without such a branch, it returns the branch of an alert in the page that names a
+// cause.
 func told(page play.Notification, want rules.Branch) rules.Branch {
 	if leads(page, want) {
 		return want

@@ -66,8 +66,9 @@ type Throttle struct {
 	Part, Period time.Duration // zero: all the time
 }
 
-// reasons lists the clock event reasons that current GPUs support (NVML's clocksEventReasons): the bit that is set
-// while the reason holds, and the field in which the driver counts its nanoseconds (nvml.h); 0 where it does not.
+// reasons lists the clock event reasons that current GPUs support (NVML's clocksEventReasons). Each has the bit
+// that is set while the reason holds, and the field in which the driver counts its nanoseconds (nvml.h), or 0 if
+// there is none.
 var reasons = []reason{
 	{"gpu_idle", 0x1, 0},
 	{"sw_power_cap", 0x4, 74},

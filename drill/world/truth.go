@@ -15,7 +15,7 @@ type truth struct {
 	slices     [][]count // by objective
 }
 
-// count holds events, those of them that were bad, and requests that were lost: sent, and never answered.
+// count holds the numbers of events, of bad events, and of lost requests, which were sent and never answered.
 type count struct{ events, bad, lost float64 }
 
 // newTruth starts to count events for objectives.

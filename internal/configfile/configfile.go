@@ -221,7 +221,7 @@ func merged(n *yaml.Node) []*yaml.Node {
 
 type field struct{ key, value *yaml.Node }
 
-// fieldsOf returns the fields of a mapping, then those that it merges and does not have. inside lists the mappings that
+// fieldsOf returns the fields of a mapping, then the merged fields that it lacks. inside lists the mappings that
 // merge it: a place in a file may be looked up before check has refused mappings that contain themselves.
 func fieldsOf(n *yaml.Node, inside ...*yaml.Node) []field {
 	var own, others []field

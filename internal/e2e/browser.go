@@ -114,7 +114,7 @@ func (b *Browser) call(method string, params, result any) {
 	}
 }
 
-// Open opens a page.
+// Open opens a web page.
 func (b *Browser) Open(url string) {
 	b.t.Helper()
 	var opened struct{ ErrorText string }
@@ -139,7 +139,7 @@ func (b *Browser) View(width, height int, media string, features ...string) {
 	b.call("Emulation.setEmulatedMedia", map[string]any{"media": media, "features": set}, nil)
 }
 
-// Eval evaluates JavaScript in the page, waits for a promise, and returns the value as text.
+// Eval evaluates JavaScript in the web page, waits for a promise, and returns the value as text.
 func (b *Browser) Eval(expression string) string {
 	b.t.Helper()
 	var got struct {
@@ -153,7 +153,7 @@ func (b *Browser) Eval(expression string) string {
 	return fmt.Sprint(got.Result.Value)
 }
 
-// Until waits until a condition holds in the page.
+// Until waits until a condition holds in the web page.
 func (b *Browser) Until(what, condition string) {
 	b.t.Helper()
 	for deadline := time.Now().Add(30 * time.Second); b.Eval("Boolean("+condition+")") != "true"; time.Sleep(100 * time.Millisecond) {

@@ -28,7 +28,8 @@ const (
 	V100  = "v100"  // on top of A100: retired pages, old counters
 )
 
-// All and System are devices for Set: every GPU without a value of its own, and the library itself.
+// All and System are devices for Set: All stands for every GPU without a value of its own, System for the library
+// itself.
 const (
 	All    = "*"
 	System = "-"
@@ -88,7 +89,7 @@ func (s *State) Set(device string, keysAndValues ...any) error {
 	return s.save()
 }
 
-// Unset removes keys. Then the device answers as All does, or does not support them.
+// Unset removes keys. Then the device answers as All does, or does not support these keys.
 func (s *State) Unset(device string, keys ...string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -86,8 +86,8 @@ func Row(t testing.TB, file, key, value string) {
 	}
 }
 
-// Missing collects the metrics that engines and exporters lack according to their goldens. It is one table beside the
-// goldens: a new metric is missing in most of them, and changes one file instead of all. Several tests may call its
+// Missing collects the metrics that engines and exporters lack according to their goldens. It is one table beside
+// the goldens. A new metric is missing in most of them, but changes only this file. Several tests may call its
 // methods at once.
 type Missing struct {
 	mu    sync.Mutex

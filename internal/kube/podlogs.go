@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// PodsByUID returns the pods that have logs on the node. The kubelet keeps those of a pod in a directory named
+// PodsByUID returns the pods that have logs on the node. The kubelet keeps the logs of a pod in a directory named
 // <namespace>_<name>_<uid>. The result is empty if dir cannot be read.
 func PodsByUID(dir string) map[string]PodName {
 	pods := make(map[string]PodName)

@@ -67,9 +67,9 @@ func overTime(c *parser.Call) (*parser.MatrixSelector, bool) {
 	return m, ok
 }
 
-// either returns the result of apply for a selector or, if its histogram is stored as a native one, the equivalent for
-// that. Native histograms come first, because after a change of the storage a long window still contains the older
-// series.
+// either returns the result of apply for a selector or, if its histogram is stored as a native one, the equivalent
+// for the native one. Native histograms come first, because after a change of the storage a long window still
+// contains the older series.
 func either(s *parser.VectorSelector, apply func(*parser.VectorSelector) Expr) Expr {
 	classic := apply(s)
 	base, part := histogramPart(s.Name)

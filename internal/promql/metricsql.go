@@ -2,7 +2,7 @@ package promql
 
 import "github.com/prometheus/prometheus/promql/parser"
 
-// metricsQL maps Prometheus functions to those with the same meaning in MetricsQL. There rate, increase and delta
+// metricsQL maps Prometheus functions to MetricsQL functions with the same meaning. There rate, increase and delta
 // also read the sample before the window, an increase may begin at zero, and a series that appears counts as a
 // change.
 var metricsQL = map[string]string{

@@ -268,9 +268,9 @@ func binary(op parser.ItemType, a, b Expr, matching []*Matching) *parser.BinaryE
 	return e
 }
 
-// operand puts parentheses around a binary operand, except in two cases: it binds more tightly, or it is in a row of
-// equally binding operators, which reads from left to right anyway. Within "or" they stay, because few readers know that
-// "and" comes first. In arithmetic they stay around an operation that matches labels.
+// operand puts parentheses around a binary operand, unless the operand binds more tightly, or is in a row of
+// equally binding operators, which reads from left to right anyway. Within "or" they stay, because few readers know
+// that "and" comes first. In arithmetic they stay around an operation that matches labels.
 func operand(op parser.ItemType, e Expr, left bool) Expr {
 	b, ok := e.(*parser.BinaryExpr)
 	if !ok {

@@ -135,7 +135,7 @@ func (c *checker) grouped(e *parser.AggregateExpr) []string {
 	return e.Grouping
 }
 
-// joined returns the labels that results of a binary operation keep of its sides'.
+// joined returns the labels of both sides that results of a binary operation keep.
 func joined(e *parser.BinaryExpr, left, right []string) []string {
 	switch m := e.VectorMatching; {
 	case m == nil || e.Op == parser.LOR:

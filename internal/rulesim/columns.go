@@ -44,7 +44,7 @@ type columnRule struct {
 	done   bool // its column is up to date
 }
 
-// output is one series of a compiled expression. at is called with increasing steps. Some may be left out.
+// output is one series of a compiled expression. at is called with increasing steps. Some steps may be left out.
 type output struct {
 	labels labels.Labels
 	at     func(step int) float64
@@ -58,7 +58,7 @@ func NewColumns(start time.Time, step time.Duration, steps int) *Columns {
 	}
 }
 
-// Put sets a series. Rules that were added before it see each sample one step later. It keeps the slice of values.
+// Put sets a series. Rules that were added before it see each sample one step later. Put keeps the slice of values.
 func (c *Columns) Put(name string, l labels.Labels, values []float64) {
 	c.changed(name)
 	put(c.series, name, &column{l, values, len(c.rules) - 1, 1})
@@ -247,7 +247,7 @@ func (c *Columns) selected(v *parser.VectorSelector) (cols []*column) {
 	return cols
 }
 
-// ago returns how many steps back the sample is that a reader at a place sees some time ago.
+// ago returns how many steps back the sample is that a reader at a place sees with an offset.
 func (c *Columns) ago(col *column, place int, offset time.Duration) int {
 	steps := int((offset + c.step - 1) / c.step)
 	if col.place >= place {

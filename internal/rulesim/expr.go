@@ -13,7 +13,7 @@ import (
 )
 
 // parsed caches the parsed expressions of rules by their text. The engine parses an expression at each evaluation, and
-// modifies the result. So it gets a copy.
+// modifies the result. So the engine gets a copy.
 var parsed sync.Map
 
 // reader is a parser with a cache of the rules' expressions.
@@ -58,8 +58,8 @@ type needed struct {
 	series  uint64   // how many series were stored when this was last found true
 }
 
-// needed returns what is left of a rule without the parts that have no result, as none of the series that they read was
-// ever stored. Most worlds emit few of the series that rules read.
+// needed returns what is left of a rule without the parts that have no result, because none of the series that they
+// read was ever stored. Most worlds emit few of the series that rules read.
 func (s *Sim) needed(text string) (string, error) {
 	known, ok := parsed.Load(text)
 	if !ok || s.Whole {
@@ -103,8 +103,8 @@ func (s *Sim) needed(text string) (string, error) {
 	return n.text, nil
 }
 
-// without returns an expression without the parts that have no result, as they read series that are missing. It returns
-// nil if nothing is left. The result shares parts with the expression.
+// without returns an expression without the parts that have no result, because they read series that are missing.
+// It returns nil if nothing is left. The result shares parts with the expression.
 func without(e parser.Expr, missing func(name string) bool) parser.Expr {
 	around := func(copied parser.Expr, part *parser.Expr) parser.Expr {
 		if *part = without(*part, missing); *part == nil {
@@ -153,7 +153,7 @@ func without(e parser.Expr, missing func(name string) bool) parser.Expr {
 	return e
 }
 
-// left returns what is left of an operation, of which a copy has only those operands that are left.
+// left returns what remains of an operation; c is a copy with only the remaining operands.
 func left(e, c *parser.BinaryExpr) parser.Expr {
 	switch {
 	case e.Op == parser.LOR && c.LHS == nil:

@@ -51,8 +51,8 @@ type Sim struct {
 	OnAlert func(at time.Time, alert Alert)
 	// Samples counts the samples that rule evaluations have read.
 	Samples int64
-	// Whole evaluates all of a rule, as Prometheus does, also parts that cannot have a result. The results are the same, and
-	// their costs are Prometheus'.
+	// Whole evaluates all of a rule, as Prometheus does, also parts that cannot have a result. The results are the
+	// same, but cost as much as in Prometheus.
 	Whole bool
 	// Native, when set, reports whether Prometheus converts the histograms of a scrape to native ones.
 	Native func(at time.Time) bool

@@ -28,7 +28,7 @@ type Page struct {
 //go:embed style.css
 var style template.CSS
 
-// layout includes style and script in the page, so that the page loads nothing else.
+// layout includes style and script in the web page, so that the web page loads nothing else.
 var layout = template.Must(template.New("layout").Parse(`<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{{ .Title }}</title>
@@ -42,14 +42,14 @@ var layout = template.Must(template.New("layout").Parse(`<!DOCTYPE html>
 {{ end }}</body></html>
 `))
 
-// Document writes a page unchanged, for a file.
+// Document writes a web page unchanged, for a file.
 func (p Page) Document(to io.Writer) error {
 	p.Style = style + p.Style
 	return layout.Execute(to, p)
 }
 
-// Write sends a page. The browser loads nothing from elsewhere, runs only the page's own script, and refuses to turn
-// text into HTML.
+// Write sends a web page. The browser loads nothing from elsewhere, runs only the web page's own script, and
+// refuses to turn text into HTML.
 func Write(w http.ResponseWriter, status int, p Page) error {
 	var page bytes.Buffer
 	if err := p.Document(&page); err != nil {
