@@ -372,8 +372,8 @@ func short(d time.Duration) string {
 	return slo.Duration(d).String()
 }
 
-// Encode writes values as YAML documents. Expressions may start with spaces. This encoder marks these with an indent,
-// with which it can also read its own output.
+// Encode writes values as YAML documents. Expressions may start with spaces. This encoder marks these with an
+// indent, so that it can also read its own output.
 func Encode(documents ...any) ([]byte, error) {
 	var b bytes.Buffer
 	enc := yaml.NewEncoder(&b)

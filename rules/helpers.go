@@ -50,8 +50,8 @@ func meanIn(window time.Duration) *metrics.Family {
 // perStage adds the stage to labels.
 func perStage(labels []string) []string { return append([]string{metrics.LabelStage}, labels...) }
 
-// queueShare returns the queue's part of the mean time to first token. While requests arrive faster than they leave,
-// those that have left the queue are not those that have their first token. So the quotient is limited to one.
+// queueShare returns the queue's part of the mean time to first token. While requests arrive faster than they
+// leave, the two means are over different requests. So the quotient is limited to one.
 func queueShare() promql.Expr {
 	in := func(stage string) promql.Expr { return promql.Vector(meanIn(pageWindow), ofStage(stage)) }
 	return promql.Call("clamp_max", promql.Div(in("queue"), in(metrics.StageFirstToken), promql.Ignoring(metrics.LabelStage)), promql.Num(1))
@@ -88,8 +88,8 @@ func servedIn(window time.Duration) promql.Expr {
 	return times(window.Seconds(), ofUsers(promql.Rate(promql.CountOf(metrics.TimeToFirstToken), window), window, 0))
 }
 
-// servedNow returns the requests of users that got a first token in recentWindow. It reads no record: vmalert would evaluate all that
-// reads this one later.
+// servedNow returns the requests of users that got a first token in recentWindow. It reads no record: otherwise
+// vmalert would evaluate later all rules that read this one.
 func servedNow() promql.Expr {
 	return times(recentWindow.Seconds(), promql.Sum(modelLabels, promql.Or(promql.Rate(promql.CountOf(metrics.TimeToFirstToken), recentWindow),
 		times(-1, probes(RateWindow.Std())))))

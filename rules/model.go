@@ -64,7 +64,7 @@ func shareOfGPU() promql.Expr {
 	return promql.Div(runs, promql.CountBy(onGPULabels(), runs), promql.On(onGPULabels()...).ManyToOne())
 }
 
-// partOf returns the part of what each GPU has that belongs to each model on it.
+// partOf divides a value of each GPU among the models on it.
 func partOf(ofGPU promql.Expr) promql.Expr {
 	return promql.Mul(promql.Vector(metrics.RecordedGPUShare), ofGPU, promql.On(onGPULabels()...).ManyToOne())
 }
@@ -84,8 +84,9 @@ func before(f *metrics.Family, m ...*promql.Matcher) promql.Expr {
 	return promql.Over("last_over_time", promql.Offset(promql.Vector(f, m...), 5*minute), 15*minute)
 }
 
-// deployed returns each version that is new for a model which already ran another. Bounds such as ">=0.9.2", which the
-// exporter infers where an engine does not report its version, are no deployment: they narrow with what it shows.
+// deployed returns each version that is new for a model which already ran another. Bounds such as ">=0.9.2", which
+// the exporter infers where an engine does not report its version, are no deployment: they narrow as the engine
+// shows more.
 func deployed() promql.Expr {
 	version, exact := append([]string{metrics.LabelVersion}, modelLabels...), promql.NotRe(metrics.LabelVersion, "|[<>]=.*")
 	ran := promql.Max(version, before(metrics.EngineInfo, exact))

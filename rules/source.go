@@ -75,15 +75,15 @@ func first(f *metrics.Family) promql.Expr {
 func underMaintenance() promql.Expr { return promql.Vector(metrics.RecordedMaintenance) }
 
 // maintained returns the objectives in a declared interval until rates no longer include it. While an engine of the
-// model is gone with its exporter, it is the declared end that counts.
+// model is gone with its exporter, the declared end counts.
 func maintained() promql.Expr {
 	declared := promql.Max(modelSLO, promql.Over("max_over_time", promql.Vector(metrics.SLOMaintenance), RateWindow.Std()+Interval))
 	before := promql.Over("last_over_time", promql.Vector(metrics.RecordedMaintenance), hour)
 	return promql.Or(declared, promql.And(before, promql.Vector(metrics.RecordedSilenced), promql.On(modelLabels...)))
 }
 
-// silenced returns until when a declared interval explains alerts: until rates no longer include it, or, while what read
-// the engines is gone, until its declared end.
+// silenced returns until when a declared interval explains alerts: until rates no longer include it or, while the
+// reader of the engines is gone, until its declared end.
 func silenced(end, recorded *metrics.Family, by, reader []string) promql.Expr {
 	lasts := RateWindow.Std() + Interval
 	declared := promql.Max(by, promql.Over("max_over_time", promql.Vector(end), lasts))

@@ -164,8 +164,8 @@ func verdictQuery() promql.Expr { return promql.Vector(metrics.RecordedVerdict, 
 // laterWindow is the short window of the second pair that pages.
 const laterWindow = slo.Duration(30 * minute)
 
-// title says what users feel of an alert's objective, compared with the promise, and how long they wait on average. It is
-// empty for an alert without an objective.
+// title names what users feel of an alert's objective, compared with the promise, and how long they wait on
+// average. It is empty for an alert without an objective.
 func (s Style) title(a *Alert) string {
 	if !a.Diagnosed {
 		return ""
@@ -231,7 +231,7 @@ func (s Style) reasons(a *Alert) string {
 		` }}{{ if lt $i 3 }}{{ with .Labels.reason }}{{ if $i }},{{ else }}:{{ end }} {{ reReplaceAll "_" " " . }}{{ end }}{{ end }}{{ end }}{{ end }}`
 }
 
-// promise returns the end of a summary that says what users feel: how many requests may fail at most.
+// promise returns the end of a summary about what users feel: how many requests may fail at most.
 func (s Style) promise(a *Alert) string {
 	if !a.Promised {
 		return ""
@@ -267,7 +267,8 @@ func (s Style) runbook(a *Alert) string {
 		a.Name, queryTemplate(s.query(verdictQuery())), place.String()) + s.Runbook("{{$page}}", query...)
 }
 
-// asking divides the runbooks of clues that have a label into those that have a place for it and the others.
+// asking divides the runbooks of clues that have a label: those in ask have a place for the label, those in others
+// do not.
 func asking(label string) (ask, others []string) {
 	for _, c := range Clues() {
 		if !slices.Contains(promql.Labels(c.Query), label) || slices.Contains(slices.Concat(ask, others), c.Runbook) {
@@ -287,7 +288,7 @@ func asking(label string) (ask, others []string) {
 	return ask, others
 }
 
-// verdict renders where a page says to look first: the first suspect in order, with its first action, or none.
+// verdict renders where to look first in a page: the first suspect in order, with its first action, or none.
 func verdict(query promql.Expr, s Style, none string) string {
 	first := "first ."
 	if slices.Contains(promql.Labels(query), metrics.LabelOrder) {

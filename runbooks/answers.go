@@ -23,19 +23,20 @@ type Series struct {
 // Asker runs a PromQL query now, and returns at most some number of series.
 type Asker func(ctx context.Context, query string, most int) ([]Series, error)
 
-// shown is how many series of an answer a page shows.
+// shown is how many series of an answer a runbook shows.
 const shown = 20
 
-// queries matches the queries of a page.
+// queries matches the queries of a runbook.
 var queries = regexp.MustCompile("(?ms)^ *```promql\n(.*?)^ *```")
 
-// answer is what a page shows below a query.
+// answer is what a runbook shows below a query.
 type answer struct {
 	Says string   `json:"says"`
 	Rows []result `json:"rows"`
 }
 
-// result is a series of an answer. Fills leads to the same page with places filled in by its labels, which Names lists.
+// result is a series of an answer. Fills leads to the same runbook with places filled in by its labels, which Names
+// lists.
 type result struct {
 	Value  string `json:"value"`
 	Labels string `json:"labels"`
@@ -43,7 +44,7 @@ type result struct {
 	Names  string `json:"names,omitempty"`
 }
 
-// serve answers the query of a page that has a number, from 0 on. A reader chooses among these queries and fills in
+// serve answers the query of a runbook that has a number, from 0 on. A reader chooses among these queries and fills in
 // labels, and asks nothing else.
 func (ask Asker) serve(w http.ResponseWriter, r *http.Request, page []byte, number string, known url.Values) {
 	all := queries.FindAllSubmatch(page, -1)

@@ -96,7 +96,7 @@ func Levers(page []byte, labels map[string]string) []string {
 	return levers
 }
 
-// soonest matches the first sentence of the first lever of a page, with how soon it acts.
+// soonest matches the first sentence of the first lever of a runbook, with how soon it acts.
 var soonest = regexp.MustCompile(`(?m)^(?:\* )?\*\*([A-Z][^*]*)\*\*((?:[^.;\x60]|\.\S|\x60[^\x60]*\x60|\n)*)`)
 
 // FirstLever returns the first lever of a runbook and how soon it acts, as one sentence: "at once: cap output
@@ -162,7 +162,7 @@ func (o Opener) of(query string) string {
 		Replace(string(o))
 }
 
-// blocks writes blocks of code. Below a query it has a link that opens it, and a place for what it has now.
+// blocks writes blocks of code. Below a query it adds a link that opens the query, and a place for the present result.
 type blocks struct {
 	opens   Opener
 	answers bool
@@ -257,7 +257,7 @@ var (
 	harmless = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:/-]*$`)
 )
 
-// longest is how many bytes a value may have. harmless would need 230 kB of memory to count them.
+// longest is the maximum number of bytes of a value. harmless would need 230 kB of memory to count them.
 const longest = 253
 
 // harmlessLabels returns the labels of a query that fill in placeholders, without values that a shell would not take
@@ -283,10 +283,11 @@ func Fill(page []byte, known url.Values) []byte {
 	})
 }
 
-// kinds lists the headings of the index, each with how the names under it begin; a page stands under the first that fits.
+// kinds lists the headings of the index, each with the prefix of the names under it; a runbook stands under the
+// first that fits.
 var kinds = []struct{ heading, prefix string }{{"Alerts", "LLM"}, {"Branches without an alert", "Branch"}, {"Procedures", ""}}
 
-// index returns a page that lists all others by kind and by the question they answer.
+// index returns a page that lists all runbooks by kind and by the question they answer.
 func index() []byte {
 	var b strings.Builder
 	b.WriteString("# Runbooks\n\nIn the commands, `$NS`, `$POD`, `$SERVER`, `$MODEL` and `$NODE` are the labels namespace, pod, server, " +
@@ -307,7 +308,7 @@ func index() []byte {
 	return []byte(b.String())
 }
 
-// HTML converts Markdown of our own. It escapes raw HTML.
+// HTML converts our own Markdown. It escapes raw HTML.
 func HTML(page []byte) (template.HTML, error) {
 	var body bytes.Buffer
 	err := markdown.Convert(page, &body)

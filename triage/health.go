@@ -18,7 +18,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// What proves that a model is healthy.
+// Evidence that a model is healthy.
 const (
 	enoughRequests = 10              // between the readings; with fewer, none may fail although a third do
 	muchOf         = 1. / 3          // of the requests ended without proof of health

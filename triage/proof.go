@@ -108,8 +108,9 @@ func (p *prover) empty(x promql.Expr) (bool, error) {
 	return !slices.ContainsFunc(result, func(s engine.Sample) bool { return p.concerns(s.Metric) }), err
 }
 
-// gaps returns the reasons why an expression without a result is no proof of absence. There are none if it would have a
-// result in case of the fault. One side refutes a conjunction, unless the other is about a thing that is not read.
+// gaps returns the reasons why an expression without a result is no proof of absence. There are none if it would
+// have a result in case of the fault. One empty side refutes a conjunction, unless the other is about a thing that
+// is not read.
 func (p *prover) gaps(x promql.Expr) ([]gap, error) {
 	switch x := x.(type) {
 	case *parser.ParenExpr:
@@ -412,7 +413,7 @@ func (p *prover) missing(family string, gateway bool) gap {
 	return gap{kind: number, family: family}
 }
 
-// readsGateway reports whether the metrics endpoint of a gateway is read that may be the model's.
+// readsGateway reports whether the exporter reads the metrics endpoint of a gateway that may be the model's.
 func (p *prover) readsGateway() bool {
 	for _, one := range p.memory[metrics.EngineInfo.Name] {
 		last := one.samples[len(one.samples)-1]

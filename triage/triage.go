@@ -71,7 +71,7 @@ type Verdict struct {
 	recalls bool // a Prometheus had the day before
 }
 
-// Suspect names evidence that is clear enough to start there.
+// Suspect names where to look first, with evidence that is clear enough.
 type Suspect struct {
 	Branch  rules.Branch `json:"branch"`
 	Clue    string       `json:"clue"`
@@ -410,9 +410,9 @@ func (j *judge) verdict(m subject) (Verdict, error) {
 	return v, nil
 }
 
-// explaining keeps the suspects that explain a burn or, without one, the few bad events. Those of the worst burn come
-// first, as on its page. If no event was bad, any change may be what users notice. A gateway that is down comes last: it
-// counts no request, so no burn shows it.
+// explaining keeps the suspects that explain a burn or, without one, the few bad events. Suspects of the worst burn
+// come first, as on its page. If no event was bad, any change may be what users notice. A gateway that is down
+// comes last: it counts no request, so no burn shows it.
 func explaining(found []Suspect, burns, few []burn) []Suspect {
 	if len(burns) == 0 {
 		burns = few
