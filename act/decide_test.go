@@ -136,7 +136,8 @@ func TestCeilingsOfPoolsAndModels(t *testing.T) {
 	}
 }
 
-// An exporter that does not answer, or has forgotten, lifts nothing. Its reports of new faults are accepted.
+// An exporter that does not answer, or has forgotten a taint's cause, lifts nothing. Its reports of new faults are
+// accepted.
 func TestNothingIsLiftedBlindly(t *testing.T) {
 	u := gpus(metrics.Reset)
 	now(u, free, NoSchedule)

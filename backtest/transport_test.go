@@ -203,7 +203,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// TestShortHistory checks that the report says when data begin.
+// TestShortHistory checks that the report names the time at which data begin.
 func TestShortHistory(t *testing.T) {
 	store := stored(t)
 	r, err := ask(t, store, func(b *backtest.Backtest) {

@@ -31,7 +31,7 @@ func swinging(minute float64) (requests, gaps, prompt float64) {
 	return requests, 100 * requests, (400 + 40*math.Cos(minute/3)) * requests
 }
 
-// TestLine checks that an exact line is found again, and that the batch is full where Little's law says.
+// TestLine checks that an exact line is found again, and that the batch is full at the load that Little's law gives.
 func TestLine(t *testing.T) {
 	var l Learner
 	page(&l, 60, swinging, func(gaps, prompt float64) float64 { return 1 / (100 - 0.05*gaps - 0.01*prompt) })

@@ -42,7 +42,7 @@ const (
 	foresight = 10 * time.Minute // of the oracle
 )
 
-// bursts add demand in replicas at the knee, some of them at night.
+// bursts add demand, counted in replicas at the knee; some are at night.
 var bursts = []struct{ from, lasts, more float64 }{ // hours since Monday, 00:00
 	{11, 0.33, 1.5},
 	{24 + 10.5, 0.33, 2},
@@ -70,7 +70,7 @@ func demand(at time.Duration) float64 {
 	return d
 }
 
-// score is what users got, and what it took.
+// score holds the results of users, and the replicas that served them.
 type score struct {
 	first, late, gaps, slow float64
 	minutes, kept           float64
@@ -188,7 +188,7 @@ func (f *fleet) learn() {
 	}
 }
 
-// scrape emits what the exporters report and the rule for replicas reads.
+// scrape emits the exporters' series that the rule for replicas reads.
 func (f *fleet) scrape(_ time.Time, emit rulesim.Emit) {
 	for _, m := range f.members {
 		if !m.up(f.now) {
@@ -264,7 +264,7 @@ func needed(t *testing.T) []byte {
 // autoscaler returns the replicas that a signal asks for. ok is false if it has no answer.
 type autoscaler func(f *fleet) (replicas float64, ok bool)
 
-// desired asks the rule.
+// desired returns the result of the rule.
 func desired(t testing.TB) autoscaler {
 	return func(f *fleet) (float64, bool) {
 		v, err := f.sim.Query("max("+metrics.RecordedDesired.Name+")", rulesim.Epoch.Add(f.now))

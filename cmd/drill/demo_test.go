@@ -154,7 +154,7 @@ func TestDemo(t *testing.T) {
 	}
 }
 
-// body returns a page.
+// body returns the body of an answer.
 func body(t *testing.T, address string) string {
 	t.Helper()
 	resp, err := http.Get(address)

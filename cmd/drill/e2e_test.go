@@ -23,14 +23,13 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
-// TestPageEndToEnd has an incident pass through processes of its own: the exporter that was built,
-// Debian's Prometheus with the generated rules, Debian's Alertmanager with the generated configuration,
-// and a webhook. A GPU has a memory error and no spare row: one page arrives, the ticket about the same
-// error is inhibited, and when the board was replaced the page is resolved and the ticket goes out.
+// TestPageEndToEnd has an incident pass through processes of its own: the exporter that was built, Debian's
+// Prometheus with the generated rules, Debian's Alertmanager with the generated configuration, and a webhook. A GPU
+// has a memory error and no spare row: one page arrives, and the ticket about the same error is inhibited. Once the
+// board has been replaced, the page is resolved and the ticket goes out.
 //
-// Of the generated files the test changes the intervals of evaluation and of groups, to seconds, and
-// gives the receivers webhooks. Which alerts fire, what they say, how they are routed, grouped and
-// inhibited does not depend on these.
+// In the generated files, the test changes only the intervals of evaluation and of groups, to seconds, and gives
+// the receivers webhooks. The alerts that fire, their texts, routes, groups and inhibition do not depend on these.
 func TestPageEndToEnd(t *testing.T) {
 	t.Parallel()
 	prometheus := e2e.Program(t, "prometheus", "prometheus")
@@ -121,7 +120,7 @@ type notification struct {
 	Alerts   []struct{ Labels, Annotations map[string]string }
 }
 
-// webhook keeps what it is sent.
+// webhook keeps the notifications that it receives.
 type webhook struct {
 	mu  sync.Mutex
 	got []notification
@@ -139,7 +138,7 @@ func (h *webhook) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.got = append(h.got, n)
 }
 
-// about are the notifications with an alert of a name.
+// about returns the notifications with an alert of a name.
 func (h *webhook) about(alert string) (ns []notification) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -160,7 +159,7 @@ type managed struct {
 	Status      struct{ InhibitedBy []string }
 }
 
-// alerts are those of a name that Alertmanager has.
+// alerts returns Alertmanager's alerts of a name.
 func alerts(t *testing.T, am, name string) []managed {
 	t.Helper()
 	var all []managed

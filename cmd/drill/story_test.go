@@ -12,8 +12,9 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
-// TestStory plays an incident from the page over the lever to the resolved message, as somebody at the demo does, in virtual time;
-// and the same with what undoes all. Then the runbooks' questions have answers, and there is a record.
+// TestStory plays an incident in virtual time, from the page through the lever to the resolved message, as a person
+// at the demo does. It plays it again with the command that undoes all faults. Then the queries of the runbooks
+// have answers, and a record exists.
 func TestStory(t *testing.T) {
 	for _, c := range []struct {
 		incident, typed, says string

@@ -11,8 +11,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
-// The table distinguishes who says that it cannot tell, by a wrong branch with another that it may be, who names no branch, and
-// who is wrong.
+// The table distinguishes a way that names a wrong branch with another possible one, a way that names no branch,
+// and a way that is wrong.
 func TestTriageTable(t *testing.T) {
 	all := []score.Triage{
 		{Incident: "a", Want: rules.Memory, Alone: rules.Memory, AloneDoubts: true, WithPast: rules.Memory, Paged: rules.Memory},

@@ -15,8 +15,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
-// TestTry runs drill try as its image does: an engine's page becomes series, all rules are evaluated, and a browser gets a
-// dashboard. Ctrl-C leaves nothing behind.
+// TestTry runs drill try as its image does: an engine's metrics page becomes series, all rules are evaluated, and a
+// browser gets a dashboard. Ctrl-C leaves nothing behind.
 func TestTry(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../../collectors/engine/testdata/pages/vllm/v0.32.0-healthy.prom")

@@ -321,7 +321,8 @@ func TestDoctorOfGPUs(t *testing.T) {
 	})
 }
 
-// TestDoctorOfGateways checks a gateway that counts a model in another namespace than the engines. It alerts beside them.
+// TestDoctorOfGateways checks a gateway that counts a model in another namespace than the engines. The gateway then
+// alerts in addition to the engines.
 func TestDoctorOfGateways(t *testing.T) {
 	engine := vllm(t, "7").URL
 	gateway := answering(t, http.StatusOK,

@@ -132,7 +132,7 @@ func TestGPUsOfEither(t *testing.T) {
 }
 
 // TestKernelLogBesideAPage checks that a metrics page as source, or in place of NVML, has the XIDs and SXids of the
-// kernel log, with the GPUs' names. Without the log, it has its own.
+// kernel log, with the GPUs' names. Without the log, the metrics page has its own XIDs.
 func TestKernelLogBesideAPage(t *testing.T) {
 	dcgm := httptest.NewServer(gpuPage(t, "dcgm-4.8.4-extended.prom", ""))
 	t.Cleanup(dcgm.Close)

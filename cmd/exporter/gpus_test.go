@@ -139,7 +139,7 @@ func TestDetachAndSignals(t *testing.T) {
 	n.until(t, `llm_gpu_nvml_up{reason="detached"} 0`)
 }
 
-// TestDriverUpgradeEndsTheProcess: only a new process can load the new library.
+// TestDriverUpgradeEndsTheProcess checks that the process ends, because only a new one can load the new library.
 func TestDriverUpgradeEndsTheProcess(t *testing.T) {
 	n := startOnGPUs(t, 1, func(s *fakenvml.State) {
 		if err := s.Set(fakenvml.System, "init", "!18"); err != nil {

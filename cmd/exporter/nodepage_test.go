@@ -149,7 +149,7 @@ func TestNodePageVerdict(t *testing.T) {
 	}
 }
 
-// TestNodePagePolls checks that the node page polls no faster than it says, however often it is hidden.
+// TestNodePagePolls checks that the node page polls no faster than its interval, however often it is hidden.
 func TestNodePagePolls(t *testing.T) {
 	t.Parallel()
 	var scrapes atomic.Int32

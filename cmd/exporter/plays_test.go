@@ -27,10 +27,10 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
-// TestPlays goes with a person on call, who has nothing but the notification, to the resolved message and the record. The exporter
-// is the real one; it asks the Prometheus of the play, at the play's time. Every link of each notification and of each page on the way
-// is opened: none is dead. Every query has its answer, at once or after a click: none is pasted. No command that is typed has a
-// placeholder of the alert left. docs/plays.csv has the steps.
+// TestPlays follows a person on call, who has only the notification, to the resolved message and the record. The
+// exporter is the real one; it asks the Prometheus of the play, at the play's time. Every link of each notification
+// and of each web page on the way is opened: none is dead. Every query has its answer, at once or after a click:
+// none must be pasted. No command that is typed has a placeholder of the alert left. docs/plays.csv has the steps.
 func TestPlays(t *testing.T) {
 	rows := [][]string{{
 		"play", "since the onset", "the reader", "where", "links", "dead links", "queries", "answered at once",
@@ -300,7 +300,7 @@ func (r *reader) click(text, link string) {
 	r.note("clicks "+text, link, len(tried), dead, answered+filled+pasted, answered, filled, pasted)
 }
 
-// answered is what stands below a query.
+// answered is the text below a query.
 type answered struct {
 	Says string
 	Rows []struct{ Fills string }

@@ -22,7 +22,7 @@ func pods(t *testing.T, config *rest.Config, log *lines, namespaces ...string) *
 	return NewPods(c, "/proc", namespaces...)
 }
 
-// declaredPod is an engine that needs no probe: the pods of these tests have addresses of nobody.
+// declaredPod is an engine that needs no probe: nothing listens at the addresses of these tests' pods.
 func declaredPod(name, address string) string {
 	return strings.Replace(running(name, gpuContainer, annotated("llm-node-exporter/port: '8000'")), "podIP: 10.0.0.5", "podIP: "+address, 1)
 }
@@ -46,7 +46,7 @@ func TestPodsComeAndGo(t *testing.T) {
 	eventually(t, func() bool { return strings.Contains(log.String(), "llm/odd") }, func() any { return log }) // cannot be read
 }
 
-// TestNamespaces: only the pods of the namespaces are asked for, of each with a call of its own.
+// TestNamespaces checks that only the pods of these namespaces are requested, with one call for each.
 func TestNamespaces(t *testing.T) {
 	c, log := newCluster(t), &lines{}
 	for i, namespace := range []string{"llm", "batch", "others"} {
@@ -56,7 +56,7 @@ func TestNamespaces(t *testing.T) {
 	e.until(t, "llm/a/server 10.0.0.0:8000", "batch/a/server 10.0.0.1:8000")
 }
 
-// TestRefused: without the permission there is a metric, and a message with the remedy.
+// TestRefused checks that a missing permission shows in a metric, and in a message with the remedy.
 func TestRefused(t *testing.T) {
 	c, log := newCluster(t), &lines{}
 	c.refuse = true
@@ -79,7 +79,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestAPIServerDown: what was found stays, and the state is shown.
+// TestAPIServerDown checks that found engines stay, and that the state is shown.
 func TestAPIServerDown(t *testing.T) {
 	c, log := newCluster(t), &lines{}
 	c.put(t, declaredPod("a", "10.0.0.5"))

@@ -65,7 +65,8 @@ func TestRealAPIServer(t *testing.T) {
 	e.until(t, "llm/b/server 10.0.0.6:8000", "llm/c/server 10.0.0.7:8000")
 }
 
-// TestRealAPIServerShapes: a real API server takes the pods of each shape and adds its defaults; discovery reads the same.
+// TestRealAPIServerShapes checks that a real API server takes the pods of each shape and adds its defaults, and
+// that discovery reads the same.
 func TestRealAPIServerShapes(t *testing.T) {
 	c := kube.Start(t, "default:none")
 	c.Create(t, "", "namespaces", parsePod(t, "apiVersion: v1\nkind: Namespace\nmetadata: {name: llm}\n"))

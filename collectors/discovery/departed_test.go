@@ -9,7 +9,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/internal/kube"
 )
 
-// deployed is a ready pod of a Deployment as the API server sends it; of writes what differs into it.
+// deployed is a ready pod of a Deployment as the API server sends it, with the differences in of.
 func deployed(name string, of ...string) string {
 	pod := strings.Replace(running(name, gpuContainer, "  uid: "+name+"-1\n  creationTimestamp: '"+time.Now().UTC().Add(-time.Minute).
 		Format(time.RFC3339)+"'\n",
@@ -36,8 +36,8 @@ func all(changes ...[]string) (together []string) {
 	return together
 }
 
-// TestDeletedOnPurpose: a ready pod that a person or its controller deletes was meant to go. One that fails, is evicted or was not
-// ready was not, and of others the exporter says nothing.
+// TestDeletedOnPurpose checks that a ready pod that a person or its controller deletes counts as deleted on
+// purpose. A pod that fails, is evicted or was not ready does not, and about other pods the exporter reports nothing.
 func TestDeletedOnPurpose(t *testing.T) {
 	const unknown = -1
 	for _, c := range []struct {
@@ -87,7 +87,8 @@ func departedSeries(pod string) string {
 	return fmt.Sprintf(`llm_exporter_pod_deleted_on_purpose{namespace="llm",pod=%q}`, pod)
 }
 
-// TestSuccessorOfDeleted: that a successor does not get ready was nobody's purpose, and a pod that is there again is not gone.
+// TestSuccessorOfDeleted checks that a deletion was not on purpose if the successor does not get ready, and that a
+// pod that is back is not gone.
 func TestSuccessorOfDeleted(t *testing.T) {
 	now := time.Now()
 	decoded := func(text string) *pod {

@@ -26,7 +26,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/internal/kube"
 )
 
-// said is a source that a test speaks for.
+// said is a source whose reports a test writes.
 type said chan struct {
 	places []Place
 	err    error
@@ -58,8 +58,8 @@ func (s said) say(err error, places ...Place) {
 
 func at(url string) Place { return Place{Target: engine.TargetConfig{URL: url}} }
 
-// TestPlaceBecomesTarget: engines are read, other services are not, and a source that fails takes
-// nothing away.
+// TestPlaceBecomesTarget checks that engines are read, other services are not, and a source that fails removes no
+// target.
 func TestPlaceBecomesTarget(t *testing.T) {
 	one, other := vllm(t), answering(t, "# TYPE up gauge\nup 1\n")
 	dead := "http://127.0.0.1:1"
@@ -96,8 +96,8 @@ func TestPlaceBecomesTarget(t *testing.T) {
 	}
 }
 
-// TestLeftAloneNoMore: a place is asked once nothing speaks against it any more, as when the other pod that named
-// its port is gone.
+// TestLeftAloneNoMore checks that a place is probed once nothing forbids it any more, for example when the other
+// pod that named its port is gone.
 func TestLeftAloneNoMore(t *testing.T) {
 	one := vllm(t)
 	source := make(said)
@@ -111,7 +111,8 @@ func TestLeftAloneNoMore(t *testing.T) {
 	e.until(t, strings.TrimPrefix(one.URL, "http://"))
 }
 
-// TestTooManyPlaces: what a node's pods can make the exporter read is bounded, and said once.
+// TestTooManyPlaces checks that the number of places that a node's pods can make the exporter read is limited, and
+// logged once.
 func TestTooManyPlaces(t *testing.T) {
 	var places []Place
 	for i := range maxPlaces + 100 {
@@ -128,8 +129,8 @@ func TestTooManyPlaces(t *testing.T) {
 	}
 }
 
-// TestRetries: an engine that is still loading is found soon after it listens, what is no engine is
-// asked seldom, and an engine that was found is not asked again.
+// TestRetries checks that an engine that is still loading is found soon after it listens, that other servers are
+// probed rarely, and that a found engine is not probed again.
 func TestRetries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
@@ -176,8 +177,8 @@ func TestRetries(t *testing.T) {
 	})
 }
 
-// TestSilentPodsDelayNobody: 56 pods of GPUs at whose ports nothing answers, not even a refusal, do not keep a new
-// engine waiting, nor one that has just loaded its model.
+// TestSilentPodsDelayNobody checks that 56 GPU pods at whose ports nothing answers, not even a refusal, delay
+// neither a new engine nor one that has just loaded its model.
 func TestSilentPodsDelayNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		started := time.Now()
@@ -248,8 +249,8 @@ func (r replies) RoundTrip(req *http.Request) (*http.Response, error) {
 	return w.Result(), nil
 }
 
-// TestEnginesToldApartLater: two addresses of one container, idle, say too little. Once requests come it shows
-// whether they are one engine, and a place that was left out is read when the other is gone.
+// TestEnginesToldApartLater checks two idle addresses of one container that report too little to be distinguished.
+// Requests show whether they are one engine, and a place that was left out is read once the other one is gone.
 func TestEnginesToldApartLater(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -369,8 +370,8 @@ func listener(t *testing.T) (address string, pid int) {
 	return address, pid
 }
 
-// TestListenerOfGPUProcess: a process that holds a GPU, as NVML would name it, and listens on a port that
-// somebody chose is found through the real /proc; one that has ended is shown to be down for a while.
+// TestListenerOfGPUProcess checks that a process that holds a GPU, as NVML would name it, and listens on a chosen
+// port is found through the real /proc. A process that has ended is shown as down for a while.
 func TestListenerOfGPUProcess(t *testing.T) {
 	address, pid := listener(t)
 	held := func() []gpu.Process { return []gpu.Process{{PID: pid}} }

@@ -21,7 +21,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/engine"
 )
 
-// vllm answers as an engine does.
+// vllm answers like an engine.
 func vllm(t *testing.T) *httptest.Server {
 	return answering(t, "# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running{engine=\"0\",model_name=\"m\"} 1\n")
 }
@@ -38,7 +38,7 @@ func answering(t *testing.T, page string) *httptest.Server {
 	return s
 }
 
-// exporter is what a finder works for: the engines as the node process reads them.
+// exporter holds the engines that a finder has found, as the node process reads them.
 type exporter struct {
 	*Finder
 	mu      sync.Mutex
@@ -80,7 +80,7 @@ func find(t *testing.T, source Source, log *lines) *exporter {
 	return e
 }
 
-// servers are the metrics pages that are read, with their pods.
+// servers returns the metrics pages that are read, with their pods.
 func (e *exporter) servers() []string {
 	var all []string
 	for _, one := range e.current().Engines() {
@@ -106,7 +106,7 @@ func eventually(t *testing.T, ok func() bool, state func() any) {
 	}
 }
 
-// metric is the value of a series of the finder, written with sorted labels; -1 when there is none.
+// metric returns the value of a series of the finder, written with sorted labels, or -1 if there is none.
 func metric(t *testing.T, c prometheus.Collector, series string) float64 {
 	t.Helper()
 	registry := prometheus.NewPedanticRegistry()
@@ -147,8 +147,8 @@ func (l *lines) String() string {
 	return l.text.String()
 }
 
-// cluster is an API server, as far as discovery uses one: it lists pods by a field selector and sends
-// what changes. A test makes it refuse, or closes it.
+// cluster is an API server, as far as discovery uses one: it lists pods by a field selector and sends changes. A
+// test makes it refuse, or closes it.
 type cluster struct {
 	*httptest.Server
 	mu       sync.Mutex
@@ -271,7 +271,7 @@ func (c *cluster) send(kind string, object map[string]any) {
 	}
 }
 
-// watching reports whether a client hears of changes.
+// watching reports whether a client watches for changes.
 func (c *cluster) watching() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -29,7 +29,7 @@ func parsePod(t *testing.T, text string) map[string]any {
 	return object
 }
 
-// running is a pod in the shape in which the API server sends it.
+// running returns a pod in the form in which the API server sends it.
 func running(name, spec string, more ...string) string {
 	return "apiVersion: v1\nkind: Pod\nmetadata:\n  name: " + name + "\n  namespace: llm\n" + strings.Join(more, "") +
 		"spec:\n  nodeName: n1\n" + spec + "status: {phase: Running, podIP: 10.0.0.5, hostIP: 192.0.2.7, podIPs: [{ip: 10.0.0.5}]}\n"
@@ -41,7 +41,7 @@ const gpuContainer = "  containers:\n  - {name: server, image: vllm, ports: [{co
 func annotated(pairs ...string) string { return "  annotations: {" + strings.Join(pairs, ", ") + "}\n" }
 func labelled(pairs ...string) string  { return "  labels: {" + strings.Join(pairs, ", ") + "}\n" }
 
-// TestPlacesOfPods: which ports of which pods are asked. + is a declared place, - one left alone.
+// TestPlacesOfPods checks which ports of which pods are probed. + marks a declared place, - one that is left alone.
 func TestPlacesOfPods(t *testing.T) {
 	cpu := strings.Replace(gpuContainer, "nvidia.com/gpu: '2', ", "", 1)
 	for _, c := range []struct {
@@ -208,7 +208,8 @@ func TestPlacesOfPods(t *testing.T) {
 	}
 }
 
-// TestArguments: what a pod gives on the command line, with its variables, whether a shell runs it or not.
+// TestArguments checks the words that a pod gives on the command line, with its variables, whether or not a shell
+// runs it.
 func TestArguments(t *testing.T) {
 	for name, c := range map[string]struct {
 		pod  string
@@ -241,7 +242,7 @@ func TestArguments(t *testing.T) {
 	}
 }
 
-// TestContestedPort: pods of the node's network that name one port are not read under each other's names.
+// TestContestedPort checks that pods of the node's network that name one port are not read under each other's names.
 func TestContestedPort(t *testing.T) {
 	shared := func(name string, more ...string) string {
 		return running(name, "  hostNetwork: true\n"+gpuContainer, more...)
@@ -280,8 +281,8 @@ func TestContestedPort(t *testing.T) {
 	}
 }
 
-// TestListenerOfContestedPort: of two pods that name one port of the node, the one whose process has the socket open
-// is read. The socket is real; only the cgroup, which names the pod, is not.
+// TestListenerOfContestedPort checks that, of two pods that name one port of the node, the one whose process has
+// the socket open is read. The socket is real; only the cgroup, which names the pod, is not.
 func TestListenerOfContestedPort(t *testing.T) {
 	address, pid := listener(t)
 	host, port, _ := strings.Cut(address, ":")
@@ -328,7 +329,7 @@ func TestListenerOfContestedPort(t *testing.T) {
 	e.until(t, "llm/b/server "+address)
 }
 
-// TestHostilePod: a pod can make the exporter ask only so much, and only the pod itself.
+// TestHostilePod checks that a pod can make the exporter probe only a few ports, and only its own.
 func TestHostilePod(t *testing.T) {
 	var listed []string
 	for port := range 1000 {
@@ -352,7 +353,7 @@ func TestHostilePod(t *testing.T) {
 	}
 }
 
-// TestRuntimesOfLabels: the values of llm-d's label (its engine types) and the runtimes that they name.
+// TestRuntimesOfLabels checks the values of llm-d's label (its engine types) and their runtimes.
 func TestRuntimesOfLabels(t *testing.T) {
 	for value, want := range map[string]metrics.Runtime{
 		"vllm": metrics.VLLM, "sglang": metrics.SGLang, "trtllm-serve": metrics.TensorRTLLM,

@@ -285,7 +285,8 @@ func (n node) proxy(port int) http.Handler {
 	return httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: fmt.Sprintf("%s%d:%d", n.first, n.pod, port)})
 }
 
-// engine is a process that serves a metrics page of testdata. Its counters rise with each read, from where no other engine is.
+// engine is a process that serves a metrics page of testdata. Its counters rise with each read, and start at values
+// that no other engine has.
 func (n node) engine(file string) *process {
 	p := &process{file: file, path: "/metrics", id: len(n.processes)}
 	n.network.processes = append(n.network.processes, p)
@@ -350,7 +351,7 @@ func enginePage(file string) string {
 	return string(text)
 }
 
-// page serves a text at /metrics, or where Istio has it.
+// page serves a text at /metrics, or at Istio's path.
 type page func() string
 
 func (p page) ServeHTTP(w http.ResponseWriter, r *http.Request) {

@@ -72,7 +72,7 @@ func TestEveryEngineIsFoundByHostAndPort(t *testing.T) {
 	}
 }
 
-// TestIdleTRTLLMIsUp: the metrics page is empty until the first request, and the engine serves.
+// TestIdleTRTLLMIsUp checks that an engine whose metrics page is empty until the first request is up.
 func TestIdleTRTLLMIsUp(t *testing.T) {
 	e := serve(t, "")
 	e.path = "/prometheus/metrics"
@@ -84,7 +84,7 @@ func TestIdleTRTLLMIsUp(t *testing.T) {
 	}
 }
 
-// TestEnginesBehindOnePort has two engines below paths of one host, and two that a query tells apart.
+// TestEnginesBehindOnePort has two engines below paths of one host, and two that a query distinguishes.
 func TestEnginesBehindOnePort(t *testing.T) {
 	var atRoot atomic.Int32
 	gateway := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -135,7 +135,7 @@ func TestEnginesBehindOnePort(t *testing.T) {
 	}
 }
 
-// TestOneServerUnderTwoNames: two addresses of one engine are refused, whatever they call the loopback.
+// TestOneServerUnderTwoNames checks that two addresses of one engine are refused, whatever they call the loopback.
 func TestOneServerUnderTwoNames(t *testing.T) {
 	for _, c := range []struct {
 		a, b string

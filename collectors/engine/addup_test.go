@@ -15,9 +15,9 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// TestEveryRequestArrives raises each series that counts requests, on every metrics page, and wants exactly one outcome to rise by as much,
-// and the availability objective to see it: labels that map to one outcome split a number, so they add up. Only what a dialect calls
-// replicas repeats one.
+// TestEveryRequestArrives raises each series that counts requests, on every metrics page. Exactly one outcome must
+// rise by as much, and the availability objective must count it: labels that map to one outcome split a number, so
+// they add up. Only the labels that a dialect lists as replicas repeat a number.
 func TestEveryRequestArrives(t *testing.T) {
 	const more = 1 << 20
 	objectives := []slo.Objective{objective(t, "availability", slo.Availability, "", "99.9%")}
@@ -76,7 +76,7 @@ func TestEveryRequestArrives(t *testing.T) {
 	}
 }
 
-// recognised are the dialects that read requests from a metrics page, as a target finds them.
+// recognised returns the dialects that read requests from a metrics page, as a target finds them.
 func recognised(t *testing.T, p *scrape.Page) []*Dialect {
 	found, _ := (&target{dialects: builtin, log: discard}).recognise(t.Context(), "", p)
 	return found
@@ -97,12 +97,12 @@ func requestsOf(t *testing.T, objectives []slo.Objective, page string) samples {
 	return parse(t, exposition(t, collectorWith(t, cfg)))
 }
 
-// on reports whether the metrics page has what the tally cannot do without.
+// on reports whether the metrics page has everything that the tally needs.
 func (t *Tally) on(p *scrape.Page) bool {
 	return t == nil || !slices.ContainsFunc(t.Of, func(c Count) bool { return !c.Optional && !p.Has(c.From) })
 }
 
-// interval reads a metrics page until nothing is owed any more, and then another metrics page of the same engine.
+// interval reads a metrics page until no debt is left, and then another metrics page of the same engine.
 func interval(t *testing.T, objectives []slo.Objective, page, next string) (before, after samples) {
 	e := serve(t, page)
 	defer e.Close()
@@ -153,7 +153,7 @@ func difference(before, after samples, family string) (rises []rise) {
 	return rises
 }
 
-// TestFoldedOutcomesAddUp has two causes of one outcome on a metrics page each.
+// TestFoldedOutcomesAddUp checks metrics pages on which two causes have one outcome.
 func TestFoldedOutcomesAddUp(t *testing.T) {
 	for _, c := range []struct {
 		page string

@@ -96,7 +96,7 @@ func BenchmarkPage(b *testing.B) {
 	}
 }
 
-// BenchmarkSettings is a scrape of a vLLM metrics page of today with what it tells of its settings, and without.
+// BenchmarkSettings measures a scrape of a current vLLM metrics page with and without its settings.
 func BenchmarkSettings(b *testing.B) {
 	page := readPage(b, "vllm/v0.32.0-healthy.prom")
 	for _, with := range []bool{true, false} {
@@ -129,7 +129,7 @@ func BenchmarkSettings(b *testing.B) {
 	}
 }
 
-// cpu returns the processor time of the process: on a machine with other work, the time that passes says little.
+// cpu returns the processor time of the process: on a machine with other work, wall time means little.
 func cpu(b *testing.B) time.Duration {
 	var used syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &used); err != nil {
@@ -138,7 +138,8 @@ func cpu(b *testing.B) time.Duration {
 	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }
 
-// TestSettingsCost: a metrics endpoint of one model has one series per setting, in fewer bytes than docs/release.md says.
+// TestSettingsCost checks that a metrics endpoint of one model has one series per setting, in fewer bytes than
+// docs/release.md states.
 func TestSettingsCost(t *testing.T) {
 	for _, page := range []string{
 		"vllm/v0.32.0-healthy.prom", "sglang/v0.5.9-priority.prom", "tgi/v3.3.7-loaded.prom",

@@ -7,7 +7,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/scrape"
 )
 
-// TestBudget: metrics pages that do not fit into memory together are refused before they are parsed, and read when there is room.
+// TestBudget checks that metrics pages that do not fit into memory together are refused before they are parsed, and
+// read once there is room.
 func TestBudget(t *testing.T) {
 	body := readPage(t, "vllm/v0.19.0-dp2-spec.prom")
 	var targets []TargetConfig

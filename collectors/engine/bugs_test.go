@@ -50,7 +50,7 @@ func TestB3_CounterReadAsGauge(t *testing.T) {
 	s.want(t, `llm_engine_source_missing_total{metric="llm_engine_requests_running"}`, 1)
 }
 
-// TestB4_SourceThatDoesNotExist wants each source on a metrics page; TestCatalogue wants it among the facts.
+// TestB4_SourceThatDoesNotExist requires each source on a metrics page; TestCatalogue requires it among the facts.
 func TestB4_SourceThatDoesNotExist(t *testing.T) {
 	used := sourcesOnPages(t)
 	for _, d := range builtin {
@@ -210,8 +210,8 @@ func TestB15_HitRatioUpsideDown(t *testing.T) {
 	}
 }
 
-// TestLabelsStayWithTheirEngine is the property behind B8: whatever metrics pages are scraped together, a series of one engine only has
-// label values that its own metrics page or target gave it.
+// TestLabelsStayWithTheirEngine checks the property behind B8: whatever metrics pages are scraped together, a
+// series of one engine only has label values that its own metrics page or target gave it.
 func TestLabelsStayWithTheirEngine(t *testing.T) {
 	names := slices.DeleteFunc(pages(t), func(name string) bool { return !strings.HasSuffix(name, ".prom") })
 	own := map[string]map[string]bool{} // series of a metrics page scraped alone, by server

@@ -9,8 +9,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/scrape"
 )
 
-// TestWhosePageItIs tells engines from what stands in front of them, beside them, or on their machine,
-// and wants the latter named.
+// TestWhosePageItIs distinguishes engines from servers in front of them, beside them, or on their machine, and
+// requires the names of these servers.
 func TestWhosePageItIs(t *testing.T) {
 	const vllm = "# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running{model_name=\"m\"} 3\n"
 	one := func(names ...string) string {
@@ -97,7 +97,7 @@ func TestWhosePageItIs(t *testing.T) {
 	}
 }
 
-// TestNoEngineIsTakenForABystander holds the table against every metrics page of an engine.
+// TestNoEngineIsTakenForABystander compares the table with every metrics page of an engine.
 func TestNoEngineIsTakenForABystander(t *testing.T) {
 	for _, name := range pages(t) {
 		body, err := engineFormat.Sanitise([]byte(readPage(t, name)), name, "text/plain")
@@ -116,7 +116,7 @@ func TestNoEngineIsTakenForABystander(t *testing.T) {
 	}
 }
 
-// TestStartOfTheContainer: KServe joins two processes on a metrics page, and only one of them is the engine.
+// TestStartOfTheContainer checks a metrics page on which KServe joins two processes, of which only one is the engine.
 func TestStartOfTheContainer(t *testing.T) {
 	joined := readPage(t, "kserve/qpext-vllm.prom")
 	const container = `process_start_time_seconds{service_name="summariser-predictor"`
@@ -133,8 +133,7 @@ func TestStartOfTheContainer(t *testing.T) {
 	parse(t, mapped(t, without.String())).want(t, `llm_engine_start_time_seconds`)
 }
 
-// TestIdleTEIIsUp: neither of Hugging Face's servers has a series before its first request, and both
-// have /info.
+// TestIdleTEIIsUp checks Hugging Face's two servers, which have no series before the first request but answer /info.
 func TestIdleTEIIsUp(t *testing.T) {
 	for info, runtime := range map[string]string{"tei-info.json": "tei", "tgi-info.json": "tgi"} {
 		e := serve(t, "")
@@ -148,7 +147,7 @@ func TestIdleTEIIsUp(t *testing.T) {
 	}
 }
 
-// TestLightLLMNamesItsModel in an answer of its own.
+// TestLightLLMNamesItsModel checks that LightLLM names its model in a separate answer.
 func TestLightLLMNamesItsModel(t *testing.T) {
 	e := serve(t, readPage(t, "lightllm/008f5e9-loaded.prom"))
 	e.documents["/get_model_name"] = `{"model_name": "deepseek-v3"}`

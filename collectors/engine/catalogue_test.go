@@ -42,8 +42,8 @@ func readFacts(t testing.TB) (all facts) {
 	return all
 }
 
-// find returns the facts about a family that a dialect reads. Those of a server hold for its backends: triton for
-// triton_vllm.
+// find returns the facts about a family that a dialect reads. Facts about a server also hold for its backends:
+// triton for triton_vllm.
 func (fs facts) find(d *Dialect, from string) (found facts) {
 	for _, f := range fs {
 		if strings.HasPrefix(string(d.Runtime)+"_", f.engine+"_") && scrape.FamilyKey(f.name) == scrape.FamilyKey(from) {
@@ -134,7 +134,7 @@ func (fs facts) haveLabel(name, pattern string) bool {
 	})
 }
 
-// firstVersion is the earliest release that has the family, when the facts know one exactly.
+// firstVersion is the earliest release that has the family, if the facts name one exactly.
 func (fs facts) firstVersion() (string, bool) {
 	first := ""
 	for _, f := range fs {
@@ -161,15 +161,15 @@ func (fs facts) lastVersion() (string, bool) {
 	return last, last != ""
 }
 
-// TestEveryLabelHasAPlace: a label of the vocabulary beyond outLabels would be dropped without a word.
+// TestEveryLabelHasAPlace checks outLabels: a label of the vocabulary beyond it would be dropped silently.
 func TestEveryLabelHasAPlace(t *testing.T) {
 	if n := len(metrics.EngineLabels) + len(metrics.DetailLabels); n != outLabels {
 		t.Errorf("outLabels in compile.go is %d, want %d", outLabels, n)
 	}
 }
 
-// TestNothingIsMappedAndMissing wants a reason why a quantity is missing only where it has no row, and only where there is more
-// to say than that it is not on the metrics page.
+// TestNothingIsMappedAndMissing requires a reason for a missing quantity only if the quantity has no row, and if
+// there is more to explain than its absence from the metrics page.
 func TestNothingIsMappedAndMissing(t *testing.T) {
 	for _, d := range builtin {
 		for to, rows := range quantities(d) {

@@ -78,7 +78,8 @@ func beside(page, model string, requests int) string {
 	return strings.Replace(page, line, line+fmt.Sprintf("nv_inference_request_success{model=%q,version=\"1\"} %d\n", model, requests), 1)
 }
 
-// TestModelsBesideAnLLM: a model that has nothing to do with the LLM keeps its requests; each request to the LLM counts once.
+// TestModelsBesideAnLLM checks that a model unrelated to the LLM keeps its requests, and that each request to the
+// LLM counts once.
 func TestModelsBesideAnLLM(t *testing.T) {
 	for _, c := range []struct {
 		name, page, runtime string
@@ -133,8 +134,8 @@ func TestModelsBesideAnLLM(t *testing.T) {
 	}
 }
 
-// TestEnsembles: a request counts under the ensemble that a client asks, whatever its name is, and what waits at its steps waits
-// for it.
+// TestEnsembles checks that a request counts under the ensemble that a client asks for, whatever its name is, and
+// that requests that wait at its steps count as waiting for it.
 func TestEnsembles(t *testing.T) {
 	page := counts(map[string][2]int{
 		"search": {100, 0}, "tokenize": {103, 2}, "bert": {101, 5}, "ensemble": {7, 0}, "shared": {110, 9},
@@ -166,8 +167,8 @@ func TestEnsembles(t *testing.T) {
 	s.want(t, fmt.Sprintf(good, "bert"))
 }
 
-// TestChainsOfStrangers: without an answer about every model, with one that is none, and with models that call each other in a
-// circle, nothing counts twice and nothing breaks.
+// TestChainsOfStrangers checks that nothing counts twice and nothing breaks without an answer about every model,
+// with an invalid answer, or with models that call each other in a circle.
 func TestChainsOfStrangers(t *testing.T) {
 	plain := counts(map[string][2]int{"ensemble": {5, 0}, "a": {6, 0}, "b": {7, 0}})
 	good := func(e *fakeEngine) {
@@ -223,8 +224,8 @@ func TestChainsOfStrangers(t *testing.T) {
 	}
 }
 
-// TestAPIPort: where the metrics page's port does not know the path, Triton's other port is asked, without the credentials of the metrics
-// page.
+// TestAPIPort checks that Triton's other port is asked, without the credentials of the metrics page, if the metrics
+// page's port does not know the path.
 func TestAPIPort(t *testing.T) {
 	page := beside(readPage(t, "triton/vllm-backend.prom"), "embed", 77)
 	password := filepath.Join(t.TempDir(), "password")

@@ -16,8 +16,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// TestClaimsEqualSeries holds what llm_engine_metric_source_info says against what is there: a quantity
-// with a source has a series in that scrape, one that is missing has none, and there is no third.
+// TestClaimsEqualSeries compares llm_engine_metric_source_info with the series of the same scrape: a quantity with
+// a source has a series, and a missing quantity has none.
 func TestClaimsEqualSeries(t *testing.T) {
 	for _, name := range pages(t) {
 		checkClaims(t, name, page(t, name))
@@ -32,7 +32,8 @@ func TestClaimsEqualSeries(t *testing.T) {
 	}
 }
 
-// TestTokensSayWhenTheyAreCounted: a rule must know whether a counter that stands still says that nothing is made.
+// TestTokensSayWhenTheyAreCounted checks that a rule can know whether a counter that stands still means that no
+// token is generated.
 func TestTokensSayWhenTheyAreCounted(t *testing.T) {
 	for _, d := range builtin {
 		for i := range d.Rows {
@@ -100,8 +101,8 @@ func checkClaims(t *testing.T, name string, s samples) {
 	}
 }
 
-// TestNoQuantityIsClaimedTwice joins the metrics pages of every two engines on one metrics page, with one model, and wants each quantity
-// from one of them only.
+// TestNoQuantityIsClaimedTwice joins the metrics pages of every two engines, with one model, and requires each
+// quantity from only one of them.
 func TestNoQuantityIsClaimedTwice(t *testing.T) {
 	named := regexp.MustCompile(`\b(model|model_name)="[^"]*"`)
 	first := map[metrics.Runtime]string{} // a metrics page of each engine, the largest
@@ -143,7 +144,7 @@ func TestNoQuantityIsClaimedTwice(t *testing.T) {
 	}
 }
 
-// joined is one metrics page with the series of both: what the second repeats is left out.
+// joined returns one metrics page with the series of both, without those that the second repeats.
 func joined(a, b string) string {
 	have := map[string]bool{}
 	series := func(line string) string {
@@ -164,7 +165,7 @@ func joined(a, b string) string {
 	return out.String()
 }
 
-// TestIBMsTGISIsOneEngine: a vLLM that repeats its numbers under TGI's names.
+// TestIBMsTGISIsOneEngine checks a vLLM that repeats its numbers under TGI's names.
 func TestIBMsTGISIsOneEngine(t *testing.T) {
 	vllm := page(t, "vllm/v0.9.1.prom")
 	both := parse(t, mapped(t, joined(readPage(t, "vllm/v0.9.1.prom"), readPage(t, "tgi/v3.3.7-loaded.prom"))))
@@ -174,7 +175,7 @@ func TestIBMsTGISIsOneEngine(t *testing.T) {
 	}
 }
 
-// TestIdleEngineLacksNothing: families that appear with traffic are not missed before it, and are after.
+// TestIdleEngineLacksNothing checks that families that appear with traffic count as missing only after traffic.
 func TestIdleEngineLacksNothing(t *testing.T) {
 	const idle = "# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running{model_name=\"m\"} 0\n" +
 		"# TYPE vllm:num_requests_waiting gauge\nvllm:num_requests_waiting{model_name=\"m\"} 0\n" +
@@ -193,7 +194,7 @@ func TestIdleEngineLacksNothing(t *testing.T) {
 	s.want(t, `llm_engine_metric_source_info{metric="llm_engine_time_to_first_token_seconds",reason="expected in this version, not on the page"}`, 1)
 }
 
-// TestNumbersThatCannotBe are dropped with a reason, and cost only themselves.
+// TestNumbersThatCannotBe checks that impossible numbers are dropped with a reason, and affect nothing else.
 func TestNumbersThatCannotBe(t *testing.T) {
 	for _, number := range []string{"-34", "+Inf", "-Inf"} {
 		s := parse(t, mapped(t, "# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running{model_name=\"m\",engine=\"0\"} "+number+

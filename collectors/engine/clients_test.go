@@ -38,7 +38,7 @@ func total(t *testing.T, s samples, query string) (sum float64) {
 	return sum
 }
 
-// TestEnds has one end of a request on a metrics page each.
+// TestEnds checks metrics pages with one kind of end of a request each.
 func TestEnds(t *testing.T) {
 	availability := []slo.Objective{objective(t, "availability", slo.Availability, "", "99.9%")}
 	for _, c := range []struct {
@@ -83,14 +83,15 @@ func TestEnds(t *testing.T) {
 	}
 }
 
-// TestRaySumsAreNotKept: Ray adds up the middles of buckets, so that two requests of 20 s sum to 70 s.
+// TestRaySumsAreNotKept checks that Ray's sums are not used: Ray adds up the middles of buckets, so two requests of
+// 20 s sum to 70 s.
 func TestRaySumsAreNotKept(t *testing.T) {
 	s := page(t, "ray_serve/2.50-loaded.prom")
 	s.want(t, `llm_engine_request_duration_seconds_sum`)
 	s.want(t, `llm_engine_request_duration_seconds_count`, 3313)
 }
 
-// TestRoutersAreNoEngines: names that begin like an engine's are not the engine's.
+// TestRoutersAreNoEngines checks that names that begin like an engine's name are not taken for the engine's.
 func TestRoutersAreNoEngines(t *testing.T) {
 	page(t, "vllm_router/v0.1.17-load.prom").want(t, `llm_engine_up{runtime="vllm_router"}`, 1)
 	for _, name := range []string{
@@ -101,7 +102,8 @@ func TestRoutersAreNoEngines(t *testing.T) {
 	}
 }
 
-// TestWholeAnswersAreNoFirstTokens: Xinference observes an answer that is not streamed as if all of it were its first token.
+// TestWholeAnswersAreNoFirstTokens checks Xinference, which observes an unstreamed answer as if all of it were its
+// first token.
 func TestWholeAnswersAreNoFirstTokens(t *testing.T) {
 	const name = "xinference:time_to_first_token_seconds"
 	series := func(stream, part string, n float64) string {
@@ -115,8 +117,8 @@ func TestWholeAnswersAreNoFirstTokens(t *testing.T) {
 	parse(t, mapped(t, page)).want(t, `llm_engine_time_to_first_token_seconds_count`, 3)
 }
 
-// TestMadeUpNamesAreNoModels: a client's typo has no objective, no info series, and does not take its model from a metrics page that names
-// none beside its answers.
+// TestMadeUpNamesAreNoModels checks that a client's typo has no objective and no info series, and does not take the
+// model from a metrics page that names none beside its answers.
 func TestMadeUpNamesAreNoModels(t *testing.T) {
 	availability := []slo.Objective{objective(t, "availability", slo.Availability, "", "99.9%")}
 	for _, c := range []struct{ page, model, typo string }{
@@ -135,8 +137,8 @@ func TestMadeUpNamesAreNoModels(t *testing.T) {
 	}
 }
 
-// TestNameIsServedLater: a model whose first requests fail leaves the pool of names when one ends well, and the pool does
-// not fall, which Prometheus would take for a restart.
+// TestNameIsServedLater checks that a model whose first requests fail leaves the pool of names when one ends well.
+// The pool must not fall, because Prometheus would take that for a restart.
 func TestNameIsServedLater(t *testing.T) {
 	const page = `# TYPE litellm_proxy_total_requests_metric_total counter
 litellm_proxy_total_requests_metric_total{requested_model="late",status_code="500"} 40
@@ -159,7 +161,8 @@ litellm_proxy_total_requests_metric_total{requested_model="typo",status_code="50
 	parse(t, exposition(t, c)).want(t, `llm_engine_requests_total{model_name="other",outcome="error"}`, 45)
 }
 
-// TestDifferenceDoesNotFall: an endpoint picker counts the end of an answer before it counts that it was an error.
+// TestDifferenceDoesNotFall checks an endpoint picker, which counts the end of an answer before it counts the
+// answer as an error.
 func TestDifferenceDoesNotFall(t *testing.T) {
 	counts := func(ended, failed int) string {
 		return fmt.Sprintf(`# TYPE inference_objective_request_duration_seconds histogram
@@ -188,8 +191,8 @@ inference_objective_request_error_total{model_name="m",target_model_name="m",err
 	}
 }
 
-// TestModelWithoutWorkers: a frontend whose last worker is gone answers on, keeps what it said about the model, and fails
-// each request.
+// TestModelWithoutWorkers checks a frontend that has lost its last worker: it still answers, keeps its series about
+// the model, and fails each request.
 func TestModelWithoutWorkers(t *testing.T) {
 	e := serve(t, readPage(t, "dynamo/frontend-v1.6.0-noworker.prom"))
 	c := collectorFor(t, []TargetConfig{{URL: e.URL}})
@@ -217,8 +220,8 @@ func TestModelWithoutWorkers(t *testing.T) {
 	page(t, "dynamo/frontend-0.7.prom").want(t, `llm_engine_up`, 1) // says nothing of readiness
 }
 
-// TestRefusedBeforeItIsCounted: a frontend tells some clients that their request failed before it counts the request. It counts
-// each failure by its class.
+// TestRefusedBeforeItIsCounted checks a frontend that tells some clients that their request failed before it counts
+// the request. It counts each failure by its class.
 func TestRefusedBeforeItIsCounted(t *testing.T) {
 	s := page(t, "dynamo/frontend-v1.6.0-badreq.prom") // two typos, four requests that were wrong, and three more that were not found
 	s.want(t, `llm_engine_requests_total{model_name="other",outcome="invalid"}`, 2)
@@ -250,8 +253,9 @@ func TestRefusedBeforeItIsCounted(t *testing.T) {
 	}
 }
 
-// TestOneOfTwoModelsWithoutWorkers: the metrics page of a Dynamo of two models whose clients, after the only worker of one was stopped, got
-// 504 ten times, 503 five times and then 404. The metrics page is up; the model is not served, whether it was before or not.
+// TestOneOfTwoModelsWithoutWorkers reads the metrics page of a Dynamo of two models. After the only worker of one
+// model was stopped, its clients got 504 ten times, 503 five times and then 404. The metrics page is up, but the
+// model is not served, whether it was served before or not.
 func TestOneOfTwoModelsWithoutWorkers(t *testing.T) {
 	e := serve(t, readPage(t, "dynamo/frontend-v1.6.0-two.prom"))
 	c := collectorFor(t, []TargetConfig{{URL: e.URL}})
@@ -273,7 +277,8 @@ func TestOneOfTwoModelsWithoutWorkers(t *testing.T) {
 	}
 }
 
-// TestWrongRequestsOfOldVLLM: from 0.18 to 0.25, vLLM counts requests that it answers 400 as 5xx: nobody knows whose fault a 5xx is.
+// TestWrongRequestsOfOldVLLM checks vLLM 0.18 to 0.25, which counts requests that it answers 400 as 5xx, so nobody
+// knows whose fault a 5xx is.
 func TestWrongRequestsOfOldVLLM(t *testing.T) {
 	const page = "# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running{engine=\"0\",model_name=\"m\"} 0\n" +
 		"# TYPE http_requests_total counter\nhttp_requests_total{handler=\"/v1/completions\",method=\"POST\",status=\"5xx\"} 7\n"
@@ -289,7 +294,7 @@ func TestWrongRequestsOfOldVLLM(t *testing.T) {
 	}
 }
 
-// TestTableOfFailures: each row of docs/failures.csv names a test that exists.
+// TestTableOfFailures checks that each row of docs/failures.csv names a test that exists.
 func TestTableOfFailures(t *testing.T) {
 	table, err := os.Open("../../docs/failures.csv")
 	if err != nil {

@@ -59,7 +59,7 @@ func dialectsIn(file *ast.File) map[string]ast.Expr {
 	return all
 }
 
-// TestDialectsAreListed wants every dialect of an engine's file in the list, and its runtime in the vocabulary.
+// TestDialectsAreListed requires every dialect of an engine's file in the list, and its runtime in the vocabulary.
 func TestDialectsAreListed(t *testing.T) {
 	_, files := goFiles(t)
 	listed := map[string]bool{}

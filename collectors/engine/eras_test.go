@@ -7,7 +7,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// in is the era of a version.
+// in returns the era of a version.
 func in(t *testing.T, d *Dialect, version string) (found Era) {
 	v, ok := ParseVersion(version)
 	if !ok {
@@ -21,7 +21,7 @@ func in(t *testing.T, d *Dialect, version string) (found Era) {
 	return found
 }
 
-// TestEras: known facts about versions, and what their neighbours say instead.
+// TestEras checks known facts about versions, and that neighbouring versions differ.
 func TestEras(t *testing.T) {
 	for _, c := range []struct {
 		engine   *Dialect

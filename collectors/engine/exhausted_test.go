@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// TestOwnExhaustionHasItsReason: an exporter without a file or a port left says nothing about its engines.
+// TestOwnExhaustionHasItsReason checks that an exporter without a file or a port left reports nothing about its
+// engines.
 func TestOwnExhaustionHasItsReason(t *testing.T) {
 	dial := &url.Error{Op: "Get", URL: "http://e", Err: &net.OpError{Op: "dial", Err: syscall.EMFILE}}
 	c := collectorFor(t, []TargetConfig{{URL: "http://127.0.0.1:1", Transport: failing{dial}}})

@@ -16,8 +16,8 @@ import (
 
 var anyPort = regexp.MustCompile(`127\.0\.0\.1:\d+`)
 
-// TestEnginesComeAndGo: what was found changes while the configured engine, and what stays, is read
-// without a gap and without being asked again who it is.
+// TestEnginesComeAndGo checks that found engines change while the configured engine, and engines that stay, are
+// read without a gap and without a new query for their identity.
 func TestEnginesComeAndGo(t *testing.T) {
 	engines := map[string]*fakeEngine{}
 	target := map[string]TargetConfig{}
@@ -95,7 +95,7 @@ func TestEnginesComeAndGo(t *testing.T) {
 	left(fourth)
 }
 
-// TestChangeUnderScrape: targets come and go while scrapes run; no scrape loses the engine that stays.
+// TestChangeUnderScrape adds and removes targets while scrapes run; no scrape may lose the engine that stays.
 func TestChangeUnderScrape(t *testing.T) {
 	stays, other := serve(t, readPage(t, "vllm/v0.11.2.prom")), serve(t, readPage(t, "vllm/v0.11.2.prom"))
 	c, err := New(Config{UserAgent: "test", Log: discard})

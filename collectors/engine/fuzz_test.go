@@ -14,9 +14,9 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// FuzzPage feeds the metrics page reader what an engine might send. Whatever it is: it either becomes a metrics page within the limits, or
-// an error that names a reason and, where the text is at fault, a line. A metrics page that was accepted reads the same from its template,
-// and its exposition can be parsed.
+// FuzzPage feeds arbitrary text to the reader of metrics pages. The text becomes either a metrics page within the
+// limits, or an error that names a reason and, if the text is at fault, a line. A metrics page that was accepted
+// reads the same from its template, and its exposition can be parsed.
 func FuzzPage(f *testing.F) {
 	err := filepath.WalkDir("testdata/pages", func(path string, d os.DirEntry, err error) error {
 		if err != nil || d.IsDir() {

@@ -18,7 +18,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// TestGatewaysSaySoOnEverySeries: the role keeps their numbers out of sums over engines.
+// TestGatewaysSaySoOnEverySeries checks that the role keeps the numbers of gateways out of sums over engines.
 func TestGatewaysSaySoOnEverySeries(t *testing.T) {
 	seen := map[metrics.Runtime]bool{}
 	for _, name := range pages(t) {
@@ -50,7 +50,8 @@ func TestGatewaysSaySoOnEverySeries(t *testing.T) {
 	}
 }
 
-// TestGatewayLabelsAreBounded: clients choose the values, so each label is bounded or has a closed set of values.
+// TestGatewayLabelsAreBounded checks that each label whose values clients choose is bounded or has a closed set of
+// values.
 func TestGatewayLabelsAreBounded(t *testing.T) {
 	for _, d := range builtin {
 		if d.Role != metrics.GatewayRole {
@@ -68,8 +69,8 @@ func TestGatewayLabelsAreBounded(t *testing.T) {
 	}
 }
 
-// TestHostileGatewayPage has clients who make up models, teams, routes and statuses. Their requests are counted all the
-// same, and a value that was kept stays whatever comes before it on the next metrics page.
+// TestHostileGatewayPage uses clients that make up models, teams, routes and statuses. Their requests are still
+// counted, and a value that was kept stays, whatever comes before it on the next metrics page.
 func TestHostileGatewayPage(t *testing.T) {
 	const name = "litellm_proxy_total_requests_metric_total"
 	series := func(of string, n int) string {
@@ -133,7 +134,7 @@ func TestHostileGatewayPage(t *testing.T) {
 	}
 }
 
-// TestOwnLabelStandsForThePages: a label of the target has the name of one that only gateways have.
+// TestOwnLabelStandsForThePages checks a target whose own label has the name of a label that only gateways have.
 func TestOwnLabelStandsForThePages(t *testing.T) {
 	e := serve(t, readPage(t, "litellm/main-loaded.prom"))
 	s := parse(t, exposition(t, collectorFor(t, []TargetConfig{{URL: e.URL, Labels: map[string]string{metrics.LabelTenant: "mine"}}})))
@@ -141,7 +142,7 @@ func TestOwnLabelStandsForThePages(t *testing.T) {
 	s.want(t, `llm_gateway_responses_total{model_name="qwen3-32b",code="200",route="/v1/chat/completions",tenant="mine"}`, 41203)
 }
 
-// TestMappedEngineInAMesh: a sidecar hides no engine, known or described in the configuration.
+// TestMappedEngineInAMesh checks that a sidecar hides no engine, known or described in the configuration.
 func TestMappedEngineInAMesh(t *testing.T) {
 	mapping := Mapping{
 		Engine: "mine", Recognise: "mine_running",
@@ -153,7 +154,8 @@ func TestMappedEngineInAMesh(t *testing.T) {
 	s.want(t, `{runtime="envoy"}`)
 }
 
-// TestMappingsDescribeEngines: what only gateways report would be dropped without a word.
+// TestMappingsDescribeEngines checks that a mapping to a quantity of gateways is refused, because it would be
+// dropped silently.
 func TestMappingsDescribeEngines(t *testing.T) {
 	_, err := New(Config{Log: discard, Mappings: []Mapping{{
 		Engine: "mine", Recognise: "mine_retries",
@@ -164,7 +166,7 @@ func TestMappingsDescribeEngines(t *testing.T) {
 	}
 }
 
-// TestIstioReadsOneSide: what a proxy received is read only where it sent nothing.
+// TestIstioReadsOneSide checks that requests that a proxy received are read only if it sent none.
 func TestIstioReadsOneSide(t *testing.T) {
 	side := func(reporter, service, code string, n int) string {
 		return fmt.Sprintf("istio_requests_total{reporter=%q,destination_service_name=%q,response_code=%q,response_flags=\"-\"} %d\n",
@@ -179,7 +181,8 @@ func TestIstioReadsOneSide(t *testing.T) {
 	parse(t, mapped(t, declared+received)).want(t, `llm_gateway_responses_total{route="vllm",code="200"}`, 7)
 }
 
-// TestFirstFailureAtAGateway: LiteLLM shows no failure before the first. An increase must have that one in it, too.
+// TestFirstFailureAtAGateway checks LiteLLM, which shows no failures before the first one. An increase must include
+// that failure, too.
 func TestFirstFailureAtAGateway(t *testing.T) {
 	const success = "# TYPE litellm_proxy_total_requests_metric_total counter\n" +
 		`litellm_proxy_total_requests_metric_total{requested_model="m",status_code="200"} 9` + "\n"
@@ -192,7 +195,8 @@ func TestFirstFailureAtAGateway(t *testing.T) {
 	}
 }
 
-// TestGatewayPageThatCannotBeUsed has the states of an engine's: an endpoint picker asks for a token.
+// TestGatewayPageThatCannotBeUsed checks that an unusable metrics page has the same states as an engine's, for
+// example if an endpoint picker asks for a token.
 func TestGatewayPageThatCannotBeUsed(t *testing.T) {
 	for _, c := range []struct {
 		page, reason string
@@ -213,8 +217,8 @@ func TestGatewayPageThatCannotBeUsed(t *testing.T) {
 	}
 }
 
-// TestEndpointPickerBehindTokenReview: controller-runtime asks the API server about each bearer token, over TLS. The
-// kubelet renews the token's file while the exporter runs.
+// TestEndpointPickerBehindTokenReview checks a picker whose controller-runtime asks the API server about each
+// bearer token, over TLS. The kubelet renews the token's file while the exporter runs.
 func TestEndpointPickerBehindTokenReview(t *testing.T) {
 	valid := "first"
 	picker := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -264,7 +268,8 @@ func TestEndpointPickerBehindTokenReview(t *testing.T) {
 	s.want(t, `llm_engine_up{reason="unauthorized"}`, 0)
 }
 
-// TestStateIsThatOfTheSeries: people read of an engine what its series says, also where the metrics page is read and nothing is behind it.
+// TestStateIsThatOfTheSeries checks that people read the state that an engine's series reports, even if the metrics
+// page is read and nothing is behind it.
 func TestStateIsThatOfTheSeries(t *testing.T) {
 	for name, state := range map[string]string{
 		"dynamo/frontend-v1.6.0-noworker.prom":  NoWorker,
@@ -284,7 +289,8 @@ func TestStateIsThatOfTheSeries(t *testing.T) {
 	}
 }
 
-// TestNoWorkerAfterARestart: an exporter that never saw the frontend's workers reads off its metrics page that they are gone.
+// TestNoWorkerAfterARestart checks that an exporter that never saw the frontend's workers concludes from its
+// metrics page that they are gone.
 func TestNoWorkerAfterARestart(t *testing.T) {
 	page(t, "dynamo/frontend-v1.6.0-allkilled.prom").want(t, `llm_engine_up`, 0)
 	page(t, "dynamo/frontend-v1.6.0-allkilled.prom").want(t, `llm_engine_up{reason="no_worker"}`, 0)
@@ -292,7 +298,7 @@ func TestNoWorkerAfterARestart(t *testing.T) {
 	page(t, "dynamo/frontend-0.7.prom").want(t, `llm_engine_up{reason=""}`, 1)           // a release that never says
 }
 
-// TestGatewayWorkers: each worker of a router is counted once, by whether it may get requests.
+// TestGatewayWorkers checks that each worker of a router is counted once, by whether it may get requests.
 func TestGatewayWorkers(t *testing.T) {
 	for _, c := range []struct {
 		page                    string
@@ -341,8 +347,9 @@ func TestGatewayWorkers(t *testing.T) {
 	left.want(t, `llm_gateway_workers{reason="unhealthy"}`, 0)
 }
 
-// TestSeveralModelsOfSMG: its failures name no model. With several of them, what ended well is not counted by model, either: a
-// model's budget of good answers alone would hide each failure, and failures alone would be a model that always fails.
+// TestSeveralModelsOfSMG checks SMG, whose failures name no model. With several models, good answers are not
+// counted by model, either: a model's budget of good answers alone would hide each failure, and failures alone
+// would look like a model that always fails.
 func TestSeveralModelsOfSMG(t *testing.T) {
 	for _, c := range []struct{ name, pool, good string }{
 		{"smg/sglang-router-v0.3.2-all500.prom", `smg_worker_pool_size{worker_type="regular",connection_mode="http",model="up"} 2`, "up"},

@@ -49,10 +49,10 @@ func readPage(t testing.TB, name string) string {
 // statusInName is the HTTP status that a metrics page was sent with, as in loading-503.json.
 var statusInName = regexp.MustCompile(`-([45]\d\d)\.json$`)
 
-// unreported is a source of a quantity that a metrics page lacks.
+// unreported matches the source of a quantity that a metrics page lacks.
 var unreported = regexp.MustCompile(`^llm_engine_metric_source_info\{runtime="([^"]*)".*\bmetric="([^"]*)".*\bquality="missing"`)
 
-// reported leaves out what no release of the engine reports: docs/engines.md lists that.
+// reported leaves out quantities that no release of the engine reports: docs/engines.md lists them.
 func reported(page string) string {
 	var kept strings.Builder
 	for line := range strings.Lines(page) {
@@ -128,7 +128,7 @@ func condense(t testing.TB, page string) string {
 	return out.String()
 }
 
-// TestGoldenPages maps every metrics page and compares everything that comes out with its golden.
+// TestGoldenPages maps every metrics page and compares the whole output with its golden.
 func TestGoldenPages(t *testing.T) {
 	golden.All(t, "testdata/golden/*/*.txt", len(pages(t)))
 	var missing golden.Missing
@@ -154,7 +154,8 @@ func TestGoldenPages(t *testing.T) {
 	missing.Compare(t, "testdata/missing.tsv", len(pages(t)))
 }
 
-// TestGoldenObjectives: what objectives add to a metrics page, and the families that condense writes otherwise or not at all.
+// TestGoldenObjectives checks the series that objectives add to a metrics page, and the families that condense
+// writes differently or not at all.
 func TestGoldenObjectives(t *testing.T) {
 	const engine = "# TYPE vllm:time_to_first_token_seconds histogram\n" +
 		"vllm:time_to_first_token_seconds_bucket{model_name=\"m\",le=\"0.5\"} 90\n" +

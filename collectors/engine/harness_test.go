@@ -35,7 +35,7 @@ type fakeEngine struct {
 	requests map[string]int // by path
 }
 
-// asked is the number of requests for a path so far.
+// asked returns the number of requests for a path so far.
 func (e *fakeEngine) asked(path string) int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -81,7 +81,7 @@ func collectorFor(t testing.TB, cfg []TargetConfig, mappings ...Mapping) *Collec
 	return collectorWith(t, Config{Targets: cfg, Mappings: mappings})
 }
 
-// collectorWith fills in what a test does not care about.
+// collectorWith fills in the settings that a test leaves open.
 func collectorWith(t testing.TB, cfg Config) *Collector {
 	cfg.Limits, cfg.UserAgent = scrape.DefaultLimits, "test"
 	if cfg.Log == nil {
@@ -127,7 +127,7 @@ func mapped(t testing.TB, page string) string {
 	return exposition(t, collectorFor(t, []TargetConfig{{URL: serve(t, page).URL}}))
 }
 
-// samples is an exposition as a test wants to ask it.
+// samples is an exposition that a test can query.
 type samples []struct {
 	labels labels.Labels
 	value  float64

@@ -7,7 +7,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// TestFailedAnswersCount has an engine whose HTTP server fails requests that the engine never counts.
+// TestFailedAnswersCount checks an engine whose HTTP server fails requests that the engine never counts.
 func TestFailedAnswersCount(t *testing.T) {
 	objectives := []slo.Objective{objective(t, "availability", slo.Availability, "", "99.9%")}
 	failed := strings.NewReplacer(`status="5xx"} 17.0`, `status="5xx"} 5000`).Replace(readPage(t, "vllm/v0.28.0-dp8-lora.prom"))

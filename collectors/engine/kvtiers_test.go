@@ -123,8 +123,8 @@ func TestTiersOfTensorRTLLM(t *testing.T) {
 	page(t, "trtllm/v1.3.0-full.prom").want(t, `llm_engine_max_model_len_tokens`, 32768)
 }
 
-// TestLMCacheInsideAnEngine has LMCache's families on vLLM's metrics page: they answer for the engine what it does not say, and nothing
-// twice.
+// TestLMCacheInsideAnEngine reads LMCache's families on vLLM's metrics page: they supply what the engine does not
+// report, and nothing twice.
 func TestLMCacheInsideAnEngine(t *testing.T) {
 	s := page(t, "lmcache/in-vllm-v0.10.2.prom")
 	s.want(t, `llm_engine_external_prefix_cache_query_tokens_total{runtime="vllm",role=""}`, 410112)
@@ -214,7 +214,7 @@ func TestStoresAreKnownByName(t *testing.T) {
 	s.want(t, `llm_engine_external_prefix_cache_hit_tokens_total`, 88064)
 }
 
-// TestKVBMOnItsWorkersPage has the block manager's families beside those of the engine.
+// TestKVBMOnItsWorkersPage reads the block manager's families beside those of the engine.
 func TestKVBMOnItsWorkersPage(t *testing.T) {
 	s := parse(t, mapped(t, readPage(t, "vllm/v0.30.0-offload.prom")+readPage(t, "dynamo/kvbm.prom")))
 	s.want(t, `llm_engine_kv_tier_transfer_blocks_total{runtime="vllm",tier="host",operation="fetch"}`, 1700)
@@ -222,7 +222,7 @@ func TestKVBMOnItsWorkersPage(t *testing.T) {
 	s.want(t, `llm_engine_kv_tier_transfer_bytes_total{tier="host",operation="fetch"}`, 3.5e9, 4.5e9)
 }
 
-// TestTiersHoldNoMoreThanAll wants hits below queries and shares between 0 and 1, on every metrics page.
+// TestTiersHoldNoMoreThanAll requires hits below queries and shares between 0 and 1, on every metrics page.
 func TestTiersHoldNoMoreThanAll(t *testing.T) {
 	checked := 0
 	for _, name := range pages(t) {
@@ -256,8 +256,8 @@ func TestTiersHoldNoMoreThanAll(t *testing.T) {
 	}
 }
 
-// TestIdleEnginesLackNothing reads metrics pages recorded from running engines, where they lie beside the checkout: what appears with its
-// first use is not held against an engine that never used it.
+// TestIdleEnginesLackNothing reads metrics pages recorded from running engines, if they lie beside the checkout. A
+// family that appears with its first use is not missing on an engine that never used it.
 func TestIdleEnginesLackNothing(t *testing.T) {
 	const captures = "../../../shared/captures"
 	var newer []string

@@ -10,7 +10,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// told is what a replica runs with.
+// toldValues holds the settings that a replica runs with.
 type toldValues = map[metrics.Setting]string
 
 func key(pod string) replicaKey {
@@ -26,7 +26,7 @@ func changesOf(all []Change) string {
 	return strings.Join(lines, ", ")
 }
 
-// TestLedger plays what happens to the replicas of a model, as a scrape each 30 seconds shows it.
+// TestLedger plays events of a model's replicas, as a scrape every 30 seconds shows them.
 func TestLedger(t *testing.T) {
 	const q, kv, version, image = metrics.SettingQuantization, metrics.SettingKVCacheTokens, metrics.SettingVersion, metrics.SettingImage
 	begin := time.Unix(1_700_000_000, 0)
@@ -108,7 +108,7 @@ func TestLedger(t *testing.T) {
 	}
 }
 
-// TestLedgerIsBounded: an engine that tells something else each time, and one that has another name each time.
+// TestLedgerIsBounded checks an engine that reports something else each time, and one that has another name each time.
 func TestLedgerIsBounded(t *testing.T) {
 	begin := time.Unix(1_700_000_000, 0)
 	l := NewLedger(begin)
@@ -134,8 +134,8 @@ func TestLedgerIsBounded(t *testing.T) {
 	}
 }
 
-// TestChangeWithinOneScrape: an engine is restarted with other settings, and the next scrape says so, also while it is away
-// afterwards, and after the configuration has been loaded anew.
+// TestChangeWithinOneScrape checks that the next scrape reports an engine's restart with other settings, even while
+// the engine is away afterwards, and after the configuration has been reloaded.
 func TestChangeWithinOneScrape(t *testing.T) {
 	page := readPage(t, "vllm/v0.32.0-healthy.prom")
 	engine := serve(t, page)
@@ -161,7 +161,7 @@ func TestChangeWithinOneScrape(t *testing.T) {
 	down.want(t, `llm_engine_config_info`)
 }
 
-// TestGoldenChanged: how a change is told, on a metrics page of its own.
+// TestGoldenChanged checks how a change is exported, on a metrics page of its own.
 func TestGoldenChanged(t *testing.T) {
 	page := readPage(t, "trtllm/v1.3.0-full.prom")
 	engine := serve(t, page)
@@ -185,8 +185,8 @@ func TestGoldenChanged(t *testing.T) {
 	golden.Compare(t, "testdata/changed.prom", kept.String())
 }
 
-// TestSettingsOfThePod: what the pod gives on the command line is known without a look at the process, which comes first where it is
-// read. Options that the pod does not give may be in the image: nobody says that they have their default.
+// TestSettingsOfThePod checks that the pod's command line is known without the process, which takes precedence if
+// it is read. Options that the pod does not give may be in the image, so no default is assumed for them.
 func TestSettingsOfThePod(t *testing.T) {
 	engine := serve(t, readPage(t, "vllm/v0.11.2.prom"))
 	pod := TargetConfig{
@@ -211,7 +211,8 @@ func TestSettingsOfThePod(t *testing.T) {
 	s.want(t, `llm_engine_config_info{setting="quantization",value="default",source="command line"}`, 1)
 }
 
-// TestDigestIsNoOtherEngine: the digest of an image appears once the container runs. The target goes on with what it has counted.
+// TestDigestIsNoOtherEngine checks that the digest of an image, which appears once the container runs, does not
+// make another engine. The target keeps its counts.
 func TestDigestIsNoOtherEngine(t *testing.T) {
 	engine := serve(t, readPage(t, "vllm/v0.11.2.prom"))
 	found := func(image string) []TargetConfig {

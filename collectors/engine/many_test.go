@@ -14,8 +14,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// TestSeveralModelsAtOneAddress: each way to have them. Whatever /v1/models lists first, a number has the name of its model, or
-// none if it is about them all; and the second model's first request changes no name.
+// TestSeveralModelsAtOneAddress checks each way to have several models. Whatever /v1/models lists first, a number
+// has the name of its model, or none if it is about all models. The second model's first request changes no name.
 func TestSeveralModelsAtOneAddress(t *testing.T) {
 	const tokens, running, requests = "llm_engine_generation_tokens_total", "llm_engine_requests_running", "llm_engine_requests_total"
 	for _, c := range []struct {
@@ -188,7 +188,7 @@ func TestSeveralModelsAtOneAddress(t *testing.T) {
 	}
 }
 
-// seriesOf writes what says something about models, sorted.
+// seriesOf writes the series about models, sorted.
 func seriesOf(all samples) (text []string) {
 	for _, s := range all {
 		if name := s.labels.Get(model.MetricNameLabel); strings.HasPrefix(name, "llm_engine_scrape_") ||
@@ -201,8 +201,8 @@ func seriesOf(all samples) (text []string) {
 	return text
 }
 
-// twoModels adds to a metrics page what a second model's series say, twice the first one's: counters and gauges above 1. It also returns
-// the metrics page as it is before anyone has asked for the second model.
+// twoModels adds a second model's series to a metrics page, with twice the first model's values for counters and
+// gauges above 1. It also returns the metrics page as it is before anyone has asked for the second model.
 func twoModels(page string, second []string, shown string) (whole, first string) {
 	var w, f, added strings.Builder
 	flush := func() {
@@ -244,7 +244,7 @@ func modelsDocument(names []string) string {
 	return `{"object":"list","data":[` + strings.Join(all, ",") + `]}`
 }
 
-// TestRouterOfTwoModels: each metrics page is one model's, and none says whose it is.
+// TestRouterOfTwoModels checks metrics pages that are each about one model, but do not name it.
 func TestRouterOfTwoModels(t *testing.T) {
 	page := map[string]string{"a": readPage(t, "llamacpp/b10450-loaded.prom")}
 	page["b"] = strings.ReplaceAll(page["a"], "987654", "123456")

@@ -26,7 +26,8 @@ func (k knownName) is(name string) bool {
 	return all && strings.HasPrefix(name, prefix) || scrape.FamilyKey(k.name) == scrape.FamilyKey(name)
 }
 
-// of reports whether a name belongs to a dialect's engine. Those of a server hold for its backends, as in facts.tsv.
+// of reports whether a name belongs to a dialect's engine. Names of a server also belong to its backends, as in
+// facts.tsv.
 func (k knownName) of(d *Dialect) bool { return strings.HasPrefix(string(d.Runtime)+"_", k.engine+"_") }
 
 // readNames returns the comments and the lines of names.tsv.
@@ -49,7 +50,8 @@ func readNames(t testing.TB) (head string, all []knownName) {
 	return head, all
 }
 
-// reads returns the names that a dialect reads for a number or a state. Those that only tell the version are not among them.
+// reads returns the names that a dialect reads for a number or a state. Names that only show the version are not
+// among them.
 func (d *Dialect) reads() map[string]bool {
 	all := map[string]bool{}
 	add := func(names ...string) {
@@ -92,8 +94,9 @@ func namesRead() map[string]map[string]bool {
 	return all
 }
 
-// TestNamesAreMappedOrIgnored: each name of an engine's newest source is read, or there is a reason why it is not. The
-// dialects themselves say what is mapped: run with -update after one has changed. A blank is left where a reason is needed.
+// TestNamesAreMappedOrIgnored checks that each name of an engine's newest source is read, or has a reason why it is
+// not. The dialects define which names are mapped: run with -update after one has changed. This leaves a blank
+// where a reason is needed.
 func TestNamesAreMappedOrIgnored(t *testing.T) {
 	head, all := readNames(t)
 	read, used, seen := namesRead(), map[string]bool{}, map[string]bool{}
@@ -130,13 +133,13 @@ func TestNamesAreMappedOrIgnored(t *testing.T) {
 	golden.Compare(t, namesFile, head)
 }
 
-// over reports whether the facts say of a name until which version it existed, in each of its forms.
+// over reports whether the facts name the last version of a name, in each of its forms.
 func (fs facts) over() bool {
 	return len(fs) > 0 && !slices.ContainsFunc(fs, func(f fact) bool { return f.until == "" })
 }
 
-// TestNamesThatAreReadExist: each name that a dialect reads is in the newest source, or facts.tsv says which was the last
-// version that had it. A release that renames a family thus fails here.
+// TestNamesThatAreReadExist checks that each name that a dialect reads is in the newest source, or that facts.tsv
+// names the last version that had it. So this test fails if a release renames a family.
 func TestNamesThatAreReadExist(t *testing.T) {
 	_, all := readNames(t)
 	past := readFacts(t)
@@ -153,7 +156,8 @@ func TestNamesThatAreReadExist(t *testing.T) {
 	}
 }
 
-// TestNamesOnPagesAreKnown: whatever a metrics page of an engine shows is in names.tsv or, of an older version, in facts.tsv.
+// TestNamesOnPagesAreKnown checks that each name on a metrics page of an engine is in names.tsv or, for an older
+// version, in facts.tsv.
 func TestNamesOnPagesAreKnown(t *testing.T) {
 	_, all := readNames(t)
 	past := readFacts(t)

@@ -68,7 +68,7 @@ func TestLatencyIsCountedAtTheEnginesOwnBound(t *testing.T) {
 	counted(t, objectives, "vllm/v0.19.0-dp2-spec.prom").want(t, `llm_slo_may_be_absent{slo="ttft"}`, 1)
 }
 
-// A page that says 500ms and counts from 400 ms wakes somebody for what it does not say.
+// A page that names 500ms but counts from 400 ms would wake a person for something else.
 func TestWordsNameTheThresholdThatCounts(t *testing.T) {
 	objectives := []slo.Objective{objective(t, "ttft", slo.TTFT, "500ms", "99%")}
 	info := func(bad string) string {
@@ -79,7 +79,7 @@ func TestWordsNameTheThresholdThatCounts(t *testing.T) {
 	counted(t, objectives, "vllm/v0.19.0-dp2-spec.prom", "sglang/v0.5.17-streaming.prom").want(t, info("500ms"), 1) // one series for both
 }
 
-// TestDecodeObjectiveWithoutTimesBetweenTokens: TensorRT-LLM reports a mean per request only.
+// TestDecodeObjectiveWithoutTimesBetweenTokens checks TensorRT-LLM, which reports only a mean per request.
 func TestDecodeObjectiveWithoutTimesBetweenTokens(t *testing.T) {
 	s := counted(t, []slo.Objective{objective(t, "itl", slo.ITL, "50ms", "99%")}, "trtllm/v1.3.0-full.prom", "vllm/v0.11.2.prom",
 		"triton/core-only.prom")
@@ -190,8 +190,8 @@ func TestObjectiveSelectsEngines(t *testing.T) {
 	s.want(t, `llm_slo_counted{model_name!~"qwen3-.*"}`) // what it does not select is not its business
 }
 
-// A declared interval is there for the engines and objectives that it covers, while it is on, and also
-// while the engine that it is about is down for it.
+// A declared interval is exported for the engines and objectives that it covers while it lasts, even while the
+// engine is down for it.
 func TestMaintenance(t *testing.T) {
 	at := func(text string) slo.Moment {
 		m, err := slo.ParseMoment(text)
@@ -239,7 +239,8 @@ func TestMaintenance(t *testing.T) {
 	}
 }
 
-// The end of a maintenance is shown for an engine whose objectives are all in one, and for the node if all its engines are.
+// The end of a maintenance is shown for an engine whose objectives are all covered, and for the node if all its
+// engines are.
 func TestMaintenanceEnd(t *testing.T) {
 	now := time.Date(2026, 10, 1, 22, 0, 0, 0, time.UTC)
 	until := func(after time.Duration) slo.Moment { return slo.Moment{Time: now.Add(after)} }
@@ -311,8 +312,8 @@ func TestHistogramShapes(t *testing.T) {
 	}
 }
 
-// TestThresholdThatTheGridCannotHold: an objective of 10 s is not counted at 0.6 s, but said to be off the grid, and the log names the
-// engine's option. At half of the threshold or more it is counted.
+// TestThresholdThatTheGridCannotHold checks that an objective of 10 s is not counted at 0.6 s but reported as off
+// the grid, and that the log names the engine's option. A bound of at least half of the threshold is used.
 func TestThresholdThatTheGridCannotHold(t *testing.T) {
 	const page = "# TYPE sglang:e2e_request_latency_seconds histogram\n" +
 		"sglang:e2e_request_latency_seconds_bucket{model_name=\"m\",le=\"0.3\"} " +

@@ -16,7 +16,8 @@ func serveOllama(t *testing.T, page string) *fakeEngine {
 	return e
 }
 
-// TestOllama: it is found by its list of models. After that, only the list is asked for, which loads no model and keeps none.
+// TestOllama checks that Ollama is found by its list of models. After that, only the list is requested, which loads
+// no model and keeps none loaded.
 func TestOllama(t *testing.T) {
 	e := serveOllama(t, readPage(t, "ollama/0.12.6-one.json"))
 	c := collectorFor(t, []TargetConfig{{URL: e.URL}})
@@ -45,7 +46,7 @@ func TestOllama(t *testing.T) {
 	}
 }
 
-// TestNoOllama: what cannot be read has a reason.
+// TestNoOllama checks that an unreadable answer has a reason.
 func TestNoOllama(t *testing.T) {
 	for _, c := range []struct{ name, page, contentType, reason string }{
 		{"an error", `{"error":"runner crashed"}`, "application/json", "not_metrics"},

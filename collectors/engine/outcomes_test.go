@@ -13,7 +13,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// ending is a line of testdata/outcomes.tsv: a value by which an engine says how a request ended.
+// ending is a line of testdata/outcomes.tsv: a value by which an engine reports how a request ended.
 type ending struct{ engine, family, label, value string }
 
 func readEndings(t testing.TB) (all []ending) {
@@ -34,7 +34,8 @@ func readEndings(t testing.TB) (all []ending) {
 	return all
 }
 
-// TestOutcomesAreComplete: each value of the sources' enumerations has an outcome, and no other value has one.
+// TestOutcomesAreComplete checks that each value of the sources' enumerations has an outcome, and no other value
+// has one.
 func TestOutcomesAreComplete(t *testing.T) {
 	endings, known := readEndings(t), map[string]bool{}
 	for _, e := range endings {
@@ -78,8 +79,8 @@ func TestOutcomesAreComplete(t *testing.T) {
 	}
 }
 
-// TestUnlistedOutcomesAreUnknown: a value that no source of ours has is neither good nor bad, in each engine; the log and a
-// series name it.
+// TestUnlistedOutcomesAreUnknown checks that a value in none of our sources is neither good nor bad, in each
+// engine, and that the log and a series name it.
 func TestUnlistedOutcomesAreUnknown(t *testing.T) {
 	const fresh = "brand_new"
 	tried := 0
@@ -150,7 +151,7 @@ func matchesValue(r Row, label, value string) bool {
 	return true
 }
 
-// TestUnlistedOutcomesAreFew: a metrics page cannot fill the exposition with what it makes up.
+// TestUnlistedOutcomesAreFew checks that a metrics page cannot fill the exposition with made-up values.
 func TestUnlistedOutcomesAreFew(t *testing.T) {
 	page := "# TYPE vllm:request_success_total counter\n"
 	for i := range 100 {

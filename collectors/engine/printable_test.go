@@ -5,8 +5,9 @@ import (
 	"testing"
 )
 
-// TestNamesThatLie: what an engine calls itself ends up in notifications, terminals and pages. It cannot forge a line
-// there, move a cursor or reverse what is read, and names that differ only in that are one.
+// TestNamesThatLie checks names that engines choose, which end up in notifications, terminals and web pages. A name
+// cannot forge a line there, move a cursor or reverse the text, and names that differ only in such characters are
+// one.
 func TestNamesThatLie(t *testing.T) {
 	const name = `m?Look first at: nothing?[2J?gpj?`
 	page := "# TYPE vllm:num_requests_running gauge\n" +

@@ -10,7 +10,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// probe returns what a probe has brought: ten answers with a first token after 0.1 s, one after 20 s, one timeout.
+// probe returns the results of a probe: ten answers with a first token after 0.1 s, one after 20 s, one timeout.
 func probe(server, model string) *Probed {
 	p := &Probed{Server: server, Model: model}
 	for i := range 11 {
@@ -65,8 +65,8 @@ func TestDefaultObjectivesCountProbesWhereTheEngineCannot(t *testing.T) {
 	s.want(t, `llm_slo_counted{slo="ttft"}`, 0)
 }
 
-// TestProbesThatGiveUpWereLate: whoever waited ten seconds for a first token is late for an objective of half a second and of ten.
-// Whether it would have been late after a minute, nobody knows.
+// TestProbesThatGiveUpWereLate checks that a client that waited ten seconds for a first token is late for an
+// objective of half a second and of ten seconds. Whether it would have been late after a minute is unknown.
 func TestProbesThatGiveUpWereLate(t *testing.T) {
 	silent := serve(t, readPage(t, "llamacpp/b10450-loaded.prom"))
 	objectives := slo.Defaults()
@@ -85,7 +85,7 @@ func TestProbesThatGiveUpWereLate(t *testing.T) {
 	}
 }
 
-// TestOneProbeStandsForAllReplicas: a gateway's probe counts once, however many engines it stands for.
+// TestOneProbeStandsForAllReplicas checks that a gateway's probe counts once, however many engines it represents.
 func TestOneProbeStandsForAllReplicas(t *testing.T) {
 	one, two := serve(t, readPage(t, "tgi/v3.3.7-loaded.prom")), serve(t, readPage(t, "tgi/v3.3.7-loaded.prom"))
 	const model = "m"
@@ -101,8 +101,8 @@ func TestOneProbeStandsForAllReplicas(t *testing.T) {
 	s.want(t, `llm_slo_events_total{slo="ttft",server="engine-0:80"}`, 11)
 }
 
-// TestProbesOfEnginesAreNotOfTheGateway: a probe at an engine says nothing of the gateway before it, one at an address
-// that is no target does.
+// TestProbesOfEnginesAreNotOfTheGateway checks that a probe at an engine proves nothing about the gateway before
+// it, but one at an address that is no target does.
 func TestProbesOfEnginesAreNotOfTheGateway(t *testing.T) {
 	engine, gateway := serve(t, readPage(t, "tgi/v3.3.7-loaded.prom")), serve(t, readPage(t, "smg/sglang-router-v0.3.2-load.prom"))
 	s := probing(t, slo.Defaults(), []*Probed{probe(host(engine), "m")}, engine, gateway)
@@ -112,7 +112,8 @@ func TestProbesOfEnginesAreNotOfTheGateway(t *testing.T) {
 	s.want(t, `llm_slo_events_total{slo="ttft",role="gateway",server="ingress:443"}`, 11)
 }
 
-// TestProbesCountWhileThePageIsDown: default objectives leave out the requests that the engine's own metrics page explains.
+// TestProbesCountWhileThePageIsDown checks that default objectives leave out the requests that the engine's own
+// metrics page explains.
 func TestProbesCountWhileThePageIsDown(t *testing.T) {
 	e := serve(t, readPage(t, "llamacpp/b10450-loaded.prom"))
 	p := probe(host(e), "m")
@@ -154,8 +155,8 @@ func TestObjectivesOnProbes(t *testing.T) {
 	s.want(t, `llm_slo_threshold_seconds{slo="first",kind="effective"}`, 0.5)
 }
 
-// TestProbesOfSeveralModels: of a metrics page with several models, each counts the requests to itself, and the engine as a whole those to
-// all.
+// TestProbesOfSeveralModels checks a metrics page with several models: each counts the requests to itself, and the
+// engine as a whole counts all.
 func TestProbesOfSeveralModels(t *testing.T) {
 	e := serveOllama(t, readPage(t, "ollama/0.12.6-two-on-cpu.json"))
 	first, second := probe(host(e), "gemma3:27b"), probe(host(e), "nomic-embed-text:latest")

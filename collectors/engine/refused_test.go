@@ -91,7 +91,8 @@ func TestRefusals(t *testing.T) {
 	})
 }
 
-// TestRefusalsOfOneServer checks a gateway whose page tells which server answered: one of two refuses everything.
+// TestRefusalsOfOneServer checks a gateway whose metrics page shows which server answered: one of two refuses
+// everything.
 func TestRefusalsOfOneServer(t *testing.T) {
 	page := func(a, b, refused, wrong float64) string {
 		out := "# TYPE litellm_proxy_total_requests_metric_total counter\n"

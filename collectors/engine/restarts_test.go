@@ -12,7 +12,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// written is a metrics page: its runtime, the start of its process, and generated tokens by rank. A start of 0 is not on the page.
+// written is a metrics page: its runtime, the start of its process, and generated tokens by rank. A start of 0 is
+// not on the metrics page.
 type written struct {
 	runtime string
 	start   float64
@@ -34,7 +35,7 @@ func (c written) page() string {
 	return page
 }
 
-// TestRestarts has three scrapers read each metrics page at once. An empty page is an error of the server.
+// TestRestarts has three scrapers read each metrics page at once. An empty metrics page is an error of the server.
 func TestRestarts(t *testing.T) {
 	type step struct {
 		written
@@ -81,7 +82,8 @@ func TestRestarts(t *testing.T) {
 	}
 }
 
-// TestRestartsOutliveTheTarget: a process that is gone for long is no target meanwhile, and a configuration is loaded anew.
+// TestRestartsOutliveTheTarget checks a process that is gone for long, is no target meanwhile, and comes back after
+// a reload of the configuration.
 func TestRestartsOutliveTheTarget(t *testing.T) {
 	e := serve(t, written{"vllm", 100, nil}.page())
 	now := time.Unix(1_700_000_000, 0)
@@ -104,7 +106,7 @@ func TestRestartsOutliveTheTarget(t *testing.T) {
 	read(0)
 }
 
-// TestRestartsAreBounded: an engine whose counters have other names each time.
+// TestRestartsAreBounded checks an engine whose counters have other names each time.
 func TestRestartsAreBounded(t *testing.T) {
 	l, now := NewLedger(time.Unix(1_700_000_000, 0)), time.Unix(1_700_000_000, 0)
 	for i := range 3 * mostCounters {

@@ -94,7 +94,8 @@ func (r *llamaRouter) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	io.WriteString(w, r.page)
 }
 
-// TestScrapesOfARouterChangeNothing: two targets that ask for models, one of them not loaded, and one that asks for none.
+// TestScrapesOfARouterChangeNothing uses two targets that ask for models, one of them not loaded, and one that asks
+// for none.
 func TestScrapesOfARouterChangeNothing(t *testing.T) {
 	r := &llamaRouter{
 		models: map[string]string{"a": "loaded", "b": "unloaded", "c": "unloaded"}, most: 1,
@@ -143,7 +144,7 @@ func TestScrapesOfARouterChangeNothing(t *testing.T) {
 	}
 }
 
-// TestSleepingLlamaCpp: it is not woken, and what it has counted stays.
+// TestSleepingLlamaCpp checks that a sleeping server is not woken, and that its counts stay.
 func TestSleepingLlamaCpp(t *testing.T) {
 	r := &llamaRouter{
 		models: map[string]string{"a": "loaded", "b": "unloaded", "c": "unloaded"}, most: 1,
@@ -171,7 +172,8 @@ func TestSleepingLlamaCpp(t *testing.T) {
 	}
 }
 
-// TestNoNameFromAListOfSeveral: where a metrics page names no model, and the server lists several, nobody knows which of them it is.
+// TestNoNameFromAListOfSeveral checks that no name is taken if a metrics page names no model and the server lists
+// several.
 func TestNoNameFromAListOfSeveral(t *testing.T) {
 	for list, want := range map[string]string{
 		`{"data":[{"id":"base","owned_by":"x"}]}`:                                             "base",
@@ -198,8 +200,8 @@ func TestNoNameFromAListOfSeveral(t *testing.T) {
 	}
 }
 
-// TestRealRouter scrapes llama.cpp's own router a thousand times: LLAMA_SERVER names the program, or it is on PATH,
-// LLAMA_MODELS a folder with two files of weights or more.
+// TestRealRouter scrapes llama.cpp's own router a thousand times. LLAMA_SERVER or PATH leads to the program, and
+// LLAMA_MODELS names a folder with at least two files of weights.
 func TestRealRouter(t *testing.T) {
 	program, folder := os.Getenv("LLAMA_SERVER"), os.Getenv("LLAMA_MODELS")
 	if program == "" {

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestCompare: the metrics page of another address, read between two of one, is of the same process, of another, or nobody can tell. Tokens
-// and CPU time are what the metrics pages count.
+// TestCompare checks whether the metrics page of another address, read between two of one address, is from the same
+// process, from another, or undecided. Tokens and CPU time are what the metrics pages count.
 func TestCompare(t *testing.T) {
 	page := func(start, cpu string, tokens, model string) string {
 		s := fmt.Sprintf("# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running{model_name=%q} 1\n"+
@@ -74,8 +74,8 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// TestCompareWithoutModels: a proxy that forwards the metrics page and nothing else hides the model of an engine whose metrics page does
-// not name it.
+// TestCompareWithoutModels checks that a proxy that forwards only the metrics page hides the model of an engine
+// whose metrics page does not name it.
 func TestCompareWithoutModels(t *testing.T) {
 	page := readPage(t, "llamacpp/b5500.prom")
 	own, proxy, other := serve(t, page), serve(t, page), serve(t, page)
@@ -98,8 +98,8 @@ func TestCompareWithoutModels(t *testing.T) {
 	}
 }
 
-// TestComparePages: of every engine's metrics page, a later state is that of the same process between two others, and not after both. Those
-// that count nothing say nothing.
+// TestComparePages checks, for every engine's metrics page, that a later state is from the same process between two
+// others, but not after both. Metrics pages that count nothing prove nothing.
 func TestComparePages(t *testing.T) {
 	kind, series := regexp.MustCompile(`^# TYPE (\S+) (counter|histogram)`), regexp.MustCompile(`^([^ {]+(?:\{.*\})?) (\S+)$`)
 	later := func(page string, by float64) string {

@@ -25,7 +25,7 @@ func document(t testing.TB, name string) string {
 	return string(b)
 }
 
-// settingsOn returns what an exposition tells of the settings, as setting=value, and the reasons of those that are missing.
+// settingsOn returns the settings in an exposition, as setting=value, and the reasons for the missing ones.
 func settingsOn(s samples) (told []string, missing map[string]string) {
 	missing = map[string]string{}
 	for _, one := range s {
@@ -42,7 +42,8 @@ func settingsOn(s samples) (told []string, missing map[string]string) {
 	return told, missing
 }
 
-// TestSettingsOfEngines: what each engine tells on its metrics page and at its endpoints, as they answer, and why the rest is missing.
+// TestSettingsOfEngines checks the settings that each engine reports on its metrics page and at its endpoints, and
+// why the rest is missing.
 func TestSettingsOfEngines(t *testing.T) {
 	for _, c := range []struct {
 		page      string
@@ -149,7 +150,7 @@ func TestSettingsOfEngines(t *testing.T) {
 // settingPattern matches one setting with its value, which may have spaces.
 var settingPattern = regexp.MustCompile(`[a-z_]+=(?:[^ ]| - )*`)
 
-// TestEndpointsThatDoNotAnswer: a setting is missing because of its endpoint, and comes when that answers.
+// TestEndpointsThatDoNotAnswer checks that a setting is missing because of its endpoint, and appears once that answers.
 func TestEndpointsThatDoNotAnswer(t *testing.T) {
 	engine := serve(t, readPage(t, "tgi/v3.3.7-loaded.prom"))
 	c := collectorFor(t, []TargetConfig{{URL: engine.URL}})
@@ -166,8 +167,8 @@ func TestEndpointsThatDoNotAnswer(t *testing.T) {
 	}
 }
 
-// TestVersionOfAnEndpointThatDoesNotAnswer: the version is asked of an endpoint, and where that does not answer, the
-// engine is not to blame.
+// TestVersionOfAnEndpointThatDoesNotAnswer checks that the engine is not blamed for a missing version if the
+// version's endpoint does not answer.
 func TestVersionOfAnEndpointThatDoesNotAnswer(t *testing.T) {
 	for page, why := range map[string]string{
 		"vllm/v0.32.0-healthy.prom":   "read from /version, which did not answer",
@@ -188,7 +189,8 @@ func TestVersionOfAnEndpointThatDoesNotAnswer(t *testing.T) {
 	}
 }
 
-// TestCommandLines: of a command line, the settings and nothing else. The lines hold secrets in each way in which people write them.
+// TestCommandLines checks that only settings are taken from a command line. The lines hold secrets in each way in
+// which people write them.
 func TestCommandLines(t *testing.T) {
 	const hidden = "hunter2hunter2"
 	const token = "hf_" + "AbCdEfGhIjKlMnOpQrSt"
@@ -286,8 +288,8 @@ func TestCommandLines(t *testing.T) {
 	}
 }
 
-// TestCommandReachesThePage: what the metrics page and the endpoints do not tell is filled from the command line, and an option that is not
-// given is its default.
+// TestCommandReachesThePage checks that the command line supplies what the metrics page and the endpoints do not
+// report, and that an option that is not given has its default.
 func TestCommandReachesThePage(t *testing.T) {
 	engine := serve(t, readPage(t, "vllm/v0.32.0-healthy.prom"))
 	c := collectorFor(t, []TargetConfig{{URL: engine.URL}})
@@ -304,7 +306,8 @@ func TestCommandReachesThePage(t *testing.T) {
 	page.want(t, `llm_engine_config_changed_timestamp_seconds`) // to learn something is no change
 }
 
-// TestHostileAnswers: an endpoint may answer anything. What comes out is bounded in number, size and characters, and tells no secret.
+// TestHostileAnswers checks endpoints that answer anything. The output is bounded in number, size and characters,
+// and contains no secret.
 func TestHostileAnswers(t *testing.T) {
 	long := strings.Repeat("A\\u0000\\u202e", 20_000)
 	for _, answer := range []string{
@@ -337,7 +340,7 @@ func TestHostileAnswers(t *testing.T) {
 	}
 }
 
-// TestSecretsByShape: what has the shape of a secret, and what only looks a little like one.
+// TestSecretsByShape checks values with the shape of a secret, and values that only resemble one.
 func TestSecretsByShape(t *testing.T) {
 	for _, secret := range []string{
 		"hf_AbCdEfGhIjKlMnOp", "sk-proj-abcdefgh12345", "ghp_0123456789abcdef", "AKIAIOSFODNN7EXAMPLE",
@@ -361,8 +364,8 @@ func TestSecretsByShape(t *testing.T) {
 	}
 }
 
-// TestEnginesAreAskedAgain: a metrics page that does not say when its engine started hides a restart between two scrapes, so the engine is
-// asked again after a while. One that does not answer then keeps what it said.
+// TestEnginesAreAskedAgain checks that an engine is asked again after a while if its metrics page has no start
+// time, which hides a restart between two scrapes. An engine that does not answer then keeps its earlier answers.
 func TestEnginesAreAskedAgain(t *testing.T) {
 	engine := serve(t, readPage(t, "tgi/v3.3.7-loaded.prom"))
 	engine.documents["/info"] = document(t, "tgi-info.json")
@@ -396,7 +399,7 @@ func TestEnginesAreAskedAgain(t *testing.T) {
 	}
 }
 
-// TestShowHasTheModel: Ollama is asked about each model by name.
+// TestShowHasTheModel checks that Ollama is asked about each model by name.
 func TestShowHasTheModel(t *testing.T) {
 	var id Identity
 	var asked []string

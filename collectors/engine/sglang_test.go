@@ -11,8 +11,9 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// TestEndsOfSGLang: one end is one outcome. Clients saw one warm-up; then 28 answers, 4 cancelled, 3 answered 400; then 8
-// that gave up in a hang. The metrics page counts the 4 as finished, too, and answers 400 to the 8, who are gone.
+// TestEndsOfSGLang checks that one end is one outcome. Clients saw one warm-up; then 28 answers, 4 cancelled, 3
+// answered 400; then 8 that gave up in a hang. The metrics page also counts the 4 as finished, and counts answers
+// 400 to the 8, who are gone.
 func TestEndsOfSGLang(t *testing.T) {
 	for name, want := range map[string][3]float64{"idle": {1, 0, 0}, "loaded": {29, 4, 3}, "hang": {29, 12, 3}} {
 		s := page(t, "sglang/v0.5.23-"+name+".prom")
@@ -30,7 +31,8 @@ func TestEndsOfSGLang(t *testing.T) {
 	parse(t, exposition(t, c)).want(t, `llm_slo_events_total{slo="availability"}`, 29)
 }
 
-// TestEndsNeverFall: what a counter is computed from moves at different moments, and a counter that falls looks like a restart.
+// TestEndsNeverFall checks that computed counters never fall although their inputs move at different moments: a
+// counter that falls looks like a restart.
 func TestEndsNeverFall(t *testing.T) {
 	p := play(t, "sglang/v0.5.23-loaded.prom")
 	success := metrics.Requests.Name + `{outcome="success"}`
@@ -45,9 +47,9 @@ func TestEndsNeverFall(t *testing.T) {
 	p.last.want(t, metrics.Requests.Name+`{outcome="unknown"}`, 100)
 }
 
-// TestEndsOfSGLangAtAnyMoment: counters of one request move one after the other, and a reading may fall between any two. Over
-// hundreds of readings of mixed traffic, good requests are within 1% of the truth, and there are never more errors than there
-// were: streams that are refused while others fail as they run cannot be told from good answers.
+// TestEndsOfSGLangAtAnyMoment reads at any moment, because counters of one request move one after the other. Over
+// hundreds of readings of mixed traffic, good requests are within 1% of the truth, and errors never exceed it:
+// streams that are refused while others fail cannot be distinguished from good answers.
 func TestEndsOfSGLangAtAnyMoment(t *testing.T) {
 	// What a request does, in the order of SGLang's source. Steps are apart; what a step counts comes one after the other.
 	kinds := []struct {
@@ -124,8 +126,8 @@ func TestEndsOfSGLangAtAnyMoment(t *testing.T) {
 	}
 }
 
-// TestRequestsOfSGLangItself: before any client came, the metrics page has a warm-up of 25 tokens in and 8 out, and a check of health of
-// one token. Of what objectives count, only availability has the warm-up, as good.
+// TestRequestsOfSGLangItself reads a metrics page from before any client came: it has a warm-up of 25 tokens in and
+// 8 out, and a health check of one token. Of all objectives, only availability counts the warm-up, as good.
 func TestRequestsOfSGLangItself(t *testing.T) {
 	s := requestsOf(t, []slo.Objective{objective(t, "availability", slo.Availability, "", "99.9%"), objective(t, "ttft", slo.TTFT,
 		"500ms", "99%"), objective(t, "itl", slo.ITL, "50ms", "99%")},

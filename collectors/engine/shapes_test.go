@@ -17,10 +17,10 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// rises says by how much series of a metrics page rose.
+// rises holds by how much series of a metrics page rose.
 type rises map[string]float64
 
-// times is n requests, each of which raises each of the series.
+// times returns n requests, each of which raises each of the series.
 func times(n float64, series ...string) rises {
 	r := rises{}
 	for _, s := range series {
@@ -38,7 +38,7 @@ func (r rises) and(others rises) rises {
 	return all
 }
 
-// of is n times as many requests.
+// of returns n times as many requests.
 func (r rises) of(n float64) rises {
 	all := rises{}
 	for s, by := range r {
@@ -93,11 +93,11 @@ func hasLabels(f fact, ls labels.Labels) bool {
 	return ok
 }
 
-// client is what the clients' own records say: good answers, failures of the server, refusals for overload, and requests
+// client holds the clients' own records: good answers, failures of the server, refusals for overload, and requests
 // that they left or got wrong.
 type client struct{ good, failed, refused, left float64 }
 
-// bound says on which side of the truth a row's share of errors is.
+// bound is the side of the truth on which a row's share of errors may lie.
 type bound string
 
 const (
@@ -122,7 +122,7 @@ type shape struct {
 	shows         string // what shows the failures that a lower bound leaves out
 }
 
-// The series that the written metrics pages have.
+// The series on the written metrics pages.
 const (
 	vllm200     = `http_requests_total{handler="/v1/chat/completions",method="POST",status="2xx"}`
 	vllm500     = `http_requests_total{handler="/v1/chat/completions",method="POST",status="5xx"}`
@@ -165,7 +165,8 @@ const (
 	routerAgain = `vllm_router_retries_total{route="/v1/chat/completions"}`
 )
 
-// goodRequests returns a good request as a program counts it, so that each written metrics page has a past. Of SGLang's, half are streams.
+// goodRequests returns a good request as a program counts it, so that each written metrics page has a past. Half of
+// SGLang's are streams.
 func goodRequests(runtime metrics.Runtime) rises {
 	return map[metrics.Runtime]rises{
 		metrics.VLLM: times(1, vllm200, vllmEnded, vllmStop),
@@ -180,8 +181,8 @@ func goodRequests(runtime metrics.Runtime) rises {
 
 const nine, ten = 90, 10 // good requests of a written metrics page, and those of the row's shape
 
-// shapes are twelve shapes of failure at each program that can show them. On captures, clients kept a record of their own. A
-// written metrics page says where its counting is from.
+// shapes are twelve shapes of failure at each program that can show them. On captures, clients kept their own
+// record. A written metrics page names the source of its counting rules.
 var shapes = []shape{
 	{
 		shape: "refused", runtime: metrics.VLLM,
@@ -441,8 +442,8 @@ var shapes = []shape{
 	},
 }
 
-// TestShapesOfFailure has each shape of failure before the exporter, as its clients counted it: the exported requests and the
-// objective's events give the clients' availability, or bound it, and hide no outage.
+// TestShapesOfFailure shows each shape of failure to the exporter, as its clients counted it: the exported requests
+// and the objective's events give the clients' availability, or bound it, and hide no outage.
 func TestShapesOfFailure(t *testing.T) {
 	known, seen := readFacts(t), map[string]bool{}
 	for _, c := range shapes {
@@ -482,13 +483,14 @@ func TestShapesOfFailure(t *testing.T) {
 	}
 }
 
-// exported is what the exporter says of how requests ended.
+// exported is the exporter's count of how requests ended.
 type exported struct {
 	ends        ends
 	events, bad float64
 }
 
-// errors is the share of the requests that failed, of those that count; the objective's events must say the same.
+// errors returns the share of the requests that failed, of those that count; the objective's events must have the
+// same share.
 func (e exported) errors(t *testing.T) float64 {
 	t.Helper()
 	var good, bad float64
@@ -505,8 +507,8 @@ func (e exported) errors(t *testing.T) float64 {
 	return share(bad, good)
 }
 
-// play shows the row's metrics pages to a collector, over HTTP, and returns what it exported of the interval between them; on a written
-// metrics page, so many good requests end in it, too.
+// play shows the row's metrics pages to a collector, over HTTP, and returns its exports for the interval between
+// them. On a written metrics page, this many good requests also end in it.
 func (c *shape) play(t *testing.T, known facts, good float64) (exported, samples) {
 	one := c.past
 	if one == nil {
@@ -554,7 +556,7 @@ func (c *shape) play(t *testing.T, known facts, good float64) (exported, samples
 // share is the bad share of events; 0 if there were none.
 func share(bad, good float64) float64 { return bad / max(1, bad+good) }
 
-// shown reports whether the exposition has what an expression asks for: a selector, a comparison and a number.
+// shown reports whether the exposition satisfies an expression: a selector, a comparison and a number.
 func shown(t *testing.T, s samples, expression string) bool {
 	var selector, comparison string
 	var n float64
@@ -565,7 +567,7 @@ func shown(t *testing.T, s samples, expression string) bool {
 	return comparison == "==" && len(s.get(t, selector)) > 0 && sum == n || comparison == ">=" && sum >= n
 }
 
-// TestShapesAreDocumented: docs/objectives.md has the table of this file.
+// TestShapesAreDocumented checks that docs/objectives.md has the table of this file.
 func TestShapesAreDocumented(t *testing.T) {
 	var order []string
 	at := map[string]map[bound][]string{}

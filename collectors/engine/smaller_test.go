@@ -5,8 +5,9 @@ import (
 	"testing"
 )
 
-// TestOneBlockMore: the backend of TensorRT-LLM may count one block more as used or free than there are. Values under the wrong
-// labels are still told from it, by more than a block or by the fraction that newer backends add.
+// TestOneBlockMore checks the backend of TensorRT-LLM, which may count one block more as used or free than exist.
+// Values under the wrong labels are still recognised, because they differ by more than a block, or by the fraction
+// that newer backends add.
 func TestOneBlockMore(t *testing.T) {
 	s := page(t, "triton/trtllm-v0.7-one-block-more.prom")
 	s.want(t, `llm_engine_kv_cache_usage_ratio`, 1./6239)
@@ -19,7 +20,7 @@ func TestOneBlockMore(t *testing.T) {
 	page(t, "triton/trtllm-v0.18-shifted.prom").want(t, `llm_engine_kv_cache_usage_ratio`)
 }
 
-// TestFirstPageOfSGLang: at 0.3.5 the model was in the label name, and requests had other names.
+// TestFirstPageOfSGLang checks 0.3.5, which had the model in the label name, and other names for requests.
 func TestFirstPageOfSGLang(t *testing.T) {
 	s := page(t, "sglang/v0.3.5-name.prom")
 	s.want(t, `llm_engine_requests_running{model_name="google/gemma-2-9b-it"}`, 31)
@@ -27,7 +28,8 @@ func TestFirstPageOfSGLang(t *testing.T) {
 	s.want(t, `llm_engine_generation_tokens_total{model_name="google/gemma-2-9b-it"}`, 424549)
 }
 
-// TestFullestPoolOfSGLang: before 0.5.11, the gauge of the KV cache left out Mamba's states, which may be what is full.
+// TestFullestPoolOfSGLang checks releases before 0.5.11, whose gauge of the KV cache left out Mamba's states, which
+// may be the full part.
 func TestFullestPoolOfSGLang(t *testing.T) {
 	page(t, "sglang/v0.5.8-mamba.prom").want(t, `llm_engine_kv_cache_usage_ratio`, 0.96)
 	newer := strings.Replace(readPage(t, "sglang/v0.5.23-loaded.prom"), "sglang:mamba_usage{", "sglang:mamba_usage{x=\"1\",", 1)
@@ -35,13 +37,13 @@ func TestFullestPoolOfSGLang(t *testing.T) {
 		want(t, `llm_engine_metric_source_info{metric="llm_engine_kv_cache_usage_ratio",quality="native",source="sglang:token_usage"}`, 1)
 }
 
-// TestTimePerTokenOfSGLang: releases from 0.5.22 on count the time per output token of each request.
+// TestTimePerTokenOfSGLang checks releases from 0.5.22 on, which count the time per output token of each request.
 func TestTimePerTokenOfSGLang(t *testing.T) {
 	// without the warm-up, which is no stream
 	page(t, "sglang/v0.5.23-loaded.prom").want(t, `llm_engine_time_per_output_token_seconds_count`, 28)
 }
 
-// TestRenamedTiersOfVLLM: 0.32 counts lookups in chunks, and tells where cached tokens came from.
+// TestRenamedTiersOfVLLM checks 0.32, which counts lookups in chunks, and reports where cached tokens came from.
 func TestRenamedTiersOfVLLM(t *testing.T) {
 	s := page(t, "vllm/v0.32.0-offload.prom")
 	s.want(t, `llm_engine_kv_tier_lookups_total{tier="disk"}`, 8100)
@@ -56,7 +58,7 @@ func TestRenamedTiersOfVLLM(t *testing.T) {
 	page(t, "vllm/v0.32.0-healthy.prom").want(t, `llm_engine_kv_tier_hit_tokens_total`) // all are 0 where there is no tier
 }
 
-// TestAphroditeIsVLLM: its metrics page is vLLM's under another prefix.
+// TestAphroditeIsVLLM checks that Aphrodite's metrics page is vLLM's under another prefix.
 func TestAphroditeIsVLLM(t *testing.T) {
 	s, same := page(t, "vllm/aphrodite-v0.20.prom"), page(t, "vllm/v0.11.2.prom")
 	for _, name := range []string{
@@ -83,7 +85,8 @@ func TestModularMAX(t *testing.T) {
 	parse(t, mapped(t, two)).want(t, `llm_engine_requests_waiting`+model)
 }
 
-// TestHigressCountsTokens: by model, beside what its Envoy, or its sidecar, says of routes. No quantile follows from sums.
+// TestHigressCountsTokens checks tokens by model, beside the numbers of its Envoy, or its sidecar, about routes. No
+// quantile follows from sums.
 func TestHigressCountsTokens(t *testing.T) {
 	for _, name := range []string{"envoy", "istio"} {
 		s := page(t, name+"/higress-2.2.1.prom")
@@ -95,7 +98,8 @@ func TestHigressCountsTokens(t *testing.T) {
 	}
 }
 
-// TestPickerWithoutEndpoints: no endpoint is an outage. Endpoints whose numbers are stale are not: requests still reach them.
+// TestPickerWithoutEndpoints checks that a picker without endpoints is an outage. Endpoints with stale numbers are
+// not an outage: requests still reach them.
 func TestPickerWithoutEndpoints(t *testing.T) {
 	for _, name := range []string{"llmd_router/v0.10.0-no-endpoints.prom", "epp/v1.5.0-no-pods.prom"} {
 		s := page(t, name)
@@ -112,21 +116,23 @@ func TestPickerWithoutEndpoints(t *testing.T) {
 	page(t, "epp/v1.5.0-idle.prom").want(t, `llm_engine_up`, 1)
 }
 
-// TestMigrationsAreRetries: a request that moves to another worker ends well, so that nothing else shows the worker that failed.
+// TestMigrationsAreRetries checks a request that moves to another worker and ends well, so that nothing else shows
+// the worker that failed.
 func TestMigrationsAreRetries(t *testing.T) {
 	page(t, "dynamo/frontend-v1.6.0-migration.prom").want(t, `llm_gateway_retries_total{model_name="Tiny/Mock",role="frontend"}`, 8)
 	page(t, "dynamo/worker-vllm.prom").want(t, `llm_engine_metric_source_info{metric="llm_gateway_retries_total"}`)
 }
 
-// TestQueueOfDynamoWorker: what waits for the worker's pool is waiting, where its engine does not say what waits.
+// TestQueueOfDynamoWorker checks that requests that wait for the worker's pool count as waiting if its engine does
+// not report waiting requests.
 func TestQueueOfDynamoWorker(t *testing.T) {
 	body := strings.Replace(readPage(t, "dynamo/worker-v1.6.0-mocker.prom"), "dynamo_work_handler_queue_depth 0",
 		"dynamo_work_handler_queue_depth 31", 1)
 	parse(t, mapped(t, body)).want(t, `llm_engine_requests_waiting`, 31)
 }
 
-// TestFamiliesWithoutSeries: Python's client declares a family with labels when it is made, and writes its first series with the
-// first value. An engine that has served nothing is up all the same, and what it lacks is not missed.
+// TestFamiliesWithoutSeries checks Python's client, which declares a family with labels when it is made, and writes
+// its first series with the first value. An engine that has served nothing is up nevertheless, and lacks nothing.
 func TestFamiliesWithoutSeries(t *testing.T) {
 	var declared strings.Builder
 	for line := range strings.Lines(readPage(t, "vllm/v0.4.3-v0.prom")) {
@@ -149,7 +155,8 @@ func TestFamiliesWithoutSeries(t *testing.T) {
 	}
 }
 
-// TestQueueOfSMG: what its scheduler of priorities holds back or refuses is on no engine's metrics page.
+// TestQueueOfSMG checks requests that its scheduler of priorities holds back or refuses, which are on no engine's
+// metrics page.
 func TestQueueOfSMG(t *testing.T) {
 	s := page(t, "smg/v1.9.0-48-scheduler.prom")
 	s.want(t, `llm_engine_requests_waiting{role="gateway"}`, 15)
@@ -158,7 +165,7 @@ func TestQueueOfSMG(t *testing.T) {
 	s.want(t, `llm_gateway_rejections_total{reason="timeout",priority="bulk"}`, 3)
 }
 
-// TestQueueOfLMDeploy: requests also wait in the API server, for a free handle.
+// TestQueueOfLMDeploy checks that requests also wait in the API server, for a free handle.
 func TestQueueOfLMDeploy(t *testing.T) {
 	page(t, "lmdeploy/v0.14.0.prom").want(t, `llm_engine_requests_waiting{dp_rank="0"}`, 10)
 	page(t, "lmdeploy/v0.14.0.prom").want(t, `llm_engine_requests_waiting{dp_rank="1"}`, 6)

@@ -7,8 +7,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// TestStages wants the means of stages from plain counters: of the gaps between tokens as the engine observes them, of the means of
-// requests on engines that observe only those, or of sums on engines without histograms.
+// TestStages requires the means of stages from plain counters: of the gaps between tokens as the engine observes
+// them, of the means of requests on engines that observe only those, or of sums on engines without histograms.
 func TestStages(t *testing.T) {
 	for _, c := range []struct {
 		page, selector string
@@ -40,7 +40,8 @@ func TestStages(t *testing.T) {
 	}
 }
 
-// TestStagesOfDroppedHistograms wants the counters where the configuration leaves out a histogram: they cost two series.
+// TestStagesOfDroppedHistograms requires these counters even if the configuration leaves out a histogram: they cost
+// two series.
 func TestStagesOfDroppedHistograms(t *testing.T) {
 	engine := serve(t, readPage(t, "lmdeploy/v0.14.0.prom"))
 	page := parse(t, exposition(t, collectorWith(t, Config{

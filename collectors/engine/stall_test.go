@@ -38,7 +38,7 @@ func play(t testing.TB, name string) *played {
 	return p
 }
 
-// set gives the series that begin so a value; add moves them on by as much.
+// set gives the series with this prefix a value; add increases it.
 func (p *played) set(prefix string, value float64) {
 	p.edit(prefix, func(float64) float64 { return value })
 }
@@ -69,7 +69,7 @@ func (p *played) edit(prefix string, to func(float64) float64) {
 	p.page = strings.Join(p.order, "")
 }
 
-// pass reads the metrics page every so often for a time, and moves it on before each reading.
+// pass reads the metrics page at an interval for some time, and changes it before each reading.
 func (p *played) pass(long, every time.Duration, move func()) {
 	for end := p.now.Add(long); p.now.Before(end); {
 		p.now = p.now.Add(every)
@@ -85,7 +85,7 @@ const tick = 15 * time.Second
 // ofKernel stands for the connections of the server in place of a series.
 const ofKernel = "the kernel's connections"
 
-// serves moves vLLM's metrics page on by the answers of an interval.
+// serves changes vLLM's metrics page by the answers of an interval.
 func (p *played) serves(answers float64) {
 	p.add(`vllm:request_success_total{engine="0",finished_reason="stop"`, answers)
 	p.add(`http_requests_total{handler="/v1/completions",method="POST",status="2xx"}`, answers)
@@ -95,7 +95,7 @@ func (p *played) serves(answers float64) {
 	p.add(`vllm:iteration_tokens_total_count`, 20*answers)
 }
 
-// shows sets what runs, and what is open besides.
+// shows sets the running requests, and the other open files.
 func (p *played) shows(running, files float64) {
 	p.set("vllm:num_requests_running", running)
 	p.set("process_open_fds", files)
@@ -109,8 +109,9 @@ func (p *played) wants(stalled, inFlight float64) {
 	p.last.want(p.t, metrics.RequestsInFlight.Name, inFlight)
 }
 
-// TestHangOfVLLM: gauges are written after a step, so a hang that begins idle leaves them at 0 for ever. The figures are
-// those of the captured engine: 34 files at rest, 46 with 12 idle connections, 60 with 26 requests that hang.
+// TestHangOfVLLM checks a hang that begins idle: gauges are written after a step, so they stay at 0 for ever. The
+// figures are those of the captured engine: 34 files at rest, 46 with 12 idle connections, 60 with 26 requests that
+// hang.
 func TestHangOfVLLM(t *testing.T) {
 	hour := func(answers float64) *played {
 		p := play(t, "vllm/v0.32.0-healthy.prom")
@@ -191,7 +192,7 @@ func keep(page string, families ...*metrics.Family) string {
 	return kept.String()
 }
 
-// TestNoHangOfVLLM: what looks like work and is none.
+// TestNoHangOfVLLM checks states that look like work but are none.
 func TestNoHangOfVLLM(t *testing.T) {
 	hour := func(answers float64) *played {
 		p := play(t, "vllm/v0.32.0-healthy.prom")
@@ -252,7 +253,7 @@ func TestNoHangOfVLLM(t *testing.T) {
 	})
 }
 
-// TestMemoryOfProgress: restarts, failed readings, several scrapers.
+// TestMemoryOfProgress checks restarts, failed readings and several scrapers.
 func TestMemoryOfProgress(t *testing.T) {
 	at := func(p *played) float64 {
 		v := p.last.get(t, metrics.EngineLastProgress.Name)
@@ -506,7 +507,7 @@ func TestUnscheduled(t *testing.T) {
 	wants() // too few first tokens
 }
 
-// TestHangOfSGLang: its server says what it holds while the scheduler's gauges say nothing.
+// TestHangOfSGLang checks that the server reports its requests while the scheduler's gauges show none.
 func TestHangOfSGLang(t *testing.T) {
 	active := `sglang:http_requests_active{endpoint="/v1/completions",method="POST"}`
 	hang := play(t, "sglang/v0.5.23-hang.prom")

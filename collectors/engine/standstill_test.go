@@ -62,7 +62,8 @@ func (c *standstill) readings(t *testing.T) (*target, [][]parser.SequenceValue) 
 	return &target{plan: build.plan}, values
 }
 
-// TestStandstill: what needs no GPU and no witness beside the engine's own numbers. The rules say what is done with it.
+// TestStandstill checks decisions that need no GPU and no witness beside the engine's own numbers. The rules define
+// the consequences.
 func TestStandstill(t *testing.T) {
 	text, err := os.ReadFile("testdata/standstill.yaml")
 	if err != nil {

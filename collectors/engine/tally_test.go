@@ -11,9 +11,10 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// TestClientsThatLeaveVLLM: V1 counts no aborts. Between these metrics pages of a real engine, clients sent 14 requests that the server
-// answered 200, of which they left four, and six that it answered 400. Its first-token counter saw them, too: 15 first tokens less 12
-// finishes less none running are three, and one left before its first token.
+// TestClientsThatLeaveVLLM checks V1, which counts no aborts. Between these metrics pages of a real engine, clients
+// sent 14 requests that the server answered 200, of which they left four, and six that it answered 400. Its
+// first-token counter agrees: 15 first tokens less 12 finishes less none running are three, and one client left
+// before its first token.
 func TestClientsThatLeaveVLLM(t *testing.T) {
 	objectives := []slo.Objective{objective(t, "availability", slo.Availability, "", "99.9%"), objective(t, "all", slo.Availability, "",
 		"99.9%")}
@@ -37,7 +38,7 @@ func TestClientsThatLeaveVLLM(t *testing.T) {
 	page(t, "vllm/v0.6.6-v0-multiprocess.prom").want(t, `llm_engine_metric_source_info{reason=~"answers 200.*"}`)
 }
 
-// vllmCounts are the counters of a vLLM metrics page about how requests ended.
+// vllmCounts holds the counters of a vLLM metrics page about how requests ended.
 type vllmCounts struct{ http2xx, http4xx, http5xx, completed, finished, failed, refused float64 }
 
 func (c vllmCounts) page() string {
@@ -68,8 +69,8 @@ func (c vllmCounts) plus(d vllmCounts) vllmCounts {
 	}
 }
 
-// TestOneFailureIsOneBadEvent has what vLLM counts, by its source, when several shapes of failure meet in an interval, beside what
-// its clients saw. TestShapesOfFailure has each by itself.
+// TestOneFailureIsOneBadEvent compares the counts of vLLM, by its source, with the clients' records when several
+// shapes of failure meet in an interval. TestShapesOfFailure has each by itself.
 func TestOneFailureIsOneBadEvent(t *testing.T) {
 	objectives := []slo.Objective{objective(t, "availability", slo.Availability, "", "99.9%")}
 	for name, c := range map[string]struct {
@@ -120,8 +121,8 @@ func TestOneFailureIsOneBadEvent(t *testing.T) {
 	}
 }
 
-// TestTallyNeverFalls: requests count as finished while their answers are still being sent, and a request with several prompts
-// counts several times.
+// TestTallyNeverFalls checks requests that count as finished while their answers are still being sent, and a
+// request with several prompts, which counts several times.
 func TestTallyNeverFalls(t *testing.T) {
 	e := serve(t, "")
 	c := collectorFor(t, []TargetConfig{{URL: e.URL}})
@@ -150,7 +151,7 @@ func TestTallyNeverFalls(t *testing.T) {
 	aborts(3, 0, 12) // an engine that did not answer for a while is the same
 }
 
-// TestExporterRestarts: vLLM counts a failed request first in its engine and later in its server.
+// TestExporterRestarts checks vLLM, which counts a failed request first in its engine and later in its server.
 func TestExporterRestarts(t *testing.T) {
 	p := play(t, "vllm/v0.32.0-admission-refused.prom")
 	cfg := Config{
@@ -222,7 +223,8 @@ func (s samples) outlives(t *testing.T, cfg Config) {
 	}
 }
 
-// TestOldReleasesCount400As5xx: of 0.18 to 0.25 nobody can tell whether such a failure was the client's fault.
+// TestOldReleasesCount400As5xx checks 0.18 to 0.25, for which nobody can know whether such a failure was the
+// client's fault.
 func TestOldReleasesCount400As5xx(t *testing.T) {
 	for version, outcome := range map[string]string{
 		"0.17.1": "error", "0.18.1": "unknown", "0.25.0": "unknown", "0.26.0": "error",
@@ -239,8 +241,8 @@ func TestOldReleasesCount400As5xx(t *testing.T) {
 
 const missingAborts = `llm_engine_metric_source_info{metric="llm_engine_requests_total",quality="missing",source="vllm:request_success_total{finished_reason=\"abort\"}"}`
 
-// TestZeroOfWhatIsNeverCounted: V1 shows aborts at 0 and counts none. Where nothing else on the metrics page tells them, as behind Ray's
-// exporter, or before the first answer, 0 would be wrong.
+// TestZeroOfWhatIsNeverCounted checks V1, which shows aborts at 0 and counts none. If nothing else on the metrics
+// page shows aborts, as behind Ray's exporter, or before the first answer, 0 would be wrong.
 func TestZeroOfWhatIsNeverCounted(t *testing.T) {
 	for _, name := range []string{"vllm/v0.32.0-admission-idle.prom", "vllm/v0.32.0-healthy.prom", "vllm/v0.32.0-dp2-lora.prom"} {
 		var without strings.Builder
@@ -269,8 +271,9 @@ func TestZeroOfWhatIsNeverCounted(t *testing.T) {
 	page(t, "vllm/v0.32.0-healthy.prom").want(t, missingAborts)
 }
 
-// TestStepsCountForEachRequestOfTheBatch: TGI observes each decode step once. A replica whose steps take ten times as long makes a tenth
-// of the steps, for as many requests, so that its users would hardly count beside those of the others.
+// TestStepsCountForEachRequestOfTheBatch checks TGI, which observes each decode step once. A replica whose steps
+// take ten times as long makes a tenth of the steps for as many requests, so its users would hardly count beside
+// those of the others.
 func TestStepsCountForEachRequestOfTheBatch(t *testing.T) {
 	e := serve(t, "")
 	c := collectorWith(t, Config{Targets: []TargetConfig{{URL: e.URL}}, Objectives: []slo.Objective{objective(t, "itl", slo.ITL, "50ms",

@@ -91,7 +91,7 @@ func TestScrapeAfterAnAbandonedOneStartsFresh(t *testing.T) {
 	parse(t, exposition(t, c)).want(t, `llm_engine_up`, 1)
 }
 
-// TestWhoLeavesEarlySaysNothingOfTheEngine: two scrapers share an engine that one of them is too impatient for.
+// TestWhoLeavesEarlySaysNothingOfTheEngine lets two scrapers share an engine that is too slow for one of them.
 func TestWhoLeavesEarlySaysNothingOfTheEngine(t *testing.T) {
 	engine := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/metrics" {
@@ -296,8 +296,8 @@ func TestEngineComesAndGoes(t *testing.T) {
 	}
 }
 
-// TestNumbersFollowThePage is the property behind the template: any sequence of metrics pages with the same or other series, in any order,
-// reads like each metrics page alone.
+// TestNumbersFollowThePage checks the property behind the template: any sequence of metrics pages, with the same or
+// other series, reads like each metrics page alone.
 func TestNumbersFollowThePage(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	e := serve(t, readPage(t, "vllm/v0.19.0-dp2-spec.prom"))
@@ -476,8 +476,9 @@ func TestLabelsOfATarget(t *testing.T) {
 	s.want(t, `llm_engine_up{namespace="prod",pod="chat-0",team=~".+"}`, 1)
 }
 
-// TestAnotherEngineAtTheSameAddress: version and length limit are those of the engine that writes the metrics page, also if nobody saw its
-// port closed: the metrics page has another shape, or the same one and another start of the process.
+// TestAnotherEngineAtTheSameAddress checks that version and length limit are those of the engine that writes the
+// metrics page, even if nobody saw its port closed. The metrics page has another shape, or the same one and another
+// start of the process.
 func TestAnotherEngineAtTheSameAddress(t *testing.T) {
 	e := serve(t, readPage(t, "vllm/v0.19.0-dp2-spec.prom"))
 	c := collectorFor(t, []TargetConfig{{URL: e.URL}})
@@ -657,7 +658,8 @@ func writeCertificate(t testing.TB, path string, server *httptest.Server) {
 	}
 }
 
-// TestLastServed: a metrics page that is gone names no model, so the exporter says which ones it had, and since when it is gone.
+// TestLastServed checks that the exporter reports which models a missing metrics page had, and since when it is
+// missing.
 func TestLastServed(t *testing.T) {
 	vllm, gateway := serve(t, readPage(t, "vllm/v0.28.0-dp8-lora.prom")), serve(t, readPage(t, "litellm/main-loaded.prom"))
 	read := time.Date(2026, 11, 23, 6, 0, 0, 0, time.UTC)

@@ -6,8 +6,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// TestAdaptersOfVLLM: several API servers add up the times that tell which combination of adapters runs now; the metrics page was taken
-// while two ran.
+// TestAdaptersOfVLLM checks several API servers, which add up the times that show which combination of adapters
+// runs now; the metrics page was taken while two ran.
 func TestAdaptersOfVLLM(t *testing.T) {
 	for name, want := range map[string]struct{ running, waiting, slots []float64 }{
 		"vllm/simulator-style.prom":   {[]float64{2}, []float64{1}, []float64{2}},
@@ -23,7 +23,7 @@ func TestAdaptersOfVLLM(t *testing.T) {
 		want(t, `llm_engine_metric_source_info{metric="llm_engine_loras_running",quality="missing",reason=~"several API servers.*"}`, 1)
 }
 
-// TestEstimatesOfVLLM: without its flag, vLLM shows its estimates and leaves them at 0.
+// TestEstimatesOfVLLM checks vLLM without its flag: it shows its estimates and leaves them at 0.
 func TestEstimatesOfVLLM(t *testing.T) {
 	s := page(t, "vllm/v0.32.0-cancelled.prom") // 182 requests have finished
 	for _, f := range []*metrics.Family{metrics.EstimatedFlops, metrics.EstimatedMemoryBytes} {
@@ -38,7 +38,8 @@ func TestEstimatesOfVLLM(t *testing.T) {
 	s.want(t, metrics.EstimatedMemoryBytes.Name, 8)
 }
 
-// TestWhenVLLMCounts holds what is declared against a metrics page: 351 requests were in flight, of which eight had their first token.
+// TestWhenVLLMCounts compares the declared times of counting with a metrics page: 351 requests were in flight, of
+// which eight had their first token.
 func TestWhenVLLMCounts(t *testing.T) {
 	s := page(t, "vllm/v0.32.0-overload.prom")
 	for counted, families := range map[metrics.Counted][]*metrics.Family{

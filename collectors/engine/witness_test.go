@@ -111,7 +111,7 @@ func (w witness) served(t *testing.T) *played {
 	return p
 }
 
-// TestWitnesses: a hang that begins idle leaves the engine's own gauges at 0, and the server shows it.
+// TestWitnesses checks a hang that begins idle: the engine's own gauges stay at 0, and only the server shows the hang.
 func TestWitnesses(t *testing.T) {
 	for _, w := range witnesses {
 		t.Run(w.name, func(t *testing.T) {
@@ -142,7 +142,8 @@ func TestWitnesses(t *testing.T) {
 	}
 }
 
-// TestEveryEngineSaysWhatItsServerHolds: or why its metrics page says nothing of it.
+// TestEveryEngineSaysWhatItsServerHolds requires each engine's metric of the requests in its server, or the reason
+// why there is none.
 func TestEveryEngineSaysWhatItsServerHolds(t *testing.T) {
 	for _, d := range builtin {
 		s := d.Server
@@ -162,8 +163,8 @@ func TestEveryEngineSaysWhatItsServerHolds(t *testing.T) {
 	}
 }
 
-// TestTyposAreNoEngine: names that clients made up do not make a frontend's metrics page one of several models, which says nothing of the
-// requests that its server holds.
+// TestTyposAreNoEngine checks that names that clients made up do not turn a frontend's metrics page into one of
+// several models, which shows nothing about the requests in its server.
 func TestTyposAreNoEngine(t *testing.T) {
 	s := page(t, "dynamo/frontend-v1.6.0-badreq.prom") // two typos
 	s.want(t, metrics.RequestsInFlight.Name, 0)
@@ -171,8 +172,8 @@ func TestTyposAreNoEngine(t *testing.T) {
 	page(t, "dynamo/worker-v1.6.0-mocker.prom").want(t, metrics.RequestsInFlight.Name, 3)
 }
 
-// TestServerOfSeveralModels: what a frontend holds for one of its models is a witness of that one, and of no other. The metrics pages are
-// of a Dynamo of two models before and while a worker was stopped.
+// TestServerOfSeveralModels checks that the requests that a frontend holds for one of its models are a witness for
+// that model only. The metrics pages are of a Dynamo of two models before and while a worker was stopped.
 func TestServerOfSeveralModels(t *testing.T) {
 	p := play(t, "dynamo/frontend-v1.6.0-two.prom")
 	ends := func(model string) string {

@@ -18,7 +18,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/engine"
 )
 
-// served is what the exporter would answer for a metrics page of an engine, with the convention's names.
+// served returns the exporter's answer for a metrics page of an engine, with the convention's names.
 func served(t *testing.T, page string) string {
 	t.Helper()
 	body, err := os.ReadFile("../engine/testdata/pages/" + page)
@@ -45,15 +45,16 @@ func served(t *testing.T, page string) string {
 	return out.String()
 }
 
-// required are the families and labels of docs/gen-ai/gen-ai-metrics.md that an engine's metrics page can tell. gen_ai.operation.name is
-// required there, too; no engine reports it.
+// required lists the families and labels of docs/gen-ai/gen-ai-metrics.md that an engine's metrics page can supply.
+// gen_ai.operation.name is required there, too; no engine reports it.
 var required = map[string][]string{
 	"gen_ai_server_time_to_first_token_seconds":   {"gen_ai_provider_name", "gen_ai_request_model", "server_address", "server_port"},
 	"gen_ai_server_time_per_output_token_seconds": {"gen_ai_provider_name", "gen_ai_request_model", "server_address", "server_port"},
 	"gen_ai_server_request_duration_seconds":      {"gen_ai_provider_name", "gen_ai_request_model", "server_address", "server_port"},
 }
 
-// TestConventions: an engine's times appear under both names with the same numbers, and with the convention's labels.
+// TestConventions checks that an engine's times appear under both names with the same numbers, and with the
+// convention's labels.
 func TestConventions(t *testing.T) {
 	for _, page := range []string{"vllm/v0.19.0-dp2-spec.prom", "trtllm/v1.3.0-full.prom"} {
 		text := served(t, page)
@@ -92,7 +93,7 @@ func TestConventions(t *testing.T) {
 	}
 }
 
-// TestNoHopTwice: what a frontend measures is not repeated beside what its engines measure.
+// TestNoHopTwice checks that a frontend's measurements are not repeated beside those of its engines.
 func TestNoHopTwice(t *testing.T) {
 	text := served(t, "dynamo/frontend.prom")
 	if !strings.Contains(text, `llm_engine_time_to_first_token_seconds_count{`) {
@@ -103,7 +104,7 @@ func TestNoHopTwice(t *testing.T) {
 	}
 }
 
-// TestWritesOnce: the metrics page itself goes through as it is, and an error of the writer comes back.
+// TestWritesOnce checks that the metrics page itself passes unchanged, and that an error of the writer comes back.
 func TestWritesOnce(t *testing.T) {
 	page := "# TYPE llm_engine_up gauge\nllm_engine_up 1\n"
 	var out bytes.Buffer

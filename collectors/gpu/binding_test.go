@@ -8,10 +8,10 @@ import (
 	"testing"
 )
 
-// TestLazyBinding: the functions of NVML are undefined symbols that are bound when they are first
-// called. A binary linked with -z now, which is the default of some distributions' gcc, would bind
-// them before NVML is loaded and die at start; it has to be linked with -extldflags=-Wl,-z,lazy.
-// EXPORTER_BINARY names a binary to check beside this one.
+// TestLazyBinding checks that the functions of NVML are undefined symbols that are bound when they are first
+// called. A binary linked with -z now, which is the default of some distributions' gcc, would bind them before NVML
+// is loaded and die at start; it has to be linked with -extldflags=-Wl,-z,lazy. EXPORTER_BINARY names a binary to
+// check beside this one.
 func TestLazyBinding(t *testing.T) {
 	binaries := []string{os.Args[0]}
 	if b := os.Getenv("EXPORTER_BINARY"); b != "" {

@@ -35,8 +35,8 @@ func TestOdometer(t *testing.T) {
 	}
 }
 
-// TestNarrowOdometer: 32 bits are served where the link cannot wrap them unseen; a reading that comes too late is no
-// distance; what has passed 32 bits has more of them.
+// TestNarrowOdometer checks that 32 bits are served if the link cannot wrap them unseen, that a late reading is no
+// distance, and that a counter beyond 32 bits has more of them.
 func TestNarrowOdometer(t *testing.T) {
 	const speed = 2e9 // bytes per second
 	var o odometer
@@ -71,7 +71,7 @@ func TestNarrowOdometer(t *testing.T) {
 	}
 }
 
-// value is the value of a series on a metrics page.
+// value returns the value of a series on a metrics page.
 func value(t *testing.T, page, series string) float64 {
 	t.Helper()
 	m := regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(series) + ` (\S+)$`).FindStringSubmatch(page)
@@ -85,8 +85,8 @@ func value(t *testing.T, page, series string) float64 {
 	return v
 }
 
-// TestIntegratedCounters: what the driver does not count is integrated, never faster than time
-// passes, and only while it is so.
+// TestIntegratedCounters checks that a state that the driver does not time is integrated, never faster than time
+// passes, and only while it lasts.
 func TestIntegratedCounters(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, 1, fakeLibrary(t), fakenvml.H100)
@@ -121,8 +121,8 @@ func TestIntegratedCounters(t *testing.T) {
 	n.stop()
 }
 
-// TestPCIeTraffic: bytes over PCIe are right at any rate, or absent with the reason: the counters of the driver have
-// 32 bits, which a link of today wraps several times a second.
+// TestPCIeTraffic checks that bytes over PCIe are right at any rate, or absent with the reason: the counters of the
+// driver have 32 bits, which a current link wraps several times a second.
 func TestPCIeTraffic(t *testing.T) {
 	const unknown = "llm_gpu_feature_supported{feature=\"pcie_traffic\",gpu=\"0\",gpu_uuid=\"GPU-00000000-0000-4000-8000-0000000000a0\",reason=\"counter_wraps\"} 0"
 	for _, c := range []struct {

@@ -10,7 +10,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// The fabric manager is found by its process, and its death is seen, where the processes of the host are visible.
+// The fabric manager is found by its process, and its death is seen, if the processes of the host are visible.
 func TestFabricManager(t *testing.T) {
 	t.Parallel()
 	root := hostProcs(t)

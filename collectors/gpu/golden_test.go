@@ -16,7 +16,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/internal/golden"
 )
 
-// oldDriver are the functions that a driver of 2022 lacks.
+// oldDriver lists the functions that a driver of 2022 lacks.
 var oldDriver = []string{
 	"nvmlDeviceGetMemoryInfo_v2", "nvmlDeviceGetTemperatureV", "nvmlDeviceGetMarginTemperature",
 	"nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetSupportedClocksEventReasons",

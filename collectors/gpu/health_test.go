@@ -18,8 +18,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/internal/fakenvml"
 )
 
-// TestDeadGPU: a GPU that answers nothing any more is not up, whatever the code is that it answers with, and comes
-// back; what it is and what the driver asks for stays on the metrics page meanwhile.
+// TestDeadGPU checks that a GPU that no longer answers is not up, whatever its error code, and comes back.
+// Meanwhile its identity and the driver's requested action stay on the metrics page.
 func TestDeadGPU(t *testing.T) {
 	t.Parallel()
 	has := func(page, family string) bool {
@@ -48,7 +48,8 @@ func TestDeadGPU(t *testing.T) {
 	n.stop()
 }
 
-// TestPlaceOfLostGPU: where a GPU is stays on the metrics page while it is lost, for whoever has to pull it out.
+// TestPlaceOfLostGPU checks that the place of a GPU stays on the metrics page while it is lost, for whoever has to
+// pull it out.
 func TestPlaceOfLostGPU(t *testing.T) {
 	const place = `llm_gpu_platform_info{chassis_serial_number="1821025190042",gpu="0",`
 	n := newNode(t, 1, fakeLibrary(t), fakenvml.H100, fakenvml.GB200).start()
@@ -60,7 +61,8 @@ func TestPlaceOfLostGPU(t *testing.T) {
 	n.stop()
 }
 
-// TestNotPermitted: what the driver does not permit has no series, says why, and takes nothing else along.
+// TestNotPermitted checks that a value that the driver does not permit has no series, gives the reason, and affects
+// nothing else.
 func TestNotPermitted(t *testing.T) {
 	n := newNode(t, 2, fakeLibrary(t), fakenvml.H100, fakenvml.GB200)
 	for _, key := range []string{
@@ -112,7 +114,7 @@ func TestNotPermitted(t *testing.T) {
 	n.stop()
 }
 
-// TestClocksRefused: a GPU that tells no clocks, as some do, is up as long as it says who it is.
+// TestClocksRefused checks that a GPU that reports no clocks, as some do, is up as long as it reports its identity.
 func TestClocksRefused(t *testing.T) {
 	n := newNode(t, 1, fakeLibrary(t), fakenvml.H100)
 	for _, domain := range []string{"graphics", "sm", "memory", "video"} {
@@ -123,7 +125,8 @@ func TestClocksRefused(t *testing.T) {
 	n.stop()
 }
 
-// TestLateGPU: a GPU that the driver reports later is read without a restart, and the others are not disturbed.
+// TestLateGPU checks that a GPU that the driver reports later is read without a restart, and that the others are
+// not disturbed.
 func TestLateGPU(t *testing.T) {
 	n := newNode(t, 3, fakeLibrary(t), fakenvml.H100)
 	n.must(n.Set(fakenvml.System, "gpus", 1))
@@ -140,7 +143,7 @@ func TestLateGPU(t *testing.T) {
 	n.stop()
 }
 
-// TestOneGPUBlamesTheLibrary: the library is out of order when every GPU that answers says so, not when one does.
+// TestOneGPUBlamesTheLibrary checks that the library is out of order only if every GPU that answers reports so.
 func TestOneGPUBlamesTheLibrary(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, 3, fakeLibrary(t), fakenvml.H100)
@@ -158,8 +161,9 @@ func TestOneGPUBlamesTheLibrary(t *testing.T) {
 	n.stop()
 }
 
-// TestDriverBudget: a GPU whose getters are slow is read as seldom as the budget wants, the metrics page says how seldom and how old its
-// values are, and its neighbour is read as often as before. When the getters are quick again, so is everything.
+// TestDriverBudget checks that a GPU whose getters are slow is read as rarely as the budget requires, that the
+// metrics page shows the interval and the age of its values, and that its neighbour is read as often as before.
+// When the getters are fast again, so are the readings.
 func TestDriverBudget(t *testing.T) {
 	n := newNode(t, 2, fakeLibrary(t), fakenvml.H100)
 	n.config.Budget = 0.2
@@ -210,8 +214,9 @@ func TestDriverBudget(t *testing.T) {
 	n.stop()
 }
 
-// TestLeftOutOfABatch: a driver leaves fields out of a batch in which it refuses one, and says that all went well. An H200 with
-// driver 580.159 refuses field 170, and so had limits of 0 W and a margin to the shutdown without its 8 degrees.
+// TestLeftOutOfABatch checks a driver that leaves fields out of a batch in which it refuses one, and reports that
+// all went well. An H200 with driver 580.159 refuses field 170, and so had limits of 0 W and a margin to the
+// shutdown without its 8 degrees.
 func TestLeftOutOfABatch(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, 1, fakeLibrary(t), fakenvml.H100)
@@ -231,8 +236,9 @@ func TestLeftOutOfABatch(t *testing.T) {
 	n.stop()
 }
 
-// TestDearFieldIsSlow: what alone takes more than a tenth of the budget is read with the slow readings, and stays on the metrics page. An
-// H200 takes 3 to 9 ms for its energy, which made all readings 22 s apart.
+// TestDearFieldIsSlow checks that a field that alone takes more than a tenth of the budget is read with the slow
+// readings, and stays on the metrics page. An H200 takes 3 to 9 ms for its energy, which stretched the interval of
+// all readings to 22 s.
 func TestDearFieldIsSlow(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, 1, fakeLibrary(t), fakenvml.H100)
@@ -252,8 +258,8 @@ func TestDearFieldIsSlow(t *testing.T) {
 	n.stop()
 }
 
-// TestRestartWhileStuck: a GPU that hangs does not keep the process from ending when only a new one can go on, whether
-// the driver was replaced or the node's devices were taken away.
+// TestRestartWhileStuck checks that a GPU that hangs does not keep the process from ending when only a new one can
+// go on, whether the driver was replaced or the node's devices were taken away.
 func TestRestartWhileStuck(t *testing.T) {
 	for code, reason := range map[int]string{18: "lib_rm_version_mismatch", 17: "operating_system"} {
 		t.Run(reason, func(t *testing.T) {
@@ -271,8 +277,8 @@ func TestRestartWhileStuck(t *testing.T) {
 	}
 }
 
-// TestCountHangs: a driver that hangs while it counts the GPUs is called stuck, and neither ending nor the GPUs that
-// are being read wait for it.
+// TestCountHangs checks that a driver that hangs while it counts the GPUs is reported as stuck, and delays neither
+// the end nor the readings of GPUs.
 func TestCountHangs(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, 1, fakeLibrary(t), fakenvml.H100)
@@ -289,8 +295,8 @@ func TestCountHangs(t *testing.T) {
 	n.stop()
 }
 
-// TestNVLinkWithoutPeer: a link that is inactive and leads nowhere is none. One that was up, whose far end the driver
-// names, or that has a switch beside it is down.
+// TestNVLinkWithoutPeer checks that a link that is inactive and leads nowhere does not count. A link that was up,
+// whose far end the driver names, or that has a switch beside it is down.
 func TestNVLinkWithoutPeer(t *testing.T) {
 	const labels = `llm_gpu_nvlink_up{gpu="0",gpu_uuid="GPU-00000000-0000-4000-8000-000000000000",link=`
 	n := newNode(t, 1, fakeLibrary(t), fakenvml.H100)
@@ -312,7 +318,7 @@ func TestNVLinkWithoutPeer(t *testing.T) {
 	n.stop() // a link beside one to a switch: metrics page "fallbacks"
 }
 
-// TestLegacyThermal: where the driver has no counter for a thermal slowdown of today, the old one counts.
+// TestLegacyThermal checks that the old counter counts if the driver has no current counter for a thermal slowdown.
 func TestLegacyThermal(t *testing.T) {
 	n := newNode(t, 1, fakeLibrary(t), fakenvml.A100)
 	n.must(n.Set("0", "field.75", 7_000_000_000))
@@ -326,7 +332,8 @@ func TestLegacyThermal(t *testing.T) {
 	n.stop()
 }
 
-// TestLicence: a virtual GPU has a licence or lacks it. A physical one needs none, whatever its driver lists.
+// TestLicence checks that a virtual GPU has a licence or lacks it. A physical one needs none, whatever its driver
+// lists.
 func TestLicence(t *testing.T) {
 	n := newNode(t, 3, fakeLibrary(t), fakenvml.H100)
 	n.must(n.Set("0", "virtualization", 2, "licence", 0))
@@ -342,8 +349,9 @@ func TestLicence(t *testing.T) {
 	n.stop()
 }
 
-// TestSampleThatTookLong: the driver measures GPM's windows between the samples it took, however long it was busy before the
-// first. Two that are too close would be refused, and the metrics that older drivers refuse would rest for hours.
+// TestSampleThatTookLong checks that the driver measures GPM's windows between the samples it took, however long it
+// was busy before the first. Two samples that are too close would be refused, and the metrics that older drivers
+// refuse would rest for hours.
 func TestSampleThatTookLong(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, 1, fakeLibrary(t), fakenvml.H100)
@@ -362,8 +370,8 @@ func TestSampleThatTookLong(t *testing.T) {
 	n.stop()
 }
 
-// TestAsksOnlyWhatItNeeds: what the driver has refused and another call offers is not asked for in every round, nor are
-// the bytes of each link when those of all together are known.
+// TestAsksOnlyWhatItNeeds checks that a value that the driver has refused and another call offers is not requested
+// in every round, nor the bytes of each link if their total is known.
 func TestAsksOnlyWhatItNeeds(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, 1, fakeLibrary(t), fakenvml.H100)

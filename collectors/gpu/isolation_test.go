@@ -20,13 +20,13 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/internal/fakenvml"
 )
 
-// upLine is the line that says whether a GPU of the H100 description is up.
+// upLine is the line that shows whether a GPU of the H100 description is up.
 func upLine(gpu int, reason string) string {
 	return fmt.Sprintf("llm_gpu_up{gpu=\"%d\",gpu_uuid=\"GPU-00000000-0000-4000-8000-00000000000%d\",reason=%q} %d",
 		gpu, gpu, reason, map[bool]int{true: 1}[reason == ""])
 }
 
-// seriesOf are the lines of one GPU, without their values.
+// seriesOf returns the lines of one GPU, without their values.
 func seriesOf(page string, gpu int) []string {
 	var lines []string
 	for line := range strings.Lines(page) {
@@ -37,8 +37,8 @@ func seriesOf(page string, gpu int) []string {
 	return lines
 }
 
-// TestOneOfEightHangs: the metrics page answers within a second, says which GPU hangs, withholds its series and has all of those of the
-// other seven; when the call returns, the GPU is back.
+// TestOneOfEightHangs checks that the metrics page answers within a second, names the GPU that hangs, withholds its
+// series and has all series of the other seven. When the call returns, the GPU is back.
 func TestOneOfEightHangs(t *testing.T) {
 	t.Parallel()
 	const stuck, gpus = 3, 8
@@ -84,9 +84,9 @@ func TestOneOfEightHangs(t *testing.T) {
 	n.stop()
 }
 
-// TestHalfAreOutOfOrder: of eight GPUs two hang in the driver, one answers everything with an unknown error, one is lost and
-// one is counted late. Each is said to be what it is, the others have all their series, a metrics page comes at once, and calls that hang
-// do not pile up.
+// TestHalfAreOutOfOrder checks eight GPUs, of which two hang in the driver, one answers everything with an unknown
+// error, one is lost and one is counted late. Each has its own reason, the others have all their series, a metrics
+// page comes at once, and calls that hang do not pile up.
 func TestHalfAreOutOfOrder(t *testing.T) {
 	t.Parallel()
 	const late, gpus = 7, 8
@@ -162,8 +162,8 @@ func TestHalfAreOutOfOrder(t *testing.T) {
 	n.stop()
 }
 
-// TestProcessUtilization: what the processes of a GPU that is shared by time did. The driver has no sample of one that did
-// nothing, and none at all when nobody did anything; what MPS lists, it cannot tell apart.
+// TestProcessUtilization checks the work of processes on a GPU that is shared by time. The driver has no sample of
+// an idle process, and none at all if all were idle; it cannot distinguish the processes that MPS lists.
 func TestProcessUtilization(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, 1, fakeLibrary(t), fakenvml.H100)
@@ -205,7 +205,8 @@ func TestProcessUtilization(t *testing.T) {
 	n.stop()
 }
 
-// TestNoMemoryOfItsOwn: a GPU that shares the memory of the CPU has no total, no use and no bandwidth, however the driver says so.
+// TestNoMemoryOfItsOwn checks that a GPU that shares the memory of the CPU has no total, no use and no bandwidth,
+// however the driver reports that.
 func TestNoMemoryOfItsOwn(t *testing.T) {
 	n := newNode(t, 1, fakeLibrary(t), fakenvml.H100, fakenvml.GB10)
 	n.must(n.Set("0", "memory", "0 0 0", "bar1", "0 0", "bus_width", 0, "clock_max.memory", 8533))
@@ -221,7 +222,7 @@ func TestNoMemoryOfItsOwn(t *testing.T) {
 	n.stop()
 }
 
-// TestHangWhileEnding: a GPU that hangs does not keep the process from ending.
+// TestHangWhileEnding checks that a GPU that hangs does not keep the process from ending.
 func TestHangWhileEnding(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, 2, fakeLibrary(t), fakenvml.H100)
@@ -233,7 +234,7 @@ func TestHangWhileEnding(t *testing.T) {
 	n.stop()
 }
 
-// TestEventStorm: XIDs without end on one GPU are counted, and hold up neither it nor the other.
+// TestEventStorm checks that endless XIDs on one GPU are counted, and delay neither it nor the other.
 func TestEventStorm(t *testing.T) {
 	n := newNode(t, 2, fakeLibrary(t), fakenvml.H100).start()
 	n.await(upLine(0, ""), upLine(1, ""))
@@ -255,9 +256,8 @@ func TestEventStorm(t *testing.T) {
 	n.stop()
 }
 
-// TestXIDOnceFromTwoSources: an XID that NVML and the kernel log tell of is counted once; the first
-// paging XID of a GPU raises a counter that was there at zero; XIDs from before the start have a time
-// and no count.
+// TestXIDOnceFromTwoSources checks that an XID that NVML and the kernel log report is counted once. The first
+// paging XID of a GPU raises a counter that was there at zero. XIDs from before the start have a time and no count.
 func TestXIDOnceFromTwoSources(t *testing.T) {
 	n := newNode(t, 1, fakeLibrary(t), fakenvml.H100)
 	n.config.Kmsg = filepath.Join(t.TempDir(), "kmsg")
@@ -314,8 +314,8 @@ func TestXIDOnceFromTwoSources(t *testing.T) {
 	n.stop()
 }
 
-// TestDetach: NVML is released before the answer, stays released for the time given, and is taken
-// up again by itself or on demand.
+// TestDetach checks that NVML is released before the answer, stays released for the time given, and is used again
+// after it or on demand.
 func TestDetach(t *testing.T) {
 	n := newNode(t, 1, fakeLibrary(t), fakenvml.H100).start()
 	n.await(upLine(0, ""))
@@ -361,8 +361,7 @@ func post(t *testing.T, url string) int {
 	return response.StatusCode
 }
 
-// TestDriverComesAndGoes: without a driver the exporter waits for it; when the driver is replaced
-// under it, it says so.
+// TestDriverComesAndGoes checks that the exporter waits for a driver, and reports when the driver is replaced.
 func TestDriverComesAndGoes(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, 1, fakeLibrary(t), fakenvml.H100)
@@ -379,8 +378,8 @@ func TestDriverComesAndGoes(t *testing.T) {
 	}
 }
 
-// TestDriverReplaced: the process ends after the time given, because only a new one can load the new library. The
-// metrics page ends with the process, so the test reads no metrics page once the driver is replaced.
+// TestDriverReplaced checks that the process ends after the time given, because only a new one can load the new
+// library. The metrics page ends with the process, so the test reads no metrics page once the driver is replaced.
 func TestDriverReplaced(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, 1, fakeLibrary(t), fakenvml.H100)
@@ -391,14 +390,14 @@ func TestDriverReplaced(t *testing.T) {
 	n.ends("lib_rm_version_mismatch")
 }
 
-// replaceDriver makes every call fail as it does once another driver is installed than the library that is loaded.
+// replaceDriver makes every call fail as it does once the installed driver differs from the loaded library.
 func (n *node) replaceDriver() {
 	n.t.Helper()
 	n.must(n.Set(fakenvml.System, "init", "!18"))
 	n.must(n.Set("0", "lost", 18))
 }
 
-// ends waits until the collector gives up, and demands that its last words name the reason.
+// ends waits until the collector gives up, and requires that its last message names the reason.
 func (n *node) ends(reason string) {
 	n.t.Helper()
 	select {
@@ -411,7 +410,7 @@ func (n *node) ends(reason string) {
 	}
 }
 
-// TestProcesses: the processes are those that NVML lists, with memory only where it is known.
+// TestProcesses checks that the processes are those that NVML lists, with memory only where it is known.
 func TestProcesses(t *testing.T) {
 	n := newNode(t, 1, fakeLibrary(t), fakenvml.H100)
 	n.must(n.Set("0", "processes", "101:1024:-1 102:-1:-1 0:5:-1", "mps_processes", "101:1024:-1 103:2048:-1", "process_utilization", "!3"))
@@ -429,7 +428,7 @@ func TestProcesses(t *testing.T) {
 	n.stop()
 }
 
-// TestInstances: the MIG devices are known with their GPU and its minor number, also while it is lost.
+// TestInstances checks that the MIG devices are known with their GPU and its minor number, even while it is lost.
 func TestInstances(t *testing.T) {
 	n := newNode(t, 2, fakeLibrary(t), fakenvml.H100, fakenvml.MIG)
 	n.must(n.Set("0", "minor", 3))
@@ -452,10 +451,10 @@ func TestInstances(t *testing.T) {
 	n.stop()
 }
 
-// TestNoCallWithoutItsSymbol: a function that the library lacks is never called, whichever it is.
-// Every function that is used has a number; for each binary digit one library lacks the functions
-// that have it and another one those that do not. So for any two functions there is a library that
-// has the first and lacks the second, and a guard that looks for the wrong one ends the process.
+// TestNoCallWithoutItsSymbol checks that a function that the library lacks is never called, whichever it is. Every
+// function that is used has a number. For each binary digit, one library lacks the functions that have it, and
+// another one those that do not. So for any two functions there is a library that has the first and lacks the
+// second, and a guard that looks for the wrong one ends the process.
 func TestNoCallWithoutItsSymbol(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds a dozen libraries")

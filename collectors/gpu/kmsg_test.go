@@ -134,7 +134,8 @@ func TestParseSXID(t *testing.T) {
 	}
 }
 
-// FuzzParseSXID: what is taken from a message was in it, and the address means the same when it is read again.
+// FuzzParseSXID checks that all parsed values were in the message, and that the address means the same when it is
+// parsed again.
 func FuzzParseSXID(f *testing.F) {
 	f.Add("nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 28006, Non-fatal, Link 46")
 	f.Add("nvidia-nvswitch: SXid (): , Fatal, ")
@@ -155,9 +156,8 @@ func FuzzParseSXID(f *testing.F) {
 	})
 }
 
-// FuzzParseKmsg: whatever is in the kernel log, what is taken from it was in it: the number of the
-// XID, an address that means the same when it is read again, a time that is not negative; and a
-// record that a user wrote counts for nothing.
+// FuzzParseKmsg checks that, whatever is in the kernel log, all parsed values were in it, an address means the same
+// when it is parsed again, and no time is negative. A record that a user wrote counts for nothing.
 func FuzzParseKmsg(f *testing.F) {
 	f.Add("3,1387,5140900,-;NVRM: Xid (PCI:0000:3b:00): 79, pid=1, GPU has fallen off the bus.\n")
 	f.Add("3,9,1,-;NVRM: GPU 0000:3B:00.0: GPU has fallen off the bus.\n")
@@ -204,8 +204,8 @@ func TestCanonicalPCI(t *testing.T) {
 	}
 }
 
-// TestKmsgClock: whatever the clock of the kernel log's stamps is, what was in the log at the start is not counted and
-// lies before it, and what comes later is counted once, now. The stamps are of a clock that no other is kept by.
+// TestKmsgClock checks that, whatever the clock of the kernel log's stamps is, records that were there at the start
+// are not counted and lie before it, and later ones are counted once, now. The stamps have a clock of their own.
 func TestKmsgClock(t *testing.T) {
 	draws := rand.New(rand.NewPCG(1, 2))
 	skews := []time.Duration{-24 * time.Hour, -10 * time.Minute, -10 * time.Second, 0, 10 * time.Second, 10 * time.Minute, 24 * time.Hour}

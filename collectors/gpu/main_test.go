@@ -34,7 +34,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/internal/fakenvml"
 )
 
-// NVML is bound once per process and for good, and what is to be tested can end the process. So the
+// NVML is bound once per process and for good, and the tested code can end the process. So the
 // tests run the collector in a process of its own: this binary, started again with a configuration
 // in its environment.
 const childEnv = "GPU_TEST_CHILD"
@@ -101,7 +101,7 @@ func child(config string) error {
 	return collector.Run(ctx)
 }
 
-// libraries are the fake libraries that were built, by the functions that they lack.
+// libraries holds the fake libraries that were built, by the functions that they lack.
 var libraries struct {
 	sync.Mutex
 	dir   string
@@ -230,8 +230,8 @@ func (n *node) start() *node {
 	return n
 }
 
-// stop ends the collector as its supervisor would, and demands that it ends well: exit status 127
-// would mean that a driver function was called that the library lacks.
+// stop ends the collector as its supervisor would, and requires that it ends well: exit status 127 would mean that
+// a driver function was called that the library lacks.
 func (n *node) stop() {
 	n.t.Helper()
 	_ = n.cmd.Process.Signal(syscall.SIGTERM)
@@ -265,7 +265,7 @@ func (n *node) page() string {
 	return string(body)
 }
 
-// await fetches metrics pages until one has all the lines that are wanted.
+// await fetches metrics pages until one has all wanted lines.
 func (n *node) await(lines ...string) string {
 	n.t.Helper()
 	return n.awaitThat(strings.Join(lines, "\n"), func(page string) bool {
@@ -278,7 +278,7 @@ func (n *node) await(lines ...string) string {
 	})
 }
 
-// patience is how long a test waits for the metrics page to become what it should be.
+// patience is how long a test waits for the metrics page to reach the wanted state.
 const patience = time.Minute
 
 func (n *node) awaitThat(what string, good func(page string) bool) string {
@@ -306,7 +306,7 @@ func (n *node) kmsg(lines ...string) {
 	n.must(err)
 }
 
-// get reads what the collector says about a path.
+// get reads the collector's answer at a path.
 func get[T any](n *node, path string) (v T) {
 	n.t.Helper()
 	response, err := http.Get(n.url + path)

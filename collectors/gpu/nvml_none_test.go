@@ -13,7 +13,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// TestBuildWithoutCgo: a build that cannot load NVML still runs, and says so.
+// TestBuildWithoutCgo checks that a build that cannot load NVML still runs, and reports that.
 func TestBuildWithoutCgo(t *testing.T) {
 	c := New(Options{Kmsg: "none", SysFS: busWith(t, 2)})
 	ctx, cancel := context.WithCancel(context.Background())

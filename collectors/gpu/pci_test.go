@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestBusGPUs: NVSwitches, other vendors and GPUs that belong to a virtual machine are not expected.
+// TestBusGPUs checks that NVSwitches, other vendors and GPUs that belong to a virtual machine are not expected.
 func TestBusGPUs(t *testing.T) {
 	root := busWith(t, 8)
 	for i, driver := range []string{
@@ -29,7 +29,7 @@ func TestBusGPUs(t *testing.T) {
 	}
 }
 
-// TestBusChanges: a GPU that vanishes stays expected, one that is handed to a virtual machine does not.
+// TestBusChanges checks that a GPU that vanishes stays expected, and one that is handed to a virtual machine does not.
 func TestBusChanges(t *testing.T) {
 	root := busWith(t, 3)
 	c := New(Options{SysFS: root})

@@ -10,7 +10,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/internal/fakenvml"
 )
 
-// TestBitErrors: bits 0 to 7 are the exponent, bits 8 to 11 the mantissa.
+// TestBitErrors checks that bits 0 to 7 are the exponent, and bits 8 to 11 the mantissa.
 func TestBitErrors(t *testing.T) {
 	for encoded, want := range map[float64]float64{
 		0: 0, 0x10c: 1e-12, 0x60e: 6e-14, 0xf0f: 15e-15, 0x100: 1, 0xffe: 15e-254,
@@ -27,8 +27,9 @@ func TestBitErrors(t *testing.T) {
 	}
 }
 
-// TestEveryRowIsAnswered: each field and each GPM metric that the exporter asks for is answered by a GPU of one of the metrics pages in
-// testdata. A row that no metrics page has seen may be of another unit, type or scope than it says.
+// TestEveryRowIsAnswered checks that each field and each GPM metric that the exporter requests is answered by a GPU
+// of one of the metrics pages in testdata. A row without such an answer may have another unit, type or scope than
+// declared.
 func TestEveryRowIsAnswered(t *testing.T) {
 	for _, m := range gpmMetrics {
 		if key := fmt.Sprintf("gpm.%d", m.id); !fakenvml.Describes(key) {

@@ -7,7 +7,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// TestSeriesSurvive: a reading that comes or goes before others costs only its own series. All others are taken over.
+// TestSeriesSurvive checks that a reading that comes or goes before others costs only its own series. All others
+// are reused.
 func TestSeriesSurvive(t *testing.T) {
 	of := Identity{UUID: "GPU-1", Index: "0"}
 	families := []*metrics.Family{metrics.GPUCollectStuck, metrics.GPUPersistenceMode, metrics.GPUPerformanceState}
@@ -35,7 +36,7 @@ func TestSeriesSurvive(t *testing.T) {
 	}
 }
 
-// TestImpossibleReadings: what no GPU can have is dropped and counted, whoever reports it.
+// TestImpossibleReadings checks that numbers that no GPU can have are dropped and counted, whoever reports them.
 func TestImpossibleReadings(t *testing.T) {
 	var s sheet
 	s.begin(slow, 0)

@@ -18,7 +18,7 @@ import (
 
 var soak = flag.Duration("soak", 0, "how long TestSoak scrapes eight GPUs every second; 0 skips it")
 
-// TestSoak: the process stays small and does not grow while eight GPUs with 18 NVLinks each, all of
+// TestSoak checks that the process stays small and does not grow while eight GPUs with 18 NVLinks each, all of
 // whose values change, are read and scraped every second.
 func TestSoak(t *testing.T) {
 	if *soak == 0 {

@@ -39,7 +39,7 @@ func TestPace(t *testing.T) {
 	}
 }
 
-// All tiers together keep the budget, and slow ones have what the others leave.
+// All tiers together keep the budget, and slow ones have the rest.
 func TestBudgetIsShared(t *testing.T) {
 	p := paced.newPace()
 	took := func(t tier, d time.Duration) { // the first answer takes long

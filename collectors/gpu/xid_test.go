@@ -90,7 +90,7 @@ func TestSeverity(t *testing.T) {
 	}
 }
 
-// TestLedgerForgets: the memory for matching does not grow with the number of XIDs.
+// TestLedgerForgets checks that the memory for matching does not grow with the number of XIDs.
 func TestLedgerForgets(t *testing.T) {
 	l, at := newXIDLedger(2*time.Second), time.Unix(1_000_000, 0)
 	for range 100_000 {

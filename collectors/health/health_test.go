@@ -16,7 +16,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// bench judges a node whose metrics page a test writes, in time of its own.
+// bench judges a node whose metrics page a test writes, with a clock of its own.
 type bench struct {
 	*Judge
 	t    *testing.T
@@ -83,8 +83,8 @@ func (b *bench) xid(code int, severity metrics.XIDSeverity, n float64) {
 	b.set(metrics.GPUXIDErrors, n, "GPU-a", "0", "0000:10:00.0", "", strconv.Itoa(code), string(severity), "kmsg")
 }
 
-// A GPU that the driver wants reset is judged so within ten seconds, and is healthy half a minute after the driver has
-// withdrawn it: with the XID that led to it.
+// A GPU for which the driver requests a reset is judged so within ten seconds. It is healthy half a minute after
+// the driver has withdrawn the request, and so is the XID that led to it.
 func TestSetByTheDriverAndLiftedByIt(t *testing.T) {
 	b := newBench(t)
 	b.set(metrics.GPURecoveryAction, 0, "GPU-a", "0")
@@ -98,7 +98,7 @@ func TestSetByTheDriverAndLiftedByIt(t *testing.T) {
 	b.want(15*time.Second, "healthy")
 }
 
-// A node of which nothing is read is not healthy: there is no verdict, and later one that says why.
+// A node of which nothing is read has no verdict at first, and later one that gives the reason: it is never healthy.
 func TestNothingReadIsNoVerdict(t *testing.T) {
 	b := newBench(t)
 	clear(b.page)
@@ -114,7 +114,7 @@ func TestNothingReadIsNoVerdict(t *testing.T) {
 	}
 }
 
-// Without an answer nothing is lifted: a lost GPU has no series left that could say that it is well.
+// Without an answer nothing is lifted: a lost GPU has no series left that could show that it is well.
 func TestAbsenceLiftsNothing(t *testing.T) {
 	b := newBench(t)
 	b.set(metrics.GPURowRemapFailure, 1, "GPU-a", "0")
@@ -127,7 +127,7 @@ func TestAbsenceLiftsNothing(t *testing.T) {
 	b.want(30*time.Second, "healthy")
 }
 
-// A GPU that another exporter no longer lists is gone after a minute: one that starts lists none for 30 s.
+// A GPU that another exporter no longer lists is gone after a minute: an exporter that starts lists none for 30 s.
 func TestVanished(t *testing.T) {
 	b := newBench(t)
 	b.want(time.Minute, "healthy")
@@ -138,7 +138,7 @@ func TestVanished(t *testing.T) {
 	b.want(30*time.Second, "healthy")
 }
 
-// What applications cause, and what passes while a node starts, is no fault of a GPU.
+// Faults of applications, and states that pass while a node starts, are no fault of a GPU.
 func TestHarmless(t *testing.T) {
 	b := newBench(t)
 	b.set(metrics.GPUUp, 0, "GPU-a", "0", "unknown")
@@ -169,8 +169,8 @@ func TestHarmless(t *testing.T) {
 	}
 }
 
-// XIDs count for as long as the driver may be wrong about them; a reset ends that, and what the kernel log calls
-// nonfatal takes no GPU out of service.
+// XIDs count for as long as the driver may be wrong about them. A reset ends that, and an XID that the kernel log
+// calls nonfatal takes no GPU out of service.
 func TestXIDs(t *testing.T) {
 	b := newBench(t)
 	b.set(metrics.GPUEnergy, 5000, "GPU-a", "0")
@@ -188,7 +188,8 @@ func TestXIDs(t *testing.T) {
 	b.want(2*time.Hour, "healthy")
 }
 
-// A restart of the exporter forgets no XID that the kernel log remembers, unless the driver can say that all is well.
+// A restart of the exporter forgets no XID that the kernel log remembers, unless the driver can report that all is
+// well.
 func TestXIDsFromBefore(t *testing.T) {
 	for action, want := range map[float64]string{-1: "reset xid_79", 0: "healthy", 2: "reset recovery_reset xid_79"} {
 		t.Run(fmt.Sprint(action), func(t *testing.T) {
@@ -289,7 +290,7 @@ func TestHeldBack(t *testing.T) {
 	}
 }
 
-// A virtual GPU that starts has its licence within minutes; one that has none then is degraded until it gets one.
+// A virtual GPU that starts gets its licence within minutes; without one, it is degraded until it gets one.
 func TestUnlicensed(t *testing.T) {
 	b := newBench(t)
 	b.set(metrics.GPUVGPULicensed, 0, "GPU-a", "0")
@@ -319,8 +320,8 @@ func TestLinks(t *testing.T) {
 	b.want(6*time.Minute, "healthy")
 }
 
-// A GPU with fewer links than its neighbours has lost some before anybody watched. Cards without a bridge, beside others that
-// have one, and cards with one bridge where there is room for two have lost none.
+// A GPU with fewer links than its neighbours has lost some before anybody watched. Cards without a bridge, beside
+// others that have one, and cards with one bridge but room for two have lost none.
 func TestFewerLinks(t *testing.T) {
 	for up, want := range map[[3]string]string{ // of three GPUs with two links each
 		{"10", "11", "11"}: "degraded nvlink_fewer", {"00", "11", "11"}: "healthy", {"10", "10", "00"}: "healthy", {"11", "11", "00"}: "healthy",
@@ -338,7 +339,7 @@ func TestFewerLinks(t *testing.T) {
 	}
 }
 
-// A GPU at half load, whose link is narrow all the time, and one whose link widens for each request.
+// A GPU at half load may have a link that is narrow all the time, or one that widens for each request.
 func TestNarrowUnderLoad(t *testing.T) {
 	for _, widens := range []bool{false, true} {
 		b := newBench(t)
@@ -355,7 +356,7 @@ func TestNarrowUnderLoad(t *testing.T) {
 	}
 }
 
-// node returns the verdict on what GPUs share after a time.
+// node returns the verdict on what the GPUs of a node share, after a time.
 func (b *bench) node(d time.Duration) string {
 	b.t.Helper()
 	b.pass(d)
@@ -367,7 +368,8 @@ func (b *bench) node(d time.Duration) string {
 	return text
 }
 
-// A fabric manager that ran is missed also where nobody sees the switches; one that never ran only where they are.
+// A fabric manager that ran is missed even if nobody sees the switches; one that never ran is missed only if they
+// are visible.
 func TestFabricManager(t *testing.T) {
 	for name, c := range map[string]struct {
 		switches, before float64
@@ -391,7 +393,7 @@ func TestFabricManager(t *testing.T) {
 	}
 }
 
-// Where another exporter's metrics page is read in place of NVML, one that can be used is enough.
+// If another exporter's metrics page is read in place of NVML, one usable page is enough.
 func TestUnusablePage(t *testing.T) {
 	b := newBench(t)
 	b.set(metrics.GPUSourceUp, 0, "", "localhost:9400", "unreachable")
@@ -405,7 +407,7 @@ func TestUnusablePage(t *testing.T) {
 	}
 }
 
-// An XID that wants somebody, and of which the GPU is innocent, has an alert and no worse verdict.
+// An XID that needs a person, but is not the GPU's fault, has an alert and no worse verdict.
 func TestTicketsWithoutAVerdict(t *testing.T) {
 	b := newBench(t)
 	for _, x := range metrics.XIDs {
@@ -425,7 +427,7 @@ func TestTicketsWithoutAVerdict(t *testing.T) {
 	b.want(7*time.Hour, "healthy")
 }
 
-// A GPU that NVML has never seen is known by its address, and becomes the GPU that it is when it answers.
+// A GPU that NVML has never seen is known by its address, and gets its identity when it answers.
 func TestGPUWithoutAName(t *testing.T) {
 	b := newBench(t)
 	clear(b.page)
@@ -473,8 +475,8 @@ func TestConditions(t *testing.T) {
 	}
 }
 
-// TestEngineDiedWithItsGPU: a GPU that is off the metrics page counts at once when the engine on it has stopped, too. A driver that does
-// not answer may be freeing what the engine left.
+// TestEngineDiedWithItsGPU checks that a GPU that is off the metrics page counts at once if the engine on it has
+// stopped, too. A driver that does not answer may be freeing what the engine left.
 func TestEngineDiedWithItsGPU(t *testing.T) {
 	for reason, want := range map[string]string{"not_on_page": "reset vanished", "unknown": "healthy"} {
 		b := newBench(t)

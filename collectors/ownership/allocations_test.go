@@ -43,8 +43,8 @@ func podLogs(t *testing.T, pods int) string {
 	return dir
 }
 
-// TestEnginesOfPods: an engine has what its container was given. The configuration knows better, and
-// processes tell where the kubelet cannot.
+// TestEnginesOfPods checks that an engine has what its container was given. The configuration takes precedence, and
+// processes decide where the kubelet cannot.
 func TestEnginesOfPods(t *testing.T) {
 	inContainer := func(name string, d ...*v1.ContainerDevices) *v1.ContainerResources {
 		return &v1.ContainerResources{Name: name, Devices: d}
@@ -94,8 +94,9 @@ func TestEnginesOfPods(t *testing.T) {
 	}
 }
 
-// TestOwnersOfAPage: another exporter's metrics page leads from GPUs to engines where the kubelet says nothing of a pod. Two pods that
-// share a GPU both have it, and a pod that the kubelet knows has what the kubelet says.
+// TestOwnersOfAPage checks that another exporter's metrics page leads from GPUs to engines if the kubelet reports
+// nothing about a pod. Two pods that share a GPU both have it, and a pod that the kubelet knows has what the
+// kubelet reports.
 func TestOwnersOfAPage(t *testing.T) {
 	owner := func(id gpu.Identity, instance, pod string) gpu.Owner {
 		return gpu.Owner{GPU: id, InstanceID: instance, Namespace: "prod", Pod: pod, Container: "c"}
@@ -141,8 +142,8 @@ func TestOwnersOfAPage(t *testing.T) {
 	}
 }
 
-// TestEnginesOfOneContainer: of the GPUs that a container was given, an engine has those on which the process behind its
-// real socket runs, and those on which nobody is seen. Until it runs on any, it has all.
+// TestEnginesOfOneContainer checks that, of the GPUs that a container was given, an engine has those on which the
+// process behind its real socket runs, and those on which no process is seen. Until it runs on one, it has all.
 func TestEnginesOfOneContainer(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("needs /proc")
@@ -199,7 +200,7 @@ func TestEnginesOfOneContainer(t *testing.T) {
 	}
 }
 
-// TestMemoryOfPods: the memory of an engine that the kubelet knows comes from its processes.
+// TestMemoryOfPods checks that the memory of an engine that the kubelet knows comes from its processes.
 func TestMemoryOfPods(t *testing.T) {
 	f := newFakeKubelet(t, pod("p1", device("nvidia.com/gpu", uuid0, uuid1)))
 	f.start(t)
@@ -222,8 +223,8 @@ func TestMemoryOfPods(t *testing.T) {
 	}
 }
 
-// TestEndedPods: of two pods that are listed with the same device, the one that runs on it has it. Where
-// nobody is seen to run, or a claim is shared, both stay.
+// TestEndedPods checks that, of two pods that are listed with the same device, the one that runs on it has it. If
+// neither is seen to run, or a claim is shared, both stay.
 func TestEndedPods(t *testing.T) {
 	claimant := pod("p4")
 	claimant.Containers[0].DynamicResources = []*v1.DynamicResource{claim("gpu.example.com", strings.ToLower(uuid1))}

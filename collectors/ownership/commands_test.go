@@ -7,8 +7,9 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/gpu"
 )
 
-// TestCommands: the command lines of an engine are those of the process that serves its metrics page and of those that started it, up to
-// the shell. Those of others are nobody's, and of an engine that cannot be told from its neighbour none is.
+// TestCommands checks that the command lines of an engine are those of the process that serves its metrics page and
+// of its parents, up to the shell. Other command lines are dropped, and an engine that cannot be distinguished from
+// its neighbour has none.
 func TestCommands(t *testing.T) {
 	got := map[string][][]string{}
 	c := New(Options{

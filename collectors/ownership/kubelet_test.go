@@ -27,7 +27,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// fakeKubelet serves the pod-resources API with the types and the server that the kubelet is made of.
+// fakeKubelet serves the pod-resources API with the types and the server that the kubelet uses.
 type fakeKubelet struct {
 	v1.UnimplementedPodResourcesListerServer
 	socket      string
@@ -61,7 +61,7 @@ func (f *fakeKubelet) set(change func()) {
 	change()
 }
 
-// start makes the socket anew, as a kubelet does.
+// start creates the socket again, as a kubelet does.
 func (f *fakeKubelet) start(t *testing.T) (stop func()) {
 	t.Helper()
 	_ = os.Remove(f.socket)
@@ -113,7 +113,7 @@ func claim(driver, name string) *v1.DynamicResource {
 
 const uuid0, uuid1 = "GPU-00000000-0000-4000-8000-000000000000", "GPU-00000000-0000-4000-8000-000000000001"
 
-// The second GPU is /dev/nvidia3 and split in two MIG instances.
+// The second GPU is /dev/nvidia3 and split into two MIG instances.
 var (
 	whole = gpu.Identity{UUID: uuid0, Index: "0", Minor: "0"}
 	split = gpu.Identity{UUID: uuid1, Index: "1", Minor: "3"}
@@ -137,7 +137,7 @@ func node(t *testing.T, f *fakeKubelet, log *bytes.Buffer, targets ...Target) *C
 	})
 }
 
-// lines are the lines of a metrics page that start with a name, sorted, without the name.
+// lines returns the lines of a metrics page that start with a name, sorted, without the name.
 func lines(page, name string) (found []string) {
 	for line := range strings.Lines(page) {
 		if rest, ok := strings.CutPrefix(line, name); ok {
@@ -153,8 +153,8 @@ func allocated(place gpu.Identity, instance, pod, resource string) string {
 		place.Index, instance, place.UUID, pod, resource)
 }
 
-// TestDeviceIDs: what device plugins and DRA drivers call a GPU leads to it, whatever the resource is
-// called; what is no GPU is counted and costs nothing else.
+// TestDeviceIDs checks that the names that device plugins and DRA drivers give a GPU lead to it, whatever the
+// resource is called. A device that is no GPU is counted and costs nothing else.
 func TestDeviceIDs(t *testing.T) {
 	const gpus, shared = "nvidia.com/gpu", "nvidia.com/gpu.shared"
 	for _, c := range []struct {
@@ -220,7 +220,7 @@ func TestDeviceIDs(t *testing.T) {
 	}
 }
 
-// TestClaims: devices of resource claims. A name that two drivers would mean differently is left alone.
+// TestClaims checks devices of resource claims. A name that would mean different devices for two drivers is left alone.
 func TestClaims(t *testing.T) {
 	p := pod("p")
 	p.Containers[0].DynamicResources = []*v1.DynamicResource{
@@ -241,8 +241,8 @@ func TestClaims(t *testing.T) {
 	}
 }
 
-// TestClaimsWithSlices: where the driver's ResourceSlices are known, they say what its names mean, whatever
-// these look like.
+// TestClaimsWithSlices checks that the driver's ResourceSlices, if they are known, define its names, whatever these
+// look like.
 func TestClaimsWithSlices(t *testing.T) {
 	p := pod("p")
 	p.Containers[0].DynamicResources = []*v1.DynamicResource{
@@ -266,8 +266,8 @@ func TestClaimsWithSlices(t *testing.T) {
 	}
 }
 
-// TestDenseNode: an answer with 5,000 devices that is above gRPC's usual limit is read, over one
-// connection however often it is asked for.
+// TestDenseNode checks that an answer with 5,000 devices, which is above gRPC's usual limit, is read, over one
+// connection however often it is requested.
 func TestDenseNode(t *testing.T) {
 	var pods []*v1.PodResources
 	for i := range 250 {
@@ -298,7 +298,7 @@ func TestDenseNode(t *testing.T) {
 	}
 }
 
-// TestGolden: the whole metrics page of a node where a pod's engine holds a GPU.
+// TestGolden compares the whole metrics page of a node where a pod's engine holds a GPU.
 func TestGolden(t *testing.T) {
 	f := newFakeKubelet(t, pod("p", device("nvidia.com/gpu", uuid0), device("rdma/hca", "0")))
 	f.start(t)
@@ -311,7 +311,7 @@ func TestGolden(t *testing.T) {
 	golden.Compare(t, "testdata/pod.prom", golden.Still(golden.Page(t, c), metrics.PodResourcesTime.Name))
 }
 
-// TestSocketRecreated: a kubelet that restarts makes its socket anew. Meanwhile its last answer stays.
+// TestSocketRecreated checks a kubelet that restarts and creates its socket again. Meanwhile its last answer stays.
 func TestSocketRecreated(t *testing.T) {
 	f := newFakeKubelet(t, pod("before", device("nvidia.com/gpu", uuid0)))
 	stop := f.start(t)
@@ -345,7 +345,7 @@ func TestSocketRecreated(t *testing.T) {
 	}
 }
 
-// TestSlowKubelet: an answer that takes too long is not waited for, by a scrape not at all.
+// TestSlowKubelet checks that nothing waits for an answer that takes too long, least of all a scrape.
 func TestSlowKubelet(t *testing.T) {
 	f := newFakeKubelet(t, pod("p", device("nvidia.com/gpu", uuid0)))
 	f.start(t)
@@ -389,8 +389,8 @@ func TestSlowKubelet(t *testing.T) {
 	}
 }
 
-// TestPatience: the longer the kubelet refuses, the less often it is asked, and at once as often as
-// before when it no longer does.
+// TestPatience checks that the kubelet is asked less often the longer it refuses, and as often as before once it no
+// longer does.
 func TestPatience(t *testing.T) {
 	f := newFakeKubelet(t)
 	f.start(t)
@@ -419,7 +419,7 @@ func TestPatience(t *testing.T) {
 	}
 }
 
-// TestPermission: a socket that may not be used is told apart from one that is not there.
+// TestPermission checks that a socket that may not be used is distinguished from a missing one.
 func TestPermission(t *testing.T) {
 	f := newFakeKubelet(t, pod("p", device("nvidia.com/gpu", uuid0)))
 	f.start(t)
@@ -447,7 +447,7 @@ func TestPermission(t *testing.T) {
 	}
 }
 
-// TestWithoutKubernetes: no socket is no error where there is no Kubernetes, and one where there is.
+// TestWithoutKubernetes checks that a missing socket is an error only where there is Kubernetes.
 func TestWithoutKubernetes(t *testing.T) {
 	t.Setenv("KUBERNETES_SERVICE_HOST", "")
 	f := newFakeKubelet(t, pod("p", device("nvidia.com/gpu", uuid0)))

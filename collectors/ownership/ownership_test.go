@@ -38,7 +38,7 @@ const (
 	loopback4 = "0100007F"
 )
 
-// addresses of the network namespaces.
+// trie lists the addresses of the network namespaces.
 var trie = map[string]string{
 	"host": "  |-- 127.0.0.1\n     /32 host LOCAL\n  |-- 192.0.2.7\n     /32 host LOCAL\n  |-- 192.0.2.255\n     /32 link BROADCAST\n",
 	"pod1": "  |-- 10.0.0.5\n     /32 host LOCAL\n",
@@ -106,14 +106,14 @@ func newHost(t *testing.T, procs ...process) string {
 	return root
 }
 
-// page is the text of a collector's metrics page after one look.
+// page returns the text of a collector's metrics page after one look.
 func page(t *testing.T, c *Collector) string {
 	t.Helper()
 	c.refresh(context.Background())
 	return scrape(t, c)
 }
 
-// scrape is the text of a collector's metrics page as it is.
+// scrape returns the text of a collector's present metrics page.
 func scrape(t *testing.T, c *Collector) string {
 	t.Helper()
 	var lines []string
@@ -133,7 +133,7 @@ func engine(server string, gpus ...string) Target {
 	return Target{Runtime: metrics.VLLM, Server: server, ModelName: "m", GPUs: gpus}
 }
 
-// TestWhoseGPU: the pairs of metrics page and GPU that are found on a host.
+// TestWhoseGPU checks the pairs of metrics page and GPU that are found on a host.
 func TestWhoseGPU(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -286,8 +286,8 @@ func TestWhoseGPU(t *testing.T) {
 	}
 }
 
-// TestMemory: memory adds up per engine and per container, and is absent where any of it is unknown. That of a process
-// that /proc lacks is of an unknown owner, not of the host.
+// TestMemory checks that memory adds up per engine and per container, and is absent where any of it is unknown.
+// The memory of a process that /proc lacks belongs to an unknown owner, not to the host.
 func TestMemory(t *testing.T) {
 	id := strings.Repeat("ab", 32)
 	cgroup := "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod0a1b2c3d_0000_4000_8000_000000000001.slice/cri-containerd-" + id + ".scope"
@@ -350,7 +350,7 @@ func twoPods(t *testing.T) (podLogs, procFS string) {
 	return podLogs, newHost(t, procs...)
 }
 
-// ofPod is the value of a family of a pod; empty when there is none.
+// ofPod returns the value of a family of a pod; empty when there is none.
 func ofPod(page, family, pod string) string {
 	for line := range strings.Lines(page) {
 		if strings.HasPrefix(line, family+"{") && strings.Contains(line, fmt.Sprintf("namespace=%q,pod=%q}", "prod", pod)) {
@@ -360,7 +360,8 @@ func ofPod(page, family, pod string) string {
 	return ""
 }
 
-// TestShareOfTime: each pod on a GPU has its part of the time. It is absent where that of one of its processes is not known.
+// TestShareOfTime checks that each pod on a GPU has its part of the time. The part is absent if that of one of its
+// processes is unknown.
 func TestShareOfTime(t *testing.T) {
 	busy := func(pid int, sm, memory float64) gpu.Process {
 		p := on(pid, gpu0, 100)
@@ -390,8 +391,8 @@ func TestShareOfTime(t *testing.T) {
 	check("llm_gpu_container_memory_bytes", "batch", "200")
 }
 
-// TestOthers: what other processes compute on an engine's GPU is known if each process there is known to be the engine's or
-// not. Another engine is a neighbour, too.
+// TestOthers checks that the work of other processes on an engine's GPU is known if each process there is known to
+// be the engine's or not. Another engine is a neighbour, too.
 func TestOthers(t *testing.T) {
 	busy := func(pid int, g gpu.Identity, sm float64) gpu.Process {
 		p := on(pid, g, 100)
@@ -446,7 +447,7 @@ func TestOthers(t *testing.T) {
 	}
 }
 
-// TestUnreadable: processes whose sockets cannot be seen are counted, each once, and only those that matter.
+// TestUnreadable checks that processes whose sockets cannot be seen are counted, each once, and only those that matter.
 func TestUnreadable(t *testing.T) {
 	c := New(Options{
 		Targets: func() []Target { return []Target{engine("127.0.0.1:8000"), engine("127.0.0.1:9000")} },
@@ -463,7 +464,7 @@ func TestUnreadable(t *testing.T) {
 	}
 }
 
-// TestThisHost: on a real procfs, a child of a process that listens belongs to it.
+// TestThisHost checks, on a real procfs, that a child of a process that listens belongs to it.
 func TestThisHost(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("needs /proc")

@@ -15,8 +15,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/internal/fakenvml"
 )
 
-// TestTimeSlicing: of a GPU that two pods share by turns, each has the part of the time that the driver says of its processes,
-// and none while it rests.
+// TestTimeSlicing checks a GPU that two pods share by turns: each has the part of the time that the driver reports
+// for its processes, and none while it rests.
 func TestTimeSlicing(t *testing.T) {
 	lib, err := fakenvml.Build(t.TempDir())
 	if errors.Is(err, fakenvml.ErrNoCompiler) {

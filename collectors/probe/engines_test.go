@@ -33,7 +33,7 @@ type simulated struct {
 	down  bool     // the metrics page does not answer
 }
 
-// simulate serves a metrics page, and answers at any other path that is posted to.
+// simulate serves a metrics page, and answers POST requests at any other path.
 func simulate(t *testing.T, page, answer http.Handler) *simulated {
 	t.Helper()
 	s := &simulated{}
@@ -75,7 +75,7 @@ func pageOf(t *testing.T, path, file string) http.Handler {
 	return mux
 }
 
-// engines reads targets, and asks all of them.
+// engines reads targets, and probes all of them.
 func engines(t *testing.T, change func(*Config), targets ...engine.TargetConfig) (*engine.Collector, *Collector) {
 	t.Helper()
 	all, err := engine.New(engine.Config{Targets: targets, UserAgent: "test", Log: slog.New(slog.DiscardHandler)})
@@ -115,8 +115,8 @@ func (c *Collector) put(t *testing.T, before ...running) (all []running) {
 var whole = script(`data: {"choices":[{"text":"one","finish_reason":""}]}`+"\n\n",
 	`data: {"choices":[{"text":" two","finish_reason":"stop"}]}`+"\n\n", usage("20", "8"), done)
 
-// TestEngines: each model of each engine is asked by the engine's own API and name, and its series say whose it is. What cannot be
-// asked is left alone, and a series says why.
+// TestEngines checks that each model of each engine is probed by the engine's own API and name, and that its series
+// identify it. An engine that cannot be probed is left alone, and a series gives the reason.
 func TestEngines(t *testing.T) {
 	vllm := simulate(t, drill.NewVLLM(drill.NewProfile("llama")), whole)
 	sglang := simulate(t, drill.NewSGLang(drill.NewProfile("qwen")), whole)
@@ -180,7 +180,7 @@ func TestEngines(t *testing.T) {
 	}
 }
 
-// TestEnginesAreAskedOnce: a configured probe of the same model at the same port is enough.
+// TestEnginesAreAskedOnce checks that a configured probe of the same model at the same port is enough.
 func TestEnginesAreAskedOnce(t *testing.T) {
 	s := simulate(t, drill.NewVLLM(drill.NewProfile("llama")), whole)
 	all, c := engines(t, nil, engine.TargetConfig{URL: s.URL})
@@ -195,7 +195,8 @@ func TestEnginesAreAskedOnce(t *testing.T) {
 	}
 }
 
-// TestEnginesThatAreDown: an engine whose metrics page does not answer may be scaled to zero, or be another by now.
+// TestEnginesThatAreDown checks that an engine whose metrics page does not answer may be scaled to zero, or be
+// another by now.
 func TestEnginesThatAreDown(t *testing.T) {
 	s := simulate(t, drill.NewVLLM(drill.NewProfile("llama")), whole)
 	_, c := engines(t, nil, engine.TargetConfig{URL: s.URL})
@@ -210,7 +211,8 @@ func TestEnginesThatAreDown(t *testing.T) {
 	wants(t, c, `llm_probe_skipped_total{model_name="llama",probe="engines",reason="down"} 1`)
 }
 
-// TestRefusalAfterAnswers: an engine that has answered is no engine without an endpoint. What it refuses then is told by an alert.
+// TestRefusalAfterAnswers checks that an engine that has answered is not taken for one without an endpoint. An
+// alert reports its later refusals.
 func TestRefusalAfterAnswers(t *testing.T) {
 	refuse := false
 	s := simulate(t, drill.NewVLLM(drill.NewProfile("llama")), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -237,7 +239,7 @@ func TestRefusalAfterAnswers(t *testing.T) {
 	}
 }
 
-// TestEnginesShareABudget: all requests together stay within it, and are spread over the hour.
+// TestEnginesShareABudget checks that all requests together stay within the budget, and are spread over the hour.
 func TestEnginesShareABudget(t *testing.T) {
 	var all []*simulated
 	var targets []engine.TargetConfig
@@ -273,7 +275,7 @@ func TestEnginesShareABudget(t *testing.T) {
 	}
 }
 
-// TestEnginesComeAndGo: probes follow engines, and go on where a reload has not read the metrics page yet.
+// TestEnginesComeAndGo checks that probes follow engines, and go on if a reload has not read the metrics page yet.
 func TestEnginesComeAndGo(t *testing.T) {
 	first, second := simulate(t, drill.NewVLLM(drill.NewProfile("llama")), whole),
 		simulate(t, drill.NewLlamaCpp(drill.NewProfile("gemma")), whole)
@@ -307,7 +309,7 @@ func TestEnginesComeAndGo(t *testing.T) {
 	}
 }
 
-// TestEnginesAreFollowed: what runs notices by itself.
+// TestEnginesAreFollowed checks that a running collector notices changes by itself.
 func TestEnginesAreFollowed(t *testing.T) {
 	s := simulate(t, drill.NewVLLM(drill.NewProfile("llama")), whole)
 	all, c := engines(t, nil, engine.TargetConfig{URL: s.URL})
@@ -320,8 +322,8 @@ func TestEnginesAreFollowed(t *testing.T) {
 	e2e.Until(t, 5*time.Second, "a probe again", func() bool { return strings.Contains(golden.Page(t, c), asked) })
 }
 
-// TestCredentialsGoWhereTheyWereMeant: of the engines that are found, one gets the credential if it is selected and has TLS, or may
-// be asked in clear.
+// TestCredentialsGoWhereTheyWereMeant checks that an engine that is found gets the credential if it is selected and
+// has TLS, or may be asked in clear.
 func TestCredentialsGoWhereTheyWereMeant(t *testing.T) {
 	token := filepath.Join(t.TempDir(), "token")
 	if err := os.WriteFile(token, []byte("s3cret"), 0o600); err != nil {
@@ -369,7 +371,7 @@ func TestCredentialsGoWhereTheyWereMeant(t *testing.T) {
 	}
 }
 
-// TestOwnExhaustionIsNoFailure: without a file left, nothing is known about the engine.
+// TestOwnExhaustionIsNoFailure checks that nothing is known about the engine if the exporter has no file left.
 func TestOwnExhaustionIsNoFailure(t *testing.T) {
 	s := simulate(t, drill.NewVLLM(drill.NewProfile("llama")), whole)
 	_, c := engines(t, nil, engine.TargetConfig{URL: s.URL})

@@ -13,8 +13,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// FuzzAnswer: whatever a server answers, in whichever pieces, reading it ends with an outcome or an error, costs no
-// more than an answer may, and takes nothing for an answer that has none.
+// FuzzAnswer checks that reading any answer, in any pieces, ends with an outcome or an error, costs no more than an
+// answer may, and never takes an empty answer for a real one.
 func FuzzAnswer(f *testing.F) {
 	names := slices.Sorted(maps.Keys(apis))
 	for i := range names {

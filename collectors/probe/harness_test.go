@@ -14,14 +14,14 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/engine"
 )
 
-// Steps of a script that are no text to send.
+// Steps of a script that are not text to send.
 const (
 	wait = "wait" // a while in which nothing is sent
 	cut  = "cut"  // the connection breaks
 	hold = "hold" // nothing more comes, and the connection stays open
 )
 
-// pause is the while of wait.
+// pause is the duration of wait.
 const pause = 30 * time.Millisecond
 
 // say is a message with a delta of a chat.
@@ -94,7 +94,7 @@ func probing(t testing.TB, url string, change ...func(*Config)) *Probe {
 	return p[0]
 }
 
-// asked is what one request to a script brings.
+// asked returns the result of one request to a script.
 func asked(t *testing.T, h http.Handler, change ...func(*Config)) result {
 	t.Helper()
 	r, _ := probing(t, answering(t, h).URL, change...).ask(t.Context(), time.Now())

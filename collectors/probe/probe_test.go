@@ -26,7 +26,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// series is what a collector exports, without the address of the server.
+// series returns a collector's exports, without the address of the server.
 func series(t *testing.T, c *Collector) string {
 	t.Helper()
 	page := regexp.MustCompile(`(server="127[^"]*"|(container|namespace|pod)=""),?`).ReplaceAllString(golden.Page(t, c), "")
@@ -84,7 +84,7 @@ func TestGolden(t *testing.T) {
 	golden.All(t, "testdata/*.prom", 1)
 }
 
-// TestRequest: what is sent can be told from a user's, and asks for what is measured.
+// TestRequest checks that a request can be distinguished from a user's, and requests what is measured.
 func TestRequest(t *testing.T) {
 	var seen []http.Header
 	var bodies []map[string]any
@@ -145,7 +145,7 @@ func TestRequest(t *testing.T) {
 	}
 }
 
-// TestBudget: what an hour may cost is not exceeded, and what cost nothing is not counted.
+// TestBudget checks that the budget of an hour is not exceeded, and that requests without a cost are not counted.
 func TestBudget(t *testing.T) {
 	var n atomic.Int32
 	s := answering(t, counting(script(word("one"), finish, usage("50", "8"), done), &n))
@@ -200,7 +200,7 @@ func TestBudget(t *testing.T) {
 	}
 }
 
-// reading is a collector that looks at engines through the exporter's own.
+// reading returns a collector that looks up engines in the exporter's own.
 func reading(t *testing.T, urls ...string) *Collector {
 	t.Helper()
 	var targets []engine.TargetConfig
@@ -214,7 +214,8 @@ func reading(t *testing.T, urls ...string) *Collector {
 	return New(engines.Look, slog.New(slog.DiscardHandler))
 }
 
-// TestSleepersAreLeftAlone: of an engine that is read the state is known when it counts, without a scrape in between.
+// TestSleepersAreLeftAlone checks that the state of an engine that is read is known in time, without a scrape in
+// between.
 func TestSleepersAreLeftAlone(t *testing.T) {
 	var asleep atomic.Bool
 	var n atomic.Int32
@@ -254,7 +255,7 @@ func TestSleepersAreLeftAlone(t *testing.T) {
 	}
 }
 
-// TestOneOfSeveralSleeps: which of the engines behind one port a request reaches is the router's affair.
+// TestOneOfSeveralSleeps checks several engines behind one port, where the router decides which one a request reaches.
 func TestOneOfSeveralSleeps(t *testing.T) {
 	s := answering(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		state := map[string]string{"a": "0", "b": "1"}[r.URL.Query().Get("model")]
@@ -266,7 +267,8 @@ func TestOneOfSeveralSleeps(t *testing.T) {
 	wants(t, c, `llm_probe_skipped_total{model_name="m",probe="chat",reason="asleep"} 1`)
 }
 
-// TestOllamaIsNotKeptAwake: a model that is not loaded stays so, and one that only the probe uses is let go.
+// TestOllamaIsNotKeptAwake checks that an unloaded model stays so, and that a model that only the probe uses may be
+// unloaded.
 func TestOllamaIsNotKeptAwake(t *testing.T) {
 	var n atomic.Int32
 	var mu sync.Mutex
@@ -312,7 +314,7 @@ func TestOllamaIsNotKeptAwake(t *testing.T) {
 		`llm_probe_skipped_total{model_name="m",probe="ollama",reason="unused"} 1`)
 }
 
-// TestAnswerIsTheSame: the first answer of a release is what later ones are held against.
+// TestAnswerIsTheSame checks that later answers are compared with the first answer of a release.
 func TestAnswerIsTheSame(t *testing.T) {
 	var answer atomic.Value
 	s := answering(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -349,7 +351,8 @@ func TestAnswerIsTheSame(t *testing.T) {
 	}
 }
 
-// TestRun: a probe asks again and again and never twice at once, outlives a reload that leaves it as it is, and takes its series with it.
+// TestRun checks that a probe sends requests again and again and never two at once, outlives a reload that leaves
+// it unchanged, and takes its series with it.
 func TestRun(t *testing.T) {
 	var n, at, most atomic.Int32
 	s := answering(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -389,8 +392,9 @@ func TestRun(t *testing.T) {
 	e2e.Until(t, 10*time.Second, "no series", func() bool { return golden.Page(t, c) == "" })
 }
 
-// TestFailureIsConfirmed: the first failure is confirmed ten seconds after it began, a second one is not, and whatever
-// says nothing about the model ends the row, as does an engine whose metrics page does not answer.
+// TestFailureIsConfirmed checks that the first failure is confirmed ten seconds after it began, and a second one is
+// not. A result that proves nothing about the model ends the row, as does an engine whose metrics page does not
+// answer.
 func TestFailureIsConfirmed(t *testing.T) {
 	status := atomic.Int32{}
 	s := answering(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -445,8 +449,8 @@ func TestFailureIsConfirmed(t *testing.T) {
 	}
 }
 
-// TestWitnesses: a first failure makes the other probes ask at once, once a minute at most, so that it is known whether they
-// fail alike.
+// TestWitnesses checks that a first failure makes the other probes ask at once, once a minute at most, to show
+// whether they fail alike.
 func TestWitnesses(t *testing.T) {
 	var broken, asked atomic.Int32
 	s := answering(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -486,7 +490,8 @@ func TestWitnesses(t *testing.T) {
 	e2e.Until(t, 5*time.Second, "a probe in a hurry asks", func() bool { return asked.Load() == 1 })
 }
 
-// TestObjectivesCountRequests: a request is one event, however many tokens it has; what was held back has no times.
+// TestObjectivesCountRequests checks that a request is one event, however many tokens it has, and that an answer
+// that was held back has no times.
 func TestObjectivesCountRequests(t *testing.T) {
 	objectives := []slo.Objective{
 		{Name: "ttft", Signal: slo.ProbeTTFT, Threshold: slo.Duration(time.Second), Target: slo.One / 2},
@@ -525,7 +530,7 @@ func TestObjectivesCountRequests(t *testing.T) {
 	}
 }
 
-// TestSpendingOutlivesReload: a changed probe begins no new hour.
+// TestSpendingOutlivesReload checks that a changed probe begins no new hour.
 func TestSpendingOutlivesReload(t *testing.T) {
 	c := collecting()
 	before, after := probing(t, "http://engine:1"), probing(t, "http://engine:1", func(c *Config) { c.MaxTokens = 9 })
@@ -543,7 +548,7 @@ func TestSpendingOutlivesReload(t *testing.T) {
 	}
 }
 
-// TestStopEndsTheRequest: a probe that was stopped has ended, and what it has cost is counted.
+// TestStopEndsTheRequest checks that a probe that was stopped has ended, and that its cost is counted.
 func TestStopEndsTheRequest(t *testing.T) {
 	arrived := make(chan struct{})
 	s := answering(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -625,7 +630,8 @@ func TestConfigurationErrors(t *testing.T) {
 	}
 }
 
-// TestHealth: what the health endpoint says stands beside what a request brings, and is asked only where it is named.
+// TestHealth checks that the health endpoint's answer stands beside the result of a request, and is requested only
+// if it is configured.
 func TestHealth(t *testing.T) {
 	var code, n atomic.Int32
 	mux := http.NewServeMux()

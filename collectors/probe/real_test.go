@@ -16,8 +16,9 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// TestRealEngine compares what a client sees with the metrics page of a real llama.cpp: LLAMA_SERVER names the program, LLAMA_MODEL a file
-// of weights, whatever they say. One request runs at a time, so the engine's counters before and after belong to it.
+// TestRealEngine compares a client's measurements with the metrics page of a real llama.cpp: LLAMA_SERVER names the
+// program, LLAMA_MODEL any file of weights. One request runs at a time, so the engine's counters before and after
+// belong to it.
 func TestRealEngine(t *testing.T) {
 	program, weights := os.Getenv("LLAMA_SERVER"), os.Getenv("LLAMA_MODEL")
 	if program == "" || weights == "" {

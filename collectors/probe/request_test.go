@@ -133,7 +133,7 @@ func TestOutcomes(t *testing.T) {
 	})
 }
 
-// TestFirstToken: what comes before the first token stops no clock but that of the first byte.
+// TestFirstToken checks that nothing before the first token stops a clock but that of the first byte.
 func TestFirstToken(t *testing.T) {
 	for name, before := range map[string]string{
 		"role with an empty text": role,
@@ -170,7 +170,7 @@ func TestReasoningComesFirst(t *testing.T) {
 	}
 }
 
-// TestReasoningOnly: an answer that never gets beyond it has a first token and no visible one.
+// TestReasoningOnly checks that an answer that never gets beyond reasoning has a first token and no visible one.
 func TestReasoningOnly(t *testing.T) {
 	r := asked(t, script(role, wait, say(`{"reasoning":"hm"}`), finish, done))
 	if r.outcome != metrics.ProbeOK || r.token == 0 || r.visible != 0 {
@@ -185,7 +185,7 @@ func TestToolCallIsAToken(t *testing.T) {
 	}
 }
 
-// TestMessageOverSeveralReads: a message is there when its end is.
+// TestMessageOverSeveralReads checks that a message arrives with its end.
 func TestMessageOverSeveralReads(t *testing.T) {
 	one := word("one")
 	r := asked(t, script(role, one[:20], wait, one[20:len(one)-1], wait, one[len(one)-1:], finish, done))
@@ -194,7 +194,7 @@ func TestMessageOverSeveralReads(t *testing.T) {
 	}
 }
 
-// TestDataOverSeveralLines: lines of one message belong together.
+// TestDataOverSeveralLines checks that lines of one message belong together.
 func TestDataOverSeveralLines(t *testing.T) {
 	r := asked(t, script("event: x\ndata: {\"choices\":\ndata: [{\"delta\":{\"content\":\"one\"}}]}\n\n", finish, done))
 	if r.outcome != metrics.ProbeOK || r.token == 0 {
@@ -206,7 +206,7 @@ func TestDataOverSeveralLines(t *testing.T) {
 	}
 }
 
-// TestOwnConnection: phases are those of each request, also where the server would keep the connection.
+// TestOwnConnection checks that phases are those of each request, even if the server would keep the connection.
 func TestOwnConnection(t *testing.T) {
 	p := probing(t, answering(t, script(word("one"), finish)).URL)
 	for range 2 {
@@ -216,7 +216,7 @@ func TestOwnConnection(t *testing.T) {
 	}
 }
 
-// TestResolve: a name takes a lookup, an address none.
+// TestResolve checks that a name takes a lookup, and an address none.
 func TestResolve(t *testing.T) {
 	url := answering(t, script(word("one"), finish)).URL
 	for _, c := range []struct {
@@ -230,7 +230,8 @@ func TestResolve(t *testing.T) {
 	}
 }
 
-// TestAddressesSideBySide: a phase begins with the first address that is tried, and ends with the first that works.
+// TestAddressesSideBySide checks that a phase begins with the first address that is tried, and ends with the first
+// that works.
 func TestAddressesSideBySide(t *testing.T) {
 	var now time.Duration
 	tr := &trace{now: func() time.Duration { return now }, began: map[string]time.Duration{}, took: map[string]time.Duration{}}
@@ -246,7 +247,7 @@ func TestAddressesSideBySide(t *testing.T) {
 	}
 }
 
-// TestFirstByteOfARefusal: how fast an error comes says nothing of answers.
+// TestFirstByteOfARefusal checks that the time of an error is not taken for that of an answer.
 func TestFirstByteOfARefusal(t *testing.T) {
 	c, p := collecting(), probing(t, answering(t, status(503)).URL)
 	if c.once(t.Context(), p, time.Now()); strings.Contains(series(t, c), "first_byte") {
@@ -254,7 +255,7 @@ func TestFirstByteOfARefusal(t *testing.T) {
 	}
 }
 
-// TestBetweenTokens wants the time of a token, however many of them a message or a read has.
+// TestBetweenTokens requires the time of a token, however many tokens a message or a read has.
 func TestBetweenTokens(t *testing.T) {
 	counted := func(s, n string) string { // as with continuous_usage_stats
 		return strings.Replace(word(s), `"object"`, `"usage":{"prompt_tokens":9,"completion_tokens":`+n+`},"object"`, 1)
@@ -288,7 +289,7 @@ func TestBetweenTokens(t *testing.T) {
 	}
 }
 
-// TestHeldBack: an answer that comes at once has no first token that anybody has seen.
+// TestHeldBack checks that an answer that comes at once has no first token that anybody has seen.
 func TestHeldBack(t *testing.T) {
 	whole := join(role, word("one"), word("two"), word("three"), finish, usage("9", "3"), done)
 	for _, c := range []struct {
@@ -391,7 +392,7 @@ func TestGzip(t *testing.T) {
 	}
 }
 
-// TestBounds: whatever a server sends, it ends soon.
+// TestBounds checks that every answer ends soon.
 func TestBounds(t *testing.T) {
 	var sent atomic.Int64
 	endless := func(part string) http.HandlerFunc {
@@ -431,7 +432,7 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// TestAbsurdUsage: numbers that no request can cost are not believed.
+// TestAbsurdUsage checks that numbers that no request can cost are ignored.
 func TestAbsurdUsage(t *testing.T) {
 	r := asked(t, script(word("one"), finish, usage("-9", "1000000000000"), done))
 	if r.outcome != metrics.ProbeOK || r.prompt != 0 || r.completion != 0 {
@@ -442,8 +443,8 @@ func TestAbsurdUsage(t *testing.T) {
 	}
 }
 
-// TestWallClockStep: the clock of the node is set while an answer comes. The wall time of the start is an hour wrong, as it is after
-// such a step; its monotonic time is right.
+// TestWallClockStep sets the clock of the node while an answer comes. The wall time of the start is an hour wrong,
+// as it is after such a step; its monotonic time is right.
 func TestWallClockStep(t *testing.T) {
 	start := time.Now()
 	before := start.Round(0)

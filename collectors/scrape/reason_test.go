@@ -10,7 +10,8 @@ import (
 	"testing"
 )
 
-// TestOwnExhaustionHasItsReason: an exporter without a file or a port left says nothing about whom it asks.
+// TestOwnExhaustionHasItsReason checks that an exporter without a file or a port left reports nothing about the
+// servers that it asks.
 func TestOwnExhaustionHasItsReason(t *testing.T) {
 	dial := func(err error) error {
 		return &url.Error{Op: "Get", URL: "http://e", Err: &net.OpError{Op: "dial", Err: err}}
@@ -28,7 +29,7 @@ func TestOwnExhaustionHasItsReason(t *testing.T) {
 	}
 }
 
-// TestReasonsAreExplained: each reason has a meaning and, unless the caller adds it, a remedy.
+// TestReasonsAreExplained checks that each reason has a meaning and, unless the caller adds it, a remedy.
 func TestReasonsAreExplained(t *testing.T) {
 	for _, reason := range []string{
 		Unreachable, ConnectionClosed, NotHTTP, Timeout, TLSFailed, Unauthorized, HTTPStatus + "418",

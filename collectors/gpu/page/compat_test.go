@@ -24,7 +24,7 @@ func (f fixed) WriteTo(w io.Writer) (int64, error) {
 	return int64(n), err
 }
 
-// TestDCGMNames: GPUs that NVML describes, under dcgm-exporter's names.
+// TestDCGMNames checks GPUs that NVML describes, under dcgm-exporter's names.
 func TestDCGMNames(t *testing.T) {
 	for _, name := range []string{"hopper", "mig", "volta", "gpu_lost"} {
 		page, err := os.ReadFile("../testdata/" + name + ".prom")
@@ -43,7 +43,8 @@ func TestDCGMNames(t *testing.T) {
 	}
 }
 
-// TestDCGMNamesComeBack: what dcgm-exporter said, read and written under its names again, is what it said.
+// TestDCGMNamesComeBack checks that dcgm-exporter's metrics are unchanged when they are read and written under its
+// names again.
 func TestDCGMNamesComeBack(t *testing.T) {
 	body, err := os.ReadFile("testdata/pages/dcgm-4.8.4.prom")
 	if err != nil {
@@ -82,7 +83,7 @@ func TestDCGMNamesComeBack(t *testing.T) {
 	}
 }
 
-// numbers reads a metrics page: values by name and the labels that say which GPU it is.
+// numbers reads a metrics page: values by name and the labels that identify the GPU.
 func numbers(t *testing.T, page string) map[string]float64 {
 	t.Helper()
 	p := parsePageOf(t, page)

@@ -16,7 +16,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// follow has a file followed as the kernel log, and returns what appends records to it.
+// follow follows a file as the kernel log, and returns a function that appends records to it.
 func (n *node) follow(kmsg string) (write func(...string)) {
 	n.options.KernelLog = sync.OnceValue(func() *gpu.KernelLog {
 		k := gpu.NewKernelLog(gpu.Options{Logger: slog.New(slog.NewTextHandler(&n.kernel, nil)), Kmsg: kmsg})
@@ -48,8 +48,8 @@ const (
 	fatal  = "nvidia-nvswitch0: SXid (PCI:0000:c0:00.0): 20034, Fatal, Link 30 LTSSM Fault Up"
 )
 
-// TestKernelLog: while the kernel log is read, it has the XIDs and SXids: each event once, with a time, under the GPU's name,
-// also while the metrics page is gone.
+// TestKernelLog checks that the kernel log, while it is read, has the XIDs and SXids: each event once, with a time,
+// under the GPU's name, even while the metrics page is gone.
 func TestKernelLog(t *testing.T) {
 	n := newNode(t)
 	write := n.follow(filepath.Join(t.TempDir(), "kmsg"))
@@ -86,7 +86,8 @@ func TestKernelLog(t *testing.T) {
 	n.want("1", metrics.GPUXIDInfo, `xid="79"`)
 }
 
-// TestKernelLogWithoutAddresses: XIDs that the kernel log could not name stay those of the metrics page. It has the rest.
+// TestKernelLogWithoutAddresses checks that XIDs for which the kernel log could name no GPU still come from the
+// metrics page. The log has the rest.
 func TestKernelLogWithoutAddresses(t *testing.T) {
 	n := newNode(t)
 	write := n.follow(filepath.Join(t.TempDir(), "kmsg"))
@@ -103,7 +104,7 @@ func TestKernelLogWithoutAddresses(t *testing.T) {
 	}
 }
 
-// TestNoKernelLog: where it cannot be read or is switched off, a metrics page says what it says without it.
+// TestNoKernelLog checks that a metrics page is used alone if the log cannot be read or is switched off.
 func TestNoKernelLog(t *testing.T) {
 	for kmsg, says := range map[string]string{filepath.Join(t.TempDir(), "none"): "mount /dev/kmsg", "none": ""} {
 		n, plain := newNode(t), newNode(t)
@@ -124,7 +125,7 @@ func TestNoKernelLog(t *testing.T) {
 	}
 }
 
-// TestKernelLogOfAMD: GPUs that have no XIDs start nothing.
+// TestKernelLogOfAMD checks that GPUs without XIDs start nothing.
 func TestKernelLogOfAMD(t *testing.T) {
 	n := newNode(t)
 	n.options.KernelLog = func() *gpu.KernelLog { t.Error("the kernel log is followed"); return nil }

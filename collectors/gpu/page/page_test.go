@@ -58,7 +58,7 @@ func (n *node) collector(targets ...Target) *Collector {
 	return c
 }
 
-// read has the collector read a metrics page, 15 seconds after the last one.
+// read makes the collector read a metrics page, 15 seconds after the last one.
 func (n *node) read(page string) {
 	answer := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
@@ -69,7 +69,7 @@ func (n *node) read(page string) {
 	n.now = n.now.Add(15 * time.Second)
 }
 
-// value is that of the only series of a family with all of these parts; absent without one.
+// value returns the value of the only series of a family with all of these parts; absent without one.
 func (n *node) value(f *metrics.Family, parts ...string) string {
 	n.t.Helper()
 	found := "absent"
@@ -118,7 +118,7 @@ func with(t *testing.T, page, name, part, value string) string {
 	return line.ReplaceAllString(page, "${1} "+value)
 }
 
-// TestGoldens reads every metrics page twice and compares what comes out.
+// TestGoldens reads every metrics page twice and compares the output.
 func TestGoldens(t *testing.T) {
 	files, err := filepath.Glob("testdata/pages/*.prom")
 	if err != nil || len(files) == 0 {
@@ -139,8 +139,8 @@ func TestGoldens(t *testing.T) {
 	golden.All(t, "testdata/golden/*.prom", len(files))
 }
 
-// TestEveryFamilyHasOneAnswer: a family of a GPU is in the table, said by labels, or missing for a reason of its own; never
-// two of these.
+// TestEveryFamilyHasOneAnswer checks that a family of a GPU is in the table, among the labels, or missing for a
+// reason of its own; never two of these.
 func TestEveryFamilyHasOneAnswer(t *testing.T) {
 	for _, s := range sources {
 		for _, f := range metrics.All() {
@@ -163,7 +163,7 @@ func TestEveryFamilyHasOneAnswer(t *testing.T) {
 	}
 }
 
-// TestRows: labels are those of the family, and what is not native says why.
+// TestRows checks that labels are those of the family, and that a number that is not native has an explanation.
 func TestRows(t *testing.T) {
 	for _, s := range sources {
 		for _, r := range s.Rows {
@@ -187,7 +187,7 @@ func TestRows(t *testing.T) {
 	}
 }
 
-// TestReleases: three releases say the same in different names and units.
+// TestReleases checks that three releases report the same in different names and units.
 func TestReleases(t *testing.T) {
 	for _, release := range []string{"dcgm-4.2.3", "dcgm-4.8.4", "dcgm-4.9.0"} {
 		t.Run(release, func(t *testing.T) {
@@ -210,7 +210,8 @@ func TestReleases(t *testing.T) {
 	}
 }
 
-// TestAliases: in DCGM 4.6 some of the names of 4.9 stand for the old unit. What came with the new one tells, never a value.
+// TestAliases checks DCGM 4.6, in which some of the names of 4.9 stand for the old unit. Names that came with the
+// new unit decide, never a value.
 func TestAliases(t *testing.T) {
 	n := newNode(t)
 	old := file(t, "dcgm-4.8.4")
@@ -230,7 +231,8 @@ func TestAliases(t *testing.T) {
 	n.want("54", metrics.GPUTemperature, uuid0, `sensor="gpu"`)
 }
 
-// TestBothNames: a rolling upgrade may have a metrics page with both names: the newer one stands, and nothing is added up.
+// TestBothNames checks a rolling upgrade, whose metrics page may have both names: the newer one counts, and nothing
+// is added up.
 func TestBothNames(t *testing.T) {
 	n := newNode(t)
 	n.read(file(t, "dcgm-4.8.4") + with(t, file(t, "dcgm-4.9.0"), "DCGM_FI_DEV_SM_CLOCK_HERTZ", uuid0, "1755000000"))
@@ -241,12 +243,13 @@ func TestBothNames(t *testing.T) {
 
 const xidGauge = "DCGM_FI_DEV_XID_ERRORS"
 
-// xid is a metrics page on which GPU 0 has a latest XID.
+// xid returns a metrics page on which GPU 0 has a latest XID.
 func xid(t *testing.T, code string) string {
 	return with(t, without(file(t, "dcgm-4.2.3"), xidGauge+`\{.*`+uuid1), xidGauge, uuid0, code)
 }
 
-// TestXIDsByChange: of a gauge that holds the latest XID, changes count. What the first metrics page has may be old.
+// TestXIDsByChange checks that changes of a gauge that holds the latest XID are counted. An XID on the first
+// metrics page may be old.
 func TestXIDsByChange(t *testing.T) {
 	none := without(file(t, "dcgm-4.2.3"), xidGauge)
 	for name, c := range map[string]struct {
@@ -271,8 +274,8 @@ func TestXIDsByChange(t *testing.T) {
 	}
 }
 
-// TestNoXIDsAreNotZero: a metrics page that does not tell that XIDs are read has none of their series, whatever else it says about XIDs.
-// The first one shows zero before it counts, or no increase would be seen.
+// TestNoXIDsAreNotZero checks that a metrics page that does not show that XIDs are read has none of their series,
+// whatever else it reports about XIDs. The first XID shows zero before it counts, or no increase would be seen.
 func TestNoXIDsAreNotZero(t *testing.T) {
 	n := newNode(t)
 	none := without(file(t, "dcgm-4.2.3"), xidGauge)
@@ -290,7 +293,7 @@ func TestNoXIDsAreNotZero(t *testing.T) {
 	}
 }
 
-// TestPageWithoutUUIDs: GPUs that cannot be told apart are no GPUs, and the metrics page says why.
+// TestPageWithoutUUIDs checks that GPUs that cannot be distinguished do not count, and that the reason is exported.
 func TestPageWithoutUUIDs(t *testing.T) {
 	n := newNode(t)
 	n.read(strings.NewReplacer("UUID=", "other=").Replace(file(t, "dcgm-4.8.4")))
@@ -301,7 +304,8 @@ func TestPageWithoutUUIDs(t *testing.T) {
 	}
 }
 
-// TestImpossibleNumbers: what no GPU can have, and what DCGM and drivers write for an unknown number, is dropped and counted.
+// TestImpossibleNumbers checks that numbers that no GPU can have, and numbers that DCGM and drivers write for an
+// unknown value, are dropped and counted.
 func TestImpossibleNumbers(t *testing.T) {
 	const page, util = "dcgm-4.8.4-extended", "DCGM_FI_DEV_GPU_UTIL"
 	for _, c := range []struct {
@@ -335,8 +339,8 @@ func TestImpossibleNumbers(t *testing.T) {
 	}
 }
 
-// TestXIDsCounted: the exporter's own counter is preferred to the gauge beside it. Without events it has one series that
-// names no XID.
+// TestXIDsCounted checks that the exporter's own counter is preferred to the gauge beside it. Without events it has
+// one series that names no XID.
 func TestXIDsCounted(t *testing.T) {
 	n := newNode(t)
 	page := file(t, "dcgm-4.8.4-extended")
@@ -349,8 +353,8 @@ func TestXIDsCounted(t *testing.T) {
 	n.want("absent", metrics.GPUClockEventActive, `reason=""`)
 }
 
-// TestRatesAreNoCounters: names and types of rates look like counters. Those that can be integrated are, with the time
-// between two metrics pages; the bandwidth of NVLink, which has no direction, is left alone, as is that of PCIe in KB.
+// TestRatesAreNoCounters checks rates whose names and types look like counters. Rates are integrated over the time
+// between two metrics pages, except the bandwidth of NVLink, which has no direction, and that of PCIe in KB.
 func TestRatesAreNoCounters(t *testing.T) {
 	n := newNode(t)
 	page := file(t, "dcgm-4.8.4")
@@ -374,7 +378,8 @@ func TestRatesAreNoCounters(t *testing.T) {
 	n.want("5.55e+07", metrics.GPUPCIeTransmit, uuid0)
 }
 
-// TestClockEvents: time that the driver counted comes first, then its older counters, then samples of the mask.
+// TestClockEvents checks that time that the driver counted comes first, then its older counters, then samples of
+// the mask.
 func TestClockEvents(t *testing.T) {
 	n := newNode(t)
 	page := file(t, "dcgm-4.8.4-extended")
@@ -396,7 +401,8 @@ func TestClockEvents(t *testing.T) {
 	n.want("1", metrics.GPUClockEventActive, uuid0, `reason="unknown_0x8000"`)
 }
 
-// TestMIG: what is the GPU's is repeated for each instance, what is the instance's is not; the UUID is the GPU's.
+// TestMIG checks that values of the GPU are repeated for each instance, and values of an instance are not; the UUID
+// is the GPU's.
 func TestMIG(t *testing.T) {
 	n := newNode(t)
 	n.read(file(t, "dcgm-mig"))
@@ -427,8 +433,8 @@ func owners(c *Collector) (all []string) {
 	return all
 }
 
-// TestSharedGPU: a GPU on which two pods take turns has a row for each. It is one GPU with two owners. Rows of CPUs and
-// switches are none of a GPU.
+// TestSharedGPU checks a GPU on which two pods take turns, with a row for each. It is one GPU with two owners. Rows
+// of CPUs and switches belong to no GPU.
 func TestSharedGPU(t *testing.T) {
 	n := newNode(t)
 	n.read(file(t, "dcgm-shared"))
@@ -440,8 +446,8 @@ func TestSharedGPU(t *testing.T) {
 	}
 }
 
-// TestWorkloadLabels: other spellings of a pod, and a metrics page that went through a Prometheus, whose plain labels are those of the
-// exporter.
+// TestWorkloadLabels checks other spellings of a pod, and a metrics page that went through a Prometheus, whose
+// plain labels are those of the exporter.
 func TestWorkloadLabels(t *testing.T) {
 	n := newNode(t)
 	n.read(file(t, "dcgm-old-namespace"))
@@ -462,7 +468,7 @@ func TestWorkloadLabels(t *testing.T) {
 	}
 }
 
-// TestAbsent: what a metrics page lacks has no series and a reason, never a zero.
+// TestAbsent checks that a metric that a metrics page lacks has no series and a reason, never a zero.
 func TestAbsent(t *testing.T) {
 	n := newNode(t)
 	n.read(without(file(t, "dcgm-4.8.4"), "DCGM_FI_PROF_|MEMORY_TEMP|SM_CLOCK"))
@@ -485,7 +491,7 @@ func TestAbsent(t *testing.T) {
 	n.want("1", metrics.GPUMetricSourceInfo, `metric="llm_gpu_utilization_ratio"`, `quality="native"`, `source="DCGM_FI_DEV_GPU_UTIL"`)
 }
 
-// TestLicence: DCGM says 0 of a physical GPU, too, which needs no licence.
+// TestLicence checks DCGM, which also reports 0 for a physical GPU, which needs no licence.
 func TestLicence(t *testing.T) {
 	page := file(t, "dcgm-4.8.4")
 	n := newNode(t)
@@ -500,7 +506,8 @@ func TestLicence(t *testing.T) {
 	}
 }
 
-// TestFalls: counters of the driver start again and numbers of rows fall with a new board; both come out as they are.
+// TestFalls checks that counters of the driver that start again, and numbers of rows that fall with a new board,
+// are exported unchanged.
 func TestFalls(t *testing.T) {
 	n := newNode(t)
 	page := file(t, "dcgm-4.8.4")
@@ -517,7 +524,7 @@ func TestFalls(t *testing.T) {
 	}
 }
 
-// TestLostGPU: a GPU that falls off the bus disappears from the metrics page. The other one stays.
+// TestLostGPU checks that a GPU that falls off the bus disappears from the metrics page. The other one stays.
 func TestLostGPU(t *testing.T) {
 	n := newNode(t)
 	n.read(file(t, "dcgm-4.8.4"))
@@ -529,7 +536,8 @@ func TestLostGPU(t *testing.T) {
 	n.want("1", metrics.GPUUp, uuid1)
 }
 
-// TestBadPages: each kind of metrics page that cannot be used has its reason, withholds the GPUs and is logged once, with what to do.
+// TestBadPages checks that each kind of unusable metrics page has its reason, withholds the GPUs and is logged
+// once, with the remedy.
 func TestBadPages(t *testing.T) {
 	good := file(t, "dcgm-4.8.4")
 	text := func(body string) http.HandlerFunc {
@@ -596,7 +604,7 @@ func TestBadPages(t *testing.T) {
 	}
 }
 
-// TestNoDialectOfEnginesReadsIt: what engines do to their metrics pages and answers is undone on their metrics pages only.
+// TestNoDialectOfEnginesReadsIt checks that repairs for engines apply only to the metrics pages of engines.
 func TestNoDialectOfEnginesReadsIt(t *testing.T) {
 	n := newNode(t)
 	quoted, err := json.Marshal(file(t, "dcgm-4.2.3")) // as a build of llama.cpp sends its metrics page
@@ -614,7 +622,8 @@ func TestNoDialectOfEnginesReadsIt(t *testing.T) {
 	n.want("0", metrics.GPUSourceUp, `reason="http_503"`)
 }
 
-// TestAllGPUsGone: a metrics page that had GPUs and is empty has lost them. Before, it was one that nobody knows.
+// TestAllGPUsGone checks that a metrics page that had GPUs and is empty has lost them. An empty metrics page that
+// never had GPUs is an unknown one.
 func TestAllGPUsGone(t *testing.T) {
 	n := newNode(t)
 	n.read("")
@@ -654,7 +663,7 @@ func TestFirstPageThatAnswers(t *testing.T) {
 	}
 }
 
-// TestAMD: a prefix of the configuration, GPUs without a UUID, and partitions that share a socket.
+// TestAMD checks a configured prefix, GPUs without a UUID, and partitions that share a socket.
 func TestAMD(t *testing.T) {
 	n := newNode(t)
 	page := file(t, "amd-1.5.1")
@@ -682,7 +691,7 @@ func TestAMD(t *testing.T) {
 	n.want("702", metrics.GPUPower, `gpu_uuid="gpu-node-2/0"`)
 }
 
-// TestConfiguration: URLs and secrets are refused as those of engines are.
+// TestConfiguration checks that URLs and secrets are refused as those of engines are.
 func TestConfiguration(t *testing.T) {
 	for url, want := range map[string]string{"localhost:9400": "http://host:port", "http://u:p@localhost:9400": "password_file"} {
 		if _, err := New(Options{Targets: []Target{{URL: url}}}); err == nil || !strings.Contains(err.Error(), want) {
@@ -691,8 +700,8 @@ func TestConfiguration(t *testing.T) {
 	}
 }
 
-// TestAMDThrottledAndUnhealthy: an MI3xx says for which part of the time it lowered its clocks, and why; one that its exporter calls
-// unhealthy is not up.
+// TestAMDThrottledAndUnhealthy checks that an MI3xx reports for which part of the time it lowered its clocks, and
+// why, and that a GPU that its exporter calls unhealthy is not up.
 func TestAMDThrottledAndUnhealthy(t *testing.T) {
 	n := newNode(t)
 	const first, second = "692347000120", "692347000121"
