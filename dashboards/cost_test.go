@@ -28,8 +28,8 @@ var (
 	fleetHours    = flag.Int("hours", 24, "hours that a dashboard shows")
 )
 
-// A load of a dashboard over a day of 400 replicas, with no filter set, reads no more than a Prometheus bears: fifty
-// times what one model of eight reads. Six hours have as many points as a day.
+// A load of a dashboard over a day of 400 replicas, with no filter set, reads no more than a Prometheus can bear:
+// fifty times what one model of eight reads. Six hours have as many points as a day.
 func TestFleetsCanBeRead(t *testing.T) {
 	const models, window = 50, 6 * time.Hour
 	sim := fleetOf(t, 1, 8, window, func(*metrics.Family) bool { return true })
@@ -55,8 +55,8 @@ func TestFleetsCanBeRead(t *testing.T) {
 	}
 }
 
-// TestDrawingReadsWhatTheTableSays: docs/boards.csv says how many samples the queries of each board read when all its rows are drawn, over
-// the range with which it opens, for a model of eight replicas.
+// TestDrawingReadsWhatTheTableSays checks docs/boards.csv. It lists how many samples the queries of each dashboard
+// read when all its rows are drawn, over the range with which it opens, for a model of eight replicas.
 func TestDrawingReadsWhatTheTableSays(t *testing.T) {
 	file, err := os.Open("../docs/boards.csv")
 	if err != nil {
@@ -114,9 +114,9 @@ func fleetOf(t testing.TB, models, replicas int, window time.Duration, keep func
 	return sim
 }
 
-// BenchmarkLoad is what it costs to open each dashboard with no filter set: the samples that all queries of
-// its open rows and its annotations touch, and the time they take one after the other. Prometheus scrapes every minute and
-// graphs have 360 points. The closed rows are reported apart.
+// BenchmarkLoad measures the cost of opening each dashboard with no filter set: the samples that all queries of its
+// open rows and its annotations touch, and the time they take one after the other. Prometheus scrapes every minute
+// and graphs have 360 points. The closed rows are reported separately.
 func BenchmarkLoad(b *testing.B) {
 	window := time.Duration(*fleetHours) * time.Hour
 	sim := fleetOf(b, *fleetModels, *fleetReplicas, window, func(*metrics.Family) bool { return true })
@@ -125,7 +125,7 @@ func BenchmarkLoad(b *testing.B) {
 	}
 }
 
-// BenchmarkMonth is what the dashboard of a month costs over 30 days. Only the series that it reads are
+// BenchmarkMonth measures the cost of the dashboard of a month over 30 days. Only the series that it reads are
 // stored, one sample a minute as the rules record them.
 func BenchmarkMonth(b *testing.B) {
 	const window = 30 * 24 * time.Hour
@@ -140,7 +140,7 @@ func BenchmarkMonth(b *testing.B) {
 	load(b, fleetOf(b, *fleetModels, *fleetReplicas, window, func(f *metrics.Family) bool { return read[f] }), month, window)
 }
 
-// load opens a dashboard and reports what that took.
+// load opens a dashboard and reports the cost.
 func load(b *testing.B, sim *rulesim.Sim, board board, window time.Duration) {
 	open, closed := board.parts()
 	end := rulesim.Epoch.Add(window)
@@ -156,7 +156,7 @@ func load(b *testing.B, sim *rulesim.Sim, board board, window time.Duration) {
 	})
 }
 
-// parts are the panels that a load shows, and those in collapsed rows.
+// parts returns the panels that a load shows, and those in collapsed rows.
 func (b board) parts() (open, closed []panel) {
 	for _, p := range b.Panels {
 		if p.Type != "row" {
@@ -189,8 +189,8 @@ func touched(t testing.TB, sim *rulesim.Sim, b board, panels []panel, end time.T
 // mostPerQuery is how many samples a query in an open row may read over a day of 50 models.
 const mostPerQuery = 5_000_000
 
-// read is how many samples a query reads. Of a subquery, Prometheus counts the results and not what they are made of, and those
-// of one that ends with the range for each point, although it is evaluated once.
+// read returns how many samples a query reads. For a subquery, Prometheus counts the results and not their inputs.
+// It counts the results of a subquery that ends with the range for each point, although it evaluates them once.
 func read(t testing.TB, sim *rulesim.Sim, query string, from, end time.Time, step time.Duration) int64 {
 	t.Helper()
 	count := func(query string, from, end time.Time, step time.Duration) int64 {
@@ -233,7 +233,7 @@ func marked(t testing.TB, sim *rulesim.Sim, b board, end time.Time, window time.
 	return float64(total)
 }
 
-// fill stores a fleet in steady state: the families to keep of the vocabulary and of what the rules record.
+// fill stores a fleet in steady state: the families of the vocabulary and of the rules that keep selects.
 // The recorded series are written as they would be recorded; evaluating a day of rules would only take
 // longer.
 func fill(t testing.TB, sim *rulesim.Sim, window time.Duration, keep func(*metrics.Family) bool) {

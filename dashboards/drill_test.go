@@ -49,8 +49,8 @@ func play(t *testing.T, in incident.Incident, history time.Duration, relabel fun
 	return shown{p.Prometheus, onset.Add(-35 * time.Minute), onset, onset.Add(in.Lasts), nil}
 }
 
-// What a scrape makes of the drill's series: a node of a fleet on Kubernetes, which Prometheus gives a
-// cluster, or a lone host without a namespace.
+// These functions relabel the drill's series as a scrape does: as a node of a fleet on Kubernetes, which Prometheus
+// gives a cluster, or as a lone host without a namespace.
 func inCluster(l labels.Labels) labels.Labels {
 	return labels.NewBuilder(l).Set(metrics.LabelCluster, "eu").Labels()
 }
@@ -59,8 +59,8 @@ func onHost(l labels.Labels) labels.Labels {
 	return labels.NewBuilder(l).Del(metrics.LabelNamespace, metrics.LabelPod).Labels()
 }
 
-// Every panel returns data while the drill runs an incident that should move it, and then moves. One that
-// points at another cause stays. Each run plays every other incident, and -all plays all.
+// Every panel returns data while the drill runs an incident that should move it, and then moves. A panel that
+// points at another cause stays as it is. Each run plays every other incident, and -all plays all.
 func TestDrill(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
@@ -185,7 +185,7 @@ func drilled(t *testing.T) []incident.Incident {
 	return all
 }
 
-// Without a fault no panel moves: what the incidents move is theirs.
+// Without a fault no panel moves, so that the moves come from the incidents.
 func TestCalm(t *testing.T) {
 	t.Parallel()
 	calm := named(t, "thermal-throttle")
@@ -207,7 +207,7 @@ func TestCalm(t *testing.T) {
 	}
 }
 
-// step is how often panels are asked.
+// step is the time between two queries of a panel.
 const step = time.Minute
 
 // ask evaluates a query as a graph over the whole range.
@@ -221,9 +221,8 @@ func (s shown) ask(t *testing.T, b board, expr string) promql.Matrix {
 	return m
 }
 
-// moves reports whether a line leaves, after the onset, the band in which it lay before by more than that
-// band's height and a tenth of its bound, or to less than a tenth of what was positive; or whether it
-// comes or goes.
+// moves reports whether a line changes after the onset. It may leave its former band by more than that band's
+// height and a tenth of its bound, fall to less than a tenth of a positive value, or come or go.
 func (s shown) moves(line promql.Series) bool {
 	lo, hi := band(line.Floats, func(at int64) bool { return at < s.onset.UnixMilli() })
 	low, high := band(line.Floats, func(at int64) bool { return at >= s.onset.UnixMilli() })
@@ -234,7 +233,7 @@ func (s shown) moves(line promql.Series) bool {
 	return high > hi+max(height, math.Abs(hi)/10) || low < lo-max(height, math.Abs(lo)/10) || lo > 0 && low < lo/10
 }
 
-// band is between the lowest and the highest value at the times that count; lo > hi when there is none.
+// band returns the lowest and the highest value at the times that count; lo > hi when there is none.
 func band(points []promql.FPoint, counts func(at int64) bool) (lo, hi float64) {
 	lo, hi = math.Inf(1), math.Inf(-1)
 	for _, p := range points {
@@ -245,11 +244,11 @@ func band(points []promql.FPoint, counts func(at int64) bool) (lo, hi float64) {
 	return lo, hi
 }
 
-// changes are the kinds of marks that an incident must show. Every incident raises an alert.
+// changes lists the kinds of marks that an incident must show. Every incident raises an alert.
 var changes = map[string][]string{"bad-release": {"Deploys", "Restarts"}, "crash-loop": {"Restarts"}}
 
-// marks checks that marks are there for what happened, not before it, and with the value 1, the only one
-// that Grafana draws.
+// marks checks that there is a mark for each event, not before it, and with the value 1, the only one that Grafana
+// draws.
 func (s shown) marks(t *testing.T, b board, incident string) {
 	t.Helper()
 	for _, a := range b.Annotations.List[1:] {

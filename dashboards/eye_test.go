@@ -26,7 +26,7 @@ import (
 // What a person sees in Grafana, as far as the written file shows it. Each of these was wrong to the eye while every query
 // answered.
 
-// override is what a panel says of some of its series.
+// override is a panel's setting for some of its series.
 type override struct {
 	Matcher    struct{ ID, Options string }
 	Properties []struct {
@@ -35,7 +35,7 @@ type override struct {
 	}
 }
 
-// allOverrides are those of a panel, as written.
+// allOverrides returns the overrides of a panel, as written.
 func (p panel) allOverrides(t *testing.T) (all []override) {
 	t.Helper()
 	raw, err := json.Marshal(p.FieldConfig.Overrides)
@@ -48,7 +48,7 @@ func (p panel) allOverrides(t *testing.T) (all []override) {
 	return all
 }
 
-// overrides are those of a query of a panel, by property.
+// overrides returns the overrides of a query of a panel, by property.
 func (p panel) overrides(t *testing.T, matcher, of string) map[string]any {
 	t.Helper()
 	found := map[string]any{}
@@ -62,10 +62,11 @@ func (p panel) overrides(t *testing.T, matcher, of string) map[string]any {
 	return found
 }
 
-// A state timeline names its states, the healthy one muted; it shows rows that were wrong in the range and one for all, so that it
-// is never empty: this panel type cannot say why it is. With the colour mode thresholds, Grafana writes "-∞+" into
-// every cell. It cuts the names of rows off at the left, where they need more than two fifths of the panel, and words after a character
-// for every 8.5 pixels. A full page of rows has room for their names. What is not known is not as faint as what is as it should be.
+// A state timeline names its states, the healthy one muted. It shows rows that were wrong in the range and one for
+// all, so that it is never empty: this panel type cannot show why it is. With the colour mode thresholds, Grafana
+// writes "-∞+" into every cell. It cuts off the beginning of row names that need more than two fifths of the panel,
+// and words after a character for every 8.5 pixels. A panel full of rows has room for their names. An unknown state
+// is less faint than a good one.
 func TestTimelinesSayWhatIsWrong(t *testing.T) {
 	found := 0
 	for _, b := range boards(t) {
@@ -125,7 +126,8 @@ func TestTimelinesSayWhatIsWrong(t *testing.T) {
 	}
 }
 
-// longestRows are the longest names of rows with a legend: of a host of a cloud, of every harmful reason and of every alert.
+// longestRows returns the longest names of rows with a legend: of a host of a cloud, of every harmful reason and of
+// every alert.
 func longestRows(legend string) (all []string) {
 	reasons := strings.Split(rules.HarmfulReasons, "|")
 	for _, a := range rules.Alerts(rules.Groups(rules.Options{})) {
@@ -135,9 +137,9 @@ func longestRows(legend string) (all []string) {
 	return all
 }
 
-// Lines of a panel have colours of their own, which Grafana 10 gives only by their order (it takes all names for
-// "Value"), and are 2 px wide; what they are measured against is dashed and not in the legend, and p50, p95 and p99
-// look alike on every board.
+// Lines of a panel have colours of their own and are 2 px wide; Grafana 10 gives colours only by order, because it
+// takes all names for "Value". Limits are dashed and not in the legend, and p50, p95 and p99 look alike on every
+// dashboard.
 func TestLinesCanBeToldApart(t *testing.T) {
 	meant := map[string]any{}
 	limits := 0
@@ -187,8 +189,9 @@ func TestLinesCanBeToldApart(t *testing.T) {
 	}
 }
 
-// On a screen of 1280 pixels a legend beside the lines of a narrow panel leaves them a quarter of it and loses its own
-// numbers; below, it has a third of the height: panels with a line for each part of a model are higher. The worst line comes first.
+// On a screen of 1280 pixels, a legend beside the lines of a narrow panel leaves them a quarter of the width and
+// loses its own numbers. Below the lines it has a third of the height, so panels with a line for each part of a
+// model are higher. The worst line comes first.
 func TestLegendsHaveRoom(t *testing.T) {
 	ofOne := []string{"cluster", "namespace", "model_name", "slo", "role", "period"}
 	for _, b := range boards(t) {
@@ -274,8 +277,8 @@ func TestTitlesFit(t *testing.T) {
 	}
 }
 
-// The filters and links of a board take two lines of a screen of 1280 pixels, which the time picker leaves 822, when a page opened it for a
-// model. A filter has its label and 135 pixels for "All", as Grafana 12.2 draws them.
+// The filters and links of a dashboard that a page opened for a model take two lines on a screen of 1280 pixels, of
+// which the time picker leaves 822. A filter has its label and 135 pixels for "All", as Grafana 12.2 draws them.
 func TestControlsTakeTwoLines(t *testing.T) {
 	for _, b := range boards(t) {
 		width, lines := 0.0, 1
@@ -303,8 +306,8 @@ func TestControlsTakeTwoLines(t *testing.T) {
 	}
 }
 
-// Tables show all their columns on a screen of 1280 pixels: names have 150, moments 135. What a row does not have is
-// empty: Grafana would write there why the whole table is.
+// Tables show all their columns on a screen of 1280 pixels: names have 150 pixels, times 135. A missing value
+// leaves a cell empty: Grafana would write there why the whole table is.
 func TestTablesShowEveryColumn(t *testing.T) {
 	found := 0
 	for _, b := range boards(t) {
@@ -342,8 +345,8 @@ func TestTablesShowEveryColumn(t *testing.T) {
 	}
 }
 
-// Lines and values name the default objectives in words, whose names are keys, and the others as the user does. A model's
-// name is not changed.
+// Lines and values name the default objectives, whose names are keys, in words, and other objectives as the user
+// does. A model's name is not changed.
 func TestObjectivesAreNamedInWords(t *testing.T) {
 	found := 0
 	for _, b := range boards(t) {
@@ -373,7 +376,7 @@ func TestObjectivesAreNamedInWords(t *testing.T) {
 	}
 }
 
-// renamed is the name of a line as the panel shows it, without the address of a pod.
+// renamed returns the name of a line as the panel shows it, without the address of a pod.
 func (p panel) renamed(t *testing.T, name string) string {
 	t.Helper()
 	for _, tr := range p.Transformations {
@@ -392,8 +395,8 @@ func (p panel) renamed(t *testing.T, name string) string {
 // group matches a group of a match, whose number JavaScript does not need to enclose.
 var group = regexp.MustCompile(`\$(\d)`)
 
-// Several values of a stat have one size, the worst first, and one per objective. Names leave room for values in their line: below it,
-// they would lie over the next one. What to compare with comes last, in grey.
+// Several values of a stat have one size, the worst first, and one per objective. Names leave room for values in
+// their line: below it, they would lie over the next one. Values to compare with come last, in grey.
 func TestStatsShowTheWorstFirst(t *testing.T) {
 	several := 0
 	for _, b := range boards(t) {
@@ -430,7 +433,8 @@ func TestStatsShowTheWorstFirst(t *testing.T) {
 	}
 }
 
-// A stat without a value is neither bad nor good: Grafana draws it in the colour of the lowest values, unless that of no value is named.
+// A stat without a value is neither bad nor good: Grafana draws it in the colour of the lowest values, unless no
+// value has a colour of its own.
 func TestNothingIsNotBad(t *testing.T) {
 	found := 0
 	for _, b := range boards(t) {
@@ -495,7 +499,8 @@ func TestBurnsAreColouredByTheirOwnLine(t *testing.T) {
 	}
 }
 
-// In a large fleet a panel has no more lines than a person can tell apart, at any time of its range, and says what it leaves out.
+// In a large fleet a panel has no more lines than a person can distinguish, at any time of its range, and names the
+// lines that it leaves out.
 func TestFleetsFitIntoPanels(t *testing.T) {
 	const window = 20 * time.Minute
 	models, replicas := 24, 2 // more than 20 of each: models, replicas, GPUs
@@ -544,7 +549,7 @@ func TestFleetsFitIntoPanels(t *testing.T) {
 	}
 }
 
-// Marks are moments: what lasts would lie over the plots as a block.
+// Marks are moments: a mark that lasts would lie over the plots as a block.
 func TestMarksAreThin(t *testing.T) {
 	for _, b := range boards(t) {
 		for _, a := range b.Annotations.List[1:] {
@@ -555,8 +560,9 @@ func TestMarksAreThin(t *testing.T) {
 	}
 }
 
-// TestObjectivesAreCounted: how many objectives have budget left is said of all that there are, and where only a part
-// of their period is recorded, of which part that is: a bad share above the one that is allowed may stand beside it.
+// TestObjectivesAreCounted checks that the number of objectives with budget left is about all objectives. If only a
+// part of their period is recorded, the panel names that part, because a bad share above the allowed one may stand
+// beside it.
 func TestObjectivesAreCounted(t *testing.T) {
 	const day = 24 * 3600
 	b := boards(t)[1]
@@ -598,8 +604,8 @@ func TestObjectivesAreCounted(t *testing.T) {
 	}
 }
 
-// TestBudgetLeftSaysWhatIsRecorded: below the budgets that are left stands how much of a period is recorded, unless that is the whole:
-// of that part, more may be bad than the objective allows.
+// TestBudgetLeftSaysWhatIsRecorded checks that the recorded part of a period stands below the budgets that are
+// left, unless it is the whole period: more of a part may be bad than the objective allows.
 func TestBudgetLeftSaysWhatIsRecorded(t *testing.T) {
 	const day = 24 * 3600
 	b := boards(t)[0]
@@ -637,7 +643,7 @@ func TestBudgetLeftSaysWhatIsRecorded(t *testing.T) {
 	}
 }
 
-// shown are the names of a panel's lines, each with what is said of its value.
+// shown returns the names of a panel's lines, each with the text of its value.
 func (b board) shown(t *testing.T, sim *rulesim.Sim, p panel, of func(value float64) string) (all []string) {
 	t.Helper()
 	for _, q := range p.Targets {
@@ -653,7 +659,8 @@ func (b board) shown(t *testing.T, sim *rulesim.Sim, p panel, of func(value floa
 	return all
 }
 
-// TestConstantsAreLimits: what never changes stays out of legends, which begin with the largest value: it would hide what fell.
+// TestConstantsAreLimits checks that constants stay out of legends, which begin with the largest value: a constant
+// would hide a fall.
 func TestConstantsAreLimits(t *testing.T) {
 	b := boards(t)[slices.IndexFunc(boards(t), func(b board) bool { return b.UID == string(rules.GPUDashboard) })]
 	sim := fleetOf(t, 1, 8, 10*time.Minute, func(f *metrics.Family) bool {
@@ -697,7 +704,8 @@ func TestConstantsAreLimits(t *testing.T) {
 	}
 }
 
-// TestLegendsBeginWithWhatIsAsked: the first line of a legend is about what the title asks, not about what is much larger.
+// TestLegendsBeginWithWhatIsAsked checks that the first line of a legend is about the question in the title, not
+// about a much larger value.
 func TestLegendsBeginWithWhatIsAsked(t *testing.T) {
 	sim, err := rulesim.New()
 	if err != nil {
@@ -763,8 +771,8 @@ func TestLegendsBeginWithWhatIsAsked(t *testing.T) {
 // waits matches what a client waits for, a first token or a whole answer, which may take minutes.
 var waits = regexp.MustCompile(`(time_to_first_token|request_duration)_seconds`)
 
-// TestValuesAreReadable: burn rates are multiples, a wait above a minute stays in seconds, as promises are, a time fits into a stat, and
-// tokens cost by the million, as people know their price.
+// TestValuesAreReadable checks that burn rates are multiples, that a wait above a minute stays in seconds, as
+// promises are, that a time fits into a stat, and that the price of tokens is per million, as people know it.
 func TestValuesAreReadable(t *testing.T) {
 	counts := map[string]int{}
 	for _, b := range boards(t) {
@@ -835,8 +843,8 @@ func TestValuesAreReadable(t *testing.T) {
 	}
 }
 
-// Firing alerts come by their severity, whatever it is called, pages first, and eight of them are seen: a row is 36 px
-// high, the heading, too.
+// Firing alerts are sorted by severity, whatever it is called, pages first, and eight of them are visible: a row is
+// 36 px high, and so is the heading.
 func TestPagesAreTheFirstAlerts(t *testing.T) {
 	for _, style := range []rules.Style{{}, {
 		Severities: map[slo.Severity]string{slo.Page: "p1", slo.Ticket: "a-ticket"},
@@ -891,8 +899,8 @@ func TestPagesAreTheFirstAlerts(t *testing.T) {
 	}
 }
 
-// The first screen of the incident board, 1280 by 800 without scrolling, says what fires, where to look and since
-// when, what burns and how fast, and what changed.
+// The first screen of the incident dashboard, 1280 by 800 without scrolling, shows what fires, where to look and
+// since when, what burns and how fast, and what changed.
 func TestFirstScreen(t *testing.T) {
 	const rows = (800 - 150) / 38 // what Grafana's bars and the filters leave, in rows of 30 px and gaps of 8
 	b := boards(t)[0]
@@ -911,9 +919,9 @@ func TestFirstScreen(t *testing.T) {
 	}
 }
 
-// A change is as old as its beginning, the last of several, and not as the end of its mark five minutes later: beside
-// it stands since when the budget burns. The starts of a model's replicas are one row, or they would hide the change
-// that they were made for.
+// A change has the time of its beginning, the last of several, not of the end of its mark five minutes later:
+// beside it stands since when the budget burns. The starts of a model's replicas are one row, or they would hide
+// the change behind them.
 func TestChangesHappenWhenTheyBegin(t *testing.T) {
 	sim, err := rulesim.New()
 	if err != nil {
@@ -951,8 +959,8 @@ func TestChangesHappenWhenTheyBegin(t *testing.T) {
 	}
 }
 
-// TestARolloutIsOneChange: replicas that get another setting one after the other are one row of what changed and one
-// mark, when the first of them gets it. What changed before the rules were installed is none.
+// TestARolloutIsOneChange checks that replicas that get another setting one after the other are one row of changes
+// and one mark, when the first of them gets it. A change from before the rules were installed is not shown.
 func TestARolloutIsOneChange(t *testing.T) {
 	groups := bareGroups()
 	file, err := rules.Encode(rules.NewFile(groups[slices.IndexFunc(groups,
@@ -1006,7 +1014,7 @@ func TestARolloutIsOneChange(t *testing.T) {
 	}
 }
 
-// lookFirst returns the panel "Where to look first", and what its queries answer.
+// lookFirst returns the panel "Where to look first", and the answers to its queries.
 func lookFirst(t *testing.T, sim *rulesim.Sim, at time.Time) (panel, [][]engine.Sample) {
 	t.Helper()
 	b := boards(t)[0]
@@ -1051,7 +1059,7 @@ func suspicious(clue string, of labels.Labels) labels.Labels {
 		metrics.LabelUnit, string(c.Unit), metrics.LabelSays, c.Says, metrics.LabelDelays, string(c.Delays))
 }
 
-// burns makes the burn of an objective that anything explains.
+// burns emits the burn of an objective that any suspect explains.
 func burns(emit rulesim.Emit, of labels.Labels, slo string, rate float64) {
 	emit(with(of, metrics.Window(metrics.RecordedBurn, "5m").Name, metrics.LabelSLO, slo), rate)
 	for _, d := range []rules.Delays{
@@ -1064,8 +1072,8 @@ func burns(emit rulesim.Emit, of labels.Labels, slo string, rate float64) {
 	}
 }
 
-// The table of suspects puts each clue as a page does, with its names and its value filled in, and says since when its model
-// burns; it accuses nobody while nothing burns.
+// The table of suspects words each clue as a page does, with its names and its value, and shows since when its
+// model burns. It accuses nobody while nothing burns.
 func TestSuspectsAreSentences(t *testing.T) {
 	sim, err := rulesim.New(wording(t))
 	if err != nil {
@@ -1130,7 +1138,8 @@ func TestSuspectsAreSentences(t *testing.T) {
 	}
 }
 
-// TestABurnBeginsAfterTheLastCalm: a burn that ended an hour ago is not where the one of now began, however long the range.
+// TestABurnBeginsAfterTheLastCalm checks that a burn that ended an hour ago is not the beginning of the present
+// one, however long the range.
 func TestABurnBeginsAfterTheLastCalm(t *testing.T) {
 	sim, err := rulesim.New(wording(t))
 	if err != nil {
@@ -1154,7 +1163,8 @@ func TestABurnBeginsAfterTheLastCalm(t *testing.T) {
 	}
 }
 
-// TestOnlyWhatBurnsIsAccused: the burn of one model says nothing about the model of that name in another namespace or cluster.
+// TestOnlyWhatBurnsIsAccused checks that the burn of one model proves nothing about the model of that name in
+// another namespace or cluster.
 func TestOnlyWhatBurnsIsAccused(t *testing.T) {
 	sim, err := rulesim.New(wording(t))
 	if err != nil {
@@ -1182,8 +1192,8 @@ func TestOnlyWhatBurnsIsAccused(t *testing.T) {
 	}
 }
 
-// TestTheWorstBurnIsTheFirstRow: of 50 models that burn, the one that burns fastest is the first of as many rows, with its objective and
-// the suspect that comes first in a diagnosis; one of which nothing is known has its row, too.
+// TestTheWorstBurnIsTheFirstRow checks that, of 50 models that burn, the fastest has the first of 50 rows, with its
+// objective and the suspect that comes first in a diagnosis. A model about which nothing is known has its row, too.
 func TestTheWorstBurnIsTheFirstRow(t *testing.T) {
 	name := metrics.Window(metrics.RecordedBurn, "5m").Name
 	sim := fleetOf(t, 50, 1, 10*time.Minute, func(f *metrics.Family) bool {
@@ -1232,7 +1242,8 @@ func TestTheWorstBurnIsTheFirstRow(t *testing.T) {
 	}
 }
 
-// TestAModelThatAnswersNothingIsNoCalm: where nothing can burn because no request ends, an alert that fires for the model leads to its row.
+// TestAModelThatAnswersNothingIsNoCalm checks that an alert that fires for a model leads to its row if nothing can
+// burn because no request ends.
 func TestAModelThatAnswersNothingIsNoCalm(t *testing.T) {
 	sim, err := rulesim.New(wording(t))
 	if err != nil {
@@ -1257,7 +1268,8 @@ func TestAModelThatAnswersNothingIsNoCalm(t *testing.T) {
 	}
 }
 
-// TestSlowedGPUsAreToldOnce: the row of a model whose GPUs are all slowed down names none of them, and no share is above 100%.
+// TestSlowedGPUsAreToldOnce checks that the row of a model whose GPUs are all slowed down names none of them, and
+// that no share is above 100%.
 func TestSlowedGPUsAreToldOnce(t *testing.T) {
 	sim, err := rulesim.New(wording(t))
 	if err != nil {
@@ -1291,7 +1303,7 @@ func TestSlowedGPUsAreToldOnce(t *testing.T) {
 	}
 }
 
-// The table of suspects says what to do first about each piece of evidence, in words that fit a column.
+// The table of suspects names the first action for each piece of evidence, in words that fit a column.
 func TestSuspectsHaveLevers(t *testing.T) {
 	b := boards(t)[0]
 	i := slices.IndexFunc(b.flat(), func(p panel) bool { return p.Title == "Where to look first" })
@@ -1324,8 +1336,8 @@ func TestSuspectsHaveLevers(t *testing.T) {
 	}
 }
 
-// TestOutcomesLookAsTheyAre: wherever requests are drawn by how they ended, what ended well is green, what failed is not, and
-// each outcome has a colour of its kind.
+// TestOutcomesLookAsTheyAre checks that, wherever requests are drawn by outcome, those that ended well are green,
+// failed ones are not, and each outcome has a colour of its kind.
 func TestOutcomesLookAsTheyAre(t *testing.T) {
 	kinds := map[string]string{string(metrics.ProbeOK): "#009E73"}
 	for _, o := range metrics.ProbeOutcomes[1:] {

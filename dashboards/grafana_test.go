@@ -89,7 +89,7 @@ func (m mapping) values() map[string]any {
 	return m.Options.(map[string]any)
 }
 
-// of returns what a mapping makes of a value.
+// of returns the text and the colour of a value in a mapping.
 func (m mapping) of(t *testing.T, value string) (says struct{ Text, Color string }) {
 	t.Helper()
 	options := m.Options.(map[string]any)
@@ -141,10 +141,10 @@ func render(t testing.TB, b dashboards.Board, style rules.Style) []byte {
 	return content
 }
 
-// boards are all dashboards as Grafana reads them.
+// boards returns all dashboards as Grafana reads them.
 func boards(t testing.TB) []board { return boardsFor(t, nil) }
 
-// boardsFor are those for other burn-rate windows.
+// boardsFor returns the dashboards for other burn-rate windows.
 func boardsFor(t testing.TB, pairs []slo.WindowPair) []board {
 	t.Helper()
 	var all []board
@@ -163,12 +163,12 @@ func boardsFor(t testing.TB, pairs []slo.WindowPair) []board {
 	return all
 }
 
-// file is where a dashboard's panels are declared.
+// file returns the file that declares a dashboard's panels.
 func (b board) file() string {
 	return "dashboards/" + strings.TrimPrefix(b.UID, "llm-") + ".go"
 }
 
-// flat are all panels, rows left out, those of collapsed rows included, with what their file says of the drill.
+// flat returns all panels without rows, including those of collapsed rows, with what their file states about the drill.
 func (b board) flat() []panel {
 	var all []panel
 	for _, p := range b.Panels {
@@ -194,8 +194,8 @@ func (b board) each(f func(p panel, q target)) {
 
 var dollar = regexp.MustCompile(`\$([a-z_]\w*)`)
 
-// substitute puts values in the place of variables, as Grafana does; one that the dashboard does not
-// have fails the test.
+// substitute puts values in the place of variables, as Grafana does; a variable that the dashboard lacks fails the
+// test.
 func (b board) substitute(t testing.TB, expr string) string {
 	t.Helper()
 	return b.substituteOver(t, expr, time.Hour, time.Minute)

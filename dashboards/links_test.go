@@ -14,13 +14,13 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// visitor is a person on a dashboard: its address says which one, what is chosen and when.
+// visitor is a person on a dashboard, whose address has the dashboard, the chosen values and the time.
 type visitor struct {
 	sim     *rulesim.Sim
 	address *url.URL
 }
 
-// board is the dashboard as the visitor sees it.
+// board returns the dashboard as the visitor sees it.
 func (v visitor) board(t *testing.T) board {
 	t.Helper()
 	all := boards(t)
@@ -38,8 +38,8 @@ func (v visitor) board(t *testing.T) board {
 
 var linkVariable = regexp.MustCompile(`\$\{([^}:]+)(:\w+)?\}`)
 
-// click follows the link of the first line of a panel to the next dashboard, as Grafana fills it in, and returns the line's labels. All
-// lines have to be of what is chosen already.
+// click follows the link of the first line of a panel to the next dashboard, as Grafana fills it in, and returns
+// the line's labels. All lines must match what is already chosen.
 func (v *visitor) click(t *testing.T, title string, of map[string]string) labels.Labels {
 	t.Helper()
 	b := v.board(t)

@@ -14,7 +14,7 @@ import (
 // The rules of grafana/dashboard-linter 0.2.0, whose module cannot be used as a library.
 //
 // Excluded, for all dashboards: template-job-rule, template-instance-rule, target-job-rule and
-// target-instance-rule. They want variables job and instance with .+ in every selector. Here the node is the
+// target-instance-rule. These rules want variables job and instance with .+ in every selector. Here the node is the
 // variable for instance; a job would add nothing, because the names belong to one exporter; recorded
 // series have neither; and .+ hides hosts that lack a label. TestEverySelectorObeysTheFilters is stricter
 // about the variables that are there.

@@ -88,8 +88,8 @@ func renderPerses(t *testing.T, b dashboards.Board) []byte {
 	return content
 }
 
-// Perses shows the rows, panels, queries, legends, filters and texts that Grafana shows, in the same places, and names what it draws
-// instead of what it lacks.
+// Perses shows the rows, panels, queries, legends, filters and texts that Grafana shows, in the same places, and
+// names what it draws in place of what it lacks.
 func TestPersesSaysTheSame(t *testing.T) {
 	kinds := map[string]string{
 		"timeseries": "TimeSeriesChart", "stat": "StatChart", "state-timeline": "StatusHistoryChart",
@@ -173,7 +173,7 @@ func TestPersesSaysTheSame(t *testing.T) {
 	}
 }
 
-// Links between dashboards of Perses carry all filters of the one that is left.
+// Links between dashboards of Perses carry all filters of the dashboard that they leave.
 func TestPersesLinksKeepFilters(t *testing.T) {
 	for _, b := range dashboards.All(nil) {
 		var got persesBoard

@@ -25,18 +25,19 @@ import (
 
 var update = flag.Bool("update", false, "write docs/incident.svg")
 
-// pictured are the panels of the incident dashboard in docs/incident.svg, two in a line.
+// pictured lists the panels of the incident dashboard in docs/incident.svg, two in a line.
 var pictured = []string{
 	"Burn rate by window", "Alerts over time",
 	"Time to first token, p95", "Inter-token latency, p95",
 	"Queue share of TTFT", "Time throttled",
 }
 
-// picturedIncident is the one in docs/incident.svg.
+// picturedIncident is the incident in docs/incident.svg.
 const picturedIncident = "thermal-throttle"
 
-// picture checks that the picture in the docs is what the queries of the incident dashboard say while the drill lets the cooling
-// of a node fail, filtered to one objective and one GPU: drawn here, not by Grafana, and it says so.
+// picture checks that the picture in the docs shows the results of the incident dashboard's queries while the drill
+// lets the cooling of a node fail, filtered to one objective and one GPU. It is drawn here, not by Grafana, and
+// states that.
 func (s shown) picture(t *testing.T) {
 	t.Helper()
 	s.from = s.onset.Add(-15 * time.Minute)
@@ -84,7 +85,7 @@ const (
 	left, right, top, bottom     = 52, 446, 34, 130
 )
 
-// head opens the picture. The colours are those of the dashboards, lighter where the page is dark.
+// head opens the picture. The colours are those of the dashboards, lighter on a dark background.
 const head = `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" font-family="system-ui, sans-serif" font-size="11" role="img" aria-label="Burn rate and latency rise, the queue follows, the GPUs show throttling">
 <style>
 .frame{fill:#fff;stroke:#d0d7de} .grid{stroke:#e4e8ec} .onset{stroke:#57606a;stroke-dasharray:2 3} text{fill:#1f2328} .title{font-weight:600;font-size:13px} .note{fill:#57606a}
@@ -168,13 +169,13 @@ func (s shown) bars(svg io.Writer, all []drawn) {
 	}
 }
 
-// x is where a time lies in a frame.
+// x returns the place of a time in a frame.
 func (s shown) x(at int64) float64 {
 	return left + (right-left)*float64(at-s.from.UnixMilli())/float64(s.to.Sub(s.from).Milliseconds())
 }
 
-// legend fills in labels. Model and GPU are the same for all lines of the picture: they are named only where
-// nothing else is; the cluster is not.
+// legend fills in labels. Model and GPU are the same for all lines of the picture, so they are named only if
+// nothing else is; the cluster never is.
 func legend(format string, of labels.Labels) string {
 	format = strings.ReplaceAll(format, "{{cluster}}", "")
 	fill := func(format string) string {
@@ -185,10 +186,10 @@ func legend(format string, of labels.Labels) string {
 	return cmp.Or(fill(short), fill(format))
 }
 
-// absent is a label that a line does not have.
+// absent matches a label that a line does not have.
 var absent = regexp.MustCompile(`{{\w+}}`)
 
-// nice is the next of 1, 2 or 5 times a power of ten.
+// nice returns the next of 1, 2 or 5 times a power of ten.
 func nice(v float64) float64 {
 	unit := math.Pow(10, math.Floor(math.Log10(max(v, 1e-9))))
 	for _, n := range []float64{1, 2, 5} {

@@ -20,7 +20,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// recordedWith are the series that rules record, by name.
+// recordedWith returns the series that rules record, by name.
 func recordedWith(opt rules.Options) map[string]bool {
 	recorded := map[string]bool{}
 	for _, g := range rules.Groups(opt) {
@@ -31,7 +31,7 @@ func recordedWith(opt rules.Options) map[string]bool {
 	return recorded
 }
 
-// With other burn-rate windows, panels read those, and their lines are those of pairs that exist.
+// With other burn-rate windows, panels read those, and draw lines only for pairs that exist.
 func TestWindowsAreThoseOfTheRules(t *testing.T) {
 	const h = slo.Duration(time.Hour)
 	page := func(long slo.Duration) slo.WindowPair {
@@ -230,8 +230,7 @@ func TestAggregations(t *testing.T) {
 	}
 }
 
-// Alerts open dashboards that exist, with variables that these have for every label the alert is sure
-// to carry.
+// Alerts open dashboards that exist and that have a variable for every label the alert is sure to carry.
 func TestAlertsLinkHere(t *testing.T) {
 	byUID := map[string]board{}
 	for _, b := range boards(t) {
@@ -311,8 +310,8 @@ func (r reader) add(t testing.TB, query string) {
 	}
 }
 
-// What an alert is about can be seen: every number of the exporter that alerts read, through recording rules or
-// not, is on a dashboard, but for those that only name something, and for what only keeps alerts quiet.
+// The subject of an alert is visible: every number of the exporter that alerts read, through recording rules or
+// not, is on a dashboard, except those that only name something or only keep alerts quiet.
 func TestAlertsHaveTheirEvidence(t *testing.T) {
 	shown, asked := newReader(), newReader()
 	for _, b := range boards(t) {
@@ -329,8 +328,8 @@ func TestAlertsHaveTheirEvidence(t *testing.T) {
 	}
 }
 
-// Panels per model read what is recorded of a whole fleet, and what replicas report once a node or a runtime is chosen: one or the
-// other, never both.
+// Panels per model read the recorded series of a whole fleet or, once a node or a runtime is chosen, the series of
+// replicas, never both.
 func TestChosenNodesAreReadFromReplicas(t *testing.T) {
 	b := boards(t)[2]
 	p := b.flat()[slices.IndexFunc(b.flat(), func(p panel) bool { return p.Title == "Running and waiting" })]
@@ -365,7 +364,8 @@ func TestChosenNodesAreReadFromReplicas(t *testing.T) {
 	}
 }
 
-// TestAnotherAnswerIsDrawn: of many probed addresses, that whose answer changed is drawn and named, and those whose answer did not are not.
+// TestAnotherAnswerIsDrawn checks that, of many probed addresses, the one whose answer changed is drawn and named,
+// and the others are not.
 func TestAnotherAnswerIsDrawn(t *testing.T) {
 	sim, err := rulesim.New()
 	if err != nil {
@@ -393,8 +393,8 @@ func TestAnotherAnswerIsDrawn(t *testing.T) {
 	}
 }
 
-// TestQuantilesOfTwoEngines: the bounds of two engines differ. Each gap between tokens of both takes 22 ms, and every panel
-// with a quantile says so, within a bucket.
+// TestQuantilesOfTwoEngines uses two engines with different bounds. Each gap between tokens of both takes 22 ms,
+// and every panel with a quantile shows that, within a bucket.
 func TestQuantilesOfTwoEngines(t *testing.T) {
 	file, err := rules.Encode(rules.NewFile(bareGroups(), rules.Style{}))
 	if err != nil {

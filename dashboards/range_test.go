@@ -18,13 +18,13 @@ import (
 	query "github.com/llm-node-exporter/llm-node-exporter/internal/promql"
 )
 
-// ranges are those over which a reader looks.
+// ranges lists the ranges over which a reader looks.
 var ranges = []time.Duration{15 * time.Minute, time.Hour, 6 * time.Hour, 7 * 24 * time.Hour, 30 * 24 * time.Hour}
 
-// ranged are the incidents that are looked at over every range: one that a release explains, with its marks.
+// ranged lists the incidents that are checked over every range: one that a release explains, with its marks.
 var ranged = []string{"bad-release"}
 
-// overEveryRange reports whether an incident is looked at over every range: with -all, each one is.
+// overEveryRange reports whether an incident is checked over every range: with -all, each one is.
 func overEveryRange(in incident.Incident) bool { return *all || slices.Contains(ranged, in.Name) }
 
 // interval returns the time between two points of a graph that is so many pixels wide, as Grafana rounds it.
@@ -55,7 +55,8 @@ func rateOver(step time.Duration) time.Duration {
 	return max(step+drill.ScrapeInterval, 4*drill.ScrapeInterval)
 }
 
-// overRanges checks that what a panel says does not depend on how long the range is, but for what it says of the range itself.
+// overRanges checks that a panel's results do not depend on the length of the range, except those about the range
+// itself.
 func (s shown) overRanges(t *testing.T, b board) {
 	t.Helper()
 	for _, p := range b.flat() {
@@ -106,9 +107,9 @@ func byLabels(v promql.Vector) map[string]float64 {
 	return all
 }
 
-// nothingLost checks that a longer range also shows what a timeline or a mark shows at its finest between the points of that
-// range. The points may lie anywhere; here, one lies at the end. Of a page shorter than
-// the time between two points, and of one that begins again within that time, the end may come with the next point.
+// nothingLost checks that a longer range still shows everything that a timeline or a mark shows at its finest. The
+// points may lie anywhere; here, one lies at the end. If a page is shorter than the time between two points, or
+// begins again within it, its end may come with the next point.
 func (s shown) nothingLost(t *testing.T, b board, title, expr string, window, step time.Duration) {
 	t.Helper()
 	last := func(from, to time.Time, step, rate time.Duration) map[string]int64 { // when each series was last there, ms
@@ -134,8 +135,9 @@ func (s shown) nothingLost(t *testing.T, b board, title, expr string, window, st
 	}
 }
 
-// between checks the last values of a graph: what is counted over a longer window lies between what shorter ones
-// within it count, and what is not counted is what it is. All is drawn that is there, up to the number of lines that a panel has.
+// between checks the last values of a graph: a count over a longer window lies between the counts of shorter
+// windows within it, and a value that is no count is unchanged. All existing lines are drawn, up to the number of
+// lines that a panel has.
 func (s shown) between(t *testing.T, b board, p panel, q target, window time.Duration, drawn promql.Vector, rate time.Duration) {
 	t.Helper()
 	ungated := q.Expr
@@ -178,7 +180,7 @@ func (s shown) between(t *testing.T, b board, p panel, q target, window time.Dur
 	}
 }
 
-// told is what a query of a panel says, folded over its lines.
+// told is the result of a query of a panel, folded over its lines.
 type told struct {
 	board, panel string
 	query        int
@@ -189,7 +191,7 @@ func least(lo, _, _ float64) float64   { return lo }
 func largest(_, hi, _ float64) float64 { return hi }
 func total(_, _, sum float64) float64  { return sum }
 
-// sameFacts lists what several panels say.
+// sameFacts lists the facts that several panels state.
 var sameFacts = map[string][]told{
 	"fastest burn": {{"llm-incident", "Where to look first", 0, largest}, {"llm-incident", "Burn rate by window", 0, largest}},
 	"burn of an hour": {

@@ -23,14 +23,14 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
-// screen is what the dashboards write at a moment.
+// screen is the text of the dashboards at a moment.
 type screen struct {
 	sim *rulesim.Sim
 	at  time.Time
 }
 
-// rows returns the rows of a table as a person reads them on a screen of 1280 pixels: what is cut off ends with an
-// ellipsis, and rows below the panel's edge are left out. Nil stands for an empty table.
+// rows returns the rows of a table as a person reads them on a screen of 1280 pixels: a text that is cut off ends
+// with an ellipsis, and rows below the panel's edge are left out. Nil stands for an empty table.
 func (s screen) rows(t *testing.T, b board, p panel) (read []map[string]string) {
 	t.Helper()
 	type row struct {
@@ -186,7 +186,7 @@ func (s screen) ask(t *testing.T, b board, expr string) promql.Vector {
 	return v
 }
 
-// trueWithout maps what a panel without data says to what must not be there for it to be true.
+// trueWithout maps the text of a panel without data to series that must not exist for the text to be true.
 var trueWithout = map[string]string{
 	"No alert fires.":                    `ALERTS{alertstate="firing"}`,
 	"Nothing fired.":                     `ALERTS{alertstate="firing"}`,
@@ -225,7 +225,7 @@ var trueWithout = map[string]string{
 	"Nothing here reports this, or nothing happened. This does not mean zero.": ``,
 }
 
-// empty checks that a panel without data says what is true, and returns what it says; nothing for one that has data.
+// empty checks that the text of a panel without data is true, and returns it; nothing for a panel that has data.
 func (s screen) empty(t *testing.T, b board, p panel) string {
 	t.Helper()
 	if p.Type == "text" {
@@ -272,7 +272,8 @@ func (s screen) empty(t *testing.T, b board, p panel) string {
 	return says
 }
 
-// TestNothingIsSaidOfNothing: on an empty database, under the rules, no panel has a number, and none says what it cannot know.
+// TestNothingIsSaidOfNothing checks that, on an empty database under the rules, no panel has a number, and no text
+// claims anything that is unknown.
 func TestNothingIsSaidOfNothing(t *testing.T) {
 	t.Parallel()
 	file, err := rules.Encode(rules.NewFile(bareGroups(), rules.Style{}))
@@ -305,8 +306,8 @@ func TestNothingIsSaidOfNothing(t *testing.T) {
 	}
 }
 
-// TestAHealthyEngineIsCalm: of a healthy engine without GPUs on the day of installation, nothing is said that is not
-// so: it did not start, nothing burns, no alert fires, and no panel about GPUs has data.
+// TestAHealthyEngineIsCalm checks that the dashboards claim nothing false about a healthy engine without GPUs on
+// the day of installation: it did not start, nothing burns, no alert fires, and no panel about GPUs has data.
 func TestAHealthyEngineIsCalm(t *testing.T) {
 	t.Parallel()
 	in := named(t, "thermal-throttle")
@@ -351,12 +352,12 @@ func TestAHealthyEngineIsCalm(t *testing.T) {
 	}
 }
 
-// lacks matches what panels say of what nobody has.
+// lacks matches the texts of panels about something that no installation here has.
 var lacks = regexp.MustCompile(`^(Nothing here|No gateway|No synthetic)`)
 
-// TestAtThreeInTheMorning plays the incidents that no panel names until three minutes after their alert, the public
-// ones, too: TestDrill reads the first screen of the others. One that must wake nobody and opens no ticket says
-// nothing. Each run plays one in twelve, and -all plays all.
+// TestAtThreeInTheMorning plays the incidents that no panel names, public ones included, until three minutes after
+// their alert: TestDrill reads the first screen of the others. An incident that must not page and opens no ticket
+// shows nothing. Each run plays one in twelve, and -all plays all.
 func TestAtThreeInTheMorning(t *testing.T) {
 	t.Parallel()
 	others := drilled(t)
@@ -433,8 +434,9 @@ func TestAtThreeInTheMorning(t *testing.T) {
 // lookFirstAt finds the branch that a page names.
 var lookFirstAt = regexp.MustCompile(`(?m)^Look first at: (\w+)\.`)
 
-// atThree checks that the first screen of the incident board tells who is called at night, three minutes after the
-// alert, what to know: the model, the replica or the GPU and its node where one is at fault, the branch, what to do and since when.
+// atThree checks that, three minutes after the alert, the first screen of the incident dashboard shows a person on
+// call what to know: the model, the replica or the GPU and its node where one is at fault, the branch, what to do
+// and since when.
 func (s shown) atThree(t *testing.T, in incident.Incident) {
 	t.Helper()
 	tells := cmp.Or(in.Page, in.Cause)
@@ -504,5 +506,5 @@ func (s shown) atThree(t *testing.T, in incident.Incident) {
 // place matches a replica, its address, or a node.
 var place = regexp.MustCompile(`replica-\d|10\.0\.0\.\d+:|gateway:\d|node-\d`)
 
-// placed matches the words of a clue that has a place.
+// placed matches a place in the words of a clue.
 var placed = regexp.MustCompile(`{(engine|gpu_uuid|instance)}`)

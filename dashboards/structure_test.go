@@ -69,8 +69,8 @@ func TestLayout(t *testing.T) {
 	}
 }
 
-// Every panel says what it is, why it matters and what to do next, has a unit, thresholds and words for
-// "no data", and leads to a runbook and to another dashboard with time and filters.
+// Every panel explains what it is, why it matters and what to do next. It has a unit, thresholds and words for "no
+// data", and leads to a runbook and to another dashboard with time and filters.
 func TestPanelsHelp(t *testing.T) {
 	for _, b := range boards(t) {
 		for _, p := range b.flat() {
@@ -130,7 +130,7 @@ func TestPanelsHelp(t *testing.T) {
 	}
 }
 
-// Colours are those of a palette that people with any colour vision tell apart.
+// Colours are those of a palette that people with any colour vision can distinguish.
 func TestColours(t *testing.T) {
 	palette := map[string]bool{
 		"#0072B2": true, "#56B4E9": true, "#009E73": true, "#F0E442": true, "#E69F00": true, "#D55E00": true,
@@ -188,7 +188,8 @@ func TestRenamedLabels(t *testing.T) {
 	}
 }
 
-// Alerts have the severity that the rules were written with, by its name and value; the severity of ECC errors and XIDs is another.
+// Alerts have the severity that the rules were written with, by its name and value; the severity of ECC errors and
+// XIDs is another label.
 func TestRenamedSeverity(t *testing.T) {
 	style := rules.Style{Labels: map[string]string{"severity": "prio"}, Severities: map[slo.Severity]string{slo.Page: "p1"}}
 	text := ""

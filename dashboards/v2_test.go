@@ -16,7 +16,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
-// resourceV2 is what Grafana reads in schema v2.
+// resourceV2 is a dashboard as Grafana reads it in schema v2.
 type resourceV2 struct {
 	APIVersion, Kind string
 	Metadata         struct{ Name string }
@@ -106,7 +106,7 @@ func (q queryV2) source() *source {
 	return &source{q.Group, q.Datasource.Name}
 }
 
-// classic says the same in the terms of the classic schema. Rows are panels there, and panels count lines
+// classic converts a dashboard to the terms of the classic schema. Rows are panels there, and panels count lines
 // from the top of the dashboard.
 func (v boardV2) classic(t *testing.T, uid string) board {
 	b := board{
@@ -195,7 +195,7 @@ func decode(t *testing.T, content []byte, into any) {
 	}
 }
 
-// Schema v2 says what the classic one says: the same rows, panels, places, queries, units, thresholds, links,
+// Schema v2 has what the classic one has: the same rows, panels, places, queries, units, thresholds, links,
 // variables and marks.
 func TestV2SaysTheSame(t *testing.T) {
 	classic := boards(t)
@@ -256,8 +256,9 @@ func TestV2IsOfTheSchema(t *testing.T) {
 	}
 }
 
-// No panel and no row depends on a condition: the operators of conditions differ between Grafana's versions, and 12.2
-// refuses a whole board for one that it does not know. Each piece of evidence has its levers in the row that the classic schema has, too.
+// No panel and no row depends on a condition: the operators of conditions differ between Grafana's versions, and
+// 12.2 refuses a whole dashboard for one unknown operator. Each piece of evidence has its levers in the row that
+// the classic schema has, too.
 func TestV2HidesNothing(t *testing.T) {
 	for _, b := range dashboards.All(nil) {
 		content, err := dashboards.RenderV2(b, rules.Style{})

@@ -16,9 +16,9 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
-// A world emits the families that the drill does not produce, with every label value below, healthy first, and
-// from incidentAt on with everything worse at once. It is no engine and no GPU: it shows that panels select,
-// join and move, not that they are right about a real incident.
+// A world emits the families that the drill does not produce, with every label value below, healthy first, and from
+// incidentAt on with everything worse at once. A world is no engine and no GPU: it shows that panels select, join
+// and move, not that they are right about a real incident.
 const (
 	incidentAt = 40 * time.Minute
 	worldEnd   = 75 * time.Minute
@@ -32,7 +32,7 @@ type world struct {
 	emits map[*metrics.Family]bool
 }
 
-// values are those that a label takes, one series for each.
+// values lists the values that a label takes, one series for each.
 var values = map[string][]string{
 	metrics.LabelRuntime: {"vllm"}, metrics.LabelModel: {"llama"}, metrics.LabelNamespace: {"prod"}, metrics.LabelPod: {"llama-0"},
 	metrics.LabelContainer: {"engine"}, metrics.LabelServer: {"10.0.0.1:8000"},
@@ -48,7 +48,7 @@ var values = map[string][]string{
 	metrics.LabelPeriod: {"30d"}, metrics.LabelLong: {"1h", "3d"}, metrics.LabelThreshold: {"0.5"},
 }
 
-// valuesOf are a label's values on a family where they depend on it.
+// valuesOf returns a label's values on a family where they depend on it.
 func valuesOf(f *metrics.Family, label string) []string {
 	switch {
 	case f == metrics.GPUClockEventActive && label == metrics.LabelReason, f == metrics.GPUClockEventSeconds && label == metrics.LabelReason:
@@ -66,7 +66,7 @@ func valuesOf(f *metrics.Family, label string) []string {
 	return []string{label + "-1"}
 }
 
-// series are the label sets of a family.
+// series returns the label sets of a family.
 func (w world) series(f *metrics.Family) []labels.Labels {
 	sets := [][]string{w.scraper()}
 	if f.Owner == metrics.Rules {
@@ -166,7 +166,7 @@ func counter(f *metrics.Family, good, bad float64) float64 {
 	return 10*good + 8*bad
 }
 
-// gauge is a value that fits a family's name, and another one in the incident.
+// gauge returns a value that fits a family's name, and another one in the incident.
 func gauge(f *metrics.Family, incident bool, i int) float64 {
 	healthy, bad := float64(1+i%2), float64(5+i%2)
 	switch f {
@@ -230,8 +230,8 @@ func (w world) run(t *testing.T) *rulesim.Sim {
 	return sim
 }
 
-// The panels that the drill does not cover return data for all their queries while everything is wrong, in a
-// fleet on Kubernetes and on a lone host without namespace and cluster, and then show something else than before.
+// The panels that the drill does not cover return data for all their queries while everything is wrong, in a fleet
+// on Kubernetes and on a lone host without namespace and cluster, and change then.
 func TestUndrilledPanelsMove(t *testing.T) {
 	for name, w := range map[string]world{"kubernetes": {emits: undrilledFamilies(t)}, "host": {host: true, emits: undrilledFamilies(t)}} {
 		t.Run(name, func(t *testing.T) {
@@ -263,8 +263,8 @@ func TestUndrilledPanelsMove(t *testing.T) {
 	}
 }
 
-// bareGroups are the rules without the text of alerts, which costs a query each and nobody here reads, evaluated no more often than
-// panels are asked.
+// bareGroups returns the rules without the texts of alerts, which cost a query each and which nobody here reads,
+// evaluated no more often than panels are queried.
 func bareGroups() []rules.Group {
 	groups := rules.Groups(rules.Options{})
 	for i, g := range groups {
@@ -279,7 +279,7 @@ func bareGroups() []rules.Group {
 	return groups
 }
 
-// undrilledFamilies are those that the panels which the drill does not cover read.
+// undrilledFamilies returns the families that the panels outside the drill read.
 func undrilledFamilies(t *testing.T) map[*metrics.Family]bool {
 	t.Helper()
 	r := newReader()
@@ -293,8 +293,9 @@ func undrilledFamilies(t *testing.T) map[*metrics.Family]bool {
 	return r.families
 }
 
-// TestYoungSeriesAreDrawn: however long the range, what is there at a moment is drawn at it, up to the number of lines
-// that a panel has: a query chooses among lines at each moment, and reads the range only to say when something began.
+// TestYoungSeriesAreDrawn checks that, however long the range, a series is drawn at each moment at which it exists,
+// up to the number of lines that a panel has. A query chooses among lines at each moment, and reads the range only
+// to find when something began.
 func TestYoungSeriesAreDrawn(t *testing.T) {
 	t.Parallel()
 	sim := world{emits: undrilledFamilies(t)}.run(t)

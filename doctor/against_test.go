@@ -15,7 +15,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/internal/fakenvml"
 )
 
-// cards are GPUs that the fake library describes: the page is what the exporter read of it through NVML.
+// cards lists GPUs that the fake library describes, with the metrics page that the exporter read from it through NVML.
 var cards = []cardOf{
 	{"hopper", 2, []string{fakenvml.H100}, 150},
 	{"ampere", 1, []string{fakenvml.A100}, 150},
@@ -31,7 +31,7 @@ type cardOf struct {
 	compared int // values of a GPU, at least
 }
 
-// pageOf returns the reading of a page.
+// pageOf returns the reading of a metrics page.
 func pageOf(t *testing.T, text []byte) *Reading {
 	t.Helper()
 	parser := expfmt.NewTextParser(model.UTF8Validation)
@@ -64,7 +64,7 @@ func against(t *testing.T, document []byte, readings ...*Reading) Comparison {
 	return c
 }
 
-// What nvidia-smi prints of a state is what the exporter reads of it.
+// nvidia-smi and the exporter read the same values of a state.
 func TestAgainstSMI(t *testing.T) {
 	for _, card := range cards {
 		t.Run(card.page, func(t *testing.T) {
@@ -88,7 +88,7 @@ func againstCard(t *testing.T, page string, gpus int, from []string) Comparison 
 	return against(t, document, r)
 }
 
-// Whatever nvidia-smi says otherwise is found, in every element with a value: a wrong number, another word, another name.
+// Every difference of nvidia-smi is found, in every element with a value: a wrong number, another word, another name.
 func TestAgainstSMIFindsEachWrongValue(t *testing.T) {
 	for _, card := range cards {
 		document, r := card.document(t)
@@ -141,7 +141,8 @@ func change(document []byte, path string) []byte {
 	return append(append(append([]byte{}, document[:at+value[2]]...), other...), document[at+value[3]:]...)
 }
 
-// What the exporter lacks, a GPU that it lacks, what moved and what no longer means anything.
+// TestAgainstSMIOutcomes checks values and a GPU that the exporter lacks, values that moved, and values that no
+// longer mean anything.
 func TestAgainstSMIOutcomes(t *testing.T) {
 	document, r := card(t, "hopper", 2, fakenvml.H100)
 	outcome := func(c Comparison, element string) string {
@@ -199,7 +200,7 @@ func TestAgainstSMIOutcomes(t *testing.T) {
 	}
 }
 
-// What real cards said, as the command packed it: idle, and at their power limit.
+// TestRealCards reads what the command packed of real cards, idle and at their power limit.
 func TestRealCards(t *testing.T) {
 	files, _ := filepath.Glob("testdata/*.tar.gz")
 	if len(files) < 2 {
@@ -220,7 +221,7 @@ func TestRealCards(t *testing.T) {
 	}
 }
 
-// A bundle compares as its node did, and says nothing of who it is from.
+// A bundle compares as its node did, and does not identify the node.
 func TestBundle(t *testing.T) {
 	document, r := card(t, "blackwell", 1, fakenvml.H100, fakenvml.GB200)
 	packed, err := Bundle(document, r)

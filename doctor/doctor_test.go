@@ -27,7 +27,8 @@ func written(t *testing.T) Rules {
 	return r
 }
 
-// TestSilenced: an alert cannot fire without what it reads, through however many recorded series, unless an alternative is there.
+// TestSilenced checks that an alert cannot fire without the series that it reads, directly or through recorded
+// series, unless an alternative exists.
 func TestSilenced(t *testing.T) {
 	r := written(t)
 	without := func(families ...*metrics.Family) []string {
@@ -67,7 +68,7 @@ func TestSilenced(t *testing.T) {
 	}
 }
 
-// TestChecksOfAnswers wants findings for answers of Prometheus that take too long to bring about.
+// TestChecksOfAnswers requires findings for answers of Prometheus that take too long to bring about.
 func TestChecksOfAnswers(t *testing.T) {
 	now := time.Now()
 	const job, instance = "llm-node-exporter", "node"
@@ -143,7 +144,8 @@ func TestNativeHistograms(t *testing.T) {
 	}
 }
 
-// TestChecksOfPages wants a finding for each state of an exporter that a test cannot bring about, or only with a cluster.
+// TestChecksOfPages requires a finding for each state of an exporter that a test cannot bring about, or only with a
+// cluster.
 func TestChecksOfPages(t *testing.T) {
 	for _, c := range []struct {
 		page string
@@ -222,7 +224,8 @@ func TestChecksOfPages(t *testing.T) {
 	}
 }
 
-// TestPartOfAMetric: requests that ended in one way may be missing where the others are there: no alert on requests is silenced.
+// TestPartOfAMetric checks that requests with one outcome may be missing while others are there, without silencing
+// an alert on requests.
 func TestPartOfAMetric(t *testing.T) {
 	exporter := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/engines" {
@@ -272,7 +275,8 @@ func TestPartOfAMetric(t *testing.T) {
 	}
 }
 
-// Whoever is asked to change a flag of an engine is told what the engine pays for it. A newer release has no price.
+// A finding that asks for a change of an engine's flag names what the engine pays for it. A finding that asks for a
+// newer release names no price.
 func TestFlagsNameTheirCost(t *testing.T) {
 	r, asked := written(t), 0
 	for _, d := range engines.Known() {

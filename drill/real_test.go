@@ -457,7 +457,7 @@ func TestRouterCountsArrivals(t *testing.T) {
 	check("simulated", simulated(t, s), 10, 10, 5)
 }
 
-// The router adds the error that it met itself to a status, and nothing to that of an engine.
+// The router adds an error of its own to a status, and nothing to the status of an engine.
 func TestRouterPassesFailuresOn(t *testing.T) {
 	s := NewSGLangRouter("m", []string{"a:1"})
 	s.Before(&census{}, "a:1").Finished(&Request{Failed: true, Done: time.Second})

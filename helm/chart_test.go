@@ -1,4 +1,4 @@
-// Package helm tests the chart: rendered by the real helm and read by what reads it in a cluster.
+// Package helm tests the chart: the real helm renders it, and the programs that read it in a cluster read it here.
 package helm
 
 import (
@@ -35,8 +35,8 @@ func helm(t *testing.T, args ...string) (string, error) {
 
 type object = map[string]any
 
-// render returns the objects of the chart by kind, ConfigMaps by the end of their name, the others of the cluster's
-// exporter after "cluster "; test pods are left out.
+// render returns the objects of the chart by kind, ConfigMaps by the end of their name. Other objects of the
+// cluster's exporter have the prefix "cluster "; test pods are left out.
 func render(t *testing.T, set ...string) map[string]object {
 	t.Helper()
 	args := []string{"template", "gpu", chart, "--namespace", "monitoring", "--skip-tests"}
@@ -223,7 +223,7 @@ func TestCombinations(t *testing.T) {
 	}
 }
 
-// What cannot work is refused where it is written.
+// Values that cannot work are refused, with their place.
 func TestRefused(t *testing.T) {
 	for set, want := range map[string]string{
 		`gpu.driver="nvidia"`: "gpu/driver",
@@ -288,8 +288,8 @@ func ruleObjects(t *testing.T, path string) (all object) {
 	}
 }
 
-// Kubernetes' client-side apply keeps a copy of an object in an annotation of at most 262,144 bytes: no object of rules is larger with the
-// longest values. They have the names of --format operator.
+// Kubernetes' client-side apply keeps a copy of an object in an annotation of at most 262,144 bytes: no object of
+// rules is larger with the longest values. The objects have the names of --format operator.
 func TestRulesFitIntoAnnotations(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("long-name.", 12)
@@ -412,7 +412,7 @@ func generated(t *testing.T, name string) (o object) {
 	return o
 }
 
-// Links lead where the values say, with what the alert is about.
+// Links lead to the addresses in the values, with the labels of the alert.
 func TestLinks(t *testing.T) {
 	const opener = "https://prometheus.example/graph?g0.tab=1&g0.expr={query}"
 	objects := render(t, `prometheusRule.grafanaURL="https://grafana.example/team"`,
@@ -472,8 +472,8 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// Where Prometheus sets namespace itself, everything reads the engine's from the label that is left: as the generator
-// writes it, with the same links.
+// If Prometheus sets namespace itself, everything reads the engine's namespace from the label that is left, as the
+// generator writes it, with the same links.
 func TestOtherNamespaceLabel(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -660,7 +660,7 @@ func TestPrivileges(t *testing.T) {
 	}
 }
 
-// The cluster's exporter has no privilege, whatever the values give those of the nodes, which it leaves as they are.
+// The cluster's exporter has no privilege, whatever the values give the nodes' exporters, which stay unchanged.
 func TestClusterPrivileges(t *testing.T) {
 	t.Parallel()
 	set := combinations["cluster beside all privileges"]
@@ -759,7 +759,8 @@ func TestActing(t *testing.T) {
 	}
 }
 
-// The cluster's exporter has what its values say, and everything that selects pods keeps it apart from the nodes'.
+// The cluster's exporter follows its own values, and everything that selects pods keeps it apart from the nodes'
+// exporters.
 func TestCluster(t *testing.T) {
 	t.Parallel()
 	objects := render(t, combinations["cluster"]...)
@@ -818,7 +819,7 @@ func TestCluster(t *testing.T) {
 	}
 }
 
-// Each way to NVML sets what it is made of, and nothing of another.
+// Each way to NVML sets its own fields, and none of another way.
 func TestWaysToNVML(t *testing.T) {
 	t.Parallel()
 	for driver, want := range map[string][4]any{ // RuntimeClass, NVIDIA_VISIBLE_DEVICES, annotation, mount
@@ -847,7 +848,7 @@ func TestWaysToNVML(t *testing.T) {
 	}
 }
 
-// Yours takes the place of the affinity to nodes with GPUs, also when it is empty.
+// The user's affinity replaces the affinity to nodes with GPUs, even if it is empty.
 func TestAffinity(t *testing.T) {
 	affinity := func(set ...string) any {
 		return at(t, render(t, set...)["DaemonSet"], "spec", "template", "spec", "affinity")
@@ -864,8 +865,8 @@ func TestAffinity(t *testing.T) {
 	}
 }
 
-// The kubelet asks as the values say, and no folder of the host is made.
-// The nodes' exporters ask engines, the cluster's has none.
+// With probeEngines, the nodes' exporters probe engines, and the cluster's exporter never does.
+//
 func TestProbeEngines(t *testing.T) {
 	for set, want := range map[string]bool{`probeEngines=false`: false, `probeEngines=true`: true} {
 		objects := render(t, set, `cluster.enabled=true`)
@@ -917,7 +918,7 @@ func TestTestPod(t *testing.T) {
 	}
 }
 
-// Whatever object says how to scrape, the labels are those that rules and dashboards expect.
+// Whatever object configures the scrape, the labels are those that rules and dashboards expect.
 func TestScraping(t *testing.T) {
 	labels := func(object any) string { return fmt.Sprint(at(t, object, "relabelings")) }
 	pods := at(t, render(t)["PodMonitor"], "spec", "podMetricsEndpoints").([]any)[0]
@@ -941,7 +942,7 @@ func TestScraping(t *testing.T) {
 	}
 }
 
-// Discovery in some namespaces needs a Role in each, and the cluster's pods no more.
+// Discovery in some namespaces needs a Role in each, and no access to the pods of the cluster.
 func TestNamespacedDiscovery(t *testing.T) {
 	objects := render(t, `discovery.namespaces=["llm"]`)
 	if at(t, objects["Role"], "metadata", "namespace") != "llm" || at(t, objects["RoleBinding"], "subjects", "namespace") != "monitoring" ||
@@ -971,7 +972,7 @@ func TestSecurityContextConstraints(t *testing.T) {
 	}
 }
 
-// What stands beside the exporter is there as it was written, and everything is in the namespace of the values.
+// Objects beside the exporter are rendered as they were written, and everything is in the namespace of the values.
 func TestBesideIt(t *testing.T) {
 	objects := render(t, append(combinations["beside it"], `namespaceOverride="gpu"`, `enabled=true`)...)
 	pod := at(t, objects["DaemonSet"], "spec", "template", "spec").(object)
@@ -993,7 +994,7 @@ func TestBesideIt(t *testing.T) {
 	}
 }
 
-// notes are what an installation says, rendered through extraManifests of a copy of the chart.
+// notes returns the notes of an installation, rendered through extraManifests of a copy of the chart.
 func notes(t *testing.T, set ...string) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), chart)
@@ -1021,7 +1022,7 @@ func notes(t *testing.T, set ...string) string {
 	return o["notes"].(string)
 }
 
-// The notes say how to see that pods are wanted, and what is missing for what.
+// The notes explain how to see that pods are wanted, and what is missing for what.
 func TestNotes(t *testing.T) {
 	for _, c := range [][2]string{
 		{`port=9844`, "get ds gpu-llm-node-exporter\n"},
@@ -1072,7 +1073,7 @@ func TestNotes(t *testing.T) {
 	}
 }
 
-// The container may have more than the exporter's own limits let it use, and Go hears of it before the kernel does.
+// The container may have more than the exporter's own limits let it use, and Go reaches its limit before the kernel's.
 func TestMemory(t *testing.T) {
 	t.Parallel()
 	soft := func(workload string, set ...string) any {

@@ -31,8 +31,8 @@ import (
 )
 
 // TestOperator goes the whole way, from helm install to a page and its runbook. API server, operator, Prometheus,
-// Alertmanager and exporter are the real ones. Nothing runs pods: the test starts what is in them, with the files that
-// the operator and the chart have made for them.
+// Alertmanager and exporter are the real ones. Nothing runs pods: the test starts their programs, with the files
+// that the operator and the chart have made for them.
 func TestOperator(t *testing.T) {
 	program, prometheus := os.Getenv("PROMETHEUS_OPERATOR"), os.Getenv("PROMETHEUS") // Debian's Prometheus does not ask Kubernetes for pods
 	if program == "" || prometheus == "" {
@@ -284,7 +284,7 @@ func writeFiles(t *testing.T, files map[string]string) string {
 	return dir
 }
 
-// version is what the operator is told to write configurations for.
+// version returns the version for which the operator writes configurations.
 func version(t *testing.T, program string) string {
 	t.Helper()
 	out, err := exec.Command(program, "--version").CombinedOutput()
@@ -295,7 +295,7 @@ func version(t *testing.T, program string) string {
 	return string(v[1])
 }
 
-// serveEngine serves the page of a vLLM on an address until it is closed, and returns its port.
+// serveEngine serves the metrics page of a vLLM on an address until it is closed, and returns its port.
 func serveEngine(t *testing.T, ip string) (*http.Server, string) {
 	t.Helper()
 	page, err := os.ReadFile("../collectors/engine/testdata/pages/vllm/v0.11.2.prom")
@@ -350,7 +350,7 @@ func (p *pager) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.alerts = append(p.alerts, message.Alerts...)
 }
 
-// sent is the first alert of a name.
+// sent returns the first alert of a name.
 func (p *pager) sent(name string) (alert, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -124,7 +124,7 @@ func resources(t *testing.T, format, schema string) map[string]string {
 	return files
 }
 
-// refusals runs kubeconform over a folder. It returns what each refused file is refused for.
+// refusals runs kubeconform over a folder. It returns the reason for each refused file.
 func refusals(t *testing.T, kubeconform, schemas, folder string) map[string]string {
 	t.Helper()
 	// Those of VictoriaMetrics' operator and of OpenShift are in no module that the proxy has.

@@ -12,9 +12,9 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/internal/rulesim"
 )
 
-// TestAutoscalingSignals asks what KEDA and the adapter would ask, of two replicas under load whose
-// exporters are real in name only: the recording rules and the engine of queries are. Half an hour after the exporters
-// have restarted, the number of replicas is still known.
+// TestAutoscalingSignals runs the queries of KEDA and the adapter for two replicas under load. The exporters are
+// simulated; the recording rules and the query engine are real. Half an hour after the exporters have restarted,
+// the number of replicas is still known.
 func TestAutoscalingSignals(t *testing.T) {
 	ruleFile, err := installation{}.ruleFile("prometheus", installation{}.tiers()[0])
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/internal/rulesim"
 )
 
-// TestBacktestFlags: what is wrong is said before anybody is asked.
+// TestBacktestFlags checks that wrong flags are reported before any query.
 func TestBacktestFlags(t *testing.T) {
 	empty := filepath.Join(t.TempDir(), "empty.yml")
 	if err := os.WriteFile(empty, []byte("targets: []\n"), 0o600); err != nil {
@@ -93,8 +93,8 @@ func TestBacktestOfAFile(t *testing.T) {
 	}
 }
 
-// TestBacktestOfARealPrometheus reads a day of events at one a second, none of them bad. Those of two hours of maintenance,
-// and of the six minutes in which rates still see it, are left out.
+// TestBacktestOfARealPrometheus reads a day of events, one per second, none of them bad. Events of two hours of
+// maintenance, and of the six minutes in which rates still see it, are left out.
 func TestBacktestOfARealPrometheus(t *testing.T) {
 	var out bytes.Buffer
 	if err := backtestObjectives([]string{

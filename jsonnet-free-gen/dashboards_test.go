@@ -10,15 +10,15 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
-// The dashboards in the repository are what the code says.
+// The dashboards in the repository are what the code writes.
 func TestDashboardsAreCurrent(t *testing.T) {
 	if err := generate("..", true, installation{}.dashboards(chart+"dashboards/")); err != nil {
 		t.Error(err)
 	}
 }
 
-// TestDashboardsStaySmall: no dashboard has more panels, screens, queries or PromQL, or reads more, than before panels were merged,
-// and all have 110 panels at most.
+// TestDashboardsStaySmall checks that no dashboard has more panels, screens, queries or PromQL, or reads more, than
+// before panels were merged, and that all together have 110 panels at most.
 func TestDashboardsStaySmall(t *testing.T) {
 	panels, were := 0, 0
 	var left size // of the engine board for what only some have, which was on it
@@ -79,7 +79,7 @@ func TestInstallationHasDashboards(t *testing.T) {
 	}
 }
 
-// The page about dashboards names every dashboard, and its table every panel.
+// The document about dashboards names every dashboard, and its table every panel.
 func TestDashboardsPage(t *testing.T) {
 	page, err := dashboardsPage()
 	if err != nil {

@@ -23,7 +23,8 @@ func rows(t *testing.T, render func() ([]byte, error)) [][]string {
 	return all
 }
 
-// Of each engine and quantity, engines.csv has every source in the order in which they are tried, or the reason why there is none.
+// For each engine and quantity, engines.csv has every source in the order in which they are tried, or the reason
+// why there is none.
 func TestEnginesTable(t *testing.T) {
 	sources := map[[2]string][]string{} // by engine and quantity
 	for _, r := range rows(t, enginesTable)[1:] {

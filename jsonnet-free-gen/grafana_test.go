@@ -25,7 +25,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
-// grafanaTest is what Grafana reads of a group.
+// grafanaTest is a group as Grafana reads it.
 type grafanaTest struct {
 	Name, Folder, Interval string
 	Rules                  []struct {
@@ -158,8 +158,8 @@ func TestGrafanaHasEveryRule(t *testing.T) {
 	}
 }
 
-// Grafana reads the same texts from the annotations as Prometheus, with all labels and without any. They are expanded as both do it: with
-// Prometheus' templates, of which Grafana's print something for a missing label and query nothing.
+// Grafana reads the same texts from the annotations as Prometheus, with all labels and without any. Both expand
+// them with Prometheus' templates, but Grafana's print something for a missing label and query nothing.
 func TestGrafanaTexts(t *testing.T) {
 	want, _, _ := promRules(t, filepath.Join(render(t, "--format", "prometheus"), "rules.yaml"))
 	grafana := documents[struct{ Groups []grafanaTest }](t, filepath.Join(render(t, "--format", "grafana"), "provisioning", "alerting",
@@ -226,8 +226,8 @@ func TestGrafanaTexts(t *testing.T) {
 	}
 }
 
-// A query that fails or finds nothing leaves no value, or one that is no number: Grafana expands the texts all the
-// same, and no text claims a number then. A link opens the last hour, as the board that it opens does.
+// A query that fails or finds nothing leaves no value, or one that is not a number. Grafana still expands the
+// texts, and no text claims a number then. A link opens the last hour, like the dashboard that it opens.
 func TestGrafanaTextsWithoutAValue(t *testing.T) {
 	grafana := documents[struct{ Groups []grafanaTest }](t, filepath.Join(render(t, "--format", "grafana"), "provisioning", "alerting",
 		"llm-node-exporter.yaml"))[0]
@@ -303,7 +303,7 @@ func TestDashboardsOfOtherFormats(t *testing.T) {
 	}
 }
 
-// What does not go together is refused.
+// Options that exclude each other are refused.
 func TestFormatsThatExclude(t *testing.T) {
 	for want, args := range map[string][]string{
 		"--fleet: Grafana evaluates":    {"--format", "grafana", "--fleet"},
@@ -316,7 +316,8 @@ func TestFormatsThatExclude(t *testing.T) {
 	}
 }
 
-// The SDK reads each rule, strictly: every field that Grafana's schema requires is there, and no other but the two that it lacks.
+// The SDK reads each rule, strictly: every field that Grafana's schema requires is there, and no other except the
+// two that the SDK lacks.
 func TestGrafanaRulesAreOfTheSchema(t *testing.T) {
 	plugins.RegisterDefaultPlugins() // the types of queries
 	path := filepath.Join(render(t, "--format", "grafana"), "provisioning", "alerting", "llm-node-exporter.yaml")

@@ -10,8 +10,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
-// What takes a GPU out of service, or keeps work off it, is answered by an alert; and what a condition or an XID names as its alert
-// is one, which fires for that.
+// An alert responds to every condition that takes a GPU out of service, or keeps work off it. The alert that a
+// condition or an XID names exists, and fires for it.
 func TestVerdictsAreAnswered(t *testing.T) {
 	fires := func(alert string) bool {
 		return slices.ContainsFunc(rules.Alerts(rules.Groups(rules.Options{})), func(a *rules.Alert) bool {

@@ -57,7 +57,7 @@ func groupsIn(t *testing.T, groups any) []rulefmt.RuleGroup {
 // otherInMetricsQL finds calls that VictoriaMetrics answers otherwise than Prometheus.
 var otherInMetricsQL = regexp.MustCompile(`\b(rate|increase|delta|changes)\(`)
 
-// Each format wraps the same groups as its reader wants them.
+// Each format wraps the same groups in the form of its reader.
 func TestFormats(t *testing.T) {
 	var plain struct{ Groups []any }
 	if err := yaml.Unmarshal(read(t, render(t, "--format", "prometheus"), "rules.yaml"), &plain); err != nil {
@@ -106,8 +106,9 @@ func rulesIn(groups []any) (n int) {
 	return n
 }
 
-// inOrder wants groups of vmalert with so many rules, each of which is evaluated five seconds or more after those that record what it
-// reads, within its interval. What a later group records is of the evaluation before, in Prometheus, too.
+// inOrder requires groups of vmalert with so many rules, each of which is evaluated five seconds or more after the
+// rules whose records it reads, within its interval. Records of a later group are from the evaluation before, in
+// Prometheus, too.
 func inOrder(t *testing.T, groups []any, want int) {
 	t.Helper()
 	offset := func(g any) time.Duration {
@@ -140,7 +141,7 @@ func inOrder(t *testing.T, groups []any, want int) {
 	}
 }
 
-// reads reports whether a query selects a series as it is now: what was recorded long before is not late.
+// reads reports whether a query selects a series as it is now: an old record is not late.
 func reads(expr, name string) bool {
 	for _, m := range regexp.MustCompile(`(?:^|[^\w:])`+name+`(?:\{[^}]*\})?(?:\[[^\]]*\])?($|[^\w:].{0,7})`).FindAllStringSubmatch(expr, -1) {
 		if !strings.HasPrefix(m[1], " offset") {
@@ -319,7 +320,7 @@ func TestBadFlags(t *testing.T) {
 	}
 }
 
-// What can be imported is printed as configuration that reads back; what cannot fails with its reason.
+// Objectives that can be imported are printed as configuration that loads again; the others fail with a reason.
 func TestOpenSLO(t *testing.T) {
 	const query = `{metricSource: {type: Prometheus, spec: {query: 'llm_engine_requests_total%s'}}}`
 	document := func(name, method string) string {
@@ -343,7 +344,7 @@ func TestOpenSLO(t *testing.T) {
 	}
 }
 
-// The files in the repository are what the code says.
+// The files in the repository are what the code writes.
 func TestNoDrift(t *testing.T) {
 	if err := run([]string{"--out", "..", "--check"}); err != nil {
 		t.Error(err)

@@ -92,8 +92,8 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// TestRecordsAreRead wants each recorded series to be read by another rule, a text, a dashboard, a document or an
-// example: a rule costs at every evaluation, and one that nobody reads is worth nothing.
+// TestRecordsAreRead requires each recorded series to be read by another rule, a text, a dashboard, a document or
+// an example: a rule costs at every evaluation, and one that nobody reads is worth nothing.
 func TestRecordsAreRead(t *testing.T) {
 	var read strings.Builder
 	for _, pattern := range []string{"../docs/*.md", "../runbooks/*.md", "../examples/*/*.yaml", "../helm/*/files/dashboards/*.json"} {
@@ -127,8 +127,9 @@ func TestRecordsAreRead(t *testing.T) {
 	}
 }
 
-// What docs/coverage.csv names exists: panels on the dashboard that it links to, metrics of the vocabulary. The count of
-// wishes in docs/coverage.md is that of its rows, and the page names those that metrics cannot answer.
+// Everything that docs/coverage.csv names exists: panels on the dashboard that it links to, metrics of the
+// vocabulary. The count of wishes in docs/coverage.md is that of its rows, and the document names those that
+// metrics cannot answer.
 func TestCoverage(t *testing.T) {
 	text := prose(t, "../docs/coverage.csv")
 	panels := map[string]bool{}

@@ -17,7 +17,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// history is what a Prometheus recorded, in the text that promtool makes blocks of.
+// history holds the records of a Prometheus, in the text from which promtool makes blocks.
 type history struct{ strings.Builder }
 
 // series writes samples from one time to another, the end left out.
@@ -100,7 +100,7 @@ func recorded(t *testing.T) string {
 	return "http://" + address
 }
 
-// row is the line of a report about a model, its columns trimmed.
+// row returns the line of a report about a model, its columns trimmed.
 func row(t *testing.T, markdown, model string) []string {
 	t.Helper()
 	for line := range strings.Lines(markdown) {
@@ -116,7 +116,7 @@ func row(t *testing.T, markdown, model string) []string {
 	return nil
 }
 
-// TestBadReportFlags: what is wrong is said before anybody is asked.
+// TestBadReportFlags checks that wrong flags are reported before any query.
 func TestBadReportFlags(t *testing.T) {
 	for want, flag := range map[string]string{
 		"must be one of md":     "--format=pdf",
@@ -136,7 +136,7 @@ func TestBadReportFlags(t *testing.T) {
 	}
 }
 
-// TestReport asks a real Prometheus, through a proxy that wants a password.
+// TestReport asks a real Prometheus, through a proxy that requires a password.
 func TestReport(t *testing.T) {
 	backend := recorded(t)
 	to, err := url.Parse(backend)

@@ -109,8 +109,8 @@ func gateQueries(t *testing.T) (argo, flagger []string) {
 	return argo, flagger
 }
 
-// A canary that is half as slow again as the replicas beside it is above the limit of both controllers; one that is as fast is below; one
-// without traffic has no value, which decides nothing.
+// A canary that takes 1.5 times as long as the replicas beside it is above the limit of both controllers; one that
+// is as fast is below; one without traffic has no value, which decides nothing.
 func TestComparingGates(t *testing.T) {
 	argo, flagger := gateQueries(t)
 	for _, controller := range []struct {

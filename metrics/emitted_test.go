@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// goldens are the metrics pages that the tests of the emitting packages compare with what they emit.
+// goldens lists the metrics pages that the tests of the emitting packages compare with their output.
 var goldens = []string{
 	"../collectors/engine/testdata/golden/*/*.txt",
 	"../collectors/*/testdata/*.prom",
@@ -15,8 +15,8 @@ var goldens = []string{
 	"../cmd/exporter/testdata/*.prom",
 }
 
-// TestEveryFamilyIsEmitted wants every declared family on a golden: a family that nothing emits is a
-// panel that stays empty and an alert that never fires.
+// TestEveryFamilyIsEmitted requires every declared family on a golden: a family that nothing emits is a panel that
+// stays empty and an alert that never fires.
 func TestEveryFamilyIsEmitted(t *testing.T) {
 	sample := regexp.MustCompile(`(?m)^(llm_\w+?)(?:_bucket)?[{ ]`)
 	seen := map[string]bool{}

@@ -13,7 +13,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/internal/golden"
 )
 
-// TestLabelsAreDeclaredOnce holds for what is served and for what is recorded.
+// TestLabelsAreDeclaredOnce checks exported and recorded families.
 func TestLabelsAreDeclaredOnce(t *testing.T) {
 	for _, f := range append(slices.Clone(All()), Recorded()...) {
 		if sorted := slices.Sorted(slices.Values(f.Labels)); len(slices.Compact(slices.Clone(sorted))) < len(sorted) {
@@ -81,8 +81,9 @@ func (everything) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// TestDescriptors registers the whole vocabulary with client_golang and lints what comes out.
-// TestStable: what others build on stays as it is. A stable family keeps its name, type and labels within a major version.
+// TestDescriptors registers the whole vocabulary with client_golang and lints the result. TestStable checks that
+// families that others build on stay unchanged. A stable family keeps its name, type and labels within a major
+// version.
 func TestStable(t *testing.T) {
 	var page strings.Builder
 	for _, f := range All() {

@@ -14,8 +14,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// TestEveryName rewrites each name that is on a page of the world and has an equal: ours says what the page said, or a note says what
-// else it does.
+// TestEveryName rewrites each name that is on a metrics page of the world and has an equal: our series has the
+// page's value, or a note describes the difference.
 func TestEveryName(t *testing.T) {
 	w := newWorld(t)
 	names := map[string]bool{}
@@ -166,7 +166,7 @@ func TestFiles(t *testing.T) {
 	}
 }
 
-// TestNewSchema: Grafana's schema v2 keeps panels as elements.
+// TestNewSchema checks Grafana's schema v2, which keeps panels as elements.
 func TestNewSchema(t *testing.T) {
 	file, err := Dashboard([]byte(`{"spec": {"title": "board", "elements": {"panel-1": {"kind": "Panel", "spec": {"title": "Hot", "data": {"kind": "QueryGroup", "spec": {"queries": [
 		{"kind": "PanelQuery", "spec": {"query": {"kind": "DataQuery", "spec": {"expr": "DCGM_FI_DEV_GPU_TEMP", "legendFormat": "{{Hostname}}"}}}}]}}}}}}}`), Options{})

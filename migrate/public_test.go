@@ -14,8 +14,8 @@ import (
 
 const resultsFile = "../docs/migrate.csv"
 
-// TestPublic rewrites public dashboards and rules, and compares what they say before and after. MIGRATE names a folder with
-// OWNER/NAME/PATH for each line of docs/migrate.csv; -update writes the results.
+// TestPublic rewrites public dashboards and rules, and compares their results before and after. MIGRATE names a
+// folder with OWNER/NAME/PATH for each line of docs/migrate.csv; -update writes the results.
 func TestPublic(t *testing.T) {
 	folder := os.Getenv("MIGRATE")
 	if folder == "" {

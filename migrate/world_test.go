@@ -28,7 +28,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// pages are those of which the world consists: what engines and dcgm-exporter serve, as the collectors' own tests have it.
+// pages lists the metrics pages of the world: those of engines and dcgm-exporter, from the collectors' own tests.
 var pages = []struct{ job, file, path string }{
 	{"vllm", "vllm/v0.32.0-healthy.prom", "/metrics"},
 	{"vllm-offload", "vllm/v0.32.0-offload.prom", "/metrics"},
@@ -46,18 +46,19 @@ var pages = []struct{ job, file, path string }{
 
 const gpuPage = "../collectors/gpu/page/testdata/pages/dcgm-4.8.4-extended.prom"
 
-// world holds the same hour twice: what the pages said, as a Prometheus scrapes them, and what the exporter made of them.
+// world holds the same hour twice: the metrics pages as a Prometheus scrapes them, and the exporter's series from them.
 type world struct{ sim *rulesim.Sim }
 
-// The jobs of the series: those of the pages, which no query of ours can find, and those of nodes that the exporter reads through
-// NVML. What nvidia_gpu_exporter would say of these is not known.
+// The jobs of the series: those of the metrics pages, which no query of ours can find, and those of nodes that the
+// exporter reads through NVML. The numbers that nvidia_gpu_exporter would have for these nodes are not known.
 const (
 	oldJob  = "old-"
 	ourJob  = "llm-node-exporter"
 	nvmlJob = "nvml-llm-node-exporter"
 )
 
-// asked returns rows for what dcgm-exporter reads only if it is asked for, where the page has no other source of it.
+// asked returns rows for fields that dcgm-exporter reads only on request, if the metrics page has no other source
+// of them.
 func asked(page string) []byte {
 	var out bytes.Buffer
 	key := func(e gpupage.Equal) string { return fmt.Sprint(e.To.Name, e.Set) }
@@ -202,7 +203,7 @@ func pod(of string) map[string]string {
 	return map[string]string{"namespace": "prod", "pod": of + "-0", "container": of}
 }
 
-// later returns a page as it will be after some steps: what counts has gone on, and gauges move.
+// later returns a metrics page after some steps: counters have gone on, and gauges have moved.
 func later(t *testing.T, body []byte, step int) []byte {
 	p := expfmt.NewTextParser(model.UTF8Validation)
 	families, err := p.TextToMetricFamilies(bytes.NewReader(body))
@@ -246,7 +247,7 @@ func encode(t *testing.T, families []*dto.MetricFamily) []byte {
 	return out.Bytes()
 }
 
-// put stores a page with the labels of its scrape; those of the page win, as with honor_labels.
+// put stores a metrics page with the labels of its scrape; the page's own labels win, as with honor_labels.
 func put(t *testing.T, body []byte, scrape map[string]string, emit rulesim.Emit) {
 	p := expfmt.NewTextParser(model.UTF8Validation)
 	families, err := p.TextToMetricFamilies(bytes.NewReader(body))
@@ -331,7 +332,8 @@ func (w world) ask(text, job string) (values []float64, err error) {
 	return values, err
 }
 
-// shownBy returns what an alert compares with a number: while it does not fire, there is nothing else to compare.
+// shownBy returns the value that an alert compares with a number: while the alert does not fire, there is nothing
+// else to compare.
 func shownBy(e parser.Expr) parser.Expr {
 	for {
 		switch outer := e.(type) {
@@ -362,7 +364,7 @@ func same(a, b []float64) bool {
 	})
 }
 
-// verdict is what became of an expression, from best to worst.
+// verdict is the result of rewriting an expression, from best to worst.
 type verdict int
 
 const (

@@ -23,7 +23,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/pmetric/pmetricotlp"
 )
 
-// What is counted: a counter, and the observations of a histogram.
+// The counted series: a counter, and the observations of a histogram.
 const (
 	counter   = "llm_engine_generation_tokens_total"
 	histogram = "llm_engine_time_to_first_token_seconds"
@@ -32,7 +32,7 @@ const (
 // interval replaces that of the examples: half an hour of a pipeline in two minutes.
 const interval = 2 * time.Second
 
-// engine counts, and serves what it has counted as vLLM does.
+// engine serves its own counts as vLLM does.
 type engine struct {
 	mu      sync.Mutex
 	counted int // since the engine started
@@ -74,7 +74,7 @@ func (e *engine) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprintf(w, "vllm:time_to_first_token_seconds_sum%s %g\nvllm:time_to_first_token_seconds_count%s %d\n", l, float64(n)/20, l, n)
 }
 
-// A received series is what one pipeline has brought.
+// A received series is what one pipeline has delivered.
 type received struct {
 	last  float64
 	rose  float64 // increases from one point to the next, a smaller number being a new beginning
@@ -292,9 +292,9 @@ func example(t *testing.T, name string, replace ...string) string {
 	return file
 }
 
-// TestPipelines: an OpenTelemetry collector and vmagent pass on what the exporter counts. Nothing is lost or double while the engine, the
-// exporter and the pipelines are restarted. Deltas lack what was counted while no collector ran, and what a restarted
-// engine counted until it was read: the processor drops both.
+// TestPipelines checks that an OpenTelemetry collector and vmagent pass on the exporter's counts. Nothing is lost
+// or counted twice while the engine, the exporter and the pipelines are restarted. Deltas lack events from a time
+// without a collector, and events of a restarted engine until it was read: the processor drops both.
 func TestPipelines(t *testing.T) {
 	if os.Getenv("PIPELINES") == "" {
 		t.Skip("PIPELINES=1 builds a collector and vmagent, which takes minutes")

@@ -21,8 +21,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// TestPastGoesOn joins a past to the page of a live exporter: counters neither fall nor jump, and an engine that starts
-// again begins at 0.
+// TestPastGoesOn joins a past to the metrics page of a live exporter: counters neither fall nor jump, and an engine
+// that starts again begins at 0.
 func TestPastGoesOn(t *testing.T) {
 	shape := `# TYPE llm_engine_requests_total counter
 llm_engine_requests_total{outcome="stop"} %d
@@ -65,8 +65,9 @@ llm_engine_queue_time_seconds_bucket{le="+Inf"} %[1]d
 	}
 }
 
-// TestPastRecordsPeriod writes into the past what a period is made of: its beginning once an hour, as the time it was, and its
-// five minutes once in five. Otherwise a day looks like minutes full of events, and no page is due.
+// TestPastRecordsPeriod writes into the past the records from which a period is computed: its beginning once an
+// hour, as a time, and its five minutes once in five. Otherwise a day looks like minutes full of events, and no
+// page is due.
 func TestPastRecordsPeriod(t *testing.T) {
 	of := func(f *metrics.Family) constant {
 		return constant{labels.FromStrings(common.MetricNameLabel, f.Name), 3}
@@ -157,7 +158,7 @@ func TestClient(t *testing.T) {
 	}
 }
 
-// TestWay delays what passes, in order, and answers 500 when it is told to.
+// TestWay checks that a Way delays bytes, in order, and answers 500 on request.
 func TestWay(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "yes") }))
 	defer server.Close()
@@ -197,7 +198,8 @@ func TestWay(t *testing.T) {
 	}
 }
 
-// TestWayLeads sends connections elsewhere, and asks for one token in a request whose length stays what its header says.
+// TestWayLeads sends connections elsewhere, and asks for one token in a request whose length stays as its header
+// states.
 func TestWayLeads(t *testing.T) {
 	var servers []string
 	for _, name := range []string{"a", "b"} {
@@ -249,7 +251,7 @@ func TestWayLeads(t *testing.T) {
 	}
 }
 
-// TestSecondPage tells a page of a second fault from one that repeats the first, or that ends it.
+// TestSecondPage distinguishes a page of a second fault from one that repeats the first, or that ends it.
 func TestSecondPage(t *testing.T) {
 	page := func(at float64, alerts ...Alert) Notification {
 		return Notification{At: at, Receiver: "llm-critical", Alerts: alerts}
@@ -283,7 +285,7 @@ func TestAdapters(t *testing.T) {
 	}
 }
 
-// TestFirstLine finds what a page and a triage say first.
+// TestFirstLine finds the first sentence of a page and of a triage.
 func TestFirstLine(t *testing.T) {
 	const failing = "a: FAILING\nLook first at: prefill. 90% of the time is prefill. (high\n  confidence)\n  Objective ttft"
 	for text, want := range map[string]string{

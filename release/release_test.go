@@ -34,13 +34,14 @@ func (r replica) with(change func(*replica)) replica {
 
 func (r replica) to(version string) replica { return r.with(func(r *replica) { r.version = version }) }
 
-// event is a change that the exporter tells from a time on.
+// event is a change that the exporter reports from a time on.
 type event struct {
 	at                time.Duration
 	setting, old, new string
 }
 
-// recorded plays four replicas for three hours, at what one of them does at a time, and returns what answers about them.
+// recorded plays four replicas for three hours, with what each of them does at a time, and returns a function that
+// answers queries about them.
 func recorded(t *testing.T, at func(pod int, now time.Duration) (replica, []event)) release.Ask {
 	t.Helper()
 	sim, err := rulesim.New()
@@ -97,8 +98,8 @@ func recorded(t *testing.T, at func(pod int, now time.Duration) (replica, []even
 	}
 }
 
-// TestCompare: what is said of a change, by what happened around it. The change is two hours after the beginning, and it is judged
-// an hour later.
+// TestCompare checks the verdict on a change, by what happened around it. The change is two hours after the
+// beginning, and it is judged an hour later.
 func TestCompare(t *testing.T) {
 	const change = 2 * time.Hour
 	upgraded := []event{{change, "version", "1", "2"}}
@@ -229,7 +230,7 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// TestChangesInARow: two changes of one setting, closer than there is time to look at what was between them.
+// TestChangesInARow checks two changes of one setting that are too close to look at the time between them.
 func TestChangesInARow(t *testing.T) {
 	ask := recorded(t, func(_ int, now time.Duration) (replica, []event) {
 		switch {
@@ -251,7 +252,7 @@ func TestChangesInARow(t *testing.T) {
 	}
 }
 
-// TestRollback: a bad release and its rollback are two changes, and the last one counts.
+// TestRollback checks that a bad release and its rollback are two changes, and that the last one counts.
 func TestRollback(t *testing.T) {
 	ask := recorded(t, func(_ int, now time.Duration) (replica, []event) {
 		switch {

@@ -139,7 +139,7 @@ func TestNotificationOfAGroup(t *testing.T) {
 	}
 }
 
-// TestResolvedTitleIsThatOfThePage: a burn that follows a standstill does not take its name.
+// TestResolvedTitleIsThatOfThePage checks that a burn that follows a standstill does not take its name.
 func TestResolvedTitleIsThatOfThePage(t *testing.T) {
 	_, template := writeAlertmanager(t)
 	data := filepath.Join(t.TempDir(), "data.json")

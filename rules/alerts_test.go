@@ -23,7 +23,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
-// alertTests are promtool test files, one per alert.
+// alertTests is the folder of promtool's test files, one per alert.
 const alertTests = "testdata/alerts"
 
 // lasting finds a test file with a case of two hours or more.

@@ -28,7 +28,7 @@ func crowd(value float64, unit rules.Unit) promtemplate.QueryFunc {
 	return func(context.Context, string, time.Time) (promql.Vector, error) { return everything(value, unit), nil }
 }
 
-// beside is another alert of the same group.
+// beside returns another alert of the same group.
 func beside(name string) *amalert.Alert {
 	return &amalert.Alert{Alert: model.Alert{StartsAt: time.Now(), Labels: model.LabelSet{model.AlertNameLabel: model.LabelValue(name)}}}
 }

@@ -95,8 +95,9 @@ func TestPageCarriesTheSplit(t *testing.T) {
 	t.Error("no page")
 }
 
-// TestMeanOfTheShare checks the title of a page about few requests, late ones of which come every fourth minute: its mean is of the same
-// minutes as its share. If a share of requests takes longer than a threshold, the mean is at least that share of it.
+// TestMeanOfTheShare checks the title of a page about few requests, of which late ones come every fourth minute:
+// its mean covers the same minutes as its share. If a share of requests takes longer than a threshold, the mean is
+// at least that share of it.
 func TestMeanOfTheShare(t *testing.T) {
 	t.Parallel()
 	sim := loaded(t, rules.Groups(rules.Options{}))

@@ -198,8 +198,8 @@ func (r *replica) emitAs(model, pod string, emit rulesim.Emit) {
 	counter(metrics.Requests, "", r.requests*r.left+r.unserved, engine, metrics.LabelOutcome, string(metrics.OutcomeAbort))
 }
 
-// TestVerdict breaks one thing in three replicas, or in one, and burns a budget. The page's first line must name it. With
-// nothing broken, the line must name nothing.
+// TestVerdict breaks one thing in three replicas, or in one, and burns a budget. The page's first line must name
+// the broken thing. With nothing broken, the line must name nothing.
 func TestVerdict(t *testing.T) {
 	t.Parallel()
 	cases := []struct {
@@ -628,8 +628,8 @@ func burnRules(t *testing.T) []byte {
 	return content
 }
 
-// trouble breaks one or all of some replicas at the onset, and makes every event of an objective bad: at the first
-// replica or, with a role, at a server with that role while the replica is healthy.
+// trouble breaks one or all of some replicas at the onset, and makes every event of an objective bad. The events
+// are at the first replica or, with a role, at a server with that role while the replica is healthy.
 type trouble struct {
 	signal   slo.Signal
 	target   string
@@ -643,7 +643,7 @@ type trouble struct {
 	after    time.Duration                // of the page that is read
 }
 
-// firstLines returns where the page of each trouble says to look first, or nothing. All of them happen side by side,
+// firstLines returns where to look first by the page of each trouble, or nothing. All of them happen side by side,
 // each in a cluster of its own.
 func firstLines(t *testing.T, content []byte, all map[string]trouble) map[string]string {
 	t.Helper()

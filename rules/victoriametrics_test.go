@@ -31,9 +31,9 @@ func vmalertTool(t *testing.T) string {
 // wrongCheck finds the check that vmalert-tool reports as wrong: its case and its time.
 var wrongCheck = regexp.MustCompile(`testGroupName: (.*),\n +groupname: , alertname: \w+, time: (\w+),`)
 
-// TestAlertsInVictoriaMetrics runs the cases of promtool in VictoriaMetrics' own rule engine. It writes records when a
-// group is done, so a rule that reads a record is one evaluation late. A burn alert reads records of records. No check
-// may be later than that.
+// TestAlertsInVictoriaMetrics runs the cases of promtool in VictoriaMetrics' own rule engine. This engine writes
+// records when a group is done, so a rule that reads a record is one evaluation late. A burn alert reads records of
+// records. No check may be later than that.
 func TestAlertsInVictoriaMetrics(t *testing.T) {
 	tool := vmalertTool(t)
 	const slowest = 2

@@ -88,7 +88,7 @@ type engine struct {
 	ranked                  []string // labels with the rank
 }
 
-// week is all fleets.
+// week holds all fleets.
 type week struct {
 	rng      *rand.Rand
 	fleets   []*deployment

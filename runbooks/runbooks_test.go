@@ -28,7 +28,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// Every alert has a page, and every page that is named like an alert has one.
+// Every alert has a runbook, and every runbook that is named like an alert has one.
 func TestAlertsAndPagesBelongTogether(t *testing.T) {
 	var alerts []string
 	for _, a := range rules.Alerts(rules.Groups(rules.Options{})) {
@@ -49,8 +49,8 @@ var (
 	link  = regexp.MustCompile(`\]\(([^)]+)\)`)
 )
 
-// Every page begins with its question, links only to pages, and queries only metrics and labels of the vocabulary. The
-// page of an alert or a branch has the same parts in the same order, and at least two queries.
+// Every runbook begins with its question, links only to runbooks, and queries only metrics and labels of the
+// vocabulary. The runbook of an alert or a branch has the same parts in the same order, and at least two queries.
 func TestPagesAreComplete(t *testing.T) {
 	parts := []string{"What it means", "Is it real?", "Split", "Evidence", "Levers", "Verify", "Roll back"}
 	for _, name := range runbooks.Names() {
@@ -96,10 +96,10 @@ func TestPagesAreComplete(t *testing.T) {
 	}
 }
 
-// part matches what a histogram's series add to its name.
+// part matches the suffix of a histogram's series.
 var part = regexp.MustCompile(`_(bucket|sum|count)$`)
 
-// twice lists the families of a query that engines and gateways report and that it selects from all of them.
+// twice lists the families that both engines and gateways report and that a query selects from all of them.
 func twice(t *testing.T, query string) (families []string) {
 	t.Helper()
 	expr, err := promql.Parser.ParseExpr(query)
@@ -127,7 +127,8 @@ func twice(t *testing.T, query string) (families []string) {
 	return families
 }
 
-// A page that neither an alert nor a clue leads to is reached from a page that they do: nobody looks for it in an incident.
+// A runbook that neither an alert nor a clue leads to is reached from one to which they lead: nobody looks for it
+// in an incident.
 func TestPagesAreReached(t *testing.T) {
 	linked, led := map[string]bool{}, map[string]bool{}
 	for _, c := range rules.Clues() {
@@ -151,9 +152,9 @@ func TestPagesAreReached(t *testing.T) {
 	}
 }
 
-// TestEachGatewayHasItsCommands: each gateway that is read, and Kong, has a part by the name that a query of the page gives
-// it. The part has commands that refuse requests, shorten prompts and cap output, or says what it cannot do. A part of gateways that
-// can do nothing says where to do it.
+// TestEachGatewayHasItsCommands checks that each gateway that is read, and Kong, has a part with the name that a
+// query of the runbook gives it. The part has commands that refuse requests, shorten prompts and cap output, or
+// names what it cannot do. A part of gateways that can do nothing names where to do it.
 func TestEachGatewayHasItsCommands(t *testing.T) {
 	page, err := runbooks.Page("Gateway")
 	if err != nil {
@@ -204,7 +205,7 @@ func TestEachGatewayHasItsCommands(t *testing.T) {
 	}
 }
 
-// TestLeversLeadToTheGatewaysCommands: a lever that refuses or caps at the gateway has a link to what is typed there.
+// TestLeversLeadToTheGatewaysCommands checks that a lever that refuses or caps at the gateway links to its commands.
 func TestLeversLeadToTheGatewaysCommands(t *testing.T) {
 	at := regexp.MustCompile(`(?i)\b(caps?|shed|refuse)\b[^;.|]*?(\[?at the gateway(\]\(Gateway\.md\))?)`)
 	found := 0
@@ -229,7 +230,7 @@ func TestLeversLeadToTheGatewaysCommands(t *testing.T) {
 	}
 }
 
-// TestLeversThatDeletePodsHaveTheCommand: at night, nobody composes it.
+// TestLeversThatDeletePodsHaveTheCommand checks that the whole command is there: at night, nobody composes it.
 func TestLeversThatDeletePodsHaveTheCommand(t *testing.T) {
 	found := 0
 	for _, name := range runbooks.Names() {
@@ -279,8 +280,8 @@ func TestHandler(t *testing.T) {
 	}
 }
 
-// A query opens where the exporter was told, with the labels of the alert; in Explore's address it stands in JSON. Commands
-// have no link, and without an address nothing has.
+// A query opens at the configured address, with the labels of the alert; in Explore's address it stands in JSON.
+// Commands have no link, and without an address queries have none, either.
 func TestQueriesOpen(t *testing.T) {
 	for opener, want := range map[runbooks.Opener]string{
 		"https://p.example/graph?g0.expr={query}":                                           `href="https://p.example/graph?g0.expr=sum+by+%28tier%29+%28rate%28llm_engine_kv_tier_transfer_seconds_total%7Bserver%3D%22a%3A8000%22%7D%5B10m%5D%29%29"`,
@@ -323,7 +324,7 @@ func TestQueriesOpen(t *testing.T) {
 	}
 }
 
-// A page fills in the labels that its address has, passes them on, and takes no value that a shell would take apart.
+// A runbook fills in the labels of its address, passes them on, and takes no value that a shell would take apart.
 func TestHandlerFillsIn(t *testing.T) {
 	server := httptest.NewServer(http.StripPrefix("/runbooks/", runbooks.Handler("", nil)))
 	defer server.Close()
@@ -370,7 +371,7 @@ func alertLabels() map[string][]string {
 	return has
 }
 
-// An alert links to its page with the labels that pages fill in, those that it fires with in promtool's cases.
+// An alert links to its runbook with the labels that runbooks fill in, those that it fires with in promtool's cases.
 func TestAlertsFillTheirPagesIn(t *testing.T) {
 	for _, g := range rules.NewFile(rules.Groups(rules.Options{}), rules.Style{}).Groups {
 		for _, r := range g.Rules {
@@ -428,9 +429,9 @@ var (
 	upperHost = regexp.MustCompile(`//[A-Z]`)
 )
 
-// A reader can fill in every placeholder: it is a label of the alert, or the page sets it by a command or names it in
-// the text, as in `$POD`, before it is used. A page without an alert has the labels that every alert has whose page
-// links to it; a branch, those of a burn.
+// A reader can fill in every placeholder: it is a label of the alert, or the runbook sets it by a command or names
+// it in the text, as in `$POD`, before it is used. A runbook without an alert has the labels that all alerts that
+// link to it have; a branch has those of a burn.
 func TestPlaceholdersAreIntroduced(t *testing.T) {
 	has := alertLabels()
 	for _, name := range runbooks.Names() {
@@ -473,8 +474,9 @@ func TestPlaceholdersAreIntroduced(t *testing.T) {
 	}
 }
 
-// Pages have what their reader needs beside the diagnosis: to stabilise before it, to record, to see that all is well,
-// to roll back and to call for help. Shared text stands on procedures, which the pages link to where it applies.
+// Runbooks have what their reader needs beside the diagnosis: how to stabilise before it, to record, to see that
+// all is well, to roll back and to call for help. Shared text stands in procedures, to which the runbooks link
+// where they apply.
 func TestPagesHaveTheirParts(t *testing.T) {
 	serving := func(a *rules.Alert) bool {
 		return a.Branch != rules.Hardware && a.Branch != rules.Exporter && !strings.HasSuffix(a.Name, "NoGain") // nobody suffers
@@ -529,8 +531,8 @@ func TestPagesHaveTheirParts(t *testing.T) {
 	}
 }
 
-// What operators ask of a single page stands there: the order of an incident, and for each symptom the levers that move
-// it. A row's needs are regular expressions that the page matches one after another.
+// A single runbook has what operators ask of it: the order of an incident, and for each symptom the levers that
+// move it. A row's needs are regular expressions that the runbook matches one after another.
 func TestPagesNameWhatOperatorsAskFor(t *testing.T) {
 	for page, needs := range map[string][][]string{
 		"LLMErrorBudgetFastBurn": {
@@ -625,7 +627,7 @@ func TestPagesNameWhatOperatorsAskFor(t *testing.T) {
 	}
 }
 
-// TestLevers: a terminal gets no Markdown, and commands whole, with the labels in their places.
+// TestLevers checks that a terminal gets no Markdown, and whole commands, with the labels in their places.
 func TestLevers(t *testing.T) {
 	page := []byte("# X\n\n## Levers\n* **At once**: [roll back](Rollback.md), see\n  " +
 		"[Stabilise](Stabilise.md).\n\nThen:\n```sh\nkubectl -n $NS delete pod $POD\nkubectl get pod $MODEL\n```\n\n## Verify\n")
@@ -639,7 +641,8 @@ func TestLevers(t *testing.T) {
 	}
 }
 
-// TestEveryXIDIsInARunbook: each code of the catalogue that pages or opens a ticket is in the table of the alert that answers it.
+// TestEveryXIDIsInARunbook checks that each code of the catalogue that pages or opens a ticket is in the table of
+// the alert that responds to it.
 func TestEveryXIDIsInARunbook(t *testing.T) {
 	for severity, alert := range map[metrics.XIDSeverity]string{metrics.XIDPage: "LLMGPUFailed", metrics.XIDTicket: "LLMGPUNeedsService"} {
 		text, err := os.ReadFile(alert + ".md")
@@ -661,15 +664,15 @@ func TestEveryXIDIsInARunbook(t *testing.T) {
 	}
 }
 
-// durations are how pages write them.
+// durations maps the spellings of durations in runbooks.
 var durations = map[string]time.Duration{
 	"a minute": time.Minute, "two minutes": 2 * time.Minute, "three minutes": 3 * time.Minute,
 	"five minutes": 5 * time.Minute,
 	"ten minutes":  10 * time.Minute, "a quarter of an hour": 15 * time.Minute, "half an hour": 30 * time.Minute, "an hour": time.Hour,
 }
 
-// What a page says of how long something lasted before the alert fired is the alert's own wait, a window that it or a record
-// of it reads, or both together.
+// A runbook's time from a condition to its alert is the alert's own wait, a window that it or a record of it reads,
+// or both together.
 func TestPagesSayHowLongAlertsWait(t *testing.T) {
 	names := slices.Collect(maps.Keys(durations))
 	says := regexp.MustCompile(`(?i)\bfor (` + strings.Join(names, "|") + `)\b`)

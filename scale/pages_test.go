@@ -106,7 +106,7 @@ func (p *pager) watch(began time.Time) {
 	p.began = began
 }
 
-// heard returns all pages, and tells how long after the start they came.
+// heard returns all pages, and prints how long after the start they came.
 func (p *pager) heard(t *testing.T) map[string]*page {
 	p.mu.Lock()
 	defer p.mu.Unlock()

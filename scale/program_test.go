@@ -156,13 +156,13 @@ func free(t *testing.T, n int) []string {
 	return all
 }
 
-// port is that of an address.
+// port returns the port of an address.
 func port(address string) string {
 	_, p, _ := net.SplitHostPort(address)
 	return p
 }
 
-// binary finds a program: the variable of its name in capitals says where, or it is in the path.
+// binary finds a program by the variable of its name in capitals, or in the path.
 func binary(names ...string) (string, error) {
 	variable := strings.ToUpper(names[0])
 	if file := os.Getenv(variable); file != "" {

@@ -26,7 +26,7 @@ var (
 	vmalertFlags  = flag.String("vmalert", "", "more flags of vmalert")
 )
 
-// stores are those that are tested, and the programs that each needs.
+// stores lists the tested stores, and the programs that each needs.
 var stores = []struct {
 	name  string
 	new   func(t *testing.T, p *pager) *store
@@ -36,8 +36,9 @@ var stores = []struct {
 	{"VictoriaMetrics", newVictoria, []string{"vmstorage", "vminsert", "vmselect", "vmalert"}},
 }
 
-// TestStores: a distributed store pages for each model for which one Prometheus pages, and no alert rings twice, though a part that keeps
-// samples and a part that evaluates rules are killed in the incident. How much later it pages is measured. Each has the machine for itself.
+// TestStores checks that a distributed store pages for each model for which one Prometheus pages, and that no alert
+// pages twice, though a part that keeps samples and a part that evaluates rules are killed in the incident. How
+// much later it pages is measured. Each has the machine for itself.
 func TestStores(t *testing.T) {
 	if os.Getenv("SCALE") == "" {
 		t.Skip("SCALE=1 runs whole clusters, which takes half an hour and most of a machine")
@@ -111,7 +112,7 @@ func run(t *testing.T, newStore func(t *testing.T, p *pager) *store) map[string]
 	return p.heard(t)
 }
 
-// report tells what each program of a store has cost.
+// report prints what each program of a store has cost.
 func (s *store) report(t *testing.T, lasts time.Duration) {
 	for _, p := range s.programs {
 		if cpu, peak := p.usage(); cpu > 0 {

@@ -23,7 +23,7 @@ type store struct {
 	seconds, failures, missed string
 }
 
-// tenants are the values of the label cluster, each with its own rules.
+// tenants returns the values of the label cluster, each with its own rules.
 func tenants() []string {
 	names := make([]string, *clusters)
 	for i := range names {

@@ -25,21 +25,21 @@ const scrapeEvery = play.ScrapeInterval
 // calm is how long all is well on a tape before its fault.
 const calm = 12 * time.Minute
 
-// A tape holds what the exporter says about one simulated engine, from the start of a play to its end. Models play it under their own
-// names.
+// A tape holds the exporter's series about one simulated engine, from the start of a play to its end. Models play
+// it under their own names.
 type tape struct {
 	series []labels.Labels
 	values [][]float64 // by series and scrape
 	has    [][]bool
 }
 
-// A fault is what happens to the only engine of a model.
+// A fault is an event at the only engine of a model.
 type fault struct {
 	name string
 	do   func(r *world.Replica)
 }
 
-// faults are those that page within minutes.
+// faults lists the faults that page within minutes.
 var faults = []fault{
 	{"every request fails", func(r *world.Replica) { r.Engine.Broken = true }},
 	{"the engine hangs", func(r *world.Replica) { r.Engine.Wedged = true }},
@@ -137,7 +137,7 @@ func newService(i int, cluster string, from *tape, skip int) *service {
 	return s
 }
 
-// scrape adds what the exporter says at a scrape.
+// scrape adds the exporter's series at a scrape.
 func (s *service) scrape(n int, at time.Time, to []prompb.TimeSeries) []prompb.TimeSeries {
 	n += s.skip
 	for i, l := range s.labels {

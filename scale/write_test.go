@@ -72,7 +72,7 @@ func (w *writer) post(body []byte) bool {
 	return false
 }
 
-// A generator lets models be scraped: a thirtieth of them each second.
+// A generator scrapes a thirtieth of the models each second.
 type generator struct {
 	services []*service
 	writers  map[string]*writer // by cluster

@@ -164,7 +164,7 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// A client that gives up counts only for an objective that says so.
+// A client that gives up counts only for an objective that asks for it.
 func TestAbortsCountWhereAsked(t *testing.T) {
 	for counted, want := range map[bool]bool{false: false, true: true} {
 		o := slo.Objective{Signal: slo.Availability, CountAborts: counted}

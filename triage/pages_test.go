@@ -495,8 +495,8 @@ func TestLoadAfterAStart(t *testing.T) {
 	}
 }
 
-// TestPausesOfTheCore checks pages of a vLLM whose core stands still for 18 s every two minutes. No request waits at a reading, and steps are as
-// fast as ever.
+// TestPausesOfTheCore checks metrics pages of a vLLM whose core stands still for 18 s every two minutes. No request
+// waits at a reading, and steps are as fast as ever.
 func TestPausesOfTheCore(t *testing.T) {
 	h := newHost(t, 1)
 	h.clock = time.Unix(1795858163, 0)

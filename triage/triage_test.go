@@ -367,7 +367,7 @@ llm_engine_steps_total{L} %d
 	}
 }
 
-// TestNoProgressIsSaidOnce: what two readings show and what the exporter's fact shows is one suspect.
+// TestNoProgressIsSaidOnce checks that the evidence of two readings and the exporter's fact are one suspect.
 func TestNoProgressIsSaidOnce(t *testing.T) {
 	const counts = `llm_engine_requests_total{L,outcome="abort"} %d
 llm_engine_requests_total{L,outcome="stop"} 1000
@@ -407,7 +407,7 @@ llm_engine_stages_total{L,stage="next_token"} %d
 }
 
 // TestFewRequestsShowNoChange checks that three longer answers to uncached prompts count as chance, but are reported if
-// there is nothing else. Slow steps come before any number of them.
+// there is nothing else. Slow steps come before any number of longer answers.
 func TestFewRequestsShowNoChange(t *testing.T) {
 	const gaps = `llm_engine_stage_seconds_total{L,stage="next_token"} %g
 llm_engine_stages_total{L,stage="next_token"} %d
@@ -429,8 +429,8 @@ llm_engine_stages_total{L,stage="next_token"} %d
 	}
 }
 
-// TestTimesBetweenMilliseconds: the query engine counts whole milliseconds, and clocks do not. Rates between the readings
-// are seen wherever in its millisecond a reading was.
+// TestTimesBetweenMilliseconds checks clocks with fractions of milliseconds, which the query engine ignores. Rates
+// between the readings exist wherever in its millisecond a reading was.
 func TestTimesBetweenMilliseconds(t *testing.T) {
 	before, after := calm(), calm()
 	after.requests += 7

@@ -78,7 +78,8 @@ func TestLedgerCountsEachXIDOnce(t *testing.T) {
 	}
 }
 
-// TestSeverity: what the driver says goes on wakes nobody; what is nobody's in the catalogue has no severity.
+// TestSeverity checks that an XID that the driver calls nonfatal never pages, and that a code that the catalogue
+// lacks has no severity.
 func TestSeverity(t *testing.T) {
 	for x, want := range map[xid]metrics.XIDSeverity{
 		{code: 149}: metrics.XIDPage, {code: 149, nonfatal: true}: metrics.XIDTicket, {code: 63}: metrics.XIDTicket,

@@ -84,7 +84,7 @@ func (b *bench) xid(code int, severity metrics.XIDSeverity, n float64) {
 }
 
 // A GPU for which the driver requests a reset is judged so within ten seconds. It is healthy half a minute after
-// the driver has withdrawn the request, and so is the XID that led to it.
+// the driver has withdrawn the request, and the XID that led to it then counts no longer.
 func TestSetByTheDriverAndLiftedByIt(t *testing.T) {
 	b := newBench(t)
 	b.set(metrics.GPURecoveryAction, 0, "GPU-a", "0")

@@ -636,7 +636,8 @@ func TestAllGPUsGone(t *testing.T) {
 	n.want("0", metrics.GPUUp, uuid0, `reason="not_on_page"`)
 }
 
-// TestFirstPageThatAnswers: of several the first that can be used is, and who is needed no more is silent.
+// TestFirstPageThatAnswers checks that the first usable metrics page of several is read, and that a collector that
+// is no longer needed exports nothing.
 func TestFirstPageThatAnswers(t *testing.T) {
 	var asked atomic.Int32
 	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
