@@ -866,7 +866,6 @@ func TestAffinity(t *testing.T) {
 }
 
 // With probeEngines, the nodes' exporters probe engines, and the cluster's exporter never does.
-//
 func TestProbeEngines(t *testing.T) {
 	for set, want := range map[string]bool{`probeEngines=false`: false, `probeEngines=true`: true} {
 		objects := render(t, set, `cluster.enabled=true`)
