@@ -28,7 +28,7 @@ type Reading struct {
 	Gaps, GapSeconds float64
 	// GeneratedTokens counts the tokens of answers. It is reported, but not used for learning.
 	GeneratedTokens float64
-	// PromptTokens counts the prompt tokens that were computed, without those found in a cache.
+	// PromptTokens counts the prompt tokens that were computed, not the ones found in a cache.
 	PromptTokens float64
 	// Running and Waiting are the requests that run and wait. KVUsage is the share of the KV cache in use.
 	Running, Waiting, KVUsage float64
@@ -185,7 +185,7 @@ func (l *Learner) take(s totals, r Reading) {
 // prompts or answers is far above the learnt loads.
 func (l *Learner) Slowdown() (times float64, ok bool) { return l.slow, l.slow > 0 }
 
-// slowdown compares the seconds of a step with those of the line at its load.
+// slowdown compares the seconds of a step with the line's value at the same load.
 func (l *Learner) slowdown(gaps, prompt, step float64) float64 {
 	fit, ok := l.line.solve()
 	if !ok || l.line.n < leastLine || gaps > beyondKnown*l.known || prompt > beyondFilled*l.filled || !(step > shortest && step < longest) {

@@ -157,8 +157,8 @@ func (l *Learner) interval(fit line, limits Bounds, o Objective, factor float64)
 // modelError is the model's error at the highest learnt load, as a share.
 const modelError = 0.05
 
-// firstStretch is the power of the step time by which first tokens are delayed. A prompt is computed in steps, and waits
-// for the steps of those before it. Both grow.
+// firstStretch is the power of the step time by which first tokens are delayed. A prompt is computed in steps, and
+// waits for the steps of earlier prompts. Both grow.
 const firstStretch = 1.5
 
 // steps returns the steps per second at a load.

@@ -29,7 +29,7 @@ var (
 )
 
 // A load of a dashboard over a day of 400 replicas, with no filter set, reads no more than a Prometheus can bear:
-// fifty times what one model of eight reads. Six hours have as many points as a day.
+// fifty times as much as for one model of eight replicas. Six hours have as many points as a day.
 func TestFleetsCanBeRead(t *testing.T) {
 	const models, window = 50, 6 * time.Hour
 	sim := fleetOf(t, 1, 8, window, func(*metrics.Family) bool { return true })
@@ -156,7 +156,7 @@ func load(b *testing.B, sim *rulesim.Sim, board board, window time.Duration) {
 	})
 }
 
-// parts returns the panels that a load shows, and those in collapsed rows.
+// parts returns the panels that a load shows, and the panels in collapsed rows.
 func (b board) parts() (open, closed []panel) {
 	for _, p := range b.Panels {
 		if p.Type != "row" {

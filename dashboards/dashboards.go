@@ -61,7 +61,7 @@ type Panel struct {
 	Width, Height uint32
 	// Tall ends the line of panels. The following lines are placed beside the tall panel.
 	Tall bool
-	// Queries lists what the panel shows, Limits the lines to compare with.
+	// Queries lists the queries that the panel shows, Limits the lines to compare with.
 	Queries, Limits []Query
 	// Steps colours values, from the lowest up. The first step has no lower bound.
 	Steps []Step
@@ -95,7 +95,7 @@ type Panel struct {
 	Drill Drill
 }
 
-// About holds what a person needs to know about a panel.
+// About holds the information that a person needs about a panel.
 type About struct{ What, Why, Next string }
 
 // Kind names a visualisation.

@@ -1,10 +1,11 @@
 package dashboards
 
-// Drill describes what incidents of the drill do to a panel. Tests play every incident that a panel names.
+// Drill describes the effects of the drill's incidents on a panel. Tests play every incident that a panel names.
 type Drill struct {
 	// Moves lists the incidents that must change the panel after their onset.
 	Moves []string
-	// Still means that no other incident may move the panel, except those in May, because the panel would point to the wrong cause.
+	// Still means that no other incident may move the panel, except the incidents in May, because the panel would
+	// point to the wrong cause.
 	Still bool
 	May   []string
 	// Excuse explains why no incident moves the panel, or why none fills all its queries. Tests then fill the panel

@@ -768,7 +768,7 @@ func TestLegendsBeginWithWhatIsAsked(t *testing.T) {
 	}
 }
 
-// waits matches what a client waits for, a first token or a whole answer, which may take minutes.
+// waits matches the time for which a client waits, for a first token or a whole answer, which may take minutes.
 var waits = regexp.MustCompile(`(time_to_first_token|request_duration)_seconds`)
 
 // TestValuesAreReadable checks that burn rates are multiples, that a wait above a minute stays in seconds, as
@@ -1336,8 +1336,8 @@ func TestSuspectsHaveLevers(t *testing.T) {
 	}
 }
 
-// TestOutcomesLookAsTheyAre checks that, wherever requests are drawn by outcome, those that ended well are green,
-// failed ones are not, and each outcome has a colour of its kind.
+// TestOutcomesLookAsTheyAre checks that, wherever requests are drawn by outcome, requests that ended well are
+// green, failed ones are not, and each outcome has a colour of its kind.
 func TestOutcomesLookAsTheyAre(t *testing.T) {
 	kinds := map[string]string{string(metrics.ProbeOK): "#009E73"}
 	for _, o := range metrics.ProbeOutcomes[1:] {

@@ -15,7 +15,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// The tests read what Grafana reads: the written file, not the values it was made from.
+// The tests read the written file, as Grafana does, not the values from which it was made.
 type board struct {
 	UID, Title, Description, Refresh string
 	SchemaVersion, GraphTooltip      int
@@ -168,7 +168,8 @@ func (b board) file() string {
 	return "dashboards/" + strings.TrimPrefix(b.UID, "llm-") + ".go"
 }
 
-// flat returns all panels without rows, including those of collapsed rows, with what their file states about the drill.
+// flat returns all panels without rows, including panels in collapsed rows, with what their file states about the
+// drill.
 func (b board) flat() []panel {
 	var all []panel
 	for _, p := range b.Panels {

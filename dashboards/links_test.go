@@ -39,7 +39,7 @@ func (v visitor) board(t *testing.T) board {
 var linkVariable = regexp.MustCompile(`\$\{([^}:]+)(:\w+)?\}`)
 
 // click follows the link of the first line of a panel to the next dashboard, as Grafana fills it in, and returns
-// the line's labels. All lines must match what is already chosen.
+// the line's labels. All lines must match the chosen filters.
 func (v *visitor) click(t *testing.T, title string, of map[string]string) labels.Labels {
 	t.Helper()
 	b := v.board(t)

@@ -205,8 +205,9 @@ func (p Panel) size(width, height uint32) Panel { p.Width, p.Height = width, hei
 const mostLines = 20
 
 // drawn returns the expression of query i, of the panel's queries and limits. If it has many lines, it selects at
-// each moment those with the largest values, or the smallest where low values are bad. The choice does not depend
-// on the range, so that no line is left out because it is young, or because the range is long. Limits are few.
+// each moment the lines with the largest values, or the smallest where low values are bad. The choice does not
+// depend on the range, so that no line is left out because it is young, or because the range is long. Limits are
+// few.
 func (p Panel) drawn(i int) promql.Expr {
 	if i >= len(p.Queries) {
 		return p.Limits[i-len(p.Queries)].Expr

@@ -47,7 +47,7 @@ type (
 		Name        string `json:"name"`
 		Description string `json:"description,omitempty"`
 	}
-	// persesKind holds a plugin, a variable, a panel, a layout or a query: a kind and what belongs to it.
+	// persesKind holds a plugin, a variable, a panel, a layout or a query: a kind and its spec.
 	persesKind struct {
 		Kind string `json:"kind"`
 		Spec any    `json:"spec"`

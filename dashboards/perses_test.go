@@ -11,7 +11,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
-// persesBoard is what Perses reads.
+// persesBoard is a dashboard as Perses reads it.
 type persesBoard struct {
 	Kind     string
 	Metadata struct{ Name, Project string }
@@ -89,7 +89,7 @@ func renderPerses(t *testing.T, b dashboards.Board) []byte {
 }
 
 // Perses shows the rows, panels, queries, legends, filters and texts that Grafana shows, in the same places, and
-// names what it draws in place of what it lacks.
+// names its replacements for missing features.
 func TestPersesSaysTheSame(t *testing.T) {
 	kinds := map[string]string{
 		"timeseries": "TimeSeriesChart", "stat": "StatChart", "state-timeline": "StatusHistoryChart",

@@ -85,7 +85,7 @@ const (
 	left, right, top, bottom     = 52, 446, 34, 130
 )
 
-// head opens the picture. The colours are those of the dashboards, lighter on a dark background.
+// head opens the picture. The colours are the dashboards' colours, lighter on a dark background.
 const head = `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" font-family="system-ui, sans-serif" font-size="11" role="img" aria-label="Burn rate and latency rise, the queue follows, the GPUs show throttling">
 <style>
 .frame{fill:#fff;stroke:#d0d7de} .grid{stroke:#e4e8ec} .onset{stroke:#57606a;stroke-dasharray:2 3} text{fill:#1f2328} .title{font-weight:600;font-size:13px} .note{fill:#57606a}

@@ -55,7 +55,7 @@ func rateOver(step time.Duration) time.Duration {
 	return max(step+drill.ScrapeInterval, 4*drill.ScrapeInterval)
 }
 
-// overRanges checks that a panel's results do not depend on the length of the range, except those about the range
+// overRanges checks that a panel's results do not depend on the length of the range, except results about the range
 // itself.
 func (s shown) overRanges(t *testing.T, b board) {
 	t.Helper()

@@ -21,8 +21,8 @@ import (
 )
 
 // Render writes a dashboard in the classic schema, as Grafana 10 and newer load it from a file. It fills in, in one
-// place, what the SDK leaves out: ids of panels and rows, positions that wrap, refIds, the data source of panel and
-// query, the tooltip and legend, and the annotation that Grafana itself adds when somebody saves.
+// place, everything that the SDK leaves out: ids of panels and rows, positions that wrap, refIds, the data source
+// of panel and query, the tooltip and legend, and the annotation that Grafana itself adds when somebody saves.
 func Render(b Board, style rules.Style) ([]byte, error) {
 	return encode(writer{b, style.WithDefaults()}.board())
 }

@@ -14,7 +14,7 @@ const AllValue = ".*"
 
 // variable describes a filter of a dashboard.
 type variable struct {
-	// name is the variable's name, title what a person reads, label the label to match.
+	// name is the variable's name, title its name for people, label the label to match.
 	name, title, label string
 	// from is the source of the values: a family with few series.
 	from *metrics.Family
@@ -68,7 +68,7 @@ func (s scope) until(f *metrics.Family, name string) []*promql.Matcher {
 	return m
 }
 
-// has reports whether series of a family can have a label, including those that a scrape adds. Recorded series of a
+// has reports whether series of a family can have a label, including labels that a scrape adds. Recorded series of a
 // model have no node.
 func has(f *metrics.Family, label string) bool {
 	return slices.Contains(f.Labels, label) || label == metrics.LabelCluster || label == metrics.LabelInstance && f.Exported()

@@ -130,7 +130,7 @@ func TestPanelsHelp(t *testing.T) {
 	}
 }
 
-// Colours are those of a palette that people with any colour vision can distinguish.
+// Colours are from a palette that people with any colour vision can distinguish.
 func TestColours(t *testing.T) {
 	palette := map[string]bool{
 		"#0072B2": true, "#56B4E9": true, "#009E73": true, "#F0E442": true, "#E69F00": true, "#D55E00": true,

@@ -195,8 +195,8 @@ func decode(t *testing.T, content []byte, into any) {
 	}
 }
 
-// Schema v2 has what the classic one has: the same rows, panels, places, queries, units, thresholds, links,
-// variables and marks.
+// Schema v2 has the same rows, panels, places, queries, units, thresholds, links, variables and marks as the
+// classic one.
 func TestV2SaysTheSame(t *testing.T) {
 	classic := boards(t)
 	for i, d := range dashboards.All(nil) {
@@ -235,7 +235,7 @@ func same(t *testing.T, what string, got, want any) {
 	t.Fatalf("%s in v2:\n%.3000s\nin the classic schema:\n%.3000s", what, g, w)
 }
 
-// The SDK reads what was written, strictly: every field that the schema requires is there, and no other.
+// The SDK reads the written file strictly: every field that the schema requires is there, and no other.
 func TestV2IsOfTheSchema(t *testing.T) {
 	plugins.RegisterDefaultPlugins() // the types of options and queries
 	for _, d := range dashboards.All(nil) {

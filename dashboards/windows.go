@@ -9,7 +9,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// windows selects the burn-rate windows that panels show from those that an installation's rules record.
+// windows selects the burn-rate windows that panels show from the windows that an installation's rules record.
 type windows struct {
 	// fast is the pair that pages first, patient the longest pair that pages, and slow the longest of all pairs.
 	fast, patient, slow slo.WindowPair

@@ -75,7 +75,7 @@ func (r *Reading) UntilReadAgain() (longest time.Duration) {
 	return longest.Round(100*time.Millisecond) + time.Second
 }
 
-// AgainstSMI compares readings of an exporter with what nvidia-smi -q -x printed. With readings before and after the
+// AgainstSMI compares readings of an exporter with the output of nvidia-smi -q -x. With readings before and after the
 // document, a value may lie anywhere between the two. sameTime means that the document is as old as the readings;
 // otherwise its timestamp decides.
 func AgainstSMI(document []byte, sameTime bool, readings ...*Reading) (Comparison, error) {
@@ -173,7 +173,7 @@ func (c *comparing) gpu(g smiGPU) {
 	c.rest(s)
 }
 
-// rest lists the series of a GPU that nvidia-smi -q does not have, such as those of NVLinks.
+// rest lists the series of a GPU that nvidia-smi -q does not have, such as series of NVLinks.
 func (c *comparing) rest(s subjectOf) {
 	for _, f := range metrics.All() {
 		if f.Owner != metrics.GPU || !f.HasLabel(metrics.LabelGPUUUID) {
@@ -325,7 +325,7 @@ func shown(own []series, text string) string {
 
 func number(v float64) string { return strconv.FormatFloat(v, 'g', 12, 64) }
 
-// Text writes what differs, and how many values do not.
+// Text writes the differences, and the number of equal values.
 func (c Comparison) Text() string {
 	var b strings.Builder
 	for _, v := range c.Values {

@@ -200,7 +200,7 @@ func TestAgainstSMIOutcomes(t *testing.T) {
 	}
 }
 
-// TestRealCards reads what the command packed of real cards, idle and at their power limit.
+// TestRealCards reads bundles of real cards, idle and at their power limit.
 func TestRealCards(t *testing.T) {
 	files, _ := filepath.Glob("testdata/*.tar.gz")
 	if len(files) < 2 {

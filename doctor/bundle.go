@@ -121,7 +121,7 @@ func (i identities) page(r *Reading) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// OpenBundle returns what Bundle packed; false if the bytes are no bundle.
+// OpenBundle returns the inputs of Bundle; false if the bytes are no bundle.
 func OpenBundle(packed []byte) (document []byte, readings []*Reading, ok bool, err error) {
 	z, err := gzip.NewReader(bytes.NewReader(packed))
 	if err != nil {

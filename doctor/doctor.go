@@ -7,7 +7,7 @@
 //	exporter    checks of a reading                            exporter.go, engines.go
 //	prometheus  what Prometheus answers, and checks of that    prometheus.go, scraping.go, evaluation.go
 //
-// A check is a function from what was gathered to findings. It sends no requests and changes nothing.
+// A check is a function from a Picture to findings. It sends no requests and changes nothing.
 package doctor
 
 import (
@@ -34,9 +34,9 @@ var severities = []Severity{Broken, Unseen, Missing}
 // Finding names one thing that is wrong.
 type Finding struct {
 	Severity Severity `json:"severity"`
-	// Subject is what the finding is about: an engine, a GPU, an objective, a rule, a scrape target.
+	// Subject names the subject of the finding: an engine, a GPU, an objective, a rule, a scrape target.
 	Subject string `json:"subject"`
-	// Problem describes what is wrong, and why.
+	// Problem describes the fault, and its cause.
 	Problem string `json:"problem"`
 	// Alerts lists the alerts that cannot fire because of the problem.
 	Alerts []string `json:"alerts,omitempty"`
@@ -67,7 +67,7 @@ func (r Report) Status() int {
 	return 1
 }
 
-// Picture holds what was gathered about an installation.
+// Picture holds the data gathered about an installation.
 type Picture struct {
 	// Exporter is the reading of one exporter; nil if there is none.
 	Exporter *Reading

@@ -118,7 +118,7 @@ func TestChecksOfAnswers(t *testing.T) {
 	}
 }
 
-// Histograms that Prometheus stores as native ones are lost only to rules that do not read those.
+// Histograms that Prometheus stores as native ones are lost only to rules that do not read native histograms.
 func TestNativeHistograms(t *testing.T) {
 	ttft := metrics.TimeToFirstToken.Name
 	page := &Reading{page: map[string]*dto.MetricFamily{ttft: {Metric: []*dto.Metric{{Histogram: &dto.Histogram{}}}}}}
@@ -275,7 +275,7 @@ func TestPartOfAMetric(t *testing.T) {
 	}
 }
 
-// A finding that asks for a change of an engine's flag names what the engine pays for it. A finding that asks for a
+// A finding that asks for a change of an engine's flag names its cost for the engine. A finding that asks for a
 // newer release names no price.
 func TestFlagsNameTheirCost(t *testing.T) {
 	r, asked := written(t), 0

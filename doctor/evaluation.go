@@ -30,7 +30,7 @@ func parsed(groups []ruleGroup) Rules {
 	return all
 }
 
-// ours returns the groups whose names are those of the rules.
+// ours returns the groups whose names are names of our rules' groups.
 func (p Picture) ours() []ruleGroup {
 	return slices.DeleteFunc(slices.Clone(p.Prometheus.groups), func(g ruleGroup) bool {
 		return !slices.ContainsFunc(p.Rules, func(r rule) bool { return r.group == g.Name })

@@ -147,7 +147,7 @@ func nvmlRemedy(reason string) string {
 	return gpu.Remedy(reason)
 }
 
-// checkEachGPU looks for GPUs that do not report, and for those that the driver does not list.
+// checkEachGPU looks for GPUs that do not report, and for GPUs that the driver does not list.
 func checkEachGPU(e *Reading, r *Report) {
 	up := 0
 	for _, s := range e.of(metrics.GPUUp) {

@@ -150,7 +150,7 @@ func (p *Prometheus) isExporter(t target) bool {
 }
 
 // watches reports whether the rules watch exporters under a job: the rules that Prometheus evaluates or, if there
-// are none, those that it should evaluate.
+// are none, the rules that it should evaluate.
 func (p Picture) watches(job string) bool {
 	if p.Prometheus.loaded.has(exporterDown) {
 		return p.Prometheus.loaded.watches(job)

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// smiLog is what nvidia-smi -q -x printed: the values of the node, and those of each GPU, by path of elements.
+// smiLog is what nvidia-smi -q -x printed: the values of the node, and of each GPU, by path of elements.
 type smiLog struct {
 	node map[string]string
 	gpus []smiGPU

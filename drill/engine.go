@@ -145,7 +145,7 @@ func (e *Engine) Holds() int {
 	return e.count(func(*Request) bool { return true })
 }
 
-// count returns how many requests satisfy such, of those for which clients still wait.
+// count returns how many requests satisfy such, among requests whose clients still wait.
 func (e *Engine) count(such func(r *Request) bool) (n int) {
 	for _, rs := range [][]*Request{e.arriving, e.fetching, e.waiting, e.running} {
 		for _, r := range rs {

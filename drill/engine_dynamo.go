@@ -6,10 +6,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Dynamo simulates the frontend of NVIDIA Dynamo 1.1 with one worker behind it (lib/llm/src/http/service/metrics.rs), as
-// the clients see it. Its bounds are rounded logarithms. For each token it observes the mean of the token's chunk. Its
-// gauge of active requests counts those in the HTTP server, running or waiting. After its last worker has gone it
-// answers 503 for a while, and then 404, because it has forgotten the model, as measured on 1.6.0.
+// Dynamo simulates the frontend of NVIDIA Dynamo 1.1 with one worker behind it
+// (lib/llm/src/http/service/metrics.rs), as the clients see it. Its bounds are rounded logarithms. For each token
+// it observes the mean of the token's chunk. Its gauge of active requests counts all requests in the HTTP server,
+// running or waiting. After its last worker has gone it answers 503 for a while, and then 404, because it has
+// forgotten the model, as measured on 1.6.0.
 type Dynamo struct {
 	*page
 	ready                                    prometheus.Gauge

@@ -277,7 +277,7 @@ func TestSeeds(t *testing.T) {
 	}
 }
 
-// Requests of two lengths, and those that arrive together, have the means that the load states.
+// Requests of two lengths, and requests that arrive together, have the means that the load states.
 func TestMixedTraffic(t *testing.T) {
 	l := steady(10).Load
 	l.Brief, l.Together, l.OutputLimit = 0.7, 5, 1e9

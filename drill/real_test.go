@@ -332,8 +332,8 @@ func TestSGLangAborts(t *testing.T) {
 	}
 }
 
-// TestDynamoWithoutWorkers removes a frontend's last worker. Its first failures count, those of the next seconds are
-// among the failures only, and answers with 404 count nowhere. The model is not ready. The other gauges stay.
+// TestDynamoWithoutWorkers removes a frontend's last worker. Its first failures count. Failures of the next seconds
+// are among the failures only, and answers with 404 count nowhere. The model is not ready. The other gauges stay.
 func TestDynamoWithoutWorkers(t *testing.T) {
 	load, gone := captured(t, "dynamo-1.6.0-frontend-load"), captured(t, "dynamo-1.6.0-frontend-allkilled")
 	failed := func(s series) float64 { return s.sum("dynamo_frontend_requests_total", "error_type", "unavailable") }
@@ -426,8 +426,8 @@ func TestLiteLLMCutAndCancelled(t *testing.T) {
 	}
 }
 
-// The router counts each request when it arrives. Only the answers show how it ended, and only those that begin well have
-// a duration.
+// The router counts each request when it arrives. Only the answers show how it ended, and only answers that begin
+// well have a duration.
 func TestRouterCountsArrivals(t *testing.T) {
 	check := func(what string, s series, requests, routed, failed float64) {
 		if n := s.sum("smg_router_requests_total"); n != routed {

@@ -61,9 +61,9 @@ func (a *adapter) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(object{"kind": "ExternalMetricValueList", "apiVersion": version, "metadata": object{}, "items": items})
 }
 
-// TestAutoscalingExamples gives the examples to a real API server, which refuses unknown fields, and lets Kubernetes'
-// controllers scale a Deployment by hpa.yaml: up for what the capacity asks for, not down while it is unknown, and down
-// when it is known again. It skips unless KUBE_CONTROLLER_MANAGER names the program.
+// TestAutoscalingExamples gives the examples to a real API server, which refuses unknown fields, and lets
+// Kubernetes' controllers scale a Deployment by hpa.yaml: up when the capacity requires it, not down while the
+// capacity is unknown, and down when it is known again. It skips unless KUBE_CONTROLLER_MANAGER names the program.
 func TestAutoscalingExamples(t *testing.T) {
 	manager := os.Getenv("KUBE_CONTROLLER_MANAGER")
 	if manager == "" {

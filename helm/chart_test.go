@@ -23,7 +23,7 @@ import (
 
 const chart = "llm-node-exporter"
 
-// helm runs helm against a current Kubernetes and returns what it prints on either stream.
+// helm runs helm against a current Kubernetes and returns its output on either stream.
 func helm(t *testing.T, args ...string) (string, error) {
 	t.Helper()
 	if _, err := exec.LookPath("helm"); err != nil {
@@ -704,7 +704,7 @@ func TestClusterPrivileges(t *testing.T) {
 	}
 }
 
-// Acting on sick GPUs is off unless asked for; a dry run may write nothing, and acting only what it has to.
+// Acting on sick GPUs is off unless asked for; a dry run may write nothing, and acting only the objects that it needs.
 func TestActing(t *testing.T) {
 	t.Parallel()
 	const enabled = `cluster.enabled=true`
@@ -917,7 +917,7 @@ func TestTestPod(t *testing.T) {
 	}
 }
 
-// Whatever object configures the scrape, the labels are those that rules and dashboards expect.
+// Whatever object configures the scrape, its labels are the labels that rules and dashboards expect.
 func TestScraping(t *testing.T) {
 	labels := func(object any) string { return fmt.Sprint(at(t, object, "relabelings")) }
 	pods := at(t, render(t)["PodMonitor"], "spec", "podMetricsEndpoints").([]any)[0]
@@ -957,7 +957,7 @@ func TestNamespacedDiscovery(t *testing.T) {
 	}
 }
 
-// OpenShift lets the service account have what the features need, and no more.
+// OpenShift grants the service account the rights that the features need, and no more.
 func TestSecurityContextConstraints(t *testing.T) {
 	least := render(t, `securityContextConstraints.create=true`, `ownership.podResources=false`)["SecurityContextConstraints"]
 	if least["allowHostDirVolumePlugin"] != false || least["allowPrivilegedContainer"] != false || least["allowHostPID"] != false ||
@@ -1021,7 +1021,7 @@ func notes(t *testing.T, set ...string) string {
 	return o["notes"].(string)
 }
 
-// The notes explain how to see that pods are wanted, and what is missing for what.
+// The notes explain how to check which pods are wanted, and which parts are missing for which features.
 func TestNotes(t *testing.T) {
 	for _, c := range [][2]string{
 		{`port=9844`, "get ds gpu-llm-node-exporter\n"},

@@ -331,7 +331,7 @@ func ask(t *testing.T, address, path string, data any) bool {
 	return json.NewDecoder(resp.Body).Decode(&answer) == nil && resp.StatusCode == http.StatusOK
 }
 
-// pager keeps what Alertmanager sends to a webhook.
+// pager keeps the messages of Alertmanager to a webhook.
 type pager struct {
 	mu     sync.Mutex
 	alerts []alert

@@ -24,7 +24,7 @@ const (
 	gateways   = "sigs.k8s.io/gateway-api@v1.4.0"
 )
 
-// The objects of every combination are what the API servers accept, no field more.
+// The API servers accept the objects of every combination, without unknown fields.
 func TestSchemas(t *testing.T) {
 	kubeconform, err := exec.LookPath("kubeconform")
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
-// The dashboards in the repository are what the code writes.
+// The dashboards in the repository equal the code's output.
 func TestDashboardsAreCurrent(t *testing.T) {
 	if err := generate("..", true, installation{}.dashboards(chart+"dashboards/")); err != nil {
 		t.Error(err)

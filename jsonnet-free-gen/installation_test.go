@@ -151,8 +151,8 @@ func reads(expr, name string) bool {
 	return false
 }
 
-// ruleObjects returns the groups of an operator's objects. Each is small enough for the annotation in which kubectl apply keeps a copy,
-// 262,144 bytes, and no query is longer than what VictoriaMetrics takes (-search.maxQueryLen).
+// ruleObjects returns the groups of an operator's objects. Each is small enough for the annotation in which kubectl
+// apply keeps a copy, 262,144 bytes, and no query is longer than VictoriaMetrics' limit (-search.maxQueryLen).
 func ruleObjects(t *testing.T, text, version, kind, label, value string) (groups []any) {
 	t.Helper()
 	d := yaml.NewDecoder(strings.NewReader(text))
@@ -344,7 +344,7 @@ func TestOpenSLO(t *testing.T) {
 	}
 }
 
-// The files in the repository are what the code writes.
+// The files in the repository equal the code's output.
 func TestNoDrift(t *testing.T) {
 	if err := run([]string{"--out", "..", "--check"}); err != nil {
 		t.Error(err)

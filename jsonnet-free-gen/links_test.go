@@ -128,8 +128,8 @@ func TestRecordsAreRead(t *testing.T) {
 }
 
 // Everything that docs/coverage.csv names exists: panels on the dashboard that it links to, metrics of the
-// vocabulary. The count of wishes in docs/coverage.md is that of its rows, and the document names those that
-// metrics cannot answer.
+// vocabulary. The count of wishes in docs/coverage.md is the number of its rows, and the document names the wishes
+// that metrics cannot meet.
 func TestCoverage(t *testing.T) {
 	text := prose(t, "../docs/coverage.csv")
 	panels := map[string]bool{}

@@ -216,7 +216,7 @@ func (i *installation) configure(windows []string, severities map[string]string)
 	return nil
 }
 
-// burnOver sets the pairs of windows; without any, those of the SRE Workbook stay.
+// burnOver sets the pairs of windows; if there are none, the pairs of the SRE Workbook stay.
 func (i *installation) burnOver(windows []string) error {
 	if windows == nil {
 		return nil
@@ -255,7 +255,7 @@ func checkLabels(labels map[string]string) error {
 	return nil
 }
 
-// importOpenSLO prints the objectives that can be imported and returns an error for those that cannot.
+// importOpenSLO prints the objectives that can be imported and returns an error for the others.
 func importOpenSLO(path string, to io.Writer) error {
 	content, err := os.ReadFile(path)
 	if err != nil {

@@ -1,6 +1,6 @@
 package metrics
 
-// What an engine reports about the requests it serves. A series exists only where the engine reports the number:
+// An engine's reports about the requests that it serves. A series exists only where the engine reports the number:
 // absent means "not reported", never zero.
 var (
 	TimeToFirstToken = Engine.histogram("llm_engine_time_to_first_token_seconds",

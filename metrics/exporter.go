@@ -1,6 +1,6 @@
 package metrics
 
-// What the exporter reports about itself, besides the standard process, Go and build-info metrics.
+// The exporter's reports about itself, besides the standard process, Go and build-info metrics.
 var (
 	CollectorDuration = Exporter.gauge(Max, "llm_exporter_collector_duration_seconds",
 		"Time the last run of a collector took.", with(LabelCollector))

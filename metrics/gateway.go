@@ -1,6 +1,6 @@
 package metrics
 
-// Labels of what a gateway reports. Clients and configurations choose the values, so only the first of each are kept
+// Labels of gateways' series. Clients and configurations choose the values, so only the first of each are kept
 // per metrics page: the rest is counted in other.
 const (
 	LabelCode     = "code"     // HTTP status that the client got, or other
@@ -9,8 +9,8 @@ const (
 	LabelPriority = "priority" // priority of the request
 )
 
-// What a gateway, router or proxy in front of engines reports, beyond what engines also report. It sees what clients
-// see: requests that never reach an engine, and attempts that fail before one that succeeds.
+// Quantities that only gateways, routers and proxies in front of engines report. A gateway sees what clients see:
+// requests that never reach an engine, and attempts that fail before one that succeeds.
 var (
 	GatewayResponses = Gateway.counter("llm_gateway_responses_total",
 		"Answers of the gateway, by HTTP status. A stream that fails after its start counts as 200.",

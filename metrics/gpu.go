@@ -153,7 +153,7 @@ var (
 		"A MIG device, always 1.", GPUInstanceLabels, with(LabelComputeInstance, LabelMIGUUID, LabelProfile))
 )
 
-// Clocks, and what slows them down.
+// Clocks, and the reasons why they are low.
 var (
 	GPUClock = GPU.gauge(Max, "llm_gpu_clock_hertz",
 		"Current clock of a domain.", GPULabels, with(LabelDomain))
@@ -241,7 +241,7 @@ var (
 		GPUInstanceLabels, with(LabelPipe))
 )
 
-// What the SMs have done since the node booted, for ratios over any window. GPM counts this work if the driver is
+// The work of the SMs since the node booted, for ratios over any window. GPM counts this work if the driver is
 // new enough.
 var (
 	GPUSMCycles = GPU.counter("llm_gpu_sm_cycles_total",

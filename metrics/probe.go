@@ -40,8 +40,8 @@ var ProbeOutcomes = []ProbeOutcome{
 	ProbeServerError, ProbeInStreamError, ProbeTruncated, ProbeInvalid,
 }
 
-// What a synthetic client sees. Clocks start once the connection is open, to separate the model's time from the
-// network's.
+// The measurements of a synthetic client. Clocks start once the connection is open, to separate the model's time
+// from the network's.
 var (
 	ProbeTimeToFirstByte = Probe.histogram("llm_probe_time_to_first_byte_seconds",
 		"Time from an open connection to the first byte of the answer. This includes headers, which an engine may send long before a token.",

@@ -2,7 +2,7 @@ package metrics
 
 import "slices"
 
-// Labels of recorded series, besides those of the exported families.
+// Labels of recorded series that no exported family has.
 const (
 	LabelCluster = "cluster" // set by the scraping Prometheus, usually as an external label; may be absent
 	LabelPeriod  = "period"  // period of an objective, as "30d"

@@ -10,7 +10,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 )
 
-// Series holds what two values of a counter or gauge share.
+// Series holds the parts that two values of a counter or gauge share.
 type Series struct {
 	Family *Family
 	Labels []string // values, in the order of Family.Labels

@@ -20,7 +20,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// A Finding is a place in a file, and what became of its expression.
+// A Finding is a place in a file, and the result for its expression.
 type Finding struct {
 	// Place names the panel, the variable or the rule.
 	Place string

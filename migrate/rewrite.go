@@ -5,7 +5,7 @@
 //	tables       what each name is called      equal.go, smi.go
 //	files        dashboards and rules          dashboard.go, rules.go
 //
-// What has no equivalent stays unchanged and is listed, with the reason.
+// An expression without an equivalent stays unchanged and is listed, with the reason.
 package migrate
 
 import (
@@ -21,7 +21,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// Options hold what the tables do not contain.
+// Options hold information that the tables do not contain.
 type Options struct {
 	// Labels maps labels that a scrape added to labels of the vocabulary. The empty string drops conditions on such
 	// a label.

@@ -28,7 +28,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// pages lists the metrics pages of the world: those of engines and dcgm-exporter, from the collectors' own tests.
+// pages lists the metrics pages of the world, of engines and of dcgm-exporter, from the collectors' own tests.
 var pages = []struct{ job, file, path string }{
 	{"vllm", "vllm/v0.32.0-healthy.prom", "/metrics"},
 	{"vllm-offload", "vllm/v0.32.0-offload.prom", "/metrics"},
@@ -49,7 +49,7 @@ const gpuPage = "../collectors/gpu/page/testdata/pages/dcgm-4.8.4-extended.prom"
 // world holds the same hour twice: the metrics pages as a Prometheus scrapes them, and the exporter's series from them.
 type world struct{ sim *rulesim.Sim }
 
-// The jobs of the series: those of the metrics pages, which no query of ours can find, and those of nodes that the
+// The jobs of the series: jobs of the metrics pages, which no query of ours can find, and jobs of nodes that the
 // exporter reads through NVML. The numbers that nvidia_gpu_exporter would have for these nodes are not known.
 const (
 	oldJob  = "old-"

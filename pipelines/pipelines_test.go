@@ -74,7 +74,7 @@ func (e *engine) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprintf(w, "vllm:time_to_first_token_seconds_sum%s %g\nvllm:time_to_first_token_seconds_count%s %d\n", l, float64(n)/20, l, n)
 }
 
-// A received series is what one pipeline has delivered.
+// A received series is a series that one pipeline has delivered.
 type received struct {
 	last  float64
 	rose  float64 // increases from one point to the next, a smaller number being a new beginning
@@ -101,7 +101,7 @@ func (r *received) point(v float64) {
 	r.count++
 }
 
-// sink receives what pipelines send.
+// sink receives the samples of pipelines.
 type sink struct {
 	*httptest.Server
 	mu  sync.Mutex

@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// Load describes what clients ask for.
+// Load describes the requests of clients.
 type Load struct {
 	Rate     float64       // requests per second; arrivals are a Poisson process, whatever becomes of the requests before
 	Shared   int           // tokens at the start of a prompt that the prompts of a group have in common
@@ -33,7 +33,7 @@ type Load struct {
 	Adapters int     // how many adapters are asked for, one after the other; 0: the model itself
 }
 
-// A Record holds what a client saw of its request. Times are in seconds since the play began.
+// A Record holds a client's view of its request. Times are in seconds since the play began.
 type Record struct {
 	Sent      float64  `json:"sent"`
 	First     float64  `json:"first,omitempty"` // when the first token came; 0: never
@@ -90,7 +90,7 @@ func (c *Client) Set(l Load) { c.load.Store(&l) }
 // Now is the time since the play began, in seconds.
 func (c *Client) Now() float64 { return time.Since(c.begin).Seconds() }
 
-// Run sends requests until the context ends, and waits for those under way; Leave ends them.
+// Run sends requests until the context ends, and waits for running requests; Leave ends them.
 func (c *Client) Run(ctx context.Context) {
 	next := time.Now()
 	for ctx.Err() == nil {
@@ -274,7 +274,7 @@ func (r *Record) token(now, last float64) float64 {
 	return now
 }
 
-// Records returns copies of the records of all requests that ended, and of those under way.
+// Records returns copies of the records of all requests, ended or running.
 func (c *Client) Records() []Record {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -87,8 +87,8 @@ func fetch(ctx context.Context, url string) (string, error) {
 }
 
 // Past makes engines and an exporter that started minutes ago look as if they had run for a day. It adds to the
-// counters what a day at the rates of the healthy minutes would have counted. It serves the exporter's metrics with these values, and
-// fills a Prometheus with the history.
+// counters the increase of a day at the rates of the healthy minutes. It serves the exporter's metrics with these
+// values, and fills a Prometheus with the history.
 type Past struct {
 	exporter string // URL of the page
 	from     time.Time
@@ -200,7 +200,8 @@ func (h *Past) series(instance string) (map[string]labels.Labels, error) {
 	return all, nil
 }
 
-// Write stores the past in the data folder of a stopped Prometheus: scraped samples, and what the rules would have recorded.
+// Write stores the past in the data folder of a stopped Prometheus: scraped samples, and the records that the rules
+// would have made.
 func (h *Past) Write(ctx context.Context, folder, instance string, ruleFile []byte) error {
 	all, err := h.series(instance)
 	if err != nil {

@@ -22,7 +22,7 @@ type Knee struct {
 	Held, Broke float64
 }
 
-// KneeStep is what the clients saw at one load.
+// KneeStep holds the clients' results at one load.
 type KneeStep struct {
 	Asked, Sent float64 // requests per second
 	Requests    int

@@ -209,7 +209,7 @@ func (p *Process) stop() {
 	<-p.ended
 }
 
-// descendants lists a process and those that it started.
+// descendants lists a process and the processes that it started.
 func descendants(pid int) []int {
 	all := []int{pid}
 	for i := 0; i < len(all); i++ {

@@ -51,7 +51,7 @@ func events(records []Record, o slo.Objective, until float64) []event {
 	return all
 }
 
-// Hurt describes what an objective's users suffered.
+// Hurt describes how an objective's users suffered.
 type Hurt struct {
 	Objective string  `json:"objective"`
 	Before    float64 `json:"bad_share_before"` // share of bad events before the fault

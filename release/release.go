@@ -24,7 +24,7 @@ import (
 // Ask answers an instant query as of a time.
 type Ask func(ctx context.Context, query string, at time.Time) (engine.Vector, error)
 
-// Options describe what to compare.
+// Options limit and configure a comparison.
 type Options struct {
 	// Now is the present time. Since is how far back to look for changes.
 	Now   time.Time
@@ -57,7 +57,7 @@ const (
 	sameLoad     = 0.2              // difference in load that is none
 )
 
-// Change is a rollout: what changed on the replicas of a model, and how the model has performed since then.
+// Change is a rollout: the changed settings on the replicas of a model, and how the model has performed since then.
 type Change struct {
 	Model     string    `json:"model"`
 	Namespace string    `json:"namespace,omitempty"`

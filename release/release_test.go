@@ -17,7 +17,7 @@ import (
 
 const minute = time.Minute
 
-// replica is what an engine counts per second, in a span of time.
+// replica holds an engine's counts per second, in a span of time.
 type replica struct {
 	requests, failed, ttft, itl, hits, accepted float64
 	version, quantization                       string
@@ -40,8 +40,8 @@ type event struct {
 	setting, old, new string
 }
 
-// recorded plays four replicas for three hours, with what each of them does at a time, and returns a function that
-// answers queries about them.
+// recorded plays four replicas for three hours, each with its own behaviour at each time, and returns a function
+// that answers queries about them.
 func recorded(t *testing.T, at func(pod int, now time.Duration) (replica, []event)) release.Ask {
 	t.Helper()
 	sim, err := rulesim.New()
@@ -98,7 +98,7 @@ func recorded(t *testing.T, at func(pod int, now time.Duration) (replica, []even
 	}
 }
 
-// TestCompare checks the verdict on a change, by what happened around it. The change is two hours after the
+// TestCompare checks the verdict on a change, by the events around it. The change is two hours after the
 // beginning, and it is judged an hour later.
 func TestCompare(t *testing.T) {
 	const change = 2 * time.Hour

@@ -170,9 +170,9 @@ func NewAlertmanagerPart(alerts []*Alert, style Style) AlertmanagerPart {
 	}
 }
 
-// inhibit derives the inhibition rules from the alerts' declarations about each other, one rule per pair of alert and
-// label set. A cause that replaces a symptom mutes it for the same model; an alert stays quiet under those it depends on.
-// Nothing else mutes anything.
+// inhibit derives the inhibition rules from the alerts' declarations about each other, one rule per pair of alert
+// and label set. A cause that replaces a symptom mutes it for the same model; an alert stays quiet while an alert
+// that it depends on fires. Nothing else mutes anything.
 func inhibit(alerts []*Alert, style Style) []InhibitRule {
 	type muting struct {
 		source string

@@ -85,7 +85,7 @@ func needs(t *testing.T, g rules.Group, a *rules.Alert) []rules.Group {
 	return reading(rules.Options{}, g, exprs...)
 }
 
-// reading returns a group and those records of the others that expressions read.
+// reading returns a group and the records of other groups that expressions read.
 func reading(opt rules.Options, g rules.Group, exprs ...promql.Expr) []rules.Group {
 	all := rules.Groups(opt)
 	read := map[string]bool{}

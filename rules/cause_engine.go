@@ -129,7 +129,7 @@ func engineUp() promql.Expr {
 // patience limits how long a model may take to load.
 const patience = 20 * minute
 
-// down returns the metrics endpoints that do not answer, and notUp those of the last evaluation.
+// down returns the metrics endpoints that do not answer, and notUp the ones that did not at the last evaluation.
 func down() promql.Expr  { return promql.Equal(engineUp(), promql.Num(0)) }
 func notUp() promql.Expr { return promql.Equal(promql.Vector(metrics.RecordedUp), promql.Num(0)) }
 
@@ -151,8 +151,8 @@ func restartsWithin(window time.Duration) promql.Expr {
 	return promql.Call("floor", promql.Max(pageLabels, promql.Increase(promql.Vector(metrics.EngineRestarts), window)))
 }
 
-// answered2m returns those models of some metrics endpoints from which a gateway or a probe recently got an answer: the
-// endpoints are not read in time, but the model serves.
+// answered2m returns the models of some metrics endpoints from which a gateway or a probe recently got an answer:
+// the endpoints are not read in time, but the model serves.
 func answered2m(pages promql.Expr) promql.Expr {
 	passedOn := above(promql.Sum(modelLabels, promql.Rate(promql.Vector(metrics.Requests, gatewayRole(), good), 2*minute)), 0)
 	probed := above(promql.Sum(namedModel, promql.Rate(promql.Vector(metrics.ProbeRequests, answered()), 2*minute)), 0)
@@ -464,8 +464,8 @@ func answersDue() promql.Expr {
 		below(mean(metrics.RequestDuration, modelLabels, hour), answersWindow.Seconds()/3))
 }
 
-// unansweredFor2m returns answersDue for each model that gave no answer. One answer more than those to probes is allowed,
-// because the engine's exporter may have counted a probe earlier.
+// unansweredFor2m returns answersDue for each model that gave no answer. One answer more than the probes got is
+// allowed, because the engine's exporter may have counted a probe earlier.
 func unansweredFor2m() promql.Expr {
 	ofUsers := promql.Or(promql.Rate(promql.Vector(metrics.Requests, good), answersWindow), times(-1, probes(answersWindow)))
 	return promql.And(answersDue(), below(promql.Sum(modelLabels, ofUsers), 2/answersWindow.Seconds()))

@@ -65,7 +65,7 @@ func atMost(multiple float64) promql.Expr {
 	return promql.Le(promql.Vector(metrics.RecordedLoad), promql.Num(multiple))
 }
 
-// load returns the requests per replica of each model as a multiple of those of the day before.
+// load returns the requests per replica of each model as a multiple of the day before.
 func load() promql.Expr {
 	perReplica := func(window, ago time.Duration) promql.Expr {
 		mean := func(f *metrics.Family) promql.Expr {

@@ -144,9 +144,9 @@ func skew(by string, e promql.Expr) Record {
 	return Record{metrics.RecordedSkew, e, map[string]string{metrics.LabelReason: by}}
 }
 
-// otherLengths returns each replica whose answers are three times as short or as long as those of its peers, and half or
-// twice as long as its own the day before. Some routers send a replica different work, and some replicas do only a part
-// of the work.
+// otherLengths returns each replica whose answers are three times as short or as long as its peers' answers, and
+// half or twice as long as its own the day before. Some routers send a replica different work, and some replicas do
+// only a part of the work.
 func otherLengths() promql.Expr {
 	own := promql.Vector(metrics.RecordedOutputTokens)
 	change := promql.Div(own, promql.Over("avg_over_time", promql.Offset(own, dayBack), hour))
@@ -164,8 +164,8 @@ func againstPeers(own promql.Expr, group []string) promql.Expr {
 	return promql.Mul(promql.Div(own, others), n, peers.ManyToOne())
 }
 
-// slowStep returns how many times as long the steps of a replica take as those of its peers with as many running requests
-// on GPUs of the same name. It leaves out replicas whose GPU has an alert that explains it.
+// slowStep returns how long the steps of a replica take, as a multiple of its peers' steps with as many running
+// requests on GPUs of the same name. It leaves out replicas whose GPU has an alert that explains it.
 func slowStep() promql.Expr {
 	batch := append([]string{metrics.LabelBatch, metrics.LabelGPUName}, alike(modelLabels)...)
 	known := promql.And(servedOn(replicaLabels), firing("LLMGPU.+"), promql.On(onGPULabels()...))

@@ -548,8 +548,8 @@ func swapping() promql.Expr {
 	return promql.Gt(promql.Add(adapters(metrics.LorasRunning), above(adapters(metrics.LorasWaiting), 0)), adapters(metrics.LoraSlots))
 }
 
-// slowAtSteps returns the time between tokens of each replica whose steps take at least this many times as long as those
-// of its peers.
+// slowAtSteps returns the time between tokens of each replica whose steps take at least this many times as long as
+// its peers' steps.
 func slowAtSteps(times float64) promql.Expr {
 	slow := above(promql.Vector(metrics.RecordedSkew, promql.Eq(metrics.LabelReason, skewStep)), times)
 	return promql.And(promql.Max(replicaLabels, promql.Vector(metrics.RecordedReplicaTime, ofStage(metrics.StageNextToken))), slow,

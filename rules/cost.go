@@ -61,7 +61,7 @@ func worked() promql.Expr {
 		promql.Max(onGPULabels(), promql.Over("avg_over_time", promql.Vector(metrics.GPUUtilization), pageWindow)), promql.On(onGPULabels()...))
 }
 
-// latePrice returns what the tokens of requests that missed an objective cost.
+// latePrice returns the price of the tokens of requests that missed an objective.
 func latePrice() promql.Expr {
 	late := promql.Sub(promql.Num(1), promql.Div(promql.Vector(metrics.RecordedGoodTokens),
 		above(promql.Vector(metrics.RecordedGenerationTokens), 0), promql.On(modelLabels...)))

@@ -246,9 +246,10 @@ func (s Style) lines(all []Evidence) string {
 	return b.String()
 }
 
-// labels returns the labels of an alert beside those of its series. A page has the branch where to look first as a label.
-// When that branch changes, the page becomes another alert of its group, and Alertmanager sends the correction. A clue
-// that is absent for minutes, while an exporter starts or because the incident ends, corrects nothing.
+// labels returns the labels that an alert adds to the labels of its series. A page has the branch where to look
+// first as a label. When that branch changes, the page becomes another alert of its group, and Alertmanager sends
+// the correction. A clue that is absent for minutes, while an exporter starts or because the incident ends,
+// corrects nothing.
 func (s Style) labels(a *Alert) map[string]string {
 	all := s.fixedLabels(a)
 	if a.corrects() {

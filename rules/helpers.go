@@ -100,8 +100,8 @@ func usersServed(window time.Duration) *metrics.Family {
 	return metrics.Window(metrics.RecordedUsersServed, slo.Duration(window).String())
 }
 
-// ofUsers returns a rate of requests per model without those of probes: engines count these requests, but no user sent
-// them. An answered probe ends at one engine of its model, even if it asked a gateway.
+// ofUsers returns a rate of requests per model without probes' requests: engines count these requests, but no user
+// sent them. An answered probe ends at one engine of its model, even if it asked a gateway.
 func ofUsers(rate promql.Expr, window, ago time.Duration) promql.Expr {
 	return promql.Sum(modelLabels, promql.Or(rate, times(-1, promql.Over("avg_over_time",
 		promql.Offset(promql.Vector(metrics.RecordedProbes), ago), window))))

@@ -11,10 +11,10 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
-// TestCostsAreOpenCosts compares what is recorded with OpenCost's worked example (docs/inference-cost-tracking.md) and
+// TestCostsAreOpenCosts compares the records with OpenCost's worked example (docs/inference-cost-tracking.md) and
 // with the bill: $3.20 an hour for the GPUs of a model with 12,000,000 prompt tokens, 3,000,000 generated ones, of
-// which 2,000,000 came in time, and as many seconds of prefill as of decode. Beside it, two models of an engine that
-// observes no phases share a GPU of another product, and two GPUs are idle.
+// which 2,000,000 came in time, and as many seconds of prefill as of decode. Beside it, two models of an engine
+// that observes no phases share a GPU of another product, and two GPUs are idle.
 func TestCostsAreOpenCosts(t *testing.T) {
 	t.Parallel()
 	sim := newSim(t, group(t, rules.Options{}, "llm-model"), group(t, rules.Options{}, "llm-cost"))

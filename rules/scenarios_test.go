@@ -372,8 +372,8 @@ func scenarios() []scenario {
 	}
 }
 
-// Each scenario pages as often as it should, at the times of exact counting. Those with the same scrape interval run
-// side by side, each in a cluster of its own.
+// Each scenario pages as often as it should, at the times of exact counting. Scenarios with the same scrape
+// interval run side by side, each in a cluster of its own.
 func TestScenarios(t *testing.T) {
 	t.Parallel()
 	var table strings.Builder
@@ -416,7 +416,7 @@ func TestScenarios(t *testing.T) {
 	t.Log("\n" + table.String())
 }
 
-// judge compares the times at which pages started with those of exact counting.
+// judge compares the times at which pages started with the times of exact counting.
 func (s scenario) judge(t *testing.T, starts []time.Duration, table *strings.Builder) {
 	t.Helper()
 	if len(starts) != s.pages {

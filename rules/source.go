@@ -93,7 +93,8 @@ func silenced(end, recorded *metrics.Family, by, reader []string) promql.Expr {
 	return promql.Or(declared, gone)
 }
 
-// Condition returns what the alert fires for: its expression, except for what declared maintenance explains.
+// Condition returns the condition for which the alert fires: its expression, except during the maintenance that
+// explains it.
 func (a *Alert) Condition() promql.Expr {
 	has := promql.Labels(a.Expr)
 	switch {
@@ -122,8 +123,8 @@ func correctionOf(f *metrics.Family) *metrics.Family {
 }
 
 // answeredProbes returns the synthetic requests of one minute, which are subtracted from the events of the engines'
-// availability: they were answered, and no user sent them. Latency objectives keep them, because only those count whether
-// a probe was late.
+// availability: they were answered, and no user sent them. Latency objectives keep them, because only these
+// objectives count whether a probe was late.
 func (s source) answeredProbes() promql.Expr {
 	info := metrics.RecordedInfo
 	if s.tier == Shard {

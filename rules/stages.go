@@ -16,7 +16,7 @@ const stage = 5 * time.Second
 // Stages returns the stage of its group's interval at which each rule can be evaluated, by group. First come the rules
 // that read no other rule's record, then those that read only these, and so on. A group's records come before its alerts.
 //
-// Prometheus evaluates the rules of a group one after the other, and each rule finds the records of those before it.
+// Prometheus evaluates the rules of a group one after the other, and each rule finds the records of earlier rules.
 // vmalert writes a group's records later, so each rule that reads another's record would be one evaluation late.
 func Stages(groups []Group) map[string][]int {
 	stages := map[string][]int{}
@@ -36,8 +36,8 @@ func Stages(groups []Group) map[string][]int {
 	return stages
 }
 
-// after returns the first stage at which everything that the expressions read has been recorded, except a rule's own
-// earlier record, and what was recorded long before.
+// after returns the first stage at which all records that the expressions read exist, except a rule's own earlier
+// record, and old records.
 func after(recorded map[string]int, itself string, all ...promql.Expr) (s int) {
 	for _, e := range all {
 		parser.Inspect(e, func(n parser.Node, _ []parser.Node) error {

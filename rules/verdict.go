@@ -45,7 +45,8 @@ func suspectGroups() []Group {
 	return chunked(SuspectGroups, Interval/2, records)
 }
 
-// strengths returns the strength of each suspect as texts print it. The label unit is what follows the number.
+// strengths returns the strength of each suspect as texts print it. The label unit holds the text that follows the
+// number.
 func strengths() promql.Expr {
 	of := func(m *promql.Matcher) promql.Expr { return promql.Vector(metrics.RecordedSuspect, m) }
 	return promql.Or(inUnit(Share, of(promql.Eq(metrics.LabelUnit, string(Share)))),
@@ -53,7 +54,8 @@ func strengths() promql.Expr {
 		of(promql.NotRe(metrics.LabelUnit, string(Share+"|"+Seconds))))
 }
 
-// inUnit converts strengths to what texts print, and writes what follows the number, if anything, into the label unit.
+// inUnit converts strengths to the numbers that texts print, and writes the text that follows the number, if any,
+// into the label unit.
 func inUnit(u Unit, e promql.Expr) promql.Expr {
 	unit := func(name string, e promql.Expr) promql.Expr { return labelled(e, metrics.LabelUnit, name) }
 	switch u {
@@ -66,7 +68,7 @@ func inUnit(u Unit, e promql.Expr) promql.Expr {
 }
 
 // Worded returns the results of a clue's expression with words in the label "says", even results that are not clear
-// enough for a suspect. labels are those of the clue's rule.
+// enough for a suspect. labels holds the labels of the clue's rule.
 func Worded(e promql.Expr, labels map[string]string) promql.Expr {
 	for _, l := range []string{metrics.LabelUnit, metrics.LabelSays} {
 		e = labelled(e, l, labels[l])
@@ -122,10 +124,10 @@ func firstSuspects() promql.Expr {
 			metrics.LabelPod, metrics.LabelServer, metrics.LabelInstance, metrics.LabelGPU, metrics.LabelGPUUUID)))
 }
 
-// explained returns what a suspect must delay or fail in order to explain the burn of an objective. If a gateway's
-// objective burns and the engines' does not, nothing late or refused in the engines explains it. A delay on the way to a
-// gateway shows only at gateways and in probes. Clues are about minutes: if nothing has burned for five minutes, none
-// explains a burn that only a longer window still contains.
+// explained returns the values of delays with which a suspect explains the burn of an objective. If a gateway's
+// objective burns and the engines' does not, nothing late or refused in the engines explains it. A delay on the way
+// to a gateway shows only at gateways and in probes. Clues are about minutes: if nothing has burned for five
+// minutes, none explains a burn that only a longer window still contains.
 func explained() promql.Expr {
 	info := func(m ...*promql.Matcher) promql.Expr { // also of an engine that is gone
 		return promql.Over("last_over_time", promql.Vector(metrics.RecordedInfo, m...), infoLookback)
@@ -222,7 +224,7 @@ func (s Style) serves(a *Alert) string {
 		`{{ with .Labels.cluster }}{{ . }}/{{ end }}{{ with .Labels.namespace }}{{ . }}/{{ end }}{{ .Labels.model_name }}{{ if gt $n 1 }} and others{{ end }}: {{ end }}{{ end }}{{ end }}`
 }
 
-// reasons returns the end of an alert's summary: what is wrong with a replica, unless it is one setting.
+// reasons returns the end of an alert's summary: the fault of a replica, unless it is one setting.
 func (s Style) reasons(a *Alert) string {
 	if a.Reasons == nil {
 		return ""
@@ -267,8 +269,8 @@ func (s Style) runbook(a *Alert) string {
 		a.Name, queryTemplate(s.query(verdictQuery())), place.String()) + s.Runbook("{{$page}}", query...)
 }
 
-// asking divides the runbooks of clues that have a label: those in ask have a place for the label, those in others
-// do not.
+// asking divides the runbooks of clues that have a label: the ones in ask have a place for the label, the others do
+// not.
 func asking(label string) (ask, others []string) {
 	for _, c := range Clues() {
 		if !slices.Contains(promql.Labels(c.Query), label) || slices.Contains(slices.Concat(ask, others), c.Runbook) {

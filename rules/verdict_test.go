@@ -61,7 +61,7 @@ func well() *replica {
 	}
 }
 
-// emit emits the series of the model m, with those of a probe.
+// emit emits the series of the model m, and of a probe.
 func (r *replica) emit(pod string, emit rulesim.Emit) {
 	r.emitAs("m", pod, emit)
 	probe := []string{metrics.LabelModel, "m", metrics.LabelServer, pod + ":8000"}

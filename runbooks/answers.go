@@ -29,7 +29,7 @@ const shown = 20
 // queries matches the queries of a runbook.
 var queries = regexp.MustCompile("(?ms)^ *```promql\n(.*?)^ *```")
 
-// answer is what a runbook shows below a query.
+// answer is the text below a query in a runbook.
 type answer struct {
 	Says string   `json:"says"`
 	Rows []result `json:"rows"`

@@ -1,7 +1,7 @@
-// Package runbooks has one runbook per alert, written for a person at three in the morning: what it means, whether it
-// is real, where to turn, what to look at, what to do, and how to see that it helped. Other runbooks cover branches of
-// a diagnosis that have no alert, and procedures that many runbooks use. All are embedded, so the exporter that
-// measured the problem can show them when nothing else answers.
+// Package runbooks has one runbook per alert, written for a person at three in the morning. It explains the alert,
+// how to check whether it is real, where to look, what to do, and how to see that it helped. Other runbooks cover
+// branches of a diagnosis that have no alert, and procedures that many runbooks use. All are embedded, so the
+// exporter that measured the problem can show them when nothing else answers.
 package runbooks
 
 import (
@@ -272,7 +272,7 @@ func harmlessLabels(query url.Values) url.Values {
 	return known
 }
 
-// Fill replaces those placeholders in a runbook whose labels are known.
+// Fill replaces the placeholders in a runbook whose labels are known.
 func Fill(page []byte, known url.Values) []byte {
 	return placeholder.ReplaceAllFunc(page, func(name []byte) []byte {
 		value := known.Get(Labels[string(name[1:])])

@@ -371,7 +371,7 @@ func alertLabels() map[string][]string {
 	return has
 }
 
-// An alert links to its runbook with the labels that runbooks fill in, those that it fires with in promtool's cases.
+// An alert links to its runbook with the labels that runbooks fill in and that the alert has in promtool's cases.
 func TestAlertsFillTheirPagesIn(t *testing.T) {
 	for _, g := range rules.NewFile(rules.Groups(rules.Options{}), rules.Style{}).Groups {
 		for _, r := range g.Rules {
@@ -431,7 +431,7 @@ var (
 
 // A reader can fill in every placeholder: it is a label of the alert, or the runbook sets it by a command or names
 // it in the text, as in `$POD`, before it is used. A runbook without an alert has the labels that all alerts that
-// link to it have; a branch has those of a burn.
+// link to it have; a branch has the labels of a burn.
 func TestPlaceholdersAreIntroduced(t *testing.T) {
 	has := alertLabels()
 	for _, name := range runbooks.Names() {
@@ -531,8 +531,8 @@ func TestPagesHaveTheirParts(t *testing.T) {
 	}
 }
 
-// A single runbook has what operators ask of it: the order of an incident, and for each symptom the levers that
-// move it. A row's needs are regular expressions that the runbook matches one after another.
+// A single runbook meets the requirements of operators: the order of an incident, and for each symptom the levers
+// that move it. A row's needs are regular expressions that the runbook matches one after another.
 func TestPagesNameWhatOperatorsAskFor(t *testing.T) {
 	for page, needs := range map[string][][]string{
 		"LLMErrorBudgetFastBurn": {

@@ -18,7 +18,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
-// A notification is what Alertmanager sends to a webhook.
+// A notification is Alertmanager's message to a webhook.
 type notification struct {
 	GroupKey string
 	Status   string
@@ -129,8 +129,8 @@ func first(pages map[string]*page) map[string]time.Duration {
 	return woken
 }
 
-// compare judges the pages of a store by those of one Prometheus. What counts is each model's first page: which of its alerts mutes another
-// depends on which comes first.
+// compare judges the pages of a store by the pages of one Prometheus. Only each model's first page counts: which of
+// its alerts mutes another depends on which comes first.
 func compare(t *testing.T, want, got map[string]*page) {
 	for key, w := range want {
 		switch g := got[key]; {

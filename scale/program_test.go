@@ -68,7 +68,7 @@ func (p *program) kill() {
 	<-p.ended
 }
 
-// usage is what a program has cost: seconds of CPU, and the most memory that was resident.
+// usage returns the cost of a program: seconds of CPU, and the most memory that was resident.
 func (p *program) usage() (cpu float64, peak string) {
 	of := fmt.Sprintf("/proc/%d/", p.process.Process.Pid)
 	stat, err := os.ReadFile(of + "stat")

@@ -1,5 +1,5 @@
-// Package scale plays incidents of a thousand models into distributed stores, kills parts of them, and compares the pages with those of
-// one Prometheus.
+// Package scale plays incidents of a thousand models into distributed stores, kills parts of them, and compares the
+// pages with one Prometheus' pages.
 package scale
 
 import (
@@ -112,7 +112,7 @@ func run(t *testing.T, newStore func(t *testing.T, p *pager) *store) map[string]
 	return p.heard(t)
 }
 
-// report prints what each program of a store has cost.
+// report prints the cost of each program of a store.
 func (s *store) report(t *testing.T, lasts time.Duration) {
 	for _, p := range s.programs {
 		if cpu, peak := p.usage(); cpu > 0 {

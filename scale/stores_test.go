@@ -19,7 +19,7 @@ type store struct {
 	rulers   []*program // those that evaluate
 	dies     []*program // those that are killed in the incident
 	write    func(tenant string) string
-	// What a ruler counts about its rules: the seconds that they took, those that failed, and the evaluations that it missed.
+	// A ruler's counts about its rules: their seconds, their failures, and the evaluations that it missed.
 	seconds, failures, missed string
 }
 

@@ -18,7 +18,7 @@ import (
 )
 
 // Finding holds one remark about a configuration. Fatal findings stop the configuration from loading; the others
-// describe what will happen instead.
+// describe how the exporter will behave instead.
 type Finding struct {
 	Objective string // empty if it concerns no single objective
 	Field     string

@@ -480,8 +480,8 @@ func (j *judge) gone(m subject) (engine.Vector, error) {
 // noProgress names the clue of an engine that makes no progress.
 const noProgress = "no_progress"
 
-// held returns how many requests each engine of a model had some time before the second reading: the requests in its
-// server or, if that is unknown, those that run or wait.
+// held returns how many requests each engine of a model had some time before the second reading: the requests in
+// its server or, if that is unknown, the running and waiting requests.
 func held(m subject, ago time.Duration) promql.Expr {
 	sum := func(f *metrics.Family) promql.Expr {
 		x := promql.Vector(f, m.matchers()...)

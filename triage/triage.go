@@ -497,8 +497,8 @@ func (j *judge) suspects(m subject, t traffic) (all []Suspect, err error) {
 	return slices.Concat(all, back, late), nil
 }
 
-// alerted returns the alerts about a model that would fire: those that page by themselves, and those that come late in a
-// diagnosis (tickets, and alerts about the behaviour of clients).
+// alerted returns the alerts about a model that would fire: alerts that page by themselves, and alerts that come
+// late in a diagnosis (tickets, and alerts about the behaviour of clients).
 func (j *judge) alerted(m subject) (pages, late []Suspect, err error) {
 	gpus, err := j.query(promql.Vector(metrics.RecordedServedGPU, m.matchers()...))
 	if err != nil {
@@ -548,8 +548,8 @@ func (j *judge) alertSays(a *rules.Alert, m subject, s engine.Sample) (string, e
 	return says, nil
 }
 
-// place returns the labels that fill in a runbook's commands: those of the suspect and, if only one replica of the model
-// is possible, of that replica. For a GPU, it is the replica on the GPU.
+// place returns the labels that fill in a runbook's commands: the labels of the suspect and, if only one replica of
+// the model is possible, of that replica. For a GPU, it is the replica on the GPU.
 func (j *judge) place(m subject, of labels.Labels) map[string]string {
 	l := of.Map()
 	info, own := metrics.EngineInfo, m.matchers()

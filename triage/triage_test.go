@@ -490,8 +490,8 @@ func TestNothingWasRead(t *testing.T) {
 	}
 }
 
-// TestPodsGone checks that a model whose engines are gone with their pods before the first reading is judged by what a
-// Prometheus has recorded, as soon as its objective pages there.
+// TestPodsGone checks that a model whose engines are gone with their pods before the first reading is judged by a
+// Prometheus' records, as soon as its objective pages there.
 func TestPodsGone(t *testing.T) {
 	const page = `llm_gpu_up{gpu_uuid="G",gpu="0"} 1
 `

@@ -113,7 +113,7 @@ func TestPageEndToEnd(t *testing.T) {
 	}
 }
 
-// notification is what Alertmanager posts to a webhook.
+// notification is Alertmanager's message to a webhook.
 type notification struct {
 	receiver string // the path
 	Status   string

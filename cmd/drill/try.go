@@ -91,7 +91,7 @@ func (y try) run(ctx context.Context) (err error) {
 	}
 }
 
-// tell prints the alerts that have begun or ended since it was last called, and returns those that fire.
+// tell prints the alerts that have begun or ended since it was last called, and returns the firing ones.
 func (y try) tell(now time.Time, firing []rulesim.Alert, known []string) (names []string) {
 	for _, a := range firing {
 		if severity := a.Labels.Get(rules.SeverityLabel); severity != "critical" && severity != "warning" {

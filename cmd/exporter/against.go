@@ -21,7 +21,7 @@ const (
 	askSMI    = 2 * time.Minute
 )
 
-// compare compares the exporter's numbers with those of nvidia-smi, and writes the differences.
+// compare compares the exporter's numbers with nvidia-smi's, and writes the differences.
 func (o doctorOptions) compare(ctx context.Context, out, progress io.Writer) (status int, err error) {
 	const failed = 3
 	document, readings, sameTime, err := o.bothSides(ctx, progress)

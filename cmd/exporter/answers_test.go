@@ -103,8 +103,9 @@ func TestRunbooksAnswer(t *testing.T) {
 	}
 }
 
-// TestAnswersAreBounded checks that readers can run only the queries of the runbooks, and that an answer costs little,
-// whatever the Prometheus answers. Without a Prometheus nothing is queried. No answer or log contains the credentials.
+// TestAnswersAreBounded checks that readers can run only the queries of the runbooks, and that an answer costs
+// little, however the Prometheus answers. Without a Prometheus nothing is queried. No answer or log contains the
+// credentials.
 func TestAnswersAreBounded(t *testing.T) {
 	var running, most atomic.Int64
 	p := &pretended{}

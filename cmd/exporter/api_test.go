@@ -86,8 +86,8 @@ func TestVerdictSchema(t *testing.T) {
 	}
 }
 
-// TestVerdictSchemaIsWhole checks that the schema describes all fields of an answer and no other, and requires those that
-// are always present.
+// TestVerdictSchemaIsWhole checks that the schema describes all fields of an answer and no other, and requires the
+// fields that are always present.
 func TestVerdictSchemaIsWhole(t *testing.T) {
 	s := verdictSchema(t)
 	for name, of := range map[string]any{

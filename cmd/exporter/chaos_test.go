@@ -135,9 +135,9 @@ var moods = map[string]func(m *moody) http.HandlerFunc{
 	},
 }
 
-// TestChaos breaks engines, GPUs, the configuration and the port at random, and checks what must always hold: each scrape
-// is answered in time and can be parsed. Healthy parts have complete and correct metrics, and none of their counters
-// falls. Nothing is left over in the end. For an hour:
+// TestChaos breaks engines, GPUs, the configuration and the port at random, and checks that each scrape is answered
+// in time and can be parsed. Healthy parts have complete and correct metrics, and none of their counters falls.
+// Nothing is left over in the end. For an hour:
 //
 //	go test ./cmd/exporter -run Chaos -chaos 1h -chaos-seed 7 -timeout 2h -v
 func TestChaos(t *testing.T) {

@@ -243,8 +243,8 @@ func runPrometheus(t *testing.T, config string, args ...string) *prometheusServe
 	return p
 }
 
-// query returns the values of an instant query, sorted as text. With a bound, it returns only those whose le label is the
-// same number.
+// query returns the values of an instant query, sorted as text. With a bound, it returns only the values whose le
+// label is the same number.
 func (p *prometheusServer) query(t *testing.T, expression, bound string) []string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)

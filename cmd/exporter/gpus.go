@@ -106,7 +106,7 @@ func (e either) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// pages lists the addresses that auto tries: those of dcgm-exporter and of AMD's device-metrics-exporter.
+// pages lists the addresses that auto tries: the defaults of dcgm-exporter and of AMD's device-metrics-exporter.
 var pages = []string{"http://localhost:9400", "http://localhost:5000"}
 
 // newPage builds the collector of another exporter's metrics page. The page is read only while needed, and log follows

@@ -93,7 +93,8 @@ var house = []struct{ of, imports, why string }{
 	{"internal/site", "", "the frame of every page for people"},
 }
 
-// TestImports checks the whole import table, in both directions, and what the node's process must not link.
+// TestImports checks the whole import table, in both directions, and that the node's process does not link
+// forbidden packages.
 func TestImports(t *testing.T) {
 	out, err := exec.Command("go", "list", "-f", `{{.ImportPath}}{{range .Imports}} {{.}}{{end}}`, "../../...").CombinedOutput()
 	if err != nil {

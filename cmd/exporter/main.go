@@ -117,7 +117,7 @@ func (o *options) addFlags(app *kingpin.Application) {
 	promslogflag.AddFlags(app, &o.log)
 }
 
-// ofRole returns the options without those that the role leaves out.
+// ofRole returns the options without the ones that the role leaves out.
 func (o options) ofRole() options {
 	if o.config.role == roleCluster {
 		o.gpus.enabled, o.discovery.source = false, "none"

@@ -123,7 +123,7 @@ func (n *node) discovered(targets []engine.TargetConfig) {
 	n.use(n.engines.Load())
 }
 
-// use installs a collector of the configured engines and those that discovery found. A scrape in progress keeps its
+// use installs a collector of the configured and the discovered engines. A scrape in progress keeps its
 // collector until it ends.
 func (n *node) use(configured *engine.Collector) {
 	all, err := configured.With(n.found)

@@ -306,7 +306,7 @@ type answered struct {
 	Rows []struct{ Fills string }
 }
 
-// asks reads the answers of the open page, and clicks on results that fill in what a query lacks.
+// asks reads the answers of the open page, and clicks on results that fill in the missing labels of a query.
 func (r *reader) asks() (atOnce, afterClick, pasted int) {
 	var fills []string
 	var open []int

@@ -8,7 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 )
 
-// TestProcess compares the process metrics with those of client_golang: same names, types and help, and nearly the same
+// TestProcess compares the process metrics with client_golang's: same names, types and help, and nearly the same
 // values.
 func TestProcess(t *testing.T) {
 	own, err := newProcess()

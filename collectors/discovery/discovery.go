@@ -208,9 +208,9 @@ func (f *Finder) ask(ctx context.Context) time.Duration {
 	return time.Until(next)
 }
 
-// due settles the places that need no probe and returns those to probe now: new ones first, then those that have
-// waited longest. It returns at most probesAtOnce places, plus the other places of the last one's pod. So an engine
-// in a new pod waits for at most one round of others, however many are silent.
+// due settles the places that need no probe and returns the places to probe now: new ones first, then the ones that
+// have waited longest. It returns at most probesAtOnce places, plus the other places of the last one's pod. So an
+// engine in a new pod waits for at most one round of others, however many are silent.
 func (f *Finder) due(now time.Time) (due []Place) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

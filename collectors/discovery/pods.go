@@ -263,9 +263,9 @@ type candidate struct {
 	hinted bool // the path and scheme in Prometheus' annotations apply to this port
 }
 
-// candidates returns the ports at which an engine may answer, in the order in which to probe them: the one that
-// Prometheus' annotation names; those that containers with a GPU are configured with or declare, or else the usual
-// ones; those that other containers declare.
+// candidates returns the ports at which an engine may answer, in the order in which to probe them. The port that
+// Prometheus' annotation names comes first. Ports that containers with a GPU are configured with or declare follow,
+// or else the usual ports, and last the ports that other containers declare.
 func (p *pod) candidates() (all []candidate) {
 	owners, engines := p.owners(), p.engines()
 	hinted, err := ports(p.Metadata.Annotations[prometheusPort], prometheusPort)
@@ -378,7 +378,8 @@ func (c *container) arguments() (all []string) {
 	return all
 }
 
-// ports returns the TCP ports that a container gets on its command line or in a variable, and those that it declares.
+// ports returns the TCP ports that a container gets on its command line or in a variable, and the ports that it
+// declares.
 func (c *container) ports() (all []int) {
 	values := c.variables()
 	told := []string{}

@@ -21,7 +21,7 @@ const (
 )
 
 // Processes supplies places on a host without an orchestrator: the ports on which the processes that hold a GPU, or
-// their relatives, listen. It finds what this process may read: see package proc.
+// their relatives, listen. It finds only what this process may read: see package proc.
 type Processes struct {
 	procfs  string
 	running func() []gpu.Process
@@ -58,7 +58,7 @@ func (p *Processes) Run(ctx context.Context, report func([]Place, error)) {
 	}
 }
 
-// look returns the current places, and those that disappeared recently.
+// look returns the current places, and places that disappeared recently.
 func (p *Processes) look(running []gpu.Process, now time.Time) []Place {
 	var listening map[netip.AddrPort][]string
 	if len(running) > 0 { // otherwise /proc need not be scanned

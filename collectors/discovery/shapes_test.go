@@ -123,8 +123,8 @@ func revised(page string) string {
 	return regexp.MustCompile(`(?m)^([a-zA-Z_:]+)\{([^s])`).ReplaceAllString(page, "$1{"+more+",$2")
 }
 
-// TestShapes runs discovery over the pods of each shape, through the API, and reads what it found: every
-// engine is read once, under its own container.
+// TestShapes runs discovery over the pods of each shape, through the API, and reads the found engines: every engine
+// is read once, under its own container.
 func TestShapes(t *testing.T) {
 	for i, s := range shapes {
 		t.Run(s.name, func(t *testing.T) {
@@ -221,7 +221,7 @@ func settled(e *exporter) bool {
 	return err == nil && !slices.ContainsFunc(seen, func(p Seen) bool { return p.State == unexamined })
 }
 
-// addGPUs notes what the kubelet gives to the containers of a pod.
+// addGPUs notes the devices that the kubelet gives to the containers of a pod.
 func addGPUs(t *testing.T, text string, to map[string]int) {
 	var p struct {
 		Metadata struct{ Name string }
@@ -240,7 +240,7 @@ func addGPUs(t *testing.T, text string, to map[string]int) {
 	}
 }
 
-// sum adds up a family of what the exporter serves.
+// sum adds up a family of the exporter's metrics.
 func sum(t *testing.T, e *exporter, family string) (total int) {
 	var b strings.Builder
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)

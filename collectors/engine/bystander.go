@@ -17,7 +17,7 @@ type bystander struct {
 	// would count every request twice, so these servers are recognised before any engine. On the metrics pages of all others, an engine's
 	// families are the engine's own.
 	front bool
-	// instead names what should be the target.
+	// instead names the server that should be the target.
 	instead string
 }
 

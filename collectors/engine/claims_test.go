@@ -144,7 +144,7 @@ func TestNoQuantityIsClaimedTwice(t *testing.T) {
 	}
 }
 
-// joined returns one metrics page with the series of both, without those that the second repeats.
+// joined returns one metrics page with the series of both, without the series that the second repeats.
 func joined(a, b string) string {
 	have := map[string]bool{}
 	series := func(line string) string {

@@ -27,7 +27,7 @@ import (
 type Config struct {
 	Targets  []TargetConfig
 	Mappings []Mapping
-	// Limits bound what metrics pages may cost. Default: scrape.DefaultLimits.
+	// Limits bound the cost of metrics pages. Default: scrape.DefaultLimits.
 	Limits scrape.Limits
 	// Objectives are counted on every engine that they select.
 	Objectives []slo.Objective
@@ -76,7 +76,7 @@ type TargetConfig struct {
 	HTTP config.HTTPClientConfig `yaml:"http_config"`
 	// Image is the image of the engine's container, if its pod is known.
 	Image string `yaml:"-"`
-	// Command has the container's command and arguments from the pod's spec, without those of the image.
+	// Command has the container's command and arguments from the pod's spec, not the image's own.
 	Command []string `yaml:"-"`
 	// Transport, if set, replaces the network: simulated engines answer in virtual time.
 	Transport http.RoundTripper `yaml:"-"`

@@ -86,7 +86,8 @@ type Dialect struct {
 	Serves []Shown
 	// Shared marks a server that works for several engines, although it is neither a gateway nor a frontend.
 	Shared bool
-	// TiersInHits means that the hits of the prefix cache include those in tiers of the KV cache and through KV connectors.
+	// TiersInHits means that the hits of the prefix cache include hits in tiers of the KV cache and through KV
+	// connectors.
 	TiersInHits bool
 	// Rows holds the table.
 	Rows []Row
@@ -171,7 +172,8 @@ type Row struct {
 	On func(p *scrape.Page) bool
 	// Part reads only the sum or the count of a histogram or summary, where it serves as the counter that an engine lacks.
 	Part Part
-	// NoSum leaves out the sum of a histogram that is not the sum of what was observed: nothing may be divided by its count.
+	// NoSum leaves out the sum of a histogram whose sum is not the sum of the observed values: nothing may be
+	// divided by its count.
 	NoSum bool
 	// PerStep marks a histogram that observes each step of the batch once, however many requests get a token by it: objectives count it
 	// once for each request that runs.
@@ -193,7 +195,7 @@ type Row struct {
 	// Failures describes when the source shows requests that the server failed or refused. Without such a source,
 	// availability is unknown even if the metrics page counts successes.
 	Failures Failures
-	// Counted describes when the source counts what belongs to a request. Every row for generated tokens sets it.
+	// Counted describes when the source counts the parts of a request. Every row for generated tokens sets it.
 	Counted metrics.Counted
 	// Stage names the stage whose time, or number of observations, an engine without histograms counts as this source.
 	Stage string

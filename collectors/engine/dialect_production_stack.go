@@ -9,8 +9,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// productionStackRouter reads the router of vLLM's production stack. Its families have vLLM's prefix; those without a
-// model are copies of the engines' gauges, or averages over a window of its own.
+// productionStackRouter reads the router of vLLM's production stack. Its families have vLLM's prefix. Families
+// without a model are copies of the engines' gauges, or averages over the router's own window.
 var productionStackRouter = Dialect{
 	Runtime:   metrics.ProductionStack,
 	Source:    "production-stack src/vllm_router/services/metrics_service/__init__.py",

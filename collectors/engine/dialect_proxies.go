@@ -104,7 +104,7 @@ var knativeRows = slices.Concat(
 )
 
 // istio reads an Istio proxy. A request between two proxies is on both metrics pages, and one metrics page may hold
-// both sides. Sent requests, which include those that never arrived, are read before received ones.
+// both sides. Sent requests, including requests that never arrived, are read before received ones.
 var istio = Dialect{
 	Runtime:   metrics.Istio,
 	Source:    "Istio's standard metrics",
@@ -145,7 +145,7 @@ func istioSide(reporter string) []Row {
 	)
 }
 
-// allRoutes is why a proxy's numbers are not those of a model.
+// allRoutes is the reason why a proxy's numbers are not about a model.
 const allRoutes = "of all services behind the proxy, whatever they serve"
 
 // envoy reads an Envoy. Its clusters are routes, except the clusters through which Envoy gets its configuration.

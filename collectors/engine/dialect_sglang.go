@@ -516,7 +516,7 @@ func sglangRefusedStreams() Row {
 	}
 }
 
-// sglangInvalid returns a row for 400 answers, without those that no client received.
+// sglangInvalid returns a row for 400 answers, without answers that no client received.
 func sglangInvalid() Row {
 	r := answered("sglang:http_responses_total", "status_code", "400", "endpoint", "0.5.6.post2",
 		"answers 400 minus those to clients that gave up before their request ran")

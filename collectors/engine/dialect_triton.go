@@ -221,7 +221,7 @@ func (Chain) add(to *[]string, model string, models []string) {
 	}
 }
 
-// modelsOf lets those models count that the backend's families name, and models unrelated to them. The core counts
+// modelsOf lets only models count that the backend's families name, and models unrelated to these. The core counts
 // one request through an ensemble under the ensemble, its pre- and postprocessing and the model itself, which is
 // the one to count.
 func modelsOf(families ...string) func(*scrape.Page, Identity) func(string) string {

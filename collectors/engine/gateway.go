@@ -13,7 +13,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// Reasons why gateways lack quantities: those without a row, and those that appear only with some requests.
+// Reasons why gateways lack quantities: either no row reads them, or they appear only with some requests.
 const (
 	noSource = "a gateway reports only what it sees of requests"
 	noStream = "no streamed request yet"
@@ -27,8 +27,8 @@ func (d *Dialect) Concerns(f *metrics.Family) bool {
 		slices.ContainsFunc(d.Rows, func(r Row) bool { return r.To == f }))
 }
 
-// modelPaths matches the paths at which clients send requests to models. Requests for metrics, health or lists of models, and those that
-// administer a gateway, are not requests to a model. A metrics page may report no path at all.
+// modelPaths matches the paths at which clients send requests to models. Requests for metrics, health or lists of
+// models, and administrative requests, are not requests to a model. A metrics page may report no path at all.
 const modelPaths = "|.*/(chat/completions|completions|responses(/[^/]+)?|interactions|messages|generate(_stream)?|embeddings|moderations|" +
 	"rerank|score|classify|pooling|invocations|infer|(images|audio|videos)/.+|converse(-stream)?|invoke(-with-response-stream)?)/?|" +
 	".*:(stream)?[gG]enerateContent"
@@ -45,7 +45,7 @@ func engineFailures(r Row, failed Count) Row {
 	return r
 }
 
-// ownPage returns, of the dialects that recognise a metrics page, those that own it. On a gateway's metrics page,
+// ownPage returns, of the dialects that recognise a metrics page, the ones that own it. On a gateway's metrics page,
 // the families of engines are copies. On an engine's metrics page, the families of a sidecar are not the engine's.
 func ownPage(found []*Dialect) []*Dialect {
 	gateway := func(d *Dialect) bool { return d.Role == metrics.GatewayRole }
@@ -164,7 +164,8 @@ func (c *compiler) known(d *Dialect) {
 	c.served = all
 }
 
-// addModel adds a model to those of the metrics page. A frontend may lack the workers of one model and have those of others.
+// addModel adds a model to the metrics page's models. A frontend may lack the workers of one model and have workers
+// of others.
 func (c *compiler) addModel(d *Dialect, model, info, last string) {
 	one := servedModel{last: last, needs: d.Role == metrics.FrontendRole && c.plan.needsWorkers && model != ""}
 	if f := c.page.Find(d.Ready, scrape.Gauge); one.needs && f != nil {

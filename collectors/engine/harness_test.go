@@ -107,7 +107,7 @@ func (w testWriter) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// exposition scrapes once and returns what the exporter would serve.
+// exposition scrapes once and returns the exporter's answer.
 func exposition(t testing.TB, c *Collector) string {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()

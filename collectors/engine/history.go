@@ -106,10 +106,10 @@ func StoredLine(series labels.Labels, place int) Line {
 // Adds lists, by their place in Stored.Series, the series that a line adds up.
 func (l Line) Adds() []int { return l.places(l.line.terms) }
 
-// Reads lists all series of a line, with those that it subtracts.
+// Reads lists all series of a line, including those that are subtracted.
 func (l Line) Reads() []int { return append(l.Adds(), l.places(l.line.minus)...) }
 
-// places lists the series of terms, including those of tallies.
+// places lists the series of terms, including series of tallies.
 func (l Line) places(terms []term) (all []int) {
 	for _, i := range slices.Concat(terms...) {
 		if i < l.plan.series {

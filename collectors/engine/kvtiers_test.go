@@ -214,7 +214,7 @@ func TestStoresAreKnownByName(t *testing.T) {
 	s.want(t, `llm_engine_external_prefix_cache_hit_tokens_total`, 88064)
 }
 
-// TestKVBMOnItsWorkersPage reads the block manager's families beside those of the engine.
+// TestKVBMOnItsWorkersPage reads the block manager's families beside the engine's.
 func TestKVBMOnItsWorkersPage(t *testing.T) {
 	s := parse(t, mapped(t, readPage(t, "vllm/v0.30.0-offload.prom")+readPage(t, "dynamo/kvbm.prom")))
 	s.want(t, `llm_engine_kv_tier_transfer_blocks_total{runtime="vllm",tier="host",operation="fetch"}`, 1700)

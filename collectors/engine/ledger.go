@@ -13,7 +13,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// Limits on what a Ledger keeps, because an engine may report anything, and something new each time.
+// Limits on what a Ledger keeps, because an engine may report anything, and new values each time.
 const (
 	mostReplicas   = 4096
 	mostChanges    = 48              // of a replica in an hour: all of its settings, twice

@@ -195,7 +195,7 @@ func dropDetail(group []entry) []entry {
 	return slices.DeleteFunc(group, func(e entry) bool { return e.total != "" && total[key(e)] })
 }
 
-// terms groups entries that repeat one number: those that differ only in replicas.
+// terms groups entries that repeat one number: entries that differ only in replicas.
 func terms(group []entry) []term {
 	bySeries := map[string]int{}
 	var out []term
@@ -371,7 +371,7 @@ func (c *compiler) text(name string, out [outLabels]string, more ...metrics.Labe
 	return c.target.series(name, out, more...)
 }
 
-// series renders a series' name and labels, with those of the target.
+// series renders a series' name and labels, including the target's labels.
 func (t *labelling) series(name string, out [outLabels]string, more ...metrics.Label) string {
 	ls := make([]metrics.Label, 0, outLabels+len(t.extra)+len(more))
 	for i, v := range out {

@@ -11,7 +11,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// objective builds an objective from what a user would write.
+// objective builds an objective from a user's values.
 func objective(t testing.TB, name string, signal slo.Signal, threshold, target string) slo.Objective {
 	o := slo.Objective{Name: name, Signal: signal}
 	var err error

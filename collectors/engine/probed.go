@@ -14,7 +14,7 @@ import (
 
 // Probed adds up the results of one probe's requests, for objectives to count.
 type Probed struct {
-	// Server and Model name what is probed, as in the probe's own series.
+	// Server and Model name the probed server and model, as in the probe's own series.
 	Server, Model string
 
 	mu        sync.Mutex
@@ -109,8 +109,8 @@ type uncounted struct {
 	probed string // series of llm_slo_counted while a probe counts instead
 }
 
-// probesOf returns the probes that count instead: those of the engine's own address or, without any, those of its model. Requests sent to
-// an engine itself have not come through a gateway.
+// probesOf returns the probes that count instead: probes of the engine's own address or, if there are none, probes
+// of its model. Requests sent to an engine itself have not come through a gateway.
 func (t *target) probesOf(u uncounted) (all []*Probed, own bool) {
 	for _, p := range t.config.Probed() {
 		switch at := t.isAt(p); {
@@ -196,7 +196,8 @@ func (c *Collector) probed() *snapshot {
 	return s
 }
 
-// behind returns the labels of a probe's target: those of the engine at its address or, if none is known, the probe's own.
+// behind returns the labels of a probe's target: the labels of the engine at its address or, if none is known, the
+// probe's own.
 func (c *Collector) behind(p *Probed) (l labelling, out [outLabels]string) {
 	out[outServer] = p.Server
 	for _, t := range c.targets {

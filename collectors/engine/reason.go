@@ -7,7 +7,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/scrape"
 )
 
-// Values of the reason label of llm_engine_up, beside those of package scrape.
+// Values of the reason label of llm_engine_up, beside the values in package scrape.
 const (
 	reasonPending   = "pending" // never a label value: before the first scrape
 	reasonLoading   = "loading"

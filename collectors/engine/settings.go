@@ -41,7 +41,7 @@ type Flag struct {
 	To metrics.Setting
 	// Names are the option's names, without leading dashes and with dashes instead of underscores.
 	Names string // separated by spaces
-	// Value is what an option without an argument means.
+	// Value is the meaning of an option without an argument.
 	Value string
 	// At is the field that holds the setting, if the argument is JSON.
 	At string
@@ -67,7 +67,7 @@ const (
 	unsetFlagWhy = "the option is not given"
 )
 
-// Bounds of what an engine may report, because its metrics page and its answers are untrusted.
+// Limits on what an engine may report, because its metrics page and its answers are untrusted.
 const (
 	mostValueBytes = 128
 	mostShown      = 16 // models that are asked about one by one
@@ -371,8 +371,8 @@ func SizeOf(to metrics.Setting) *metrics.Family {
 	return nil
 }
 
-// ofCommand returns the settings on the command lines of a process and of those that started it, the process first, and which options
-// are not given.
+// ofCommand returns the settings on the command lines of a process and of its parents, the process first, and the
+// options that are not given.
 func (d *Dialect) ofCommand(lines [][]string) (all []stated) {
 	if len(lines) == 0 {
 		return nil

@@ -489,7 +489,7 @@ type exported struct {
 	events, bad float64
 }
 
-// errors returns the share of the requests that failed, of those that count; the objective's events must have the
+// errors returns the share of failed requests among the requests that count; the objective's events must have the
 // same share.
 func (e exported) errors(t *testing.T) float64 {
 	t.Helper()

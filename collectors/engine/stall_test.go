@@ -110,7 +110,7 @@ func (p *played) wants(stalled, inFlight float64) {
 }
 
 // TestHangOfVLLM checks a hang that begins idle: gauges are written after a step, so they stay at 0 for ever. The
-// figures are those of the captured engine: 34 files at rest, 46 with 12 idle connections, 60 with 26 requests that
+// figures are from the captured engine: 34 files at rest, 46 with 12 idle connections, 60 with 26 requests that
 // hang.
 func TestHangOfVLLM(t *testing.T) {
 	hour := func(answers float64) *played {
@@ -370,7 +370,7 @@ func TestIdleConnections(t *testing.T) {
 	p.wants(0, 5)
 }
 
-// TestArrivals checks that each request counts once, when it comes, whatever becomes of it.
+// TestArrivals checks that each request counts once, when it comes, however it ends.
 func TestArrivals(t *testing.T) {
 	const ended, running, waits = `vllm:request_success_total{engine="0",finished_reason=`, "vllm:num_requests_running", `vllm:num_requests_waiting{`
 	p := play(t, "vllm/v0.32.0-healthy.prom")

@@ -39,7 +39,8 @@ type Count struct {
 // of an answer that was being sent is paid. The debt of a request that counts several times is never paid.
 const debtLasts = 4
 
-// tally is a Tally of one metrics page. Its value has a place of its own behind those of the metrics page's series.
+// tally is a Tally of one metrics page. Its value has a place of its own behind the values of the metrics page's
+// series.
 type tally struct {
 	*Tally
 	key        string // the key under which it is kept, whatever the shape of the metrics page
@@ -186,8 +187,8 @@ func compatible(a, b [outLabels]string) bool {
 	return true
 }
 
-// tally takes a reading of a metrics page, once, and returns its values with those of the tallies. The counters begin before the first
-// reading of an engine unless it has just started.
+// tally takes a reading of a metrics page, once, and returns its values, followed by the tallies' values. The
+// counters begin before the first reading of an engine unless it has just started.
 func (p *plan) tally(now time.Time, values []float64, memory map[string]*tallied, before bool) []float64 {
 	for i := range p.tallies {
 		t := &p.tallies[i]

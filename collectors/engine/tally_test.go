@@ -273,7 +273,7 @@ func TestZeroOfWhatIsNeverCounted(t *testing.T) {
 
 // TestStepsCountForEachRequestOfTheBatch checks TGI, which observes each decode step once. A replica whose steps
 // take ten times as long makes a tenth of the steps for as many requests, so its users would hardly count beside
-// those of the others.
+// the other replicas' users.
 func TestStepsCountForEachRequestOfTheBatch(t *testing.T) {
 	e := serve(t, "")
 	c := collectorWith(t, Config{Targets: []TargetConfig{{URL: e.URL}}, Objectives: []slo.Objective{objective(t, "itl", slo.ITL, "50ms",

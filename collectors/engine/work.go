@@ -198,7 +198,7 @@ func (c *compiler) lasts(of *metrics.Family, out [outLabels]string, count, sum l
 	c.durations = append(c.durations, unit{key: unitOf(out), times: t})
 }
 
-// took adds durations to those that a unit has.
+// took adds durations to a unit's durations.
 func (u *unit) took(more map[*metrics.Family]timing) {
 	if u.times == nil {
 		u.times = map[*metrics.Family]timing{}
@@ -320,8 +320,8 @@ func sameReplica(a, b [outLabels]string) bool {
 	return a[outModel] == b[outModel] && a[outReplica] == b[outReplica]
 }
 
-// series returns the places of a source's series on the metrics page, or of those about one replica; none if series
-// of another server are among them.
+// series returns the places of a source's series on the metrics page, or of the series about one replica; none if
+// series of another server are among them.
 func (c *compiler) series(d *Dialect, s Source, of *[outLabels]string) (places []int) {
 	f := c.page.Find(s.Name, s.Is)
 	if s.Name == "" || f == nil {

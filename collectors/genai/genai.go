@@ -1,8 +1,8 @@
 // Package genai repeats the engines' metrics under the names of OpenTelemetry's semantic conventions for generative AI.
 //
 // The conventions (open-telemetry/semantic-conventions-genai, docs/gen-ai/gen-ai-metrics.md, stability Development)
-// define three histograms of a model server. Their bounds stay those of the engine. gen_ai.operation.name is left out:
-// engines do not distinguish chats from completions.
+// define three histograms of a model server. Their bounds stay the engine's bounds. gen_ai.operation.name is left
+// out: engines do not distinguish chats from completions.
 package genai
 
 import (

@@ -93,7 +93,7 @@ func TestConventions(t *testing.T) {
 	}
 }
 
-// TestNoHopTwice checks that a frontend's measurements are not repeated beside those of its engines.
+// TestNoHopTwice checks that a frontend's measurements are not repeated beside its engines' measurements.
 func TestNoHopTwice(t *testing.T) {
 	text := served(t, "dynamo/frontend.prom")
 	if !strings.Contains(text, `llm_engine_time_to_first_token_seconds_count{`) {

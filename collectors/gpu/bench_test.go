@@ -48,7 +48,7 @@ func cycle(b *testing.B, workers []*worker, due tier) {
 }
 
 // BenchmarkEightGPUs measures a full cycle over all GPUs, one after the other, and the scrape path.
-// Times of a cycle are those of the fake library, not of a driver.
+// The fake library, not a driver, determines the times of a cycle.
 func BenchmarkEightGPUs(b *testing.B) {
 	c, workers := eightGPUs(b)
 	b.Run("cycle/fast", func(b *testing.B) {

@@ -40,8 +40,8 @@ var clockEvents = []struct {
 	{nvml.ClocksEventReasonReliability, "reliability", []uint32{nvml.FI_DEV_PERF_POLICY_RELIABILITY}},
 }
 
-// commonClockEvents holds the reasons of a GPU that does not report which ones it supports, such as a vGPU: those
-// that every driver of recent years has.
+// commonClockEvents holds the reasons that every recent driver has, for a GPU that does not report its supported
+// reasons, such as a vGPU.
 const commonClockEvents = 0x1ff
 
 // clockEventState is kept from one sample to the next.

@@ -24,7 +24,7 @@ type device interface {
 	// Read runs one cycle: it puts everything that is due onto the sheet. An error means that the GPU or the library
 	// is out of order and that the sheet must not be served.
 	Read(now time.Time, s *sheet) error
-	// Close frees what Read allocated in the driver.
+	// Close frees the driver's memory that Read allocated.
 	Close()
 }
 

@@ -36,7 +36,7 @@ type field struct {
 // on an H200 the limits of power and temperature, and the times of the hardware's slowdowns.
 const unanswered = math.MaxUint32
 
-// alone is the batch of a field by itself. Most fields are read in the first batch, and those that the driver left
+// alone is the batch of a field by itself. Most fields are read in the first batch, and fields that the driver left
 // out in a second one. A field that the driver left out of both is read alone.
 const alone = 2
 

@@ -27,7 +27,7 @@ var oldDriver = []string{
 	"nvmlDeviceGetJpgUtilization", "nvmlDeviceGetOfaUtilization", "nvmlDeviceGetPlatformInfo", "nvmlDeviceGetC2cModeInfoV",
 }
 
-// TestPages compares the whole metrics page of every kind of node with what is in testdata.
+// TestPages compares the whole metrics page of every kind of node with its golden in testdata.
 func TestPages(t *testing.T) {
 	const nothing = "llm_gpu_nvml_up{reason=\"\"} 1"
 	scenarios := []struct {

@@ -396,7 +396,7 @@ func (c *Collector) GPUs() []Identity {
 	return ids
 }
 
-// KernelLog returns what follows the kernel log for the collector: its XIDs and SXids, and the XIDs that NVML reported.
+// KernelLog returns the collector's follower of the kernel log: its XIDs and SXids, and the XIDs that NVML reported.
 func (c *Collector) KernelLog() *KernelLog { return c.log }
 
 // Process describes a compute process on a GPU, as listed by NVML.

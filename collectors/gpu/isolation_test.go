@@ -410,7 +410,7 @@ func (n *node) ends(reason string) {
 	}
 }
 
-// TestProcesses checks that the processes are those that NVML lists, with memory only where it is known.
+// TestProcesses checks that the processes are the ones that NVML lists, with memory only where it is known.
 func TestProcesses(t *testing.T) {
 	n := newNode(t, 1, fakeLibrary(t), fakenvml.H100)
 	n.must(n.Set("0", "processes", "101:1024:-1 102:-1:-1 0:5:-1", "mps_processes", "101:1024:-1 103:2048:-1", "process_utilization", "!3"))
@@ -453,8 +453,8 @@ func TestInstances(t *testing.T) {
 
 // TestNoCallWithoutItsSymbol checks that a function that the library lacks is never called, whichever it is. Every
 // function that is used has a number. For each binary digit, one library lacks the functions that have it, and
-// another one those that do not. So for any two functions there is a library that has the first and lacks the
-// second, and a guard that looks for the wrong one ends the process.
+// another one the functions without it. So for any two functions there is a library that has the first and lacks
+// the second, and a guard that looks for the wrong one ends the process.
 func TestNoCallWithoutItsSymbol(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds a dozen libraries")

@@ -158,7 +158,7 @@ type node struct {
 	done   chan error
 }
 
-// hostProcs returns a procfs with the processes of a host: kthreadd, and those with these names.
+// hostProcs returns a procfs with the processes of a host: kthreadd, and processes with these names.
 func hostProcs(t testing.TB, commands ...string) string {
 	t.Helper()
 	root := t.TempDir()

@@ -66,7 +66,7 @@ func processUtilization(h nvml.Device, since uint64) (samples []nvml.ProcessUtil
 	return h.GetProcessUtilization(since)
 }
 
-// readProcesses lists compute processes, including those of MPS clients.
+// readProcesses lists compute processes, including processes of MPS clients.
 func readProcesses(d *nvmlDevice, s *sheet) error {
 	listed, err := ask(d, callProcesses, d.handle.GetComputeRunningProcesses)
 	if err != nil {

@@ -82,7 +82,8 @@ func (s *sheet) setIdentity(id Identity) {
 	}
 }
 
-// add puts a value on the sheet that stays until its tier is due again. extra holds the label values after those of the GPU.
+// add puts a value on the sheet that stays until its tier is due again. extra holds the label values that follow
+// the GPU's.
 func (s *sheet) add(f *metrics.Family, value float64, extra ...string) {
 	if s.plausible(f, value) {
 		s.readings[s.row].add(s.identity, f, value, extra)

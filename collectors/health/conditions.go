@@ -13,7 +13,7 @@ type Condition struct {
 	Name string
 	// Verdict is the verdict on the GPU while the condition holds.
 	Verdict metrics.Verdict
-	// Meaning describes what is wrong, Action what to do.
+	// Meaning describes the fault, Action the remedy.
 	Meaning, Action string
 	// Alert names the alert that responds to the condition; empty if a dashboard shows it instead.
 	Alert string
@@ -29,7 +29,7 @@ type Condition struct {
 	Quiet time.Duration
 	// UntilReset means that a reset of the GPU ends the condition at once, if it is no longer seen.
 	UntilReset bool
-	// Node means that the condition is about what the GPUs of the node share.
+	// Node means that the condition is about something that the GPUs of the node share.
 	Node bool
 	// Blind means that nothing is known about the GPUs while the condition holds.
 	Blind bool
@@ -64,7 +64,7 @@ const level = 20 * time.Second
 // boot is longer than a driver, a fabric manager or a container takes to start.
 const boot = 3 * time.Minute
 
-// Conditions lists what the verdicts count, beside the XIDs of metrics.XIDs.
+// Conditions lists the conditions that the verdicts count, beside the XIDs of metrics.XIDs.
 var Conditions = []Condition{
 	{
 		Name: "lost", Verdict: metrics.Reset, Alert: metrics.AnswerFailed,
@@ -326,7 +326,7 @@ func downOtherwise(v *view) (float64, bool) {
 	return 0, false
 }
 
-// asks reports whether the driver requests one of these recovery actions. The numbers are those of
+// asks reports whether the driver requests one of these recovery actions. The actions are numbered as in
 // metrics.RecoveryAction.
 func asks(actions ...float64) func(*view) (float64, bool) {
 	return func(v *view) (float64, bool) {

@@ -1,4 +1,5 @@
-// Package health gives one verdict on each GPU and on its node: what it is good for, why, and since when.
+// Package health gives one verdict on each GPU and on its node: its fitness for use, the reason, and the time since
+// when.
 //
 //	conditions  what a verdict counts, as data             conditions.go
 //	view        what was read of a GPU                     view.go
@@ -37,7 +38,7 @@ type Finding struct {
 	Alert string `json:"alert,omitempty"`
 	// Since is when the condition was first seen.
 	Since time.Time `json:"since"`
-	// Meaning and Action describe what is wrong and what to do.
+	// Meaning and Action describe the fault and the remedy.
 	Meaning string `json:"meaning"`
 	Action  string `json:"action"`
 	// Source lists the metrics that show the condition.
@@ -66,7 +67,7 @@ type GPU struct {
 
 // Node is the verdict on a node and its GPUs.
 type Node struct {
-	// Verdict is the worst verdict on the GPUs and on what they share.
+	// Verdict is the worst verdict on the GPUs and on the parts that they share.
 	Verdict  metrics.Verdict `json:"verdict"`
 	Findings []Finding       `json:"conditions"` // of what they share
 	GPUs     []GPU           `json:"gpus"`
@@ -80,7 +81,7 @@ type Node struct {
 
 // Options configure a Judge.
 type Options struct {
-	// Read collects the samples of the GPUs and of what runs on them.
+	// Read collects the samples of the GPUs and of their workloads.
 	Read func(chan<- prometheus.Metric)
 	// Stopped reports whether the engine of a workload has stopped: nothing answers at its metrics endpoint. Nil
 	// means that no engines are read.
@@ -192,8 +193,8 @@ func (j *Judge) Look(at time.Time) {
 	j.node.settle(at)
 }
 
-// sort gives each GPU its samples, and returns those that belong to none. A sample may name a GPU by its UUID, by its
-// address, or both. The caller holds j.mu.
+// sort gives each GPU its samples, and returns the samples that belong to no GPU. A sample may name a GPU by its
+// UUID, by its address, or both. The caller holds j.mu.
 func (j *Judge) sort(all []*metrics.Sample, at time.Time) (shared *view, views map[string]*view) {
 	address := map[string]string{} // of a GPU
 	for _, s := range all {

@@ -54,7 +54,7 @@ func (b *bench) drop(f *metrics.Family) {
 	}
 }
 
-// pass lets time pass, and returns the verdict on the first GPU with what it counts.
+// pass lets time pass, and returns the verdict on the first GPU with its conditions.
 func (b *bench) pass(d time.Duration) string {
 	b.t.Helper()
 	for end := b.now.Add(d); b.now.Before(end); {
@@ -476,7 +476,7 @@ func TestConditions(t *testing.T) {
 }
 
 // TestEngineDiedWithItsGPU checks that a GPU that is off the metrics page counts at once if the engine on it has
-// stopped, too. A driver that does not answer may be freeing what the engine left.
+// stopped, too. A driver that does not answer may be freeing the engine's memory.
 func TestEngineDiedWithItsGPU(t *testing.T) {
 	for reason, want := range map[string]string{"not_on_page": "reset vanished", "unknown": "healthy"} {
 		b := newBench(t)

@@ -67,9 +67,9 @@ type others struct {
 	example string
 }
 
-// resolve finds the GPUs among the devices of containers. The kubelet gives a device to one pod at a time, but older
-// kubelets keep listing pods that have ended: if two pods have the same device, only those seen running on it count,
-// unless none is.
+// resolve finds the GPUs among the devices of containers. The kubelet gives a device to one pod at a time, but
+// older kubelets keep listing pods that have ended. If two pods have the same device, only the pods seen running on
+// it count, unless no pod is seen.
 func resolve(holdings []kube.Holding, known devices, running map[tenant]*usage) (allocations, map[string]others) {
 	type occupant struct {
 		place

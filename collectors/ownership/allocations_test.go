@@ -43,7 +43,7 @@ func podLogs(t *testing.T, pods int) string {
 	return dir
 }
 
-// TestEnginesOfPods checks that an engine has what its container was given. The configuration takes precedence, and
+// TestEnginesOfPods checks that an engine has the devices of its container. The configuration takes precedence, and
 // processes decide where the kubelet cannot.
 func TestEnginesOfPods(t *testing.T) {
 	inContainer := func(name string, d ...*v1.ContainerDevices) *v1.ContainerResources {
@@ -95,8 +95,8 @@ func TestEnginesOfPods(t *testing.T) {
 }
 
 // TestOwnersOfAPage checks that another exporter's metrics page leads from GPUs to engines if the kubelet reports
-// nothing about a pod. Two pods that share a GPU both have it, and a pod that the kubelet knows has what the
-// kubelet reports.
+// nothing about a pod. Two pods that share a GPU both have it, and a pod that the kubelet knows has the devices
+// that the kubelet reports.
 func TestOwnersOfAPage(t *testing.T) {
 	owner := func(id gpu.Identity, instance, pod string) gpu.Owner {
 		return gpu.Owner{GPU: id, InstanceID: instance, Namespace: "prod", Pod: pod, Container: "c"}
@@ -142,8 +142,8 @@ func TestOwnersOfAPage(t *testing.T) {
 	}
 }
 
-// TestEnginesOfOneContainer checks that, of the GPUs that a container was given, an engine has those on which the
-// process behind its real socket runs, and those on which no process is seen. Until it runs on one, it has all.
+// TestEnginesOfOneContainer checks which of its container's GPUs an engine has: the GPUs on which the process
+// behind its real socket runs, and the GPUs on which no process is seen. Until it runs on one, it has all.
 func TestEnginesOfOneContainer(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("needs /proc")

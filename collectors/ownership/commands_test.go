@@ -7,9 +7,9 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/gpu"
 )
 
-// TestCommands checks that the command lines of an engine are those of the process that serves its metrics page and
-// of its parents, up to the shell. Other command lines are dropped, and an engine that cannot be distinguished from
-// its neighbour has none.
+// TestCommands checks that an engine has the command lines of the process that serves its metrics page and of its
+// parents, up to the shell. Other command lines are dropped, and an engine that cannot be distinguished from its
+// neighbour has none.
 func TestCommands(t *testing.T) {
 	got := map[string][][]string{}
 	c := New(Options{

@@ -2,14 +2,15 @@
 // which container was given which GPU, exported as llm_gpu_allocation_info. Device series never carry the labels of
 // an engine or a pod.
 //
-// If the configuration names a target's GPUs, they are used without a check. On Kubernetes a target with a known pod has
-// what the kubelet gave to its container, or what another exporter's metrics page reports; engines in one container are distinguished by
-// their processes. Otherwise the answer comes from the processes: those that NVML lists on a GPU, their relatives in /proc, and the sockets
-// on which these listen, compared with the addresses of the engines' metrics pages.
+// If the configuration names a target's GPUs, they are used without a check. On Kubernetes a target with a known
+// pod has the devices that the kubelet gave to its container, or that another exporter's metrics page reports;
+// engines in one container are distinguished by their processes. Otherwise the answer comes from the processes that
+// NVML lists on a GPU, their relatives in /proc, and the sockets on which these listen, compared with the addresses
+// of the engines' metrics pages.
 //
 // An owner that cannot be found is absent. NVML leaves out processes in pid namespaces that the exporter is not in,
 // so a container needs the host's (hostPID), a procfs of that same namespace, and the capabilities that package
-// proc names: llm_exporter_unreadable_processes counts what cannot be read. Configuration must name the GPUs of an
+// proc names: llm_exporter_unreadable_processes counts the unreadable ones. Configuration must name the GPUs of an
 // engine whose workers and server have no common ancestor but a shell, a supervisor or a Ray daemon, or that is
 // reached through a port mapping.
 package ownership
@@ -56,7 +57,7 @@ type Options struct {
 	Logger *slog.Logger
 	// Targets returns the engines whose GPUs are to be found.
 	Targets func() []Target
-	// Processes returns what runs on the GPUs: (*gpu.Collector).Processes.
+	// Processes returns the processes on the GPUs: (*gpu.Collector).Processes.
 	Processes func() []gpu.Process
 	// GPUs returns the GPUs of the node: (*gpu.Collector).GPUs.
 	GPUs func() []gpu.Identity
@@ -182,8 +183,8 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// Connections returns the number of connections that are established at a target's address, those of scrapers included. It is unknown for
-// a target whose process is not seen.
+// Connections returns the number of connections that are established at a target's address, including scrapers'
+// connections. It is unknown for a target whose process is not seen.
 func (c *Collector) Connections(server string) (n int, known bool) {
 	c.mu.Lock()
 	pid := c.serving[server]

@@ -447,7 +447,7 @@ func TestOthers(t *testing.T) {
 	}
 }
 
-// TestUnreadable checks that processes whose sockets cannot be seen are counted, each once, and only those that matter.
+// TestUnreadable checks that processes whose sockets cannot be seen are counted, each once, and only relevant ones.
 func TestUnreadable(t *testing.T) {
 	c := New(Options{
 		Targets: func() []Target { return []Target{engine("127.0.0.1:8000"), engine("127.0.0.1:9000")} },

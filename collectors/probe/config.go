@@ -44,7 +44,8 @@ type Config struct {
 	Nonce bool `yaml:"nonce"`
 	// MaxTokens bounds the answer. Default 8.
 	MaxTokens int `yaml:"max_tokens"`
-	// TokensPerHour bounds what all requests of an hour cost, prompts included, to all engines together. Default 10,000.
+	// TokensPerHour bounds the tokens that all requests of an hour cost, prompts included, to all engines together.
+	// Default 10,000.
 	TokensPerHour int `yaml:"tokens_per_hour"`
 	// Body has additional fields of the request, such as chat_template_kwargs; null removes a field.
 	Body map[string]any `yaml:"body"`
@@ -100,7 +101,7 @@ const (
 	filler   = "the "
 )
 
-// Until an answer reports its size, a prompt is charged two tokens a word, plus what a chat template adds.
+// Until an answer reports its size, a prompt is charged two tokens a word, plus the tokens that a chat template adds.
 const (
 	tokensPerWord  = 2
 	templateTokens = 64

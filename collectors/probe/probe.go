@@ -1,5 +1,5 @@
-// Package probe sends synthetic requests to inference engines and measures what a client sees of the answers. It sends none unless one is
-// configured.
+// Package probe sends synthetic requests to inference engines and measures the answers as a client sees them. It
+// sends none unless one is configured.
 //
 //	config    what is asked, how often, and what it may cost    config.go
 //	api       how an API is called, and what its messages mean  api.go
@@ -175,8 +175,8 @@ func (c *Collector) Run(ctx context.Context) {
 	}
 }
 
-// replace stops probes that are gone, keeps those whose configuration is the same, and starts the rest. Series and spending continue if the
-// labels are the same.
+// replace stops probes that are gone, keeps probes with an unchanged configuration, and starts the rest. Series and
+// spending continue if the labels are the same.
 func (c *Collector) replace(ctx context.Context, before []running, probes []*Probe) (after []running) {
 	for _, p := range probes {
 		if i := slices.IndexFunc(before, func(r running) bool { return r.same(p) }); i >= 0 {

@@ -84,7 +84,7 @@ func TestGolden(t *testing.T) {
 	golden.All(t, "testdata/*.prom", 1)
 }
 
-// TestRequest checks that a request can be distinguished from a user's, and requests what is measured.
+// TestRequest checks that a request can be distinguished from a user's, and asks for the measured values.
 func TestRequest(t *testing.T) {
 	var seen []http.Header
 	var bodies []map[string]any

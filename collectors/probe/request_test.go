@@ -206,7 +206,7 @@ func TestDataOverSeveralLines(t *testing.T) {
 	}
 }
 
-// TestOwnConnection checks that phases are those of each request, even if the server would keep the connection.
+// TestOwnConnection checks that phases are measured for each request, even if the server would keep the connection.
 func TestOwnConnection(t *testing.T) {
 	p := probing(t, answering(t, script(word("one"), finish)).URL)
 	for range 2 {

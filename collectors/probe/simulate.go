@@ -6,7 +6,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// Answer is what a simulated client saw of one request. Times count from the open connection.
+// Answer is a simulated client's view of one request. Times count from the open connection.
 type Answer struct {
 	Outcome          metrics.ProbeOutcome
 	FirstToken, Took time.Duration // until the first token, if there was one; until the end, good or bad
@@ -25,7 +25,7 @@ func (c *Collector) Simulate(probes []*Probe) {
 	}
 }
 
-// Timeout returns what bounds a request.
+// Timeout returns the time limit of a request.
 func (p *Probe) Timeout() time.Duration { return p.timeout }
 
 // Answered exports the result of a simulated request. It returns the pause until the next request, for a random number

@@ -38,7 +38,7 @@ type Format struct {
 	Paths []string
 }
 
-// Limits bound what a metrics page may cost. A metrics page is untrusted input.
+// Limits bound the cost of a metrics page. A metrics page is untrusted input.
 type Limits struct {
 	// BodyBytes is the maximum size of a metrics page after decompression.
 	BodyBytes int64

@@ -111,7 +111,7 @@ func Errorf(reason, format string, args ...any) error {
 	return &Error{reason, fmt.Errorf(format, args...)}
 }
 
-// A StatusError reports an answer with a status other than 200. Message is what the server gave as the reason, if it did.
+// A StatusError reports an answer with a status other than 200. Message is the reason that the server gave, if any.
 type StatusError struct {
 	Code    int
 	Message string

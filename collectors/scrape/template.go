@@ -76,8 +76,8 @@ func isComment(line []byte) bool { return line[0] == '#' || len(bytes.TrimSpace(
 
 func untilNumber(line []byte) []byte { return line[:bytes.LastIndexByte(line, ' ')+1] }
 
-// Read passes the number of each series to store. It returns false as soon as the metrics page turns out to differ in more than its
-// numbers; whatever was stored until then must be read again.
+// Read passes the number of each series to store. It returns false as soon as the metrics page turns out to differ
+// in more than its numbers; all values stored until then must be read again.
 func (t *Template) Read(body []byte, store func(series int, value float64)) bool {
 	t.reads++
 	met := 0

@@ -12,7 +12,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// Incidents returns the drill's incidents: traffic first, then engines, GPUs and the exporter, and last those that must not page.
+// Incidents returns the drill's incidents: traffic first, then engines, GPUs and the exporter, and last the
+// incidents that must not page.
 func Incidents() []Incident {
 	return slices.Concat(demandGrows(), cachesFail(), loadMeetsLimits(), enginesHang(), gatewaysFail(), hostsStarve(),
 		modelsDie(), replicasSlow(), memoryFails(), fabricWears(), exportersFail(), harmless())
@@ -604,7 +605,7 @@ func Healthy() Incident {
 	return Incident{Name: "healthy", Story: "nothing happens", Fleet: f}
 }
 
-// mixed returns a model behind six different engines. Each objective counts on those that report its signal.
+// mixed returns a model behind six different engines. Each objective counts on the engines that report its signal.
 func mixed() world.Fleet {
 	f := chat()
 	f.Runtimes = []metrics.Runtime{metrics.VLLM, metrics.SGLang, metrics.TensorRTLLM, metrics.TGI, metrics.LlamaCpp, metrics.Dynamo}

@@ -33,7 +33,8 @@ const (
 	noEnd  = `sum by (pod) (llm_engine_requests_total) == sum by (pod) (llm_engine_requests_total offset 30s)`
 )
 
-// Public returns incidents that others published: first those that must page or open a ticket, then those that must not page.
+// Public returns incidents that others published: first incidents that must page or open a ticket, then incidents
+// that must not page.
 func Public() []Incident {
 	incidents := slices.Concat(publicHangs(), publicStalls(), publicLinks(), publicFabrics(), publicDrivers(), publicGateways(),
 		publicEngines(),
@@ -572,7 +573,7 @@ func three(r metrics.Runtime) world.Fleet {
 	return with(chat(), func(f *world.Fleet) { f.Replicas, f.Profile.Arrivals, f.Runtimes = 3, 2, []metrics.Runtime{r} })
 }
 
-// available returns the default objectives without those of latency.
+// available returns the default objectives without the latency objectives.
 func available() []slo.Objective {
 	return slices.DeleteFunc(slo.Defaults(), func(o slo.Objective) bool { return o.Signal.Latency() })
 }

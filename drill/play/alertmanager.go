@@ -230,7 +230,7 @@ func (a *Alertmanager) notify(key string, g *group) error {
 	return nil
 }
 
-// set converts labels to those of Alertmanager.
+// set converts labels to Alertmanager's type.
 func set(l labels.Labels) model.LabelSet {
 	s := model.LabelSet{}
 	l.Range(func(l labels.Label) { s[model.LabelName(l.Name)] = model.LabelValue(l.Value) })

@@ -21,7 +21,7 @@ type told struct {
 	at      score.Span
 }
 
-// playFrom plays an incident with NVML's series, or with those of a dcgm-exporter that exports additional fields.
+// playFrom plays an incident with NVML's series, or with the series of a dcgm-exporter that exports additional fields.
 func playFrom(t *testing.T, in incident.Incident, asked []string) told {
 	t.Helper()
 	p, err := play.Run(in, play.Options{Seed: 1, DCGM: asked})

@@ -239,7 +239,7 @@ func (g *GPU) Emit(put Put) {
 // FirstLink is the NVLink that wears out.
 const FirstLink = "0"
 
-// GPUHourPrice is what an hour of each GPU costs.
+// GPUHourPrice is the price of an hour of each GPU.
 const GPUHourPrice = 2.5
 
 // state pairs NVML's number for a state (nvml.h) with its name in the vocabulary.

@@ -29,8 +29,8 @@ func NewNVML(library string, gpus int) (*fakenvml.State, error) {
 	return s, s.Set(fakenvml.All, "unrepairable", 0)
 }
 
-// Tell copies the GPU's state to a fake NVML. The numbers are those of Emit, in the driver's units. It returns the
-// XIDs that are not in the kernel log yet.
+// Tell copies the GPU's state to a fake NVML. The numbers are the same as in Emit, in the driver's units. It
+// returns the XIDs that are not in the kernel log yet.
 func (g *GPU) Tell(s *fakenvml.State) (xids []XID, err error) {
 	for x, n := range g.xids {
 		for range int(n - g.told[x]) {

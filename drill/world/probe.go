@@ -66,7 +66,7 @@ func (w *World) Probe(to *probe.Collector) error {
 	return nil
 }
 
-// ask sends the due requests of probes, before those of users in the same slice.
+// ask sends the due requests of probes, before the users' requests of the same slice.
 func (w *World) ask() {
 	for _, p := range w.probes {
 		if w.ExporterDown || p.request != nil || p.next > w.now && !p.hurry {

@@ -442,7 +442,7 @@ func (w *World) route() (to *Replica) {
 	return to
 }
 
-// routeByShares draws the replica to send a request to, among those that are up.
+// routeByShares draws the replica to send a request to, among the replicas that are up.
 func (w *World) routeByShares() (to *Replica) {
 	var up float64
 	for i, r := range w.Replicas {

@@ -137,8 +137,8 @@ func Main(m *testing.M, slow string) {
 	os.Exit(m.Run())
 }
 
-// Short leaves out, with -short, the tests whose names match a regular expression, in addition to those of -skip: plays,
-// weeks, soaks, renderings of the chart.
+// Short leaves out, with -short, the tests whose names match a regular expression, in addition to tests that -skip
+// names: plays, weeks, soaks, renderings of the chart.
 func Short(slow string) {
 	flag.Parse()
 	if testing.Short() {

@@ -152,7 +152,7 @@ func alertsIn(g *rules.Group) int {
 	return n
 }
 
-// Close removes what the simulation stored.
+// Close removes the simulation's storage.
 func (s *Sim) Close() error { return errors.Join(s.db.Close(), os.RemoveAll(s.dir)) }
 
 // DB returns the storage of the simulation, for a server that continues with it. It is gone after Close.

@@ -32,7 +32,7 @@ import (
 // sources lists the exporters whose metrics pages are known.
 var sources = []*Source{&dcgm, &amd}
 
-// Values of the reason label beside those of package scrape.
+// Values of the reason label, beside the values in package scrape.
 const (
 	reasonNoGPUs = "no_gpu_page"
 	reasonNoUUID = "no_gpu_uuid"
@@ -55,8 +55,8 @@ type Options struct {
 	Interval time.Duration
 	// Needed reports whether the metrics page is currently needed. Default: always.
 	Needed func() bool
-	// KernelLog returns what follows the node's kernel log. It is called after the first metrics page of NVIDIA's GPUs;
-	// AMD's GPUs have no XIDs. Default: the kernel log is not read.
+	// KernelLog returns the follower of the node's kernel log. It is called after the first metrics page of
+	// NVIDIA's GPUs; AMD's GPUs have no XIDs. Default: the kernel log is not read.
 	KernelLog func() *gpu.KernelLog
 }
 

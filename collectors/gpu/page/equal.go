@@ -8,7 +8,7 @@ import (
 
 // An Equal maps a metric of another exporter to this exporter's metric, for rewriting queries.
 type Equal struct {
-	// Name is what the number is called on the metrics page.
+	// Name is the number's name on the metrics page.
 	Name string
 	// To is the family, and Set the labels that its series have.
 	To  *metrics.Family

@@ -447,7 +447,7 @@ func TestSharedGPU(t *testing.T) {
 }
 
 // TestWorkloadLabels checks other spellings of a pod, and a metrics page that went through a Prometheus, whose
-// plain labels are those of the exporter.
+// plain labels are about the exporter.
 func TestWorkloadLabels(t *testing.T) {
 	n := newNode(t)
 	n.read(file(t, "dcgm-old-namespace"))
@@ -692,7 +692,7 @@ func TestAMD(t *testing.T) {
 	n.want("702", metrics.GPUPower, `gpu_uuid="gpu-node-2/0"`)
 }
 
-// TestConfiguration checks that URLs and secrets are refused as those of engines are.
+// TestConfiguration checks that URLs and secrets are refused as in the configuration of engines.
 func TestConfiguration(t *testing.T) {
 	for url, want := range map[string]string{"localhost:9400": "http://host:port", "http://u:p@localhost:9400": "password_file"} {
 		if _, err := New(Options{Targets: []Target{{URL: url}}}); err == nil || !strings.Contains(err.Error(), want) {
