@@ -262,7 +262,7 @@ func (a *Actor) askOne(ctx context.Context, address string) (*health.Node, error
 	return n, json.NewDecoder(io.LimitReader(resp.Body, answerLimit)).Decode(n)
 }
 
-// log logs once what happens, or would happen, to a unit. It reports whether this is new.
+// log logs each action on a unit once, including actions of a dry run. It reports whether this is new.
 func (a *Actor) log(s step) (news bool) {
 	text := string(s.want.effect) + " " + s.want.verdict + " " + s.held
 	before, known := a.said[s.unit.name()]

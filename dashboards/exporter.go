@@ -6,7 +6,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
-// exporter shows the health of the measurement itself: what is not seen cannot page.
+// exporter shows the health of the measurement itself: a fault without a metric cannot page.
 func exporter() Board {
 	s := scope{byExporterCluster, byExporterNode, byNamespace, byModel, bySLO}
 	return Board{
@@ -59,7 +59,7 @@ func exporter() Board {
 	}
 }
 
-// upkeepRow shows what reading costs, and how old the configuration is.
+// upkeepRow shows the cost of readings, and the age of the configuration.
 func upkeepRow(s scope) []Panel {
 	pageLegend := "{{runtime}} {{pod}} {{server}}"
 	page := by(metrics.PageLabels, metrics.LabelRuntime)

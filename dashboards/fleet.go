@@ -22,7 +22,7 @@ func fleet() Board {
 // onePerModel returns a query with one result per model.
 func onePerModel(e promql.Expr) Query { return Query{e, modelLegend} }
 
-// efficiencyRow shows what the tokens cost in GPUs, money and energy.
+// efficiencyRow shows the cost of the tokens in GPUs, money and energy.
 func efficiencyRow(s scope) []Panel {
 	tokens, gpuCount := s.of(metrics.RecordedGenerationTokens), s.of(metrics.RecordedModelGPUs)
 	cost := promql.Max(models, s.of(metrics.RecordedCostPerMillion, promql.Eq(metrics.LabelCostBasis, "allocation"),
@@ -61,7 +61,7 @@ func efficiencyRow(s scope) []Panel {
 	}
 }
 
-// headroomRow shows how far each model is from its limits, and what was scaled.
+// headroomRow shows how far each model is from its limits, and the scaling of its replicas.
 func headroomRow(s scope) []Panel {
 	running, waiting, count := s.of(metrics.RecordedRunning), s.of(metrics.RecordedWaiting), s.of(metrics.RecordedReplicas)
 	return []Panel{

@@ -180,8 +180,8 @@ func (s scope) limitOf(signal string) Query {
 		promql.Max(of, info), promql.On(of...)), "limit of {{slo}}"}
 }
 
-// labelsOf returns the labels that all results of an expression are sure to have: what a link can take from the
-// clicked series.
+// labelsOf returns the labels that all results of an expression are sure to have: a link can take these labels from
+// the clicked series.
 func labelsOf(e promql.Expr) []string {
 	switch e := e.(type) {
 	case *parser.AggregateExpr:

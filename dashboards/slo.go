@@ -125,7 +125,7 @@ func burnRow(s scope, w windows) []Panel {
 	}
 }
 
-// eventRow shows what the objectives rest on.
+// eventRow shows the counts behind the objectives.
 func eventRow(s scope) []Panel {
 	maintained := s.of(metrics.RecordedBadEventCorrection, promql.Eq(metrics.LabelReason, "maintenance"))
 	return []Panel{

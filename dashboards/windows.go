@@ -25,7 +25,7 @@ func windowsOf(pairs []slo.WindowPair) windows {
 }
 
 // paging returns the windows in which a reader sees a page coming, from the shortest. Five minutes and an hour are
-// recorded whatever the pairs.
+// recorded for any pairs of windows.
 func (w windows) paging() []string {
 	all := []string{"5m", "1h"}
 	for _, p := range []slo.WindowPair{w.fast, w.patient} {

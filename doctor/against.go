@@ -102,7 +102,7 @@ type comparing struct {
 	sameTime bool
 }
 
-// subjectOf is what is compared: the node, a GPU, or a MIG device.
+// subjectOf names the thing that is compared: the node, a GPU, or a MIG device.
 type subjectOf struct {
 	gpu, prefix string            // index, and what stands before the paths
 	values      map[string]string // of nvidia-smi
@@ -308,7 +308,7 @@ func seriesName(f *metrics.Family, labels map[string]string) string {
 	return f.Name + "{" + strings.Join(all, ",") + "}"
 }
 
-// shown writes what the readings have, each once.
+// shown writes the values of the readings, each once.
 func shown(own []series, text string) string {
 	var all []string
 	for _, s := range own {

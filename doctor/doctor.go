@@ -48,7 +48,7 @@ type Finding struct {
 
 // Report holds all that was found.
 type Report struct {
-	// Findings lists what is wrong, worst first.
+	// Findings lists the problems, worst first.
 	Findings []Finding `json:"findings"`
 	// Fine has one line for each thing that works, including what an engine can never report.
 	Fine []string `json:"fine"`
@@ -114,7 +114,7 @@ func Diagnose(p Picture, gathered ...Finding) Report {
 func (r *Report) add(f Finding)    { r.Findings = append(r.Findings, f) }
 func (r *Report) fine(line string) { r.Fine = append(r.Fine, line) }
 
-// longest bounds what is shown of a text that others wrote.
+// longest bounds the length of a foreign text in the report.
 const longest = 600
 
 // printable returns a text on one line without control characters: metrics pages and other servers wrote parts of

@@ -151,8 +151,8 @@ func (r *Reading) pages() []map[string]string {
 // flag marks the reason of a metric that the engine shows only with a flag: "needs --enable-metrics".
 const flag = "needs "
 
-// checkSources looks at what an engine does not report: a metric that a flag would add is missing, any other the
-// engine cannot report.
+// checkSources checks the metrics that an engine does not report: a metric is missing if a flag would add it,
+// otherwise the engine cannot report it.
 func checkSources(p Picture, engine map[string]string, r *Report) {
 	e := p.Exporter
 	where := []string{metrics.LabelServer, engine[metrics.LabelServer], metrics.LabelPod, engine[metrics.LabelPod]}

@@ -81,7 +81,7 @@ whose sum or mean has no meaning. A series omits labels without a value.
 |---|---|
 `
 
-// stability states what users may rely on.
+// stability lists the guarantees to users.
 const stability = `
 ## Stability
 

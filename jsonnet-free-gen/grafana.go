@@ -64,8 +64,8 @@ const ownGrafana = `{{ reReplaceAll "/$" "" externalURL }}/d/{uid}`
 // byGrafana reports whether Grafana evaluates the alerts of a format.
 func byGrafana(format string) bool { return format == "grafana" || format == "grafana-operator" }
 
-// records returns the groups without alerts: Grafana does not evaluate the rules of a group in order, and rules read
-// what earlier ones record.
+// records returns the groups without alerts: Grafana does not evaluate the rules of a group in order, and rules
+// read results of earlier rules.
 func records(groups []rules.Group) []rules.Group {
 	var all []rules.Group
 	for _, g := range groups {

@@ -43,7 +43,7 @@ func healthPage() ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// conditionTable writes what makes a GPU or a node less than healthy, and for how long.
+// conditionTable writes the reasons why a GPU or a node is less than healthy, and for how long.
 func conditionTable() ([]byte, error) {
 	rows := [][]string{{"condition", "verdict", "of", "means", "alert", "counts after", "lifted", "elsewhere"}}
 	for _, c := range health.Conditions {
@@ -63,7 +63,7 @@ func conditionTable() ([]byte, error) {
 	return table(rows)
 }
 
-// xidTable writes the verdict on each XID beside what NVIDIA and Amazon do.
+// xidTable writes the verdict on each XID beside the reactions of NVIDIA and Amazon.
 func xidTable() ([]byte, error) {
 	rows := [][]string{{"XID", "verdict", "alert", "means", "NVIDIA", "EKS", "why ours differs"}}
 	for _, x := range metrics.XIDs {

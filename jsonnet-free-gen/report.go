@@ -193,7 +193,7 @@ func (r *report) rows(ctx context.Context) ([]*budgetRow, error) {
 // its start, as before Prometheus 3.
 const wholeDay = "23h59m59s"
 
-// complete adds what the tiles do not contain.
+// complete adds the details that the tiles do not contain.
 func (r *report) complete(ctx context.Context, rows []*budgetRow) error {
 	days := 0
 	for _, row := range rows {
@@ -281,7 +281,7 @@ func (r *report) daily(ctx context.Context, expr string, days int) (model.Matrix
 	return value.(model.Matrix), nil
 }
 
-// policy returns what a team does with the budget that is left.
+// policy returns the team's rules for the remaining budget.
 func (r *report) policy(left float64) string {
 	switch {
 	case math.IsNaN(left):

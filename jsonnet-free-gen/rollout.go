@@ -18,7 +18,7 @@ type gate struct {
 	most     float64
 }
 
-// events names what a gate counts.
+// events names the events that a gate counts.
 type events struct {
 	family *metrics.Family
 	which  *promql.Matcher

@@ -118,7 +118,7 @@ type Family struct {
 	Name string
 	// Help explains in one sentence what the number means and, where it matters, what it does not mean.
 	Help string
-	// Kind describes what the values are.
+	// Kind describes the type of the values.
 	Kind Kind
 	// Labels lists the variable labels, in the order in which values are passed to Desc.
 	Labels []string

@@ -37,8 +37,8 @@ type equal struct {
 	old bool
 	// repeats lists labels whose series repeat a number: the family has that number once.
 	repeats []string
-	// differs describes what else the family counts. not explains why there is no equal; the other fields then have
-	// no meaning.
+	// differs describes other events that the family counts. not explains why there is no equal; the other fields
+	// then have no meaning.
 	differs []string
 	not     string
 }
@@ -243,7 +243,8 @@ func values(r *engine.Row, label string) (of []string, open bool) {
 	return slices.Compact(of), open && len(of) == 0
 }
 
-// alone restricts an equal to what the row itself counts, and notes what other rows write into the same series.
+// alone restricts an equal to the events that the row itself counts, and notes the events that other rows write
+// into the same series.
 func (e *equal) alone(d *engine.Dialect, r *engine.Row) {
 	without := map[string][]string{} // values of labels that are of other rows
 	outcomes := false

@@ -51,7 +51,7 @@ func (t *smiTable) state() {
 	t.add("xid_last_timestamp_seconds", metrics.GPUXIDLastTimestamp)
 }
 
-// power adds power, clocks and what lowers them.
+// power adds power, clocks and the reasons for lower clocks.
 func (t *smiTable) power() {
 	t.add("power_draw_watts", metrics.GPUPower, label(metrics.LabelScope, "gpu_average"))
 	t.add("power_draw_average_watts", metrics.GPUPower, label(metrics.LabelScope, "gpu_average"))

@@ -17,7 +17,8 @@ const (
 // rateInterval stands for $__rate_interval.
 const rateInterval = strangeDuration + 999*time.Millisecond
 
-// withoutVariables replaces variables outside of strings by what the parser accepts, and returns how to get them back.
+// withoutVariables replaces variables outside of strings by texts that the parser accepts, and returns how to get
+// them back.
 func withoutVariables(text string) (plain string, restore func(string) string) {
 	back := []string{model.Duration(rateInterval).String(), "$__rate_interval"}
 	var out strings.Builder

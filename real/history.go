@@ -122,7 +122,7 @@ func (h *Past) Learn(first page, took time.Duration) {
 // As takes the rates of an earlier play, which had the same load.
 func (h *Past) As(other *Past) { h.rates, h.recorded = other.rates, other.recorded }
 
-// at returns what a series was, some seconds after the beginning of the past.
+// at returns the value of a series, some seconds after the beginning of the past.
 func (h *Past) at(key string, seconds float64) float64 {
 	if rate, counts := h.rates[key]; counts {
 		return rate * seconds
@@ -254,7 +254,7 @@ func scraped(second float64) bool {
 	return past.Seconds()-second <= 7200 || int(second)%240 == 0
 }
 
-// at returns what a rule recorded some seconds after the beginning of the past, and whether it did. The sums of a
+// at returns the result of a rule some seconds after the beginning of the past, and whether there is one. The sums of a
 // period add up what was recorded each five minutes, and its beginning is recorded again each hour.
 func (c constant) at(second, now float64) (value float64, written bool) {
 	switch name := c.labels.Get(common.MetricNameLabel); {
@@ -266,7 +266,7 @@ func (c constant) at(second, now float64) (value float64, written bool) {
 	return c.value, scraped(second)
 }
 
-// evaluate finds out what the rules record at the end of the past. Rules that read hours of records are evaluated a
+// evaluate computes the results of the rules at the end of the past. Rules that read hours of records are evaluated a
 // second time, with the records of the first time in place of those hours.
 func (h *Past) evaluate(all map[string]labels.Labels, instance string, ruleFile []byte) (err error) {
 	for range 2 {

@@ -100,7 +100,7 @@ func (s *Stage) forecast(ctx context.Context) (k Knee, err error) {
 	return k, nil
 }
 
-// saw returns what clients saw of the requests that were sent within a time.
+// saw returns the results of the requests that clients sent within a time.
 func (s *Stage) saw(from, to float64) (step KneeStep) {
 	gaps, late, slow := 0, 0, 0
 	for _, r := range s.client.Records() {

@@ -71,7 +71,7 @@ func (w *Way) serve(client net.Conn) {
 	<-done
 }
 
-// keep remembers an open connection, and returns what closes it.
+// keep remembers an open connection, and returns a function that closes it.
 func (w *Way) keep(c net.Conn) func() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -72,7 +72,7 @@ type Change struct {
 	Back     bool `json:"back"`
 
 	Verdict Verdict `json:"verdict"`
-	// Why describes what the verdict is based on, or what is missing.
+	// Why gives the reason for the verdict, or names the missing data.
 	Why []string `json:"why"`
 	// Against is what the replicas are compared with: their own past, or the other replicas.
 	Against  string  `json:"against,omitempty"`
@@ -459,7 +459,7 @@ func (c *Change) judge() {
 	}
 }
 
-// worse separates what is worse after a change from what the difference in load may explain.
+// worse separates the effects of a change from the effects of different load.
 func (c *Change) worse(more float64) (worse, doubtful []string) {
 	loaded := map[string]bool{}
 	for _, m := range rules.Measures() {

@@ -256,7 +256,7 @@ func sustained(bad, threshold promql.Expr) promql.Expr {
 }
 
 // burns records the burn rates of the windows that pairs of a severity read. For the guard against low traffic it also
-// records the bad events of the long windows. The group of the pages records what pages need.
+// records the bad events of the long windows. The group of the pages records the inputs of the pages.
 func burns(opt Options, of slo.Severity) (all []Record) {
 	needs := func(severity slo.Severity) (w []slo.Duration) {
 		if severity == slo.Page {

@@ -75,11 +75,11 @@ func behindStandstill() promql.Expr {
 		promql.On(modelLabels...))
 }
 
-// heldBack returns how many requests wait, for three quarters of the time, at each replica that could run them. Its KV
-// cache had room all the time, and it ran less than half of what a replica of the model ran within six hours. The model's
-// engines do not compute twice the usual tokens, nor prompts of twice the usual length, because one long prompt may fill
-// a step. A cold engine is slow without holding requests back, unless it reports that requests wait for KV cache from
-// elsewhere.
+// heldBack returns how many requests wait, for three quarters of the time, at each replica that could run them. Its
+// KV cache had room all the time, and it ran less than half of the requests that a replica of the model ran within
+// six hours. The model's engines do not compute twice the usual tokens, nor prompts of twice the usual length,
+// because one long prompt may fill a step. A cold engine is slow without holding requests back, unless it reports
+// that requests wait for KV cache from elsewhere.
 func heldBack(window time.Duration) promql.Expr {
 	mostly := func(f *metrics.Family, m ...*promql.Matcher) promql.Expr {
 		return promql.Sum(replicaLabels, promql.QuantileOver(0.25, promql.Vector(f, m...), window))

@@ -49,7 +49,7 @@ func playDraws(ctx context.Context, seeds string, out, progress io.Writer) error
 	return errors.Join(failed...)
 }
 
-// playDraw plays the world of a seed, and shows what was sent and what a triage prints.
+// playDraw plays the world of a seed, and prints its notifications and a triage.
 func playDraw(ctx context.Context, seed uint64, shown io.Writer) (score.Drawn, error) {
 	d := draw.New(seed)
 	p, err := play.RunUntil(ctx, d.Incident, d.Options)

@@ -65,7 +65,7 @@ func record(ctx context.Context, incidents []incident.Incident, first, seeds uin
 	})
 }
 
-// each plays incidents with the given number of seeds, one per processor at a time, and returns what is kept of them.
+// each plays incidents with the given number of seeds, one per processor at a time, and returns their results.
 func each[T any](ctx context.Context, incidents []incident.Incident, first, seeds uint64, progress io.Writer,
 	keep func(incident.Incident, uint64) (T, error),
 ) ([]T, error) {
@@ -89,7 +89,7 @@ func each[T any](ctx context.Context, incidents []incident.Incident, first, seed
 	return kept, errors.Join(append(failed, ctx.Err())...)
 }
 
-// trace plays an incident and keeps what a report shows of it.
+// trace plays an incident and keeps the parts that a report shows.
 func trace(ctx context.Context, in incident.Incident, seed uint64) (report.Trace, error) {
 	p, err := play.RunUntil(ctx, in, play.Options{Seed: seed})
 	if err != nil {

@@ -29,7 +29,7 @@ type screen struct {
 	story  *story
 }
 
-// update prints what is new. It is called every second.
+// update prints the changes since the last call. It is called every second.
 func (s *screen) update(ctx context.Context, now time.Time) error {
 	firing, pending, err := s.server.Alerts()
 	if err != nil {

@@ -19,8 +19,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
-// try watches real engines with everything that a cluster would have: the exporter, a Prometheus with the rules, and the
-// dashboards. It keeps what it sees in memory, until it ends.
+// try watches real engines with everything that a cluster would have: the exporter, a Prometheus with the rules,
+// and the dashboards. It keeps its data in memory, until it ends.
 type try struct {
 	exporter           string
 	listen, prometheus uint16

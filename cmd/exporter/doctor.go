@@ -273,7 +273,7 @@ func unreadable(config string) []doctor.Finding {
 	return findings
 }
 
-// written returns a report for people, 80 columns wide: first the problems, then what is in order.
+// written returns a report for people, 80 columns wide: first the problems, then the checks without a problem.
 func written(r doctor.Report) string {
 	var b strings.Builder
 	for _, f := range r.Findings {

@@ -76,7 +76,7 @@ type either struct {
 	page *page.Collector
 }
 
-// last returns what the metrics page last reported, and whether it replaces NVML.
+// last returns the GPUs that the metrics page last reported, and whether the page replaces NVML.
 func (e either) last() (said page.Snapshot, stands bool) {
 	said, up := e.page.Last()
 	stands = up && e.nvml.Down()

@@ -176,7 +176,7 @@ func (p *pod) controller() (kind, name string) {
 	return "", ""
 }
 
-// workload identifies what a pod and its successors belong to. A Deployment has a ReplicaSet per version of its pods.
+// workload identifies the owner of a pod and its successors. A Deployment has a ReplicaSet per version of its pods.
 func (p *pod) workload() string {
 	kind, name := p.controller()
 	if kind == "" {

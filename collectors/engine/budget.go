@@ -40,14 +40,14 @@ func (b *budget) take(t *target, body []byte) error {
 	return nil
 }
 
-// drop releases what a target holds.
+// drop releases the budget of a target.
 func (b *budget) drop(t *target) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	delete(b.held, t)
 }
 
-// keep releases what all targets but these hold.
+// keep releases the budget of all targets but the given ones.
 func (b *budget) keep(targets []*target) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

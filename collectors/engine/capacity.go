@@ -15,7 +15,7 @@ import (
 // How much more an engine can do is learnt from all its readings: see package capacity. This file finds the numbers on the engine's metrics
 // page.
 
-// sizing is what a unit of an engine reports about its load, and the series of its capacity.
+// sizing holds the load that a unit of an engine reports, and the series of its capacity.
 type sizing struct {
 	key        [outLabels]string
 	lines      map[*metrics.Family][]line
@@ -133,7 +133,7 @@ func (s *sizing) counted() bool {
 		s.lines[metrics.GenerationTokens] != nil
 }
 
-// learner holds what has been learnt of a unit, while its engine runs with the same settings.
+// learner holds the lessons about a unit, while its engine runs with the same settings.
 type learner struct {
 	capacity.Learner
 	with *recorded
@@ -141,7 +141,7 @@ type learner struct {
 	at   time.Time // when that was computed
 }
 
-// outlook holds what is reported about a unit.
+// outlook holds the forecast for a unit.
 type outlook struct {
 	all   []capacity.Forecast
 	why   capacity.Why

@@ -121,8 +121,8 @@ var lmdeployOutcomes = metrics.Outcomes{
 
 const apiWaiting = "lmdeploy:num_api_requests_waiting"
 
-// waitingAnywhere adds up what waits in the API server and in the engine. The former is a difference, which may be below zero for a
-// moment.
+// waitingAnywhere adds up the requests that wait in the API server and in the engine. The former is a difference,
+// which may be below zero for a moment.
 func waitingAnywhere(in []Member) (float64, bool) {
 	engine, ok := sumOf("lmdeploy:num_requests_waiting")(in)
 	api, _ := sumOf(apiWaiting)(in)

@@ -210,8 +210,8 @@ var envoyRows = slices.Concat(
 	higressRows,
 )
 
-// higressRows hold what the ai-statistics plugin of Higress, which is an Envoy, adds to its metrics page. Its durations are only sums and
-// counts, without quantiles.
+// higressRows hold the metrics that the ai-statistics plugin of Higress, which is an Envoy, adds to its metrics
+// page. Its durations are only sums and counts, without quantiles.
 var higressRows = []Row{
 	{To: metrics.PromptTokens, From: higressPrefix + "input_token", Is: scrape.Counter, Carry: higressLabels, Absent: noHigress},
 	{

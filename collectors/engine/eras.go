@@ -46,7 +46,7 @@ func (d *Dialect) changes() (all []Version) {
 	return slices.CompactFunc(all, func(v, w Version) bool { return v.Compare(w) == 0 })
 }
 
-// era returns what the dialect reads on the metrics page of one version.
+// era returns the rows that the dialect reads on the metrics page of one version.
 func (d *Dialect) era(v Version) Era {
 	e := Era{Since: v.text, Rows: map[*metrics.Family][]*Row{}}
 	for to, rows := range quantities(d) {

@@ -14,7 +14,7 @@ import (
 // Objectives are counted in the plan. The metrics page's bucket bounds decide which bucket separates good from bad, so a scrape only adds
 // and subtracts numbers that it reads anyway.
 
-// countable holds what objectives can count on one metrics page.
+// countable lists the events that objectives can count on one metrics page.
 type countable struct {
 	histograms []histogram
 	counters   []counter
@@ -185,7 +185,7 @@ func (c *compiler) countCounters(o slo.Objective) (counted int) {
 	return counted
 }
 
-// classify reports what one counter means to an objective. Package slo decides which outcomes count.
+// classify reports the meaning of one counter for an objective. Package slo decides which outcomes count.
 func classify(o slo.Objective, ctr counter) (isEvent, isBad, isGood bool) {
 	if o.Signal == slo.Availability {
 		if ctr.family == metrics.Requests {
@@ -214,8 +214,8 @@ func selected(out [outLabels]string) slo.Engine {
 	}
 }
 
-// counted returns whether and from what an objective is counted on an engine. It returns the objective that probes
-// count instead; nil if probes have nothing to add.
+// counted returns whether an objective is counted on an engine, and from which counters. It returns the objective
+// that probes count instead; nil if probes have nothing to add.
 func (c *compiler) counted(o slo.Objective, out [outLabels]string, reason slo.Reason) (unless *uncounted) {
 	says := func(r slo.Reason) string {
 		return c.text(metrics.SLOCounted.Name, out, metrics.Label{Name: metrics.LabelSLO, Value: o.Name},

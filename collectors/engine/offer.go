@@ -36,7 +36,7 @@ const (
 	DeclinedClear    = "clear"       // a credential is meant for it, and would go there without TLS
 )
 
-// offer adds a model of the metrics page. name is what clients call it.
+// offer adds a model of the metrics page under the name that clients use.
 func (c *compiler) offer(d *Dialect, model, name, role string) {
 	o := Offer{API: d.API, Name: name, Model: model}
 	switch {

@@ -75,7 +75,7 @@ type recordedModel struct {
 	values map[metrics.Setting]string
 }
 
-// configure reports the settings with which the engines of the metrics page run, and what changed.
+// configure reports the settings and their changes for the engines of the metrics page.
 func (t *target) configure(s *snapshot) {
 	t.mu.Lock()
 	command, image := t.command, t.image

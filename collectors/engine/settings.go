@@ -144,7 +144,7 @@ var secretShape = regexp.MustCompile(`(?:^|[^A-Za-z0-9])(?:hf_[A-Za-z0-9]{8,}|sk
 // secretWord matches a word that holds a secret, in a value such as key=value or JSON.
 var secretWord = regexp.MustCompile(`(?i)(?:api[-_]?key|secret|passw|token|credential|bearer|authorization)[^=:]{0,12}["']?\s*[=:]`)
 
-// dense matches what may be a key of its own: many letters and digits without a break.
+// dense matches texts that may be keys of their own: many letters and digits without a break.
 var dense = regexp.MustCompile(`[A-Za-z0-9+/=_]{32,}`)
 
 // looksSecret reports whether a value has the shape of a secret. Commits and digests have no such shape, because

@@ -110,7 +110,7 @@ func (t *target) see(u *unit, now time.Time) sight {
 	return r
 }
 
-// past is what earlier readings of a unit showed.
+// past holds earlier readings of a unit.
 type past struct {
 	last  sight
 	twice bool      // it has been read twice since it started
@@ -151,7 +151,7 @@ type part struct {
 	open      bool    // high is known
 }
 
-// observe keeps a reading, and adds to the snapshot what this and earlier readings show.
+// observe keeps a reading, and adds conclusions from this and earlier readings to the snapshot.
 func (t *target) observe(s *snapshot) {
 	now, known := t.config.Now(), make(map[string]*past, len(t.plan.units))
 	if t.gone || t.pasts == nil && t.plan.start == nil {
@@ -188,7 +188,7 @@ var memories = []struct {
 	{metrics.EngineWithoutProgress, func(u *unit, p *past) (float64, bool) { return p.without(u), p.twice }},
 }
 
-// remembers adds to the snapshot what the readings of the units show together.
+// remembers adds conclusions from the readings of all units to the snapshot.
 func (t *target) remembers(s *snapshot, known map[string]*past) {
 	for _, m := range memories {
 		found := false
@@ -275,7 +275,7 @@ func (p *past) see(u *unit, r sight) {
 	}
 }
 
-// learn records what a reading with progress shows about the traffic and the files that are open at rest.
+// learn takes lessons from a reading with progress: about the traffic, and about the files that are open at rest.
 func (p *past) learn(r sight) {
 	now := partOf(&p.hour, r.at)
 	now.good += max(0, r.good-p.last.good)

@@ -651,7 +651,8 @@ func (t *target) down(err error, took time.Duration) *snapshot {
 	return t.silence(reason, took)
 }
 
-// silence returns the snapshot of a scrape without a metrics page: that the engine is gone, and what it served before.
+// silence returns the snapshot of a scrape without a metrics page: the engine is gone, and its earlier models still
+// have series.
 func (t *target) silence(reason string, took time.Duration) *snapshot {
 	t.mu.Lock()
 	runtime, served := t.known.Runtime, t.served

@@ -274,7 +274,7 @@ func (c *compiler) name(u *unit) {
 	give(len(u.waits) > 0 && len(u.good) > 0, metrics.EngineCold)
 }
 
-// nameWhole gives an engine the series that it has as a whole, whatever its ranks.
+// nameWhole gives an engine the series that all its ranks share.
 func (c *compiler) nameWhole(u *unit, key [outLabels]string) {
 	timed := func(f *metrics.Family) bool { return len(u.times[f].sum) > 0 }
 	u.prompts = prompts{}

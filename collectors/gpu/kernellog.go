@@ -218,7 +218,7 @@ func (k *KernelLog) onXID(x kmsgXID) {
 	k.xids.tell(channel, x.xid, time.Now())
 }
 
-// present reads what a log currently holds: io.EOF means that there is no more for now.
+// present reads the current content of a log: io.EOF means that there is no more for now.
 type present struct{ syscall.RawConn }
 
 func (p present) Read(b []byte) (n int, err error) {

@@ -17,7 +17,7 @@ const (
 	noInstance             = math.MaxUint32
 )
 
-// utilization holds what the processes of a GPU did in the last sampling period, by process id.
+// utilization holds the load that each process put on a GPU in the last sampling period, by process id.
 type utilization struct {
 	byPID map[uint32]nvml.ProcessUtilizationSample
 	since uint64 // time stamp of the newest sample, in microseconds

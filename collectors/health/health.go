@@ -123,7 +123,7 @@ func (j *Judge) Run(ctx context.Context) {
 	}
 }
 
-// subject is what is judged: a GPU, or what the GPUs of a node share.
+// subject is the thing that is judged: a GPU, or the shared parts of a node's GPUs.
 type subject struct {
 	uuid, index, pci string
 	states           map[string]*state // by condition
@@ -368,7 +368,7 @@ func worst(findings []Finding) (v metrics.Verdict) {
 	return v
 }
 
-// workloads lists what runs on a GPU: engines, and pods without an engine.
+// workloads lists the workloads of a GPU: engines, and pods without an engine.
 func workloads(v *view) []Workload {
 	runs := []Workload{}
 	pods := map[[2]string]bool{}

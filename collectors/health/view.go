@@ -7,7 +7,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// view holds what was read about one GPU, or about what the GPUs of a node share.
+// view holds the readings of one GPU, or of the parts that the GPUs of a node share.
 type view struct {
 	at      time.Time
 	samples map[*metrics.Family][]*metrics.Sample

@@ -16,7 +16,7 @@ type api struct {
 	ends  bool // only the end of the stream shows that the answer is complete
 }
 
-// piece holds what one message adds to an answer.
+// piece holds the part of an answer that one message adds.
 type piece struct {
 	visible, reasoning string
 	tool               bool // part of a tool call

@@ -13,7 +13,7 @@ type budget struct {
 	probes int // that share it; 0 means one
 }
 
-// charge holds what one request costs.
+// charge holds the cost of one request.
 type charge struct {
 	at     time.Time
 	tokens int

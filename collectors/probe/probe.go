@@ -102,7 +102,7 @@ func New(look func(ctx context.Context, at engine.Offer) (engine.Engine, bool), 
 	}
 }
 
-// vec is what all series of a family have in common.
+// vec holds the properties that all series of a family share.
 type vec interface {
 	prometheus.Collector
 	DeletePartialMatch(prometheus.Labels) int
@@ -353,7 +353,7 @@ func (c *Collector) once(ctx context.Context, p *Probe, start time.Time) {
 	}
 }
 
-// reserve takes what a request may cost from the budget, or returns why none may be sent now.
+// reserve takes the possible cost of a request from the budget, or returns why none may be sent now.
 func (c *Collector) reserve(ctx context.Context, p *Probe) (known engine.Engine, reserved *charge, reason string) {
 	if reserved = p.take(p.cost(), p.cfg.TokensPerHour); reserved == nil {
 		return known, nil, skipBudget
@@ -386,7 +386,7 @@ func (c *Collector) reason(ctx context.Context, p *Probe) (known engine.Engine, 
 	return known, ""
 }
 
-// charge returns what a request has cost, and exports it.
+// charge returns the cost of a request, and exports it.
 func (c *Collector) charge(p *Probe, r *result) int {
 	prompt, completion, assumed := r.prompt, r.completion, 0
 	switch {
@@ -437,8 +437,8 @@ func (c *Collector) fails(p *Probe, failed bool) {
 	c.failures.WithLabelValues(p.labels()...).Set(float64(p.failed))
 }
 
-// observe exports what a client saw. up reports whether the engine's metrics endpoint answered, if one is read.
-// gone reports that the engine has disappeared, so it does not hang.
+// observe exports the result that a client saw. up reports whether the engine's metrics endpoint answered, if one
+// is read. gone reports that the engine has disappeared, so it does not hang.
 func (c *Collector) observe(p *Probe, r *result, up, gone bool) {
 	l := p.labels()
 	c.requests.WithLabelValues(append(l, string(r.outcome))...).Inc()

@@ -24,8 +24,8 @@ import (
 // generates tokens that fast.
 const atOnce = time.Millisecond
 
-// result is what a client saw of one request. Times count from the start of the probe, by the monotonic clock; 0
-// marks an event that did not happen.
+// result holds the outcome of one request for the client. Times count from the start of the probe, by the monotonic
+// clock; 0 marks an event that did not happen.
 type result struct {
 	outcome            metrics.ProbeOutcome
 	connected          time.Duration

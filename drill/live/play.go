@@ -34,7 +34,7 @@ type Play struct {
 	records int // written to the kernel log so far
 }
 
-// surroundings holds what a Play needs around it.
+// surroundings holds the things that a Play needs around it.
 type surroundings struct {
 	// engines lists the addresses, host:port, that will serve the replicas' engines.
 	engines []string

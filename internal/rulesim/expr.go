@@ -58,8 +58,8 @@ type needed struct {
 	series  uint64   // how many series were stored when this was last found true
 }
 
-// needed returns what is left of a rule without the parts that have no result, because none of the series that they
-// read was ever stored. Most worlds emit few of the series that rules read.
+// needed returns the rule without the parts that have no result because none of the series that they read was ever
+// stored. Most worlds emit few of the series that rules read.
 func (s *Sim) needed(text string) (string, error) {
 	known, ok := parsed.Load(text)
 	if !ok || s.Whole {
@@ -153,7 +153,7 @@ func without(e parser.Expr, missing func(name string) bool) parser.Expr {
 	return e
 }
 
-// left returns what remains of an operation; c is a copy with only the remaining operands.
+// left returns the remaining part of an operation; c is a copy with only the remaining operands.
 func left(e, c *parser.BinaryExpr) parser.Expr {
 	switch {
 	case e.Op == parser.LOR && c.LHS == nil:

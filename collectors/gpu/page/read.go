@@ -21,7 +21,7 @@ import (
 // maxGPUs bounds how many GPUs a metrics page may make the exporter remember. The largest nodes have 16.
 const maxGPUs = 128
 
-// parsed holds a metrics page and what its labels name.
+// parsed holds a metrics page and the GPUs that its labels name.
 type parsed struct {
 	*Source
 	series
@@ -58,7 +58,7 @@ func parse(p *scrape.Page, limits scrape.Limits) (*parsed, error) {
 // of returns the value of a label of the vocabulary.
 func (p *parsed) of(l labels.Labels, name string) string { return first(l, p.Labels[name]...) }
 
-// identify collects what the labels of all rows name.
+// identify collects the GPUs that the labels of all rows name.
 func (p *parsed) identify(limits scrape.Limits) error {
 	relayed := false
 	for _, samples := range p.series {

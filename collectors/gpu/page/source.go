@@ -66,7 +66,7 @@ type Row struct {
 	Why     string
 }
 
-// meaning is what the number of a source means, whatever its name and # TYPE suggest.
+// meaning is the true meaning of a source's number, whatever its name and # TYPE suggest.
 type meaning uint8
 
 const (
@@ -113,8 +113,8 @@ var (
 // set returns a Set of one label.
 func set(name, value string) []metrics.Label { return []metrics.Label{{Name: name, Value: value}} }
 
-// ofGPU identifies what a row belongs to, among the labels of its family: the GPU's UUID, and the MIG instance if it
-// has one.
+// ofGPU identifies the owner of a row by the labels of its family: the GPU's UUID, and the MIG instance if there is
+// one.
 type ofGPU struct{ uuid, instance string }
 
 // reading holds one number of a row, and the value of the label that was carried or split.
