@@ -48,8 +48,8 @@ func core(resource string) schema.GroupVersionResource {
 	return schema.GroupVersionResource{Version: "v1", Resource: resource}
 }
 
-// versioned lists the objects of a kind in the newest version that the API server has. It lists none if the server
-// has none of these versions.
+// versioned lists the objects of a kind in the newest version that the API server has. versioned lists no object if
+// the server has none of these versions.
 func (c *cluster) versioned(ctx context.Context, resource, selector string, versions ...string) (kind schema.GroupVersionResource,
 	list []unstructured.Unstructured, err error,
 ) {

@@ -21,7 +21,7 @@ import (
 // Effect is the effect of a taint, with Kubernetes' names.
 type Effect string
 
-// The effects, from the weakest. None marks a device as degraded, and keeps no pod away.
+// The effects, from the weakest. The effect None marks a device as degraded, and keeps no pod away.
 const (
 	NoTaint    Effect = ""
 	None       Effect = "None"
@@ -122,9 +122,9 @@ type step struct {
 // changes reports whether there is anything to do.
 func (s step) changes() bool { return s.want != s.unit.now }
 
-// decide returns a step for each unit. Units that are out and still sick stay out, and count first. Then the worst
-// units follow, the oldest first. No taint is lifted while the exporter does not answer, or while its verdict may
-// not lift the taint (see watching).
+// decide returns a step for each unit. Units that are out and still sick stay out, and count first. The worst of
+// the other units follow, the oldest first. No taint is lifted while the exporter does not answer, or while its
+// verdict may not lift the taint (see watching).
 func decide(units []*unit, ceiling Ceiling, most Effect) []step {
 	count := newCount(units, ceiling)
 	steps := make([]step, len(units))

@@ -41,7 +41,7 @@ type page struct {
 	uncounted map[string]slo.Reason // by objective and model
 }
 
-// piece holds the samples that the targets of a group have stored after from, up to until.
+// piece holds the samples that the targets of a group have stored between from and until.
 type piece struct {
 	from, until time.Time
 	pages       []*page
@@ -84,8 +84,9 @@ func (h *history) names() []string {
 	return append(engine.Sources(families...), "process_start_time_seconds")
 }
 
-// converted notes which histograms are stored as native histograms. These are not replayed, because an answer leaves out
-// their empty buckets, and with them the bounds of the objectives. The exporter's own counters are stored unchanged.
+// converted notes which histograms are stored as native histograms. Histograms of this kind are not replayed,
+// because an answer leaves out their empty buckets, and with them the bounds of the objectives. The exporter's own
+// counters are stored unchanged.
 func (h *history) converted(ctx context.Context) error {
 	var bases []string
 	for _, name := range h.names() {
@@ -284,7 +285,7 @@ func (h *history) read(ctx context.Context, g group, to *counting) (err error) {
 	return err
 }
 
-// chunk requests the samples after from, up to until, in pieces of limited size.
+// chunk requests the samples between from and until, in pieces of limited size.
 func (h *history) chunk(ctx context.Context, g group, from, until time.Time, to chan<- piece) error {
 	if until.Before(time.Now().Add(-chunk / 24)) {
 		ctx = context.WithValue(ctx, settled{}, true)

@@ -21,8 +21,8 @@ type room struct {
 	replicas, idle, idleAtNights float64   // multiplied by steps
 }
 
-// rooms notes when each model of a group would have run out of capacity, and how many of its replicas were idle. Only
-// exporters record this. Times without a known capacity are not counted.
+// rooms notes when each model of a group would have run out of capacity, and how many of its replicas were idle.
+// Only exporters record the idle replicas. Times without a known capacity are not counted.
 func (h *history) rooms(ctx context.Context, g group) error {
 	if !h.exporter {
 		return nil

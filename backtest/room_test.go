@@ -13,9 +13,9 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// TestRoom checks when a model runs out of capacity and how many of its replicas are idle, over a day and a half: four
-// replicas, of which one is needed until 05:00, and five from 12:00 to 12:30. For the last twelve hours no capacity is
-// known.
+// TestRoom checks when a model runs out of capacity and how many of its replicas are idle, over a day and a half. The
+// model has four replicas, and needs one until 05:00 and five from 12:00 to 12:30. For the last twelve hours no
+// capacity is known.
 func TestRoom(t *testing.T) {
 	store, err := rulesim.New()
 	if err != nil {

@@ -92,7 +92,7 @@ func (row Row) verdict() string {
 	return best
 }
 
-// lasted adds up the lengths of episodes. Each lasts until the minute after its last evaluation.
+// lasted adds up the lengths of episodes. An episode lasts until the minute after its last evaluation.
 func lasted(all []Episode) string {
 	var total time.Duration
 	for _, e := range all {

@@ -306,7 +306,8 @@ func (l line) Points() string {
 	return strings.Join(b, ", ")
 }
 
-// slopesOf measures one engine whose metrics page grows, first by series that the exporter maps, then by other series.
+// slopesOf measures one engine whose metrics page grows, first by series that the exporter maps, then by unmapped
+// series.
 func slopesOf(c contender, dir string, page []byte) (slope, error) {
 	s := slope{Name: c.name}
 	for _, step := range []struct {

@@ -15,8 +15,8 @@ import (
 	"github.com/prometheus/prometheus/model/textparse"
 )
 
-// parsers lists the parsers from which a proxy of metrics pages can be built. Each reads a metrics page and writes
-// what a proxy would pass on.
+// parsers lists the parsers from which a proxy of metrics pages can be built. Each parser reads a metrics page and
+// writes what a proxy would pass on.
 var parsers = map[string]func(page []byte, to io.Writer) error{
 	"expfmt":     throughExpfmt,
 	"textparse":  throughTextparse,

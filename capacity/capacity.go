@@ -2,7 +2,7 @@
 // the engine would serve, at the present mix of prompts and answers, before an objective breaks, and which limit it would
 // reach.
 //
-// The model has three parts. Each has few numbers, which the engine's metrics show. An engine computes in steps.
+// The model has three parts. Each part has few numbers, which the engine's metrics show. An engine computes in steps.
 // Steps per second decrease with the tokens per second: steps = alpha - beta*gaps - gamma*prompt - delta*prompt^2,
 // where gaps are the times between tokens that pass in a second, and prompt the prompt tokens that it computes. The
 // load comes from outside, whatever the state of the engine, so it is fitted by least squares over windows of half
@@ -363,7 +363,7 @@ func (p *pace) usually(running, tokens float64) (float64, bool) {
 
 // Steps returns how long the engine's steps have taken in the last minutes, by the number of running requests, for
 // numbers near the learnt ones. The numbers are on a fixed scale, a third of an octave apart, so that engines can
-// be compared at the present share of prompt tokens. It returns nothing while less than ten minutes have been
+// be compared at the present share of prompt tokens. Steps returns nothing while less than ten minutes have been
 // learnt, or while the load is far above the learnt one: with far more running requests, or more prompt tokens per
 // step, the cost may be more than proportional.
 func (l *Learner) Steps() (all []Step) {

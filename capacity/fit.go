@@ -64,8 +64,8 @@ var shapes = [][columns]bool{
 }
 
 // bend is the last column. A few prompt tokens cost nothing, because a step reads the weights anyway. The more
-// prompt tokens a step has, the fewer of them are hidden by that read. It is scaled so that all columns have
-// similar sizes.
+// prompt tokens a step has, the fewer tokens are hidden by that read. It is scaled so that all columns have similar
+// sizes.
 func bend(prompt float64) float64 { return prompt * prompt / 1e4 }
 
 // solve returns the fit in which only the first coefficient may be above zero, because more work makes no step faster.

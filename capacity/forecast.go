@@ -96,7 +96,7 @@ func (l *Learner) Forecast(limits Bounds, objectives []Objective) ([]Forecast, W
 // Lever is a change that may help.
 type Lever string
 
-// The levers. One more replica helps by its share, which needs no forecast.
+// The levers. More replicas are no lever here, because their effect needs no forecast.
 const (
 	LargerBatch    Lever = "batch_limit_doubled"
 	SmallerBatch   Lever = "batch_limit_halved"
@@ -112,8 +112,9 @@ func (b Bounds) Levers() []Lever {
 	return []Lever{MoreCache, ShorterPrompts}
 }
 
-// With returns how many times the present load an engine would serve before an objective breaks, after a change (lever).
-// It needs a forecast. The cache use of a request, and the time to the first tokens of shorter prompts, stay unchanged.
+// With returns how many times the present load an engine would serve before an objective breaks, after a change
+// (lever). With needs a forecast. The cache use of a request, and the time to the first tokens of shorter prompts,
+// stay unchanged.
 func (l *Learner) With(lever Lever, bounds Bounds, o Objective) float64 {
 	other := *l
 	switch lever {

@@ -177,9 +177,9 @@ func workload(seed uint64) drill.Profile {
 	return p
 }
 
-// TestKnee compares the forecast with the load at which the first objective breaks. At least eight in ten forecasts are
-// within 15%, and none of these is more than 25% too high. SEEDS="401 440" draws other workloads, SWING=0 a constant
-// load.
+// TestKnee compares the forecast with the load at which the first objective breaks. At least eight in ten forecasts
+// are within 15%, and no other forecast is more than 25% too high. SEEDS="401 440" draws other workloads, SWING=0 a
+// constant load.
 func TestKnee(t *testing.T) {
 	if testing.Short() {
 		t.Skip("twenty workloads of hours")

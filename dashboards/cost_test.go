@@ -55,8 +55,8 @@ func TestFleetsCanBeRead(t *testing.T) {
 	}
 }
 
-// TestDrawingReadsWhatTheTableSays checks docs/boards.csv. It lists how many samples the queries of each dashboard
-// read when all its rows are drawn, over the range with which it opens, for a model of eight replicas.
+// TestDrawingReadsWhatTheTableSays checks docs/boards.csv. The test lists how many samples the queries of each
+// dashboard read when all its rows are drawn, over the range with which it opens, for a model of eight replicas.
 func TestDrawingReadsWhatTheTableSays(t *testing.T) {
 	file, err := os.Open("../docs/boards.csv")
 	if err != nil {

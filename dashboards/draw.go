@@ -134,7 +134,7 @@ func words(p Panel) (all []dashboard.DataTransformerConfig) {
 }
 
 // podsOnly drops the place of a pod, because only its name fits into a legend. Engines outside Kubernetes have no
-// pod, and two spaces before their address.
+// pod, so their legend has two spaces before the address.
 var podsOnly = dashboard.DataTransformerConfig{Id: "renameByRegex", Options: map[string]any{
 	"regex":         `/(\S) \S+:\d+ \S+$/`,
 	"renamePattern": "$1",

@@ -60,7 +60,7 @@ func onHost(l labels.Labels) labels.Labels {
 }
 
 // Every panel returns data while the drill runs an incident that should move it, and then moves. A panel that
-// points at another cause stays as it is. Each run plays every other incident, and -all plays all.
+// points at another cause stays as it is. Each run plays every other incident, and -all plays all incidents.
 func TestDrill(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
@@ -185,7 +185,7 @@ func drilled(t *testing.T) []incident.Incident {
 	return all
 }
 
-// Without a fault no panel moves, so that the moves come from the incidents.
+// Without a fault no panel moves, so the incidents cause the moves of other tests.
 func TestCalm(t *testing.T) {
 	t.Parallel()
 	calm := named(t, "thermal-throttle")

@@ -843,8 +843,8 @@ func TestValuesAreReadable(t *testing.T) {
 	}
 }
 
-// Firing alerts are sorted by severity, whatever it is called, pages first, and eight of them are visible: a row is
-// 36 px high, and so is the heading.
+// Firing alerts are sorted by severity, under any name, pages first, and eight alerts are visible: a row is 36 px
+// high, and so is the heading.
 func TestPagesAreTheFirstAlerts(t *testing.T) {
 	for _, style := range []rules.Style{{}, {
 		Severities: map[slo.Severity]string{slo.Page: "p1", slo.Ticket: "a-ticket"},
@@ -959,8 +959,8 @@ func TestChangesHappenWhenTheyBegin(t *testing.T) {
 	}
 }
 
-// TestARolloutIsOneChange checks that replicas that get another setting one after the other are one row of changes
-// and one mark, when the first of them gets it. A change from before the rules were installed is not shown.
+// TestARolloutIsOneChange checks a setting that replicas get one after the other: it is one row of changes and one
+// mark, at the first replica's change. A change from before the rules were installed is not shown.
 func TestARolloutIsOneChange(t *testing.T) {
 	groups := bareGroups()
 	file, err := rules.Encode(rules.NewFile(groups[slices.IndexFunc(groups,
@@ -1073,7 +1073,7 @@ func burns(emit rulesim.Emit, of labels.Labels, slo string, rate float64) {
 }
 
 // The table of suspects words each clue as a page does, with its names and its value, and shows since when its
-// model burns. It accuses nobody while nothing burns.
+// model burns. The table accuses no engine while nothing burns.
 func TestSuspectsAreSentences(t *testing.T) {
 	sim, err := rulesim.New(wording(t))
 	if err != nil {
@@ -1268,8 +1268,8 @@ func TestAModelThatAnswersNothingIsNoCalm(t *testing.T) {
 	}
 }
 
-// TestSlowedGPUsAreToldOnce checks that the row of a model whose GPUs are all slowed down names none of them, and
-// that no share is above 100%.
+// TestSlowedGPUsAreToldOnce checks that the row of a model names no single GPU if all are slowed down, and that no
+// share is above 100%.
 func TestSlowedGPUsAreToldOnce(t *testing.T) {
 	sim, err := rulesim.New(wording(t))
 	if err != nil {

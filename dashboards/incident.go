@@ -100,7 +100,7 @@ func nowTables(s scope) []Panel {
 	}
 }
 
-// burning returns a row for each model that burns or for which an alert fires, and since when it does. The value is
+// burning returns a row for each model that burns or has a firing alert, and the time since when. The value is
 // the fastest burn. Without events it is -1 or, while a page fires, a value that sorts first. Labels describe a bad
 // event, and name the suspect or else an alert on a cause. A condition that a healthy model may also have explains
 // nothing. Other models have no row.

@@ -10,8 +10,8 @@ import (
 const columns = 24
 
 // place arranges panels from left to right, below y, and wraps a panel that does not fit: the SDK's own layout lets
-// it overflow. All panels of a line are as high as the highest one, except a tall one at its end. It returns the y
-// of the next row.
+// it overflow. All panels of a line are as high as the highest one, except a tall one at its end. place returns the
+// y of the next row.
 func place(panels []Panel, y uint32) ([]dashboard.GridPos, uint32) {
 	var x, lineHeight uint32
 	first := 0                        // of the line

@@ -183,7 +183,8 @@ func (p Panel) lowest() Panel { p.LowestFirst = true; return p }
 func (p Panel) runbook(alert string) Panel   { p.Runbook = alert; return p }
 func (p Panel) next(d rules.Dashboard) Panel { p.Next = d; return p }
 
-// limits draws lines at which something happens. They stay out of the legend. A stat has them in grey, below its values.
+// limits draws lines at which something happens. These lines stay out of the legend. A stat has them in grey, below
+// its values.
 func (p Panel) limits(queries ...Query) Panel { p.Limits = queries; return p }
 
 func (p Panel) empty(text string) Panel { p.Empty = text; return p }

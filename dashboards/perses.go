@@ -97,7 +97,8 @@ func (w writer) perses() persesSpec {
 	return s
 }
 
-// variablesPerses returns the filters. There is none for the data source: the default one of the project answers.
+// variablesPerses returns the filters. There is no filter for the data source: the default data source of the
+// project answers.
 func (w writer) variablesPerses() []persesKind {
 	var all []persesKind
 	for _, v := range w.Variables {

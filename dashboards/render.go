@@ -20,9 +20,10 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// Render writes a dashboard in the classic schema, as Grafana 10 and newer load it from a file. It fills in, in one
-// place, everything that the SDK leaves out: ids of panels and rows, positions that wrap, refIds, the data source
-// of panel and query, the tooltip and legend, and the annotation that Grafana itself adds when somebody saves.
+// Render writes a dashboard in the classic schema, as Grafana 10 and newer load it from a file. Grafana's SDK
+// leaves out some parts, and Render fills them in: ids of panels and rows, positions that wrap, refIds, the data
+// source of panel and query, the tooltip and legend, and the annotation that Grafana itself adds when somebody
+// saves.
 func Render(b Board, style rules.Style) ([]byte, error) {
 	return encode(writer{b, style.WithDefaults()}.board())
 }

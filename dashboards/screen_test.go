@@ -357,7 +357,7 @@ var lacks = regexp.MustCompile(`^(Nothing here|No gateway|No synthetic)`)
 
 // TestAtThreeInTheMorning plays the incidents that no panel names, public ones included, until three minutes after
 // their alert: TestDrill reads the first screen of the others. An incident that must not page and opens no ticket
-// shows nothing. Each run plays one in twelve, and -all plays all.
+// shows nothing. Each run plays one incident in twelve, and -all plays all.
 func TestAtThreeInTheMorning(t *testing.T) {
 	t.Parallel()
 	others := drilled(t)

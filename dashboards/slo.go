@@ -9,7 +9,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// spends lists the incidents of the drill that spend enough budget to be seen beside a month of it.
+// spends lists the incidents of the drill that spend a visible part of a month's budget.
 var spends = []string{"traffic-burst", "bad-release", "thermal-throttle"}
 
 // objectives returns the dashboard of a month: which models meet their objectives. It reads recorded series only.

@@ -293,9 +293,9 @@ func undrilledFamilies(t *testing.T) map[*metrics.Family]bool {
 	return r.families
 }
 
-// TestYoungSeriesAreDrawn checks that, however long the range, a series is drawn at each moment at which it exists,
-// up to the number of lines that a panel has. A query chooses among lines at each moment, and reads the range only
-// to find when something began.
+// TestYoungSeriesAreDrawn checks that, for any range, a series is drawn at each moment of its existence, up to the
+// number of lines that a panel has. A query chooses among lines at each moment, and reads the range only to find
+// when something began.
 func TestYoungSeriesAreDrawn(t *testing.T) {
 	t.Parallel()
 	sim := world{emits: undrilledFamilies(t)}.run(t)

@@ -108,7 +108,7 @@ func checkEnds(p Picture, r *Report) {
 	}
 }
 
-// checkWorkers looks for gateways that have workers and may send requests to none of them.
+// checkWorkers looks for gateways that have workers but may send requests to no worker.
 func checkWorkers(p Picture, r *Report) {
 	e := p.Exporter
 	for _, s := range e.of(metrics.GatewayWorkers, metrics.LabelReason, "") {

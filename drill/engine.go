@@ -202,8 +202,8 @@ func (e *Engine) Stuck() bool { return e.Wedged && len(e.running) > 0 }
 // Busy returns how long the engine has computed so far.
 func (e *Engine) Busy() time.Duration { return e.busy }
 
-// Advance works until a time. The last step may end a little later. Its effects then become visible too early, by less
-// than a step.
+// Advance works until a time. The last step may end a little later. The effects of that step then become visible
+// too early, by less than a step.
 func (e *Engine) Advance(to time.Duration) {
 	for e.now < to {
 		if e.Wedged {
@@ -230,7 +230,8 @@ func (e *Engine) open() {
 	e.observer.Open(e.count(func(r *Request) bool { return r.Arrival <= e.now }), e.now)
 }
 
-// forget drops the requests whose clients gave up while the core hung. The core learns of them when it works again.
+// forget drops the requests whose clients gave up while the core hung. The core gets these requests when it works
+// again.
 func (e *Engine) forget() {
 	if !e.hung {
 		return

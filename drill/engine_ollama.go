@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Ollama simulates Ollama of about release 0.12 (server/routes.go, api/types.go): it reports which model is loaded,
-// and how much of it is in GPU memory, but no requests.
+// Ollama simulates Ollama of about release 0.12 (server/routes.go, api/types.go): it reports the loaded model and
+// its part of GPU memory, but no requests.
 type Ollama struct {
 	*page
 	// OnGPU is the share of the model that is in GPU memory.

@@ -119,7 +119,7 @@ func (b behindRouter) FirstToken(r *Request) {
 	b.Observer.FirstToken(r)
 }
 
-// header counts an answer that begins well. Its end counts nowhere.
+// header counts an answer that begins well. The end of the answer counts nowhere.
 func (b behindRouter) header() {
 	b.router.respond(http.StatusOK, "")
 	b.router.routed.Observe(smgHeader.Seconds())

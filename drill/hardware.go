@@ -70,7 +70,7 @@ func (s Serving) kvBytesPerToken() float64 {
 
 // stepSeconds returns the seconds that one step takes. The weights are read once per step for any batch, unless the
 // tokens' matrix products take longer. Each sequence's KV cache is read in addition. Each token attends to all
-// tokens before it: attended counts the pairs.
+// tokens before it: attended counts these pairs.
 //
 // clock is the GPU's SM clock as a share of its maximum. Compute scales with it. Bandwidth scales with it only below half
 // of the clock. Above that, enough requests are in flight to keep the memory busy, and the memory's clock is not lowered.

@@ -61,8 +61,8 @@ func steady(arrivals float64) Profile {
 	return p
 }
 
-// Little's law: requests in the system are arrivals times the time each spends there. It holds for every scheduler, so it
-// checks the simulation of time.
+// Little's law: requests in the system are arrivals times the time each spends there. The law holds for every
+// scheduler, so the test checks the simulation of time.
 func TestLittlesLaw(t *testing.T) {
 	const d = 20 * time.Minute
 	for _, arrivals := range []float64{2, 10, 20} {
@@ -245,8 +245,8 @@ func (c *refusals) Finished(r *Request) {
 	}
 }
 
-// An engine that is broken answers each request at once, and with an error; to a router it is idle. It works again
-// after a restart.
+// An engine that is broken answers each request at once, and with an error; to a router it is idle. A broken
+// replica works again after a restart.
 func TestBroken(t *testing.T) {
 	c := &refusals{}
 	e := NewEngine(NewProfile("m").Serving, 1, c)

@@ -69,7 +69,7 @@ func (p *page) Computed(Step) {}
 // Open implements Observer for engines that do not show the requests in their server. The kernel shows its connections.
 func (p *page) Open(requests int, now time.Duration) { p.clients.hold(requests, now) }
 
-// Connections returns the number of connections at the server, one of which is that of the exporter.
+// Connections returns the number of connections at the server, including the exporter's own.
 func (p *page) Connections() int { return 1 + p.clients.count() }
 
 // Moved implements Observer for engines without a KV cache elsewhere.

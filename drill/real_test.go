@@ -163,7 +163,7 @@ func TestVLLMCountsNoClientThatLeaves(t *testing.T) {
 	}
 }
 
-// Refusals at admission are counted once, and most of them are answers 2xx with an error event.
+// Refusals at admission are counted once, and most of these refusals are answers 2xx with an error event.
 func TestVLLMAdmission(t *testing.T) {
 	before, after := captured(t, "vllm-v032-admission-idle"), captured(t, "vllm-v032-admission-loaded")
 	since := func(name string, labels ...string) float64 {
@@ -332,8 +332,9 @@ func TestSGLangAborts(t *testing.T) {
 	}
 }
 
-// TestDynamoWithoutWorkers removes a frontend's last worker. Its first failures count. Failures of the next seconds
-// are among the failures only, and answers with 404 count nowhere. The model is not ready. The other gauges stay.
+// TestDynamoWithoutWorkers removes a frontend's last worker. The frontend's first failures count as failed
+// requests. Failures of the next seconds are among the failures only, and answers with 404 count nowhere. The model
+// is not ready. The other gauges stay.
 func TestDynamoWithoutWorkers(t *testing.T) {
 	load, gone := captured(t, "dynamo-1.6.0-frontend-load"), captured(t, "dynamo-1.6.0-frontend-allkilled")
 	failed := func(s series) float64 { return s.sum("dynamo_frontend_requests_total", "error_type", "unavailable") }

@@ -18,8 +18,8 @@ type signal struct {
 	fold      string // how several series become one
 	matchers  []*promql.Matcher
 	limit     float64 // caps the value; 0: no limit
-	// perReplica divides the value by the number of replicas before comparing it with the target. Otherwise the value
-	// is compared as it is, and the number of replicas follows its ratio to the target.
+	// perReplica divides the value by the number of replicas before comparing it with the target. Otherwise the
+	// value is compared undivided, and the number of replicas follows its ratio to the target.
 	perReplica bool
 	target     string
 	mayBeGone  bool // no series is normal for a model without traffic

@@ -93,8 +93,8 @@ func TestBacktestOfAFile(t *testing.T) {
 	}
 }
 
-// TestBacktestOfARealPrometheus reads a day of events, one per second, none of them bad. Events of two hours of
-// maintenance, and of the six minutes in which rates still see it, are left out.
+// TestBacktestOfARealPrometheus reads a day of good events, one per second. The test leaves out events of two hours
+// of maintenance, and of the six further minutes in which rates still see it.
 func TestBacktestOfARealPrometheus(t *testing.T) {
 	var out bytes.Buffer
 	if err := backtestObjectives([]string{

@@ -158,8 +158,9 @@ func TestGrafanaHasEveryRule(t *testing.T) {
 	}
 }
 
-// Grafana reads the same texts from the annotations as Prometheus, with all labels and without any. Both expand
-// them with Prometheus' templates, but Grafana's print something for a missing label and query nothing.
+// Grafana reads the same texts from the annotations as Prometheus, with all labels and without any. Both programs
+// expand the texts with Prometheus' templates, but Grafana's templates print something for a missing label and
+// query nothing.
 func TestGrafanaTexts(t *testing.T) {
 	want, _, _ := promRules(t, filepath.Join(render(t, "--format", "prometheus"), "rules.yaml"))
 	grafana := documents[struct{ Groups []grafanaTest }](t, filepath.Join(render(t, "--format", "grafana"), "provisioning", "alerting",

@@ -106,8 +106,8 @@ func rulesIn(groups []any) (n int) {
 	return n
 }
 
-// inOrder requires groups of vmalert with so many rules, each of which is evaluated five seconds or more after the
-// rules whose records it reads, within its interval. Records of a later group are from the evaluation before, in
+// inOrder requires groups of vmalert with so many rules. A rule is evaluated five seconds or more after the rules
+// whose records it reads, within its interval. Records of a later group are from the evaluation before, in
 // Prometheus, too.
 func inOrder(t *testing.T, groups []any, want int) {
 	t.Helper()
@@ -151,8 +151,9 @@ func reads(expr, name string) bool {
 	return false
 }
 
-// ruleObjects returns the groups of an operator's objects. Each is small enough for the annotation in which kubectl
-// apply keeps a copy, 262,144 bytes, and no query is longer than VictoriaMetrics' limit (-search.maxQueryLen).
+// ruleObjects returns the groups of an operator's objects. Each object is small enough for the annotation in which
+// kubectl apply keeps a copy, 262,144 bytes, and no query is longer than VictoriaMetrics' limit
+// (-search.maxQueryLen).
 func ruleObjects(t *testing.T, text, version, kind, label, value string) (groups []any) {
 	t.Helper()
 	d := yaml.NewDecoder(strings.NewReader(text))

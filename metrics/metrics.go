@@ -59,7 +59,7 @@ const (
 // String names the aggregation as in the generated reference.
 func (a Aggregate) String() string { return [...]string{"never", "sum", "max"}[a] }
 
-// Label names. They are constants so that no rule matches on a label that no collector sets.
+// Label names. The names are constants so that no rule matches on a label that no collector sets.
 const (
 	LabelRuntime   = "runtime"    // engine kind, one of the Runtime values
 	LabelModel     = "model_name" // first served name of the model
@@ -100,9 +100,9 @@ var (
 		LabelRuntime, LabelModel, LabelNamespace, LabelPod, LabelContainer, LabelServer, LabelDPRank, LabelRole,
 		LabelReplica,
 	}
-	// PageLabels identify an engine's metrics endpoint in a fleet; ReplicaLabels identify one replica of a model behind it, with its
-	// data-parallel ranks folded. Without the node, engines at 127.0.0.1:8000 of two nodes would be one. runtime is left out: it is unknown
-	// while an engine does not answer.
+	// PageLabels identify an engine's metrics endpoint in a fleet; ReplicaLabels identify one replica of a model
+	// behind it, with its data-parallel ranks folded. Without the node, engines at 127.0.0.1:8000 of two nodes would
+	// be one. runtime is left out: it is unknown while an engine does not answer.
 	PageLabels    = []string{LabelCluster, LabelInstance, LabelNamespace, LabelPod, LabelServer}
 	ReplicaLabels = append([]string{LabelModel}, PageLabels...)
 	// DetailLabels split the numbers of one engine.

@@ -58,7 +58,7 @@ const FrontendRole = "frontend"
 // Outcome names how a request ended, as in the outcome label.
 type Outcome string
 
-// The outcomes. Engines name outcomes differently, and none names all of them.
+// The outcomes. Engines name outcomes differently, and no engine names every outcome.
 const (
 	OutcomeStop       Outcome = "stop"       // the model ended the answer itself
 	OutcomeLength     Outcome = "length"     // cut at the token limit

@@ -24,7 +24,7 @@ import (
 type Finding struct {
 	// Place names the panel, the variable or the rule.
 	Place string
-	// From is the old expression, To the new one. Both are equal if the expression was left unchanged.
+	// From is the old expression, To the new one. Both expressions are equal if the old one was left unchanged.
 	From, To string
 	// Left explains why the expression stays as it was. It is empty if the expression was rewritten, or is about other
 	// software.
@@ -131,7 +131,8 @@ type edit struct {
 	text string
 }
 
-// Dashboard rewrites a Grafana dashboard, of any schema that writes a query as an object with an expr. Everything else stays byte for byte.
+// Dashboard rewrites a Grafana dashboard, of any schema that writes a query as an object with an expr. Everything
+// else stays byte for byte.
 func Dashboard(body []byte, o Options) (File, error) {
 	root, err := parseJSON(body)
 	if err != nil {

@@ -35,7 +35,7 @@ type equal struct {
 	labels map[string]mapped
 	// old marks a name that newer releases of the engine no longer have.
 	old bool
-	// repeats lists labels whose series repeat a number: the family has that number once.
+	// repeats lists labels whose series repeat a number that the family has once.
 	repeats []string
 	// differs describes other events that the family counts. not explains why there is no equal; the other fields
 	// then have no meaning.

@@ -72,7 +72,7 @@ func (r *rewriter) selector(v *parser.VectorSelector) (*selected, error) {
 	return out, nil
 }
 
-// byPattern refuses a selector whose name is a pattern that matches metrics to rewrite.
+// byPattern refuses a selector whose name is a pattern that matches old metrics.
 func byPattern(v *parser.VectorSelector) error {
 	for _, m := range v.LabelMatchers {
 		if m.Name == model.MetricNameLabel && migratable(m.Value) {

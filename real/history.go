@@ -87,8 +87,8 @@ func fetch(ctx context.Context, url string) (string, error) {
 }
 
 // Past makes engines and an exporter that started minutes ago look as if they had run for a day. It adds to the
-// counters the increase of a day at the rates of the healthy minutes. It serves the exporter's metrics with these
-// values, and fills a Prometheus with the history.
+// counters the increase of a day at the rates of the healthy minutes. The package serves the exporter's metrics
+// with these values, and fills a Prometheus with the history.
 type Past struct {
 	exporter string // URL of the page
 	from     time.Time
@@ -266,8 +266,8 @@ func (c constant) at(second, now float64) (value float64, written bool) {
 	return c.value, scraped(second)
 }
 
-// evaluate computes the results of the rules at the end of the past. Rules that read hours of records are evaluated a
-// second time, with the records of the first time in place of those hours.
+// evaluate computes the results of the rules at the end of the past. Rules that read hours of records are evaluated
+// a second time, with the first results in place of those hours.
 func (h *Past) evaluate(all map[string]labels.Labels, instance string, ruleFile []byte) (err error) {
 	for range 2 {
 		if h.recorded, err = h.record(all, instance, ruleFile); err != nil {

@@ -340,7 +340,7 @@ func replicas() []Play {
 	}
 }
 
-// refusing are the incidents in which engines answer, and refuse what they served before.
+// refusing lists the incidents in which engines answer but refuse models that they served before.
 func refusing() []Play {
 	changed := []rules.Branch{rules.Release, rules.Routing}
 	return []Play{

@@ -206,8 +206,9 @@ func (s *Stage) entrance() string {
 	return s.engines[0].url()
 }
 
-// warm fills the engines' prefix caches with the common beginnings of a load's prompts. It also sends the first
-// requests, at the gateway too: clients would wait for seconds for these, and a healthy day has none of them.
+// warm fills the engines' prefix caches with the common beginnings of a load's prompts. The function also sends the
+// first requests, at the gateway too: clients would wait for seconds for these, and a healthy day has no such
+// waits.
 func (s *Stage) warm(ctx context.Context, l Load, seed uint64) error {
 	entrances := []string{s.entrance()}
 	for _, e := range s.engines {

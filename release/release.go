@@ -355,8 +355,8 @@ func (a asker) began(own []*promql.Matcher, servers map[string]bool, c Change) (
 	return began.Add(-rules.Interval).UTC(), nil
 }
 
-// before returns the last window before a change in which the model had the same load as after it. If there is
-// none, it returns the last window, or the existing part of it.
+// before returns the last window before a change in which the model had the same load as after the change. If there
+// is no such window, the function returns the last window, or its existing part.
 func (a asker) before(own []*promql.Matcher, until, since time.Time, after Window) (Window, error) {
 	length := after.To.Sub(after.From)
 	var last Window

@@ -224,8 +224,8 @@ func (f promtoolFile) runs(t *testing.T) []promtoolRun {
 	return append(all, together)
 }
 
-// TestAlerts runs the same files in this module's own engine, annotations included. They are evaluated while an alert
-// fires, and the text would show a template that fails.
+// TestAlerts runs the same files in this module's own engine, annotations included. The annotations are evaluated
+// while an alert fires, and a template that fails would show in the text.
 func TestAlerts(t *testing.T) {
 	groups := rules.Groups(rules.Options{})
 	for _, g := range groups {

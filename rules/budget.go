@@ -9,12 +9,12 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// budgetGroup records the error budget of the period. It runs once per RateWindow. It adds up the events of these
-// windows, which cover the period without gaps or overlaps. The result is weighted by events, and each objective is read
-// only over its own period.
+// budgetGroup records the error budget of the period. It runs once per RateWindow. The group adds up the events of
+// these windows, which cover the period without gaps or overlaps. The result is weighted by events, and each
+// objective is read only over its own period.
 //
-// The budget always covers a whole period. While less is recorded, the rest is assumed to have the traffic so far. So ten
-// bad minutes on the first day cost as much as ten minutes of a month.
+// The budget always covers a whole period. While less is recorded, the rest is assumed to have the traffic so far.
+// So ten bad minutes on the first day cost as much as ten minutes of a month.
 func budgetGroup(opt Options) Group {
 	from := opt.source()
 	g := Group{Name: "llm-slo-budget", Interval: RateWindow.Std()}
@@ -51,9 +51,9 @@ func budgetGroup(opt Options) Group {
 // modelPeriod adds the objective's period to modelSLO.
 var modelPeriod = slices.Concat(modelSLO, []string{metrics.LabelPeriod})
 
-// lost returns the availability events lost in a minute in which nothing could answer, at the rate of the hour before: no
-// engine of the model, whatever its role, or, for events that its gateways count, no gateway. Users who sent no request
-// for an hour lose nothing.
+// lost returns the availability events lost in a minute in which nothing could answer, at the rate of the hour
+// before. Nothing can answer without an engine of the model in any role or, for events that its gateways count,
+// without a gateway. Users who sent no request for an hour lose nothing.
 func lost() promql.Expr {
 	usually := promql.And(latelyRate(), remembered(metrics.RecordedInfo, promql.Eq(metrics.LabelSignal, string(slo.Availability))),
 		promql.On(modelSLO...))

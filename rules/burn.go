@@ -62,10 +62,10 @@ func goodTokens() promql.Expr {
 
 // burnGroup records burn rates and alerts on them.
 //
-// Windows up to an hour read the raw counters. A longer window adds the recorded five-minute rates before that exact last
-// hour. Those rates lag by half of their window. An offset moves their ramp onto the start of that hour, so that each
-// event counts once, and an incident shows as early as in a raw query over the whole window, for a fraction of the
-// samples.
+// Windows up to an hour read the raw counters. A longer window adds the recorded five-minute rates before that
+// exact last hour. The five-minute rates lag by half of their window. An offset moves their ramp onto the start of
+// that hour, so that each event counts once, and an incident shows as early as in a raw query over the whole
+// window, for a fraction of the samples.
 func burnGroup(opt Options) Group {
 	from := opt.source()
 	g := Group{Name: "llm-slo-burn", Interval: Interval}
@@ -94,8 +94,8 @@ func burnGroup(opt Options) Group {
 	return g
 }
 
-// budgetTextGroup records the text about the budget in a page. It comes before the burn rates, whose group has no room
-// for it.
+// budgetTextGroup records the text about the budget in a page. This group comes before the burn rates, whose group
+// has no room for the text.
 func budgetTextGroup(opt Options) Group {
 	g := Group{Name: "llm-slo-text", Interval: Interval}
 	for _, w := range append(slices.Clone(nowWindows), RateWindow) {
@@ -107,10 +107,10 @@ func budgetTextGroup(opt Options) Group {
 	return g
 }
 
-// behindGateway returns each availability objective of engines whose gateway also counts it, and has counted at
-// least half of their events within the hour. A gateway that sees fewer requests cannot represent the engines. Both
-// objectives keep their budgets. So when the gateway's metrics endpoint is gone, the engines' objective alerts,
-// with all events counted since.
+// behindGateway returns each availability objective of engines whose gateway also counts the objective, and has
+// counted at least half of the engines' events within the hour. A gateway that sees fewer requests cannot represent
+// the engines. Both objectives, of the gateway and of the engines, keep their budgets. So when the gateway's
+// metrics endpoint is gone, the engines' objective alerts, with all events counted since.
 func behindGateway() promql.Expr {
 	inFront := promql.On(ofModel...)
 	gateway := promql.And(promql.Vector(increase(metrics.RecordedEvents, RawWindow), gatewayRole()),
@@ -299,7 +299,7 @@ func expectedRate() promql.Expr {
 	return promql.Or(promql.Unless(above(latelyRate(), 0), usualRate(RawWindow.Std())), usualRate(0))
 }
 
-// latelyRate returns the rate of events of the last hour, or of the part of it that had events.
+// latelyRate returns the rate of events of the last hour, or of its part with events.
 func latelyRate() promql.Expr {
 	events := promql.Vector(increase(metrics.RecordedEvents, RawWindow))
 	return promql.Div(events, times(Interval.Seconds(), promql.Over("count_over_time", events, RawWindow.Std())))

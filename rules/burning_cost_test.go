@@ -74,7 +74,7 @@ func burningFleet(t testing.TB, models, objectives int, burns bool) (cost, int) 
 	return last, pages
 }
 
-// The hour in which everything burns is the hour in which alerting must be on time.
+// Alerting must be on time even in the hour in which everything burns.
 func BenchmarkFleetBurns(b *testing.B) {
 	for _, burns := range []bool{false, true} {
 		b.Run(fmt.Sprintf("burns=%t", burns), func(b *testing.B) {

@@ -40,8 +40,8 @@ func desiredReplicas() promql.Expr {
 	return promql.Call("clamp_min", promql.Call("ceil", promql.Mul(most, all, promql.On(modelLabels...).ManyToOne())), promql.Num(1))
 }
 
-// hidden counts the replicas of each model that nobody reads, because their exporter cannot be scraped. They are taken to
-// serve as many requests as the others.
+// hidden counts the replicas of each model that nobody reads, because their exporter cannot be scraped. These
+// replicas are assumed to serve as many requests as the others.
 func hidden() promql.Expr {
 	gone := promql.Equal(promql.Min(asker, promql.Vector(metrics.Up)), promql.Num(0))
 	return promql.CountBy(modelLabels, promql.Unless(promql.And(promql.Vector(metrics.RecordedExpected), gone, promql.On(asker...)),
@@ -58,7 +58,7 @@ func energyPerToken() promql.Expr {
 		above(promql.Vector(metrics.RecordedGenerationTokens), 0), promql.On(modelLabels...))
 }
 
-// overloaded returns the utilisation of each objective of the alert's model above one. If the requests or the engines
+// overloaded returns each utilisation above one, by objective of the alert's model. If the requests or the engines
 // have changed, it returns nothing: the page shows the change, and has no room for more.
 func overloaded() promql.Expr {
 	return promql.Unless(above(utilised("expected", sameModel()...), 1), promql.Vector(metrics.RecordedPrinted, sameModel()...), promql.On())

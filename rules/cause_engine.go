@@ -209,11 +209,11 @@ func deleted() promql.Expr {
 // podLabels identify a pod.
 var podLabels = []string{metrics.LabelCluster, metrics.LabelNamespace, metrics.LabelPod}
 
-// expected returns each model on a metrics endpoint that an exporter read within the hour and that nobody removed on
-// purpose. A configured endpoint that disappears while its exporter runs was taken out of the configuration. A pod that
-// was deleted while it was ready is not lost either. If nothing is recorded about the pod, another model that now serves
-// at the endpoint's address or on its GPU has replaced it. This does not hold for a GPU that two models shared within the
-// hour.
+// expected returns each model on a metrics endpoint that an exporter read within the hour and that nobody removed
+// on purpose. A configured endpoint that disappears while its exporter runs was taken out of the configuration. A
+// pod that was deleted while it was ready is not lost either. If nothing is recorded about the pod, another model
+// that now serves at the endpoint's address or on its GPU has replaced it. A GPU that two models shared within the
+// hour proves no such replacement.
 func expected() promql.Expr {
 	onPage, onPod, onGPU := promql.On(pageLabels...), promql.On(podLabels...), promql.On(onGPULabels()...)
 	takenOut := promql.And(promql.Over("last_over_time", promql.Vector(metrics.ConfiguredTarget), hour),
@@ -269,7 +269,8 @@ func vanished() promql.Expr {
 	return promql.And(promql.Or(lost, times(-1, nobodyReads)), promql.Vector(metrics.RecordedMissed), promql.On(modelLabels...))
 }
 
-// slow keeps the metrics endpoints that are read too slowly. That proves nothing about the engines behind them.
+// slow keeps the metrics endpoints that are read too slowly. A slow metrics endpoint proves nothing about the
+// engine behind it.
 func slow(pages promql.Expr) promql.Expr {
 	return promql.And(pages, promql.Vector(metrics.EngineUp, promql.Eq(metrics.LabelReason, "timeout")), promql.On(pageLabels...))
 }
@@ -415,9 +416,9 @@ func stalled() promql.Expr {
 		promql.And(before(5*minute), unseen, onPage)))
 }
 
-// computing returns each metrics endpoint whose engine alone uses a GPU that was busy at every scrape of a minute, while
-// requests run or wait, or at idle power. Otherwise a stall takes ten minutes to show, because another process may have
-// used the GPU.
+// computing returns each metrics endpoint whose engine alone uses a GPU that was busy at every scrape of a minute,
+// while requests run or wait, or at idle power. Otherwise a stall takes ten minutes to show, because another
+// process may have used the GPU.
 func computing() promql.Expr {
 	requests := promql.Or(above(promql.Vector(metrics.RequestsRunning), 0), above(promql.Vector(metrics.RequestsWaiting), 0))
 	return promql.Or(promql.And(usesAlone(busy(minute)), requests, promql.On(pageLabels...)),
@@ -452,8 +453,8 @@ func hostBound(window time.Duration) promql.Expr {
 // good matches the outcomes of requests that got a whole answer.
 var good = promql.Re(metrics.LabelOutcome, "stop|length|repetition|success")
 
-// answersWindow is three times as long as the longest mean answer for which answersDue expects answers. Even a batch of
-// answers that begin and end together ends within it.
+// answersWindow is three times as long as the longest mean answer for which answersDue expects answers. Even a
+// batch of answers that begin and end together ends within the window.
 const answersWindow = 2 * minute
 
 // answersDue returns how many answers each model should give in answersWindow, judging by the last hour, if at least
@@ -471,8 +472,9 @@ func unansweredFor2m() promql.Expr {
 	return promql.And(answersDue(), below(promql.Sum(modelLabels, ofUsers), 2/answersWindow.Seconds()))
 }
 
-// swallowed returns 1 for each model that answers nothing although its engines are up, while its gateways count at least
-// half of the usual requests and nearly all of them fail. A gateway that counts first tokens gets them from elsewhere.
+// swallowed returns 1 for each model that answers nothing although its engines are up, while its gateways count at
+// least half of the usual requests and nearly all of these fail. A gateway that counts first tokens gets them from
+// elsewhere.
 func swallowed() promql.Expr {
 	perSecond := func(v promql.Expr) promql.Expr { return promql.Sum(modelLabels, promql.Rate(v, answersWindow)) }
 	asked := promql.Ge(times(2*answersWindow.Seconds(), perSecond(promql.Vector(metrics.Requests, gatewayRole(), good))),
@@ -481,7 +483,7 @@ func swallowed() promql.Expr {
 	return promql.And(promql.Equal(promql.Vector(metrics.RecordedModelUp), promql.Num(1)), promql.Unless(asked, elsewhere))
 }
 
-// usesAlone returns how many of these GPUs the engine at each metrics endpoint has to itself.
+// usesAlone returns the number of these GPUs that the engine at each metrics endpoint uses alone.
 func usesAlone(gpus promql.Expr) promql.Expr {
 	gpu := onGPULabels()
 	onGPU := promql.Max(append([]string{metrics.LabelGPUUUID}, pageLabels...), promql.Vector(metrics.EngineGPUInfo))

@@ -132,9 +132,9 @@ func byNode(targets promql.Expr) promql.Expr {
 	return promql.Call("label_replace", both, promql.Str("node"), promql.Str("$1$2"), promql.Str("node"), promql.Str(`(.+);.*|;(.*?)(:\d+)?`))
 }
 
-// exporterGone returns each exporter that answered within the hour and does not answer now: 0 where another target on its
-// node answers, 1 where the node has no other target. It leaves out exporters whose node is gone, because no other target
-// there answers any more.
+// exporterGone returns each exporter that answered within the hour and does not answer now: 0 where another target
+// on its node answers, 1 where the node has no other target. exporterGone leaves out exporters whose node is gone,
+// because no other target there answers any more.
 func exporterGone(opt Options) promql.Expr {
 	up := promql.Vector(metrics.Up, promql.Either("job", opt.Job))
 	gone := byNode(above(promql.Unless(promql.Over("max_over_time", up, hour), promql.Equal(up, promql.Num(1)), promql.On(asker...)), 0))
@@ -150,9 +150,9 @@ func uncounted(m *promql.Matcher) promql.Expr {
 		promql.Vector(metrics.SLOCounted, m)), promql.Num(0))
 }
 
-// fleetDown returns each fleet of at least two exporters within the hour if most of them do not answer, or if none is
-// left although users sent requests when it was last scraped: unneeded nodes are idle when they leave. renamed selects
-// exporters that are now scraped under another job. These have not vanished.
+// fleetDown returns each fleet of at least two exporters within the hour if most exporters do not answer, or if no
+// exporter is left although users sent requests at the last scrape: unneeded nodes are idle when they leave.
+// renamed selects exporters that are now scraped under another job. Renamed exporters have not vanished.
 func fleetDown(up, renamed promql.Expr) promql.Expr {
 	job := []string{metrics.LabelCluster, "job"}
 	fleet := promql.Ge(promql.CountBy(job, promql.Over("count_over_time", up, hour)), promql.Num(2))

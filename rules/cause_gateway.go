@@ -61,8 +61,8 @@ var (
 const silence = 6 * minute
 
 // neverSilent returns, for each model, the number of users' first tokens in two minutes that 98% of the day until
-// ten minutes ago reached. It returns only numbers of at least four, for which a silence is not chance. A shorter
-// record than a day cannot tell a broken path from a client that has finished.
+// ten minutes ago reached. neverSilent returns only numbers of at least four, for which a silence is not chance. A
+// shorter record than a day cannot tell a broken path from a client that has finished.
 func neverSilent() promql.Expr {
 	served := promql.Vector(usersServed(recentWindow))
 	return promql.And(promql.Ge(promql.Sum(modelLabels, promql.QuantileOver(0.02, promql.Offset(served, 10*minute), day)), promql.Num(4)),
@@ -123,8 +123,8 @@ func gatewayFailsAlone(window time.Duration) promql.Expr {
 }
 
 // failedAtEngines returns, of the requests that reached an engine of each model through a gateway, the share that
-// the engine failed. It is for engines that do not count these themselves. A gateway may count a wrong address as a
-// failure of the engine.
+// the engine failed. The share is for engines that do not count failures themselves. A gateway may count a wrong
+// address as a failure of the engine.
 func failedAtEngines() promql.Expr {
 	failed := promql.Sum(modelLabels, promql.Rate(promql.Vector(metrics.GatewayEngineFailures), recentWindow))
 	well := promql.Sum(modelLabels, promql.Rate(promql.Vector(metrics.Requests, gatewayRole(), promql.NotRe(metrics.LabelOutcome,

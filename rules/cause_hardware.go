@@ -151,7 +151,7 @@ func firstOf(reasons ...promql.Expr) promql.Expr {
 	return all
 }
 
-// failed returns each GPU that must leave service. It counts as failed while a model is down since then, because
+// failed returns each GPU that must leave service. A GPU counts as failed while a model is down since then, because
 // the model's own page stays quiet while this alert fires.
 func failed() promql.Expr {
 	return firstOf(judged(metrics.AnswerFailed),
@@ -197,7 +197,7 @@ func uncorrectable(by []string) promql.Expr {
 		promql.Eq(metrics.LabelSeverity, "uncorrected"), promql.Eq(metrics.LabelLifetime, "volatile")), hour)), 0)
 }
 
-// slowed returns, by reason, the share of five minutes in which something that nobody asked for slowed down each GPU.
+// slowed returns, by reason, the share of five minutes in which a GPU was slowed down against the operators' wish.
 func slowed() promql.Expr {
 	return promql.Max(append([]string{metrics.LabelReason}, gpuLabels...), promql.Or(
 		promql.Rate(promql.Vector(metrics.GPUClockEventSeconds, promql.Either(metrics.LabelReason, HarmfulReasons)), pageWindow),
@@ -211,8 +211,8 @@ func servedBy(e promql.Expr, more ...string) promql.Expr {
 		ManyToOne(append([]string{metrics.LabelGPU, metrics.LabelInstance}, more...)...))
 }
 
-// servedOn returns the models that run on a GPU, or did within the hour. So a model whose engine died with its GPU keeps
-// its GPU here. by lists labels of the model or of its replica.
+// servedOn returns the models that run on a GPU, or did within the hour. So a model keeps its GPU here if its
+// engine died with the GPU. by lists labels of the model or of its replica.
 func servedOn(by []string) promql.Expr {
 	return promql.Max(onGPU(by), promql.Over("last_over_time", promql.Vector(metrics.EngineGPUInfo), hour))
 }
@@ -228,9 +228,9 @@ func onGPU(labels []string) []string { return append([]string{metrics.LabelGPUUU
 // neither has an instance. If a model has replicas elsewhere, each of its ModelOnFailedGPU alerts has an instance.
 var wholeModel = append([]string{metrics.LabelInstance}, modelLabels...)
 
-// onFailedGPU returns the replicas on GPUs whose failure pages. Engines that died with their GPU no longer report where
-// they ran. They are remembered for as long as their model suffers. A board that waits for its replacement but still
-// serves explains no burn in all those weeks.
+// onFailedGPU returns the replicas on GPUs whose failure pages. Engines that died with their GPU no longer report
+// where they ran. The rules remember these engines for as long as their model suffers. A board that waits for its
+// replacement but still serves explains no burn in all those weeks.
 func onFailedGPU(suffers promql.Expr) promql.Expr {
 	perModel := promql.On(modelLabels...)
 	remembered := promql.And(promql.Max(onGPU(replicaLabels), firing(ModelOnFailedGPU.Name, promql.Ne(metrics.LabelInstance, ""))),
@@ -251,8 +251,8 @@ func andWholeModels() promql.Expr {
 	return promql.Or(replicas, promql.Unless(promql.Max(onGPU(modelLabels), replicas), elsewhere, perModel))
 }
 
-// modelsOnIt lists the models on the alert's GPU. They are text and not labels, so that one fault stays one alert when
-// models start or stop there.
+// modelsOnIt lists the models on the alert's GPU. The models are text and not labels, so that one fault stays one
+// alert when models start or stop there.
 var modelsOnIt = Evidence{
 	"Models on it within the hour",
 	promql.CountBy([]string{metrics.LabelNamespace, metrics.LabelModel},

@@ -87,8 +87,8 @@ func oldest() promql.Expr {
 	return promql.Sub(promql.Call("time"), promql.Vector(metrics.RecordedOldestStart))
 }
 
-// cold returns each model whose engines all started recently: their caches fill and their kernels compile, as after every
-// start from zero. Their last half hour proves nothing yet.
+// cold returns each model whose engines all started recently: their caches fill and their kernels compile, as after
+// every start from zero. The last half hour of such replicas proves nothing yet.
 func cold() promql.Expr { return below(oldest(), (45 * minute).Seconds()) }
 
 // perVersion returns the rate of a counter per version of a model, and per value of the labels in more.

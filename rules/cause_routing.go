@@ -165,7 +165,8 @@ func againstPeers(own promql.Expr, group []string) promql.Expr {
 }
 
 // slowStep returns how long the steps of a replica take, as a multiple of its peers' steps with as many running
-// requests on GPUs of the same name. It leaves out replicas whose GPU has an alert that explains it.
+// requests on GPUs of the same name. The expression leaves out replicas whose GPU has an alert that explains the
+// slowness.
 func slowStep() promql.Expr {
 	batch := append([]string{metrics.LabelBatch, metrics.LabelGPUName}, alike(modelLabels)...)
 	known := promql.And(servedOn(replicaLabels), firing("LLMGPU.+"), promql.On(onGPULabels()...))
@@ -186,8 +187,8 @@ func steps() promql.Expr {
 		promql.On(replicaLabels...))
 }
 
-// longestQueue returns each replica or rank with a real queue, well above the mean of its peers, while one of these
-// has none. Peers have the same role in the group.
+// longestQueue returns each replica or rank with a real queue, well above the mean of its peers, while one peer has
+// no queue. Peers have the same role in the group.
 func longestQueue(window time.Duration, of, group []string, m ...*promql.Matcher) promql.Expr {
 	waiting := promql.Sum(inRole(of), promql.Over("avg_over_time", promql.Vector(metrics.RequestsWaiting, m...), window))
 	peers := promql.On(inRole(group)...)

@@ -64,10 +64,10 @@ func (d Delays) Explain(s slo.Signal, wait bool) bool {
 // suffer.
 const recentWindow = 2 * minute
 
-// Clues returns the clues in the order of a diagnosis. A cause comes before its consequences: requests queue because more
-// of them arrive, because each takes longer, or because steps are slow. A step is slow because of the batch, the CPU or
-// the GPU. Hardware comes first, then faults and changes, then changes in the requests. Waiting requests come last,
-// because they are what users feel.
+// Clues returns the clues in the order of a diagnosis. A cause comes before its consequences: requests queue
+// because more requests arrive, because each request takes longer, or because steps are slow. A step is slow
+// because of the batch, the CPU or the GPU. Hardware comes first, then faults and changes, then changes in the
+// requests. Waiting requests come last, because they are what users feel.
 func Clues() []Clue {
 	return slices.Concat(brokenClues(), wayClues(), memoryClues(), requestClues(), engineClues(), loadClues())
 }
@@ -361,8 +361,9 @@ func allThrottled() promql.Expr {
 		promql.Num(1)))
 }
 
-// clockFell returns the share of five minutes in which a busy GPU ran below half of its highest clock within the hour. It
-// is for GPUs without counters of how long clocks are lowered, and why: dcgm-exporter has them only if configured.
+// clockFell returns the share of five minutes in which a busy GPU ran below half of its highest clock within the
+// hour. The clue is for GPUs without counters of how long clocks are lowered, and why: dcgm-exporter has these
+// counters only if configured.
 func clockFell() promql.Expr {
 	sm := promql.Vector(metrics.GPUClock, promql.Eq(metrics.LabelDomain, "sm"))
 	low := promql.Lt(sm, times(0.5, promql.Over("max_over_time", sm, hour)))
@@ -372,8 +373,8 @@ func clockFell() promql.Expr {
 	return reason("low_clock", promql.And(uncounted, works, promql.On(onGPULabels()...)))
 }
 
-// crowded returns the share of the time in which other processes compute on a GPU of each model, if it is more than a
-// quarter and twice what it was within the day before.
+// crowded returns the share of the time in which other processes compute on a GPU of each model, if it is more than
+// a quarter and twice its value of the day before.
 func crowded() promql.Expr {
 	over := func(window, ago time.Duration) promql.Expr {
 		return promql.Max(slices.Concat(modelLabels, gpuLabels[1:]), promql.Over("avg_over_time",
@@ -419,8 +420,8 @@ func arrivals(window time.Duration) promql.Expr {
 	return promql.Sum(modelLabels, promql.Rate(promql.Vector(metrics.RequestsArrived), window))
 }
 
-// computed returns how many tokens the engines of each model compute per second: generated tokens, and prompt tokens that no
-// cache holds. It shows whether the engines do more than usual, whatever the users ask.
+// computed returns how many tokens the engines of each model compute per second: generated tokens, and prompt
+// tokens that no cache holds. The rate shows whether the engines do more than usual, whatever the users ask.
 func computed(window, ago time.Duration) promql.Expr {
 	rate := func(counter *metrics.Family) promql.Expr {
 		return promql.Sum(modelLabels, promql.Rate(promql.Offset(promql.Vector(counter), ago), window))
@@ -428,8 +429,9 @@ func computed(window, ago time.Duration) promql.Expr {
 	return promql.Add(rate(metrics.PrefillComputedTokens), rate(metrics.GenerationTokens))
 }
 
-// perFirstToken returns a rate of a model divided by its rate of first tokens. Both change with the work, while histograms
-// of tokens cover only requests that have ended. These histograms are used for engines that do not count first tokens.
+// perFirstToken returns a rate of a model divided by its rate of first tokens. Both rates change with the work,
+// while histograms of tokens cover only requests that have ended. These histograms are used for engines that do not
+// count first tokens.
 func perFirstToken(tokens promql.Expr, ended *metrics.Family, window, ago time.Duration) promql.Expr {
 	rate := func(e promql.Expr) promql.Expr { return promql.Rate(promql.Offset(e, ago), window) }
 	requests := promql.OrOn(rate(promql.CountOf(metrics.TimeToFirstToken)), rate(promql.CountOf(ended)), promql.Ignoring(metrics.LabelStage))
@@ -459,7 +461,7 @@ func learntSlowdown() promql.Expr {
 }
 
 // moreWork returns each model whose engines compute more than usual, or get more requests, most of which still
-// wait. Its steps may be at most half as long again as that explains. No request costs more than a step of its own.
+// wait. The steps may be at most half as long again as this explains. No request costs more than a step of its own.
 // So a batch of n makes a step at most n times as long, and if n is usual, k times as many requests make it at most
 // 1/(1-(k-1)n) times as long. An n below a tenth is not measured.
 func moreWork() promql.Expr {
@@ -480,7 +482,7 @@ func failInside() promql.Expr {
 	return promql.Unless(above(promql.Or(share, failedAtEngines()), 0.05), above(queued, 0))
 }
 
-// moreArrive returns the arriving requests as a multiple of the usual number, unless none of them waits or is
+// moreArrive returns the arriving requests as a multiple of the usual number, unless no request waits or is
 // refused. The excess must be more than chance: three standard deviations of the usual number within two minutes.
 func moreArrive() promql.Expr {
 	excess := promql.Mul(promql.Sub(against("arrivals"), promql.Num(1)), promql.Call("sqrt", usual("arrivals")), promql.On(modelLabels...))
@@ -556,7 +558,8 @@ func slowAtSteps(times float64) promql.Expr {
 		promql.On(replicaLabels...))
 }
 
-// lonelyReplica returns the replica that is three times as slow as the best in a stage, while no more than half of them are.
+// lonelyReplica returns the slowest replica of a stage, if it takes at least three times as long as the best and at
+// most half of the replicas do.
 func lonelyReplica(stage string) promql.Expr {
 	slow := promql.Max(replicaLabels, promql.Vector(metrics.RecordedReplicaSlow, ofStage(stage)))
 	return promql.And(promql.TopK(1, modelLabels, slow),

@@ -23,7 +23,7 @@ const slothRules = "testdata/sloth/rules.yaml"
 const pyrraRatio = `sum by (namespace, model_name) (increase(llm_slo_bad_events_total{slo="ttft"}[28d]))
 	/ sum by (namespace, model_name) (increase(llm_slo_events_total{slo="ttft"}[28d]))`
 
-// Three ordinary days on which a mean of ratios is not the ratio. Our result must agree with the truth. Sloth's result is
+// On these three ordinary days, a mean of ratios differs from the ratio. Our result must agree with the truth. Sloth's result is
 // shown beside it, and must still be wrong in the way that made us build our own. If it becomes right, the comparison in
 // the docs must go.
 func TestPeriodRatioIsTheTruth(t *testing.T) {

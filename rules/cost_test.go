@@ -103,9 +103,9 @@ func load(t testing.TB, sim *rulesim.Sim, all []fleetSeries) {
 // objectives: 50 models of 4 replicas, scraped every minute. -long adds 100 objectives, which takes minutes and
 // gigabytes.
 //
-// Sloth reads every window of every objective from the raw series and 30 days of its own ratios. Our rules are evaluated
-// as in their groups: the burn group every minute, the budget group every fifth minute. So the samples of the latter
-// count a fifth.
+// Sloth reads every window of every objective from the raw series and 30 days of its own ratios. Our rules are
+// evaluated as in their groups: the burn group every minute, the budget group every fifth minute. So the samples of
+// the budget group count a fifth.
 func BenchmarkEvaluation(b *testing.B) {
 	sizes := []int{1, 10}
 	if *long {

@@ -27,8 +27,8 @@ type Evidence struct {
 // Format holds the Prometheus template that formats one query result, the dot.
 type Format string
 
-// Brief makes a template print numbers with two significant digits, because nobody acts on a third. It is for all text of
-// an alert that people read. If the number comes through a pipe, the pipe stays on its left.
+// Brief makes a template print numbers with two significant digits, because nobody acts on a third. Brief is for
+// all text of an alert that people read. If the number comes through a pipe, the pipe stays on its left.
 func Brief(template string) string {
 	return humanized.ReplaceAllStringFunc(template, func(call string) string {
 		m := humanized.FindStringSubmatch(call)
@@ -275,8 +275,8 @@ func facts() []Fact {
 	}
 }
 
-// onAverage returns the mean of a recorded fact over the part of the day before in which it was recorded. A rate over the
-// day would spread an hour's work over all of it.
+// onAverage returns the mean of a recorded fact over the recorded part of the day before. A rate over the day would
+// spread an hour's work over the whole day.
 func onAverage(fact string) promql.Expr {
 	return promql.Sum(modelLabels, promql.Over("avg_over_time", promql.Offset(evidenceOf(fact), hour), day))
 }
@@ -320,9 +320,9 @@ func factRenamed(e promql.Expr, to, from string) promql.Expr {
 
 var perFact = append([]string{metrics.LabelFact}, modelLabels...)
 
-// asUsual returns the values of the compared facts in the three hours until twenty minutes ago. That is long enough
-// before a burn that pages, and recent enough to be about the same work. If a fact was recorded for less than ten
-// minutes of that time, the day before replaces it, or else the time from twenty to ten minutes ago.
+// asUsual returns the values of the compared facts in the three hours until twenty minutes ago. These three hours
+// are long enough before a burn that pages, and recent enough to be about the same work. If a fact was recorded for
+// less than ten minutes of that time, the day before replaces it, or else the time from twenty to ten minutes ago.
 func asUsual() promql.Expr {
 	before := func(ago, window time.Duration) promql.Expr {
 		return promql.Sum(perFact, promql.QuantileOver(0.5, promql.Offset(evidenceOf(compared...), ago), window))

@@ -175,8 +175,8 @@ func NewFile(groups []Group, style Style) File {
 	return f
 }
 
-// expr prints an expression over several lines, but on one line for VictoriaMetrics. VictoriaMetrics refuses queries
-// above 16 KiB, and most of them would be indentation.
+// expr prints an expression over several lines, but on one line for VictoriaMetrics. VictoriaMetrics refuses
+// queries above 16 KiB, and indentation would fill most of that.
 func (s Style) expr(e promql.Expr) string {
 	if s.MetricsQL {
 		return s.query(e).String()
@@ -333,8 +333,8 @@ func (s Style) renamed(template string) string {
 // dashboardVariables lists the dashboards' template variables that an alert can fill.
 var dashboardVariables = []string{metrics.LabelCluster, metrics.LabelNamespace, metrics.LabelModel, metrics.LabelGPUUUID}
 
-// onset returns the start of a dashboard's time range: half an hour before a page, six hours before a ticket. So it shows
-// the incident whenever it is opened.
+// onset returns the start of a dashboard's time range: half an hour before a page, six hours before a ticket. So
+// the time range shows the incident whenever the dashboard is opened.
 func (s Style) onset(a *Alert) string {
 	back := 30 * minute
 	if a.Severity != slo.Page {

@@ -71,8 +71,8 @@ func hitRatio(by []string, window, ago time.Duration, m ...*promql.Matcher) prom
 	return ratio(promql.Vector(metrics.PrefixCacheHitTokens, m...), promql.Vector(metrics.PrefixCacheQueryTokens, m...), by, window, ago)
 }
 
-// atLeast requires n requests of users per model in a window, so that a cause never rests on a handful. They are recorded
-// for the windows of most causes.
+// atLeast requires n requests of users per model in a window, so that a cause never rests on a handful. These
+// counts are recorded for the windows of most causes.
 func atLeast(n float64, window time.Duration) promql.Expr {
 	if slices.Contains(usersWindows, window) {
 		return promql.Ge(promql.Vector(usersServed(window)), promql.Num(n))

@@ -25,8 +25,8 @@ type Measure struct {
 // worseBy is how much worse a release may make some measures: a fifth, as in the regression alert for few requests.
 const worseBy = 0.2
 
-// Measures returns the measures of a release in the order in which people ask: what users feel, what the engines deliver,
-// and what explains it.
+// Measures returns the measures of a release in the order of people's questions: effects on users, output of the
+// engines, and explanations.
 func Measures() []Measure {
 	p95 := func(h *metrics.Family) func(time.Duration, ...*promql.Matcher) promql.Expr {
 		return func(window time.Duration, m ...*promql.Matcher) promql.Expr {

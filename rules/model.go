@@ -51,7 +51,7 @@ func modelGroup() Group {
 }
 
 // ofWorkers folds the values that engines report per model. A frontend counts the requests of the workers behind it
-// again. So it represents them only where none of them reports the quantity.
+// again. So the frontend represents the workers only if no worker reports the quantity.
 func ofWorkers(fold func(role *promql.Matcher) promql.Expr) promql.Expr {
 	return promql.OrOn(
 		fold(promql.NotRe(metrics.LabelRole, metrics.FrontendRole+"|"+metrics.GatewayRole)),

@@ -14,8 +14,8 @@ const settled = 15 * minute
 // newsEvents guards against chance: with rare requests, ten times as many may fail in five minutes as in the five before.
 const newsEvents = 10
 
-// SecondFault pages for faults that begin while a model already has a page. Otherwise Alertmanager would notify nobody:
-// the firing alerts are the same, or join a group that somebody has acknowledged.
+// SecondFault pages for faults that begin while a model already has a page. Otherwise Alertmanager would notify
+// nobody: the firing alerts are the same, or join a group that somebody has acknowledged.
 var SecondFault = &Alert{
 	Name:     "LLMSecondFault",
 	Branch:   Symptom,

@@ -104,8 +104,8 @@ func TestManySlowRequestsOfTokensPage(t *testing.T) {
 	}
 }
 
-// Disturbances of series neither page nor hide an outage. Each runs once in a healthy service, and once under a total
-// outage from the third hour on.
+// Disturbances of series neither page nor hide an outage. Each disturbance runs once in a healthy service, and once
+// under a total outage from the third hour on.
 func TestDisturbances(t *testing.T) {
 	t.Parallel()
 	const start = 3 * hour

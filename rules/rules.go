@@ -1,6 +1,6 @@
 // Package rules holds the recording rules, the alerts and the Alertmanager configuration as values built from the
-// vocabulary. Their number does not depend on the number of objectives, models or engines: objectives are series, and
-// rules read them.
+// vocabulary. The number of rules does not depend on the number of objectives, models or engines: objectives are
+// series, and rules read them.
 //
 // A page is about a symptom: a budget burns. Every other alert is about a cause. A cause explains a symptom, opens a
 // ticket, or pages by itself only where the symptom could not show (no events at all, or hardware that must be taken out

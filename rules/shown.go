@@ -1,6 +1,6 @@
 package rules
 
-// Shown names the test case (testdata/alerts) in which an alert fires and which shows the alert's purpose.
+// Shown names the test case (testdata/alerts) that shows an alert firing for its purpose.
 func Shown(alert string) string { return firesIn[alert] }
 
 var firesIn = map[string]string{

@@ -11,10 +11,10 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
-// TestTrafficThatIsGone checks that a model whose requests never paused for a day, and then stop at every replica at once,
-// pages within ten minutes, two minutes for real rates to fall included, and until it ends, without a gateway that is read,
-// and with probes that are still answered. Silence that is usual, that chance explains, or that has another reason does not
-// page.
+// TestTrafficThatIsGone checks a model whose requests never paused for a day, and then stop at every replica at
+// once, without a gateway that is read, and with probes that are still answered. It pages within ten minutes,
+// including two minutes for real rates to fall, and until requests return. Silence that is usual, that chance
+// explains, or that has another reason does not page.
 func TestTrafficThatIsGone(t *testing.T) {
 	t.Parallel()
 	const gone = day + 2*time.Hour

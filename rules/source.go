@@ -59,7 +59,7 @@ func arrived() promql.Expr {
 	return promql.Unless(younger(youth), older, promql.On(pageLabels...))
 }
 
-// youth limits the age of an engine whose first events are recent although no scrape saw them increase.
+// youth limits the age of an engine whose first events count as recent although no scrape saw them increase.
 const youth = 10 * minute
 
 // first returns the events that newly arrived engines had counted before Prometheus first saw them. increase() leaves
@@ -93,8 +93,7 @@ func silenced(end, recorded *metrics.Family, by, reader []string) promql.Expr {
 	return promql.Or(declared, gone)
 }
 
-// Condition returns the condition for which the alert fires: its expression, except during the maintenance that
-// explains it.
+// Condition returns the alert's expression, with an exception for maintenance that explains the alert.
 func (a *Alert) Condition() promql.Expr {
 	has := promql.Labels(a.Expr)
 	switch {
@@ -177,7 +176,7 @@ func (s source) requests(window slo.Duration) promql.Expr {
 	return promql.Or(firstTokens(window), ended)
 }
 
-// firstTokens returns the requests of a window by their first tokens. Older exporters have no counter of them. Too few
+// firstTokens returns the requests of a window by their first tokens. Older exporters have no such counter. Too few
 // requests since an upgrade would hold back pages.
 func firstTokens(window slo.Duration) promql.Expr {
 	requests := promql.BucketsOf(metrics.TimeToFirstToken, promql.Re(metrics.LabelRole, ".*"), promql.Eq("le", "+Inf"))

@@ -97,7 +97,7 @@ func TestPageCarriesTheSplit(t *testing.T) {
 
 // TestMeanOfTheShare checks the title of a page about few requests, of which late ones come every fourth minute:
 // its mean covers the same minutes as its share. If a share of requests takes longer than a threshold, the mean is
-// at least that share of it.
+// at least that share of the threshold.
 func TestMeanOfTheShare(t *testing.T) {
 	t.Parallel()
 	sim := loaded(t, rules.Groups(rules.Options{}))

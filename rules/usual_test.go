@@ -30,7 +30,7 @@ func TestTheDayBeforeOfAYoungModel(t *testing.T) {
 }
 
 // TestProbesDoNotTurnAShareNegative checks the share of requests that ran into the output limit for a young model with
-// probes, which ask for a few tokens. None of the users' requests did.
+// probes, which ask for a few tokens. No user's request reached the limit.
 func TestProbesDoNotTurnAShareNegative(t *testing.T) {
 	sim := newSim(t, rules.Groups(rules.Options{})...)
 	r := well()

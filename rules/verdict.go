@@ -110,9 +110,10 @@ func sentences(shown promql.Expr) promql.Expr {
 	return promql.Drop([]string{metrics.LabelUnit, value}, e)
 }
 
-// firstSuspects returns the first suspect that explains the burn of each objective. An objective is explained by several
-// values of delays, and each of them by several suspects, so the first of each value is looked for before. The place of a
-// suspect in the order is a label, which PromQL reads as a number only if it is the bound of a bucket.
+// firstSuspects returns the first suspect that explains the burn of each objective. An objective is explained by
+// several values of delays, and each value by several suspects, so the first suspect of each value is found
+// beforehand. The place of a suspect in the order is a label, which PromQL reads as a number only if it is the
+// bound of a bucket.
 func firstSuspects() promql.Expr {
 	all := promql.Vector(metrics.RecordedSentence)
 	place := promql.Call("histogram_quantile", promql.Num(1), promql.Or(

@@ -380,8 +380,8 @@ func TestFirstErrors(t *testing.T) {
 	}
 }
 
-// TestUpgrade lets exporters begin to count stages while requests are served. Clients leave most of these after the first
-// token. No alert may fire.
+// TestUpgrade lets exporters begin to count stages while requests are served. Clients leave most of these requests
+// after the first token. No alert may fire.
 func TestUpgrade(t *testing.T) {
 	sim := newSim(t, rules.Groups(rules.Options{})...)
 	replicas := map[string]*replica{"p1": well(), "p2": well(), "p3": well()}
@@ -643,7 +643,7 @@ type trouble struct {
 	after    time.Duration                // of the page that is read
 }
 
-// firstLines returns where to look first by the page of each trouble, or nothing. All of them happen side by side,
+// firstLines returns where to look first by the page of each trouble, or nothing. All troubles happen side by side,
 // each in a cluster of its own.
 func firstLines(t *testing.T, content []byte, all map[string]trouble) map[string]string {
 	t.Helper()

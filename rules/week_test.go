@@ -69,7 +69,7 @@ type deployment struct {
 	smooth   float64 // arrivals per second, as an autoscaler sees them
 }
 
-// engine is one replica, on a GPU and a node of its own; or one data-parallel rank of it, on a GPU of the node.
+// engine is one replica, on a GPU and a node of its own; or one data-parallel rank of a replica, on a GPU of the node.
 type engine struct {
 	*deployment
 	pod, node, gpu, release string
@@ -103,7 +103,7 @@ func clock(at time.Duration) (weekday int, hourOfDay float64) {
 	return int(at/day) % 7, (at % day).Hours()
 }
 
-// office returns the traffic of people at work: a hill over the day, a third of it at weekends, and little at night.
+// office returns the traffic of people at work: a hill over the day, a third of that at weekends, and little at night.
 func office(peak float64) func(time.Duration) float64 {
 	return func(at time.Duration) float64 {
 		weekday, h := clock(at)

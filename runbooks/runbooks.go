@@ -1,7 +1,7 @@
 // Package runbooks has one runbook per alert, written for a person at three in the morning. It explains the alert,
 // how to check whether it is real, where to look, what to do, and how to see that it helped. Other runbooks cover
-// branches of a diagnosis that have no alert, and procedures that many runbooks use. All are embedded, so the
-// exporter that measured the problem can show them when nothing else answers.
+// branches of a diagnosis that have no alert, and procedures that many runbooks use. All runbooks are embedded, so
+// the exporter that measured the problem can show them when nothing else answers.
 package runbooks
 
 import (

@@ -99,7 +99,7 @@ func TestPagesAreComplete(t *testing.T) {
 // part matches the suffix of a histogram's series.
 var part = regexp.MustCompile(`_(bucket|sum|count)$`)
 
-// twice lists the families that both engines and gateways report and that a query selects from all of them.
+// twice lists the families that both engines and gateways report and that a query selects from both.
 func twice(t *testing.T, query string) (families []string) {
 	t.Helper()
 	expr, err := promql.Parser.ParseExpr(query)
@@ -127,8 +127,8 @@ func twice(t *testing.T, query string) (families []string) {
 	return families
 }
 
-// A runbook that neither an alert nor a clue leads to is reached from one to which they lead: nobody looks for it
-// in an incident.
+// A runbook to which no alert and no clue leads must be linked from a runbook to which they lead, because nobody
+// looks for a runbook in an incident.
 func TestPagesAreReached(t *testing.T) {
 	linked, led := map[string]bool{}, map[string]bool{}
 	for _, c := range rules.Clues() {
@@ -671,8 +671,8 @@ var durations = map[string]time.Duration{
 	"ten minutes":  10 * time.Minute, "a quarter of an hour": 15 * time.Minute, "half an hour": 30 * time.Minute, "an hour": time.Hour,
 }
 
-// A runbook's time from a condition to its alert is the alert's own wait, a window that it or a record of it reads,
-// or both together.
+// A runbook's time from a condition to its alert is the alert's own wait, a window of the alert or of a record that
+// it reads, or both together.
 func TestPagesSayHowLongAlertsWait(t *testing.T) {
 	names := slices.Collect(maps.Keys(durations))
 	says := regexp.MustCompile(`(?i)\bfor (` + strings.Join(names, "|") + `)\b`)

@@ -27,7 +27,7 @@ type program struct {
 	ended   chan struct{}
 }
 
-// start runs a program in a folder of its own. Its log is there, too.
+// start runs a program in a folder of its own. The folder also holds the program's log.
 func start(t *testing.T, name, address, file string, args ...string) *program {
 	t.Helper()
 	p := &program{name: name, address: address, dir: filepath.Join(root(t), name), ended: make(chan struct{})}
@@ -141,7 +141,7 @@ func get(url string) (code int, body string) {
 	return resp.StatusCode, string(text)
 }
 
-// free returns addresses at which nothing listens. It holds all of them until it knows the last.
+// free returns addresses at which nothing listens. free holds all addresses until it knows the last.
 func free(t *testing.T, n int) []string {
 	t.Helper()
 	var all []string

@@ -7,7 +7,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// Reason explains why an objective counts nothing on an engine that it selects. It is a label value.
+// Reason explains why an objective counts nothing on an engine that it selects. A Reason is a label value.
 type Reason string
 
 // The reasons.
@@ -75,7 +75,7 @@ func JudgeProbe(outcome metrics.ProbeOutcome) (event, bad bool) {
 }
 
 // Fits returns Snap's bound for a threshold in seconds, and Counted if it is close enough to count at: a bound below
-// half of the threshold would count good answers as bad. Otherwise it returns why the objective is not counted.
+// half of the threshold would count good answers as bad. Otherwise Fits returns why the objective is not counted.
 func Fits(bounds []float64, threshold float64) (bound float64, reason Reason) {
 	bound, ok := Snap(bounds, threshold)
 	switch {

@@ -14,7 +14,7 @@ import (
 // becomes 0.9990000000000001 in a rule or in a text.
 type Ratio int64
 
-// One is the whole.
+// One is the share of everything, 1.
 const One Ratio = 1_000_000_000
 
 // ParseRatio reads "99.9%", "99.9" (taken as percent, as people write targets) or "0.999".

@@ -115,7 +115,7 @@ func (e *evaluation) recorded(r rules.Record) (engine.Vector, error) {
 	return result, err
 }
 
-// perRequest names the facts about requests that got a token. There may be none between two readings.
+// perRequest names the facts about requests that got a token. Two readings may contain no such request.
 var perRequest = []string{"prompt_tokens", "output_tokens", "prefix_hits", "draft_tokens", "token_time"}
 
 // ask queries the Prometheus.
@@ -244,8 +244,8 @@ func page(l labels.Labels) string {
 }
 
 // aged returns the age of the engine at each metrics endpoint that had run for long by a time, and had served more
-// requests than arrived since then. served has 1 for each of these. If an engine does not report when it started,
-// served has 1 if it had served ten times as many: values per request need no age.
+// requests than arrived since then. served has 1 for each such endpoint. If an engine does not report when it
+// started, served has 1 if it had served ten times as many: values per request need no age.
 func (m memory) aged(at time.Time, elapsed time.Duration) (aged, served map[string]float64) {
 	aged, served = map[string]float64{}, map[string]float64{}
 	before, since := map[string]float64{}, map[string]float64{}
@@ -328,7 +328,7 @@ func (e *evaluation) consult(x promql.Expr) (promql.Expr, error) {
 	return x, err
 }
 
-// ofThePast reports whether an expression has selectors and all of them look back further than the present.
+// ofThePast reports whether an expression has selectors that all look back further than the present.
 func ofThePast(x promql.Expr) bool {
 	if x.Type() != parser.ValueTypeVector {
 		return false

@@ -209,7 +209,7 @@ func (j *judge) health(m subject, v *Verdict, t traffic, burns []burn, all []Sus
 // silence matches the reasons for which a metrics endpoint that does not answer cannot be read.
 var silence = regexp.MustCompile(`^(unreachable|connection_closed|timeout|truncated|http_5..)$`)
 
-// blocked names the gateways that have workers but may send requests to none of them.
+// blocked names the gateways that have workers but may send requests to no worker.
 func (j *judge) blocked(m subject, v *Verdict) error {
 	by := append([]string{metrics.LabelModel, metrics.LabelRole, metrics.LabelRoute}, metrics.PageLabels...)
 	none, err := j.query(promql.Equal(promql.Sum(by, promql.Vector(metrics.GatewayWorkers, promql.Eq(metrics.LabelReason, ""))),
@@ -253,8 +253,8 @@ func (j *judge) workerless(of labels.Labels) bool {
 	return false
 }
 
-// silent names the metrics endpoints of a model that cannot be read, and why. dead reports whether this proves that the
-// model serves nobody: none of them answers and, for a gateway, no engine gets a first token either.
+// silent names the metrics endpoints of a model that cannot be read, and why. dead reports whether this proves that
+// the model serves nobody: no endpoint answers and, for a gateway, no engine gets a first token either.
 func (j *judge) silent(m subject) (lines []string, dead bool, err error) {
 	why := append([]string{metrics.LabelReason}, metrics.PageLabels...)
 	found, err := j.query(promql.Equal(promql.Max(why, promql.Vector(metrics.EngineUp)), promql.Num(0)))

@@ -268,7 +268,8 @@ func TestDeadGatewayBesideABurn(t *testing.T) {
 	}
 }
 
-// TestEnginesThatLeft checks that triage names the last engine of a model that discovery no longer finds, unless somebody deleted its pod.
+// TestEnginesThatLeft checks that triage names the last engine of a model that discovery no longer finds, unless
+// somebody deleted its pod.
 func TestEnginesThatLeft(t *testing.T) {
 	const engine = `namespace="prod",pod="p1",server="10.0.0.1:8000",model_name="m",version="0.19.0",runtime="vllm"`
 	for _, c := range []struct {
@@ -359,8 +360,8 @@ llm_gpu_ecc_errors_total{gpu_uuid="G",gpu="0",severity="uncorrected",lifetime="v
 	}
 }
 
-// TestPrefixHitsNotSeen checks that prompts of the usual length do not rule out prefill if no engine reports the cached
-// share of them, and that equivalent values of another engine suffice.
+// TestPrefixHitsNotSeen checks that prompts of the usual length do not rule out prefill if no engine reports their
+// cached share, and that equivalent values of another engine suffice.
 func TestPrefixHitsNotSeen(t *testing.T) {
 	before := calm()
 	after := before
@@ -440,8 +441,8 @@ func TestLearntSlowdown(t *testing.T) {
 	}
 }
 
-// TestEngineDiedWithItsGPU checks that a GPU that is judged lost comes before the engine that died of it, although the
-// engine has paged.
+// TestEngineDiedWithItsGPU checks that a lost GPU comes before the engine that died with it, although the engine
+// has paged.
 func TestEngineDiedWithItsGPU(t *testing.T) {
 	before := calm()
 	before.more = `llm_engine_gpu_info{L,gpu_uuid="G",gpu="0"} 1

@@ -55,9 +55,9 @@ func Prometheus(client *http.Client, address string) Past {
 	}
 }
 
-// ScrapeLabels returns the labels that a Prometheus adds to the series of a reading when it scrapes them. Without them,
-// its answers about an engine do not match the readings. It looks up an engine of the reading, and returns no labels if
-// Prometheus has no such engine, or several.
+// ScrapeLabels returns the labels that a Prometheus adds to the series of a reading when it scrapes them. Without
+// these labels, answers of Prometheus about an engine do not match the readings. ScrapeLabels looks up an engine of
+// the reading, and returns no labels if Prometheus has no such engine, or several.
 func ScrapeLabels(ctx context.Context, r Reading, past Past) (labels.Labels, error) {
 	for _, s := range r.Series {
 		if s.Metric.Get(model.MetricNameLabel) != metrics.EngineInfo.Name {

@@ -108,7 +108,7 @@ func (p *prover) empty(x promql.Expr) (bool, error) {
 	return !slices.ContainsFunc(result, func(s engine.Sample) bool { return p.concerns(s.Metric) }), err
 }
 
-// gaps returns the reasons why an expression without a result is no proof of absence. There are none if it would
+// gaps returns the reasons why an expression without a result is no proof of absence. There are no gaps if it would
 // have a result in case of the fault. One empty side refutes a conjunction, unless the other is about a thing that
 // is not read.
 func (p *prover) gaps(x promql.Expr) ([]gap, error) {
@@ -351,7 +351,7 @@ func (p *prover) selected(s *parser.VectorSelector, back bool) ([]gap, error) {
 	return []gap{p.missing(f.Name, gateway)}, nil
 }
 
-// recorded returns the gaps of the rules that record the series that a selector reads. Any one of them suffices.
+// recorded returns the gaps of the rules that record the series that a selector reads. Each of these gaps suffices.
 func (p *prover) recorded(s *parser.VectorSelector, by []rules.Record) (all []gap, err error) {
 	p.visiting[s.Name] = true
 	defer delete(p.visiting, s.Name)

@@ -10,8 +10,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/triage"
 )
 
-// TestWhatChanged checks that the record has the settings of the replicas, and which setting changed when on how many of
-// them: on some, on all, and back.
+// TestWhatChanged checks that the record has the settings of the replicas, and each change of a setting with its
+// time and its number of replicas: some, all, and back.
 func TestWhatChanged(t *testing.T) {
 	at := t0.Add(-9 * time.Minute)
 	fleet := func(values ...string) string {

@@ -49,9 +49,10 @@ type Verdict struct {
 	Clue   string       `json:"clue,omitempty"`
 	Says   string       `json:"says,omitempty"`
 	Delays rules.Delays `json:"delays,omitempty"` // as in Suspect
-	// Confidence is high if enough requests prove that users suffer, or if an alert that pages by itself would fire and
-	// the readings are half a minute apart. It is low otherwise: the first suspect rests on a comparison with the
-	// engines' lifetime, or another branch has an equally clear suspect. It is none without a suspect.
+	// Confidence is high if enough requests prove that users suffer, or if an alert that pages by itself would fire
+	// and the readings are half a minute apart. The confidence is low otherwise: the first suspect rests on a
+	// comparison with the engines' lifetime, or another branch has an equally clear suspect. Without a suspect, the
+	// confidence is none.
 	Confidence string `json:"confidence"`
 	// Or names the other branch, and the value that separates the two.
 	Or       string     `json:"or,omitempty"`

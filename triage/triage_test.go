@@ -125,8 +125,8 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// TestChangedAndHurtsNobody checks that a change while no objective burns is reported, is no place to look first, and is
-// not ruled out.
+// TestChangedAndHurtsNobody checks a change while no objective burns: it is reported, is no place to look first,
+// and is not ruled out.
 func TestChangedAndHurtsNobody(t *testing.T) {
 	before := calm()
 	for served, health := range map[float64]triage.Health{100: triage.Healthy, 3: triage.Unknown} {
@@ -513,8 +513,8 @@ func TestPodsGone(t *testing.T) {
 	}
 }
 
-// TestClientsOfAHangingRank checks that clients who give up at a rank that hangs make the model fail. Too few of them leave
-// between the readings, so only a Prometheus has their share.
+// TestClientsOfAHangingRank checks that clients who give up at a rank that hangs make the model fail. Too few clients
+// leave between the readings, so only a Prometheus has their share.
 func TestClientsOfAHangingRank(t *testing.T) {
 	past := func(_ context.Context, query string, _ time.Time) (promql.Vector, error) {
 		if !strings.Contains(query, "model:llm_engine_without_token:ratio10m") {

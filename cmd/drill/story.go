@@ -42,7 +42,7 @@ func (s *story) note(at time.Time, what, says string) {
 		Round(time.Second), says))
 }
 
-// told follows the notifications. When the page is over, it asks what the runbooks ask then, and writes the record.
+// told follows the notifications. When the page is resolved, told runs the runbooks' last queries, and writes the record.
 func (s *story) told(n play.Notification) error {
 	s.sent++
 	if n.Receiver != "llm-critical" {
@@ -102,7 +102,7 @@ const loading = 30 * time.Second
 // undo heals a world.
 func undo(w *world.World) { w.Heal(loading) }
 
-// end writes what the runbooks ask when an incident is over, with the answers, and the record.
+// end writes the runbooks' queries for the end of an incident, with the answers, and the record.
 func (s *story) end(now time.Time) error {
 	fmt.Fprintln(s.out, "\n=== Is it over? The runbooks ask, and Prometheus answers:")
 	ask := func(page string, parts ...string) error {

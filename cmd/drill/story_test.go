@@ -13,8 +13,8 @@ import (
 )
 
 // TestStory plays an incident in virtual time, from the page through the lever to the resolved message, as a person
-// at the demo does. It plays it again with the command that undoes all faults. Then the queries of the runbooks
-// have answers, and a record exists.
+// at the demo does. TestStory then plays it again with the command that undoes all faults. Then the queries of
+// the runbooks have answers, and a record exists.
 func TestStory(t *testing.T) {
 	for _, c := range []struct {
 		incident, typed, says string

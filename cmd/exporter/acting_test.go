@@ -30,8 +30,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// stage is a real API server with two nodes. One has eight GPUs that are devices, read by a real exporter through the
-// fake library. The other has two that are not devices, and a test imitates its exporter.
+// stage is a real API server with two nodes. One node has eight GPUs that are devices, read by a real exporter
+// through the fake library. The other has two that are not devices, and a test imitates its exporter.
 type stage struct {
 	*kube.Cluster
 	*gpuNode

@@ -265,7 +265,7 @@ func (all *halves) close() {
 	*all = nil
 }
 
-// breakThings breaks one thing after the other until ctx ends, then heals all of them. It returns how often it broke
+// breakThings breaks one thing after the other until ctx ends, then heals everything. It returns how often it broke
 // each.
 func breakThings(ctx context.Context, t *testing.T, n *gpuNode, random *rand.Rand, victims []*moody, firstGPU, gpus int,
 	write func(string), config string,

@@ -26,7 +26,7 @@ import (
 )
 
 // whatArrives names, per engine, the family under which each of its families must arrive in Prometheus with unchanged
-// values. It is written from the engines' documentation, beside the dialects.
+// values. The list is written from the engines' documentation, beside the dialects.
 var whatArrives = map[string]map[string]string{
 	"vllm": {
 		"vllm:num_requests_running":                  "llm_engine_requests_running",

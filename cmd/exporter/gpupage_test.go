@@ -83,7 +83,7 @@ func TestGPUPageOutOfOrder(t *testing.T) {
 	}
 }
 
-// TestPasswordOfAGPUPage checks that the password comes from a file. One in the configuration is refused.
+// TestPasswordOfAGPUPage checks that the password comes from a file. A password in the configuration is refused.
 func TestPasswordOfAGPUPage(t *testing.T) {
 	dcgm := httptest.NewServer(gpuPage(t, "dcgm-4.9.0.prom", "secret"))
 	t.Cleanup(dcgm.Close)

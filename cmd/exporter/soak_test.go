@@ -109,7 +109,7 @@ func TestSoak(t *testing.T) {
 
 func mib(bytes int64) float64 { return float64(bytes) / (1 << 20) }
 
-// resident returns the resident memory of a process, and the part of it that files back.
+// resident returns the resident memory of a process, and the file-backed part.
 func resident(t *testing.T, pid int) (all, shared int64) {
 	t.Helper()
 	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/statm")

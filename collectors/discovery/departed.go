@@ -68,7 +68,7 @@ type departure struct {
 	at            time.Time
 }
 
-// note judges a pod that begins to terminate, by its state until then. It does not judge a pod whose controller
+// note judges a pod that begins to terminate, by its state until then. note does not judge a pod whose controller
 // also deletes healthy pods when another pod fails.
 func (d *departed) note(before, now *pod) {
 	failed := before.Status.Phase == "Running" && (now.Status.Phase == "Failed" || now.Status.Phase == "Succeeded")
@@ -142,8 +142,8 @@ func (p *pod) healthy() bool {
 	return !slices.ContainsFunc(p.engines(), func(c *container) bool { return !ready[c.Name] })
 }
 
-// ready and disrupted report conditions of the pod. Kubernetes sets DisruptionTarget on a pod that ends because of an eviction, a preemption, a
-// taint of its node or the loss of its node.
+// ready and disrupted report conditions of the pod. Kubernetes sets DisruptionTarget on a pod that ends because of an
+// eviction, a preemption, a taint of its node or the loss of its node.
 func (p *pod) ready() bool     { return p.condition("Ready") }
 func (p *pod) disrupted() bool { return p.condition("DisruptionTarget") }
 

@@ -1,7 +1,7 @@
 // Package discovery finds the engines of this node, so that users need not list them.
 //
-// A source names places where an engine may be: the ports of this node's pods (apiserver.go, pods.go, sockets.go), or the
-// ports on which the processes that hold a GPU listen (processes.go). A place becomes a target once an engine has
+// A source names possible places of engines: the ports of this node's pods (apiserver.go, pods.go, sockets.go), or
+// the listening ports of processes that hold a GPU (processes.go). A place becomes a target once an engine has
 // answered there, and stays a target as long as its source names it, even if the engine no longer answers. If one
 // engine answers at several places of a pod, only one of them becomes a target (same.go). If a source fails, the
 // places that it named last remain.
@@ -210,7 +210,7 @@ func (f *Finder) ask(ctx context.Context) time.Duration {
 
 // due settles the places that need no probe and returns the places to probe now: new ones first, then the ones that
 // have waited longest. It returns at most probesAtOnce places, plus the other places of the last one's pod. So an
-// engine in a new pod waits for at most one round of others, however many are silent.
+// engine in a new pod waits for at most one round of others, however many of the others are silent.
 func (f *Finder) due(now time.Time) (due []Place) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -177,8 +177,8 @@ func TestRetries(t *testing.T) {
 	})
 }
 
-// TestSilentPodsDelayNobody checks that 56 GPU pods at whose ports nothing answers, not even a refusal, delay
-// neither a new engine nor one that has just loaded its model.
+// TestSilentPodsDelayNobody checks 56 GPU pods whose ports never answer, not even with a refusal: they delay
+// neither a new engine nor an engine that has just loaded its model.
 func TestSilentPodsDelayNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		started := time.Now()

@@ -18,8 +18,8 @@ type sockets struct {
 	owners    map[string]string // pod that was last seen to listen, by contested address
 }
 
-// settle leaves contested addresses alone, except in the pod that owns the address: the only one that declares it
-// as an engine's, else the only one whose processes have a socket that listens there. While no process has such a
+// settle leaves contested addresses alone, except in the pod that owns the address: the only pod that declares it
+// as an engine's, else the only pod whose processes have a socket that listens there. While no process has such a
 // socket, the last owner stays.
 func (s *sockets) settle(all []Place) {
 	claims := map[string][]*Place{}

@@ -116,7 +116,7 @@ func TestNoEngineIsTakenForABystander(t *testing.T) {
 	}
 }
 
-// TestStartOfTheContainer checks a metrics page on which KServe joins two processes, of which only one is the engine.
+// TestStartOfTheContainer checks a metrics page on which KServe joins two processes: only one of them is the engine.
 func TestStartOfTheContainer(t *testing.T) {
 	joined := readPage(t, "kserve/qpext-vllm.prom")
 	const container = `process_start_time_seconds{service_name="summariser-predictor"`

@@ -16,8 +16,9 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// A Dialect maps one engine's metrics page to the vocabulary: a table that can be read beside the engine's documentation. Every peculiarity
-// of an engine lives in its own file, as a row or as a small named function next to the rows.
+// A Dialect maps one engine's metrics page to the vocabulary: a table that can be read beside the engine's
+// documentation. Every peculiarity of an engine lives in its own file, as a row or as a small named function next to
+// the rows.
 type Dialect struct {
 	// Runtime is the value of the runtime label.
 	Runtime metrics.Runtime
@@ -42,7 +43,7 @@ type Dialect struct {
 	// changed them. It is called on every metrics page, before the metrics page is recognised.
 	Restore func(byName map[string]*scrape.Family)
 	// Refusal returns the reason label for an answer other than 200, from the type and the message of the error in its
-	// JSON body. It is empty if only the status is known. It is called on every such answer.
+	// JSON body. It is empty if only the status is known. Refusal is called on every such answer.
 	Refusal func(status int, kind, message string) (reason string)
 	// Remedies explains, by reason label, what to do with this engine.
 	Remedies map[string]string
@@ -54,8 +55,8 @@ type Dialect struct {
 	VersionHints []VersionHint
 	// Labels holds the label mappings of the whole metrics page.
 	Labels []metrics.Carry
-	// API names the way to ask the engine for tokens at the host and port of its metrics page, as in the configuration of probes. Empty if
-	// there is none.
+	// API names the way to ask the engine for tokens at the host and port of its metrics page, as in the
+	// configuration of probes. Empty if there is none.
 	API string
 	// Role sets the role label of every series of the metrics page, for servers that are not engines themselves.
 	Role string
@@ -68,19 +69,20 @@ type Dialect struct {
 	Replicas []string
 	// Total names a label of a family whose series without that label already hold the total.
 	Total string
-	// Models returns the model as which a model of the metrics page counts, for servers that count one request under several models:
-	// itself, the one of which it is a part, or none. Nil means that each model counts as itself.
+	// Models returns the model that gets the counts of a model of the metrics page, for servers that count one
+	// request under several models: the same model, a model that contains it, or none. Nil means that each model
+	// counts as itself.
 	Models func(p *scrape.Page, id Identity) func(model string) (as string)
 	// Supplement marks a dialect that accompanies an engine's own on the same metrics page. Its rows are further
 	// candidates for quantities that the engine does not report, under the engine's runtime.
 	Supplement bool
 	// Ready names a gauge of a frontend with a series for each model, which is above 0 while the model has a worker.
 	Ready string
-	// ReadyBeside lists families that are as new as Ready, or newer. If a metrics page has one of them and no series of Ready, there is no
-	// worker.
+	// ReadyBeside lists families that are as new as Ready, or newer. If a metrics page has one of these families
+	// and no series of Ready, there is no worker.
 	ReadyBeside []string
-	// Members names a family with a series for each worker, even if Ready does not count that worker. A metrics page with such a series has
-	// a worker.
+	// Members names a family with a series for each worker, even if Ready does not count that worker. A metrics page
+	// with such a series has a worker.
 	Members string
 	// Serves lists families that name only models which the server serves, for gateways and frontends: see known.
 	Serves []Shown
@@ -111,8 +113,9 @@ type Dialect struct {
 	Silent func(id Identity) bool
 	// Identify asks the engine's metadata endpoints for its identity. Nil if the engine has no such endpoint.
 	Identify func(ctx context.Context, get Getter) (Identity, error)
-	// Chained names a family whose label model lists the models of a server that lets models call each other, and Chains asks which models
-	// they call. The exporter asks again when there is a new model. Empty and nil if there is none.
+	// Chained names a family whose label model lists the models of a server that lets models call each other, and
+	// Chains asks which models they call. The exporter asks again when there is a new model. Empty and nil if there
+	// is none.
 	Chained string
 	Chains  func(ctx context.Context, get Getter, models []string) (map[string]Chain, error)
 	// APIPorts maps the port of the metrics to the port for Chains, if the former does not serve that path.
@@ -138,7 +141,7 @@ type Drains struct {
 const roleKVCache = "kv_cache"
 
 // colon returns a Restore for an engine that ends its prefix with a colon, which Ray and OpenTelemetry rewrite to an
-// underscore: ray_vllm_x and vllm_x become vllm:x. It leaves names alone that begin with one of except.
+// underscore: ray_vllm_x and vllm_x become vllm:x. It does not change names that begin with a prefix in except.
 func colon(prefix string, except ...string) func(map[string]*scrape.Family) {
 	return func(byName map[string]*scrape.Family) {
 		for _, f := range byName {
@@ -154,13 +157,13 @@ func colon(prefix string, except ...string) func(map[string]*scrape.Family) {
 
 // A Row maps one source of an engine to one quantity of the vocabulary.
 //
-// Rows with the same To are candidates, in order of preference: the first one on the metrics page is used, except that a row with Plus adds
-// its series to those of the rows above.
+// Rows with the same To are candidates, in order of preference: the first one on the metrics page is used, except
+// that a row with Plus adds its series to those of the rows above.
 type Row struct {
 	// To names the quantity.
 	To *metrics.Family
-	// From is the family's name on the metrics page: counters with _total if the engine writes it (both spellings are accepted), histograms
-	// without _bucket.
+	// From is the family's name on the metrics page: counters with _total if the engine writes it (both spellings are
+	// accepted), histograms without _bucket.
 	From string
 	// With names further families that Fold reads.
 	With []string

@@ -10,8 +10,8 @@ import (
 )
 
 // epp reads the endpoint picker of the Gateway API Inference Extension, and of llm-d before its router 0.9. It
-// wrote inference_model_* up to 1.0 and inference_objective_* since. Its numbers about its pool are averages of the
-// engines' own gauges.
+// wrote inference_model_* up to 1.0 and inference_objective_* since. The picker's numbers about its pool are
+// averages of the engines' own gauges.
 var epp = Dialect{
 	Runtime: metrics.EPP,
 	Source:  "gateway-api-inference-extension pkg/epp/metrics/metrics.go",

@@ -429,7 +429,7 @@ var storageBackend = []metrics.Carry{{From: "storage_backend", To: metrics.Label
 //     overload. A stream has status 200 and reports its failure in an event. A client that left before its request ran gets a 400.
 //   - time_to_first_token_seconds observes the first token, unless it is an abort. A stream's header goes out with it.
 //
-// So two of the counters may count one failure, and none counts a failed stream as a failure.
+// So two of the counters may count one failure, and no counter counts a failed stream as a failure.
 var (
 	sglangFinished = Count{From: "sglang:num_requests_total", Is: scrape.Counter, Optional: true}
 	sglangAborted  = Count{From: "sglang:num_aborted_requests_total", Is: scrape.Counter, Optional: true}

@@ -142,7 +142,7 @@ var vllmRouterRows = slices.Concat(vllmRouterEnds(), workerRows("vllm_router_wor
 
 // vllmRouterEnds returns the rows of requests, and separates requests that workers refused from failed ones. No
 // counter of the router has a status. But its circuit breakers count a worker's 429 as a success, like 4xx and 2xx.
-// So a successful attempt that belongs to no request with such an end was refused.
+// So a successful attempt was refused if it belongs to no request with such an end.
 func vllmRouterEnds() []Row {
 	rows := routerRows("vllm_router_")
 	i := slices.IndexFunc(rows, func(r Row) bool { return r.From == "vllm_router_retries_exhausted_total" })
@@ -174,9 +174,9 @@ func refusedByWorkers(rose []float64) float64 {
 	return min(exhausted, math.Ceil(attempts/(1+rose[4]/exhausted)))
 }
 
-// routerRows returns the rows of SGLang's first router and of the vLLM project's fork of it. Both count a request
-// when its answer begins with 2xx. Otherwise they count it when its last attempt has failed, or at once if a
-// further attempt makes no sense. Each attempt that finds no worker also counts as an error.
+// routerRows returns the rows of SGLang's first router and of the vLLM project's fork. Both routers count a
+// request when its answer begins with 2xx. Otherwise the routers count a request when its last attempt has failed,
+// or at once if a further attempt makes no sense. Each attempt that finds no worker also counts as an error.
 func routerRows(prefix string) []Row {
 	requests := Row{To: metrics.Requests, Is: scrape.Counter, Where: asks("route"), Quality: metrics.Approximate}
 	began, failed, wrong := requests, requests, requests

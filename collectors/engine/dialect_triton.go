@@ -13,8 +13,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// Triton's metrics page joins the server's own families, which count requests for any model, with those of the backend that runs the model.
-// Each backend is a dialect of its own; all share the core's rows.
+// Triton's metrics page joins the server's own families, which count requests for any model, with those of the
+// backend that runs the model. Each backend is a dialect of its own; all share the core's rows.
 
 const (
 	trtRequests = "nv_trt_llm_request_metrics"
@@ -284,7 +284,7 @@ func tritonModels(chains map[string]Chain) func(string) string {
 	}
 }
 
-// askedFor lets models count that clients ask for. Where that is not known, an ensemble of the usual name is the only one.
+// askedFor lets only models count that clients request. Without this knowledge, only a model with the usual name of an ensemble counts.
 func askedFor(p *scrape.Page, id Identity) func(string) string {
 	if id.Chains != nil {
 		return tritonModels(id.Chains)

@@ -136,7 +136,7 @@ func (c *Collector) Probe(ctx context.Context, cfg TargetConfig) (Engine, error)
 
 // Look reads the metrics page of an offer's target now and returns what is known about its engine. If the offer
 // names no server, all targets at its host and port are read. The first one counts, and it counts as asleep if any
-// of them sleeps. It reports false if no target is there.
+// of them sleeps. Look reports false if no target is there.
 func (c *Collector) Look(ctx context.Context, at Offer) (e Engine, known bool) {
 	for _, t := range c.targets {
 		if at.Server == "" && !at.IsAt(t.At.Base.Host) || at.Server != "" && at.Server != t.server {

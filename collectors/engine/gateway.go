@@ -37,7 +37,7 @@ const modelPaths = "|.*/(chat/completions|completions|responses(/[^/]+)?|interac
 func asks(label string) []*labels.Matcher { return matching(labels.MatchRegexp, label, modelPaths) }
 
 // engineFailures completes a row whose source counts all answers of a gateway. The row counts answers for which an
-// engine answered 5xx. It begins at zero, because a gateway's counters appear only with their first event.
+// engine answered 5xx. The row begins at zero, because a gateway's counters appear only with their first event.
 func engineFailures(r Row, failed Count) Row {
 	r.To, r.Is = metrics.GatewayEngineFailures, scrape.Counter
 	r.Quality, r.Why = cmp.Or(r.Quality, metrics.Derived), cmp.Or(r.Why, "those of the answers that failed at an engine")
@@ -84,7 +84,7 @@ func (t *labelling) bounded(label, value string, maxBytes int) string {
 	return value
 }
 
-// Shown names a family whose label only has models that the server serves through workers or deployments.
+// Shown names a family whose label contains only models that the server serves through workers or deployments.
 type Shown struct {
 	Family, Label string
 	Where         []*labels.Matcher

@@ -69,8 +69,8 @@ func TestGatewayLabelsAreBounded(t *testing.T) {
 	}
 }
 
-// TestHostileGatewayPage uses clients that make up models, teams, routes and statuses. Their requests are still
-// counted, and a value that was kept stays, whatever comes before it on the next metrics page.
+// TestHostileGatewayPage uses clients that make up models, teams, routes and statuses. The gateway still counts
+// these requests, and a value that was kept stays, whatever comes before it on the next metrics page.
 func TestHostileGatewayPage(t *testing.T) {
 	const name = "litellm_proxy_total_requests_metric_total"
 	series := func(of string, n int) string {

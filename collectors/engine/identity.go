@@ -84,7 +84,7 @@ func (id *Identity) askVersion(ctx context.Context, get Getter, path string) err
 }
 
 // askModels reads /v1/models. Adapters name the model that they belong to (parent). No model is taken from a list
-// of several: it is unknown which of them writes the metrics page.
+// of several models: the list does not show which model writes the metrics page.
 func (id *Identity) askModels(ctx context.Context, get Getter) error {
 	var models modelList
 	err := get(ctx, "/v1/models", &models)

@@ -24,8 +24,8 @@ const (
 	seenTogether   = 2 * time.Minute
 )
 
-// Ledger keeps the settings with which the replicas of each model run, what changed, and how often the process at each metrics endpoint
-// restarted, for as long as the exporter runs. A nil Ledger keeps nothing.
+// Ledger keeps the settings of each model's replicas, their changes, and the restarts of the process at each
+// metrics endpoint, for as long as the exporter runs. A nil Ledger keeps nothing.
 type Ledger struct {
 	mu       sync.Mutex
 	since    time.Time
@@ -125,8 +125,8 @@ func (l *Ledger) isNew(started, now time.Time) bool {
 	return now.Sub(l.since) > startsTogether
 }
 
-// others returns how the value of a new replica differs from the values of its model's replicas that were seen last. If one of them also
-// has the value, its change is the new replica's change.
+// others returns how the value of a new replica differs from the values of its model's replicas that were seen
+// last. If another replica also has the value, its change is the new replica's change.
 func (l *Ledger) others(key replicaKey, setting metrics.Setting, value string) (c Change, differs bool) {
 	var last time.Time
 	for _, r := range l.replicas[key.groupKey] {

@@ -147,7 +147,7 @@ func neverCounted(group []entry) (why string) {
 	return why
 }
 
-// silences returns the outcomes of a quantity for which zero means nothing, whichever engine of the metrics page reports it.
+// silences returns the outcomes of a quantity for which a zero proves nothing, on any engine of the metrics page.
 func (c *compiler) silences(d *Dialect, to *metrics.Family, entries []entry) (all []silent) {
 	by := map[string][]entry{}
 	for _, e := range entries {

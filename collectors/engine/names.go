@@ -10,7 +10,7 @@ import (
 //go:embed testdata/names.tsv
 var namesTable string
 
-// ignored holds the reasons why names are not read. There are few, so that no important name is lost among many
+// ignored holds the reasons why names are not read. The list is short, so that no important name is lost among many
 // exceptions.
 var ignored = map[string]string{
 	"runtime":    "metrics of the process, its language or its web server",

@@ -95,8 +95,8 @@ func namesRead() map[string]map[string]bool {
 }
 
 // TestNamesAreMappedOrIgnored checks that each name of an engine's newest source is read, or has a reason why it is
-// not. The dialects define which names are mapped: run with -update after one has changed. This leaves a blank
-// where a reason is needed.
+// not. The dialects define which names are mapped: run with -update after one has changed. A run with -update
+// leaves a blank where a reason is needed.
 func TestNamesAreMappedOrIgnored(t *testing.T) {
 	head, all := readNames(t)
 	read, used, seen := namesRead(), map[string]bool{}, map[string]bool{}

@@ -46,7 +46,7 @@ type effective struct {
 	bound   float64
 }
 
-// offGrid is an objective whose threshold in seconds is more than twice the bound that a metrics page has for it.
+// offGrid is an objective whose threshold in seconds is more than twice its bound on a metrics page.
 type offGrid struct {
 	slo              string
 	threshold, bound float64

@@ -114,8 +114,8 @@ func (t *target) configure(s *snapshot) {
 	t.changesTo(s)
 }
 
-// changesTo adds the changes that were seen last. They stay while the engine does not answer, because a release that does not start is also
-// a change.
+// changesTo adds the changes that were seen last. The changes stay while the engine does not answer, because a
+// release that does not start is also a change.
 func (t *target) changesTo(s *snapshot) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

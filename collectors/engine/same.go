@@ -64,10 +64,10 @@ const (
 	Same
 )
 
-// Compare reports whether the metrics page of another address, read between two metrics pages of one address, comes from the same process.
-// The model distinguishes them, and so does the start of the process if both report it. Otherwise each counter must lie between its values
-// before and after, which another engine's counters do not for long. A collector's metrics page that repeats an earlier reading (mayLag)
-// may be behind.
+// Compare reports whether the metrics page of another address, read between two metrics pages of one address, comes
+// from the same process. The model distinguishes them, and so does the start of the process if both report it.
+// Otherwise each counter must lie between its values before and after, which holds only briefly for another
+// engine's counters. A collector's metrics page that repeats an earlier reading (mayLag) may be behind.
 func Compare(before, other, after Engine, mayLag bool) Sameness {
 	if before.trace == nil || other.trace == nil || after.trace == nil {
 		return Undecided
@@ -88,8 +88,8 @@ func Compare(before, other, after Engine, mayLag bool) Sameness {
 	return Same
 }
 
-// within reports whether a metrics page has the counters of an earlier one, none of them lower. Only one of them may have the CPU time: a
-// server that joins metrics pages with others may lose it.
+// within reports whether a metrics page has all counters of an earlier page, and no counter is lower. Only the CPU time
+// may be missing from the later metrics page: a server that joins metrics pages with others may lose it.
 func (t *trace) within(later *trace) bool {
 	for name, v := range t.counters {
 		if most, there := later.counters[name]; there && v > most || !there && name != cpuTime {

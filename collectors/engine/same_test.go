@@ -10,7 +10,7 @@ import (
 )
 
 // TestCompare checks whether the metrics page of another address, read between two of one address, is from the same
-// process, from another, or undecided. Only tokens and CPU time grow on these metrics pages.
+// process, from another, or undecided. On these metrics pages, only tokens and CPU time grow.
 func TestCompare(t *testing.T) {
 	page := func(start, cpu string, tokens, model string) string {
 		s := fmt.Sprintf("# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running{model_name=%q} 1\n"+

@@ -137,7 +137,7 @@ func withoutCredentials(v string) string {
 }
 
 // secretShape matches the tokens and keys of services: Hugging Face, OpenAI and the like, GitHub, GitLab, Slack,
-// AWS, NVIDIA and Google. It also matches JSON web tokens and private keys.
+// AWS, NVIDIA and Google. The pattern also matches JSON web tokens and private keys.
 var secretShape = regexp.MustCompile(`(?:^|[^A-Za-z0-9])(?:hf_[A-Za-z0-9]{8,}|sk-[A-Za-z0-9_-]{8,}|gh[opsru]_[A-Za-z0-9]{8,}|github_pat_\w{8,}|glpat-[\w-]{8,}|xox[a-z]-[\w-]{8,}|` +
 	`A[KS]IA[A-Z0-9]{12,}|nvapi-[\w-]{8,}|AIza[\w-]{20,}|eyJ[\w-]{10,}|-----BEGIN)`)
 
@@ -284,8 +284,8 @@ func (id *Identity) stateAt(where *Told, model string, document any) {
 	id.settings = append(id.settings, stated{model: model, to: where.To, value: value, source: where.From + " " + where.At})
 }
 
-// settingsOf returns the settings that the metrics page and the endpoints of an engine report. A metrics page of several ranks reports each
-// setting several times; if the values differ, they are joined.
+// settingsOf returns the settings that the metrics page and the endpoints of an engine report. A metrics page of
+// several ranks reports each setting several times; if the values differ, they are joined.
 func (d *Dialect) settingsOf(p *scrape.Page, id Identity, names func(string) string) (all []stated) {
 	add := func(s stated) {
 		if !slices.ContainsFunc(all, func(o stated) bool { return o.to == s.to && o.model == s.model }) {

@@ -28,8 +28,8 @@ func TestFirstPageOfSGLang(t *testing.T) {
 	s.want(t, `llm_engine_generation_tokens_total{model_name="google/gemma-2-9b-it"}`, 424549)
 }
 
-// TestFullestPoolOfSGLang checks releases before 0.5.11, whose gauge of the KV cache left out Mamba's states, which
-// may be the full part.
+// TestFullestPoolOfSGLang checks releases before 0.5.11: their gauge of the KV cache left out Mamba's states, and
+// these may be the full part.
 func TestFullestPoolOfSGLang(t *testing.T) {
 	page(t, "sglang/v0.5.8-mamba.prom").want(t, `llm_engine_kv_cache_usage_ratio`, 0.96)
 	newer := strings.Replace(readPage(t, "sglang/v0.5.23-loaded.prom"), "sglang:mamba_usage{", "sglang:mamba_usage{x=\"1\",", 1)

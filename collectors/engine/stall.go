@@ -32,8 +32,8 @@ const (
 	settling = 5 * time.Second
 	// youth is how long an engine may load and compile after its start or return.
 	youth = 5 * time.Minute
-	// brief is the patience with an engine that only counts requests that have ended, if manyDue answers are due within it and take a third
-	// of it. Even the requests of a batch that begin and end together end within it.
+	// brief is the patience with an engine that only counts requests that have ended, if manyDue answers are due
+	// within it and take a third of it. Even the requests of a batch that begin and end together end within it.
 	brief = 2 * time.Minute
 )
 
@@ -358,9 +358,9 @@ func (p *past) works(r sight) bool { return !p.busy.IsZero() && !p.idle(r) }
 // leaves reports whether clients have lately given up.
 func (p *past) leaves(r sight) bool { return p.givers > 0 && r.at.Sub(p.gives) <= unproven }
 
-// began returns since when a unit, whose progress may take d to show, has work and certainly makes no progress; zero if that is not
-// certain. The evidence of work is tried in order: requests that the gauges show, requests that only the server's connections show, and
-// clients that give up.
+// began returns when a unit with work certainly stopped making progress, if progress may take d to show; zero if
+// that is not certain. The evidence of work is tried in order: requests that the gauges show, requests that only
+// the server's connections show, and clients that give up.
 func (p *past) began(u *unit, r sight, d time.Duration) time.Time {
 	wait := p.wait(r, d)
 	more := !p.more.IsZero() && (!r.files || p.givers > 0 || p.ofClients(r.at))

@@ -11,8 +11,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// TestClientsThatLeaveVLLM checks V1, which counts no aborts. Between these metrics pages of a real engine, clients
-// sent 14 requests that the server answered 200, of which they left four, and six that it answered 400. Its
+// TestClientsThatLeaveVLLM checks V1, which counts no aborts. Between these metrics pages of a real engine, the
+// server answered 14 requests with 200, and clients left four of these early; it answered six more with 400. Its
 // first-token counter agrees: 15 first tokens less 12 finishes less none running are three, and one client left
 // before its first token.
 func TestClientsThatLeaveVLLM(t *testing.T) {

@@ -188,9 +188,9 @@ func (t *target) use(ctx context.Context, path string) (size int, err error) {
 	return len(body), err
 }
 
-// locate finds the first path that serves an engine's metrics page. Other answers, such as the "OK" of a catch-all,
-// do not end the search. /metrics is tried last, and never if the engine identifies itself as one that Drains
-// describes.
+// locate finds the first path that serves an engine's metrics page. Other answers 200, such as the "OK" of a
+// catch-all, do not end the search. /metrics is tried last, and never if the engine identifies itself as one that
+// Drains describes.
 func (t *target) locate(ctx context.Context) (size int, err error) {
 	paths := t.candidates()
 	// the most informative error so far
@@ -596,8 +596,8 @@ func (t *target) pool(l *line, v float64) float64 {
 	return v
 }
 
-// answer adds the series that report where each quantity comes from in this scrape, or why it has no source, and counts sources that should
-// have been there.
+// answer adds the series that report where each quantity comes from in this scrape, or why it has no source, and
+// counts sources that should have been there.
 func (t *target) answer(s *snapshot) {
 	serving := t.plan.serving(t.values)
 	for i := range t.plan.answers {

@@ -11,8 +11,9 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// A hanging scheduler no longer writes its gauges, so they show what ran at its last step, or nothing. The HTTP server in front of it still
-// counts. This file compiles what a metrics page shows about work and progress; stall.go keeps it.
+// A hanging scheduler no longer writes its gauges, so they show what ran at its last step, or nothing. The HTTP
+// server in front of it still counts. This file compiles what a metrics page shows about work and progress; stall.go
+// keeps it.
 
 // Server names the metric of requests in the HTTP server in front of the engine, or in a worker's endpoint. The
 // engine's own gauges may not show these requests. Metrics of the whole server count only if it serves a single model.
@@ -61,8 +62,8 @@ type unit struct {
 // timing holds the number of requests whose duration is known, and the sum of these durations.
 type timing struct{ count, sum []line }
 
-// prompts holds the prompt tokens of an engine, and how many of them its prefix cache, a KV connector and a tier of
-// the KV cache held.
+// prompts holds the prompt tokens of an engine, and the cached part of them: in its prefix cache, in a KV connector
+// and in a tier of the KV cache.
 type prompts struct {
 	all, own, outside, tiered []line
 	within                    bool // own includes the others
@@ -83,8 +84,8 @@ type held struct {
 // fromKernel is the source of the connections of a server: see package proc.
 const fromKernel = "/proc/PID/net/tcp"
 
-// server returns what the server holds for a model, and the source of that. If there are several models, only series with their names show
-// it.
+// server returns what the server holds for a model, and the source of that. If there are several models, only series
+// with their names show it.
 func (c *compiler) server(d *Dialect, of [outLabels]string, sole bool) (h *held, from Source) {
 	switch s := d.Server; {
 	case s == nil:
@@ -175,7 +176,7 @@ func (c *compiler) prompts(key [outLabels]string, to *metrics.Family, l line) {
 	c.prompted[key] = p
 }
 
-// held returns how many prompt tokens were in caches. A KV connector counts what its tiers held, too.
+// held returns how many prompt tokens were in caches. A KV connector also counts tokens from its tiers.
 func (p *prompts) held(sum func([]line) float64) float64 {
 	own, others := sum(p.own), max(sum(p.outside), sum(p.tiered))
 	if p.within {
@@ -209,7 +210,7 @@ func (u *unit) took(more map[*metrics.Family]timing) {
 	}
 }
 
-// units completes the units of a dialect: an engine with several ranks also has one for all of them.
+// units completes the units of a dialect: an engine with several ranks also has a unit for all ranks.
 func (c *compiler) units(d *Dialect) []unit {
 	for of, p := range c.prompted {
 		p.within = d.TiersInHits

@@ -36,7 +36,7 @@ func TestOdometer(t *testing.T) {
 }
 
 // TestNarrowOdometer checks that 32 bits are served if the link cannot wrap them unseen, that a late reading is no
-// distance, and that a counter beyond 32 bits has more of them.
+// distance, and that a counter beyond 32 bits has more bits.
 func TestNarrowOdometer(t *testing.T) {
 	const speed = 2e9 // bytes per second
 	var o odometer

@@ -15,8 +15,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// restFor is the pause before asking again for something that the driver has refused permanently. A change of mode, such as MIG, may bring
-// it back.
+// restFor is the pause before asking again for something that the driver has refused permanently. A change of mode,
+// such as MIG, may bring it back.
 const restFor = 10 * time.Minute
 
 // nvmlDevice reads one GPU through NVML.
@@ -67,7 +67,8 @@ func newDevice(l *library, index int) *nvmlDevice {
 	}
 }
 
-// feature records whether a feature is offered. A feature of several calls or fields is offered if any of them is.
+// feature records whether a feature is offered. A feature of several calls or fields is offered if any call or
+// field is offered.
 type feature struct {
 	cycle     time.Time
 	supported bool
@@ -193,8 +194,8 @@ func ask[T any](d *nvmlDevice, name string, get func() (T, nvml.Return)) (v T, e
 	return v, err
 }
 
-// either tries the first of two ways to read something and, if the driver refuses that permanently, the second. The first then rests, under
-// its key.
+// either tries the first of two ways to read something and, if the driver refuses that permanently, the second. The
+// first then rests, under its key.
 func either[T any](d *nvmlDevice, key string, first, second func() (T, error)) (T, error) {
 	if d.now.Before(d.rest[key]) {
 		return second()

@@ -104,7 +104,7 @@ var errStarting = errors.New("starting")
 
 // Run reads the GPUs until ctx ends, then releases the library and returns nil. It returns an error if only a new
 // process can see the GPUs again; the caller should exit, so that the supervisor starts a process on the new library.
-// Without a driver it keeps trying. It is called once, and only for one collector at a time: a process has one NVML.
+// Without a driver it keeps trying. Run is called once, and only for one collector at a time: a process has one NVML.
 func (c *Collector) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var background sync.WaitGroup
@@ -151,8 +151,8 @@ func (c *Collector) isHopeless(err error) bool {
 	return !c.hopelessSince.IsZero() && after > 0 && time.Since(c.hopelessSince) >= after
 }
 
-// session loads the library and reads the GPUs until ctx ends, or until NVML is to be released or fails. It also ends,
-// without an error, if there are no GPUs.
+// session loads the library and reads the GPUs until ctx ends, or until NVML is to be released or fails. session
+// also ends, without an error, if there are no GPUs.
 func (c *Collector) session(ctx context.Context) error {
 	release := c.detach.hold()
 	l, err := c.load(ctx)
@@ -277,7 +277,7 @@ type opened struct {
 }
 
 // load opens the library. A call that hangs is not repeated: llm_gpu_nvml_up has the reason stuck until it returns.
-// There is no library if ctx ends first.
+// load returns no library if ctx ends first.
 func (c *Collector) load(ctx context.Context) (opened, error) {
 	type result struct {
 		opened

@@ -295,8 +295,8 @@ func TestCountHangs(t *testing.T) {
 	n.stop()
 }
 
-// TestNVLinkWithoutPeer checks that a link that is inactive and leads nowhere does not count. A link that was up,
-// whose far end the driver names, or that has a switch beside it is down.
+// TestNVLinkWithoutPeer checks that a link that is inactive and leads nowhere does not count. A link is down if it
+// was up before, if the driver names its far end, or if it has a switch beside it.
 func TestNVLinkWithoutPeer(t *testing.T) {
 	const labels = `llm_gpu_nvlink_up{gpu="0",gpu_uuid="GPU-00000000-0000-4000-8000-000000000000",link=`
 	n := newNode(t, 1, fakeLibrary(t), fakenvml.H100)

@@ -85,8 +85,8 @@ func TestOneOfEightHangs(t *testing.T) {
 }
 
 // TestHalfAreOutOfOrder checks eight GPUs, of which two hang in the driver, one answers everything with an unknown
-// error, one is lost and one is counted late. Each has its own reason, the others have all their series, a metrics
-// page comes at once, and calls that hang do not pile up.
+// error, one is lost and one is counted late. Each faulty GPU has its own reason, the others have all their series,
+// a metrics page comes at once, and calls that hang do not pile up.
 func TestHalfAreOutOfOrder(t *testing.T) {
 	t.Parallel()
 	const late, gpus = 7, 8

@@ -158,9 +158,9 @@ func kmsgReason(err error) string {
 }
 
 // follow reads the kernel log until it fails or ctx ends. A record is new if its number is above that of the last
-// record present at the start. Its time is when it is read: the kernel's time stamps drift from every other clock,
-// by seconds after minutes and by hours after weeks. For records present at the start, the time stamps serve as an
-// approximation.
+// record present at the start. A record gets the time at which it is read: the kernel's time stamps drift from
+// every other clock, by seconds after minutes and by hours after weeks. For records present at the start, the time
+// stamps serve as an approximation.
 func (k *KernelLog) follow(ctx context.Context) error {
 	boot, err := bootTime(k.procfs)
 	if err != nil {

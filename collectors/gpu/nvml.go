@@ -77,7 +77,7 @@ func (l *library) call(name string, call func() nvml.Return) error {
 	return nil
 }
 
-// has reports whether the library has one of the functions. Each is looked up once.
+// has reports whether the library has one of the functions. Each function is looked up once.
 func (l *library) has(name string) bool {
 	if known, ok := l.symbols.Load(name); ok {
 		return known.(bool)

@@ -92,7 +92,7 @@ func readLine(dir, file string) string {
 	return strings.TrimSpace(string(b))
 }
 
-// CanonicalPCI converts the forms in which NVML and the kernel log write a PCI address to that of sysfs:
+// CanonicalPCI converts NVML's and the kernel log's forms of a PCI address to the form of sysfs:
 // "00000000:3B:00.0", "PCI:0000:3b:00" and "0000:3b:00.0" all become 0000:3b:00.0.
 func CanonicalPCI(s string) (string, bool) {
 	s, function, hasFunction := strings.Cut(strings.TrimPrefix(s, "PCI:"), ".")

@@ -32,7 +32,7 @@ type pace struct {
 	n          [tiers]int           // readings since it is known what they are
 }
 
-// newPace returns the pace of readings that have not been made yet. A budget of all the time is none.
+// newPace returns the pace of readings that have not been made yet. A budget of 1 sets no limit.
 func (o Options) newPace() *pace {
 	const rarely = 12 // slow intervals
 	p := &pace{usual: [tiers]time.Duration{o.Interval, o.SlowInterval, rarely * o.SlowInterval}, budget: o.Budget}
@@ -105,8 +105,8 @@ func at(t tier) row { return row{tier: t} }
 // counts.
 func (r *row) took(d time.Duration) { r.cost, r.last = min(d, r.last), d }
 
-// settle makes a fast reading a slow one while it takes more than a tenth of the budget alone. It is called when
-// both kinds are due, so that no value is lost or on the metrics page twice. It reports whether it changed the
+// settle makes a fast reading a slow one while it takes more than a tenth of the budget alone. throttle is called
+// when both kinds are due, so that no value is lost or on the metrics page twice. It reports whether it changed the
 // reading.
 func (r *row) settle(o *Options) bool {
 	const dear = 0.1

@@ -39,7 +39,7 @@ func TestPace(t *testing.T) {
 	}
 }
 
-// All tiers together keep the budget, and slow ones have the rest.
+// All tiers together keep the budget, and slow tiers get the rest of it.
 func TestBudgetIsShared(t *testing.T) {
 	p := paced.newPace()
 	took := func(t tier, d time.Duration) { // the first answer takes long

@@ -40,7 +40,7 @@ type xid struct {
 // know.
 func isXIDCode(code int) bool { return code > 0 && code != 999 }
 
-// isNVLink5 reports whether an XID belongs to NVLink 5. Some of these are fatal and some are not.
+// isNVLink5 reports whether an XID belongs to NVLink 5. Some XIDs of NVLink 5 are fatal and some are not.
 func isNVLink5(code int) bool { return 144 <= code && code <= 150 }
 
 // severity returns the severity of the catalogue, but a nonfatal XID never pages.
@@ -85,8 +85,8 @@ type tally struct {
 	series *metrics.Series
 }
 
-// incidents holds the recent occurrences of one code on one GPU, in order. Every channel reports them in the same
-// order, so next[channel] is the first one that it has not reported yet.
+// incidents holds the recent occurrences of one code on one GPU, in order. Every channel reports the occurrences in
+// the same order, so next[channel] is the first occurrence that the channel has not reported yet.
 type incidents struct {
 	at   []time.Time
 	next [xidChannels]int

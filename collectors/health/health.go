@@ -301,7 +301,8 @@ func (s *state) holds(t test, value float64, at time.Time) bool {
 	return grown >= t.least
 }
 
-// died reports whether an engine that ran on the GPU within the last minutes has stopped. It is not known what runs on a GPU that is gone.
+// died reports whether an engine that ran on the GPU within the last minutes has stopped. Nobody can know the
+// workloads of a GPU that is gone.
 func (g *subject) died(stopped func(Workload) bool, at time.Time) (died bool) {
 	for _, w := range g.runs {
 		if w.Server != "" {

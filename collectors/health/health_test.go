@@ -98,7 +98,7 @@ func TestSetByTheDriverAndLiftedByIt(t *testing.T) {
 	b.want(15*time.Second, "healthy")
 }
 
-// A node of which nothing is read has no verdict at first, and later one that gives the reason: it is never healthy.
+// A node without any reading has no verdict at first. Its later verdict gives the reason: the node is never healthy.
 func TestNothingReadIsNoVerdict(t *testing.T) {
 	b := newBench(t)
 	clear(b.page)

@@ -8,8 +8,8 @@ import (
 )
 
 // TestCommands checks that an engine has the command lines of the process that serves its metrics page and of its
-// parents, up to the shell. Other command lines are dropped, and an engine that cannot be distinguished from its
-// neighbour has none.
+// parents, up to the shell. Other command lines are dropped, and an engine has no command line if it cannot be
+// distinguished from its neighbour.
 func TestCommands(t *testing.T) {
 	got := map[string][][]string{}
 	c := New(Options{

@@ -97,8 +97,8 @@ type Collector struct {
 	serving map[string]int // process that serves a target's metrics, by its server
 }
 
-// owned links a GPU to the engine that runs on it. The engine's labels are added when the metrics page is served: what runs behind a target
-// is often known only after its first scrape.
+// owned links a GPU to the engine that runs on it. The engine's labels are added when the metrics page is served:
+// what runs behind a target is often known only after its first scrape.
 type owned struct {
 	server string
 	place  place
@@ -236,7 +236,7 @@ func usageOf[K comparable](m map[K]*usage, key K) *usage {
 	return m[key]
 }
 
-// refresh looks again. It reports whether it found GPUs, as many as the last time.
+// refresh looks again. refresh reports whether it found GPUs, as many as the last time.
 func (c *Collector) refresh(ctx context.Context) bool {
 	c.kubelet.Refresh(ctx, time.Now())
 	targets, gpus, running := c.options.Targets(), c.options.GPUs(), c.options.Processes()

@@ -286,7 +286,7 @@ func TestWhoseGPU(t *testing.T) {
 	}
 }
 
-// TestMemory checks that memory adds up per engine and per container, and is absent where any of it is unknown.
+// TestMemory checks that memory adds up per engine and per container, and is absent where any part is unknown.
 // The memory of a process that /proc lacks belongs to an unknown owner, not to the host.
 func TestMemory(t *testing.T) {
 	id := strings.Repeat("ab", 32)

@@ -75,7 +75,7 @@ func pageOf(t *testing.T, path, file string) http.Handler {
 	return mux
 }
 
-// engines reads targets, and probes all of them.
+// engines reads and probes targets.
 func engines(t *testing.T, change func(*Config), targets ...engine.TargetConfig) (*engine.Collector, *Collector) {
 	t.Helper()
 	all, err := engine.New(engine.Config{Targets: targets, UserAgent: "test", Log: slog.New(slog.DiscardHandler)})
@@ -211,8 +211,8 @@ func TestEnginesThatAreDown(t *testing.T) {
 	wants(t, c, `llm_probe_skipped_total{model_name="llama",probe="engines",reason="down"} 1`)
 }
 
-// TestRefusalAfterAnswers checks that an engine that has answered is not taken for one without an endpoint. An
-// alert reports its later refusals.
+// TestRefusalAfterAnswers checks that an engine that has answered is not taken for one without an endpoint. The
+// engine's later refusals raise an alert.
 func TestRefusalAfterAnswers(t *testing.T) {
 	refuse := false
 	s := simulate(t, drill.NewVLLM(drill.NewProfile("llama")), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -260,8 +260,8 @@ func (c *Collector) start(ctx context.Context, p *Probe) (stop func()) {
 	return func() { cancel(); wg.Wait() }
 }
 
-// witnesses returns the other probes, which ask at once after a first failure: if they fail alike before it is confirmed,
-// the exporter's own network is at fault. They do so once a minute at most.
+// witnesses returns the other probes, which ask at once after a first failure: if they fail alike before it is
+// confirmed, the exporter's own network is at fault. Probes do so once a minute at most.
 func (c *Collector) witnesses(p *Probe, now time.Time) []*Probe {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -69,7 +69,8 @@ func (r *result) gaps() (seconds []float64) {
 	return seconds
 }
 
-// trace records when a connection was opened. Its hooks run on goroutines of the transport, some of them after the answer.
+// trace records when a connection was opened. Its hooks run on goroutines of the transport, and may run after the
+// answer.
 type trace struct {
 	now func() time.Duration
 

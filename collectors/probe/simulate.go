@@ -29,7 +29,7 @@ func (c *Collector) Simulate(probes []*Probe) {
 func (p *Probe) Timeout() time.Duration { return p.timeout }
 
 // Answered exports the result of a simulated request. It returns the pause until the next request, for a random number
-// below 1, and the number of simultaneous probes. It costs no tokens.
+// below 1, and the number of simultaneous probes. A simulated request costs no tokens.
 func (c *Collector) Answered(p *Probe, a Answer, now time.Time, random float64) (pause time.Duration, witnesses []*Probe) {
 	const connected = time.Millisecond
 	r := result{outcome: a.Outcome, connected: connected, held: a.Held, completion: a.Tokens}

@@ -1,5 +1,6 @@
-// Package scrape fetches a server's metrics page and reads the Prometheus text format, within limits. What it reads is untrusted
-// input. It imports nothing of this project, because it serves engines and other exporters alike.
+// Package scrape fetches a server's metrics page and reads the Prometheus text format, within limits. What it reads
+// is untrusted input. The package imports nothing of this project, because it serves engines and other exporters
+// alike.
 //
 //	Fetcher   asks one server for metrics pages and documents  fetch.go, address.go
 //	Format    changes of the text format by writers            page.go
@@ -102,8 +103,8 @@ const (
 // Has reports whether the metrics page has a family of that name.
 func (p *Page) Has(name string) bool { return len(p.Families[FamilyKey(name)]) > 0 }
 
-// HasPrefix reports whether the metrics page has a family whose name starts with prefix, which must end at the first colon or underscore of
-// the name: vllm:, sglang:, tgi_, nv_.
+// HasPrefix reports whether the metrics page has a family whose name starts with prefix, which must end at the first
+// colon or underscore of the name: vllm:, sglang:, tgi_, nv_.
 func (p *Page) HasPrefix(prefix string) bool { return p.prefixes[prefix] }
 
 // LabelValues returns the distinct values of a label over all series of a family, "" for series without it.
@@ -264,8 +265,8 @@ func (p *Page) add(f *Family) {
 	}
 }
 
-// Promised returns the families of the metrics page that are declared but have no series yet. Python's client declares a family with labels
-// when it is created, and writes a series with the first value.
+// Promised returns the families of the metrics page that are declared but have no series yet. Python's client
+// declares a family with labels when it is created, and writes a series with the first value.
 func (p *Page) Promised() *Page {
 	page := &Page{Families: map[string][]*Family{}, prefixes: map[string]bool{}}
 	for _, f := range p.announced {

@@ -80,7 +80,7 @@ func TestDispatcherAtRandom(t *testing.T) {
 }
 
 // compare sends the fired alerts to Alertmanager itself (its provider, dispatcher, inhibitor and notification pipeline)
-// in virtual time. Its notifications must be the drill's.
+// in virtual time. The notifications of Alertmanager's code must equal the drill's.
 func compare(t *testing.T, drill []play.Notification, fired []play.Evaluation) {
 	t.Helper()
 	var delivered []play.Notification

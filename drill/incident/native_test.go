@@ -15,7 +15,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// converted lists the incident that every run plays with native histograms. Several of them show its cause.
+// converted lists the incident that every run plays with native histograms. Several such histograms show its cause.
 var converted = []string{"kv-thrash"}
 
 // A Prometheus that converts classic histograms to native ones, from the first scrape or from the first of the incident, pages with

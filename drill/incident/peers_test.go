@@ -14,9 +14,9 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
-// TestSlowAmongPeers draws fleets whose router gives each replica a different share of the traffic. In half of them one
-// replica takes 1.3 times as long for each step, from the start or from a later time. Only this replica is named, within
-// a quarter of an hour.
+// TestSlowAmongPeers draws fleets whose router gives each replica a different share of the traffic. In half of
+// these fleets one replica takes 1.3 times as long for each step, from the start or from a later time. The alert
+// must name only this replica, within a quarter of an hour.
 func TestSlowAmongPeers(t *testing.T) {
 	const within = 15 * time.Minute
 	first, draws := *from, uint64(2)

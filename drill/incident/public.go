@@ -15,7 +15,7 @@ import (
 
 // Report describes a published report of an incident that the drill replays.
 type Report struct {
-	// Source is the place of publication. It begins with a repository on GitHub unless it is an address.
+	// Source is the place of publication. The text begins with a repository on GitHub unless it is an address.
 	Source string
 	// Said holds the reported figures, Assumed the additions and cuts of the play.
 	Said, Assumed string

@@ -44,8 +44,8 @@ func (p *Prometheus) handler(address string) http.Handler {
 	return router
 }
 
-// api names the arguments of the API's constructor. Prometheus' web package takes most of them by name, but also serves
-// web pages that are not in its module, and profiles of the drill.
+// api names the arguments of the API's constructor. Prometheus' web package takes most of these addresses by name,
+// but also serves web pages that are not in its module, and profiles of the drill.
 func (p *Prometheus) api(address string) *api.API {
 	db := p.store.DB()
 	var ( // nothing can be written or administered over HTTP

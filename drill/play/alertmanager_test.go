@@ -96,8 +96,8 @@ func onGPU(name, severity, uuid string, more ...string) rulesim.Alert {
 	}, more...)...)}
 }
 
-// A node whose GPUs fail is one page for all of its GPUs, whatever the driver reports, whatever runs on them, and also
-// when models leave and burn.
+// A node whose GPUs fail is one page for all of its GPUs, for any driver message and any workload, and also when
+// models leave and burn.
 func TestGPUsOfANodeAreOnePage(t *testing.T) {
 	am, err := NewAlertmanager(rules.Alerts(Rules()), rules.Style{})
 	if err != nil {

@@ -183,8 +183,9 @@ func (p *Play) run(ctx context.Context, enough func(firing []rulesim.Alert) bool
 // Step advances to a scrape, scrapes, and evaluates the rules that are due.
 func (p *Play) Step(t time.Duration) error { return p.step(t, false) }
 
-// step is like Step, but does not scrape between two scrapes. Long before an incident, it leaves out the clues and the
-// evaluation between two minutes, which nothing reads. That saves a third of the time of a play with a long history.
+// step is like Step, but does not scrape between two scrapes. Long before an incident, nothing reads the clues or the
+// evaluations within a minute, so step leaves them out. Without these, a play with a long history takes a third less
+// time.
 func (p *Play) step(t time.Duration, longBefore bool) error {
 	p.World.Advance(t)
 	now := p.World.At(t)
@@ -206,7 +207,7 @@ func (p *Play) step(t time.Duration, longBefore bool) error {
 }
 
 // Also adds to every later scrape the GPU series that a real exporter's metrics page has and the world lacks. Values
-// that depend on the load change with it. All others stay unchanged.
+// that depend on the load change with it. All other values stay unchanged.
 func (p *Play) Also(page string) {
 	for line := range strings.Lines(page) {
 		if strings.HasPrefix(line, "llm_gpu_") {

@@ -1,5 +1,5 @@
-// Package score judges a played incident: the messages on a person's phone, the time at which theory says that a page was
-// due, and the problems of both.
+// Package score judges a played incident: the messages on a person's phone, the time when a page was due in theory,
+// and the problems of both.
 package score
 
 import (

@@ -116,8 +116,8 @@ func same(t *testing.T, served prometheus.Gatherer, library *fakenvml.State, gpu
 	t.Fatalf("the collector does not serve\n%s", strings.Join(missing, "\n"))
 }
 
-// TestTrafficOfTheHistory checks that, in the history, the bytes over PCIe grow at the rate at which the library
-// reports them, so that a panel shows no step where the history ends.
+// TestTrafficOfTheHistory checks that, in the history, the bytes over PCIe grow at the library's rate, so that a
+// panel shows no step where the history ends.
 func TestTrafficOfTheHistory(t *testing.T) {
 	library := filepath.Join(t.TempDir(), "library")
 	state, err := NewNVML(library, 1)

@@ -28,7 +28,7 @@ const slice = 5 * time.Second
 type Fleet struct {
 	Profile  drill.Profile
 	Replicas int
-	// Fresh starts the engines with the world. Otherwise they are a day old, but their counters are at zero.
+	// Fresh engines start with the world. Otherwise the engines are a day old, but their counters are at zero.
 	Fresh bool
 	// Runtimes lists the kinds of engine, which the replicas take in turn.
 	Runtimes []metrics.Runtime
@@ -81,7 +81,7 @@ type World struct {
 	ManagerDead bool
 	// Idle leaves the fleet without clients.
 	Idle bool
-	// Hold keeps requests while no engine is up, as the activator of a platform that scales to zero does.
+	// Hold keeps requests while no engine is up, like the activator of a platform that scales to zero.
 	Hold bool
 	// GatewayDead loses the requests of users and probes at the gateway. GatewayBuffers makes the gateway buffer each
 	// answer. Without probes, only GatewayDead has a visible effect.
@@ -179,7 +179,8 @@ func New(f Fleet, epoch time.Time, seed uint64) *World {
 // host returns the address of a replica's engine.
 func host(i int) string { return "10.0.0.1" + strconv.Itoa(i) + ":8000" }
 
-// observe returns an engine's observer: besides its metrics, the truth and the gateway in front of it watch the engine.
+// observe returns an engine's observer: the engine's metrics, the truth and the gateway in front of it all get its
+// events.
 func (w *World) observe(r *Replica, page drill.Observer) drill.Observer {
 	return w.gateway.Before(w.truth.watch(page, r.identity()), r.Host)
 }
@@ -283,8 +284,8 @@ func (w *World) Now() time.Duration { return w.now }
 // At returns the moment at a time since the epoch.
 func (w *World) At(t time.Duration) time.Time { return w.epoch.Add(t) }
 
-// Due returns the objective for which the users' requests made a page due, and how long after a time (since the epoch)
-// that was. due is false if no page was due.
+// Due returns the objective for which the users' requests made a page due, and the delay after a time (since the
+// epoch). due is false if no page was due.
 func (w *World) Due(from time.Duration) (after time.Duration, objective string, due bool) {
 	return w.truth.burn(from, w.Seen)
 }
@@ -316,8 +317,8 @@ func (w *World) Heal(loading time.Duration) {
 	}
 }
 
-// Suffered returns how many events of an objective happened to the users between two times since the epoch, and how many of
-// them were bad. A request that nothing answered is a bad event.
+// Suffered returns the number of an objective's events between two times since the epoch, and the number of bad
+// events among them. A request that nothing answered is a bad event.
 func (w *World) Suffered(objective string, from, to time.Duration) (events, bad float64) {
 	c := w.truth.between(objective, from, to)
 	return c.events, c.bad

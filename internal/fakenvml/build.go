@@ -21,7 +21,7 @@ var source []byte
 // ErrNoCompiler means that no C compiler is available to build the library.
 var ErrNoCompiler = errors.New("the fake NVML library needs a C compiler: install gcc")
 
-// ErrNoHeader means that NVIDIA's header is not found. It is only found from the sources of this module.
+// ErrNoHeader means that NVIDIA's header is not found. Only programs run from the sources of this module find it.
 var ErrNoHeader = errors.New("the fake NVML library needs nvml.h, which the go command finds inside this repository")
 
 var declaration = regexp.MustCompile(`DECLDIR\s+(nvml\w+)`)

@@ -106,9 +106,9 @@ func Address(flag, address, remedy string) (*url.URL, error) {
 	return u, nil
 }
 
-// Headers and parameters of OAuth 2 have names that are not part of Prometheus' configuration. The value of a header with
-// such a name may be a secret. The values of these parameters (RFC 6749, 8693, 8707 and additions of Auth0 and Azure) are
-// not.
+// Headers and parameters of OAuth 2 have names that are not part of Prometheus' configuration. The value of a
+// header with such a name may be a secret. The values of these parameters (RFC 6749, 8693, 8707 and additions of
+// Auth0 and Azure) are no secrets.
 var (
 	secretHeader = regexp.MustCompile(`(?i)auth|cookie|token|key|secret|pass|cred|sign|session|jwt`)
 	plain        = []string{

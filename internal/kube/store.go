@@ -35,7 +35,7 @@ func DecodeObject[T any](object any) (*T, error) {
 	return Decode[T](object.(*unstructured.Unstructured).Object) // the dynamic client returns nothing else
 }
 
-// All returns the objects in no particular order.
+// All returns the objects in any order.
 func (s *Store[T]) All() []*T {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -108,7 +108,7 @@ var (
 const UnknownContainer = "unknown"
 
 // Container returns the container in which a process runs, by its cgroup: the id of the container, and the uid of its
-// pod. Both are empty outside containers, and the uid is empty outside Kubernetes.
+// pod. Both ids are empty outside containers, and the uid is empty outside Kubernetes.
 func (s *Scan) Container(pid int) (id, pod string) {
 	p, err := s.fs.Proc(pid)
 	if err != nil {

@@ -192,10 +192,10 @@ type Matching struct {
 	card            parser.VectorMatchCardinality
 }
 
-// On matches one series with one on these labels.
+// On matches pairs of series by these labels.
 func On(labels ...string) *Matching { return &Matching{labels: labels, card: parser.CardOneToOne} }
 
-// Ignoring matches one series with one on all labels but these.
+// Ignoring matches pairs of series by all labels but these.
 func Ignoring(labels ...string) *Matching {
 	return &Matching{labels: labels, ignoring: true, card: parser.CardOneToOne}
 }

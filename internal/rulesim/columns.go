@@ -45,7 +45,7 @@ type columnRule struct {
 	done   bool // its column is up to date
 }
 
-// output is one series of a compiled expression. at is called with increasing steps. Some steps may be left out.
+// output is one series of a compiled expression. at is called with increasing steps. Callers may leave out steps.
 type output struct {
 	labels labels.Labels
 	at     func(step int) float64
@@ -353,7 +353,7 @@ func (w *window) move(after, last int) {
 	}
 }
 
-// folds are the functions over time. Their window is not empty.
+// folds are the functions over time. A fold's window is never empty.
 var folds = map[string]func(*window) float64{
 	"sum_over_time":   func(w *window) float64 { return w.sum },
 	"count_over_time": func(w *window) float64 { return float64(w.n) },

@@ -13,7 +13,7 @@ import (
 )
 
 // parsed caches the parsed expressions of rules by their text. The engine parses an expression at each evaluation, and
-// modifies the result. So the engine gets a copy.
+// modifies the result. So the engine gets a copy of the expression.
 var parsed sync.Map
 
 // reader is a parser with a cache of the rules' expressions.

@@ -360,7 +360,7 @@ var clockEventNames = []struct{ reason, counted string }{
 	{"reliability", ""},
 }
 
-// clockEventBits reports for each reason of recent GPUs whether it is in force, and which other reasons are.
+// clockEventBits reports the reasons in force: each reason of recent GPUs, and any others.
 func clockEventBits(v float64) map[string]float64 {
 	const common = 9
 	mask, parts := uint64(max(v, 0)), map[string]float64{}

@@ -69,7 +69,7 @@ func (n *node) read(page string) {
 	n.now = n.now.Add(15 * time.Second)
 }
 
-// value returns the value of the only series of a family with all of these parts; absent without one.
+// value returns the value of the only series of a family with all of these parts; absent if there is no such series.
 func (n *node) value(f *metrics.Family, parts ...string) string {
 	n.t.Helper()
 	found := "absent"
@@ -701,8 +701,8 @@ func TestConfiguration(t *testing.T) {
 	}
 }
 
-// TestAMDThrottledAndUnhealthy checks that an MI3xx reports for which part of the time it lowered its clocks, and
-// why, and that a GPU that its exporter calls unhealthy is not up.
+// TestAMDThrottledAndUnhealthy checks that an MI3xx reports the share of time with lowered clocks, and the reason,
+// and that a GPU that its exporter calls unhealthy is not up.
 func TestAMDThrottledAndUnhealthy(t *testing.T) {
 	n := newNode(t)
 	const first, second = "692347000120", "692347000121"

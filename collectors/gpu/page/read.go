@@ -135,7 +135,8 @@ func lower(a, b string) bool {
 	return errX == nil && (errY != nil || x < y)
 }
 
-// workload records the container of a row. On a metrics page relayed by a Prometheus, the plain labels describe the exporter that wrote it.
+// workload records the container of a row. On a metrics page relayed by a Prometheus, the plain labels describe the
+// exporter that wrote it.
 func (p *parsed) workload(id gpu.Identity, l labels.Labels, relayed bool) {
 	o := gpu.Owner{GPU: id, InstanceID: p.of(l, metrics.LabelGPUInstance)}
 	if relayed {
@@ -556,7 +557,7 @@ func (w *writer) info(f *metrics.Family, source string, quality metrics.Quality,
 	}
 }
 
-// explain reports where the families that no row has written come from, or why they are missing.
+// explain reports the sources of the families that no row has written, or why these are missing.
 func (w *writer) explain() {
 	own := []*metrics.Family{metrics.GPUSourceUp, metrics.GPUMetricSourceInfo, metrics.GPUReadingsDropped}
 	for _, f := range metrics.All() {
