@@ -202,8 +202,8 @@ func (a *Actor) read(ctx context.Context) (f fleet, err error) {
 	return f, nil
 }
 
-// watching reports whether an exporter's verdict may lift a taint of a given time: it has watched since then, the node
-// has restarted since, or it has watched for so long that a fault would have shown.
+// watching reports whether an exporter's verdict may lift a taint of a given time: the exporter has watched since
+// then, the node has restarted since then, or the exporter has watched long enough to see a fault.
 func watching(says *health.Node, since time.Time, boot string) bool {
 	return !says.Watching.After(since) || boot != "" && says.Boot != boot || says.At.Sub(says.Watching) >= forgets
 }

@@ -2,14 +2,14 @@
 // the engine would serve, at the present mix of prompts and answers, before an objective breaks, and which limit it would
 // reach.
 //
-// The model has three parts. Each part has few numbers, which the engine's metrics show. An engine computes in steps.
-// Steps per second decrease with the tokens per second: steps = alpha - beta*gaps - gamma*prompt - delta*prompt^2,
-// where gaps are the times between tokens that pass in a second, and prompt the prompt tokens that it computes. The
-// load comes from outside, whatever the state of the engine, so it is fitted by least squares over windows of half
-// a minute. By Little's law, the number of running requests is gaps per second times the seconds of a step. A
-// request that finds no free place waits, as in a queue with that many servers (Erlang C). The number of places is
-// the engine's batch limit or, if lower, the capacity of its KV cache. First tokens and gaps keep the shape of
-// their distribution, and are stretched like the step.
+// The model has three parts. Each part has few numbers, which the engine's metrics show. An engine computes in
+// steps. Steps per second decrease with the tokens per second: steps = alpha - beta*gaps - gamma*prompt -
+// delta*prompt^2. Here gaps are the times between tokens in a second, and prompt is the number of prompt tokens
+// computed in a second. The load comes from outside, whatever the state of the engine, so it is fitted by least
+// squares over windows of half a minute. By Little's law, the number of running requests is gaps per second times
+// the seconds of a step. A request that finds no free place waits, as in a queue with that many servers (Erlang C).
+// The number of places is the engine's batch limit or, if lower, the capacity of its KV cache. First tokens and
+// gaps keep the shape of their distribution, and are stretched like the step.
 package capacity
 
 import (

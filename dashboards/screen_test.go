@@ -434,9 +434,8 @@ func TestAtThreeInTheMorning(t *testing.T) {
 // lookFirstAt finds the branch that a page names.
 var lookFirstAt = regexp.MustCompile(`(?m)^Look first at: (\w+)\.`)
 
-// atThree checks that, three minutes after the alert, the first screen of the incident dashboard shows a person on
-// call what to know: the model, the replica or the GPU and its node where one is at fault, the branch, what to do
-// and since when.
+// atThree checks the first screen of the incident dashboard three minutes after the alert: it must show the model,
+// the replica or the GPU and its node where one is at fault, the branch, the remedy and the time of the onset.
 func (s shown) atThree(t *testing.T, in incident.Incident) {
 	t.Helper()
 	tells := cmp.Or(in.Page, in.Cause)

@@ -60,9 +60,9 @@ var (
 // silence is how long no user's request arrives before a model that is never silent pages.
 const silence = 6 * minute
 
-// neverSilent returns, for each model, the number of users' first tokens in two minutes that 98% of the day until
-// ten minutes ago reached. neverSilent returns only numbers of at least four, for which a silence is not chance. A
-// shorter record than a day cannot tell a broken path from a client that has finished.
+// neverSilent returns, for each model, the number of users' first tokens in two minutes that was reached for 98% of
+// the day until ten minutes ago. neverSilent returns only numbers of at least four, for which a silence is not
+// chance. A shorter record than a day cannot tell a broken path from a client that has finished.
 func neverSilent() promql.Expr {
 	served := promql.Vector(usersServed(recentWindow))
 	return promql.And(promql.Ge(promql.Sum(modelLabels, promql.QuantileOver(0.02, promql.Offset(served, 10*minute), day)), promql.Num(4)),

@@ -12,9 +12,9 @@ import (
 )
 
 // TestCostsAreOpenCosts compares the records with OpenCost's worked example (docs/inference-cost-tracking.md) and
-// with the bill: $3.20 an hour for the GPUs of a model with 12,000,000 prompt tokens, 3,000,000 generated ones, of
-// which 2,000,000 came in time, and as many seconds of prefill as of decode. Beside it, two models of an engine
-// that observes no phases share a GPU of another product, and two GPUs are idle.
+// with the bill: $3.20 an hour for the GPUs of a model with 12,000,000 prompt tokens, 3,000,000 generated tokens
+// (2,000,000 in time), and as many seconds of prefill as of decode. Beside it, two models of an engine that
+// observes no phases share a GPU of another product, and two GPUs are idle.
 func TestCostsAreOpenCosts(t *testing.T) {
 	t.Parallel()
 	sim := newSim(t, group(t, rules.Options{}, "llm-model"), group(t, rules.Options{}, "llm-cost"))

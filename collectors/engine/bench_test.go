@@ -31,8 +31,9 @@ func vllmPage(t testing.TB, ranks int) []byte {
 	return page.Bytes()
 }
 
-// BenchmarkPage compares this package's path from the bytes of a metrics page to the bytes of the exposition with expfmt's decode and
-// encode of the same metrics page, and with its own two lower bounds: Prometheus' parser naming every series, and the encoding alone.
+// BenchmarkPage compares this package's path from the bytes of a metrics page to the bytes of the exposition with
+// expfmt's decode and encode of the same metrics page, and with two lower bounds: Prometheus' parser naming every
+// series, and the encoding alone.
 func BenchmarkPage(b *testing.B) {
 	for _, ranks := range []int{1, 8, 16} {
 		page := vllmPage(b, ranks)

@@ -135,8 +135,8 @@ func (l Line) Value(values []float64) float64 {
 	return l.line.eval(values)
 }
 
-// Sources returns regular expressions for the names of the series that engines' metrics pages have for some quantities, as Prometheus
-// stores them: the counts of histograms, also under the names that Ray and OpenTelemetry use.
+// Sources returns regular expressions for the names of engines' series for some quantities, as Prometheus stores
+// them: the counts of histograms, also under the names that Ray and OpenTelemetry use.
 func Sources(of ...*metrics.Family) []string {
 	var names []string
 	for _, d := range builtin {

@@ -177,7 +177,7 @@ func reachOf(err error) reach {
 	return thisTime
 }
 
-// restartHeals reports whether a new process may be able to use the library where this one cannot: after a driver
+// restartHeals reports whether a new process may be able to use the library after this one lost it: after a driver
 // update the old library stays mapped, and after systemd has revoked device nodes only a new container gets them
 // back.
 func restartHeals(err error) bool {

@@ -323,7 +323,7 @@ func usages(owners []owner, running []gpu.Process, targets int) (used, others []
 }
 
 // neighbours reports whether a GPU that the container of a target was given belongs to another engine in that
-// container: both are seen on GPUs, but only the other one on this GPU.
+// container: both engines are seen on GPUs, but only the other engine on this GPU.
 func neighbours(i int, p place, targets []Target, used []map[place]*usage) bool {
 	if len(used[i]) == 0 || used[i][p] != nil {
 		return false

@@ -26,8 +26,9 @@ var all = flag.Bool("all", false, "play every incident that pages for a burn")
 // tokens that wait longer and longer.
 var spends = []string{"traffic-burst", "failing-gateway"}
 
-// TestBudgetGoneIn compares the first page with the truth: its share of bad events with that of the users in the minute before,
-// and its time until the budget is spent with the rest of their budget at the burn around the page.
+// TestBudgetGoneIn compares the first page with the truth: its share of bad events with the users' share in the
+// minute before, and its time until the budget is spent with the rest of the users' budget at the burn around the
+// page.
 func TestBudgetGoneIn(t *testing.T) {
 	for _, in := range incident.All() {
 		if in.Page != rules.FastBurn || !*all && !slices.Contains(spends, in.Name) {
@@ -95,9 +96,10 @@ func seconds(t *testing.T, printed string) (sum float64) {
 	return sum
 }
 
-// trueTimeLeft returns how long the users' budget lasts at the burn of a moment: the bad events of the minute before and the
-// minute after it or, if they are fewer than ten, of as many minutes before and after as have ten. Few events come by
-// chance, and a burn that grows is neither that of the minute before nor that of the minute after.
+// trueTimeLeft returns how long the users' budget lasts at the burn of a moment. The burn comes from the bad events
+// of the minute before and the minute after it. If these are fewer than ten, it comes from as many minutes before
+// and after as contain ten. Few events come by chance, and a burn that grows is neither that of the minute before
+// nor that of the minute after.
 func trueTimeLeft(p *Play, objective string, at time.Duration) (left, around time.Duration) {
 	for _, o := range p.Incident.Fleet.Configured() {
 		if o.Name == objective {

@@ -10,10 +10,10 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// AnyHistograms returns a version of e that reads histograms of the vocabulary however Prometheus stores them: as
-// scraped, with one series for each bucket, the count and the sum, or converted to one native histogram with custom
-// buckets (convert_classic_histograms_to_nhcb, Prometheus 3). Histograms that are stored in both ways are read once.
-// The result needs Prometheus 2.40, because it has functions that MetricsQL lacks. e is not changed.
+// AnyHistograms returns a version of e that reads histograms of the vocabulary in both forms that Prometheus may
+// store: as scraped, with one series for each bucket, the count and the sum, or converted to one native histogram
+// with custom buckets (convert_classic_histograms_to_nhcb, Prometheus 3). Histograms that are stored in both ways
+// are read once. The result needs Prometheus 2.40, because it has functions that MetricsQL lacks. e is not changed.
 func AnyHistograms(e Expr) Expr { return histograms(clone(e)) }
 
 // WithNative applies AnyHistograms to a query. It returns false if that changes nothing. It is for a server that may be

@@ -272,7 +272,7 @@ func newMemory() *memory {
 // dropped identifies readings of a metric of a GPU that were dropped for a reason.
 type dropped struct{ uuid, metric, reason string }
 
-// blank reports whether a number stands for an unknown one: DCGM writes one of four codes for each type of field,
+// blank reports whether a number stands for an unknown value: DCGM writes one of four codes for each type of field,
 // and drivers of NVIDIA and AMD set all bits, signed or unsigned. Source: dcgm_structs.h.
 func blank(v float64) bool {
 	return 0x7ffffff0 <= v && v <= 0x7fffffff || v == math.MaxUint32 || v == math.MaxUint16 || v >= 1<<63-1 || 1<<47 <= v && v <= 1<<47+3
