@@ -70,7 +70,7 @@ func newStage(t *testing.T) *stage {
 	return s
 }
 
-// fails makes this many writes of a kind fail. done sets whether they take effect before.
+// fails makes this many writes of a kind fail. done sets whether the API server carries them out first.
 func (s *stage) fails(verb, resource string, times int, done bool) {
 	s.PrependReactor(verb, resource, func(a clienttesting.Action) (bool, runtime.Object, error) {
 		if times--; times < 0 {
@@ -83,7 +83,7 @@ func (s *stage) fails(verb, resource string, times int, done bool) {
 	})
 }
 
-// told runs this many rounds in which the GPU has a verdict, and returns the reasons of all events.
+// told runs this many rounds with a verdict on the GPU, and returns the reasons of all events.
 func (s *stage) told(v metrics.Verdict, rounds int) string {
 	s.t.Helper()
 	s.says = health.Node{Verdict: v, At: time.Now(), GPUs: []health.GPU{{UUID: "GPU-a", Index: "0", Verdict: v, Findings: []health.Finding{}}}}
@@ -103,7 +103,7 @@ func (s *stage) told(v metrics.Verdict, rounds int) string {
 	return strings.Join(reasons, " ")
 }
 
-// An API server that goes away between the two writes, or before its answer arrives, loses no event and repeats none.
+// If the API server goes away between the two writes, or before its answer arrives, no event is lost or repeated.
 func TestEventsOutliveTheAPIServer(t *testing.T) {
 	for name, fail := range map[string]func(*stage){
 		"nothing fails":             func(*stage) {},

@@ -10,7 +10,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// gpus returns units with one device each, on nodes of eight, with these verdicts.
+// gpus returns units with one device each and these verdicts, on nodes of eight devices.
 func gpus(verdicts ...metrics.Verdict) (all []*unit) {
 	for i, v := range verdicts {
 		name := fmt.Sprintf("gpu-%02d", i)
@@ -95,7 +95,7 @@ func TestCeiling(t *testing.T) {
 	}
 }
 
-// A pool and a model have ceilings of their own; a single GPU may go in any case.
+// A pool and a model have ceilings of their own; one GPU may always go.
 func TestCeilingsOfPoolsAndModels(t *testing.T) {
 	units := gpus(all(16, metrics.Drain)...)
 	for _, u := range units[8:] {
@@ -136,8 +136,8 @@ func TestCeilingsOfPoolsAndModels(t *testing.T) {
 	}
 }
 
-// An exporter that does not answer, or has forgotten a taint's cause, lifts nothing. Its reports of new faults are
-// accepted.
+// An exporter that does not answer, or has forgotten a taint's cause, lifts nothing. The actor accepts its reports
+// of new faults.
 func TestNothingIsLiftedBlindly(t *testing.T) {
 	u := gpus(metrics.Reset)
 	now(u, free, NoSchedule)

@@ -16,8 +16,8 @@ import (
 
 var month = flag.Int("month", 0, "time a backtest over 30 days of so many models on vLLM, scraped every 30 seconds")
 
-// TestMonth measures how long 30 days of 20 models take (-month 20), each on one engine with an incident a week. Server
-// and client share the processors with other programs, so the limit applies to their processor time.
+// TestMonth measures how long 30 days of 20 models take (-month 20), each on one engine with an incident a week.
+// Other programs share the processors, so the limit applies to the processor time of server and client.
 func TestMonth(t *testing.T) {
 	days, models := 2, 2
 	if *month > 0 {

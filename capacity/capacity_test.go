@@ -163,8 +163,8 @@ func TestUnknown(t *testing.T) {
 	}
 }
 
-// TestSteps compares the steps of two engines at the batches that both have run: equal at other loads, and 1.3 times as
-// long on the slow engine, from a few minutes after it has become slow until hours later.
+// TestSteps compares the steps of two engines at the batches that both have run. They are equal at other loads, and
+// take 1.3 times as long on the slow engine, from a few minutes after its change until hours later.
 func TestSteps(t *testing.T) {
 	exact := func(slow float64) func(gaps, prompt float64) float64 {
 		return func(gaps, prompt float64) float64 { return slow * 0.01 / (1 - slow*(0.0005*gaps+0.0001*prompt)) }

@@ -53,7 +53,7 @@ var bursts = []struct{ from, lasts, more float64 }{ // hours since Monday, 00:00
 	{11*24 + 12, 0.33, 2},
 }
 
-// demand returns the arrivals at a time, in replicas at the knee: days from 7 to 21, half as much at weekends.
+// demand returns the arrivals at a time, in replicas at the knee: from 7 to 21 o'clock, and half as many at weekends.
 func demand(at time.Duration) float64 {
 	hours := at.Hours()
 	day, hour := int(hours/24)%7, math.Mod(hours, 24)
@@ -119,7 +119,7 @@ func (f *fleet) add(born time.Duration) {
 	f.made++
 }
 
-// set changes the number of replicas. The youngest leave first, when they have answered the requests that they have.
+// set changes the number of replicas. The youngest replicas leave first, after they have answered their requests.
 func (f *fleet) set(n int) {
 	for range n - f.size() {
 		f.add(f.now)
@@ -320,7 +320,7 @@ type direction struct {
 	}
 }
 
-// change is a number of replicas at a time, or by how many they changed.
+// change is a number of replicas at a time, or a difference.
 type change struct {
 	at time.Duration
 	n  int

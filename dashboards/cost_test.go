@@ -28,8 +28,8 @@ var (
 	fleetHours    = flag.Int("hours", 24, "hours that a dashboard shows")
 )
 
-// A load of a dashboard over a day of 400 replicas, with no filter set, reads no more than a Prometheus can bear:
-// fifty times as much as for one model of eight replicas. Six hours have as many points as a day.
+// A load of a dashboard over a day of 400 replicas, with no filter set, reads at most fifty times as much as for
+// one model of eight replicas, which a Prometheus can bear. Six hours have as many points as a day.
 func TestFleetsCanBeRead(t *testing.T) {
 	const models, window = 50, 6 * time.Hour
 	sim := fleetOf(t, 1, 8, window, func(*metrics.Family) bool { return true })

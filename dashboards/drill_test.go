@@ -221,8 +221,8 @@ func (s shown) ask(t *testing.T, b board, expr string) promql.Matrix {
 	return m
 }
 
-// moves reports whether a line changes after the onset. It may leave its former band by more than that band's
-// height and a tenth of its bound, fall to less than a tenth of a positive value, or come or go.
+// moves reports whether a line changes after the onset. A moving line leaves its former band by more than that
+// band's height and a tenth of its bound, falls to less than a tenth of a positive value, or appears or ends.
 func (s shown) moves(line promql.Series) bool {
 	lo, hi := band(line.Floats, func(at int64) bool { return at < s.onset.UnixMilli() })
 	low, high := band(line.Floats, func(at int64) bool { return at >= s.onset.UnixMilli() })

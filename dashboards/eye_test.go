@@ -62,11 +62,11 @@ func (p panel) overrides(t *testing.T, matcher, of string) map[string]any {
 	return found
 }
 
-// A state timeline names its states, the healthy one muted. It shows rows that were wrong in the range and one for
-// all, so that it is never empty: this panel type cannot show why it is. With the colour mode thresholds, Grafana
-// writes "-∞+" into every cell. It cuts off the beginning of row names that need more than two fifths of the panel,
-// and words after a character for every 8.5 pixels. A panel full of rows has room for their names. An unknown state
-// is less faint than a good one.
+// A state timeline names its states, the healthy one muted. It shows the rows with a problem in the range, and one
+// row for the whole, so that the panel is never empty: this panel type cannot explain why it is empty. With the
+// colour mode thresholds, Grafana writes "-∞+" into every cell. Grafana cuts off the beginning of row names that
+// need more than two fifths of the panel, and the end of words at 8.5 pixels per character. A panel full of rows
+// has room for their names. An unknown state is less faint than a good one.
 func TestTimelinesSayWhatIsWrong(t *testing.T) {
 	found := 0
 	for _, b := range boards(t) {
@@ -126,8 +126,8 @@ func TestTimelinesSayWhatIsWrong(t *testing.T) {
 	}
 }
 
-// longestRows returns the longest names of rows with a legend: of a host of a cloud, of every harmful reason and of
-// every alert.
+// longestRows returns the longest names of rows with a legend: for a host of a cloud, for every harmful reason and
+// for every alert.
 func longestRows(legend string) (all []string) {
 	reasons := strings.Split(rules.HarmfulReasons, "|")
 	for _, a := range rules.Alerts(rules.Groups(rules.Options{})) {
@@ -189,9 +189,9 @@ func TestLinesCanBeToldApart(t *testing.T) {
 	}
 }
 
-// On a screen of 1280 pixels, a legend beside the lines of a narrow panel leaves them a quarter of the width and
-// loses its own numbers. Below the lines it has a third of the height, so panels with a line for each part of a
-// model are higher. The worst line comes first.
+// On a screen of 1280 pixels, a legend beside the lines of a narrow panel leaves the lines a quarter of the width
+// and loses its own numbers. Below the lines the legend has a third of the height, so panels with a line for each
+// part of a model are higher. The worst line comes first.
 func TestLegendsHaveRoom(t *testing.T) {
 	ofOne := []string{"cluster", "namespace", "model_name", "slo", "role", "period"}
 	for _, b := range boards(t) {
@@ -307,7 +307,7 @@ func TestControlsTakeTwoLines(t *testing.T) {
 }
 
 // Tables show all their columns on a screen of 1280 pixels: names have 150 pixels, times 135. A missing value
-// leaves a cell empty: Grafana would write there why the whole table is.
+// leaves a cell empty: in its place, Grafana would explain why the whole table is empty.
 func TestTablesShowEveryColumn(t *testing.T) {
 	found := 0
 	for _, b := range boards(t) {
@@ -396,7 +396,7 @@ func (p panel) renamed(t *testing.T, name string) string {
 var group = regexp.MustCompile(`\$(\d)`)
 
 // Several values of a stat have one size, the worst first, and one per objective. Names leave room for values in
-// their line: below it, they would lie over the next one. Values to compare with come last, in grey.
+// the same line: below a name, a value would overlap the next name. Values to compare with come last, in grey.
 func TestStatsShowTheWorstFirst(t *testing.T) {
 	several := 0
 	for _, b := range boards(t) {
@@ -462,7 +462,7 @@ var all = flag.Bool("all", false, "look at every incident over every range, and 
 
 var largeFleet = flag.Bool("large", false, "50 models of 8 replicas on 100 nodes in TestFleetsFitIntoPanels")
 
-// A burn rate has the colour of the line of its own objective, not that of a month: over a week, a lower rate pages.
+// A burn rate has the colour of its own objective's limit, not of a month's limit: over a week, a lower rate pages.
 func TestBurnsAreColouredByTheirOwnLine(t *testing.T) {
 	sim, err := rulesim.New()
 	if err != nil {
@@ -560,7 +560,7 @@ func TestMarksAreThin(t *testing.T) {
 	}
 }
 
-// TestObjectivesAreCounted checks that the number of objectives with budget left is about all objectives. If only a
+// TestObjectivesAreCounted checks that the number of objectives with budget left covers all objectives. If only a
 // part of their period is recorded, the panel names that part, because a bad share above the allowed one may stand
 // beside it.
 func TestObjectivesAreCounted(t *testing.T) {
@@ -919,9 +919,9 @@ func TestFirstScreen(t *testing.T) {
 	}
 }
 
-// A change has the time of its beginning, the last of several, not of the end of its mark five minutes later:
-// beside it stands since when the budget burns. The starts of a model's replicas are one row, or they would hide
-// the change behind them.
+// A change has the time of its last beginning, not of the end of its mark five minutes later, because the start of
+// the burn stands beside it. The starts of a model's replicas are one row, because several rows would hide the
+// change behind them.
 func TestChangesHappenWhenTheyBegin(t *testing.T) {
 	sim, err := rulesim.New()
 	if err != nil {
@@ -1072,8 +1072,8 @@ func burns(emit rulesim.Emit, of labels.Labels, slo string, rate float64) {
 	}
 }
 
-// The table of suspects words each clue as a page does, with its names and its value, and shows since when its
-// model burns. The table accuses no engine while nothing burns.
+// The table of suspects words each clue as a page does, with its names and its value, and shows the start of its
+// model's burn. The table accuses no engine while nothing burns.
 func TestSuspectsAreSentences(t *testing.T) {
 	sim, err := rulesim.New(wording(t))
 	if err != nil {
@@ -1193,7 +1193,7 @@ func TestOnlyWhatBurnsIsAccused(t *testing.T) {
 }
 
 // TestTheWorstBurnIsTheFirstRow checks that, of 50 models that burn, the fastest has the first of 50 rows, with its
-// objective and the suspect that comes first in a diagnosis. A model about which nothing is known has its row, too.
+// objective and the suspect that comes first in a diagnosis. A model without any known cause has a row, too.
 func TestTheWorstBurnIsTheFirstRow(t *testing.T) {
 	name := metrics.Window(metrics.RecordedBurn, "5m").Name
 	sim := fleetOf(t, 50, 1, 10*time.Minute, func(f *metrics.Family) bool {

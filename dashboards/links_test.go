@@ -88,7 +88,7 @@ func (v *visitor) click(t *testing.T, title string, of map[string]string) labels
 	return clicked
 }
 
-// From the fleet to a GPU in three clicks: each narrows what is shown, and time, cluster and namespace stay.
+// From the fleet to a GPU in three clicks: each click narrows the view, and time, cluster and namespace stay.
 func TestLinksLeadFromTheFleetToAGPU(t *testing.T) {
 	read := []*metrics.Family{
 		metrics.RecordedGenerationTokens, metrics.KVCacheUsage, metrics.GPUClockEventSeconds,

@@ -15,9 +15,9 @@ import (
 //
 // Excluded, for all dashboards: template-job-rule, template-instance-rule, target-job-rule and
 // target-instance-rule. These rules want variables job and instance with .+ in every selector. Here the node is the
-// variable for instance; a job would add nothing, because the names belong to one exporter; recorded
-// series have neither; and .+ hides hosts that lack a label. TestEverySelectorObeysTheFilters is stricter
-// about the variables that are there.
+// variable for instance; a job would add nothing, because the names belong to one exporter; recorded series have
+// neither; and .+ hides hosts that lack a label. TestEverySelectorObeysTheFilters is stricter about the existing
+// variables.
 func TestDashboardLinter(t *testing.T) {
 	units := []string{
 		"s", "suffix:s", "suffix:x", "percentunit", "short", "count:/s", "count:tok/s", "reqps", "bytes", "Bps", "hertz",
@@ -93,8 +93,8 @@ func isRate(path []parser.Node) bool {
 	return false
 }
 
-// A page leads to its cause in three clicks: from the incident dashboard every other one is one click
-// away, and back.
+// A page leads to its cause in three clicks: every other dashboard is one click away from the incident dashboard,
+// and back.
 func TestThreeClicks(t *testing.T) {
 	for _, b := range boards(t) {
 		if !slices.Contains(b.Tags, "llm-node-exporter") || b.GraphTooltip != 1 || b.SchemaVersion < 36 || b.Refresh == "" {

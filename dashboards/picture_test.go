@@ -36,8 +36,8 @@ var pictured = []string{
 const picturedIncident = "thermal-throttle"
 
 // picture checks that the picture in the docs shows the results of the incident dashboard's queries while the drill
-// lets the cooling of a node fail, filtered to one objective and one GPU. It is drawn here, not by Grafana, and
-// states that.
+// lets the cooling of a node fail, filtered to one objective and one GPU. The test draws the picture, not Grafana,
+// and the picture states that.
 func (s shown) picture(t *testing.T) {
 	t.Helper()
 	s.from = s.onset.Add(-15 * time.Minute)
@@ -174,8 +174,8 @@ func (s shown) x(at int64) float64 {
 	return left + (right-left)*float64(at-s.from.UnixMilli())/float64(s.to.Sub(s.from).Milliseconds())
 }
 
-// legend fills in labels. Model and GPU are the same for all lines of the picture, so they are named only if
-// nothing else is; the cluster never is.
+// legend fills in labels. Model and GPU are the same for all lines of the picture, so a line names them only if it
+// has no other label; the cluster is never named.
 func legend(format string, of labels.Labels) string {
 	format = strings.ReplaceAll(format, "{{cluster}}", "")
 	fill := func(format string) string {

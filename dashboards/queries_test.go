@@ -31,7 +31,7 @@ func recordedWith(opt rules.Options) map[string]bool {
 	return recorded
 }
 
-// With other burn-rate windows, panels read these windows, and draw lines only for pairs that exist.
+// With other burn-rate windows, panels read those windows, and draw lines only for existing pairs.
 func TestWindowsAreThoseOfTheRules(t *testing.T) {
 	const h = slo.Duration(time.Hour)
 	page := func(long slo.Duration) slo.WindowPair {
@@ -310,8 +310,8 @@ func (r reader) add(t testing.TB, query string) {
 	}
 }
 
-// The subject of an alert is visible: every number of the exporter that alerts read, through recording rules or
-// not, is on a dashboard, except numbers that only name something or only keep alerts quiet.
+// The subject of an alert is visible: every number of the exporter that alerts read, directly or through recording
+// rules, is on a dashboard, except numbers that only name something or only keep alerts quiet.
 func TestAlertsHaveTheirEvidence(t *testing.T) {
 	shown, asked := newReader(), newReader()
 	for _, b := range boards(t) {

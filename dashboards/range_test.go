@@ -21,10 +21,11 @@ import (
 // ranges lists the ranges over which a reader looks.
 var ranges = []time.Duration{15 * time.Minute, time.Hour, 6 * time.Hour, 7 * 24 * time.Hour, 30 * 24 * time.Hour}
 
-// ranged lists the incidents that are checked over every range: one that a release explains, with its marks.
+// ranged lists the incidents that are checked over every range: one incident with a release as its cause, and its
+// marks.
 var ranged = []string{"bad-release"}
 
-// overEveryRange reports whether an incident is checked over every range: with -all, each one is.
+// overEveryRange reports whether an incident is checked over every range: with -all, every incident is.
 func overEveryRange(in incident.Incident) bool { return *all || slices.Contains(ranged, in.Name) }
 
 // interval returns the time between two points of a graph that is so many pixels wide, as Grafana rounds it.
@@ -221,7 +222,7 @@ var sameFacts = map[string][]told{
 	"throttled GPUs": {{"llm-incident", "Throttling now", 0, nil}, {"llm-gpu", "Clock events", 0, nil}},
 }
 
-// agree checks that all panels that state the same fact state the same, whatever the range.
+// agree checks that all panels about the same fact agree, over any range.
 func (s shown) agree(t *testing.T) {
 	t.Helper()
 	for fact, panels := range sameFacts {

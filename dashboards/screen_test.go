@@ -129,7 +129,7 @@ func (s screen) rows(t *testing.T, b board, p panel) (read []map[string]string) 
 	return read
 }
 
-// rowLines is how many lines a row has room for at least, by the height of its cells.
+// rowLines is the least number of text lines in a row, by the height of its cells.
 var rowLines = map[string]float64{"sm": 1, "lg": 2}
 
 // whole checks that no text of a table is cut off.

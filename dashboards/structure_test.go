@@ -69,7 +69,7 @@ func TestLayout(t *testing.T) {
 	}
 }
 
-// Every panel explains what it is, why it matters and what to do next. It has a unit, thresholds and words for "no
+// Every panel explains its content, its importance and the next step. It has a unit, thresholds and words for "no
 // data", and leads to a runbook and to another dashboard with time and filters.
 func TestPanelsHelp(t *testing.T) {
 	for _, b := range boards(t) {

@@ -106,8 +106,8 @@ func (q queryV2) source() *source {
 	return &source{q.Group, q.Datasource.Name}
 }
 
-// classic converts a dashboard to the terms of the classic schema. Rows are panels there, and panels count lines
-// from the top of the dashboard.
+// classic converts a dashboard to the terms of the classic schema. In the classic schema, rows are panels, and
+// panels count lines from the top of the dashboard.
 func (v boardV2) classic(t *testing.T, uid string) board {
 	b := board{
 		UID: uid, Title: v.Title, Description: v.Description, Refresh: v.TimeSettings.AutoRefresh, SchemaVersion: 42,

@@ -230,8 +230,8 @@ func (w world) run(t *testing.T) *rulesim.Sim {
 	return sim
 }
 
-// The panels that the drill does not cover return data for all their queries while everything is wrong, in a fleet
-// on Kubernetes and on a lone host without namespace and cluster, and change then.
+// The panels outside the drill return data for all their queries while everything is wrong, in a fleet on
+// Kubernetes and on a lone host without namespace and cluster, and change then.
 func TestUndrilledPanelsMove(t *testing.T) {
 	for name, w := range map[string]world{"kubernetes": {emits: undrilledFamilies(t)}, "host": {host: true, emits: undrilledFamilies(t)}} {
 		t.Run(name, func(t *testing.T) {
@@ -263,8 +263,8 @@ func TestUndrilledPanelsMove(t *testing.T) {
 	}
 }
 
-// bareGroups returns the rules without the texts of alerts, which cost a query each and which nobody here reads,
-// evaluated no more often than panels are queried.
+// bareGroups returns the rules without the texts of alerts, which cost a query each and have no reader here. The
+// rules are evaluated no more often than panels are queried.
 func bareGroups() []rules.Group {
 	groups := rules.Groups(rules.Options{})
 	for i, g := range groups {

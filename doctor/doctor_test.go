@@ -144,8 +144,8 @@ func TestNativeHistograms(t *testing.T) {
 	}
 }
 
-// TestChecksOfPages requires a finding for each state of an exporter that a test cannot bring about, or only with a
-// cluster.
+// TestChecksOfPages requires a finding for each state of an exporter that a test can bring about only with a
+// cluster, or not at all.
 func TestChecksOfPages(t *testing.T) {
 	for _, c := range []struct {
 		page string

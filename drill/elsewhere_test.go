@@ -35,8 +35,8 @@ func TestFetchedPrompt(t *testing.T) {
 	}
 }
 
-// A request that waits for a KV cache that does not arrive gives up, or gets a token after the transfer has timed out. A
-// later request that gets one does not wait behind it.
+// A request that waits for a KV cache that does not arrive gives up, or gets a token after the transfer has timed
+// out. A later request that gets a KV cache does not wait behind it.
 func TestUnsentPrompt(t *testing.T) {
 	p := steady(1)
 	p.Prefilled, p.Fetching, p.Unsent = true, 25e9, 1
@@ -63,8 +63,8 @@ func TestUnsentPrompt(t *testing.T) {
 	}
 }
 
-// Stored tokens are found again in host memory. If the link to it is too slow, it fills with transfers in progress,
-// refuses the rest, and finds less.
+// Stored tokens are found again in host memory. If the link to host memory is too slow, it fills with transfers in
+// progress, refuses more, and finds fewer tokens.
 func TestHostMemory(t *testing.T) {
 	p := steady(10)
 	p.Host, p.HostHits, p.Fetching, p.Storing = 8e9, 0.5, 50e9, 50e9

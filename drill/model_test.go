@@ -61,8 +61,8 @@ func steady(arrivals float64) Profile {
 	return p
 }
 
-// Little's law: requests in the system are arrivals times the time each spends there. The law holds for every
-// scheduler, so the test checks the simulation of time.
+// Little's law: requests in the system are arrivals times the time that each request spends there. The law holds
+// for every scheduler, so the test checks the simulation of time.
 func TestLittlesLaw(t *testing.T) {
 	const d = 20 * time.Minute
 	for _, arrivals := range []float64{2, 10, 20} {
@@ -77,7 +77,7 @@ func TestLittlesLaw(t *testing.T) {
 	}
 }
 
-// A lone request is prefilled in one step. After that it only pays for reading weights and its cache.
+// A lone request is prefilled in one step. After that the request only pays for reading weights and its cache.
 func TestLoneRequest(t *testing.T) {
 	p := steady(1)
 	c := &census{}
@@ -100,14 +100,14 @@ func TestLoneRequest(t *testing.T) {
 	}
 }
 
-// prefill returns how long the products of a prompt take: each token is multiplied with all weights, and attends to half
-// of the others.
+// prefill returns how long the products of a prompt take: each token is multiplied with all weights, and attends to
+// half of the other tokens.
 func prefill(tokens float64) float64 {
 	return (tokens*2*8.03e9 + tokens*tokens/2*4*32*4096) / (989e12 * computeShare)
 }
 
-// The cost of a prompt grows faster than its length, whatever the chunks: ten times 3000 tokens take
-// less time than 30000.
+// The cost of a prompt grows faster than its length, for any chunks: ten prompts of 3000 tokens take less time than
+// one of 30000.
 func TestLongPrompt(t *testing.T) {
 	ttft := func(tokens float64, budget int) float64 {
 		p := steady(1)
@@ -201,7 +201,7 @@ func TestClock(t *testing.T) {
 	}
 }
 
-// Clients without patience leave, an engine with a full queue refuses, and a wedged one does not answer.
+// Clients without patience leave, an engine with a full queue refuses, and a hanging engine does not answer.
 func TestLimits(t *testing.T) {
 	p := steady(80)
 	p.Patience = 10 * time.Second
@@ -245,7 +245,7 @@ func (c *refusals) Finished(r *Request) {
 	}
 }
 
-// An engine that is broken answers each request at once, and with an error; to a router it is idle. A broken
+// A broken engine answers each request at once with an error, so it looks idle to a router. A broken
 // replica works again after a restart.
 func TestBroken(t *testing.T) {
 	c := &refusals{}

@@ -121,7 +121,7 @@ func ended(s series) float64 {
 	return s.sum("http_requests_total", "method", http.MethodPost, "status", "2xx")
 }
 
-// A client that leaves vLLM is counted only in the answers of its server, whether it had a token or not.
+// vLLM counts a client that leaves only in the answers of its server, with or without a token.
 func TestVLLMCountsNoClientThatLeaves(t *testing.T) {
 	before, after := captured(t, "vllm-v032-fail0"), captured(t, "vllm-v032-fail1")
 	since := func(name string, labels ...string) float64 {
@@ -217,8 +217,8 @@ func TestVLLMBeforeTheFirstRequest(t *testing.T) {
 	}
 }
 
-// Requests that arrive while the core hangs are in no gauge: gauges stay idle if the hang began so, and freeze if not.
-// The descriptors follow the connections. When clients give up, only the counter of answers increases.
+// Requests that arrive while the core hangs are in no gauge: gauges stay idle if the hang began at rest, and freeze
+// otherwise. The descriptors follow the connections. When clients give up, only the counter of answers increases.
 func TestVLLMHang(t *testing.T) {
 	for name, open := range map[string]float64{"overload": 351, "wedge": 107} {
 		if base := captured(t, "vllm-v032-"+name).sum("process_open_fds") - open; base < 31 || base > 38 {
@@ -292,7 +292,7 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// SGLang counts a request that was aborted while it ran as processed, too, and answers 400 to one that never ran. Its
+// SGLang also counts a running request that was aborted as processed, and answers 400 to a request that never ran. Its
 // server counts requests that hang.
 func TestSGLangAborts(t *testing.T) {
 	actual, hang := captured(t, "sglang-0.5.23-loaded"), captured(t, "sglang-0.5.23-hang")
@@ -333,7 +333,7 @@ func TestSGLangAborts(t *testing.T) {
 }
 
 // TestDynamoWithoutWorkers removes a frontend's last worker. The frontend's first failures count as failed
-// requests. Failures of the next seconds are among the failures only, and answers with 404 count nowhere. The model
+// requests. Failures of the next seconds appear only among the failures, and answers with 404 count nowhere. The model
 // is not ready. The other gauges stay.
 func TestDynamoWithoutWorkers(t *testing.T) {
 	load, gone := captured(t, "dynamo-1.6.0-frontend-load"), captured(t, "dynamo-1.6.0-frontend-allkilled")
@@ -458,7 +458,7 @@ func TestRouterCountsArrivals(t *testing.T) {
 	check("simulated", simulated(t, s), 10, 10, 5)
 }
 
-// The router adds an error of its own to a status, and nothing to the status of an engine.
+// The router adds an error of its own to its own status, and nothing to the status of an engine.
 func TestRouterPassesFailuresOn(t *testing.T) {
 	s := NewSGLangRouter("m", []string{"a:1"})
 	s.Before(&census{}, "a:1").Finished(&Request{Failed: true, Done: time.Second})

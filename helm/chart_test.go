@@ -472,7 +472,7 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// If Prometheus sets namespace itself, everything reads the engine's namespace from the label that is left, as the
+// If Prometheus sets namespace itself, everything reads the engine's namespace from the remaining label, as the
 // generator writes it, with the same links.
 func TestOtherNamespaceLabel(t *testing.T) {
 	t.Parallel()
@@ -566,7 +566,7 @@ func TestDashboardsAndFragment(t *testing.T) {
 	}
 }
 
-// An AlertmanagerConfig only where it is asked for, with the receivers of the values.
+// The chart has an AlertmanagerConfig only on request, with the receivers of the values.
 func TestAlertmanagerConfig(t *testing.T) {
 	if render(t)["AlertmanagerConfig"] != nil {
 		t.Error("an AlertmanagerConfig that nobody asked for")
@@ -704,7 +704,8 @@ func TestClusterPrivileges(t *testing.T) {
 	}
 }
 
-// Acting on sick GPUs is off unless asked for; a dry run may write nothing, and acting only the objects that it needs.
+// Acting on sick GPUs is off by default; a dry run may write nothing, and acting may write only the objects that it
+// needs.
 func TestActing(t *testing.T) {
 	t.Parallel()
 	const enabled = `cluster.enabled=true`
@@ -819,7 +820,7 @@ func TestCluster(t *testing.T) {
 	}
 }
 
-// Each way to NVML sets its own fields, and none of another way.
+// Each way to NVML sets its own fields, and no field of another way.
 func TestWaysToNVML(t *testing.T) {
 	t.Parallel()
 	for driver, want := range map[string][4]any{ // RuntimeClass, NVIDIA_VISIBLE_DEVICES, annotation, mount
@@ -971,7 +972,7 @@ func TestSecurityContextConstraints(t *testing.T) {
 	}
 }
 
-// Objects beside the exporter are rendered as they were written, and everything is in the namespace of the values.
+// Objects beside the exporter are rendered unchanged, and everything is in the namespace of the values.
 func TestBesideIt(t *testing.T) {
 	objects := render(t, append(combinations["beside it"], `namespaceOverride="gpu"`, `enabled=true`)...)
 	pod := at(t, objects["DaemonSet"], "spec", "template", "spec").(object)
@@ -1072,7 +1073,7 @@ func TestNotes(t *testing.T) {
 	}
 }
 
-// The container may have more than the exporter's own limits let it use, and Go reaches its limit before the kernel's.
+// The container's limit is above the exporter's own limits, and Go reaches its limit before the kernel's.
 func TestMemory(t *testing.T) {
 	t.Parallel()
 	soft := func(workload string, set ...string) any {

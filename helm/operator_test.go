@@ -220,7 +220,7 @@ func (c installation) files(t *testing.T, resource, name string, texts ...string
 	return files
 }
 
-// runDaemon does with the DaemonSet what its controller and the kubelet of a node do: it makes the pod, and runs the
+// runDaemon does the work of the DaemonSet's controller and of a node's kubelet: it makes the pod, and runs the
 // exporter with the pod's arguments, environment, volumes and service account.
 func (c installation) runDaemon(t *testing.T, node, ip string) {
 	t.Helper()

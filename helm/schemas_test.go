@@ -146,7 +146,7 @@ func refusals(t *testing.T, kubeconform, schemas, folder string) map[string]stri
 	return refused
 }
 
-// moduleFile reads a file of a module in the module cache, which it downloads.
+// moduleFile downloads a module, and reads a file of it in the module cache.
 func moduleFile(t *testing.T, module, path string) []byte {
 	t.Helper()
 	cmd := exec.Command("go", "mod", "download", "-json", module)

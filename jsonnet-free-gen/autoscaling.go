@@ -45,7 +45,7 @@ var signals = []signal{
 	},
 }
 
-// relearns is longer than exporters need after a restart until they know a capacity again.
+// relearns is longer than exporters take to learn a capacity after a restart.
 const relearns = 45 * time.Minute
 
 type object = map[string]any

@@ -18,7 +18,7 @@ func TestDashboardsAreCurrent(t *testing.T) {
 }
 
 // TestDashboardsStaySmall checks that no dashboard has more panels, screens, queries or PromQL, or reads more, than
-// before panels were merged, and that all together have 110 panels at most.
+// before panels were merged, and that all dashboards together have at most 110 panels.
 func TestDashboardsStaySmall(t *testing.T) {
 	panels, were := 0, 0
 	var left size // of the engine board for what only some have, which was on it

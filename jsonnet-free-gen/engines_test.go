@@ -23,8 +23,8 @@ func rows(t *testing.T, render func() ([]byte, error)) [][]string {
 	return all
 }
 
-// For each engine and quantity, engines.csv has every source in the order in which they are tried, or the reason
-// why there is none.
+// For each engine and quantity, engines.csv has every source in the order in which the exporter tries them, or the
+// reason for the lack of a source.
 func TestEnginesTable(t *testing.T) {
 	sources := map[[2]string][]string{} // by engine and quantity
 	for _, r := range rows(t, enginesTable)[1:] {

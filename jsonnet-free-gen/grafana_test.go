@@ -227,7 +227,7 @@ func TestGrafanaTexts(t *testing.T) {
 	}
 }
 
-// A query that fails or finds nothing leaves no value, or one that is not a number. Grafana still expands the
+// A query that fails or finds nothing leaves no value, or a value that is not a number. Grafana still expands the
 // texts, and no text claims a number then. A link opens the last hour, like the dashboard that it opens.
 func TestGrafanaTextsWithoutAValue(t *testing.T) {
 	grafana := documents[struct{ Groups []grafanaTest }](t, filepath.Join(render(t, "--format", "grafana"), "provisioning", "alerting",

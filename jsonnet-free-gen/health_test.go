@@ -10,7 +10,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
-// An alert responds to every condition that takes a GPU out of service, or keeps work off it. The alert that a
+// Every condition that takes a GPU out of service, or keeps work off it, has an alert. The alert that a
 // condition or an XID names exists, and fires for it.
 func TestVerdictsAreAnswered(t *testing.T) {
 	fires := func(alert string) bool {

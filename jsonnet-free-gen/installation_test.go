@@ -107,8 +107,8 @@ func rulesIn(groups []any) (n int) {
 }
 
 // inOrder requires groups of vmalert with so many rules. A rule is evaluated five seconds or more after the rules
-// whose records it reads, within its interval. Records of a later group are from the evaluation before, in
-// Prometheus, too.
+// whose records it reads, within its interval. Records of a later group are from the evaluation before, also in
+// Prometheus.
 func inOrder(t *testing.T, groups []any, want int) {
 	t.Helper()
 	offset := func(g any) time.Duration {
@@ -141,7 +141,7 @@ func inOrder(t *testing.T, groups []any, want int) {
 	}
 }
 
-// reads reports whether a query selects a series as it is now: an old record is not late.
+// reads reports whether a query selects the present values of a series: an old record is not late.
 func reads(expr, name string) bool {
 	for _, m := range regexp.MustCompile(`(?:^|[^\w:])`+name+`(?:\{[^}]*\})?(?:\[[^\]]*\])?($|[^\w:].{0,7})`).FindAllStringSubmatch(expr, -1) {
 		if !strings.HasPrefix(m[1], " offset") {

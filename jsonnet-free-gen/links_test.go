@@ -51,7 +51,7 @@ func files(t *testing.T, patterns ...string) (all []string) {
 	return all
 }
 
-// A search that a document shows finds something, as it is typed in the root of the repository.
+// A search in a document finds something, as it is typed in the root of the repository.
 func TestSearches(t *testing.T) {
 	for _, doc := range files(t, "../docs/*.md") {
 		text, err := os.ReadFile(doc)
@@ -93,7 +93,7 @@ func TestLinks(t *testing.T) {
 }
 
 // TestRecordsAreRead requires each recorded series to be read by another rule, a text, a dashboard, a document or
-// an example: a rule costs at every evaluation, and one that nobody reads is worth nothing.
+// an example: a rule costs at every evaluation, and an unread rule is worth nothing.
 func TestRecordsAreRead(t *testing.T) {
 	var read strings.Builder
 	for _, pattern := range []string{"../docs/*.md", "../runbooks/*.md", "../examples/*/*.yaml", "../helm/*/files/dashboards/*.json"} {

@@ -13,8 +13,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/internal/rulesim"
 )
 
-// A canary that is late and fails is stopped by every gate of both controllers; one that serves well passes beside a
-// stable version that does not; one without traffic decides nothing.
+// Every gate of both controllers stops a canary that is late and fails. A canary that serves well passes beside a
+// stable version that does not; a canary without traffic decides nothing.
 func TestRolloutGates(t *testing.T) {
 	ruleFile, err := installation{}.ruleFile("prometheus", installation{}.tiers()[0])
 	if err != nil {
@@ -109,8 +109,8 @@ func gateQueries(t *testing.T) (argo, flagger []string) {
 	return argo, flagger
 }
 
-// A canary that takes 1.5 times as long as the replicas beside it is above the limit of both controllers; one that
-// is as fast is below; one without traffic has no value, which decides nothing.
+// A canary that takes 1.5 times as long as the replicas beside it is above the limit of both controllers. An
+// equally fast canary is below; a canary without traffic has no value, which decides nothing.
 func TestComparingGates(t *testing.T) {
 	argo, flagger := gateQueries(t)
 	for _, controller := range []struct {

@@ -15,8 +15,8 @@ var goldens = []string{
 	"../cmd/exporter/testdata/*.prom",
 }
 
-// TestEveryFamilyIsEmitted requires every declared family on a golden: a family that nothing emits is a panel that
-// stays empty and an alert that never fires.
+// TestEveryFamilyIsEmitted requires every declared family on a golden: a family that nothing emits means an empty
+// panel and an alert that never fires.
 func TestEveryFamilyIsEmitted(t *testing.T) {
 	sample := regexp.MustCompile(`(?m)^(llm_\w+?)(?:_bucket)?[{ ]`)
 	seen := map[string]bool{}

@@ -22,7 +22,7 @@ func TestLabelsAreDeclaredOnce(t *testing.T) {
 	}
 }
 
-// TestConventions holds every declared family to the rules of docs/metrics.md and of Prometheus.
+// TestConventions checks every declared family against the rules of docs/metrics.md and of Prometheus.
 func TestConventions(t *testing.T) {
 	name := regexp.MustCompile(`^llm_(engine|gateway|gpu|slo|probe|exporter)_[a-z0-9]+(_[a-z0-9]+)*$`)
 	base := []string{"_milliseconds", "_ms", "_percent", "_perc", "_kib", "_mb", "_mhz", "_milliwatts", "_celsius_total"}

@@ -332,8 +332,7 @@ func (w world) ask(text, job string) (values []float64, err error) {
 	return values, err
 }
 
-// shownBy returns the value that an alert compares with a number: while the alert does not fire, there is nothing
-// else to compare.
+// shownBy returns the value that an alert compares with a number, because an alert that does not fire has no other value.
 func shownBy(e parser.Expr) parser.Expr {
 	for {
 		switch outer := e.(type) {

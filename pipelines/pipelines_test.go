@@ -29,7 +29,7 @@ const (
 	histogram = "llm_engine_time_to_first_token_seconds"
 )
 
-// interval replaces that of the examples: half an hour of a pipeline in two minutes.
+// interval replaces the interval of the examples: half an hour of a pipeline in two minutes.
 const interval = 2 * time.Second
 
 // engine serves its own counts as vLLM does.
@@ -294,7 +294,7 @@ func example(t *testing.T, name string, replace ...string) string {
 
 // TestPipelines checks that an OpenTelemetry collector and vmagent pass on the exporter's counts. Nothing is lost
 // or counted twice while the engine, the exporter and the pipelines are restarted. Deltas lack events from a time
-// without a collector, and events of a restarted engine until it was read: the processor drops both.
+// without a collector, and events of a restarted engine before its first reading: the processor drops both.
 func TestPipelines(t *testing.T) {
 	if os.Getenv("PIPELINES") == "" {
 		t.Skip("PIPELINES=1 builds a collector and vmagent, which takes minutes")

@@ -65,9 +65,8 @@ llm_engine_queue_time_seconds_bucket{le="+Inf"} %[1]d
 	}
 }
 
-// TestPastRecordsPeriod writes into the past the records from which a period is computed: its beginning once an
-// hour, as a time, and its five minutes once in five. Otherwise a day looks like minutes full of events, and no
-// page is due.
+// TestPastRecordsPeriod writes into the past the records of a period: its beginning once an hour, as a time, and
+// its five minutes once in five. Otherwise a day looks like minutes full of events, and no page is due.
 func TestPastRecordsPeriod(t *testing.T) {
 	of := func(f *metrics.Family) constant {
 		return constant{labels.FromStrings(common.MetricNameLabel, f.Name), 3}
@@ -251,7 +250,7 @@ func TestWayLeads(t *testing.T) {
 	}
 }
 
-// TestSecondPage distinguishes a page of a second fault from one that repeats the first, or that ends it.
+// TestSecondPage distinguishes a page of a second fault from a page that repeats or ends the first.
 func TestSecondPage(t *testing.T) {
 	page := func(at float64, alerts ...Alert) Notification {
 		return Notification{At: at, Receiver: "llm-critical", Alerts: alerts}

@@ -230,7 +230,7 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// TestChangesInARow checks two changes of one setting that are too close to look at the time between them.
+// TestChangesInARow checks two changes of one setting with too little time between them for a comparison.
 func TestChangesInARow(t *testing.T) {
 	ask := recorded(t, func(_ int, now time.Duration) (replica, []event) {
 		switch {

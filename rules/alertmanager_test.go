@@ -81,7 +81,7 @@ func routes(t *testing.T, config string, wanted map[string]string) {
 	}
 }
 
-// Merged into another configuration, our part takes our alerts, and all other alerts keep their receivers.
+// After a merge into another configuration, our part takes our alerts, and all other alerts keep their receivers.
 func TestMergedRoutes(t *testing.T) {
 	part := rules.NewAlertmanagerPart(rules.Alerts(rules.Groups(rules.Options{})), rules.Style{})
 	whole := rules.Alertmanager{
@@ -139,7 +139,7 @@ func TestNotificationOfAGroup(t *testing.T) {
 	}
 }
 
-// TestResolvedTitleIsThatOfThePage checks that a burn that follows a standstill does not take its name.
+// TestResolvedTitleIsThatOfThePage checks that a burn after a standstill does not take the standstill's name.
 func TestResolvedTitleIsThatOfThePage(t *testing.T) {
 	_, template := writeAlertmanager(t)
 	data := filepath.Join(t.TempDir(), "data.json")
@@ -161,8 +161,8 @@ var (
 	mayBeAbsent = []string{metrics.LabelCluster, metrics.LabelNamespace, metrics.LabelPod, metrics.LabelInstance}
 )
 
-// Every inhibition names what it mutes, requires the compared labels on both sides, and never reaches another model. A
-// symptom mutes only its own slower form.
+// Every inhibition names the muted alerts, requires the compared labels on both sides, and never reaches another
+// model. A symptom mutes only its own slower form.
 func TestInhibition(t *testing.T) {
 	am, alerts := alertmanager(t)
 	byName := map[string]*rules.Alert{}

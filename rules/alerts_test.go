@@ -29,8 +29,8 @@ const alertTests = "testdata/alerts"
 // lasting finds a test file with a case of two hours or more.
 var lasting = regexp.MustCompile(`eval_time: (\d+h|\d+d|\d{3,}m|[7-9]\dm)`)
 
-// Every alert has a test file with cases in which it fires and cases in which it does not, run by promtool where it is
-// installed. promtool is slow: without -long only TestAlerts runs the cases of hours.
+// Every alert has a test file with cases in which it fires and cases in which it does not. promtool runs the file
+// where it is installed. promtool is slow: without -long only TestAlerts runs the cases of hours.
 func TestAlertsWithPromtool(t *testing.T) {
 	t.Parallel()
 	promtool, err := exec.LookPath("promtool")
@@ -72,7 +72,8 @@ func TestAlertsWithPromtool(t *testing.T) {
 	}
 }
 
-// needs returns the groups that an alert's tests evaluate: its own, and the records of others that it reads.
+// needs returns the groups that an alert's tests evaluate: its own group, and the records of other groups that it
+// reads.
 func needs(t *testing.T, g rules.Group, a *rules.Alert) []rules.Group {
 	t.Helper()
 	if a.Name != rules.ModelOnFailedGPU.Name { // it reads the alerts before it
@@ -155,7 +156,7 @@ func alertNames() []string {
 	return names
 }
 
-// promtoolEpoch is where promtool starts its clock; some rules read it.
+// promtoolEpoch is the start of promtool's clock; some rules read it.
 var promtoolEpoch = time.Unix(0, 0).UTC()
 
 // promtoolFile is the part of promtool's test format that the files use.

@@ -130,8 +130,8 @@ func TestPageFiresWhenTheFormulaSays(t *testing.T) {
 	checkDetection(t, slo.DefaultWindowPairs(), slo.Page, fastBurn, incidents)
 }
 
-// A ticket fires at the time of the formula, over windows that are short enough for every run. -long uses the real
-// ones.
+// A ticket fires at the time of the formula, over windows that are short enough for every run. With -long, the test
+// uses the real windows.
 func TestTicketFiresWhenTheFormulaSays(t *testing.T) {
 	t.Parallel()
 	pairs := []slo.WindowPair{

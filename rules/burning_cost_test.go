@@ -11,8 +11,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// burningFleet runs a fleet for 90 minutes. In the last twenty, all objectives on all models burn, or none. It returns
-// the cost of one evaluation of all rules, texts included, and how many pages it wrote.
+// burningFleet runs a fleet for 90 minutes. In the last twenty minutes, all objectives on all models burn, or none.
+// It returns the cost of one evaluation of all rules, texts included, and how many pages it wrote.
 func burningFleet(t testing.TB, models, objectives int, burns bool) (cost, int) {
 	const lasts, onset = 90 * time.Minute, 70 * time.Minute
 	content, err := rules.Encode(rules.NewFile(rules.Groups(rules.Options{}), rules.Style{}))

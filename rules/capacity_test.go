@@ -21,7 +21,8 @@ type held struct {
 	ended   [3]float64
 }
 
-// heldReplica is whether a replica answers, whether its exporter can be scraped, and whether it has not learnt yet.
+// heldReplica holds whether a replica answers, whether its exporter can be scraped, and whether its capacity is
+// still unknown.
 type heldReplica struct{ serves, seen, unknown bool }
 
 const heldOnset, heldEnd = 30 * time.Minute, 50 * time.Minute
@@ -68,9 +69,9 @@ func (h *held) scrape(now time.Time, emit rulesim.Emit) {
 	}
 }
 
-// TestDesiredReplicasHold checks that autoscalers get no wrong number of replicas while something is not measured. 12
-// requests per second need three replicas. An autoscaler removes one when fewer have been asked for over a quarter of an
-// hour.
+// TestDesiredReplicasHold checks that autoscalers get no wrong number of replicas while something is not measured.
+// 12 requests per second need three replicas. An autoscaler removes a replica after a quarter of an hour in which
+// fewer were needed.
 func TestDesiredReplicasHold(t *testing.T) {
 	const absent = -1
 	for name, c := range map[string]struct {

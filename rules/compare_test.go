@@ -23,9 +23,9 @@ const slothRules = "testdata/sloth/rules.yaml"
 const pyrraRatio = `sum by (namespace, model_name) (increase(llm_slo_bad_events_total{slo="ttft"}[28d]))
 	/ sum by (namespace, model_name) (increase(llm_slo_events_total{slo="ttft"}[28d]))`
 
-// On these three ordinary days, a mean of ratios differs from the ratio. Our result must agree with the truth. Sloth's result is
-// shown beside it, and must still be wrong in the way that made us build our own. If it becomes right, the comparison in
-// the docs must go.
+// On these three ordinary days, a mean of ratios differs from the ratio. Our result must agree with the truth.
+// Sloth's result is shown beside it, and must still be wrong in the way that made us build our own. If Sloth's
+// result becomes right, the comparison in the docs must go.
 func TestPeriodRatioIsTheTruth(t *testing.T) {
 	night := func(at time.Duration) bool { return at%day >= 3*hour && at%day < 4*hour }
 	tests := []struct {
@@ -101,7 +101,7 @@ func TestPeriodRatioIsTheTruth(t *testing.T) {
 	}
 }
 
-// slothSLI returns the rule behind sloth's period ratio, and the expression of that ratio, which is queried once.
+// slothSLI returns the rule behind sloth's period ratio, and the expression of that ratio, which the test queries once.
 func slothSLI(t *testing.T) (sli []byte, ratio string) {
 	t.Helper()
 	content, err := os.ReadFile(slothRules)

@@ -98,8 +98,8 @@ func TestExportersMayDisagree(t *testing.T) {
 	}
 }
 
-// A fleet that cannot be scraped is one page. It comes before the pages of its models, and mutes them. The test
-// covers exporters that do not answer, and exporters that are no longer targets.
+// A fleet that cannot be scraped is one page. The page of the fleet comes before the pages of its models, and mutes
+// them. The test covers exporters that do not answer, and exporters that are no longer targets.
 func TestFleetPagesBeforeItsModels(t *testing.T) {
 	const lost = 30 * time.Minute
 	for _, targets := range []bool{true, false} {

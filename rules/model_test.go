@@ -52,7 +52,7 @@ func TestStarted(t *testing.T) {
 	}
 }
 
-// GPU faults are recorded for the models on these GPUs: across nodes, on shared GPUs and MIG instances.
+// GPU faults are recorded for the models on these GPUs: across nodes, on shared GPUs and on MIG instances.
 func TestGPUsOfModels(t *testing.T) {
 	sim := newSim(t, group(t, rules.Options{}, "llm-model"))
 	err := sim.Run(rulesim.Epoch, rulesim.Epoch.Add(90*time.Minute), scrapeEvery, func(now time.Time, emit rulesim.Emit) {

@@ -10,8 +10,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// TestSecondFaultNamesWhatIsNew pages for a burst. When the prefix cache misses forty minutes later, LLMSecondFault names
-// the cache, which the page now names, too, and not the burst.
+// TestSecondFaultNamesWhatIsNew pages for a burst. When the prefix cache misses forty minutes later, LLMSecondFault
+// names the cache and not the burst, and the first page then also names the cache.
 func TestSecondFaultNamesWhatIsNew(t *testing.T) {
 	t.Parallel()
 	sim := loaded(t, rules.Groups(rules.Options{}))

@@ -33,7 +33,7 @@ func beside(name string) *amalert.Alert {
 	return &amalert.Alert{Alert: model.Alert{StartsAt: time.Now(), Labels: model.LabelSet{model.AlertNameLabel: model.LabelValue(name)}}}
 }
 
-// longNamed is a crowd whose names are as long as Kubernetes allows, and in which a lever is many words.
+// longNamed is a crowd with names of the maximum length in Kubernetes, and with a lever of many words.
 func longNamed(context.Context, string, time.Time) (v promql.Vector, err error) {
 	for _, s := range everything(0.5, rules.Share) {
 		b := labels.NewBuilder(s.Metric)

@@ -132,8 +132,8 @@ func TestRegressionNamesTheSetting(t *testing.T) {
 	}
 }
 
-// TestChangesAreRemembered checks that the rules keep changes that a restarted exporter has forgotten, and see a new
-// version that an exporter on another node did not see replace the old one, once each.
+// TestChangesAreRemembered checks that the rules keep changes that a restarted exporter has forgotten. They also
+// see, once each, that a new version replaces an old one that the exporter on another node did not see.
 func TestChangesAreRemembered(t *testing.T) {
 	sim := newSim(t, group(t, rules.Options{}, "llm-evidence-1"))
 	restart, moved := 10*time.Minute, 30*time.Minute

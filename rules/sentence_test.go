@@ -11,8 +11,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
-// TestSentences checks that a suspect's text has its numbers and names, in the units that people read, and that a name
-// that is missing leaves no hole.
+// TestSentences checks that a suspect's text has its numbers and names, in the units that people read, and that a
+// missing name leaves no gap.
 func TestSentences(t *testing.T) {
 	t.Parallel()
 	onNode := []string{metrics.LabelServer, "127.0.0.1:8000", metrics.LabelInstance, "gpu-node-1"}

@@ -235,7 +235,8 @@ func shardObjective(f *metrics.Family) *metrics.Family {
 // burning returns the objectives that burn faster than their budget allows, in a window up to RawWindow.
 func (s source) burning(w slo.Duration) promql.Expr { return above(s.burnRate(w), 1) }
 
-// burnRate returns the burn rates of the objectives. A shard uses its own events, because burn rates are global.
+// burnRate returns the burn rates of the objectives. Only the global tier records burn rates, so a shard computes its
+// own from its events.
 func (s source) burnRate(w slo.Duration) promql.Expr {
 	if s.tier != Shard {
 		return promql.Vector(burn(w))

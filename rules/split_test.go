@@ -95,9 +95,9 @@ func TestPageCarriesTheSplit(t *testing.T) {
 	t.Error("no page")
 }
 
-// TestMeanOfTheShare checks the title of a page about few requests, of which late ones come every fourth minute:
-// its mean covers the same minutes as its share. If a share of requests takes longer than a threshold, the mean is
-// at least that share of the threshold.
+// TestMeanOfTheShare checks the title of a page about few requests, with late ones every fourth minute: its mean
+// covers the same minutes as its share. If a share of requests takes longer than a threshold, the mean is at least
+// that share of the threshold.
 func TestMeanOfTheShare(t *testing.T) {
 	t.Parallel()
 	sim := loaded(t, rules.Groups(rules.Options{}))
@@ -204,8 +204,8 @@ func TestFirstSuspect(t *testing.T) {
 	}
 }
 
-// The page shows how long the budget lasts at the present burn. In the minutes after an onset the number follows what
-// users feel, whatever the five minutes before contained, and whenever the budget was last recorded.
+// The page shows how long the budget lasts at the present burn. In the minutes after an onset the number follows
+// the effect on users, for any five minutes before, and for any time of the last record of the budget.
 func TestExhaustionFollowsTheBurn(t *testing.T) {
 	t.Parallel()
 	const onset = hour + time.Minute

@@ -22,7 +22,7 @@ import (
 
 var tiers = map[string]rules.Tier{"single": rules.Single, "shard": rules.Shard, "global": rules.Global}
 
-// Every rendering is accepted by Prometheus' own loader, and no group is larger than Mimir's limit.
+// Prometheus' own loader accepts every rendering, and no group is larger than Mimir's limit.
 func TestRulesLoad(t *testing.T) {
 	for name, tier := range tiers {
 		groups := rules.Groups(rules.Options{Tier: tier})
@@ -230,7 +230,7 @@ func TestFormerAlerts(t *testing.T) {
 	}
 }
 
-// The number of rules does not depend on anything but the windows.
+// The number of rules depends only on the windows.
 func TestRuleCountIsConstant(t *testing.T) {
 	n := 0
 	for _, g := range rules.Groups(rules.Options{}) {

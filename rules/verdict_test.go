@@ -643,7 +643,7 @@ type trouble struct {
 	after    time.Duration                // of the page that is read
 }
 
-// firstLines returns where to look first by the page of each trouble, or nothing. All troubles happen side by side,
+// firstLines returns the line "Look first at" of each trouble's page, or nothing. All troubles happen side by side,
 // each in a cluster of its own.
 func firstLines(t *testing.T, content []byte, all map[string]trouble) map[string]string {
 	t.Helper()

@@ -147,7 +147,7 @@ func chat(prompt, answer, cached float64) func(w *week, at time.Duration) job {
 	}
 }
 
-// arrive gives a request to an engine: to the less busy of two, or to the one that is kept for long prompts.
+// arrive gives a request to an engine: to the less busy of two engines, or to the engine for long prompts.
 func (w *week) arrive(f *deployment, r job) {
 	var open []*engine
 	for _, e := range f.replicas {
@@ -690,7 +690,7 @@ func (f *deployment) running() int {
 	return n
 }
 
-// events are the events of the moving fleet: each once a week.
+// events are the events of the moving fleet: each event comes once a week.
 func (w *week) events(at time.Duration) {
 	f := w.fleets[len(w.fleets)-1]
 	switch at {

@@ -28,7 +28,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// Every alert has a runbook, and every runbook that is named like an alert has one.
+// Every alert has a runbook, and every runbook with the name of an alert has an alert.
 func TestAlertsAndPagesBelongTogether(t *testing.T) {
 	var alerts []string
 	for _, a := range rules.Alerts(rules.Groups(rules.Options{})) {
@@ -154,7 +154,7 @@ func TestPagesAreReached(t *testing.T) {
 
 // TestEachGatewayHasItsCommands checks that each gateway that is read, and Kong, has a part with the name that a
 // query of the runbook gives it. The part has commands that refuse requests, shorten prompts and cap output, or
-// names what it cannot do. A part of gateways that can do nothing names where to do it.
+// names the missing ones. A part of gateways without any command names the place for these actions.
 func TestEachGatewayHasItsCommands(t *testing.T) {
 	page, err := runbooks.Page("Gateway")
 	if err != nil {
@@ -230,7 +230,7 @@ func TestLeversLeadToTheGatewaysCommands(t *testing.T) {
 	}
 }
 
-// TestLeversThatDeletePodsHaveTheCommand checks that the whole command is there: at night, nobody composes it.
+// TestLeversThatDeletePodsHaveTheCommand checks that the whole command is there, because nobody composes it at night.
 func TestLeversThatDeletePodsHaveTheCommand(t *testing.T) {
 	found := 0
 	for _, name := range runbooks.Names() {
@@ -324,7 +324,7 @@ func TestQueriesOpen(t *testing.T) {
 	}
 }
 
-// A runbook fills in the labels of its address, passes them on, and takes no value that a shell would take apart.
+// A runbook fills in the labels of its address, passes them on, and accepts no value that a shell would split.
 func TestHandlerFillsIn(t *testing.T) {
 	server := httptest.NewServer(http.StripPrefix("/runbooks/", runbooks.Handler("", nil)))
 	defer server.Close()
@@ -431,7 +431,7 @@ var (
 
 // A reader can fill in every placeholder: it is a label of the alert, or the runbook sets it by a command or names
 // it in the text, as in `$POD`, before it is used. A runbook without an alert has the labels that all alerts that
-// link to it have; a branch has the labels of a burn.
+// link to it share; a branch has the labels of a burn.
 func TestPlaceholdersAreIntroduced(t *testing.T) {
 	has := alertLabels()
 	for _, name := range runbooks.Names() {
@@ -474,9 +474,9 @@ func TestPlaceholdersAreIntroduced(t *testing.T) {
 	}
 }
 
-// Runbooks have what their reader needs beside the diagnosis: how to stabilise before it, to record, to see that
-// all is well, to roll back and to call for help. Shared text stands in procedures, to which the runbooks link
-// where they apply.
+// Runbooks link the procedures around the diagnosis: how to stabilise before it, to record, to see that all is
+// well, to roll back and to call for help. Shared text stands in procedures, to which the runbooks link where they
+// apply.
 func TestPagesHaveTheirParts(t *testing.T) {
 	serving := func(a *rules.Alert) bool {
 		return a.Branch != rules.Hardware && a.Branch != rules.Exporter && !strings.HasSuffix(a.Name, "NoGain") // nobody suffers

@@ -117,7 +117,7 @@ func (p *pager) heard(t *testing.T) map[string]*page {
 	return maps.Clone(p.pages)
 }
 
-// first returns when somebody was woken for each model.
+// first returns the time of the first page for each model.
 func first(pages map[string]*page) map[string]time.Duration {
 	woken := map[string]time.Duration{}
 	for key, p := range pages {

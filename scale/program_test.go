@@ -68,7 +68,7 @@ func (p *program) kill() {
 	<-p.ended
 }
 
-// usage returns the cost of a program: seconds of CPU, and the most memory that was resident.
+// usage returns the cost of a program: seconds of CPU, and its peak resident memory.
 func (p *program) usage() (cpu float64, peak string) {
 	of := fmt.Sprintf("/proc/%d/", p.process.Process.Pid)
 	stat, err := os.ReadFile(of + "stat")
@@ -186,7 +186,7 @@ func mustBinary(t *testing.T, names ...string) string {
 	return file
 }
 
-// idleSeconds is how long the machine's cores have had nothing to do.
+// idleSeconds is the idle time of the machine's cores.
 func idleSeconds() float64 {
 	stat, err := os.ReadFile("/proc/stat")
 	if err != nil {

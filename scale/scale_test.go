@@ -37,8 +37,8 @@ var stores = []struct {
 }
 
 // TestStores checks that a distributed store pages for each model for which one Prometheus pages, and that no alert
-// pages twice. In the incident, a part that keeps samples and a part that evaluates rules are killed. How much
-// later it pages is measured. Each store has the machine for itself.
+// pages twice. In the incident, a part that keeps samples and a part that evaluates rules are killed. The test
+// measures how much later it pages. Each store has the machine for itself.
 func TestStores(t *testing.T) {
 	if os.Getenv("SCALE") == "" {
 		t.Skip("SCALE=1 runs whole clusters, which takes half an hour and most of a machine")

@@ -22,7 +22,7 @@ import (
 // scrapeEvery separates two scrapes of an exporter.
 const scrapeEvery = play.ScrapeInterval
 
-// calm is how long all is well on a tape before its fault.
+// calm is the time without a fault at the start of a tape.
 const calm = 12 * time.Minute
 
 // A tape holds the exporter's series about one simulated engine, from the start of a play to its end. Models play
@@ -83,7 +83,7 @@ func onlyReplica(t *testing.T) world.Fleet {
 	return all[i].Fleet
 }
 
-// stored reads all that a play has scraped.
+// stored reads everything that a play has scraped.
 func stored(t *testing.T, p *play.Play, scrapes int) *tape {
 	from := p.World.At(0)
 	q, err := p.Prometheus.DB().Querier(from.UnixMilli(), from.Add(time.Duration(scrapes)*scrapeEvery).UnixMilli())
@@ -118,7 +118,7 @@ type service struct {
 	labels  [][]prompb.Label // by series
 }
 
-// newService names a model. The label cluster is that of its tenant.
+// newService names a model. The label cluster is the cluster of its tenant.
 func newService(i int, cluster string, from *tape, skip int) *service {
 	s := &service{tape: from, skip: skip, cluster: cluster}
 	node := fmt.Sprintf("node-%04d", i)

@@ -81,7 +81,7 @@ func rat(text string) *big.Rat {
 	return r
 }
 
-// Whatever the target and the period: no pair fires inside the objective, and every pair can fire.
+// For any target and period: no pair fires inside the objective, and every pair can fire.
 func TestEveryPairCanFireAndNoneTooEarly(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	half, one := big.NewRat(1, 2), big.NewRat(1, 1)

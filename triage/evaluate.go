@@ -33,7 +33,7 @@ func (e *PastError) Error() string { return e.Err.Error() }
 // Unwrap returns the cause.
 func (e *PastError) Unwrap() error { return e.Err }
 
-// present is how far a rule may look back and still mean the present, which the two readings represent. A rule that looks
+// present is how far back a rule may look if the two readings are to answer it. A rule that looks
 // back further compares with the past, which only a Prometheus has.
 const present = 15 * time.Minute
 

@@ -475,7 +475,7 @@ func TestBaselineOfALifetime(t *testing.T) {
 	}
 }
 
-// TestLoadAfterAStart checks that a start minutes ago is not why requests wait if the engine was warm before.
+// TestLoadAfterAStart checks that a start minutes ago does not explain waiting requests if the engine was warm before.
 func TestLoadAfterAStart(t *testing.T) {
 	start := time.Unix(1795847396, 0)
 	for _, warm := range []bool{true, false} {
@@ -570,8 +570,8 @@ func enginePage(t *testing.T, name string) string {
 // wrongWords matches the rest of a sentence whose noun is missing.
 var wrongWords = regexp.MustCompile(`\s[,.:;]|\w  \w|: :`)
 
-// TestNoWorkerInWords checks a frontend or an endpoint picker without a worker. It answers, its metrics are read, and it
-// has no model.
+// TestNoWorkerInWords checks a frontend or an endpoint picker without a worker. Such a server answers, its metrics
+// are read, and it has no model.
 func TestNoWorkerInWords(t *testing.T) {
 	for _, name := range []string{
 		"dynamo/frontend-v1.6.0-noworker.prom", "dynamo/frontend-v1.6.0-allkilled.prom",

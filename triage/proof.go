@@ -426,8 +426,9 @@ func (p *prover) readsGateway() bool {
 
 const noSign = "no sign of it"
 
-// ruledOut divides the branches without a suspect: a value would have shown the ones in ruledOut, and no value
-// could show the others. If a clue compares one value with a limit, that value explains why a branch is ruled out.
+// ruledOut divides the branches without a suspect. The result ruledOut lists branches that a value would have shown,
+// and notSeen lists branches that no value could show. If a clue compares one value with a limit, that value explains
+// why a branch is ruled out.
 func (j *judge) ruledOut(m subject, t traffic, all []Suspect, replicas int) (ruledOut, notSeen []RuledOut, err error) {
 	p, err := j.prover(m, t)
 	if err != nil {

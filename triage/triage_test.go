@@ -229,7 +229,7 @@ llm_slo_info{slo="itl",signal="itl",bad="gaps between tokens exceed 100ms",perio
 	}
 }
 
-// TestWorstBurnFirst checks that, of two burning objectives, the first suspect explains the faster one, as on its page.
+// TestWorstBurnFirst checks two burning objectives: the first suspect explains the faster burn, as on its page.
 func TestWorstBurnFirst(t *testing.T) {
 	const more = `llm_slo_events_total{L,slo="itl",threshold="0.05"} %g
 llm_slo_bad_events_total{L,slo="itl",threshold="0.05"} %g
@@ -330,7 +330,7 @@ llm_gpu_clock_event_seconds_total{gpu_uuid="GPU-1",gpu="1",reason="hw_thermal_sl
 	}
 }
 
-// TestClientsGiveUp checks that the clue for the reason comes first when clients give up, although that pages.
+// TestClientsGiveUp checks that, when clients give up, the clue for the reason comes before the alert about giving up.
 func TestClientsGiveUp(t *testing.T) {
 	const ended = `llm_engine_requests_total{L,outcome="abort"} %d
 llm_engine_requests_total{L,outcome="stop"} %d
@@ -430,7 +430,7 @@ llm_engine_stages_total{L,stage="next_token"} %d
 }
 
 // TestTimesBetweenMilliseconds checks clocks with fractions of milliseconds, which the query engine ignores. Rates
-// between the readings exist wherever in its millisecond a reading was.
+// between the readings exist for any fraction of a millisecond in their times.
 func TestTimesBetweenMilliseconds(t *testing.T) {
 	before, after := calm(), calm()
 	after.requests += 7
@@ -609,8 +609,9 @@ func TestText(t *testing.T) {
 	}
 }
 
-// TestConfidence checks that confidence is high if a Prometheus had the day before. It is low if an engine's lifetime
-// replaces that day, or if an equally clear clue names another branch. The verdict then names the values to compare.
+// TestConfidence checks that confidence is high if a Prometheus had the day before. The confidence is low if an
+// engine's lifetime replaces that day, or if an equally clear clue names another branch. The verdict then names the
+// values to compare.
 func TestConfidence(t *testing.T) {
 	const drafts = `llm_engine_spec_decode_draft_tokens_total{L} %g
 llm_engine_spec_decode_accepted_tokens_total{L} %g

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestDraw plays a fixed seed, whose users suffer and for which somebody is woken.
+// TestDraw plays a fixed seed with users who suffer and a person who is woken.
 func TestDraw(t *testing.T) {
 	if s, err := playDraw(t.Context(), 4529, io.Discard); err != nil || s.Class != "gateway-fails" || !s.Incident || s.Pages != 1 ||
 		!s.Page.Right {

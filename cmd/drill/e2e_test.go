@@ -29,7 +29,8 @@ import (
 // board has been replaced, the page is resolved and the ticket goes out.
 //
 // In the generated files, the test changes only the intervals of evaluation and of groups, to seconds, and gives
-// the receivers webhooks. The alerts that fire, their texts, routes, groups and inhibition do not depend on these.
+// the receivers webhooks. The alerts that fire, their texts, routes, groups and inhibition do not depend on these
+// changes.
 func TestPageEndToEnd(t *testing.T) {
 	t.Parallel()
 	prometheus := e2e.Program(t, "prometheus", "prometheus")

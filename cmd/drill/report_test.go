@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestReportMakesItsFolder checks that the folder is there before the plays, which take minutes.
+// TestReportMakesItsFolder checks that the folder exists before the plays, which take minutes.
 func TestReportMakesItsFolder(t *testing.T) {
 	stopped, stop := context.WithCancel(t.Context())
 	stop()

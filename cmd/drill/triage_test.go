@@ -11,8 +11,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
-// The table distinguishes a way that names a wrong branch with another possible one, a way that names no branch,
-// and a way that is wrong.
+// The table distinguishes three ways: one names a wrong branch beside another possible branch, one names no branch,
+// and one is wrong.
 func TestTriageTable(t *testing.T) {
 	all := []score.Triage{
 		{Incident: "a", Want: rules.Memory, Alone: rules.Memory, AloneDoubts: true, WithPast: rules.Memory, Paged: rules.Memory},

@@ -31,7 +31,7 @@ import (
 )
 
 // stage is a real API server with two nodes. One node has eight GPUs that are devices, read by a real exporter
-// through the fake library. The other has two that are not devices, and a test imitates its exporter.
+// through the fake library. The other node has two GPUs that are not devices, and a test imitates its exporter.
 type stage struct {
 	*kube.Cluster
 	*gpuNode
@@ -101,8 +101,8 @@ func newStage(t *testing.T) *stage {
 	return s
 }
 
-// live gives the nodes and pods simulated kubelets, if KWOK is the command of kwok with its stages: without it only the
-// actors write to a node's status.
+// live gives the nodes and pods simulated kubelets, if KWOK is the command of kwok with its stages. Without it,
+// only the actors write to a node's status.
 func (s *stage) live() {
 	kwok := strings.Fields(os.Getenv("KWOK"))
 	if len(kwok) == 0 {
@@ -334,8 +334,8 @@ func (s *stage) allAtOnce(t *testing.T, is func(...string) func() bool) {
 	s.within(time.Minute, "all eight are lifted", is())
 }
 
-// most watches for a while, and returns the maximum number of GPUs that were out and how many requests the actors sent
-// within ten seconds.
+// most watches for a while, and returns the maximum number of GPUs out of service, and the number of requests that
+// the actors sent within ten seconds.
 func (s *stage) most(d time.Duration) (out int, requests int64) {
 	s.t.Helper()
 	asked := []int64{s.asked.Load()}
@@ -355,8 +355,8 @@ func (s *stage) most(d time.Duration) (out int, requests int64) {
 	return out, requests
 }
 
-// gone checks an outage of the API server, during which a GPU recovers, five fail of which two may go, and one fails and
-// recovers.
+// gone checks an outage of the API server. In the outage, one GPU recovers, five fail (two of them may go), and one
+// fails and recovers.
 func (s *stage) gone(t *testing.T, is func(...string) func() bool) {
 	d, err := time.ParseDuration(os.Getenv("ACT_GONE"))
 	if err != nil {

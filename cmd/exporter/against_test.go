@@ -74,7 +74,7 @@ func TestDoctorAgainstSMI(t *testing.T) {
 	}
 }
 
-// A meaningless command line is refused, and so is a missing program.
+// The command refuses a meaningless command line and a missing program.
 func TestDoctorAgainstNothing(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	for args, want := range map[string]string{

@@ -12,7 +12,8 @@ import (
 	"time"
 )
 
-// A client that opens many connections and sends half a request on each loses them, and a scrape is answered.
+// A client that opens many connections and sends half a request on each one loses these connections, and a scrape
+// is answered.
 func TestFloodOfConnections(t *testing.T) {
 	const flood = maxConnections + 100
 	e := start(t, "--discovery=none")

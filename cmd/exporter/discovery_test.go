@@ -16,7 +16,7 @@ import (
 )
 
 // TestEngineAtTwoAddresses checks that an engine and the proxy in front of it count as one engine, and that this is
-// reported. The configured address is the one that is read.
+// reported. The exporter reads the configured address.
 func TestEngineAtTwoAddresses(t *testing.T) {
 	for name, flags := range map[string]func(proxy string) []string{
 		"found":      func(string) []string { return nil },

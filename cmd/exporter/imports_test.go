@@ -9,8 +9,8 @@ import (
 
 const own = "github.com/llm-node-exporter/llm-node-exporter/"
 
-// house is the import table: each package of this module, the others that it imports, and the reason for no more. Tests
-// may import more.
+// house is the import table: each package of this module, its imports from this module, and the reason why it needs
+// no more. Tests may import more.
 var house = []struct{ of, imports, why string }{
 	{"metrics", "", "the vocabulary: everybody says its names, so it knows nobody"},
 	{"slo", "metrics", "objectives speak of metrics, and of nothing that measures them"},

@@ -116,7 +116,8 @@ func TestNodePage(t *testing.T) {
 	b.Until("it says that it is stale", text("The exporter does not answer; all below is from"))
 }
 
-// TestNodePageNoWorker checks that a frontend without a worker whose metrics are read is not called unread.
+// TestNodePageNoWorker checks that the node page does not call a frontend without a worker unread if its metrics
+// are read.
 func TestNodePageNoWorker(t *testing.T) {
 	t.Parallel()
 	b := openNode(t, start(t, "--engine.target="+servePage(t, "dynamo/frontend-v1.6.0-allkilled.prom")).url)
@@ -300,7 +301,7 @@ func TestNodePageKeyboard(t *testing.T) {
 	b.Until("the runbook", `location.pathname === "/runbooks/BranchKVPressure"`)
 }
 
-// fits fails the test if the node page scrolls sideways on a phone or on a screen.
+// fits fails the test if the node page scrolls sideways on a phone or a large screen.
 func fits(t *testing.T, b *e2e.Browser) {
 	t.Helper()
 	for _, width := range []int{360, 1280} {

@@ -29,8 +29,8 @@ import (
 
 // TestPlays follows a person on call, who has only the notification, to the resolved message and the record. The
 // exporter is the real one; it asks the Prometheus of the play, at the play's time. Every link of each notification
-// and of each web page on the way is opened: none is dead. Every query has its answer, at once or after a click:
-// none must be pasted. No command that is typed has a placeholder of the alert left. docs/plays.csv has the steps.
+// and of each web page on the way is opened, and works. Every query has its answer, at once or after a click, so
+// nobody pastes a query. No typed command still contains a placeholder of the alert. docs/plays.csv has the steps.
 func TestPlays(t *testing.T) {
 	rows := [][]string{{
 		"play", "since the onset", "the reader", "where", "links", "dead links", "queries", "answered at once",

@@ -19,8 +19,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// changedAnHourAgo serves a Prometheus in which a model got a version an hour ago, and since then its first tokens take
-// this many times as long.
+// changedAnHourAgo serves a Prometheus in which a model got a new version an hour ago. Since then its first tokens
+// take this many times as long.
 func changedAnHourAgo(t *testing.T, slower float64) (url string) {
 	t.Helper()
 	sim, err := rulesim.New()

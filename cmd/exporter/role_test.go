@@ -51,8 +51,8 @@ func TestRoleCluster(t *testing.T) {
 	}
 }
 
-// The objectives of a cluster's exporter come from its configuration. Built-in ones would have the names of objectives in
-// the configuration of the nodes.
+// The objectives of a cluster's exporter come from its configuration. Built-in objectives would have the names of
+// objectives in the configuration of the nodes.
 func TestRoleClusterHasNoObjectivesOfItsOwn(t *testing.T) {
 	if page := launch(t, "--role=cluster", "--engine.target="+vllm(t, "1").URL).get(t, "/metrics"); strings.Contains(page, "llm_slo_") {
 		t.Errorf("objectives that nobody declared:\n%s", page)

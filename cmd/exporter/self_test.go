@@ -22,7 +22,7 @@ func (s sends) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// TestCollect breaks collectors. Valid samples are still served, once, and the rest is reported.
+// TestCollect breaks collectors. Valid samples are still served, once, and the others are reported.
 func TestCollect(t *testing.T) {
 	visible := metrics.GPUVisible.Const(2)
 	var page engine.Exposition

@@ -18,8 +18,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
-// TestNoTicketForWhatNobodyDeclared reads metrics pages of many engines, without a configuration. No ticket opens,
-// however long, because an engine cannot count an undeclared objective, or lacks metrics that it never had.
+// TestNoTicketForWhatNobodyDeclared reads metrics pages of many engines, without a configuration. No ticket ever
+// opens only because an engine cannot count an undeclared objective, or lacks metrics that it never had.
 func TestNoTicketForWhatNobodyDeclared(t *testing.T) {
 	pages, err := filepath.Glob(filepath.Join(recordings, "*", "*.prom"))
 	if err != nil {

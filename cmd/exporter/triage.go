@@ -157,7 +157,7 @@ func withoutPast(err error) error {
 	return fmt.Errorf("--prometheus: %w: omit it to compare without the day before", err)
 }
 
-// writeVerdicts writes the verdicts. GET /verdict uses it, too.
+// writeVerdicts writes the verdicts. GET /verdict uses the same function.
 func writeVerdicts(out io.Writer, verdicts []triage.Verdict) error {
 	encoder := json.NewEncoder(out)
 	encoder.SetIndent("", "  ")

@@ -161,7 +161,7 @@ func TestTriageWithoutItsPrometheus(t *testing.T) {
 	}
 }
 
-// TestVerdictIsShared checks that simultaneous requests cost the engines two readings in total, not two each.
+// TestVerdictIsShared checks that simultaneous requests together cost the engines only two readings.
 func TestVerdictIsShared(t *testing.T) {
 	t.Parallel()
 	var read atomic.Int32

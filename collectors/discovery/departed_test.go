@@ -37,7 +37,8 @@ func all(changes ...[]string) (together []string) {
 }
 
 // TestDeletedOnPurpose checks that a ready pod that a person or its controller deletes counts as deleted on
-// purpose. A pod that fails, is evicted or was not ready does not, and about other pods the exporter reports nothing.
+// purpose. A pod that failed, was evicted or was not ready does not count, and the exporter reports nothing about
+// other pods.
 func TestDeletedOnPurpose(t *testing.T) {
 	const unknown = -1
 	for _, c := range []struct {
@@ -88,7 +89,7 @@ func departedSeries(pod string) string {
 }
 
 // TestSuccessorOfDeleted checks that a deletion was not on purpose if the successor does not get ready, and that a
-// pod that is back is not gone.
+// pod that comes back is not gone.
 func TestSuccessorOfDeleted(t *testing.T) {
 	now := time.Now()
 	decoded := func(text string) *pod {

@@ -250,7 +250,8 @@ func (r replies) RoundTrip(req *http.Request) (*http.Response, error) {
 }
 
 // TestEnginesToldApartLater checks two idle addresses of one container that report too little to be distinguished.
-// Requests show whether they are one engine, and a place that was left out is read once the other one is gone.
+// Requests show whether both addresses are one engine, and a place that was left out is read once the other place
+// is gone.
 func TestEnginesToldApartLater(t *testing.T) {
 	for _, c := range []struct {
 		name string

@@ -38,7 +38,7 @@ func answering(t *testing.T, page string) *httptest.Server {
 	return s
 }
 
-// exporter holds the engines that a finder has found, as the node process reads them.
+// exporter holds the engines that a finder has found, in the form that the node process reads.
 type exporter struct {
 	*Finder
 	mu      sync.Mutex
@@ -147,7 +147,7 @@ func (l *lines) String() string {
 	return l.text.String()
 }
 
-// cluster is an API server, as far as discovery uses one: it lists pods by a field selector and sends changes. A
+// cluster imitates the API server that discovery uses: it lists pods by a field selector and sends changes. A
 // test makes it refuse, or closes it.
 type cluster struct {
 	*httptest.Server

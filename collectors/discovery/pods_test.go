@@ -281,8 +281,8 @@ func TestContestedPort(t *testing.T) {
 	}
 }
 
-// TestListenerOfContestedPort checks that, of two pods that name one port of the node, the one whose process has
-// the socket open is read. The socket is real; only the cgroup, which names the pod, is not.
+// TestListenerOfContestedPort checks two pods that name one port of the node: only the pod whose process has the
+// socket open is read. The socket is real; only the cgroup, which names the pod, is not.
 func TestListenerOfContestedPort(t *testing.T) {
 	address, pid := listener(t)
 	host, port, _ := strings.Cut(address, ":")

@@ -255,7 +255,7 @@ func sum(t *testing.T, e *exporter, family string) (total int) {
 	return total
 }
 
-// node is where the pods of a shape run: the first has the first address.
+// node holds the addresses of the pods of a shape: the first pod has the first address.
 type node struct {
 	t *testing.T
 	*network

@@ -102,7 +102,7 @@ func (t *Tally) on(p *scrape.Page) bool {
 	return t == nil || !slices.ContainsFunc(t.Of, func(c Count) bool { return !c.Optional && !p.Has(c.From) })
 }
 
-// interval reads a metrics page until no debt is left, and then another metrics page of the same engine.
+// interval reads a metrics page until no debt is left, and then another page of the same engine.
 func interval(t *testing.T, objectives []slo.Objective, page, next string) (before, after samples) {
 	e := serve(t, page)
 	defer e.Close()

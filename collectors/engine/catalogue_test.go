@@ -123,8 +123,8 @@ func TestCatalogue(t *testing.T) {
 	}
 }
 
-// haveLabel reports whether the family has a label, in any version. Where facts list a label with
-// its value, as for Triton, the value has to be one that the pattern matches.
+// haveLabel reports whether the family has a label, in any version. If facts list a label with its value, as for
+// Triton, the pattern has to match the value.
 func (fs facts) haveLabel(name, pattern string) bool {
 	return slices.ContainsFunc(fs, func(f fact) bool {
 		return slices.ContainsFunc(f.labels, func(l string) bool {
@@ -134,7 +134,7 @@ func (fs facts) haveLabel(name, pattern string) bool {
 	})
 }
 
-// firstVersion is the earliest release that has the family, if the facts name one exactly.
+// firstVersion is the earliest release that has the family, if the facts name an exact release.
 func (fs facts) firstVersion() (string, bool) {
 	first := ""
 	for _, f := range fs {
@@ -184,8 +184,8 @@ func TestNothingIsMappedAndMissing(t *testing.T) {
 	}
 }
 
-// TestBucketsArePassedOnAsTheEngineHasThem compares the bounds that come out of each metrics page with the bounds of the facts: every
-// finite bound is one that the engine has in some version.
+// TestBucketsArePassedOnAsTheEngineHasThem compares the bounds from each metrics page with the bounds of the facts:
+// the engine has every finite bound in some version.
 func TestBucketsArePassedOnAsTheEngineHasThem(t *testing.T) {
 	all := readFacts(t)
 	checked := 0

@@ -32,8 +32,8 @@ func TestClaimsEqualSeries(t *testing.T) {
 	}
 }
 
-// TestTokensSayWhenTheyAreCounted checks that a rule can know whether a counter that stands still means that no
-// token is generated.
+// TestTokensSayWhenTheyAreCounted checks that a rule can decide whether a constant counter means that no token is
+// generated.
 func TestTokensSayWhenTheyAreCounted(t *testing.T) {
 	for _, d := range builtin {
 		for i := range d.Rows {

@@ -117,8 +117,8 @@ func TestWholeAnswersAreNoFirstTokens(t *testing.T) {
 	parse(t, mapped(t, page)).want(t, `llm_engine_time_to_first_token_seconds_count`, 3)
 }
 
-// TestMadeUpNamesAreNoModels checks that a client's typo has no objective and no info series, and does not take the
-// model from a metrics page that names none beside its answers.
+// TestMadeUpNamesAreNoModels checks that a client's typo has no objective and no info series, and does not hide the
+// model of a metrics page that names no model beside its answers.
 func TestMadeUpNamesAreNoModels(t *testing.T) {
 	availability := []slo.Objective{objective(t, "availability", slo.Availability, "", "99.9%")}
 	for _, c := range []struct{ page, model, typo string }{
@@ -137,8 +137,8 @@ func TestMadeUpNamesAreNoModels(t *testing.T) {
 	}
 }
 
-// TestNameIsServedLater checks that a model whose first requests fail leaves the pool of names when one ends well.
-// The pool must not fall, because Prometheus would take that for a restart.
+// TestNameIsServedLater checks that a model whose first requests fail leaves the pool of names when a request ends
+// well. The pool must not fall, because Prometheus would take that for a restart.
 func TestNameIsServedLater(t *testing.T) {
 	const page = `# TYPE litellm_proxy_total_requests_metric_total counter
 litellm_proxy_total_requests_metric_total{requested_model="late",status_code="500"} 40
@@ -221,7 +221,7 @@ func TestModelWithoutWorkers(t *testing.T) {
 }
 
 // TestRefusedBeforeItIsCounted checks a frontend that tells some clients that their request failed before it counts
-// the request. It counts each failure by its class.
+// the request. The frontend counts each failure by its class.
 func TestRefusedBeforeItIsCounted(t *testing.T) {
 	s := page(t, "dynamo/frontend-v1.6.0-badreq.prom") // two typos, four requests that were wrong, and three more that were not found
 	s.want(t, `llm_engine_requests_total{model_name="other",outcome="invalid"}`, 2)

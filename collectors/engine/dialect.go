@@ -175,8 +175,7 @@ type Row struct {
 	On func(p *scrape.Page) bool
 	// Part reads only the sum or the count of a histogram or summary, where it serves as the counter that an engine lacks.
 	Part Part
-	// NoSum leaves out the sum of a histogram whose sum is not the sum of the observed values: nothing may be
-	// divided by its count.
+	// NoSum leaves out the sum of a histogram if it is not the sum of the observed values, and would give a wrong mean.
 	NoSum bool
 	// PerStep marks a histogram that observes each step of the batch once, however many requests get a token by it: objectives count it
 	// once for each request that runs.

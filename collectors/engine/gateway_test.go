@@ -269,7 +269,7 @@ func TestEndpointPickerBehindTokenReview(t *testing.T) {
 }
 
 // TestStateIsThatOfTheSeries checks that people read the state that an engine's series reports, even if the metrics
-// page is read and nothing is behind it.
+// page is read but no engine is behind it.
 func TestStateIsThatOfTheSeries(t *testing.T) {
 	for name, state := range map[string]string{
 		"dynamo/frontend-v1.6.0-noworker.prom":  NoWorker,

@@ -170,7 +170,7 @@ func (s samples) get(t testing.TB, selector string) (values []float64) {
 	return values
 }
 
-// want checks the values of the series that match a selector, in any order; none means absent.
+// want checks the values of the series that match a selector, in any order; no values means that the series are absent.
 func (s samples) want(t testing.TB, selector string, values ...float64) {
 	t.Helper()
 	got := s.get(t, selector)

@@ -14,9 +14,9 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// TestInferenceExtension checks the gauges that the Gateway API Inference Extension wants of a model server. They
-// have the same values here as under the names that its docs/proposals/003-model-server-protocol/README.md
-// publishes for each engine. An endpoint picker may therefore read this exporter.
+// TestInferenceExtension checks the gauges that the Gateway API Inference Extension wants of a model server. These
+// gauges have the same values under the names that its docs/proposals/003-model-server-protocol/README.md publishes
+// for each engine. An endpoint picker may therefore read this exporter.
 func TestInferenceExtension(t *testing.T) {
 	type names struct{ queued, running, kv string }
 	published := map[string]names{

@@ -123,8 +123,8 @@ func TestTiersOfTensorRTLLM(t *testing.T) {
 	page(t, "trtllm/v1.3.0-full.prom").want(t, `llm_engine_max_model_len_tokens`, 32768)
 }
 
-// TestLMCacheInsideAnEngine reads LMCache's families on vLLM's metrics page: they supply what the engine does not
-// report, and nothing twice.
+// TestLMCacheInsideAnEngine reads LMCache's families on vLLM's metrics page: they supply the engine's missing
+// quantities, and nothing twice.
 func TestLMCacheInsideAnEngine(t *testing.T) {
 	s := page(t, "lmcache/in-vllm-v0.10.2.prom")
 	s.want(t, `llm_engine_external_prefix_cache_query_tokens_total{runtime="vllm",role=""}`, 410112)

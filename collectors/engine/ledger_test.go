@@ -108,7 +108,8 @@ func TestLedger(t *testing.T) {
 	}
 }
 
-// TestLedgerIsBounded checks an engine that reports something else each time, and one that has another name each time.
+// TestLedgerIsBounded checks an engine that reports other settings each time, and an engine that has another name
+// each time.
 func TestLedgerIsBounded(t *testing.T) {
 	begin := time.Unix(1_700_000_000, 0)
 	l := NewLedger(begin)
@@ -185,8 +186,9 @@ func TestGoldenChanged(t *testing.T) {
 	golden.Compare(t, "testdata/changed.prom", kept.String())
 }
 
-// TestSettingsOfThePod checks that the pod's command line is known without the process, which takes precedence if
-// it is read. Options that the pod does not give may be in the image, so no default is assumed for them.
+// TestSettingsOfThePod checks that the pod's command line is known without the process, but the process takes
+// precedence if it is read. Options that the pod does not give may be in the image, so no default is assumed for
+// them.
 func TestSettingsOfThePod(t *testing.T) {
 	engine := serve(t, readPage(t, "vllm/v0.11.2.prom"))
 	pod := TargetConfig{

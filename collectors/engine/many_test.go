@@ -202,7 +202,7 @@ func seriesOf(all samples) (text []string) {
 }
 
 // twoModels adds a second model's series to a metrics page, with twice the first model's values for counters and
-// gauges above 1. It also returns the metrics page as it is before anyone has asked for the second model.
+// gauges above 1. twoModels also returns the metrics page from the time before requests for the second model.
 func twoModels(page string, second []string, shown string) (whole, first string) {
 	var w, f, added strings.Builder
 	flush := func() {

@@ -18,7 +18,7 @@ const (
 	isMapped  = "mapped"
 )
 
-// A known name is a line of names.tsv. A name that ends in * stands for all that begin so.
+// A known name is a line of names.tsv. A name that ends in * stands for all names with this beginning.
 type knownName struct{ engine, version, file, name, use string }
 
 func (k knownName) is(name string) bool {
@@ -81,7 +81,7 @@ func (d *Dialect) reads() map[string]bool {
 	return all
 }
 
-// namesRead returns, for each engine, what its dialects read. Several dialects may share a runtime.
+// namesRead returns, for each engine, the names that its dialects read. Several dialects may share a runtime.
 func namesRead() map[string]map[string]bool {
 	all := map[string]map[string]bool{"*": {"process_start_time_seconds": true, scrape.FamilyKey(cpuTime): true}} // see compiler.process
 	for _, d := range builtin {
@@ -95,7 +95,7 @@ func namesRead() map[string]map[string]bool {
 }
 
 // TestNamesAreMappedOrIgnored checks that each name of an engine's newest source is read, or has a reason why it is
-// not. The dialects define which names are mapped: run with -update after one has changed. A run with -update
+// not. The dialects define which names are mapped: run with -update after a dialect has changed. A run with -update
 // leaves a blank where a reason is needed.
 func TestNamesAreMappedOrIgnored(t *testing.T) {
 	head, all := readNames(t)
@@ -133,7 +133,7 @@ func TestNamesAreMappedOrIgnored(t *testing.T) {
 	golden.Compare(t, namesFile, head)
 }
 
-// over reports whether the facts name the last version of a name, in each of its forms.
+// over reports whether the facts name the last version of each form of a name.
 func (fs facts) over() bool {
 	return len(fs) > 0 && !slices.ContainsFunc(fs, func(f fact) bool { return f.until == "" })
 }

@@ -68,7 +68,7 @@ func TestLatencyIsCountedAtTheEnginesOwnBound(t *testing.T) {
 	counted(t, objectives, "vllm/v0.19.0-dp2-spec.prom").want(t, `llm_slo_may_be_absent{slo="ttft"}`, 1)
 }
 
-// A page that names 500ms but counts from 400 ms would wake a person for something else.
+// A page that names 500ms but counts from 400 ms would wake a person for other requests.
 func TestWordsNameTheThresholdThatCounts(t *testing.T) {
 	objectives := []slo.Objective{objective(t, "ttft", slo.TTFT, "500ms", "99%")}
 	info := func(bad string) string {
@@ -190,8 +190,8 @@ func TestObjectiveSelectsEngines(t *testing.T) {
 	s.want(t, `llm_slo_counted{model_name!~"qwen3-.*"}`) // what it does not select is not its business
 }
 
-// A declared interval is exported for the engines and objectives that it covers while it lasts, even while the
-// engine is down for it.
+// A declared interval is exported for its engines and objectives while it lasts, even while the engine is down
+// because of it.
 func TestMaintenance(t *testing.T) {
 	at := func(text string) slo.Moment {
 		m, err := slo.ParseMoment(text)
@@ -239,8 +239,8 @@ func TestMaintenance(t *testing.T) {
 	}
 }
 
-// The end of a maintenance is shown for an engine whose objectives are all covered, and for the node if all its
-// engines are.
+// The end of a maintenance is shown for an engine if all its objectives are covered, and for the node if all its
+// engines are covered.
 func TestMaintenanceEnd(t *testing.T) {
 	now := time.Date(2026, 10, 1, 22, 0, 0, 0, time.UTC)
 	until := func(after time.Duration) slo.Moment { return slo.Moment{Time: now.Add(after)} }

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestOffers checks which requests a metrics page permits, and why the others are not sent.
+// TestOffers checks which requests a metrics page permits, and why other requests are not sent.
 func TestOffers(t *testing.T) {
 	models := map[string]string{"/v1/models": `{"data":[{"id":"file.gguf"}]}`}
 	for _, c := range []struct {

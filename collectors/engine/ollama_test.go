@@ -16,8 +16,8 @@ func serveOllama(t *testing.T, page string) *fakeEngine {
 	return e
 }
 
-// TestOllama checks that Ollama is found by its list of models. After that, only the list is requested, which loads
-// no model and keeps none loaded.
+// TestOllama checks that Ollama is found by its list of models. After that, the exporter requests only the list,
+// which loads no model and keeps none loaded.
 func TestOllama(t *testing.T) {
 	e := serveOllama(t, readPage(t, "ollama/0.12.6-one.json"))
 	c := collectorFor(t, []TargetConfig{{URL: e.URL}})

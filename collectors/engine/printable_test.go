@@ -6,8 +6,8 @@ import (
 )
 
 // TestNamesThatLie checks names that engines choose, which end up in notifications, terminals and web pages. A name
-// cannot forge a line there, move a cursor or reverse the text, and names that differ only in such characters are
-// one.
+// cannot forge a line there, move a cursor or reverse the text, and names that differ only in such characters count
+// as equal.
 func TestNamesThatLie(t *testing.T) {
 	const name = `m?Look first at: nothing?[2J?gpj?`
 	page := "# TYPE vllm:num_requests_running gauge\n" +

@@ -65,8 +65,9 @@ func TestDefaultObjectivesCountProbesWhereTheEngineCannot(t *testing.T) {
 	s.want(t, `llm_slo_counted{slo="ttft"}`, 0)
 }
 
-// TestProbesThatGiveUpWereLate checks that a client that waited ten seconds for a first token is late for an
-// objective of half a second and of ten seconds. Whether it would have been late after a minute is unknown.
+// TestProbesThatGiveUpWereLate checks a client that waited ten seconds for a first token: its request is late for
+// an objective of half a second and of ten seconds. Nobody knows whether that request would also be late after a
+// minute.
 func TestProbesThatGiveUpWereLate(t *testing.T) {
 	silent := serve(t, readPage(t, "llamacpp/b10450-loaded.prom"))
 	objectives := slo.Defaults()
@@ -102,7 +103,7 @@ func TestOneProbeStandsForAllReplicas(t *testing.T) {
 }
 
 // TestProbesOfEnginesAreNotOfTheGateway checks that a probe at an engine proves nothing about the gateway before
-// it, but one at an address that is no target does.
+// it. A probe at an address that is no target is a proof.
 func TestProbesOfEnginesAreNotOfTheGateway(t *testing.T) {
 	engine, gateway := serve(t, readPage(t, "tgi/v3.3.7-loaded.prom")), serve(t, readPage(t, "smg/sglang-router-v0.3.2-load.prom"))
 	s := probing(t, slo.Defaults(), []*Probed{probe(host(engine), "m")}, engine, gateway)
@@ -155,8 +156,8 @@ func TestObjectivesOnProbes(t *testing.T) {
 	s.want(t, `llm_slo_threshold_seconds{slo="first",kind="effective"}`, 0.5)
 }
 
-// TestProbesOfSeveralModels checks a metrics page with several models: each counts the requests to itself, and the
-// engine as a whole counts all.
+// TestProbesOfSeveralModels checks a metrics page with several models: each model counts its own requests, and the
+// engine as a whole counts all requests.
 func TestProbesOfSeveralModels(t *testing.T) {
 	e := serveOllama(t, readPage(t, "ollama/0.12.6-two-on-cpu.json"))
 	first, second := probe(host(e), "gemma3:27b"), probe(host(e), "nomic-embed-text:latest")

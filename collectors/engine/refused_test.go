@@ -10,8 +10,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// TestRefusals checks when requests that a gateway refused as invalid show a fault of the server: when it refuses about as many as it used
-// to answer, and answers none.
+// TestRefusals checks when requests that a gateway refused as invalid show a fault of the server: when it refuses
+// about as many as it used to answer, and answers none.
 func TestRefusals(t *testing.T) {
 	const answers, refuses = `litellm_proxy_total_requests_metric_total{api_key_alias="None",api_provider="openai"`, `litellm_proxy_total_requests_metric_total{api_key_alias="None",api_provider="another"`
 	refusals := func(p *played) { // the first: LiteLLM has no series of them before
@@ -122,7 +122,7 @@ func TestRefusalsOfOneServer(t *testing.T) {
 	got.want(t, metrics.EngineRefuses.Name, 0)                      // the gateway has another server
 }
 
-// TestRefusalsAreBadEvents checks that availability counts the requests of a gateway that refuses all.
+// TestRefusalsAreBadEvents checks that availability counts the requests of a gateway that refuses all requests.
 func TestRefusalsAreBadEvents(t *testing.T) {
 	page := func(good, refused string) string {
 		return "# TYPE litellm_proxy_total_requests_metric_total counter\n" +

@@ -35,7 +35,7 @@ func (c written) page() string {
 	return page
 }
 
-// TestRestarts has three scrapers read each metrics page at once. An empty metrics page is an error of the server.
+// In TestRestarts, three scrapers read each metrics page at once. An empty metrics page is an error of the server.
 func TestRestarts(t *testing.T) {
 	type step struct {
 		written
@@ -82,8 +82,8 @@ func TestRestarts(t *testing.T) {
 	}
 }
 
-// TestRestartsOutliveTheTarget checks a process that is gone for long, is no target meanwhile, and comes back after
-// a reload of the configuration.
+// TestRestartsOutliveTheTarget checks a process that is gone for long, is no target meanwhile, and returns after a
+// reload of the configuration.
 func TestRestartsOutliveTheTarget(t *testing.T) {
 	e := serve(t, written{"vllm", 100, nil}.page())
 	now := time.Unix(1_700_000_000, 0)

@@ -20,8 +20,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/internal/e2e"
 )
 
-// llamaRouter answers as llama.cpp's router does (tools/server/server-models.cpp): it loads the model whose metrics page is asked for,
-// unless autoload=false, and then unloads another one.
+// llamaRouter answers as llama.cpp's router does (tools/server/server-models.cpp): unless autoload=false, it loads
+// the model whose metrics page is requested, and then unloads another one.
 type llamaRouter struct {
 	mu                      sync.Mutex
 	models                  map[string]string // status
@@ -94,8 +94,8 @@ func (r *llamaRouter) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	io.WriteString(w, r.page)
 }
 
-// TestScrapesOfARouterChangeNothing uses two targets that ask for models, one of them not loaded, and one that asks
-// for none.
+// TestScrapesOfARouterChangeNothing uses three targets: two request models, one of these not loaded, and the third
+// requests no model.
 func TestScrapesOfARouterChangeNothing(t *testing.T) {
 	r := &llamaRouter{
 		models: map[string]string{"a": "loaded", "b": "unloaded", "c": "unloaded"}, most: 1,

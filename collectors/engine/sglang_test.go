@@ -11,9 +11,9 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// TestEndsOfSGLang checks that one end is one outcome. Clients saw one warm-up; then 28 answers, 4 cancelled, 3
-// answered 400; then 8 that gave up in a hang. The metrics page also counts the 4 as finished, and counts answers
-// 400 to the 8, who are gone.
+// TestEndsOfSGLang checks that one end is one outcome. Clients saw one warm-up, then 28 answers, 4 cancelled
+// requests and 3 answers 400, then 8 requests that gave up in a hang. The metrics page also counts the 4 cancelled
+// requests as finished, and counts answers 400 to the 8 requests that gave up.
 func TestEndsOfSGLang(t *testing.T) {
 	for name, want := range map[string][3]float64{"idle": {1, 0, 0}, "loaded": {29, 4, 3}, "hang": {29, 12, 3}} {
 		s := page(t, "sglang/v0.5.23-"+name+".prom")

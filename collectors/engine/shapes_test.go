@@ -94,7 +94,7 @@ func hasLabels(f fact, ls labels.Labels) bool {
 }
 
 // client holds the clients' own records: good answers, failures of the server, refusals for overload, and requests
-// that they left or got wrong.
+// that clients left or got wrong.
 type client struct{ good, failed, refused, left float64 }
 
 // bound is the side of the truth on which a row's share of errors may lie.
@@ -165,8 +165,8 @@ const (
 	routerAgain = `vllm_router_retries_total{route="/v1/chat/completions"}`
 )
 
-// goodRequests returns a good request as a program counts it, so that each written metrics page has a past. Half of
-// SGLang's are streams.
+// goodRequests returns a good request in a program's own counters, so that each written metrics page has a past.
+// Half of SGLang's good requests are streams.
 func goodRequests(runtime metrics.Runtime) rises {
 	return map[metrics.Runtime]rises{
 		metrics.VLLM: times(1, vllm200, vllmEnded, vllmStop),
@@ -442,7 +442,7 @@ var shapes = []shape{
 	},
 }
 
-// TestShapesOfFailure shows each shape of failure to the exporter, as its clients counted it: the exported requests
+// TestShapesOfFailure shows each shape of failure to the exporter, as its clients counted it. The exported requests
 // and the objective's events give the clients' availability, or bound it, and hide no outage.
 func TestShapesOfFailure(t *testing.T) {
 	known, seen := readFacts(t), map[string]bool{}
@@ -508,7 +508,7 @@ func (e exported) errors(t *testing.T) float64 {
 }
 
 // play shows the row's metrics pages to a collector, over HTTP, and returns its exports for the interval between
-// them. On a written metrics page, this many good requests also end in it.
+// them. On a written metrics page, this many good requests also end in the interval.
 func (c *shape) play(t *testing.T, known facts, good float64) (exported, samples) {
 	one := c.past
 	if one == nil {

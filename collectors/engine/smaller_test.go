@@ -28,8 +28,8 @@ func TestFirstPageOfSGLang(t *testing.T) {
 	s.want(t, `llm_engine_generation_tokens_total{model_name="google/gemma-2-9b-it"}`, 424549)
 }
 
-// TestFullestPoolOfSGLang checks releases before 0.5.11: their gauge of the KV cache left out Mamba's states, and
-// these may be the full part.
+// TestFullestPoolOfSGLang checks releases before 0.5.11: their gauge of the KV cache left out Mamba's states,
+// although these may be the full part.
 func TestFullestPoolOfSGLang(t *testing.T) {
 	page(t, "sglang/v0.5.8-mamba.prom").want(t, `llm_engine_kv_cache_usage_ratio`, 0.96)
 	newer := strings.Replace(readPage(t, "sglang/v0.5.23-loaded.prom"), "sglang:mamba_usage{", "sglang:mamba_usage{x=\"1\",", 1)
@@ -116,8 +116,8 @@ func TestPickerWithoutEndpoints(t *testing.T) {
 	page(t, "epp/v1.5.0-idle.prom").want(t, `llm_engine_up`, 1)
 }
 
-// TestMigrationsAreRetries checks a request that moves to another worker and ends well, so that nothing else shows
-// the worker that failed.
+// TestMigrationsAreRetries checks a request that moves to another worker and ends well, so only the retry shows the
+// failed worker.
 func TestMigrationsAreRetries(t *testing.T) {
 	page(t, "dynamo/frontend-v1.6.0-migration.prom").want(t, `llm_gateway_retries_total{model_name="Tiny/Mock",role="frontend"}`, 8)
 	page(t, "dynamo/worker-vllm.prom").want(t, `llm_engine_metric_source_info{metric="llm_gateway_retries_total"}`)

@@ -179,7 +179,7 @@ func TestHangOfVLLM(t *testing.T) {
 	})
 }
 
-// keep returns the lines of some families.
+// keep returns only the lines of these families.
 func keep(page string, families ...*metrics.Family) string {
 	var kept strings.Builder
 	for line := range strings.Lines(page) {
@@ -309,8 +309,8 @@ func TestMemoryOfProgress(t *testing.T) {
 	p.wants(0, 0)
 }
 
-// TestCold checks that an engine is cold while requests wait after its start, until it has given ten answers and then let none wait
-// for a minute.
+// TestCold checks that an engine is cold while requests wait after its start, until it has given ten answers and
+// then no request has waited for a minute.
 func TestCold(t *testing.T) {
 	p := play(t, "vllm/v0.32.0-healthy.prom")
 	wants := func(cold float64) { t.Helper(); p.last.want(t, metrics.EngineCold.Name, cold) }
@@ -370,7 +370,7 @@ func TestIdleConnections(t *testing.T) {
 	p.wants(0, 5)
 }
 
-// TestArrivals checks that each request counts once, when it comes, however it ends.
+// TestArrivals checks that each request counts once, at its arrival, for any end.
 func TestArrivals(t *testing.T) {
 	const ended, running, waits = `vllm:request_success_total{engine="0",finished_reason=`, "vllm:num_requests_running", `vllm:num_requests_waiting{`
 	p := play(t, "vllm/v0.32.0-healthy.prom")
@@ -431,7 +431,8 @@ func TestWithoutToken(t *testing.T) {
 	want(7)
 }
 
-// TestPrefillComputed checks that each prompt token counts once unless a cache held it, whichever of the two an engine counts first.
+// TestPrefillComputed checks that each prompt token counts once unless a cache held it, whether the engine counts
+// prompts or cached tokens first.
 func TestPrefillComputed(t *testing.T) {
 	grows := func(page string, want float64, by map[string]float64) *played {
 		t.Helper()

@@ -13,8 +13,8 @@ import (
 
 // TestClientsThatLeaveVLLM checks V1, which counts no aborts. Between these metrics pages of a real engine, the
 // server answered 14 requests with 200, and clients left four of these early; it answered six more with 400. Its
-// first-token counter agrees: 15 first tokens less 12 finishes less none running are three, and one client left
-// before its first token.
+// first-token counter agrees: 15 first tokens minus 12 finished requests, with none running, are three; and one
+// client left before its first token.
 func TestClientsThatLeaveVLLM(t *testing.T) {
 	objectives := []slo.Objective{objective(t, "availability", slo.Availability, "", "99.9%"), objective(t, "all", slo.Availability, "",
 		"99.9%")}
@@ -69,8 +69,8 @@ func (c vllmCounts) plus(d vllmCounts) vllmCounts {
 	}
 }
 
-// TestOneFailureIsOneBadEvent compares the counts of vLLM, by its source, with the clients' records when several
-// shapes of failure meet in an interval. TestShapesOfFailure has each by itself.
+// TestOneFailureIsOneBadEvent compares vLLM's counts, as its source defines them, with the clients' records when
+// several shapes of failure meet in an interval. TestShapesOfFailure has each by itself.
 func TestOneFailureIsOneBadEvent(t *testing.T) {
 	objectives := []slo.Objective{objective(t, "availability", slo.Availability, "", "99.9%")}
 	for name, c := range map[string]struct {
@@ -241,8 +241,8 @@ func TestOldReleasesCount400As5xx(t *testing.T) {
 
 const missingAborts = `llm_engine_metric_source_info{metric="llm_engine_requests_total",quality="missing",source="vllm:request_success_total{finished_reason=\"abort\"}"}`
 
-// TestZeroOfWhatIsNeverCounted checks V1, which shows aborts at 0 and counts none. If nothing else on the metrics
-// page shows aborts, as behind Ray's exporter, or before the first answer, 0 would be wrong.
+// TestZeroOfWhatIsNeverCounted checks V1, which shows aborts at 0 and counts none. A count of 0 would be wrong if
+// no other number on the metrics page shows aborts, as behind Ray's exporter, or before the first answer.
 func TestZeroOfWhatIsNeverCounted(t *testing.T) {
 	for _, name := range []string{"vllm/v0.32.0-admission-idle.prom", "vllm/v0.32.0-healthy.prom", "vllm/v0.32.0-dp2-lora.prom"} {
 		var without strings.Builder

@@ -477,8 +477,8 @@ func TestLabelsOfATarget(t *testing.T) {
 }
 
 // TestAnotherEngineAtTheSameAddress checks that version and length limit are those of the engine that writes the
-// metrics page, even if nobody saw its port closed. The metrics page has another shape, or the same one and another
-// start of the process.
+// metrics page, even if nobody saw its port closed. The metrics page has another shape, or the same shape and
+// another start of the process.
 func TestAnotherEngineAtTheSameAddress(t *testing.T) {
 	e := serve(t, readPage(t, "vllm/v0.19.0-dp2-spec.prom"))
 	c := collectorFor(t, []TargetConfig{{URL: e.URL}})

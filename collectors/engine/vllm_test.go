@@ -6,8 +6,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// TestAdaptersOfVLLM checks several API servers, which add up the times that show which combination of adapters
-// runs now; the metrics page was taken while two ran.
+// TestAdaptersOfVLLM checks several API servers. They add up the times that show which combination of adapters runs
+// now; the metrics page was taken while two servers ran.
 func TestAdaptersOfVLLM(t *testing.T) {
 	for name, want := range map[string]struct{ running, waiting, slots []float64 }{
 		"vllm/simulator-style.prom":   {[]float64{2}, []float64{1}, []float64{2}},

@@ -85,8 +85,8 @@ func value(t *testing.T, page, series string) float64 {
 	return v
 }
 
-// TestIntegratedCounters checks that a state that the driver does not time is integrated, never faster than time
-// passes, and only while it lasts.
+// TestIntegratedCounters checks that a state that the driver does not time is integrated only while it lasts, and
+// never faster than time passes.
 func TestIntegratedCounters(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, 1, fakeLibrary(t), fakenvml.H100)

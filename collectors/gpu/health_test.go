@@ -332,8 +332,8 @@ func TestLegacyThermal(t *testing.T) {
 	n.stop()
 }
 
-// TestLicence checks that a virtual GPU has a licence or lacks it. A physical one needs none, whatever its driver
-// lists.
+// TestLicence checks that a virtual GPU has a licence or lacks it. A physical GPU needs no licence, whatever its
+// driver lists.
 func TestLicence(t *testing.T) {
 	n := newNode(t, 3, fakeLibrary(t), fakenvml.H100)
 	n.must(n.Set("0", "virtualization", 2, "licence", 0))
@@ -370,8 +370,8 @@ func TestSampleThatTookLong(t *testing.T) {
 	n.stop()
 }
 
-// TestAsksOnlyWhatItNeeds checks that a value that the driver has refused and another call offers is not requested
-// in every round, nor the bytes of each link if their total is known.
+// TestAsksOnlyWhatItNeeds checks two calls that need not be repeated in every round: for a value that the driver has
+// refused and another call offers, and for the bytes of each link if their total is known.
 func TestAsksOnlyWhatItNeeds(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, 1, fakeLibrary(t), fakenvml.H100)

@@ -84,9 +84,9 @@ func TestOneOfEightHangs(t *testing.T) {
 	n.stop()
 }
 
-// TestHalfAreOutOfOrder checks eight GPUs, of which two hang in the driver, one answers everything with an unknown
-// error, one is lost and one is counted late. Each faulty GPU has its own reason, the others have all their series,
-// a metrics page comes at once, and calls that hang do not pile up.
+// TestHalfAreOutOfOrder checks eight GPUs: two hang in the driver, one answers everything with an unknown error,
+// one is lost and one is counted late. Each faulty GPU has its own reason, the others have all their series, a
+// metrics page comes at once, and calls that hang do not pile up.
 func TestHalfAreOutOfOrder(t *testing.T) {
 	t.Parallel()
 	const late, gpus = 7, 8
@@ -454,7 +454,7 @@ func TestInstances(t *testing.T) {
 // TestNoCallWithoutItsSymbol checks that a function that the library lacks is never called, whichever it is. Every
 // function that is used has a number. For each binary digit, one library lacks the functions that have it, and
 // another one the functions without it. So for any two functions there is a library that has the first and lacks
-// the second, and a guard that looks for the wrong one ends the process.
+// the second. A guard that checks the wrong function then ends the process.
 func TestNoCallWithoutItsSymbol(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds a dozen libraries")

@@ -9,7 +9,7 @@ import (
 )
 
 // TestLinksThatLeadNowhere checks that only the state is read of an NVLink that is down and has never been up.
-// Everything is read of a link that was up, or of which nothing is known yet.
+// Everything is read of a link that was up, or that has not been read yet.
 func TestLinksThatLeadNowhere(t *testing.T) {
 	d := newDevice(&library{}, 0)
 	for link, state := range map[uint32]byte{3: nvml.NVLINK_STATE_INACTIVE, 4: nvml.NVLINK_STATE_ACTIVE, 5: nvml.NVLINK_STATE_INACTIVE} {

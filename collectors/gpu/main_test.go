@@ -61,7 +61,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// child serves /metrics and /-/detach until it is told to end.
+// child serves /metrics and /-/detach until it is stopped.
 func child(config string) error {
 	var c childConfig
 	if err := json.Unmarshal([]byte(config), &c); err != nil {

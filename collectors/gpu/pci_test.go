@@ -29,7 +29,8 @@ func TestBusGPUs(t *testing.T) {
 	}
 }
 
-// TestBusChanges checks that a GPU that vanishes stays expected, and one that is handed to a virtual machine does not.
+// TestBusChanges checks that a GPU that vanishes stays expected, and a GPU that is handed to a virtual machine does
+// not.
 func TestBusChanges(t *testing.T) {
 	root := busWith(t, 3)
 	c := New(Options{SysFS: root})

@@ -138,7 +138,7 @@ func TestVanished(t *testing.T) {
 	b.want(30*time.Second, "healthy")
 }
 
-// Faults of applications, and states that pass while a node starts, are no fault of a GPU.
+// Faults of applications, and states that pass while a node starts, do not count as faults of a GPU.
 func TestHarmless(t *testing.T) {
 	b := newBench(t)
 	b.set(metrics.GPUUp, 0, "GPU-a", "0", "unknown")
@@ -300,7 +300,7 @@ func TestUnlicensed(t *testing.T) {
 	b.want(time.Minute, "healthy")
 }
 
-// A link that was never up is no fault; one that goes down is. PCIe is judged only at work.
+// A link that was never up is no fault; a link that goes down is a fault. PCIe is judged only at work.
 func TestLinks(t *testing.T) {
 	b := newBench(t)
 	link := func(n string, up float64) { b.set(metrics.GPUNVLinkUp, up, "GPU-a", "0", n) }
@@ -356,7 +356,7 @@ func TestNarrowUnderLoad(t *testing.T) {
 	}
 }
 
-// node returns the verdict on what the GPUs of a node share, after a time.
+// node returns the verdict on the shared parts of a node's GPUs, after a time.
 func (b *bench) node(d time.Duration) string {
 	b.t.Helper()
 	b.pass(d)
@@ -368,8 +368,8 @@ func (b *bench) node(d time.Duration) string {
 	return text
 }
 
-// A fabric manager that ran is missed even if nobody sees the switches; one that never ran is missed only if they
-// are visible.
+// A fabric manager that ran is missed even if nobody sees the switches. A fabric manager that never ran is missed
+// only if they are visible.
 func TestFabricManager(t *testing.T) {
 	for name, c := range map[string]struct {
 		switches, before float64

@@ -143,7 +143,8 @@ func TestOwnersOfAPage(t *testing.T) {
 }
 
 // TestEnginesOfOneContainer checks which of its container's GPUs an engine has: the GPUs on which the process
-// behind its real socket runs, and the GPUs on which no process is seen. Until it runs on one, it has all.
+// behind its real socket runs, and the GPUs on which no process is seen. Until the engine runs on a GPU, it has all
+// GPUs of the container.
 func TestEnginesOfOneContainer(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("needs /proc")
@@ -223,8 +224,8 @@ func TestMemoryOfPods(t *testing.T) {
 	}
 }
 
-// TestEndedPods checks that, of two pods that are listed with the same device, the one that runs on it has it. If
-// neither is seen to run, or a claim is shared, both stay.
+// TestEndedPods checks two pods that are listed with the same device: the pod that runs on the device has it. If
+// neither pod is seen to run, or a claim is shared, both stay.
 func TestEndedPods(t *testing.T) {
 	claimant := pod("p4")
 	claimant.Containers[0].DynamicResources = []*v1.DynamicResource{claim("gpu.example.com", strings.ToLower(uuid1))}

@@ -360,8 +360,8 @@ func ofPod(page, family, pod string) string {
 	return ""
 }
 
-// TestShareOfTime checks that each pod on a GPU has its part of the time. The part is absent if that of one of its
-// processes is unknown.
+// TestShareOfTime checks that each pod on a GPU has its part of the time. The part is absent if the part of one of
+// its processes is unknown.
 func TestShareOfTime(t *testing.T) {
 	busy := func(pid int, sm, memory float64) gpu.Process {
 		p := on(pid, gpu0, 100)
@@ -391,8 +391,8 @@ func TestShareOfTime(t *testing.T) {
 	check("llm_gpu_container_memory_bytes", "batch", "200")
 }
 
-// TestOthers checks that the work of other processes on an engine's GPU is known if each process there is known to
-// be the engine's or not. Another engine is a neighbour, too.
+// TestOthers checks that the work of other processes on an engine's GPU is known if the owner of each process there
+// is known. Another engine is a neighbour, too.
 func TestOthers(t *testing.T) {
 	busy := func(pid int, g gpu.Identity, sm float64) gpu.Process {
 		p := on(pid, g, 100)
@@ -464,7 +464,7 @@ func TestUnreadable(t *testing.T) {
 	}
 }
 
-// TestThisHost checks, on a real procfs, that a child of a process that listens belongs to it.
+// TestThisHost checks, on a real procfs, that a child of a listening process belongs to that process.
 func TestThisHost(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("needs /proc")

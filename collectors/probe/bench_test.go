@@ -11,8 +11,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// BenchmarkAccuracy compares the probe's measurements with the server's: how much later, in microseconds, the probe
-// dates the first token and the end. The server notes when it got the request and when it wrote.
+// BenchmarkAccuracy compares the probe's measurements with the server's, in microseconds: the delay with which the
+// probe dates the first token and the end. The server notes when it got the request and when it wrote.
 func BenchmarkAccuracy(b *testing.B) {
 	for _, protocol := range []string{"HTTP/1.1", "HTTP/2.0"} {
 		b.Run(protocol, func(b *testing.B) {

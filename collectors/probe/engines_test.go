@@ -116,7 +116,7 @@ var whole = script(`data: {"choices":[{"text":"one","finish_reason":""}]}`+"\n\n
 	`data: {"choices":[{"text":" two","finish_reason":"stop"}]}`+"\n\n", usage("20", "8"), done)
 
 // TestEngines checks that each model of each engine is probed by the engine's own API and name, and that its series
-// identify it. An engine that cannot be probed is left alone, and a series gives the reason.
+// identify it. An engine without a possible probe is left alone, and a series gives the reason.
 func TestEngines(t *testing.T) {
 	vllm := simulate(t, drill.NewVLLM(drill.NewProfile("llama")), whole)
 	sglang := simulate(t, drill.NewSGLang(drill.NewProfile("qwen")), whole)
@@ -322,8 +322,8 @@ func TestEnginesAreFollowed(t *testing.T) {
 	e2e.Until(t, 5*time.Second, "a probe again", func() bool { return strings.Contains(golden.Page(t, c), asked) })
 }
 
-// TestCredentialsGoWhereTheyWereMeant checks that an engine that is found gets the credential if it is selected and
-// has TLS, or may be asked in clear.
+// TestCredentialsGoWhereTheyWereMeant checks that a discovered engine gets the credential if it is selected and has
+// TLS, or may be asked in clear.
 func TestCredentialsGoWhereTheyWereMeant(t *testing.T) {
 	token := filepath.Join(t.TempDir(), "token")
 	if err := os.WriteFile(token, []byte("s3cret"), 0o600); err != nil {

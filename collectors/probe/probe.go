@@ -272,8 +272,8 @@ func (c *Collector) witnesses(p *Probe, now time.Time) []*Probe {
 	return slices.DeleteFunc(slices.Clone(c.inUse), func(other *Probe) bool { return other == p })
 }
 
-// pause returns the time until the next request. A failure is confirmed once: confirmAfter after it began, and a
-// moment after its witnesses. So a model that hangs is detected after interval + 10% + two timeouts: see
+// pause returns the time until the next request. A failure is confirmed once: confirmAfter after it began, and
+// shortly after its witnesses. So a model that hangs is detected after interval + 10% + two timeouts: see
 // rules.ProbeFailing.
 func (p *Probe) pause(took time.Duration, random float64) time.Duration {
 	if p.confirm {

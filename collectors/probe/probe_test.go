@@ -392,9 +392,9 @@ func TestRun(t *testing.T) {
 	e2e.Until(t, 10*time.Second, "no series", func() bool { return golden.Page(t, c) == "" })
 }
 
-// TestFailureIsConfirmed checks that the first failure is confirmed ten seconds after it began, and a second one is
-// not. A result that proves nothing about the model ends the row, as does an engine whose metrics page does not
-// answer.
+// TestFailureIsConfirmed checks that the first failure is confirmed ten seconds after it began, and that a second
+// failure is not confirmed. A result that proves nothing about the model ends the series of failures, as does an
+// engine whose metrics page does not answer.
 func TestFailureIsConfirmed(t *testing.T) {
 	status := atomic.Int32{}
 	s := answering(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

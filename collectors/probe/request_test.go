@@ -133,7 +133,7 @@ func TestOutcomes(t *testing.T) {
 	})
 }
 
-// TestFirstToken checks that nothing before the first token stops a clock but that of the first byte.
+// TestFirstToken checks that no data before the first token stops a clock, except the clock of the first byte.
 func TestFirstToken(t *testing.T) {
 	for name, before := range map[string]string{
 		"role with an empty text": role,
@@ -185,7 +185,7 @@ func TestToolCallIsAToken(t *testing.T) {
 	}
 }
 
-// TestMessageOverSeveralReads checks that a message arrives with its end.
+// TestMessageOverSeveralReads checks that a message arrives with its last byte.
 func TestMessageOverSeveralReads(t *testing.T) {
 	one := word("one")
 	r := asked(t, script(role, one[:20], wait, one[20:len(one)-1], wait, one[len(one)-1:], finish, done))
@@ -247,7 +247,7 @@ func TestAddressesSideBySide(t *testing.T) {
 	}
 }
 
-// TestFirstByteOfARefusal checks that the time of an error is not taken for that of an answer.
+// TestFirstByteOfARefusal checks that the time of an error does not count as the time of an answer.
 func TestFirstByteOfARefusal(t *testing.T) {
 	c, p := collecting(), probing(t, answering(t, status(503)).URL)
 	if c.once(t.Context(), p, time.Now()); strings.Contains(series(t, c), "first_byte") {

@@ -77,7 +77,8 @@ func TestIncidents(t *testing.T) {
 // quick lists the public incident that every run plays: unreadable metrics.
 var quick = []string{"frozen-scheduler"}
 
-// TestPublic plays public incidents. No message comes later than people noticed, and the quiet ones wake nobody.
+// TestPublic plays public incidents. No message comes later than people noticed the incident, and quiet incidents
+// wake nobody.
 func TestPublic(t *testing.T) {
 	for _, in := range incident.Public() {
 		if in.Report.Source == "" || in.Report.Said == "" || in.Report.Assumed == "" {

@@ -18,8 +18,8 @@ import (
 // converted lists the incident that every run plays with native histograms. Several such histograms show its cause.
 var converted = []string{"kv-thrash"}
 
-// A Prometheus that converts classic histograms to native ones, from the first scrape or from the first of the incident, pages with
-// the same words at the same time.
+// A Prometheus that converts classic histograms to native ones, from the first scrape or from the first scrape of
+// the incident, pages with the same words at the same time.
 func TestNativeHistograms(t *testing.T) {
 	for _, in := range slices.Concat(incident.Incidents(), incident.Public()) {
 		if !*all && !slices.Contains(converted, in.Name) {

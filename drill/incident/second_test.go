@@ -14,7 +14,7 @@ import (
 )
 
 // TestSecondFault plays a fault that begins half an hour after the page of an older one, while every firing alert keeps
-// firing. A new page reports it within five minutes, and there is none before.
+// firing. A new page reports the second fault within five minutes, and there is no earlier page.
 func TestSecondFault(t *testing.T) {
 	const later = 37 * time.Minute
 	for name, second := range map[string]struct {

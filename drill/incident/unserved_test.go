@@ -14,9 +14,9 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
-// TestNobodyIsServed checks that the only engine, if it hangs with idle gauges, pages within ten minutes, and that the
-// page names the engine: its gateway still counts requests, or its clients give up. A quarter of an hour without requests
-// does not page.
+// TestNobodyIsServed checks the only engine, if it hangs with idle gauges. It pages within ten minutes, and the
+// page names the engine: its gateway still counts requests, or its clients give up. A quarter of an hour without
+// requests does not page.
 func TestNobodyIsServed(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

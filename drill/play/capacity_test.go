@@ -11,8 +11,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// TestCapacity checks that the exporter knows after two hours at which load an objective breaks. A quarter less keeps all
-// objectives, a third more breaks one.
+// TestCapacity checks that the exporter knows after two hours at which load an objective breaks. A quarter less
+// load keeps all objectives, a third more breaks one.
 func TestCapacity(t *testing.T) {
 	if testing.Short() {
 		t.Skip("three plays of two hours")
@@ -62,8 +62,8 @@ func TestCapacity(t *testing.T) {
 	}
 }
 
-// TestSlowSteps checks that an engine that reports decode times and tokens of ended requests, but no times between
-// tokens, shows that it is slow for its load, without a Prometheus.
+// TestSlowSteps checks an engine that reports decode times and tokens of ended requests, but no times between
+// tokens: without a Prometheus, it shows that it is slow for its load.
 func TestSlowSteps(t *testing.T) {
 	t.Parallel()
 	profile := drill.NewProfile("m")

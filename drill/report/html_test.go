@@ -88,7 +88,7 @@ func TestSVG(t *testing.T) {
 	}
 }
 
-// TestLevelLines checks that only a point between two of the same height is left out.
+// TestLevelLines checks that a point is left out only if it lies between two points of the same height.
 func TestLevelLines(t *testing.T) {
 	var points []Point
 	for i, value := range []float64{1, 1, 1, 1, 3, 3, 3, 1} {

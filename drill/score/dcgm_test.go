@@ -39,9 +39,9 @@ func playFrom(t *testing.T, in incident.Incident, asked []string) told {
 	return got
 }
 
-// TestSameIncidentFromAPage checks that GPUs that heat up page the same person with the same text, whether the source is
-// NVML or a dcgm-exporter with the fields about lowered clocks. With its default list, the page only shows that the clock
-// fell, not why.
+// TestSameIncidentFromAPage checks that GPUs that heat up page the same person with the same text, whether the
+// source is NVML or a dcgm-exporter with the fields about lowered clocks. With its default list, the page shows
+// only that the clock fell, not why.
 func TestSameIncidentFromAPage(t *testing.T) {
 	t.Parallel()
 	in := small(t, "thermal-throttle")

@@ -24,7 +24,7 @@ var everyIncident = flag.Bool("all", false, "compare triage and recorded suspect
 const apart = 10 * time.Minute
 
 // TestTriageAgrees checks that two readings, and a Prometheus' records, name the same first suspect as the rules,
-// minute by minute. After a restart between the readings, counters show less than every scrape did. So in all
+// minute by minute. After a restart between the readings, counters show less than every scrape showed. So in all
 // incidents, one minute in twenty may differ.
 func TestTriageAgrees(t *testing.T) {
 	incidents := []incident.Incident{small(t, "thermal-throttle"), small(t, "prefix-collapse")}

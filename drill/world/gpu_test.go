@@ -22,8 +22,9 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// TestGPUSeries reads H100s behind an NVML library with the real collector. It must serve each series that the drill
-// writes about a GPU, with the same labels and the same value, whether the GPU is healthy, sick or lost.
+// TestGPUSeries reads H100s behind an NVML library with the real collector. The collector must serve each series
+// that the drill writes about a GPU, with the same labels and the same value, whether the GPU is healthy, sick or
+// lost.
 func TestGPUSeries(t *testing.T) {
 	library, err := fakenvml.Build(t.TempDir())
 	if errors.Is(err, fakenvml.ErrNoCompiler) {

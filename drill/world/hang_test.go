@@ -10,8 +10,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// Requests that arrive while TGI's batch hangs are in its queue, even if the shard hung while idle, because its
-// server counts a request as it appends it (backends/v3/src/queue.rs).
+// Requests that arrive while TGI's batch hangs are in its queue, even if the shard hung while idle, because the
+// server counts a request when it queues it (backends/v3/src/queue.rs).
 func TestTGIHangsAtRest(t *testing.T) {
 	f := fleet(metrics.TGI)
 	f.Profile.Arrivals = 0.05

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestAddress checks that nothing else gets the port between Address and the start of the program that will listen on it.
-// The kernel gives ports from 32768 on to every connection and listener that names none.
+// TestAddress checks that nothing else gets the port between Address and the start of the program that will listen
+// on it. The kernel gives ports from 32768 on to every connection and listener that names no port.
 func TestAddress(t *testing.T) {
 	seen := map[string]bool{}
 	for range 100 {

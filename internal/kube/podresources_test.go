@@ -8,8 +8,8 @@ import (
 	v1 "k8s.io/kubelet/pkg/apis/podresources/v1"
 )
 
-// FuzzAnswer checks that the codec reads all that the API's own types read from an answer. Damage is an error, or is read
-// as the types would.
+// FuzzAnswer checks that the codec reads everything that the API's own types read from an answer. The codec reports
+// damage as an error, or reads it as the types would.
 func FuzzAnswer(f *testing.F) {
 	p := &v1.PodResources{Name: "p", Namespace: "prod", CpuIds: []int64{1, 2}, Containers: []*v1.ContainerResources{{
 		Name: "c",

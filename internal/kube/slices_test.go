@@ -77,7 +77,7 @@ func follow(t *testing.T, c *Cluster) (s *Slices, stop func()) {
 	return s, func() { cancel(); <-done }
 }
 
-// TestSlices finds the UUID of a device in whichever version of the API a cluster has.
+// TestSlices finds the UUID of a device in any version of the API.
 func TestSlices(t *testing.T) {
 	for version, device := range map[string]string{"v1": migDevice, "v1beta2": migDevice, "v1beta1": oldMIGDevice} {
 		t.Run(version, func(t *testing.T) {
@@ -115,7 +115,7 @@ func TestSlicesRefused(t *testing.T) {
 	}
 }
 
-// TestClustersBesideEachOther is for the race detector. A cluster changes nothing that another one reads.
+// TestClustersBesideEachOther is for the race detector. A cluster changes nothing that another cluster reads.
 func TestClustersBesideEachOther(t *testing.T) {
 	api, log := offering("v1", migDevice), &e2e.Buffer{}
 	first, stop := follow(t, reach(t, api, log))

@@ -87,7 +87,7 @@ func TestKernelLog(t *testing.T) {
 }
 
 // TestKernelLogWithoutAddresses checks that XIDs for which the kernel log could name no GPU still come from the
-// metrics page. The log has the rest.
+// metrics page. All other XIDs come from the log.
 func TestKernelLogWithoutAddresses(t *testing.T) {
 	n := newNode(t)
 	write := n.follow(filepath.Join(t.TempDir(), "kmsg"))

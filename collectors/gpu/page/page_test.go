@@ -187,7 +187,7 @@ func TestRows(t *testing.T) {
 	}
 }
 
-// TestReleases checks that three releases report the same in different names and units.
+// TestReleases checks that three releases report the same values in different names and units.
 func TestReleases(t *testing.T) {
 	for _, release := range []string{"dcgm-4.2.3", "dcgm-4.8.4", "dcgm-4.9.0"} {
 		t.Run(release, func(t *testing.T) {
@@ -354,7 +354,8 @@ func TestXIDsCounted(t *testing.T) {
 }
 
 // TestRatesAreNoCounters checks rates whose names and types look like counters. Rates are integrated over the time
-// between two metrics pages, except the bandwidth of NVLink, which has no direction, and that of PCIe in KB.
+// between two metrics pages, except the bandwidth of NVLink, which has no direction, and the bandwidth of PCIe in
+// KB.
 func TestRatesAreNoCounters(t *testing.T) {
 	n := newNode(t)
 	page := file(t, "dcgm-4.8.4")
@@ -623,7 +624,7 @@ func TestNoDialectOfEnginesReadsIt(t *testing.T) {
 }
 
 // TestAllGPUsGone checks that a metrics page that had GPUs and is empty has lost them. An empty metrics page that
-// never had GPUs is an unknown one.
+// never had GPUs is an unknown page.
 func TestAllGPUsGone(t *testing.T) {
 	n := newNode(t)
 	n.read("")
