@@ -48,8 +48,7 @@ func core(resource string) schema.GroupVersionResource {
 	return schema.GroupVersionResource{Version: "v1", Resource: resource}
 }
 
-// versioned lists the objects of a kind in the newest version that the API server has. versioned lists no object if
-// the server has none of these versions.
+// versioned lists the objects of a kind in the newest version that the API server has.
 func (c *cluster) versioned(ctx context.Context, resource, selector string, versions ...string) (kind schema.GroupVersionResource,
 	list []unstructured.Unstructured, err error,
 ) {
@@ -102,7 +101,7 @@ func (c *cluster) nodes(ctx context.Context) (map[string]*unstructured.Unstructu
 // device names a GPU as its driver does in a ResourceSlice.
 type device struct{ driver, pool, name string }
 
-// devices returns the devices by node and UUID of their GPU: an exporter's verdict applies only to its own node.
+// devices returns the devices by node and by UUID of their GPU: an exporter's verdict applies only to its own node.
 func (c *cluster) devices(ctx context.Context) (map[string]device, error) {
 	_, list, err := c.versioned(ctx, "resourceslices", "", "v1", "v1beta2", "v1beta1")
 	all := map[string]device{}

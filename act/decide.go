@@ -36,7 +36,7 @@ func (e Effect) less(than Effect) bool { return slices.Index(effects, e) < slice
 // out reports whether the effect takes something out of service.
 func (e Effect) out() bool { return e == NoSchedule || e == NoExecute }
 
-// effectOf returns the effect that a verdict calls for, limited to the strongest allowed effect.
+// effectOf returns the effect for a verdict, limited to the strongest allowed effect.
 func effectOf(v metrics.Verdict, most Effect) Effect {
 	e := map[metrics.Verdict]Effect{metrics.Degraded: None, metrics.Drain: NoSchedule, metrics.Reset: NoExecute, metrics.Replace: NoExecute}[v]
 	if most.less(e) {

@@ -338,7 +338,7 @@ func episodes(firing []bool, begin time.Time) []Episode {
 	return all
 }
 
-// alternatives returns the objectives with other thresholds: the bounds around theirs in an engine's metrics.
+// alternatives returns the objectives with other thresholds: the bounds around the present ones in an engine's metrics.
 func (h *history) alternatives(lines []engine.Line) (all []slo.Objective) {
 	bounds := map[string][]float64{} // by name of the buckets
 	for _, l := range lines {
@@ -380,8 +380,8 @@ func seconds(bound string) float64 {
 	return d.Std().Seconds()
 }
 
-// Transport wraps the connection to the server. It waits between requests, and for as long as the server requests with
-// Retry-After. If there is a folder, it caches answers that can no longer change.
+// Transport wraps the connection to the server. Transport waits between requests, and for as long as the server
+// requests with Retry-After. If there is a folder, it caches answers that can no longer change.
 func Transport(pause time.Duration, cache string, progress io.Writer) func(http.RoundTripper) http.RoundTripper {
 	return func(next http.RoundTripper) http.RoundTripper {
 		return cached{polite{next, pause, progress}, cache}

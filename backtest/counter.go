@@ -13,8 +13,8 @@ type point struct {
 	v, total float64
 }
 
-// counter holds one series of the exporter: the samples of the current chunk and the earlier ones that windows still
-// need.
+// counter holds one series of the exporter: the samples of the current chunk, and earlier samples that windows
+// still need.
 type counter struct {
 	series labels.Labels
 	points []point

@@ -367,7 +367,7 @@ type counting struct {
 // serving holds the requests of a model.
 type serving struct{ requests, ended []float64 }
 
-// pair is a line of a metrics page and the series as which it is counted.
+// pair is a line of a metrics page and the counted series.
 type pair struct {
 	engine.Line
 	id     string // series and target
@@ -451,7 +451,7 @@ func (h *history) take(p *page, l engine.Line, counted map[string]bool, with map
 	}
 }
 
-// availability reports whether an objective is about availability, which only the engine's metrics can answer.
+// availability reports whether an objective is about availability: only the engine's metrics can count it.
 func (h *history) availability(name string) bool {
 	o, _ := h.objective(name)
 	return o.Signal == slo.Availability

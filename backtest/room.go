@@ -14,7 +14,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
-// room adds up how much of a model's replicas was needed, in steps of the rules' interval.
+// room adds up the needed part of a model's replicas, in steps of the rules' interval.
 type room struct {
 	beyond                       int       // steps in which the load exceeded the capacity
 	first                        time.Time // of them

@@ -18,16 +18,16 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// Limits of the replay that computes verdicts if no rule has recorded any: pages per model, the time before a page
-// that is read completely, and the last part of that time, in which the rules are evaluated.
+// Limits of the replay that computes verdicts if no rule has recorded any verdict: pages per model, the time before
+// a page that is read completely, and the last part of that time, in which the rules are evaluated.
 const (
 	replays    = 2
 	replayed   = 75 * time.Minute
 	evaluating = 5 * time.Minute
 )
 
-// verdicts adds to each page the place where it would have advised to look first: as recorded by the rules or, if
-// no exporter ran, from the engines' own series.
+// verdicts adds to each page its advice where to look first: as recorded by the rules or, if no exporter ran, from
+// the engines' own series.
 func (h *history) verdicts(ctx context.Context, g group, rows []Row) error {
 	var times []time.Time
 	for _, row := range rows {

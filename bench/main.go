@@ -334,7 +334,8 @@ func slopesOf(c contender, dir string, page []byte) (slope, error) {
 	return s, nil
 }
 
-// least returns the CPU time of a scrape in the best of five rounds: whatever else runs on this machine only adds to it.
+// least returns the CPU time of a scrape in the best of five rounds: other programs on this machine only add to the
+// time.
 func (c contender) least(dir string, n *node) (time.Duration, error) {
 	p, err := c.start(dir, n)
 	if err != nil {

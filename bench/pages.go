@@ -122,7 +122,7 @@ func ranks(page []byte, count int) []byte {
 	return b.Bytes()
 }
 
-// withUnmapped adds histograms that no dialect maps to a metrics page, until it has this many samples more.
+// withUnmapped adds histograms that no dialect maps to a metrics page, until it has this many additional samples.
 func withUnmapped(page []byte, more int) []byte {
 	b := bytes.NewBuffer(bytes.Clone(page))
 	for i := 0; i < more; i += 20 {

@@ -105,7 +105,7 @@ func read(ctx context.Context, url string, into *bytes.Buffer) error {
 	return err
 }
 
-// freeAddress returns an address of this machine that nobody listens on.
+// freeAddress returns an unused address of this machine.
 func freeAddress() (string, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -5,11 +5,11 @@
 // The model has three parts. Each part has few numbers, which the engine's metrics show. An engine computes in
 // steps. Steps per second decrease with the tokens per second: steps = alpha - beta*gaps - gamma*prompt -
 // delta*prompt^2. Here gaps are the times between tokens in a second, and prompt is the number of prompt tokens
-// computed in a second. The load comes from outside, whatever the state of the engine, so it is fitted by least
-// squares over windows of half a minute. By Little's law, the number of running requests is gaps per second times
-// the seconds of a step. A request that finds no free place waits, as in a queue with that many servers (Erlang C).
-// The number of places is the engine's batch limit or, if lower, the capacity of its KV cache. First tokens and
-// gaps keep the shape of their distribution, and are stretched like the step.
+// computed in a second. The load comes from outside, for any state of the engine, so it is fitted by least squares
+// over windows of half a minute. By Little's law, the number of running requests is gaps per second times the
+// seconds of a step. A request that finds no free place waits, as in a queue with that many servers (Erlang C). The
+// number of places is the engine's batch limit or, if lower, the capacity of its KV cache. First tokens and gaps
+// keep the shape of their distribution, and are stretched like the step.
 package capacity
 
 import (
@@ -28,7 +28,7 @@ type Reading struct {
 	Gaps, GapSeconds float64
 	// GeneratedTokens counts the tokens of answers. It is reported, but not used for learning.
 	GeneratedTokens float64
-	// PromptTokens counts the prompt tokens that were computed, not the ones found in a cache.
+	// PromptTokens counts the computed prompt tokens, without tokens found in a cache.
 	PromptTokens float64
 	// Running and Waiting are the requests that run and wait. KVUsage is the share of the KV cache in use.
 	Running, Waiting, KVUsage float64
@@ -232,8 +232,8 @@ func (s *totals) plausible() bool {
 	return true
 }
 
-// waited reports whether requests waited in a window: some did at a reading, or first tokens took three times as long as
-// the steps explain.
+// waited reports whether requests waited in a window: a reading shows waiting requests, or first tokens took three
+// times as long as the steps explain.
 func (l *Learner) waited(s totals, step float64) bool {
 	if f := &l.first; f.count > 100 && s.firstSeconds/s.first > 3*f.sum/f.count*math.Pow(math.Max(1, step/f.step()), firstStretch) {
 		return true
@@ -328,7 +328,7 @@ type pace struct {
 	odd    time.Duration // for how long step times have been unusual
 }
 
-// lasts is how fast recent step times fade. usualRange is the factor within which they are usual.
+// lasts is how fast recent step times fade. usualRange is the factor within which step times are usual.
 const lasts, usualRange = 5 * time.Minute, 1.15
 
 // add learns from a window. Unusual step times do not change the usual course until they have lasted for an hour. Then

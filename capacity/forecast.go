@@ -68,7 +68,7 @@ const (
 	leastSpread = 0.02
 )
 
-// Forecast returns the forecasts for some objectives, or why there are none.
+// Forecast returns the forecasts for some objectives, or the reason why there are none.
 func (l *Learner) Forecast(limits Bounds, objectives []Objective) ([]Forecast, Why) {
 	fit, ok := l.line.solve()
 	switch load := l.Load(); {
@@ -132,8 +132,8 @@ func (l *Learner) With(lever Lever, bounds Bounds, o Objective) float64 {
 	return factor
 }
 
-// interval returns the factors between which the true one lies with a probability of 90%. The fit is uncertain, and the
-// model's error grows with the distance from the learnt loads.
+// interval returns factors around the forecast: the true value lies between them with a probability of 90%. The fit
+// is uncertain, and the model's error grows with the distance from the learnt loads.
 func (l *Learner) interval(fit line, limits Bounds, o Objective, factor float64) (low, high float64) {
 	beyond := math.Max(1, factor*l.Load().Gaps/l.peak)
 	errs := modelError * beyond * factor

@@ -1,6 +1,7 @@
-// Package dashboards holds the Grafana dashboards as values built from the vocabulary: each row answers one question,
-// and panel queries are made of metric identifiers. The links of alerts use the same labels, uids and variables, so a
-// page opens the incident dashboard already filtered. Each dashboard has a file with its panels; render.go writes them in Grafana's format.
+// Package dashboards holds the Grafana dashboards as values built from the vocabulary: each row answers one
+// question, and panel queries are made of metric identifiers. The links of alerts use the same labels, uids and
+// variables, so a page opens the incident dashboard already filtered. Each dashboard has a file with its panels;
+// render.go writes the panels in Grafana's format.
 package dashboards
 
 import (

@@ -303,8 +303,8 @@ var outcomeColours = []struct{ outcomes, colour string }{
 
 // colour sets the colours of lines: a line with a meaning has one colour, another line the colour of its place,
 // because Grafana 10 treats the names of all lines as equal. Limits are dashed and stay out of the legend. A single
-// value takes the colour of its threshold or, with a query for each value, of its query's step. A state takes the
-// colour of its mapping.
+// value takes the colour of its threshold or, with a query for each value, the colour of its query's step. A state
+// takes the colour of its mapping.
 func colour(p Panel, f *dashboard.FieldConfigSource) {
 	set := func(i int, properties ...dashboard.DynamicConfigValue) {
 		f.Overrides = append(f.Overrides, dashboard.DashboardFieldConfigSourceOverrides{

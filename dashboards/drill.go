@@ -4,7 +4,7 @@ package dashboards
 type Drill struct {
 	// Moves lists the incidents that must change the panel after their onset.
 	Moves []string
-	// Still means that no other incident may move the panel, except the incidents in May, because the panel would
+	// Still means that no other incident may move the panel, except the incidents in May, because a move would
 	// point to the wrong cause.
 	Still bool
 	May   []string

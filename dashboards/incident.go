@@ -100,10 +100,10 @@ func nowTables(s scope) []Panel {
 	}
 }
 
-// burning returns a row for each model that burns or has a firing alert, and the time since when. The value is
-// the fastest burn. Without events it is -1 or, while a page fires, a value that sorts first. Labels describe a bad
-// event, and name the suspect or else an alert on a cause. A condition that a healthy model may also have explains
-// nothing. Other models have no row.
+// burning returns a row for each model that burns or has a firing alert, and the time since when. The value is the
+// fastest burn. Without events the row is -1 or, while a page fires, a value that sorts first. Labels describe a
+// bad event, and name the suspect or else an alert on a cause. A condition that a healthy model may also have
+// explains nothing. Other models have no row.
 func (s scope) burning() (rows, since promql.Expr) {
 	burn := s.of(metrics.Window(metrics.RecordedBurn, "5m"))
 	burns := promql.Max(models, promql.Gt(burn, promql.Num(1)))
@@ -535,11 +535,11 @@ func firstLever(alert string) string {
 	return strings.ToUpper(text[:1]) + markdownLink.ReplaceAllString(text[1:], "$1")
 }
 
-// markdownLink matches a link, which a cell of a table would write as it stands.
+// markdownLink matches a link, which a table's cell would show as Markdown.
 var markdownLink = regexp.MustCompile(`\[([^\]]*)\]\([^)]*\)`)
 
 // sooner matches how soon the first lever of a list acts.
 var sooner = regexp.MustCompile(`^(\* )?(\*\*[^*]+\*\*|At once)(,[^:]*)?: `)
 
-// endOfLever matches where the first of several levers ends, or where the reason for it begins.
+// endOfLever matches the end of the first lever, or the start of its reason.
 var endOfLever = regexp.MustCompile(`[.;:](\s|$)|, (because|to find out) `)

@@ -37,8 +37,8 @@ func place(panels []Panel, y uint32) ([]dashboard.GridPos, uint32) {
 	return at, max(y+lineHeight, until)
 }
 
-// id returns the number of a panel or row. Links to single panels and bookmarks contain it, so it depends on what the
-// panel is and not on where it stands.
+// id returns the number of a panel or row. Links to single panels and bookmarks contain the number, so it depends
+// on the panel and not on its place.
 func id(row, title string) uint32 {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(row + "\x00" + title))

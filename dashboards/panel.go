@@ -78,7 +78,8 @@ const (
 	sinceThen = "dateTimeFromNow"
 )
 
-// nothing is the empty state of a panel that has no better one: nobody must read it as zero. A mean of no request has no value, either.
+// nothing is the default text of a panel without data: nobody must read it as zero. A mean of no request has no
+// value, either.
 const nothing = "Nothing here reports this, or nothing happened. This does not mean zero."
 
 func panel(kind Kind, title, unit string, width uint32, about About, queries ...Query) Panel {
@@ -133,8 +134,8 @@ var fires = status{1, "firing", "none fires", 0}
 // unsaid means that nothing is reported: without a row, a timeline could not show why.
 const unsaid = -1
 
-// timeline shows when something was wrong: one row for each series that was wrong within the range and, below them,
-// a row for all series, which shows that nothing was wrong or that nothing is reported.
+// timeline shows the times of faults: one row for each faulty series within the range and, below them, a row for
+// all series, which shows that nothing was wrong or that nothing is reported.
 func timeline(title string, width uint32, about About, st status, queries ...Query) Panel {
 	worst := promql.Max
 	if st.fault == 0 {
@@ -207,8 +208,7 @@ const mostLines = 20
 
 // drawn returns the expression of query i, of the panel's queries and limits. If it has many lines, it selects at
 // each moment the lines with the largest values, or the smallest where low values are bad. The choice does not
-// depend on the range, so that no line is left out because it is young, or because the range is long. Limits are
-// few.
+// depend on the range, so neither a young line nor a long range leaves a line out. Limits are few.
 func (p Panel) drawn(i int) promql.Expr {
 	if i >= len(p.Queries) {
 		return p.Limits[i-len(p.Queries)].Expr

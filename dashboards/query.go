@@ -123,8 +123,7 @@ func sinceDay(labels []string, e, before promql.Expr) promql.Expr {
 	return promql.Mul(promql.Num(1000), promql.OrOn(at("max", promql.Unless(e, before)), at("min", e), promql.On(labels...)))
 }
 
-// between returns the worst value of a series between two points of a graph, so that nothing is lost when the range
-// is long.
+// between returns the worst value of a series between two points of a graph, so that a long range loses nothing.
 func between(e promql.Expr) promql.Expr { return promql.Over("max_over_time", e, rateInterval) }
 
 // begins keeps the first point of a mark, which lasts for five minutes.

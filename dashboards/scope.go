@@ -133,8 +133,8 @@ func (s scope) mean(by []string, h *metrics.Family) promql.Expr {
 }
 
 // perModel returns the recorded series per model. Once a node or a runtime is chosen, which recorded series do not
-// have, it returns the series that replicas report. Only one of the two is read. "All" matches the empty value of a
-// label that no series has; a chosen value does not.
+// have, it returns the series that replicas report. Only one of the two is read. "All" also matches series without
+// the label; a chosen value does not.
 func (s scope) perModel(recorded, exported promql.Expr) promql.Expr {
 	var chosen strings.Builder
 	for _, v := range s {

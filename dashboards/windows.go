@@ -11,7 +11,7 @@ import (
 
 // windows selects the burn-rate windows that panels show from the windows that an installation's rules record.
 type windows struct {
-	// fast is the pair that pages first, patient the longest pair that pages, and slow the longest of all pairs.
+	// fast is the pair that pages first, patient the longest paging pair, and slow the longest of all pairs.
 	fast, patient, slow slo.WindowPair
 }
 

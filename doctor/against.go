@@ -250,7 +250,7 @@ func (c *comparing) own(s subjectOf, row smiRow) (own []series) {
 	return own
 }
 
-// grew reports whether a counter is higher in the last reading than in the first.
+// grew reports whether the last reading of a counter is higher than the first.
 func (c *comparing) grew(counter *metrics.Family, where []string) bool {
 	total := func(r *Reading) (sum float64) {
 		for _, s := range r.of(counter, where...) {
@@ -380,7 +380,7 @@ func (c Comparison) of(gpu string) (one Comparison) {
 	return one
 }
 
-// has counts the values that cannot be compared and that nvidia-smi, or only the exporter, has.
+// has counts the values that cannot be compared: values of nvidia-smi, or only of the exporter.
 func (c Comparison) has(smi bool) (n int) {
 	for _, v := range c.Values {
 		if v.Outcome == Uncompared && (v.Element != "") == smi {

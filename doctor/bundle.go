@@ -24,8 +24,8 @@ const (
 	bundlePage = "metrics-%d.prom"
 )
 
-// secrets of a document and a metrics page that identify a machine, its owner or what runs on it. Each secret has
-// the same stand-in in all files, so that a bundle compares as its node did.
+// The secrets of a document and a metrics page: parts that identify a machine, its owner or its programs. Each
+// secret has the same stand-in in all files, so that a bundle compares as its node did.
 var (
 	smiIdentity = regexp.MustCompile(`<(serial|uuid|pdi|board_id|chassis_serial_number|gpu_fabric_guid|clusterUuid)>([^<]*)</`)
 	smiProcess  = regexp.MustCompile(`<process_name>[^<]*</process_name>`)
@@ -60,8 +60,8 @@ var hidden = []string{
 	metrics.LabelClusterUUID,
 }
 
-// Bundle packs nvidia-smi's output and the readings into a gzipped tar file, without anything that identifies the machine. Names of hosts,
-// pods and processes are left out; serial numbers and UUIDs become numbers.
+// Bundle packs nvidia-smi's output and the readings into a gzipped tar file, without anything that identifies the
+// machine. Names of hosts, pods and processes are left out; serial numbers and UUIDs become numbers.
 func Bundle(document []byte, readings ...*Reading) ([]byte, error) {
 	i := identities{}
 	document = smiIdentity.ReplaceAllFunc(document, func(m []byte) []byte {

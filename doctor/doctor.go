@@ -50,7 +50,7 @@ type Finding struct {
 type Report struct {
 	// Findings lists the problems, worst first.
 	Findings []Finding `json:"findings"`
-	// Fine has one line for each thing that works, including what an engine can never report.
+	// Fine has one line for each working thing, including metrics that an engine can never report.
 	Fine []string `json:"fine"`
 }
 

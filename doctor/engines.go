@@ -20,7 +20,7 @@ func subject(labels map[string]string) string {
 	return s
 }
 
-// checkEngines looks at the metrics pages of the engines, and at what is missing on them.
+// checkEngines looks at the metrics pages of the engines, and at missing metrics on them.
 func checkEngines(p Picture, r *Report) {
 	e := p.Exporter
 	for _, place := range e.engines.Engines {

@@ -111,7 +111,7 @@ func (r Rules) silenced(absent func(*metrics.Family) bool) []string {
 	return distinct(names)
 }
 
-// gives reports whether a selector is about results of the rule, by their name and the labels that the rule sets.
+// gives reports whether a selector selects results of the rule, by their name and the labels that the rule sets.
 func (r rule) gives(v *parser.VectorSelector) bool {
 	if !r.alert && r.name != v.Name || r.alert && v.Name != metrics.Alerts.Name {
 		return false
@@ -131,8 +131,8 @@ func (r Rules) regained(absent func(*metrics.Family) bool, back []string) []stri
 	return slices.DeleteFunc(r.silenced(absent), func(name string) bool { return slices.Contains(still, name) })
 }
 
-// hasResults reports whether an expression can have results: it cannot if what it selects is absent, and no
-// alternative exists.
+// hasResults reports whether an expression can have results: it cannot if its series are absent, and no alternative
+// exists.
 func hasResults(e parser.Expr, selected func(*parser.VectorSelector) (known, some bool), absent func(*metrics.Family) bool) bool {
 	has := func(e parser.Expr) bool { return hasResults(e, selected, absent) }
 	switch e := e.(type) {

@@ -200,8 +200,8 @@ func labelsOf(all []series) []string {
 	return distinct(names)
 }
 
-// checkCopies looks for anything that counts twice: an exporter that is scraped twice, exporters with one name,
-// GPUs that two exporters read.
+// checkCopies looks for double counting: an exporter that is scraped twice, exporters with one name, GPUs that two
+// exporters read.
 func checkCopies(p Picture, r *Report) {
 	by := func(key func(target) string) map[string][]string {
 		all := map[string][]string{}

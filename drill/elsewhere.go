@@ -45,7 +45,7 @@ type moves struct {
 	stored   time.Duration // when tokens were last offered to the tier
 }
 
-// fetch requests the part of a prompt's KV cache that is elsewhere, and reports whether there is one.
+// fetch requests the remote part of a prompt's KV cache, and reports whether there is one.
 func (e *Engine) fetch(r *Request) bool {
 	missing := r.Prompt - r.Cached - 1 // the last token is always computed
 	switch {
@@ -102,7 +102,7 @@ func (e *Engine) store(tokens float64) {
 	e.observer.Moved(m)
 }
 
-// hold pins more bytes of the tier, less the bytes that the link has transferred since.
+// hold pins more bytes of the tier, minus the bytes that the link has transferred since the last call.
 func (e *Engine) hold(bytes float64) float64 {
 	if e.Host == 0 {
 		return 0

@@ -85,7 +85,7 @@ type Observer interface {
 	Moved(m Move)
 	// State reports the queue and the batch after each step.
 	State(running, waiting int, kvUsed float64)
-	// Open reports how many requests clients hold open at a time, also while the engine's core hangs.
+	// Open reports the number of open requests at a time, also while the engine's core hangs.
 	Open(requests int, now time.Duration)
 }
 
@@ -266,7 +266,7 @@ func (e *Engine) hang() {
 	}
 }
 
-// next returns when an idle engine has work again, but not later than the given time.
+// next returns the time when an idle engine has work again, but not later than the given time.
 func (e *Engine) next(to time.Duration) time.Duration {
 	if len(e.arriving) > 0 {
 		to = min(to, e.arriving[0].Arrival)

@@ -32,8 +32,8 @@ type VLLM struct {
 	admission                                     *vllmAdmission // nil without a limit of the queue
 }
 
-// vllmAdmission follows release 0.32 with --max-num-queued-reqs. It counts each refusal once. It refuses some streams
-// with 503, and the others, whose answers have begun, with an error event.
+// vllmAdmission follows release 0.32 with --max-num-queued-reqs. It counts each refusal once. The engine refuses
+// some streams with 503, and other streams, whose answers have begun, with an error event.
 type vllmAdmission struct {
 	rejections prometheus.Counter
 	n          int

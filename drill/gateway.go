@@ -108,7 +108,7 @@ func (l *LiteLLM) answer(host, status string) {
 	}
 }
 
-// litellmException returns the exception behind a failure: the router's own if it has no deployment left.
+// litellmException returns the exception behind a failure: the router's own exception if it has no deployment left.
 func litellmException(status string) string {
 	switch status {
 	case litellmNone:

@@ -26,8 +26,8 @@ type Load struct {
 // times the median and one prompt in a hundred has four times the mean.
 const promptSpread = 0.8
 
-// Request holds one simulated request. Its times count from the start of the simulation. Held is how long something
-// in front of the engine held the request back.
+// Request holds one simulated request. Its times count from the start of the simulation. Held is the time for which
+// a server in front of the engine held the request back.
 type Request struct {
 	Held                                 time.Duration
 	Arrival, Scheduled, FirstToken, Done time.Duration

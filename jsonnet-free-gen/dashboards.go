@@ -132,7 +132,7 @@ var formerly = map[rules.Dashboard]size{
 	dashboards.FleetDashboard: {16, 34, 16, 5205, 16_850}, rules.OptionalDashboard: {}, rules.ExporterDashboard: {22, 83, 32, 8882, 267_964},
 }
 
-// samples holds how many samples the dashboards read today, for a model of eight replicas:
+// samples holds the number of samples that the dashboards read today, for a model of eight replicas:
 // TestDrawingReadsWhatTheTableSays counts them.
 var samples = map[rules.Dashboard]int{
 	rules.IncidentDashboard: 48_635, rules.SLODashboard: 10_152, rules.EngineDashboard: 1_554_185, rules.GPUDashboard: 193_564,

@@ -124,7 +124,8 @@ func letter(d *engine.Dialect, e engine.Era, f *metrics.Family) string {
 
 func isGateway(d *engine.Dialect) bool { return d.Role == metrics.GatewayRole }
 
-// enginesTable writes, for each engine and quantity, every source in the order in which they are tried, or why there is none.
+// enginesTable writes, for each engine and quantity, every source in the order of the exporter's attempts, or why
+// there is none.
 func enginesTable() ([]byte, error) {
 	rows := [][]string{{"engine", "quantity", "labels", "quality", "releases", "newest", "source", "why, and when"}}
 	for _, d := range engine.Known() {

@@ -3,7 +3,8 @@
 //
 // Without --format it writes the generated files of this repository. With --format it writes rules, an Alertmanager
 // configuration and an index of runbooks for one installation. "report" queries a Prometheus that has evaluated the
-// rules, and reports on the error budgets; "backtest" queries a Prometheus without these rules, and reports what would have paged.
+// rules, and reports on the error budgets; "backtest" queries a Prometheus without these rules, and reports the
+// pages that it would have sent.
 package main
 
 import (

@@ -142,7 +142,7 @@ func (r *report) span(month, at string, now time.Time) error {
 
 const day = 24 * time.Hour
 
-// rows returns the objectives, sorted by the budget that is left, the least first.
+// rows returns the objectives, sorted by the remaining budget, the least first.
 func (r *report) rows(ctx context.Context) ([]*budgetRow, error) {
 	var rows []*budgetRow
 	for _, p := range slo.Periods() {

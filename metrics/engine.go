@@ -310,7 +310,7 @@ var (
 		TargetLabels, with(LabelMetric, LabelSource))
 )
 
-// The stages that rules tell apart by name, as values of the label stage.
+// The stages that rules distinguish by name, as values of the label stage.
 const (
 	StageFirstToken = "first_token"
 	StageNextToken  = "next_token"

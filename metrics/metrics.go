@@ -45,8 +45,8 @@ func (k Kind) String() string {
 	return [...]string{Counter: "counter", Gauge: "gauge", Info: "gauge", Histogram: "histogram"}[k]
 }
 
-// Aggregate describes how two series of a family may be folded into one when a label is dropped. Collectors, recording
-// rules and panels all use it, so that none sums the usage ratios of eight ranks.
+// Aggregate describes how two series of a family may be folded into one when a label is dropped. Collectors,
+// recording rules and panels all use the aggregate, so no code adds up the usage ratios of eight ranks.
 type Aggregate uint8
 
 // The ways to aggregate a family.

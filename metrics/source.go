@@ -1,7 +1,7 @@
 package metrics
 
-// Scale converts a number of a source to the base unit of its family. Division keeps decimal bounds exact where
-// multiplication by a fraction would not: 300 ms is 0.3 s, not 0.30000000000000004 s.
+// Scale converts a number of a source to the base unit of its family. Division keeps decimal bounds exact: 300 ms
+// is 0.3 s. Multiplication by a fraction would give 0.30000000000000004 s.
 type Scale struct{ Mul, Div float64 }
 
 // Conversions of units that engines use.

@@ -5,8 +5,8 @@ import "strconv"
 // XIDSeverity describes who must act on an XID, as in the severity label of GPUXIDInfo.
 type XIDSeverity string
 
-// The severities. LLMGPUFailed responds to the first severity. LLMGPUNeedsService responds to the second, and to
-// codes that are not listed. No alert responds to the last two.
+// The severities. LLMGPUFailed responds to the first severity. LLMGPUNeedsService responds to XIDs that open a
+// ticket, and to unlisted codes. No alert responds to the last two.
 const (
 	XIDPage   XIDSeverity = "page"   // the GPU, its link or its node is failing: act now
 	XIDTicket XIDSeverity = "ticket" // act at the next opportunity

@@ -20,8 +20,7 @@ import (
 type equal struct {
 	to   *metrics.Family
 	part string // of a histogram: _bucket, _sum or _count
-	// only matches the series of the family that correspond to old ones, and where matches the old ones to which
-	// they correspond.
+	// only matches the series of the family that correspond to old ones, and where matches these old series.
 	only, where []*labels.Matcher
 	// newer means that the label in where is newer than the name: a selector without that label selects all
 	// existing series.
@@ -48,7 +47,7 @@ type equal struct {
 type mapped struct {
 	name  string
 	carry *metrics.Carry
-	// before is a prefix that values have only in the old series, and after is one that they have only in the
+	// before is a prefix that values have only in the old series, and after is a prefix that they have only in the
 	// vocabulary.
 	before, after string
 }
@@ -308,8 +307,8 @@ func tell(r, o *engine.Row, without map[string][]string) (apart, outcomes bool) 
 	return apart, outcomes
 }
 
-// wholes turns an equal of successes into one of all requests that ended well, because a source that shows how they
-// ended is preferred.
+// wholes turns an equal of successes into an equal of all requests that ended well, because a source that shows how
+// they ended is preferred.
 func (e *equal) wholes(outcomes []string) {
 	good := []string{string(metrics.OutcomeSuccess)}
 	for _, o := range outcomes {

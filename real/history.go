@@ -254,8 +254,8 @@ func scraped(second float64) bool {
 	return past.Seconds()-second <= 7200 || int(second)%240 == 0
 }
 
-// at returns the result of a rule some seconds after the beginning of the past, and whether there is one. The sums of a
-// period add up what was recorded each five minutes, and its beginning is recorded again each hour.
+// at returns the result of a rule some seconds after the beginning of the past, and whether there is one. The rules
+// record the five-minute sums of a period every five minutes, and its beginning again each hour.
 func (c constant) at(second, now float64) (value float64, written bool) {
 	switch name := c.labels.Get(common.MetricNameLabel); {
 	case name == metrics.RecordedPeriodSince.Name:

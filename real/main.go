@@ -1,5 +1,5 @@
 // Command real plays incidents on real programs: vLLM on a CPU, LiteLLM, Prometheus and Alertmanager, with its own
-// clients. It compares the page and the answer of exporter triage with the clients' records.
+// clients. The command compares the page and the answer of exporter triage with the clients' records.
 package main
 
 import (

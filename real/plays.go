@@ -90,7 +90,7 @@ func (s *Stage) declare(from, to time.Time) error {
 	return s.exporter.Process.Signal(syscall.SIGHUP)
 }
 
-// pause calls do while no request is sent, once the running ones have ended.
+// pause calls do while no request is sent, once the running requests have ended.
 func (s *Stage) pause(ctx context.Context, do func() error) error {
 	before := *s.client.load.Load()
 	defer s.client.Set(before)

@@ -120,7 +120,7 @@ func (n Notification) news(from float64) (began []Alert) {
 	return began
 }
 
-// serve starts an engine, or keeps the running one if it is already as it must be.
+// serve starts an engine, or keeps a running engine with the same settings.
 func (s *Stage) serve(ctx context.Context, i int, flags []string) error {
 	if i < len(s.engines) && !s.engines[i].spent && strings.Join(s.engines[i].flags, " ") == strings.Join(flags, " ") {
 		return nil
@@ -177,7 +177,7 @@ func (s *Stage) restart(e *Engine, flags []string) (err error) {
 	return err
 }
 
-// signal sends signals to the processes of an engine that compute, one after the other and some time apart.
+// signal sends signals to the computing processes of an engine, one after the other and some time apart.
 func (e *Engine) signal(apart time.Duration, signals ...syscall.Signal) error {
 	core, err := e.named("VLLM::EngineCore")
 	if err != nil {

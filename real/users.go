@@ -18,9 +18,9 @@ type event struct {
 	bad bool
 }
 
-// events returns the events that an objective counts until a time, in order. A request that
-// waits for its first token becomes bad when the threshold has passed: nobody at the client has to wait for its
-// end. A user who leaves early, or asks for something that nobody can serve, is no bad event for availability.
+// events returns the events that an objective counts until a time, in order. A request that waits for its first
+// token becomes bad when the threshold has passed: its client need not wait for its end. A user who leaves early,
+// or asks for something that nobody can serve, is no bad event for availability.
 func events(records []Record, o slo.Objective, until float64) []event {
 	var all []event
 	limit := o.Threshold.Std().Seconds()

@@ -74,7 +74,7 @@ type Change struct {
 	Verdict Verdict `json:"verdict"`
 	// Why gives the reason for the verdict, or names the missing data.
 	Why []string `json:"why"`
-	// Against is what the replicas are compared with: their own past, or the other replicas.
+	// Against is the basis of the comparison: the replicas' own past, or the other replicas.
 	Against  string  `json:"against,omitempty"`
 	Before   *Window `json:"before,omitempty"`
 	After    *Window `json:"after,omitempty"`
@@ -236,7 +236,7 @@ func (m model) matchers() []*promql.Matcher {
 	}
 }
 
-// reverses reports whether each setting changed back to what it was before the last change.
+// reverses reports whether each setting changed back to its value before the last change.
 func (c Change) reverses(last []event) bool {
 	return !slices.ContainsFunc(c.Settings, func(s Setting) bool {
 		return !slices.ContainsFunc(last, func(e event) bool { return e.setting == s.Setting && e.old == s.New && e.new == s.Old })

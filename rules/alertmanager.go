@@ -227,7 +227,7 @@ func inhibit(alerts []*Alert, style Style) []InhibitRule {
 // the cluster, or of the reader's own machine, becomes the command that opens it. The template uses only
 // annotations and labels that all our alerts have. Names that engines chose are plain text: they become no links
 // and mention nobody. A page does not resolve when it is corrected (see Style.labels), nor does a GPU's alert with
-// a new reason. The title of a resolved message is that of the alert that fired first, as in the first message. A
+// a new reason. The title of a resolved message is the title of the alert that fired first, as in the first message. A
 // restart is shown only if nothing else changed.
 func (s Style) NotificationTemplate() string { return s.renamed(notificationTemplate) }
 

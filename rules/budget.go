@@ -13,7 +13,7 @@ import (
 // these windows, which cover the period without gaps or overlaps. The result is weighted by events, and each
 // objective is read only over its own period.
 //
-// The budget always covers a whole period. While less is recorded, the rest is assumed to have the traffic so far.
+// The budget always covers a whole period. While less is recorded, the traffic so far is assumed for the rest.
 // So ten bad minutes on the first day cost as much as ten minutes of a month.
 func budgetGroup(opt Options) Group {
 	from := opt.source()

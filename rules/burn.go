@@ -43,8 +43,8 @@ func objectiveGroup(opt Options) Group {
 	return g
 }
 
-// goodTokens returns a lower bound of goodput: all tokens, less the shares that missed each latency objective. Of several
-// objectives on one signal, the worst includes the others.
+// goodTokens returns a lower bound of goodput: all tokens, less the shares that missed each latency objective. Of
+// several objectives on one signal, only the worst counts, because it includes the others.
 func goodTokens() promql.Expr {
 	var latencies []string
 	for _, s := range slo.Signals() {
@@ -214,8 +214,8 @@ func (s source) requestsPerToken() promql.Expr {
 		promql.On(modelRole...).OneToMany()), promql.Num(1))
 }
 
-// fires returns the condition of a window pair: both windows burn faster than the threshold, enough requests were bad
-// to rule out bad luck, and the loss matters to the budget.
+// fires returns the condition of a window pair: both windows burn faster than the threshold, too many requests were
+// bad for mere bad luck, and the loss matters to the budget.
 func fires(p slo.WindowPair, windows []slo.Duration) promql.Expr {
 	own := promql.Eq(metrics.LabelLong, p.Long.String())
 	threshold := promql.Max(modelSLO, promql.Vector(metrics.RecordedBurnThreshold, own))
@@ -286,15 +286,14 @@ func burns(opt Options, of slo.Severity) (all []Record) {
 	return all
 }
 
-// latest returns the window that must contain events for anything new to be known about a pair: at least four of its
-// short windows.
+// latest returns the window that must contain events before a pair can have news: at least four of its short windows.
 func latest(p slo.WindowPair, windows []slo.Duration) slo.Duration {
 	return windows[slices.IndexFunc(windows, func(w slo.Duration) bool { return w >= min(4*p.Short, p.Long) })]
 }
 
 // expectedRate returns the rate of events against which a loss is compared. The objective of a sleeping model is
-// forgotten after hours, its traffic is not. If a model began within the hour, little is known except the time since its
-// first event.
+// forgotten after hours, but its traffic is not. If a model began within the hour, little is known except the time
+// since its first event.
 func expectedRate() promql.Expr {
 	return promql.Or(promql.Unless(above(latelyRate(), 0), usualRate(RawWindow.Std())), usualRate(0))
 }
@@ -373,9 +372,9 @@ func laterGroup(opt Options) Group {
 	return Group{Name: "llm-slo-later", Interval: Interval, Alerts: append(burnAlerts(opt, SlowBurn), &news), Records: records}
 }
 
-// worst returns the fastest burn rate of each group. The time between tokens takes precedence over the time to the first
-// token, because late tokens also delay first tokens. The paged objective stays until another burns twice as fast, so
-// that two nearly equal ones do not take turns.
+// worst returns the fastest burn rate of each group. The time between tokens takes precedence over the time to the
+// first token, because late tokens also delay first tokens. The paged objective stays until another objective burns
+// twice as fast, so that two nearly equal objectives do not take turns.
 func worst(by []string, burns promql.Expr) promql.Expr {
 	perObjective := promql.On(modelSLO...)
 	weighs := func(factor float64, which promql.Expr) promql.Expr {

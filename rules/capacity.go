@@ -59,7 +59,7 @@ func energyPerToken() promql.Expr {
 }
 
 // overloaded returns each utilisation above one, by objective of the alert's model. If the requests or the engines
-// have changed, it returns nothing: the page shows the change, and has no room for more.
+// have changed, overloaded returns nothing: the page shows the change, and has no room for more.
 func overloaded() promql.Expr {
 	return promql.Unless(above(utilised("expected", sameModel()...), 1), promql.Vector(metrics.RecordedPrinted, sameModel()...), promql.On())
 }

@@ -117,8 +117,8 @@ const retire = "To retire the model, remove its target from the configuration, o
 var engineAlerts = []*Alert{ModelDown, EngineDown, EngineCrashLoop}
 
 // engineUp returns 1 for a metrics endpoint that answers and 0 for one that does not, once per endpoint even if two
-// exporters read it. An engine that loads its model is neither up nor down for the time of patience, nor is one that an
-// overloaded exporter cannot scrape.
+// exporters read it. An engine that loads its model is neither up nor down for the time of patience, nor is an
+// engine that an overloaded exporter cannot scrape.
 func engineUp() promql.Expr {
 	loading := promql.Vector(metrics.EngineUp, promql.Eq(metrics.LabelReason, "loading"))
 	return promql.Max(pageLabels, promql.Or(
@@ -129,7 +129,8 @@ func engineUp() promql.Expr {
 // patience limits how long a model may take to load.
 const patience = 20 * minute
 
-// down returns the metrics endpoints that do not answer, and notUp the ones that did not at the last evaluation.
+// down returns the metrics endpoints that do not answer, and notUp the endpoints that did not answer at the last
+// evaluation.
 func down() promql.Expr  { return promql.Equal(engineUp(), promql.Num(0)) }
 func notUp() promql.Expr { return promql.Equal(promql.Vector(metrics.RecordedUp), promql.Num(0)) }
 
@@ -160,9 +161,9 @@ func answered2m(pages promql.Expr) promql.Expr {
 	return promql.Or(promql.And(late, passedOn), promql.And(late, probed, promql.On(namedModel...)))
 }
 
-// served returns 1 for the model that an engine serves. It returns 0 for the model that it served last if the engine does
-// not answer or has lost the workers of one of its models. An engine without a loaded model serves the one that it
-// unloaded last.
+// served returns 1 for the model that an engine serves. served returns 0 for the model that it served last if the
+// engine does not answer or has lost the workers of one of its models. An engine without a loaded model serves its
+// last loaded model.
 func served() promql.Expr {
 	now := promql.Unless(promql.Max(replicaLabels, promql.Vector(metrics.EngineInfo)),
 		promql.Equal(promql.Max(replicaLabels, promql.Vector(metrics.ModelsLoaded)), promql.Num(0)))
@@ -184,8 +185,9 @@ func asked() promql.Expr {
 	return above(promql.Sum(modelLabels, promql.Or(mean(metrics.RecordedRequests), times(-1.2, mean(metrics.RecordedProbes)))), 0)
 }
 
-// carried returns what engines report about themselves. For an engine that does not answer, it returns the last report
-// for as long as it is a target. The exporter remembers that report or, after a restart of the exporter, the record does.
+// carried returns what engines report about themselves. For an engine that does not answer, carried returns the
+// last report for as long as the engine is a target. The exporter remembers that report; after a restart of the
+// exporter, the rules' record does.
 func carried(record *metrics.Family, says promql.Expr, m ...*promql.Matcher) promql.Expr {
 	onPage := promql.On(pageLabels...)
 	return promql.Or(says, promql.CountBy(record.Labels, promql.Vector(metrics.EngineLastServed, m...)),
@@ -200,8 +202,8 @@ func seenWithinHour() promql.Expr {
 	return promql.Max(replicaLabels, promql.Over("last_over_time", promql.Vector(metrics.EngineInfo), hour))
 }
 
-// deleted returns 1 for each pod that somebody deleted on purpose within the hour, and 0 for one that failed or was
-// evicted.
+// deleted returns 1 for each pod that somebody deleted on purpose within the hour, and 0 for a pod that failed or
+// was evicted.
 func deleted() promql.Expr {
 	return promql.Min(podLabels, promql.Over("last_over_time", promql.Vector(metrics.PodDeletedOnPurpose), hour))
 }
@@ -285,8 +287,8 @@ func noneAnswers() promql.Expr {
 // sampled is the time between the moments that downTime samples.
 const sampled = 15 * time.Second
 
-// downTime returns the seconds of the last minute in which no engine of a model could answer, if one is silent. An engine
-// that is read too slowly, or that loads its model, may be able to answer.
+// downTime returns the seconds of the last minute in which no engine of a model could answer, if an engine is
+// silent. An engine that is read too slowly, or that loads its model, may be able to answer.
 func downTime(silent promql.Expr, role ...*promql.Matcher) promql.Expr {
 	may := promql.And(silent, promql.Vector(metrics.EngineUp, promql.Re(metrics.LabelReason, "timeout|loading|exporter_exhausted")),
 		promql.On(pageLabels...))
@@ -375,10 +377,10 @@ func perRank(f *metrics.Family) promql.Expr {
 // whole matches series about a replica as a whole, not about one of its ranks.
 var whole = []*promql.Matcher{promql.Eq(metrics.LabelDPRank, ""), promql.Eq(metrics.LabelReplica, "")}
 
-// standsStill returns 1 for each replica that makes no progress as a whole, and the share of stalled ranks where only
-// some ranks make none. The exporter reports a stall where it is certain. Where it only sees no progress, a busy GPU that
-// the replica alone uses proves that there is work. After a standstill that ended by itself, the next one within the hour
-// counts once it has lasted for four minutes.
+// standsStill returns 1 for each replica that makes no progress as a whole, and the share of stalled ranks if only
+// some ranks make none. The exporter reports a stall where it is certain. If the replica only shows no progress, a
+// busy GPU that it alone uses proves that there is work. After a standstill that ended by itself, the next one
+// within the hour counts once it has lasted for four minutes.
 func standsStill() promql.Expr {
 	onPage := promql.On(pageLabels...)
 	standing := func(f *metrics.Family, longer float64) promql.Expr {
@@ -425,8 +427,8 @@ func computing() promql.Expr {
 		usesAlone(promql.And(busy(minute), atIdlePower())))
 }
 
-// shown returns the value of a metrics endpoint some time ago or, if it could not be read then, of the two minutes
-// before.
+// shown returns the value of a metrics endpoint some time ago or, if it could not be read then, the value of the
+// two minutes before.
 func shown(f *metrics.Family, ago time.Duration, m ...*promql.Matcher) promql.Expr {
 	return promql.Over("last_over_time", promql.Offset(promql.Vector(f, m...), ago), 2*minute)
 }
@@ -438,9 +440,9 @@ func always(by []string, f *metrics.Family, d time.Duration) promql.Expr {
 		above(promql.Sum(by, shown(f, d)), 0))
 }
 
-// hostBound returns the share of the time that each replica used the busiest of its GPUs. It returns only shares below a
-// half, of replicas on which requests ran at every scrape and got tokens: between steps the GPU waits for the CPU.
-// Engines that have just started compile kernels and are left out.
+// hostBound returns the share of the time that each replica used the busiest of its GPUs. hostBound returns only
+// shares below a half, of replicas on which requests ran at every scrape and got tokens: between steps the GPU
+// waits for the CPU. Engines that have just started compile kernels and are left out.
 func hostBound(window time.Duration) promql.Expr {
 	used := promql.Max(onGPULabels(), promql.Over("avg_over_time", promql.Vector(metrics.GPUUtilization), window))
 	busiest := promql.Max(replicaLabels, promql.Mul(promql.Max(onGPU(replicaLabels), promql.Vector(metrics.EngineGPUInfo)), used,
@@ -498,7 +500,7 @@ func busy(window time.Duration) promql.Expr {
 		above(promql.Max(onGPULabels(), promql.Offset(now, window)), 0.9))
 }
 
-// atIdlePower returns each GPU that draws less than half of what it drew within the hour.
+// atIdlePower returns each GPU that draws less than half of its highest power within the hour.
 func atIdlePower() promql.Expr {
 	drawn := func(window time.Duration) promql.Expr {
 		return promql.Max(onGPULabels(), promql.Over("max_over_time", promql.Vector(metrics.GPUPower, promql.Eq(metrics.LabelScope, "gpu")),

@@ -62,7 +62,7 @@ const silence = 6 * minute
 
 // neverSilent returns, for each model, the number of users' first tokens in two minutes that was reached for 98% of
 // the day until ten minutes ago. neverSilent returns only numbers of at least four, for which a silence is not
-// chance. A shorter record than a day cannot tell a broken path from a client that has finished.
+// chance. A record shorter than a day cannot distinguish a broken path from a client that has finished.
 func neverSilent() promql.Expr {
 	served := promql.Vector(usersServed(recentWindow))
 	return promql.And(promql.Ge(promql.Sum(modelLabels, promql.QuantileOver(0.02, promql.Offset(served, 10*minute), day)), promql.Num(4)),
@@ -70,9 +70,10 @@ func neverSilent() promql.Expr {
 }
 
 // fellSilent returns neverSilent for each model whose engines were up and got no request of a user in silence.
-// Requests that run or wait need an answer, not a path. If other models of the namespace get at least 1.3 times as
-// many requests as before, and together half as many as this one usually gets, its requests may have moved to them.
-// Once sent, the page lasts as long as the silence, which soon becomes a part of that day.
+// Requests that run or wait need an answer, not a path. The requests of this model may have moved to other models
+// of the namespace. That is so if these get at least 1.3 times as many requests as before, and together half as
+// many as this model usually gets. Once sent, the page lasts as long as the silence, which soon becomes a part of
+// that day.
 func fellSilent() promql.Expr {
 	got := func(ago time.Duration) promql.Expr {
 		return promql.Sum(modelLabels, promql.Over("avg_over_time", promql.Offset(promql.Vector(usersServed(recentWindow)), ago), silence))
@@ -89,8 +90,8 @@ func fellSilent() promql.Expr {
 
 func gatewayRole() *promql.Matcher { return promql.Eq(metrics.LabelRole, metrics.GatewayRole) }
 
-// gateways returns each metrics endpoint of a gateway, including one that does not answer but was a gateway's when
-// it last did.
+// gateways returns each metrics endpoint of a gateway, including an endpoint that does not answer but last belonged
+// to a gateway.
 func gateways() promql.Expr {
 	byPage := append([]string{metrics.LabelRole}, pageLabels...)
 	return carried(metrics.RecordedGateway, promql.Max(byPage, promql.Vector(metrics.EngineInfo, gatewayRole())), gatewayRole())
@@ -133,7 +134,7 @@ func failedAtEngines() promql.Expr {
 	return promql.Unless(promql.Div(failed, above(promql.Add(failed, promql.Or(well, times(0, failed))), 0)), own, promql.On(modelLabels...))
 }
 
-// ofGatewayRequests returns how often something happened per request that ended at a model's gateways.
+// ofGatewayRequests returns the frequency of an event per request that ended at a model's gateways.
 func ofGatewayRequests(f *metrics.Family) promql.Expr {
 	return promql.Div(promql.Sum(modelLabels, promql.Rate(promql.Vector(f), pageWindow)),
 		above(ended(modelLabels, pageWindow, gatewayRole()), 0))

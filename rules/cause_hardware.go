@@ -130,8 +130,8 @@ const (
 // told lists the labels with which an alert describes a condition.
 var told = []string{metrics.LabelReason, metrics.LabelMeaning, metrics.LabelAction}
 
-// judged returns for how many seconds each GPU, and each node, has had a condition that this alert covers. Of several
-// conditions it returns the first, so that one fault stays one alert.
+// judged returns for how many seconds each GPU, and each node, has had a condition that this alert covers. Of
+// several conditions judged returns the first, so that one fault stays one alert.
 func judged(alert string, more ...string) promql.Expr {
 	since := promql.Call("label_replace", promql.Vector(metrics.GPUHealthCondition, promql.Eq(metrics.LabelAlert, alert)),
 		promql.Str(metrics.LabelReason), promql.Str("$1"), promql.Str(metrics.LabelCondition), promql.Str("(.*)"))
@@ -229,8 +229,8 @@ func onGPU(labels []string) []string { return append([]string{metrics.LabelGPUUU
 var wholeModel = append([]string{metrics.LabelInstance}, modelLabels...)
 
 // onFailedGPU returns the replicas on GPUs whose failure pages. Engines that died with their GPU no longer report
-// where they ran. The rules remember these engines for as long as their model suffers. A board that waits for its
-// replacement but still serves explains no burn in all those weeks.
+// where they ran. The rules remember these engines for as long as their model suffers. A board that still serves
+// while it waits for its replacement explains no burn in all those weeks.
 func onFailedGPU(suffers promql.Expr) promql.Expr {
 	perModel := promql.On(modelLabels...)
 	remembered := promql.And(promql.Max(onGPU(replicaLabels), firing(ModelOnFailedGPU.Name, promql.Ne(metrics.LabelInstance, ""))),

@@ -89,8 +89,9 @@ func worstReplicas(f *metrics.Family) promql.Expr {
 	return promql.TopK(3, nil, perMinute(replicaLabels, promql.Vector(f, sameModel()...)))
 }
 
-// lostTransfers returns the KV transfers per finished request that failed or were never fetched. The decode engine counts
-// the former, the prefill engine the latter; an engine may report only one of them.
+// lostTransfers returns the KV transfers per finished request that failed or were never fetched. The decode engine
+// counts transfers that failed, the prefill engine transfers that were never fetched; an engine may report only one
+// of the two.
 func lostTransfers(by []string, m ...*promql.Matcher) promql.Expr {
 	lost := func(over func(promql.Expr, time.Duration) promql.Expr) promql.Expr {
 		failed := promql.Sum(by, over(promql.Vector(metrics.KVTransferFailures, m...), causeWindow))

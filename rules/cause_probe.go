@@ -108,10 +108,10 @@ func answered() *promql.Matcher {
 	return promql.Either(metrics.LabelOutcome, string(metrics.ProbeOK)+"|"+string(metrics.ProbeWrongAnswer))
 }
 
-// probeGroup runs twice a minute, so that a model that hangs pages in two and a half minutes at the latest. The last good
-// request began just before it hung; the next begins 66 s later (a minute and a tenth), times out after 10 s, and is
-// confirmed a second later by another that takes 10 s: 87 s. A scrape shows that within 30 s and an evaluation sees it within
-// another 30 s: 147 s.
+// probeGroup runs twice a minute, so that a model that hangs pages in two and a half minutes at the latest. The
+// last good request began just before the hang. The next begins 66 s later (a minute and a tenth), times out after
+// 10 s, and is confirmed a second later by another that takes 10 s: 87 s. A scrape shows that within 30 s and an
+// evaluation sees it within another 30 s: 147 s.
 func probeGroup() Group {
 	return Group{
 		Name: "llm-cause-probe", Interval: Interval / 2,
@@ -125,11 +125,12 @@ func probeGroup() Group {
 	}
 }
 
-// unanswered returns each address at which a model answers nobody: two requests in a row of one exporter failed, or one
-// each of two exporters, and no other exporter gets an answer there. A single exporter must be credible: a server replied, it gets
-// answers elsewhere or, if it asks at one address only, it reads the metrics endpoints of the model's engines. If all its
-// requests to several addresses get no reply, its own network is the first suspect. An engine whose metrics endpoint is also down has its
-// own alert, and other engines take its load. A gateway that dies takes its model with it.
+// unanswered returns each address at which a model answers nobody: two requests in a row of one exporter failed, or
+// one request each of two exporters, and no other exporter gets an answer there. A single exporter must be
+// credible: a server replied, or the exporter gets answers elsewhere or, if it asks at only one address, it reads
+// the metrics endpoints of the model's engines. If all its requests to several addresses get no reply, its own
+// network is the first suspect. An engine whose metrics endpoint is also down has its own alert, and other engines
+// take its load. A gateway that dies takes its model with it.
 func unanswered() promql.Expr {
 	failed := promql.Vector(metrics.RecordedProbeFailures)
 	addresses := func(e promql.Expr) promql.Expr {
@@ -192,7 +193,7 @@ func withNamespace(e promql.Expr) promql.Expr {
 }
 
 // probedIn returns 1 for each probed address, with the namespace of the engine there. If the probe does not know
-// the engine's namespace, it is the one that all engines of the model share, if any.
+// the engine's namespace, the result has the common namespace of all engines of the model, if there is one.
 func probedIn() promql.Expr {
 	one := func(by []string, e promql.Expr) promql.Expr {
 		return promql.Add(times(0, promql.CountBy(by, e)), promql.Num(1))

@@ -35,8 +35,8 @@ var ClientsGiveUp = &Alert{
 
 var queueingAlerts = []*Alert{ClientsGiveUp}
 
-// givenUp returns the share of each model's requests that clients gave up within two minutes. The share must exceed two
-// thirds, must not have done so the day before, and less than a third of the ended requests may have had a first token.
+// givenUp returns the share of each model's requests that clients gave up within two minutes. The share must exceed
+// two thirds now but not the day before, and less than a third of the ended requests may have had a first token.
 // Clients give up half of hedged requests. Readers who press stop have a first token.
 func givenUp() promql.Expr {
 	const window = 2 * minute
@@ -59,8 +59,8 @@ func tokenless(by []string) promql.Expr {
 }
 
 // withoutToken returns the share of each model's requests that were given up before their first token, while others
-// were served and none waited: a rank, or one of the engines, hangs. The share must exceed a hundredth and twice
-// the share that clients gave up the day before, or usually give up.
+// were served and none waited: a rank, or an engine, hangs. The share must exceed a hundredth and twice the share
+// that clients gave up the day before, or usually give up.
 func withoutToken() promql.Expr {
 	served := promql.Sum(modelLabels, promql.Rate(promql.CountOf(metrics.TimeToFirstToken), pageWindow))
 	waited := promql.Sum(modelLabels, promql.Over("max_over_time", promql.Vector(metrics.RequestsWaiting), causeWindow))
@@ -68,8 +68,8 @@ func withoutToken() promql.Expr {
 	return promql.Unless(both(promql.Gt(above(now("without_token"), 0.01), times(2, usually)), above(served, 0)), above(waited, 0))
 }
 
-// behindStandstill returns withoutToken for models with a rank or an engine that makes no progress. A balancer that sends
-// requests where the fewest are sends few to it.
+// behindStandstill returns withoutToken for models with a rank or an engine that makes no progress. A balancer that
+// prefers engines with few requests sends few to such an engine.
 func behindStandstill() promql.Expr {
 	return promql.And(promql.Vector(metrics.RecordedWithoutToken), above(promql.Vector(metrics.EngineWithoutProgress), pageWindow.Seconds()),
 		promql.On(modelLabels...))

@@ -76,7 +76,7 @@ func load() promql.Expr {
 	return promql.Div(perReplica(30*minute, 0), perReplica(day, 6*hour))
 }
 
-// oldestStart returns when the longest-running engine of each model started, and oldest its age in seconds.
+// oldestStart returns the start time of each model's longest-running engine, and oldest its age in seconds.
 func oldestStart() promql.Expr {
 	started := promql.Mul(promql.Max(replicaLabels, promql.Vector(metrics.EngineInfo)),
 		promql.Max(pageLabels, promql.Vector(metrics.EngineStartTime)), promql.On(pageLabels...).ManyToOne())

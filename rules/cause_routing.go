@@ -56,8 +56,8 @@ var routingAlerts = []*Alert{ReplicaSkew, GatewayDown, ModelUnreached, ProbeDisa
 // ten minutes.
 const skewTold = 2 * minute
 
-// skewStep is the reason for slow steps, whose value is already a mean of minutes. skewAtOnce matches the reasons that
-// need not last.
+// skewStep is the reason for slow steps, whose value is already a mean of minutes. skewAtOnce matches the reasons
+// that count at once.
 const skewStep, skewAtOnce = "step_time", skewSetting + "|" + skewStep
 
 // Skews describes the reasons of metrics.RecordedSkew.
@@ -101,7 +101,7 @@ func overCauseWindow(f *metrics.Family, m ...*promql.Matcher) promql.Expr {
 	return promql.Over("avg_over_time", promql.Vector(f, m...), causeWindow)
 }
 
-// paceGroup records how long each replica takes per request, for how much work, and how long its answers are. The length
+// paceGroup records the time and the work of each replica per request, and the length of its answers. The length
 // of answers varies by as much as its mean, so ten answers prove nothing.
 func paceGroup() Group {
 	by := alike(replicaLabels)
@@ -234,8 +234,8 @@ func failsFive(windows []time.Duration, m ...*promql.Matcher) promql.Expr {
 	return promql.Or(shares[0], shares[1:]...)
 }
 
-// failsAlone returns the share of a replica's requests that fail, where it is more than a third while the other replicas
-// of its model together fail less than a tenth, within ten minutes and within the last two.
+// failsAlone returns the share of a replica's requests that fail, if it is more than a third while the other
+// replicas of its model together fail less than a tenth, both within ten minutes and within the last two.
 func failsAlone() promql.Expr {
 	others := func(outcomes *promql.Matcher, window time.Duration) promql.Expr {
 		in := promql.Rate(promql.Vector(metrics.Requests, outcomes), window)

@@ -47,7 +47,7 @@ const (
 const QueueLong = "queue_long"
 
 // Explain reports whether a clue explains that an objective on the signal burns. While more requests wait than run,
-// requests may fail for the reason that makes first tokens late.
+// requests may fail for the same reason that makes first tokens late.
 func (d Delays) Explain(s slo.Signal, wait bool) bool {
 	switch s {
 	case slo.Availability, slo.ProbeAvailability:
@@ -157,7 +157,7 @@ func cameBack() promql.Expr {
 			promql.Or(promql.Vector(metrics.EngineUp), promql.Vector(metrics.GPUUp)), promql.On(asker...))) // their exporter answers
 }
 
-// wayClues are about replicas and gateways that fail, and about what holds requests back before they run.
+// wayClues are about replicas and gateways that fail, and about delays before requests run.
 func wayClues() []Clue {
 	return []Clue{
 		{
@@ -384,7 +384,7 @@ func crowded() promql.Expr {
 	return promql.Unless(above(now, 0.25), promql.Gt(times(2, over(day, hour)), now))
 }
 
-// slowedByNode returns how many of a model's GPUs are slowed down, by node and reason.
+// slowedByNode returns the number of a model's slowed GPUs, by node and reason.
 func slowedByNode() promql.Expr {
 	return promql.CountBy(append([]string{metrics.LabelInstance, metrics.LabelReason}, modelLabels...),
 		servedBy(above(promql.Vector(metrics.RecordedSlowedGPU), 0.05), metrics.LabelReason))
@@ -406,7 +406,7 @@ func now(fact string) promql.Expr {
 	return promql.Sum(modelLabels, promql.Vector(metrics.RecordedEvidence, promql.Eq(metrics.LabelFact, fact)))
 }
 
-// usual returns the usual value of a fact, and against returns the fact as a multiple of it.
+// against returns a fact as a multiple of its usual value, which usual returns.
 func usual(fact string) promql.Expr   { return ofFact(metrics.RecordedUsual, fact) }
 func against(fact string) promql.Expr { return ofFact(metrics.RecordedAgainst, fact) }
 
@@ -462,7 +462,7 @@ func learntSlowdown() promql.Expr {
 
 // moreWork returns each model whose engines compute more than usual, or get more requests, most of which still
 // wait. The steps may be at most half as long again as this explains. No request costs more than a step of its own.
-// So a batch of n makes a step at most n times as long, and if n is usual, k times as many requests make it at most
+// So a batch of n makes a step at most n times as long. If n is usual, k times as many requests make it at most
 // 1/(1-(k-1)n) times as long. An n below a tenth is not measured.
 func moreWork() promql.Expr {
 	longer := against("token_time")
@@ -495,9 +495,9 @@ func moreArrive() promql.Expr {
 
 // restartedWorse returns the share of each model's engines that restarted within the hour. The share is at least a
 // half, no more requests arrive than usual, no KV cache is full, and a cold start alone does not explain the burn:
-// a quarter of an hour has passed, or the prefix cache is not merely filling again. In the latter case, tokens take
-// longer without a backlog that makes the batch large, or the queue grows although tokens take no longer, or far
-// more tokens are computed.
+// a quarter of an hour has passed, or the prefix cache is not merely filling again. The cache is not merely filling
+// if tokens take longer without a backlog that makes the batch large, or the queue grows although tokens take no
+// longer, or far more tokens are computed.
 func restartedWorse() promql.Expr {
 	slower := promql.And(above(against("token_time"), 1.3), below(against("running"), 3))
 	behind := both(above(promql.Sum(modelLabels, promql.Over("delta", promql.Vector(metrics.RequestsWaiting), recentWindow)), 0),
@@ -543,8 +543,8 @@ func stopped(m ...*promql.Matcher) promql.Expr {
 		promql.On(pageLabels...).ManyToOne())
 }
 
-// swapping returns how many adapters the requests of each replica ask for, where some requests wait and not all adapters
-// fit.
+// swapping returns the number of adapters that the requests of each replica ask for, if some requests wait and not
+// all adapters fit.
 func swapping() promql.Expr {
 	adapters := func(f *metrics.Family) promql.Expr { return promql.Max(replicaLabels, promql.Vector(f)) }
 	return promql.Gt(promql.Add(adapters(metrics.LorasRunning), above(adapters(metrics.LorasWaiting), 0)), adapters(metrics.LoraSlots))

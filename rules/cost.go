@@ -12,8 +12,8 @@ const (
 	costIdle       = "__idle__"
 )
 
-// generatedCounts is how many prompt tokens a generated token counts for where the time of the phases is not observed:
-// OpenCost's default.
+// generatedCounts is the number of prompt tokens that a generated token counts for if the time of the phases is not
+// observed: OpenCost's default.
 const generatedCounts = 2.5
 
 // costGroup records what models cost, with OpenCost's names and formulas, from the prices in the exporters' configuration.
@@ -37,7 +37,7 @@ func costGroup(opt Options) Group {
 	return g
 }
 
-// priceOfGPU returns the price of each GPU: that of its product or, without one, of all others.
+// priceOfGPU returns the price of each GPU: the price of its product or, without one, the price of all other products.
 func priceOfGPU() promql.Expr {
 	gpu := promql.Max(append([]string{metrics.LabelGPUName}, onGPULabels()...), promql.Vector(metrics.GPUInfo))
 	price := func(labels []string, m *promql.Matcher) promql.Expr {
@@ -79,8 +79,8 @@ func promptTime() promql.Expr {
 		spent(promql.Re(metrics.LabelStage, "prefill|decode"))), 1), 0)
 }
 
-// perMillion records the price of a million tokens: of all, of prompts and of answers. Prompts and answers share the
-// price as prefill and decode share the time or, where that is not observed, by numbers of tokens.
+// perMillion records the price of a million tokens: of all tokens, of prompts and of answers. Prompts and answers
+// share the price as prefill and decode share the time or, where that is not observed, by numbers of tokens.
 func perMillion() []Record {
 	const hourly = 1e6 / 3600
 	perSecond := func(tokens promql.Expr) promql.Expr {

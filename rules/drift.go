@@ -49,9 +49,9 @@ func rollingOut() promql.Expr {
 // settingChange labels a change of a setting of a model, on however many replicas. The version is a setting.
 var settingChange = append([]string{metrics.LabelSetting, metrics.LabelOld, metrics.LabelNew}, modelLabels...)
 
-// lastChanges returns when each setting of each model last changed, for a day. Exporters saw the change, or versions show
-// it: a model runs one that it did not run five minutes before. A restarted exporter forgets, and engines move to other
-// exporters, but the record remembers. Measured values are not settings.
+// lastChanges returns when each setting of each model last changed, for a day. Exporters saw the change, or
+// versions show it: a model runs a version that it did not run five minutes before. A restarted exporter forgets,
+// and engines move to other exporters, but the record remembers. Measured values are not settings.
 func lastChanges() promql.Expr {
 	told := promql.Vector(metrics.EngineConfigChanged, promql.Ne(metrics.LabelSetting, string(metrics.SettingKVCacheTokens)))
 	recorded := promql.Over("last_over_time", promql.Vector(metrics.RecordedChanged), causeWindow)

@@ -394,8 +394,8 @@ func changes(query string) string {
 // changesQuery returns the changes that a page shows about its model.
 func changesQuery() promql.Expr { return promql.Vector(metrics.RecordedPrinted, sameModel()...) }
 
-// objectiveQueries return the share of the budget that the alert's objective has left, the seconds that it lasts at the
-// present rate, and the links that the configuration gives the objective.
+// objectiveQueries return the remaining budget of the alert's objective, the seconds that it lasts at the present
+// rate, and the links that the configuration gives the objective.
 func objectiveQueries() []promql.Expr {
 	ofPeriod := func(f *metrics.Family, keep ...string) promql.Expr {
 		return promql.Max(keep, promql.Over("last_over_time", promql.Vector(f, same(modelSLO...)...), budgetLookback))

@@ -184,8 +184,8 @@ func (s Style) expr(e promql.Expr) string {
 	return promql.Pretty(s.query(e))
 }
 
-// query renames the labels of targets and translates the query to the database's language. It leaves severity unchanged,
-// because that is a label of alerts, and series may have their own label of that name.
+// query renames the labels of targets and translates the query to the database's language. query leaves severity
+// unchanged, because severity is a label of alerts, and series may have their own label of that name.
 func (s Style) query(e promql.Expr) promql.Expr {
 	names := maps.Clone(s.Labels)
 	delete(names, SeverityLabel)
@@ -287,8 +287,9 @@ func (s Style) Runbook(page string, query ...string) string {
 	return strings.NewReplacer("{alert}", page, "{labels}", labels).Replace(s.RunbookURL)
 }
 
-// runbookQuery returns the parameters with which an alert's runbook fills in its commands. A label that an alert may lack
-// is left out, and so is the exporter of a pod. No parameter contains a space, because the chart replaces the address.
+// runbookQuery returns the parameters with which an alert's runbook fills in its commands. The parameters leave out
+// a label that an alert may lack, and the exporter of a pod. No parameter contains a space, because the chart
+// replaces the address.
 func runbookQuery(a *Alert) []string {
 	var query []string
 	var optional strings.Builder

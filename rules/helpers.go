@@ -21,7 +21,7 @@ const (
 // onGPULabels returns the labels that identify a GPU in a fleet.
 func onGPULabels() []string { return []string{metrics.LabelCluster, metrics.LabelGPUUUID} }
 
-// HarmfulReasons matches the clock event reasons that slow inference down although nobody asked for it. A software
+// HarmfulReasons matches the clock event reasons that slow inference down against the operators' wish. A software
 // power cap is normal under heavy prefill.
 const HarmfulReasons = "hw_slowdown|hw_thermal_slowdown|hw_power_brake_slowdown|sw_thermal_slowdown|processor_hot|socket_thermal|vr_thermal|hbm_thermal"
 
@@ -88,8 +88,8 @@ func servedIn(window time.Duration) promql.Expr {
 	return times(window.Seconds(), ofUsers(promql.Rate(promql.CountOf(metrics.TimeToFirstToken), window), window, 0))
 }
 
-// servedNow returns the requests of users that got a first token in recentWindow. It reads no record: otherwise
-// vmalert would evaluate later all rules that read this one.
+// servedNow returns the requests of users that got a first token in recentWindow. servedNow reads no record,
+// because vmalert would otherwise evaluate later all rules that read this one.
 func servedNow() promql.Expr {
 	return times(recentWindow.Seconds(), promql.Sum(modelLabels, promql.Or(promql.Rate(promql.CountOf(metrics.TimeToFirstToken), recentWindow),
 		times(-1, probes(RateWindow.Std())))))

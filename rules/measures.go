@@ -81,7 +81,7 @@ func RequestRate(window time.Duration, m ...*promql.Matcher) promql.Expr {
 		promql.Sum(modelLabels, promql.Rate(promql.CountOf(metrics.TimeToFirstToken, m...), window))), replicasOf(m...))
 }
 
-// replicasOf returns the replicas of each model that match and that ran at the end.
+// replicasOf returns the matching replicas of each model that ran at the end.
 func replicasOf(m ...*promql.Matcher) promql.Expr {
 	return promql.CountBy(modelLabels, promql.Max(replicaLabels, promql.Vector(metrics.EngineInfo, m...)))
 }

@@ -5,8 +5,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// modelGroup records the series that dashboards read over weeks: one per model instead of the exporters' one per replica
-// and bucket, plus restarts.
+// modelGroup records the series that dashboards read over weeks: one series per model in place of the exporters'
+// series per replica and bucket, plus restarts.
 func modelGroup() Group {
 	g := Group{Name: "llm-model", Interval: Interval}
 	record := func(f *metrics.Family, e promql.Expr) { g.Records = append(g.Records, Record{Name: f, Expr: e}) }

@@ -11,7 +11,8 @@ import (
 // settled is the age of a page after which its reader knows it. Faults that begin later are new.
 const settled = 15 * minute
 
-// newsEvents guards against chance: with rare requests, ten times as many may fail in five minutes as in the five before.
+// newsEvents guards against chance: with rare requests, ten times as many may fail in five minutes as in the five
+// minutes before.
 const newsEvents = 10
 
 // SecondFault pages for faults that begin while a model already has a page. Otherwise Alertmanager would notify

@@ -52,8 +52,9 @@ type Alert struct {
 	Scope []string
 	// Explains lists the symptoms that this alert causes.
 	Explains []*Alert
-	// Replaces means that this alert's page replaces those symptoms for the same model. It is only for causes that page
-	// and that end with the incident: an alert that fires until a board is replaced would hide every later burn.
+	// Replaces means that this alert's page replaces those symptoms for the same model. Replaces is only for causes
+	// that page and that end with the incident: an alert that fires until a board is replaced would hide every
+	// later burn.
 	Replaces bool
 	// DependsOn lists alerts under which this one stays quiet, if the labels in Quiet.Equal agree.
 	DependsOn []Quiet

@@ -52,8 +52,8 @@ func (s source) badEvents(window slo.Duration, all promql.Expr) promql.Expr {
 	return promql.Or(s.events(metrics.SLOBadEvents, window), promql.Mul(promql.Num(0), all))
 }
 
-// arrived returns the metrics endpoints of engines younger than ten minutes. It leaves out engines that are older than
-// their exporter, or than the configuration that names them: it is unknown when they counted their first values.
+// arrived returns the metrics endpoints of engines younger than ten minutes. arrived leaves out engines that are
+// older than their exporter, or than the configuration that names them: the time of their first values is unknown.
 func arrived() promql.Expr {
 	older := promql.Lt(promql.Vector(metrics.EngineStartTime), promql.Vector(metrics.ConfigReloadTime), promql.On(asker...).ManyToOne())
 	return promql.Unless(younger(youth), older, promql.On(pageLabels...))
@@ -82,8 +82,8 @@ func maintained() promql.Expr {
 	return promql.Or(declared, promql.And(before, promql.Vector(metrics.RecordedSilenced), promql.On(modelLabels...)))
 }
 
-// silenced returns until when a declared interval explains alerts: until rates no longer include it or, while the
-// reader of the engines is gone, until its declared end.
+// silenced returns the end of the time in which a declared interval explains alerts: until rates no longer include
+// it or, while the reader of the engines is gone, until its declared end.
 func silenced(end, recorded *metrics.Family, by, reader []string) promql.Expr {
 	lasts := RateWindow.Std() + Interval
 	declared := promql.Max(by, promql.Over("max_over_time", promql.Vector(end), lasts))

@@ -13,8 +13,9 @@ import (
 // stage is the time until vmalert has written a recorded value and a query finds it.
 const stage = 5 * time.Second
 
-// Stages returns the stage of its group's interval at which each rule can be evaluated, by group. First come the rules
-// that read no other rule's record, then those that read only these, and so on. A group's records come before its alerts.
+// Stages returns the stage of its group's interval at which each rule can be evaluated, by group. First come the
+// rules that read no other rule's record, then the rules that read only records of these, and so on. A group's
+// records come before its alerts.
 //
 // Prometheus evaluates the rules of a group one after the other, and each rule finds the records of earlier rules.
 // vmalert writes a group's records later, so each rule that reads another's record would be one evaluation late.

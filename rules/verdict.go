@@ -128,7 +128,7 @@ func firstSuspects() promql.Expr {
 // explained returns the values of delays with which a suspect explains the burn of an objective. If a gateway's
 // objective burns and the engines' does not, nothing late or refused in the engines explains it. A delay on the way
 // to a gateway shows only at gateways and in probes. Clues are about minutes: if nothing has burned for five
-// minutes, none explains a burn that only a longer window still contains.
+// minutes, no clue explains a burn that only a longer window still contains.
 func explained() promql.Expr {
 	info := func(m ...*promql.Matcher) promql.Expr { // also of an engine that is gone
 		return promql.Over("last_over_time", promql.Vector(metrics.RecordedInfo, m...), infoLookback)
@@ -270,8 +270,7 @@ func (s Style) runbook(a *Alert) string {
 		a.Name, queryTemplate(s.query(verdictQuery())), place.String()) + s.Runbook("{{$page}}", query...)
 }
 
-// asking divides the runbooks of clues that have a label: the ones in ask have a place for the label, the others do
-// not.
+// asking divides the runbooks of clues with a label: the runbooks in ask have a place for the label, the others do not.
 func asking(label string) (ask, others []string) {
 	for _, c := range Clues() {
 		if !slices.Contains(promql.Labels(c.Query), label) || slices.Contains(slices.Concat(ask, others), c.Runbook) {

@@ -1,7 +1,7 @@
-// Package runbooks has one runbook per alert, written for a person at three in the morning. It explains the alert,
-// how to check whether it is real, where to look, what to do, and how to see that it helped. Other runbooks cover
-// branches of a diagnosis that have no alert, and procedures that many runbooks use. All runbooks are embedded, so
-// the exporter that measured the problem can show them when nothing else answers.
+// Package runbooks has one runbook per alert, written for a person at three in the morning. Each runbook explains
+// the alert, how to check whether it is real, where to look, what to do, and how to see that it helped. Other
+// runbooks cover branches of a diagnosis that have no alert, and procedures that many runbooks use. All runbooks
+// are embedded, so the exporter that measured the problem can show them when nothing else answers.
 package runbooks
 
 import (
@@ -260,8 +260,7 @@ var (
 // longest is the maximum number of bytes of a value. harmless would need 230 kB of memory to count them.
 const longest = 253
 
-// harmlessLabels returns the labels of a query that fill in placeholders, without values that a shell would not take
-// literally.
+// harmlessLabels returns the labels of a query that fill in placeholders, without values that a shell would interpret.
 func harmlessLabels(query url.Values) url.Values {
 	known := url.Values{}
 	for _, label := range Labels {

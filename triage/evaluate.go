@@ -90,8 +90,8 @@ func (e *evaluation) record(records []rules.Record) error {
 }
 
 // recorded returns the result of a recording rule. If the rule reads only the past, a Prometheus has the result. A
-// Prometheus that does not record it may still have the series that the rule reads. It also has the facts, clues and
-// clients' patience of the last minutes that need more requests than arrived between the readings.
+// Prometheus that does not record it may still have the series that the rule reads. That Prometheus also has the
+// facts, clues and clients' patience of the last minutes that need more requests than arrived between the readings.
 func (e *evaluation) recorded(r rules.Record) (engine.Vector, error) {
 	recorded := func() (engine.Vector, error) {
 		var m []*labels.Matcher
@@ -166,10 +166,11 @@ func (e *evaluation) execute(query string) (engine.Vector, error) {
 	return slices.Clone(v), err
 }
 
-// squeeze makes an expression read the two readings. Each window becomes the time between them, and each short offset
-// leads to the first. Windows are open on the left, so one more millisecond includes both readings. The past rate of a
-// counter becomes its mean rate before the first reading, if that time is long enough to be fair. A low quantile over a
-// window becomes the smaller of the two values, because a quantile would lie between them.
+// squeeze makes an expression read the two readings. Each window becomes the time between them, and each short
+// offset leads to the first. Windows are open on the left, so one more millisecond includes both readings. The past
+// rate of a counter becomes its mean rate before the first reading, if that time is long enough for a fair
+// comparison. A low quantile over a window becomes the smaller of the two values, because a quantile would lie
+// between them.
 func (e *evaluation) squeeze(x promql.Expr) {
 	parser.Inspect(x, func(n parser.Node, _ []parser.Node) error {
 		switch n := n.(type) {

@@ -40,7 +40,8 @@ type traffic struct {
 	ended, passed map[metrics.Outcome]float64
 }
 
-// enough is how many requests show the length of prompts and answers, and the cached share of prompts.
+// enough is the number of requests that suffices to judge the length of prompts and answers, and the cached share
+// of prompts.
 const enough = 8
 
 // requests returns how many requests began or ended at the engines.
@@ -464,7 +465,7 @@ func left(m ...*promql.Matcher) promql.Expr {
 	return promql.Unless(promql.Vector(metrics.EngineLeft, m...), onPurpose, promql.On(metrics.LabelNamespace, metrics.LabelPod))
 }
 
-// gone returns the engines of a model that are no longer found, if no exporter reads another one.
+// gone returns the engines of a model that are no longer found, if no exporter reads another engine of the model.
 func (j *judge) gone(m subject) (engine.Vector, error) {
 	found, err := j.query(promql.Unless(left(m.matchers()...), j.replicas(m), promql.On(metrics.LabelModel)))
 	if err != nil || len(found) == 0 || j.past == nil {
@@ -480,8 +481,8 @@ func (j *judge) gone(m subject) (engine.Vector, error) {
 // noProgress names the clue of an engine that makes no progress.
 const noProgress = "no_progress"
 
-// held returns how many requests each engine of a model had some time before the second reading: the requests in
-// its server or, if that is unknown, the running and waiting requests.
+// held returns the number of requests of each engine of a model some time before the second reading: the requests
+// in its server or, if that is unknown, the running and waiting requests.
 func held(m subject, ago time.Duration) promql.Expr {
 	sum := func(f *metrics.Family) promql.Expr {
 		x := promql.Vector(f, m.matchers()...)

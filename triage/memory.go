@@ -24,7 +24,7 @@ type series struct {
 	samples []chunks.Sample
 }
 
-// remember returns the two readings. A series that the second lacks ends there, as it does in Prometheus.
+// remember returns the two readings. A series that the second reading lacks ends there, as it does in Prometheus.
 func remember(before, after Reading) memory {
 	m := memory{}
 	m.add(before.At, before.Series)

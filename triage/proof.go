@@ -109,8 +109,8 @@ func (p *prover) empty(x promql.Expr) (bool, error) {
 }
 
 // gaps returns the reasons why an expression without a result is no proof of absence. There are no gaps if it would
-// have a result in case of the fault. One empty side refutes a conjunction, unless the other is about a thing that
-// is not read.
+// have a result in case of the fault. One empty side refutes a conjunction, unless the other side is about a thing
+// that is not read.
 func (p *prover) gaps(x promql.Expr) ([]gap, error) {
 	switch x := x.(type) {
 	case *parser.ParenExpr:
@@ -185,7 +185,7 @@ type side struct {
 	empty bool
 }
 
-// holds reports whether the side has a result, and lacks whether it certainly has none.
+// holds reports whether the side has a result, and lacks whether it certainly has no result.
 func (s side) holds() bool { return len(s.gaps) == 0 && !s.empty }
 func (s side) lacks() bool { return len(s.gaps) == 0 && s.empty }
 
@@ -226,8 +226,8 @@ func (p *prover) binary(x *parser.BinaryExpr) ([]gap, error) {
 // is reports whether a gap is of a kind.
 func (k gapKind) is(g gap) bool { return g.kind == k }
 
-// eitherOf returns the gaps of two sides if one side suffices. A side that has a result needs nothing from the other, and
-// a side whose feature the engine lacks contributes nothing.
+// eitherOf returns the gaps of two sides if one side suffices. A side with a result needs nothing from the other
+// side, and a side whose feature the engine lacks contributes nothing.
 func eitherOf(left, right side) []gap {
 	switch {
 	case left.holds() || right.holds():
@@ -486,7 +486,8 @@ type proof struct {
 	gaps []gap
 }
 
-// add adds a clue. If nothing is missing, the values that it compares with a limit explain why the branch is ruled out.
+// add adds a clue. If nothing is missing, the values that the clue compares with a limit explain why the branch is
+// ruled out.
 func (p *proof) add(gaps []gap, compares []string) {
 	p.told = true
 	for _, g := range gaps {
@@ -545,7 +546,7 @@ func (j *judge) compared(m subject, r rules.Record) (all []string, err error) {
 	return all, err
 }
 
-// comparesWithPast reports whether the rule of a clue, or one that it reads, looks back further than the present.
+// comparesWithPast reports whether the rule of a clue, or a rule that it reads, looks back further than the present.
 func (j *judge) comparesWithPast(clue string) bool {
 	p := &prover{judge: j}
 	seen := map[string]bool{}

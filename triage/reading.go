@@ -64,9 +64,9 @@ func dated(before, after Reading) Reading {
 	return before
 }
 
-// remembered returns two readings as if the node had been recorded. For a metrics endpoint that is gone by the second
-// reading, it adds the served model: to the first if the exporter read it within the hour, and to the second as the rules
-// record it.
+// remembered returns two readings as if the node had been recorded. For a metrics endpoint that is gone by the
+// second reading, it adds the served model: to the first reading if the exporter read the endpoint within the hour,
+// and to the second as the rules record it.
 func remembered(before, after Reading) (Reading, Reading) {
 	as := func(f *metrics.Family, l labels.Labels, keep ...string) promql.Sample {
 		b := labels.NewBuilder(l)

@@ -21,8 +21,8 @@ type burn struct {
 	gateway, elsewhere bool
 }
 
-// explained reports whether the delays or failures of a suspect explain the burn, as rules record it. A delay at the
-// gateways only is not a delay in the engines, and the way to a gateway delays nothing at the engines.
+// explained reports whether the delays or failures of a suspect explain the burn, as rules record it. A delay only
+// at the gateways is not a delay in the engines, and the way to a gateway delays nothing at the engines.
 func (b burn) explained(d rules.Delays, wait bool) bool {
 	switch d {
 	case "", rules.Failures:

@@ -133,9 +133,9 @@ type judge struct {
 // rate5m names the burn rate of the last five minutes, which include the readings.
 var rate5m = metrics.Window(metrics.RecordedBurn, "5m")
 
-// Judge returns a verdict for each model of the second reading, or of the first if its engines have gone since then.
-// Models that suffer come first. past may be nil; if it fails, the error is a PastError. Readings without any metrics are of
-// an exporter that does not answer: see Unanswered.
+// Judge returns a verdict for each model of the second reading, or of the first if its engines have gone since
+// then. Models that suffer come first. past may be nil; if it fails, the error is a PastError. Readings without any
+// metrics come from an exporter that does not answer: see Unanswered.
 func Judge(ctx context.Context, before, after Reading, past Past) ([]Verdict, error) {
 	before.At, after.At = before.At.Truncate(time.Millisecond), after.At.Truncate(time.Millisecond) // as the query engine does
 	if len(before.Series)+len(after.Series) == 0 && past == nil {
@@ -252,9 +252,9 @@ func (s subject) matchers() []*promql.Matcher {
 	}
 }
 
-// models lists the models in the readings, in order: models of engines, models that only a gateway reports and passed
-// requests to, and one without a name. The last represents engines that do not report their model, and gateways without
-// any other model.
+// models lists the models in the readings, in order: models of engines, models that only a gateway reports and
+// passed requests to, and a model without a name. The last represents engines that do not report their model, and
+// gateways without any other model.
 func (j *judge) models() ([]subject, error) {
 	seen := map[subject]bool{}
 	shown, err := j.query(promql.Or(promql.Over("last_over_time", promql.Vector(metrics.EngineInfo), time.Minute),

@@ -32,8 +32,8 @@ func list(out io.Writer) error {
 	return t.Flush()
 }
 
-// run plays incidents in virtual time and prints the scores: all, the public ones, or the named one. It fails when an
-// incident has a problem.
+// run plays incidents in virtual time and prints the scores: of all incidents, of the public ones, or of a named
+// one. It fails when an incident has a problem.
 func run(ctx context.Context, name string, public bool, seed uint64, output string, out, progress io.Writer) error {
 	incidents := incident.All()
 	if public {

@@ -127,7 +127,7 @@ func names(alerts []rulesim.Alert) (ns []string) {
 	return ns
 }
 
-// burn returns the objective that is closest to a page, and how close.
+// burn returns the objective that is closest to a page, and its distance.
 func (s *screen) burn(ctx context.Context) (string, error) {
 	closest, text := -1.0, "no burn rate yet"
 	for _, o := range s.node.Objectives() {

@@ -21,7 +21,7 @@ var ways = []struct {
 	{"the page", func(t score.Triage) (rules.Branch, bool) { return t.Paged, false }},
 }
 
-// triageSummary counts how often each way was right, said that it cannot tell, said nothing, or was wrong.
+// triageSummary counts how often each way was right, could not tell, named nothing, or was wrong.
 func triageSummary(all []score.Triage) string {
 	var b strings.Builder
 	b.WriteString("| who answers | right | says that it cannot tell | says nothing | wrong |\n| --- | --- | --- | --- | --- |\n")
@@ -45,8 +45,7 @@ func triageSummary(all []score.Triage) string {
 	return b.String()
 }
 
-// triageRows shows the answer of each way in each incident. An exclamation mark stands before a branch that is not
-// the right one.
+// triageRows shows the answer of each way in each incident. An exclamation mark stands before a wrong branch.
 func triageRows(all []score.Triage, seeds uint64) [][]string {
 	rows := [][]string{{"incident", "right"}}
 	for _, w := range ways {

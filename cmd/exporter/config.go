@@ -26,8 +26,8 @@ type Config struct {
 	Targets []engine.TargetConfig `yaml:"targets"`
 	// Mappings describe engines that the exporter does not support itself.
 	Mappings []engine.Mapping `yaml:"mappings"`
-	// Objectives are the service level objectives for the engines. Without the section, slo.Defaults apply on nodes, and
-	// none with --role=cluster. An empty list means none.
+	// Objectives are the service level objectives for the engines. Without the section, slo.Defaults apply on
+	// nodes, and no objectives with --role=cluster. An empty list means none.
 	Objectives []slo.Objective `yaml:"objectives"`
 	// Maintenance lists declared intervals in which bad events spend no budget.
 	Maintenance []slo.Maintenance `yaml:"maintenance"`
@@ -190,7 +190,7 @@ type byFlag struct {
 	targets, probes int // in the file
 }
 
-// name returns the error with the line of the file, or the flag, that it is about.
+// name returns the error with its line of the file, or with its flag.
 func (b byFlag) name(err error) error {
 	if several, ok := err.(interface{ Unwrap() []error }); ok {
 		var all []error

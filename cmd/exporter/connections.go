@@ -25,8 +25,9 @@ func httpServer(h http.Handler) *http.Server {
 	}
 }
 
-// connections limits the open connections. Above the limit it closes the one that has waited longest for a request. A
-// client that floods the port loses connections. A scraper keeps its connection, because its request comes at once.
+// connections limits the open connections. Above the limit the server closes the connection that has waited longest
+// for a request. A client that floods the port loses connections. A scraper keeps its connection, because its
+// request comes at once.
 type connections struct {
 	mu      sync.Mutex
 	open    int

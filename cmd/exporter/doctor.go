@@ -188,7 +188,7 @@ const thisNode = "this node"
 // settle is how long it takes to find GPUs, processes and pods.
 const settle = 5 * time.Second
 
-// readHere reads this node once, as an exporter with the same options would.
+// readHere reads this node once, like an exporter with the same options.
 func readHere(ctx context.Context, o options) (*doctor.Reading, []doctor.Finding, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

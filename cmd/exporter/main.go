@@ -117,7 +117,7 @@ func (o *options) addFlags(app *kingpin.Application) {
 	promslogflag.AddFlags(app, &o.log)
 }
 
-// ofRole returns the options without the ones that the role leaves out.
+// ofRole returns the options that the role allows.
 func (o options) ofRole() options {
 	if o.config.role == roleCluster {
 		o.gpus.enabled, o.discovery.source = false, "none"
@@ -152,7 +152,7 @@ func load(o options) (*node, error) {
 	return newNode(func(seen seen) (configuration, error) { return loadConfig(o.config, o.probes, seen, log) }, log)
 }
 
-// run executes the whole program: it returns when ctx ends or the exporter cannot go on.
+// run executes the whole program: it returns when ctx ends or the exporter must stop.
 func run(ctx context.Context, args []string, logTo io.Writer) error {
 	o, err := parseFlags(args)
 	if err != nil {

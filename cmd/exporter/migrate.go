@@ -79,7 +79,7 @@ func migrateFile(file string, o migrate.Options) (migrate.File, error) {
 	return migrate.Rules(body, o)
 }
 
-// report names the queries that stay or that change their meaning, and prints their numbers.
+// report names the queries that stay unchanged or change their meaning, and prints their numbers.
 func report(to io.Writer, findings []migrate.Finding) (status int) {
 	written, left := 0, 0
 	said := map[string]bool{}

@@ -7,8 +7,8 @@ import (
 
 // process collects the standard metrics of the exporter's own process. The collector of client_golang would also
 // read the network's counters, which are the node's, and /proc/stat, for which the kernel adds up the interrupts of
-// all processors. That takes half a millisecond of each scrape on two processors, a quarter of the cost of one
-// engine.
+// all processors. These two files take half a millisecond of each scrape on two processors, a quarter of the cost
+// of one engine.
 type process struct {
 	procfs.Proc
 	start, maxFDs float64

@@ -143,7 +143,7 @@ func ownOrigin(listen *web.FlagConfig, h http.Handler) http.Handler {
 	})
 }
 
-// loopback reports whether a host, with or without a port, is this machine and no other.
+// loopback reports whether a host, with or without a port, is only this machine.
 func loopback(host string) bool {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name

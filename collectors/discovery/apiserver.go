@@ -23,8 +23,8 @@ type Pods struct {
 	stores []*kube.Store[pod] // while Run runs
 }
 
-// NewPods returns the source of the node's pods in some namespaces; in all if none is named. If procfs shows the
-// processes of pods, they show which of several pods listens on a port of the node.
+// NewPods returns the source of the node's pods in some namespaces, or in all namespaces if the list is empty. If
+// procfs shows the processes of pods, they show which of several pods listens on a port of the node.
 func NewPods(cluster *kube.Cluster, procfs string, namespaces ...string) *Pods {
 	if namespaces == nil {
 		namespaces = []string{metav1.NamespaceAll}

@@ -62,8 +62,7 @@ const (
 type Source interface {
 	// Name is the value of the source label: pods or processes.
 	Name() string
-	// Run calls report until ctx ends: with all places whenever they change, or with the reason why they cannot be
-	// known.
+	// Run calls report until ctx ends: with all places whenever they change, or with the reason why they are unknown.
 	Run(ctx context.Context, report func([]Place, error))
 }
 
@@ -208,9 +207,9 @@ func (f *Finder) ask(ctx context.Context) time.Duration {
 	return time.Until(next)
 }
 
-// due settles the places that need no probe and returns the places to probe now: new ones first, then the ones that
-// have waited longest. It returns at most probesAtOnce places, plus the other places of the last one's pod. So an
-// engine in a new pod waits for at most one round of others, however many of the others are silent.
+// due settles the places that need no probe and returns the places to probe now: new places first, then the places
+// that have waited longest. It returns at most probesAtOnce places, plus the other places of the last one's pod. So
+// an engine in a new pod waits for at most one round of others, however many of the others are silent.
 func (f *Finder) due(now time.Time) (due []Place) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

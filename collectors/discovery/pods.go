@@ -264,8 +264,8 @@ type candidate struct {
 }
 
 // candidates returns the ports at which an engine may answer, in the order in which to probe them. The port that
-// Prometheus' annotation names comes first. Ports that containers with a GPU are configured with or declare follow,
-// or else the usual ports, and last the ports that other containers declare.
+// Prometheus' annotation names comes first. Next come ports in the options and declarations of containers with a
+// GPU, or else the usual ports, and last the ports that other containers declare.
 func (p *pod) candidates() (all []candidate) {
 	owners, engines := p.owners(), p.engines()
 	hinted, err := ports(p.Metadata.Annotations[prometheusPort], prometheusPort)
@@ -361,8 +361,8 @@ var (
 	quote      = regexp.MustCompile(`"[^"]*"|'[^']*'`)
 )
 
-// arguments returns the words that the pod gives on the command line. It splits a shell script into words, and the
-// engine's dialect knows which of them are options.
+// arguments returns the words that the pod gives on the command line. arguments splits a shell script into words,
+// and the engine's dialect picks the options among these.
 func (c *container) arguments() (all []string) {
 	values := c.variables()
 	for _, argument := range slices.Concat(c.Command, c.Args) {
@@ -416,7 +416,7 @@ func (p *pod) running() (all []*container) {
 	return all
 }
 
-// only returns the element of a slice that has exactly one, otherwise the zero value.
+// only returns the single element of a slice, or the zero value if the slice has none or several.
 func only[T any](all []T) (one T) {
 	if len(all) == 1 {
 		one = all[0]

@@ -14,7 +14,7 @@ import (
 // two pages report too little for a comparison.
 const compareAgain = time.Minute
 
-// comparison records when the engines of a pod were distinguished, and which engines.
+// comparison holds the distinguished engines of a pod, and the time of the comparison.
 type comparison struct {
 	of    string
 	again time.Time // zero: when there are others
@@ -22,9 +22,8 @@ type comparison struct {
 
 // tellApart keeps one place of each engine that answers at several places of its pod, or also at a configured
 // target. An engine answers at its own port, and through servers that forward to it, merge its metrics page with
-// another, or repeat it. Engines whose metrics pages report too little, because the engines are idle and report
-// nothing about their processes, all stay. An engine in a container without a GPU goes if another container of the
-// pod has a GPU.
+// another, or repeat it. Engines that are idle and report nothing about their processes cannot be distinguished, so
+// all of them stay. An engine in a container without a GPU goes if another container of the pod has a GPU.
 func (f *Finder) tellApart(ctx context.Context) {
 	var configured []Place
 	if f.options.Configured != nil {

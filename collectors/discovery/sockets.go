@@ -10,8 +10,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/internal/proc"
 )
 
-// sockets settles which pod owns an address that several pods name: pods on the node's network share its ports, and a
-// metrics page does not report which pod it belongs to.
+// sockets settles which pod owns an address that several pods name: pods on the node's network share its ports, and
+// a metrics page does not name its pod.
 type sockets struct {
 	procfs    string
 	contested bool              // several pods named one address at the last look

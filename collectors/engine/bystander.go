@@ -13,9 +13,9 @@ type bystander struct {
 	name, kind string
 	reason     string // reason label of llm_engine_up
 	on         func(p *scrape.Page) bool
-	// front marks servers on whose metrics page every family with an engine's name is a copy. Read beside the engines, such a metrics page
-	// would count every request twice, so these servers are recognised before any engine. On the metrics pages of all others, an engine's
-	// families are the engine's own.
+	// front marks servers on whose metrics page every family with an engine's name is a copy. Read beside the
+	// engines, such a metrics page would count every request twice, so these servers are recognised before any
+	// engine. On the metrics pages of all others, an engine's families are the engine's own.
 	front bool
 	// instead names the server that should be the target.
 	instead string
@@ -76,8 +76,8 @@ var bystanders = []bystander{
 	{"Envoy", "a proxy", reasonNotEngine, prefix("envoy_"), false, "make the engine behind or beside it the target"},
 }
 
-// bystanderOf returns the server behind a metrics page: one in front of engines if front is set, otherwise one of
-// the others. Bystanders of a single engine take precedence.
+// bystanderOf returns the server behind a metrics page: a server in front of engines if front is set, otherwise
+// another bystander. Bystanders of a single engine take precedence.
 func bystanderOf(p *scrape.Page, front bool) *bystander {
 	var all []bystander
 	for _, d := range builtin {

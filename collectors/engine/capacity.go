@@ -12,8 +12,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// How much more an engine can do is learnt from all its readings: see package capacity. This file finds the numbers on the engine's metrics
-// page.
+// How much more an engine can do is learnt from all its readings: see package capacity. This file finds the numbers
+// on the engine's metrics page.
 
 // sizing holds the load that a unit of an engine reports, and the series of its capacity.
 type sizing struct {
@@ -46,7 +46,7 @@ var ofLoad = []*metrics.Family{
 	metrics.GenerationTokens, metrics.RequestsRunning, metrics.RequestsWaiting, metrics.KVCacheUsage,
 }
 
-// sizingOf returns the unit of a series; nil if the series is not an engine's.
+// sizingOf returns the unit of a series; nil for a series of another server.
 func (c *compiler) sizingOf(out [outLabels]string) *sizing {
 	if role := out[outRole]; role == metrics.GatewayRole || role == roleKVCache || role == metrics.FrontendRole {
 		return nil
@@ -71,7 +71,7 @@ func (c *compiler) loads(to *metrics.Family, out [outLabels]string, l line) {
 	}
 }
 
-// lags adds a latency that users see, or a histogram that stands for one.
+// lags adds a latency that users see, or a histogram in its place.
 func (c *compiler) lags(to *metrics.Family, out [outLabels]string, h histogram, sum line) {
 	if slices.Contains([]*metrics.Family{
 		metrics.TimeToFirstToken, metrics.InterTokenLatency, metrics.TimePerOutputToken,
@@ -150,7 +150,7 @@ type outlook struct {
 	steps []capacity.Step
 }
 
-// lasting is how long a forecast is repeated before it is computed again, because it costs as much as a scrape.
+// lasting is how long a forecast is repeated: computing a new one costs as much as a scrape.
 const lasting = time.Minute
 
 // says returns the outlook of a unit.
@@ -292,7 +292,7 @@ func (t *target) latency(of latency) (count, sum float64, h capacity.Histogram) 
 	return add(of.count), of.sum.eval(t.values), h
 }
 
-// limits returns how large a batch and a step of a unit may be, as far as its settings report it.
+// limits returns the largest batch and step of a unit, as far as its settings report them.
 func (t *target) limits(u *sizing) (l capacity.Bounds) {
 	for i := range t.recorded.of {
 		r := &t.recorded.of[i]

@@ -25,7 +25,7 @@ const mostChained = 100
 // chainsTimeout limits the requests to another port, where perhaps nothing answers.
 const chainsTimeout = time.Second
 
-// unchained reports whether it is unknown which models some model of the metrics page calls.
+// unchained reports whether the calls of some model of the metrics page are unknown.
 func (d *Dialect) unchained(page *scrape.Page, known map[string]Chain) bool {
 	if d.Chains == nil {
 		return false

@@ -36,8 +36,8 @@ type compiler struct {
 	keys      map[int]string // what names a series of the metrics page, or a tally, by its place
 }
 
-// claim records that a dialect reports a quantity of a model. If a metrics page speaks several dialects, only the first one that reports
-// the quantity counts: with both, each request would be counted twice.
+// claim records that a dialect reports a quantity of a model. If a metrics page speaks several dialects, only the
+// first dialect that reports the quantity counts: with both, each request would be counted twice.
 type claim struct {
 	to    *metrics.Family
 	model string // empty for an engine that does not name it; then it may be any model
@@ -212,7 +212,7 @@ func (c *compiler) defaults(d *Dialect) map[string]string {
 	return map[string]string{metrics.LabelModel: model, metrics.LabelRole: cmp.Or(d.Role, c.only(d, metrics.LabelRole, ""))}
 }
 
-// identify writes the info series of a model, and remembers it if it is the first on the metrics page.
+// identify writes the info series of a model, and remembers the first model of the metrics page.
 func (c *compiler) identify(d *Dialect, model, version string) {
 	c.plan.model, c.plan.version = cmp.Or(c.plan.model, model), cmp.Or(c.plan.version, version)
 	who := []metrics.Label{{Name: metrics.LabelModel, Value: model}, {Name: metrics.LabelVersion, Value: version}, {Name: metrics.LabelRole}}
@@ -227,7 +227,8 @@ func (c *compiler) identify(d *Dialect, model, version string) {
 func asItself(model string) string { return model }
 
 // entries returns the source series of a quantity: the series of the first source on the metrics page, and of the
-// sources that add to it. It skips quantities that another dialect already reports, and returns that dialect as other.
+// sources that add to it. entries skips quantities that another dialect already reports, and returns that dialect
+// as other.
 func (c *compiler) entries(d *Dialect, to *metrics.Family, rows []*Row, a *answer, version bracket, defaults map[string]string,
 	as func(string) string,
 ) (all []entry, other metrics.Runtime, err error) {
@@ -347,8 +348,9 @@ func older(a, b string) bool {
 	return ok && v.Compare(w) < 0
 }
 
-// only returns the value of a carried label if all series of the metrics page that have the label agree; the value then also holds for
-// series that lack it. It returns otherwise if the metrics page names no value, and none if it names several.
+// only returns the value of a carried label if all series of the metrics page that have the label agree; the value
+// then also holds for series that lack it. only returns otherwise if the metrics page names no value, and none if
+// it names several.
 func (c *compiler) only(d *Dialect, to, otherwise string) string {
 	seen := map[string]bool{}
 	for _, carry := range d.Labels {
@@ -451,7 +453,8 @@ func (c *compiler) collect(d *Dialect, r *Row, defaults map[string]string, as fu
 	return entries, nil
 }
 
-// countAs lets a source series count for a model. It reports whether the series counts at all, because only parts add to another model.
+// countAs lets a source series count for a model. countAs reports whether the series counts at all, because only
+// parts add to another model.
 func (e *entry) countAs(model string) bool {
 	switch {
 	case model == e.model:
@@ -513,8 +516,8 @@ func (c *compiler) entry(d *Dialect, r *Row, s scrape.Sample, defaults map[strin
 	return e, err
 }
 
-// carry writes a label of a source series under its name in the vocabulary. Clients choose the values of a gateway's labels, so these are
-// bounded. An engine's values must not be too long.
+// carry writes a label of a source series under its name in the vocabulary. Clients choose the values of a
+// gateway's labels, so these values are bounded. An engine's values must not be too long.
 func (c *compiler) carry(d *Dialect, e *entry, by metrics.Carry, l labels.Label) error {
 	value, limit := by.Apply(printable(l.Value)), c.config.Limits.LabelValueBytes
 	if d.Role == metrics.GatewayRole && by.To != metrics.LabelModel {
@@ -569,7 +572,8 @@ func (c *compiler) absurd(d *Dialect, to *metrics.Family, a *answer, source stri
 	a.lacks, a.why = &absent{d.Runtime, to.Name, source}, absurdNumber
 }
 
-// missing explains why the metrics page has no source for a quantity, and takes the number from one of the engine's endpoints if possible.
+// missing explains why the metrics page has no source for a quantity, and takes the number from one of the engine's
+// endpoints if possible.
 func (c *compiler) missing(d *Dialect, to *metrics.Family, a *answer, rows []*Row, version bracket, defaults map[string]string) {
 	for _, n := range c.identity.Numbers {
 		if n.To == to {

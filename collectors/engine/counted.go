@@ -178,7 +178,7 @@ func (n *unseen) add(r sight) {
 }
 
 // seconds returns how much longer first tokens took than requests were in the scheduler. The time in the scheduler
-// is at most the mean number of requests there for each one that leaves (Little's law). A queue may come and go
+// is at most the mean number of requests there per departing request (Little's law). A queue may come and go
 // between two readings, so the engine's own times count if they are longer. The engine's own times alone prove
 // nothing, because they are counted when a request ends.
 func (n unseen) seconds() (seconds float64, known bool) {

@@ -40,7 +40,7 @@ type Dialect struct {
 	// Harmless is the query that keeps requests to the engine from having an effect.
 	Harmless string
 	// Restore renames families and labels to the engine's own names, if users, intermediaries or other releases have
-	// changed them. It is called on every metrics page, before the metrics page is recognised.
+	// changed them. Restore is called on every metrics page, before the metrics page is recognised.
 	Restore func(byName map[string]*scrape.Family)
 	// Refusal returns the reason label for an answer other than 200, from the type and the message of the error in its
 	// JSON body. It is empty if only the status is known. Refusal is called on every such answer.
@@ -65,7 +65,7 @@ type Dialect struct {
 	Sidecar bool
 	// Replicas lists labels whose values repeat the same number, such as the pid of several API servers or the
 	// tensor-parallel rank. Series that differ only in them are folded by max. Every other label splits a number:
-	// values that map to the same output are summed.
+	// labels with the same output are added up.
 	Replicas []string
 	// Total names a label of a family whose series without that label already hold the total.
 	Total string
@@ -73,8 +73,8 @@ type Dialect struct {
 	// request under several models: the same model, a model that contains it, or none. Nil means that each model
 	// counts as itself.
 	Models func(p *scrape.Page, id Identity) func(model string) (as string)
-	// Supplement marks a dialect that accompanies an engine's own on the same metrics page. Its rows are further
-	// candidates for quantities that the engine does not report, under the engine's runtime.
+	// Supplement marks a dialect that accompanies an engine's own dialect on the same metrics page. Its rows are
+	// further candidates for quantities that the engine does not report, under the engine's runtime.
 	Supplement bool
 	// Ready names a gauge of a frontend with a series for each model, which is above 0 while the model has a worker.
 	Ready string
@@ -105,20 +105,20 @@ type Dialect struct {
 	Settings []Told
 	Flags    []Flag
 	Untold   map[metrics.Setting]string
-	// Missing explains why the engine has no source for a quantity in any version, if there is more to say than that it is
-	// not on the metrics page: see Lacks.
+	// Missing explains why the engine has no source for a quantity in any version, if the reason is not only its
+	// absence from the metrics page: see Lacks.
 	Missing map[*metrics.Family]string
 	// Silent recognises, from the result of Identify, an engine whose metrics page is empty until its first
 	// request. Nil if its metrics page is never empty.
 	Silent func(id Identity) bool
 	// Identify asks the engine's metadata endpoints for its identity. Nil if the engine has no such endpoint.
 	Identify func(ctx context.Context, get Getter) (Identity, error)
-	// Chained names a family whose label model lists the models of a server that lets models call each other, and
-	// Chains asks which models they call. The exporter asks again when there is a new model. Empty and nil if there
-	// is none.
+	// Chained names a family whose label model lists the models of a server with models that call each other.
+	// Chains asks for these calls. The exporter asks again when there is a new model. Empty and nil if there is
+	// none.
 	Chained string
 	Chains  func(ctx context.Context, get Getter, models []string) (map[string]Chain, error)
-	// APIPorts maps the port of the metrics to the port for Chains, if the former does not serve that path.
+	// APIPorts maps the port of the metrics to the port for Chains, if the metrics port does not serve that path.
 	APIPorts map[string]string
 	// Asleep asks whether a request would wake the engine. Nil if its metrics page reports that, or it never sleeps.
 	Asleep func(ctx context.Context, get Getter) bool
@@ -140,8 +140,8 @@ type Drains struct {
 // roleKVCache is the role of services that keep or move KV cache for engines and serve no requests themselves.
 const roleKVCache = "kv_cache"
 
-// colon returns a Restore for an engine that ends its prefix with a colon, which Ray and OpenTelemetry rewrite to an
-// underscore: ray_vllm_x and vllm_x become vllm:x. It does not change names that begin with a prefix in except.
+// colon returns a Restore for an engine whose prefix ends with a colon. Ray and OpenTelemetry rewrite the colon to
+// an underscore: ray_vllm_x and vllm_x become vllm:x. It does not change names that begin with a prefix in except.
 func colon(prefix string, except ...string) func(map[string]*scrape.Family) {
 	return func(byName map[string]*scrape.Family) {
 		for _, f := range byName {
@@ -171,14 +171,15 @@ type Row struct {
 	Is scrape.Type
 	// Where keeps only matching series.
 	Where []*labels.Matcher
-	// On restricts the row to metrics pages for which it returns true, if Where and the versions are not enough. Nil means all.
+	// On restricts the row to metrics pages for which the function returns true, if Where and the versions are not
+	// enough. Nil means all.
 	On func(p *scrape.Page) bool
 	// Part reads only the sum or the count of a histogram or summary, where it serves as the counter that an engine lacks.
 	Part Part
 	// NoSum leaves out the sum of a histogram if it is not the sum of the observed values, and would give a wrong mean.
 	NoSum bool
-	// PerStep marks a histogram that observes each step of the batch once, however many requests get a token by it: objectives count it
-	// once for each request that runs.
+	// PerStep marks a histogram that observes each step of the batch once, for any number of requests that get a
+	// token by it: objectives count the step once for each running request.
 	PerStep bool
 	// Scale converts to base units.
 	Scale metrics.Scale
@@ -189,7 +190,7 @@ type Row struct {
 	// Uncounted explains, by outcome, why the source has a series but never counts. A zero in such a series has no
 	// meaning, so it is not served, unless another row counts the outcome. A number above zero is served.
 	Uncounted map[metrics.Outcome]string
-	// Upstream is the label that names which server behind a gateway answered. Without this label, a server that
+	// Upstream is the label that names the answering server behind a gateway. Without this label, a server that
 	// refuses everything looks like a few clients that send wrong requests.
 	Upstream string
 	// Plus makes the row add to the candidates above it, instead of being a further candidate.
@@ -241,8 +242,7 @@ const (
 )
 
 // speaks reports whether the metrics page is of a server that the dialect describes. A prefix alone does not prove
-// an engine: routers and exporters borrow the names of engines, but only the engine has the families that the rows
-// read.
+// an engine: routers and exporters borrow the names of engines, but only the engine has the families in the rows.
 func (d *Dialect) speaks(p *scrape.Page) bool {
 	return d.Recognise(p) && (d.Role != "" || !slices.Contains(builtin, d) ||
 		slices.ContainsFunc(d.Rows, func(r Row) bool { return p.Has(r.From) }))
@@ -322,7 +322,7 @@ func values(m map[string]string, other string) func(string) string {
 	}
 }
 
-// VersionHint bounds the version by the presence of a family that appeared in Since and was gone after Until. Label
+// VersionHint bounds the version by the presence of a family that exists from Since to Until. Label
 // and Lacks narrow it to the family with, or without, a label.
 type VersionHint struct{ Name, Label, Lacks, Since, Until string }
 
@@ -415,7 +415,8 @@ func ratio(a, b string) func([]Member) (float64, bool) {
 	})
 }
 
-// unlessZero returns a gauge's value unless the other gauge is zero: engines set both to zero before they have values.
+// unlessZero returns a gauge's value unless the other gauge is zero: engines set both gauges to zero before they
+// have values.
 func unlessZero(gauge, other string) func([]Member) (float64, bool) {
 	return func(in []Member) (float64, bool) {
 		v, _ := largest(in, gauge)

@@ -9,8 +9,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// dynamoFrontend reads the frontend of NVIDIA Dynamo. It sees requests from the client's side, so
-// its series carry the role frontend: rules read them where no worker reports the same, and never add the two.
+// dynamoFrontend reads the frontend of NVIDIA Dynamo. The frontend sees requests from the client's side, so its
+// series carry the role frontend: rules read these where no worker reports the same, and never add the two.
 var dynamoFrontend = Dialect{
 	Runtime:   metrics.Dynamo,
 	Source:    "dynamo lib/llm/src/http/service/metrics.rs, lib/runtime/src/metrics/prometheus_names.rs",
@@ -21,8 +21,8 @@ var dynamoFrontend = Dialect{
 	},
 	Labels: []metrics.Carry{{From: "model", To: metrics.LabelModel}},
 	Role:   metrics.FrontendRole,
-	// The frontend is down when no model is ready. If only one of several models is not ready, the frontend is up. Then only failures counted
-	// under the model's name show this, and they end when the frontend forgets the name.
+	// The frontend is down when no model is ready. If only one of several models is not ready, the frontend is up.
+	// Then only failures counted under the model's name show this, and they end when the frontend forgets the name.
 	Ready: "dynamo_frontend_model_ready",
 	// 1.6.0 brought both, so a metrics page that counts failures and reports no model as ready has no worker.
 	ReadyBeside: []string{"dynamo_frontend_failures_total"},
@@ -108,9 +108,9 @@ var dynamoFrontend = Dialect{
 				"truncated_stream":    metrics.OutcomeError,
 			}}},
 		},
-		// Requests that are refused before the frontend counts them. Not those for an unknown name: with look-ups at wrong paths among
-		// them, and the name of a model whose last worker left some time ago, they are nobody's, a client's or the server's fault, and are
-		// left to what is counted of them, and to readiness.
+		// Requests that are refused before the frontend counts them. Not those for an unknown name: with look-ups at
+		// wrong paths among them, and the name of a model whose last worker left some time ago, they are nobody's, a
+		// client's or the server's fault, and are left to what is counted of them, and to readiness.
 		dynamoRefused(metrics.OutcomeError, is("class", "Unavailable"), is("error_type", "unavailable")),
 		dynamoRefused(metrics.OutcomeRejected, is("class", "CapacityExhausted", "RateLimited"), is("error_type", "overload")),
 		dynamoRefused(metrics.OutcomeInvalid, is("class", "InvalidRequest", "Unauthenticated", "PermissionDenied", "Conflict",
@@ -152,8 +152,8 @@ func dynamoRefused(as metrics.Outcome, failures, counted []*labels.Matcher) Row 
 	}
 }
 
-// dynamoWorker reads what Dynamo adds to the metrics page of the engine that a worker runs. Its rows carry no versions: the version of the
-// metrics page is the engine's.
+// dynamoWorker reads what Dynamo adds to the metrics page of the engine that a worker runs. Its rows carry no
+// versions: the version of the metrics page is the engine's.
 var dynamoWorker = Dialect{
 	Runtime:    metrics.Dynamo,
 	Source:     "dynamo lib/runtime/src/metrics/prometheus_names.rs",

@@ -9,8 +9,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// envoyAIGateway reads Envoy AI Gateway's external processor. Other servers write OpenTelemetry's GenAI names, too: the
-// scope tells them apart. Statuses, retries and limits are on Envoy's own metrics page.
+// envoyAIGateway reads Envoy AI Gateway's external processor. Other servers write OpenTelemetry's GenAI names, too:
+// the scope distinguishes them. Statuses, retries and limits are on Envoy's own metrics page.
 var envoyAIGateway = Dialect{
 	Runtime:   metrics.EnvoyAI,
 	Source:    "envoyproxy/ai-gateway internal/metrics/{genai,metrics_impl}.go",
@@ -64,8 +64,8 @@ var envoyAIRows = []Row{
 	},
 }
 
-// nameFailures gives requests that no engine answered the model name that engines use in answers to the same
-// request. Otherwise a model would have its successes under one name, and its failures under another.
+// nameFailures gives unanswered requests the model name that engines use in answers to the same request. Otherwise
+// a model would have its successes under one name, and its failures under another.
 func nameFailures(byName map[string]*scrape.Family) {
 	const asked, answers, unknown = "gen_ai_request_model", "gen_ai_response_model", "unknown"
 	const unanswered = "unanswered" // keeps the series apart from one that an engine answered

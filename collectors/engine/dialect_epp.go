@@ -43,8 +43,8 @@ var llmdRouter = Dialect{
 	Missing:   others(noSource, llmdRouterRows),
 }
 
-// eppMembers has a series for each endpoint of the pool. Endpoints with fresh numbers are ready. Requests reach the
-// others, too, so only a pool without endpoints is an outage.
+// eppMembers has a series for each endpoint of the pool. Endpoints with fresh numbers are ready. Requests also
+// reach endpoints with stale numbers, so only a pool without endpoints is an outage.
 const eppMembers = "inference_pool_per_pod_queue_size"
 
 var eppLabels = []metrics.Carry{

@@ -141,8 +141,8 @@ const (
 	litellmFailed = "litellm_proxy_failed_requests_metric_total"
 )
 
-// litellmDeployments returns a Fold that counts the deployments that cool down or, without cool, the other ones. A
-// deployment has a series for each name by which it was requested; the worst state means a cooldown.
+// litellmDeployments returns a Fold that counts the deployments that cool down or, without cool, the other
+// deployments. A deployment has a series for each name by which it was requested; the worst state means a cooldown.
 func litellmDeployments(cool bool) func([]Member) (float64, bool) {
 	return func(in []Member) (n float64, ok bool) {
 		worst := map[string]float64{}

@@ -246,15 +246,15 @@ func llamaCppServer(ctx context.Context, c *Composer) ([]byte, error) {
 	return page, nil
 }
 
-// llamaCppSays writes a gauge that llama.cpp reports elsewhere than on its metrics page.
+// llamaCppSays writes a gauge that llama.cpp reports at another endpoint than its metrics page.
 func llamaCppSays(name string, value float64, of metrics.Label) []byte {
 	page := []byte("# TYPE llamacpp:" + name + " gauge\n")
 	return metrics.AppendValue(metrics.AppendSeries(page, "llamacpp:"+name, of), value)
 }
 
 // llamaCppLines adds the lines of a metrics page, with a label if it has a name. If the server has slept since its
-// last metrics page, it adds only the lines of that label: the counters, and zeros for running and waiting
-// requests.
+// last metrics page, llamaCppLines adds only the lines of that label: the counters, and zeros for running and
+// waiting requests.
 func llamaCppLines(to, page []byte, of metrics.Label, sleeps bool) []byte {
 	label := bytes.Trim(metrics.AppendSeries(nil, "", of), "{}")
 	counters := map[string]bool{}

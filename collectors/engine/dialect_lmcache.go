@@ -82,9 +82,9 @@ var lmcacheRows = []Row{
 
 const ofOneWorker = "of the worker that counted most: all workers of an engine move the same tokens"
 
-// lmcacheServer reads LMCache's multiprocess server, whose families appear with their first count. Here L1 is the
-// host's memory, and L2 is whatever the adapters reach. Newer releases count chunks, the first ones keys, which are
-// the same.
+// lmcacheServer reads LMCache's multiprocess server, whose families appear with their first count. For this server,
+// L1 is the host's memory, and L2 is the storage behind the adapters. Newer releases count chunks, older ones keys,
+// which are the same.
 var lmcacheServer = Dialect{
 	Runtime:   metrics.LMCache,
 	Source:    "LMCache docs of the multiprocess server, METRICS.md",

@@ -398,9 +398,9 @@ var sglang = Dialect{
 }
 
 // sglangOwn explains numbers that include the server's own requests. Before it serves, the server requests eight
-// tokens from itself (http_server.py, --skip-server-warmup). Clients may send such a request, too, and no number
-// distinguishes the two. The request is not streamed, so first tokens and times per token do not include it. A
-// health check is a request for one token to an idle scheduler, which no other process counts.
+// tokens from itself (http_server.py, --skip-server-warmup). Clients may also send such a request, and no number
+// distinguishes the two cases. The request is not streamed, so first tokens and times per token do not include it.
+// A health check is a request for one token to an idle scheduler, which no other process counts.
 const sglangOwn = "includes the server's warm-up and, while it is idle, health checks"
 
 const (
@@ -462,11 +462,11 @@ func sglangRose(r []float64) sglangEnds {
 	return sglangEnds{r[0], r[1], r[2], r[3], r[4], r[5], r[6], r[7]}
 }
 
-// beyond returns how many more unstreamed requests have finished than were answered 200: these failed or were left.
+// beyond returns the number of unstreamed requests that finished without an answer 200: these failed or were left.
 // A negative result counts streams that were answered 200 and had no first token.
 func (e sglangEnds) beyond() float64 { return e.finished - e.streams - (e.answered - e.began) }
 
-// lost returns how many of the finished unstreamed requests failed or were left: they had no whole answer, but a
+// lost returns the number of finished unstreamed requests that failed or were left: they had no whole answer, but a
 // failed one.
 func (e sglangEnds) lost() float64 {
 	return max(0, min(e.beyond(), e.failed, e.finished-e.streams-(e.whole-e.wholeStreams)))

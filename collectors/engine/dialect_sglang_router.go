@@ -197,13 +197,14 @@ func routerRows(prefix string) []Row {
 	}
 }
 
-// routerLacks explains what routers leave out: their durations end before a stream has begun.
+// routerLacks explains the quantities that routers leave out: their durations end before a stream has begun.
 func routerLacks(rows []Row) map[*metrics.Family]string {
 	return reasons(lacks("its durations end with the header of an answer", []*metrics.Family{metrics.RequestDuration}), others(noSource, rows))
 }
 
-// workerRows returns the rows of a router's workers, by its gauges of their health and of their circuit breakers. A breaker
-// that is half open lets requests through. breaker and all, which counts the workers, are empty if the metrics page lacks them.
+// workerRows returns the rows of a router's workers, by its gauges of their health and of their circuit breakers. A
+// half-open breaker lets requests through. breaker and all, which counts the workers, are empty if the metrics page
+// lacks them.
 func workerRows(health, breaker, all, why string) (rows []Row) {
 	row := Row{To: metrics.GatewayWorkers, From: health, Is: scrape.Gauge, Absent: "no worker has been registered yet, or not in this release"}
 	if row.Why = why; why != "" {

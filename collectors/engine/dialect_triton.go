@@ -174,7 +174,7 @@ var tritonMissing = map[*metrics.Family]string{
 }
 
 // tritonChains asks each model for its configuration. Python models may call others. Models of TensorRT-LLM's
-// backend name these among their parameters.
+// backend name their steps among their parameters.
 func tritonChains(ctx context.Context, get Getter, models []string) (map[string]Chain, error) {
 	chains := map[string]Chain{}
 	for _, model := range models {
@@ -221,9 +221,9 @@ func (Chain) add(to *[]string, model string, models []string) {
 	}
 }
 
-// modelsOf lets only models count that the backend's families name, and models unrelated to these. The core counts
-// one request through an ensemble under the ensemble, its pre- and postprocessing and the model itself, which is
-// the one to count.
+// modelsOf lets only the models count that the backend's families name, and unrelated models. The core counts one
+// request through an ensemble several times: under the ensemble, its pre- and postprocessing, and the model itself.
+// Only the model counts here.
 func modelsOf(families ...string) func(*scrape.Page, Identity) func(string) string {
 	return func(p *scrape.Page, id Identity) func(string) string {
 		models := map[string]bool{}
@@ -314,8 +314,8 @@ func activeNotScheduled(in []Member) (float64, bool) {
 	return math.Max(0, active-scheduled), ok1 && ok2
 }
 
-// blocks returns the counts of KV cache blocks if they are consistent. TensorRT-LLM may count one block more as
-// used or free than exist (the example of the backend's documentation: 1 used, 6239 free, at most 6239).
+// blocks returns the counts of KV cache blocks if they are consistent. TensorRT-LLM may count one used or free
+// block more than exist (the example of the backend's documentation: 1 used, 6239 free, at most 6239).
 func blocks(in []Member) (used, most float64, ok bool) {
 	const label = "kv_cache_block_type"
 	most, ok1 := labelled(in, label, "max")

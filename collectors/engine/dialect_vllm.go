@@ -580,9 +580,10 @@ func blocksInTokens(counter string) func([]Member) (float64, bool) {
 	}
 }
 
-// lorasListed counts the adapters that a label of the newest lora_requests_info series names. Each combination of adapters
-// that ever ran leaves a series behind, whose value is the time of its last update; if several are equally new, the largest
-// combination counts. Several API servers add up their times: then it is unknown which one is the newest.
+// lorasListed counts the adapters that a label of the newest lora_requests_info series names. Each combination of
+// adapters that ever ran leaves a series behind, whose value is the time of its last update. If several series are
+// equally new, the largest combination counts. Several API servers add up their times, and then the newest series
+// is unknown.
 func lorasListed(label string) func([]Member) (float64, bool) {
 	return func(in []Member) (float64, bool) {
 		newest, listed := math.Inf(-1), 0

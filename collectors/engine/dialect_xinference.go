@@ -5,8 +5,9 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// xinference reads the metrics exporter of an Xinference worker, which counts the calls to its models of any kind. If
-// the metrics page has an engine's own families, that engine is read instead; a supervisor's metrics page says nothing about requests.
+// xinference reads the metrics exporter of an Xinference worker, which counts the calls to its models of any kind.
+// If the metrics page has an engine's own families, that engine is read instead; a supervisor's metrics page has no
+// data about requests.
 var xinference = Dialect{
 	Runtime: metrics.Xinference,
 	Source:  "xinference/core/metrics.py, core/model.py, Xinference's monitoring documentation",

@@ -6,8 +6,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// builtin lists the known dialects. If a metrics page speaks several, the first one names the engine in the series about the metrics page
-// itself. Of several gateways, which come last, only the first one is read.
+// builtin lists the known dialects. If a metrics page speaks several dialects, the first one names the engine in
+// the series about the metrics page itself. Of several gateways, which come last, only the first one is read.
 var builtin = []*Dialect{
 	&vllm,
 	&tei, // before tgi: both have /info, and tei recognises its own

@@ -93,8 +93,8 @@ func (c *Collector) departed() *snapshot {
 	return s
 }
 
-// sameTarget reports whether two descriptions are of one target. The digest of an image appears once the container runs, which does not
-// make it another engine.
+// sameTarget reports whether two descriptions are of one target. The digest of an image appears once the container
+// runs, and does not make the target another engine.
 func sameTarget(a, b TargetConfig) bool {
 	a.Image, b.Image = "", ""
 	return reflect.DeepEqual(a, b)
@@ -135,8 +135,8 @@ func (c *Collector) Probe(ctx context.Context, cfg TargetConfig) (Engine, error)
 }
 
 // Look reads the metrics page of an offer's target now and returns what is known about its engine. If the offer
-// names no server, all targets at its host and port are read. The first one counts, and it counts as asleep if any
-// of them sleeps. Look reports false if no target is there.
+// names no server, all targets at its host and port are read. The first target counts, and it counts as asleep if
+// any of them sleeps. Look reports false if no target is there.
 func (c *Collector) Look(ctx context.Context, at Offer) (e Engine, known bool) {
 	for _, t := range c.targets {
 		if at.Server == "" && !at.IsAt(t.At.Base.Host) || at.Server != "" && at.Server != t.server {
@@ -155,7 +155,7 @@ func (c *Collector) Look(ctx context.Context, at Offer) (e Engine, known bool) {
 	return e, known
 }
 
-// IsEngine reports whether an engine answered a probe, even one that cannot be read yet.
+// IsEngine reports whether an engine answered a probe, even an engine that cannot be read yet.
 func (e Engine) IsEngine() bool {
 	return slices.Contains([]string{"", reasonLoading, reasonDisabled, scrape.JSONMetrics}, e.Reason)
 }

@@ -45,7 +45,7 @@ func engineFailures(r Row, failed Count) Row {
 	return r
 }
 
-// ownPage returns, of the dialects that recognise a metrics page, the ones that own it. On a gateway's metrics page,
+// ownPage returns, of the dialects that recognise a metrics page, the owners of the page. On a gateway's metrics page,
 // the families of engines are copies. On an engine's metrics page, the families of a sidecar are not the engine's.
 func ownPage(found []*Dialect) []*Dialect {
 	gateway := func(d *Dialect) bool { return d.Role == metrics.GatewayRole }
@@ -61,11 +61,13 @@ func ownPage(found []*Dialect) []*Dialect {
 // otherValue stands for the values of a label that are not kept.
 const otherValue = "other"
 
-// kept bounds the labels whose values clients or configurations choose: how many of each a metrics page may have.
+// kept bounds the labels whose values clients or configurations choose: the number of values of each label on a
+// metrics page.
 var kept = map[string]int{metrics.LabelModel: 100, metrics.LabelRoute: 20, metrics.LabelTenant: 20, metrics.LabelPriority: 20}
 
-// bounded returns the value of a gateway's label. The first values are kept for as long as the target is read, and all
-// later ones become other: a value never moves from one to the other, which would look like a restart.
+// bounded returns the value of a gateway's label. The first values are kept for as long as the target is read, and
+// all later values become other. A value never moves from one group to the other, because that would look like a
+// restart.
 func (t *labelling) bounded(label, value string, maxBytes int) string {
 	most, bound := kept[label]
 	if !bound || value == "" || t.admitted[label][value] {
@@ -91,8 +93,8 @@ type Shown struct {
 	All           bool // and it holds them before anyone has asked for them
 }
 
-// ownModel returns the model of series that name none, which is the only model on the metrics page. If a server
-// works for several models, a single name may only be the first one requested, unless the metrics page also shows
+// ownModel returns the model of series without a model's name: the only model on the metrics page. If a server
+// works for several models, a single name may only be the first requested model, unless the metrics page also shows
 // unrequested models.
 func (c *compiler) ownModel(d *Dialect, otherwise string) string {
 	if d.Role != metrics.GatewayRole && d.Role != metrics.FrontendRole && !d.Shared {
@@ -198,10 +200,10 @@ func (c *compiler) servesOne() bool {
 	return n <= 1
 }
 
-// workers finds the series that show whether a frontend or a gateway has workers. Without any, Dynamo's frontend
-// leaves out the series that reports a model as ready, and keeps the other series of the model. A frontend that has
-// not had a worker yet names no model at all. Releases that do not report whether a model is ready name the models
-// whose workers have registered.
+// workers finds the series that show whether a frontend or a gateway has workers. Without any worker, Dynamo's
+// frontend leaves out the series that reports a model as ready, and keeps the other series of the model. A frontend
+// that has not had a worker yet names no model at all. Releases that do not report whether a model is ready name
+// the models whose workers have registered.
 func (c *compiler) workers(d *Dialect) {
 	if d.Ready == "" {
 		return
@@ -225,7 +227,7 @@ func provesModel(r *Row) bool {
 	return false
 }
 
-// isModel reports whether a name is a model that the server serves; engines serve all that they name.
+// isModel reports whether a name is a model that the server serves; engines serve all models that they name.
 func (c *compiler) isModel(model string) bool {
 	if c.served == nil || c.served[model] {
 		return true
@@ -272,8 +274,8 @@ func timeoutIsOurs(code string) string {
 	return codeOutcome(code)
 }
 
-// byStatus returns the rows of answers counted by status: how requests ended, and their codes. row holds what both share,
-// carry what else splits the codes.
+// byStatus returns the rows of answers counted by status: the ends of requests, and their codes. row holds the
+// common part, carry the other labels that split the codes.
 func byStatus(row Row, status string, outcome func(string) string, carry ...metrics.Carry) []Row {
 	row.Is, row.Failures, row.Absent = cmp.Or(row.Is, scrape.Counter), SinceAnswer, noFinish
 	requests, responses := row, row

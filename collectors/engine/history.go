@@ -18,7 +18,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// exporterPage reads the exporter's own metrics page, on which every quantity has its name and labels already.
+// exporterPage reads the exporter's own metrics page, on which every quantity already has its name and labels.
 var exporterPage = func() *Dialect {
 	d := &Dialect{Recognise: func(p *scrape.Page) bool { return p.HasPrefix("llm_") }}
 	for _, l := range outNames {
@@ -53,8 +53,8 @@ type Line struct {
 	tallied map[string]*tallied // of this line alone: lines are computed one after another, each over all readings
 }
 
-// Lines returns what the exporter would serve from the metrics page, including the objectives' events. It returns
-// none for a metrics page that no dialect recognises.
+// Lines returns the series that the exporter would serve from the metrics page, including the objectives' events.
+// It returns none for a metrics page that no dialect recognises.
 func (s Stored) Lines(objectives []slo.Objective) ([]Line, error) {
 	var text []byte
 	for _, series := range s.Series {

@@ -17,7 +17,7 @@ type Identity struct {
 	Owner string
 	// Version is the engine's release.
 	Version string
-	// Locked reports that an endpoint requires a key that the exporter does not have.
+	// Locked reports that an endpoint requires a key that the exporter lacks.
 	Locked bool
 	// Chains has the chain of each model by name; nil if the server did not answer.
 	Chains map[string]Chain

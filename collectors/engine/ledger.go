@@ -67,8 +67,8 @@ func (c Change) String() string {
 	return string(c.Setting) + " " + c.Old + " -> " + c.New + " at " + c.At.UTC().Format("2006-01-02 15:04:05")
 }
 
-// observe records the values with which a replica runs, and returns its last change of each setting. started is when the replica started;
-// zero if unknown.
+// observe records the values with which a replica runs, and returns its last change of each setting. started is the
+// replica's start time; zero if unknown.
 func (l *Ledger) observe(key replicaKey, values map[metrics.Setting]string, started, now time.Time) []Change {
 	if l == nil {
 		return nil

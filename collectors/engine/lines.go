@@ -54,8 +54,9 @@ func (c *compiler) lines(d *Dialect, to *metrics.Family, entries []entry) {
 	}
 }
 
-// The metrics page reports them only from the first one on, and the increase of a series does not include its first
-// value. It reports them only from the first one on, and the increase of a series does not include its first value.
+// The metrics page reports requests only from the first one on, and the increase of a series does not include its
+// first value. The server reports requests only from the first one on, and the increase of a series does not
+// include its first value.
 func (c *compiler) noneFailed(d *Dialect, shown [][outLabels]string) {
 	if d.Role != metrics.GatewayRole && d.Role != metrics.FrontendRole && !c.countable.failures {
 		return
@@ -137,7 +138,7 @@ func (c *compiler) sumLine(to *metrics.Family, out [outLabels]string, group []en
 	}
 }
 
-// neverCounted explains why none of the sources of entries with one outcome counts it; empty if one does.
+// neverCounted explains why no source of entries with one outcome counts the outcome; empty if one does.
 func neverCounted(group []entry) (why string) {
 	for _, e := range group {
 		if why = e.row.Uncounted[metrics.Outcome(e.out[outOutcome])]; why == "" {

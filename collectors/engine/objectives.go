@@ -89,9 +89,9 @@ func (c *compiler) objectives(d *Dialect, defaults map[string]string) {
 	}
 }
 
-// substitute returns what a signal is counted from if the metrics page does not report it; nil if there is no
-// substitute. The wait in the queue is a substitute only for engines that generate tokens and never report the time
-// of the first one.
+// substitute returns the metric for a signal that the metrics page does not report; nil if there is no substitute.
+// The wait in the queue is a substitute only for engines that generate tokens and never report the time of the
+// first one.
 func (d *Dialect) substitute(s slo.Signal) (*metrics.Family, slo.Reason) {
 	if s == slo.TTFT && (d.Role != "" || d.Missing[metrics.TimeToFirstToken] == "" || d.Missing[metrics.RequestGenerationTokens] != "") {
 		return nil, slo.Counted
@@ -214,8 +214,8 @@ func selected(out [outLabels]string) slo.Engine {
 	}
 }
 
-// counted returns whether an objective is counted on an engine, and from which counters. It returns the objective
-// that probes count instead; nil if probes have nothing to add.
+// counted returns whether an objective is counted on an engine, and from which counters. counted also returns the
+// objective that probes count instead; nil if probes have nothing to add.
 func (c *compiler) counted(o slo.Objective, out [outLabels]string, reason slo.Reason) (unless *uncounted) {
 	says := func(r slo.Reason) string {
 		return c.text(metrics.SLOCounted.Name, out, metrics.Label{Name: metrics.LabelSLO, Value: o.Name},

@@ -17,7 +17,8 @@ type Offer struct {
 	HTTP config.HTTPClientConfig
 	// API names the way to ask, and Name the model as clients do.
 	API, Name string
-	// Declined explains why no request may be sent there, one of the Declined constants; empty if one may.
+	// Declined explains why no request may be sent there, as one of the Declined constants; empty if requests may
+	// be sent.
 	Declined string
 	// Model, Server, Namespace, Pod and Container are labels of the engine's series.
 	Model, Server, Namespace, Pod, Container string

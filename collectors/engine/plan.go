@@ -7,7 +7,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// A plan holds the compiled shape of a metrics page: which series feed which output line, with everything but the numbers already rendered.
+// A plan holds the compiled shape of a metrics page: the series behind each output line, with everything but the
+// numbers already rendered.
 type plan struct {
 	runtime metrics.Runtime // of the first dialect on the metrics page
 	role    string          // of its servers, if they are no engines
@@ -85,7 +86,7 @@ type source struct {
 	absurd bool // some line has an impossible value
 }
 
-// answer holds where one quantity comes from: the sources that yield it, or why there are none.
+// answer holds the sources of one quantity, or why there are none.
 type answer struct {
 	sources []int
 	missing string   // series of llm_engine_metric_source_info with the cause
@@ -182,7 +183,7 @@ type servedModel struct {
 // now reports whether the model is served at this reading.
 func (m *servedModel) now(values []float64) bool { return !m.needs || m.workers.value(values) > 0 }
 
-// unloaded reports whether an engine that loads models for requests reports that none is loaded.
+// unloaded reports whether an engine that loads models for requests has none loaded.
 func (p *plan) unloaded(values []float64) bool {
 	none := false
 	for i := range p.lines {
@@ -196,7 +197,8 @@ func (p *plan) unloaded(values []float64) bool {
 	return none
 }
 
-// lacks returns the reason if a metrics page is read but nothing behind it can serve, and whether its server is up nevertheless.
+// lacks returns the reason if a metrics page is read but no model behind it can be served, and whether its server
+// is up nevertheless.
 func (p *plan) lacks(values []float64) (reason string, up bool) {
 	switch {
 	case p.workerless(values):

@@ -51,8 +51,8 @@ func (p *Probed) Took(signal slo.Signal, seconds float64) {
 	p.observe(&p.latencies, signal, seconds)
 }
 
-// Waited counts a request that its client gave up after some seconds. The request is late for each objective with a threshold up to that
-// time; for the others, the result is unknown.
+// Waited counts a request that its client gave up after some seconds. The request is late for each objective with a
+// threshold up to that time; for all other objectives, the result is unknown.
 func (p *Probed) Waited(signal slo.Signal, seconds float64) {
 	p.observe(&p.waited, signal, math.Nextafter(seconds, math.Inf(1)))
 }
@@ -196,8 +196,8 @@ func (c *Collector) probed() *snapshot {
 	return s
 }
 
-// behind returns the labels of a probe's target: the labels of the engine at its address or, if none is known, the
-// probe's own.
+// behind returns the labels of a probe's target: the labels of the engine at its address or, if that engine is
+// unknown, the probe's own.
 func (c *Collector) behind(p *Probed) (l labelling, out [outLabels]string) {
 	out[outServer] = p.Server
 	for _, t := range c.targets {

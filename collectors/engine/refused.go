@@ -8,9 +8,9 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// A request that is refused as invalid (400, 401, 404) is usually its client's fault, and no objective counts it. If a server suddenly
-// refuses about as many requests as it used to answer, and answers none, the fault is not the clients': an engine has started with another
-// key or name, or with a shorter context. Those requests are rejected.
+// A request that is refused as invalid (400, 401, 404) is usually its client's fault, and no objective counts it. If
+// a server suddenly refuses about as many requests as it used to answer, and answers none, the fault is not the
+// clients': an engine has started with another key or name, or with a shorter context. Those requests are rejected.
 
 const (
 	// refusesAfter is how long a server must answer none. It must refuse so many meanwhile, and at least half of what it used to answer.
@@ -22,7 +22,7 @@ const (
 	hardly = 0.05
 )
 
-// answerer is an engine or a gateway or, if the metrics page tells them apart, one of the servers behind it.
+// answerer is an engine or a gateway or, if the metrics page distinguishes them, one of the servers behind it.
 type answerer struct {
 	engine   [outLabels]string
 	upstream string
@@ -96,7 +96,8 @@ func (c *compiler) refusing(a answerer, name string, refused, good []entry) tall
 	return t
 }
 
-// answerers returns who answered the requests of an entry: the engine or gateway, and the server behind it if its label names one.
+// answerers returns the servers that answered the requests of an entry: the engine or gateway, and the server
+// behind it if its label names one.
 func (e *entry) answerers() (whole, one answerer) {
 	whole = answerer{engine: e.out}
 	whole.engine[outOutcome], whole.engine[outDPRank] = "", ""

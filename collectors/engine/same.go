@@ -56,8 +56,8 @@ func (p *plan) accrues(l *line) bool {
 // Sameness reports whether two metrics pages come from the same process.
 type Sameness int
 
-// Values of Sameness. Undecided covers metrics pages that cannot be used, and metrics pages of engines that have not served anything and
-// report nothing else about themselves.
+// Values of Sameness. Undecided covers metrics pages that cannot be used, and metrics pages of engines that have
+// served nothing and report nothing else about themselves.
 const (
 	Undecided Sameness = iota
 	Different

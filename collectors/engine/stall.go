@@ -207,7 +207,7 @@ func (t *target) remembers(s *snapshot, known map[string]*past) {
 	}
 }
 
-// patience returns how long progress of a unit may take to show while it has work; 0 if it shows none.
+// patience returns the longest time until progress of a unit shows while it has work; 0 if it shows none.
 func (u *unit) patience() time.Duration {
 	switch {
 	case u.steps:
@@ -222,7 +222,7 @@ func (u *unit) patience() time.Duration {
 	return 0
 }
 
-// patience returns how long progress may take to show in the traffic of the last hour.
+// patience returns the longest time until progress shows in the traffic of the last hour.
 func (p *past) patience(u *unit, now time.Time) time.Duration {
 	if u.steps || u.perStep || p.due(now, brief) < manyDue {
 		return u.patience()
@@ -379,8 +379,8 @@ func (p *past) began(u *unit, r sight, d time.Duration) time.Time {
 	return time.Time{}
 }
 
-// wait returns how long a unit whose gauges alone prove nothing must make no progress: longer if few answers are due, or few connections
-// are held.
+// wait returns the time without progress that proves a stall if only the gauges show work: longer if few answers
+// are due, or few connections are held.
 func (p *past) wait(r sight, d time.Duration) time.Duration {
 	few := r.files && p.above(r) < min(connected, p.due(r.at, d)/4)
 	if p.due(r.at, d) >= manyDue && !few {
@@ -396,7 +396,7 @@ func (p *past) ofClients(now time.Time) bool {
 }
 
 // due returns how many answers are expected within some time, given the last hour. The beginning of a standstill is
-// not part of that hour, because an exporter that has just started would learn from it that few answers are due.
+// not part of that hour, because an exporter that has just started would learn from it to expect few answers.
 func (p *past) due(now time.Time, within time.Duration) float64 {
 	if now.Sub(p.moved) <= unproven {
 		now = p.moved
@@ -449,7 +449,7 @@ func (p *past) files(now time.Time) (low, high float64) {
 	return low, high
 }
 
-// above returns how much more the server holds than at the last progress, and than at rest.
+// above returns how many more requests the server holds than at the last progress, and than at rest.
 func (p *past) above(r sight) float64 {
 	if !r.files {
 		return r.held - p.least
@@ -493,8 +493,8 @@ func (p *past) stalled() float64 {
 	return p.last.at.Sub(p.certain).Seconds()
 }
 
-// without returns for how many seconds the unit has made no progress, if that distinguishes a stall from idleness: while requests are
-// shown, or where progress shows as it is made.
+// without returns for how many seconds the unit has made no progress, if that distinguishes a stall from idleness:
+// while requests are shown, or if progress shows at once.
 func (p *past) without(u *unit) float64 {
 	r, since := p.last, p.busy
 	if r.load == 0 && p.seen && (u.steps || u.perStep) {

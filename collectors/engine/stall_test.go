@@ -23,7 +23,7 @@ type played struct {
 	values    map[string]float64 // by series, as the metrics page writes them
 	order     []string
 	last      samples
-	// connections is how many the kernel counts at the server's port, if it shows them.
+	// connections is the number of connections that the kernel counts at the server's port, if it shows them.
 	connections float64
 	shown       bool
 }

@@ -14,13 +14,13 @@ import (
 
 // A Tally is a counter computed from several counters of a metrics page. These counters count the same request at
 // different instants, so their difference may fall; a tally never does. A tally adds up the increases of the
-// counters between two readings, from the first reading of an engine on. The steps between many readings need not
-// add up to one step over the whole time. So a total that included the engine's earlier counts would fall when the
+// counters between two readings, from the first reading of an engine on. The steps between many readings may differ
+// from one step over the whole time. So a total that included the engine's earlier counts would fall when the
 // exporter restarts, and Prometheus would count all of it as new.
 type Tally struct {
 	// Of lists the counts that are read besides the row's own source.
 	Of []Count
-	// Step returns the increase of the tally from the increases of its counts, that of the row's own source first.
+	// Step returns the increase of the tally from the increases of its counts, the row's own source first.
 	// A negative result is a debt, which is subtracted from the next steps, until debtLasts.
 	Step func(rose []float64) float64
 	// Splits means that other tallies split the same source: each tally counts a part of it.
@@ -188,7 +188,7 @@ func compatible(a, b [outLabels]string) bool {
 }
 
 // tally takes a reading of a metrics page, once, and returns its values, followed by the tallies' values. The
-// counters begin before the first reading of an engine unless it has just started.
+// counters include events before the first reading of an engine, unless it has just started.
 func (p *plan) tally(now time.Time, values []float64, memory map[string]*tallied, before bool) []float64 {
 	for i := range p.tallies {
 		t := &p.tallies[i]

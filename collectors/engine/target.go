@@ -90,7 +90,7 @@ type flight struct {
 }
 
 // scrape returns a fresh snapshot of the engine and shares a scrape that is already running. A caller who leaves
-// early neither cancels it for the others nor leaves it running if nobody waits for it.
+// early does not cancel the scrape for other callers, and does not leave it running if nobody waits for it.
 func (t *target) scrape(ctx context.Context) *snapshot {
 	t.mu.Lock()
 	f := t.flight
@@ -289,8 +289,8 @@ func (t *target) read(ctx context.Context, path string, body []byte, contentType
 	return nil
 }
 
-// doubt asks again for the identity of an engine whose metrics page has lost counters, because another engine may write the metrics page
-// now. If a metrics page loses counters all the time, it asks only once in identityRetry.
+// doubt asks again for the identity of an engine whose metrics page has lost counters, because another engine may
+// write the metrics page now. If a metrics page loses counters all the time, doubt asks only once in identityRetry.
 func (t *target) doubt(now *scrape.Template) {
 	if t.identities == nil || t.plan == nil || !t.template.Loses(now, t.plan.counter) {
 		return
@@ -644,7 +644,7 @@ func (t *target) lacks(a *answer) {
 	}
 }
 
-// down renders a failed scrape. It reports nothing else about the engine, because old numbers would be wrong.
+// down renders a failed scrape. down reports nothing else about the engine, because old numbers would be wrong.
 func (t *target) down(err error, took time.Duration) *snapshot {
 	reason := scrape.ReasonOf(err)
 	t.note(reason, err)

@@ -84,8 +84,8 @@ type held struct {
 // fromKernel is the source of the connections of a server: see package proc.
 const fromKernel = "/proc/PID/net/tcp"
 
-// server returns what the server holds for a model, and the source of that. If there are several models, only series
-// with their names show it.
+// server returns what the server holds for a model, and the source of that. If there are several models, only
+// series with their names show a model's requests.
 func (c *compiler) server(d *Dialect, of [outLabels]string, sole bool) (h *held, from Source) {
 	switch s := d.Server; {
 	case s == nil:

@@ -32,7 +32,7 @@ type eccLocation struct {
 }
 
 // eccLocations lists the two ways in which GPUs split ECC errors by location: Ampere and newer into DRAM and SRAM,
-// older ones by unit. The second is read only if the GPU has no SRAM counters, so that locations never overlap.
+// older ones by unit. The split by unit is read only if the GPU has no SRAM counters, so that locations never overlap.
 var eccLocations = [2][]eccLocation{
 	{{nvml.MEMORY_LOCATION_SRAM, "sram"}, {nvml.MEMORY_LOCATION_DRAM, "dram"}},
 	{

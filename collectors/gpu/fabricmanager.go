@@ -20,11 +20,11 @@ const nvSwitches = "driver/nvidia-nvswitch/devices"
 // managerCommand is nv-fabricmanager, as the kernel shortens the name of a process.
 const managerCommand = "nv-fabricmanage"
 
-// managerSearch is how often all processes are searched for a fabric manager where no NVSwitch asks for one.
+// managerSearch is the interval of the searches for a fabric manager among all processes, if no NVSwitch asks for one.
 const managerSearch = 5 * time.Minute
 
-// fabricManager reports whether the process that connects the GPUs of a node through its NVSwitches runs. When it dies, GPUs may keep the
-// state that it left, so NVML does not show it.
+// fabricManager reports whether the process that connects the GPUs of a node through its NVSwitches runs. After the
+// process dies, GPUs may keep its last state, so NVML does not show the loss.
 type fabricManager struct {
 	switches int
 	known    bool // the processes of the host are visible

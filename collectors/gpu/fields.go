@@ -32,8 +32,9 @@ type field struct {
 	restUntil time.Time
 }
 
-// unanswered is the return code of a field before it is read. Driver 580 leaves some fields out of a batch and reports that all went well:
-// on an H200 the limits of power and temperature, and the times of the hardware's slowdowns.
+// unanswered is the return code of a field before it is read. Driver 580 leaves some fields out of a batch and
+// reports that all went well: on an H200 the limits of power and temperature, and the times of the hardware's
+// slowdowns.
 const unanswered = math.MaxUint32
 
 // alone is the batch of a field by itself. Most fields are read in the first batch, and fields that the driver left
@@ -260,7 +261,7 @@ func newFields(links, c2cLinks int) []field {
 	return slices.Concat(all, ofLinks(links, perLink), ofLinks(c2cLinks, c2cFields))
 }
 
-// leadsNowhere reports whether an NVLink is down and has never been up: boards have links that nothing is connected to.
+// leadsNowhere reports whether an NVLink is down and has never been up: boards have unconnected links.
 func (d *nvmlDevice) leadsNowhere(link uint32) bool {
 	v, ok := d.values[fieldID{nvml.FI_DEV_NVLINK_GET_STATE, link}]
 	return ok && integer(v) == nvml.NVLINK_STATE_INACTIVE && !d.nvlinks.led[link]

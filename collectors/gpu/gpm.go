@@ -111,7 +111,7 @@ func (g *gpmState) get(d *nvmlDevice, w *gpmWindow, ids ...nvml.GpmMetricId) err
 	return d.call("nvmlGpmMetricsGet", func() nvml.Return { return d.lib.api.GpmMetricsGet(&g.request) })
 }
 
-// settle finds the metrics for which the driver takes long, by asking for each alone, twice.
+// settle finds the metrics for which the driver takes long: it asks for each metric alone, twice.
 func (g *gpmState) settle(d *nvmlDevice, s *sheet) {
 	if g.whole[fast].window == 0 || g.settled && s.due < rare || d.lib.options.Budget == 1 {
 		return

@@ -254,8 +254,8 @@ func (c *Collector) attend(ctx context.Context, counted <-chan int, open func(in
 	}
 }
 
-// survey reports whether a GPU is up; if none is, it returns the error with the longest reach among the GPUs that are
-// not stuck.
+// survey reports whether a GPU is up; if none is up, it returns the error with the longest reach among the GPUs
+// that are not stuck.
 func survey(gpus []health) (up bool, err error) {
 	for _, h := range gpus {
 		switch {

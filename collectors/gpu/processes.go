@@ -24,8 +24,8 @@ type utilization struct {
 	began bool   // earlier samples are ignored
 }
 
-// readProcessUtilization reads the samples since the last time. The driver has none for an idle process, and answers
-// "not found" if all processes were idle.
+// readProcessUtilization reads the samples since the last time. The driver has no sample for an idle process, and
+// answers "not found" if all processes were idle.
 func readProcessUtilization(d *nvmlDevice, _ *sheet) error {
 	u := &d.utilization
 	if u.since > uint64(d.now.UnixMicro()) { // the clock was set back: newer samples would be long in coming

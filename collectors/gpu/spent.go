@@ -20,7 +20,7 @@ const (
 // names are the values of the label kind of llm_gpu_read_interval_seconds.
 var tierNames = [tiers]string{"fast", "slow", "rare"}
 
-// rarest is the longest time between two readings, however long they take in the driver. A budget that requires
+// rarest is the longest time between two readings, even if the readings take long in the driver. A budget that requires
 // longer pauses is exceeded, and the metrics page reports by how much.
 var rarest = [tiers]time.Duration{30 * time.Second, 2 * time.Minute, 10 * time.Minute}
 
@@ -56,7 +56,7 @@ func (p *pace) took(t tier, d time.Duration) {
 	p.last[t] = d
 }
 
-// forget restarts the measurement of the fast readings, because other values are read from now on.
+// forget restarts the measurement of the fast readings, because they have new values from now on.
 func (p *pace) forget() { p.last[fast], p.cost[fast], p.n[fast] = 0, 0, 0 }
 
 // due reports whether a tier is read again after some time. A tier is due at once until three slow readings have
@@ -101,8 +101,8 @@ type row struct {
 // at is a row of a tier.
 func at(t tier) row { return row{tier: t} }
 
-// took notes how long a reading was in the driver. The first answer of some takes long, so the shorter of two times
-// counts.
+// took notes how long a reading was in the driver. The first answers of some fields take long, so the shorter of
+// two times counts.
 func (r *row) took(d time.Duration) { r.cost, r.last = min(d, r.last), d }
 
 // settle makes a fast reading a slow one while it takes more than a tenth of the budget alone. throttle is called

@@ -40,8 +40,8 @@ var temperatureLimits = []struct {
 	{"gpu_max", nvml.FI_DEV_TEMPERATURE_GPU_MAX_TLIMIT, nvml.TEMPERATURE_THRESHOLD_GPU_MAX},
 }
 
-// readTemperatureMargin exports the distance to each limit. The driver reports the margin of the GPU only, not how
-// far the memory is from its limit.
+// readTemperatureMargin exports the distance to each limit. The driver reports only the margin of the GPU, not the
+// distance of the memory from its limit.
 func readTemperatureMargin(d *nvmlDevice, s *sheet) error {
 	_, err := either(d, "temperature_margin",
 		func() (string, error) {

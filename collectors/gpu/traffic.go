@@ -33,9 +33,9 @@ func (o *odometer) advance(raw uint64) {
 }
 
 // advanceNarrow takes a reading of a 32-bit counter after an interval in which a link with the given speed, in bytes
-// per second, may have wrapped it. It reports whether the reading shows how far the counter moved: a late reading only sets the point to
-// continue from. A counter that has exceeded 32 bits has more bits, and one that fell farther than the link could have carried it has been
-// reset.
+// per second, may have wrapped it. It reports whether the reading shows how far the counter moved: a late reading
+// only sets the point to continue from. A counter that has exceeded 32 bits has more bits, and one that fell farther
+// than the link could have carried it has been reset.
 func (o *odometer) advanceNarrow(raw uint64, speed float64, after time.Duration) bool {
 	o.wide = o.wide || raw >= 1<<32
 	if !o.wide && speed*after.Seconds() >= 1<<32 {
@@ -50,7 +50,7 @@ func (o *odometer) advanceNarrow(raw uint64, speed float64, after time.Duration)
 	return true
 }
 
-// traffic lists where the bytes of one direction of one kind of link can be read, best source first.
+// traffic lists the places to read the bytes of one direction of one kind of link, best source first.
 type traffic struct {
 	to      *metrics.Family
 	field   fieldID // of the whole GPU

@@ -13,8 +13,8 @@ import (
 
 const reasonStuck = "stuck"
 
-// errLate marks a cycle that ended after its deadline. Its values are at least as old as the deadline is long, so
-// they are discarded.
+// errLate marks a cycle that ended after its deadline. The values of that cycle are at least as old as the deadline
+// is long, so they are discarded.
 var errLate = errors.New("the driver answered after the deadline")
 
 // worker reads one GPU over and over. Only its own goroutine calls the driver; everybody else looks at the last

@@ -66,8 +66,8 @@ type xidLedger struct {
 	recent map[xidKey]*incidents
 }
 
-// xidKey identifies a code on a GPU. The GPU is identified by its PCI address, the only name that the kernel log
-// knows and that exists for a GPU that NVML has never seen.
+// xidKey identifies a code on a GPU. The GPU is identified by its PCI address, the only name in the kernel log, and
+// the only name of a GPU that NVML has never seen.
 type xidKey struct {
 	pci  string
 	code int
@@ -175,7 +175,7 @@ func (r *incidents) forget(before time.Time) {
 	}
 }
 
-// collect serves the catalogue, the times and, if wanted, the counters. Known holds GPUs by PCI address; another
+// collect serves the catalogue, the times and, if requested, the counters. Known holds GPUs by PCI address; another
 // GPU is identified by its address alone.
 func (l *xidLedger) collect(ch chan<- prometheus.Metric, known map[string]Identity, counts bool) {
 	for i := range l.catalog {

@@ -23,7 +23,7 @@ type Condition struct {
 	// themselves do not count.
 	Hold time.Duration
 	// WithEngine means that the condition counts at once if an engine that ran on the GPU has also stopped, because
-	// that does not pass by itself.
+	// a stopped engine does not recover by itself.
 	WithEngine bool
 	// Quiet is how long the condition must be unseen before it ends.
 	Quiet time.Duration
@@ -348,8 +348,8 @@ func narrow(v *view) (float64, bool) {
 	return -1, ok
 }
 
-// heldBack reports whether a busy GPU has less than a third of its clock or draws less than a fifth of its power limit: idle ones use a
-// sixth of each.
+// heldBack reports whether a busy GPU has less than a third of its clock or draws less than a fifth of its power
+// limit: idle GPUs use a sixth of each.
 func heldBack(v *view) (float64, bool) {
 	busy, ok := v.most(metrics.GPUUtilization)
 	clock, clocked := v.most(metrics.GPUClock, metrics.LabelDomain, "sm")

@@ -71,7 +71,7 @@ type Node struct {
 	Verdict  metrics.Verdict `json:"verdict"`
 	Findings []Finding       `json:"conditions"` // of what they share
 	GPUs     []GPU           `json:"gpus"`
-	// At is when the node was judged, and Watching since when it has been watched. Earlier events are known only if the
+	// At is the time of the judgement, and Watching the start of the watch. Earlier events are known only if the
 	// driver and the kernel log report them.
 	At       time.Time `json:"at"`
 	Watching time.Time `json:"watching_since"`

@@ -68,8 +68,8 @@ type others struct {
 }
 
 // resolve finds the GPUs among the devices of containers. The kubelet gives a device to one pod at a time, but
-// older kubelets keep listing pods that have ended. If two pods have the same device, only the pods seen running on
-// it count, unless no pod is seen.
+// older kubelets keep listing pods that have ended. If two pods have the same device, only pods seen running on it
+// count, or both if no pod is seen.
 func resolve(holdings []kube.Holding, known devices, running map[tenant]*usage) (allocations, map[string]others) {
 	type occupant struct {
 		place
@@ -105,7 +105,7 @@ func resolve(holdings []kube.Holding, known devices, running map[tenant]*usage) 
 }
 
 // allocations returns the GPUs that the kubelet has allocated, and the series about this query. Until the GPUs are
-// settled, an unknown device may belong to a GPU that is yet to come.
+// settled, an unknown device may belong to a GPU that will still appear.
 func (c *Collector) allocations(gpus []gpu.Identity, running map[tenant]*usage, settled bool) (allocations, []prometheus.Metric) {
 	var series []prometheus.Metric
 	switch state := c.kubelet.State(); state {

@@ -75,7 +75,7 @@ type Options struct {
 	// ClaimedUUID returns the UUID of a device that a driver of resource claims offers, empty if unknown:
 	// (*kube.Slices).UUID. Default: all are unknown.
 	ClaimedUUID func(driver, pool, device string) string
-	// PodLogs is where the kubelet keeps pod logs, in directories named after pods. Default: /var/log/pods.
+	// PodLogs is the kubelet's directory of pod logs, with a directory for each pod. Default: /var/log/pods.
 	PodLogs string
 	// ProcFS is where the proc file system is mounted. Default: /proc.
 	ProcFS string
@@ -97,8 +97,8 @@ type Collector struct {
 	serving map[string]int // process that serves a target's metrics, by its server
 }
 
-// owned links a GPU to the engine that runs on it. The engine's labels are added when the metrics page is served:
-// what runs behind a target is often known only after its first scrape.
+// owned links a GPU to the engine that runs on it. The engine's labels are added when the metrics page is served,
+// because the engine behind a target is often known only after its first scrape.
 type owned struct {
 	server string
 	place  place

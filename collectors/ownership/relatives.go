@@ -44,9 +44,9 @@ type owner struct {
 	known   bool
 }
 
-// owners finds for each process on a GPU the targets whose metrics page one of its relatives serves. Of several relatives the closest
-// counts: engines started by the same launcher are distinguished by the ancestor that they do not share. If two are equally close, the
-// owner stays unknown.
+// owners finds for each process on a GPU the targets whose metrics page one of its relatives serves. Of several
+// relatives the closest counts: engines of one launcher are distinguished by the ancestor that they do not share.
+// If two are equally close, the owner stays unknown.
 func (l *look) owners(ctx context.Context, targets []Target, running []gpu.Process) []owner {
 	owners := make([]owner, len(running))
 	known := make(map[int][]server) // by eldest relative
@@ -94,8 +94,8 @@ func (l *look) commands(pid int) (lines [][]string) {
 	return lines
 }
 
-// agreed returns the targets of servers that belong together: one process may serve several metrics pages, and several processes may serve
-// the same metrics page.
+// agreed returns the targets of servers that belong together: one process may serve several metrics pages, and
+// several processes may serve the same metrics page.
 func agreed(servers []server) (targets []int) {
 	for _, s := range servers {
 		if s.pid != servers[0].pid && s.target != servers[0].target {

@@ -77,7 +77,7 @@ var own = []string{
 	"num_predict", "options", "parameters", "temperature", "user", "keep_alive", "tools",
 }
 
-// text holds a string of an answer, or whatever stands in its place.
+// text holds a string of an answer, or another value in its place.
 type text string
 
 // UnmarshalJSON reads null as nothing, and keeps lists of parts unchanged.
@@ -161,7 +161,7 @@ func parseOllama(message []byte) (p piece, err error) {
 	}, nil
 }
 
-// parseTGI reads one token; the last one has the whole text beside it.
+// parseTGI reads one token; the last token also has the whole text.
 func parseTGI(message []byte) (p piece, err error) {
 	var m struct {
 		Error     json.RawMessage `json:"error"`

@@ -107,7 +107,7 @@ func (c *Collector) engine(p *Probe, declined string) {
 	}
 }
 
-// judge pauses the probes of a discovered engine that has refused all requests: the engine makes no text, has the
+// judge pauses the probes of a discovered engine that has refused all requests: the engine makes no text, knows the
 // model by another name or requires a key.
 func (c *Collector) judge(p *Probe, r *result) {
 	p.answers = p.answers || r.whole()

@@ -175,7 +175,7 @@ func (c *Collector) Run(ctx context.Context) {
 	}
 }
 
-// replace stops probes that are gone, keeps probes with an unchanged configuration, and starts the rest. Series and
+// replace stops probes that are gone, keeps probes with an unchanged configuration, and starts all others. Series and
 // spending continue if the labels are the same.
 func (c *Collector) replace(ctx context.Context, before []running, probes []*Probe) (after []running) {
 	for _, p := range probes {
@@ -313,7 +313,7 @@ func (c *Collector) announce(p *Probe) {
 	c.failures.WithLabelValues(l...).Set(0)
 }
 
-// once sends one request, unless there is a reason not to. start is when it began.
+// once sends one request, unless there is a reason against it. start is when the request began.
 func (c *Collector) once(ctx context.Context, p *Probe, start time.Time) {
 	known, reserved, reason := c.reserve(ctx, p)
 	p.confirm = false

@@ -30,8 +30,8 @@ func (s *stamped) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// messages reads a stream. The time of a message is that of the read that completed it: the scanner reads on only
-// when all buffered messages have been taken.
+// messages reads a stream. The time of a message is the time of the read that completed it: the scanner reads on
+// only when all buffered messages have been taken.
 type messages struct {
 	*bufio.Scanner
 	from  *stamped

@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// accept asks for the classic text format. Given a wider list, Python's client would answer with OpenMetrics, which
+// accept asks for the classic text format. With a wider list, Python's client would answer with OpenMetrics, which
 // changes names.
 const accept = "text/plain;version=0.0.4;q=1,*/*;q=0.1"
 

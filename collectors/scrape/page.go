@@ -118,8 +118,8 @@ func (p *Page) LabelValues(name, label string) map[string]bool {
 	return out
 }
 
-// Find returns the family of a name and a type. If there is only a family of another type, it returns this family,
-// which the caller must refuse.
+// Find returns the family of a name and a type. If there is only a family of another type, the function returns
+// this family, and the caller must refuse it.
 func (p *Page) Find(name string, is Type) *Family {
 	var best *Family
 	for _, f := range p.Families[FamilyKey(name)] {

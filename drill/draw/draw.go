@@ -1,4 +1,4 @@
-// Package draw draws random worlds: the fault and its size, the fleet, and what the exporter can see. The drawn cause,
+// Package draw draws random worlds: the fault and its size, the fleet, and the exporter's view. The drawn cause,
 // never a rule, decides which answer is correct.
 package draw
 
@@ -36,8 +36,8 @@ func (d Draw) Quiet() bool { return len(d.Want) == 0 }
 // lasts limits the length of a play, so that a hundred are played in minutes.
 const lasts = 30 * time.Minute
 
-// lived is how long the engines have served before Prometheus reads anything. Their counters since the start show what is
-// usual, and they do not count as new.
+// lived is the age of the engines when Prometheus first reads them. The engines' counters since the start show the
+// usual behaviour, and do not count as new.
 const lived = 65 * time.Minute
 
 // New draws the world of a seed.

@@ -49,7 +49,7 @@ type Incident struct {
 	Shows string
 	// Quiet means that there must be no ticket either.
 	Quiet bool
-	// Report describes where the incident was published; nil for an invented incident.
+	// Report names the publication of the incident; nil for an invented incident.
 	Report *Report
 }
 
@@ -72,7 +72,7 @@ type Lever struct {
 	Fault
 }
 
-// defaultHistory is long enough to give the comparisons with the day before some data: they leave out its last hour.
+// defaultHistory is long enough to give the comparisons with the day before some data: these leave out the last hour.
 const defaultHistory = 2 * time.Hour
 
 // Names returns the alert or the clue that must name the cause, and its branch. Both are empty if no cause has to be named.

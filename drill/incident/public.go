@@ -331,7 +331,7 @@ func publicDrivers() []Incident {
 	}
 }
 
-// publicGateways are incidents of gateways and of what stands before decode engines.
+// publicGateways are incidents of gateways and of servers before decode engines.
 func publicGateways() []Incident {
 	return []Incident{
 		{

@@ -177,7 +177,8 @@ func (n *Node) History(ctx context.Context, done func(share float64)) error {
 	return n.Play.History(ctx, done)
 }
 
-// page starts the exporter and returns its metrics page once the page contains one second of all GPUs, and of the processes on them.
+// page starts the exporter and returns its metrics page once the page contains one second of all GPUs and their
+// processes.
 func (n *Node) page(ctx context.Context) (string, error) {
 	if err := n.start(); err != nil {
 		return "", err

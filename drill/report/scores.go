@@ -60,7 +60,7 @@ func each(scores []score.Score, of func(score.Score) string) string {
 	return strings.Join(values, ", ")
 }
 
-// between returns the range of a time over the scores that have one.
+// between returns the range of a time over the scores that contain one.
 func between(scores []score.Score, has func(score.Score) bool, of func(score.Score) score.Span) string {
 	var times []score.Span
 	for _, s := range scores {

@@ -1,4 +1,4 @@
-// Package report writes how incidents looked and how they scored: as a table, as Markdown, and as a web page with plots.
+// Package report writes the course and the scores of incidents: as a table, as Markdown, and as a web page with plots.
 package report
 
 import (

@@ -128,7 +128,7 @@ func (s *Score) judgeMessages(p *play.Play, pages []play.Notification) {
 	}
 }
 
-// judgePage adds the problems of the pages, or of their absence. burns means that one was due.
+// judgePage adds the problems of the pages, or of their absence. burns means that a page was due.
 func (s *Score) judgePage(in incident.Incident, burns bool) {
 	if in.Page == nil {
 		if s.Pages > 0 {
@@ -189,7 +189,7 @@ func (s *Score) judgeReport(p *play.Play) {
 }
 
 // judgeCause adds the problems of the named cause, and of the branch that the first page names. instead means that
-// an unexpected alert paged, which leads elsewhere.
+// another alert paged than expected, and leads elsewhere.
 func (s *Score) judgeCause(p *play.Play, in incident.Incident, pages []play.Notification, instead bool) {
 	name, branch := in.Names()
 	if name == "" {
@@ -236,7 +236,7 @@ func leads(page play.Notification, b rules.Branch) bool {
 	return strings.Contains(page.Split, "Look first at: "+string(b)+".")
 }
 
-// cleared returns when the last of the alerts stopped, or zero while one fires.
+// cleared returns the time when the last of the alerts stopped, or zero while an alert fires.
 func cleared(in incident.Incident, firing map[string][]time.Duration, alerts []string) Span {
 	var end time.Duration
 	for _, name := range alerts {

@@ -157,8 +157,8 @@ func (g *GPU) advance(d, busy time.Duration, e *drill.Engine) {
 	g.replayed += g.Replays * d.Hours()
 }
 
-// watts returns the GPU's power draw. A kernel that never ends counts as busy but computes nothing: public reports show
-// 13 to 27 W at 96%, where a working GPU of the kind draws 36 to 90 W.
+// watts returns the GPU's power draw. A kernel that never ends counts as busy but computes nothing: public reports
+// show 13 to 27 W at 96%, while a working GPU of this kind draws 36 to 90 W.
 func (g *GPU) watts() float64 {
 	if g.hung {
 		return idleWatts

@@ -7,8 +7,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// truth counts the events of the users, independently of the engines and their metrics. An alert with the same objectives
-// and windows would see these events if it saw everything at once.
+// truth counts the events of the users, independently of the engines and their metrics. An alert with the same
+// objectives and windows would see these events if it saw all events at once.
 type truth struct {
 	objectives []slo.Objective
 	now        []count   // the current slice, by objective

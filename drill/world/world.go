@@ -86,8 +86,8 @@ type World struct {
 	// GatewayDead loses the requests of users and probes at the gateway. GatewayBuffers makes the gateway buffer each
 	// answer. Without probes, only GatewayDead has a visible effect.
 	GatewayDead, GatewayBuffers bool
-	// GatewayFails is the share of requests that the gateway answers without asking an engine: with 502, or with
-	// GatewayStatus.
+	// GatewayFails is the share of requests that the gateway answers with 502, or with GatewayStatus, without
+	// asking an engine.
 	GatewayFails  float64
 	GatewayStatus int
 	// Mismatched means that the driver's library is newer than the loaded kernel module, so loading NVML fails.

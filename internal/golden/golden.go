@@ -1,4 +1,4 @@
-// Package golden stores the output of collectors in files, so that people review each change before they commit it.
+// Package golden stores the output of collectors in files, so that people review each change before a commit.
 // TestEveryFamilyIsEmitted in package metrics requires every declared family to be in one of them.
 package golden
 

@@ -16,8 +16,8 @@ import (
 // are read once. The result needs Prometheus 2.40, because it has functions that MetricsQL lacks. e is not changed.
 func AnyHistograms(e Expr) Expr { return histograms(clone(e)) }
 
-// WithNative applies AnyHistograms to a query. It returns false if that changes nothing. It is for a server that may be
-// VictoriaMetrics, which refuses such a query: use it only if the query itself has no answer.
+// WithNative applies AnyHistograms to a query. It returns false if that changes nothing. The function is for a
+// server that may be VictoriaMetrics, which refuses such a query: use it only if the query itself has no answer.
 func WithNative(query string) (string, bool) {
 	e, err := Parser.ParseExpr(query)
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 // ScrapeLabels lists labels that Prometheus may add to any series.
 var ScrapeLabels = []string{metrics.LabelCluster, "job", "instance", "node"}
 
-// Lookup returns the family of a series name: an exported one, a histogram or a part of one, a recorded series, one of its
-// windows, or one that others produce. It returns nil when the vocabulary has no such name.
+// Lookup returns the family of a series name: an exported family, a histogram or a part of one, a recorded series,
+// one of its windows, or a series of another program. It returns nil when the vocabulary has no such name.
 func Lookup(name string) *metrics.Family {
 	base, _ := histogramPart(name)
 	if f := metrics.Lookup(base); f != nil {

@@ -14,10 +14,10 @@ import (
 )
 
 // Columns evaluates rules over series whose samples are known for every step beforehand: an expression is compiled
-// once and costs nanoseconds a step, where a query costs a tenth of a millisecond. It supports the part of PromQL
-// that rules about one subject need, and refuses the rest. NaN means absent. Rules see the records of earlier rules
-// from the same step, and the records of later rules from the step before, as in groups that are evaluated in
-// order.
+// once and costs nanoseconds a step, where a query costs a tenth of a millisecond. Columns supports the part of
+// PromQL that rules about one subject need, and refuses all other expressions. NaN means absent. Rules see the
+// records of earlier rules from the same step, and the records of later rules from the step before, as in groups
+// that are evaluated in order.
 type Columns struct {
 	start  time.Time
 	step   time.Duration

@@ -23,7 +23,7 @@ type Equal struct {
 	Rate bool
 	// Latest marks a number that is the code of the latest event, while the family counts such events.
 	Latest bool
-	// Not explains why the family does not give this number, although it is computed from it. It is empty if the family
+	// Not explains why the family gives another number, although it is computed from it. It is empty if the family
 	// gives the number.
 	Not string
 }
