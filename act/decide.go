@@ -166,7 +166,7 @@ func decide(units []*unit, ceiling Ceiling, most Effect) []step {
 	return steps
 }
 
-// count keeps the GPUs that are out, by cluster, pool and model.
+// count keeps the numbers of GPUs out of service, by cluster, pool and model.
 type count struct{ all, out, most map[string]int }
 
 func newCount(units []*unit, c Ceiling) count {
@@ -201,8 +201,8 @@ func (u *unit) keys() map[string]int {
 	return keys
 }
 
-// full names the ceiling that a unit would exceed, or is empty if there is none. If nothing is out yet, one unit may be
-// taken out.
+// full names the ceiling that a unit would exceed, or is empty if there is none. If no unit is out of service yet,
+// one unit may be taken out.
 func (n count) full(u *unit) string {
 	keys := u.keys()
 	for _, key := range slices.Sorted(maps.Keys(keys)) {

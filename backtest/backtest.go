@@ -181,7 +181,7 @@ func (b *Backtest) note(format string, args ...any) {
 // minutes returns the number of evaluations.
 func (h *history) minutes() int { return int(h.end.Sub(h.begin)/time.Minute) + 1 }
 
-// scraped finds out how often targets are scraped. The size of the answers depends on it.
+// scraped finds out how often targets are scraped. The size of the answers depends on that interval.
 func (h *history) scraped(ctx context.Context, g group) error {
 	expr := fmt.Sprintf("max(count_over_time({__name__=%q,%s}[1h]))", g.name, g.match)
 	value, _, _, err := h.API.QueryRange(ctx, expr, prometheus.Range{Start: h.end.Add(-day), End: h.end, Step: time.Hour})

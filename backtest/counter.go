@@ -120,7 +120,7 @@ func nothing(n int) []float64 {
 	return all
 }
 
-// plus adds a value to one that may be absent.
+// plus adds a value to another value that may be absent.
 func plus(a, b float64) float64 {
 	switch {
 	case math.IsNaN(a):

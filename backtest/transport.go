@@ -55,7 +55,7 @@ func (p polite) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 }
 
-// retryAfter parses the header of the n-th refusal. Without one, each pause is twice as long as the last.
+// retryAfter parses the header of the n-th refusal. Without a header, each pause is twice as long as the last.
 func retryAfter(header string, n int, now time.Time) (time.Duration, error) {
 	if header == "" {
 		return time.Second << n, nil

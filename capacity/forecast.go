@@ -30,7 +30,7 @@ func Limits() []Limit { return []Limit{Batch, KVCache, Prefill, Decode} }
 // Forecast holds the multiple of the present load that an engine serves before an objective breaks.
 type Forecast struct {
 	Objective string
-	// Factor is a multiple of the present load. The true one is between Low and High with a probability of 90%.
+	// Factor is a multiple of the present load. The true value is between Low and High with a probability of 90%.
 	Factor, Low, High float64
 	Limit             Limit
 }

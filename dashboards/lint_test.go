@@ -13,11 +13,10 @@ import (
 
 // The rules of grafana/dashboard-linter 0.2.0, whose module cannot be used as a library.
 //
-// Excluded, for all dashboards: template-job-rule, template-instance-rule, target-job-rule and
-// target-instance-rule. These rules want variables job and instance with .+ in every selector. Here the node is the
-// variable for instance; a job would add nothing, because the names belong to one exporter; recorded series have
-// neither; and .+ hides hosts that lack a label. TestEverySelectorObeysTheFilters is stricter about the existing
-// variables.
+// Excluded, for all dashboards: template-job-rule, template-instance-rule, target-job-rule and target-instance-rule.
+// These rules want variables job and instance with .+ in every selector. Here the variable node stands for instance.
+// A job would add nothing, because the names belong to one exporter. Recorded series have neither label, and .+ hides
+// hosts that lack a label. TestEverySelectorObeysTheFilters is stricter about the existing variables.
 func TestDashboardLinter(t *testing.T) {
 	units := []string{
 		"s", "suffix:s", "suffix:x", "percentunit", "short", "count:/s", "count:tok/s", "reqps", "bytes", "Bps", "hertz",

@@ -128,7 +128,7 @@ type status struct {
 // bad returns the status of series that are 1 where something is wrong.
 func bad(word string) status { return status{1, word, "ok", unsaid} }
 
-// fires is the status of alerts: without series, none fires.
+// fires is the status of alerts: without series, no alert fires.
 var fires = status{1, "firing", "none fires", 0}
 
 // unsaid means that nothing is reported: without a row, a timeline could not show why.

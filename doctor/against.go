@@ -360,7 +360,7 @@ func subjectName(gpu string) string {
 	return "GPU " + gpu
 }
 
-// gpus lists the GPUs, the node as the empty one.
+// gpus lists the GPUs, with an empty name for the node.
 func (c Comparison) gpus() (all []string) {
 	for _, v := range c.Values {
 		if !slices.Contains(all, v.GPU) {

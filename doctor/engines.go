@@ -223,7 +223,7 @@ var objectiveRemedies = map[slo.Reason]string{
 	slo.FailuresHidden: "measure availability at the gateway or with a probe, because the engine only reports successes",
 }
 
-// checkObjectives looks at whether each declared objective counts events. Nobody relies on the built-in ones.
+// checkObjectives looks at whether each declared objective counts events. Nobody relies on the built-in objectives.
 func checkObjectives(p Picture, r *Report) {
 	e := p.Exporter
 	alerts := p.Rules.silenced(func(f *metrics.Family) bool { return f == metrics.SLOEvents || f == metrics.SLOBadEvents })

@@ -82,8 +82,8 @@ func (e *Engine) arrived(r *Request) {
 	e.waiting = append(e.waiting, r)
 }
 
-// store sends the computed part of a prompt to the lower tier, where it stays pinned until it has arrived. A full tier
-// refuses it.
+// store sends the computed part of a prompt to the lower tier, where it stays pinned until it has arrived. A full
+// tier refuses more tokens.
 func (e *Engine) store(tokens float64) {
 	if e.Host == 0 || tokens <= 0 {
 		return

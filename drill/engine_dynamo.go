@@ -111,8 +111,9 @@ func (d *Dynamo) Finished(r *Request) {
 // dynamoKnown is how long the frontend remembers the model: measured.
 const dynamoRouted, dynamoKnown = time.Second, 5 * time.Second
 
-// unavailable reports whether a request counts if it arrives this long after the last worker has gone. At first it
-// counts, then it is only among the failures. Requests answered with 404 count nowhere.
+// unavailable reports whether a request counts if it arrives this long after the last worker has gone. At first the
+// frontend counts such a request; later the request is only among the failures. Requests answered with 404 count
+// nowhere.
 func (d *Dynamo) unavailable(after time.Duration) bool {
 	if after > dynamoRouted && after <= dynamoKnown {
 		d.failures.WithLabelValues("Unavailable", "backend.unavailable").Inc()

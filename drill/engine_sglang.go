@@ -8,9 +8,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// SGLang simulates SGLang 0.5.16 (python/sglang/srt/observability/metrics_collector.py). Metrics of its tokenizer process
-// have the model's name as a label. Metrics of its scheduler also have the ranks. Token counters increase when a request
-// ends, realtime counters while it runs.
+// SGLang simulates SGLang 0.5.16 (python/sglang/srt/observability/metrics_collector.py). Metrics of SGLang's
+// tokenizer process have the model's name as a label. Metrics of its scheduler also have the ranks. Token counters
+// increase when a request ends, realtime counters while it runs.
 type SGLang struct {
 	*page
 	running, queued, usage, used, available, acceptRate, acceptLength prometheus.Gauge

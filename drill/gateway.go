@@ -64,7 +64,7 @@ var (
 	litellmDeployment = []string{"litellm_model_name", "model_id", "api_base", "api_provider"}
 )
 
-// litellmNone is what LiteLLM writes for an unknown value.
+// litellmNone is LiteLLM's text for an unknown value.
 const litellmNone = "None"
 
 const chatRoute = "/v1/chat/completions"

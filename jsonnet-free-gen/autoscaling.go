@@ -27,7 +27,7 @@ type signal struct {
 	lasts time.Duration
 }
 
-// signals lists the signals, each for a different question, from the recorded series per model. The learnt capacity
+// signals lists the signals, each with its own question, from the recorded series per model. The learnt capacity
 // reacts before anybody waits. The other signals react where the capacity is unknown or wrong. A burn has many
 // causes that replicas do not cure (a GPU, a release), so it may at most double the replicas.
 var signals = []signal{

@@ -158,7 +158,7 @@ var (
 var alertLabels = with("alertname", LabelSeverity, LabelBranch, LabelNamespace, LabelModel, LabelPod, LabelServer, LabelRole, LabelSLO,
 	LabelGPU, LabelGPUUUID, LabelReason, LabelMeaning, LabelAction, LabelClue, LabelSuspect)
 
-// Series that others produce and our rules read.
+// Series that other programs produce and our rules read.
 var (
 	Up     = foreign("up", "Whether Prometheus reached a scrape target (1).", with("job", "instance"))
 	Alerts = foreign("ALERTS", "An alert that Prometheus holds pending or firing.", slices.Concat(alertLabels, with("alertstate")))

@@ -3,7 +3,7 @@ package metrics
 // Runtime names the kind of engine behind a metrics page, as in the runtime label.
 type Runtime string
 
-// The engines this project knows.
+// The engines that this project supports.
 const (
 	VLLM         Runtime = "vllm"
 	TGI          Runtime = "tgi"

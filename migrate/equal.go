@@ -52,7 +52,7 @@ type mapped struct {
 	before, after string
 }
 
-// anyValue in a Set stands for any value but the empty one.
+// anyValue in a Set stands for any value except the empty one.
 const anyValue = "*"
 
 // ofScrape lists labels that only describe how the old metrics page was scraped.

@@ -108,7 +108,7 @@ func (t *smiTable) memoryErrors() {
 	t.add("retired_pages_pending", metrics.GPURetiredPagesPending)
 }
 
-// modes adds the modes that somebody sets.
+// modes adds the modes that an operator sets.
 func (t *smiTable) modes() {
 	for _, state := range []string{"current", "pending"} {
 		t.add("ecc_mode_"+state, metrics.GPUECCMode, label(metrics.LabelState, state))

@@ -288,7 +288,7 @@ func (c *Client) Records() []Record {
 	return all
 }
 
-// sleep waits, or returns why it need not.
+// sleep waits, or returns why it need not wait.
 func sleep(ctx context.Context, d time.Duration) error {
 	select {
 	case <-ctx.Done():

@@ -61,7 +61,7 @@ func briefly(d time.Duration, with func(*Load)) func(context.Context, *Stage) er
 	}
 }
 
-// released starts the first engine again with other flags. No request is sent until it is up.
+// released starts the first engine again with other flags. No request is sent until the engine is up.
 func released(flags ...string) func(context.Context, *Stage) error {
 	return func(ctx context.Context, s *Stage) error {
 		e := s.engines[0]

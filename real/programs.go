@@ -189,7 +189,7 @@ func start(log string, env []string, name string, args ...string) (*Process, err
 	return p, nil
 }
 
-// stop ends a program and all that it started.
+// stop ends a program and all processes that it started.
 func (p *Process) stop() {
 	if p == nil {
 		return

@@ -121,13 +121,13 @@ func (w *Way) copy(to io.Writer, from io.Reader) {
 // limits finds how many tokens a request asks for at most.
 var limits = regexp.MustCompile(`"max_tokens": ?\d+`)
 
-// Fail makes the other side answer 500, or work again. Connections that are open end.
+// Fail makes the other side answer 500, or work again. Open connections end.
 func (w *Way) Fail(fails bool) {
 	w.fails.Store(fails)
 	w.end()
 }
 
-// Lead directs the Way to another address. Connections that are open end.
+// Lead directs the Way to another address. Open connections end.
 func (w *Way) Lead(to string) {
 	w.mu.Lock()
 	w.to = to
@@ -135,7 +135,7 @@ func (w *Way) Lead(to string) {
 	w.end()
 }
 
-// end ends the connections that are open.
+// end ends the open connections.
 func (w *Way) end() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -32,8 +32,8 @@ const (
 )
 
 // objectives returns the objectives of the plays. Two thresholds are wider than by default: on one core of a CPU
-// the prompt of a neighbour holds a token up for longer than 50 ms. They are wider still by -slack, and on a slow
-// machine.
+// the prompt of a neighbour holds a token up for longer than 50 ms. These thresholds are wider still by -slack, and
+// on a slow machine.
 func objectives() string {
 	return fmt.Sprintf(`objectives:
   - {name: ttft, signal: ttft, threshold: %s, target: 99%%}

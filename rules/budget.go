@@ -88,10 +88,10 @@ const (
 	fewNow    = 3 // fewer in RateWindow do not show when a burn began
 )
 
-// badNow returns the bad events per second of the shortest of nowWindows or, where bad requests are few, of
-// RateWindow since the burn began: a page comes early in a burn, when most of RateWindow was healthy. If a burn
-// began n minutes ago, the recorded increases are proportional to 1, 2 ... n: their sum is (n+1)/2 times the last
-// one.
+// badNow returns the bad events per second of the shortest of nowWindows. With few bad requests it returns those of
+// RateWindow, for the time since the burn began: a page comes early in a burn, when most of RateWindow was healthy.
+// If a burn began n minutes ago, the recorded increases are proportional to 1, 2 ... n: their sum is (n+1)/2 times
+// the last one.
 func badNow() promql.Expr {
 	of := func(w slo.Duration) promql.Expr { return promql.Vector(increase(metrics.RecordedBadEvents, w)) }
 	bad, five, step := of(RateWindow), RateWindow.Std().Seconds(), Interval.Seconds()

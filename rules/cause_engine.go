@@ -252,10 +252,10 @@ func successorLoads() promql.Expr {
 	return promql.And(promql.CountBy(modelLabels, beside), there(settledFor+patience), promql.On(modelLabels...))
 }
 
-// vanished returns each missed model whose metrics endpoint a running exporter has lost, or whose node is gone. If the
-// exporter is gone and the node may be gone, it returns -1 for each model, with the exporter, if nothing has read the
-// model for ten minutes and no gateway or probe gets answers from it. A node that is still there most likely still has
-// its engines.
+// vanished returns each missed model whose metrics endpoint a running exporter has lost, or whose node is gone. If
+// the exporter is gone and the node may be gone, vanished returns -1, with the exporter, for each model that nothing
+// has read for ten minutes and that answers no gateway or probe. A node that is still there most likely still has its
+// engines.
 func vanished() promql.Expr {
 	lost := promql.CountBy(modelLabels, promql.Vector(metrics.RecordedExpected))
 	unread := func(e promql.Expr) promql.Expr { return promql.And(seen(), e, promql.On(asker...)) }

@@ -103,7 +103,7 @@ func silentGateways(m ...*promql.Matcher) promql.Expr {
 	return promql.And(promql.Max(replicaLabels, before), notUp(), promql.On(pageLabels...))
 }
 
-// ofGateways keeps the gateways of a value per metrics endpoint, and adds their role.
+// ofGateways keeps the values of metrics endpoints that belong to gateways, and adds the role.
 func ofGateways(perPage promql.Expr) promql.Expr {
 	return promql.Mul(perPage, promql.Vector(metrics.RecordedGateway), promql.On(pageLabels...).ManyToOne(metrics.LabelRole))
 }
@@ -111,7 +111,7 @@ func ofGateways(perPage promql.Expr) promql.Expr {
 // gatewayFailsAlone returns the failing share of a gateway's requests to a model, if it exceeds one in a hundred
 // and four times the share that the model's engines fail. The engines' share comes from their own counts, or else
 // from the gateway's. A gateway that names no model, or a model that no engine names, is compared with the engines
-// of its namespace that fail most. Engines that no request reaches fail none.
+// of its namespace that fail most. Engines without requests fail none.
 func gatewayFailsAlone(window time.Duration) promql.Expr {
 	perModel, namespace := promql.On(modelLabels...), []string{metrics.LabelCluster, metrics.LabelNamespace}
 	fails := above(promql.Max(replicaLabels, promql.Vector(metrics.RecordedFailing, gatewayRole())), 0.01)

@@ -169,8 +169,8 @@ func persistenceOff() promql.Expr {
 // recoveries matches the errors of an NVLink that made it recover.
 var recoveries = promql.Either(metrics.LabelType, "recovery|link_recovery_succeeded|link_recovery_failed")
 
-// linkFaults record each NVLink that recovers too often or wears out, by reason. A verdict about minutes cannot show
-// this.
+// linkFaults record each NVLink that recovers too often or wears out, by reason. A verdict about minutes cannot
+// show these long-term faults.
 func linkFaults() []Record {
 	recovers := above(promql.Sum(append([]string{metrics.LabelLink}, gpuLabels...),
 		promql.Increase(promql.Vector(metrics.GPUNVLinkErrors, recoveries), day)), 2.5)

@@ -155,9 +155,9 @@ func unanswered() promql.Expr {
 		promql.And(nobody, answeredBefore), down, promql.On(atPage...)))
 }
 
-// probeFailures counts the requests in a row that failed at each address. At an engine with a queue, now or within two
-// minutes, or with first tokens that take half as long as a probe waits by default, probes wait as users do. Objectives
-// count that wait, so these failures prove nothing.
+// probeFailures counts the requests in a row that failed at each address. At an engine with a queue, now or within
+// two minutes, or with first tokens that take half as long as a probe waits by default, probes wait as users do.
+// Objectives already count such a wait, so these failures prove nothing.
 func probeFailures() promql.Expr {
 	queues := promql.And(above(promql.Sum(atPage, promql.Rate(promql.Vector(metrics.GenerationTokens), recentWindow)), 0),
 		promql.Or(above(promql.Sum(atPage, promql.Over("max_over_time", promql.Vector(metrics.RequestsWaiting), recentWindow)), 0),

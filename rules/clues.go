@@ -33,7 +33,7 @@ type Clue struct {
 // Delays names the requests or tokens that a clue delays or fails.
 type Delays string
 
-// Values of Delays. The empty value explains everything, wherever it is counted.
+// Values of Delays. The empty value explains all delays and failures, wherever they are counted.
 const (
 	AnyRequest Delays = "any_request" // late, or refused, at the engines
 	AnyToken   Delays = "any_token"
@@ -67,7 +67,7 @@ const recentWindow = 2 * minute
 // Clues returns the clues in the order of a diagnosis. A cause comes before its consequences: requests queue
 // because more requests arrive, because each request takes longer, or because steps are slow. A step is slow
 // because of the batch, the CPU or the GPU. Hardware comes first, then faults and changes, then changes in the
-// requests. Waiting requests come last, because they are what users feel.
+// requests. Waiting requests come last, because they are the users' symptom.
 func Clues() []Clue {
 	return slices.Concat(brokenClues(), wayClues(), memoryClues(), requestClues(), engineClues(), loadClues())
 }

@@ -373,7 +373,7 @@ func chunked(name string, interval time.Duration, records []Record) (groups []Gr
 }
 
 // printed returns the changes of each model that pages show: versions and settings, or else restarts, and facts that
-// differ from the day before by half or more. The dashboard shows the others.
+// differ from the day before by half or more. The dashboard shows all other changes.
 func printed() promql.Expr {
 	shifts := []string{"prompt_tokens", "output_tokens", "prefix_hits", "draft_tokens", "aborted"}
 	now, before := promql.Or(evidenceOf(shifts[:4]...), above(evidenceOf(shifts[4]), 0)), evidenceBefore(shifts...)

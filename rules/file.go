@@ -196,8 +196,8 @@ func (s Style) query(e promql.Expr) promql.Expr {
 	return e
 }
 
-// Histograms returns e with histograms read in every way in which the database may store them. VictoriaMetrics has only
-// one way.
+// Histograms returns e with histograms read in every way in which the database may store them. VictoriaMetrics
+// stores them in only one way.
 func (s Style) Histograms(e promql.Expr) promql.Expr {
 	if s.MetricsQL {
 		return e

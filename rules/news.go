@@ -8,7 +8,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// settled is the age of a page after which its reader knows it. Faults that begin later are new.
+// settled is the age of a page after which it is no longer news to its reader. Faults that begin later are new.
 const settled = 15 * minute
 
 // newsEvents guards against chance: with rare requests, ten times as many may fail in five minutes as in the five

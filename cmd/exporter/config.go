@@ -38,7 +38,7 @@ type Config struct {
 	// GPUHourPrice has the price of a GPU hour by the product's name, or * for all others. Without the section, no cost is
 	// computed.
 	GPUHourPrice map[string]float64 `yaml:"gpu_hour_price"`
-	// Probes lists synthetic requests. Without the section, none are sent.
+	// Probes lists synthetic requests. Without the section, the exporter sends no probes.
 	Probes []probe.Config `yaml:"probes"`
 	// Prometheus answers the queries that the runbooks show. Without the section, the exporter sends no queries.
 	Prometheus *PrometheusConfig `yaml:"prometheus"`

@@ -185,7 +185,7 @@ func (o doctorOptions) readExporter(ctx context.Context, progress io.Writer) (*d
 // thisNode is the name of a reading without an exporter.
 const thisNode = "this node"
 
-// settle is how long it takes to find GPUs, processes and pods.
+// settle is the time that it takes to find GPUs, processes and pods.
 const settle = 5 * time.Second
 
 // readHere reads this node once, like an exporter with the same options.

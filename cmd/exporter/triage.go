@@ -140,7 +140,7 @@ func noConnection(err error) error {
 	return nil
 }
 
-// write writes the verdicts as the flags ask.
+// write writes the verdicts in the form that the flags request.
 func (o triageOptions) write(out io.Writer, verdicts []triage.Verdict) error {
 	if o.output == "json" {
 		return writeVerdicts(out, verdicts)

@@ -6,7 +6,7 @@ import (
 )
 
 // nixl reads the telemetry of a NIXL agent. Its names are generic: only its labels identify it. An agent does not
-// report what its transfers are for. Its gauges, which describe the last transfer, are left alone.
+// report the purpose of its transfers. Its gauges, which describe the last transfer, are left alone.
 var nixl = Dialect{
 	Runtime: metrics.NIXL,
 	Source:  "NIXL src/plugins/telemetry/prometheus, docs/telemetry.md",

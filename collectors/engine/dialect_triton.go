@@ -173,7 +173,7 @@ var tritonMissing = map[*metrics.Family]string{
 	metrics.KVTransferTime:         "at most a sum of milliseconds is reported, no histogram",
 }
 
-// tritonChains asks each model for its configuration. Python models may call others. Models of TensorRT-LLM's
+// tritonChains asks each model for its configuration. Python models may call other models. Models of TensorRT-LLM's
 // backend name their steps among their parameters.
 func tritonChains(ctx context.Context, get Getter, models []string) (map[string]Chain, error) {
 	chains := map[string]Chain{}

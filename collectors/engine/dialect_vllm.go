@@ -536,7 +536,7 @@ var secondaryTier = []metrics.Carry{{From: "tier", To: metrics.LabelTier, Map: f
 	return string(metrics.TierStorage)
 }}}
 
-// hitSource maps where cached prompt tokens came from. A source that vLLM does not name is storage of some kind.
+// hitSource maps where cached prompt tokens came from. A source without a name in vLLM is some kind of storage.
 var hitSource = []metrics.Carry{{From: "source", To: metrics.LabelTier, Map: values(map[string]string{
 	"host": string(metrics.TierHost),
 	"disk": string(metrics.TierDisk),

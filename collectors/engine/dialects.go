@@ -46,7 +46,7 @@ var builtin = []*Dialect{
 	&envoy,
 }
 
-// Known returns the dialects that need no configuration. Callers must not change them.
+// Known returns the dialects that need no configuration. Callers must not change the dialects.
 func Known() []*Dialect { return slices.Clone(builtin) }
 
 // Cost describes what a flag costs the engine that the reason of an absent metric names; empty if this is not known.

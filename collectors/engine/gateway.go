@@ -58,7 +58,7 @@ func ownPage(found []*Dialect) []*Dialect {
 	return found[:min(1, len(found))]
 }
 
-// otherValue stands for the values of a label that are not kept.
+// otherValue stands for the dropped values of a label.
 const otherValue = "other"
 
 // kept bounds the labels whose values clients or configurations choose: the number of values of each label on a
@@ -246,7 +246,7 @@ func statusCode(code string) string {
 
 func isDigit(c byte) bool { return '0' <= c && c <= '9' }
 
-// codeOutcome maps the status of any answer to an outcome. Envoy writes 0 where the client left before there was one.
+// codeOutcome maps the status of any answer to an outcome. Envoy writes 0 for a client that left before an answer.
 func codeOutcome(code string) string {
 	switch {
 	case statusCode(code) != otherValue && code[0] < '4':

@@ -35,8 +35,8 @@ type Count struct {
 	Optional bool // 0 if it is not on the metrics page; otherwise there is no tally
 }
 
-// debtLasts is the number of readings after which a debt that has stopped growing is forgotten. By then, the debt
-// of an answer that was being sent is paid. The debt of a request that counts several times is never paid.
+// debtLasts is the number of readings after which a debt that has stopped growing is forgotten. After debtLasts,
+// the debt of an answer that was being sent is paid. The debt of a request that counts several times is never paid.
 const debtLasts = 4
 
 // tally is a Tally of one metrics page. Its value has a place of its own behind the values of the metrics page's

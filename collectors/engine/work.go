@@ -20,7 +20,8 @@ import (
 type Server struct {
 	// Lacks explains why the metrics page reports nothing about its server, if it does not.
 	Lacks string
-	// Active is a gauge of the requests that the server has not answered yet. The scheduler's gauge is a different one.
+	// Active is a gauge of the requests that the server has not answered yet. The scheduler's gauge counts other
+	// requests.
 	Active Source
 	// Files is a gauge that rises by one with each connection: the open files of the server's process.
 	Files Source

@@ -194,8 +194,8 @@ func ask[T any](d *nvmlDevice, name string, get func() (T, nvml.Return)) (v T, e
 	return v, err
 }
 
-// either tries the first of two ways to read something and, if the driver refuses that way permanently, the second. The
-// first then rests, under its key.
+// either tries the first of two ways to read something and, if the driver refuses that way permanently, the second.
+// The first way then rests, under its key.
 func either[T any](d *nvmlDevice, key string, first, second func() (T, error)) (T, error) {
 	if d.now.Before(d.rest[key]) {
 		return second()

@@ -85,8 +85,8 @@ func parseKmsg(line string) (x kmsgXID, ok bool) {
 }
 
 // nvlink5Fatal holds, by the prefix of a unit's name, the bits of its status that NVIDIA's catalogue answers with a
-// reset (docs.nvidia.com/deploy/xid-errors, XID 144-150 decode). None means that no status does. Units that are not
-// listed report the severity in a word.
+// reset (docs.nvidia.com/deploy/xid-errors, XID 144-150 decode). None means that no status requires a reset. Units
+// that are not listed report the severity in a word.
 var nvlink5Fatal = []struct {
 	unit string
 	bits uint64

@@ -402,8 +402,8 @@ func driverless(v *view) (float64, bool) {
 	return 0, false
 }
 
-// manager returns whether the fabric manager runs, and less than zero if it does not although NVSwitches need it. If no switches are
-// visible, it has to run if it ever did.
+// manager returns whether the fabric manager runs, and less than zero if it does not although NVSwitches need it.
+// If no switches are visible, the fabric manager has to run if it ever did.
 func manager(v *view) (float64, bool) {
 	switches, _ := v.most(metrics.GPUSwitches)
 	up, ok := v.most(metrics.GPUFabricManagerUp)

@@ -38,7 +38,7 @@ func newXIDs() xids { return xids{counted: map[xidSeries]float64{}, open: map[in
 // reset forgets all XIDs that a reset repairs.
 func (x *xids) reset() { clear(x.open) }
 
-// judge looks for new XIDs and removes the ones that are over. In the first judgement it also reads the times of
+// judge looks for new XIDs and removes expired ones. In the first judgement it also reads the times of
 // earlier XIDs, which the kernel log reports.
 func (x *xids) judge(v *view, at time.Time, first bool) {
 	for _, s := range v.of(metrics.GPUXIDErrors) {

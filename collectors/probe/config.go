@@ -60,7 +60,7 @@ type Config struct {
 }
 
 // Recipients selects the engines that get credentials, by their namespace in the API server or the labels in the
-// configuration. An engine is selected if it matches all given conditions. Requests to the others have no
+// configuration. An engine is selected if it matches all given conditions. Requests to other engines have no
 // credentials.
 type Recipients struct {
 	// Namespaces lists namespaces of pods.

@@ -364,7 +364,7 @@ func (c *Collector) reserve(ctx context.Context, p *Probe) (known engine.Engine,
 	return known, reserved, reason
 }
 
-// reason returns why no request may be sent now; empty if one may.
+// reason returns why no request may be sent now; empty if a request may be sent.
 func (c *Collector) reason(ctx context.Context, p *Probe) (known engine.Engine, reason string) {
 	ctx, cancel := context.WithTimeout(ctx, engine.DefaultTimeout)
 	defer cancel()

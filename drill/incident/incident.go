@@ -44,8 +44,8 @@ type Incident struct {
 	// the cause, if no alert must.
 	Cause *rules.Alert
 	Clue  string
-	// Shows is a regular expression for the evidence of the cause that the first page must have. Alerts on causes may
-	// come after the page; their evidence may not.
+	// Shows is a regular expression for the evidence of the cause that the first page must have. Alerts on causes
+	// may come after the page, but their evidence may not.
 	Shows string
 	// Quiet means that there must be no ticket either.
 	Quiet bool

@@ -86,7 +86,7 @@ func (p *Play) History(ctx context.Context, done func(share float64)) error {
 	return ctx.Err()
 }
 
-// Begin sets the onset. No fault happens before it.
+// Begin sets the onset. No fault happens before this time.
 func (p *Play) Begin(onset time.Time) { p.Change(func(*world.World) { p.onset = onset }) }
 
 // Change changes the world now.

@@ -10,9 +10,9 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// GPU simulates a GPU. A process has one NVML library, and the collector follows the machine's clock. So here, and only
-// here, series do not come from the exporter's code but are written through the vocabulary. A test compares them with
-// those of the collector.
+// GPU simulates a GPU. A process has one NVML library, and the collector follows the machine's clock. So here, and
+// only here, series do not come from the exporter's code but are written through the vocabulary. A test compares
+// these names with the collector's.
 type GPU struct {
 	Index int
 	UUID  string
@@ -23,7 +23,8 @@ type GPU struct {
 	// ECC counts uncorrectable errors. RemapPending and RemapFailed are the state of the memory rows.
 	ECC                       float64
 	RemapPending, RemapFailed bool
-	// RepairPending means that the next reset repairs a memory channel. Unrepairable means that no reset can.
+	// RepairPending means that the next reset repairs a memory channel. Unrepairable means that no reset can repair
+	// the memory.
 	RepairPending, Unrepairable bool
 	// Corrected is the rate of memory errors that ECC corrects, per second.
 	Corrected float64
@@ -256,7 +257,7 @@ func (g *GPU) fabric() state {
 	return state{3, "completed"}
 }
 
-// generation returns the generation of the PCIe link. An idle H100 keeps it.
+// generation returns the generation of the PCIe link. An idle H100 keeps the generation.
 func (g *GPU) generation() float64 {
 	if g.SlowLink {
 		return 2

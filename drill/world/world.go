@@ -356,7 +356,7 @@ func (w *World) Advance(to time.Duration) {
 	}
 }
 
-// send passes requests to the engines, held requests first. Without an engine it holds or loses them.
+// send passes requests to the engines, held requests first. Without an engine the gateway holds or loses requests.
 func (w *World) send(requests []*drill.Request) {
 	if w.Idle {
 		return

@@ -98,8 +98,8 @@ func (s *Scan) network(pid int) *network {
 	return n
 }
 
-// Connections returns the number of connections that are established at a port of the network namespace of a process. Every process in the
-// same pid namespace may read that.
+// Connections returns the number of connections that are established at a port of the network namespace of a
+// process. Every process in the same pid namespace may read that file.
 func Connections(root string, pid int, port uint16) (n int, err error) {
 	err = eachSocket(filepath.Join(root, strconv.Itoa(pid)), tcpEstablished, func(_ string, at netip.AddrPort) {
 		if at.Port() == port {

@@ -206,7 +206,7 @@ func (m Matching) ManyToOne(include ...string) *Matching {
 	return &m
 }
 
-// OneToMany lets many series on the right match one on the left.
+// OneToMany lets many series on the right match one series on the left.
 func (m Matching) OneToMany(include ...string) *Matching {
 	m.card, m.include = parser.CardOneToMany, include
 	return &m
@@ -270,7 +270,7 @@ func binary(op parser.ItemType, a, b Expr, matching []*Matching) *parser.BinaryE
 
 // operand puts parentheses around a binary operand, unless the operand binds more tightly, or is in a row of
 // equally binding operators, which reads from left to right anyway. Within "or" they stay, because few readers know
-// that "and" comes first. In arithmetic they stay around an operation that matches labels.
+// that "and" comes first. In arithmetic the parentheses stay around an operation that matches labels.
 func operand(op parser.ItemType, e Expr, left bool) Expr {
 	b, ok := e.(*parser.BinaryExpr)
 	if !ok {

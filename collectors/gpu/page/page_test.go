@@ -108,7 +108,7 @@ func without(page, pattern string) string {
 	return regexp.MustCompile(`(?m)^.*(?:`+pattern+`).*\n`).ReplaceAllString(page, "")
 }
 
-// with replaces the value of a source of the GPUs whose lines have a part.
+// with replaces the value of a source in the lines that contain a part.
 func with(t *testing.T, page, name, part, value string) string {
 	t.Helper()
 	line := regexp.MustCompile(`(?m)^(` + name + `\{.*` + part + `.*\}) \S+$`)

@@ -109,7 +109,7 @@ func short(name string, l labels.Labels, limits scrape.Limits) (err error) {
 	return err
 }
 
-// gpu records the identity of a GPU. Of its partitions, the one with the lowest index represents it.
+// gpu records the identity of a GPU. Of a GPU's partitions, the one with the lowest index represents the GPU.
 func (p *parsed) gpu(uuid string, l labels.Labels) {
 	index := p.of(l, metrics.LabelGPU)
 	if known, ok := p.gpus[uuid]; !ok || lower(index, known.Index) {
