@@ -221,9 +221,9 @@ func withText(out dashboard.Panel, content string) dashboard.Panel {
 }
 
 // legend returns a table, the worst line first, or in the order of the kinds: the last and the largest value are
-// read more often than the line itself. It stands beside the lines of a wide panel. In a narrow panel it would
-// leave the lines a quarter of the width, and lose its own numbers. Beside the name of a model, a narrow panel has
-// room for one number: a second one would be cut off within its digits.
+// read more often than the line itself. It stands beside the lines of a wide panel. In a narrow panel the table
+// would leave the lines a quarter of the width, and lose its own numbers. Beside the name of a model, a narrow
+// panel has room for one number: a second one would be cut off within its digits.
 func legend(p Panel) common.VizLegendOptions {
 	l := common.VizLegendOptions{
 		ShowLegend: true, DisplayMode: common.LegendDisplayModeTable, Placement: common.LegendPlacementBottom,

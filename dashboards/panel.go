@@ -184,8 +184,8 @@ func (p Panel) lowest() Panel { p.LowestFirst = true; return p }
 func (p Panel) runbook(alert string) Panel   { p.Runbook = alert; return p }
 func (p Panel) next(d rules.Dashboard) Panel { p.Next = d; return p }
 
-// limits draws lines at which something happens. These lines stay out of the legend. A stat has them in grey, below
-// its values.
+// limits draws lines at which something happens. These lines stay out of the legend. A stat has these limits in
+// grey, below its values.
 func (p Panel) limits(queries ...Query) Panel { p.Limits = queries; return p }
 
 func (p Panel) empty(text string) Panel { p.Empty = text; return p }
@@ -206,9 +206,9 @@ func (p Panel) size(width, height uint32) Panel { p.Width, p.Height = width, hei
 // mostLines is the number of lines of a panel that a person can distinguish.
 const mostLines = 20
 
-// drawn returns the expression of query i, of the panel's queries and limits. If it has many lines, it selects at
-// each moment the lines with the largest values, or the smallest where low values are bad. The choice does not
-// depend on the range, so neither a young line nor a long range leaves a line out. Limits are few.
+// drawn returns the expression of query i, of the panel's queries and limits. If the expression has many lines, it
+// selects at each moment the lines with the largest values, or the smallest where low values are bad. The choice
+// does not depend on the range, so neither a young line nor a long range leaves a line out. Limits are few.
 func (p Panel) drawn(i int) promql.Expr {
 	if i >= len(p.Queries) {
 		return p.Limits[i-len(p.Queries)].Expr

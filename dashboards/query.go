@@ -147,8 +147,8 @@ func (s scope) gpuRate(f *metrics.Family, more ...string) promql.Expr {
 	return s.rate(by(gpus, more...), f)
 }
 
-// lastHour returns by how much a counter grew within an hour, or its whole value if it began within it. It reads
-// four samples for a point, while increase reads all of the hour's.
+// lastHour returns the growth of a counter within an hour, or its whole value if the counter began within the hour.
+// It reads four samples for a point, while increase reads all of the hour's.
 func (s scope) lastHour(labels []string, f *metrics.Family, more ...*promql.Matcher) promql.Expr {
 	now := promql.Sum(labels, s.of(f, more...))
 	before := promql.Sum(labels, promql.Offset(s.of(f, more...), hour))

@@ -148,7 +148,7 @@ func (w writer) names(e promql.Expr) map[string]string {
 	return names
 }
 
-// legend returns the legend of a query; its lines have the panel's title if it has none.
+// legend returns the legend of a query; without a legend, its lines have the panel's title.
 func (w writer) legend(p Panel, q Query) string { return w.renamed(q.Expr, cmp.Or(q.Legend, p.Title)) }
 
 // renamed renames the labels in a text about an expression.

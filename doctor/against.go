@@ -187,7 +187,8 @@ func (c *comparing) rest(s subjectOf) {
 	}
 }
 
-// element returns the first of some elements that has a value, or else the first that exists; no path if none exists.
+// element returns the first of some elements with a value, or else the first existing element; no path if no
+// element exists.
 func (s subjectOf) element(paths []string) (path, text string) {
 	for _, p := range paths {
 		if t, ok := s.values[p]; ok {

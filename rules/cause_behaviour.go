@@ -58,9 +58,9 @@ func runsOn(share promql.Expr) promql.Expr {
 		promql.Add(times(0, above(now("output_tokens"), manyTokens)), promql.Num(least))))
 }
 
-// runsOnAlone returns the share of a replica's requests that the token limit ended, where it is more than half,
-// while it is less than 30% for the whole model. Both shares include probes, which ask for a few tokens at each
-// replica.
+// runsOnAlone returns the share of a replica's requests that the token limit ended, if this share is more than half
+// for the replica and less than 30% for the whole model. Both shares include probes, which ask for a few tokens at
+// each replica.
 func runsOnAlone(window time.Duration) promql.Expr {
 	all := promql.Sum(replicaLabels, promql.Rate(promql.Vector(metrics.Requests), window))
 	share := promql.Div(promql.Sum(replicaLabels, promql.Rate(atLimit(), window)), above(all, 20/window.Seconds()))

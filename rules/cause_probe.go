@@ -128,9 +128,9 @@ func probeGroup() Group {
 // unanswered returns each address at which a model answers nobody: two requests in a row of one exporter failed, or
 // one request each of two exporters, and no other exporter gets an answer there. A single exporter must be
 // credible: a server replied, or the exporter gets answers elsewhere or, if it asks at only one address, it reads
-// the metrics endpoints of the model's engines. If all its requests to several addresses get no reply, its own
-// network is the first suspect. An engine whose metrics endpoint is also down has its own alert, and other engines
-// take its load. A gateway that dies takes its model with it.
+// the metrics endpoints of the model's engines. If all requests of this exporter to several addresses get no reply,
+// its own network is the first suspect. An engine whose metrics endpoint is also down has its own alert, and other
+// engines take its load. A gateway that dies takes its model with it.
 func unanswered() promql.Expr {
 	failed := promql.Vector(metrics.RecordedProbeFailures)
 	addresses := func(e promql.Expr) promql.Expr {

@@ -215,7 +215,7 @@ func failing(by []string, window time.Duration, m ...*promql.Matcher) promql.Exp
 }
 
 // failsFive returns the share of each replica's requests that fail, if five fail within one of the windows; the
-// shortest such window counts. In an hour, one of the five must fail within the last five minutes. Because a rate
+// shortest such window counts. In the window of an hour, one of the five requests must fail within the last five minutes. Because a rate
 // extrapolates, 4.5 count as five.
 func failsFive(windows []time.Duration, m ...*promql.Matcher) promql.Expr {
 	in := func(outcomes *promql.Matcher, window time.Duration) promql.Expr {

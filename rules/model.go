@@ -70,7 +70,7 @@ func partOf(ofGPU promql.Expr) promql.Expr {
 }
 
 // throttledShare returns the share of a model's GPUs that are throttled: 0 where none is, absent where no GPU reports it.
-// A GPU that does not report it counts as not throttled.
+// A GPU that does not report throttling counts as not throttled.
 func throttledShare() promql.Expr {
 	count := func(e promql.Expr) promql.Expr {
 		return promql.CountBy(modelLabels, partOf(promql.Max(onGPULabels(), e)))

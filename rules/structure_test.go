@@ -269,7 +269,7 @@ func TestRenamedLabels(t *testing.T) {
 	}
 }
 
-// Debian's older promtool reads all of it, too: see TestRulesLint. This test only checks the environment, so that a CI
+// Debian's older promtool also reads all rules: see TestRulesLint. This test only checks the environment, so that a CI
 // machine without tools cannot pass unnoticed.
 func TestToolsAreThereInCI(t *testing.T) {
 	if os.Getenv("CI") == "" {

@@ -76,9 +76,9 @@ func Worded(e promql.Expr, labels map[string]string) promql.Expr {
 	return sentences(inUnit(Unit(labels[metrics.LabelUnit]), e))
 }
 
-// sentences fills in the placeholders in the texts of suspects. Numbers from ten on are whole. PromQL can insert one label
-// into another only if both are parts of one text, so it joins them all first. A place without a value is left out, with
-// the word before it.
+// sentences fills in the placeholders in the texts of suspects. Numbers from ten on are whole. PromQL can insert
+// one label into another only if both are parts of one text, so the rules join all labels first. A place without a
+// value is left out, with the word before it.
 func sentences(shown promql.Expr) promql.Expr {
 	const value = "v"
 	parts := []string{

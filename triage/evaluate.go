@@ -246,7 +246,7 @@ func page(l labels.Labels) string {
 
 // aged returns the age of the engine at each metrics endpoint that had run for long by a time, and had served more
 // requests than arrived since then. served has 1 for each such endpoint. If an engine does not report when it
-// started, served has 1 if it had served ten times as many: values per request need no age.
+// started, served has 1 if the engine had served ten times as many: values per request need no age.
 func (m memory) aged(at time.Time, elapsed time.Duration) (aged, served map[string]float64) {
 	aged, served = map[string]float64{}, map[string]float64{}
 	before, since := map[string]float64{}, map[string]float64{}

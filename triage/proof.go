@@ -108,9 +108,9 @@ func (p *prover) empty(x promql.Expr) (bool, error) {
 	return !slices.ContainsFunc(result, func(s engine.Sample) bool { return p.concerns(s.Metric) }), err
 }
 
-// gaps returns the reasons why an expression without a result is no proof of absence. There are no gaps if it would
-// have a result in case of the fault. One empty side refutes a conjunction, unless the other side is about a thing
-// that is not read.
+// gaps returns the reasons why an expression without a result is no proof of absence. There are no gaps if the
+// expression would have a result in case of the fault. One empty side refutes a conjunction, unless the other side
+// is about a thing that is not read.
 func (p *prover) gaps(x promql.Expr) ([]gap, error) {
 	switch x := x.(type) {
 	case *parser.ParenExpr:

@@ -38,8 +38,9 @@ func (b burn) explained(d rules.Delays, wait bool) bool {
 	return d.Explain(b.signal, wait)
 }
 
-// symptoms adds the symptoms that users notice, and returns the objectives that burn, the worst first. The list is nil if
-// no objective had events, and empty if none burns. few lists objectives whose bad events are too few to judge.
+// symptoms adds the symptoms that users notice, and returns the objectives that burn, the worst first. The list is
+// nil if no objective had events, and empty if no objective burns. few lists objectives whose bad events are too
+// few to judge.
 func (j *judge) symptoms(m subject, v *Verdict) (burns, few []burn, err error) {
 	burns, few, counted, err := j.burning(m, v)
 	if err != nil {

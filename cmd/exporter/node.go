@@ -98,7 +98,7 @@ func onSignal(ctx context.Context, react func(os.Signal), signals ...os.Signal) 
 	}()
 }
 
-// reload loads the configuration. If it is invalid, the previous one stays active.
+// reload loads the configuration. If the new configuration is invalid, the previous one stays active.
 func (n *node) reload() error {
 	n.loading.Lock()
 	defer n.loading.Unlock()

@@ -32,7 +32,7 @@ func openNode(t *testing.T, url string, args ...string) *e2e.Browser {
 	return b
 }
 
-// serving is an engine like vLLM whose metrics a test changes. While they are empty, it answers 500.
+// serving is an engine like vLLM whose metrics a test changes. While the metrics are empty, the engine answers 500.
 func serving(t *testing.T) (page *atomic.Pointer[string], url string) {
 	page = &atomic.Pointer[string]{}
 	page.Store(new(string))

@@ -47,7 +47,8 @@ type Dialect struct {
 	Refusal func(status int, kind, message string) (reason string)
 	// Remedies explains, by reason label, what to do with this engine.
 	Remedies map[string]string
-	// Costs describes what each flag that a row's Absent needs costs the engine, so that operators see it before they set the flag.
+	// Costs describes the cost for the engine of each flag that a row's Absent needs, so that operators see it
+	// before they set the flag.
 	Costs map[string]string
 	// Recognise reports whether a metrics page speaks this dialect.
 	Recognise func(p *scrape.Page) bool
@@ -214,7 +215,7 @@ type Row struct {
 	// NoValue explains why Fold may find no number although the source is there.
 	NoValue string
 	// Absent explains why a version within the bounds may still lack the source: a flag, a feature without traffic.
-	// If it is empty, an absent source is reported as expected but not found.
+	// If Absent is empty, an absent source is reported as expected but not found.
 	Absent string
 	// Quality defaults to Native.
 	Quality metrics.Quality

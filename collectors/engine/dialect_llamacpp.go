@@ -252,9 +252,9 @@ func llamaCppSays(name string, value float64, of metrics.Label) []byte {
 	return metrics.AppendValue(metrics.AppendSeries(page, "llamacpp:"+name, of), value)
 }
 
-// llamaCppLines adds the lines of a metrics page, with a label if it has a name. If the server has slept since its
-// last metrics page, llamaCppLines adds only the lines of that label: the counters, and zeros for running and
-// waiting requests.
+// llamaCppLines adds the lines of a metrics page, with a label if the page has a name. If the server has slept
+// since its last metrics page, llamaCppLines adds only the lines of that label: the counters, and zeros for running
+// and waiting requests.
 func llamaCppLines(to, page []byte, of metrics.Label, sleeps bool) []byte {
 	label := bytes.Trim(metrics.AppendSeries(nil, "", of), "{}")
 	counters := map[string]bool{}

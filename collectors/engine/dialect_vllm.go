@@ -478,8 +478,8 @@ var (
 )
 
 // vLLM's HTTP server and its engine both count the same requests. The server counts a request by class of status
-// when its answer ends. The engine counts it shortly before, when it has finished. A request that its client leaves
-// never finishes.
+// when its answer ends. The engine counts the request shortly before, when it has finished. A request that its
+// client leaves never finishes.
 var (
 	answersOK = slices.Concat(is("method", "POST"), is("status", "2xx", "200"), matching(labels.MatchRegexp, "handler",
 		"/v1/chat/completions(/batch)?|/v1/completions|/v1/messages|/v1/responses|/v1/audio/(transcriptions|translations)|/inference/v1/generate|/generate|/cohere/v2/chat|/invocations"))

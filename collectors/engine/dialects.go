@@ -49,7 +49,7 @@ var builtin = []*Dialect{
 // Known returns the dialects that need no configuration. Callers must not change the dialects.
 func Known() []*Dialect { return slices.Clone(builtin) }
 
-// Cost describes what a flag costs the engine that the reason of an absent metric names; empty if this is not known.
+// Cost describes the engine's cost of a flag that the reason of an absent metric names; empty if this is not known.
 func Cost(runtime metrics.Runtime, reason string) string {
 	for _, d := range builtin {
 		if d.Runtime == runtime && d.Costs[reason] != "" {

@@ -166,7 +166,7 @@ func TestMappingsDescribeEngines(t *testing.T) {
 	}
 }
 
-// TestIstioReadsOneSide checks that requests that a proxy received are read only if it sent none.
+// TestIstioReadsOneSide checks that requests that a proxy received are read only if it sent no requests.
 func TestIstioReadsOneSide(t *testing.T) {
 	side := func(reporter, service, code string, n int) string {
 		return fmt.Sprintf("istio_requests_total{reporter=%q,destination_service_name=%q,response_code=%q,response_flags=\"-\"} %d\n",

@@ -31,7 +31,8 @@ const administration = "/health.*|/tokenize|/detokenize|/(v1/)?(un)?load_lora_ad
 	"/reset_.*|/flush_cache|/(start|stop)_profile|/(v1/)?loads?|/collective_rpc|/scale_elastic_ep|/is_scaling.*|.*weights.*|/(release|resume)_memory_occupation|" +
 	"/abort_request|/configure_logging|/open_session|/close_session|/(get|set)_.*|/server_info|/model_info"
 
-// httpOutcome maps the status code of a failed request, or its class if an engine groups the codes; empty if it is not a failure.
+// httpOutcome maps the status code of a failed request, or its class if an engine groups the codes; empty for a
+// request that did not fail.
 func httpOutcome(code string) string {
 	switch {
 	case code == "429" || code == "503" || code == "529": // 529 is an overload, as Dynamo answers since 1.3

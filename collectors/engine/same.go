@@ -65,9 +65,9 @@ const (
 )
 
 // Compare reports whether the metrics page of another address, read between two metrics pages of one address, comes
-// from the same process. The model distinguishes them, and so does the start of the process if both report it.
-// Otherwise each counter must lie between its values before and after, which holds only briefly for another
-// engine's counters. A collector's metrics page that repeats an earlier reading (mayLag) may be behind.
+// from the same process. The model distinguishes metrics pages, and so does the start of the process if both pages
+// report it. Otherwise each counter must lie between its values before and after, which holds only briefly for
+// another engine's counters. A collector's metrics page that repeats an earlier reading (mayLag) may be behind.
 func Compare(before, other, after Engine, mayLag bool) Sameness {
 	if before.trace == nil || other.trace == nil || after.trace == nil {
 		return Undecided

@@ -23,8 +23,9 @@ import (
 // A Told names a place where an engine reports one of its settings. The first place that has the setting counts.
 type Told struct {
 	To metrics.Setting
-	// From names a family of the metrics page whose label At holds the value, or the path of a metadata endpoint whose JSON answer has it
-	// at At: a field, or fields within each other, joined by dots.
+	// From names a family of the metrics page whose label At holds the value, or the path of a metadata endpoint.
+	// In the endpoint's JSON answer, At is the place of the value: a field, or fields within each other, joined by
+	// dots.
 	From, At string
 	// Model names the label of the family that holds the model, if a metrics page has several models.
 	Model string

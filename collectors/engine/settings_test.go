@@ -150,7 +150,8 @@ func TestSettingsOfEngines(t *testing.T) {
 // settingPattern matches one setting with its value, which may have spaces.
 var settingPattern = regexp.MustCompile(`[a-z_]+=(?:[^ ]| - )*`)
 
-// TestEndpointsThatDoNotAnswer checks that a setting is missing because of its endpoint, and appears once that answers.
+// TestEndpointsThatDoNotAnswer checks that a setting is missing because of its endpoint, and appears once the
+// endpoint answers.
 func TestEndpointsThatDoNotAnswer(t *testing.T) {
 	engine := serve(t, readPage(t, "tgi/v3.3.7-loaded.prom"))
 	c := collectorFor(t, []TargetConfig{{URL: engine.URL}})

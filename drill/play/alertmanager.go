@@ -41,7 +41,7 @@ type alert struct {
 	began               time.Time
 }
 
-// group holds the alerts of one route with equal values of its group labels. It ends when it is empty.
+// group holds the alerts of one route with equal values of its group labels. The group ends when it is empty.
 type group struct {
 	route  *dispatch.Route
 	flush  time.Time

@@ -34,8 +34,8 @@ type Drawn struct {
 	Alone          Answer `json:"alone"`
 }
 
-// OfDrawn judges a drawn world that was played. It runs triage at the first page or, if none came, two minutes after one
-// was due. It writes triage's text to shown.
+// OfDrawn judges a drawn world that was played. OfDrawn runs triage at the first page or, if none came, two minutes
+// after a page was due. It writes triage's text to shown.
 func OfDrawn(d draw.Draw, p *play.Play, shown io.Writer) (s Drawn, err error) {
 	pages := since(p, "llm-critical")
 	s = Drawn{Seed: d.Seed, Class: d.Class, Want: d.Want, Pages: len(pages), Tickets: len(since(p, "llm-warning"))}

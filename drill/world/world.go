@@ -397,8 +397,8 @@ func (w *World) send(requests []*drill.Request) {
 // gateway returns the runtime of the fleet's gateway.
 func (f Fleet) gateway() metrics.Runtime { return cmp.Or(f.Gateway, metrics.LiteLLM) }
 
-// pass returns the replica to which the gateway sends a request, or the status with which it answers itself. It notices a
-// closed port only when it sends a request.
+// pass returns the replica to which the gateway sends a request, or the status with which it answers itself. The
+// gateway notices a closed port only when it sends a request.
 func (w *World) pass(now time.Duration) (to *Replica, status int) {
 	w.gateway.Arrived()
 	if w.gatewayFails() {

@@ -1,9 +1,9 @@
 // Package proc reads processes from procfs: their ancestry, the addresses on which they listen, and the containers in
 // which they run.
 //
-// It reads only what this process may read. Processes in other pid namespaces are absent. Reading the open files of other
-// users' processes needs CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH, which root has unless a container drops them: Unreadable
-// counts the processes for which they were missing.
+// It reads only what this process may read. Processes in other pid namespaces are absent. Reading the open files of
+// other users' processes needs CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH, which root has unless a container drops them.
+// Unreadable counts the processes that could not be read without these capabilities.
 package proc
 
 import (

@@ -58,8 +58,8 @@ type Row struct {
 	Is meaning
 	// Whole marks a row of the whole GPU that is repeated for each MIG instance, although the family has their label.
 	Whole bool
-	// Absent explains why the source may be missing. If it is empty, the exporter's configuration does not request
-	// the source.
+	// Absent explains why the source may be missing. If Absent is empty, the exporter's configuration does not
+	// request the source.
 	Absent string
 	// Quality defaults to Native; Why explains any other.
 	Quality metrics.Quality
