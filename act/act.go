@@ -318,8 +318,7 @@ func (a *Actor) do(ctx context.Context, f fleet, s step, news bool) error {
 	return err
 }
 
-// tell writes the event that waits for a unit to have this taint. An event for another taint is dropped: it did not
-// happen.
+// tell writes the event that waits for a unit to have this taint. An event for another taint is dropped, because that taint was not set.
 func (a *Actor) tell(ctx context.Context, u *unit, now taint) error {
 	waits, ok := a.untold[u.name()]
 	if ok && waits.when == now {

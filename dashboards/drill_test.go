@@ -49,8 +49,8 @@ func play(t *testing.T, in incident.Incident, history time.Duration, relabel fun
 	return shown{p.Prometheus, onset.Add(-35 * time.Minute), onset, onset.Add(in.Lasts), nil}
 }
 
-// These functions relabel the drill's series as a scrape does: as a node of a fleet on Kubernetes, which Prometheus
-// gives a cluster, or as a lone host without a namespace.
+// These functions relabel the drill's series as a scrape does: as a node of a fleet on Kubernetes, for which
+// Prometheus adds the cluster, or as a lone host without a namespace.
 func inCluster(l labels.Labels) labels.Labels {
 	return labels.NewBuilder(l).Set(metrics.LabelCluster, "eu").Labels()
 }

@@ -21,7 +21,7 @@ func smi() []page.Equal {
 // smiTable is such a list; each of its methods adds one group of numbers.
 type smiTable []page.Equal
 
-// add adds a number of which the family has the series with the given labels.
+// add adds a number whose series in the family have the given labels.
 func (t *smiTable) add(name string, to *metrics.Family, set ...metrics.Label) {
 	*t = append(*t, page.Equal{Name: "nvidia_smi_" + name, To: to, Set: set})
 }

@@ -74,8 +74,8 @@ func secondFault() promql.Expr {
 	return promql.Or(promql.And(news, promql.Offset(paged, settled), ofModels), promql.And(told, paged, ofModels))
 }
 
-// moreOdds returns the burn rates that page and have at least this multiple of the worst odds of a bad event within the
-// hour before.
+// moreOdds returns the burn rates that page, if the odds of a bad event are at least this multiple of the worst odds
+// within the hour before.
 func moreOdds(multiple float64) promql.Expr {
 	odds := func(burnRate promql.Expr) promql.Expr {
 		bad := promql.Mul(burnRate, promql.Vector(metrics.RecordedErrorBudget))

@@ -11,9 +11,9 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
-// TestTrafficThatIsGone checks a model whose requests never paused for a day, and then stop at every replica at
-// once, without a gateway that is read, and with probes that are still answered. It pages within ten minutes,
-// including two minutes for real rates to fall, and until requests return. Silence that is usual, that chance
+// TestTrafficThatIsGone checks a model whose requests never paused for a day, and then stop at every replica at once,
+// without a gateway that is read, and with probes that are still answered. The page comes within ten minutes,
+// including two minutes for real rates to fall, and lasts until requests return. Silence that is usual, that chance
 // explains, or that has another reason does not page.
 func TestTrafficThatIsGone(t *testing.T) {
 	t.Parallel()

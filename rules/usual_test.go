@@ -52,8 +52,7 @@ func TestProbesDoNotTurnAShareNegative(t *testing.T) {
 }
 
 // TestUsual checks a model twenty minutes after its engine started: it is compared with its values then, and not
-// with its first minutes, in which requests only begin to arrive. Half an hour later it is compared with the three
-// hours before.
+// with its first minutes, in which requests only begin to arrive. Half an hour later the model is compared with the three hours before.
 func TestUsual(t *testing.T) {
 	sim := newSim(t, group(t, rules.Options{}, "llm-usual"))
 	if err := sim.Run(rulesim.Epoch, rulesim.Epoch.Add(2*time.Hour), scrapeEvery, func(now time.Time, emit rulesim.Emit) {

@@ -221,7 +221,7 @@ func (Chain) add(to *[]string, model string, models []string) {
 	}
 }
 
-// modelsOf lets only the models count that the backend's families name, and unrelated models. The core counts one
+// modelsOf lets only two kinds of models count: models that the backend's families name, and unrelated models. The core counts one
 // request through an ensemble several times: under the ensemble, its pre- and postprocessing, and the model itself.
 // Only the model counts here.
 func modelsOf(families ...string) func(*scrape.Page, Identity) func(string) string {

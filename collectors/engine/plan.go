@@ -48,7 +48,7 @@ type plan struct {
 	unproven     bool // the metrics page has names that may turn out to be models
 }
 
-// line describes one output line. There are hundreds of thousands on a large node, so they share most of their data.
+// line describes one output line. A large node has hundreds of thousands of lines, so the lines share most of their data.
 type line struct {
 	family *metrics.Family
 	text   string // name and labels; of a bucket, those that all buckets of its histogram share

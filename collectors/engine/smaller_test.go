@@ -85,7 +85,7 @@ func TestModularMAX(t *testing.T) {
 	parse(t, mapped(t, two)).want(t, `llm_engine_requests_waiting`+model)
 }
 
-// TestHigressCountsTokens checks tokens by model, beside the numbers of its Envoy, or its sidecar, about routes. No
+// TestHigressCountsTokens checks Higress, which counts tokens by model, while its Envoy or its sidecar counts by route. No
 // quantile follows from sums.
 func TestHigressCountsTokens(t *testing.T) {
 	for _, name := range []string{"envoy", "istio"} {
