@@ -49,7 +49,7 @@ type Bounds struct {
 	Batch, StepTokens float64
 }
 
-// window is the time that is one observation of the fit: long enough for a rate, and short enough for loads to differ.
+// window is the length of one observation of the fit: long enough for a rate, and short enough for loads to differ.
 const window = 30 * time.Second
 
 // How fast past observations fade. The capability of an engine changes with its release, while its requests change

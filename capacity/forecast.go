@@ -47,7 +47,7 @@ func (l *Learner) Load() Load {
 	return Load{m.first / m.seconds, m.gaps / m.seconds, m.prompt / m.seconds, m.generated / m.seconds}
 }
 
-// Why explains why there is no forecast. It is empty if there is one.
+// Why explains why there is no forecast. Why is empty if there is a forecast.
 type Why string
 
 // The reasons.

@@ -223,7 +223,7 @@ func withText(out dashboard.Panel, content string) dashboard.Panel {
 // legend returns a table, the worst line first, or in the order of the kinds: the last and the largest value are
 // read more often than the line itself. It stands beside the lines of a wide panel. In a narrow panel the table
 // would leave the lines a quarter of the width, and lose its own numbers. Beside the name of a model, a narrow
-// panel has room for one number: a second one would be cut off within its digits.
+// panel has room for one number: a second number would be cut off within its digits.
 func legend(p Panel) common.VizLegendOptions {
 	l := common.VizLegendOptions{
 		ShowLegend: true, DisplayMode: common.LegendDisplayModeTable, Placement: common.LegendPlacementBottom,
@@ -292,7 +292,7 @@ func mappings(p Panel) []dashboard.ValueMapping {
 	return append(all, dashboard.ValueMapping{ValueMap: m})
 }
 
-// outcomeColours holds the colours of outcomes: requests that ended well are green, failed ones are not.
+// outcomeColours holds the colours of outcomes: requests that ended well are green, failed requests are not.
 var outcomeColours = []struct{ outcomes, colour string }{
 	{"success|stop|length|repetition|ok", green},
 	{"error|wrong_answer|empty|refused|timeout|http_5xx|in_stream_error|truncated", vermilion},

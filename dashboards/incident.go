@@ -178,7 +178,7 @@ func (s scope) firstSuspect(most promql.Expr) promql.Expr {
 	return replaced(promql.BottomK(1, models, first), metrics.LabelAction, "$1", metrics.LabelRunbook, "(.*)")
 }
 
-// replaced writes a label from another one, if that one matches the pattern.
+// replaced writes a label from another label, if the latter matches the pattern.
 func replaced(e promql.Expr, label, with, from, pattern string) promql.Expr {
 	return promql.Call("label_replace", e, promql.Str(label), promql.Str(with), promql.Str(from), promql.Str(pattern))
 }

@@ -94,7 +94,7 @@ func shareOf(a, b promql.Expr) promql.Expr {
 	return promql.Call("clamp_max", over(a, b), promql.Num(1))
 }
 
-// inPeriod keeps times to exhaustion that lie within the budget's period: longer ones do not matter.
+// inPeriod keeps times to exhaustion that lie within the budget's period: longer times do not matter.
 func (s scope) inPeriod(e promql.Expr) promql.Expr {
 	return promql.Le(e, promql.Max(metrics.ModelSLOLabels, s.of(metrics.RecordedPeriod)), promql.On(metrics.ModelSLOLabels...).ManyToOne())
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// Outcome describes how a value of nvidia-smi and one of the exporter compare.
+// Outcome is the result of comparing a value of nvidia-smi with a value of the exporter.
 type Outcome string
 
 // The outcomes.

@@ -69,8 +69,8 @@ const litellmNone = "None"
 
 const chatRoute = "/v1/chat/completions"
 
-// NewLiteLLM builds the metrics of a gateway in front of one model. A request without a key, except one for the
-// metrics, counts as a failed request of no model.
+// NewLiteLLM builds the metrics of a gateway in front of one model. A request without a key, except a request for
+// the metrics, counts as a failed request of no model.
 func NewLiteLLM(model string, hosts []string) *LiteLLM {
 	p := newPage(prometheus.Labels{"team": litellmNone, "team_alias": litellmNone, "end_user": litellmNone}, "/metrics")
 	l := &LiteLLM{page: p, model: model, deployments: map[string]*deployment{}}

@@ -9,8 +9,8 @@ const (
 	LabelPriority = "priority" // priority of the request
 )
 
-// Quantities that only gateways, routers and proxies in front of engines report. A gateway sees what clients see:
-// requests that never reach an engine, and attempts that fail before one that succeeds.
+// Quantities that only gateways, routers and proxies in front of engines report. A gateway sees the clients' view:
+// requests that never reach an engine, and failed attempts before a successful one.
 var (
 	GatewayResponses = Gateway.counter("llm_gateway_responses_total",
 		"Answers of the gateway, by HTTP status. A stream that fails after its start counts as 200.",

@@ -22,8 +22,8 @@ func (s Scale) Apply(v float64) float64 {
 	return v
 }
 
-// Carry describes a label mapping: it copies a label of the metrics page to one of the vocabulary, through Map and Outcomes if there are
-// any. Unknown fields are empty.
+// Carry describes a label mapping: it copies a label of the metrics page to a label of the vocabulary, through Map
+// and Outcomes if they are set. Unknown fields are empty.
 type Carry struct {
 	From, To string
 	Map      func(string) string

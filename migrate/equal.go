@@ -28,7 +28,7 @@ type equal struct {
 	unit  metrics.Scale
 	// rate marks a number that is the rate of the family, a counter.
 	rate bool
-	// over lists labels that split a number which was one before.
+	// over lists labels that split a number which was a single number before.
 	over []string
 	// labels maps the labels of the old series.
 	labels map[string]mapped

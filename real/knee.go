@@ -18,7 +18,8 @@ type Knee struct {
 	Said, Low, High float64
 	Objective       string
 	Steps           []KneeStep
-	// Held is the highest load at which all objectives were met. Broke is the lowest load at which one was missed. 0: none.
+	// Held is the highest load at which all objectives were met. Broke is the lowest load at which an objective was
+	// missed. 0: none.
 	Held, Broke float64
 }
 

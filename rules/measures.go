@@ -7,7 +7,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// Measure describes a number by which a release is compared with the one before, on the engines of a model.
+// Measure describes a number by which a release is compared with the release before, on the engines of a model.
 type Measure struct {
 	Name, Says string
 	Unit       Unit

@@ -59,7 +59,7 @@ type scenario struct {
 	maintenance [2]time.Duration
 	// pages is how many pages start, for all models together.
 	pages int
-	// within is when a page must have come, whatever the theory. 0: no limit.
+	// within is the latest time of a page, whatever the theory. 0: no limit.
 	within time.Duration
 	// late is how much later than theory a page may come. Default: a scrape and an evaluation.
 	late time.Duration

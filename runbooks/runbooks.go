@@ -31,8 +31,9 @@ import (
 //go:embed *.md
 var pages embed.FS
 
-// Names lists the runbooks, sorted. A runbook whose name begins with LLM belongs to the alert of that name; one whose
-// name begins with Branch belongs to a branch of a diagnosis that has no alert; the others are procedures.
+// Names lists the runbooks, sorted. A runbook whose name begins with LLM belongs to the alert of that name. A
+// runbook whose name begins with Branch belongs to a branch of a diagnosis that has no alert. The other runbooks
+// are procedures.
 func Names() []string {
 	entries, err := pages.ReadDir(".")
 	if err != nil {
@@ -196,9 +197,10 @@ func (b blocks) block(w util.BufWriter, source []byte, node ast.Node, entering b
 var script template.JS
 
 // Handler serves the runbooks as HTML under the path at which it is mounted, which must end in a slash and be
-// stripped: http.Handle("/runbooks/", http.StripPrefix("/runbooks/", runbooks.Handler("", nil))). Labels of the alert in the
-// query, as in ?namespace=prod&pod=chat-0, fill the placeholders in the commands. A query opens with one click, a block of code is
-// copied with one; with ask, the runbook shows the present result of each query.
+// stripped: http.Handle("/runbooks/", http.StripPrefix("/runbooks/", runbooks.Handler("", nil))). Labels of the
+// alert in the query, as in ?namespace=prod&pod=chat-0, fill the placeholders in the commands. A query opens with
+// one click, and a block of code is copied with one click; with ask, the runbook shows the present result of each
+// query.
 func Handler(queries Opener, ask Asker) http.Handler {
 	html := goldmark.New(goldmark.WithExtensions(extension.Table),
 		goldmark.WithRendererOptions(renderer.WithNodeRenderers(util.Prioritized(blocks{queries, ask != nil}, 0))))

@@ -77,11 +77,11 @@ func (s Signal) ByProbe() Signal {
 // OfProbes reports whether only probes count the signal.
 func (s Signal) OfProbes() bool { return s != "" && s.ByProbe() == s }
 
-// Substitute returns the metric from which a signal is counted on an engine that lacks the signal's own, and the reason
-// that names the substitute. It returns nil if there is none. The mean per request replaces the time between tokens: its
-// events are requests, and a request that was slow on average was slow for the user. The wait in the queue replaces the
-// time to the first token if an engine never reports that: a request that waits too long before its first step gets its
-// first token even later.
+// Substitute returns the metric from which a signal is counted on an engine that lacks the signal's own, and the
+// reason that names the substitute. Substitute returns nil if there is no such metric. The mean per request
+// replaces the time between tokens: its events are requests, and a request that was slow on average was slow for
+// the user. The wait in the queue replaces the time to the first token if an engine never reports that: a request
+// that waits too long before its first step gets its first token even later.
 func (s Signal) Substitute() (*metrics.Family, Reason) {
 	switch s {
 	case ITL:

@@ -162,7 +162,7 @@ func ended(ctx context.Context, err error) error {
 	return err
 }
 
-// ports checks that the addresses are free, and opens the one for queries.
+// ports checks that the addresses are free, and opens the address for queries.
 func (d demo) ports() (net.Listener, error) {
 	exporter, err := net.Listen("tcp", d.listen)
 	if err != nil {

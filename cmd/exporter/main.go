@@ -50,8 +50,8 @@ func main() {
 	os.Exit(status)
 }
 
-// commands lists the commands that run instead of the server when the first argument names one. A command writes its
-// answer to out and its activity to progress.
+// commands lists the commands that run instead of the server when the first argument names a command. A command
+// writes its answer to out and its activity to progress.
 var commands = map[string]func(ctx context.Context, args []string, out, progress io.Writer) (status int, err error){
 	"capacity": capacityCommand,
 	"doctor":   doctorCommand,

@@ -27,8 +27,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// Collector scrapes a fixed set of targets. A changed configuration makes a new collector; With makes one that also
-// reads discovered engines.
+// Collector scrapes a fixed set of targets. A changed configuration makes a new collector; With makes a collector
+// that also reads discovered engines.
 type Collector struct {
 	configured []*target
 	targets    []*target // all targets that are read

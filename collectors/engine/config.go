@@ -42,7 +42,7 @@ type Config struct {
 	Now func() time.Time
 	// Histograms controls how much of each histogram is exported, by metric. Default: all of it.
 	Histograms map[string]slo.Shape
-	// Ledger keeps the settings with which engines ran. Nil means a new one, which ends with the collector.
+	// Ledger keeps the settings with which engines ran. Nil means a new ledger, which ends with the collector.
 	Ledger *Ledger
 	// UserAgent names the exporter to the engines.
 	UserAgent string

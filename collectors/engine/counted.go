@@ -166,7 +166,7 @@ func (w *warmth) cold(r sight) bool {
 	return !w.queue.IsZero() && r.at.Sub(w.queue) <= coldAfter && r.at.Sub(time.UnixMilli(int64(1000*r.start))) <= coldFor
 }
 
-// unseen holds the readings of the last two minutes, and the one before them.
+// unseen holds the readings of the last two minutes, and the reading before them.
 type unseen []sight
 
 // add adds a reading.

@@ -158,7 +158,7 @@ func eppRequests(prefix, running, input, output string) []Row {
 	}
 }
 
-// eppEndpoints returns the rows of a pool's endpoints, all of which get requests, whether their numbers are fresh or not.
+// eppEndpoints returns the rows of a pool's endpoints, all of which get requests, even with stale numbers.
 func eppEndpoints(ready string) []Row {
 	pool := []metrics.Carry{{From: "name", To: metrics.LabelRoute}}
 	return []Row{

@@ -478,7 +478,7 @@ func (e sglangEnds) partial() float64 { return max(0, e.streams-e.wholeStreams) 
 // good returns the finished requests that ended well.
 func (e sglangEnds) good() float64 { return max(0, e.finished-e.lost()-e.partial()) }
 
-// broken returns the streams that ended neither whole nor aborted. A stream that broke off looks like one that had
+// broken returns the streams that ended neither whole nor aborted. A stream that broke off looks like a stream with
 // a single token, so its end is unknown. Such streams are not good, and the counted errors are a lower bound.
 func (e sglangEnds) broken() float64 { return max(0, e.partial()-e.aborted) }
 

@@ -227,7 +227,7 @@ func workerRows(health, breaker, all, why string) (rows []Row) {
 	return rows
 }
 
-// workersThat returns a Fold that counts the workers with one reason not to get requests. A router that counts
+// workersThat returns a Fold that counts the workers that get no requests for one reason. A router that counts
 // fewer workers than it shows still shows workers that have left.
 func workersThat(health, breaker, all, reason string) func([]Member) (float64, bool) {
 	return func(in []Member) (n float64, ok bool) {

@@ -172,7 +172,8 @@ func (e Engine) Answers() bool {
 	}, e.Reason)
 }
 
-// Why explains why the answer is not from an engine. It names the server if it is known, otherwise one of Reasons.
+// Why explains why the answer is not from an engine. The text names the server if it is known, otherwise one of
+// Reasons.
 func (e Engine) Why() string {
 	if e.Reason == reasonRouter || e.Reason == reasonNotEngine {
 		return e.Detail

@@ -91,7 +91,7 @@ func (c *compiler) objectives(d *Dialect, defaults map[string]string) {
 
 // substitute returns the metric for a signal that the metrics page does not report; nil if there is no substitute.
 // The wait in the queue is a substitute only for engines that generate tokens and never report the time of the
-// first one.
+// first token.
 func (d *Dialect) substitute(s slo.Signal) (*metrics.Family, slo.Reason) {
 	if s == slo.TTFT && (d.Role != "" || d.Missing[metrics.TimeToFirstToken] == "" || d.Missing[metrics.RequestGenerationTokens] != "") {
 		return nil, slo.Counted

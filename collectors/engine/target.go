@@ -189,8 +189,8 @@ func (t *target) use(ctx context.Context, path string) (size int, err error) {
 }
 
 // locate finds the first path that serves an engine's metrics page. Other answers 200, such as the "OK" of a
-// catch-all, do not end the search. /metrics is tried last, and never if the engine identifies itself as one that
-// Drains describes.
+// catch-all, do not end the search. /metrics is tried last, and never if the engine identifies itself as an engine
+// that Drains describes.
 func (t *target) locate(ctx context.Context) (size int, err error) {
 	paths := t.candidates()
 	// the most informative error so far

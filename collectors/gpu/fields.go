@@ -38,7 +38,7 @@ type field struct {
 const unanswered = math.MaxUint32
 
 // alone is the batch of a field by itself. Most fields are read in the first batch, and fields that the driver left
-// out in a second one. A field that the driver left out of both batches is read alone.
+// out are read in a second batch. A field that the driver left out of both batches is read alone.
 const alone = 2
 
 // fieldID holds an NVML_FI_… number and its scope: an NVLink, a C2C link, a power scope, or nothing.

@@ -87,7 +87,7 @@ func (d *nvmlDevice) listMIG(s *sheet, found map[int]*migInstance) (listed []Ins
 	return listed, nil
 }
 
-// keepMIG replaces the instances with the ones found, but keeps the samples of unchanged ones.
+// keepMIG replaces the instances with the ones found, but keeps the samples of unchanged instances.
 func (d *nvmlDevice) keepMIG(found map[int]*migInstance) {
 	for _, old := range d.mig {
 		if m := found[old.id]; m != nil && m.shape == old.shape {

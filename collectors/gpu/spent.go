@@ -66,8 +66,8 @@ func (p *pace) due(t tier, since time.Duration) bool {
 	return t == slow && p.n[t] < known || since >= p.every(t)
 }
 
-// every returns the time from one reading of a tier to the next. Fast readings have half of the budget, rare ones a
-// quarter, and slow ones the rest.
+// every returns the time from one reading of a tier to the next. Fast readings have half of the budget, rare
+// readings a quarter, and slow readings the rest.
 func (p *pace) every(t tier) time.Duration {
 	share := p.budget / 4
 	switch t {

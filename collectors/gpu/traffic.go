@@ -32,10 +32,10 @@ func (o *odometer) advance(raw uint64) {
 	o.last, o.began = raw, true
 }
 
-// advanceNarrow takes a reading of a 32-bit counter after an interval in which a link with the given speed, in bytes
-// per second, may have wrapped it. It reports whether the reading shows how far the counter moved: a late reading
-// only sets the point to continue from. A counter that has exceeded 32 bits has more bits, and one that fell farther
-// than the link could have carried it has been reset.
+// advanceNarrow takes a reading of a 32-bit counter after an interval in which a link with the given speed, in
+// bytes per second, may have wrapped it. It reports whether the reading shows how far the counter moved: a late
+// reading only sets the point to continue from. A counter that has exceeded 32 bits has more bits. A counter that
+// fell farther than the link could have carried it has been reset.
 func (o *odometer) advanceNarrow(raw uint64, speed float64, after time.Duration) bool {
 	o.wide = o.wide || raw >= 1<<32
 	if !o.wide && speed*after.Seconds() >= 1<<32 {

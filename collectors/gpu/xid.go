@@ -36,7 +36,7 @@ type xid struct {
 	nonfatal bool   // the driver reports that the GPU continues
 }
 
-// isXIDCode reports whether a number is the code of an XID: 0 is none, and 999 stands for one that NVML does not
+// isXIDCode reports whether a number is the code of an XID: 0 is none, and 999 stands for an XID that NVML does not
 // know.
 func isXIDCode(code int) bool { return code > 0 && code != 999 }
 

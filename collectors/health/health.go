@@ -271,7 +271,7 @@ func (g *subject) judge(v *view, at time.Time, node bool) {
 	}
 }
 
-// holds reports whether a value is one that a test looks for.
+// holds reports whether a test looks for this value.
 func (s *state) holds(t test, value float64, at time.Time) bool {
 	switch {
 	case t.falls:

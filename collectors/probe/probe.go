@@ -1,5 +1,5 @@
 // Package probe sends synthetic requests to inference engines and measures the answers as a client sees them. It
-// sends none unless one is configured.
+// sends no requests unless a probe is configured.
 //
 //	config    what is asked, how often, and what it may cost    config.go
 //	api       how an API is called, and what its messages mean  api.go

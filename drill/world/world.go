@@ -36,7 +36,7 @@ type Fleet struct {
 	Each func(replica int, p *drill.Profile)
 	// Objectives are the objectives of the exporter's configuration. Default: slo.Defaults.
 	Objectives []slo.Objective
-	// LeastLoaded makes the router send a request to the replica with the fewest requests, not to the next one.
+	// LeastLoaded makes the router send a request to the replica with the fewest requests, not to the next replica.
 	LeastLoaded bool
 	// Shares are the relative shares of requests that the router sends to each replica, of any sum. nil means equal
 	// shares.

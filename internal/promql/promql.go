@@ -200,7 +200,7 @@ func Ignoring(labels ...string) *Matching {
 	return &Matching{labels: labels, ignoring: true, card: parser.CardOneToOne}
 }
 
-// ManyToOne lets many series on the left match one on the right, and copies the included labels from it.
+// ManyToOne lets many series on the left match one series on the right, and copies the included labels from it.
 func (m Matching) ManyToOne(include ...string) *Matching {
 	m.card, m.include = parser.CardManyToOne, include
 	return &m
@@ -245,7 +245,7 @@ func And(a, b Expr, m ...*Matching) Expr { return binary(parser.LAND, a, b, m) }
 // Unless keeps series of a that have no partner in b.
 func Unless(a, b Expr, m ...*Matching) Expr { return binary(parser.LUNLESS, a, b, m) }
 
-// Or joins alternatives: a later one contributes only series whose labels the earlier ones lack.
+// Or joins alternatives: a later alternative contributes only series whose labels the earlier ones lack.
 func Or(first Expr, more ...Expr) Expr {
 	for _, e := range more {
 		first = binary(parser.LOR, first, e, nil)

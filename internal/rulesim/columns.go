@@ -59,7 +59,8 @@ func NewColumns(start time.Time, step time.Duration, steps int) *Columns {
 	}
 }
 
-// Put sets a series. Rules that were added before it see each sample one step later. Put keeps the slice of values.
+// Put sets a series. Rules that were added before the series see each sample one step later. Put keeps the slice of
+// values.
 func (c *Columns) Put(name string, l labels.Labels, values []float64) {
 	c.changed(name)
 	put(c.series, name, &column{l, values, len(c.rules) - 1, 1})

@@ -139,7 +139,7 @@ func (r *RefusalError) Error() string { return fmt.Sprintf("OpenSLO %q: %s", r.N
 func refuse(format string, args ...any) error { return fmt.Errorf(format, args...) }
 
 // Import reads OpenSLO v1 documents, separated by "---", and returns the objectives that can be
-// expressed. The error joins one RefusalError for each SLO that cannot.
+// expressed. The error joins one RefusalError for each SLO that cannot be expressed.
 func Import(content []byte) ([]slo.Objective, error) {
 	others, slos := documents{}, []*document{}
 	dec := yaml.NewDecoder(bytes.NewReader(content))

@@ -218,8 +218,8 @@ func (p *parsed) numbered(s sample) string {
 	return p.UUID(s.labels)
 }
 
-// numbers returns the numbers of one source of a row (the highest of repeated ones), and counts the numbers that it
-// drops as unknown.
+// numbers returns the numbers of one source of a row (the highest of repeated numbers), and counts the numbers that
+// it drops as unknown.
 func (p *parsed) numbers(r *Row, samples []sample, unit metrics.Scale) map[reading]float64 {
 	values := map[reading]float64{}
 	for _, s := range samples {
