@@ -13,8 +13,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// The quantities that docs/engines.md shows for every engine and gateway. Objectives, alerts and the first screen
-// of the dashboards read them. docs/engines.csv has all quantities.
+// The quantities that docs/engines.md shows for every engine and gateway. Objectives, alerts and the first screen of
+// the dashboards read these quantities. docs/engines.csv has all quantities.
 var (
 	shownOfEngines = []*metrics.Family{
 		metrics.TimeToFirstToken, metrics.InterTokenLatency, metrics.RequestDuration, metrics.QueueTime,

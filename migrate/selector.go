@@ -132,7 +132,7 @@ func (e *equal) fits(v *parser.VectorSelector) bool {
 	return true
 }
 
-// sameAs reports whether an equal is that of another engine, with the same number under the same name.
+// sameAs reports whether another engine has this equal, with the same number under the same name.
 func (e *equal) sameAs(o *equal) bool {
 	byEngine := func(e *equal) bool { return len(e.only) == 1 && e.only[0].Name == metrics.LabelRuntime }
 	return e.to == o.to && e.part == o.part && e.unit == o.unit && len(o.where) == 0 &&

@@ -403,7 +403,7 @@ func owned(opt Options, e promql.Expr) promql.Expr {
 	return promql.Mul(e, promql.Vector(metrics.RecordedOwner), promql.On(modelSLO...).ManyToOne(opt.ObjectiveLabels...))
 }
 
-// owner returns one for each objective, with the labels that the configuration gives it.
+// owner returns the value 1 for each objective, with the labels from its configuration.
 func owner(opt Options) promql.Expr {
 	known := promql.TopK(1, modelSLO, promql.Max(slices.Concat(modelSLO, opt.ObjectiveLabels), remembered(metrics.RecordedInfo)))
 	nobody := promql.Call("clamp_max", promql.Max(modelSLO, promql.Vector(metrics.RecordedBurnThreshold)), promql.Num(1))

@@ -8,8 +8,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// Causes in the measurement itself: an outage that is not measured cannot page. The expressions of the first two depend
-// on the scrape job: see exporterAlerts.
+// Causes in the measurement itself: an outage that is not measured cannot page. The expressions of the first two
+// alerts depend on the scrape job: see exporterAlerts.
 var (
 	ExporterDown = &Alert{
 		Name:      "LLMExporterDown",

@@ -268,9 +268,10 @@ func binary(op parser.ItemType, a, b Expr, matching []*Matching) *parser.BinaryE
 	return e
 }
 
-// operand puts parentheses around a binary operand, unless the operand binds more tightly, or is in a row of
-// equally binding operators, which reads from left to right anyway. Within "or" they stay, because few readers know
-// that "and" comes first. In arithmetic the parentheses stay around an operation that matches labels.
+// operand puts parentheses around a binary operand where precedence needs them: not if the operand binds more
+// tightly, or if operators of equal precedence stand in a row, read from left to right. Within "or" they stay,
+// because few readers know that "and" comes first. In arithmetic the parentheses stay around an operation that
+// matches labels.
 func operand(op parser.ItemType, e Expr, left bool) Expr {
 	b, ok := e.(*parser.BinaryExpr)
 	if !ok {
