@@ -230,8 +230,7 @@ func (e *Engine) open() {
 	e.observer.Open(e.count(func(r *Request) bool { return r.Arrival <= e.now }), e.now)
 }
 
-// forget drops the requests whose clients gave up while the core hung. The core gets these requests when it works
-// again.
+// forget drops the requests whose clients gave up while the core hung. The core notices that they left when it works again.
 func (e *Engine) forget() {
 	if !e.hung {
 		return

@@ -201,7 +201,7 @@ type Fact struct {
 	Says string
 	// Query returns one value per model. Absent is not zero: a fact without a value is left out.
 	Query promql.Expr
-	// Before returns the same value for the day that ended an hour ago. It is recorded under the fact's name and _before.
+	// Before returns the same value for the day that ended an hour ago. The value is recorded under the fact's name and _before.
 	// Before may be nil.
 	Before promql.Expr
 }

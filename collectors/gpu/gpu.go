@@ -104,7 +104,7 @@ var errStarting = errors.New("starting")
 
 // Run reads the GPUs until ctx ends, then releases the library and returns nil. It returns an error if only a new
 // process can see the GPUs again; the caller should exit, so that the supervisor starts a process on the new library.
-// Without a driver it keeps trying. Run is called once, and only for one collector at a time: a process has one NVML.
+// Without a driver Run keeps trying. Run is called once, and only for one collector at a time: a process has one NVML.
 func (c *Collector) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var background sync.WaitGroup

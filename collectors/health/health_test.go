@@ -254,8 +254,8 @@ func TestCounters(t *testing.T) {
 	b.want(5*time.Second, "degraded power_brake")
 }
 
-// A busy GPU at idle clocks or idle power is held back after a quarter of an hour; an idle one, a small model, locked clocks and a
-// power cap at full load, as of an H200, are not.
+// A busy GPU at idle clocks or idle power is held back after a quarter of an hour. An idle GPU is not, nor is a GPU
+// with a small model, with locked clocks or, like an H200, with a power cap at full load.
 func TestHeldBack(t *testing.T) {
 	for _, c := range []struct {
 		what                string

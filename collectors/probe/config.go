@@ -52,7 +52,7 @@ type Config struct {
 	// Health holds the path of the health endpoint to query before each request. Default: none.
 	Health string `yaml:"health"`
 	// HTTP takes Prometheus' own client configuration: TLS, credentials from files, proxy. Targets with a client
-	// configuration of their own keep it.
+	// configuration of their own keep their configuration.
 	HTTP config.HTTPClientConfig `yaml:"http_config"`
 	// CredentialsFor selects the engines that get the credentials in HTTP, because discovery finds any program that
 	// serves an engine's metrics.

@@ -44,7 +44,7 @@ func (p *Prometheus) handler(address string) http.Handler {
 	return router
 }
 
-// api names the arguments of the API's constructor. Prometheus' web package takes most of these addresses by name,
+// api names the arguments of the API's constructor. Prometheus' web package takes most of these arguments by name,
 // but also serves web pages that are not in its module, and profiles of the drill.
 func (p *Prometheus) api(address string) *api.API {
 	db := p.store.DB()
