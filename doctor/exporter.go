@@ -124,8 +124,8 @@ func checkGPUSources(p Picture, r *Report) {
 	}
 }
 
-// withoutGPUs lists the alerts that cannot fire because no GPUs are read. Without its source no metric of the GPUs
-// can appear; even with it, some appear only after an event.
+// withoutGPUs lists the alerts that cannot fire because no GPUs are read. Without a source no metric of the GPUs can
+// appear; even with a source, some metrics appear only after an event.
 func withoutGPUs(p Picture) []string {
 	without := p.Rules.silenced(func(f *metrics.Family) bool {
 		if f.Owner == metrics.Judgement { // conditions are there only while they hold

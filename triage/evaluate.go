@@ -37,7 +37,7 @@ func (e *PastError) Unwrap() error { return e.Err }
 // back further compares with the past, which only a Prometheus has.
 const present = 15 * time.Minute
 
-// queries returns Prometheus' query engine. An exporter that never answers such requests does without it. A query may
+// queries returns Prometheus' query engine. An exporter that never answers such requests never loads this engine. A query may
 // read many times as many samples as a node has series.
 var queries = sync.OnceValue(func() *engine.Engine {
 	return engine.NewEngine(engine.EngineOpts{
@@ -166,11 +166,11 @@ func (e *evaluation) execute(query string) (engine.Vector, error) {
 	return slices.Clone(v), err
 }
 
-// squeeze makes an expression read the two readings. Each window becomes the time between them, and each short
-// offset leads to the first. Windows are open on the left, so one more millisecond includes both readings. The past
-// rate of a counter becomes its mean rate before the first reading, if that time is long enough for a fair
-// comparison. A low quantile over a window becomes the smaller of the two values, because a quantile would lie
-// between them.
+// squeeze makes an expression read the two readings. Each window becomes the time between the readings, and each
+// short offset leads to the first reading. Windows are open on the left, so one more millisecond includes both
+// readings. The past rate of a counter becomes its mean rate before the first reading, if that time is long enough
+// for a fair comparison. A low quantile over a window becomes the smaller of the two values, because a quantile would
+// lie between them.
 func (e *evaluation) squeeze(x promql.Expr) {
 	parser.Inspect(x, func(n parser.Node, _ []parser.Node) error {
 		switch n := n.(type) {

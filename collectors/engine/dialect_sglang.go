@@ -466,8 +466,7 @@ func sglangRose(r []float64) sglangEnds {
 // A negative result counts streams that were answered 200 and had no first token.
 func (e sglangEnds) beyond() float64 { return e.finished - e.streams - (e.answered - e.began) }
 
-// lost returns the number of finished unstreamed requests that failed or were left: they had no whole answer, but a
-// failed one.
+// lost returns the number of finished unstreamed requests that failed or were left: their answers failed and were not whole.
 func (e sglangEnds) lost() float64 {
 	return max(0, min(e.beyond(), e.failed, e.finished-e.streams-(e.whole-e.wholeStreams)))
 }

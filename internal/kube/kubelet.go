@@ -71,8 +71,7 @@ func (k *Kubelet) connect() {
 		connect.WithGRPC(), connect.WithCodec(codec{}), connect.WithReadMaxBytes(answerLimit))
 }
 
-// StateUp is the state while the kubelet answers. The others are socket_missing, permission_denied and the names of
-// gRPC codes.
+// StateUp is the state while the kubelet answers. The other states are socket_missing, permission_denied and the names of gRPC codes.
 const StateUp = "up"
 
 const (
