@@ -237,10 +237,14 @@ func facts() []Fact {
 		{"running", Count, "Running per replica", batch(modelLabels, recentWindow, 0), batch(modelLabels, day, hour)},
 		{"kv_usage", Share, "KV cache in use", promql.Max(modelLabels, promql.Vector(metrics.KVCacheUsage)), nil},
 
-		{"prompt_tokens", Count, "Prompt tokens per request", recently(counted(metrics.PromptTokens, metrics.RequestPromptTokens, 0)),
-			counted(metrics.PromptTokens, metrics.RequestPromptTokens, hour)(day)},
-		{"output_tokens", Count, "Output tokens per request", recently(counted(metrics.GenerationTokens, metrics.RequestGenerationTokens, 0)),
-			counted(metrics.GenerationTokens, metrics.RequestGenerationTokens, hour)(day)},
+		{
+			"prompt_tokens", Count, "Prompt tokens per request", recently(counted(metrics.PromptTokens, metrics.RequestPromptTokens, 0)),
+			counted(metrics.PromptTokens, metrics.RequestPromptTokens, hour)(day),
+		},
+		{
+			"output_tokens", Count, "Output tokens per request", recently(counted(metrics.GenerationTokens, metrics.RequestGenerationTokens, 0)),
+			counted(metrics.GenerationTokens, metrics.RequestGenerationTokens, hour)(day),
+		},
 		{"work", Count, "Tokens computed per request", recently(work(0)), work(hour)(day)},
 		{
 			"prefix_hits", Share, "Prefix cache hits", recently(func(w time.Duration) promql.Expr { return hitRatio(modelLabels, w, 0) }),

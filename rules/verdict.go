@@ -190,7 +190,8 @@ func (s Style) title(a *Alert) string {
 		}
 		took := in(RateWindow.Std())
 		if a.Severity == slo.Page {
-			took = promql.Or(promql.And(in(minute), shareNow, promql.On()), promql.And(took, promql.Unless(burnsNow, shareNow, promql.On()), promql.On()))
+			earlier := promql.And(took, promql.Unless(burnsNow, shareNow, promql.On()), promql.On())
+			took = promql.Or(promql.And(in(minute), shareNow, promql.On()), earlier)
 		}
 		return promql.And(took, promql.Vector(metrics.RecordedInfo, append(own, promql.Eq(metrics.LabelRole, ""),
 			promql.Either(metrics.LabelSignal, signals))...), promql.On())
