@@ -63,8 +63,7 @@ var (
 		"Steps of the engine, each a forward pass of the model over a batch. Does not grow while the engine is idle or stuck.", EngineLabels)
 	Requests = Engine.counter("llm_engine_requests_total",
 		"Requests that ended, by outcome: stop, length, repetition, success (the engine names no reason), abort, invalid, rejected, error "+
-			"or unknown. While a server refuses all requests, they count as rejected, not as invalid. If one of these numbers has to be worked "+
-			"out from several counters, all of them begin at the exporter's first reading, and go on when the engine restarts.",
+			"or unknown. While a server refuses all requests, they count as rejected, not as invalid.",
 		EngineLabels, with(LabelOutcome))
 	Preemptions = Engine.counter("llm_engine_preemptions_total",
 		"Running requests that lost their KV cache and have to be recomputed (vLLM: preempted, SGLang: retracted).", EngineLabels)

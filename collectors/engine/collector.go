@@ -51,7 +51,7 @@ func New(cfg Config) (*Collector, error) {
 		cfg.Ledger = NewLedger(cfg.Now())
 	}
 	c := &Collector{dialects: dialects, config: &settings{
-		Config: cfg, shapes: map[*metrics.Family]slo.Shape{}, began: cfg.Now(),
+		Config: cfg, shapes: map[*metrics.Family]slo.Shape{},
 		pages: newBudget(cfg.Limits.Memory), read: &atomic.Pointer[[]*target]{},
 	}}
 	for name, shape := range cfg.Histograms {

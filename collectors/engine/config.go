@@ -52,7 +52,6 @@ type Config struct {
 // settings holds the part of a Config that is needed to compile a plan.
 type settings struct {
 	Config
-	began  time.Time // the collector
 	shapes map[*metrics.Family]slo.Shape
 	pages  *budget
 	read   *atomic.Pointer[[]*target] // all targets

@@ -130,7 +130,7 @@ func (l Line) places(terms []term) (all []int) {
 // Value computes the line from the values of Stored.Series. Value keeps these values, so readings must be in order.
 func (l Line) Value(values []float64) float64 {
 	if l.plan.readsTallies(&l.line) {
-		values = l.plan.tally(time.Time{}, slices.Clone(values), l.tallied, false)
+		values = l.plan.tally(time.Time{}, slices.Clone(values), l.tallied)
 	}
 	return l.line.eval(values)
 }

@@ -30,14 +30,11 @@ func (t *target) trace() *trace {
 	address := strings.NewReplacer(metrics.LabelServer+`="`+t.server+`"`, "", metrics.LabelModel+`="`+t.plan.model+`",`, "")
 	tr := &trace{math.NaN(), map[string]float64{}}
 	for i := range t.plan.lines {
-		l := t.plan.lines[i]
-		if l.lasts != nil {
-			l.terms = l.lasts
-		}
+		l := &t.plan.lines[i]
 		switch {
 		case l.family == metrics.EngineStartTime:
 			tr.start = l.eval(t.values)
-		case t.plan.accrues(&l):
+		case t.plan.accrues(l):
 			tr.counters[address.Replace(l.series())] = l.eval(t.values)
 		}
 	}

@@ -14,9 +14,8 @@ import (
 
 // A Tally is a counter computed from several counters of a metrics page. These counters count the same request at
 // different instants, so their difference may fall; a tally never does. A tally adds up the increases of the
-// counters between two readings, from the first reading of an engine on. The steps between many readings may differ
-// from one step over the whole time. So a total that included the engine's earlier counts would fall when the
-// exporter restarts, and Prometheus would count all of it as new.
+// counters between two readings. The first reading includes everything that the engine counted before. The steps between
+// many readings may differ from one step over the whole time, so a tally may fall when the exporter restarts.
 type Tally struct {
 	// Of lists the counts that are read besides the row's own source.
 	Of []Count
@@ -66,7 +65,6 @@ type summand struct {
 type tallied struct {
 	last map[string]float64 // by summand.key
 	owing
-	before  bool // what the counters hold was counted before the first reading
 	begun   bool
 	refusal refusal
 }
@@ -119,29 +117,9 @@ func (c *compiler) tally(d *Dialect, r *Row, own []entry, defaults map[string]st
 	return all, nil
 }
 
-// tallies reports whether a dialect may work out a part of a quantity from several counters. All of it is tallied then, on every metrics
-// page: a sum of tallies and counters that began earlier would fall, and so would one whose series come and go.
-func (d *Dialect) tallies(to *metrics.Family) bool {
-	return slices.ContainsFunc(d.Rows, func(r Row) bool {
-		return r.To == to && (r.Tally != nil || to == metrics.Requests && r.counts(metrics.OutcomeInvalid, "400"))
-	})
-}
-
-// lasting returns the tally of a sum, which lasts while its terms come and go.
-func (c *compiler) lasting(series string, of []term) []term {
-	t := tally{Tally: itself, key: series, counts: [][]summand{nil}}
-	for _, one := range of {
-		c.use(one, metrics.Counter)
-		t.counts[0] = append(t.counts[0], summand{one, c.keys[one[0]]})
-	}
-	place := c.place(t)
-	return []term{{place}}
-}
-
 // place gives a tally its place behind the metrics page's series.
 func (c *compiler) place(t tally) int {
 	t.place = len(c.plan.used)
-	c.keys[t.place] = t.key
 	c.plan.used, c.plan.counter = append(c.plan.used, true), append(c.plan.counter, true)
 	c.plan.tallies = append(c.plan.tallies, t)
 	return t.place
@@ -187,13 +165,12 @@ func compatible(a, b [outLabels]string) bool {
 	return true
 }
 
-// tally takes a reading of a metrics page, once, and returns its values, followed by the tallies' values. The
-// counters include events before the first reading of an engine, unless it has just started.
-func (p *plan) tally(now time.Time, values []float64, memory map[string]*tallied, before bool) []float64 {
+// tally takes a reading of a metrics page, once, and returns its values, followed by the tallies' values.
+func (p *plan) tally(now time.Time, values []float64, memory map[string]*tallied) []float64 {
 	for i := range p.tallies {
 		t := &p.tallies[i]
 		if memory[t.key] == nil {
-			memory[t.key] = &tallied{last: map[string]float64{}, before: before}
+			memory[t.key] = &tallied{last: map[string]float64{}}
 		}
 		values = append(values[:t.place], memory[t.key].take(now, t, values))
 	}
@@ -221,8 +198,6 @@ func (m *tallied) take(at time.Time, t *tally, values []float64) float64 {
 		return m.refusal.rejected
 	}
 	rose := make([]float64, len(t.counts))
-	before := m.before
-	m.before = false
 	for i, count := range t.counts {
 		for _, of := range count {
 			now, last := of.value(values), m.last[of.key]
@@ -234,9 +209,6 @@ func (m *tallied) take(at time.Time, t *tally, values []float64) float64 {
 				m.last[of.key] = now
 			}
 		}
-	}
-	if before {
-		clear(rose)
 	}
 	if t.refuses {
 		if m.total += m.refusal.decide(at, rose[0], rose[1]); t.refusesAll {
