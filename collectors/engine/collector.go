@@ -6,7 +6,7 @@
 //	target   fetches one metrics page and decides how to read it  fetch.go, target.go
 //	page     parses it; a template reads it again                 page.go, template.go
 //	dialect  maps it to the vocabulary                            dialect.go, dialect_*.go
-//	plan     compiles both into output lines                      compile.go, lines.go, plan.go
+//	plan     compiles both into output lines                      compile.go, answers.go, lines.go, plan.go
 //	slo      counts objectives on them, or on probes              objectives.go, probed.go
 //
 // CONTRIBUTING.md lists what a new engine needs.
