@@ -111,6 +111,8 @@ type Engine struct {
 	// request. Broken means that the server answers each request with an error at once.
 	Clock, Slow               float64
 	Starved                   time.Duration
+	// CPUWait is how long the engine's thread has waited for a CPU since the drill began.
+	CPUWait time.Duration
 	Wedged, ShowsIdle, Broken bool
 
 	observer         Observer
@@ -366,6 +368,7 @@ func (e *Engine) step() {
 	}
 	took := time.Duration(e.stepSeconds(tokens, context, attended, drafted, e.Clock) * e.Slow * float64(time.Second))
 	e.now += took + e.Starved
+	e.CPUWait += e.Starved
 	e.busy += took
 	e.unreported = false
 	e.observer.Computed(Step{tokens, begun, len(e.fetching), e.now - start})

@@ -387,4 +387,8 @@ var (
 		"Share of the last sampling period in which kernels of other processes ran on the engine's GPU (nvmlDeviceGetProcessUtilization), "+
 			"which the engine then waits for. Absent with MIG, where it is unknown whose process is on the GPU, and while only other processes compute.",
 		TargetLabels, with(LabelModel), GPUInstanceLabels).experimental()
+	EngineCPUWait = Target.counter("llm_engine_cpu_wait_seconds_total",
+		"Time for which threads of an engine were ready to run and waited for a CPU, because other processes used it or a CPU limit "+
+			"withheld it (/proc/PID/task/TID/schedstat). A rate of 1 means that one thread waits on average. Only for engines whose "+
+			"processes the exporter sees on GPUs.", TargetLabels, with(LabelModel)).experimental()
 )

@@ -452,6 +452,16 @@ func hostBound(window time.Duration) promql.Expr {
 		younger(coldFor), promql.On(pageLabels...))
 }
 
+// cpuWait returns how many threads of each replica wait for a CPU on average, if they are at least a third of a thread
+// and twice as many as the day before.
+func cpuWait() promql.Expr {
+	over := func(window, ago time.Duration) promql.Expr {
+		return promql.Sum(replicaLabels, promql.Rate(promql.Offset(promql.Vector(metrics.EngineCPUWait), ago), window))
+	}
+	now := over(recentWindow, 0)
+	return promql.Unless(above(now, 1./3), promql.Gt(times(2, over(day, hour)), now))
+}
+
 // good matches the outcomes of requests that got a whole answer.
 var good = promql.Re(metrics.LabelOutcome, "stop|length|repetition|success")
 

@@ -219,6 +219,11 @@ func memoryClues() []Clue {
 func requestClues() []Clue {
 	return []Clue{
 		{
+			Branch: Engine, Name: "cpu_wait", Runbook: "BranchHostBound", Delays: AnyToken, Unit: Decimal,
+			Says:  "{value} threads of {engine} wait for a CPU on average",
+			Query: one(cpuWait()),
+		},
+		{
 			Branch: Engine, Name: "host_bound", Runbook: "BranchHostBound", Delays: AnyToken, Unit: Share,
 			Says:  "{engine} uses its GPU {value} of the time while requests run",
 			Query: one(hostBound(recentWindow)),

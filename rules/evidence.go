@@ -230,7 +230,7 @@ func facts() []Fact {
 		{"restarts", Count, "Restarts in 6h", above(promql.Sum(modelLabels, promql.Mul(served, restartsWithin(6*hour),
 			promql.On(pageLabels...).ManyToOne())), 0), nil},
 
-		{"queue_share", Share, "Queue share of TTFT, requests that ended", queueShare(), nil},
+		{QueueShare, Share, "Queue share of TTFT, requests that ended", queueShare(), nil},
 		{"arrivals", Decimal, "Requests per second", recently(arrivals), onAverage("arrivals")},
 		{"computed", Decimal, "Tokens computed per second", computed(recentWindow, 0), onAverage("computed")},
 		{"waiting", Count, "Waiting", perModel(promql.Vector(metrics.RequestsWaiting)), nil},
@@ -284,6 +284,9 @@ func facts() []Fact {
 func onAverage(fact string) promql.Expr {
 	return promql.Sum(modelLabels, promql.Over("avg_over_time", promql.Offset(evidenceOf(fact), hour), day))
 }
+
+// QueueShare is the fact that requests spent this share of the time to the first token in the queue.
+const QueueShare = "queue_share"
 
 // OfBefore is the suffix, in the label fact, of facts about the day before.
 const OfBefore = "_before"

@@ -33,6 +33,7 @@ type replica struct {
 	hits, accepted, cut, preempts float64 // shares of tokens and of requests
 	throttled, ecc, busy          float64 // of its GPU
 	others                        float64 // share of its GPU's time that other processes use
+	cpuWait                       float64 // threads that wait for a CPU
 	warm                          bool
 	inside                        float64 // requests that ran or waited at the last reading
 	unscheduled                   float64 // seconds to the first token outside the scheduler
@@ -132,6 +133,7 @@ func (r *replica) emitAs(model, pod string, emit rulesim.Emit) {
 	gauge(metrics.GPUUtilization, r.busy, gpu)
 	gauge(metrics.EngineGPUInfo, 1, engine, gpu...)
 	gauge(metrics.EngineGPUOthers, r.others, engine, gpu...)
+	counter(metrics.EngineCPUWait, "", 60*r.cpuWait, engine)
 	cold := time.Duration(r.age)*time.Minute-r.started <= 15*time.Minute
 	gauge(metrics.EngineCold, metrics.Bool(cold && r.waiting > 0 && !r.warm), engine)
 	if r.evicted || r.unread {
@@ -219,6 +221,9 @@ func TestVerdict(t *testing.T) {
 		},
 		{"hardware. Other processes use 80% of GPU 0 on node-1.", slo.ITL, true, func(r *replica) {
 			r.others, r.itl, r.running = 0.8, 0.08, 24
+		}},
+		{"engine. 1.7 threads of p1 wait for a CPU on average.", slo.ITL, true, func(r *replica) {
+			r.cpuWait, r.itl, r.running = 1.7, 0.08, 24
 		}},
 		{"hardware. GPU 0 on node-1 must leave service (xid_79).", slo.TTFT, true, func(r *replica) { r.condition = "xid_79" }},
 		{"hardware. GPU 0 on node-1 must leave service (row_remap_failure).", slo.TTFT, true, func(r *replica) {

@@ -38,6 +38,7 @@ var (
 	noGPU       = gap{kind: thing, says: "no GPU was read"}
 	noGPUOf     = gap{kind: thing, says: "the model's GPU is unknown"}
 	noProcesses = gap{kind: number, says: "what other processes do on the GPU is unknown"}
+	noCPU       = gap{kind: number, says: "how long the engine waits for a CPU is unknown"}
 	noGateway   = gap{kind: thing, says: "no gateway was read"}
 	noProbe     = gap{kind: thing, says: "no synthetic requests are sent"}
 	noEngine    = gap{kind: number, says: "no engine was read"}
@@ -404,6 +405,8 @@ func (p *prover) missing(family string, gateway bool) gap {
 			return noProcesses
 		}
 		return gap{kind: number, family: family}
+	case family == metrics.EngineCPUWait.Name:
+		return noCPU
 	case p.read && slices.ContainsFunc(features, func(prefix string) bool { return strings.HasPrefix(family, prefix) }):
 		return gap{kind: feature}
 	}

@@ -56,7 +56,9 @@ func (j *judge) symptoms(m subject, v *Verdict) (burns, few []burn, err error) {
 	case len(burns) == 0 && v.Health == Healthy:
 		v.Symptoms = append(v.Symptoms, "No objective burns its budget.")
 	case first && next:
-		waiting, err := j.query(promql.Gt(promql.Sum(nil, promql.Vector(metrics.RequestsWaiting, m.matchers()...)), promql.Num(0)))
+		share := promql.Vector(metrics.RecordedEvidence, append(m.matchers(), promql.Eq(metrics.LabelFact, rules.QueueShare))...)
+		waiting, err := j.query(promql.Or(promql.Gt(promql.Sum(nil, promql.Vector(metrics.RequestsWaiting, m.matchers()...)), promql.Num(0)),
+			promql.Gt(share, promql.Num(0.5)))) // a queue may be empty at both readings
 		if err != nil {
 			return nil, nil, err
 		}

@@ -212,19 +212,26 @@ llm_slo_objective_ratio{slo="itl"} 0.99
 llm_slo_period_seconds{slo="itl"} 2592000
 llm_slo_info{slo="itl",signal="itl",bad="gaps between tokens exceed 100ms",period="30d",severity="page"} 1
 `
-	for want, c := range map[string]struct{ first, next, waiting float64 }{
-		"No objective burns its budget.": {0, 0, 0},
-		"First tokens are late and later tokens are on time, so the delay is before decode.":            {90, 0, 9},
-		"First tokens are on time and later tokens are late, so the delay is in decode.":                {0, 900, 9},
-		"First and later tokens are late while requests wait, so the load explains it.":                 {90, 900, 9},
-		"First and later tokens are late although no request waits, so load alone does not explain it.": {90, 900, 0},
+	const load, noLoad = "First and later tokens are late while requests wait, so the load explains it.",
+		"First and later tokens are late although no request waits, so load alone does not explain it."
+	for _, c := range []struct {
+		want                        string
+		first, next, waiting, queue float64
+	}{
+		{"No objective burns its budget.", 0, 0, 0, 0},
+		{"First tokens are late and later tokens are on time, so the delay is before decode.", 90, 0, 9, 0},
+		{"First tokens are on time and later tokens are late, so the delay is in decode.", 0, 900, 9, 0},
+		{load, 90, 900, 9, 0},
+		{load, 90, 900, 0, 18}, // the queue comes and goes between readings
+		{noLoad, 90, 900, 0, 2},
 	} {
 		before := calm()
 		after := before
 		after.requests, after.ttft, after.bad, after.waiting = after.requests+100, after.ttft+20, after.bad+c.first, c.waiting
+		after.queue += c.queue
 		before.more, after.more = fmt.Sprintf(itl, 1e6, 10.), fmt.Sprintf(itl, 1e6+1000, 10+c.next)
-		if v := judge(t, before.page(), after.page(), nil); !slices.Contains(v[0].Symptoms, want) {
-			t.Errorf("%q is not among %q", want, v[0].Symptoms)
+		if v := judge(t, before.page(), after.page(), nil); !slices.Contains(v[0].Symptoms, c.want) {
+			t.Errorf("%q is not among %q", c.want, v[0].Symptoms)
 		}
 	}
 }

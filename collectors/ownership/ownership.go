@@ -94,7 +94,8 @@ type Collector struct {
 	mu      sync.Mutex
 	series  []prometheus.Metric
 	owned   []owned
-	serving map[string]int // process that serves a target's metrics, by its server
+	serving map[string]int      // process that serves a target's metrics, by its server
+	waits   map[string]*cpuWait // by server
 }
 
 // owned links a GPU to the engine that runs on it. The engine's labels are added when the metrics page is served,
@@ -150,8 +151,8 @@ func (c *Collector) Run(ctx context.Context) error {
 // Describe implements prometheus.Collector.
 func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, f := range []*metrics.Family{
-		metrics.EngineGPUInfo, metrics.EngineGPUMemory, metrics.EngineGPUOthers, metrics.GPUContainerMemory,
-		metrics.GPUContainerSMUtilization, metrics.GPUContainerMemoryBusy, metrics.GPUAllocationInfo,
+		metrics.EngineGPUInfo, metrics.EngineGPUMemory, metrics.EngineGPUOthers, metrics.EngineCPUWait,
+		metrics.GPUContainerMemory, metrics.GPUContainerSMUtilization, metrics.GPUContainerMemoryBusy, metrics.GPUAllocationInfo,
 		metrics.PodResourcesUp, metrics.PodResourcesTime, metrics.PodResourcesUnknown, metrics.UnreadableProcesses,
 	} {
 		ch <- f.Desc()
@@ -161,12 +162,17 @@ func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
 // Collect implements prometheus.Collector. It never waits.
 func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	c.mu.Lock()
-	series, found := c.series, c.owned
+	series, found, waits := c.series, c.owned, c.waits
 	c.mu.Unlock()
 	for _, m := range series {
 		ch <- m
 	}
 	targets := c.options.Targets()
+	for _, t := range targets {
+		if w := waits[t.Server]; w != nil {
+			ch <- metrics.EngineCPUWait.Const(w.seconds, append(t.labels(), t.ModelName)...)
+		}
+	}
 	for _, o := range found {
 		i := slices.IndexFunc(targets, func(t Target) bool { return t.Server == o.server })
 		if i < 0 { // the configuration has changed in between
@@ -298,8 +304,9 @@ func (c *Collector) refresh(ctx context.Context) bool {
 	if len(running) > 0 {
 		series = append(series, metrics.UnreadableProcesses.Const(float64(look.Unreadable())))
 	}
+	waits := look.cpuWaits(targets, c.waits) // only this goroutine writes them
 	c.mu.Lock()
-	c.series, c.owned, c.serving = series, found, serving
+	c.series, c.owned, c.serving, c.waits = series, found, serving, waits
 	c.mu.Unlock()
 	return settled
 }

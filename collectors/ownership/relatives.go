@@ -18,6 +18,8 @@ type look struct {
 	podLogs string                  // where the kubelet keeps pod logs
 	pods    map[string]kube.PodName // by uid; nil before the first lookup
 	serving map[int]int             // by target, a process that serves its metrics page
+
+	computing map[int][]int // by target, its processes on GPUs
 }
 
 // home describes where a process runs. All fields are empty outside containers; the pod is empty outside Kubernetes.
@@ -50,7 +52,7 @@ type owner struct {
 func (l *look) owners(ctx context.Context, targets []Target, running []gpu.Process) []owner {
 	owners := make([]owner, len(running))
 	known := make(map[int][]server) // by eldest relative
-	l.serving = make(map[int]int)
+	l.serving, l.computing = make(map[int]int), make(map[int][]int)
 	for i, p := range running {
 		line := l.Lineage(p.PID)
 		if line == nil {
@@ -75,6 +77,9 @@ func (l *look) owners(ctx context.Context, targets []Target, running []gpu.Proce
 		}
 		owners[i].targets = agreed(closest)
 		owners[i].known = len(owners[i].targets) > 0 || len(closest) == 0
+		for _, target := range owners[i].targets {
+			l.computing[target] = append(l.computing[target], p.PID)
+		}
 		for _, s := range closest {
 			if len(owners[i].targets) > 0 && (l.serving[s.target] == 0 || s.pid < l.serving[s.target]) {
 				l.serving[s.target] = s.pid

@@ -394,9 +394,9 @@ func publicEngines() []Incident {
 			Name: "grammars-take-the-cpu",
 			Story: "requests for structured output compile their grammars on more threads than the container has CPUs: every step waits, the " +
 				"GPUs idle",
-			Fleet: three(metrics.VLLM), Lasts: 30 * minute,
+			Fleet: with(three(metrics.VLLM), func(f *world.Fleet) { f.SeesProcesses = true }), Lasts: 30 * minute,
 			Faults: []Fault{fault(0, every(func(r *world.Replica) { r.Engine.Starved = 70 * time.Millisecond }))},
-			Page:   rules.FastBurn, Clue: "host_bound", Shows: `uses its GPU \d\d% of the time`,
+			Page:   rules.FastBurn, Clue: "cpu_wait", Shows: `threads? of .* waits? for a CPU`,
 			Report: &Report{
 				Source: "vllm-project/vllm 49460, 49461; sgl-project/sglang 32084",
 				Said: "time between tokens from 7 to 9 ms to 68 to 93 ms, GPU 7 to 12% active, throttled by its CPU limit all the time for " +

@@ -271,6 +271,7 @@ func (e *exporter) gpus(emit rulesim.Emit) error {
 		put(metrics.EngineGPUInfo, 1, append(at, "config")...)
 		if e.page == nil && e.world.Fleet.SeesProcesses {
 			put(metrics.EngineGPUOthers, r.GPU.Others, at...)
+			put(metrics.EngineCPUWait, r.Engine.CPUWait.Seconds(), at[:6]...)
 		}
 	}
 	e.health.Look(e.world.At(e.world.Now()))

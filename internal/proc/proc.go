@@ -11,6 +11,7 @@ import (
 	"maps"
 	"regexp"
 	"strings"
+	"time"
 
 	"github.com/prometheus/procfs"
 )
@@ -96,6 +97,22 @@ func (s *Scan) Command(pid int) []string {
 	}
 	line, _ := p.CmdLine()
 	return line
+}
+
+// Waited returns how long each thread of a process has been ready to run while it waited for a CPU, since its start. A CPU
+// limit makes threads wait, too. Waited returns nothing if the kernel does not count this.
+func (s *Scan) Waited(pid int) map[int]time.Duration {
+	threads, err := s.fs.AllThreads(pid)
+	if err != nil {
+		return nil
+	}
+	waited := make(map[int]time.Duration, len(threads))
+	for _, thread := range threads {
+		if of, err := thread.Schedstat(); err == nil && of.RunningNanoseconds > 0 {
+			waited[thread.PID] = time.Duration(of.WaitingNanoseconds)
+		}
+	}
+	return waited
 }
 
 var (
