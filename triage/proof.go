@@ -394,19 +394,20 @@ func (p *prover) missing(family string, gateway bool) gap {
 		return noGateway
 	case strings.HasPrefix(family, "llm_probe_"):
 		return noProbe
-	case strings.HasPrefix(family, "llm_gpu_") || strings.HasPrefix(family, "llm_engine_gpu_"):
+	case strings.HasPrefix(family, "llm_gpu_") || strings.HasPrefix(family, "llm_engine_gpu_") || family == metrics.EngineCPUWait.Name:
 		if len(p.memory[metrics.GPUUp.Name]) == 0 && len(p.memory[metrics.GPUInfo.Name]) == 0 {
 			return noGPU
 		}
 		if len(p.gpus) == 0 {
 			return noGPUOf
 		}
-		if family == metrics.EngineGPUOthers.Name {
+		switch family {
+		case metrics.EngineGPUOthers.Name:
 			return noProcesses
+		case metrics.EngineCPUWait.Name:
+			return noCPU
 		}
 		return gap{kind: number, family: family}
-	case family == metrics.EngineCPUWait.Name:
-		return noCPU
 	case p.read && slices.ContainsFunc(features, func(prefix string) bool { return strings.HasPrefix(family, prefix) }):
 		return gap{kind: feature}
 	}

@@ -31,6 +31,8 @@ type compiler struct {
 	sizings   []sizing        // the same
 	durations []unit          // what is known of the durations of their requests
 	prompted  map[[outLabels]string]prompts
+	tallied   bool           // some outcomes of requests may be tallied
+	keys      map[int]string // what names a series of the metrics page, or a tally, by its place
 }
 
 // claim records that a dialect reports a quantity of a model. If a metrics page speaks several dialects, only the
@@ -64,7 +66,7 @@ type labelling struct {
 
 // compile recognises the metrics page and builds its plan.
 func compile(page *scrape.Page, dialects []*Dialect, to *labelling, identity func(*Dialect) Identity, config *settings) (*plan, error) {
-	c := &compiler{page: page, target: to, config: config, written: map[string]bool{}, plan: &plan{
+	c := &compiler{page: page, target: to, config: config, written: map[string]bool{}, keys: map[int]string{}, plan: &plan{
 		runtime: dialects[0].Runtime,
 		role:    dialects[0].Role,
 		used:    make([]bool, len(page.Values)),

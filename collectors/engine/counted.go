@@ -140,9 +140,10 @@ func (t *tokenless) count(r sight, restarted bool) {
 
 // warmth holds whether an engine has become warm since its start.
 type warmth struct {
-	calm  time.Time // since when no request has waited
-	queue time.Time // when one last waited before the engine was warm
-	warm  bool
+	earlier float64   // answers before its start
+	calm    time.Time // since when no request has waited
+	queue   time.Time // when one last waited before the engine was warm
+	warm    bool
 }
 
 // feel records a reading after the last one. Counts from before the first reading belong to the engine's start.
@@ -152,7 +153,7 @@ func (w *warmth) feel(last, r sight) {
 		w.queue = r.at
 	}
 	switch {
-	case queue || r.good < warmAfter:
+	case queue || r.good-w.earlier < warmAfter:
 		w.calm = time.Time{}
 	case w.calm.IsZero():
 		w.calm = r.at

@@ -24,8 +24,8 @@ const (
 	seenTogether   = 2 * time.Minute
 )
 
-// Ledger keeps the settings of each model's replicas, their changes, and the restarts of the process at each
-// metrics endpoint, for as long as the exporter runs. A nil Ledger keeps nothing.
+// Ledger keeps the settings of each model's replicas, their changes, the restarts of the process at each metrics
+// endpoint, and the tallies of its metrics page, for as long as the exporter runs. A nil Ledger keeps nothing.
 type Ledger struct {
 	mu       sync.Mutex
 	since    time.Time
@@ -33,11 +33,35 @@ type Ledger struct {
 	replicas map[groupKey]map[replicaKey]*replica
 	known    int               // replicas
 	lives    map[string]*lives // by series of llm_engine_restarts_total
+
+	tallying sync.Mutex          // guards the next field: two collectors read a page while the configuration changes
+	tallies  map[string]*tallies // by the address of the metrics page
 }
 
 // NewLedger returns a ledger that begins now.
 func NewLedger(now time.Time) *Ledger {
-	return &Ledger{since: now, replicas: map[groupKey]map[replicaKey]*replica{}, lives: map[string]*lives{}}
+	return &Ledger{since: now, replicas: map[groupKey]map[replicaKey]*replica{}, lives: map[string]*lives{}, tallies: map[string]*tallies{}}
+}
+
+// tallies holds the tallies of a metrics page, by their keys.
+type tallies struct {
+	seen time.Time
+	of   map[string]*tallied
+}
+
+// tally lets a plan take a reading of a metrics page. The tallies go on when the configuration changes.
+func (l *Ledger) tally(page string, now time.Time, p *plan, values []float64) []float64 {
+	if l == nil {
+		return p.tally(now, values, map[string]*tallied{})
+	}
+	l.tallying.Lock()
+	defer l.tallying.Unlock()
+	if l.tallies[page] == nil {
+		maps.DeleteFunc(l.tallies, func(_ string, t *tallies) bool { return now.Sub(t.seen) > forgetAfter })
+		l.tallies[page] = &tallies{of: map[string]*tallied{}}
+	}
+	l.tallies[page].seen = now
+	return p.tally(now, values, l.tallies[page].of)
 }
 
 // groupKey identifies replicas that should run with the same settings.

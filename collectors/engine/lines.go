@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"fmt"
 	"maps"
 	"math"
 	"slices"
@@ -17,6 +18,7 @@ import (
 func (c *compiler) lines(d *Dialect, to *metrics.Family, entries []entry) {
 	if to == metrics.Requests {
 		entries = c.refusals(entries)
+		c.tallied = c.tallied || slices.ContainsFunc(d.Rows, func(r Row) bool { return r.To == to && (r.Tally != nil || r.refuses()) })
 	}
 	groups := map[[outLabels]string][]entry{}
 	var order [][outLabels]string
@@ -44,7 +46,7 @@ func (c *compiler) lines(d *Dialect, to *metrics.Family, entries []entry) {
 		case to.Kind == metrics.Histogram:
 			c.histogramLines(d, to, out, group)
 		default:
-			c.sumLine(to, out, group)
+			c.sumLine(to, out, group, d.tallies(to, metrics.Outcome(out[outOutcome])))
 		}
 	}
 	if to == metrics.Requests {
@@ -70,7 +72,11 @@ func (c *compiler) noneFailed(d *Dialect, shown [][outLabels]string) {
 			out[outOutcome], out[outDPRank] = string(failed.outcome), c.only(d, metrics.LabelDPRank, "") // the server's, of no rank
 			if !slices.Contains(shown, out) {
 				shown = append(shown, out)
-				c.add(line{family: metrics.Requests, text: c.text(metrics.Requests.Name, out), recipe: &recipe{}})
+				none := line{family: metrics.Requests, text: c.text(metrics.Requests.Name, out), recipe: &recipe{}}
+				if d.tallies(metrics.Requests, failed.outcome) {
+					none.terms = c.lasting(none.text, nil)
+				}
+				c.add(none)
 			}
 		}
 	}
@@ -85,15 +91,31 @@ func (r *Row) counts(outcome metrics.Outcome, status string) bool {
 		})
 }
 
-// sumLine adds up a group.
-func (c *compiler) sumLine(to *metrics.Family, out [outLabels]string, group []entry) {
-	t := terms(group)
-	l := line{family: to, text: c.text(to.Name, out), terms: t, recipe: &recipe{
+// sumLine adds up a group. If the sum lasts, it does not fall when its engine restarts.
+func (c *compiler) sumLine(to *metrics.Family, out [outLabels]string, group []entry, lasts bool) {
+	text := c.text(to.Name, out)
+	named := slices.DeleteFunc(slices.Clone(group), func(e entry) bool { return e.madeUp })
+	t, ofModels := terms(group), terms(named)
+	for _, e := range group {
+		if c.keys[e.sample.Index] == "" {
+			c.keys[e.sample.Index] = fmt.Sprint(e.family, e.sample.Suffix, e.sample.Labels)
+		}
+	}
+	l := line{family: to, text: text, terms: t, recipe: &recipe{
 		scale: group[0].row.Scale, from: sourcesOf(group),
 		isPool: c.served != nil && to.Kind == metrics.Counter && out[outModel] == otherValue, silent: neverCounted(group) != "",
 	}}
-	c.add(l)
-	named := slices.DeleteFunc(slices.Clone(group), func(e entry) bool { return e.madeUp })
+	if shown := l; !lasts {
+		c.add(l)
+	} else {
+		shown.recipe.lasts, shown.terms = t, c.lasting(text, t)
+		c.add(shown)
+		if len(named) == len(group) {
+			ofModels = shown.terms
+		} else {
+			ofModels = c.lasting(text+" of models", ofModels)
+		}
+	}
 	if len(named) > 0 { // a name that a client made up is no engine
 		c.works(to, out, group[0].row.Counted, l)
 		c.loads(to, out, l)
@@ -112,7 +134,7 @@ func (c *compiler) sumLine(to *metrics.Family, out [outLabels]string, group []en
 	}
 	c.countable.failures = c.countable.failures || bad
 	if len(named) > 0 {
-		c.countable.counters = append(c.countable.counters, counter{to, out, terms(named)}) // objectives are of models
+		c.countable.counters = append(c.countable.counters, counter{to, out, ofModels}) // objectives are of models
 	}
 }
 

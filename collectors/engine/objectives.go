@@ -289,9 +289,13 @@ func nodeMaintenance(engines []*snapshot) *snapshot {
 // that it includes.
 func (c *compiler) events(o slo.Objective, out [outLabels]string, unless *uncounted, threshold string, events, bad, butGood []term) {
 	more := []metrics.Label{{Name: metrics.LabelSLO, Value: o.Name}, {Name: metrics.LabelThreshold, Value: threshold}}
-	c.add(line{family: metrics.SLOEvents, text: c.text(metrics.SLOEvents.Name, out, more...), terms: events, recipe: &recipe{unless: unless}})
+	all, text := c.text(metrics.SLOEvents.Name, out, more...), c.text(metrics.SLOBadEvents.Name, out, more...)
+	if c.tallied && threshold == "" {
+		events, bad, butGood = c.lasting(all, events), c.lasting(text, bad), c.lasting(text+" but good", butGood)
+	}
+	c.add(line{family: metrics.SLOEvents, text: all, terms: events, recipe: &recipe{unless: unless}})
 	c.add(line{
-		family: metrics.SLOBadEvents, text: c.text(metrics.SLOBadEvents.Name, out, more...), terms: bad,
+		family: metrics.SLOBadEvents, text: text, terms: bad,
 		recipe: &recipe{minus: butGood, unless: unless},
 	})
 }

@@ -62,6 +62,7 @@ type recipe struct {
 	minus   []term // subtracted
 	isPool  bool   // adds up names that may turn out to be models and leave: it does not fall
 	silent  bool   // zero means nothing: see Row.Uncounted
+	lasts   []term // what a tally of the whole line adds up
 	scale   metrics.Scale
 	fold    *fold
 	value   float64    // for lines without source series

@@ -30,11 +30,14 @@ func (t *target) trace() *trace {
 	address := strings.NewReplacer(metrics.LabelServer+`="`+t.server+`"`, "", metrics.LabelModel+`="`+t.plan.model+`",`, "")
 	tr := &trace{math.NaN(), map[string]float64{}}
 	for i := range t.plan.lines {
-		l := &t.plan.lines[i]
+		l := t.plan.lines[i]
+		if l.lasts != nil {
+			l.terms = l.lasts
+		}
 		switch {
 		case l.family == metrics.EngineStartTime:
 			tr.start = l.eval(t.values)
-		case t.plan.accrues(l):
+		case t.plan.accrues(&l):
 			tr.counters[address.Replace(l.series())] = l.eval(t.values)
 		}
 	}

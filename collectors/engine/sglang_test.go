@@ -73,7 +73,11 @@ func TestEndsOfSGLangAtAnyMoment(t *testing.T) {
 		ends{metrics.OutcomeSuccess: 10}
 	known := readFacts(t)
 	e := serve(t, counts.page(t, metrics.SGLang, known))
-	c := collectorWith(t, Config{Targets: []TargetConfig{{URL: e.URL}}, Log: discard})
+	cfg := Config{
+		Targets: []TargetConfig{{URL: e.URL}}, Log: discard, Ledger: NewLedger(time.Now()),
+		Objectives: []slo.Objective{objective(t, "availability", slo.Availability, "", "99.9%")},
+	}
+	c := collectorWith(t, cfg)
 	var underWay [][][]string
 	var moves []string
 	var got ends
@@ -101,7 +105,10 @@ func TestEndsOfSGLangAtAnyMoment(t *testing.T) {
 			}
 		}
 		e.show(counts.page(t, metrics.SGLang, known))
-		got = endsOf(parse(t, exposition(t, c)))
+		page := parse(t, exposition(t, c))
+		if got = endsOf(page); reading%50 == 49 {
+			page.outlives(t, cfg)
+		}
 	}
 	if len(underWay) > 0 {
 		t.Fatalf("%d requests are under way", len(underWay))

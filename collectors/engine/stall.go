@@ -249,7 +249,14 @@ func (p *past) see(u *unit, r sight) {
 	p.count(u, p.last, r, restarted)
 	switch {
 	case p.last.at.IsZero() || restarted:
-		*p = past{numbers: p.numbers, since: r.at, moved: r.at, least: r.held, pending: math.NaN()}
+		earlier := p.last.good
+		if earlier > r.good { // it counts from zero
+			earlier = 0
+		}
+		*p = past{
+			numbers: p.numbers, since: r.at, moved: r.at, least: r.held, pending: math.NaN(),
+			start: start{warmth: warmth{earlier: earlier}},
+		}
 	case moved:
 		p.learn(r)
 		*p = past{

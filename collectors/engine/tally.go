@@ -15,7 +15,7 @@ import (
 // A Tally is a counter computed from several counters of a metrics page. These counters count the same request at
 // different instants, so their difference may fall; a tally never does. A tally adds up the increases of the
 // counters between two readings. The first reading includes everything that the engine counted before. The steps between
-// many readings may differ from one step over the whole time, so a tally may fall when the exporter restarts.
+// many readings may differ from one step over the whole time, so a tally may fall when the exporter starts again.
 type Tally struct {
 	// Of lists the counts that are read besides the row's own source.
 	Of []Count
@@ -117,9 +117,36 @@ func (c *compiler) tally(d *Dialect, r *Row, own []entry, defaults map[string]st
 	return all, nil
 }
 
+// tallies reports whether a dialect may work out a quantity, or the requests with one outcome, from several counters. They are
+// tallied then on every metrics page: a sum of a tally and a counter would fall when the engine, and so the counter, begins again.
+func (d *Dialect) tallies(to *metrics.Family, outcome metrics.Outcome) bool {
+	refused := outcome == metrics.OutcomeInvalid || outcome == metrics.OutcomeRejected
+	return slices.ContainsFunc(d.Rows, func(r Row) bool {
+		return r.To == to && (r.Tally != nil && (to != metrics.Requests || r.counts(outcome, "")) ||
+			refused && r.refuses())
+	})
+}
+
+// refuses reports whether a row counts requests that were refused as invalid, which may count as rejected instead.
+func (r *Row) refuses() bool {
+	return r.To == metrics.Requests && r.counts(metrics.OutcomeInvalid, "400")
+}
+
+// lasting returns the tally of a sum, which lasts while its terms come and go.
+func (c *compiler) lasting(series string, of []term) []term {
+	t := tally{Tally: itself, key: series, counts: [][]summand{nil}}
+	for _, one := range of {
+		c.use(one, metrics.Counter)
+		t.counts[0] = append(t.counts[0], summand{one, c.keys[one[0]]})
+	}
+	place := c.place(t)
+	return []term{{place}}
+}
+
 // place gives a tally its place behind the metrics page's series.
 func (c *compiler) place(t tally) int {
 	t.place = len(c.plan.used)
+	c.keys[t.place] = t.key
 	c.plan.used, c.plan.counter = append(c.plan.used, true), append(c.plan.counter, true)
 	c.plan.tallies = append(c.plan.tallies, t)
 	return t.place

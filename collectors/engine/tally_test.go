@@ -2,9 +2,12 @@ package engine
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
@@ -146,6 +149,82 @@ func TestTallyNeverFalls(t *testing.T) {
 	exposition(t, c)
 	e.status = 200
 	aborts(3, 0, 12) // an engine that did not answer for a while is the same
+}
+
+// TestReload checks vLLM, which counts a failed request first in its engine and later in its server.
+func TestReload(t *testing.T) {
+	p := play(t, "vllm/v0.32.0-admission-refused.prom")
+	cfg := Config{
+		Targets: []TargetConfig{{URL: p.URL}}, Log: discard,
+		Objectives: []slo.Objective{objective(t, "availability", slo.Availability, "", "99.9%")},
+	}
+	cfg.Ledger = NewLedger(time.Now())
+	p.collector = collectorWith(t, cfg)
+	p.pass(tick, tick, func() { p.add(`vllm:request_success_total{engine="0",finished_reason="error"`, 50) })
+	p.pass(tick, tick, func() { p.add(`http_requests_total{handler="/v1/completions",method="POST",status="5xx"}`, 50) })
+	p.last.outlives(t, cfg)
+}
+
+// TestEngineRestarts checks that Prometheus counts no event twice when an engine starts again. The first metrics page of an
+// engine lacks what it has not counted yet.
+func TestEngineRestarts(t *testing.T) {
+	p := play(t, "vllm/v0.32.0-admission-refused.prom")
+	p.collector = collectorWith(t, Config{
+		Targets: []TargetConfig{{URL: p.URL}}, Log: discard,
+		Objectives: []slo.Objective{objective(t, "availability", slo.Availability, "", "99.9%")},
+	})
+	var last map[string]float64
+	read := func(most float64) {
+		t.Helper()
+		p.pass(tick, tick, nil)
+		now := map[string]float64{}
+		for _, of := range p.last {
+			switch name := of.labels.Get("__name__"); name {
+			case metrics.Requests.Name, metrics.SLOEvents.Name, metrics.SLOBadEvents.Name:
+				series := of.labels.String()
+				more := of.value - last[series]
+				if more < 0 { // a counter that falls has begun again at 0
+					more = of.value
+				}
+				if now[series] = of.value; last != nil && more > most {
+					t.Errorf("%v, and %v before: %s", of.value, last[series], series)
+				}
+			}
+		}
+		last = now
+	}
+	read(0)
+	p.add("vllm:request_success_total", 50)
+	read(500)
+	p.add("process_start_time_seconds", 3600)
+	p.set("vllm:", 0)
+	p.set("http_requests_total", 0)
+	whole := p.order
+	p.order = slices.DeleteFunc(slices.Clone(whole), func(line string) bool { return strings.HasPrefix(line, "http_") })
+	p.set("vllm:", 0)
+	read(0)
+	p.order = whole
+	p.set("vllm:", 0)
+	p.add(`http_requests_total{handler="/v1/completions",method="POST",status="5xx"}`, 3)
+	read(3)
+}
+
+// outlives checks that no counter of requests falls when the configuration changes.
+func (s samples) outlives(t *testing.T, cfg Config) {
+	t.Helper()
+	next := collectorWith(t, cfg)
+	now := map[string]float64{}
+	for _, of := range parse(t, exposition(t, next)) {
+		now[of.labels.String()] = of.value
+	}
+	for _, of := range s {
+		switch of.labels.Get("__name__") {
+		case metrics.Requests.Name, metrics.SLOEvents.Name, metrics.SLOBadEvents.Name:
+			if v := now[of.labels.String()]; v != of.value {
+				t.Errorf("%v, and %v when the configuration has changed: %s", of.value, v, of.labels)
+			}
+		}
+	}
 }
 
 // TestOldReleasesCount400As5xx checks 0.18 to 0.25, for which nobody can know whether such a failure was the

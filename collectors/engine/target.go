@@ -68,7 +68,6 @@ type target struct {
 	pasts      map[string]*past    // of the units, by their series
 	gone       bool                // the engine did not answer
 	back       time.Time           // when it was read again or, if it does not report when it started, first
-	tallied    map[string]*tallied // lasts as long as the target, or its counters would fall
 	planned    time.Time           // when the plan was made
 	pooled     map[string]pooled   // by series
 	recorded   *recorded           // with what the engines of the metrics page run
@@ -484,13 +483,15 @@ func (s *snapshot) append(f *metrics.Family, series string, value float64) {
 	s.blocks[len(s.blocks)-1].end = len(s.lines)
 }
 
+// startedBefore reports whether the engine may have started before a time.
+func (t *target) startedBefore(at time.Time) bool {
+	return !at.IsZero() && (t.plan.start == nil || !time.UnixMilli(int64(1000*t.plan.start.value(t.values))).After(at))
+}
+
 // up returns the snapshot of a successful scrape.
 func (t *target) up(size int, took time.Duration) *snapshot {
 	s := &snapshot{lines: make([]valued, 0, t.plan.size), blocks: make([]block, 0, 64), effective: t.plan.effective}
-	if t.tallied == nil {
-		t.tallied = map[string]*tallied{}
-	}
-	t.values = t.plan.tally(t.config.Now(), t.values, t.tallied)
+	t.values = t.config.Ledger.tally(t.url, t.config.Now(), t.plan, t.values)
 	for i := range t.plan.sources {
 		t.plan.sources[i].yields, t.plan.sources[i].absurd = false, false
 	}

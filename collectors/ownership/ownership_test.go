@@ -79,6 +79,7 @@ func newHost(t *testing.T, procs ...process) string {
 		write(p.pid, "stat", fmt.Sprintf("%d (%s) S %d %d 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 100 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 17 0 0 0 0 "+
 			"0 0 0 0 0 0 0 0 0 0\n", p.pid, p.name, p.ppid, p.pid))
 		write(p.pid, "cgroup", "0::"+p.cgroup+"\n")
+		write(p.pid, fmt.Sprintf("task/%d/schedstat", p.pid), "1000000 0 1\n")
 		link(p.pid, "ns/net", "net:["+p.network+"]")
 		write(p.pid, "cmdline", strings.Join(append(p.command, ""), "\x00"))
 		if p.closed {
