@@ -32,6 +32,8 @@ type Reading struct {
 	PromptTokens float64
 	// Running and Waiting are the requests that run and wait. KVUsage is the share of the KV cache in use.
 	Running, Waiting, KVUsage float64
+	// Computing is the share of time in which the engine's kernels ran on its busiest GPU; nil if unknown.
+	Computing *float64
 	// First and Gap are cumulative histograms of the times to first tokens and between tokens.
 	First, Gap Histogram
 }
@@ -73,6 +75,7 @@ type Learner struct {
 	peak   float64 // the most gaps per second of a learnt window; it fades like the line
 	mix    mix
 	held   held
+	busy   busy
 	pace   pace
 	first  shape
 	gap    shape
@@ -84,6 +87,7 @@ type totals struct {
 	first, firstSeconds, gaps, gapS float64
 	prompt, generated               float64
 	running, waiting, kv            float64 // the gauges multiplied by seconds
+	worked, computing               float64 // seconds in which requests ran throughout, and those in which kernels ran
 	firstCounts, gapCounts          []float64
 	gapMeans                        float64
 }
@@ -118,6 +122,10 @@ func (l *Learner) Learn(r Reading) {
 	s.running += r.Running * took.Seconds()
 	s.waiting += r.Waiting * took.Seconds()
 	s.kv += r.KVUsage * took.Seconds()
+	if c := r.Computing; c != nil && *c >= 0 && *c <= 1 && r.Running >= 1 && before.Running >= 1 {
+		s.worked += took.Seconds()
+		s.computing += *c * took.Seconds()
+	}
 	s.firstCounts = grown(s.firstCounts, r.First.Counts, before.First.Counts)
 	s.gapCounts = grown(s.gapCounts, r.Gap.Counts, before.Gap.Counts)
 	s.gapMeans += r.Gap.All - before.Gap.All
@@ -167,6 +175,9 @@ func (l *Learner) take(s totals, r Reading) {
 	l.peak = math.Max(l.peak*fade(s.took, memory), s.gaps/dt)
 	l.known = math.Max(l.known*fade(s.took, memory), l.known+0.1*(s.gaps/dt-l.known))
 	l.filled = math.Max(l.filled*fade(s.took, memory), l.filled+0.1*(s.prompt/dt-l.filled))
+	if s.gaps/dt > highLoad*l.peak {
+		l.busy.add(fade(s.took, memory), s)
+	}
 	if s.kv > 0 && s.running > 0 {
 		l.held.add(fade(s.took, memory), s.kv/dt, s.gapS/dt)
 	}
@@ -272,6 +283,19 @@ func (h *held) places() float64 {
 	n := h.xx / h.xy
 	return math.Max(1, n-1.64*math.Sqrt(n))
 }
+
+// highLoad is the share of the highest load above which the GPU must be busy, unless something else holds the engine back.
+const highLoad = 0.7
+
+// busy learns how much of the time kernels run while the engine has work.
+type busy struct{ worked, computing float64 }
+
+func (b *busy) add(f float64, s totals) {
+	b.worked, b.computing = f*b.worked+s.worked, f*b.computing+s.computing
+}
+
+// waits reports whether the GPU waits for the host more than half of the time, over ten minutes at least.
+func (b *busy) waits() bool { return b.worked >= 600 && b.computing < 0.5*b.worked }
 
 // shape is a distribution of times, with the mean step time at which it was seen.
 type shape struct {

@@ -8,8 +8,16 @@ import (
 
 // page feeds an engine whose steps follow the model exactly, at a load that swings.
 func page(l *Learner, minutes int, load func(minute float64) (requests, gaps, prompt float64), step func(gaps, prompt float64) float64) {
+	pageWith(l, minutes, nil, load, step)
+}
+
+// pageWith also reports how much of the time kernels run.
+func pageWith(l *Learner, minutes int, computing *float64, load func(minute float64) (requests, gaps, prompt float64),
+	step func(gaps, prompt float64) float64,
+) {
 	r := Reading{
-		At: time.Unix(0, 0), First: Histogram{Bounds: []float64{0.1, 1}, Counts: []float64{0, 0}},
+		Computing: computing,
+		At:        time.Unix(0, 0), First: Histogram{Bounds: []float64{0.1, 1}, Counts: []float64{0, 0}},
 		Gap: Histogram{Bounds: []float64{0.02, 0.05}, Counts: []float64{0, 0}},
 	}
 	l.Learn(r)
@@ -51,6 +59,28 @@ func TestLine(t *testing.T) {
 	}
 	if more := l.With(LargerBatch, Bounds{Batch: 10}, Objective{Threshold: 10 * time.Second, Bad: 0.01}); more < 1.2*all[0].Factor {
 		t.Errorf("a batch twice as large brings %g times the load, with this one %g", more, all[0].Factor)
+	}
+}
+
+// TestHost checks that the GPU is not called the limit if it waits for the CPU most of the time, and that this is not said
+// where it is unknown.
+func TestHost(t *testing.T) {
+	exact := func(gaps, prompt float64) float64 { return 1 / (100 - 0.05*gaps - 0.01*prompt) }
+	gap := []Objective{{Name: "itl", Gaps: true, Threshold: 20 * time.Millisecond, Bad: 0.01}}
+	idle, busy, garbage := 0.3, 0.9, 1e300
+	for _, c := range []struct {
+		computing *float64
+		requests  float64
+		want      Limit
+	}{{&idle, 2, Host}, {&busy, 2, Decode}, {nil, 2, Decode}, {&garbage, 2, Decode}, {&idle, 0.2, Decode}} {
+		var l Learner
+		pageWith(&l, 60, c.computing, func(minute float64) (requests, gaps, prompt float64) {
+			requests, gaps, prompt = swinging(minute)
+			return c.requests / 2 * requests, c.requests / 2 * gaps, c.requests / 2 * prompt
+		}, exact)
+		if all, why := l.Forecast(Bounds{}, gap); why != Known || all[0].Limit != c.want {
+			t.Errorf("%v, %g requests per second: %+v, %s, want %s", c.computing, c.requests, all, why, c.want)
+		}
 	}
 }
 

@@ -22,10 +22,11 @@ const (
 	KVCache Limit = "kv_cache"    // no room in the KV cache
 	Prefill Limit = "prefill"     // prompt tokens fill the steps
 	Decode  Limit = "decode"      // each token of the batch makes the step longer
+	Host    Limit = "host"        // steps are long, but the GPU waits for the host's CPU most of the time
 )
 
 // Limits returns all limits.
-func Limits() []Limit { return []Limit{Batch, KVCache, Prefill, Decode} }
+func Limits() []Limit { return []Limit{Batch, KVCache, Prefill, Decode, Host} }
 
 // Forecast holds the multiple of the present load that an engine serves before an objective breaks.
 type Forecast struct {
@@ -282,5 +283,8 @@ func (l *Learner) breaks(fit line, limits Bounds, o Objective) (float64, Limit) 
 		}
 	}
 	_, limit := l.late(high, fit, limits, o)
+	if (limit == Prefill || limit == Decode) && l.busy.waits() {
+		limit = Host
+	}
 	return low, limit
 }

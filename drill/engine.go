@@ -109,10 +109,10 @@ type Engine struct {
 	// each step waits for the CPU while the GPU idles. Wedged means that the engine's core hangs: its server accepts
 	// requests and shows old metrics, and clients give up. ShowsIdle means that a wedged core reports no running
 	// request. Broken means that the server answers each request with an error at once.
-	Clock, Slow               float64
-	Starved                   time.Duration
+	Clock, Slow float64
+	Starved     time.Duration
 	// CPUWait is how long the engine's thread has waited for a CPU since the drill began.
-	CPUWait time.Duration
+	CPUWait                   time.Duration
 	Wedged, ShowsIdle, Broken bool
 
 	observer         Observer

@@ -277,8 +277,8 @@ var (
 		"Load of the last ten minutes, as a share of the load above which this engine misses a latency objective.", EngineLabels,
 		with(LabelSLO)).experimental()
 	EngineCapacityLimit = Target.info("llm_engine_capacity_limit_info",
-		"What will limit the engine when it misses the objective, always 1: batch_limit, kv_cache, prefill (prompt tokens fill the steps) "+
-			"or decode (each running request makes the step longer).",
+		"What will limit the engine when it misses the objective, always 1: batch_limit, kv_cache, prefill (prompt tokens fill the steps), "+
+			"decode (each running request makes the step longer) or host (steps are long, but the GPU waits for the CPU most of the time).",
 		EngineLabels, with(LabelSLO, LabelLimit)).experimental()
 	EngineCapacityKnown = Target.gauge(Never, "llm_engine_capacity_known",
 		"Whether the capacity of this engine is known (1). When 0, reason is few_readings in the first half hour of the exporter, "+

@@ -123,10 +123,11 @@ type configuration struct {
 	prices  map[string]float64
 }
 
-// seen is what other collectors see of engines: the results of probes, and the connections of servers.
+// seen is what other collectors see of engines: the results of probes, the connections of servers, and how busy their GPUs are.
 type seen struct {
 	probed      func() []*engine.Probed
 	connections func(server string) (n int, known bool)
+	computing   func(server string) (share float64, known bool)
 }
 
 // loadConfig reads the file, if there is one, adds the targets and the probe of the command line, and builds everything
@@ -171,7 +172,7 @@ func loadConfig(o configOptions, extraProbe probeOptions, seen seen, log *slog.L
 	c.engines, err = engine.New(engine.Config{
 		Targets: cfg.Targets, Mappings: cfg.Mappings, Limits: cfg.Limits.limits(), Objectives: cfg.Objectives, Maintenance: cfg.Maintenance,
 		Histograms: cfg.Histograms,
-		Probed:     seen.probed, Connections: seen.connections,
+		Probed:     seen.probed, Connections: seen.connections, Computing: seen.computing,
 		UserAgent: userAgent(), Log: log, Ledger: o.ledger,
 	})
 	if err == nil {

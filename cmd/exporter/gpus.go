@@ -229,6 +229,14 @@ func (n *node) connections(server string) (count int, known bool) {
 	return 0, false
 }
 
+// computing returns how much of the time the engine at a server's address computes on its busiest GPU, and whether that is known.
+func (n *node) computing(server string) (share float64, known bool) {
+	if owners := n.owners.Load(); owners != nil {
+		return owners.Computing(server)
+	}
+	return 0, false
+}
+
 // detachOrAttach releases NVML on SIGUSR1, as POST /-/detach does, and takes it back on SIGUSR2.
 func (n *node) detachOrAttach(got os.Signal) {
 	if got == syscall.SIGUSR2 {

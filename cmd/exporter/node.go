@@ -102,7 +102,7 @@ func onSignal(ctx context.Context, react func(os.Signal), signals ...os.Signal) 
 func (n *node) reload() error {
 	n.loading.Lock()
 	defer n.loading.Unlock()
-	configured, err := n.load(seen{n.probes.Probed, n.connections})
+	configured, err := n.load(seen{n.probes.Probed, n.connections, n.computing})
 	n.self.loaded(configured, err == nil)
 	if err != nil {
 		n.log.Error("configuration not loaded", "err", err)

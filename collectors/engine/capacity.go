@@ -265,6 +265,11 @@ func (t *target) reading(u *sizing) capacity.Reading {
 	if p := t.pasts[u.progress]; p != nil {
 		r.PromptTokens = p.prefilled.total
 	}
+	if t.config.Computing != nil {
+		if share, known := t.config.Computing(t.server); known {
+			r.Computing = &share
+		}
+	}
 	r.FirstTokens, r.FirstSeconds, r.First = t.latency(u.latencies[metrics.TimeToFirstToken])
 	if u.latencies[metrics.InterTokenLatency].count != nil {
 		r.Gaps, r.GapSeconds, r.Gap = t.latency(u.latencies[metrics.InterTokenLatency])

@@ -38,6 +38,9 @@ type Config struct {
 	// Connections returns the number of connections that clients hold at the address of a server, and whether that
 	// is known: (*ownership.Collector).Connections. Nil means that the number is never known.
 	Connections func(server string) (n int, known bool)
+	// Computing returns the share of time in which kernels of the engine at a server's address run on its busiest GPU, and
+	// whether that is known: (*ownership.Collector).Computing. Nil means that it is never known.
+	Computing func(server string) (share float64, known bool)
 	// Now returns the current time, for maintenance. Default: time.Now.
 	Now func() time.Time
 	// Histograms controls how much of each histogram is exported, by metric. Default: all of it.

@@ -105,3 +105,30 @@ func TestCPUTaken(t *testing.T) {
 		t.Errorf("of three processes on one CPU, one waited for %g s in %g s", got, elapsed)
 	}
 }
+
+// TestComputing checks how busy an engine's busiest GPU is with its own kernels, and that this is unknown where the driver does
+// not say.
+func TestComputing(t *testing.T) {
+	procFS := newHost(t, process{pid: 10, ppid: 1, name: "vllm", listens: []string{loopback4 + " 8000"}},
+		process{pid: 11, ppid: 10, name: "worker"}, process{pid: 20, ppid: 1, name: "train"})
+	busy := func(pid int, at gpu.Identity, share float64) gpu.Process {
+		p := on(pid, at, 1)
+		p.SM, p.UtilizationKnown = share, true
+		return p
+	}
+	for want, running := range map[float64][]gpu.Process{
+		0.75: {busy(10, gpu0, 0.25), busy(11, gpu1, 0.75), busy(20, gpu0, 1)},
+		-1:   {on(10, gpu0, 1), busy(20, gpu0, 1)},
+	} {
+		c := New(Options{
+			Targets:   func() []Target { return []Target{engine("127.0.0.1:8000")} },
+			Processes: func() []gpu.Process { return running },
+			GPUs:      func() []gpu.Identity { return []gpu.Identity{gpu0, gpu1} },
+			ProcFS:    procFS,
+		})
+		page(t, c)
+		if got, known := c.Computing("127.0.0.1:8000"); known != (want >= 0) || known && got != want {
+			t.Errorf("%g, known %t, want %g", got, known, want)
+		}
+	}
+}

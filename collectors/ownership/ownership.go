@@ -204,6 +204,19 @@ func (c *Collector) Connections(server string) (n int, known bool) {
 	return n, err == nil
 }
 
+// Computing returns the share of time in which the kernels of an engine's processes run on its busiest GPU. It is unknown if
+// no such process is seen, or the driver does not report it.
+func (c *Collector) Computing(server string) (share float64, known bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, o := range c.owned {
+		if o.server == server && o.memory != nil && !o.memory.unknownTime {
+			share, known = max(share, o.memory.sm), true
+		}
+	}
+	return share, known
+}
+
 // place identifies a GPU, or one of its MIG instances.
 type place struct {
 	uuid, index, instance string

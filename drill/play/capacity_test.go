@@ -84,3 +84,25 @@ func TestSlowSteps(t *testing.T) {
 		}
 	}
 }
+
+// TestHostLimits checks that the exporter names the host as the limit of an engine whose steps wait for a CPU, and only then.
+func TestHostLimits(t *testing.T) {
+	t.Parallel()
+	for starved, host := range map[time.Duration]bool{0: false, 60 * time.Millisecond: true} {
+		profile := drill.NewProfile("m")
+		profile.Arrivals, profile.Swing, profile.Period, profile.MaxBatch, profile.Patience = 6, 0.5, time.Hour, 512, 0
+		p, err := Run(incident.Incident{
+			Name: "host", History: 2 * time.Hour, Lasts: time.Minute,
+			Fleet:  world.Fleet{Replicas: 1, Runtimes: []metrics.Runtime{metrics.VLLM}, Profile: profile, SeesProcesses: true},
+			Faults: []incident.Fault{{At: -119 * time.Minute, Do: func(w *world.World) { w.Replicas[0].Engine.Starved = starved }}},
+		}, Options{Seed: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { p.Close() })
+		found, err := p.Prometheus.Query(metrics.EngineCapacityLimit.Name+`{slo="itl"}`, p.World.At(p.Onset))
+		if err != nil || len(found) != 1 || (found[0].Metric.Get(metrics.LabelLimit) == "host") != host {
+			t.Errorf("steps wait for %s: %v, %v", starved, found, err)
+		}
+	}
+}

@@ -95,7 +95,7 @@ func (e *exporter) start() (err error) {
 		return err
 	}
 	e.engine, err = engine.New(engine.Config{
-		Objectives: e.world.Fleet.Configured(), Probed: e.probes.Probed, Connections: e.connections,
+		Objectives: e.world.Fleet.Configured(), Probed: e.probes.Probed, Connections: e.connections, Computing: e.computing,
 		Log: slog.New(slog.DiscardHandler), Now: func() time.Time { return e.world.At(e.world.Now()) },
 	})
 	return err
@@ -106,6 +106,16 @@ func (e *exporter) connections(server string) (n int, known bool) {
 	for _, r := range e.world.Replicas {
 		if r.Host == server && r.Target() {
 			return r.Connections()
+		}
+	}
+	return 0, false
+}
+
+// computing returns how much of the time an engine computes on its GPU.
+func (e *exporter) computing(server string) (share float64, known bool) {
+	for _, r := range e.world.Replicas {
+		if r.Host == server && r.Target() && e.page == nil && e.world.Fleet.SeesProcesses {
+			return r.GPU.Busy(), true
 		}
 	}
 	return 0, false

@@ -138,6 +138,9 @@ func (g *GPU) throttle(now time.Duration) {
 	}
 }
 
+// Busy returns the share of time in which the engine's kernels run.
+func (g *GPU) Busy() float64 { return g.busy }
+
 // advance advances the GPU by time d, in which the engine computes for busy.
 func (g *GPU) advance(d, busy time.Duration, e *drill.Engine) {
 	g.busy = math.Min(1, busy.Seconds()/d.Seconds())
