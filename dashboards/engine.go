@@ -126,7 +126,7 @@ func throughputRow(s scope) []Panel {
 
 func batchRow(s scope) []Panel {
 	return []Panel{
-		lines("Running and waiting", number, 12, About{
+		lines("Running and waiting", number, 8, About{
 			"Requests in the running batches and in the queues of all replicas of a model.",
 			"If more requests wait than run, the queue does not empty.",
 			"If requests wait while the batch could grow, look at KV cache, then at the batch limit.",
@@ -135,7 +135,7 @@ func batchRow(s scope) []Panel {
 			Query{s.perModel(s.of(metrics.RecordedWaiting), promql.Sum(models, s.of(metrics.RequestsWaiting))), "waiting " + modelLegend}).
 			runbook("BranchQueueing").next(FleetDashboard).
 			movesIn("traffic-burst", "long-prompts", "kv-transfer-failures", "rejections"),
-		lines("Waiting by reason", number, 12, About{
+		lines("Waiting by reason", number, 8, About{
 			"Requests in the engines' queues by what they wait for, if engines report it.",
 			"Capacity means a full engine. Deferred, bootstrap and kv_transfer wait for an adapter or for KV cache from elsewhere, not for room.",
 			"If requests are deferred while KV cache is free, look at transfers and tiers, not at replicas.",
@@ -143,6 +143,14 @@ func batchRow(s scope) []Panel {
 			Query{promql.Sum(by(models, metrics.LabelReason), s.of(metrics.RequestsWaitingByReason)), "{{reason}} " + modelLegend}).stacked().
 			runbook("BranchQueueing").next(rules.OptionalDashboard).
 			movesIn("kv-transfer-failures"),
+		lines("Threads that wait for a CPU", number, 8, About{
+			"Threads of the engines that are ready to run but wait for a CPU, on average.",
+			"Each step needs the CPU before and after the GPU's work.",
+			"On a healthy host this is near 0. If it is near 1 or above, look for a CPU limit, or for other processes on the node.",
+		},
+			Query{promql.Sum(replicas, promql.Rate(s.of(metrics.EngineCPUWait), rateInterval)), replicaLegend}).
+			empty("The exporter sees no process of these engines on a GPU.").runbook("BranchHostBound").next(rules.GPUDashboard).
+			notDrilled(noEngine),
 	}
 }
 

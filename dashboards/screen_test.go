@@ -196,6 +196,7 @@ var trueWithout = map[string]string{
 	"No event was counted in an hour.":   `model:llm_slo_burn:rate1h`,
 	"No event was counted in the 1h before any point of this graph.":                                          `model:llm_slo_burn:rate1h`,
 	"No event is counted here.":                                                                               `rate(llm_slo_bad_events_total[5m])`,
+	"The exporter sees no process of these engines on a GPU.":                                                 `llm_engine_cpu_wait_seconds_total`,
 	"No latency objective counts here.":                                                                       `model:llm_engine_good_tokens:rate5m`,
 	"No deploy, changed setting or restart is recorded in this range.":                                        `last_over_time({__name__=~"model:llm_engine_(changed:timestamp_seconds|started:last5m)"}[1h])`,
 	"No replica is known to differ.":                                                                          `replica:llm_engine_skew:value`,
