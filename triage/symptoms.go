@@ -19,7 +19,11 @@ import (
 type burn struct {
 	signal             slo.Signal
 	gateway, elsewhere bool
+	over               bool // it burned minutes ago, and the readings show that it burns no more
 }
+
+// goesOn reports whether an objective still burned between the readings.
+func (b burn) goesOn() bool { return !b.over }
 
 // explained reports whether the delays or failures of a suspect explain the burn, as rules record it. A delay only
 // at the gateways is not a delay in the engines, and the way to a gateway delays nothing at the engines.
@@ -47,7 +51,7 @@ func (j *judge) symptoms(m subject, v *Verdict) (burns, few []burn, err error) {
 		return nil, nil, err
 	}
 	late := func(one ...slo.Signal) bool {
-		return slices.ContainsFunc(burns, func(b burn) bool { return slices.Contains(one, b.signal) })
+		return slices.ContainsFunc(burns, func(b burn) bool { return b.goesOn() && slices.Contains(one, b.signal) })
 	}
 	switch first, next := late(slo.TTFT, slo.QueueTime, slo.ProbeTTFT), late(slo.ITL, slo.TPOT, slo.ProbeITL); {
 	case counted < 0.5 && len(burns) == 0:
@@ -90,14 +94,14 @@ func (j *judge) burning(m subject, v *Verdict) (burns, few []burn, counted float
 	for _, r := range rates {
 		name, role := r.Metric.Get(metrics.LabelSLO), r.Metric.Get(metrics.LabelRole)
 		objective := append(slices.Clone(own), promql.Eq(metrics.LabelSLO, name), promql.Eq(metrics.LabelRole, role))
-		s, err := j.spent(objective)
+		s, err := j.spent(name, objective)
 		if err != nil {
 			return nil, nil, 0, err
 		}
 		if !s.signal.OfProbes() {
 			counted += s.events
 		}
-		one := burn{s.signal, role == metrics.GatewayRole, role == metrics.GatewayRole && kept(rates, name)}
+		one := burn{s.signal, role == metrics.GatewayRole, role == metrics.GatewayRole && kept(rates, name), false}
 		of := fmt.Sprintf("%.0f of %.0f %s", s.bad, s.events, cmp.Or(s.miss, "events are bad"))
 		switch enough := s.bad >= slo.MinBadEvents-0.5; {
 		case !enough && s.bad > 0.5 && s.bad > s.events/10:
@@ -116,6 +120,7 @@ func (j *judge) burning(m subject, v *Verdict) (burns, few []burn, counted float
 				return nil, nil, 0, err
 			}
 			if burned > 0 {
+				one.over = s.bad < 0.5 && burned*s.budget*s.events >= slo.MinBadEvents
 				burns = append(burns, one)
 				v.Symptoms = append(v.Symptoms,
 					fmt.Sprintf("Objective %s burned %s times too fast over the last five minutes: %s between the readings.", name, factor(burned), of))
@@ -153,12 +158,13 @@ func (v *Verdict) suffers(fails bool) {
 // spending holds the events of an objective between the readings, and the burn rate that pages.
 type spending struct {
 	events, bad, pages float64
+	budget             float64 // share of events that may be bad
 	signal             slo.Signal
 	miss               string // what a bad event is, in words
 }
 
 // spent returns the spending of an objective.
-func (j *judge) spent(objective []*labels.Matcher) (s spending, err error) {
+func (j *judge) spent(name string, objective []*labels.Matcher) (s spending, err error) {
 	one := func(x promql.Expr) (value float64, l labels.Labels) {
 		found, failed := j.query(x)
 		err = cmp.Or(err, failed)
@@ -174,6 +180,7 @@ func (j *judge) spent(objective []*labels.Matcher) (s spending, err error) {
 	s.events, _ = one(increase(metrics.SLOEvents))
 	s.bad, _ = one(increase(metrics.SLOBadEvents))
 	s.pages, _ = one(promql.Vector(metrics.RecordedBurnThreshold, append(slices.Clip(objective), long)...))
+	s.budget, _ = one(promql.Sub(promql.Num(1), promql.Max(nil, promql.Vector(metrics.SLOObjective, promql.Eq(metrics.LabelSLO, name)))))
 	_, info := one(promql.Vector(metrics.RecordedInfo, objective...))
 	s.signal, s.miss = slo.Signal(info.Get(metrics.LabelSignal)), info.Get(metrics.LabelBad)
 	return s, err

@@ -401,7 +401,7 @@ func (j *judge) verdict(m subject) (Verdict, error) {
 	}
 	first := all[0]
 	v.Branch, v.Clue, v.Says, v.Delays, v.Also = first.Branch, first.Clue, first.Says, first.Delays, all[1:]
-	v.Confidence, v.Or = j.confidence(all, v, len(burns) > 0 && v.Record.FirstTokens >= 20)
+	v.Confidence, v.Or = j.confidence(all, v, slices.ContainsFunc(burns, burn.goesOn) && v.Record.FirstTokens >= 20)
 	page, err := runbooks.Page(first.Runbook)
 	if err != nil {
 		return v, err
