@@ -238,13 +238,13 @@ var (
 	RequestsArrived = Target.counter("llm_engine_requests_arrived_total",
 		"Requests that arrived since the exporter first read the engine: those that ended, run or wait. Requests that the engine refuses as "+
 			"invalid are left out. Where an engine does not count ends, first tokens stand for them. Absent where it counts neither.",
-		EngineLabels).experimental()
+		EngineLabels).experimental().sinceRead()
 	PrefillComputedTokens = Target.counter("llm_engine_prefill_computed_tokens_total",
 		"Prompt tokens that the engine computed since the exporter first read it: those that it found in no cache, as far as it counts hits. "+
-			"Absent where it does not count prompt tokens.", EngineLabels).experimental()
+			"Absent where it does not count prompt tokens.", EngineLabels).experimental().sinceRead()
 	RequestsWithoutToken = Target.counter("llm_engine_requests_without_token_total",
 		"Lower bound of the requests that succeeded or were given up, but had no first token, since the exporter first read the engine. Absent where an "+
-			"engine does not count both its ends and first tokens.", EngineLabels).experimental()
+			"engine does not count both its ends and first tokens.", EngineLabels).experimental().sinceRead()
 	EngineUnscheduled = Target.gauge(Max, "llm_engine_unscheduled_seconds",
 		"How much longer first tokens took in the last two minutes than requests were in the engine's scheduler, in the mean: time in its server, "+
 			"or while its core stood still. Absent with fewer than ten first tokens, and where an engine does not report its queue and "+

@@ -390,5 +390,5 @@ var (
 	EngineCPUWait = Target.counter("llm_engine_cpu_wait_seconds_total",
 		"Time for which threads of an engine were ready to run and waited for a CPU, because other processes used it or a CPU limit "+
 			"withheld it (/proc/PID/task/TID/schedstat). A rate of 1 means that one thread waits on average. Only for engines whose "+
-			"processes the exporter sees on GPUs.", TargetLabels, with(LabelModel)).experimental()
+			"processes the exporter sees on GPUs.", TargetLabels, with(LabelModel)).experimental().sinceRead()
 )

@@ -129,6 +129,9 @@ type Family struct {
 	// Experimental means that name, type, labels and meaning may still change in a minor version. All other exported
 	// families are stable: testdata/stable.txt lists them.
 	Experimental bool
+	// SinceRead means that a counter counts from the exporter's first reading of an engine. It shows nothing of the
+	// engine's life before.
+	SinceRead bool
 	// Index holds the position in All, stable within one build.
 	Index int
 
@@ -186,6 +189,12 @@ func declare(owner Owner, kind Kind, agg Aggregate, name, help string, labels ..
 // experimental marks a family that may still change.
 func (f *Family) experimental() *Family {
 	f.Experimental = true
+	return f
+}
+
+// sinceRead marks a counter that begins at the exporter's first reading of an engine.
+func (f *Family) sinceRead() *Family {
+	f.SinceRead = true
 	return f
 }
 

@@ -218,9 +218,15 @@ func (e *evaluation) ofLifetimes(s *parser.VectorSelector) {
 	if e.ratio {
 		name, ages = lifetime+"ratio_"+s.Name, e.served
 	}
+	counted := e.memory[s.Name]
+	if f := metrics.Lookup(s.Name); f == metrics.PrefillComputedTokens {
+		counted = e.memory.computed()
+	} else if f != nil && f.SinceRead {
+		counted = nil // it is younger than its engine
+	}
 	if _, known := e.memory[name]; !known {
 		e.memory[name] = map[uint64]*series{}
-		for h, one := range e.memory[s.Name] {
+		for h, one := range counted {
 			if age := ages[page(one.labels)]; age > 0 {
 				mean := &series{labels: labels.NewBuilder(one.labels).Set(model.MetricNameLabel, name).Labels()}
 				for _, s := range one.samples {
@@ -233,6 +239,30 @@ func (e *evaluation) ofLifetimes(s *parser.VectorSelector) {
 	s.Name = name
 	s.LabelMatchers = slices.DeleteFunc(slices.Clone(s.LabelMatchers), func(m *labels.Matcher) bool { return m.Name == model.MetricNameLabel })
 	s.LabelMatchers = append(s.LabelMatchers, promql.Eq(model.MetricNameLabel, name))
+}
+
+// computed returns the prompt tokens that no prefix cache held since the engines started.
+func (m memory) computed() map[uint64]*series {
+	all := make(map[uint64]*series)
+	for h, prompts := range m[metrics.PromptTokens.Name] {
+		own := &series{labels: prompts.labels, samples: slices.Clone(prompts.samples)}
+		for _, hits := range m[metrics.PrefixCacheHitTokens.Name] {
+			if len(hits.samples) == len(own.samples) && slices.Equal(engineOf(hits.labels), engineOf(own.labels)) {
+				for i, s := range own.samples {
+					own.samples[i] = sample{s.T(), s.F() - hits.samples[i].F()}
+				}
+			}
+		}
+		all[h] = own
+	}
+	return all
+}
+
+func engineOf(l labels.Labels) (values []string) {
+	for _, name := range metrics.EngineLabels {
+		values = append(values, l.Get(name))
+	}
+	return values
 }
 
 // page identifies an engine's metrics endpoint.

@@ -25,6 +25,7 @@ type node struct {
 	waiting, running  float64
 	ttft, queue, hits float64 // sums
 	prompts, tokens   float64
+	unread            float64 // prompt tokens that were computed before the exporter first read the engine
 	more              string
 }
 
@@ -52,7 +53,7 @@ llm_slo_objective_ratio{slo="ttft"} 0.99
 llm_slo_period_seconds{slo="ttft"} 2592000
 llm_slo_info{slo="ttft",signal="ttft",bad="first tokens take longer than 2s",period="30d",severity="page"} 1
 %[11]s`, float64(t0.Add(-48*time.Hour).Unix()), n.waiting, n.running, 100*n.requests+n.tokens, n.ttft, n.requests, n.queue, n.prompts,
-		n.hits, n.bad, n.more, n.prompts-n.hits), "{L", "{"+l)
+		n.hits, n.bad, n.more, n.prompts-n.hits-n.unread), "{L", "{"+l)
 }
 
 // judge judges two metrics pages that were read half a minute apart.
@@ -76,7 +77,7 @@ func judge(t *testing.T, before, after string, past triage.Past) []triage.Verdic
 // calm is a node after a day of 0.2 s to the first token, with half of the requests not queued, and a cache that holds
 // four of five tokens.
 func calm() node {
-	return node{model: "m", requests: 100_000, bad: 100, running: 3, ttft: 20_000, queue: 2_000, prompts: 1e8, hits: 8e7}
+	return node{model: "m", requests: 100_000, bad: 100, running: 3, ttft: 20_000, queue: 2_000, prompts: 1e8, hits: 8e7, unread: 1.9e7}
 }
 
 func TestJudge(t *testing.T) {
@@ -667,6 +668,7 @@ func TestNoStartTime(t *testing.T) {
 		before := calm()
 		before.requests, before.prompts, before.hits, before.ttft, before.queue, before.bad = served, served*1000, served*800, served/5,
 			served/50, 0
+		before.unread = before.prompts - before.hits
 		after := before
 		after.requests, after.bad, after.ttft, after.queue, after.prompts, after.hits, after.waiting = served+100, 90, before.ttft+400,
 			before.queue+300, before.prompts+1e6, before.hits+8e5, 9
