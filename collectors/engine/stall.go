@@ -26,6 +26,8 @@ const (
 	newRequests, newFiles = 2, 4
 	// connected is the highest number of new connections that is required while much traffic is due.
 	connected = 20
+	// piling is how many times more requests must wait than before while none runs. Those of clients who have left do not grow in number.
+	piling = 2
 	// leavers is how many clients must give up without an answer, and leaving is over how long, to prove that others wait.
 	leavers, leaving = 2, time.Minute
 	// settling is how long answers may take to leave the server after their last token.
@@ -120,6 +122,8 @@ type past struct {
 	moved   time.Time // when the last progress was seen, or the first reading made
 	busy    time.Time // since when requests ran or waited at every reading without progress
 	more    time.Time // since when the server has held more than it did at the last progress
+	piles   time.Time // since when more and more requests have waited while none runs
+	grown   int       // at how many readings since then there were more
 	ended   time.Time // when an answer last ended badly without progress
 	gaveUp  time.Time // when a client first and last gave up without progress, and how many did
 	gives   time.Time
@@ -127,6 +131,7 @@ type past struct {
 	least   float64   // what the server held since the last progress, at least
 	lasting float64   // what it held at each of the last two readings, if neither showed progress
 	pending float64   // what it held at the last reading beside the load, if that reading showed progress
+	worked  time.Time // when it last had work without progress
 	certain time.Time // since when it has certainly made no progress; zero if it has
 
 	start
@@ -302,6 +307,14 @@ func (p *past) stand(r sight) {
 	if r.load == 0 {
 		p.busy = time.Time{}
 	}
+	switch {
+	case r.waits == 0 || r.load > r.waits: // a long step may keep those who wait
+		p.piles, p.grown = time.Time{}, 0
+	case r.waits > p.last.waits:
+		if p.grown++; p.piles.IsZero() {
+			p.piles = r.at
+		}
+	}
 	if r.bad > p.last.bad {
 		p.ended = r.at
 	}
@@ -343,11 +356,13 @@ func (p *past) judge(u *unit, r sight) {
 	switch {
 	case d == 0 || r.asleep:
 		p.certain = time.Time{}
-	case !p.certain.IsZero():
-		if !p.works(r) && !p.leaves(r) && !(p.above(r) >= 1) {
-			p.certain = time.Time{}
-		}
-	case !r.young:
+	case p.works(r) || p.above(r) >= 1:
+		p.worked = r.at
+	case p.certain.IsZero():
+	case !p.leaves(r) && r.at.Sub(p.worked) > unproven: // for a moment there may be no client
+		p.certain = time.Time{}
+	}
+	if p.certain.IsZero() && !r.young && d != 0 && !r.asleep {
 		p.certain = p.began(u, r, d)
 	}
 }
@@ -359,8 +374,8 @@ func (p *past) works(r sight) bool { return !p.busy.IsZero() && !p.idle(r) }
 func (p *past) leaves(r sight) bool { return p.givers > 0 && r.at.Sub(p.gives) <= unproven }
 
 // began returns when a unit with work certainly stopped making progress, if progress may take d to show; zero if
-// that is not certain. The evidence of work is tried in order: requests that the gauges show, requests that only
-// the server's connections show, and clients that give up.
+// that is not certain. The evidence of work is tried in order: requests that the gauges show, a queue that grows while
+// nothing runs, requests that only the server's connections show, and clients that give up.
 func (p *past) began(u *unit, r sight, d time.Duration) time.Time {
 	wait := p.wait(r, d)
 	more := !p.more.IsZero() && (!r.files || p.givers > 0 || p.ofClients(r.at))
@@ -371,6 +386,8 @@ func (p *past) began(u *unit, r sight, d time.Duration) time.Time {
 		return p.busy
 	case works && stands >= wait && (more || p.givers > r.load):
 		return p.busy
+	case works && p.grown >= piling && r.at.Sub(p.piles) >= unproven:
+		return p.piles
 	case more && r.at.Sub(p.more) >= wait:
 		return p.more
 	case p.leaves(r) && p.givers >= max(leavers, r.load+1) && p.gives.Sub(p.gaveUp) >= leaving && r.at.Sub(p.moved) >= wait:

@@ -357,6 +357,56 @@ func TestCold(t *testing.T) {
 	wants(1) // a queue came and went between two readings
 }
 
+// TestQueueGrows checks that requests which come and wait while none runs prove a standstill, however few are due, and
+// that those of clients who have left do not.
+func TestQueueGrows(t *testing.T) {
+	const running, waiting = "tgi_batch_current_size", "tgi_queue_size"
+	stalled := func(p *played) float64 {
+		t.Helper()
+		if v := p.last.get(t, metrics.EngineStalled.Name); len(v) == 1 {
+			return v[0]
+		}
+		t.Fatal("it does not say whether it stands still")
+		return 0
+	}
+	queue := func(runs float64, sizes ...float64) *played {
+		p := play(t, "tgi/v3.3.7-loaded.prom")
+		p.set(running, 0)
+		p.set(waiting, 0)
+		p.pass(time.Minute, tick, nil)
+		for _, n := range sizes {
+			p.set(running, runs)
+			p.set(waiting, n)
+			p.pass(time.Minute, tick, nil)
+		}
+		return p
+	}
+	if v := stalled(queue(0, 1, 1, 2, 2, 3, 4, 4, 5)); v < 300 || v > 480 {
+		t.Errorf("a queue that grows for eight minutes while nothing runs: stalled for %g s", v)
+	}
+	p := queue(0, 1, 1, 2, 2, 3, 4, 4, 5)
+	p.set(waiting, 0)
+	p.pass(time.Minute, tick, nil)
+	if v := stalled(p); v < 300 {
+		t.Errorf("for a minute there is no client: stalled for %g s", v)
+	}
+	if p.pass(10*time.Minute, tick, nil); stalled(p) != 0 {
+		t.Error("nobody has come for ten minutes, and it is said to stand still")
+	}
+	if v := stalled(queue(0, 1, 1, 2, 2)); v != 0 {
+		t.Errorf("for four minutes: stalled for %g s", v)
+	}
+	if v := stalled(queue(0, 2, 2, 2, 2, 2, 2, 2, 2)); v != 0 {
+		t.Errorf("two requests whose clients may have left: stalled for %g s", v)
+	}
+	if v := stalled(queue(1, 1, 1, 2, 2, 3, 4, 4, 5)); v != 0 {
+		t.Errorf("behind a request that runs, and may be long: stalled for %g s", v)
+	}
+	if v := stalled(queue(0, 1, 2, 3, 0, 0, 1, 2, 0)); v != 0 {
+		t.Errorf("the clients leave each time: stalled for %g s", v)
+	}
+}
+
 // TestIdleConnections checks that connections which a gateway keeps open are no requests: a vLLM that refused all requests had three.
 func TestIdleConnections(t *testing.T) {
 	p := play(t, "vllm/v0.32.0-healthy.prom")
