@@ -373,6 +373,14 @@ func (p *past) works(r sight) bool { return !p.busy.IsZero() && !p.idle(r) }
 // leaves reports whether clients have lately given up.
 func (p *past) leaves(r sight) bool { return p.givers > 0 && r.at.Sub(p.gives) <= unproven }
 
+// flee reports whether several clients have given up over some time and lately, more than the gauges show.
+func (p *past) flee(r sight) bool {
+	return p.leaves(r) && p.givers >= max(leavers, r.load+1) && p.gives.Sub(p.gaveUp) >= leaving
+}
+
+// queues reports whether more and more requests have waited for minutes while none runs.
+func (p *past) queues(now time.Time) bool { return p.grown >= piling && now.Sub(p.piles) >= unproven }
+
 // began returns when a unit with work certainly stopped making progress, if progress may take d to show; zero if
 // that is not certain. The evidence of work is tried in order: requests that the gauges show, a queue that grows while
 // nothing runs, requests that only the server's connections show, and clients that give up.
@@ -386,11 +394,11 @@ func (p *past) began(u *unit, r sight, d time.Duration) time.Time {
 		return p.busy
 	case works && stands >= wait && (more || p.givers > r.load):
 		return p.busy
-	case works && p.grown >= piling && r.at.Sub(p.piles) >= unproven:
+	case works && p.queues(r.at):
 		return p.piles
 	case more && r.at.Sub(p.more) >= wait:
 		return p.more
-	case p.leaves(r) && p.givers >= max(leavers, r.load+1) && p.gives.Sub(p.gaveUp) >= leaving && r.at.Sub(p.moved) >= wait:
+	case p.flee(r) && r.at.Sub(p.moved) >= wait:
 		return p.gaveUp
 	}
 	return time.Time{}

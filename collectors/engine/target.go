@@ -483,11 +483,6 @@ func (s *snapshot) append(f *metrics.Family, series string, value float64) {
 	s.blocks[len(s.blocks)-1].end = len(s.lines)
 }
 
-// startedBefore reports whether the engine may have started before a time.
-func (t *target) startedBefore(at time.Time) bool {
-	return !at.IsZero() && (t.plan.start == nil || !time.UnixMilli(int64(1000*t.plan.start.value(t.values))).After(at))
-}
-
 // up returns the snapshot of a successful scrape.
 func (t *target) up(size int, took time.Duration) *snapshot {
 	s := &snapshot{lines: make([]valued, 0, t.plan.size), blocks: make([]block, 0, 64), effective: t.plan.effective}
