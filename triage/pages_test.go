@@ -317,6 +317,22 @@ func TestModelOfAGateway(t *testing.T) {
 	}
 }
 
+// TestStarvedOnAnH200 checks two readings of a real exporter, while other processes had the core of the engine.
+func TestStarvedOnAnH200(t *testing.T) {
+	var readings []triage.Reading
+	for i, name := range []string{"exporter-h200-starved", "exporter-h200-starved-20s"} {
+		r, err := triage.Parse([]byte(captured(t, name)), time.Unix(1795893472+20*int64(i), 0))
+		if err != nil {
+			t.Fatal(err)
+		}
+		readings = append(readings, r)
+	}
+	v := verdicts(t, readings[0], readings[1])
+	if len(v) != 1 || v[0].Branch != rules.Engine || v[0].Clue != "cpu_wait" || v[0].Health != triage.Failing {
+		t.Errorf("%+v", v)
+	}
+}
+
 // TestNotSeen checks that values rule out a branch if they would have shown it, and that missing values are named.
 func TestNotSeen(t *testing.T) {
 	v := one(t, started.Add(time.Hour), 30*time.Second, captured(t, "vllm-0.32-healthy"), captured(t, "vllm-0.32-overload"))
