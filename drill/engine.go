@@ -25,6 +25,7 @@ type Serving struct {
 	Acceptance float64 // probability that a proposed token is accepted, given that those before it were
 	ShowsQueue bool    // the server counts waiting requests, also while the core hangs
 	Alternates bool    // a step that admits requests is followed by one that admits none
+	Adapters   int     // --max-loras: adapters that fit into a batch; 0 means that none is served
 	// KVCacheDtype is --kv-cache-dtype: fp8 needs half the memory. Empty means auto, the type of the weights'
 	// activations.
 	KVCacheDtype string
@@ -87,6 +88,8 @@ type Observer interface {
 	State(running, waiting int, kvUsed float64)
 	// Open reports the number of open requests at a time, also while the engine's core hangs.
 	Open(requests int, now time.Duration)
+	// Adapted reports the adapters that requests ask for after a step, if the engine serves any.
+	Adapted(running, waiting []int, now time.Duration)
 }
 
 // Step describes a step: its tokens, the requests at its beginning, the requests that wait for a KV cache meanwhile, and
@@ -118,12 +121,14 @@ type Engine struct {
 	observer         Observer
 	random           *rand.Rand
 	now              time.Duration
-	unreported       bool // the next step reports what clients cancelled
-	hung             bool // some clients may have left a core that hung
-	admitted         bool // the last step admitted requests
+	unreported       bool          // the next step reports what clients cancelled
+	resumed          time.Duration // when the core last went on after it had hung
+	hung             bool          // some clients may have left a core that hung
+	admitted         bool          // the last step admitted requests
 	arriving         []*Request
 	waiting, running []*Request
-	total, used      int // KV blocks
+	total, used      int   // KV blocks
+	loaded           []int // adapters in slots, in order of loading
 	busy             time.Duration
 	moves
 }
@@ -180,7 +185,7 @@ func (e *Engine) Kill(now time.Duration) {
 			e.observer.Finished(r)
 		}
 	}
-	e.arriving, e.fetching, e.waiting, e.running, e.used = nil, nil, nil, nil, 0
+	e.arriving, e.fetching, e.waiting, e.running, e.used, e.loaded = nil, nil, nil, nil, 0, nil
 }
 
 // Cancel ends all requests, as when their clients disconnect. vLLM reports it with its next step (vllm#22545).
@@ -237,7 +242,7 @@ func (e *Engine) forget() {
 	if !e.hung {
 		return
 	}
-	e.hung = false
+	e.hung, e.resumed = false, e.now
 	for _, rs := range []*[]*Request{&e.arriving, &e.fetching, &e.waiting, &e.running} {
 		*rs = slices.DeleteFunc(*rs, func(r *Request) bool {
 			if r.Aborted {
@@ -283,6 +288,7 @@ func (e *Engine) receive() {
 	for len(e.arriving) > 0 && e.arriving[0].Arrival <= e.now {
 		r := e.arriving[0]
 		e.arriving = e.arriving[1:]
+		r.Queued = max(r.Arrival, e.resumed)
 		if e.Broken || e.MaxQueue > 0 && len(e.waiting) >= e.MaxQueue {
 			r.Rejected, r.Full, r.Done = true, !e.Broken, r.Arrival
 			e.observer.Finished(r)
@@ -346,13 +352,23 @@ func (e *Engine) step() {
 		}
 	}
 	admits := !thrash && !(e.Alternates && e.admitted && len(e.running) > 0)
-	for admits && len(e.waiting) > 0 && len(e.running) < e.MaxBatch && budget > 0 {
-		r := e.waiting[0]
+	swapping := time.Duration(0)
+	for i := 0; admits && i < len(e.waiting) && len(e.running) < e.MaxBatch && budget > 0; {
+		r := e.waiting[i]
+		if !e.admits(r) {
+			i++
+			continue
+		}
 		if !e.reserve(r, r.fetched+min(r.todo, budget)) {
 			break
 		}
+		swapping += e.load(r)
 		r.fetched = 0
-		e.waiting = e.waiting[1:]
+		if i == 0 {
+			e.waiting = e.waiting[1:]
+		} else {
+			e.waiting = slices.Delete(e.waiting, i, i+1)
+		}
 		if r.Scheduled == 0 {
 			r.Scheduled = start
 		}
@@ -367,7 +383,7 @@ func (e *Engine) step() {
 		tokens += e.Draft * len(e.running)
 	}
 	took := time.Duration(e.stepSeconds(tokens, context, attended, drafted, e.Clock) * e.Slow * float64(time.Second))
-	e.now += took + e.Starved
+	e.now += took + e.Starved + swapping
 	e.CPUWait += e.Starved
 	e.busy += took
 	e.unreported = false
@@ -470,4 +486,7 @@ func (e *Engine) report() {
 		return
 	}
 	e.observer.State(len(e.running), len(e.waiting)+len(e.fetching), float64(e.used)/float64(e.total))
+	if e.Adapters > 0 {
+		e.observer.Adapted(adaptersOf(e.running), adaptersOf(e.waiting), e.now)
+	}
 }

@@ -3,6 +3,7 @@ package drill
 import (
 	"cmp"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -20,6 +21,7 @@ type VLLM struct {
 	itl                                           *repeated
 	drafted, accepted                             prometheus.Counter // nil without speculation
 	rank                                          int
+	started                                       time.Time
 	promptLength, outputLength, choices           prometheus.Histogram
 	server                                        *vllmServer
 	step                                          prometheus.Histogram
@@ -30,6 +32,15 @@ type VLLM struct {
 	nixl                                          *vllmNIXL      // nil without prefill engines
 	offload                                       *vllmOffload   // nil without a tier in host memory
 	admission                                     *vllmAdmission // nil without a limit of the queue
+	adapters                                      *vllmAdapters  // nil without adapters
+}
+
+// vllmAdapters follows vllm:lora_requests_info: each combination of adapters has a series, whose value is the time of
+// its last update.
+type vllmAdapters struct {
+	info  *prometheus.GaugeVec
+	slots string
+	zero  float64 // the time at which the drill began
 }
 
 // vllmAdmission follows release 0.32 with --max-num-queued-reqs. It counts each refusal once. The engine refuses
@@ -111,7 +122,7 @@ func NewVLLM(p Profile) *VLLM {
 		decode: pg.histogram("vllm:request_decode_time_seconds", vllmLong), promptLength: pg.histogram("vllm:request_prompt_tokens", vllmTokens),
 		outputLength: pg.histogram("vllm:request_generation_tokens", vllmTokens), choices: pg.histogram("vllm:request_params_n",
 			[]float64{1, 2, 5, 10, 20}),
-		rank: p.Rank,
+		rank: p.Rank, started: p.Started,
 	}
 	for _, reason := range []string{"stop", "length", "abort", "error", "repetition"} {
 		v.done.WithLabelValues(reason)
@@ -147,6 +158,11 @@ func NewVLLM(p Profile) *VLLM {
 		rejections.WithLabelValues("max_num_queued_tokens")
 		v.admission = &vllmAdmission{rejections: rejections.WithLabelValues("max_num_queued_reqs")}
 	}
+	if p.Adapters > 0 {
+		v.adapters = &vllmAdapters{slots: strconv.Itoa(p.Adapters), info: prometheus.NewGaugeVec(
+			prometheus.GaugeOpts{Name: "vllm:lora_requests_info"}, []string{"max_lora", "running_lora_adapters", "waiting_lora_adapters"})}
+		pg.registry.MustRegister(v.adapters.info)
+	}
 	pg.info("vllm:cache_config_info", p.cacheConfig())
 	started := register(server, prometheus.NewGauge(prometheus.GaugeOpts{Name: "process_start_time_seconds"}))
 	started.Set(float64(p.Started.UnixMilli()) / 1000)
@@ -177,7 +193,7 @@ func (v *VLLM) moves(p Profile) {
 			refused: pg.counter("vllm:kv_offload_allocation_failure_total"), pinned: pg.gauge("vllm:kv_offload_cpu_cache_usage_perc"),
 		}
 	}
-	if v.nixl != nil || v.offload != nil { // their release reports it
+	if v.nixl != nil || v.offload != nil || p.Release >= "0.26" {
 		v.byReason = register(pg, prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name:        "vllm:num_requests_waiting_by_reason",
 			ConstLabels: pg.labels,
@@ -256,6 +272,22 @@ func (v *VLLM) Moved(m Move) {
 	}
 }
 
+// Adapted implements Observer.
+func (v *VLLM) Adapted(running, waiting []int, now time.Duration) {
+	a := v.adapters
+	if a.zero == 0 {
+		a.zero = float64(v.started.Unix()) - now.Seconds()
+	}
+	names := func(of []int) string {
+		all := make([]string, len(of))
+		for i, n := range of {
+			all[i] = "lora-" + strconv.Itoa(n)
+		}
+		return strings.Join(all, ",")
+	}
+	a.info.WithLabelValues(a.slots, names(running), names(waiting)).Set(a.zero + now.Seconds())
+}
+
 // Preempted implements Observer.
 func (v *VLLM) Preempted() { v.preemptions.Inc() }
 
@@ -286,7 +318,7 @@ func (v *VLLM) Finished(r *Request) {
 	}
 	v.done.WithLabelValues(reason).Inc()
 	v.e2e.Observe((r.Done - r.Arrival).Seconds())
-	v.queue.Observe((r.Scheduled - r.Arrival).Seconds())
+	v.queue.Observe((r.Scheduled - r.Queued).Seconds())
 	v.prefill.Observe((r.FirstToken - r.Scheduled).Seconds())
 	v.decode.Observe((r.Done - r.FirstToken).Seconds())
 	if r.Output > 1 {

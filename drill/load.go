@@ -20,6 +20,7 @@ type Load struct {
 	Failures     float64       // share of requests that fail in the engine
 	Patience     time.Duration // how long a client waits for a first token, or for the next one while the core hangs; 0 means forever
 	Leaves       float64       // share of clients that leave while they read an answer
+	Named        int           // number of LoRA adapters that requests ask for, with equal probability; 0 means the base model only
 }
 
 // promptSpread is the standard deviation of the logarithm of prompt lengths. We chose it so that the mean is 1.4
@@ -31,11 +32,15 @@ const promptSpread = 0.8
 type Request struct {
 	Held                                 time.Duration
 	Arrival, Scheduled, FirstToken, Done time.Duration
+	Queued                               time.Duration // when the core took it: after its arrival if the core hung then
 	Prompt, Cached, Output, Emitted      float64
 	Failed, Truncated                    bool
 	Rejected, Aborted                    bool // at admission; by the client
 	Full                                 bool // rejected because too many wait
 	Hung, Cut                            bool // aborted while the core hung; failed because the process died
+	Adapter                              int  // from 1; 0 means none
+	// Then is the request to the decode engine that follows, if this request is its prefill.
+	Then *Request
 
 	todo, held int           // tokens to compute before the next one comes out, tokens in its own blocks
 	last       time.Duration // time of the last token
@@ -62,6 +67,13 @@ func (r *Request) Hold(until time.Duration) bool {
 func (r *Request) For(patience time.Duration) *Request {
 	r.patience = patience
 	return r
+}
+
+// Prefill returns the request to a prefill engine, which answers with one token. r follows when it has ended.
+func (r *Request) Prefill() *Request {
+	return &Request{
+		Arrival: r.Arrival, Prompt: r.Prompt, Cached: r.Cached, Output: 1, Truncated: true, Adapter: r.Adapter, patience: r.patience, Then: r,
+	}
 }
 
 // Traffic generates requests from a load, which may change between calls of Until.
@@ -121,8 +133,12 @@ func (t *Traffic) request() *Request {
 	if t.leaving.Float64() < t.Leaves {
 		leaves = math.Ceil(t.leaving.Float64() * output)
 	}
+	adapter := 0
+	if t.Named > 0 {
+		adapter = 1 + t.leaving.IntN(t.Named)
+	}
 	return &Request{
-		leaves: leaves, Arrival: t.next, Prompt: prompt, Cached: cached,
+		Adapter: adapter, leaves: leaves, Arrival: t.next, Prompt: prompt, Cached: cached,
 		Output: math.Min(math.Max(1, output), t.OutputLimit), Truncated: output > t.OutputLimit, Failed: t.random.Float64() < t.Failures,
 		patience: t.Patience,
 	}

@@ -72,6 +72,9 @@ func (p *page) Open(requests int, now time.Duration) { p.clients.hold(requests, 
 // Connections returns the number of connections at the server, including the exporter's own.
 func (p *page) Connections() int { return 1 + p.clients.count() }
 
+// Adapted implements Observer for engines that report nothing about adapters.
+func (*page) Adapted([]int, []int, time.Duration) {}
+
 // Moved implements Observer for engines without a KV cache elsewhere.
 func (p *page) Moved(Move) {}
 

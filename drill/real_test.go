@@ -7,6 +7,8 @@ import (
 	"net/http/httptest"
 	"os"
 	"slices"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -196,6 +198,26 @@ func TestVLLMAdmission(t *testing.T) {
 	}
 	if n := page.sum("http_requests_total", append(streams, "status", "5xx")...); math.Abs(n/l.rejected-8./28) > 0.01 {
 		t.Errorf("%v of %v refusals are answers 5xx", n, l.rejected)
+	}
+}
+
+// Each combination of adapters that ran or waited has a series. No batch has more adapters than slots, also while others
+// wait.
+func TestVLLMAdapters(t *testing.T) {
+	const name = "vllm:lora_requests_info"
+	actual := captured(t, "../../../collectors/engine/testdata/pages/vllm/v0.32.0-dp2-lora")
+	p := NewProfile("m")
+	p.Adapters, p.Named, p.Arrivals = 2, 8, 20
+	_, _, handler := playOn(metrics.VLLM, p)
+	for slots, page := range map[string]series{"1": actual, "2": simulated(t, handler)} {
+		running, waits := 0, 0
+		for _, m := range page[name].GetMetric() {
+			running = max(running, len(strings.FieldsFunc(value(m, "running_lora_adapters"), func(r rune) bool { return r == ',' })))
+			waits = max(waits, len(value(m, "waiting_lora_adapters")))
+		}
+		if max := page.values(name, "max_lora"); !slices.Equal(max, []string{slots}) || strconv.Itoa(running) != slots || waits == 0 {
+			t.Errorf("%v slots, at most %d adapters ran, and some waited: %t", max, running, waits > 0)
+		}
 	}
 }
 

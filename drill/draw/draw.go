@@ -3,8 +3,10 @@
 package draw
 
 import (
+	"cmp"
 	"math"
 	"math/rand/v2"
+	"net/http"
 	"slices"
 	"time"
 
@@ -52,11 +54,12 @@ func New(seed uint64) Draw {
 	case 1:
 		d.Options.DCGM = []string{}
 	}
+	split(r, &f, c.class)
 	faults := c.draw(r, &f)
-	f.Profile.Arrivals = max(0.02, f.Profile.Arrivals*speed)
+	f.Profile.Arrivals = max(0.02, f.Profile.Arrivals*speed*float64(entries(f))/float64(f.Replicas))
 	d.Unserved = d.Unserved && (c.class != "crash-loop" || f.Replicas == 1) // the other one serves
 	if r.IntN(3) == 0 {
-		faults = append(faults, beside(r, f.Replicas)...)
+		faults = append(faults, beside(r, f)...)
 	}
 	history := pick(r, 20*time.Minute, time.Hour, time.Hour, 2*time.Hour, 2*time.Hour)
 	if r.IntN(30) == 0 {
@@ -67,10 +70,14 @@ func New(seed uint64) Draw {
 	if together := []string{
 		"load", "long-prompts", "cache-broken", "small-kv", "slow-steps",
 		"quiet-burst",
-	}; f.Runtimes[0] == metrics.VLLM && slices.Contains(together, c.class) && r.IntN(4) == 0 && !f.Probes {
+	}; f.Runtimes[0] == metrics.VLLM && slices.Contains(together, c.class) && r.IntN(4) == 0 && !f.Probes && f.Prefills == 0 {
 		f.Ranks = true
 	}
-	if f.Runtimes[0] == metrics.VLLM && !f.Ranks && r.IntN(6) == 0 { // prefill engines elsewhere compute the prompts
+	if f.Runtimes[0] == metrics.VLLM && f.Profile.Adapters == 0 && !f.Ranks && r.IntN(8) == 0 { // which all fit
+		n := 1 + r.IntN(4)
+		f.Profile.Adapters, f.Profile.Named = n, n
+	}
+	if f.Runtimes[0] == metrics.VLLM && !f.Ranks && f.Prefills == 0 && r.IntN(6) == 0 { // prefill engines elsewhere compute the prompts
 		f.Profile.Release, f.Profile.Prefilled, f.Profile.Fetching = "0.26.0", true, 25e9
 	}
 	if r.IntN(4) == 0 { // another fault, which is mild, and older
@@ -118,6 +125,27 @@ func fleet(r *rand.Rand) (f world.Fleet, speed float64) {
 	return f, speed
 }
 
+// split draws whether some replicas of a vLLM are prefill engines and the others decode engines.
+func split(r *rand.Rand, f *world.Fleet, class string) {
+	if f.Runtimes[0] != metrics.VLLM || f.Replicas == 1 || r.IntN(4) > 0 || !slices.Contains([]string{
+		"load", "long-prompts", "small-kv", "slow-steps", "slow-host", "throttled-gpu", "crowded-gpu", "hung", "dead", "all-fail",
+		"evicted", "node-lost", "bad-release", "cold-start", "pauses",
+		"quiet-burst", "quiet-night", "quiet-cancels", "quiet-pause", "quiet-cap", "quiet-xid",
+	}, class) {
+		return
+	}
+	byRole(r, f)
+}
+
+// byRole makes some replicas prefill engines.
+func byRole(r *rand.Rand, f *world.Fleet) {
+	f.Runtimes, f.Prefills, f.ReadsGateway = []metrics.Runtime{metrics.VLLM}, 1+r.IntN(f.Replicas-1), false
+	f.Profile.Release, f.Profile.Prefilled, f.Profile.Fetching = "0.26.0", true, 25e9
+}
+
+// entries returns how many replicas get the users' requests first.
+func entries(f world.Fleet) int { return cmp.Or(f.Prefills, f.Replicas) }
+
 // mix draws whether users differ: chat beside a classifier, and agents that ask for several answers at once.
 func mix(r *rand.Rand, l *drill.Load) {
 	if r.IntN(4) == 0 {
@@ -140,11 +168,12 @@ func relabelling(r *rand.Rand) func(labels.Labels) labels.Labels {
 }
 
 // beside returns a harmless event at the same time.
-func beside(r *rand.Rand, replicas int) []incident.Fault {
+func beside(r *rand.Rand, f world.Fleet) []incident.Fault {
+	replicas := f.Replicas
 	switch r.IntN(6) {
 	case 4: // a deployment of what ran before
 		return []incident.Fault{{At: -6 * time.Minute, Do: func(w *world.World) {
-			if replicas > 1 {
+			if replicas-f.Prefills > 1 {
 				again := w.Replicas[replicas-1:]
 				if w.Fleet.Ranks { // of one server
 					again = w.Replicas
@@ -223,7 +252,7 @@ func causes() []cause { return slices.Concat(ofTraffic(), ofEngines(), ofFleets(
 func ofTraffic() []cause {
 	return []cause{
 		{"load", []rules.Branch{rules.Queueing}, false, func(r *rand.Rand, f *world.Fleet) []incident.Fault {
-			to := between(r, 60, 150) * float64(f.Replicas)
+			to := between(r, 60, 150) * float64(entries(*f))
 			return at(func(w *world.World) { w.Traffic.Arrivals = to })
 		}},
 		{"long-prompts", []rules.Branch{rules.Prefill}, false, func(r *rand.Rand, f *world.Fleet) []incident.Fault {
@@ -258,6 +287,27 @@ func ofTraffic() []cause {
 			f.ReadsGateway, f.Probes = true, false
 			share := between(r, 0.1, 1)
 			return at(func(w *world.World) { w.GatewayFails = share })
+		}},
+		{"all-refused", []rules.Branch{rules.Routing}, false, func(r *rand.Rand, f *world.Fleet) []incident.Fault {
+			f.ReadsGateway, f.Probes = true, false
+			status := pick(r, http.StatusTooManyRequests, http.StatusServiceUnavailable, http.StatusGatewayTimeout)
+			return at(func(w *world.World) { w.GatewayFails, w.GatewayStatus = 1, status })
+		}},
+		{"queue-full", []rules.Branch{rules.Queueing}, false, func(r *rand.Rand, f *world.Fleet) []incident.Fault {
+			f.Runtimes, f.Probes = []metrics.Runtime{pick(r, metrics.VLLM, metrics.TGI)}, false
+			f.Profile.MaxBatch, f.Profile.MaxQueue = 64, int(between(r, 16, 128))
+			if f.Runtimes[0] == metrics.VLLM {
+				f.Profile.Release = "0.32.0"
+			}
+			to := between(r, 60, 150) * float64(f.Replicas)
+			return at(func(w *world.World) { w.Traffic.Arrivals = to })
+		}},
+		{"adapters", []rules.Branch{rules.Memory}, false, func(r *rand.Rand, f *world.Fleet) []incident.Fault {
+			slots := 1 + r.IntN(4)
+			f.Runtimes, f.Profile.Arrivals = []metrics.Runtime{metrics.VLLM}, between(r, 10, 25)
+			f.Profile.Adapters, f.Profile.Named = slots, slots
+			named := int(between(r, 2, 6) * float64(slots))
+			return at(func(w *world.World) { w.Traffic.Named = named })
 		}},
 	}
 }
@@ -310,6 +360,26 @@ func ofEngines() []cause {
 		}},
 		{"hung", []rules.Branch{rules.Engine}, true, func(_ *rand.Rand, _ *world.Fleet) []incident.Fault {
 			return at(func(w *world.World) { w.Replicas[0].Engine.Wedged = true })
+		}},
+		{"pauses", []rules.Branch{rules.Engine}, false, func(r *rand.Rand, _ *world.Fleet) (all []incident.Fault) {
+			every, pause := time.Duration(between(r, 400, 900))*time.Second, time.Duration(between(r, 80, 300))*time.Second
+			wedge := func(is bool) func(*world.World) { return each(func(e *world.Replica) { e.Engine.Wedged = is }) }
+			for t := time.Duration(0); t < lasts; t += every {
+				all = append(all, incident.Fault{At: t, Do: wedge(true)}, incident.Fault{At: t + pause, Do: wedge(false)})
+			}
+			return all
+		}},
+		{"role-dead", []rules.Branch{rules.Engine}, true, func(r *rand.Rand, f *world.Fleet) []incident.Fault {
+			f.Replicas = 2 + r.IntN(3)
+			byRole(r, f)
+			prefill := r.IntN(2) == 0
+			return at(func(w *world.World) {
+				for i, e := range w.Replicas {
+					if i < w.Fleet.Prefills == prefill {
+						e.Restart(24 * time.Hour)
+					}
+				}
+			})
 		}},
 		{"dead", []rules.Branch{rules.Engine}, true, func(_ *rand.Rand, _ *world.Fleet) []incident.Fault {
 			return at(each(func(e *world.Replica) { e.Restart(24 * time.Hour) }))

@@ -1,6 +1,10 @@
 package world
 
 import (
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"strconv"
 	"testing"
 	"time"
 
@@ -121,5 +125,41 @@ func TestTruthOfUsers(t *testing.T) {
 		if cut := during(w, 11*time.Minute+slice); cut.bad == 0 {
 			t.Errorf("%+v when the process is killed: no answer was cut", cut)
 		}
+	}
+}
+
+// Each request goes to a prefill engine and, from there, to a decode engine. A user waits for both, and gets nothing
+// without a decode engine.
+func TestPrefillEngines(t *testing.T) {
+	p := drill.NewProfile("m")
+	p.Prefilled, p.Fetching, p.Failures, p.Leaves = true, 25e9, 0, 0
+	w := New(Fleet{Profile: p, Runtimes: []metrics.Runtime{metrics.VLLM}, Replicas: 3, Prefills: 1}, time.Unix(0, 0).UTC(), 1)
+	answers := func(n int) (all float64) {
+		served := httptest.NewRecorder()
+		w.Replicas[n].page.ServeHTTP(served, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+		for _, of := range regexp.MustCompile(`(?m)^vllm:request_success_total{.*} (.*)$`).FindAllStringSubmatch(served.Body.String(), -1) {
+			v, err := strconv.ParseFloat(of[1], 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			all += v
+		}
+		return all
+	}
+	w.Replicas[0].Engine.Slow = 10
+	w.Advance(5 * time.Minute)
+	if events, bad := w.Suffered("availability", 0, 5*time.Minute); events == 0 || bad > 0 || answers(1) == 0 || answers(2) == 0 ||
+		events != answers(1)+answers(2) || answers(0) < events {
+		t.Errorf("%v answers to users, %v bad: %v by the prefill engine, %v and %v by the others", events, bad, answers(0), answers(1), answers(2))
+	}
+	if _, late := w.Suffered("ttft", 0, 5*time.Minute); late == 0 {
+		t.Error("no first token is late, although the prefill engine is slow")
+	}
+	w.Replicas[1].Restart(time.Hour)
+	w.Replicas[2].Restart(time.Hour)
+	before := answers(0)
+	w.Advance(6 * time.Minute)
+	if events, bad := w.Suffered("availability", 5*time.Minute+slice, 6*time.Minute); bad != events || answers(0) == before {
+		t.Errorf("without a decode engine, %v of %v answers are bad; the prefill engine gave %v", bad, events, answers(0)-before)
 	}
 }

@@ -44,6 +44,8 @@ type Fleet struct {
 	// Ranks makes the replicas data-parallel ranks of one vLLM: they share its pod and its metrics page, and none may
 	// restart alone.
 	Ranks bool
+	// Prefills makes the first replicas prefill engines, which compute prompts for the others. Discovery labels the roles.
+	Prefills int
 	// SeesProcesses lets the exporter see the processes of the host, which has four NVSwitches.
 	SeesProcesses bool
 	// Probes makes the exporter probe each replica. ProbesGateway makes it probe the address that users use.
@@ -98,6 +100,7 @@ type World struct {
 	Seen time.Duration
 
 	held    []*drill.Request
+	passing []*drill.Request // that prefill engines have answered
 	truth   *truth
 	gateway drill.Gateway
 	epoch   time.Time // the time at which now was zero
@@ -105,6 +108,7 @@ type World struct {
 	random  *rand.Rand // for probes, and for the gateway's failures
 	prober  *probe.Collector
 	probes  []*probing
+	decodes int // decode engine of the last request
 	next    int // replica of the next request, or the first to consider among equals: round robin, as in a Service
 }
 
@@ -156,6 +160,7 @@ func New(f Fleet, epoch time.Time, seed uint64) *World {
 		if !f.Fresh {
 			r.Profile.Started = epoch.Add(-24 * time.Hour)
 		}
+		r.Profile.Prefilled = f.Profile.Prefilled && i >= f.Prefills
 		if f.Each != nil {
 			f.Each(i, &r.Profile)
 		}
@@ -182,6 +187,9 @@ func host(i int) string { return "10.0.0.1" + strconv.Itoa(i) + ":8000" }
 // observe returns an engine's observer: the engine's metrics, the truth and the gateway in front of it all get its
 // events.
 func (w *World) observe(r *Replica, page drill.Observer) drill.Observer {
+	if w.prefills(r) {
+		return &prefilling{page, w}
+	}
 	return w.gateway.Before(w.truth.watch(page, r.identity()), r.Host)
 }
 
@@ -214,7 +222,14 @@ func (r *Replica) LeaveGPU(share, factor float64) {
 
 // Labels returns the labels that discovery sets for the replica.
 func (r *Replica) Labels() map[string]string {
-	return map[string]string{metrics.LabelNamespace: Namespace, metrics.LabelPod: r.Pod}
+	all := map[string]string{metrics.LabelNamespace: Namespace, metrics.LabelPod: r.Pod}
+	if w := r.world; w.Fleet.Prefills > 0 {
+		all[metrics.LabelRole] = "decode"
+		if w.prefills(r) {
+			all[metrics.LabelRole] = "prefill"
+		}
+	}
+	return all
 }
 
 // Command returns the command line of the engine's process, if the exporter may see it.
@@ -335,7 +350,10 @@ func (w *World) Advance(to time.Duration) {
 		}
 		w.ask()
 		w.send(w.Traffic.Until(until))
-		for _, r := range w.Replicas {
+		for i, r := range w.Replicas {
+			if i == w.Fleet.Prefills {
+				w.passOn(until)
+			}
 			r.GPU.throttle(w.now)
 			r.Engine.Clock = r.GPU.clock
 			if !r.Down {
@@ -383,6 +401,9 @@ func (w *World) send(requests []*drill.Request) {
 				w.truth.unreached(gateway)
 			}
 		default:
+			if w.Fleet.Prefills > 0 {
+				q = q.Prefill()
+			}
 			if r := w.route(); r != nil {
 				r.Engine.Offer(q)
 			} else if w.Hold {
@@ -424,17 +445,22 @@ func (w *World) pass(now time.Duration) (to *Replica, status int) {
 	return nil, w.gateway.NoneLeft()
 }
 
-// route picks the next replica whose port is open. Health checks see no more than the port.
+// route picks the next replica for a request of a user.
 func (w *World) route() (to *Replica) {
 	if w.Fleet.Shares != nil {
 		return w.routeByShares()
 	}
-	first, many := w.next, cmp.Or(w.Favours, len(w.Replicas))
-	for i := range many {
-		n := (first + 1 + i) % many
-		r := w.Replicas[n]
+	return w.among(w.Replicas[:cmp.Or(w.Favours, w.Fleet.Prefills, len(w.Replicas))], &w.next)
+}
+
+// among picks the next one of some replicas whose port is open. Health checks see no more than the port.
+func (w *World) among(replicas []*Replica, next *int) (to *Replica) {
+	first := *next
+	for i := range replicas {
+		n := (first + 1 + i) % len(replicas)
+		r := replicas[n]
 		if !r.Down && (to == nil || r.Engine.Holds() < to.Engine.Holds()) {
-			to, w.next = r, n
+			to, *next = r, n
 			if !w.Fleet.LeastLoaded {
 				break
 			}

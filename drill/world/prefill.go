@@ -1,0 +1,52 @@
+package world
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/llm-node-exporter/llm-node-exporter/drill"
+	"github.com/llm-node-exporter/llm-node-exporter/slo"
+)
+
+// prefills reports whether a replica computes prompts for others.
+func (w *World) prefills(r *Replica) bool { return r.GPU.Index < w.Fleet.Prefills }
+
+// passOn sends the requests whose prefill ended before a time to decode engines. Without one, the router fails them.
+func (w *World) passOn(until time.Duration) {
+	slices.SortStableFunc(w.passing, func(a, b *drill.Request) int { return cmp.Compare(a.Done, b.Done) })
+	for len(w.passing) > 0 && w.passing[0].Done <= until {
+		prefill := w.passing[0]
+		w.passing = w.passing[1:]
+		r := w.among(w.Replicas[w.Fleet.Prefills:], &w.decodes)
+		switch {
+		case r == nil:
+			w.truth.lose(w.Replicas[w.Fleet.Prefills].identity())
+		case prefill.Then.Hold(prefill.Done):
+			r.Engine.Offer(prefill.Then)
+		}
+	}
+}
+
+// prefilling implements drill.Observer for a prefill engine. Users notice only what fails there: the other events of
+// their requests are those of the decode engine.
+type prefilling struct {
+	drill.Observer
+	world *World
+}
+
+// Finished implements drill.Observer.
+func (p *prefilling) Finished(r *drill.Request) {
+	of := p.world.Replicas[0].identity()
+	switch {
+	case r.Then == nil: // a probe
+	case r.Hung:
+		p.world.truth.lose(of)
+	case r.Rejected || r.Failed:
+		w := watched{truth: p.world.truth, engine: of}
+		w.count(slo.Availability, 1, func(slo.Objective) bool { return true })
+	case !r.Aborted:
+		p.world.passing = append(p.world.passing, r)
+	}
+	p.Observer.Finished(r)
+}
