@@ -71,7 +71,7 @@ var (
 		"Whether a metrics endpoint answers (1), one series even if several exporters of its node read it. Absent while its engine loads, "+
 			"for at most twenty minutes.", PageLabels)
 	RecordedModelUp = recorded(Max, "model:llm_engine_up:max",
-		"Whether a metrics endpoint of the model answers (1), by the model that it reports now or reported last. A model "+
+		"Whether a metrics endpoint of the model answers (1), by the model that it reports now or reported last. Prefill engines do not count. A model "+
 			"that the endpoint no longer serves counts for an hour after the last request for it.", perModel)
 	RecordedDownTime = recorded(Sum, "model:llm_down:seconds",
 		"Seconds of the last minute in which none of a model's engines or, with the role gateway, none of its gateways answered. Absent if "+
@@ -84,9 +84,9 @@ var (
 			"fewer than forty ended in ten minutes, or if most are synthetic.", ReplicaLabels, with(LabelRole, LabelRuntime))
 	RecordedServed = recorded(Never, "replica:llm_engine_info:last",
 		"A model that a metrics endpoint serves (1), or served last but does not now (0), because it does not answer or has lost the "+
-			"model's workers. Absent once the endpoint is no longer a target.", ReplicaLabels)
+			"model's workers. Absent once the endpoint is no longer a target.", ReplicaLabels, with(LabelRole))
 	RecordedSeen = recorded(Never, "replica:llm_engine_seen:last1h",
-		"An engine whose metrics page was read within the last hour, and its model, always 1.", ReplicaLabels)
+		"An engine whose metrics page was read within the last hour, and its model, always 1.", ReplicaLabels, with(LabelRole))
 	RecordedGateway = recorded(Never, "page:llm_gateway:last",
 		"A metrics endpoint that is a gateway's, or was when it last answered, always 1. Absent once the endpoint is no longer a target.",
 		PageLabels, with(LabelRole))
@@ -179,7 +179,7 @@ var (
 		with(LabelCluster, LabelNamespace, LabelPod))
 	RecordedExpected = recorded(Never, "replica:llm_engine_expected:last1h",
 		"A model at a metrics endpoint that an exporter read within the last hour, always 1. Absent for endpoints that were removed on "+
-			"purpose: from the configuration, with their pod, or because another model took their place.", ReplicaLabels)
+			"purpose: from the configuration, with their pod, or because another model took their place.", ReplicaLabels, with(LabelRole))
 	RecordedSuccessor = recorded(Never, "model:llm_successor_loads:last23m",
 		"Metrics endpoints that a model lost on a node or in a namespace where an engine loads a model that is not yet "+
 			"known. Absent after the longest time that loading may take.", perModel)

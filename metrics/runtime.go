@@ -55,6 +55,12 @@ const GatewayRole = "gateway"
 // again, but represents workers that the exporter does not read.
 const FrontendRole = "frontend"
 
+// PrefillRole is the role of an engine that computes prompts for decode engines. It answers a router, not users.
+const PrefillRole = "prefill"
+
+// KVCacheRole is the role of a service that keeps or moves KV cache for engines and serves no requests itself.
+const KVCacheRole = "kv_cache"
+
 // Outcome names how a request ended, as in the outcome label.
 type Outcome string
 

@@ -136,8 +136,8 @@ func notUp() promql.Expr { return promql.Equal(promql.Vector(metrics.RecordedUp)
 
 // knownEngines adds to a value per metrics endpoint the model that the engine serves or served last. An engine that is
 // down does not report its model.
-func knownEngines(perPage promql.Expr) promql.Expr {
-	return promql.Mul(promql.Vector(metrics.RecordedServed), perPage, promql.On(pageLabels...).ManyToOne())
+func knownEngines(perPage promql.Expr, m ...*promql.Matcher) promql.Expr {
+	return promql.Mul(promql.Vector(metrics.RecordedServed, m...), perPage, promql.On(pageLabels...).ManyToOne())
 }
 
 // crashLoops counts the restarts within six hours of the process at each metrics endpoint, if there are at least
@@ -165,9 +165,9 @@ func answered2m(pages promql.Expr) promql.Expr {
 // engine does not answer or has lost the workers of one of its models. An engine without a loaded model serves its
 // last loaded model.
 func served() promql.Expr {
-	now := promql.Unless(promql.Max(replicaLabels, promql.Vector(metrics.EngineInfo)),
-		promql.Equal(promql.Max(replicaLabels, promql.Vector(metrics.ModelsLoaded)), promql.Num(0)))
-	return promql.Or(now, times(0, promql.CountBy(replicaLabels, promql.Vector(metrics.EngineLastServed))),
+	now := promql.Unless(promql.Max(inRole(replicaLabels), promql.Vector(metrics.EngineInfo)),
+		promql.Equal(promql.Max(inRole(replicaLabels), promql.Vector(metrics.ModelsLoaded)), promql.Num(0)))
+	return promql.Or(now, times(0, promql.CountBy(inRole(replicaLabels), promql.Vector(metrics.EngineLastServed))),
 		carried(metrics.RecordedServed, now))
 }
 
@@ -199,8 +199,11 @@ func seen() promql.Expr { return promql.Vector(metrics.RecordedSeen) }
 
 // seenWithinHour returns the values that seen reads. A gateway serves no model itself.
 func seenWithinHour() promql.Expr {
-	return promql.Max(replicaLabels, promql.Over("last_over_time", promql.Vector(metrics.EngineInfo), hour))
+	return promql.Max(inRole(replicaLabels), promql.Over("last_over_time", promql.Vector(metrics.EngineInfo), hour))
 }
+
+// answersUsers matches engines that answer users: prefill engines and caches that are left serve nobody.
+var answersUsers = promql.NotRe(metrics.LabelRole, metrics.PrefillRole+"|"+metrics.KVCacheRole)
 
 // deleted returns 1 for each pod that somebody deleted on purpose within the hour, and 0 for a pod that failed or
 // was evicted.
@@ -236,7 +239,7 @@ const settledFor = 3 * minute
 
 // there returns each model that a metrics endpoint served within a time.
 func there(within time.Duration) promql.Expr {
-	return promql.CountBy(modelLabels, promql.Over("last_over_time", promql.Vector(metrics.RecordedServed), within))
+	return promql.CountBy(modelLabels, promql.Over("last_over_time", promql.Vector(metrics.RecordedServed, answersUsers), within))
 }
 
 // successorLoads returns each model that was served within the time that loading may take, and that lost a metrics
@@ -257,7 +260,7 @@ func successorLoads() promql.Expr {
 // has read for ten minutes and that answers no gateway or probe. A node that is still there most likely still has its
 // engines.
 func vanished() promql.Expr {
-	lost := promql.CountBy(modelLabels, promql.Vector(metrics.RecordedExpected))
+	lost := promql.CountBy(modelLabels, promql.Vector(metrics.RecordedExpected, answersUsers))
 	unread := func(e promql.Expr) promql.Expr { return promql.And(seen(), e, promql.On(asker...)) }
 	unknown := unread(above(promql.Vector(metrics.RecordedUnread), 0))
 	nobodyReads := promql.Unless(promql.CountBy(append([]string{metrics.LabelInstance}, modelLabels...), unknown),
@@ -280,8 +283,16 @@ func slow(pages promql.Expr) promql.Expr {
 // noneAnswers returns each model without a metrics endpoint that answers, unless a gateway or a probe gets answers from
 // an engine whose endpoint is too slow.
 func noneAnswers() promql.Expr {
-	return promql.Unless(promql.Equal(promql.Vector(metrics.RecordedModelUp), promql.Num(0)),
-		answered2m(slow(promql.Vector(metrics.RecordedServed))))
+	none := promql.Or(promql.Equal(promql.Vector(metrics.RecordedModelUp), promql.Num(0)), nothingPrefilled())
+	return promql.Unless(none, answered2m(slow(promql.Vector(metrics.RecordedServed))))
+}
+
+// nothingPrefilled returns 0 for each model that users asked within the hour and that has no prefill engine left, if users
+// got no first token for five minutes. Where a router falls back, decode engines compute prompts themselves.
+func nothingPrefilled() promql.Expr {
+	down := promql.Equal(promql.Max(modelLabels, knownEngines(promql.Vector(metrics.RecordedUp),
+		promql.Eq(metrics.LabelRole, metrics.PrefillRole))), promql.Num(0))
+	return promql.And(promql.Unless(down, above(servedIn(pageWindow), 1)), above(servedIn(hour), 1))
 }
 
 // sampled is the time between the moments that downTime samples.
@@ -310,7 +321,7 @@ func enginesDown() promql.Expr {
 // modelUp returns whether a metrics endpoint of each model answers. A pod that was deleted on purpose need not answer
 // while it terminates.
 func modelUp() promql.Expr {
-	pages := promql.Unless(knownEngines(promql.Vector(metrics.RecordedUp)), unasked())
+	pages := promql.Unless(knownEngines(promql.Vector(metrics.RecordedUp), answersUsers), unasked())
 	goes := promql.And(notUp(), above(promql.Vector(metrics.RecordedDeleted), 0), promql.On(podLabels...))
 	return promql.Max(modelLabels, promql.Unless(pages, goes, promql.On(pageLabels...)))
 }
@@ -335,7 +346,8 @@ func missed() promql.Expr {
 	declared := promql.And(counted(hour), promql.Max(sloLabels, within(hour, metrics.SLOInfo, promql.Eq(metrics.LabelOrigin, ""))),
 		promql.On(sloLabels...))
 
-	givenAway := promql.CountBy(modelLabels, promql.And(seen(), promql.Vector(metrics.RecordedServed), promql.On(pageLabels...)))
+	givenAway := promql.CountBy(modelLabels, promql.And(promql.Where(seen(), answersUsers), promql.Vector(metrics.RecordedServed),
+		promql.On(pageLabels...)))
 	mayBeAbsent := promql.CountBy(modelLabels, promql.And(counted(longer), optional, promql.On(sloLabels...)))
 	model := promql.CountBy(modelLabels, promql.Or(asked(), generated, promql.CountBy(modelLabels, declared)))
 	for _, but := range []promql.Expr{givenAway, mayBeAbsent} {

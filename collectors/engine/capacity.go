@@ -48,7 +48,7 @@ var ofLoad = []*metrics.Family{
 
 // sizingOf returns the unit of a series; nil for a series of another server.
 func (c *compiler) sizingOf(out [outLabels]string) *sizing {
-	if role := out[outRole]; role == metrics.GatewayRole || role == roleKVCache || role == metrics.FrontendRole {
+	if role := out[outRole]; role == metrics.GatewayRole || role == metrics.KVCacheRole || role == metrics.FrontendRole {
 		return nil
 	}
 	key := unitOf(out)

@@ -196,8 +196,9 @@ func (c *compiler) dialect(d *Dialect) error {
 	serves := slices.Sorted(maps.Keys(models))
 	c.record(d, defaults, serves)
 	for _, m := range serves {
-		c.offer(d, m, cmp.Or(spelled[m], defaults[metrics.LabelModel], m), cmp.Or(c.target.fixed[metrics.LabelRole], defaults[metrics.LabelRole]))
-		c.identify(d, m, cmp.Or(c.identity.Version, version.String()))
+		role := cmp.Or(c.target.fixed[metrics.LabelRole], defaults[metrics.LabelRole])
+		c.offer(d, m, cmp.Or(spelled[m], defaults[metrics.LabelModel], m), role)
+		c.identify(d, m, cmp.Or(c.identity.Version, version.String()), role)
 	}
 	return nil
 }
@@ -212,11 +213,11 @@ func (c *compiler) defaults(d *Dialect) map[string]string {
 }
 
 // identify writes the info series of a model, and remembers the first model of the metrics page.
-func (c *compiler) identify(d *Dialect, model, version string) {
+func (c *compiler) identify(d *Dialect, model, version, role string) {
 	c.plan.model, c.plan.version = cmp.Or(c.plan.model, model), cmp.Or(c.plan.version, version)
-	who := []metrics.Label{{Name: metrics.LabelModel, Value: model}, {Name: metrics.LabelVersion, Value: version}, {Name: metrics.LabelRole}}
-	if d.Role == metrics.GatewayRole { // by which rules count engines
-		who[2].Value = d.Role
+	who := []metrics.Label{
+		{Name: metrics.LabelModel, Value: model}, {Name: metrics.LabelVersion, Value: version},
+		{Name: metrics.LabelRole, Value: role},
 	}
 	info := c.target.text(metrics.EngineInfo.Name, d.Runtime, who...)
 	c.addModel(d, model, info, c.target.text(metrics.EngineLastServed.Name, d.Runtime, who...))

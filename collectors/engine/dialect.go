@@ -138,9 +138,6 @@ type Drains struct {
 	Instead string
 }
 
-// roleKVCache is the role of services that keep or move KV cache for engines and serve no requests themselves.
-const roleKVCache = "kv_cache"
-
 // colon returns a Restore for an engine whose prefix ends with a colon. Ray and OpenTelemetry rewrite the colon to
 // an underscore: ray_vllm_x and vllm_x become vllm:x. It does not change names that begin with a prefix in except.
 func colon(prefix string, except ...string) func(map[string]*scrape.Family) {

@@ -14,7 +14,7 @@ var kvbm = Dialect{
 	Recognise: func(p *scrape.Page) bool {
 		return p.Has("kvbm_matched_tokens") || p.Has("kvbm_offload_blocks_d2h") || p.Has("kvbm_onboard_blocks_h2d")
 	},
-	Role:       roleKVCache,
+	Role:       metrics.KVCacheRole,
 	Supplement: true,
 	Rows:       kvbmRows,
 	Missing:    others("KVBM is a KV cache, no engine", kvbmRows),

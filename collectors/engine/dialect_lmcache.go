@@ -12,7 +12,7 @@ var lmcache = Dialect{
 	Source:     "LMCache lmcache/observability.py, docs/source/production/observability/metrics.rst",
 	Recognise:  func(p *scrape.Page) bool { return p.Has("lmcache:num_retrieve_requests_total") },
 	Restore:    colon("lmcache", "lmcache_mp_"), // names that LMCache's server itself writes
-	Role:       roleKVCache,
+	Role:       metrics.KVCacheRole,
 	Supplement: true,
 	Labels: []metrics.Carry{
 		{From: "model_name", To: metrics.LabelModel},
@@ -89,7 +89,7 @@ var lmcacheServer = Dialect{
 	Runtime:   metrics.LMCache,
 	Source:    "LMCache docs of the multiprocess server, METRICS.md",
 	Recognise: func(p *scrape.Page) bool { return p.HasPrefix("lmcache_") },
-	Role:      roleKVCache,
+	Role:      metrics.KVCacheRole,
 	Shared:    true,
 	Labels:    []metrics.Carry{{From: "model_name", To: metrics.LabelModel}},
 	Rows:      lmcacheServerRows,

@@ -11,7 +11,7 @@ var mooncake = Dialect{
 	Runtime:   metrics.Mooncake,
 	Source:    "Mooncake mooncake-store/src/master_metric_manager.cpp, client_metric.h",
 	Recognise: func(p *scrape.Page) bool { return p.Has("master_key_count") || p.Has("mooncake_transfer_read_bytes") },
-	Role:      roleKVCache,
+	Role:      metrics.KVCacheRole,
 	Rows:      mooncakeRows,
 	Missing:   others("Mooncake is a KV cache, no engine", mooncakeRows),
 }

@@ -18,7 +18,7 @@ var nixl = Dialect{
 		}
 		return false
 	},
-	Role:    roleKVCache,
+	Role:    metrics.KVCacheRole,
 	Rows:    nixlRows,
 	Missing: others("NIXL moves KV cache, it is no engine", nixlRows),
 }

@@ -165,7 +165,7 @@ func TestStoresAreKnownByName(t *testing.T) {
 		for _, sample := range s {
 			name := sample.labels.Get("__name__")
 			kv := strings.HasPrefix(name, "llm_engine_kv_t") || strings.HasPrefix(name, "llm_engine_external_prefix_cache_")
-			if kv && sample.labels.Get("role") != roleKVCache {
+			if kv && sample.labels.Get("role") != metrics.KVCacheRole {
 				t.Errorf("%s would be added to an engine's", sample.labels)
 			}
 			if f := metrics.Lookup(name); f != nil && IsQuantity(f) && !kv {

@@ -147,7 +147,7 @@ func TestWitnesses(t *testing.T) {
 func TestEveryEngineSaysWhatItsServerHolds(t *testing.T) {
 	for _, d := range builtin {
 		s := d.Server
-		if d.Role == metrics.GatewayRole || d.Role == roleKVCache {
+		if d.Role == metrics.GatewayRole || d.Role == metrics.KVCacheRole {
 			if s != nil {
 				t.Errorf("%s: nobody asks whether it stands still", d.Runtime)
 			}

@@ -68,3 +68,41 @@ func TestNobodyIsServed(t *testing.T) {
 		}
 	}
 }
+
+// TestARoleIsLost checks a model with one prefill and one decode engine. Without one of them nobody is served, and the
+// page says so, although the other still answers. A lost pod of a decode engine counts as well as a closed port.
+func TestARoleIsLost(t *testing.T) {
+	t.Parallel()
+	closed := func(r *world.Replica) { r.Restart(24 * time.Hour) }
+	for name, c := range map[string]struct {
+		replica int
+		lost    func(*world.Replica)
+	}{
+		"prefill, port closed": {0, closed},
+		"decode, port closed":  {1, closed},
+		"decode, pod gone":     {1, func(r *world.Replica) { r.Down, r.Gone = true, true }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := drill.NewProfile("m")
+			p.Release, p.Prefilled, p.Fetching, p.Arrivals = "0.26.0", true, 25e9, 0.1
+			played, err := play.Run(incident.Incident{
+				Name:    "role-lost",
+				Fleet:   world.Fleet{Profile: p, Replicas: 2, Prefills: 1, Runtimes: []metrics.Runtime{metrics.VLLM}},
+				History: time.Hour, Lasts: 12 * time.Minute, Faults: []incident.Fault{{Do: func(w *world.World) { c.lost(w.Replicas[c.replica]) }}},
+			}, play.Options{Seed: 1})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer played.Close()
+			for _, n := range played.Sent {
+				after := n.At.Sub(played.World.At(played.Onset))
+				if n.Receiver == "llm-critical" && after <= 10*time.Minute && n.Alerts[0] == rules.ModelDown.Name {
+					return
+				}
+				t.Logf("%s to %s: %s", after, n.Receiver, n.Message())
+			}
+			t.Error("no page of " + rules.ModelDown.Name)
+		})
+	}
+}
