@@ -49,7 +49,7 @@ var (
 	LorasRunning = Engine.gauge(Sum, "llm_engine_loras_running",
 		"LoRA adapters in use by running requests.", EngineLabels)
 	LorasWaiting = Engine.gauge(Sum, "llm_engine_loras_waiting",
-		"LoRA adapters that waiting requests ask for.", EngineLabels).experimental()
+		"LoRA adapters that only waiting requests ask for, and no running ones.", EngineLabels).experimental()
 	LoraSlots = Engine.gauge(Sum, "llm_engine_lora_slots",
 		"LoRA adapters that fit into a batch. If running and waiting requests use more, the engine swaps adapters.", EngineLabels).experimental()
 	Sleeping = Engine.gauge(Max, "llm_engine_sleeping",
@@ -232,6 +232,9 @@ var (
 			"engine without requests makes none, "+
 			"either, and one whose clients have all left may report their requests until its next step. 0 in its first five minutes. Absent "+
 			"until the exporter has read the metrics page twice.", EngineLabels).experimental()
+	EngineStandstill = Target.gauge(Max, "llm_engine_standstill_seconds",
+		"Duration of the longest standstill that ended by itself within the last five minutes: the engine made no progress, although requests "+
+			"were certainly open. 0 without one. Absent until the exporter has read the metrics page twice.", EngineLabels).experimental()
 	EngineRefuses = Target.gauge(Max, "llm_engine_refuses_all",
 		"Whether an engine or a gateway answers no request, and refuses as invalid about as many as it used to answer (1), "+
 			"for example after a change of its key, its name or its context length.", EngineLabels).experimental()

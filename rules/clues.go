@@ -140,6 +140,11 @@ func brokenClues() []Clue {
 				promql.On(modelLabels...))),
 		},
 		{
+			Branch: Engine, Name: "stood_still", Runbook: "LLMEngineStalled", Delays: AnyRequest, Unit: Seconds,
+			Says:  "{engine} stood still for {value} within the last five minutes, and went on",
+			Query: one(above(promql.Max(replicaLabels, promql.Vector(metrics.EngineStandstill)), 0)),
+		},
+		{
 			Branch: Engine, Name: "crash_loop", Runbook: "LLMEngineCrashLoop", Unit: Count,
 			Says: "{engine} restarted {value} times within six hours",
 			Query: promql.Mul(servedWithin(hour),
@@ -345,13 +350,14 @@ func loadClues() []Clue {
 		},
 		{
 			Branch: Queueing, Name: QueueLong, Runbook: "BranchQueueing", Delays: AnyRequest, Unit: Count,
-			Says:  "More requests wait ({value}) than run",
-			Query: promql.Gt(waiting(), running),
+			Says:  "More requests wait or are refused ({value}) than run",
+			Query: promql.Gt(promql.Or(promql.Add(above(waiting(), 0), times(recentWindow.Seconds(), refused())), waiting()), running),
 		},
 		{
 			Branch: Engine, Name: "no_token", Runbook: "LLMEngineStalled", Delays: AnyRequest, Unit: Share,
 			Says:  "{value} of requests at {engine} get no token, although none waits",
-			Query: one(promql.And(tokenless(replicaLabels), promql.Vector(metrics.RecordedWithoutToken), promql.On(modelLabels...))),
+			Query: promql.OrOn(one(promql.And(tokenless(replicaLabels), promql.Vector(metrics.RecordedWithoutToken), promql.On(modelLabels...))),
+				promql.Vector(metrics.RecordedWithoutToken), promql.On(modelLabels...)),
 		},
 		{
 			Branch: Engine, Name: "probe_unanswered", Runbook: "LLMProbeFailing", Unit: Count, Says: "No synthetic request to {engine} is answered",
@@ -492,10 +498,14 @@ func failInside() promql.Expr {
 func moreArrive() promql.Expr {
 	excess := promql.Mul(promql.Sub(against("arrivals"), promql.Num(1)), promql.Call("sqrt", usual("arrivals")), promql.On(modelLabels...))
 	waited := promql.Sum(modelLabels, promql.Over("max_over_time", promql.Vector(metrics.RequestsWaiting), recentWindow))
-	refused := promql.Sum(modelLabels, promql.Rate(promql.Vector(metrics.Requests, promql.Eq(metrics.LabelOutcome,
-		string(metrics.OutcomeRejected))), recentWindow))
 	return promql.Unless(promql.And(above(against("arrivals"), 1.3), above(excess, 3/math.Sqrt(recentWindow.Seconds()))),
-		promql.Unless(promql.Equal(waited, promql.Num(0)), above(refused, 0)))
+		promql.Unless(promql.Equal(waited, promql.Num(0)), above(refused(), 0)))
+}
+
+// refused returns how many requests of each model the engines refuse per second.
+func refused() promql.Expr {
+	return promql.Sum(modelLabels, promql.Rate(promql.Vector(metrics.Requests, promql.Eq(metrics.LabelOutcome,
+		string(metrics.OutcomeRejected))), recentWindow))
 }
 
 // restartedWorse returns the share of each model's engines that restarted within the hour. The share is at least a

@@ -252,7 +252,7 @@ func TestVerdict(t *testing.T) {
 				r.output, r.queue = 0.4, 30, 3600, 60, 0.24
 		}},
 		{"engine. p1 started minutes ago, and requests waited.", slo.TTFT, true, func(r *replica) { r.started, r.waiting = onset, 3 }},
-		{"queueing. More requests wait (30) than run.", slo.TTFT, true, func(r *replica) {
+		{"queueing. More requests wait or are refused (30) than run.", slo.TTFT, true, func(r *replica) {
 			r.started, r.waiting, r.warm, r.queue = onset, 30, true, 0.2
 		}},
 		{"engine. 50% of requests at p1 get no token, although none waits.", slo.TTFT, true, func(r *replica) { r.unserved = 600 }},
@@ -281,9 +281,9 @@ func TestVerdict(t *testing.T) {
 				3, 0.2
 		}},
 		{"memory. The host tier of p1 stores no more KV cache.", slo.TTFT, true, func(r *replica) { r.pinned, r.queue = 0.97, 0.24 }},
-		{"queueing. More requests wait (60) than run.", slo.Availability, false, func(r *replica) { r.waiting = 20 }},
+		{"queueing. More requests wait or are refused (60) than run.", slo.Availability, false, func(r *replica) { r.waiting = 20 }},
 		{"decode. 3 times as many requests run at once as usual.", slo.ITL, false, func(r *replica) { r.running, r.itl, r.queue = 18, 0.026, 0.24 }},
-		{"queueing. More requests wait (60) than run.", slo.ITL, false, func(r *replica) { r.running, r.waiting = 18, 20 }}, // no room in the batch
+		{"queueing. More requests wait or are refused (60) than run.", slo.ITL, false, func(r *replica) { r.running, r.waiting = 18, 20 }}, // no room in the batch
 		{"queueing. 3 times as many requests arrive as usual.", slo.TTFT, false, func(r *replica) {
 			r.requests, r.itl, r.running, r.waiting,
 				r.queue = 1800, 0.05, 18, 40, 0.24
@@ -300,7 +300,7 @@ func TestVerdict(t *testing.T) {
 			"memory. Requests at p1 need 6 adapters, more than fit.", slo.Availability, true,
 			func(r *replica) { r.requests, r.running, r.waiting, r.queue, r.adapters = 200, 1, 30, 0.24, 6 },
 		},
-		{"queueing. More requests wait (120) than run.", slo.TTFT, false, // the steps hold more prompt tokens
+		{"queueing. More requests wait or are refused (120) than run.", slo.TTFT, false, // the steps hold more prompt tokens
 			func(r *replica) { r.hits, r.itl, r.waiting, r.queue = 0.33, 0.08, 40, 0.24 }},
 		{"prefill. Prompts are 5 times as long as usual.", slo.TTFT, false, // one of which fills a step
 			func(r *replica) { r.prompt, r.running, r.waiting, r.queue = 4500, 1, 9, 0.24 }},
@@ -346,7 +346,7 @@ func TestVerdict(t *testing.T) {
 			"engine. The engines themselves fail requests, and none waits.", slo.Availability, false,
 			func(r *replica) { r.fails = 0.6 },
 		},
-		{"queueing. More requests wait (60) than run.", slo.Availability, false, // so that some fail
+		{"queueing. More requests wait or are refused (60) than run.", slo.Availability, false, // so that some fail
 			func(r *replica) { r.waiting, r.fails = 20, 0.6 }},
 		{"memory. 0.16 KV transfers per request are lost.", slo.TTFT, true, // which holds requests back
 			func(r *replica) { r.requests, r.running, r.waiting, r.queue, r.lost = 200, 1, 9, 0.24, 1.1 }},
@@ -539,7 +539,7 @@ func TestVerdictEarly(t *testing.T) {
 			},
 		},
 		"tokens are counted when a request ends, and few end": {
-			"queueing. More requests wait (80) than run.",
+			"queueing. More requests wait or are refused (80) than run.",
 			trouble{signal: slo.TTFT, replicas: 2, breaks: func(r *replica) {
 				r.requests, r.running, r.waiting, r.queue = 100, 24, 40, 0.24
 			}},

@@ -113,11 +113,12 @@ var vllm = Dialect{
 			Absent: "cache_config_info has no block count", NoValue: "cache_config_info has no block count",
 		},
 		{
-			To: metrics.LorasRunning, From: "vllm:lora_requests_info", Is: scrape.Gauge, Since: "0.6.4", Fold: lorasListed("running_lora_adapters"),
+			To: metrics.LorasRunning, From: "vllm:lora_requests_info", Is: scrape.Gauge, Since: "0.6.4", Fold: lorasListed("running_lora_adapters", ""),
 			Quality: metrics.Derived, Why: "names listed in the newest lora_requests_info series", Absent: noLoras, NoValue: timesAddedUp,
 		},
 		{
-			To: metrics.LorasWaiting, From: "vllm:lora_requests_info", Is: scrape.Gauge, Since: "0.6.4", Fold: lorasListed("waiting_lora_adapters"),
+			To: metrics.LorasWaiting, From: "vllm:lora_requests_info", Is: scrape.Gauge, Since: "0.6.4",
+			Fold:    lorasListed("waiting_lora_adapters", "running_lora_adapters"),
 			Quality: metrics.Derived, Why: "names listed in the newest lora_requests_info series", Absent: noLoras, NoValue: timesAddedUp,
 		},
 		{
@@ -580,17 +581,21 @@ func blocksInTokens(counter string) func([]Member) (float64, bool) {
 	}
 }
 
-// lorasListed counts the adapters that a label of the newest lora_requests_info series names. Each combination of
-// adapters that ever ran leaves a series behind, whose value is the time of its last update. If several series are
-// equally new, the largest combination counts. Several API servers add up their times, and then the newest series
-// is unknown.
-func lorasListed(label string) func([]Member) (float64, bool) {
+// lorasListed counts the adapters that a label of the newest lora_requests_info series names, without those that the
+// label in but names. Each combination of adapters that ever ran leaves a series behind, whose value is the time of its
+// last update. If several series are equally new, the largest combination counts. Several API servers add up their times,
+// and then the newest series is unknown.
+func lorasListed(label, but string) func([]Member) (float64, bool) {
+	names := func(m Member, label string) []string {
+		return strings.FieldsFunc(m.Labels.Get(label), func(r rune) bool { return r == ',' })
+	}
 	return func(in []Member) (float64, bool) {
 		newest, listed := math.Inf(-1), 0
 		for _, m := range in {
-			names := strings.FieldsFunc(m.Labels.Get(label), func(r rune) bool { return r == ',' })
-			if m.Value > newest || m.Value == newest && len(names) > listed {
-				newest, listed = m.Value, len(names)
+			known := names(m, but)
+			n := len(slices.DeleteFunc(names(m, label), func(name string) bool { return slices.Contains(known, name) }))
+			if m.Value > newest || m.Value == newest && n > listed {
+				newest, listed = m.Value, n
 			}
 		}
 		return float64(listed), newest < sumOfTimes

@@ -28,6 +28,8 @@ const (
 	connected = 20
 	// piling is how many times more requests must wait than before while none runs. Those of clients who have left do not grow in number.
 	piling = 2
+	// briefly is how long one step may take at most. remembered is how long a standstill counts after its end.
+	briefly, remembered = 30 * time.Second, 5 * time.Minute
 	// leavers is how many clients must give up without an answer, and leaving is over how long, to prove that others wait.
 	leavers, leaving = 2, time.Minute
 	// settling is how long answers may take to leave the server after their last token.
@@ -143,6 +145,13 @@ type past struct {
 type start struct {
 	warmth
 	unseen unseen
+	stood  stood
+}
+
+// stood is the longest standstill of the last minutes that ended by itself.
+type stood struct {
+	ended  time.Time
+	lasted time.Duration
 }
 
 // part is a part of the last hour, numbered since 1970.
@@ -190,6 +199,7 @@ var memories = []struct {
 	{metrics.EngineCold, func(_ *unit, p *past) (float64, bool) { return metrics.Bool(p.cold(p.last)), !math.IsNaN(p.last.start) }},
 	{metrics.EngineLastProgress, func(_ *unit, p *past) (float64, bool) { return float64(p.moved.UnixMilli()) / 1000, p.twice }},
 	{metrics.EngineStalled, func(_ *unit, p *past) (float64, bool) { return p.stalled(), p.twice }},
+	{metrics.EngineStandstill, func(_ *unit, p *past) (float64, bool) { return p.ended5m(), p.twice }},
 	{metrics.EngineWithoutProgress, func(u *unit, p *past) (float64, bool) { return p.without(u), p.twice }},
 }
 
@@ -263,6 +273,7 @@ func (p *past) see(u *unit, r sight) {
 			start: start{warmth: warmth{earlier: earlier}},
 		}
 	case moved:
+		p.goesOn(r)
 		p.learn(r)
 		*p = past{
 			hour: p.hour, start: p.start, numbers: p.numbers, since: p.since, moved: r.at, least: r.held, pending: p.pending,
@@ -278,6 +289,26 @@ func (p *past) see(u *unit, r sight) {
 	if p.last = r; r.load > 0 && p.busy.IsZero() {
 		p.busy = r.at
 	}
+}
+
+// goesOn records a standstill that ends with a reading. Requests were open during the standstill if that was certain
+// then. They also were if first tokens have taken longer since the last reading than its gauges explain: each request may
+// have come at that reading or, if the gauges show it, when the standstill began.
+func (p *past) goesOn(r sight) {
+	still := p.last.at.Sub(p.moved)
+	late := r.first.sum - p.last.first.sum - (r.first.count-p.last.first.count)*r.at.Sub(p.last.at).Seconds()
+	certain := !p.certain.IsZero() || still >= briefly && !r.young && late > p.last.load*still.Seconds()
+	if s := &p.stood; certain && (still > s.lasted || r.at.Sub(s.ended) > remembered) {
+		*s = stood{r.at, still}
+	}
+}
+
+// ended5m returns the seconds of the last standstill.
+func (p *past) ended5m() float64 {
+	if p.last.at.Sub(p.stood.ended) > remembered {
+		return 0
+	}
+	return p.stood.lasted.Seconds()
 }
 
 // learn takes lessons from a reading with progress: about the traffic, and about the files that are open at rest.

@@ -175,7 +175,8 @@ func TestHangOfVLLM(t *testing.T) {
 			t.Errorf("stalled for %v", v)
 		}
 		golden.Compare(t, filepath.Join("testdata", "stalled.prom"), keep(text(t, p.collector.Scrape(t.Context())),
-			metrics.RequestsInFlight, metrics.EngineLastProgress, metrics.EngineStalled, metrics.EngineWithoutProgress))
+			metrics.RequestsInFlight, metrics.EngineLastProgress, metrics.EngineStalled, metrics.EngineWithoutProgress,
+			metrics.EngineStandstill))
 	})
 }
 
@@ -523,6 +524,51 @@ func TestPrefillComputed(t *testing.T) {
 		"llamacpp:prompt_tokens_total": 700, "llamacpp:prompt_tokens_cached_total": 300,
 	})
 	grows("tgi/v3.3.7-loaded.prom", 1000, map[string]float64{"tgi_request_input_length_sum": 1000})
+}
+
+// TestStandstillThatEnds checks that a standstill is reported once it has ended if first tokens have waited longer than the gauges
+// explain. It has lasted from the last progress to the last reading without progress.
+func TestStandstillThatEnds(t *testing.T) {
+	const still = 6 * tick
+	for name, c := range map[string]struct {
+		running, waited, want float64
+		young                 bool
+	}{
+		"hidden requests":              {waited: 60, want: still.Seconds()},
+		"requests since the last look": {waited: tick.Seconds()},
+		"it runs them":                 {running: 3, waited: still.Seconds()},
+		"more than run":                {running: 1, waited: still.Seconds(), want: still.Seconds()},
+		"kernels compile":              {waited: 60, young: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := play(t, "vllm/v0.32.0-healthy.prom")
+			started := p.now.Add(-time.Hour)
+			if c.young {
+				started = p.now
+			}
+			p.set("process_start_time_seconds", float64(started.Unix()))
+			p.set("vllm:num_requests_running", c.running)
+			p.set("vllm:num_requests_waiting{", 0)
+			answers := func(n, seconds float64) {
+				p.add("vllm:generation_tokens_total", n)
+				p.add("vllm:time_to_first_token_seconds_count", n)
+				p.add("vllm:time_to_first_token_seconds_sum", n*seconds)
+			}
+			wants := func(seconds float64) { t.Helper(); p.last.want(t, metrics.EngineStandstill.Name, seconds) }
+			p.pass(youth, tick, func() { answers(1, 0.1) })
+			if c.young {
+				p.set("process_start_time_seconds", float64(p.now.Unix()))
+				p.pass(2*tick, tick, func() { answers(1, 0.1) })
+			}
+			p.pass(still, tick, func() {})
+			wants(0)
+			answers(3, c.waited)
+			p.pass(tick, tick, func() {})
+			wants(c.want)
+			p.pass(remembered+tick, tick, func() { answers(1, 0.1) })
+			wants(0)
+		})
+	}
 }
 
 // TestUnscheduled checks that time to the first token is outside the scheduler only if neither its gauges nor its times explain it.

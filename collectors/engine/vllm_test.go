@@ -23,6 +23,18 @@ func TestAdaptersOfVLLM(t *testing.T) {
 		want(t, `llm_engine_metric_source_info{metric="llm_engine_loras_running",quality="missing",reason=~"several API servers.*"}`, 1)
 }
 
+// TestAdapterThatRunsAndIsAwaited checks a moment of a real engine in which other requests wait for the adapter that runs:
+// one adapter is asked for.
+func TestAdapterThatRunsAndIsAwaited(t *testing.T) {
+	p := play(t, "vllm/v0.32.0-dp2-lora.prom")
+	for _, other := range []string{"", "ad2"} {
+		p.set(`vllm:lora_requests_info{max_lora="1",running_lora_adapters="`+other+`"`, 0)
+	}
+	p.pass(tick, tick, nil)
+	p.last.want(t, "llm_engine_loras_running", 1)
+	p.last.want(t, "llm_engine_loras_waiting", 0)
+}
+
 // TestEstimatesOfVLLM checks vLLM without its flag: it shows its estimates and leaves them at 0.
 func TestEstimatesOfVLLM(t *testing.T) {
 	s := page(t, "vllm/v0.32.0-cancelled.prom") // 182 requests have finished

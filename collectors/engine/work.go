@@ -112,7 +112,7 @@ func (c *compiler) server(d *Dialect, of [outLabels]string, sole bool) (h *held,
 
 // works adds an output line to the unit that it describes.
 func (c *compiler) works(to *metrics.Family, out [outLabels]string, counted metrics.Counted, l line) {
-	if role := out[outRole]; role == metrics.GatewayRole || role == roleKVCache {
+	if role := out[outRole]; role == metrics.GatewayRole || role == metrics.KVCacheRole {
 		return
 	}
 	key := unitOf(out)
@@ -272,7 +272,7 @@ func (c *compiler) name(u *unit) {
 	}
 	give(true, metrics.RequestsInFlight)
 	give(len(u.moves) > 0, metrics.EngineLastProgress)
-	give(u.patience() > 0, metrics.EngineStalled, metrics.EngineWithoutProgress)
+	give(u.patience() > 0, metrics.EngineStalled, metrics.EngineWithoutProgress, metrics.EngineStandstill)
 	give(len(u.waits) > 0 && len(u.good) > 0, metrics.EngineCold)
 }
 

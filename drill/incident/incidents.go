@@ -34,7 +34,7 @@ func demandGrows() []Incident {
 			Name: "traffic-burst", Story: "demand rises to six times its level, above what the replicas carry",
 			Fleet: chat(), Lasts: 70 * minute, Faults: burst(),
 			Page: rules.FastBurn, Clue: "arrivals_grew",
-			Shows: `^Look first at: queueing\. ([\d.]+k? times as many requests arrive|More requests wait)`,
+			Shows: `^Look first at: queueing\. ([\d.]+k? times as many requests arrive|More requests wait or)`,
 		},
 		{
 			Name: "long-prompts", Story: "a client sends prompts ten times as long",
