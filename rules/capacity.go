@@ -19,12 +19,18 @@ func capacityGroup() Group {
 }
 
 // modelCapacity returns the requests per second that each model serves before an objective breaks. An engine whose
-// exporter has not learnt enough counts as the mean of the known ones.
+// exporter has not learnt enough counts as the mean of the known ones of its role. Each request needs an engine of each
+// role, so the role that serves the fewest decides.
 func modelCapacity() promql.Expr {
 	more := []string{metrics.LabelSLO, metrics.LabelKind}
-	perReplica := promql.Sum(slices.Concat(replicaLabels, more), promql.Vector(metrics.EngineCapacity))
-	return promql.Mul(promql.Avg(slices.Concat(modelLabels, more), perReplica), promql.Vector(metrics.RecordedReplicas),
-		promql.On(modelLabels...).ManyToOne())
+	perReplica := promql.Sum(slices.Concat(inRole(replicaLabels), more), promql.Vector(metrics.EngineCapacity))
+	return promql.Min(slices.Concat(modelLabels, more), promql.Mul(promql.Avg(slices.Concat(inRole(modelLabels), more), perReplica),
+		replicasInRole(), promql.On(inRole(modelLabels)...).ManyToOne()))
+}
+
+// replicasInRole returns how many replicas of each model and role exporters read.
+func replicasInRole() promql.Expr {
+	return promql.CountBy(inRole(modelLabels), promql.CountBy(inRole(replicaLabels), promql.Vector(metrics.RequestsRunning)))
 }
 
 // utilisation returns the arriving requests as a share of the capacity. It is absent for a capacity of zero.
@@ -36,7 +42,7 @@ func utilisation() promql.Expr {
 // capacity, and the objective that needs the most.
 func desiredReplicas() promql.Expr {
 	most := promql.TopK(1, modelLabels, utilised("low"))
-	all := promql.Sum(modelLabels, promql.Or(promql.Vector(metrics.RecordedReplicas), labelled(hidden(), metrics.LabelReason, "hidden")))
+	all := promql.Sum(modelLabels, promql.Or(replicasInRole(), labelled(hidden(), metrics.LabelReason, "hidden")))
 	return promql.Call("clamp_min", promql.Call("ceil", promql.Mul(most, all, promql.On(modelLabels...).ManyToOne())), promql.Num(1))
 }
 

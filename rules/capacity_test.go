@@ -2,6 +2,7 @@ package rules_test
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"testing"
 	"time"
@@ -65,6 +66,46 @@ func (h *held) scrape(now time.Time, emit rulesim.Emit) {
 		if !r.unknown {
 			of(metrics.EngineCapacity, 5, metrics.LabelSLO, "ttft", metrics.LabelKind, "low")
 			of(metrics.EngineCapacity, 6, metrics.LabelSLO, "ttft", metrics.LabelKind, "expected")
+		}
+	}
+}
+
+// TestCapacityOfRoles checks two prefill engines and one decode engine: each request passes one of each, and counts once.
+func TestCapacityOfRoles(t *testing.T) {
+	sim := newSim(t, rules.Groups(rules.Options{})...)
+	err := sim.Run(rulesim.Epoch, rulesim.Epoch.Add(10*time.Minute), time.Minute, func(now time.Time, emit rulesim.Emit) {
+		for pod, each := range map[string]struct {
+			role                   string
+			capacity, perSecond, n float64
+		}{
+			"a": {"prefill", 10, 4.5, 1}, "b": {"prefill", 10, 4.5, 1}, "c": {"decode", 15, 9, 101},
+		} {
+			of := func(f *metrics.Family, v float64, more ...string) {
+				emit(labels.FromStrings(slices.Concat([]string{
+					model.MetricNameLabel, f.Name, "job", rules.DefaultJob, metrics.LabelInstance, "n:9844",
+					metrics.LabelServer, pod, metrics.LabelPod, pod, metrics.LabelModel, "m", metrics.LabelRole, each.role,
+				}, more)...), v)
+			}
+			served := each.perSecond * now.Sub(rulesim.Epoch).Seconds()
+			of(metrics.EngineInfo, 1)
+			of(metrics.RequestsRunning, 1)
+			of(metrics.RequestsArrived, served)
+			of(metrics.Stages, served, metrics.LabelStage, metrics.StageFirstToken)
+			of(metrics.GenerationTokens, served*each.n)
+			of(metrics.EngineCapacity, each.capacity, metrics.LabelSLO, "ttft", metrics.LabelKind, "low")
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for query, want := range map[string]float64{
+		metrics.RecordedCapacity.Name:                            15,
+		metrics.RecordedUtilisation.Name:                         0.6,
+		metrics.RecordedEvidence.Name + `{fact="arrivals"}`:      9,
+		metrics.RecordedEvidence.Name + `{fact="output_tokens"}`: 101,
+	} {
+		if v, err := sim.Query(query, rulesim.Epoch.Add(10*time.Minute)); err != nil || len(v) != 1 || math.Abs(v[0].F-want) > 0.01 {
+			t.Errorf("%s = %v, %v, want %g", query, v, err, want)
 		}
 	}
 }

@@ -428,7 +428,7 @@ func ofFact(record *metrics.Family, fact string) promql.Expr {
 
 // arrivals returns how many requests arrive at each model per second.
 func arrivals(window time.Duration) promql.Expr {
-	return promql.Sum(modelLabels, promql.Rate(promql.Vector(metrics.RequestsArrived), window))
+	return promql.Sum(modelLabels, promql.Rate(promql.Vector(metrics.RequestsArrived, answersUsers), window))
 }
 
 // computed returns how many tokens the engines of each model compute per second: generated tokens, and prompt
@@ -442,10 +442,11 @@ func computed(window, ago time.Duration) promql.Expr {
 
 // perFirstToken returns a rate of a model divided by its rate of first tokens. Both rates change with the work,
 // while histograms of tokens cover only requests that have ended. These histograms are used for engines that do not
-// count first tokens.
+// count first tokens. A prefill engine counts a request that a decode engine counts again.
 func perFirstToken(tokens promql.Expr, ended *metrics.Family, window, ago time.Duration) promql.Expr {
 	rate := func(e promql.Expr) promql.Expr { return promql.Rate(promql.Offset(e, ago), window) }
-	requests := promql.OrOn(rate(promql.CountOf(metrics.TimeToFirstToken)), rate(promql.CountOf(ended)), promql.Ignoring(metrics.LabelStage))
+	requests := promql.OrOn(rate(promql.CountOf(metrics.TimeToFirstToken, answersUsers)), rate(promql.CountOf(ended, answersUsers)),
+		promql.Ignoring(metrics.LabelStage))
 	return promql.Div(tokens, above(promql.Sum(modelLabels, requests), 0))
 }
 

@@ -216,7 +216,7 @@ func facts() []Fact {
 	}
 	counted := func(counter, ended *metrics.Family, ago time.Duration) func(time.Duration) promql.Expr {
 		return func(w time.Duration) promql.Expr {
-			return perFirstToken(perModel(promql.Rate(promql.Offset(promql.Vector(counter), ago), w)), ended, w, ago)
+			return perFirstToken(perModel(promql.Rate(promql.Offset(promql.Vector(counter, answersUsers), ago), w)), ended, w, ago)
 		}
 	}
 	work := func(ago time.Duration) func(time.Duration) promql.Expr {

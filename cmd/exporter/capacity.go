@@ -63,7 +63,7 @@ func capacityCommand(ctx context.Context, args []string, out, _ io.Writer) (stat
 	return status, nil
 }
 
-// nodeCapacity is the joint capacity of the engines of a model on a node.
+// nodeCapacity is the joint capacity of the engines of a model, or of those in one role, on a node.
 type nodeCapacity struct {
 	name       string
 	engines    int
@@ -85,6 +85,9 @@ func capacities(series promql.Vector) []*nodeCapacity {
 	models := map[string]*nodeCapacity{}
 	of := func(l labels.Labels) *nodeCapacity {
 		name := strings.TrimPrefix(l.Get(metrics.LabelNamespace)+"/"+l.Get(metrics.LabelModel), "/")
+		if role := l.Get(metrics.LabelRole); role != "" { // a request needs an engine of each role
+			name += " (" + role + ")"
+		}
 		if models[name] == nil {
 			models[name] = &nodeCapacity{
 				name: name, unknown: map[string]int{}, objectives: map[string]*objectiveCapacity{},
