@@ -48,6 +48,8 @@ var (
 		"Share of five minutes in which a GPU was slowed down although nobody asked for it, by reason: heat, a power brake, "+
 			"a hardware slowdown, no licence for a virtual GPU. 0 without a slowdown.",
 		with(LabelReason, LabelCluster, LabelInstance, LabelGPUUUID, LabelGPU))
+	RecordedCPUWait = recorded(Never, "replica:llm_engine_cpu_wait:rate2m",
+		"Threads of a replica that wait for a CPU, on average over two minutes.", ReplicaLabels)
 	RecordedThrottledGPUs = recorded(Max, "model:llm_gpu_throttled:ratio",
 		"Share of a model's GPUs that were slowed down for more than 5% of five minutes.", perModel)
 	RecordedChanged = recorded(Never, "model:llm_engine_changed:timestamp_seconds",

@@ -233,7 +233,7 @@ func (s Style) NotificationTemplate() string { return s.renamed(notificationTemp
 
 const notificationTemplate = `{{ define "llm.plain" }}{{ . | reReplaceAll "<" "‹" | reReplaceAll ">" "›" | reReplaceAll "\\]\\(" "] (" }}{{ end }}
 
-{{ define "llm.summary" }}{{ if not (match "^\\S+( at the \\S+)?: " .Annotations.summary) }}{{ with .Labels.cluster }}{{ . }}/{{ end }}{{ with .Labels.namespace }}{{ . }}{{ if $.Labels.model_name }}/{{ else }}: {{ end }}{{ end }}{{ with .Labels.model_name }}{{ . }}: {{ end }}{{ end }}{{ template "llm.plain" .Annotations.summary }}{{ end }}
+{{ define "llm.summary" }}{{ if not (match "^\\S+( at the [^:]+)?: " .Annotations.summary) }}{{ with .Labels.cluster }}{{ . }}/{{ end }}{{ with .Labels.namespace }}{{ . }}{{ if $.Labels.model_name }}/{{ else }}: {{ end }}{{ end }}{{ with .Labels.model_name }}{{ . }}: {{ end }}{{ end }}{{ template "llm.plain" .Annotations.summary }}{{ end }}
 
 {{ define "llm.title" -}}
 {{ $about := .Alerts.Firing }}{{ if eq .Status "resolved" }}Resolved: {{ $about = .Alerts.Resolved }}{{ end -}}

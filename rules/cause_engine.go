@@ -202,8 +202,8 @@ func seenWithinHour() promql.Expr {
 	return promql.Max(inRole(replicaLabels), promql.Over("last_over_time", promql.Vector(metrics.EngineInfo), hour))
 }
 
-// answersUsers matches engines that answer users: prefill engines and caches that are left serve nobody.
-var answersUsers = promql.NotRe(metrics.LabelRole, metrics.PrefillRole+"|"+metrics.KVCacheRole)
+// answersUsers matches engines that answer users: a gateway, a cache or a prefill engine that is left serves nobody.
+var answersUsers = promql.NotRe(metrics.LabelRole, metrics.GatewayRole+"|"+metrics.KVCacheRole+"|"+metrics.PrefillRole)
 
 // deleted returns 1 for each pod that somebody deleted on purpose within the hour, and 0 for a pod that failed or
 // was evicted.
@@ -313,8 +313,9 @@ func downTime(silent promql.Expr, role ...*promql.Matcher) promql.Expr {
 func enginesDown() promql.Expr {
 	gone := above(promql.Vector(metrics.RecordedVanished), 0)
 	// an exporter that starts anew forgets
-	silent := promql.Or(promql.Vector(metrics.EngineLastServed), promql.Equal(promql.Vector(metrics.RecordedServed), promql.Num(0)))
-	return promql.Or(promql.And(downTime(silent), promql.Vector(metrics.RecordedModelUp)),
+	silent := promql.Or(promql.Vector(metrics.EngineLastServed, answersUsers),
+		promql.Equal(promql.Vector(metrics.RecordedServed, answersUsers), promql.Num(0)))
+	return promql.Or(promql.And(downTime(silent, answersUsers), promql.Vector(metrics.RecordedModelUp)),
 		promql.Max(modelLabels, promql.Call("clamp", gone, promql.Num(Interval.Seconds()), promql.Num(Interval.Seconds()))))
 }
 
@@ -462,16 +463,6 @@ func hostBound(window time.Duration) promql.Expr {
 	return promql.Unless(both(below(busiest, 0.5), always(replicaLabels, metrics.RequestsRunning, window),
 		above(promql.Sum(replicaLabels, promql.Rate(promql.Vector(metrics.GenerationTokens), window)), 0)),
 		younger(coldFor), promql.On(pageLabels...))
-}
-
-// cpuWait returns how many threads of each replica wait for a CPU on average, if they are at least a third of a thread
-// and twice as many as the day before.
-func cpuWait() promql.Expr {
-	over := func(window, ago time.Duration) promql.Expr {
-		return promql.Sum(replicaLabels, promql.Rate(promql.Offset(promql.Vector(metrics.EngineCPUWait), ago), window))
-	}
-	now := over(recentWindow, 0)
-	return promql.Unless(above(now, 1./3), promql.Gt(times(2, over(day, hour)), now))
 }
 
 // good matches the outcomes of requests that got a whole answer.

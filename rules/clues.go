@@ -69,10 +69,10 @@ const recentWindow = 2 * minute
 // because of the batch, the CPU or the GPU. Hardware comes first, then faults and changes, then changes in the
 // requests. Waiting requests come last, because they are the users' symptom.
 func Clues() []Clue {
-	return slices.Concat(brokenClues(), wayClues(), memoryClues(), requestClues(), engineClues(), loadClues())
+	return slices.Concat(brokenClues(), goneClues(), wayClues(), memoryClues(), requestClues(), engineClues(), loadClues())
 }
 
-// brokenClues are about GPUs, releases and engines.
+// brokenClues are about GPUs, releases and refusals.
 func brokenClues() []Clue {
 	return []Clue{
 		{
@@ -122,6 +122,12 @@ func brokenClues() []Clue {
 			Says:  "No engine answered for {value} within the last five minutes",
 			Query: promql.Over("sum_over_time", promql.Vector(metrics.RecordedDownTime, promql.Eq(metrics.LabelRole, "")), pageWindow),
 		},
+	}
+}
+
+// goneClues are about engines that are gone or make no progress.
+func goneClues() []Clue {
+	return []Clue{
 		{
 			Branch: Engine, Name: "engine_down", Runbook: "LLMEngineDown", Unit: Count, Says: "{engine} stopped answering within the hour",
 			// its turn in a roll-out
@@ -226,7 +232,7 @@ func requestClues() []Clue {
 		{
 			Branch: Engine, Name: "cpu_wait", Runbook: "BranchHostBound", Delays: AnyToken, Unit: Decimal,
 			Says:  "{value} threads of {engine} wait for a CPU on average",
-			Query: one(cpuWait()),
+			Query: one(doubled(1./3, promql.Vector(metrics.RecordedCPUWait))), // a third of a thread
 		},
 		{
 			Branch: Engine, Name: "host_bound", Runbook: "BranchHostBound", Delays: AnyToken, Unit: Share,
@@ -355,7 +361,7 @@ func loadClues() []Clue {
 		},
 		{
 			Branch: Engine, Name: "no_token", Runbook: "LLMEngineStalled", Delays: AnyRequest, Unit: Share,
-			Says:  "{value} of requests at {engine} get no token, although none waits",
+			Says: "{value} of requests at {engine} get no token, although none waits",
 			Query: promql.OrOn(one(promql.And(tokenless(replicaLabels), promql.Vector(metrics.RecordedWithoutToken), promql.On(modelLabels...))),
 				promql.Vector(metrics.RecordedWithoutToken), promql.On(modelLabels...)),
 		},
@@ -387,12 +393,13 @@ func clockFell() promql.Expr {
 // crowded returns the share of the time in which other processes compute on a GPU of each model, if it is more than
 // a quarter and twice its value of the day before.
 func crowded() promql.Expr {
-	over := func(window, ago time.Duration) promql.Expr {
-		return promql.Max(slices.Concat(modelLabels, gpuLabels[1:]), promql.Over("avg_over_time",
-			promql.Offset(promql.Vector(metrics.EngineGPUOthers), ago), window))
-	}
-	now := over(recentWindow, 0)
-	return promql.Unless(above(now, 0.25), promql.Gt(times(2, over(day, hour)), now))
+	return promql.Max(slices.Concat(modelLabels, gpuLabels[1:]), doubled(0.25, promql.Vector(metrics.EngineGPUOthers)))
+}
+
+// doubled returns the mean of the last two minutes if it is above a limit and at least twice the mean of the day before.
+func doubled(limit float64, of promql.Expr) promql.Expr {
+	now := promql.Over("avg_over_time", of, recentWindow)
+	return promql.Unless(above(now, limit), promql.Gt(times(2, promql.Over("avg_over_time", promql.Offset(of, hour), day)), now))
 }
 
 // slowedByNode returns the number of a model's slowed GPUs, by node and reason.

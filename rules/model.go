@@ -47,6 +47,7 @@ func modelGroup() Group {
 		promql.Over("last_over_time", promql.Vector(metrics.EngineGPUInfo), hour)))
 	record(metrics.RecordedThrottledGPUs, throttledShare())
 	record(metrics.RecordedStarted, started())
+	record(metrics.RecordedCPUWait, promql.Sum(replicaLabels, promql.Rate(promql.Vector(metrics.EngineCPUWait), recentWindow)))
 	return g
 }
 

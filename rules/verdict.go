@@ -198,7 +198,7 @@ func (s Style) title(a *Alert) string {
 	}
 	bad := promql.Over("last_over_time", promql.Vector(metrics.RecordedInfo, append(own, promql.Ne(metrics.LabelBad, ""))...), infoLookback)
 	return `{{ with $labels.cluster }}{{ . }}/{{ end }}{{ with $labels.namespace }}{{ . }}/{{ end }}` + theModel +
-		`{{ if $labels.role }} at the {{ $labels.role }}{{ end }}: ` +
+		`{{ with $labels.role }} at the {{ . }}{{ if match "prefill|decode" . }} engines{{ end }}{{ end }}: ` +
 		percent(share) + ` of ` +
 		with(bad, `{{ (first .).Labels.bad }}{{ else }}events of {{ or $labels.slo "an objective" }} are bad`) + ` (` +
 		with(promql.Or(mean(metrics.StageFirstToken, string(slo.TTFT)), mean(metrics.StageNextToken, string(slo.ITL+"|"+slo.TPOT))),

@@ -283,7 +283,7 @@ func TestVerdict(t *testing.T) {
 		{"memory. The host tier of p1 stores no more KV cache.", slo.TTFT, true, func(r *replica) { r.pinned, r.queue = 0.97, 0.24 }},
 		{"queueing. More requests wait or are refused (60) than run.", slo.Availability, false, func(r *replica) { r.waiting = 20 }},
 		{"decode. 3 times as many requests run at once as usual.", slo.ITL, false, func(r *replica) { r.running, r.itl, r.queue = 18, 0.026, 0.24 }},
-		{"queueing. More requests wait or are refused (60) than run.", slo.ITL, false, func(r *replica) { r.running, r.waiting = 18, 20 }}, // no room in the batch
+		{"queueing. More requests wait or are refused (60) than run.", slo.ITL, false, func(r *replica) { r.running, r.waiting = 18, 20 }},
 		{"queueing. 3 times as many requests arrive as usual.", slo.TTFT, false, func(r *replica) {
 			r.requests, r.itl, r.running, r.waiting,
 				r.queue = 1800, 0.05, 18, 40, 0.24
@@ -421,6 +421,13 @@ func TestVerdictEarly(t *testing.T) {
 		"one of two replicas": {
 			"routing. p1 alone is slow: first tokens after 2s.",
 			trouble{signal: slo.TTFT, replicas: 2, one: true, breaks: func(r *replica) { r.ttft = 2 }},
+		},
+		"its GPU and CPU are shared as ever": {
+			"engine. Each token takes 4 times as long as the load explains.",
+			trouble{
+				signal: slo.ITL, replicas: 2, before: func(r *replica) { r.others, r.cpuWait = 0.5, 1.2 },
+				breaks: func(r *replica) { r.others, r.cpuWait, r.itl, r.running = 0.6, 1.4, 0.08, 24 },
+			},
 		},
 		"the cache misses": {
 			"prefill. The prefix cache hit ratio is 10% of the usual.",

@@ -113,7 +113,8 @@ var vllm = Dialect{
 			Absent: "cache_config_info has no block count", NoValue: "cache_config_info has no block count",
 		},
 		{
-			To: metrics.LorasRunning, From: "vllm:lora_requests_info", Is: scrape.Gauge, Since: "0.6.4", Fold: lorasListed("running_lora_adapters", ""),
+			To: metrics.LorasRunning, From: "vllm:lora_requests_info", Is: scrape.Gauge, Since: "0.6.4",
+			Fold:    lorasListed("running_lora_adapters", ""),
 			Quality: metrics.Derived, Why: "names listed in the newest lora_requests_info series", Absent: noLoras, NoValue: timesAddedUp,
 		},
 		{

@@ -369,18 +369,6 @@ func ofEngines() []cause {
 			}
 			return all
 		}},
-		{"role-dead", []rules.Branch{rules.Engine}, true, func(r *rand.Rand, f *world.Fleet) []incident.Fault {
-			f.Replicas = 2 + r.IntN(3)
-			byRole(r, f)
-			prefill := r.IntN(2) == 0
-			return at(func(w *world.World) {
-				for i, e := range w.Replicas {
-					if i < w.Fleet.Prefills == prefill {
-						e.Restart(24 * time.Hour)
-					}
-				}
-			})
-		}},
 		{"dead", []rules.Branch{rules.Engine}, true, func(_ *rand.Rand, _ *world.Fleet) []incident.Fault {
 			return at(each(func(e *world.Replica) { e.Restart(24 * time.Hour) }))
 		}},
@@ -393,6 +381,18 @@ func ofFleets() []cause {
 		{"rank-hung", []rules.Branch{rules.Engine}, true, func(r *rand.Rand, f *world.Fleet) []incident.Fault {
 			f.Runtimes, f.Ranks, f.Probes, f.Replicas = []metrics.Runtime{metrics.VLLM}, true, false, 2+r.IntN(3)
 			return at(func(w *world.World) { w.Replicas[1].Engine.Wedged = true })
+		}},
+		{"role-dead", []rules.Branch{rules.Engine}, true, func(r *rand.Rand, f *world.Fleet) []incident.Fault {
+			f.Replicas = 2 + r.IntN(3)
+			byRole(r, f)
+			prefill := r.IntN(2) == 0
+			return at(func(w *world.World) {
+				for i, e := range w.Replicas {
+					if i < w.Fleet.Prefills == prefill {
+						e.Restart(24 * time.Hour)
+					}
+				}
+			})
 		}},
 		{"all-fail", []rules.Branch{rules.Engine}, false, func(_ *rand.Rand, _ *world.Fleet) []incident.Fault {
 			return at(each(func(e *world.Replica) { e.Engine.Broken = true }))

@@ -100,6 +100,9 @@ func TestARoleIsLost(t *testing.T) {
 				if n.Receiver == "llm-critical" && after <= 10*time.Minute && n.Alerts[0] == rules.ModelDown.Name {
 					return
 				}
+				if says := n.Message(); strings.Contains(says, "prod/m: prod/m") || strings.Contains(says, "at the decode:") {
+					t.Error(says)
+				}
 				t.Logf("%s to %s: %s", after, n.Receiver, n.Message())
 			}
 			t.Error("no page of " + rules.ModelDown.Name)

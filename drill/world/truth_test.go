@@ -150,7 +150,8 @@ func TestPrefillEngines(t *testing.T) {
 	w.Advance(5 * time.Minute)
 	if events, bad := w.Suffered("availability", 0, 5*time.Minute); events == 0 || bad > 0 || answers(1) == 0 || answers(2) == 0 ||
 		events != answers(1)+answers(2) || answers(0) < events {
-		t.Errorf("%v answers to users, %v bad: %v by the prefill engine, %v and %v by the others", events, bad, answers(0), answers(1), answers(2))
+		t.Errorf("%v answers to users, %v bad: %v by the prefill engine, %v and %v by the others", events, bad, answers(0), answers(1),
+			answers(2))
 	}
 	if _, late := w.Suffered("ttft", 0, 5*time.Minute); late == 0 {
 		t.Error("no first token is late, although the prefill engine is slow")
