@@ -18,7 +18,6 @@ type census struct {
 	preempted, aborted int
 	highest            float64
 	moves              []Move
-	slots, queued      int // the most adapters that ran, and that waited
 }
 
 func (c *census) FirstToken(r *Request)   { c.ttft += (r.FirstToken - r.Arrival).Seconds(); c.tokens++ }
@@ -27,10 +26,9 @@ func (c *census) Preempted()              { c.preempted++ }
 func (c *census) Computed(Step)           {}
 func (c *census) Open(int, time.Duration) {}
 func (c *census) Moved(m Move)            { c.moves = append(c.moves, m) }
-func (c *census) Adapted(running, waiting []int, _ time.Duration) {
-	c.slots = max(c.slots, len(running))
-	c.queued = max(c.queued, len(waiting))
-}
+
+func (c *census) Adapted(_, _ []int, _ time.Duration) {}
+
 func (c *census) Finished(r *Request) {
 	if r.Aborted {
 		c.aborted++

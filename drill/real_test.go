@@ -215,8 +215,8 @@ func TestVLLMAdapters(t *testing.T) {
 			running = max(running, len(strings.FieldsFunc(value(m, "running_lora_adapters"), func(r rune) bool { return r == ',' })))
 			waits = max(waits, len(value(m, "waiting_lora_adapters")))
 		}
-		if max := page.values(name, "max_lora"); !slices.Equal(max, []string{slots}) || strconv.Itoa(running) != slots || waits == 0 {
-			t.Errorf("%v slots, at most %d adapters ran, and some waited: %t", max, running, waits > 0)
+		if of := page.values(name, "max_lora"); !slices.Equal(of, []string{slots}) || strconv.Itoa(running) != slots || waits == 0 {
+			t.Errorf("%v slots, at most %d adapters ran, and some waited: %t", of, running, waits > 0)
 		}
 	}
 }

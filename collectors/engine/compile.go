@@ -216,7 +216,8 @@ func (c *compiler) defaults(d *Dialect) map[string]string {
 func (c *compiler) identify(d *Dialect, model, version, role string) {
 	c.plan.model, c.plan.version = cmp.Or(c.plan.model, model), cmp.Or(c.plan.version, version)
 	who := []metrics.Label{
-		{Name: metrics.LabelModel, Value: model}, {Name: metrics.LabelVersion, Value: version},
+		{Name: metrics.LabelModel, Value: model},
+		{Name: metrics.LabelVersion, Value: version},
 		{Name: metrics.LabelRole, Value: role},
 	}
 	info := c.target.text(metrics.EngineInfo.Name, d.Runtime, who...)

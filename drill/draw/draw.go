@@ -67,18 +67,8 @@ func New(seed uint64) Draw {
 	}
 	f.Fresh = true
 	d.Options.Scrape = pick(r, 15*time.Second, 30*time.Second, 30*time.Second, 60*time.Second)
-	if together := []string{
-		"load", "long-prompts", "cache-broken", "small-kv", "slow-steps",
-		"quiet-burst",
-	}; f.Runtimes[0] == metrics.VLLM && slices.Contains(together, c.class) && r.IntN(4) == 0 && !f.Probes && f.Prefills == 0 {
-		f.Ranks = true
-	}
-	if f.Runtimes[0] == metrics.VLLM && f.Profile.Adapters == 0 && !f.Ranks && r.IntN(8) == 0 { // which all fit
-		n := 1 + r.IntN(4)
-		f.Profile.Adapters, f.Profile.Named = n, n
-	}
-	if f.Runtimes[0] == metrics.VLLM && !f.Ranks && f.Prefills == 0 && r.IntN(6) == 0 { // prefill engines elsewhere compute the prompts
-		f.Profile.Release, f.Profile.Prefilled, f.Profile.Fetching = "0.26.0", true, 25e9
+	if f.Runtimes[0] == metrics.VLLM {
+		ofVLLM(r, &f, c.class)
 	}
 	if r.IntN(4) == 0 { // another fault, which is mild, and older
 		faults = append(faults, mild(r, f.Replicas))
@@ -123,6 +113,21 @@ func fleet(r *rand.Rand) (f world.Fleet, speed float64) {
 	}
 	f.Profile = p
 	return f, speed
+}
+
+// ofVLLM draws whether the replicas of a vLLM are ranks, serve adapters, or have prefill engines elsewhere.
+func ofVLLM(r *rand.Rand, f *world.Fleet, class string) {
+	together := []string{"load", "long-prompts", "cache-broken", "small-kv", "slow-steps", "quiet-burst"}
+	if slices.Contains(together, class) && r.IntN(4) == 0 && !f.Probes && f.Prefills == 0 {
+		f.Ranks = true
+	}
+	if f.Profile.Adapters == 0 && !f.Ranks && r.IntN(8) == 0 { // which all fit
+		n := 1 + r.IntN(4)
+		f.Profile.Adapters, f.Profile.Named = n, n
+	}
+	if !f.Ranks && f.Prefills == 0 && r.IntN(6) == 0 { // which the exporter does not read
+		f.Profile.Release, f.Profile.Prefilled, f.Profile.Fetching = "0.26.0", true, 25e9
+	}
 }
 
 // split draws whether some replicas of a vLLM are prefill engines and the others decode engines.
