@@ -7,7 +7,7 @@ import (
 
 // TestDraw plays a fixed seed with users who suffer and a person who is woken.
 func TestDraw(t *testing.T) {
-	if s, err := playDraw(t.Context(), 4529, io.Discard); err != nil || s.Class != "gateway-fails" || !s.Incident || s.Pages != 1 ||
+	if s, err := playDraw(t.Context(), 4529, io.Discard); err != nil || s.Class != "all-refused" || !s.Incident || s.Pages != 1 ||
 		!s.Page.Right {
 		t.Errorf("got %+v, %v; want one page about routing", s, err)
 	}
