@@ -292,7 +292,10 @@ func noneAnswers() promql.Expr {
 func nothingPrefilled() promql.Expr {
 	down := promql.Equal(promql.Max(modelLabels, knownEngines(promql.Vector(metrics.RecordedUp),
 		promql.Eq(metrics.LabelRole, metrics.PrefillRole))), promql.Num(0))
-	return promql.And(promql.Unless(down, above(servedIn(pageWindow), 1)), above(servedIn(hour), 1))
+	served := func(window, within time.Duration) promql.Expr {
+		return above(promql.Over("max_over_time", promql.Vector(usersServed(window)), within), 1)
+	}
+	return promql.And(promql.Unless(down, served(recentWindow, pageWindow)), served(30*minute, hour))
 }
 
 // sampled is the time between the moments that downTime samples.

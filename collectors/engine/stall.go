@@ -303,7 +303,7 @@ func (p *past) goesOn(r sight) {
 	}
 }
 
-// ended5m returns the seconds of the last standstill.
+// ended5m returns how many seconds the longest standstill of the last minutes took, or 0.
 func (p *past) ended5m() float64 {
 	if p.last.at.Sub(p.stood.ended) > remembered {
 		return 0
