@@ -50,6 +50,9 @@ var (
 		"LoRA adapters in use by running requests.", EngineLabels)
 	LorasWaiting = Engine.gauge(Sum, "llm_engine_loras_waiting",
 		"LoRA adapters that only waiting requests ask for, and no running ones.", EngineLabels).experimental()
+	LoraWaited = Engine.gauge(Never, "llm_engine_lora_waiting_timestamp_seconds",
+		"Last time at which requests waited for a LoRA adapter that no running request used, unix time of the engine. The first 20 adapters "+
+			"that wait have their names, all others are other.", EngineLabels, with(LabelLora)).experimental()
 	LoraSlots = Engine.gauge(Sum, "llm_engine_lora_slots",
 		"LoRA adapters that fit into a batch. If running and waiting requests use more, the engine swaps adapters.", EngineLabels).experimental()
 	Sleeping = Engine.gauge(Max, "llm_engine_sleeping",

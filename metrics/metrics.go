@@ -73,6 +73,7 @@ const (
 	LabelRole      = "role"
 	LabelReplica   = "replica"   // one of several engines that share a metrics page (Ray)
 	LabelOutcome   = "outcome"   // how a request ended, one of the Outcome values
+	LabelLora      = "lora"      // name of a LoRA adapter
 	LabelTier      = "tier"      // where KV cache below the GPU is kept, one of the Tier values
 	LabelOperation = "operation" // direction of a transfer, one of the Operation values
 	LabelReason    = "reason"    // reason from a closed set, documented with the family
@@ -106,7 +107,7 @@ var (
 	PageLabels    = []string{LabelCluster, LabelInstance, LabelNamespace, LabelPod, LabelServer}
 	ReplicaLabels = append([]string{LabelModel}, PageLabels...)
 	// DetailLabels split the numbers of one engine.
-	DetailLabels = []string{LabelOutcome, LabelTier, LabelOperation, LabelReason, LabelCode, LabelRoute, LabelTenant, LabelPriority}
+	DetailLabels = []string{LabelOutcome, LabelTier, LabelOperation, LabelReason, LabelCode, LabelRoute, LabelTenant, LabelPriority, LabelLora}
 )
 
 // Loopback matches values of the server label that occur on every node.

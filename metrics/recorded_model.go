@@ -266,5 +266,5 @@ var (
 )
 
 // suspects lists the labels that show where evidence was found, besides the model.
-var suspects = with(LabelPod, LabelServer, LabelInstance, LabelGPUUUID, LabelReason, LabelXID, LabelVersion, LabelTier, LabelDPRank,
+var suspects = with(LabelPod, LabelServer, LabelInstance, LabelGPUUUID, LabelReason, LabelXID, LabelVersion, LabelTier, LabelDPRank, LabelLora,
 	LabelSetting, LabelOld, LabelNew)

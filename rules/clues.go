@@ -193,8 +193,8 @@ func wayClues() []Clue {
 		},
 		{
 			Branch: Memory, Name: "adapters", Runbook: "BranchAdapterLatency", Delays: FirstToken, Unit: Count,
-			Says:  "Requests at {engine} need {value} adapters, more than fit",
-			Query: one(swapping()),
+			Says:  "Requests at {engine} need {value} adapters, more than fit, most often {lora}",
+			Query: one(awaited()),
 		},
 	}
 }
@@ -564,6 +564,14 @@ func servedWithin(window time.Duration, m ...*promql.Matcher) promql.Expr {
 func stopped(m ...*promql.Matcher) promql.Expr {
 	return promql.Mul(servedWithin(hour, m...), down(),
 		promql.On(pageLabels...).ManyToOne())
+}
+
+// awaited returns the number of adapters that are asked for at each replica that swaps, and the adapter that waits most.
+func awaited() promql.Expr {
+	waits := promql.Max(append([]string{metrics.LabelLora}, replicaLabels...),
+		promql.Over("changes", promql.Vector(metrics.LoraWaited), pageWindow)) // the times at which requests waited
+	most := promql.TopK(1, replicaLabels, promql.Add(waits, promql.Num(1)))
+	return promql.Mul(promql.Call("clamp_max", most, promql.Num(1)), swapping(), promql.On(replicaLabels...).ManyToOne())
 }
 
 // swapping returns the number of adapters that the requests of each replica ask for, if some requests wait and not

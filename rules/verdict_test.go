@@ -177,6 +177,8 @@ func (r *replica) emitAs(model, pod string, emit rulesim.Emit) {
 		gauge(metrics.LoraSlots, 4, engine)
 		gauge(metrics.LorasRunning, 4, engine)
 		gauge(metrics.LorasWaiting, r.adapters-4, engine)
+		gauge(metrics.LoraWaited, float64(60*r.age), engine, metrics.LabelLora, "sql")
+		gauge(metrics.LoraWaited, 0, engine, metrics.LabelLora, "chat") // waited once
 	}
 	histogram(metrics.TimeToFirstToken, r.ttft)
 	histogram(metrics.QueueTime, r.queue)
@@ -297,7 +299,7 @@ func TestVerdict(t *testing.T) {
 		{"engine. Each token takes 4 times as long as the load explains.", slo.Availability, false, // and the queue fails some
 			func(r *replica) { r.itl, r.running, r.waiting, r.queue, r.fails = 0.08, 24, 40, 0.24, 0.3 }},
 		{
-			"memory. Requests at p1 need 6 adapters, more than fit.", slo.Availability, true,
+			"memory. Requests at p1 need 6 adapters, more than fit, most often sql.", slo.Availability, true,
 			func(r *replica) { r.requests, r.running, r.waiting, r.queue, r.adapters = 200, 1, 30, 0.24, 6 },
 		},
 		{"queueing. More requests wait or are refused (120) than run.", slo.TTFT, false, // the steps hold more prompt tokens
@@ -331,10 +333,10 @@ func TestVerdict(t *testing.T) {
 			func(r *replica) { r.started, r.requests, r.waiting, r.queue = onset, 1800, 40, 0.24 },
 		},
 		{
-			"memory. Requests at p1 need 6 adapters, more than fit.", slo.TTFT, true,
+			"memory. Requests at p1 need 6 adapters, more than fit, most often sql.", slo.TTFT, true,
 			func(r *replica) { r.started, r.ttft, r.waiting, r.adapters = onset, 0.8, 12, 6 },
 		},
-		{"memory. Requests at p1 need 6 adapters, more than fit.", slo.TTFT, true, // which holds them back
+		{"memory. Requests at p1 need 6 adapters, more than fit, most often sql.", slo.TTFT, true, // which holds them back
 			func(r *replica) { r.requests, r.running, r.waiting, r.queue, r.adapters = 200, 1, 9, 0.24, 6 }},
 		{"prefill. The prefix cache hit ratio is 10% of the usual.", slo.TTFT, false, // a gateway that fails makes nothing late
 			func(r *replica) { r.hits, r.unreached, r.queue = 0.06, 0.3, 0.2 }},

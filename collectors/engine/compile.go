@@ -110,7 +110,7 @@ type entry struct {
 }
 
 // outLabels is the number of metrics.EngineLabels and metrics.DetailLabels.
-const outLabels = 17
+const outLabels = 18
 
 var outNames = [outLabels]string(slices.Concat(metrics.EngineLabels, metrics.DetailLabels))
 
@@ -123,6 +123,7 @@ var (
 	outReplica = outIndex(metrics.LabelReplica)
 	outOutcome = outIndex(metrics.LabelOutcome)
 	outDPRank  = outIndex(metrics.LabelDPRank)
+	outLora    = outIndex(metrics.LabelLora)
 	outRole    = outIndex(metrics.LabelRole)
 
 	outPod       = outIndex(metrics.LabelPod)
@@ -419,9 +420,8 @@ func (c *compiler) collect(d *Dialect, r *Row, defaults map[string]string, as fu
 				if err != nil {
 					return err
 				}
-				if e.countAs(as(e.model)) {
-					e.family = name
-					entries = append(entries, e)
+				if e.family = name; e.countAs(as(e.model)) {
+					entries = append(entries, c.perLora(e)...)
 				}
 			}
 		}
@@ -452,6 +452,18 @@ func (c *compiler) collect(d *Dialect, r *Row, defaults map[string]string, as fu
 		}
 	}
 	return entries, nil
+}
+
+// perLora returns an entry for each adapter that a source series of the row stands for, or the entry itself.
+func (c *compiler) perLora(e entry) (entries []entry) {
+	if e.row.Loras == nil {
+		return []entry{e}
+	}
+	for _, name := range e.row.Loras(e.sample.Labels) {
+		e.out[outLora] = c.target.bounded(metrics.LabelLora, printable(name), c.config.Limits.LabelValueBytes)
+		entries = append(entries, e)
+	}
+	return entries
 }
 
 // countAs lets a source series count for a model. countAs reports whether the series counts at all, because only

@@ -202,6 +202,8 @@ type Row struct {
 	Stage string
 	// Fold computes the value from all matching series of one engine, where renaming and aggregating is not enough.
 	Fold func(in []Member) (value float64, ok bool)
+	// Loras splits a series by the LoRA adapters that its labels list.
+	Loras func(labels.Labels) []string
 	// Parts adds the series of a model's parts to its own: see Dialect.Models.
 	Parts bool
 	// Tally combines the source and others into one counter, if none of them counts the quantity alone.

@@ -114,13 +114,19 @@ var vllm = Dialect{
 		},
 		{
 			To: metrics.LorasRunning, From: "vllm:lora_requests_info", Is: scrape.Gauge, Since: "0.6.4",
-			Fold:    lorasListed("running_lora_adapters", ""),
+			Fold:    lorasListed(lorasRunning),
 			Quality: metrics.Derived, Why: "names listed in the newest lora_requests_info series", Absent: noLoras, NoValue: timesAddedUp,
 		},
 		{
 			To: metrics.LorasWaiting, From: "vllm:lora_requests_info", Is: scrape.Gauge, Since: "0.6.4",
-			Fold:    lorasListed("waiting_lora_adapters", "running_lora_adapters"),
+			Fold:    lorasListed(lorasWaiting),
 			Quality: metrics.Derived, Why: "names listed in the newest lora_requests_info series", Absent: noLoras, NoValue: timesAddedUp,
+		},
+		{
+			To: metrics.LoraWaited, From: "vllm:lora_requests_info", Is: scrape.Gauge, Since: "0.6.4",
+			Loras: lorasWaiting, Fold: lastListed,
+			Quality: metrics.Derived, Why: "newest lora_requests_info series that lists the adapter as waiting only", Absent: "no adapter has waited",
+			NoValue: timesAddedUp,
 		},
 		{
 			To: metrics.LoraSlots, From: "vllm:lora_requests_info", Is: scrape.Gauge, Since: "0.6.4", Fold: loraSlots,
@@ -582,25 +588,41 @@ func blocksInTokens(counter string) func([]Member) (float64, bool) {
 	}
 }
 
-// lorasListed counts the adapters that a label of the newest lora_requests_info series names, without those that the
-// label in but names. Each combination of adapters that ever ran leaves a series behind, whose value is the time of its
-// last update. If several series are equally new, the largest combination counts. Several API servers add up their times,
-// and then the newest series is unknown.
-func lorasListed(label, but string) func([]Member) (float64, bool) {
-	names := func(m Member, label string) []string {
-		return strings.FieldsFunc(m.Labels.Get(label), func(r rune) bool { return r == ',' })
-	}
+// lorasRunning and lorasWaiting return the adapters that a series of lora_requests_info lists as running, and those
+// that it lists as waiting only.
+func lorasRunning(ls labels.Labels) []string { return namesIn(ls, "running_lora_adapters") }
+
+func lorasWaiting(ls labels.Labels) []string {
+	running := lorasRunning(ls)
+	return slices.DeleteFunc(namesIn(ls, "waiting_lora_adapters"), func(name string) bool { return slices.Contains(running, name) })
+}
+
+func namesIn(ls labels.Labels, label string) []string {
+	return strings.FieldsFunc(ls.Get(label), func(r rune) bool { return r == ',' })
+}
+
+// lorasListed counts the adapters that the newest lora_requests_info series lists. Each combination of adapters that
+// ever ran leaves a series behind, whose value is the time of its last update. If several series are equally new, the
+// largest combination counts. Several API servers add up their times, and then the newest series is unknown.
+func lorasListed(list func(labels.Labels) []string) func([]Member) (float64, bool) {
 	return func(in []Member) (float64, bool) {
-		newest, listed := math.Inf(-1), 0
+		newest, most := math.Inf(-1), 0
 		for _, m := range in {
-			known := names(m, but)
-			n := len(slices.DeleteFunc(names(m, label), func(name string) bool { return slices.Contains(known, name) }))
-			if m.Value > newest || m.Value == newest && n > listed {
-				newest, listed = m.Value, n
+			n := len(list(m.Labels))
+			if m.Value > newest || m.Value == newest && n > most {
+				newest, most = m.Value, n
 			}
 		}
-		return float64(listed), newest < sumOfTimes
+		return float64(most), newest < sumOfTimes
 	}
+}
+
+// lastListed returns the time of the newest series.
+func lastListed(in []Member) (newest float64, ok bool) {
+	for _, m := range in {
+		newest = max(newest, m.Value)
+	}
+	return newest, newest < sumOfTimes
 }
 
 // sumOfTimes is more than any time of this century's first half, in seconds since 1970, and less than the sum of two.

@@ -63,9 +63,9 @@ const otherValue = "other"
 
 // kept bounds the labels whose values clients or configurations choose: the number of values of each label on a
 // metrics page.
-var kept = map[string]int{metrics.LabelModel: 100, metrics.LabelRoute: 20, metrics.LabelTenant: 20, metrics.LabelPriority: 20}
+var kept = map[string]int{metrics.LabelModel: 100, metrics.LabelRoute: 20, metrics.LabelTenant: 20, metrics.LabelPriority: 20, metrics.LabelLora: 20}
 
-// bounded returns the value of a gateway's label. The first values are kept for as long as the target is read, and
+// bounded returns the value of a label that clients or configurations choose. The first values are kept for as long as the target is read, and
 // all later values become other. A value never moves from one group to the other, because that would look like a
 // restart.
 func (t *labelling) bounded(label, value string, maxBytes int) string {

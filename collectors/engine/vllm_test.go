@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
@@ -33,6 +35,32 @@ func TestAdapterThatRunsAndIsAwaited(t *testing.T) {
 	p.pass(tick, tick, nil)
 	p.last.want(t, "llm_engine_loras_running", 1)
 	p.last.want(t, "llm_engine_loras_waiting", 0)
+}
+
+// TestAdaptersByName checks that each adapter that waited has the time at which it did so last, and no adapter that ran.
+func TestAdaptersByName(t *testing.T) {
+	s := page(t, "vllm/simulator-style.prom")
+	s.want(t, `llm_engine_lora_waiting_timestamp_seconds{lora="sim-lora-c"}`, 1.782000365e9)
+	s.want(t, `llm_engine_lora_waiting_timestamp_seconds{lora!="sim-lora-c"}`)
+	s = page(t, "vllm/v0.28.0-dp8-lora.prom")
+	s.want(t, `llm_engine_lora_waiting_timestamp_seconds{lora="lora-es"}`, 1.7819999575e9)
+	s.want(t, `llm_engine_lora_waiting_timestamp_seconds{lora="lora-fr"}`, 1.7819999575e9)
+	s.want(t, `llm_engine_lora_waiting_timestamp_seconds{lora="lora-de"}`)
+}
+
+// TestManyAdaptersWait checks that adapters beyond the first 20 have no series of their own.
+func TestManyAdaptersWait(t *testing.T) {
+	var page strings.Builder
+	page.WriteString("# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running{engine=\"0\",model_name=\"m\"} 1\n" +
+		"# TYPE vllm:lora_requests_info gauge\n")
+	for i := range 100 {
+		fmt.Fprintf(&page, "vllm:lora_requests_info{max_lora=\"1\",running_lora_adapters=\"\",waiting_lora_adapters=\"a%d,b%d\"} %d\n", i, i, 1e9+i)
+	}
+	s := parse(t, mapped(t, page.String()))
+	s.want(t, `llm_engine_lora_waiting_timestamp_seconds{lora="other"}`, 1e9+99)
+	if n := len(s.get(t, `llm_engine_lora_waiting_timestamp_seconds`)); n != 21 {
+		t.Errorf("%d series, want 21", n)
+	}
 }
 
 // TestEstimatesOfVLLM checks vLLM without its flag: it shows its estimates and leaves them at 0.
