@@ -97,11 +97,11 @@ func (c *counts) Decoded(d drill.Decoded) {
 		c.slow += n
 	}
 }
-func (c *counts) Preempted()                          {}
-func (c *counts) Computed(drill.Step)                 {}
-func (c *counts) Moved(drill.Move)                    {}
-func (c *counts) Adapted(_, _ []int, _ time.Duration) {}
-func (c *counts) Open(int, time.Duration)             {}
+func (c *counts) Preempted()                       {}
+func (c *counts) Computed(drill.Step)              {}
+func (c *counts) Moved(drill.Move)                 {}
+func (c *counts) Adapted(_ []int, _ time.Duration) {}
+func (c *counts) Open(int, time.Duration)          {}
 func (c *counts) State(running, waiting int, kv float64) {
 	c.Running, c.Waiting, c.KVUsage = float64(running), float64(waiting), kv
 }

@@ -88,11 +88,11 @@ type Observer interface {
 	State(running, waiting int, kvUsed float64)
 	// Open reports the number of open requests at a time, also while the engine's core hangs.
 	Open(requests int, now time.Duration)
-	// Adapted reports the adapters that requests ask for after a step, if the engine serves any.
-	Adapted(running, waiting []int, now time.Duration)
+	// Adapted reports the adapters of the requests that run after a step, if the engine serves any.
+	Adapted(running []int, now time.Duration)
 }
 
-// Step describes a step: its tokens, the requests at its beginning, the requests that wait for a KV cache meanwhile, and
+// Step describes a step: its tokens, the requests at its beginning, the requests that wait for KV cache or an adapter, and
 // its duration.
 type Step struct {
 	Tokens, Begun, Deferred int
@@ -352,11 +352,12 @@ func (e *Engine) step() {
 		}
 	}
 	admits := !thrash && !(e.Alternates && e.admitted && len(e.running) > 0)
-	swapping := time.Duration(0)
+	swapping, deferred := time.Duration(0), len(e.fetching)
 	for i := 0; admits && i < len(e.waiting) && len(e.running) < e.MaxBatch && budget > 0; {
 		r := e.waiting[i]
 		if !e.admits(r) {
 			i++
+			deferred++
 			continue
 		}
 		if !e.reserve(r, r.fetched+min(r.todo, budget)) {
@@ -387,7 +388,7 @@ func (e *Engine) step() {
 	e.CPUWait += e.Starved
 	e.busy += took
 	e.unreported = false
-	e.observer.Computed(Step{tokens, begun, len(e.fetching), e.now - start})
+	e.observer.Computed(Step{tokens, begun, deferred, e.now - start})
 	e.finish(start)
 	e.report()
 }
@@ -487,6 +488,6 @@ func (e *Engine) report() {
 	}
 	e.observer.State(len(e.running), len(e.waiting)+len(e.fetching), float64(e.used)/float64(e.total))
 	if e.Adapters > 0 {
-		e.observer.Adapted(adaptersOf(e.running), adaptersOf(e.waiting), e.now)
+		e.observer.Adapted(adaptersOf(e.running), e.now)
 	}
 }

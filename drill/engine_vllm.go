@@ -272,20 +272,19 @@ func (v *VLLM) Moved(m Move) {
 	}
 }
 
-// Adapted implements Observer.
-func (v *VLLM) Adapted(running, waiting []int, now time.Duration) {
+// Adapted implements Observer. Both labels list the adapters whose requests run: those of waiting requests are unknown to
+// vLLM's API server until they run.
+func (v *VLLM) Adapted(running []int, now time.Duration) {
 	a := v.adapters
 	if a.zero == 0 {
 		a.zero = float64(v.started.Unix()) - now.Seconds()
 	}
-	names := func(of []int) string {
-		all := make([]string, len(of))
-		for i, n := range of {
-			all[i] = "lora-" + strconv.Itoa(n)
-		}
-		return strings.Join(all, ",")
+	var names []string
+	for _, n := range running {
+		names = append(names, "lora-"+strconv.Itoa(n))
 	}
-	a.info.WithLabelValues(a.slots, names(running), names(waiting)).Set(a.zero + now.Seconds())
+	listed := strings.Join(names, ",")
+	a.info.WithLabelValues(a.slots, listed, listed).Set(a.zero + now.Seconds())
 }
 
 // Preempted implements Observer.

@@ -27,7 +27,7 @@ func (c *census) Computed(Step)           {}
 func (c *census) Open(int, time.Duration) {}
 func (c *census) Moved(m Move)            { c.moves = append(c.moves, m) }
 
-func (c *census) Adapted(_, _ []int, _ time.Duration) {}
+func (c *census) Adapted(_ []int, _ time.Duration) {}
 
 func (c *census) Finished(r *Request) {
 	if r.Aborted {

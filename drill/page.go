@@ -73,7 +73,7 @@ func (p *page) Open(requests int, now time.Duration) { p.clients.hold(requests, 
 func (p *page) Connections() int { return 1 + p.clients.count() }
 
 // Adapted implements Observer for engines that report nothing about adapters.
-func (*page) Adapted([]int, []int, time.Duration) {}
+func (*page) Adapted([]int, time.Duration) {}
 
 // Moved implements Observer for engines without a KV cache elsewhere.
 func (p *page) Moved(Move) {}

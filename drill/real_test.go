@@ -201,22 +201,26 @@ func TestVLLMAdmission(t *testing.T) {
 	}
 }
 
-// Each combination of adapters that ran or waited has a series. No batch has more adapters than slots, also while others
-// wait.
+// Each combination of adapters that ran has a series, whose two labels are equal. No batch has more adapters than slots,
+// also while requests wait for others.
 func TestVLLMAdapters(t *testing.T) {
 	const name = "vllm:lora_requests_info"
-	actual := captured(t, "../../../collectors/engine/testdata/pages/vllm/v0.32.0-dp2-lora")
+	actual := captured(t, "../../../collectors/engine/testdata/pages/vllm/v0.32.0-adapters")
 	p := NewProfile("m")
-	p.Adapters, p.Named, p.Arrivals = 2, 8, 20
+	p.Adapters, p.Named, p.Arrivals, p.Release = 2, 8, 6, "0.32.0"
 	_, _, handler := playOn(metrics.VLLM, p)
 	for slots, page := range map[string]series{"1": actual, "2": simulated(t, handler)} {
-		running, waits := 0, 0
+		running := 0
 		for _, m := range page[name].GetMetric() {
-			running = max(running, len(strings.FieldsFunc(value(m, "running_lora_adapters"), func(r rune) bool { return r == ',' })))
-			waits = max(waits, len(value(m, "waiting_lora_adapters")))
+			listed := value(m, "running_lora_adapters")
+			running = max(running, len(strings.FieldsFunc(listed, func(r rune) bool { return r == ',' })))
+			if waiting := value(m, "waiting_lora_adapters"); waiting != listed {
+				t.Errorf("%q run, %q wait", listed, waiting)
+			}
 		}
-		if of := page.values(name, "max_lora"); !slices.Equal(of, []string{slots}) || strconv.Itoa(running) != slots || waits == 0 {
-			t.Errorf("%v slots, at most %d adapters ran, and some waited: %t", of, running, waits > 0)
+		deferred := page.sum("vllm:num_requests_waiting_by_reason", "reason", "deferred")
+		if of := page.values(name, "max_lora"); !slices.Equal(of, []string{slots}) || strconv.Itoa(running) != slots || deferred == 0 {
+			t.Errorf("%v slots, at most %d adapters ran, and %v requests waited for one", of, running, deferred)
 		}
 	}
 }

@@ -48,13 +48,13 @@ var (
 		"Longest sequence (prompt plus output) the engine accepts.", EngineLabels)
 	LorasRunning = Engine.gauge(Sum, "llm_engine_loras_running",
 		"LoRA adapters in use by running requests.", EngineLabels)
-	LorasWaiting = Engine.gauge(Sum, "llm_engine_loras_waiting",
-		"LoRA adapters that only waiting requests ask for, and no running ones.", EngineLabels).experimental()
-	LoraWaited = Engine.gauge(Never, "llm_engine_lora_waiting_timestamp_seconds",
-		"Last time at which requests waited for a LoRA adapter that no running request used, unix time of the engine. The first 20 adapters "+
-			"that wait have their names, all others are other.", EngineLabels, with(LabelLora)).experimental()
+	LorasRequested = Engine.gauge(Sum, "llm_engine_loras_requested",
+		"LoRA adapters for which requests ran or waited within a minute.", EngineLabels).experimental()
+	LoraRequested = Engine.gauge(Never, "llm_engine_lora_request_timestamp_seconds",
+		"Last time at which a request for a LoRA adapter ran or waited, unix time of the engine. The first 20 adapters have their names, "+
+			"all others are other.", EngineLabels, with(LabelLora)).experimental()
 	LoraSlots = Engine.gauge(Sum, "llm_engine_lora_slots",
-		"LoRA adapters that fit into a batch. If running and waiting requests use more, the engine swaps adapters.", EngineLabels).experimental()
+		"LoRA adapters that fit into a batch. While requests ask for more, some wait.", EngineLabels).experimental()
 	Sleeping = Engine.gauge(Max, "llm_engine_sleeping",
 		"Whether the engine has been put to sleep (1) or serves (0).", EngineLabels)
 

@@ -30,6 +30,8 @@ type Load struct {
 	Stop     string  // ends an answer when it comes
 	Samples  int     // answers to each request; default 1
 	Long     float64 // share of the prompts that have longOwn tokens of their own
+	More     string  // further fields of a request, as JSON
+	Salted   bool    // each request has a cache of its own
 	Adapters int     // how many adapters are asked for, one after the other; 0: the model itself
 }
 
@@ -156,6 +158,12 @@ func (c *Client) request(l Load, group int) ([]byte, *Record) {
 	}
 	if l.Stop != "" {
 		asks["stop"] = l.Stop
+	}
+	if l.More != "" {
+		_ = json.Unmarshal([]byte(l.More), &asks)
+	}
+	if l.Salted {
+		asks["cache_salt"] = fmt.Sprint(c.random.Uint64())
 	}
 	if l.Adapters > 0 {
 		asks["model"] = adapter(c.turn % l.Adapters)

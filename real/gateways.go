@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -55,10 +56,10 @@ func (s *Stage) connect(ctx context.Context, f *front) (err error) {
 // litellmFront starts LiteLLM.
 func (s *Stage) litellmFront(urls []string) (*Process, error) {
 	var config strings.Builder
-	config.WriteString("litellm_settings: {callbacks: [prometheus], num_retries: 0, request_timeout: 120}\n" +
-		"router_settings: {routing_strategy: simple-shuffle}\nmodel_list:\n")
+	fmt.Fprintf(&config, "litellm_settings: {callbacks: [prometheus], num_retries: 0, request_timeout: %d}\n"+
+		"router_settings: {routing_strategy: simple-shuffle}\nmodel_list:\n", cmp.Or(s.limit, 120))
 	for _, url := range urls {
-		fmt.Fprintf(&config, "  - model_name: %s\n    litellm_params: {model: text-completion-openai/%[1]s, ", model)
+		fmt.Fprintf(&config, "  - model_name: %s\n    litellm_params: {model: text-completion-openai/%s, ", model, cmp.Or(s.asksFor, model))
 		fmt.Fprintf(&config, "api_base: '%s/v1', api_key: none}\n", url)
 	}
 	file := filepath.Join(s.folder, "litellm.yaml")
@@ -68,6 +69,25 @@ func (s *Stage) litellmFront(urls []string) (*Process, error) {
 	env := []string{"LITELLM_MASTER_KEY=" + key, "LITELLM_TELEMETRY=False", "LITELLM_LOCAL_MODEL_COST_MAP=True"}
 	return start(filepath.Join(s.folder, "litellm.log"), env, s.program("gateway", "litellm"),
 		"--config", file, "--host", "127.0.0.1", "--port", strconv.Itoa(s.port+10))
+}
+
+// configured starts LiteLLM again, after a change of what it knows.
+func configured(changes func(s *Stage)) func(context.Context, *Stage) error {
+	return func(ctx context.Context, s *Stage) error {
+		return s.pause(ctx, func() error {
+			changes(s)
+			s.gateway.stop()
+			var urls []string
+			for i := range s.engines {
+				urls = append(urls, "http://"+local(s.port+20+i))
+			}
+			var err error
+			if s.gateway, err = s.litellmFront(urls); err != nil {
+				return err
+			}
+			return s.gateway.answers(ctx, s.entrance()+s.front.health, 5*time.Minute)
+		})
+	}
 }
 
 // router returns the function that starts one of the two routers.

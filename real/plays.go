@@ -130,7 +130,7 @@ func rolledOut(flags ...string) func(context.Context, *Stage) error {
 // plays are the incidents, and the situations that must not page.
 func plays() []Play {
 	return slices.Concat(alone(), mixed(), harmless(), behindGateway(), replicas(), refusing(), afterStart(), otherGateways(), outOfSight(),
-		ramps())
+		inside(), ownConfiguration(), ramps())
 }
 
 // ramps measure how much an engine can do.
@@ -235,6 +235,59 @@ func mixed() []Play {
 			Name: "door-shut", Says: "nothing listens any more where clients ask, before the engine", Right: []rules.Branch{rules.Routing},
 			Lasts: 15 * time.Minute,
 			Fault: func(_ context.Context, s *Stage) error { s.client.Move("http://" + local(s.port+19)); return nil },
+		},
+	}
+}
+
+// inside are incidents that come from what a request asks for, and from parts of an engine.
+func inside() []Play {
+	cached := Load{Rate: 1.6, Shared: 1024, Own: 24, Output: 40}
+	return []Play{
+		{
+			Name: "salted", Says: "each request has a cache_salt of its own: no cached prefix fits", Right: []rules.Branch{rules.Prefill},
+			Load: cached, Fault: change(func(l *Load) { l.Salted = true }),
+		},
+		{
+			Name: "prompt-logprobs", Says: "each request asks for prompt_logprobs, for which vLLM reads no cached prefix",
+			Right: []rules.Branch{rules.Prefill}, Load: cached,
+			Fault: change(func(l *Load) { l.More = `{"prompt_logprobs": 5}` }),
+		},
+		{
+			Name: "front-slow", Says: "the engine's API server computes a quarter of the time, its core runs", Right: []rules.Branch{rules.Engine},
+			Load: cached, Lasts: 12 * time.Minute,
+			Fault: func(ctx context.Context, s *Stage) error {
+				pid := s.engines[0].Process.Process.Pid
+				s.loops.Go(func() {
+					for syscall.Kill(pid, syscall.SIGSTOP) == nil && sleep(ctx, 450*time.Millisecond) == nil &&
+						syscall.Kill(pid, syscall.SIGCONT) == nil && sleep(ctx, 150*time.Millisecond) == nil {
+					}
+					_ = syscall.Kill(pid, syscall.SIGCONT)
+				})
+				return nil
+			},
+		},
+		{
+			Name: "one-pause", Says: "the engine's core stops for 50 s, once", Right: []rules.Branch{rules.Engine}, Load: brief,
+			Fault: func(_ context.Context, s *Stage) error {
+				s.loops.Go(func() { _ = s.engines[0].signal(50*time.Second, syscall.SIGSTOP, syscall.SIGCONT) })
+				return nil
+			},
+		},
+	}
+}
+
+// ownConfiguration are incidents that come from the configuration of LiteLLM.
+func ownConfiguration() []Play {
+	return []Play{
+		{
+			Name: "gateway-timeout", Says: "LiteLLM starts again with a timeout of one second, less than many prompts take",
+			Right: []rules.Branch{rules.Routing}, Gateway: litellm, Load: Load{Rate: 0.3, Own: 600, Output: 20}, Lasts: 12 * time.Minute,
+			Fault: configured(func(s *Stage) { s.limit = 1 }),
+		},
+		{
+			Name: "gateway-alias", Says: "LiteLLM starts again and asks both engines for a model that they do not serve",
+			Right: []rules.Branch{rules.Routing, rules.Release}, Gateway: litellm, Load: light, Lasts: 12 * time.Minute,
+			Fault: configured(func(s *Stage) { s.asksFor = "another" }),
 		},
 	}
 }

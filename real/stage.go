@@ -60,6 +60,8 @@ type Stage struct {
 	weights     string // of the model that engines start with; default: the usual ones
 	front       *front // what the gateway is
 	gateway     *Process
+	limit       int        // in seconds, of LiteLLM's requests; default 120
+	asksFor     string     // the model that LiteLLM asks engines for; default the usual one
 	workers     []*Process // that it brings
 	probes      bool       // the exporter asks the gateway, too
 	exporter    *Process

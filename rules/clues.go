@@ -1,7 +1,6 @@
 package rules
 
 import (
-	"math"
 	"slices"
 	"time"
 
@@ -502,11 +501,13 @@ func failInside() promql.Expr {
 }
 
 // moreArrive returns the arriving requests as a multiple of the usual number, unless no request waits or is
-// refused. The excess must be more than chance: three standard deviations of the usual number within two minutes.
+// refused. The excess must be more than chance: three standard deviations of the number that usually arrives in the window.
 func moreArrive() promql.Expr {
-	excess := promql.Mul(promql.Sub(against("arrivals"), promql.Num(1)), promql.Call("sqrt", usual("arrivals")), promql.On(modelLabels...))
+	more := promql.Sub(against("arrivals"), promql.Num(1))
+	arrived := promql.Sum(modelLabels, promql.Increase(promql.Vector(metrics.RequestsArrived, answersUsers), recentWindow))
+	deviations := promql.Div(promql.Mul(promql.Mul(more, more), arrived), against("arrivals")) // squared
 	waited := promql.Sum(modelLabels, promql.Over("max_over_time", promql.Vector(metrics.RequestsWaiting), recentWindow))
-	return promql.Unless(promql.And(above(against("arrivals"), 1.3), above(excess, 3/math.Sqrt(recentWindow.Seconds()))),
+	return promql.Unless(promql.And(above(against("arrivals"), 1.3), above(deviations, 9)),
 		promql.Unless(promql.Equal(waited, promql.Num(0)), above(refused(), 0)))
 }
 
@@ -566,19 +567,22 @@ func stopped(m ...*promql.Matcher) promql.Expr {
 		promql.On(pageLabels...).ManyToOne())
 }
 
-// awaited returns the number of adapters that are asked for at each replica that swaps, and the adapter that waits most.
+// awaited returns the number of adapters that requests ask for at each replica that swaps, and the adapter for which most
+// run.
 func awaited() promql.Expr {
-	waits := promql.Max(append([]string{metrics.LabelLora}, replicaLabels...),
-		promql.Over("changes", promql.Vector(metrics.LoraWaited), pageWindow)) // the times at which requests waited
-	most := promql.TopK(1, replicaLabels, promql.Add(waits, promql.Num(1)))
+	used := promql.Max(append([]string{metrics.LabelLora}, replicaLabels...),
+		promql.Over("changes", promql.Vector(metrics.LoraRequested), pageWindow))
+	most := promql.TopK(1, replicaLabels, promql.Add(used, promql.Num(1)))
 	return promql.Mul(promql.Call("clamp_max", most, promql.Num(1)), swapping(), promql.On(replicaLabels...).ManyToOne())
 }
 
-// swapping returns the number of adapters that the requests of each replica ask for, if some requests wait and not
-// all adapters fit.
+// swapping returns the number of adapters that requests of each replica ask for, if these are more than fit, and requests wait
+// for something else than room.
 func swapping() promql.Expr {
-	adapters := func(f *metrics.Family) promql.Expr { return promql.Max(replicaLabels, promql.Vector(f)) }
-	return promql.Gt(promql.Add(adapters(metrics.LorasRunning), above(adapters(metrics.LorasWaiting), 0)), adapters(metrics.LoraSlots))
+	of := func(f *metrics.Family) promql.Expr { return promql.Max(replicaLabels, promql.Vector(f)) }
+	deferred := promql.Sum(replicaLabels, promql.Vector(metrics.RequestsWaitingByReason, promql.Eq(metrics.LabelReason, "deferred")))
+	return promql.And(promql.Gt(of(metrics.LorasRequested), of(metrics.LoraSlots)),
+		promql.Unless(above(of(metrics.RequestsWaiting), 0), promql.Equal(deferred, promql.Num(0))))
 }
 
 // slowAtSteps returns the time between tokens of each replica whose steps take at least this many times as long as

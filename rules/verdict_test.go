@@ -176,9 +176,9 @@ func (r *replica) emitAs(model, pod string, emit rulesim.Emit) {
 	if r.adapters > 0 {
 		gauge(metrics.LoraSlots, 4, engine)
 		gauge(metrics.LorasRunning, 4, engine)
-		gauge(metrics.LorasWaiting, r.adapters-4, engine)
-		gauge(metrics.LoraWaited, float64(60*r.age), engine, metrics.LabelLora, "sql")
-		gauge(metrics.LoraWaited, 0, engine, metrics.LabelLora, "chat") // waited once
+		gauge(metrics.LorasRequested, r.adapters, engine)
+		gauge(metrics.LoraRequested, float64(60*r.age), engine, metrics.LabelLora, "sql")
+		gauge(metrics.LoraRequested, 0, engine, metrics.LabelLora, "chat") // once
 	}
 	histogram(metrics.TimeToFirstToken, r.ttft)
 	histogram(metrics.QueueTime, r.queue)

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"math"
 	"slices"
 	"strings"
 
@@ -113,19 +112,16 @@ var vllm = Dialect{
 			Absent: "cache_config_info has no block count", NoValue: "cache_config_info has no block count",
 		},
 		{
-			To: metrics.LorasRunning, From: "vllm:lora_requests_info", Is: scrape.Gauge, Since: "0.6.4",
-			Fold:    lorasListed(lorasRunning),
+			To: metrics.LorasRunning, From: "vllm:lora_requests_info", Is: scrape.Gauge, Since: "0.6.4", Fold: lorasRunning,
 			Quality: metrics.Derived, Why: "names listed in the newest lora_requests_info series", Absent: noLoras, NoValue: timesAddedUp,
 		},
 		{
-			To: metrics.LorasWaiting, From: "vllm:lora_requests_info", Is: scrape.Gauge, Since: "0.6.4",
-			Fold:    lorasListed(lorasWaiting),
-			Quality: metrics.Derived, Why: "names listed in the newest lora_requests_info series", Absent: noLoras, NoValue: timesAddedUp,
+			To: metrics.LorasRequested, From: "vllm:lora_requests_info", Is: scrape.Gauge, Since: "0.6.4", Fold: lorasRequested,
+			Quality: metrics.Derived, Why: "names listed in the lora_requests_info series of a minute", Absent: noLoras, NoValue: timesAddedUp,
 		},
 		{
-			To: metrics.LoraWaited, From: "vllm:lora_requests_info", Is: scrape.Gauge, Since: "0.6.4",
-			Loras: lorasWaiting, Fold: lastListed,
-			Quality: metrics.Derived, Why: "newest lora_requests_info series that lists the adapter as waiting only", Absent: "no adapter has waited",
+			To: metrics.LoraRequested, From: "vllm:lora_requests_info", Is: scrape.Gauge, Since: "0.6.4", Loras: lorasOf, Fold: newest,
+			Quality: metrics.Derived, Why: "newest lora_requests_info series that lists the adapter", Absent: "no adapter was asked for",
 			NoValue: timesAddedUp,
 		},
 		{
@@ -588,41 +584,60 @@ func blocksInTokens(counter string) func([]Member) (float64, bool) {
 	}
 }
 
-// lorasRunning and lorasWaiting return the adapters that a series of lora_requests_info lists as running, and those
-// that it lists as waiting only.
-func lorasRunning(ls labels.Labels) []string { return namesIn(ls, "running_lora_adapters") }
-
-func lorasWaiting(ls labels.Labels) []string {
-	running := lorasRunning(ls)
-	return slices.DeleteFunc(namesIn(ls, "waiting_lora_adapters"), func(name string) bool { return slices.Contains(running, name) })
+// lorasOf returns the adapters that a series of lora_requests_info lists. In the V1 engine, both of its labels list all
+// adapters whose requests have run and have not ended. So an adapter that only waiting requests ask for is not listed (v1/metrics/stats.py,
+// LoRARequestStates).
+func lorasOf(ls labels.Labels) (all []string) {
+	for _, label := range []string{loraRunning, "waiting_lora_adapters"} {
+		for _, name := range namesIn(ls, label) {
+			if !slices.Contains(all, name) {
+				all = append(all, name)
+			}
+		}
+	}
+	return all
 }
+
+const loraRunning = "running_lora_adapters"
 
 func namesIn(ls labels.Labels, label string) []string {
 	return strings.FieldsFunc(ls.Get(label), func(r rune) bool { return r == ',' })
 }
 
-// lorasListed counts the adapters that the newest lora_requests_info series lists. Each combination of adapters that
-// ever ran leaves a series behind, whose value is the time of its last update. If several series are equally new, the
-// largest combination counts. Several API servers add up their times, and then the newest series is unknown.
-func lorasListed(list func(labels.Labels) []string) func([]Member) (float64, bool) {
-	return func(in []Member) (float64, bool) {
-		newest, most := math.Inf(-1), 0
-		for _, m := range in {
-			n := len(list(m.Labels))
-			if m.Value > newest || m.Value == newest && n > most {
-				newest, most = m.Value, n
-			}
+// lorasRunning counts the adapters that the newest lora_requests_info series lists as running. Each combination of
+// adapters that ever ran leaves a series behind, whose value is the time of its last update. If several series are equally
+// new, the largest combination counts.
+func lorasRunning(in []Member) (float64, bool) {
+	last, known := newest(in)
+	most := 0
+	for _, m := range in {
+		if m.Value == last {
+			most = max(most, len(namesIn(m.Labels, loraRunning)))
 		}
-		return float64(most), newest < sumOfTimes
 	}
+	return float64(most), known
 }
 
-// lastListed returns the time of the newest series.
-func lastListed(in []Member) (newest float64, ok bool) {
+// lorasRequested counts the adapters that were listed within the last minute.
+func lorasRequested(in []Member) (float64, bool) {
+	last, known := newest(in)
+	all := map[string]bool{}
 	for _, m := range in {
-		newest = max(newest, m.Value)
+		for _, name := range lorasOf(m.Labels) {
+			if m.Value > last-60 {
+				all[name] = true
+			}
+		}
 	}
-	return newest, newest < sumOfTimes
+	return float64(len(all)), known
+}
+
+// newest returns the time of the newest series. Several API servers add up their times, and then it is unknown.
+func newest(in []Member) (last float64, known bool) {
+	for _, m := range in {
+		last = max(last, m.Value)
+	}
+	return last, last < sumOfTimes
 }
 
 // sumOfTimes is more than any time of this century's first half, in seconds since 1970, and less than the sum of two.

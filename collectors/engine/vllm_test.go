@@ -8,57 +8,47 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// TestAdaptersOfVLLM checks several API servers. They add up the times that show which combination of adapters runs
-// now; the metrics page was taken while two servers ran.
+// TestAdaptersOfVLLM checks how many adapters run, are asked for and fit. Several API servers add up the times that show
+// which combination of adapters is the newest; the metrics page was taken while two servers ran. On the page
+// of v0.32.0-adapters, four adapters take turns in one slot, and two requests wait for it.
 func TestAdaptersOfVLLM(t *testing.T) {
-	for name, want := range map[string]struct{ running, waiting, slots []float64 }{
-		"vllm/simulator-style.prom":   {[]float64{2}, []float64{1}, []float64{2}},
+	for name, want := range map[string]struct{ running, requested, slots []float64 }{
+		"vllm/simulator-style.prom":   {[]float64{2}, []float64{3}, []float64{2}},
+		"vllm/v0.28.0-dp8-lora.prom":  {[]float64{3}, []float64{3}, []float64{4}},
+		"vllm/v0.32.0-adapters.prom":  {[]float64{1}, []float64{4}, []float64{1}},
 		"vllm/v0.32.0-dp2-lora.prom":  {nil, nil, []float64{1}},
 		"vllm/v0.32.0-cancelled.prom": {nil, nil, nil},
 	} {
 		s := page(t, name)
 		s.want(t, `llm_engine_loras_running`, want.running...)
-		s.want(t, `llm_engine_loras_waiting`, want.waiting...)
+		s.want(t, `llm_engine_loras_requested`, want.requested...)
 		s.want(t, `llm_engine_lora_slots`, want.slots...)
 	}
 	page(t, "vllm/v0.32.0-dp2-lora.prom").
 		want(t, `llm_engine_metric_source_info{metric="llm_engine_loras_running",quality="missing",reason=~"several API servers.*"}`, 1)
 }
 
-// TestAdapterThatRunsAndIsAwaited checks a moment of a real engine in which other requests wait for the adapter that runs:
-// one adapter is asked for.
-func TestAdapterThatRunsAndIsAwaited(t *testing.T) {
-	p := play(t, "vllm/v0.32.0-dp2-lora.prom")
-	for _, other := range []string{"", "ad2"} {
-		p.set(`vllm:lora_requests_info{max_lora="1",running_lora_adapters="`+other+`"`, 0)
-	}
-	p.pass(tick, tick, nil)
-	p.last.want(t, "llm_engine_loras_running", 1)
-	p.last.want(t, "llm_engine_loras_waiting", 0)
-}
-
-// TestAdaptersByName checks that each adapter that waited has the time at which it did so last, and no adapter that ran.
+// TestAdaptersByName checks that each adapter has the time at which a request for it last ran or waited.
 func TestAdaptersByName(t *testing.T) {
-	s := page(t, "vllm/simulator-style.prom")
-	s.want(t, `llm_engine_lora_waiting_timestamp_seconds{lora="sim-lora-c"}`, 1.782000365e9)
-	s.want(t, `llm_engine_lora_waiting_timestamp_seconds{lora!="sim-lora-c"}`)
-	s = page(t, "vllm/v0.28.0-dp8-lora.prom")
-	s.want(t, `llm_engine_lora_waiting_timestamp_seconds{lora="lora-es"}`, 1.7819999575e9)
-	s.want(t, `llm_engine_lora_waiting_timestamp_seconds{lora="lora-fr"}`, 1.7819999575e9)
-	s.want(t, `llm_engine_lora_waiting_timestamp_seconds{lora="lora-de"}`)
+	s := page(t, "vllm/v0.28.0-dp8-lora.prom")
+	for name, last := range map[string]float64{"lora-es": 1.7819999995e9, "lora-de": 1.7819999995e9, "lora-fr": 1.7819999995e9} {
+		s.want(t, `llm_engine_lora_request_timestamp_seconds{lora="`+name+`"}`, last)
+	}
+	page(t, "vllm/v0.32.0-adapters.prom").want(t, `llm_engine_lora_request_timestamp_seconds{lora="adapter-1"}`, 1.7959185007950914e9)
 }
 
-// TestManyAdaptersWait checks that adapters beyond the first 20 have no series of their own.
-func TestManyAdaptersWait(t *testing.T) {
+// TestManyAdapters checks that adapters beyond the first 20 have no series of their own.
+func TestManyAdapters(t *testing.T) {
 	var page strings.Builder
 	page.WriteString("# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running{engine=\"0\",model_name=\"m\"} 1\n" +
 		"# TYPE vllm:lora_requests_info gauge\n")
 	for i := range 100 {
-		fmt.Fprintf(&page, "vllm:lora_requests_info{max_lora=\"1\",running_lora_adapters=\"\",waiting_lora_adapters=\"a%d,b%d\"} %d\n", i, i, 1e9+i)
+		fmt.Fprintf(&page, "vllm:lora_requests_info{max_lora=\"1\",running_lora_adapters=\"a%d\",waiting_lora_adapters=\"a%d\"} %d\n", i, i, 1e9+i)
 	}
 	s := parse(t, mapped(t, page.String()))
-	s.want(t, `llm_engine_lora_waiting_timestamp_seconds{lora="other"}`, 1e9+99)
-	if n := len(s.get(t, `llm_engine_lora_waiting_timestamp_seconds`)); n != 21 {
+	s.want(t, `llm_engine_lora_request_timestamp_seconds{lora="other"}`, 1e9+99)
+	s.want(t, `llm_engine_loras_requested`, 60)
+	if n := len(s.get(t, `llm_engine_lora_request_timestamp_seconds`)); n != 21 {
 		t.Errorf("%d series, want 21", n)
 	}
 }

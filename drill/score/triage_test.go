@@ -74,7 +74,16 @@ func recorded(t *testing.T, p *play.Play, at time.Time) string {
 	first := slices.MinFunc(all, func(a, b promql.Sample) int {
 		return strings.Compare(a.Metric.Get(metrics.LabelOrder), b.Metric.Get(metrics.LabelOrder))
 	})
-	return first.Metric.Get(metrics.LabelBranch) + " " + first.Metric.Get(metrics.LabelClue)
+	return named(first.Metric.Get(metrics.LabelBranch), first.Metric.Get(metrics.LabelClue), first.Metric.Get(metrics.LabelRunbook))
+}
+
+// named returns the name of a suspect. Triage lists an engine that makes no progress once, whichever alert, clue or
+// reading shows it.
+func named(branch, clue, runbook string) string {
+	if runbook == rules.EngineStalled.Name || runbook == rules.ModelStalled.Name {
+		clue = "stalled"
+	}
+	return branch + " " + clue
 }
 
 // judged returns the first suspect of a triage, which also names alerts.
@@ -93,9 +102,11 @@ func judged(t *testing.T, p *play.Play, at time.Time) string {
 		t.Fatal(err)
 	}
 	for _, v := range verdicts {
-		for _, s := range append([]triage.Suspect{{Branch: v.Branch, Clue: v.Clue, Delays: v.Delays}}, v.Also...) {
-			if s.Delays == "" && s.Clue != "" && !strings.HasPrefix(s.Clue, "LLM") {
-				return string(s.Branch) + " " + s.Clue
+		runbook, _, _ := strings.Cut(strings.TrimPrefix(v.Runbook, "runbooks/"), "?")
+		for _, s := range append([]triage.Suspect{{Branch: v.Branch, Clue: v.Clue, Runbook: runbook, Delays: v.Delays}}, v.Also...) {
+			name := named(string(s.Branch), s.Clue, s.Runbook)
+			if s.Delays == "" && s.Clue != "" && !strings.HasPrefix(name, string(s.Branch)+" LLM") {
+				return name
 			}
 		}
 	}
