@@ -144,12 +144,16 @@ func (t traffic) odd() (lines []string) {
 	return lines
 }
 
+// dueRequests is how many requests are due in a silence that is more than chance.
+const dueRequests = 10
+
 // doubts explains why a model without a burn is not proven healthy.
 func (j *judge) doubts(m subject, t traffic) ([]string, error) {
 	lines := t.odd()
 	switch own := t.served() - t.probes; {
 	case t.came() == 0 && t.work == 0:
-		return append(lines, "Idle: no request came between the readings."), nil
+		silence, err := j.silence(m)
+		return append(lines, cmp.Or(silence, "Idle: no request came between the readings.")), err
 	case t.first == 0 && t.served() == 0:
 		lines = append(lines, "No request got a first token between the readings.")
 	case t.probes > 0 && own < enoughRequests:
@@ -173,6 +177,21 @@ func (j *judge) doubts(m subject, t traffic) ([]string, error) {
 		lines = append(lines, fmt.Sprintf("%s started %s ago. %s.", where(s.Metric), seconds(s.F), again))
 	}
 	return lines, err
+}
+
+// silence describes that no request has come for longer than chance explains, given a Prometheus that knows the usual rate.
+// Clients that have finished look like a path that is broken, and like engines that hang before they count a request.
+func (j *judge) silence(m subject) (string, error) {
+	silent, err := j.query(promql.Sub(promql.Call("time"), promql.Max(nil, promql.Vector(metrics.EngineLastProgress, m.matchers()...))))
+	if err != nil || len(silent) == 0 {
+		return "", err
+	}
+	usual, err := j.query(promql.Vector(metrics.RecordedUsual, append(m.matchers(), promql.Eq(metrics.LabelFact, "arrivals"))...))
+	if err != nil || len(usual) == 0 || usual[0].F*silent[0].F < dueRequests {
+		return "", err
+	}
+	return fmt.Sprintf("No request came for %s, in which about %.0f usually come. Clients stopped, or nothing reaches the engines, "+
+		"or they hang: send a request to each engine.", seconds(silent[0].F), usual[0].F*silent[0].F), nil
 }
 
 // health judges the health of a model from burns, suspects and missing proof.

@@ -487,6 +487,28 @@ func TestPast(t *testing.T) {
 	}
 }
 
+// TestSilence checks that a silence which is no chance differs from one that is: 60 requests are due in ten minutes, and 3 in
+// half a minute.
+func TestSilence(t *testing.T) {
+	past := func(_ context.Context, query string, _ time.Time) (promql.Vector, error) {
+		if !strings.Contains(query, "arrivals_before") {
+			return nil, nil
+		}
+		recorded, err := triage.Parse([]byte(`model:llm_evidence:value{namespace="prod",model_name="m",fact="arrivals_before",order="21"} 0.1`), t0)
+		return recorded.Series, err
+	}
+	for silence, want := range map[time.Duration]string{
+		10 * time.Minute: "No request came for 10m30s, in which about 63 usually come.", 30 * time.Second: "Idle:",
+	} {
+		n := calm()
+		n.running, n.more = 0, fmt.Sprintf("llm_engine_last_progress_timestamp_seconds{L} %d\n", t0.Add(-silence).Unix())
+		if v := judge(t, n.page(), n.page(), past)[0]; v.Health != triage.Unknown ||
+			!slices.ContainsFunc(v.Symptoms, func(s string) bool { return strings.HasPrefix(s, want) }) {
+			t.Errorf("after %s: %s, %q", silence, v.Health, v.Symptoms)
+		}
+	}
+}
+
 // TestEngineGone checks that an engine that ended between the readings is down, with its name from the first reading.
 func TestEngineGone(t *testing.T) {
 	v := judge(t, calm().page(), `llm_engine_up{namespace="prod",pod="p-0",server="10.0.0.1:8000",reason="unreachable"} 0`, nil)
