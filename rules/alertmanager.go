@@ -251,7 +251,7 @@ Runbook: {{ .Annotations.runbook_url | reReplaceAll "%3A" ":" | reReplaceAll "^(
 {{ with .Annotations.dashboard_url }}Dashboard: {{ . }}
 {{ end }}{{ end }}{{ end -}}
 {{ $also := "" }}{{ range .Alerts.Firing }}{{ if and (ne .Labels.alertname $name) (not (match (printf "\\b%s\\b" .Labels.alertname) $also)) }}{{ $also = printf "%s %s," $also .Labels.alertname }}{{ end }}{{ end -}}
-{{ if gt (len .Alerts.Firing) 1 }}Also:{{ if and $also (eq (len .Alerts.Firing) 2) }}{{ $also | reReplaceAll ",$" "" }}{{ else }}{{ with $also }}{{ . | reReplaceAll "^((?: \\S+){3}) .+" "$1 …" }}{{ end }} {{ len .Alerts.Firing }} alerts in all{{ end }}.
+{{ if gt (len .Alerts.Firing) 1 }}{{ if not $also }}{{ len .Alerts.Firing }} alerts of this kind.{{ else }}Also:{{ if eq (len .Alerts.Firing) 2 }}{{ $also | reReplaceAll ",$" "" }}{{ else }}{{ $also | reReplaceAll "^((?: \\S+){3}) .+" "$1 …" }} {{ len .Alerts.Firing }} alerts in all{{ end }}.{{ end }}
 {{ end -}}
 {{ range $i, $r := .Alerts.Resolved }}{{ $on := gt $i 2 }}{{ range $.Alerts.Firing }}{{ if and (or .Labels.suspect .Labels.gpu_uuid) (eq .Labels.alertname $r.Labels.alertname) (eq .Labels.gpu_uuid $r.Labels.gpu_uuid) }}{{ $on = true }}{{ end }}{{ end }}{{ if not $on -}}
 {{ if and (eq $.Status "resolved") (eq (len $.Alerts.Resolved) 1) }}It began {{ .StartsAt.Format "15:04 MST" }} and ended {{ .EndsAt.Format "15:04 MST" }}.{{ else }}Resolved {{ .EndsAt.Format "15:04 MST" }}: {{ .Labels.alertname }}.{{ end }}

@@ -327,8 +327,8 @@ func TestNotificationOfManyAlerts(t *testing.T) {
 		}})
 	}
 	for names, want := range map[string]string{
-		"LLMB": " LLMB, 33", "LLMB LLMC LLMD": " LLMB, LLMC, LLMD, 35",
-		"LLMB LLMC LLMD LLME": " LLMB, LLMC, LLMD, … 36",
+		"": "32 alerts of this kind", "LLMB": "Also: LLMB, 33 alerts in all", "LLMB LLMC LLMD": "Also: LLMB, LLMC, LLMD, 35 alerts in all",
+		"LLMB LLMC LLMD LLME": "Also: LLMB, LLMC, LLMD, … 36 alerts in all",
 	} {
 		group := slices.Clone(all)
 		for name := range strings.FieldsSeq(names) {
@@ -338,8 +338,7 @@ func TestNotificationOfManyAlerts(t *testing.T) {
 			}})
 		}
 		text, err := templates(t).ExecuteTextString(`{{ template "llm.text" . }}`, templates(t).Data("llm-warning", nil, nil, "", group...))
-		if want := "It is slow.\nMean TTFT by replica: chat-3 9s, chat-4 8s, chat-7 8s … 32 in all.\nRunbook: http://a\nAlso:" + want +
-			" alerts in all.\n"; err != nil || text != want {
+		if want := "It is slow.\nMean TTFT by replica: chat-3 9s, chat-4 8s, chat-7 8s … 32 in all.\nRunbook: http://a\n" + want + ".\n"; err != nil || text != want {
 			t.Errorf("%v: %q, want %q", err, text, want)
 		}
 	}

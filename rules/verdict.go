@@ -168,7 +168,7 @@ func verdictQuery() promql.Expr { return promql.Vector(metrics.RecordedVerdict, 
 const laterWindow = slo.Duration(30 * minute)
 
 // title names what users feel of an alert's objective, compared with the promise, and how long they wait on
-// average. It is empty for an alert without an objective.
+// average if that is longer than promised. It is empty for an alert without an objective.
 func (s Style) title(a *Alert) string {
 	if !a.Diagnosed {
 		return ""
@@ -184,6 +184,9 @@ func (s Style) title(a *Alert) string {
 		return "{{ with " + queryTemplate(s.query(e)) + ` }}` + shown + `{{ end }}`
 	}
 	percent := func(e promql.Expr) string { return with(e, `{{ (first .).Value | humanizePercentage }}`) }
+	// Only tokens that came have a mean. Those that are late already count, too, so the mean may be below the threshold.
+	threshold := promql.Max(nil, promql.Vector(metrics.SLOThreshold,
+		append(same(metrics.LabelCluster, metrics.LabelSLO), promql.Eq(metrics.LabelKind, "requested"))...))
 	mean := func(stage, signals string) promql.Expr { // of the minutes of the share
 		in := func(window time.Duration) promql.Expr {
 			return promql.Vector(meanIn(window), append(sameModel(), ofStage(stage))...)
@@ -193,8 +196,8 @@ func (s Style) title(a *Alert) string {
 			earlier := promql.And(took, promql.Unless(burnsNow, shareNow, promql.On()), promql.On())
 			took = promql.Or(promql.And(in(minute), shareNow, promql.On()), earlier)
 		}
-		return promql.And(took, promql.Vector(metrics.RecordedInfo, append(own, promql.Eq(metrics.LabelRole, ""),
-			promql.Either(metrics.LabelSignal, signals))...), promql.On())
+		return promql.And(promql.Gt(took, threshold, promql.On()), promql.Vector(metrics.RecordedInfo, append(own,
+			promql.Eq(metrics.LabelRole, ""), promql.Either(metrics.LabelSignal, signals))...), promql.On())
 	}
 	bad := promql.Over("last_over_time", promql.Vector(metrics.RecordedInfo, append(own, promql.Ne(metrics.LabelBad, ""))...), infoLookback)
 	return `{{ with $labels.cluster }}{{ . }}/{{ end }}{{ with $labels.namespace }}{{ . }}/{{ end }}` + theModel +

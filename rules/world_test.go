@@ -88,6 +88,7 @@ func (w *world) scrape(at time.Time, emit rulesim.Emit) {
 	}
 	for _, o := range w.objectives {
 		emit(series(metrics.SLOObjective.Name, metrics.LabelSLO, o.Name), o.Target.Float())
+		emit(series(metrics.SLOThreshold.Name, metrics.LabelSLO, o.Name, metrics.LabelKind, "requested"), o.Threshold.Std().Seconds())
 		emit(series(metrics.SLOPeriod.Name, metrics.LabelSLO, o.Name), o.Period.Std().Seconds())
 		emit(series(metrics.SLOInfo.Name, metrics.LabelSLO, o.Name, metrics.LabelSignal, string(o.Signal), metrics.LabelBad, o.Miss(),
 			metrics.LabelPeriod, o.Period.String()), 1)

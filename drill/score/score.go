@@ -111,7 +111,22 @@ func (s *Score) judgeCalm(firing map[string][]time.Duration) {
 	}
 }
 
-// judgeMessages counts the messages, and adds a problem for each that is too long to read on a phone.
+// late finds the threshold and the mean in a title that says "longer than 10s (mean 12s".
+var late = regexp.MustCompile(`(?:longer than|exceed) (\S+) \(mean ([^,]+),`)
+
+// contradicts reports whether a title has a mean that a reader cannot believe: below the threshold that most events miss.
+func contradicts(title string) bool {
+	m := late.FindStringSubmatch(title)
+	if m == nil {
+		return false
+	}
+	threshold, err := time.ParseDuration(m[1])
+	mean, failed := time.ParseDuration(strings.ReplaceAll(m[2], " ", ""))
+	return err != nil || failed != nil || mean < threshold
+}
+
+// judgeMessages counts the messages, and adds a problem for each that is too long to read on a phone, or that
+// contradicts itself.
 func (s *Score) judgeMessages(p *play.Play, pages []play.Notification) {
 	for _, n := range pages {
 		if n.Update {
@@ -124,6 +139,9 @@ func (s *Score) judgeMessages(p *play.Play, pages []play.Notification) {
 	for _, n := range p.Sent {
 		if lines, characters := n.Length(); n.Receiver != "llm-null" && (lines > 8 || characters > 600) {
 			s.wrong("a message of %d lines and %d characters: %s", lines, characters, n.Message())
+		}
+		if title, _, _ := strings.Cut(n.Message(), "\n"); contradicts(title) {
+			s.wrong("a mean below the threshold: %s", title)
 		}
 	}
 }
