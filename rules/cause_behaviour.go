@@ -17,8 +17,8 @@ var RunawayGeneration = &Alert{
 	For:      10 * minute,
 	Scope:    []string{metrics.LabelModel},
 	Explains: []*Alert{FastBurn, SlowBurn},
-	Summary:  "{{ $value | humanizePercentage }} of requests run into the output limit",
-	Description: "The model does not know when to stop, and each request holds its KV cache to the end. Look for a changed stop token, " +
+	Summary:  "{{ $value | humanizePercentage }} of requests reach the output limit",
+	Description: "The model does not know when to stop, and each request keeps its KV cache to the end. Look for a changed stop token, " +
 		"chat template or sampling setting.",
 	Split: []Evidence{
 		{"By engine", promql.TopK(3, nil, ratio(atLimit(sameModel()...), promql.Vector(metrics.Requests, sameModel()...), replicaLabels,
@@ -36,8 +36,8 @@ var AnswersCorrupted = &Alert{
 	Scope:    []string{metrics.LabelModel, metrics.LabelServer},
 	Explains: []*Alert{FastBurn, SlowBurn},
 	Summary:  "Engine " + theEngine + " computed NaN",
-	Description: "About {{ $value | humanize }} answers within the hour are garbage, while latencies look normal. On one replica suspect " +
-		"its GPU; on all of them the weights, a kernel or the release.",
+	Description: "About {{ $value | humanize }} answers within the hour are garbage, while latencies look normal. If one replica is " +
+		"affected, suspect its GPU; if all are, the weights, a kernel or the release.",
 	Split: []Evidence{
 		{"Uncorrectable memory errors within the hour, by GPU", servedBy(uncorrectable(onGPULabels())), LabelledBy(Number, metrics.LabelGPUUUID)},
 	},

@@ -23,7 +23,7 @@ var (
 		},
 		Explains: []*Alert{FastBurn, SlowBurn},
 		Replaces: true,
-		Summary: "{{ if lt $value 0.0 }}Nobody knows whether requests are answered: the exporter" + atNode + " is gone" +
+		Summary: "{{ if lt $value 0.0 }}It is unknown whether requests are answered: the exporter" + atNode + " is gone" +
 			"{{ else if and (gt $value 0.0) (lt $value 1.0) }}No request was answered for {{ $value | humanizePercentage }} of the last " +
 			"half hour: the model restarts again and again" +
 			"{{ else }}No request is answered: no engine {{ if gt $value 0.0 }}is left{{ else }}serves the model{{ end }}{{ end }}",
@@ -48,7 +48,7 @@ var (
 		},
 		Explains:    []*Alert{FastBurn, SlowBurn},
 		Summary:     "Engine " + theEngine + " is down",
-		Description: "Its metrics cannot be read, or show that it has no worker. The other replicas carry its load: expect queueing.",
+		Description: "The engine's metrics cannot be read, or show that it has no worker. The other replicas take its load, so expect queueing.",
 		Split: []Evidence{{"Reason", promql.CountBy([]string{metrics.LabelReason},
 			promql.Vector(metrics.EngineUp, same(pageLabels...)...)), LabelledBy("", metrics.LabelReason)}},
 		Dashboard: EngineDashboard,
@@ -67,7 +67,7 @@ var (
 		Summary:   "Requests hang at {{ $value | humanizePercentage }} of the replicas",
 		Promised:  true,
 		Description: "These replicas have requests but compute nothing. Stop retries at the gateway, then restart one replica at a time. " +
-			"Check what they share: a request that all received, a release, storage, the network.",
+			"Check what the replicas share: a request that all received, a release, storage, the network.",
 		Split: []Evidence{{"Stalled", promql.CountBy([]string{metrics.LabelInstance, metrics.LabelPod, metrics.LabelServer},
 			promql.Vector(metrics.RecordedStalled, sameModel()...)), foundEngine}},
 		Dashboard: IncidentDashboard,
@@ -82,8 +82,8 @@ var (
 		Explains:  []*Alert{FastBurn, SlowBurn},
 		Summary:   "Requests hang at {{ if lt $value 1.0 }}{{ $value | humanizePercentage }} of the ranks of {{ end }}engine " + theEngine,
 		Promised:  true,
-		Description: "It has requests and completes none, although its health endpoint may answer 200. Take it out of rotation, save its " +
-			"stacks, restart it.",
+		Description: "The engine has requests and completes none, although its health endpoint may answer 200. Take it out of rotation, " +
+			"save its stacks, and restart it.",
 		Split: []Evidence{
 			{
 				"Ranks without progress", promql.And(above(perRank(metrics.EngineStalled), 0),
@@ -105,7 +105,8 @@ var (
 		Explains: []*Alert{FastBurn, SlowBurn},
 		Summary: `{{ if eq $labels.role "gateway" }}Gateway{{ else }}Engine{{ end }} ` + theEngine +
 			` {{ if eq $labels.reason "stalls" }}stood still{{ else }}restarted{{ end }} {{ $value | humanize }} times within six hours`,
-		Description: `{{ if eq $labels.reason "stalls" }}Each time it went on by itself, so only a standstill of four minutes pages. Save its stacks during the next standstill.` +
+		Description: `{{ if eq $labels.reason "stalls" }}The engine resumed by itself each time. Only a standstill of four minutes pages. ` +
+			`Save its stacks during the next standstill.` +
 			`{{ else }}Each restart drops all requests, and the engine must load its model again. Read why the previous process died before anything else.{{ end }}`,
 		Dashboard: EngineDashboard,
 	}

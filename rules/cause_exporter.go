@@ -24,26 +24,28 @@ var (
 		Dashboard:   ExporterDashboard,
 	}
 	ExporterFleetDown = &Alert{
-		Name:        "LLMExporterFleetDown",
-		Branch:      Exporter,
-		Severity:    slo.Page,
-		For:         3 * minute, // before LLMModelDown fires for the first of their models
-		Scope:       nil,
-		Summary:     "Most exporters{{ with $labels.cluster }} of {{ . }}{{ end }} cannot be scraped: objectives are not measured",
-		Description: "No burn alert can fire for their engines. Look at what they share: a rollout, a network policy, the scrape configuration.",
-		Dashboard:   ExporterDashboard,
+		Name:     "LLMExporterFleetDown",
+		Branch:   Exporter,
+		Severity: slo.Page,
+		For:      3 * minute, // before LLMModelDown fires for the first of their models
+		Scope:    nil,
+		Summary:  "Most exporters{{ with $labels.cluster }} of {{ . }}{{ end }} cannot be scraped: objectives are not measured",
+		Description: "No burn alert can fire for their engines. Look at what the exporters share: a rollout, a network policy, " +
+			"the scrape configuration.",
+		Dashboard: ExporterDashboard,
 	}
 	SourceMissing = &Alert{
 		Name:   "LLMSourceMetricMissing",
 		Branch: Exporter,
 		Expr: above(promql.Sum([]string{metrics.LabelCluster, metrics.LabelRuntime, metrics.LabelMetric, metrics.LabelSource},
 			promql.Increase(promql.Vector(metrics.SourceMissing), 15*minute)), 0),
-		Severity:    slo.Ticket,
-		For:         15 * minute,
-		Scope:       []string{metrics.LabelRuntime, metrics.LabelMetric},
-		Summary:     `{{ or $labels.runtime "An engine" }} no longer shows {{ or $labels.source "a metric" }}`,
-		Description: `An engine release probably renamed it: {{ or $labels.metric "the metric derived from it" }} is absent until the exporter knows the new name. Alerts that read it cannot fire.`,
-		Dashboard:   ExporterDashboard,
+		Severity: slo.Ticket,
+		For:      15 * minute,
+		Scope:    []string{metrics.LabelRuntime, metrics.LabelMetric},
+		Summary:  `{{ or $labels.runtime "An engine" }} no longer reports {{ or $labels.source "a metric" }}`,
+		Description: `An engine release probably renamed this metric. Until the exporter knows the new name, ` +
+			`{{ or $labels.metric "the metric derived from it" }} is absent, and alerts that read it cannot fire.`,
+		Dashboard: ExporterDashboard,
 	}
 	DiscoveryFailed = &Alert{
 		Name:   "LLMDiscoveryFailed",
@@ -54,8 +56,8 @@ var (
 		For:      15 * minute,
 		Scope:    []string{metrics.LabelInstance},
 		Summary:  "The exporter" + atNode + " cannot discover engines{{ with $labels.reason }}: {{ . }}{{ end }}",
-		Description: "Engines that have started since then are not measured, and their objectives do not count. Engines found earlier are " +
-			"still read.",
+		Description: "Engines that started after discovery failed are not measured and do not count for objectives. Engines found earlier " +
+			"are still read.",
 		Dashboard: ExporterDashboard,
 	}
 	ObjectiveWithoutEvents = &Alert{
@@ -78,19 +80,20 @@ var (
 		DependsOn: []Quiet{{ExporterFleetDown, []string{metrics.LabelCluster}}},
 		Summary: "{{ with $labels.slo }}Objective {{ . }}{{ else }}An objective{{ end }} counts nothing{{ with $labels.model_name }} " +
 			"for {{ . }}{{ end }}{{ with $labels.reason }}: {{ . }}{{ end }}",
-		Description: "It is configured, but counts no requests, so it cannot alert. Either no engine matches its selectors, or the engine " +
-			"does not report the signal.",
+		Description: "The objective is configured, but counts no requests, so it cannot alert. Either no engine matches its selectors, or " +
+			"the engine does not report the signal.",
 		Dashboard: ExporterDashboard,
 	}
 	ObjectiveConflict = &Alert{
-		Name:        "LLMObjectiveConflict",
-		Branch:      Exporter,
-		Expr:        disputed(),
-		Severity:    slo.Ticket,
-		For:         hour,
-		Scope:       []string{metrics.LabelSLO, metrics.LabelModel},
-		Summary:     "Exporters disagree about {{ with $labels.slo }}objective {{ . }}{{ else }}an objective{{ end }}",
-		Description: "Until they agree, the strictest target and the longest period apply, and events against different thresholds are mixed.",
+		Name:     "LLMObjectiveConflict",
+		Branch:   Exporter,
+		Expr:     disputed(),
+		Severity: slo.Ticket,
+		For:      hour,
+		Scope:    []string{metrics.LabelSLO, metrics.LabelModel},
+		Summary:  "Exporters disagree about {{ with $labels.slo }}objective {{ . }}{{ else }}an objective{{ end }}",
+		Description: "Until the exporters agree, the strictest target and the longest period apply, and events against different " +
+			"thresholds are mixed.",
 		Split: []Evidence{
 			{
 				"Targets", promql.Max(exporterLabels, promql.Vector(metrics.SLOObjective, same(metrics.LabelCluster, metrics.LabelSLO)...)),

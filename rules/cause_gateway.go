@@ -20,8 +20,8 @@ var (
 		DependsOn: []Quiet{{ExporterFleetDown, []string{metrics.LabelCluster}}},
 		Explains:  []*Alert{FastBurn, SlowBurn},
 		Summary:   "Gateway " + theEngine + " is down",
-		Description: "It does not answer, or has no worker. If it is the only gateway of its models, nobody reaches them. Until the gateway " +
-			"answers again, the engines' counts are used for the objectives.",
+		Description: "The gateway does not answer, or has no worker. If it is the only gateway of its models, no client reaches them. Until " +
+			"the gateway answers again, the engines' counts are used for the objectives.",
 		Split: []Evidence{
 			{
 				"Reason", promql.CountBy([]string{metrics.LabelReason}, promql.Vector(metrics.EngineUp, same(pageLabels...)...)),
@@ -50,7 +50,7 @@ var (
 		Summary:  "No request arrives any more, while the engines are up and idle",
 		Promised: true,
 		Description: "The engines usually give {{ $value | humanize }} answers or more in two minutes, and now give none. " +
-			"Send a request to one. If it answers, look in front of it: gateway, network, certificate, clients.",
+			"Send a request to one engine. If it answers, look at the path to it: gateway, network, certificate, clients.",
 		Split: []Evidence{{"Gateways that do not answer", promql.CountBy([]string{metrics.LabelInstance, metrics.LabelPod, metrics.LabelServer},
 			silentGateways(sameModel()...)), foundEngine}},
 		Dashboard: IncidentDashboard,

@@ -37,8 +37,9 @@ var (
 		Summary: theGPU + atNode +
 			`{{ if eq $labels.reason "persistence_off" }} was initialised again several times within a day: persistence mode is off` +
 			`{{ else }} needs service` + means + `{{ end }}`,
-		Description: `{{ if eq $labels.reason "persistence_off" }}Without a client the driver releases the GPU and forgets its power limit and clocks. Switch persistence mode on for the node.` +
-			`{{ else }}Nobody has to act at once.` + remedy + `{{ end }}`,
+		Description: `{{ if eq $labels.reason "persistence_off" }}While no program uses the GPU, the driver releases it and ` +
+			`forgets its power limit and clocks. Switch persistence mode on for the node.` +
+			`{{ else }}This is not urgent.` + remedy + `{{ end }}`,
 		Split:     []Evidence{modelsOnIt},
 		Dashboard: GPUDashboard,
 	}
@@ -55,10 +56,11 @@ var (
 		Summary: `{{ if eq $labels.reason "recovers" }}NVLink{{ with $labels.link }} {{ . }}{{ end }} of ` + theGPU +
 			` recovered {{ $value | humanize }} times within a day` +
 			`{{ else if eq $labels.reason "wears" }}NVLink{{ with $labels.link }} {{ . }}{{ end }} of ` + theGPU +
-			` has {{ $value | humanize }} errors an hour, three times as many as in the days before` +
+			` has {{ $value | humanize }} errors per hour, three times as many as in the days before` +
 			`{{ else }}{{ if $labels.gpu_uuid }}A link of ` + theGPU + `{{ else }}The fabric of the GPUs{{ end }}` + atNode + ` is at fault` +
 			means + `{{ end }}`,
-		Description: `{{ if match "^(recovers|wears)$" $labels.reason }}A healthy link never recovers and has few errors. This one fails within days: keep tensor parallelism off this GPU, and check cable, bridge and board.` +
+		Description: `{{ if match "^(recovers|wears)$" $labels.reason }}A healthy link never has to recover and has few errors. ` +
+			`This link will fail within days: keep tensor parallelism off this GPU, and check cable, bridge and board.` +
 			`{{ else }}Only engines on several GPUs are affected.` + remedy + `{{ end }}`,
 		Split: []Evidence{
 			modelsOnIt,

@@ -20,11 +20,11 @@ var (
 		Scope:    []string{metrics.LabelModel},
 		Explains: []*Alert{FastBurn, SlowBurn},
 		Summary:  "Each request loses {{ printf \"%.2g\" $value }} KV transfers",
-		Description: "Decode engines do not get what prefill engines computed: a prompt is computed twice, or its request fails. Read the " +
-			"connector's log on both sides.",
+		Description: "Decode engines do not get the KV cache that prefill engines computed, so prompts are computed twice or requests " +
+			"fail. Read the connector's log on both sides.",
 		Split: []Evidence{
 			{"Failed per minute", worstReplicas(metrics.KVTransferFailures), foundEngine + " " + Number},
-			{"Leases that expired, so that answers may be wrong, per minute", worstReplicas(metrics.KVTransfersExpired), foundEngine + " " + Number},
+			{"Expired leases per minute (answers may be wrong)", worstReplicas(metrics.KVTransfersExpired), foundEngine + " " + Number},
 		},
 		Dashboard: OptionalDashboard,
 	}
@@ -54,8 +54,8 @@ var (
 		Explains: []*Alert{FastBurn, SlowBurn},
 		Summary: "{{ if $value }}Only {{ $value | humanizePercentage }}{{ else }}Nothing{{ end }} of the model is in GPU memory at " +
 			theEngine,
-		Description: "Earlier this week at least a quarter more of the model was in GPU memory. The CPU computes the rest, many times " +
-			"slower, and nothing fails. The engine's log shows how the model was loaded.",
+		Description: "Earlier this week at least a quarter more of the model was in GPU memory. The CPU computes the rest many times " +
+			"more slowly, but no request fails. The engine's log shows how the model was loaded.",
 		Split: []Evidence{
 			{"In GPU memory now", promql.Max(nil, promql.Vector(metrics.ModelGPUMemory, same(replicaLabels...)...)), Bytes},
 		},

@@ -23,7 +23,7 @@ var (
 		Explains: []*Alert{FastBurn, SlowBurn},
 		Summary:  "The prefix cache has {{ $value | humanizePercentage }} of yesterday's hit ratio",
 		Description: "Prompts that were cached yesterday are computed again. Look for a changed chat template or tokenizer, a timestamp " +
-			"early in the prompt, a router without affinity.",
+			"early in the prompt, or a router without affinity.",
 		Split: []Evidence{
 			{"Hit ratio now", hitRatio(nil, 30*minute, 0, sameModel()...), Percent},
 		},

@@ -24,14 +24,14 @@ var ReplicaSkew = &Alert{
 	Summary: "{{ if $labels.setting }}" + theEngine +
 		" runs with a different {{ $labels.setting }} from the other replicas{{ with $labels.new }}: {{ . }}{{ end }}" +
 		"{{ else if $labels.dp_rank }}Rank {{ $labels.dp_rank }} of " + theEngine + " is the only rank with a queue{{ else }}" + theEngine +
-		" stands out among the replicas{{ end }}",
+		" differs from the other replicas{{ end }}",
 	Reasons: promql.CountBy([]string{metrics.LabelReason}, promql.Vector(metrics.RecordedSkew, append(same(replicaLabels...),
 		promql.NotRe(metrics.LabelReason, skewSetting+"|rank_queue"))...)),
 	Description: "{{ if $labels.setting }}No rollout is under way: none of the replicas has started, and nothing has changed, within " +
 		"half an hour. Answers of this replica may differ or be slower. Finish the rollout, or roll it back." +
 		"{{ else if $labels.dp_rank }}Other ranks " +
-		"have no queue. The engine's own balancer is at fault: more replicas do not help.{{ else }}Take it out of rotation, then look at " +
-		"its GPU and node.{{ end }}",
+		"have no queue. The engine's own balancer is at fault, so more replicas do not help.{{ else }}Take the replica out of rotation, " +
+		"then look at its GPU and node.{{ end }}",
 	Split: []Evidence{
 		{
 			"Settings that differ", promql.CountBy([]string{metrics.LabelSetting, metrics.LabelNew}, promql.Vector(metrics.RecordedSkew,

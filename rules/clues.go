@@ -102,7 +102,7 @@ func brokenClues() []Clue {
 		},
 		{ // an engine that is gone refuses nothing
 			Branch: Release, Name: "refuses_all", Runbook: "BranchClientPath", Delays: Failures, Unit: Bare,
-			Says: "{engine} answers no request and refuses all as invalid: key, model name or length",
+			Says: "{engine} refuses all requests as invalid; check key, model name and length",
 			Query: one(above(promql.Or(promql.Max(replicaLabels, promql.Vector(metrics.EngineRefuses)),
 				promql.Max(replicaLabels, promql.Vector(metrics.EngineRefuses, gatewayRole()))), 0)),
 		},
@@ -146,7 +146,7 @@ func goneClues() []Clue {
 		},
 		{
 			Branch: Engine, Name: "stood_still", Runbook: "LLMEngineStalled", Delays: AnyRequest, Unit: Seconds,
-			Says:  "{engine} stood still for {value} within the last five minutes, and went on",
+			Says:  "{engine} stood still for {value} within the last five minutes, and resumed",
 			Query: one(above(promql.Max(replicaLabels, promql.Vector(metrics.EngineStandstill)), 0)),
 		},
 		{
@@ -182,7 +182,7 @@ func wayClues() []Clue {
 		},
 		{
 			Branch: Routing, Name: "gateway_fails", Runbook: "BranchFailingGateway", Delays: Failures, Unit: Share,
-			Says:  "Gateway {engine} fails requests, the engines fail far fewer",
+			Says:  "Gateway {engine} fails far more requests than the engines",
 			Query: one(gatewayFailsAlone(pageWindow)),
 		},
 		{
@@ -218,7 +218,7 @@ func memoryClues() []Clue {
 		},
 		{
 			Branch: Behaviour, Name: "output_limit", Runbook: "LLMRunawayGeneration", Delays: AnyToken, Unit: Share,
-			Says:  "{value} of requests run into the output limit",
+			Says:  "{value} of requests reach the output limit",
 			Query: runsOn(now("limited")),
 		},
 	}
@@ -264,7 +264,7 @@ func requestClues() []Clue {
 		},
 		{
 			Branch: Decode, Name: "drafts_refused", Runbook: "LLMSpeculationCollapse", Delays: AnyToken, Unit: Share,
-			Says:  "Draft tokens are accepted {value} as often as usual",
+			Says:  "The acceptance ratio of draft tokens is {value} of the usual",
 			Query: promql.And(below(against("draft_tokens"), 0.5), above(usual("draft_tokens"), 0.2)),
 		},
 		{

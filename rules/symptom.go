@@ -17,19 +17,20 @@ var (
 		Description: "Users notice this now.",
 		Diagnosed:   true,
 		Split: []Evidence{
-			{"Load", promql.Max(nil, overloaded()), LabelledBy(`{{ .Value | humanizePercentage }} of what keeps the promises`)},
+			{"Load", promql.Max(nil, overloaded()), LabelledBy(`{{ .Value | humanizePercentage }} of the load that meets the objectives`)},
 			{"Replicas needed", promql.And(promql.Vector(metrics.RecordedDesired, sameModel()...), overloaded(), promql.On()), Number},
 		},
 		Dashboard: IncidentDashboard,
 	}
 	SlowBurn = &Alert{
-		Name:        "LLMErrorBudgetSlowBurn",
-		Branch:      Symptom,
-		Severity:    slo.Ticket,
-		Scope:       []string{metrics.LabelNamespace, metrics.LabelModel, metrics.LabelSLO},
-		DependsOn:   []Quiet{{FastBurn, []string{metrics.LabelCluster, metrics.LabelNamespace, metrics.LabelModel}}},
-		Summary:     `{{ or $labels.slo "An objective" }} of ` + theModel + " will miss its objective: burning {{ $value | humanize }}x too fast",
-		Description: "Not an emergency. Find the cause in working hours, before it becomes one.",
+		Name:      "LLMErrorBudgetSlowBurn",
+		Branch:    Symptom,
+		Severity:  slo.Ticket,
+		Scope:     []string{metrics.LabelNamespace, metrics.LabelModel, metrics.LabelSLO},
+		DependsOn: []Quiet{{FastBurn, []string{metrics.LabelCluster, metrics.LabelNamespace, metrics.LabelModel}}},
+		Summary: `{{ or $labels.slo "An objective" }} of ` + theModel +
+			" will miss its target: its budget burns {{ $value | humanize }}x too fast",
+		Description: "This is not an emergency. Find the cause in working hours, before it becomes one.",
 		Diagnosed:   true,
 		Dashboard:   SLODashboard,
 	}

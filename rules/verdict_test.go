@@ -241,7 +241,7 @@ func TestVerdict(t *testing.T) {
 		{"hardware. GPU 0 on node-1 must leave service (vanished).", slo.TTFT, true, func(r *replica) { r.down, r.condition = true, "vanished" }},
 		{"routing. Gateway g1 stopped answering within the hour.", slo.Availability, true, func(r *replica) { r.gatewayDown = true }},
 		{
-			"routing. Gateway g1 fails requests, the engines fail far fewer.", slo.Availability, true,
+			"routing. Gateway g1 fails far more requests than the engines.", slo.Availability, true,
 			func(r *replica) { r.unreached, r.queue = 0.5, 0.2 },
 		},
 		{"engine. p1 uses its GPU 40% of the time while requests run.", slo.ITL, true, func(r *replica) {
@@ -275,8 +275,11 @@ func TestVerdict(t *testing.T) {
 			func(r *replica) { r.prompt, r.hits, r.preempts, r.queue = 3600, 0.1, 0.5, 0.2 }},
 		{"memory. Each request is preempted 0.5 times.", slo.TTFT, false, // which takes cached prefixes
 			func(r *replica) { r.hits, r.preempts, r.queue = 0.1, 0.5, 0.2 }},
-		{"decode. Draft tokens are accepted 10% as often as usual.", slo.ITL, false, func(r *replica) { r.accepted, r.running = 0.07, 30 }},
-		{"behaviour. 80% of requests run into the output limit.", slo.TTFT, false, func(r *replica) { r.cut, r.kv, r.waiting = 0.8, 0.99, 9 }},
+		{
+			"decode. The acceptance ratio of draft tokens is 10% of the usual.", slo.ITL, false,
+			func(r *replica) { r.accepted, r.running = 0.07, 30 },
+		},
+		{"behaviour. 80% of requests reach the output limit.", slo.TTFT, false, func(r *replica) { r.cut, r.kv, r.waiting = 0.8, 0.99, 9 }},
 		{"memory. Each request is preempted 0.5 times.", slo.TTFT, false, func(r *replica) { r.preempts, r.queue = 0.5, 0.2 }},
 		{"memory. The KV cache is 97% full and requests wait for room.", slo.TTFT, false, func(r *replica) {
 			r.kv, r.waiting, r.queue = 0.97,
@@ -480,21 +483,21 @@ func TestVerdictEarly(t *testing.T) {
 			}},
 		},
 		"a gateway that names no model": {
-			"routing. Gateway g1 fails requests, the engines fail far fewer.",
+			"routing. Gateway g1 fails far more requests than the engines.",
 			trouble{
 				signal: slo.Availability, replicas: 2, role: metrics.GatewayRole, gateway: new(""),
 				breaks: func(r *replica) { r.unreached = 1 },
 			},
 		},
 		"or names it otherwise": {
-			"routing. Gateway g1 fails requests, the engines fail far fewer.",
+			"routing. Gateway g1 fails far more requests than the engines.",
 			trouble{
 				signal: slo.Availability, replicas: 2, role: metrics.GatewayRole, gateway: new("unknown"),
 				breaks: func(r *replica) { r.unreached = 1 },
 			},
 		},
 		"and lets nothing through": {
-			"routing. Gateway g1 fails requests, the engines fail far fewer.",
+			"routing. Gateway g1 fails far more requests than the engines.",
 			trouble{signal: slo.Availability, replicas: 2, role: metrics.GatewayRole, gateway: new(""), breaks: func(r *replica) {
 				r.unreached,
 					r.requests = 1, 0
@@ -508,7 +511,7 @@ func TestVerdictEarly(t *testing.T) {
 			},
 		},
 		"or at its own wrong address, of engines that do": {
-			"routing. Gateway g1 fails requests, the engines fail far fewer.",
+			"routing. Gateway g1 fails far more requests than the engines.",
 			trouble{signal: slo.Availability, replicas: 2, role: metrics.GatewayRole, breaks: func(r *replica) {
 				r.unreached, r.failedThere, r.requests = 1, 1, 0
 			}},
@@ -521,7 +524,7 @@ func TestVerdictEarly(t *testing.T) {
 			}},
 		},
 		"and refuses all when its engine is back": {
-			"release. g1 answers no request and refuses all as invalid: key, model name or length.",
+			"release. g1 refuses all requests as invalid; check key, model name and length.",
 			trouble{signal: slo.Availability, replicas: 2, role: metrics.GatewayRole, breaks: func(r *replica) {
 				r.unreached, r.refuses, r.minutes, r.requests = 1, true, 1, 0
 			}},

@@ -242,7 +242,7 @@ func gatewaysFail() []Incident {
 			Fleet: with(chat(), func(f *world.Fleet) { f.ProbesGateway, f.ReadsGateway = true, true }), Lasts: 40 * minute,
 			Faults: []Fault{fault(0, func(w *world.World) { w.GatewayFails = 1. / 3 })},
 			Page:   rules.FastBurn, Or: rules.ProbeFailing, Within: 150 * time.Second, Clue: "gateway_fails",
-			Shows: `^Look first at: routing\. Gateway gateway:80 on .* fails requests`,
+			Shows: `^Look first at: routing\. Gateway gateway:80 on .* fails far more requests`,
 		},
 		{
 			Name: "dead-gateway", Story: "the gateway takes no more connections; the engines behind it are idle, and their " +
