@@ -25,8 +25,8 @@ var (
 	// Plain counters from which means are computed, because a database may store histograms in two ways.
 	StageTime = Target.counter("llm_engine_stage_seconds_total",
 		"Time that requests spent in a stage: first_token, next_token (between two tokens), queue, prefill, decode or request. It is the "+
-			"sum of the stage's histogram, or what an engine without histograms counts. "+
-			"next_token has all gaps between tokens, or each request's mean gap if the engine does not observe them. Divided by "+
+			"sum of the stage's histogram or, without histograms, the engine's own counter. "+
+			"next_token sums all gaps between tokens, or the mean gap of each request if the engine does not observe gaps. Divided by "+
 			"llm_engine_stages_total, it gives the mean.",
 		EngineLabels, with(LabelStage)).experimental()
 	StageTokens = Target.counter("llm_engine_stage_tokens_total",
@@ -51,8 +51,8 @@ var (
 	LorasRequested = Engine.gauge(Sum, "llm_engine_loras_requested",
 		"LoRA adapters for which requests ran or waited within a minute.", EngineLabels).experimental()
 	LoraRequested = Engine.gauge(Never, "llm_engine_lora_request_timestamp_seconds",
-		"Last time at which a request for a LoRA adapter ran or waited, unix time of the engine. The first 20 adapters have their names, "+
-			"all others are other.", EngineLabels, with(LabelLora)).experimental()
+		"Last time at which a request for a LoRA adapter ran or waited, unix time of the engine. The first 20 adapters keep their names; "+
+			"all others count as other.", EngineLabels, with(LabelLora)).experimental()
 	LoraSlots = Engine.gauge(Sum, "llm_engine_lora_slots",
 		"LoRA adapters that fit into a batch. While requests ask for more, some wait.", EngineLabels).experimental()
 	Sleeping = Engine.gauge(Max, "llm_engine_sleeping",
@@ -96,7 +96,7 @@ var (
 	KVTransferPostTime = Engine.histogram("llm_engine_kv_transfer_post_time_seconds",
 		"Time to submit one KV cache transfer between prefill and decode engines, before its bytes move.", EngineLabels).experimental()
 	KVTransfersExpired = Engine.counter("llm_engine_kv_transfers_expired_total",
-		"KV caches that a prefill engine held for a decode engine which never fetched them.", EngineLabels).experimental()
+		"KV caches that a prefill engine kept for a decode engine that never fetched them.", EngineLabels).experimental()
 
 	KVTierQueryTokens = Engine.counter("llm_engine_kv_tier_query_tokens_total",
 		"Prompt tokens looked up in a tier of the KV cache below the GPU: host, disk, remote, or storage if the engine does not distinguish "+
@@ -128,7 +128,7 @@ var (
 	KVTierEvicted = Engine.counter("llm_engine_kv_tier_evicted_total",
 		"Evictions from a tier to make room, in the unit in which the engine counts them.", EngineLabels, with(LabelTier)).experimental()
 	KVTierUsage = Engine.gauge(Max, "llm_engine_kv_tier_usage_ratio",
-		"Share of a tier in use, 0 to 1. Full is normal for a cache.", EngineLabels, with(LabelTier)).experimental()
+		"Share of a tier in use, 0 to 1. A full tier is normal.", EngineLabels, with(LabelTier)).experimental()
 	KVTierPinned = Engine.gauge(Max, "llm_engine_kv_tier_pinned_ratio",
 		"Share of a tier pinned by transfers in flight, 0 to 1. Near 1, the link is too slow and stores are refused.", EngineLabels,
 		with(LabelTier)).experimental()
@@ -221,7 +221,7 @@ var (
 	RequestsInFlight = Target.gauge(Sum, "llm_engine_requests_in_flight",
 		"Requests in the engine's HTTP server, including those that a hanging scheduler does not report. A lower bound if only connections "+
 			"are known. "+
-			"Absent if neither the metrics page nor the kernel shows the server's requests.", EngineLabels).experimental()
+			"Absent if neither the metrics page nor the kernel reports the server's requests.", EngineLabels).experimental()
 	EngineLastProgress = Target.gauge(Never, "llm_engine_last_progress_timestamp_seconds",
 		"When the exporter last saw steps, tokens, answers or the KV cache of the engine change, unix time. Before that, when it first read "+
 			"the metrics page. "+
@@ -231,10 +231,10 @@ var (
 			"0 while it makes progress, has no work, or may have none. Absent until the exporter has read the metrics page twice.",
 		EngineLabels).experimental()
 	EngineWithoutProgress = Target.gauge(Max, "llm_engine_without_progress_seconds",
-		"How long the engine has made no progress, once this is longer than progress may take to become visible. This does not prove a stall: an "+
-			"engine without requests makes none, "+
-			"either, and one whose clients have all left may report their requests until its next step. 0 in its first five minutes. Absent "+
-			"until the exporter has read the metrics page twice.", EngineLabels).experimental()
+		"How long the engine has made no progress, once this is longer than progress may take to become visible. This does not prove a stall. "+
+			"An engine without requests makes no progress, either, and an engine whose clients have all left may report their requests "+
+			"until its next step. 0 in its first five minutes. Absent until the exporter has read the metrics page twice.",
+		EngineLabels).experimental()
 	EngineStandstill = Target.gauge(Max, "llm_engine_standstill_seconds",
 		"Duration of the longest standstill that ended by itself within the last five minutes: the engine made no progress, although requests "+
 			"were certainly open. 0 without one. Absent until the exporter has read the metrics page twice.", EngineLabels).experimental()
@@ -243,22 +243,22 @@ var (
 			"for example after a change of its key, its name or its context length.", EngineLabels).experimental()
 	RequestsArrived = Target.counter("llm_engine_requests_arrived_total",
 		"Requests that arrived since the exporter first read the engine: those that ended, run or wait. Requests that the engine refuses as "+
-			"invalid are left out. Where an engine does not count ends, first tokens stand for them. Absent where it counts neither.",
+			"invalid are left out. If an engine does not count ended requests, first tokens are counted instead. Absent if it counts neither.",
 		EngineLabels).experimental().sinceRead()
 	PrefillComputedTokens = Target.counter("llm_engine_prefill_computed_tokens_total",
 		"Prompt tokens that the engine computed since the exporter first read it: those that it found in no cache, as far as it counts hits. "+
 			"Absent where it does not count prompt tokens.", EngineLabels).experimental().sinceRead()
 	RequestsWithoutToken = Target.counter("llm_engine_requests_without_token_total",
-		"Lower bound of the requests that succeeded or were given up, but had no first token, since the exporter first read the engine. Absent where an "+
-			"engine does not count both its ends and first tokens.", EngineLabels).experimental().sinceRead()
+		"Lower bound of the requests that succeeded or were given up, but had no first token, since the exporter first read the engine. "+
+			"Absent unless the engine counts both ended requests and first tokens.", EngineLabels).experimental().sinceRead()
 	EngineUnscheduled = Target.gauge(Max, "llm_engine_unscheduled_seconds",
-		"How much longer first tokens took in the last two minutes than requests were in the engine's scheduler, in the mean: time in its server, "+
+		"Mean time of the last two minutes by which first tokens came later than queue and prefill explain: time in the engine's server, "+
 			"or while its core stood still. Absent with fewer than ten first tokens, and where an engine does not report its queue and "+
 			"prefill.", EngineLabels).experimental()
 	EngineCold = Target.gauge(Never, "llm_engine_cold",
-		"Whether the start of the engine, at most 15 minutes ago, is why requests wait or waited within five minutes (1). 0 if none did since "+
-			"it had given ten answers and then, for a minute, let no request wait. Absent if the metrics page does not report its start, "+
-			"waiting requests and answers.", EngineLabels).experimental()
+		"Whether the start of the engine, at most 15 minutes ago, is why requests wait or waited within five minutes (1). 0 if no "+
+			"request has waited since the engine became warm: it had given ten answers, and then no request waited for a minute. "+
+			"Absent if the metrics page does not report its start, waiting requests and answers.", EngineLabels).experimental()
 	EngineSlowdown = Target.gauge(Max, "llm_engine_slowdown_ratio",
 		"Duration of the steps of the last 30 seconds, as a multiple of the usual duration at the same load, which the exporter has learnt. "+
 			"Absent in its first ten minutes, while the engine has little work, and at loads that it has not seen.", EngineLabels).experimental()
@@ -277,7 +277,8 @@ var (
 			"objective.", EngineLabels, with(LabelSLO)).experimental()
 	EngineCapacityIf = Target.gauge(Sum, "llm_engine_capacity_if_requests_per_second",
 		"Requests per second above which the engine would miss its first latency objective after a change (lever): batch_limit_doubled, "+
-			"batch_limit_halved, kv_cache_doubled (or quantised to half) or prompts_halved (or half of them found in the prefix cache).",
+			"batch_limit_halved, kv_cache_doubled (or its values quantised to half the size) or prompts_halved (or half of the prompt tokens "+
+			"found in the prefix cache).",
 		EngineLabels, with(LabelLever)).experimental()
 	EngineCapacityUsed = Target.gauge(Max, "llm_engine_capacity_used_ratio",
 		"Load of the last ten minutes, as a share of the load above which this engine misses a latency objective.", EngineLabels,

@@ -23,12 +23,13 @@ var (
 		"Whether the kubelet's last answer about the devices of pods could be used (1). When 0, reason names the cause. Absent outside "+
 			"Kubernetes.", with(LabelReason))
 	PodResourcesTime = Exporter.gauge(Never, "llm_exporter_pod_resources_last_success_timestamp_seconds",
-		"Time of the kubelet's last answer that could be used, unix time. llm_gpu_allocation_info dates from then.")
+		"Time of the kubelet's last answer that could be used, unix time. llm_gpu_allocation_info has the state of that time.")
 	PodResourcesUnknown = Exporter.gauge(Sum, "llm_exporter_pod_resources_unknown_devices",
-		"Devices that pods hold and that match no GPU of this node: other hardware, or a GPU whose name the exporter cannot read.", with(LabelResource))
+		"Devices that are allocated to pods and match no GPU of this node: other hardware, or a GPU whose name the exporter cannot read.",
+		with(LabelResource))
 	UnreadableProcesses = Exporter.gauge(Sum, "llm_exporter_unreadable_processes",
-		"Processes related to those on GPUs whose open files the exporter may not read, so that it finds no engine by their sockets. It lacks "+
-			"CAP_SYS_PTRACE, or CAP_DAC_READ_SEARCH for processes of other users. Absent while nothing runs on a GPU.")
+		"Processes related to those on GPUs whose open files the exporter may not read, so that it finds no engine by their sockets. The "+
+			"exporter lacks CAP_SYS_PTRACE, or CAP_DAC_READ_SEARCH for processes of other users. Absent while nothing runs on a GPU.")
 	DiscoveryUp = Exporter.gauge(Never, "llm_exporter_discovery_up",
 		"Whether the source that lists engines answers (1). When 0, engines found before are kept, and reason is "+
 			"forbidden, unreachable or error; the log has details.", with(LabelSource, LabelReason))

@@ -95,7 +95,7 @@ var (
 	GPUVisible = GPU.gauge(Sum, "llm_gpu_visible_gpus",
 		"GPUs that NVML counts, lost ones included (nvmlDeviceGetCount), or GPUs on another exporter's metrics page.")
 	GPUSwitches = GPU.gauge(Sum, "llm_gpu_nvswitches",
-		"NVSwitches of the node that the driver lists in procfs. It does not list those of NVLink 5 and of racks.").experimental()
+		"NVSwitches of the node that the driver lists in procfs. The driver does not list NVSwitches of NVLink 5 and of racks.").experimental()
 	GPUFabricManagerUp = GPU.gauge(Max, "llm_gpu_fabric_manager_up",
 		"Whether the process of NVIDIA's fabric manager runs on the node (1). Absent if the exporter does not see the host's processes. 0 "+
 			"is normal on a node without NVSwitches.").experimental()
@@ -107,7 +107,8 @@ var (
 			"error, stuck, or not_on_page when it is gone from the metrics page of another exporter.",
 		GPULabels, with(LabelReason))
 	GPUCollectStuck = GPU.gauge(Max, "llm_gpu_collect_stuck",
-		"Whether a driver call for this GPU has been running for longer than the deadline (1). Its other series are withheld.", GPULabels)
+		"Whether a driver call for this GPU has been running for longer than the deadline (1). The GPU's other series are absent.",
+		GPULabels)
 	GPUSnapshotAge = GPU.gauge(Max, "llm_gpu_snapshot_age_seconds",
 		"Age of the last values of this GPU. Grows while the GPU is stuck; absent while it fails.", GPULabels)
 	GPUCollectDuration = GPU.gauge(Max, "llm_gpu_collect_duration_seconds",
@@ -141,10 +142,10 @@ var (
 		"Whether the GPU's system processor runs its firmware (1); state is current, or default for what the driver does with this GPU "+
 			"unless configured (nvmlDeviceGetGspFirmwareMode).", GPULabels, with(LabelState)).experimental()
 	GPUPersistenceMode = GPU.gauge(Never, "llm_gpu_persistence_mode",
-		"Whether the driver keeps the GPU initialised without clients (1). When 0, reading it may take seconds.", GPULabels)
+		"Whether the driver keeps the GPU initialised without clients (1). When 0, reading the GPU may take seconds.", GPULabels)
 	GPUVGPULicensed = GPU.gauge(Never, "llm_gpu_vgpu_licensed",
-		"Whether a virtual GPU has a licence (1). Without one, the driver lowers its performance in steps, and finally disables CUDA "+
-			"(nvmlDeviceGetGridLicensableFeatures). A physical GPU has none.", GPULabels).experimental()
+		"Whether a virtual GPU has a licence (1). Without a licence, the driver lowers the GPU's performance in steps, and finally disables "+
+			"CUDA (nvmlDeviceGetGridLicensableFeatures). A physical GPU has none.", GPULabels).experimental()
 	GPUPerformanceState = GPU.gauge(Max, "llm_gpu_performance_state",
 		"Performance state, 0 (P0, fastest) to 15.", GPULabels)
 	GPUMIGMode = GPU.gauge(Never, "llm_gpu_mig_mode",
@@ -196,7 +197,8 @@ var (
 	GPUECCMode = GPU.gauge(Never, "llm_gpu_ecc_mode",
 		"Whether ECC is on (1); state is current or pending (after the next reset).", GPULabels, with(LabelState))
 	GPUECCErrors = GPU.counter("llm_gpu_ecc_errors_total",
-		"Memory errors found by ECC. location is the finest the GPU reports, or all when it reports only totals; locations never overlap.",
+		"Memory errors found by ECC. location is the most precise that the GPU reports, or all if it reports only totals; locations never "+
+			"overlap.",
 		GPULabels, with(LabelSeverity, LabelLocation, LabelLifetime))
 	GPUSRAMUncorrected = GPU.counter("llm_gpu_sram_uncorrected_errors_total",
 		"Uncorrectable SRAM errors by what found them: type parity or sec_ded (nvmlDeviceGetSramEccErrorStatus, needs root).", GPULabels,

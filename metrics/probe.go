@@ -52,8 +52,8 @@ var (
 	ProbeTimeToFirstVisibleToken = Probe.histogram("llm_probe_time_to_first_visible_token_seconds",
 		"Time from an open connection to the first message with anything but reasoning.", ProbedLabels).experimental()
 	ProbeInterTokenLatency = Probe.histogram("llm_probe_inter_token_latency_seconds",
-		"Time between messages with tokens, divided by the number of tokens in the message: from its usage or else the mean of the answer. One "+
-			"observation per message. Absent for answers without usage.", ProbedLabels).experimental()
+		"Time between messages with tokens, divided by the number of tokens in the message, which comes from its usage or else from the "+
+			"mean of the answer. One observation per message. Absent for answers without usage.", ProbedLabels).experimental()
 	ProbeRequestDuration = Probe.histogram("llm_probe_request_duration_seconds",
 		"Time from an open connection to the end of a complete answer.", ProbedLabels).experimental()
 	ProbeConnection = Probe.histogram("llm_probe_connection_seconds",

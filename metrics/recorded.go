@@ -46,16 +46,16 @@ var (
 	RecordedErrorBudget = recorded(Max, "model:llm_slo_error_budget:ratio",
 		"Share of events that may be bad: one minus the objective. Kept for two hours after the last engine is gone.", ModelSLOLabels)
 	RecordedPairBurn = recorded(Max, "model:llm_slo_pair_burn:rate",
-		"Burn rate of an objective's long window, while the window pair asks for an alert: both windows burn faster than its threshold, "+
-			"enough requests were bad, and the loss matters to the budget. After a page, also the short window's burn rate, "+
+		"Burn rate of an objective's long window, while the window pair requires an alert: both windows burn faster than its threshold, "+
+			"enough requests were bad, and the long window spent enough of the budget. After a page, also the short window's burn rate, "+
 			"while it is above half of the slowest pair's threshold.",
 		ModelSLOLabels, with(LabelLong))
 	RecordedMoreOdds = recorded(Never, "model:llm_slo_odds:last5m",
 		"Odds of a bad event over five minutes, if the burn rate pages, ten requests were bad, and the odds are ten times the worst odds of "+
 			"the hour before. Absent otherwise.", ModelSLOLabels)
 	RecordedStays = recorded(Max, "model:llm_slo_still_burning:rate",
-		"Burn rate of an objective for which a pair asked for a page within the last three minutes, while it is above half of the slowest "+
-			"pair's threshold. Then the page keeps firing. Absent otherwise.", ModelSLOLabels)
+		"Burn rate of an objective for which a window pair required a page within the last three minutes, while it is above half of the "+
+			"slowest pair's threshold. It keeps the page firing. Absent otherwise.", ModelSLOLabels)
 	RecordedPageBegan = recorded(Never, "model:llm_page:start_time_seconds",
 		"When the page that fires now about a model's objectives began, unix time, whichever cause it named first. Absent while none fires.",
 		with(LabelCluster, LabelNamespace, LabelModel))
@@ -124,7 +124,7 @@ var (
 	RecordedUsualRate = recorded(Never, "model_period:llm_slo_events:rate_period",
 		"Events per second in the recorded part of the objective's period, also while the model sleeps.", modelSLOPeriod)
 	RecordedExpectedRate = recorded(Never, "model:llm_slo_events:rate_expected",
-		"Expected events per second of an objective: the rate over its period or, if it is less than an hour old, since its first event.",
+		"Expected events per second of an objective: the rate over its period or, for an objective less than an hour old, since its first event.",
 		ModelSLOLabels)
 	RecordedBudgetRemaining = recorded(Never, "model_period:llm_slo_budget_remaining:ratio",
 		"Share of the period's error budget that is left: 1 is untouched, 0 is spent, below 0 is overspent. If less than the period is "+
@@ -161,9 +161,9 @@ var alertLabels = with("alertname", LabelSeverity, LabelBranch, LabelNamespace, 
 // Series that other programs produce and our rules read.
 var (
 	Up     = foreign("up", "Whether Prometheus reached a scrape target (1).", with("job", "instance"))
-	Alerts = foreign("ALERTS", "An alert that Prometheus holds pending or firing.", slices.Concat(alertLabels, with("alertstate")))
+	Alerts = foreign("ALERTS", "An alert that is pending or firing in Prometheus.", slices.Concat(alertLabels, with("alertstate")))
 	// AlertsForState holds seconds since the epoch.
-	AlertsForState = foreign("ALERTS_FOR_STATE", "When an alert that Prometheus holds pending or firing began.", alertLabels)
+	AlertsForState = foreign("ALERTS_FOR_STATE", "When an alert that is pending or firing in Prometheus began.", alertLabels)
 )
 
 var allRecorded, allForeign []*Family

@@ -26,7 +26,7 @@ var (
 	RecordedUsersServed = recorded(Sum, "model:llm_engine_first_tokens:increase",
 		"Users' requests that got a first token in the window: all requests minus the answered synthetic ones.", perModel)
 	RecordedVersion = recorded(Never, "replica:llm_engine_version:info",
-		"The version that a replica reports, only one while two exporters disagree. Always 1.", ReplicaLabels, with(LabelVersion))
+		"The version that a replica reports; one series even while two exporters disagree. Always 1.", ReplicaLabels, with(LabelVersion))
 	RecordedRunning = recorded(Sum, "model:llm_engine_requests_running:sum",
 		"Requests in the running batches of all replicas.", perModel)
 	RecordedWaiting = recorded(Sum, "model:llm_engine_requests_waiting:sum",
@@ -45,7 +45,7 @@ var (
 		"A model runs on a GPU, or did within the last hour, always 1. So an engine that died with its GPU is still linked to it.",
 		perModel, with(LabelRuntime, LabelGPUUUID))
 	RecordedSlowedGPU = recorded(Never, "gpu:llm_gpu_slowed:ratio5m",
-		"Share of five minutes in which a GPU was slowed down although nobody asked for it, by reason: heat, a power brake, "+
+		"Share of five minutes in which a GPU was slowed down although no setting asks for it, by reason: heat, a power brake, "+
 			"a hardware slowdown, no licence for a virtual GPU. 0 without a slowdown.",
 		with(LabelReason, LabelCluster, LabelInstance, LabelGPUUUID, LabelGPU))
 	RecordedCPUWait = recorded(Never, "replica:llm_engine_cpu_wait:rate2m",
@@ -99,7 +99,7 @@ var (
 		"Whether a target on a node other than this exporter answers (1).", with(LabelCluster, "node"))
 	RecordedUnread = recorded(Never, "node:llm_exporter_gone:last1h",
 		"An exporter that answered within the last hour but does not now: 0 if another target on its node answers, 1 if it is unknown "+
-			"whether the node is there. "+
+			"whether the node still exists. "+
 			"Absent otherwise, and if the node is gone, too.",
 		with(LabelCluster, LabelInstance))
 	RecordedGPUBusy = recorded(Never, "page:llm_engine_gpu_busy:last1m",
@@ -130,13 +130,14 @@ var (
 		"Mean time of a replica to the first token, and between tokens, over the last two minutes, or over ten with fewer than ten "+
 			"observations. Absent with fewer than ten observations in ten minutes.", ReplicaLabels, with(LabelRole, LabelRuntime, LabelStage))
 	RecordedSkew = recorded(Never, "replica:llm_engine_skew:value",
-		"A replica, or a rank of one, that does worse than its peers over ten minutes. reason names the measure: its time to the first "+
-			"token (first_token) or between tokens (next_token), its steps with equally many requests (step_time), the lengths of its answers "+
-			"(answer_length), or requests that wait only there (queue, rank_queue). With the reason setting, it runs with a value (new) that "+
-			"the other replicas do not have.",
+		"A replica, or a rank of a replica, that does worse than its peers over ten minutes. reason names the measure: its time to the first "+
+			"token (first_token) or between tokens (next_token), the duration of its steps at the same number of requests (step_time), the "+
+			"lengths of its answers (answer_length), or requests that wait only there (queue, rank_queue). With the reason setting, the "+
+			"replica has a value (new) that the other replicas do not have.",
 		ReplicaLabels, with(LabelStage, LabelDPRank, LabelReason, LabelSetting, LabelNew))
 	RecordedReplicaComputed = recorded(Never, "replica:llm_engine_uncached_prompt_tokens:mean",
-		"Prompt tokens per first token that a replica computed, because no cache held them, over the same time as its time to the first token.", ReplicaLabels, with(LabelRole, LabelRuntime))
+		"Prompt tokens per first token that a replica computed, because they were in no cache, over the same time as its time to the first "+
+			"token.", ReplicaLabels, with(LabelRole, LabelRuntime))
 	RecordedStep = recorded(Never, "replica:llm_engine_step_seconds:mean",
 		"Duration of a replica's step with this many requests (batch), with the name of its GPU if known.", ReplicaLabels,
 		with(LabelRole, LabelRuntime, LabelBatch, LabelGPUName))
@@ -177,7 +178,7 @@ var (
 		"A model that had users' requests, or events of an objective, within the last hour. Absent if its metrics endpoint has replaced it "+
 			"with another model, and if it may be absent.", perModel)
 	RecordedDeleted = recorded(Never, "pod:llm_exporter_pod_deleted_on_purpose:last1h",
-		"Whether a pod that went within the last hour was deleted on purpose (1), as the exporter of its node reports.",
+		"Whether a pod that disappeared within the last hour was deleted on purpose (1), as the exporter of its node reports.",
 		with(LabelCluster, LabelNamespace, LabelPod))
 	RecordedExpected = recorded(Never, "replica:llm_engine_expected:last1h",
 		"A model at a metrics endpoint that an exporter read within the last hour, always 1. Absent for endpoints that were removed on "+
@@ -186,8 +187,8 @@ var (
 		"Metrics endpoints that a model lost on a node or in a namespace where an engine loads a model that is not yet "+
 			"known. Absent after the longest time that loading may take.", perModel)
 	RecordedVanished = recorded(Never, "model:llm_vanished:last1h",
-		"A missed model that is gone with its metrics endpoints. The value is their number, or -1 with the exporter's instance if the "+
-			"exporter is gone, too, so that the number is unknown.", perModel, with(LabelInstance))
+		"A missed model that is gone with its metrics endpoints. The value is the number of lost endpoints, or -1 with the exporter's "+
+			"instance if the exporter is gone, too, and the number is unknown.", perModel, with(LabelInstance))
 	RecordedServing = recorded(Never, "model:llm_engine_serving:count",
 		"Engines of a model that were up and awake for two minutes. Absent if there are none.", with(LabelCluster, LabelModel))
 	RecordedSlower = recorded(Never, "model:llm_engine_slower:ratio",
@@ -229,7 +230,7 @@ var (
 		"Price of a million tokens of a model, under OpenCost's name: of all its tokens or, with phase, of those of prompts or of answers. "+
 			"Absent while there are none.", perModel, with(LabelCostBasis, LabelPhase, LabelAllocationMethod))
 	RecordedCacheSavings = recorded(Never, "llm_cache_savings_fraction",
-		"Share of a model's prompt tokens that its KV cache held already, over five minutes, under OpenCost's name.", perModel)
+		"Share of a model's prompt tokens that were in its KV cache already, over five minutes, under OpenCost's name.", perModel)
 	RecordedSuspect = recorded(Never, "model:llm_suspect:strength",
 		"Evidence about a model that is clear enough to name where to look. clue is its kind, order its position in a "+
 			"verdict (smallest first), and delays what it delays or makes fail (empty for everything). The value is its strength, in the clue's "+

@@ -37,8 +37,8 @@ var (
 	SLOMayBeAbsent = SLO.gauge(Never, "llm_slo_may_be_absent",
 		"Whether the models of an objective may be without an engine (1), for example because they scale to zero. Then their absence pages nobody.", with(LabelSLO))
 	SLOCounted = SLO.gauge(Never, "llm_slo_counted",
-		"Whether events of this engine count for the objective that selects it (1). When 0, reason names what is missing. With "+
-			"mean_per_request and queue_time, a substitute counts.",
+		"Whether events of this engine count for the objective that selects it (1). When 0, reason names what is missing. With the "+
+			"reasons mean_per_request and queue_time, a substitute is counted.",
 		EngineLabels, with(LabelSLO, LabelReason))
 	SLOMaintenance = SLO.gauge(Max, "llm_slo_maintenance",
 		"A declared interval of maintenance is under way for this engine and objective, always 1. Absent otherwise, and until the exporter "+

@@ -58,7 +58,7 @@ var (
 	GPUNodeHealth = Judgement.gauge(Max, "llm_gpu_node_health",
 		"Verdict on the node: the worst verdict on its GPUs and on what they share, in the numbers of llm_gpu_health.").experimental()
 	GPUHealthCondition = Judgement.gauge(Max, "llm_gpu_health_condition_timestamp_seconds",
-		"When a condition that counts for the verdict began, unix time. verdict is the condition's own, and alert responds to it. Without "+
-			"labels of a GPU, it concerns what the GPUs of the node share. docs/health.md lists the conditions.",
+		"When a condition that counts for the verdict began, unix time. verdict is the condition's own verdict, and alert names the alert that "+
+			"responds to it. Without labels of a GPU, the condition concerns what the GPUs of the node share. docs/health.md lists the conditions.",
 		GPULabels, with(LabelPCIBusID, LabelCondition, LabelVerdict, LabelAlert, LabelMeaning, LabelAction)).experimental()
 )
