@@ -73,10 +73,11 @@ grep '^Incident,' docs/panels.csv      # the rows and panels of a dashboard
 * The dashboards need the [recording rules](../examples/prometheus/rules.yaml): panels over weeks read series recorded per model.
 * Filters match everything until you choose a value. "All" is ` + "`.*`" +
 	`, which also matches series without the label, such as hosts outside Kubernetes.
-  Recorded series have no node and no runtime. If you choose one, the engine dashboard reads the
-  series of the replicas; goodput and objectives still cover whole models.
+  Recorded series have no node and no runtime. If you choose a node or runtime, the engine dashboard reads the
+  replicas' series; goodput and objectives still cover whole models.
 * An empty panel names the possible reasons. Empty never means zero.
-* Panels about the present do not depend on the time range. Marks and timelines also show events that fall between two points of a long range.
+* Panels that show the present state do not depend on the time range. Marks and timelines also show events that fall
+  between two points of a long range.
 * A panel draws at most 20 lines: at each moment the largest values, or the smallest if low values are bad.
 * Blue is good, orange is a warning, vermilion is bad, for any colour vision.
 * Parts that only some installations have are on a separate dashboard.
@@ -86,9 +87,9 @@ grep '^Incident,' docs/panels.csv      # the rows and panels of a dashboard
 * In Mimir or Thanos with several scrape intervals, set the interval of the data source: ` + "`$__rate_interval`" + ` is four times as long.
 
 All dashboards were drawn with the components of Grafana 12.2 (@grafana/ui); timelines and heatmaps follow its
-source. The optional parts were drawn in incidents of their own; the others in this incident, after a bad release,
-without a fault, and with 45 engines of 12 models on the day of installation. An earlier version was checked in
-Grafana 10.1; schema v2 was not.
+source. The dashboard of optional parts was drawn during incidents of those parts. The other dashboards were drawn
+during the incident above, after a bad release, without a fault, and on the day of installation with 45 engines of
+12 models. An earlier version was checked in Grafana 10.1, but not schema v2.
 `
 
 // dashboardsPage describes the purpose of each dashboard. panels.csv has its panels.

@@ -99,7 +99,7 @@ curl -s http://127.0.0.1:9844/verdict/gpus
 ` + "```" + `
 
 For each GPU the answer has the verdict and its time, the conditions with their own verdicts, times, sources and remedies, and the engines and pods on
-the GPU. ` + "`watching_since`" + ` is when the exporter began to watch, ` + "`boot_id`" + ` identifies the boot of the node. ` +
+the GPU. ` + "`watching_since`" + ` is when the exporter began to watch; ` + "`boot_id`" + ` identifies the boot of the node. ` +
 	"`llm_gpu_health`" + `,
 ` + "`llm_gpu_node_health`" + `, ` + "`llm_gpu_health_condition_timestamp_seconds`" + `, the node page, ` + "`exporter doctor`" +
 	`, the alerts on GPUs and the dashboard of GPU nodes
@@ -123,8 +123,8 @@ grep ',replace,' docs/conditions.csv              # where a reset does not help
 
 Three alert reasons are not conditions, because they need hours of history: ` + "`recovers`, `wears` and `persistence_off`" + `.
 
-A condition counts once it has lasted without a break for the time under "counts after". A missing value does not lift a condition: a GPU that fell off
-the bus keeps its conditions. The exporter detects a reset when the GPU's energy counter restarts.
+A condition counts once it has lasted without a break for the time under "counts after". A missing value does not lift a condition,
+so a GPU that fell off the bus keeps its conditions. The exporter detects a reset when the GPU's energy counter restarts.
 
 "Elsewhere" names the checks of NVIDIA (DCGM's health watches and Health Validation), of Amazon's node monitoring agent (EKS) and of NVSentinel. Some
 of these take a GPU out of service for heat, a slow rack or a single NVLink fault. Here all three are ` + "`degraded`" +

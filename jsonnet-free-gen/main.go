@@ -62,8 +62,8 @@ func run(args []string) error {
 			return errors.New("--dashboards: the files of this repository are classic; add --format for those of an installation")
 		}
 		if _, err := os.Stat(filepath.Join(c.out, "jsonnet-free-gen")); err != nil {
-			return fmt.Errorf("say for whom to render, such as --format prometheus --out observability: without --format only this project's "+
-				"own files are written, and %s is no checkout of it", c.out)
+			return fmt.Errorf("give --format and --out, such as --format prometheus --out observability; without --format, only this "+
+				"project's own files are written, and %s is not a checkout of it", c.out)
 		}
 		return generate(c.out, c.check, repository())
 	}
@@ -74,7 +74,8 @@ func run(args []string) error {
 		return errors.New("--fleet: Grafana evaluates alerts on one data source, and a fleet has one per shard; use --format mimir")
 	}
 	if c.format == "grafana" && c.schema != classic && c.schema != "v2" {
-		return fmt.Errorf("--dashboards %s: --format grafana has Grafana load the folder, which holds classic or v2 files; use another --format", c.schema)
+		return fmt.Errorf("--dashboards %s: --format grafana has Grafana load the folder, which has classic or v2 files; "+
+			"use another --format", c.schema)
 	}
 	return generate(c.out, c.check, c.artifacts(c.format))
 }
@@ -129,7 +130,7 @@ func (c *command) app() *kingpin.Application {
 		StringVar(&c.datasource)
 	app.Flag("grafana-label", "Label of the Grafana for which its operator creates the resources. Repeatable; replaces the default.").
 		PlaceHolder("NAME=VALUE").Default("dashboards=grafana").StringMapVar(&c.grafanaLabels)
-	app.Flag("openslo", "Print the objectives of a file of OpenSLO v1 documents as configuration, and explain why others cannot be "+
+	app.Flag("openslo", "Print the objectives of a file of OpenSLO v1 documents as configuration, and explain why the others cannot be "+
 		"imported.").PlaceHolder("FILE").ExistingFileVar(&c.openSLO)
 	return app
 }
@@ -201,7 +202,8 @@ func (i *installation) configure(windows []string, severities map[string]string)
 		}
 	}
 	if !grafanaUID.MatchString(i.datasource) {
-		return fmt.Errorf("--datasource %q: a uid has up to 40 letters, digits, - and _; it is in the address of the data source's page in Grafana", i.datasource)
+		return fmt.Errorf("--datasource %q: a uid has up to 40 letters, digits, - and _; find it in the address of the data source's "+
+			"settings in Grafana", i.datasource)
 	}
 	for _, name := range i.options.ObjectiveLabels {
 		if err := slo.CheckLabel(name); err != nil {
@@ -333,7 +335,7 @@ func generate(out string, check bool, artifacts []artifact) error {
 		switch {
 		case bytes.Equal(old, content) && err == nil:
 		case check:
-			drifted = append(drifted, fmt.Errorf("%s is not what the code says: run make generate and commit the result", a.path))
+			drifted = append(drifted, fmt.Errorf("%s differs from the code: run make generate and commit the result", a.path))
 		default:
 			if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 				return err

@@ -176,8 +176,8 @@ func (r *report) rows(ctx context.Context) ([]*budgetRow, error) {
 		}
 	}
 	if rows == nil {
-		return nil, fmt.Errorf("%s has no %s in that time: load the rules (llm-rules --format prometheus), have it scrape an exporter, and "+
-			"ask for a time that its history reaches back to",
+		return nil, fmt.Errorf("%s has no %s in that time: load the rules (llm-rules --format prometheus), let this Prometheus scrape an "+
+			"exporter, and give a time that its history covers",
 			r.url, metrics.RecordedPeriodEvents5m.Name)
 	}
 	if err := r.complete(ctx, rows); err != nil {
@@ -297,9 +297,9 @@ func (r *report) policy(left float64) string {
 func (r *report) markdown(rows []*budgetRow) []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "# Error budgets, %s\n\n", r.title)
-	span := "Events are those of each objective's period"
+	span := "The events are those of each objective's period"
 	if r.days > 0 {
-		span = "Events are those of the month in UTC, budgets those of each objective's period at its end"
+		span = "The events are those of the month in UTC; each budget is that of the objective's period that ends with the month"
 	}
 	fmt.Fprintf(&b, "%s. With no more than %s of the budget left: freeze; with no more than %s: slow down. Events under declared "+
 		"maintenance are left out.\n\n",
