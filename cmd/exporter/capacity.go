@@ -158,7 +158,7 @@ func (m *nodeCapacity) tightest() []string {
 var whyUnknown = map[string]string{
 	"few_readings":  "the exporter has watched this engine for less than half an hour; try again later",
 	"little_spread": "its load has hardly changed; try again after a busier or a quieter time",
-	"idle":          "nobody asks it for anything",
+	"idle":          "it gets no requests",
 	"no_fit":        "the duration of its steps does not depend on its load as expected",
 }
 
@@ -176,7 +176,7 @@ func (m *nodeCapacity) write(out io.Writer) error {
 		return nil
 	}
 	table := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
-	fmt.Fprintln(table, "  objective\tbreaks at\tor between\ttokens\tload now\tin the way")
+	fmt.Fprintln(table, "  objective\tbreaks at\tor between\ttokens\tload now\tbottleneck")
 	for _, name := range m.tightest() {
 		o := m.objectives[name]
 		slices.Sort(o.limits)

@@ -24,7 +24,7 @@ func TestCapacityCommand(t *testing.T) {
 		says   []string
 	}{
 		"known": {known, 0, []string{
-			"prod/m: the capacity of 2 of 2 engines on this node is known", "in the way\n  ttft ",
+			"prod/m: the capacity of 2 of 2 engines on this node is known", "bottleneck\n  ttft ",
 			"37.8 requests/s   34.4 and 41.2", "47%        batch_limit",
 			"with prompts halved: up to 47.3 requests/s (+25%)", "with KV cache doubled: up to 37.8 requests/s (no change)",
 		}},
@@ -35,7 +35,7 @@ func TestCapacityCommand(t *testing.T) {
 		"roles": {strings.Replace(known+unknown, `pod="m-2"`, `role="prefill",pod="m-2"`, 1), 3, []string{
 			"prod/m: the capacity of 2 of 2 engines", "prod/m (prefill): the capacity of 0 of 1 engines",
 		}},
-		"beyond":  {beyond, 1, []string{"in the way\n  ttft ", "14"}},
+		"beyond":  {beyond, 1, []string{"bottleneck\n  ttft ", "14"}},
 		"nothing": {"llm_engine_up 1\n", 3, []string{"No engine reports first tokens"}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -43,9 +43,9 @@ const defaultExporter = "http://127.0.0.1:9844"
 // parseDoctorFlags reads the command line.
 func parseDoctorFlags(args []string) (o doctorOptions, err error) {
 	app := kingpin.New("exporter doctor",
-		"Why is a series or a value missing? Asks the exporter on this machine. With flags of the exporter, or while none runs, "+
-			"reads this node once as the exporter would, and sends no probe. Exit status: 0 nothing is wrong, 1 something is not measured, 2 "+
-			"alerts do not fire, 3 a check was not possible.")
+		"Why is a series or a value missing? Asks the exporter on this machine. With flags of the exporter, or if no exporter "+
+			"runs, it reads this node once as the exporter would, and sends no probe. Exit status: 0 nothing is wrong, "+
+			"1 something is not measured, 2 alerts do not fire, 3 a check was not possible.")
 	app.HelpFlag.Short('h')
 	app.Flag("exporter", "Address of the exporter to check. Default: "+defaultExporter+".").PlaceHolder("URL").StringVar(&o.exporter)
 	app.Flag("exporter-http-config",

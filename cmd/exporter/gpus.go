@@ -41,8 +41,8 @@ func (o *gpuOptions) addFlags(app nodeFlags) {
 	app.Flag("gpu.interval", "How often to read clocks, power and bandwidth. Ratios are averages over this time.").Default("1s").
 		DurationVar(&o.Interval)
 	app.Flag("gpu.driver-budget",
-		"Largest share of time that reading one GPU may spend in the driver, because other callers wait meanwhile. Slow readings happen "+
-			"less often: clocks and power at least every 30 seconds, the rest every ten minutes. 1 means no limit.").
+		"Largest share of time that reading one GPU may spend in the driver, because other programs wait for the driver meanwhile. "+
+			"Slow readings happen less often: clocks and power at least every 30 seconds, the rest every ten minutes. 1 means no limit.").
 		Default("0.001").Float64Var(&o.Budget)
 	app.Flag("gpu.deadline", "How long one round of readings may take before the GPU is reported as stuck.").Default("10s").
 		DurationVar(&o.Deadline)

@@ -99,7 +99,7 @@ func report(to io.Writer, findings []migrate.Finding) (status int) {
 			fmt.Fprintf(to, "note: %s: %s\n", f.Place, n)
 		}
 	}
-	fmt.Fprintf(to, "%d written, %d stay, %d are of other software\n", written, left, len(findings)-written-left)
+	fmt.Fprintf(to, "%d rewritten, %d unchanged, %d of other software\n", written, left, len(findings)-written-left)
 	if left > 0 {
 		return migratedPart
 	}

@@ -33,7 +33,7 @@ func TestMigrateCommand(t *testing.T) {
 		"whole": {
 			[]string{whole, "--label=rack=rack"},
 			migrated, `llm_gpu_temperature_celsius{rack="1",sensor="gpu"} > 85`, "",
-			"1 written, 0 stay",
+			"1 rewritten, 0 unchanged",
 		},
 		"dropped":   {[]string{whole, "--label=rack="}, migrated, `llm_gpu_temperature_celsius{sensor="gpu"} > 85`, "", ""},
 		"no label":  {[]string{whole}, migratedPart, "DCGM_FI_DEV_GPU_TEMP", "", "--label=rack=NAME"},

@@ -35,8 +35,8 @@ var Reasons = func() []scrape.Explanation {
 		{Reason: reasonDisabled, Meaning: "The engine works, but its metrics are switched off."},
 		{
 			Reason: NoWorker, Meaning: "The metrics belong to a frontend or an endpoint picker that has no worker, so every request to it fails.",
-			Remedy: "Check the workers and how the frontend finds them: its log names the last worker that left; a picker's pool selects " +
-				"workers by label.",
+			Remedy: "Check the workers and how the frontend finds them. The frontend's log names the last worker that left. " +
+				"An endpoint picker selects workers by the labels of its pool.",
 		},
 		{
 			Reason: NotLoaded, Meaning: "The engine answers and `llm_engine_up` is 1, but the model is not loaded. The next request loads it.",
