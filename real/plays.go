@@ -241,7 +241,7 @@ func mixed() []Play {
 
 // inside are incidents that come from what a request asks for, and from parts of an engine.
 func inside() []Play {
-	cached := Load{Rate: 1.6, Shared: 1024, Own: 24, Output: 40}
+	cached := Load{Rate: 1.2, Shared: 1024, Own: 24, Output: 40}
 	return []Play{
 		{
 			Name: "salted", Says: "each request has a cache_salt of its own: no cached prefix fits", Right: []rules.Branch{rules.Prefill},
@@ -281,7 +281,7 @@ func ownConfiguration() []Play {
 	return []Play{
 		{
 			Name: "gateway-timeout", Says: "LiteLLM starts again with a timeout of one second, less than many prompts take",
-			Right: []rules.Branch{rules.Routing}, Gateway: litellm, Load: Load{Rate: 0.3, Own: 600, Output: 20}, Lasts: 12 * time.Minute,
+			Right: []rules.Branch{rules.Routing}, Gateway: litellm, Load: Load{Rate: 0.3, Own: 3000, Output: 20}, Lasts: 12 * time.Minute,
 			Fault: configured(func(s *Stage) { s.limit = 1 }),
 		},
 		{

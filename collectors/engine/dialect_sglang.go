@@ -105,7 +105,10 @@ var sglang = Dialect{
 		{To: metrics.KVCacheUsage, From: "sglang:token_usage", Is: scrape.Gauge},
 		{To: metrics.KVCacheCapacity, From: "sglang:max_total_num_tokens", Is: scrape.Gauge, Since: "0.5.6"},
 		{To: metrics.MaxModelLen, From: "sglang:context_len", Is: scrape.Gauge, Since: "0.5.11"},
-		{To: metrics.LorasRunning, From: "sglang:lora_pool_slots_used", Is: scrape.Gauge, Since: "0.5.7", Absent: "no LoRA adapters are served"},
+		{
+			To: metrics.LorasRunning, From: "sglang:lora_pool_slots_used", Is: scrape.Gauge, Since: "0.5.7", Absent: "no LoRA adapters are served",
+			Quality: metrics.Approximate, Why: "loaded adapters, also those that no request uses",
+		},
 		{To: metrics.LoraSlots, From: "sglang:lora_pool_slots_total", Is: scrape.Gauge, Since: "0.5.7", Absent: "no LoRA adapters are served"},
 
 		// Not realtime_tokens_total, although it rises with each decode step: a request's first token is not in it (923 where 33
