@@ -99,7 +99,7 @@ func throughputRow(s scope) []Panel {
 				promql.Mul(promql.Max(replicas, s.of(metrics.RecordedSeen)), s.of(metrics.RecordedRestarts), promql.On(pages...).ManyToOne()),
 				replicaLegend,
 			}).
-			empty("No engine restarts again and again.").runbook("LLMEngineCrashLoop").next(rules.IncidentDashboard).
+			empty("No engine restarts again and again, or none is read.").runbook("LLMEngineCrashLoop").next(rules.IncidentDashboard).
 			movesIn("crash-loop"),
 		lines("Requests by outcome", requests, 8, About{
 			"Requests that ended, by outcome: stop and length are answers, rejected means overload, error means a fault of the " +

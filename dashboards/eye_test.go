@@ -1126,7 +1126,7 @@ func TestSuspectsAreSentences(t *testing.T) {
 	for clue, want := range map[string]string{
 		"gpu_throttled":    "GPU 3 on gpu-node-1 is slowed down 40% of the time (hw_slowdown)",
 		"version_deployed": "Version 0.17.0 was deployed within the hour",
-		"slow_replica":     "llama-0 alone is slow: first tokens after 395ms", "preemptions": "Each request is preempted 0.4 times",
+		"slow_replica":     "llama-0 alone is slow: first tokens after 395ms", "preemptions": "The KV cache is too full: each request is preempted 0.4 times",
 		"gpu_failed": "GPU 3 on gpu-node-1 must leave service (hw_slowdown)",
 	} {
 		if said[clue] != want {

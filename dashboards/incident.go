@@ -76,7 +76,7 @@ func nowTables(s scope) []Panel {
 			Query{ranked, ""}).smallest(metrics.LabelOrder).columns(Column{metrics.LabelSeverity, "severity", 95, "", nil},
 			Column{"alertname", "alert", 200, "", nil}, Column{metrics.LabelModel, "model", 0, "", nil},
 			Column{"Value", "since", 135, sinceThen, nil}).
-			size(12, 10).tall().empty("No alert fires.").runbook(listedAlert).next(rules.SLODashboard).
+			size(12, 10).tall().empty("No alert is recorded as firing.").runbook(listedAlert).next(rules.SLODashboard).
 			movesIn("traffic-burst", "long-prompts", "prefix-collapse", "kv-thrash", "kv-transfer-failures", "offload-saturated",
 				"speculation-collapse",
 				"rejections", "bad-release", "crash-loop", "thermal-throttle", "xid-79", "row-remap-pending", "repair-pending"),

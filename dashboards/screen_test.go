@@ -188,19 +188,19 @@ func (s screen) ask(t *testing.T, b board, expr string) promql.Vector {
 
 // trueWithout maps the text of a panel without data to series that must not exist for the text to be true.
 var trueWithout = map[string]string{
-	"No alert fires.":                    `ALERTS{alertstate="firing"}`,
-	"Nothing fired.":                     `ALERTS{alertstate="firing"}`,
-	"No alert fired.":                    `ALERTS{alertstate="firing"}`,
-	"Nothing burns that is counted.":     `model:llm_slo_burn:rate5m > 1`,
-	"No event was counted in 5 minutes.": `model:llm_slo_burn:rate5m`,
-	"No event was counted in an hour.":   `model:llm_slo_burn:rate1h`,
+	"No alert is recorded as firing.":                                                                         `ALERTS{alertstate="firing"}`,
+	"Nothing fired.":                                                                                          `ALERTS{alertstate="firing"}`,
+	"No alert fired.":                                                                                         `ALERTS{alertstate="firing"}`,
+	"Nothing burns that is counted.":                                                                          `model:llm_slo_burn:rate5m > 1`,
+	"No event was counted in 5 minutes.":                                                                      `model:llm_slo_burn:rate5m`,
+	"No event was counted in an hour.":                                                                        `model:llm_slo_burn:rate1h`,
 	"No event was counted in the 1h before any point of this graph.":                                          `model:llm_slo_burn:rate1h`,
 	"No event is counted here.":                                                                               `rate(llm_slo_bad_events_total[5m])`,
 	"The exporter sees no process of these engines on a GPU.":                                                 `llm_engine_cpu_wait_seconds_total`,
 	"No latency objective counts here.":                                                                       `model:llm_engine_good_tokens:rate5m`,
 	"No deploy, changed setting or restart is recorded in this range.":                                        `last_over_time({__name__=~"model:llm_engine_(changed:timestamp_seconds|started:last5m)"}[1h])`,
 	"No replica is known to differ.":                                                                          `replica:llm_engine_skew:value`,
-	"No engine restarts again and again.":                                                                     `page:llm_engine_restarts:last6h`,
+	"No engine restarts again and again, or none is read.":                                                    `page:llm_engine_restarts:last6h`,
 	"No engine reports that a number is missing.":                                                             `llm_engine_metric_source_info{quality="missing"}`,
 	"Nothing is reported to be wrong, or nothing is reported at all.":                                         `llm_engine_up == 0`,
 	"No GPU reports that a feature is missing.":                                                               `llm_gpu_feature_supported == 0`,
@@ -343,7 +343,7 @@ func TestAHealthyEngineIsCalm(t *testing.T) {
 		}
 	}
 	for title, want := range map[string]string{
-		"Where to look first": "Nothing burns that is counted.", "Firing alerts": "No alert fires.",
+		"Where to look first": "Nothing burns that is counted.", "Firing alerts": "No alert is recorded as firing.",
 		"What changed":   "No deploy, changed setting or restart is recorded in this range.",
 		"Needs a person": "No GPU has a condition, or none is read.",
 	} {
@@ -422,7 +422,7 @@ func TestAtThreeInTheMorning(t *testing.T) {
 				return
 			}
 			b := boards(t)[0]
-			for title, want := range map[string]string{"Firing alerts": "No alert fires.", "Where to look first": "Nothing burns that is counted."} {
+			for title, want := range map[string]string{"Firing alerts": "No alert is recorded as firing.", "Where to look first": "Nothing burns that is counted."} {
 				panel := b.flat()[slices.IndexFunc(b.flat(), func(p panel) bool { return p.Title == title })]
 				if rows := (screen{s.sim, s.to}).rows(t, b, panel); len(rows) > 0 || panel.FieldConfig.Defaults.NoValue != want {
 					t.Errorf("%s has %v, or says %q", title, rows, panel.FieldConfig.Defaults.NoValue)

@@ -267,5 +267,5 @@ var (
 )
 
 // suspects lists the labels that show where evidence was found, besides the model.
-var suspects = with(LabelPod, LabelServer, LabelInstance, LabelGPUUUID, LabelReason, LabelXID, LabelVersion, LabelTier, LabelDPRank, LabelLora,
+var suspects = with(LabelPod, LabelServer, LabelInstance, LabelGPUUUID, LabelReason, LabelXID, LabelVersion, LabelTier, LabelDPRank,
 	LabelSetting, LabelOld, LabelNew)

@@ -82,13 +82,13 @@ var (
 		Explains:  []*Alert{FastBurn, SlowBurn},
 		Summary:   "Requests hang at {{ if lt $value 1.0 }}{{ $value | humanizePercentage }} of the ranks of {{ end }}engine " + theEngine,
 		Promised:  true,
-		Description: "The engine has requests and completes none, although its health endpoint may answer 200. Take it out of rotation, " +
-			"save its stacks, and restart it.",
+		Description: "The engine has requests and completes none, although its health endpoint may answer 200. If others serve, take it " +
+			"out of rotation. Save its stacks, and restart it.",
 		Split: []Evidence{
 			{
 				"Ranks without progress", promql.And(above(perRank(metrics.EngineStalled), 0),
 					above(promql.CountBy(nil, perRank(metrics.RequestsRunning)), 1), promql.On()),
-				LabelledBy("", metrics.LabelDPRank),
+				"rank " + LabelledBy("", metrics.LabelDPRank),
 			},
 			{"No progress for", above(promql.Max(nil, promql.Vector(metrics.EngineStalled, same(replicaLabels...)...)), 0), Duration},
 		},

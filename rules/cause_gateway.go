@@ -50,7 +50,7 @@ var (
 		Summary:  "No request arrives any more, while the engines are up and idle",
 		Promised: true,
 		Description: "The engines usually give {{ $value | humanize }} answers or more in two minutes, and now give none. " +
-			"Send a request to one engine. If it answers, look at the path to it: gateway, network, certificate, clients.",
+			"Send a request to one engine. If it answers, look at the path to it: gateway, network, clients.",
 		Split: []Evidence{{"Gateways that do not answer", promql.CountBy([]string{metrics.LabelInstance, metrics.LabelPod, metrics.LabelServer},
 			silentGateways(sameModel()...)), foundEngine}},
 		Dashboard: IncidentDashboard,

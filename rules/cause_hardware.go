@@ -53,14 +53,14 @@ var (
 		Scope:     []string{metrics.LabelReason},
 		DependsOn: underGPU(GPUFailed),
 		Explains:  []*Alert{FastBurn, SlowBurn},
-		Summary: `{{ if eq $labels.reason "recovers" }}NVLink{{ with $labels.link }} {{ . }}{{ end }} of ` + theGPU +
+		Summary: `{{ if eq $labels.reason "recovers" }}NVLink{{ with $labels.link }} {{ . }}{{ end }} of ` + theGPU + atNode +
 			` recovered {{ $value | humanize }} times within a day` +
-			`{{ else if eq $labels.reason "wears" }}NVLink{{ with $labels.link }} {{ . }}{{ end }} of ` + theGPU +
+			`{{ else if eq $labels.reason "wears" }}NVLink{{ with $labels.link }} {{ . }}{{ end }} of ` + theGPU + atNode +
 			` has {{ $value | humanize }} errors per hour, three times as many as in the days before` +
 			`{{ else }}{{ if $labels.gpu_uuid }}A link of ` + theGPU + `{{ else }}The fabric of the GPUs{{ end }}` + atNode + ` is at fault` +
 			means + `{{ end }}`,
 		Description: `{{ if match "^(recovers|wears)$" $labels.reason }}A healthy link never has to recover and has few errors. ` +
-			`This link will fail within days: keep tensor parallelism off this GPU, and check cable, bridge and board.` +
+			`It may fail within days: keep tensor parallelism off this GPU, and check cable, bridge and board.` +
 			`{{ else }}Only engines on several GPUs are affected.` + remedy + `{{ end }}`,
 		Split: []Evidence{
 			modelsOnIt,

@@ -118,7 +118,7 @@ func brokenClues() []Clue {
 		},
 		{
 			Branch: Engine, Name: "was_down", Runbook: "LLMModelDown", Delays: Failures, Unit: Seconds,
-			Says:  "No engine answered for {value} within the last five minutes",
+			Says:  "No engine answered for {value} of the last five minutes",
 			Query: promql.Over("sum_over_time", promql.Vector(metrics.RecordedDownTime, promql.Eq(metrics.LabelRole, "")), pageWindow),
 		},
 	}
@@ -192,7 +192,7 @@ func wayClues() []Clue {
 		},
 		{
 			Branch: Memory, Name: "adapters", Runbook: "BranchAdapterLatency", Delays: FirstToken, Unit: Count,
-			Says:  "Requests at {engine} need {value} adapters, more than fit, most often {lora}",
+			Says:  "Requests at {engine} need {value} adapters, more than fit, most often {reason}",
 			Query: one(awaited()),
 		},
 	}
@@ -208,7 +208,7 @@ func memoryClues() []Clue {
 		},
 		{
 			Branch: Memory, Name: "kv_transfers_lost", Runbook: "LLMKVTransferFailures", Unit: Decimal,
-			Says:  "{value} KV transfers per request are lost",
+			Says:  "{value} KV transfers per request fail, so prompts are computed twice or requests fail",
 			Query: lostTransfers(modelLabels),
 		},
 		{
@@ -245,7 +245,7 @@ func requestClues() []Clue {
 		},
 		{
 			Branch: Memory, Name: "preemptions", Runbook: "BranchKVPressure", Delays: AnyToken, Unit: Decimal,
-			Says:  "Each request is preempted {value} times",
+			Says:  "The KV cache is too full: each request is preempted {value} times",
 			Query: promql.Max(modelLabels, preempting(recentWindow)),
 		},
 		{
@@ -568,11 +568,12 @@ func stopped(m ...*promql.Matcher) promql.Expr {
 }
 
 // awaited returns the number of adapters that requests ask for at each replica that swaps, and the adapter for which most
-// run.
+// run, in the label reason.
 func awaited() promql.Expr {
 	used := promql.Max(append([]string{metrics.LabelLora}, replicaLabels...),
 		promql.Over("changes", promql.Vector(metrics.LoraRequested), pageWindow))
-	most := promql.TopK(1, replicaLabels, promql.Add(used, promql.Num(1)))
+	most := promql.Call("label_replace", promql.TopK(1, replicaLabels, promql.Add(used, promql.Num(1))), promql.Str(metrics.LabelReason),
+		promql.Str("$1"), promql.Str(metrics.LabelLora), promql.Str("(.*)"))
 	return promql.Mul(promql.Call("clamp_max", most, promql.Num(1)), swapping(), promql.On(replicaLabels...).ManyToOne())
 }
 

@@ -84,7 +84,7 @@ func sentences(shown promql.Expr) promql.Expr {
 	parts := []string{
 		metrics.LabelSays, value, metrics.LabelUnit, metrics.LabelPod, metrics.LabelServer, metrics.LabelInstance,
 		metrics.LabelGPU, metrics.LabelReason,
-		metrics.LabelTier, metrics.LabelDPRank, metrics.LabelLora, metrics.LabelSetting, metrics.LabelOld, metrics.LabelNew,
+		metrics.LabelTier, metrics.LabelDPRank, metrics.LabelSetting, metrics.LabelOld, metrics.LabelNew,
 	}
 	rounded := promql.Or(promql.Ge(promql.Call("round", shown), promql.Num(10)), promql.Call("round", shown, promql.Num(0.01)))
 	args := []promql.Expr{promql.WithValue(value, rounded), promql.Str(metrics.LabelSays), promql.Str("|")}

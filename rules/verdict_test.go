@@ -266,21 +266,21 @@ func TestVerdict(t *testing.T) {
 				r.queue = onset, 5, 30, 0.24
 		}},
 		{"routing. p1 alone is slow: first tokens after 2s.", slo.TTFT, true, func(r *replica) { r.ttft = 2 }},
-		{"memory. 0.3 KV transfers per request are lost.", slo.TTFT, false, func(r *replica) { r.lost, r.hits, r.queue = 0.3, 0.2, 0.2 }},
+		{"memory. 0.3 KV transfers per request fail, so prompts are computed twice or requests fail.", slo.TTFT, false, func(r *replica) { r.lost, r.hits, r.queue = 0.3, 0.2, 0.2 }},
 		{"prefill. The prefix cache hit ratio is 10% of the usual.", slo.TTFT, false, func(r *replica) { r.hits, r.queue = 0.06, 0.2 }},
 		{"prefill. Prompts are 4 times as long as usual.", slo.ITL, false, func(r *replica) { r.prompt = 3600 }},
 		{"prefill. The engines compute 2.4 times as many tokens per request as usual.", slo.TTFT, false, // some of which are long
 			func(r *replica) { r.prompt, r.hits, r.ttft = 1350, 0.35, 0.9 }},
 		{"prefill. Prompts are 4 times as long as usual.", slo.TTFT, false, // so that they preempt others
 			func(r *replica) { r.prompt, r.hits, r.preempts, r.queue = 3600, 0.1, 0.5, 0.2 }},
-		{"memory. Each request is preempted 0.5 times.", slo.TTFT, false, // which takes cached prefixes
+		{"memory. The KV cache is too full: each request is preempted 0.5 times.", slo.TTFT, false, // which takes cached prefixes
 			func(r *replica) { r.hits, r.preempts, r.queue = 0.1, 0.5, 0.2 }},
 		{
 			"decode. The acceptance ratio of draft tokens is 10% of the usual.", slo.ITL, false,
 			func(r *replica) { r.accepted, r.running = 0.07, 30 },
 		},
 		{"behaviour. 80% of requests reach the output limit.", slo.TTFT, false, func(r *replica) { r.cut, r.kv, r.waiting = 0.8, 0.99, 9 }},
-		{"memory. Each request is preempted 0.5 times.", slo.TTFT, false, func(r *replica) { r.preempts, r.queue = 0.5, 0.2 }},
+		{"memory. The KV cache is too full: each request is preempted 0.5 times.", slo.TTFT, false, func(r *replica) { r.preempts, r.queue = 0.5, 0.2 }},
 		{"memory. The KV cache is 97% full and requests wait for room.", slo.TTFT, false, func(r *replica) {
 			r.kv, r.waiting, r.queue = 0.97,
 				3, 0.2
@@ -353,7 +353,7 @@ func TestVerdict(t *testing.T) {
 		},
 		{"queueing. More requests wait or are refused (60) than run.", slo.Availability, false, // so that some fail
 			func(r *replica) { r.waiting, r.fails = 20, 0.6 }},
-		{"memory. 0.16 KV transfers per request are lost.", slo.TTFT, true, // which holds requests back
+		{"memory. 0.16 KV transfers per request fail, so prompts are computed twice or requests fail.", slo.TTFT, true, // which holds requests back
 			func(r *replica) { r.requests, r.running, r.waiting, r.queue, r.lost = 200, 1, 9, 0.24, 1.1 }},
 		{"engine. No synthetic request to p1:8000 on node-1 is answered.", slo.Availability, true, func(r *replica) { r.mute = 2 }},
 	}

@@ -79,7 +79,7 @@ func demandGrows() []Incident {
 			Name: "kv-thrash", Story: "outputs six times as long fill a KV cache that was configured small",
 			Fleet: with(chat(), func(f *world.Fleet) { f.Profile.Blocks, f.Profile.OutputLimit = 6000, 4096 }), Lasts: 40 * minute,
 			Faults: []Fault{fault(0, func(w *world.World) { w.Traffic.OutputTokens *= 6 })},
-			Page:   rules.FastBurn, Clue: "preemptions", Shows: `Each request is preempted \d\.\d times`,
+			Page:   rules.FastBurn, Clue: "preemptions", Shows: `each request is preempted \d\.\d times`,
 			Lever: Lever{
 				"Stabilise",
 				[]string{"Cap"},
@@ -98,7 +98,7 @@ func cachesFail() []Incident {
 			Story: "three of five KV transfers from prefill engines fail; the decode engines, sized without prefill, compute the prompts themselves",
 			Fleet: decoding(), Lasts: 40 * minute,
 			Faults: []Fault{fault(0, every(func(r *world.Replica) { r.Engine.Lost = 0.6 }))},
-			Page:   rules.FastBurn, Cause: rules.KVTransferFailures, Shows: `\d\.\d+ KV transfers per request are lost`,
+			Page:   rules.FastBurn, Cause: rules.KVTransferFailures, Shows: `\d\.\d+ KV transfers per request fail`,
 		},
 		{
 			Name:  "offload-saturated",
