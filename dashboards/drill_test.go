@@ -14,6 +14,7 @@ import (
 	drill "github.com/llm-node-exporter/llm-node-exporter/drill/play"
 	"github.com/llm-node-exporter/llm-node-exporter/internal/rulesim"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
 // shown is the range of a played incident that panels show: from well before its onset to its end.
@@ -80,6 +81,7 @@ func TestDrill(t *testing.T) {
 					history, relabel = 2*time.Hour, inCluster // as drill run does
 				}
 				s := play(t, in, history, relabel)
+				moving := false
 				for _, b := range boards(t) {
 					var moved []string
 					for _, p := range b.flat() {
@@ -112,7 +114,11 @@ func TestDrill(t *testing.T) {
 						}
 					}
 					t.Logf("%s: moved: %q", b.Title, moved)
-					s.marks(t, b, in.Name)
+					s.marks(t, b, in)
+					moving = moving || len(moved) > 0
+				}
+				if !moving {
+					t.Error("no panel moves")
 				}
 				s.atThree(t, in)
 				for _, b := range boards(t) {
@@ -244,13 +250,17 @@ func band(points []promql.FPoint, counts func(at int64) bool) (lo, hi float64) {
 	return lo, hi
 }
 
-// changes lists the kinds of marks that an incident must show. Every incident raises an alert.
-var changes = map[string][]string{"bad-release": {"Deploys", "Restarts"}, "crash-loop": {"Restarts"}}
+// changes lists the kinds of marks that an incident must show, besides its page.
+var changes = map[string][]string{"bad-release": {"Changes", "Restarts"}, "crash-loop": {"Restarts"}}
 
 // marks checks that there is a mark for each event, not before it, and with the value 1, the only one that Grafana
 // draws.
-func (s shown) marks(t *testing.T, b board, incident string) {
+func (s shown) marks(t *testing.T, b board, in incident.Incident) {
 	t.Helper()
+	must := slices.Clone(changes[in.Name])
+	if in.Page != nil && in.Page.Severity == slo.Page {
+		must = append(must, "Pages")
+	}
 	for _, a := range b.Annotations.List[1:] {
 		after := 0
 		for _, line := range s.ask(t, b, a.Expr) {
@@ -260,14 +270,20 @@ func (s shown) marks(t *testing.T, b board, incident string) {
 				}
 				if p.T >= s.onset.UnixMilli() {
 					after++
-				} else if a.Name != "Alerts" { // of which some may fire for other reasons
+				} else {
 					t.Errorf("%s: %s marks %s before the onset", b.Title, a.Name, line.Metric)
 				}
 			}
 		}
-		must := a.Name == "Alerts" || slices.Contains(changes[incident], a.Name)
-		if must && after == 0 {
+		i := slices.Index(must, a.Name)
+		if i >= 0 && after == 0 {
 			t.Errorf("%s: %s marks nothing", b.Title, a.Name)
 		}
+		if i >= 0 {
+			must = slices.Delete(must, i, i+1)
+		}
+	}
+	if len(must) > 0 {
+		t.Errorf("%s has no marks named %q", b.Title, must)
 	}
 }

@@ -223,7 +223,8 @@ func inhibit(alerts []*Alert, style Style) []InhibitRule {
 // NotificationTemplate returns a template that reads well on a phone. The title names what users feel, and since
 // when. The text names where to look first, what to do first, what changed, and how much of the budget is left. For
 // an alert without an objective, it gives the meaning and the evidence. Two links follow, to the runbook and to the
-// dashboard. The text has at most eight lines, so it only names further alerts of the incident. An address inside
+// dashboard. The text has at most eight lines, so it only names further alerts of the incident, and about 600
+// characters: if it would have more, what changed is left to the dashboard. An address inside
 // the cluster, or of the reader's own machine, becomes the command that opens it. The template uses only
 // annotations and labels that all our alerts have. Names that engines chose are plain text: they become no links
 // and mention nobody. A page does not resolve when it is corrected (see Style.labels), nor does a GPU's alert with
@@ -246,7 +247,8 @@ const notificationTemplate = `{{ define "llm.plain" }}{{ . | reReplaceAll "<" "�
 {{ $main := -1 }}{{ range $i, $a := .Alerts.Firing }}{{ if and (lt $main 0) (match "^Look first" $a.Annotations.split) }}{{ $main = $i }}{{ end }}{{ end }}{{ if lt $main 0 }}{{ $main = 0 }}{{ end -}}
 {{ $name := "" }}{{ range $i, $a := .Alerts.Firing }}{{ if eq $i $main }}{{ $name = .Labels.alertname -}}
 {{ $lines := "1" }}{{ if match "\nDo first, |stands out yet" .Annotations.split }}{{ $lines = "5" }}{{ if gt (len $.Alerts.Firing) 1 }}{{ $lines = "4" }}{{ end }}{{ else }}{{ template "llm.plain" .Annotations.description }}
-{{ end }}{{ with .Annotations.split }}{{ template "llm.plain" (. | reReplaceAll "(?m)^Changed: restarts in 6h \\d+; " "Changed: " | reReplaceAll " tokens per request " " tokens " | reReplaceAll "(?m)^(.{120}).+$" "$1…" | reReplaceAll "(?m)[;,][^;,\n]{0,40}…$" " …" | reReplaceAll "(?m) \\S+…$" " …" | reReplaceAll (printf "^((?:.*\n){%s})(?s:.+)" $lines) "$1") }}{{ end -}}
+{{ end }}{{ $split := .Annotations.split }}{{ $room := "561" }}{{ if gt (len $.Alerts) 1 }}{{ $room = "516" }}{{ end }}{{ if match (printf "^(?s:.{%s})" $room) (print .Annotations.summary $split .Annotations.runbook_url .Annotations.dashboard_url) }}{{ $split = $split | reReplaceAll "(?m)^Changed.*\n" "" }}{{ end -}}
+{{ with $split }}{{ template "llm.plain" (. | reReplaceAll "(?m)^Changed: restarts in 6h \\d+; " "Changed: " | reReplaceAll " tokens per request " " tokens " | reReplaceAll "(?m)^(.{120}).+$" "$1…" | reReplaceAll "(?m)[;,][^;,\n]{0,40}…$" " …" | reReplaceAll "(?m) \\S+…$" " …" | reReplaceAll (printf "^((?:.*\n){%s})(?s:.+)" $lines) "$1") }}{{ end -}}
 Runbook: {{ .Annotations.runbook_url | reReplaceAll "%3A" ":" | reReplaceAll "^(https?)://([^./]+)\\.([^./]+)\\.svc[^:/]*:(\\d+)/" "kubectl -n $3 port-forward svc/$2 $4, then $1://localhost:$4/" | reReplaceAll "^(https?://localhost:(\\d+)/)" "kubectl -n NAMESPACE port-forward ds/llm-node-exporter $2, then $1" }}
 {{ with .Annotations.dashboard_url }}Dashboard: {{ . }}
 {{ end }}{{ end }}{{ end -}}

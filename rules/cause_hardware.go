@@ -59,8 +59,8 @@ var (
 			` has {{ $value | humanize }} errors per hour, three times as many as in the days before` +
 			`{{ else }}{{ if $labels.gpu_uuid }}A link of ` + theGPU + `{{ else }}The fabric of the GPUs{{ end }}` + atNode + ` is at fault` +
 			means + `{{ end }}`,
-		Description: `{{ if match "^(recovers|wears)$" $labels.reason }}A healthy link never has to recover and has few errors. ` +
-			`It may fail within days: keep tensor parallelism off this GPU, and check cable, bridge and board.` +
+		Description: `{{ if match "^(recovers|wears)$" $labels.reason }}A healthy link has few errors. ` +
+			`This one may fail within days: keep tensor parallelism off this GPU, and check cable, bridge and board.` +
 			`{{ else }}Only engines on several GPUs are affected.` + remedy + `{{ end }}`,
 		Split: []Evidence{
 			modelsOnIt,

@@ -24,8 +24,8 @@ var (
 		},
 		Explains: []*Alert{FastBurn, SlowBurn},
 		Summary:  "No synthetic request{{ with $labels.instance }} of {{ . }}{{ end }}" + atServer + " is answered",
-		Description: "The engine's metrics look fine, yet a synthetic request gets no answer. Send a request straight to the engine. If " +
-			"the engine answers, look at the gateway.",
+		Description: "The engine's metrics look fine, yet a synthetic request gets no answer. Send one straight to the " +
+			"engine. If that is answered, look at the gateway.",
 		Suspects: promql.Vector(metrics.RecordedSentence, sameModel(promql.Re(metrics.LabelClue, "gateway_.+|left_gpu"))...),
 		Split: []Evidence{
 			{

@@ -186,7 +186,7 @@ const rounded = ` | reReplaceAll "(\\d\\dm) .+|( \\S+) .+| 0s$" "$1$2"`
 // formattedFact sets $v to the value of a fact (the dot), printed in its unit ($u).
 const formattedFact = `{{ $n := printf "%.1e" .Value }}{{ $v := humanize $n }}{{ if lt .Value 10.0 }}{{ $v = printf "%.2g" .Value }}{{ end }}` +
 	`{{ $u := .Labels.unit }}{{ if eq $u "ratio" }}{{ $v = humanizePercentage $n }}{{ else if eq $u "seconds" }}{{ $v = humanizeDuration $n` + rounded + ` }}` +
-	`{{ else if eq $u "on" }}{{ $v = print "on " $v " replica" }}{{ if ne .Value 1.0 }}{{ $v = print $v "s" }}{{ end }}{{ if eq .Value 0.0 }}{{ $v = "" }}{{ end }}{{ end }}`
+	`{{ else if eq $u "on" }}{{ $v = print "on " $v }}{{ if eq .Value 0.0 }}{{ $v = "" }}{{ end }}{{ end }}`
 
 // FactText returns the Prometheus template that prints the value of a recorded fact (the dot) in its unit.
 func FactText() string { return Brief(formattedFact + `{{ if ne $u "none" }}{{ $v }}{{ end }}`) }

@@ -73,8 +73,8 @@ func TestPageCarriesTheSplit(t *testing.T) {
 			continue
 		}
 		split := a.Annotations.Get("split")
-		if want := "Look first at: hardware. GPU 0 on node-1 is slowed down 25% of the time (hw_thermal_slowdown).\nDo first, at once: take " +
-			"the replica out of rotation if others have room.\nChanged in 6h: version another → 0.11.\nBudget of 30d: 97% left, gone in 6h 56m.\n"; split != want {
+		if want := "Look first at: hardware. GPU 0 on node-1 is slowed down 25% of the time (hw_thermal_slowdown).\nDo first, at once: drain " +
+			"the replica if others have room.\nChanged in 6h: version another → 0.11.\nBudget of 30d: 97% left, gone in 6h 56m.\n"; split != want {
 			t.Errorf("split is not %q:\n%s", want, split)
 		}
 		if title := a.Annotations.Get("summary"); title != "prod/"+model+": 100% of first tokens take longer than 500ms (mean 2s, promise 1%)" {
@@ -166,7 +166,7 @@ func TestChangesInOrder(t *testing.T) {
 	}
 	got, err := template.NewTemplateExpander(t.Context(), "{{ $labels := .Labels }}{{ $value := .Value }}"+split, "split",
 		template.AlertTemplateData(nil, nil, "", promql.Sample{}), 0, answer, nil, nil).Expand()
-	if want := "Changed in 6h: dtype a → b on 1 replica, image a → b on 2 replicas, version a → b.\n"; err != nil || !strings.Contains(got, want) {
+	if want := "Changed in 6h: dtype a → b on 1, image a → b on 2, version a → b.\n"; err != nil || !strings.Contains(got, want) {
 		t.Errorf("%v: %q does not say %q", err, got, want)
 	}
 }

@@ -29,7 +29,7 @@ const (
 	// piling is how many times more requests must wait than before while none runs. Those of clients who have left do not grow in number.
 	piling = 2
 	// briefly is how long one step may take at most. remembered is how long a standstill counts after its end.
-	briefly, remembered = 30 * time.Second, 5 * time.Minute
+	briefly, remembered = 45 * time.Second, 5 * time.Minute
 	// leavers is how many clients must give up without an answer, and leaving is over how long, to prove that others wait.
 	leavers, leaving = 2, time.Minute
 	// settling is how long answers may take to leave the server after their last token.
