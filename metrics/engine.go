@@ -48,8 +48,9 @@ var (
 		"Longest sequence (prompt plus output) the engine accepts.", EngineLabels)
 	LorasRunning = Engine.gauge(Sum, "llm_engine_loras_running",
 		"LoRA adapters in use by running requests.", EngineLabels)
-	LorasRequested = Engine.gauge(Sum, "llm_engine_loras_requested",
-		"LoRA adapters for which requests ran or waited within a minute.", EngineLabels).experimental()
+	LorasContended = Engine.gauge(Sum, "llm_engine_loras_contended",
+		"LoRA adapters that requests asked for within a minute, if these are more than fit and requests wait for one; otherwise 0.",
+		EngineLabels).experimental()
 	LoraRequested = Engine.gauge(Never, "llm_engine_lora_request_timestamp_seconds",
 		"Last time at which a request for a LoRA adapter ran or waited, unix time of the engine. The first 20 adapters keep their names; "+
 			"all others count as other.", EngineLabels, with(LabelLora)).experimental()

@@ -574,17 +574,12 @@ func awaited() promql.Expr {
 		promql.Over("changes", promql.Vector(metrics.LoraRequested), pageWindow))
 	most := promql.Call("label_replace", promql.TopK(1, replicaLabels, promql.Add(used, promql.Num(1))), promql.Str(metrics.LabelReason),
 		promql.Str("$1"), promql.Str(metrics.LabelLora), promql.Str("(.*)"))
-	return promql.Mul(promql.Call("clamp_max", most, promql.Num(1)), swapping(), promql.On(replicaLabels...).ManyToOne())
+	return promql.Mul(promql.Call("clamp_max", most, promql.Num(1)), promql.Max(replicaLabels, swapping()),
+		promql.On(replicaLabels...).ManyToOne())
 }
 
-// swapping returns the number of adapters that requests of each replica ask for, if these are more than fit, and requests wait
-// for something else than room.
-func swapping() promql.Expr {
-	of := func(f *metrics.Family) promql.Expr { return promql.Max(replicaLabels, promql.Vector(f)) }
-	deferred := promql.Sum(replicaLabels, promql.Vector(metrics.RequestsWaitingByReason, promql.Eq(metrics.LabelReason, "deferred")))
-	return promql.And(promql.Gt(of(metrics.LorasRequested), of(metrics.LoraSlots)),
-		promql.Unless(above(of(metrics.RequestsWaiting), 0), promql.Equal(deferred, promql.Num(0))))
-}
+// swapping selects the engines at which requests wait because more adapters are asked for than fit.
+func swapping() promql.Expr { return above(promql.Vector(metrics.LorasContended), 0) }
 
 // slowAtSteps returns the time between tokens of each replica whose steps take at least this many times as long as
 // its peers' steps.

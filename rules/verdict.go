@@ -196,15 +196,16 @@ func (s Style) title(a *Alert) string {
 			earlier := promql.And(took, promql.Unless(burnsNow, shareNow, promql.On()), promql.On())
 			took = promql.Or(promql.And(in(minute), shareNow, promql.On()), earlier)
 		}
-		return promql.And(promql.Gt(took, threshold, promql.On()), promql.Vector(metrics.RecordedInfo, append(own,
-			promql.Eq(metrics.LabelRole, ""), promql.Either(metrics.LabelSignal, signals))...), promql.On())
+		return promql.And(took, promql.Vector(metrics.RecordedInfo, append(own, promql.Eq(metrics.LabelRole, ""),
+			promql.Either(metrics.LabelSignal, signals))...), promql.On())
 	}
 	bad := promql.Over("last_over_time", promql.Vector(metrics.RecordedInfo, append(own, promql.Ne(metrics.LabelBad, ""))...), infoLookback)
 	return `{{ with $labels.cluster }}{{ . }}/{{ end }}{{ with $labels.namespace }}{{ . }}/{{ end }}` + theModel +
 		`{{ with $labels.role }} at the {{ . }}{{ if match "prefill|decode" . }} engines{{ end }}{{ end }}: ` +
 		percent(share) + ` of ` +
 		with(bad, `{{ (first .).Labels.bad }}{{ else }}events of {{ or $labels.slo "an objective" }} are bad`) + ` (` +
-		with(promql.Or(mean(metrics.StageFirstToken, string(slo.TTFT)), mean(metrics.StageNextToken, string(slo.ITL+"|"+slo.TPOT))),
+		with(promql.Gt(promql.Or(mean(metrics.StageFirstToken, string(slo.TTFT)), mean(metrics.StageNextToken, string(slo.ITL+"|"+slo.TPOT))),
+			threshold, promql.On()),
 			`mean {{ (first .).Value | humanizeDuration`+rounded+` }}, `) +
 		`promise ` + percent(allowed) + `)`
 }

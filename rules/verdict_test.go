@@ -176,7 +176,7 @@ func (r *replica) emitAs(model, pod string, emit rulesim.Emit) {
 	if r.adapters > 0 {
 		gauge(metrics.LoraSlots, 4, engine)
 		gauge(metrics.LorasRunning, 4, engine)
-		gauge(metrics.LorasRequested, r.adapters, engine)
+		gauge(metrics.LorasContended, r.adapters, engine)
 		gauge(metrics.LoraRequested, float64(60*r.age), engine, metrics.LabelLora, "sql")
 		gauge(metrics.LoraRequested, 0, engine, metrics.LabelLora, "chat") // once
 	}

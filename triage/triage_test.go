@@ -249,7 +249,7 @@ llm_slo_objective_ratio{slo="itl"} 0.99
 llm_slo_period_seconds{slo="itl"} 2592000
 llm_slo_info{slo="itl",signal="itl",bad="gaps between tokens exceed 100ms",period="30d",severity="page"} 1
 llm_engine_loras_running{L} 1
-llm_engine_loras_requested{L} 3
+llm_engine_loras_contended{L} 3
 llm_engine_lora_request_timestamp_seconds{L,lora="sql"} 1.7e9
 llm_engine_lora_slots{L} 1
 `

@@ -112,20 +112,25 @@ var vllm = Dialect{
 			Absent: "cache_config_info has no block count", NoValue: "cache_config_info has no block count",
 		},
 		{
-			To: metrics.LorasRunning, From: "vllm:lora_requests_info", Is: scrape.Gauge, Since: "0.6.4", Fold: lorasRunning,
+			To: metrics.LorasRunning, From: loraInfo, Is: scrape.Gauge, Since: "0.6.4", Fold: lorasRunning,
 			Quality: metrics.Derived, Why: "names listed in the newest lora_requests_info series", Absent: noLoras, NoValue: timesAddedUp,
 		},
-		{
-			To: metrics.LorasRequested, From: "vllm:lora_requests_info", Is: scrape.Gauge, Since: "0.6.4", Fold: lorasRequested,
-			Quality: metrics.Derived, Why: "names listed in the lora_requests_info series of a minute", Absent: noLoras, NoValue: timesAddedUp,
+		{ // requests that wait for an adapter are deferred
+			To: metrics.LorasContended, From: "vllm:num_requests_waiting_by_reason", With: []string{loraInfo}, Is: scrape.Gauge, Since: "0.20",
+			Where: is("reason", "deferred"), Fold: lorasContended,
+			Quality: metrics.Derived, Why: contended, Absent: noLoras, NoValue: timesAddedUp,
 		},
 		{
-			To: metrics.LoraRequested, From: "vllm:lora_requests_info", Is: scrape.Gauge, Since: "0.6.4", Loras: lorasOf, Fold: newest,
+			To: metrics.LorasContended, From: "vllm:num_requests_waiting", With: []string{loraInfo}, Is: scrape.Gauge, Since: "0.6.4",
+			Fold: lorasContended, Quality: metrics.Derived, Why: contended, Absent: noLoras, NoValue: timesAddedUp,
+		},
+		{
+			To: metrics.LoraRequested, From: loraInfo, Is: scrape.Gauge, Since: "0.6.4", Loras: lorasOf, Fold: newest,
 			Quality: metrics.Derived, Why: "newest lora_requests_info series that lists the adapter", Absent: "no adapter was asked for",
 			NoValue: timesAddedUp,
 		},
 		{
-			To: metrics.LoraSlots, From: "vllm:lora_requests_info", Is: scrape.Gauge, Since: "0.6.4", Fold: loraSlots,
+			To: metrics.LoraSlots, From: loraInfo, Is: scrape.Gauge, Since: "0.6.4", Fold: loraSlots,
 			Quality: metrics.Derived, Why: "from a label: --max-loras", Absent: noLoras, NoValue: "its series have no max_lora",
 		},
 		{
@@ -522,6 +527,7 @@ const (
 	noOffload = "no KV offloading, or no such event yet"
 	needsMFU  = "needs --enable-mfu-metrics"
 	noLoras   = "no LoRA adapters are served"
+	contended = "names listed in the lora_requests_info series of a minute, if more than max_lora and requests wait"
 
 	timesAddedUp = "several API servers add up their times, so it is unknown which series is the newest"
 )
@@ -585,8 +591,8 @@ func blocksInTokens(counter string) func([]Member) (float64, bool) {
 }
 
 // lorasOf returns the adapters that a series of lora_requests_info lists. In the V1 engine, both of its labels list all
-// adapters whose requests have run and have not ended. So an adapter that only waiting requests ask for is not listed (v1/metrics/stats.py,
-// LoRARequestStates).
+// adapters whose requests have run and have not ended. So an adapter that only waiting requests ask for is not listed
+// (v1/metrics/stats.py, LoRARequestStates).
 func lorasOf(ls labels.Labels) (all []string) {
 	for _, label := range []string{loraRunning, "waiting_lora_adapters"} {
 		for _, name := range namesIn(ls, label) {
@@ -598,7 +604,11 @@ func lorasOf(ls labels.Labels) (all []string) {
 	return all
 }
 
-const loraRunning = "running_lora_adapters"
+// loraInfo lists adapters in its labels, and has the time of its last update as its value.
+const (
+	loraInfo    = "vllm:lora_requests_info"
+	loraRunning = "running_lora_adapters"
+)
 
 func namesIn(ls labels.Labels, label string) []string {
 	return strings.FieldsFunc(ls.Get(label), func(r rune) bool { return r == ',' })
@@ -616,6 +626,25 @@ func lorasRunning(in []Member) (float64, bool) {
 		}
 	}
 	return float64(most), known
+}
+
+// lorasContended counts the adapters that lora_requests_info lists within a minute, if they are more than fit into a batch and
+// requests wait; otherwise it is 0.
+func lorasContended(in []Member) (float64, bool) {
+	var infos []Member
+	waiting := 0.0
+	for _, m := range in {
+		if m.Family == loraInfo {
+			infos = append(infos, m)
+		} else {
+			waiting += m.Value
+		}
+	}
+	all, known := lorasRequested(infos)
+	if slots, _ := loraSlots(infos); waiting == 0 || all <= slots {
+		all = 0
+	}
+	return all, known
 }
 
 // lorasRequested counts the adapters that were listed within the last minute.

@@ -8,20 +8,20 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// TestAdaptersOfVLLM checks how many adapters run, are asked for and fit. Several API servers add up the times that show
+// TestAdaptersOfVLLM checks how many adapters run, are asked for although they do not fit, and fit. Several API servers add up the times that show
 // which combination of adapters is the newest; the metrics page was taken while two servers ran. On the page
 // of v0.32.0-adapters, four adapters take turns in one slot, and two requests wait for it.
 func TestAdaptersOfVLLM(t *testing.T) {
-	for name, want := range map[string]struct{ running, requested, slots []float64 }{
+	for name, want := range map[string]struct{ running, contended, slots []float64 }{
 		"vllm/simulator-style.prom":   {[]float64{2}, []float64{3}, []float64{2}},
-		"vllm/v0.28.0-dp8-lora.prom":  {[]float64{3}, []float64{3}, []float64{4}},
+		"vllm/v0.28.0-dp8-lora.prom":  {[]float64{3}, []float64{0, 0, 0, 0, 0, 0, 0, 0}, []float64{4}},
 		"vllm/v0.32.0-adapters.prom":  {[]float64{1}, []float64{4}, []float64{1}},
 		"vllm/v0.32.0-dp2-lora.prom":  {nil, nil, []float64{1}},
 		"vllm/v0.32.0-cancelled.prom": {nil, nil, nil},
 	} {
 		s := page(t, name)
 		s.want(t, `llm_engine_loras_running`, want.running...)
-		s.want(t, `llm_engine_loras_requested`, want.requested...)
+		s.want(t, `llm_engine_loras_contended`, want.contended...)
 		s.want(t, `llm_engine_lora_slots`, want.slots...)
 	}
 	page(t, "vllm/v0.32.0-dp2-lora.prom").
@@ -47,7 +47,10 @@ func TestManyAdapters(t *testing.T) {
 	}
 	s := parse(t, mapped(t, page.String()))
 	s.want(t, `llm_engine_lora_request_timestamp_seconds{lora="other"}`, 1e9+99)
-	s.want(t, `llm_engine_loras_requested`, 60)
+	s.want(t, `llm_engine_loras_contended`) // whether requests wait is unknown
+	waits := strings.Replace(page.String(), "# TYPE vllm:lora", "# TYPE vllm:num_requests_waiting gauge\nvllm:num_requests_waiting{engine=\"0\","+
+		"model_name=\"m\"} 3\n# TYPE vllm:lora", 1)
+	parse(t, mapped(t, waits)).want(t, `llm_engine_loras_contended`, 60)
 	if n := len(s.get(t, `llm_engine_lora_request_timestamp_seconds`)); n != 21 {
 		t.Errorf("%d series, want 21", n)
 	}
