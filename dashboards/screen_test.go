@@ -422,7 +422,9 @@ func TestAtThreeInTheMorning(t *testing.T) {
 				return
 			}
 			b := boards(t)[0]
-			for title, want := range map[string]string{"Firing alerts": "No alert is recorded as firing.", "Where to look first": "Nothing burns that is counted."} {
+			for title, want := range map[string]string{
+				"Firing alerts": "No alert is recorded as firing.", "Where to look first": "Nothing burns that is counted.",
+			} {
 				panel := b.flat()[slices.IndexFunc(b.flat(), func(p panel) bool { return p.Title == title })]
 				if rows := (screen{s.sim, s.to}).rows(t, b, panel); len(rows) > 0 || panel.FieldConfig.Defaults.NoValue != want {
 					t.Errorf("%s has %v, or says %q", title, rows, panel.FieldConfig.Defaults.NoValue)
