@@ -193,8 +193,21 @@ func (w *World) observe(r *Replica, page drill.Observer) drill.Observer {
 	return w.gateway.Before(w.truth.watch(page, r.identity()), r.Host)
 }
 
-// Restart restarts the engine's process. Its port stays closed until the model is loaded.
+// Restart restarts the engine's process, with all its ranks. Its port stays closed until the model is loaded.
 func (r *Replica) Restart(loading time.Duration) {
+	if !r.world.Fleet.Ranks {
+		r.restart(loading)
+		return
+	}
+	for _, rank := range r.world.Replicas {
+		rank.restart(loading)
+		if rank.Profile.Rank > 0 {
+			r.world.Replicas[0].page.(*drill.VLLM).Join(rank.page.(*drill.VLLM))
+		}
+	}
+}
+
+func (r *Replica) restart(loading time.Duration) {
 	r.Profile.Started = r.world.At(r.world.now)
 	page := drill.NewDialect(r.Runtime, r.Profile)
 	r.page = page
