@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"maps"
 	"math"
 	"regexp"
 	"slices"
@@ -896,6 +897,65 @@ func TestPagesAreTheFirstAlerts(t *testing.T) {
 		if rows := (38*p.GridPos.H - 8 - 40) / 36; rows < 1+8 {
 			t.Errorf("%d alerts are seen", rows-1)
 		}
+	}
+}
+
+// TestAlertsSayWhere checks that each firing alert names its model, replica, GPU or node, and at how many more places
+// it fires. Where an alert is the evidence about a model, words name its place, too, and no list of labels.
+func TestAlertsSayWhere(t *testing.T) {
+	sim, err := rulesim.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sim.Close()
+	const host, card = "gpu-node-1:9844", "GPU-3f2a91bc-0000-4000-8000-00000000000"
+	gpu := func(n string) []string {
+		return []string{metrics.LabelInstance, host, metrics.LabelGPU, n, metrics.LabelGPUUUID, card + n}
+	}
+	replica := []string{
+		metrics.LabelNamespace, "prod", metrics.LabelPod, "chat-0", metrics.LabelServer, "10.0.0.1:8000", metrics.LabelInstance, host,
+	}
+	if err := sim.Append(rulesim.Epoch, func(emit rulesim.Emit) {
+		fires := func(name string, branch rules.Branch, more ...string) {
+			l := labels.FromStrings(append(more, "alertname", name, metrics.LabelBranch, string(branch), metrics.LabelSeverity, "warning")...)
+			emit(with(l, metrics.Alerts.Name, "alertstate", "firing"), 1)
+			emit(with(l, metrics.AlertsForState.Name), float64(rulesim.Epoch.Unix()))
+		}
+		for _, n := range []string{"0", "1", "2"} {
+			fires("LLMGPUSlowed", rules.Hardware, append(gpu(n), metrics.LabelReason, "thermal_slowdown")...)
+			emit(labels.FromStrings("__name__", metrics.RecordedServedGPU.Name, metrics.LabelModel, "slowed", metrics.LabelGPUUUID, card+n), 1)
+		}
+		burns(emit, labels.FromStrings(metrics.LabelModel, "slowed"), "itl", 3)
+		fires("LLMEngineStalled", rules.Engine, append(replica, metrics.LabelModel, "chat")...)
+		fires("LLMModelLeftGPU", rules.Memory, metrics.LabelModel, "lone", metrics.LabelServer, "127.0.0.1:8000", metrics.LabelInstance, host)
+		fires("LLMEngineDown", rules.Engine, replica...)
+		fires("LLMKVTransferFailures", rules.Memory, metrics.LabelModel, "moved")
+		fires("LLMExporterDown", rules.Exporter, metrics.LabelInstance, "gpu-node-2:9844")
+		fires("LLMExporterFleetDown", rules.Exporter)
+	}); err != nil {
+		t.Fatal(err)
+	}
+	s, b := screen{sim, rulesim.Epoch}, boards(t)[0]
+	table := func(title, key, column string) map[string]string {
+		said := map[string]string{}
+		p := b.flat()[slices.IndexFunc(b.flat(), func(p panel) bool { return p.Title == title })]
+		p.GridPos.H = 20 // all rows are seen
+		for _, row := range s.rows(t, b, p) {
+			said[row[key]] = row[column]
+		}
+		return said
+	}
+	if said, want := table("Firing alerts", "alert", "where"), map[string]string{
+		"LLMGPUSlowed": "GPU 0 on " + host + " and 2 more", "LLMEngineStalled": "chat: chat-0", "LLMModelLeftGPU": "lone: 127.0.0.1:8000",
+		"LLMEngineDown": "chat-0", "LLMKVTransferFailures": "moved", "LLMExporterDown": "gpu-node-2:9844", "LLMExporterFleetDown": "",
+	}; !maps.Equal(said, want) {
+		t.Errorf("firing alerts: %q, want %q", said, want)
+	}
+	if said, want := table("Where to look first", "model", "evidence"), map[string]string{
+		"slowed": "LLMGPUSlowed fires for GPU 0 on " + host, "chat": "LLMEngineStalled fires for chat-0",
+		"lone": "LLMModelLeftGPU fires for 127.0.0.1:8000", "moved": "LLMKVTransferFailures fires",
+	}; !maps.Equal(said, want) {
+		t.Errorf("evidence: %q, want %q", said, want)
 	}
 }
 

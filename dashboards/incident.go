@@ -46,13 +46,7 @@ func nowRow(s scope, w windows) []Panel {
 }
 
 func nowTables(s scope) []Panel {
-	alert := []string{
-		metrics.LabelCluster, "alertname", metrics.LabelSeverity, metrics.LabelBranch, metrics.LabelNamespace,
-		metrics.LabelModel,
-	}
-	began := promql.Mul(promql.Num(1000), promql.And(promql.Min(alert, s.of(metrics.AlertsForState, promql.Ne(metrics.LabelBranch, ""))),
-		s.firing(alert)))
-	ranked := labelled(began, metrics.LabelOrder, "3")
+	ranked := labelled(s.listed(), metrics.LabelOrder, "3")
 	for rank, severity := range []slo.Severity{slo.Page, slo.Ticket} { // their names sort by the alphabet
 		ranked = replaced(ranked, metrics.LabelOrder, strconv.Itoa(1+rank), metrics.LabelSeverity, standsFor(severity))
 	}
@@ -68,15 +62,15 @@ func nowTables(s scope) []Panel {
 	rows, since := s.burning()
 	return []Panel{
 		listing("Firing alerts", 12, About{
-			"Every alert of this project that fires for the model, pages first, and when its condition began (on several GPUs: " +
-				"on the first).",
+			"Every alert of this project that fires for the model, pages first, when its condition first began, and where: at which " +
+				"model, replica, GPU or node, and at how many more.",
 			"Causes that fire beside the page are the first place to look.",
 			"Click one for its runbook.",
 		},
 			Query{ranked, ""}).smallest(metrics.LabelOrder).columns(Column{metrics.LabelSeverity, "severity", 95, "", nil},
-			Column{"alertname", "alert", 200, "", nil}, Column{metrics.LabelModel, "model", 0, "", nil},
+			Column{"alertname", "alert", 200, "", nil}, Column{metrics.LabelReplica, "where", 0, "", nil},
 			Column{"Value", "since", 135, sinceThen, nil}).
-			size(12, 10).tall().empty("No alert is recorded as firing.").runbook(listedAlert).next(rules.SLODashboard).
+			wrapped("where").size(12, 10).tall().empty("No alert is recorded as firing.").runbook(listedAlert).next(rules.SLODashboard).
 			movesIn("traffic-burst", "long-prompts", "prefix-collapse", "kv-thrash", "kv-transfer-failures", "offload-saturated",
 				"speculation-collapse",
 				"rejections", "bad-release", "crash-loop", "thermal-throttle", "xid-79", "row-remap-pending", "repair-pending"),
@@ -98,6 +92,37 @@ func nowTables(s scope) []Panel {
 			size(24, 6).empty("Nothing burns that is counted.").runbook(eachRunbook).next(rules.EngineDashboard).
 			movesIn(burns...),
 	}
+}
+
+// listed returns when each firing alert of a model began, and in words where: at the first place, and at how many more.
+func (s scope) listed() promql.Expr {
+	alert := by(models, "alertname", metrics.LabelSeverity, metrics.LabelBranch)
+	all := by(alert, places...)
+	began := promql.Mul(promql.Num(1000), promql.And(promql.Min(all, s.of(metrics.AlertsForState, promql.Ne(metrics.LabelBranch, ""))),
+		s.firing(all)))
+	more := promql.WithValue(metrics.LabelOrder, promql.Sub(promql.CountBy(alert, s.firing(all)), promql.Num(1)))
+	first := promql.Mul(promql.BottomK(1, alert, began), more, promql.On(alert...).ManyToOne(metrics.LabelOrder))
+	where := promql.Call("label_join", located(first, metrics.LabelReplica, metrics.LabelModel, [3]string{"$1", "$1: $2", "$1"}),
+		promql.Str(metrics.LabelReplica), promql.Str("|"), promql.Str(metrics.LabelReplica), promql.Str(metrics.LabelOrder))
+	return promql.Min(by(alert, metrics.LabelReplica), replaced(replaced(where, metrics.LabelReplica, "$1", metrics.LabelReplica, "(.*)[|]0"),
+		metrics.LabelReplica, "$1 and $2 more", metrics.LabelReplica, "(.*)[|](.+)"))
+}
+
+// places lists the labels of an alert that show its place within a model or the fleet.
+var places = []string{metrics.LabelPod, metrics.LabelServer, metrics.LabelInstance, metrics.LabelGPU, metrics.LabelGPUUUID}
+
+// located writes into a label what an alert is about, from a label that it may have: the place alone, what and place, or what alone, which
+// says describes. The place is a GPU and its node, or a replica or else a node.
+func located(e promql.Expr, to, what string, says [3]string) promql.Expr {
+	args := []promql.Expr{e, promql.Str(to), promql.Str("|"), promql.Str(what)}
+	for _, l := range places {
+		args = append(args, promql.Str(l))
+	}
+	e = replaced(promql.Call("label_join", args...), to, "$1|GPU $3 on $2|", to, "([^|]*)[|].*[|].*[|](.*)[|](.+)[|].+")
+	for i, pattern := range []string{"[|]+([^|]+)[|].*", "([^|]+)[|]+([^|]+)[|].*", "([^|]*)[|]+"} {
+		e = replaced(e, to, says[i], to, pattern)
+	}
+	return e
 }
 
 // burning returns a row for each model that burns or has a firing alert, and the time since when. The value is the
@@ -136,7 +161,6 @@ func (s scope) burning() (rows, since promql.Expr) {
 // them. The page of a broken GPU comes first of all, because the GPU may be why a model is down. Waiting requests
 // are an effect of causes, so they also come after suspects.
 func (s scope) causes() promql.Expr {
-	place := []string{metrics.LabelPod, metrics.LabelServer, metrics.LabelInstance, metrics.LabelGPUUUID}
 	var symptoms []string
 	for _, a := range rules.Alerts(rules.Groups(rules.Options{})) {
 		if a.Diagnosed {
@@ -157,17 +181,15 @@ func (s scope) causes() promql.Expr {
 			promql.TopK(1, key, of), promql.On(key...).ManyToOne(carries...))
 	}
 	noModel := promql.Eq(metrics.LabelModel, "")
-	all := promql.Or(of(slices.Concat(models, place, []string{"alertname", metrics.LabelBranch}), promql.Ne(metrics.LabelModel, "")),
-		through(metrics.RecordedServedGPU, onGPU, of(by(onGPU, metrics.LabelInstance, "alertname", metrics.LabelBranch), noModel,
-			promql.Ne(metrics.LabelGPUUUID, "")), metrics.LabelInstance, "alertname", metrics.LabelBranch),
+	all := promql.Or(of(slices.Concat(models, places, []string{"alertname", metrics.LabelBranch}), promql.Ne(metrics.LabelModel, "")),
+		through(metrics.RecordedServedGPU, onGPU, of(by(onGPU, metrics.LabelInstance, metrics.LabelGPU, "alertname", metrics.LabelBranch),
+			noModel, promql.Ne(metrics.LabelGPUUUID, "")), metrics.LabelInstance, metrics.LabelGPU, "alertname", metrics.LabelBranch),
 		through(metrics.RecordedSeen, pages, of(by(pages, "alertname", metrics.LabelBranch), noModel, promql.Ne(metrics.LabelServer, "")),
 			"alertname", metrics.LabelBranch),
 		through(metrics.RecordedSeen, nodes, of(by(nodes, "alertname", metrics.LabelBranch), noModel, promql.Eq(metrics.LabelGPUUUID, ""),
 			promql.Eq(metrics.LabelServer, ""), promql.Eq(metrics.LabelBranch, string(rules.Hardware))), "alertname", metrics.LabelBranch))
-	return promql.Call("label_join", replaced(replaced(all, metrics.LabelAction, "$1", "alertname", "(.*)"), metrics.LabelRunbook, "$1",
-		"alertname", "(.*)"),
-		promql.Str(metrics.LabelSays), promql.Str(" "), promql.Str("alertname"), promql.Str(metrics.LabelPod),
-		promql.Str(metrics.LabelServer), promql.Str(metrics.LabelInstance), promql.Str(metrics.LabelGPUUUID))
+	return located(replaced(replaced(all, metrics.LabelAction, "$1", "alertname", "(.*)"), metrics.LabelRunbook, "$1", "alertname", "(.*)"),
+		metrics.LabelSays, "alertname", [3]string{"", "$1 fires for $2", "$1 fires"})
 }
 
 // firstSuspect returns where to look first for each model: the suspect of the objective that burns most or, if

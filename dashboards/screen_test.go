@@ -487,7 +487,7 @@ func (s shown) atThree(t *testing.T, in incident.Incident) {
 		t.Errorf("since %s, and it began %.0f minutes ago with %s", r["since"], began, in.Fleet.Profile.Model)
 	}
 	another := slices.ContainsFunc(listed, func(a map[string]string) bool { // page that fires for the same cause may have another branch
-		return a["severity"] == "critical" && strings.HasPrefix(r["evidence"], a["alert"]+" ")
+		return a["severity"] == "critical" && strings.HasPrefix(r["evidence"], a["alert"]+" fires")
 	})
 	worse := s.says != nil // an objective burns faster by now than the one that the page is about, and has a suspect of its own
 	for _, says := range s.says {
