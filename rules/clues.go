@@ -80,6 +80,11 @@ func brokenClues() []Clue {
 			Query: one(promql.And(slowedByNode(), allThrottled(), promql.On(modelLabels...))),
 		},
 		{
+			Branch: Hardware, Name: "some_gpus_throttled", Runbook: "BranchThrottledGPU", Unit: Count,
+			Says:  "{value} of {gpu} on {instance} are slowed down ({reason})",
+			Query: one(severalOfNode()),
+		},
+		{
 			Branch: Hardware, Name: "gpu_throttled", Runbook: "BranchThrottledGPU", Unit: Share,
 			Says: "GPU {gpu} on {instance} is slowed down {value} of the time ({reason})",
 			Query: one(servedBy(promql.Max(append([]string{metrics.LabelReason}, gpuLabels...),
@@ -405,6 +410,15 @@ func doubled(limit float64, of promql.Expr) promql.Expr {
 func slowedByNode() promql.Expr {
 	return promql.CountBy(append([]string{metrics.LabelInstance, metrics.LabelReason}, modelLabels...),
 		servedBy(above(promql.Vector(metrics.RecordedSlowedGPU), 0.05), metrics.LabelReason))
+}
+
+// severalOfNode returns the number of a model's slowed GPUs on each node that has more than one of them. The label gpu
+// holds how many GPUs of that node the model has.
+func severalOfNode() promql.Expr {
+	node := append([]string{metrics.LabelInstance}, modelLabels...)
+	all := promql.CountValues(metrics.LabelGPU, node, promql.CountBy(node, servedOn(node)))
+	return promql.Mul(above(slowedByNode(), 1), promql.Call("label_replace", all, promql.Str(metrics.LabelGPU), promql.Str("$1 GPUs"),
+		promql.Str(metrics.LabelGPU), promql.Str("(.*)")), promql.On(node...).ManyToOne(metrics.LabelGPU))
 }
 
 // waiting returns how many requests of each model wait.

@@ -462,6 +462,14 @@ func TestVerdictEarly(t *testing.T) {
 				}
 			}},
 		},
+		"three of four GPUs of a node are hot": {
+			"hardware. 3 of 4 GPUs on node-1 are slowed down (hw_thermal_slowdown).",
+			trouble{signal: slo.TTFT, replicas: 4, each: func(pod string, r *replica) {
+				if pod != "p4" {
+					r.throttled, r.queue = 1, 0.2
+				}
+			}},
+		},
 		"a roll-out has come to its last replica": {
 			"release. 100% of the engines restarted within the hour, without more requests than before.",
 			trouble{signal: slo.ITL, replicas: 4, each: func(pod string, r *replica) {
