@@ -396,13 +396,40 @@ func (p panel) renamed(t *testing.T, name string) string {
 // group matches a group of a match, whose number JavaScript does not need to enclose.
 var group = regexp.MustCompile(`\$(\d)`)
 
+// TestStatsNameTheModel checks that a stat about the worst of many models names that model.
+func TestStatsNameTheModel(t *testing.T) {
+	sim, err := rulesim.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sim.Close()
+	if err := sim.Append(rulesim.Epoch, func(emit rulesim.Emit) {
+		for i, model := range []string{"calm", "burning"} {
+			l := labels.FromStrings(metrics.LabelNamespace, "prod", metrics.LabelModel, model, metrics.LabelSLO, "ttft")
+			emit(with(l, metrics.RecordedBudgetRemaining.Name, metrics.LabelPeriod, "30d"), 0.9-float64(i))
+			emit(with(l, metrics.Window(metrics.RecordedBurn, "1h").Name), float64(1+20*i))
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	b := boards(t)[1]
+	for title, want := range map[string]string{"Least budget left": "TTFT burning prod : -0.1", "Fastest burn, 1 hour": "TTFT burning prod : 21"} {
+		p := b.flat()[slices.IndexFunc(b.flat(), func(p panel) bool { return p.Title == title })]
+		shown := b.shown(t, sim, p, func(value float64) string { return fmt.Sprintf(": %.3g", value) })
+		if len(shown) != 1 || p.renamed(t, shown[0]) != want || p.Options.TextMode != "value_and_name" {
+			t.Errorf("%s shows %q as %s, want %q", title, shown, p.Options.TextMode, want)
+		}
+	}
+}
+
 // Several values of a stat have one size, the worst first, and one per objective. Names leave room for values in
 // the same line: below a name, a value would overlap the next name. Values to compare with come last, in grey.
 func TestStatsShowTheWorstFirst(t *testing.T) {
 	several := 0
 	for _, b := range boards(t) {
 		for _, p := range b.flat() {
-			if p.Type != "stat" || !strings.Contains(p.Targets[0].LegendFormat, "{{") || p.Options.TextMode == "name" {
+			if p.Type != "stat" || !strings.Contains(p.Targets[0].LegendFormat, "{{") || p.Options.TextMode == "name" ||
+				strings.Contains(p.Targets[0].Expr, "topk(1, ") || strings.Contains(p.Targets[0].Expr, "bottomk(1, ") { // one value
 				continue
 			}
 			several++

@@ -42,25 +42,26 @@ func (s scope) recorded() promql.Expr {
 // promiseRow shows the fleet in three numbers.
 func promiseRow(s scope, w windows) []Panel {
 	left := s.of(metrics.RecordedBudgetRemaining)
-	whole := []string{}
+	whole, worst := []string{}, by(models, metrics.LabelSLO)
+	const worstLegend = "{{slo}} " + modelLegend
 	all := promql.CountBy(whole, left)
 	has := promql.Ge(left, promql.Num(0)).(*parser.BinaryExpr)
 	has.ReturnBool = true
 	kept := promql.Sum(whole, has)
 	return []Panel{
 		single("Least budget left", share, About{
-			"The smallest share of error budget left, of all selected objectives and models.",
+			"The smallest share of error budget left, of all selected objectives and models, and whose it is.",
 			"It is one number for the whole fleet.",
-			"Below a quarter, find the model in the burn-down.",
+			"Below a quarter, look at this model in the burn-down.",
 		},
-			Query{promql.Min(whole, left), ""}).low(0, 0.25).size(8, 5).runbook("LLMErrorBudgetSlowBurn").next(rules.IncidentDashboard).
+			Query{promql.BottomK(1, nil, promql.Min(worst, left)), worstLegend}).low(0, 0.25).size(8, 5).runbook("LLMErrorBudgetSlowBurn").next(rules.IncidentDashboard).
 			movesIn(spends...),
 		single("Fastest burn, 1 hour", multiple, About{
-			"The highest burn rate over an hour.",
+			"The highest burn rate over an hour, with its objective and model.",
 			"At 14.4 a 30-day budget is gone in two days.",
-			"Open the incident dashboard of the model that burns fastest.",
+			"Open the incident dashboard of this model.",
 		},
-			Query{promql.Max(whole, s.of(metrics.Window(metrics.RecordedBurn, "1h"))), ""}).bad(1, factor(w.fast)).size(8, 5).
+			Query{promql.TopK(1, nil, promql.Max(worst, s.of(metrics.Window(metrics.RecordedBurn, "1h")))), worstLegend}).bad(1, factor(w.fast)).size(8, 5).
 			empty("No event was counted in an hour.").runbook("LLMErrorBudgetFastBurn").next(rules.IncidentDashboard).
 			movesIn(spends...),
 		single("Objectives with budget left", share, About{
