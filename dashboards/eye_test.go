@@ -127,6 +127,39 @@ func TestTimelinesSayWhatIsWrong(t *testing.T) {
 	}
 }
 
+// TestNothingIsKnownOfThePast checks that timelines of alerts claim nothing about the time before the rules recorded anything.
+func TestNothingIsKnownOfThePast(t *testing.T) {
+	sim, err := rulesim.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sim.Close()
+	installed := rulesim.Epoch.Add(10 * time.Minute)
+	if err := sim.Append(installed, func(emit rulesim.Emit) {
+		emit(labels.FromStrings("__name__", metrics.RecordedReplicas.Name, metrics.LabelModel, "llama"), 1)
+	}); err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	for _, b := range boards(t) {
+		for _, p := range b.flat() {
+			if p.Type != "state-timeline" || !strings.Contains(p.Targets[0].Expr, "ALERTS") {
+				continue
+			}
+			found++
+			for at, want := range map[time.Time]float64{installed.Add(-5 * time.Minute): -1, installed: 0} {
+				v, err := sim.Query(b.substitute(t, p.Targets[len(p.Targets)-1].Expr), at)
+				if err != nil || len(v) != 1 || v[0].F != want {
+					t.Errorf("%s: %s at %s: %v, want %g (%v)", b.Title, p.Title, at.Sub(installed), v, want, err)
+				}
+			}
+		}
+	}
+	if found < 2 {
+		t.Errorf("%d timelines of alerts", found)
+	}
+}
+
 // longestRows returns the longest names of rows with a legend: for a host of a cloud, for every harmful reason and
 // for every alert.
 func longestRows(legend string) (all []string) {

@@ -336,8 +336,8 @@ func splitRow(s scope, w windows) []Panel {
 			"Causes that fire beside the page are the first place to look.",
 			"Click one for its runbook.",
 		},
-			fires, Query{promql.Max([]string{"alertname"}, between(s.alerts())), "{{alertname}}"}).
-			empty("Nothing fired.").size(8, 6).runbook(eachAlert).next(rules.SLODashboard).
+			s.fires(), Query{promql.Max([]string{"alertname"}, between(s.alerts())), "{{alertname}}"}).
+			empty("Nothing is recorded here.").size(8, 6).runbook(eachAlert).next(rules.SLODashboard).
 			movesIn(burns...),
 	}
 }

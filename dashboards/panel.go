@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 
 	"github.com/llm-node-exporter/llm-node-exporter/internal/promql"
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
@@ -119,17 +120,20 @@ func listing(title string, width uint32, about About, queries ...Query) Panel {
 
 // status defines which value of a series of 0 and 1 means that something is wrong.
 type status struct {
-	fault  int    // the value that means a fault
-	word   string // names the fault
-	fine   string // names its absence
-	absent int    // what the absence of all series means
+	fault int         // the value that means a fault
+	word  string      // names the fault
+	fine  string      // names its absence
+	known promql.Expr // series that exist where the absence of all others means no fault; nil: nothing does
 }
 
 // bad returns the status of series that are 1 where something is wrong.
-func bad(word string) status { return status{1, word, "ok", unsaid} }
+func bad(word string) status { return status{1, word, "ok", nil} }
 
-// fires is the status of alerts: without series, no alert fires.
-var fires = status{1, "firing", "none fires", 0}
+// fires is the status of alerts: where no alert has a series, none fires if the rules record replicas. Nobody knows what would have fired
+// before the rules were installed.
+func (s scope) fires() status {
+	return status{1, "firing", "none fires", s.of(metrics.RecordedReplicas)}
+}
 
 // unsaid means that nothing is reported: without a row, a timeline could not show why.
 const unsaid = -1
@@ -153,8 +157,11 @@ func timeline(title string, width uint32, about About, st status, queries ...Que
 		}
 		all = append(all, q.Expr)
 	}
-	p.Queries = append(p.Queries, Query{promql.Or(worst(nil, promql.Or(all[0], all[1:]...)),
-		promql.Call("vector", promql.Num(float64(st.absent)))), "all"})
+	whole := worst(nil, promql.Or(all[0], all[1:]...))
+	if st.known != nil {
+		whole = promql.Or(whole, promql.Mul(promql.Num(0), promql.Max(nil, st.known)))
+	}
+	p.Queries = append(p.Queries, Query{promql.Or(whole, promql.Call("vector", promql.Num(unsaid))), "all"})
 	p.States = []State{{st.fault, st.word, vermilion}, {1 - st.fault, st.fine, faint}}
 	return p
 }

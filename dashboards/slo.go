@@ -152,8 +152,8 @@ func historyRow(s scope) []Panel {
 			"Remove the causes that come before every burn.",
 			"If nobody acts on the pages, change the objective.",
 		},
-			fires, Query{promql.Max([]string{"alertname", metrics.LabelModel}, between(s.alerts())), "{{model_name}} {{alertname}}"}).
-			empty("No alert fired.").runbook(eachAlert).next(rules.IncidentDashboard).
+			s.fires(), Query{promql.Max([]string{"alertname", metrics.LabelModel}, between(s.alerts())), "{{model_name}} {{alertname}}"}).
+			empty("Nothing is recorded here.").runbook(eachAlert).next(rules.IncidentDashboard).
 			movesIn(spends...),
 	}
 }
