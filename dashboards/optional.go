@@ -166,13 +166,11 @@ func elsewhereRow(s scope) []Panel {
 			"Above 90% pinned, or 50% refused where no pins are reported, the link is slower than its writers. " +
 				"After days without hits, turn the tier off.",
 		},
-			Query{promql.Or(tokens, shareOf(s.rate(tiers, metrics.KVTierHits), s.rate(tiers, metrics.KVTierLookups))), "hits " + tierLegend},
+			Query{promql.Max(tiers, s.of(metrics.KVTierPinned)), "pinned " + tierLegend},
 			Query{over(refused, promql.Add(refused, stored)), "refused " + tierLegend},
-			Query{promql.Max(tiers, s.of(metrics.KVTierPinned)), "pinned " + tierLegend}, Query{
-				promql.Max(tiers, s.of(metrics.KVTierUsage)),
-				"holds " + tierLegend,
-			}).
-			max(1).runbook("LLMKVOffloadSaturated").next(rules.IncidentDashboard).
+			Query{promql.Or(tokens, shareOf(s.rate(tiers, metrics.KVTierHits), s.rate(tiers, metrics.KVTierLookups))), "hits " + tierLegend},
+			Query{promql.Max(tiers, s.of(metrics.KVTierUsage)), "holds " + tierLegend}).
+			ranked().max(1).runbook("LLMKVOffloadSaturated").next(rules.IncidentDashboard).
 			movesIn("offload-saturated").notDrilled(noEngine),
 	}
 }

@@ -136,10 +136,10 @@ func eventRow(s scope) []Panel {
 			"With few events, a burn rate means little.",
 			"If it is zero while there is traffic, the objective protects nobody.",
 		},
-			Query{s.of(metrics.RecordedEventRate), "all " + objectiveLegend},
 			Query{s.of(metrics.RecordedBadEventRate), "missed " + objectiveLegend},
-			Query{promql.Mul(promql.Num(-1./60), maintained), "left out " + objectiveLegend}).
-			runbook("LLMObjectiveWithoutEvents").next(rules.ExporterDashboard).
+			Query{promql.Mul(promql.Num(-1./60), maintained), "left out " + objectiveLegend},
+			Query{s.of(metrics.RecordedEventRate), "all " + objectiveLegend}).
+			ranked().runbook("LLMObjectiveWithoutEvents").next(rules.ExporterDashboard).
 			movesIn(spends...).notDrilled("no incident happens in a declared interval"),
 	}
 }
