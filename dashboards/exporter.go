@@ -115,13 +115,16 @@ func notOK(s scope) promql.Expr {
 	}
 	reached := promql.And(s.of(metrics.Up), promql.Max([]string{"job"}, promql.Over("last_over_time", s.of(metrics.ConfigReloadSuccess),
 		hour)), promql.On("job"))
+	// Nobody declared the built-in objectives.
+	uncounted := promql.Unless(promql.Equal(s.of(metrics.SLOCounted), promql.Num(0)),
+		s.of(metrics.SLOInfo, promql.Eq(metrics.LabelOrigin, metrics.OriginDefault)), promql.On(metrics.LabelCluster, metrics.LabelSLO))
 	unseen := promql.Gt(promql.Sub(promql.Max(nodes, s.of(metrics.GPUExpected)), promql.Max(nodes, s.of(metrics.GPUVisible))), promql.Num(0))
 	return promql.Max(by(nodes, metrics.LabelState, metrics.LabelModel, metrics.LabelServer),
 		promql.Or(is(promql.Equal(reached, promql.Num(0)), "exporter is not reached", metrics.LabelInstance),
 			no(metrics.EngineUp, "engine is not read: $1", metrics.LabelReason), no(metrics.GPUNVMLUp, "NVML is not read: $1", metrics.LabelReason),
 			no(metrics.GPUSourceUp, "metrics page about GPUs is not read: $1", metrics.LabelReason),
 			no(metrics.DiscoveryUp, "discovery fails: $1", metrics.LabelReason),
-			no(metrics.SLOCounted, "objective counts nothing: $1", metrics.LabelReason), no(metrics.CollectorSuccess, "$1 failed",
+			is(uncounted, "objective counts nothing: $1", metrics.LabelReason), no(metrics.CollectorSuccess, "$1 failed",
 				metrics.LabelCollector),
 			is(promql.Gt(s.of(metrics.GPUCollectStuck), promql.Num(0)), "driver call hangs on GPU $1", metrics.LabelGPU),
 			is(unseen, "driver counts fewer GPUs than the bus", metrics.LabelInstance), no(metrics.GPUXIDSourceUp, "XIDs are not read: $1",

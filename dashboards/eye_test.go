@@ -160,6 +160,31 @@ func TestNothingIsKnownOfThePast(t *testing.T) {
 	}
 }
 
+// TestOnlyDeclaredObjectivesMustCount checks that the measurement is not said to be wrong where an engine lacks the signal of a
+// built-in objective: nobody promised anything there.
+func TestOnlyDeclaredObjectivesMustCount(t *testing.T) {
+	sim, err := rulesim.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sim.Close()
+	if err := sim.Append(rulesim.Epoch, func(emit rulesim.Emit) {
+		for slo, origin := range map[string]string{"itl": metrics.OriginDefault, "chat": ""} {
+			node := labels.FromStrings(metrics.LabelInstance, "gpu-node-1:9844", metrics.LabelSLO, slo)
+			emit(with(node, metrics.SLOInfo.Name, metrics.LabelOrigin, origin), 1)
+			emit(with(node, metrics.SLOCounted.Name, metrics.LabelModel, "model of "+slo, metrics.LabelReason, "signal_missing"), 0)
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	b := boards(t)[slices.IndexFunc(boards(t), func(b board) bool { return b.UID == string(rules.ExporterDashboard) })]
+	p := b.flat()[slices.IndexFunc(b.flat(), func(p panel) bool { return p.Title == "What is not ok" })]
+	rows := screen{sim, rulesim.Epoch}.rows(t, b, p)
+	if len(rows) != 1 || rows[0]["model"] != "model of chat" || rows[0]["what"] != "objective counts nothing: signal_missing" {
+		t.Errorf("what is not ok: %v", rows)
+	}
+}
+
 // longestRows returns the longest names of rows with a legend: for a host of a cloud, for every harmful reason and
 // for every alert.
 func longestRows(legend string) (all []string) {
