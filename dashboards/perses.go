@@ -8,7 +8,10 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/llm-node-exporter/llm-node-exporter/internal/promql"
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
+	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
 // RenderPerses writes a dashboard as a resource of Perses 0.53 and newer, for a project. Queries go to the project's
@@ -120,8 +123,12 @@ func (w writer) panelPerses(p Panel) persesPanel {
 		return out
 	}
 	out.Display.Description += "\n\n**Empty:** " + p.Empty // it has no text for "no data"
-	for i, q := range slices.Concat(p.Queries, p.Limits) {
-		query := fields{"query": w.expr(p.drawn(i)), "seriesNameFormat": w.legend(p, q)}
+	all := slices.Concat(p.Queries, p.Limits)
+	if p.Kind == Stat { // whose queries have no colours of their own: a limit would be drawn as a good or a bad value
+		all = p.Queries
+	}
+	for i, q := range all {
+		query := fields{"query": w.expr(worded(p.drawn(i), q)), "seriesNameFormat": w.legend(p, q)}
 		out.Queries = append(out.Queries, persesKind{"TimeSeriesQuery", fields{"plugin": persesKind{"PrometheusTimeSeriesQuery", query}}})
 	}
 	switch p.Runbook {
@@ -135,6 +142,19 @@ func (w writer) panelPerses(p Panel) persesPanel {
 		out.Links = append(out.Links, w.onward(p.Next))
 	}
 	return out
+}
+
+// worded names the default objectives in words where a legend names the objective: Perses cannot rename a series.
+func worded(e promql.Expr, q Query) promql.Expr {
+	if !strings.Contains(q.Legend, "{{"+metrics.LabelSLO+"}}") {
+		return e
+	}
+	for _, o := range slo.Defaults() {
+		if slo.Words(o.Name) != o.Name {
+			e = replaced(e, metrics.LabelSLO, slo.Words(o.Name), metrics.LabelSLO, o.Name)
+		}
+	}
+	return e
 }
 
 // onward links to another dashboard of the project at the same time with the same filters.
@@ -159,7 +179,9 @@ func (w writer) pluginPerses(p Panel) persesKind {
 		return persesKind{"Markdown", fields{"text": p.Markdown(w.style)}}
 	case Stat:
 		spec := fields{"calculation": "last-number", "format": formatPerses(p.Unit), "thresholds": thresholdsPerses(p.Steps)}
-		if p.States != nil {
+		if p.Named { // all legends are the same label
+			spec["metricLabel"] = strings.Trim(p.Queries[0].Legend, "{}")
+		} else if p.States != nil {
 			spec["mappings"] = mappingsPerses(p)
 		}
 		return persesKind{"StatChart", spec}

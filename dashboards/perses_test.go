@@ -1,14 +1,22 @@
 package dashboards_test
 
 import (
+	"cmp"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/prometheus/prometheus/model/labels"
+
 	"github.com/llm-node-exporter/llm-node-exporter/dashboards"
+	"github.com/llm-node-exporter/llm-node-exporter/internal/rulesim"
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
+	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
 // persesBoard is a dashboard as Perses reads it.
@@ -40,8 +48,9 @@ type persesBoard struct {
 				Plugin  struct {
 					Kind string
 					Spec struct {
-						Text     string
-						Mappings []struct{ Spec struct{ Value string } }
+						Text        string
+						MetricLabel string
+						Mappings    []struct{ Spec struct{ Value string } }
 					}
 				}
 				Queries []struct {
@@ -145,10 +154,14 @@ func TestPersesSaysTheSame(t *testing.T) {
 				}
 				var queries, targets []string
 				for _, q := range o.Queries {
-					queries = append(queries, q.Spec.Plugin.Spec.Query+" as "+q.Spec.Plugin.Spec.SeriesNameFormat)
+					asks := inWords.ReplaceAllString(q.Spec.Plugin.Spec.Query, "$1")
+					queries = append(queries, asks+" as "+q.Spec.Plugin.Spec.SeriesNameFormat)
 				}
 				for _, q := range p.Targets {
 					targets = append(targets, q.Expr+" as "+q.LegendFormat)
+				}
+				if p.Type == "stat" { // of which limits come last
+					targets = targets[:min(len(queries), len(targets))]
 				}
 				same(t, what, queries, targets)
 				if p.Type == "text" {
@@ -162,13 +175,63 @@ func TestPersesSaysTheSame(t *testing.T) {
 				for _, m := range p.FieldConfig.Defaults.Mappings {
 					states += len(m.values())
 				}
-				if len(o.Plugin.Spec.Mappings) != states {
+				if len(o.Plugin.Spec.Mappings) != states && o.Plugin.Spec.MetricLabel == "" {
 					t.Errorf("%s names %d values, want %d", what, len(o.Plugin.Spec.Mappings), states)
 				}
 			}
 		}
 		if len(panels) > 0 || len(s.Panels) > 0 {
 			t.Errorf("%s: %d panels are missing, %d are nowhere", want.Title, len(panels), len(s.Panels))
+		}
+	}
+}
+
+// inWords matches a query that names the default objectives in words.
+var inWords = regexp.MustCompile(`^(?:label_replace\(){4}(.*?)(?:, "slo", "[a-zA-Z ]+", "slo", "[a-z_]+"\)){4}$`)
+
+// TestPersesSpeaksInWords checks that Perses, which renames no series and maps no value to a name of its series, names objectives in
+// words, shows how many objectives have budget left instead of a share, and draws no limit as a good or a bad value.
+func TestPersesSpeaksInWords(t *testing.T) {
+	sim, err := rulesim.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sim.Close()
+	if err := sim.Append(rulesim.Epoch, func(emit rulesim.Emit) {
+		for _, o := range slo.Defaults() {
+			l := labels.FromStrings(metrics.LabelModel, "llama", metrics.LabelSLO, o.Name)
+			emit(with(l, metrics.RecordedBudgetRemaining.Name, metrics.LabelPeriod, "30d"), 0.5)
+			emit(with(l, metrics.RecordedHistory.Name, metrics.LabelPeriod, "30d"), 24*3600)
+			emit(with(l, metrics.RecordedPeriod.Name), 30*24*3600)
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	said := map[string][]string{}
+	for _, of := range []int{0, 1} { // the incident, and objectives
+		var got persesBoard
+		decode(t, renderPerses(t, dashboards.All(nil)[of]), &got)
+		for _, p := range got.Spec.Panels {
+			for _, q := range p.Spec.Queries {
+				v, err := sim.Query(boards(t)[of].substitute(t, q.Spec.Plugin.Spec.Query), rulesim.Epoch)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, s := range v {
+					label := cmp.Or(p.Spec.Plugin.Spec.MetricLabel, metrics.LabelSLO)
+					said[p.Spec.Display.Name] = append(said[p.Spec.Display.Name], s.Metric.Get(label))
+				}
+			}
+		}
+	}
+	for panel, want := range map[string][]string{
+		"Budget left":                 {"ITL", "TTFT", "availability", "severe ITL", "severe TTFT"},
+		"Budget burn-down":            {"ITL", "TTFT", "availability", "severe ITL", "severe TTFT"},
+		"Objectives with budget left": {"3.3% of the period is recorded", "5 of 5"},
+	} {
+		slices.Sort(said[panel])
+		if !slices.Equal(said[panel], want) {
+			t.Errorf("%s shows %q, want %q", panel, said[panel], want)
 		}
 	}
 }

@@ -76,10 +76,8 @@ func promiseRow(s scope, w windows) []Panel {
 					promql.CountValues("all", whole, all), promql.On().ManyToOne("all")), promql.Str(metrics.LabelSays), promql.Str(" of "),
 					promql.Str("kept"), promql.Str("all")),
 				labelled(promql.Mul(promql.Num(unsaid), promql.Call("absent", left)), metrics.LabelSays, nothing)), "{{says}}"},
-			Query{
-				promql.CountValues("part", whole, promql.Call("round", promql.Mul(promql.Num(100), s.recorded()), promql.Num(0.1))),
-				"{{part}}% of the period is recorded",
-			}).
+			Query{replaced(promql.CountValues(metrics.LabelSays, whole, promql.Call("round", promql.Mul(promql.Num(100), s.recorded()),
+				promql.Num(0.1))), metrics.LabelSays, "$1% of the period is recorded", metrics.LabelSays, "(.*)"), "{{says}}"}).
 			names().says(State{unsaid, nothing, grey}).low(0.9, 1).size(8, 5).runbook("LLMErrorBudgetSlowBurn").next(rules.IncidentDashboard).
 			notDrilled("an hour does not spend a month's budget"),
 	}
