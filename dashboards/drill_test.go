@@ -67,8 +67,9 @@ func TestDrill(t *testing.T) {
 	var mu sync.Mutex
 	answered := map[string]bool{} // queries that returned data
 	t.Run("incidents", func(t *testing.T) {
-		for i, in := range drilled(t) {
-			if !*all && i%2 == 1 && !overEveryRange(in) && in.Name != picturedIncident {
+		of := drilled(t)
+		for i, in := range of {
+			if i%2 == 1 && !overEveryRange(in, of) && in.Name != picturedIncident {
 				continue
 			}
 			t.Run(in.Name, func(t *testing.T) {
@@ -129,12 +130,9 @@ func TestDrill(t *testing.T) {
 							now.whole(t, b, p)
 						}
 					}
-					if overEveryRange(in) {
-						s.overRanges(t, b)
-					}
 				}
-				if overEveryRange(in) {
-					s.agree(t)
+				if overEveryRange(in, of) {
+					s.overEveryRange(t)
 				}
 				if in.Name == picturedIncident {
 					s.picture(t)

@@ -471,7 +471,9 @@ func TestStatsNameTheModel(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := boards(t)[1]
-	for title, want := range map[string]string{"Least budget left": "TTFT burning prod : -0.1", "Fastest burn, 1 hour": "TTFT burning prod : 21"} {
+	for title, want := range map[string]string{
+		"Least budget left": "TTFT burning prod : -0.1", "Fastest burn, 1 hour": "TTFT burning prod : 21",
+	} {
 		p := b.flat()[slices.IndexFunc(b.flat(), func(p panel) bool { return p.Title == title })]
 		shown := b.shown(t, sim, p, func(value float64) string { return fmt.Sprintf(": %.3g", value) })
 		if len(shown) != 1 || p.renamed(t, shown[0]) != want || p.Options.TextMode != "value_and_name" {

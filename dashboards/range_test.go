@@ -2,6 +2,7 @@ package dashboards_test
 
 import (
 	"cmp"
+	"flag"
 	"fmt"
 	"maps"
 	"math"
@@ -21,12 +22,23 @@ import (
 // ranges lists the ranges over which a reader looks.
 var ranges = []time.Duration{15 * time.Minute, time.Hour, 6 * time.Hour, 7 * 24 * time.Hour, 30 * 24 * time.Hour}
 
-// ranged lists the incidents that are checked over every range: one incident with a release as its cause, and its
-// marks.
-var ranged = []string{"bad-release"}
+// ranged names the incident of TestDrill that is checked over every range.
+var ranged = flag.String("ranged", "", "the incident to check over every range; by default another one each day")
 
-// overEveryRange reports whether an incident is checked over every range: with -all, every incident is.
-func overEveryRange(in incident.Incident) bool { return *all || slices.Contains(ranged, in.Name) }
+// overEveryRange reports whether one of the incidents is checked over every range: with -all, every incident is.
+func overEveryRange(in incident.Incident, of []incident.Incident) bool {
+	today := of[time.Now().Unix()/86400%int64(len(of))].Name
+	return *all || in.Name == cmp.Or(*ranged, today)
+}
+
+// overEveryRange checks the panels over every range, one by one and with each other.
+func (s shown) overEveryRange(t *testing.T) {
+	t.Helper()
+	for _, b := range boards(t) {
+		s.overRanges(t, b)
+	}
+	s.agree(t)
+}
 
 // interval returns the time between two points of a graph that is so many pixels wide, as Grafana rounds it.
 func interval(window time.Duration, pixels int) time.Duration {

@@ -54,14 +54,16 @@ func promiseRow(s scope, w windows) []Panel {
 			"It is one number for the whole fleet.",
 			"Below a quarter, look at this model in the burn-down.",
 		},
-			Query{promql.BottomK(1, nil, promql.Min(worst, left)), worstLegend}).low(0, 0.25).size(8, 5).runbook("LLMErrorBudgetSlowBurn").next(rules.IncidentDashboard).
+			Query{promql.BottomK(1, nil, promql.Min(worst, left)), worstLegend}).low(0, 0.25).size(8, 5).runbook("LLMErrorBudgetSlowBurn").
+			next(rules.IncidentDashboard).
 			movesIn(spends...),
 		single("Fastest burn, 1 hour", multiple, About{
 			"The highest burn rate over an hour, with its objective and model.",
 			"At 14.4 a 30-day budget is gone in two days.",
 			"Open the incident dashboard of this model.",
 		},
-			Query{promql.TopK(1, nil, promql.Max(worst, s.of(metrics.Window(metrics.RecordedBurn, "1h")))), worstLegend}).bad(1, factor(w.fast)).size(8, 5).
+			Query{promql.TopK(1, nil, promql.Max(worst, s.of(metrics.Window(metrics.RecordedBurn, "1h")))), worstLegend}).
+			bad(1, factor(w.fast)).size(8, 5).
 			empty("No event was counted in an hour.").runbook("LLMErrorBudgetFastBurn").next(rules.IncidentDashboard).
 			movesIn(spends...),
 		single("Objectives with budget left", share, About{
