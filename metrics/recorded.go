@@ -56,9 +56,9 @@ var (
 	RecordedStays = recorded(Max, "model:llm_slo_still_burning:rate",
 		"Burn rate of an objective for which a window pair required a page within the last three minutes, while it is above half of the "+
 			"slowest pair's threshold. It keeps the page firing. Absent otherwise.", ModelSLOLabels)
-	RecordedPageBegan = recorded(Never, "model:llm_page:start_time_seconds",
-		"When the page that fires now about a model's objectives began, unix time, whichever cause it named first. Absent while none fires.",
-		with(LabelCluster, LabelNamespace, LabelModel))
+	RecordedBurnBegan = recorded(Never, "model:llm_slo_burn:start_time_seconds",
+		"When an objective began to burn, unix time: when its burn rate over five minutes first exceeded half of the threshold of the "+
+			"slowest pair that pages, while the rate over that pair's short window has stayed above it. Absent otherwise.", ModelSLOLabels)
 	RecordedBurnThreshold = recorded(Max, "model:llm_slo_burn_threshold:rate",
 		"Burn rate above which a window pair (label long) alerts with this severity, page or ticket, given the objective's "+
 			"target and period.",

@@ -104,6 +104,9 @@ func budgetTextGroup(opt Options) Group {
 	g.Records = append(g.Records, Record{Name: metrics.RecordedBadNow, Expr: badNow()},
 		Record{Name: metrics.RecordedBadShareNow, Expr: badShareNow(opt.source())},
 		Record{Name: metrics.RecordedExhaustion, Expr: exhaustion()})
+	if p := slo.Slowest(opt.WindowPairs, slo.Page); p.Long > 0 {
+		g.Records = append(g.Records, Record{Name: metrics.RecordedBurnBegan, Expr: burnBegan(p)})
+	}
 	return g
 }
 
@@ -356,11 +359,25 @@ func stays(p slo.WindowPair, pairs []slo.WindowPair) promql.Expr {
 	}
 	asked := promql.Over("last_over_time", promql.Vector(metrics.RecordedPairBurn, promql.Either(metrics.LabelLong,
 		strings.Join(pages, "|"))), 3*minute)
-	part := times(slo.StayShare, promql.Max(modelSLO, promql.Vector(metrics.RecordedBurnThreshold,
-		promql.Eq(metrics.LabelLong, p.Long.String()))))
-	over := func(w slo.Duration) promql.Expr { return promql.Gt(promql.Vector(burn(w)), part) }
+	over := func(w slo.Duration) promql.Expr { return promql.Gt(promql.Vector(burn(w)), staying(p)) }
 	few := promql.Lt(promql.Vector(increase(metrics.RecordedBadEvents, p.Long)), promql.Num(slo.FewBadEvents))
 	return promql.And(promql.Or(over(p.Short), promql.And(over(latest(p, BurnWindows(pairs))), few)), asked, promql.On(modelSLO...))
+}
+
+// staying returns the burn rate down to which a page goes on.
+func staying(slowest slo.WindowPair) promql.Expr {
+	return times(slo.StayShare, promql.Max(modelSLO, promql.Vector(metrics.RecordedBurnThreshold,
+		promql.Eq(metrics.LabelLong, slowest.Long.String()))))
+}
+
+// burnBegan returns when each objective began to burn. The short window of the slowest pair bridges moments without a
+// bad event.
+func burnBegan(slowest slo.WindowPair) promql.Expr {
+	over := func(is promql.Expr, w slo.Duration) promql.Expr {
+		return promql.And(is, promql.Gt(promql.Vector(burn(w)), staying(slowest)))
+	}
+	return promql.Or(over(promql.Over("last_over_time", promql.Vector(metrics.RecordedBurnBegan), RateWindow.Std()), slowest.Short),
+		over(promql.Call("timestamp", promql.Vector(burn(RateWindow))), RateWindow))
 }
 
 // laterGroup opens tickets, and pages for new faults in an incident.
@@ -368,7 +385,7 @@ func laterGroup(opt Options) Group {
 	news := *SecondFault
 	news.Expr = secondFault()
 	records := append(slices.Concat(burns(opt, slo.Ticket), pairBurns(opt, slo.Ticket)),
-		Record{Name: metrics.RecordedPageBegan, Expr: pageBegan()}, Record{Name: metrics.RecordedMoreOdds, Expr: moreOdds(10)})
+		Record{Name: metrics.RecordedMoreOdds, Expr: moreOdds(10)})
 	return Group{Name: "llm-slo-later", Interval: Interval, Alerts: append(burnAlerts(opt, SlowBurn), &news), Records: records}
 }
 
@@ -385,14 +402,6 @@ func worst(by []string, burns promql.Expr) promql.Expr {
 		string(slo.TPOT))), infoLookback)
 	weight := promql.Or(weighs(20, paged), weighs(10, further), weighs(1, promql.Vector(metrics.RecordedBurnThreshold)))
 	return promql.And(burns, promql.TopK(1, by, promql.Mul(burns, weight, perObjective.ManyToOne())), perObjective)
-}
-
-// pageBegan returns when the page of each model began, even if it is about another objective by now.
-func pageBegan() promql.Expr {
-	own := promql.Eq("alertname", FastBurn.Name)
-	return promql.And(promql.Or(promql.Over("last_over_time", promql.Vector(metrics.RecordedPageBegan), RateWindow.Std()),
-		promql.Min(modelLabels, promql.Vector(metrics.AlertsForState, own))),
-		promql.Vector(metrics.Alerts, own, promql.Eq("alertstate", "firing")), promql.On(modelLabels...))
 }
 
 // owned adds the labels that the configuration gives objectives, where they are known.

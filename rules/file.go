@@ -269,13 +269,17 @@ func (s Style) fixedLabels(a *Alert) map[string]string {
 // corrects reports whether a change of the alert's first line is sent.
 func (a *Alert) corrects() bool { return a.Diagnosed && a.Severity == slo.Page }
 
-// since prints when a page began, because its labels may have changed since then.
+// since prints when an objective began to burn, which is before the page began.
 func (s Style) since(a *Alert) string {
 	if !a.corrects() {
 		return ""
 	}
-	return `{{ range ` + queryTemplate(s.query(promql.Vector(metrics.RecordedPageBegan, sameModel()...))) +
-		` }}{{ (toTime .Value).Format "15:04 MST" }}{{ end }}`
+	return `{{ range ` + queryTemplate(s.query(burning())) + ` }}{{ (toTime .Value).Format "15:04 MST" }}{{ end }}`
+}
+
+// burning returns when the alert's objective began to burn.
+func burning() promql.Expr {
+	return promql.Min(nil, promql.Vector(metrics.RecordedBurnBegan, same(modelSLO...)...))
 }
 
 // Runbook returns the address of a runbook, with a query if the address has a place for one.
@@ -334,8 +338,8 @@ func (s Style) renamed(template string) string {
 // dashboardVariables lists the dashboards' template variables that an alert can fill.
 var dashboardVariables = []string{metrics.LabelCluster, metrics.LabelNamespace, metrics.LabelModel, metrics.LabelGPUUUID}
 
-// onset returns the start of a dashboard's time range: half an hour before a page, six hours before a ticket. So
-// the time range shows the incident whenever the dashboard is opened.
+// onset returns the start of a dashboard's time range: half an hour before the burn of a page, six hours before a
+// ticket. So the time range shows the incident whenever the dashboard is opened.
 func (s Style) onset(a *Alert) string {
 	back := 30 * minute
 	if a.Severity != slo.Page {
@@ -343,7 +347,7 @@ func (s Style) onset(a *Alert) string {
 	}
 	began := promql.Call("vector", promql.Call("time"))
 	if a.corrects() {
-		began = promql.OrOn(promql.Max(nil, promql.Vector(metrics.RecordedPageBegan, sameModel()...)), began, promql.On())
+		began = promql.OrOn(burning(), began, promql.On())
 	}
 	return "{{ with " + queryTemplate(s.query(times(1000, promql.Sub(began, promql.Num(back.Seconds()))))) +
 		` }}{{ printf "%.0f" (first .).Value }}{{ end }}`

@@ -84,7 +84,7 @@ func TestPageCarriesTheSplit(t *testing.T) {
 			"/runbooks/BranchThrottledGPU?model_name=meta-llama%2FLlama+%223%22&namespace=prod&gpu_uuid=GPU-1") {
 			t.Errorf("runbook link %s", url)
 		}
-		began := rulesim.Epoch.Add(35 * time.Minute) // half an hour before the page, whenever it is opened
+		began := rulesim.Epoch.Add(31 * time.Minute) // half an hour before the burn, whenever it is opened
 		if url, want := a.Annotations.Get("dashboard_url"),
 			fmt.Sprintf("https://grafana.example/d/llm-incident?from=%d&var-namespace=prod&var-model_name=meta-llama%%2FLlama+%%223%%22",
 				began.UnixMilli()); url != want {
@@ -123,7 +123,7 @@ func TestMeanOfTheShare(t *testing.T) {
 	}}
 	titles := map[string]bool{}
 	for at := time.Duration(0); at < 2*hour; at += time.Minute {
-		if err := sim.Run(rulesim.Epoch.Add(at), rulesim.Epoch.Add(at+time.Minute), 15*time.Second, w.scrape); err != nil {
+		if err := sim.Run(rulesim.Epoch.Add(at), rulesim.Epoch.Add(at+time.Minute-scrapeEvery), 15*time.Second, w.scrape); err != nil {
 			t.Fatal(err)
 		}
 		for _, a := range sim.Firing() {
@@ -227,6 +227,35 @@ func TestExhaustionFollowsTheBurn(t *testing.T) {
 				t.Errorf("%s after everything began to fail, at %v requests per second, the budget is said to last %.0f s, it lasts %.0f", after,
 					perSecond, got, want)
 			}
+		}
+	}
+}
+
+// TestSinceTheOnset checks that a page names the minute in which users began to suffer, however late the page is.
+func TestSinceTheOnset(t *testing.T) {
+	t.Parallel()
+	const onset = 90 * time.Minute
+	for name, c := range map[string]struct{ perSecond, badShare float64 }{
+		"outage":       {10, 1},
+		"a fifth":      {10, 0.2},
+		"few requests": {1. / 15, 0.4},
+	} {
+		w := &world{}
+		w.add(objective(t, "99%", slo.DefaultPeriod), service{perSecond: constant(c.perSecond), badShare: during(onset, 99*hour, c.badShare, 0)})
+		sim := loaded(t, rules.Groups(rules.Options{}))
+		defer sim.Close()
+		var since string
+		sim.OnAlert = func(_ time.Time, a rulesim.Alert) {
+			if a.Name == fastBurn && since == "" {
+				since = a.Annotations.Get("since")
+			}
+		}
+		if err := sim.Run(rulesim.Epoch, rulesim.Epoch.Add(onset+hour), scrapeEvery, w.scrape); err != nil {
+			t.Fatal(err)
+		}
+		at, err := time.Parse("15:04 MST", since)
+		if late := time.Duration(at.Hour())*hour + time.Duration(at.Minute())*time.Minute - onset; err != nil || late < 0 || late > 5*time.Minute {
+			t.Errorf("%s: the first page says that it began at %s, %s after the onset", name, since, late)
 		}
 	}
 }
