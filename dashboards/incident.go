@@ -512,7 +512,7 @@ func leversRow() []Panel {
 	return []Panel{
 		levers("Queue, prefill, memory", "BranchQueueing", "BranchHeldBackQueue", "LLMPrefixHitCollapse", "BranchLongPrompts",
 			"BranchKVPressure", "LLMKVTransferFailures",
-			"LLMKVOffloadSaturated", "LLMModelLeftGPU", "BranchAdapterLatency"),
+			"LLMKVOffloadSaturated", "LLMEngineMemoryLost", "BranchAdapterLatency"),
 		levers("One replica, decode", "LLMReplicaSkew", "BranchFailingReplica", "BranchLargeBatch", "LLMRunawayGeneration",
 			"BranchLongerOutputs", "LLMSpeculationCollapse"),
 		levers("GPU", "BranchThrottledGPU", "LLMGPUFailed", "LLMGPUNeedsService", "LLMGPUSlowed"),

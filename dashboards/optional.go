@@ -121,7 +121,7 @@ func featureRow(s scope) []Panel {
 			"After a step down, the engine lost the GPU, or another model took the room.",
 		},
 			Query{promql.Min(models, promql.Div(s.of(metrics.ModelGPUMemory), s.of(metrics.ModelMemory))), modelLegend}).
-			low(0.5, 0.95).max(1).runbook("LLMModelLeftGPU").next(rules.IncidentDashboard).
+			low(0.5, 0.95).max(1).runbook("LLMEngineMemoryLost").next(rules.IncidentDashboard).
 			movesIn("model-left-gpu"),
 	}
 }

@@ -21,6 +21,7 @@ type Serving struct {
 	Budget     int     // --max-num-batched-tokens: the most that one step computes
 	MaxQueue   int     // requests that may wait before more are rejected; 0 means no limit
 	Blocks     int     // KV blocks; 0 means as many as fit
+	Leak       float64 // share of requests whose KV blocks stay in use when they end
 	Draft      int     // tokens proposed per step and sequence; 0 means no speculation
 	Acceptance float64 // probability that a proposed token is accepted, given that those before it were
 	ShowsQueue bool    // the server counts waiting requests, also while the core hangs
@@ -246,7 +247,7 @@ func (e *Engine) forget() {
 	for _, rs := range []*[]*Request{&e.arriving, &e.fetching, &e.waiting, &e.running} {
 		*rs = slices.DeleteFunc(*rs, func(r *Request) bool {
 			if r.Aborted {
-				e.release(r)
+				e.end(r)
 			}
 			return r.Aborted
 		})
@@ -428,7 +429,7 @@ func (e *Engine) finish(start time.Duration) {
 			continue
 		}
 		r.Done = e.now
-		e.release(r)
+		e.end(r)
 		e.observer.Finished(r)
 	}
 	clear(e.running[len(kept):])
@@ -473,6 +474,14 @@ func (e *Engine) preempt() {
 	r.todo, r.now = int(r.Prompt-r.Cached+r.Emitted), 0
 	e.waiting = slices.Insert(e.waiting, 0, r)
 	e.observer.Preempted()
+}
+
+// end frees the blocks of a request that ended, unless the engine leaks them.
+func (e *Engine) end(r *Request) {
+	if e.Leak > 0 && e.random.Float64() < e.Leak {
+		r.held = 0
+	}
+	e.release(r)
 }
 
 func (e *Engine) release(r *Request) {

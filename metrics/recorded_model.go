@@ -155,6 +155,9 @@ var (
 			"model suffers.", ReplicaLabels, with(LabelGPUUUID))
 	RecordedLeftGPU = recorded(Never, "replica:llm_engine_left_gpu:ratio",
 		"Share of a replica's model in GPU memory, if it is below 1 and was higher by at least a quarter within the last week.", ReplicaLabels)
+	RecordedKVLeak = recorded(Never, "replica:llm_engine_kv_cache_leak:ratio",
+		"Share of a replica's KV cache by which the least use of an hour grew within two hours, although no more requests ran, if at this "+
+			"rate the cache is full within two hours.", ReplicaLabels)
 	RecordedFullTier = recorded(Never, "replica:llm_engine_kv_tier_full:ratio",
 		"A tier of a replica's KV cache that is full: the share that transfers pin or, if that is not reported, the share of tokens that "+
 			"the tier refuses.", ReplicaLabels, with(LabelTier))

@@ -44,26 +44,31 @@ var (
 		},
 		Dashboard: OptionalDashboard,
 	}
-	ModelLeftGPU = &Alert{
-		Name:     "LLMModelLeftGPU",
+	// EngineMemoryLost is about GPU memory that an engine lost to another program, or to requests that ended.
+	EngineMemoryLost = &Alert{
+		Name:     "LLMEngineMemoryLost",
 		Branch:   Memory,
-		Expr:     promql.Vector(metrics.RecordedLeftGPU),
+		Expr:     promql.Or(reason("kv_leak", promql.Vector(metrics.RecordedKVLeak)), reason("left_gpu", promql.Vector(metrics.RecordedLeftGPU))),
 		Severity: slo.Ticket,
 		For:      5 * minute,
-		Scope:    []string{metrics.LabelModel, metrics.LabelServer},
+		Scope:    []string{metrics.LabelModel, metrics.LabelServer, metrics.LabelReason},
 		Explains: []*Alert{FastBurn, SlowBurn},
-		Summary: "{{ if $value }}Only {{ $value | humanizePercentage }}{{ else }}Nothing{{ end }} of the model is in GPU memory at " +
-			theEngine,
-		Description: "Earlier this week at least a quarter more of the model was in GPU memory. The CPU computes the rest many times " +
-			"more slowly, but no request fails. The engine's log shows how the model was loaded.",
+		Summary: `{{ if eq $labels.reason "kv_leak" }}{{ $value | humanizePercentage }} more of the KV cache of ` + theEngine +
+			` is in use than two hours ago, without more requests{{ else }}{{ if $value }}Only {{ $value | humanizePercentage }}{{ else }}` +
+			`Nothing{{ end }} of the model is in GPU memory at ` + theEngine + `{{ end }}`,
+		Description: `{{ if eq $labels.reason "kv_leak" }}At this rate the cache is full within two hours, and requests will wait. If it stays ` +
+			`in use while no request runs, the engine leaks: restart it.{{ else }}Earlier this week at ` +
+			`least a quarter more of the model was in GPU memory. The CPU computes the rest many times more slowly, but no request ` +
+			`fails. The engine's log shows how the model was loaded.{{ end }}`,
 		Split: []Evidence{
+			{"KV cache in use", promql.Max(nil, promql.Vector(metrics.KVCacheUsage, same(replicaLabels...)...)), Percent},
 			{"In GPU memory now", promql.Max(nil, promql.Vector(metrics.ModelGPUMemory, same(replicaLabels...)...)), Bytes},
 		},
 		Dashboard: OptionalDashboard,
 	}
 )
 
-var memoryAlerts = []*Alert{KVTransferFailures, KVOffloadSaturated, ModelLeftGPU}
+var memoryAlerts = []*Alert{KVTransferFailures, KVOffloadSaturated, EngineMemoryLost}
 
 // leftGPU returns the share of each model that is in GPU memory. The rest is in host memory, and at least a quarter more
 // of the model was in GPU memory within the week: a model that never fitted is no incident.
@@ -72,6 +77,19 @@ func leftGPU() promql.Expr {
 	onGPU := promql.Max(replicaLabels, now)
 	share := promql.Div(onGPU, above(promql.Max(replicaLabels, promql.Vector(metrics.ModelMemory)), 0))
 	return promql.And(below(share, 0.95), promql.Lt(onGPU, times(0.8, promql.Max(replicaLabels, promql.Over("max_over_time", now, 7*day)))))
+}
+
+// kvLeak returns how much more of a replica's KV cache is in use than two hours ago, if at this rate the cache is full
+// within two hours. The least use of an hour must have grown in each of the two hours, although no more requests ran.
+func kvLeak() promql.Expr {
+	least := func(f *metrics.Family, ago time.Duration) promql.Expr {
+		return promql.Max(replicaLabels, promql.Over("min_over_time", promql.Offset(promql.Vector(f), ago), hour))
+	}
+	used := func(ago time.Duration) promql.Expr { return least(metrics.KVCacheUsage, ago) }
+	free := promql.Sub(promql.Num(1), promql.Max(replicaLabels, promql.Over("max_over_time", promql.Vector(metrics.KVCacheUsage), hour)))
+	grew := promql.Gt(above(promql.Sub(used(0), used(2*hour)), 0.05), free)
+	return promql.Unless(both(grew, above(promql.Sub(used(0), used(hour)), 0.01), above(promql.Sub(used(hour), used(2*hour)), 0.01)),
+		promql.Gt(least(metrics.RequestsRunning, 0), promql.Add(times(1.1, least(metrics.RequestsRunning, 2*hour)), promql.Num(1))))
 }
 
 // tierLabels identify a KV cache tier of a replica.

@@ -207,9 +207,14 @@ func wayClues() []Clue {
 func memoryClues() []Clue {
 	return []Clue{
 		{
-			Branch: Memory, Name: "left_gpu", Runbook: "LLMModelLeftGPU", Delays: AnyToken, Unit: Share,
+			Branch: Memory, Name: "left_gpu", Runbook: "LLMEngineMemoryLost", Delays: AnyToken, Unit: Share,
 			Says:  "Only {value} of the model is in GPU memory at {engine}",
 			Query: one(promql.Vector(metrics.RecordedLeftGPU)),
+		},
+		{
+			Branch: Memory, Name: "kv_leak", Runbook: "LLMEngineMemoryLost", Delays: AnyToken, Unit: Share,
+			Says:  "{value} more of the KV cache of {engine} is in use than two hours ago, without more requests",
+			Query: one(promql.Vector(metrics.RecordedKVLeak)),
 		},
 		{
 			Branch: Memory, Name: "kv_transfers_lost", Runbook: "LLMKVTransferFailures", Unit: Decimal,

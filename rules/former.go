@@ -43,6 +43,7 @@ func FormerAlerts() []Former {
 		{"LLMGatewayFailsRequests", "gateway_fails"},
 		{"LLMKVPressure", "kv_full"},
 		{"LLMLongPromptShift", "prompts_grew"},
+		{"LLMModelLeftGPU", "LLMEngineMemoryLost"},
 		{"LLMPreemptionThrash", "preemptions"},
 		{"LLMPrefixCacheNoGain", ""},
 		{"LLMQueueBuildUp", "queue_long"},

@@ -22,6 +22,7 @@ const SuspectGroups = "llm-suspects"
 func suspectGroups() []Group {
 	records := []Record{
 		{Name: metrics.RecordedLeftGPU, Expr: leftGPU()},
+		{Name: metrics.RecordedKVLeak, Expr: kvLeak()},
 		{Name: metrics.RecordedFullTier, Expr: saturatedTier()},
 		{Name: metrics.RecordedYoung, Expr: freshlyStarted()},
 		{Name: metrics.RecordedWithoutToken, Expr: withoutToken()},

@@ -112,7 +112,13 @@ func cachesFail() []Incident {
 				"slower, and nothing fails",
 			Fleet: onDemand(), Lasts: 30 * minute,
 			Faults: []Fault{fault(0, one(0, func(r *world.Replica) { r.LeaveGPU(1, 20) }))},
-			Cause:  rules.ModelLeftGPU,
+			Cause:  rules.EngineMemoryLost,
+		},
+		{
+			Name: "kv-leak", Story: "one of four engines does not free the KV cache of one request in 200; after three hours its cache is full",
+			Fleet: chat(), Lasts: 165 * minute,
+			Faults: []Fault{fault(0, one(0, func(r *world.Replica) { r.Engine.Leak = 1. / 200 }))},
+			Cause:  rules.EngineMemoryLost,
 		},
 		{
 			Name: "runaway-generation", Story: "the model no longer stops: most outputs run into the limit",

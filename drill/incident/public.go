@@ -423,7 +423,7 @@ func publicEngines() []Incident {
 			Name: "ollama-on-cpu", Story: "after hours of good service Ollama loads its model again without its GPU and answers from the CPU",
 			Fleet: onDemand(), Lasts: 40 * minute,
 			Faults: []Fault{fault(0, one(0, func(r *world.Replica) { r.LeaveGPU(1, 20) }))},
-			Cause:  rules.ModelLeftGPU,
+			Cause:  rules.EngineMemoryLost,
 			Report: &Report{
 				Source: "ollama/ollama 10300, 8594, 5035, 3930, 7765, 10257",
 				Said: "6 to 40 hours after a start requests use the CPU only, with room in GPU memory; nvidia-smi on the host is fine; a " +

@@ -330,7 +330,7 @@ func (w *World) Heal(loading time.Duration) {
 		of := well.Replicas[i]
 		anew := r.Down || r.Gone || r.GPU.Lost || r.GPU.Stuck || r.Engine.Wedged || r.Engine.Broken ||
 			r.Profile.Release != of.Profile.Release || r.Profile.KVCacheDtype != of.Profile.KVCacheDtype || r.Pod != of.Pod ||
-			r.Engine.Slow != 1 && r.Runtime == metrics.Ollama
+			r.Engine.Slow != 1 && r.Runtime == metrics.Ollama || r.Engine.Leak > 0
 		of.Profile.Started, of.Profile.Descriptors = r.Profile.Started, r.Profile.Descriptors
 		r.Profile, r.Pod, r.Misses = of.Profile, of.Pod, 0
 		r.Engine.Serving, r.Engine.Slow, r.Engine.Starved, r.Engine.ShowsIdle = of.Profile.Serving, 1, 0, false
