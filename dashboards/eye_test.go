@@ -264,7 +264,8 @@ func TestLegendsHaveRoom(t *testing.T) {
 			}
 			low := p.FieldConfig.Defaults.Thresholds.Steps[0].Color == "#D55E00" || slices.Contains([]string{"Clocks", "Goodput"}, p.Title)
 			kind, ranked := map[string]string{ // panels of kinds whose values do not compare
-				"ECC errors per hour": "uncorrected", "SM, tensor and kernel activity": "SM", "NaN, sleep, adapters, models": "NaN", "Events": "missed", "KV tiers": "pinned",
+				"ECC errors per hour": "uncorrected", "SM, tensor and kernel activity": "SM",
+				"NaN, sleep, adapters, models": "NaN", "Events": "missed", "KV tiers": "pinned",
 			}[p.Title]
 			if ranked && (legend.SortBy != "" || !strings.Contains(p.Targets[0].LegendFormat+p.Targets[0].Expr, kind)) {
 				t.Errorf("%s: the legend of %s does not begin with %s", b.Title, p.Title, kind)

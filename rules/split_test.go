@@ -123,7 +123,7 @@ func TestMeanOfTheShare(t *testing.T) {
 	}}
 	titles := map[string]bool{}
 	for at := time.Duration(0); at < 2*hour; at += time.Minute {
-		if err := sim.Run(rulesim.Epoch.Add(at), rulesim.Epoch.Add(at+time.Minute-scrapeEvery), 15*time.Second, w.scrape); err != nil {
+		if err := sim.Run(rulesim.Epoch.Add(at), rulesim.Epoch.Add(at+time.Minute), 15*time.Second, w.scrape); err != nil {
 			t.Fatal(err)
 		}
 		for _, a := range sim.Firing() {
@@ -254,7 +254,8 @@ func TestSinceTheOnset(t *testing.T) {
 			t.Fatal(err)
 		}
 		at, err := time.Parse("15:04 MST", since)
-		if late := time.Duration(at.Hour())*hour + time.Duration(at.Minute())*time.Minute - onset; err != nil || late < 0 || late > 5*time.Minute {
+		late := time.Duration(at.Hour())*hour + time.Duration(at.Minute())*time.Minute - onset
+		if err != nil || late < 0 || late > 5*time.Minute {
 			t.Errorf("%s: the first page says that it began at %s, %s after the onset", name, since, late)
 		}
 	}
