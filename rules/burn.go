@@ -104,9 +104,6 @@ func budgetTextGroup(opt Options) Group {
 	g.Records = append(g.Records, Record{Name: metrics.RecordedBadNow, Expr: badNow()},
 		Record{Name: metrics.RecordedBadShareNow, Expr: badShareNow(opt.source())},
 		Record{Name: metrics.RecordedExhaustion, Expr: exhaustion()})
-	if p := slo.Slowest(opt.WindowPairs, slo.Page); p.Long > 0 {
-		g.Records = append(g.Records, Record{Name: metrics.RecordedBurnBegan, Expr: burnBegan(p)})
-	}
 	return g
 }
 
@@ -386,6 +383,9 @@ func laterGroup(opt Options) Group {
 	news.Expr = secondFault()
 	records := append(slices.Concat(burns(opt, slo.Ticket), pairBurns(opt, slo.Ticket)),
 		Record{Name: metrics.RecordedMoreOdds, Expr: moreOdds(10)})
+	if p := slo.Slowest(opt.WindowPairs, slo.Page); p.Long > 0 {
+		records = append(records, Record{Name: metrics.RecordedBurnBegan, Expr: burnBegan(p)})
+	}
 	return Group{Name: "llm-slo-later", Interval: Interval, Alerts: append(burnAlerts(opt, SlowBurn), &news), Records: records}
 }
 

@@ -80,15 +80,16 @@ func leftGPU() promql.Expr {
 }
 
 // kvLeak returns how much more of a replica's KV cache is in use than two hours ago, if at this rate the cache is full
-// within two hours. The least use of an hour must have grown in each of the two hours, although no more requests ran.
+// within two hours. Peaks do not count: the least use of an hour must have grown in each of the two hours, although no more requests ran.
 func kvLeak() promql.Expr {
 	least := func(f *metrics.Family, ago time.Duration) promql.Expr {
 		return promql.Max(replicaLabels, promql.Over("min_over_time", promql.Offset(promql.Vector(f), ago), hour))
 	}
 	used := func(ago time.Duration) promql.Expr { return least(metrics.KVCacheUsage, ago) }
-	free := promql.Sub(promql.Num(1), promql.Max(replicaLabels, promql.Over("max_over_time", promql.Vector(metrics.KVCacheUsage), hour)))
+	free := promql.Sub(promql.Num(1), promql.Max(replicaLabels, promql.Over("avg_over_time", promql.Vector(metrics.KVCacheUsage), hour)))
 	grew := promql.Gt(above(promql.Sub(used(0), used(2*hour)), 0.05), free)
-	return promql.Unless(both(grew, above(promql.Sub(used(0), used(hour)), 0.01), above(promql.Sub(used(hour), used(2*hour)), 0.01)),
+	now := above(promql.Max(replicaLabels, promql.Vector(metrics.KVCacheUsage)), 0.25)
+	return promql.Unless(both(grew, now, above(promql.Sub(used(0), used(hour)), 0.01), above(promql.Sub(used(hour), used(2*hour)), 0.01)),
 		promql.Gt(least(metrics.RequestsRunning, 0), promql.Add(times(1.1, least(metrics.RequestsRunning, 2*hour)), promql.Num(1))))
 }
 
