@@ -136,9 +136,9 @@ grep missed: docs/public-incidents.csv      # what alerted nobody
 ## Triage
 
 The readings are %s apart, the second at the time of the page. An answer is right if it names the branch of the cause. It "cannot tell" if it names a
-wrong branch with low confidence beside another, and "says nothing" if it names none. In the CSV, a doubtful answer ends with a question mark, and a
-wrong branch begins with an exclamation mark. Two readings do not show yesterday's traffic, or engines that are gone.
-The exporter reports a new version only if it has read the old one, as it has when triage runs on a node.
+wrong branch and another one, both with low confidence. It "says nothing" if it names no branch. In the CSV, a doubtful answer ends with a question mark, and a
+wrong branch begins with an exclamation mark. Two readings cannot show yesterday's traffic or engines that are gone. The exporter reports a new
+version only if it has read the old one; on a running node it has.
 
 %s
 %s`, incidents, seeds, score.Apart, triageSummary(triages), report.FirstScore)
