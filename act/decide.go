@@ -1,7 +1,7 @@
 // Package act takes sick GPUs out of service in a Kubernetes cluster, and returns them to service. It writes the
 // exporters' verdicts to Kubernetes, up to a ceiling.
 //
-//	decide   what should be out of service, and what the ceiling holds back    decide.go
+//	decide   what should be out of service, and what the ceiling prevents      decide.go
 //	cluster  what is read and written: nodes, devices, taints, events          cluster.go
 //	act      the loop: read verdicts, decide, write                            act.go
 package act

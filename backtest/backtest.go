@@ -26,10 +26,10 @@ import (
 
 // Backtest configures the objectives and data of a replay, and limits the load on the server.
 type Backtest struct {
-	// URL is the address of the Prometheus, for errors. API queries it.
+	// URL is the address of the Prometheus, for error messages. API queries this Prometheus.
 	URL string
 	API prometheus.API
-	// Objectives are complete: see slo.Objective.WithDefaults.
+	// Objectives must be complete, as slo.Objective.WithDefaults returns them.
 	Objectives []slo.Objective
 	// Pairs lists the window pairs of the alerts.
 	Pairs []slo.WindowPair
@@ -68,7 +68,7 @@ type Report struct {
 	Rows  []Row     `json:"objectives"`
 }
 
-// Row holds one objective on one model.
+// Row holds the result of one objective for one model.
 type Row struct {
 	Cluster   string `json:"cluster,omitempty"`
 	Namespace string `json:"namespace,omitempty"`
@@ -93,7 +93,7 @@ type Row struct {
 	hours [][2]float64 // events and bad events by hour
 }
 
-// Episode is a time in which an alert fired without a pause of five minutes.
+// Episode is a period in which an alert fired without a pause of five minutes or more.
 type Episode struct {
 	From    time.Time `json:"from"`
 	To      time.Time `json:"to"`

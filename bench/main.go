@@ -1,11 +1,11 @@
 // Command bench measures the exporter and its peers on the same metrics pages in the same run, and writes
 // docs/performance.md. It runs as make bench-peers.
 //
-//	main     who is measured, and how      main.go
+//	main     what is measured, and how     main.go
 //	process  CPU, memory and allocations   process.go
 //	pages    engines and what they serve   pages.go
 //	parsers  the peers that are libraries  parsers.go
-//	binary   what the exporter is made of  binary.go
+//	binary   the parts of its binary       binary.go
 //	report   docs/performance.md           report.go
 package main
 

@@ -2,14 +2,13 @@
 // the engine would serve, at the present mix of prompts and answers, before an objective breaks, and which limit it would
 // reach.
 //
-// The model has three parts. Each part has few numbers, which the engine's metrics show. An engine computes in
-// steps. Steps per second decrease with the tokens per second: steps = alpha - beta*gaps - gamma*prompt -
-// delta*prompt^2. Here gaps are the times between tokens in a second, and prompt is the number of prompt tokens
-// computed in a second. The load comes from outside, for any state of the engine, so it is fitted by least squares
-// over windows of half a minute. By Little's law, the number of running requests is gaps per second times the
-// seconds of a step. A request that finds no free place waits, as in a queue with that many servers (Erlang C). The
-// number of places is the engine's batch limit or, if lower, the capacity of its KV cache. First tokens and gaps
-// keep the shape of their distribution, and are stretched like the step.
+// The model has three parts. Each part has few numbers, which the engine's metrics show. An engine computes in steps. Steps per second
+// decrease with the tokens per second: steps = alpha - beta*gaps - gamma*prompt - delta*prompt^2. Here gaps are the times between
+// tokens in a second, and prompt is the number of prompt tokens computed in a second. The load comes from outside, for any state of
+// the engine, so it is fitted by least squares over windows of half a minute. By Little's law, the number of running requests is gaps
+// per second times the seconds of a step. A request that finds no free place waits, as in a queue with that many servers (Erlang C).
+// The number of places is the engine's batch limit or, if lower, the capacity of its KV cache. The times to first tokens and between
+// tokens keep the shape of their distributions, and change in proportion to the time of a step.
 package capacity
 
 import (
@@ -22,9 +21,9 @@ import (
 // missing value, which counts as zero.
 type Reading struct {
 	At time.Time
-	// FirstTokens counts first tokens. FirstSeconds adds up the times to first tokens.
+	// FirstTokens counts first tokens, and FirstSeconds is the sum of the times to first tokens.
 	FirstTokens, FirstSeconds float64
-	// Gaps counts the times between tokens. GapSeconds adds up these times.
+	// Gaps counts the times between tokens, and GapSeconds is their sum.
 	Gaps, GapSeconds float64
 	// GeneratedTokens counts the tokens of answers. It is reported, but not used for learning.
 	GeneratedTokens float64
@@ -92,8 +91,8 @@ type totals struct {
 	gapMeans                        float64
 }
 
-// Learn adds a reading. A reading that is not later than the last, or has smaller counters, starts a new window. Nothing
-// is forgotten.
+// Learn adds a reading. A reading that is not later than the last, or has smaller counters, starts a new window. Learn keeps what it
+// has learnt before.
 func (l *Learner) Learn(r Reading) {
 	for _, v := range []*float64{&r.GeneratedTokens, &r.PromptTokens, &r.Running, &r.Waiting, &r.KVUsage} {
 		if math.IsNaN(*v) {

@@ -54,7 +54,7 @@ type Report struct {
 	Fine []string `json:"fine"`
 }
 
-// Status returns the exit status: 0 nothing wrong, 1 something is missing, 2 alerts do not fire, 3 could not look.
+// Status returns the exit status: 0 nothing wrong, 1 something is missing, 2 alerts do not fire, 3 a check was not possible.
 func (r Report) Status() int {
 	switch {
 	case len(r.Findings) == 0:

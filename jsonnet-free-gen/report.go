@@ -64,8 +64,8 @@ func reportBudgets(args []string, to io.Writer) error {
 	month := app.Flag("month", "The month in UTC, such as 2026-10.").PlaceHolder("YYYY-MM").String()
 	at := app.Flag("at", "The end of the periods, such as 2026-10-20T00:00:00Z. Default: now.").PlaceHolder("TIME").String()
 	format := app.Flag("format", "md (Markdown) or html (a self-contained file).").Default("md").Enum("md", "html")
-	freeze := app.Flag("freeze-below", "Policy: freeze if at most this share of the budget is left.").Default("0%").String()
-	slow := app.Flag("slow-below", "Policy: slow down if at most this share of the budget is left.").Default("25%").String()
+	freeze := app.Flag("freeze-below", "Advise to freeze releases if at most this share of the budget is left.").Default("0%").String()
+	slow := app.Flag("slow-below", "Advise to slow down releases if at most this share of the budget is left.").Default("25%").String()
 	page := app.Flag("severity", "Value of the severity label of alerts that page.").Default(rules.Style{}.WithDefaults().
 		Severities[slo.Page]).String()
 	r := report{style: rules.Style{Labels: map[string]string{}}}

@@ -13,8 +13,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
-// Outcome is the result of a play. Times are in seconds since the fault, but due and paged since the second fault,
-// if there is one.
+// Outcome is the result of a play. Times are in seconds since the fault. If there is a second fault, due and paged count from that
+// fault.
 type Outcome struct {
 	Play      string           `json:"play"`
 	Says      string           `json:"says"`

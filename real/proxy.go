@@ -121,7 +121,7 @@ func (w *Way) copy(to io.Writer, from io.Reader) {
 // limits finds how many tokens a request asks for at most.
 var limits = regexp.MustCompile(`"max_tokens": ?\d+`)
 
-// Fail makes the other side answer 500, or work again. Open connections end.
+// Fail sets whether the other side answers each request with 500. Open connections end.
 func (w *Way) Fail(fails bool) {
 	w.fails.Store(fails)
 	w.end()

@@ -49,9 +49,9 @@ const (
 	UncountedOutcomes = string(metrics.OutcomeAbort + "|" + metrics.OutcomeInvalid + "|" + metrics.OutcomeUnknown)
 )
 
-// Judge reports whether a request with this outcome counts for availability, and whether it is bad. Requests that the
-// client aborted (abort), invalid requests (invalid) and requests with an unknown end do not count, because they do not
-// show a fault of the server. Only a known good end counts as good. Objective.Judge adds the exceptions of one objective.
+// Judge reports whether a request with this outcome counts for availability, and whether it is bad. Requests that the client aborted
+// (abort), invalid requests (invalid) and requests with an unknown end do not count, because they do not show a fault of the server.
+// Only a known good end counts as good. Objective.Judge also applies the exceptions that an objective defines.
 func Judge(outcome metrics.Outcome) (event, bad bool) {
 	switch outcome {
 	case metrics.OutcomeStop, metrics.OutcomeLength, metrics.OutcomeRepetition, metrics.OutcomeSuccess:

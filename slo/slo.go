@@ -203,7 +203,7 @@ func (o Objective) Miss() string {
 	return "events of " + o.Name + " are bad"
 }
 
-// Words names an objective in a graph. The name of a default objective is a key; users name the others.
+// Words returns the name of an objective as a graph shows it. It replaces only the names of the default latency objectives.
 func Words(name string) string {
 	if base, severe := strings.CutSuffix(name, "_severe"); base == string(TTFT) || base == string(ITL) {
 		if severe {

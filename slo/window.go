@@ -51,8 +51,8 @@ func Slowest(pairs []WindowPair, of Severity) (slowest WindowPair) {
 	return slowest
 }
 
-// MaxBadShare caps every threshold: with more than half of all events bad there is an outage, whatever the target.
-// Without the cap, 14.4 times a budget of 10% would ask for 144% bad events, which never occur.
+// MaxBadShare caps every threshold: with more than half of all events bad there is an outage, whatever the target. Without the cap,
+// 14.4 times a budget of 10% would require 144% bad events, which cannot occur.
 const MaxBadShare = One / 2
 
 // MinBadEvents guards against low traffic. With fewer bad requests in the long window, no alert fires, so one slow
@@ -63,10 +63,10 @@ const MinBadEvents = 5
 // After a start from zero, twenty slow requests may be all the traffic, but they spend almost nothing of a month's budget.
 const LeastSpend = 0.1
 
-// WakeSpend replaces LeastSpend until five minutes after a model's first event within the long window. Until then, the
-// long window has no more events than the short one, and a few requests that waited for compiled kernels may be a fifth
-// of all. With a model's usual traffic, a real outage spends that much within a minute. In the first hour of a model or
-// of an objective, WakeSpend also applies, with the traffic so far as the usual traffic: only the start is known.
+// WakeSpend replaces LeastSpend until five minutes after a model's first event within the long window. Until then, the long window has
+// no more events than the short one, and a few requests that waited for the compilation of kernels may be a fifth of all requests.
+// With a model's usual traffic, a real outage spends that much within a minute. In the first hour of a model or of an objective,
+// WakeSpend also applies, with the traffic so far in place of the usual traffic, which is not known yet.
 const WakeSpend = 0.5
 
 // StayShare is the part of the slowest pair's threshold above which a firing alert continues. Near a threshold, one

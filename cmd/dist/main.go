@@ -41,9 +41,9 @@ func main() {
 	var final string
 	app := kingpin.New("dist", "Builds a release into a folder. Run it with: make release VERSION=v0.1.0")
 	app.Flag("tag", "A tag, or another name for the commit.").Required().StringVar(&r.tag)
-	app.Flag("registry", "Where image and chart will be pushed: HOST/OWNER.").Required().StringVar(&r.registry)
-	app.Flag("builder", "The URI of who builds, for the provenance.").Default("urn:" + product + ":local").StringVar(&r.builder)
-	app.Flag("out", "The folder of the release. It replaces the release that is there.").Required().StringVar(&final)
+	app.Flag("registry", "The registry for the image and the chart, as HOST/OWNER.").Required().StringVar(&r.registry)
+	app.Flag("builder", "URI that identifies the builder in the provenance.").Default("urn:" + product + ":local").StringVar(&r.builder)
+	app.Flag("out", "Folder to write the release to. A release that is already in the folder is replaced.").Required().StringVar(&final)
 	kingpin.MustParse(app.Parse(os.Args[1:]))
 	if err := r.replace(final); err != nil {
 		fmt.Fprintln(os.Stderr, "dist:", err)

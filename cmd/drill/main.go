@@ -21,7 +21,7 @@ func main() {
 	defer stop()
 	app := kingpin.New("drill", "Simulated inference engines under the real exporter. All numbers are invented.")
 	app.HelpFlag.Short('h')
-	watch := app.Command("demo", "Run a node and its Prometheus on this machine, in real time, and show when it would wake somebody.").
+	watch := app.Command("demo", "Run a node and its Prometheus on this machine, in real time, and print its pages and tickets.").
 		Default()
 	d := demo{out: os.Stdout}
 	watch.Flag("exporter", "Path of the exporter's binary.").Default(besideMe("exporter")).StringVar(&d.exporter)
@@ -32,7 +32,7 @@ func main() {
 	watch.Flag("seed", "Seed of the arrivals.").Default("1").Uint64Var(&d.seed)
 	happening := watch.Flag("incident", "The incident to play; \"drill list\" names them.").Default(incident.Healthy().Name).String()
 	duration := watch.Flag("for", "Stop after this time. 0 runs until Ctrl-C.").Default("0s").Duration()
-	play := app.Command("run", "Play incidents in virtual time and score what a person would have been told.")
+	play := app.Command("run", "Play incidents in virtual time and score the notifications.")
 	name := play.Flag("incident", "Play only this incident; \"drill list\" names them.").String()
 	seed := play.Flag("seed", "Seed of the arrivals.").Default("1").Uint64()
 	public := play.Flag("public", "Play the public incidents only.").Bool()
@@ -41,14 +41,14 @@ func main() {
 		Enum("table", "json", "html", "svg", "public")
 	report := app.Command("report", "Play all incidents with several seeds and write the scores and plots that docs/ keeps.")
 	dir := report.Flag("dir", "Folder to write to.").Default("docs").String()
-	seeds := report.Flag("seeds", "Number of seeds, starting at 1. The plots show the first.").Default("5").Uint64()
+	seeds := report.Flag("seeds", "Number of seeds, starting at 1. The plots show the first seed.").Default("5").Uint64()
 	told := app.Command("transcript", "Play the incidents that have a lever and write what a person on call sees and types.")
 	folder := told.Flag("dir", "Folder to write to.").Default("plays").String()
 	only := told.Flag("incident", "Play only this incident.").String()
-	drawing := app.Command("draws", "Play worlds drawn at random, and score who named the cause.")
+	drawing := app.Command("draws", "Play worlds drawn at random, and score whether page and triage name the cause.")
 	drawn := drawing.Flag("seeds", "Range of seeds, each of which draws a world.").Default("1-30").String()
 	watching := app.Command("try",
-		"Run the exporter on engines of yours, with a Prometheus, the rules and the dashboards. Nothing here is invented.")
+		"Run the exporter on engines of yours, with a Prometheus, the rules and the dashboards. No number is simulated.")
 	y := try{out: os.Stdout}
 	watching.Flag("exporter", "Path of the exporter's binary.").Default(besideMe("exporter")).StringVar(&y.exporter)
 	watching.Flag("listen", "Port that the exporter listens on.").Default("9844").Uint16Var(&y.listen)

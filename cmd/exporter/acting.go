@@ -47,7 +47,7 @@ func (o *actOptions) addFlags(app *kingpin.Application) {
 		Default("karpenter.sh/nodepool", "cloud.google.com/gke-nodepool", "eks.amazonaws.com/nodegroup", "kubernetes.azure.com/agentpool",
 			"node.kubernetes.io/instance-type").StringsVar(&o.pools)
 	app.Flag("act.pods", "Labels of the exporters' pods on the nodes.").PlaceHolder("SELECTOR").StringVar(&o.pods)
-	app.Flag("act.namespace", "Namespace of these pods, and of the lease and the events.").PlaceHolder("NAME").Envar("POD_NAMESPACE").
+	app.Flag("act.namespace", "Namespace of the exporters' pods, the lease and the events.").PlaceHolder("NAME").Envar("POD_NAMESPACE").
 		StringVar(&o.namespace)
 	app.Flag("act.port", "Port of the exporters.").Default("9844").Uint16Var(&o.port)
 	app.Flag("act.scheme", "Scheme of the exporters' addresses.").Default("http").EnumVar(&o.scheme, "http", "https")

@@ -53,7 +53,8 @@ func parseDoctorFlags(args []string) (o doctorOptions, err error) {
 		StringVar(&o.exporterHTTP)
 	app.Flag("prometheus", "Also check this Prometheus, which scrapes the exporters and evaluates the rules.").PlaceHolder("URL").
 		StringVar(&o.prometheus)
-	app.Flag("prometheus-http-config", "File with TLS settings and credentials for Prometheus, in the same format.").PlaceHolder("FILE").
+	app.Flag("prometheus-http-config", "File with TLS settings and credentials for Prometheus, in the format of Prometheus' "+
+		"http_config.").PlaceHolder("FILE").
 		StringVar(&o.prometheusHTTP)
 	app.Flag("rules", "Rule file that Prometheus should have loaded. Default: the rules of this version with default options.").
 		PlaceHolder("FILE").StringVar(&o.rules)

@@ -36,7 +36,8 @@ func (o *gpuOptions) addFlags(app nodeFlags) {
 	app.Flag("gpu.source", "Source of GPU metrics: nvml; the URL of dcgm-exporter or AMD's device-metrics-exporter, such as "+
 		"http://localhost:9400; or auto (NVML or, while NVML is unusable, such an exporter on this node).").
 		Default("nvml").PlaceHolder("nvml|URL|auto").StringVar(&o.source)
-	app.Flag("gpu.source-http-config", "File with TLS settings and credentials for that URL, in the format of Prometheus' http_config.").
+	app.Flag("gpu.source-http-config", "File with TLS settings and credentials for the URL in --gpu.source, in the format of "+
+		"Prometheus' http_config.").
 		PlaceHolder("FILE").StringVar(&o.sourceHTTP)
 	app.Flag("gpu.interval", "How often to read clocks, power and bandwidth. Ratios are averages over this time.").Default("1s").
 		DurationVar(&o.Interval)

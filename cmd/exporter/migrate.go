@@ -33,7 +33,7 @@ func migrateCommand(_ context.Context, args []string, out, progress io.Writer) (
 			"rewritten, 2 something was left unchanged, 1 the file cannot be read.")
 	app.HelpFlag.Short('h')
 	app.UsageWriter(out).Terminate(func(int) { asked = true })
-	app.Arg("file", "A dashboard (JSON), or rules (YAML) of Prometheus or in a PrometheusRule. - reads standard input.").Required().
+	app.Arg("file", "A dashboard (JSON), or rules (YAML) of Prometheus or in a PrometheusRule. Use - for standard input.").Required().
 		StringVar(&file)
 	app.Flag("label", "New name for a label that your scrape adds, as in service=model_name. service= drops conditions on this label. "+
 		"Repeatable.").PlaceHolder("LABEL=NAME").StringsVar(&given)

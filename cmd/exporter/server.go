@@ -57,8 +57,9 @@ func (o *serverOptions) addFlags(app *kingpin.Application) {
 		BoolVar(&o.genAI)
 	app.Flag("compat.dcgm", "Serve metrics of NVIDIA's GPUs also with the names, units and labels of dcgm-exporter's default counters, "+
 		"DCGM_FI_*.").BoolVar(&o.dcgm)
-	app.Flag("web.runbook-query-url", "Address that opens a runbook's query with one click, with {query} in place of the query, as in "+
-		"https://prometheus.example/graph?g0.tab=1&g0.expr={query}; or {json} for a query within JSON, as in the addresses of Grafana's Explore.").StringVar(&o.queries)
+	app.Flag("web.runbook-query-url", "Address that a click on a runbook's query opens. {query} stands for the query, as in "+
+		"https://prometheus.example/graph?g0.tab=1&g0.expr={query}; {json} stands for the query within JSON, as in the addresses of "+
+		"Grafana's Explore.").StringVar(&o.queries)
 	o.listen = webflag.AddFlags(app, ":9844")
 }
 

@@ -39,7 +39,7 @@ const (
 // Place describes where an engine may answer.
 type Place struct {
 	Target engine.TargetConfig
-	// Declared places are targets before anything has answered: somebody declared them as engines.
+	// Declared places become targets before an engine has answered, because they are declared as engines.
 	Declared bool
 	// LeaveAlone explains why the place is not probed; empty if it is probed.
 	LeaveAlone string

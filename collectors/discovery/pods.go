@@ -17,7 +17,7 @@ import (
 
 // Annotations through which the author of a pod controls discovery.
 const (
-	// AnnotationScrape set to "false" keeps the exporter away.
+	// AnnotationScrape is "false" on a pod that the exporter must not read.
 	AnnotationScrape = "llm-node-exporter/scrape"
 	// AnnotationPort declares ports as engines, as in "8000,8001".
 	AnnotationPort = "llm-node-exporter/port"

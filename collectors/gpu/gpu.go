@@ -29,8 +29,8 @@ import (
 type Options struct {
 	// Logger receives one record per change of state. Default: slog.Default().
 	Logger *slog.Logger
-	// Interval sets how often clocks, power, bandwidth and the like are read, and the window of the GPM ratios, which
-	// needs at least 100 ms. Default: 1 s.
+	// Interval sets how often clocks, power, bandwidth and the like are read. GPM ratios are averages over this interval, which must be
+	// at least 100 ms. Default: 1 s.
 	Interval time.Duration
 	// SlowInterval sets how often values that rarely change are read: ECC, row remapping, links, MIG devices,
 	// processes. Default: 10 s.
@@ -102,9 +102,9 @@ func New(o Options) *Collector {
 
 var errStarting = errors.New("starting")
 
-// Run reads the GPUs until ctx ends, then releases the library and returns nil. It returns an error if only a new
-// process can see the GPUs again; the caller should exit, so that the supervisor starts a process on the new library.
-// Without a driver Run keeps trying. Run is called once, and only for one collector at a time: a process has one NVML.
+// Run reads the GPUs until ctx ends, then releases the library and returns nil. It returns an error if only a new process can see the
+// GPUs again; the caller should exit, so that the supervisor starts a process on the new library. Without a driver Run keeps trying.
+// Call Run once, and for one collector at a time only, because a process has only one NVML.
 func (c *Collector) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var background sync.WaitGroup

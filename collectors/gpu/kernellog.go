@@ -64,7 +64,7 @@ func newKernelLog(o Options) *KernelLog {
 	return k
 }
 
-// Run follows the kernel log until ctx ends. It is called once.
+// Run follows the kernel log until ctx ends. Call it only once.
 func (k *KernelLog) Run(ctx context.Context) {
 	if k.path == "none" {
 		return

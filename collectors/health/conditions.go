@@ -7,7 +7,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// Condition is one thing that the verdict on a GPU, or on its node, counts.
+// Condition is one fault that can worsen the verdict on a GPU or on its node.
 type Condition struct {
 	// Name is the value of the condition label.
 	Name string

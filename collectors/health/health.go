@@ -1,13 +1,12 @@
-// Package health gives one verdict on each GPU and on its node: its fitness for use, the reason, and the time since
-// when.
+// Package health gives one verdict on each GPU and on its node: its fitness for use, the reason, and when the verdict began.
 //
 //	conditions  what a verdict counts, as data             conditions.go
 //	view        what was read of a GPU                     view.go
 //	xids        the XIDs of a GPU, as conditions           xids.go
 //	judge       hysteresis, and the series of verdicts     health.go
 //
-// It reads the samples of the collectors of GPUs, whatever their source, and asks no driver. A missing value
-// changes nothing: a GPU that does not answer keeps the conditions that it had.
+// It reads the samples of the collectors of GPUs, whatever their source, and makes no driver calls. A missing value changes nothing: a
+// GPU that does not answer keeps the conditions that it had.
 package health
 
 import (

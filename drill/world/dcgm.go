@@ -17,7 +17,7 @@ import (
 // dcgm-exporter. It refreshes its metrics page every 30 seconds, so values are as old as on a real one.
 type DCGM struct {
 	World *World
-	// Asked lists fields that its configuration adds to its default list.
+	// Asked lists the fields that the configuration of dcgm-exporter adds to the default list.
 	Asked []string
 	last  []byte
 }

@@ -85,8 +85,8 @@ type World struct {
 	Idle bool
 	// Hold keeps requests while no engine is up, like the activator of a platform that scales to zero.
 	Hold bool
-	// GatewayDead loses the requests of users and probes at the gateway. GatewayBuffers makes the gateway buffer each
-	// answer. Without probes, only GatewayDead has a visible effect.
+	// GatewayDead makes the gateway lose the requests of users and probes. GatewayBuffers makes the gateway buffer each answer. Without
+	// probes, only GatewayDead has a visible effect.
 	GatewayDead, GatewayBuffers bool
 	// GatewayFails is the share of requests that the gateway answers with 502, or with GatewayStatus, without
 	// asking an engine.

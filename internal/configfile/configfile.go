@@ -71,7 +71,7 @@ func Read(name string) (*File, error) {
 // inLine matches an error of the parser.
 var inLine = regexp.MustCompile(`^yaml: (?:line (\d+): )?(.*)`)
 
-// Parse parses a file. The name is for errors.
+// Parse parses a file. The name appears in errors.
 func Parse(name string, source []byte) (*File, error) {
 	var document yaml.Node
 	if err := yaml.Unmarshal(source, &document); err != nil {

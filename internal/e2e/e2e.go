@@ -71,7 +71,7 @@ const firstPort, ports = 20000, 12000
 
 var handedOut atomic.Int64
 
-// Address returns a free address of this machine, host:port. A process gets each address once.
+// Address returns a free address of this machine, host:port. It never returns the same address twice to a process.
 func Address(t *testing.T) string {
 	t.Helper()
 	begin := os.Getpid() * 61 // apart from tests in other processes

@@ -51,8 +51,8 @@ type Sim struct {
 	OnAlert func(at time.Time, alert Alert)
 	// Samples counts the samples that rule evaluations have read.
 	Samples int64
-	// Whole evaluates all of a rule, as Prometheus does, also parts that cannot have a result. The results are the
-	// same, but cost as much as in Prometheus.
+	// Whole evaluates all of a rule, as Prometheus does, including parts that cannot have a result. The results are the same, but cost
+	// as much as in Prometheus.
 	Whole bool
 	// Native, when set, reports whether Prometheus converts the histograms of a scrape to native ones.
 	Native func(at time.Time) bool
@@ -161,9 +161,8 @@ func (s *Sim) DB() *tsdb.DB { return s.db }
 // Engine returns the query engine of the simulation.
 func (s *Sim) Engine() *promql.Engine { return s.engine }
 
-// Run advances the clock from one time to another, without the end. Once per scrape interval it calls scrape for all
-// samples. A series that is not emitted again becomes stale. Every group is evaluated at its own interval. Errors of
-// rules end the run.
+// Run advances the clock from one time to another, which is excluded. Once per scrape interval it calls scrape for all samples. A
+// series that is not emitted again becomes stale. Every group is evaluated at its own interval. Errors of rules end the run.
 func (s *Sim) Run(from, to time.Time, interval time.Duration, scrape func(at time.Time, emit Emit)) error {
 	for at := from; at.Before(to); at = at.Add(interval) {
 		if err := s.Scrape(at, scrape); err != nil {

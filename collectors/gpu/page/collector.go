@@ -68,7 +68,7 @@ type Target struct {
 	Timeout time.Duration
 	// HTTP takes Prometheus' own client configuration.
 	HTTP config.HTTPClientConfig
-	// Transport, if set, replaces the network: simulated exporters answer in virtual time.
+	// Transport, if set, replaces the network, so that simulated exporters can answer in virtual time.
 	Transport http.RoundTripper
 }
 
@@ -258,7 +258,7 @@ func (c *Collector) GPUs() []gpu.Identity {
 	return c.gpus
 }
 
-// Owners returns who has the GPUs, according to the metrics page.
+// Owners returns the containers that have the GPUs, according to the metrics page.
 func (c *Collector) Owners() []gpu.Owner {
 	c.mu.Lock()
 	defer c.mu.Unlock()

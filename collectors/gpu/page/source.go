@@ -14,7 +14,8 @@ type Source struct {
 	Reference string
 	// Recognise reports whether a metrics page comes from this exporter, and returns the prefix of all its names.
 	Recognise func(s series) (prefix string, ok bool)
-	// Redefines reports whether the metrics page comes from a release that changed the unit of some names. Nil: they do.
+	// Redefines reports whether the metrics page comes from a release that changed the unit of some names. Nil means that every metrics
+	// page does.
 	Redefines func(s series) bool
 	// UUID identifies the GPU of a row; empty for rows about something else.
 	UUID func(l labels.Labels) string
@@ -24,7 +25,7 @@ type Source struct {
 	Labels map[string][]string
 	// Rows is the table.
 	Rows []Row
-	// Says lists the families that the labels of the metrics page provide, and how.
+	// Says lists the families that come from labels of the metrics page, with the way to read them.
 	Says map[*metrics.Family]string
 	// Missing explains why the metrics page lacks a family in any version, if the reason is useful.
 	Missing map[*metrics.Family]string
@@ -43,7 +44,7 @@ type Row struct {
 	To *metrics.Family
 	// Set holds labels that all series of the row get.
 	Set []metrics.Label
-	// From is the source. With holds further sources that Fold reads; all of them must be there.
+	// From is the source. With holds further sources that Fold reads; all of them must be present.
 	From field
 	With []field
 	Fold func(v []float64) (float64, bool)
@@ -61,7 +62,7 @@ type Row struct {
 	// Absent explains why the source may be missing. If Absent is empty, the exporter's configuration does not
 	// request the source.
 	Absent string
-	// Quality defaults to Native; Why explains any other.
+	// Quality defaults to Native. Why explains any other quality.
 	Quality metrics.Quality
 	Why     string
 }
