@@ -158,7 +158,7 @@ func checkEvaluation(p Picture, r *Report) {
 func checkAlertmanager(p Picture, r *Report) {
 	if p.Prometheus.alertmanagers == 0 {
 		r.add(Finding{
-			Severity: Broken, Subject: "Alertmanager", Problem: "Prometheus has none, so alerts fire but nobody is notified",
+			Severity: Broken, Subject: "Alertmanager", Problem: "Prometheus has none, so alerts fire but are not sent",
 			Docs:   loading,
 			Remedy: "alerting: {alertmanagers: [{static_configs: [{targets: [HOST:9093]}]}]} in prometheus.yml",
 		})

@@ -111,7 +111,7 @@ func CheckWindowPairs(pairs []WindowPair) error {
 		}
 	}
 	if !slices.ContainsFunc(pairs, func(p WindowPair) bool { return p.Severity == Page }) {
-		errs = append(errs, errors.New("window pairs: none pages; an outage would wake nobody"))
+		errs = append(errs, errors.New("window pairs: no pair pages, so an outage would not page"))
 	}
 	return errors.Join(errs...)
 }
@@ -180,7 +180,7 @@ func (c *checker) selector(field string, s Selector) {
 
 func (c *checker) absence() {
 	if c.o.MayBeAbsent && len(c.o.Select.Model)+len(c.o.Select.Namespace) == 0 {
-		c.warn("may_be_absent", "holds for every model that the objective counts on: nobody is paged when one has no engine left. Name them "+
+		c.warn("may_be_absent", "holds for every model that the objective counts on: there is no page when one of them has no engine left. Name them "+
 			"under select: model_name or namespace")
 	}
 }

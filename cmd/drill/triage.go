@@ -24,7 +24,7 @@ var ways = []struct {
 // triageSummary counts how often each way was right, could not tell, named nothing, or was wrong.
 func triageSummary(all []score.Triage) string {
 	var b strings.Builder
-	b.WriteString("| who answers | right | says that it cannot tell | says nothing | wrong |\n| --- | --- | --- | --- | --- |\n")
+	b.WriteString("| source of the answer | right | unsure | no branch | wrong |\n| --- | --- | --- | --- | --- |\n")
 	for _, w := range ways {
 		right, unsure, silent := 0, 0, 0
 		for _, t := range all {

@@ -22,7 +22,7 @@ func TestTriageTable(t *testing.T) {
 	}
 	summary := triageSummary(all)
 	for _, want := range []string{
-		"| who answers | right | says that it cannot tell | says nothing | wrong |",
+		"| source of the answer | right | unsure | no branch | wrong |",
 		"| two readings | 1 of 4 (25.0%) | 1 of 4 (25.0%) | 1 of 4 (25.0%) | 1 of 4 (25.0%) |",
 		"| with a Prometheus | 4 of 4 (100.0%) | 0 of 4 (0.0%) | 0 of 4 (0.0%) | 0 of 4 (0.0%) |",
 		"| the page | 2 of 4 (50.0%) | 0 of 4 (0.0%) | 1 of 4 (25.0%) | 1 of 4 (25.0%) |",

@@ -381,7 +381,7 @@ func TestDoctorOfPrometheus(t *testing.T) {
 	}{
 		{"healthy", alertmanager, healthy, rules, 0, nil},
 		{"no rules", alertmanager, healthy, "", 2, []string{"rules", "not loaded", "rule_files"}},
-		{"no Alertmanager", "", healthy, rules, 2, []string{"Alertmanager", "nobody is notified", "alerting:"}},
+		{"no Alertmanager", "", healthy, rules, 2, []string{"Alertmanager", "are not sent", "alerting:"}},
 		{
 			"rules of another version", alertmanager, healthy, strings.Replace(rules, "[1h]", "[61m]", 1), 1,
 			[]string{"another version, or have other options: 1 difference", "--rules=FILE"},

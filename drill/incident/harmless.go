@@ -8,7 +8,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// harmless are incidents that must wake nobody.
+// harmless lists incidents that must not page.
 func harmless() []Incident {
 	return []Incident{
 		{

@@ -448,7 +448,7 @@ func publicEngines() []Incident {
 	}
 }
 
-// publicLoads are heavy loads that must wake nobody.
+// publicLoads are heavy loads that must not page.
 func publicLoads() []Incident {
 	return []Incident{
 		{
@@ -504,7 +504,7 @@ func publicLoads() []Incident {
 	}
 }
 
-// publicRest are quiet times that must wake nobody.
+// publicRest are quiet times that must not page.
 func publicRest() []Incident {
 	return []Incident{
 		{

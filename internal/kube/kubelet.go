@@ -138,6 +138,6 @@ var remedies = map[string]string{
 	stateNoPermission:                      "run the exporter as root or in the group of the socket",
 	connect.CodeDeadlineExceeded.String():  "look at the kubelet: it is overloaded or hangs",
 	connect.CodeResourceExhausted.String(): "the kubelet is asked too often by all its clients together, or the answer is above 16 MiB",
-	connect.CodeUnavailable.String():       "look at the kubelet: nobody answers on its socket",
+	connect.CodeUnavailable.String():       "look at the kubelet: it does not answer on its socket",
 	connect.CodeUnimplemented.String():     "the kubelet lacks version 1 of the API, which came with Kubernetes 1.20",
 }

@@ -47,7 +47,7 @@ func Explain(address, expr string, err error) error {
 		return nil
 	case errors.As(err, &failed) && strings.HasSuffix(failed.Msg, strconv.Itoa(http.StatusUnauthorized)),
 		errors.As(err, &failed) && strings.HasSuffix(failed.Msg, strconv.Itoa(http.StatusForbidden)):
-		return fmt.Errorf("%s lets nobody in without credentials (%s): write them into a file of Prometheus' HTTP client configuration, "+
+		return fmt.Errorf("%s requires credentials (%s): write them into a file of Prometheus' HTTP client configuration, "+
 			"such as basic_auth: {username: u, password_file: f}, and give --http-config=FILE", address, failed.Msg)
 	case errors.As(err, &failed) && failed.Type != prometheus.ErrBadResponse && failed.Type != prometheus.ErrClient:
 		return fmt.Errorf("%s refuses %s: %w", address, expr, err)
