@@ -297,7 +297,7 @@ func TestBadFlags(t *testing.T) {
 		"must be shorter than the long":  {"--window", "5m/1h=2%:page"},
 		"a uid has up to 40":             {"--datasource", "my prometheus"},
 		"--grafana-label dashboards=a b": {"--grafana-label", "dashboards=a b"},
-		"none pages":                     {"--window", "1d/2h=10%:ticket"},
+		"no pair pages":                  {"--window", "1d/2h=10%:ticket"},
 		"longer than the shortest":       {"--window", "8d/2h=10%:page"},
 		"severities are page":            {"--severity", "urgent=x"},
 		"is a label of the vocabulary":   {"--objective-label", "model_name"},
