@@ -60,7 +60,7 @@ func parseDoctorFlags(args []string) (o doctorOptions, err error) {
 		PlaceHolder("FILE").StringVar(&o.rules)
 	app.Flag("output", "text, or json for programs.").Default("text").EnumVar(&o.output, "text", "json")
 	app.Flag("against", "Compare each GPU value with the output of nvidia-smi -q -x. Give nvidia-smi to run it, or a FILE with its "+
-		"output or a bundle. Exit status: 0 all are right, 1 the exporter lacks some, 2 some are wrong.").
+		"output or a bundle. Exit status: 0 if all values are right, 1 if the exporter lacks some, 2 if some are wrong.").
 		PlaceHolder("nvidia-smi|FILE").StringVar(&o.against)
 	app.Flag("bundle", "With --against, also write both outputs to this file, without names of hosts, pods and processes, for a bug "+
 		"report or a test.").PlaceHolder("FILE").StringVar(&o.bundle)

@@ -35,7 +35,8 @@ func migrateCommand(_ context.Context, args []string, out, progress io.Writer) (
 	app.UsageWriter(out).Terminate(func(int) { asked = true })
 	app.Arg("file", "A dashboard (JSON), or rules (YAML) of Prometheus or in a PrometheusRule. Use - for standard input.").Required().
 		StringVar(&file)
-	app.Flag("label", "New name for a label that your scrape adds, as in service=model_name. service= drops conditions on this label. "+
+	app.Flag("label", "New name for a label that your scrape adds, as in service=model_name. An empty name, as in "+
+		"service=, drops conditions on the label. "+
 		"Repeatable.").PlaceHolder("LABEL=NAME").StringsVar(&given)
 	_, err = app.Parse(args)
 	if asked {
