@@ -46,7 +46,7 @@ var (
 		perModel, with(LabelRuntime, LabelGPUUUID))
 	RecordedSlowedGPU = recorded(Never, "gpu:llm_gpu_slowed:ratio5m",
 		"Share of five minutes in which a GPU was slowed down although no setting asks for it, by reason: heat, a power brake, "+
-			"a hardware slowdown, no licence for a virtual GPU. 0 without a slowdown.",
+			"a hardware slowdown, no licence for a virtual GPU, a low clock without a known reason. 0 without a slowdown.",
 		with(LabelReason, LabelCluster, LabelInstance, LabelGPUUUID, LabelGPU))
 	RecordedCPUWait = recorded(Never, "replica:llm_engine_cpu_wait:rate2m",
 		"Threads of a replica that wait for a CPU, on average over two minutes.", ReplicaLabels)

@@ -203,7 +203,20 @@ func uncorrectable(by []string) promql.Expr {
 func slowed() promql.Expr {
 	return promql.Max(append([]string{metrics.LabelReason}, gpuLabels...), promql.Or(
 		promql.Rate(promql.Vector(metrics.GPUClockEventSeconds, promql.Either(metrics.LabelReason, HarmfulReasons)), pageWindow),
-		reason("vgpu_unlicensed", promql.Sub(promql.Num(1), promql.Vector(metrics.GPUVGPULicensed)))))
+		reason("vgpu_unlicensed", promql.Sub(promql.Num(1), promql.Vector(metrics.GPUVGPULicensed))),
+		clockFell()))
+}
+
+// clockFell returns the share of five minutes in which a busy GPU ran below half of its highest clock within the
+// hour. This is for GPUs without counters of how long clocks are lowered, and why: dcgm-exporter has these
+// counters only if configured.
+func clockFell() promql.Expr {
+	sm := promql.Vector(metrics.GPUClock, promql.Eq(metrics.LabelDomain, "sm"))
+	low := promql.Lt(sm, times(0.5, promql.Over("max_over_time", sm, hour)))
+	share := above(times(sampled.Seconds()/pageWindow.Seconds(), promql.Sampled("count_over_time", low, pageWindow, sampled)), 0.05)
+	uncounted := promql.Unless(promql.Max(gpuLabels, share), promql.Vector(metrics.GPUClockEventSeconds), promql.On(onGPULabels()...))
+	works := above(promql.Max(onGPULabels(), promql.Over("avg_over_time", promql.Vector(metrics.GPUUtilization), recentWindow)), 0.5)
+	return reason("low_clock", promql.And(uncounted, works, promql.On(onGPULabels()...)))
 }
 
 // servedBy joins GPU series with the models on the GPU, and keeps the labels of e in more.

@@ -23,7 +23,7 @@ type Clue struct {
 	Delays Delays
 	// Unit sets how the value is printed.
 	Unit Unit
-	// Says puts the evidence into words: {value}, {engine}, and {LABEL} for a label of the result.
+	// Says puts the evidence into words. {value}, {engine} and {LABEL} stand for the value, the place and a label of the result.
 	Says string
 	// Query returns a value per model while the evidence is clear.
 	Query promql.Expr
@@ -86,9 +86,8 @@ func brokenClues() []Clue {
 		},
 		{
 			Branch: Hardware, Name: "gpu_throttled", Runbook: "BranchThrottledGPU", Unit: Share,
-			Says: "GPU {gpu} on {instance} is slowed down {value} of the time ({reason})",
-			Query: one(servedBy(promql.Max(append([]string{metrics.LabelReason}, gpuLabels...),
-				promql.Or(above(promql.Vector(metrics.RecordedSlowedGPU), 0.05), clockFell())), metrics.LabelReason)),
+			Says:  "GPU {gpu} on {instance} is slowed down {value} of the time ({reason})",
+			Query: one(servedBy(above(promql.Vector(metrics.RecordedSlowedGPU), 0.05), metrics.LabelReason)),
 		},
 		{
 			Branch: Hardware, Name: "gpu_crowded", Runbook: "BranchThrottledGPU", Delays: AnyToken, Unit: Share,
@@ -385,18 +384,6 @@ func loadClues() []Clue {
 func allThrottled() promql.Expr {
 	return promql.And(above(promql.Vector(metrics.RecordedModelGPUs), 1), promql.Ge(promql.Vector(metrics.RecordedThrottledGPUs),
 		promql.Num(1)))
-}
-
-// clockFell returns the share of five minutes in which a busy GPU ran below half of its highest clock within the
-// hour. The clue is for GPUs without counters of how long clocks are lowered, and why: dcgm-exporter has these
-// counters only if configured.
-func clockFell() promql.Expr {
-	sm := promql.Vector(metrics.GPUClock, promql.Eq(metrics.LabelDomain, "sm"))
-	low := promql.Lt(sm, times(0.5, promql.Over("max_over_time", sm, hour)))
-	share := above(times(sampled.Seconds()/pageWindow.Seconds(), promql.Sampled("count_over_time", low, pageWindow, sampled)), 0.05)
-	uncounted := promql.Unless(promql.Max(gpuLabels, share), promql.Vector(metrics.GPUClockEventSeconds), promql.On(onGPULabels()...))
-	works := above(promql.Max(onGPULabels(), promql.Over("avg_over_time", promql.Vector(metrics.GPUUtilization), recentWindow)), 0.5)
-	return reason("low_clock", promql.And(uncounted, works, promql.On(onGPULabels()...)))
 }
 
 // crowded returns the share of the time in which other processes compute on a GPU of each model, if it is more than
