@@ -261,6 +261,47 @@ func TestSinceTheOnset(t *testing.T) {
 	}
 }
 
+// TestTitlesShowWhatBurns checks that the title of a page or a ticket about errors that come in bursts always shows more than is
+// promised, also between two bursts.
+func TestTitlesShowWhatBurns(t *testing.T) {
+	t.Parallel()
+	title := regexp.MustCompile(`: ([\d.]+)% of .* longer than 500ms`)
+	for alert, c := range map[string]struct {
+		every, lasts time.Duration
+		share        float64
+	}{
+		slowBurn: {2 * hour, 10 * time.Minute, 0.5},
+		fastBurn: {25 * time.Minute, 4 * time.Minute, 1},
+	} {
+		w := &world{}
+		w.add(objective(t, "99%", slo.DefaultPeriod), service{perSecond: constant(1), badShare: func(at time.Duration) float64 {
+			return during(0, c.lasts, c.share, 0)(at % c.every)
+		}})
+		sim := loaded(t, rules.Groups(rules.Options{}))
+		defer sim.Close()
+		fired := 0
+		sim.OnAlert = func(at time.Time, a rulesim.Alert) {
+			if a.Name != alert {
+				return
+			}
+			fired++
+			m := title.FindStringSubmatch(a.Annotations.Get("summary"))
+			if m == nil {
+				t.Fatal(a.Annotations.Get("summary"))
+			}
+			if share, err := strconv.ParseFloat(m[1], 64); err != nil || share < 1 {
+				t.Errorf("%s after %s: %s", alert, at.Sub(rulesim.Epoch), a.Annotations.Get("summary"))
+			}
+		}
+		if err := sim.Run(rulesim.Epoch, rulesim.Epoch.Add(9*hour), time.Minute, w.scrape); err != nil {
+			t.Fatal(err)
+		}
+		if fired == 0 {
+			t.Errorf("%s does not fire", alert)
+		}
+	}
+}
+
 // TestOneBadRequestIsNoBurst checks that a bad request every twelve minutes counts over five minutes, not over the minute in
 // which it came.
 func TestOneBadRequestIsNoBurst(t *testing.T) {

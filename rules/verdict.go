@@ -165,50 +165,53 @@ func explained() promql.Expr {
 // verdictQuery returns the first suspect that explains that the alert's objective burns.
 func verdictQuery() promql.Expr { return promql.Vector(metrics.RecordedVerdict, same(modelSLO...)...) }
 
-// laterWindow is the short window of the second pair that pages.
-const laterWindow = slo.Duration(30 * minute)
+const (
+	laterWindow  = slo.Duration(30 * minute) // the short window of the second pair that pages
+	ticketWindow = slo.Duration(6 * hour)    // the short window of the last pair, which opens tickets
+)
 
-// title names what users feel of an alert's objective, compared with the promise, and how long they wait on
-// average if that is longer than promised. It is empty for an alert without an objective.
+// title names what users feel of an alert's objective, compared with the promise. A page adds how long they wait on average
+// if that is longer than promised. A ticket may be about bursts, so it covers six hours. The title is empty for an alert without
+// an objective.
 func (s Style) title(a *Alert) string {
 	if !a.Diagnosed {
 		return ""
 	}
 	own := same(modelSLO...)
 	allowed := promql.Vector(metrics.RecordedErrorBudget, own...)
-	share := promql.Mul(promql.Vector(burn(RawWindow), own...), allowed)
-	shareNow, burnsNow := promql.Vector(metrics.RecordedBadShareNow, own...), above(promql.Vector(burn(RateWindow), own...), 1)
-	if a.Severity == slo.Page { // what is over has no share now
-		share = promql.Or(shareNow, promql.Mul(promql.Or(burnsNow, promql.Vector(burn(laterWindow), own...)), allowed))
-	}
 	with := func(e promql.Expr, shown string) string {
 		return "{{ with " + queryTemplate(s.query(e)) + ` }}` + shown + `{{ end }}`
 	}
 	percent := func(e promql.Expr) string { return with(e, `{{ (first .).Value | humanizePercentage }}`) }
-	// Only tokens that came have a mean. Those that are late already count, too, so the mean may be below the threshold.
-	threshold := promql.Max(nil, promql.Vector(metrics.SLOThreshold,
-		append(same(metrics.LabelCluster, metrics.LabelSLO), promql.Eq(metrics.LabelKind, "requested"))...))
-	mean := func(stage, signals string) promql.Expr { // of the minutes of the share
-		in := func(window time.Duration) promql.Expr {
-			return promql.Vector(meanIn(window), append(sameModel(), ofStage(stage))...)
-		}
-		took := in(RateWindow.Std())
-		if a.Severity == slo.Page {
-			earlier := promql.And(took, promql.Unless(burnsNow, shareNow, promql.On()), promql.On())
-			took = promql.Or(promql.And(in(minute), shareNow, promql.On()), earlier)
-		}
-		return promql.And(took, promql.Vector(metrics.RecordedInfo, append(own, promql.Eq(metrics.LabelRole, ""),
-			promql.Either(metrics.LabelSignal, signals))...), promql.On())
+	share, detail := promql.Mul(promql.Vector(burn(ticketWindow), own...), allowed), "in "+ticketWindow.String()+", "
+	if a.Severity == slo.Page { // what is over has no share now
+		shareNow, burnsNow := promql.Vector(metrics.RecordedBadShareNow, own...), above(promql.Vector(burn(RateWindow), own...), 1)
+		share = promql.Or(shareNow, promql.Mul(promql.Or(burnsNow, promql.Vector(burn(laterWindow), own...)), allowed))
+		detail = with(meanWait(own, shareNow, burnsNow), `mean {{ (first .).Value | humanizeDuration`+rounded+` }}, `)
 	}
 	bad := promql.Over("last_over_time", promql.Vector(metrics.RecordedInfo, append(own, promql.Ne(metrics.LabelBad, ""))...), infoLookback)
 	return `{{ with $labels.cluster }}{{ . }}/{{ end }}{{ with $labels.namespace }}{{ . }}/{{ end }}` + theModel +
 		`{{ with $labels.role }} at the {{ . }}{{ if match "prefill|decode" . }} engines{{ end }}{{ end }}: ` +
 		percent(share) + ` of ` +
-		with(bad, `{{ (first .).Labels.bad }}{{ else }}events of {{ or $labels.slo "an objective" }} are bad`) + ` (` +
-		with(promql.Gt(promql.Or(mean(metrics.StageFirstToken, string(slo.TTFT)), mean(metrics.StageNextToken, string(slo.ITL+"|"+slo.TPOT))),
-			threshold, promql.On()),
-			`mean {{ (first .).Value | humanizeDuration`+rounded+` }}, `) +
+		with(bad, `{{ (first .).Labels.bad }}{{ else }}events of {{ or $labels.slo "an objective" }} are bad`) + ` (` + detail +
 		`promise ` + percent(allowed) + `)`
+}
+
+// meanWait returns the mean wait of the minutes that a page's share covers, if it is longer than promised. Only tokens that
+// came have a mean. Those that are late already count, too, so the mean may be below the threshold.
+func meanWait(own []*promql.Matcher, shareNow, burnsNow promql.Expr) promql.Expr {
+	threshold := promql.Max(nil, promql.Vector(metrics.SLOThreshold,
+		append(same(metrics.LabelCluster, metrics.LabelSLO), promql.Eq(metrics.LabelKind, "requested"))...))
+	mean := func(stage, signals string) promql.Expr {
+		in := func(window time.Duration) promql.Expr {
+			return promql.Vector(meanIn(window), append(sameModel(), ofStage(stage))...)
+		}
+		earlier := promql.And(in(RateWindow.Std()), promql.Unless(burnsNow, shareNow, promql.On()), promql.On())
+		return promql.And(promql.Or(promql.And(in(minute), shareNow, promql.On()), earlier), promql.Vector(metrics.RecordedInfo,
+			append(own, promql.Eq(metrics.LabelRole, ""), promql.Either(metrics.LabelSignal, signals))...), promql.On())
+	}
+	return promql.Gt(promql.Or(mean(metrics.StageFirstToken, string(slo.TTFT)), mean(metrics.StageNextToken, string(slo.ITL+"|"+slo.TPOT))),
+		threshold, promql.On())
 }
 
 // serves names a model that runs on the alert's GPU or engine, and whether others do, if the title has room for that.
