@@ -30,7 +30,7 @@ const (
 	ProbeServerError   ProbeOutcome = "http_5xx"        // 5xx
 	ProbeInStreamError ProbeOutcome = "in_stream_error" // 200, then an error among the messages
 	ProbeTruncated     ProbeOutcome = "truncated"       // the answer ended before it said that it had
-	// The answer does not speak this API, redirects elsewhere, or is longer than requested.
+	// The answer is no answer of this API, redirects elsewhere, or is longer than requested.
 	ProbeInvalid ProbeOutcome = "invalid"
 )
 

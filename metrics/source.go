@@ -30,7 +30,7 @@ type Carry struct {
 	Outcomes Outcomes
 }
 
-// Apply returns the value that a value of the metrics page has in the vocabulary; empty if it has none.
+// Apply translates a label value of the metrics page into the vocabulary. It returns "" if the vocabulary has no such value.
 func (carry Carry) Apply(v string) string {
 	if carry.Map != nil && v != "" {
 		v = carry.Map(v)

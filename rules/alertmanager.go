@@ -220,16 +220,16 @@ func inhibit(alerts []*Alert, style Style) []InhibitRule {
 	return rules
 }
 
-// NotificationTemplate returns a template that reads well on a phone. The title names what users feel, and since
-// when. The text names where to look first, what to do first, what changed, and how much of the budget is left. For
-// an alert without an objective, it gives the meaning and the evidence. Two links follow, to the runbook and to the
-// dashboard. The text has at most eight lines, so it only names further alerts of the incident, and about 600
-// characters: if it would have more, what changed is left to the dashboard. An address inside
-// the cluster, or of the reader's own machine, becomes the command that opens it. The template uses only
-// annotations and labels that all our alerts have. Names that engines chose are plain text: they become no links
-// and mention nobody. A page does not resolve when it is corrected (see Style.labels), nor does a GPU's alert with
-// a new reason. The title of a resolved message is the title of the alert that fired first, as in the first message. A
-// restart is shown only if nothing else changed.
+// NotificationTemplate returns a template that reads well on a phone. The title names what users feel, and since when.
+// The text names where to look first, what to do first, what changed, and how much of the budget is left. For an alert
+// without an objective, it gives the meaning and the evidence. Two links follow, to the runbook and to the dashboard.
+// The text has at most eight lines, so it only names further alerts of the incident. If the message would have more
+// than 600 characters, it loses what changed, then the load, then the model's own dashboard. An address inside the
+// cluster, or of the reader's own machine, becomes the command that opens it. The template uses only annotations and
+// labels that all our alerts have. A resolved message links to the dashboard at the time of the incident. Names that
+// engines chose are plain text: they become neither links nor mentions. A page does not resolve when it is corrected
+// (see Style.labels), nor does a GPU's alert with a new reason. The title of a resolved message is the title of the
+// alert that fired first, as in the first message. A restart is shown only if nothing else changed.
 func (s Style) NotificationTemplate() string { return s.renamed(notificationTemplate) }
 
 const notificationTemplate = `{{ define "llm.plain" }}{{ . | reReplaceAll "<" "‹" | reReplaceAll ">" "›" | reReplaceAll "\\]\\(" "] (" }}{{ end }}
@@ -245,18 +245,19 @@ const notificationTemplate = `{{ define "llm.plain" }}{{ . | reReplaceAll "<" "�
 
 {{ define "llm.text" -}}
 {{ $main := -1 }}{{ range $i, $a := .Alerts.Firing }}{{ if and (lt $main 0) (match "^Look first" $a.Annotations.split) }}{{ $main = $i }}{{ end }}{{ end }}{{ if lt $main 0 }}{{ $main = 0 }}{{ end -}}
-{{ $name := "" }}{{ range $i, $a := .Alerts.Firing }}{{ if eq $i $main }}{{ $name = .Labels.alertname -}}
-{{ $lines := "1" }}{{ if match "\nDo first, |stands out yet" .Annotations.split }}{{ $lines = "5" }}{{ if gt (len $.Alerts.Firing) 1 }}{{ $lines = "4" }}{{ end }}{{ else }}{{ template "llm.plain" .Annotations.description }}
-{{ end }}{{ $split := .Annotations.split }}{{ $room := "561" }}{{ if gt (len $.Alerts) 1 }}{{ $room = "516" }}{{ end }}{{ if match (printf "^(?s:.{%s})" $room) (print .Annotations.summary $split .Annotations.runbook_url .Annotations.dashboard_url) }}{{ $split = $split | reReplaceAll "(?m)^Changed.*\n" "" }}{{ end -}}
-{{ with $split }}{{ template "llm.plain" (. | reReplaceAll "(?m)^Changed: restarts in 6h \\d+; " "Changed: " | reReplaceAll " tokens per request " " tokens " | reReplaceAll "(?m)^(.{120}).+$" "$1…" | reReplaceAll "(?m)[;,][^;,\n]{0,40}…$" " …" | reReplaceAll "(?m) \\S+…$" " …" | reReplaceAll (printf "^((?:.*\n){%s})(?s:.+)" $lines) "$1") }}{{ end -}}
-Runbook: {{ .Annotations.runbook_url | reReplaceAll "%3A" ":" | reReplaceAll "^(https?)://([^./]+)\\.([^./]+)\\.svc[^:/]*:(\\d+)/" "kubectl -n $3 port-forward svc/$2 $4, then $1://localhost:$4/" | reReplaceAll "^(https?://localhost:(\\d+)/)" "kubectl -n NAMESPACE port-forward ds/llm-node-exporter $2, then $1" }}
-{{ with .Annotations.dashboard_url }}Dashboard: {{ . }}
-{{ end }}{{ end }}{{ end -}}
-{{ $also := "" }}{{ range .Alerts.Firing }}{{ if and (ne .Labels.alertname $name) (not (match (printf "\\b%s\\b" .Labels.alertname) $also)) }}{{ $also = printf "%s %s," $also .Labels.alertname }}{{ end }}{{ end -}}
-{{ if gt (len .Alerts.Firing) 1 }}{{ if not $also }}{{ len .Alerts.Firing }} alerts of this kind.{{ else }}Also:{{ if eq (len .Alerts.Firing) 2 }}{{ $also | reReplaceAll ",$" "" }}{{ else }}{{ $also | reReplaceAll "^((?: \\S+){3}) .+" "$1 …" }} {{ len .Alerts.Firing }} alerts in all{{ end }}.{{ end }}
-{{ end -}}
+{{ $name := "" }}{{ range $i, $a := .Alerts.Firing }}{{ if eq $i $main }}{{ $name = .Labels.alertname }}{{ end }}{{ end -}}
+{{ $more := "" }}{{ $also := "" }}{{ range .Alerts.Firing }}{{ if and (ne .Labels.alertname $name) (not (match (printf "\\b%s\\b" .Labels.alertname) $also)) }}{{ $also = printf "%s %s," $also .Labels.alertname }}{{ end }}{{ end -}}
+{{ if gt (len .Alerts.Firing) 1 }}{{ if not $also }}{{ $more = print (len .Alerts.Firing) " alerts of this kind.\n" }}{{ else if eq (len .Alerts.Firing) 2 }}{{ $more = print "Also:" ($also | reReplaceAll ",$" "") ".\n" }}{{ else }}{{ $more = print "Also:" ($also | reReplaceAll "^((?: \\S+){3}) .+" "$1 …") " " (len .Alerts.Firing) " alerts in all.\n" }}{{ end }}{{ end -}}
 {{ range $i, $r := .Alerts.Resolved }}{{ $on := gt $i 2 }}{{ range $.Alerts.Firing }}{{ if and (or .Labels.suspect .Labels.gpu_uuid) (eq .Labels.alertname $r.Labels.alertname) (eq .Labels.gpu_uuid $r.Labels.gpu_uuid) }}{{ $on = true }}{{ end }}{{ end }}{{ if not $on -}}
-{{ if and (eq $.Status "resolved") (eq (len $.Alerts.Resolved) 1) }}It began {{ .StartsAt.Format "15:04 MST" }} and ended {{ .EndsAt.Format "15:04 MST" }}.{{ else }}Resolved {{ .EndsAt.Format "15:04 MST" }}: {{ .Labels.alertname }}.{{ end }}
-{{ end }}{{ end -}}
+{{ if and (eq $.Status "resolved") (eq (len $.Alerts.Resolved) 1) }}{{ $more = print "It began " (.StartsAt.Format "15:04 MST") " and ended " (.EndsAt.Format "15:04 MST") ".\n" }}{{ else }}{{ $more = print $more "Resolved " (.EndsAt.Format "15:04 MST") ": " .Labels.alertname ".\n" }}{{ end }}{{ end }}{{ end -}}
+{{ range $i, $a := .Alerts.Firing }}{{ if eq $i $main -}}
+{{ $lines := "1" }}{{ $head := "" }}{{ if match "\nDo first, |stands out yet" .Annotations.split }}{{ $lines = "5" }}{{ if gt (len $.Alerts.Firing) 1 }}{{ $lines = "4" }}{{ end }}{{ else }}{{ $head = print .Annotations.description "\n" }}{{ end -}}
+{{ $links := print "Runbook: " (.Annotations.runbook_url | reReplaceAll "%3A" ":" | reReplaceAll "^(https?)://([^./]+)\\.([^./]+)\\.svc[^:/]*:(\\d+)/" "kubectl -n $3 port-forward svc/$2 $4, then $1://localhost:$4/" | reReplaceAll "^(https?://localhost:(\\d+)/)" "kubectl -n NAMESPACE port-forward ds/llm-node-exporter $2, then $1") "\n" }}{{ with .Annotations.dashboard_url }}{{ $links = print $links "Dashboard: " . "\n" }}{{ end -}}
+{{ $title := print .Annotations.summary ", since 15:04 UTC" }}{{ if not (match "^\\S+( at the [^:]+)?: " $title) }}{{ $title = print .Labels.cluster "/" .Labels.namespace "/" .Labels.model_name ": " $title | reReplaceAll "^/+|/([/:])" "$1" }}{{ end -}}
+{{ $split := .Annotations.split | reReplaceAll "(?m)^Changed: restarts in 6h \\d+; " "Changed: " | reReplaceAll " tokens per request " " tokens " | reReplaceAll "(?m)^(.{120}).+$" "$1…" | reReplaceAll "(?m)[;,][^;,\n]{0,40}…$" " …" | reReplaceAll "(?m) \\S+…$" " …" -}}
+{{ range stringSlice "Changed" "Load|Replicas needed" "Your dashboard" }}{{ if match "^(?s:.{601})" (print $title $head ($split | reReplaceAll (printf "^((?:.*\n){%s})(?s:.+)" $lines) "$1") $links $more) }}{{ $split = $split | reReplaceAll (printf "(?m)^(?:%s): .*\n" .) "" }}{{ end }}{{ end -}}
+{{ template "llm.plain" (print $head ($split | reReplaceAll (printf "^((?:.*\n){%s})(?s:.+)" $lines) "$1")) }}{{ $links }}{{ end }}{{ end -}}
+{{ $more }}{{ if eq .Status "resolved" }}{{ with (index .Alerts.Resolved 0).Annotations.dashboard_url }}Dashboard: {{ . }}
+{{ end }}{{ end }}
 {{- end }}
 `

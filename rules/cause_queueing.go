@@ -8,7 +8,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// ClientsGiveUp fires when most requests end without a first token because nobody waits for it any longer. Only
+// ClientsGiveUp fires when most requests end without a first token because the clients have left. Only
 // objectives with count_aborts count such requests.
 var ClientsGiveUp = &Alert{
 	Name:      "LLMClientsGiveUp",

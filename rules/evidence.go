@@ -27,7 +27,7 @@ type Evidence struct {
 // Format holds the Prometheus template that formats one query result, the dot.
 type Format string
 
-// Brief makes a template print numbers with two significant digits, because nobody acts on a third. Brief is for
+// Brief makes a template print numbers with two significant digits, because a third changes no decision. Brief is for
 // all text of an alert that people read. If the number comes through a pipe, the pipe stays on its left.
 func Brief(template string) string {
 	return humanized.ReplaceAllStringFunc(template, func(call string) string {
@@ -197,7 +197,7 @@ type Fact struct {
 	Name string
 	// Unit names how the value is printed.
 	Unit Unit
-	// Says precedes the value.
+	// Says is the text before the value.
 	Says string
 	// Query returns one value per model. Absent is not zero: a fact without a value is left out.
 	Query promql.Expr

@@ -176,6 +176,54 @@ func TestNotificationsAreShort(t *testing.T) {
 	}
 }
 
+// TestLongMessagesKeepWhatIsNeeded checks that a message loses a line that a reader can do without only if it would have more
+// than 600 characters, whatever makes it long: names, a description, addresses or alerts that ended.
+func TestLongMessagesKeepWhatIsNeeded(t *testing.T) {
+	needed := []string{"Look first at: memory. The KV cache is full.", "Do first, at once: shed load."}
+	tmpl := templates(t)
+	for _, optional := range []string{
+		"Changed: version 1 → 2.", "Load: 130% of the load that meets the objectives.", "Your dashboard: https://a.example",
+	} {
+		for ended := range 4 {
+			kept, lost := 0, 0
+			for long := range 500 {
+				group := []*amalert.Alert{beside("LLMErrorBudgetFastBurn")}
+				group[0].Labels[metrics.LabelNamespace], group[0].Labels[metrics.LabelModel] = "prod", "llama"
+				group[0].Annotations = model.LabelSet{
+					"summary": model.LabelValue(strings.Repeat("x", long)), "split": model.LabelValue(strings.Join(append(needed, optional, ""), "\n")),
+					"runbook_url": "http://llm.monitoring.svc:9844/runbooks/a", "dashboard_url": "https://grafana.example/d/llm-incident?from=1",
+				}
+				for range ended {
+					over := beside("LLMEngineStalled")
+					over.EndsAt = time.Now().Add(-time.Minute)
+					group = append(group, over)
+				}
+				render := func(name string) string {
+					out, err := tmpl.ExecuteTextString(`{{ template "`+name+`" . }}`, tmpl.Data("llm-critical", nil, nil, "", group...))
+					if err != nil {
+						t.Fatal(err)
+					}
+					return out
+				}
+				text := render("llm.text")
+				length := utf8.RuneCountInString(render("llm.title") + text)
+				if strings.Contains(text, optional) {
+					kept++
+				} else if lost++; length+utf8.RuneCountInString(optional+"\n") <= 600 {
+					t.Fatalf("%q is lost from %d characters:\n%s", optional, length, text)
+				}
+				if length > 600 && strings.Contains(text, optional) || !strings.Contains(text, strings.Join(needed, "\n")) ||
+					strings.Count(text, "\nResolved ") != ended {
+					t.Fatalf("%d characters:\n%s", length, text)
+				}
+			}
+			if kept == 0 || lost == 0 {
+				t.Errorf("%q is kept in %d messages and lost from %d", optional, kept, lost)
+			}
+		}
+	}
+}
+
 var (
 	address = regexp.MustCompile(`(?m)\S+://\S+|^.*all\.$`)
 	amount  = regexp.MustCompile(`(?:^|[\s(])(\d+(?:\.\d+)?)(?:[kMGT]?%|[kMGT]?x?|[KMGT]i?B|[dhms]|ms)(?:[\s,.;)]|$)`)

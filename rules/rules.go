@@ -60,7 +60,7 @@ type Alert struct {
 	DependsOn []Quiet
 	// Summary names the fault, and where it is, in one line.
 	Summary string
-	// Reasons returns series whose label reason ends the summary.
+	// Reasons returns series. The summary ends with the values of their label reason.
 	Reasons promql.Expr
 	// Promised ends the summary with the promise of the model's availability.
 	Promised bool

@@ -13,7 +13,7 @@ import (
 // stage is the time until vmalert has written a recorded value and a query finds it.
 const stage = 5 * time.Second
 
-// Stages returns the stage of its group's interval at which each rule can be evaluated, by group. First come the
+// Stages returns, by group, the stage of the interval at which each rule can be evaluated. First come the
 // rules that read no other rule's record, then the rules that read only records of these, and so on. A group's
 // records come before its alerts.
 //

@@ -86,8 +86,8 @@ type Suspect struct {
 	pages, harms bool // would page by itself; contradicts health
 }
 
-// Evidence holds a fact about the model. Before is its value on the day before or, without a Prometheus, since the
-// engines started, if that was long ago.
+// Evidence holds a fact about the model. Before is its value on the day before. Without a
+// Prometheus, it is the mean since the engines started, if they started long ago.
 type Evidence struct {
 	Fact   string     `json:"fact"`
 	Says   string     `json:"says"`

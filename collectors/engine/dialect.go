@@ -26,7 +26,7 @@ type Dialect struct {
 	Source string
 	// Paths lists the paths at which the engine may serve its metrics page, in the order to try. Nil means /metrics.
 	Paths []string
-	// Drains describes an engine whose /metrics is not its metrics page but a list that each reader empties for all others.
+	// Drains describes an engine whose /metrics is a list that each read empties, so it must not be read.
 	Drains *Drains
 	// Repair makes a body readable: it undoes mistakes of the engine, or turns an answer in JSON into a metrics
 	// page. It is called on every body.
@@ -85,7 +85,7 @@ type Dialect struct {
 	// Members names a family with a series for each worker, even if Ready does not count that worker. A metrics page
 	// with such a series has a worker.
 	Members string
-	// Serves lists families that name only models which the server serves, for gateways and frontends: see known.
+	// Serves lists the families of a gateway or frontend that name only models which it serves: see known.
 	Serves []Shown
 	// Shared marks a server that works for several engines, although it is neither a gateway nor a frontend.
 	Shared bool

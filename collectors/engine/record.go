@@ -212,7 +212,7 @@ func (t *target) tell(r *recorded, run *runs, all []stated) {
 }
 
 // Commanded passes the command lines of an engine's process and of its parents to the collector, the process first.
-// The collector keeps only the settings on them.
+// The collector keeps only the settings that these lines contain.
 func (c *Collector) Commanded(server string, lines [][]string) {
 	for _, t := range c.targets {
 		t.mu.Lock()
