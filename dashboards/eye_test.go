@@ -178,7 +178,7 @@ func TestOnlyDeclaredObjectivesMustCount(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := boards(t)[slices.IndexFunc(boards(t), func(b board) bool { return b.UID == string(rules.ExporterDashboard) })]
-	p := b.flat()[slices.IndexFunc(b.flat(), func(p panel) bool { return p.Title == "What is not ok" })]
+	p := b.titled("What is not ok")
 	rows := screen{sim, rulesim.Epoch}.rows(t, b, p)
 	if len(rows) != 1 || rows[0]["model"] != "model of chat" || rows[0]["what"] != "objective counts nothing: signal_missing" {
 		t.Errorf("what is not ok: %v", rows)
@@ -475,7 +475,7 @@ func TestStatsNameTheModel(t *testing.T) {
 	for title, want := range map[string]string{
 		"Least budget left": "TTFT burning prod : -0.1", "Fastest burn, 1 hour": "TTFT burning prod : 21",
 	} {
-		p := b.flat()[slices.IndexFunc(b.flat(), func(p panel) bool { return p.Title == title })]
+		p := b.titled(title)
 		shown := b.shown(t, sim, p, func(value float64) string { return fmt.Sprintf(": %.3g", value) })
 		if len(shown) != 1 || p.renamed(t, shown[0]) != want || p.Options.TextMode != "value_and_name" {
 			t.Errorf("%s shows %q as %s, want %q", title, shown, p.Options.TextMode, want)
@@ -547,7 +547,7 @@ func TestNothingIsNotBad(t *testing.T) {
 	}
 }
 
-var all = flag.Bool("all", false, "look at every incident over every range, and read all at three in the morning")
+var all = flag.Bool("all", false, "play every incident")
 
 var largeFleet = flag.Bool("large", false, "50 models of 8 replicas on 100 nodes in TestFleetsFitIntoPanels")
 
@@ -571,7 +571,7 @@ func TestBurnsAreColouredByTheirOwnLine(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := boards(t)[0]
-	p := b.flat()[slices.IndexFunc(b.flat(), func(p panel) bool { return p.Title == "Burn rate now" })]
+	p := b.titled("Burn rate now")
 	var shown []string
 	for _, q := range p.Targets {
 		v, err := sim.Query(b.substitute(t, q.Expr), rulesim.Epoch)
@@ -698,7 +698,7 @@ func TestObjectivesAreCounted(t *testing.T) {
 func TestBudgetLeftSaysWhatIsRecorded(t *testing.T) {
 	const day = 24 * 3600
 	b := boards(t)[0]
-	p := b.flat()[slices.IndexFunc(b.flat(), func(p panel) bool { return p.Title == "Budget left" })]
+	p := b.titled("Budget left")
 	for _, c := range []struct {
 		days []float64 // recorded of each budget
 		want []string
@@ -762,7 +762,7 @@ func TestConstantsAreLimits(t *testing.T) {
 		"Device memory":                 metrics.GPUMemoryTotal.Name,
 		"Memory bandwidth against peak": metrics.GPUMemoryBandwidthPeak.Name, "Clocks": `domain="memory"`,
 	} {
-		p := b.flat()[slices.IndexFunc(b.flat(), func(p panel) bool { return p.Title == title })]
+		p := b.titled(title)
 		lines, limits := 0, 0
 		for _, q := range p.Targets {
 			v, err := sim.Query(b.substitute(t, q.Expr), rulesim.Epoch.Add(10*time.Minute))
@@ -787,7 +787,7 @@ func TestConstantsAreLimits(t *testing.T) {
 			t.Errorf("%s: %d lines and %d limits for 8 GPUs of 2 nodes", title, lines, limits)
 		}
 	}
-	clocks := b.flat()[slices.IndexFunc(b.flat(), func(p panel) bool { return p.Title == "Clocks" })]
+	clocks := b.titled("Clocks")
 	if clocks.Options.Legend.SortDesc || !strings.HasPrefix(clocks.Targets[0].Expr, "bottomk(") {
 		t.Errorf("the clock that fell is not the first line: %s", clocks.Targets[0].Expr)
 	}
@@ -969,7 +969,7 @@ func TestPagesAreTheFirstAlerts(t *testing.T) {
 		}); err != nil {
 			t.Fatal(err)
 		}
-		p := b.flat()[slices.IndexFunc(b.flat(), func(p panel) bool { return p.Title == "Firing alerts" })]
+		p := b.titled("Firing alerts")
 		v, err := sim.Query(b.substitute(t, p.Targets[0].Expr), rulesim.Epoch)
 		if err != nil || len(v) != 3 {
 			t.Fatal(v, err)
@@ -1035,7 +1035,7 @@ func TestAlertsSayWhere(t *testing.T) {
 	s, b := screen{sim, rulesim.Epoch}, boards(t)[0]
 	table := func(title, key, column string) map[string]string {
 		said := map[string]string{}
-		p := b.flat()[slices.IndexFunc(b.flat(), func(p panel) bool { return p.Title == title })]
+		p := b.titled(title)
 		p.GridPos.H = 20 // all rows are seen
 		for _, row := range s.rows(t, b, p) {
 			said[row[key]] = row[column]
@@ -1101,7 +1101,7 @@ func TestChangesHappenWhenTheyBegin(t *testing.T) {
 	mark("qwen-1", 12)
 	mark("qwen-2", 14)
 	b := boards(t)[0]
-	p := b.flat()[slices.IndexFunc(b.flat(), func(p panel) bool { return p.Title == "What changed" })]
+	p := b.titled("What changed")
 	v, err := sim.Query(b.substitute(t, p.Targets[0].Expr), rulesim.Epoch.Add(40*time.Minute))
 	if err != nil {
 		t.Fatal(err)
@@ -1162,7 +1162,7 @@ func TestARolloutIsOneChange(t *testing.T) {
 		if i > 0 {
 			continue
 		}
-		p := b.flat()[slices.IndexFunc(b.flat(), func(p panel) bool { return p.Title == "What changed" })]
+		p := b.titled("What changed")
 		v, err := sim.Query(b.substitute(t, p.Targets[0].Expr), end)
 		if err != nil || len(v) != 1 || int64(v[0].F) != begins.UnixMilli() ||
 			v[0].Metric.Get(metrics.LabelAction) != "max_num_seqs from 256 to 512" || v[0].Metric.Get(metrics.LabelReplica) != "llama" {
@@ -1175,7 +1175,7 @@ func TestARolloutIsOneChange(t *testing.T) {
 func lookFirst(t *testing.T, sim *rulesim.Sim, at time.Time) (panel, [][]engine.Sample) {
 	t.Helper()
 	b := boards(t)[0]
-	p := b.flat()[slices.IndexFunc(b.flat(), func(p panel) bool { return p.Title == "Where to look first" })]
+	p := b.titled("Where to look first")
 	if err := sim.Eval(at); err != nil {
 		t.Fatal(err)
 	}

@@ -184,6 +184,12 @@ func (b board) flat() []panel {
 	return all
 }
 
+// titled returns the panel with a title.
+func (b board) titled(title string) panel {
+	all := b.flat()
+	return all[slices.IndexFunc(all, func(p panel) bool { return p.Title == title })]
+}
+
 // each calls f for every query of every panel.
 func (b board) each(f func(p panel, q target)) {
 	for _, p := range b.flat() {

@@ -332,7 +332,7 @@ func TestAlertsHaveTheirEvidence(t *testing.T) {
 // replicas, never both.
 func TestChosenNodesAreReadFromReplicas(t *testing.T) {
 	b := boards(t)[2]
-	p := b.flat()[slices.IndexFunc(b.flat(), func(p panel) bool { return p.Title == "Running and waiting" })]
+	p := b.titled("Running and waiting")
 	for _, c := range []struct {
 		stored        *metrics.Family
 		node, runtime string

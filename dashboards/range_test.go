@@ -2,7 +2,6 @@ package dashboards_test
 
 import (
 	"cmp"
-	"flag"
 	"fmt"
 	"maps"
 	"math"
@@ -14,22 +13,12 @@ import (
 	"github.com/prometheus/prometheus/promql"
 	"github.com/prometheus/prometheus/promql/parser"
 
-	"github.com/llm-node-exporter/llm-node-exporter/drill/incident"
 	drill "github.com/llm-node-exporter/llm-node-exporter/drill/play"
 	query "github.com/llm-node-exporter/llm-node-exporter/internal/promql"
 )
 
 // ranges lists the ranges over which a reader looks.
 var ranges = []time.Duration{15 * time.Minute, time.Hour, 6 * time.Hour, 7 * 24 * time.Hour, 30 * 24 * time.Hour}
-
-// ranged names the incident of TestDrill that is checked over every range.
-var ranged = flag.String("ranged", "", "the incident to check over every range; by default another one each day")
-
-// overEveryRange reports whether one of the incidents is checked over every range: with -all, every incident is.
-func overEveryRange(in incident.Incident, of []incident.Incident) bool {
-	today := of[time.Now().Unix()/86400%int64(len(of))].Name
-	return *all || in.Name == cmp.Or(*ranged, today)
-}
 
 // overEveryRange checks the panels over every range, one by one and with each other.
 func (s shown) overEveryRange(t *testing.T) {
@@ -148,26 +137,29 @@ func (s shown) nothingLost(t *testing.T, b board, title, expr string, window, st
 	}
 }
 
-// between checks the last values of a graph: a count over a longer window lies between the counts of shorter
-// windows within it, and a value that is no count is unchanged. All existing lines are drawn, up to the number of
+// between checks the last values of a graph: a count over a window lies between the counts of all windows within it
+// that are half as long, and a value that is no count is unchanged. All existing lines are drawn, up to the number of
 // lines that a panel has.
 func (s shown) between(t *testing.T, b board, p panel, q target, window time.Duration, drawn promql.Vector, rate time.Duration) {
 	t.Helper()
 	ungated := q.Expr
 	most := math.MaxInt
-	if e, err := query.Parser.ParseExpr(b.substitute(t, q.Expr)); err != nil {
+	e, err := query.Parser.ParseExpr(b.substitute(t, q.Expr))
+	if err != nil {
 		t.Fatal(err)
-	} else if a, ok := e.(*parser.AggregateExpr); ok && a.Param != nil && p.Type == "timeseries" {
+	}
+	if a, ok := e.(*parser.AggregateExpr); ok && a.Param != nil && p.Type == "timeseries" {
 		most = 20 / len(p.Targets)
 		ungated = strings.TrimSuffix(ungated[strings.Index(ungated, ", ")+2:], ")")
 	}
-	from, apart, short := s.to, time.Minute, rate
+	// n samples span n-1 of the intervals between them, so that halves meet and do not overlap
+	span := rate - drill.ScrapeInterval
+	half := max((span / 2).Truncate(drill.ScrapeInterval), drill.ScrapeInterval)
+	apart, from := max(span/10, drill.ScrapeInterval), s.to
 	if strings.Contains(q.Expr, "$__rate_interval") {
-		apart = max(apart, (rate / 12).Truncate(time.Minute))
-		short = rateOver(apart)
-		from = s.to.Add(-max(0, rate-short) / apart * apart)
+		from = s.to.Add(half - span)
 	}
-	m, _, err := s.sim.Range(b.substituteEvery(t, ungated, window, time.Minute, short), from, s.to, apart)
+	m, _, err := s.sim.Range(b.substituteEvery(t, ungated, window, time.Minute, half+drill.ScrapeInterval), from, s.to, apart)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -183,14 +175,37 @@ func (s shown) between(t *testing.T, b board, p panel, q target, window time.Dur
 		t.Errorf("%s: %s over %s draws %d of %d lines", b.Title, p.Title, window, len(drawn), last)
 	}
 	for name, v := range byLabels(drawn) {
-		lo, hi := band(lines[name].Floats, func(int64) bool { return true })
+		within := lines[name].Floats
+		lo, hi := band(within, func(int64) bool { return true })
 		if math.IsNaN(v) || lo > hi {
 			continue
+		}
+		if counts(e) && len(within) <= int(s.to.Sub(from)/apart) { // nothing was counted where nothing was recorded
+			lo /= float64(span / half)
 		}
 		if slack := 0.1*math.Abs(hi) + 1e-9; v < lo-slack || v > hi+slack {
 			t.Errorf("%s: %s over %s is %g, between points %g to %g: %s", b.Title, p.Title, window, v, lo, hi, name)
 		}
 	}
+}
+
+// counts reports whether the value of an expression is a count per second: twice as long a window in which nothing
+// more is recorded halves it. A quantile, or a count divided by another, stays the same.
+func counts(e parser.Expr) bool {
+	switch e := e.(type) {
+	case *parser.ParenExpr:
+		return counts(e.Expr)
+	case *parser.AggregateExpr:
+		return counts(e.Expr)
+	case *parser.BinaryExpr:
+		if e.Op == parser.DIV || e.Op == parser.MUL {
+			return counts(e.LHS) != counts(e.RHS)
+		}
+		return counts(e.LHS)
+	case *parser.Call:
+		return e.Func.Name == "rate" || e.Func.Name != "histogram_quantile" && slices.ContainsFunc(e.Args, counts)
+	}
+	return false
 }
 
 // told is the result of a query of a panel, folded over its lines.
@@ -206,7 +221,6 @@ func total(_, _, sum float64) float64  { return sum }
 
 // sameFacts lists the facts that several panels state.
 var sameFacts = map[string][]told{
-	"fastest burn": {{"llm-incident", "Where to look first", 0, largest}, {"llm-incident", "Burn rate by window", 0, largest}},
 	"burn of an hour": {
 		{"llm-incident", "Burn rate by window", 1, largest},
 		{"llm-slo", "Fastest burn, 1 hour", 0, largest},
@@ -237,12 +251,13 @@ var sameFacts = map[string][]told{
 // agree checks that all panels about the same fact agree, over any range.
 func (s shown) agree(t *testing.T) {
 	t.Helper()
+	all := boards(t)
 	for fact, panels := range sameFacts {
 		for _, window := range ranges {
 			var said []string
 			for _, is := range panels {
-				b := boards(t)[slices.IndexFunc(boards(t), func(b board) bool { return b.UID == is.board })]
-				p := b.flat()[slices.IndexFunc(b.flat(), func(p panel) bool { return p.Title == is.panel })]
+				b := all[slices.IndexFunc(all, func(b board) bool { return b.UID == is.board })]
+				p := b.titled(is.panel)
 				v, err := s.sim.Query(b.substituteEvery(t, p.Targets[is.query].Expr, window, time.Minute, 2*time.Minute), s.to)
 				if err != nil {
 					t.Fatal(err)

@@ -353,8 +353,8 @@ func TestAHealthyEngineIsCalm(t *testing.T) {
 var lacks = regexp.MustCompile(`^(Nothing here|No gateway|No synthetic)`)
 
 // TestAtThreeInTheMorning plays the incidents that no panel names, public ones included, until three minutes after
-// their alert: TestDrill reads the first screen of the others. An incident that must not page and opens no ticket
-// shows nothing. Each run plays one incident in twelve, and -all plays all.
+// their alert, and looks over every range: TestDrill does so for the others. An incident that must not page and opens
+// no ticket shows nothing. Each run plays one incident in twelve, and -all plays all.
 func TestAtThreeInTheMorning(t *testing.T) {
 	t.Parallel()
 	others := drilled(t)
@@ -407,7 +407,8 @@ func TestAtThreeInTheMorning(t *testing.T) {
 					at, told = now+3*time.Minute, true
 				}
 			}
-			s := shown{sim: p.Prometheus, onset: onset, to: p.World.At(at)}
+			s := shown{sim: p.Prometheus, from: onset.Add(-35 * time.Minute), onset: onset, to: p.World.At(at)}
+			s.overEveryRange(t)
 			if tells != nil {
 				for _, n := range p.Alertmanager.Take() {
 					if m := lookFirstAt.FindStringSubmatch(n.Text); m != nil {
@@ -421,7 +422,7 @@ func TestAtThreeInTheMorning(t *testing.T) {
 			for title, want := range map[string]string{
 				"Firing alerts": "No alert is recorded as firing.", "Where to look first": "Nothing burns that is counted.",
 			} {
-				panel := b.flat()[slices.IndexFunc(b.flat(), func(p panel) bool { return p.Title == title })]
+				panel := b.titled(title)
 				if rows := (screen{s.sim, s.to}).rows(t, b, panel); len(rows) > 0 || panel.FieldConfig.Defaults.NoValue != want {
 					t.Errorf("%s has %v, or says %q", title, rows, panel.FieldConfig.Defaults.NoValue)
 				}
@@ -448,7 +449,7 @@ func (s shown) atThree(t *testing.T, in incident.Incident) {
 	view := screen{s.sim, time.UnixMilli(fires[0].Floats[0].T).Add(3 * time.Minute)}
 	b := boards(t)[0]
 	table := func(title string) []map[string]string {
-		return view.rows(t, b, b.flat()[slices.IndexFunc(b.flat(), func(p panel) bool { return p.Title == title })])
+		return view.rows(t, b, b.titled(title))
 	}
 	listed := table("Firing alerts")
 	alert := slices.IndexFunc(listed, func(r map[string]string) bool { return r["alert"] == tells.Name })
