@@ -126,9 +126,9 @@ func located(e promql.Expr, to, what string, says [3]string) promql.Expr {
 }
 
 // burning returns a row for each model that burns or has a firing alert, and the time since when. The value is the
-// fastest burn. Without events the row is -1 or, while a page fires, a value that sorts first. Labels describe a
-// bad event, and name the suspect or else an alert on a cause. A condition that a healthy model may also have
-// explains nothing. Other models have no row.
+// fastest burn. Without events the row is -1 or, while a page fires, a value that sorts first. Labels describe a bad
+// event, if there is one, and name the suspect or else an alert on a cause. A condition that a healthy model may also
+// have explains nothing. Other models have no row.
 func (s scope) burning() (rows, since promql.Expr) {
 	burn := s.of(metrics.Window(metrics.RecordedBurn, "5m"))
 	burns := promql.Max(models, promql.Gt(burn, promql.Num(1)))
@@ -144,9 +144,14 @@ func (s scope) burning() (rows, since promql.Expr) {
 	}
 	told := one(promql.TopK(1, models, promql.Or(promql.And(s.firstSuspect(most), suffers, on), s.causes(),
 		labelled(promql.Mul(promql.Num(0.1), one(suffers)), metrics.LabelSays, "Nothing stands out yet"))))
-	fastest := promql.OrOn(promql.OrOn(promql.OrOn(promql.Mul(most, words, promql.On(objectives...).ManyToOne(metrics.LabelBad)), most, on),
-		promql.Mul(promql.Num(later), s.firing(models, promql.Ne(metrics.LabelModel, ""), promql.Eq(metrics.LabelSeverity,
-			standsFor(slo.Page)))), on), promql.Mul(promql.Num(-1), fires), on)
+	fastest := promql.Mul(promql.Gt(most, promql.Num(0)), words, promql.On(objectives...).ManyToOne(metrics.LabelBad))
+	for _, otherwise := range []promql.Expr{
+		labelled(promql.Equal(most, promql.Num(0)), metrics.LabelBad, "no event in 5 minutes"), most,
+		promql.Mul(promql.Num(later), s.firing(models, promql.Ne(metrics.LabelModel, ""), promql.Eq(metrics.LabelSeverity, standsFor(slo.Page)))),
+		promql.Mul(promql.Num(-1), fires),
+	} {
+		fastest = promql.OrOn(fastest, otherwise, on)
+	}
 	rows = promql.Mul(fastest, told, promql.On(models...).ManyToOne(metrics.LabelBranch, metrics.LabelSays, metrics.LabelAction,
 		metrics.LabelRunbook))
 	began := promql.Mul(promql.Num(1000), promql.And(promql.Min(models, s.of(metrics.AlertsForState, promql.Ne(metrics.LabelBranch, ""),

@@ -15,6 +15,7 @@ import (
 
 	drill "github.com/llm-node-exporter/llm-node-exporter/drill/play"
 	query "github.com/llm-node-exporter/llm-node-exporter/internal/promql"
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
 // ranges lists the ranges over which a reader looks.
@@ -27,6 +28,7 @@ func (s shown) overEveryRange(t *testing.T) {
 		s.overRanges(t, b)
 	}
 	s.agree(t)
+	s.burnsAgree(t)
 }
 
 // interval returns the time between two points of a graph that is so many pixels wide, as Grafana rounds it.
@@ -279,6 +281,38 @@ func (s shown) agree(t *testing.T) {
 			if len(slices.Compact(said)) > 1 {
 				t.Errorf("%s over %s: %q", fact, window, said)
 			}
+		}
+	}
+}
+
+// burnsAgree checks that the table of what burns says of each model what the graph beside it draws: its fastest burn,
+// and in words what is bad only if something is; "no events" where there is no line; and no row where nothing burns.
+func (s shown) burnsAgree(t *testing.T) {
+	t.Helper()
+	view, b := screen{s.sim, s.to}, boards(t)[0]
+	drawn := map[string]float64{}
+	for _, l := range view.ask(t, b, b.titled("Burn rate by window").Targets[0].Expr) {
+		of := l.Metric.Get(metrics.LabelNamespace) + " " + l.Metric.Get(metrics.LabelModel)
+		drawn[of] = max(drawn[of], l.F)
+	}
+	for _, r := range view.rows(t, b, b.titled("Where to look first")) {
+		of := r["namespace"] + " " + r["model"]
+		burns, counted := drawn[of]
+		delete(drawn, of)
+		says, bad := "no events", ""
+		switch {
+		case counted && burns > 0:
+			says, bad = view.number(burns, "suffix:x"), r["what is bad"]
+		case counted:
+			says, bad = "0x", "no event in 5 minutes"
+		}
+		if r["burn"] != says || r["what is bad"] != bad || burns > 0 && bad == "" {
+			t.Errorf("the burn is %q and %q is bad, while the graph shows %g (%t): %v", r["burn"], r["what is bad"], burns, counted, r)
+		}
+	}
+	for of, burns := range drawn {
+		if burns > 1 {
+			t.Errorf("%s burns at %g, and no row says so", of, burns)
 		}
 	}
 }
