@@ -210,12 +210,14 @@ func counts(e parser.Expr) bool {
 	return false
 }
 
-// told is the result of a query of a panel, folded over its lines.
+// told is the result of a query of a panel, or of every query of it together, folded over its lines.
 type told struct {
 	board, panel string
 	query        int
 	fold         func(lo, hi, sum float64) float64
 }
+
+const everyQuery = -1
 
 func least(lo, _, _ float64) float64   { return lo }
 func largest(_, hi, _ float64) float64 { return hi }
@@ -223,6 +225,7 @@ func total(_, _, sum float64) float64  { return sum }
 
 // sameFacts lists the facts that several panels state.
 var sameFacts = map[string][]told{
+	"fastest burn": {{"llm-incident", "Burn rate now", everyQuery, largest}, {"llm-incident", "Burn rate by window", 0, largest}},
 	"burn of an hour": {
 		{"llm-incident", "Burn rate by window", 1, largest},
 		{"llm-slo", "Fastest burn, 1 hour", 0, largest},
@@ -260,9 +263,17 @@ func (s shown) agree(t *testing.T) {
 			for _, is := range panels {
 				b := all[slices.IndexFunc(all, func(b board) bool { return b.UID == is.board })]
 				p := b.titled(is.panel)
-				v, err := s.sim.Query(b.substituteEvery(t, p.Targets[is.query].Expr, window, time.Minute, 2*time.Minute), s.to)
-				if err != nil {
-					t.Fatal(err)
+				queries := p.Targets
+				if is.query != everyQuery {
+					queries = queries[is.query : is.query+1]
+				}
+				var v promql.Vector
+				for _, q := range queries {
+					found, err := s.sim.Query(b.substituteEvery(t, q.Expr, window, time.Minute, 2*time.Minute), s.to)
+					if err != nil {
+						t.Fatal(err)
+					}
+					v = append(v, found...)
 				}
 				if is.fold == nil {
 					names := map[string]bool{}
