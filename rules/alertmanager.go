@@ -226,15 +226,16 @@ func inhibit(alerts []*Alert, style Style) []InhibitRule {
 // The text has at most eight lines, so it only names further alerts of the incident. If the message would have more
 // than 600 characters, it loses what changed, then the load, then the model's own dashboard. An address inside the
 // cluster, or of the reader's own machine, becomes the command that opens it. The template uses only annotations and
-// labels that all our alerts have. A resolved message links to the dashboard at the time of the incident. Names that
-// engines chose are plain text: they become neither links nor mentions. A page does not resolve when it is corrected
-// (see Style.labels), nor does a GPU's alert with a new reason. The title of a resolved message is the title of the
-// alert that fired first, as in the first message. A restart is shown only if nothing else changed.
+// labels that all our alerts have. A resolved message has no share, which ended at zero, and links to the dashboard at
+// the time of the incident. Names that engines chose are plain text: they become neither links nor mentions. A page
+// does not resolve when it is corrected (see Style.labels), nor does a GPU's alert with a new reason. The title of a
+// resolved message is the title of the alert that fired first, as in the first message. A restart is shown only if
+// nothing else changed.
 func (s Style) NotificationTemplate() string { return s.renamed(notificationTemplate) }
 
 const notificationTemplate = `{{ define "llm.plain" }}{{ . | reReplaceAll "<" "‹" | reReplaceAll ">" "›" | reReplaceAll "\\]\\(" "] (" }}{{ end }}
 
-{{ define "llm.summary" }}{{ if not (match "^\\S+( at the [^:]+)?: " .Annotations.summary) }}{{ with .Labels.cluster }}{{ . }}/{{ end }}{{ with .Labels.namespace }}{{ . }}{{ if $.Labels.model_name }}/{{ else }}: {{ end }}{{ end }}{{ with .Labels.model_name }}{{ . }}: {{ end }}{{ end }}{{ template "llm.plain" .Annotations.summary }}{{ end }}
+{{ define "llm.summary" }}{{ if not (match "^\\S+( at the [^:]+)?: " .Annotations.summary) }}{{ with .Labels.cluster }}{{ . }}/{{ end }}{{ with .Labels.namespace }}{{ . }}{{ if $.Labels.model_name }}/{{ else }}: {{ end }}{{ end }}{{ with .Labels.model_name }}{{ . }}: {{ end }}{{ end }}{{ $felt := .Annotations.summary }}{{ if eq .Status "resolved" }}{{ $felt = $felt | reReplaceAll ": \\S+% of (.+) \\(.+\\)$" ": $1" }}{{ end }}{{ template "llm.plain" $felt }}{{ end }}
 
 {{ define "llm.title" -}}
 {{ $about := .Alerts.Firing }}{{ if eq .Status "resolved" }}Resolved: {{ $about = .Alerts.Resolved }}{{ end -}}
@@ -257,7 +258,8 @@ const notificationTemplate = `{{ define "llm.plain" }}{{ . | reReplaceAll "<" "�
 {{ $split := .Annotations.split | reReplaceAll "(?m)^Changed: restarts in 6h \\d+; " "Changed: " | reReplaceAll " tokens per request " " tokens " | reReplaceAll "(?m)^(.{120}).+$" "$1…" | reReplaceAll "(?m)[;,][^;,\n]{0,40}…$" " …" | reReplaceAll "(?m) \\S+…$" " …" -}}
 {{ range stringSlice "Changed" "Load|Replicas needed" "Your dashboard" }}{{ if match "^(?s:.{601})" (print $title $head ($split | reReplaceAll (printf "^((?:.*\n){%s})(?s:.+)" $lines) "$1") $links $more) }}{{ $split = $split | reReplaceAll (printf "(?m)^(?:%s): .*\n" .) "" }}{{ end }}{{ end -}}
 {{ template "llm.plain" (print $head ($split | reReplaceAll (printf "^((?:.*\n){%s})(?s:.+)" $lines) "$1")) }}{{ $links }}{{ end }}{{ end -}}
-{{ $more }}{{ if eq .Status "resolved" }}{{ with (index .Alerts.Resolved 0).Annotations.dashboard_url }}Dashboard: {{ . }}
+{{ $more }}{{ if eq .Status "resolved" }}{{ $main := index .Alerts.Resolved 0 }}{{ range .Alerts.Resolved }}{{ if .StartsAt.Before $main.StartsAt }}{{ $main = . }}{{ end }}{{ end -}}
+{{ with $main.Annotations.dashboard_url }}Dashboard: {{ if $main.Annotations.since }}{{ . }}{{ else }}{{ reReplaceAll "\\bfrom=\\d+" (printf "from=%d" ($main.StartsAt.Add -1800000000000).UnixMilli) . }}{{ end }}
 {{ end }}{{ end }}
 {{- end }}
 `

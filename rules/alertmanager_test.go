@@ -139,22 +139,28 @@ func TestNotificationOfAGroup(t *testing.T) {
 	}
 }
 
-// TestResolvedTitleIsThatOfThePage checks that a burn after a standstill does not take the standstill's name, and that a
-// resolved message links to the dashboard.
+// TestResolvedTitleIsThatOfThePage checks that a burn after a standstill does not take the standstill's name, that the title has
+// no share, which is 0% by then, and that a resolved message links to the dashboard.
 func TestResolvedTitleIsThatOfThePage(t *testing.T) {
 	_, template := writeAlertmanager(t)
 	data := filepath.Join(t.TempDir(), "data.json")
-	ended := func(name, summary, split, began string) string {
+	ended := func(name, summary, split, began, since string) string {
 		return fmt.Sprintf(`{"status": "resolved", "labels": {"alertname": %q, "namespace": "prod"}, "annotations": {"summary": %q, "split": %q,
-			"dashboard_url": "https://grafana.example/d/llm-incident?from=1"},
-			"startsAt": "2026-01-01T%s:00Z", "endsAt": "2026-01-01T11:00:00Z"}`, name, summary, split, began)
+			"since": %q, "dashboard_url": "https://grafana.example/d/llm-incident?from=1&var-namespace=prod"},
+			"startsAt": "2026-01-01T%s:00Z", "endsAt": "2026-01-01T11:00:00Z"}`, name, summary, split, since, began)
 	}
-	burn := ended("b", "this burns", "Look first at: memory.\n", "10:05")
-	writeFile(t, data, []byte(`{"status": "resolved", "alerts": [`+burn+`, `+ended("c", "requests hang", "", "10:00")+`]}`))
-	if got := strings.TrimSpace(amtool(t, "template", "render", "--template.glob="+template, "--template.data="+data,
-		`--template.text={{ template "llm.title" . }}|{{ template "llm.text" . }}`)); got != "Resolved: prod: requests hang|Resolved 11:00 UTC: b."+
-		"\nResolved 11:00 UTC: c.\nDashboard: https://grafana.example/d/llm-incident?from=1" {
-		t.Errorf("the message is %q", got)
+	burn := ended("b", "prod/m: 0% of requests fail (promise 0.1%)", "Look first at: memory.\n", "10:05", "09:55 UTC")
+	for other, want := range map[string]string{
+		ended("c", "requests hang", "", "10:00", ""): "prod: requests hang|Resolved 11:00 UTC: b.\nResolved 11:00 UTC: c.\n" +
+			"Dashboard: https://grafana.example/d/llm-incident?from=1767259800000&var-namespace=prod", // half an hour before
+		ended("c", "requests hang", "", "10:10", ""): "prod/m: requests fail|Resolved 11:00 UTC: b.\nResolved 11:00 UTC: c.\n" +
+			"Dashboard: https://grafana.example/d/llm-incident?from=1&var-namespace=prod", // where the burn began
+	} {
+		writeFile(t, data, []byte(`{"status": "resolved", "alerts": [`+burn+`, `+other+`]}`))
+		if got := strings.TrimSpace(amtool(t, "template", "render", "--template.glob="+template, "--template.data="+data,
+			`--template.text={{ template "llm.title" . }}|{{ template "llm.text" . }}`)); got != "Resolved: "+want {
+			t.Errorf("the message is %q, want %q", got, want)
+		}
 	}
 }
 

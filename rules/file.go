@@ -277,9 +277,10 @@ func (s Style) since(a *Alert) string {
 	return `{{ range ` + queryTemplate(s.query(burning())) + ` }}{{ (toTime .Value).Format "15:04 MST" }}{{ end }}`
 }
 
-// burning returns when the alert's objective began to burn.
+// burning returns when the alert's objective began to burn, also once it no longer burns: the resolved message has the
+// alert's last annotations.
 func burning() promql.Expr {
-	return promql.Min(nil, promql.Vector(metrics.RecordedBurnBegan, same(modelSLO...)...))
+	return promql.Min(nil, promql.Over("last_over_time", promql.Vector(metrics.RecordedBurnBegan, same(modelSLO...)...), hour))
 }
 
 // Runbook returns the address of a runbook, with a query if the address has a place for one.

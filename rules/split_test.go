@@ -231,7 +231,8 @@ func TestExhaustionFollowsTheBurn(t *testing.T) {
 	}
 }
 
-// TestSinceTheOnset checks that a page names the minute in which users began to suffer, however late the page is.
+// TestSinceTheOnset checks that a page names the minute in which users began to suffer, however late the page is, and does so
+// until it resolves.
 func TestSinceTheOnset(t *testing.T) {
 	t.Parallel()
 	const onset = 90 * time.Minute
@@ -241,16 +242,22 @@ func TestSinceTheOnset(t *testing.T) {
 		"few requests": {1. / 15, 0.4},
 	} {
 		w := &world{}
-		w.add(objective(t, "99%", slo.DefaultPeriod), service{perSecond: constant(c.perSecond), badShare: during(onset, 99*hour, c.badShare, 0)})
+		w.add(objective(t, "99%", slo.DefaultPeriod), service{perSecond: constant(c.perSecond), badShare: during(onset, onset+40*time.Minute, c.badShare, 0)})
 		sim := loaded(t, rules.Groups(rules.Options{}))
 		defer sim.Close()
 		var since string
-		sim.OnAlert = func(_ time.Time, a rulesim.Alert) {
-			if a.Name == fastBurn && since == "" {
+		sim.OnAlert = func(at time.Time, a rulesim.Alert) {
+			if a.Name != fastBurn {
+				return
+			}
+			if since == "" {
 				since = a.Annotations.Get("since")
 			}
+			if now := a.Annotations.Get("since"); now != since {
+				t.Errorf("%s: at %s it began at %q, in the first page at %s", name, at.Format(time.TimeOnly), now, since)
+			}
 		}
-		if err := sim.Run(rulesim.Epoch, rulesim.Epoch.Add(onset+hour), scrapeEvery, w.scrape); err != nil {
+		if err := sim.Run(rulesim.Epoch, rulesim.Epoch.Add(onset+2*hour), scrapeEvery, w.scrape); err != nil {
 			t.Fatal(err)
 		}
 		at, err := time.Parse("15:04 MST", since)
