@@ -303,7 +303,7 @@ var shapes = []shape{
 			metrics.OutcomeSuccess: 100,
 			metrics.OutcomeError:   ten,
 		}, is: lower,
-		why: "before 0.5.22 failed requests also count as finished", shows: `llm_engine_requests_total{outcome="error"} >= 10`,
+		why: "before 0.5.22 each failed request also counts as a success", shows: `llm_engine_requests_total{outcome="error"} >= 10`,
 	},
 	{
 		shape: "engine error, not streamed", runtime: metrics.TensorRTLLM, how: "tensorrt_llm/serve/openai_server.py", counts: times(ten, trt500),
@@ -324,7 +324,8 @@ var shapes = []shape{
 		how:    "of the KV cache, half of them streams: 0.5.23 srt/managers/schedule_batch.py retract_decode",
 		counts: times(5, sglang500, sglangPlain, sglangFirstPlain).and(times(5, sglang200, sglangStream, sglangFirst)),
 		client: client{good: nine, failed: ten},
-		want:   ends{metrics.OutcomeSuccess: nine, metrics.OutcomeError: 5, metrics.OutcomeUnknown: 5}, is: lower, why: "streams, as above",
+		want:   ends{metrics.OutcomeSuccess: nine, metrics.OutcomeError: 5, metrics.OutcomeUnknown: 5}, is: lower,
+		why:   "no counter distinguishes a broken stream from a stream of one token",
 		shows: `llm_engine_requests_total{outcome=~"error|unknown"} >= 5`,
 	},
 	{
@@ -333,7 +334,7 @@ var shapes = []shape{
 			"v1/engine/async_llm.py",
 		counts: times(5, vllm500).and(times(5, vllm200)), client: client{good: nine, failed: ten},
 		want: ends{metrics.OutcomeStop: nine, metrics.OutcomeError: 5, metrics.OutcomeAbort: 5}, is: lower,
-		why: "streams of a dying engine count as aborted, before its metrics are gone", shows: `llm_engine_requests_total{outcome="error"} >= 5`,
+		why: "a dying engine counts its streams as aborted, then loses its metrics", shows: `llm_engine_requests_total{outcome="error"} >= 5`,
 	},
 
 	{
@@ -407,7 +408,7 @@ var shapes = []shape{
 			metrics.OutcomeStop:  nine,
 			metrics.OutcomeAbort: ten,
 		}, is: lower,
-		why:   "streams of a dying engine count as aborted, before its metrics are gone",
+		why:   "a dying engine counts its streams as aborted, then loses its metrics",
 		shows: `llm_engine_requests_total{outcome="abort"} >= 10`,
 	},
 
