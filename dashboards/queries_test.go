@@ -393,8 +393,8 @@ func TestAnotherAnswerIsDrawn(t *testing.T) {
 	}
 }
 
-// TestQuantilesOfTwoEngines uses two engines with different bounds. Each gap between tokens of both takes 22 ms,
-// and every panel with a quantile shows that, within a bucket.
+// TestQuantilesOfTwoEngines uses two engines, one in two versions, with different bounds. Each gap between tokens of
+// all takes 22 ms, and every panel with a quantile per model shows that, within a bucket.
 func TestQuantilesOfTwoEngines(t *testing.T) {
 	file, err := rules.Encode(rules.NewFile(bareGroups(), rules.Style{}))
 	if err != nil {
@@ -405,14 +405,18 @@ func TestQuantilesOfTwoEngines(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer sim.Close()
-	bounds := map[string][]string{"vllm": {"0.01", "0.025", "0.05", "10", "+Inf"}, "tgi": {"0.0194", "0.0292", "0.0437", "120", "+Inf"}}
+	bounds := map[string][]string{
+		"vllm 1": {"0.01", "0.025", "0.05", "10", "+Inf"}, "vllm 2": {"0.018", "0.028", "0.04", "80", "+Inf"},
+		"tgi 1": {"0.0194", "0.0292", "0.0437", "120", "+Inf"},
+	}
 	end := rulesim.Epoch.Add(20 * time.Minute)
 	if err := sim.Run(rulesim.Epoch, end, time.Minute, func(at time.Time, emit rulesim.Emit) {
 		n := at.Sub(rulesim.Epoch).Seconds()
-		for runtime, bounds := range bounds {
+		for engine, bounds := range bounds {
+			runtime, version, _ := strings.Cut(engine, " ")
 			l := labels.FromStrings(metrics.LabelRuntime, runtime, metrics.LabelNamespace, "prod", metrics.LabelModel, "m", metrics.LabelPod,
-				runtime, metrics.LabelServer, "s", "instance", "n", "job", rules.DefaultJob)
-			emit(with(l, metrics.EngineInfo.Name, metrics.LabelVersion, runtime), 1)
+				engine, metrics.LabelServer, "s", "instance", "n", "job", rules.DefaultJob)
+			emit(with(l, metrics.EngineInfo.Name, metrics.LabelVersion, version), 1)
 			emit(with(l, metrics.Stages.Name, metrics.LabelStage, metrics.StageNextToken), n)
 			emit(with(l, metrics.StageTime.Name, metrics.LabelStage, metrics.StageNextToken), 0.022*n)
 			for i, b := range bounds {

@@ -84,27 +84,32 @@ func (s scope) rate(by []string, f *metrics.Family, more ...*promql.Matcher) pro
 	return promql.Sum(by, promql.Rate(s.of(f, more...), rateInterval))
 }
 
+// bounded and recordedBounded list the labels by which exported and recorded buckets differ in their bounds.
+var (
+	bounded         = []string{metrics.LabelRuntime}
+	recordedBounded = by(bounded, metrics.LabelVersion)
+)
+
 // quantile returns a quantile of a histogram. It never averages quantiles: it sums the buckets of each engine
 // first. The bounds of two engines differ, so a sum over both would mean nothing: the worse engine's quantile
 // counts.
 func (s scope) quantile(q float64, by []string, h *metrics.Family) promql.Expr {
-	return worstOf(q, by, promql.Rate(promql.BucketsOf(h, s.where(h)...), rateInterval))
+	return worstOf(q, by, bounded, promql.Rate(promql.BucketsOf(h, s.where(h)...), rateInterval))
 }
 
-func worstOf(q float64, by []string, buckets promql.Expr) promql.Expr {
-	return promql.Max(by, promql.Call("histogram_quantile", promql.Num(q), promql.Sum(slices.Concat([]string{"le", metrics.LabelRuntime},
-		by), buckets)))
+func worstOf(q float64, by, bounded []string, buckets promql.Expr) promql.Expr {
+	return promql.Max(by, promql.Call("histogram_quantile", promql.Num(q), promql.Sum(slices.Concat([]string{"le"}, bounded, by), buckets)))
 }
 
 // distribution returns a histogram's recorded buckets per model, or the buckets that replicas report, of the engine
 // with the most observations.
 func (s scope) distribution(recorded, h *metrics.Family) promql.Expr {
-	ofMost := func(buckets, count promql.Expr) promql.Expr {
-		most := promql.TopK(1, nil, promql.Sum([]string{metrics.LabelRuntime}, count))
-		return promql.Sum([]string{"le"}, promql.And(buckets, most, promql.On(metrics.LabelRuntime)))
+	ofMost := func(bounded []string, buckets, count promql.Expr) promql.Expr {
+		most := promql.TopK(1, nil, promql.Sum(bounded, count))
+		return promql.Sum([]string{"le"}, promql.And(buckets, most, promql.On(bounded...)))
 	}
-	return s.perModel(ofMost(s.of(recorded), s.of(recorded, promql.Eq("le", "+Inf"))),
-		ofMost(promql.Rate(promql.BucketsOf(h, s.where(h)...), rateInterval),
+	return s.perModel(ofMost(recordedBounded, s.of(recorded), s.of(recorded, promql.Eq("le", "+Inf"))),
+		ofMost(bounded, promql.Rate(promql.BucketsOf(h, s.where(h)...), rateInterval),
 			promql.Rate(promql.BucketsOf(h, s.where(h, promql.Eq("le", "+Inf"))...), rateInterval)))
 }
 
@@ -149,5 +154,5 @@ func (s scope) perModel(recorded, exported promql.Expr) promql.Expr {
 // recordedQuantile returns a quantile per model from recorded buckets: for weeks, and for questions about models
 // rather than replicas.
 func (s scope) recordedQuantile(q float64, buckets *metrics.Family) promql.Expr {
-	return worstOf(q, models, s.of(buckets))
+	return worstOf(q, models, recordedBounded, s.of(buckets))
 }

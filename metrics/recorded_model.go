@@ -6,11 +6,11 @@ var (
 	perModel = with(LabelCluster, LabelNamespace, LabelModel)
 
 	RecordedTimeToFirstToken = recorded(Sum, "model:llm_engine_time_to_first_token_seconds_bucket:rate5m",
-		"First tokens per second within le, by engine, because engines have different bucket bounds.", perModel, with("le", LabelRuntime))
+		"First tokens per second within le, by engine and version, which have different bucket bounds.", perModel, with("le", LabelRuntime, LabelVersion))
 	RecordedInterTokenLatency = recorded(Sum, "model:llm_engine_inter_token_latency_seconds_bucket:rate5m",
-		"Gaps between tokens per second within le, by engine, because engines have different bucket bounds.", perModel, with("le", LabelRuntime))
+		"Gaps between tokens per second within le, by engine and version, which have different bucket bounds.", perModel, with("le", LabelRuntime, LabelVersion))
 	RecordedRequestDuration = recorded(Sum, "model:llm_engine_request_duration_seconds_bucket:rate5m",
-		"Requests finished per second within le, by engine, because engines have different bucket bounds.", perModel, with("le", LabelRuntime))
+		"Requests finished per second within le, by engine and version, which have different bucket bounds.", perModel, with("le", LabelRuntime, LabelVersion))
 	RecordedPromptTokens = recorded(Sum, "model:llm_engine_prompt_tokens:rate5m",
 		"Prompt tokens per second.", perModel)
 	RecordedGenerationTokens = recorded(Sum, "model:llm_engine_generation_tokens:rate5m",

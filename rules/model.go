@@ -10,9 +10,12 @@ import (
 func modelGroup() Group {
 	g := Group{Name: "llm-model", Interval: Interval}
 	record := func(f *metrics.Family, e promql.Expr) { g.Records = append(g.Records, Record{Name: f, Expr: e}) }
+	version := promql.TopK(1, replicaLabels, promql.Max(append([]string{metrics.LabelVersion}, replicaLabels...), promql.Over(
+		"last_over_time", promql.Vector(metrics.EngineInfo), RateWindow.Std())))
 	rate := func(f *metrics.Family) promql.Expr {
 		return ofWorkers(func(role *promql.Matcher) promql.Expr {
-			return promql.Sum(append([]string{"le", metrics.LabelRuntime}, modelLabels...), promql.Rate(promql.BucketsOf(f, role), RateWindow.Std()))
+			return promql.Sum(append([]string{"le", metrics.LabelRuntime, metrics.LabelVersion}, modelLabels...), promql.Mul(
+				promql.Rate(promql.BucketsOf(f, role), RateWindow.Std()), version, promql.On(replicaLabels...).ManyToOne(metrics.LabelVersion)))
 		})
 	}
 	counted := func(f *metrics.Family, more ...string) promql.Expr {
