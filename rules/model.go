@@ -13,10 +13,11 @@ func modelGroup() Group {
 	version := promql.TopK(1, replicaLabels, promql.Max(append([]string{metrics.LabelVersion}, replicaLabels...), promql.Over(
 		"last_over_time", promql.Vector(metrics.EngineInfo), RateWindow.Std())))
 	rate := func(f *metrics.Family) promql.Expr {
-		return ofWorkers(func(role *promql.Matcher) promql.Expr {
-			return promql.Sum(append([]string{"le", metrics.LabelRuntime, metrics.LabelVersion}, modelLabels...), promql.Mul(
-				promql.Rate(promql.BucketsOf(f, role), RateWindow.Std()), version, promql.On(replicaLabels...).ManyToOne(metrics.LabelVersion)))
+		buckets := ofWorkers(func(role *promql.Matcher) promql.Expr {
+			return promql.Rate(promql.BucketsOf(f, role), RateWindow.Std())
 		})
+		return promql.Sum(append([]string{"le", metrics.LabelRuntime, metrics.LabelVersion}, modelLabels...),
+			promql.Mul(buckets, version, promql.On(replicaLabels...).ManyToOne(metrics.LabelVersion)))
 	}
 	counted := func(f *metrics.Family, more ...string) promql.Expr {
 		return ofWorkers(func(role *promql.Matcher) promql.Expr {

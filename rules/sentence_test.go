@@ -23,7 +23,7 @@ func TestSentences(t *testing.T) {
 		place    []string
 		want     string
 	}{
-		{"{value} times", rules.Decimal, 1.2345, nil, "1.23 times"},
+		{"{value} times", rules.Decimal, 1.2345, nil, "1.2 times"},
 		{"{value} times", rules.Decimal, 0.0543, nil, "0.05 times"},
 		{"{value} wait", rules.Count, 1234.4, nil, "1234 wait"},
 		{"fails {value} of its requests", rules.Share, 0.2561, nil, "fails 26% of its requests"},

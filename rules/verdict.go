@@ -77,7 +77,7 @@ func Worded(e promql.Expr, labels map[string]string) promql.Expr {
 	return sentences(inUnit(Unit(labels[metrics.LabelUnit]), e))
 }
 
-// sentences fills in the placeholders in the texts of suspects. Numbers from ten on are whole. PromQL can insert
+// sentences fills in the placeholders in the texts of suspects. Numbers have two digits, and from ten on they are whole. PromQL can insert
 // one label into another only if both are parts of one text, so the rules join all labels first. A place without a
 // value is left out, with the word before it.
 func sentences(shown promql.Expr) promql.Expr {
@@ -99,15 +99,15 @@ func sentences(shown promql.Expr) promql.Expr {
 	fill := func(placeholder, from, with string) {
 		replace(fmt.Sprintf("(.*){%s}(([^|]*[|]){%d}([^|]+).*)", placeholder, slices.Index(parts, from)), "$1"+with+"$2")
 	}
-	replace("(.*){value}([^|]*[|]([^|]*)[|](%|m?s)?.*)", "$1$3$4$2") // the second part, and what begins the third
+	// The second part, with two digits, and what begins the third.
+	replace("(.*){value}([^|]*[|]([1-9][.]\\d|[^|]*)\\d*[|](%|m?s)?.*)", "$1$3$4$2")
 	fill("engine", metrics.LabelPod, "$4")
 	fill("engine", metrics.LabelServer, "$4 on {instance}")
 	replace("(.*){engine}(.*)", "${1}one engine$2")
 	for _, l := range parts[slices.Index(parts, metrics.LabelInstance):] {
 		fill(l, l, "$4")
 	}
-	replace(`(.*?)(( on)? ?{\w+})+(.*)`, "$1$4")
-	replace("([^|]*).*", "$1")
+	replace(`([^|]*?)((( on)? ?{\w+})+([^|]*))?[|].*`, "$1$5") // the first part, without empty places
 	return promql.Drop([]string{metrics.LabelUnit, value}, e)
 }
 

@@ -479,7 +479,7 @@ func TestVerdictEarly(t *testing.T) {
 			}},
 		},
 		"a burst, most of which still waits": {
-			"queueing. 1.87 times as many requests arrive as usual.",
+			"queueing. 1.8 times as many requests arrive as usual.",
 			trouble{signal: slo.TTFT, replicas: 2, after: 2 * time.Minute, breaks: func(r *replica) {
 				r.requests, r.itl, r.running, r.waiting, r.grows, r.queue = 720, 0.055, 28, 400, 400, 0.24
 			}},
