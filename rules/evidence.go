@@ -349,7 +349,6 @@ func evidenceGroups() []Group {
 	now := []Record{
 		{Name: metrics.RecordedChanged, Expr: lastChanges()},
 		{Name: usersServed(recentWindow), Expr: servedNow()},
-		{Name: metrics.RecordedVersion, Expr: versions()},
 	}
 	for _, window := range []time.Duration{minute, recentWindow, pageWindow} {
 		now = append(now, Record{Name: meanIn(window), Expr: ratio(promql.Vector(metrics.StageTime), promql.Vector(metrics.Stages),

@@ -10,14 +10,12 @@ import (
 func modelGroup() Group {
 	g := Group{Name: "llm-model", Interval: Interval}
 	record := func(f *metrics.Family, e promql.Expr) { g.Records = append(g.Records, Record{Name: f, Expr: e}) }
-	version := promql.TopK(1, replicaLabels, promql.Max(append([]string{metrics.LabelVersion}, replicaLabels...), promql.Over(
-		"last_over_time", promql.Vector(metrics.EngineInfo), RateWindow.Std())))
 	rate := func(f *metrics.Family) promql.Expr {
 		buckets := ofWorkers(func(role *promql.Matcher) promql.Expr {
 			return promql.Rate(promql.BucketsOf(f, role), RateWindow.Std())
 		})
 		return promql.Sum(append([]string{"le", metrics.LabelRuntime, metrics.LabelVersion}, modelLabels...),
-			promql.Mul(buckets, version, promql.On(replicaLabels...).ManyToOne(metrics.LabelVersion)))
+			promql.Mul(buckets, promql.Vector(metrics.RecordedVersion), promql.On(replicaLabels...).ManyToOne(metrics.LabelVersion)))
 	}
 	counted := func(f *metrics.Family, more ...string) promql.Expr {
 		return ofWorkers(func(role *promql.Matcher) promql.Expr {
@@ -27,6 +25,7 @@ func modelGroup() Group {
 	running := func(role *promql.Matcher) promql.Expr {
 		return once(metrics.RequestsRunning, promql.Vector(metrics.RequestsRunning, role))
 	}
+	record(metrics.RecordedVersion, versions())
 	record(metrics.RecordedTimeToFirstToken, rate(metrics.TimeToFirstToken))
 	record(metrics.RecordedInterTokenLatency, rate(metrics.InterTokenLatency))
 	record(metrics.RecordedRequestDuration, rate(metrics.RequestDuration))
