@@ -30,7 +30,8 @@ func TestReleasesAreCompared(t *testing.T) {
 	query, _, _ = strings.Cut(query, "```")
 	query = strings.ReplaceAll(query, "$MODEL", "m")
 	for _, keeps := range []bool{true, false} {
-		sim := newSim(t, group(t, rules.Options{}, "llm-model"), group(t, rules.Options{}, "llm-evidence-1"), group(t, rules.Options{}, "llm-evidence-2"))
+		sim := newSim(t, group(t, rules.Options{}, "llm-model"), group(t, rules.Options{}, "llm-evidence-1"),
+			group(t, rules.Options{}, "llm-evidence-2"))
 		totals := map[string]float64{}
 		err := sim.Run(rulesim.Epoch, rulesim.Epoch.Add(2*time.Hour), scrapeEvery, func(now time.Time, emit rulesim.Emit) {
 			version, slow, failed, base := "1", 0.0, 0.01, "10.0.0.1"
