@@ -54,6 +54,16 @@ func TestTrafficThatIsGone(t *testing.T) {
 				emit(metrics.RequestsRunning, 3*metrics.Bool(since(at, gone)))
 			},
 		},
+		"requests are refused": {
+			perMinute: 20, with: func(at time.Duration, emit func(f *metrics.Family, v float64, labels ...string)) {
+				emit(metrics.Requests, 10*max(0, (at-gone).Minutes()), metrics.LabelOutcome, string(metrics.OutcomeRejected))
+			},
+		},
+		"requests fail": {
+			perMinute: 20, with: func(at time.Duration, emit func(f *metrics.Family, v float64, labels ...string)) {
+				emit(metrics.Requests, 10*max(0, (at-gone).Minutes()), metrics.LabelOutcome, string(metrics.OutcomeError))
+			},
+		},
 		"all engines restart": {
 			perMinute: 20, asks: func(at time.Duration, _ int) bool { return at < gone || at > gone+24*time.Minute },
 			with: func(at time.Duration, emit func(f *metrics.Family, v float64, labels ...string)) {
