@@ -53,9 +53,6 @@ var (
 	RecordedMoreOdds = recorded(Never, "model:llm_slo_odds:last5m",
 		"Odds of a bad event over five minutes, if the burn rate pages, ten requests were bad, and the odds are ten times the worst odds of "+
 			"the hour before. Absent otherwise.", ModelSLOLabels)
-	RecordedStays = recorded(Max, "model:llm_slo_still_burning:rate",
-		"Burn rate of an objective for which a window pair required a page within the last three minutes, while it is above half of the "+
-			"slowest pair's threshold. It keeps the page firing. Absent otherwise.", ModelSLOLabels)
 	RecordedBurnBegan = recorded(Never, "model:llm_slo_burn:start_time_seconds",
 		"When an objective began to burn, unix time: when its burn rate over five minutes first exceeded half of the threshold of the "+
 			"slowest pair that pages, while the rate over that pair's short window has stayed above it. Absent otherwise.", ModelSLOLabels)

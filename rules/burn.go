@@ -60,7 +60,8 @@ func goodTokens() promql.Expr {
 		promql.Call("clamp_min", promql.Sub(promql.Num(1), promql.Sum(modelLabels, worst)), promql.Num(0)), promql.On(modelLabels...))
 }
 
-// burnGroup records burn rates and alerts on them.
+// burnGroup records burn rates and alerts on them. The group also records the words of the suspects: between a suspect
+// and a page that names it, no other group has to be evaluated.
 //
 // Windows up to an hour read the raw counters. A longer window adds the recorded five-minute rates before that
 // exact last hour. The five-minute rates lag by half of their window. An offset moves their ramp onto the start of
@@ -84,11 +85,11 @@ func burnGroup(opt Options) Group {
 	record(metrics.RecordedRequestsPerEvent, from.requestsPerToken())
 	g.Records = append(g.Records, burns(opt, slo.Page)...)
 	record(metrics.RecordedExpectedRate, expectedRate())
+	if opt.Tier == Single { // shards forward theirs
+		record(metrics.RecordedSentence, sentences(strengths()))
+	}
 	record(metrics.RecordedExplained, explained())
 	record(metrics.RecordedVerdict, firstSuspects())
-	if p := slo.Slowest(opt.WindowPairs, slo.Page); p.Long > 0 {
-		record(metrics.RecordedStays, stays(p, opt.WindowPairs))
-	}
 	g.Records = append(g.Records, pairBurns(opt, slo.Page)...)
 	g.Alerts = burnAlerts(opt, FastBurn)
 	return g
@@ -336,7 +337,7 @@ func pairBurns(opt Options, of slo.Severity) (all []Record) {
 		if p.Severity == of {
 			asks := fires(p, BurnWindows(opt.WindowPairs))
 			if p == slo.Slowest(opt.WindowPairs, slo.Page) {
-				asks = promql.Or(asks, promql.Vector(metrics.RecordedStays))
+				asks = promql.Or(asks, stays(p, opt.WindowPairs))
 			}
 			all = append(all, Record{metrics.RecordedPairBurn, asks, map[string]string{metrics.LabelLong: p.Long.String()}})
 		}

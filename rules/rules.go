@@ -201,7 +201,7 @@ func Groups(opt Options) []Group {
 		groups = append(groups, modelGroup(), paceGroup())
 		groups = append(groups, evidenceGroups()...)
 		groups = append(groups, capacityGroup(), costGroup(opt))
-		groups = append(groups, suspectGroups()...)
+		groups = append(groups, suspectGroups(opt)...)
 		groups = append(groups, causeGroups(opt)...)
 	}
 	return groups

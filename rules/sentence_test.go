@@ -25,6 +25,9 @@ func TestSentences(t *testing.T) {
 	}{
 		{"{value} times", rules.Decimal, 1.2345, nil, "1.2 times"},
 		{"{value} times", rules.Decimal, 0.0543, nil, "0.05 times"},
+		{"Prompts are {value} times as long as usual", rules.Decimal, 1.04, nil, "Prompts are as long as usual"},
+		{"Prompts are {value} times as long as usual", rules.Decimal, 11, nil, "Prompts are 11 times as long as usual"},
+		{"Prompts are {value} times as long as usual", rules.Decimal, 2.1, nil, "Prompts are 2.1 times as long as usual"},
 		{"{value} wait", rules.Count, 1234.4, nil, "1234 wait"},
 		{"fails {value} of its requests", rules.Share, 0.2561, nil, "fails 26% of its requests"},
 		{"fails {value} of its requests", rules.Share, 0.0049, nil, "fails 0.49% of its requests"},

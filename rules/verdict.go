@@ -19,7 +19,7 @@ const SuspectGroups = "llm-suspects"
 
 // suspectGroups returns the groups that record the clues, twice a minute: a page must not rest on clues that are
 // nearly two minutes old.
-func suspectGroups() []Group {
+func suspectGroups(opt Options) []Group {
 	records := []Record{
 		{Name: metrics.RecordedLeftGPU, Expr: leftGPU()},
 		{Name: metrics.RecordedKVLeak, Expr: kvLeak()},
@@ -39,10 +39,9 @@ func suspectGroups() []Group {
 		}
 		records = append(records, Record{metrics.RecordedSuspect, c.Query, labels})
 	}
-	records = append(records, Record{
-		Name: metrics.RecordedSentence,
-		Expr: sentences(strengths()),
-	})
+	if opt.Tier == Shard { // which has no group of burn rates
+		records = append(records, Record{Name: metrics.RecordedSentence, Expr: sentences(strengths())})
+	}
 	return chunked(SuspectGroups, Interval/2, records)
 }
 
@@ -69,12 +68,14 @@ func inUnit(u Unit, e promql.Expr) promql.Expr {
 }
 
 // Worded returns the results of a clue's expression with words in the label "says", even results that are not clear
-// enough for a suspect. labels holds the labels of the clue's rule.
+// enough for a suspect. "1 times as long" becomes "as long". labels holds the labels of the clue's rule.
 func Worded(e promql.Expr, labels map[string]string) promql.Expr {
 	for _, l := range []string{metrics.LabelUnit, metrics.LabelSays} {
 		e = labelled(e, l, labels[l])
 	}
-	return sentences(inUnit(Unit(labels[metrics.LabelUnit]), e))
+	says := promql.Str(metrics.LabelSays)
+	return promql.Call("label_replace", sentences(inUnit(Unit(labels[metrics.LabelUnit]), e)), says, promql.Str("$1$3"), says,
+		promql.Str(`(.* )?1([.]0)? times (as .*)`))
 }
 
 // sentences fills in the placeholders in the texts of suspects. Numbers have two digits, and from ten on they are whole. PromQL can insert
