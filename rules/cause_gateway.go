@@ -33,8 +33,8 @@ var (
 	ModelUnreached = &Alert{
 		Name:   "LLMModelUnreached",
 		Branch: Routing,
-		Expr: promql.Or(promql.And(promql.Vector(metrics.RecordedAnswersMissing), promql.CountBy(modelLabels, silentGateways())),
-			fellSilent()),
+		Expr: promql.Unless(promql.Or(promql.And(promql.Vector(metrics.RecordedAnswersMissing), promql.CountBy(modelLabels, silentGateways())),
+			fellSilent()), above(failing(modelLabels, recentWindow), 0)), // requests that fail have arrived
 		Severity: slo.Page,
 		For:      minute,
 		Keep:     5 * minute,
@@ -70,7 +70,7 @@ func neverSilent() promql.Expr {
 }
 
 // fellSilent returns neverSilent for each model whose engines were up and got no request of a user in silence.
-// Requests that run, wait or fail need an answer, not a path. The requests of this model may have moved to other models
+// Requests that run or wait need an answer, not a path. The requests of this model may have moved to other models
 // of the namespace. That is so if these get at least 1.3 times as many requests as before, and together half as
 // many as this model usually gets. Once sent, the page lasts as long as the silence, which soon becomes a part of
 // that day.
@@ -79,9 +79,7 @@ func fellSilent() promql.Expr {
 		return promql.Sum(modelLabels, promql.Over("avg_over_time", promql.Offset(promql.Vector(usersServed(recentWindow)), ago), silence))
 	}
 	up := promql.Equal(promql.Over("min_over_time", promql.Vector(metrics.RecordedModelUp), silence), promql.Num(1))
-	failed := promql.Rate(promql.Vector(metrics.Requests, promql.Re(metrics.LabelOutcome, "error|rejected")), recentWindow)
-	work := promql.Or(above(promql.Vector(metrics.RecordedRunning), 0), above(promql.Vector(metrics.RecordedWaiting), 0),
-		above(promql.Sum(modelLabels, failed), 0))
+	work := promql.Or(above(promql.Vector(metrics.RecordedRunning), 0), above(promql.Vector(metrics.RecordedWaiting), 0))
 	namespace := []string{metrics.LabelCluster, metrics.LabelNamespace}
 	more := promql.Sum(namespace, promql.Unless(got(0), promql.Lt(got(0), times(1.3, got(45*minute)))))
 	usual := promql.Vector(metrics.RecordedNeverSilent)
