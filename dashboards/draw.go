@@ -91,6 +91,7 @@ func (w writer) draw(p Panel) dashboard.Panel {
 			})
 		}
 		out.Transformations = append(out.Transformations, w.organize(p))
+	case Text: // see withText
 	}
 	return out
 }

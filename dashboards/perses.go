@@ -189,6 +189,7 @@ func (w writer) pluginPerses(p Panel) persesKind {
 		return persesKind{"StatusHistoryChart", fields{"mappings": mappingsPerses(p)}}
 	case Table:
 		return persesKind{"Table", w.columnsPerses(p)}
+	case Lines, Heatmap:
 	}
 	unit := p.Unit
 	if p.Kind == Heatmap { // Perses draws only native histograms as one: a line per bucket says how many are at most that long

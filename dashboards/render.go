@@ -123,6 +123,7 @@ func (w writer) target(p Panel, i int, q Query) prometheus.Dataquery {
 		format = prometheus.PromQueryFormatTable
 	case Heatmap:
 		format = prometheus.PromQueryFormatHeatmap
+	case Lines, Stat, Timeline, Text:
 	}
 	t.Format = &format
 	t.EditorMode = new(prometheus.QueryEditorModeCode)

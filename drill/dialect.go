@@ -32,6 +32,7 @@ func NewDialect(r metrics.Runtime, p Profile) Dialect {
 		return NewDynamo(p)
 	case metrics.Ollama:
 		return NewOllama(p)
+	default:
+		panic(fmt.Sprintf("the drill does not speak %s", r))
 	}
-	panic(fmt.Sprintf("the drill does not speak %s", r))
 }

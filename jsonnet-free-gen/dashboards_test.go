@@ -34,6 +34,7 @@ func TestDashboardsStaySmall(t *testing.T) {
 			left = size{was.panels - is.panels, was.rows, was.queries - is.queries, was.bytes - is.bytes, was.samples - is.samples}
 		case rules.OptionalDashboard:
 			was = left
+		default:
 		}
 		if is.panels > was.panels || is.rows > was.rows || is.queries > was.queries || is.bytes > was.bytes ||
 			is.samples > was.samples || is.samples == 0 {

@@ -44,6 +44,7 @@ func events(records []Record, o slo.Objective, until float64) []event {
 			if failed := r.Error != "" || r.Status >= 400; r.End > 0 && (failed || !r.Cancelled) {
 				all = append(all, event{r.End, failed})
 			}
+		default: // no play has objectives on other signals
 		}
 	}
 	all = slices.DeleteFunc(all, func(e event) bool { return e.at > until })

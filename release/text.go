@@ -19,6 +19,7 @@ func Shown(v float64, u rules.Unit) string {
 			return fmt.Sprintf("%.3gms", 1000*v)
 		}
 		return fmt.Sprintf("%.3gs", v)
+	case rules.Count, rules.Decimal, rules.On, rules.Bare:
 	}
 	if v >= 1000 {
 		return strconv.FormatFloat(v, 'f', 0, 64)

@@ -54,6 +54,7 @@ func causeGroups(opt Options) []Group {
 				{Name: metrics.RecordedSuccessor, Expr: successorLoads()},
 				{Name: metrics.RecordedVanished, Expr: vanished()},
 			}
+		default: // alerts without records
 		}
 		groups = append(groups, g)
 	}

@@ -55,6 +55,7 @@ func (d Delays) Explain(s slo.Signal, wait bool) bool {
 		return d != NextToken && d != Failures
 	case slo.ITL, slo.TPOT, slo.ProbeITL:
 		return d != FirstToken && d != AtGateway && d != Failures
+	case slo.RequestDuration, slo.Events: // any delay or failure may be counted
 	}
 	return true
 }

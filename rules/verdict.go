@@ -63,6 +63,7 @@ func inUnit(u Unit, e promql.Expr) promql.Expr {
 		return unit("%", times(100, promql.Call("clamp_max", e, promql.Num(1))))
 	case Seconds:
 		return promql.Or(unit("ms", below(times(1000, e), 1000)), promql.Ge(e, promql.Num(1)))
+	case Count, Decimal, On, Bare:
 	}
 	return e
 }

@@ -524,7 +524,8 @@ func (e *engine) emit(at time.Duration, emit rulesim.Emit) {
 		show(metrics.SpecDecodeAcceptedTokens, "", math.Floor(0.7*c["tokens"]), e.ranked)
 	}
 	for _, o := range e.objectives {
-		events, bad, known := 0., 0., e.kind == saysAll
+		var events, bad float64
+		known := e.kind == saysAll
 		switch o.Signal {
 		case slo.TTFT:
 			events, bad = c["first"], c["first_slow"]
@@ -538,6 +539,8 @@ func (e *engine) emit(at time.Duration, emit rulesim.Emit) {
 			}
 		case slo.Availability:
 			events, bad, known = c["judged"], c["failed"], e.kind != countsNo
+		default:
+			panic("the week has no events of " + o.Signal)
 		}
 		if !known {
 			show(metrics.SLOCounted, "", 0, e.ranked, metrics.LabelSLO, o.Name, metrics.LabelReason, "signal_missing")

@@ -58,6 +58,7 @@ func Judge(outcome metrics.Outcome) (event, bad bool) {
 		return true, false
 	case metrics.OutcomeRejected, metrics.OutcomeError:
 		return true, true
+	case metrics.OutcomeAbort, metrics.OutcomeInvalid, metrics.OutcomeUnknown:
 	}
 	return false, false
 }
@@ -70,6 +71,8 @@ func JudgeProbe(outcome metrics.ProbeOutcome) (event, bad bool) {
 		return true, false
 	case metrics.ProbeRateLimited, metrics.ProbeClientError, metrics.ProbeInvalid:
 		return false, false
+	case metrics.ProbeEmpty, metrics.ProbeRefused, metrics.ProbeTimeout, metrics.ProbeServerError, metrics.ProbeInStreamError,
+		metrics.ProbeTruncated:
 	}
 	return true, true
 }

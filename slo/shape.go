@@ -46,6 +46,7 @@ func (s Shape) Keeps(bound float64, used []float64) bool {
 	case Reduced:
 		near := func(b float64) bool { return math.Abs(b-bound) <= 1e-9*bound }
 		return slices.ContainsFunc(s.Bounds, near) || slices.ContainsFunc(used, near)
+	case Whole:
 	}
 	return true
 }

@@ -56,6 +56,7 @@ func (s Signal) Family() *metrics.Family {
 		return metrics.ProbeInterTokenLatency
 	case ProbeAvailability:
 		return metrics.ProbeRequests
+	case Events:
 	}
 	return nil
 }
@@ -70,6 +71,7 @@ func (s Signal) ByProbe() Signal {
 		return ProbeITL
 	case Availability, ProbeAvailability:
 		return ProbeAvailability
+	case TPOT, RequestDuration, QueueTime, Events:
 	}
 	return ""
 }
@@ -88,8 +90,9 @@ func (s Signal) Substitute() (*metrics.Family, Reason) {
 		return metrics.TimePerOutputToken, MeanCounted
 	case TTFT:
 		return metrics.QueueTime, QueueCounted
+	default:
+		return nil, Counted
 	}
-	return nil, Counted
 }
 
 // Latency reports whether the signal is judged against a threshold.
@@ -199,6 +202,7 @@ func (o Objective) Miss() string {
 			return of + "requests fail or are given up"
 		}
 		return of + "requests fail"
+	case Events:
 	}
 	return "events of " + o.Name + " are bad"
 }

@@ -45,6 +45,7 @@ func (c *connections) changed(conn net.Conn, to http.ConnState) {
 		c.waiting = append(c.waiting, conn)
 	case http.StateIdle:
 		c.waiting = append(c.waiting, conn)
+	case http.StateActive: // waits no longer
 	case http.StateClosed, http.StateHijacked:
 		c.open--
 	}

@@ -251,6 +251,7 @@ func (f *Finder) settle(p Place, v verdict) {
 			level, message = slog.LevelInfo, "engine left alone"
 		case SameEngine:
 			level, message = slog.LevelInfo, "engine found before, at another address"
+		case NoEngine, Silent, unexamined:
 		}
 		f.options.Logger.Log(context.Background(), level, message, "target", p.Target.URL, "why", v.why, "labels", p.Target.Labels)
 	}

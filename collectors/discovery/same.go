@@ -99,7 +99,7 @@ func (f *Finder) compare(ctx context.Context, pod string, places []Place) {
 				continue
 			}
 			other := kept.rank == ofEngine && p.rank != ofEngine
-			switch engine.Compare(reads[0][j], reads[0][i], reads[1][j], other) {
+			switch engine.Compare(reads[0][j], reads[0][i], reads[1][j], other) { //nolint:exhaustive // a Different engine is read
 			case engine.Same:
 				v = verdict{state: SameEngine, why: "its engine is read at " + kept.Target.URL}
 			case engine.Undecided:

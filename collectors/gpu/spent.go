@@ -79,6 +79,7 @@ func (p *pace) every(t tier) time.Duration {
 			rest -= p.cost[other].Seconds() / p.every(other).Seconds()
 		}
 		share = max(share, rest)
+	default: // rare
 	}
 	return max(p.usual[t], min(time.Duration(float64(p.cost[t])/share), rarest[t]))
 }

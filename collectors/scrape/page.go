@@ -202,7 +202,7 @@ func (f *Format) Parse(body []byte, contentType string, limits Limits) (*Page, e
 		if err != nil {
 			return nil, Errorf(ParseError, "line %d: %w", errorLine(body, contentType), shorten(err))
 		}
-		switch entry {
+		switch entry { //nolint:exhaustive // the others are for people
 		case textparse.EntryType:
 			name, kind := parser.Type()
 			if kind != model.MetricTypeUnknown {

@@ -135,6 +135,7 @@ func (p *Prometheus) Alerts() (firing []rulesim.Alert, pending []string, err err
 			case rules.StatePending:
 				pending = append(pending, fmt.Sprintf("%s %s of %s", r.Name(), model.Duration(time.Since(a.ActiveAt).Round(time.Second)),
 					model.Duration(r.HoldDuration())))
+			case rules.StateInactive, rules.StateUnknown: // resolved, or not evaluated yet
 			}
 		}
 	}

@@ -170,6 +170,7 @@ func (w *walk) check(path string, n *yaml.Node) error {
 	case yaml.SequenceNode, yaml.MappingNode:
 		w.inside = append(w.inside, n)
 		defer func() { w.inside = w.inside[:len(w.inside)-1] }()
+	case yaml.DocumentNode, yaml.ScalarNode: // cannot be inside themselves
 	}
 	keys := map[string]bool{}
 	for i, child := range n.Content {

@@ -47,6 +47,7 @@ func native(scrape func(Emit), float Emit, convert func(labels.Labels, *histogra
 		case convertnhcb.SuffixBucket:
 			le, _ := strconv.ParseFloat(s.labels.Get(labels.BucketLabel), 64)
 			_ = h.temp.SetBucketCount(le, s.value)
+		case convertnhcb.SuffixNone:
 		case convertnhcb.SuffixCount:
 			_ = h.temp.SetCount(s.value)
 		case convertnhcb.SuffixSum:
