@@ -187,9 +187,9 @@ func (h *history) named(names []string) string {
 }
 
 func anyOf(values map[string]bool) string {
-	var quoted []string
-	for _, v := range slices.Sorted(maps.Keys(values)) {
-		quoted = append(quoted, regexp.QuoteMeta(v))
+	quoted := slices.Sorted(maps.Keys(values))
+	for i, v := range quoted {
+		quoted[i] = regexp.QuoteMeta(v)
 	}
 	return strings.Join(quoted, "|")
 }
@@ -256,7 +256,7 @@ func pages(series []model.LabelSet) []*page {
 		p.place[s.Fingerprint()] = len(p.Series)
 		p.Series = append(p.Series, b.Labels())
 	}
-	var all []*page
+	all := make([]*page, 0, len(byTarget))
 	for _, name := range slices.Sorted(maps.Keys(byTarget)) {
 		all = append(all, byTarget[name])
 	}

@@ -299,7 +299,7 @@ func (l line) PerSample() time.Duration {
 
 // Points lists the measured costs.
 func (l line) Points() string {
-	var b []string
+	b := make([]string, 0, len(l.costs))
 	for i, cost := range l.costs {
 		b = append(b, fmt.Sprintf("%d: %s", l.samples[i], milliseconds(cost)))
 	}

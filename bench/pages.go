@@ -39,7 +39,7 @@ func newNode(engines int, pages ...[]byte) *node {
 	for _, page := range pages {
 		written = append(written, newMoving(page))
 	}
-	var servers []*httptest.Server
+	servers := make([]*httptest.Server, 0, engines)
 	n.close = func() {
 		for _, s := range servers {
 			s.Close()

@@ -181,7 +181,7 @@ func (w writer) organize(p Panel) dashboard.DataTransformerConfig {
 // columnStyle sets the width, unit and texts of each column. A cell without a value stays empty; Grafana would
 // write its text for an empty table.
 func columnStyle(p Panel) []dashboard.DashboardFieldConfigSourceOverrides {
-	var all []dashboard.DashboardFieldConfigSourceOverrides
+	all := make([]dashboard.DashboardFieldConfigSourceOverrides, 0, len(p.Columns))
 	for _, c := range p.Columns {
 		set := []dashboard.DynamicConfigValue{{Id: "noValue", Value: ""}}
 		if c.Width != 0 {
@@ -264,10 +264,11 @@ func lineStyle(p Panel) *timeseries.FieldConfig {
 }
 
 func steps(all []Step) []dashboard.Threshold {
-	out := []dashboard.Threshold{{Color: all[0].Colour}} // the first has no lower bound
-	for _, s := range all[1:] {
-		out = append(out, dashboard.Threshold{Value: new(s.At), Color: s.Colour})
+	out := make([]dashboard.Threshold, len(all))
+	for i, s := range all {
+		out[i] = dashboard.Threshold{Value: new(s.At), Color: s.Colour}
 	}
+	out[0].Value = nil // the first has no lower bound
 	return out
 }
 

@@ -291,7 +291,7 @@ func changes(s scope) []Panel {
 }
 
 func splitRow(s scope, w windows) []Panel {
-	var byWindow []Query
+	byWindow := make([]Query, 0, len(w.paging()))
 	for _, window := range w.paging() {
 		byWindow = append(byWindow, Query{s.of(metrics.Window(metrics.RecordedBurn, window)), window + " {{slo}} {{model_name}}"})
 	}

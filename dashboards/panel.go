@@ -146,7 +146,7 @@ func timeline(title string, width uint32, about About, st status, queries ...Que
 		worst = promql.Min
 	}
 	p := panel(Timeline, title, none, width, about).empty("Nothing here reports this.")
-	var all []promql.Expr
+	all := make([]promql.Expr, 0, len(queries))
 	for i, q := range queries {
 		p.Queries = append(p.Queries, Query{promql.Equal(q.Expr, promql.Num(float64(st.fault))), q.Legend})
 		if a, ok := q.Expr.(*parser.AggregateExpr); ok { // which the worst of all needs no more

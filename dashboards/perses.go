@@ -103,7 +103,7 @@ func (w writer) perses() persesSpec {
 // variablesPerses returns the filters. There is no filter for the data source: the default data source of the
 // project answers.
 func (w writer) variablesPerses() []persesKind {
-	var all []persesKind
+	all := make([]persesKind, 0, len(w.Variables))
 	for _, v := range w.Variables {
 		all = append(all, persesKind{"ListVariable", fields{
 			"name": v.name, "display": persesDisplay{Name: v.title}, "defaultValue": "$__all",
@@ -227,7 +227,7 @@ func (w writer) pluginPerses(p Panel) persesKind {
 }
 
 func thresholdsPerses(all []Step) fields {
-	above := []fields{}
+	above := make([]fields, 0, len(all)-1)
 	for _, s := range all[1:] {
 		above = append(above, fields{"value": s.At, "color": s.Colour})
 	}
@@ -235,7 +235,7 @@ func thresholdsPerses(all []Step) fields {
 }
 
 func mappingsPerses(p Panel) []persesKind {
-	var all []persesKind
+	all := make([]persesKind, 0, len(p.states()))
 	for _, s := range p.states() {
 		all = append(all, persesKind{"Value", fields{"value": strconv.Itoa(s.Value), "result": fields{
 			"value": s.Name,
@@ -253,7 +253,7 @@ func (w writer) columnsPerses(p Panel) fields {
 		spec["transforms"] = []persesKind{{"MergeSeries", fields{}}}
 	}
 	names := w.names(p.Queries[0].Expr)
-	var all []fields
+	all := make([]fields, 0, len(p.Columns))
 	for i, c := range p.Columns {
 		name := cmp.Or(names[c.Field], c.Field)
 		if letter, ok := strings.CutPrefix(name, "Value #"); ok {
@@ -284,7 +284,7 @@ func (w writer) columnsPerses(p Panel) fields {
 }
 
 func textsPerses(of map[string]string) []fields {
-	var all []fields
+	all := make([]fields, 0, len(of))
 	for _, value := range slices.Sorted(maps.Keys(of)) {
 		all = append(all, fields{"condition": persesKind{"Value", fields{"value": value}}, "text": of[value]})
 	}

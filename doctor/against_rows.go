@@ -43,7 +43,7 @@ var (
 )
 
 func smiPath(under string, f *metrics.Family, slack smiSlack, pathsAndLabels ...[]string) []smiRow {
-	var rows []smiRow
+	rows := make([]smiRow, 0, len(pathsAndLabels))
 	for _, p := range pathsAndLabels {
 		rows = append(rows, smiRow{paths: []string{under + p[0]}, to: f, labels: p[1:], slack: slack})
 	}

@@ -80,7 +80,7 @@ func Ask(ctx context.Context, client *http.Client, at *url.URL) (*Prometheus, er
 			Result []struct{ Metric labelSet }
 		}
 		ask("query", url.Values{"query": {expr}}, &answer)
-		var all []labelSet
+		all := make([]labelSet, 0, len(answer.Result))
 		for _, r := range answer.Result {
 			all = append(all, r.Metric)
 		}

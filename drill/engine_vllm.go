@@ -279,7 +279,7 @@ func (v *VLLM) Adapted(running []int, now time.Duration) {
 	if a.zero == 0 {
 		a.zero = float64(v.started.Unix()) - now.Seconds()
 	}
-	var names []string
+	names := make([]string, 0, len(running))
 	for _, n := range running {
 		names = append(names, "lora-"+strconv.Itoa(n))
 	}

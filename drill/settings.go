@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"slices"
 	"strconv"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -60,7 +61,7 @@ func (p Profile) Command(r metrics.Runtime) []string {
 	default:
 		return nil
 	}
-	return append(line, p.Options...)
+	return slices.Concat(line, p.Options)
 }
 
 // info adds a family of one series whose labels describe the engine.

@@ -133,7 +133,7 @@ func stage(f *metrics.Family) string {
 }
 
 func code(names []string) string {
-	var quoted []string
+	quoted := make([]string, 0, len(names))
 	for _, n := range names {
 		quoted = append(quoted, "`"+n+"`")
 	}

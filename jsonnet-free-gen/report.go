@@ -233,7 +233,7 @@ func (r *report) complete(ctx context.Context, rows []*budgetRow) error {
 
 // excluded returns the events during maintenance. Most Prometheus servers have none, so few are asked for them.
 func (r *report) excluded(ctx context.Context, days int) (model.Matrix, error) {
-	var labels []string
+	labels := make([]string, 0, len(metrics.ModelSLOLabels))
 	for _, name := range metrics.ModelSLOLabels {
 		labels = append(labels, r.style.Label(name))
 	}

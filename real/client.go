@@ -286,7 +286,7 @@ func (r *Record) token(now, last float64) float64 {
 func (c *Client) Records() []Record {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	var all []Record
+	all := make([]Record, 0, len(c.records)+len(c.pending))
 	for _, r := range c.records {
 		all = append(all, *r)
 	}

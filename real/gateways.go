@@ -77,9 +77,9 @@ func configured(changes func(s *Stage)) func(context.Context, *Stage) error {
 		return s.pause(ctx, func() error {
 			changes(s)
 			s.gateway.stop()
-			var urls []string
-			for i := range s.engines {
-				urls = append(urls, "http://"+local(s.port+20+i))
+			urls := make([]string, len(s.engines))
+			for i := range urls {
+				urls[i] = "http://" + local(s.port+20+i)
 			}
 			var err error
 			if s.gateway, err = s.litellmFront(urls); err != nil {

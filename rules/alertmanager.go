@@ -198,7 +198,7 @@ func inhibit(alerts []*Alert, style Style) []InhibitRule {
 			mute(q.Under, a.Name, q.Equal)
 		}
 	}
-	var rules []InhibitRule
+	rules := make([]InhibitRule, 0, len(order))
 	for _, k := range order {
 		// cluster may be missing on both sides: then there is only one cluster, and the labels count as equal.
 		var present []string

@@ -99,7 +99,7 @@ func badNow() promql.Expr {
 		requests := promql.Or(promql.Mul(bad, promql.Vector(metrics.RecordedRequestsPerEvent)), bad)
 		return promql.Div(promql.And(of(w), promql.Ge(requests, promql.Num(least))), seconds)
 	}
-	var each []promql.Expr
+	each := make([]promql.Expr, 0, len(nowWindows)+2)
 	for _, w := range nowWindows {
 		each = append(each, perSecond(w, enoughNow*five/w.Std().Seconds(), promql.Num(w.Std().Seconds())))
 	}
@@ -144,7 +144,7 @@ func shardTile(f *metrics.Family) *metrics.Family {
 
 // overPeriod folds a series over the period in its label.
 func overPeriod(fold string, f *metrics.Family) promql.Expr {
-	var each []promql.Expr
+	each := make([]promql.Expr, 0, len(slo.Periods()))
 	for _, p := range slo.Periods() {
 		each = append(each, promql.Over(fold, promql.Vector(f, promql.Eq(metrics.LabelPeriod, p.String())), p.Std()))
 	}

@@ -127,7 +127,7 @@ func behindGateway() promql.Expr {
 // or the objective's if that is lower.
 func thresholds(opt Options) (all []Record) {
 	wants := func(severities ...slo.Severity) promql.Expr {
-		var names []string
+		names := make([]string, 0, len(severities))
 		for _, s := range severities {
 			names = append(names, s.String())
 		}

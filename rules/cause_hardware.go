@@ -276,7 +276,7 @@ var modelsOnIt = Evidence{
 }
 
 func underGPU(alerts ...*Alert) []Quiet {
-	var q []Quiet
+	q := make([]Quiet, 0, len(alerts))
 	for _, a := range alerts {
 		q = append(q, Quiet{a, []string{metrics.LabelCluster, metrics.LabelGPUUUID}})
 	}

@@ -222,7 +222,7 @@ func failsFive(windows []time.Duration, m ...*promql.Matcher) promql.Expr {
 		return promql.Sum(replicaLabels, promql.Rate(promql.Vector(metrics.Requests, append(m, outcomes)...), window))
 	}
 	failed := promql.Re(metrics.LabelOutcome, slo.FailedOutcomes)
-	var shares []promql.Expr
+	shares := make([]promql.Expr, 0, len(windows))
 	for _, w := range windows {
 		share := promql.Div(promql.Ge(in(failed, w), promql.Num((slo.MinBadEvents-0.5)/w.Seconds())),
 			in(promql.NotRe(metrics.LabelOutcome, slo.UncountedOutcomes), w))

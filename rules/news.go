@@ -52,7 +52,7 @@ func notPaged() promql.Expr {
 // rate. A fault is returned for as long as a page of the model fires.
 func secondFault() promql.Expr {
 	firing := func(alerts ...*Alert) promql.Expr {
-		var names []string
+		names := make([]string, 0, len(alerts))
 		for _, a := range alerts {
 			names = append(names, a.Name)
 		}

@@ -257,7 +257,7 @@ func (s Selector) String() string {
 	}
 	add(metrics.LabelModel, s.Model)
 	add(metrics.LabelNamespace, s.Namespace)
-	var runtimes []string
+	runtimes := make([]string, 0, len(s.Runtime))
 	for _, r := range s.Runtime {
 		runtimes = append(runtimes, string(r))
 	}

@@ -94,7 +94,7 @@ func (e *evaluation) record(records []rules.Record) error {
 // facts, clues and clients' patience of the last minutes that need more requests than arrived between the readings.
 func (e *evaluation) recorded(r rules.Record) (engine.Vector, error) {
 	recorded := func() (engine.Vector, error) {
-		var m []*labels.Matcher
+		m := make([]*labels.Matcher, 0, len(r.Labels))
 		for _, name := range slices.Sorted(maps.Keys(r.Labels)) {
 			m = append(m, promql.Eq(name, r.Labels[name]))
 		}

@@ -548,7 +548,7 @@ func atEnd() promql.Expr {
 // since returns how long an engine has made no progress, and whether it certainly had work meanwhile, as the exporter
 // remembers it. The time is at least the time between the readings.
 func (j *judge) since(of labels.Labels) (lasts time.Duration, certain bool, err error) {
-	var own []*promql.Matcher
+	own := make([]*promql.Matcher, 0, len(metrics.ReplicaLabels))
 	for _, name := range metrics.ReplicaLabels {
 		own = append(own, promql.Eq(name, of.Get(name)))
 	}

@@ -86,7 +86,7 @@ func each[T any](ctx context.Context, incidents []incident.Incident, first, seed
 		})
 	}
 	wg.Wait()
-	return kept, errors.Join(append(failed, ctx.Err())...)
+	return kept, errors.Join(errors.Join(failed...), ctx.Err())
 }
 
 // trace plays an incident and keeps the parts that a report shows.

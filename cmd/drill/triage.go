@@ -66,12 +66,11 @@ func triageRows(all []score.Triage, seeds uint64) [][]string {
 				}
 				told[answer]++
 			}
-			var cells []string
-			for _, cell := range slices.Sorted(maps.Keys(told)) {
+			cells := slices.Sorted(maps.Keys(told))
+			for i, cell := range cells {
 				if n := told[cell]; n < len(some) {
-					cell = fmt.Sprintf("%s %d", cell, n)
+					cells[i] = fmt.Sprintf("%s %d", cell, n)
 				}
-				cells = append(cells, cell)
 			}
 			row = append(row, strings.Join(cells, ", "))
 		}

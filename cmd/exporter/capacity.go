@@ -123,12 +123,7 @@ func capacities(series promql.Vector) []*nodeCapacity {
 			}
 		}
 	}
-	var all []*nodeCapacity
-	for _, m := range models {
-		all = append(all, m)
-	}
-	slices.SortFunc(all, func(a, b *nodeCapacity) int { return strings.Compare(a.name, b.name) })
-	return all
+	return slices.SortedFunc(maps.Values(models), func(a, b *nodeCapacity) int { return strings.Compare(a.name, b.name) })
 }
 
 // status returns the exit status for a model.
@@ -144,14 +139,9 @@ func (m *nodeCapacity) status() int {
 
 // tightest returns the objectives in the order in which they break.
 func (m *nodeCapacity) tightest() []string {
-	var names []string
-	for name := range m.objectives {
-		names = append(names, name)
-	}
-	slices.SortFunc(names, func(a, b string) int {
+	return slices.SortedFunc(maps.Keys(m.objectives), func(a, b string) int {
 		return cmp.Or(cmp.Compare(m.objectives[b].used, m.objectives[a].used), strings.Compare(a, b))
 	})
-	return names
 }
 
 // whyUnknown explains each reason.

@@ -194,9 +194,9 @@ type byFlag struct {
 // name returns the error with its line of the file, or with its flag.
 func (b byFlag) name(err error) error {
 	if several, ok := err.(interface{ Unwrap() []error }); ok {
-		var all []error
-		for _, one := range several.Unwrap() {
-			all = append(all, b.name(one))
+		all := slices.Clone(several.Unwrap())
+		for i, one := range all {
+			all[i] = b.name(one)
 		}
 		return errors.Join(all...)
 	}

@@ -67,7 +67,7 @@ func (s *server) listed() listed {
 				todo = e.Detail + ". " + todo
 			}
 		}
-		var changed []string
+		changed := make([]string, 0, len(e.Changes))
 		for _, c := range e.Changes {
 			changed = append(changed, c.String())
 		}

@@ -249,7 +249,7 @@ func (n *node) detachOrAttach(got os.Signal) {
 
 // owned returns engines as targets whose GPUs must be found.
 func owned(engines []engine.Engine) []ownership.Target {
-	var targets []ownership.Target
+	targets := make([]ownership.Target, 0, len(engines))
 	for _, e := range engines {
 		targets = append(targets, ownership.Target{
 			Runtime: e.Runtime, Server: e.Server, ModelName: e.Model, GPUs: e.GPUs,

@@ -177,7 +177,7 @@ func (t *target) forecast(s *snapshot) {
 		*sizing
 		*outlook
 	}
-	var units []unit
+	units := make([]unit, 0, len(t.plan.sizings))
 	learners := make(map[string]*learner, len(t.plan.sizings))
 	for i := range t.plan.sizings {
 		u := &t.plan.sizings[i]

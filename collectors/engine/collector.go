@@ -107,7 +107,7 @@ func (e Engine) State() string { return cmp.Or(e.Reason, e.Lacks, "up") }
 
 // Engines lists the engines behind the targets, as of their last scrape.
 func (c *Collector) Engines() []Engine {
-	var engines []Engine
+	engines := make([]Engine, 0, len(c.targets))
 	for _, t := range c.targets {
 		e := t.engine()
 		e.Configured = slices.Contains(c.configured, t)

@@ -558,7 +558,7 @@ func (t *labelling) text(name string, runtime metrics.Runtime, more ...metrics.L
 		{Name: metrics.LabelContainer, Value: t.fixed[metrics.LabelContainer]},
 		{Name: metrics.LabelServer, Value: t.server},
 	}
-	return string(metrics.AppendSeries(nil, name, append(append(ls, t.extra...), more...)...))
+	return string(metrics.AppendSeries(nil, name, slices.Concat(ls, t.extra, more)...))
 }
 
 // process reads the start and CPU time of the engine's process from the standard process metrics, which Python's

@@ -185,7 +185,7 @@ func newTarget(path string, cfg TargetConfig, dialects []*Dialect, settings *set
 }
 
 func runtimes(dialects []*Dialect) string {
-	var names []string
+	names := make([]string, 0, len(dialects))
 	for _, d := range dialects {
 		names = append(names, string(d.Runtime))
 	}

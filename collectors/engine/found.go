@@ -102,7 +102,7 @@ func sameTarget(a, b TargetConfig) bool {
 
 // Configured lists the targets of the configuration.
 func (c *Collector) Configured() []TargetConfig {
-	var all []TargetConfig
+	all := make([]TargetConfig, 0, len(c.configured))
 	for _, t := range c.configured {
 		all = append(all, t.from)
 	}

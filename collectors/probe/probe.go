@@ -289,7 +289,7 @@ func (p *Probe) pause(took time.Duration, random float64) time.Duration {
 func (c *Collector) Probed() []*engine.Probed {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	var seen []*engine.Probed
+	seen := make([]*engine.Probed, 0, len(c.inUse))
 	for _, p := range c.inUse {
 		seen = append(seen, p.seen)
 	}

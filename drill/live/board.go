@@ -311,7 +311,7 @@ func (s boards) table(p dashboards.Panel, all []line, now time.Time) *listing {
 			labels.Compare(a, b))
 	})
 	for _, of := range order {
-		var cells []entry
+		cells := make([]entry, 0, len(columns))
 		for _, c := range columns {
 			text := of.Get(c.Field)
 			e := entry{Text: cmp.Or(c.Texts[text], text)}

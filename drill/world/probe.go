@@ -48,7 +48,7 @@ func (w *World) Probe(to *probe.Collector) error {
 	if w.Fleet.ProbesGateway {
 		addresses, replicas = append(addresses, Gateway), append(replicas, nil)
 	}
-	var cfgs []probe.Config
+	cfgs := make([]probe.Config, 0, len(addresses))
 	for _, address := range addresses {
 		cfgs = append(cfgs, probe.Config{URL: "http://" + address, Model: w.Fleet.Profile.Model})
 	}

@@ -144,9 +144,9 @@ func New(f Fleet, epoch time.Time, seed uint64) *World {
 		Fleet: f, Traffic: drill.NewTraffic(load, seed), truth: newTruth(f.Configured()), epoch: epoch,
 		random: rand.New(rand.NewPCG(seed, 2)),
 	}
-	var hosts []string
-	for i := range f.Replicas {
-		hosts = append(hosts, host(i))
+	hosts := make([]string, f.Replicas)
+	for i := range hosts {
+		hosts[i] = host(i)
 	}
 	w.gateway = drill.NewGateway(f.Gateway, f.Profile.Model, hosts)
 	for i := range f.Replicas {

@@ -104,9 +104,9 @@ func (f *File) Decode(into any) error {
 // At adds file and line to an Error, or to several joined Errors. It returns other errors unchanged.
 func (f *File) At(err error) error {
 	if several, ok := err.(interface{ Unwrap() []error }); ok {
-		var all []error
-		for _, one := range several.Unwrap() {
-			all = append(all, f.At(one))
+		all := slices.Clone(several.Unwrap())
+		for i, one := range all {
+			all[i] = f.At(one)
 		}
 		return errors.Join(all...)
 	}
