@@ -109,16 +109,20 @@ func budgetTextGroup(opt Options) Group {
 }
 
 // behindGateway returns each availability objective of engines whose gateway also counts the objective, and has
-// counted at least half of the engines' events within the hour. A gateway that sees fewer requests cannot represent
-// the engines. Both objectives, of the gateway and of the engines, keep their budgets. So when the gateway's
-// metrics endpoint is gone, the engines' objective alerts, with all events counted since.
+// counted at least half of the engines' events within the hour, and a tenth within the last minutes. A gateway that sees
+// fewer requests cannot represent the engines. Both objectives, of the gateway and of the engines, keep their budgets. So
+// when the gateway's metrics endpoint is gone, or clients go around the gateway, the engines' objective alerts, with all
+// events counted since.
 func behindGateway() promql.Expr {
 	inFront := promql.On(ofModel...)
 	gateway := promql.And(promql.Vector(increase(metrics.RecordedEvents, RawWindow), gatewayRole()),
 		promql.Over("last_over_time", promql.Vector(metrics.RecordedInfo, gatewayRole(), promql.Eq(metrics.LabelSignal,
 			string(slo.Availability))), RateWindow.Std()), inFront)
 	engines := promql.Vector(increase(metrics.RecordedEvents, RawWindow), promql.Ne(metrics.LabelRole, metrics.GatewayRole))
-	return promql.CountBy(modelSLO, promql.Le(engines, times(2, gateway), inFront.ManyToOne()))
+	rate := func(m *promql.Matcher) promql.Expr { return promql.Vector(metrics.RecordedEventRate, m) }
+	around := promql.Gt(rate(promql.Ne(metrics.LabelRole, metrics.GatewayRole)),
+		promql.Add(times(10, rate(gatewayRole())), promql.Num(10/RateWindow.Std().Seconds())), inFront.ManyToOne())
+	return promql.CountBy(modelSLO, promql.Unless(promql.Le(engines, times(2, gateway), inFront.ManyToOne()), around, promql.On(modelSLO...)))
 }
 
 // thresholds records one series per model, objective and window pair: the burn rate that spends the pair's share of the

@@ -1,6 +1,7 @@
 package rules_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/internal/rulesim"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
+	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
 // TestNothingSumsGatewaysWithEngines checks that every selector of engine metrics excludes gateways, unless it reads only
@@ -117,5 +119,38 @@ func TestBesideItsEngines(t *testing.T) {
 	}
 	if alone := recorded(metrics.GatewayRole, false); len(alone) != 0 {
 		t.Errorf("a gateway alone records %v", alone)
+	}
+}
+
+// TestClientsLeaveTheirGateway checks that a gateway represents its engines only while it counts their requests.
+func TestClientsLeaveTheirGateway(t *testing.T) {
+	g := group(t, rules.Options{}, "llm-slo-objective")
+	g.Records = slices.DeleteFunc(g.Records, func(r rules.Record) bool { return r.Name != metrics.RecordedBehindGateway })
+	for name, c := range map[string]struct {
+		hour, now [2]float64 // events within the hour and per second, of the engines and of the gateway
+		behind    int
+	}{
+		"all use it":              {[2]float64{3600, 3600}, [2]float64{1, 1}, 1},
+		"few requests":            {[2]float64{12, 12}, [2]float64{0.01, 0}, 1},
+		"it retries":              {[2]float64{3600, 3600}, [2]float64{4, 1}, 1},
+		"half of them use it":     {[2]float64{3600, 1500}, [2]float64{1, 0.4}, 0},
+		"they have left it":       {[2]float64{3600, 3400}, [2]float64{1, 0.02}, 0},
+		"it counts none any more": {[2]float64{3600, 3400}, [2]float64{1, 0}, 0},
+	} {
+		sim := newSim(t, g)
+		if err := sim.Run(rulesim.Epoch, rulesim.Epoch.Add(time.Minute), time.Minute, func(_ time.Time, emit rulesim.Emit) {
+			for i, role := range []string{"", metrics.GatewayRole} {
+				of := []string{metrics.LabelModel, "m", metrics.LabelSLO, "availability", metrics.LabelRole, role}
+				emit(series(metrics.Window(metrics.RecordedEvents, "1h").Name, of...), c.hour[i])
+				emit(series(metrics.RecordedEventRate.Name, of...), c.now[i])
+				emit(series(metrics.RecordedInfo.Name, append(of, metrics.LabelSignal, string(slo.Availability))...), 1)
+			}
+		}); err != nil {
+			t.Fatal(err)
+		}
+		behind, err := sim.Query(metrics.RecordedBehindGateway.Name, rulesim.Epoch)
+		if err != nil || len(behind) != c.behind {
+			t.Errorf("%s: %v, %v", name, behind, err)
+		}
 	}
 }

@@ -29,7 +29,8 @@ type answerer struct {
 }
 
 // refusals lets tallies decide how requests count that an answerer refused as invalid. A tally begins with the good
-// answers: many metrics pages have no series of refusals before the first one.
+// answers, because many metrics pages have no series of refusals before the first one. After a restart a page has no
+// series of good answers before the first one, and the tally remembers them.
 func (c *compiler) refusals(entries []entry) (all []entry) {
 	good, invalid, refused := map[answerer][]entry{}, map[answerer][]entry{}, map[answerer][]entry{}
 	var order []answerer
@@ -56,10 +57,10 @@ func (c *compiler) refusals(entries []entry) (all []entry) {
 		case !slices.ContainsFunc(refused[whole], func(r entry) bool { return r.sample.Index == e.sample.Index && r.out == e.out }):
 		case good[one] != nil:
 			invalid[one] = append(invalid[one], e)
-		case good[whole] != nil:
-			invalid[whole] = append(invalid[whole], e)
 		default:
-			all = append(all, e)
+			if invalid[whole] = append(invalid[whole], e); !slices.Contains(order, whole) {
+				order = append(order, whole)
+			}
 		}
 	}
 	for _, a := range order {

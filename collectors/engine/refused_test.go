@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -80,6 +81,15 @@ func TestRefusals(t *testing.T) {
 		p, wants := begin(t)
 		p.pass(time.Hour, tick, traffic(p, 0, 5))
 		wants(1200, 0)
+	})
+	t.Run("it has started again, and answered none since", func(t *testing.T) {
+		p, wants := begin(t)
+		p.pass(10*time.Minute, tick, traffic(p, 6, 1))
+		p.order = slices.DeleteFunc(p.order, func(line string) bool { return strings.HasPrefix(line, answers) })
+		p.pass(tick, tick, func() { p.set(refuses, 7); p.set("process_start_time_seconds", float64(p.now.Unix()-5)) })
+		p.pass(75*time.Second, tick, func() { p.add(refuses, 7) })
+		wants(40, 42)
+		p.last.want(t, metrics.EngineRefuses.Name, 1)
 	})
 	t.Run("few requests", func(t *testing.T) {
 		p, wants := begin(t)
