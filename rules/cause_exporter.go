@@ -66,9 +66,9 @@ var (
 		Expr: promql.Unless(
 			promql.Or(
 				uncounted(promql.Ne(metrics.LabelRole, metrics.GatewayRole)),
-				// The engines behind a gateway count what it does not see.
+				// Engines count what a gateway does not see. Without the signal, the gateway's models are not known.
 				promql.Unless(uncounted(gatewayRole()), promql.Vector(metrics.SLOCounted, promql.Ne(metrics.LabelRole, metrics.GatewayRole)),
-					promql.On(ofModel...)),
+					promql.On(sloLabels...)),
 				// Engines come and go. A selector that matched an engine yesterday is correct. All samples of a day cost too much.
 				promql.Unless(promql.Max(sloLabels, promql.Vector(metrics.SLOObjective)),
 					promql.Sampled("last_over_time", promql.Max(sloLabels, promql.Vector(metrics.SLOCounted)), day, 15*minute))),

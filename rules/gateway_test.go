@@ -154,3 +154,30 @@ func TestClientsLeaveTheirGateway(t *testing.T) {
 		}
 	}
 }
+
+// TestGatewayWithoutASignal checks that no ticket asks for a signal that a gateway lacks, if engines report it. The
+// exporter cannot know the models of a gateway that lacks the signal. The labels are those of LiteLLM 1.106 before vLLM 0.32.
+func TestGatewayWithoutASignal(t *testing.T) {
+	vllm := []string{metrics.LabelRuntime, "vllm", metrics.LabelModel, "tiny", metrics.LabelServer, "127.0.0.1:18400"}
+	litellm := []string{metrics.LabelRuntime, "litellm", metrics.LabelServer, "127.0.0.1:18410", metrics.LabelRole, metrics.GatewayRole}
+	for name, c := range map[string]struct {
+		engines bool
+		tickets int
+	}{"the engines count it": {true, 0}, "nobody counts it": {false, 1}} {
+		sim := newSim(t)
+		if err := sim.Run(rulesim.Epoch, rulesim.Epoch.Add(time.Minute), time.Minute, func(_ time.Time, emit rulesim.Emit) {
+			emit(series(metrics.SLOObjective.Name, metrics.LabelSLO, "itl"), 0.99)
+			emit(series(metrics.SLOInfo.Name, metrics.LabelSLO, "itl", metrics.LabelOrigin, "config"), 1)
+			emit(series(metrics.SLOCounted.Name, append(litellm, metrics.LabelSLO, "itl", metrics.LabelReason, "signal_missing")...), 0)
+			if c.engines {
+				emit(series(metrics.SLOCounted.Name, append(vllm, metrics.LabelSLO, "itl")...), 1)
+			}
+		}); err != nil {
+			t.Fatal(err)
+		}
+		got, err := sim.Query(rules.ObjectiveWithoutEvents.Condition().String(), rulesim.Epoch)
+		if err != nil || len(got) != c.tickets {
+			t.Errorf("%s: %v, %v", name, got, err)
+		}
+	}
+}
