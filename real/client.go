@@ -32,6 +32,7 @@ type Load struct {
 	Long     float64 // share of the prompts that have longOwn tokens of their own
 	More     string  // further fields of a request, as JSON
 	Salted   bool    // each request has a cache of its own
+	Retries  int     // how often a client that gave up asks again, at once
 	Adapters int     // how many adapters are asked for, one after the other; 0: the model itself
 }
 
@@ -117,6 +118,10 @@ func (c *Client) Run(ctx context.Context) {
 		}
 		c.running.Go(func() {
 			c.send(body, record, early, l.Patience)
+			for again := 0; again < l.Retries && record.Cancelled && ctx.Err() == nil; again++ {
+				record = &Record{Invalid: record.Invalid}
+				c.send(body, record, early, l.Patience)
+			}
 		})
 	}
 	c.running.Wait()

@@ -203,6 +203,7 @@ func (s *Stage) act(ctx context.Context, p Play, o *Outcome) error {
 		return err
 	}
 	s.keep(ctx, "before")
+	o.Healthy = s.alerts(ctx)
 	o.Fault = s.client.Now()
 	if err := p.Fault(ctx, s); err != nil {
 		return err

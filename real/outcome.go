@@ -35,7 +35,8 @@ type Outcome struct {
 	PageRight bool             `json:"page_right"`
 	Triage    map[string]Said  `json:"triage"` // alone, with Prometheus
 	Told      []Notification   `json:"told"`
-	Void      []string         `json:"void,omitempty"` // why the play proves nothing
+	Healthy   []string         `json:"alerts_in_health,omitempty"` // that were pending or fired before the fault
+	Void      []string         `json:"void,omitempty"`             // why the play proves nothing
 }
 
 // Said is the output of exporter triage.
@@ -161,6 +162,9 @@ func (o *Outcome) row() string {
 	void := ""
 	if len(o.Void) > 0 {
 		void = "void: " + strings.Join(o.Void, "; ")
+	}
+	if len(o.Healthy) > 0 {
+		void += " in health: " + strings.Join(o.Healthy, "; ")
 	}
 	slices.Sort(o.PageSays)
 	pageMark := mark(o.PageRight)

@@ -33,6 +33,7 @@ var (
 	shared = Load{Rate: 0.5, Shared: 1024, Own: 24, Output: 20} // for each of two engines, which may have one core between them
 	light  = Load{Rate: 0.4, Own: 64, Output: 20}               // where something else than the load matters
 	brief  = Load{Rate: 1.2, Own: 64, Output: 10}               // where requests count, not tokens
+	busy   = Load{Rate: 1.2, Own: 64, Output: 60}               // too much for one engine
 	mocked = Load{Rate: 2, Own: 100, Output: 40}
 )
 
@@ -130,7 +131,7 @@ func rolledOut(flags ...string) func(context.Context, *Stage) error {
 // plays are the incidents, and the situations that must not page.
 func plays() []Play {
 	return slices.Concat(alone(), mixed(), harmless(), behindGateway(), replicas(), refusing(), afterStart(), otherGateways(), outOfSight(),
-		inside(), ownConfiguration(), ramps())
+		inside(), ownConfiguration(), between(), together(), ramps())
 }
 
 // ramps measure how much an engine can do.
@@ -248,8 +249,8 @@ func inside() []Play {
 			Load: cached, Fault: change(func(l *Load) { l.Salted = true }),
 		},
 		{
-			Name: "prompt-logprobs", Says: "each request asks for prompt_logprobs, for which vLLM reads no cached prefix",
-			Right: []rules.Branch{rules.Prefill}, Load: cached,
+			Name: "bad-field", Says: "each request asks for prompt_logprobs in a stream, which vLLM refuses: 400",
+			Right: []rules.Branch{rules.Release, rules.Behaviour}, Load: cached,
 			Fault: change(func(l *Load) { l.More = `{"prompt_logprobs": 5}` }),
 		},
 		{
@@ -288,6 +289,91 @@ func ownConfiguration() []Play {
 			Name: "gateway-alias", Says: "LiteLLM starts again and asks both engines for a model that they do not serve",
 			Right: []rules.Branch{rules.Routing, rules.Release}, Gateway: litellm, Load: light, Lasts: 12 * time.Minute,
 			Fault: configured(func(s *Stage) { s.asksFor = "another" }),
+		},
+	}
+}
+
+// between are incidents of the programs and networks between clients and engines.
+func between() []Play {
+	return []Play{
+		{
+			Name: "gateway-slow", Says: "LiteLLM computes a fifth of the time", Right: []rules.Branch{rules.Routing},
+			Gateway: litellm, Load: light, Lasts: 12 * time.Minute,
+			Fault: func(ctx context.Context, s *Stage) error {
+				pid := -s.gateway.Process.Pid
+				s.loops.Go(func() {
+					for syscall.Kill(pid, syscall.SIGSTOP) == nil && sleep(ctx, 480*time.Millisecond) == nil &&
+						syscall.Kill(pid, syscall.SIGCONT) == nil && sleep(ctx, 120*time.Millisecond) == nil {
+					}
+					_ = syscall.Kill(pid, syscall.SIGCONT)
+				})
+				return nil
+			},
+		},
+		{
+			Name: "buffered", Says: "the ways to both engines pass answers on once they are complete", Right: []rules.Branch{rules.Routing},
+			Gateway: litellm, Load: Load{Rate: 0.3, Own: 64, Output: 160}, Lasts: 12 * time.Minute,
+			Fault: func(_ context.Context, s *Stage) error {
+				for _, w := range s.ways {
+					w.holds.Store(true)
+				}
+				return nil
+			},
+		},
+		{
+			Name: "cut-streams", Says: "the ways to both engines end each connection after 600 ms", Right: []rules.Branch{rules.Routing},
+			Gateway: litellm, Load: Load{Rate: 0.4, Own: 64, Output: 50}, Lasts: 12 * time.Minute,
+			Fault: func(_ context.Context, s *Stage) error {
+				for _, w := range s.ways {
+					w.cuts.Store(int64(600 * time.Millisecond))
+					w.end()
+				}
+				return nil
+			},
+		},
+		{
+			Name: "skewed", Says: "the ways to both engines lead to the first", Right: []rules.Branch{rules.Routing, rules.Queueing},
+			Gateway: litellm, Load: busy, Lasts: 12 * time.Minute,
+			Fault: func(_ context.Context, s *Stage) error { s.ways[1].Lead(local(s.engines[0].port)); return nil },
+		},
+	}
+}
+
+// together are incidents of clients that act alike, and of too few engines.
+func together() []Play {
+	return []Play{
+		{
+			Name: "retries", Says: "three times the requests, and clients give up after 3 s and ask again up to five times",
+			Right: []rules.Branch{rules.Queueing, rules.Behaviour}, Load: Load{Rate: 1.2, Own: 64, Output: 60},
+			Fault: change(func(l *Load) { l.Rate, l.Patience, l.Retries = 3*l.Rate, 3*time.Second, 5 }),
+		},
+		{
+			Name: "bursts", Says: "ten times the requests for six seconds of each minute", Right: []rules.Branch{rules.Queueing, rules.Behaviour},
+			Lasts: 12 * time.Minute,
+			Fault: func(ctx context.Context, s *Stage) error {
+				s.loops.Go(func() {
+					for briefly(6*time.Second, func(l *Load) { l.Rate *= 10 })(ctx, s) == nil && sleep(ctx, time.Minute) == nil {
+					}
+				})
+				return nil
+			},
+		},
+		{
+			Name: "scaled-down", Says: "one of two engines is taken out of service, too few for the load",
+			Right: []rules.Branch{rules.Queueing, rules.Engine}, Gateway: litellm, Load: busy, Lasts: 12 * time.Minute,
+			Fault: func(ctx context.Context, s *Stage) error {
+				gone, rest := s.engines[0], s.engines[1]
+				gone.spent = true
+				s.ways[0].Lead(local(rest.port))
+				if _, err := s.configure([]*Engine{rest}, true); err != nil {
+					return err
+				}
+				return errors.Join(s.exporter.Process.Signal(syscall.SIGHUP), syscall.Kill(gone.Process.Process.Pid, syscall.SIGTERM))
+			},
+		},
+		{
+			Name: "dynamo-flood", Says: "thirty times the requests at Dynamo's frontend", Right: []rules.Branch{rules.Queueing},
+			Gateway: dynamo, Load: mocked, Fault: change(func(l *Load) { l.Rate *= 30 }),
 		},
 	}
 }
@@ -380,7 +466,7 @@ func replicas() []Play {
 		},
 		{
 			Name: "half-gone", Says: "one of two engines ends; the other cannot serve all", Right: []rules.Branch{rules.Engine}, Gateway: litellm,
-			Load: Load{Rate: 1.2, Own: 64, Output: 60}, Lasts: 12 * time.Minute,
+			Load: busy, Lasts: 12 * time.Minute,
 			Fault: func(_ context.Context, s *Stage) error {
 				s.engines[0].spent = true
 				return syscall.Kill(s.engines[0].Process.Process.Pid, syscall.SIGTERM)

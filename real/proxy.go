@@ -11,12 +11,15 @@ import (
 	"time"
 )
 
-// Way is the network between a gateway and an engine: a proxy that can delay, fail, shorten answers, or lead elsewhere.
+// Way is the network between a gateway and an engine: a proxy that can delay, fail, shorten, hold or cut answers, or lead
+// elsewhere.
 type Way struct {
 	listener net.Listener
 	delay    atomic.Int64 // each way, in nanoseconds
 	fails    atomic.Bool  // answers 500 itself
 	shortens atomic.Bool  // asks for one token, whatever the client asked for
+	holds    atomic.Bool  // passes an answer on once it is complete
+	cuts     atomic.Int64 // ends a connection after this, in nanoseconds
 	mu       sync.Mutex
 	to       string
 	open     map[net.Conn]bool
@@ -61,10 +64,13 @@ func (w *Way) serve(client net.Conn) {
 		return
 	}
 	defer w.keep(server)()
+	if cuts := time.Duration(w.cuts.Load()); cuts > 0 {
+		defer time.AfterFunc(cuts, func() { server.Close() }).Stop()
+	}
 	done := make(chan struct{}, 2)
 	for _, way := range [][2]net.Conn{{client, server}, {server, client}} {
 		go func() {
-			w.copy(way[1], way[0])
+			w.copy(way[1], way[0], way[0] == server)
 			done <- struct{}{}
 		}()
 	}
@@ -84,8 +90,8 @@ func (w *Way) keep(c net.Conn) func() {
 	}
 }
 
-// copy forwards the bytes of one side in order, after the delay.
-func (w *Way) copy(to io.Writer, from io.Reader) {
+// copy forwards the bytes of one side in order, after the delay. Streams of answers can be held.
+func (w *Way) copy(to io.Writer, from io.Reader, answers bool) {
 	type piece struct {
 		data []byte
 		due  time.Time
@@ -104,6 +110,7 @@ func (w *Way) copy(to io.Writer, from io.Reader) {
 			}
 		}
 	}()
+	var held []byte
 	for p := range pieces {
 		time.Sleep(time.Until(p.due))
 		if w.shortens.Load() {
@@ -111,6 +118,13 @@ func (w *Way) copy(to io.Writer, from io.Reader) {
 				name, _, _ := bytes.Cut(limit, []byte(":"))
 				return fmt.Appendf(nil, "%s:%*d", name, len(limit)-len(name)-1, 1)
 			})
+		}
+		if answers && w.holds.Load() {
+			held = append(held, p.data...)
+			if bytes.Contains(held, []byte("text/event-stream")) && !bytes.Contains(held, []byte("[DONE]")) {
+				continue
+			}
+			p.data, held = held, nil
 		}
 		if _, err := to.Write(p.data); err != nil {
 			return

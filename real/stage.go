@@ -449,6 +449,23 @@ func (s *Stage) keepClues(ctx context.Context, fault float64) {
 	_ = os.WriteFile(filepath.Join(s.folder, "clues.json"), []byte(text), 0o600)
 }
 
+// alerts returns the alerts that are pending or fire, as Prometheus knows them. Some fire only after an hour, which no play lasts.
+func (s *Stage) alerts(ctx context.Context) (all []string) {
+	text, err := fetch(ctx, "http://"+local(s.port+40)+"/api/v1/alerts")
+	var answer struct {
+		Data struct {
+			Alerts []struct{ Labels map[string]string }
+		}
+	}
+	if err = errors.Join(err, json.Unmarshal([]byte(text), &answer)); err != nil {
+		return []string{err.Error()}
+	}
+	for _, a := range answer.Data.Alerts {
+		all = append(all, fmt.Sprint(a.Labels))
+	}
+	return all
+}
+
 // burn takes CPU away from an engine: processes that compute on its core, each in a session of its own.
 func (s *Stage) burn(e *Engine, n int) error {
 	for range n {
