@@ -65,7 +65,8 @@ var (
 		Branch: Exporter,
 		Expr: promql.Unless(
 			promql.Or(
-				uncounted(promql.Ne(metrics.LabelRole, metrics.GatewayRole)),
+				promql.Unless(uncounted(answersUsers), promql.Equal(promql.Over("max_over_time", promql.Vector(metrics.RecordedGenerationTokens),
+					hour), promql.Num(0)), promql.On(modelLabels...)), // some report a signal only once a user has come
 				// Engines count what a gateway does not see. Without the signal, the gateway's models are not known.
 				promql.Unless(uncounted(gatewayRole()), promql.Vector(metrics.SLOCounted, promql.Ne(metrics.LabelRole, metrics.GatewayRole)),
 					promql.On(sloLabels...)),

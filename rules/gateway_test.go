@@ -155,28 +155,42 @@ func TestClientsLeaveTheirGateway(t *testing.T) {
 	}
 }
 
-// TestGatewayWithoutASignal checks that no ticket asks for a signal that a gateway lacks, if engines report it. The
-// exporter cannot know the models of a gateway that lacks the signal. The labels are those of LiteLLM 1.106 before vLLM 0.32.
-func TestGatewayWithoutASignal(t *testing.T) {
-	vllm := []string{metrics.LabelRuntime, "vllm", metrics.LabelModel, "tiny", metrics.LabelServer, "127.0.0.1:18400"}
-	litellm := []string{metrics.LabelRuntime, "litellm", metrics.LabelServer, "127.0.0.1:18410", metrics.LabelRole, metrics.GatewayRole}
+// TestTicketsForUncountedObjectives checks that a ticket asks for a signal only where users' requests go uncounted. The
+// exporter does not know the models of a gateway that lacks the signal.
+func TestTicketsForUncountedObjectives(t *testing.T) {
+	of := func(runtime, model, role string) []string {
+		return []string{metrics.LabelRuntime, runtime, metrics.LabelModel, model, metrics.LabelRole, role}
+	}
+	litellm, vllm := of("litellm", "", metrics.GatewayRole), of("vllm", "m", "")
 	for name, c := range map[string]struct {
-		engines bool
-		tickets int
-	}{"the engines count it": {true, 0}, "nobody counts it": {false, 1}} {
+		lacks, counts []string
+		tokens        []float64 // generated per second, if the engine reports them
+		ticket        bool
+	}{
+		"a gateway, and its engines count it":     {lacks: litellm, counts: vllm},
+		"a gateway, and nobody counts it":         {lacks: litellm, ticket: true},
+		"an engine that generates tokens":         {lacks: of("llamacpp", "m", ""), tokens: []float64{50}, ticket: true},
+		"an engine that reports no tokens":        {lacks: of("ollama", "m", ""), ticket: true},
+		"an engine whose users have not come yet": {lacks: of("sglang", "m", ""), tokens: []float64{0}},
+		"a prefill engine beside a decode engine": {lacks: of("sglang", "m", metrics.PrefillRole), counts: of("sglang", "m", "decode"), tokens: []float64{50}},
+		"a cache server beside engines":           {lacks: of("mooncake", "", metrics.KVCacheRole), counts: vllm},
+	} {
 		sim := newSim(t)
 		if err := sim.Run(rulesim.Epoch, rulesim.Epoch.Add(time.Minute), time.Minute, func(_ time.Time, emit rulesim.Emit) {
 			emit(series(metrics.SLOObjective.Name, metrics.LabelSLO, "itl"), 0.99)
 			emit(series(metrics.SLOInfo.Name, metrics.LabelSLO, "itl", metrics.LabelOrigin, "config"), 1)
-			emit(series(metrics.SLOCounted.Name, append(litellm, metrics.LabelSLO, "itl", metrics.LabelReason, "signal_missing")...), 0)
-			if c.engines {
-				emit(series(metrics.SLOCounted.Name, append(vllm, metrics.LabelSLO, "itl")...), 1)
+			emit(series(metrics.SLOCounted.Name, append(c.lacks, metrics.LabelSLO, "itl", metrics.LabelReason, "signal_missing")...), 0)
+			if c.counts != nil {
+				emit(series(metrics.SLOCounted.Name, append(c.counts, metrics.LabelSLO, "itl")...), 1)
+			}
+			for _, rate := range c.tokens {
+				emit(series(metrics.RecordedGenerationTokens.Name, metrics.LabelModel, "m"), rate)
 			}
 		}); err != nil {
 			t.Fatal(err)
 		}
 		got, err := sim.Query(rules.ObjectiveWithoutEvents.Condition().String(), rulesim.Epoch)
-		if err != nil || len(got) != c.tickets {
+		if err != nil || len(got) != int(metrics.Bool(c.ticket)) {
 			t.Errorf("%s: %v, %v", name, got, err)
 		}
 	}

@@ -74,6 +74,9 @@ func (c *compiler) objectives(d *Dialect, defaults map[string]string) {
 		if o.Signal.OfProbes() {
 			continue // counted whether or not the metrics endpoint answers: see Collector.probed
 		}
+		if o.Signal.Latency() && d.Missing[o.Signal.Family()] == noOutputTokens {
+			continue // an embedding server has no tokens to be late
+		}
 		var counted int
 		if o.Signal.Latency() {
 			if counted = c.countHistograms(d, o, o.Signal.Family(), slo.Counted); counted == 0 {

@@ -339,3 +339,16 @@ func TestThresholdThatTheGridCannotHold(t *testing.T) {
 		t.Errorf("the log names the option %d times:\n%s", n, log.String())
 	}
 }
+
+// TestEmbeddingsHaveNoTokens checks that nobody is asked why an embedding server counts no late tokens.
+func TestEmbeddingsHaveNoTokens(t *testing.T) {
+	c := collectorWith(t, Config{
+		Targets: []TargetConfig{{URL: serve(t, readPage(t, "tei/embed-loaded.prom")).URL}},
+		Objectives: []slo.Objective{
+			objective(t, "ttft", slo.TTFT, "1s", "99%"), objective(t, "availability", slo.Availability, "", "99.9%"),
+		},
+	})
+	s := parse(t, exposition(t, c))
+	s.want(t, `llm_slo_counted{slo="ttft"}`)
+	s.want(t, `llm_slo_counted{slo="availability"}`, 1)
+}
