@@ -51,7 +51,7 @@ func files(t *testing.T, patterns ...string) (all []string) {
 	return all
 }
 
-// A search in a document finds something, as it is typed in the root of the repository.
+// A search command in a document finds something when typed in the root of the repository.
 func TestSearches(t *testing.T) {
 	for _, doc := range files(t, "../docs/*.md") {
 		text, err := os.ReadFile(doc)
@@ -92,8 +92,8 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// TestRecordsAreRead requires each recorded series to be read by another rule, a text, a dashboard, a document or
-// an example: a rule costs at every evaluation, and an unread rule is worth nothing.
+// TestRecordsAreRead requires each recorded series to be read by another rule, a text, a dashboard, a document or an
+// example: a rule costs at every evaluation, and an unread record has no value.
 func TestRecordsAreRead(t *testing.T) {
 	var read strings.Builder
 	for _, pattern := range []string{"../docs/*.md", "../runbooks/*.md", "../examples/*/*.yaml", "../helm/*/files/dashboards/*.json"} {
@@ -112,7 +112,7 @@ func TestRecordsAreRead(t *testing.T) {
 	for _, g := range groups {
 		for _, r := range g.Rules {
 			text := fmt.Sprint(r.Expr, r.Annotations)
-			if r.Record != "" { // what it was before is no use by itself
+			if r.Record != "" { // the previous value is useless by itself
 				text = strings.ReplaceAll(text, r.Record, "")
 			}
 			read.WriteString(text + "\n")
@@ -127,8 +127,8 @@ func TestRecordsAreRead(t *testing.T) {
 	}
 }
 
-// Everything that docs/coverage.csv names exists: panels on the dashboard that it links to, metrics of the
-// vocabulary. The count of wishes in docs/coverage.md is the number of its rows, and the document names the wishes
+// Everything that docs/coverage.csv names exists: panels on the dashboard that it links to, metrics of the vocabulary.
+// The number of requirements in docs/coverage.md is the number of its rows, and the document names the requirements
 // that metrics cannot meet.
 func TestCoverage(t *testing.T) {
 	text := prose(t, "../docs/coverage.csv")
@@ -146,7 +146,7 @@ func TestCoverage(t *testing.T) {
 		}
 	}
 	for _, m := range regexp.MustCompile("`((?:llm_|model:|model_period:)\\w+(?::\\w+)*)`").FindAllStringSubmatch(text, -1) {
-		if promql.Lookup(m[1]) == nil && metrics.Lookup(m[1]) == nil { // the second knows histograms by their base
+		if promql.Lookup(m[1]) == nil && metrics.Lookup(m[1]) == nil { // the second names histograms without a suffix
 			t.Errorf("docs/coverage.csv: no metric %s", m[1])
 		}
 	}
@@ -156,9 +156,9 @@ func TestCoverage(t *testing.T) {
 		count[w[2]]++
 	}
 	page := prose(t, "../docs/coverage.md")
-	if want := fmt.Sprintf("%d requirements: %d met, %d in part, %d that metrics cannot meet.", len(wishes), count["yes"],
+	if want := fmt.Sprintf("Of %d requirements, %d are met, %d are met in part, and metrics cannot meet %d.", len(wishes), count["yes"],
 		count["in part"], count["no"]); !strings.Contains(page, want) ||
 		count["yes"]+count["in part"]+count["no"] != len(wishes) || strings.Count(page, "\n* *") != count["no"] {
-		t.Errorf("docs/coverage.md does not say %q, or not which", want)
+		t.Errorf("docs/coverage.md lacks %q, or does not list the requirements that metrics cannot meet", want)
 	}
 }

@@ -17,15 +17,15 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/drill/score"
 )
 
-// stories names the public incidents that docs/incidents.md tells.
+// stories names the public incidents that docs/incidents.md describes.
 var stories = []string{"kernel-hang", "admission-stall", "ecc-storm-blocks-reads"}
 
 // writeReport plays all incidents and writes their results: pages.md and pages.csv (the texts that receivers read),
-// drill-scores.csv (the scores over all seeds), public-incidents.csv, triage-scores.csv (the answers of triage
-// beside the page), drill-scores.md (a summary and the first score), and the pictures of the stories. If an
-// incident has a problem, its score shows it and writeReport fails.
+// drill-scores.csv (the scores over all seeds), public-incidents.csv, triage-scores.csv (the answers of triage beside
+// the page), drill-scores.md (a summary and the first score), and the plots of the stories. If an incident has a
+// problem, its score shows it and writeReport fails.
 func writeReport(ctx context.Context, dir string, seeds uint64, progress io.Writer) error {
-	if err := os.MkdirAll(dir, 0o755); err != nil { // before minutes of plays
+	if err := os.MkdirAll(dir, 0o755); err != nil { // checked before plays that take minutes
 		return err
 	}
 	incidents := incident.Incidents()
@@ -93,7 +93,7 @@ func writeReport(ctx context.Context, dir string, seeds uint64, progress io.Writ
 	return judge(append(traces, public...))
 }
 
-// pictures adds the pictures of the stories to the files.
+// pictures adds the plots of the stories to the files.
 func pictures(files map[string][]byte, public []report.Trace) error {
 	for _, t := range public {
 		if slices.Contains(stories, t.Incident.Name) {
@@ -144,9 +144,9 @@ grep missed: docs/public-incidents.csv      # what alerted nobody
 ## Triage
 
 The readings are %s apart, the second at the time of the page. An answer is right if it names the branch of the cause. It is unsure if it names a wrong
-branch and another one, both with low confidence. In the CSV, a doubtful answer ends with a question mark, and a
+branch and another branch, both with low confidence. In the CSV, a doubtful answer ends with a question mark, and a
 wrong branch begins with an exclamation mark. Two readings cannot show yesterday's traffic or engines that are gone. The exporter reports a new
-version only if it has read the old one; on a running node it has.
+version only if it has read the old version, as it has on a running node.
 
 %s
 %s`, incidents, seedsInWords(seeds), score.Apart, triageSummary(triages), report.FirstScore)
