@@ -8,11 +8,12 @@ var (
 	InterTokenLatency = Engine.histogram("llm_engine_inter_token_latency_seconds",
 		"Time between consecutive output tokens of a request (ITL), one observation per token or decode step.", EngineLabels)
 	TimePerOutputToken = Engine.histogram("llm_engine_time_per_output_token_seconds",
-		"Mean time per output token after the first (TPOT), one observation per finished request. Not interchangeable with ITL.", EngineLabels)
+		"Mean time per output token after the first (TPOT), one observation per finished request. It is not interchangeable with ITL.",
+		EngineLabels)
 	RequestDuration = Engine.histogram("llm_engine_request_duration_seconds",
 		"Time from arrival of a request at the engine to its last output token.", EngineLabels)
 	QueueTime = Engine.histogram("llm_engine_queue_time_seconds",
-		"Time a request waits in the engine before it is first scheduled.", EngineLabels)
+		"Time that a request waits in the engine before it is first scheduled.", EngineLabels)
 	PrefillTime = Engine.histogram("llm_engine_prefill_time_seconds",
 		"Time from first scheduling of a request to its first output token.", EngineLabels)
 	DecodeTime = Engine.histogram("llm_engine_decode_time_seconds",
@@ -24,13 +25,12 @@ var (
 
 	// Plain counters from which means are computed, because a database may store histograms in two ways.
 	StageTime = Target.counter("llm_engine_stage_seconds_total",
-		"Time that requests spent in a stage: first_token, next_token (between two tokens), queue, prefill, decode or request. It is the "+
-			"sum of the stage's histogram or, without histograms, the engine's own counter. "+
-			"next_token sums all gaps between tokens, or the mean gap of each request if the engine does not observe gaps. Divided by "+
-			"llm_engine_stages_total, it gives the mean.",
+		"Time that requests spent in a stage: first_token, next_token (between two tokens), queue, prefill, decode or request. It is the sum "+
+			"of the stage's histogram or, without histograms, the engine's own counter. next_token sums all gaps between tokens, or the mean gap "+
+			"of each request if the engine does not observe gaps. Divided by llm_engine_stages_total, the sum gives the mean.",
 		EngineLabels, with(LabelStage)).experimental()
 	StageTokens = Target.counter("llm_engine_stage_tokens_total",
-		"Prompt or output tokens of requests that have ended, by stage. Divided by llm_engine_stages_total, they give the mean.",
+		"Prompt or output tokens of requests that have ended, by stage. Divided by llm_engine_stages_total, the sum gives the mean.",
 		EngineLabels, with(LabelStage)).experimental()
 	Stages = Target.counter("llm_engine_stages_total",
 		"Observations of a stage's time (first_token, next_token, queue, prefill, decode or request) or of its tokens (prompt or output).",
@@ -45,26 +45,27 @@ var (
 	KVCacheCapacity = Engine.gauge(Sum, "llm_engine_kv_cache_capacity_tokens",
 		"Tokens that fit into the KV cache.", EngineLabels)
 	MaxModelLen = Engine.gauge(Max, "llm_engine_max_model_len_tokens",
-		"Longest sequence (prompt plus output) the engine accepts.", EngineLabels)
+		"Longest sequence (prompt plus output) that the engine accepts.", EngineLabels)
 	LorasRunning = Engine.gauge(Sum, "llm_engine_loras_running",
 		"LoRA adapters in use by running requests.", EngineLabels)
 	LorasContended = Engine.gauge(Sum, "llm_engine_loras_contended",
-		"LoRA adapters that requests asked for within a minute, if these are more than fit and requests wait for one; otherwise 0.",
+		"LoRA adapters that requests used or waited for within a minute, if not all of them fit and requests wait for one; otherwise 0.",
 		EngineLabels).experimental()
 	LoraRequested = Engine.gauge(Never, "llm_engine_lora_request_timestamp_seconds",
 		"Last time at which a request for a LoRA adapter ran or waited, unix time of the engine. The first 20 adapters keep their names; "+
 			"all others count as other.", EngineLabels, with(LabelLora)).experimental()
 	LoraSlots = Engine.gauge(Sum, "llm_engine_lora_slots",
-		"LoRA adapters that fit into a batch. While requests ask for more, some wait.", EngineLabels).experimental()
+		"LoRA adapters that fit into a batch. While requests need more adapters than this, some requests wait.", EngineLabels).experimental()
 	Sleeping = Engine.gauge(Max, "llm_engine_sleeping",
 		"Whether the engine has been put to sleep (1) or serves (0).", EngineLabels)
 
 	PromptTokens = Engine.counter("llm_engine_prompt_tokens_total",
-		"Prompt tokens of requests, those served from a cache included.", EngineLabels)
+		"Prompt tokens of requests, including those served from a cache.", EngineLabels)
 	GenerationTokens = Engine.counter("llm_engine_generation_tokens_total",
 		"Generated tokens.", EngineLabels)
 	EngineSteps = Engine.counter("llm_engine_steps_total",
-		"Steps of the engine, each a forward pass of the model over a batch. Does not grow while the engine is idle or stuck.", EngineLabels)
+		"Steps of the engine, each a forward pass of the model over a batch. The count does not grow while the engine is idle or stuck.",
+		EngineLabels)
 	Requests = Engine.counter("llm_engine_requests_total",
 		"Requests that ended, by outcome: stop, length, repetition, success (the engine names no reason), abort, invalid, rejected, error "+
 			"or unknown. While a server refuses all requests, they count as rejected, not as invalid.",
@@ -118,8 +119,8 @@ var (
 		"Blocks of KV cache stored to a tier or fetched from it, for engines that do not report the size of a block.", EngineLabels,
 		with(LabelTier, LabelOperation)).experimental()
 	KVTierTransferTime = Engine.counter("llm_engine_kv_tier_transfer_seconds_total",
-		"Time spent storing to a tier or fetching from it. tier or operation is empty if the source adds up several. Parallel workers can "+
-			"spend more than one second per second.", EngineLabels, with(LabelTier, LabelOperation)).experimental()
+		"Time spent storing to a tier or fetching from it. tier or operation is empty if the source adds up several of them. Parallel workers "+
+			"can spend more than one second per second.", EngineLabels, with(LabelTier, LabelOperation)).experimental()
 	KVTierFailures = Engine.counter("llm_engine_kv_tier_failures_total",
 		"Stores to a tier and fetches from it that failed, in the unit in which the engine counts them.", EngineLabels,
 		with(LabelTier, LabelOperation)).experimental()
@@ -181,8 +182,8 @@ var (
 		"Memory that a loaded model takes on GPUs. If it is less than llm_engine_model_memory_bytes, the CPU computes a part of the model.",
 		EngineLabels).experimental()
 	ModelUnloadTime = Engine.gauge(Max, "llm_engine_model_unload_time_seconds",
-		"When the engine will unload the model unless a request arrives first, unix time. The time is in the past while a "+
-			"request still runs after it. Absent for a model that stays loaded.", EngineLabels).experimental()
+		"When the engine will unload the model unless a request arrives first, unix time. The time is in the past while a request outlasts "+
+			"it. Absent for a model that stays loaded.", EngineLabels).experimental()
 
 	EngineUp = Target.gauge(Never, "llm_engine_up",
 		"Whether the exporter read and understood the engine's metrics page (1). When 0, reason names the cause. When 1, a reason means "+
@@ -193,10 +194,9 @@ var (
 			"gateway for a server in front of engines.",
 		TargetLabels, with(LabelModel, LabelVersion, LabelRole))
 	EngineLastServed = Target.gauge(Never, "llm_engine_last_served_timestamp_seconds",
-		"When the exporter last saw a model served, unix time, with the labels of llm_engine_info. Present while the metrics page cannot be "+
-			"read, because a "+
-			"dead engine names no model, and while a frontend has no worker for the model. Absent after a restart of the exporter until it has "+
-			"read the metrics page.",
+		"When the exporter last saw a model served, unix time, with the labels of llm_engine_info. Also present while the metrics page cannot "+
+			"be read, because a dead engine names no model, and while a frontend has no worker for the model. Absent after a restart of the "+
+			"exporter until it has read the metrics page.",
 		TargetLabels, with(LabelModel, LabelVersion, LabelRole)).experimental()
 	EngineLeft = Target.gauge(Never, "llm_engine_left_timestamp_seconds",
 		"When an engine that discovery no longer finds was last read, unix time, with the labels of llm_engine_info. Present for an hour.",
@@ -214,27 +214,25 @@ var (
 	EngineStartTime = Target.gauge(Never, "llm_engine_start_time_seconds",
 		"Start of the engine process, unix time.", TargetLabels)
 	EngineRestarts = Target.counter("llm_engine_restarts_total",
-		"Restarts that the exporter has seen at the metrics endpoint: the start time of the process moved or, where the metrics page "+
-			"reports none, counters fell. "+
-			"Present from the first reading of the metrics page, also while it cannot be read. It has no runtime, because another engine may "+
-			"take over the endpoint.",
+		"Restarts that the exporter has seen at the metrics endpoint: the start time of the process moved or, where the metrics page reports "+
+			"none, counters fell. Present from the first reading of the metrics page, even while the page cannot be read. The series has no "+
+			"label runtime, because another engine may take over the endpoint.",
 		TargetLabels[1:]).experimental()
 	RequestsInFlight = Target.gauge(Sum, "llm_engine_requests_in_flight",
 		"Requests in the engine's HTTP server, including those that a hanging scheduler does not report. A lower bound if only connections "+
 			"are known. "+
 			"Absent if neither the metrics page nor the kernel reports the server's requests.", EngineLabels).experimental()
 	EngineLastProgress = Target.gauge(Never, "llm_engine_last_progress_timestamp_seconds",
-		"When the exporter last saw steps, tokens, answers or the KV cache of the engine change, unix time. Before that, when it first read "+
-			"the metrics page. "+
-			"An engine without requests makes no progress, either.", EngineLabels).experimental()
+		"When the exporter last saw steps, tokens, answers or the KV cache of the engine change, unix time. Until the first change, the time "+
+			"at which the exporter first read the metrics page. An engine without requests makes no progress, either.", EngineLabels).experimental()
 	EngineStalled = Target.gauge(Max, "llm_engine_stalled_seconds",
 		"How long the engine has certainly had work but made no progress, once this is longer than progress may take to become visible. "+
 			"0 while it makes progress, has no work, or may have none. Absent until the exporter has read the metrics page twice.",
 		EngineLabels).experimental()
 	EngineWithoutProgress = Target.gauge(Max, "llm_engine_without_progress_seconds",
 		"How long the engine has made no progress, once this is longer than progress may take to become visible. This does not prove a stall. "+
-			"An engine without requests makes no progress, either, and an engine whose clients have all left may report their requests "+
-			"until its next step. 0 in its first five minutes. Absent until the exporter has read the metrics page twice.",
+			"An engine without requests makes no progress, either, and after all clients have left, an engine may report their requests until "+
+			"its next step. 0 in the engine's first five minutes. Absent until the exporter has read the metrics page twice.",
 		EngineLabels).experimental()
 	EngineStandstill = Target.gauge(Max, "llm_engine_standstill_seconds",
 		"Duration of the longest standstill that ended by itself within the last five minutes: the engine made no progress, although requests "+
@@ -244,11 +242,12 @@ var (
 			"for example after a change of its key, its name or its context length.", EngineLabels).experimental()
 	RequestsArrived = Target.counter("llm_engine_requests_arrived_total",
 		"Requests that arrived since the exporter first read the engine: those that ended, run or wait. Requests that the engine refuses as "+
-			"invalid are left out. If an engine does not count ended requests, first tokens are counted instead. Absent if it counts neither.",
+			"invalid are left out. If an engine does not count ended requests, first tokens are counted instead. Absent if the engine counts "+
+			"neither.",
 		EngineLabels).experimental().sinceRead()
 	PrefillComputedTokens = Target.counter("llm_engine_prefill_computed_tokens_total",
-		"Prompt tokens that the engine computed since the exporter first read it: those that it found in no cache, as far as it counts hits. "+
-			"Absent where it does not count prompt tokens.", EngineLabels).experimental().sinceRead()
+		"Prompt tokens that the engine computed since the exporter first read it: those found in no cache, as far as the engine counts hits. "+
+			"Absent if the engine does not count prompt tokens.", EngineLabels).experimental().sinceRead()
 	RequestsWithoutToken = Target.counter("llm_engine_requests_without_token_total",
 		"Lower bound of the requests that succeeded or were given up, but had no first token, since the exporter first read the engine. "+
 			"Absent unless the engine counts both ended requests and first tokens.", EngineLabels).experimental().sinceRead()
@@ -257,17 +256,18 @@ var (
 			"or while its core stood still. Absent with fewer than ten first tokens, and where an engine does not report its queue and "+
 			"prefill.", EngineLabels).experimental()
 	EngineCold = Target.gauge(Never, "llm_engine_cold",
-		"Whether the start of the engine, at most 15 minutes ago, is why requests wait or waited within five minutes (1). 0 if no "+
-			"request has waited since the engine became warm: it had given ten answers, and then no request waited for a minute. "+
-			"Absent if the metrics page does not report its start, waiting requests and answers.", EngineLabels).experimental()
+		"Whether the engine's start, at most 15 minutes ago, is why requests wait now or waited within the last five minutes (1). 0 if no "+
+			"request has waited since the engine became warm, when it had given ten answers and no request waited for a minute. Absent if the "+
+			"metrics page does not report the engine's start, waiting requests and answers.", EngineLabels).experimental()
 	EngineSlowdown = Target.gauge(Max, "llm_engine_slowdown_ratio",
 		"Duration of the steps of the last 30 seconds, as a multiple of the usual duration at the same load, which the exporter has learnt. "+
-			"Absent in its first ten minutes, while the engine has little work, and at loads that it has not seen.", EngineLabels).experimental()
+			"Absent in the engine's first ten minutes, while it has little work, and at loads that it has not run before.",
+		EngineLabels).experimental()
 	EngineStep = Target.gauge(Never, "llm_engine_step_seconds",
-		"Duration of a step with this many requests (batch), from the curve that the exporter has learnt, scaled to the "+
-			"speed of the last minutes. "+
-			"All engines have the same values of batch, so that replicas can be compared "+
-			"at the same load. Absent for batches that the engine has not run, and in its first ten minutes.", EngineLabels, with(LabelBatch)).
+		"Duration of a step with this many requests (batch), from the curve that the exporter has learnt, scaled to the speed of the last "+
+			"minutes. All engines have the same values of batch, so that replicas can be compared at the same load. Absent for batches that the "+
+			"engine has not run, and in the engine's first ten minutes.",
+		EngineLabels, with(LabelBatch)).
 		experimental()
 	EngineCapacity = Target.gauge(Sum, "llm_engine_capacity_requests_per_second",
 		"Requests per second, at the present mix of prompts and answers, above which this engine misses a latency objective. kind is "+
@@ -278,7 +278,7 @@ var (
 			"objective.", EngineLabels, with(LabelSLO)).experimental()
 	EngineCapacityIf = Target.gauge(Sum, "llm_engine_capacity_if_requests_per_second",
 		"Requests per second above which the engine would miss its first latency objective after a change (lever): batch_limit_doubled, "+
-			"batch_limit_halved, kv_cache_doubled (or its values quantised to half the size) or prompts_halved (or half of the prompt tokens "+
+			"batch_limit_halved, kv_cache_doubled (or KV values quantised to half the size) or prompts_halved (or half of the prompt tokens "+
 			"found in the prefix cache).",
 		EngineLabels, with(LabelLever)).experimental()
 	EngineCapacityUsed = Target.gauge(Max, "llm_engine_capacity_used_ratio",
@@ -293,7 +293,7 @@ var (
 			"little_spread while the load hardly changes, idle, or no_fit if the steps do not follow the load.",
 		EngineLabels, with(LabelReason)).experimental()
 	EngineLoadTime = Engine.gauge(Max, "llm_engine_load_time_seconds",
-		"Time the engine took from start until it could serve (cold start).", EngineLabels).experimental()
+		"Time that the engine took from its start until it could serve (cold start).", EngineLabels).experimental()
 	EngineScrapeDuration = Target.gauge(Max, "llm_engine_scrape_duration_seconds",
 		"Time to fetch and map the engine's metrics page.", TargetLabels)
 	EngineScrapeSize = Target.gauge(Sum, "llm_engine_scrape_size_bytes",
@@ -301,19 +301,17 @@ var (
 	EngineScrapeSeries = Target.gauge(Sum, "llm_engine_scrape_series",
 		"Series on the engine's metrics page, mapped or not.", TargetLabels)
 	MetricSourceInfo = Target.info("llm_engine_metric_source_info",
-		"Where a normalised metric comes from at this metrics endpoint, always 1. quality is native, derived, approximate or missing; "+
-			"reason explains why it is not native. "+
-			"counted is when the engine counts a request: step (as it generates tokens), first_token or end (if the client waits that long); "+
-			"empty if unknown.",
+		"Where a normalised metric comes from at this metrics endpoint, always 1. quality is native, derived, approximate or missing; reason "+
+			"explains why it is not native. counted is when the engine counts a request: step (as it generates tokens), first_token or end (if "+
+			"the client waits until the end); empty if unknown.",
 		TargetLabels, with(LabelMetric, LabelSource, LabelQuality, LabelReason, LabelCounted))
 	UnknownOutcome = Target.info("llm_engine_unknown_outcome_info",
-		"An outcome of requests that the engine reports and this exporter does not know, always 1. source selects it on the engine's "+
-			"metrics page. "+
-			"Such requests have the outcome unknown, and count as neither good nor bad.",
+		"An outcome of requests that the engine reports but the exporter does not recognise, always 1. source selects it on the engine's "+
+			"metrics page. Such requests have the outcome unknown, and count as neither good nor bad.",
 		TargetLabels, with(LabelSource)).experimental()
 	SourceMissing = Target.counter("llm_engine_source_missing_total",
-		"Scrapes without a source that this engine version should have: it was not on the metrics page although the engine has served "+
-			"requests, had another type, or had an impossible value. This suggests a renamed metric.",
+		"Scrapes without a source that this engine version should have: the source was not on the metrics page although the engine has served "+
+			"requests, had another type, or had an impossible value. A growing count suggests a renamed metric.",
 		TargetLabels, with(LabelMetric, LabelSource))
 )
 

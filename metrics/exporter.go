@@ -3,7 +3,7 @@ package metrics
 // The exporter's reports about itself, besides the standard process, Go and build-info metrics.
 var (
 	CollectorDuration = Exporter.gauge(Max, "llm_exporter_collector_duration_seconds",
-		"Time the last run of a collector took.", with(LabelCollector))
+		"Duration of the last run of a collector.", with(LabelCollector))
 	CollectorSuccess = Exporter.gauge(Never, "llm_exporter_collector_success",
 		"Whether the last run of a collector worked (1).", with(LabelCollector))
 	ConfigReloadSuccess = Exporter.gauge(Never, "llm_exporter_config_last_reload_successful",
@@ -23,12 +23,12 @@ var (
 		"Whether the kubelet's last answer about the devices of pods could be used (1). When 0, reason names the cause. Absent outside "+
 			"Kubernetes.", with(LabelReason))
 	PodResourcesTime = Exporter.gauge(Never, "llm_exporter_pod_resources_last_success_timestamp_seconds",
-		"Time of the kubelet's last answer that could be used, unix time. llm_gpu_allocation_info has the state of that time.")
+		"Time of the kubelet's last answer that could be used, unix time. llm_gpu_allocation_info shows the state at that time.")
 	PodResourcesUnknown = Exporter.gauge(Sum, "llm_exporter_pod_resources_unknown_devices",
 		"Devices that are allocated to pods and match no GPU of this node: other hardware, or a GPU whose name the exporter cannot read.",
 		with(LabelResource))
 	UnreadableProcesses = Exporter.gauge(Sum, "llm_exporter_unreadable_processes",
-		"Processes related to those on GPUs whose open files the exporter may not read, so that it finds no engine by their sockets. The "+
+		"Processes in the trees of GPU processes whose open files the exporter may not read, so it finds no engine by their sockets. The "+
 			"exporter lacks CAP_SYS_PTRACE, or CAP_DAC_READ_SEARCH for processes of other users. Absent while nothing runs on a GPU.")
 	DiscoveryUp = Exporter.gauge(Never, "llm_exporter_discovery_up",
 		"Whether the source that lists engines answers (1). When 0, engines found before are kept, and reason is "+
@@ -39,11 +39,9 @@ var (
 		with(LabelSource, LabelState))
 	PodDeletedOnPurpose = Exporter.gauge(Never, "llm_exporter_pod_deleted_on_purpose",
 		"Whether a pod of this node that may have run an engine, and that is gone or terminating, was deleted on purpose (1): it was ready, "+
-			"and a person or its controller "+
-			"deleted it, for example to scale down, or to replace or remove it. 0 for a pod that failed, was evicted or preempted, lost its "+
-			"node, or was not ready; "+
-			"if a successor on this node is not ready within twenty minutes; and if a pod of the same name is ready again. "+
-			"Kept for an hour. It comes from the API server's deletionTimestamp, conditions and container statuses. "+
-			"Absent for pods whose controller also replaces healthy pods, such as a LeaderWorkerSet's.",
+			"and a person or its controller deleted it, for example to scale down, or to replace or remove it. 0 for a pod that failed, was "+
+			"evicted or preempted, lost its node, or was not ready; if a successor on this node is not ready within twenty minutes; and if a pod "+
+			"of the same name is ready again. Kept for an hour. The value comes from the API server's deletionTimestamp, conditions and "+
+			"container statuses. Absent for pods whose controller also replaces healthy pods, such as a LeaderWorkerSet's.",
 		with(LabelNamespace, LabelPod)).experimental()
 )

@@ -7,11 +7,11 @@ const (
 	LabelGPUInstance     = "gpu_instance_id"     // MIG GPU instance; empty for the whole GPU
 	LabelComputeInstance = "compute_instance_id" // MIG compute instance
 	LabelPCIBusID        = "pci_bus_id"          // domain:bus:device.function, as in sysfs
-	LabelFeature         = "feature"             // something a driver and a GPU model may or may not offer
+	LabelFeature         = "feature"             // a feature that a driver or a GPU model may lack
 	LabelDomain          = "domain"              // clock domain: graphics, sm, memory or video
 	LabelPipe            = "pipe"                // execution pipe of an SM
-	LabelSeverity        = "severity"            // ECC: corrected, uncorrected; SXid: fatal, nonfatal; others: page, ticket, app or none
-	LabelLocation        = "location"            // memory an ECC error was found in
+	LabelSeverity        = "severity"            // ECC: corrected or uncorrected; SXid: fatal or nonfatal; otherwise page, ticket, app or none
+	LabelLocation        = "location"            // memory in which an ECC error was found
 	LabelLifetime        = "lifetime"            // volatile (since driver load) or aggregate (life of the board)
 	LabelCause           = "cause"               // corrected or uncorrected errors, for remapped rows and retired pages
 	LabelAvailability    = "availability"        // spare rows left in a bank: max, high, partial, low or none
@@ -27,14 +27,14 @@ const (
 	LabelBin             = "bin"                 // bin of the FEC history, 0 to 15
 	LabelFan             = "fan"                 // fan number
 	LabelCheck           = "check"               // one of the fabric health checks
-	LabelState           = "state"               // name of a state, or which of current, maximum and pending
+	LabelState           = "state"               // name of a state; or current, max or pending
 	LabelType            = "type"                // kind of error
-	// container of a process, from its cgroup; empty outside containers, unknown where /proc does not show the process.
+	// container of a process, from its cgroup; empty outside containers, "unknown" if /proc does not show the process.
 	LabelContainerID = "container_id"
-	LabelCondition   = "condition" // what the verdict on a GPU counts, such as row_remap_failure or xid_79
+	LabelCondition   = "condition" // condition that the verdict on a GPU counts, such as row_remap_failure or xid_79
 	LabelVerdict     = "verdict"   // healthy, degraded, drain, reset or replace
-	LabelAlert       = "alert"     // alert that answers a condition; empty where a board does
-	LabelResource    = "resource"  // what a pod asked for: an extended resource, or the driver of a resource claim
+	LabelAlert       = "alert"     // alert that responds to a condition; empty if a dashboard shows the condition instead
+	LabelResource    = "resource"  // resource that a pod requested: an extended resource, or the driver of a resource claim
 
 	LabelGPUName           = "name"               // product name of a GPU
 	LabelMinorNumber       = "minor_number"       // N of /dev/nvidiaN
@@ -50,12 +50,12 @@ const (
 
 	LabelGSPFirmwareVersion  = "gsp_firmware_version"  // firmware of the GPU's system processor
 	LabelClusterUUID         = "cluster_uuid"          // UUID of the NVLink cluster
-	LabelCliqueID            = "clique_id"             // GPUs of a cluster that reach each other over NVLink share it
+	LabelCliqueID            = "clique_id"             // clique: the GPUs of a cluster that reach each other over NVLink
 	LabelChassisSerialNumber = "chassis_serial_number" // chassis that the GPU is in
 	LabelSlotNumber          = "slot_number"           // slot in the chassis, counting those of switches
 	LabelTrayIndex           = "tray_index"            // compute tray in the chassis, not counting switches
 	LabelHostID              = "host_id"               // node in the slot
-	LabelPeerType            = "peer_type"             // what NVLink connects to, as a number that NVIDIA does not explain
+	LabelPeerType            = "peer_type"             // kind of NVLink peer, as a number that NVIDIA does not explain
 	LabelModuleID            = "module_id"             // index of the GPU in the node
 )
 
@@ -75,8 +75,8 @@ var (
 			"detached or built_without_cgo.",
 		with(LabelReason))
 	GPUSourceUp = GPU.gauge(Never, "llm_gpu_source_up",
-		"Whether the metrics page of another exporter, read in place of NVML, can be used (1). source is the exporter, dcgm or amd, and "+
-			"empty while unknown. When 0, reason is as for llm_engine_up, or no_gpu_page or no_gpu_uuid.",
+		"Whether the metrics page of another exporter, read in place of NVML, can be used (1). source is the exporter, dcgm or amd, and empty "+
+			"while unknown. When 0, reason is a reason of llm_engine_up, no_gpu_page or no_gpu_uuid.",
 		with(LabelSource, LabelServer, LabelReason)).experimental()
 	GPUMetricSourceInfo = GPU.info("llm_gpu_metric_source_info",
 		"Where a metric comes from while GPUs are read from the metrics page of another exporter, always 1. quality is native, derived, "+
@@ -84,14 +84,14 @@ var (
 		with(LabelMetric, LabelSource, LabelQuality, LabelReason)).experimental()
 	GPUReadingsDropped = GPU.counter("llm_gpu_readings_dropped_total",
 		"Readings of a metric that were dropped: implausible (no GPU can have this value) or blank (the value that a driver or DCGM writes "+
-			"for an unknown number). Absent before the first.",
+			"for an unknown number). Absent before the first of them.",
 		GPULabels, with(LabelMetric, LabelReason)).experimental()
 	GPUDriverInfo = GPU.info("llm_gpu_driver_info",
-		"Versions of the NVIDIA driver, of NVML and of the CUDA level the driver offers, always 1.",
+		"Versions of the NVIDIA driver, of NVML and of the CUDA level that the driver offers, always 1.",
 		with(LabelDriverVersion, LabelNVMLVersion, LabelCUDAVersion))
 	GPUExpected = GPU.gauge(Sum, "llm_gpu_expected_gpus",
-		"NVIDIA GPUs that are on the PCI bus, or were since the exporter started, except those passed through to a virtual machine. From "+
-			"sysfs, independent of NVML.")
+		"NVIDIA GPUs that are on the PCI bus, or were since the exporter started, except those passed through to a virtual machine. The count "+
+			"comes from sysfs and does not depend on NVML.")
 	GPUVisible = GPU.gauge(Sum, "llm_gpu_visible_gpus",
 		"GPUs that NVML counts, lost ones included (nvmlDeviceGetCount), or GPUs on another exporter's metrics page.")
 	GPUSwitches = GPU.gauge(Sum, "llm_gpu_nvswitches",
@@ -103,8 +103,8 @@ var (
 		"Whether a GPU that is or was on the PCI bus does not answer through NVML (1). Absent while NVML is down.",
 		with(LabelPCIBusID))
 	GPUUp = GPU.gauge(Never, "llm_gpu_up",
-		"Whether the GPU reported its clocks, or at least its identity, in the last cycle (1). When 0, reason is the name of the NVML "+
-			"error, stuck, or not_on_page when it is gone from the metrics page of another exporter.",
+		"Whether the GPU reported its clocks, or at least its identity, in the last cycle (1). When 0, reason is the name of the NVML error, "+
+			"stuck, or not_on_page when the GPU is gone from the metrics page of another exporter.",
 		GPULabels, with(LabelReason))
 	GPUCollectStuck = GPU.gauge(Max, "llm_gpu_collect_stuck",
 		"Whether a driver call for this GPU has been running for longer than the deadline (1). The GPU's other series are absent.",
@@ -112,11 +112,11 @@ var (
 	GPUSnapshotAge = GPU.gauge(Max, "llm_gpu_snapshot_age_seconds",
 		"Age of the last values of this GPU. Grows while the GPU is stuck; absent while it fails.", GPULabels)
 	GPUCollectDuration = GPU.gauge(Max, "llm_gpu_collect_duration_seconds",
-		"Time the last finished cycle of this GPU spent reading.", GPULabels)
+		"Time that the last finished cycle of this GPU spent reading.", GPULabels)
 	GPUReadInterval = GPU.gauge(Max, "llm_gpu_read_interval_seconds",
 		"Time from one reading of this GPU to the next. kind is fast, slow (for values that rarely change or take the driver long) or rare "+
-			"(for values that hardly ever change). A value may be this old. The interval grows while readings take more of the driver's time "+
-			"than --gpu.driver-budget.", GPULabels, with(LabelKind)).experimental()
+			"(for values that hardly ever change). Values may be as old as this interval. The interval grows while readings take more of the "+
+			"driver's time than --gpu.driver-budget.", GPULabels, with(LabelKind)).experimental()
 	GPUDriverCalls = GPU.counter("llm_gpu_driver_calls_total",
 		"Calls of the exporter into the NVIDIA driver, by function of NVML.", with(LabelCall)).experimental()
 	GPUDriverSeconds = GPU.counter("llm_gpu_driver_call_seconds_total",
@@ -130,22 +130,23 @@ var (
 // Identity and configuration.
 var (
 	GPUInfo = GPU.info("llm_gpu_info",
-		"Identity of a GPU, always 1. Stays while the GPU does not answer.",
+		"Identity of a GPU, always 1. The series remains while the GPU does not answer.",
 		GPULabels, with(LabelGPUName, LabelPCIBusID, LabelMinorNumber, LabelSerial, LabelArchitecture, LabelComputeCapability, LabelVBIOSVersion))
 	GPUPlatformInfo = GPU.info("llm_gpu_platform_info",
-		"Position of a GPU in its rack, always 1 (nvmlDeviceGetPlatformInfo, Blackwell and newer). Stays while the GPU does not answer.",
+		"Position of a GPU in its rack, always 1 (nvmlDeviceGetPlatformInfo, Blackwell and newer). The series remains while the GPU does not "+
+			"answer.",
 		GPULabels, with(LabelChassisSerialNumber, LabelSlotNumber, LabelTrayIndex, LabelHostID, LabelPeerType, LabelModuleID)).experimental()
 	GPUGSPFirmwareInfo = GPU.info("llm_gpu_gsp_firmware_info",
 		"Firmware of the GPU's system processor (GSP), always 1 (nvmlDeviceGetGspFirmwareVersion).", GPULabels,
 		with(LabelGSPFirmwareVersion)).experimental()
 	GPUGSPFirmwareMode = GPU.gauge(Never, "llm_gpu_gsp_firmware_mode",
-		"Whether the GPU's system processor runs its firmware (1); state is current, or default for what the driver does with this GPU "+
-			"unless configured (nvmlDeviceGetGspFirmwareMode).", GPULabels, with(LabelState)).experimental()
+		"Whether the GPU's system processor runs its firmware (1); state is current, or default for the driver's setting for this GPU unless "+
+			"configured (nvmlDeviceGetGspFirmwareMode).", GPULabels, with(LabelState)).experimental()
 	GPUPersistenceMode = GPU.gauge(Never, "llm_gpu_persistence_mode",
 		"Whether the driver keeps the GPU initialised without clients (1). When 0, reading the GPU may take seconds.", GPULabels)
 	GPUVGPULicensed = GPU.gauge(Never, "llm_gpu_vgpu_licensed",
 		"Whether a virtual GPU has a licence (1). Without a licence, the driver lowers the GPU's performance in steps, and finally disables "+
-			"CUDA (nvmlDeviceGetGridLicensableFeatures). A physical GPU has none.", GPULabels).experimental()
+			"CUDA (nvmlDeviceGetGridLicensableFeatures). A physical GPU has no series.", GPULabels).experimental()
 	GPUPerformanceState = GPU.gauge(Max, "llm_gpu_performance_state",
 		"Performance state, 0 (P0, fastest) to 15.", GPULabels)
 	GPUMIGMode = GPU.gauge(Never, "llm_gpu_mig_mode",
@@ -165,8 +166,8 @@ var (
 			"NVML does not name are unknown_0x…. AMD's reasons are sw_power_cap, socket_thermal, vr_thermal, hbm_thermal and processor_hot.",
 		GPULabels, with(LabelReason))
 	GPUClockEventSeconds = GPU.counter("llm_gpu_clock_event_seconds_total",
-		"Time the clocks were lowered for this reason. source is driver (counted by the driver since it was loaded) or sampled (integrated "+
-			"by the exporter from one sample per cycle).",
+		"Time during which the clocks were lowered for this reason. source is driver (counted by the driver since it was loaded) or sampled "+
+			"(integrated by the exporter from one sample per cycle).",
 		GPULabels, with(LabelReason, LabelSource))
 )
 
@@ -175,7 +176,8 @@ var (
 	GPUMemoryTotal = GPU.gauge(Sum, "llm_gpu_memory_total_bytes",
 		"Device memory, reserved memory included.", GPUInstanceLabels)
 	GPUMemoryUsed = GPU.gauge(Sum, "llm_gpu_memory_used_bytes",
-		"Device memory allocated by clients. Engines reserve most of it at start, so this is no sign of pressure.", GPUInstanceLabels)
+		"Device memory allocated by clients. Engines reserve most of the memory at start, so a high value is no sign of pressure.",
+		GPUInstanceLabels)
 	GPUMemoryFree = GPU.gauge(Sum, "llm_gpu_memory_free_bytes",
 		"Device memory not allocated.", GPUInstanceLabels)
 	GPUMemoryReserved = GPU.gauge(Sum, "llm_gpu_memory_reserved_bytes",
@@ -192,7 +194,7 @@ var (
 	GPUBAR1Total = GPU.gauge(Sum, "llm_gpu_bar1_total_bytes",
 		"Size of the window through which CPU and PCIe devices reach device memory (nvmlDeviceGetBAR1MemoryInfo).", GPULabels).experimental()
 	GPUBAR1Used = GPU.gauge(Sum, "llm_gpu_bar1_used_bytes",
-		"Used part of the BAR1 window (nvmlDeviceGetBAR1MemoryInfo). Once the window is full, GPUDirect and peers get no more of it.",
+		"Used part of the BAR1 window (nvmlDeviceGetBAR1MemoryInfo). Once the window is full, GPUDirect and peers cannot map more memory.",
 		GPULabels).experimental()
 	GPUECCMode = GPU.gauge(Never, "llm_gpu_ecc_mode",
 		"Whether ECC is on (1); state is current or pending (after the next reset).", GPULabels, with(LabelState))
@@ -201,10 +203,11 @@ var (
 			"overlap.",
 		GPULabels, with(LabelSeverity, LabelLocation, LabelLifetime))
 	GPUSRAMUncorrected = GPU.counter("llm_gpu_sram_uncorrected_errors_total",
-		"Uncorrectable SRAM errors by what found them: type parity or sec_ded (nvmlDeviceGetSramEccErrorStatus, needs root).", GPULabels,
+		"Uncorrectable SRAM errors by the check that found them: type is parity or sec_ded (nvmlDeviceGetSramEccErrorStatus, needs root).",
+		GPULabels,
 		with(LabelType, LabelLifetime))
 	GPUSRAMUnitUncorrected = GPU.counter("llm_gpu_sram_unit_uncorrected_errors_total",
-		"Uncorrectable SRAM errors over the life of the board, by unit: location l2, sm, pcie, microcontroller or other "+
+		"Uncorrectable SRAM errors over the life of the board, by unit: location is l2, sm, pcie, microcontroller or other "+
 			"(nvmlDeviceGetSramEccErrorStatus, needs root).", GPULabels, with(LabelLocation)).experimental()
 	GPUSRAMThreshold = GPU.gauge(Max, "llm_gpu_sram_ecc_threshold_exceeded",
 		"Whether uncorrectable SRAM errors exceed the replacement threshold (1).", GPULabels)
@@ -239,7 +242,7 @@ var (
 	GPUTensorActive = GPU.gauge(Max, "llm_gpu_tensor_active_ratio",
 		"Share of time in which the SMs did tensor operations of any kind (GPM).", GPUInstanceLabels)
 	GPUPipeActive = GPU.gauge(Max, "llm_gpu_pipe_active_ratio",
-		"Share of time in which the SMs used a pipe: integer, fp64, fp32, fp16 or tensor_dfma, _hmma, _dmma, _imma (GPM).",
+		"Share of time in which the SMs used a pipe: integer, fp64, fp32, fp16, tensor_dfma, tensor_hmma, tensor_dmma or tensor_imma (GPM).",
 		GPUInstanceLabels, with(LabelPipe))
 )
 
@@ -253,21 +256,23 @@ var (
 	GPUTensorActiveCycles = GPU.counter("llm_gpu_tensor_active_cycles_total",
 		"Cycles in which the SMs did tensor operations of any kind (GPM).", GPUInstanceLabels).experimental()
 	GPUPipeActiveCycles = GPU.counter("llm_gpu_pipe_active_cycles_total",
-		"Cycles in which the SMs used a pipe: integer, fp64, fp32, fp16 or tensor_dfma, _hmma, _dmma, _imma (GPM).", GPUInstanceLabels,
+		"Cycles in which the SMs used a pipe: integer, fp64, fp32, fp16, tensor_dfma, tensor_hmma, tensor_dmma or tensor_imma (GPM).",
+		GPUInstanceLabels,
 		with(LabelPipe)).experimental()
 )
 
 // GPUMediaUtilization covers the units beside the SMs that engines for images and video use.
 var GPUMediaUtilization = GPU.gauge(Max, "llm_gpu_media_utilization_ratio",
 	"Share of the last sampling period in which a media unit was busy; kind is encoder, decoder, jpeg or ofa "+
-		"(nvmlDeviceGetEncoderUtilization and its like).", GPULabels, with(LabelKind)).experimental()
+		"(nvmlDeviceGetEncoderUtilization and similar functions).", GPULabels, with(LabelKind)).experimental()
 
 // Temperature, power and fans.
 var (
 	GPUTemperature = GPU.gauge(Max, "llm_gpu_temperature_celsius",
 		"Temperature of a sensor: gpu or memory.", GPULabels, with(LabelSensor))
 	GPUTemperatureMargin = GPU.gauge(Never, "llm_gpu_temperature_margin_celsius",
-		"Degrees left until a limit acts: slowdown, shutdown, memory_max or gpu_max. Negative beyond the limit.", GPULabels, with(LabelLimit))
+		"Degrees left until a limit takes effect: slowdown, shutdown, memory_max or gpu_max. The value is negative beyond the limit.",
+		GPULabels, with(LabelLimit))
 	GPUPower = GPU.gauge(Sum, "llm_gpu_power_watts",
 		"Power drawn. scope is gpu or memory (now), gpu_average or memory_average (over one second), or module (GPU with its CPU and "+
 			"memory, now). Scopes overlap.", GPULabels, with(LabelScope))
@@ -282,22 +287,22 @@ var (
 // Links.
 var (
 	GPUPCIeTransmit = GPU.counter("llm_gpu_pcie_transmit_bytes_total",
-		"Bytes the GPU sent over PCIe, integrated from GPM, or counted by the driver on links too slow to wrap its 32-bit counter between "+
-			"two readings. Absent otherwise.", GPULabels)
+		"Bytes that the GPU sent over PCIe, integrated from GPM, or counted by the driver on links too slow to wrap its 32-bit counter "+
+			"between two readings. Absent otherwise.", GPULabels)
 	GPUPCIeReceive = GPU.counter("llm_gpu_pcie_receive_bytes_total",
-		"Bytes the GPU received over PCIe, measured like llm_gpu_pcie_transmit_bytes_total.", GPULabels)
+		"Bytes that the GPU received over PCIe, measured like llm_gpu_pcie_transmit_bytes_total.", GPULabels)
 	GPUPCIeReplays = GPU.counter("llm_gpu_pcie_replays_total",
 		"PCIe packets that were resent.", GPULabels)
 	GPUPCIeErrors = GPU.counter("llm_gpu_pcie_errors_total",
 		"PCIe errors by type.", GPULabels, with(LabelType))
 	GPUPCIeLinkGeneration = GPU.gauge(Never, "llm_gpu_pcie_link_generation",
-		"PCIe generation; state is current or max. An idle link drops to a lower one.", GPULabels, with(LabelState))
+		"PCIe generation; state is current or max. An idle link drops to a lower generation.", GPULabels, with(LabelState))
 	GPUPCIeLinkWidth = GPU.gauge(Never, "llm_gpu_pcie_link_width",
 		"PCIe lanes; state is current or max.", GPULabels, with(LabelState))
 	GPUNVLinkTransmit = GPU.counter("llm_gpu_nvlink_transmit_bytes_total",
-		"Payload bytes the GPU sent over NVLink, all links together.", GPULabels)
+		"Payload bytes that the GPU sent over NVLink, all links together.", GPULabels)
 	GPUNVLinkReceive = GPU.counter("llm_gpu_nvlink_receive_bytes_total",
-		"Payload bytes the GPU received over NVLink, all links together.", GPULabels)
+		"Payload bytes that the GPU received over NVLink, all links together.", GPULabels)
 	GPUNVLinkUp = GPU.gauge(Never, "llm_gpu_nvlink_up",
 		"Whether an NVLink is active or asleep (1) or down (0). Links that the GPU does not have, or that lead nowhere, are absent.",
 		GPULabels, with(LabelLink))
@@ -333,33 +338,34 @@ var (
 var (
 	GPURecoveryAction = GPU.gauge(Max, "llm_gpu_recovery_action",
 		"Action that the driver requests to recover the GPU: 0 none, 1 gpu_reset, 2 node_reboot, 3 drain_p2p, 4 drain_and_reset, 5 "+
-			"recover_imex_domain, 6 bus_reset, 7 system_reboot. Unchanged while the GPU does not answer.", GPULabels)
+			"recover_imex_domain, 6 bus_reset, 7 system_reboot. The value does not change while the GPU does not answer.", GPULabels)
 	GPURecoveryActionInfo = GPU.info("llm_gpu_recovery_action_info",
-		"The name of the recovery action in force, always 1. Unchanged while the GPU does not answer.", GPULabels, with(LabelAction))
+		"The name of the recovery action in force, always 1. The value does not change while the GPU does not answer.",
+		GPULabels, with(LabelAction))
 	GPUXIDErrors = GPU.counter("llm_gpu_xid_errors_total",
 		"NVIDIA driver errors (XID), each counted once, under the source that reported it first: nvml or kmsg, or dcgm if its metrics page "+
-			"reports XIDs. severity is that of the catalogue, but ticket for an XID that the kernel log calls nonfatal, and empty for codes "+
+			"reports XIDs. severity comes from the catalogue, but is ticket for an XID that the kernel log calls nonfatal, and empty for codes "+
 			"that are not listed. Counters of codes with severity page or ticket exist from the start, at zero.",
 		GPULabels, with(LabelPCIBusID, LabelGPUInstance, LabelXID, LabelSeverity, LabelSource))
 	GPUXIDLastTimestamp = GPU.gauge(Max, "llm_gpu_xid_last_timestamp_seconds",
-		"When an XID was last seen, unix time. This may be before the exporter started, as far back as the kernel log reaches.", GPULabels,
+		"When an XID was last seen, unix time. The time may be before the exporter started, as far back as the kernel log reaches.", GPULabels,
 		with(LabelPCIBusID, LabelXID))
 	GPUXIDInfo = GPU.info("llm_gpu_xid_info",
 		"The XID catalogue, always 1: what a code means, whether it pages, opens a ticket or is the application's own fault, and what to do.",
 		with(LabelXID, LabelSeverity, LabelMeaning, LabelAction))
 	GPUSXIDErrors = GPU.counter("llm_gpu_nvswitch_sxid_errors_total",
-		"Errors of an NVSwitch (SXid) in the kernel log, by PCI address of the switch; severity is fatal or nonfatal, as the driver "+
-			"reports. Absent before the first.",
+		"Errors of an NVSwitch (SXid) in the kernel log, by PCI address of the switch; severity is fatal or nonfatal, as the driver reports. "+
+			"Absent before the first of them.",
 		with(LabelPCIBusID, LabelSXID, LabelSeverity)).experimental()
 	GPUSXIDLastTimestamp = GPU.gauge(Max, "llm_gpu_nvswitch_sxid_last_timestamp_seconds",
-		"When an SXid was last seen, unix time. This may be before the exporter started, as far back as the kernel log reaches.",
+		"When an SXid was last seen, unix time. The time may be before the exporter started, as far back as the kernel log reaches.",
 		with(LabelPCIBusID, LabelSXID, LabelSeverity)).experimental()
 	GPUXIDSourceUp = GPU.gauge(Never, "llm_gpu_xid_source_up",
 		"Whether a source of XIDs is being read (1): nvml, or kmsg, which also reports SXids. When 0, reason names the cause.",
 		with(LabelSource, LabelReason))
 )
 
-// Users of a GPU. For joins and sums only: device series never carry the labels of a pod.
+// Users of a GPU. These series are only for joins and sums, because device series never carry the labels of a pod.
 var (
 	GPUProcesses = GPU.gauge(Sum, "llm_gpu_processes",
 		"Compute processes on the GPU that are visible from the exporter's pid namespace.", GPUInstanceLabels)
@@ -377,7 +383,7 @@ var (
 		GPUInstanceLabels, with(LabelNamespace, LabelPod, LabelContainerID)).experimental()
 	GPUAllocationInfo = Allocation.info("llm_gpu_allocation_info",
 		"The kubelet gave a GPU, a part of it or a time slice of it to a container, always 1. resource is the extended resource, or the "+
-			"driver of a resource claim; empty if this comes from another exporter's metrics page.",
+			"driver of a resource claim; resource is empty if the allocation comes from another exporter's metrics page.",
 		GPUInstanceLabels, with(LabelNamespace, LabelPod, LabelContainer, LabelResource))
 	EngineGPUInfo = Target.info("llm_engine_gpu_info",
 		"An engine runs on a GPU, always 1. source is config (named in the configuration), pod_resources (the kubelet gave the GPU to the "+
@@ -386,8 +392,9 @@ var (
 	EngineGPUMemory = Target.gauge(Sum, "llm_engine_gpu_memory_bytes",
 		"Device memory used by the processes of an engine.", TargetLabels, GPUInstanceLabels)
 	EngineGPUOthers = Target.gauge(Max, "llm_engine_gpu_others_sm_utilization_ratio",
-		"Share of the last sampling period in which kernels of other processes ran on the engine's GPU (nvmlDeviceGetProcessUtilization), "+
-			"which the engine then waits for. Absent with MIG, where it is unknown whose process is on the GPU, and while only other processes compute.",
+		"Share of the last sampling period in which kernels of other processes ran on the engine's GPU (nvmlDeviceGetProcessUtilization). "+
+			"Meanwhile the engine waits. Absent with MIG, where it is unknown whose process is on the GPU, and while only other processes "+
+			"compute.",
 		TargetLabels, with(LabelModel), GPUInstanceLabels).experimental()
 	EngineCPUWait = Target.counter("llm_engine_cpu_wait_seconds_total",
 		"Time for which threads of an engine were ready to run and waited for a CPU, because other processes used it or a CPU limit "+

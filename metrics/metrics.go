@@ -2,7 +2,7 @@
 // Collectors, rules, dashboards and documentation refer to these Go identifiers, so a misspelt metric breaks the
 // build instead of leaving a silent gap in a dashboard.
 //
-// A number that is not declared here does not exist.
+// A number that is not declared here is not exported.
 package metrics
 
 import (
@@ -21,7 +21,7 @@ const (
 	Gateway    Owner = "gateway"    // a gateway in front of engines, on its metrics page
 	GPU        Owner = "gpu"        // a GPU, or the exporter about reading it
 	Allocation Owner = "allocation" // the exporter, about the containers that use a GPU
-	Judgement  Owner = "judgement"  // the exporter, about what a GPU is good for
+	Judgement  Owner = "judgement"  // the exporter, about a GPU's fitness for use
 	SLO        Owner = "slo"        // the exporter, about objectives
 	Probe      Owner = "probe"      // a synthetic client
 	Exporter   Owner = "exporter"   // the exporter, about itself
@@ -36,7 +36,7 @@ type Kind uint8
 const (
 	Counter Kind = iota + 1
 	Gauge
-	Info // a gauge that is always 1: its labels are what it says
+	Info // a gauge that is always 1; its labels carry the information
 	Histogram
 )
 
@@ -45,8 +45,8 @@ func (k Kind) String() string {
 	return [...]string{Counter: "counter", Gauge: "gauge", Info: "gauge", Histogram: "histogram"}[k]
 }
 
-// Aggregate describes how two series of a family may be folded into one when a label is dropped. Collectors,
-// recording rules and panels all use the aggregate, so no code adds up the usage ratios of eight ranks.
+// Aggregate describes how two series of a family may be folded into one when a label is dropped. Collectors, recording
+// rules and panels all use the aggregate, so that no code adds up the usage ratios of eight ranks.
 type Aggregate uint8
 
 // The ways to aggregate a family.
@@ -68,28 +68,28 @@ const (
 	LabelContainer = "container"  // Kubernetes container of the engine
 	LabelServer    = "server"     // host:port of the engine's metrics endpoint, with its prefix or query if these distinguish engines
 	LabelDPRank    = "dp_rank"    // data-parallel rank, when the engine names it
-	// prefill, decode or frontend; kv_cache for a KV cache service, gateway for what stands in front of engines; absent
-	// when the engine does everything.
+	// prefill, decode or frontend; kv_cache for a KV cache service, gateway for a server in front of engines; absent if
+	// the engine does everything.
 	LabelRole      = "role"
 	LabelReplica   = "replica"   // one of several engines that share a metrics page (Ray)
 	LabelOutcome   = "outcome"   // how a request ended, one of the Outcome values
 	LabelLora      = "lora"      // name of a LoRA adapter
-	LabelTier      = "tier"      // where KV cache below the GPU is kept, one of the Tier values
+	LabelTier      = "tier"      // place below the GPU where KV cache is stored, one of the Tier values
 	LabelOperation = "operation" // direction of a transfer, one of the Operation values
 	LabelReason    = "reason"    // reason from a closed set, documented with the family
 	LabelMetric    = "metric"    // name of a metric in this vocabulary
 	LabelSource    = "source"    // where a number comes from
-	LabelQuality   = "quality"   // how far to trust a number, one of the Quality values
-	LabelCounted   = "counted"   // when a request's share is counted, one of the Counted values
-	LabelStage     = "stage"     // of requests: see llm_engine_stage_seconds_total
-	LabelBatch     = "batch"     // requests that run at once, on a scale
-	LabelSetting   = "setting"   // something with which an engine runs, one of the Setting values
+	LabelQuality   = "quality"   // how far a number can be trusted, one of the Quality values
+	LabelCounted   = "counted"   // when the parts of a request are counted, one of the Counted values
+	LabelStage     = "stage"     // stage of a request: see llm_engine_stage_seconds_total
+	LabelBatch     = "batch"     // number of requests that run at once, from a fixed scale
+	LabelSetting   = "setting"   // setting with which an engine runs, one of the Setting values
 	LabelValue     = "value"     // of a setting
 	LabelOld       = "old"       // value of a setting before it changed
-	LabelNew       = "new"       // value of a setting since then
+	LabelNew       = "new"       // value of a setting since the change
 	LabelVersion   = "version"   // release, or the range of releases that a metrics page can come from
 	LabelCollector = "collector" // part of this exporter
-	LabelInstance  = "instance"  // the node, named after its exporter; set by the scraper
+	LabelInstance  = "instance"  // the node, identified by its exporter; set by the scraper
 )
 
 // Label sets shared by many families.
@@ -101,9 +101,9 @@ var (
 		LabelRuntime, LabelModel, LabelNamespace, LabelPod, LabelContainer, LabelServer, LabelDPRank, LabelRole,
 		LabelReplica,
 	}
-	// PageLabels identify an engine's metrics endpoint in a fleet; ReplicaLabels identify one replica of a model
-	// behind it, with its data-parallel ranks folded. Without the node, engines at 127.0.0.1:8000 of two nodes would
-	// be one. runtime is left out: it is unknown while an engine does not answer.
+	// PageLabels identify an engine's metrics endpoint in a fleet; ReplicaLabels identify one replica of a model behind
+	// it, with its data-parallel ranks folded. Without the node, engines at 127.0.0.1:8000 of two nodes would be one.
+	// The runtime is left out, because it is unknown while an engine does not answer.
 	PageLabels    = []string{LabelCluster, LabelInstance, LabelNamespace, LabelPod, LabelServer}
 	ReplicaLabels = append([]string{LabelModel}, PageLabels...)
 	// DetailLabels split the numbers of one engine.
@@ -130,8 +130,8 @@ type Family struct {
 	// Experimental means that name, type, labels and meaning may still change in a minor version. All other exported
 	// families are stable: testdata/stable.txt lists them.
 	Experimental bool
-	// SinceRead means that a counter counts from the exporter's first reading of an engine. It shows nothing of the
-	// engine's life before.
+	// SinceRead means that a counter counts from the exporter's first reading of an engine. The counter does not show
+	// earlier events of the engine.
 	SinceRead bool
 	// Index holds the position in All, stable within one build.
 	Index int
@@ -145,7 +145,8 @@ func (f *Family) Desc() *prometheus.Desc { return f.desc }
 // Exported reports whether the exporter exposes the family.
 func (f *Family) Exported() bool { return f.Owner != Rules && f.Owner != Others }
 
-// OfEngines reports whether the series of a family belong to single engines, or to a gateway that reports the same for its engines.
+// OfEngines reports whether the series of a family belong to single engines, or to a gateway that reports the same
+// quantity for its engines.
 func (f *Family) OfEngines() bool { return f.Owner == Engine || f.Owner == Target }
 
 // HasLabel reports whether name is one of the family's labels. A histogram also has "le".
@@ -175,8 +176,8 @@ func IsLabel(name string) bool {
 	})
 }
 
-// declare registers a family. It runs while package variables are initialised, so a mistake in a
-// declaration stops every test and every binary at once.
+// declare registers a family. It runs while package variables are initialised, so a mistake in a declaration stops
+// every test and every binary at start.
 func declare(owner Owner, kind Kind, agg Aggregate, name, help string, labels ...[]string) *Family {
 	f := &Family{Name: name, Help: help, Owner: owner, Kind: kind, Aggregate: agg, Labels: slices.Concat(labels...), Index: len(all)}
 	f.desc = prometheus.NewDesc(name, help, f.Labels, nil)

@@ -4,8 +4,8 @@ import "slices"
 
 // Labels of synthetic requests.
 const (
-	LabelProbe = "probe" // name of a probe, the API that it speaks unless the configuration names it
-	LabelPhase = "phase" // of a connection: resolve, connect or tls; of a cost: prompt or generation
+	LabelProbe = "probe" // name of a probe; by default, the API that it uses
+	LabelPhase = "phase" // phase of a connection (resolve, connect or tls) or of a cost (prompt or generation)
 )
 
 // ProbeLabels identify one probe. server is the probed address; if it is an engine's own address, the engine's series have the same label.
@@ -20,17 +20,17 @@ type ProbeOutcome string
 // The outcomes of probes.
 const (
 	ProbeOK          ProbeOutcome = "ok"           // a whole answer
-	ProbeWrongAnswer ProbeOutcome = "wrong_answer" // a whole answer, and not the one first seen from this release
-	ProbeEmpty       ProbeOutcome = "empty"        // a whole answer without a token
+	ProbeWrongAnswer ProbeOutcome = "wrong_answer" // a complete answer that differs from the first answer of this release
+	ProbeEmpty       ProbeOutcome = "empty"        // a complete answer without a token
 	// no connection: nobody listens, the name does not resolve, TLS fails, or it was closed without an answer.
 	ProbeRefused       ProbeOutcome = "refused"
-	ProbeTimeout       ProbeOutcome = "timeout"         // not whole in time
+	ProbeTimeout       ProbeOutcome = "timeout"         // not complete in time
 	ProbeRateLimited   ProbeOutcome = "rate_limited"    // 429
-	ProbeClientError   ProbeOutcome = "http_4xx"        // another 4xx: the probe's configuration is wrong, or the model is not there
+	ProbeClientError   ProbeOutcome = "http_4xx"        // another 4xx: the probe's configuration is wrong, or the model does not exist
 	ProbeServerError   ProbeOutcome = "http_5xx"        // 5xx
 	ProbeInStreamError ProbeOutcome = "in_stream_error" // 200, then an error among the messages
-	ProbeTruncated     ProbeOutcome = "truncated"       // the answer ended before it said that it had
-	// The answer is no answer of this API, redirects elsewhere, or is longer than requested.
+	ProbeTruncated     ProbeOutcome = "truncated"       // the answer ended without its end marker
+	// The answer is not an answer of this API, redirects elsewhere, or is longer than requested.
 	ProbeInvalid ProbeOutcome = "invalid"
 )
 
@@ -44,7 +44,8 @@ var ProbeOutcomes = []ProbeOutcome{
 // from the network's.
 var (
 	ProbeTimeToFirstByte = Probe.histogram("llm_probe_time_to_first_byte_seconds",
-		"Time from an open connection to the first byte of the answer. This includes headers, which an engine may send long before a token.",
+		"Time from an open connection to the first byte of the answer. The first byte may belong to headers, which an engine may send long "+
+			"before a token.",
 		ProbedLabels).experimental()
 	ProbeTimeToFirstToken = Probe.histogram("llm_probe_time_to_first_token_seconds",
 		"Time from an open connection to the first message with text, reasoning or a tool call. Absent for answers that were not streamed, "+
@@ -52,8 +53,9 @@ var (
 	ProbeTimeToFirstVisibleToken = Probe.histogram("llm_probe_time_to_first_visible_token_seconds",
 		"Time from an open connection to the first message with anything but reasoning.", ProbedLabels).experimental()
 	ProbeInterTokenLatency = Probe.histogram("llm_probe_inter_token_latency_seconds",
-		"Time between messages with tokens, divided by the number of tokens in the message, which comes from its usage or else from the "+
-			"mean of the answer. One observation per message. Absent for answers without usage.", ProbedLabels).experimental()
+		"Time between messages with tokens, divided by the number of tokens in the message, with one observation per message. The number "+
+			"comes from the message's usage or, without it, from the mean of the answer. Absent for answers without usage.",
+		ProbedLabels).experimental()
 	ProbeRequestDuration = Probe.histogram("llm_probe_request_duration_seconds",
 		"Time from an open connection to the end of a complete answer.", ProbedLabels).experimental()
 	ProbeConnection = Probe.histogram("llm_probe_connection_seconds",
@@ -69,15 +71,16 @@ var (
 			"probed engine does not answer.",
 		ProbedLabels).experimental()
 	ProbeSkipped = Probe.counter("llm_probe_skipped_total",
-		"Synthetic requests that were not sent, by reason: asleep (it would wake the model), not_loaded (it would load the model), unused "+
-			"(it alone would keep the model loaded), down (the metrics endpoint of a discovered engine does not answer), budget (it would cost "+
-			"more than the hour allows) or exporter_exhausted (the exporter has no file descriptor or port left).",
+		"Synthetic requests that were not sent, by reason: asleep (a request would wake the model), not_loaded (a request would load the "+
+			"model), unused (only synthetic requests would keep the model loaded), down (the metrics endpoint of a discovered engine does not "+
+			"answer), budget (a request would cost more than the hour's budget) or exporter_exhausted (the exporter has no file descriptor or "+
+			"port left).",
 		ProbedLabels, with(LabelReason)).experimental()
 	ProbeBuffered = Probe.counter("llm_probe_buffered_total",
 		"Complete answers that arrived at once although a stream was requested: a server on the way buffers them, or does not stream.",
 		ProbedLabels).experimental()
 	ProbeTokens = Probe.counter("llm_probe_tokens_total",
-		"Tokens that synthetic requests cost, by kind: prompt and completion come from the usage; assumed is the most that a request "+
+		"Tokens that synthetic requests cost, by kind: prompt and completion come from the answer's usage; assumed is the most that a request "+
 			"without usage can have cost.",
 		ProbedLabels, with(LabelKind)).experimental()
 	ProbeBudget = Probe.gauge(Sum, "llm_probe_budget_tokens",
@@ -91,9 +94,8 @@ var (
 			"endpoint of a hanging engine often answers.",
 		ProbedLabels).experimental()
 	ProbeEngineAsked = Probe.gauge(Never, "llm_probe_engine_asked",
-		"With `engines: true`, whether a model of the node's engines is probed (1). When 0, reason is gateway, role (the engine does only a "+
-			"part of the work), "+
-			"no_endpoint (no API at the port of the metrics), no_model (the engine names none), clear (a credential would be sent without "+
-			"TLS), or http_4xx or invalid (it has refused all requests, and is probed again after an hour).",
+		"With `engines: true`, whether a model of the node's engines is probed (1). When 0, reason is gateway, role (the engine only prefills "+
+			"or only decodes), no_endpoint (the port of the metrics serves no API), no_model (the engine names none), clear (a credential would "+
+			"be sent without TLS), or http_4xx or invalid (the engine has refused all requests, and is probed again after an hour).",
 		ProbedLabels, with(LabelReason)).experimental()
 )

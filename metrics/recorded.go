@@ -13,22 +13,23 @@ const (
 	// what a suspect delays or fails, if not everything: any_request, any_token, first_token, next_token, gateway_first_token, failures.
 	LabelDelays = "delays"
 	LabelFact   = "fact"   // subject of a piece of evidence
-	LabelChosen = "chosen" // on no series: by its absence a query tells whether a filter is set
+	LabelChosen = "chosen" // on no series; its absence shows a query whether a filter is set
 	LabelOrder  = "order"  // position among suspects, or among facts
 	LabelUnit   = "unit"   // unit of a suspect's strength or a fact's value: count, decimal, times, ratio, seconds, on, none
 	LabelSays   = "says"   // a suspect or a fact in words
-	LabelLever  = "lever"  // what helps soonest against a suspect, in words
+	LabelLever  = "lever"  // the fastest lever against a suspect, in words
 
-	// Labels of OpenCost's series (pkg/inferencecost/exporter.go), beside phase, which is prompt, generation or absent for both.
-	// allocation: what the GPUs cost, busy or not; usage: the share of the time in which they worked
+	// Labels of OpenCost's series (pkg/inferencecost/exporter.go), besides phase, which is prompt, generation or absent
+	// for both. allocation is the cost of the GPUs, busy or not; usage is the share of the time in which they worked
 	LabelCostBasis = "cost_basis"
-	// how the phases share a cost: compute_time, by the seconds of prefill and decode; multiplier, a generated token counts 2.5 times.
+	// how the phases share a cost: compute_time (by the seconds of prefill and decode) or multiplier (a generated token
+	// counts 2.5 times).
 	LabelAllocationMethod = "allocation_method"
 )
 
-// ModelSLOLabels identify one objective for one model: the level at which budgets burn and people are paged. cluster
-// is kept if the scraper sets it, so that one ruler can serve many clusters. role is kept where engines have one: good
-// workers must not hide a failing frontend.
+// ModelSLOLabels identify one objective for one model: the level at which budgets burn and people are paged. cluster is
+// kept if the scraper sets it, so that one ruler can serve many clusters. role is kept if engines have one, because
+// good workers must not hide a failing frontend.
 var ModelSLOLabels = []string{LabelCluster, LabelNamespace, LabelModel, LabelRole, LabelSLO}
 
 var modelSLOPeriod = slices.Concat(ModelSLOLabels, with(LabelPeriod))
@@ -40,15 +41,15 @@ var (
 		"An objective of a model, as configured in the exporters that count its events, with the configured labels that the rules use. Always 1.",
 		ModelSLOLabels, with(LabelSignal, LabelBad, LabelPeriod, LabelSeverity, LabelRunbook, LabelDashboard))
 	RecordedObjective = recorded(Max, "model:llm_slo_objective:ratio",
-		"Share of events that must be good, as configured in the exporters that count them.", ModelSLOLabels)
+		"Share of events that must be good, as configured in the exporters that count the events.", ModelSLOLabels)
 	RecordedPeriod = recorded(Max, "model:llm_slo_period:seconds",
 		"Period over which the objective must hold, as configured in the exporters that count its events.", ModelSLOLabels)
 	RecordedErrorBudget = recorded(Max, "model:llm_slo_error_budget:ratio",
 		"Share of events that may be bad: one minus the objective. Kept for two hours after the last engine is gone.", ModelSLOLabels)
 	RecordedPairBurn = recorded(Max, "model:llm_slo_pair_burn:rate",
-		"Burn rate of an objective's long window, while the window pair requires an alert: both windows burn faster than its threshold, "+
-			"enough requests were bad, and the long window spent enough of the budget. After a page, also the short window's burn rate, "+
-			"while it is above half of the slowest pair's threshold.",
+		"Burn rate of an objective's long window, while the window pair requires an alert: both windows burn faster than the pair's "+
+			"threshold, enough requests were bad, and the long window spent enough of the budget. After a page, the short window's burn rate is "+
+			"also recorded, while it is above half of the slowest pair's threshold.",
 		ModelSLOLabels, with(LabelLong))
 	RecordedMoreOdds = recorded(Never, "model:llm_slo_odds:last5m",
 		"Odds of a bad event over five minutes, if the burn rate pages, ten requests were bad, and the odds are ten times the worst odds of "+
@@ -61,22 +62,22 @@ var (
 			"target and period.",
 		ModelSLOLabels, with(LabelLong, LabelSeverity))
 	RecordedSilenced = recorded(Never, "engine:llm_maintenance:end",
-		"End of the declared maintenance that covers all objectives of this engine, unix time; kept for six minutes more. "+
-			"The engine's alerts are silent meanwhile. Absent otherwise.",
+		"End of the declared maintenance that covers all objectives of this engine, unix time; kept for six minutes more. Until then, the "+
+			"engine's alerts are silent. Absent otherwise.",
 		slices.Concat(PageLabels, with(LabelModel)))
 	RecordedSilencedNode = recorded(Never, "node:llm_maintenance:end",
-		"Earliest end of declared maintenance, unix time, while maintenance covers all engines of an exporter; kept for six "+
-			"minutes more. The alerts about the exporter and its "+
-			"GPUs are silent meanwhile. Absent otherwise.",
+		"Earliest end of declared maintenance, unix time, while maintenance covers all engines of an exporter; kept for six minutes more. "+
+			"Until then, the alerts about the exporter and its GPUs are silent. Absent otherwise.",
 		with(LabelCluster, LabelInstance))
 	RecordedMaintenance = recorded(Never, "model:llm_slo_maintenance:last6m",
-		"An objective under declared maintenance, now or within the last six minutes. Also while its exporter is gone, until the "+
-			"declared end. Absent otherwise.", ModelSLOLabels)
+		"An objective under declared maintenance, now or within the last six minutes. The series remains until the declared end even if the "+
+			"exporter is gone. Absent otherwise.", ModelSLOLabels)
 	RecordedBurnLimit = recorded(Max, "model:llm_slo_burn_limit:rate",
 		"Burn rate at which half of all events are bad. No window pair has a higher threshold. Absent if nothing alerts: in maintenance, "+
 			"and behind a gateway that counts the same requests.", ModelSLOLabels)
 	RecordedOwner = recorded(Never, "model:llm_slo_owner:info",
-		"An objective that alerts, or did within the last two hours, with the labels from its configuration. Always 1.", ModelSLOLabels)
+		"An objective on which the rules alert, now or within the last two hours, with the labels from its configuration. Always 1.",
+		ModelSLOLabels)
 	RecordedBehindGateway = recorded(Never, "model:llm_slo_behind_gateway:last5m",
 		"An availability objective of engines whose gateway counts the same requests, always 1. Absent otherwise. The gateway's budget "+
 			"alerts in its place.", ModelSLOLabels)
@@ -99,12 +100,12 @@ var (
 	RecordedBurn = recorded(Max, "model:llm_slo_burn:rate",
 		"Burn rate over the window: share of bad events divided by the error budget. Absent without events.", ModelSLOLabels)
 	RecordedBadNow = recorded(Sum, "model:llm_slo_bad_events:rate_now",
-		"Bad events per second in the last minute. If that minute has too few, the rate covers two minutes, or the time "+
-			"since the first of them within five minutes.", ModelSLOLabels)
+		"Bad events per second in the last minute. If that minute has too few bad events, the rate covers two minutes, or the time since the "+
+			"first bad event within five minutes.", ModelSLOLabels)
 	RecordedBadShareNow = recorded(Max, "model:llm_slo_bad_events:ratio_now",
 		"Share of bad events in the last minute. Absent with fewer than 10 bad requests.", ModelSLOLabels)
 	RecordedRequestsPerEvent = recorded(Never, "model:llm_slo_requests_per_event:ratio_rate6h",
-		"Requests per event, if events are tokens. The low-traffic guard uses it to convert bad tokens to bad requests.", ModelSLOLabels)
+		"Requests per event, if events are tokens. The low-traffic guard uses this ratio to convert bad tokens to bad requests.", ModelSLOLabels)
 
 	RecordedPeriodEvents5m = recorded(Sum, "model_period:llm_slo_events:increase5m",
 		"Events of the last five minutes, with the objective's period as a label.", modelSLOPeriod)
@@ -119,7 +120,7 @@ var (
 	RecordedHistory = recorded(Never, "model_period:llm_slo_history:seconds",
 		"How much of the objective's period is recorded.", modelSLOPeriod)
 	RecordedUsualRate = recorded(Never, "model_period:llm_slo_events:rate_period",
-		"Events per second in the recorded part of the objective's period, also while the model sleeps.", modelSLOPeriod)
+		"Events per second in the recorded part of the objective's period, including the time in which the model sleeps.", modelSLOPeriod)
 	RecordedExpectedRate = recorded(Never, "model:llm_slo_events:rate_expected",
 		"Expected events per second of an objective: the rate over its period or, for an objective less than an hour old, since its first event.",
 		ModelSLOLabels)
@@ -133,15 +134,15 @@ var (
 // Series that each of many Prometheus servers records for the global rules of a large fleet.
 var (
 	ShardEvents = recorded(Sum, "shard:llm_slo_events:increase",
-		"Events in the window, of the engines this shard scrapes.", ModelSLOLabels)
+		"Events in the window, of the engines that this shard scrapes.", ModelSLOLabels)
 	ShardBadEvents = recorded(Sum, "shard:llm_slo_bad_events:increase",
-		"Bad events in the window, of the engines this shard scrapes.", ModelSLOLabels)
+		"Bad events in the window, of the engines that this shard scrapes.", ModelSLOLabels)
 	ShardTile = recorded(Sum, "shard:llm_slo_events:gained5m",
-		"Events of exactly the last five minutes, of the engines this shard scrapes. Budgets add them up.", ModelSLOLabels)
+		"Events of exactly the last five minutes, of the engines that this shard scrapes. Budgets add up these increases.", ModelSLOLabels)
 	ShardBadTile = recorded(Sum, "shard:llm_slo_bad_events:gained5m",
-		"Bad events of exactly the last five minutes, of the engines this shard scrapes.", ModelSLOLabels)
+		"Bad events of exactly the last five minutes, of the engines that this shard scrapes.", ModelSLOLabels)
 	ShardRequests = recorded(Sum, "shard:llm_engine_requests:increase6h",
-		"Requests that reached their first token within six hours, of the engines this shard scrapes.",
+		"Requests that reached their first token within six hours, of the engines that this shard scrapes.",
 		with(LabelCluster, LabelNamespace, LabelModel, LabelRole))
 	ShardObjective = recorded(Max, "shard:llm_slo_objective_ratio:max",
 		"Target of an objective, as configured in this shard's exporters.", ModelSLOLabels)

@@ -6,25 +6,29 @@ var (
 	perModel = with(LabelCluster, LabelNamespace, LabelModel)
 
 	RecordedTimeToFirstToken = recorded(Sum, "model:llm_engine_time_to_first_token_seconds_bucket:rate5m",
-		"First tokens per second within le, by engine and version, which have different bucket bounds.", perModel, with("le", LabelRuntime, LabelVersion))
+		"First tokens per second within le, by engine and version, because bucket bounds differ between them.",
+		perModel, with("le", LabelRuntime, LabelVersion))
 	RecordedInterTokenLatency = recorded(Sum, "model:llm_engine_inter_token_latency_seconds_bucket:rate5m",
-		"Gaps between tokens per second within le, by engine and version, which have different bucket bounds.", perModel, with("le", LabelRuntime, LabelVersion))
+		"Gaps between tokens per second within le, by engine and version, because bucket bounds differ between them.",
+		perModel, with("le", LabelRuntime, LabelVersion))
 	RecordedRequestDuration = recorded(Sum, "model:llm_engine_request_duration_seconds_bucket:rate5m",
-		"Requests finished per second within le, by engine and version, which have different bucket bounds.", perModel, with("le", LabelRuntime, LabelVersion))
+		"Requests finished per second within le, by engine and version, because bucket bounds differ between them.",
+		perModel, with("le", LabelRuntime, LabelVersion))
 	RecordedPromptTokens = recorded(Sum, "model:llm_engine_prompt_tokens:rate5m",
 		"Prompt tokens per second.", perModel)
 	RecordedGenerationTokens = recorded(Sum, "model:llm_engine_generation_tokens:rate5m",
 		"Generated tokens per second.", perModel)
 	RecordedGoodTokens = recorded(Sum, "model:llm_engine_good_tokens:rate5m",
-		"Lower bound of the generated tokens per second of requests that met every latency objective. No engine reports which requests "+
-			"missed several, so misses of different signals count as different requests of mean length. Absent without a latency objective.",
+		"Lower bound of the generated tokens per second of requests that met every latency objective. No engine reports which requests missed "+
+			"several objectives, so misses of different signals count as different requests of mean length. Absent without a latency objective.",
 		perModel)
 	RecordedRequests = recorded(Sum, "model:llm_engine_requests:rate5m",
 		"Requests ended per second, by outcome.", perModel, with(LabelOutcome))
 	RecordedProbes = recorded(Sum, "model:llm_probe_requests:rate5m",
-		"Answered synthetic requests per second of all exporters, to engines or gateways. The engines count them with users' requests.", perModel)
+		"Synthetic requests of all exporters that engines or gateways answered, per second. The engines count them with users' requests.",
+		perModel)
 	RecordedUsersServed = recorded(Sum, "model:llm_engine_first_tokens:increase",
-		"Users' requests that got a first token in the window: all requests minus the answered synthetic ones.", perModel)
+		"Users' requests that got a first token in the window: all requests minus the answered synthetic requests.", perModel)
 	RecordedVersion = recorded(Never, "replica:llm_engine_version:info",
 		"The version that a replica reports; one series even while two exporters disagree. Always 1.", ReplicaLabels, with(LabelVersion))
 	RecordedRunning = recorded(Sum, "model:llm_engine_requests_running:sum",
@@ -42,11 +46,11 @@ var (
 			"and the power of the GPU are divided in this proportion.",
 		perModel, with(LabelGPUUUID))
 	RecordedServedGPU = recorded(Never, "model:llm_engine_gpu_info:last1h",
-		"A model runs on a GPU, or did within the last hour, always 1. So an engine that died with its GPU is still linked to it.",
+		"A model runs on a GPU, or ran there within the last hour, always 1. An engine that died with its GPU is therefore still mapped to it.",
 		perModel, with(LabelRuntime, LabelGPUUUID))
 	RecordedSlowedGPU = recorded(Never, "gpu:llm_gpu_slowed:ratio5m",
-		"Share of five minutes in which a GPU was slowed down although no setting asks for it, by reason: heat, a power brake, "+
-			"a hardware slowdown, no licence for a virtual GPU, a low clock without a known reason. 0 without a slowdown.",
+		"Share of five minutes in which a GPU was slowed down although no setting requests this, by reason: heat, a power brake, a hardware "+
+			"slowdown, no licence for a virtual GPU, a low clock without a known reason. 0 without a slowdown.",
 		with(LabelReason, LabelCluster, LabelInstance, LabelGPUUUID, LabelGPU))
 	RecordedCPUWait = recorded(Never, "replica:llm_engine_cpu_wait:rate2m",
 		"Threads of a replica that wait for a CPU, on average over two minutes.", ReplicaLabels)
@@ -73,8 +77,8 @@ var (
 		"Whether a metrics endpoint answers (1), one series even if several exporters of its node read it. Absent while its engine loads, "+
 			"for at most twenty minutes.", PageLabels)
 	RecordedModelUp = recorded(Max, "model:llm_engine_up:max",
-		"Whether a metrics endpoint of the model answers (1), by the model that it reports now or reported last. Prefill engines do not count. A model "+
-			"that the endpoint no longer serves counts for an hour after the last request for it.", perModel)
+		"Whether a metrics endpoint of the model answers (1), by the model that it reports now or reported last. Prefill engines do not "+
+			"count. A model that the endpoint no longer serves counts for an hour after its last request.", perModel)
 	RecordedDownTime = recorded(Sum, "model:llm_down:seconds",
 		"Seconds of the last minute in which none of a model's engines or, with the role gateway, none of its gateways answered. Absent if "+
 			"one always answered. An engine that is read too slowly, or that loads the model, does not count as down.", perModel,
@@ -82,8 +86,8 @@ var (
 	RecordedRestarts = recorded(Never, "page:llm_engine_restarts:last6h",
 		"Restarts of the process at a metrics endpoint, if at least four within six hours or three within one. Absent otherwise.", PageLabels)
 	RecordedOutputTokens = recorded(Never, "replica:llm_engine_request_generation_tokens:mean",
-		"Mean output tokens of a replica's requests over the last two minutes, or over ten if fewer than forty requests ended. Absent if "+
-			"fewer than forty ended in ten minutes, or if most are synthetic.", ReplicaLabels, with(LabelRole, LabelRuntime))
+		"Mean output tokens of a replica's requests over the last two minutes, or over ten minutes if fewer than forty requests ended. Absent "+
+			"if fewer than forty ended in ten minutes, or if most are synthetic.", ReplicaLabels, with(LabelRole, LabelRuntime))
 	RecordedServed = recorded(Never, "replica:llm_engine_info:last",
 		"A model that a metrics endpoint serves (1), or served last but does not now (0), because it does not answer or has lost the "+
 			"model's workers. Absent once the endpoint is no longer a target.", ReplicaLabels, with(LabelRole))
@@ -93,25 +97,24 @@ var (
 		"A metrics endpoint that is a gateway's, or was when it last answered, always 1. Absent once the endpoint is no longer a target.",
 		PageLabels, with(LabelRole))
 	RecordedArrived = recorded(Never, "page:llm_engine_arrived:last10m",
-		"Age in seconds of an engine that started within the last ten minutes, after its exporter and the configuration that names it. So "+
-			"its counts before the first reading are recent. Absent otherwise.", PageLabels)
+		"Age in seconds of an engine that started within the last ten minutes, after its exporter and the configuration that names it. The "+
+			"engine's counts before the first reading are therefore recent. Absent otherwise.", PageLabels)
 	RecordedNodeUp = recorded(Max, "node:up:max",
-		"Whether a target on a node other than this exporter answers (1).", with(LabelCluster, "node"))
+		"Whether any target on a node, other than the exporter, answers (1).", with(LabelCluster, "node"))
 	RecordedUnread = recorded(Never, "node:llm_exporter_gone:last1h",
-		"An exporter that answered within the last hour but does not now: 0 if another target on its node answers, 1 if it is unknown "+
-			"whether the node still exists. "+
-			"Absent otherwise, and if the node is gone, too.",
+		"An exporter that answered within the last hour but does not now: 0 if another target on its node answers, 1 if it is unknown whether "+
+			"the node still exists. Absent otherwise, and if the node is also gone.",
 		with(LabelCluster, LabelInstance))
 	RecordedGPUBusy = recorded(Never, "page:llm_engine_gpu_busy:last1m",
 		"GPUs that one engine has to itself and that were busy at every scrape of a minute, while the engine had requests or the GPU drew "+
 			"idle power. Absent if there are none.", PageLabels)
 	RecordedStandsStill = recorded(Never, "replica:llm_engine_stands_still:ratio",
-		"Like replica:llm_engine_stalled:last1m, but only from present readings.", ReplicaLabels)
+		"The same as replica:llm_engine_stalled:last1m, but only from present readings.", ReplicaLabels)
 	RecordedStalled = recorded(Never, "replica:llm_engine_stalled:last1m",
-		"Share of the ranks of a replica that have work and make no progress; 1 if the whole replica makes none. Absent otherwise.",
+		"Share of the ranks of a replica that have work and make no progress; 1 if no rank makes progress. Absent otherwise.",
 		ReplicaLabels)
 	RecordedProbed = recorded(Never, "address:llm_probe:namespace",
-		"A model that probes request at an address, always 1, with the namespace of the model there.",
+		"A model that probes request at an address, always 1, with the namespace of the model at that address.",
 		with(LabelCluster, LabelInstance, LabelModel, LabelServer, LabelNamespace))
 	RecordedProbeFailures = recorded(Max, "address:llm_probe_failures:max",
 		"Largest number of failed requests in a row among an exporter's probes at an address.",
@@ -127,8 +130,9 @@ var (
 	RecordedStageTime = recorded(Never, "model:llm_engine_stage_seconds:mean",
 		"Mean time of a model's requests in each stage of llm_engine_stage_seconds_total, in the window.", perModel, with(LabelStage))
 	RecordedReplicaTime = recorded(Never, "replica:llm_engine_stage_seconds:mean",
-		"Mean time of a replica to the first token, and between tokens, over the last two minutes, or over ten with fewer than ten "+
-			"observations. Absent with fewer than ten observations in ten minutes.", ReplicaLabels, with(LabelRole, LabelRuntime, LabelStage))
+		"Mean time of a replica to the first token, and between tokens, over the last two minutes, or over ten minutes if there were fewer "+
+			"than ten observations. Absent with fewer than ten observations in ten minutes.",
+		ReplicaLabels, with(LabelRole, LabelRuntime, LabelStage))
 	RecordedSkew = recorded(Never, "replica:llm_engine_skew:value",
 		"A replica, or a rank of a replica, that does worse than its peers over ten minutes. reason names the measure: its time to the first "+
 			"token (first_token) or between tokens (next_token), the duration of its steps at the same number of requests (step_time), the "+
@@ -136,13 +140,13 @@ var (
 			"replica has a value (new) that the other replicas do not have.",
 		ReplicaLabels, with(LabelStage, LabelDPRank, LabelReason, LabelSetting, LabelNew))
 	RecordedReplicaComputed = recorded(Never, "replica:llm_engine_uncached_prompt_tokens:mean",
-		"Prompt tokens per first token that a replica computed, because they were in no cache, over the same time as its time to the first "+
+		"Prompt tokens that a replica computed per first token, because they were in no cache, over the same window as its time to the first "+
 			"token.", ReplicaLabels, with(LabelRole, LabelRuntime))
 	RecordedStep = recorded(Never, "replica:llm_engine_step_seconds:mean",
 		"Duration of a replica's step with this many requests (batch), with the name of its GPU if known.", ReplicaLabels,
 		with(LabelRole, LabelRuntime, LabelBatch, LabelGPUName))
 	RecordedFailing = recorded(Max, "replica:llm_engine_failing:ratio",
-		"Share of failed requests of a replica, or of a gateway with the role gateway, if five failed within two or ten minutes.",
+		"Share of failed requests of a replica or, with the role gateway, of a gateway, if five failed within two or ten minutes.",
 		ReplicaLabels, with(LabelRole))
 	RecordedReplicaSlow = recorded(Never, "replica:llm_engine_slow:value",
 		"A replica that now takes three times as long as the best one of its role and runtime, even relative to its work. "+
@@ -156,19 +160,19 @@ var (
 	RecordedLeftGPU = recorded(Never, "replica:llm_engine_left_gpu:ratio",
 		"Share of a replica's model in GPU memory, if it is below 1 and was higher by at least a quarter within the last week.", ReplicaLabels)
 	RecordedKVLeak = recorded(Never, "replica:llm_engine_kv_cache_leak:ratio",
-		"Share of a replica's KV cache by which the least use of an hour grew within two hours, although no more requests ran, if at this "+
-			"rate the cache is full within two hours.", ReplicaLabels)
+		"Growth of an hour's least KV cache use within two hours, as a share of a replica's cache, if no more requests ran and at this rate "+
+			"the cache is full within two hours.", ReplicaLabels)
 	RecordedFullTier = recorded(Never, "replica:llm_engine_kv_tier_full:ratio",
 		"A tier of a replica's KV cache that is full: the share that transfers pin or, if that is not reported, the share of tokens that "+
 			"the tier refuses.", ReplicaLabels, with(LabelTier))
 	RecordedYoung = recorded(Max, "model:llm_engine_young:ratio",
-		"Share of a model's engines that started within the last fifteen minutes, so that caches are empty and kernels "+
-			"compile. Absent if there are none.",
+		"Share of a model's engines that started within the last fifteen minutes. Their caches are empty, and kernels compile. Absent if "+
+			"there are none.",
 		perModel)
 	RecordedFullCache = recorded(Max, "model:llm_engine_kv_cache_full:ratio",
 		"Use of a model's fullest KV cache, if it was above 0.9 for five minutes in which requests waited there. Absent otherwise.", perModel)
 	RecordedAnswersMissing = recorded(Never, "model:llm_engine_answers:missing",
-		"Answers that the engines of a model usually give in two minutes, if they gave none in the last two. Absent otherwise.", perModel)
+		"Answers that the engines of a model usually give in two minutes, if they gave none in the last two minutes. Absent otherwise.", perModel)
 	RecordedNeverSilent = recorded(Never, "model:llm_never_silent:last1d",
 		"Users' first tokens per two minutes that a model reached for 98% of the day that ended ten minutes ago. Absent if "+
 			"fewer than four, "+
@@ -178,8 +182,8 @@ var (
 			"share of the day before (or the usual share, if that is unknown), while other requests were served and none waited. "+
 			"Absent otherwise.", perModel)
 	RecordedMissed = recorded(Never, "model:llm_missed:last1h",
-		"A model that had users' requests, or events of an objective, within the last hour. Absent if its metrics endpoint has replaced it "+
-			"with another model, and if it may be absent.", perModel)
+		"A model that had users' requests, or events of an objective, within the last hour. Absent if its metrics endpoint now serves another "+
+			"model, or if the configuration allows the model to be absent.", perModel)
 	RecordedDeleted = recorded(Never, "pod:llm_exporter_pod_deleted_on_purpose:last1h",
 		"Whether a pod that disappeared within the last hour was deleted on purpose (1), as the exporter of its node reports.",
 		with(LabelCluster, LabelNamespace, LabelPod))
@@ -190,8 +194,8 @@ var (
 		"Metrics endpoints that a model lost on a node or in a namespace where an engine loads a model that is not yet "+
 			"known. Absent after the longest time that loading may take.", perModel)
 	RecordedVanished = recorded(Never, "model:llm_vanished:last1h",
-		"A missed model that is gone with its metrics endpoints. The value is the number of lost endpoints, or -1 with the exporter's "+
-			"instance if the exporter is gone, too, and the number is unknown.", perModel, with(LabelInstance))
+		"A missed model whose metrics endpoints are gone, too. The value is the number of lost endpoints, or -1 with the exporter's instance "+
+			"if the exporter is gone, too, and the number is unknown.", perModel, with(LabelInstance))
 	RecordedServing = recorded(Never, "model:llm_engine_serving:count",
 		"Engines of a model that were up and awake for two minutes. Absent if there are none.", with(LabelCluster, LabelModel))
 	RecordedSlower = recorded(Never, "model:llm_engine_slower:ratio",
@@ -206,8 +210,8 @@ var (
 
 	RecordedCapacity = recorded(Never, "model:llm_capacity:requests_per_second",
 		"Requests per second, at the present mix of prompts and answers, above which a model misses a latency objective. kind is expected, "+
-			"low or high. The capacity is between low and high nine times out of ten. An engine whose capacity is not known counts as the mean "+
-			"of the others.",
+			"low or high. The capacity is between low and high nine times out of ten. An engine of unknown capacity counts with the mean "+
+			"capacity of the others.",
 		perModel, with(LabelSLO, LabelKind))
 	RecordedUtilisation = recorded(Max, "model:llm_capacity_used:ratio",
 		"Requests that arrive at a model, as a share of its capacity, by the kinds of model:llm_capacity:requests_per_second.", perModel,
@@ -216,13 +220,13 @@ var (
 		"Replicas that a model needs to meet all latency objectives with the requests that arrive, at the low estimate of its capacity; slo "+
 			"is the objective that needs them. For autoscalers.", perModel, with(LabelSLO))
 	RecordedEnergyPerToken = recorded(Never, "model:llm_energy_per_token:joules",
-		"Energy of a model's GPUs per generated token, over five minutes. Absent while it generates none. Models that share "+
-			"a GPU share its energy.", perModel)
+		"Energy of a model's GPUs per generated token, over five minutes. Absent while the model generates no tokens. Models that share a GPU "+
+			"share its energy.", perModel)
 	RecordedGPUHour = recorded(Never, "gpu:llm_gpu_hour:price",
 		"Price of a GPU hour, from llm_gpu_hour_price.", with(LabelCluster, LabelGPUUUID))
 	RecordedHourlyCost = recorded(Sum, "llm_total_hourly_cost",
-		"Price per hour of a model's GPUs, under OpenCost's name. Models that share a GPU share its price. The model __idle__ has the GPUs "+
-			"on which no engine runs, so that the sum with cost_basis allocation is the bill for all GPUs.", perModel, with(LabelCostBasis))
+		"Price per hour of a model's GPUs, under OpenCost's name. Models that share a GPU share its price. The model __idle__ stands for the "+
+			"GPUs on which no engine runs, so the sum with cost_basis allocation is the bill for all GPUs.", perModel, with(LabelCostBasis))
 	RecordedWastedCost = recorded(Sum, "model:llm_hourly_cost:late",
 		"Part of a model's price per hour that went into tokens of requests that missed a latency objective.", perModel)
 	RecordedPromptTime = recorded(Never, "model:llm_prompt_time:ratio",
@@ -230,18 +234,18 @@ var (
 			"engines that do not "+
 			"observe both.", perModel)
 	RecordedCostPerMillion = recorded(Never, "llm_cost_per_million_tokens",
-		"Price of a million tokens of a model, under OpenCost's name: of all its tokens or, with phase, of those of prompts or of answers. "+
-			"Absent while there are none.", perModel, with(LabelCostBasis, LabelPhase, LabelAllocationMethod))
+		"Price of a million tokens of a model, under OpenCost's name: of all tokens or, with the label phase, of prompt tokens or of "+
+			"generated tokens. Absent while there are none.", perModel, with(LabelCostBasis, LabelPhase, LabelAllocationMethod))
 	RecordedCacheSavings = recorded(Never, "llm_cache_savings_fraction",
 		"Share of a model's prompt tokens that were in its KV cache already, over five minutes, under OpenCost's name.", perModel)
 	RecordedSuspect = recorded(Never, "model:llm_suspect:strength",
-		"Evidence about a model that is clear enough to name where to look. clue is its kind, order its position in a "+
-			"verdict (smallest first), and delays what it delays or makes fail (empty for everything). The value is its strength, in the clue's "+
-			"own unit. runbook "+
+		"Evidence about a model that is strong enough to name where to look. clue is its kind, order its position in a verdict (smallest "+
+			"first), and delays what it delays or makes fail (empty for everything). The value is its strength, in the clue's own unit. runbook "+
 			"is the alert whose runbook has more detail.",
 		perModel, with(LabelGPU, LabelRunbook, LabelBranch, LabelClue, LabelOrder, LabelDelays, LabelUnit, LabelSays, LabelLever), suspects)
 	RecordedSentence = recorded(Never, "model:llm_suspect:sentence",
-		"A suspect in words, always 1. says is a sentence with names and numbers filled in. Other labels as in model:llm_suspect:strength.",
+		"A suspect in words, always 1. says is a sentence with names and numbers filled in. The other labels are those of "+
+			"model:llm_suspect:strength.",
 		perModel, with(LabelGPU, LabelRunbook, LabelBranch, LabelClue, LabelOrder, LabelDelays, LabelSays, LabelLever), suspects)
 	RecordedVerdict = recorded(Never, "model:llm_verdict:order",
 		"Where to look first while an objective burns: the first suspect that explains it, in words, with its branch, runbook, lever and "+
@@ -253,17 +257,15 @@ var (
 			"restarts, settings, and versions if several run. Same labels.",
 		perModel, with(LabelFact, LabelOrder, LabelUnit, LabelSays), suspects)
 	RecordedEvidence = recorded(Never, "model:llm_evidence:value",
-		"A fact about a model, in its own unit. Facts that end in _before are of the day that ended an hour ago.",
+		"A fact about a model, in its own unit. Facts whose names end in _before describe the day that ended an hour ago.",
 		perModel, with(LabelFact, LabelOrder, LabelUnit, LabelSays), suspects)
 	RecordedExplained = recorded(Never, "model:llm_slo_explained:info",
-		"What a suspect must delay, or make fail, to explain why an objective burns, always 1, one series per value of delays in "+
-			"model:llm_suspect:strength. "+
-			"If the engines meet an objective that their gateway misses, delays and refusals in the engines explain nothing. "+
-			"Absent if an objective has not "+
-			"burned for five minutes.", ModelSLOLabels, with(LabelDelays))
+		"What a suspect must delay or make fail to explain why an objective burns, always 1. There is one series per value of delays in "+
+			"model:llm_suspect:strength. If the engines meet an objective that their gateway misses, delays and refusals in the engines explain "+
+			"nothing. Absent if an objective has not burned for five minutes.", ModelSLOLabels, with(LabelDelays))
 	RecordedUsual = recorded(Never, "model:llm_usual:value",
-		"Usual value of a fact of model:llm_evidence:value: its median over the three hours until twenty minutes ago or, if it was not "+
-			"recorded then, over the day before or the ten minutes until ten minutes ago.",
+		"Usual value of a fact of model:llm_evidence:value: its median over the three hours until twenty minutes ago. If the fact was not "+
+			"recorded then, the median covers the day before, or the ten minutes until ten minutes ago.",
 		perModel, with(LabelFact))
 	RecordedAgainst = recorded(Never, "model:llm_against_usual:ratio",
 		"A fact of model:llm_evidence:value as a multiple of its usual value.", perModel, with(LabelFact))

@@ -40,7 +40,7 @@ const (
 	ProductionStack Runtime = "production_stack" // router of vLLM's production stack
 	SMG             Runtime = "smg"              // SGLang's model gateway
 	SGLangRouter    Runtime = "sglang_router"    // its predecessor
-	VLLMRouter      Runtime = "vllm_router"      // what the vLLM project made of that predecessor
+	VLLMRouter      Runtime = "vllm_router"      // the vLLM project's fork of that predecessor
 	RayServe        Runtime = "ray_serve"
 	Knative         Runtime = "knative" // queue-proxy, as under KServe
 	Istio           Runtime = "istio"
@@ -69,12 +69,12 @@ const (
 	OutcomeStop       Outcome = "stop"       // the model ended the answer itself
 	OutcomeLength     Outcome = "length"     // cut at the token limit
 	OutcomeRepetition Outcome = "repetition" // cut by repetition detection
-	OutcomeSuccess    Outcome = "success"    // finished; the engine does not say how
-	OutcomeAbort      Outcome = "abort"      // cancelled, usually because the client went away
+	OutcomeSuccess    Outcome = "success"    // finished; the engine does not report how
+	OutcomeAbort      Outcome = "abort"      // cancelled, usually because the client left
 	OutcomeInvalid    Outcome = "invalid"    // refused because the request itself was wrong
 	OutcomeRejected   Outcome = "rejected"   // refused at admission: overload or rate limit
 	OutcomeError      Outcome = "error"      // failed inside the server
-	OutcomeUnknown    Outcome = "unknown"    // the server does not tell how it ended, or names an end that this exporter does not know
+	OutcomeUnknown    Outcome = "unknown"    // the server reports no outcome, or one that this exporter does not recognise
 )
 
 // Tier names a place below the GPU's memory where KV cache is kept, as in the tier label. Engines number their tiers
@@ -101,11 +101,11 @@ const (
 // Counted describes when an engine counts a request, as in the counted label.
 type Counted string
 
-// The times at which engines count. Once its client has left, nothing more is counted for a request.
+// The times at which engines count. Once its client has left, no more tokens are counted for a request.
 const (
-	CountedStep  Counted = "step"        // when it is generated: while the counter stands still, the engine generates none
-	CountedFirst Counted = "first_token" // when its first token comes
-	CountedEnd   Counted = "end"         // when its request ends: the counter stands still for as long as the longest answer takes
+	CountedStep  Counted = "step"        // when the token is generated; while the counter stands still, the engine generates no tokens
+	CountedFirst Counted = "first_token" // when the first token of the request comes
+	CountedEnd   Counted = "end"         // when the request ends; the counter may stand still for as long as the longest answer takes
 )
 
 // Quality describes how a normalised number relates to its source, as in the quality label.

@@ -1,25 +1,25 @@
 package metrics
 
-// Setting names something with which an engine runs, as in the setting label. Engines spell settings differently.
+// Setting names a setting with which an engine runs, as in the setting label. Engines spell settings differently.
 type Setting string
 
 // The settings.
 const (
 	SettingModel             Setting = "model"    // weights: a path, or a name in a hub
-	SettingRevision          Setting = "revision" // of the weights: a commit, or the digest of a file
+	SettingRevision          Setting = "revision" // revision of the weights: a commit, or the digest of a file
 	SettingVersion           Setting = "version"  // release of the engine
 	SettingImage             Setting = "image"    // of the container
-	SettingDtype             Setting = "dtype"    // of weights and activations
+	SettingDtype             Setting = "dtype"    // data type of weights and activations
 	SettingQuantization      Setting = "quantization"
-	SettingMaxModelLen       Setting = "max_model_len"     // tokens of a sequence
-	SettingMaxBatchTokens    Setting = "max_batch_tokens"  // tokens of a step
+	SettingMaxModelLen       Setting = "max_model_len"     // maximum tokens of a sequence
+	SettingMaxBatchTokens    Setting = "max_batch_tokens"  // maximum tokens of a step
 	SettingMaxSequences      Setting = "max_sequences"     // requests in the running batch
 	SettingTensorParallel    Setting = "tensor_parallel"   // GPUs that share each layer
 	SettingPipelineParallel  Setting = "pipeline_parallel" // groups of GPUs, each with some layers
 	SettingDataParallel      Setting = "data_parallel"     // copies of the model
 	SettingExpertParallel    Setting = "expert_parallel"
 	SettingKVCacheDtype      Setting = "kv_cache_dtype"
-	SettingKVCacheTokens     Setting = "kv_cache_tokens" // what fits, as the engine measured it at its start
+	SettingKVCacheTokens     Setting = "kv_cache_tokens" // capacity, as the engine measured it at its start
 	SettingKVBlockSize       Setting = "kv_block_size"   // tokens of a block
 	SettingGPUMemoryFraction Setting = "gpu_memory_fraction"
 	SettingSpeculation       Setting = "speculation"        // method

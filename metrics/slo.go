@@ -30,15 +30,16 @@ var (
 	SLOPeriod = SLO.gauge(Never, "llm_slo_period_seconds",
 		"Period over which an objective must hold.", with(LabelSLO))
 	SLOInfo = SLO.info("llm_slo_info",
-		"An objective, always 1. signal is what it measures, bad describes a bad event as it is counted, period is its period as written in recorded series, "+
-			"severity is the highest severity of its alerts, origin is default if nobody declared it. It also has the labels from its "+
-			"configuration.",
+		"An objective, always 1. signal is what it measures, bad describes a bad event, period is the objective's period as written in "+
+			"recorded series, severity is the highest severity of its alerts, origin is default if nobody declared the objective. The series "+
+			"also has the labels from the objective's configuration.",
 		with(LabelSLO, LabelSignal, LabelBad, LabelPeriod, LabelSeverity, LabelRunbook, LabelDashboard, LabelOrigin))
 	SLOMayBeAbsent = SLO.gauge(Never, "llm_slo_may_be_absent",
-		"Whether the models of an objective may be without an engine (1), for example because they scale to zero. Then their absence pages nobody.", with(LabelSLO))
+		"Whether the models of an objective may be without an engine (1), for example because they scale to zero. If so, their absence does "+
+			"not page.", with(LabelSLO))
 	SLOCounted = SLO.gauge(Never, "llm_slo_counted",
-		"Whether events of this engine count for the objective that selects it (1). When 0, reason names what is missing. With the "+
-			"reasons mean_per_request and queue_time, a substitute is counted.",
+		"Whether events of this engine count for the objective that selects it (1). When 0, reason names what is missing. With the reasons "+
+			"mean_per_request and queue_time, a substitute for the signal is counted.",
 		EngineLabels, with(LabelSLO, LabelReason))
 	SLOMaintenance = SLO.gauge(Max, "llm_slo_maintenance",
 		"A declared interval of maintenance is under way for this engine and objective, always 1. Absent otherwise, and until the exporter "+

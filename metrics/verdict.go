@@ -6,10 +6,10 @@ type Verdict int
 // The verdicts.
 const (
 	Healthy  Verdict = iota // use it
-	Degraded                // it works; prefer another one, and service it when there is a chance
-	Drain                   // start nothing new on it; service it once it is empty
-	Reset                   // work on it fails or is at risk until it, or its node, is reset
-	Replace                 // no reset helps: the board has to be replaced
+	Degraded                // the GPU works; prefer another GPU, and service this one when convenient
+	Drain                   // start nothing new on the GPU; service it once it is empty
+	Reset                   // work on the GPU fails or is at risk until the GPU or its node is reset
+	Replace                 // a reset does not help; the board has to be replaced
 )
 
 // Verdicts lists the names of the verdicts, by value.
@@ -37,28 +37,29 @@ type errUnknownVerdict string
 // Error implements error.
 func (e errUnknownVerdict) Error() string { return "no verdict is called " + string(e) }
 
-// UnlistedXID is the verdict on a GPU that reported an XID which the catalogue does not list.
+// UnlistedXID is the verdict on a GPU that reported an XID that the catalogue does not list.
 const UnlistedXID = Degraded
 
 // The alerts that respond to conditions of the verdict, by name.
 const (
 	AnswerFailed  = "LLMGPUFailed"       // the GPU leaves service now
-	AnswerService = "LLMGPUNeedsService" // somebody repairs it, not at once
-	AnswerLink    = "LLMGPULinkFault"    // what connects the GPU is at fault
-	AnswerSlowed  = "LLMGPUSlowed"       // its clocks are lowered, or it is busy and does nothing
-	AnswerUnread  = "LLMGPUUnread"       // nobody can read it
+	AnswerService = "LLMGPUNeedsService" // the GPU needs repair, but not at once
+	AnswerLink    = "LLMGPULinkFault"    // a link of the GPU is at fault
+	AnswerSlowed  = "LLMGPUSlowed"       // the GPU's clocks are lowered, or it is busy without progress
+	AnswerUnread  = "LLMGPUUnread"       // the GPU cannot be read
 )
 
 // The verdict on GPUs, with its evidence.
 var (
 	GPUHealth = Judgement.gauge(Max, "llm_gpu_health",
-		"Verdict on the GPU: 0 healthy, 1 degraded, 2 drain (start nothing new on it), 3 reset, 4 replace. It is the worst of the "+
+		"Verdict on the GPU: 0 healthy, 1 degraded, 2 drain (start nothing new on it), 3 reset, 4 replace. The verdict is the worst of the "+
 			"conditions in llm_gpu_health_condition_timestamp_seconds.",
 		GPULabels, with(LabelPCIBusID)).experimental()
 	GPUNodeHealth = Judgement.gauge(Max, "llm_gpu_node_health",
-		"Verdict on the node: the worst verdict on its GPUs and on what they share, in the numbers of llm_gpu_health.").experimental()
+		"Verdict on the node: the worst verdict on its GPUs and on what they share, with the values of llm_gpu_health.").experimental()
 	GPUHealthCondition = Judgement.gauge(Max, "llm_gpu_health_condition_timestamp_seconds",
-		"When a condition that counts for the verdict began, unix time. verdict is the condition's own verdict, and alert names the alert that "+
-			"responds to it. Without labels of a GPU, the condition concerns what the GPUs of the node share. docs/health.md lists the conditions.",
+		"When a condition that counts for the verdict began, unix time. verdict is the condition's own verdict, and alert names the alert "+
+			"that responds to it. Without the labels of a GPU, the condition concerns what the node's GPUs share. docs/health.md lists the "+
+			"conditions.",
 		GPULabels, with(LabelPCIBusID, LabelCondition, LabelVerdict, LabelAlert, LabelMeaning, LabelAction)).experimental()
 )

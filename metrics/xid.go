@@ -45,13 +45,13 @@ const (
 	blackwell = "B100, GB200"
 )
 
-// XIDs lists the catalogue by code, without the codes that it calls unused. Meanings, actions and products follow NVIDIA's XID
-// catalogue (docs.nvidia.com/deploy/xid-errors, October 2025), branches and the codes above 172 nverror.h of
-// NVIDIA/open-gpu-kernel-modules (515 to 595). This project chose the severities: page if the catalogue's immediate
-// action is a reset, a restart or a hardware check, or if there is no action yet and the name contains fatal or halt;
-// app if the action is to restart the application; otherwise ticket or info. XID 109 pages on purpose, because the
-// catalogue requires a reset, although some device plugins ignore it. The project also chose the verdicts: Reset if the
-// immediate action is a reset or a restart, Drain if it is to inspect the GPU first, Degraded if the GPU works but
+// XIDs lists the catalogue by code, without the codes that it calls unused. Meanings, actions and products follow
+// NVIDIA's XID catalogue (docs.nvidia.com/deploy/xid-errors, October 2025). Branches, and the codes above 172, follow
+// nverror.h of NVIDIA/open-gpu-kernel-modules (515 to 595). This project chose the severities: page if the catalogue's
+// immediate action is a reset, a restart or a hardware check, or if there is no action yet and the name contains fatal
+// or halt; app if the action is to restart the application; otherwise ticket or info. XID 109 pages on purpose, because
+// the catalogue requires a reset, although some device plugins ignore it. The project also chose the verdicts: Reset if
+// the immediate action is a reset or a restart, Drain if it is to inspect the GPU first, Degraded if the GPU works but
 // needs service, Healthy if the GPU is not at fault. For XID 154, which announces a recovery, LLMGPUNeedsService fires.
 // Codes that are not listed here are also counted, and open a ticket, because their meaning is unknown.
 var XIDs = []XID{
