@@ -175,7 +175,7 @@ func (a *Actor) read(ctx context.Context) (f fleet, err error) {
 				case a.cluster.taintRules.Empty() || !offers[name]:
 					rest.gpus = append(rest.gpus, g)
 					continue
-				case !ok: // its node offers devices, but not this one: the other GPUs stay in service
+				case !ok: // its node offers devices, but not this GPU: the other GPUs stay in service
 					continue
 				}
 				u := &unit{node: name, pool: rest.pool, device: &d, gpus: []health.GPU{g}, boot: says.Boot, known: true, watching: true}
@@ -225,7 +225,7 @@ func (a *Actor) ask(ctx context.Context, exporters []exporter) map[string]*healt
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			if n != nil || says[e.node] == nil { // of two pods of a node during an update, one answers
+			if n != nil || says[e.node] == nil { // during an update a node has two pods, and one answers
 				says[e.node] = n
 			}
 		})
@@ -289,8 +289,8 @@ type untold struct {
 	event *unstructured.Unstructured
 }
 
-// do writes one step and its event, once. Only an event shows that a node is held back. For a device, its rule
-// shows this.
+// do writes one step and its event, once. Only an event shows that a node is held back. A device's own rule shows that
+// the device is held back.
 func (a *Actor) do(ctx context.Context, f fleet, s step, news bool) error {
 	u := s.unit
 	err := a.tell(ctx, u, u.now)

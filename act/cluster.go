@@ -33,7 +33,7 @@ const (
 // cluster reads and writes the objects that acting needs.
 type cluster struct {
 	dynamic.Interface
-	taintRules schema.GroupVersionResource // zero: the API server has none
+	taintRules schema.GroupVersionResource // zero: the API server has no such version
 }
 
 func newCluster(config *rest.Config) (*cluster, error) {
@@ -188,7 +188,7 @@ func digest(names ...string) string {
 	return fmt.Sprintf("%x", sha256.Sum256([]byte(strings.Join(names, "\x00"))))[:16]
 }
 
-// nodeTaints returns the taints of a node without ours, and ours.
+// nodeTaints returns the taints of a node other than ours, and our taint.
 func nodeTaints(node *unstructured.Unstructured) (others []any, ours taint) {
 	all, _, _ := unstructured.NestedSlice(node.Object, "spec", "taints")
 	for _, one := range all {
@@ -204,8 +204,8 @@ func nodeTaints(node *unstructured.Unstructured) (others []any, ours taint) {
 	return others, ours
 }
 
-// setNodeTaint sets our taint of a node to the wanted one. It fails if the node has changed since it was read. The next
-// round reads it again.
+// setNodeTaint sets our taint on a node to the wanted taint. It fails if the node has changed since it was read. The
+// next round reads it again.
 func (c *cluster) setNodeTaint(ctx context.Context, node *unstructured.Unstructured, want taint, boot string) error {
 	taints, _ := nodeTaints(node)
 	if want.effect != NoTaint {
@@ -305,7 +305,7 @@ func (c *cluster) tell(ctx context.Context, event *unstructured.Unstructured) er
 // leaseTime is how long a replica leads without renewing the lease.
 const leaseTime = 30 * time.Second
 
-// lead reports whether this replica may act: it holds the lease, or took over the lease of a replica that has ended.
+// lead reports whether this replica may act: it has the lease, or has taken over the lease of a replica that ended.
 func (c *cluster) lead(ctx context.Context, namespace, identity string) (bool, error) {
 	leases := c.Resource(schema.GroupVersionResource{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}).Namespace(namespace)
 	now := time.Now().UTC()
@@ -332,24 +332,24 @@ func (c *cluster) lead(ctx context.Context, namespace, identity string) (bool, e
 		_, err = leases.Update(ctx, lease, metav1.UpdateOptions{})
 	}
 	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
-		return false, nil // another one was faster
+		return false, nil // another replica was faster
 	}
 	return err == nil, err
 }
 
 const leaseName = "llm-node-exporter-acts"
 
-// noted returns when something was taken out of service, and the node's boot at that time.
+// noted returns when an object was taken out of service, and the node's boot at that time.
 func noted(o *unstructured.Unstructured) (since time.Time, boot string) {
 	notes := o.GetAnnotations()
 	since, err := time.Parse(time.RFC3339, notes[sinceNote])
-	if err != nil { // a person removed the note, so it counts as the oldest
+	if err != nil { // a person removed the note, so the object counts as the oldest
 		since = o.GetCreationTimestamp().Time
 	}
 	return since, notes[bootNote]
 }
 
-// again reports whether an error comes from another writer and is temporary.
+// again reports whether an error is temporary, for example because another writer was faster.
 func again(err error) bool {
 	return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err) || errors.Is(err, context.Canceled)
 }

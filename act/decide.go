@@ -33,7 +33,7 @@ var effects = []Effect{NoTaint, None, NoSchedule, NoExecute}
 
 func (e Effect) less(than Effect) bool { return slices.Index(effects, e) < slices.Index(effects, than) }
 
-// out reports whether the effect takes something out of service.
+// out reports whether the effect takes a unit out of service.
 func (e Effect) out() bool { return e == NoSchedule || e == NoExecute }
 
 // effectOf returns the effect for a verdict, limited to the strongest allowed effect.
@@ -60,7 +60,7 @@ type unit struct {
 	now        taint
 }
 
-// taint is our taint of a unit.
+// taint is our taint on a unit.
 type taint struct {
 	effect  Effect
 	verdict string
@@ -82,7 +82,7 @@ func (u *unit) verdict() (worst metrics.Verdict) {
 	return worst
 }
 
-// since returns the time since which the worst verdict holds.
+// since returns the time since which the worst verdict has applied.
 func (u *unit) since() (first time.Time) {
 	for _, g := range u.gpus {
 		if g.Verdict == u.verdict() && (first.IsZero() || g.Since.Before(first)) {
@@ -116,15 +116,15 @@ func (u *unit) why() string {
 type step struct {
 	unit *unit
 	want taint
-	held string // the ceiling that keeps it in service; empty if none
+	held string // the ceiling that keeps the unit in service; empty if none
 }
 
 // changes reports whether there is anything to do.
 func (s step) changes() bool { return s.want != s.unit.now }
 
-// decide returns a step for each unit. Units that are out and still sick stay out, and count first. The worst of
-// the other units follow, the oldest first. No taint is lifted while the exporter does not answer, or while its
-// verdict may not lift the taint (see watching).
+// decide returns a step for each unit. Units that are out of service and still sick stay out, and count first. The
+// other units follow, by verdict, worst first, then by age, oldest first. No taint is lifted while the exporter does
+// not answer, or while its verdict may not lift the taint (see watching).
 func decide(units []*unit, ceiling Ceiling, most Effect) []step {
 	count := newCount(units, ceiling)
 	steps := make([]step, len(units))
@@ -141,7 +141,7 @@ func decide(units []*unit, ceiling Ceiling, most Effect) []step {
 	for _, i := range order {
 		u, s := units[i], &steps[i]
 		want := taint{effectOf(u.verdict(), most), u.verdict().String()}
-		if u.device == nil && want.effect == None { // a node has no taint for degraded
+		if u.device == nil && want.effect == None { // a node gets no taint for the verdict degraded
 			want = taint{}
 		}
 		if want.effect == NoTaint {

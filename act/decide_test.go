@@ -87,7 +87,7 @@ func TestCeiling(t *testing.T) {
 			t.Errorf("GPU %d is held back and has %v", i, u.now)
 		}
 	}
-	// One is healthy again, so the next may go.
+	// One GPU is healthy again, so the next GPU may leave service.
 	units[0].gpus[0].Verdict = metrics.Healthy
 	now(units, Ceiling{0.1, 0.25, 0.5}, NoExecute)
 	if outOf(units) != 4 || units[0].now.effect.out() || !units[3].now.effect.out() {
@@ -95,7 +95,7 @@ func TestCeiling(t *testing.T) {
 	}
 }
 
-// A pool and a model have ceilings of their own; one GPU may always go.
+// A pool and a model have their own ceilings; one GPU may always leave service.
 func TestCeilingsOfPoolsAndModels(t *testing.T) {
 	units := gpus(all(16, metrics.Drain)...)
 	for _, u := range units[8:] {
@@ -120,7 +120,7 @@ func TestCeilingsOfPoolsAndModels(t *testing.T) {
 	if got := now(units, Ceiling{}, NoSchedule); got != "NoSchedule reset, None reset" {
 		t.Errorf("with a ceiling of nothing: %s", got)
 	}
-	// A node without devices goes as a whole, so its eight GPUs count.
+	// A node without devices leaves service as a whole, so all of its eight GPUs count.
 	nodes := []*unit{
 		{node: "x", known: true, watching: true, gpus: gpus(all(8, metrics.Reset)...)[0].gpus},
 		{node: "y", known: true, watching: true},
@@ -136,8 +136,8 @@ func TestCeilingsOfPoolsAndModels(t *testing.T) {
 	}
 }
 
-// An exporter that does not answer, or has forgotten a taint's cause, lifts nothing. The actor accepts its reports
-// of new faults.
+// An exporter that does not answer, or has lost a taint's cause, lifts no taint. The actor still accepts its reports of
+// new faults.
 func TestNothingIsLiftedBlindly(t *testing.T) {
 	u := gpus(metrics.Reset)
 	now(u, free, NoSchedule)

@@ -76,7 +76,7 @@ type Row struct {
 	Role      string `json:"role,omitempty"`
 	Objective string `json:"slo"`
 	Target    string `json:"target"`
-	// Threshold is the bucket bound by which the engines count, in seconds, or "" if there is none.
+	// Threshold is the bucket bound, in seconds, that the engines' counts use, or "" if there is none.
 	Threshold string  `json:"threshold_seconds,omitempty"`
 	Events    float64 `json:"events"`
 	Bad       float64 `json:"bad_events"`
@@ -100,7 +100,7 @@ type Episode struct {
 	Verdict string    `json:"verdict,omitempty"`
 }
 
-// Choice is another target or threshold, and its pages.
+// Choice is an alternative target or threshold, and its pages.
 type Choice struct {
 	Value string `json:"value"`
 	Pages int    `json:"pages"`
@@ -380,8 +380,8 @@ func seconds(bound string) float64 {
 	return d.Std().Seconds()
 }
 
-// Transport wraps the connection to the server. Transport waits between requests, and for as long as the server
-// requests with Retry-After. If there is a folder, it caches answers that can no longer change.
+// Transport wraps the connection to the server. Transport waits between requests, or as long as the server's
+// Retry-After requires. If there is a folder, it caches answers that can no longer change.
 func Transport(pause time.Duration, cache string, progress io.Writer) func(http.RoundTripper) http.RoundTripper {
 	return func(next http.RoundTripper) http.RoundTripper {
 		return cached{polite{next, pause, progress}, cache}

@@ -21,10 +21,10 @@ type subject struct {
 	key
 	threshold               string                     // bucket bound of the engine that was read last
 	events, bad             map[slo.Duration][]float64 // increase in the windows that read raw counters
-	first, badFirst         []float64                  // what new engines had counted before their first scrape
+	first, badFirst         []float64                  // events that new engines had counted before their first scrape
 	tiles, badTiles         []float64                  // exact gain of five minutes, every five minutes
 	counted, underWay       []bool                     // some engine is counted; maintenance is in progress
-	requests, requestsEnded []float64                  // of the model in six hours; per second
+	requests, requestsEnded []float64                  // of the model, per second, over six hours
 }
 
 // key identifies a subject.
@@ -82,8 +82,8 @@ func (s *subject) maintained(i int) bool {
 	return slices.Contains(s.underWay[max(0, i-tileMinutes):i+1], true)
 }
 
-// over returns, for each minute, the sum of the n values that end ago minutes before it. A sum is absent if all its
-// values are absent.
+// over returns, for each minute, the sum of the n values up to the value "ago" minutes earlier. A sum is absent if all
+// its values are absent.
 func over(values []float64, n, ago int) []float64 {
 	sums := nothing(len(values))
 	var total float64
@@ -145,7 +145,8 @@ func (h *history) judge(s *subject, o slo.Objective) *judge {
 	return j
 }
 
-// configured lists the records of the exporter's configuration. In a backtest, its own objectives replace them.
+// configured lists the records of the exporter's configuration. In a backtest, the backtest's objectives replace these
+// records.
 var configured = []*metrics.Family{metrics.RecordedInfo, metrics.RecordedPeriod, metrics.RecordedObjective}
 
 // objectives is the group with these records.
@@ -167,7 +168,7 @@ func (j *judge) aim(o slo.Objective) {
 	j.columns.Put(metrics.RecordedObjective.Name, j.labels(), j.while(o.Target.Float(), j.isCounted))
 }
 
-// fires reports, minute by minute, whether the objective asks for an alert of a severity.
+// fires reports, minute by minute, whether the objective requires an alert of a severity.
 func (j *judge) fires(of slo.Severity) ([]bool, error) {
 	burns, err := j.columns.Eval(rules.Asks(of))
 	firing := make([]bool, len(j.counted))

@@ -62,7 +62,7 @@ func (c *counter) each(s span, window time.Duration, f func(minute int, at int64
 	}
 }
 
-// increase computes Prometheus' increase(). It is NaN if fewer than two samples exist.
+// increase computes Prometheus' increase(). The result is NaN if fewer than two samples exist.
 func increase(in []point, at int64, window time.Duration) float64 {
 	n := len(in) - 1
 	if n < 1 {
@@ -86,7 +86,7 @@ func increase(in []point, at int64, window time.Duration) float64 {
 	return gained * ((sampled + start + end) / sampled)
 }
 
-// present reports whether the series exists at a time: its last sample is from the last scrape.
+// present reports whether the series exists at a time, which means that its last sample is from the last scrape.
 func present(in []point, at int64) bool {
 	n := len(in)
 	if n == 0 {
@@ -120,7 +120,7 @@ func nothing(n int) []float64 {
 	return all
 }
 
-// plus adds a value to another value that may be absent.
+// plus adds two values, the second of which may be absent.
 func plus(a, b float64) float64 {
 	switch {
 	case math.IsNaN(a):

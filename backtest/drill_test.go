@@ -114,7 +114,7 @@ func record(t *testing.T, name string, seed uint64, change func(*incident.Incide
 	return h
 }
 
-// pages queries the objectives that ask for a page.
+// pages queries the objectives that require a page.
 const pages = `max by (model_name, slo) (model:llm_slo_pair_burn:rate and on (long, namespace, model_name, role, slo) model:llm_slo_burn_threshold:rate{severity="page"})`
 
 // scrape emits the samples that Prometheus stores of an engine's metrics.

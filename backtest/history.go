@@ -67,7 +67,7 @@ func (h *history) names() []string {
 			metrics.QueueTime.Name + "_(bucket|count)", metrics.Requests.Name,
 		}
 	}
-	families := []*metrics.Family{metrics.TimeToFirstToken, metrics.Requests, metrics.RequestsRunning} // a step counts for each that runs
+	families := []*metrics.Family{metrics.TimeToFirstToken, metrics.Requests, metrics.RequestsRunning} // a step counts once for each running request
 	for _, o := range h.Objectives {
 		if f := o.Signal.Family(); f != nil {
 			families = append(families, f)
@@ -107,7 +107,7 @@ func (h *history) converted(ctx context.Context) error {
 type group struct {
 	match string // matchers of its series, as in {…}
 	about string // matchers of the series about its engines as processes, which name no model
-	model string // one of its models, for progress
+	model string // one of the group's models, for progress messages
 	name  string // name of one of the series
 }
 
@@ -128,7 +128,7 @@ func (h *history) groups(ctx context.Context) ([]group, error) {
 		return nil, err
 	}
 	// Targets that share a model belong together, because objectives are about models.
-	with := map[string]string{} // the model in whose group a model is
+	with := map[string]string{} // by model: the model that represents its group
 	of := map[*page]string{}
 	var targets []*page
 	for _, p := range pages(series) {
@@ -181,7 +181,7 @@ func sorted(all map[string]group) (groups []group) {
 	return groups
 }
 
-// named returns a matcher for names.
+// named returns a matcher for metric names.
 func (h *history) named(names []string) string {
 	return fmt.Sprintf(`__name__=~%q`, strings.Join(names, "|"))
 }
@@ -214,12 +214,13 @@ func (h *history) samples(ctx context.Context, selector string, to time.Time, d 
 	return value.(model.Matrix), truncated(expr, warnings)
 }
 
-// truncated returns an error for an incomplete answer, because a backtest of half of the samples would be a guess.
+// truncated returns an error for an incomplete answer, because a backtest on half of the samples would be a guess.
 func truncated(expr string, warnings prometheus.Warnings) error {
 	if len(warnings) == 0 {
 		return nil
 	}
-	return fmt.Errorf("the answer to %.200s may be incomplete (%s): query the servers behind it one by one, or lower --max-samples", expr,
+	return fmt.Errorf("the answer to %.200s may be incomplete (%s): query the stores behind this address one by one, or lower --max-samples",
+		expr,
 		strings.Join(warnings, "; "))
 }
 
@@ -232,7 +233,7 @@ func pages(series []model.LabelSet) []*page {
 			switch {
 			case name == "job" || name == metrics.LabelInstance || name == metrics.LabelCluster:
 				target.Add(string(name), string(value))
-				continue // from the scrape, not from the metrics page
+				continue // added by the scrape, not by the metrics page
 			case slices.Contains(targetLabels, string(name)):
 				target.Add(string(name), string(value))
 			}
@@ -263,8 +264,8 @@ func pages(series []model.LabelSet) []*page {
 	return all
 }
 
-// read counts the chunks of a group, starting where the windows of the first minutes begin. It requests the next
-// piece while it counts the current one.
+// read counts the events in the chunks of a group, starting where the windows of the first minutes begin. It requests
+// the next piece while it counts the current piece.
 func (h *history) read(ctx context.Context, g group, to *counting) (err error) {
 	pieces := make(chan piece)
 	go func() {
@@ -367,7 +368,7 @@ type counting struct {
 // serving holds the requests of a model.
 type serving struct{ requests, ended []float64 }
 
-// pair is a line of a metrics page and the counted series.
+// pair is a line of a metrics page and the series that counts it.
 type pair struct {
 	engine.Line
 	id     string // series and target
@@ -482,7 +483,7 @@ func (p *page) reads() []int {
 	return slices.Compact(all)
 }
 
-// take counts a piece.
+// take counts the events in a piece.
 func (c *counting) take(all piece) {
 	for _, p := range all.pages {
 		c.page(p, all.streams)

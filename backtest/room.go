@@ -34,7 +34,7 @@ func (h *history) rooms(ctx context.Context, g group) error {
 		if to.After(h.end) {
 			to = h.end
 		}
-		// A range leaves out its begin, so that no sample counts twice.
+		// A range excludes its start, so that no sample counts twice.
 		if err := h.room(ctx, g, of, to, to.Sub(from)); err != nil {
 			return err
 		}

@@ -23,7 +23,7 @@ type polite struct {
 	progress io.Writer
 }
 
-// attempts limits how often a request is sent to a busy server.
+// attempts limits how often a request is repeated on a busy server.
 const attempts = 6
 
 // RoundTrip implements http.RoundTripper.
@@ -106,7 +106,7 @@ func (c cached) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	resp.Body = io.NopCloser(bytes.NewReader(content))
-	if bytes.Contains(content, []byte(`"warnings":[`)) { // a server may answer completely later
+	if bytes.Contains(content, []byte(`"warnings":[`)) { // a later answer may be complete
 		return resp, nil
 	}
 	return resp, write(path, content)

@@ -100,7 +100,7 @@ func TestOtherTargetsAndThresholds(t *testing.T) {
 	}
 }
 
-// TestBusyServer checks that a busy server is asked again only when it allows that.
+// TestBusyServer checks that requests to a busy server are repeated only when the server allows this.
 func TestBusyServer(t *testing.T) {
 	api, refused := live.Serve(stored(t)), 0
 	var at time.Time

@@ -97,7 +97,7 @@ func (h *history) replay(ctx context.Context, g group, at time.Time) ([]labels.L
 	for _, p := range targets {
 		all, err := p.Lines(h.Objectives)
 		if err != nil {
-			continue // already reported when it was counted
+			continue // already reported when the page was counted
 		}
 		for _, l := range all {
 			p.keep(l, nil)

@@ -75,7 +75,7 @@ func (row Row) cells() []string {
 	}
 }
 
-// verdict returns the verdict of most pages.
+// verdict returns the most frequent verdict of the pages.
 func (row Row) verdict() string {
 	if len(row.Pages) == 0 {
 		return "–"
@@ -216,5 +216,5 @@ func (r *Report) plot(row Row) template.HTML {
 		}
 	}
 	b.WriteString("</svg>")
-	return template.HTML(b.String()) // it holds numbers only
+	return template.HTML(b.String()) // the plot has only numbers
 }

@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// Parts of the binary that belong to no module of other authors.
+// Parts of the binary that belong to no third-party module.
 const (
 	tables   = "tables of functions, for stack traces and garbage collection"
 	standard = "Go's standard library, C"
@@ -70,7 +70,7 @@ func sizes(dir string) ([]part, error) {
 	}
 	total := map[string]int64{tables: int64(file.Section(".gopclntab").Size)}
 	for _, s := range symbols {
-		if int(s.Section) < len(file.Sections) && file.Sections[s.Section].Type == elf.SHT_PROGBITS { // zeros take no room in the file
+		if int(s.Section) < len(file.Sections) && file.Sections[s.Section].Type == elf.SHT_PROGBITS { // zeros take no space in the file
 			total[moduleOf(s.Name, modules)] += int64(s.Size)
 		}
 	}
@@ -82,8 +82,8 @@ func sizes(dir string) ([]part, error) {
 	parts = parts[:min(10, len(parts))]
 	for _, p := range parts {
 		if p.Why == "" {
-			return nil, fmt.Errorf("%s is now one of the ten largest parts of the binary, with %d kB: say in bench/binary.go why it stays, or "+
-				"take it out", p.Name, p.Bytes>>10)
+			return nil, fmt.Errorf("%s is now one of the ten largest parts of the binary, with %d kB: explain in bench/binary.go why it stays, "+
+				"or remove it", p.Name, p.Bytes>>10)
 		}
 	}
 	return parts, nil

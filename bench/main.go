@@ -32,17 +32,17 @@ const paced = 10
 type contender struct {
 	name    string
 	start   func(dir string, n *node) (*process, error)
-	self    string // path at which it tells its own allocations
-	scrapes bool   // by itself, and is not asked
+	self    string // path at which the program reports its own allocations
+	scrapes bool   // the program scrapes by itself, without a request
 }
 
-// result is what one contender needed.
+// result holds the resources that one contender needed.
 type result struct {
 	name                string
 	cpu                 time.Duration // per scrape of all engines
 	allocations         float64       // objects per scrape
 	resident, anonymous int64         // bytes
-	p50, p99            time.Duration // of a scrape; 0: it scrapes by itself
+	p50, p99            time.Duration // of a scrape; 0 if the program scrapes by itself
 }
 
 func main() {
@@ -206,7 +206,7 @@ func (c contender) measure(dir string, n *node) (r result, err error) {
 		return r, err
 	}
 	defer p.stop()
-	// it finds its engines
+	// the program has found its engines
 	for begin := n.reads.Load(); c.scrapes && n.reads.Load() < begin+int64(len(n.targets)) && time.Since(p.began) < 20*time.Second; {
 		time.Sleep(n.pause)
 	}
@@ -244,7 +244,7 @@ func (c contender) measure(dir string, n *node) (r result, err error) {
 	return r, nil
 }
 
-// pace waits while all engines are scraped some times, once per pause, and returns the CPU time per scrape.
+// pace waits while all engines are scraped several times, once per pause, and returns the CPU time per scrape.
 func (c contender) pace(p *process, n *node, scrapes int) (time.Duration, error) {
 	reads := n.reads.Load()
 	before, err := p.cpu()
@@ -306,8 +306,7 @@ func (l line) Points() string {
 	return strings.Join(b, ", ")
 }
 
-// slopesOf measures one engine whose metrics page grows, first by series that the exporter maps, then by unmapped
-// series.
+// slopesOf measures one engine whose metrics page grows, first by mapped series, then by unmapped series.
 func slopesOf(c contender, dir string, page []byte) (slope, error) {
 	s := slope{Name: c.name}
 	for _, step := range []struct {

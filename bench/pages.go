@@ -82,7 +82,7 @@ func newMoving(page []byte) (m moving) {
 	return m
 }
 
-// at returns the metrics page as of its nth read.
+// at returns the metrics page at its nth read.
 func (m moving) at(n int64) (page []byte) {
 	for i, value := range m.numbers {
 		page = strconv.AppendFloat(append(page, m.text[i]...), value+float64(n), 'f', 1, 64)
@@ -122,7 +122,7 @@ func ranks(page []byte, count int) []byte {
 	return b.Bytes()
 }
 
-// withUnmapped adds histograms that no dialect maps to a metrics page, until it has this many additional samples.
+// withUnmapped adds unmapped histograms to a metrics page until the page has this many additional samples.
 func withUnmapped(page []byte, more int) []byte {
 	b := bytes.NewBuffer(bytes.Clone(page))
 	for i := 0; i < more; i += 20 {

@@ -16,7 +16,7 @@ import (
 )
 
 // parsers lists the parsers from which a proxy of metrics pages can be built. Each parser reads a metrics page and
-// writes what a proxy would pass on.
+// writes the series that a proxy would forward.
 var parsers = map[string]func(page []byte, to io.Writer) error{
 	"expfmt":     throughExpfmt,
 	"textparse":  throughTextparse,

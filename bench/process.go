@@ -87,7 +87,7 @@ func (p *process) allocations(path string) (float64, error) {
 	return 0, fmt.Errorf("no go_memstats_mallocs_total at %s%s", p.address, path)
 }
 
-// read reads a metrics page into a buffer, replacing the buffer's content. It asks for gzip, as Prometheus does.
+// read reads a metrics page into a buffer, replacing the buffer's content. It requests gzip, as Prometheus does.
 func read(ctx context.Context, url string, into *bytes.Buffer) error {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {

@@ -28,7 +28,7 @@ type report struct {
 // table holds the results on one node.
 type table struct {
 	Engines int
-	What    string // the engines are; empty if that is plain
+	What    string // what the engines are; empty if that is obvious
 	Samples int
 	results []result
 }
@@ -37,7 +37,7 @@ type table struct {
 func (t table) Rows() string {
 	var b strings.Builder
 	for _, r := range t.results {
-		latency := "|" // it scrapes by itself
+		latency := "|" // the program scrapes by itself
 		if r.p99 > 0 {
 			latency = milliseconds(r.p50) + " | " + milliseconds(r.p99)
 		}
@@ -90,7 +90,7 @@ func (r report) write(exporter, vmagent string) error {
 	return os.WriteFile("docs/performance.md", page.Bytes(), 0o644)
 }
 
-// after returns the value of a line of /proc/cpuinfo.
+// after returns the value after the colon of a line of /proc/cpuinfo.
 func after(file, name string) string {
 	for line := range strings.Lines(file) {
 		if key, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(key) == name {

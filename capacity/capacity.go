@@ -1,13 +1,14 @@
-// Package capacity learns from an engine's daily work how much more it can do. It estimates how many requests per second
-// the engine would serve, at the present mix of prompts and answers, before an objective breaks, and which limit it would
-// reach.
+// Package capacity learns from an engine's daily work how much more load the engine can take. It estimates how many
+// requests per second the engine can serve, at the present mix of prompts and answers, before an objective breaks, and
+// which limit the engine would reach.
 //
-// The model has three parts. Each part has few numbers, which the engine's metrics show. An engine computes in steps. Steps per second
-// decrease with the tokens per second: steps = alpha - beta*gaps - gamma*prompt - delta*prompt^2. Here gaps are the times between
-// tokens in a second, and prompt is the number of prompt tokens computed in a second. The load comes from outside, for any state of
-// the engine, so it is fitted by least squares over windows of half a minute. By Little's law, the number of running requests is gaps
-// per second times the seconds of a step. A request that finds no free place waits, as in a queue with that many servers (Erlang C).
-// The number of places is the engine's batch limit or, if lower, the capacity of its KV cache. The times to first tokens and between
+// The model has three parts. Each part has few numbers, which the engine's metrics show. An engine computes in steps.
+// Steps per second decrease with the tokens per second: steps = alpha - beta*gaps - gamma*prompt - delta*prompt^2. Here
+// gaps are the times between tokens in a second, and prompt is the number of prompt tokens computed in a second. The
+// load does not depend on the engine's state, so the coefficients are fitted by least squares over windows of half a
+// minute. By Little's law, the number of running requests is gaps per second times the seconds of a step. A request
+// that finds no free place waits, as in a queue with as many servers as there are places (Erlang C). The number of
+// places is the engine's batch limit or, if lower, the capacity of its KV cache. The times to first tokens and between
 // tokens keep the shape of their distributions, and change in proportion to the time of a step.
 package capacity
 
@@ -64,14 +65,14 @@ const (
 type Learner struct {
 	last  Reading
 	sum   totals
-	seen  time.Duration // time of all windows that were learnt from
+	seen  time.Duration // total time of the learnt windows
 	line  regression
-	known float64       // gaps per second up to which the line is believed: a tenth closer to a higher load with each window of it
-	sick  time.Duration // how long steps have taken too long for their load
+	known float64       // gaps per second up to which the line is trusted; a window at a higher load moves it a tenth closer
+	sick  time.Duration // for how long steps have been too slow for their load
 	// filled is the same limit for the prompt tokens computed per second.
 	filled float64
-	slow   float64 // how many times as long as on the line steps took in the last window; 0 if unknown
-	peak   float64 // the most gaps per second of a learnt window; it fades like the line
+	slow   float64 // duration of the steps in the last window, as a multiple of the line's value; 0 if unknown
+	peak   float64 // the most gaps per second of a learnt window; this maximum fades like the line
 	mix    mix
 	held   held
 	busy   busy
@@ -91,8 +92,8 @@ type totals struct {
 	gapMeans                        float64
 }
 
-// Learn adds a reading. A reading that is not later than the last, or has smaller counters, starts a new window. Learn keeps what it
-// has learnt before.
+// Learn adds a reading. A reading that is not later than the last, or has smaller counters, starts a new window.
+// Earlier lessons are kept.
 func (l *Learner) Learn(r Reading) {
 	for _, v := range []*float64{&r.GeneratedTokens, &r.PromptTokens, &r.Running, &r.Waiting, &r.KVUsage} {
 		if math.IsNaN(*v) {
@@ -190,9 +191,9 @@ func (l *Learner) take(s totals, r Reading) {
 	}
 }
 
-// Slowdown returns how many times as long as usual at the same load the steps of the last half minute took. ok is false
-// in three cases: less than ten minutes have been learnt, the engine hardly works (fewer than five steps), or its load of
-// prompts or answers is far above the learnt loads.
+// Slowdown returns the duration of the steps in the last half minute, as a multiple of the usual duration at the same
+// load. ok is false in three cases: less than ten minutes have been learnt, the engine hardly works (fewer than five
+// steps), or its load of prompts or answers is far above the learnt loads.
 func (l *Learner) Slowdown() (times float64, ok bool) { return l.slow, l.slow > 0 }
 
 // slowdown compares the seconds of a step with the line's value at the same load.
@@ -266,14 +267,14 @@ func (m *mix) add(s totals) {
 	m.generated = f*m.generated + s.generated
 }
 
-// held learns how much of the KV cache a running request holds.
+// held learns how much of the KV cache a running request uses.
 type held struct{ xy, xx float64 }
 
 func (h *held) add(f, usage, running float64) {
 	h.xy, h.xx = f*h.xy+usage*running, f*h.xx+running*running
 }
 
-// places returns how many requests the whole cache holds with a probability of 95%, or 0 if unknown. The lengths of
+// places returns how many requests fit into the whole cache with a probability of 95%, or 0 if unknown. The lengths of
 // requests vary by about as much as their mean, as in an exponential distribution.
 func (h *held) places() float64 {
 	if h.xy <= 0 {
@@ -283,7 +284,8 @@ func (h *held) places() float64 {
 	return math.Max(1, n-1.64*math.Sqrt(n))
 }
 
-// highLoad is the share of the highest load above which the GPU must be busy, unless something else holds the engine back.
+// highLoad is the share of the highest load above which the GPU must be busy, unless another bottleneck limits the
+// engine.
 const highLoad = 0.7
 
 // busy learns how much of the time kernels run while the engine has work.
@@ -293,7 +295,7 @@ func (b *busy) add(f float64, s totals) {
 	b.worked, b.computing = f*b.worked+s.worked, f*b.computing+s.computing
 }
 
-// waits reports whether the GPU waits for the host more than half of the time, over ten minutes at least.
+// waits reports whether the GPU waits for the host more than half of the time, over at least ten minutes.
 func (b *busy) waits() bool { return b.worked >= 600 && b.computing < 0.5*b.worked }
 
 // shape is a distribution of times, with the mean step time at which it was seen.
@@ -339,23 +341,23 @@ func (s *shape) above(limit float64) float64 {
 	return 1 - below/s.count
 }
 
-// pace learns the step time at each number of running requests, and the present step time. Unlike the line, the
-// pace is valid even while the engine has more work than it can do.
+// pace learns the step time at each number of running requests, and the present step time. Unlike the line, the pace is
+// valid even while the engine is overloaded.
 type pace struct {
 	line   regression
-	most   float64       // running requests up to which it is trusted
-	filled float64       // prompt tokens of a step up to which it is trusted
-	lately float64       // sum of the last minutes' step times as multiples of the usual ones
+	most   float64       // running requests up to which the pace is trusted
+	filled float64       // prompt tokens of a step up to which the pace is trusted
+	lately float64       // sum of the last minutes' step times, each as a multiple of the usual step time
 	steps  float64       // number of these steps
-	recent float64       // number of their windows
+	recent float64       // number of windows with these steps
 	odd    time.Duration // for how long step times have been unusual
 }
 
 // lasts is how fast recent step times fade. usualRange is the factor within which step times are usual.
 const lasts, usualRange = 5 * time.Minute, 1.15
 
-// add learns from a window. Unusual step times do not change the usual course until they have lasted for an hour. Then
-// the whole course is scaled by their factor.
+// add learns from a window. Unusual step times do not change the usual curve until they have lasted for an hour. Then
+// the whole curve is scaled by their factor.
 func (p *pace) add(took time.Duration, gaps, prompt, step float64) {
 	running, tokens := gaps*step, prompt*step
 	if usual, ok := p.usually(running, tokens); ok {
@@ -385,10 +387,10 @@ func (p *pace) usually(running, tokens float64) (float64, bool) {
 }
 
 // Steps returns how long the engine's steps have taken in the last minutes, by the number of running requests, for
-// numbers near the learnt ones. The numbers are on a fixed scale, a third of an octave apart, so that engines can
-// be compared at the present share of prompt tokens. Steps returns nothing while less than ten minutes have been
-// learnt, or while the load is far above the learnt one: with far more running requests, or more prompt tokens per
-// step, the cost may be more than proportional.
+// numbers near the learnt ones. The numbers are on a fixed scale, a third of an octave apart, so that engines can be
+// compared at the present share of prompt tokens. Steps returns nothing while less than ten minutes have been learnt,
+// or while the load is far above the learnt load: with far more running requests, or more prompt tokens per step, the
+// cost may grow more than proportionally.
 func (l *Learner) Steps() (all []Step) {
 	p := &l.pace
 	if p.recent < 1 || l.mix.gaps <= 0 {
@@ -408,6 +410,6 @@ func (l *Learner) Steps() (all []Step) {
 // Step holds the seconds of a step with this many running requests.
 type Step struct{ Running, Seconds float64 }
 
-// scale is how many numbers of the scale an octave has. beyondSeen is the multiple of the learnt batches up to
-// which the line of step times is trusted.
+// scale is how many numbers of the scale are in an octave. beyondSeen is the multiple of the learnt batches up to which
+// the line of step times is trusted.
 const scale, beyondSeen = 3, 1.5

@@ -39,7 +39,7 @@ func swinging(minute float64) (requests, gaps, prompt float64) {
 	return requests, 100 * requests, (400 + 40*math.Cos(minute/3)) * requests
 }
 
-// TestLine checks that an exact line is found again, and that the batch is full at the load that Little's law gives.
+// TestLine checks that the fit recovers an exact line, and that the batch is full at the load that Little's law gives.
 func TestLine(t *testing.T) {
 	var l Learner
 	page(&l, 60, swinging, func(gaps, prompt float64) float64 { return 1 / (100 - 0.05*gaps - 0.01*prompt) })
@@ -62,8 +62,8 @@ func TestLine(t *testing.T) {
 	}
 }
 
-// TestHost checks that the GPU is not called the limit if it waits for the CPU most of the time, and that this is not said
-// where it is unknown.
+// TestHost checks that the GPU does not count as the limit if it waits for the CPU most of the time, and that nothing
+// is reported if this is unknown.
 func TestHost(t *testing.T) {
 	exact := func(gaps, prompt float64) float64 { return 1 / (100 - 0.05*gaps - 0.01*prompt) }
 	gap := []Objective{{Name: "itl", Gaps: true, Threshold: 20 * time.Millisecond, Bad: 0.01}}
@@ -84,7 +84,7 @@ func TestHost(t *testing.T) {
 	}
 }
 
-// TestGarbage checks that impossible values are not learnt and do no harm.
+// TestGarbage checks that impossible values are ignored.
 func TestGarbage(t *testing.T) {
 	var l Learner
 	exact := func(gaps, prompt float64) float64 { return 1 / (100 - 0.05*gaps - 0.01*prompt) }
@@ -126,8 +126,8 @@ func TestGarbage(t *testing.T) {
 	}
 }
 
-// TestSlowdown checks that steps that take twice as long at the same load show at once, and that more load is no
-// slowdown.
+// TestSlowdown checks that a doubled step time at the same load is detected at once, and that more load does not count
+// as a slowdown.
 func TestSlowdown(t *testing.T) {
 	var l Learner
 	exact := func(gaps, prompt float64) float64 { return 1 / (100 - 0.05*gaps - 0.01*prompt) }
@@ -135,7 +135,7 @@ func TestSlowdown(t *testing.T) {
 		minutes int
 		load    float64 // multiple of the load
 		prompts float64 // multiple of the length
-		slow    float64 // multiple of the time
+		slow    float64 // multiple of the step time
 		want    float64 // 0: unknown
 	}{
 		{5, 1, 1, 1, 0},

@@ -52,7 +52,7 @@ type line struct {
 	left float64
 }
 
-// shapes lists which coefficients a fit may have, simple ones first.
+// shapes lists which coefficients a fit may have, simple fits first.
 var shapes = [][columns]bool{
 	{true},
 	{true, false, true},
@@ -63,9 +63,8 @@ var shapes = [][columns]bool{
 	{true, true, true, true},
 }
 
-// bend is the last column. A few prompt tokens cost nothing, because a step reads the weights anyway. The more
-// prompt tokens a step has, the fewer tokens are hidden by that read. It is scaled so that all columns have similar
-// sizes.
+// bend is the last column. A few prompt tokens cost nothing, because a step reads the weights anyway. The more prompt
+// tokens a step has, the fewer of them that read hides. The column is scaled so that all columns have similar sizes.
 func bend(prompt float64) float64 { return prompt * prompt / 1e4 }
 
 // solve returns the fit in which only the first coefficient may be above zero, because more work makes no step faster.
@@ -83,7 +82,7 @@ func (r *regression) solve() (line, bool) {
 	return best, found
 }
 
-// with fits some of the columns.
+// with fits only some of the columns.
 func (r *regression) with(use [columns]bool) (l line, ok bool) {
 	var at []int
 	for i, u := range use {

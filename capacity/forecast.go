@@ -8,9 +8,9 @@ import (
 // Objective is a latency objective.
 type Objective struct {
 	Name      string
-	Gaps      bool          // about the times between tokens, not to the first token
-	Threshold time.Duration // up to which an event is good
-	Bad       float64       // share that may be bad
+	Gaps      bool          // on the times between tokens, not on the time to the first token
+	Threshold time.Duration // longest time of a good event
+	Bad       float64       // share of events that may be bad
 }
 
 // Limit names the limit that would be reached first.
@@ -18,7 +18,7 @@ type Limit string
 
 // The limits.
 const (
-	Batch   Limit = "batch_limit" // no place among the requests that run
+	Batch   Limit = "batch_limit" // no free place in the running batch
 	KVCache Limit = "kv_cache"    // no room in the KV cache
 	Prefill Limit = "prefill"     // prompt tokens fill the steps
 	Decode  Limit = "decode"      // each token of the batch makes the step longer
@@ -56,7 +56,7 @@ const (
 	Known   Why = ""
 	TooFew  Why = "few_readings"  // less than half an hour of work was seen
 	Uniform Why = "little_spread" // the load hardly changed, and one point defines no line
-	Idle    Why = "idle"          // no request at present
+	Idle    Why = "idle"          // there is no request at present
 	NoFit   Why = "no_fit"        // the steps do not follow the load
 )
 
@@ -97,12 +97,12 @@ func (l *Learner) Forecast(limits Bounds, objectives []Objective) ([]Forecast, W
 // Lever is a change that may help.
 type Lever string
 
-// The levers. More replicas are no lever here, because their effect needs no forecast.
+// The levers. More replicas are not a lever here, because their effect needs no forecast.
 const (
 	LargerBatch    Lever = "batch_limit_doubled"
 	SmallerBatch   Lever = "batch_limit_halved"
-	MoreCache      Lever = "kv_cache_doubled" // or its elements quantised to half
-	ShorterPrompts Lever = "prompts_halved"   // or half of them found in the prefix cache
+	MoreCache      Lever = "kv_cache_doubled" // or its elements quantised to half the size
+	ShorterPrompts Lever = "prompts_halved"   // or half of the prompt tokens found in the prefix cache
 )
 
 // Levers returns the levers that an engine has, as far as its settings are known.
@@ -113,9 +113,9 @@ func (b Bounds) Levers() []Lever {
 	return []Lever{MoreCache, ShorterPrompts}
 }
 
-// With returns how many times the present load an engine would serve before an objective breaks, after a change
-// (lever). With needs a forecast. The cache use of a request, and the time to the first tokens of shorter prompts,
-// stay unchanged.
+// With returns the load that an engine could serve after a change (lever) before an objective breaks, as a multiple of
+// the present load. With needs a forecast. The cache use of a request, and the time to the first tokens of shorter
+// prompts, stay unchanged.
 func (l *Learner) With(lever Lever, bounds Bounds, o Objective) float64 {
 	other := *l
 	switch lever {
@@ -177,7 +177,7 @@ func (f line) step(running, tokens float64) float64 {
 type state struct {
 	step, running, places, offered float64
 	limit                          Limit
-	full                           bool // a step cannot hold the tokens
+	full                           bool // the tokens do not fit into a step
 }
 
 // at returns the state at a multiple of the present load.
@@ -225,8 +225,8 @@ func (l *Learner) late(k float64, fit line, limits Bounds, o Objective) (float64
 		if limits.StepTokens > 0 && l.gap.above(threshold) < o.Bad/100 && fit.step(s.running, limits.StepTokens) < threshold/1.1 {
 			return 0, s.limit // even a full step is faster
 		}
-		// Either every step stretches, or more steps hold the prompt tokens that make a step long. The worse case counts
-		// or, at a lower load, the better one.
+		// Either every step takes longer, or more steps contain the prompt tokens that make a step long. The worse case
+		// counts or, at a lower load, the better case.
 		stretched := s.step / l.gap.step()
 		all, more := l.gap.above(threshold/stretched), k*stretched*l.gap.above(threshold)
 		if k < 1 {
@@ -253,8 +253,8 @@ func (l *Learner) late(k float64, fit line, limits Bounds, o Objective) (float64
 	return 1 - (1-late)*(1-waits), s.limit
 }
 
-// wait returns the share of requests that wait longer than a time, in seconds, for one of several places. taken is the
-// mean number of places in use, and each use lasts service seconds (Erlang C).
+// wait returns the share of requests that wait longer than a given time, in seconds, for one of several places. taken
+// is the mean number of places in use, and each use lasts service seconds (Erlang C).
 func wait(places, taken, service, longer float64) float64 {
 	n := math.Floor(places)
 	if n < 1 || taken >= n {

@@ -261,7 +261,7 @@ func needed(t *testing.T) []byte {
 	return content
 }
 
-// autoscaler returns the replicas that a signal asks for. ok is false if it has no answer.
+// autoscaler returns the number of replicas that a signal requires. ok is false if the signal is absent.
 type autoscaler func(f *fleet) (replicas float64, ok bool)
 
 // desired returns the result of the rule.
@@ -278,7 +278,7 @@ func desired(t testing.TB) autoscaler {
 	}
 }
 
-// queue asks for one replica for each five requests that wait, as the tutorial of vLLM's production stack does.
+// queue requires one replica for every five waiting requests, as the tutorial of vLLM's production stack does.
 func queue(f *fleet) (float64, bool) {
 	waiting := 0.0
 	for _, m := range f.members {

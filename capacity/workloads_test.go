@@ -209,7 +209,7 @@ func TestKnee(t *testing.T) {
 	}
 }
 
-// forecast runs the engine of a workload for two hours, and returns by which share the forecast is too high.
+// forecast runs the engine of a workload for two hours, and returns the share by which the forecast is too high.
 func forecast(t *testing.T, seed uint64, swing float64, ended bool) (off float64) {
 	p := workload(seed)
 	truth, of := knee(p, usual, seed)

@@ -20,18 +20,18 @@ type Outcome string
 const (
 	Right      Outcome = "right"
 	Wrong      Outcome = "wrong"
-	Absent     Outcome = "missing"        // nvidia-smi has a value, the exporter none
-	Uncompared Outcome = "not_comparable" // one of them has no such value, or it was read at another time
+	Absent     Outcome = "missing"        // nvidia-smi has a value, the exporter has none
+	Uncompared Outcome = "not_comparable" // one of the two has no such value, or read it at another time
 )
 
 // Compared is one value of a GPU, or of the node, compared with nvidia-smi.
 type Compared struct {
-	GPU     string  `json:"gpu"`               // index, as the exporter has it; empty for the node
+	GPU     string  `json:"gpu"`               // index in the exporter's series; empty for the node
 	Element string  `json:"element,omitempty"` // of nvidia-smi -q -x, under <gpu>
 	Series  string  `json:"series,omitempty"`  // of the exporter, without the labels of the GPU
 	Outcome Outcome `json:"outcome"`
 	SMI     string  `json:"nvidia_smi,omitempty"`
-	Own     string  `json:"exporter,omitempty"` // both values, where it was read before and after and differs
+	Own     string  `json:"exporter,omitempty"` // both values, if readings before and after differ
 	Why     string  `json:"why,omitempty"`
 }
 
@@ -41,7 +41,7 @@ type Comparison struct {
 	names  map[string]string
 }
 
-// Status returns the exit status: 0 nothing differs, 1 the exporter lacks values, 2 values are wrong.
+// Status returns the exit status: 0 if nothing differs, 1 if the exporter lacks values, 2 if values are wrong.
 func (c Comparison) Status() int {
 	switch {
 	case c.count("", Wrong) > 0:
@@ -104,7 +104,7 @@ type comparing struct {
 
 // subjectOf names the thing that is compared: the node, a GPU, or a MIG device.
 type subjectOf struct {
-	gpu, prefix string            // index, and what stands before the paths
+	gpu, prefix string            // index, and the prefix of the paths
 	values      map[string]string // of nvidia-smi
 	where       []string          // labels of the exporter's series
 	used        map[string]bool   // elements and series that were compared
@@ -150,7 +150,7 @@ func (c *comparing) gpu(g smiGPU) {
 	for _, row := range smiRows {
 		c.row(s, row)
 	}
-	if g.values["processes"] = strconv.Itoa(g.procs); len(g.mig) == 0 { // of a MIG device, a process belongs to an instance
+	if g.values["processes"] = strconv.Itoa(g.procs); len(g.mig) == 0 { // in a MIG device, a process belongs to an instance
 		c.row(s, smiRow{paths: []string{"processes"}, to: metrics.GPUProcesses, slack: states})
 	}
 	for _, path := range g.order {

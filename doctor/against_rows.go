@@ -8,23 +8,23 @@ import (
 
 // smiRow maps an element of nvidia-smi to the series with the same value.
 type smiRow struct {
-	paths  []string // under <gpu>, newest release first: the first that says something counts
+	paths  []string // under <gpu>, newest release first; the first with a value counts
 	minus  string   // path of a value that is subtracted, for distances to a limit
-	needs  string   // path of a value without which this one means nothing
+	needs  string   // path of a value without which this value has no meaning
 	to     *metrics.Family
 	labels []string // of the series besides those of the GPU: name and value in turn
 	text   string   // the label that has the value, for texts; empty for numbers
 	slack  smiSlack
-	read   func(text string) string // translates a text, or the words of a number; nil: as it is
-	offers bool                     // the series says whether the GPU has what one of the elements shows
+	read   func(text string) string // translates a text, or the words for a number; nil leaves the text unchanged
+	offers bool                     // the series shows whether the GPU has the feature of one of the elements
 
-	counted *metrics.Family // counts the seconds in this state, which may come and go between the readings
+	counted *metrics.Family // counts the seconds in this state, which may begin and end between the readings
 }
 
-// smiSlack is how far two values may differ that were not read at the same moment.
+// smiSlack is how far two values may differ if they were not read at the same moment.
 type smiSlack struct {
 	absolute, relative float64
-	moving             bool // differs from moment to moment: an old file says nothing about it
+	moving             bool // differs from moment to moment, so an old file proves nothing
 }
 
 // The slacks. nvidia-smi rounds: to MiB, to MHz, to hundredths of a watt.
@@ -103,7 +103,7 @@ var smiRows = joinRows(
 		{paths: []string{"remapped_rows/remapped_row_pending"}, to: metrics.GPURowRemapPending},
 		{paths: []string{"remapped_rows/remapped_row_failure"}, to: metrics.GPURowRemapFailure},
 		smiInfo("fabric/state", metrics.GPUFabricState, metrics.LabelState, snake),
-		// A GPU that reaches only those of its node has a zero UUID, on every node: the exporter leaves it out.
+		// A GPU that reaches only GPUs of its node has a zero UUID on every node, which the exporter leaves out.
 		{paths: []string{"fabric/cliqueId"}, needs: "fabric/clusterUuid", to: metrics.GPUFabricInfo, text: metrics.LabelCliqueID},
 		smiInfo("fabric/clusterUuid", metrics.GPUFabricInfo, metrics.LabelClusterUUID, strings.ToLower),
 	},

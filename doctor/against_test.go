@@ -28,7 +28,7 @@ type cardOf struct {
 	page     string
 	gpus     int
 	from     []string
-	compared int // values of a GPU, at least
+	compared int // minimum number of values of a GPU
 }
 
 // pageOf returns the reading of a metrics page.
@@ -64,7 +64,7 @@ func against(t *testing.T, document []byte, readings ...*Reading) Comparison {
 	return c
 }
 
-// nvidia-smi and the exporter read the same values of a state.
+// nvidia-smi and the exporter read the same values from the same state.
 func TestAgainstSMI(t *testing.T) {
 	for _, card := range cards {
 		t.Run(card.page, func(t *testing.T) {
@@ -95,7 +95,7 @@ func TestAgainstSMIFindsEachWrongValue(t *testing.T) {
 		right := against(t, document, r)
 		for _, v := range right.Values {
 			if v.Outcome != Right || v.Why != "" || v.GPU != "0" || v.Element == "uuid" || v.Element == "processes" {
-				continue // without its UUID it is another GPU
+				continue // without its UUID, the element is another GPU
 			}
 			element, _, _ := strings.Cut(v.Element, " - ")
 			changed := change(document, element)
@@ -141,8 +141,8 @@ func change(document []byte, path string) []byte {
 	return append(append(append([]byte{}, document[:at+value[2]]...), other...), document[at+value[3]:]...)
 }
 
-// TestAgainstSMIOutcomes checks values and a GPU that the exporter lacks, values that moved, and values that no
-// longer mean anything.
+// TestAgainstSMIOutcomes checks values and a GPU that the exporter lacks, values that changed, and values that no
+// longer have a meaning.
 func TestAgainstSMIOutcomes(t *testing.T) {
 	document, r := card(t, "hopper", 2, fakenvml.H100)
 	outcome := func(c Comparison, element string) string {
@@ -221,7 +221,7 @@ func TestRealCards(t *testing.T) {
 	}
 }
 
-// A bundle compares as its node did, and does not identify the node.
+// A bundle gives the same comparison as its node, and does not identify the node.
 func TestBundle(t *testing.T) {
 	document, r := card(t, "blackwell", 1, fakenvml.H100, fakenvml.GB200)
 	packed, err := Bundle(document, r)

@@ -24,8 +24,8 @@ const (
 	bundlePage = "metrics-%d.prom"
 )
 
-// The secrets of a document and a metrics page: parts that identify a machine, its owner or its programs. Each
-// secret has the same stand-in in all files, so that a bundle compares as its node did.
+// The secrets of a document and a metrics page: parts that identify a machine, its owner or its programs. Each secret
+// has the same stand-in in all files, so that a bundle gives the same comparison as its node.
 var (
 	smiIdentity = regexp.MustCompile(`<(serial|uuid|pdi|board_id|chassis_serial_number|gpu_fabric_guid|clusterUuid)>([^<]*)</`)
 	smiProcess  = regexp.MustCompile(`<process_name>[^<]*</process_name>`)
@@ -35,7 +35,7 @@ var (
 // identities maps values that identify a machine to their stand-ins.
 type identities map[string]string
 
-// hide returns the stand-in of a value: a UUID stays a UUID.
+// hide returns the stand-in of a value; the stand-in of a UUID is also a UUID.
 func (i identities) hide(value string) string {
 	if smiSilent(value) || value == "None" {
 		return value
@@ -99,7 +99,7 @@ func (i identities) page(r *Reading) ([]byte, error) {
 	var b bytes.Buffer
 	for _, f := range metrics.All() {
 		family := r.page[f.Name]
-		if f.Owner != metrics.GPU || family == nil || f == metrics.GPUSourceUp { // which has an address
+		if f.Owner != metrics.GPU || family == nil || f == metrics.GPUSourceUp { // a family that contains an address
 			continue
 		}
 		clean := &dto.MetricFamily{Name: family.Name, Type: family.Type, Help: family.Help}
@@ -121,7 +121,7 @@ func (i identities) page(r *Reading) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// OpenBundle returns the inputs of Bundle; false if the bytes are no bundle.
+// OpenBundle returns the inputs of Bundle; false if the bytes are not a bundle.
 func OpenBundle(packed []byte) (document []byte, readings []*Reading, ok bool, err error) {
 	z, err := gzip.NewReader(bytes.NewReader(packed))
 	if err != nil {
@@ -152,7 +152,7 @@ func OpenBundle(packed []byte) (document []byte, readings []*Reading, ok bool, e
 		readings = append(readings, r)
 	}
 	if document == nil || len(readings) == 0 {
-		return nil, nil, true, errors.New("the bundle has no document of nvidia-smi or no metrics page")
+		return nil, nil, true, errors.New("the bundle lacks the output of nvidia-smi or a metrics page")
 	}
 	return document, readings, true, nil
 }

@@ -1,5 +1,5 @@
-// Package doctor finds out why a series or a value is missing: it looks at one reading of an exporter and at what
-// Prometheus reports about itself, and names each fault with its remedy.
+// Package doctor finds out why a series or a value is missing. It examines one reading of an exporter and Prometheus'
+// reports about itself, and names each fault with its remedy.
 //
 //	finding     what is wrong, and how much it matters         doctor.go
 //	page        one reading of an exporter                     page.go
@@ -26,15 +26,15 @@ type Severity string
 const (
 	Broken  Severity = "broken"  // alerts do not fire
 	Unseen  Severity = "unseen"  // could not look
-	Missing Severity = "missing" // something is not measured, the rest works
+	Missing Severity = "missing" // something is not measured; everything else works
 )
 
 var severities = []Severity{Broken, Unseen, Missing}
 
-// Finding names one thing that is wrong.
+// Finding describes one fault.
 type Finding struct {
 	Severity Severity `json:"severity"`
-	// Subject names the subject of the finding: an engine, a GPU, an objective, a rule, a scrape target.
+	// Subject names what is at fault: an engine, a GPU, an objective, a rule, a scrape target.
 	Subject string `json:"subject"`
 	// Problem describes the fault, and its cause.
 	Problem string `json:"problem"`
@@ -46,7 +46,7 @@ type Finding struct {
 	Docs string `json:"docs,omitempty"`
 }
 
-// Report holds all that was found.
+// Report holds all results.
 type Report struct {
 	// Findings lists the problems, worst first.
 	Findings []Finding `json:"findings"`
@@ -54,7 +54,8 @@ type Report struct {
 	Fine []string `json:"fine"`
 }
 
-// Status returns the exit status: 0 nothing wrong, 1 something is missing, 2 alerts do not fire, 3 a check was not possible.
+// Status returns the exit status: 0 if nothing is wrong, 1 if something is missing, 2 if alerts do not fire, 3 if a
+// check was not possible.
 func (r Report) Status() int {
 	switch {
 	case len(r.Findings) == 0:
@@ -117,8 +118,8 @@ func (r *Report) fine(line string) { r.Fine = append(r.Fine, line) }
 // longest bounds the length of a foreign text in the report.
 const longest = 600
 
-// printable returns a text on one line without control characters: metrics pages and other servers wrote parts of
-// it, and a terminal would obey them.
+// printable returns a text on one line without control characters: parts of it come from metrics pages and other
+// servers, and a terminal would interpret control characters.
 func printable(s string) string {
 	var b strings.Builder
 	for _, r := range strings.ToValidUTF8(strings.Join(strings.Fields(s), " "), "?") {

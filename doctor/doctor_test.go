@@ -106,7 +106,7 @@ func TestChecksOfAnswers(t *testing.T) {
 		c.spoil(p)
 		var found []Finding
 		for _, f := range Diagnose(Picture{Prometheus: p, Rules: written(t), Version: "1.2.3"}).Findings {
-			if f.Subject != "rules" || strings.Contains(f.Problem, "more than once") { // only one group is there, and without its rules
+			if f.Subject != "rules" || strings.Contains(f.Problem, "more than once") { // there is only one group, without its rules
 				found = append(found, f)
 			}
 		}

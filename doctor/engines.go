@@ -20,7 +20,7 @@ func subject(labels map[string]string) string {
 	return s
 }
 
-// checkEngines looks at the metrics pages of the engines, and at missing metrics on them.
+// checkEngines checks the metrics pages of the engines, and looks for missing metrics.
 func checkEngines(p Picture, r *Report) {
 	e := p.Exporter
 	for _, place := range e.engines.Engines {
@@ -50,7 +50,7 @@ func checkEngines(p Picture, r *Report) {
 			"#an-engine-is-not-found"})
 	}
 	for _, s := range e.of(metrics.EngineLastServed) {
-		// or its page said it all
+		// or the finding on its metrics page covers it
 		if is(e.of(metrics.EngineUp, metrics.LabelServer, s.labels[metrics.LabelServer], metrics.LabelPod, s.labels[metrics.LabelPod]), 1) {
 			r.add(Finding{
 				Severity: Missing, Subject: subject(s.labels), Problem: "no worker serves " + s.labels[metrics.LabelModel] +
@@ -137,7 +137,7 @@ func checkWorkers(p Picture, r *Report) {
 	}
 }
 
-// pages returns the labels of each metrics page that an engine wrote, once, however many models are behind it.
+// pages returns the labels of each engine's metrics page once, however many models the engine serves.
 func (r *Reading) pages() []map[string]string {
 	var all []map[string]string
 	for _, s := range r.of(metrics.EngineInfo, metrics.LabelRole, "") {
@@ -151,8 +151,8 @@ func (r *Reading) pages() []map[string]string {
 // flag marks the reason of a metric that the engine shows only with a flag: "needs --enable-metrics".
 const flag = "needs "
 
-// checkSources checks the metrics that an engine does not report: a metric is missing if a flag would add it,
-// otherwise the engine cannot report it.
+// checkSources checks the metrics that an engine does not report. A metric that a flag would add is missing; all others
+// cannot be reported by the engine.
 func checkSources(p Picture, engine map[string]string, r *Report) {
 	e := p.Exporter
 	where := []string{metrics.LabelServer, engine[metrics.LabelServer], metrics.LabelPod, engine[metrics.LabelPod]}
@@ -165,7 +165,7 @@ func checkSources(p Picture, engine map[string]string, r *Report) {
 	flags := map[string][]string{} // metrics, by reason
 	for _, s := range e.of(metrics.MetricSourceInfo, append(where, metrics.LabelQuality, string(metrics.Missing))...) {
 		metric, reason := s.labels[metrics.LabelMetric], s.labels[metrics.LabelReason]
-		if shown[of(s)] { // but for requests that ended in one way
+		if shown[of(s)] { // except for requests with one outcome
 			parts = append(parts, metric+": "+reason)
 			continue
 		}
@@ -223,7 +223,8 @@ var objectiveRemedies = map[slo.Reason]string{
 	slo.FailuresHidden: "measure availability at the gateway or with a probe, because the engine only reports successes",
 }
 
-// checkObjectives looks at whether each declared objective counts events. Nobody relies on the built-in objectives.
+// checkObjectives checks that each declared objective counts events. Built-in objectives are left out, because nobody
+// relies on them.
 func checkObjectives(p Picture, r *Report) {
 	e := p.Exporter
 	alerts := p.Rules.silenced(func(f *metrics.Family) bool { return f == metrics.SLOEvents || f == metrics.SLOBadEvents })

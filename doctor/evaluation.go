@@ -9,7 +9,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/internal/promql"
 )
 
-// has reports whether a rule of that name is there.
+// has reports whether there is a rule of that name.
 func (r Rules) has(name string) bool {
 	return slices.ContainsFunc(r, func(rule rule) bool { return rule.name == name })
 }
@@ -37,7 +37,7 @@ func (p Picture) ours() []ruleGroup {
 	})
 }
 
-// checkRules looks at whether Prometheus has the rules, once each, and as this version writes them.
+// checkRules checks that Prometheus has each rule once, as this version writes it.
 func checkRules(p Picture, r *Report) {
 	files := map[string][]string{}
 	for _, g := range p.ours() {
@@ -103,7 +103,7 @@ func checkRules(p Picture, r *Report) {
 	}
 }
 
-// checkEvaluation looks at whether the groups are evaluated without errors and in time.
+// checkEvaluation checks that the groups are evaluated without errors and in time.
 func checkEvaluation(p Picture, r *Report) {
 	slowest, late := 0.0, 0
 	groups := p.ours()
@@ -137,7 +137,7 @@ func checkEvaluation(p Picture, r *Report) {
 			})
 		}
 		switch {
-		case g.LastEvaluation.IsZero(): // Prometheus has just started or loaded it
+		case g.LastEvaluation.IsZero(): // Prometheus has just started or just loaded the group
 			r.fine(fmt.Sprintf("%s: not evaluated yet, due every %s", subject, interval))
 		case age > 2*interval+time.Minute:
 			late++
@@ -154,7 +154,7 @@ func checkEvaluation(p Picture, r *Report) {
 	}
 }
 
-// checkAlertmanager looks at whether alerts go anywhere.
+// checkAlertmanager checks that alerts reach an Alertmanager.
 func checkAlertmanager(p Picture, r *Report) {
 	if p.Prometheus.alertmanagers == 0 {
 		r.add(Finding{

@@ -20,7 +20,7 @@ const (
 	needs      = operations + "#what-it-needs"
 )
 
-// checkSelf looks at the configuration that the exporter uses.
+// checkSelf checks the configuration that the exporter uses.
 func checkSelf(p Picture, r *Report) {
 	if is(p.Exporter.of(metrics.ConfigReloadSuccess), 0) {
 		r.add(Finding{
@@ -38,7 +38,7 @@ func versionOf(r *Reading) string {
 	return ""
 }
 
-// checkDiscovery looks at the sources that list engines.
+// checkDiscovery checks the sources that list engines.
 func checkDiscovery(p Picture, r *Report) {
 	for _, s := range p.Exporter.of(metrics.DiscoveryUp) {
 		if s.value == 1 {
@@ -61,7 +61,7 @@ func checkDiscovery(p Picture, r *Report) {
 	}
 }
 
-// checkGPUs looks at the driver's library, the GPUs and the kernel log.
+// checkGPUs checks the driver's library, the GPUs and the kernel log.
 func checkGPUs(p Picture, r *Report) {
 	e := p.Exporter
 	nvml, source := e.of(metrics.GPUNVMLUp), e.of(metrics.GPUSourceUp)
@@ -91,7 +91,7 @@ func checkGPUs(p Picture, r *Report) {
 	}
 }
 
-// checkGPUSources looks at the driver's library and at the metrics page of another exporter, of which one is enough.
+// checkGPUSources checks the driver's library and the metrics page of another exporter; one of the two is enough.
 func checkGPUSources(p Picture, r *Report) {
 	nvml, source := p.Exporter.of(metrics.GPUNVMLUp), p.Exporter.of(metrics.GPUSourceUp)
 	without := withoutGPUs(p)
@@ -128,12 +128,12 @@ func checkGPUSources(p Picture, r *Report) {
 // appear; even with a source, some metrics appear only after an event.
 func withoutGPUs(p Picture) []string {
 	without := p.Rules.silenced(func(f *metrics.Family) bool {
-		if f.Owner == metrics.Judgement { // conditions are there only while they hold
+		if f.Owner == metrics.Judgement { // conditions have series only while they last
 			f = metrics.GPUHealth
 		}
 		return (f.Owner == metrics.GPU || f == metrics.GPUHealth) && len(p.Exporter.of(f)) == 0
 	})
-	return slices.DeleteFunc(without, func(alert string) bool { return alert == metrics.AnswerUnread }) // which tells of this
+	return slices.DeleteFunc(without, func(alert string) bool { return alert == metrics.AnswerUnread }) // whose own alert reports this
 }
 
 // nvmlRemedy returns the remedy for a driver's library that cannot be used; empty if none is known.
@@ -176,7 +176,7 @@ func checkEachGPU(e *Reading, r *Report) {
 	}
 }
 
-// checkHealth looks at the verdicts: nothing is unmeasured there, but a GPU that should leave service gets a line.
+// checkHealth checks the verdicts. They do not show missing metrics, but a GPU that should leave service gets a line.
 func checkHealth(p Picture, r *Report) {
 	e := p.Exporter
 	for _, s := range e.of(metrics.GPUHealth) {
@@ -196,7 +196,7 @@ func checkHealth(p Picture, r *Report) {
 	}
 }
 
-// checkOwnership looks at the sources that show which engine runs on which GPU.
+// checkOwnership checks the sources that show which engine runs on which GPU.
 func checkOwnership(p Picture, r *Report) {
 	e := p.Exporter
 	const docs = operations + "#which-engine-runs-on-which-gpu"
@@ -232,7 +232,7 @@ func checkOwnership(p Picture, r *Report) {
 	}
 }
 
-// checkProbes looks at synthetic requests.
+// checkProbes checks synthetic requests.
 func checkProbes(p Picture, r *Report) {
 	type at struct{ probe, server string }
 	outcomes := map[at][]string{}

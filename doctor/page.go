@@ -18,7 +18,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// Reading is one exporter's metrics at one time.
+// Reading holds one exporter's metrics at one time.
 type Reading struct {
 	// Exporter is the exporter's address, for people.
 	Exporter string
@@ -29,7 +29,7 @@ type Reading struct {
 	}
 }
 
-// place is an engine, or an address where one could be, as /engines lists it.
+// place is an engine, or an address where an engine could be, as /engines lists it.
 type place struct {
 	Server, Namespace, Pod, State, Todo string
 }
@@ -63,7 +63,7 @@ func Read(ctx context.Context, client *http.Client, at *url.URL) (*Reading, erro
 	r := &Reading{Exporter: at.Host}
 	parser := expfmt.NewTextParser(model.UTF8Validation)
 	if r.page, err = parser.TextToMetricFamilies(body); err != nil || r.page[buildInfo] == nil {
-		return nil, fmt.Errorf("%s answers, but is no llm-node-exporter: it has no %s", page.String(), buildInfo)
+		return nil, fmt.Errorf("%s answers, but is not llm-node-exporter: it has no %s", page.String(), buildInfo)
 	}
 	page.Path = "/engines"
 	list, err := get(ctx, client, page.String(), "application/json")
@@ -74,7 +74,7 @@ func Read(ctx context.Context, client *http.Client, at *url.URL) (*Reading, erro
 	return r, json.NewDecoder(list).Decode(&r.engines)
 }
 
-// get asks for a document. The caller closes it.
+// get requests a document. The caller closes it.
 func get(ctx context.Context, client *http.Client, address, accept string) (io.ReadCloser, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
@@ -116,8 +116,8 @@ func (b bounded) Close() error {
 	return b.body.Close()
 }
 
-// of returns the series of a family whose labels have these values, given as name and value in turn. A histogram's
-// value is its count.
+// of returns the series of a family whose labels have these values, given as alternating names and values. A
+// histogram's value is its count.
 func (r *Reading) of(f *metrics.Family, where ...string) []series {
 	return r.named(f.Name, where...)
 }

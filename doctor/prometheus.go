@@ -149,8 +149,8 @@ func (p *Prometheus) isExporter(t target) bool {
 	return slices.ContainsFunc(p.info[buildInfo], func(l labelSet) bool { return [2]string{l["job"], l[metrics.LabelInstance]} == t.key() })
 }
 
-// watches reports whether the rules watch exporters under a job: the rules that Prometheus evaluates or, if there
-// are none, the rules that it should evaluate.
+// watches reports whether the rules cover exporters under a job: the rules that Prometheus evaluates or, if there are
+// none, the rules that it should evaluate.
 func (p Picture) watches(job string) bool {
 	if p.Prometheus.loaded.has(exporterDown) {
 		return p.Prometheus.loaded.watches(job)

@@ -24,9 +24,9 @@ type Rules []rule
 type rule struct {
 	group, name string
 	alert       bool
-	labels      map[string]string // that it gives to its results
+	labels      map[string]string // labels that the rule gives to its results
 	expr        parser.Expr
-	hold        time.Duration // of an alert, before it fires
+	hold        time.Duration // time for which an alert's condition must last before the alert fires
 }
 
 // ReadRules parses a rule file, or PrometheusRules.
@@ -72,13 +72,13 @@ func ReadRules(file []byte) (Rules, error) {
 		}
 	}
 	if len(all) == 0 {
-		return nil, errors.New("it has no rules; give a rule file or a PrometheusRule")
+		return nil, errors.New("the file has no rules; give a rule file or a PrometheusRule")
 	}
 	return all, nil
 }
 
-// silenced returns the alerts, and the clues of a page, that cannot fire without the families that absent reports,
-// directly or through recorded series.
+// silenced returns the alerts and clues that cannot fire because they need absent families, directly or through
+// recorded series.
 func (r Rules) silenced(absent func(*metrics.Family) bool) []string {
 	possible := make([]bool, len(r))
 	selected := func(v *parser.VectorSelector) (known, some bool) {
@@ -125,19 +125,19 @@ func (r rule) gives(v *parser.VectorSelector) bool {
 	})
 }
 
-// regained returns the alerts that can fire once the families in back exist, although others are absent.
+// regained returns the alerts that can fire once the families in back exist, although other families are absent.
 func (r Rules) regained(absent func(*metrics.Family) bool, back []string) []string {
 	still := r.silenced(func(f *metrics.Family) bool { return absent(f) && !slices.Contains(back, f.Name) })
 	return slices.DeleteFunc(r.silenced(absent), func(name string) bool { return slices.Contains(still, name) })
 }
 
-// hasResults reports whether an expression can have results: it cannot if its series are absent, and no alternative
-// exists.
+// hasResults reports whether an expression can have results. It cannot if its series are absent and there is no
+// alternative.
 func hasResults(e parser.Expr, selected func(*parser.VectorSelector) (known, some bool), absent func(*metrics.Family) bool) bool {
 	has := func(e parser.Expr) bool { return hasResults(e, selected, absent) }
 	switch e := e.(type) {
 	case *parser.VectorSelector:
-		if known, some := selected(e); known { // an alert that remembers itself cannot fire for that alone
+		if known, some := selected(e); known { // an alert whose expression reads the alert itself cannot fire from that alone
 			return some
 		}
 		f := promql.Lookup(e.Name)
@@ -200,7 +200,7 @@ func (r Rules) selects(name string) bool {
 	})
 }
 
-// watches reports whether the alert on exporters that are down asks about a scrape job.
+// watches reports whether the alert on exporters that are down covers a scrape job.
 func (r Rules) watches(job string) bool {
 	for _, rule := range r {
 		if !rule.alert || rule.name != exporterDown {

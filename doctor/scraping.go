@@ -13,7 +13,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// checkTargets looks at whether Prometheus scrapes exporters, often enough, and under a job that the rules watch.
+// checkTargets checks that Prometheus scrapes exporters often enough, and under a job that the rules cover.
 func checkTargets(p Picture, r *Report) {
 	targets := p.exporters()
 	if len(targets) == 0 {
@@ -81,14 +81,14 @@ func checkTargets(p Picture, r *Report) {
 }
 
 func duration(text string) time.Duration {
-	d, _ := model.ParseDuration(text) // 0, as older releases do not say it
+	d, _ := model.ParseDuration(text) // 0 for older releases, which do not report it
 	return time.Duration(d)
 }
 
 // exported is the prefix of labels of a metrics page that labels of the scrape have replaced.
 const exported = "exported_"
 
-// checkLabels looks at whether the exporters' series arrive unchanged.
+// checkLabels checks that the exporters' series arrive unchanged.
 func checkLabels(p Picture, r *Report) {
 	known := p.Prometheus.loaded
 	if len(known) == 0 {
@@ -160,7 +160,7 @@ func checkArrived(p Picture, known Rules, r *Report) {
 		has := func(name string) bool { return slices.Contains(p.Prometheus.names, name) }
 		switch {
 		case f.Kind == metrics.Histogram && has(name+"_count"):
-		case f.Kind == metrics.Histogram && has(name): // as a native one
+		case f.Kind == metrics.Histogram && has(name): // as a native histogram
 			if known.selects(name+"_count") && !known.selects(name) {
 				blind = append(blind, name)
 			}
@@ -200,7 +200,7 @@ func labelsOf(all []series) []string {
 	return distinct(names)
 }
 
-// checkCopies looks for double counting: an exporter that is scraped twice, exporters with one name, GPUs that two
+// checkCopies looks for double counting: an exporter that is scraped twice, exporters with the same name, GPUs that two
 // exporters read.
 func checkCopies(p Picture, r *Report) {
 	by := func(key func(target) string) map[string][]string {
@@ -236,7 +236,7 @@ func checkCopies(p Picture, r *Report) {
 	twice(gpus, "is read by several exporters: ", "run one per node: kubectl get pods -A -o wide -l app.kubernetes.io/name=llm-node-exporter")
 }
 
-// checkGateways looks for gateways in other namespaces than the engines behind them: rules match the two by namespace.
+// checkGateways looks for gateways in namespaces other than their engines', because rules match the two by namespace.
 func checkGateways(p Picture, r *Report) {
 	served := func(l labelSet) [2]string { return [2]string{l[metrics.LabelCluster], l[metrics.LabelModel]} }
 	isGateway := func(l labelSet) bool { return l[metrics.LabelRole] == metrics.GatewayRole }

@@ -33,7 +33,7 @@ type element struct {
 // smiLimit bounds a document: one of eight GPUs has 2 MiB.
 const smiLimit = 64 << 20
 
-// smiLists are elements with one entry per clock, process or device: their values are many and have no name of their own.
+// smiLists are elements with one entry per clock, process or device. Their values are many and have no names.
 var smiLists = map[string]bool{
 	"supported_clocks": true, "accounted_processes": true, "processes": true, "mig_devices": true,
 	"retired_pagelist": true,

@@ -41,7 +41,7 @@ func TestAutoscalingSignals(t *testing.T) {
 			series("llm_engine_requests_arrived_total", 600*minutes)
 			series("llm_engine_stages_total", 600*minutes, "stage", "first_token")
 			if now.Before(end.Add(-30 * time.Minute)) { // then exporters restart
-				series("llm_engine_capacity_requests_per_second", 4, "slo", "ttft", "kind", "low") // of 20 that arrive
+				series("llm_engine_capacity_requests_per_second", 4, "slo", "ttft", "kind", "low") // of 20 arriving requests
 			}
 			series("llm_slo_events_total", 600*minutes, "slo", "ttft", "threshold", "0.5", "period", "30d")
 			series("llm_slo_bad_events_total", 300*minutes, "slo", "ttft", "threshold", "0.5", "period", "30d")

@@ -39,7 +39,7 @@ func backtestObjectives(args []string, to, progress io.Writer) error {
 	app.Flag("pages-per-month", "Acceptable number of pages per objective and model in 30 days, to recommend a target.").Default("2").
 		Float64Var(&b.PagesPerMonth)
 	app.Flag("thresholds", "How many bucket bounds on either side of a threshold to try.").Default("2").IntVar(&b.Neighbours)
-	app.Flag("max-samples", "Maximum number of samples that one query may return. Lower it if the server refuses queries.").
+	app.Flag("max-samples", "Maximum number of samples that one query may return. Lower this number if the server refuses queries.").
 		Default("500000").IntVar(&b.MaxSamples)
 	pause := app.Flag("pause", "Time between two queries. Queries never run at the same time.").Default("0s").Duration()
 	cache := app.Flag("cache", "Folder to keep answers in, so that an interrupted backtest can continue.").PlaceHolder("FOLDER").String()
@@ -75,7 +75,7 @@ func backtestObjectives(args []string, to, progress io.Writer) error {
 			return fmt.Errorf("--at: %w", err)
 		}
 		if m.After(b.To) {
-			return fmt.Errorf("--at %s: is yet to come", *at)
+			return fmt.Errorf("--at %s is in the future", *at)
 		}
 		b.To = m.Time
 	}
@@ -102,7 +102,8 @@ func objectivesOf(path string) ([]slo.Objective, error) {
 			Objectives []slo.Objective `yaml:"objectives"`
 		}
 		if err := yaml.NewDecoder(bytes.NewReader(content)).Decode(&file); err != nil && !errors.Is(err, io.EOF) {
-			return nil, fmt.Errorf("%s: %s", path, yaml.FormatError(err, false, false)) // without the lines around it, which may hold a secret
+			return nil, fmt.Errorf("%s: %s",
+				path, yaml.FormatError(err, false, false)) // without the lines around the error, which may contain a secret
 		}
 		if objectives = file.Objectives; len(objectives) == 0 {
 			return nil, fmt.Errorf("%s has no objectives: write some, or leave out --config for the defaults", path)

@@ -23,13 +23,13 @@ func TestBacktestFlags(t *testing.T) {
 		t.Fatal(err)
 	}
 	for want, flags := range map[string][]string{
-		"--since":                              {"--since=soon"},
-		"give at least 1h":                     {"--since=5m"},
-		"is yet to come":                       {"--at=2999-01-01T00:00:00Z"},
-		"write it as 1h/5m=2%:page":            {"--window=1h"},
-		"must be at least 1000":                {"--max-samples=3"},
-		"has no objectives":                    {"--config=" + empty},
-		"credentials do not belong into a URL": {"--prometheus=http://user:secret@127.0.0.1:1"},
+		"--since":                            {"--since=soon"},
+		"give at least 1h":                   {"--since=5m"},
+		"is in the future":                   {"--at=2999-01-01T00:00:00Z"},
+		"write it as 1h/5m=2%:page":          {"--window=1h"},
+		"must be at least 1000":              {"--max-samples=3"},
+		"has no objectives":                  {"--config=" + empty},
+		"credentials do not belong in a URL": {"--prometheus=http://user:secret@127.0.0.1:1"},
 	} {
 		args := append([]string{"--prometheus=http://127.0.0.1:1"}, flags...)
 		if strings.HasPrefix(flags[0], "--prometheus") {

@@ -118,15 +118,15 @@ func panelsTable() ([]byte, error) {
 
 func boardName(b dashboards.Board) string { return strings.TrimPrefix(b.Title(), "LLM / ") }
 
-// size is the cost of a dashboard for a reader and for Prometheus: its panels, its open rows of the grid, the
-// queries of all panels and their bytes, and the samples that these read over the initial range.
+// size is the cost of a dashboard for a reader and for Prometheus: its panels, its open rows of the grid, the queries
+// of all panels with their bytes, and the samples that the queries read over the initial range.
 type size struct{ panels, rows, queries, bytes, samples int }
 
 // aScreen is how many rows of the grid, of 30 px and a gap of 8, a screen of 1280 by 800 shows below Grafana's bars and the filters.
 const aScreen = (800 - 150) / 38
 
-// formerly holds the sizes at commit afb1b48, of which Grafana 12.2 drew pictures, before panels were merged. The
-// engine dashboard then had the optional panels, too.
+// formerly holds the sizes at commit afb1b48, before panels were merged. Grafana 12.2 rendered the dashboards of that
+// commit. The engine dashboard then had the optional panels, too.
 var formerly = map[rules.Dashboard]size{
 	rules.IncidentDashboard: {39, 97, 40, 27056, 270_022}, rules.SLODashboard: {17, 53, 25, 7711, 52_612},
 	rules.EngineDashboard: {43, 74, 75, 53027, 2_868_485}, rules.GPUDashboard: {36, 90, 63, 25250, 3_378_032},

@@ -21,7 +21,7 @@ func TestDashboardsAreCurrent(t *testing.T) {
 // before panels were merged, and that all dashboards together have at most 110 panels.
 func TestDashboardsStaySmall(t *testing.T) {
 	panels, were := 0, 0
-	var left size // of the engine board for what only some have, which was on it
+	var left size // of the engine dashboard, which then included the optional parts
 	for _, b := range dashboards.All(nil) {
 		is, err := sizeOf(b)
 		if err != nil {
@@ -54,8 +54,8 @@ func TestDashboardsStaySmall(t *testing.T) {
 	}
 }
 
-// Every format brings the dashboards, with the labels and runbooks of the installation and with the variables
-// that its alerts link with.
+// Every format includes the dashboards, with the labels and runbooks of the installation and with the variables that
+// its alerts use in links.
 func TestInstallationHasDashboards(t *testing.T) {
 	for _, format := range []string{"prometheus", "operator", "victoriametrics", "mimir", "grafana"} {
 		dir := render(t, "--format", format, "--label", "cluster=k8s_cluster", "--runbook-url", "https://wiki.example/{alert}")

@@ -100,7 +100,8 @@ func (i installation) grafanaGroups() []grafanaGroup {
 }
 
 // grafanaRule returns an alert that fires, as in Prometheus, while its query returns a series, whatever the value. No
-// data is its normal state; a data source that does not answer must not look like one that has nothing to report.
+// data is the normal state of the alert. A data source that does not answer must not look like one that has nothing to
+// report.
 func (i installation) grafanaRule(r rules.FileRule) grafanaRule {
 	expression := func(id string, model map[string]any) grafanaQuery {
 		model["refId"], model["datasource"] = id, map[string]string{"type": "__expr__", "uid": "__expr__"}
@@ -124,16 +125,16 @@ func (i installation) grafanaRule(r rules.FileRule) grafanaRule {
 	}
 }
 
-// Prometheus' templates read the value of a firing series, and its labels. In Grafana, the name for the value holds
-// a text, and an absent label prints words, but index prints nothing.
+// Prometheus' templates read the value of a firing series, and its labels. In Grafana, the variable for the value
+// contains a text. An absent label prints words, whereas index prints nothing.
 var (
 	promValue = regexp.MustCompile(`\$value\b`)
 	promLabel = regexp.MustCompile(`\$labels\.(\w+)`)
 )
 
-// grafanaAnnotations returns what a person reads. Grafana's templates cannot query, so a link replaces the split.
-// When the query fails or finds nothing, Grafana expands the templates without a value, or with a value that is not
-// a number.
+// grafanaAnnotations returns the texts that a person reads. Grafana's templates cannot query, so a link replaces the
+// split. When the query fails or finds nothing, Grafana expands the templates without a value, or with a value that is
+// not a number.
 func grafanaAnnotations(alert string, a rules.Annotations) map[string]string {
 	text := func(template string) string {
 		if promValue.MatchString(template) {
@@ -158,7 +159,7 @@ func (i installation) grafanaAlerts() ([]byte, error) {
 		content...), err
 }
 
-// grafanaDashboards returns the file that tells Grafana where the dashboards lie.
+// grafanaDashboards returns the file that tells Grafana where the dashboards are.
 func (i installation) grafanaDashboards() ([]byte, error) {
 	type options struct {
 		Path string `yaml:"path"`
@@ -186,7 +187,7 @@ func (i installation) grafanaResource(kind, name string, spec map[string]any) gr
 func (i installation) grafanaResources() ([]byte, error) {
 	objects := []grafanaObject{i.grafanaResource("GrafanaFolder", i.name, map[string]any{"title": i.name})}
 	for _, g := range i.grafanaGroups() {
-		for n := range g.Rules { // operators up to 5.18 refuse these
+		for n := range g.Rules { // operators up to 5.18 refuse these fields
 			g.Rules[n].Keep, g.Rules[n].Missing = "", 0
 		}
 		objects = append(objects, i.grafanaResource("GrafanaAlertRuleGroup", g.Name, map[string]any{

@@ -123,7 +123,7 @@ func TestGrafanaHasEveryRule(t *testing.T) {
 					t.Errorf("%s: %s keeps firing for %q, want %q", name, r.Title, r.KeepFiringFor, a.Keep)
 				}
 				fixed := maps.Clone(a.Labels)
-				delete(fixed, metrics.LabelSuspect) // which a query finds, and Grafana's labels cannot ask
+				delete(fixed, metrics.LabelSuspect) // only a query finds this label, and Grafana's labels cannot query
 				if g.Folder != "llm" || g.Interval != intervals[r.Title] || strings.TrimPrefix(r.For, "0s") != a.For || !maps.Equal(r.Labels, fixed) {
 					t.Errorf("%s: %s in %s every %s for %s with %v", name, r.Title, g.Folder, g.Interval, r.For, r.Labels)
 				}
@@ -179,7 +179,7 @@ func TestGrafanaTexts(t *testing.T) {
 	}
 	type value struct{ Value float64 }
 	used := regexp.MustCompile(`labels[. ]+"?(\w+)`)
-	plain := map[string]rules.Annotations{} // what Grafana gets of alerts whose texts query elsewhere
+	plain := map[string]rules.Annotations{} // Grafana's version of alerts whose texts query in other systems
 	for _, g := range rules.NewFile(rules.Groups(rules.Options{}), rules.Style{}).Groups {
 		for _, r := range g.Rules {
 			if r.Alert != "" {
@@ -334,7 +334,7 @@ func TestGrafanaRulesAreOfTheSchema(t *testing.T) {
 				t.Fatal(err)
 			}
 			var rule alerting.Rule
-			var found cog.BuildErrors // empty and yet not nil where all is well
+			var found cog.BuildErrors // an empty slice, not nil, if there is no error
 			if err := rule.UnmarshalJSONStrict(content); err != nil && (!errors.As(err, &found) || len(found) > 0) {
 				t.Errorf("%s: %v", r["title"], err)
 			}

@@ -16,7 +16,7 @@ import (
 // monitors/nvidia/dcgm/dcgm_policies.go of aws/eks-node-monitoring-agent, read in November 2026.
 var eksFatal = []int{46, 48, 54, 62, 63, 64, 74, 79, 95, 109, 110, 119, 120, 136, 140, 142, 143, 151, 155, 156, 158}
 
-// differences explains verdicts that are not what the list of Amazon or the catalogue of NVIDIA suggests.
+// differences explains verdicts that differ from Amazon's list or NVIDIA's catalogue.
 var differences = map[int]string{
 	63:  "EKS replaces the node. NVIDIA ignores this XID: the row is out of use, and the reset that remaps it can wait",
 	64:  "if it recurs after the reset, row_remap_failure has the verdict replace",

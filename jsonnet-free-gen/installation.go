@@ -22,7 +22,7 @@ type installation struct {
 	schema     string // of dashboards
 	name       string
 	metaLabels map[string]string
-	// datasource is the uid of Grafana's data source, grafanaLabels select the Grafana of its operator.
+	// datasource is the uid of Grafana's data source; grafanaLabels select the Grafana of its operator.
 	datasource    string
 	grafanaLabels map[string]string
 }
@@ -128,7 +128,7 @@ func (i installation) ruleFile(format string, t tier) ([]byte, error) {
 	return append([]byte(head), content...), err
 }
 
-// stages renders for the chart when in its interval vmalert evaluates each rule of a group.
+// stages renders, for the chart, the time within an interval at which vmalert evaluates each rule of a group.
 func stages() ([]byte, error) {
 	var b bytes.Buffer
 	b.WriteString(generatedYAML)
@@ -276,7 +276,7 @@ func (i installation) alertsTable() ([]byte, error) {
 	return table(rows)
 }
 
-// after returns how long the condition of an alert must hold.
+// after returns how long the condition of an alert must last.
 func after(a *rules.Alert) string {
 	switch {
 	case a.Branch == rules.Symptom:

@@ -54,7 +54,7 @@ func groupsIn(t *testing.T, groups any) []rulefmt.RuleGroup {
 	return file.Groups
 }
 
-// otherInMetricsQL finds calls that VictoriaMetrics answers otherwise than Prometheus.
+// otherInMetricsQL finds calls with a different result in VictoriaMetrics than in Prometheus.
 var otherInMetricsQL = regexp.MustCompile(`\b(rate|increase|delta|changes)\(`)
 
 // Each format wraps the same groups in the form of its reader.
@@ -106,8 +106,8 @@ func rulesIn(groups []any) (n int) {
 	return n
 }
 
-// inOrder requires groups of vmalert with so many rules. A rule is evaluated five seconds or more after the rules
-// whose records it reads, within its interval. Records of a later group are from the evaluation before, also in
+// inOrder requires vmalert's groups to have a given number of rules. A rule is evaluated five seconds or more after the
+// rules whose records it reads, within its interval. Records of a later group are from the evaluation before, as in
 // Prometheus.
 func inOrder(t *testing.T, groups []any, want int) {
 	t.Helper()
@@ -289,7 +289,7 @@ func TestBadFlags(t *testing.T) {
 		"a lowercase RFC 1123":           {"--name", "LLM rules"},
 		"a valid label must be":          {"--meta-label", "release=a b"},
 		"'no such file' does not exist":  {"--openslo", "no such file"},
-		"is no name of a label":          {"--label", "cluster=k8s-cluster"},
+		"is not a label name":            {"--label", "cluster=k8s-cluster"},
 		"would collide":                  {"--label", "cluster=model_name"},
 		"needs a value":                  {"--severity", "page="},
 		"a part is missing":              {"--window", "1h/5m"},

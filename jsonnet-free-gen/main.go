@@ -3,8 +3,8 @@
 //
 // Without --format it writes the generated files of this repository. With --format it writes rules, an Alertmanager
 // configuration and an index of runbooks for one installation. "report" queries a Prometheus that has evaluated the
-// rules, and reports on the error budgets; "backtest" queries a Prometheus without these rules, and reports the
-// pages that it would have sent.
+// rules, and reports on the error budgets; "backtest" queries a Prometheus without these rules, and reports the pages
+// that they would have sent.
 package main
 
 import (
@@ -32,7 +32,7 @@ import (
 
 // artifact describes one generated file.
 type artifact struct {
-	path   string // below --out, with forward slashes
+	path   string // path below --out, with forward slashes
 	render func() ([]byte, error)
 }
 
@@ -103,7 +103,8 @@ func (c *command) app() *kingpin.Application {
 	app.Flag("format", "What to render rules for: prometheus, operator (PrometheusRule), victoriametrics (VMRule), mimir (a rule "+
 		"namespace), grafana (alerts that Grafana evaluates, as provisioning files) or grafana-operator (the same as custom resources).").
 		EnumVar(&c.format, "prometheus", "operator", "victoriametrics", "mimir", "grafana", "grafana-operator")
-	app.Flag("fleet", "Render two tiers for a fleet too large for one Prometheus. shard/ records sums, and global/ alerts on them.").
+	app.Flag("fleet", "Render two tiers for a fleet too large for one Prometheus. The rules in shard/ record sums, and the rules in "+
+		"global/ alert on them.").
 		BoolVar(&c.fleet)
 	app.Flag("window", "A pair of burn-rate windows, such as 1h/5m=2%:page or 1d/2h=10%:ticket. Repeatable; replaces the four pairs of "+
 		"the SRE Workbook.").PlaceHolder("LONG/SHORT=SPEND:SEVERITY").StringsVar(&c.windows)
@@ -116,7 +117,7 @@ func (c *command) app() *kingpin.Application {
 	app.Flag("dashboard-url",
 		"Address of a dashboard, such as https://grafana.example/d/{uid}. Without it, alerts carry no link to a dashboard.").
 		PlaceHolder("URL").StringVar(&c.style.DashboardURL)
-	app.Flag("dashboards", "Schema of the dashboards: classic, for Grafana 10 and newer, v2, for 13 and newer, grafana-operator "+
+	app.Flag("dashboards", "Schema of the dashboards: classic (Grafana 10 and newer), v2 (Grafana 13 and newer), grafana-operator "+
 		"(GrafanaDashboard), perses or perses-operator (PersesDashboard).").Default(classic).
 		EnumVar(&c.schema, slices.Sorted(maps.Keys(schemas))...)
 	app.Flag("job", "Job label of the exporter's scrape; may be a regular expression.").Default(rules.DefaultJobs).StringVar(&c.options.Job)
@@ -238,7 +239,7 @@ func (i *installation) call(severities map[string]string) error {
 			return fmt.Errorf("--severity %s=%s: severities are page, ticket and info", what, value)
 		}
 		if value == "" {
-			return fmt.Errorf("--severity %s needs a value: without one nothing is routed", what)
+			return fmt.Errorf("--severity %s needs a value: without a value, no alert is routed", what)
 		}
 		i.style.Severities[s] = value
 	}
@@ -277,7 +278,7 @@ func importOpenSLO(path string, to io.Writer) error {
 	return refused
 }
 
-// grafanaUID matches what Grafana accepts as a uid.
+// grafanaUID matches the uids that Grafana accepts.
 var grafanaUID = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,40}$`)
 
 var severityNames = map[string]slo.Severity{"page": slo.Page, "ticket": slo.Ticket, "info": slo.Info}

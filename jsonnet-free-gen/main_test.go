@@ -37,7 +37,7 @@ func TestGenerateAndCheck(t *testing.T) {
 	}
 }
 
-// TestElsewhere checks that, outside a checkout, a forgotten flag gives nobody this project's own files.
+// TestElsewhere checks that, outside a checkout, a forgotten flag does not write this project's own files.
 func TestElsewhere(t *testing.T) {
 	dir := t.TempDir()
 	if err := run([]string{"--out", dir}); err == nil || !strings.Contains(err.Error(), "--format prometheus") {

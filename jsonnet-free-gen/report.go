@@ -43,7 +43,7 @@ type report struct {
 // budgetRow holds one objective of one model.
 type budgetRow struct {
 	labels         model.Metric // identify the row
-	days, recorded int          // days of the span, and those since the first recorded one
+	days, recorded int          // days of the span, and days since the first recorded day
 	events, bad    float64
 	target, left   float64 // NaN: not recorded
 	worst          time.Time
@@ -75,7 +75,7 @@ func reportBudgets(args []string, to io.Writer) error {
 		return err
 	}
 	if *page == "" {
-		return errors.New("--severity needs a value: the severity label of what pages")
+		return errors.New("--severity needs a value: the severity label of alerts that page")
 	}
 	if err := checkLabels(r.style.Labels); err != nil {
 		return err
@@ -113,14 +113,14 @@ func (r *report) span(month, at string, now time.Time) error {
 	r.end, r.title = now, "until "+now.UTC().Format("2006-01-02 15:04")+" UTC"
 	switch {
 	case month != "" && at != "":
-		return errors.New("--month and --at: give one of them")
+		return errors.New("give either --month or --at")
 	case month != "":
 		begin, err := time.Parse("2006-01", month)
 		if err != nil {
 			return fmt.Errorf("--month %s: write it as 2026-10", month)
 		}
 		if begin.After(now) {
-			return fmt.Errorf("--month %s: has not begun", month)
+			return fmt.Errorf("--month %s has not begun", month)
 		}
 		r.end, r.title = begin.AddDate(0, 1, 0), begin.Format("January 2006")
 		if r.end.After(now) {
@@ -133,7 +133,7 @@ func (r *report) span(month, at string, now time.Time) error {
 			return fmt.Errorf("--at: %w", err)
 		}
 		if m.After(now) {
-			return fmt.Errorf("--at %s: is yet to come", at)
+			return fmt.Errorf("--at %s is in the future", at)
 		}
 		r.end, r.title = m.Time, "until "+m.UTC().Format("2006-01-02 15:04")+" UTC"
 	}
@@ -142,7 +142,7 @@ func (r *report) span(month, at string, now time.Time) error {
 
 const day = 24 * time.Hour
 
-// rows returns the objectives, sorted by the remaining budget, the least first.
+// rows returns the objectives, sorted by the remaining budget, the smallest first.
 func (r *report) rows(ctx context.Context) ([]*budgetRow, error) {
 	var rows []*budgetRow
 	for _, p := range slo.Periods() {
@@ -189,8 +189,8 @@ func (r *report) rows(ctx context.Context) ([]*budgetRow, error) {
 	return rows, nil
 }
 
-// wholeDay is a window that contains each sample once when it is queried day after day, even where a window includes
-// its start, as before Prometheus 3.
+// wholeDay is a window that, queried day after day, contains each sample once, even if a window includes its start, as
+// before Prometheus 3.
 const wholeDay = "23h59m59s"
 
 // complete adds the details that the tiles do not contain.
@@ -231,7 +231,7 @@ func (r *report) complete(ctx context.Context, rows []*budgetRow) error {
 	return nil
 }
 
-// excluded returns the events during maintenance. Most Prometheus servers have none, so few are asked for them.
+// excluded returns the events during maintenance. Most Prometheus servers have none, so the query is rare.
 func (r *report) excluded(ctx context.Context, days int) (model.Matrix, error) {
 	labels := make([]string, 0, len(metrics.ModelSLOLabels))
 	for _, name := range metrics.ModelSLOLabels {
@@ -261,7 +261,7 @@ func (r *report) sum(of model.Matrix, row *budgetRow) (total float64) {
 
 func last(s *model.SampleStream) float64 { return float64(s.Values[len(s.Values)-1].Value) }
 
-// of returns the series whose labels in by, given by their names in the vocabulary, agree with labels.
+// of returns the series that agree with labels in the labels by, which are given by their names in the vocabulary.
 func (r *report) of(all model.Matrix, by []string, labels model.Metric) model.Matrix {
 	return slices.DeleteFunc(slices.Clone(all), func(s *model.SampleStream) bool {
 		return slices.ContainsFunc(by, func(name string) bool {

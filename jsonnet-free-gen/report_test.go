@@ -41,7 +41,7 @@ func recorded(t *testing.T) string {
 	var h history
 	always := func(v float64) func(time.Time) float64 { return func(time.Time) float64 { return v } }
 	const minute = time.Minute
-	// What is recorded at a time is of the five minutes before it.
+	// A record covers the five minutes before its time.
 	for model, left := range map[string]float64{"spent": -0.5, "a|b": 0.2, "fine": 0.9} {
 		labels := fmt.Sprintf(`namespace="prod",model_name=%q,slo="ttft",period="30d"`, model)
 		h.series(metrics.RecordedPeriodEvents5m, labels, firstDay.Add(5*minute), nextMonth.Add(minute), 5*minute, always(100))
@@ -61,11 +61,11 @@ func recorded(t *testing.T) string {
 				}
 			}
 		}
-		if model == "fine" || len(budget) > len(`slo="ttft",`) { // one series of it, or one for each model
+		if model == "fine" || len(budget) > len(`slo="ttft",`) { // one series in total, or one for each model
 			h.series(metrics.RecordedErrorBudget, strings.TrimSuffix(budget, ","), firstDay, nextMonth, 5*minute, always(0.01))
 		}
 	}
-	// Two pages: one that paused for three minutes, one that came back after an hour. A ticket is none.
+	// Two pages: one paused for three minutes, the other came back after an hour. A ticket does not count as a page.
 	alert := func(more string, from, to time.Duration) {
 		h.series(metrics.Alerts, `alertname="LLMErrorBudgetFastBurn",alertstate="firing",namespace="prod",model_name="spent",slo="ttft",`+more,
 			worstDay.Add(from), worstDay.Add(to), minute, always(1))
@@ -119,15 +119,15 @@ func row(t *testing.T, markdown, model string) []string {
 // TestBadReportFlags checks that wrong flags are reported before any query.
 func TestBadReportFlags(t *testing.T) {
 	for want, flag := range map[string]string{
-		"must be one of md":     "--format=pdf",
-		"--slow-below":          "--slow-below=little",
-		"--freeze-below":        "--freeze-below=little",
-		"can be renamed":        "--label=model_name=model",
-		"is no name of a label": "--label=namespace=exported-namespace",
-		"--severity needs":      "--severity=",
-		"does not exist":        "--http-config=no such file",
-		"write it as 2026-10":   "--month=October",
-		"--at":                  "--at=noon",
+		"must be one of md":   "--format=pdf",
+		"--slow-below":        "--slow-below=little",
+		"--freeze-below":      "--freeze-below=little",
+		"can be renamed":      "--label=model_name=model",
+		"is not a label name": "--label=namespace=exported-namespace",
+		"--severity needs":    "--severity=",
+		"does not exist":      "--http-config=no such file",
+		"write it as 2026-10": "--month=October",
+		"--at":                "--at=noon",
 	} {
 		if err := reportBudgets([]string{"--prometheus=http://127.0.0.1:1", flag}, &strings.Builder{}); err == nil ||
 			!strings.Contains(err.Error(), want) {
@@ -136,7 +136,7 @@ func TestBadReportFlags(t *testing.T) {
 	}
 }
 
-// TestReport asks a real Prometheus, through a proxy that requires a password.
+// TestReport queries a real Prometheus, through a proxy that requires a password.
 func TestReport(t *testing.T) {
 	backend := recorded(t)
 	to, err := url.Parse(backend)
@@ -168,7 +168,7 @@ func TestReport(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Nine days of 288 tiles of 100 events; one bad each, ten on the worst day.
+	// Nine days of 288 tiles of 100 events each; one event of each tile is bad, ten on the worst day.
 	worst := "2025-10-27: 2880 bad, 10%"
 	for model, want := range map[string][]string{
 		"`spent`": {"`prod`", "`spent`", "`ttft`", "99%", "98%", "259200", "5184", "150%", "-50%", "**freeze**", worst, "2", "0", "9 of 31 days"},
@@ -190,7 +190,7 @@ func TestReport(t *testing.T) {
 		t.Errorf("the worst does not come first:\n%s", got)
 	}
 
-	// Until a time, with the period's own length, and another policy.
+	// A report up to a given time, over the objective's period, with another policy.
 	if got, err = ask("--at=2025-10-28T00:00:00Z", "--freeze-below=50%", "--slow-below=95%"); err != nil {
 		t.Fatal(err)
 	}
@@ -213,15 +213,15 @@ func TestReport(t *testing.T) {
 	page := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Write([]byte("<html>hello</html>")) }))
 	defer page.Close()
 	for want, args := range map[string][]string{
-		"give --http-config=FILE":    {"--prometheus=" + guarded.URL},
-		"cannot reach http://":       {"--prometheus=http://127.0.0.1:1"},
-		"address before /api/v1":     {"--prometheus=" + page.URL},
-		"credentials do not belong":  {"--prometheus=http://u:p@h:1"},
-		"write it as 2026-10":        {"--prometheus=" + backend, "--month=October"},
-		"has not begun":              {"--prometheus=" + backend, "--month=2999-01"},
-		"is yet to come":             {"--prometheus=" + backend, "--at=2999-01-01T00:00:00Z"},
-		"give one of them":           {"--prometheus=" + backend, "--at=2025-01-01T00:00:00Z", "--month=2025-01"},
-		"--freeze-below: \"little\"": {"--prometheus=" + backend, "--freeze-below=little"},
+		"give --http-config=FILE":     {"--prometheus=" + guarded.URL},
+		"cannot reach http://":        {"--prometheus=http://127.0.0.1:1"},
+		"address before /api/v1":      {"--prometheus=" + page.URL},
+		"credentials do not belong":   {"--prometheus=http://u:p@h:1"},
+		"write it as 2026-10":         {"--prometheus=" + backend, "--month=October"},
+		"has not begun":               {"--prometheus=" + backend, "--month=2999-01"},
+		"is in the future":            {"--prometheus=" + backend, "--at=2999-01-01T00:00:00Z"},
+		"give either --month or --at": {"--prometheus=" + backend, "--at=2025-01-01T00:00:00Z", "--month=2025-01"},
+		"--freeze-below: \"little\"":  {"--prometheus=" + backend, "--freeze-below=little"},
 	} {
 		err := reportBudgets(args, &strings.Builder{})
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "u:p@") {

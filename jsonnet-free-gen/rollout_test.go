@@ -14,7 +14,7 @@ import (
 )
 
 // Every gate of both controllers stops a canary that is late and fails. A canary that serves well passes beside a
-// stable version that does not; a canary without traffic decides nothing.
+// stable version that does not; without traffic, a canary gives no decision.
 func TestRolloutGates(t *testing.T) {
 	ruleFile, err := installation{}.ruleFile("prometheus", installation{}.tiers()[0])
 	if err != nil {

@@ -24,10 +24,10 @@ import (
 type Finding struct {
 	// Place names the panel, the variable or the rule.
 	Place string
-	// From is the old expression, To the new one. Both expressions are equal if the old one was left unchanged.
+	// From is the old expression, To the new expression. The two are equal if the old expression was left unchanged.
 	From, To string
-	// Left explains why the expression stays as it was. It is empty if the expression was rewritten, or is about other
-	// software.
+	// Left explains why the expression was left unchanged. It is empty if the expression was rewritten, or is about
+	// other software.
 	Left string
 	// Notes name the values whose meaning has changed.
 	Notes []string
@@ -45,7 +45,7 @@ type node struct {
 	text       string // of a string
 	isText     bool
 	keys       []*node
-	values     []*node // of an object, by key, or of an array
+	values     []*node // elements of an object, by key, or of an array
 	object     bool
 }
 
@@ -131,8 +131,8 @@ type edit struct {
 	text string
 }
 
-// Dashboard rewrites a Grafana dashboard, of any schema that writes a query as an object with an expr. Everything
-// else stays byte for byte.
+// Dashboard rewrites a Grafana dashboard, of any schema that writes a query as an object with an expr. Everything else
+// stays identical, byte for byte.
 func Dashboard(body []byte, o Options) (File, error) {
 	root, err := parseJSON(body)
 	if err != nil {
@@ -170,7 +170,7 @@ func (d *dashboard) walk(n, panel *node, key string) {
 			panel = n
 		}
 		if n.get("expr") != nil && n.get("expr").isText {
-			return // its panel does it
+			return // the panel rewrites it
 		}
 		if name := n.get("name"); name != nil && (key == "list" || n.string("kind") == "QueryVariable" || n.get("definition") != nil) {
 			d.variable(n)
@@ -195,7 +195,7 @@ func (d *dashboard) panel(p *node) {
 	collect = func(n *node) {
 		for _, v := range n.values {
 			if v.object && v.get("title") != nil && v.get("title").isText {
-				continue // a panel of its own
+				continue // a nested panel
 			}
 			if e := v.get("expr"); e != nil && e.isText && v.get("datasource").string("type") != "loki" {
 				queries = append(queries, v)
@@ -382,7 +382,7 @@ func (o Options) labelValues(text, label string) (selector string, notes []strin
 		}
 	}
 	if len(out.infos) > 0 {
-		return "", nil, "", errors.New("the conditions are on labels of several metrics")
+		return "", nil, "", errors.New("the conditions use labels of several metrics")
 	}
 	for _, m := range e.only {
 		if m.Name == metrics.LabelRuntime {

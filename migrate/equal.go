@@ -20,7 +20,7 @@ import (
 type equal struct {
 	to   *metrics.Family
 	part string // of a histogram: _bucket, _sum or _count
-	// only matches the series of the family that correspond to old ones, and where matches these old series.
+	// only matches the series of the family that correspond to old series; where matches these old series.
 	only, where []*labels.Matcher
 	// newer means that the label in where is newer than the name: a selector without that label selects all
 	// existing series.
@@ -28,7 +28,7 @@ type equal struct {
 	unit  metrics.Scale
 	// rate marks a number that is the rate of the family, a counter.
 	rate bool
-	// over lists labels that split a number which was a single number before.
+	// over lists labels that now split a formerly single number.
 	over []string
 	// labels maps the labels of the old series.
 	labels map[string]mapped
@@ -36,8 +36,8 @@ type equal struct {
 	old bool
 	// repeats lists labels whose series repeat a number that the family has once.
 	repeats []string
-	// differs describes other events that the family counts. not explains why there is no equal; the other fields
-	// then have no meaning.
+	// differs describes other events that the family counts. not explains why there is no equal; if it is set, the
+	// other fields have no meaning.
 	differs []string
 	not     string
 }
@@ -52,7 +52,7 @@ type mapped struct {
 	before, after string
 }
 
-// anyValue in a Set stands for any value except the empty one.
+// anyValue in a Set stands for any non-empty value.
 const anyValue = "*"
 
 // ofScrape lists labels that only describe how the old metrics page was scraped.
@@ -110,7 +110,7 @@ func ofGPU(e page.Equal, to map[string]mapped) equal {
 	for _, l := range e.Set {
 		set[l.Name] = true
 		switch {
-		case l.Name == metrics.LabelLocation && l.Value == "all": // NVML tells them apart
+		case l.Name == metrics.LabelLocation && l.Value == "all": // NVML distinguishes them
 			set[l.Name] = false
 		case l.Value == anyValue:
 			q.only = append(q.only, labels.MustNewMatcher(labels.MatchNotEqual, l.Name, ""))
@@ -140,7 +140,7 @@ func old(to map[string]mapped, label string) (string, bool) {
 // ofRow adds the equals of a row of an engine's dialect.
 func ofRow(d *engine.Dialect, r *engine.Row, add func(name string, e equal)) {
 	if r.Tally != nil {
-		return // none of its sources is what it counts
+		return // none of its sources alone is the counted quantity
 	}
 	e := equal{to: r.To, unit: r.Scale, labels: labelsOfRow(d, r), where: r.Where, old: r.Until != "", not: notOfRow(d, r)}
 	e.only = []*labels.Matcher{labels.MustNewMatcher(labels.MatchEqual, metrics.LabelRuntime, string(d.Runtime))}
@@ -149,7 +149,7 @@ func ofRow(d *engine.Dialect, r *engine.Row, add func(name string, e equal)) {
 			e.only = append(e.only, labels.MustNewMatcher(labels.MatchEqual, l.Name, l.Value))
 		}
 	}
-	e.repeats = slices.DeleteFunc(slices.Clone(d.Replicas), func(l string) bool { return l == "pid" }) // of a few old releases
+	e.repeats = slices.DeleteFunc(slices.Clone(d.Replicas), func(l string) bool { return l == "pid" }) // names of a few old releases
 	e.newer = len(r.Where) > 0 && slices.ContainsFunc(d.Rows, func(o engine.Row) bool {
 		return o.From == r.From && o.To == r.To && len(o.Where) > 0 &&
 			!slices.ContainsFunc(o.Where, func(m *labels.Matcher) bool { return !m.Matches("") })
@@ -234,7 +234,7 @@ func values(r *engine.Row, label string) (of []string, open bool) {
 		}
 	}
 	for _, l := range r.Set {
-		if l.Name == label && !open { // a label of the page overrides it
+		if l.Name == label && !open { // a label of the metrics page overrides the value
 			return []string{l.Value}, false
 		}
 	}
@@ -245,7 +245,7 @@ func values(r *engine.Row, label string) (of []string, open bool) {
 // alone restricts an equal to the events that the row itself counts, and notes the events that other rows write
 // into the same series.
 func (e *equal) alone(d *engine.Dialect, r *engine.Row) {
-	without := map[string][]string{} // values of labels that are of other rows
+	without := map[string][]string{} // label values that belong to other rows
 	outcomes := false
 	for i := range d.Rows {
 		o := &d.Rows[i]
@@ -272,7 +272,8 @@ func (e *equal) alone(d *engine.Dialect, r *engine.Row) {
 	}
 }
 
-// beside notes what another candidate for the same quantity means for an equal: a metrics page has only one of the two.
+// beside records what another candidate for the same quantity means for an equal, because a metrics page has only one
+// of the two.
 func (e *equal) beside(r, o *engine.Row) {
 	if finer, _ := values(o, metrics.LabelOutcome); len(finer) > 1 && len(r.Set) == 1 && r.Set[0].Value == string(metrics.OutcomeSuccess) {
 		e.wholes(finer)
@@ -307,8 +308,8 @@ func tell(r, o *engine.Row, without map[string][]string) (apart, outcomes bool) 
 	return apart, outcomes
 }
 
-// wholes turns an equal of successes into an equal of all requests that ended well, because a source that shows how
-// they ended is preferred.
+// wholes turns an equal of successes into an equal of all requests that ended well, because a source that shows how the
+// requests ended is preferred.
 func (e *equal) wholes(outcomes []string) {
 	good := []string{string(metrics.OutcomeSuccess)}
 	for _, o := range outcomes {
@@ -320,7 +321,7 @@ func (e *equal) wholes(outcomes []string) {
 	e.over = []string{metrics.LabelOutcome}
 }
 
-// several names the values of an old label that are one value in the vocabulary; empty if each has a value of its own.
+// several names the values of an old label that share one value in the vocabulary; empty if each has its own value.
 func (m mapped) several(old string) string {
 	if m.carry == nil {
 		return ""
@@ -365,8 +366,8 @@ func migratable(name string) bool {
 	return slices.ContainsFunc(prefixes(), func(p string) bool { return strings.HasPrefix(name, p) })
 }
 
-// find returns the equals of a name. If there are none, why explains it, but is empty for a name of other software,
-// which stays as it is.
+// find returns the equals of a name. If there are none, why gives the reason, but is empty for a name of other
+// software, which stays unchanged.
 func find(name string) (found []equal, why string) {
 	all := table()[name]
 	for _, e := range all {
@@ -377,7 +378,7 @@ func find(name string) (found []equal, why string) {
 	if len(found) == 0 && len(all) > 0 {
 		return nil, all[0].not
 	}
-	slices.SortStableFunc(found, func(a, b equal) int { // of what several engines could call so, names of today first
+	slices.SortStableFunc(found, func(a, b equal) int { // if several engines use the name, current names come first
 		switch {
 		case a.old == b.old || migratable(name):
 			return 0
@@ -409,8 +410,8 @@ func (e *equal) label(name string) (mapped, bool) {
 	return m, ok
 }
 
-// info returns the family that has a label which the series themselves lack; nil if the series have it, or no
-// family does.
+// info returns the family that has a label that the series themselves lack; nil if the series have the label, or no
+// family has it.
 func (e *equal) info(label string) *metrics.Family {
 	if e.to.HasLabel(label) || slices.Contains([]string{metrics.LabelInstance, metrics.LabelCluster, "job"}, label) ||
 		e.to.Owner != metrics.GPU {
@@ -424,7 +425,7 @@ func (e *equal) info(label string) *metrics.Family {
 	return nil
 }
 
-// matcher converts a condition on an old label. note describes where the condition now means more.
+// matcher converts a condition on an old label. note describes where the condition now matches more.
 func (m mapped) matcher(old *labels.Matcher) (converted *labels.Matcher, note string, err error) {
 	value := old.Value
 	switch {

@@ -145,7 +145,7 @@ func (r *rewriter) aggregate(a *parser.AggregateExpr) (parser.Expr, shape, error
 	return &copied, s, nil
 }
 
-// grouped notes where groups or their members have changed.
+// grouped records changes of groups or of their members.
 func (r *rewriter) grouped(a *parser.AggregateExpr, s shape) {
 	for _, e := range s.of {
 		for _, l := range a.Grouping {
@@ -195,7 +195,7 @@ func (r *rewriter) binary(b *parser.BinaryExpr) (parser.Expr, shape, error) {
 	if m.Include, err = s.labelsOf(m.Include, r.Options); err != nil {
 		return nil, shape{}, err
 	}
-	if !m.On { // labels that the old series did not have must not keep them apart
+	if !m.On { // labels that the old series did not have must not prevent a match
 		for _, l := range slices.Sorted(maps.Keys(s.extra)) {
 			if !slices.Contains(m.MatchingLabels, l) && (b.Op != parser.LOR || !sameExtra(left, right, l)) {
 				m.MatchingLabels = append(m.MatchingLabels, l)
@@ -204,12 +204,12 @@ func (r *rewriter) binary(b *parser.BinaryExpr) (parser.Expr, shape, error) {
 	}
 	copied.VectorMatching = &m
 	if !b.Op.IsSetOperator() && m.Card == parser.CardOneToOne {
-		s.extra = map[string]bool{} // the result has only what was matched
+		s.extra = map[string]bool{} // the result has only the matched labels
 	}
 	return &copied, s, nil
 }
 
-// sameExtra reports whether both sides have one and the same value of a label.
+// sameExtra reports whether both sides have the same single value of a label.
 func sameExtra(left, right shape, label string) bool {
 	values := map[string]bool{}
 	for _, e := range slices.Concat(left.of, right.of) {

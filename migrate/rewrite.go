@@ -26,7 +26,7 @@ type Options struct {
 	// Labels maps labels that a scrape added to labels of the vocabulary. The empty string drops conditions on such
 	// a label.
 	Labels map[string]string
-	// Window is the range of a rate that replaces a number which was a rate already. Default: 5 minutes.
+	// Window is the range of a rate that replaces a number that was already a rate. Default: 5 minutes.
 	Window time.Duration
 
 	recorded map[string]shape // series that rules of the same file record

@@ -121,7 +121,7 @@ func choose(v *parser.VectorSelector, found []equal) (*equal, error) {
 	return best, nil
 }
 
-// fits reports whether a selector selects the part of the old series that an equal stands for.
+// fits reports whether a selector selects the part of the old series that an equal represents.
 func (e *equal) fits(v *parser.VectorSelector) bool {
 	for _, w := range e.where {
 		i := slices.IndexFunc(v.LabelMatchers, func(m *labels.Matcher) bool { return m.Name == w.Name })
@@ -163,7 +163,7 @@ func (r *rewriter) condition(out *selected, m *labels.Matcher, narrowed map[stri
 			out.of.to.Name, m.Name, m.Name)
 	}
 	if to.name == "" {
-		return nil // its values repeat one number
+		return nil // the label's values repeat one number
 	}
 	converted, note, err := to.matcher(m)
 	if err != nil {

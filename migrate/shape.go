@@ -15,8 +15,8 @@ import (
 
 // A shape is what is known about an expression's series.
 type shape struct {
-	of      []*equal        // whose series are in it
-	foreign bool            // series of other software are in it, too
+	of      []*equal        // names of its old series
+	foreign bool            // it also contains series of other software
 	defined map[string]bool // labels that functions have written
 	extra   map[string]bool // labels with one value that the old series did not have
 	le      metrics.Scale   // the unit of its buckets
@@ -67,7 +67,7 @@ func (s shape) label(name string, o Options) (string, error) {
 	return names[0], nil
 }
 
-// conditions rewrites the matchers on a series that was recorded from old ones.
+// conditions rewrites the matchers on a series that was recorded from old series.
 func (s shape) conditions(v *parser.VectorSelector, o Options) (*parser.VectorSelector, error) {
 	copied := *v
 	copied.LabelMatchers = nil

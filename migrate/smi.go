@@ -74,7 +74,7 @@ func (t *smiTable) power() {
 		"hw_power_brake_slowdown", "sw_thermal_slowdown", "sync_boost",
 	} {
 		t.add("clocks_event_reasons_"+reason, metrics.GPUClockEventActive, label(metrics.LabelReason, reason))
-		// of drivers before 535
+		// names of drivers before 535
 		t.add("clocks_throttle_reasons_"+reason, metrics.GPUClockEventActive, label(metrics.LabelReason, reason))
 	}
 	for _, reason := range []string{"sw_power_cap", "sync_boost", "sw_thermal_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown"} {

@@ -57,8 +57,8 @@ const (
 	nvmlJob = "nvml-llm-node-exporter"
 )
 
-// asked returns rows for fields that dcgm-exporter reads only on request, if the metrics page has no other source
-// of them.
+// asked returns rows for fields that dcgm-exporter reads only on request, if the metrics page has no other source for
+// them.
 func asked(page string) []byte {
 	var out bytes.Buffer
 	key := func(e gpupage.Equal) string { return fmt.Sprint(e.To.Name, e.Set) }
@@ -140,7 +140,7 @@ func newWorld(t *testing.T) world {
 		if err != nil {
 			t.Fatal(err)
 		}
-		nvml = append(nvml, bytes.ReplaceAll(body, []byte("GPU-00000000"), []byte("GPU-"+name))) // both describe the same fake GPUs
+		nvml = append(nvml, bytes.ReplaceAll(body, []byte("GPU-00000000"), []byte("GPU-"+name))) // both metrics pages describe the same fake GPUs
 	}
 	registry := prometheus.NewPedanticRegistry()
 	registry.MustRegister(gpus)
@@ -184,7 +184,7 @@ func newWorld(t *testing.T) world {
 	return world{sim}
 }
 
-// inProcess answers requests without a network; nil is not found. However slow the machine is, nothing is late.
+// inProcess answers requests without a network; nil is not found. However slow the machine is, no answer is late.
 type inProcess func(*http.Request) []byte
 
 // RoundTrip implements http.RoundTripper.
@@ -203,7 +203,7 @@ func pod(of string) map[string]string {
 	return map[string]string{"namespace": "prod", "pod": of + "-0", "container": of}
 }
 
-// later returns a metrics page after some steps: counters have gone on, and gauges have moved.
+// later returns a metrics page after some steps: counters have grown, and gauges have changed.
 func later(t *testing.T, body []byte, step int) []byte {
 	p := expfmt.NewTextParser(model.UTF8Validation)
 	families, err := p.TextToMetricFamilies(bytes.NewReader(body))
@@ -368,13 +368,13 @@ type verdict int
 
 const (
 	foreign  verdict = iota // of other software
-	right                   // ours says what the old one said
-	renewed                 // the pages no longer have the old name, and ours answers
-	differs                 // ours says something else, and a note says what
-	noSeries                // the pages have none of it, and ours says nothing either
-	left                    // stays as it was, with a reason
-	silent                  // the old one answers, ours does not
-	wrong                   // ours says something else without a note
+	right                   // our expression has the old result
+	renewed                 // the metrics pages no longer have the old name, and our expression has a result
+	differs                 // our result differs, and a note explains the difference
+	noSeries                // the metrics pages lack the metric, and our expression has no result, either
+	left                    // stays unchanged, with a reason
+	silent                  // the old expression has a result, our expression has none
+	wrong                   // our result differs without a note
 )
 
 // judge compares an expression before and after.
@@ -399,7 +399,7 @@ func (w world) judge(t *testing.T, f Finding) verdict {
 		t.Errorf("%s: %s: %v", f.Place, f.To, err)
 		return wrong
 	}
-	refused := strings.Contains(f.To, `llm_engine_requests_total{outcome="rejected"`) // counts from zero on, engines' own from the first one
+	refused := strings.Contains(f.To, `llm_engine_requests_total{outcome="rejected"`) // counts from zero; engines' own counters begin with the first event
 	if more := len(after) - len(before); refused && len(before) > 0 && more > 0 {
 		before = slices.Sorted(slices.Values(append(before, make([]float64, more)...)))
 	}

@@ -54,7 +54,7 @@ const (
 	day          = 24 * time.Hour
 	together     = 30 * time.Minute // changes of a model this close to each other are one rollout, as for drift
 	leastReading = 100              // requests in a window
-	sameLoad     = 0.2              // difference in load that is none
+	sameLoad     = 0.2              // difference in load that does not count
 )
 
 // Change is a rollout: the changed settings on the replicas of a model, and how the model has performed since then.
@@ -100,7 +100,7 @@ type Window struct {
 	replicas float64
 }
 
-// Row is one number before and after; nil where the engines do not report it.
+// Row is one number before and after; nil if the engines do not report the number.
 type Row struct {
 	Measure string     `json:"measure"`
 	Says    string     `json:"says"`
@@ -123,7 +123,7 @@ type event struct {
 	at       time.Time
 }
 
-// asker asks for values of one model.
+// asker queries values of one model.
 type asker struct {
 	Options
 	ctx context.Context
@@ -165,7 +165,7 @@ func Compare(ctx context.Context, ask Ask, o Options) (all []Change, err error) 
 
 // Status returns the worst of the verdicts on the newest change of each model. Without a change there is no verdict.
 func Status(all []Change) Verdict {
-	order := []Verdict{NoWorse, Unknown, Worse} // what is surely worse counts more than what nobody knows
+	order := []Verdict{NoWorse, Unknown, Worse} // certainly worse takes precedence over unknown
 	status, seen := Verdict(""), map[model]bool{}
 	for _, c := range all {
 		m := model{c.Cluster, c.Namespace, c.Model}
@@ -177,8 +177,8 @@ func Status(all []Change) Verdict {
 	return cmp.Or(status, Unknown)
 }
 
-// events returns the changes that the exporters report, by model. A value that an engine measures at its start is
-// no change.
+// events returns the changes that the exporters report, by model. A new value that an engine measured at its start does
+// not count as a change.
 func (a asker) events() (map[model][]event, error) {
 	m := []*promql.Matcher{promql.Ne(metrics.LabelSetting, string(metrics.SettingKVCacheTokens))}
 	for label, value := range map[string]string{metrics.LabelModel: a.Model, metrics.LabelNamespace: a.Namespace} {
@@ -219,7 +219,7 @@ func rolled(events []event) (all [][]event) {
 	})
 	for i, e := range events {
 		reverses := func(o event) bool { return o.setting == e.setting && o.new == e.old && o.old == e.new }
-		// what is taken back is another rollout
+		// a reverted change is another rollout
 		if i == 0 || e.at.Sub(events[i-1].at) > together || slices.ContainsFunc(all[len(all)-1], reverses) {
 			all = append(all, nil)
 		}
@@ -243,7 +243,7 @@ func (c Change) reverses(last []event) bool {
 	})
 }
 
-// change compares a rollout. Nothing else happened to the model between the limits.
+// change compares a rollout. No other change of the model lies between the limits.
 func (a asker) change(m model, of, last []event, limits [2]time.Time) (Change, error) {
 	c := Change{
 		Model: m.name, Namespace: m.namespace, Cluster: m.cluster, From: of[0].at, To: of[len(of)-1].at,
@@ -338,8 +338,8 @@ func alternatives(of map[string]bool) string {
 	return strings.Join(slices.Sorted(maps.Keys(of)), "|")
 }
 
-// began returns when the model was last unchanged: a scrape before its first changed replica started. The change
-// shows once that replica has loaded.
+// began returns the last time at which the model was unchanged: one scrape before its first changed replica started.
+// The change becomes visible once that replica has loaded.
 func (a asker) began(own []*promql.Matcher, servers map[string]bool, c Change) (time.Time, error) {
 	pages := append([]*promql.Matcher{promql.Re(metrics.LabelServer, alternatives(servers))}, own[:2]...)
 	started, err := a.value(promql.Min(nil, promql.Vector(metrics.EngineStartTime, pages...)), c.To)
@@ -424,7 +424,7 @@ func (a asker) compare(c *Change, theirs, mine []*promql.Matcher) error {
 	return nil
 }
 
-// judge comes to the verdict.
+// judge determines the verdict.
 func (c *Change) judge() {
 	for _, w := range []*Window{c.Before, c.After} {
 		if w.Requests < leastReading {

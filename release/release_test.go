@@ -252,7 +252,7 @@ func TestChangesInARow(t *testing.T) {
 	}
 }
 
-// TestRollback checks that a bad release and its rollback are two changes, and that the last one counts.
+// TestRollback checks that a bad release and its rollback are two changes, and that the last change counts.
 func TestRollback(t *testing.T) {
 	ask := recorded(t, func(_ int, now time.Duration) (replica, []event) {
 		switch {

@@ -20,7 +20,7 @@ type Series struct {
 	Value  float64
 }
 
-// Asker runs a PromQL query now, and returns at most some number of series.
+// Asker runs a PromQL query now, and returns at most a given number of series.
 type Asker func(ctx context.Context, query string, most int) ([]Series, error)
 
 // shown is how many series of an answer a runbook shows.
@@ -44,8 +44,8 @@ type result struct {
 	Names  string `json:"names,omitempty"`
 }
 
-// serve answers the query of a runbook that has a number, from 0 on. A reader chooses among these queries and fills in
-// labels, and asks nothing else.
+// serve answers the query with a given number in a runbook, counted from 0. A reader can only choose one of these
+// queries and fill in labels.
 func (ask Asker) serve(w http.ResponseWriter, r *http.Request, page []byte, number string, known url.Values) {
 	all := queries.FindAllSubmatch(page, -1)
 	n, err := strconv.Atoi(number)
@@ -79,7 +79,7 @@ func (ask Asker) answer(ctx context.Context, query string, page []byte, known ur
 		a.Says = fmt.Sprintf("%d series", len(series))
 	}
 	a.Says += " at " + time.Now().UTC().Format("15:04:05 MST") + "."
-	obvious := map[string]bool{"__name__": true} // what all results say of what the page is about
+	obvious := map[string]bool{"__name__": true} // the labels that all results share with the alert
 	for label := range known {
 		obvious[label] = !slices.ContainsFunc(series, func(s Series) bool { return s.Labels[label] != known.Get(label) })
 	}

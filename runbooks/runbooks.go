@@ -141,7 +141,7 @@ var markdown = goldmark.New(goldmark.WithExtensions(extension.Table))
 // for the query within a string of JSON. Empty: none.
 type Opener string
 
-// Check returns an error for an address that opens nothing.
+// Check returns an error for an address that opens no query.
 func (o Opener) Check() error {
 	address, err := url.Parse(o.of("up"))
 	if err != nil {
@@ -163,7 +163,7 @@ func (o Opener) of(query string) string {
 		Replace(string(o))
 }
 
-// blocks writes blocks of code. Below a query it adds a link that opens the query, and a place for the present result.
+// blocks writes blocks of code. Below a query it adds a link that opens the query, and space for the present result.
 type blocks struct {
 	opens   Opener
 	answers bool
@@ -255,11 +255,12 @@ var Labels = map[string]string{
 var (
 	placeholder = regexp.MustCompile(`\$[A-Z_]+\b`)
 	pageLink    = regexp.MustCompile(`\]\((\w+\.md)\)`)
-	// harmless is a value that a shell takes as it stands: a page with commands to copy is a way to make somebody run others.
+	// harmless matches a value that a shell does not interpret, because otherwise a link to a page with commands could
+	// make a reader run other commands.
 	harmless = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:/-]*$`)
 )
 
-// longest is the maximum number of bytes of a value. harmless would need 230 kB of memory to count them.
+// longest is the maximum number of bytes of a value. If harmless counted them, it would need 230 kB of memory.
 const longest = 253
 
 // harmlessLabels returns the labels of a query that fill in placeholders, without values that a shell would interpret.
@@ -284,7 +285,7 @@ func Fill(page []byte, known url.Values) []byte {
 	})
 }
 
-// kinds lists the headings of the index, each with the prefix of the names under it; a runbook stands under the
+// kinds lists the headings of the index, each with the prefix of the names under it; a runbook is listed under the
 // first that fits.
 var kinds = []struct{ heading, prefix string }{{"Alerts", "LLM"}, {"Branches without an alert", "Branch"}, {"Procedures", ""}}
 

@@ -152,9 +152,9 @@ func TestPagesAreReached(t *testing.T) {
 	}
 }
 
-// TestEachGatewayHasItsCommands checks that each gateway that is read, and Kong, has a part with the name that a
-// query of the runbook gives it. The part has commands that refuse requests, shorten prompts and cap output, or
-// names the missing ones. A part of gateways without any command names the place for these actions.
+// TestEachGatewayHasItsCommands checks that each gateway that is read, and Kong, has a part with the name that a query
+// of the runbook gives it. The part has commands that refuse requests, shorten prompts and cap output, or names the
+// missing commands. A part of gateways without any command names the place for these actions.
 func TestEachGatewayHasItsCommands(t *testing.T) {
 	page, err := runbooks.Page("Gateway")
 	if err != nil {
@@ -230,7 +230,8 @@ func TestLeversLeadToTheGatewaysCommands(t *testing.T) {
 	}
 }
 
-// TestLeversThatDeletePodsHaveTheCommand checks that the whole command is there, because nobody composes it at night.
+// TestLeversThatDeletePodsHaveTheCommand checks that the runbook has the whole command, because nobody should compose
+// it at night.
 func TestLeversThatDeletePodsHaveTheCommand(t *testing.T) {
 	found := 0
 	for _, name := range runbooks.Names() {
@@ -280,7 +281,7 @@ func TestHandler(t *testing.T) {
 	}
 }
 
-// A query opens at the configured address, with the labels of the alert; in Explore's address it stands in JSON.
+// A query opens at the configured address, with the labels of the alert; in Explore's address it is part of JSON.
 // Commands have no link, and without an address queries have none, either.
 func TestQueriesOpen(t *testing.T) {
 	for opener, want := range map[runbooks.Opener]string{
@@ -474,9 +475,8 @@ func TestPlaceholdersAreIntroduced(t *testing.T) {
 	}
 }
 
-// Runbooks link the procedures around the diagnosis: how to stabilise before it, to record, to see that all is
-// well, to roll back and to call for help. Shared text stands in procedures, to which the runbooks link where they
-// apply.
+// Runbooks link the procedures around the diagnosis: how to stabilise, to record, to verify, to roll back and to
+// escalate. Shared text is in procedures, to which the runbooks link where they apply.
 func TestPagesHaveTheirParts(t *testing.T) {
 	serving := func(a *rules.Alert) bool {
 		return a.Branch != rules.Hardware && a.Branch != rules.Exporter && !strings.HasSuffix(a.Name, "NoGain") // nobody suffers
@@ -488,7 +488,7 @@ func TestPagesHaveTheirParts(t *testing.T) {
 		return func(a *rules.Alert) bool { return slices.Contains(names, a.Name) }
 	}
 	for _, part := range []struct {
-		what, before, needs string // a part stands above a heading; needs is a regular expression
+		what, before, needs string // a part is the text above a heading; needs is a regular expression
 		on                  func(*rules.Alert) bool
 	}{
 		// nobody gets up
@@ -531,8 +531,8 @@ func TestPagesHaveTheirParts(t *testing.T) {
 	}
 }
 
-// A single runbook meets the requirements of operators: the order of an incident, and for each symptom the levers
-// that move it. A row's needs are regular expressions that the runbook matches one after another.
+// A single runbook meets the requirements of operators: the order of an incident, and for each symptom the levers that
+// help. A row's needs are regular expressions that the runbook matches one after another.
 func TestPagesNameWhatOperatorsAskFor(t *testing.T) {
 	for page, needs := range map[string][][]string{
 		"LLMErrorBudgetFastBurn": {
@@ -627,7 +627,7 @@ func TestPagesNameWhatOperatorsAskFor(t *testing.T) {
 	}
 }
 
-// TestLevers checks that a terminal gets no Markdown, and whole commands, with the labels in their places.
+// TestLevers checks that a terminal gets no Markdown, but whole commands with the labels filled in.
 func TestLevers(t *testing.T) {
 	page := []byte("# X\n\n## Levers\n* **At once**: [roll back](Rollback.md), see\n  " +
 		"[Stabilise](Stabilise.md).\n\nThen:\n```sh\nkubectl -n $NS delete pod $POD\nkubectl get pod $MODEL\n```\n\n## Verify\n")

@@ -20,7 +20,7 @@ import (
 // Finding holds one remark about a configuration. Fatal findings stop the configuration from loading; the others
 // describe how the exporter will behave instead.
 type Finding struct {
-	Objective string // empty if it concerns no single objective
+	Objective string // empty if the finding does not concern a single objective
 	Field     string
 	Fatal     bool
 	// Text explains what is wrong and what to do about it.
@@ -94,15 +94,15 @@ func CheckWindowPairs(pairs []WindowPair) error {
 		case p.Short <= 0 || p.Short >= p.Long:
 			errs = append(errs, fmt.Errorf("%s: the short window must be shorter than the long one, about a twelfth of it", at))
 		case p.Short%step != 0 || p.Long%step != 0:
-			errs = append(errs, fmt.Errorf("%s: windows are multiples of %s, the step in which events are recorded; shorter ones hold fewer "+
-				"than four scrapes a minute apart", at, step))
+			errs = append(errs, fmt.Errorf("%s: windows are multiples of %s, the step in which events are recorded; a shorter window has fewer "+
+				"than four scrapes if these are a minute apart", at, step))
 		case p.Long > minPeriod():
-			errs = append(errs, fmt.Errorf("%s: longer than the shortest period (%s): the alert would ask about time outside the objective", at,
+			errs = append(errs, fmt.Errorf("%s: longer than the shortest period (%s): the alert would cover time outside the objective", at,
 				minPeriod()))
 		case p.Spend <= 0 || p.Spend >= One:
 			errs = append(errs, fmt.Errorf("%s: spends %s of the budget; write more than 0%% and less than 100%%", at, p.Spend.Percent()))
 		case p.Severity != Page && p.Severity != Ticket:
-			errs = append(errs, fmt.Errorf("%s: a pair pages or opens a ticket", at))
+			errs = append(errs, fmt.Errorf("%s: a pair must either page or open a ticket", at))
 		}
 		for _, q := range pairs[:i] {
 			if q.Long == p.Long {
@@ -158,7 +158,7 @@ func (c *checker) owner() {
 func CheckLabel(name string) error {
 	switch {
 	case !model.LegacyValidation.IsValidLabelName(name) || strings.HasPrefix(name, "__"):
-		return fmt.Errorf("%q is no name of a label: use letters, digits and _, such as team", name)
+		return fmt.Errorf("%q is not a label name: use letters, digits and _, such as team", name)
 	case metrics.IsLabel(name):
 		return fmt.Errorf("%s is a label of the vocabulary, and the two would collide: choose another name", name)
 	}
@@ -171,7 +171,7 @@ func (c *checker) address(field, text string) {
 	}
 }
 
-// selector refuses an exclusion that leaves nothing.
+// selector refuses an exclusion that leaves no engine.
 func (c *checker) selector(field string, s Selector) {
 	if s.Not != nil && s.Not.empty() {
 		c.fatal(field+".not", "is empty and excludes every engine: name what to leave out, such as model_name: [long-*]")

@@ -18,7 +18,7 @@ const (
 	ProbeCounted   Reason = "probe"            // events are the exporter's own probes: see Signal.ByProbe
 	SignalMissing  Reason = "signal_missing"   // the engine does not report the signal
 	BelowGrid      Reason = "below_grid"       // the threshold is below the engine's first bucket bound
-	OffGrid        Reason = "off_grid"         // the largest bound at or below the threshold is less than half of it
+	OffGrid        Reason = "off_grid"         // the largest bound at or below the threshold is less than half of the threshold
 	FailuresHidden Reason = "failures_missing" // the engine does not report failed requests
 )
 
@@ -27,10 +27,11 @@ func (r Reason) Counts() bool {
 	return r == Counted || r == MeanCounted || r == QueueCounted || r == ProbeCounted
 }
 
-// Snap returns the largest bound at or below a threshold in seconds: the strictest interpretation of the objective that
-// the buckets can answer exactly. ok is false if even the first bound is above the threshold.
+// Snap returns the largest bound at or below a threshold in seconds, which is the closest stricter objective that the
+// buckets can count exactly. ok is false if even the first bound is above the threshold.
 func Snap(bounds []float64, threshold float64) (bound float64, ok bool) {
-	// An engine may print bounds in the style of 0.1+0.2; a slack of one billionth keeps 0.05 equal to 0.05.
+	// An engine may print bounds with rounding errors, as in 0.1+0.2, so bounds are compared with a tolerance of one
+	// billionth.
 	i, _ := slices.BinarySearch(bounds, threshold*(1+1e-9))
 	if i < len(bounds) && bounds[i] <= threshold*(1+1e-9) {
 		i++
@@ -49,9 +50,10 @@ const (
 	UncountedOutcomes = string(metrics.OutcomeAbort + "|" + metrics.OutcomeInvalid + "|" + metrics.OutcomeUnknown)
 )
 
-// Judge reports whether a request with this outcome counts for availability, and whether it is bad. Requests that the client aborted
-// (abort), invalid requests (invalid) and requests with an unknown end do not count, because they do not show a fault of the server.
-// Only a known good end counts as good. Objective.Judge also applies the exceptions that an objective defines.
+// Judge reports whether a request with this outcome counts for availability, and whether it is bad. Requests that the
+// client aborted (abort), invalid requests (invalid) and requests with an unknown end do not count, because they do not
+// show a fault of the server. Only a known good outcome counts as good. Objective.Judge also applies the exceptions
+// that an objective defines.
 func Judge(outcome metrics.Outcome) (event, bad bool) {
 	switch outcome {
 	case metrics.OutcomeStop, metrics.OutcomeLength, metrics.OutcomeRepetition, metrics.OutcomeSuccess:
@@ -77,8 +79,8 @@ func JudgeProbe(outcome metrics.ProbeOutcome) (event, bad bool) {
 	return true, true
 }
 
-// Fits returns Snap's bound for a threshold in seconds, and Counted if it is close enough to count at: a bound below
-// half of the threshold would count good answers as bad. Otherwise Fits returns why the objective is not counted.
+// Fits returns Snap's bound for a threshold in seconds, and Counted if the bound is close enough. A bound below half of
+// the threshold would count good answers as bad. Otherwise Fits returns why the objective is not counted.
 func Fits(bounds []float64, threshold float64) (bound float64, reason Reason) {
 	bound, ok := Snap(bounds, threshold)
 	switch {

@@ -10,7 +10,7 @@ import (
 	"github.com/prometheus/common/model"
 )
 
-// Ratio holds a share between 0 and 1 in billionths. It is exact for every target that people write, so 99.9% never
+// Ratio holds a share between 0 and 1 in billionths. Ratio is exact for every target that people write, so 99.9% never
 // becomes 0.9990000000000001 in a rule or in a text.
 type Ratio int64
 
@@ -60,7 +60,7 @@ func decimal(r *big.Rat) string {
 	return strings.TrimSuffix(strings.TrimRight(s, "0"), ".")
 }
 
-// Duration holds a length of time and prints it as in PromQL, with whole days as days.
+// Duration holds a length of time, which it prints as in PromQL, with whole days as days.
 type Duration time.Duration
 
 // Day lasts 24 hours.
@@ -133,7 +133,7 @@ func ParseSeverity(text string) (Severity, error) {
 			return s, nil
 		}
 	}
-	return 0, fmt.Errorf("%q is no severity of an objective: write page, ticket or none", text)
+	return 0, fmt.Errorf("%q is not a severity of an objective: write page, ticket or none", text)
 }
 
 // UnmarshalYAML reads a severity from a string.

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Maintenance declares an interval in which failures are announced and spend no budget.
+// Maintenance declares an interval in which failures are expected and spend no budget.
 type Maintenance struct {
 	From Moment `yaml:"from"`
 	To   Moment `yaml:"to"`
@@ -48,7 +48,7 @@ type Moment struct{ time.Time }
 func ParseMoment(text string) (Moment, error) {
 	t, err := time.Parse(time.RFC3339, text)
 	if err != nil {
-		return Moment{}, fmt.Errorf("%q is no time: write it with its zone, as 2026-10-01T22:00:00Z", text)
+		return Moment{}, fmt.Errorf("%q is not a time: write it with its zone, as 2026-10-01T22:00:00Z", text)
 	}
 	return Moment{t}, nil
 }

@@ -47,7 +47,7 @@ func TestCheckOfMaintenance(t *testing.T) {
 	for _, tt := range []struct {
 		name, text string
 		fatal      bool
-		want       string // empty: nothing to remark
+		want       string // empty if there is no finding
 	}{
 		{
 			"fine", "- {from: 2026-10-01T22:00:00Z, to: 2026-10-08T22:00:00Z, reason: r, objectives: [ttft], select: {model_name: [chat-*]}}",

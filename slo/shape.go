@@ -30,9 +30,9 @@ const (
 func (s Shape) Check() error {
 	switch {
 	case s.Keep != "" && s.Keep != Whole && s.Keep != Reduced && s.Keep != Drop:
-		return fmt.Errorf("keep: %q is none of whole, reduced, drop", s.Keep)
+		return fmt.Errorf("keep: %q is not whole, reduced or drop", s.Keep)
 	case len(s.Bounds) > 0 && s.Keep != Reduced:
-		return errors.New("bounds belong to keep: reduced")
+		return errors.New("bounds need keep: reduced")
 	}
 	return nil
 }

@@ -79,11 +79,11 @@ func (s Signal) ByProbe() Signal {
 // OfProbes reports whether only probes count the signal.
 func (s Signal) OfProbes() bool { return s != "" && s.ByProbe() == s }
 
-// Substitute returns the metric from which a signal is counted on an engine that lacks the signal's own, and the
-// reason that names the substitute. Substitute returns nil if there is no such metric. The mean per request
-// replaces the time between tokens: its events are requests, and a request that was slow on average was slow for
-// the user. The wait in the queue replaces the time to the first token if an engine never reports that: a request
-// that waits too long before its first step gets its first token even later.
+// Substitute returns the metric from which a signal is counted on an engine that lacks the signal's own metric, and the
+// reason that names the substitute. Substitute returns nil if there is no such metric. The mean per request replaces
+// the time between tokens. Its events are requests, and a request that was slow on average was slow for the user. The
+// wait in the queue replaces the time to the first token if an engine never reports the latter, because a request that
+// waits too long before its first step gets its first token even later.
 func (s Signal) Substitute() (*metrics.Family, Reason) {
 	switch s {
 	case ITL:
@@ -107,7 +107,8 @@ type Objective struct {
 	Name string `yaml:"name"`
 	// Signal names the quantity that the objective measures.
 	Signal Signal `yaml:"signal"`
-	// Threshold separates good latencies from bad ones. It is rounded down to a bucket bound of the engine; see Snap.
+	// Threshold separates good latencies from bad latencies. It is rounded down to a bucket bound of the engine; see
+	// Snap.
 	Threshold Duration `yaml:"threshold,omitempty"`
 	// Target sets the share of events that must be good.
 	Target Ratio `yaml:"target"`
@@ -126,7 +127,7 @@ type Objective struct {
 	// Labels holds labels that users define, such as team. They appear on the objective, and on alerts whose rules list
 	// their names.
 	Labels map[string]string `yaml:"labels,omitempty"`
-	// Runbook and Dashboard are the user's own addresses, which alerts show in addition.
+	// Runbook and Dashboard are the user's own addresses, which alerts show in addition to the generated ones.
 	Runbook   string `yaml:"runbook,omitempty"`
 	Dashboard string `yaml:"dashboard,omitempty"`
 	// Total, and either Good or Bad, define the events of signal "events".
@@ -147,7 +148,7 @@ func Periods() []Duration {
 const DefaultPeriod = 30 * Day
 
 // Defaults returns the objectives that apply if none are configured. The severe objectives cover the few requests that
-// a target of 99% ignores. Without them, one in a hundred may wait a minute.
+// a target of 99% ignores. Without these objectives, one in a hundred requests may wait a minute.
 func Defaults() []Objective {
 	return []Objective{
 		{Name: "ttft", Signal: TTFT, Threshold: duration("500ms"), Target: ratio("99%"), Period: DefaultPeriod, Default: true},

@@ -101,8 +101,8 @@ func TestEveryPairCanFireAndNoneTooEarly(t *testing.T) {
 	}
 }
 
-// Times that the literature gives: 52 s and 8.6 min for a total outage at 99.9% and 99%, 50 h to spend
-// a 30-day budget at 14.4.
+// Times from the literature: 52 s and 8.6 min for a total outage at 99.9% and 99%, 50 h to spend a 30-day budget at
+// 14.4.
 func TestTimesOfTheLiterature(t *testing.T) {
 	fast := slo.DefaultWindowPairs()[0]
 	busy := slo.Load{BadShare: 1, RequestsPerSecond: 1000}
@@ -164,7 +164,7 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// A client that gives up counts only for an objective that asks for it.
+// A client that gives up counts only for an objective with count_aborts.
 func TestAbortsCountWhereAsked(t *testing.T) {
 	for counted, want := range map[bool]bool{false: false, true: true} {
 		o := slo.Objective{Signal: slo.Availability, CountAborts: counted}
@@ -521,7 +521,7 @@ func TestShapes(t *testing.T) {
 			t.Errorf("%+v keeps %v, want %v", tt.shape, got, tt.want)
 		}
 	}
-	for want, s := range map[string]slo.Shape{"none of whole": {Keep: "half"}, "belong to keep: reduced": {Bounds: []float64{1}}} {
+	for want, s := range map[string]slo.Shape{"is not whole": {Keep: "half"}, "need keep: reduced": {Bounds: []float64{1}}} {
 		if err := s.Check(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: %v, want %q", s, err, want)
 		}

@@ -13,7 +13,7 @@ type Severity uint8
 const (
 	Page   Severity = iota + 1 // wakes somebody
 	Ticket                     // is for working hours
-	Info                       // gives context to somebody who is already looking
+	Info                       // gives context to a person who already investigates
 	None                       // sends no alert
 )
 
@@ -51,8 +51,8 @@ func Slowest(pairs []WindowPair, of Severity) (slowest WindowPair) {
 	return slowest
 }
 
-// MaxBadShare caps every threshold: with more than half of all events bad there is an outage, whatever the target. Without the cap,
-// 14.4 times a budget of 10% would require 144% bad events, which cannot occur.
+// MaxBadShare caps every threshold, because with more than half of all events bad there is an outage, whatever the
+// target. Without the cap, 14.4 times a budget of 10% would require 144% bad events, which cannot occur.
 const MaxBadShare = One / 2
 
 // MinBadEvents guards against low traffic. With fewer bad requests in the long window, no alert fires, so one slow
@@ -69,14 +69,14 @@ const LeastSpend = 0.1
 // WakeSpend also applies, with the traffic so far in place of the usual traffic, which is not known yet.
 const WakeSpend = 0.5
 
-// StayShare is the part of the slowest pair's threshold above which a firing alert continues. Near a threshold, one
-// short window may by chance have half as many bad events as the next.
+// StayShare is the part of the slowest pair's threshold above which a firing alert continues. Near a threshold, a short
+// window may by chance have half as many bad events as the next.
 const StayShare = 0.5
 
-// A sustained burn of an objective that nearly all events must meet (a budget below SustainedBudget) pages although
-// the long window is still full of good events, for example of the traffic before throughput collapsed. The short window
-// of five minutes burns at SustainedFactor times the pair's threshold: with a target of 99.9% over 30 days, 4.3% of
-// events are bad. SustainedPart of these bad events are older than SustainedFor, and SustainedPart came in the last
+// A sustained burn of an objective that nearly all events must meet (a budget below SustainedBudget) pages although the
+// long window is still full of good events, for example of the traffic before throughput collapsed. The short window of
+// five minutes burns at SustainedFactor times the pair's threshold: with a target of 99.9% over 30 days, 4.3% of events
+// are bad. The share SustainedPart of these bad events is older than SustainedFor, and the same share came in the last
 // SustainedNow. So a stall of a minute that is over does not page.
 const (
 	SustainedBudget = One / 500
@@ -129,12 +129,12 @@ func (p WindowPair) Spent(o Objective) *big.Rat {
 // Sustains reports whether a sustained burn in the short window suffices for the pair: see SustainedFactor.
 func (p WindowPair) Sustains() bool { return p.Short == 5*minute }
 
-// sustains reports whether that is so for an objective.
+// sustains reports whether a sustained burn suffices for an objective.
 func (p WindowPair) sustains(o Objective) bool {
 	return p.Sustains() && o.Target > One-SustainedBudget
 }
 
-// Holds reports whether the pair's condition holds. count counts the events in a window that ended some time ago.
+// Holds reports whether the pair's condition is met. count counts the events in a window that ended some time ago.
 func (p WindowPair) Holds(o Objective, count func(ago, window time.Duration) (bad, events float64)) bool {
 	limit, _ := p.Threshold(o).Float64()
 	bad, all := count(0, p.Long.Std())
@@ -156,7 +156,7 @@ type Load struct {
 }
 
 // Detection returns the time from the start of an incident, after a clean history with the same traffic, to the first
-// moment at which the pair holds. fires is false if the pair never holds.
+// moment at which the pair's condition is met. fires is false if it is never met.
 func (p WindowPair) Detection(o Objective, l Load) (d time.Duration, fires bool) {
 	threshold, _ := p.Threshold(o).Float64()
 	if l.BadShare <= threshold || l.RequestsPerSecond <= 0 {

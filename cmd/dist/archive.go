@@ -12,15 +12,15 @@ import (
 	"time"
 )
 
-// file is one of an archive.
+// file is a file of an archive.
 type file struct {
-	path    string // of a folder if it ends in a slash
-	from    string // a file; otherwise content
+	path    string // names a folder if it ends in a slash
+	from    string // path of a file; if empty, content applies
 	content []byte
 	mode    int64 // default 0644
 }
 
-// read returns what is in the file.
+// read returns the content of the file.
 func (f file) read() ([]byte, error) {
 	if f.from == "" {
 		return f.content, nil
@@ -28,8 +28,8 @@ func (f file) read() ([]byte, error) {
 	return os.ReadFile(f.from)
 }
 
-// archive packs files, in their order. They all belong to root and are as old as the commit, so that every build packs
-// the same bytes. Folders come before what is in them.
+// archive packs files in the given order. All files belong to root and have the time of the commit, so that every build
+// packs the same bytes. Folders come before their contents.
 func archive(to io.Writer, files []file, modified time.Time) error {
 	w := tar.NewWriter(to)
 	made := map[string]bool{".": true}
@@ -78,7 +78,7 @@ func archive(to io.Writer, files []file, modified time.Time) error {
 	return w.Close()
 }
 
-// packed is a tar.gz of files.
+// packed returns a tar.gz of files.
 func packed(files []file, modified time.Time) ([]byte, error) {
 	var b bytes.Buffer
 	w, err := gzip.NewWriterLevel(&b, gzip.BestCompression)

@@ -19,14 +19,15 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// What Helm calls a chart in a registry.
+// Helm's media types for a chart in a registry.
 const (
 	chartConfig  types.MediaType = "application/vnd.cncf.helm.config.v1+json"
 	chartContent types.MediaType = "application/vnd.cncf.helm.chart.content.v1.tar+gzip"
 )
 
-// writeChart packs the chart as helm package does, except that every build packs the same bytes. It installs the image of
-// this release, by its digest. The chart is written as a file, and as an OCI layout; the digest is that of the latter.
+// writeChart packs the chart as helm package does, except that every build packs the same bytes. The chart installs the
+// image of this release, by its digest. writeChart writes the chart as a file and as an OCI layout, and returns the
+// digest of the layout.
 func (r *release) writeChart(image v1.Hash) (v1.Hash, error) {
 	files, meta, err := r.chart(image)
 	if err != nil {
@@ -79,7 +80,7 @@ func (r *release) chart(image v1.Hash) (files []file, meta []byte, err error) {
 		text := string(content)
 		for _, s := range set[below] {
 			if strings.Count("\n"+text, "\n"+s[0]) != 1 {
-				return fmt.Errorf("%s: %q is not there once", path, s[0])
+				return fmt.Errorf("%s: %q must occur exactly once", path, s[0])
 			}
 			text = strings.TrimPrefix(strings.Replace("\n"+text, "\n"+s[0], "\n"+s[1], 1), "\n")
 		}
@@ -97,7 +98,7 @@ func (r *release) chart(image v1.Hash) (files []file, meta []byte, err error) {
 	return files, meta, err
 }
 
-// artefact is something in a registry that is no image: a configuration of its own kind, and one layer.
+// artefact is an object in a registry that is not an image: it has a configuration of its own kind, and one layer.
 type artefact struct {
 	manifest, config []byte
 	layer            v1.Layer

@@ -23,7 +23,7 @@ func TestNumbers(t *testing.T) {
 	}
 }
 
-// aRelease is one whose binaries are only bytes.
+// aRelease returns a release whose binaries are placeholder bytes.
 func aRelease(t *testing.T) (*release, []platform) {
 	t.Helper()
 	root, err := filepath.Abs("../..")
@@ -52,7 +52,7 @@ func aRelease(t *testing.T) (*release, []platform) {
 	}, platforms
 }
 
-// TestChart checks that the packed chart installs the image that it was packed with, and is otherwise the chart.
+// TestChart checks that the packed chart installs the image of its release, and otherwise equals the chart.
 func TestChart(t *testing.T) {
 	r, _ := aRelease(t)
 	image := v1.Hash{Algorithm: "sha256", Hex: strings.Repeat("b", 64)}
@@ -89,7 +89,7 @@ func TestChart(t *testing.T) {
 	}
 }
 
-// TestSameBytes builds what needs no compiler twice.
+// TestSameBytes builds the files that need no compiler twice.
 func TestSameBytes(t *testing.T) {
 	var first map[string]string
 	for range 2 {
@@ -171,7 +171,7 @@ func TestDockerfile(t *testing.T) {
 	}
 }
 
-// TestCompose checks compose.yaml of a release: it starts the image of the release, and the ports are those of the image.
+// TestCompose checks that compose.yaml of a release starts the image of the release, with the ports of the image.
 func TestCompose(t *testing.T) {
 	r, platforms := aRelease(t)
 	if err := r.writeFiles(); err != nil {

@@ -12,16 +12,18 @@ import (
 	"strings"
 )
 
-// sums is the file that lists the others with their checksums, for sha256sum -c.
+// sums is the file that lists all other files with their checksums, for sha256sum -c.
 const sums = "SHA256SUMS"
 
-// composed are what compose.yaml of a release has, which lies beside the dashboards, instead of that in the repository.
+// composed returns the replacer that turns the repository's compose.yaml into the release's, which is in the folder of
+// the dashboards.
 func (r *release) composed() *strings.Replacer {
 	return strings.NewReplacer("ghcr.io/llm-node-exporter/llm-node-exporter-try:0.1.0", r.registry+"/"+tryPath+":"+r.version,
 		"../../helm/llm-node-exporter/files/dashboards", ".")
 }
 
-// writeFiles writes the rules and what Alertmanager needs as they are, the dashboards for grafana.com, and compose.yaml.
+// writeFiles writes the rules and Alertmanager's files unchanged, the dashboards in the form for grafana.com, and
+// compose.yaml.
 func (r *release) writeFiles() error {
 	rules, err := filepath.Glob(filepath.Join(r.root, "examples/prometheus/*"))
 	if err != nil {
@@ -65,8 +67,8 @@ func (r *release) writeFiles() error {
 	return nil
 }
 
-// shared adds to a dashboard what Grafana's export for sharing adds: which Grafana, panels and data source it needs. The
-// data source is a variable of the dashboard, so there is nothing to ask for when it is imported.
+// shared adds the fields of Grafana's export for sharing to a dashboard: the required Grafana, panels and data source.
+// The data source is a variable of the dashboard, so an import asks for no input.
 func shared(board []byte) ([]byte, error) {
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(board, &fields); err != nil {
@@ -115,8 +117,8 @@ func shared(board []byte) ([]byte, error) {
 	return out.Bytes(), err
 }
 
-// digests returns the SHA-256 of each file of the release, in the order of their names. Layouts are left out: what they
-// hold is named after its digest.
+// digests returns the SHA-256 of each file of the release, in the order of their names. Layouts are left out, because
+// files in a layout are named after their digests.
 func (r *release) digests() (names []string, digests map[string]string, err error) {
 	entries, err := os.ReadDir(r.out)
 	if err != nil {
@@ -137,7 +139,7 @@ func (r *release) digests() (names []string, digests map[string]string, err erro
 	return names, digests, nil
 }
 
-// writeSums writes the checksums of all files, which makes the folder a release.
+// writeSums writes the checksums of all files. Only then is the folder a release.
 func (r *release) writeSums() error {
 	names, digests, err := r.digests()
 	if err != nil {

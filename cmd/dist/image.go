@@ -15,10 +15,10 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// libraries are what NVML is linked against besides the exporter's own libc.
+// libraries lists the libraries that NVML is linked against, besides the exporter's own libc.
 var libraries = []string{"libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "librt.so.1"}
 
-// labels are those of the Dockerfile, which builds the same image with a container engine.
+// labels lists the labels in the Dockerfile, which builds the same image with a container engine.
 func (r *release) labels() map[string]string {
 	const title = "org.opencontainers.image."
 	return map[string]string{
@@ -56,7 +56,7 @@ func (r *release) writeImage(folder string, platforms []platform, of func(platfo
 	return index.Digest()
 }
 
-// image is that of one platform: what the programs link against, and the programs.
+// image builds the image of one platform: the programs, and the libraries that they link against.
 func (r *release) image(p platform) (v1.Image, error) {
 	trusted, err := certificates()
 	if err != nil {
@@ -96,7 +96,7 @@ func (r *release) image(p platform) (v1.Image, error) {
 	return mutate.ConfigFile(image, config)
 }
 
-// certificates are those of Debian's package, without those that somebody has added to this machine.
+// certificates returns the certificates in Debian's package, without certificates that somebody added to this machine.
 func certificates() ([]byte, error) {
 	files, err := filepath.Glob("/usr/share/ca-certificates/mozilla/*.crt")
 	if err != nil {

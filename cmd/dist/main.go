@@ -25,14 +25,14 @@ const (
 	chartPath  = "charts/" + product
 )
 
-// release is what is built, and from what.
+// release describes what is built, and its sources.
 type release struct {
-	root, out string // folders: the repository, and the release
-	tag       string // what the binary says of itself
-	version   string // the same for whoever wants numbers: without the v
+	root, out string // the folders of the repository and of the release
+	tag       string // the version that the binary reports
+	version   string // the same version without the v, for tools that require a number
 	commit    string
-	time      time.Time // of the commit; all files have it
-	registry  string    // where image and chart will be
+	time      time.Time // time of the commit, which all files have
+	registry  string    // the registry of the image and the chart
 	builder   string    // who builds
 }
 
@@ -51,14 +51,14 @@ func main() {
 	}
 }
 
-// replace builds a release beside the one that is there, which it replaces at the end.
+// replace builds a release beside the existing release, which it replaces at the end.
 func (r *release) replace(final string) error {
 	entries, err := os.ReadDir(final)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
 	if _, err := os.Stat(filepath.Join(final, sums)); err != nil && len(entries) > 0 {
-		return fmt.Errorf("%s has files and no %s, so it is no release: remove it yourself", final, sums)
+		return fmt.Errorf("%s has files but no %s, so it is not a release: remove it yourself", final, sums)
 	}
 	r.out = final + ".new"
 	if err := os.RemoveAll(r.out); err != nil {
@@ -121,7 +121,7 @@ func (r *release) build() error {
 	return r.writeSums()
 }
 
-// describe finds out what is built. The program runs in its own folder.
+// describe determines what is built. The program runs in its own folder.
 func (r *release) describe() (err error) {
 	if r.root, err = filepath.Abs("../.."); err != nil {
 		return err
@@ -154,7 +154,8 @@ func (r *release) git(args ...string) (string, error) {
 	return strings.TrimSpace(out), err
 }
 
-// numbers returns a semantic version without the v. What is none, such as a commit, becomes one before all others.
+// numbers returns a semantic version without the v. A name that is not a version, such as a commit, becomes a version
+// that is older than all others.
 func numbers(tag string) string {
 	if v := "v" + strings.TrimPrefix(tag, "v"); semver.IsValid(v) && strings.Count(v, ".") >= 2 {
 		return v[1:]
@@ -167,7 +168,7 @@ func numbers(tag string) string {
 	}, "g"+tag)
 }
 
-// run returns the output of a program, or what it complained about.
+// run returns the output of a program, or an error with its standard error.
 func run(cmd *exec.Cmd) (string, error) {
 	out, err := cmd.Output()
 	var exit *exec.ExitError

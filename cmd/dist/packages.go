@@ -8,8 +8,7 @@ import (
 	_ "github.com/goreleaser/nfpm/v2/rpm"
 )
 
-// writePackages writes a package for Debian and one for RPM's distributions of each platform. package/nfpm.yaml says what
-// is in them.
+// writePackages writes a Debian and an RPM package for each platform. package/nfpm.yaml lists their contents.
 func (r *release) writePackages(platforms []platform) error {
 	for _, p := range platforms {
 		for _, format := range []string{"deb", "rpm"} {

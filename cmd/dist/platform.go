@@ -8,17 +8,18 @@ import (
 	"runtime"
 )
 
-// platform is a Linux to build for, and what was built for it.
+// platform is a Linux architecture to build for, and the results of that build.
 type platform struct {
 	arch     string
-	compiler string // of C: NVML is opened by libdl
-	libc     string // the folder of the libraries that it links against
-	triplet  string // Debian's name of the architecture, which is in paths
+	compiler string // the C compiler: libdl opens NVML
+	libc     string // the folder of the libraries that the compiler links against
+	triplet  string // Debian's name for the architecture, as in paths
 	loader   string // the path at which a program expects the dynamic loader
-	dir      string // what compile has written
+	dir      string // the files that compile has written
 }
 
-// newPlatform knows the architectures. One that is not this machine's needs Debian's cross compiler.
+// newPlatform returns the platform of an architecture. An architecture other than this machine's needs Debian's cross
+// compiler.
 func newPlatform(arch string) (platform, error) {
 	p := map[string]platform{
 		"amd64": {triplet: "x86_64-linux-gnu", compiler: "x86_64-linux-gnu-gcc", loader: "lib64/ld-linux-x86-64.so.2"},
@@ -36,13 +37,15 @@ func newPlatform(arch string) (platform, error) {
 	return p, nil
 }
 
-// programs are what users type: the exporter, and what renders rules and dashboards and judges a stored history.
+// programs lists the commands that users type: the exporter, and the program that renders rules and dashboards and
+// evaluates a stored history.
 var programs = []string{"exporter", "llm-rules"}
 
-// program is the file of a binary.
+// program returns the file of a binary.
 func (p platform) program(name string) string { return filepath.Join(p.dir, name) }
 
-// compile builds the programs, and writes those for users with their licence, their settings and what they are made of.
+// compile builds the programs, and writes an archive of the users' programs with licence, settings and bill of
+// materials.
 func (r *release) compile(p *platform, dir string) error {
 	p.dir = dir
 	build := exec.Command("make", "-s", "-C", r.root, "build", "COMMANDS=./cmd/exporter ./cmd/drill", "BIN="+dir+"/", "VERSION="+r.tag,

@@ -16,8 +16,8 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 )
 
-// writeProvenance writes a statement in the form of SLSA of what was built, from which commit, with which compilers and by
-// whom. It is not signed: who runs the build signs it.
+// writeProvenance writes a SLSA statement of what was built, from which commit, with which compilers and by whom. The
+// statement is not signed; whoever runs the build signs it.
 func (r *release) writeProvenance(pushed map[string]v1.Hash) error {
 	names, digests, err := r.digests()
 	if err != nil {
@@ -71,15 +71,15 @@ func (r *release) writeProvenance(pushed map[string]v1.Hash) error {
 		return err
 	}
 	var b bytes.Buffer
-	if err := json.Indent(&b, text, "", "  "); err != nil { // protojson changes its spaces at will
+	if err := json.Indent(&b, text, "", "  "); err != nil { // protojson's spaces vary from build to build
 		return err
 	}
 	b.WriteByte('\n')
 	return r.write("provenance.json", b.Bytes())
 }
 
-// tools are the versions of what compiles and of what the image has from Debian: with the same, a second build makes the same
-// bytes.
+// tools lists the versions of the compilers and of the Debian packages in the image. With the same versions, a second
+// build makes the same bytes.
 func (r *release) tools() (map[string]string, error) {
 	tools := map[string]string{"go": runtime.Version()}
 	packages := []string{"ca-certificates"}

@@ -35,13 +35,13 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/internal/e2e/kube"
 )
 
-// built is the release that make release-test has built, and its statement.
+// built is the release that make release-test has built, with its statement.
 type built struct {
 	release
 	subjects map[string]string // SHA-256 by name
 }
 
-// theRelease skips a test that has none: building one takes minutes.
+// theRelease skips a test without a built release, because a build takes minutes.
 func theRelease(t *testing.T) built {
 	t.Helper()
 	dir := os.Getenv("RELEASE")
@@ -83,7 +83,7 @@ func theRelease(t *testing.T) built {
 	return b
 }
 
-// file returns the one file of a release whose name ends so.
+// file returns the only file of a release whose name has this ending.
 func (b built) file(t *testing.T, end string) string {
 	t.Helper()
 	found, err := filepath.Glob(filepath.Join(b.out, "*"+end))
@@ -93,7 +93,7 @@ func (b built) file(t *testing.T, end string) string {
 	return found[0]
 }
 
-// next builds the version after a release, for this machine: the same sources, under another name.
+// next builds the version after a release, for this machine, from the same sources under another name.
 func (b built) next(t *testing.T) built {
 	t.Helper()
 	n := built{b.release, nil}
@@ -190,7 +190,7 @@ func TestComplete(t *testing.T) {
 	}
 }
 
-// TestReproducible builds the same commit once more, in another folder and with nothing built before, and compares all bytes.
+// TestReproducible builds the same commit again, in another folder without earlier builds, and compares all bytes.
 func TestReproducible(t *testing.T) {
 	r := theRelease(t)
 	dir := t.TempDir()
@@ -205,7 +205,7 @@ func TestReproducible(t *testing.T) {
 	output(t, exec.Command("diff", "--recursive", "--brief", r.out, dir+"/elsewhere/dist"))
 }
 
-// TestArm64 starts the image for arm64, with the libraries that are in it, on whatever this machine is.
+// TestArm64 starts the image for arm64, with its libraries, on any machine.
 func TestArm64(t *testing.T) {
 	r := theRelease(t)
 	qemu := e2e.Program(t, "qemu-aarch64-static", "qemu-user-static")
@@ -228,7 +228,7 @@ func TestRunc(t *testing.T) {
 	hasEngine(t, "http://127.0.0.1:9844/metrics", c)
 }
 
-// TestTryImage starts the image for trying, and asks what a browser would.
+// TestTryImage starts the image for trials, and sends the requests of a browser.
 func TestTryImage(t *testing.T) {
 	r := theRelease(t)
 	c := r.start(t, tryPath, false, "--engine.target=http://127.0.0.1:8000", "--discovery=none")
@@ -249,12 +249,13 @@ func TestTryImage(t *testing.T) {
 	if board := get("/boards/llm-incident"); !strings.Contains(board, "LLM / Incident") {
 		t.Errorf("no board: %.500s", board)
 	}
-	if promtool, err := exec.LookPath("promtool"); err == nil { // Debian's, which is older than ours
+	if promtool, err := exec.LookPath("promtool"); err == nil { // Debian's version, which is older than ours
 		t.Log(output(t, exec.Command(promtool, "check", "rules", filepath.Join(r.out, "rules.yaml"))))
 	}
 }
 
-// start runs an image of the release by runc until the test ends, with an engine in its network, and returns a client in the same.
+// start runs an image of the release with runc until the test ends, with an engine in its network, and returns a client
+// in the same network.
 func (b built) start(t *testing.T, image string, readOnly bool, flags ...string) *http.Client {
 	t.Helper()
 	runc := e2e.Program(t, "runc", "runc")
@@ -305,7 +306,8 @@ func (b built) start(t *testing.T, image string, readOnly bool, flags ...string)
 	return engineInside(t, strconv.Itoa(state.Pid))
 }
 
-// engineInside serves an engine on port 8000 of the loopback that a process has, until the test ends, and returns a client there.
+// engineInside serves an engine on port 8000 of a process' loopback until the test ends, and returns a client in that
+// network.
 func engineInside(t *testing.T, pid string) *http.Client {
 	t.Helper()
 	engine := exec.Command("nsenter", "--target", pid, "--net", "--", os.Args[0], "-test.run=^TestEngineInside$")
@@ -346,7 +348,7 @@ func unpack(t *testing.T, image, arch string) string {
 	return dir
 }
 
-// enginePage is one of a vLLM that has answered requests.
+// enginePage is the metrics page of a vLLM that has answered requests.
 func enginePage(t *testing.T) []byte {
 	t.Helper()
 	page, err := os.ReadFile("../../collectors/engine/testdata/pages/vllm/v0.32.0-healthy.prom")
@@ -390,8 +392,8 @@ func events(page string) string {
 
 const operator = "github.com/prometheus-operator/prometheus-operator@v0.85.0"
 
-// TestHelm goes from an empty API server and a registry that has the release to what a user has then, to a newer version, and
-// back. Nothing runs pods; TestRunc runs what would be in them.
+// TestHelm installs the release from a registry into an empty API server, upgrades it to a newer version, and rolls it
+// back. Nothing runs pods; TestRunc runs their containers.
 func TestHelm(t *testing.T) {
 	r := theRelease(t)
 	helm := e2e.Program(t, "helm", "helm")
@@ -442,7 +444,7 @@ clusters: [{name: test, cluster: {server: '%s', certificate-authority-data: %s}}
 		output(t, cmd)
 		t.Logf("%5.1f s  helm %s", time.Since(start).Seconds(), strings.Join(args, " "))
 	}
-	// has says what of a version is installed, with the objectives of the user.
+	// has checks that a version is installed, with the objectives of the user.
 	has := func(of built) {
 		t.Helper()
 		daemonSet, err := c.Of("apps", "daemonsets", "monitoring").Get(t.Context(), "llm-llm-node-exporter", metav1.GetOptions{})
@@ -486,7 +488,7 @@ clusters: [{name: test, cluster: {server: '%s', certificate-authority-data: %s}}
 
 	upgrade := append([]string{"upgrade", "llm"}, append(slices.Clone(chart), "--version", newer.version)...)
 	run(append(upgrade, "--reuse-values")...)
-	has(r) // the trap of which docs/upgrade.md warns
+	has(r) // docs/upgrade.md warns of this trap
 	run(append(upgrade, "--reset-then-reuse-values")...)
 	has(newer)
 	run("rollback", "llm", "1", "--namespace", "monitoring")
@@ -498,8 +500,8 @@ clusters: [{name: test, cluster: {server: '%s', certificate-authority-data: %s}}
 	}
 }
 
-// TestDebian installs the package on a fresh Debian with a running systemd, asks the service, installs a newer one and goes
-// back. As root; DEBIAN names the tar that an earlier run of mmdebstrap made.
+// TestDebian installs the package on a fresh Debian with a running systemd, queries the service, installs a newer
+// package and goes back. As root; DEBIAN names the tar that an earlier run of mmdebstrap made.
 func TestDebian(t *testing.T) {
 	r := theRelease(t)
 	nspawn := e2e.Program(t, "systemd-nspawn", "systemd-container")
@@ -541,7 +543,7 @@ func TestDebian(t *testing.T) {
 	}
 	output(t, inside(product, "--config.file=/etc/"+product+"/exporter.yml", "--config.check"))
 	output(t, inside("systemctl", "reload", product))
-	// runs says that a version answers, with the user's settings and the same counters.
+	// runs checks that a version answers, with the user's settings and the same counters.
 	var before string
 	runs := func(of built) {
 		t.Helper()
@@ -593,7 +595,7 @@ func TestEngineInside(t *testing.T) {
 	t.Fatal(http.ListenAndServe(listen, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Write(page) })))
 }
 
-// inContainer asks from the network of a process.
+// inContainer sends requests from the network of a process.
 type inContainer string
 
 // RoundTrip implements http.RoundTripper.
@@ -608,7 +610,7 @@ func (pid inContainer) RoundTrip(request *http.Request) (*http.Response, error) 
 	return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(bytes.NewReader(out))}, nil
 }
 
-// TestRPM asks rpm what it thinks of the packages, and unpacks one.
+// TestRPM lets rpm check the packages, and unpacks one.
 func TestRPM(t *testing.T) {
 	r := theRelease(t)
 	rpm := e2e.Program(t, "rpm", "rpm")

@@ -51,11 +51,10 @@ func (d demo) run(ctx context.Context, name string, typed <-chan string) error {
 	return err
 }
 
-// known returns the incidents, and the node without one.
+// known returns the incidents, and the node without an incident.
 func known() []incident.Incident { return append(incident.All(), incident.Healthy()) }
 
-// play starts a node with everything around it. It returns the next incident that somebody asks for; nil when ctx is
-// done.
+// play starts a node with everything around it. It returns the next incident that is typed; nil when ctx is done.
 func (d demo) play(ctx context.Context, in incident.Incident, typed <-chan string) (next *incident.Incident, err error) {
 	queries, err := d.ports()
 	if err != nil {
@@ -95,7 +94,7 @@ func (d demo) play(ctx context.Context, in incident.Incident, typed <-chan strin
 	onset := time.Now().Add(d.onset)
 	node.Begin(onset)
 	d.explain(in)
-	// What to wait for is played after the first screen, or it would have to share its processors.
+	// The expected notifications are computed after the first screen, because the two would compete for the processors.
 	foreseen := make(chan score.Score, 1)
 	finished := make(chan struct{})
 	go func() {
@@ -129,7 +128,7 @@ func (d demo) play(ctx context.Context, in incident.Incident, typed <-chan strin
 	}
 }
 
-// screen returns what the demo shows.
+// screen returns the demo's screen.
 func (d demo) screen(ctx context.Context, in incident.Incident, node *live.Node, server *live.Prometheus, onset time.Time) *screen {
 	return &screen{out: d.out, node: node, server: server, onset: onset, story: &story{
 		out: d.out, incident: in, onset: onset,
@@ -171,18 +170,18 @@ func (d demo) ports() (net.Listener, error) {
 	exporter.Close()
 	queries, err := net.Listen("tcp", d.prometheus)
 	if err != nil {
-		return nil, fmt.Errorf("%s is not free for the Prometheus: choose another address with --prometheus: %w", d.prometheus, err)
+		return nil, fmt.Errorf("%s is not free for Prometheus: choose another address with --prometheus: %w", d.prometheus, err)
 	}
 	return queries, nil
 }
 
-// obey carries out what was typed; it returns an incident if one was named.
+// obey carries out the typed command, and returns an incident if the command named one.
 func (d demo) obey(line string, s *story, now time.Time) *incident.Incident {
 	switch line {
 	case "":
 	case "list":
 		_ = list(d.out) // the terminal is gone
-	case "lever", "lever 1": // an incident has one at most
+	case "lever", "lever 1": // an incident has at most one lever
 		s.pull(now)
 	case incident.Healthy().Name:
 		s.recover(now)

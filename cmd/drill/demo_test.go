@@ -20,8 +20,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
-// TestDemo runs the demo as make demo does: first nothing happens, then an incident is typed, and its
-// page is shown. A client asks the Prometheus meanwhile, as Grafana would. Ctrl-C leaves nothing behind.
+// TestDemo runs the demo as make demo does: first nothing happens, then an incident is typed, and its page is shown.
+// Meanwhile a client queries the Prometheus, as Grafana would. Ctrl-C leaves nothing behind.
 func TestDemo(t *testing.T) {
 	t.Parallel()
 	e2e.Program(t, "gcc", "gcc") // for the fake NVML library
@@ -64,20 +64,20 @@ func TestDemo(t *testing.T) {
 	} {
 		e2e.Answers(t, "http://"+prometheus+path)
 	}
-	// What the history has, the running exporter must have under the same labels, or graphs and windows
-	// would break where the one ends and the other begins. Only what an exporter has learnt ends with it.
+	// The running exporter must have all series of the history under the same labels, otherwise graphs and windows
+	// would break where the history ends. Only values that an exporter has learnt may end with it.
 	const named = `label_replace(last_over_time({__name__=~"llm_.+",__name__!~"llm_engine_(capacity_.+|slowdown_ratio|step_seconds|unscheduled_seconds)"}[%s), "family", "$1", "__name__", "(.+)")`
 	before, now := fmt.Sprintf(named, "1m] offset 30m"), fmt.Sprintf(named, "12s]")
 	if n := len(query(t, prometheus, before)); n < 500 {
 		t.Errorf("the history has %d series", n)
 	}
 	e2e.Until(t, time.Minute, "the exporter is scraped", func() bool { return len(query(t, prometheus, "llm_exporter_build_info")) > 0 })
-	time.Sleep(12 * time.Second)                                                   // then the window holds nothing of the history
+	time.Sleep(12 * time.Second)                                                   // by then the window no longer contains the history
 	e2e.Until(t, time.Minute, "every series of the history goes on", func() bool { // which engine runs where takes some seconds
 		return len(query(t, prometheus, before+" unless "+now)) == 0
 	})
 
-	// And the other way round: the GPU board has the history of the engines'. Whose process is new is known with the next look.
+	// Conversely, the GPU dashboard has the engines' history. The owner of a new process is known after the next scan.
 	var fresh []json.RawMessage
 	t.Cleanup(func() {
 		if len(fresh) > 0 {
@@ -169,7 +169,7 @@ func body(t *testing.T, address string) string {
 	return string(page)
 }
 
-// query returns the series that a query gives.
+// query returns the series of a query's result.
 func query(t *testing.T, address, expr string) (series []json.RawMessage) {
 	t.Helper()
 	var answer struct {

@@ -76,7 +76,7 @@ func writeDraws(out io.Writer, all []score.Drawn) {
 		case s.Incident:
 			incidents = append(incidents, s)
 			classes[s.Class] = append(classes[s.Class], s)
-		case len(s.Want) == 0 && s.Due: // a burst that was too much, for instance
+		case len(s.Want) == 0 && s.Due: // for example, a burst that was too large
 			loud++
 		case len(s.Want) == 0:
 			quiet, pages, tickets = quiet+1, pages+s.Pages, tickets+s.Tickets

@@ -11,7 +11,7 @@ func TestDraw(t *testing.T) {
 		!s.Page.Right {
 		t.Errorf("got %+v, %v; want one page about routing", s, err)
 	}
-	// A rollout that is meant to be harmless, and in which 7% of the requests fail.
+	// The seed draws a rollout that should be harmless, in which 7% of the requests fail.
 	if s, err := playDraw(t.Context(), 4551, io.Discard); err != nil || s.Class != "quiet-release" || !s.Due || s.Incident || s.Pages != 1 {
 		t.Errorf("got %+v, %v; want a page that was due", s, err)
 	}

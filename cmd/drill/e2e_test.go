@@ -23,10 +23,10 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
-// TestPageEndToEnd has an incident pass through processes of its own: the exporter that was built, Debian's
-// Prometheus with the generated rules, Debian's Alertmanager with the generated configuration, and a webhook. A GPU
-// has a memory error and no spare row: one page arrives, and the ticket about the same error is inhibited. Once the
-// board has been replaced, the page is resolved and the ticket goes out.
+// TestPageEndToEnd passes an incident through separate processes: the built exporter, Debian's Prometheus with the
+// generated rules, Debian's Alertmanager with the generated configuration, and a webhook. A GPU has a memory error and
+// no spare row: one page arrives, and the ticket about the same error is inhibited. Once the board has been replaced,
+// the page is resolved and the ticket goes out.
 //
 // In the generated files, the test changes only the intervals of evaluation and of groups, to seconds, and gives
 // the receivers webhooks. The alerts that fire, their texts, routes, groups and inhibition do not depend on these
@@ -67,7 +67,7 @@ func TestPageEndToEnd(t *testing.T) {
 	t.Cleanup(receiver.Close)
 	am := "http://" + startAlertmanager(t, alertmanager, receiver.URL)
 	prom := startPrometheus(t, prometheus, exporter, am)
-	// The error must be seen to happen: an increase needs a sample from before.
+	// The error must occur between two samples, because an increase needs an earlier sample.
 	e2e.Until(t, time.Minute, "Prometheus knows of the GPUs and of the model on each", func() bool {
 		known := fmt.Sprintf(`count by (gpu_uuid) (%s{model_name!=""} and on (gpu_uuid) %s and on (gpu_uuid) %s)`,
 			metrics.EngineGPUInfo.Name, metrics.GPUECCErrors.Name, metrics.GPURowRemapFailure.Name)

@@ -48,7 +48,7 @@ func main() {
 	drawing := app.Command("draws", "Play worlds drawn at random, and score whether page and triage name the cause.")
 	drawn := drawing.Flag("seeds", "Range of seeds, each of which draws a world.").Default("1-30").String()
 	watching := app.Command("try",
-		"Run the exporter on engines of yours, with a Prometheus, the rules and the dashboards. No number is simulated.")
+		"Run the exporter on your own engines, with a Prometheus, the rules and the dashboards. Nothing is simulated.")
 	y := try{out: os.Stdout}
 	watching.Flag("exporter", "Path of the exporter's binary.").Default(besideMe("exporter")).StringVar(&y.exporter)
 	watching.Flag("listen", "Port that the exporter listens on.").Default("9844").Uint16Var(&y.listen)

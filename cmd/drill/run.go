@@ -32,8 +32,8 @@ func list(out io.Writer) error {
 	return t.Flush()
 }
 
-// run plays incidents in virtual time and prints the scores: of all incidents, of the public ones, or of a named
-// one. It fails when an incident has a problem.
+// run plays incidents in virtual time and prints the scores: of all incidents, of the public incidents, or of a named
+// incident. It fails when an incident has a problem.
 func run(ctx context.Context, name string, public bool, seed uint64, output string, out, progress io.Writer) error {
 	incidents := incident.All()
 	if public {
@@ -56,7 +56,8 @@ func run(ctx context.Context, name string, public bool, seed uint64, output stri
 	return judge(traces)
 }
 
-// record plays incidents with the given number of seeds, starting at first. The traces of an incident are adjacent.
+// record plays incidents with the given number of seeds, starting at the seed first. The traces of an incident are
+// adjacent.
 func record(ctx context.Context, incidents []incident.Incident, first, seeds uint64, progress io.Writer) ([]report.Trace, error) {
 	return each(ctx, incidents, first, seeds, progress, func(in incident.Incident, seed uint64) (report.Trace,
 		error,
@@ -121,7 +122,7 @@ func write(output string, traces []report.Trace, out io.Writer) error {
 		return enc.Encode(scores(traces))
 	case "svg":
 		if len(traces) != 1 {
-			return errors.New("a picture shows one incident: name it with --incident")
+			return errors.New("a plot shows one incident: name the incident with --incident")
 		}
 		return report.WriteSVG(out, traces[0])
 	case "public":

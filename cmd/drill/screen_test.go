@@ -11,8 +11,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// TestStatusLineTellsTheWorseEngine uses two engines with different bounds, so that a sum over both means nothing.
-// All first tokens take 0.2 s on one engine and 3 s on the other; the line shows about 3 s.
+// TestStatusLineTellsTheWorseEngine uses two engines with different bounds, so that a sum over both is meaningless. All
+// first tokens take 0.2 s on one engine and 3 s on the other; the line shows about 3 s.
 func TestStatusLineTellsTheWorseEngine(t *testing.T) {
 	sim, err := rulesim.New()
 	if err != nil {

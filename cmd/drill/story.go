@@ -22,14 +22,14 @@ type story struct {
 	out      io.Writer
 	incident incident.Incident
 	onset    time.Time
-	// lever and heal change the running world. ask queries the Prometheus that watches this world.
+	// lever and heal change the running world; ask queries the Prometheus that monitors this world.
 	lever, heal func()
 	ask         func(query string, at time.Time) (promql.Vector, error)
 
-	page    *play.Notification // the one that is open
-	runbook string             // to which it leads
+	page    *play.Notification // the open page
+	runbook string             // the runbook to which the page leads
 	known   url.Values         // its labels
-	record  []string           // what happened so far
+	record  []string           // events so far
 	sent    int                // messages
 }
 
@@ -42,7 +42,7 @@ func (s *story) note(at time.Time, what, says string) {
 		Round(time.Second), says))
 }
 
-// told follows the notifications. When the page is resolved, told runs the runbooks' last queries, and writes the record.
+// told follows the notifications. When the page is resolved, it runs the runbooks' last queries, and writes the record.
 func (s *story) told(n play.Notification) error {
 	s.sent++
 	if n.Receiver != "llm-critical" {

@@ -21,7 +21,7 @@ func TestStory(t *testing.T) {
 		within                time.Duration // from the onset to the record
 	}{
 		{"wedged-engine", "lever 1", "lever    01:0", 15 * time.Minute},
-		{"kv-thrash", "lever", "lever    01:0", time.Hour}, // the slower windows of a burn forget within half an hour
+		{"kv-thrash", "lever", "lever    01:0", time.Hour}, // the incident leaves the slower windows of a burn within half an hour
 		{"black-hole", "healthy", "healthy  01:0", time.Hour},
 	} {
 		t.Run(c.incident, func(t *testing.T) {

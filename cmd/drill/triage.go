@@ -21,7 +21,7 @@ var ways = []struct {
 	{"the page", func(t score.Triage) (rules.Branch, bool) { return t.Paged, false }},
 }
 
-// triageSummary counts how often each way was right, could not tell, named nothing, or was wrong.
+// triageSummary counts how often each way was right, was undecided, named nothing, or was wrong.
 func triageSummary(all []score.Triage) string {
 	var b strings.Builder
 	b.WriteString("| source of the answer | right | unsure | no branch | wrong |\n| --- | --- | --- | --- | --- |\n")

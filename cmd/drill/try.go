@@ -19,8 +19,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
-// try watches real engines with everything that a cluster would have: the exporter, a Prometheus with the rules,
-// and the dashboards. It keeps its data in memory, until it ends.
+// try watches real engines with everything that a cluster would have: the exporter, a Prometheus with the rules, and
+// the dashboards. It keeps its data in memory only.
 type try struct {
 	exporter           string
 	listen, prometheus uint16
@@ -57,12 +57,12 @@ func (y try) run(ctx context.Context) (err error) {
 		"--web.runbook-query-url=http://" + server + live.QueryPath + "?g0.expr={query}",
 	}, y.flags...)...)
 	exporter.Stdout, exporter.Stderr = os.Stderr, os.Stderr
-	exporter.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is for this program, which ends it
+	exporter.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C goes to this program, which then stops the exporter
 	if err := exporter.Start(); err != nil {
 		return err
 	}
 	exited := make(chan error, 1)
-	go func() { exited <- cmp.Or(exporter.Wait(), errors.New("it said nothing was wrong")) }()
+	go func() { exited <- cmp.Or(exporter.Wait(), errors.New("it reported no error")) }()
 	running, stop := context.WithCancel(ctx)
 	defer stop()
 	p, err := live.NewPrometheus(running, queries, live.Source{
@@ -91,7 +91,7 @@ func (y try) run(ctx context.Context) (err error) {
 	}
 }
 
-// tell prints the alerts that have begun or ended since it was last called, and returns the firing ones.
+// tell prints the alerts that have begun or ended since the last call, and returns the firing alerts.
 func (y try) tell(now time.Time, firing []rulesim.Alert, known []string) (names []string) {
 	for _, a := range firing {
 		if severity := a.Labels.Get(rules.SeverityLabel); severity != "critical" && severity != "warning" {

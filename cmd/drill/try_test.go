@@ -34,7 +34,7 @@ func TestTry(t *testing.T) {
 	if err := try.Start(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { // killed, it would leave its exporter behind
+	t.Cleanup(func() { // if killed, the process would leave its exporter behind
 		if try.Process.Signal(os.Interrupt) == nil {
 			_ = try.Wait()
 		}

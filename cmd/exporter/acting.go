@@ -37,14 +37,14 @@ func (o *actOptions) addFlags(app *kingpin.Application) {
 	app.Flag("act.effect", "Strongest effect of a taint: NoSchedule keeps new pods away; NoExecute also evicts running pods, for the "+
 		"verdicts reset and replace.").
 		Default(string(act.NoSchedule)).EnumVar(&o.most, string(act.NoSchedule), string(act.NoExecute))
-	app.Flag("act.ceiling.cluster", "Share of the cluster's GPUs that may be out of service at once, 0 to 1. One GPU is always allowed.").
+	app.Flag("act.ceiling.cluster", "Share of the cluster's GPUs that may be out of service at once, 0 to 1. One GPU may always be out of "+
+		"service.").
 		Default("0.1").Float64Var(&o.ceiling.Cluster)
 	app.Flag("act.ceiling.pool", "Share of a node pool's GPUs that may be out of service at "+
 		"once.").Default("0.25").Float64Var(&o.ceiling.Pool)
 	app.Flag("act.ceiling.model", "Share of a model's GPUs that may be out of service at "+
 		"once.").Default("0.5").Float64Var(&o.ceiling.Model)
-	app.Flag("act.pool-label", "Node label that names the node's pool. Repeatable. The first of these labels "+
-		"that a node has names its pool.").
+	app.Flag("act.pool-label", "Node label that names the node's pool. Repeatable; the first of these labels that a node has counts.").
 		Default("karpenter.sh/nodepool", "cloud.google.com/gke-nodepool", "eks.amazonaws.com/nodegroup", "kubernetes.azure.com/agentpool",
 			"node.kubernetes.io/instance-type").StringsVar(&o.pools)
 	app.Flag("act.pods", "Labels of the exporters' pods on the nodes.").PlaceHolder("SELECTOR").StringVar(&o.pods)

@@ -86,7 +86,7 @@ func (o doctorOptions) bothSides(ctx context.Context, progress io.Writer) (docum
 	if document, err = runSMI(ctx); err != nil {
 		return nil, nil, false, err
 	}
-	if readings[0].Exporter != thisNode { // reading the node itself takes seconds, so once is enough
+	if readings[0].Exporter != thisNode { // reading the node itself takes seconds, so one reading is enough
 		wait := readings[0].UntilReadAgain()
 		fmt.Fprintf(progress, "Reading the exporter again in %s, when it has read the GPUs anew.\n", wait)
 		select {

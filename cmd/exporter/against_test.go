@@ -11,8 +11,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/internal/e2e"
 )
 
-// The doctor runs nvidia-smi beside the exporter. Both programs read the same values from the fake library.
-// Differences are named, also from a bundle.
+// The doctor runs nvidia-smi beside the exporter. Both programs read the same values from the fake library. Differences
+// are named, even those in a bundle.
 func TestDoctorAgainstSMI(t *testing.T) {
 	n := startOnGPUs(t, 2, nil)
 	dir := t.TempDir()

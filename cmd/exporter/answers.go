@@ -66,7 +66,7 @@ func (c *PrometheusConfig) asker() (runbooks.Asker, error) {
 			found, _ = ask(either)
 		}
 		if errors.Is(err, context.DeadlineExceeded) {
-			return nil, fmt.Errorf("the Prometheus of the exporter's configuration took longer than %s", answerWithin)
+			return nil, fmt.Errorf("the Prometheus in the exporter's configuration took longer than %s", answerWithin)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("see prometheus in the exporter's configuration: %w", err)

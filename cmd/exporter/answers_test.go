@@ -153,7 +153,7 @@ func TestAnswersAreBounded(t *testing.T) {
 	}
 	p.says = func(w http.ResponseWriter, query url.Values) {
 		if query.Get("limit") != "21" || query.Get("timeout") != "5s" {
-			t.Errorf("asked for %v", query)
+			t.Errorf("requests: %v", query)
 		}
 		for now := running.Add(1); ; {
 			if before := most.Load(); now <= before || most.CompareAndSwap(before, now) {

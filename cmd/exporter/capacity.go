@@ -63,7 +63,7 @@ func capacityCommand(ctx context.Context, args []string, out, _ io.Writer) (stat
 	return status, nil
 }
 
-// nodeCapacity is the joint capacity of the engines of a model, or of those in one role, on a node.
+// nodeCapacity is the joint capacity of a model's engines, or of those in one role, on a node.
 type nodeCapacity struct {
 	name       string
 	engines    int
@@ -76,7 +76,7 @@ type nodeCapacity struct {
 type objectiveCapacity struct {
 	requests map[string]float64 // per second, by kind
 	tokens   float64            // per second
-	used     float64            // the present load as a share of it, for the engine with the largest
+	used     float64            // the present load as a share of the capacity, for the engine with the largest share
 	limits   []string
 }
 

@@ -135,9 +135,9 @@ var moods = map[string]func(m *moody) http.HandlerFunc{
 	},
 }
 
-// TestChaos breaks engines, GPUs, the configuration and the port at random, and checks that each scrape is answered
-// in time and can be parsed. Healthy parts have complete and correct metrics, and none of their counters falls.
-// Nothing is left over in the end. For an hour:
+// TestChaos breaks engines, GPUs, the configuration and the port at random, and checks that each scrape is answered in
+// time and can be parsed. Healthy parts have complete and correct metrics, and none of their counters falls. No
+// resource leaks. For an hour:
 //
 //	go test ./cmd/exporter -run Chaos -chaos 1h -chaos-seed 7 -timeout 2h -v
 func TestChaos(t *testing.T) {
@@ -190,7 +190,7 @@ func TestChaos(t *testing.T) {
 	var all sync.WaitGroup
 	scrapes, slowest := map[time.Duration]int{}, map[time.Duration]time.Duration{}
 	var mu sync.Mutex
-	for _, timeout := range []time.Duration{time.Second, 4 * time.Second} { // an impatient scraper beside a patient one
+	for _, timeout := range []time.Duration{time.Second, 4 * time.Second} { // an impatient scraper beside a patient scraper
 		all.Go(func() {
 			last := map[model.Fingerprint]float64{}
 			for ctx.Err() == nil {
@@ -227,7 +227,7 @@ func TestChaos(t *testing.T) {
 	all.Wait()
 	t.Logf("broken: %v; scrapes: %v; slowest: %v", broken, scrapes, slowest)
 
-	// Everything is healthy again: all series are back, and nothing is left over.
+	// Everything is healthy again: all series are back, and no resource has leaked.
 	for _, m := range victims {
 		n.until(t, `llm_engine_requests_running{runtime="vllm",model_name="m",server="`+strings.TrimPrefix(m.URL, "http://"))
 	}
@@ -333,7 +333,7 @@ func breakThings(ctx context.Context, t *testing.T, n *gpuNode, random *rand.Ran
 	return broken
 }
 
-// scrapeAll scrapes as a Prometheus server with this timeout, and returns all series.
+// scrapeAll scrapes like a Prometheus server with this timeout, and returns all series.
 func scrapeAll(t *testing.T, n *gpuNode, timeout time.Duration) model.Vector {
 	ctx, cancel := context.WithTimeout(t.Context(), timeout+10*time.Second) // the machine may be slow, but the exporter may not
 	defer cancel()

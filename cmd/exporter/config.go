@@ -123,7 +123,8 @@ type configuration struct {
 	prices  map[string]float64
 }
 
-// seen is what other collectors see of engines: the results of probes, the connections of servers, and how busy their GPUs are.
+// seen holds what other collectors know about engines: the results of probes, the connections of servers, and how busy
+// their GPUs are.
 type seen struct {
 	probed      func() []*engine.Probed
 	connections func(server string) (n int, known bool)
@@ -220,7 +221,7 @@ func (b byFlag) name(err error) error {
 func checkPrices(prices map[string]float64) error {
 	for _, name := range slices.Sorted(maps.Keys(prices)) {
 		if p := prices[name]; !(p >= 0) || math.IsInf(p, 0) {
-			return configfile.Errorf("gpu_hour_price."+name, "%v is no price: write a number of at least 0", p)
+			return configfile.Errorf("gpu_hour_price."+name, "%v is not a price: write a number of at least 0", p)
 		}
 	}
 	return nil

@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// maxConnections limits the connections to the exporter's port. A few scrapers, probes and browsers need far fewer.
+// maxConnections limits the connections to the exporter's port. A few scrapers, probes and browsers need far fewer
+// connections.
 const maxConnections = 200
 
 // httpServer returns a server that no client can block. Each part of a request and its answer has a time limit, and the
@@ -31,7 +32,7 @@ func httpServer(h http.Handler) *http.Server {
 type connections struct {
 	mu      sync.Mutex
 	open    int
-	waiting []net.Conn // without a complete request, the oldest first
+	waiting []net.Conn // connections without a complete request, the oldest first
 }
 
 // changed is the server's ConnState hook.
@@ -50,7 +51,7 @@ func (c *connections) changed(conn net.Conn, to http.ConnState) {
 		c.open--
 	}
 	if to == http.StateNew && c.open > maxConnections {
-		go c.waiting[0].Close() // TLS may take a moment to close
+		go c.waiting[0].Close() // a TLS connection may take a moment to close
 		c.waiting = c.waiting[1:]
 	}
 }

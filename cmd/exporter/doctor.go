@@ -59,8 +59,8 @@ func parseDoctorFlags(args []string) (o doctorOptions, err error) {
 	app.Flag("rules", "Rule file that Prometheus should have loaded. Default: the rules of this version with default options.").
 		PlaceHolder("FILE").StringVar(&o.rules)
 	app.Flag("output", "text, or json for programs.").Default("text").EnumVar(&o.output, "text", "json")
-	app.Flag("against", "Compare each GPU value with the output of nvidia-smi -q -x. Give nvidia-smi to run it, or a FILE with its "+
-		"output or a bundle. Exit status: 0 if all values are right, 1 if the exporter lacks some, 2 if some are wrong.").
+	app.Flag("against", "Compare each GPU value with the output of nvidia-smi -q -x. Give nvidia-smi to run the program, or a FILE with "+
+		"its output or a bundle. Exit status: 0 if all values are right, 1 if the exporter lacks some values, 2 if some are wrong.").
 		PlaceHolder("nvidia-smi|FILE").StringVar(&o.against)
 	app.Flag("bundle", "With --against, also write both outputs to this file, without names of hosts, pods and processes, for a bug "+
 		"report or a test.").PlaceHolder("FILE").StringVar(&o.bundle)

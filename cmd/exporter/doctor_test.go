@@ -241,7 +241,7 @@ func TestDoctorOfStreamsThatBreak(t *testing.T) {
 // TestDoctorWithoutAnExporter runs doctor where there is no exporter.
 func TestDoctorWithoutAnExporter(t *testing.T) {
 	diagnose(t, "--exporter=http://127.0.0.1:1").want(t, 3, "connection refused", "--exporter=http://HOST:9844")
-	diagnose(t, "--exporter="+servePage(t, healthyPage)).want(t, 3, "is no llm-node-exporter")
+	diagnose(t, "--exporter="+servePage(t, healthyPage)).want(t, 3, "is not llm-node-exporter")
 	diagnose(t, "--exporter="+start(t).url, "--prometheus=http://127.0.0.1:1").want(t, 3, "Prometheus", "--prometheus-http-config")
 	for _, args := range [][]string{
 		{"--nonsense"},

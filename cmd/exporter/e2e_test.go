@@ -161,7 +161,8 @@ func TestRealPagesThroughRealPrometheus(t *testing.T) {
 				got := prometheus.query(t, query, bound)
 				slices.Sort(values)
 				if more := len(got) - len(values); to == metrics.Requests.Name && more > 0 && more <= 2 {
-					// failed and refused requests count from zero on, engines' own from the first one
+					// failed and refused requests count from zero; the engines' own counters begin with the first
+					// request
 					values = slices.Sorted(slices.Values(append(values, slices.Repeat([]string{"0"}, more)...)))
 				}
 				if !slices.Equal(got, values) {

@@ -31,7 +31,7 @@ var enginesPage = template.Must(template.New("engines").Parse(`<h1>Engines</h1>
 {{ end }}<p>This is the state at the last scrape. llm_engine_metric_source_info shows what each engine reports and does not report.</p>
 {{ define "pod" }}{{ if .Pod }}{{ .Namespace }}/{{ .Pod }} {{ .Container }}{{ end }}{{ end }}`))
 
-// listed holds the content of /engines. The node page reads the part with JSON names.
+// listed holds the content of /engines. The node page reads the fields with JSON names.
 type listed struct {
 	Engines []candidate `json:"engines"`
 	Places  []candidate `json:"places"`  // examined, but not read
@@ -41,7 +41,8 @@ type listed struct {
 	Now         time.Time         `json:"-"`
 }
 
-// candidate is an engine, or a place where one could be. Server is host:port of a metrics endpoint, or an address.
+// candidate is an engine, or a place where an engine could be. Server is host:port of a metrics endpoint, or an
+// address.
 type candidate struct {
 	Server    string `json:"server"`
 	Namespace string `json:"namespace"`
@@ -103,7 +104,7 @@ func (s *server) listEngines(w http.ResponseWriter, r *http.Request) {
 	page := s.listed()
 	if r.Header.Get("Accept") == "application/json" {
 		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(page) // the reader has left
+		_ = json.NewEncoder(w).Encode(page) // the client has disconnected
 		return
 	}
 	var body strings.Builder

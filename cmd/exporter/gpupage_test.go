@@ -70,7 +70,7 @@ func TestGPUsOfAPage(t *testing.T) {
 	}
 }
 
-// TestGPUPageOutOfOrder checks that an answer that is no metrics page loses only the GPUs.
+// TestGPUPageOutOfOrder checks that an answer that is not a metrics page loses only the GPUs.
 func TestGPUPageOutOfOrder(t *testing.T) {
 	dcgm := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		http.Error(w, "failed to collect", http.StatusInternalServerError)

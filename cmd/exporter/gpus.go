@@ -32,7 +32,7 @@ type gpuOptions struct {
 
 func (o *gpuOptions) addFlags(app nodeFlags) {
 	app.Flag("collector.gpu", "Collect metrics of the GPUs of this node.").Default("true").BoolVar(&o.enabled)
-	app.Flag("collector.ownership", "Find out which engine runs on which GPU.").Default("true").BoolVar(&o.ownership)
+	app.Flag("collector.ownership", "Determine which engine runs on which GPU.").Default("true").BoolVar(&o.ownership)
 	app.Flag("gpu.source", "Source of GPU metrics: nvml; the URL of dcgm-exporter or AMD's device-metrics-exporter, such as "+
 		"http://localhost:9400; or auto (NVML or, while NVML is unusable, such an exporter on this node).").
 		Default("nvml").PlaceHolder("nvml|URL|auto").StringVar(&o.source)
@@ -42,8 +42,8 @@ func (o *gpuOptions) addFlags(app nodeFlags) {
 	app.Flag("gpu.interval", "How often to read clocks, power and bandwidth. Ratios are averages over this time.").Default("1s").
 		DurationVar(&o.Interval)
 	app.Flag("gpu.driver-budget",
-		"Largest share of time that reading one GPU may spend in the driver, because other programs wait for the driver meanwhile. "+
-			"Slow readings happen less often: clocks and power at least every 30 seconds, the rest every ten minutes. 1 means no limit.").
+		"Largest share of time that reading one GPU may spend in the driver, because other programs wait for the driver meanwhile. Slow "+
+			"readings happen less often: clocks and power at least every 30 seconds, other values at least every ten minutes. 1 means no limit.").
 		Default("0.001").Float64Var(&o.Budget)
 	app.Flag("gpu.deadline", "How long one round of readings may take before the GPU is reported as stuck.").Default("10s").
 		DurationVar(&o.Deadline)
@@ -54,7 +54,8 @@ func (o *gpuOptions) addFlags(app nodeFlags) {
 		StringVar(&o.LibraryPath)
 	app.Flag("gpu.kmsg", "Kernel log to read XIDs and SXids from; none disables it.").Default("/dev/kmsg").StringVar(&o.Kmsg)
 	app.Flag("ownership.pod-resources",
-		"Socket of the kubelet's pod-resources API. Outside Kubernetes, it need not exist. If empty, the kubelet is not used.").
+		"Socket of the kubelet's pod-resources API. Outside Kubernetes, the socket need not exist. If the flag is empty, the kubelet is not "+
+			"used.").
 		Default("/var/lib/kubelet/pod-resources/kubelet.sock").StringVar(&o.podResources)
 	app.Flag("path.pod-logs", "Directory of the kubelet's pod logs. Its subdirectories name the pods that own processes.").
 		Default("/var/log/pods").StringVar(&o.podLogs)

@@ -35,8 +35,8 @@ func (e *exporter) verdicts(t *testing.T) (health.Node, []string) {
 	return n, all
 }
 
-// A GPU whose driver requests a reset is judged so within half a minute, everywhere, and is healthy within a minute after
-// the reset. A lost GPU keeps its name and its workload.
+// A GPU whose driver requests a reset has the verdict reset everywhere within half a minute, and is healthy within a
+// minute after the reset. A lost GPU keeps its name and its workload.
 func TestVerdictOnGPUs(t *testing.T) {
 	t.Parallel()
 	n := startOnGPUs(t, 2, nil)

@@ -33,7 +33,7 @@ func TestImage(t *testing.T) {
 		if err := cmd.Run(); err != nil {
 			t.Fatalf("%s %s: %v\n%s%s", name, strings.Join(args, " "), err, &stdout, &stderr)
 		}
-		return strings.TrimSpace(cmp.Or(stdout.String(), stderr.String())) // kingpin prints its version to the latter
+		return strings.TrimSpace(cmp.Or(stdout.String(), stderr.String())) // kingpin prints the version to the latter
 	}
 	buildah := func(args ...string) string {
 		t.Helper()
@@ -47,7 +47,8 @@ func TestImage(t *testing.T) {
 	base := buildah("from", "scratch")
 	buildah("add", base, debian, "/")
 	buildah("copy", base, run("go", "env", "GOROOT"), "/usr/local/go")
-	buildah("copy", base, "/etc/ssl/certs/ca-certificates.crt", "/etc/ssl/certs/ca-certificates.crt") // whom this machine trusts
+	buildah("copy", base, "/etc/ssl/certs/ca-certificates.crt",
+		"/etc/ssl/certs/ca-certificates.crt") // the certificates that this machine trusts
 	buildah("config", "--env", "PATH=/usr/local/go/bin:/usr/sbin:/usr/bin:/sbin:/bin", "--env", "GOPATH=/go", base)
 	buildah("commit", "--rm", base, "golang")
 	root, err := filepath.Abs("../..")

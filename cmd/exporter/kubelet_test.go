@@ -25,8 +25,7 @@ func (p podResources) List(context.Context, *v1.ListPodResourcesRequest) (*v1.Li
 	return p.answer, nil
 }
 
-// TestPodsOnGPUs checks that the kubelet's devices of pods lead from a MIG device and from a GPU to metrics endpoints of
-// engines.
+// TestPodsOnGPUs checks that the kubelet's devices map a MIG device and a GPU to metrics endpoints of engines.
 func TestPodsOnGPUs(t *testing.T) {
 	const mig = "MIG-00000000-0000-5000-8000-000000000004"
 	container := func(resource, id string) []*v1.ContainerResources {

@@ -31,7 +31,7 @@ import (
 )
 
 func main() {
-	// Collect garbage often: a node has little memory to spare for its exporter.
+	// Collect garbage often, because a node has little memory to spare for its exporter.
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(20)
 	}
@@ -148,7 +148,7 @@ func userAgent() string { return "llm-node-exporter/" + version.Version }
 // load returns the node with its configuration loaded and nothing started.
 func load(o options) (*node, error) {
 	log := promslog.New(&o.log)
-	o.config.ledger = engine.NewLedger(time.Now()) // a reload forgets nothing
+	o.config.ledger = engine.NewLedger(time.Now()) // kept across reloads
 	return newNode(func(seen seen) (configuration, error) { return loadConfig(o.config, o.probes, seen, log) }, log)
 }
 

@@ -439,7 +439,7 @@ func TestConfigurationErrors(t *testing.T) {
 	if err := os.WriteFile(file, []byte("targets:\n- url: http://a:1\nprobes:\n- url: http://a:1\n  model: m\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for _, flags := range [][]string{ // the last one is wrong, and is in no list of the file
+	for _, flags := range [][]string{ // the last objective is wrong, and is in no list of the file
 		{"--engine.target=ftp://h"},
 		{"--probe.model=m", "--probe.target=ftp://h"},
 		{"--probe.engines", "--probe.interval=1s"},
@@ -486,7 +486,7 @@ func TestExampleConfiguration(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir := t.TempDir() // the files it names exist on no test machine
+	dir := t.TempDir() // the files in the example exist on no test machine
 	text := strings.ReplaceAll(string(example), "/etc/llm-node-exporter", dir)
 	server := httptest.NewTLSServer(nil)
 	defer server.Close()

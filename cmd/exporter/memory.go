@@ -20,7 +20,7 @@ func unmapBinary() error {
 		return err
 	}
 	defer f.Close()
-	var start, end uintptr // of the mapping that the lines describe; zero if it must stay
+	var start, end uintptr // size of the mapping that the lines describe; zero if the mapping must stay
 	for lines := bufio.NewScanner(f); lines.Scan(); {
 		line := lines.Text()
 		if fields := strings.Fields(line); strings.Contains(fields[0], "-") {
@@ -28,7 +28,7 @@ func unmapBinary() error {
 			if strings.HasSuffix(line, " "+binary) && fields[1][1] == '-' { // not writable
 				_, err = fmt.Sscanf(fields[0], "%x-%x", &start, &end)
 			}
-		} else if end > 0 && fields[0] == "Anonymous:" && fields[1] == "0" { // the loader did not write to it, either
+		} else if end > 0 && fields[0] == "Anonymous:" && fields[1] == "0" { // the loader did not write to the mapping, either
 			err = unmap(start, end-start)
 		}
 		if err != nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/prometheus/procfs"
 )
 
-// unpacked returns a copy of a binary as an image holds it. Linux 6.18 maps a file in the pieces in which it was written.
-// Images are unpacked in pieces of 32 kB, linkers write megabytes.
+// unpacked returns a copy of a binary in the form in which an image contains it. Linux 6.18 maps a file in the pieces
+// in which it was written. Images are unpacked in pieces of 32 kB, linkers write megabytes.
 func unpacked(t *testing.T, binary string) string {
 	t.Helper()
 	unpacked := filepath.Join(t.TempDir(), "exporter")

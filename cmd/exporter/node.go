@@ -25,7 +25,7 @@ import (
 // node holds the collectors of this node, and the state that a reload or discovery changes while they run.
 type node struct {
 	log      *slog.Logger
-	registry *prometheus.Registry // of everything except large and the engines' metrics
+	registry *prometheus.Registry // gathers everything except large and the engines' metrics
 	large    large
 	self     *self
 	engines  atomic.Pointer[engine.Collector]
@@ -33,7 +33,7 @@ type node struct {
 	ask      atomic.Pointer[runbooks.Asker]      // answers the queries of the runbooks
 	gpus     *gpu.Collector                      // nil if NVML is not used
 	health   *health.Judge                       // nil if no GPUs are read
-	owners   atomic.Pointer[ownership.Collector] // nil until it looks for the engines on the GPUs
+	owners   atomic.Pointer[ownership.Collector] // nil until the node looks for the engines on the GPUs
 	finder   *discovery.Finder                   // nil without discovery
 
 	loading sync.Mutex

@@ -50,8 +50,8 @@ func serving(t *testing.T) (page *atomic.Pointer[string], url string) {
 	return page, e.URL
 }
 
-// busy returns vLLM's metrics of a model after this many requests. The slow ones took 20 s to the first token, the others
-// up to 0.1 s.
+// busy returns vLLM's metrics of a model after this many requests. Slow requests took 20 s to the first token, the
+// others up to 0.1 s.
 func busy(model string, running, waiting int, kv float64, requests, slow int) *string {
 	l := fmt.Sprintf(`engine="0",model_name="%s"`, model)
 	s := fmt.Sprintf("# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running{%[1]s} %[2]d\n# TYPE vllm:num_requests_waiting "+
@@ -69,8 +69,8 @@ func busy(model string, running, waiting int, kv float64, requests, slow int) *s
 	return &s
 }
 
-// TestNodePage follows an engine through a night. The engine does not answer, works, and becomes slow. Then the exporter
-// goes, too.
+// TestNodePage follows an engine through a night. The engine does not answer, works, and becomes slow. Then the
+// exporter stops, too.
 func TestNodePage(t *testing.T) {
 	t.Parallel()
 	page, url := serving(t)
@@ -79,7 +79,7 @@ func TestNodePage(t *testing.T) {
 	for _, want := range []string{"1 thing is wrong", "not read: http_500", "shows the server's message", "No GPU is read."} {
 		b.Until(want, text(want))
 	}
-	page.Store(busy("m", 3, 0, 0.5, 100, 50)) // it was slow before the page was opened
+	page.Store(busy("m", 3, 0, 0.5, 100, 50)) // the engine was slow before the page was opened
 	for _, want := range []string{"Nothing stands out.", "50 %", "no requests yet"} {
 		b.Until(want, text(want))
 	}

@@ -28,9 +28,9 @@ import (
 )
 
 // TestPlays follows a person on call, who has only the notification, to the resolved message and the record. The
-// exporter is the real one; it asks the Prometheus of the play, at the play's time. Every link of each notification
-// and of each web page on the way is opened, and works. Every query has its answer, at once or after a click, so
-// nobody pastes a query. No typed command still contains a placeholder of the alert. docs/plays.csv has the steps.
+// exporter is real, and queries the Prometheus of the play, at the play's time. Every link in each notification and
+// each visited web page is opened, and works. Every query has an answer, at once or after a click, so nobody pastes a
+// query. No typed command still contains a placeholder of the alert. docs/plays.csv has the steps.
 func TestPlays(t *testing.T) {
 	rows := [][]string{{
 		"play", "since the onset", "the reader", "where", "links", "dead links", "queries", "answered at once",
@@ -81,7 +81,7 @@ type reader struct {
 	rows       [][]string
 }
 
-// newReader plays an incident whose lever is pulled, beside an exporter that may ask the play's Prometheus.
+// newReader plays an incident whose lever is pulled, beside an exporter that may query the play's Prometheus.
 func newReader(t *testing.T, name string) *reader {
 	t.Helper()
 	r := &reader{T: t}
@@ -196,7 +196,7 @@ func (r *reader) get(link string) (string, error) {
 	return string(body), err
 }
 
-// leads returns an error unless a link leads somewhere: to a page that the exporter serves, with the place that the link names, or to a
+// leads returns an error unless a link leads to a page that the exporter serves, with the named anchor, or to a
 // dashboard.
 func (r *reader) leads(link string) error {
 	to, err := url.Parse(link)
@@ -310,7 +310,7 @@ type answered struct {
 	Rows []struct{ Fills string }
 }
 
-// asks reads the answers of the open page, and clicks on results that fill in the missing labels of a query.
+// asks reads the answers on the open page, and clicks on results that fill in the missing labels of a query.
 func (r *reader) asks() (atOnce, afterClick, pasted int) {
 	var fills []string
 	var open []int
@@ -340,7 +340,7 @@ func (r *reader) asks() (atOnce, afterClick, pasted int) {
 	return atOnce, afterClick, pasted
 }
 
-// answer asks for the answer of a query as the page's script does.
+// answer requests the answer to a query as the page's script does.
 func (r *reader) answer(link string, number int) (a answered) {
 	of, err := url.Parse(link)
 	if err != nil {

@@ -113,7 +113,7 @@ func TestRelease(t *testing.T) {
 	}
 }
 
-// TestReleaseCannotLook checks that every obstacle is reported, and that no release passes then.
+// TestReleaseCannotLook checks that every obstacle is reported, and that no release passes in that case.
 func TestReleaseCannotLook(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -11,7 +11,7 @@ import (
 )
 
 // With --role=cluster the exporter reads the targets and sends the probes of its configuration, and its metrics contain
-// nothing of a node.
+// no data of a node.
 func TestRoleCluster(t *testing.T) {
 	t.Setenv("NODE_NAME", "node-1") // as in a pod of the node's exporter
 	engine := vllm(t, "7")

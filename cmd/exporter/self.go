@@ -89,10 +89,10 @@ func (t timed) Collect(ch chan<- prometheus.Metric) {
 	t.self.ran(t.name, time.Since(start), true)
 }
 
-// large holds collectors of so many samples of the vocabulary that a registry's copies of them would cost too much.
+// large holds collectors with so many samples that a registry's copies would cost too much.
 type large struct {
 	collectors []prometheus.Collector
-	samples    atomic.Int64 // of the last collection; the next one will have as many
+	samples    atomic.Int64 // of the last collection; the next will have as many
 }
 
 // collect adds the samples to a metrics page. Like a registry, it leaves out invalid and duplicate samples, and survives
@@ -114,7 +114,7 @@ func (l *large) collect(page *engine.Exposition) (err error) {
 	for m := range sent {
 		switch s, ok := m.(*metrics.Sample); {
 		case !ok:
-			err = errors.Join(err, cmp.Or(m.Write(&dto.Metric{}), fmt.Errorf("%s is no sample of the vocabulary", m.Desc())))
+			err = errors.Join(err, cmp.Or(m.Write(&dto.Metric{}), fmt.Errorf("%s is not a sample of the vocabulary", m.Desc())))
 		case seen[s.Text]:
 			err = errors.Join(err, fmt.Errorf("%s was collected twice", s.Text))
 		default:
@@ -130,7 +130,7 @@ func (l *large) collect(page *engine.Exposition) (err error) {
 func attempt(something func()) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			err = fmt.Errorf("a collector panicked, please report it: %v\n%s", p, debug.Stack())
+			err = fmt.Errorf("a collector panicked, please report this bug: %v\n%s", p, debug.Stack())
 		}
 	}()
 	something()

@@ -45,7 +45,7 @@ type serverOptions struct {
 
 func (o *serverOptions) addFlags(app *kingpin.Application) {
 	app.Flag("web.telemetry-path", "Path under which to serve metrics.").Default("/metrics").StringVar(&o.metricsPath)
-	app.Flag("web.max-requests", "Maximum number of concurrent scrapes; any more get status 503. 0 means no limit.").Default("40").
+	app.Flag("web.max-requests", "Maximum number of concurrent scrapes; further scrapes get status 503. 0 means no limit.").Default("40").
 		IntVar(&o.maxRequests)
 	app.Flag("web.enable-pprof", "Serve profiles under /debug/pprof/.").BoolVar(&o.pprof)
 	app.Flag("web.enable-lifecycle",
@@ -53,9 +53,9 @@ func (o *serverOptions) addFlags(app *kingpin.Application) {
 			"this flag.").
 		BoolVar(&o.lifecycle)
 	app.Flag("compat.gen-ai",
-		"Serve time to first token, time per output token and request duration also under OpenTelemetry's names, gen_ai_server_*.").
+		"Also serve time to first token, time per output token and request duration under OpenTelemetry's names, gen_ai_server_*.").
 		BoolVar(&o.genAI)
-	app.Flag("compat.dcgm", "Serve metrics of NVIDIA's GPUs also with the names, units and labels of dcgm-exporter's default counters, "+
+	app.Flag("compat.dcgm", "Also serve metrics of NVIDIA's GPUs with the names, units and labels of dcgm-exporter's default counters, "+
 		"DCGM_FI_*.").BoolVar(&o.dcgm)
 	app.Flag("web.runbook-query-url", "Address that a click on a runbook's query opens. {query} stands for the query, as in "+
 		"https://prometheus.example/graph?g0.tab=1&g0.expr={query}; {json} stands for the query within JSON, as in the addresses of "+
@@ -69,7 +69,7 @@ type server struct {
 	*node
 	slots    chan struct{} // one per scrape in progress; nil means no limit
 	judging  judging
-	hostname string // of the node, if series contain it
+	hostname string // name of the node, if series contain it
 }
 
 // serve answers requests until ctx ends, or until failed receives an error, which it returns.
@@ -125,7 +125,7 @@ func (s *server) handler() http.Handler {
 	return ownOrigin(s.listen, s.routes())
 }
 
-// ownOrigin refuses requests that another site made a browser send, if they change something and come from another
+// ownOrigin refuses requests that another site made a browser send, if the requests change state and come from another
 // origin. If the server listens only on loopback, it also refuses requests to another host name, because a site may
 // have pointed its name here.
 func ownOrigin(listen *web.FlagConfig, h http.Handler) http.Handler {
@@ -136,8 +136,8 @@ func ownOrigin(listen *web.FlagConfig, h http.Handler) http.Handler {
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Host != "" && !loopback(r.Host) {
-			http.Error(w, "this exporter listens on loopback and answers only to that host name: use http://localhost, or let the proxy send "+
-				"Host: localhost", http.StatusForbidden)
+			http.Error(w, "this exporter listens on loopback and answers only requests for that host name: use http://localhost, or let the "+
+				"proxy send Host: localhost", http.StatusForbidden)
 			return
 		}
 		h.ServeHTTP(w, r)
@@ -219,7 +219,7 @@ func (s *server) gather(ctx context.Context) ([]*dto.MetricFamily, *engine.Expos
 	s.self.ran("engine", time.Since(start), engines.Complete())
 	err := s.large.collect(engines)
 	families, failed := s.registry.Gather()
-	if err = errors.Join(err, failed); err != nil { // serve the part that could be gathered
+	if err = errors.Join(err, failed); err != nil { // serve the part that was gathered
 		s.log.Error("metrics left out", "err", err)
 	}
 	return families, engines
@@ -237,7 +237,7 @@ func writePage(w http.ResponseWriter, r *http.Request, families []*dto.MetricFam
 		// Without a state, the compressor keeps none of its 900 kB until the next scrape. It compresses one piece at a
 		// time.
 		z, _ := gzip.NewWriterLevel(w, gzip.StatelessCompression) // fails only for unknown levels
-		pieces := bufio.NewWriterSize(z, math.MaxInt16)           // the largest size that it accepts
+		pieces := bufio.NewWriterSize(z, math.MaxInt16)           // the largest size that the compressor accepts
 		to, finish = pieces, func() error { return errors.Join(pieces.Flush(), z.Close()) }
 	}
 	if err := encode(to, families, engines); err != nil {

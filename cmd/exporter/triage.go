@@ -250,7 +250,7 @@ func client(file, flag string) (*http.Client, error) {
 	return c, nil
 }
 
-// wait waits between the readings, and reports it.
+// wait waits between the readings, and prints that it waits.
 func wait(ctx context.Context, apart time.Duration, source string, progress io.Writer) error {
 	fmt.Fprintf(progress, "Read %s; reading again in %s", source, apart)
 	if terminal(progress) {

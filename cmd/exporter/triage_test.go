@@ -131,8 +131,8 @@ func TestTriageOfALostNode(t *testing.T) {
 	}
 }
 
-// TestTriageOfAnUnknownCertificate checks that a server that answers, though not with a certificate that the client knows,
-// is no lost node.
+// TestTriageOfAnUnknownCertificate checks that a server that answers with an unknown certificate does not count as a
+// lost node.
 func TestTriageOfAnUnknownCertificate(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewTLSServer(http.NotFoundHandler())

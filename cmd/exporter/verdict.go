@@ -42,7 +42,7 @@ func (s *server) verdict(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
-	_ = writeVerdicts(w, j.verdicts) // the reader has left
+	_ = writeVerdicts(w, j.verdicts) // the client has disconnected
 }
 
 // judge returns the judgement in progress, or begins one.
@@ -55,7 +55,7 @@ func (s *server) judge() *judgement {
 	j := &judgement{done: make(chan struct{})}
 	s.judging.now = j
 	go func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 6*judgeAfter) // independent of the request: others wait for it, too
+		ctx, cancel := context.WithTimeout(context.Background(), 6*judgeAfter) // others wait for the judgement, too
 		defer cancel()
 		j.verdicts, j.err = s.readTwice(ctx)
 		s.judging.mu.Lock()
@@ -90,10 +90,11 @@ func (s *server) read(ctx context.Context) (triage.Reading, error) {
 	return triage.Parse(page.Bytes(), at)
 }
 
-// verdictOnGPUs answers whether each GPU is fit for use, as of the last judgement, for programs that act on it.
+// verdictOnGPUs answers whether each GPU is fit for use, as of the last judgement, for programs that act on the
+// verdict.
 func (s *server) verdictOnGPUs(w http.ResponseWriter, _ *http.Request) {
 	if s.health == nil {
-		http.Error(w, "this exporter reads no GPUs, because its flags disable that", http.StatusNotFound)
+		http.Error(w, "this exporter reads no GPUs, because its flags disable GPU metrics", http.StatusNotFound)
 		return
 	}
 	node, ok := s.health.Node()
@@ -103,5 +104,5 @@ func (s *server) verdictOnGPUs(w http.ResponseWriter, _ *http.Request) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
-	_ = json.NewEncoder(w).Encode(node) // the reader has left
+	_ = json.NewEncoder(w).Encode(node) // the client has disconnected
 }

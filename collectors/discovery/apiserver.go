@@ -16,7 +16,7 @@ type Pods struct {
 	cluster    *kube.Cluster
 	namespaces []string
 	sockets    sockets
-	interval   time.Duration // between two looks at them
+	interval   time.Duration // pause between two readings of the sockets
 	departed   departed
 
 	mu     sync.Mutex
@@ -73,7 +73,7 @@ func (p *Pods) Run(ctx context.Context, report func([]Place, error)) {
 				})
 		})
 	}
-	wg.Go(func() { // what listens changes without a change of the pods
+	wg.Go(func() { // listening sockets change without a change of the pods
 		for {
 			select {
 			case <-ctx.Done():

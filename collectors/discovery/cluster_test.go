@@ -65,8 +65,8 @@ func TestRealAPIServer(t *testing.T) {
 	e.until(t, "llm/b/server 10.0.0.6:8000", "llm/c/server 10.0.0.7:8000")
 }
 
-// TestRealAPIServerShapes checks that a real API server takes the pods of each shape and adds its defaults, and
-// that discovery reads the same.
+// TestRealAPIServerShapes checks that a real API server accepts the pods of each shape and adds its defaults, and that
+// discovery reads the same pods.
 func TestRealAPIServerShapes(t *testing.T) {
 	c := kube.Start(t, "default:none")
 	c.Create(t, "", "namespaces", parsePod(t, "apiVersion: v1\nkind: Namespace\nmetadata: {name: llm}\n"))
@@ -78,7 +78,7 @@ func TestRealAPIServerShapes(t *testing.T) {
 				for _, list := range []string{"initContainers", "containers"} {
 					containers, _ := spec[list].([]any)
 					for _, container := range containers {
-						container.(map[string]any)["image"] = "image" // which no shape is recognised by
+						container.(map[string]any)["image"] = "image" // no shape is recognised by this field
 					}
 				}
 				c.Create(t, "", "pods", pod)

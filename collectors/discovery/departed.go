@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// departedFor is how long a pod that is gone is reported, and maxDeparted how many are.
+	// departedFor is how long a pod that is gone is reported. maxDeparted limits how many such pods are reported.
 	departedFor = time.Hour
 	maxDeparted = 256
 	// loadsFor is how long the successor of a deleted pod may take until it is ready: as long as the rules wait for an engine that
@@ -45,7 +45,7 @@ func (s podStore) Delete(object any) error {
 func (s podStore) both(object any) (now, before *pod) {
 	now, err := kube.DecodeObject[pod](object)
 	if err != nil {
-		return nil, nil // the store says so
+		return nil, nil // the store guarantees this
 	}
 	for _, p := range s.All() {
 		if p.name() == now.name() && p.Metadata.UID == now.Metadata.UID {
@@ -79,7 +79,7 @@ func (d *departed) note(before, now *pod) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if old := d.pods[now.name()]; old.uid == now.Metadata.UID {
-		return // failed first, deleted then, or the other way round
+		return // the pod failed and was then deleted, or the other way round
 	}
 	d.pods[now.name()] = departure{
 		kube.PodName{Namespace: now.Metadata.Namespace, Name: now.Metadata.Name},

@@ -63,7 +63,7 @@ func TestDeletedOnPurpose(t *testing.T) {
 			e := find(t, source, log)
 			eventually(t, api.watching, func() any { return "not watching" })
 			api.put(t, deployed("a", c.after...))
-			api.put(t, deployed("last", going...)) // after which all before has arrived
+			api.put(t, deployed("last", going...)) // all earlier events have arrived by then
 			api.put(t, deployed("marker"))
 			api.put(t, deployed("marker", going...))
 			eventually(t, func() bool { return metric(t, e, departedSeries("marker")) == 1 }, func() any { return log })

@@ -27,7 +27,7 @@ import (
 const (
 	// maxPlaces bounds how many places the pods of a node can make the exporter probe.
 	maxPlaces = 512
-	// probesAtOnce and probeTimeout bound the cost of probing, and how long a new place waits for silent ones.
+	// probesAtOnce and probeTimeout bound the cost of probing, and how long a new place waits for silent places.
 	probesAtOnce = 64
 	probeTimeout = 3 * time.Second
 	// retrySilent is the pause before a silent place is probed again: an engine listens once its model is loaded.
@@ -41,7 +41,7 @@ type Place struct {
 	Target engine.TargetConfig
 	// Declared places become targets before an engine has answered, because they are declared as engines.
 	Declared bool
-	// LeaveAlone explains why the place is not probed; empty if it is probed.
+	// LeaveAlone explains why the place is not probed; empty if the place is probed.
 	LeaveAlone string
 
 	rank rank
@@ -97,16 +97,16 @@ type Finder struct {
 	compared map[string]comparison // by pod
 }
 
-// State returns the result of probing a place.
+// State is the result of probing a place.
 type State string
 
 // States of a place.
 const (
-	Read       State = "read"        // it is a target
+	Read       State = "read"        // the place is a target
 	Silent     State = "silent"      // nothing answers there
 	NoEngine   State = "no_engine"   // a server answers that is not an engine
 	SameEngine State = "same_engine" // the engine of another place answers there, too
-	LeftAlone  State = "left_alone"  // it is not probed
+	LeftAlone  State = "left_alone"  // the place is not probed
 	unexamined State = "not_asked_yet"
 )
 
@@ -152,7 +152,7 @@ func (f *Finder) report(places []Place, err error) {
 	if err == nil {
 		if n := len(places); n > maxPlaces {
 			if len(f.places) < maxPlaces {
-				f.options.Logger.Warn("too many places to look for engines; the rest are left out", "discovery", f.options.Source.Name(), "places",
+				f.options.Logger.Warn("too many addresses to search for engines; the rest are skipped", "discovery", f.options.Source.Name(), "places",
 					n, "limit", maxPlaces)
 			}
 			places = places[:maxPlaces]
@@ -162,7 +162,7 @@ func (f *Finder) report(places []Place, err error) {
 	f.mu.Unlock()
 	switch name := f.options.Source.Name(); {
 	case err != nil && (was == nil || was.Error() != err.Error()):
-		f.options.Logger.Error("cannot look for engines; engines found before are still read", "discovery", name, "err", err)
+		f.options.Logger.Error("cannot search for engines; engines found before are still read", "discovery", name, "err", err)
 	case err == nil && (was != nil || first):
 		f.options.Logger.Info("looking for engines", "discovery", name)
 	}
@@ -207,9 +207,9 @@ func (f *Finder) ask(ctx context.Context) time.Duration {
 	return time.Until(next)
 }
 
-// due settles the places that need no probe and returns the places to probe now: new places first, then the places
-// that have waited longest. It returns at most probesAtOnce places, plus the other places of the last one's pod. So
-// an engine in a new pod waits for at most one round of others, however many of the others are silent.
+// due decides on the places that need no probe and returns the places to probe now: new places first, then the places
+// that have waited longest. It returns at most probesAtOnce places, plus the other places of the last one's pod. So an
+// engine in a new pod waits for at most one round of other places, however many of these are silent.
 func (f *Finder) due(now time.Time) (due []Place) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -264,7 +264,7 @@ func (f *Finder) probe(ctx context.Context, p Place) verdict {
 	defer cancel()
 	e, err := f.options.Probe(ctx, p.Target)
 	switch {
-	case err != nil: // what the source reported cannot be a target
+	case err != nil: // the reported place cannot be a target
 		return verdict{NoEngine, err.Error(), time.Now().Add(retryOther)}
 	case e.IsEngine():
 		return verdict{state: Read}

@@ -124,7 +124,7 @@ func TestTooManyPlaces(t *testing.T) {
 		source.say(nil, places...)
 	}
 	eventually(t, func() bool { return len(e.servers()) == maxPlaces }, func() any { return len(e.servers()) })
-	if n := strings.Count(log.String(), "too many places"); n != 1 {
+	if n := strings.Count(log.String(), "too many addresses"); n != 1 {
 		t.Errorf("said %d times", n)
 	}
 }
@@ -275,7 +275,7 @@ func TestEnginesToldApartLater(t *testing.T) {
 							done[of]++ // it works
 						}
 						if done[host] < 0 {
-							return "" // it hangs, or restarts
+							return "" // the engine hangs, or restarts
 						}
 						return fmt.Sprintf("# TYPE llamacpp:prompt_tokens_total counter\nllamacpp:prompt_tokens_total %d\n", done[of])
 					}
@@ -329,7 +329,7 @@ func TestEnginesToldApartLater(t *testing.T) {
 				}
 				set(-1, 7000)
 				time.Sleep(3 * time.Minute)
-				found("http://a") // what was left out stays so
+				found("http://a") // the place that was left out stays left out
 				set(5000, 7000)
 				source.say(nil, place("b"))
 				found("http://b")
@@ -356,8 +356,9 @@ func TestMain(m *testing.M) {
 // listener starts a process that serves an engine's metrics page.
 func listener(t *testing.T) (address string, pid int) {
 	t.Helper()
-	address = e2e.Address(t) // not an ephemeral one: an engine's port is chosen
-	// Its parent ends, so that it is no relative of this test and of all others that run now and listen.
+	address = e2e.Address(t) // not an ephemeral port, because an engine's port is chosen
+	// The listener's parent ends, so that the listener is not related to this test or to other running tests that
+	// listen.
 	parent := exec.Command("sh", "-c", `"$0" >/dev/null 2>&1 & echo $!`, os.Args[0])
 	parent.Env = append(os.Environ(), "LISTEN_ON="+address)
 	said, err := parent.Output()
@@ -389,7 +390,7 @@ func TestListenerOfGPUProcess(t *testing.T) {
 	}
 }
 
-// fast looks more often than a node needs.
+// fast scans more often than a node needs.
 type fast struct{ *Processes }
 
 func (f fast) Run(ctx context.Context, report func([]Place, error)) {

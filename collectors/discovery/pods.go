@@ -109,7 +109,7 @@ type pod struct {
 type containerStatus struct {
 	Name    string `json:"name"`
 	Ready   bool   `json:"ready"`
-	ImageID string `json:"imageID"` // ends in the digest of the image, as soon as the container has run
+	ImageID string `json:"imageID"` // ends in the digest of the image once the container has run
 }
 
 type container struct {
@@ -142,7 +142,7 @@ func places(pods []*pod, node string, log *slog.Logger, s *sockets) []Place {
 		}
 		found, err := p.places()
 		if err != nil {
-			log.Warn("a pod has an invalid annotation and is left out", "pod", p.name(), "err", err)
+			log.Warn("a pod has an invalid annotation and is skipped", "pod", p.name(), "err", err)
 		}
 		all = append(all, found...)
 	}
@@ -257,7 +257,7 @@ func (p *pod) image(of *container) string {
 
 // candidate describes a port at which an engine may answer.
 type candidate struct {
-	port   int        // 0: a container on the node's network that names none
+	port   int        // 0: a container on the node's network that names no port
 	of     *container // nil if unknown
 	rank   rank
 	hinted bool // the path and scheme in Prometheus' annotations apply to this port
@@ -335,7 +335,7 @@ func (p *pod) engines() (all []*container) {
 	return all
 }
 
-// variables returns the environment that the pod spells out.
+// variables returns the environment variables whose values the pod's spec contains.
 func (c *container) variables() map[string]string {
 	values := map[string]string{}
 	for _, e := range c.Env {

@@ -41,7 +41,7 @@ const gpuContainer = "  containers:\n  - {name: server, image: vllm, ports: [{co
 func annotated(pairs ...string) string { return "  annotations: {" + strings.Join(pairs, ", ") + "}\n" }
 func labelled(pairs ...string) string  { return "  labels: {" + strings.Join(pairs, ", ") + "}\n" }
 
-// TestPlacesOfPods checks the probed ports of pods. + marks a declared place, - one that is left alone.
+// TestPlacesOfPods checks the probed ports of pods. + marks a declared place, - a place that is left alone.
 func TestPlacesOfPods(t *testing.T) {
 	cpu := strings.Replace(gpuContainer, "nvidia.com/gpu: '2', ", "", 1)
 	for _, c := range []struct {
@@ -321,7 +321,7 @@ func TestListenerOfContestedPort(t *testing.T) {
 		}
 	}
 
-	if err := os.RemoveAll(dir); err != nil { // it has ended, and stays a target of its pod
+	if err := os.RemoveAll(dir); err != nil { // the process has ended, and stays a target of its pod
 		t.Fatal(err)
 	}
 	c.remove("llm/c")

@@ -15,8 +15,8 @@ import (
 const (
 	// processInterval is how often the processes are scanned.
 	processInterval = 15 * time.Second
-	// processMemory is how long a place is kept after its process has ended: a dead engine should be seen to be down,
-	// and one that restarts keeps its series.
+	// processMemory is how long a place is kept after its process has ended. A dead engine thus appears as down, and an
+	// engine that restarts keeps its series.
 	processMemory = 15 * time.Minute
 )
 
@@ -93,7 +93,7 @@ func listeners(scan *proc.Scan, running []gpu.Process) map[netip.AddrPort][]stri
 	for _, p := range running {
 		line := scan.Lineage(p.PID)
 		if line == nil {
-			continue // it has ended, or lives in another pid namespace
+			continue // the process has ended, or is in another pid namespace
 		}
 		for _, pid := range scan.Family(line[len(line)-1]) {
 			if seen[pid] {

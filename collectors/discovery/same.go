@@ -17,13 +17,13 @@ const compareAgain = time.Minute
 // comparison holds the distinguished engines of a pod, and the time of the comparison.
 type comparison struct {
 	of    string
-	again time.Time // zero: when there are others
+	again time.Time // zero: once there are other engines
 }
 
-// tellApart keeps one place of each engine that answers at several places of its pod, or also at a configured
-// target. An engine answers at its own port, and through servers that forward to it, merge its metrics page with
-// another, or repeat it. Engines that are idle and report nothing about their processes cannot be distinguished, so
-// all of them stay. An engine in a container without a GPU goes if another container of the pod has a GPU.
+// tellApart keeps one place of each engine that answers at several places of its pod, or at a configured target as
+// well. An engine answers at its own port, and through servers that forward to it, merge its metrics page with another,
+// or repeat it. Engines that are idle and report nothing about their processes cannot be distinguished, so all of them
+// stay. An engine in a container without a GPU goes if another container of the pod has a GPU.
 func (f *Finder) tellApart(ctx context.Context) {
 	var configured []Place
 	if f.options.Configured != nil {
@@ -78,8 +78,8 @@ func (f *Finder) compare(ctx context.Context, pod string, places []Place) {
 			break // no others remain
 		}
 		for _, p := range places {
-			p.Target.Labels = nil                  // they do not describe what answers
-			e, _ := f.options.Probe(ctx, p.Target) // it was already a target: see probe
+			p.Target.Labels = nil                  // these labels do not describe the program that answers
+			e, _ := f.options.Probe(ctx, p.Target) // the place was already a target: see probe
 			reads[i] = append(reads[i], e)
 		}
 	}

@@ -186,7 +186,7 @@ func (s shape) check(t *testing.T, i int, api *rest.Config, put func(t *testing.
 	}
 	sent, counted := 0, sum(t, e, "llm_engine_requests_running")
 	for _, p := range n.processes {
-		if p.file != "dynamo/frontend" { // what runs there runs in the worker
+		if p.file != "dynamo/frontend" { // the worker runs the engine
 			sent += p.running()
 		}
 	}
@@ -215,13 +215,13 @@ func (s shape) check(t *testing.T, i int, api *rest.Config, put func(t *testing.
 	}
 }
 
-// settled reports whether every place has been asked.
+// settled reports whether every place has been probed.
 func settled(e *exporter) bool {
 	seen, err := e.Places()
 	return err == nil && !slices.ContainsFunc(seen, func(p Seen) bool { return p.State == unexamined })
 }
 
-// addGPUs notes the devices that the kubelet gives to the containers of a pod.
+// addGPUs records the devices that the kubelet gives to the containers of a pod.
 func addGPUs(t *testing.T, text string, to map[string]int) {
 	var p struct {
 		Metadata struct{ Name string }
@@ -296,7 +296,7 @@ func (n node) engine(file string) *process {
 type process struct {
 	file, path string
 	id         int
-	idle       bool // it has served nothing so far: its first requests run
+	idle       bool // the engine has answered no request so far; its first requests run
 	reads      atomic.Int64
 }
 

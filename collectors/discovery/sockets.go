@@ -10,17 +10,17 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/internal/proc"
 )
 
-// sockets settles which pod owns an address that several pods name: pods on the node's network share its ports, and
-// a metrics page does not name its pod.
+// sockets determines which pod owns an address that several pods name. Pods on the node's network share the node's
+// ports, and a metrics page does not name its pod.
 type sockets struct {
 	procfs    string
-	contested bool              // several pods named one address at the last look
+	contested bool              // several pods named one address at the last reading
 	owners    map[string]string // pod that was last seen to listen, by contested address
 }
 
-// settle leaves contested addresses alone, except in the pod that owns the address: the only pod that declares it
-// as an engine's, else the only pod whose processes have a socket that listens there. While no process has such a
-// socket, the last owner stays.
+// settle leaves contested addresses alone, except in the pod that owns the address: the only pod that declares the
+// address as an engine's, otherwise the only pod whose processes have a socket that listens there. While no process has
+// such a socket, the last owner stays.
 func (s *sockets) settle(all []Place) {
 	claims := map[string][]*Place{}
 	for i := range all {

@@ -84,7 +84,8 @@ func TestIdleTRTLLMIsUp(t *testing.T) {
 	}
 }
 
-// TestEnginesBehindOnePort has two engines below paths of one host, and two that a query distinguishes.
+// TestEnginesBehindOnePort has two engines below different paths of one host, and two engines that a query
+// distinguishes.
 func TestEnginesBehindOnePort(t *testing.T) {
 	var atRoot atomic.Int32
 	gateway := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -135,7 +136,8 @@ func TestEnginesBehindOnePort(t *testing.T) {
 	}
 }
 
-// TestOneServerUnderTwoNames checks that two addresses of one engine are refused, whatever they call the loopback.
+// TestOneServerUnderTwoNames checks that two addresses of one engine are refused, whichever name of the loopback they
+// use.
 func TestOneServerUnderTwoNames(t *testing.T) {
 	for _, c := range []struct {
 		a, b string

@@ -35,7 +35,7 @@ func TestEveryRequestArrives(t *testing.T) {
 		for _, d := range recognised(t, page) {
 			for from, rows := range requestSources(d) {
 				if before.get(t, `llm_engine_metric_source_info{metric="llm_engine_requests_total",source="`+from+`"}`) == nil {
-					continue // another source is there
+					continue // another source exists
 				}
 				for _, s := range page.Find(from, scrape.Counter).Samples {
 					if s.Suffix == "bucket" || s.Suffix == "sum" {

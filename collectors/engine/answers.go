@@ -10,12 +10,12 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// This file reports where each quantity of a metrics page comes from, or why it is missing.
+// This file reports where each quantity of a metrics page comes from, or why the quantity is missing.
 
-// NeedsKey begins the reason of a quantity that only an endpoint that requires a key reports.
+// NeedsKey begins the reason for a missing quantity that only an endpoint with a key reports.
 const NeedsKey = "needs the key of the engine's API for "
 
-// untilServed lists the reasons of rows that no longer hold once the engine serves.
+// untilServed lists the reasons of rows that no longer apply once the engine serves.
 var untilServed = []string{noRequest, noFinish, noDecode, noPrefill, notLoaded, noWorker}
 
 const (
@@ -101,7 +101,7 @@ func (c *compiler) missing(d *Dialect, to *metrics.Family, a *answer, rows []*Ro
 	}
 }
 
-// ranges lists the version ranges of rows, without ranges that other ranges include.
+// ranges lists the version ranges of rows, except those that other ranges include.
 func ranges(rows []*Row) string {
 	spans := func(o, r *Row) bool {
 		return !older(r.Since, o.Since) && (o.Until == "" || r.Until != "" && !older(o.Until, r.Until))

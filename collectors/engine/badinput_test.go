@@ -104,7 +104,7 @@ func TestBadInput(t *testing.T) {
 			text(w, gauge+"vllm:num_requests_running{engine=\"0\",model_na")
 		}},
 		{"truncated number", "parse_error", "line 2", func(w http.ResponseWriter, _ *http.Request) {
-			raw(w, "HTTP/1.0 200 OK\r\nContent-Type: text/plain\r\n\r\n"+gauge+"vllm:num_requests_running 12") // which may have been 123
+			raw(w, "HTTP/1.0 200 OK\r\nContent-Type: text/plain\r\n\r\n"+gauge+"vllm:num_requests_running 12") // the cut number may have been 123
 		}},
 		{"connection closed", "connection_closed", "", func(w http.ResponseWriter, _ *http.Request) { raw(w, "") }},
 		{"connection reset", "connection_closed", "", func(w http.ResponseWriter, _ *http.Request) { reset(w) }},

@@ -8,11 +8,11 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/scrape"
 )
 
-// seriesBytes estimates what a series costs besides its text: labels, plan and output. The built exporter took 0.7 kB a line, text
-// included, for metrics pages of 36,000 lines.
+// seriesBytes estimates the memory of a series besides its text: labels, plan and output. The built exporter took 0.7
+// kB a line, text included, for metrics pages of 36,000 lines.
 const seriesBytes = 1 << 10
 
-// budget limits the bytes that the metrics pages of all targets hold together.
+// budget limits the bytes that the metrics pages of all targets use together.
 type budget struct {
 	limit int64 // 0: no limit
 
@@ -33,8 +33,8 @@ func (b *budget) take(t *target, body []byte) error {
 	}
 	if b.limit > 0 && others+cost > b.limit {
 		return scrape.Errorf(scrape.LimitExceeded,
-			"the metrics would take %d bytes, and those of other engines take %d of the %d that all may take: raise limits.memory, and the "+
-				"memory limit of the process with it", cost, others, b.limit)
+			"the metrics would take %d bytes, and the metrics of other engines take %d of the %d bytes allowed in total: raise limits.memory and "+
+				"the memory limit of the process", cost, others, b.limit)
 	}
 	b.held[t] = cost
 	return nil
@@ -47,7 +47,7 @@ func (b *budget) drop(t *target) {
 	delete(b.held, t)
 }
 
-// keep releases the budget of all targets but the given ones.
+// keep releases the budget of all targets except the given targets.
 func (b *budget) keep(targets []*target) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

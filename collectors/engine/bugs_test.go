@@ -13,7 +13,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// The bugs of engine-metric maps that are in use elsewhere, each as a test of this one.
+// Known bugs of other mappings of engine metrics, each as a test of this mapping.
 
 func TestB1_OnlyOneDataParallelRankKept(t *testing.T) {
 	s := page(t, "vllm/v0.28.0-dp8-lora.prom")
@@ -63,7 +63,7 @@ func TestB4_SourceThatDoesNotExist(t *testing.T) {
 }
 
 func TestB5_DeadNames(t *testing.T) {
-	// Each name that an engine gave up is bounded, so that its absence from newer metrics pages is no fault.
+	// Each name that an engine dropped has a last version, so that its absence from newer metrics pages is not a fault.
 	for from, until := range map[string]string{
 		"vllm:gpu_cache_usage_perc":            "0.11.x",
 		"vllm:time_per_output_token_seconds":   "0.14.x",
@@ -132,7 +132,7 @@ func TestB8_LabelsOfAnotherEngine(t *testing.T) {
 }
 
 func TestB9_SumOverSum(t *testing.T) {
-	// The mean that a user computes from sum and count is the engine's, not 1.
+	// The mean that a user computes from sum and count is the engine's mean, not 1.
 	s := page(t, "vllm/v0.11.2.prom")
 	mean := s.get(t, `llm_engine_time_per_output_token_seconds_sum`)[0] / s.get(t, `llm_engine_time_per_output_token_seconds_count`)[0]
 	if want := 422.728948908161 / 8698; mean != want {
@@ -166,7 +166,7 @@ func TestB12_PriorityRowsCountedBesideTheirTotal(t *testing.T) {
 	s := page(t, "sglang/v0.5.9-priority.prom")
 	s.want(t, `llm_engine_requests_running`, 25)
 	s.want(t, `llm_engine_requests_waiting`, 3)
-	// Where there is no total, the rows are all there is.
+	// Without a total, the sum of the rows counts.
 	s = parse(t, mapped(t, "# TYPE sglang:prompt_tokens_total counter\n"+
 		"sglang:prompt_tokens_total{model_name=\"m\",priority=\"0\"} 30\nsglang:prompt_tokens_total{model_name=\"m\",priority=\"1\"} 12\n"))
 	s.want(t, `llm_engine_prompt_tokens_total`, 42)
@@ -185,7 +185,7 @@ func TestB14_FirstTokenTimesOfAnswersThatAreNotStreamed(t *testing.T) {
 	s := page(t, "sglang/v0.5.17-streaming.prom")
 	s.want(t, `llm_engine_time_to_first_token_seconds_count`, 1658)
 	s.want(t, `llm_engine_request_duration_seconds_count`, 1651+708)
-	// Where they cannot be told apart, the number says so.
+	// If they cannot be distinguished, the series shows this.
 	page(t, "sglang/v0.5.10-all-schedulers.prom").
 		want(t, `llm_engine_metric_source_info{metric="llm_engine_time_to_first_token_seconds",quality="approximate"}`, 1)
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/scrape"
 )
 
-// A bystander describes a server that has a known metrics page but is no engine: it stands in front of engines, beside them, or on their
-// machine.
+// A bystander describes a server that has a known metrics page but is not an engine: it is in front of engines, beside
+// them, or on their machine.
 type bystander struct {
 	name, kind string
 	reason     string // reason label of llm_engine_up
@@ -27,8 +27,8 @@ const (
 	noTarget     = "remove it from the targets"
 )
 
-// bystanders lists the bystanders that any engine may have, in order of precedence. Sidecars come after the servers
-// beside them, because they join other servers' metrics pages.
+// bystanders lists the bystanders that any engine may have, in order of precedence. Sidecars come last, because they
+// join other servers' metrics pages.
 var bystanders = []bystander{
 	{"agentgateway", "a gateway", reasonRouter, prefix("agentgateway_"), true, engineBehind},
 	{

@@ -124,7 +124,7 @@ func TestStartOfTheContainer(t *testing.T) {
 		t.Fatal("the page lacks a process")
 	}
 	parse(t, mapped(t, joined)).want(t, `llm_engine_start_time_seconds`, 1787317410.75)
-	var without strings.Builder // a vLLM of several processes does not say when it started
+	var without strings.Builder // a vLLM with several processes does not report when it started
 	for line := range strings.Lines(joined) {
 		if !strings.HasPrefix(line, container) {
 			without.WriteString(line)

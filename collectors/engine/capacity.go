@@ -12,8 +12,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// How much more an engine can do is learnt from all its readings: see package capacity. This file finds the numbers
-// on the engine's metrics page.
+// The exporter learns from all readings how much more load an engine can take: see package capacity. This file finds
+// the numbers on the engine's metrics page.
 
 // sizing holds the load that a unit of an engine reports, and the series of its capacity.
 type sizing struct {
@@ -71,7 +71,7 @@ func (c *compiler) loads(to *metrics.Family, out [outLabels]string, l line) {
 	}
 }
 
-// lags adds a latency that users see, or a histogram in its place.
+// lags adds a latency that users see, or a histogram that replaces it.
 func (c *compiler) lags(to *metrics.Family, out [outLabels]string, h histogram, sum line) {
 	if slices.Contains([]*metrics.Family{
 		metrics.TimeToFirstToken, metrics.InterTokenLatency, metrics.TimePerOutputToken,
@@ -126,8 +126,8 @@ func (c *compiler) capacities() (all []sizing) {
 	return all
 }
 
-// counted reports whether the times between tokens are computed from ended requests: from their decode time, and
-// their tokens after the first.
+// counted reports whether the times between tokens are computed from ended requests, as decode time divided by the
+// tokens after the first.
 func (s *sizing) counted() bool {
 	return s.latencies[metrics.DecodeTime].count != nil && s.latencies[metrics.TimePerOutputToken].count != nil &&
 		s.lines[metrics.GenerationTokens] != nil
@@ -138,7 +138,7 @@ type learner struct {
 	capacity.Learner
 	with *recorded
 	said outlook
-	at   time.Time // when that was computed
+	at   time.Time // when the forecast was computed
 }
 
 // outlook holds the forecast for a unit.
@@ -146,7 +146,7 @@ type outlook struct {
 	all   []capacity.Forecast
 	why   capacity.Why
 	load  capacity.Load
-	could map[capacity.Lever]float64 // with a lever, times the present load until the first objective breaks
+	could map[capacity.Lever]float64 // by lever: the load at which the first objective breaks, as a multiple of the present load
 	steps []capacity.Step
 }
 

@@ -42,8 +42,8 @@ func readFacts(t testing.TB) (all facts) {
 	return all
 }
 
-// find returns the facts about a family that a dialect reads. Facts about a server also hold for its backends:
-// triton for triton_vllm.
+// find returns the facts about a family that a dialect reads. Facts about a server also apply to its backends: triton
+// for triton_vllm.
 func (fs facts) find(d *Dialect, from string) (found facts) {
 	for _, f := range fs {
 		if strings.HasPrefix(string(d.Runtime)+"_", f.engine+"_") && scrape.FamilyKey(f.name) == scrape.FamilyKey(from) {
@@ -70,8 +70,8 @@ func sourcesOnPages(t testing.TB) map[string]bool {
 	return used
 }
 
-// TestCatalogue checks every row of every dialect against the facts: the source exists with that
-// name and type, has the labels that the row reads, and lives in the versions that the row claims.
+// TestCatalogue checks every row of every dialect against the facts: the source exists with that name and type, has the
+// labels that the row reads, and exists in the versions that the row claims.
 func TestCatalogue(t *testing.T) {
 	all := readFacts(t)
 	for _, d := range builtin {

@@ -15,11 +15,11 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/internal/httpclient"
 )
 
-// Some servers let models call each other, and count one request under each model that works on it. What a model calls is not
-// on the metrics page, so the models have to be asked.
+// Some servers let models call each other, and count one request under each model that works on it. The metrics page
+// does not show which models a model calls, so the exporter queries each model's configuration.
 
-// mostChained is the maximum number of models that a server is asked about. A server with more models is not asked
-// about any.
+// mostChained is the maximum number of models whose configuration is queried. On a server with more models, none is
+// queried.
 const mostChained = 100
 
 // chainsTimeout limits the requests to another port, where perhaps nothing answers.
@@ -38,7 +38,8 @@ func (d *Dialect) unchained(page *scrape.Page, known map[string]Chain) bool {
 	return false
 }
 
-// chains asks all models of the metrics page which models they call. If only some answered, a request would count twice.
+// chains asks all models of the metrics page which models they call. With answers from only some models, a request
+// would count twice.
 func (t *target) chains(ctx context.Context, d *Dialect, page *scrape.Page) (map[string]Chain, error) {
 	models := slices.Sorted(maps.Keys(page.LabelValues(d.Chained, modelParameter)))
 	if len(models) > mostChained {
@@ -51,7 +52,7 @@ func (t *target) chains(ctx context.Context, d *Dialect, page *scrape.Page) (map
 	}
 	there := t.from
 	there.URL = (&url.URL{Scheme: t.At.Base.Scheme, Host: net.JoinHostPort(t.At.Base.Hostname(), port)}).String()
-	there.HTTP = httpclient.WithoutCredentials(there.HTTP) // they are meant for the port of the metrics endpoint
+	there.HTTP = httpclient.WithoutCredentials(there.HTTP) // parameters are meant for the port of the metrics endpoint
 	other, _, err := fetcherFor("", there, t.config.Limits, t.UserAgent)
 	if err != nil {
 		return nil, err

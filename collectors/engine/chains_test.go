@@ -161,13 +161,13 @@ func TestEnsembles(t *testing.T) {
 	e.show(beside(page, "late", 3))
 	s = parse(t, exposition(t, c))
 	s.want(t, fmt.Sprintf(good, "late"), 3)
-	e.show(beside(beside(page, "late", 3), "unloading", 3)) // does not answer: what is known of the others stays
+	e.show(beside(beside(page, "late", 3), "unloading", 3)) // does not answer; the knowledge about the other models stays
 	s = parse(t, exposition(t, c))
 	s.want(t, fmt.Sprintf(good, "search"), 100)
 	s.want(t, fmt.Sprintf(good, "bert"))
 }
 
-// TestChainsOfStrangers checks that nothing counts twice and nothing breaks without an answer about every model,
+// TestChainsOfStrangers checks that no request counts twice and nothing breaks without an answer about every model,
 // with an invalid answer, or with models that call each other in a circle.
 func TestChainsOfStrangers(t *testing.T) {
 	plain := counts(map[string][2]int{"ensemble": {5, 0}, "a": {6, 0}, "b": {7, 0}})
@@ -224,8 +224,8 @@ func TestChainsOfStrangers(t *testing.T) {
 	}
 }
 
-// TestAPIPort checks that Triton's other port is asked, without the credentials of the metrics page, if the metrics
-// page's port does not know the path.
+// TestAPIPort checks that Triton's other port is queried, without the credentials of the metrics page, if the metrics
+// page's port does not serve the path.
 func TestAPIPort(t *testing.T) {
 	page := beside(readPage(t, "triton/vllm-backend.prom"), "embed", 77)
 	password := filepath.Join(t.TempDir(), "password")

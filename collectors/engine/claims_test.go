@@ -188,7 +188,7 @@ func TestIdleEngineLacksNothing(t *testing.T) {
 	s.want(t, `llm_engine_source_missing_total`)
 	s.want(t, `llm_engine_metric_source_info{metric="llm_engine_time_to_first_token_seconds",quality="missing",reason="not on the page yet: the engine has served nothing"}`, 1)
 	checkClaims(t, "idle", s)
-	e.page = idle + "1\n" // the same metrics page but for a number
+	e.page = idle + "1\n" // the same metrics page except for one number
 	s = parse(t, exposition(t, c))
 	s.want(t, `llm_engine_source_missing_total{metric="llm_engine_time_to_first_token_seconds"}`, 1)
 	s.want(t, `llm_engine_metric_source_info{metric="llm_engine_time_to_first_token_seconds",reason="expected in this version, not on the page"}`, 1)
@@ -204,13 +204,13 @@ func TestNumbersThatCannotBe(t *testing.T) {
 		s.want(t, `llm_engine_metric_source_info{metric="llm_engine_requests_running",quality="missing",reason="its number is negative or infinite"}`, 1)
 		s.want(t, `llm_engine_source_missing_total{metric="llm_engine_requests_running"}`, 1)
 	}
-	// An endpoint's number, too: it is as untrusted as the metrics page.
+	// An endpoint's number is also checked, because it is as untrusted as the metrics page.
 	e := serve(t, readPage(t, "llamacpp/b10450-loaded.prom"))
 	e.documents["/props"] = `{"build_info": "b10450", "total_slots": 1e200, "default_generation_settings": {"n_ctx": 1e200}}`
 	endpoint := parse(t, exposition(t, collectorFor(t, []TargetConfig{{URL: e.URL}})))
 	endpoint.want(t, `llm_engine_kv_cache_capacity_tokens`)
 	endpoint.want(t, `llm_engine_metric_source_info{metric="llm_engine_kv_cache_capacity_tokens",quality="missing",reason="its number is negative or infinite"}`, 1)
-	// One rank of two: the other stays, and the fault is counted.
+	// If one rank of two has an impossible number, the other rank's number stays, and the fault is counted.
 	s := parse(t, mapped(t, "# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running{model_name=\"m\",engine=\"0\"} "+
 		"-1\nvllm:num_requests_running{model_name=\"m\",engine=\"1\"} 5\n"))
 	s.want(t, `llm_engine_requests_running`, 5)

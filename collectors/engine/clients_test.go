@@ -45,7 +45,7 @@ func TestEnds(t *testing.T) {
 		series string
 		want   metrics.Outcome // none: nobody's request
 	}{
-		// no worker is left: 503, and no overload
+		// no worker is left, so 503 does not mean overload
 		{`dynamo_frontend_requests_total{model="m",status="error",error_type="unavailable"}`, metrics.OutcomeError},
 		{`dynamo_frontend_requests_total{model="m",status="error",error_type="overload"}`, metrics.OutcomeRejected},
 		{`lmdeploy:request_success_total{model_name="m",engine="0",finished_reason="ResponseType.OUT_OF_MEMORY"}`, metrics.OutcomeError},
@@ -63,7 +63,7 @@ func TestEnds(t *testing.T) {
 		// the metric of failures is switched off
 		{`litellm_proxy_total_requests_metric_total{requested_model="m",status_code="None"}`, metrics.OutcomeUnknown},
 		{`litellm_proxy_total_requests_metric_total{route="/v1/models",status_code="401"}`, ""},
-		{`litellm_proxy_total_requests_metric_total{requested_model="",route="None",status_code="200"}`, ""}, // its own checks of health
+		{`litellm_proxy_total_requests_metric_total{requested_model="",route="None",status_code="200"}`, ""}, // its own health checks
 		{`litellm_proxy_failed_requests_metric_total{requested_model="m",route="/v1/responses",exception_class="KeyError",exception_status="None"}`, metrics.OutcomeError},
 		{`litellm_proxy_failed_requests_metric_total{requested_model="m",route="/v1/responses",exception_class="Exception",exception_status="None"}`, metrics.OutcomeUnknown},
 		{`istio_requests_total{reporter="source",destination_service_name="m",response_code="529"}`, metrics.OutcomeRejected},
@@ -123,7 +123,7 @@ func TestMadeUpNamesAreNoModels(t *testing.T) {
 	availability := []slo.Objective{objective(t, "availability", slo.Availability, "", "99.9%")}
 	for _, c := range []struct{ page, model, typo string }{
 		{"smg/sglang-router-v0.3.2-all500.prom", "up", "nosuchmodel"},
-		{"litellm/v1.106.2-refused.prom", "solo", "other"}, // LiteLLM's own word for them
+		{"litellm/v1.106.2-refused.prom", "solo", "other"}, // LiteLLM's own word for unknown models
 		{"dynamo/frontend-v1.6.0-allkilled.prom", "Tiny/Mock", "unknown_model"},
 	} {
 		s := requestsOf(t, availability, readPage(t, c.page))
@@ -201,7 +201,7 @@ func TestModelWithoutWorkers(t *testing.T) {
 		reason string
 		up     float64
 	}{
-		{"dynamo/frontend-v1.6.0-noworker.prom", "no_worker", 0}, // nor has one come yet
+		{"dynamo/frontend-v1.6.0-noworker.prom", "no_worker", 0}, // no request has come yet, either
 		{"dynamo/frontend-v1.6.0-migration.prom", "", 1},
 		{"dynamo/frontend-v1.6.0-allkilled.prom", "no_worker", 0},
 		{"dynamo/frontend-v1.6.0-migration.prom", "", 1},
@@ -209,21 +209,21 @@ func TestModelWithoutWorkers(t *testing.T) {
 		e.page = readPage(t, state.page)
 		s := parse(t, exposition(t, c))
 		s.want(t, `llm_engine_up{reason="`+state.reason+`",runtime="dynamo"}`, state.up)
-		s.want(t, `llm_engine_up`, state.up)        // and no worker is read on it
-		if strings.Contains(state.page, "killed") { // so that rules know what is down
+		s.want(t, `llm_engine_up`, state.up)        // and no worker's series are read from it
+		if strings.Contains(state.page, "killed") { // so that rules can name the model that is down
 			s.want(t, `llm_engine_info`)
 			if v := s.get(t, metrics.EngineLastServed.Name+`{model_name="Tiny/Mock"}`); len(v) != 1 {
 				t.Errorf("last served at %v", v)
 			}
 		}
 	}
-	page(t, "dynamo/frontend-0.7.prom").want(t, `llm_engine_up`, 1) // says nothing of readiness
+	page(t, "dynamo/frontend-0.7.prom").want(t, `llm_engine_up`, 1) // does not report readiness
 }
 
 // TestRefusedBeforeItIsCounted checks a frontend that tells some clients that their request failed before it counts
 // the request. The frontend counts each failure by its class.
 func TestRefusedBeforeItIsCounted(t *testing.T) {
-	s := page(t, "dynamo/frontend-v1.6.0-badreq.prom") // two typos, four requests that were wrong, and three more that were not found
+	s := page(t, "dynamo/frontend-v1.6.0-badreq.prom") // two misspelt models, four invalid requests, and three more that were not found
 	s.want(t, `llm_engine_requests_total{model_name="other",outcome="invalid"}`, 2)
 	s.want(t, `llm_engine_requests_total{model_name="Tiny/Mock",outcome="invalid"}`, 4)
 	s.want(t, `llm_engine_requests_total{outcome="unknown"}`)
@@ -243,7 +243,7 @@ func TestRefusedBeforeItIsCounted(t *testing.T) {
 		{"InvalidRequest", "validation", ends{metrics.OutcomeInvalid: 9}},
 		{"PayloadTooLarge", "validation", ends{metrics.OutcomeInvalid: 9}},
 		{"NotFound", "not_found", ends{metrics.OutcomeInvalid: 4}}, // look-ups are among the other five
-		{"Internal", "internal", ends{metrics.OutcomeError: 4}},    // it was taken on
+		{"Internal", "internal", ends{metrics.OutcomeError: 4}},    // the request was accepted
 	} {
 		body := counts(fmt.Sprintf("dynamo_frontend_failures_total{class=%q,reason=\"r\"} 9\n", c.class),
 			fmt.Sprintf("dynamo_frontend_requests_total{model=\"m\",endpoint=\"chat_completions\",request_type=\"stream\",status=\"error\",error_type=%q} 4\n", c.kind))
@@ -277,8 +277,8 @@ func TestOneOfTwoModelsWithoutWorkers(t *testing.T) {
 	}
 }
 
-// TestWrongRequestsOfOldVLLM checks vLLM 0.18 to 0.25, which counts requests that it answers 400 as 5xx, so nobody
-// knows whose fault a 5xx is.
+// TestWrongRequestsOfOldVLLM checks vLLM 0.18 to 0.25, which counts requests that it answers with 400 as 5xx, so the
+// cause of a 5xx is unknown.
 func TestWrongRequestsOfOldVLLM(t *testing.T) {
 	const page = "# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running{engine=\"0\",model_name=\"m\"} 0\n" +
 		"# TYPE http_requests_total counter\nhttp_requests_total{handler=\"/v1/completions\",method=\"POST\",status=\"5xx\"} 7\n"

@@ -92,7 +92,7 @@ type Engine struct {
 	GPUs    []string // GPUs on which it runs, by UUID or index, if the configuration names them
 	// Configured reports whether the configuration names the target; discovery found the others.
 	Configured bool
-	Sleeping   bool // whether a request would wake it, as of the last metrics page that was understood
+	Sleeping   bool // whether a request would wake the engine, as of the last metrics page that was understood
 	// Changes lists the last change of each setting since the exporter started.
 	Changes []Change
 	// Namespace, Pod and Container come from configuration or discovery.
@@ -135,7 +135,7 @@ func (t *target) engine() Engine {
 	return e
 }
 
-// Scrape scrapes all targets until the context's deadline. A target that fails costs only its own series.
+// Scrape scrapes all targets until the context's deadline. A failing target loses only its own series.
 func (c *Collector) Scrape(ctx context.Context) *Exposition {
 	e := &Exposition{snapshots: make([]*snapshot, len(c.targets))}
 	var wg sync.WaitGroup

@@ -29,17 +29,17 @@ type compiler struct {
 	served    map[string]bool // models that a gateway or frontend serves; nil for engines
 	working   []unit          // of the current dialect
 	sizings   []sizing        // the same
-	durations []unit          // what is known of the durations of their requests
+	durations []unit          // what is known about the durations of their requests
 	prompted  map[[outLabels]string]prompts
 	tallied   bool           // some outcomes of requests may be tallied
-	keys      map[int]string // what names a series of the metrics page, or a tally, by its place
+	keys      map[int]string // identifies a series of the metrics page, or a tally, by its position
 }
 
 // claim records that a dialect reports a quantity of a model. If a metrics page speaks several dialects, only the
 // first dialect that reports the quantity counts: with both, each request would be counted twice.
 type claim struct {
 	to    *metrics.Family
-	model string // empty for an engine that does not name it; then it may be any model
+	model string // empty for an engine that names no model, which may then be any model
 	by    metrics.Runtime
 }
 
@@ -56,12 +56,12 @@ func (c *compiler) claimedBy(to *metrics.Family, model string) metrics.Runtime {
 // labelling holds the labels that a target adds to every series of its metrics page.
 type labelling struct {
 	server string
-	asks   string            // the model for which the target's address asks
+	asks   string            // the model that the target's address names
 	fixed  map[string]string // vocabulary labels set by configuration or discovery; they override the metrics page
 	extra  []metrics.Label   // the user's own labels
 
 	admitted map[string]map[string]bool // values of bounded labels that are kept
-	ready    bool                       // the frontend has reported a model as ready; when it no longer does, none is
+	ready    bool                       // the frontend has reported a model as ready; if it reports none any more, none is ready
 }
 
 // compile recognises the metrics page and builds its plan.
@@ -135,10 +135,10 @@ func (c *compiler) dialect(d *Dialect) error {
 	c.known(d)
 	c.workers(d)
 	defaults := c.defaults(d)
-	ofSeries := maps.Clone(defaults) // what counts for the whole metrics page, such as its HTTP answers, belongs to its only rank
+	ofSeries := maps.Clone(defaults) // series of the whole metrics page, such as its HTTP answers, belong to the only rank
 	ofSeries[metrics.LabelDPRank] = c.only(d, metrics.LabelDPRank, "")
 	c.countable = countable{}
-	models, spelled := map[string]bool{}, map[string]string{} // spelled: as the metrics page does
+	models, spelled := map[string]bool{}, map[string]string{} // spelled as on the metrics page
 	var claims []claim
 	as := asItself
 	if d.Models != nil {
@@ -189,7 +189,7 @@ func (c *compiler) dialect(d *Dialect) error {
 		c.plan.whole = c.whole(d, defaults)
 	}
 	if d.Role == metrics.FrontendRole && len(models) > 1 {
-		delete(models, "") // failures of requests that named none
+		delete(models, "") // failures of requests that named no model
 	}
 	if len(models) == 0 {
 		models[cmp.Or(c.target.fixed[metrics.LabelModel], defaults[metrics.LabelModel])] = true
@@ -305,7 +305,7 @@ func (c *compiler) version(d *Dialect) bracket {
 			b.narrow(r.since, r.until)
 		}
 	}
-	if b.hasMin && b.hasMax && b.min.Compare(b.max) > 0 { // an imitation: it has new names without new labels
+	if b.hasMin && b.hasMax && b.min.Compare(b.max) > 0 { // an imitation, which has new names without new labels
 		b.hasMax = false
 	}
 	if v, ok := ParseVersion(c.identity.Version); ok && b.admits(v) {
@@ -350,9 +350,9 @@ func older(a, b string) bool {
 	return ok && v.Compare(w) < 0
 }
 
-// only returns the value of a carried label if all series of the metrics page that have the label agree; the value
-// then also holds for series that lack it. only returns otherwise if the metrics page names no value, and none if
-// it names several.
+// only returns the value of a carried label if all series of the metrics page that have the label agree; the value then
+// also holds for series that lack it. If the metrics page names no value, only returns otherwise; if it names several,
+// only returns none.
 func (c *compiler) only(d *Dialect, to, otherwise string) string {
 	seen := map[string]bool{}
 	for _, carry := range d.Labels {
@@ -405,8 +405,8 @@ func printable(name string) string {
 	}, name)
 }
 
-// collect returns the source series of a row. For a tally, these are the series that no earlier tally has taken,
-// unless the tally shares them with others. None is not an error; the next candidate is tried.
+// collect returns the source series of a row. For a tally, these are the series that no earlier tally has taken, unless
+// the tally shares them with others. No series is not an error; the next candidate is tried.
 func (c *compiler) collect(d *Dialect, r *Row, defaults map[string]string, as func(string) string, taken map[int]bool) ([]entry, error) {
 	f := c.page.Find(r.From, r.Is)
 	if f == nil || f.Kind != "" && f.Kind != r.Is {
@@ -466,14 +466,14 @@ func (c *compiler) perLora(e entry) (entries []entry) {
 	return entries
 }
 
-// countAs lets a source series count for a model. countAs reports whether the series counts at all, because only
-// parts add to another model.
+// countAs lets a source series count for a model. countAs reports whether the series counts at all, because only a
+// model's parts add to another model.
 func (e *entry) countAs(model string) bool {
 	switch {
 	case model == e.model:
 	case model == "" || !e.row.Parts:
 		return false
-	case e.out[outModel] == e.model: // the configuration does not name another one
+	case e.out[outModel] == e.model: // the configuration does not name another model
 		e.out[outModel] = printable(model)
 	}
 	return true
@@ -523,7 +523,7 @@ func (c *compiler) entry(d *Dialect, r *Row, s scrape.Sample, defaults map[strin
 	}
 	for _, l := range c.target.extra {
 		if i := outIndex(l.Name); i >= 0 {
-			e.out[i] = "" // the user's own label has the name
+			e.out[i] = "" // a label of the user has this name
 		}
 	}
 	return e, err
@@ -582,7 +582,7 @@ func (c *compiler) process() {
 	c.plan.cpu = own(cpuTime, scrape.Counter)
 }
 
-// checkDuplicates refuses a metrics page that has a mapped series twice, because either of the two may be wrong.
+// checkDuplicates refuses a metrics page that has a mapped series twice, because either copy may be wrong.
 func (c *compiler) checkDuplicates() error {
 	for _, d := range c.page.Duplicates {
 		if c.plan.used[d.First] || c.plan.used[d.Second] {

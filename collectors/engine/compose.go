@@ -10,7 +10,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/scrape"
 )
 
-// Composer requests the parts of an engine's metrics page, only with requests that have no side effects.
+// Composer requests the parts of an engine's metrics page, with requests that have no side effects.
 type Composer struct {
 	// Model is the model that the target's address names; empty if it names none.
 	Model string
@@ -18,7 +18,7 @@ type Composer struct {
 	Last []byte
 	// Document decodes a JSON answer about a model, or about the server if the model is empty.
 	Document func(ctx context.Context, path, model string, into any) error
-	// Page returns the metrics page of a model. It is valid until the next call.
+	// Page returns the metrics page of a model. The page is valid until the next call.
 	Page func(ctx context.Context, model string) ([]byte, error)
 }
 
@@ -77,8 +77,8 @@ func (t *target) fetch(ctx context.Context, path string) (body []byte, contentTy
 	return body, "text/plain", err
 }
 
-// composing returns the dialect that composes the metrics page at a path; nil if it is read unchanged. Before the first reading, it asks
-// for the server's identity.
+// composing returns the dialect that composes the metrics page at a path; nil if the page is read unchanged. Before the
+// first reading, composing requests the server's identity.
 func (t *target) composing(ctx context.Context, path string) (*Dialect, error) {
 	i := slices.IndexFunc(t.dialects, func(d *Dialect) bool { return d.Compose != nil })
 	if path != scrape.PlainPath || i < 0 {
@@ -93,8 +93,8 @@ func (t *target) composing(ctx context.Context, path string) (*Dialect, error) {
 	return nil, nil
 }
 
-// owned asks once who owns the models that the engine lists. A server with another answer has no owner. A server that does not answer, or
-// loads its model (503), is asked again.
+// owned requests once who owns the models that the engine lists. A server with any other answer has no owner. If a
+// server does not answer, or loads its model (503), owned repeats the request later.
 func (t *target) owned(ctx context.Context) error {
 	if t.isOwned {
 		return nil

@@ -38,14 +38,14 @@ type Config struct {
 	// Connections returns the number of connections that clients hold at the address of a server, and whether that
 	// is known: (*ownership.Collector).Connections. Nil means that the number is never known.
 	Connections func(server string) (n int, known bool)
-	// Computing returns the share of time in which kernels of the engine at a server's address run on its busiest GPU, and
-	// whether that is known: (*ownership.Collector).Computing. Nil means that it is never known.
+	// Computing returns the share of time in which kernels of the engine at a server's address run on its busiest GPU,
+	// and whether that is known: (*ownership.Collector).Computing. Nil means that the share is never known.
 	Computing func(server string) (share float64, known bool)
 	// Now returns the current time, for maintenance. Default: time.Now.
 	Now func() time.Time
-	// Histograms controls how much of each histogram is exported, by metric. Default: all of it.
+	// Histograms controls how much of each histogram is exported, by metric. Default: the whole histogram.
 	Histograms map[string]slo.Shape
-	// Ledger keeps the settings with which engines ran. Nil means a new ledger, which ends with the collector.
+	// Ledger keeps the settings with which engines ran. Nil means a new ledger, which lasts as long as the collector.
 	Ledger *Ledger
 	// UserAgent names the exporter to the engines.
 	UserAgent string
@@ -67,10 +67,10 @@ type TargetConfig struct {
 	URL string `yaml:"url"`
 	// Engine selects the dialect instead of recognising it: a runtime, or the engine of a mapping.
 	Engine string `yaml:"engine"`
-	// Timeout bounds one scrape. The scraper's own timeout bounds it, too.
+	// Timeout bounds one scrape, as does the scraper's own timeout.
 	Timeout model.Duration `yaml:"timeout"`
-	// Labels are added to every series. model_name, namespace, pod, container and role override the metrics page; other names are the
-	// user's own.
+	// Labels are added to every series. model_name, namespace, pod, container and role override the metrics page; other
+	// labels are the user's own.
 	Labels map[string]string `yaml:"labels"`
 	// GPUs names the GPUs of the engine, by UUID or index, where they cannot be discovered.
 	GPUs []string `yaml:"gpus"`
@@ -78,7 +78,7 @@ type TargetConfig struct {
 	HTTP config.HTTPClientConfig `yaml:"http_config"`
 	// Image is the image of the engine's container, if its pod is known.
 	Image string `yaml:"-"`
-	// Command has the container's command and arguments from the pod's spec, not the image's own.
+	// Command has the container's command and arguments from the pod's spec, not from the image.
 	Command []string `yaml:"-"`
 	// Transport, if set, replaces the network: simulated engines answer in virtual time.
 	Transport http.RoundTripper `yaml:"-"`
@@ -87,7 +87,7 @@ type TargetConfig struct {
 // DefaultTimeout bounds a scrape of one engine if the configuration does not.
 const DefaultTimeout = 5 * time.Second
 
-// Mapping teaches the exporter an unknown engine, or more about a known one.
+// Mapping describes an unknown engine, or more metrics of a known engine.
 type Mapping struct {
 	// Engine sets the runtime label. Naming a known engine puts the mapping's metrics
 	// before that engine's own.

@@ -7,31 +7,34 @@ import (
 	"time"
 )
 
-// This file counts what engines do not count themselves: arrivals, requests without a first token, and the time that requests spend where
-// the scheduler does not see them. It also remembers whether an engine has become warm since its start.
+// This file counts events that engines do not count themselves: arrivals, requests without a first token, and the time
+// that requests spend where the scheduler does not see them. It also remembers whether an engine has become warm since
+// its start.
 
 const (
-	// An engine is warm once it has given this many answers and, for this long, no request waited.
+	// An engine is warm once it has given warmAfter answers and no request has waited for warmFor.
 	warmAfter = 10
 	warmFor   = time.Minute
-	// Its start is why requests wait for so long after it, and for so long after one has waited.
+	// The start of an engine explains waiting requests until coldFor after the start, and until coldAfter after a
+	// request last waited.
 	coldFor   = 15 * time.Minute
 	coldAfter = 5 * time.Minute
 	// waited is how many seconds requests must have waited, on average, to show that the queue was not empty between two readings.
 	waited = 0.5
-	// certain is for how long a page must show that a request has no first token.
+	// certain is for how long a metrics page must show that a request has no first token.
 	certain = time.Minute
-	// Over this time, and of so many first tokens, the exporter compares how long they take with what the scheduler does.
+	// Over the time compared, and with enough first tokens, the exporter compares the times to first tokens with the
+	// times in the scheduler.
 	compared = 2 * time.Minute
 	enough   = 10
 )
 
 // more holds the increases of counters since the last reading.
 type more struct {
-	requests float64 // ended, without those refused as invalid
-	served   float64 // ended well, or given up
+	requests float64 // ended requests, except those refused as invalid
+	served   float64 // ended ended well, or given up
 	firsts   float64 // first tokens
-	prompts  float64 // prompt tokens that no cache held
+	prompts  float64 // prompt tokens that were in no cache
 }
 
 // numbers holds counts that grow for as long as the exporter runs.
@@ -42,7 +45,7 @@ type numbers struct {
 	tokenless tokenless
 }
 
-// read returns the increases of a unit's counters since the last reading. A counter that has fallen began again at 0.
+// read returns the increases of a unit's counters since the last reading. A counter that has fallen has restarted at 0.
 func (n *numbers) read(u *unit, values []float64) (m more) {
 	now := make(map[string]float64, len(u.requests)+len(u.firsts))
 	grown := func(l *line) float64 {
@@ -93,11 +96,11 @@ func (n *numbers) count(u *unit, last, r sight, restarted bool) {
 // arrivals counts requests as they arrive.
 type arrivals struct {
 	total float64
-	less  float64 // by how much the last reading knew of fewer requests than the one before
+	less  float64 // by how many requests the last reading was below the reading before
 }
 
-// count adds the increase in the number of requests that a metrics page shows. The metrics page may show an end
-// before or after the number of running requests falls.
+// count adds the increase in the number of requests that a metrics page shows. The metrics page may count a request as
+// ended before or after the number of running requests falls.
 func (a *arrivals) count(more float64) {
 	a.total, a.less = a.total+max(0, more-a.less), max(0, -more)
 }
@@ -106,8 +109,8 @@ func (a *arrivals) count(more float64) {
 // only the lowest number in the readings of a minute is certain.
 type tokenless struct {
 	ended   float64
-	without float64 // requests that ended since the first reading, beyond the first tokens since then
-	level   float64 // of those, or of those that run, that has been counted
+	without float64 // requests that ended since the first reading, minus the first tokens since then
+	level   float64 // the part of these, or of the running requests, that has been counted
 	shown   []lacking
 }
 
@@ -140,9 +143,9 @@ func (t *tokenless) count(r sight, restarted bool) {
 
 // warmth holds whether an engine has become warm since its start.
 type warmth struct {
-	earlier float64   // answers before its start
+	earlier float64   // answers at its start
 	calm    time.Time // since when no request has waited
-	queue   time.Time // when one last waited before the engine was warm
+	queue   time.Time // when a request last waited before the engine was warm
 	warm    bool
 }
 
@@ -161,7 +164,7 @@ func (w *warmth) feel(last, r sight) {
 	w.warm = w.warm || !w.calm.IsZero() && r.at.Sub(w.calm) >= warmFor
 }
 
-// cold reports whether the start of an engine explains that requests wait, or waited a short time ago.
+// cold reports whether the start of an engine explains why requests wait, or waited a short time ago.
 func (w *warmth) cold(r sight) bool {
 	return !w.queue.IsZero() && r.at.Sub(w.queue) <= coldAfter && r.at.Sub(time.UnixMilli(int64(1000*r.start))) <= coldFor
 }

@@ -17,8 +17,8 @@ import (
 )
 
 // A Dialect maps one engine's metrics page to the vocabulary: a table that can be read beside the engine's
-// documentation. Every peculiarity of an engine lives in its own file, as a row or as a small named function next to
-// the rows.
+// documentation. Every peculiarity of an engine is in its own file, as a row or as a small named function next to the
+// rows.
 type Dialect struct {
 	// Runtime is the value of the runtime label.
 	Runtime metrics.Runtime
@@ -35,7 +35,7 @@ type Dialect struct {
 	// covers one model of several: see Owner. Compose is nil for all other engines. Nothing else may change the
 	// metrics page.
 	Compose func(ctx context.Context, c *Composer) ([]byte, error)
-	// Owner is owned_by in the model list (/v1/models) of the engines whose metrics page is composed.
+	// Owner is the value of owned_by in the model list (/v1/models) of engines whose metrics page is composed.
 	Owner string
 	// Harmless is the query that keeps requests to the engine from having an effect.
 	Harmless string
@@ -52,17 +52,18 @@ type Dialect struct {
 	Costs map[string]string
 	// Recognise reports whether a metrics page speaks this dialect.
 	Recognise func(p *scrape.Page) bool
-	// VersionHints narrow down the engine's version from the families on its metrics page, for when no endpoint reports it.
+	// VersionHints narrow down the engine's version from the families on its metrics page, if no endpoint reports the
+	// version.
 	VersionHints []VersionHint
 	// Labels holds the label mappings of the whole metrics page.
 	Labels []metrics.Carry
-	// API names the way to ask the engine for tokens at the host and port of its metrics page, as in the
-	// configuration of probes. Empty if there is none.
+	// API names the API that generates tokens at the host and port of the metrics page, as in the configuration of
+	// probes. Empty if there is none.
 	API string
 	// Role sets the role label of every series of the metrics page, for servers that are not engines themselves.
 	Role string
-	// Sidecar marks a gateway whose metrics page includes the metrics of the servers beside it. Where an engine's families are on its
-	// metrics page, the engine is read; on the metrics page of any other gateway they are copies.
+	// Sidecar marks a gateway whose metrics page includes the metrics of the servers beside it. If a sidecar's metrics
+	// page has an engine's families, the engine is read; on the metrics page of any other gateway they are copies.
 	Sidecar bool
 	// Replicas lists labels whose values repeat the same number, such as the pid of several API servers or the
 	// tensor-parallel rank. Series that differ only in them are folded by max. Every other label splits a number:
@@ -85,7 +86,7 @@ type Dialect struct {
 	// Members names a family with a series for each worker, even if Ready does not count that worker. A metrics page
 	// with such a series has a worker.
 	Members string
-	// Serves lists the families of a gateway or frontend that name only models which it serves: see known.
+	// Serves lists the families of a gateway or frontend that name only models that it serves: see known.
 	Serves []Shown
 	// Shared marks a server that works for several engines, although it is neither a gateway nor a frontend.
 	Shared bool
@@ -102,7 +103,8 @@ type Dialect struct {
 	// Endpoints names the metadata endpoints of quantities that only Identify reads and no metrics page has.
 	Endpoints map[*metrics.Family]string
 	// Settings names the places where the engine reports its settings, the most reliable first. Flags names the options
-	// of its command line for the other settings. Untold explains why the engine does not report a setting, if there is a reason to give.
+	// of its command line for the other settings. Untold explains why the engine does not report a setting, if the
+	// reason is known.
 	Settings []Told
 	Flags    []Flag
 	Untold   map[metrics.Setting]string
@@ -112,18 +114,19 @@ type Dialect struct {
 	// Silent recognises, from the result of Identify, an engine whose metrics page is empty until its first
 	// request. Nil if its metrics page is never empty.
 	Silent func(id Identity) bool
-	// Identify asks the engine's metadata endpoints for its identity. Nil if the engine has no such endpoint.
+	// Identify requests the engine's identity from its metadata endpoints. Nil if the engine has no such endpoint.
 	Identify func(ctx context.Context, get Getter) (Identity, error)
-	// Chained names a family whose label model lists the models of a server with models that call each other.
-	// Chains asks for these calls. The exporter asks again when there is a new model. Empty and nil if there is
-	// none.
+	// Chained names a family whose label model lists the models of a server with models that call each other. Chains
+	// requests these calls. The exporter repeats the request when there is a new model. Empty and nil if models do not
+	// call each other.
 	Chained string
 	Chains  func(ctx context.Context, get Getter, models []string) (map[string]Chain, error)
 	// APIPorts maps the port of the metrics to the port for Chains, if the metrics port does not serve that path.
 	APIPorts map[string]string
-	// Asleep asks whether a request would wake the engine. Nil if its metrics page reports that, or it never sleeps.
+	// Asleep finds out whether a request would wake the engine. Nil if the metrics page reports this, or the engine
+	// never sleeps.
 	Asleep func(ctx context.Context, get Getter) bool
-	// Bystanders lists servers that stand around this engine only, in order of precedence.
+	// Bystanders lists servers that accompany only this engine, in order of precedence.
 	Bystanders []bystander
 	// EngineTypes lists the values of the label with which llm-d and the Gateway API Inference Extension name the engine
 	// of a pod.
@@ -132,7 +135,7 @@ type Dialect struct {
 
 // Drains describes an engine whose /metrics must not be read, and how to recognise the engine without reading it.
 type Drains struct {
-	// Owner holds owned_by of the engine's model list (/v1/models).
+	// Owner is the value of owned_by in the engine's model list (/v1/models).
 	Owner string
 	// Instead explains where the metrics page is, or how to get one.
 	Instead string
@@ -188,8 +191,8 @@ type Row struct {
 	// Uncounted explains, by outcome, why the source has a series but never counts. A zero in such a series has no
 	// meaning, so it is not served, unless another row counts the outcome. A number above zero is served.
 	Uncounted map[metrics.Outcome]string
-	// Upstream is the label that names the answering server behind a gateway. Without this label, a server that
-	// refuses everything looks like a few clients that send wrong requests.
+	// Upstream is the label that names the answering server behind a gateway. Without this label, a server that refuses
+	// everything looks like a few clients that send invalid requests.
 	Upstream string
 	// Plus makes the row add to the candidates above it, instead of being a further candidate.
 	Plus bool
@@ -209,9 +212,9 @@ type Row struct {
 	// Tally combines the source and others into one counter, if none of them counts the quantity alone.
 	Tally *Tally
 	// Since and Until are the first and the last version with the source. Empty: unbounded. If several rows read one
-	// source, it lists the versions in which the source has the row's meaning.
+	// source, these are the versions in which the source has the row's meaning.
 	Since, Until string
-	// NoValue explains why Fold may find no number although the source is there.
+	// NoValue explains why Fold may find no number although the source exists.
 	NoValue string
 	// Absent explains why a version within the bounds may still lack the source: a flag, a feature without traffic.
 	// If Absent is empty, an absent source is reported as expected but not found.
@@ -241,7 +244,7 @@ const (
 	SinceAnswer
 )
 
-// speaks reports whether the metrics page is of a server that the dialect describes. A prefix alone does not prove
+// speaks reports whether the metrics page belongs to a server that the dialect describes. A prefix alone does not prove
 // an engine: routers and exporters borrow the names of engines, but only the engine has the families in the rows.
 func (d *Dialect) speaks(p *scrape.Page) bool {
 	return d.Recognise(p) && (d.Role != "" || !slices.Contains(builtin, d) ||
@@ -255,7 +258,7 @@ func (r *Row) quality() metrics.Quality {
 	return r.Quality
 }
 
-// outcome returns a Set for rows whose requests all ended the same way.
+// outcome returns a Set for rows whose requests all have the same outcome.
 func outcome(o metrics.Outcome) []metrics.Label {
 	return []metrics.Label{{Name: metrics.LabelOutcome, Value: string(o)}}
 }

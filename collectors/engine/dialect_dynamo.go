@@ -9,8 +9,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// dynamoFrontend reads the frontend of NVIDIA Dynamo. The frontend sees requests from the client's side, so its
-// series carry the role frontend: rules read these where no worker reports the same, and never add the two.
+// dynamoFrontend reads the frontend of NVIDIA Dynamo. The frontend sees requests from the client's side, so its series
+// carry the role frontend. Rules read these series if no worker reports the same quantity, and never add both.
 var dynamoFrontend = Dialect{
 	Runtime:   metrics.Dynamo,
 	Source:    "dynamo lib/llm/src/http/service/metrics.rs, lib/runtime/src/metrics/prometheus_names.rs",
@@ -21,13 +21,13 @@ var dynamoFrontend = Dialect{
 	},
 	Labels: []metrics.Carry{{From: "model", To: metrics.LabelModel}},
 	Role:   metrics.FrontendRole,
-	// The frontend is down when no model is ready. If only one of several models is not ready, the frontend is up.
-	// Then only failures counted under the model's name show this, and they end when the frontend forgets the name.
+	// The frontend is down when no model is ready. If only one of several models is not ready, the frontend is up. In
+	// that case, only failures counted under the model's name show the fault, until the frontend forgets the name.
 	Ready: "dynamo_frontend_model_ready",
-	// 1.6.0 brought both, so a metrics page that counts failures and reports no model as ready has no worker.
+	// 1.6.0 added both families, so a metrics page that counts failures and reports no model as ready has no worker.
 	ReadyBeside: []string{"dynamo_frontend_failures_total"},
 	// A guard adds a request when its handler begins, and removes it when its answer ends in any way. So the gauge
-	// includes requests at stalled workers. Typos are answered at once.
+	// includes requests at stalled workers. Requests for misspelt models are answered at once.
 	Server: &Server{Active: Source{Name: "dynamo_frontend_inflight_requests", Is: scrape.Gauge, Where: matching(labels.MatchNotEqual,
 		"model", "unknown_model")}},
 	Serves: []Shown{{Family: "dynamo_frontend_model_ready", Label: "model", All: true}, {
@@ -99,7 +99,7 @@ var dynamoFrontend = Dialect{
 				"not_implemented":     metrics.OutcomeInvalid,
 				"overload":            metrics.OutcomeRejected,
 				"cancelled":           metrics.OutcomeAbort,
-				"unavailable":         metrics.OutcomeError, // no worker: its authors keep that apart from an overload
+				"unavailable":         metrics.OutcomeError, // no worker, which Dynamo distinguishes from an overload
 				"response_timeout":    metrics.OutcomeError,
 				"first_token_timeout": metrics.OutcomeError,
 				"intra_token_timeout": metrics.OutcomeError,
@@ -108,9 +108,9 @@ var dynamoFrontend = Dialect{
 				"truncated_stream":    metrics.OutcomeError,
 			}}},
 		},
-		// Requests that are refused before the frontend counts them. Not those for an unknown name: with look-ups at
-		// wrong paths among them, and the name of a model whose last worker left some time ago, they are nobody's, a
-		// client's or the server's fault, and are left to what is counted of them, and to readiness.
+		// Requests that are refused before the frontend counts them. Requests for an unknown name are left out. They
+		// include look-ups at wrong paths, and requests for a model whose last worker left some time ago, so the fault
+		// may be the client's or the server's. Failures counted under the name, and readiness, cover such requests.
 		dynamoRefused(metrics.OutcomeError, is("class", "Unavailable"), is("error_type", "unavailable")),
 		dynamoRefused(metrics.OutcomeRejected, is("class", "CapacityExhausted", "RateLimited"), is("error_type", "overload")),
 		dynamoRefused(metrics.OutcomeInvalid, is("class", "InvalidRequest", "Unauthenticated", "PermissionDenied", "Conflict",
@@ -166,8 +166,8 @@ var dynamoWorker = Dialect{
 		{From: "model_name", To: metrics.LabelModel},
 		{From: "dp_rank", To: metrics.LabelDPRank},
 	},
-	// The endpoint counts a request when it arrives, with its own guard, independently of the engine behind it. What the worker's pool
-	// has not yet taken is not among them.
+	// The endpoint counts a request when it arrives, with its own guard, independently of the engine behind it. It does
+	// not include requests that the worker's pool has not yet taken.
 	Server: &Server{Active: Source{Name: "dynamo_component_inflight_requests", Is: scrape.Gauge, Where: is("dynamo_endpoint", "generate")}},
 	Costs: map[string]string{
 		"needs --engine-request-limit":       "requests beyond the limit are refused",
@@ -211,8 +211,8 @@ var dynamoWorkerRows = []Row{
 		Where: is("dynamo_endpoint", "generate"), Absent: noFinish,
 		Quality: metrics.Approximate, Why: "at the worker's endpoint: a prefill worker ends with the first token",
 	},
-	// Requests refused before they reach the engine, which therefore does not count them. The engine counts what
-	// fails later: dynamo_component_errors_total repeats most of that.
+	// These requests are refused before they reach the engine, so the engine does not count them. The engine counts
+	// later failures; dynamo_component_errors_total repeats most of these.
 	{
 		To: metrics.Requests, From: "dynamo_rejection_request_total", Is: scrape.Counter, Failures: SinceAnswer, Plus: true,
 		Set:    outcome(metrics.OutcomeRejected),

@@ -9,14 +9,14 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// envoyAIGateway reads Envoy AI Gateway's external processor. Other servers write OpenTelemetry's GenAI names, too:
-// the scope distinguishes them. Statuses, retries and limits are on Envoy's own metrics page.
+// envoyAIGateway reads Envoy AI Gateway's external processor. Other servers also write OpenTelemetry's GenAI names; the
+// scope distinguishes the servers. Statuses, retries and limits are on Envoy's own metrics page.
 var envoyAIGateway = Dialect{
 	Runtime:   metrics.EnvoyAI,
 	Source:    "envoyproxy/ai-gateway internal/metrics/{genai,metrics_impl}.go",
 	Recognise: envoyAI,
 	Restore:   nameFailures,
-	Labels: []metrics.Carry{ // the last one that is known stands
+	Labels: []metrics.Carry{ // the last known name counts
 		{From: "gen_ai_original_model", To: metrics.LabelModel, Map: without("unknown")}, // of the client
 		{From: "gen_ai_request_model", To: metrics.LabelModel, Map: without("unknown")},  // after an override
 		{From: "gen_ai_response_model", To: metrics.LabelModel, Map: without("unknown")}, // of the engine
@@ -68,7 +68,7 @@ var envoyAIRows = []Row{
 // a model would have its successes under one name, and its failures under another.
 func nameFailures(byName map[string]*scrape.Family) {
 	const asked, answers, unknown = "gen_ai_request_model", "gen_ai_response_model", "unknown"
-	const unanswered = "unanswered" // keeps the series apart from one that an engine answered
+	const unanswered = "unanswered" // distinguishes the series from one of requests that an engine answered
 	each := func(do func(s *scrape.Sample, asked, answer string)) {
 		for _, f := range byName {
 			if strings.HasPrefix(f.Name, "gen_ai_server_") {

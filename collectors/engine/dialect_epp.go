@@ -9,8 +9,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// epp reads the endpoint picker of the Gateway API Inference Extension, and of llm-d before its router 0.9. It
-// wrote inference_model_* up to 1.0 and inference_objective_* since. The picker's numbers about its pool are
+// epp reads the endpoint picker of the Gateway API Inference Extension, and of llm-d before its router 0.9. It wrote
+// inference_model_* up to 1.0 and inference_objective_* in later versions. The picker's numbers about its pool are
 // averages of the engines' own gauges.
 var epp = Dialect{
 	Runtime: metrics.EPP,
@@ -48,7 +48,7 @@ var llmdRouter = Dialect{
 const eppMembers = "inference_pool_per_pod_queue_size"
 
 var eppLabels = []metrics.Carry{
-	{From: "model_name", To: metrics.LabelModel}, // as the client asked; where the name is rewritten, the next one stands
+	{From: "model_name", To: metrics.LabelModel}, // as the client requested; if the name is rewritten, the next label counts
 	{From: "target_model_name", To: metrics.LabelModel},
 }
 
@@ -103,7 +103,7 @@ var llmdRouterRows = slices.Concat(
 
 const eppFlowControl = "the flow control feature is off"
 
-// eppRefused leaves out requests that were passed on and requests whose client left.
+// eppRefused leaves out forwarded requests and requests whose client left.
 var eppRefused = matching(labels.MatchRegexp, "outcome", "Rejected.*|Evicted(TTL|NoEndpoints|Other)")
 
 // eppRequests returns the rows about requests. The versions write the same families under three prefixes, and some

@@ -18,11 +18,11 @@ var litellm = Dialect{
 	Source:    "litellm types/integrations/prometheus.py, LiteLLM's monitoring documentation",
 	Recognise: prefix("litellm_"),
 	Labels: []metrics.Carry{
-		{From: "model", To: metrics.LabelModel, Map: without("None")}, // at the provider; where the client's name is known, that stands
+		{From: "model", To: metrics.LabelModel, Map: without("None")}, // at the provider; if the client's name is known, that name counts
 		{From: "requested_model", To: metrics.LabelModel, Map: without("None")},
 	},
 	Role: metrics.GatewayRole,
-	Serves: []Shown{{Family: "litellm_deployment_total_requests_total", Label: "requested_model", // where a deployment was chosen
+	Serves: []Shown{{Family: "litellm_deployment_total_requests_total", Label: "requested_model", // if a deployment was chosen
 		Where: matching(labels.MatchNotRegexp, "model_id", "|None")}},
 	Rows:    litellmRows,
 	Missing: others(noSource, litellmRows),

@@ -26,7 +26,7 @@ var llamacpp = Dialect{
 	Repair:    repairLlamaCpp,
 	Compose:   llamaCppPage,
 	Owner:     "llamacpp",
-	Harmless:  "autoload=false", // or a router loads the model, and evicts another one
+	Harmless:  "autoload=false", // or a router loads the model, and evicts another model
 	Refusal: func(status int, kind, message string) string {
 		switch {
 		case status == http.StatusNotImplemented && kind == "not_supported_error":
@@ -155,7 +155,7 @@ func repairLlamaCpp(body []byte) ([]byte, error) {
 	if len(body) > 0 && body[0] == '"' {
 		var text string
 		if err := json.Unmarshal(body, &text); err != nil {
-			return nil, scrape.Errorf(scrape.ParseError, "page starts like a JSON string but is none: %w", err)
+			return nil, scrape.Errorf(scrape.ParseError, "page starts like a JSON string but is not one: %w", err)
 		}
 		body = []byte(text)
 	}
@@ -226,7 +226,7 @@ func llamaCppRouter(ctx context.Context, c *Composer, models []llamaCppModel) (p
 	return page, nil
 }
 
-// llamaCppServer writes the metrics page of a server of one model. Some builds do not report whether it sleeps.
+// llamaCppServer writes the metrics page of a server of one model. Some builds do not report whether the server sleeps.
 func llamaCppServer(ctx context.Context, c *Composer) ([]byte, error) {
 	var props struct {
 		IsSleeping *bool `json:"is_sleeping"`
@@ -246,7 +246,7 @@ func llamaCppServer(ctx context.Context, c *Composer) ([]byte, error) {
 	return page, nil
 }
 
-// llamaCppSays writes a gauge that llama.cpp reports at another endpoint than its metrics page.
+// llamaCppSays writes a gauge that llama.cpp reports at an endpoint other than its metrics page.
 func llamaCppSays(name string, value float64, of metrics.Label) []byte {
 	page := []byte("# TYPE llamacpp:" + name + " gauge\n")
 	return metrics.AppendValue(metrics.AppendSeries(page, "llamacpp:"+name, of), value)

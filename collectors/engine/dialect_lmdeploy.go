@@ -52,7 +52,8 @@ var lmdeploy = Dialect{
 			To: metrics.EngineSteps, From: "lmdeploy:iteration_tokens_total", Is: scrape.Histogram, Since: "0.9.2", Part: partCount,
 			Quality: metrics.Derived, Why: "count of the histogram",
 		},
-		// It counts every finish, failures included, despite the name. The gauge of failed requests is not needed.
+		// Despite its name, this metric counts every finish, including failures. The gauge of failed requests is not
+		// needed.
 		{
 			To: metrics.Requests, From: "lmdeploy:request_success_total", Is: scrape.Counter, Since: "0.9.2", Failures: SinceFailure,
 			Absent: noFinish,
@@ -96,7 +97,7 @@ var lmdeploy = Dialect{
 	Identify: openAI,
 }
 
-// lmdeployMember takes off the class with which Python prints a member of ResponseType (lmdeploy/messages.py).
+// lmdeployMember removes the class name with which Python prints a member of ResponseType (lmdeploy/messages.py).
 func lmdeployMember(reason string) string { return strings.TrimPrefix(reason, "ResponseType.") }
 
 // lmdeployOutcomes lists the members. FINISH covers both a natural end and the token limit; SUCCESS is an intermediate step.

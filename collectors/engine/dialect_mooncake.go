@@ -17,7 +17,7 @@ var mooncake = Dialect{
 }
 
 var mooncakeRows = []Row{
-	// All lookups, and those that found a readable replica. The names end with the underscore.
+	// All lookups, and lookups that found a readable replica. The names end with an underscore.
 	{To: metrics.KVTierLookups, From: "total_get_nums_", Is: scrape.Counter, Set: tier(metrics.TierRemote), Absent: mooncakeMaster},
 	{To: metrics.KVTierHits, From: "valid_get_nums_", Is: scrape.Counter, Set: tier(metrics.TierRemote), Absent: mooncakeMaster},
 	// get_replica_list fails for every absent key: a miss, not a failure.

@@ -6,7 +6,7 @@ import (
 )
 
 // nixl reads the telemetry of a NIXL agent. Its names are generic: only its labels identify it. An agent does not
-// report the purpose of its transfers. Its gauges, which describe the last transfer, are left alone.
+// report the purpose of its transfers. Its gauges, which describe the last transfer, are not read.
 var nixl = Dialect{
 	Runtime: metrics.NIXL,
 	Source:  "NIXL src/plugins/telemetry/prometheus, docs/telemetry.md",
@@ -32,7 +32,7 @@ var nixlRows = []Row{
 		To: metrics.KVTransferPostTime, From: "agent_xfer_post_time_us", Is: scrape.Histogram, Scale: metrics.Micros,
 		Absent: "after 1.4.0 only", Quality: metrics.Approximate, Why: ofAllTransfers,
 	},
-	// The other states are mistakes of the caller, or transfers that it cancelled.
+	// The other states are mistakes of the caller, or transfers that the caller cancelled.
 	{
 		To: metrics.KVTransferFailures, From: "agent_errors_total", Is: scrape.Counter, Where: is("status", "backend", "remote_disconnect"),
 		Absent: "no error yet, or NIXL before 1.3.1", Quality: metrics.Approximate, Why: ofAllTransfers,

@@ -10,8 +10,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// ollama reads Ollama, which has no metrics page: Repair writes one from its list of loaded models. Asking for that list
-// neither loads a model nor keeps one loaded.
+// ollama reads Ollama, which has no metrics page: Repair writes one from its list of loaded models. Reading that list
+// neither loads a model nor keeps a model loaded.
 var ollama = Dialect{
 	Runtime:   metrics.Ollama,
 	Source:    "Ollama api/types.go, server/routes.go, server/sched.go, ollama#4327",
@@ -86,7 +86,7 @@ func loadedModels(body []byte) ([]byte, error) {
 	if len(body) == 0 || body[0] != '{' || json.Unmarshal(body, &ps) != nil || ps.Models == nil {
 		return body, nil
 	}
-	const never = 4102444800 // 2100: Ollama keeps a model permanently by adding the longest duration there is, 292 years
+	const never = 4102444800 // 2100: to keep a model permanently, Ollama adds the longest duration, 292 years
 	var page []byte
 	field := func(name string, value float64, of ...metrics.Label) {
 		page = metrics.AppendValue(metrics.AppendSeries(page, "ollama:"+name, of...), value)
@@ -95,7 +95,7 @@ func loadedModels(body []byte) ([]byte, error) {
 		field("models", 0)
 	}
 	for _, m := range ps.Models {
-		of := []metrics.Label{{Name: "name", Value: m.Name}, {Name: "digest", Value: m.Digest}} // a new pull has the old one's name
+		of := []metrics.Label{{Name: "name", Value: m.Name}, {Name: "digest", Value: m.Digest}} // a new pull has the name of the old pull
 		field("models", 1, append(slices.Clone(of), metrics.Label{Name: "quantization", Value: m.Details.Quantization})...)
 		field("size", m.Size, of...)
 		field("size_vram", m.SizeVRAM, of...)

@@ -52,8 +52,8 @@ var rayServeRows = slices.Concat(
 // rayApplications leaves out requests without a route to an application: Ray's own paths, and 404.
 var rayApplications = matching(labels.MatchNotEqual, "application", "")
 
-// knative reads Knative's queue-proxy, as under KServe: by OpenCensus up to 1.18, by OpenTelemetry since. Its 503
-// means that the queue is full.
+// knative reads Knative's queue-proxy, as under KServe: through OpenCensus up to 1.18, through OpenTelemetry in later
+// versions. Status 503 means that its queue is full.
 var knative = Dialect{
 	Runtime:   metrics.Knative,
 	Source:    "Knative's documentation of service metrics, 1.18 and 1.20",
@@ -104,7 +104,7 @@ var knativeRows = slices.Concat(
 )
 
 // istio reads an Istio proxy. A request between two proxies is on both metrics pages, and one metrics page may hold
-// both sides. Sent requests, including requests that never arrived, are read before received ones.
+// both sides. Sent requests, including requests that never arrived, take precedence over received requests.
 var istio = Dialect{
 	Runtime:   metrics.Istio,
 	Source:    "Istio's standard metrics",

@@ -32,7 +32,7 @@ var sglang = Dialect{
 	},
 	// Tensor, pipeline and expert ranks repeat the scheduler of their data-parallel rank.
 	Replicas: []string{"pid", "tp_rank", "pp_rank", "moe_ep_rank", "attn_cp_rank", "moe_dp_rank"},
-	// With priority scheduling, each gauge has a series per priority besides the total without one.
+	// With priority scheduling, each gauge has a series for each priority, besides the total without a priority.
 	Total:       "priority",
 	TiersInHits: true,
 	Server: &Server{
@@ -95,8 +95,8 @@ var sglang = Dialect{
 		{To: metrics.RequestsRunning, From: "sglang:num_requests_running", Is: scrape.Gauge, Until: "0.3.5"},
 		{To: metrics.RequestsWaiting, From: "sglang:num_queue_reqs", Is: scrape.Gauge},
 		{To: metrics.RequestsWaiting, From: "sglang:num_requests_waiting", Is: scrape.Gauge, Until: "0.3.5"},
-		// From 0.5.11 on, token_usage is the fullest of the pools: that of full attention, of sliding windows and of Mamba's
-		// states. Before, it left out Mamba's.
+		// From 0.5.11 on, token_usage is the use of the fullest pool: full attention, sliding windows or Mamba's
+		// states. Older versions leave out Mamba's states.
 		{
 			To: metrics.KVCacheUsage, From: "sglang:token_usage", With: []string{"sglang:mamba_usage"}, Is: scrape.Gauge, Since: "0.5.4.post3",
 			Until: "0.5.10.post1", Fold: most,
@@ -111,8 +111,9 @@ var sglang = Dialect{
 		},
 		{To: metrics.LoraSlots, From: "sglang:lora_pool_slots_total", Is: scrape.Gauge, Since: "0.5.7", Absent: "no LoRA adapters are served"},
 
-		// Not realtime_tokens_total, although it rises with each decode step: a request's first token is not in it (923 where 33
-		// requests had 956), nor what is made beside a prefill with --enable-mixed-chunk; the overlap scheduler adds a step.
+		// realtime_tokens_total is not used, although it rises with each decode step. It lacks each request's first
+		// token (923 tokens when 33 requests had 956), and tokens generated beside a prefill with --enable-mixed-chunk;
+		// the overlap scheduler adds a step.
 		{To: metrics.PromptTokens, From: "sglang:prompt_tokens_total", Is: scrape.Counter, Absent: noFinish},
 		{To: metrics.GenerationTokens, From: "sglang:generation_tokens_total", Is: scrape.Counter, Counted: metrics.CountedEnd, Absent: noFinish},
 		{
@@ -153,7 +154,8 @@ var sglang = Dialect{
 			Absent: noFinish, Quality: metrics.Approximate, Why: "counted when the request finishes",
 		},
 
-		// Not the cache_hit_rate gauge: each batch overwrites it, and decoding sets it to zero (sglang#26608).
+		// The cache_hit_rate gauge is not used, because each batch overwrites it, and decoding sets it to zero
+		// (sglang#26608).
 		{
 			To: metrics.PrefixCacheQueryTokens, From: "sglang:prompt_tokens_total", Is: scrape.Counter, Absent: noFinish,
 			Quality: metrics.Derived, Why: "all prompt tokens are looked up",
@@ -177,7 +179,8 @@ var sglang = Dialect{
 			Plus: true, Absent: "no handshake has failed yet",
 		},
 
-		// Each queue has one cause. The queues of disaggregation exist, and are empty, on every engine.
+		// In each queue, requests wait for one reason. The queues of disaggregation exist on every engine, but are
+		// empty without it.
 		{To: metrics.RequestsWaitingByReason, From: "sglang:num_queue_reqs", Is: scrape.Gauge, Set: waitsFor("capacity")},
 		{
 			To: metrics.RequestsWaitingByReason, From: "sglang:num_grammar_queue_reqs", Is: scrape.Gauge, Since: "0.4.6.post4", Plus: true,
@@ -213,8 +216,8 @@ var sglang = Dialect{
 			Absent: noFinish,
 		},
 
-		// HiCache. Backup goes from GPU to host, load back the other way; backuped (sic) goes from host to storage,
-		// prefetched the other way. Evictions from the GPU belong to none of these tiers.
+		// HiCache. Backup copies from GPU to host, and load back in the other direction; backuped (sic) copies from
+		// host to storage, and prefetched in the other direction. Evictions from the GPU belong to none of these tiers.
 		{
 			To: metrics.ExternalPrefixCacheQueryTokens, From: "sglang:prefill_effective_tokens_total", Is: scrape.Counter, Since: "0.5.18",
 			Absent:  noHiCache,
@@ -425,14 +428,14 @@ var storageBackend = []metrics.Carry{{From: "storage_backend", To: metrics.Label
 
 // How SGLang counts the ends of requests (0.5.22 and later: srt/managers/tokenizer_manager.py, srt/observability):
 //
-//   - num_requests_total counts all that the scheduler ran and ended, whatever their end.
+//   - num_requests_total counts all requests that the scheduler ran and that ended, in any way.
 //   - request_time_per_output_token_seconds observes those that ended with stop or length after two tokens or more.
-//   - num_aborted_requests_total counts those whose client left, whether they had run or not.
+//   - num_aborted_requests_total counts requests whose client left, whether they had run or not.
 //   - http_responses_total counts an answer when its header is sent. A failure that is not streamed has its status, 503 for an
 //     overload. A stream has status 200 and reports its failure in an event. A client that left before its request ran gets a 400.
 //   - time_to_first_token_seconds observes the first token, unless it is an abort. A stream's header goes out with it.
 //
-// So two of the counters may count one failure, and no counter counts a failed stream as a failure.
+// So two counters may count the same failure, and no counter counts a failed stream as a failure.
 var (
 	sglangFinished = Count{From: "sglang:num_requests_total", Is: scrape.Counter, Optional: true}
 	sglangAborted  = Count{From: "sglang:num_aborted_requests_total", Is: scrape.Counter, Optional: true}
@@ -465,33 +468,36 @@ func sglangRose(r []float64) sglangEnds {
 	return sglangEnds{r[0], r[1], r[2], r[3], r[4], r[5], r[6], r[7]}
 }
 
-// beyond returns the number of unstreamed requests that finished without an answer 200: these failed or were left.
-// A negative result counts streams that were answered 200 and had no first token.
+// beyond returns the number of unstreamed requests that finished without a 200 answer: they failed, or their clients
+// left. A negative result is the number of streams that were answered 200 and had no first token.
 func (e sglangEnds) beyond() float64 { return e.finished - e.streams - (e.answered - e.began) }
 
-// lost returns the number of finished unstreamed requests that failed or were left: their answers failed and were not whole.
+// lost returns the number of finished unstreamed requests that failed or lost their client: their answers failed and
+// were incomplete.
 func (e sglangEnds) lost() float64 {
 	return max(0, min(e.beyond(), e.failed, e.finished-e.streams-(e.whole-e.wholeStreams)))
 }
 
-// partial returns the finished streams that were not whole.
+// partial returns the number of finished streams that were incomplete.
 func (e sglangEnds) partial() float64 { return max(0, e.streams-e.wholeStreams) }
 
-// good returns the finished requests that ended well.
+// good returns the number of finished requests that ended well.
 func (e sglangEnds) good() float64 { return max(0, e.finished-e.lost()-e.partial()) }
 
-// broken returns the streams that ended neither whole nor aborted. A stream that broke off looks like a stream with
-// a single token, so its end is unknown. Such streams are not good, and the counted errors are a lower bound.
+// broken returns the number of streams that were neither complete nor aborted. A stream that broke off looks like a
+// stream with a single token, so its end is unknown. Such streams do not count as good, so the counted errors are a
+// lower bound.
 func (e sglangEnds) broken() float64 { return max(0, e.partial()-e.aborted) }
 
-// refusedStreams returns the streams that were answered 200, had no first token and never ran. It counts answers at
-// paths where a stream's header waits for its first token. If requests end at other paths, the result is too low.
+// refusedStreams returns the number of streams that were answered 200, had no first token and never ran. It counts
+// answers at paths where a stream's header waits for its first token. If requests end at other paths, the result is too
+// low.
 func (e sglangEnds) refusedStreams(answered float64) float64 {
 	e.answered = answered
 	return -e.beyond() - e.broken()
 }
 
-// sglangEnded returns a row for the finished requests that ended in one way.
+// sglangEnded returns a row for finished requests with one outcome.
 func sglangEnded(o metrics.Outcome, why string, of func(sglangEnds) float64) Row {
 	return Row{
 		To: metrics.Requests, From: sglangFinished.From, Is: scrape.Counter, Since: "0.5.22", Set: outcome(o),
@@ -527,7 +533,7 @@ func sglangInvalid() Row {
 	r.Tally = &Tally{Of: []Count{sglangFinished, sglangAborted, whole, sglangStreams, sglangWholeStreams}, Step: func(rose []float64) float64 {
 		partial := rose[1] - rose[3]
 		if rose[4] > 0 {
-			partial = rose[4] - rose[5] // a stream that is left while it runs has no such answer
+			partial = rose[4] - rose[5] // a stream whose client leaves while it runs has no such answer
 		}
 		return rose[0] - (rose[2] - min(rose[2], max(0, partial)))
 	}}

@@ -103,8 +103,8 @@ const (
 
 var smgStatus = []metrics.Carry{{From: "status_code", To: metrics.LabelOutcome, Map: proxyOutcome}}
 
-// smgPathless recognises SMG up to 1.5, and SGLang's router 0.3 before it. Their answers have no path, so answers
-// to look-ups cannot be distinguished from answers to requests. But the duration covers only requests that were
+// smgPathless recognises SMG up to 1.5, and SGLang's router 0.3 before it. Their answers have no path, so answers to
+// look-ups cannot be distinguished from answers to requests. However, the duration covers only requests that were
 // answered 2xx.
 func smgPathless(p *scrape.Page) bool { return p.LabelValues("smg_http_responses_total", "path")[""] }
 
@@ -140,9 +140,9 @@ var vllmRouter = Dialect{
 var vllmRouterRows = slices.Concat(vllmRouterEnds(), workerRows("vllm_router_worker_health", "vllm_router_cb_state",
 	"vllm_router_active_workers", ""))
 
-// vllmRouterEnds returns the rows of requests, and separates requests that workers refused from failed ones. No
-// counter of the router has a status. But its circuit breakers count a worker's 429 as a success, like 4xx and 2xx.
-// So a successful attempt was refused if it belongs to no request with such an end.
+// vllmRouterEnds returns the rows of requests, and distinguishes requests that workers refused from failed requests. No
+// counter of the router has a status. But its circuit breakers count a worker's 429 as a success, like 4xx and 2xx. So
+// a "successful" attempt was refused if it belongs to no request that ended with 2xx or 4xx.
 func vllmRouterEnds() []Row {
 	rows := routerRows("vllm_router_")
 	i := slices.IndexFunc(rows, func(r Row) bool { return r.From == "vllm_router_retries_exhausted_total" })
@@ -165,7 +165,7 @@ func vllmRouterEnds() []Row {
 }
 
 // refusedByWorkers returns how many of the requests that failed after all attempts were refused. It reads exhausted
-// requests, successes of circuit breakers, answered requests, wrong requests, and further attempts.
+// requests, successes of circuit breakers, answered requests, invalid requests, and retries.
 func refusedByWorkers(rose []float64) float64 {
 	exhausted, attempts := rose[0], rose[1]-rose[2]-rose[3]
 	if exhausted <= 0 || attempts <= 0 {
@@ -174,9 +174,9 @@ func refusedByWorkers(rose []float64) float64 {
 	return min(exhausted, math.Ceil(attempts/(1+rose[4]/exhausted)))
 }
 
-// routerRows returns the rows of SGLang's first router and of the vLLM project's fork. Both routers count a
-// request when its answer begins with 2xx. Otherwise the routers count a request when its last attempt has failed,
-// or at once if a further attempt makes no sense. Each attempt that finds no worker also counts as an error.
+// routerRows returns the rows of SGLang's first router and of the vLLM project's fork. Both routers count a request
+// when its answer begins with 2xx. Otherwise the routers count a request when its last attempt has failed, or at once
+// if a retry is pointless. Each attempt that finds no worker also counts as an error.
 func routerRows(prefix string) []Row {
 	requests := Row{To: metrics.Requests, Is: scrape.Counter, Where: asks("route"), Quality: metrics.Approximate}
 	began, failed, wrong := requests, requests, requests
@@ -197,7 +197,7 @@ func routerRows(prefix string) []Row {
 	}
 }
 
-// routerLacks explains the quantities that routers leave out: their durations end before a stream has begun.
+// routerLacks explains why routers lack quantities: their durations end before a stream begins.
 func routerLacks(rows []Row) map[*metrics.Family]string {
 	return reasons(lacks("its durations end with the header of an answer", []*metrics.Family{metrics.RequestDuration}), others(noSource, rows))
 }
@@ -227,8 +227,8 @@ func workerRows(health, breaker, all, why string) (rows []Row) {
 	return rows
 }
 
-// workersThat returns a Fold that counts the workers that get no requests for one reason. A router that counts
-// fewer workers than it shows still shows workers that have left.
+// workersThat returns a Fold that counts the workers that get no requests for a given reason. If a router has more
+// series than workers, some series belong to workers that have left.
 func workersThat(health, breaker, all, reason string) func([]Member) (float64, bool) {
 	return func(in []Member) (n float64, ok bool) {
 		open, total := map[string]bool{}, -1.
@@ -242,7 +242,7 @@ func workersThat(health, breaker, all, reason string) func([]Member) (float64, b
 		}
 		shown := 0.
 		for _, m := range in {
-			if m.Family != health || m.Value < 0 { // -1 stands for one that has left
+			if m.Family != health || m.Value < 0 { // -1 stands for a worker that has left
 				continue
 			}
 			shown++

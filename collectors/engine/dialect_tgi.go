@@ -124,7 +124,7 @@ var tgi = Dialect{
 		{To: metrics.SettingSpeculationTokens, From: "/info", At: "speculate"},
 		{To: metrics.SettingImage, From: "/info", At: "docker_label"},
 	},
-	Flags: []Flag{ // of text-generation-launcher, which starts the router, and of the router
+	Flags: []Flag{ // options of text-generation-launcher, which starts the router, and of the router
 		{To: metrics.SettingDtype, Names: "dtype"},
 		{To: metrics.SettingQuantization, Names: "quantize"},
 		{To: metrics.SettingMaxBatchTokens, Names: "max-batch-total-tokens"},

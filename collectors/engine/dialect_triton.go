@@ -13,8 +13,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// Triton's metrics page joins the server's own families, which count requests for any model, with those of the
-// backend that runs the model. Each backend is a dialect of its own; all share the core's rows.
+// Triton's metrics page joins the server's own families, which count requests for any model, with those of the backend
+// that runs the model. Each backend has its own dialect; all dialects share the core's rows.
 
 const (
 	trtRequests = "nv_trt_llm_request_metrics"
@@ -98,7 +98,7 @@ var tritonVLLM = Dialect{
 	APIPorts:  tritonPorts,
 	Rows: slices.Concat([]Row{
 		{To: metrics.TimeToFirstToken, From: "vllm:time_to_first_token_seconds", Is: scrape.Histogram},
-		// The time between engine steps, as in vLLM of that time.
+		// The time between engine steps, as in the vLLM releases of that time.
 		{To: metrics.InterTokenLatency, From: "vllm:time_per_output_token_seconds", Is: scrape.Histogram},
 		{To: metrics.RequestDuration, From: "vllm:e2e_request_latency_seconds", Is: scrape.Histogram},
 		{To: metrics.RequestPromptTokens, From: "vllm:request_prompt_tokens", Is: scrape.Histogram},
@@ -128,7 +128,8 @@ var triton = Dialect{
 	Missing:     reasons(tritonMissing, lacks(durationsSummed, []*metrics.Family{metrics.RequestDuration})),
 }
 
-// tritonServer has no metric: pending requests are already a gauge of the core, which counts them as they come.
+// tritonServer has no metric, because the core already has a gauge of pending requests, which counts requests as they
+// arrive.
 var tritonServer = &Server{Lacks: "no metrics of the process, and only requests before the backend"}
 
 // tritonPorts maps the port of the metrics page, 8002, to that of the API that describes models, 8000.
@@ -173,7 +174,7 @@ var tritonMissing = map[*metrics.Family]string{
 	metrics.KVTransferTime:         "at most a sum of milliseconds is reported, no histogram",
 }
 
-// tritonChains asks each model for its configuration. Python models may call other models. Models of TensorRT-LLM's
+// tritonChains requests the configuration of each model. Python models may call other models. Models of TensorRT-LLM's
 // backend name their steps among their parameters.
 func tritonChains(ctx context.Context, get Getter, models []string) (map[string]Chain, error) {
 	chains := map[string]Chain{}
@@ -190,15 +191,15 @@ func tritonChains(ctx context.Context, get Getter, models []string) (map[string]
 				Value string `json:"string_value"`
 			} `json:"parameters"`
 		}
-		if url.PathEscape(model) != model || strings.Trim(model, ".") == "" { // the metrics page must not choose the request
-			return nil, fmt.Errorf("%q is no name of a model", model)
+		if url.PathEscape(model) != model || strings.Trim(model, ".") == "" { // the metrics page must not determine the path of the request
+			return nil, fmt.Errorf("%q is not a model name", model)
 		}
 		path := "/v2/models/" + model + "/config"
 		if err := get(ctx, path, &config); err != nil {
 			return nil, err
 		}
 		if config.Name != model {
-			return nil, fmt.Errorf("%s is not the configuration of a model of Triton", path)
+			return nil, fmt.Errorf("%s is not the configuration of a Triton model", path)
 		}
 		chain := Chain{Code: config.Backend == "python"}
 		for _, step := range config.Scheduling.Steps {
@@ -241,7 +242,7 @@ func modelsOf(families ...string) func(*scrape.Page, Identity) func(string) stri
 				return model
 			case !known || leads(id.Chains, model, models, map[string]bool{}):
 				return ""
-			case hidden && c.Code: // it may be a part of the one that calls others: that names only some
+			case hidden && c.Code: // the model may be a part of a model that calls others and names only some of them
 				return ""
 			}
 			return counts(model)
@@ -260,8 +261,8 @@ func leads(chains map[string]Chain, model string, to, seen map[string]bool) bool
 	})
 }
 
-// tritonModels lets all models count except the steps of ensembles, which are parts of the ensemble that a client
-// asks for. A step of several ensembles is nobody's.
+// tritonModels lets all models count except the steps of ensembles, which are parts of the ensemble that a client asks
+// for. A step of several ensembles counts for none of them.
 func tritonModels(chains map[string]Chain) func(string) string {
 	ensembles := map[string][]string{}
 	for ensemble, c := range chains {
@@ -280,11 +281,12 @@ func tritonModels(chains map[string]Chain) func(string) string {
 				return ""
 			}
 		}
-		return "" // they call each other in a circle
+		return "" // the models call each other in a circle
 	}
 }
 
-// askedFor lets only models count that clients request. Without this knowledge, only a model with the usual name of an ensemble counts.
+// askedFor lets only the models that clients request count. Without this knowledge, only a model with the usual name of
+// an ensemble counts.
 func askedFor(p *scrape.Page, id Identity) func(string) string {
 	if id.Chains != nil {
 		return tritonModels(id.Chains)
@@ -314,8 +316,8 @@ func activeNotScheduled(in []Member) (float64, bool) {
 	return math.Max(0, active-scheduled), ok1 && ok2
 }
 
-// blocks returns the counts of KV cache blocks if they are consistent. TensorRT-LLM may count one used or free
-// block more than exist (the example of the backend's documentation: 1 used, 6239 free, at most 6239).
+// blocks returns the counts of KV cache blocks if they are consistent. TensorRT-LLM may count one more used or free
+// block than exist (the example of the backend's documentation: 1 used, 6239 free, at most 6239).
 func blocks(in []Member) (used, most float64, ok bool) {
 	const label = "kv_cache_block_type"
 	most, ok1 := labelled(in, label, "max")

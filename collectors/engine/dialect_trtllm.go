@@ -7,8 +7,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// trtllm reads trtllm-serve. Releases 1.1 and 1.2 have five families without prefix or model; from 1.3 on they are
-// prefixed and joined by gauges, which need enable_iter_perf_stats and carry the pid of each process.
+// trtllm reads trtllm-serve. Releases 1.1 and 1.2 have five families without prefix or model. From 1.3 on, the families
+// have a prefix, and there are also gauges, which need enable_iter_perf_stats and carry the pid of each process.
 var trtllm = Dialect{
 	Runtime: metrics.TensorRTLLM,
 	Source:  "TensorRT-LLM tensorrt_llm/metrics/collector.py, tensorrt_llm/serve/openai_server.py",
@@ -125,7 +125,8 @@ var trtllm = Dialect{
 			Carry: []metrics.Carry{{From: "http_code", To: metrics.LabelOutcome, Map: httpOutcome}},
 		},
 
-		// Hits and queries come from one pair of sources, tokens or blocks: a ratio of a mixture would be neither.
+		// Hits and queries come from the same pair of sources, either tokens or blocks, because a ratio of tokens to
+		// blocks would be wrong.
 		{
 			To: metrics.PrefixCacheQueryTokens, From: "trtllm_prompt_cached_tokens_total", With: []string{"trtllm_prompt_tokens_total"},
 			Is: scrape.Counter, Since: "1.3.0rc10",
@@ -190,7 +191,7 @@ var trtllm = Dialect{
 			To: metrics.RequestsSwapped, From: "trtllm_num_paused_requests", Is: scrape.Gauge, Since: "1.3.0rc10",
 			Absent: "needs enable_iter_perf_stats: true",
 		},
-		// A limit on active requests, which are the running ones.
+		// A limit on active requests, which are the running requests.
 		{
 			To: metrics.RequestsRunningLimit, From: "trtllm_max_num_active_requests", Is: scrape.Gauge, Since: "1.3.0rc10",
 			Absent: "needs enable_iter_perf_stats: true",

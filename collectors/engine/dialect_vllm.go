@@ -28,7 +28,7 @@ var vllm = Dialect{
 		return p.HasPrefix("vllm:") && !p.HasPrefix("nv_")
 	},
 	Restore: func(byName map[string]*scrape.Family) {
-		colon("vllm", "vllm_router_")(byName) // but for names that vLLM's router itself writes
+		colon("vllm", "vllm_router_")(byName) // except for names that vLLM's router itself writes
 		for _, f := range byName {            // Aphrodite is vLLM under its own prefix, release by release
 			if rest, ok := strings.CutPrefix(f.Name, "aphrodite:"); ok {
 				f.Name = "vllm:" + rest
@@ -40,13 +40,13 @@ var vllm = Dialect{
 		{From: "model_name", To: metrics.LabelModel},
 		{From: "engine", To: metrics.LabelDPRank}, // the data-parallel rank, since v0.8.3
 		{From: "ReplicaId", To: metrics.LabelReplica},
-		{From: "WorkerId", To: metrics.LabelReplica}, // Ray; before ReplicaId, and if both are there, the one that changes with each start
+		{From: "WorkerId", To: metrics.LabelReplica}, // Ray's label, formerly ReplicaId; if both exist, the label that changes with each start
 	},
 	// Several API servers publish the gauges of the same engine, v0.9.2 to v0.11.0 (vllm#28792). A dead server leaves
 	// its last value behind, usually zero.
 	Replicas: []string{"pid"},
-	// It updates its gauges after each step, so they miss requests that arrive while the engine hangs. Several API
-	// servers and Ray's exporter show no files.
+	// The engine updates its gauges after each step, so they miss requests that arrive while the engine hangs. Several
+	// API servers and Ray's exporter show no files.
 	Server: &Server{
 		Files:    Source{Name: "process_open_fds", Is: scrape.Gauge},
 		Answered: Source{Name: "http_requests_total", Is: scrape.Counter, Where: answersOK},
@@ -149,7 +149,8 @@ var vllm = Dialect{
 		{
 			To: metrics.Requests, From: "vllm:request_success_total", Is: scrape.Counter, Since: "0.4.2",
 			Absent: noFinish,
-			// It counts every finish, errors included, despite the name. V1 shows aborts and counts none (vllm#31503, #55634).
+			// Despite its name, this metric counts every finish, including errors. V1 has a series for aborts but never
+			// counts one (vllm#31503, #55634).
 			Uncounted: map[metrics.Outcome]string{metrics.OutcomeAbort: "vLLM counts no request that its client left, and its HTTP server has " +
 				"counted no answer on this page"},
 			Carry: []metrics.Carry{
@@ -222,8 +223,8 @@ var vllm = Dialect{
 			Absent: "no NIXL connector",
 		},
 
-		// Offloading to host memory. kv_offload_total_* reports what load and store report together, under the names
-		// before 0.24 that the CPU offload still writes: it is used where they are absent.
+		// Offloading to host memory. kv_offload_total_* reports the sum of load and store, under the names before 0.24,
+		// which the CPU offload still writes. It is used if load and store are absent.
 		{
 			To: metrics.KVTierTransferBytes, From: "vllm:kv_offload_load_bytes_total", Is: scrape.Counter, Since: "0.24",
 			Set: tier(metrics.TierHost, metrics.Fetch), Absent: noOffload,
@@ -313,7 +314,7 @@ var vllm = Dialect{
 		{
 			To: metrics.KVTierHitTokens, From: "vllm:prompt_tokens_cached_by_source_total", Is: scrape.Counter, Since: "0.32.0",
 			Where: matching(labels.MatchNotEqual, "source", "device"),
-			// 0 without any tier, too
+			// also 0 without any tier
 			Carry: hitSource, Fold: aboveZero("vllm:prompt_tokens_cached_by_source_total"), Absent: noOffload, NoValue: noOffload,
 		},
 		{
@@ -350,7 +351,7 @@ var vllm = Dialect{
 			Where: is("outcome", "dropped_cpu_full"),
 			Set:   tier(metrics.TierHost), Plus: true, Absent: noOffload,
 		},
-		// Not the fill level of the tier: vLLM has had no gauge for that since V0.
+		// This gauge is not the fill level of the tier, for which vLLM has had no gauge since V0.
 		{
 			To: metrics.KVTierPinned, From: "vllm:kv_offload_cpu_cache_usage_perc", Is: scrape.Gauge, Since: "0.24",
 			Set: tier(metrics.TierHost), Absent: noOffload,
@@ -460,7 +461,7 @@ var (
 		{To: metrics.SettingGPUMemoryFraction, From: vllmConfig, At: "gpu_memory_utilization"},
 		{To: metrics.SettingPrefixCaching, From: vllmConfig, At: "enable_prefix_caching"},
 	}
-	// Of vllm/engine/arg_utils.py. The names of flags with one dash are its own.
+	// Of vllm/engine/arg_utils.py. Flag names with a single dash are vLLM's own.
 	vllmFlags = []Flag{
 		{To: metrics.SettingRevision, Names: "revision"},
 		{To: metrics.SettingDtype, Names: "dtype"},
@@ -486,9 +487,9 @@ var (
 	}
 )
 
-// vLLM's HTTP server and its engine both count the same requests. The server counts a request by class of status
-// when its answer ends. The engine counts the request shortly before, when it has finished. A request that its
-// client leaves never finishes.
+// vLLM's HTTP server and its engine both count the same requests. The server counts a request by status class when its
+// answer ends. The engine counts the request shortly before, when it has finished. A request whose client leaves never
+// finishes.
 var (
 	answersOK = slices.Concat(is("method", "POST"), is("status", "2xx", "200"), matching(labels.MatchRegexp, "handler",
 		"/v1/chat/completions(/batch)?|/v1/completions|/v1/messages|/v1/responses|/v1/audio/(transcriptions|translations)|/inference/v1/generate|/generate|/cohere/v2/chat|/invocations"))
@@ -499,17 +500,16 @@ var (
 	refused   = Count{From: "vllm:admission_rejections_total", Is: scrape.Counter, Optional: true}
 	inEngine  = Count{From: "vllm:request_success_total", Is: scrape.Counter, Where: is("finished_reason", "error"), Optional: true}
 	aborted   = Count{From: "vllm:request_success_total", Is: scrape.Counter, Where: is("finished_reason", "abort"), Optional: true}
-	completed = Count{From: "vllm:request_params_n", Is: scrape.Histogram} // once for a request, however many answers it asked for
+	completed = Count{From: "vllm:request_params_n", Is: scrape.Histogram} // once per request, however many answers it requested
 )
 
-// left counts the requests that the server answered 200 and the engine never finished. V1 counts no aborts.
-// Refusals are matched with the 5xx answers of the same interval. Only refusals beyond these are taken for streams
-// that were answered 200.
+// left counts the requests that the server answered 200 and the engine never finished. V1 counts no aborts. Refusals
+// are matched with the 5xx answers of the same interval. Only surplus refusals count as streams that were answered 200.
 func left(rose []float64) float64 { return rose[0] - rose[1] - max(0, rose[2]-rose[3]) - rose[4] }
 
-// failedBeyond returns a row that adds the server's answers 5xx beyond what the engine itself failed or refused in
-// the same interval. If both may count the same requests, the larger number counts: never more than failed, and at
-// least half.
+// failedBeyond returns a row that adds the server's 5xx answers, minus the requests that the engine itself failed or
+// refused in the same interval. If both may count the same requests, the larger number counts: never more than failed,
+// and at least half.
 func failedBeyond(since, until string, as metrics.Outcome, why string) Row {
 	return Row{
 		To: metrics.Requests, From: "http_requests_total", Is: scrape.Counter, Since: since, Until: until, Where: answers5xx,
@@ -591,7 +591,7 @@ func blocksInTokens(counter string) func([]Member) (float64, bool) {
 }
 
 // lorasOf returns the adapters that a series of lora_requests_info lists. In the V1 engine, both of its labels list all
-// adapters whose requests have run and have not ended. So an adapter that only waiting requests ask for is not listed
+// adapters whose requests have run and have not ended. So an adapter that only waiting requests need is not listed
 // (v1/metrics/stats.py, LoRARequestStates).
 func lorasOf(ls labels.Labels) (all []string) {
 	for _, label := range []string{loraRunning, "waiting_lora_adapters"} {
@@ -628,8 +628,8 @@ func lorasRunning(in []Member) (float64, bool) {
 	return float64(most), known
 }
 
-// lorasContended counts the adapters that lora_requests_info lists within a minute, if they are more than fit into a batch and
-// requests wait; otherwise it is 0.
+// lorasContended counts the adapters that lora_requests_info lists within a minute, if not all of them fit into a batch
+// and requests wait; otherwise it returns 0.
 func lorasContended(in []Member) (float64, bool) {
 	var infos []Member
 	waiting := 0.0
@@ -661,7 +661,8 @@ func lorasRequested(in []Member) (float64, bool) {
 	return float64(len(all)), known
 }
 
-// newest returns the time of the newest series. Several API servers add up their times, and then it is unknown.
+// newest returns the time of the newest series. With several API servers, the series is the sum of their times, so the
+// time is unknown.
 func newest(in []Member) (last float64, known bool) {
 	for _, m := range in {
 		last = max(last, m.Value)
@@ -669,7 +670,7 @@ func newest(in []Member) (last float64, known bool) {
 	return last, last < sumOfTimes
 }
 
-// sumOfTimes is more than any time of this century's first half, in seconds since 1970, and less than the sum of two.
+// sumOfTimes is greater than any unix time before 2050, and less than the sum of two present times.
 const sumOfTimes = 2.6e9
 
 // loraSlots reads the number of adapters that fit into a batch.
@@ -680,7 +681,7 @@ func loraSlots(in []Member) (slots float64, ok bool) {
 	return slots, slots > 0
 }
 
-// aboveZero adds up the members of some families; absent while that is zero.
+// aboveZero adds up the members of some families; absent while the sum is zero.
 func aboveZero(families ...string) func([]Member) (float64, bool) {
 	return func(in []Member) (float64, bool) {
 		total, ok := sum(families...)(in)

@@ -25,8 +25,8 @@ var xinference = Dialect{
 		{From: "model_uid", To: metrics.LabelModel},
 		{From: "replica_index", To: metrics.LabelReplica},
 	},
-	// The actor around the model counts the calls under way. Releases that count them only where a limit is set show 0 otherwise,
-	// which proves nothing.
+	// The actor around the model counts the calls in progress. Some releases count them only with a limit, and
+	// otherwise show 0, which proves nothing.
 	Server: &Server{Active: Source{Name: "xinference:model_serve_count", Is: scrape.Gauge}},
 	Rows: []Row{
 		{

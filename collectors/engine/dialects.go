@@ -6,11 +6,11 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// builtin lists the known dialects. If a metrics page speaks several dialects, the first one names the engine in
-// the series about the metrics page itself. Of several gateways, which come last, only the first one is read.
+// builtin lists the known dialects. If a metrics page speaks several dialects, the first one names the engine in the
+// series about the metrics page itself. Gateways come last; if several gateways match, only the first is read.
 var builtin = []*Dialect{
 	&vllm,
-	&tei, // before tgi: both have /info, and tei recognises its own
+	&tei, // before tgi, because both have /info, and tei recognises its own answer
 	&tgi,
 	&trtllm,
 	&tritonTRTLLM,
@@ -49,7 +49,8 @@ var builtin = []*Dialect{
 // Known returns the dialects that need no configuration. Callers must not change the dialects.
 func Known() []*Dialect { return slices.Clone(builtin) }
 
-// Cost describes the engine's cost of a flag that the reason of an absent metric names; empty if this is not known.
+// Cost describes what a flag costs the engine, if the reason for an absent metric names that flag; empty if the cost is
+// not known.
 func Cost(runtime metrics.Runtime, reason string) string {
 	for _, d := range builtin {
 		if d.Runtime == runtime && d.Costs[reason] != "" {

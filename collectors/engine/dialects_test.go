@@ -94,11 +94,11 @@ func TestDialectsAreListed(t *testing.T) {
 func TestEnginesStayInTheirFiles(t *testing.T) {
 	set, files := goFiles(t)
 	info := &types.Info{Uses: map[*ast.Ident]types.Object{}}
-	local := types.Config{Error: func(error) {}} // imports stay unresolved: what the package itself declares is enough
+	local := types.Config{Error: func(error) {}} // imports stay unresolved, because the package's own declarations are enough
 	_, _ = local.Check("engine", set, slices.Collect(maps.Values(files)), info)
 	var spellings []string
 	for _, d := range builtin {
-		if !d.Sidecar { // these stand beside any engine, read or not
+		if !d.Sidecar { // these accompany any engine, whether it is read or not
 			spellings = append(spellings, string(d.Runtime))
 		}
 	}

@@ -17,7 +17,7 @@ type Era struct {
 	Rows map[*metrics.Family][]*Row
 }
 
-// Eras lists the eras of an engine, oldest first. Versions that report nothing at all form no era.
+// Eras lists the eras of an engine, oldest first. Versions that report nothing are not part of any era.
 func (d *Dialect) Eras() []Era {
 	eras := []Era{d.era(Version{parts: []int{-1}})} // older than any version
 	for _, since := range d.changes() {
@@ -50,7 +50,7 @@ func (d *Dialect) changes() (all []Version) {
 func (d *Dialect) era(v Version) Era {
 	e := Era{Since: v.text, Rows: map[*metrics.Family][]*Row{}}
 	for to, rows := range quantities(d) {
-		sure := false // further rows are only for metrics pages that lack what their version has
+		sure := false // further rows apply only to metrics pages that lack a source of their version
 		for _, r := range rows {
 			if (r.Plus || !sure) && exactly(v).overlaps(r.Since, r.Until) {
 				e.Rows[to] = append(e.Rows[to], r)
@@ -70,7 +70,7 @@ func equalRows(a, b map[*metrics.Family][]*Row) bool {
 	return true
 }
 
-// next returns the earliest version that can follow v: a patch, or the line after 0.11.x.
+// next returns the earliest version that can follow v: a patch release, or the first release after the line 0.11.x.
 func (v Version) next() Version {
 	part := func(i int) string { return strconv.Itoa(v.parts[i]) }
 	up := func(i int) string { return strconv.Itoa(v.parts[i] + 1) }

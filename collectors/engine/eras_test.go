@@ -27,7 +27,7 @@ func TestEras(t *testing.T) {
 		engine   *Dialect
 		version  string
 		quantity *metrics.Family
-		want     string // "source quality", those that are tried
+		want     string // "source quality", in the order in which they are tried
 	}{
 		{&vllm, "0.2.7", metrics.InterTokenLatency, ""},
 		{&vllm, "0.10.1", metrics.InterTokenLatency, "vllm:time_per_output_token_seconds native"},

@@ -56,7 +56,7 @@ const (
 	mostLeft = 256
 )
 
-// leave returns, by series, the departures of the last hour once next replaces c, without servers that are back.
+// leave returns, by series, the departures of the last hour once next replaces c, except for servers that are back.
 func (c *Collector) leave(next *Collector) map[string]departure {
 	all := maps.Clone(c.left)
 	for _, t := range c.targets {
@@ -93,7 +93,7 @@ func (c *Collector) departed() *snapshot {
 	return s
 }
 
-// sameTarget reports whether two descriptions are of one target. The digest of an image appears once the container
+// sameTarget reports whether two descriptions are of the same target. The digest of an image appears once the container
 // runs, and does not make the target another engine.
 func sameTarget(a, b TargetConfig) bool {
 	a.Image, b.Image = "", ""
@@ -115,7 +115,7 @@ func (c *Collector) reads(address string) bool {
 	return err == nil && slices.ContainsFunc(c.targets, func(t *target) bool { return scrape.SameServer(t.At.Base.Host, u.Host) })
 }
 
-// Probe asks once which engine answers at a target, without making it a target. A gateway is no engine.
+// Probe asks once which engine answers at a target, without making it a target. A gateway is not an engine.
 func (c *Collector) Probe(ctx context.Context, cfg TargetConfig) (Engine, error) {
 	silent := *c.config
 	silent.Log, silent.Ledger = slog.New(slog.DiscardHandler), NewLedger(c.config.Now())
@@ -134,9 +134,9 @@ func (c *Collector) Probe(ctx context.Context, cfg TargetConfig) (Engine, error)
 	return e, nil
 }
 
-// Look reads the metrics page of an offer's target now and returns what is known about its engine. If the offer
-// names no server, all targets at its host and port are read. The first target counts, and it counts as asleep if
-// any of them sleeps. Look reports false if no target is there.
+// Look reads the metrics page of an offer's target now and returns what is known about its engine. If the offer names
+// no server, all targets at its host and port are read. The first target counts, and it counts as asleep if any of them
+// sleeps. Look reports false if there is no target.
 func (c *Collector) Look(ctx context.Context, at Offer) (e Engine, known bool) {
 	for _, t := range c.targets {
 		if at.Server == "" && !at.IsAt(t.At.Base.Host) || at.Server != "" && at.Server != t.server {
@@ -160,8 +160,8 @@ func (e Engine) IsEngine() bool {
 	return slices.Contains([]string{"", reasonLoading, reasonDisabled, scrape.JSONMetrics}, e.Reason)
 }
 
-// Gone reports whether an engine that is read does not answer. A gateway that does not answer is not a missing engine, because without it
-// users reach no engine.
+// Gone reports whether an engine that is read does not answer. A gateway that does not answer does not count as a gone
+// engine, because without the gateway users reach no engine.
 func (e Engine) Gone() bool { return e.role != metrics.GatewayRole && !e.Answers() }
 
 // Answers reports whether the server itself answered. A proxy that cannot reach its server did not answer.

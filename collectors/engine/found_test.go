@@ -82,7 +82,7 @@ func TestEnginesComeAndGo(t *testing.T) {
 	left(third, "goes", "stays", "comes")
 	golden.Compare(t, "testdata/left.prom", anyPort.ReplaceAllString(keep(exposition(t, third), metrics.EngineLeft), "127.0.0.1:8000"))
 
-	// The configuration wins, under whichever name of the loopback; what cannot be a target costs itself only.
+	// The configuration wins, under any name of the loopback; an invalid target affects only itself.
 	same := target["stays"]
 	same.URL = strings.Replace(engines["configured"].URL, "127.0.0.1", "localhost", 1)
 	fourth, err := third.With([]TargetConfig{same, {URL: "ftp://x"}, target["comes"]})

@@ -90,7 +90,7 @@ func (t *labelling) bounded(label, value string, maxBytes int) string {
 type Shown struct {
 	Family, Label string
 	Where         []*labels.Matcher
-	All           bool // and it holds them before anyone has asked for them
+	All           bool // and lists these models before the first request for them
 }
 
 // ownModel returns the model of series without a model's name: the only model on the metrics page. If a server
@@ -116,10 +116,10 @@ func (c *compiler) ownModel(d *Dialect, otherwise string) string {
 	return own
 }
 
-// known finds the models that a gateway or a frontend serves: models that it reports as served, and models of
-// requests that ended well. A client may have made up all other names. A misspelt name is no model, has no
-// objective, and is never reported as missing. Requests for other names count in other. A name that was known once
-// stays known for as long as the target is read.
+// known finds the models that a gateway or a frontend serves: models that it reports as served, and models of requests
+// that ended well. A client may have made up all other names. A misspelt name is no model, has no objective, and is
+// never reported as missing. Requests for other names count in other. Once known, a name stays known for as long as the
+// target is read.
 func (c *compiler) known(d *Dialect) {
 	c.served = nil
 	if d.Role != metrics.GatewayRole && d.Role != metrics.FrontendRole {
@@ -166,8 +166,7 @@ func (c *compiler) known(d *Dialect) {
 	c.served = all
 }
 
-// addModel adds a model to the metrics page's models. A frontend may lack the workers of one model and have workers
-// of others.
+// addModel adds a model to the metrics page's models. A frontend may have workers for some models and none for others.
 func (c *compiler) addModel(d *Dialect, model, info, last string) {
 	one := servedModel{last: last, needs: d.Role == metrics.FrontendRole && c.plan.needsWorkers && model != ""}
 	if f := c.page.Find(d.Ready, scrape.Gauge); one.needs && f != nil {
@@ -190,8 +189,7 @@ func (c *compiler) addModel(d *Dialect, model, info, last string) {
 	}
 }
 
-// servesOne reports whether the server serves at most one model, even if the metrics page does not report more
-// about it yet.
+// servesOne reports whether the server serves at most one model, even if the metrics page does not yet name the model.
 func (c *compiler) servesOne() bool {
 	n := 0
 	for _, served := range c.served {
@@ -257,7 +255,8 @@ func codeOutcome(code string) string {
 	return httpOutcome(code)
 }
 
-// proxyOutcome is codeOutcome for proxies that admit everything: their 503 means that they reached no engine.
+// proxyOutcome is codeOutcome for proxies that admit all requests, so that status 503 means that they reached no
+// engine.
 func proxyOutcome(code string) string {
 	if code == "503" {
 		return string(metrics.OutcomeError)
@@ -274,8 +273,8 @@ func timeoutIsOurs(code string) string {
 	return codeOutcome(code)
 }
 
-// byStatus returns the rows of answers counted by status: the ends of requests, and their codes. row holds the
-// common part, carry the other labels that split the codes.
+// byStatus returns the rows of answers counted by status: the outcomes of requests, and their status codes. row holds
+// the common part, carry the other labels that split the codes.
 func byStatus(row Row, status string, outcome func(string) string, carry ...metrics.Carry) []Row {
 	row.Is, row.Failures, row.Absent = cmp.Or(row.Is, scrape.Counter), SinceAnswer, noFinish
 	requests, responses := row, row

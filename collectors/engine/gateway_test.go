@@ -116,7 +116,7 @@ func TestHostileGatewayPage(t *testing.T) {
 		t.Errorf("%v requests, want all 2001", got)
 	}
 	before.want(t, `llm_gateway_responses_total{model_name="first-model-103",tenant="other",route="other",code="103"}`, 1)
-	// nothing shows it as served
+	// no series shows the model as served
 	before.want(t, `llm_gateway_responses_total{model_name="other",tenant="team-3",route="/3/completions",code="other"}`, 1)
 	// the long name, and 200 to 399
 	before.want(t, `llm_engine_requests_total{model_name="other",outcome="success"}`, 1+200)
@@ -142,7 +142,7 @@ func TestOwnLabelStandsForThePages(t *testing.T) {
 	s.want(t, `llm_gateway_responses_total{model_name="qwen3-32b",code="200",route="/v1/chat/completions",tenant="mine"}`, 41203)
 }
 
-// TestMappedEngineInAMesh checks that a sidecar hides no engine, known or described in the configuration.
+// TestMappedEngineInAMesh checks that a sidecar does not hide an engine, known or described in the configuration.
 func TestMappedEngineInAMesh(t *testing.T) {
 	mapping := Mapping{
 		Engine: "mine", Recognise: "mine_running",
@@ -217,8 +217,8 @@ func TestGatewayPageThatCannotBeUsed(t *testing.T) {
 	}
 }
 
-// TestEndpointPickerBehindTokenReview checks a picker whose controller-runtime asks the API server about each
-// bearer token, over TLS. The kubelet renews the token's file while the exporter runs.
+// TestEndpointPickerBehindTokenReview checks a picker whose controller-runtime checks each bearer token with the API
+// server, over TLS. The kubelet renews the token's file while the exporter runs.
 func TestEndpointPickerBehindTokenReview(t *testing.T) {
 	valid := "first"
 	picker := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -295,7 +295,7 @@ func TestNoWorkerAfterARestart(t *testing.T) {
 	page(t, "dynamo/frontend-v1.6.0-allkilled.prom").want(t, `llm_engine_up`, 0)
 	page(t, "dynamo/frontend-v1.6.0-allkilled.prom").want(t, `llm_engine_up{reason="no_worker"}`, 0)
 	page(t, "dynamo/frontend-v1.6.0-killed.prom").want(t, `llm_engine_up{reason=""}`, 1) // one of several workers
-	page(t, "dynamo/frontend-0.7.prom").want(t, `llm_engine_up{reason=""}`, 1)           // a release that never says
+	page(t, "dynamo/frontend-0.7.prom").want(t, `llm_engine_up{reason=""}`, 1)           // a release that never reports readiness
 }
 
 // TestGatewayWorkers checks that each worker of a router is counted once, by whether it may get requests.

@@ -118,7 +118,7 @@ func condense(t testing.TB, page string) string {
 				}
 			case m.Counter != nil:
 				fmt.Fprintf(&out, " = %v", m.Counter.GetValue())
-			case f == metrics.EngineLastServed: // that of the test
+			case f == metrics.EngineLastServed: // the golden of the test
 			default:
 				fmt.Fprintf(&out, " = %v", m.Gauge.GetValue())
 			}

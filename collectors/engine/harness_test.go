@@ -181,7 +181,7 @@ func (s samples) want(t testing.TB, selector string, values ...float64) {
 		t.Errorf("%s = %v, want %v", selector, got, values)
 	default:
 		t.Errorf("%s is there %d times, and should not be", selector, len(got))
-		matchers, _ := parser.NewParser(parser.Options{}).ParseMetricSelector(selector) // get has parsed it
+		matchers, _ := parser.NewParser(parser.Options{}).ParseMetricSelector(selector) // get has parsed the selector
 		for _, sample := range s {
 			if l := sample.labels; matches(l, matchers) && l.Get(model.MetricNameLabel) == metrics.SourceMissing.Name {
 				t.Errorf("%s of %s is expected on the page as %s: if this version does not have it, give its row Since, Until or Absent in the "+

@@ -50,7 +50,7 @@ type Line struct {
 	line   line
 
 	plan    *plan
-	tallied map[string]*tallied // of this line alone: lines are computed one after another, each over all readings
+	tallied map[string]*tallied // values of this line alone, because lines are computed one after another, each over all readings
 }
 
 // Lines returns the series that the exporter would serve from the metrics page, including the objectives' events.
@@ -98,12 +98,12 @@ func (s Stored) Lines(objectives []slo.Objective) ([]Line, error) {
 	return lines, nil
 }
 
-// StoredLine returns a line that is the series at a place in Stored.Series.
+// StoredLine returns a line for the series at an index of Stored.Series.
 func StoredLine(series labels.Labels, place int) Line {
 	return Line{Series: series, line: line{terms: []term{{place}}, recipe: plain}, plan: &plan{series: place + 1}}
 }
 
-// Adds lists, by their place in Stored.Series, the series that a line adds up.
+// Adds lists, by index in Stored.Series, the series that a line adds up.
 func (l Line) Adds() []int { return l.places(l.line.terms) }
 
 // Reads lists all series of a line, including those that are subtracted.
@@ -127,7 +127,7 @@ func (l Line) places(terms []term) (all []int) {
 	return all
 }
 
-// Value computes the line from the values of Stored.Series. Value keeps these values, so readings must be in order.
+// Value computes the line from the values of Stored.Series. It keeps these values, so readings must be in order.
 func (l Line) Value(values []float64) float64 {
 	if l.plan.readsTallies(&l.line) {
 		values = l.plan.tally(time.Time{}, slices.Clone(values), l.tallied)

@@ -9,9 +9,9 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// Some engines have an HTTP server that counts its answers in addition to what the engine counts. Its failures are
-// requests that the engine never saw, or gave up before it could count them; its successes are already on the metrics page as finished
-// requests.
+// Some engines have an HTTP server that counts its own answers. The server's failures are requests that never reached
+// the engine, or that the engine gave up before it could count them. The server's successes are already on the metrics
+// page as finished requests.
 
 // answered returns a row that adds the failed requests among a server's answers, by status and by handler; of is a regular
 // expression for their status.

@@ -17,7 +17,7 @@ type Identity struct {
 	Owner string
 	// Version is the engine's release.
 	Version string
-	// Locked reports that an endpoint requires a key that the exporter lacks.
+	// Locked means that an endpoint requires a key that the exporter lacks.
 	Locked bool
 	// Chains has the chain of each model by name; nil if the server did not answer.
 	Chains map[string]Chain
@@ -26,7 +26,7 @@ type Identity struct {
 
 	settings   []stated
 	unanswered map[string]bool // paths of settings that did not answer
-	shown      []string        // models that were asked about one by one
+	shown      []string        // models whose settings were requested one by one
 }
 
 // Number holds a quantity read from an endpoint.
@@ -40,9 +40,9 @@ type Number struct {
 
 // Chain has the models that a model calls, from its configuration.
 type Chain struct {
-	Steps []string // models through which each of its requests goes
-	Calls []string // models that code of its own may call
-	Code  bool     // it runs code of its own, which may call models that no configuration names
+	Steps []string // models through which each request goes
+	Calls []string // models that its own code may call
+	Code  bool     // the model runs its own code, which may call models that no configuration names
 }
 
 // Getter fetches a JSON document from the engine and decodes it into a value. Paths are relative to the engine's

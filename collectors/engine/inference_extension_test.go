@@ -32,7 +32,7 @@ func TestInferenceExtension(t *testing.T) {
 	for _, page := range pages(t) {
 		engine := path.Dir(page)
 		want, ok := published[engine]
-		// those repeat their engines'
+		// these servers repeat their engines' numbers
 		if !ok || path.Ext(page) != ".prom" || strings.Contains(page, "router") || strings.Contains(page, "gateway") {
 			continue
 		}
@@ -43,13 +43,14 @@ func TestInferenceExtension(t *testing.T) {
 			metrics.KVCacheUsage: want.kv,
 		} {
 			values := raw[name]
-			if name == "sglang:token_usage" { // from 0.5.11 on, it is the fullest pool; before, Mamba's is apart
+			if name == "sglang:token_usage" { // the fullest pool from 0.5.11 on; before that, Mamba's pool is separate
 				values = slices.Concat(values, raw["sglang:mamba_usage"])
 			}
 			if len(values) == 0 || of == metrics.KVCacheUsage && slices.Max(values) > 1 { // Triton 0.18 sometimes shifts its values by one label
 				continue
 			}
-			// Workers that do not schedule say 0 beside the one that does, and a metrics page of several ranks has one value for each.
+			// Workers that do not schedule report 0 beside the worker that does, and a metrics page of several ranks
+			// has one value for each rank.
 			if got := ours[of.Name]; len(got) == 0 || math.Abs(slices.Max(got)-slices.Max(values)) > 1e-9 {
 				t.Errorf("%s: %s is %v, %s is %v", page, of.Name, got, name, values)
 			}

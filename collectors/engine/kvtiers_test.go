@@ -11,22 +11,22 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// What is stored below the GPU, fetched, hit, refused and lost, how long it took: engines and stores
-// count it in different directions, units and under different numbers of tiers.
+// Engines and stores count the KV cache that is stored below the GPU, fetched, hit, refused and lost, and the times of
+// transfers. Their directions, units and numbers of tiers differ.
 
 func TestTiersOfVLLM(t *testing.T) {
 	s := page(t, "vllm/v0.30.0-offload.prom")
 	s.want(t, `llm_engine_kv_tier_transfer_bytes_total{tier="host",operation="fetch"}`, 3.5e9, 4.5e9)
-	s.want(t, `llm_engine_kv_tier_transfer_bytes_total{tier="host",operation="store"}`, 2.1e10, 1.9e10) // the deprecated twin says so again
+	s.want(t, `llm_engine_kv_tier_transfer_bytes_total{tier="host",operation="store"}`, 2.1e10, 1.9e10) // the deprecated twin repeats the number
 	s.want(t, `llm_engine_kv_tier_transfer_bytes_total`, 3.5e9, 4.5e9, 2.1e10, 1.9e10)
 	s.want(t, `llm_engine_kv_tier_transfer_seconds_total{operation="fetch"}`, 0.25, 0.375)
 	s.want(t, `llm_engine_kv_tier_transfer_seconds_total{operation="store"}`, 1.75, 1.5)
-	s.want(t, `llm_engine_kv_tier_refused_total{tier="host"}`, 3, 4) // allocations that failed; skipped stores are first sightings, too
+	s.want(t, `llm_engine_kv_tier_refused_total{tier="host"}`, 3, 4) // failed allocations; skipped stores include blocks seen for the first time
 	s.want(t, `llm_engine_kv_tier_pinned_ratio{tier="host"}`, 0.125, 0.1875)
 	s.want(t, `llm_engine_kv_tier_usage_ratio`) // pinned is not full
 	s.want(t, `llm_engine_kv_tier_capacity_tokens`)
 
-	// Before 0.24 the twin is all there is. 3FS is on other machines.
+	// Before 0.24 only the twin exists. 3FS is on other machines.
 	s = page(t, "vllm/v0.20.0-hf3fs.prom")
 	s.want(t, `llm_engine_kv_tier_transfer_bytes_total{operation="fetch"}`, 1.25e9)
 	s.want(t, `llm_engine_kv_tier_transfer_bytes_total{operation="store"}`, 7.5e9)
@@ -41,13 +41,13 @@ func TestTiersOfVLLM(t *testing.T) {
 	s.want(t, `llm_engine_kv_tier_transfer_seconds_total{tier="storage",operation="store"}`, 21.75)
 	s.want(t, `llm_engine_kv_tier_failures_total{tier="disk",operation="fetch"}`, 2)
 	s.want(t, `llm_engine_kv_tier_failures_total{tier="storage",operation="store"}`, 7)
-	s.want(t, `llm_engine_kv_tier_lookups_total{tier="disk"}`, 8100) // blocks: no tokens without their size
+	s.want(t, `llm_engine_kv_tier_lookups_total{tier="disk"}`, 8100) // blocks, which cannot be converted to tokens without their size
 	s.want(t, `llm_engine_kv_tier_hits_total{tier="disk"}`, 2900)
 	s.want(t, `llm_engine_kv_tier_hit_tokens_total`)
 	s.want(t, `llm_engine_kv_tier_capacity_tokens`, 1<<20)
 	s.want(t, `llm_engine_kv_tier_capacity_bytes`, 16384*8388608)
 
-	// Looking for keys moves nothing, and an operation that failed moved nothing of use.
+	// A lookup of keys transfers nothing, and a failed operation transferred nothing of use.
 	s = page(t, "vllm/v0.24.0-mooncake-prefill.prom")
 	s.want(t, `llm_engine_kv_tier_transfer_bytes_total`, 2.5e10, 2.2e10)
 	s.want(t, `llm_engine_kv_tier_transfer_seconds_total{tier="remote",operation="store"}`, 28.5)
@@ -119,7 +119,7 @@ func TestTiersOfTensorRTLLM(t *testing.T) {
 	s.want(t, `llm_engine_kv_tier_transfer_blocks_total{tier="disk",operation="fetch"}`, 640)
 	s.want(t, `llm_engine_kv_tier_usage_ratio{tier="host"}`, 0.96875)
 	s.want(t, `llm_engine_requests_swapped`, 2)
-	s.want(t, `llm_engine_requests_running_limit`, 192) // of one process; the others say 0
+	s.want(t, `llm_engine_requests_running_limit`, 192) // of one process; the other processes report 0
 	page(t, "trtllm/v1.3.0-full.prom").want(t, `llm_engine_max_model_len_tokens`, 32768)
 }
 
@@ -182,7 +182,7 @@ func TestStoresAreKnownByName(t *testing.T) {
 	s.want(t, `llm_engine_kv_tier_transfer_blocks_total{tier="host",operation="store"}`, 3200)
 	s.want(t, `llm_engine_kv_tier_transfer_blocks_total{tier="storage",operation="fetch"}`, 505)
 	s.want(t, `llm_engine_kv_tier_failures_total{tier="storage",operation="fetch"}`, 7)
-	s.want(t, `llm_engine_kv_tier_refused_total{tier="host"}`, 14) // failed prefetches are no stores
+	s.want(t, `llm_engine_kv_tier_refused_total{tier="host"}`, 14) // failed prefetches do not count as stores
 	s = page(t, "lmcache/server-first-names.prom")
 	s.want(t, `llm_engine_kv_tier_transfer_blocks_total{tier="host"}`, 160, 350)
 	s.want(t, `llm_engine_kv_tier_failures_total{tier="storage"}`, 3, 9)
@@ -201,10 +201,10 @@ func TestStoresAreKnownByName(t *testing.T) {
 	s.want(t, `llm_engine_kv_transfer_time_seconds_count`, 350+330)
 	s.want(t, `llm_engine_kv_transfer_time_seconds_sum`, 8.25)
 	s.want(t, `llm_engine_kv_transfer_time_seconds_bucket{le="0.01"}`, 60+150+50+130)
-	s.want(t, `llm_engine_kv_transfer_failures_total`, 3+1) // invalid_param and canceled are the caller's
+	s.want(t, `llm_engine_kv_transfer_failures_total`, 3+1) // invalid_param and canceled are the caller's fault
 	s.want(t, `llm_engine_kv_tier_transfer_bytes_total{operation="store"}`, 1.3e10)
 	page(t, "other/nixl-agent.prom").want(t, `llm_engine_kv_tier_transfer_seconds_total`, 9.123456)
-	// The names alone are anybody's.
+	// The names alone do not identify the exporter.
 	parse(t, mapped(t, "# TYPE agent_tx_bytes_total counter\nagent_tx_bytes_total{instance=\"a\"} 7\n")).
 		want(t, `llm_engine_up{reason="unknown_engine"}`, 0)
 

@@ -18,8 +18,8 @@ const (
 	mostReplicas   = 4096
 	mostChanges    = 48              // of a replica in an hour: all of its settings, twice
 	mostCounters   = 4096            // of a metrics endpoint, beyond those of its last metrics page
-	forgetAfter    = 24 * time.Hour  // that a replica or a metrics endpoint has not been seen
-	measuredApart  = 0.05            // difference between two measurements that is none
+	forgetAfter    = 24 * time.Hour  // for which a replica or a metrics endpoint has not been seen
+	measuredApart  = 0.05            // difference between two measurements that does not count as a change
 	startsTogether = 5 * time.Minute // after the exporter's own start, for engines that do not report when they started
 	seenTogether   = 2 * time.Minute
 )
@@ -29,7 +29,7 @@ const (
 type Ledger struct {
 	mu       sync.Mutex
 	since    time.Time
-	swept    time.Time // when it last forgot
+	swept    time.Time // when the ledger last dropped old entries
 	replicas map[groupKey]map[replicaKey]*replica
 	known    int               // replicas
 	lives    map[string]*lives // by series of llm_engine_restarts_total
@@ -49,7 +49,7 @@ type tallies struct {
 	of   map[string]*tallied
 }
 
-// tally lets a plan take a reading of a metrics page. The tallies go on when the configuration changes.
+// tally lets a plan take a reading of a metrics page. The tallies continue when the configuration changes.
 func (l *Ledger) tally(page string, now time.Time, p *plan, values []float64) []float64 {
 	if l == nil {
 		return p.tally(now, values, map[string]*tallied{})
@@ -124,7 +124,7 @@ func (l *Ledger) observe(key replicaKey, values map[metrics.Setting]string, star
 	for setting, value := range values {
 		old, known := r.values[setting]
 		if known && same(setting, old, value) && !(setting == metrics.SettingImage && len(value) > len(old)) {
-			continue // of a measured value, the first stays: it must not drift away in small steps
+			continue // the first measured value stays, because it must not drift in small steps
 		}
 		if known && !same(setting, old, value) && !r.change(Change{setting, old, value, now}) {
 			continue
@@ -149,8 +149,8 @@ func (l *Ledger) isNew(started, now time.Time) bool {
 	return now.Sub(l.since) > startsTogether
 }
 
-// others returns how the value of a new replica differs from the values of its model's replicas that were seen
-// last. If another replica also has the value, its change is the new replica's change.
+// others returns how the value of a new replica differs from the values of its model's replicas that were seen last. If
+// another replica also has the value, the change of that replica also applies to the new replica.
 func (l *Ledger) others(key replicaKey, setting metrics.Setting, value string) (c Change, differs bool) {
 	var last time.Time
 	for _, r := range l.replicas[key.groupKey] {
@@ -165,7 +165,7 @@ func (l *Ledger) others(key replicaKey, setting metrics.Setting, value string) (
 		case same(setting, v, value):
 			c, differs = r.changes[setting]
 			return c, differs
-		case c.Old == "" || v < c.Old: // whichever comes first, so that it does not depend on chance
+		case c.Old == "" || v < c.Old: // the first in order, so that the result does not depend on chance
 			c, differs = Change{Setting: setting, Old: v, New: value}, true
 		}
 	}
@@ -186,13 +186,13 @@ func (r *replica) change(c Change) bool {
 type lives struct {
 	seen     time.Time
 	start    float64            // of the last process, unix time; NaN if it has reported none
-	counters map[string]float64 // of the last process by series, also those that the metrics page no longer has
+	counters map[string]float64 // counters of the last process by series, including series that the metrics page no longer has
 	restarts float64
 }
 
 // lived records what a reading of a metrics page shows about its process, and returns how often the process has
-// restarted. Without a start time, a process is a new one if any counter has fallen. A counter may reappear long
-// after the restart.
+// restarted. Without a start time, a process is new if any counter has fallen. A counter may reappear long after the
+// restart.
 func (l *Ledger) lived(series string, start float64, counters iter.Seq2[string, float64], now time.Time) float64 {
 	if l == nil {
 		return 0
@@ -258,7 +258,7 @@ func (l *Ledger) forget(now time.Time) {
 
 // same reports whether two values of a setting mean the same.
 func same(setting metrics.Setting, a, b string) bool {
-	if setting == metrics.SettingImage { // its digest appears once the container runs
+	if setting == metrics.SettingImage { // the image's digest appears once the container runs
 		nameA, digestA, _ := strings.Cut(a, "@")
 		nameB, digestB, _ := strings.Cut(b, "@")
 		return nameA == nameB && (digestA == digestB || digestA == "" || digestB == "")

@@ -213,8 +213,8 @@ func TestSettingsOfThePod(t *testing.T) {
 	s.want(t, `llm_engine_config_info{setting="quantization",value="default",source="command line"}`, 1)
 }
 
-// TestDigestIsNoOtherEngine checks that the digest of an image, which appears once the container runs, does not
-// make another engine. The target keeps its counts.
+// TestDigestIsNoOtherEngine checks that the digest of an image, which appears once the container runs, does not make
+// the target another engine. The target keeps its counts.
 func TestDigestIsNoOtherEngine(t *testing.T) {
 	engine := serve(t, readPage(t, "vllm/v0.11.2.prom"))
 	found := func(image string) []TargetConfig {

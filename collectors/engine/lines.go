@@ -69,7 +69,7 @@ func (c *compiler) noneFailed(d *Dialect, shown [][outLabels]string) {
 			continue
 		}
 		for _, out := range shown {
-			out[outOutcome], out[outDPRank] = string(failed.outcome), c.only(d, metrics.LabelDPRank, "") // the server's, of no rank
+			out[outOutcome], out[outDPRank] = string(failed.outcome), c.only(d, metrics.LabelDPRank, "") // series of the server, without a rank
 			if !slices.Contains(shown, out) {
 				shown = append(shown, out)
 				none := line{family: metrics.Requests, text: c.text(metrics.Requests.Name, out), recipe: &recipe{}}
@@ -91,7 +91,7 @@ func (r *Row) counts(outcome metrics.Outcome, status string) bool {
 		})
 }
 
-// sumLine adds up a group. If the sum lasts, it does not fall when its engine restarts.
+// sumLine adds up a group. A lasting sum does not fall when its engine restarts.
 func (c *compiler) sumLine(to *metrics.Family, out [outLabels]string, group []entry, lasts bool) {
 	text := c.text(to.Name, out)
 	named := slices.DeleteFunc(slices.Clone(group), func(e entry) bool { return e.madeUp })
@@ -116,7 +116,7 @@ func (c *compiler) sumLine(to *metrics.Family, out [outLabels]string, group []en
 			ofModels = c.lasting(text+" of models", ofModels)
 		}
 	}
-	if len(named) > 0 { // a name that a client made up is no engine
+	if len(named) > 0 { // a name that a client made up does not count as an engine
 		c.works(to, out, group[0].row.Counted, l)
 		c.loads(to, out, l)
 	}
@@ -134,7 +134,7 @@ func (c *compiler) sumLine(to *metrics.Family, out [outLabels]string, group []en
 	}
 	c.countable.failures = c.countable.failures || bad
 	if len(named) > 0 {
-		c.countable.counters = append(c.countable.counters, counter{to, out, ofModels}) // objectives are of models
+		c.countable.counters = append(c.countable.counters, counter{to, out, ofModels}) // objectives belong to models
 	}
 }
 
@@ -314,7 +314,8 @@ func (c *compiler) histogramLines(d *Dialect, to *metrics.Family, out [outLabels
 	c.add(line{family: to, text: c.text(to.Name+"_count", out), terms: count, recipe: counts})
 }
 
-// stage adds the plain counters of a histogram. If two histograms are of one stage, the first that has both sum and count is used.
+// stage adds the plain counters of a histogram. If two histograms measure the same stage, the first that has both sum
+// and count is used.
 func (c *compiler) stage(to *metrics.Family, out [outLabels]string, count, total []term, scale metrics.Scale) {
 	stage, sum := to.Stage()
 	if stage == "" || total == nil && stage == metrics.StageNextToken {
@@ -327,15 +328,15 @@ func (c *compiler) stage(to *metrics.Family, out [outLabels]string, count, total
 	c.add(line{family: metrics.Stages, text: c.text(metrics.Stages.Name, out, of), terms: count, recipe: plain})
 }
 
-// add adds an output line. A series that is already there, from a row or a dialect with precedence, is not written
-// twice, because a duplicate makes the whole exposition invalid.
+// add adds an output line. A series that already exists, from a row or a dialect with precedence, is not written twice,
+// because a duplicate makes the whole exposition invalid.
 func (c *compiler) add(l line) {
 	if c.written[l.series()] {
 		return
 	}
 	c.written[l.series()] = true
 	kind := l.family.Kind
-	if l.family.Owner == metrics.Target { // of a histogram, whose sum falls where an engine observes less than nothing
+	if l.family.Owner == metrics.Target { // sum of a histogram, which falls if an engine observes a negative value
 		kind = metrics.Histogram
 	}
 	for _, t := range slices.Concat(l.terms, l.minus) {

@@ -20,11 +20,11 @@ func TestSeveralModelsAtOneAddress(t *testing.T) {
 	const tokens, running, requests = "llm_engine_generation_tokens_total", "llm_engine_requests_running", "llm_engine_requests_total"
 	for _, c := range []struct {
 		way, page string
-		second    []string // what a second model's series say instead of the first one's; nil if the metrics page has two, or one for good
-		shown     string   // begins the families that name a model before it is asked for
+		second    []string // replacements that turn the first model's series into the second's; nil if there are two models, or always one
+		shown     string   // prefix of the families that name a model before the first request for it
 		lists     []string // at /v1/models; parent<adapter
-		names     []string // in the series: a model, and a second one if the metrics page has it
-		of        string   // a quantity, whose sums over the series of the two are these
+		names     []string // models in the series: one, and a second if the metrics page has it
+		of        string   // a quantity, with its sums over the series of the two models
 		is        [2]float64
 		other     string // a name that clients may use, too
 	}{

@@ -28,7 +28,7 @@ type histogram struct {
 	bounds     []float64 // ascending, in base units, without +Inf
 	cumulative [][]term
 	count      []term
-	madeUp     bool // of names that may be no models
+	madeUp     bool // of names that may not be models
 	perStep    bool // see Row.PerStep
 }
 
@@ -39,7 +39,7 @@ type counter struct {
 	terms  []term
 }
 
-// effective holds a threshold as a metrics page's bucket bounds allow it.
+// effective holds the bound that a metrics page's buckets allow for a threshold.
 type effective struct {
 	slo     string
 	runtime metrics.Runtime
@@ -179,7 +179,7 @@ func (c *compiler) countCounters(o slo.Objective) (counted int) {
 		case o.Good != nil:
 			c.counted(o, engine, slo.Counted)
 			c.events(o, engine, nil, "", events, events, good)
-		default: // bad may be empty: the series is exported all the same, so that its first event is an increase
+		default: // bad may be empty; the series is exported nevertheless, so that its first event is an increase
 			c.counted(o, engine, slo.Counted)
 			c.events(o, engine, nil, "", events, bad, nil)
 		}
@@ -217,8 +217,8 @@ func selected(out [outLabels]string) slo.Engine {
 	}
 }
 
-// counted returns whether an objective is counted on an engine, and from which counters. counted also returns the
-// objective that probes count instead; nil if probes have nothing to add.
+// counted returns whether an objective is counted on an engine, and from which counters. It also returns the objective
+// that probes count instead; nil if probes add no events.
 func (c *compiler) counted(o slo.Objective, out [outLabels]string, reason slo.Reason) (unless *uncounted) {
 	says := func(r slo.Reason) string {
 		return c.text(metrics.SLOCounted.Name, out, metrics.Label{Name: metrics.LabelSLO, Value: o.Name},
@@ -248,8 +248,8 @@ func (c *compiler) counted(o slo.Objective, out [outLabels]string, reason slo.Re
 	return unless
 }
 
-// maintenance adds the intervals that are under way. The intervals come from the configuration and matter most
-// while the engine is down for maintenance, so the intervals of its last metrics page stay.
+// maintenance adds the intervals that are under way. The intervals come from the configuration and matter most while
+// the engine is down for maintenance, so the intervals of its last metrics page remain in use.
 func (t *target) maintenance(s *snapshot) {
 	t.mu.Lock()
 	all := t.declared
@@ -288,8 +288,8 @@ func nodeMaintenance(engines []*snapshot) *snapshot {
 	return s
 }
 
-// events adds the two counters of an objective, unless probes count it. Bad events are bad minus the good events
-// that it includes.
+// events adds the two counters of an objective, unless probes count it. Bad events are the counter bad, minus the good
+// events in it.
 func (c *compiler) events(o slo.Objective, out [outLabels]string, unless *uncounted, threshold string, events, bad, butGood []term) {
 	more := []metrics.Label{{Name: metrics.LabelSLO, Value: o.Name}, {Name: metrics.LabelThreshold, Value: threshold}}
 	all, text := c.text(metrics.SLOEvents.Name, out, more...), c.text(metrics.SLOBadEvents.Name, out, more...)

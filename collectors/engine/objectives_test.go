@@ -50,7 +50,7 @@ func TestLatencyIsCountedAtTheEnginesOwnBound(t *testing.T) {
 	s.want(t, `llm_slo_threshold_seconds{runtime="sglang",kind="requested"}`, 0.5)
 	s.want(t, `llm_slo_threshold_seconds{runtime="sglang",kind="effective"}`, 0.4)
 	s.want(t, `llm_slo_threshold_seconds{runtime="vllm",kind="effective"}`, 0.5)
-	// TGI never tells its first tokens: the wait in its queue stands in, and that is said.
+	// TGI never reports first tokens, so the wait in its queue replaces them, and llm_slo_counted shows this.
 	s.want(t, `llm_slo_events_total{runtime="tgi"}`, 899)
 	s.want(t, `llm_slo_bad_events_total{runtime="tgi"}`, 899-882)
 	s.want(t, `llm_slo_counted{runtime="tgi",slo="ttft",reason="queue_time"}`, 1)
@@ -108,10 +108,10 @@ func TestAvailabilityNeedsAnEngineThatShowsFailures(t *testing.T) {
 		page        string
 		events, bad []float64 // nil: not counted
 	}{
-		{"vllm/v0.19.0-dp2-spec.prom", []float64{8877 + 4553 + 5 + 3, 9254 + 4756 + 4 + 4}, []float64{5, 4}}, // aborts are the clients'
+		{"vllm/v0.19.0-dp2-spec.prom", []float64{8877 + 4553 + 5 + 3, 9254 + 4756 + 4 + 4}, []float64{5, 4}}, // clients cause aborts
 		{"vllm/v0.9.1.prom", nil, nil},                                      // before v0.13 failed requests are not counted
-		{"vllm/v0.10.2.prom", []float64{7310 + 2}, []float64{2}},            // but by the HTTP server, where it runs in the same process
-		{"tgi/v1.0-early.prom", []float64{833 + 19 + 8}, []float64{19 + 8}}, // validation is the clients'
+		{"vllm/v0.10.2.prom", []float64{7310 + 2}, []float64{2}},            // but the HTTP server counts them if it runs in the same process
+		{"tgi/v1.0-early.prom", []float64{833 + 19 + 8}, []float64{19 + 8}}, // clients cause invalid requests
 		{"trtllm/v1.3.0-full.prom", []float64{320 + 57 + 4}, []float64{4}},
 		{"trtllm/v1.1.0-unprefixed.prom", nil, nil},
 		{"nim/1.x.prom", []float64{540 + 58 + 13}, []float64{13}},
@@ -131,7 +131,7 @@ func TestAvailabilityNeedsAnEngineThatShowsFailures(t *testing.T) {
 			s.want(t, `llm_slo_counted{reason="failures_missing"}`, 0)
 		}
 	}
-	// A request that failed with an engine's answer, and one that failed without, are two.
+	// A request that failed with an engine's answer and a request that failed without one count as two.
 	const requests = "gen_ai_server_request_duration_seconds"
 	answered := func(model, more string, n int) string {
 		return fmt.Sprintf("%s_count{gen_ai_request_model=\"chat\",gen_ai_response_model=%q,otel_scope_name=\"envoyproxy/ai-gateway\"%s} %d\n", requests, model, more, n)
@@ -143,7 +143,7 @@ func TestAvailabilityNeedsAnEngineThatShowsFailures(t *testing.T) {
 	})))
 	s.want(t, `llm_slo_events_total{model_name="qwen"}`, 97)
 	s.want(t, `llm_slo_bad_events_total{model_name="qwen"}`, 7)
-	// An objective may say that who gives up was failed.
+	// An objective may count clients that give up as failures.
 	objectives[0].CountAborts = true
 	s = counted(t, objectives, "vllm/v0.19.0-dp2-spec.prom")
 	aborted := s.get(t, `llm_engine_requests_total{outcome="abort"}`)
@@ -187,7 +187,7 @@ func TestObjectiveSelectsEngines(t *testing.T) {
 	if got := s.get(t, `llm_slo_events_total`); len(got) != 2 {
 		t.Errorf("%d engines are counted, want the two ranks of qwen3-235b", len(got))
 	}
-	s.want(t, `llm_slo_counted{model_name!~"qwen3-.*"}`) // what it does not select is not its business
+	s.want(t, `llm_slo_counted{model_name!~"qwen3-.*"}`) // an objective ignores engines that it does not select
 }
 
 // A declared interval is exported for its engines and objectives while it lasts, even while the engine is down
@@ -298,7 +298,7 @@ func TestHistogramShapes(t *testing.T) {
 	s.want(t, `{__name__=~"`+decode+`.*"}`)
 	s.want(t, `llm_engine_metric_source_info{metric="`+decode+`",quality="missing",reason="dropped by the configuration"}`, 1)
 	checkClaims(t, "with a histogram dropped", s)
-	// Objectives lose nothing by it.
+	// Objectives do not change.
 	for _, name := range []string{"llm_slo_events_total", "llm_slo_bad_events_total"} {
 		s.want(t, name, whole.get(t, name)...)
 	}
@@ -307,7 +307,7 @@ func TestHistogramShapes(t *testing.T) {
 		t.Errorf("a shape for a gauge: %v", err)
 	}
 	if _, err := New(Config{Histograms: map[string]slo.Shape{ttft: {Keep: "half"}}}); err == nil || !strings.Contains(err.Error(),
-		"whole, reduced, drop") {
+		"whole, reduced or drop") {
 		t.Errorf("half a histogram: %v", err)
 	}
 }

@@ -10,12 +10,12 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// Offer describes a model of a target, and how clients ask for it.
+// Offer describes a model of a target, and how clients request it.
 type Offer struct {
 	// URL has scheme, host, port and prefix. HTTP has the other settings of the connection.
 	URL  string
 	HTTP config.HTTPClientConfig
-	// API names the way to ask, and Name the model as clients do.
+	// API names the API to use, and Name is the model's name for clients.
 	API, Name string
 	// Declined explains why no request may be sent there, as one of the Declined constants; empty if requests may
 	// be sent.
@@ -30,11 +30,11 @@ type Offer struct {
 
 // Reasons why no request may be sent to a target.
 const (
-	DeclinedGateway  = "gateway"     // it passes requests on to engines that have offers of their own
-	DeclinedRole     = "role"        // it does a part of the work, such as prefill, for a router that splits requests
-	DeclinedEndpoint = "no_endpoint" // nothing at the port of its metrics endpoint takes requests for text
-	DeclinedModel    = "no_model"    // it names no model: none is loaded, or its list of models does not answer
-	DeclinedClear    = "clear"       // a credential is meant for it, and would go there without TLS
+	DeclinedGateway  = "gateway"     // the target forwards requests to engines that have their own offers
+	DeclinedRole     = "role"        // the target does only a part of the work, such as prefill, for a router that splits requests
+	DeclinedEndpoint = "no_endpoint" // the port of its metrics endpoint accepts no text-generation requests
+	DeclinedModel    = "no_model"    // the target names no model: none is loaded, or it does not list its models
+	DeclinedClear    = "clear"       // the target has a credential, which would be sent without TLS
 )
 
 // offer adds a model of the metrics page under the name that clients use.
@@ -50,7 +50,7 @@ func (c *compiler) offer(d *Dialect, model, name, role string) {
 	case name == "":
 		o.Declined = DeclinedModel
 	}
-	// What accompanies an engine on its metrics page offers nothing, and a model is offered once.
+	// A supplement on an engine's metrics page offers nothing, and a model is offered only once.
 	if len(c.plan.offers) == 0 || d.API != "" && !slices.ContainsFunc(c.plan.offers, func(other Offer) bool { return other.Model == model }) {
 		c.plan.offers = append(c.plan.offers, o)
 	}

@@ -42,7 +42,7 @@ func TestOllama(t *testing.T) {
 	// Each model is asked once with what it runs: neither loads a model (server/routes.go: PsHandler, ShowHandler).
 	if asked := slices.Sorted(maps.Keys(e.requests)); !slices.Equal(asked, []string{"/api/ps", "/api/show", "/api/version"}) ||
 		e.asked("/api/ps") != 2 || e.asked("/api/show") != 2 {
-		t.Errorf("asked for %v", e.requests)
+		t.Errorf("requests: %v", e.requests)
 	}
 }
 

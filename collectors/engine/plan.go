@@ -11,20 +11,20 @@ import (
 // numbers already rendered.
 type plan struct {
 	runtime metrics.Runtime // of the first dialect on the metrics page
-	role    string          // of its servers, if they are no engines
+	role    string          // role of its servers, if these are not engines
 	model   string          // first model on the metrics page
-	offers  []Offer         // its models, for clients to ask for
+	offers  []Offer         // its models, as clients request them
 	version string          // version of its engine
-	used    []bool          // by index of the series on the metrics page: some line reads it
-	counter []bool          // by index: it falls only when the engine restarts
-	series  int             // on the metrics page; the places behind them are those of tallies
-	tallies []tally         // in the order of their places
+	used    []bool          // by index of the series on the metrics page: whether some line reads the series
+	counter []bool          // by index: whether the series falls only when the engine restarts
+	series  int             // number of series on the metrics page; later indices belong to tallies
+	tallies []tally         // in the order of their indices
 	lines   []line          // ordered by family
-	sources []source        // what lines take their numbers from
+	sources []source        // sources of the lines' numbers
 	answers []answer        // where each quantity comes from, or why it has no source
 	served  []term          // terms that rise while the engine serves
-	models  []servedModel   // what the metrics page serves
-	runs    []runs          // with what its engines run
+	models  []servedModel   // models that the metrics page serves
+	runs    []runs          // settings of its engines
 	sized   []sized         // settings that are the values of lines
 	start   term            // start of the process, unix time; nil if the metrics page does not report it
 	cpu     term            // CPU time of the process; nil if the metrics page does not report it
@@ -32,7 +32,7 @@ type plan struct {
 	unlisted []string // selectors of outcomes on the metrics page that are not listed
 
 	units    []unit   // parts of the engine that work on their own
-	sizings  []sizing // the same, by what they show of their load
+	sizings  []sizing // the same, by the load that they report
 	inFlight string   // series that reports where the number of requests in flight comes from
 
 	effective []effective       // thresholds of objectives, as this metrics page's bucket bounds allow them
@@ -40,19 +40,19 @@ type plan struct {
 	declared  []declared        // maintenance of objectives on this metrics page's engines
 	uncounted []uncounted       // default objectives that this metrics page cannot count, or counts by a substitute
 	whole     [outLabels]string // labels of the first engine as a whole
-	size      int               // lines of the output so far, at most
+	size      int               // upper bound of the output lines so far
 
 	identifiable bool // the engine has endpoints that report its identity
-	workers      term // series that are above 0 while workers are there
-	needsWorkers bool // nothing is served without
+	workers      term // series that are above 0 while there are workers
+	needsWorkers bool // without which nothing is served
 	unproven     bool // the metrics page has names that may turn out to be models
 }
 
 // line describes one output line. A large node has hundreds of thousands of lines, so the lines share most of their data.
 type line struct {
 	family *metrics.Family
-	text   string // name and labels; of a bucket, those that all buckets of its histogram share
-	le     string // the rest of a bucket's
+	text   string // name and labels; for a bucket, the part that all buckets of its histogram share
+	le     string // the rest of a bucket's name and labels
 	terms  []term
 	*recipe
 }
@@ -60,14 +60,14 @@ type line struct {
 // recipe is how lines are computed from their terms.
 type recipe struct {
 	minus   []term // subtracted
-	isPool  bool   // adds up names that may turn out to be models and leave: it does not fall
-	silent  bool   // zero means nothing: see Row.Uncounted
-	lasts   []term // what a tally of the whole line adds up
+	isPool  bool   // adds up names that may turn out to be models and leave the sum, which must not fall
+	silent  bool   // zero has no meaning: see Row.Uncounted
+	lasts   []term // counts that a tally of the whole line adds up
 	scale   metrics.Scale
 	fold    *fold
 	value   float64    // for lines without source series
 	from    []int      // indices in plan.sources
-	unless  *uncounted // for what objectives count: a probe may count instead
+	unless  *uncounted // for events of objectives: a probe may count instead
 	instead string     // series that reports this, for llm_slo_counted
 }
 
@@ -91,13 +91,13 @@ type answer struct {
 	sources []int
 	missing string   // series of llm_engine_metric_source_info with the cause
 	idle    string   // the same while the engine has not served anything; empty if that makes no difference
-	absurd  string   // the same if there is a number, but an impossible one
-	silent  []silent // parts of it that mean nothing at zero
-	lacks   *absent  // counted if a source should be there, or its number is impossible
+	absurd  string   // the same if there is a number but it is impossible
+	silent  []silent // outcomes that have no meaning at zero
+	lacks   *absent  // counted if a source is missing, or its number is impossible
 	why     string   // the same, for the log
 }
 
-// silent is an outcome for which zero means nothing: see Row.Uncounted.
+// silent is an outcome for which zero has no meaning: see Row.Uncounted.
 type silent struct {
 	text  string // series of llm_engine_metric_source_info with the cause
 	terms []term
@@ -176,14 +176,14 @@ func (p *plan) workerless(values []float64) bool {
 // servedModel is a model that a metrics page serves, or lacks the workers for.
 type servedModel struct {
 	last    string // series of llm_engine_last_served_timestamp_seconds
-	workers term   // series that are above 0 while it has workers
-	needs   bool   // it is not served without
+	workers term   // series that are above 0 while the model has workers
+	needs   bool   // without which the model is not served
 }
 
 // now reports whether the model is served at this reading.
 func (m *servedModel) now(values []float64) bool { return !m.needs || m.workers.value(values) > 0 }
 
-// unloaded reports whether an engine that loads models for requests has none loaded.
+// unloaded reports whether an engine that loads models on demand has no model loaded.
 func (p *plan) unloaded(values []float64) bool {
 	none := false
 	for i := range p.lines {

@@ -18,7 +18,7 @@ type Probed struct {
 	Server, Model string
 
 	mu        sync.Mutex
-	all, up   probes                   // up: sent while the engine's metrics endpoint answered
+	all, up   probes                   // probes sent while the engine's metrics endpoint answered
 	latencies map[slo.Signal][]float64 // requests by bucket of the grid; the last bucket has no bound
 	waited    map[slo.Signal][]float64 // requests that were given up, by the first bucket in which their latency may be
 }
@@ -80,7 +80,7 @@ func (p *Probed) count(o slo.Objective) (sum probes, bound float64, ok bool) {
 	switch {
 	case signal == slo.ProbeAvailability && o.Signal.OfProbes():
 		return p.all, 0, true
-	case signal == slo.ProbeAvailability: // an engine that is down counts nothing, either: others take its load
+	case signal == slo.ProbeAvailability: // an engine that is down also counts nothing, and other engines take its load
 		return p.up, 0, true
 	}
 	bounds := slo.Grids()[slo.Probes][signal]
@@ -109,8 +109,8 @@ type uncounted struct {
 	probed string // series of llm_slo_counted while a probe counts instead
 }
 
-// probesOf returns the probes that count instead: probes of the engine's own address or, if there are none, probes
-// of its model. Requests sent to an engine itself have not come through a gateway.
+// probesOf returns the probes that count instead: probes of the engine's own address or, if there are none, probes of
+// its model. Requests sent to an engine itself do not pass through a gateway.
 func (t *target) probesOf(u uncounted) (all []*Probed, own bool) {
 	for _, p := range t.config.Probed() {
 		switch at := t.isAt(p); {
@@ -236,7 +236,7 @@ func (c *counting) write(s *snapshot, maintenance bool) {
 		s.append(metrics.SLOEvents, text(metrics.SLOEvents, more...), events)
 		s.append(metrics.SLOBadEvents, text(metrics.SLOBadEvents, more...), bad)
 	}
-	if c.Signal.OfProbes() { // the others are said to count with their engine
+	if c.Signal.OfProbes() { // the other objectives are reported as counted with their engine
 		s.append(metrics.SLOCounted, text(metrics.SLOCounted, metrics.Label{Name: metrics.LabelReason, Value: string(reason)}),
 			metrics.Bool(reason.Counts()))
 		if maintenance {

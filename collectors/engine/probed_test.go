@@ -52,7 +52,7 @@ func TestDefaultObjectivesCountProbesWhereTheEngineCannot(t *testing.T) {
 	s.want(t, `llm_slo_counted{runtime="llamacpp",reason="probe"}`, 1, 1, 1, 1, 1)
 	s.want(t, `llm_slo_events_total{runtime="llamacpp",slo="ttft",server="engine-0:80",threshold="0.5"}`, 11)
 	s.want(t, `llm_slo_threshold_seconds{runtime="llamacpp",slo="ttft",kind="effective"}`, 0.5)
-	// What an engine counts itself, its probes do not count again.
+	// Probes do not count again the events that an engine counts itself.
 	s.want(t, `llm_slo_counted{runtime="vllm",reason="probe"}`)
 	s.want(t, `llm_slo_events_total{runtime="vllm",slo="ttft"}`, s.get(t, `llm_engine_time_to_first_token_seconds_count{runtime="vllm"}`)...)
 
@@ -61,13 +61,12 @@ func TestDefaultObjectivesCountProbesWhereTheEngineCannot(t *testing.T) {
 		declared[i].Default = false
 	}
 	s = probing(t, declared, []*Probed{probe(host(silent), "m")}, silent)
-	s.want(t, `llm_slo_events_total`) // a promise about users is not kept by probes
+	s.want(t, `llm_slo_events_total`) // probes do not count for an objective on users' requests
 	s.want(t, `llm_slo_counted{slo="ttft"}`, 0)
 }
 
-// TestProbesThatGiveUpWereLate checks a client that waited ten seconds for a first token: its request is late for
-// an objective of half a second and of ten seconds. Nobody knows whether that request would also be late after a
-// minute.
+// TestProbesThatGiveUpWereLate checks a client that waited ten seconds for a first token: its request is late for an
+// objective of half a second and of ten seconds. It is unknown whether that request would also be late after a minute.
 func TestProbesThatGiveUpWereLate(t *testing.T) {
 	silent := serve(t, readPage(t, "llamacpp/b10450-loaded.prom"))
 	objectives := slo.Defaults()
@@ -102,8 +101,8 @@ func TestOneProbeStandsForAllReplicas(t *testing.T) {
 	s.want(t, `llm_slo_events_total{slo="ttft",server="engine-0:80"}`, 11)
 }
 
-// TestProbesOfEnginesAreNotOfTheGateway checks that a probe at an engine proves nothing about the gateway before
-// it. A probe at an address that is no target is a proof.
+// TestProbesOfEnginesAreNotOfTheGateway checks that a probe at an engine proves nothing about the gateway in front of
+// it. A probe at an address that is not a target does prove something about the gateway.
 func TestProbesOfEnginesAreNotOfTheGateway(t *testing.T) {
 	engine, gateway := serve(t, readPage(t, "tgi/v3.3.7-loaded.prom")), serve(t, readPage(t, "smg/sglang-router-v0.3.2-load.prom"))
 	s := probing(t, slo.Defaults(), []*Probed{probe(host(engine), "m")}, engine, gateway)

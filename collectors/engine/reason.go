@@ -9,7 +9,7 @@ import (
 
 // Values of the reason label of llm_engine_up, beside the values in package scrape.
 const (
-	reasonPending   = "pending" // never a label value: before the first scrape
+	reasonPending   = "pending" // never a label value; used before the first scrape
 	reasonLoading   = "loading"
 	reasonDisabled  = "metrics_disabled"
 	reasonDuplicate = "duplicate_series"

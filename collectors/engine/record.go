@@ -16,13 +16,13 @@ import (
 // identityAge is how long an engine's answers are valid if its metrics page does not show restarts.
 const identityAge = 5 * time.Minute
 
-// outdated reports whether an engine should be asked again for its identity, although nothing on its metrics page
-// shows that the engine has changed.
+// outdated reports whether the engine's identity should be requested again, although nothing on its metrics page shows
+// that the engine has changed.
 func (t *target) outdated(known identified) bool {
 	return !known.asked.IsZero() && t.plan != nil && t.plan.start == nil && time.Since(known.asked) > identityAge
 }
 
-// models lists the models of the metrics page that are asked about one by one.
+// models lists the models of the metrics page whose settings are requested one by one.
 func (d *Dialect) models(p *scrape.Page) []string {
 	seen := map[string]bool{}
 	for i := range d.Settings {
@@ -37,12 +37,12 @@ func (d *Dialect) models(p *scrape.Page) []string {
 	return all[:min(len(all), mostShown)]
 }
 
-// unshown reports whether the metrics page has a model that the exporter has not asked about.
+// unshown reports whether the metrics page has a model whose settings the exporter has not requested.
 func (d *Dialect) unshown(p *scrape.Page, shown []string) bool {
 	return slices.ContainsFunc(d.models(p), func(model string) bool { return !slices.Contains(shown, model) })
 }
 
-// show asks an endpoint about a model, which is named in the body of the request.
+// show queries an endpoint about a model, which the body of the request names.
 func (t *target) show(ctx context.Context, path, model string, into any) error {
 	body, err := json.Marshal(map[string]string{"model": model})
 	if err != nil {
@@ -124,8 +124,8 @@ func (t *target) changesTo(s *snapshot) {
 	}
 }
 
-// compose joins all sources of settings, in this order: the metrics page and the endpoints, the numbers of the
-// metrics page, then the command line and the pod. A source that only shows that an option is not given comes last.
+// compose joins all sources of settings, in this order: the metrics page and the endpoints, the numbers of the metrics
+// page, then the command line and the pod. A source that shows only the absence of an option comes last.
 func (t *target) compose(command []stated, image string, sizes []float64) *recorded {
 	r := &recorded{plan: t.plan, command: command, image: image, sizes: sizes}
 	for i := range t.plan.runs {
@@ -199,7 +199,7 @@ func (t *target) tell(r *recorded, run *runs, all []stated) {
 				why = run.dialect.whyUntold(setting, run.id)
 			}
 			labels := one.labels
-			if quality == metrics.Missing { // of the metrics page, whichever model it serves
+			if quality == metrics.Missing { // of the metrics page, regardless of the model
 				labels = nil
 			}
 			r.series = append(r.series, t.text(metrics.EngineConfig.Name, run.dialect.Runtime, append(slices.Clone(labels),

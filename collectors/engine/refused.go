@@ -13,12 +13,14 @@ import (
 // clients': an engine has started with another key or name, or with a shorter context. Those requests are rejected.
 
 const (
-	// refusesAfter is how long a server must answer none. It must refuse so many meanwhile, and at least half of what it used to answer.
+	// refusesAfter is how long a server must answer no request. Meanwhile it must refuse at least the following number
+	// of requests, and at least half as many as it used to answer.
 	refusesAfter = time.Minute
 	refusesMany  = 10
-	// undecided is how long refusals are kept back before they count as invalid, while the server answers none.
+	// undecided is how long refusals are kept back before they count as invalid, while the server answers no request.
 	undecided = 15 * time.Minute
-	// hardly is the share of the usual answers that is none. A health check may still be answered.
+	// hardly is the share of the usual answers below which a server counts as answering none, because it may still
+	// answer health checks.
 	hardly = 0.05
 )
 
@@ -28,7 +30,7 @@ type answerer struct {
 	upstream string
 }
 
-// refusals lets tallies decide how requests count that an answerer refused as invalid. A tally begins with the good
+// refusals lets tallies decide how to count requests that an answerer refused as invalid. A tally begins with the good
 // answers, because many metrics pages have no series of refusals before the first one. After a restart a page has no
 // series of good answers before the first one, and the tally remembers them.
 func (c *compiler) refusals(entries []entry) (all []entry) {
@@ -114,7 +116,7 @@ func (e *entry) answerers() (whole, one answerer) {
 type refusal struct {
 	hour     [parts]part
 	usual    float64   // good answers per second before the last one
-	since    time.Time // of the last good answer
+	since    time.Time // time of the last good answer
 	pending  float64   // refusals since then that are undecided
 	refuses  bool
 	rejected float64
@@ -122,7 +124,7 @@ type refusal struct {
 
 // decide returns the increase of invalid requests at a reading, from the increases of refusals and good answers.
 func (r *refusal) decide(now time.Time, refused, good float64) (invalid float64) {
-	if now.IsZero() || r.since.IsZero() { // a history has no times; before the first reading anything may have happened
+	if now.IsZero() || r.since.IsZero() { // a history has no times, and nothing is known about the time before the first reading
 		r.since = now
 		return refused
 	}

@@ -15,7 +15,7 @@ import (
 // about as many as it used to answer, and answers none.
 func TestRefusals(t *testing.T) {
 	const answers, refuses = `litellm_proxy_total_requests_metric_total{api_key_alias="None",api_provider="openai"`, `litellm_proxy_total_requests_metric_total{api_key_alias="None",api_provider="another"`
-	refusals := func(p *played) { // the first: LiteLLM has no series of them before
+	refusals := func(p *played) { // the first refusals, before which LiteLLM has no series of refusals
 		for i, line := range p.order {
 			if rest, is := strings.CutPrefix(line, answers); is {
 				rest, _, _ = strings.Cut(rest, " ")

@@ -100,7 +100,7 @@ func TestRestartsOutliveTheTarget(t *testing.T) {
 	now = now.Add(6 * time.Hour)
 	e.show(written{"vllm", 200, nil}.page())
 	read(1)
-	now = now.Add(forgetAfter + time.Hour) // an increase over six hours has forgotten it, too
+	now = now.Add(forgetAfter + time.Hour) // the event is also outside an increase over six hours
 	e.show(written{"vllm", 300, nil}.page())
 	config.Ledger.forget(now)
 	read(0)

@@ -166,7 +166,7 @@ func TestSleepingLlamaCpp(t *testing.T) {
 		s.want(t, `llm_engine_generation_tokens_total{model_name="a"}`, awake.get(t, `llm_engine_generation_tokens_total`)...)
 	}
 	s := parse(t, exposition(t, collectorFor(t, []TargetConfig{{URL: server.URL + "/metrics?model=a"}})))
-	s.want(t, `llm_engine_sleeping{model_name="a"}`, 1) // an exporter that never saw it awake
+	s.want(t, `llm_engine_sleeping{model_name="a"}`, 1) // an exporter that never saw the server awake
 	if r.wakes > 0 {
 		t.Errorf("%d wakes", r.wakes)
 	}
@@ -243,7 +243,7 @@ func TestRealRouter(t *testing.T) {
 			return
 		}
 	}
-	for range 300 { // it goes to sleep although it is read
+	for range 300 { // the model goes to sleep although its metrics are read
 		if slept {
 			return
 		}

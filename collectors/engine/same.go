@@ -7,7 +7,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// trace holds what a metrics page shows of the process that wrote it.
+// trace holds what a metrics page shows about the process that wrote it.
 type trace struct {
 	start    float64            // Unix time in seconds; NaN if the metrics page does not report it
 	counters map[string]float64 // by series of the vocabulary, without the address and the metrics page's first model
@@ -47,8 +47,8 @@ func (t *target) trace() *trace {
 	return tr
 }
 
-// accrues reports whether a line falls only when a process restarts. A difference may fall, and each reader of a
-// tally has its own value.
+// accrues reports whether a line falls only when a process restarts. A difference may fall, and a tally has a different
+// value in each exporter.
 func (p *plan) accrues(l *line) bool {
 	return l.family.Kind != metrics.Gauge && l.terms != nil && l.minus == nil && !p.readsTallies(l)
 }
@@ -64,10 +64,10 @@ const (
 	Same
 )
 
-// Compare reports whether the metrics page of another address, read between two metrics pages of one address, comes
+// Compare reports whether the metrics page of a second address, read between two readings of the first address, comes
 // from the same process. The model distinguishes metrics pages, and so does the start of the process if both pages
-// report it. Otherwise each counter must lie between its values before and after, which holds only briefly for
-// another engine's counters. A collector's metrics page that repeats an earlier reading (mayLag) may be behind.
+// report it. Otherwise each counter must lie between its earlier and later value at the first address. Another engine's
+// counters do so only briefly. A collector's metrics page that repeats an earlier reading (mayLag) may be behind.
 func Compare(before, other, after Engine, mayLag bool) Sameness {
 	if before.trace == nil || other.trace == nil || after.trace == nil {
 		return Undecided

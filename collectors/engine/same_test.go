@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestCompare checks whether the metrics page of another address, read between two of one address, is from the same
-// process, from another, or undecided. On these metrics pages, only tokens and CPU time grow.
+// TestCompare checks whether the metrics page of a second address, read between two readings of the first address, is
+// from the same process, from another process, or undecided. On these metrics pages, only tokens and CPU time grow.
 func TestCompare(t *testing.T) {
 	page := func(start, cpu string, tokens, model string) string {
 		s := fmt.Sprintf("# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running{model_name=%q} 1\n"+
@@ -99,7 +99,7 @@ func TestCompareWithoutModels(t *testing.T) {
 }
 
 // TestComparePages checks, for every engine's metrics page, that a later state is from the same process between two
-// others, but not after both. Metrics pages that count nothing prove nothing.
+// others, but not after both. Metrics pages without counts prove nothing.
 func TestComparePages(t *testing.T) {
 	kind, series := regexp.MustCompile(`^# TYPE (\S+) (counter|histogram)`), regexp.MustCompile(`^([^ {]+(?:\{.*\})?) (\S+)$`)
 	later := func(page string, by float64) string {

@@ -20,7 +20,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// A Told names a place where an engine reports one of its settings. The first place that has the setting counts.
+// A Told names a place where an engine reports one of its settings. The first place with the setting counts.
 type Told struct {
 	To metrics.Setting
 	// From names a family of the metrics page whose label At holds the value, or the path of a metadata endpoint.
@@ -52,7 +52,7 @@ type Flag struct {
 type stated struct {
 	model, value, source string
 	to                   metrics.Setting
-	why                  string // it is not what the engine reports
+	why                  string // the value is not what the engine reports
 }
 
 // Reasons why a setting is not reported.
@@ -71,7 +71,7 @@ const (
 // Limits on what an engine may report, because its metrics page and its answers are untrusted.
 const (
 	mostValueBytes = 128
-	mostShown      = 16 // models that are asked about one by one
+	mostShown      = 16 // models whose settings are requested one by one
 )
 
 // unified gives values of the same meaning the same spelling, by setting.
@@ -142,14 +142,14 @@ func withoutCredentials(v string) string {
 var secretShape = regexp.MustCompile(`(?:^|[^A-Za-z0-9])(?:hf_[A-Za-z0-9]{8,}|sk-[A-Za-z0-9_-]{8,}|gh[opsru]_[A-Za-z0-9]{8,}|github_pat_\w{8,}|glpat-[\w-]{8,}|xox[a-z]-[\w-]{8,}|` +
 	`A[KS]IA[A-Z0-9]{12,}|nvapi-[\w-]{8,}|AIza[\w-]{20,}|eyJ[\w-]{10,}|-----BEGIN)`)
 
-// secretWord matches a word that holds a secret, in a value such as key=value or JSON.
+// secretWord matches the name of a secret in a value such as key=value or JSON.
 var secretWord = regexp.MustCompile(`(?i)(?:api[-_]?key|secret|passw|token|credential|bearer|authorization)[^=:]{0,12}["']?\s*[=:]`)
 
-// dense matches texts that may be keys of their own: many letters and digits without a break.
+// dense matches texts that may themselves be keys: many letters and digits without a break.
 var dense = regexp.MustCompile(`[A-Za-z0-9+/=_]{32,}`)
 
-// looksSecret reports whether a value has the shape of a secret. Commits and digests have no such shape, because
-// they are hexadecimal.
+// looksSecret reports whether a value has the shape of a secret. Commits and digests do not match, because they are
+// hexadecimal.
 func looksSecret(v string) bool {
 	if secretShape.MatchString(v) || secretWord.MatchString(v) {
 		return true
@@ -171,7 +171,7 @@ func hexadecimal(s string) bool {
 	return strings.Trim(s, "0123456789abcdef") == "" || strings.Trim(s, "0123456789ABCDEF") == ""
 }
 
-// told formats a value of a JSON document. Lists and objects are printed as JSON, their fields in order, to be hashed.
+// told formats a value of a JSON document. Lists and objects are printed as JSON with sorted fields, to be hashed.
 func told(v any) string {
 	switch v := v.(type) {
 	case nil:
@@ -211,7 +211,8 @@ func at(document any, path string) (value any, there bool) {
 	return document, true
 }
 
-// remembering returns a getter that asks for each path once: the identity and several settings may be in one answer.
+// remembering returns a getter that requests each path once, because one answer may have the identity and several
+// settings.
 func remembering(get Getter) Getter {
 	type answer struct {
 		body json.RawMessage
@@ -231,7 +232,7 @@ func remembering(get Getter) Getter {
 	}
 }
 
-// askSettings reads the settings that the engine's endpoints report. get must remember what it has asked.
+// askSettings reads the settings that the engine's endpoints report. get must remember earlier answers.
 func (id *Identity) askSettings(ctx context.Context, d *Dialect, get Getter, show func(ctx context.Context, path, model string,
 	into any) error,
 ) (err error) {
@@ -415,7 +416,7 @@ func (d *Dialect) given(source string, lines [][]string) (all []stated) {
 			case given:
 			case len(flags) > 0 && flags[0].Value != "":
 				value, given = flags[0].Value, true
-			case len(flags) > 0 || secretName.MatchString(name): // of a secret, the argument is skipped, whatever it looks like
+			case len(flags) > 0 || secretName.MatchString(name): // the argument of a secret is skipped, whatever it looks like
 				if i++; i < len(line) {
 					value, given = line[i], true
 				}
@@ -443,7 +444,7 @@ func option(argument string) (name, value string, given bool) {
 	return strings.ReplaceAll(name, "_", "-"), value, given
 }
 
-// flagsOf returns the flags that an option of this name holds.
+// flagsOf returns the flags whose values an option of this name contains.
 func (d *Dialect) flagsOf(name string) (all []*Flag) {
 	for i := range d.Flags {
 		if slices.Contains(strings.Fields(d.Flags[i].Names), name) {
@@ -518,7 +519,7 @@ func (p *plan) findSizes() {
 	}
 }
 
-// runs describes the settings with which an engine of a metrics page runs.
+// runs holds the settings with which an engine of a metrics page runs.
 type runs struct {
 	dialect  *Dialect
 	out      [outLabels]string // labels of the engine as a whole

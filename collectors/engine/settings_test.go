@@ -304,7 +304,7 @@ func TestCommandReachesThePage(t *testing.T) {
 	if text := exposition(t, c); strings.Contains(text, "s3cr3t") {
 		t.Error("the key is on the page")
 	}
-	page.want(t, `llm_engine_config_changed_timestamp_seconds`) // to learn something is no change
+	page.want(t, `llm_engine_config_changed_timestamp_seconds`) // a newly learnt value is not a change
 }
 
 // TestHostileAnswers checks endpoints that answer anything. The output is bounded in number, size and characters,
@@ -365,8 +365,9 @@ func TestSecretsByShape(t *testing.T) {
 	}
 }
 
-// TestEnginesAreAskedAgain checks that an engine is asked again after a while if its metrics page has no start
-// time, which hides a restart between two scrapes. An engine that does not answer then keeps its earlier answers.
+// TestEnginesAreAskedAgain checks that an engine's settings are requested again after a while if its metrics page has
+// no start time, which hides a restart between two scrapes. An engine that does not answer then keeps its earlier
+// answers.
 func TestEnginesAreAskedAgain(t *testing.T) {
 	engine := serve(t, readPage(t, "tgi/v3.3.7-loaded.prom"))
 	engine.documents["/info"] = document(t, "tgi-info.json")
@@ -400,7 +401,7 @@ func TestEnginesAreAskedAgain(t *testing.T) {
 	}
 }
 
-// TestShowHasTheModel checks that Ollama is asked about each model by name.
+// TestShowHasTheModel checks that the exporter queries Ollama about each model by name.
 func TestShowHasTheModel(t *testing.T) {
 	var id Identity
 	var asked []string

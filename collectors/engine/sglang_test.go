@@ -11,9 +11,9 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// TestEndsOfSGLang checks that one end is one outcome. Clients saw one warm-up, then 28 answers, 4 cancelled
-// requests and 3 answers 400, then 8 requests that gave up in a hang. The metrics page also counts the 4 cancelled
-// requests as finished, and counts answers 400 to the 8 requests that gave up.
+// TestEndsOfSGLang checks that each ended request has one outcome. Clients saw one warm-up, then 28 answers, 4
+// cancelled requests and 3 answers 400, then 8 requests that gave up in a hang. The metrics page also counts the 4
+// cancelled requests as finished, and counts answers 400 to the 8 requests that gave up.
 func TestEndsOfSGLang(t *testing.T) {
 	for name, want := range map[string][3]float64{"idle": {1, 0, 0}, "loaded": {29, 4, 3}, "hang": {29, 12, 3}} {
 		s := page(t, "sglang/v0.5.23-"+name+".prom")
@@ -51,7 +51,8 @@ func TestEndsNeverFall(t *testing.T) {
 // hundreds of readings of mixed traffic, good requests are within 1% of the truth, and errors never exceed it:
 // streams that are refused while others fail cannot be distinguished from good answers.
 func TestEndsOfSGLangAtAnyMoment(t *testing.T) {
-	// What a request does, in the order of SGLang's source. Steps are apart; what a step counts comes one after the other.
+	// The steps of a request, in the order of SGLang's source. Time passes between steps, and the counters of a step
+	// change one after the other.
 	kinds := []struct {
 		steps      [][]string
 		of         metrics.Outcome

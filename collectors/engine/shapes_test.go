@@ -110,11 +110,11 @@ const (
 type shape struct {
 	shape         string
 	runtime       metrics.Runtime
-	how           string // how the program counts it, and where that is from
+	how           string // how the program counts the failure, and the source of that knowledge
 	before, after string // captures, or
 	counts        rises  // what a written metrics page counts in the interval
 	past          rises  // a good request of a written metrics page; nil: goodRequests
-	gone          bool   // nobody serves the metrics page any more
+	gone          bool   // no process serves the metrics page any more
 	client        client
 	want          ends // of the interval
 	is            bound
@@ -534,7 +534,7 @@ func (c *shape) play(t *testing.T, known facts, good float64) (exported, samples
 	}
 	var before exported
 	if first != "" {
-		for range debtLasts + 2 { // until nothing is owed
+		for range debtLasts + 2 { // until no debt is left
 			before, _ = read()
 		}
 	}

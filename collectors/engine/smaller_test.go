@@ -160,7 +160,7 @@ func TestFamiliesWithoutSeries(t *testing.T) {
 func TestQueueOfSMG(t *testing.T) {
 	s := page(t, "smg/v1.9.0-48-scheduler.prom")
 	s.want(t, `llm_engine_requests_waiting{role="gateway"}`, 15)
-	s.want(t, `llm_engine_queue_time_seconds_count`) // a summary says no share of requests
+	s.want(t, `llm_engine_queue_time_seconds_count`) // a summary does not give a share of requests
 	s.want(t, `llm_gateway_rejections_total{reason="capacity",priority="bulk"}`, 8)
 	s.want(t, `llm_gateway_rejections_total{reason="timeout",priority="bulk"}`, 3)
 }

@@ -34,7 +34,7 @@ func TestStages(t *testing.T) {
 		{"litellm/main-loaded.prom", `llm_engine_stages_total{stage="request",role="gateway",model_name="gpt-oss-120b"}`, []float64{5013}},
 		{"llamacpp/b5500.prom", `llm_engine_stage_seconds_total{stage="next_token"}`, []float64{1903.44}}, // has no histogram
 		{"llamacpp/b5500.prom", `llm_engine_stages_total{stage="next_token"}`, []float64{45122}},
-		{"ray_serve/2.50-loaded.prom", `llm_engine_stage_seconds_total`, nil}, // has a sum in which nobody can trust
+		{"ray_serve/2.50-loaded.prom", `llm_engine_stage_seconds_total`, nil}, // has an unreliable sum
 	} {
 		page(t, c.page).want(t, c.selector, c.values...)
 	}

@@ -9,35 +9,36 @@ import (
 
 // Evidence that an engine makes no progress. A false alarm is worse than some delay.
 const (
-	// traffic is the window in which the exporter learns how many answers are due, and what is open at rest. It is kept in
-	// this many parts.
+	// traffic is the window in which the exporter learns how many answers are due, and how many files are open at rest.
+	// The window has this many parts.
 	traffic = time.Hour
 	parts   = 12
 	// unproven is how long an engine must make no progress when little traffic was due: a step that compiles kernels or computes a long
 	// prompt may take minutes.
 	unproven = 5 * time.Minute
-	// manyDue is how many answers must have been due meanwhile to prove that there is work. Gauges alone do not, because when clients
-	// cancel all running requests, vLLM reports them until its next step (vllm#22545).
+	// manyDue is how many answers must have been due meanwhile to prove that there is work. Gauges alone do not prove
+	// this: when clients cancel all running requests, vLLM reports these until its next step (vllm#22545).
 	manyDue = 20
-	// someDue is how many answers must have been due to believe that new connections are those of requests.
+	// someDue is how many answers must have been due before new connections count as requests.
 	someDue = 3
 	// newRequests and newFiles are how many more requests or open files than at the last progress prove work. Fewer may be a request that
 	// the server did not remove from its gauge, or a log file and the connections of scrapers.
 	newRequests, newFiles = 2, 4
 	// connected is the highest number of new connections that is required while much traffic is due.
 	connected = 20
-	// piling is how many times more requests must wait than before while none runs. Those of clients who have left do not grow in number.
+	// piling is how often the number of waiting requests must grow while none runs. The number of requests whose
+	// clients have left does not grow.
 	piling = 2
-	// briefly is how long one step may take at most. remembered is how long a standstill counts after its end.
+	// briefly is the maximum duration of a step. remembered is how long a standstill counts after its end.
 	briefly, remembered = 45 * time.Second, 5 * time.Minute
-	// leavers is how many clients must give up without an answer, and leaving is over how long, to prove that others wait.
+	// leavers is how many clients must give up without an answer within the time leaving to prove that others wait.
 	leavers, leaving = 2, time.Minute
-	// settling is how long answers may take to leave the server after their last token.
+	// settling is how long after its last token an answer may still be in the server.
 	settling = 5 * time.Second
 	// youth is how long an engine may load and compile after its start or return.
 	youth = 5 * time.Minute
-	// brief is the patience with an engine that only counts requests that have ended, if manyDue answers are due
-	// within it and take a third of it. Even the requests of a batch that begin and end together end within it.
+	// brief is the patience with an engine that only counts requests that have ended, if manyDue answers are due within
+	// it and take a third of it. This also covers a batch whose requests begin and end together.
 	brief = 2 * time.Minute
 )
 
@@ -48,14 +49,14 @@ type sight struct {
 	moves    []float64 // by unit.moves
 	good     float64   // answers that ended well
 	bad      float64   // answers that ended badly
-	load     float64   // requests that run or wait, as the scheduler reports
+	load     float64   // requests that run or wait, according to the scheduler
 	waits    float64   // those that wait
 	more     more
-	held     float64  // requests that the server holds, or open files
-	files    bool     // held counts open files
+	held     float64  // requests in the server, or open files
+	files    bool     // whether held counts open files
 	answered float64  // good answers of the server
 	request  duration // of requests that have ended
-	queue    duration // their time in the queue, and that of their prefill
+	queue    duration // their time in the queue and in prefill
 	prefill  duration
 	first    duration // until the first token
 	asleep   bool
@@ -117,31 +118,31 @@ func (t *target) see(u *unit, now time.Time) sight {
 // past holds earlier readings of a unit.
 type past struct {
 	last  sight
-	twice bool      // it has been read twice since it started
+	twice bool      // the unit has been read twice since it started
 	seen  bool      // progress has been seen since then
 	since time.Time // of the first reading
 
-	moved   time.Time // when the last progress was seen, or the first reading made
+	moved   time.Time // when progress was last seen, or the time of the first reading
 	busy    time.Time // since when requests ran or waited at every reading without progress
-	more    time.Time // since when the server has held more than it did at the last progress
+	more    time.Time // since when the server has had more requests than at the last progress
 	piles   time.Time // since when more and more requests have waited while none runs
-	grown   int       // at how many readings since then there were more
+	grown   int       // number of readings since then at which more requests waited
 	ended   time.Time // when an answer last ended badly without progress
-	gaveUp  time.Time // when a client first and last gave up without progress, and how many did
+	gaveUp  time.Time // when clients first and last gave up without progress, and how many clients did
 	gives   time.Time
 	givers  float64
-	least   float64   // what the server held since the last progress, at least
-	lasting float64   // what it held at each of the last two readings, if neither showed progress
-	pending float64   // what it held at the last reading beside the load, if that reading showed progress
-	worked  time.Time // when it last had work without progress
-	certain time.Time // since when it has certainly made no progress; zero if it has
+	least   float64   // minimum of the server's requests since the last progress
+	lasting float64   // requests in the server at each of the last two readings, if neither showed progress
+	pending float64   // files in the server at the last reading besides the load, if that reading showed progress
+	worked  time.Time // when the unit last had work without progress
+	certain time.Time // since when the unit has certainly made no progress; zero if it makes progress
 
 	start
 	numbers
 	hour [parts]part
 }
 
-// start holds what is known since the engine started.
+// start holds observations since the engine started.
 type start struct {
 	warmth
 	unseen unseen
@@ -291,9 +292,9 @@ func (p *past) see(u *unit, r sight) {
 	}
 }
 
-// goesOn records a standstill that ends with a reading. Requests were open during the standstill if that was certain
-// then. They also were if first tokens have taken longer since the last reading than its gauges explain: each request may
-// have come at that reading or, if the gauges show it, when the standstill began.
+// goesOn records a standstill that ends with a reading. Requests were open during the standstill if the stall was
+// certain then, or if first tokens have taken longer since the last reading than its gauges explain. Each request may
+// have arrived at that reading or, if the gauges show the request, when the standstill began.
 func (p *past) goesOn(r sight) {
 	still := p.last.at.Sub(p.moved)
 	late := r.first.sum - p.last.first.sum - (r.first.count-p.last.first.count)*r.at.Sub(p.last.at).Seconds()
@@ -303,7 +304,7 @@ func (p *past) goesOn(r sight) {
 	}
 }
 
-// ended5m returns how many seconds the longest standstill of the last minutes took, or 0.
+// ended5m returns the duration of the longest standstill of the last five minutes in seconds, or 0.
 func (p *past) ended5m() float64 {
 	if p.last.at.Sub(p.stood.ended) > remembered {
 		return 0
@@ -311,7 +312,7 @@ func (p *past) ended5m() float64 {
 	return p.stood.lasted.Seconds()
 }
 
-// learn takes lessons from a reading with progress: about the traffic, and about the files that are open at rest.
+// learn learns from a reading with progress: the traffic, and the number of files that are open at rest.
 func (p *past) learn(r sight) {
 	now := partOf(&p.hour, r.at)
 	now.good += max(0, r.good-p.last.good)
@@ -324,7 +325,7 @@ func (p *past) learn(r sight) {
 	if !now.open || beside > now.high {
 		now.high, now.open = beside, true
 	}
-	low := p.pending // the gauges were right then: the engine went on
+	low := p.pending // the gauges were right, because the engine has resumed
 	if p.pending = beside; r.load == 0 {
 		low = beside
 	}
@@ -339,7 +340,7 @@ func (p *past) stand(r sight) {
 		p.busy = time.Time{}
 	}
 	switch {
-	case r.waits == 0 || r.load > r.waits: // a long step may keep those who wait
+	case r.waits == 0 || r.load > r.waits: // during a long step, requests may keep waiting
 		p.piles, p.grown = time.Time{}, 0
 	case r.waits > p.last.waits:
 		if p.grown++; p.piles.IsZero() {
@@ -368,9 +369,9 @@ func (p *past) stand(r sight) {
 	}
 }
 
-// left returns how many clients left since the last reading: the server's good answers, if it counts them, or else
-// the requests of the last two readings that have disappeared. A refused request lasts less long, and a connection
-// that ends may belong to a health check.
+// left returns how many clients left since the last reading: the server's good answers, if it counts them, or else the
+// requests of the last two readings that have disappeared. A refused request is shorter, and a closed connection may
+// belong to a health check.
 func (p *past) left(r sight) float64 {
 	switch {
 	case !math.IsNaN(r.answered):
@@ -404,7 +405,8 @@ func (p *past) works(r sight) bool { return !p.busy.IsZero() && !p.idle(r) }
 // leaves reports whether clients have lately given up.
 func (p *past) leaves(r sight) bool { return p.givers > 0 && r.at.Sub(p.gives) <= unproven }
 
-// flee reports whether several clients have given up over some time and lately, more than the gauges show.
+// flee reports whether several clients have given up over some time, some of them recently, and more than the gauges
+// show.
 func (p *past) flee(r sight) bool {
 	return p.leaves(r) && p.givers >= max(leavers, r.load+1) && p.gives.Sub(p.gaveUp) >= leaving
 }
@@ -419,7 +421,7 @@ func (p *past) began(u *unit, r sight, d time.Duration) time.Time {
 	wait := p.wait(r, d)
 	more := !p.more.IsZero() && (!r.files || p.givers > 0 || p.ofClients(r.at))
 	stands := r.at.Sub(p.busy)
-	owed := len(u.good) == 0 || p.due(r.at, stands) >= manyDue && r.load >= 2 // the last request of an evening is alone
+	owed := len(u.good) == 0 || p.due(r.at, stands) >= manyDue && r.load >= 2 // a single request may be the last of the evening
 	switch works := p.works(r); {
 	case works && stands >= d && (owed || r.at.Sub(p.ended) <= d/2):
 		return p.busy
@@ -471,7 +473,7 @@ func partOf(hour *[parts]part, at time.Time) *part {
 	return p
 }
 
-// answersIn returns how many good answers the parts of the last hour hold, and their rate per second since a time.
+// answersIn returns the number of good answers in the parts of the last hour, and their rate per second since a time.
 func answersIn(hour *[parts]part, now, since time.Time) (good, perSecond float64) {
 	oldest := now
 	for _, h := range hour {
@@ -505,7 +507,7 @@ func (p *past) files(now time.Time) (low, high float64) {
 	return low, high
 }
 
-// above returns how many more requests the server holds than at the last progress, and than at rest.
+// above returns how many more requests are in the server than at the last progress, and than at rest.
 func (p *past) above(r sight) float64 {
 	if !r.files {
 		return r.held - p.least
@@ -523,7 +525,7 @@ func (p *past) idle(r sight) bool {
 	return r.held <= low
 }
 
-// inFlight returns how many requests the server holds.
+// inFlight returns the number of requests in the server.
 func (p *past) inFlight() float64 {
 	r := p.last
 	if !r.files {
@@ -535,7 +537,7 @@ func (p *past) inFlight() float64 {
 	case p.moved.Equal(r.at):
 		return r.load
 	}
-	if above := p.above(r); above >= newFiles { // fewer may be connections that a gateway keeps open
+	if above := p.above(r); above >= newFiles { // fewer connections may be those that a gateway keeps open
 		return max(r.load, above)
 	}
 	return r.load

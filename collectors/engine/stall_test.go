@@ -193,7 +193,7 @@ func keep(page string, families ...*metrics.Family) string {
 	return kept.String()
 }
 
-// TestNoHangOfVLLM checks states that look like work but are none.
+// TestNoHangOfVLLM checks states that look like work but are not.
 func TestNoHangOfVLLM(t *testing.T) {
 	hour := func(answers float64) *played {
 		p := play(t, "vllm/v0.32.0-healthy.prom")
@@ -230,7 +230,7 @@ func TestNoHangOfVLLM(t *testing.T) {
 		p := hour(15)
 		p.pass(5*time.Minute, tick, func() { p.serves(15); p.shows(8, 42) })
 		never(p, 30*time.Minute, tick, func() { p.set("process_open_fds", 34) })
-		p.last.want(t, metrics.RequestsInFlight.Name, 0) // the gauge still says 8
+		p.last.want(t, metrics.RequestsInFlight.Name, 0) // the gauge still shows 8
 	})
 	t.Run("a step of four minutes", func(*testing.T) {
 		p := hour(0.2)
@@ -265,7 +265,7 @@ func TestMemoryOfProgress(t *testing.T) {
 	}
 	p := play(t, "vllm/v0.32.0-healthy.prom")
 	p.pass(tick, tick, nil)
-	p.last.want(t, metrics.EngineLastProgress.Name) // one reading tells nothing
+	p.last.want(t, metrics.EngineLastProgress.Name) // one reading proves nothing
 	p.last.want(t, metrics.EngineStalled.Name)
 	first := p.now
 	p.pass(tick, tick, nil)
@@ -319,7 +319,7 @@ func TestCold(t *testing.T) {
 	p.set("process_start_time_seconds", float64(p.now.Add(-time.Hour).Unix()))
 	p.set(waits, 400)
 	p.pass(time.Minute, tick, func() { p.serves(3) })
-	wants(0) // it started long ago
+	wants(0) // the engine started long ago
 	restarts := func() {
 		p.set("process_start_time_seconds", float64(p.now.Unix()))
 		p.set("vllm:", 0)
@@ -333,9 +333,9 @@ func TestCold(t *testing.T) {
 	wants(1)
 	p.set(waits, 0)
 	p.pass(4*time.Minute, tick, nil)
-	wants(1) // it still shows in what users feel
+	wants(1) // users still notice the wait
 	p.pass(time.Minute+tick, tick, nil)
-	wants(0) // too few answers prove nothing, but nobody waits any more
+	wants(0) // too few answers prove nothing, but no request waits any more
 	p.set(waits, 4)
 	p.pass(tick, tick, nil)
 	wants(1)
@@ -344,22 +344,22 @@ func TestCold(t *testing.T) {
 	p.pass(time.Minute+tick, tick, func() { p.serves(3) })
 	p.set(waits, 400)
 	p.pass(4*time.Minute, tick, func() { p.serves(3) })
-	wants(0) // it was warm before these came
+	wants(0) // the engine was warm before these requests came
 	restarts()
 	p.set(answers, 9)
 	p.pass(tick, tick, nil)
 	p.add(`vllm:request_queue_time_seconds_count`, 10)
 	p.add(`vllm:request_queue_time_seconds_sum`, 4)
 	p.pass(tick, tick, nil)
-	wants(0) // a wait of 400 ms is none
+	wants(0) // a wait of 400 ms does not count
 	p.add(`vllm:request_queue_time_seconds_count`, 10)
 	p.add(`vllm:request_queue_time_seconds_sum`, 6)
 	p.pass(tick, tick, nil)
 	wants(1) // a queue came and went between two readings
 }
 
-// TestQueueGrows checks that requests which come and wait while none runs prove a standstill, however few are due, and
-// that those of clients who have left do not.
+// TestQueueGrows checks that requests that arrive and wait while none runs prove a standstill, however few are due, and
+// that requests whose clients have left do not.
 func TestQueueGrows(t *testing.T) {
 	const running, waiting = "tgi_batch_current_size", "tgi_queue_size"
 	stalled := func(p *played) float64 {
@@ -408,7 +408,8 @@ func TestQueueGrows(t *testing.T) {
 	}
 }
 
-// TestIdleConnections checks that connections which a gateway keeps open are no requests: a vLLM that refused all requests had three.
+// TestIdleConnections checks that connections that a gateway keeps open do not count as requests: a vLLM that refused
+// all requests had three.
 func TestIdleConnections(t *testing.T) {
 	p := play(t, "vllm/v0.32.0-healthy.prom")
 	p.shows(0, 35)
@@ -429,7 +430,7 @@ func TestArrivals(t *testing.T) {
 	p.set(running, 2)
 	p.set(waits, 0)
 	p.pass(tick, tick, nil)
-	want(0) // when they came is not known
+	want(0) // the time of their arrival is unknown
 	p.set(running, 4)
 	p.set(waits, 5)
 	p.pass(2*tick, tick, nil)
@@ -448,7 +449,7 @@ func TestArrivals(t *testing.T) {
 	p.set(ended+`"stop"`, 6)
 	p.pass(tick, tick, nil)
 	want(15)
-	// llama.cpp counts neither ends nor first tokens. A queue alone grows by slow steps, too.
+	// llama.cpp counts neither ends nor first tokens. Slow steps alone also make a queue grow.
 	p = play(t, "llamacpp/b10450-loaded.prom")
 	p.pass(2*tick, tick, nil)
 	p.last.want(t, metrics.RequestsArrived.Name)
@@ -589,7 +590,7 @@ func TestUnscheduled(t *testing.T) {
 	}
 	wants := func(seconds ...float64) { t.Helper(); p.last.want(t, metrics.EngineUnscheduled.Name, seconds...) }
 	p.pass(compared, tick, later(3, 2, 0.25))
-	wants() // two minutes need one reading more
+	wants() // two minutes need one more reading
 	p.pass(tick, tick, later(3, 2, 0.25))
 	wants(1.5) // the core pauses
 	golden.Compare(t, "testdata/unscheduled.prom", anyPort.ReplaceAllString(keep(text(t, p.collector.Scrape(t.Context())),
@@ -617,7 +618,7 @@ func TestHangOfSGLang(t *testing.T) {
 	hang.wants(345, 8)
 	hang.pass(tick, tick, func() { hang.add(`sglang:num_aborted_requests_total`, 8); hang.set(active, 0) }) // they give up
 	hang.wants(360, 0)
-	hang.pass(6*time.Minute, tick, nil) // and nobody comes back
+	hang.pass(6*time.Minute, tick, nil) // and no client comes back
 	hang.wants(0, 0)
 
 	one := play(t, "sglang/v0.5.23-hang.prom") // a client comes every 45 s, and gives up after 30 s
@@ -631,7 +632,7 @@ func TestHangOfSGLang(t *testing.T) {
 		t.Errorf("stalled for %v", v)
 	}
 
-	refused := play(t, "sglang/v0.5.23-hang.prom") // requests that it refuses within milliseconds are sometimes there at one reading
+	refused := play(t, "sglang/v0.5.23-hang.prom") // requests that it refuses within milliseconds are sometimes visible at one reading
 	refused.set(active, 0)
 	refused.pass(time.Minute, tick, nil)
 	for range 10 {
@@ -641,22 +642,23 @@ func TestHangOfSGLang(t *testing.T) {
 		refused.pass(time.Hour, time.Minute, nil)
 	}
 
-	paused := play(t, "sglang/v0.5.23-hang.prom") // the clients cancel what they have asked for, and do not come back
+	paused := play(t, "sglang/v0.5.23-hang.prom") // the clients cancel their requests, and do not come back
 	paused.set(active, 0)
 	paused.pass(time.Minute, tick, nil)
 	paused.pass(time.Minute, tick, func() { paused.set(active, 8) })
 	paused.pass(time.Hour, tick, func() { paused.set(active, 0) })
 	paused.wants(0, 0)
 
-	forgotten := play(t, "sglang/v0.5.23-hang.prom") // one request that its server forgot to take off
+	forgotten := play(t, "sglang/v0.5.23-hang.prom") // one request that the server failed to remove from its gauge
 	forgotten.set(active, 0)
 	forgotten.pass(time.Minute, tick, nil)
 	forgotten.pass(time.Hour, tick, func() { forgotten.set(active, 1) })
 	forgotten.wants(0, 1)
 }
 
-// TestLearnsWhileHitsLead: the curve of steps is learnt from prompt tokens that are computed. They never fall, or the learner takes it for
-// a restart and drops what it has read, although a cache counts the hits of a long prompt before the engine counts the prompt.
+// TestLearnsWhileHitsLead checks that the curve of steps is learnt from computed prompt tokens whose count never falls,
+// although a cache counts the hits of a long prompt before the engine counts the prompt. If the count fell, the learner
+// would see a restart and drop its readings.
 func TestLearnsWhileHitsLead(t *testing.T) {
 	p := play(t, "vllm/v0.32.0-healthy.prom")
 	p.collector = collectorWith(t, Config{

@@ -22,7 +22,7 @@ type standstill struct {
 	Gone    []time.Duration   `yaml:"gone"`
 	Series  map[string]string `yaml:"series"`
 	Moves   []time.Duration   `yaml:"moves"` // progress, or too early to tell
-	Idle    []time.Duration   `yaml:"idle"`  // no progress, and no work that is certain
+	Idle    []time.Duration   `yaml:"idle"`  // no progress, and no certain work
 	Stalled []time.Duration   `yaml:"stalled"`
 }
 

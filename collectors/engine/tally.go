@@ -17,10 +17,10 @@ import (
 // counters between two readings. The first reading includes everything that the engine counted before. The steps between
 // many readings may differ from one step over the whole time, so a tally may fall when the exporter starts again.
 type Tally struct {
-	// Of lists the counts that are read besides the row's own source.
+	// Of lists the counts that are read in addition to the row's own source.
 	Of []Count
-	// Step returns the increase of the tally from the increases of its counts, the row's own source first.
-	// A negative result is a debt, which is subtracted from the next steps, until debtLasts.
+	// Step returns the increase of the tally from the increases of its counts, the row's own source first. A negative
+	// result is a debt, which is subtracted from the next steps, for at most debtLasts readings.
 	Step func(rose []float64) float64
 	// Splits means that other tallies split the same source: each tally counts a part of it.
 	Splits bool
@@ -31,23 +31,23 @@ type Count struct {
 	From     string
 	Is       scrape.Type
 	Where    []*labels.Matcher
-	Optional bool // 0 if it is not on the metrics page; otherwise there is no tally
+	Optional bool // counts as 0 if absent from the metrics page; otherwise an absent count means that there is no tally
 }
 
-// debtLasts is the number of readings after which a debt that has stopped growing is forgotten. After debtLasts,
-// the debt of an answer that was being sent is paid. The debt of a request that counts several times is never paid.
+// debtLasts is the number of readings after which a debt that has stopped growing is forgotten. By then, the debt of an
+// answer that was being sent is paid. The debt of a request that counts several times is never paid.
 const debtLasts = 4
 
 // tally is a Tally of one metrics page. Its value has a place of its own behind the values of the metrics page's
 // series.
 type tally struct {
 	*Tally
-	key        string // the key under which it is kept, whatever the shape of the metrics page
+	key        string // the key of the tally, which does not depend on the shape of the metrics page
 	counts     [][]summand
-	refuses    bool // counts refusals as invalid, or with refused as rejected: see refusals
+	refuses    bool // counts refusals as invalid or, with refused, as rejected: see refusals
 	refused    bool
-	refusesAll bool   // is 1 while they are rejected
-	weight     []line // gauges, by whose sum a step counts; nothing before the first reading does then
+	refusesAll bool   // is 1 while refusals count as rejected
+	weight     []line // gauges whose sum is the weight of a step; steps before the first reading then do not count
 	place      int
 }
 
@@ -117,8 +117,9 @@ func (c *compiler) tally(d *Dialect, r *Row, own []entry, defaults map[string]st
 	return all, nil
 }
 
-// tallies reports whether a dialect may work out a quantity, or the requests with one outcome, from several counters. They are
-// tallied then on every metrics page: a sum of a tally and a counter would fall when the engine, and so the counter, begins again.
+// tallies reports whether a dialect may compute a quantity, or the requests with one outcome, from several counters. If
+// so, it is tallied on every metrics page, because a sum of a tally and a counter would fall when the engine, and so
+// the counter, restarts.
 func (d *Dialect) tallies(to *metrics.Family, outcome metrics.Outcome) bool {
 	refused := outcome == metrics.OutcomeInvalid || outcome == metrics.OutcomeRejected
 	return slices.ContainsFunc(d.Rows, func(r Row) bool {
@@ -152,7 +153,7 @@ func (c *compiler) place(t tally) int {
 	return t.place
 }
 
-// summands returns the numbers that entries of a count hold.
+// summands returns the numbers in the entries of a count.
 func summands(from string, where []*labels.Matcher, entries []entry) (all []summand) {
 	for _, t := range terms(entries) {
 		i := slices.IndexFunc(entries, func(e entry) bool { return e.sample.Index == t[0] })
@@ -204,7 +205,7 @@ func (p *plan) tally(now time.Time, values []float64, memory map[string]*tallied
 	return values
 }
 
-// weigh returns the weight of a step: at least 1, because each step serves a request, but 0 at the first reading.
+// weigh returns the weight of a step: 0 at the first reading, later at least 1, because each step serves a request.
 func (m *tallied) weigh(by []line, values []float64) float64 {
 	if !m.begun {
 		m.begun = true

@@ -20,7 +20,7 @@ func TestClientsThatLeaveVLLM(t *testing.T) {
 		"99.9%")}
 	objectives[1].CountAborts = true
 	before, after := interval(t, objectives, readPage(t, "vllm/v0.32.0-before-cancel.prom"), readPage(t, "vllm/v0.32.0-cancelled.prom"))
-	// two of the invalid at a path that there is not
+	// two of the invalid requests at a path that does not exist
 	for outcome, want := range map[string]float64{"abort": 4, "invalid": 8, "error": 0, "rejected": 0} {
 		after.want(t, `llm_engine_requests_total{outcome="`+outcome+`"}`, want)
 	}
@@ -77,7 +77,7 @@ func TestOneFailureIsOneBadEvent(t *testing.T) {
 		counts    vllmCounts
 		good, bad float64 // the client's
 		abort     float64
-		bound     float64 // bad events, where they are only a lower bound
+		bound     float64 // bad events, if they are only a lower bound
 	}{
 		"nothing fails": {counts: vllmCounts{http2xx: 90, completed: 90, finished: 90}, good: 90},
 		"failed in the engine, half of them streams": {counts: vllmCounts{
@@ -139,16 +139,16 @@ func TestTallyNeverFalls(t *testing.T) {
 	for range debtLasts {
 		aborts(116, 1110, 5)
 	}
-	aborts(118, 1110, 7) // two left: what was owed is forgotten
-	aborts(3, 1, 9)      // another process: two left
+	aborts(118, 1110, 7) // two clients left, and the debt is forgotten
+	aborts(3, 1, 9)      // another process, where two clients left
 	e.show("# TYPE vllm:request_success_total counter\n" +
 		`vllm:request_success_total{model_name="m",engine="0",finished_reason="stop"} 0` + "\n")
-	exposition(t, c) // a third, that has not answered anything
+	exposition(t, c) // a third process, which has not answered any request
 	aborts(2, 0, 11)
 	e.status = 503
 	exposition(t, c)
 	e.status = 200
-	aborts(3, 0, 12) // an engine that did not answer for a while is the same
+	aborts(3, 0, 12) // an engine that did not answer for a while is still the same engine
 }
 
 // TestReload checks vLLM, which counts a failed request first in its engine and later in its server.
@@ -165,8 +165,8 @@ func TestReload(t *testing.T) {
 	p.last.outlives(t, cfg)
 }
 
-// TestEngineRestarts checks that Prometheus counts no event twice when an engine starts again. The first metrics page of an
-// engine lacks what it has not counted yet.
+// TestEngineRestarts checks that Prometheus counts no event twice when an engine starts again. The first metrics page
+// of an engine lacks series that it has not counted yet.
 func TestEngineRestarts(t *testing.T) {
 	p := play(t, "vllm/v0.32.0-admission-refused.prom")
 	p.collector = collectorWith(t, Config{
@@ -183,7 +183,7 @@ func TestEngineRestarts(t *testing.T) {
 			case metrics.Requests.Name, metrics.SLOEvents.Name, metrics.SLOBadEvents.Name:
 				series := of.labels.String()
 				more := of.value - last[series]
-				if more < 0 { // a counter that falls has begun again at 0
+				if more < 0 { // a counter that falls has restarted at 0
 					more = of.value
 				}
 				if now[series] = of.value; last != nil && more > most {
@@ -227,8 +227,8 @@ func (s samples) outlives(t *testing.T, cfg Config) {
 	}
 }
 
-// TestOldReleasesCount400As5xx checks 0.18 to 0.25, for which nobody can know whether such a failure was the
-// client's fault.
+// TestOldReleasesCount400As5xx checks 0.18 to 0.25, for which it is unknown whether such a failure was the client's
+// fault.
 func TestOldReleasesCount400As5xx(t *testing.T) {
 	for version, outcome := range map[string]string{
 		"0.17.1": "error", "0.18.1": "unknown", "0.25.0": "unknown", "0.26.0": "error",
@@ -300,9 +300,9 @@ tgi_batch_inference_duration_count{method="decode"} %[3]v
 		s.want(t, `llm_slo_bad_events_total{slo="itl_severe"}`, 0)
 		s.want(t, `llm_engine_inter_token_latency_seconds_count`, steps) // as the metrics page has it
 	}
-	want(1000, 900, 5, 0, 0) // nobody saw how large those batches were
+	want(1000, 900, 5, 0, 0) // the size of those batches is unknown
 	want(1100, 1000, 1, 100, 0)
 	want(1110, 1000, 12, 220, 120)
-	want(1130, 1010, 0, 240, 130) // the batch is over: it was one request at least
+	want(1130, 1010, 0, 240, 130) // the batch has ended; it had at least one request
 	want(8, 8, 3, 264, 130)       // another process
 }

@@ -16,11 +16,11 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// identityRetry is the pause before an engine that did not answer its metadata endpoints is asked again.
+// identityRetry is the pause before the metadata endpoints of an engine that did not answer are queried again.
 const identityRetry = time.Minute
 
-// target holds one engine's metrics page and what is known about the engine. After a restart of the exporter, it learns all of this from
-// the engine again.
+// target holds one engine's metrics page and what is known about the engine. After a restart, the exporter learns all
+// of this from the engine again.
 type target struct {
 	scrape.Fetcher
 	labelling
@@ -50,10 +50,10 @@ type target struct {
 	whole     [outLabels]string
 	offers    []Offer // nil until a metrics page has been understood
 
-	run        chan struct{} // holds a token while a scrape runs; guards the fields below
+	run        chan struct{} // contains a token while a scrape runs; guards the fields below
 	abandoned  int           // consecutive scrapes that nobody waited for to the end
 	path       string
-	owner      string // of the models that the engine lists, once that has been asked
+	owner      string // owner of the models that the engine lists, once the list has been read
 	isOwned    bool
 	composed   []byte // the metrics page that was composed last
 	drains     bool   // /metrics turned out to be a list that reading empties
@@ -67,7 +67,7 @@ type target struct {
 	unlisted   []string            // outcomes that have been logged as unknown
 	pasts      map[string]*past    // of the units, by their series
 	gone       bool                // the engine did not answer
-	back       time.Time           // when it was read again or, if it does not report when it started, first
+	back       time.Time           // when the engine was read again or, if it does not report its start, first read
 	planned    time.Time           // when the plan was made
 	pooled     map[string]pooled   // by series
 	recorded   *recorded           // with what the engines of the metrics page run
@@ -80,7 +80,7 @@ type identified struct {
 	asked time.Time
 }
 
-// flight holds one scrape, shared by everyone who asks while it runs.
+// flight holds one scrape, shared by all scrapers that arrive while it runs.
 type flight struct {
 	done    chan struct{}
 	result  *snapshot
@@ -134,12 +134,12 @@ func (t *target) collect(ctx context.Context) *snapshot {
 	select {
 	case t.run <- struct{}{}:
 		defer func() { <-t.run }()
-	case <-ctx.Done(): // queued behind a scrape that does not end: what that one reports stands
+	case <-ctx.Done(): // queued behind a scrape that does not end, whose report remains valid
 		return t.silence(scrape.Timeout, time.Since(start))
 	}
 	size, err := t.refresh(ctx)
 	if errors.Is(err, context.Canceled) {
-		if t.abandoned++; t.abandoned == 1 { // one impatient scraper means nothing about the engine
+		if t.abandoned++; t.abandoned == 1 { // one impatient scraper proves nothing about the engine
 			return t.silence(scrape.Timeout, time.Since(start))
 		}
 	} else {
@@ -148,10 +148,10 @@ func (t *target) collect(ctx context.Context) *snapshot {
 	if err != nil {
 		if reason := scrape.ReasonOf(err); reason != scrape.Timeout && reason != scrape.Truncated && reason != scrape.ConnectionClosed {
 			t.owner, t.isOwned, t.composed = "", false, nil
-			t.plan, t.template, t.identities, t.path = nil, nil, nil, "" // the next to answer may be another engine
+			t.plan, t.template, t.identities, t.path = nil, nil, nil, "" // the next answer may come from another engine
 			t.gone, t.recorded = true, nil
 			t.mu.Lock()
-			t.command = nil // the next process may have another one
+			t.command = nil // the next process may have another identity
 			t.mu.Unlock()
 			t.config.pages.drop(t)
 			t.Forget()
@@ -271,8 +271,8 @@ func (t *target) read(ctx context.Context, path string, body []byte, contentType
 	for _, source := range t.plan.unlisted {
 		if !slices.Contains(t.unlisted, source) && len(t.unlisted) < mostUnlisted {
 			t.unlisted = append(t.unlisted, source)
-			t.log.Warn("engine ends requests in a way that this exporter does not know: they count as unknown, neither good nor bad; update "+
-				"the exporter", "source", source)
+			t.log.Warn("engine reports outcomes that this exporter does not recognise: such requests count as unknown, neither good nor bad; "+
+				"update the exporter", "source", source)
 		}
 	}
 	for _, o := range t.plan.offGrid {
@@ -288,8 +288,8 @@ func (t *target) read(ctx context.Context, path string, body []byte, contentType
 	return nil
 }
 
-// doubt asks again for the identity of an engine whose metrics page has lost counters, because another engine may
-// write the metrics page now. If a metrics page loses counters all the time, doubt asks only once in identityRetry.
+// doubt requests the identity again if an engine's metrics page has lost counters, because another engine may write the
+// metrics page now. If a metrics page keeps losing counters, doubt repeats the request only once in identityRetry.
 func (t *target) doubt(now *scrape.Template) {
 	if t.identities == nil || t.plan == nil || !t.template.Loses(now, t.plan.counter) {
 		return
@@ -316,7 +316,7 @@ func (t *target) replay(body []byte) bool {
 		restarted = restarted || t.plan.counter[i] && value < t.values[i] || value != t.values[i] && slices.Contains(t.plan.start, i)
 		t.values[i] = value
 	})
-	if restarted { // a new process may run a new version: ask for its identity again
+	if restarted { // a new process may run a new version, so request its identity again
 		t.identities = nil
 	}
 	return same
@@ -330,7 +330,7 @@ func (t *target) recognise(ctx context.Context, path string, page *scrape.Page) 
 	if b := bystanderOf(page, true); b != nil {
 		return nil, b.err()
 	}
-	for _, p := range []*scrape.Page{page, page.Promised()} { // before its first request, an engine's metrics page may have no series of it
+	for _, p := range []*scrape.Page{page, page.Promised()} { // before its first request, an engine's metrics page may have none of its own series
 		var found []*Dialect
 		for _, d := range t.dialects {
 			if d.speaks(p) {
@@ -378,7 +378,7 @@ func (t *target) supplemented(found []*Dialect) []*Dialect {
 	return engines
 }
 
-// identify asks the engine for its identity, once per start, and about models of the metrics page that are new.
+// identify requests the engine's identity, once per start, and the settings of models that are new on the metrics page.
 func (t *target) identify(ctx context.Context, d *Dialect, page *scrape.Page) Identity {
 	known, asked := t.identities[d.Runtime]
 	again := asked && (known.retry.IsZero() || time.Now().Before(known.retry)) && !t.outdated(known)
@@ -399,7 +399,7 @@ func (t *target) identify(ctx context.Context, d *Dialect, page *scrape.Page) Id
 	}
 	id.shown = d.models(page)
 	err = errors.Join(err, id.askSettings(ctx, d, get, t.show))
-	if err != nil && t.outdated(known) { // its earlier answers still hold, as far as is known
+	if err != nil && t.outdated(known) { // as far as is known, its earlier answers are still valid
 		known.asked = time.Now()
 		t.identities[d.Runtime] = known
 		return known.Identity
@@ -430,7 +430,7 @@ func (t *target) identify(ctx context.Context, d *Dialect, page *scrape.Page) Id
 	return id
 }
 
-// locked reports whether one of several endpoints that were asked requires a key.
+// locked reports whether one of several queried endpoints requires a key.
 func locked(err error) bool {
 	var several interface{ Unwrap() []error }
 	if errors.As(err, &several) {
@@ -440,7 +440,7 @@ func locked(err error) bool {
 	return errors.As(err, &one) && (one.Code == http.StatusUnauthorized || one.Code == http.StatusForbidden)
 }
 
-// identityDue reports whether an endpoint should be asked before this metrics page is mapped.
+// identityDue reports whether an endpoint should be queried before this metrics page is mapped.
 func (t *target) identityDue() bool {
 	if t.identities == nil {
 		return t.plan.identifiable
@@ -460,7 +460,7 @@ type snapshot struct {
 	failed bool
 
 	effective  []effective // thresholds of objectives
-	maintained float64     // when the maintenance of all its engines ends, in unix time; 0 if one is in none
+	maintained float64     // when the maintenance of all its engines ends, in unix time; 0 if any engine is not in maintenance
 }
 
 // valued is a line of the exposition that is not yet written, because the text of all engines would take megabytes per scrape.
@@ -569,7 +569,8 @@ func (t *target) serving(s *snapshot) {
 // pooled is the last value of a line about a pool of names, and the value of names that have left.
 type pooled struct{ value, left float64 }
 
-// pool keeps the line from falling when one of its names turns out to be a model, because Prometheus would take that for a restart.
+// pool keeps the line from falling when one of its names turns out to be a model, because Prometheus would interpret a
+// fall as a restart.
 func (t *target) pool(l *line, v float64) float64 {
 	if !l.isPool || math.IsNaN(v) {
 		return v
@@ -586,8 +587,8 @@ func (t *target) pool(l *line, v float64) float64 {
 	return v
 }
 
-// answer adds the series that report where each quantity comes from in this scrape, or why it has no source, and
-// counts sources that should have been there.
+// answer adds the series that report where each quantity comes from in this scrape, or why it has no source, and counts
+// missing sources.
 func (t *target) answer(s *snapshot) {
 	serving := t.plan.serving(t.values)
 	for i := range t.plan.answers {
@@ -624,7 +625,7 @@ func (t *target) answer(s *snapshot) {
 	}
 }
 
-// lacks counts a scrape without a source that should have been there.
+// lacks counts a scrape without an expected source.
 func (t *target) lacks(a *answer) {
 	if t.missed == nil {
 		t.missed = map[absent]float64{}

@@ -59,7 +59,7 @@ func TestConcurrentScrapersShareOneFetch(t *testing.T) {
 	}
 	close(release)
 	for range cap(pages) {
-		parse(t, <-pages).want(t, `llm_engine_up`, 1) // who left early did not take the metrics page away from the others
+		parse(t, <-pages).want(t, `llm_engine_up`, 1) // a scraper that left early did not deprive the others of the metrics page
 	}
 	if n, _ := fetches.Load("n"); *n.(*int) != 1 {
 		t.Errorf("%d fetches", *n.(*int))
@@ -146,11 +146,11 @@ func TestIdentityIsAskedOncePerStart(t *testing.T) {
 	s.want(t, `llm_engine_kv_cache_capacity_tokens`, 65536)
 	s.want(t, `llm_engine_metric_source_info{metric="llm_engine_kv_cache_capacity_tokens",quality="approximate"}`, 1)
 	s.want(t, `llm_engine_requests_running{model_name="gemma-3-4b-it-Q4_K_M.gguf"}`, 8)
-	const asleep = 1 // each scrape asks /props whether it sleeps
+	const asleep = 1 // each scrape queries /props, whether the server sleeps
 	if n := e.asked("/props"); n != 1+5*asleep {
 		t.Errorf("/props was asked %d times in 5 scrapes", n)
 	}
-	// The process starts again: counters fall, and it may be another release.
+	// The process restarts, so counters fall, and it may be another release.
 	e.page = strings.Replace(e.page, "llamacpp:tokens_predicted_total 987654", "llamacpp:tokens_predicted_total 12", 1)
 	e.documents["/props"] = strings.Replace(e.documents["/props"], "b10450", "b10451", 1)
 	parse(t, exposition(t, c)).want(t, `llm_engine_info{version=~"b10451-.+"}`, 1)
@@ -185,7 +185,7 @@ func TestEndpointsFillInWhatPagesLack(t *testing.T) {
 			"trtllm/v1.1.0-unprefixed.prom",
 			map[string]string{"/version": "trtllm-version.json", "/v1/models": "trtllm-models.json"},
 			map[string]float64{
-				`llm_engine_request_duration_seconds_count{model_name="nemotron-3-nano"}`: 321, // the metrics page says "undefined"
+				`llm_engine_request_duration_seconds_count{model_name="nemotron-3-nano"}`: 321, // the metrics page has "undefined"
 			},
 		},
 	} {
@@ -216,8 +216,8 @@ func TestBuildsFromSourceAreDatedByTheirPage(t *testing.T) {
 	e.documents["/version"] = `{"version": "0.1.dev10085+g3dc1a5b"}`
 	e.documents["/v1/models"] = `{"data": []}`
 	s := parse(t, exposition(t, collectorFor(t, []TargetConfig{{URL: e.URL}})))
-	s.want(t, `llm_engine_info{version="0.1.dev10085+g3dc1a5b"}`, 1) // what the engine says is shown
-	s.want(t, `llm_engine_prefix_cache_query_tokens_total`, 7751686) // what its metrics page shows decides: tokens, not blocks
+	s.want(t, `llm_engine_info{version="0.1.dev10085+g3dc1a5b"}`, 1) // the engine's own value is shown
+	s.want(t, `llm_engine_prefix_cache_query_tokens_total`, 7751686) // the metrics page has precedence: tokens, not blocks
 }
 
 func TestTRTLLMStatisticsAreNeverDrained(t *testing.T) {
@@ -245,7 +245,7 @@ func TestTRTLLMWithoutPerfMetricsIsLeftAlone(t *testing.T) {
 	if n := e.asked("/metrics"); n != 0 {
 		t.Errorf("/metrics was read %d times", n)
 	}
-	// Even one that hides its name is not read twice.
+	// Even an engine that hides its name is not read twice.
 	delete(e.documents, "/v1/models")
 	c = collectorFor(t, []TargetConfig{{URL: e.URL}})
 	parse(t, exposition(t, c)).want(t, `llm_engine_up{reason="json_metrics"}`, 0)
@@ -280,7 +280,7 @@ func TestEngineComesAndGoes(t *testing.T) {
 	e.status = http.StatusBadGateway
 	for range 3 {
 		s := parse(t, exposition(t, c))
-		s.want(t, `llm_engine_up{runtime="vllm",reason="http_502"}`, 0) // still known as what it was
+		s.want(t, `llm_engine_up{runtime="vllm",reason="http_502"}`, 0) // still known as the same engine
 		s.want(t, `llm_engine_requests_running`)                        // and no stale number
 	}
 	e.status = http.StatusOK
@@ -339,7 +339,7 @@ func TestNumbersFollowThePage(t *testing.T) {
 			for _, suffix := range []string{"", "_bucket", "_sum", "_count"} {
 				series := f.Name + suffix
 				if f == metrics.Requests {
-					series += `{outcome!~"abort|error|rejected|invalid"}` // their counts go on when an engine restarts
+					series += `{outcome!~"abort|error|rejected|invalid"}` // their counts continue when an engine restarts
 				}
 				if a, b := got.get(t, series), want.get(t, series); !equal(a, b) {
 					t.Fatalf("round %d: %s is %v, from this page alone %v", round, series, a, b)
@@ -502,7 +502,7 @@ func TestAnotherEngineAtTheSameAddress(t *testing.T) {
 	e.show(strings.Replace(e.page, "process_start_time_seconds 1", "process_start_time_seconds 2", 1))
 	is("0.32.1", 8192)
 	asked := e.asked("/version")
-	for i := range 5 { // a metrics page that gains and loses series is not asked about each time
+	for i := range 5 { // a metrics page that gains and loses series does not cause a query each time
 		e.show(readPage(t, "vllm/v0.32.0-healthy.prom") + strings.Repeat(fmt.Sprintf("# TYPE other_%d gauge\nother_%d 1\n", i, i), i%2))
 		exposition(t, c)
 	}

@@ -26,7 +26,7 @@ func ParseVersion(s string) (v Version, ok bool) {
 		return Version{}, false
 	}
 	number := func(s string) int {
-		if s == "x" { // 0.11.x: the last release of a line, in the bounds of a dialect
+		if s == "x" { // 0.11.x is the last release of a line, in the bounds of a dialect
 			return math.MaxInt32
 		}
 		n, _ := strconv.Atoi(s)
@@ -59,7 +59,7 @@ func (b bracket) admits(v Version) bool {
 
 func exactly(v Version) bracket { return bracket{v, v, true, true} }
 
-// narrow restricts the bracket, given that the metrics page has a family which exists from since to until.
+// narrow restricts the bracket, given that the metrics page has a family that exists from since to until.
 func (b *bracket) narrow(since, until string) {
 	if v, ok := ParseVersion(since); ok && (!b.hasMin || v.Compare(b.min) > 0) {
 		b.min, b.hasMin = v, true

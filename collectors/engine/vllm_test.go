@@ -8,9 +8,10 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// TestAdaptersOfVLLM checks how many adapters run, are asked for although they do not fit, and fit. Several API servers add up the times that show
-// which combination of adapters is the newest; the metrics page was taken while two servers ran. On the page
-// of v0.32.0-adapters, four adapters take turns in one slot, and two requests wait for it.
+// TestAdaptersOfVLLM checks how many adapters run, how many are needed although they do not fit, and how many fit.
+// Several API servers add up the times that show which combination of adapters is the newest; the metrics page was
+// taken while two servers ran. On the page of v0.32.0-adapters, four adapters take turns in one slot, and two requests
+// wait for it.
 func TestAdaptersOfVLLM(t *testing.T) {
 	for name, want := range map[string]struct{ running, contended, slots []float64 }{
 		"vllm/simulator-style.prom":   {[]float64{2}, []float64{3}, []float64{2}},

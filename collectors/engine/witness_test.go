@@ -11,10 +11,10 @@ import (
 // witness is an engine's metrics page on which a server's own numbers show work that the engine's gauges do not.
 type witness struct {
 	name, page string
-	without    string   // lines of the metrics page that the test leaves out: those of its other models
-	moves      []string // what an answer moves
-	load       []string // gauges that show nothing of the hang, and whether the metrics page is of an engine asleep
-	shows      string   // what the server's numbers are
+	without    string   // lines of the metrics page that the test leaves out, because they belong to its other models
+	moves      []string // series that an answer changes
+	load       []string // gauges that do not show the hang, and whether the metrics page comes from a sleeping engine
+	shows      string   // kind of the server's numbers
 	rest       float64
 	files      bool
 	within     time.Duration // in which a hang is certain at one answer a second, and no sooner
@@ -125,7 +125,7 @@ func TestWitnesses(t *testing.T) {
 			}
 			p.last.want(t, metrics.RequestsInFlight.Name, 15*w.within.Seconds()/tick.Seconds())
 
-			p = w.served(t) // what is no work: nobody comes
+			p = w.served(t) // not work: no request comes
 			p.pass(2*time.Hour, tick, nil)
 			p.wants(0, 0)
 			p = w.served(t) // or a health check is there at some readings

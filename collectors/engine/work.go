@@ -11,9 +11,9 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// A hanging scheduler no longer writes its gauges, so they show what ran at its last step, or nothing. The HTTP
-// server in front of it still counts. This file compiles what a metrics page shows about work and progress; stall.go
-// keeps it.
+// A hanging scheduler no longer writes its gauges, so they show what ran at its last step, or nothing. The HTTP server
+// in front of it still counts. This file compiles what a metrics page shows about work and progress; stall.go keeps the
+// readings.
 
 // Server names the metric of requests in the HTTP server in front of the engine, or in a worker's endpoint. The
 // engine's own gauges may not show these requests. Metrics of the whole server count only if it serves a single model.
@@ -36,7 +36,7 @@ type Source struct {
 	Where []*labels.Matcher
 }
 
-// generates matches the paths at which engines are asked for tokens.
+// generates matches the paths at which clients request tokens.
 const generates = "/v1/completions|/v1/chat/completions|/v1/messages|/v1/responses|/generate|/inference/v1/generate"
 
 // unit is a part of an engine that works on its own: a data-parallel rank, or a model as a whole.
@@ -45,9 +45,9 @@ type unit struct {
 	moves    []line     // change when the unit makes progress; all but those of gauges never fall
 	good     []line     // answers that ended well
 	bad      []line     // other ends
-	load     []line     // requests that run or wait, as the scheduler last said
+	load     []line     // requests that run or wait, according to the scheduler
 	waits    []line     // those that wait
-	requests []finished // but for those that the engine refused as invalid: they are no work
+	requests []finished // except those that the engine refused as invalid, which are not work
 	firsts   []line     // requests with a first token
 	prompts  prompts
 	times    map[*metrics.Family]timing // durations of requests
@@ -55,8 +55,8 @@ type unit struct {
 	perStep  bool
 	tokens   bool
 	cache    bool
-	held     *held                      // by the server for it alone; nil if the metrics page does not report it
-	progress string                     // names it, as a series of llm_engine_last_progress_timestamp_seconds
+	held     *held                      // counted by the server for this unit alone; nil if the metrics page does not report it
+	progress string                     // name of the unit, as a series of llm_engine_last_progress_timestamp_seconds
 	series   map[*metrics.Family]string // that come from several readings
 }
 
@@ -73,10 +73,10 @@ type prompts struct {
 // finished counts requests that ended.
 type finished struct {
 	line   line
-	served bool // well, or given up
+	served bool // ended well, or given up
 }
 
-// held is what the metrics page shows about the server in front of a model.
+// held contains what the metrics page shows about the server in front of a model.
 type held struct {
 	active, files, answered []int // series; nil if the metrics page has none
 	connections             bool  // the kernel counts the server's connections, because the metrics page has neither requests nor files
@@ -85,8 +85,8 @@ type held struct {
 // fromKernel is the source of the connections of a server: see package proc.
 const fromKernel = "/proc/PID/net/tcp"
 
-// server returns what the server holds for a model, and the source of that. If there are several models, only
-// series with their names show a model's requests.
+// server returns the requests in the server for a model, and their source. If there are several models, only series
+// with their names show a model's requests.
 func (c *compiler) server(d *Dialect, of [outLabels]string, sole bool) (h *held, from Source) {
 	switch s := d.Server; {
 	case s == nil:
@@ -194,7 +194,7 @@ func unitOf(out [outLabels]string) [outLabels]string {
 	return out
 }
 
-// lasts keeps a duration of a unit's requests.
+// lasts records a duration of a unit's requests.
 func (c *compiler) lasts(of *metrics.Family, out [outLabels]string, count, sum line) {
 	t := map[*metrics.Family]timing{of: {[]line{count}, []line{sum}}}
 	c.durations = append(c.durations, unit{key: unitOf(out), times: t})
@@ -300,7 +300,7 @@ func (c *compiler) nameWhole(u *unit, key [outLabels]string) {
 	}
 }
 
-// atLeast explains the number of requests in flight that comes from connections.
+// atLeast explains a number of requests in flight that is derived from connections.
 const atLeast = "a lower bound: requests that run or wait or, if more, connections beyond those that were open while the engine made progress"
 
 // together sums up the units of one engine.

@@ -63,7 +63,7 @@ func BenchmarkEightGPUs(b *testing.B) {
 			cycle(b, workers, slow)
 		}
 	})
-	// The driver refreshes GPM every 100 ms, so this one waits: give it a count (-benchtime 50x).
+	// The driver refreshes GPM every 100 ms, so this benchmark waits: give it a count (-benchtime 50x).
 	b.Run("cycle/slow_with_gpm", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {

@@ -16,7 +16,7 @@ import (
 
 // call describes a reading that needs driver calls of its own, because no field offers it.
 type call struct {
-	feature string // as in llm_gpu_feature_supported; empty: read notes it itself
+	feature string // as in llm_gpu_feature_supported; if empty, read records the feature itself
 	row
 	read func(*nvmlDevice, *sheet) error
 
@@ -70,7 +70,7 @@ func newCalls() []call {
 	}
 }
 
-// anyOf collects the outcome of several calls of which one success is enough.
+// anyOf collects the outcomes of several calls, one of which must succeed.
 type anyOf struct {
 	ok    bool
 	first error

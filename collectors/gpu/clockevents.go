@@ -14,8 +14,8 @@ import (
 )
 
 // clockEvents lists the reasons for which the driver lowers the clocks. fields holds the driver's own counter of
-// nanoseconds, and that of older drivers; if there is none, or the driver is too old for it, time is integrated from
-// samples.
+// nanoseconds, and the counter of older drivers; if there is none, or the driver is too old for it, time is integrated
+// from samples.
 var clockEvents = []struct {
 	bit    uint64
 	reason string
@@ -84,7 +84,8 @@ func readClockEvents(d *nvmlDevice, s *sheet) error {
 		bit := uint64(1) << i
 		reason, driverTimes := d.clockEvent(bit)
 		s.add(metrics.GPUClockEventActive, metrics.Bool(active&bit != 0), reason)
-		// A reason in force at both ends of the time between two samples counts in full, at only one end by half.
+		// If a reason is in force at two successive samples, the whole time between them counts; at only one of them,
+		// half of the time counts.
 		c.seconds[i] += elapsed.Seconds() * (metrics.Bool(c.active&bit != 0) + metrics.Bool(active&bit != 0)) / 2
 		if !driverTimes {
 			s.add(metrics.GPUClockEventSeconds, c.seconds[i], reason, "sampled")

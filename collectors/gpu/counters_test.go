@@ -35,7 +35,7 @@ func TestOdometer(t *testing.T) {
 	}
 }
 
-// TestNarrowOdometer checks that 32 bits are served if the link cannot wrap them unseen, that a late reading is no
+// TestNarrowOdometer checks that 32 bits are served if the link cannot wrap them unseen, that a late reading gives no
 // distance, and that a counter beyond 32 bits has more bits.
 func TestNarrowOdometer(t *testing.T) {
 	const speed = 2e9 // bytes per second
@@ -107,7 +107,7 @@ func TestIntegratedCounters(t *testing.T) {
 	if v := value(t, page, idle); v != 0 {
 		t.Errorf("%v s of a reason that was never in force", v)
 	}
-	// GPM says 100 and 200 MiB/s over the same windows.
+	// GPM reports 100 and 200 MiB/s over the same windows.
 	if tx, rx := value(t, page, sent), value(t, page, received); tx <= value(t, first, sent) || fmt.Sprintf("%.6f", rx/tx) != "2.000000" {
 		t.Errorf("integrated %v bytes sent and %v received", tx, rx)
 	}

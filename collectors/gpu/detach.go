@@ -10,7 +10,7 @@ import (
 
 const (
 	defaultTTL = 10 * time.Minute
-	maxTTL     = time.Hour // who needs longer asks again: what is forgotten ends by itself
+	maxTTL     = time.Hour // longer work needs another request; a forgotten request ends by itself
 )
 
 var errDetached = errors.New("detached")
@@ -65,7 +65,7 @@ func (c *Collector) Detach(ttl time.Duration) error {
 	}
 	for _, h := range c.health(time.Now()) {
 		if h.stuck {
-			return fmt.Errorf("GPU %s (%s) is stuck in a driver call, so NVML cannot be released: end the exporter instead", h.identity.Index,
+			return fmt.Errorf("GPU %s (%s) is stuck in a driver call, so NVML cannot be released: stop the exporter instead", h.identity.Index,
 				h.identity.PCI)
 		}
 	}
@@ -75,7 +75,7 @@ func (c *Collector) Detach(ttl time.Duration) error {
 		c.options.Logger.Info("NVML is released", "ttl", ttl)
 		return nil
 	case <-time.After(patience):
-		return fmt.Errorf("NVML is still held after %s by a driver call that does not return: end the exporter instead", patience)
+		return fmt.Errorf("after %s a driver call that does not return still uses NVML: stop the exporter instead", patience)
 	}
 }
 

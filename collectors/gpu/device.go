@@ -15,8 +15,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// restFor is the pause before asking again for something that the driver has refused permanently. A change of mode,
-// such as MIG, may bring it back.
+// restFor is the pause before the exporter repeats a call that the driver has refused permanently. After a change of
+// mode, such as MIG, the call may work again.
 const restFor = 10 * time.Minute
 
 // nvmlDevice reads one GPU through NVML.
@@ -30,14 +30,14 @@ type nvmlDevice struct {
 	now    time.Time      // of the current cycle
 	last   time.Time      // of the last complete cycle
 	driver *time.Duration // counts the time in the driver
-	fatal  error          // the GPU or the library is out of order: no more calls in this cycle
+	fatal  error          // the GPU or the library is broken: no more calls in this cycle
 
 	fields   []field
 	batch    []nvml.FieldValue
 	asked    []*field
 	values   map[fieldID]nvml.FieldValue // the last values read
 	calls    []call
-	rest     map[string]time.Time // until when either skips its first way
+	rest     map[string]time.Time // until when "either" skips its first way
 	features map[string]*feature
 	distance map[distanceKey]*odometer
 
@@ -106,7 +106,7 @@ func (d *nvmlDevice) Read(now time.Time, s *sheet) error {
 		}
 	}
 	if err := d.fatal; err != nil {
-		d.Close() // the next cycle opens it anew
+		d.Close() // the next cycle opens the GPU again
 		return err
 	}
 	if s.due >= slow {
@@ -124,7 +124,7 @@ func (d *nvmlDevice) Read(now time.Time, s *sheet) error {
 	return nil
 }
 
-// settle decides how often each reading is made, from the time that it took so far.
+// settle decides how often each reading is made, from the time that past readings took.
 func (d *nvmlDevice) settle(s *sheet) {
 	for i := range d.fields {
 		s.settled = d.fields[i].settle(&d.lib.options) || s.settled
@@ -167,21 +167,21 @@ func (d *nvmlDevice) Close() {
 	*d = *fresh
 }
 
-// call makes a driver call for the GPU, unless the GPU is known to be out of order.
+// call makes a driver call for the GPU, unless the GPU is known to be broken.
 func (d *nvmlDevice) call(name string, call func() nvml.Return) error {
 	if d.fatal != nil {
 		return d.fatal
 	}
 	began := time.Now()
 	err := d.lib.call(name, call)
-	if name != callWait { // which waits on purpose
+	if name != callWait { // a call that waits on purpose
 		*d.driver += time.Since(began)
 	}
 	d.condemn(err)
 	return err
 }
 
-// condemn ends the cycle if an error means that the GPU or the library is out of order.
+// condemn ends the cycle if an error means that the GPU or the library is broken.
 func (d *nvmlDevice) condemn(err error) {
 	if reachOf(err) >= wholeGPU && d.fatal == nil {
 		d.fatal = err

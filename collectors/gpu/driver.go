@@ -21,8 +21,8 @@ type driver interface {
 
 // device reads one GPU. Only one goroutine uses it.
 type device interface {
-	// Read runs one cycle: it puts everything that is due onto the sheet. An error means that the GPU or the library
-	// is out of order and that the sheet must not be served.
+	// Read runs one cycle: it puts everything that is due onto the sheet. An error means that the GPU or the library is
+	// broken and that the sheet must not be served.
 	Read(now time.Time, s *sheet) error
 	// Close frees the driver's memory that Read allocated.
 	Close()
@@ -63,12 +63,13 @@ const (
 	thisTime     reach = iota // this call, this time
 	forGood                   // this call, on this GPU with this driver: not supported or not permitted
 	wholeGPU                  // the GPU is lost
-	wholeProcess              // the GPU, for this process
+	wholeProcess              // the GPU, but only for this process
 	wholeLibrary              // the library
 )
 
-// codes explains the return codes: all of nvmlReturn_t in NVIDIA's nvml.h (13.4), whose names and comments they
-// follow. An unlisted code concerns only this call. Whether a GPU is lost also depends on what it still answers: see nvmlDevice.alive.
+// codes explains the return codes: all of nvmlReturn_t in NVIDIA's nvml.h (13.4), whose names and comments they follow.
+// An unlisted code concerns only this call. Whether a GPU is lost also depends on the calls that it still answers: see
+// nvmlDevice.alive.
 var codes = map[code]struct {
 	reason string
 	reach  reach

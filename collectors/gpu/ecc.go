@@ -32,7 +32,7 @@ type eccLocation struct {
 }
 
 // eccLocations lists the two ways in which GPUs split ECC errors by location: Ampere and newer into DRAM and SRAM,
-// older ones by unit. The split by unit is read only if the GPU has no SRAM counters, so that locations never overlap.
+// older GPUs by unit. The split by unit is read only if the GPU has no SRAM counters, so that locations never overlap.
 var eccLocations = [2][]eccLocation{
 	{{nvml.MEMORY_LOCATION_SRAM, "sram"}, {nvml.MEMORY_LOCATION_DRAM, "dram"}},
 	{
@@ -93,7 +93,7 @@ func (d *nvmlDevice) readECCAt(s *sheet, l eccLocation) error {
 	return out.err()
 }
 
-// readSRAM exports uncorrectable SRAM errors, and whether there are too many. readECC exports the corrected ones.
+// readSRAM exports uncorrectable SRAM errors, and whether there are too many. readECC exports corrected errors.
 func readSRAM(d *nvmlDevice, s *sheet) error {
 	status, err := ask(d, "nvmlDeviceGetSramEccErrorStatus", d.handle.GetSramEccErrorStatus)
 	if err != nil {

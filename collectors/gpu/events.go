@@ -11,7 +11,7 @@ import (
 
 const (
 	maxEventsPerCycle = 4096
-	eventWait         = 1 // ms: take what is waiting, and no more
+	eventWait         = 1 // in ms: read only events that are already waiting
 )
 
 // readXIDEvents reads the XIDs that arrived since the last cycle. Every GPU has its own event set, so that a GPU that

@@ -11,8 +11,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// fabricChecks lists the bit fields of the fabric health mask. 0 means that the check is not supported, bad that it
-// fails.
+// fabricChecks lists the bit fields of the fabric health mask. 0 means that the check is not supported; bad means that
+// it fails.
 var fabricChecks = []struct {
 	name         string
 	shift, width uint32
@@ -68,7 +68,7 @@ func readFabric(d *nvmlDevice, s *sheet) error {
 		return err
 	}
 	s.add(metrics.GPUFabricState, 1, fabricStates[info.State])
-	// GPUs that reach only those of their own node have a zero UUID, on every node.
+	// GPUs that reach only GPUs of their own node have a zero UUID, on every node.
 	if info.State == nvml.GPU_FABRIC_STATE_COMPLETED && nvml.Return(info.Status) == nvml.SUCCESS && info.ClusterUuid != [16]uint8{} {
 		s.add(metrics.GPUFabricInfo, 1, uuid(info.ClusterUuid), strconv.Itoa(int(info.CliqueId)))
 	}

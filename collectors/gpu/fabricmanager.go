@@ -20,11 +20,11 @@ const nvSwitches = "driver/nvidia-nvswitch/devices"
 // managerCommand is nv-fabricmanager, as the kernel shortens the name of a process.
 const managerCommand = "nv-fabricmanage"
 
-// managerSearch is the interval of the searches for a fabric manager among all processes, if no NVSwitch asks for one.
+// managerSearch is the interval of the searches for a fabric manager among all processes, if no NVSwitch requires one.
 const managerSearch = 5 * time.Minute
 
-// fabricManager reports whether the process that connects the GPUs of a node through its NVSwitches runs. After the
-// process dies, GPUs may keep its last state, so NVML does not show the loss.
+// fabricManager reports whether the fabric manager runs, which connects the GPUs of a node through its NVSwitches.
+// After the process dies, GPUs may keep its last state, so NVML does not show the loss.
 type fabricManager struct {
 	switches int
 	known    bool // the processes of the host are visible
@@ -51,7 +51,7 @@ func (m *fabricManager) look(root string, now time.Time) error {
 		comm, err := p.Comm()
 		return err == nil && comm == command
 	}
-	if m.known = is(2, "kthreadd"); !m.known { // in a pid namespace of its own, process 2 is another one
+	if m.known = is(2, "kthreadd"); !m.known { // in a separate pid namespace, process 2 is another process
 		return nil
 	}
 	if m.pid != 0 && is(m.pid, managerCommand) || m.pid == 0 && m.switches == 0 && now.Sub(m.searched) < managerSearch {

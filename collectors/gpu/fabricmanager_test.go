@@ -49,7 +49,7 @@ func TestFabricManager(t *testing.T) {
 	comm(2, "kthreadd")
 	says(state(0, 0))
 	comm(70, "nv-fabricmanage")
-	says(state(0, 0)) // without an NVSwitch the search takes its time
+	says(state(0, 0)) // without an NVSwitch the searches are rare
 	now = now.Add(managerSearch)
 	says(state(0, 1))
 	remove("70")

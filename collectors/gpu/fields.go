@@ -14,27 +14,26 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// field describes a row of the batch that a single nvmlDeviceGetFieldValues reads: the cheapest way to ask, and the
-// safest, since a driver refuses an unknown field instead of ending the process.
+// field describes a row of the batch that a single nvmlDeviceGetFieldValues reads: the cheapest way to read values, and
+// the safest, because a driver refuses an unknown field instead of ending the process.
 type field struct {
 	fieldID
 	to      *metrics.Family // nil: only stored, for a call that needs it
 	labels  []string        // after the GPU's own
-	feature string          // as in llm_gpu_feature_supported; empty: the call that needs it notes it
-	per     float64         // units of the driver per base unit; 0: it is the base unit
+	feature string          // as in llm_gpu_feature_supported; if empty, the call that needs the field records the feature
+	per     float64         // units of the driver per base unit; 0 if the driver uses the base unit
 	row
 	value  func(float64) (float64, bool)
-	unless fieldID          // read only while this one gives no answer; zero: always
+	unless fieldID          // read only while this field gives no answer; zero: always
 	gpm    nvml.GpmMetricId // read only while GPM does not give this rate; zero: always
-	nvlink bool             // of one NVLink, and only read while that leads somewhere
+	nvlink bool             // of one NVLink; read only while the link is connected
 
-	batch     int // the driver leaves it out of batches before this one
+	batch     int // older drivers than this leave the field out of batches
 	restUntil time.Time
 }
 
-// unanswered is the return code of a field before it is read. Driver 580 leaves some fields out of a batch and
-// reports that all went well: on an H200 the limits of power and temperature, and the times of the hardware's
-// slowdowns.
+// unanswered is the return code of a field before it is read. Driver 580 leaves some fields out of a batch and still
+// reports success: on an H200, the limits of power and temperature, and the times of hardware slowdowns.
 const unanswered = math.MaxUint32
 
 // alone is the batch of a field by itself. Most fields are read in the first batch, and fields that the driver left
@@ -44,8 +43,8 @@ const alone = 2
 // fieldID holds an NVML_FI_… number and its scope: an NVLink, a C2C link, a power scope, or nothing.
 type fieldID struct{ id, scope uint32 }
 
-// Scopes. nvml.h uses power scope 2 both for the memory and for the base of the GPU; the latter only has limits, so a
-// power in this scope is that of the memory.
+// Scopes. nvml.h uses power scope 2 both for the memory and for the base of the GPU. The base has only limits, so power
+// in this scope is the memory's.
 const (
 	scopeModule   = nvml.POWER_SCOPE_MODULE // power: GPU with CPU and memory (GH200, GB200)
 	scopeMemory   = nvml.POWER_SCOPE_MEMORY // power: device memory
@@ -227,7 +226,7 @@ func bitErrors(encoded float64) (float64, bool) {
 	return rate, rate <= 1 && (mantissa != nvml.NVLINK_BER_MANTISSA_WIDTH || exponent != nvml.NVLINK_BER_EXP_WIDTH)
 }
 
-// positive drops zero, with which the driver reports that there is no such sensor.
+// positive drops zero, which means that the GPU has no such sensor.
 func positive(v float64) (float64, bool) { return v, v > 0 }
 
 // newFields returns the batch of a GPU with the given numbers of NVLinks and chip-to-chip links.

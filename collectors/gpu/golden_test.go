@@ -38,7 +38,7 @@ func TestPages(t *testing.T) {
 		prepare func(*node) // before the collector starts
 		running []string    // lines to wait for before change
 		change  func(*node) // after that
-		want    []string    // lines that say that the metrics page is complete
+		want    []string    // lines that show that the metrics page is complete
 	}{
 		{
 			name: "hopper", gpus: 2, from: []string{fakenvml.H100},
@@ -76,10 +76,9 @@ func TestPages(t *testing.T) {
 			n.must(n.Set(fakenvml.All, "power", 250000))
 		}, want: []string{`llm_gpu_up{gpu="0"`}},
 		{name: "fallbacks", gpus: 1, from: []string{fakenvml.H100}, prepare: func(n *node) {
-			// What other GPUs and drivers do differently: NVLink bytes per link only (NVLink 5), a
-			// clock event without a name, no list of supported ones, fabric version 2, totals of
-			// ECC errors only, GPM without counts, an unknown recovery action, fans, a GPU that waits for repair,
-			// and is virtual, with a licence.
+			// Differences of other GPUs and drivers: NVLink bytes only per link (NVLink 5), a clock event without a
+			// name, no list of supported ones, fabric version 2, totals of ECC errors only, GPM without counts, an
+			// unknown recovery action, fans, a GPU that waits for repair, and is virtual, with a licence.
 			n.must(n.Unset(fakenvml.All, "field.138.4294967295", "field.139.4294967295", "clock_events_supported",
 				"ecc.7.0.0", "ecc.7.0.1", "ecc.7.1.0", "ecc.7.1.1", "ecc.2.0.0", "ecc.2.0.1", "ecc.2.1.0", "ecc.2.1.1"))
 			n.must(n.Set(fakenvml.All, "field.202", 100, "field.202.1", 11, "field.204", 1000, "field.204.1", 7,

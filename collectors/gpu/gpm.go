@@ -16,15 +16,15 @@ import (
 // Samples are taken once per cycle, not per scrape, so that any number of scrapers see the same
 // window.
 const (
-	gpmMinWindow = 100 * time.Millisecond // the driver refreshes its samples no faster
-	gpmMaxWindow = 10 * time.Minute       // an older sample means nothing now
+	gpmMinWindow = 100 * time.Millisecond // the driver does not refresh its samples faster
+	gpmMaxWindow = 10 * time.Minute       // an older sample has no meaning now
 )
 
 // gpmMetric describes one GPM metric: a ratio, which GPM reports in percent, or a count since the node booted.
 type gpmMetric struct {
 	id      nvml.GpmMetricId
 	to      *metrics.Family
-	labels  []string // after the GPU instance
+	labels  []string // label values after the GPU instance
 	feature string   // as in llm_gpu_feature_supported
 	per     float64  // units of the driver per base unit
 }
@@ -72,11 +72,11 @@ var gpmRates = []nvml.GpmMetricId{
 	nvml.GPM_METRIC_NVLINK_TOTAL_TX_PER_SEC, nvml.GPM_METRIC_NVLINK_TOTAL_RX_PER_SEC,
 }
 
-// gpmState holds the GPM state of one GPU. The request takes 19 kB and is reused for all its instances.
+// gpmState holds the GPM state of one GPU. The request takes 19 kB and is reused for all instances of the GPU.
 type gpmState struct {
 	isOpen  bool
 	whole   [slow + 1]gpmWindow
-	rows    []row // of gpmMetrics; those that have had an answer may be slow
+	rows    []row // of gpmMetrics; metrics that have had an answer may be slow
 	settled bool
 	request nvml.GpmMetricsGetType
 	rates   map[nvml.GpmMetricId]gpmRate // of the window that this cycle closed for the whole GPU
@@ -102,7 +102,7 @@ func (g *gpmState) open(d *nvmlDevice) {
 	g.rows = make([]row, len(gpmMetrics))
 }
 
-// get asks for metrics of a window.
+// get reads metrics of a window.
 func (g *gpmState) get(d *nvmlDevice, w *gpmWindow, ids ...nvml.GpmMetricId) error {
 	g.request.Sample1, g.request.Sample2, g.request.NumMetrics = w.older, w.newer, uint32(len(ids))
 	for i, id := range ids {
@@ -111,7 +111,7 @@ func (g *gpmState) get(d *nvmlDevice, w *gpmWindow, ids ...nvml.GpmMetricId) err
 	return d.call("nvmlGpmMetricsGet", func() nvml.Return { return d.lib.api.GpmMetricsGet(&g.request) })
 }
 
-// settle finds the metrics for which the driver takes long: it asks for each metric alone, twice.
+// settle finds the metrics that take the driver long: it reads each metric alone, twice.
 func (g *gpmState) settle(d *nvmlDevice, s *sheet) {
 	if g.whole[fast].window == 0 || g.settled && s.due < rare || d.lib.options.Budget == 1 {
 		return
@@ -170,7 +170,7 @@ func (w *gpmWindow) sample(d *nvmlDevice, name string, take func(nvml.GpmSample)
 	if err := d.call(name, func() nvml.Return { return take(w.newer) }); err != nil {
 		return false, err
 	}
-	w.taken = time.Now() // not before the call: the driver may have kept it waiting
+	w.taken = time.Now() // the time after the call, because the driver may have delayed the call
 	if last.IsZero() || w.taken.Sub(last) > gpmMaxWindow {
 		return false, nil
 	}
@@ -246,7 +246,7 @@ func (w *gpmWindow) read(d *nvmlDevice, s *sheet, t tier, instance, name string,
 	_, err = either(d, key,
 		func() (string, error) {
 			_, err := get(len(gpmMetrics))
-			if err != nil { // an older driver may refuse all metrics because of those that it does not have
+			if err != nil { // an older driver may refuse all metrics if it lacks some of them
 				d.noteAll(gpmLater, err)
 			}
 			return "", err

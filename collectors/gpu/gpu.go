@@ -1,11 +1,11 @@
 // Package gpu reads NVIDIA GPUs through NVML and serves the readings as llm_gpu_ metrics.
 //
 // Nothing on the scrape path calls the driver. Each GPU has one goroutine that reads it at a fixed interval and stores
-// a snapshot. A scrape reads the snapshots. A driver call that hangs costs only the series of its
-// own GPU, raises llm_gpu_collect_stuck for it, and is never repeated before it returns.
+// a snapshot. A scrape reads the snapshots. A driver call that hangs affects only the series of its own GPU, sets
+// llm_gpu_collect_stuck for that GPU, and is never repeated before it returns.
 //
-// An absent value is better than a wrong one: a value that the driver, the GPU or the permissions do not offer has
-// no series, and llm_gpu_feature_supported has the reason.
+// An absent value is better than a wrong value. A value that the driver, the GPU or the permissions do not offer has no
+// series, and llm_gpu_feature_supported has the reason.
 package gpu
 
 import (
@@ -85,7 +85,7 @@ type Collector struct {
 	manager  fabricManager
 
 	// Used only by Run:
-	hopelessSince time.Time // since when only a new process can use NVML; zero: not the case
+	hopelessSince time.Time // since when only a new process can use NVML; zero if this process can
 }
 
 // New returns a collector that serves llm_gpu_nvml_up 0 until Run has loaded the library.
@@ -102,9 +102,10 @@ func New(o Options) *Collector {
 
 var errStarting = errors.New("starting")
 
-// Run reads the GPUs until ctx ends, then releases the library and returns nil. It returns an error if only a new process can see the
-// GPUs again; the caller should exit, so that the supervisor starts a process on the new library. Without a driver Run keeps trying.
-// Call Run once, and for one collector at a time only, because a process has only one NVML.
+// Run reads the GPUs until ctx ends, then releases the library and returns nil. It returns an error if only a new
+// process can see the GPUs again; the caller should exit, so that the supervisor starts a process on the new library.
+// Without a driver Run keeps trying. Call Run once, and for only one collector at a time, because a process has only
+// one NVML.
 func (c *Collector) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var background sync.WaitGroup
@@ -168,7 +169,7 @@ func (c *Collector) session(ctx context.Context) error {
 	defer stop()
 	var workers []*worker
 	var running sync.WaitGroup
-	open := func(gpus int) int { // only those not read yet: a driver may find GPUs one by one
+	open := func(gpus int) int { // only GPUs not read yet, because a driver may find GPUs one by one
 		for i := len(workers); i < gpus; i++ {
 			w := newWorker(c, i, l.Device(i))
 			workers = append(workers, w)
@@ -182,14 +183,15 @@ func (c *Collector) session(ctx context.Context) error {
 	running.Go(func() { c.count(reading, l.driver, counted) })
 	failure := c.attend(ctx, counted, open)
 	stop()
-	// A stuck GPU must return before the library can be released, unless the process ends: then the kernel cleans up.
+	// A stuck driver call must return before the library can be released. If the process ends instead, the kernel
+	// cleans up.
 	waiting := ctx
 	switch after := c.options.RestartAfter; {
 	case failure == nil:
 	case errors.Is(failure, errDetached):
 		c.setState(nil, failure)
 	default:
-		c.setState(workers, failure) // report what is possible while one is stuck
+		c.setState(workers, failure) // report what is possible while a GPU is stuck
 		if c.isHopeless(failure); !c.hopelessSince.IsZero() && after > 0 {
 			var cancel context.CancelFunc
 			waiting, cancel = context.WithDeadline(ctx, c.hopelessSince.Add(after))
@@ -206,12 +208,12 @@ func (c *Collector) session(ctx context.Context) error {
 	return failure
 }
 
-// count reports the number of GPUs again and again until ctx ends. If the driver hangs in the call, nothing waits for it.
+// count repeatedly reports the number of GPUs until ctx ends. If the driver hangs in the call, nothing waits for it.
 func (c *Collector) count(ctx context.Context, d driver, counted chan<- int) {
 	for pause(ctx, nil, c.options.SlowInterval) {
 		n, err := d.Count()
 		if err != nil {
-			continue // if it lasts, the GPUs report it
+			continue // if the fault lasts, the GPUs report it
 		}
 		select {
 		case counted <- n:
@@ -401,14 +403,14 @@ func (c *Collector) KernelLog() *KernelLog { return c.log }
 
 // Process describes a compute process on a GPU, as listed by NVML.
 type Process struct {
-	PID         int // in the exporter's pid namespace; NVML leaves out processes it cannot see from there
+	PID         int // in the exporter's pid namespace; NVML leaves out processes that are not visible there
 	GPU         Identity
 	InstanceID  string // MIG GPU instance; empty for the whole GPU
 	Memory      uint64 // bytes of device memory
-	MemoryKnown bool   // NVML does not always report it
+	MemoryKnown bool   // NVML does not always report the memory
 
 	SM, MemoryBusy   float64 // share of the last sampling period in which it ran kernels, and in which it used device memory
-	UtilizationKnown bool    // false with MIG, and for what MPS does on behalf of its clients
+	UtilizationKnown bool    // false with MIG, and for work that MPS does on behalf of its clients
 }
 
 // Instance describes a MIG device: a part of a GPU that a container can have for itself.

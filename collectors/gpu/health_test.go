@@ -48,8 +48,8 @@ func TestDeadGPU(t *testing.T) {
 	n.stop()
 }
 
-// TestPlaceOfLostGPU checks that the place of a GPU stays on the metrics page while it is lost, for whoever has to
-// pull it out.
+// TestPlaceOfLostGPU checks that the position of a GPU stays on the metrics page while it is lost, for the person who
+// has to remove it.
 func TestPlaceOfLostGPU(t *testing.T) {
 	const place = `llm_gpu_platform_info{chassis_serial_number="1821025190042",gpu="0",`
 	n := newNode(t, 1, fakeLibrary(t), fakenvml.H100, fakenvml.GB200).start()
@@ -143,7 +143,7 @@ func TestLateGPU(t *testing.T) {
 	n.stop()
 }
 
-// TestOneGPUBlamesTheLibrary checks that the library is out of order only if every GPU that answers reports so.
+// TestOneGPUBlamesTheLibrary checks that the library counts as broken only if every GPU that answers reports this.
 func TestOneGPUBlamesTheLibrary(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, 3, fakeLibrary(t), fakenvml.H100)
@@ -258,8 +258,8 @@ func TestDearFieldIsSlow(t *testing.T) {
 	n.stop()
 }
 
-// TestRestartWhileStuck checks that a GPU that hangs does not keep the process from ending when only a new one can
-// go on, whether the driver was replaced or the node's devices were taken away.
+// TestRestartWhileStuck checks that a GPU that hangs does not keep the process from ending when only a new process can
+// continue, whether the driver was replaced or the node's devices were removed.
 func TestRestartWhileStuck(t *testing.T) {
 	for code, reason := range map[int]string{18: "lib_rm_version_mismatch", 17: "operating_system"} {
 		t.Run(reason, func(t *testing.T) {
@@ -295,8 +295,8 @@ func TestCountHangs(t *testing.T) {
 	n.stop()
 }
 
-// TestNVLinkWithoutPeer checks that a link that is inactive and leads nowhere does not count. A link is down if it
-// was up before, if the driver names its far end, or if it has a switch beside it.
+// TestNVLinkWithoutPeer checks that a link that is inactive and leads nowhere does not count. A link counts as down if
+// it was up before, if the driver names its far end, or if another link of the GPU leads to a switch.
 func TestNVLinkWithoutPeer(t *testing.T) {
 	const labels = `llm_gpu_nvlink_up{gpu="0",gpu_uuid="GPU-00000000-0000-4000-8000-000000000000",link=`
 	n := newNode(t, 1, fakeLibrary(t), fakenvml.H100)
@@ -315,7 +315,7 @@ func TestNVLinkWithoutPeer(t *testing.T) {
 	n.await(labels + `"0"} 0`)
 	n.must(n.Set("0", "nvlink_remote.1", "00000000:C1:00.0"))
 	n.await(labels+`"0"} 0`, labels+`"1"} 0`)
-	n.stop() // a link beside one to a switch: metrics page "fallbacks"
+	n.stop() // a link beside a link to a switch: metrics page "fallbacks"
 }
 
 // TestLegacyThermal checks that the old counter counts if the driver has no current counter for a thermal slowdown.

@@ -54,7 +54,7 @@ func TestOneOfEightHangs(t *testing.T) {
 	n.must(n.Hang(stuck, 10*time.Minute))
 	n.await(upLine(stuck, "stuck"), fmt.Sprintf(`llm_gpu_collect_stuck{gpu="%d",gpu_uuid="GPU-00000000-0000-4000-8000-00000000000%d"} 1`,
 		stuck, stuck))
-	var page string // each comes in time, and whole, unless the machine is busy
+	var page string // each metrics page comes in time and is complete, unless the machine is busy
 	e2e.Until(t, 30*time.Second, "a page within a second, with all series of the other GPUs, while one hangs", func() bool {
 		began := time.Now()
 		page = n.page()
@@ -84,9 +84,9 @@ func TestOneOfEightHangs(t *testing.T) {
 	n.stop()
 }
 
-// TestHalfAreOutOfOrder checks eight GPUs: two hang in the driver, one answers everything with an unknown error,
-// one is lost and one is counted late. Each faulty GPU has its own reason, the others have all their series, a
-// metrics page comes at once, and calls that hang do not pile up.
+// TestHalfAreOutOfOrder checks eight GPUs: two hang in the driver, one answers every call with an unknown error, one is
+// lost and one is counted late. Each faulty GPU has its own reason, the others have all their series, a metrics page
+// comes at once, and calls that hang do not pile up.
 func TestHalfAreOutOfOrder(t *testing.T) {
 	t.Parallel()
 	const late, gpus = 7, 8
@@ -146,7 +146,7 @@ func TestHalfAreOutOfOrder(t *testing.T) {
 		response.Body.Close()
 		time.Sleep(n.config.Interval)
 	}
-	const slack = 8 // connections, and threads that the runtime starts as it pleases
+	const slack = 8 // connections, and threads that the runtime starts at any time
 	if routines := get[int](n, "/goroutines"); routines > routinesBefore+slack {
 		t.Errorf("%d goroutines have become %d", routinesBefore, routines)
 	}
@@ -256,8 +256,8 @@ func TestEventStorm(t *testing.T) {
 	n.stop()
 }
 
-// TestXIDOnceFromTwoSources checks that an XID that NVML and the kernel log report is counted once. The first
-// paging XID of a GPU raises a counter that was there at zero. XIDs from before the start have a time and no count.
+// TestXIDOnceFromTwoSources checks that an XID that NVML and the kernel log report is counted once. The first paging
+// XID of a GPU raises a counter that existed at zero. XIDs from before the start have a time and no count.
 func TestXIDOnceFromTwoSources(t *testing.T) {
 	n := newNode(t, 1, fakeLibrary(t), fakenvml.H100)
 	n.config.Kmsg = filepath.Join(t.TempDir(), "kmsg")
@@ -297,7 +297,7 @@ func TestXIDOnceFromTwoSources(t *testing.T) {
 	n.await(`llm_gpu_xid_errors_total{gpu="",gpu_instance_id="",gpu_uuid="",pci_bus_id="0000:77:00.0",severity="page",source="kmsg",xid="79"} 1`, count("kmsg", "79", 1))
 	n.must(n.XID(0, 999)) // no XID
 	n.must(n.XID(0, 0))
-	n.must(n.XID(0, 149)) // whether it is fatal, the kernel log says
+	n.must(n.XID(0, 149)) // the kernel log shows whether the XID is fatal
 	n.must(n.XID(0, 31, 3))
 	n.must(n.XID(0, 94))
 	page := n.await(is("", "ticket", "nvml", "94", 1), is("3", "app", "nvml", "31", 1), is("", "ticket", "nvml", "63", 0),
@@ -477,7 +477,7 @@ func TestNoCallWithoutItsSymbol(t *testing.T) {
 		for _, gpu := range []string{"0", "1"} {
 			n.awaitThat("GPU "+gpu, func(page string) bool { return strings.Contains(page, `llm_gpu_up{gpu="`+gpu) })
 		}
-		time.Sleep(500 * time.Millisecond) // a few cycles more; the test is sound without
+		time.Sleep(500 * time.Millisecond) // a few more cycles; the test is sound without them
 		n.stop()
 		return n
 	}
@@ -493,7 +493,7 @@ func TestNoCallWithoutItsSymbol(t *testing.T) {
 	if len(functions) < 40 {
 		t.Fatalf("only %d functions are used: %v", len(functions), functions)
 	}
-	libraries := [][]string{functions} // and one with nothing at all
+	libraries := [][]string{functions} // and a library without any function
 	for digit := range bits.Len(uint(len(functions))) {
 		for value := range 2 {
 			var without []string

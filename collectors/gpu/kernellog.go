@@ -218,7 +218,7 @@ func (k *KernelLog) onXID(x kmsgXID) {
 	k.xids.tell(channel, x.xid, time.Now())
 }
 
-// present reads the current content of a log: io.EOF means that there is no more for now.
+// present reads the current content of a log: io.EOF means that there are no more records at present.
 type present struct{ syscall.RawConn }
 
 func (p present) Read(b []byte) (n int, err error) {
@@ -242,7 +242,7 @@ func earlier(a, b time.Time) time.Time {
 	return b
 }
 
-// bootTime returns when the kernel's clock, which stamps kernel log records, was zero.
+// bootTime returns when the kernel's clock was zero. This clock stamps kernel log records.
 func bootTime(procfs string) (time.Time, error) {
 	file := filepath.Join(procfs, "uptime")
 	b, err := os.ReadFile(file)

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// kmsgRecord holds a kernel log record that the kernel itself wrote; anybody may write others.
+// kmsgRecord holds a kernel log record that the kernel itself wrote; anybody may write other records.
 type kmsgRecord struct {
 	seq       uint64
 	sinceBoot time.Duration
@@ -85,8 +85,8 @@ func parseKmsg(line string) (x kmsgXID, ok bool) {
 }
 
 // nvlink5Fatal holds, by the prefix of a unit's name, the bits of its status that NVIDIA's catalogue answers with a
-// reset (docs.nvidia.com/deploy/xid-errors, XID 144-150 decode). None means that no status requires a reset. Units
-// that are not listed report the severity in a word.
+// reset (docs.nvidia.com/deploy/xid-errors, XID 144-150 decode). None means that no status requires a reset. Other
+// units report the severity as a word.
 var nvlink5Fatal = []struct {
 	unit string
 	bits uint64
@@ -107,7 +107,7 @@ var nvlink5Fatal = []struct {
 var nvlink5Down = []uint64{0x26, 0x28}
 
 // saysNonfatal reports whether the GPU continues after an XID of NVLink 5: "RLW_REMAP Nonfatal XC0 i0 Link 13
-// (0x0409a082 0x00000080 …)". The numbers are the unit's information and its status. The word counts if the numbers
+// (0x0409a082 0x00000080 …)". The numbers are the unit's information and its status. The word applies if the numbers
 // are missing, or if the unit's status does not show the severity.
 func saysNonfatal(code int, text string) bool {
 	words := strings.Fields(text)

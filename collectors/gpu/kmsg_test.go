@@ -59,7 +59,7 @@ func TestParseKmsg(t *testing.T) {
 			"3,9,1,-;NVRM: Xid (PCI:0019:01:00): 149, NETIR Fatal XC0 i0 Link -1 (0x000fe406 0x00000000 0x00000000)\n",
 			at(time.Microsecond, "0019:01:00.0", 149),
 		},
-		// The status counts, whatever the word says.
+		// The status counts, whatever the word is.
 		{
 			"3,9,1,-;NVRM: Xid (PCI:0019:01:00): 146, TLW_RX_PIPE0 Fatal XC0 i0 Link 02 (0x00000143 0x00000004 0x00000001)\n",
 			at(time.Microsecond, "0019:01:00.0", 146),
@@ -94,7 +94,7 @@ func TestParseKmsg(t *testing.T) {
 			of(at(time.Microsecond, "0019:01:00.0", 149), func(x *kmsgXID) { x.nonfatal = true }),
 		},
 		{"3,9,1,-;NVRM: Xid (PCI:0019:01:00): 150, MSE_WATCHDOG Fatal XC0 i0 Link 02 (garbled\n", at(time.Microsecond, "0019:01:00.0", 150)},
-		{"3,9,1,-;NVRM: Xid (PCI:0019:01:00): 79, GPU Nonfatal XC0\n", at(time.Microsecond, "0019:01:00.0", 79)}, // a word, of another code
+		{"3,9,1,-;NVRM: Xid (PCI:0019:01:00): 79, GPU Nonfatal XC0\n", at(time.Microsecond, "0019:01:00.0", 79)}, // a word of another code
 		{"", kmsgXID{}},
 	} {
 		got, ok := parseKmsg(c.line)
@@ -157,7 +157,7 @@ func FuzzParseSXID(f *testing.F) {
 }
 
 // FuzzParseKmsg checks that, whatever is in the kernel log, all parsed values were in it, an address means the same
-// when it is parsed again, and no time is negative. A record that a user wrote counts for nothing.
+// when it is parsed again, and no time is negative. A record that a user wrote is ignored.
 func FuzzParseKmsg(f *testing.F) {
 	f.Add("3,1387,5140900,-;NVRM: Xid (PCI:0000:3b:00): 79, pid=1, GPU has fallen off the bus.\n")
 	f.Add("3,9,1,-;NVRM: GPU 0000:3B:00.0: GPU has fallen off the bus.\n")
@@ -204,8 +204,9 @@ func TestCanonicalPCI(t *testing.T) {
 	}
 }
 
-// TestKmsgClock checks that, whatever the clock of the kernel log's stamps is, records that were there at the start
-// are not counted and lie before it, and later ones are counted once, now. The stamps have a clock of their own.
+// TestKmsgClock checks that, whatever the clock of the kernel log's stamps, records present at the start are not
+// counted and are dated before it, and later records are counted once, with the present time. The stamps have a clock
+// of their own.
 func TestKmsgClock(t *testing.T) {
 	draws := rand.New(rand.NewPCG(1, 2))
 	skews := []time.Duration{-24 * time.Hour, -10 * time.Minute, -10 * time.Second, 0, 10 * time.Second, 10 * time.Minute, 24 * time.Hour}

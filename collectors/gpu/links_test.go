@@ -8,8 +8,8 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 )
 
-// TestLinksThatLeadNowhere checks that only the state is read of an NVLink that is down and has never been up.
-// Everything is read of a link that was up, or that has not been read yet.
+// TestLinksThatLeadNowhere checks that, for an NVLink that is down and has never been up, only the state is read. For a
+// link that was up, or that has not been read yet, all fields are read.
 func TestLinksThatLeadNowhere(t *testing.T) {
 	d := newDevice(&library{}, 0)
 	for link, state := range map[uint32]byte{3: nvml.NVLINK_STATE_INACTIVE, 4: nvml.NVLINK_STATE_ACTIVE, 5: nvml.NVLINK_STATE_INACTIVE} {

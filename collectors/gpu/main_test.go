@@ -34,9 +34,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/internal/fakenvml"
 )
 
-// NVML is bound once per process and for good, and the tested code can end the process. So the
-// tests run the collector in a process of its own: this binary, started again with a configuration
-// in its environment.
+// NVML is bound once per process, permanently, and the tested code can end the process. So the tests run the collector
+// in a process of its own: this binary, started again with a configuration in its environment.
 const childEnv = "GPU_TEST_CHILD"
 
 type childConfig struct {

@@ -15,7 +15,7 @@ import (
 type migInstance struct {
 	id       int
 	instance string // id as a label
-	shape    string // of its devices; a different shape is a different instance with a reused id
+	shape    string // shape of its devices; an instance with another shape is a different instance that reuses the id
 	gpm      [slow + 1]gpmWindow
 }
 

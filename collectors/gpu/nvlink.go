@@ -10,13 +10,13 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// nvlinks holds what is known about the far ends of a GPU's NVLinks. It outlives the GPU's failures.
+// nvlinks holds what is known about the far ends of a GPU's NVLinks. It is kept through failures of the GPU.
 type nvlinks struct {
-	led      [nvml.NVLINK_MAX_LINKS]bool // the link was up at least once, so it leads somewhere
-	switched bool                        // one link leads to a switch, so all do
+	led      [nvml.NVLINK_MAX_LINKS]bool // the link was up at least once, so it is connected
+	switched bool                        // one link leads to a switch, so all links do
 }
 
-// readFEC exports the FEC history of all NVLinks together: sixteen series per link would be thousands on a node.
+// readFEC exports the FEC history of all NVLinks together: sixteen series per link would make thousands on a node.
 func readFEC(d *nvmlDevice, s *sheet) error {
 	var err error = &callError{"nvmlDeviceGetFieldValues, FEC history", codeNotSupported}
 	for bin := range fecBins {
@@ -28,8 +28,8 @@ func readFEC(d *nvmlDevice, s *sheet) error {
 	return err
 }
 
-// readNVLinks exports which NVLinks are up. An inactive link without a far end is left out: cards have links for a
-// bridge, whether one is present or not.
+// readNVLinks exports which NVLinks are up. An inactive link without a far end is left out, because cards have links
+// for a bridge even without a bridge.
 func readNVLinks(d *nvmlDevice, s *sheet) error {
 	n := &d.nvlinks
 	var inactive []int

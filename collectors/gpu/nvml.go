@@ -58,8 +58,8 @@ func openDriver(o Options) (driver, error) {
 	return l, nil
 }
 
-// call makes a driver call if the library has it. name is the C function, or several separated by |, of which one is
-// enough.
+// call makes a driver call if the library has it. name is the C function, or several names separated by |, any of which
+// is enough.
 func (l *library) call(name string, call func() nvml.Return) error {
 	first, _, _ := strings.Cut(name, "|")
 	if l.closed.Load() {

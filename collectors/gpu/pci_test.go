@@ -73,7 +73,7 @@ func busWith(t testing.TB, gpus int) string {
 		}
 	}
 	add("0000:00:00.0", "0x8086", "0x060000")
-	add("0000:05:00.0", "0x10de", "0x068000") // an NVSwitch is no GPU
+	add("0000:05:00.0", "0x10de", "0x068000") // an NVSwitch is not a GPU
 	for i := range gpus {
 		add(fmt.Sprintf("0000:%02x:00.0", 0x10+i), "0x10de", "0x030200")
 	}

@@ -28,7 +28,7 @@ type utilization struct {
 // answers "not found" if all processes were idle.
 func readProcessUtilization(d *nvmlDevice, _ *sheet) error {
 	u := &d.utilization
-	if u.since > uint64(d.now.UnixMicro()) { // the clock was set back: newer samples would be long in coming
+	if u.since > uint64(d.now.UnixMicro()) { // the clock was set back, so newer samples would be a long time away
 		*u = utilization{}
 	}
 	u.byPID = nil
@@ -55,8 +55,8 @@ func readProcessUtilization(d *nvmlDevice, _ *sheet) error {
 	return nil
 }
 
-// processUtilization reads the samples. go-nvml asks for their number first and panics if there are more the second
-// time, as when a process starts.
+// processUtilization reads the samples. go-nvml first requests their number, and panics if the number then grows, as
+// when a process starts.
 func processUtilization(h nvml.Device, since uint64) (samples []nvml.ProcessUtilizationSample, ret nvml.Return) {
 	defer func() {
 		if recover() != nil {

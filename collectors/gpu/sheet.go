@@ -12,21 +12,21 @@ import (
 type sheet struct {
 	identity  Identity
 	readings  [tiers]readings             // of the last cycle in which the tier was due
-	due       tier                        // the rarest that is due in this cycle
-	row       tier                        // that of what is being read
+	due       tier                        // the rarest tier that is due in this cycle
+	row       tier                        // tier of the current reading
 	settled   bool                        // whether a reading changed its tier in this cycle
 	processes []Process                   // of the last slow cycle
 	instances []Instance                  // of the last slow cycle in which they could be read
 	xids      []xid                       // of this cycle
 	every     time.Duration               // from one cycle to the next
-	driver    [tiers]time.Duration        // for which this cycle was in the driver
-	dropped   map[*metrics.Family]float64 // how many readings could not be, since the start
+	driver    [tiers]time.Duration        // time that this cycle spent in the driver
+	dropped   map[*metrics.Family]float64 // number of implausible readings since the start
 }
 
 // readings lists samples in the order in which they were read. They are immutable once their sheet is published.
 type readings struct {
 	samples []metrics.Sample
-	last    []metrics.Sample // of the last cycle, from the first that may be read again
+	last    []metrics.Sample // of the last cycle, starting with the first that may be read again
 }
 
 // again opens the readings for a new cycle.
@@ -44,7 +44,7 @@ func (r *readings) add(of Identity, f *metrics.Family, value float64, extra []st
 
 // take returns a series of the last cycle, nil if there is none. It skips a few series that this cycle did not read.
 func (r *readings) take(of Identity, f *metrics.Family, extra []string) *metrics.Series {
-	const ahead = 40 // an NVLink has 18 of a kind
+	const ahead = 40 // a GPU has up to 18 NVLinks
 	for i, s := range r.last[:min(ahead, len(r.last))] {
 		if s.Family == f && slices.Equal(s.Labels[2:], extra) && s.Labels[0] == of.UUID && s.Labels[1] == of.Index {
 			r.last = r.last[i+1:]
@@ -54,7 +54,7 @@ func (r *readings) take(of Identity, f *metrics.Family, extra []string) *metrics
 	return nil
 }
 
-// newSeries returns a series; the number of labels is known to be right.
+// newSeries returns a series; the caller guarantees the number of labels.
 func newSeries(f *metrics.Family, labels ...string) *metrics.Series {
 	s, err := f.NewSeries(labels...)
 	if err != nil {
@@ -90,7 +90,7 @@ func (s *sheet) add(f *metrics.Family, value float64, extra ...string) {
 	}
 }
 
-// plausible reports whether a value is possible, and counts it otherwise.
+// plausible reports whether a value is possible, and counts impossible values.
 func (s *sheet) plausible(f *metrics.Family, value float64) bool {
 	if f.Plausible(value) {
 		return true
@@ -102,7 +102,7 @@ func (s *sheet) plausible(f *metrics.Family, value float64) bool {
 	return false
 }
 
-// known returns a value that was asked for; empty after an error.
+// known returns a requested value; empty after an error.
 func known(v string, err error) string {
 	if err != nil {
 		return ""
@@ -119,5 +119,5 @@ type snapshot struct {
 	samples   [tiers][]metrics.Sample
 	processes []Process
 	instances []Instance
-	err       error // the GPU or the library is out of order: only lasting series are present
+	err       error // the GPU or the library is broken, so only lasting series are present
 }

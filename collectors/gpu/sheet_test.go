@@ -7,8 +7,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// TestSeriesSurvive checks that a reading that comes or goes before others costs only its own series. All other
-// series are reused.
+// TestSeriesSurvive checks that a reading that appears or disappears before others affects only its own series. All
+// other series are reused.
 func TestSeriesSurvive(t *testing.T) {
 	of := Identity{UUID: "GPU-1", Index: "0"}
 	families := []*metrics.Family{metrics.GPUCollectStuck, metrics.GPUPersistenceMode, metrics.GPUPerformanceState}

@@ -7,21 +7,21 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// tier is how often something is read.
+// tier is how often a value is read.
 type tier int
 
 const (
-	fast tier = iota // what changes from one second to the next
-	slow             // what changes rarely, and what takes the driver long
-	rare             // what hardly ever changes, and takes the driver long
+	fast tier = iota // values that change from one second to the next
+	slow             // values that change rarely, or that take the driver long
+	rare             // values that hardly ever change and that take the driver long
 	tiers
 )
 
 // names are the values of the label kind of llm_gpu_read_interval_seconds.
 var tierNames = [tiers]string{"fast", "slow", "rare"}
 
-// rarest is the longest time between two readings, even if the readings take long in the driver. A budget that requires
-// longer pauses is exceeded, and the metrics page reports by how much.
+// rarest is the longest time between two readings, even if the readings take long in the driver. If the budget would
+// require longer pauses, readings exceed it, and the metrics page reports by how much.
 var rarest = [tiers]time.Duration{30 * time.Second, 2 * time.Minute, 10 * time.Minute}
 
 // pace is how often the tiers of a GPU are read, so that all readings together take no more than the budget, a share of the time.
@@ -29,7 +29,7 @@ type pace struct {
 	usual      [tiers]time.Duration
 	budget     float64
 	last, cost [tiers]time.Duration // time in the driver, and its mean
-	n          [tiers]int           // readings since it is known what they are
+	n          [tiers]int           // number of readings since their tiers are known
 }
 
 // newPace returns the pace of readings that have not been made yet. A budget of 1 sets no limit.
@@ -42,7 +42,7 @@ func (o Options) newPace() *pace {
 	return p
 }
 
-// took notes how long the readings of a tier were in the driver. One slow call does not prove a slow driver, and
+// took records how long the readings of a tier were in the driver. One slow call does not prove a slow driver, and
 // first answers take long, so the shorter of two times counts.
 func (p *pace) took(t tier, d time.Duration) {
 	shorter := min(d, p.last[t])
@@ -95,20 +95,20 @@ func (o Options) longest() time.Duration {
 // row holds how often a reading is made, and what it costs.
 type row struct {
 	tier
-	mayBeSlow  bool // a fast one that needs no other reading of the same cycle
+	mayBeSlow  bool // a fast reading that needs no other reading of the same cycle
 	last, cost time.Duration
 }
 
 // at is a row of a tier.
 func at(t tier) row { return row{tier: t} }
 
-// took notes how long a reading was in the driver. The first answers of some fields take long, so the shorter of
-// two times counts.
+// took records how long a reading was in the driver. The first answers of some fields take long, so the shorter of two
+// times counts.
 func (r *row) took(d time.Duration) { r.cost, r.last = min(d, r.last), d }
 
-// settle makes a fast reading a slow one while it takes more than a tenth of the budget alone. throttle is called
-// when both kinds are due, so that no value is lost or on the metrics page twice. It reports whether it changed the
-// reading.
+// settle makes a fast reading slow while it alone takes more than a tenth of the budget, and reports whether the
+// reading has changed its tier. settle is called when both tiers are due, so that no value is lost or on the metrics
+// page twice.
 func (r *row) settle(o *Options) bool {
 	const dear = 0.1
 	before := r.tier

@@ -62,7 +62,7 @@ func TestBudgetIsShared(t *testing.T) {
 	}
 }
 
-// A fast reading becomes a slow one while it takes long each time, not by its first answer.
+// A fast reading becomes slow if it takes long each time, not because of its first answer.
 func TestDearReadings(t *testing.T) {
 	unlimited := paced
 	unlimited.Budget = 1

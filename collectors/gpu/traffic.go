@@ -15,7 +15,7 @@ type odometer struct {
 	last  uint64
 	total float64
 	began bool
-	wide  bool // it has exceeded 32 bits
+	wide  bool // the counter has exceeded 32 bits
 }
 
 type distanceKey struct {
@@ -32,10 +32,10 @@ func (o *odometer) advance(raw uint64) {
 	o.last, o.began = raw, true
 }
 
-// advanceNarrow takes a reading of a 32-bit counter after an interval in which a link with the given speed, in
-// bytes per second, may have wrapped it. It reports whether the reading shows how far the counter moved: a late
-// reading only sets the point to continue from. A counter that has exceeded 32 bits has more bits. A counter that
-// fell farther than the link could have carried it has been reset.
+// advanceNarrow takes a reading of a 32-bit counter after an interval in which a link with the given speed, in bytes
+// per second, may have wrapped it. It reports whether the reading shows how far the counter moved; after a late
+// reading, the count only continues from the new value. A counter that has exceeded 32 bits is wider than 32 bits. A
+// counter that fell farther than the link could have carried it has been reset.
 func (o *odometer) advanceNarrow(raw uint64, speed float64, after time.Duration) bool {
 	o.wide = o.wide || raw >= 1<<32
 	if !o.wide && speed*after.Seconds() >= 1<<32 {
@@ -102,7 +102,7 @@ func (d *nvmlDevice) readTraffic(s *sheet, directions []traffic) error {
 }
 
 // bytes returns the total of one direction from the best source that the driver has not refused. If a source fails
-// this time, no other replaces it, because another would count from a different start.
+// once, no other source replaces it, because another source counts from a different start.
 func (d *nvmlDevice) bytes(t traffic) (float64, error) {
 	if t.narrow {
 		if total, err := d.gpmBytes(t); reachOf(err) != forGood {
@@ -155,7 +155,7 @@ func (d *nvmlDevice) gpmBytes(t traffic) (float64, error) {
 	}
 }
 
-// gpmDistance separates totals that are integrated from GPM from totals that fields count.
+// gpmDistance distinguishes totals integrated from GPM from totals counted by fields.
 const gpmDistance = 1<<32 - 2
 
 // linkTotal returns the sum of a field over the NVLinks. A link that no longer answers keeps its last value: a

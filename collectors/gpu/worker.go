@@ -13,12 +13,12 @@ import (
 
 const reasonStuck = "stuck"
 
-// errLate marks a cycle that ended after its deadline. The values of that cycle are at least as old as the deadline
-// is long, so they are discarded.
+// errLate marks a cycle that ended after its deadline. The values of that cycle are older than the deadline allows, so
+// they are discarded.
 var errLate = errors.New("the driver answered after the deadline")
 
 // worker reads one GPU over and over. Only its own goroutine calls the driver; everybody else looks at the last
-// snapshot and at how long the current cycle has been running. A driver call that never returns therefore costs only
+// snapshot and at how long the current cycle has been running. A driver call that never returns therefore affects only
 // this GPU, and no second call queues up behind it.
 type worker struct {
 	options *Options
@@ -83,7 +83,7 @@ func (w *worker) run(ctx context.Context) {
 				readAt[t] = began
 			}
 		} else {
-			readAt = [tiers]time.Time{} // read everything anew once it is back
+			readAt = [tiers]time.Time{} // read everything again once the GPU is back
 			failures++
 			wait = backoff(w.options.Interval, failures)
 		}
@@ -133,7 +133,7 @@ func (w *worker) cycle(began time.Time, due tier) *snapshot {
 func (w *worker) read(began time.Time) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			err = fmt.Errorf("reading the GPU panicked, please report it: %v", p)
+			err = fmt.Errorf("reading the GPU panicked, please report this bug: %v", p)
 		}
 	}()
 	return w.device.Read(began, &w.sheet)
@@ -160,7 +160,7 @@ type health struct {
 }
 
 func (w *worker) health(now time.Time) (health, bool) {
-	since := w.since.Load() // read before last: the result of a cycle that just ended is not older than this
+	since := w.since.Load() // read before last, so that the result of a cycle that just ended is not older
 	h := health{w.last.Load(), since != nil && now.Sub(*since) > w.options.Deadline}
 	if h.snapshot == nil && h.stuck {
 		h.snapshot = &snapshot{identity: w.known, began: *since}
@@ -194,8 +194,8 @@ func (h health) emit(now time.Time, emit func(*metrics.Family, float64, ...strin
 	}
 }
 
-// lasts reports whether a family outlives the failure of its GPU: it identifies the GPU, its place, or what the
-// driver last asked for.
+// lasts reports whether a family outlives the failure of its GPU, because it identifies the GPU, its position, or the
+// last recovery that the driver requested.
 func lasts(f *metrics.Family) bool {
 	return f == metrics.GPUInfo || f == metrics.GPUPlatformInfo || f == metrics.GPURecoveryAction || f == metrics.GPURecoveryActionInfo
 }

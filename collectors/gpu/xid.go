@@ -36,8 +36,8 @@ type xid struct {
 	nonfatal bool   // the driver reports that the GPU continues
 }
 
-// isXIDCode reports whether a number is the code of an XID: 0 is none, and 999 stands for an XID that NVML does not
-// know.
+// isXIDCode reports whether a number is the code of an XID: 0 means no XID, and 999 stands for an XID that NVML does
+// not recognise.
 func isXIDCode(code int) bool { return code > 0 && code != 999 }
 
 // isNVLink5 reports whether an XID belongs to NVLink 5. Some XIDs of NVLink 5 are fatal and some are not.
@@ -132,8 +132,8 @@ func findOrMake[K comparable, V any](m map[K]*V, key K) *V {
 	return v
 }
 
-// tell records that a channel has reported an XID that occurred at a given time. If another channel reported it
-// before, it is not counted again.
+// tell records that a channel has reported an XID that occurred at a given time. If another channel has already
+// reported the XID, it is not counted again.
 func (l *xidLedger) tell(channel xidChannel, x xid, at time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -150,7 +150,7 @@ func (l *xidLedger) tell(channel xidChannel, x xid, at time.Time) {
 	l.count(x, channel).value++
 }
 
-// remember records an XID from before the exporter started: it gets a time, and is not counted.
+// remember records an XID from before the exporter started: the XID gets a time, and is not counted.
 func (l *xidLedger) remember(pci string, code int, at time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 type Condition struct {
 	// Name is the value of the condition label.
 	Name string
-	// Verdict is the verdict on the GPU while the condition holds.
+	// Verdict is the verdict on the GPU while the condition lasts.
 	Verdict metrics.Verdict
 	// Meaning describes the fault, Action the remedy.
 	Meaning, Action string
@@ -19,7 +19,7 @@ type Condition struct {
 	Alert string
 	// Reads lists the metrics that the condition reads.
 	Reads []*metrics.Family
-	// Hold is how long the condition must be seen without a break before it counts, so that short faults that pass by
+	// Hold is how long the condition must be seen without a break before it counts, so that short faults that end by
 	// themselves do not count.
 	Hold time.Duration
 	// WithEngine means that the condition counts at once if an engine that ran on the GPU has also stopped, because
@@ -29,9 +29,9 @@ type Condition struct {
 	Quiet time.Duration
 	// UntilReset means that a reset of the GPU ends the condition at once, if it is no longer seen.
 	UntilReset bool
-	// Node means that the condition is about something that the GPUs of the node share.
+	// Node means that the condition concerns a part that the GPUs of the node share.
 	Node bool
-	// Blind means that nothing is known about the GPUs while the condition holds.
+	// Blind means that nothing is known about the GPUs while the condition lasts.
 	Blind bool
 	// Elsewhere describes how NVIDIA's tools and Amazon's node monitoring agent treat the condition.
 	Elsewhere string
@@ -42,10 +42,10 @@ type Condition struct {
 // test reports whether a condition is seen. If a value is absent, the condition stays as before.
 type test struct {
 	value  func(*view) (float64, bool)
-	window time.Duration // of a counter: how far back its growth counts; 0: the value itself is compared
+	window time.Duration // for a counter, how far back its growth counts; 0 if the value itself is compared
 	least  float64
-	falls  bool // the value is below the highest that was seen
-	mean   bool // the mean within the window is compared; a value below zero ends it
+	falls  bool // the value is below the highest value seen
+	mean   bool // the mean within the window is compared; a value below zero restarts the window
 }
 
 // at reports whether the value of any of the series is at least this large.
@@ -58,7 +58,7 @@ func grows(least float64, window time.Duration, f *metrics.Family, where ...stri
 	return test{value: func(v *view) (float64, bool) { return v.sum(f, where...) }, least: least, window: window}
 }
 
-// level is how long a state that the driver reports must be gone: two readings of a state that is read seldom.
+// level is how long a state that the driver reports must be gone: the time of two readings of a rarely read state.
 const level = 20 * time.Second
 
 // boot is longer than a driver, a fabric manager or a container takes to start.
@@ -76,7 +76,7 @@ var Conditions = []Condition{
 	{
 		Name: "vanished", Verdict: metrics.Reset, Alert: metrics.AnswerFailed, Meaning: "the other exporter's page no longer lists the GPU",
 		Action: "look at the kernel log; restart the machine if the GPU is lost",
-		// an exporter that starts lists none for 30 s
+		// a starting exporter lists no GPU for 30 s
 		Reads: []*metrics.Family{metrics.GPUUp}, Hold: time.Minute, WithEngine: true, Quiet: level,
 		test:      test{value: down("not_on_page"), least: 1},
 		Elsewhere: "no check: DCGM stops reporting it",
@@ -84,7 +84,7 @@ var Conditions = []Condition{
 	{
 		Name: "unresponsive", Verdict: metrics.Reset, Alert: metrics.AnswerFailed,
 		Meaning: "the GPU does not answer, or another exporter calls it unhealthy", Action: "look at the kernel log; reset the GPU",
-		// a driver that frees what an engine left may take a minute
+		// a driver may take a minute to free the memory of a dead engine
 		Reads: []*metrics.Family{metrics.GPUUp}, Hold: 150 * time.Second, Quiet: level,
 		test:      test{value: downOtherwise, least: 1},
 		Elsewhere: "no check: DCGM hangs with it",
@@ -402,8 +402,8 @@ func driverless(v *view) (float64, bool) {
 	return 0, false
 }
 
-// manager returns whether the fabric manager runs, and less than zero if it does not although NVSwitches need it.
-// If no switches are visible, the fabric manager has to run if it ever did.
+// manager returns whether the fabric manager runs; a value below zero means that it does not run although NVSwitches
+// need it. If no switches are visible, the fabric manager must run if it ever did.
 func manager(v *view) (float64, bool) {
 	switches, _ := v.most(metrics.GPUSwitches)
 	up, ok := v.most(metrics.GPUFabricManagerUp)

@@ -27,7 +27,7 @@ import (
 // Interval is how often the samples are judged.
 const Interval = 5 * time.Second
 
-// Finding is a condition that holds.
+// Finding is a condition that counts.
 type Finding struct {
 	// Condition is the name of the condition: one of Conditions, or xid_ and a code.
 	Condition string `json:"condition"`
@@ -44,17 +44,17 @@ type Finding struct {
 	Source []string `json:"source"`
 }
 
-// Workload is something that runs on a GPU.
+// Workload is an engine or a pod that runs on a GPU.
 type Workload struct {
 	Namespace string `json:"namespace,omitempty"`
 	Pod       string `json:"pod,omitempty"`
-	Model     string `json:"model,omitempty"`  // empty for a pod that is no engine
+	Model     string `json:"model,omitempty"`  // empty for a pod that is not an engine
 	Server    string `json:"server,omitempty"` // host:port of the engine's metrics endpoint
 }
 
 // GPU is the verdict on one GPU.
 type GPU struct {
-	UUID    string          `json:"gpu_uuid,omitempty"` // empty for one that has never answered
+	UUID    string          `json:"gpu_uuid,omitempty"` // empty for a GPU that has never answered
 	Index   string          `json:"gpu,omitempty"`
 	PCI     string          `json:"pci_bus_id,omitempty"`
 	Verdict metrics.Verdict `json:"verdict"`
@@ -68,7 +68,7 @@ type GPU struct {
 type Node struct {
 	// Verdict is the worst verdict on the GPUs and on the parts that they share.
 	Verdict  metrics.Verdict `json:"verdict"`
-	Findings []Finding       `json:"conditions"` // of what they share
+	Findings []Finding       `json:"conditions"` // findings on shared parts
 	GPUs     []GPU           `json:"gpus"`
 	// At is the time of the judgement, and Watching the start of the watch. Earlier events are known only if the
 	// driver and the kernel log report them.
@@ -96,7 +96,7 @@ type Judge struct {
 	boot    string
 
 	mu    sync.Mutex
-	gpus  map[string]*subject // by UUID, or by PCI address as long as that is all that is known
+	gpus  map[string]*subject // by UUID, or by PCI address while only the address is known
 	node  *subject
 	start time.Time // of the first judgement
 	last  time.Time
@@ -122,7 +122,7 @@ func (j *Judge) Run(ctx context.Context) {
 	}
 }
 
-// subject is the thing that is judged: a GPU, or the shared parts of a node's GPUs.
+// subject is what is judged: a GPU, or the shared parts of a node's GPUs.
 type subject struct {
 	uuid, index, pci string
 	states           map[string]*state // by condition
@@ -140,9 +140,9 @@ func newSubject() *subject {
 
 // state is the state of a condition.
 type state struct {
-	from  time.Time // seen without a break since; zero: not seen
+	from  time.Time // seen without a break since then; zero if not seen
 	seen  time.Time // last
-	since time.Time // it counts since; zero: it does not
+	since time.Time // counts since then; zero if the condition does not count
 	best  float64
 	grown []point
 }
@@ -206,7 +206,7 @@ func (j *Judge) sort(all []*metrics.Sample, at time.Time) (shared *view, views m
 			address[g.pci] = g.uuid
 		}
 	}
-	for pci, uuid := range address { // what was known by its address, whichever sample comes first
+	for pci, uuid := range address { // the GPU known by its address, whichever sample comes first
 		if g := j.gpus[pci]; g != nil {
 			delete(j.gpus, pci)
 			j.gpus[uuid] = cmp.Or(j.gpus[uuid], g)
@@ -252,7 +252,7 @@ func (g *subject) reset(v *view) {
 	g.energy = energy
 }
 
-// judge looks for the conditions.
+// judge checks the conditions.
 func (g *subject) judge(v *view, at time.Time, node bool) {
 	for i := range Conditions {
 		c := &Conditions[i]
@@ -270,7 +270,7 @@ func (g *subject) judge(v *view, at time.Time, node bool) {
 	}
 }
 
-// holds reports whether a test looks for this value.
+// holds reports whether a value passes a test.
 func (s *state) holds(t test, value float64, at time.Time) bool {
 	switch {
 	case t.falls:
@@ -300,8 +300,8 @@ func (s *state) holds(t test, value float64, at time.Time) bool {
 	return grown >= t.least
 }
 
-// died reports whether an engine that ran on the GPU within the last minutes has stopped. Nobody can know the
-// workloads of a GPU that is gone.
+// died reports whether an engine that ran on the GPU within the last minutes has stopped. The workloads of a GPU that
+// is gone are unknown.
 func (g *subject) died(stopped func(Workload) bool, at time.Time) (died bool) {
 	for _, w := range g.runs {
 		if w.Server != "" {
@@ -336,7 +336,7 @@ func (s *state) take(c *Condition, seen, died bool, at time.Time) {
 	}
 }
 
-// findings lists the conditions that hold, the worst first.
+// findings lists the conditions that count, the worst first.
 func (g *subject) findings() []Finding {
 	found := []Finding{}
 	for _, c := range Conditions {

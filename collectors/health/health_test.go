@@ -16,7 +16,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// bench judges a node whose metrics page a test writes, with a clock of its own.
+// bench judges a node whose metrics page a test writes, with its own clock.
 type bench struct {
 	*Judge
 	t    *testing.T
@@ -83,8 +83,8 @@ func (b *bench) xid(code int, severity metrics.XIDSeverity, n float64) {
 	b.set(metrics.GPUXIDErrors, n, "GPU-a", "0", "0000:10:00.0", "", strconv.Itoa(code), string(severity), "kmsg")
 }
 
-// A GPU for which the driver requests a reset is judged so within ten seconds. It is healthy half a minute after
-// the driver has withdrawn the request, and the XID that led to it then counts no longer.
+// A GPU for which the driver requests a reset gets that verdict within ten seconds. It is healthy half a minute after
+// the driver has withdrawn the request, and the XID that led to the request no longer counts.
 func TestSetByTheDriverAndLiftedByIt(t *testing.T) {
 	b := newBench(t)
 	b.set(metrics.GPURecoveryAction, 0, "GPU-a", "0")
@@ -98,7 +98,7 @@ func TestSetByTheDriverAndLiftedByIt(t *testing.T) {
 	b.want(15*time.Second, "healthy")
 }
 
-// A node without any reading has no verdict at first. Its later verdict gives the reason: the node is never healthy.
+// A node without any reading has no verdict at first. Its later verdict, which is never healthy, gives the reason.
 func TestNothingReadIsNoVerdict(t *testing.T) {
 	b := newBench(t)
 	clear(b.page)
@@ -114,7 +114,7 @@ func TestNothingReadIsNoVerdict(t *testing.T) {
 	}
 }
 
-// Without an answer nothing is lifted: a lost GPU has no series left that could show that it is well.
+// Without an answer no condition is lifted, because a lost GPU has no series that could show that it works.
 func TestAbsenceLiftsNothing(t *testing.T) {
 	b := newBench(t)
 	b.set(metrics.GPURowRemapFailure, 1, "GPU-a", "0")
@@ -127,7 +127,7 @@ func TestAbsenceLiftsNothing(t *testing.T) {
 	b.want(30*time.Second, "healthy")
 }
 
-// A GPU that another exporter no longer lists is gone after a minute: an exporter that starts lists none for 30 s.
+// A GPU that another exporter no longer lists counts as gone after a minute: a starting exporter lists no GPU for 30 s.
 func TestVanished(t *testing.T) {
 	b := newBench(t)
 	b.want(time.Minute, "healthy")
@@ -180,7 +180,7 @@ func TestXIDs(t *testing.T) {
 	b.xid(149, metrics.XIDPage, 1)
 	b.want(5*time.Second, "reset xid_149")
 	b.xid(9999, "", 1)
-	b.want(20*time.Hour, "reset xid_149") // the unlisted one was over after six hours
+	b.want(20*time.Hour, "reset xid_149") // the unlisted XID expired after six hours
 	b.set(metrics.GPUEnergy, 10, "GPU-a", "0")
 	b.want(5*time.Second, "healthy")
 	b.xid(79, metrics.XIDPage, 1)
@@ -188,8 +188,8 @@ func TestXIDs(t *testing.T) {
 	b.want(2*time.Hour, "healthy")
 }
 
-// A restart of the exporter forgets no XID that the kernel log remembers, unless the driver can report that all is
-// well.
+// After a restart of the exporter, an XID in the kernel log still counts, unless the driver can report that no recovery
+// is needed.
 func TestXIDsFromBefore(t *testing.T) {
 	for action, want := range map[float64]string{-1: "reset xid_79", 0: "healthy", 2: "reset recovery_reset xid_79"} {
 		t.Run(fmt.Sprint(action), func(t *testing.T) {
@@ -240,7 +240,7 @@ func TestCounters(t *testing.T) {
 	b.want(5*time.Second, "degraded thermal_slowdown")
 	b.want(20*time.Minute, "healthy")
 	brake, capped := 0.0, 0.0
-	for range 60 { // a power cap all the time is no fault; a brake for 3 of 60 seconds is
+	for range 60 { // a permanent power cap is not a fault; a brake for 3 of 60 seconds is
 		capped += 5
 		b.set(metrics.GPUClockEventSeconds, capped, "GPU-a", "0", "sw_power_cap", "driver")
 		b.pass(5 * time.Second)
@@ -300,7 +300,7 @@ func TestUnlicensed(t *testing.T) {
 	b.want(time.Minute, "healthy")
 }
 
-// A link that was never up is no fault; a link that goes down is a fault. PCIe is judged only at work.
+// A link that was never up is not a fault; a link that goes down is a fault. PCIe is judged only at work.
 func TestLinks(t *testing.T) {
 	b := newBench(t)
 	link := func(n string, up float64) { b.set(metrics.GPUNVLinkUp, up, "GPU-a", "0", n) }
@@ -320,7 +320,7 @@ func TestLinks(t *testing.T) {
 	b.want(6*time.Minute, "healthy")
 }
 
-// A GPU with fewer links than its neighbours has lost some before anybody watched. Cards without a bridge, beside
+// A GPU with fewer links than its neighbours lost some before the exporter started. Cards without a bridge, beside
 // others that have one, and cards with one bridge but room for two have lost none.
 func TestFewerLinks(t *testing.T) {
 	for up, want := range map[[3]string]string{ // of three GPUs with two links each
@@ -368,8 +368,8 @@ func (b *bench) node(d time.Duration) string {
 	return text
 }
 
-// A fabric manager that ran is missed even if nobody sees the switches. A fabric manager that never ran is missed
-// only if they are visible.
+// A fabric manager that ran is missed even if the switches are not visible. A fabric manager that never ran is missed
+// only if the switches are visible.
 func TestFabricManager(t *testing.T) {
 	for name, c := range map[string]struct {
 		switches, before float64
@@ -484,7 +484,7 @@ func TestEngineDiedWithItsGPU(t *testing.T) {
 		b.stopped = func(w Workload) bool { return w.Server == down }
 		b.set(metrics.EngineGPUInfo, 1, "vllm", "prod", "p-0", "", "10.0.0.1:8000", "m", "GPU-a", "0", "", "kubelet")
 		b.want(time.Minute, "healthy")
-		b.drop(metrics.EngineGPUInfo) // with the GPU, its owner is off the metrics page
+		b.drop(metrics.EngineGPUInfo) // the metrics page has lost the GPU and its owner
 		b.set(metrics.GPUUp, 0, "GPU-a", "0", reason)
 		down = "10.0.0.2:8000"
 		b.want(20*time.Second, "healthy") // another engine has stopped

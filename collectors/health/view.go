@@ -12,7 +12,7 @@ type view struct {
 	at      time.Time
 	samples map[*metrics.Family][]*metrics.Sample
 	died    bool    // an engine that ran on it within the last minutes has stopped
-	links   float64 // the most NVLinks that are up at one GPU of the node
+	links   float64 // the highest number of NVLinks that are up on one GPU of the node
 }
 
 func newView(at time.Time) *view {
@@ -29,7 +29,7 @@ func label(s *metrics.Sample, name string) string {
 	return ""
 }
 
-// of returns the series of a family whose labels have these values, given as name and value in turn.
+// of returns the series of a family whose labels have these values, given as alternating names and values.
 func (v *view) of(f *metrics.Family, where ...string) []*metrics.Sample {
 	var found []*metrics.Sample
 	for _, s := range v.samples[f] {

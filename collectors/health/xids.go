@@ -9,10 +9,10 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// How long an XID counts. If a driver can request a recovery and requests none, this is better evidence than a time.
+// How long an XID counts. A driver that can request a recovery but requests none is better evidence than elapsed time.
 const (
-	xidTold   = time.Hour      // the driver can ask, and did not
-	xidUntold = 24 * time.Hour // the driver is too old to ask
+	xidTold   = time.Hour      // the driver can request a recovery, and did not
+	xidUntold = 24 * time.Hour // the driver is too old to request a recovery
 	xidTicket = 6 * time.Hour  // the GPU continues
 )
 
@@ -49,7 +49,7 @@ func (x *xids) judge(v *view, at time.Time, first bool) {
 		before, known := x.counted[key]
 		x.counted[key] = s.Value
 		if !known && first && key.source != "nvml" && key.source != "kmsg" {
-			continue // of another exporter, which may have counted for weeks
+			continue // counters of another exporter, which may have counted for weeks
 		}
 		if code, err := strconv.Atoi(key.code); err == nil && s.Value > before {
 			x.saw(code, key.severity, at, at)
@@ -91,7 +91,7 @@ func (x *xids) remember(v *view, at time.Time) {
 	}
 }
 
-// saw opens an XID, or renews it. An XID to which nobody has to respond does not count.
+// saw opens an XID, or renews it. An XID that needs no response does not count.
 func (x *xids) saw(code int, severity string, when, at time.Time) {
 	verdict, answer := xidVerdict(code, severity)
 	if verdict == metrics.Healthy && answer == "" || when.After(at) {

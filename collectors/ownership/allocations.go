@@ -16,8 +16,8 @@ type tenant struct {
 	home
 }
 
-// allocation records a GPU, or a MIG instance, that was given to a container. Several time slices of one GPU are one
-// allocation.
+// allocation records a GPU, or a MIG instance, that was given to a container. Several time slices of one GPU count as
+// one allocation.
 type allocation struct {
 	place
 	kube.PodName
@@ -45,8 +45,8 @@ func (a allocations) series() (series []prometheus.Metric) {
 	return series
 }
 
-// toldBy returns the allocations that another exporter's metrics page reports for pods not among a. These
-// allocations name no resource.
+// toldBy returns the allocations that another exporter's metrics page reports for pods without an allocation in a.
+// These allocations name no resource.
 func (a allocations) toldBy(owners []gpu.Owner) allocations {
 	known := make(map[kube.PodName]bool, len(a))
 	for g := range a {
@@ -61,15 +61,15 @@ func (a allocations) toldBy(owners []gpu.Owner) allocations {
 	return told
 }
 
-// others records devices of one resource that are not GPUs of the node.
+// others records devices of a resource that are not GPUs of the node.
 type others struct {
 	count   int
 	example string
 }
 
-// resolve finds the GPUs among the devices of containers. The kubelet gives a device to one pod at a time, but
-// older kubelets keep listing pods that have ended. If two pods have the same device, only pods seen running on it
-// count, or both if no pod is seen.
+// resolve finds the GPUs among the devices of containers. The kubelet gives a device to one pod at a time, but older
+// kubelets keep listing pods that have ended. If two pods have the same device, only a pod that is seen running on it
+// counts; if neither is seen, both count.
 func resolve(holdings []kube.Holding, known devices, running map[tenant]*usage) (allocations, map[string]others) {
 	type occupant struct {
 		place
@@ -121,7 +121,7 @@ func (c *Collector) allocations(gpus []gpu.Identity, running map[tenant]*usage, 
 	}
 	series = append(series, metrics.PodResourcesTime.Const(float64(answered.UnixMilli())/1000))
 	if len(gpus) == 0 {
-		return nil, series // nothing can be distinguished yet
+		return nil, series // GPUs and other devices cannot be distinguished yet
 	}
 	given, unknown := resolve(holdings, newDevices(gpus, c.options.Instances(), c.options.ClaimedUUID), running)
 	series = append(series, given.series()...)

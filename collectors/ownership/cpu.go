@@ -11,8 +11,8 @@ type cpuWait struct {
 	last    map[int]time.Duration // by thread, since its start
 }
 
-// add adds what the threads waited since the last look. The first look shows how long they had waited before, which does
-// not count. A thread that is new at a later look started in between.
+// add adds the time that the threads waited since the last scan. The first scan shows how long they had waited before,
+// which does not count. A thread that is new at a later scan has started in between.
 func (w *cpuWait) add(now map[int]time.Duration) {
 	for thread, waited := range now {
 		if before := w.last[thread]; w.last != nil && waited > before {
@@ -22,8 +22,8 @@ func (w *cpuWait) add(now map[int]time.Duration) {
 	w.last = now
 }
 
-// cpuWaits looks at the threads of each engine on a GPU: those of the process that serves its metrics, of this process'
-// descendants, and of its processes on GPUs. An engine whose threads cannot be read is left out.
+// cpuWaits scans the threads of each engine on a GPU: the threads of the process that serves its metrics, of that
+// process' descendants, and of its processes on GPUs. An engine whose threads cannot be read is left out.
 func (l *look) cpuWaits(targets []Target, known map[string]*cpuWait) map[string]*cpuWait {
 	waits := make(map[string]*cpuWait, len(l.serving))
 	for i, serving := range l.serving {

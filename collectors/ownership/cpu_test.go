@@ -29,8 +29,8 @@ func waits(t *testing.T, page, server string) (seconds float64, known bool) {
 	return seconds, true
 }
 
-// TestCPUWait checks whose waiting counts: that of the threads of the server, its children and its processes on GPUs, from
-// the first look, and that of threads that are newer, from their start.
+// TestCPUWait checks which threads' waiting counts: the threads of the server, its children and its processes on GPUs,
+// from the first scan, and newer threads, from their start.
 func TestCPUWait(t *testing.T) {
 	procFS := newHost(t,
 		process{pid: 10, ppid: 1, name: "vllm", listens: []string{loopback4 + " 8000"}}, process{pid: 11, ppid: 10, name: "core"},
@@ -106,8 +106,8 @@ func TestCPUTaken(t *testing.T) {
 	}
 }
 
-// TestComputing checks how busy an engine's busiest GPU is with its own kernels, and that this is unknown where the driver does
-// not say.
+// TestComputing checks how busy an engine's busiest GPU is with its own kernels, and that this is unknown if the driver
+// does not report it.
 func TestComputing(t *testing.T) {
 	procFS := newHost(t, process{pid: 10, ppid: 1, name: "vllm", listens: []string{loopback4 + " 8000"}},
 		process{pid: 11, ppid: 10, name: "worker"}, process{pid: 20, ppid: 1, name: "train"})

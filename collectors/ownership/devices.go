@@ -47,9 +47,9 @@ var (
 //	gpu-0, gpu-0-mig-9-4-4    NVIDIA's DRA driver
 //	0                         the index
 //
-// Other hardware also has plain numbers, so these count only for resources of nvidia.com. The ResourceSlices of a
-// DRA driver explain its names. Without these names only gpu-0 helps: over time the driver has named GPUs by index
-// and by minor number, so gpu-0 is ambiguous if the two differ.
+// Other hardware also has plain numbers, so these count only for resources of nvidia.com. The ResourceSlices of a DRA
+// driver explain its names. Without ResourceSlices, a name such as gpu-0 is used if it is clear: driver releases have
+// named GPUs by index or by minor number, so the name is ambiguous if the two differ.
 func (d devices) find(h kube.Holding) (place, bool) {
 	if h.Claimed && d.claimed != nil {
 		if p, ok := d.byUUID[strings.ToLower(d.claimed(h.Resource, h.Pool, h.ID))]; ok {

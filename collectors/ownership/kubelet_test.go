@@ -133,7 +133,7 @@ func node(t *testing.T, f *fakeKubelet, log *bytes.Buffer, targets ...Target) *C
 		Instances:    func() []gpu.Instance { return parts },
 		PodResources: f.socket,
 		ProcFS:       newHost(t),
-		Interval:     time.Nanosecond, // each look asks the kubelet
+		Interval:     time.Nanosecond, // each scan queries the kubelet
 	})
 }
 
@@ -153,8 +153,8 @@ func allocated(place gpu.Identity, instance, pod, resource string) string {
 		place.Index, instance, place.UUID, pod, resource)
 }
 
-// TestDeviceIDs checks that the names that device plugins and DRA drivers give a GPU lead to it, whatever the
-// resource is called. A device that is no GPU is counted and costs nothing else.
+// TestDeviceIDs checks that the names that device plugins and DRA drivers give a GPU lead to it, whatever the resource
+// is called. A device that is not a GPU is counted, and has no other effect.
 func TestDeviceIDs(t *testing.T) {
 	const gpus, shared = "nvidia.com/gpu", "nvidia.com/gpu.shared"
 	for _, c := range []struct {
@@ -389,8 +389,8 @@ func TestSlowKubelet(t *testing.T) {
 	}
 }
 
-// TestPatience checks that the kubelet is asked less often the longer it refuses, and as often as before once it no
-// longer does.
+// TestPatience checks that the longer the kubelet refuses, the less often it is queried, and that queries are as
+// frequent as before once it answers.
 func TestPatience(t *testing.T) {
 	f := newFakeKubelet(t)
 	f.start(t)
@@ -428,7 +428,7 @@ func TestPermission(t *testing.T) {
 	}
 	var log bytes.Buffer
 	c := node(t, f, &log)
-	if os.Geteuid() == 0 { // root may do everything: be nobody for the question
+	if os.Geteuid() == 0 { // root may do everything, so the query runs as nobody
 		if err := syscall.Seteuid(65534); err != nil {
 			t.Skip(err)
 		}

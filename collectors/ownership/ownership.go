@@ -1,6 +1,6 @@
-// Package ownership finds out which engine runs on which GPU, exported as the join series llm_engine_gpu_info, and
-// which container was given which GPU, exported as llm_gpu_allocation_info. Device series never carry the labels of
-// an engine or a pod.
+// Package ownership determines which engine runs on which GPU, exported as the join series llm_engine_gpu_info, and
+// which container was given which GPU, exported as llm_gpu_allocation_info. Device series never carry the labels of an
+// engine or a pod.
 //
 // If the configuration names a target's GPUs, they are used without a check. On Kubernetes a target with a known
 // pod has the devices that the kubelet gave to its container, or that another exporter's metrics page reports;
@@ -8,11 +8,11 @@
 // NVML lists on a GPU, their relatives in /proc, and the sockets on which these listen, compared with the addresses
 // of the engines' metrics pages.
 //
-// An owner that cannot be found is absent. NVML leaves out processes in pid namespaces that the exporter is not in,
-// so a container needs the host's (hostPID), a procfs of that same namespace, and the capabilities that package
-// proc names: llm_exporter_unreadable_processes counts the unreadable ones. Configuration must name the GPUs of an
-// engine whose workers and server have no common ancestor but a shell, a supervisor or a Ray daemon, or that is
-// reached through a port mapping.
+// An owner that cannot be found is absent. NVML leaves out processes in pid namespaces that the exporter is not in, so
+// a container needs the host's pid namespace (hostPID), a procfs of that namespace, and the capabilities that package
+// proc names. llm_exporter_unreadable_processes counts the unreadable processes. Configuration must name the GPUs of an
+// engine whose workers and server have no common ancestor but a shell, a supervisor or a Ray daemon, or that is reached
+// through a port mapping.
 package ownership
 
 import (
@@ -43,7 +43,7 @@ type Target struct {
 	Pod       string
 	Container string
 	ModelName string   // empty if unknown
-	GPUs      []string // UUIDs or indices; empty: to be found out
+	GPUs      []string // UUIDs or indices; if empty, the collector finds the GPUs
 }
 
 // labels returns the values of metrics.TargetLabels.
@@ -87,7 +87,7 @@ type Collector struct {
 	options Options
 	kubelet *kube.Kubelet   // used only by Run's goroutine, as are the next three
 	unknown map[string]bool // configured GPUs that the node does not have
-	gpus    int             // number of GPUs at the last look
+	gpus    int             // number of GPUs at the last scan
 	strange map[string]bool // resources with devices that are not GPUs of the node
 
 	mu      sync.Mutex
@@ -104,7 +104,7 @@ type owned struct {
 	place  place
 	source string
 	memory *usage // of its processes; nil if none was seen
-	others *usage // of the other processes there; nil if the engine is not seen to compute and they do
+	others *usage // of the other processes there; nil if these compute and the engine is not seen to compute
 }
 
 // Values of the source label.
@@ -115,7 +115,7 @@ const (
 	fromPage         = "page"
 )
 
-// New returns a collector that serves nothing until Run has looked once.
+// New returns a collector that serves nothing until the first scan of Run.
 func New(o Options) *Collector {
 	o.Logger = cmp.Or(o.Logger, slog.Default())
 	o.PodLogs = cmp.Or(o.PodLogs, "/var/log/pods")
@@ -132,7 +132,7 @@ func New(o Options) *Collector {
 	}
 }
 
-// Run asks the kubelet and scans the processes until ctx ends.
+// Run queries the kubelet and scans the processes until ctx ends.
 func (c *Collector) Run(ctx context.Context) error {
 	for {
 		wait := c.options.Interval
@@ -254,7 +254,7 @@ func usageOf[K comparable](m map[K]*usage, key K) *usage {
 	return m[key]
 }
 
-// refresh looks again. refresh reports whether it found GPUs, as many as the last time.
+// refresh scans again, and reports whether it found GPUs, and as many as the last time.
 func (c *Collector) refresh(ctx context.Context) bool {
 	c.kubelet.Refresh(ctx, time.Now())
 	targets, gpus, running := c.options.Targets(), c.options.GPUs(), c.options.Processes()
@@ -307,7 +307,7 @@ func (c *Collector) refresh(ctx context.Context) bool {
 		}
 		for p := range places {
 			o := owned{server: t.Server, place: p, source: source, memory: used[i][p]}
-			if own := o.memory; own != nil && (own.computes() || !others[i][p].computes()) { // else its workers may not be recognised
+			if own := o.memory; own != nil && (own.computes() || !others[i][p].computes()) { // otherwise its workers may not be recognised
 				o.others = others[i][p]
 			}
 			found = append(found, o)
@@ -316,7 +316,7 @@ func (c *Collector) refresh(ctx context.Context) bool {
 	if len(running) > 0 {
 		series = append(series, metrics.UnreadableProcesses.Const(float64(look.Unreadable())))
 	}
-	waits := look.cpuWaits(targets, c.waits) // only this goroutine writes them
+	waits := look.cpuWaits(targets, c.waits) // only this goroutine writes these fields
 	c.mu.Lock()
 	c.series, c.owned, c.serving, c.waits = series, found, serving, waits
 	c.mu.Unlock()
@@ -331,7 +331,7 @@ func usages(owners []owner, running []gpu.Process, targets int) (used, others []
 		for j, p := range running {
 			if slices.Contains(owners[j].targets, i) {
 				usageOf(used[i], placeOf(p)).add(p)
-				usageOf(others[i], placeOf(p)) // known to be none, if there is no other
+				usageOf(others[i], placeOf(p)) // known to be zero if there is no other process
 				continue
 			}
 			p.UtilizationKnown = p.UtilizationKnown && owners[j].known

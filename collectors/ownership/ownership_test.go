@@ -30,7 +30,7 @@ type process struct {
 	listens   []string
 	cgroup    string
 	command   []string
-	closed    bool // to the exporter: the links of its open files cannot be read
+	closed    bool // to the exporter, the links of the process' open files are not readable
 }
 
 const (
@@ -107,7 +107,7 @@ func newHost(t *testing.T, procs ...process) string {
 	return root
 }
 
-// page returns the text of a collector's metrics page after one look.
+// page returns the text of a collector's metrics page after one scan.
 func page(t *testing.T, c *Collector) string {
 	t.Helper()
 	c.refresh(context.Background())
@@ -287,8 +287,8 @@ func TestWhoseGPU(t *testing.T) {
 	}
 }
 
-// TestMemory checks that memory adds up per engine and per container, and is absent where any part is unknown.
-// The memory of a process that /proc lacks belongs to an unknown owner, not to the host.
+// TestMemory checks that memory adds up per engine and per container, and is absent if any part is unknown. The memory
+// of a process that /proc lacks belongs to an unknown owner, not to the host.
 func TestMemory(t *testing.T) {
 	id := strings.Repeat("ab", 32)
 	cgroup := "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod0a1b2c3d_0000_4000_8000_000000000001.slice/cri-containerd-" + id + ".scope"
@@ -361,8 +361,8 @@ func ofPod(page, family, pod string) string {
 	return ""
 }
 
-// TestShareOfTime checks that each pod on a GPU has its part of the time. The part is absent if the part of one of
-// its processes is unknown.
+// TestShareOfTime checks that each pod on a GPU has its share of the time. A pod's share is absent if the share of one
+// of its processes is unknown.
 func TestShareOfTime(t *testing.T) {
 	busy := func(pid int, sm, memory float64) gpu.Process {
 		p := on(pid, gpu0, 100)

@@ -40,15 +40,15 @@ func (l *look) home(pid int) home {
 // server identifies a process that listens at a target's metrics endpoint.
 type server struct{ pid, target int }
 
-// owner lists the targets that a process on a GPU belongs to: none if the process is known to belong to no engine.
+// owner lists the targets to which a process on a GPU belongs; it is empty if the process belongs to no engine.
 type owner struct {
 	targets []int
 	known   bool
 }
 
-// owners finds for each process on a GPU the targets whose metrics page one of its relatives serves. Of several
-// relatives the closest counts: engines of one launcher are distinguished by the ancestor that they do not share.
-// If two are equally close, the owner stays unknown.
+// owners finds for each process on a GPU the targets whose metrics page one of its relatives serves. If several
+// relatives serve metrics pages, the closest relative counts: engines of one launcher are distinguished by the
+// ancestors that they do not share. If two relatives are equally close, the owner stays unknown.
 func (l *look) owners(ctx context.Context, targets []Target, running []gpu.Process) []owner {
 	owners := make([]owner, len(running))
 	known := make(map[int][]server) // by eldest relative
@@ -56,7 +56,7 @@ func (l *look) owners(ctx context.Context, targets []Target, running []gpu.Proce
 	for i, p := range running {
 		line := l.Lineage(p.PID)
 		if line == nil {
-			continue // it has ended, or lives in another pid namespace
+			continue // the process has ended, or is in another pid namespace
 		}
 		eldest := line[len(line)-1]
 		servers, ok := known[eldest]

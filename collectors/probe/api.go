@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// An api is one way to ask for a stream.
+// An api is one way to request a stream.
 type api struct {
 	path  func(model string) string
 	body  func(model, prompt string, maxTokens int) map[string]any
@@ -22,7 +22,7 @@ type piece struct {
 	tool               bool // part of a tool call
 	finished           bool // the model has ended its answer
 	prompt, completion int  // tokens so far; 0 if the message does not report them
-	failed             bool // it is an error
+	failed             bool // the message is an error
 }
 
 // token reports whether the message carries a token.
@@ -31,7 +31,7 @@ func (p piece) token() bool { return p.visible != "" || p.reasoning != "" || p.t
 // marked names the user of synthetic requests, for readers of an engine's log.
 const marked = "llm-node-exporter-probe"
 
-// apis lists the ways to ask, by their names in the configuration.
+// apis lists the APIs, by their names in the configuration.
 var apis = map[string]*api{
 	"chat": {path: at("/v1/chat/completions"), parse: parseOpenAI, body: func(model, prompt string, maxTokens int) map[string]any {
 		return openAI(model, maxTokens, "messages", userSays(prompt))
@@ -92,7 +92,7 @@ func (t *text) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// given reports whether a JSON field is there and not empty.
+// given reports whether a JSON field is present and not empty.
 func given(raw json.RawMessage) bool {
 	return !slices.Contains([]string{"", "null", "[]", "{}", `""`}, string(raw))
 }
@@ -193,7 +193,7 @@ func parseTriton(message []byte) (p piece, err error) {
 	return piece{visible: string(m.Output), failed: given(m.Error)}, nil
 }
 
-// sameModel reports whether Ollama means the same by two names: a name without a tag has the tag latest.
+// sameModel reports whether two names mean the same model in Ollama, where a name without a tag has the tag latest.
 func sameModel(a, b string) bool {
 	return strings.TrimSuffix(a, ":latest") == strings.TrimSuffix(b, ":latest")
 }

@@ -10,7 +10,7 @@ import (
 type budget struct {
 	mu     sync.Mutex
 	spent  []*charge
-	probes int // that share it; 0 means one
+	probes int // number of probes that share the budget; 0 means one
 }
 
 // charge holds the cost of one request.
@@ -19,7 +19,7 @@ type charge struct {
 	tokens int
 }
 
-// take charges a request in advance. It returns nil if the hour has not that many tokens left.
+// take charges a request in advance. It returns nil if the hour does not have enough tokens left.
 func (b *budget) take(tokens, perHour int) *charge {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -28,7 +28,7 @@ type Config struct {
 	Name string `yaml:"name"`
 	// Engines probes every engine that targets and discovery find on the node, instead of one URL.
 	Engines bool `yaml:"engines"`
-	// URL holds scheme, host and port, and the path below which the API's own paths lie.
+	// URL holds scheme, host and port, and the path below which the API's own paths are.
 	URL string `yaml:"url"`
 	// API is the API of the requests: chat (default), completions, ollama, tgi or triton.
 	API string `yaml:"api"`
@@ -38,7 +38,7 @@ type Config struct {
 	Interval model.Duration `yaml:"interval"`
 	// Timeout bounds one request. Default 10 seconds.
 	Timeout model.Duration `yaml:"timeout"`
-	// PromptWords sets the length of the prompt in words. Default: the prompt is the question alone.
+	// PromptWords sets the length of the prompt in words. Default: the prompt is only the question.
 	PromptWords int `yaml:"prompt_words"`
 	// Nonce puts a random word at the front of each prompt, so that no prefix cache has the prompt.
 	Nonce bool `yaml:"nonce"`
@@ -51,8 +51,8 @@ type Config struct {
 	Body map[string]any `yaml:"body"`
 	// Health holds the path of the health endpoint to query before each request. Default: none.
 	Health string `yaml:"health"`
-	// HTTP takes Prometheus' own client configuration: TLS, credentials from files, proxy. Targets with a client
-	// configuration of their own keep their configuration.
+	// HTTP takes Prometheus' own client configuration: TLS, credentials from files, proxy. Targets with their own
+	// client configuration keep it.
 	HTTP config.HTTPClientConfig `yaml:"http_config"`
 	// CredentialsFor selects the engines that get the credentials in HTTP, because discovery finds any program that
 	// serves an engine's metrics.
@@ -67,7 +67,7 @@ type Recipients struct {
 	Namespaces []string `yaml:"namespaces"`
 	// Labels holds labels of targets: pod, container, or labels that the configuration sets under targets.
 	Labels map[string]string `yaml:"labels"`
-	// InClear allows credentials to go to engines without TLS, where everyone on the way can read them.
+	// InClear allows credentials to go to engines without TLS, where anyone on the network path can read them.
 	InClear bool `yaml:"in_clear"`
 }
 
@@ -84,7 +84,7 @@ func (r *Recipients) selects(o engine.Offer) bool {
 	return true
 }
 
-// Defaults of a configuration. Users must not go below MinInterval, because probes are requests.
+// Defaults of a configuration. Users must not go below MinInterval, because probes load the engine.
 const (
 	DefaultInterval = time.Minute
 	defaultTimeout  = 10 * time.Second
@@ -95,13 +95,14 @@ const (
 	defaultBudget   = 10_000
 )
 
-// The parts of a prompt. Its answer is long enough for all tokens that may be asked for, and the same each time.
+// The parts of a prompt. The answer is long enough for all requested tokens, and the same each time.
 const (
 	question = "Count from one to one hundred in words, separated by commas, and write nothing else."
 	filler   = "the "
 )
 
-// Until an answer reports its size, a prompt is charged two tokens a word, plus the tokens that a chat template adds.
+// Until an answer reports the size of the prompt, the prompt is charged two tokens per word, plus the tokens that a
+// chat template adds.
 const (
 	tokensPerWord  = 2
 	templateTokens = 64
@@ -118,7 +119,7 @@ type Probe struct {
 	timeout   time.Duration
 	interval  time.Duration
 	userAgent string
-	hurry     chan struct{} // asks for a request now
+	hurry     chan struct{} // triggers a request now
 	state
 }
 

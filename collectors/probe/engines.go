@@ -26,7 +26,7 @@ func (c *Collector) Offer(offers []engine.Offer) {
 	}
 }
 
-// expand returns the probes to run: the configured ones, and one for each model that the engines offer and that no
+// expand returns the probes to run: the configured probes, and one for each model that the engines offer and that no
 // configured probe requests. A probe of an engine whose metrics page has not been read since a reload continues.
 func (c *Collector) expand(before []running) (probes []*Probe) {
 	c.mu.Lock()
@@ -62,7 +62,7 @@ func (c *Collector) expand(before []running) (probes []*Probe) {
 	return probes
 }
 
-// asks reports whether a configured probe asks for the model of an offer.
+// asks reports whether a configured probe requests the model of an offer.
 func (p *Probe) asks(o engine.Offer) bool {
 	return o.IsAt(p.base.Host) && (p.cfg.Model == o.Model || sameModel(p.cfg.Model, o.Name))
 }
@@ -98,7 +98,7 @@ func (p *Probe) pace() time.Duration {
 	return max(p.interval, time.Duration(hours*float64(time.Hour)))
 }
 
-// engine exports whether an engine is asked and, if not, why.
+// engine exports whether an engine is probed and, if not, why.
 func (c *Collector) engine(p *Probe, declined string) {
 	c.engineAsked.DeletePartialMatch(p.identity())
 	c.engineAsked.WithLabelValues(append(p.labels(), declined)...).Set(metrics.Bool(declined == ""))
@@ -107,8 +107,8 @@ func (c *Collector) engine(p *Probe, declined string) {
 	}
 }
 
-// judge pauses the probes of a discovered engine that has refused all requests: the engine makes no text, knows the
-// model by another name or requires a key.
+// judge pauses the probes of a discovered engine that has refused all requests, because it generates no text, uses
+// another name for the model or requires a key.
 func (c *Collector) judge(p *Probe, r *result) {
 	p.answers = p.answers || r.whole()
 	refused := p.cfg.Engines && !p.answers && (r.outcome == metrics.ProbeClientError || r.outcome == metrics.ProbeInvalid)

@@ -25,7 +25,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// simulated is an engine with a metrics page and an endpoint that notes which models are asked for.
+// simulated is an engine with a metrics page and an endpoint that records which models are requested.
 type simulated struct {
 	*httptest.Server
 	mu    sync.Mutex
@@ -147,7 +147,7 @@ func TestEngines(t *testing.T) {
 		nil, nil,
 		{"/api/chat gemma3:27b", "/api/chat nomic-embed-text:latest"},
 	} {
-		// the exporter's, which makes no token
+		// the exporter's request, which generates no token
 		got := slices.DeleteFunc(slices.Clone(all[i].asked), func(s string) bool { return strings.HasPrefix(s, "/api/show ") })
 		if !slices.Equal(got, want) {
 			t.Errorf("engine %d was asked %q, want %q", i, got, want)
@@ -195,8 +195,8 @@ func TestEnginesAreAskedOnce(t *testing.T) {
 	}
 }
 
-// TestEnginesThatAreDown checks that an engine whose metrics page does not answer may be scaled to zero, or be
-// another by now.
+// TestEnginesThatAreDown checks that an engine whose metrics page does not answer may be scaled to zero, or may be
+// another engine by now.
 func TestEnginesThatAreDown(t *testing.T) {
 	s := simulate(t, drill.NewVLLM(drill.NewProfile("llama")), whole)
 	_, c := engines(t, nil, engine.TargetConfig{URL: s.URL})
@@ -323,7 +323,7 @@ func TestEnginesAreFollowed(t *testing.T) {
 }
 
 // TestCredentialsGoWhereTheyWereMeant checks that a discovered engine gets the credential if it is selected and has
-// TLS, or may be asked in clear.
+// TLS, or may be probed in clear.
 func TestCredentialsGoWhereTheyWereMeant(t *testing.T) {
 	token := filepath.Join(t.TempDir(), "token")
 	if err := os.WriteFile(token, []byte("s3cret"), 0o600); err != nil {

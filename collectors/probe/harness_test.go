@@ -18,7 +18,7 @@ import (
 const (
 	wait = "wait" // a while in which nothing is sent
 	cut  = "cut"  // the connection breaks
-	hold = "hold" // nothing more comes, and the connection stays open
+	hold = "hold" // no more data comes, and the connection stays open
 )
 
 // pause is the duration of wait.
@@ -107,7 +107,7 @@ func within(timeout time.Duration) func(*Config) {
 
 func through(api string) func(*Config) { return func(c *Config) { c.API = api } }
 
-// blind knows no engine.
+// blind finds no engine.
 func blind(context.Context, engine.Offer) (engine.Engine, bool) { return engine.Engine{}, false }
 
 func collecting() *Collector { return New(blind, slog.New(slog.DiscardHandler)) }

@@ -44,15 +44,15 @@ const maxReleases = 16
 
 // state holds the state of a probe. One goroutine uses it at a time.
 type state struct {
-	assumed int // tokens of a prompt: what the last answer said, before it a guess
+	assumed int // tokens of a prompt, as the last answer reported, or an estimate before the first answer
 	*budget
 	first   map[string][sha256.Size]byte // answers first seen, by release
 	expires string                       // when Ollama will unload the model, as the last probe has left it
 	last    metrics.ProbeOutcome         // to log changes only
 	failed  int                          // requests in a row
-	confirm bool                         // the last request was the first to fail
+	confirm bool                         // the last request failed, and the request before it did not
 	seen    *engine.Probed
-	answers bool // at least one answer was whole
+	answers bool // at least one answer was complete
 	refused bool // an engine that was found has refused all requests
 }
 
@@ -73,7 +73,7 @@ type Collector struct {
 	wanted []*Probe       // by the configuration
 	offers []engine.Offer // of the node's engines
 	inUse  []*Probe
-	asked  time.Time // when a failure last made the others ask
+	asked  time.Time // when a failure last triggered the other probes
 }
 
 // New makes a collector. look returns the engine at an address, if the exporter reads that engine.
@@ -145,7 +145,7 @@ func (c *Collector) Use(probes []*Probe) {
 	c.change()
 }
 
-// change makes Run look at the configured probes and the offered models.
+// change makes Run compare the configured probes and the offered models with the running probes.
 func (c *Collector) change() {
 	select {
 	case c.changed <- struct{}{}:
@@ -153,10 +153,10 @@ func (c *Collector) change() {
 	}
 }
 
-// running holds a probe at work.
+// running holds a running probe.
 type running struct {
 	*Probe
-	stop func() // and wait until it has
+	stop func() // and wait until it has stopped
 }
 
 // Run sends requests until ctx is done.
@@ -191,7 +191,7 @@ func (c *Collector) replace(ctx context.Context, before []running, probes []*Pro
 		i := slices.IndexFunc(probes, func(p *Probe) bool { return slices.Equal(p.labels(), r.labels()) })
 		if i >= 0 {
 			probes[i].seen = r.seen
-			if !r.cfg.Engines { // the others share theirs
+			if !r.cfg.Engines { // the other probes share a budget
 				probes[i].budget = r.budget
 			}
 			continue
@@ -217,7 +217,7 @@ func (c *Collector) replace(ctx context.Context, before []running, probes []*Pro
 	return after
 }
 
-// same reports whether another probe asks the same in the same way.
+// same reports whether another probe sends the same request in the same way.
 func (p *Probe) same(other *Probe) bool {
 	return reflect.DeepEqual(p.cfg, other.cfg) && p.interval == other.interval && reflect.DeepEqual(p.at, other.at)
 }
@@ -234,7 +234,7 @@ func (c *Collector) start(ctx context.Context, p *Probe) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		wait := time.Duration(rand.Int64N(int64(p.interval))) // not all at once after a restart
+		wait := time.Duration(rand.Int64N(int64(p.interval))) // probes do not all start at once after a restart
 		for {
 			hurry := p.hurry
 			if p.refused {
@@ -260,8 +260,8 @@ func (c *Collector) start(ctx context.Context, p *Probe) (stop func()) {
 	return func() { cancel(); wg.Wait() }
 }
 
-// witnesses returns the other probes, which ask at once after a first failure: if they fail alike before it is
-// confirmed, the exporter's own network is at fault. Probes do so once a minute at most.
+// witnesses returns the other probes, which send a request at once after a first failure. If they fail alike before the
+// failure is confirmed, the exporter's own network is at fault. Probes do so at most once a minute.
 func (c *Collector) witnesses(p *Probe, now time.Time) []*Probe {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -272,8 +272,8 @@ func (c *Collector) witnesses(p *Probe, now time.Time) []*Probe {
 	return slices.DeleteFunc(slices.Clone(c.inUse), func(other *Probe) bool { return other == p })
 }
 
-// pause returns the time until the next request. A failure is confirmed once: confirmAfter after it began, and
-// shortly after its witnesses. So a model that hangs is detected after interval + 10% + two timeouts: see
+// pause returns the time until the next request. A failure is confirmed by one more request, confirmAfter after it
+// began and shortly after its witnesses. So a model that hangs is detected after interval + 10% + two timeouts: see
 // rules.ProbeFailing.
 func (p *Probe) pause(took time.Duration, random float64) time.Duration {
 	if p.confirm {
@@ -372,7 +372,7 @@ func (c *Collector) reason(ctx context.Context, p *Probe) (known engine.Engine, 
 	switch {
 	case read && known.Sleeping:
 		return known, skipAsleep
-	case p.cfg.Engines && (!read || known.Reason != ""): // it may be scaled to zero, or another by now
+	case p.cfg.Engines && (!read || known.Reason != ""): // the engine may be scaled to zero, or may be another engine by now
 		return known, skipDown
 	}
 	if p.cfg.API == "ollama" {
@@ -390,12 +390,12 @@ func (c *Collector) reason(ctx context.Context, p *Probe) (known engine.Engine, 
 func (c *Collector) charge(p *Probe, r *result) int {
 	prompt, completion, assumed := r.prompt, r.completion, 0
 	switch {
-	case r.connected == 0 || r.outcome == metrics.ProbeClientError || r.outcome == metrics.ProbeRateLimited: // no token was made
+	case r.connected == 0 || r.outcome == metrics.ProbeClientError || r.outcome == metrics.ProbeRateLimited: // no token was generated
 		return 0
 	case prompt == 0:
 		assumed = p.assumed
 	default:
-		p.assumed = min(prompt, p.cfg.TokensPerHour-p.cfg.MaxTokens) // a wrong number costs an hour, not the probe
+		p.assumed = min(prompt, p.cfg.TokensPerHour-p.cfg.MaxTokens) // a wrong number blocks the probe for an hour, not for good
 	}
 	if completion == 0 {
 		assumed += p.cfg.MaxTokens
@@ -423,7 +423,7 @@ func (c *Collector) compare(p *Probe, r *result, release string) {
 	if first != r.answer {
 		matches, r.outcome = 0, metrics.ProbeWrongAnswer
 	}
-	c.matches.DeletePartialMatch(p.identity()) // that of another release
+	c.matches.DeletePartialMatch(p.identity()) // the answer of another release
 	c.matches.WithLabelValues(append(p.labels(), release)...).Set(matches)
 }
 
@@ -437,8 +437,8 @@ func (c *Collector) fails(p *Probe, failed bool) {
 	c.failures.WithLabelValues(p.labels()...).Set(float64(p.failed))
 }
 
-// observe exports the result that a client saw. up reports whether the engine's metrics endpoint answered, if one
-// is read. gone reports that the engine has disappeared, so it does not hang.
+// observe exports the result that a client saw. up reports whether the engine's metrics endpoint answered, if one is
+// read. gone means that the engine has disappeared, so it does not hang.
 func (c *Collector) observe(p *Probe, r *result, up, gone bool) {
 	l := p.labels()
 	c.requests.WithLabelValues(append(l, string(r.outcome))...).Inc()
@@ -506,5 +506,5 @@ func (p *Probe) get(ctx context.Context, path string) (*http.Response, error) {
 	return p.client.Do(req)
 }
 
-// forever reports whether Ollama keeps a model permanently, which it marks with an end in another century.
+// forever reports whether Ollama keeps a model permanently, which Ollama marks with an end in another century.
 func forever(expires string) bool { return expires != "" && !strings.HasPrefix(expires, "20") }

@@ -188,7 +188,7 @@ func TestBudget(t *testing.T) {
 		}
 	}
 
-	// A number out of this world costs an hour, not the probe.
+	// An absurd number blocks the probe for an hour, not for good.
 	p = probing(t, answering(t, script(word("one"), finish, usage("900000", "8"), done)).URL)
 	collecting().once(t.Context(), p, time.Now())
 	if p.take(p.cost(), p.cfg.TokensPerHour) != nil {
@@ -267,8 +267,8 @@ func TestOneOfSeveralSleeps(t *testing.T) {
 	wants(t, c, `llm_probe_skipped_total{model_name="m",probe="chat",reason="asleep"} 1`)
 }
 
-// TestOllamaIsNotKeptAwake checks that an unloaded model stays so, and that a model that only the probe uses may be
-// unloaded.
+// TestOllamaIsNotKeptAwake checks that an unloaded model stays unloaded, and that a model that only the probe uses may
+// be unloaded.
 func TestOllamaIsNotKeptAwake(t *testing.T) {
 	var n atomic.Int32
 	var mu sync.Mutex
@@ -338,7 +338,7 @@ func TestAnswerIsTheSame(t *testing.T) {
 	}
 	wants(t, c, `llm_probe_requests_total{model_name="m",outcome="ok",probe="chat"} 5`,
 		`llm_probe_requests_total{model_name="m",outcome="wrong_answer",probe="chat"} 2`)
-	for i := range 3 * maxReleases { // an engine that says another release each time
+	for i := range 3 * maxReleases { // an engine that reports another release each time
 		release = strings.Repeat("x", i)
 		c.once(t.Context(), p, time.Now())
 	}
@@ -351,8 +351,8 @@ func TestAnswerIsTheSame(t *testing.T) {
 	}
 }
 
-// TestRun checks that a probe sends requests again and again and never two at once, outlives a reload that leaves
-// it unchanged, and takes its series with it.
+// TestRun checks that a probe sends requests again and again and never two at once, survives a reload that leaves it
+// unchanged, and takes its series with it when it is removed.
 func TestRun(t *testing.T) {
 	var n, at, most atomic.Int32
 	s := answering(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -379,7 +379,7 @@ func TestRun(t *testing.T) {
 	more()
 	c.Use([]*Probe{quick()}) // as it was
 	more()
-	if most.Load() != 1 { // the server sees late that the client of a changed one is gone
+	if most.Load() != 1 { // the server notices late that the client of a changed probe is gone
 		t.Errorf("%d requests at once", most.Load())
 	}
 	c.Use([]*Probe{quick(func(c *Config) { c.MaxTokens = 9 })}) // changed
@@ -436,7 +436,7 @@ func TestFailureIsConfirmed(t *testing.T) {
 			t.Errorf("step %d: the next request is sent after %s, want %s", i, got, step.pause)
 		}
 	}
-	down = "unreachable" // it restarts: that is no engine that hangs
+	down = "unreachable" // the engine restarts, so it does not hang
 	for range 2 {
 		c.once(t.Context(), p, time.Now())
 		wants(t, c, `llm_probe_failures_in_a_row{model_name="m",probe="chat"} 0`)
@@ -449,8 +449,8 @@ func TestFailureIsConfirmed(t *testing.T) {
 	}
 }
 
-// TestWitnesses checks that a first failure makes the other probes ask at once, once a minute at most, to show
-// whether they fail alike.
+// TestWitnesses checks that a first failure makes the other probes send a request at once, at most once a minute, to
+// show whether they fail alike.
 func TestWitnesses(t *testing.T) {
 	var broken, asked atomic.Int32
 	s := answering(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -630,7 +630,7 @@ func TestConfigurationErrors(t *testing.T) {
 	}
 }
 
-// TestHealth checks that the health endpoint's answer stands beside the result of a request, and is requested only
+// TestHealth checks that the health endpoint's answer is exported beside the result of a request, and is requested only
 // if it is configured.
 func TestHealth(t *testing.T) {
 	var code, n atomic.Int32

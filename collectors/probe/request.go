@@ -24,8 +24,8 @@ import (
 // generates tokens that fast.
 const atOnce = time.Millisecond
 
-// result holds the outcome of one request for the client. Times count from the start of the probe, by the monotonic
-// clock; 0 marks an event that did not happen.
+// result holds the outcome of one request, as its client sees it. Times count from the start of the probe, by the
+// monotonic clock; 0 marks an event that did not happen.
 type result struct {
 	outcome            metrics.ProbeOutcome
 	connected          time.Duration
@@ -40,14 +40,14 @@ type result struct {
 	prompt, completion int // from the usage; 0 without it
 }
 
-// arrival is one read that brought tokens.
+// arrival is one read that returned tokens.
 type arrival struct {
 	at         time.Duration
 	messages   int // with tokens
 	completion int // tokens so far, if the messages report them
 }
 
-// whole reports whether the answer came to its end.
+// whole reports whether the answer is complete.
 func (r *result) whole() bool { return r.end > 0 }
 
 // gaps are the times between messages, by token, in seconds. Messages of one read count as one message.
@@ -118,7 +118,7 @@ func (t *trace) hooks() *httptrace.ClientTrace {
 func (p *Probe) ask(ctx context.Context, start time.Time) (r result, err error) {
 	ctx, cancel := context.WithTimeout(ctx, p.timeout)
 	defer cancel()
-	defer p.client.CloseIdleConnections() // each probe makes its own
+	defer p.client.CloseIdleConnections() // each probe opens its own connection
 	now := func() time.Duration { return time.Since(start) }
 	t := &trace{now: now, began: map[string]time.Duration{}, took: map[string]time.Duration{}}
 	body, err := p.body()
@@ -164,8 +164,8 @@ func outcomeOf(err error, answered bool) metrics.ProbeOutcome {
 
 var (
 	errNotStreamed = errors.New("this is not an answer of the API: check api, and leave the API's own path out of url")
-	errTooMuch     = errors.New("the answer has more tokens than were asked for")
-	errInStream    = errors.New("an error came in the stream")
+	errTooMuch     = errors.New("the answer has more tokens than requested")
+	errInStream    = errors.New("the stream contains an error")
 )
 
 // read reads an answer. Without an outcome, the error describes how the answer ended.
@@ -186,7 +186,7 @@ func (r *result) read(resp *http.Response, api *api, maxTokens int, now func() t
 		return errStatus
 	}
 	var from io.Reader = resp.Body
-	if resp.Header.Get("Content-Encoding") == "gzip" { // though it was not asked for
+	if resp.Header.Get("Content-Encoding") == "gzip" { // although it was not requested
 		unzip, err := gzip.NewReader(from)
 		if err != nil {
 			return err
@@ -198,7 +198,7 @@ func (r *result) read(resp *http.Response, api *api, maxTokens int, now func() t
 		return r.document(from, api, now)
 	}
 	err := r.stream(newMessages(from, api.lines, now), api, maxTokens)
-	if errors.Is(err, io.EOF) && r.messages == 0 && kind != "text/event-stream" { // an answer of another kind of server
+	if errors.Is(err, io.EOF) && r.messages == 0 && kind != "text/event-stream" { // an answer from another kind of server
 		r.outcome = metrics.ProbeInvalid
 		return errNotStreamed
 	}
@@ -262,7 +262,7 @@ func (r *result) stream(from *messages, api *api, maxTokens int) error {
 		if !p.token() {
 			continue
 		}
-		if tokens++; tokens > 2*maxTokens+8 { // some tokens come in two messages
+		if tokens++; tokens > 2*maxTokens+8 { // some tokens arrive in two messages
 			r.outcome = metrics.ProbeInvalid
 			return errTooMuch
 		}

@@ -289,7 +289,7 @@ func TestBetweenTokens(t *testing.T) {
 	}
 }
 
-// TestHeldBack checks that an answer that comes at once has no first token that anybody has seen.
+// TestHeldBack checks that an answer that comes in one piece has no time to first token.
 func TestHeldBack(t *testing.T) {
 	whole := join(role, word("one"), word("two"), word("three"), finish, usage("9", "3"), done)
 	for _, c := range []struct {

@@ -36,7 +36,7 @@ func newAddress(u *url.URL, known []string) Address {
 	}
 	a.Base.Path = strings.TrimSuffix(prefix, "/")
 	if a.Base.Path == "" && a.Page == PlainPath && a.Query == "" {
-		a.Page = "" // no more specific than the host, and /metrics may not be a metrics page: see Drains
+		a.Page = "" // the address names only the host, and /metrics may not be a metrics page: see Drains
 	}
 	return a
 }

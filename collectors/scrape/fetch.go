@@ -17,14 +17,15 @@ import (
 	"time"
 )
 
-// accept asks for the classic text format. With a wider list, Python's client would answer with OpenMetrics, which
+// accept requests the classic text format. With a wider list, Python's client would answer with OpenMetrics, which
 // changes names.
 const accept = "text/plain;version=0.0.4;q=1,*/*;q=0.1"
 
 // MaxDocumentBytes bounds the JSON answers of metadata endpoints.
 const MaxDocumentBytes = 1 << 20
 
-// maxKeptBytes bounds the buffer that is kept for the next metrics page: one huge metrics page may need more.
+// maxKeptBytes bounds the buffer that is kept for the next metrics page, because one huge metrics page may have
+// enlarged it.
 const maxKeptBytes = 4 << 20
 
 // A Fetcher sends requests to one server. Only one goroutine may use it at a time.
@@ -90,7 +91,7 @@ func (f *Fetcher) PageAt(ctx context.Context, path, query string) (body []byte, 
 	}
 	size = min(size, maxKeptBytes) + bytes.MinRead
 	if f.buf.Reset(); f.buf.Cap() < size || f.buf.Cap() > size+size/8 {
-		f.buf = *bytes.NewBuffer(make([]byte, 0, size+size/32)) // longer numbers fit, too, and nothing doubles
+		f.buf = *bytes.NewBuffer(make([]byte, 0, size+size/32)) // leaves room for longer numbers, so the buffer does not double
 	}
 	switch err := readBounded(&f.buf, resp, f.maxBytes); {
 	case errors.Is(err, syscall.ECONNRESET):
@@ -107,7 +108,8 @@ func (f *Fetcher) PageAt(ctx context.Context, path, query string) (body []byte, 
 	return body, contentType, err
 }
 
-// framed reports whether the end of an answer is marked, so that a truncated answer does not pass for a complete one.
+// framed reports whether the end of an answer is marked, so that a truncated answer is not mistaken for a complete
+// answer.
 func framed(resp *http.Response) bool {
 	return resp.ContentLength >= 0 || slices.Contains(resp.TransferEncoding, "chunked") ||
 		resp.Header.Get("Content-Encoding") == "gzip" || resp.ProtoMajor > 1

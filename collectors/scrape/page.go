@@ -1,6 +1,5 @@
-// Package scrape fetches a server's metrics page and reads the Prometheus text format, within limits. What it reads
-// is untrusted input. The package imports nothing of this project, because it serves engines and other exporters
-// alike.
+// Package scrape fetches a server's metrics page and reads the Prometheus text format, within limits. What it reads is
+// untrusted input. The package imports nothing from this project, because it serves both engines and other exporters.
 //
 //	Fetcher   asks one server for metrics pages and documents  fetch.go, address.go
 //	Format    changes of the text format by writers            page.go
@@ -47,15 +46,15 @@ type Limits struct {
 	Series int
 	// LabelValueBytes is the maximum length of a label value that is kept.
 	LabelValueBytes int
-	// Memory is the maximum that the metrics pages of all engines hold together, in bytes. 0: no limit.
+	// Memory is the maximum that the metrics pages of all engines use together, in bytes. 0: no limit.
 	Memory int64
 }
 
 // DefaultLimits leave ample room for sixteen data-parallel ranks of vLLM (0.6 MB, 5,400 series) on fifty engines.
 var DefaultLimits = Limits{BodyBytes: 16 << 20, Series: 50_000, LabelValueBytes: 1024, Memory: 320 << 20}
 
-// maxSeriesBytes bounds the name and labels of one series, mapped or not. vLLM lists LoRA adapters in a label value,
-// so the limit is far above any label that is carried over.
+// maxSeriesBytes bounds the name and labels of one series, mapped or not. vLLM lists LoRA adapters in a label value, so
+// the limit is far above the length of any carried label.
 const maxSeriesBytes = 64 << 10
 
 // A Page holds one scraped exposition, as far as recognising and mapping need it.
@@ -65,7 +64,7 @@ type Page struct {
 	Duplicates []Duplicate
 	prefixes   map[string]bool
 	timestamps bool      // some series has a timestamp
-	announced  []*Family // their types are declared, and they have no series yet
+	announced  []*Family // families whose types are declared but that have no series yet
 }
 
 // A Duplicate is a series that a metrics page has twice.
@@ -147,7 +146,8 @@ func (f *Format) Sanitise(body []byte, path, contentType string) (_ []byte, err 
 	switch trimmed := bytes.TrimLeft(body, " \t\r\n"); {
 	case strings.Contains(contentType, "protobuf"):
 		return nil, Errorf(NotMetrics,
-			"%s answers in protobuf (%s) though text was asked for: switch the engine or the proxy before it to the text format", path, contentType)
+			"%s answers in protobuf (%s) although text was requested: switch the engine, or the proxy in front of it, to the text format",
+			path, contentType)
 	case len(trimmed) > 0 && trimmed[0] == '[':
 		return nil, Errorf(JSONMetrics, "%s answers with a JSON list, not with metrics", path)
 	case len(trimmed) > 0 && (trimmed[0] == '<' || trimmed[0] == '{' && contentType != "text/plain"):
@@ -275,8 +275,8 @@ func (p *Page) Promised() *Page {
 	return page
 }
 
-// adoptSumAndCount completes a histogram of a metrics page that declares no types: its buckets were recognised by their le label, and its
-// sum and count stand beside them as separate families.
+// adoptSumAndCount completes a histogram of a metrics page that declares no types: its buckets were recognised by their
+// le label, and its sum and count appear beside them as separate families.
 func adoptSumAndCount(byName map[string]*Family, name string, f *Family) {
 	if f.Kind != Histogram {
 		return
@@ -369,7 +369,7 @@ func (p *Page) Series() iter.Seq2[labels.Labels, float64] {
 	}
 }
 
-// Names lists the first three families of the metrics page for error messages, without those about the process.
+// Names lists the first three families of the metrics page for error messages, except those about the process.
 func (p *Page) Names() string {
 	var names []string
 	for _, key := range slices.Sorted(maps.Keys(p.Families)) {

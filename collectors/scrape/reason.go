@@ -25,7 +25,7 @@ const (
 	TLSFailed         = "tls"
 	Unauthorized      = "unauthorized"
 	HTTPStatus        = "http_"            // followed by the status code
-	HTTPAny           = HTTPStatus + "NNN" // any of them, in tables
+	HTTPAny           = HTTPStatus + "NNN" // any such status, in tables
 	Truncated         = "truncated"
 	NotMetrics        = "not_metrics"
 	JSONMetrics       = "json_metrics"
@@ -96,8 +96,8 @@ func Remedy(all []Explanation, reason string) string {
 	return ""
 }
 
-// An Error reports a metrics page that was fetched but cannot be used, or must not be used. Reason is one of this
-// package, or the caller's.
+// An Error reports a metrics page that was fetched but cannot be used, or must not be used. Reason is a reason of this
+// package, or of the caller.
 type Error struct {
 	Reason string
 	Err    error
@@ -163,7 +163,7 @@ func ReasonOf(err error) string {
 		return TLSFailed
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		return Truncated
-	case strings.Contains(err.Error(), "malformed HTTP"): // net/http has no type for it
+	case strings.Contains(err.Error(), "malformed HTTP"): // net/http has no type for this error
 		return NotHTTP
 	case errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE), errors.Is(err, io.EOF):
 		return ConnectionClosed

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// TestOwnExhaustionHasItsReason checks that an exporter without a file or a port left reports nothing about the
-// servers that it asks.
+// TestOwnExhaustionHasItsReason checks that an exporter without a file or a port left reports nothing about the servers
+// that it queries.
 func TestOwnExhaustionHasItsReason(t *testing.T) {
 	dial := func(err error) error {
 		return &url.Error{Op: "Get", URL: "http://e", Err: &net.OpError{Op: "dial", Err: err}}

@@ -9,9 +9,10 @@ import (
 	"unsafe"
 )
 
-// A Template holds a metrics page that Prometheus' parser has accepted, with holes for its numbers. While a server keeps emitting the
-// same series, its next metrics page is the template with other numbers: then comparing hashes is enough, and nothing has to be parsed
-// again. The seed of the hashes is random at each start, so a hostile server cannot construct metrics pages whose hashes collide.
+// A Template holds a metrics page that Prometheus' parser has accepted, with holes for its numbers. While a server
+// keeps emitting the same series, its next metrics page is the template with other numbers, so comparing hashes is
+// enough, and nothing has to be parsed again. The seed of the hashes is random at each start, so a hostile server
+// cannot construct metrics pages whose hashes collide.
 type Template struct {
 	lines []templateLine
 	index map[uint64]int // line index by hash; built when a metrics page changes its order

@@ -222,8 +222,8 @@ func merged(n *yaml.Node) []*yaml.Node {
 
 type field struct{ key, value *yaml.Node }
 
-// fieldsOf returns the fields of a mapping, then the merged fields that it lacks. inside lists the mappings that
-// merge it: a place in a file may be looked up before check has refused mappings that contain themselves.
+// fieldsOf returns the fields of a mapping, then the merged fields that it lacks. inside lists the mappings that merge
+// it, because a path may be looked up before check has refused mappings that contain themselves.
 func fieldsOf(n *yaml.Node, inside ...*yaml.Node) []field {
 	var own, others []field
 	for i := 0; i+1 < len(n.Content); i += 2 {

@@ -62,7 +62,7 @@ func NewBrowser(t *testing.T, args ...string) *Browser {
 	return b
 }
 
-// call calls a method of the protocol. Events that arrive meanwhile are complaints, or are ignored.
+// call calls a method of the protocol. Events that arrive meanwhile become complaints or are ignored.
 func (b *Browser) call(method string, params, result any) {
 	b.t.Helper()
 	b.calls++

@@ -65,8 +65,8 @@ func Start(t *testing.T, name string, args ...string) *exec.Cmd {
 	return process
 }
 
-// Address assigns ports below the ephemeral ones, because any connection could take an ephemeral port before the program
-// under test listens on it.
+// Address assigns ports below the ephemeral ports, because any connection could take an ephemeral port before the
+// program under test listens on it.
 const firstPort, ports = 20000, 12000
 
 var handedOut atomic.Int64
@@ -74,7 +74,7 @@ var handedOut atomic.Int64
 // Address returns a free address of this machine, host:port. It never returns the same address twice to a process.
 func Address(t *testing.T) string {
 	t.Helper()
-	begin := os.Getpid() * 61 // apart from tests in other processes
+	begin := os.Getpid() * 61 // different from the ports of tests in other processes
 	for range ports {
 		port := firstPort + (begin+int(handedOut.Add(1)))%ports
 		if l, err := net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(port)); err == nil {

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestAddress checks that nothing else gets the port between Address and the start of the program that will listen
+// TestAddress checks that no other program gets the port between Address and the start of the program that will listen
 // on it. The kernel gives ports from 32768 on to every connection and listener that names no port.
 func TestAddress(t *testing.T) {
 	seen := map[string]bool{}

@@ -1,6 +1,6 @@
-// Package fakenvml builds a libnvidia-ml.so.1 that needs no GPU, from C and NVIDIA's own header, so that the real loading
-// path can be tested and demonstrated. A file beside the library holds its answers. State writes the file, also while the
-// library is in use.
+// Package fakenvml builds a libnvidia-ml.so.1 that needs no GPU, from C and NVIDIA's own header, so that the real
+// loading path can be tested and demonstrated. A file beside the library holds its answers. State writes the file, even
+// while the library is in use.
 package fakenvml
 
 import (

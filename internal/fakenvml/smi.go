@@ -221,7 +221,7 @@ func (p *smiPrinter) errors(get func(string) string) {
 	})
 	sram := get("sram_errors") // parity and SEC-DED errors since the driver was loaded, over the life of the board, then by unit
 	switch {
-	case get("sram_threshold") == "": // they come from one call
+	case get("sram_threshold") == "": // the values come from one call
 		sram = ""
 	case sram == "":
 		sram = "0 0 0 0 0 0 0 0 0"
@@ -337,7 +337,7 @@ func (p *smiPrinter) fabric(get func(string) string) {
 			p.leaf("route_recovery_in_progress", check(2, "True", "False"))
 			p.leaf("route_unhealthy", check(4, "True", "False"))
 			p.leaf("access_timeout_recovery", check(6, "True", "False"))
-			if wrong := mask >> 8 & 15; wrong == 1 { // others have names of their own
+			if wrong := mask >> 8 & 15; wrong == 1 { // other units have their own names
 				p.leaf("incorrect_configuration", "None")
 			}
 		})

@@ -89,7 +89,7 @@ func (s *State) Set(device string, keysAndValues ...any) error {
 	return s.save()
 }
 
-// Unset removes keys. Then the device answers as All does, or does not support these keys.
+// Unset removes keys. Without these keys, the device answers as All does, or does not support them.
 func (s *State) Unset(device string, keys ...string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -1,5 +1,5 @@
 // Package golden stores the output of collectors in files, so that people review each change before a commit.
-// TestEveryFamilyIsEmitted in package metrics requires every declared family to be in one of them.
+// TestEveryFamilyIsEmitted in package metrics requires every declared family to be in one of these files.
 package golden
 
 import (
@@ -33,7 +33,7 @@ func Compare(t testing.TB, file, got string) {
 	}
 	want, err := os.ReadFile(file)
 	if err != nil {
-		t.Fatalf("%v: run go test with -update and read the new golden", err)
+		t.Fatalf("%v: run go test with -update and review the new golden file", err)
 	}
 	if got == string(want) {
 		return
@@ -49,7 +49,7 @@ func Compare(t testing.TB, file, got string) {
 			t.Errorf("%s: + %s", file, line)
 		}
 	}
-	t.Errorf("%s: the page has changed; if that is right, run go test with -update and read the diff", file)
+	t.Errorf("%s: the page has changed; if the change is right, run go test with -update and review the diff", file)
 }
 
 var tables sync.Mutex
@@ -73,7 +73,7 @@ func Row(t testing.TB, file, key, value string) {
 	switch {
 	case found && rows[at] == row:
 	case !*update:
-		t.Errorf("%s: the row of %s is not what is made now; if that is right, run this test alone with -update", file, key)
+		t.Errorf("%s: the row of %s differs from the new row; if the change is right, run only this test with -update", file, key)
 	case found:
 		rows[at] = row
 	default:
@@ -86,9 +86,9 @@ func Row(t testing.TB, file, key, value string) {
 	}
 }
 
-// Missing collects the metrics that engines and exporters lack according to their goldens. It is one table beside
-// the goldens. A new metric is missing in most of them, but changes only this file. Several tests may call its
-// methods at once.
+// Missing collects the metrics that engines and exporters lack according to their goldens. It is one table beside the
+// goldens. A new metric is missing in most goldens, but changes only this file. Several tests may call its methods at
+// once.
 type Missing struct {
 	mu    sync.Mutex
 	pages map[string][]string // by metric and reason
@@ -145,8 +145,8 @@ func All(t testing.TB, pattern string, compared int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(files) > compared { // a missing one fails in Compare
-		t.Errorf("%d files are %s, tests compare %d: delete those that nothing writes", len(files), pattern, compared)
+	if len(files) > compared { // a missing file fails in Compare
+		t.Errorf("there are %d files %s, but tests compare %d: delete the files that no test writes", len(files), pattern, compared)
 	}
 }
 

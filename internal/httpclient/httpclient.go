@@ -40,7 +40,7 @@ func To(path, address string, cfg config.HTTPClientConfig, transport http.RoundT
 	u, err := url.Parse(address)
 	switch {
 	case err == nil && u.User != nil:
-		return nil, nil, configfile.Errorf(path+".url", "credentials do not belong into a URL: use http_config.basic_auth with password_file")
+		return nil, nil, configfile.Errorf(path+".url", "credentials do not belong in a URL: use http_config.basic_auth with password_file")
 	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "": // without the text, which may contain a password
 		return nil, nil, configfile.Errorf(path+".url", "not a URL of the form http://host:port[/path]")
 	}
@@ -98,17 +98,17 @@ func Address(flag, address, remedy string) (*url.URL, error) {
 	u, err := url.Parse(address)
 	switch {
 	case err == nil && u.User != nil:
-		return nil, fmt.Errorf("--%s: credentials do not belong into a URL, which others see among the arguments: write password_file into "+
-			"the file of --%s", flag, remedy)
+		return nil, fmt.Errorf("--%s: credentials do not belong in a URL, which others see among the arguments: write password_file into the "+
+			"file of --%s", flag, remedy)
 	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
 		return nil, fmt.Errorf("--%s is not an address: write http://host:port", flag)
 	}
 	return u, nil
 }
 
-// Headers and parameters of OAuth 2 have names that are not part of Prometheus' configuration. The value of a
-// header with such a name may be a secret. The values of these parameters (RFC 6749, 8693, 8707 and additions of
-// Auth0 and Azure) are no secrets.
+// Headers and parameters of OAuth 2 have names that are not part of Prometheus' configuration. The value of a header
+// with such a name may be a secret. The values of these parameters (RFC 6749, 8693, 8707 and additions of Auth0 and
+// Azure) are not secrets.
 var (
 	secretHeader = regexp.MustCompile(`(?i)auth|cookie|token|key|secret|pass|cred|sign|session|jwt`)
 	plain        = []string{
@@ -188,7 +188,7 @@ func refuseFields(path string, v reflect.Value) error {
 		case names["files"]:
 			remedy = "use files"
 		case strings.HasSuffix(name, "_ref"):
-			return configfile.Errorf(at, "names a secret of a secret manager, and the exporter has none: use %s_file",
+			return configfile.Errorf(at, "refers to a secret manager, which the exporter does not support: use %s_file",
 				strings.TrimSuffix(name, "_ref"))
 		case name == "token_url":
 			if u, err := url.Parse(field.String()); err != nil || u.User != nil || u.RawQuery != "" {

@@ -70,7 +70,7 @@ func TestEveryField(t *testing.T) {
 	for _, place := range all {
 		for _, value := range values {
 			text := "#\n" + strings.ReplaceAll(place, ".", ": {") + ": " + value + strings.Repeat("}", strings.Count(place, ".")) + "\n"
-			if strings.HasPrefix(place, "oauth2.") && place != "oauth2.client_id" && place != "oauth2.token_url" { // or it lacks these
+			if strings.HasPrefix(place, "oauth2.") && place != "oauth2.client_id" && place != "oauth2.token_url" { // or the field lacks these
 				text = strings.Replace(text, "{", "{client_id: c, token_url: 'http://h', ", 1)
 			}
 			if strings.HasPrefix(place, "proxy_connect_header") {
@@ -82,7 +82,7 @@ func TestEveryField(t *testing.T) {
 			cfg, err := Load("flag", file)
 			switch {
 			case err != nil && (!placed.MatchString(err.Error()) || strings.Contains(err.Error(), "s3cret") &&
-				!strings.HasSuffix(place, "_version")): // which is no secret
+				!strings.HasSuffix(place, "_version")): // which is not a secret
 				t.Errorf("%s: %v", text, err)
 			case err == nil && strings.Contains(value, "s3cret") && strings.Contains(dump(reflect.ValueOf(cfg)), "s3cret") &&
 				!slices.Contains(notSecret, place):

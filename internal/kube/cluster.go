@@ -64,7 +64,7 @@ func (c *Cluster) Follow(ctx context.Context, kind schema.GroupVersionResource, 
 		case err == nil:
 			called(nil)
 		case !errors.Is(err, context.Canceled) && !apierrors.IsResourceExpired(err) &&
-			!apierrors.IsGone(err): // a watch that has to start anew is normal
+			!apierrors.IsGone(err): // a watch that has to restart is normal
 			called(callError{err})
 		}
 	}
@@ -78,7 +78,7 @@ func (c *Cluster) Follow(ctx context.Context, kind schema.GroupVersionResource, 
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			o.FieldSelector = ofThisNode
 			w, err := objects.Watch(ctx, o)
-			if o.SendInitialEvents == nil || !apierrors.IsInvalid(err) { // an older API server: a list follows
+			if o.SendInitialEvents == nil || !apierrors.IsInvalid(err) { // an older API server, for which a list follows
 				told(err)
 			}
 			return w, err

@@ -33,7 +33,7 @@ type Kubelet struct {
 	due      time.Time // of the next query
 	failures int       // in a row
 	state    string
-	answer   *answer // the last one; nil before the first
+	answer   *answer // the last answer; nil before the first
 	answered time.Time
 }
 
@@ -47,7 +47,7 @@ func NewKubelet(log *slog.Logger, socket string, interval time.Duration) *Kubele
 // State returns the result of the last query: StateUp, or the reason of the failure. It is empty before the first query.
 func (k *Kubelet) State() string { return k.state }
 
-// Holdings returns the last answer and the time when it arrived, which is the zero time before the first answer.
+// Holdings returns the last answer and the time when it arrived, which is zero before the first answer.
 func (k *Kubelet) Holdings() ([]Holding, time.Time) {
 	if k.answer == nil {
 		return nil, time.Time{}
@@ -56,7 +56,7 @@ func (k *Kubelet) Holdings() ([]Holding, time.Time) {
 }
 
 // connect creates a client, which keeps one connection. It uses gRPC over net/http, which is linked anyway. The usual
-// client takes 2 MiB of memory in every exporter, and 4 MiB while in use.
+// gRPC client takes 2 MiB of memory in every exporter, and 4 MiB while in use.
 func (k *Kubelet) connect() {
 	protocols := new(http.Protocols)
 	protocols.SetUnencryptedHTTP2(true)

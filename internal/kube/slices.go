@@ -25,7 +25,7 @@ type Slices struct {
 	slices  *Store[slice]
 
 	mu    sync.Mutex
-	state string // of the last call, to log changes only
+	state string // error of the last call, to log only changes
 }
 
 // slice holds the part of a ResourceSlice that UUID reads.
@@ -62,7 +62,7 @@ func (s *Slices) UUID(driver, pool, device string) string {
 		}
 		for _, d := range one.Spec.Devices {
 			if d.Name == device {
-				return d.Attributes["uuid"].String + d.Basic.Attributes["uuid"].String // a device has only one of them
+				return d.Attributes["uuid"].String + d.Basic.Attributes["uuid"].String // a device has only one of these attributes
 			}
 		}
 	}
@@ -107,6 +107,6 @@ func (s *Slices) note(err error) {
 	s.state = state
 	s.mu.Unlock()
 	if state != was && err != nil {
-		s.cluster.Log.Warn("cannot read the devices of resource drivers; those known stay", "err", err)
+		s.cluster.Log.Warn("cannot read the devices of resource drivers; devices read before stay in use", "err", err)
 	}
 }

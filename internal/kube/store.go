@@ -56,7 +56,8 @@ func (s *Store[T]) put(into map[string]*T, object any) {
 	one, err := DecodeObject[T](object)
 	if err != nil {
 		u := object.(*unstructured.Unstructured)
-		s.log.Warn("the API server sent an object that cannot be read: it is left out", "kind", u.GetKind(), "name", key(object), "err", err)
+		s.log.Warn("the API server sent an object that cannot be read; the object is skipped",
+			"kind", u.GetKind(), "name", key(object), "err", err)
 		return
 	}
 	into[key(object)] = one

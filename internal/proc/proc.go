@@ -27,7 +27,7 @@ type Scan struct {
 	closed   map[int]bool // processes whose open files cannot be read
 }
 
-// New scans the processes of the procfs mounted at root. Without a procfs there are none.
+// New scans the processes of the procfs mounted at root. Without a procfs, Scan has no processes.
 func New(root string) *Scan {
 	s := &Scan{
 		root:     root,
@@ -63,8 +63,8 @@ func (s *Scan) Processes() iter.Seq[int] { return maps.Keys(s.parents) }
 var strangers = regexp.MustCompile(`^(systemd.*|init|tini|dumb-init|docker-init|catatonit|s6-.*|runsv.*|supervisord|` +
 	`containerd-shim.*|conmon|runc|crun|sh|bash|dash|ash|zsh|fish|busybox|sshd.*|login|sudo|su|cron|crond|tmux.*|screen|slurmstepd|raylet)$`)
 
-// Lineage returns a process and its ancestors, the eldest last, up to the first that merely starts others, such as a
-// shell or a supervisor. It is empty if there is no such process.
+// Lineage returns a process and its ancestors, the oldest last, up to the first ancestor that merely starts other
+// processes, such as a shell or a supervisor. It is empty if there is no such process.
 func (s *Scan) Lineage(pid int) []int {
 	if _, alive := s.parents[pid]; !alive {
 		return nil
@@ -99,8 +99,9 @@ func (s *Scan) Command(pid int) []string {
 	return line
 }
 
-// Waited returns how long each thread of a process has been ready to run while it waited for a CPU, since its start. A CPU
-// limit makes threads wait, too. Waited returns nothing if the kernel does not count this.
+// Waited returns how long each thread of a process has been ready to run while it waited for a CPU, since its start.
+// Time in which a CPU limit holds threads back counts as well. Waited returns nothing if the kernel does not count this
+// time.
 func (s *Scan) Waited(pid int) map[int]time.Duration {
 	threads, err := s.fs.AllThreads(pid)
 	if err != nil {

@@ -52,7 +52,7 @@ func Explain(address, expr string, err error) error {
 	case errors.As(err, &failed) && failed.Type != prometheus.ErrBadResponse && failed.Type != prometheus.ErrClient:
 		return fmt.Errorf("%s refuses %s: %w", address, expr, err)
 	case errors.As(err, &failed):
-		return fmt.Errorf("%s does not answer as Prometheus does (%w): give the address before /api/v1, with its path", address, err)
+		return fmt.Errorf("%s does not answer like a Prometheus (%w): give the address before /api/v1, with its path", address, err)
 	}
 	return fmt.Errorf("cannot reach %s: %w", address, err)
 }

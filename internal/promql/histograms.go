@@ -16,8 +16,9 @@ import (
 // are read once. The result needs Prometheus 2.40, because it has functions that MetricsQL lacks. e is not changed.
 func AnyHistograms(e Expr) Expr { return histograms(clone(e)) }
 
-// WithNative applies AnyHistograms to a query. It returns false if that changes nothing. The function is for a
-// server that may be VictoriaMetrics, which refuses such a query: use it only if the query itself has no answer.
+// WithNative applies AnyHistograms to a query. It returns false if the query stays the same. The function is for a
+// server that may be VictoriaMetrics, which refuses the changed query, so use it only if the original query has no
+// answer.
 func WithNative(query string) (string, bool) {
 	e, err := Parser.ParseExpr(query)
 	if err != nil {
@@ -67,8 +68,8 @@ func overTime(c *parser.Call) (*parser.MatrixSelector, bool) {
 	return m, ok
 }
 
-// either returns the result of apply for a selector or, if its histogram is stored as a native one, the equivalent
-// for the native one. Native histograms come first, because after a change of the storage a long window still
+// either returns the result of apply for a selector or, if its histogram is stored as a native histogram, of apply for
+// the native equivalent. Native histograms come first, because after a change of the storage a long window still
 // contains the older series.
 func either(s *parser.VectorSelector, apply func(*parser.VectorSelector) Expr) Expr {
 	classic := apply(s)
@@ -88,7 +89,7 @@ func either(s *parser.VectorSelector, apply func(*parser.VectorSelector) Expr) E
 	return classic
 }
 
-// choice always adds parentheses. The chart finds a choice by them if VictoriaMetrics reads the rules.
+// choice always adds parentheses. The chart recognises a choice by its parentheses if VictoriaMetrics reads the rules.
 func choice(native, classic Expr) Expr { return &parser.ParenExpr{Expr: Or(native, classic)} }
 
 // histogramPart splits the name of a series of a histogram; part is empty for all other series.
@@ -114,7 +115,7 @@ func counted(s *parser.VectorSelector) (*parser.VectorSelector, bool) {
 	return &copied, true
 }
 
-// renamed returns the same selector of another series.
+// renamed returns the same selector for another series.
 func renamed(s *parser.VectorSelector, name string) *parser.VectorSelector {
 	copied := *s
 	copied.Name = name

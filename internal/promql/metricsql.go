@@ -9,8 +9,8 @@ var metricsQL = map[string]string{
 	"changes": "changes_prometheus", "delta": "delta_prometheus", "increase": "increase_prometheus", "rate": "rate_prometheus",
 }
 
-// MetricsQL returns e as VictoriaMetrics 1.120 and newer understand it. The result is for printing only, because Parser
-// does not support its functions. e is not changed.
+// MetricsQL returns e in the form that VictoriaMetrics 1.120 and newer understands. The result is for printing only,
+// because Parser does not support its functions. e is not changed.
 func MetricsQL(e Expr) Expr {
 	copied := clone(e)
 	parser.Inspect(copied, func(n parser.Node, _ []parser.Node) error {

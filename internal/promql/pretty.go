@@ -12,7 +12,7 @@ import (
 const columns = 124
 
 // Pretty prints an expression with line breaks only where it does not fit into a line. In a broken expression, a set
-// operator begins a line, and other operators stay on the line of their left operand. The content of parentheses stands
+// operator begins a line, and other operators stay on the line of their left operand. The content of parentheses is
 // between the line that opens them and the line that closes them.
 func Pretty(e Expr) string { return layout(e, 0, 0, 0) }
 
@@ -44,8 +44,8 @@ func layout(e Expr, margin, from, after int) string {
 	return flat
 }
 
-// enclosed prints the content of parentheses on lines of its own, unless it has its own lines. A tail that begins with a
-// comma follows the comma's line.
+// enclosed prints the content of parentheses on lines of its own, unless it has its own lines. A tail that begins with
+// a comma stays on the line of the closing parenthesis.
 func enclosed(head string, e Expr, tail string, margin, from, after int) string {
 	if opens(e) && margin+1+len(printed(e)) >= columns {
 		if inner := layout(e, margin, from+len(head), len(tail)+after); from+len(head)+len(firstLine(inner)) <= columns {

@@ -75,7 +75,7 @@ func NotRe(label, expr string) *Matcher {
 	return labels.MustNewMatcher(labels.MatchNotRegexp, label, expr)
 }
 
-// Either matches a label with a plain value or, if expr is more than that, with an anchored regular expression.
+// Either matches a label with a plain value or, if expr is not a plain value, with an anchored regular expression.
 func Either(label, expr string) *Matcher {
 	if regexp.QuoteMeta(expr) == expr {
 		return Eq(label, expr)
@@ -133,7 +133,7 @@ func Min(by []string, e Expr) Expr { return aggregate(parser.MIN, by, e) }
 // Avg keeps the mean.
 func Avg(by []string, e Expr) Expr { return aggregate(parser.AVG, by, e) }
 
-// Stddev returns how far values differ: 0 where all are the same.
+// Stddev returns the standard deviation, which is 0 if all values are equal.
 func Stddev(by []string, e Expr) Expr { return aggregate(parser.STDDEV, by, e) }
 
 // CountBy counts series.
@@ -157,7 +157,7 @@ func WithValue(label string, e Expr) Expr {
 	return &parser.AggregateExpr{Op: parser.COUNT_VALUES, Param: Str(label), Expr: e, Without: true}
 }
 
-// Drop leaves labels out. Series may not differ in these labels alone.
+// Drop removes labels. Series must not differ only in these labels.
 func Drop(labels []string, e Expr) Expr {
 	return &parser.AggregateExpr{Op: parser.MAX, Expr: e, Grouping: labels, Without: true}
 }
@@ -195,7 +195,7 @@ type Matching struct {
 // On matches pairs of series by these labels.
 func On(labels ...string) *Matching { return &Matching{labels: labels, card: parser.CardOneToOne} }
 
-// Ignoring matches pairs of series by all labels but these.
+// Ignoring matches pairs of series by all labels except these.
 func Ignoring(labels ...string) *Matching {
 	return &Matching{labels: labels, ignoring: true, card: parser.CardOneToOne}
 }
@@ -245,7 +245,8 @@ func And(a, b Expr, m ...*Matching) Expr { return binary(parser.LAND, a, b, m) }
 // Unless keeps series of a that have no partner in b.
 func Unless(a, b Expr, m ...*Matching) Expr { return binary(parser.LUNLESS, a, b, m) }
 
-// Or joins alternatives: a later alternative contributes only series whose labels the earlier ones lack.
+// Or joins alternatives: a later alternative contributes only series whose labels do not occur in the earlier
+// alternatives.
 func Or(first Expr, more ...Expr) Expr {
 	for _, e := range more {
 		first = binary(parser.LOR, first, e, nil)
@@ -268,9 +269,9 @@ func binary(op parser.ItemType, a, b Expr, matching []*Matching) *parser.BinaryE
 	return e
 }
 
-// operand puts parentheses around a binary operand where precedence needs them: not if the operand binds more
-// tightly, or if operators of equal precedence stand in a row, read from left to right. Within "or" they stay,
-// because few readers know that "and" comes first. In arithmetic the parentheses stay around an operation that
+// operand puts parentheses around a binary operand where precedence needs them: not if the operand binds more tightly,
+// or if operators of equal precedence follow each other, read from left to right. Within "or" the parentheses stay,
+// because few readers know that "and" has precedence. In arithmetic the parentheses stay around an operation that
 // matches labels.
 func operand(op parser.ItemType, e Expr, left bool) Expr {
 	b, ok := e.(*parser.BinaryExpr)
@@ -286,10 +287,10 @@ func operand(op parser.ItemType, e Expr, left bool) Expr {
 	return &parser.ParenExpr{Expr: e}
 }
 
-// comparing is how tightly comparisons bind.
+// comparing is the precedence of comparisons.
 const comparing = 3
 
-// binding returns how tightly an operator binds.
+// binding returns the precedence of an operator.
 func binding(op parser.ItemType) int {
 	switch op {
 	case parser.LOR:

@@ -38,9 +38,9 @@ func Lookup(name string) *metrics.Family {
 	return nil
 }
 
-// Verify parses a query and checks it against the vocabulary: every selector names a known series, every matcher a label
-// that the series has, and every label to group by or match on exists on the series below it. A misspelt label would
-// silently merge everything, or match nothing.
+// Verify parses a query and checks it against the vocabulary: every selector names a known series, every matcher a
+// label that the series has, and every label to group by or match on exists on the series inside. A misspelt label
+// would silently merge all series, or match none.
 func Verify(query string) error {
 	e, err := Parser.ParseExpr(query)
 	if err != nil {
@@ -52,7 +52,7 @@ func Verify(query string) error {
 	return errors.Join(c.errs...)
 }
 
-// parts checks that an expression that reads a native histogram also reads the classic one.
+// parts checks that an expression that reads a native histogram also reads the classic histogram.
 func (c *checker) parts(e Expr) {
 	named := map[string]bool{}
 	parser.Inspect(e, func(n parser.Node, _ []parser.Node) error {

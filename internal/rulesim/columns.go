@@ -31,7 +31,7 @@ type Columns struct {
 type column struct {
 	labels labels.Labels
 	values []float64
-	place  int // of its rule in the order; a rule at or before it sees the previous step
+	place  int // position of its rule in the order; rules up to this position see the previous step
 	every  int // steps between two evaluations
 }
 
@@ -42,7 +42,7 @@ type columnRule struct {
 	every  int
 	reads  map[string]bool
 	out    []output
-	done   bool // its column is up to date
+	done   bool // the rule's column is up to date
 }
 
 // output is one series of a compiled expression. at is called with increasing steps. Callers may leave out steps.
@@ -80,7 +80,7 @@ func put(into map[string][]*column, name string, col *column) {
 	into[name] = append(into[name], col)
 }
 
-// find returns the column with these labels; or nil if there is none.
+// find returns the column with these labels; nil if there is none.
 func find(all []*column, l labels.Labels) *column {
 	for _, col := range all {
 		if labels.Equal(col.labels, l) {
@@ -90,7 +90,7 @@ func find(all []*column, l labels.Labels) *column {
 	return nil
 }
 
-// Record adds a rule that is evaluated every this many steps.
+// Record adds a rule, and the number of steps between its evaluations.
 func (c *Columns) Record(name string, more map[string]string, expr parser.Expr, every int) {
 	c.rules = append(c.rules, &columnRule{name: name, labels: labels.FromMap(more), expr: expr, every: every, reads: c.reads(expr)})
 }
@@ -127,8 +127,8 @@ func (c *Columns) reads(e parser.Expr) map[string]bool {
 	return names
 }
 
-// Eval evaluates an expression at every step, after the rules that it reads and that may have changed. It returns the series of
-// the expression.
+// Eval evaluates an expression at every step, after evaluating the rules that it reads and that may have changed. It
+// returns the series of the expression.
 func (c *Columns) Eval(expr parser.Expr) ([][]float64, error) {
 	asked := &columnRule{expr: expr, every: 1, reads: c.reads(expr)}
 	needed := c.needed(asked)
@@ -249,7 +249,7 @@ func (c *Columns) selected(v *parser.VectorSelector) (cols []*column) {
 	return cols
 }
 
-// ago returns how many steps back the sample is that a reader at a place sees with an offset.
+// ago returns the age in steps of the sample that a reader at a place sees with an offset.
 func (c *Columns) ago(col *column, place int, offset time.Duration) int {
 	steps := int((offset + c.step - 1) / c.step)
 	if col.place >= place {
@@ -319,7 +319,7 @@ func each(of []output, f func(float64) float64) (out []output) {
 	return out
 }
 
-// window holds the samples after one step and up to another. Both move on.
+// window holds the samples after one step and up to another step. Both move on.
 type window struct {
 	values   []float64
 	from, to int // first step in it, and first step after it
@@ -360,7 +360,7 @@ var folds = map[string]func(*window) float64{
 	"count_over_time": func(w *window) float64 { return float64(w.n) },
 	"avg_over_time":   func(w *window) float64 { return w.sum / float64(w.n) },
 	"min_over_time":   func(w *window) float64 { return w.values[w.falling[0]] },
-	"last_over_time":  func(w *window) float64 { return w.values[w.falling[len(w.falling)-1]] }, // the last to come is never passed by
+	"last_over_time":  func(w *window) float64 { return w.values[w.falling[len(w.falling)-1]] }, // the latest value is never dropped
 }
 
 func (c *Columns) aggregate(e *parser.AggregateExpr, place int) ([]output, error) {
@@ -474,7 +474,7 @@ func (c *Columns) binary(e *parser.BinaryExpr, place int) ([]output, error) {
 			func(l, _ labels.Labels) labels.Labels { return l }), nil
 	}
 	m := e.VectorMatching
-	if m == nil { // which the parser writes as the default
+	if m == nil { // the parser writes this default
 		m = &parser.VectorMatching{}
 	}
 	by := func(l labels.Labels) labels.Labels {

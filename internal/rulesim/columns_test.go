@@ -11,8 +11,8 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 )
 
-// TestColumnsSayWhatTheRuleManagerSays checks that rules over columns record the same as Prometheus' own rule manager,
-// step by step, if rules read themselves, later rules, the past and several series.
+// TestColumnsSayWhatTheRuleManagerSays checks that rules over columns record the same values as Prometheus' own rule
+// manager, step by step, if rules read themselves, later rules, the past and several series.
 func TestColumnsSayWhatTheRuleManagerSays(t *testing.T) {
 	names := []string{
 		"plain", "ratio", "window", "counted", "mean", "least", "latest", "kept", "cut", "union", "labelled", "sum", "top",

@@ -51,11 +51,12 @@ func (l loader) Parse(text string) (parser.Expr, error) {
 	return written{e, text}, err
 }
 
-// needed is what an evaluation of a rule needs while some of the series that the rule reads were never stored.
+// needed is the part of a rule that an evaluation needs while some of the series that the rule reads have never been
+// stored.
 type needed struct {
 	text    string   // "" if the rule has no result
 	missing []string // names of those series
-	series  uint64   // how many series were stored when this was last found true
+	series  uint64   // number of stored series when this was last checked
 }
 
 // needed returns the rule without the parts that have no result because none of the series that they read was ever
@@ -133,7 +134,7 @@ func without(e parser.Expr, missing func(name string) bool) parser.Expr {
 		c := *e
 		return around(&c, &c.Expr)
 	case *parser.Call:
-		// These have a result whatever they read.
+		// These have a result regardless of the series that they read.
 		if slices.Contains([]string{"absent", "absent_over_time", "info", "scalar", "vector"}, e.Func.Name) {
 			return e
 		}

@@ -9,8 +9,8 @@ import (
 	"github.com/prometheus/prometheus/util/convertnhcb"
 )
 
-// native passes on the samples of a scrape like a Prometheus that converts classic histograms to native ones with custom
-// buckets. A family with buckets is a histogram.
+// native passes on the samples of a scrape like a Prometheus that converts classic histograms to native histograms with
+// custom buckets. A family with buckets is a histogram.
 func native(scrape func(Emit), float Emit, convert func(labels.Labels, *histogram.Histogram, *histogram.FloatHistogram)) {
 	type sample struct {
 		labels labels.Labels

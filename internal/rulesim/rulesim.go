@@ -51,10 +51,10 @@ type Sim struct {
 	OnAlert func(at time.Time, alert Alert)
 	// Samples counts the samples that rule evaluations have read.
 	Samples int64
-	// Whole evaluates all of a rule, as Prometheus does, including parts that cannot have a result. The results are the same, but cost
-	// as much as in Prometheus.
+	// Whole evaluates complete rules, as Prometheus does, including parts that cannot have a result. The results are
+	// the same, but cost as much as in Prometheus.
 	Whole bool
-	// Native, when set, reports whether Prometheus converts the histograms of a scrape to native ones.
+	// Native, when set, reports whether Prometheus converts the histograms of a scrape to native histograms.
 	Native func(at time.Time) bool
 }
 
@@ -77,7 +77,7 @@ func New(files ...[]byte) (*Sim, error) {
 		stored: map[string]bool{}, rules: map[string]needed{},
 	}
 	opts := tsdb.DefaultOptions()
-	opts.WALSegmentSize = -1 // nothing needs to survive
+	opts.WALSegmentSize = -1 // no data needs to survive
 	opts.StripeSize = 512    // the default is for a million series
 	opts.IsolationDisabled = true
 	opts.MinBlockDuration = (400 * 24 * time.Hour).Milliseconds()
@@ -155,14 +155,15 @@ func alertsIn(g *rules.Group) int {
 // Close removes the simulation's storage.
 func (s *Sim) Close() error { return errors.Join(s.db.Close(), os.RemoveAll(s.dir)) }
 
-// DB returns the storage of the simulation, for a server that continues with it. It is gone after Close.
+// DB returns the storage of the simulation, for a server that continues with it. The storage is gone after Close.
 func (s *Sim) DB() *tsdb.DB { return s.db }
 
 // Engine returns the query engine of the simulation.
 func (s *Sim) Engine() *promql.Engine { return s.engine }
 
-// Run advances the clock from one time to another, which is excluded. Once per scrape interval it calls scrape for all samples. A
-// series that is not emitted again becomes stale. Every group is evaluated at its own interval. Errors of rules end the run.
+// Run advances the clock from one time to another, excluding the latter. Once per scrape interval it calls scrape for
+// all samples. A series that is not emitted again becomes stale. Every group is evaluated at its own interval. Errors
+// of rules end the run.
 func (s *Sim) Run(from, to time.Time, interval time.Duration, scrape func(at time.Time, emit Emit)) error {
 	for at := from; at.Before(to); at = at.Add(interval) {
 		if err := s.Scrape(at, scrape); err != nil {
@@ -260,8 +261,9 @@ func (s *Sim) EvalGroups(at time.Time, wanted func(group string) bool) error {
 		}
 		when := at
 		if g.Interval() > time.Minute {
-			// If a group were evaluated at the instant at which another group records, its window would miss that record,
-			// and so would the next window, which is open on the left. Prometheus gives each group an instant of its own.
+			// If a group were evaluated at the instant at which another group records, its window would miss that
+			// record, and so would the next window, which excludes its start. Prometheus gives each group its own
+			// instant.
 			when = at.Add(-time.Millisecond)
 		}
 		g.Eval(s.ctx, when)

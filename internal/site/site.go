@@ -14,14 +14,14 @@ import (
 // Page holds the parts that differ between web pages.
 type Page struct {
 	Title string
-	// Root is the relative path to the exporter's root, for example ../ from /runbooks/. It is relative because a proxy
-	// may add a path before it. It is empty for a web page that is a single file.
+	// Root is the relative path to the exporter's root, for example ../ from /runbooks/. The path is relative because a
+	// proxy may add a prefix. It is empty for a web page that is a single file.
 	Root string
 	// Body is the content of main. The caller must escape untrusted input.
 	Body template.HTML
-	// Style is added after the common stylesheet. It may be empty.
+	// Style is added after the common stylesheet, and may be empty.
 	Style template.CSS
-	// Script runs in the page. It may be empty.
+	// Script runs in the page, and may be empty.
 	Script template.JS
 }
 
@@ -48,8 +48,8 @@ func (p Page) Document(to io.Writer) error {
 	return layout.Execute(to, p)
 }
 
-// Write sends a web page. The browser loads nothing from elsewhere, runs only the web page's own script, and
-// refuses to turn text into HTML.
+// Write sends a web page. The browser loads nothing from elsewhere, runs only the web page's own script, and does not
+// interpret text as HTML.
 func Write(w http.ResponseWriter, status int, p Page) error {
 	var page bytes.Buffer
 	if err := p.Document(&page); err != nil {

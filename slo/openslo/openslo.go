@@ -1,5 +1,5 @@
-// Package openslo imports OpenSLO v1 objectives that our objectives can express, and explains why it refuses the others.
-// An objective that counts something other than its author meant would be worse than none.
+// Package openslo imports OpenSLO v1 objectives that our objectives can express, and explains why it refuses the
+// others. An objective that does not count what its author intended would be worse than none.
 package openslo
 
 import (
@@ -229,7 +229,7 @@ func owner(from map[string]values) map[string]string {
 }
 
 // severity returns the highest severity of the alert policies. A word that OpenSLO's examples do not use leaves the
-// default, which pages: one page too many is better than silence.
+// default, which pages, because an unnecessary page is better than a missing one.
 func (d documents) severity(s spec) (loudest slo.Severity) {
 	for _, p := range s.AlertPolicies {
 		policy := d.find("AlertPolicy", p)
@@ -369,7 +369,7 @@ func read(place string, m *metric) (series, error) {
 	return s, nil
 }
 
-// unwrap finds the selector inside sum, rate, increase and parentheses; it returns nil if there is anything else.
+// unwrap finds the selector inside sum, rate, increase and parentheses; it returns nil for any other expression.
 func unwrap(e parser.Expr) *parser.VectorSelector {
 	switch e := e.(type) {
 	case *parser.VectorSelector:

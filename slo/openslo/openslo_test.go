@@ -95,12 +95,12 @@ spec: {severity: ticket, condition: {kind: burnrate, op: gt, threshold: 2}}
 	const inline = "{kind: AlertPolicy, metadata: {name: x}, spec: {conditions: [{kind: AlertCondition, metadata: {name: y}, spec: " +
 		"{severity: page}}]}}"
 	for written, want := range map[string]slo.Severity{
-		"":                         0, // OpenSLO leaves alerting to others, and the default stands
+		"":                         0, // OpenSLO leaves alerting to others, so the default applies
 		"alertPolicies: [by-mail]": slo.Ticket,
 		"alertPolicies: [{alertPolicyRef: by-mail}]":                        slo.Ticket,
 		"alertPolicies: [{alertPolicyRef: by-mail}, " + inline + "]":        slo.Page,
 		"alertPolicies: [{alertPolicyRef: kept elsewhere}]":                 0,
-		"alertPolicies: [" + strings.Replace(inline, "page", "p7", 1) + "]": 0, // one page too many is better
+		"alertPolicies: [" + strings.Replace(inline, "page", "p7", 1) + "]": 0, // an unnecessary page is better than none
 	} {
 		text := strings.Replace(object, "metadata: {name: Chat-TTFT}",
 			"metadata: {name: Chat-TTFT, labels: {team: [search, chat], product: x, model_name: y, k8s.io/part: z}}", 1)

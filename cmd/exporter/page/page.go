@@ -37,13 +37,13 @@ func Handler(o Options) http.Handler {
 		var b strings.Builder
 		if err := body.Execute(&b, map[string]any{
 			"Node": node, "Metrics": strings.TrimPrefix(o.MetricsPath, "/"), "Version": o.Version, "Profiles": o.Profiles,
-			// The limit of a bad burn: the fastest pair of windows would page at it.
+			// The burn rate at which the fastest pair of windows would page.
 			"Exhaustion": fastest.Unit(), "LeastBad": slo.MinBadEvents, "Outage": slo.MaxBadShare.Float(),
 		}); err != nil {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 			return
 		}
-		// the reader has left
+		// the client has disconnected
 		_ = site.Write(w, http.StatusOK, site.Page{Title: node + ": LLM inference", Root: "./", Body: template.HTML(b.String()), Script: script})
 	})
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// amd reads AMD's device-metrics-exporter, as far as its numbers mean the same as NVIDIA's. All of its families are
-// typed as gauges, and a number that a GPU does not support is absent from the metrics page.
+// amd reads AMD's device-metrics-exporter, as far as its numbers have the same meaning as NVIDIA's. All of its families
+// are typed as gauges, and a number that a GPU does not support is absent from the metrics page.
 var amd = Source{
 	Name:      "amd",
 	Reference: "ROCm/device-metrics-exporter v1.5.1 docs/configuration/metricslist.md, configmap.md",
@@ -80,13 +80,13 @@ func amdUUID(l labels.Labels) string {
 	return l.Get("hostname") + "/" + l.Get("gpu_id")
 }
 
-// amdClocks turns the type of a clock into a domain. Compute runs on the system clock; of its several instances the
+// amdClocks turns the type of a clock into a domain. Compute runs on the system clock; if it has several instances, the
 // fastest counts.
 var amdClocks = metrics.Carry{From: "clock_type", To: metrics.LabelDomain, Map: func(t string) string {
 	return map[string]string{"GPU_CLOCK_TYPE_SYSTEM": "sm", "GPU_CLOCK_TYPE_MEMORY": "memory", "GPU_CLOCK_TYPE_VIDEO": "video"}[t]
 }}
 
-// amdViolation reads how long an MI3xx lowered its clocks for a reason, from the accumulated ticks and all ticks.
+// amdViolation reads how long an MI3xx lowered its clocks for a reason, from the ticks of that reason and all ticks.
 func amdViolation(reason, name string) Row {
 	return Row{
 		To: metrics.GPUClockEventSeconds, Set: []metrics.Label{

@@ -38,7 +38,7 @@ const (
 	reasonNoUUID = "no_gpu_uuid"
 	reasonGone   = "not_on_page" // of a GPU that was on an earlier metrics page
 
-	reasonUnhealthy = "unhealthy" // of a GPU that its own exporter calls so
+	reasonUnhealthy = "unhealthy" // of a GPU that its own exporter reports as unhealthy
 )
 
 // Options configure a Collector.
@@ -77,7 +77,7 @@ type Collector struct {
 	options Options
 
 	// Used only by Read:
-	readers []*scrape.Reader // the last one used comes first
+	readers []*scrape.Reader // the last target used comes first
 	memory  *memory
 	parsed  map[*scrape.Reader]*parsed // the last metrics page that could be used
 	said    string                     // the last logged state
@@ -94,8 +94,8 @@ type Collector struct {
 type Snapshot struct {
 	series []prometheus.Metric // what the kernel log reports
 	unread []prometheus.Metric // only while the kernel log is not read
-	read   []prometheus.Metric // only while it is
-	log    *gpu.KernelLog      // nil if nothing follows it
+	read   []prometheus.Metric // only while the kernel log is read
+	log    *gpu.KernelLog      // nil if nothing follows the kernel log
 	counts bool                // whether the kernel log counts the XIDs
 }
 
@@ -152,8 +152,8 @@ func (c *Collector) Run(ctx context.Context) {
 	}
 }
 
-// Read reads the metrics page once, at a time of the caller's clock. If the metrics page cannot be used, nothing of an earlier metrics page
-// stays, because old numbers would be wrong.
+// Read reads the metrics page once, at a time of the caller's clock. If the metrics page cannot be used, no series of
+// an earlier metrics page remains, because old numbers would be wrong.
 func (c *Collector) Read(ctx context.Context, now time.Time) {
 	if !c.options.Needed() {
 		c.publish(false, Snapshot{}, nil, nil)
@@ -193,7 +193,7 @@ func (c *Collector) try(ctx context.Context, r *scrape.Reader) (*parsed, error) 
 	if err != nil {
 		return nil, err
 	}
-	if last := c.parsed[r]; last != nil && len(p.Names()) == 0 { // an exporter that found all GPUs gone writes an empty metrics page
+	if last := c.parsed[r]; last != nil && len(p.Names()) == 0 { // an exporter whose GPUs are all gone writes an empty metrics page
 		return &parsed{Source: last.Source, prefix: last.prefix, series: series{}}, nil
 	}
 	last, err := parse(p, c.options.Limits)

@@ -59,7 +59,7 @@ type DCGM struct {
 	Hostname string
 }
 
-// WriteTo implements io.WriterTo. It fails if writing the metrics page fails.
+// WriteTo implements io.WriterTo. DCGM fails if writing the metrics page fails.
 func (d DCGM) WriteTo(w io.Writer) (int64, error) {
 	var page bytes.Buffer
 	n, err := d.WriterTo.WriteTo(io.MultiWriter(w, &page))
@@ -190,7 +190,7 @@ func (c *compat) backwards(r *Row) map[ofGPU]float64 {
 		values[ofGPU{s.labels.Get(metrics.LabelGPUUUID), s.labels.Get(metrics.LabelGPUInstance)}] = v
 	}
 	for at := range values {
-		if at.instance != "" { // dcgm-exporter reports instances in the place of their GPU
+		if at.instance != "" { // dcgm-exporter reports instances instead of their GPU
 			delete(values, ofGPU{uuid: at.uuid})
 		}
 	}
@@ -217,7 +217,7 @@ func (c *compat) latest() map[ofGPU]float64 {
 	return values
 }
 
-// labels returns the labels of dcgm-exporter. Releases before 4.8 wrote Hostname, later ones hostname.
+// labels returns the labels of dcgm-exporter. Releases before 4.8 write Hostname, later releases write hostname.
 func (c *compat) labels(at ofGPU) (out []*dto.LabelPair) {
 	add := func(name, value string) {
 		if value != "" {

@@ -69,7 +69,7 @@ func TestDCGMNamesComeBack(t *testing.T) {
 		name, _, _ := strings.Cut(key, " ")
 		expected := false
 		for _, s := range served {
-			expected = expected || s.name == name && name != dev+"XID_ERRORS" // the metrics page does not say when
+			expected = expected || s.name == name && name != dev+"XID_ERRORS" // the metrics page does not show the time
 		}
 		if !expected {
 			continue

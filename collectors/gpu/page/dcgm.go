@@ -16,8 +16,8 @@ const (
 	profiling = "DCGM_FI_PROF_"
 )
 
-// dcgm reads dcgm-exporter. Its users trim and extend the list of fields, so the presence of a field shows nothing about the release,
-// except for the names of 4.9.
+// dcgm reads dcgm-exporter. Users trim and extend the list of fields, so the presence of a field does not reveal the
+// release, except for the names of 4.9.
 var dcgm = Source{
 	Name: "dcgm",
 	Reference: "NVIDIA/dcgm-exporter d5e5f51 (4.8.4) etc/default-counters.csv, internal/pkg/rendermetrics; NVIDIA/go-dcgm b7fa315 " +
@@ -266,11 +266,12 @@ var (
 // vGPUName matches the name of a virtual GPU: the board, the memory of its share, and its series (H100-20C, A100-1-5CME).
 var vGPUName = regexp.MustCompile(`-[0-9]+[ABCQ](ME|NOME|GFX)?$`)
 
-// isVGPU reports whether a row is about a virtual GPU. For a physical GPU the licence is 0, too.
+// isVGPU reports whether a row is about a virtual GPU. For a physical GPU the licence is also 0.
 func isVGPU(l labels.Labels) bool { return vGPUName.MatchString(l.Get("modelName")) }
 
-// dcgmRedefines reports whether a metrics page is from DCGM 4.7 or newer. Some of its names existed before as aliases with another unit:
-// GPU_UTIL_RATIO is 0 to 100 there. The names introduced with it decide, or the name of the driver's label; values never do.
+// dcgmRedefines reports whether a metrics page is from DCGM 4.7 or newer. Some of its names existed before as aliases
+// with another unit: GPU_UTIL_RATIO is 0 to 100 there. The names introduced with 4.7 decide, or the name of the
+// driver's label; values never decide.
 func dcgmRedefines(s series) bool {
 	for name, samples := range s {
 		if strings.HasPrefix(name, dev) && (strings.HasSuffix(name, "_HERTZ") || strings.HasPrefix(name, dev+"FB_") &&

@@ -15,7 +15,7 @@ type Equal struct {
 	Set []metrics.Label
 	// Carry turns a label of the metrics page into a label of the series. It is empty if there is none.
 	Carry metrics.Carry
-	// Row is the place in the table: names with the same Row come from several releases.
+	// Row is the index in the table; names with the same Row come from different releases.
 	Row int
 	// Unit converts the metrics page's number to the family's.
 	Unit metrics.Scale
@@ -23,12 +23,13 @@ type Equal struct {
 	Rate bool
 	// Latest marks a number that is the code of the latest event, while the family counts such events.
 	Latest bool
-	// Not explains why the family gives another number, although it is computed from it. It is empty if the family
-	// gives the number.
+	// Not explains why the family's number differs, although it is computed from this number. Not is empty if the two
+	// are equal.
 	Not string
 }
 
-// Equals returns how the vocabulary writes the numbers of dcgm-exporter, by the names of any release, in the order of the table.
+// Equals returns the vocabulary's equivalents of dcgm-exporter's numbers, under the names of all releases, in the order
+// of the table.
 func Equals() []Equal { return dcgm.equals() }
 
 // EqualLabels maps labels of dcgm-exporter's rows to labels of the vocabulary: labels of a GPU's series, of
@@ -68,7 +69,7 @@ func (r *Row) not() string {
 	case r.Carry.Map != nil || r.Is == share:
 		return "it does not count the same"
 	}
-	for _, v := range []float64{1, 2, 7} { // a fold may drop what is no number, but not change one
+	for _, v := range []float64{1, 2, 7} { // a fold may drop a value that is not a number, but must not change a number
 		if r.Fold == nil {
 			break
 		}

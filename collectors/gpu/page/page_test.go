@@ -36,7 +36,7 @@ type node struct {
 	server *httptest.Server
 	answer atomic.Pointer[http.HandlerFunc]
 	log    strings.Builder
-	kernel e2e.Buffer // what is logged of the kernel log
+	kernel e2e.Buffer // log records about the kernel log
 }
 
 func newNode(t *testing.T) *node {
@@ -139,8 +139,8 @@ func TestGoldens(t *testing.T) {
 	golden.All(t, "testdata/golden/*.prom", len(files))
 }
 
-// TestEveryFamilyHasOneAnswer checks that a family of a GPU is in the table, among the labels, or missing for a
-// reason of its own; never two of these.
+// TestEveryFamilyHasOneAnswer checks that a family of a GPU is in the table, among the labels, or missing for its own
+// reason; never two of these.
 func TestEveryFamilyHasOneAnswer(t *testing.T) {
 	for _, s := range sources {
 		for _, f := range metrics.All() {
@@ -231,8 +231,8 @@ func TestAliases(t *testing.T) {
 	n.want("54", metrics.GPUTemperature, uuid0, `sensor="gpu"`)
 }
 
-// TestBothNames checks a rolling upgrade, whose metrics page may have both names: the newer one counts, and nothing
-// is added up.
+// TestBothNames checks a rolling upgrade, whose metrics page may have both names: the newer name counts, and the two
+// are not added up.
 func TestBothNames(t *testing.T) {
 	n := newNode(t)
 	n.read(file(t, "dcgm-4.8.4") + with(t, file(t, "dcgm-4.9.0"), "DCGM_FI_DEV_SM_CLOCK_HERTZ", uuid0, "1755000000"))
@@ -275,7 +275,8 @@ func TestXIDsByChange(t *testing.T) {
 }
 
 // TestNoXIDsAreNotZero checks that a metrics page that does not show that XIDs are read has none of their series,
-// whatever else it reports about XIDs. The first XID shows zero before it counts, or no increase would be seen.
+// whatever else it reports about XIDs. The first XID is served as zero before it counts, otherwise increase() would see
+// no increase.
 func TestNoXIDsAreNotZero(t *testing.T) {
 	n := newNode(t)
 	none := without(file(t, "dcgm-4.2.3"), xidGauge)
@@ -364,7 +365,7 @@ func TestRatesAreNoCounters(t *testing.T) {
 	n.read(page)
 	n.want("1.8e+07", metrics.GPUPCIeTransmit, uuid0) // 1.2 MB/s for 15 s
 	n.read(page)
-	n.want("3.6e+07", metrics.GPUPCIeTransmit, uuid0) // the same sample again is no stall
+	n.want("3.6e+07", metrics.GPUPCIeTransmit, uuid0) // the same sample again does not mean a stall
 	n.now = n.now.Add(time.Hour)
 	n.read(page)
 	n.want("3.6e+07", metrics.GPUPCIeTransmit, uuid0) // nobody looked
@@ -441,7 +442,7 @@ func TestSharedGPU(t *testing.T) {
 	n.read(file(t, "dcgm-shared"))
 	n.want("1", metrics.GPUVisible)
 	n.want("512.347", metrics.GPUPower)
-	n.want("0.6", metrics.GPUUtilization) // where it is said for each pod: of one of them, never a sum
+	n.want("0.6", metrics.GPUUtilization) // if reported for each pod: the value of one pod, never a sum
 	if got, want := owners(n.Collector), []string{"dev b-0 vllm", "prod a-0 vllm"}; !slices.Equal(got, want) {
 		t.Errorf("owners are %q, want %q", got, want)
 	}
@@ -702,8 +703,8 @@ func TestConfiguration(t *testing.T) {
 	}
 }
 
-// TestAMDThrottledAndUnhealthy checks that an MI3xx reports the share of time with lowered clocks, and the reason,
-// and that a GPU that its exporter calls unhealthy is not up.
+// TestAMDThrottledAndUnhealthy checks that an MI3xx reports the share of time with lowered clocks, and the reason, and
+// that a GPU that its exporter reports as unhealthy is not up.
 func TestAMDThrottledAndUnhealthy(t *testing.T) {
 	n := newNode(t)
 	const first, second = "692347000120", "692347000121"

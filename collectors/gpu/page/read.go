@@ -77,13 +77,13 @@ func (p *parsed) identify(limits scrape.Limits) error {
 			}
 			p.gpu(uuid, s.labels)
 			if len(p.gpus) > maxGPUs {
-				return scrape.Errorf(scrape.LimitExceeded, "more than %d GPUs: no node has as many", maxGPUs)
+				return scrape.Errorf(scrape.LimitExceeded, "more than %d GPUs: no node has so many", maxGPUs)
 			}
 			p.workload(p.gpus[uuid], s.labels, relayed)
 		}
 	}
 	if nameless := p.nameless(); len(p.gpus) == 0 && nameless != "" {
-		return scrape.Errorf(reasonNoUUID, "%s does not show its GPU: its series lack the label that identifies the GPU", nameless)
+		return scrape.Errorf(reasonNoUUID, "the series of %s lack the label that identifies the GPU", nameless)
 	}
 	return nil
 }
@@ -98,7 +98,7 @@ func (p *parsed) nameless() string {
 	return ""
 }
 
-// short refuses labels that are longer than engines' labels may be.
+// short refuses labels that exceed the limit for engines' labels.
 func short(name string, l labels.Labels, limits scrape.Limits) (err error) {
 	l.Range(func(l labels.Label) {
 		if len(l.Value) > limits.LabelValueBytes {
@@ -109,7 +109,7 @@ func short(name string, l labels.Labels, limits scrape.Limits) (err error) {
 	return err
 }
 
-// gpu records the identity of a GPU. Of a GPU's partitions, the one with the lowest index represents the GPU.
+// gpu records the identity of a GPU. The partition with the lowest index represents its GPU.
 func (p *parsed) gpu(uuid string, l labels.Labels) {
 	index := p.of(l, metrics.LabelGPU)
 	if known, ok := p.gpus[uuid]; !ok || lower(index, known.Index) {
@@ -136,7 +136,7 @@ func lower(a, b string) bool {
 }
 
 // workload records the container of a row. On a metrics page relayed by a Prometheus, the plain labels describe the
-// exporter that wrote it.
+// exporter that wrote the page.
 func (p *parsed) workload(id gpu.Identity, l labels.Labels, relayed bool) {
 	o := gpu.Owner{GPU: id, InstanceID: p.of(l, metrics.LabelGPUInstance)}
 	if relayed {
@@ -150,7 +150,7 @@ func (p *parsed) workload(id gpu.Identity, l labels.Labels, relayed bool) {
 	}
 }
 
-// find returns the samples of a field, under the name to trust.
+// find returns the samples of a field, under the name that is trusted.
 func (p *parsed) find(f field) (samples []sample, name string, unit metrics.Scale) {
 	if newer := p.series[p.prefix+f.renamed]; f.renamed != "" && len(newer) > 0 && (!f.redefined || p.redefines) {
 		if f.redefined {
@@ -210,7 +210,7 @@ func (p *parsed) read(r *Row) (readings []reading, present map[string]bool, name
 	return readings, present, name
 }
 
-// numbered returns the GPU of which a sample has a number; empty if there is none.
+// numbered returns the GPU for which a sample has a number; empty if there is none.
 func (p *parsed) numbered(s sample) string {
 	if math.IsNaN(s.value) || math.IsInf(s.value, 0) {
 		return ""
@@ -256,8 +256,8 @@ type memory struct {
 	gpus   map[string]gpu.Identity // GPUs seen on some metrics page
 	sums   map[string]float64      // integrals of rates, by series
 	latest map[string]float64      // last code of each GPU, or unread
-	ticks  map[string][2]float64   // of a share, by series: those in which it held, and all
-	coming map[string]int          // codes that appeared where there was none, to be counted on the next metrics page
+	ticks  map[string][2]float64   // ticks of a share, by series: ticks in which the reason applied, and all ticks
+	coming map[string]int          // codes that appeared where there was no code before, to be counted on the next metrics page
 	drops  map[dropped]float64     // readings that were dropped
 	counts map[string]map[int]float64
 }
@@ -336,7 +336,7 @@ func (w *writer) logged(f *metrics.Family) bool {
 
 func (w *writer) put(f *metrics.Family, v float64, values ...string) {
 	w.said[f] = true
-	w.add(f.Const(v, values...), w.logged(f) || f == metrics.GPUXIDInfo) // the log's XIDs bring the catalogue
+	w.add(f.Const(v, values...), w.logged(f) || f == metrics.GPUXIDInfo) // the log's XIDs include the catalogue
 }
 
 // add serves a series, always or only while the kernel log is not read.
@@ -398,10 +398,10 @@ func (w *writer) row(r *Row, counted map[string]bool) {
 		for uuid := range w.parsed.gpus {
 			switch {
 			case present[uuid]:
-			case len(present) > 0: // the field is asked for: this GPU has had no event
+			case len(present) > 0: // the field is configured, so this GPU has had no event
 				readings = append(readings, reading{ofGPU: ofGPU{uuid: uuid}})
 				present[uuid] = true
-			default: // nothing shows that the field is read, so a code that appears is new, and nothing is zero
+			default: // nothing shows that the field is read, so a code that appears is new, and there is no zero
 				w.latest[uuid] = unread
 			}
 		}
@@ -497,7 +497,7 @@ func (w *writer) event(at reading) {
 	w.latest[at.uuid] = at.value
 	switch code := int(at.value); {
 	case !known || at.value == before || at.value <= 0 || at.value >= 999:
-	case w.counts[at.uuid] == nil && before == unread: // zero is shown first, or no increase would be seen
+	case w.counts[at.uuid] == nil && before == unread: // zero is served first, otherwise increase() would see no increase
 		w.coming[at.uuid] = code
 	default:
 		w.count(at.uuid, code)

@@ -19,7 +19,8 @@ type Source struct {
 	Redefines func(s series) bool
 	// UUID identifies the GPU of a row; empty for rows about something else.
 	UUID func(l labels.Labels) string
-	// Health names the family that is 0 for a GPU that its own exporter calls unhealthy. It is empty if there is none.
+	// Health names the family that is 0 for a GPU that its own exporter reports as unhealthy. It is empty if there is
+	// none.
 	Health string
 	// Labels maps each label of the vocabulary to labels of the metrics page; the first of these with a value counts.
 	Labels map[string][]string
@@ -57,7 +58,8 @@ type Row struct {
 	By    string
 	// Is is the kind of value that the other exporter reports.
 	Is meaning
-	// Whole marks a row of the whole GPU that is repeated for each MIG instance, although the family has their label.
+	// Whole marks a row of the whole GPU that is repeated for each MIG instance, although the family has the label of
+	// instances.
 	Whole bool
 	// Absent explains why the source may be missing. If Absent is empty, the exporter's configuration does not
 	// request the source.
@@ -74,7 +76,7 @@ const (
 	value  meaning = iota // the family's own value
 	rate                  // a rate, to be integrated from one reading to the next
 	latest                // the code of the latest event; changes are counted
-	share                 // ticks in which something held, beside all ticks: the time in which it held
+	share                 // the ticks in which a reason applied, and all ticks: the result is the time in which the reason applied
 )
 
 // field names a source, and its name in newer releases.

@@ -100,8 +100,8 @@ func (c *Cluster) Of(group, resource, namespace string) dynamic.ResourceInterfac
 	return c.Resource(schema.GroupVersionResource{Group: group, Version: "v1", Resource: resource}).Namespace(namespace)
 }
 
-// Create creates an object as soon as the API server allows it. A pod or a node gets the status of the object in a second
-// call, because creation ignores it.
+// Create creates an object as soon as the API server allows this. A pod or a node gets the status of the object in a
+// second call, because creation ignores it.
 func (c *Cluster) Create(t *testing.T, group, resource string, object map[string]any) {
 	t.Helper()
 	u := &unstructured.Unstructured{Object: object}
@@ -126,7 +126,7 @@ func (c *Cluster) Create(t *testing.T, group, resource string, object map[string
 	}
 }
 
-// Delete deletes an object at once, also in a test's cleanup.
+// Delete deletes an object at once, even in a test's cleanup.
 func (c *Cluster) Delete(t *testing.T, group, resource, namespace, name string) {
 	t.Helper()
 	now := int64(0)
