@@ -7,10 +7,10 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// mark describes an event that is drawn across all panels, as a thin line for any length of the event. Grafana's
-// Prometheus data source marks the times at which a series is exactly 1; for an alert it would draw a block over
-// every panel for as long as the alert fires. It requests as many points as the screen has pixels, one for each
-// half hour of a month, so a mark stands for everything since the previous point.
+// mark describes an event that is drawn across all panels, as a thin line however long the event lasts. Grafana's
+// Prometheus data source marks the times at which a series is exactly 1; for an alert it would draw a block over every
+// panel for as long as the alert fires. It requests as many points as the screen has pixels (one per half hour for a
+// month), so a mark stands for everything since the previous point.
 type mark struct {
 	name, colour, title, text string
 	expr                      promql.Expr

@@ -94,7 +94,7 @@ func TestDrawingReadsWhatTheTableSays(t *testing.T) {
 			}
 			total += read(t, sim, b.substituteEvery(t, q.Expr, window, step, max(4*time.Minute, step+time.Minute)), from, end, step)
 		})
-		if math.Abs(float64(total)-says) > says/20 { // a label more or less is no reason to count again
+		if math.Abs(float64(total)-says) > says/20 { // one label more or less does not require a new count
 			t.Errorf("%s reads %d samples, and %s says %.0f: see samples in jsonnet-free-gen/dashboards.go", b.Title, total, file.Name(), says)
 		}
 	}
@@ -244,7 +244,7 @@ func fill(t testing.TB, sim *rulesim.Sim, window time.Duration, keep func(*metri
 	var all []stored
 	seen := map[uint64]bool{}
 	add := func(l labels.Labels, perMinute float64) {
-		if !seen[l.Hash()] { // what is one for all models comes once
+		if !seen[l.Hash()] { // a series for all models comes once
 			seen[l.Hash()] = true
 			all = append(all, stored{l, perMinute})
 		}
@@ -295,7 +295,7 @@ func fill(t testing.TB, sim *rulesim.Sim, window time.Duration, keep func(*metri
 	t.Logf("%d series", len(all))
 	for at := time.Duration(0); at <= window; at += time.Minute {
 		if err := sim.Append(rulesim.Epoch.Add(at), func(emit rulesim.Emit) {
-			for i, s := range all { // each is the largest now and then
+			for i, s := range all { // each of them is sometimes the largest
 				wave := (int(at.Minutes()) + i) % 5
 				emit(s.labels, 1+s.perMinute*at.Minutes()+(1+s.perMinute/6)*float64(wave))
 			}

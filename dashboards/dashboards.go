@@ -13,7 +13,8 @@ import (
 // FleetDashboard names the dashboard that no alert opens. The other uids are declared beside the alerts.
 const FleetDashboard rules.Dashboard = "llm-fleet"
 
-// titles maps uids to the titles that a person reads. Links need titles where the dashboard itself is not available.
+// titles maps uids to the titles that a person reads. Links need titles even where the dashboard itself is not
+// available.
 var titles = map[rules.Dashboard]string{
 	rules.IncidentDashboard: "LLM / Incident",
 	rules.SLODashboard:      "LLM / Objectives and error budget",
@@ -70,7 +71,7 @@ type Panel struct {
 	LowestFirst bool
 	// Ranked orders the legend by the queries, not by values.
 	Ranked bool
-	// States names values that are states and not quantities.
+	// States names values that are states, not quantities.
 	States []State
 	// Named makes a stat show the names of its series instead of their values.
 	Named bool

@@ -47,7 +47,7 @@ func (w writer) draw(p Panel) dashboard.Panel {
 		if p.Named {
 			o.TextMode = common.BigValueTextModeName
 		}
-		if p.Queries[0].Legend != "" { // with several values of one size, the worst must not be the smallest
+		if p.Queries[0].Legend != "" { // if several values share the space, the worst must not be the smallest
 			o.Orientation = common.VizOrientationHorizontal
 			if !p.Named { // one value alone would lose its name
 				o.TextMode = common.BigValueTextModeValueAndName
@@ -74,7 +74,7 @@ func (w writer) draw(p Panel) dashboard.Panel {
 		o := table.NewOptions()
 		o.ShowHeader = true
 		if slices.ContainsFunc(p.Columns, func(c Column) bool { return c.Texts != nil && slices.Contains(p.Wrapped, c.Title) }) {
-			o.CellHeight = new(common.TableCellHeightLg) // two lines: a row is as high as its labels need, not the texts that stand for them
+			o.CellHeight = new(common.TableCellHeightLg) // two lines, because a row's height fits its labels, not the texts that replace them
 		}
 		if p.SortBy == "" {
 			o.SortBy = []common.TableSortByFieldState{{DisplayName: p.Columns[0].Title, Desc: new(false)}}
@@ -134,14 +134,14 @@ func words(p Panel) (all []dashboard.DataTransformerConfig) {
 	return all
 }
 
-// podsOnly drops the place of a pod, because only its name fits into a legend. Engines outside Kubernetes have no
-// pod, so their legend has two spaces before the address.
+// podsOnly drops the namespace and cluster of a pod, because only its name fits into a legend. Engines outside
+// Kubernetes have no pod, so their legend has two spaces before the address.
 var podsOnly = dashboard.DataTransformerConfig{Id: "renameByRegex", Options: map[string]any{
 	"regex":         `/(\S) \S+:\d+ \S+$/`,
 	"renamePattern": "$1",
 }}
 
-// addressOnly drops the node that probes, unless every node has the address, like 127.0.0.1.
+// addressOnly drops the probing node, unless the address, such as 127.0.0.1, exists on every node.
 var addressOnly = dashboard.DataTransformerConfig{Id: "renameByRegex", Options: map[string]any{
 	"regex":         `/ ((?:\d\d?|1[013-9]\d|12[0-689]|2\d\d|[a-km-z][^ .:]*)[.:]\S+) \S+$/`,
 	"renamePattern": " $1",
@@ -221,10 +221,10 @@ func withText(out dashboard.Panel, content string) dashboard.Panel {
 	return out
 }
 
-// legend returns a table, the worst line first, or in the order of the kinds: the last and the largest value are
-// read more often than the line itself. It stands beside the lines of a wide panel. In a narrow panel the table
-// would leave the lines a quarter of the width, and lose its own numbers. Beside the name of a model, a narrow
-// panel has room for one number: a second number would be cut off within its digits.
+// legend returns a table, the worst line first, or in the order of the kinds, because people read the last and the
+// largest value more often than the line itself. In a wide panel the table is beside the lines. In a narrow panel the
+// table would leave the lines only a quarter of the width, and cut off its own numbers. Beside the name of a model, a
+// narrow panel has room for one number: a second number would be cut off within its digits.
 func legend(p Panel) common.VizLegendOptions {
 	l := common.VizLegendOptions{
 		ShowLegend: true, DisplayMode: common.LegendDisplayModeTable, Placement: common.LegendPlacementBottom,
@@ -249,7 +249,7 @@ func tooltip() common.VizTooltipOptions {
 func lineStyle(p Panel) *timeseries.FieldConfig {
 	c := timeseries.NewFieldConfig()
 	c.DrawStyle, c.LineWidth, c.FillOpacity = new(common.GraphDrawStyleLine), new(2.0), new(0.0)
-	c.ShowPoints = new(common.VisibilityModeAuto) // a lone value between gaps is a point, not nothing
+	c.ShowPoints = new(common.VisibilityModeAuto) // a single value between gaps is drawn as a point
 	c.SpanNulls = &common.BoolOrFloat64{Bool: new(false)}
 	c.AxisSoftMin = new(0.0)
 	c.ThresholdsStyle = &common.GraphThresholdsStyleConfig{Mode: common.GraphThresholdsStyleModeOff}
@@ -274,7 +274,7 @@ func steps(all []Step) []dashboard.Threshold {
 
 func mappings(p Panel) []dashboard.ValueMapping {
 	var all []dashboard.ValueMapping
-	if p.Kind == Stat { // or Grafana would write why there is none in the colour of the lowest values, which may be the bad ones
+	if p.Kind == Stat { // otherwise Grafana would write the reason in the colour of the lowest values, which may be the bad values
 		nothing := dashboard.NewSpecialValueMap()
 		nothing.Options.Match, nothing.Options.Result = dashboard.SpecialValueMatchNull, dashboard.ValueMappingResult{
 			Text:  &p.Empty,
@@ -303,10 +303,10 @@ var outcomeColours = []struct{ outcomes, colour string }{
 	{"invalid|unknown|http_4xx", grey},
 }
 
-// colour sets the colours of lines: a line with a meaning has one colour, another line the colour of its place,
-// because Grafana 10 treats the names of all lines as equal. Limits are dashed and stay out of the legend. A single
-// value takes the colour of its threshold or, with a query for each value, the colour of its query's step. A state
-// takes the colour of its mapping.
+// colour sets the colours of lines: a line with a meaning has a fixed colour, and any other line the colour of its
+// position, because Grafana 10 treats the names of all lines as equal. Limits are dashed and stay out of the legend. A
+// single value takes the colour of its threshold or, with a query for each value, the colour of its query's step. A
+// state takes the colour of its mapping.
 func colour(p Panel, f *dashboard.FieldConfigSource) {
 	set := func(i int, properties ...dashboard.DynamicConfigValue) {
 		f.Overrides = append(f.Overrides, dashboard.DashboardFieldConfigSourceOverrides{
@@ -316,7 +316,7 @@ func colour(p Panel, f *dashboard.FieldConfigSource) {
 	switch p.Kind {
 	case Lines:
 		f.Defaults.Color = &dashboard.FieldColor{Mode: dashboard.FieldColorModeIdPaletteClassic}
-		// of a line without a value, the legend would say why there is no line
+		// otherwise the legend would explain why there is no line
 		f.Overrides = append(f.Overrides, dashboard.DashboardFieldConfigSourceOverrides{
 			Matcher:    dashboard.MatcherConfig{Id: "byType", Options: "number"},
 			Properties: []dashboard.DynamicConfigValue{{Id: "noValue", Value: ""}},

@@ -19,14 +19,14 @@ type Drill struct {
 
 func (p Panel) movesIn(incidents ...string) Panel { p.Drill.Moves = incidents; return p }
 
-// stillElsewhere marks a panel that points at the cause of the incidents that move it, and at no other.
+// stillElsewhere marks a panel that points only to the cause of the incidents that move it.
 func (p Panel) stillElsewhere(but ...string) Panel { p.Drill.Still, p.Drill.May = true, but; return p }
 
 func (p Panel) notDrilled(why string) Panel { p.Drill.Excuse = why; return p }
 func (p Panel) steady() Panel               { p.Drill.Steady = true; return p }
 func (p Panel) drifts(why string) Panel     { p.Drill.Drifts = why; return p }
 
-// Reasons why the drill leaves a panel, or one of its lines, without data or unchanged.
+// Reasons why a panel, or one of its lines, has no data or does not change in the drill.
 const (
 	noGPU       = "the drill's GPUs do not report it"
 	noEngine    = "the drill's engines do not do it"

@@ -34,7 +34,7 @@ func named(t *testing.T, name string) incident.Incident {
 	return in
 }
 
-// brief is as much history as panels need to move.
+// brief is the shortest history with which panels move.
 const brief = 45 * time.Minute
 
 // play plays an incident as short as panels need it.
@@ -60,8 +60,8 @@ func onHost(l labels.Labels) labels.Labels {
 	return labels.NewBuilder(l).Del(metrics.LabelNamespace, metrics.LabelPod).Labels()
 }
 
-// Every panel returns data while the drill runs an incident that should move it, and then moves. A panel that
-// points at another cause stays as it is. Each run plays every other incident, and -all plays all incidents.
+// Every panel returns data while the drill runs an incident that should move it, and then moves. A panel that points to
+// another cause stays unchanged. Each run plays every other incident, and -all plays all incidents.
 func TestDrill(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex

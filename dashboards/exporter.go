@@ -6,7 +6,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
-// exporter shows the health of the measurement itself: a fault without a metric cannot page.
+// exporter shows the health of the measurement itself, because a fault without a metric cannot page.
 func exporter() Board {
 	s := scope{byExporterCluster, byExporterNode, byNamespace, byModel, bySLO}
 	return Board{
@@ -115,7 +115,7 @@ func notOK(s scope) promql.Expr {
 	}
 	reached := promql.And(s.of(metrics.Up), promql.Max([]string{"job"}, promql.Over("last_over_time", s.of(metrics.ConfigReloadSuccess),
 		hour)), promql.On("job"))
-	// Nobody declared the built-in objectives.
+	// The built-in objectives are left out, because nobody declared them.
 	uncounted := promql.Unless(promql.Equal(s.of(metrics.SLOCounted), promql.Num(0)),
 		s.of(metrics.SLOInfo, promql.Eq(metrics.LabelOrigin, metrics.OriginDefault)), promql.On(metrics.LabelCluster, metrics.LabelSLO))
 	unseen := promql.Gt(promql.Sub(promql.Max(nodes, s.of(metrics.GPUExpected)), promql.Max(nodes, s.of(metrics.GPUVisible))), promql.Num(0))

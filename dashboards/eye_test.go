@@ -24,8 +24,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// What a person sees in Grafana, as far as the written file shows it. Each of these was wrong to the eye while every query
-// answered.
+// These tests check what a person sees in Grafana, as far as the written file shows it. Each of these things once
+// looked wrong although every query had a result.
 
 // override is a panel's setting for some of its series.
 type override struct {
@@ -160,8 +160,8 @@ func TestNothingIsKnownOfThePast(t *testing.T) {
 	}
 }
 
-// TestOnlyDeclaredObjectivesMustCount checks that the measurement is not said to be wrong where an engine lacks the signal of a
-// built-in objective: nobody promised anything there.
+// TestOnlyDeclaredObjectivesMustCount checks that no fault is shown if an engine lacks the signal of a built-in
+// objective, because nobody declared that objective.
 func TestOnlyDeclaredObjectivesMustCount(t *testing.T) {
 	sim, err := rulesim.New()
 	if err != nil {
@@ -211,7 +211,7 @@ func TestLinesCanBeToldApart(t *testing.T) {
 				width != 2.0 {
 				t.Errorf("%s: %s: colour mode %s, %v px", b.Title, p.Title, mode, width)
 			}
-			for _, o := range p.allOverrides(t) { // of the shades of a colour, Grafana's sixth and later ones are nearly black
+			for _, o := range p.allOverrides(t) { // from the sixth on, Grafana's shades of a colour are nearly black
 				for _, set := range o.Properties {
 					if c, ok := set.Value.(map[string]any); ok && set.ID == "color" && c["mode"] != "fixed" {
 						t.Errorf("%s: %s: lines of %s cannot be seen: %v", b.Title, p.Title, o.Matcher.Options, c)
@@ -276,7 +276,7 @@ func TestLegendsHaveRoom(t *testing.T) {
 			if none, ok := p.overrides(t, "byType", "number")["noValue"]; !ok || none != "" { // of an idle model
 				t.Errorf("%s: %s says %q in its legend, and leaves no room for numbers", b.Title, p.Title, p.FieldConfig.Defaults.NoValue)
 			}
-			const name = "p95 meta-llama/Llama-3.1-8B-Instruct prod" // Grafana breaks no names: what has no room is beyond the edge
+			const name = "p95 meta-llama/Llama-3.1-8B-Instruct prod" // Grafana does not break names; a name that is too long is cut off at the edge
 			if needs, room := 46+6.4*float64(len(name))+75*float64(len(legend.Calcs)), float64(52*p.GridPos.W-24); needs > room && p.GridPos.W >= 8 {
 				t.Errorf("%s: %s cuts off numbers of its legend, which needs %.0f pixels of %.0f", b.Title, p.Title, needs, room)
 			}
@@ -299,7 +299,7 @@ func TestLegendsHaveRoom(t *testing.T) {
 				if len(p.Transformations) == 0 && strings.Contains(q.LegendFormat, "{{pod}} {{server}} {{instance}}") {
 					t.Errorf("%s: %s says where a pod is: %s", b.Title, p.Title, q.LegendFormat)
 				}
-				if probed := strings.Contains(q.Expr, "llm_probe_"); probed { // which has no pod, whose name says the model
+				if probed := strings.Contains(q.Expr, "llm_probe_"); probed { // without a pod, whose name contains the model
 					name := strings.NewReplacer("{{outcome}}", "wrong_answer", "{{phase}}", "connect", "{{reason}}", "no_endpoint", "{{model_name}}",
 						"meta-llama/Llama-3.1-8B-Instruct", "{{server}}", "10.0.12.34:8000", "{{instance}}", "node-1:9844").Replace(q.LegendFormat)
 					needs, room := 46+6.4*float64(len(p.renamed(t, name)))+75*float64(len(legend.Calcs)), float64(52*p.GridPos.W-24)
@@ -366,8 +366,8 @@ func TestControlsTakeTwoLines(t *testing.T) {
 	}
 }
 
-// Tables show all their columns on a screen of 1280 pixels: names have 150 pixels, times 135. A missing value
-// leaves a cell empty: in its place, Grafana would explain why the whole table is empty.
+// Tables show all their columns on a screen of 1280 pixels: names have 150 pixels, times 135. A missing value leaves a
+// cell empty. Otherwise Grafana would explain there why the whole table is empty.
 func TestTablesShowEveryColumn(t *testing.T) {
 	found := 0
 	for _, b := range boards(t) {
@@ -405,8 +405,8 @@ func TestTablesShowEveryColumn(t *testing.T) {
 	}
 }
 
-// Lines and values name the default objectives, whose names are keys, in words, and other objectives as the user
-// does. A model's name is not changed.
+// Lines and values name the default objectives, whose names are keys, in words, and other objectives under the user's
+// names. A model's name is not changed.
 func TestObjectivesAreNamedInWords(t *testing.T) {
 	found := 0
 	for _, b := range boards(t) {
@@ -693,8 +693,8 @@ func TestObjectivesAreCounted(t *testing.T) {
 	}
 }
 
-// TestBudgetLeftSaysWhatIsRecorded checks that the recorded part of a period stands below the budgets that are
-// left, unless it is the whole period: more of a part may be bad than the objective allows.
+// TestBudgetLeftSaysWhatIsRecorded checks that the recorded part of a period stands below the budgets that are left,
+// unless it is the whole period: a larger share of a part may be bad than the objective allows.
 func TestBudgetLeftSaysWhatIsRecorded(t *testing.T) {
 	const day = 24 * 3600
 	b := boards(t)[0]
@@ -793,8 +793,8 @@ func TestConstantsAreLimits(t *testing.T) {
 	}
 }
 
-// TestLegendsBeginWithWhatIsAsked checks that the first line of a legend is about the question in the title, not
-// about a much larger value.
+// TestLegendsBeginWithWhatIsAsked checks that the first line of a legend answers the question in the title, not about a
+// much larger value.
 func TestLegendsBeginWithWhatIsAsked(t *testing.T) {
 	sim, err := rulesim.New()
 	if err != nil {
@@ -998,7 +998,7 @@ func TestPagesAreTheFirstAlerts(t *testing.T) {
 }
 
 // TestAlertsSayWhere checks that each firing alert names its model, replica, GPU or node, and at how many more places
-// it fires. Where an alert is the evidence about a model, words name its place, too, and no list of labels.
+// it fires. If an alert is the evidence about a model, its place is also named in words, not as a list of labels.
 func TestAlertsSayWhere(t *testing.T) {
 	sim, err := rulesim.New()
 	if err != nil {
@@ -1036,7 +1036,7 @@ func TestAlertsSayWhere(t *testing.T) {
 	table := func(title, key, column string) map[string]string {
 		said := map[string]string{}
 		p := b.titled(title)
-		p.GridPos.H = 20 // all rows are seen
+		p.GridPos.H = 20 // all rows are visible
 		for _, row := range s.rows(t, b, p) {
 			said[row[key]] = row[column]
 		}
@@ -1295,8 +1295,8 @@ func TestSuspectsAreSentences(t *testing.T) {
 	}
 }
 
-// TestABurnBeginsAfterTheLastCalm checks that a burn that ended an hour ago is not the beginning of the present
-// one, however long the range.
+// TestABurnBeginsAfterTheLastCalm checks that a burn that ended an hour ago is not the beginning of the present burn,
+// however long the range.
 func TestABurnBeginsAfterTheLastCalm(t *testing.T) {
 	sim, err := rulesim.New(wording(t))
 	if err != nil {
@@ -1399,8 +1399,8 @@ func TestTheWorstBurnIsTheFirstRow(t *testing.T) {
 	}
 }
 
-// TestAModelThatAnswersNothingIsNoCalm checks that an alert that fires for a model leads to its row if nothing can
-// burn because no request ends.
+// TestAModelThatAnswersNothingIsNoCalm checks that a model with a firing alert has a row even if nothing can burn
+// because no request ends.
 func TestAModelThatAnswersNothingIsNoCalm(t *testing.T) {
 	sim, err := rulesim.New(wording(t))
 	if err != nil {
@@ -1485,7 +1485,7 @@ func TestSuspectsHaveLevers(t *testing.T) {
 		pages[a.Name] = a.Name
 	}
 	for page, of := range pages {
-		// a price is no lever
+		// a price is not a lever
 		if text := mappings[0].Options[page].Text; len(text) < 10 || len(text) > 110 || strings.ContainsAny(text, "{`*[") ||
 			strings.Contains(text, " are lost") {
 			t.Errorf("lever of %s: %q", of, text)
@@ -1493,8 +1493,8 @@ func TestSuspectsHaveLevers(t *testing.T) {
 	}
 }
 
-// TestOutcomesLookAsTheyAre checks that, wherever requests are drawn by outcome, requests that ended well are
-// green, failed ones are not, and each outcome has a colour of its kind.
+// TestOutcomesLookAsTheyAre checks that, wherever requests are drawn by outcome, requests that ended well are green,
+// failed requests are not, and each outcome has a colour of its kind.
 func TestOutcomesLookAsTheyAre(t *testing.T) {
 	kinds := map[string]string{string(metrics.ProbeOK): "#009E73"}
 	for _, o := range metrics.ProbeOutcomes[1:] {

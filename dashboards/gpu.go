@@ -9,7 +9,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
-// gpuNode shows what the GPUs of a node report, for any user of them.
+// gpuNode shows what the GPUs of a node report, for any use of the GPUs.
 func gpuNode() Board {
 	s := scope{byGPUCluster, byGPUNode, byGPU}
 	return Board{

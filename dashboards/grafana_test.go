@@ -26,7 +26,7 @@ type board struct {
 	Links                            []boardLink
 	Templating                       struct{ List []variable }
 	Annotations                      struct{ List []annotation }
-	drills                           []dashboards.Drill // of the panels, as flat orders them
+	drills                           []dashboards.Drill // of the panels, in the order of flat
 }
 
 type boardLink struct {
@@ -208,13 +208,13 @@ func (b board) substitute(t testing.TB, expr string) string {
 	return b.substituteOver(t, expr, time.Hour, time.Minute)
 }
 
-// substituteOver does so for a range whose points are a step apart.
+// substituteOver substitutes for a range whose points are a step apart.
 func (b board) substituteOver(t testing.TB, expr string, window, step time.Duration) string {
 	t.Helper()
 	return b.substituteEvery(t, expr, window, step, 5*time.Minute)
 }
 
-// substituteEvery does so for rates over a window of their own.
+// substituteEvery substitutes for rates over a separate window.
 func (b board) substituteEvery(t testing.TB, expr string, window, step, rate time.Duration) string {
 	t.Helper()
 	values := map[string]string{

@@ -47,14 +47,14 @@ func nowRow(s scope, w windows) []Panel {
 
 func nowTables(s scope) []Panel {
 	ranked := labelled(s.listed(), metrics.LabelOrder, "3")
-	for rank, severity := range []slo.Severity{slo.Page, slo.Ticket} { // their names sort by the alphabet
+	for rank, severity := range []slo.Severity{slo.Page, slo.Ticket} { // sorts the names alphabetically
 		ranked = replaced(ranked, metrics.LabelOrder, strconv.Itoa(1+rank), metrics.LabelSeverity, standsFor(severity))
 	}
 	does := map[string]string{}
 	for _, c := range rules.Clues() {
 		does[c.Runbook] = firstLever(c.Runbook)
 	}
-	for _, a := range rules.Alerts(rules.Groups(rules.Options{})) { // where no clue stands out
+	for _, a := range rules.Alerts(rules.Groups(rules.Options{})) { // where no clue is clear
 		if does[a.Name] == "" {
 			does[a.Name] = firstLever(a.Name)
 		}
@@ -94,7 +94,8 @@ func nowTables(s scope) []Panel {
 	}
 }
 
-// listed returns when each firing alert of a model began, and in words where: at the first place, and at how many more.
+// listed returns when each firing alert of a model began, and a text that names the first place and the number of
+// further places.
 func (s scope) listed() promql.Expr {
 	alert := by(models, "alertname", metrics.LabelSeverity, metrics.LabelBranch)
 	all := by(alert, places...)
@@ -111,8 +112,8 @@ func (s scope) listed() promql.Expr {
 // places lists the labels of an alert that show its place within a model or the fleet.
 var places = []string{metrics.LabelPod, metrics.LabelServer, metrics.LabelInstance, metrics.LabelGPU, metrics.LabelGPUUUID}
 
-// located writes into a label what an alert is about, from a label that it may have: the place alone, what and place, or what alone, which
-// says describes. The place is a GPU and its node, or a replica or else a node.
+// located writes the subject of an alert into a label: the place alone, the text says with the place, or that text
+// alone. The place is a GPU and its node, or a replica or else a node.
 func located(e promql.Expr, to, what string, says [3]string) promql.Expr {
 	args := []promql.Expr{e, promql.Str(to), promql.Str("|"), promql.Str(what)}
 	for _, l := range places {
@@ -125,10 +126,10 @@ func located(e promql.Expr, to, what string, says [3]string) promql.Expr {
 	return e
 }
 
-// burning returns a row for each model that burns or has a firing alert, and the time since when. The value is the
-// fastest burn. Without events the row is -1 or, while a page fires, a value that sorts first. Labels describe a bad
-// event, if there is one, and name the suspect or else an alert on a cause. A condition that a healthy model may also
-// have explains nothing. Other models have no row.
+// burning returns a row for each model that burns or has a firing alert, and the time at which that began. The value is
+// the fastest burn. Without events the row is -1 or, while a page fires, a value that sorts first. Labels describe a
+// bad event, if there is one, and name the suspect or, without one, an alert on a cause. A condition that a healthy
+// model may also have explains nothing. All other models have no row.
 func (s scope) burning() (rows, since promql.Expr) {
 	burn := s.of(metrics.Window(metrics.RecordedBurn, "5m"))
 	burns := promql.Max(models, promql.Gt(burn, promql.Num(1)))
@@ -180,7 +181,7 @@ func (s scope) causes() promql.Expr {
 			promql.Eq(metrics.LabelBranch, string(rules.Hardware)))...)
 		return promql.Or(promql.Mul(promql.Num(3), broken), promql.Mul(promql.Num(2), pages), promql.Mul(promql.Num(0.5), s.firing(labels, m...)))
 	}
-	// Alerts on a GPU, an engine or the GPUs of a node do not say the model.
+	// Alerts on a GPU, an engine or the GPUs of a node do not name the model.
 	through := func(info *metrics.Family, key []string, of promql.Expr, carries ...string) promql.Expr {
 		return promql.Mul(promql.Max(slices.Compact(slices.Sorted(slices.Values(slices.Concat(models, key)))), s.of(info)),
 			promql.TopK(1, key, of), promql.On(key...).ManyToOne(carries...))
@@ -512,7 +513,7 @@ func changeRow(s scope) []Panel {
 	}
 }
 
-// leversRow returns the actions of the runbooks, in full.
+// leversRow returns the runbooks' actions, in full.
 func leversRow() []Panel {
 	return []Panel{
 		levers("Queue, prefill, memory", "BranchQueueing", "BranchHeldBackQueue", "LLMPrefixHitCollapse", "BranchLongPrompts",

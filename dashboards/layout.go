@@ -9,13 +9,13 @@ import (
 // columns is the width of Grafana's grid.
 const columns = 24
 
-// place arranges panels from left to right, below y, and wraps a panel that does not fit: the SDK's own layout lets
-// it overflow. All panels of a line are as high as the highest one, except a tall one at its end. place returns the
-// y of the next row.
+// place arranges panels from left to right, below y, and wraps a panel that does not fit: the SDK's own layout lets it
+// overflow. All panels of a line are as high as the highest panel, except a tall panel at the end. place returns the y
+// of the next row.
 func place(panels []Panel, y uint32) ([]dashboard.GridPos, uint32) {
 	var x, lineHeight uint32
 	first := 0                        // of the line
-	room, until := uint32(columns), y // beside a tall panel, and where that ends
+	room, until := uint32(columns), y // whether the line is beside a tall panel, and where that panel ends
 	at := make([]dashboard.GridPos, len(panels))
 	for i, p := range panels {
 		if x+p.Width > room {
@@ -37,8 +37,8 @@ func place(panels []Panel, y uint32) ([]dashboard.GridPos, uint32) {
 	return at, max(y+lineHeight, until)
 }
 
-// id returns the number of a panel or row. Links to single panels and bookmarks contain the number, so it depends
-// on the panel and not on its place.
+// id returns the number of a panel or row. Links to single panels and bookmarks contain the number, so it depends on
+// the panel and not on its position.
 func id(row, title string) uint32 {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(row + "\x00" + title))

@@ -14,8 +14,8 @@ import (
 const (
 	// tag marks the dashboards of this project.
 	tag = "llm-node-exporter"
-	// eachAlert stands for the alert that was clicked, in links to its runbook; listedAlert for that of a table's row, whose
-	// values have no labels.
+	// eachAlert stands for the clicked alert in links to its runbook. listedAlert stands for the alert of a table's
+	// row, whose values have no labels.
 	eachAlert   = "${__field.labels.alertname}"
 	listedAlert = "${__data.fields.alert}"
 	// eachRunbook stands for the runbook of the evidence that was clicked.

@@ -14,9 +14,9 @@ import (
 // The rules of grafana/dashboard-linter 0.2.0, whose module cannot be used as a library.
 //
 // Excluded, for all dashboards: template-job-rule, template-instance-rule, target-job-rule and target-instance-rule.
-// These rules want variables job and instance with .+ in every selector. Here the variable node stands for instance.
-// A job would add nothing, because the names belong to one exporter. Recorded series have neither label, and .+ hides
-// hosts that lack a label. TestEverySelectorObeysTheFilters is stricter about the existing variables.
+// These rules want variables job and instance with .+ in every selector. Here the variable node replaces instance. A
+// variable job would add nothing, because all metric names belong to one exporter. Recorded series have neither label,
+// and .+ hides hosts that lack a label. TestEverySelectorObeysTheFilters is stricter about the existing variables.
 func TestDashboardLinter(t *testing.T) {
 	units := []string{
 		"s", "suffix:s", "suffix:x", "percentunit", "short", "count:/s", "count:tok/s", "reqps", "bytes", "Bps", "hertz",
@@ -70,7 +70,7 @@ func TestDashboardLinter(t *testing.T) {
 					if f == nil || f.Kind != metrics.Counter {
 						return nil
 					}
-					// A table of totals shows what was ever seen: nothing is drawn over time.
+					// A table of totals shows everything ever seen; nothing is drawn over time.
 					lint("target-counter-agg-rule", p.Title+": "+n.Name, p.Type == "table" || isRate(path))
 				}
 				return nil

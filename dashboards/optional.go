@@ -7,8 +7,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// optional shows what only some installations have. Grafana draws even an empty row, so these rows have a dashboard
-// of their own.
+// optional shows parts that only some installations have. Grafana draws even an empty row, so these rows have their own
+// dashboard.
 func optional() Board {
 	s := scope{byCluster, byNamespace, byModel, byRuntime, byNode}
 	return Board{

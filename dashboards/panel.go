@@ -22,8 +22,8 @@ const (
 	vermilion = "#D55E00"
 	purple    = "#CC79A7"
 	grey      = "#8C8C8C"
-	dim       = grey + "40" // a quarter of it: what is not known
-	faint     = grey + "1A" // a tenth of it: what is as it should be
+	dim       = grey + "40" // a quarter of the colour, for unknown values
+	faint     = grey + "1A" // a tenth of the colour, for normal values
 )
 
 // Orange marks values to look at.
@@ -36,7 +36,7 @@ const Vermilion = vermilion
 var Palette = []string{blue, orange, green, purple, sky, vermilion, grey}
 
 // meanings maps the beginning of a legend to the colour of lines that mean the same on every board. Other lines keep
-// the colour that Grafana assigns to their place.
+// the colour that Grafana assigns to their position.
 var meanings = []struct{ begins, colour string }{
 	{"p50 ", sky},
 	{"p95 ", orange},
@@ -49,7 +49,7 @@ var meanings = []struct{ begins, colour string }{
 	{"may be bad", vermilion},
 }
 
-// Colour returns the colour of the query's lines, empty where their names distinguish them.
+// Colour returns the colour of the query's lines; empty if their names distinguish them.
 func (q Query) Colour() string {
 	for _, m := range meanings {
 		if strings.HasPrefix(q.Legend, m.begins) {
@@ -62,7 +62,7 @@ func (q Query) Colour() string {
 // Units, by Grafana's names.
 const (
 	seconds   = "s"
-	wait      = "suffix:s" // which may last minutes: Grafana would write 1.67 mins, and promises are in seconds
+	wait      = "suffix:s" // may last minutes, for which Grafana would write 1.67 mins, but promises are in seconds
 	share     = "percentunit"
 	number    = "short"
 	multiple  = "suffix:x" // of what is allowed
@@ -79,7 +79,7 @@ const (
 	sinceThen = "dateTimeFromNow"
 )
 
-// nothing is the default text of a panel without data: nobody must read it as zero. A mean of no request has no
+// nothing is the default text of a panel without data, which nobody must read as zero. A mean over no requests has no
 // value, either.
 const nothing = "Nothing here reports this, or nothing happened. This does not mean zero."
 
@@ -106,8 +106,8 @@ func (p Panel) crowded() bool {
 	})
 }
 
-// single returns a panel of values. Several queries have the colours of the panel's steps, the first query that of
-// the highest step.
+// single returns a panel of values. Several queries get the colours of the panel's steps, starting with the highest
+// step.
 func single(title, unit string, about About, queries ...Query) Panel {
 	return panel(Stat, title, unit, 4, about, queries...)
 }
@@ -123,19 +123,19 @@ type status struct {
 	fault int         // the value that means a fault
 	word  string      // names the fault
 	fine  string      // names its absence
-	known promql.Expr // series that exist where the absence of all others means no fault; nil: nothing does
+	known promql.Expr // series whose presence means that the absence of all others is no fault; nil if there are none
 }
 
 // bad returns the status of series that are 1 where something is wrong.
 func bad(word string) status { return status{1, word, "ok", nil} }
 
-// fires is the status of alerts: where no alert has a series, none fires if the rules record replicas. Nobody knows what would have fired
-// before the rules were installed.
+// fires is the status of alerts: where no alert has a series, none fires if the rules record replicas. For the time
+// before the rules were installed, it is unknown which alerts would have fired.
 func (s scope) fires() status {
 	return status{1, "firing", "none fires", s.of(metrics.RecordedReplicas)}
 }
 
-// unsaid means that nothing is reported: without a row, a timeline could not show why.
+// unsaid means that nothing is reported. Without a row, a timeline could not show this.
 const unsaid = -1
 
 // timeline shows the times of faults: one row for each faulty series within the range and, below them, a row for
@@ -149,7 +149,7 @@ func timeline(title string, width uint32, about About, st status, queries ...Que
 	all := make([]promql.Expr, 0, len(queries))
 	for i, q := range queries {
 		p.Queries = append(p.Queries, Query{promql.Equal(q.Expr, promql.Num(float64(st.fault))), q.Legend})
-		if a, ok := q.Expr.(*parser.AggregateExpr); ok { // which the worst of all needs no more
+		if a, ok := q.Expr.(*parser.AggregateExpr); ok { // which the worst value does not need
 			q.Expr = a.Expr
 		}
 		if len(queries) > 1 { // "or" drops series with equal labels
@@ -185,13 +185,13 @@ func (p Panel) low(crit, warn float64) Panel {
 // ranked keeps the legend in the order of the queries: values of different kinds do not compare, so the kind that matters most is first.
 func (p Panel) ranked() Panel { p.Ranked = true; return p }
 
-// lowest puts the lowest lines first where no step marks bad values.
+// lowest puts the lowest lines first if no step marks bad values.
 func (p Panel) lowest() Panel { p.LowestFirst = true; return p }
 
 func (p Panel) runbook(alert string) Panel   { p.Runbook = alert; return p }
 func (p Panel) next(d rules.Dashboard) Panel { p.Next = d; return p }
 
-// limits draws lines at which something happens. These lines stay out of the legend. A stat has these limits in
+// limits draws lines at values where something happens. These lines stay out of the legend. A stat has these limits in
 // grey, below its values.
 func (p Panel) limits(queries ...Query) Panel { p.Limits = queries; return p }
 
@@ -258,7 +258,7 @@ func (p Panel) omits() string {
 	return fmt.Sprintf(" Of each kind, at each moment only the %d %s are drawn. Filter to see the rest.", mostLines/len(p.Queries), which)
 }
 
-// lowIsBad reports whether the lowest values are the bad ones.
+// lowIsBad reports whether low values are bad.
 func (p Panel) lowIsBad() bool {
 	return p.LowestFirst || len(p.Steps) > 1 && p.Steps[0].Colour == vermilion
 }

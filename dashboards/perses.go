@@ -122,9 +122,9 @@ func (w writer) panelPerses(p Panel) persesPanel {
 	if p.Kind == Text {
 		return out
 	}
-	out.Display.Description += "\n\n**Empty:** " + p.Empty // it has no text for "no data"
+	out.Display.Description += "\n\n**Empty:** " + p.Empty // Perses has no text for "no data"
 	all := slices.Concat(p.Queries, p.Limits)
-	if p.Kind == Stat { // whose queries have no colours of their own: a limit would be drawn as a good or a bad value
+	if p.Kind == Stat { // whose queries have no colours of their own, so a limit would be drawn like a good or a bad value
 		all = p.Queries
 	}
 	for i, q := range all {
@@ -133,7 +133,7 @@ func (w writer) panelPerses(p Panel) persesPanel {
 	}
 	switch p.Runbook {
 	case "":
-	case eachAlert, listedAlert, eachRunbook: // Perses' links know no value that was clicked
+	case eachAlert, listedAlert, eachRunbook: // Perses' links cannot refer to the clicked value
 		out.Links = append(out.Links, w.runbooks())
 	default:
 		out.Links = append(out.Links, persesLink{Name: p.runbookTitle(), URL: w.style.Runbook(p.Runbook), TargetBlank: true})
@@ -172,14 +172,14 @@ func (w writer) runbooks() persesLink {
 	return persesLink{Name: "Runbooks", URL: runbookIndex(w.style), TargetBlank: true}
 }
 
-// pluginPerses returns the visualisation that comes closest.
+// pluginPerses returns the closest visualisation.
 func (w writer) pluginPerses(p Panel) persesKind {
 	switch p.Kind {
 	case Text:
 		return persesKind{"Markdown", fields{"text": p.Markdown(w.style)}}
 	case Stat:
 		spec := fields{"calculation": "last-number", "format": formatPerses(p.Unit), "thresholds": thresholdsPerses(p.Steps)}
-		if p.Named { // all legends are the same label
+		if p.Named { // all legends consist of the same label
 			spec["metricLabel"] = strings.Trim(p.Queries[0].Legend, "{}")
 		} else if p.States != nil {
 			spec["mappings"] = mappingsPerses(p)
@@ -192,7 +192,7 @@ func (w writer) pluginPerses(p Panel) persesKind {
 	case Lines, Heatmap:
 	}
 	unit := p.Unit
-	if p.Kind == Heatmap { // Perses draws only native histograms as one: a line per bucket says how many are at most that long
+	if p.Kind == Heatmap { // Perses draws heatmaps only from native histograms, so each bucket has a line with the number of values up to its bound
 		unit = perSecond
 	}
 	axis := fields{"format": formatPerses(unit)}
@@ -291,7 +291,7 @@ func textsPerses(of map[string]string) []fields {
 	return all
 }
 
-// formatPerses returns the unit that comes closest; Perses has none of our own.
+// formatPerses returns the closest unit; Perses has no custom units.
 func formatPerses(unit string) fields {
 	switch unit {
 	case seconds, wait:

@@ -158,7 +158,7 @@ func (s shown) plot(t *testing.T, svg io.Writer, b board, p panel) {
 
 // bars draws when each state was set.
 func (s shown) bars(svg io.Writer, all []drawn) {
-	all = slices.DeleteFunc(all, func(l drawn) bool { return l.legend == "all" }) // says only whether there is another row
+	all = slices.DeleteFunc(all, func(l drawn) bool { return l.legend == "all" }) // shows only whether there is another row
 	slices.SortFunc(all, func(a, b drawn) int { return int(a.points[0].T - b.points[0].T) })
 	for i, l := range all {
 		y := top + 13*i

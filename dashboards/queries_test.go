@@ -133,8 +133,8 @@ func names(t testing.TB, query string) []string {
 	return all
 }
 
-// A filter filters: every selector of every panel obeys every variable of its dashboard whose label the
-// series has.
+// Every filter has an effect: each selector of each panel obeys every variable of its dashboard whose label the series
+// has.
 func TestEverySelectorObeysTheFilters(t *testing.T) {
 	for _, b := range boards(t) {
 		b.each(func(p panel, q target) {
@@ -185,7 +185,7 @@ func TestLongRangesReadRecordedSeries(t *testing.T) {
 		long++
 		b.all(func(what, expr string) {
 			if strings.HasPrefix(what, "variable ") {
-				return // Grafana asks the index for these
+				return // Grafana queries the index for these
 			}
 			for _, name := range names(t, b.substitute(t, expr)) {
 				if f := promql.Lookup(name); (f == nil || f.Exported()) && !slices.Contains([]string{
@@ -236,7 +236,7 @@ func TestAlertsLinkHere(t *testing.T) {
 	for _, b := range boards(t) {
 		byUID[b.UID] = b
 	}
-	optional := map[string]bool{} // the alerts whose panels are about what only some have
+	optional := map[string]bool{} // alerts whose panels are about parts that only some installations have
 	for _, b := range dashboards.All(nil) {
 		for _, r := range b.Rows {
 			for _, p := range r.Panels {
@@ -364,8 +364,8 @@ func TestChosenNodesAreReadFromReplicas(t *testing.T) {
 	}
 }
 
-// TestAnotherAnswerIsDrawn checks that, of many probed addresses, the one whose answer changed is drawn and named,
-// and the others are not.
+// TestAnotherAnswerIsDrawn checks that, of many probed addresses, only the address whose answer changed is drawn and
+// named.
 func TestAnotherAnswerIsDrawn(t *testing.T) {
 	sim, err := rulesim.New()
 	if err != nil {

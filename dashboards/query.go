@@ -16,8 +16,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// Grafana's own variables are not PromQL. Expressions contain these stand-ins, which nobody would write, and printing
-// replaces them with the variables.
+// Grafana's own variables are not PromQL. Expressions contain these stand-ins, which cannot occur otherwise, and
+// printing replaces them with the variables.
 const (
 	rateInterval = 7919 * time.Millisecond
 	wholeRange   = 7907 * time.Millisecond
@@ -56,8 +56,7 @@ func (b Board) PromQL(p Panel, i int, v View) string {
 	return strings.NewReplacer(values...).Replace(named(forGrafana(promql.AnyHistograms(p.drawn(i))), rules.Style{}.WithDefaults().Severities))
 }
 
-// Label sets that results are grouped by, and their legends. Labels that a series lacks leave their place in a legend
-// empty.
+// Label sets that results are grouped by, and their legends. In a legend, the place of a missing label stays empty.
 var (
 	// of a model.
 	whole = []string{
@@ -123,7 +122,7 @@ func sinceDay(labels []string, e, before promql.Expr) promql.Expr {
 	return promql.Mul(promql.Num(1000), promql.OrOn(at("max", promql.Unless(e, before)), at("min", e), promql.On(labels...)))
 }
 
-// between returns the worst value of a series between two points of a graph, so that a long range loses nothing.
+// between returns the worst value of a series between two points of a graph, so that a long range hides no peak.
 func between(e promql.Expr) promql.Expr { return promql.Over("max_over_time", e, rateInterval) }
 
 // begins keeps the first point of a mark, which lasts for five minutes.
@@ -147,8 +146,8 @@ func (s scope) gpuRate(f *metrics.Family, more ...string) promql.Expr {
 	return s.rate(by(gpus, more...), f)
 }
 
-// lastHour returns the growth of a counter within an hour, or its whole value if the counter began within the hour.
-// It reads four samples for a point, while increase reads all of the hour's.
+// lastHour returns the growth of a counter within an hour, or its whole value if the counter began within the hour. It
+// reads four samples for each point, whereas increase reads all samples of the hour.
 func (s scope) lastHour(labels []string, f *metrics.Family, more ...*promql.Matcher) promql.Expr {
 	now := promql.Sum(labels, s.of(f, more...))
 	before := promql.Sum(labels, promql.Offset(s.of(f, more...), hour))

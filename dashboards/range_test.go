@@ -81,7 +81,7 @@ func (s shown) overRanges(t *testing.T, b board) {
 					if strings.Contains(q.Expr, "$__") {
 						t.Errorf("%s: %s says what is now by a range: %s", b.Title, p.Title, q.Expr)
 					}
-				case q.Instant: // what happened within the range
+				case q.Instant: // events within the range
 					now, all := byLabels(at(q.Expr, 0)), byLabels(at(strings.ReplaceAll(q.Expr, "$__range", "2h"), 0))
 					for name, when := range all {
 						age := s.to.Sub(time.UnixMilli(int64(when)))
@@ -116,7 +116,7 @@ func byLabels(v promql.Vector) map[string]float64 {
 // begins again within it, its end may come with the next point.
 func (s shown) nothingLost(t *testing.T, b board, title, expr string, window, step time.Duration) {
 	t.Helper()
-	last := func(from, to time.Time, step, rate time.Duration) map[string]int64 { // when each series was last there, ms
+	last := func(from, to time.Time, step, rate time.Duration) map[string]int64 { // when each series last existed, in ms
 		m, _, err := s.sim.Range(b.substituteEvery(t, expr, window, step, rate), from, to, step)
 		if err != nil {
 			t.Fatal(err)
@@ -140,8 +140,8 @@ func (s shown) nothingLost(t *testing.T, b board, title, expr string, window, st
 }
 
 // between checks the last values of a graph: a count over a window lies between the counts of all windows within it
-// that are half as long, and a value that is no count is unchanged. All existing lines are drawn, up to the number of
-// lines that a panel has.
+// that are half as long, and a value that is not a count is unchanged. All existing lines are drawn, up to the number
+// of lines that a panel has.
 func (s shown) between(t *testing.T, b board, p panel, q target, window time.Duration, drawn promql.Vector, rate time.Duration) {
 	t.Helper()
 	ungated := q.Expr
@@ -182,7 +182,7 @@ func (s shown) between(t *testing.T, b board, p panel, q target, window time.Dur
 		if math.IsNaN(v) || lo > hi {
 			continue
 		}
-		if counts(e) && len(within) <= int(s.to.Sub(from)/apart) { // nothing was counted where nothing was recorded
+		if counts(e) && len(within) <= int(s.to.Sub(from)/apart) { // no event was counted where nothing was recorded
 			lo /= float64(span / half)
 		}
 		if slack := 0.1*math.Abs(hi) + 1e-9; v < lo-slack || v > hi+slack {
@@ -191,8 +191,8 @@ func (s shown) between(t *testing.T, b board, p panel, q target, window time.Dur
 	}
 }
 
-// counts reports whether the value of an expression is a count per second: twice as long a window in which nothing
-// more is recorded halves it. A quantile, or a count divided by another, stays the same.
+// counts reports whether the value of an expression is a count per second, which a window of twice the length halves if
+// no more events are recorded. A quantile, or a count divided by another, stays the same.
 func counts(e parser.Expr) bool {
 	switch e := e.(type) {
 	case *parser.ParenExpr:
@@ -296,8 +296,8 @@ func (s shown) agree(t *testing.T) {
 	}
 }
 
-// burnsAgree checks that the table of what burns says of each model what the graph beside it draws: its fastest burn,
-// and in words what is bad only if something is; "no events" where there is no line; and no row where nothing burns.
+// burnsAgree checks that the table of burning models agrees with the graph beside it for each model: the fastest burn,
+// the bad events in words only if there are any, "no events" if there is no line, and no row if nothing burns.
 func (s shown) burnsAgree(t *testing.T) {
 	t.Helper()
 	view, b := screen{s.sim, s.to}, boards(t)[0]

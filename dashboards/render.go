@@ -66,7 +66,7 @@ func (w writer) board() dashboard.Dashboard {
 		for i, p := range r.Panels {
 			panels = append(panels, w.panel(r, p, at[i]))
 		}
-		if r.Collapsed { // its panels are nested in it, and take no room until it is opened
+		if r.Collapsed { // panels are nested in the row, and take no space until it is opened
 			row.Panels, end = panels, y+1
 		}
 		d.Panels = append(d.Panels, dashboard.PanelOrRowPanel{RowPanel: &row})
@@ -137,8 +137,8 @@ func (w writer) expr(e promql.Expr) string {
 	return named(forGrafana(w.style.Histograms(promql.Rename(e, w.names(e)))), w.style.Severities)
 }
 
-// names returns the new names of labels for an expression. The severity of alerts has a new name, that of ECC
-// errors and XIDs does not.
+// names returns the new names of labels for an expression. The severity of alerts has a new name, but the severity of
+// ECC errors and XIDs does not.
 func (w writer) names(e promql.Expr) map[string]string {
 	names := maps.Clone(w.style.Labels)
 	if !slices.ContainsFunc(parser.ExtractSelectors(e), func(s []*promql.Matcher) bool {

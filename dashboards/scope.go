@@ -8,15 +8,15 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// AllValue is the value of a variable for "All". It is .* where other projects write .+, because .+ hides series that
-// lack the label: engines outside Kubernetes have no namespace, and a lone Prometheus sets no cluster.
+// AllValue is the value of a variable for "All". It is .*, not .+, because .+ hides series without the label: engines
+// outside Kubernetes have no namespace, and a single Prometheus sets no cluster.
 const AllValue = ".*"
 
 // variable describes a filter of a dashboard.
 type variable struct {
 	// name is the variable's name, title its name for people, label the label to match.
 	name, title, label string
-	// from is the source of the values: a family with few series.
+	// from is the source of the values, a family with few series.
 	from *metrics.Family
 }
 
@@ -42,13 +42,13 @@ var (
 // has, so a panel cannot forget one.
 type scope []variable
 
-// where returns the matchers of all filters that apply to a family, and more.
+// where returns the matchers of all filters that apply to a family, and the given matchers.
 func (s scope) where(f *metrics.Family, more ...*promql.Matcher) []*promql.Matcher {
 	return append(s.until(f, ""), more...)
 }
 
-// until returns the matchers of the filters before the named one: a filter offers only values that the earlier ones
-// leave.
+// until returns the matchers of the filters before the named filter, because a filter offers only values that the
+// earlier filters leave.
 func (s scope) until(f *metrics.Family, name string) []*promql.Matcher {
 	var m []*promql.Matcher
 	for _, v := range s {
@@ -61,7 +61,7 @@ func (s scope) until(f *metrics.Family, name string) []*promql.Matcher {
 		values := "$" + v.name
 		if f == metrics.Alerts || f == metrics.AlertsForState || f == metrics.RecordedVerdict || f == metrics.RecordedEvidence ||
 			f.Owner == metrics.Probe {
-			values += "|" // series without the label concern more than the selection: they belong here too
+			values += "|" // series without the label concern more than the selection, so they are included
 		}
 		m = append(m, promql.Re(v.label, values))
 	}
@@ -84,15 +84,14 @@ func (s scope) rate(by []string, f *metrics.Family, more ...*promql.Matcher) pro
 	return promql.Sum(by, promql.Rate(s.of(f, more...), rateInterval))
 }
 
-// bounded and recordedBounded list the labels by which exported and recorded buckets differ in their bounds.
+// bounded and recordedBounded list the labels by which the bounds of exported and of recorded buckets differ.
 var (
 	bounded         = []string{metrics.LabelRuntime}
 	recordedBounded = by(bounded, metrics.LabelVersion)
 )
 
-// quantile returns a quantile of a histogram. It never averages quantiles: it sums the buckets of each engine
-// first. The bounds of two engines differ, so a sum over both would mean nothing: the worse engine's quantile
-// counts.
+// quantile returns a quantile of a histogram. It never averages quantiles: it sums the buckets of each engine first.
+// The bounds of two engines differ, so a sum over both would be meaningless; the worse engine's quantile counts.
 func (s scope) quantile(q float64, by []string, h *metrics.Family) promql.Expr {
 	return worstOf(q, by, bounded, promql.Rate(promql.BucketsOf(h, s.where(h)...), rateInterval))
 }
@@ -137,9 +136,9 @@ func (s scope) mean(by []string, h *metrics.Family) promql.Expr {
 	return over(s.spent(by, h), s.count(by, h))
 }
 
-// perModel returns the recorded series per model. Once a node or a runtime is chosen, which recorded series do not
-// have, it returns the series that replicas report. Only one of the two is read. "All" also matches series without
-// the label; a chosen value does not.
+// perModel returns the recorded series per model. Once a node or a runtime is chosen, it returns the series that
+// replicas report, because recorded series lack these labels. Only one of the two is read. "All" also matches series
+// without the label; a chosen value does not.
 func (s scope) perModel(recorded, exported promql.Expr) promql.Expr {
 	var chosen strings.Builder
 	for _, v := range s {

@@ -155,7 +155,7 @@ func (s screen) number(v float64, unit string) string {
 	return fmt.Sprintf("%.3g", v)
 }
 
-// mapped returns the text that stands for a value.
+// mapped returns the text that represents a value.
 func mapped(t *testing.T, mappings any, value string) string {
 	t.Helper()
 	raw, err := json.Marshal(mappings)
@@ -221,11 +221,12 @@ var trueWithout = map[string]string{
 	"No synthetic request is recorded here. Probes are off by default.":                                       `llm_probe_requests_total`,
 	"No source of engines here reports a place.":                                                              `llm_discovery_places`,
 	"Nothing here reports this.":                                                                              `llm_gpu_clock_event_active`,
-	// of which one or the other is true
+	// one of the two is true
 	"Nothing here reports this, or nothing happened. This does not mean zero.": ``,
 }
 
-// empty checks that the text of a panel without data is true, and returns it; nothing for a panel that has data.
+// empty checks that the text of a panel without data is true, and returns the text; it returns nothing for a panel with
+// data.
 func (s screen) empty(t *testing.T, b board, p panel) string {
 	t.Helper()
 	if p.Type == "text" {
@@ -330,7 +331,7 @@ func TestAHealthyEngineIsCalm(t *testing.T) {
 			}
 		}
 	}
-	engine := dashboards.All(nil)[2] // Grafana draws a row that has nothing: what this engine does not have is on a board of its own
+	engine := dashboards.All(nil)[2] // Grafana draws even an empty row, so parts that this engine lacks are on a separate dashboard
 	for _, r := range engine.Rows {
 		for _, p := range r.Panels {
 			if lacks.MatchString(said[p.Title]) && p.Title != "Waiting by reason" { // which newer engines report
@@ -353,8 +354,8 @@ func TestAHealthyEngineIsCalm(t *testing.T) {
 var lacks = regexp.MustCompile(`^(Nothing here|No gateway|No synthetic)`)
 
 // TestAtThreeInTheMorning plays the incidents that no panel names, public ones included, until three minutes after
-// their alert, and looks over every range: TestDrill does so for the others. An incident that must not page and opens
-// no ticket shows nothing. Each run plays one incident in twelve, and -all plays all.
+// their alert, and looks over every range: TestDrill does so for the others. For an incident that neither pages nor
+// opens a ticket, nothing is shown. Each run plays one incident in twelve, and -all plays all.
 func TestAtThreeInTheMorning(t *testing.T) {
 	t.Parallel()
 	others := drilled(t)
@@ -372,7 +373,7 @@ func TestAtThreeInTheMorning(t *testing.T) {
 				o.Relabel = onHost
 			}
 			in.History = brief
-			if in.Clue != "" { // which the page names, too; what began with the history is no change an hour later
+			if in.Clue != "" { // which the page also names; an event at the start of the history is not a change an hour later
 				o.Groups, in.History = rules.Groups(rules.Options{}), 75*time.Minute
 			}
 			tells := cmp.Or(in.Page, in.Cause)
@@ -475,7 +476,7 @@ func (s shown) atThree(t *testing.T, in incident.Incident) {
 	since, _ := strconv.ParseFloat(strings.Fields(r["since"] + " -")[0], 64)
 	began := view.at.Sub(s.onset).Minutes()
 	last := began
-	for _, f := range in.Ordered() { // it may get worse in steps, and only the last of them tell
+	for _, f := range in.Ordered() { // the fault may get worse in steps, and only the last steps identify it
 		if since := began - f.At.Minutes(); since >= 0 {
 			last = min(last, since)
 		}
@@ -490,7 +491,7 @@ func (s shown) atThree(t *testing.T, in incident.Incident) {
 	another := slices.ContainsFunc(listed, func(a map[string]string) bool { // page that fires for the same cause may have another branch
 		return a["severity"] == "critical" && strings.HasPrefix(r["evidence"], a["alert"]+" fires")
 	})
-	worse := s.says != nil // an objective burns faster by now than the one that the page is about, and has a suspect of its own
+	worse := s.says != nil // by now, another objective burns faster than the paged objective, and has its own suspect
 	for _, says := range s.says {
 		worse = worse && (!strings.Contains(says, r["what is bad"]) || strings.HasSuffix(says, " "+r["branch"]))
 	}

@@ -31,8 +31,8 @@ func objectives(w windows) Board {
 // objectiveLegend names an objective of a model, and whether it is counted at the gateway.
 const objectiveLegend = "{{slo}} " + modelLegend + " {{role}}"
 
-// recorded returns the smallest recorded part of a period, unless the whole period is recorded. More of that part
-// may be bad than the objective allows, because the budget is for the whole period.
+// recorded returns the smallest recorded part of a period, unless the whole period is recorded. A larger share of that
+// part may be bad than the objective allows, because the budget is for the whole period.
 func (s scope) recorded() promql.Expr {
 	period := promql.Max(metrics.ModelSLOLabels, s.of(metrics.RecordedPeriod))
 	part := promql.Div(s.of(metrics.RecordedHistory), period, promql.On(metrics.ModelSLOLabels...).ManyToOne())
@@ -100,7 +100,7 @@ func budgetRow(s scope) []Panel {
 	}
 }
 
-// burnRow shows the windows that page, and that open a ticket.
+// burnRow shows the windows that page, and those that open a ticket.
 func burnRow(s scope, w windows) []Panel {
 	burn := func(p slo.WindowPair) Query {
 		return Query{s.of(metrics.Window(metrics.RecordedBurn, p.Long.String())), objectiveLegend}

@@ -58,7 +58,7 @@ func TestLayout(t *testing.T) {
 		full()
 		for _, p := range b.Panels {
 			grid = make([][24]string, p.GridPos.Y+1)
-			if p.Collapsed { // opened, its panels push down what follows
+			if p.Collapsed { // when opened, its panels push down the following rows
 				for _, inner := range p.Panels {
 					place(inner)
 				}

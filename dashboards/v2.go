@@ -71,7 +71,7 @@ func panelV2(classic dashboard.Panel) (*dashboardv2.PanelKind, error) {
 		t := target.(prometheus.Dataquery)
 		query := dashboardv2.NewPanelQueryKind()
 		query.Spec.RefId = *t.RefId
-		t.RefId, t.Datasource = nil, nil // v2 keeps them beside the query
+		t.RefId, t.Datasource = nil, nil // v2 stores them beside the query
 		query.Spec.Query = queryV2(t)
 		out.Spec.Data.Spec.Queries = append(out.Spec.Data.Spec.Queries, *query)
 	}

@@ -246,7 +246,7 @@ func TestV2IsOfTheSchema(t *testing.T) {
 		var r resourceV2
 		decode(t, content, &r)
 		var spec dashboardv2.Dashboard
-		var found cog.BuildErrors // empty and yet not nil where all is well
+		var found cog.BuildErrors // an empty slice, not nil, if there is no error
 		if err := spec.UnmarshalJSONStrict(r.Spec); err != nil && (!errors.As(err, &found) || len(found) > 0) {
 			t.Errorf("%s: %v", d.Title(), err)
 		}

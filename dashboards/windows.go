@@ -21,11 +21,11 @@ func windowsOf(pairs []slo.WindowPair) windows {
 	}
 	all := slices.SortedFunc(slices.Values(pairs), func(a, b slo.WindowPair) int { return cmp.Compare(a.Long, b.Long) })
 	pages := slices.DeleteFunc(slices.Clone(all), func(p slo.WindowPair) bool { return p.Severity != slo.Page })
-	return windows{pages[0], pages[len(pages)-1], all[len(all)-1]} // slo.CheckWindowPairs requires one that pages
+	return windows{pages[0], pages[len(pages)-1], all[len(all)-1]} // slo.CheckWindowPairs requires a pair that pages
 }
 
-// paging returns the windows in which a reader sees a page coming, from the shortest. Five minutes and an hour are
-// recorded for any pairs of windows.
+// paging returns the windows in which a reader can see that a page will come, shortest first. The windows of five
+// minutes and an hour are recorded for any window pairs.
 func (w windows) paging() []string {
 	all := []string{"5m", "1h"}
 	for _, p := range []slo.WindowPair{w.fast, w.patient} {

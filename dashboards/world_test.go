@@ -17,8 +17,8 @@ import (
 )
 
 // A world emits the families that the drill does not produce, with every label value below, healthy first, and from
-// incidentAt on with everything worse at once. A world is no engine and no GPU: it shows that panels select, join
-// and move, not that they are right about a real incident.
+// incidentAt on makes everything worse at once. A world is neither an engine nor a GPU: it shows that panels select,
+// join and move, not that they are right about a real incident.
 const (
 	incidentAt = 40 * time.Minute
 	worldEnd   = 75 * time.Minute
@@ -48,7 +48,7 @@ var values = map[string][]string{
 	metrics.LabelPeriod: {"30d"}, metrics.LabelLong: {"1h", "3d"}, metrics.LabelThreshold: {"0.5"},
 }
 
-// valuesOf returns a label's values on a family where they depend on it.
+// valuesOf returns a label's values on a family if the values depend on the family.
 func valuesOf(f *metrics.Family, label string) []string {
 	switch {
 	case f == metrics.GPUClockEventActive && label == metrics.LabelReason, f == metrics.GPUClockEventSeconds && label == metrics.LabelReason:
@@ -159,14 +159,14 @@ func counter(f *metrics.Family, good, bad float64) float64 {
 	switch f {
 	case metrics.SourceMissing, metrics.KVTransferFailures, metrics.KVTierRefused, metrics.KVTierFailures, metrics.GPUPCIeReplays,
 		metrics.GPUPCIeErrors, metrics.GPUNVLinkErrors:
-		return bad // stand still while all is well
+		return bad // constant while the world is healthy
 	case metrics.PrefixCacheHitTokens, metrics.ExternalPrefixCacheHitTokens, metrics.KVTierHitTokens:
 		return 6*good + 2*bad
 	}
 	return 10*good + 8*bad
 }
 
-// gauge returns a value that fits a family's name, and another one in the incident.
+// gauge returns a value that fits a family's name, and another value during the incident.
 func gauge(f *metrics.Family, incident bool, i int) float64 {
 	healthy, bad := float64(1+i%2), float64(5+i%2)
 	switch f {
@@ -184,7 +184,7 @@ func gauge(f *metrics.Family, incident bool, i int) float64 {
 		metrics.GPURetiredPagesPending,
 		metrics.GPURepairPending, metrics.GPUMemoryUnrepairable, metrics.GPUFabricHealth, metrics.Sleeping:
 		healthy, bad = 0, 1
-	case metrics.SLOPeriod: // the label says so, too
+	case metrics.SLOPeriod: // the label shows this, too
 		healthy, bad = 30*24*3600, 30*24*3600
 	case metrics.GPUPowerLimit, metrics.GPUMemoryTotal:
 		healthy, bad = 700, 700
@@ -215,7 +215,7 @@ func (w world) run(t *testing.T) *rulesim.Sim {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = sim.Close() })
-	for at := -25 * time.Hour; at < -22*time.Hour; at += time.Minute { // what panels compare with
+	for at := -25 * time.Hour; at < -22*time.Hour; at += time.Minute { // series with which panels compare
 		if err := sim.Append(rulesim.Epoch.Add(at), func(emit rulesim.Emit) {
 			for _, l := range w.series(metrics.RecordedGoodTokens) {
 				emit(with(l, metrics.RecordedGoodTokens.Name), 10)

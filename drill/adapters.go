@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// swap is how long a step waits for the weights of an adapter that was in no slot: an assumption.
+// swap is how long a step waits for the weights of an adapter that has no slot: an assumption.
 const swap = 15 * time.Millisecond
 
 // admits reports whether a request may join the batch. vLLM skips requests whose adapter has no slot, and admits others
@@ -18,7 +18,7 @@ func (e *Engine) admits(r *Request) bool {
 	return len(asked) < e.Adapters || slices.Contains(asked, r.Adapter)
 }
 
-// load brings the weights of a request's adapter into a slot, and returns how long that takes.
+// load loads the weights of a request's adapter into a slot, and returns how long that takes.
 func (e *Engine) load(r *Request) time.Duration {
 	if e.Adapters == 0 || r.Adapter == 0 || slices.Contains(e.loaded, r.Adapter) {
 		return 0
@@ -32,7 +32,7 @@ func (e *Engine) load(r *Request) time.Duration {
 	return swap
 }
 
-// adaptersOf returns the adapters that requests ask for, in order.
+// adaptersOf returns the adapters that requests use, in order.
 func adaptersOf(requests []*Request) (all []int) {
 	for _, r := range requests {
 		if n, found := slices.BinarySearch(all, r.Adapter); r.Adapter > 0 && !found {

@@ -38,13 +38,13 @@ type ledger struct {
 	left                               total   // aborted with a first token
 	leftAfter                          float64 // tokens that they had received
 	open, abortedE2E                   float64
-	tokens, steps, waited              float64 // after the first token: all, times a request got some, seconds
-	batches                            float64 // that got tokens together
+	tokens, steps, waited              float64 // tokens after the first: number, times at which a request got some, seconds
+	batches                            float64 // requests that got tokens together
 	drafted, accepted, preemptions     float64
 	running, waiting, kv, longestQueue float64
-	computed, gave                     float64 // steps of the engine: all, and those that gave somebody a token
-	mixed, mixedTime, alone, aloneTime float64 // steps with new requests, and the others; seconds
-	gives                              bool    // the present step does
+	computed, gave                     float64 // steps of the engine: all, and those in which some request got a token
+	mixed, mixedTime, alone, aloneTime float64 // steps with new requests, and other steps; seconds
+	gives                              bool    // the present step admits new requests
 }
 
 func (l *ledger) FirstToken(r *Request) {
@@ -118,8 +118,8 @@ func (l *ledger) State(running, waiting int, kv float64) {
 	l.Observer.State(running, waiting, kv)
 }
 
-// told holds the values that one engine must report for a ledger, by its documentation, under the exporter's names: a
-// histogram by its count and sum, a counter or a gauge by its value.
+// told holds the values that one engine must report for a ledger, according to its documentation, under the exporter's
+// names: a histogram by its count and sum, a counter or a gauge by its value.
 type told map[*metrics.Family][]float64
 
 // dialects lists the simulated engines and the values that they report. An engine does not report other values.
@@ -153,7 +153,7 @@ var dialects = map[metrics.Runtime]func(*ledger) told{
 				l.left.cached}, metrics.Preemptions: {l.preemptions},
 			metrics.RequestsRunning: {l.running}, metrics.RequestsWaiting: {l.waiting}, metrics.KVCacheUsage: {l.kv},
 			metrics.EngineSteps: {l.batches},
-			// the last two by HTTP status; what failed has also finished
+			// the last two by HTTP status; failed requests also count as finished
 			metrics.Requests: {l.finished.requests + l.aborted + l.rejected + l.failed},
 		}
 	},

@@ -7,15 +7,15 @@ import (
 	"time"
 )
 
-// Elsewhere describes where KV caches live outside the GPU, and the transfers to and from there.
+// Elsewhere describes where KV caches are stored outside the GPU, and the transfers to and from there.
 type Elsewhere struct {
 	Prefilled bool    // prefill engines compute prompts, and their KV cache is fetched
-	Lost      float64 // share of fetches that fail: the engine then computes the tokens
-	Unsent    float64 // share of fetches without an answer: they fail after giveUp
+	Lost      float64 // share of fetches that fail, after which the engine computes the tokens
+	Unsent    float64 // share of fetches without an answer, which fail after giveUp
 	Host      float64 // bytes of host memory for KV cache; 0 means none
-	HostHits  float64 // share of the tokens missing on the GPU that host memory has, if all are stored
+	HostHits  float64 // share of the tokens missing on the GPU that are in host memory, if all are stored
 	Lasting   bool    // the tier is on disk and outlives a restart
-	Fetching  float64 // bytes per second from there
+	Fetching  float64 // bytes per second from that place
 	Storing   float64 // bytes per second to host memory
 }
 
@@ -24,12 +24,12 @@ type Move struct {
 	Store         bool
 	Tokens, Bytes float64
 	Took          time.Duration
-	Failed        bool    // to arrive, or to find room
-	Pinned        float64 // share of the tier that moves hold
+	Failed        bool    // time to arrive, or to find room
+	Pinned        float64 // share of the tier that transfers pin
 }
 
-// memory is how long a tier keeps stored tokens before it replaces them. Tokens that it refused within that time are
-// missing.
+// memory is how long a tier keeps stored tokens before it replaces them. Tokens that the tier refused within that time
+// are missing.
 const memory = 10 * time.Minute
 
 // giveUp is how long an engine waits for a KV cache that does not arrive: the default of vLLM's Mooncake connector.
@@ -102,7 +102,7 @@ func (e *Engine) store(tokens float64) {
 	e.observer.Moved(m)
 }
 
-// hold pins more bytes of the tier, minus the bytes that the link has transferred since the last call.
+// hold pins more bytes of the tier, and releases the bytes that the link has transferred since the last call.
 func (e *Engine) hold(bytes float64) float64 {
 	if e.Host == 0 {
 		return 0

@@ -18,13 +18,13 @@ type Serving struct {
 	GPU        Hardware
 	Weights    Weights
 	MaxBatch   int     // --max-num-seqs
-	Budget     int     // --max-num-batched-tokens: the most that one step computes
+	Budget     int     // --max-num-batched-tokens: the most tokens that one step computes
 	MaxQueue   int     // requests that may wait before more are rejected; 0 means no limit
 	Blocks     int     // KV blocks; 0 means as many as fit
 	Leak       float64 // share of requests whose KV blocks stay in use when they end
 	Draft      int     // tokens proposed per step and sequence; 0 means no speculation
 	Acceptance float64 // probability that a proposed token is accepted, given that those before it were
-	ShowsQueue bool    // the server counts waiting requests, also while the core hangs
+	ShowsQueue bool    // the server counts waiting requests, even while the core hangs
 	Alternates bool    // a step that admits requests is followed by one that admits none
 	Adapters   int     // --max-loras: adapters that fit into a batch; 0 means that none is served
 	// KVCacheDtype is --kv-cache-dtype: fp8 needs half the memory. Empty means auto, the type of the weights'
@@ -87,9 +87,9 @@ type Observer interface {
 	Moved(m Move)
 	// State reports the queue and the batch after each step.
 	State(running, waiting int, kvUsed float64)
-	// Open reports the number of open requests at a time, also while the engine's core hangs.
+	// Open reports the number of open requests at a time, even while the engine's core hangs.
 	Open(requests int, now time.Duration)
-	// Adapted reports the adapters of the requests that run after a step, if the engine serves any.
+	// Adapted reports the adapters of the requests that run after a step, if the engine serves adapters.
 	Adapted(running []int, now time.Duration)
 }
 
@@ -122,8 +122,8 @@ type Engine struct {
 	observer         Observer
 	random           *rand.Rand
 	now              time.Duration
-	unreported       bool          // the next step reports what clients cancelled
-	resumed          time.Duration // when the core last went on after it had hung
+	unreported       bool          // the next step reports the requests that clients cancelled
+	resumed          time.Duration // when the core last resumed after a hang
 	hung             bool          // some clients may have left a core that hung
 	admitted         bool          // the last step admitted requests
 	arriving         []*Request
@@ -145,7 +145,7 @@ func NewEngine(s Serving, seed uint64, o Observer) *Engine {
 // Offer sends a request. Requests must be offered in order of arrival.
 func (e *Engine) Offer(r *Request) { e.arriving = append(e.arriving, r) }
 
-// Holds returns the requests that the engine has, as a router counts them: sent and not ended.
+// Holds returns the number of requests in the engine as a router counts them: sent, and not ended.
 func (e *Engine) Holds() int {
 	if e.Broken {
 		return 0
@@ -153,7 +153,7 @@ func (e *Engine) Holds() int {
 	return e.count(func(*Request) bool { return true })
 }
 
-// count returns how many requests satisfy such, among requests whose clients still wait.
+// count returns how many requests satisfy the condition such, among requests whose clients still wait.
 func (e *Engine) count(such func(r *Request) bool) (n int) {
 	for _, rs := range [][]*Request{e.arriving, e.fetching, e.waiting, e.running} {
 		for _, r := range rs {
@@ -166,7 +166,7 @@ func (e *Engine) count(such func(r *Request) bool) (n int) {
 }
 
 // Restart drops all requests, the cache, and tiers that do not survive a restart. The engine works again from the time
-// ready, and notifies a new observer.
+// ready on, and notifies a new observer.
 func (e *Engine) Restart(ready time.Duration, o Observer) {
 	kept := 0.0
 	if e.Lasting {
@@ -189,7 +189,7 @@ func (e *Engine) Kill(now time.Duration) {
 	e.arriving, e.fetching, e.waiting, e.running, e.used, e.loaded = nil, nil, nil, nil, 0, nil
 }
 
-// Cancel ends all requests, as when their clients disconnect. vLLM reports it with its next step (vllm#22545).
+// Cancel ends all requests, as when their clients disconnect. vLLM reports the end with its next step (vllm#22545).
 func (e *Engine) Cancel() {
 	for _, r := range slices.Concat(e.waiting, e.running) {
 		r.Aborted, r.Done = true, e.now
@@ -210,8 +210,8 @@ func (e *Engine) Stuck() bool { return e.Wedged && len(e.running) > 0 }
 // Busy returns how long the engine has computed so far.
 func (e *Engine) Busy() time.Duration { return e.busy }
 
-// Advance works until a time. The last step may end a little later. The effects of that step then become visible
-// too early, by less than a step.
+// Advance simulates the engine until a time. The last step may end a little later, so its effects become visible too
+// early, by less than a step.
 func (e *Engine) Advance(to time.Duration) {
 	for e.now < to {
 		if e.Wedged {
@@ -238,7 +238,8 @@ func (e *Engine) open() {
 	e.observer.Open(e.count(func(r *Request) bool { return r.Arrival <= e.now }), e.now)
 }
 
-// forget drops the requests whose clients gave up while the core hung. The core notices that they left when it works again.
+// forget drops the requests whose clients gave up while the core hung. The core notices their departure when it works
+// again.
 func (e *Engine) forget() {
 	if !e.hung {
 		return
@@ -413,7 +414,7 @@ func (e *Engine) finish(start time.Duration) {
 			accepted := e.accepted(r)
 			if r.last == start {
 				all.add(1, 1+accepted, e.Draft, accepted)
-			} else { // it was preempted, or had no room in a step
+			} else { // the request was preempted, or had no room in a step
 				one := Decoded{Took: e.now - r.last}
 				one.add(1, 1+accepted, e.Draft, accepted)
 				e.observer.Decoded(one)
@@ -422,7 +423,7 @@ func (e *Engine) finish(start time.Duration) {
 		}
 		r.last = e.now
 		if r.leaves > 0 && r.Emitted >= r.leaves && r.Emitted < r.Output {
-			r.Aborted, r.Failed = true, false // it would have failed later
+			r.Aborted, r.Failed = true, false // the request would have failed later
 		}
 		if r.Emitted < r.Output && !r.Aborted {
 			kept = append(kept, r)
@@ -465,7 +466,7 @@ func (e *Engine) reserve(r *Request, tokens int) bool {
 	return true
 }
 
-// preempt takes the blocks of the request that was scheduled last; it starts over, at the head of the queue.
+// preempt takes the blocks of the request that was scheduled last. That request starts over, at the head of the queue.
 func (e *Engine) preempt() {
 	last := len(e.running) - 1
 	r := e.running[last]

@@ -6,11 +6,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Dynamo simulates the frontend of NVIDIA Dynamo 1.1 with one worker behind it
-// (lib/llm/src/http/service/metrics.rs), as the clients see it. Its bounds are rounded logarithms. For each token
-// it observes the mean of the token's chunk. Its gauge of active requests counts all requests in the HTTP server,
-// running or waiting. After its last worker has gone it answers 503 for a while, and then 404, because it has
-// forgotten the model, as measured on 1.6.0.
+// Dynamo simulates the frontend of NVIDIA Dynamo 1.1 with one worker behind it (lib/llm/src/http/service/metrics.rs),
+// as the clients see it. Its bounds are rounded logarithms. For each token it observes the mean of the token's chunk.
+// Its gauge of active requests counts all requests in the HTTP server, running or waiting. After its last worker has
+// gone, it answers 503 for a while. Then it forgets the model and answers 404, as measured on 1.6.0.
 type Dynamo struct {
 	*page
 	ready                                    prometheus.Gauge
@@ -111,9 +110,9 @@ func (d *Dynamo) Finished(r *Request) {
 // dynamoKnown is how long the frontend remembers the model: measured.
 const dynamoRouted, dynamoKnown = time.Second, 5 * time.Second
 
-// unavailable reports whether a request counts if it arrives this long after the last worker has gone. At first the
-// frontend counts such a request; later the request is only among the failures. Requests answered with 404 count
-// nowhere.
+// unavailable reports whether a request counts if it arrives a given time after the last worker has gone. At first the
+// frontend counts such a request; later the request is only among the failures. Requests answered with 404 are not
+// counted at all.
 func (d *Dynamo) unavailable(after time.Duration) bool {
 	if after > dynamoRouted && after <= dynamoKnown {
 		d.failures.WithLabelValues("Unavailable", "backend.unavailable").Inc()

@@ -105,7 +105,7 @@ func (l *LlamaCpp) Decoded(d Decoded) {
 // Preempted implements Observer: a slot owns its context, so nothing is preempted.
 func (l *LlamaCpp) Preempted() {}
 
-// Finished implements Observer. Requests that never ran leave no trace.
+// Finished implements Observer. Requests that never ran are not counted.
 func (l *LlamaCpp) Finished(r *Request) {
 	if r.Aborted || r.Rejected {
 		return

@@ -21,7 +21,7 @@ func NewOllama(p Profile) *Ollama {
 	o.document("/api/version", map[string]string{"version": p.Release})
 	o.mux.HandleFunc("GET /api/ps", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(map[string]any{"models": []any{map[string]any{ // the client went away
+		_ = json.NewEncoder(w).Encode(map[string]any{"models": []any{map[string]any{ // the client has left
 			"name": p.Model, "model": p.Model, "size": int64(size), "size_vram": int64(size * o.OnGPU), "digest": "365c0bd3c000",
 			"context_length": 8192, "details": map[string]string{"format": "gguf", "family": "llama", "quantization_level": "F16"},
 			"expires_at": p.Started.AddDate(292, 0, 0).UTC().Format(time.RFC3339Nano),
@@ -29,7 +29,7 @@ func NewOllama(p Profile) *Ollama {
 	})
 	o.mux.HandleFunc("POST /api/show", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(map[string]any{"template": chatTemplate, "parameters": `stop "<|eot_id|>"`}) // the client went away
+		_ = json.NewEncoder(w).Encode(map[string]any{"template": chatTemplate, "parameters": `stop "<|eot_id|>"`}) // the client has left
 	})
 	return o
 }

@@ -65,7 +65,7 @@ func NewSGLang(p Profile) *SGLang {
 	s.active = register(pg, prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "sglang:http_requests_active"}, []string{"endpoint", "method"}))
 	scheduler.with("pid", "4711").gauge("sglang:num_retracted_reqs")
 	scheduler.gauge("sglang:kv_evictable_tokens")
-	scheduler.gauge("sglang:cache_hit_rate").Set(0) // useless: of the last batch only
+	scheduler.gauge("sglang:cache_hit_rate").Set(0) // not useful, because it covers only the last batch
 	scheduler.gauge("sglang:max_total_num_tokens").Set(s.capacity)
 	scheduler.gauge("sglang:num_pages").Set(s.capacity)
 	scheduler.gauge("sglang:page_size").Set(1)
@@ -89,7 +89,7 @@ func (s *SGLang) FirstToken(r *Request) {
 	s.realtime.WithLabelValues("prefill_cache").Add(r.Cached)
 }
 
-// Decoded implements Observer: the tokens of a step share its time.
+// Decoded implements Observer: the tokens of a step share the time of the step.
 func (s *SGLang) Decoded(d Decoded) {
 	s.itl.Observe(d.Took.Seconds()*float64(d.Requests)/float64(d.Tokens), d.Tokens)
 	s.realtime.WithLabelValues("decode").Add(float64(d.Tokens))
@@ -105,7 +105,7 @@ func (s *SGLang) Preempted() { s.retracted.Inc() }
 
 // Finished implements Observer.
 func (s *SGLang) Finished(r *Request) {
-	if r.Rejected { // it never reached the engine
+	if r.Rejected { // the request never reached the engine
 		status := http.StatusInternalServerError
 		if r.Full { // --max-queued-requests
 			status = http.StatusServiceUnavailable
@@ -115,7 +115,7 @@ func (s *SGLang) Finished(r *Request) {
 	}
 	if r.Aborted {
 		s.aborted.Inc()
-		if r.FirstToken == 0 { // it never ran; the server answers, although no client listens
+		if r.FirstToken == 0 { // the request never ran; the server answers, although no client listens
 			s.respond(http.StatusBadRequest)
 			return
 		}

@@ -44,7 +44,7 @@ func (t *TGI) FirstToken(r *Request) {
 	t.input.Observe(r.Prompt)
 }
 
-// Computed implements Observer. A step with new requests is a prefill, also for requests that run already
+// Computed implements Observer. A step with new requests is a prefill, even for requests that already run
 // (backends/v3/src/backend.rs).
 func (t *TGI) Computed(s Step) {
 	method := "decode"
@@ -63,7 +63,7 @@ func (t *TGI) Preempted() {}
 
 // Finished implements Observer.
 func (t *TGI) Finished(r *Request) {
-	if r.Aborted { // the server forgets a client that has left
+	if r.Aborted { // the server drops the request of a client that has left
 		return
 	}
 	if r.Full { // max_concurrent_requests

@@ -73,7 +73,7 @@ func (t *TRTLLM) Finished(r *Request) {
 		t.failed.WithLabelValues(status).Inc()
 		return
 	}
-	if r.Hung { // only the core counts
+	if r.Hung { // only requests in the core count
 		return
 	}
 	if r.Aborted {

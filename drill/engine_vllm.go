@@ -129,7 +129,7 @@ func NewVLLM(p Profile) *VLLM {
 	}
 	server := &page{registry: pg.registry}
 	if p.Rank > 0 {
-		server.registry = prometheus.NewRegistry() // rank 0 shows it
+		server.registry = prometheus.NewRegistry() // rank 0 shows the series
 	}
 	v.server = &vllmServer{
 		responses: server.counters("http_requests_total", "method", "status", "handler"), descriptors: server.gauge("process_open_fds"),
@@ -272,8 +272,8 @@ func (v *VLLM) Moved(m Move) {
 	}
 }
 
-// Adapted implements Observer. Both labels list the adapters whose requests run: those of waiting requests are unknown to
-// vLLM's API server until they run.
+// Adapted implements Observer. Both labels list the adapters whose requests run. vLLM's API server does not know the
+// adapters of waiting requests until these run.
 func (v *VLLM) Adapted(running []int, now time.Duration) {
 	a := v.adapters
 	if a.zero == 0 {
@@ -296,7 +296,7 @@ func (v *VLLM) Finished(r *Request) {
 	if r.Cut {
 		return
 	}
-	if r.Rejected { // before the engine computed anything for it
+	if r.Rejected { // before the engine computed anything for the request
 		status := "5xx"
 		if r.Full && v.admission != nil {
 			status = v.admission.status()

@@ -19,12 +19,12 @@ type Gateway interface {
 	Answered(status int)
 	// Before returns an observer that counts the answers of the engine at a host, and passes all events on.
 	Before(o Observer, host string) Observer
-	// Tries reports whether the gateway would send a request to the engine at a host now. NoneLeft returns its answer if
-	// it tries none.
+	// Tries reports whether the gateway would now send a request to the engine at a host. NoneLeft returns the
+	// gateway's answer if it tries no engine.
 	Tries(host string, now time.Duration) bool
 	NoneLeft() (status int)
-	// Refused notes that the engine at a host does not listen, and returns the status that the client gets, or zero if
-	// the gateway tries another engine.
+	// Refused records that the engine at a host does not listen, and returns the status that the client gets, or zero
+	// if the gateway tries another engine.
 	Refused(host string, now time.Duration) (status int)
 }
 

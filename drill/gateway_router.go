@@ -9,7 +9,8 @@ import (
 )
 
 // SGLangRouter simulates the metrics of sglang-router 0.3.2, as measured. It counts each request when it arrives,
-// whatever its outcome. Only the answers by status show how a request ended. Durations end at an answer's header.
+// whatever its outcome. Only the answers by status show how a request ended. Durations end with the header of the
+// answer.
 type SGLangRouter struct {
 	*page
 	arrived, received, exhausted prometheus.Counter
@@ -119,7 +120,7 @@ func (b behindRouter) FirstToken(r *Request) {
 	b.Observer.FirstToken(r)
 }
 
-// header counts an answer that begins well. The end of the answer counts nowhere.
+// header counts an answer that begins well. The end of the answer is not counted.
 func (b behindRouter) header() {
 	b.router.respond(http.StatusOK, "")
 	b.router.routed.Observe(smgHeader.Seconds())

@@ -19,7 +19,7 @@ var (
 	L40S = Hardware{Name: "NVIDIA L40S", Bandwidth: 864e9, FLOPS: 733e12, Memory: 48e9}
 )
 
-// Weights describe a model as the GPU processes it.
+// Weights describe the parts of a model that determine its cost on a GPU.
 type Weights struct {
 	Parameters    float64
 	Bytes         float64 // per parameter
@@ -34,8 +34,8 @@ var (
 )
 
 const (
-	// bandwidthShare is the share of the peak bandwidth that decoding reaches: an assumption. Reported model
-	// bandwidth utilisations lie between a half and four fifths.
+	// bandwidthShare is the share of the peak bandwidth that decoding reaches: an assumption. Reported values of model
+	// bandwidth utilisation lie between 50% and 80%.
 	bandwidthShare = 0.75
 	// computeShare is the share of the peak that prefill reaches: an assumption, typical of large matrix products.
 	computeShare = 0.5

@@ -9,10 +9,10 @@ import (
 // Load describes the traffic of a model.
 type Load struct {
 	Arrivals     float64       // requests per second, a Poisson process
-	Swing        float64       // share by which arrivals swing around the average
+	Swing        float64       // amplitude of the arrivals around the average, as a share
 	Period       time.Duration // of the swing
-	Together     float64       // mean number of requests that arrive at the same instant, as those of an agent; at most 1 means one
-	Brief        float64       // share of requests with a tenth of the mean lengths; the others are longer, so that the means hold
+	Together     float64       // mean number of requests that arrive at the same instant, as from an agent; values up to 1 mean one request
+	Brief        float64       // share of requests with a tenth of the mean lengths; the others are longer, so that the means stay the same
 	PromptTokens float64       // mean, log-normal: the shape of the ShareGPT and Azure traces
 	OutputTokens float64       // mean, exponential
 	OutputLimit  float64       // maximum, in tokens
@@ -20,19 +20,19 @@ type Load struct {
 	Failures     float64       // share of requests that fail in the engine
 	Patience     time.Duration // how long a client waits for a first token, or for the next one while the core hangs; 0 means forever
 	Leaves       float64       // share of clients that leave while they read an answer
-	Named        int           // number of LoRA adapters that requests ask for, with equal probability; 0 means the base model only
+	Named        int           // number of LoRA adapters that requests use, with equal probability; 0 means only the base model
 }
 
 // promptSpread is the standard deviation of the logarithm of prompt lengths. We chose it so that the mean is 1.4
 // times the median and one prompt in a hundred has four times the mean.
 const promptSpread = 0.8
 
-// Request holds one simulated request. Its times count from the start of the simulation. Held is the time for which
-// a server in front of the engine held the request back.
+// Request holds one simulated request. Its times count from the start of the simulation. Held is how long a server in
+// front of the engine held the request back.
 type Request struct {
 	Held                                 time.Duration
 	Arrival, Scheduled, FirstToken, Done time.Duration
-	Queued                               time.Duration // when the core took it: after its arrival if the core hung then
+	Queued                               time.Duration // when the core accepted the request, which is after its arrival if the core hung
 	Prompt, Cached, Output, Emitted      float64
 	Failed, Truncated                    bool
 	Rejected, Aborted                    bool // at admission; by the client
@@ -48,7 +48,7 @@ type Request struct {
 	leaves     float64 // tokens after which the client leaves; 0 means never
 	now        int     // tokens computed in this step
 	fetched    int     // tokens whose KV cache came from elsewhere and still has no blocks
-	unsent     bool    // its fetch gets no answer
+	unsent     bool    // the fetch of its KV cache gets no answer
 	came       float64
 	there      time.Duration // when that KV cache arrives
 }

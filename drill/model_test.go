@@ -80,7 +80,8 @@ func TestLittlesLaw(t *testing.T) {
 	}
 }
 
-// A lone request is prefilled in one step. After that the request only pays for reading weights and its cache.
+// A single request is prefilled in one step. After that, each step costs only the reading of the weights and of the
+// request's cache.
 func TestLoneRequest(t *testing.T) {
 	p := steady(1)
 	c := &census{}
@@ -103,8 +104,8 @@ func TestLoneRequest(t *testing.T) {
 	}
 }
 
-// prefill returns how long the products of a prompt take: each token is multiplied with all weights, and attends to
-// half of the other tokens.
+// prefill returns how long the matrix products of a prompt take: each token is multiplied with all weights, and attends
+// on average to half of the other tokens.
 func prefill(tokens float64) float64 {
 	return (tokens*2*8.03e9 + tokens*tokens/2*4*32*4096) / (989e12 * computeShare)
 }
@@ -142,7 +143,7 @@ func TestLongPrompt(t *testing.T) {
 // tokens are as many as can be computed beside the decode tokens.
 func TestKnee(t *testing.T) {
 	flops := 989e12 * computeShare
-	perRequest := (900*(1-0.35) + 180) * 2 * 8.03e9 / flops // seconds, if everything else were free
+	perRequest := (900*(1-0.35) + 180) * 2 * 8.03e9 / flops // seconds, if everything else took no time
 	capacity := 1 / perRequest
 	ttft := func(share float64) float64 {
 		c := serve(steady(share*capacity), 10*time.Minute)
@@ -175,7 +176,7 @@ func TestPreemption(t *testing.T) {
 	}
 }
 
-// Speculation helps as far as its tokens are accepted.
+// Speculation helps only as far as its tokens are accepted.
 func TestSpeculation(t *testing.T) {
 	rate := func(draft int, acceptance float64) float64 {
 		p := steady(2)
@@ -307,7 +308,7 @@ func TestMixedTraffic(t *testing.T) {
 	}
 }
 
-// rhythm keeps whether each step admitted requests.
+// rhythm records whether each step admitted requests.
 type rhythm struct {
 	*census
 	admitted []bool
@@ -315,8 +316,8 @@ type rhythm struct {
 
 func (r *rhythm) Computed(s Step) { r.admitted = append(r.admitted, s.Begun > 0) }
 
-// TestTGIDecodesAfterEachPrefill: however many requests arrive, Text Generation Inference decodes once before it admits
-// more (backends/v3/src/backend.rs), so a slow engine still observes its decode steps.
+// TestTGIDecodesAfterEachPrefill checks that, however many requests arrive, Text Generation Inference decodes once
+// before it admits more (backends/v3/src/backend.rs), so a slow engine still observes its decode steps.
 func TestTGIDecodesAfterEachPrefill(t *testing.T) {
 	p := steady(20)
 	p.Alternates = true

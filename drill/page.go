@@ -21,8 +21,8 @@ type page struct {
 	clients  connections
 }
 
-// connections holds the connections of clients to a server. Each open request uses one, and clients keep some for
-// the next ones.
+// connections holds the connections of clients to a server. Each open request uses a connection, and clients keep some
+// connections for later requests.
 type connections struct {
 	pool float64
 	at   time.Duration
@@ -53,7 +53,7 @@ func (p *page) Gather() ([]*dto.MetricFamily, error) {
 // Join adds another rank to the metrics page of an engine's first data-parallel rank.
 func (p *page) Join(rank prometheus.Gatherer) { p.ranks = append(p.ranks, rank) }
 
-// with returns the same page. Metrics that are added through the result have one more label.
+// with returns the same page, but metrics that are added through the result have an additional label.
 func (p *page) with(name, value string) *page {
 	more := maps.Clone(p.labels)
 	more[name] = value
@@ -81,7 +81,7 @@ func (p *page) Moved(Move) {}
 func (p *page) document(path string, v any) {
 	p.mux.HandleFunc("GET "+path, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(v) // the client went away
+		_ = json.NewEncoder(w).Encode(v) // the client has left
 	})
 }
 

@@ -201,8 +201,8 @@ func TestVLLMAdmission(t *testing.T) {
 	}
 }
 
-// Each combination of adapters that ran has a series, whose two labels are equal. No batch has more adapters than slots,
-// also while requests wait for others.
+// Each combination of adapters that ran has a series, whose two labels are equal. No batch has more adapters than
+// slots, even while requests wait for other adapters.
 func TestVLLMAdapters(t *testing.T) {
 	const name = "vllm:lora_requests_info"
 	actual := captured(t, "../../../collectors/engine/testdata/pages/vllm/v0.32.0-adapters")
@@ -358,8 +358,8 @@ func TestSGLangAborts(t *testing.T) {
 	}
 }
 
-// TestDynamoWithoutWorkers removes a frontend's last worker. The frontend's first failures count as failed
-// requests. Failures of the next seconds appear only among the failures, and answers with 404 count nowhere. The model
+// TestDynamoWithoutWorkers removes a frontend's last worker. The frontend's first failures count as failed requests.
+// Failures of the next seconds appear only among the failures, and answers with 404 are not counted at all. The model
 // is not ready. The other gauges stay.
 func TestDynamoWithoutWorkers(t *testing.T) {
 	load, gone := captured(t, "dynamo-1.6.0-frontend-load"), captured(t, "dynamo-1.6.0-frontend-allkilled")
@@ -468,7 +468,7 @@ func TestRouterCountsArrivals(t *testing.T) {
 			t.Errorf("%s: %v durations of %v requests that were served", what, n, requests-failed)
 		}
 	}
-	check("real", captured(t, "sglang-router-0.3.2-all500"), 80, 78, 15) // two were not even routed
+	check("real", captured(t, "sglang-router-0.3.2-all500"), 80, 78, 15) // two requests were not even routed
 	s := NewSGLangRouter("m", []string{"a:1"})
 	o := s.Before(&census{}, "a:1")
 	for i := range 10 {

@@ -223,7 +223,7 @@ func TestCombinations(t *testing.T) {
 	}
 }
 
-// Values that cannot work are refused, with their place.
+// Values that cannot work are refused, and the error names them.
 func TestRefused(t *testing.T) {
 	for set, want := range map[string]string{
 		`gpu.driver="nvidia"`: "gpu/driver",
@@ -327,7 +327,7 @@ func TestRulesFitIntoAnnotations(t *testing.T) {
 	}
 }
 
-// The rules in the cluster are the generated ones, expression by expression.
+// The rules in the cluster equal the generated rules, expression by expression.
 func TestRulesAreTheGeneratedOnes(t *testing.T) {
 	if got, want := byName(render(t, ownRunbooks)["PrometheusRule"]["spec"]), byName(generated(t, "rules.yaml")); !reflect.DeepEqual(got,
 		want) {
@@ -516,7 +516,7 @@ func TestOtherNamespaceLabel(t *testing.T) {
 			t.Errorf("%s is not that of --label namespace=exported_namespace", name)
 		}
 	}
-	// The chart knows how to reach a page that has no address of its own.
+	// The chart's messages show how to reach a web page that has no address of its own.
 	template := strings.ReplaceAll(read(rules.TemplateFile), "-n NAMESPACE port-forward ds/llm-node-exporter ",
 		"-n monitoring port-forward ds/gpu-llm-node-exporter ")
 	if at(t, objects["-alertmanager"], "data", rules.TemplateFile) != template {
@@ -534,7 +534,7 @@ func TestOtherNamespaceLabel(t *testing.T) {
 	}
 }
 
-// Grafana's sidecar finds each dashboard, and Alertmanager's configuration is the generated one.
+// Grafana's sidecar finds each dashboard, and Alertmanager's configuration equals the generated configuration.
 func TestDashboardsAndFragment(t *testing.T) {
 	objects := render(t, ownRunbooks)
 	files, err := filepath.Glob(filepath.Join(chart, "files", "dashboards", "*.json"))
@@ -637,7 +637,7 @@ func TestPrivileges(t *testing.T) {
 	if objects := render(t, `discovery.enabled=false`); objects["ClusterRole"] != nil || objects["ClusterRoleBinding"] != nil {
 		t.Error("a role without discovery")
 	}
-	// DAC_READ_SEARCH: /proc/PID/fd is its user's, and an engine need not be root.
+	// DAC_READ_SEARCH is needed because /proc/PID/fd belongs to the process' user, and an engine need not run as root.
 	pod, c = security(`ownership.processes=true`)
 	if pod["hostPID"] != true || !reflect.DeepEqual(at(t, c, "capabilities", "add"), []any{"SYS_PTRACE", "DAC_READ_SEARCH"}) {
 		t.Errorf("processes: %v", c)
@@ -760,8 +760,7 @@ func TestActing(t *testing.T) {
 	}
 }
 
-// The cluster's exporter follows its own values, and everything that selects pods keeps it apart from the nodes'
-// exporters.
+// The cluster's exporter follows its own values, and all selectors of pods distinguish it from the nodes' exporters.
 func TestCluster(t *testing.T) {
 	t.Parallel()
 	objects := render(t, combinations["cluster"]...)
@@ -798,7 +797,8 @@ func TestCluster(t *testing.T) {
 			t.Errorf("%s: %v and %v", kind, ofNodes, ofCluster)
 		}
 	}
-	// One series, wherever the pod runs, in a job that the rules know and that is not that of the nodes.
+	// The exporter has one series, wherever the pod runs, in a job that the rules match and that differs from the job
+	// of the nodes.
 	labels := at(t, at(t, objects["cluster ServiceMonitor"], "spec", "endpoints").([]any)[0], "relabelings").([]any)
 	job := at(t, labels[0], "replacement").(string)
 	if job == rules.DefaultJob || !regexp.MustCompile("^(?:"+rules.DefaultJobs+")$").MatchString(job) ||
@@ -918,7 +918,7 @@ func TestTestPod(t *testing.T) {
 	}
 }
 
-// Whatever object configures the scrape, its labels are the labels that rules and dashboards expect.
+// Whichever object configures the scrape, its labels are those that rules and dashboards expect.
 func TestScraping(t *testing.T) {
 	labels := func(object any) string { return fmt.Sprint(at(t, object, "relabelings")) }
 	pods := at(t, render(t)["PodMonitor"], "spec", "podMetricsEndpoints").([]any)[0]
@@ -1041,7 +1041,7 @@ func TestNotes(t *testing.T) {
 			t.Errorf("%s: the notes lack %q:\n%s", set, want, got)
 		}
 	}
-	// Who installs reads how a message ends: with a link that opens, or with the command that opens it.
+	// The notes explain how a message ends: with a link that opens, or with the command that opens it.
 	for set, want := range map[string]string{
 		`port=9845`: "Runbook: kubectl -n monitoring port-forward svc/gpu-llm-node-exporter 9845, then " +
 			"http://localhost:9845/runbooks/LLMModelDown?model_name=chat\n\nWhat is not active",
@@ -1064,7 +1064,7 @@ func TestNotes(t *testing.T) {
 	if got := notes(t, `prometheusRule.enabled=false`); strings.Contains(got, "Runbook: ") {
 		t.Errorf("without alerts the notes have a message:\n%s", got)
 	}
-	// What the operator's object does already is not to be done by hand, and who has a receiver is told.
+	// The notes ask for no manual step that the operator's object already covers, and name the configured receivers.
 	for _, done := range []string{"to merge into", "set alertmanager.config.receivers", "neither targets nor probes"} {
 		if got := notes(t, combinations["cluster"][0], combinations["receivers"][0],
 			`alertmanager.config.receivers.llm-warning={"webhookConfigs":[{"url":"https://tickets.example"}]}`); strings.Contains(got, done) {
@@ -1101,7 +1101,7 @@ func TestMemory(t *testing.T) {
 	}
 }
 
-// Two releases share no name, neither in one namespace nor across the cluster.
+// Two releases share no name, either in one namespace or across the cluster.
 func TestTwoReleases(t *testing.T) {
 	t.Parallel()
 	names := func(release, namespace string) map[string]bool {

@@ -31,10 +31,10 @@ import (
 )
 
 // TestOperator goes the whole way, from helm install to a page and its runbook. API server, operator, Prometheus,
-// Alertmanager and exporter are the real ones. Nothing runs pods: the test starts their programs, with the files
-// that the operator and the chart have made for them.
+// Alertmanager and exporter are real. Nothing runs pods: the test starts their programs, with the files that the
+// operator and the chart have made for them.
 func TestOperator(t *testing.T) {
-	program, prometheus := os.Getenv("PROMETHEUS_OPERATOR"), os.Getenv("PROMETHEUS") // Debian's Prometheus does not ask Kubernetes for pods
+	program, prometheus := os.Getenv("PROMETHEUS_OPERATOR"), os.Getenv("PROMETHEUS") // Debian's lacks Kubernetes' discovery
 	if program == "" || prometheus == "" {
 		t.Skip("PROMETHEUS_OPERATOR and PROMETHEUS do not name programs")
 	}
@@ -141,7 +141,7 @@ spec: {nodeName: %s, containers: [{name: vllm, image: vllm, ports: [{containerPo
 				t.Errorf("%s: %v, want %s of %s", name, sent.Labels, label, want)
 			}
 		}
-		// The Service's name means the exporter, as in the cluster.
+		// The Service's name resolves to the exporter, as in the cluster.
 		service := "http://gpu-llm-node-exporter.monitoring.svc:" + port
 		link, ok := strings.CutPrefix(sent.Annotations["runbook_url"], service)
 		if !ok {

@@ -13,8 +13,8 @@ import (
 	"github.com/goccy/go-yaml"
 )
 
-// Where the schemas come from: the API server's own description and the definitions of the operators and of
-// KEDA, all files of Go modules, so that nothing but the module proxy is asked.
+// Where the schemas come from: the API server's own description and the definitions of the operators and of KEDA, all
+// files of Go modules, so that only the module proxy is used.
 const (
 	kubernetes = "k8s.io/kubernetes@v1.36.3"
 	operator   = "github.com/prometheus-operator/prometheus-operator@v0.85.0"
@@ -68,7 +68,7 @@ func TestSchemas(t *testing.T) {
 		"noDataState:": "noData:", "folderRef:": "folder-ref:", `"instanceSelector":`: `"instances":`, `"layouts":`: `"layout":`,
 		`"renderVariables":`: `"variables":`,
 	}
-	folder, wrong := t.TempDir(), map[string]string{} // what each file with an error has instead of what
+	folder, wrong := t.TempDir(), map[string]string{} // the replacement that breaks each file
 	write := func(name, content string) string {
 		file := filepath.Join(folder, strconv.Itoa(len(wrong))+" "+name+".yaml")
 		wrong[file] = ""
@@ -130,7 +130,7 @@ func refusals(t *testing.T, kubeconform, schemas, folder string) map[string]stri
 	// Those of VictoriaMetrics' operator and of OpenShift are in no module that the proxy has.
 	cmd := exec.Command(kubeconform, "-strict", "-skip", "VMPodScrape,VMRule,SecurityContextConstraints", "-schema-location",
 		schemas+"/{{.ResourceKind}}.json", "-output", "json", folder)
-	out, _ := cmd.Output() // it fails where a file is refused
+	out, _ := cmd.Output() // the program fails if a file is refused
 	var answer struct {
 		Resources []struct{ Filename, Status, Msg string }
 	}

@@ -77,12 +77,12 @@ func (e *engine) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // A received series is a series that one pipeline has delivered.
 type received struct {
 	last  float64
-	rose  float64 // increases from one point to the next, a smaller number being a new beginning
+	rose  float64 // increases from one point to the next; a smaller number means a restart
 	sum   float64 // of deltas
 	count int
 	fresh bool    // the next point is the first after a restart
-	gap   float64 // what rose from the last point before a restart to the first after it
-	anew  float64 // what was counted from new beginnings to their first points
+	gap   float64 // increase from the last point before a restart to the first point after it
+	anew  float64 // events counted from restarts to the first points after them
 }
 
 func (r *received) point(v float64) {
@@ -300,7 +300,7 @@ func TestPipelines(t *testing.T) {
 		t.Skip("PIPELINES=1 builds a collector and vmagent, which takes minutes")
 	}
 	e, s := &engine{}, &sink{got: map[string]*received{}}
-	e.add(1000) // counted before anybody read it
+	e.add(1000) // counted before the first reading
 	served := httptest.NewServer(e)
 	t.Cleanup(served.Close)
 	s.Server = httptest.NewServer(s)
@@ -357,7 +357,7 @@ func TestPipelines(t *testing.T) {
 	}
 	caught("at the start")
 	count(12)
-	caught("before the engine restarts") // what it counts after the last reading dies with it, whoever reads
+	caught("before the engine restarts") // events that it counts after the last reading are lost with it, whoever reads
 	e.restart()
 	count(12)
 	exporter.stop(syscall.SIGKILL)

@@ -18,22 +18,22 @@ import (
 
 // Load describes the requests of clients.
 type Load struct {
-	Rate     float64       // requests per second; arrivals are a Poisson process, whatever becomes of the requests before
+	Rate     float64       // requests per second; arrivals are a Poisson process, regardless of earlier requests
 	Shared   int           // tokens at the start of a prompt that the prompts of a group have in common
-	Own      int           // tokens of its own that a prompt has after them
-	Nonce    bool          // one more token of its own before all others: no prefix cache knows the prompt
-	Output   int           // tokens asked for, on average: from half to one and a half times as many
+	Own      int           // tokens after these that belong to a single prompt
+	Nonce    bool          // a unique token before all others, so that no prefix cache has the prompt
+	Output   int           // mean number of requested tokens; requests vary from half to one and a half times as many
 	Patience time.Duration // a client gives up after this; default a minute
 	Cancels  float64       // share of the clients that leave after Early
 	Early    time.Duration
-	Invalid  float64 // share of the requests that nobody can serve: more tokens than the model's length
-	Stop     string  // ends an answer when it comes
-	Samples  int     // answers to each request; default 1
-	Long     float64 // share of the prompts that have longOwn tokens of their own
+	Invalid  float64 // share of the requests that no engine can serve, with more tokens than the model's length
+	Stop     string  // text that ends an answer
+	Samples  int     // number of answers per request; default 1
+	Long     float64 // share of the prompts that have longOwn unique tokens
 	More     string  // further fields of a request, as JSON
-	Salted   bool    // each request has a cache of its own
-	Retries  int     // how often a client that gave up asks again, at once
-	Adapters int     // how many adapters are asked for, one after the other; 0: the model itself
+	Salted   bool    // each request has its own cache
+	Retries  int     // number of times that a client that gave up sends its request again, at once
+	Adapters int     // number of adapters that requests use in turn; 0 means the model itself
 }
 
 // A Record holds a client's view of its request. Times are in seconds since the play began.
@@ -41,14 +41,14 @@ type Record struct {
 	Sent      float64  `json:"sent"`
 	First     float64  `json:"first,omitempty"` // when the first token came; 0: never
 	End       float64  `json:"end"`
-	Status    int      `json:"status"` // of the HTTP answer; 0: none came
+	Status    int      `json:"status"` // status of the HTTP answer; 0 means no answer
 	Tokens    int      `json:"tokens"`
-	Prompt    int      `json:"prompt"` // tokens, as the server says
+	Prompt    int      `json:"prompt"` // number of tokens that the server reports
 	Reason    string   `json:"reason,omitempty"`
-	Error     string   `json:"error,omitempty"` // of the connection, or the error event of a stream
+	Error     string   `json:"error,omitempty"` // error of the connection, or error event of a stream
 	Cancelled bool     `json:"cancelled,omitempty"`
 	Invalid   bool     `json:"invalid,omitempty"`
-	Late      [][2]int `json:"late,omitempty"` // gaps of more than 50 ms between tokens: when and how long, in ms
+	Late      [][2]int `json:"late,omitempty"` // gaps of more than 50 ms between tokens: time and length, in ms
 	gaps      []gap
 }
 
@@ -130,7 +130,7 @@ func (c *Client) Run(ctx context.Context) {
 // longOwn is the number of tokens of a long prompt that no other prompt has.
 const longOwn = 3000
 
-// groups is how many different beginnings prompts have.
+// groups is the number of different prompt beginnings.
 const groups = 8
 
 // request draws a request whose prompt has the beginning of a group.

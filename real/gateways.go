@@ -15,8 +15,8 @@ import (
 // front is a program in front of engines.
 type front struct {
 	name   string
-	health string // path that answers 200 once it can be asked
-	pages  int    // how far its metrics are from its own port
+	health string // path that answers 200 once the gateway is ready
+	pages  int    // distance of its metrics port from its own port
 	starts func(s *Stage, urls []string) (*Process, error)
 }
 
@@ -28,7 +28,7 @@ var (
 	dynamo       = &front{name: "Dynamo", health: "/v1/models", starts: (*Stage).dynamoFront}
 )
 
-// page returns the port of its metrics page, for a stage that begins with a port.
+// page returns the port of its metrics page, if the stage's ports begin at a given port.
 func (f *front) page(port int) int { return port + 10 + f.pages }
 
 // connect puts a gateway in front of the engines, with a Way to each.
@@ -47,7 +47,7 @@ func (s *Stage) connect(ctx context.Context, f *front) (err error) {
 		return err
 	}
 	err = s.gateway.answers(ctx, s.entrance()+f.health, 5*time.Minute)
-	if len(s.workers) > 0 && err == nil { // until both are known, some requests find no model
+	if len(s.workers) > 0 && err == nil { // until both engines are registered, some requests find no model
 		err = sleep(ctx, 5*time.Second)
 	}
 	return err
@@ -71,7 +71,7 @@ func (s *Stage) litellmFront(urls []string) (*Process, error) {
 		"--config", file, "--host", "127.0.0.1", "--port", strconv.Itoa(s.port+10))
 }
 
-// configured starts LiteLLM again, after a change of what it knows.
+// configured restarts LiteLLM after a change of its configuration.
 func configured(changes func(s *Stage)) func(context.Context, *Stage) error {
 	return func(ctx context.Context, s *Stage) error {
 		return s.pause(ctx, func() error {

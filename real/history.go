@@ -23,7 +23,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
-// past is how long the history of a play is. Rules compare with the day before.
+// past is the length of a play's history. Rules compare with the day before.
 const past = 26 * time.Hour
 
 // page holds the samples of a metrics page by series as written, and which of them are counters.
@@ -94,12 +94,12 @@ type Past struct {
 	from     time.Time
 	healthy  page
 	rates    map[string]float64 // per second
-	recorded []constant         // what the rules record
+	recorded []constant         // series that the rules record
 	seconds  float64            // between the beginning and the healthy page
 
 	mu    sync.Mutex
 	last  map[string]float64
-	reset map[string]bool // counters that began again since, and start times that changed
+	reset map[string]bool // counters that have restarted since, and start times that have changed
 }
 
 // NewPast makes a past that ends now, with a metrics page.
@@ -119,7 +119,7 @@ func (h *Past) Learn(first page, took time.Duration) {
 	}
 }
 
-// As takes the rates of an earlier play, which had the same load.
+// As takes the rates of an earlier play with the same load.
 func (h *Past) As(other *Past) { h.rates, h.recorded = other.rates, other.recorded }
 
 // at returns the value of a series, some seconds after the beginning of the past.
@@ -151,7 +151,7 @@ func (h *Past) Since(text string) string {
 	}
 	for _, line := range now.lines {
 		key, value, ok := sample(line)
-		if ok && !started && strings.HasPrefix(key, metrics.EngineCold.Name+"{") { // the engine is as old as the past
+		if ok && !started && strings.HasPrefix(key, metrics.EngineCold.Name+"{") { // the engine's age equals the length of the past
 			fmt.Fprintln(&out, key, 0)
 			continue
 		}
@@ -248,14 +248,14 @@ type constant struct {
 	value  float64
 }
 
-// scraped reports whether the past has a sample of the metrics page some seconds after its beginning: one a minute
-// in the last two hours, one in four before.
+// scraped reports whether the past has a sample of the metrics page some seconds after its beginning: one per minute in
+// the last two hours, one per four minutes before that.
 func scraped(second float64) bool {
 	return past.Seconds()-second <= 7200 || int(second)%240 == 0
 }
 
 // at returns the result of a rule some seconds after the beginning of the past, and whether there is one. The rules
-// record the five-minute sums of a period every five minutes, and its beginning again each hour.
+// record the five-minute sums of a period every five minutes, and the beginning of the period each hour.
 func (c constant) at(second, now float64) (value float64, written bool) {
 	switch name := c.labels.Get(common.MetricNameLabel); {
 	case name == metrics.RecordedPeriodSince.Name:

@@ -14,7 +14,7 @@ import (
 
 // Knee is the exporter's forecast of an engine's capacity, and the measured capacity.
 type Knee struct {
-	// Said is the load in requests per second at which the first objective breaks, with its interval.
+	// Said is the forecast of the load, in requests per second, at which the first objective breaks, with its interval.
 	Said, Low, High float64
 	Objective       string
 	Steps           []KneeStep
@@ -30,8 +30,8 @@ type KneeStep struct {
 	Late, Slow  float64 // shares of first tokens and of gaps that were late
 }
 
-// findKnee lets the exporter watch a load that swings below the knee, reads its forecast of the knee, and then
-// raises the load to it.
+// findKnee lets the exporter observe a varying load below the knee, reads its forecast of the knee, and then raises the
+// load up to the knee.
 func findKnee(ctx context.Context, s *Stage) error {
 	base := *s.client.load.Load()
 	set := func(rate float64) {
@@ -96,7 +96,7 @@ func (s *Stage) forecast(ctx context.Context) (k Knee, err error) {
 		}
 	}
 	if k.Said <= 0 {
-		return k, fmt.Errorf("the exporter knows no capacity: %v", said)
+		return k, fmt.Errorf("the exporter reports no capacity: %v", said)
 	}
 	return k, nil
 }

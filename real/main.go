@@ -208,7 +208,7 @@ func (s *Stage) act(ctx context.Context, p Play, o *Outcome) error {
 	if err := p.Fault(ctx, s); err != nil {
 		return err
 	}
-	if now := s.client.Now(); now > o.Fault+1 { // it had to be prepared
+	if now := s.client.Now(); now > o.Fault+1 { // the play needed preparation
 		o.Fault = now
 	}
 	defer s.keepClues(ctx, o.Fault)
@@ -239,7 +239,7 @@ func (s *Stage) act(ctx context.Context, p Play, o *Outcome) error {
 	return nil
 }
 
-// paged waits for a page, for a quarter of an hour at most.
+// paged waits for a page, for at most a quarter of an hour.
 func (s *Stage) paged(ctx context.Context, fault float64) error {
 	for first(s.told(), fault) == nil {
 		if s.client.Now() > fault+900 {

@@ -22,12 +22,12 @@ type Outcome struct {
 	Begin     time.Time        `json:"begin"`
 	End       time.Time        `json:"end"`
 	Load      [2]string        `json:"load_average"`           // at the beginning and at the end
-	Slow      int              `json:"slow"`                   // times as long as a request takes on the machine of the first scores
+	Slow      int              `json:"slow"`                   // duration of a request, as a multiple of the duration on the machine of the first scores
 	Fault     float64          `json:"fault_seconds"`          // since the beginning
-	Then      float64          `json:"then_seconds,omitempty"` // when the second fault came, since the first
+	Then      float64          `json:"then_seconds,omitempty"` // time of the second fault, since the first
 	Right     []rules.Branch   `json:"right"`
 	Hurt      []Hurt           `json:"hurt"`
-	Requests  map[string][]int `json:"requests"` // how they ended, before and after the fault
+	Requests  map[string][]int `json:"requests"` // number of requests by outcome, before and after the fault
 	Due       float64          `json:"due_seconds"`
 	Paged     float64          `json:"paged_seconds"` // -1: never
 	PagedBy   []string         `json:"paged_by"`
@@ -35,8 +35,8 @@ type Outcome struct {
 	PageRight bool             `json:"page_right"`
 	Triage    map[string]Said  `json:"triage"` // alone, with Prometheus
 	Told      []Notification   `json:"told"`
-	Healthy   []string         `json:"alerts_in_health,omitempty"` // that were pending or fired before the fault
-	Void      []string         `json:"void,omitempty"`             // why the play proves nothing
+	Healthy   []string         `json:"alerts_in_health,omitempty"` // alerts that were pending or fired before the fault
+	Void      []string         `json:"void,omitempty"`             // why the play is void
 }
 
 // Said is the output of exporter triage.
@@ -168,7 +168,7 @@ func (o *Outcome) row() string {
 	}
 	slices.Sort(o.PageSays)
 	pageMark := mark(o.PageRight)
-	if o.Due < 0 && o.Paged < 0 { // none was due, and none came
+	if o.Due < 0 && o.Paged < 0 { // no page was due, and none came
 		pageMark = ""
 	}
 	return fmt.Sprintf("| %s | %s | %s | %s | %s%s %s | %s%s | %s%s | %s |", o.Play, o.Begin.Format("15:04"), span(o.Due), span(o.Paged),

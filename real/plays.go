@@ -15,25 +15,25 @@ import (
 type Play struct {
 	Name    string
 	Says    string                                    // what happens
-	Right   []rules.Branch                            // of which the page has to name one; nil: nobody is to be paged
-	Gateway *front                                    // before two engines; default: one engine alone
-	Probes  bool                                      // the exporter asks the gateway, too
-	Eyes    bool                                      // the exporter has ways of its own to the engines
-	Flags   []string                                  // of the engines; default usual
-	Load    Load                                      // while all is well; default steady, once for each engine
-	Fault   func(ctx context.Context, s *Stage) error // the incident begins when it returns
+	Right   []rules.Branch                            // branches, one of which the page must name; nil if no page must be sent
+	Gateway *front                                    // gateway in front of two engines; default: one engine without a gateway
+	Probes  bool                                      // the exporter also reads the gateway
+	Eyes    bool                                      // the exporter has its own Ways to the engines
+	Flags   []string                                  // flags of the engines; default usual
+	Load    Load                                      // load before the fault; default steady, once for each engine
+	Fault   func(ctx context.Context, s *Stage) error // the fault begins when this function returns
 	Then    func(ctx context.Context, s *Stage) error // a second fault, long after the page; the next page is scored
-	Lasts   time.Duration                             // default eight minutes; ends a minute after the page
-	Asked   bool                                      // played only by its name
+	Lasts   time.Duration                             // at most this long, by default eight minutes; the play ends a minute after the page
+	Asked   bool                                      // played only if named
 }
 
 var (
 	usual  = []string{"--max-num-seqs", "2"}
 	steady = Load{Rate: 0.8, Shared: 1024, Own: 24, Output: 40}
-	shared = Load{Rate: 0.5, Shared: 1024, Own: 24, Output: 20} // for each of two engines, which may have one core between them
-	light  = Load{Rate: 0.4, Own: 64, Output: 20}               // where something else than the load matters
-	brief  = Load{Rate: 1.2, Own: 64, Output: 10}               // where requests count, not tokens
-	busy   = Load{Rate: 1.2, Own: 64, Output: 60}               // too much for one engine
+	shared = Load{Rate: 0.5, Shared: 1024, Own: 24, Output: 20} // for each of two engines, which may share one core
+	light  = Load{Rate: 0.4, Own: 64, Output: 20}               // for plays in which the load does not matter
+	brief  = Load{Rate: 1.2, Own: 64, Output: 10}               // for plays in which the number of requests matters, not the number of tokens
+	busy   = Load{Rate: 1.2, Own: 64, Output: 60}               // more than one engine can serve
 	mocked = Load{Rate: 2, Own: 100, Output: 40}
 )
 
@@ -62,7 +62,7 @@ func briefly(d time.Duration, with func(*Load)) func(context.Context, *Stage) er
 	}
 }
 
-// released starts the first engine again with other flags. No request is sent until the engine is up.
+// released restarts the first engine with other flags. No request is sent until the engine is up.
 func released(flags ...string) func(context.Context, *Stage) error {
 	return func(ctx context.Context, s *Stage) error {
 		e := s.engines[0]
@@ -107,7 +107,7 @@ func (s *Stage) pause(ctx context.Context, do func() error) error {
 	return do()
 }
 
-// rolledOut starts one engine after the other again with other flags. Meanwhile the Way to that engine leads to its
+// rolledOut restarts one engine after the other with other flags. Meanwhile the Way to that engine leads to its
 // neighbour, as a balancer's does.
 func rolledOut(flags ...string) func(context.Context, *Stage) error {
 	return func(ctx context.Context, s *Stage) error {
@@ -134,7 +134,7 @@ func plays() []Play {
 		inside(), ownConfiguration(), between(), together(), ramps())
 }
 
-// ramps measure how much an engine can do.
+// ramps measure how much load an engine can take.
 func ramps() []Play {
 	return []Play{{
 		Name: "knee", Says: "after half an hour of a load that swings, the load goes up until an objective breaks", Asked: true,
@@ -208,7 +208,7 @@ func alone() []Play {
 	}
 }
 
-// mixed are incidents of a single engine that its settings and its mean load hardly show.
+// mixed are incidents of a single engine that are hardly visible in its settings and its mean load.
 func mixed() []Play {
 	return []Play{
 		{
@@ -240,7 +240,7 @@ func mixed() []Play {
 	}
 }
 
-// inside are incidents that come from what a request asks for, and from parts of an engine.
+// inside are incidents caused by the content of requests, and by parts of an engine.
 func inside() []Play {
 	cached := Load{Rate: 1.2, Shared: 1024, Own: 24, Output: 40}
 	return []Play{
@@ -277,7 +277,7 @@ func inside() []Play {
 	}
 }
 
-// ownConfiguration are incidents that come from the configuration of LiteLLM.
+// ownConfiguration are incidents caused by the configuration of LiteLLM.
 func ownConfiguration() []Play {
 	return []Play{
 		{
@@ -508,7 +508,7 @@ func killGateway(_ context.Context, s *Stage) error {
 	return syscall.Kill(-s.gateway.Process.Pid, syscall.SIGKILL)
 }
 
-// crashLoop lets the first engine crash again and again, 20 s after each start.
+// crashLoop crashes the first engine repeatedly, 20 s after each start.
 func crashLoop(ctx context.Context, s *Stage) error {
 	return s.crash(ctx, s.engines[0], 20*time.Second)
 }

@@ -29,8 +29,8 @@ var nice int
 // slack multiplies how long users wait, if the machine has other work.
 var slack = 1
 
-// slow is how many times as long a request takes as on the machine of the first scores. Users wait longer and
-// requests come more rarely by this factor, so that the engine is as busy as there.
+// slow is how many times as long a request takes as on the machine of the first scores. By this factor, users wait
+// longer and requests are rarer, so that the engine is as busy as on that machine.
 var slow = 1
 
 // The cost of a request on the machine of the first scores, which computes with AVX-512.
@@ -44,9 +44,9 @@ var errMissing = errors.New("not here")
 
 // Programs has the paths of the third-party programs.
 type Programs struct {
-	folder, source                            string // where they are installed, and where requirements and the script lie
+	folder, source                            string // folders of the installation, and of the requirements and the script
 	prometheusPath, alertmanagerPath, taskset string
-	vllm, model, heavy, words                 string // heavy: more layers; words: a model for Dynamo's mocker
+	vllm, model, heavy, words                 string // heavy has more layers; words is a model for Dynamo's mocker
 	exporterPath, rules, commit, out          string
 }
 
@@ -131,7 +131,7 @@ func nameVLLM(env string) error {
 	return os.WriteFile(filepath.Join(info, "METADATA"), []byte("Metadata-Version: 2.1\nName: vllm\nVersion: "+version+"+cpu\n"), 0o600)
 }
 
-// build makes the exporter and the rules of a checkout.
+// build builds the exporter and the rules of a checkout.
 func (p *Programs) build(ctx context.Context, checkout, out string) error {
 	out, err := filepath.Abs(out)
 	if err != nil {
@@ -226,7 +226,7 @@ func descendants(pid int) []int {
 	return all
 }
 
-// named returns the descendant whose name has a part.
+// named returns the descendant whose name contains a text.
 func (p *Process) named(part string) (int, error) {
 	for _, pid := range descendants(p.Process.Pid) {
 		if text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)); strings.Contains(string(text), part) {

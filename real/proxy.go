@@ -11,15 +11,15 @@ import (
 	"time"
 )
 
-// Way is the network between a gateway and an engine: a proxy that can delay, fail, shorten, hold or cut answers, or lead
-// elsewhere.
+// Way is the network between a gateway and an engine: a proxy that can delay, fail, shorten, hold or cut answers, or forward
+// requests elsewhere.
 type Way struct {
 	listener net.Listener
-	delay    atomic.Int64 // each way, in nanoseconds
+	delay    atomic.Int64 // delay in each direction, in nanoseconds
 	fails    atomic.Bool  // answers 500 itself
-	shortens atomic.Bool  // asks for one token, whatever the client asked for
-	holds    atomic.Bool  // passes an answer on once it is complete
-	cuts     atomic.Int64 // ends a connection after this, in nanoseconds
+	shortens atomic.Bool  // requests one token, whatever the client requested
+	holds    atomic.Bool  // forwards an answer once it is complete
+	cuts     atomic.Int64 // age at which a connection ends, in nanoseconds
 	mu       sync.Mutex
 	to       string
 	open     map[net.Conn]bool
@@ -132,7 +132,7 @@ func (w *Way) copy(to io.Writer, from io.Reader, answers bool) {
 	}
 }
 
-// limits finds how many tokens a request asks for at most.
+// limits finds the maximum number of tokens that a request allows.
 var limits = regexp.MustCompile(`"max_tokens": ?\d+`)
 
 // Fail sets whether the other side answers each request with 500. Open connections end.

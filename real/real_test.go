@@ -22,7 +22,7 @@ import (
 )
 
 // TestPastGoesOn joins a past to the metrics page of a live exporter: counters neither fall nor jump, and an engine
-// that starts again begins at 0.
+// that restarts begins at 0.
 func TestPastGoesOn(t *testing.T) {
 	shape := `# TYPE llm_engine_requests_total counter
 llm_engine_requests_total{outcome="stop"} %d
@@ -56,7 +56,7 @@ llm_engine_queue_time_seconds_bucket{le="+Inf"} %[1]d
 		if got[key] != want.total || got["llm_engine_start_time_seconds"] != want.began || got["llm_engine_requests_running"] != want.run {
 			t.Errorf("%+v: %v", want, got)
 		}
-		if cold := got[`llm_engine_cold{model_name="tiny"}`] == 1; cold != (want.start == 5000) { // an engine of a day is not cold
+		if cold := got[`llm_engine_cold{model_name="tiny"}`] == 1; cold != (want.start == 5000) { // an engine that is a day old is not cold
 			t.Errorf("%+v: cold %v", want, cold)
 		}
 		if bucket := got[`llm_engine_queue_time_seconds_bucket{le="+Inf"}`]; bucket != want.total {
@@ -197,8 +197,8 @@ func TestWay(t *testing.T) {
 	}
 }
 
-// TestWayLeads sends connections elsewhere, and asks for one token in a request whose length stays as its header
-// states.
+// TestWayLeads checks that a Way sends connections elsewhere, and requests one token in a request whose length still
+// matches its header.
 func TestWayLeads(t *testing.T) {
 	var servers []string
 	for _, name := range []string{"a", "b"} {
@@ -268,7 +268,7 @@ func TestSecondPage(t *testing.T) {
 	}
 }
 
-// TestAdapters asks for adapters in turn.
+// TestAdapters checks that requests use adapters in turn.
 func TestAdapters(t *testing.T) {
 	c, asked := NewClient("", "", 1), []string{}
 	for range 3 {

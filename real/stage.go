@@ -26,14 +26,14 @@ import (
 const (
 	model   = "tiny"
 	key     = "sk-play"
-	healthy = 100 * time.Second // of load, from which the past is made
-	quiet   = 75 * time.Second  // of load with everything running, before the fault
-	settled = 16 * time.Minute  // between a page and a second fault
+	healthy = 100 * time.Second // time of load from which the past is made
+	quiet   = 75 * time.Second  // time of load with everything running, before the fault
+	settled = 16 * time.Minute  // time between a page and a second fault
 )
 
-// objectives returns the objectives of the plays. Two thresholds are wider than by default: on one core of a CPU
-// the prompt of a neighbour holds a token up for longer than 50 ms. These thresholds are wider still by -slack, and
-// on a slow machine.
+// objectives returns the objectives of the plays. Two thresholds are wider than by default: on one core of a CPU the
+// prompt of a neighbour holds a token up for longer than 50 ms. With -slack, or on a slow machine, these thresholds are
+// even wider.
 func objectives() string {
 	return fmt.Sprintf(`objectives:
   - {name: ttft, signal: ttft, threshold: %s, target: 99%%}
@@ -47,7 +47,7 @@ func objectives() string {
 // Stage has the running programs. Engines stay from play to play; everything else is restarted.
 type Stage struct {
 	*Programs
-	port    int   // the first of those that it uses
+	port    int   // the first port that it uses
 	cores   []int // of the engines
 	engines []*Engine
 	folder  string           // of the play
@@ -57,13 +57,13 @@ type Stage struct {
 	flags       []string // of the engines
 	ways        []*Way
 	eyes        []*Way // of the exporter
-	weights     string // of the model that engines start with; default: the usual ones
-	front       *front // what the gateway is
+	weights     string // files of the model that engines start with; default: the usual files
+	front       *front // kind of the gateway
 	gateway     *Process
-	limit       int        // in seconds, of LiteLLM's requests; default 120
-	asksFor     string     // the model that LiteLLM asks engines for; default the usual one
+	limit       int        // timeout of LiteLLM's requests in seconds; default 120
+	asksFor     string     // the model that LiteLLM requests from engines; default: the usual model
 	workers     []*Process // that it brings
-	probes      bool       // the exporter asks the gateway, too
+	probes      bool       // the exporter also reads the gateway
 	exporter    *Process
 	maintenance string // of the exporter's configuration
 	prometheus  *Process
@@ -71,8 +71,8 @@ type Stage struct {
 	past        *http.Server
 	hook        *http.Server
 	burners     []*Process
-	loops       sync.WaitGroup // what goes on after the fault; it ends with the play
-	asks        time.Duration  // when triage is asked, after the fault; default: with the page, or after 150 s
+	loops       sync.WaitGroup // activity after the fault, which ends with the play
+	asks        time.Duration  // when triage runs, after the fault; default: with the page, or after 150 s
 	mu          sync.Mutex
 	sent        []Notification
 }
@@ -133,7 +133,7 @@ func (s *Stage) serve(ctx context.Context, i int, flags []string) error {
 	return s.boot(ctx, s.engines[i], flags)
 }
 
-// boot starts an engine again, and waits for it.
+// boot restarts an engine, and waits for it.
 func (s *Stage) boot(ctx context.Context, e *Engine, flags []string) error {
 	begin := time.Now()
 	if err := s.restart(e, flags); err != nil {
@@ -144,7 +144,7 @@ func (s *Stage) boot(ctx context.Context, e *Engine, flags []string) error {
 	return err
 }
 
-// crash kills an engine, and kills it again some time after each start; a loop restarts it.
+// crash kills an engine, and kills it again some time after each restart by a loop.
 func (s *Stage) crash(ctx context.Context, e *Engine, up time.Duration) error {
 	s.loops.Go(func() {
 		for e.signal(0, syscall.SIGKILL) == nil {
@@ -158,7 +158,7 @@ func (s *Stage) crash(ctx context.Context, e *Engine, up time.Duration) error {
 	return nil
 }
 
-// restart starts an engine again, and does not wait for it.
+// restart restarts an engine, and does not wait for it.
 func (s *Stage) restart(e *Engine, flags []string) (err error) {
 	e.stop()
 	e.flags, e.spent = flags, false
@@ -209,8 +209,7 @@ func (s *Stage) entrance() string {
 }
 
 // warm fills the engines' prefix caches with the common beginnings of a load's prompts. The function also sends the
-// first requests, at the gateway too: clients would wait for seconds for these, and a healthy day has no such
-// waits.
+// first requests, including those at the gateway, because they take seconds, and a healthy day has no such waits.
 func (s *Stage) warm(ctx context.Context, l Load, seed uint64) error {
 	entrances := []string{s.entrance()}
 	for _, e := range s.engines {
@@ -229,7 +228,8 @@ func (s *Stage) warm(ctx context.Context, l Load, seed uint64) error {
 	return ctx.Err()
 }
 
-// measure returns how many times as long a lone request of a load takes as on the machine of the first scores.
+// measure returns the duration of a single request of a load, as a multiple of the duration on the machine of the first
+// scores.
 func (s *Stage) measure(ctx context.Context, l Load, seed uint64) int {
 	c := NewClient(s.engines[0].url(), key, seed+1)
 	var took, then time.Duration
@@ -287,8 +287,8 @@ func (s *Stage) watch(ctx context.Context) error {
 	return s.exporter.answers(ctx, "http://"+local(s.port+30)+"/metrics", time.Minute)
 }
 
-// learn reads two metrics pages while all is well, and makes the past from them, unless an earlier play had the
-// same load.
+// learn reads two metrics pages while the engines are healthy, and makes the past from them, unless an earlier play had
+// the same load.
 func (s *Stage) learn(ctx context.Context) error {
 	url := "http://" + local(s.port+30) + "/metrics"
 	text, err := fetch(ctx, url)
@@ -478,7 +478,7 @@ func (s *Stage) burn(e *Engine, n int) error {
 	return nil
 }
 
-// clear ends everything but the engines.
+// clear stops everything except the engines.
 func (s *Stage) clear() {
 	for _, p := range slices.Concat([]*Process{s.gateway, s.exporter, s.prometheus, s.manager}, s.burners, s.workers) {
 		p.stop()

@@ -18,9 +18,9 @@ type event struct {
 	bad bool
 }
 
-// events returns the events that an objective counts until a time, in order. A request that waits for its first
-// token becomes bad when the threshold has passed: its client need not wait for its end. A user who leaves early,
-// or asks for something that nobody can serve, is no bad event for availability.
+// events returns the events that an objective counts until a time, in order. A request that waits for its first token
+// becomes bad when the threshold has passed: its client need not wait for its end. A user who leaves early, or sends a
+// request that no engine can serve, is not a bad event for availability.
 func events(records []Record, o slo.Objective, until float64) []event {
 	var all []event
 	limit := o.Threshold.Std().Seconds()
@@ -58,8 +58,8 @@ type Hurt struct {
 	Before    float64 `json:"bad_share_before"` // share of bad events before the fault
 	During    float64 `json:"bad_share_during"` // and after it
 	Events    int     `json:"events_during"`
-	First     float64 `json:"first_bad_seconds"` // first bad event after the fault, since the fault; -1: none
-	Due       float64 `json:"due_seconds"`       // when a page was due, since the fault; -1: never
+	First     float64 `json:"first_bad_seconds"` // time of the first bad event since the fault; -1 if there is none
+	Due       float64 `json:"due_seconds"`       // time since the fault at which a page was due; -1 if never
 }
 
 // hurt computes from the clients' records when both windows of a paging pair exceeded their threshold. It assumes
@@ -92,8 +92,8 @@ func hurt(records []Record, o slo.Objective, fault, until float64) Hurt {
 	return h
 }
 
-// suffering returns the objectives that burned at least half as fast as the slowest page requires, until a time.
-// Such a burn hides a later fault, and the past is made of the same minutes.
+// suffering returns the objectives that burned at least half as fast as the slowest page requires, until a time. Such a
+// burn hides a later fault, and the past is made from the same minutes.
 func suffering(records []Record, until float64) (burned []string) {
 	for _, o := range promises() {
 		limit := math.Inf(1)

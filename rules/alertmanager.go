@@ -10,7 +10,7 @@ import (
 )
 
 // Alertmanager holds a complete Alertmanager configuration: the parts that our alerts need, and a separate receiver for
-// everybody else's alerts.
+// all other alerts.
 type Alertmanager struct {
 	Route     Route         `yaml:"route"`
 	Inhibit   []InhibitRule `yaml:"inhibit_rules"`
@@ -40,19 +40,19 @@ type Route struct {
 }
 
 // InhibitRule mutes targets while a source fires with equal labels. A label that is missing on both sides counts as
-// equal, so every rule also requires the labels it relies on to be present.
+// equal, so every rule also requires the presence of the labels on which it relies.
 type InhibitRule struct {
 	Source []string `yaml:"source_matchers"`
 	Target []string `yaml:"target_matchers"`
 	Equal  []string `yaml:"equal"`
 }
 
-// Receiver names a destination of notifications; the user fills in the rest.
+// Receiver names a destination of notifications; the user fills in the details.
 type Receiver struct {
 	Name string `yaml:"name"`
 }
 
-// The title and the text in the receivers of people.
+// The title and the text for receivers that people read.
 const (
 	title = `{{ template "llm.title" . }}`
 	text  = `{{ template "llm.text" . }}`
@@ -137,12 +137,12 @@ func NewAlertmanagerPart(alerts []*Alert, style Style) AlertmanagerPart {
 		return fmt.Sprintf("%s=%q", style.Label(SeverityLabel), style.Severities[s])
 	}
 	group := []string{style.Label(metrics.LabelCluster), style.Label(metrics.LabelNamespace), metrics.LabelModel}
-	// A node whose GPUs all fall off the bus is one incident, whatever ran on them.
+	// A node whose GPUs all fall off the bus is a single incident, whatever ran on these GPUs.
 	byNode := []Route{{
 		Matchers: []string{fmt.Sprintf("%s=%q", metrics.LabelBranch, Hardware)},
 		GroupBy:  []string{style.Label(metrics.LabelCluster), style.Label(metrics.LabelInstance)},
 	}}
-	// A new fault gets a page of its own even if somebody was already paged: an update of an old page wakes nobody.
+	// A new fault gets its own page even if somebody was already paged, because an update of an old page wakes nobody.
 	news := Route{
 		Matchers: []string{fmt.Sprintf("alertname=%q", SecondFault.Name)},
 		GroupBy:  append([]string{"alertname", metrics.LabelClue}, group...),
@@ -160,7 +160,7 @@ func NewAlertmanagerPart(alerts []*Alert, style Style) AlertmanagerPart {
 					Receiver: "llm-" + style.Severities[slo.Ticket], Matchers: []string{severity(slo.Ticket)},
 					GroupBy: group, GroupWait: "5m", GroupInterval: "30m", RepeatInterval: "24h", Routes: byNode,
 				},
-				// Informational alerts are not sent: they show on dashboards and in the split of a page.
+				// Informational alerts are not sent; they appear on dashboards and in the split of a page.
 				{Receiver: "llm-null", Matchers: []string{severity(slo.Info)}},
 			},
 		}},
@@ -170,9 +170,9 @@ func NewAlertmanagerPart(alerts []*Alert, style Style) AlertmanagerPart {
 	}
 }
 
-// inhibit derives the inhibition rules from the alerts' declarations about each other, one rule per pair of alert
-// and label set. A cause that replaces a symptom mutes it for the same model; an alert stays quiet while an alert
-// that it depends on fires. Nothing else mutes anything.
+// inhibit derives the inhibition rules from the alerts' declarations about each other, one rule per pair of alert and
+// label set. A cause that replaces a symptom mutes it for the same model; an alert stays quiet while an alert that it
+// depends on fires. There is no other muting.
 func inhibit(alerts []*Alert, style Style) []InhibitRule {
 	type muting struct {
 		source string
@@ -200,7 +200,8 @@ func inhibit(alerts []*Alert, style Style) []InhibitRule {
 	}
 	rules := make([]InhibitRule, 0, len(order))
 	for _, k := range order {
-		// cluster may be missing on both sides: then there is only one cluster, and the labels count as equal.
+		// The label cluster may be missing on both sides. There is then only one cluster, and the labels count as
+		// equal.
 		var present []string
 		for _, l := range equals[k] {
 			if l != metrics.LabelCluster && l != metrics.LabelNamespace && l != metrics.LabelPod && l != metrics.LabelInstance {
@@ -226,11 +227,11 @@ func inhibit(alerts []*Alert, style Style) []InhibitRule {
 // The text has at most eight lines, so it only names further alerts of the incident. If the message would have more
 // than 600 characters, it loses what changed, then the load, then the model's own dashboard. An address inside the
 // cluster, or of the reader's own machine, becomes the command that opens it. The template uses only annotations and
-// labels that all our alerts have. A resolved message has no share, which ended at zero, and links to the dashboard at
-// the time of the incident. Names that engines chose are plain text: they become neither links nor mentions. A page
-// does not resolve when it is corrected (see Style.labels), nor does a GPU's alert with a new reason. The title of a
-// resolved message is the title of the alert that fired first, as in the first message. A restart is shown only if
-// nothing else changed.
+// labels that all our alerts have. A resolved message has no share, because it ended at zero, and links to the
+// dashboard at the time of the incident. Names that engines chose are plain text: they become neither links nor
+// mentions. A page does not resolve when it is corrected (see Style.labels), nor does a GPU's alert when its reason
+// changes. The title of a resolved message is the title of the alert that fired first, as in the first message. A
+// restart is shown only if nothing else changed.
 func (s Style) NotificationTemplate() string { return s.renamed(notificationTemplate) }
 
 const notificationTemplate = `{{ define "llm.plain" }}{{ . | reReplaceAll "<" "‹" | reReplaceAll ">" "›" | reReplaceAll "\\]\\(" "] (" }}{{ end }}

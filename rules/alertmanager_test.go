@@ -117,8 +117,8 @@ func TestNotificationReadsWell(t *testing.T) {
 	}
 }
 
-// A notification describes the firing alerts of its group. Its title is not that of a resolved alert, and its text names
-// cluster and node.
+// A notification describes the firing alerts of its group. Its title is not the title of a resolved alert, and its text
+// names cluster and node.
 func TestNotificationOfAGroup(t *testing.T) {
 	_, template := writeAlertmanager(t)
 	data := filepath.Join(t.TempDir(), "data.json")

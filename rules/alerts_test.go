@@ -41,7 +41,7 @@ func TestAlertsWithPromtool(t *testing.T) {
 	for _, g := range rules.Groups(rules.Options{}) {
 		for _, a := range g.Alerts {
 			if a.Name == rules.ModelOnFailedGPU.Name {
-				continue // it reads ALERTS, which promtool does not write; only TestAlerts covers it
+				continue // the alert reads ALERTS, which promtool does not write; only TestAlerts covers it
 			}
 			dir := t.TempDir()
 			content, err := os.ReadFile(filepath.Join(alertTests, a.Name+".yaml"))
@@ -53,7 +53,7 @@ func TestAlertsWithPromtool(t *testing.T) {
 			}
 			test := filepath.Join(dir, a.Name+".yaml")
 			needed := needs(t, g, a)
-			order := "group_eval_order:\n" // promtool's own order is that of a map
+			order := "group_eval_order:\n" // promtool's own order is the random order of a map
 			for _, n := range needed {
 				order += "- " + n.Name + "\n"
 			}
@@ -63,7 +63,7 @@ func TestAlertsWithPromtool(t *testing.T) {
 		}
 	}
 	for some := range slices.Chunk(tests, 8) {
-		t.Run(strings.TrimSuffix(filepath.Base(some[0]), ".yaml"), func(t *testing.T) { // includes the later ones
+		t.Run(strings.TrimSuffix(filepath.Base(some[0]), ".yaml"), func(t *testing.T) { // includes the later cases
 			t.Parallel()
 			if out, err := exec.Command(promtool, append([]string{"test", "rules"}, some...)...).CombinedOutput(); err != nil {
 				t.Errorf("%v\n%s", err, out)
@@ -76,7 +76,7 @@ func TestAlertsWithPromtool(t *testing.T) {
 // reads.
 func needs(t *testing.T, g rules.Group, a *rules.Alert) []rules.Group {
 	t.Helper()
-	if a.Name != rules.ModelOnFailedGPU.Name { // it reads the alerts before it
+	if a.Name != rules.ModelOnFailedGPU.Name { // the rule reads the alerts before it
 		g.Alerts = []*rules.Alert{a}
 	}
 	var exprs []promql.Expr
@@ -181,7 +181,7 @@ type promtoolCheck struct {
 	} `yaml:"exp_alerts"`
 
 	test string    // that has it
-	end  time.Time // of the minute at whose beginning it is evaluated
+	end  time.Time // share of the minute at whose beginning the rule is evaluated
 }
 
 // promtoolRun is one simulation: of one test or, with clusters, of all tests of a file side by side, each in a cluster with its name.
@@ -285,7 +285,7 @@ func TestAlerts(t *testing.T) {
 	}
 }
 
-// Rolling back is advice for a changed version or setting. Engines that restarted without a change get other advice.
+// A rollback is advised for a changed version or setting. Engines that restarted without a change get different advice.
 func TestRollBackOnlyWhatChanged(t *testing.T) {
 	t.Parallel()
 	content, err := os.ReadFile(filepath.Join(alertTests, rules.ReleaseRegression.Name+".yaml"))

@@ -51,9 +51,9 @@ func budgetGroup(opt Options) Group {
 // modelPeriod adds the objective's period to modelSLO.
 var modelPeriod = slices.Concat(modelSLO, []string{metrics.LabelPeriod})
 
-// lost returns the availability events lost in a minute in which nothing could answer, at the rate of the hour
-// before. Nothing can answer without an engine of the model in any role or, for events that its gateways count,
-// without a gateway. Users who sent no request for an hour lose nothing.
+// lost returns the availability events lost in a minute in which no server could answer, at the rate of the hour
+// before. No server can answer if the model has no engine in any role or, for events that its gateways count, no
+// gateway. If users sent no request for an hour, no event is lost.
 func lost() promql.Expr {
 	usually := promql.And(latelyRate(), remembered(metrics.RecordedInfo, promql.Eq(metrics.LabelSignal, string(slo.Availability))),
 		promql.On(modelSLO...))
@@ -79,19 +79,19 @@ func exhaustion() promql.Expr {
 	return promql.Div(left, above(promql.Vector(metrics.RecordedBadNow), 0), perObjective.ManyToOne())
 }
 
-// nowWindows are the windows that show the present burn if at least enoughNow bad requests come in them at the rate of
-// RateWindow, the shortest first. A window shorter than two scrapes shows nothing.
+// nowWindows are the windows, shortest first, that show the present burn. A window is used if, at the rate of
+// RateWindow, at least enoughNow bad requests occur in it. A window shorter than two scrapes shows nothing.
 var nowWindows = []slo.Duration{slo.Duration(minute), slo.Duration(2 * minute)}
 
 const (
 	enoughNow = 10
-	fewNow    = 3 // fewer in RateWindow do not show when a burn began
+	fewNow    = 3 // fewer bad requests in RateWindow do not show when a burn began
 )
 
-// badNow returns the bad events per second of the shortest of nowWindows. With few bad requests it returns those of
-// RateWindow, for the time since the burn began: a page comes early in a burn, when most of RateWindow was healthy.
-// If a burn began n minutes ago, the recorded increases are proportional to 1, 2 ... n: their sum is (n+1)/2 times
-// the last one.
+// badNow returns the bad events per second of the shortest of nowWindows. With few bad requests it returns the rate
+// over the part of RateWindow since the burn began, because a page comes early in a burn, when most of RateWindow was
+// healthy. If a burn began n minutes ago, the recorded increases are proportional to 1, 2 ... n: their sum is (n+1)/2
+// times the last increase.
 func badNow() promql.Expr {
 	of := func(w slo.Duration) promql.Expr { return promql.Vector(increase(metrics.RecordedBadEvents, w)) }
 	bad, five, step := of(RateWindow), RateWindow.Std().Seconds(), Interval.Seconds()
@@ -109,8 +109,8 @@ func badNow() promql.Expr {
 	return promql.Call("clamp_min", promql.Or(each[0], each[1:]...), promql.Num(0))
 }
 
-// badShareNow returns the share of bad events in the last minute, in which at least enoughNow requests were bad. A
-// page comes early in a burn, when most of RateWindow was healthy: users feel more than the share of that window.
+// badShareNow returns the share of bad events in the last minute, in which at least enoughNow requests were bad. A page
+// comes early in a burn, when most of RateWindow was healthy, so users suffer more than the share of that window shows.
 func badShareNow(from source) promql.Expr {
 	bad := promql.Vector(increase(metrics.RecordedBadEvents, nowWindows[0]))
 	requests := promql.Or(promql.Mul(bad, promql.Vector(metrics.RecordedRequestsPerEvent)), bad)
@@ -118,9 +118,9 @@ func badShareNow(from source) promql.Expr {
 	return promql.And(promql.Call("clamp_max", share, promql.Num(1)), promql.Ge(requests, promql.Num(enoughNow)))
 }
 
-// tile returns the exact gain of an event counter since the previous tile: from the last value before that tile's end
-// to the last value before this one's. increase() would extrapolate between two windows, and count a burst there
-// twice or not at all. Only events between an engine's last scrape and its restart are lost.
+// tile returns the exact gain of an event counter since the previous tile: from the last value before the end of that
+// tile to the last value before the end of this tile. increase() would extrapolate between two windows, and count a
+// burst between them twice or not at all. Only events between an engine's last scrape and its restart are lost.
 func (s source) tile(f *metrics.Family) promql.Expr {
 	if s.tier == Global {
 		return promql.Sum(modelSLO, promql.Vector(shardTile(f)))

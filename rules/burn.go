@@ -10,7 +10,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// Windows that every rendering has.
+// Windows in every rendering.
 const (
 	// RateWindow is the window of the rates that are recorded every Interval.
 	RateWindow = slo.Duration(5 * time.Minute)
@@ -63,10 +63,10 @@ func goodTokens() promql.Expr {
 // burnGroup records burn rates and alerts on them. The group also records the words of the suspects: between a suspect
 // and a page that names it, no other group has to be evaluated.
 //
-// Windows up to an hour read the raw counters. A longer window adds the recorded five-minute rates before that
-// exact last hour. The five-minute rates lag by half of their window. An offset moves their ramp onto the start of
-// that hour, so that each event counts once, and an incident shows as early as in a raw query over the whole
-// window, for a fraction of the samples.
+// Windows up to an hour read the raw counters. A longer window adds the recorded five-minute rates before that exact
+// last hour. The five-minute rates lag by half of their window. An offset moves their ramp onto the start of that hour.
+// So each event counts once, and an incident is visible as early as in a raw query over the whole window, with a
+// fraction of the samples.
 func burnGroup(opt Options) Group {
 	from := opt.source()
 	g := Group{Name: "llm-slo-burn", Interval: Interval}
@@ -219,16 +219,17 @@ func (s source) requestsPerToken() promql.Expr {
 		promql.On(modelRole...).OneToMany()), promql.Num(1))
 }
 
-// fires returns the condition of a window pair: both windows burn faster than the threshold, too many requests were
-// bad for mere bad luck, and the loss matters to the budget.
+// fires returns the condition of a window pair: both windows burn faster than the threshold, more requests were bad
+// than chance explains, and the loss matters for the budget.
 func fires(p slo.WindowPair, windows []slo.Duration) promql.Expr {
 	own := promql.Eq(metrics.LabelLong, p.Long.String())
 	threshold := promql.Max(modelSLO, promql.Vector(metrics.RecordedBurnThreshold, own))
 	over := func(w slo.Duration) promql.Expr { return promql.Gt(promql.Vector(burn(w)), threshold) }
 	short := over(p.Short)
 	if p.Short > RateWindow {
-		// Without events nothing new is known: a firing alert continues until its last events are four short windows old.
-		// This does not apply to the five-minute window: an incident may well end within five minutes without events.
+		// Without events there is no news, so a firing alert continues until its last events are four short windows
+		// old. This rule does not apply to the five-minute window, because an incident may end within five minutes
+		// without events.
 		firing := promql.Over("last_over_time", promql.Vector(metrics.RecordedPairBurn, own), 3*minute)
 		silent := promql.Unless(promql.Vector(burn(latest(p, windows))), promql.Vector(burn(p.Short)))
 		short = promql.Or(short, promql.And(silent, firing, promql.On(modelSLO...)))
@@ -238,7 +239,7 @@ func fires(p slo.WindowPair, windows []slo.Duration) promql.Expr {
 		burning = promql.Or(burning, sustained(bad, threshold))
 	}
 	badRequests := promql.Or(promql.Mul(bad, promql.Vector(metrics.RecordedRequestsPerEvent)), bad)
-	// Rates extrapolate: five events may measure as 4.98. Four never measure as 4.5.
+	// Rates extrapolate, so five events may appear as 4.98, but four never appear as 4.5.
 	enough := promql.Ge(badRequests, promql.Num(slo.MinBadEvents-0.5))
 	// When traffic is far below its usual rate, or has just begun, a burn rate is high long before much budget is lost.
 	awake := promql.And(promql.Offset(promql.Vector(burn(p.Long)), RateWindow.Std()), usualRate(RawWindow.Std()))
@@ -265,7 +266,7 @@ func sustained(bad, threshold promql.Expr) promql.Expr {
 func burns(opt Options, of slo.Severity) (all []Record) {
 	needs := func(severity slo.Severity) (w []slo.Duration) {
 		if severity == slo.Page {
-			w = append(w, RateWindow, RawWindow) // which dashboards and annotations read, too
+			w = append(w, RateWindow, RawWindow) // dashboards and annotations also read these series
 		}
 		for _, p := range opt.WindowPairs {
 			if p.Severity == severity {
@@ -291,14 +292,15 @@ func burns(opt Options, of slo.Severity) (all []Record) {
 	return all
 }
 
-// latest returns the window that must contain events before a pair can have news: at least four of its short windows.
+// latest returns the window that must contain events before a pair can have news. It is at least four short windows
+// long.
 func latest(p slo.WindowPair, windows []slo.Duration) slo.Duration {
 	return windows[slices.IndexFunc(windows, func(w slo.Duration) bool { return w >= min(4*p.Short, p.Long) })]
 }
 
-// expectedRate returns the rate of events against which a loss is compared. The objective of a sleeping model is
-// forgotten after hours, but its traffic is not. If a model began within the hour, little is known except the time
-// since its first event.
+// expectedRate returns the rate of events against which a loss is compared. The record of a sleeping model's objective
+// ends after hours, but the record of its traffic does not. If a model started within the hour, only the time since its
+// first event is known.
 func expectedRate() promql.Expr {
 	return promql.Or(promql.Unless(above(latelyRate(), 0), usualRate(RawWindow.Std())), usualRate(0))
 }
@@ -314,9 +316,9 @@ func usualRate(ago time.Duration) promql.Expr {
 	return promql.Max(modelSLO, promql.Over("last_over_time", promql.Offset(promql.Vector(metrics.RecordedUsualRate), ago), budgetLookback))
 }
 
-// burnAlerts completes alerts on burn rates. If an objective asks for less than a page, its fast pairs open tickets. A
-// page is about the objective of its model that burns fastest. It continues for some minutes after the last evaluation
-// that asks for it, because with rare requests an increase is empty for a scrape or two.
+// burnAlerts completes alerts on burn rates. If an objective's severity is lower than page, its fast pairs open
+// tickets. A page is about the objective of its model that burns fastest. The page continues for some minutes after the
+// last evaluation that requires it, because with rare requests an increase is empty for a scrape or two.
 func burnAlerts(opt Options, of ...*Alert) (alerts []*Alert) {
 	for _, a := range of {
 		if slices.ContainsFunc(opt.WindowPairs, func(p slo.WindowPair) bool { return p.Severity <= a.Severity }) {
@@ -335,7 +337,7 @@ func burnAlerts(opt Options, of ...*Alert) (alerts []*Alert) {
 	return alerts
 }
 
-// pairBurns records the pairs of a severity that ask for an alert.
+// pairBurns records the pairs of a severity that require an alert.
 func pairBurns(opt Options, of slo.Severity) (all []Record) {
 	for _, p := range opt.WindowPairs {
 		if p.Severity == of {
@@ -349,9 +351,10 @@ func pairBurns(opt Options, of slo.Severity) (all []Record) {
 	return all
 }
 
-// stays returns the burn rates of objectives that meet two conditions: some pair asked for a page, and the slowest pair's
-// short window still burns at a part of that pair's threshold. The margin keeps a burn near the threshold from ending and
-// beginning again. With few bad events, a short window without any proves nothing, so a longer one decides.
+// stays returns the burn rates of objectives that meet two conditions: some pair required a page, and the slowest
+// pair's short window still burns at a given share of that pair's threshold. The margin keeps a burn near the threshold
+// from ending and beginning again. With few bad events, a short window without bad events proves nothing, so a longer
+// window decides.
 func stays(p slo.WindowPair, pairs []slo.WindowPair) promql.Expr {
 	var pages []string
 	for _, p := range pairs {
@@ -366,7 +369,7 @@ func stays(p slo.WindowPair, pairs []slo.WindowPair) promql.Expr {
 	return promql.And(promql.Or(over(p.Short), promql.And(over(latest(p, BurnWindows(pairs))), few)), asked, promql.On(modelSLO...))
 }
 
-// staying returns the burn rate down to which a page goes on.
+// staying returns the burn rate down to which a page continues.
 func staying(slowest slo.WindowPair) promql.Expr {
 	return times(slo.StayShare, promql.Max(modelSLO, promql.Vector(metrics.RecordedBurnThreshold,
 		promql.Eq(metrics.LabelLong, slowest.Long.String()))))
@@ -394,7 +397,7 @@ func laterGroup(opt Options) Group {
 	return Group{Name: "llm-slo-later", Interval: Interval, Alerts: append(burnAlerts(opt, SlowBurn), &news), Records: records}
 }
 
-// worst returns the fastest burn rate of each group. The time between tokens takes precedence over the time to the
+// worst returns the highest burn rate of each group. The time between tokens takes precedence over the time to the
 // first token, because late tokens also delay first tokens. The paged objective stays until another objective burns
 // twice as fast, so that two nearly equal objectives do not take turns.
 func worst(by []string, burns promql.Expr) promql.Expr {

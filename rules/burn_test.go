@@ -58,7 +58,7 @@ func checkDetection(t *testing.T, pairs []slo.WindowPair, severity slo.Severity,
 		if !fires || borderline(pairs, severity, i.objective, i.load) {
 			continue
 		}
-		// The decisive event comes up to one bad event late, because events are whole.
+		// The decisive event may come late by the time of one bad event, because events are whole.
 		granule := time.Duration(float64(time.Second) / (i.load.RequestsPerSecond * i.load.BadShare))
 		i.objective.Name = fmt.Sprintf("slo-%d", n)
 		w.objectives = append(w.objectives, i.objective)
@@ -86,8 +86,8 @@ func checkDetection(t *testing.T, pairs []slo.WindowPair, severity slo.Severity,
 	}
 }
 
-// borderline reports whether one bad event more or less decides whether a pair fires. Then the result depends on the
-// times of whole events, not on the formula.
+// borderline reports whether a single bad event decides whether a pair fires. The result then depends on the times of
+// whole events, not on the formula.
 func borderline(pairs []slo.WindowPair, severity slo.Severity, o slo.Objective, l slo.Load) bool {
 	for _, p := range pairs {
 		if p.Severity != severity {

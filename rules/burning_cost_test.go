@@ -61,7 +61,7 @@ func burningFleet(t testing.TB, models, objectives int, burns bool) (cost, int) 
 		if err := sim.Scrape(now, w.scrape); err != nil {
 			t.Fatal(err)
 		}
-		if at >= onset-5*time.Minute { // earlier evaluations are history
+		if at >= onset-5*time.Minute { // earlier evaluations belong to the history
 			last = measure(t, sim, now)
 		}
 	}

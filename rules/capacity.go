@@ -7,8 +7,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// capacityGroup records the requests of each model as a share of the most at which its objectives hold. Exporters have
-// learnt the capacity of engines.
+// capacityGroup records the requests of each model as a share of the highest load at which its objectives are met.
+// Exporters have learnt the capacity of engines.
 func capacityGroup() Group {
 	return Group{Name: "llm-capacity", Interval: Interval, Records: []Record{
 		{Name: metrics.RecordedCapacity, Expr: modelCapacity()},
@@ -19,8 +19,8 @@ func capacityGroup() Group {
 }
 
 // modelCapacity returns the requests per second that each model serves before an objective breaks. An engine whose
-// exporter has not learnt enough counts as the mean of the known ones of its role. Each request needs an engine of each
-// role, so the role that serves the fewest decides.
+// exporter has not learnt enough counts with the mean of the known engines of its role. Each request needs an engine of
+// each role, so the role that serves the fewest requests is the limit.
 func modelCapacity() promql.Expr {
 	more := []string{metrics.LabelSLO, metrics.LabelKind}
 	perReplica := promql.Sum(slices.Concat(inRole(replicaLabels), more), promql.Vector(metrics.EngineCapacity))
@@ -46,8 +46,8 @@ func desiredReplicas() promql.Expr {
 	return promql.Call("clamp_min", promql.Call("ceil", promql.Mul(most, all, promql.On(modelLabels...).ManyToOne())), promql.Num(1))
 }
 
-// hidden counts the replicas of each model that nobody reads, because their exporter cannot be scraped. These
-// replicas are assumed to serve as many requests as the others.
+// hidden counts the replicas of each model that are not read because their exporter cannot be scraped. These replicas
+// are assumed to serve as many requests as the others.
 func hidden() promql.Expr {
 	gone := promql.Equal(promql.Min(asker, promql.Vector(metrics.Up)), promql.Num(0))
 	return promql.CountBy(modelLabels, promql.Unless(promql.And(promql.Vector(metrics.RecordedExpected), gone, promql.On(asker...)),
@@ -64,8 +64,8 @@ func energyPerToken() promql.Expr {
 		above(promql.Vector(metrics.RecordedGenerationTokens), 0), promql.On(modelLabels...))
 }
 
-// overloaded returns each utilisation above one, by objective of the alert's model. If the requests or the engines
-// have changed, overloaded returns nothing: the page shows the change, and has no room for more.
+// overloaded returns each utilisation above one, by objective of the alert's model. If the requests or the engines have
+// changed, overloaded returns nothing, because the page shows the change and has no room for more.
 func overloaded() promql.Expr {
 	return promql.Unless(above(utilised("expected", sameModel()...), 1), promql.Vector(metrics.RecordedPrinted, sameModel()...), promql.On())
 }

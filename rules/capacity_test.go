@@ -15,7 +15,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
-// held is three replicas on three nodes, each of which serves at least 5 requests per second.
+// held is three replicas on three nodes, each of which can serve at least 5 requests per second.
 type held struct {
 	replica func(i int, since time.Duration) heldReplica // since the onset
 	load    func(since time.Duration) float64
@@ -70,7 +70,8 @@ func (h *held) scrape(now time.Time, emit rulesim.Emit) {
 	}
 }
 
-// TestCapacityOfRoles checks two prefill engines and one decode engine: each request passes one of each, and counts once.
+// TestCapacityOfRoles checks two prefill engines and one decode engine: each request passes one engine of each role,
+// and counts once.
 func TestCapacityOfRoles(t *testing.T) {
 	sim := newSim(t, rules.Groups(rules.Options{})...)
 	err := sim.Run(rulesim.Epoch, rulesim.Epoch.Add(10*time.Minute), time.Minute, func(now time.Time, emit rulesim.Emit) {

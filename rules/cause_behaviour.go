@@ -27,7 +27,7 @@ var RunawayGeneration = &Alert{
 	Dashboard: IncidentDashboard,
 }
 
-// AnswersCorrupted fires for a replica that computed NaN. Engines look for NaN only if configured to.
+// AnswersCorrupted fires for a replica that computed NaN. Engines check for NaN only if configured to.
 var AnswersCorrupted = &Alert{
 	Name:     "LLMAnswersCorrupted",
 	Branch:   Behaviour,
@@ -49,18 +49,18 @@ var behaviourAlerts = []*Alert{RunawayGeneration, AnswersCorrupted}
 // manyTokens is a mean output above the short limits that clients set on purpose, for example for code completion.
 const manyTokens = 500
 
-// runsOn keeps the share of finished requests that the token limit ended, where it is large and at least twice that of
-// the day before. A model without data of the day before must also generate many tokens per request, because it may end
-// most requests at the limit by design.
+// runsOn keeps the share of finished requests that the token limit ended, if it is large and at least twice the share
+// of the day before. A model without data of the day before must also generate many tokens per request, because it may
+// end most requests at the limit by design.
 func runsOn(share promql.Expr) promql.Expr {
 	const least = 0.3
 	return promql.Gt(share, promql.Or(promql.Call("clamp_min", times(2, dayBefore("limited_before")), promql.Num(least)),
 		promql.Add(times(0, above(now("output_tokens"), manyTokens)), promql.Num(least))))
 }
 
-// runsOnAlone returns the share of a replica's requests that the token limit ended, if this share is more than half
-// for the replica and less than 30% for the whole model. Both shares include probes, which ask for a few tokens at
-// each replica.
+// runsOnAlone returns the share of a replica's requests that the token limit ended, if this share is more than half for
+// the replica and less than 30% for the whole model. Both shares include probes, which request a few tokens from each
+// replica.
 func runsOnAlone(window time.Duration) promql.Expr {
 	all := promql.Sum(replicaLabels, promql.Rate(promql.Vector(metrics.Requests), window))
 	share := promql.Div(promql.Sum(replicaLabels, promql.Rate(atLimit(), window)), above(all, 20/window.Seconds()))
@@ -73,8 +73,8 @@ func atLimit(m ...*promql.Matcher) promql.Expr {
 	return promql.Vector(metrics.Requests, append(m, promql.Eq(metrics.LabelOutcome, string(metrics.OutcomeLength)))...)
 }
 
-// limited returns the share of users' requests that ran into the output limit. Probes are left out, because they ask for
-// a few tokens only.
+// limited returns the share of users' requests that ran into the output limit. Probes are left out, because they
+// request only a few tokens.
 func limited(window, ago time.Duration) promql.Expr {
 	rate := func(m ...*promql.Matcher) promql.Expr {
 		return ofUsers(promql.Rate(promql.Offset(promql.Vector(metrics.Requests, m...), ago), window), window, ago)

@@ -162,9 +162,9 @@ func answered2m(pages promql.Expr) promql.Expr {
 	return promql.Or(promql.And(late, passedOn), promql.And(late, probed, promql.On(namedModel...)))
 }
 
-// served returns 1 for the model that an engine serves. served returns 0 for the model that it served last if the
-// engine does not answer or has lost the workers of one of its models. An engine without a loaded model serves its
-// last loaded model.
+// served returns 1 for the model that an engine serves. It returns 0 for the model that the engine served last if the
+// engine does not answer or has lost the workers of one of its models. An engine without a loaded model serves its last
+// loaded model.
 func served() promql.Expr {
 	now := promql.Unless(promql.Max(inRole(replicaLabels), promql.Vector(metrics.EngineInfo)),
 		promql.Equal(promql.Max(inRole(replicaLabels), promql.Vector(metrics.ModelsLoaded)), promql.Num(0)))
@@ -172,23 +172,23 @@ func served() promql.Expr {
 		carried(metrics.RecordedServed, now))
 }
 
-// unasked returns each model that an answering engine no longer serves, and that nobody asked within the hour.
+// unasked returns each model that an answering engine no longer serves, and that no user requested within the hour.
 func unasked() promql.Expr {
 	lost := promql.And(promql.Equal(promql.Vector(metrics.RecordedServed), promql.Num(0)), promql.Equal(promql.Vector(metrics.RecordedUp),
 		promql.Num(1)), promql.On(pageLabels...))
 	return promql.Unless(lost, asked(), promql.On(modelLabels...))
 }
 
-// asked returns each model that users asked within the hour.
+// asked returns each model that users requested within the hour.
 func asked() promql.Expr {
 	mean := func(f *metrics.Family) promql.Expr { return promql.Over("avg_over_time", promql.Vector(f), hour) }
 	// The factor exceeds the probes by a fifth, because the two counters are not read at the same time.
 	return above(promql.Sum(modelLabels, promql.Or(mean(metrics.RecordedRequests), times(-1.2, mean(metrics.RecordedProbes)))), 0)
 }
 
-// carried returns what engines report about themselves. For an engine that does not answer, carried returns the
-// last report for as long as the engine is a target. The exporter remembers that report; after a restart of the
-// exporter, the rules' record does.
+// carried returns what engines report about themselves. For an engine that does not answer, carried returns the last
+// report for as long as the engine is a target. The exporter remembers that report. After a restart of the exporter,
+// the record of the rules replaces it.
 func carried(record *metrics.Family, says promql.Expr, m ...*promql.Matcher) promql.Expr {
 	onPage := promql.On(pageLabels...)
 	return promql.Or(says, promql.CountBy(record.Labels, promql.Vector(metrics.EngineLastServed, m...)),
@@ -203,7 +203,7 @@ func seenWithinHour() promql.Expr {
 	return promql.Max(inRole(replicaLabels), promql.Over("last_over_time", promql.Vector(metrics.EngineInfo), hour))
 }
 
-// answersUsers matches engines that answer users: a gateway, a cache or a prefill engine that is left serves nobody.
+// answersUsers matches engines that answer users. A gateway, a cache or a prefill engine alone serves nobody.
 var answersUsers = promql.NotRe(metrics.LabelRole, metrics.GatewayRole+"|"+metrics.KVCacheRole+"|"+metrics.PrefillRole)
 
 // deleted returns 1 for each pod that somebody deleted on purpose within the hour, and 0 for a pod that failed or
@@ -215,11 +215,11 @@ func deleted() promql.Expr {
 // podLabels identify a pod.
 var podLabels = []string{metrics.LabelCluster, metrics.LabelNamespace, metrics.LabelPod}
 
-// expected returns each model on a metrics endpoint that an exporter read within the hour and that nobody removed
-// on purpose. A configured endpoint that disappears while its exporter runs was taken out of the configuration. A
-// pod that was deleted while it was ready is not lost either. If nothing is recorded about the pod, another model
-// that now serves at the endpoint's address or on its GPU has replaced it. A GPU that two models shared within the
-// hour proves no such replacement.
+// expected returns each model on a metrics endpoint that an exporter read within the hour and that nobody removed on
+// purpose. A configured endpoint that disappears while its exporter runs was removed from the configuration. A pod that
+// was deleted while ready was also removed on purpose. If nothing is recorded about the pod, another model that now
+// serves at the endpoint's address or on its GPU has replaced it. A GPU that two models shared within the hour proves
+// no such replacement.
 func expected() promql.Expr {
 	onPage, onPod, onGPU := promql.On(pageLabels...), promql.On(podLabels...), promql.On(onGPULabels()...)
 	takenOut := promql.And(promql.Over("last_over_time", promql.Vector(metrics.ConfiguredTarget), hour),
@@ -238,7 +238,7 @@ func expected() promql.Expr {
 // settledFor is how long a model must be gone.
 const settledFor = 3 * minute
 
-// there returns each model that a metrics endpoint served within a time.
+// there returns each model that a metrics endpoint served within a window.
 func there(within time.Duration) promql.Expr {
 	return promql.CountBy(modelLabels, promql.Over("last_over_time", promql.Vector(metrics.RecordedServed, answersUsers), within))
 }
@@ -256,9 +256,9 @@ func successorLoads() promql.Expr {
 	return promql.And(promql.CountBy(modelLabels, beside), there(settledFor+patience), promql.On(modelLabels...))
 }
 
-// vanished returns each missed model whose metrics endpoint a running exporter has lost, or whose node is gone. If
-// the exporter is gone and the node may be gone, vanished returns -1, with the exporter, for each model that nothing
-// has read for ten minutes and that answers no gateway or probe. A node that is still there most likely still has its
+// vanished returns each missed model whose metrics endpoint a running exporter has lost, or whose node is gone. If the
+// exporter is gone and the node may be gone, vanished returns -1, with the exporter, for each model that nothing has
+// read for ten minutes and that answers no gateway or probe. A node that still exists most likely still has its
 // engines.
 func vanished() promql.Expr {
 	lost := promql.CountBy(modelLabels, promql.Vector(metrics.RecordedExpected, answersUsers))
@@ -288,8 +288,8 @@ func noneAnswers() promql.Expr {
 	return promql.Unless(none, answered2m(slow(promql.Vector(metrics.RecordedServed))))
 }
 
-// nothingPrefilled returns 0 for each model that users asked within the hour and that has no prefill engine left, if users
-// got no first token for five minutes. Where a router falls back, decode engines compute prompts themselves.
+// nothingPrefilled returns 0 for each model that users requested within the hour and that has no prefill engine left,
+// if users got no first token for five minutes. If a router falls back, decode engines compute prompts themselves.
 func nothingPrefilled() promql.Expr {
 	down := promql.Equal(promql.Max(modelLabels, knownEngines(promql.Vector(metrics.RecordedUp),
 		promql.Eq(metrics.LabelRole, metrics.PrefillRole))), promql.Num(0))
@@ -302,8 +302,8 @@ func nothingPrefilled() promql.Expr {
 // sampled is the time between the moments that downTime samples.
 const sampled = 15 * time.Second
 
-// downTime returns the seconds of the last minute in which no engine of a model could answer, if an engine is
-// silent. An engine that is read too slowly, or that loads its model, may be able to answer.
+// downTime returns the seconds of the last minute in which no engine of a model could answer, if some engine does not
+// answer now. An engine that is read too slowly, or that loads its model, may be able to answer.
 func downTime(silent promql.Expr, role ...*promql.Matcher) promql.Expr {
 	may := promql.And(silent, promql.Vector(metrics.EngineUp, promql.Re(metrics.LabelReason, "timeout|loading|exporter_exhausted")),
 		promql.On(pageLabels...))
@@ -316,7 +316,7 @@ func downTime(silent promql.Expr, role ...*promql.Matcher) promql.Expr {
 // metrics endpoint.
 func enginesDown() promql.Expr {
 	gone := above(promql.Vector(metrics.RecordedVanished), 0)
-	// an exporter that starts anew forgets
+	// a restarted exporter has lost this knowledge
 	silent := promql.Or(promql.Vector(metrics.EngineLastServed, answersUsers),
 		promql.Equal(promql.Vector(metrics.RecordedServed, answersUsers), promql.Num(0)))
 	return promql.Or(promql.And(downTime(silent, answersUsers), promql.Vector(metrics.RecordedModelUp)),
@@ -331,8 +331,8 @@ func modelUp() promql.Expr {
 	return promql.Max(modelLabels, promql.Unless(pages, goes, promql.On(pageLabels...)))
 }
 
-// missed returns each model that users asked within the hour, judged by requests or by events of an objective. It leaves
-// out models that were replaced at their metrics endpoint, and models that may be absent.
+// missed returns each model that users requested within the hour, judged by requests or by events of an objective. It
+// leaves out models that were replaced at their metrics endpoint, and models that may be absent.
 func missed() promql.Expr {
 	within := func(window time.Duration, f *metrics.Family, m ...*promql.Matcher) promql.Expr {
 		return promql.Over("max_over_time", promql.Vector(f, m...), window)
@@ -345,7 +345,7 @@ func missed() promql.Expr {
 	counted := func(window time.Duration) promql.Expr {
 		return promql.Equal(promql.Max(modelSLO, within(window, metrics.SLOCounted, onEngine...)), promql.Num(1))
 	}
-	longer := hour + 2*RateWindow.Std() // when the engine is gone, rates still show the last request
+	longer := hour + 2*RateWindow.Std() // after the engine is gone, rates still show the last request
 	optional := promql.Equal(promql.Max(sloLabels, within(longer, metrics.SLOMayBeAbsent)), promql.Num(1))
 
 	declared := promql.And(counted(hour), promql.Max(sloLabels, within(hour, metrics.SLOInfo, promql.Eq(metrics.LabelOrigin, ""))),
@@ -374,7 +374,7 @@ func younger(than time.Duration) promql.Expr {
 	return below(promql.Sub(promql.Call("time"), promql.Max(pageLabels, promql.Vector(metrics.EngineStartTime))), than.Seconds())
 }
 
-// stallGroup keeps its causes apart from the others and runs twice as often. If it takes two minutes to find a stalled
+// stallGroup separates its causes from the others and runs twice as often. If it takes two minutes to find a stalled
 // engine, two minutes of requests are lost.
 func stallGroup() Group {
 	return Group{Name: "llm-cause-stall", Interval: Interval / 2, Records: []Record{
@@ -394,10 +394,10 @@ func perRank(f *metrics.Family) promql.Expr {
 // whole matches series about a replica as a whole, not about one of its ranks.
 var whole = []*promql.Matcher{promql.Eq(metrics.LabelDPRank, ""), promql.Eq(metrics.LabelReplica, "")}
 
-// standsStill returns 1 for each replica that makes no progress as a whole, and the share of stalled ranks if only
-// some ranks make none. The exporter reports a stall where it is certain. If the replica only shows no progress, a
-// busy GPU that it alone uses proves that there is work. After a standstill that ended by itself, the next one
-// within the hour counts once it has lasted for four minutes.
+// standsStill returns 1 for each replica that makes no progress as a whole, and the share of stalled ranks if only some
+// ranks make none. The exporter reports a certain stall. If a replica merely shows no progress, a busy GPU that only
+// this replica uses proves that there is work. After a standstill that ended by itself, the next standstill within the
+// hour counts once it has lasted for four minutes.
 func standsStill() promql.Expr {
 	onPage := promql.On(pageLabels...)
 	standing := func(f *metrics.Family, longer float64) promql.Expr {
@@ -436,7 +436,7 @@ func stalled() promql.Expr {
 }
 
 // computing returns each metrics endpoint whose engine alone uses a GPU that was busy at every scrape of a minute,
-// while requests run or wait, or at idle power. Otherwise a stall takes ten minutes to show, because another
+// while requests run or wait, or at idle power. Otherwise a stall is detected after ten minutes, because another
 // process may have used the GPU.
 func computing() promql.Expr {
 	requests := promql.Or(above(promql.Vector(metrics.RequestsRunning), 0), above(promql.Vector(metrics.RequestsWaiting), 0))
@@ -469,7 +469,7 @@ func hostBound(window time.Duration) promql.Expr {
 		younger(coldFor), promql.On(pageLabels...))
 }
 
-// good matches the outcomes of requests that got a whole answer.
+// good matches the outcomes of requests that got a complete answer.
 var good = promql.Re(metrics.LabelOutcome, "stop|length|repetition|success")
 
 // answersWindow is three times as long as the longest mean answer for which answersDue expects answers. Even a
@@ -484,7 +484,7 @@ func answersDue() promql.Expr {
 		below(mean(metrics.RequestDuration, modelLabels, hour), answersWindow.Seconds()/3))
 }
 
-// unansweredFor2m returns answersDue for each model that gave no answer. One answer more than the probes got is
+// unansweredFor2m returns answersDue for each model that gave no answer. One more answer than the probes got is
 // allowed, because the engine's exporter may have counted a probe earlier.
 func unansweredFor2m() promql.Expr {
 	ofUsers := promql.Or(promql.Rate(promql.Vector(metrics.Requests, good), answersWindow), times(-1, probes(answersWindow)))
@@ -492,8 +492,8 @@ func unansweredFor2m() promql.Expr {
 }
 
 // swallowed returns 1 for each model that answers nothing although its engines are up, while its gateways count at
-// least half of the usual requests and nearly all of these fail. A gateway that counts first tokens gets them from
-// elsewhere.
+// least half of the usual requests and nearly all of these fail. A gateway that still counts first tokens gets these
+// from other engines.
 func swallowed() promql.Expr {
 	perSecond := func(v promql.Expr) promql.Expr { return promql.Sum(modelLabels, promql.Rate(v, answersWindow)) }
 	asked := promql.Ge(times(2*answersWindow.Seconds(), perSecond(promql.Vector(metrics.Requests, gatewayRole(), good))),

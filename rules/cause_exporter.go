@@ -8,8 +8,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// Causes in the measurement itself: an outage that is not measured cannot page. The expressions of the first two
-// alerts depend on the scrape job: see exporterAlerts.
+// Causes in the measurement itself, because an outage that is not measured cannot page. The expressions of the first
+// two alerts depend on the scrape job: see exporterAlerts.
 var (
 	ExporterDown = &Alert{
 		Name:      "LLMExporterDown",
@@ -27,7 +27,7 @@ var (
 		Name:     "LLMExporterFleetDown",
 		Branch:   Exporter,
 		Severity: slo.Page,
-		For:      3 * minute, // before LLMModelDown fires for the first of their models
+		For:      3 * minute, // so that this alert fires before LLMModelDown does for the first of their models
 		Scope:    nil,
 		Summary:  "Most exporters{{ with $labels.cluster }} of {{ . }}{{ end }} cannot be scraped: objectives are not measured",
 		Description: "No burn alert can fire for their engines. Look at what the exporters share: a rollout, a network policy, " +
@@ -66,14 +66,15 @@ var (
 		Expr: promql.Unless(
 			promql.Or(
 				promql.Unless(uncounted(answersUsers), promql.Equal(promql.Over("max_over_time", promql.Vector(metrics.RecordedGenerationTokens),
-					hour), promql.Num(0)), promql.On(modelLabels...)), // some report a signal only once a user has come
-				// Engines count what a gateway does not see. Without the signal, the gateway's models are not known.
+					hour), promql.Num(0)), promql.On(modelLabels...)), // some engines report a signal only after the first request
+				// Engines count the events that a gateway does not see. A gateway without the signal reports no model.
 				promql.Unless(uncounted(gatewayRole()), promql.Vector(metrics.SLOCounted, promql.Ne(metrics.LabelRole, metrics.GatewayRole)),
 					promql.On(sloLabels...)),
-				// Engines come and go. A selector that matched an engine yesterday is correct. All samples of a day cost too much.
+				// Engines come and go. A selector that matched an engine yesterday is correct. Reading all samples of a
+				// day would cost too much.
 				promql.Unless(promql.Max(sloLabels, promql.Vector(metrics.SLOObjective)),
 					promql.Sampled("last_over_time", promql.Max(sloLabels, promql.Vector(metrics.SLOCounted)), day, 15*minute))),
-			// Nobody declared the built-in objectives, so they promise nothing.
+			// Nobody declared the built-in objectives, so they are left out.
 			promql.Max(sloLabels, promql.Vector(metrics.SLOInfo, promql.Eq(metrics.LabelOrigin, metrics.OriginDefault))), promql.On(sloLabels...)),
 		Severity:  slo.Ticket,
 		For:       hour,
@@ -109,7 +110,7 @@ var (
 func disputed() promql.Expr {
 	words := []string{metrics.LabelSignal, metrics.LabelBad, metrics.LabelPeriod}
 	info := promql.Call("label_replace", promql.Vector(metrics.SLOInfo), promql.Str(metrics.LabelBad), promql.Str("$1"),
-		promql.Str(metrics.LabelBad), promql.Str("([^0-9]*).*")) // the threshold that counts depends on the engine
+		promql.Str(metrics.LabelBad), promql.Str("([^0-9]*).*")) // the effective threshold depends on the engine
 	promises := promql.CountBy(modelSLO, promql.CountBy(slices.Concat(words, modelSLO), saidBy(exporterSLO, info, words...)))
 	differ := func(e promql.Expr) promql.Expr { return above(promql.Stddev(modelSLO, saidBy(exporterSLO, e)), 0) }
 	return promql.Or(differ(promql.Vector(metrics.SLOObjective)), differ(promql.Vector(metrics.SLOThreshold,
@@ -136,9 +137,9 @@ func byNode(targets promql.Expr) promql.Expr {
 	return promql.Call("label_replace", both, promql.Str("node"), promql.Str("$1$2"), promql.Str("node"), promql.Str(`(.+);.*|;(.*?)(:\d+)?`))
 }
 
-// exporterGone returns each exporter that answered within the hour and does not answer now: 0 where another target
-// on its node answers, 1 where the node has no other target. exporterGone leaves out exporters whose node is gone,
-// because no other target there answers any more.
+// exporterGone returns each exporter that answered within the hour and does not answer now: 0 if another target on its
+// node answers, 1 if the node has no other target. It leaves out exporters on nodes where no other target answers any
+// more, because the node is gone.
 func exporterGone(opt Options) promql.Expr {
 	up := promql.Vector(metrics.Up, promql.Either("job", opt.Job))
 	gone := byNode(above(promql.Unless(promql.Over("max_over_time", up, hour), promql.Equal(up, promql.Num(1)), promql.On(asker...)), 0))

@@ -8,7 +8,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// Causes in the gateway before the engines: it is gone, or fails requests that the engines do not fail.
+// Causes in the gateway in front of the engines: the gateway is gone, or fails requests that the engines do not fail.
 var (
 	GatewayDown = &Alert{
 		Name:      "LLMGatewayDown",
@@ -57,7 +57,7 @@ var (
 	}
 )
 
-// silence is how long no user's request arrives before a model that is never silent pages.
+// silence is how long a model that is never silent must get no user's request before it pages.
 const silence = 6 * minute
 
 // neverSilent returns, for each model, the number of users' first tokens in two minutes that was reached for 98% of
@@ -69,11 +69,11 @@ func neverSilent() promql.Expr {
 		promql.Sum(modelLabels, promql.Over("last_over_time", promql.Offset(served, day-hour), hour)))
 }
 
-// fellSilent returns neverSilent for each model whose engines were up and got no request of a user in silence.
-// Requests that run or wait need an answer, not a path. The requests of this model may have moved to other models
-// of the namespace. That is so if these get at least 1.3 times as many requests as before, and together half as
-// many as this model usually gets. Once sent, the page lasts as long as the silence, which soon becomes a part of
-// that day.
+// fellSilent returns neverSilent for each model whose engines were up but got no user's request for the time silence.
+// If requests run or wait, the path works. The requests of this model may have moved to other models of the namespace.
+// They have moved if the other models get at least 1.3 times as many requests as before, and the increase is half of
+// this model's usual requests. The page lasts as long as the silence, even when the silence becomes a part of the
+// reference day.
 func fellSilent() promql.Expr {
 	got := func(ago time.Duration) promql.Expr {
 		return promql.Sum(modelLabels, promql.Over("avg_over_time", promql.Offset(promql.Vector(usersServed(recentWindow)), ago), silence))
@@ -108,10 +108,10 @@ func ofGateways(perPage promql.Expr) promql.Expr {
 	return promql.Mul(perPage, promql.Vector(metrics.RecordedGateway), promql.On(pageLabels...).ManyToOne(metrics.LabelRole))
 }
 
-// gatewayFailsAlone returns the failing share of a gateway's requests to a model, if it exceeds one in a hundred
-// and four times the share that the model's engines fail. The engines' share comes from their own counts, or else
-// from the gateway's. A gateway that names no model, or a model that no engine names, is compared with the engines
-// of its namespace that fail most. Engines without requests fail none.
+// gatewayFailsAlone returns the failing share of a gateway's requests to a model, if it exceeds one in a hundred and
+// four times the share that the model's engines fail. The engines' share comes from their own counts, or else from the
+// gateway's. A gateway that names no model, or a model that no engine names, is compared with the engines in its
+// namespace that fail the largest share. Engines without requests fail none.
 func gatewayFailsAlone(window time.Duration) promql.Expr {
 	perModel, namespace := promql.On(modelLabels...), []string{metrics.LabelCluster, metrics.LabelNamespace}
 	fails := above(promql.Max(replicaLabels, promql.Vector(metrics.RecordedFailing, gatewayRole())), 0.01)
@@ -123,9 +123,9 @@ func gatewayFailsAlone(window time.Duration) promql.Expr {
 	return promql.Gt(fails, times(4, engines), perModel.ManyToOne())
 }
 
-// failedAtEngines returns, of the requests that reached an engine of each model through a gateway, the share that
-// the engine failed. The share is for engines that do not count failures themselves. A gateway may count a wrong
-// address as a failure of the engine.
+// failedAtEngines returns, of the requests that reached an engine of each model through a gateway, the share that the
+// engine failed. This share is for engines that do not count failures themselves. A gateway may count a wrong address
+// as a failure of the engine.
 func failedAtEngines() promql.Expr {
 	failed := promql.Sum(modelLabels, promql.Rate(promql.Vector(metrics.GatewayEngineFailures), recentWindow))
 	well := promql.Sum(modelLabels, promql.Rate(promql.Vector(metrics.Requests, gatewayRole(), promql.NotRe(metrics.LabelOutcome,

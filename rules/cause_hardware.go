@@ -99,7 +99,7 @@ var (
 				same(metrics.LabelInstance)...)), promql.Num(0))), LabelledBy("", metrics.LabelReason)}},
 		Dashboard: GPUDashboard,
 	}
-	// ModelOnFailedGPU gets its expression from hardwareAlerts, too. It fires only while one of the paging alerts in
+	// ModelOnFailedGPU also gets its expression from hardwareAlerts. It fires only while one of the paging alerts in
 	// its expression fires. Those alerts are about a GPU; this alert names the model whose burn alerts they replace.
 	ModelOnFailedGPU = &Alert{
 		Name:        "LLMModelOnFailedGPU",
@@ -132,8 +132,8 @@ const (
 // told lists the labels with which an alert describes a condition.
 var told = []string{metrics.LabelReason, metrics.LabelMeaning, metrics.LabelAction}
 
-// judged returns for how many seconds each GPU, and each node, has had a condition that this alert covers. Of
-// several conditions judged returns the first, so that one fault stays one alert.
+// judged returns for how many seconds each GPU, and each node, has had a condition that this alert covers. If there are
+// several conditions, judged returns the first, so that one fault stays one alert.
 func judged(alert string, more ...string) promql.Expr {
 	since := promql.Call("label_replace", promql.Vector(metrics.GPUHealthCondition, promql.Eq(metrics.LabelAlert, alert)),
 		promql.Str(metrics.LabelReason), promql.Str("$1"), promql.Str(metrics.LabelCondition), promql.Str("(.*)"))
@@ -144,7 +144,7 @@ func judged(alert string, more ...string) promql.Expr {
 // reason labels a GPU with the reason why an alert's expression returns it.
 func reason(why string, e promql.Expr) promql.Expr { return labelled(e, metrics.LabelReason, why) }
 
-// firstOf returns the first reason that holds for each GPU.
+// firstOf returns the first reason that applies to each GPU.
 func firstOf(reasons ...promql.Expr) promql.Expr {
 	all := reasons[0]
 	for _, e := range reasons[1:] {
@@ -153,15 +153,15 @@ func firstOf(reasons ...promql.Expr) promql.Expr {
 	return all
 }
 
-// failed returns each GPU that must leave service. A GPU counts as failed while a model is down since then, because
-// the model's own page stays quiet while this alert fires.
+// failed returns each GPU that must leave service. A GPU counts as failed for as long as a model has been down since
+// its failure, because the model's own page stays quiet while this alert fires.
 func failed() promql.Expr {
 	return firstOf(judged(metrics.AnswerFailed),
 		promql.And(promql.Max(slices.Concat(told, gpuLabels), firing(metrics.AnswerFailed)),
 			promql.And(firing("LLMModelOnFailedGPU"), firing(ModelDown.Name), promql.On(modelLabels...)), promql.On(onGPULabels()...)))
 }
 
-// persistenceOff returns each GPU that the driver released again and again. No verdict covers this, because the exporter
+// persistenceOff returns each GPU that the driver released repeatedly. No verdict covers this, because the exporter
 // keeps the GPUs open for as long as it runs.
 func persistenceOff() promql.Expr {
 	return reason("persistence_off", promql.And(promql.Equal(promql.Max(gpuLabels, promql.Vector(metrics.GPUPersistenceMode)), promql.Num(0)),
@@ -171,8 +171,8 @@ func persistenceOff() promql.Expr {
 // recoveries matches the errors of an NVLink that made it recover.
 var recoveries = promql.Either(metrics.LabelType, "recovery|link_recovery_succeeded|link_recovery_failed")
 
-// linkFaults record each NVLink that recovers too often or wears out, by reason. A verdict about minutes cannot
-// show these long-term faults.
+// linkFaults record each NVLink that recovers too often or wears out, by reason. The verdict, which covers minutes,
+// cannot show these long-term faults.
 func linkFaults() []Record {
 	recovers := above(promql.Sum(append([]string{metrics.LabelLink}, gpuLabels...),
 		promql.Increase(promql.Vector(metrics.GPUNVLinkErrors, recoveries), day)), 2.5)
@@ -199,7 +199,7 @@ func uncorrectable(by []string) promql.Expr {
 		promql.Eq(metrics.LabelSeverity, "uncorrected"), promql.Eq(metrics.LabelLifetime, "volatile")), hour)), 0)
 }
 
-// slowed returns, by reason, the share of five minutes in which a GPU was slowed down against the operators' wish.
+// slowed returns, by reason, the share of five minutes in which a GPU was slowed down although no operator wanted this.
 func slowed() promql.Expr {
 	return promql.Max(append([]string{metrics.LabelReason}, gpuLabels...), promql.Or(
 		promql.Rate(promql.Vector(metrics.GPUClockEventSeconds, promql.Either(metrics.LabelReason, HarmfulReasons)), pageWindow),
@@ -207,9 +207,8 @@ func slowed() promql.Expr {
 		clockFell()))
 }
 
-// clockFell returns the share of five minutes in which a busy GPU ran below half of its highest clock within the
-// hour. This is for GPUs without counters of how long clocks are lowered, and why: dcgm-exporter has these
-// counters only if configured.
+// clockFell returns the share of five minutes in which a busy GPU ran below half of its highest clock within the hour.
+// It is for GPUs without counters of the time of lowered clocks by reason, which dcgm-exporter has only if configured.
 func clockFell() promql.Expr {
 	sm := promql.Vector(metrics.GPUClock, promql.Eq(metrics.LabelDomain, "sm"))
 	low := promql.Lt(sm, times(0.5, promql.Over("max_over_time", sm, hour)))
@@ -226,13 +225,13 @@ func servedBy(e promql.Expr, more ...string) promql.Expr {
 		ManyToOne(append([]string{metrics.LabelGPU, metrics.LabelInstance}, more...)...))
 }
 
-// servedOn returns the models that run on a GPU, or did within the hour. So a model keeps its GPU here if its
-// engine died with the GPU. by lists labels of the model or of its replica.
+// servedOn returns the models that run on a GPU, or ran there within the hour. A model whose engine died with the GPU
+// is thus still included. by lists labels of the model or of its replica.
 func servedOn(by []string) promql.Expr {
 	return promql.Max(onGPU(by), promql.Over("last_over_time", promql.Vector(metrics.EngineGPUInfo), hour))
 }
 
-// firing returns the alerts of these names that fire.
+// firing returns the firing alerts with these names.
 func firing(names string, m ...*promql.Matcher) promql.Expr {
 	return promql.Vector(metrics.Alerts, append(m, promql.Either("alertname", names), promql.Eq("alertstate", "firing"))...)
 }
@@ -243,15 +242,15 @@ func onGPU(labels []string) []string { return append([]string{metrics.LabelGPUUU
 // neither has an instance. If a model has replicas elsewhere, each of its ModelOnFailedGPU alerts has an instance.
 var wholeModel = append([]string{metrics.LabelInstance}, modelLabels...)
 
-// onFailedGPU returns the replicas on GPUs whose failure pages. Engines that died with their GPU no longer report
-// where they ran. The rules remember these engines for as long as their model suffers. A board that still serves
-// while it waits for its replacement explains no burn in all those weeks.
+// onFailedGPU returns the replicas on GPUs whose failure pages. Engines that died with their GPU no longer report where
+// they ran. The rules remember these engines for as long as their model suffers. A board that still serves while it
+// waits for weeks to be replaced does not explain a burn.
 func onFailedGPU(suffers promql.Expr) promql.Expr {
 	perModel := promql.On(modelLabels...)
 	remembered := promql.And(promql.Max(onGPU(replicaLabels), firing(ModelOnFailedGPU.Name, promql.Ne(metrics.LabelInstance, ""))),
 		promql.OrOn(suffers, firing(ModelDown.Name), perModel), perModel)
 	const gone = "lost|vanished|unresponsive|xid_.+"
-	// as soon as the alert
+	// evaluated as often as the alert
 	judged := promql.Vector(metrics.GPUHealthCondition, promql.Eq(metrics.LabelAlert, metrics.AnswerFailed),
 		promql.Re(metrics.LabelCondition, gone))
 	failed := promql.Or(promql.Max(onGPULabels(), judged), promql.Max(onGPULabels(),

@@ -70,8 +70,8 @@ var (
 
 var memoryAlerts = []*Alert{KVTransferFailures, KVOffloadSaturated, EngineMemoryLost}
 
-// leftGPU returns the share of each model that is in GPU memory. The rest is in host memory, and at least a quarter more
-// of the model was in GPU memory within the week: a model that never fitted is no incident.
+// leftGPU returns the share of each model that is in GPU memory. The rest is in host memory, and at least a quarter
+// more of the model was in GPU memory within the week, because a model that never fitted is not an incident.
 func leftGPU() promql.Expr {
 	now := promql.Vector(metrics.ModelGPUMemory)
 	onGPU := promql.Max(replicaLabels, now)
@@ -80,7 +80,8 @@ func leftGPU() promql.Expr {
 }
 
 // kvLeak returns how much more of a replica's KV cache is in use than two hours ago, if at this rate the cache is full
-// within two hours. Peaks do not count: the least use of an hour must have grown in each of the two hours, although no more requests ran.
+// within two hours. Peaks do not count. The lowest use of an hour must have grown in each of the two hours, although no
+// more requests ran.
 func kvLeak() promql.Expr {
 	least := func(f *metrics.Family, ago time.Duration) promql.Expr {
 		return promql.Max(replicaLabels, promql.Over("min_over_time", promql.Offset(promql.Vector(f), ago), hour))
@@ -143,7 +144,7 @@ func fullCache(m ...*promql.Matcher) promql.Expr {
 		above(promql.Sum(replicaLabels, promql.Over("min_over_time", promql.Vector(metrics.RequestsWaiting, m...), 5*minute)), 0))
 }
 
-// preempting returns how often a replica preempts each request.
+// preempting returns a replica's preemptions per request.
 func preempting(window time.Duration, m ...*promql.Matcher) promql.Expr {
 	return both(
 		above(ratio(promql.Vector(metrics.Preemptions, m...), promql.CountOf(metrics.TimeToFirstToken, m...), replicaLabels, window, 0), 0.2),

@@ -8,8 +8,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// Causes that only a client sees: a model that does not answer although its metrics endpoint does, and faults on the way
-// between client and engine.
+// Causes that only a client sees: a model that does not answer although its metrics endpoint does, and faults between
+// client and engine.
 var (
 	ProbeFailing = &Alert{
 		Name:     "LLMProbeFailing",
@@ -92,7 +92,7 @@ var (
 	namedModel   = []string{metrics.LabelCluster, metrics.LabelModel} // probes have no namespace
 )
 
-// broken matches the outcomes of requests to which a server replied without a whole answer.
+// broken matches the outcomes of requests to which a server replied without a complete answer.
 func broken() *promql.Matcher {
 	return promql.Either(metrics.LabelOutcome, string(metrics.ProbeServerError+"|"+metrics.ProbeEmpty+"|"+metrics.ProbeInStreamError+"|"+
 		metrics.ProbeTruncated))
@@ -108,10 +108,10 @@ func answered() *promql.Matcher {
 	return promql.Either(metrics.LabelOutcome, string(metrics.ProbeOK)+"|"+string(metrics.ProbeWrongAnswer))
 }
 
-// probeGroup runs twice a minute, so that a model that hangs pages in two and a half minutes at the latest. The
-// last good request began just before the hang. The next begins 66 s later (a minute and a tenth), times out after
-// 10 s, and is confirmed a second later by another that takes 10 s: 87 s. A scrape shows that within 30 s and an
-// evaluation sees it within another 30 s: 147 s.
+// probeGroup runs twice a minute, so that a model that hangs pages within two and a half minutes. The last good request
+// began just before the hang. The next request begins 66 s later (a minute and a tenth) and times out after 10 s. A
+// second later, another request begins, which takes 10 s and confirms the failure: 87 s. A scrape shows the failure
+// within 30 s, and an evaluation reads it within another 30 s: 147 s.
 func probeGroup() Group {
 	return Group{
 		Name: "llm-cause-probe", Interval: Interval / 2,
@@ -125,12 +125,12 @@ func probeGroup() Group {
 	}
 }
 
-// unanswered returns each address at which a model answers nobody: two requests in a row of one exporter failed, or
-// one request each of two exporters, and no other exporter gets an answer there. A single exporter must be
-// credible: a server replied, or the exporter gets answers elsewhere or, if it asks at only one address, it reads
-// the metrics endpoints of the model's engines. If all requests of this exporter to several addresses get no reply,
-// its own network is the first suspect. An engine whose metrics endpoint is also down has its own alert, and other
-// engines take its load. A gateway that dies takes its model with it.
+// unanswered returns each address at which a model answers nobody: two requests in a row of one exporter failed, or one
+// request each of two exporters, and no other exporter gets an answer there. A single exporter must be credible: a
+// server replied, or the exporter gets answers elsewhere or, if it probes only one address, it reads the metrics
+// endpoints of the model's engines. If all requests of this exporter to several addresses get no reply, its own network
+// is the first suspect. An engine whose metrics endpoint is also down has its own alert, and other engines take its
+// load. A gateway that dies takes its model with it.
 func unanswered() promql.Expr {
 	failed := promql.Vector(metrics.RecordedProbeFailures)
 	addresses := func(e promql.Expr) promql.Expr {
@@ -155,9 +155,9 @@ func unanswered() promql.Expr {
 		promql.And(nobody, answeredBefore), down, promql.On(atPage...)))
 }
 
-// probeFailures counts the requests in a row that failed at each address. At an engine with a queue, now or within
-// two minutes, or with first tokens that take half as long as a probe waits by default, probes wait as users do.
-// Objectives already count such a wait, so these failures prove nothing.
+// probeFailures counts the requests in a row that failed at each address. If an engine has, or had within two minutes,
+// a queue, or if first tokens take half as long as the default timeout of probes, probes wait as users do. Objectives
+// already count such waits, so these failures prove nothing.
 func probeFailures() promql.Expr {
 	queues := promql.And(above(promql.Sum(atPage, promql.Rate(promql.Vector(metrics.GenerationTokens), recentWindow)), 0),
 		promql.Or(above(promql.Sum(atPage, promql.Over("max_over_time", promql.Vector(metrics.RequestsWaiting), recentWindow)), 0),
@@ -217,8 +217,8 @@ func inProbeWindow(e promql.Expr) promql.Expr {
 	return promql.Sum(placeLabels, promql.Increase(e, probeWindow))
 }
 
-// toClients returns the median time to the first token of at least ten probes. A few probes that waited for a restart do
-// not make the way to clients slow.
+// toClients returns the median time to the first token of at least ten probes. A few probes that waited for a restart
+// do not prove that the path to clients is slow.
 func toClients() promql.Expr {
 	buckets := promql.Sum(append([]string{"le"}, placeLabels...), promql.Increase(promql.BucketsOf(metrics.ProbeTimeToFirstToken),
 		probeWindow))

@@ -15,7 +15,7 @@ var ClientsGiveUp = &Alert{
 	Branch:    Queueing,
 	Expr:      promql.Or(givenUp(), above(promql.Vector(metrics.RecordedWithoutToken), 0.05), behindStandstill()),
 	Severity:  slo.Page,
-	For:       2 * minute, // an interrupted load test shows for as long as the window
+	For:       2 * minute, // an interrupted load test stays visible for the length of the window
 	Keep:      5 * minute,
 	Scope:     []string{metrics.LabelModel},
 	DependsOn: []Quiet{{ModelDown, modelLabels}, {ModelStalled, modelLabels}},
@@ -35,9 +35,9 @@ var ClientsGiveUp = &Alert{
 
 var queueingAlerts = []*Alert{ClientsGiveUp}
 
-// givenUp returns the share of each model's requests that clients gave up within two minutes. The share must exceed
-// two thirds now but not the day before, and less than a third of the ended requests may have had a first token.
-// Clients give up half of hedged requests. Readers who press stop have a first token.
+// givenUp returns the share of each model's requests that clients gave up within two minutes. The share must exceed two
+// thirds now but not the day before, and less than a third of the ended requests may have had a first token. Clients
+// with hedged requests give up half of these. Readers who press stop already have a first token.
 func givenUp() promql.Expr {
 	const window = 2 * minute
 	first := promql.Sum(modelLabels, promql.Rate(promql.CountOf(metrics.TimeToFirstToken), window))
@@ -49,7 +49,7 @@ func givenUp() promql.Expr {
 		above(dayBefore("aborted_before"), 1./3))
 }
 
-// tokenless returns the share of requests that ended well or were given up within ten minutes without a first token.
+// tokenless returns the share of requests that, within ten minutes, ended well or were given up without a first token.
 func tokenless(by []string) promql.Expr {
 	ended := promql.Vector(metrics.Requests, promql.NotRe(metrics.LabelOutcome,
 		slo.FailedOutcomes+"|"+string(metrics.OutcomeInvalid+"|"+metrics.OutcomeUnknown)))
@@ -59,8 +59,8 @@ func tokenless(by []string) promql.Expr {
 }
 
 // withoutToken returns the share of each model's requests that were given up before their first token, while others
-// were served and none waited: a rank, or an engine, hangs. The share must exceed a hundredth and twice the share
-// that clients gave up the day before, or usually give up.
+// were served and none waited, because a rank or an engine hangs. The share must exceed 1%, and twice the share that
+// clients gave up the day before or usually give up.
 func withoutToken() promql.Expr {
 	served := promql.Sum(modelLabels, promql.Rate(promql.CountOf(metrics.TimeToFirstToken), pageWindow))
 	waited := promql.Sum(modelLabels, promql.Over("max_over_time", promql.Vector(metrics.RequestsWaiting), causeWindow))
@@ -69,17 +69,17 @@ func withoutToken() promql.Expr {
 }
 
 // behindStandstill returns withoutToken for models with a rank or an engine that makes no progress. A balancer that
-// prefers engines with few requests sends few to such an engine.
+// prefers engines with few requests sends few requests to a hung engine.
 func behindStandstill() promql.Expr {
 	return promql.And(promql.Vector(metrics.RecordedWithoutToken), above(promql.Vector(metrics.EngineWithoutProgress), pageWindow.Seconds()),
 		promql.On(modelLabels...))
 }
 
-// heldBack returns how many requests wait, for three quarters of the time, at each replica that could run them. Its
-// KV cache had room all the time, and it ran less than half of the requests that a replica of the model ran within
-// six hours. The model's engines do not compute twice the usual tokens, nor prompts of twice the usual length,
-// because one long prompt may fill a step. A cold engine is slow without holding requests back, unless it reports
-// that requests wait for KV cache from elsewhere.
+// heldBack returns how many requests wait, for three quarters of the time, at each replica that could run them. The
+// replica's KV cache always had room, and the replica ran less than half as many requests as the busiest replica of the
+// model within six hours. The model's engines do not compute twice the usual tokens, nor prompts of twice the usual
+// length, because one long prompt may fill a step. A cold engine is slow without holding requests back, unless it
+// reports that requests wait for KV cache from elsewhere.
 func heldBack(window time.Duration) promql.Expr {
 	mostly := func(f *metrics.Family, m ...*promql.Matcher) promql.Expr {
 		return promql.Sum(replicaLabels, promql.QuantileOver(0.25, promql.Vector(f, m...), window))

@@ -54,7 +54,7 @@ func slowerThanYesterday() Record {
 
 // changed returns each model that changed within six hours: a version appeared, a setting changed, or all engines
 // started. In the last case the engines must be warm and get no more requests than the day before. New replicas beside
-// old ones add capacity, and higher load alone slows engines down.
+// old replicas only add capacity, and higher load alone slows engines down.
 func changed() promql.Expr {
 	restarted := promql.Unless(below(oldest(), (6*hour).Seconds()), cold())
 	return promql.Or(promql.CountBy(modelLabels, changedWithin(6*hour)), promql.And(restarted, atMost(1.5)))
@@ -88,7 +88,7 @@ func oldest() promql.Expr {
 }
 
 // cold returns each model whose engines all started recently: their caches fill and their kernels compile, as after
-// every start from zero. The last half hour of such replicas proves nothing yet.
+// every start from zero. The last half hour of such replicas does not prove anything.
 func cold() promql.Expr { return below(oldest(), (45 * minute).Seconds()) }
 
 // perVersion returns the rate of a counter per version of a model, and per value of the labels in more.

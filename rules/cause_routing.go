@@ -9,8 +9,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// ReplicaSkew fires for one replica that performs worse than its peers because of a bad node, or of a router that sends
-// it too many requests.
+// ReplicaSkew fires for one replica that performs worse than its peers because of a bad node, or because of a router
+// that sends it too many requests.
 var ReplicaSkew = &Alert{
 	Name:   "LLMReplicaSkew",
 	Branch: Routing,
@@ -74,18 +74,17 @@ func lastingSkew() promql.Expr {
 	return promql.Max(append([]string{metrics.LabelDPRank}, replicaLabels...), lasting)
 }
 
-// inRole adds the role to labels of replicas or models: prefill and decode engines of a model differ by design.
+// inRole adds the role to labels of replicas or models, because prefill and decode engines of a model differ by design.
 func inRole(labels []string) []string { return append([]string{metrics.LabelRole}, labels...) }
 
-// alike adds the role and the runtime: runtimes do not count the same gaps between tokens.
+// alike adds the role and the runtime, because runtimes do not count the same gaps between tokens.
 func alike(labels []string) []string {
 	return append([]string{metrics.LabelRuntime}, inRole(labels)...)
 }
 
-// slowest returns the time of each replica that takes three times as long in a stage as the best comparable
-// replica. First tokens within a tenth of a second are not slow. Where the work per request is known, the replica
-// must also take three times as long per unit of work: a router may send long or uncached prompts to dedicated
-// replicas.
+// slowest returns the time of each replica that takes three times as long in a stage as the best comparable replica.
+// First tokens within a tenth of a second are not slow. If the work per request is known, the replica must also take
+// three times as long per unit of work, because a router may send long or uncached prompts to dedicated replicas.
 func slowest(over func(*metrics.Family, ...*promql.Matcher) promql.Expr) promql.Expr {
 	took, work, peers := over(metrics.RecordedReplicaTime), over(metrics.RecordedReplicaComputed), perStage(alike(modelLabels))
 	three := func(e promql.Expr, is func(a, b promql.Expr, m ...*promql.Matching) promql.Expr) promql.Expr {
@@ -144,8 +143,8 @@ func skew(by string, e promql.Expr) Record {
 	return Record{metrics.RecordedSkew, e, map[string]string{metrics.LabelReason: by}}
 }
 
-// otherLengths returns each replica whose answers are three times as short or as long as its peers' answers, and
-// half or twice as long as its own the day before. Some routers send a replica different work, and some replicas do
+// otherLengths returns each replica whose answers are a third or three times as long as its peers' answers, and half or
+// twice as long as its own answers the day before. Some routers send a replica different work, and some replicas do
 // only a part of the work.
 func otherLengths() promql.Expr {
 	own := promql.Vector(metrics.RecordedOutputTokens)
@@ -164,8 +163,8 @@ func againstPeers(own promql.Expr, group []string) promql.Expr {
 	return promql.Mul(promql.Div(own, others), n, peers.ManyToOne())
 }
 
-// slowStep returns how long the steps of a replica take, as a multiple of its peers' steps with as many running
-// requests on GPUs of the same name. The expression leaves out replicas whose GPU has an alert that explains the
+// slowStep returns the duration of a replica's steps as a multiple of its peers' steps, with the same number of running
+// requests and on GPUs of the same name. The expression leaves out replicas whose GPU has an alert that explains the
 // slowness.
 func slowStep() promql.Expr {
 	batch := append([]string{metrics.LabelBatch, metrics.LabelGPUName}, alike(modelLabels)...)
@@ -187,8 +186,8 @@ func steps() promql.Expr {
 		promql.On(replicaLabels...))
 }
 
-// longestQueue returns each replica or rank with a real queue, well above the mean of its peers, while one peer has
-// no queue. Peers have the same role in the group.
+// longestQueue returns each replica or rank with a real queue, well above the mean of its peers, while one peer has no
+// queue. Peers are the members of the group with the same role.
 func longestQueue(window time.Duration, of, group []string, m ...*promql.Matcher) promql.Expr {
 	waiting := promql.Sum(inRole(of), promql.Over("avg_over_time", promql.Vector(metrics.RequestsWaiting, m...), window))
 	peers := promql.On(inRole(group)...)
@@ -215,8 +214,8 @@ func failing(by []string, window time.Duration, m ...*promql.Matcher) promql.Exp
 }
 
 // failsFive returns the share of each replica's requests that fail, if five fail within one of the windows; the
-// shortest such window counts. In the window of an hour, one of the five requests must fail within the last five minutes. Because a rate
-// extrapolates, 4.5 count as five.
+// shortest such window counts. In the window of an hour, one of the five requests must fail within the last five
+// minutes. Because a rate extrapolates, 4.5 counts as five.
 func failsFive(windows []time.Duration, m ...*promql.Matcher) promql.Expr {
 	in := func(outcomes *promql.Matcher, window time.Duration) promql.Expr {
 		return promql.Sum(replicaLabels, promql.Rate(promql.Vector(metrics.Requests, append(m, outcomes)...), window))

@@ -9,11 +9,11 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// Clue describes evidence that is clear enough to name where to look first. It is recorded per model, so that pages,
-// dashboards and later readers all see the same.
+// Clue describes evidence that is strong enough to name where to look first. It is recorded per model, so that pages,
+// dashboards and later readers all see the same clue.
 //
-// A clue is something that changed or broke. A level, such as a phase's share of the time, is no clue, because it can
-// be just as high on a healthy engine.
+// A clue is a change or a fault. A level, such as a phase's share of the time, is not a clue, because it can be just as
+// high on a healthy engine.
 type Clue struct {
 	// Branch names where to look.
 	Branch Branch
@@ -34,11 +34,11 @@ type Delays string
 
 // Values of Delays. The empty value explains all delays and failures, wherever they are counted.
 const (
-	AnyRequest Delays = "any_request" // late, or refused, at the engines
+	AnyRequest Delays = "any_request" // late or refused at the engines
 	AnyToken   Delays = "any_token"
 	FirstToken Delays = "first_token"
 	NextToken  Delays = "next_token"
-	AtGateway  Delays = "gateway_first_token" // the first token, on the way from the engines
+	AtGateway  Delays = "gateway_first_token" // the first token, between the engines and the client
 	Failures   Delays = "failures"            // a request that fails at once is not late
 )
 
@@ -60,14 +60,14 @@ func (d Delays) Explain(s slo.Signal, wait bool) bool {
 	return true
 }
 
-// recentWindow is the window of clues: long enough for two scrapes a minute apart, and short because users already
-// suffer.
+// recentWindow is the window of clues. It is long enough for two scrapes a minute apart, and short because users
+// already suffer.
 const recentWindow = 2 * minute
 
-// Clues returns the clues in the order of a diagnosis. A cause comes before its consequences: requests queue
-// because more requests arrive, because each request takes longer, or because steps are slow. A step is slow
-// because of the batch, the CPU or the GPU. Hardware comes first, then faults and changes, then changes in the
-// requests. Waiting requests come last, because they are the users' symptom.
+// Clues returns the clues in the order of a diagnosis. A cause comes before its consequences. Requests queue because
+// more requests arrive, because each request takes longer, or because steps are slow. A step is slow because of the
+// batch, the CPU or the GPU. Hardware comes first, then faults and changes, then changes in the requests. Waiting
+// requests come last, because they are the users' symptom.
 func Clues() []Clue {
 	return slices.Concat(brokenClues(), goneClues(), wayClues(), memoryClues(), requestClues(), engineClues(), loadClues())
 }
@@ -76,7 +76,7 @@ func Clues() []Clue {
 func brokenClues() []Clue {
 	return []Clue{
 		{
-			Branch: Hardware, Name: "gpus_throttled", Runbook: "LLMGPUSlowed", Unit: Count, // no other GPU to move to
+			Branch: Hardware, Name: "gpus_throttled", Runbook: "LLMGPUSlowed", Unit: Count, // there is no other GPU to move to
 			Says:  "All GPUs of the model are slowed down, {value} of them on {instance} ({reason})",
 			Query: one(promql.And(slowedByNode(), allThrottled(), promql.On(modelLabels...))),
 		},
@@ -134,7 +134,7 @@ func goneClues() []Clue {
 	return []Clue{
 		{
 			Branch: Engine, Name: "engine_down", Runbook: "LLMEngineDown", Unit: Count, Says: "{engine} stopped answering within the hour",
-			// its turn in a roll-out
+			// the engine is next in a rollout
 			Query: promql.Unless(stopped(), promql.Ge(restartedShare(coldFor), promql.Num(0.5)), promql.On(modelLabels...)),
 		},
 		{
@@ -234,14 +234,14 @@ func memoryClues() []Clue {
 	}
 }
 
-// requestClues are about idle GPUs, about starts, and about requests that changed. Longer prompts preempt others, which
-// takes cached prefixes.
+// requestClues are about idle GPUs, about starts, and about requests that changed. Longer prompts preempt other
+// requests, which evicts cached prefixes.
 func requestClues() []Clue {
 	return []Clue{
 		{
 			Branch: Engine, Name: "cpu_wait", Runbook: "BranchHostBound", Delays: AnyToken, Unit: Decimal,
 			Says:  "{value} threads of {engine} wait for a CPU on average",
-			Query: one(doubled(1./3, promql.Vector(metrics.RecordedCPUWait))), // a third of a thread
+			Query: one(doubled(1./3, promql.Vector(metrics.RecordedCPUWait))), // a third of a thread waits for a CPU
 		},
 		{
 			Branch: Engine, Name: "host_bound", Runbook: "BranchHostBound", Delays: AnyToken, Unit: Share,
@@ -268,7 +268,7 @@ func requestClues() []Clue {
 		{
 			Branch: Prefill, Name: "prefill_grew", Runbook: "BranchLongPrompts", Delays: AnyToken, Unit: Decimal,
 			Says: "The engines compute {value} times as many tokens per request as usual",
-			// which neither mean shows, for answers no longer than usual
+			// prompts that neither mean shows, while answers are no longer than usual
 			Query: promql.Unless(promql.And(above(against("work"), 2), atLeast(20, recentWindow)), promql.Or(above(against("prompt_tokens"), 2),
 				below(against("prefix_hits"), 0.5), above(against("output_tokens"), 1.3), above(promql.Vector(metrics.RecordedYoung), 0))),
 		},
@@ -285,7 +285,7 @@ func requestClues() []Clue {
 		{
 			Branch: Engine, Name: "cold_start", Runbook: "BranchColdStart", Delays: AnyToken, Unit: Count,
 			Says: "{engine} started minutes ago, and requests waited",
-			// a start excuses no load under which requests still wait, no cache and no adapters
+			// a start does not explain load under which requests still wait, a full cache or missing adapters
 			Query: promql.Unless(startedCold(),
 				promql.Or(promql.Or(both(above(waiting(), 0), above(against("arrivals"), 1.3)), promql.Vector(metrics.RecordedFullCache)),
 					promql.CountBy(modelLabels, swapping())),
@@ -297,7 +297,7 @@ func requestClues() []Clue {
 // engineClues are about engines that are slow at the usual work.
 func engineClues() []Clue {
 	return []Clue{
-		// at the same work: that is no router's doing
+		// at the same work, so the router is not the cause
 		{
 			Branch: Engine, Name: "slow_decoder", Runbook: "LLMReplicaSkew", Delays: AnyToken, Unit: Seconds,
 			Says:  "{engine} alone is slow: {value} between tokens",
@@ -359,7 +359,7 @@ func loadClues() []Clue {
 		{
 			Branch: Decode, Name: "batch_grew", Runbook: "BranchLargeBatch", Delays: NextToken, Unit: Decimal,
 			Says: "{value} times as many requests run at once as usual",
-			// it is no batch, or as large as it may be, or tokens do not take longer
+			// requests do not form a batch, or the batch is at its limit, or tokens do not take longer
 			Query: promql.Unless(above(against("running"), 1.5), promql.Or(below(now("running"), 2), promql.Gt(waiting(), running),
 				below(against("token_time"), 1.1))),
 		},
@@ -420,7 +420,8 @@ func waiting() promql.Expr { return promql.Sum(modelLabels, promql.Vector(metric
 // one keeps the worst series of each model.
 func one(e promql.Expr) promql.Expr { return promql.TopK(1, modelLabels, e) }
 
-// recently returns a mean or a rate of each model over the last two minutes or, where few requests came, over five.
+// recently returns a mean or a rate of each model over the last two minutes or, if few requests came, over the last
+// five.
 func recently(of func(window time.Duration) promql.Expr) promql.Expr {
 	return promql.Or(promql.And(of(recentWindow), atLeast(10, recentWindow)), of(pageWindow))
 }
@@ -430,7 +431,7 @@ func now(fact string) promql.Expr {
 	return promql.Sum(modelLabels, promql.Vector(metrics.RecordedEvidence, promql.Eq(metrics.LabelFact, fact)))
 }
 
-// against returns a fact as a multiple of its usual value, which usual returns.
+// against returns a fact as a multiple of its usual value, which is the argument usual.
 func usual(fact string) promql.Expr   { return ofFact(metrics.RecordedUsual, fact) }
 func against(fact string) promql.Expr { return ofFact(metrics.RecordedAgainst, fact) }
 
@@ -444,8 +445,8 @@ func arrivals(window time.Duration) promql.Expr {
 	return promql.Sum(modelLabels, promql.Rate(promql.Vector(metrics.RequestsArrived, answersUsers), window))
 }
 
-// computed returns how many tokens the engines of each model compute per second: generated tokens, and prompt
-// tokens that no cache holds. The rate shows whether the engines do more than usual, whatever the users ask.
+// computed returns how many tokens the engines of each model compute per second: generated tokens, and prompt tokens
+// that no cache holds. The rate shows whether the engines do more work than usual, whatever the users request.
 func computed(window, ago time.Duration) promql.Expr {
 	rate := func(counter *metrics.Family) promql.Expr {
 		return promql.Sum(modelLabels, promql.Rate(promql.Offset(promql.Vector(counter), ago), window))
@@ -479,16 +480,16 @@ func unscheduled() promql.Expr {
 		times(0.5, mean(metrics.TimeToFirstToken, replicaLabels, recentWindow)))
 }
 
-// learntSlowdown returns how many times as long as usual at the same load the steps of each model take, where its
-// exporters have learnt the usual time.
+// learntSlowdown returns the duration of each model's steps as a multiple of the usual duration at the same load, if
+// exporters have learnt the usual duration.
 func learntSlowdown() promql.Expr {
 	return promql.Avg(modelLabels, promql.Vector(metrics.EngineSlowdown))
 }
 
-// moreWork returns each model whose engines compute more than usual, or get more requests, most of which still
-// wait. The steps may be at most half as long again as this explains. No request costs more than a step of its own.
-// So a batch of n makes a step at most n times as long. If n is usual, k times as many requests make it at most
-// 1/(1-(k-1)n) times as long. An n below a tenth is not measured.
+// moreWork returns each model whose engines compute more than usual, or get more requests, most of which still wait.
+// The steps may be at most 1.5 times as long as the additional work explains. No request costs more than a step of its
+// own, so a batch of n makes a step at most n times as long. If n is the usual batch, k times as many requests make the
+// step at most 1/(1-(k-1)n) times as long. An n below a tenth is not measured.
 func moreWork() promql.Expr {
 	longer := against("token_time")
 	more := promql.Mul(promql.Sub(against("computed|arrivals"), promql.Num(1)), promql.Call("clamp_min", usual("running"),
@@ -498,8 +499,8 @@ func moreWork() promql.Expr {
 		above(promql.Div(longer, promql.Call("clamp_min", now("running"), promql.Num(1))), 1.5)))
 }
 
-// failInside returns the share of requests that a model's engines fail, by their own counts or by a gateway's, where it is
-// more than a twentieth and no request waits there. Under too much load, requests wait before they fail.
+// failInside returns the share of requests that a model's engines fail, by their own counts or by a gateway's, if it is
+// more than 5% and no request waits there. Under overload, requests wait before they fail.
 func failInside() promql.Expr {
 	errors := promql.Vector(metrics.Requests, promql.Eq(metrics.LabelOutcome, string(metrics.OutcomeError)))
 	share := promql.Div(promql.Sum(modelLabels, promql.Rate(errors, pageWindow)), above(ended(modelLabels, pageWindow), 0))
@@ -507,8 +508,9 @@ func failInside() promql.Expr {
 	return promql.Unless(above(promql.Or(share, failedAtEngines()), 0.05), above(queued, 0))
 }
 
-// moreArrive returns the arriving requests as a multiple of the usual number, unless no request waits or is
-// refused. The excess must be more than chance: three standard deviations of the number that usually arrives in the window.
+// moreArrive returns the arriving requests as a multiple of the usual number, unless no request waits or is refused.
+// The excess must be more than chance explains, which means more than three standard deviations of the number that
+// usually arrives in the window.
 func moreArrive() promql.Expr {
 	more := promql.Sub(against("arrivals"), promql.Num(1))
 	arrived := promql.Sum(modelLabels, promql.Increase(promql.Vector(metrics.RequestsArrived, answersUsers), recentWindow))
@@ -574,8 +576,8 @@ func stopped(m ...*promql.Matcher) promql.Expr {
 		promql.On(pageLabels...).ManyToOne())
 }
 
-// awaited returns the number of adapters that requests ask for at each replica that swaps, and the adapter for which most
-// run, in the label reason.
+// awaited returns the number of adapters that requests need at each replica that swaps, and in the label reason the
+// adapter with the most running requests.
 func awaited() promql.Expr {
 	used := promql.Max(append([]string{metrics.LabelLora}, replicaLabels...),
 		promql.Over("changes", promql.Vector(metrics.LoraRequested), pageWindow))
@@ -585,11 +587,11 @@ func awaited() promql.Expr {
 		promql.On(replicaLabels...).ManyToOne())
 }
 
-// swapping selects the engines at which requests wait because more adapters are asked for than fit.
+// swapping selects the engines at which requests wait because they need more adapters than fit.
 func swapping() promql.Expr { return above(promql.Vector(metrics.LorasContended), 0) }
 
-// slowAtSteps returns the time between tokens of each replica whose steps take at least this many times as long as
-// its peers' steps.
+// slowAtSteps returns the time between tokens of each replica whose steps take at least a given multiple of its peers'
+// time.
 func slowAtSteps(times float64) promql.Expr {
 	slow := above(promql.Vector(metrics.RecordedSkew, promql.Eq(metrics.LabelReason, skewStep)), times)
 	return promql.And(promql.Max(replicaLabels, promql.Vector(metrics.RecordedReplicaTime, ofStage(metrics.StageNextToken))), slow,

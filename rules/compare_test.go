@@ -23,15 +23,15 @@ const slothRules = "testdata/sloth/rules.yaml"
 const pyrraRatio = `sum by (namespace, model_name) (increase(llm_slo_bad_events_total{slo="ttft"}[28d]))
 	/ sum by (namespace, model_name) (increase(llm_slo_events_total{slo="ttft"}[28d]))`
 
-// On these three ordinary days, a mean of ratios differs from the ratio. Our result must agree with the truth.
-// Sloth's result is shown beside it, and must still be wrong in the way that made us build our own. If Sloth's
-// result becomes right, the comparison in the docs must go.
+// On these three ordinary days, a mean of ratios differs from the ratio. Our result must agree with the truth. Sloth's
+// result is shown beside it, and must still be wrong as the docs describe. If Sloth's result becomes right, the
+// comparison in the docs must be removed.
 func TestPeriodRatioIsTheTruth(t *testing.T) {
 	night := func(at time.Duration) bool { return at%day >= 3*hour && at%day < 4*hour }
 	tests := []struct {
 		name    string
 		service service
-		// sloth's answer as a multiple of the truth, at least; NaN where it has none.
+		// least multiple of the truth in sloth's answer; NaN if it has no answer.
 		slothOff float64
 	}{
 		{"twenty minutes without traffic", service{

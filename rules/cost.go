@@ -31,7 +31,7 @@ func costGroup(opt Options) Group {
 			above(promql.Vector(metrics.RecordedPromptTokens), 0), promql.On(modelLabels...))},
 	}}
 	g.Records = append(g.Records, perMillion()...)
-	if opt.Tier == Single { // it reads what shards do not record
+	if opt.Tier == Single { // it reads series that shards do not record
 		g.Records = append(g.Records, Record{Name: metrics.RecordedWastedCost, Expr: latePrice()})
 	}
 	return g
@@ -79,8 +79,8 @@ func promptTime() promql.Expr {
 		spent(promql.Re(metrics.LabelStage, "prefill|decode"))), 1), 0)
 }
 
-// perMillion records the price of a million tokens: of all tokens, of prompts and of answers. Prompts and answers
-// share the price as prefill and decode share the time or, where that is not observed, by numbers of tokens.
+// perMillion records the price of a million tokens: of all tokens, of prompts and of answers. Prompts and answers share
+// the price as prefill and decode share the time or, if the time is not observed, by number of tokens.
 func perMillion() []Record {
 	const hourly = 1e6 / 3600
 	perSecond := func(tokens promql.Expr) promql.Expr {

@@ -16,7 +16,7 @@ func CountedTile(f *metrics.Family) promql.Expr { return source{}.tile(f) }
 // CountedRequests returns the requests of a model in RequestWindow, by their first tokens: see Counted.
 func CountedRequests() promql.Expr { return firstTokens(RequestWindow) }
 
-// Asks returns the burn rates of the objectives that ask for an alert of a severity.
+// Asks returns the burn rates of the objectives that require an alert of a severity.
 func Asks(severity slo.Severity) promql.Expr {
 	asks := promql.Vector(metrics.RecordedBurnThreshold, promql.Eq(metrics.LabelSeverity, severity.String()))
 	return promql.Max(modelSLO, promql.And(promql.Vector(metrics.RecordedPairBurn), asks,

@@ -15,9 +15,9 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// TestDowntimeSpendsBudget checks that an outage of the only engine, or of the only gateway, spends the
-// availability budget. The engine or gateway counts nothing while it is down, but users lose their requests. An
-// engine that was taken out of the configuration is not missed.
+// TestDowntimeSpendsBudget checks that an outage of the only engine, or of the only gateway, spends the availability
+// budget. The engine or gateway counts nothing while it is down, but users lose their requests. An engine that was
+// removed from the configuration does not count as missing.
 func TestDowntimeSpendsBudget(t *testing.T) {
 	t.Parallel()
 	const rate, crashing, lasts, reads = 10., 12 * time.Hour, 2 * time.Hour, 15 * time.Second

@@ -10,14 +10,14 @@ import (
 // rollout is how long a rollout continues after its last step: the start of a replica, or the change of a setting.
 const rollout = 30 * minute
 
-// differing adds the labels in which replicas may differ by design: prefill and decode engines differ, and so do engines
-// of two kinds.
+// differing adds the labels in which replicas may differ by design: prefill and decode engines differ, as do engines of
+// different kinds.
 func differing(labels ...string) []string {
 	return append(append(labels, metrics.LabelRuntime, metrics.LabelRole), modelLabels...)
 }
 
-// differs returns the replicas that differ from their model's others while no rollout is in progress: at most half of the
-// replicas have their setting, or their KV cache is a tenth larger or smaller than the median.
+// differs returns the replicas that differ from their model's other replicas while no rollout is in progress: at most
+// half of the replicas have their setting, or their KV cache is a tenth larger or smaller than the median.
 func differs() promql.Expr {
 	config := promql.Vector(metrics.EngineConfig, promql.Ne(metrics.LabelQuality, string(metrics.Missing)),
 		promql.Ne(metrics.LabelSetting, string(metrics.SettingKVCacheTokens)))
@@ -46,12 +46,12 @@ func rollingOut() promql.Expr {
 	return promql.Or(promql.CountBy(modelLabels, started), promql.CountBy(modelLabels, changedWithin(rollout)))
 }
 
-// settingChange labels a change of a setting of a model, on however many replicas. The version is a setting.
+// settingChange labels a change of a setting of a model, on any number of replicas. The version is also a setting.
 var settingChange = append([]string{metrics.LabelSetting, metrics.LabelOld, metrics.LabelNew}, modelLabels...)
 
-// lastChanges returns when each setting of each model last changed, for a day. Exporters saw the change, or
-// versions show it: a model runs a version that it did not run five minutes before. A restarted exporter forgets,
-// and engines move to other exporters, but the record remembers. Measured values are not settings.
+// lastChanges returns when each setting of each model last changed, for a day. Exporters saw the change, or versions
+// show it: a model runs a version that it did not run five minutes before. A restarted exporter loses the change, and
+// engines move to other exporters, but the record remains. Measured values are not settings.
 func lastChanges() promql.Expr {
 	told := promql.Vector(metrics.EngineConfigChanged, promql.Ne(metrics.LabelSetting, string(metrics.SettingKVCacheTokens)))
 	recorded := promql.Over("last_over_time", promql.Vector(metrics.RecordedChanged), causeWindow)

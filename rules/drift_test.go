@@ -92,8 +92,8 @@ func TestDrift(t *testing.T) {
 	}
 }
 
-// TestBoundsAreNoDeployment checks an engine that does not report its version but shows bounds, which narrow with
-// its metrics. Only another exact version is a deployment.
+// TestBoundsAreNoDeployment checks an engine that does not report its version but shows version bounds, which narrow as
+// its metrics appear. Only another exact version is a deployment.
 func TestBoundsAreNoDeployment(t *testing.T) {
 	sim := newSim(t, group(t, rules.Options{}, "llm-evidence-1"))
 	versions := []string{"", "<=0.13", ">=0.9.2", ">=0.11 <=0.12", "0.11.2", "0.12.0"} // each for an hour

@@ -27,9 +27,9 @@ func answers(context.Context, string, time.Time) (promql.Vector, error) {
 	return promql.Vector{{F: 20, Metric: labels.FromStrings(metrics.LabelBad, "requests fail")}}, nil
 }
 
-// TestTextsWithoutALabel checks that the text of an alert consists of sentences even if a label is empty. An engine that
-// has been down since the exporter started has not reported its model. Outside Kubernetes nothing has a namespace or a
-// pod.
+// TestTextsWithoutALabel checks that the text of an alert consists of sentences even if a label is empty. An engine
+// that has been down since the exporter started has not reported its model. Outside Kubernetes no series has a
+// namespace or a pod.
 func TestTextsWithoutALabel(t *testing.T) {
 	for _, a := range rules.Alerts(rules.Groups(rules.Options{})) {
 		texts := []string{a.Summary, a.Description}

@@ -27,12 +27,12 @@ type Evidence struct {
 // Format holds the Prometheus template that formats one query result, the dot.
 type Format string
 
-// Brief makes a template print numbers with two significant digits, because a third changes no decision. Brief is for
-// all text of an alert that people read. If the number comes through a pipe, the pipe stays on its left.
+// Brief makes a template print numbers with two significant digits, because a third digit changes no decision. Brief is
+// for all text of an alert that people read. If the number comes through a pipe, the pipe stays on its left.
 func Brief(template string) string {
 	return humanized.ReplaceAllStringFunc(template, func(call string) string {
 		m := humanized.FindStringSubmatch(call)
-		if m[2] == "" || m[3] == " $n" { // it is brief already
+		if m[2] == "" || m[3] == " $n" { // the number is already brief
 			return call
 		}
 		if m[1] != "" {
@@ -45,7 +45,8 @@ func Brief(template string) string {
 // humanized matches a function that prints a number, with the pipe or the value that supplies the number.
 var humanized = regexp.MustCompile(`printf "%\.1e"[^|}]* \| humanize\w*|(\| )?\b(humanize(?:Percentage|Duration)?)\b( [$.]\w+)?`)
 
-// small replaces humanize for values below 1. humanize would print m for a thousandth, which reads as minutes.
+// small replaces humanize for values below 1, because humanize would print m for a thousandth, which looks like
+// minutes.
 const small = `{{ if lt .Value 1.0 }}{{ printf "%.2g" .Value }}{{ else }}{{ humanize .Value }}{{ end }}`
 
 // The formats.
@@ -150,7 +151,7 @@ func (e Evidence) line() string {
 		queryTemplate(promql.Call("sort_desc", e.Query)), e.Text, e.Show)
 }
 
-// single reports whether a query has one result at most.
+// single reports whether a query has at most one result.
 func single(e promql.Expr) bool {
 	switch n := e.(type) {
 	case *parser.BinaryExpr:
@@ -161,7 +162,7 @@ func single(e promql.Expr) bool {
 	return false
 }
 
-// The windows over which rules look at the present.
+// The windows with which rules describe the present.
 const (
 	causeWindow = 10 * minute // long enough for a rate
 	pageWindow  = 5 * minute  // no longer than the short window of the window pair that pages
@@ -201,8 +202,8 @@ type Fact struct {
 	Says string
 	// Query returns one value per model. Absent is not zero: a fact without a value is left out.
 	Query promql.Expr
-	// Before returns the same value for the day that ended an hour ago. The value is recorded under the fact's name and _before.
-	// Before may be nil.
+	// Before returns the same value for the day that ended an hour ago. The value is recorded under the fact's name
+	// with the suffix _before. Before may be nil.
 	Before promql.Expr
 }
 
@@ -285,7 +286,7 @@ func onAverage(fact string) promql.Expr {
 	return promql.Sum(modelLabels, promql.Over("avg_over_time", promql.Offset(evidenceOf(fact), hour), day))
 }
 
-// QueueShare is the fact that requests spent this share of the time to the first token in the queue.
+// QueueShare is the fact about the queue's share of the time to the first token.
 const QueueShare = "queue_share"
 
 // OfBefore is the suffix, in the label fact, of facts about the day before.
@@ -354,7 +355,7 @@ func evidenceGroups() []Group {
 		now = append(now, Record{Name: meanIn(window), Expr: ratio(promql.Vector(metrics.StageTime), promql.Vector(metrics.Stages),
 			perStage(modelLabels), window, 0)})
 	}
-	yesterday := Group{Name: "llm-yesterday", Interval: 4 * minute} // less than the five minutes for which an instant query sees it
+	yesterday := Group{Name: "llm-yesterday", Interval: 4 * minute} // less than the five minutes for which an instant query finds a sample
 	yesterday.Records = append(yesterday.Records, Record{Name: metrics.RecordedNeverSilent, Expr: neverSilent()})
 	for i, f := range facts() {
 		if f.Before != nil {
@@ -400,8 +401,8 @@ func changes(query string) string {
 // changesQuery returns the changes that a page shows about its model.
 func changesQuery() promql.Expr { return promql.Vector(metrics.RecordedPrinted, sameModel()...) }
 
-// objectiveQueries return the remaining budget of the alert's objective, the seconds that it lasts at the present
-// rate, and the links that the configuration gives the objective.
+// objectiveQueries return the remaining budget of the alert's objective, the seconds until it is spent at the present
+// rate, and the objective's links from the configuration.
 func objectiveQueries() []promql.Expr {
 	ofPeriod := func(f *metrics.Family, keep ...string) promql.Expr {
 		return promql.Max(keep, promql.Over("last_over_time", promql.Vector(f, same(modelSLO...)...), budgetLookback))
@@ -415,7 +416,8 @@ func objectiveQueries() []promql.Expr {
 	}
 }
 
-// objective renders the rest of the budget, how long it lasts at the present rate, and the objective's own links.
+// objective renders the remaining budget, the time until it is spent at the present rate, and the objective's own
+// links.
 func (s Style) objective() string {
 	var asks []any
 	for _, e := range objectiveQueries() {

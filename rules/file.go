@@ -18,13 +18,13 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// Style controls how rules are written, not what they mean.
+// Style controls the form of rules, not their meaning.
 type Style struct {
-	// Severities maps severities to values of the severity label. Default critical, warning and info, which common
-	// Alertmanager configurations route on.
+	// Severities maps severities to values of the severity label. By default these are critical, warning and info, on
+	// which common Alertmanager configurations route.
 	Severities map[slo.Severity]string
-	// Labels renames labels that the exporter does not set itself: cluster, job, instance and severity. It also
-	// renames namespace, for a multi-tenant Prometheus that sets its own and moves the engine's to
+	// Labels renames labels that the exporter does not set itself: cluster, job, instance and severity. It also renames
+	// namespace, for a multi-tenant Prometheus that sets its own namespace and moves the engine's to
 	// exported_namespace.
 	Labels map[string]string
 	// RunbookURL holds the address of a runbook; {alert} stands for the alert's name, {labels} for a query with the
@@ -75,7 +75,7 @@ type File struct {
 type FileGroup struct {
 	Name     string `yaml:"name"`
 	Interval string `yaml:"interval"`
-	// EvalOffset is when in its interval vmalert evaluates the group.
+	// EvalOffset is the time within the interval at which vmalert evaluates the group.
 	EvalOffset string     `yaml:"eval_offset,omitempty"`
 	Rules      []FileRule `yaml:"rules"`
 }
@@ -126,8 +126,8 @@ type plain struct {
 	Labels                            map[string]string
 }
 
-// Subjects names the parts into which a file is split for operators: kubectl apply keeps a copy of an object in an annotation,
-// which holds 256 KiB.
+// Subjects names the parts into which a file is split for operators, because kubectl apply keeps a copy of an object in
+// an annotation of at most 256 KiB.
 var Subjects = []string{"objectives", "models", "causes", "hardware"}
 
 // Subject returns the part that the group belongs to. The chart's template uses the same names.
@@ -196,8 +196,8 @@ func (s Style) query(e promql.Expr) promql.Expr {
 	return e
 }
 
-// Histograms returns e with histograms read in every way in which the database may store them. VictoriaMetrics
-// stores them in only one way.
+// Histograms returns e such that it reads histograms in every form in which the database may store them.
+// VictoriaMetrics has only one form.
 func (s Style) Histograms(e promql.Expr) promql.Expr {
 	if s.MetricsQL {
 		return e
@@ -266,7 +266,7 @@ func (s Style) fixedLabels(a *Alert) map[string]string {
 	return map[string]string{s.Label(SeverityLabel): s.Severities[a.Severity], metrics.LabelBranch: string(a.Branch)}
 }
 
-// corrects reports whether a change of the alert's first line is sent.
+// corrects reports whether a change of the alert's first line is sent as a correction.
 func (a *Alert) corrects() bool { return a.Diagnosed && a.Severity == slo.Page }
 
 // since prints when an objective began to burn, which is before the page began.
@@ -277,8 +277,8 @@ func (s Style) since(a *Alert) string {
 	return `{{ range ` + queryTemplate(s.query(burning())) + ` }}{{ (toTime .Value).Format "15:04 MST" }}{{ end }}`
 }
 
-// burning returns when the alert's objective began to burn, also once it no longer burns: the resolved message has the
-// alert's last annotations.
+// burning returns when the alert's objective began to burn, even after the burn has ended, because the resolved message
+// has the alert's last annotations.
 func burning() promql.Expr {
 	return promql.Min(nil, promql.Over("last_over_time", promql.Vector(metrics.RecordedBurnBegan, same(modelSLO...)...), hour))
 }
@@ -361,7 +361,7 @@ func (s Style) dashboard(a *Alert, from string) string {
 	}
 	var b strings.Builder
 	b.WriteString(strings.ReplaceAll(s.DashboardURL, "{uid}", string(a.Dashboard)) + "?from=" + from)
-	has := append(promql.Labels(a.Expr), metrics.LabelCluster) // every alert may have a cluster
+	has := append(promql.Labels(a.Expr), metrics.LabelCluster) // every alert may have the label cluster
 	for _, v := range dashboardVariables {
 		if !slices.Contains(has, v) {
 			continue
@@ -379,8 +379,8 @@ func short(d time.Duration) string {
 	return slo.Duration(d).String()
 }
 
-// Encode writes values as YAML documents. Expressions may start with spaces. This encoder marks these with an
-// indent, so that it can also read its own output.
+// Encode writes values as YAML documents. Expressions may start with spaces. This encoder marks such expressions with
+// an indent, so that it can also read its own output.
 func Encode(documents ...any) ([]byte, error) {
 	var b bytes.Buffer
 	enc := yaml.NewEncoder(&b)

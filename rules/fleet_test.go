@@ -36,8 +36,8 @@ func TestTwoTiersPageAsOne(t *testing.T) {
 	}
 }
 
-// One ruler over several clusters keeps them apart. Traffic in another cluster does not dilute an outage, and only the
-// model with the outage pages.
+// One ruler over several clusters distinguishes them. Traffic in another cluster does not dilute an outage, and only
+// the model with the outage pages.
 func TestClustersDoNotMix(t *testing.T) {
 	t.Parallel()
 	o := objective(t, "99%", slo.DefaultPeriod)

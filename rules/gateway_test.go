@@ -72,7 +72,7 @@ func TestBesideItsEngines(t *testing.T) {
 				}
 				show(metrics.EngineInfo.Name, 1)
 				show(metrics.RequestsRunning.Name, 3*factor)
-				if len(more) == 0 || more[1] != metrics.FrontendRole { // requests that its router holds back wait nowhere else
+				if len(more) == 0 || more[1] != metrics.FrontendRole { // requests that its router holds back do not wait anywhere else
 					show(metrics.RequestsWaiting.Name, 2*factor)
 				}
 				show(metrics.Requests.Name, served*factor, metrics.LabelOutcome, outcome)

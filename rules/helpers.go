@@ -21,7 +21,7 @@ const (
 // onGPULabels returns the labels that identify a GPU in a fleet.
 func onGPULabels() []string { return []string{metrics.LabelCluster, metrics.LabelGPUUUID} }
 
-// HarmfulReasons matches the clock event reasons that slow inference down against the operators' wish. A software
+// HarmfulReasons matches the clock event reasons that slow inference down although no operator wanted this. A software
 // power cap is normal under heavy prefill.
 const HarmfulReasons = "hw_slowdown|hw_thermal_slowdown|hw_power_brake_slowdown|sw_thermal_slowdown|processor_hot|socket_thermal|vr_thermal|hbm_thermal"
 
@@ -50,8 +50,8 @@ func meanIn(window time.Duration) *metrics.Family {
 // perStage adds the stage to labels.
 func perStage(labels []string) []string { return append([]string{metrics.LabelStage}, labels...) }
 
-// queueShare returns the queue's part of the mean time to first token. While requests arrive faster than they
-// leave, the two means are over different requests. So the quotient is limited to one.
+// queueShare returns the queue's part of the mean time to first token. While requests arrive faster than they leave,
+// the two means cover different requests, so the quotient is limited to one.
 func queueShare() promql.Expr {
 	in := func(stage string) promql.Expr { return promql.Vector(meanIn(pageWindow), ofStage(stage)) }
 	return promql.Call("clamp_max", promql.Div(in("queue"), in(metrics.StageFirstToken), promql.Ignoring(metrics.LabelStage)), promql.Num(1))
@@ -66,13 +66,13 @@ func ratio(part, whole promql.Expr, by []string, window, ago time.Duration) prom
 	return promql.Div(rate(part), promql.Gt(rate(whole), promql.Num(0)))
 }
 
-// hitRatio returns the share of looked-up prompt tokens that the prefix cache held.
+// hitRatio returns the share of looked-up prompt tokens that were in the prefix cache.
 func hitRatio(by []string, window, ago time.Duration, m ...*promql.Matcher) promql.Expr {
 	return ratio(promql.Vector(metrics.PrefixCacheHitTokens, m...), promql.Vector(metrics.PrefixCacheQueryTokens, m...), by, window, ago)
 }
 
-// atLeast requires n requests of users per model in a window, so that a cause never rests on a handful. These
-// counts are recorded for the windows of most causes.
+// atLeast requires n requests of users per model in a window, so that a cause never rests on a handful of requests.
+// Such counts are recorded for the windows of most causes.
 func atLeast(n float64, window time.Duration) promql.Expr {
 	if slices.Contains(usersWindows, window) {
 		return promql.Ge(promql.Vector(usersServed(window)), promql.Num(n))
@@ -80,7 +80,7 @@ func atLeast(n float64, window time.Duration) promql.Expr {
 	return promql.Ge(servedIn(window), promql.Num(n))
 }
 
-// The first is recorded with the facts, which run twice a minute.
+// The shortest window is recorded with the facts, which run twice a minute.
 var usersWindows = []time.Duration{recentWindow, 30 * minute}
 
 // servedIn returns the requests of users that got a first token in a window.
@@ -88,8 +88,8 @@ func servedIn(window time.Duration) promql.Expr {
 	return times(window.Seconds(), ofUsers(promql.Rate(promql.CountOf(metrics.TimeToFirstToken), window), window, 0))
 }
 
-// servedNow returns the requests of users that got a first token in recentWindow. servedNow reads no record,
-// because vmalert would otherwise evaluate later all rules that read this one.
+// servedNow returns the requests of users that got a first token in recentWindow. servedNow reads no record, because
+// vmalert would otherwise delay all rules that read it.
 func servedNow() promql.Expr {
 	return times(recentWindow.Seconds(), promql.Sum(modelLabels, promql.Or(promql.Rate(promql.CountOf(metrics.TimeToFirstToken), recentWindow),
 		times(-1, probes(RateWindow.Std())))))

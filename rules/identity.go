@@ -33,7 +33,7 @@ const (
 // foundEngine is theEngine for a query result (the dot).
 const foundEngine = "{{ with .Labels.pod }}{{ . }}{{ else }}{{ .Labels.server }}{{ with .Labels.instance }} on {{ . }}{{ end }}{{ end }}"
 
-// home is the label that distinguishes engines by their node where their address does not.
+// home is the label that distinguishes engines by their node if their address does not.
 const home = "home"
 
 // once reduces e to one series per engine and detail, for sums over engines. An engine that the exporters of two nodes

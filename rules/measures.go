@@ -13,10 +13,10 @@ type Measure struct {
 	Unit       Unit
 	// More means that a higher value is better.
 	More bool
-	// Share and Least limit how much worse the measure may become: by this share of its former value, and by at least
-	// this much. A measure is worse only beyond both. Without a share it is shown but not judged.
+	// Share and Least limit how much worse the measure may become: by the share Share of its former value, and by the
+	// amount Least. A measure is worse only if it exceeds both. Without a share it is shown but not judged.
 	Share, Least float64
-	// Loaded means that the measure follows the load. Under another load it proves nothing about a release.
+	// Loaded means that the measure depends on the load. Under a different load it proves nothing about a release.
 	Loaded bool
 	// Query returns the measure over a window, per model, on the engines that match.
 	Query func(window time.Duration, m ...*promql.Matcher) promql.Expr
@@ -74,8 +74,8 @@ func Measures() []Measure {
 	}
 }
 
-// RequestRate returns the requests per second and replica that ended on the engines that match. This is their load. Where
-// requests are not counted, first tokens are counted instead.
+// RequestRate returns the requests per second and replica that ended on the engines that match. This rate is their
+// load. If requests are not counted, first tokens are counted instead.
 func RequestRate(window time.Duration, m ...*promql.Matcher) promql.Expr {
 	return promql.Div(promql.Or(above(ended(modelLabels, window, m...), 0),
 		promql.Sum(modelLabels, promql.Rate(promql.CountOf(metrics.TimeToFirstToken, m...), window))), replicasOf(m...))

@@ -73,8 +73,8 @@ func partOf(ofGPU promql.Expr) promql.Expr {
 	return promql.Mul(promql.Vector(metrics.RecordedGPUShare), ofGPU, promql.On(onGPULabels()...).ManyToOne())
 }
 
-// throttledShare returns the share of a model's GPUs that are throttled: 0 where none is, absent where no GPU reports it.
-// A GPU that does not report throttling counts as not throttled.
+// throttledShare returns the share of a model's GPUs that are throttled: 0 if none is, absent if no GPU reports
+// throttling. A GPU that does not report throttling counts as not throttled.
 func throttledShare() promql.Expr {
 	count := func(e promql.Expr) promql.Expr {
 		return promql.CountBy(modelLabels, partOf(promql.Max(onGPULabels(), e)))
@@ -88,17 +88,17 @@ func before(f *metrics.Family, m ...*promql.Matcher) promql.Expr {
 	return promql.Over("last_over_time", promql.Offset(promql.Vector(f, m...), 5*minute), 15*minute)
 }
 
-// deployed returns each version that is new for a model which already ran another. Bounds such as ">=0.9.2", which
-// the exporter infers where an engine does not report its version, are no deployment: they narrow as the engine
-// shows more.
+// deployed returns each version that is new for a model that already ran another version. Bounds such as ">=0.9.2",
+// which the exporter infers if an engine does not report its version, are not deployments, because they narrow as the
+// engine shows more.
 func deployed() promql.Expr {
 	version, exact := append([]string{metrics.LabelVersion}, modelLabels...), promql.NotRe(metrics.LabelVersion, "|[<>]=.*")
 	ran := promql.Max(version, before(metrics.EngineInfo, exact))
 	return promql.And(promql.Unless(promql.Max(version, promql.Vector(metrics.EngineInfo, exact)), ran), ran, promql.On(modelLabels...))
 }
 
-// started returns each engine whose start time has changed, or is new and within the hour. An engine shows its start time
-// only after loading, and an engine that is read for the first time may have run for days.
+// started returns each engine whose start time has changed, or is new and less than an hour ago. An engine shows its
+// start time only after loading, and an engine that is read for the first time may have run for days.
 func started() promql.Expr {
 	now := promql.Max(pageLabels, promql.Vector(metrics.EngineStartTime))
 	changed := promql.Unless(now, promql.Equal(now, promql.Max(pageLabels, before(metrics.EngineStartTime))))

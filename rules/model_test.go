@@ -88,7 +88,7 @@ func TestGPUsOfModels(t *testing.T) {
 		device("node-3", "GPU-5", 0.2, 0)
 		// old runs on a GPU that reports nothing.
 		runs("node-4", "old", "old-0", "GPU-6", "")
-		// partly runs on another such GPU, too.
+		// partly also runs on another such GPU.
 		runs("node-4", "partly", "partly-0", "GPU-6", "")
 		runs("node-6", "partly", "partly-1", "GPU-8", "")
 		device("node-6", "GPU-8", 0.5, 0)

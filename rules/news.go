@@ -15,8 +15,8 @@ const settled = 15 * minute
 // minutes before.
 const newsEvents = 10
 
-// SecondFault pages for faults that begin while a model already has a page. Otherwise Alertmanager would notify
-// nobody: the firing alerts are the same, or join a group that somebody has acknowledged.
+// SecondFault pages for faults that begin while a model already has a page. Otherwise Alertmanager would notify nobody,
+// because the firing alerts are the same, or join a group that somebody has acknowledged.
 var SecondFault = &Alert{
 	Name:     "LLMSecondFault",
 	Branch:   Symptom,
@@ -32,13 +32,13 @@ var SecondFault = &Alert{
 	Dashboard: IncidentDashboard,
 }
 
-// newSuspects returns the suspects of the alert's model that the hour before did not have.
+// newSuspects returns the suspects of the alert's model that did not exist in the hour before.
 func newSuspects() promql.Expr {
 	now := promql.Vector(metrics.RecordedSentence, sameModel()...)
 	return promql.Unless(now, promql.Over("last_over_time", promql.Offset(now, RateWindow.Std()), hour), promql.On(metrics.LabelClue))
 }
 
-// notPaged returns the suspects of the alert's model in branches other than the one that its page names.
+// notPaged returns the suspects of the alert's model in branches other than the branch that its page names.
 func notPaged() promql.Expr {
 	paged := promql.Call("label_replace", promql.Vector(metrics.Alerts, sameModel(promql.Eq("alertname", FastBurn.Name),
 		promql.Eq("alertstate", "firing"))...),

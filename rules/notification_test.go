@@ -157,7 +157,7 @@ func TestNotificationsAreShort(t *testing.T) {
 		t.Errorf("%d alerts say where to look first", diagnosed)
 	}
 
-	// Nobody acts on a third digit.
+	// A third digit changes no decision.
 	for unit, value := range map[rules.Unit]float64{rules.Share: 0.90284, rules.Decimal: 1.2468, rules.Seconds: 4647.21, rules.Count: 123456} {
 		for _, g := range file.Groups {
 			for _, a := range g.Rules {
@@ -276,7 +276,7 @@ func alertOf(t *testing.T, name string) rules.FileRule {
 	return rules.FileRule{}
 }
 
-// An engine chooses its model's name. The name mentions nobody in a chat, and hides no address behind a word.
+// An engine chooses its model's name. The name must not mention anybody in a chat, or hide an address behind a word.
 func TestNotificationsTakeNamesAsText(t *testing.T) {
 	for _, g := range rules.NewFile(rules.Groups(rules.Options{}), rules.Style{}).Groups {
 		for _, a := range g.Rules {
@@ -360,7 +360,7 @@ func TestNotificationLinksOpen(t *testing.T) {
 	}
 }
 
-// A message about a group of many alerts describes the first. It counts the others, and names up to three.
+// A message about a group of many alerts describes the first. It counts the other alerts, and names up to three.
 func TestNotificationOfManyAlerts(t *testing.T) {
 	var all []*amalert.Alert
 	for i := range 32 {

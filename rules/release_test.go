@@ -18,8 +18,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
-// The runbook's query shows latencies and failures of a former version beside its replacement's, whether the new
-// engines have the addresses of the old ones or their own.
+// The runbook's query shows latencies and failures of a former version beside those of its replacement, whether the new
+// engines have the addresses of the old engines or their own.
 func TestReleasesAreCompared(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join("..", "runbooks", "LLMReleaseRegression.md"))
 	if err != nil {

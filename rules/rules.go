@@ -3,8 +3,8 @@
 // series, and rules read them.
 //
 // A page is about a symptom: a budget burns. Every other alert is about a cause. A cause explains a symptom, opens a
-// ticket, or pages by itself only where the symptom could not show (no events at all, or hardware that must be taken out
-// of service).
+// ticket, or pages by itself only if the symptom could not be visible (no events at all, or hardware that must be taken
+// out of service).
 package rules
 
 import (
@@ -44,9 +44,9 @@ type Alert struct {
 	Expr promql.Expr
 	// Severity sets how urgently the alert needs a person.
 	Severity slo.Severity
-	// For sets how long Expr must hold. Burn-rate alerts have no For, because their windows already delay them.
+	// For sets how long Expr must have results. Burn-rate alerts have no For, because their windows already delay them.
 	For time.Duration
-	// Keep sets how long the alert keeps firing after Expr stops holding, for conditions that flap.
+	// Keep sets how long the alert keeps firing after Expr has no more results, for conditions that flap.
 	Keep time.Duration
 	// Scope lists the labels that every firing alert carries. Links and inhibition use only these.
 	Scope []string
@@ -56,7 +56,7 @@ type Alert struct {
 	// that page and that end with the incident: an alert that fires until a board is replaced would hide every
 	// later burn.
 	Replaces bool
-	// DependsOn lists alerts under which this one stays quiet, if the labels in Quiet.Equal agree.
+	// DependsOn lists alerts under which this alert stays quiet, if the labels in Quiet.Equal agree.
 	DependsOn []Quiet
 	// Summary names the fault, and where it is, in one line.
 	Summary string
@@ -77,7 +77,7 @@ type Alert struct {
 	Dashboard Dashboard
 }
 
-// Asks returns the queries in the alert's text. They may match the alert's own labels.
+// Asks returns the queries in the alert's text, which may match the alert's own labels.
 func (a *Alert) Asks() []promql.Expr {
 	var queries []promql.Expr
 	if a.Diagnosed {
@@ -94,7 +94,7 @@ func (a *Alert) Asks() []promql.Expr {
 	return queries
 }
 
-// Quiet means that an alert adds nothing while Under fires with equal values of the labels in Equal.
+// Quiet means that an alert adds no information while Under fires with equal values of the labels in Equal.
 type Quiet struct {
 	Under *Alert
 	Equal []string
@@ -144,7 +144,7 @@ type Tier uint8
 // The tiers.
 const (
 	Single Tier = iota // one Prometheus sees everything
-	Shard              // one of many: records sums and evaluates causes
+	Shard              // one Prometheus of many: records sums and evaluates causes
 	Global             // reads the sums that shards forward: burn rates, budgets, pages
 )
 
@@ -175,8 +175,8 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// DefaultJob is the chart's name for the scrape job of the nodes' exporters. DefaultJobs matches this job and the job of
-// the cluster's exporter. The cluster's exporter has a job of its own, so that it cannot answer for the nodes.
+// DefaultJob is the chart's name for the scrape job of the nodes' exporters. DefaultJobs matches this job and the job
+// of the cluster's exporter. The cluster's exporter has its own job, so that it does not count as a node's exporter.
 const (
 	DefaultJob  = "llm-node-exporter"
 	DefaultJobs = DefaultJob + "(-cluster)?"

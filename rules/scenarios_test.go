@@ -17,8 +17,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
-// The traffic of these scenarios is a separate model: requests that end on engines that live and die, and exact counting
-// of their ends. It shares only the names of the series with the rules.
+// The traffic of these scenarios is a separate model: requests that end on engines that start and stop, and exact
+// counting of their ends. It shares only the names of the series with the rules.
 
 // sent is a request, or one token of it, at the time at which an engine counts it.
 type sent struct {
@@ -29,11 +29,11 @@ type sent struct {
 // server is one engine that one or more exporters read.
 type server struct {
 	model, pod, role, namespace string
-	at                          string // address; default: one that all nodes reach
+	at                          string // address; default: an address that all nodes reach
 	slo                         string
 	nodes                       []string // exporters that read it
 	from, until                 time.Duration
-	found                       time.Duration    // when the exporters found it; 0: at its start
+	found                       time.Duration    // when the exporters found the engine; 0 means at its start
 	away                        [2]time.Duration // when no exporter answers
 	counts                      []sent           // sorted
 	requests                    []sent           // if counts are tokens: their requests, at their end
@@ -59,13 +59,13 @@ type scenario struct {
 	maintenance [2]time.Duration
 	// pages is how many pages start, for all models together.
 	pages int
-	// within is the latest time of a page, whatever the theory. 0: no limit.
+	// within is the latest time of a page, regardless of theory. 0: no limit.
 	within time.Duration
 	// late is how much later than theory a page may come. Default: a scrape and an evaluation.
 	late time.Duration
 }
 
-// evenly returns requests at a rate per second. bad selects the bad ones.
+// evenly returns requests at a rate per second. bad selects the bad requests.
 func evenly(from, until time.Duration, perSecond float64, bad func(n int, at time.Duration) bool) []sent {
 	var all []sent
 	step := time.Duration(float64(time.Second) / perSecond)
@@ -91,7 +91,7 @@ func days30(slo, signal string, target float64, nodes ...string) promise {
 	return promise{slo, signal, target, 30, nodes}
 }
 
-// exact returns the time at which the first of the two paging pairs holds, by counting.
+// exact returns, by counting, the time at which the condition of one of the two paging pairs is first met.
 func (s scenario) exact() (time.Duration, bool) {
 	var all []sent
 	for _, e := range s.servers {
@@ -330,7 +330,7 @@ func scenarios() []scenario {
 		},
 		{
 			name: "an outage that maintenance left behind", every: 15 * time.Second, lasts: 5 * hour, onset: 3 * hour, promises: ttft, pages: 1,
-			maintenance: [2]time.Duration{2 * hour, 3 * hour}, late: 12 * minute, // nine by theory, and rates see the last of it for five
+			maintenance: [2]time.Duration{2 * hour, 3 * hour}, late: 12 * minute, // nine minutes by theory, and rates include the end for five more
 			servers: one(evenly(0, 5*hour, 1, from(2*hour, 1))),
 		},
 		{
@@ -372,8 +372,8 @@ func scenarios() []scenario {
 	}
 }
 
-// Each scenario pages as often as it should, at the times of exact counting. Scenarios with the same scrape
-// interval run side by side, each in a cluster of its own.
+// Each scenario pages as often as it should, at the times of exact counting. Scenarios with the same scrape interval
+// run side by side, each in its own cluster.
 func TestScenarios(t *testing.T) {
 	t.Parallel()
 	var table strings.Builder

@@ -12,9 +12,9 @@ import (
 )
 
 // TestTrafficThatIsGone checks a model whose requests never paused for a day, and then stop at every replica at once,
-// without a gateway that is read, and with probes that are still answered. The page comes within ten minutes,
-// including two minutes for real rates to fall, and lasts until requests return. Silence that is usual, that chance
-// explains, or that has another reason does not page.
+// without a gateway that is read, and with probes that are still answered. The page comes within ten minutes, including
+// two minutes for real rates to fall, and lasts until requests return. A silence that is usual, that chance explains,
+// or that has another reason does not page.
 func TestTrafficThatIsGone(t *testing.T) {
 	t.Parallel()
 	const gone = day + 2*time.Hour

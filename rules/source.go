@@ -13,7 +13,7 @@ import (
 var (
 	modelLabels    = []string{metrics.LabelCluster, metrics.LabelNamespace, metrics.LabelModel}
 	modelSLO       = metrics.ModelSLOLabels
-	ofModel        = append([]string{metrics.LabelSLO}, modelLabels...) // of an objective on a model, whatever counts it
+	ofModel        = append([]string{metrics.LabelSLO}, modelLabels...) // of an objective on a model, whichever source counts it
 	sloLabels      = []string{metrics.LabelCluster, metrics.LabelSLO}
 	modelRole      = []string{metrics.LabelCluster, metrics.LabelNamespace, metrics.LabelModel, metrics.LabelRole}
 	exporterLabels = []string{metrics.LabelCluster, "job", metrics.LabelInstance}
@@ -154,7 +154,7 @@ func (s source) corrections() []Record {
 			Record{correctionOf(f), first(f), map[string]string{metrics.LabelReason: "first"}},
 			Record{correctionOf(f), leftOut(f), map[string]string{metrics.LabelReason: "maintenance"}})
 	}
-	if s.tier == Single { // shards record whether an engine answers, but no usual rate
+	if s.tier == Single { // shards record whether an engine answers, but not the usual rate
 		reason := map[string]string{metrics.LabelReason: "lost"}
 		records = append(records, Record{metrics.RecordedEventCorrection, lost(), reason},
 			Record{
@@ -177,16 +177,16 @@ func (s source) requests(window slo.Duration) promql.Expr {
 }
 
 // firstTokens returns the requests of a window by their first tokens. Older exporters have no such counter. Too few
-// requests since an upgrade would hold back pages.
+// counted requests after an upgrade would delay pages.
 func firstTokens(window slo.Duration) promql.Expr {
 	requests := promql.BucketsOf(metrics.TimeToFirstToken, promql.Re(metrics.LabelRole, ".*"), promql.Eq("le", "+Inf"))
 	return promql.Sum(modelRole, once(metrics.TimeToFirstToken, promql.Increase(requests, window.Std())))
 }
 
 // configured returns a gauge of the objective configuration for every model whose events are counted. Each exporter's
-// gauge applies to the events that it counts, so that teams may use one name for different promises. If exporters of one
-// model disagree during a rollout, the largest value wins: the strictest target and the longest period. A gauge that has
-// lost its exporter labels on the way applies to its whole cluster. The result keeps the labels in more.
+// gauge applies to the events that it counts, so that teams may use the same name for different promises. If exporters
+// of one model disagree during a rollout, the largest value wins: the strictest target and the longest period. A gauge
+// that has lost its exporter labels on the way applies to its whole cluster. The result keeps the labels in more.
 func (s source) configured(f *metrics.Family, more ...string) promql.Expr {
 	by := slices.Concat(modelSLO, more)
 	if s.tier == Global {
@@ -198,7 +198,7 @@ func (s source) configured(f *metrics.Family, more ...string) promql.Expr {
 	return promql.OrOn(said(exporterSLO...), said(sloLabels...), promql.On(modelSLO...))
 }
 
-// saidBy joins e, a value about objectives, with each model and exporter that counts its events. exporter lists the
+// saidBy joins e, a value about objectives, with each model and exporter that counts their events. exporter lists the
 // labels that identify the exporter on both sides; more lists labels of e to keep.
 func saidBy(exporter []string, e promql.Expr, more ...string) promql.Expr {
 	counts := promql.Mul(promql.Num(0), promql.Max(append([]string{"job", metrics.LabelInstance}, modelSLO...),

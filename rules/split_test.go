@@ -95,9 +95,9 @@ func TestPageCarriesTheSplit(t *testing.T) {
 	t.Error("no page")
 }
 
-// TestMeanOfTheShare checks the title of a page about few requests, with late ones every fourth minute: its mean
-// covers the same minutes as its share. If a share of requests takes ten seconds, the mean is at least that share of ten
-// seconds.
+// TestMeanOfTheShare checks the title of a page about few requests, some of which are late every fourth minute: its
+// mean covers the same minutes as its share. If a share of requests takes ten seconds, the mean is at least that share
+// of ten seconds.
 func TestMeanOfTheShare(t *testing.T) {
 	t.Parallel()
 	sim := loaded(t, rules.Groups(rules.Options{}))
@@ -268,8 +268,8 @@ func TestSinceTheOnset(t *testing.T) {
 	}
 }
 
-// TestTitlesShowWhatBurns checks that the title of a page or a ticket about errors that come in bursts always shows more than is
-// promised, also between two bursts.
+// TestTitlesShowWhatBurns checks that the title of a page or a ticket about errors that come in bursts always shows
+// more than is promised, even between two bursts.
 func TestTitlesShowWhatBurns(t *testing.T) {
 	t.Parallel()
 	title := regexp.MustCompile(`: ([\d.]+)% of .* longer than 500ms`)
@@ -323,11 +323,11 @@ func TestOneBadRequestIsNoBurst(t *testing.T) {
 }
 
 // TestSmallNumbers checks that a number below one is written out, and that numbers of a page have two or three digits.
-// humanize would append m for a thousandth, which reads as minutes, milliseconds or millions.
+// humanize would append m for a thousandth, which could mean minutes, milliseconds or millions.
 func TestSmallNumbers(t *testing.T) {
 	for text, unit := range map[string]rules.Unit{string(rules.Number): "", string(rules.Times): "", rules.FactText(): rules.Count} {
 		for value, want := range map[float64]string{0.0833: "0.083", 0.00004: "4e-05", 0: "0", 1.5: "1.5", 2556: "2.556k"} {
-			if unit != "" && value == 2556 { // more digits than anybody reads
+			if unit != "" && value == 2556 { // more digits than a reader needs
 				want = "2.6k"
 			}
 			sample := promql.Sample{F: value, Metric: labels.FromStrings(metrics.LabelUnit, string(unit))}

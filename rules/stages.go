@@ -18,7 +18,7 @@ const stage = 5 * time.Second
 // records come before its alerts.
 //
 // Prometheus evaluates the rules of a group one after the other, and each rule finds the records of earlier rules.
-// vmalert writes a group's records later, so each rule that reads another's record would be one evaluation late.
+// vmalert writes a group's records later, so each rule that reads another rule's record would be one evaluation late.
 func Stages(groups []Group) map[string][]int {
 	stages := map[string][]int{}
 	recorded := map[string]int{} // the stage of each record so far, by name; later records are read from the evaluation before

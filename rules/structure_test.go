@@ -97,7 +97,7 @@ func encode(t *testing.T, groups []rules.Group, style rules.Style) []byte {
 // that it has, and every recorded series that is read is also recorded, by this tier or by the shards.
 func TestRulesUseTheVocabulary(t *testing.T) {
 	for name, tier := range tiers {
-		groups := rules.Groups(rules.Options{Tier: tier, ObjectiveLabels: []string{}}) // these are not names of ours
+		groups := rules.Groups(rules.Options{Tier: tier, ObjectiveLabels: []string{}}) // these names are not ours
 		recorded := map[string]bool{}
 		for _, g := range groups {
 			for _, r := range g.Records {
@@ -185,8 +185,8 @@ func TestEveryAlertIsListed(t *testing.T) {
 	}
 }
 
-// Throttling alone opens a ticket at most. Symptoms wait only for their windows. A paging alert is either a symptom or
-// has a reason why the symptom would not show.
+// Throttling alone opens at most a ticket. Symptoms wait only for their windows. A paging alert is either a symptom or
+// has a reason why the symptom would not be visible.
 func TestSeverities(t *testing.T) {
 	pages := map[string]string{
 		"LLMErrorBudgetFastBurn": "the symptom",

@@ -30,7 +30,7 @@ func TestTheDayBeforeOfAYoungModel(t *testing.T) {
 }
 
 // TestProbesDoNotTurnAShareNegative checks the share of requests that ran into the output limit for a young model with
-// probes, which ask for a few tokens. No user's request reached the limit.
+// probes, which request a few tokens. No user's request reached the limit.
 func TestProbesDoNotTurnAShareNegative(t *testing.T) {
 	sim := newSim(t, rules.Groups(rules.Options{})...)
 	r := well()
@@ -51,8 +51,9 @@ func TestProbesDoNotTurnAShareNegative(t *testing.T) {
 	}
 }
 
-// TestUsual checks a model twenty minutes after its engine started: it is compared with its values then, and not
-// with its first minutes, in which requests only begin to arrive. Half an hour later the model is compared with the three hours before.
+// TestUsual checks a model twenty minutes after its engine started: the model is compared with its values at that time,
+// not with its first minutes, in which requests only begin to arrive. Half an hour later the model is compared with the
+// three hours before.
 func TestUsual(t *testing.T) {
 	sim := newSim(t, group(t, rules.Options{}, "llm-usual"))
 	if err := sim.Run(rulesim.Epoch, rulesim.Epoch.Add(2*time.Hour), scrapeEvery, func(now time.Time, emit rulesim.Emit) {

@@ -17,8 +17,8 @@ import (
 // SuspectGroups is the prefix of the names of the groups that record the clues.
 const SuspectGroups = "llm-suspects"
 
-// suspectGroups returns the groups that record the clues, twice a minute: a page must not rest on clues that are
-// nearly two minutes old.
+// suspectGroups returns the groups that record the clues, twice a minute, because a page must not rest on clues that
+// are nearly two minutes old.
 func suspectGroups(opt Options) []Group {
 	records := []Record{
 		{Name: metrics.RecordedLeftGPU, Expr: leftGPU()},
@@ -101,7 +101,7 @@ func sentences(shown promql.Expr) promql.Expr {
 	fill := func(placeholder, from, with string) {
 		replace(fmt.Sprintf("(.*){%s}(([^|]*[|]){%d}([^|]+).*)", placeholder, slices.Index(parts, from)), "$1"+with+"$2")
 	}
-	// The second part, with two digits, and what begins the third.
+	// The second part, with two digits, and the beginning of the third part.
 	replace("(.*){value}([^|]*[|]([1-9][.]\\d|[^|]*)\\d*[|](%|m?s)?.*)", "$1$3$4$2")
 	fill("engine", metrics.LabelPod, "$4")
 	fill("engine", metrics.LabelServer, "$4 on {instance}")
@@ -129,11 +129,11 @@ func firstSuspects() promql.Expr {
 }
 
 // explained returns the values of delays with which a suspect explains the burn of an objective. If a gateway's
-// objective burns and the engines' does not, nothing late or refused in the engines explains it. A delay on the way
-// to a gateway shows only at gateways and in probes. Clues are about minutes: if nothing has burned for five
+// objective burns and the engines' objective does not, no delay or refusal in the engines explains the burn. A delay on
+// the way to a gateway shows only at gateways and in probes. Clues are about minutes: if nothing has burned for five
 // minutes, no clue explains a burn that only a longer window still contains.
 func explained() promql.Expr {
-	info := func(m ...*promql.Matcher) promql.Expr { // also of an engine that is gone
+	info := func(m ...*promql.Matcher) promql.Expr { // includes an engine that is gone
 		return promql.Over("last_over_time", promql.Vector(metrics.RecordedInfo, m...), infoLookback)
 	}
 	late := func(d Delays, wait bool, m ...*promql.Matcher) promql.Expr {
@@ -172,8 +172,8 @@ const (
 	ticketWindow = slo.Duration(6 * hour)    // the short window of the last pair, which opens tickets
 )
 
-// title names what users feel of an alert's objective, compared with the promise. A page adds how long they wait on average
-// if that is longer than promised. A ticket may be about bursts, so it covers six hours. The title is empty for an alert without
+// title names what users feel of an alert's objective, compared with the promise. A page adds the mean wait if it is
+// longer than promised. A ticket may be about bursts, so it covers six hours. The title is empty for an alert without
 // an objective.
 func (s Style) title(a *Alert) string {
 	if !a.Diagnosed {
@@ -186,7 +186,7 @@ func (s Style) title(a *Alert) string {
 	}
 	percent := func(e promql.Expr) string { return with(e, `{{ (first .).Value | humanizePercentage }}`) }
 	share, detail := promql.Mul(promql.Vector(burn(ticketWindow), own...), allowed), "in "+ticketWindow.String()+", "
-	if a.Severity == slo.Page { // what is over has no share now
+	if a.Severity == slo.Page { // a burn that is over has no share now
 		shareNow, burnsNow := promql.Vector(metrics.RecordedBadShareNow, own...), above(promql.Vector(burn(RateWindow), own...), 1)
 		share = promql.Or(shareNow, promql.Mul(promql.Or(burnsNow, promql.Vector(burn(laterWindow), own...)), allowed))
 		detail = with(meanWait(own, shareNow, burnsNow), `mean {{ (first .).Value | humanizeDuration`+rounded+` }}, `)
@@ -199,8 +199,9 @@ func (s Style) title(a *Alert) string {
 		`promise ` + percent(allowed) + `)`
 }
 
-// meanWait returns the mean wait of the minutes that a page's share covers, if it is longer than promised. Only tokens that
-// came have a mean. Those that are late already count, too, so the mean may be below the threshold.
+// meanWait returns the mean wait of the minutes that a page's share covers, if it is longer than promised. Only tokens
+// that came count in the mean, but tokens that are already late also count as bad events, so the mean may be below the
+// threshold.
 func meanWait(own []*promql.Matcher, shareNow, burnsNow promql.Expr) promql.Expr {
 	threshold := promql.Max(nil, promql.Vector(metrics.SLOThreshold,
 		append(same(metrics.LabelCluster, metrics.LabelSLO), promql.Eq(metrics.LabelKind, "requested"))...))
@@ -266,7 +267,7 @@ func (s Style) runbook(a *Alert) string {
 		add := fmt.Sprintf(`{{ with .Labels.%s }}{{ $place = print $place "&%s=" (urlquery .) }}{{ end }}`, l, l)
 		ask, others := asking(l)
 		switch {
-		case l == metrics.LabelPod || len(others) == 0: // the runbooks of a page's causes also ask for the pod
+		case l == metrics.LabelPod || len(others) == 0: // the runbooks of a page's causes also need the pod
 		case len(others) < len(ask):
 			add = fmt.Sprintf(`{{ if not (match "^(%s)$" $page) }}%s{{ end }}`, strings.Join(others, "|"), add)
 		default:
@@ -274,14 +275,14 @@ func (s Style) runbook(a *Alert) string {
 		}
 		place.WriteString(add)
 	}
-	const slo = "slo={{$labels.slo|urlquery}}" // which runbooks of suspects do not ask for
+	const slo = "slo={{$labels.slo|urlquery}}" // which runbooks of suspects do not need
 	query := slices.DeleteFunc(runbookQuery(a), func(q string) bool { return q == slo })
 	query[len(query)-1] += "{{$place}}"
 	return fmt.Sprintf(`{{ $page := %q }}{{ $place := "" }}{{ with %s }}{{ with first . }}{{ $page = .Labels.runbook }}%s{{ end }}{{ else }}{{ $place = print "&slo=" (urlquery $labels.slo) }}{{ end }}`,
 		a.Name, queryTemplate(s.query(verdictQuery())), place.String()) + s.Runbook("{{$page}}", query...)
 }
 
-// asking divides the runbooks of clues with a label: the runbooks in ask have a place for the label, the others do not.
+// asking divides the runbooks of clues with a label into those with a placeholder for the label and those without.
 func asking(label string) (ask, others []string) {
 	for _, c := range Clues() {
 		if !slices.Contains(promql.Labels(c.Query), label) || slices.Contains(slices.Concat(ask, others), c.Runbook) {

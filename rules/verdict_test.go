@@ -21,11 +21,11 @@ import (
 type replica struct {
 	version                       string
 	down, evicted, unread         bool
-	minutes                       int           // for how many minutes it is gone
+	minutes                       int           // for how many minutes the replica is gone
 	age                           int           // minutes since the test began
 	started, began                time.Duration // now, and at the last reading
 	restarts                      float64
-	crashes                       int // after so many minutes, again and again
+	crashes                       int // repeatedly after so many minutes
 	requests, itl, output         float64
 	ttft, queue, prefill, prompt  float64
 	running, waiting, kv          float64
@@ -40,16 +40,16 @@ type replica struct {
 	unserved                      float64 // requests per minute that clients give up before the first token
 	condition                     string  // of its GPU, for which it must leave service
 	lost, pinned                  float64 // KV transfers, of requests; host memory
-	adapters                      float64 // that requests ask for, of which four fit
-	mute                          float64 // probes that it leaves unanswered, in a row
-	unreached, fails              float64 // shares of requests that the gateway before it fails, and that it fails itself
+	adapters                      float64 // adapters that requests need, of which four fit
+	mute                          float64 // number of probes in a row that it does not answer
+	unreached, fails              float64 // shares of requests that the gateway in front of it fails, and that it fails itself
 	failedThere                   float64 // share of requests that engines fail, as the gateway counts
-	silent                        bool    // it counts no requests itself
-	frontend                      bool    // it does not report how many requests wait
+	silent                        bool    // the engine counts no requests itself
+	frontend                      bool    // the engine does not report how many requests wait
 	gatewayDown, quantized        bool
-	refuses                       bool // the gateway refuses all
+	refuses                       bool // the gateway refuses all requests
 	gatewayTTFT                   float64
-	gatewayModel                  *string // what the gateway calls the model; nil: as the engines do
+	gatewayModel                  *string // the gateway's name for the model; nil means the engines' name
 	totals                        map[string]float64
 }
 
@@ -73,7 +73,7 @@ func (r *replica) emit(pod string, emit rulesim.Emit) {
 	}
 }
 
-// gateway emits the series of the gateway before the replicas.
+// gateway emits the series of the gateway in front of the replicas.
 func (r *replica) gateway(emit rulesim.Emit) {
 	page := []string{metrics.LabelNamespace, "prod", metrics.LabelPod, "g1", metrics.LabelServer, "g1:4000"}
 	emit(series(metrics.EngineUp.Name, page...), metrics.Bool(!r.gatewayDown))
@@ -202,8 +202,8 @@ func (r *replica) emitAs(model, pod string, emit rulesim.Emit) {
 	counter(metrics.Requests, "", r.requests*r.left+r.unserved, engine, metrics.LabelOutcome, string(metrics.OutcomeAbort))
 }
 
-// TestVerdict breaks one thing in three replicas, or in one, and burns a budget. The page's first line must name
-// the broken thing. With nothing broken, the line must name nothing.
+// TestVerdict breaks one thing in three replicas, or in one, and burns a budget. The page's first line must name the
+// broken thing. If nothing is broken, the line must be empty.
 func TestVerdict(t *testing.T) {
 	t.Parallel()
 	cases := []struct {
@@ -269,11 +269,11 @@ func TestVerdict(t *testing.T) {
 		{"memory. 0.3 KV transfers per request fail, so prompts are computed twice or requests fail.", slo.TTFT, false, func(r *replica) { r.lost, r.hits, r.queue = 0.3, 0.2, 0.2 }},
 		{"prefill. The prefix cache hit ratio is 10% of the usual.", slo.TTFT, false, func(r *replica) { r.hits, r.queue = 0.06, 0.2 }},
 		{"prefill. Prompts are 4 times as long as usual.", slo.ITL, false, func(r *replica) { r.prompt = 3600 }},
-		{"prefill. The engines compute 2.4 times as many tokens per request as usual.", slo.TTFT, false, // some of which are long
+		{"prefill. The engines compute 2.4 times as many tokens per request as usual.", slo.TTFT, false, // some of these are long
 			func(r *replica) { r.prompt, r.hits, r.ttft = 1350, 0.35, 0.9 }},
 		{"prefill. Prompts are 4 times as long as usual.", slo.TTFT, false, // so that they preempt others
 			func(r *replica) { r.prompt, r.hits, r.preempts, r.queue = 3600, 0.1, 0.5, 0.2 }},
-		{"memory. The KV cache is too full: each request is preempted 0.5 times.", slo.TTFT, false, // which takes cached prefixes
+		{"memory. The KV cache is too full: each request is preempted 0.5 times.", slo.TTFT, false, // this evicts cached prefixes
 			func(r *replica) { r.hits, r.preempts, r.queue = 0.1, 0.5, 0.2 }},
 		{
 			"decode. The acceptance ratio of draft tokens is 10% of the usual.", slo.ITL, false,
@@ -307,7 +307,7 @@ func TestVerdict(t *testing.T) {
 		},
 		{"queueing. More requests wait or are refused (120) than run.", slo.TTFT, false, // the steps hold more prompt tokens
 			func(r *replica) { r.hits, r.itl, r.waiting, r.queue = 0.33, 0.08, 40, 0.24 }},
-		{"prefill. Prompts are 5 times as long as usual.", slo.TTFT, false, // one of which fills a step
+		{"prefill. Prompts are 5 times as long as usual.", slo.TTFT, false, // one of them fills a step
 			func(r *replica) { r.prompt, r.running, r.waiting, r.queue = 4500, 1, 9, 0.24 }},
 		{
 			"queueing. 9 requests wait at p1 although its KV cache has room.", slo.TTFT, true,
@@ -329,7 +329,7 @@ func TestVerdict(t *testing.T) {
 			"release. 100% of the engines restarted within the hour, without more requests than before.", slo.ITL, false,
 			func(r *replica) { r.started, r.itl, r.running = 71*time.Minute, 0.04, 12 },
 		},
-		{"memory. The KV cache is 97% full and requests wait for room.", slo.TTFT, true, // whatever has just started
+		{"memory. The KV cache is 97% full and requests wait for room.", slo.TTFT, true, // regardless of engines that have just started
 			func(r *replica) { r.started, r.kv, r.waiting, r.queue = onset, 0.97, 30, 0.2 }},
 		{
 			"queueing. 3 times as many requests arrive as usual.", slo.TTFT, false,
@@ -339,21 +339,22 @@ func TestVerdict(t *testing.T) {
 			"memory. Requests at p1 need 6 adapters, more than fit, most often sql.", slo.TTFT, true,
 			func(r *replica) { r.started, r.ttft, r.waiting, r.adapters = onset, 0.8, 12, 6 },
 		},
-		{"memory. Requests at p1 need 6 adapters, more than fit, most often sql.", slo.TTFT, true, // which holds them back
+		{"memory. Requests at p1 need 6 adapters, more than fit, most often sql.", slo.TTFT, true, // this holds the requests back
 			func(r *replica) { r.requests, r.running, r.waiting, r.queue, r.adapters = 200, 1, 9, 0.24, 6 }},
-		{"prefill. The prefix cache hit ratio is 10% of the usual.", slo.TTFT, false, // a gateway that fails makes nothing late
+		{"prefill. The prefix cache hit ratio is 10% of the usual.", slo.TTFT, false, // a failing gateway does not make requests late
 			func(r *replica) { r.hits, r.unreached, r.queue = 0.06, 0.3, 0.2 }},
 		// shares are as high on a healthy engine
 		{"nothing stands out yet.", slo.TTFT, false, func(r *replica) { r.prefill, r.queue = 0.27, 0.25 }},
-		// what makes tokens late fails no request
+		// a cause of late tokens does not fail requests
 		{"nothing stands out yet.", slo.Availability, false, func(r *replica) { r.hits, r.itl, r.output = 0.06, 0.08, 60 }},
 		{
 			"engine. The engines themselves fail requests, and none waits.", slo.Availability, false,
 			func(r *replica) { r.fails = 0.6 },
 		},
-		{"queueing. More requests wait or are refused (60) than run.", slo.Availability, false, // so that some fail
+		{"queueing. More requests wait or are refused (60) than run.", slo.Availability, false, // so that some requests fail
 			func(r *replica) { r.waiting, r.fails = 20, 0.6 }},
-		{"memory. 0.16 KV transfers per request fail, so prompts are computed twice or requests fail.", slo.TTFT, true, // which holds requests back
+		{"memory. 0.16 KV transfers per request fail, so prompts are computed twice or requests fail.",
+			slo.TTFT, true, // this holds requests back
 			func(r *replica) { r.requests, r.running, r.waiting, r.queue, r.lost = 200, 1, 9, 0.24, 1.1 }},
 		{"engine. No synthetic request to p1:8000 on node-1 is answered.", slo.Availability, true, func(r *replica) { r.mute = 2 }},
 	}
@@ -442,7 +443,7 @@ func TestVerdictEarly(t *testing.T) {
 			"nothing stands out yet.",
 			trouble{signal: slo.TTFT, replicas: 2, role: metrics.GatewayRole, breaks: func(r *replica) { r.hits = 0.06 }},
 		},
-		"and fail no request": {"nothing stands out yet.", // a queue and the way to them do not, either
+		"and fail no request": {"nothing stands out yet.", // a queue and the path to the engines do not, either
 			trouble{signal: slo.Availability, replicas: 2, role: metrics.GatewayRole, one: true, breaks: func(r *replica) {
 				r.waiting,
 					r.gatewayTTFT = 40, 1.2
@@ -637,7 +638,7 @@ func TestVerdictEarly(t *testing.T) {
 	}
 }
 
-// onset is late enough for data of the day before, which ends an hour ago.
+// onset is late enough for data of the day before, which ends an hour before now.
 const onset = 70 * time.Minute
 
 // burnRules returns the rules that a page reads, and that page.
@@ -659,10 +660,10 @@ type trouble struct {
 	signal   slo.Signal
 	target   string
 	role     string
-	gateway  *string // what the gateway calls the model; nil: as the engines do
+	gateway  *string // the gateway's name for the model; nil means the engines' name
 	replicas int
 	one      bool
-	before   func(r *replica) // nil: as well() is
+	before   func(r *replica) // nil means the same as well()
 	breaks   func(r *replica)
 	each     func(pod string, r *replica) // in place of breaks
 	after    time.Duration                // of the page that is read

@@ -33,7 +33,7 @@ var wrongCheck = regexp.MustCompile(`testGroupName: (.*),\n +groupname: , alertn
 
 // TestAlertsInVictoriaMetrics runs the cases of promtool in VictoriaMetrics' own rule engine. This engine writes
 // records when a group is done, so a rule that reads a record is one evaluation late. A burn alert reads records of
-// records. No check may be later than two evaluations.
+// records. No check may be late by more than two evaluations.
 func TestAlertsInVictoriaMetrics(t *testing.T) {
 	tool := vmalertTool(t)
 	const slowest = 2

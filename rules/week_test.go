@@ -30,7 +30,7 @@ type job struct {
 	cached         float64       // share of the prompt that the prefix cache has
 	made           float64       // tokens so far
 	outcome        metrics.Outcome
-	long           bool // for the replica that a router keeps for long prompts
+	long           bool // for the replica that a router reserves for long prompts
 }
 
 // kind is the set of metrics that an engine reports.
@@ -43,24 +43,24 @@ const (
 	embeds               // TEI: no tokens
 )
 
-// deployment is one model, or one role of it, in a namespace of its own name.
+// deployment is one model, or one role of it, in a namespace with its own name.
 type deployment struct {
 	name, model, role, runtime string
 	kind                       kind
 	objectives                 []slo.Objective
 
 	perSecond func(at time.Duration) float64 // requests that arrive
-	kept      func(at time.Duration) int     // or requests that a batch keeps under way
+	kept      func(at time.Duration) int     // or number of requests that a batch job keeps in progress
 	draw      func(w *week, at time.Duration) job
 	want      func(f *deployment, at time.Duration) int // replicas
 	after     *deployment                               // the decode engines of these prefill engines
 
 	prefill, knee, capacity float64       // tokens per second; batch at which tokens take twice as long; tokens in the KV cache
-	token                   time.Duration // between tokens of a lone request
+	token                   time.Duration // time between tokens of a single request
 	seqs                    int           // requests that run at once
 	ranks                   int           // how many data-parallel ranks share a metrics endpoint
 	loads                   time.Duration // from the start of an engine until it serves
-	slowStart               int           // requests that find kernels not compiled yet
+	slowStart               int           // requests that must wait for kernels to compile
 
 	version  string
 	replicas []*engine
@@ -69,18 +69,18 @@ type deployment struct {
 	smooth   float64 // arrivals per second, as an autoscaler sees them
 }
 
-// engine is one replica, on a GPU and a node of its own; or one data-parallel rank of a replica, on a GPU of the node.
+// engine is one replica on its own GPU and node, or one data-parallel rank of a replica on a GPU of the node.
 type engine struct {
 	*deployment
 	pod, node, gpu, release string
 	rank                    int
 	started, ready          time.Duration
-	leaves                  bool // gets no more requests and ends with its last one
+	leaves                  bool // gets no more requests and ends with its last request
 	waiting, running        []*job
 	computes                time.Duration // until when it computes prompts
 	served                  int
 	capped                  bool // its GPU is held at a power limit
-	cancelled               bool // its last request: vLLM shows it as running until the next step
+	cancelled               bool // its last request, which vLLM shows as running until the next step
 	usage                   float64
 	counts                  map[string]float64
 	series                  map[string]labels.Labels
@@ -133,7 +133,8 @@ func (w *week) lognormal(median, sigma float64) float64 {
 	return median * math.Exp(sigma*w.rng.NormFloat64())
 }
 
-// chat returns prompts and answers of people. Prompts repeat by day, when many share a system prompt, and less at night.
+// chat returns prompts and answers of people. Prompts repeat by day, when many share a system prompt, and repeat less
+// at night.
 func chat(prompt, answer, cached float64) func(w *week, at time.Duration) job {
 	return func(w *week, at time.Duration) job {
 		cached := cached
@@ -156,7 +157,7 @@ func (w *week) arrive(f *deployment, r job) {
 		}
 	}
 	if len(open) == 0 {
-		return // it waits, or fails, at a gateway
+		return // the request waits, or fails, at a gateway
 	}
 	a, b := open[w.rng.IntN(len(open))], open[w.rng.IntN(len(open))]
 	switch {

@@ -32,17 +32,17 @@ type notification struct {
 // A page is an alert that has woken somebody.
 type page struct {
 	After  time.Duration // of the first notification, since samples began
-	Rings  int           // how often it began to fire, for whoever is on call
-	Again  int           // how often a notification repeated it and said nothing new
+	Rings  int           // how often the alert began to fire, as the person on call sees it
+	Again  int           // how often a notification repeated the alert without news
 	firing bool
 }
 
-// pager is on call behind one Alertmanager.
+// pager receives the messages of one Alertmanager.
 type pager struct {
 	address string // of the Alertmanager
 	mu      sync.Mutex
 	pages   map[string]*page  // by alert and model
-	groups  map[string]string // what was said last
+	groups  map[string]string // the last message
 	began   time.Time
 }
 

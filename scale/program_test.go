@@ -15,14 +15,14 @@ import (
 	"time"
 )
 
-// host is where everything listens.
+// host is the address on which all programs listen.
 const host = "127.0.0.1"
 
 // A program is a running process of a store.
 type program struct {
 	name    string
 	address string // of its HTTP server
-	dir     string // where it runs and keeps its data
+	dir     string // folder in which it runs and keeps its data
 	process *exec.Cmd
 	ended   chan struct{}
 }
@@ -49,7 +49,7 @@ func start(t *testing.T, name, address, file string, args ...string) *program {
 	return p
 }
 
-// root is the folder of all programs of a test: -keep names one that outlives it.
+// root is the folder of all programs of a test; -keep names a folder that outlives the test.
 func root(t *testing.T) string {
 	if *keep != "" {
 		return filepath.Join(*keep, t.Name())
@@ -176,7 +176,7 @@ func binary(names ...string) (string, error) {
 	return "", fmt.Errorf("%s is not installed; the variable %s names it elsewhere", names[0], variable)
 }
 
-// mustBinary is binary for a program that the test cannot do without.
+// mustBinary is binary for a program without which the test cannot run.
 func mustBinary(t *testing.T, names ...string) string {
 	t.Helper()
 	file, err := binary(names...)

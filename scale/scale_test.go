@@ -37,8 +37,8 @@ var stores = []struct {
 }
 
 // TestStores checks that a distributed store pages for each model for which one Prometheus pages, and that no alert
-// pages twice. In the incident, a part that keeps samples and a part that evaluates rules are killed. The test
-// measures how much later it pages. Each store has the machine for itself.
+// pages twice. In the incident, a part that keeps samples and a part that evaluates rules are killed. The test measures
+// how much later the store pages. Each store has the machine to itself.
 func TestStores(t *testing.T) {
 	if os.Getenv("SCALE") == "" {
 		t.Skip("SCALE=1 runs whole clusters, which takes half an hour and most of a machine")
@@ -130,7 +130,7 @@ func (s *store) report(t *testing.T, lasts time.Duration) {
 	}
 }
 
-// fleet returns the models of all tenants. The sick ones have one fault each, at one of four times.
+// fleet returns the models of all tenants. Each sick model has one fault, at one of four times.
 func fleet(t *testing.T) []*service {
 	names := tenants()
 	rest := *lasts - *onset + time.Minute

@@ -17,7 +17,7 @@ import (
 type store struct {
 	programs []*program
 	rulers   []*program // those that evaluate
-	dies     []*program // those that are killed in the incident
+	dies     []*program // programs that are killed in the incident
 	write    func(tenant string) string
 	// A ruler's counts about its rules: their seconds, their failures, and the evaluations that it missed.
 	seconds, failures, missed string
@@ -141,7 +141,7 @@ func newMimir(t *testing.T, p *pager) *store {
 			"-usage-stats.enabled=false", "-log.level=warn",
 			"-ruler.evaluation-delay-duration=10s", "-ruler.ring.heartbeat-period=5s", "-ruler.ring.heartbeat-timeout=15s",
 			"-ruler.poll-interval=10s",
-		} // until then, nobody evaluates the groups of a ruler that was killed
+		} // until then, no ruler evaluates the groups of a killed ruler
 		for _, ring := range []string{"distributor.ring", "ingester.ring", "ruler.ring", "store-gateway.sharding-ring"} {
 			args = append(args, "-"+ring+".instance-addr="+host, "-"+ring+".instance-id="+name)
 		}

@@ -13,11 +13,12 @@ import (
 	"github.com/prometheus/prometheus/prompb"
 )
 
-// A writer sends samples of one tenant to one store, in order, until the store takes them: as the queue of a Prometheus does.
+// A writer sends samples of one tenant to one store, in order, until the store accepts them, as the queue of a
+// Prometheus does.
 type writer struct {
 	url, tenant string
 	queue       chan []byte
-	sent, tries atomic.Int64 // requests taken, and requests that were not
+	sent, tries atomic.Int64 // accepted requests, and refused requests
 	refused     atomic.Pointer[string]
 	done        chan struct{}
 }
@@ -42,7 +43,7 @@ func (w *writer) run(stop <-chan struct{}) {
 	}
 }
 
-// post reports whether a request need not be tried again.
+// post reports whether a request need not be repeated.
 func (w *writer) post(body []byte) bool {
 	req, err := http.NewRequest(http.MethodPost, w.url, bytes.NewReader(body))
 	if err != nil {

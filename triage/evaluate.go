@@ -33,12 +33,12 @@ func (e *PastError) Error() string { return e.Err.Error() }
 // Unwrap returns the cause.
 func (e *PastError) Unwrap() error { return e.Err }
 
-// present is how far back a rule may look if the two readings are to answer it. A rule that looks
-// back further compares with the past, which only a Prometheus has.
+// present is how far back a rule may look for the two readings to suffice. A rule that looks back further compares with
+// the past, which only a Prometheus has.
 const present = 15 * time.Minute
 
-// queries returns Prometheus' query engine. An exporter that never answers such requests never loads this engine. A query may
-// read many times as many samples as a node has series.
+// queries returns Prometheus' query engine. An exporter that never answers such requests never loads this engine. A
+// query may read far more samples than a node has series.
 var queries = sync.OnceValue(func() *engine.Engine {
 	return engine.NewEngine(engine.EngineOpts{
 		MaxSamples: 10_000_000, Timeout: time.Minute, LookbackDelta: 5 * time.Minute,
@@ -54,10 +54,10 @@ type evaluation struct {
 	elapsed time.Duration
 	past    Past
 	asked   map[string]string        // names of series that hold answers about the past, by query
-	recalls bool                     // the past has answered something
+	recalls bool                     // the past has answered some query
 	results map[string]engine.Vector // by query, once all rules are recorded
 	aged    map[string]float64       // ages in seconds of the engines whose lifetime represents the past, by metrics endpoint
-	served  map[string]float64       // 1 for each metrics endpoint whose requests so far do
+	served  map[string]float64       // 1 for each metrics endpoint whose requests so far represent the past
 	ratio   bool                     // the evaluated expression is per request
 }
 
@@ -90,8 +90,8 @@ func (e *evaluation) record(records []rules.Record) error {
 }
 
 // recorded returns the result of a recording rule. If the rule reads only the past, a Prometheus has the result. A
-// Prometheus that does not record it may still have the series that the rule reads. That Prometheus also has the
-// facts, clues and clients' patience of the last minutes that need more requests than arrived between the readings.
+// Prometheus that does not record the result may still have the series that the rule reads. It also has the facts,
+// clues and clients' patience of the last minutes, which need more requests than arrived between the readings.
 func (e *evaluation) recorded(r rules.Record) (engine.Vector, error) {
 	recorded := func() (engine.Vector, error) {
 		m := make([]*labels.Matcher, 0, len(r.Labels))
@@ -166,11 +166,11 @@ func (e *evaluation) execute(query string) (engine.Vector, error) {
 	return slices.Clone(v), err
 }
 
-// squeeze makes an expression read the two readings. Each window becomes the time between the readings, and each
-// short offset leads to the first reading. Windows are open on the left, so one more millisecond includes both
-// readings. The past rate of a counter becomes its mean rate before the first reading, if that time is long enough
-// for a fair comparison. A low quantile over a window becomes the smaller of the two values, because a quantile would
-// lie between them.
+// squeeze makes an expression read the two readings. Each window becomes the time between the readings, and each short
+// offset leads to the first reading. Windows exclude their start, so one more millisecond includes both readings. The
+// past rate of a counter becomes its mean rate before the first reading, if that time is long enough for a fair
+// comparison. A low quantile over a window becomes the smaller of the two values, because a quantile would lie between
+// them.
 func (e *evaluation) squeeze(x promql.Expr) {
 	parser.Inspect(x, func(n parser.Node, _ []parser.Node) error {
 		switch n := n.(type) {
@@ -191,7 +191,7 @@ func (e *evaluation) squeeze(x promql.Expr) {
 			if s := n.VectorSelector.(*parser.VectorSelector); s.OriginalOffset > 0 && s.OriginalOffset <= present {
 				n.Range = time.Millisecond
 			}
-		case *parser.SubqueryExpr: // of a subquery's window, the readings contain only the last moment
+		case *parser.SubqueryExpr: // the readings contain only the last moment of a subquery's window
 			n.Range, n.Step = time.Millisecond, time.Millisecond
 		case *parser.VectorSelector:
 			if n.OriginalOffset > 0 && n.OriginalOffset <= present {
@@ -222,7 +222,7 @@ func (e *evaluation) ofLifetimes(s *parser.VectorSelector) {
 	if f := metrics.Lookup(s.Name); f == metrics.PrefillComputedTokens {
 		counted = e.memory.computed()
 	} else if f != nil && f.SinceRead {
-		counted = nil // it is younger than its engine
+		counted = nil // the series is younger than its engine
 	}
 	if _, known := e.memory[name]; !known {
 		e.memory[name] = map[uint64]*series{}
@@ -241,7 +241,7 @@ func (e *evaluation) ofLifetimes(s *parser.VectorSelector) {
 	s.LabelMatchers = append(s.LabelMatchers, promql.Eq(model.MetricNameLabel, name))
 }
 
-// computed returns the prompt tokens that no prefix cache held since the engines started.
+// computed returns the prompt tokens that were in no prefix cache, since the engines started.
 func (m memory) computed() map[uint64]*series {
 	all := make(map[uint64]*series)
 	for h, prompts := range m[metrics.PromptTokens.Name] {
@@ -275,8 +275,8 @@ func page(l labels.Labels) string {
 }
 
 // aged returns the age of the engine at each metrics endpoint that had run for long by a time, and had served more
-// requests than arrived since then. served has 1 for each such endpoint. If an engine does not report when it
-// started, served has 1 if the engine had served ten times as many: values per request need no age.
+// requests than arrived since then. served has 1 for each such endpoint. If an engine does not report when it started,
+// served has 1 if the engine had served ten times as many requests, because values per request need no age.
 func (m memory) aged(at time.Time, elapsed time.Duration) (aged, served map[string]float64) {
 	aged, served = map[string]float64{}, map[string]float64{}
 	before, since := map[string]float64{}, map[string]float64{}
@@ -312,7 +312,8 @@ func (m memory) aged(at time.Time, elapsed time.Duration) (aged, served map[stri
 	return aged, served
 }
 
-// consult puts a Prometheus' answer in front of each largest part of an expression that reads only the past.
+// consult adds a Prometheus' answer as the first alternative to each largest part of an expression that reads only the
+// past.
 func (e *evaluation) consult(x promql.Expr) (promql.Expr, error) {
 	if e.past == nil {
 		return x, nil

@@ -20,12 +20,12 @@ import (
 
 // Evidence that a model is healthy.
 const (
-	enoughRequests = 10              // between the readings; with fewer, none may fail although a third do
-	muchOf         = 1. / 3          // of the requests ended without proof of health
-	settled        = 5 * time.Minute // an older process does not crash at its start
+	enoughRequests = 10              // requests between the readings; with fewer requests, none may fail although a third do
+	muchOf         = 1. / 3          // share of the requests that ended without proof of health
+	settled        = 5 * time.Minute // an older process is not crashing at its start
 )
 
-// answered matches the outcomes of requests that got a whole answer.
+// answered matches the outcomes of requests that got a complete answer.
 var answered = promql.Re(metrics.LabelOutcome, strings.Join([]string{
 	string(metrics.OutcomeStop), string(metrics.OutcomeLength),
 	string(metrics.OutcomeRepetition), string(metrics.OutcomeSuccess),
@@ -35,7 +35,7 @@ var answered = promql.Re(metrics.LabelOutcome, strings.Join([]string{
 type traffic struct {
 	first  float64 // first tokens at the engines
 	probes float64 // synthetic requests that ended
-	work   float64 // requests that the engines hold
+	work   float64 // requests in the engines
 	// ended counts requests by outcome, at the engines and at the gateways.
 	ended, passed map[metrics.Outcome]float64
 }
@@ -103,7 +103,7 @@ func (t traffic) served() float64 {
 	return max(t.first, good(t.ended))
 }
 
-// came returns how many requests left any trace.
+// came returns how many requests any metric shows.
 func (t traffic) came() float64 {
 	n := 0.
 	for _, ended := range []map[metrics.Outcome]float64{t.ended, t.passed} {
@@ -124,7 +124,7 @@ var oddly = map[metrics.Outcome]string{
 	metrics.OutcomeUnknown:  "ended with an unknown outcome",
 }
 
-// odd describes the outcomes that do not prove health and are too many.
+// odd describes the outcomes that do not prove health, if there are too many.
 func (t traffic) odd() (lines []string) {
 	for _, at := range []struct {
 		where string
@@ -144,7 +144,7 @@ func (t traffic) odd() (lines []string) {
 	return lines
 }
 
-// dueRequests is how many requests are due in a silence that is more than chance.
+// dueRequests is how many requests must be due in a silence before it is more than chance.
 const dueRequests = 10
 
 // doubts explains why a model without a burn is not proven healthy.
@@ -179,8 +179,9 @@ func (j *judge) doubts(m subject, t traffic) ([]string, error) {
 	return lines, err
 }
 
-// silence describes that no request has come for longer than chance explains, given a Prometheus that knows the usual rate.
-// Clients that have finished look like a path that is broken, and like engines that hang before they count a request.
+// silence reports that no request has come for longer than chance explains, given a Prometheus that has recorded the
+// usual rate. Clients that have finished look the same as a broken path, or as engines that hang before they count a
+// request.
 func (j *judge) silence(m subject) (string, error) {
 	silent, err := j.query(promql.Sub(promql.Call("time"), promql.Max(nil, promql.Vector(metrics.EngineLastProgress, m.matchers()...))))
 	if err != nil || len(silent) == 0 {
@@ -318,9 +319,9 @@ func (j *judge) silent(m subject) (lines []string, dead bool, err error) {
 }
 
 // confidence is high if the verdict would nearly always be right: the suspect is the fault's own value, or users'
-// requests suffered, and no other branch has an equally clear clue. Otherwise or names that branch, and the value that
-// separates the two. An engine's fault may be the release's, and an engine may be gone because of its GPU, if no value
-// would show that. Without a past it is unknown why requests wait.
+// requests suffered, and no other branch has an equally clear clue. Otherwise the result or names that branch, and the
+// value that distinguishes the two. An engine's fault may be due to a release, and an engine may be gone because of its
+// GPU, if no value would show this. Without the past, it is unknown why requests wait.
 func (j *judge) confidence(all []Suspect, v Verdict, noticed bool) (confidence, or string) {
 	first := all[0]
 	instead := func(b rules.Branch) string {
@@ -353,8 +354,8 @@ func (j *judge) confidence(all []Suspect, v Verdict, noticed bool) (confidence, 
 // isClue reports whether a suspect only hints at a branch, as opposed to being the fault itself.
 func (s Suspect) isClue() bool { return !s.harms && s.Branch != rules.Hardware }
 
-// rival returns the first branch that is as suspicious as the first suspect's and that a value separates from the others.
-// It is empty if there is none.
+// rival returns the first branch that is as suspicious as the first suspect's and that a value distinguishes from the
+// others. It is empty if there is none.
 func (j *judge) rival(first Suspect, others []Suspect) rules.Branch {
 	compares := j.comparesWithPast(first.Clue)
 	for _, s := range others {
@@ -366,8 +367,8 @@ func (j *judge) rival(first Suspect, others []Suspect) rules.Branch {
 	return ""
 }
 
-// apart holds the value that separates a branch from equally suspicious ones. Queueing is missing, because every branch
-// causes it.
+// apart holds the value that distinguishes a branch from equally suspicious branches. Queueing is missing, because
+// every branch causes it.
 var apart = map[rules.Branch]string{
 	rules.Release:   "these numbers with those of a replica of the old version",
 	rules.Engine:    "the time between tokens with the earlier time at as many running requests",
@@ -385,7 +386,7 @@ func (j *judge) replicas(m subject) promql.Expr {
 	return promql.Or(promql.Vector(metrics.RecordedServed, own...), now)
 }
 
-// where names an engine as the rules do.
+// where names an engine in the same way as the rules.
 func where(l labels.Labels) string {
 	return cmp.Or(strings.TrimSpace(l.Get(metrics.LabelPod)+" "+l.Get(metrics.LabelServer)), "one engine")
 }
@@ -401,8 +402,8 @@ func seconds(s float64) string {
 	return time.Duration(s * float64(time.Second)).Truncate(time.Second).String()
 }
 
-// watched returns faults that two readings show and no rule records: engines that make no progress, and engines that have
-// just started.
+// watched returns faults that two readings show but no rule records: engines that make no progress, and engines that
+// have just started.
 func (j *judge) watched(m subject, t traffic) (stuck, back []Suspect, err error) {
 	ofPage := func(x promql.Expr) promql.Expr { return promql.Max(metrics.PageLabels, x) }
 	is := func(x promql.Expr, n float64) promql.Expr { return promql.Equal(x, promql.Num(n)) }
@@ -471,7 +472,7 @@ func (j *judge) watched(m subject, t traffic) (stuck, back []Suspect, err error)
 	says := fmt.Sprintf("No engine of the model is left here: %s was last read at %s", where(last.Metric),
 		time.UnixMilli(int64(1000*last.F)).UTC().Format("15:04:05"))
 	one := suspect(last.Metric, hasLeft, rules.ModelDown.Name, says)
-	one.harms = false // somebody may have stopped it
+	one.harms = false // somebody may have stopped the engine
 	return stuck, append(back, one), nil
 }
 
@@ -528,8 +529,8 @@ func moves(m subject) promql.Expr {
 	return promql.Or(all[0], all[1:]...)
 }
 
-// still returns the number of requests at each engine that has some in both readings, reports a measure of progress, and
-// shows no progress. Tokens that are counted only when their request ends are no measure of progress.
+// still returns the number of requests at each engine that has some in both readings, reports a measure of progress,
+// and shows no progress. Tokens that are counted only when their request ends do not measure progress.
 func (j *judge) still(m subject) (engine.Vector, error) {
 	own, by := m.matchers(), metrics.ReplicaLabels
 	counts := promql.Or(promql.CountBy(by, promql.Vector(metrics.EngineSteps, own...)),

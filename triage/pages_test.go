@@ -27,7 +27,7 @@ const gone = ""
 type host struct {
 	t         *testing.T
 	pages     []*string // as served now
-	clock     time.Time // of the exporter; zero: as it is
+	clock     time.Time // start of the exporter; zero leaves the page unchanged
 	collector *engine.Collector
 }
 
@@ -135,8 +135,8 @@ func why(v triage.Verdict, b rules.Branch) (ruledOut, notSeen string) {
 // started is when the engine of the vLLM metrics pages started.
 var started = time.Unix(1795402812, 0)
 
-// TestIdleIsNotWedged checks that an engine without progress but with requests is distinguished from an idle one, and
-// that neither is healthy.
+// TestIdleIsNotWedged checks that an engine without progress but with requests is distinguished from an idle engine,
+// and that neither is healthy.
 func TestIdleIsNotWedged(t *testing.T) {
 	idle, wedge, hour := captured(t, "vllm-0.32-idle"), captured(t, "vllm-0.32-wedge"), started.Add(time.Hour)
 	v := one(t, hour, 30*time.Second, idle, idle)
@@ -234,8 +234,8 @@ func TestOutage(t *testing.T) {
 	}
 }
 
-// TestDeadGateway checks that a gateway that is gone is called a gateway, not an engine, whether or not engines are read
-// beside it.
+// TestDeadGateway checks that triage reports a gateway that is gone as a gateway, not as an engine, whether or not
+// engines are read beside it.
 func TestDeadGateway(t *testing.T) {
 	engine, gateway := captured(t, "vllm-0.32-idle"), captured(t, "litellm-1.106.2-load")
 	h := newHost(t, 2)
@@ -396,7 +396,7 @@ func TestPrefixHitsNotSeen(t *testing.T) {
 	}
 }
 
-// TestFewFailures checks that a cause of late tokens is no suspect if two requests failed and none was late.
+// TestFewFailures checks that a cause of late tokens is not a suspect if two requests failed and none was late.
 func TestFewFailures(t *testing.T) {
 	const objective = `llm_slo_objective_ratio{slo="availability"} 0.999
 llm_slo_period_seconds{slo="availability"} 2592000
@@ -476,7 +476,7 @@ llm_gpu_health_condition_timestamp_seconds{gpu_uuid="G",gpu="0",condition="vanis
 	}
 }
 
-// TestBaselineOfALifetime checks that an engine's counters since its start are no past to compare with if the start was
+// TestBaselineOfALifetime checks that an engine's counters since its start do not serve as the past if the start was
 // minutes ago.
 func TestBaselineOfALifetime(t *testing.T) {
 	overload, wedge := captured(t, "vllm-0.32-overload"), captured(t, "vllm-0.32-wedge")

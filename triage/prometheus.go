@@ -77,7 +77,7 @@ func ScrapeLabels(ctx context.Context, r Reading, past Past) (labels.Labels, err
 	return labels.EmptyLabels(), nil
 }
 
-// With returns the reading with more labels on each series.
+// With returns the reading with additional labels on each series.
 func (r Reading) With(more labels.Labels) Reading {
 	series := make(engine.Vector, len(r.Series))
 	for i, s := range r.Series {

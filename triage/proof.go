@@ -17,7 +17,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
-// gap explains why no value shows whether a fault exists: by a reason, or by a family that has no series of the model.
+// gap explains why no value shows whether a fault exists, by a reason or by a family that has no series of the model.
 type gap struct {
 	kind   gapKind
 	says   string
@@ -30,7 +30,7 @@ type gapKind int
 const (
 	feature gapKind = iota // the engine has no feature that could fail this way
 	number                 // a value is missing
-	thing                  // nothing of its kind is read, so the clue cannot hold, whatever else it reads
+	thing                  // no series of this kind is read, so the clue cannot apply, whatever else it reads
 )
 
 // The gaps that many families have in common.
@@ -110,8 +110,8 @@ func (p *prover) empty(x promql.Expr) (bool, error) {
 }
 
 // gaps returns the reasons why an expression without a result is no proof of absence. There are no gaps if the
-// expression would have a result in case of the fault. One empty side refutes a conjunction, unless the other side
-// is about a thing that is not read.
+// expression would have a result in case of the fault. One empty side refutes a conjunction, unless the other side is
+// about an object that is not read.
 func (p *prover) gaps(x promql.Expr) ([]gap, error) {
 	switch x := x.(type) {
 	case *parser.ParenExpr:
@@ -132,8 +132,9 @@ func (p *prover) gaps(x promql.Expr) ([]gap, error) {
 	return nil, nil
 }
 
-// call returns the gaps of a function. A function that looks back further than the present reads the past, except the
-// last value of a metrics endpoint's report about itself, which the exporter remembers, and the XIDs, which it dates.
+// call returns the gaps of a function. A function that looks back further than the present reads the past. Exceptions
+// are the last value of a metrics endpoint's report about itself, which the exporter remembers, and the XIDs, which it
+// dates.
 func (p *prover) call(x *parser.Call) (all []gap, err error) {
 	for _, arg := range x.Args {
 		m, ok := arg.(*parser.MatrixSelector)
@@ -152,7 +153,7 @@ func (p *prover) call(x *parser.Call) (all []gap, err error) {
 		if err != nil {
 			return nil, err
 		}
-		if x.Func.Name == "rate" && s.OriginalOffset > present && p.past == nil && len(p.pages) > 0 && p.allAged() { // lifetimes stand for it
+		if x.Func.Name == "rate" && s.OriginalOffset > present && p.past == nil && len(p.pages) > 0 && p.allAged() { // the engines' lifetimes represent the past
 			more = slices.DeleteFunc(more, func(g gap) bool { return g == noYesterday })
 		}
 		all = append(all, more...)
@@ -227,8 +228,8 @@ func (p *prover) binary(x *parser.BinaryExpr) ([]gap, error) {
 // is reports whether a gap is of a kind.
 func (k gapKind) is(g gap) bool { return g.kind == k }
 
-// eitherOf returns the gaps of two sides if one side suffices. A side with a result needs nothing from the other
-// side, and a side whose feature the engine lacks contributes nothing.
+// eitherOf returns the gaps of two sides if one side suffices. If one side has a result, the other side does not
+// matter, and a side whose feature the engine lacks contributes no gaps.
 func eitherOf(left, right side) []gap {
 	switch {
 	case left.holds() || right.holds():
@@ -280,7 +281,7 @@ func (p *prover) recordsOf(s *parser.VectorSelector) (found []rules.Record) {
 	return found
 }
 
-// asked returns the part of an expression that is about the stage, or the fact, that a selector wants.
+// asked returns the part of an expression that is about the stage, or the fact, that a selector selects.
 func asked(x promql.Expr, by *parser.VectorSelector) promql.Expr {
 	x = promql.Where(x)
 	for _, m := range by.LabelMatchers {
@@ -518,7 +519,7 @@ func (p *proof) says() (why string, rulesOut bool) {
 // reasons describes gaps.
 func reasons(gaps []gap) string {
 	var says, families []string
-	unread := slices.Contains(gaps, noEngine) // this explains the most
+	unread := slices.Contains(gaps, noEngine) // this value explains the most
 	for _, g := range gaps {
 		if unread && g.kind == number && g != noEngine || unread && g == noSibling {
 			continue

@@ -64,9 +64,9 @@ func dated(before, after Reading) Reading {
 	return before
 }
 
-// remembered returns two readings as if the node had been recorded. For a metrics endpoint that is gone by the
-// second reading, it adds the served model: to the first reading if the exporter read the endpoint within the hour,
-// and to the second as the rules record it.
+// remembered returns two readings as if the node had been recorded. For a metrics endpoint that is gone by the second
+// reading, remembered adds the served model to the first reading if the exporter read the endpoint within the hour, and
+// to the second reading as the rules record it.
 func remembered(before, after Reading) (Reading, Reading) {
 	as := func(f *metrics.Family, l labels.Labels, keep ...string) promql.Sample {
 		b := labels.NewBuilder(l)
@@ -94,7 +94,7 @@ func remembered(before, after Reading) (Reading, Reading) {
 			before.Series = append(before.Series, info)
 		}
 	}
-	gateways := map[string]bool{} // one series for each metrics endpoint, whatever it served
+	gateways := map[string]bool{} // one series for each metrics endpoint, whichever models it served
 	for _, s := range before.Series {
 		switch p := page(s.Metric); {
 		case !named(s, metrics.EngineInfo) || !down[p]:

@@ -15,18 +15,18 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// burn names an objective that burns, and where: at the engines, or at the gateways while it holds at the engines.
+// burn names an objective that burns, and where: at the engines, or only at the gateways.
 type burn struct {
 	signal             slo.Signal
 	gateway, elsewhere bool
-	over               bool // it burned minutes ago, and the readings show that it burns no more
+	over               bool // the objective burned minutes ago, and the readings show that the burn is over
 }
 
 // goesOn reports whether an objective still burned between the readings.
 func (b burn) goesOn() bool { return !b.over }
 
-// explained reports whether the delays or failures of a suspect explain the burn, as rules record it. A delay only
-// at the gateways is not a delay in the engines, and the way to a gateway delays nothing at the engines.
+// explained reports whether the delays or failures of a suspect explain the burn, as rules record it. A delay only at
+// the gateways is not a delay in the engines, and a delay on the path to a gateway does not affect the engines.
 func (b burn) explained(d rules.Delays, wait bool) bool {
 	switch d {
 	case "", rules.Failures:
@@ -82,7 +82,7 @@ func (j *judge) symptoms(m subject, v *Verdict) (burns, few []burn, err error) {
 }
 
 // burning adds the objectives that burn, and returns them, the worst first, with the number of counted events of users.
-// If bad events are too few to burn but a large share of all, the model remains unjudged.
+// If bad events are too few to burn but are a large share of all events, the model remains unjudged.
 func (j *judge) burning(m subject, v *Verdict) (burns, few []burn, counted float64, err error) {
 	own := m.matchers()
 	rates, err := j.query(promql.Vector(rate5m, own...))

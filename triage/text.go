@@ -46,7 +46,7 @@ func (t Text) verdict(b *strings.Builder, v Verdict) {
 	fmt.Fprintf(b, "%s: %s\n", v.Record.Model, state)
 	if v.Branch != "" {
 		fill(b, "", fmt.Sprintf("Look first at: %s. %s. (%s confidence)", v.Branch, v.Says, v.Confidence))
-		if v.Lever != "" { // readers who read one more line know what to do
+		if v.Lever != "" { // a reader of one more line knows what to do
 			fill(b, "", "Do first, "+v.Lever+".")
 		}
 		if v.Or != "" {

@@ -1,6 +1,6 @@
-// Package triage names where to look first, from two readings of a node, taken a short time apart. It evaluates the rules
-// that a Prometheus records and alerts with, in Prometheus' own query engine, so that both reach the same verdict.
-// Without a Prometheus it has no data of yesterday.
+// Package triage names where to look first, from two readings of a node, taken a short time apart. It evaluates the
+// rules that a Prometheus records and alerts with, in Prometheus' own query engine, so that both reach the same
+// verdict. Without a Prometheus it has no data from yesterday.
 package triage
 
 import (
@@ -49,17 +49,16 @@ type Verdict struct {
 	Clue   string       `json:"clue,omitempty"`
 	Says   string       `json:"says,omitempty"`
 	Delays rules.Delays `json:"delays,omitempty"` // as in Suspect
-	// Confidence is high if enough requests prove that users suffer, or if an alert that pages by itself would fire
-	// and the readings are half a minute apart. The confidence is low otherwise: the first suspect rests on a
-	// comparison with the engines' lifetime, or another branch has an equally clear suspect. Without a suspect, the
-	// confidence is none.
+	// Confidence is high if enough requests prove that users suffer, or if an alert that pages by itself would fire and
+	// the readings are half a minute apart. The confidence is low if the first suspect rests on a comparison with the
+	// engines' lifetime, or if another branch has an equally clear suspect. Without a suspect, the confidence is none.
 	Confidence string `json:"confidence"`
 	// Or names the other branch, and the value that separates the two.
 	Or       string     `json:"or,omitempty"`
 	Also     []Suspect  `json:"also"` // further suspects, in order
 	Evidence []Evidence `json:"evidence"`
-	RuledOut []RuledOut `json:"ruled_out"` // values would have shown them
-	NotSeen  []RuledOut `json:"not_seen"`  // such values are missing
+	RuledOut []RuledOut `json:"ruled_out"` // branches that values would have shown
+	NotSeen  []RuledOut `json:"not_seen"`  // branches for which such values are missing
 	// Lever is the first of Levers in one sentence, as in a page.
 	Lever string `json:"lever"`
 	// Levers lists the actions of the runbook, commands included, the soonest first.
@@ -69,10 +68,10 @@ type Verdict struct {
 	Record  Record `json:"record"`
 
 	dead    bool // no metrics endpoint of it answers
-	recalls bool // a Prometheus had the day before
+	recalls bool // a Prometheus has data of the day before
 }
 
-// Suspect names where to look first, with evidence that is clear enough.
+// Suspect names where to look first, with sufficiently strong evidence.
 type Suspect struct {
 	Branch  rules.Branch `json:"branch"`
 	Clue    string       `json:"clue"`
@@ -115,7 +114,7 @@ type Record struct {
 	Changed     []string `json:"changed"`  // settings, the last first
 	GPUs        []string `json:"gpus"`
 	Drivers     []string `json:"drivers"`
-	Route       string   `json:"route"`        // where to look it up, because no metric has it
+	Route       string   `json:"route"`        // where to find the value, because no metric has it
 	From        string   `json:"from"`         // first reading, RFC 3339
 	To          string   `json:"to"`           // second reading
 	FirstTokens float64  `json:"first_tokens"` // between the readings
@@ -147,7 +146,7 @@ func Judge(ctx context.Context, before, after Reading, past Past) ([]Verdict, er
 	}
 	j := &judge{evaluation: newEvaluation(ctx, dated(before, after), after, past), before: before, causes: map[*rules.Alert]engine.Vector{}}
 	verdicts, err := j.verdicts()
-	if failed := (*PastError)(nil); errors.As(err, &failed) { // which rule queried is of no interest to people
+	if failed := (*PastError)(nil); errors.As(err, &failed) { // people need not know which rule ran the query
 		return nil, failed
 	}
 	if err != nil {
@@ -252,9 +251,9 @@ func (s subject) matchers() []*promql.Matcher {
 	}
 }
 
-// models lists the models in the readings, in order: models of engines, models that only a gateway reports and
-// passed requests to, and a model without a name. The last represents engines that do not report their model, and
-// gateways without any other model.
+// models lists the models in the readings, in order: models of engines, models that only a gateway reports and passed
+// requests to, and a model without a name. The model without a name represents engines that do not report their model,
+// and gateways without any other model.
 func (j *judge) models() ([]subject, error) {
 	seen := map[subject]bool{}
 	shown, err := j.query(promql.Or(promql.Over("last_over_time", promql.Vector(metrics.EngineInfo), time.Minute),
@@ -273,7 +272,7 @@ func (j *judge) models() ([]subject, error) {
 	if err := j.ofGateways(seen); err != nil {
 		return nil, err
 	}
-	if len(seen) == 0 && j.past != nil { // no engine is left here, so only pages that fire in Prometheus remain
+	if len(seen) == 0 && j.past != nil { // no engine is left on the node, so only pages that fire in Prometheus remain
 		for _, a := range append(slices.Clone(j.alerts), rules.FastBurn) { // the recorded clues explain a burn
 			if a.Severity != slo.Page {
 				continue
@@ -412,8 +411,8 @@ func (j *judge) verdict(m subject) (Verdict, error) {
 }
 
 // explaining keeps the suspects that explain a burn or, without one, the few bad events. Suspects of the worst burn
-// come first, as on its page. If no event was bad, any change may be what users notice. A gateway that is down
-// comes last: it counts no request, so no burn shows it.
+// come first, as on its page. If no event was bad, any change may be what users notice. A gateway that is down comes
+// last, because it counts no requests, so no burn shows the outage.
 func explaining(found []Suspect, burns, few []burn) []Suspect {
 	if len(burns) == 0 {
 		burns = few
@@ -476,7 +475,7 @@ func (j *judge) suspects(m subject, t traffic) (all []Suspect, err error) {
 			Branch: rules.Branch(c.Metric.Get(metrics.LabelBranch)), Clue: c.Metric.Get(metrics.LabelClue), Says: says,
 			Runbook: c.Metric.Get(metrics.LabelRunbook), Delays: rules.Delays(c.Metric.Get(metrics.LabelDelays)), labels: j.place(m, c.Metric),
 		}
-		if clue.Clue == "gpu_failed" { // engines die of this
+		if clue.Clue == "gpu_failed" { // this fault kills engines
 			all = slices.Insert(all, 0, clue)
 			continue
 		}
@@ -489,7 +488,7 @@ func (j *judge) suspects(m subject, t traffic) (all []Suspect, err error) {
 	if !told {
 		all = append(all, still...)
 	}
-	if slices.ContainsFunc(all, func(s Suspect) bool { return strings.HasPrefix(s.Clue, "gateway_") }) { // it also fails the probes
+	if slices.ContainsFunc(all, func(s Suspect) bool { return strings.HasPrefix(s.Clue, "gateway_") }) { // this fault also fails the probes
 		probes := func(s Suspect) bool { return s.Clue == rules.ProbeFailing.Name }
 		if i := slices.IndexFunc(all, probes); i >= 0 {
 			late, all = append(late, all[i]), slices.Delete(all, i, i+1)

@@ -18,7 +18,8 @@ import (
 
 var t0 = time.Date(2026, 1, 5, 3, 0, 0, 0, time.UTC)
 
-// node is an exporter's metrics page: an engine with these values, whose objective on the first token counts bad ones.
+// node is an exporter's metrics page: an engine with these values, whose objective on the first token counts bad
+// events.
 type node struct {
 	model             string
 	requests, bad     float64 // counted so far
@@ -126,8 +127,8 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// TestChangedAndHurtsNobody checks a change while no objective burns: it is reported, is no place to look first,
-// and is not ruled out.
+// TestChangedAndHurtsNobody checks a change while no objective burns: the change is reported, is not named to look at
+// first, and is not ruled out.
 func TestChangedAndHurtsNobody(t *testing.T) {
 	before := calm()
 	for served, health := range map[float64]triage.Health{100: triage.Healthy, 3: triage.Unknown} {
@@ -177,8 +178,8 @@ func TestBurnedForMinutes(t *testing.T) {
 	}
 }
 
-// TestReleaseOfYoungEngines checks that an engine's start keeps the release in question, because a release may be other
-// settings of the same version.
+// TestReleaseOfYoungEngines checks that after an engine's start the release is not ruled out, because a release may
+// change only settings of the same version.
 func TestReleaseOfYoungEngines(t *testing.T) {
 	before := calm()
 	after := before
@@ -268,7 +269,7 @@ llm_engine_lora_slots{L} 1
 	}
 }
 
-// TestLateAtTheGatewayOnly checks that a delay at a gateway has no cause in the engines while their objective holds.
+// TestLateAtTheGatewayOnly checks that a delay at a gateway has no cause in the engines while their objective is met.
 func TestLateAtTheGatewayOnly(t *testing.T) {
 	const gateway = `llm_engine_info{G,version="1.80.0"} 1
 llm_slo_events_total{G,slo="ttft",threshold="0.5"} %g
@@ -380,7 +381,7 @@ llm_engine_steps_total{L} %d
 	}
 }
 
-// TestNoProgressIsSaidOnce checks that the evidence of two readings and the exporter's fact are one suspect.
+// TestNoProgressIsSaidOnce checks that the evidence of two readings and the exporter's own fact give a single suspect.
 func TestNoProgressIsSaidOnce(t *testing.T) {
 	const counts = `llm_engine_requests_total{L,outcome="abort"} %d
 llm_engine_requests_total{L,outcome="stop"} 1000
@@ -398,7 +399,7 @@ llm_engine_without_progress_seconds{L} 240
 }
 
 // TestSlowerSinceItStarted checks that two readings of an engine that has run for long show longer steps or longer
-// answers, although no more tokens are computed. Then the queue does not mean more requests.
+// answers, although no more tokens are computed. In that case, the queue does not mean more requests.
 func TestSlowerSinceItStarted(t *testing.T) {
 	const gaps = `llm_engine_stage_seconds_total{L,stage="next_token"} %g
 llm_engine_stages_total{L,stage="next_token"} %d
@@ -487,8 +488,8 @@ func TestPast(t *testing.T) {
 	}
 }
 
-// TestSilence checks that a silence which is no chance differs from one that is: 60 requests are due in ten minutes, and 3 in
-// half a minute.
+// TestSilence distinguishes a silence that chance explains from one that it does not explain: 60 requests are due in
+// ten minutes, and 3 in half a minute.
 func TestSilence(t *testing.T) {
 	past := func(_ context.Context, query string, _ time.Time) (promql.Vector, error) {
 		if !strings.Contains(query, "arrivals_before") {
@@ -580,7 +581,7 @@ llm_gpu_xid_errors_total{gpu_uuid="G",gpu="0",xid="79",severity="page"} 0
 llm_gpu_xid_last_timestamp_seconds{gpu_uuid="G",gpu="0",xid="79"} %d
 llm_gpu_xid_info{xid="79",severity="page"} 1
 `, t0.Add(-ago).Unix())
-		if ago < time.Hour { // the verdict has lifted the older one
+		if ago < time.Hour { // the verdict has lifted the older XID
 			n.more += fmt.Sprintf(`llm_gpu_health_condition_timestamp_seconds{gpu_uuid="G",gpu="0",condition="xid_79",verdict="reset",alert="LLMGPUFailed"} %d
 `, t0.Add(-ago).Unix())
 		}
@@ -644,7 +645,7 @@ func TestText(t *testing.T) {
 	}
 }
 
-// TestConfidence checks that confidence is high if a Prometheus had the day before. The confidence is low if an
+// TestConfidence checks that confidence is high if a Prometheus has data of the day before. The confidence is low if an
 // engine's lifetime replaces that day, or if an equally clear clue names another branch. The verdict then names the
 // values to compare.
 func TestConfidence(t *testing.T) {
@@ -682,7 +683,7 @@ llm_engine_spec_decode_accepted_tokens_total{L} %g
 }
 
 // TestNoStartTime checks SGLang, TensorRT-LLM and TGI, which do not report when they started. Values per request still
-// have a usual value if many requests came before. Requests per second have none.
+// have a usual value if many requests came before. Requests per second have no usual value.
 func TestNoStartTime(t *testing.T) {
 	hide := func(page string) string {
 		return regexp.MustCompile(`(?m)^llm_engine_start_time_seconds.*\n`).ReplaceAllString(page, "")

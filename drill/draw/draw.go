@@ -1,5 +1,5 @@
-// Package draw draws random worlds: the fault and its size, the fleet, and the exporter's view. The drawn cause,
-// never a rule, decides which answer is correct.
+// Package draw draws random worlds: the fault and its size, the fleet, and the exporter's view. The drawn cause, never
+// a rule, determines which answer is correct.
 package draw
 
 import (
@@ -35,7 +35,7 @@ type Draw struct {
 // Quiet reports whether no alert need fire.
 func (d Draw) Quiet() bool { return len(d.Want) == 0 }
 
-// lasts limits the length of a play, so that a hundred are played in minutes.
+// lasts limits the length of a play, so that a hundred plays take minutes.
 const lasts = 30 * time.Minute
 
 // lived is the age of the engines when Prometheus first reads them. The engines' counters since the start show the
@@ -57,7 +57,7 @@ func New(seed uint64) Draw {
 	split(r, &f, c.class)
 	faults := c.draw(r, &f)
 	f.Profile.Arrivals = max(0.02, f.Profile.Arrivals*speed*float64(entries(f))/float64(f.Replicas))
-	d.Unserved = d.Unserved && (c.class != "crash-loop" || f.Replicas == 1) // the other one serves
+	d.Unserved = d.Unserved && (c.class != "crash-loop" || f.Replicas == 1) // the other gateway serves
 	if r.IntN(3) == 0 {
 		faults = append(faults, beside(r, f)...)
 	}
@@ -73,7 +73,7 @@ func New(seed uint64) Draw {
 	if r.IntN(4) == 0 { // another fault, which is mild, and older
 		faults = append(faults, mild(r, f.Replicas))
 	}
-	f.SeesProcesses = !d.Options.WithoutGPUs && d.Options.DCGM == nil && r.IntN(2) == 0 // as root on a host, or by hostPID
+	f.SeesProcesses = !d.Options.WithoutGPUs && d.Options.DCGM == nil && r.IntN(2) == 0 // as root on a host, or through hostPID
 	if c.hidden(f, d.Options) {
 		d.Want = append(slices.Clone(d.Want), rules.Engine)
 	}
@@ -105,7 +105,7 @@ func fleet(r *rand.Rand) (f world.Fleet, speed float64) {
 	case 1: // a model of 27 billion parameters in four bits
 		p.Weights, speed = drill.Weights{Parameters: 27e9, Bytes: 0.55, KVBytesPerTok: 64 << 10, Attention: 4 * 16 * 24 * 256}, 0.2
 	}
-	if f.Runtimes[0] == metrics.LlamaCpp { // eight slots, and no request counts: its documentation asks for probes
+	if f.Runtimes[0] == metrics.LlamaCpp { // eight slots and no request counts, so its documentation recommends probes
 		p.MaxBatch, f.Probes, speed = 8, true, 0.1*speed
 	}
 	if r.IntN(4) == 0 {
@@ -151,7 +151,7 @@ func byRole(r *rand.Rand, f *world.Fleet) {
 // entries returns how many replicas get the users' requests first.
 func entries(f world.Fleet) int { return cmp.Or(f.Prefills, f.Replicas) }
 
-// mix draws whether users differ: chat beside a classifier, and agents that ask for several answers at once.
+// mix draws whether users differ: chat beside a classifier, and agents that request several answers at once.
 func mix(r *rand.Rand, l *drill.Load) {
 	if r.IntN(4) == 0 {
 		l.Brief = between(r, 0.2, 0.8)
@@ -176,7 +176,7 @@ func relabelling(r *rand.Rand) func(labels.Labels) labels.Labels {
 func beside(r *rand.Rand, f world.Fleet) []incident.Fault {
 	replicas := f.Replicas
 	switch r.IntN(6) {
-	case 4: // a deployment of what ran before
+	case 4: // a deployment of the version that ran before
 		return []incident.Fault{{At: -6 * time.Minute, Do: func(w *world.World) {
 			if replicas-f.Prefills > 1 {
 				again := w.Replicas[replicas-1:]
@@ -237,12 +237,12 @@ type cause struct {
 	draw     func(r *rand.Rand, f *world.Fleet) []incident.Fault
 }
 
-// hidden reports whether a cause shows only as a slow or a dead engine.
+// hidden reports whether a cause is visible only as a slow or a dead engine.
 func (c cause) hidden(f world.Fleet, o play.Options) bool {
 	switch c.class {
 	case "unlicensed": // its field is not among dcgm-exporter's defaults
 		return o.WithoutGPUs || o.DCGM != nil
-	case "bad-release": // no version of its engine is on Dynamo's page
+	case "bad-release": // Dynamo's page does not show its engine's version
 		return f.Runtimes[0] == metrics.Dynamo
 	case "crowded-gpu":
 		return !f.SeesProcesses

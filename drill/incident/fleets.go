@@ -39,8 +39,8 @@ func edge() drill.Profile {
 	return p
 }
 
-// decoding returns the decode side of a model whose prompts are computed elsewhere: four times the requests that combined
-// replicas serve easily, and KV caches over 200 Gbit/s.
+// decoding returns the decode side of a model whose prompts are computed elsewhere, with four times the requests that
+// combined replicas serve easily, and KV caches that arrive over 200 Gbit/s.
 func decoding() world.Fleet {
 	f := chat()
 	f.Profile.Release, f.Profile.Prefilled, f.Profile.Fetching = "0.26.0", true, 25e9
@@ -67,7 +67,7 @@ func rollout(replica int, at time.Duration) []Fault {
 	}
 }
 
-// crashes restarts a replica again and again.
+// crashes restarts a replica repeatedly.
 func crashes(replica int, every, loading time.Duration, times int) (faults []Fault) {
 	for i := range times {
 		faults = append(faults, fault(time.Duration(i)*every, one(replica, func(r *world.Replica) { r.Restart(loading) })))

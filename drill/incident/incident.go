@@ -20,8 +20,8 @@ type Incident struct {
 	Name  string
 	Story string
 	Fleet world.Fleet
-	// Lived is how long the node was healthy before the exporter and its Prometheus started. History is how long it was
-	// healthy after that. The defaults are zero and two hours.
+	// Lived is how long the node was healthy before the exporter and its Prometheus started, by default zero. History
+	// is how long the node was healthy after that, by default two hours.
 	Lived, History time.Duration
 	// Replays holds the replays per hour of the first GPU's first NVLink on each day before the history, as Prometheus
 	// has recorded them.
@@ -35,7 +35,8 @@ type Incident struct {
 
 	// Page names the alert that must page; nil if none must.
 	Page *rules.Alert
-	// Or names an alert that may page first instead: both see the same fault, and chance decides which is earlier.
+	// Or names an alert that may page first instead, because both detect the same fault, and chance decides which is
+	// earlier.
 	Or *rules.Alert
 	// Within limits how late a page may come if the theory gives no time, because no budget burns or no request could be
 	// sent.
@@ -44,8 +45,8 @@ type Incident struct {
 	// the cause, if no alert must.
 	Cause *rules.Alert
 	Clue  string
-	// Shows is a regular expression for the evidence of the cause that the first page must have. Alerts on causes
-	// may come after the page, but their evidence may not.
+	// Shows is a regular expression for the evidence of the cause that the first page must have. Alerts on causes may
+	// come after the page, but their evidence must be in the page.
 	Shows string
 	// Quiet means that there must be no ticket either.
 	Quiet bool
@@ -53,7 +54,7 @@ type Incident struct {
 	Report *Report
 }
 
-// All returns the drill's incidents and the public ones.
+// All returns the drill's incidents and the public incidents.
 func All() []Incident { return append(Incidents(), Public()...) }
 
 // Fault changes the world at a time after the onset.
@@ -72,7 +73,7 @@ type Lever struct {
 	Fault
 }
 
-// defaultHistory is long enough to give the comparisons with the day before some data: these leave out the last hour.
+// defaultHistory gives the comparisons with the day before some data, because these leave out the last hour.
 const defaultHistory = 2 * time.Hour
 
 // Names returns the alert or the clue that must name the cause, and its branch. Both are empty if no cause has to be named.
@@ -135,7 +136,7 @@ func mayBeAbsent(objectives []slo.Objective) []slo.Objective {
 	return objectives
 }
 
-// minute keeps the catalogue short.
+// minute abbreviates durations in the catalogue.
 const minute = time.Minute
 
 // Find returns the incident with this name. The error lists the known names.
@@ -147,5 +148,5 @@ func Find(incidents []Incident, name string) (Incident, error) {
 	if i := slices.Index(names, name); i >= 0 {
 		return incidents[i], nil
 	}
-	return Incident{}, fmt.Errorf("no incident %q: there are %s", name, strings.Join(names, ", "))
+	return Incident{}, fmt.Errorf("no incident %q: choose from %s", name, strings.Join(names, ", "))
 }

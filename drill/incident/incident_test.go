@@ -27,10 +27,10 @@ var (
 // fast lists the incidents that every run of the tests plays.
 var fast = []string{"xid-79", "scale-from-zero"}
 
-// TestIncidents plays incidents. Each incident must page the right receiver, in time, once, with its cause, and
-// nobody else. Alertmanager itself must send the same. The plots must equal the plots of the last play that a
-// person has reviewed: testdata/plays.tsv has their hashes. After a change, "go test ./drill/incident -run
-// TestIncidents/NAME -update" plays one again and stores its row.
+// TestIncidents plays incidents. Each incident must page the right receiver, in time, once, with its cause, and no
+// other receiver. Alertmanager itself must send the same messages. The plots must equal the plots of the last play that
+// a person has reviewed: testdata/plays.tsv has their hashes. After a change, "go test ./drill/incident -run
+// TestIncidents/NAME -update" plays one incident again and stores its row.
 func TestIncidents(t *testing.T) {
 	var mu sync.Mutex
 	var scores []score.Score

@@ -36,7 +36,7 @@ func TestNativeHistograms(t *testing.T) {
 				"always":         func(time.Time) bool { return true },
 				"from the onset": func(at time.Time) bool { return !at.Before(onset) },
 			} {
-				if !*all && mode == "always" { // the other has both kinds
+				if !*all && mode == "always" { // the other Prometheus has both kinds
 					continue
 				}
 				if got := sent(t, in, native); got != want {

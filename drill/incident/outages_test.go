@@ -23,7 +23,7 @@ import (
 
 // outage is a constant share of bad requests for hours, at a model with two objectives.
 type outage struct {
-	rate, share   float64 // requests per second; share of bad ones
+	rate, share   float64 // requests per second; share of bad requests
 	begins, lasts time.Duration
 	model         string
 	random        *rand.Rand
@@ -197,7 +197,7 @@ func playOutages(t *testing.T, lasts time.Duration, shares []float64) {
 			}
 		}
 		fmt.Fprintf(w, "%s\t%d\t%d\t%s\t%s\n", o.model, pages, updates, first, last)
-		many := o.rate*o.share*o.lasts.Seconds() > 50 // otherwise chance decides whether it pages, and a gap of half an hour proves nothing
+		many := o.rate*o.share*o.lasts.Seconds() > 50 // otherwise chance decides whether it pages
 		switch {
 		case pages > 1 || updates > 2 || pages == 0 && many:
 			t.Errorf("%s: %d pages and %d updates until it ends", o.model, pages, updates)

@@ -17,7 +17,7 @@ import (
 type Report struct {
 	// Source is the place of publication. The text begins with a repository on GitHub unless it is an address.
 	Source string
-	// Said holds the reported figures, Assumed the additions and cuts of the play.
+	// Said holds the reported figures; Assumed holds the additions and cuts of the play.
 	Said, Assumed string
 	// Noticed is how long after the onset people noticed; zero if the source does not say.
 	Noticed time.Duration
@@ -40,7 +40,7 @@ func Public() []Incident {
 		publicEngines(),
 		publicLoads(), publicRest())
 	for i := range incidents {
-		incidents[i].History = cmp.Or(incidents[i].History, 65*minute) // their rules look back an hour
+		incidents[i].History = cmp.Or(incidents[i].History, 65*minute) // the rules for these incidents cover an hour
 	}
 	return incidents
 }
@@ -122,7 +122,7 @@ func publicHangs() []Incident {
 	}
 }
 
-// publicStalls are incidents of engines that stop but look as before.
+// publicStalls are incidents of engines that stop but look unchanged.
 func publicStalls() []Incident {
 	return []Incident{
 		{

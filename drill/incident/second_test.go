@@ -13,8 +13,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
-// TestSecondFault plays a fault that begins half an hour after the page of an older one, while every firing alert keeps
-// firing. A new page reports the second fault within five minutes, and there is no earlier page.
+// TestSecondFault plays a fault that begins half an hour after the page of an older fault, while every firing alert
+// keeps firing. A new page reports the second fault within five minutes, and there is no earlier page.
 func TestSecondFault(t *testing.T) {
 	const later = 37 * time.Minute
 	for name, second := range map[string]struct {

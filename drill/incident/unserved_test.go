@@ -14,8 +14,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
-// TestNobodyIsServed checks the only engine, if it hangs with idle gauges. It pages within ten minutes, and the
-// page names the engine: its gateway still counts requests, or its clients give up. A quarter of an hour without
+// TestNobodyIsServed checks that a model whose only engine hangs with idle gauges pages within ten minutes. The page
+// names the engine, because its gateway still counts requests, or its clients give up. A quarter of an hour without
 // requests does not page.
 func TestNobodyIsServed(t *testing.T) {
 	t.Parallel()
@@ -69,8 +69,9 @@ func TestNobodyIsServed(t *testing.T) {
 	}
 }
 
-// TestARoleIsLost checks a model with one prefill and one decode engine. Without one of them nobody is served, and the
-// page says so, although the other still answers. A lost pod of a decode engine counts as well as a closed port.
+// TestARoleIsLost checks a model with one prefill and one decode engine. Without either of them no user is served, and
+// the page reports this, although the other still answers. A lost pod of a decode engine counts as well as a closed
+// port.
 func TestARoleIsLost(t *testing.T) {
 	t.Parallel()
 	closed := func(r *world.Replica) { r.Restart(24 * time.Hour) }

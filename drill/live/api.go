@@ -76,7 +76,7 @@ func (p *Prometheus) api(address string) *api.API {
 		always        = func(f http.HandlerFunc) http.HandlerFunc { return f }
 		corsOrigin    = regexp.MustCompile(`^(?:)$`) // none
 		runtimeInfo   = func() (api.RuntimeInfo, error) {
-			return api.RuntimeInfo{}, errors.New("the drill's Prometheus says nothing of its process")
+			return api.RuntimeInfo{}, errors.New("the drill's Prometheus reports nothing about its process")
 		}
 		buildInfo = &api.PrometheusVersion{Version: version()}
 		notes     = func() []notifications.Notification { return nil }

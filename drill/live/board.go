@@ -50,7 +50,7 @@ var ranges = []string{"15m", "1h", "6h", "1d"}
 // boards serves the dashboards as web pages, drawn from the answers of the storage.
 type boards struct {
 	store *rulesim.Sim
-	// style has the addresses of runbooks. node is the node page.
+	// style has the addresses of runbooks. node is the address of the node page.
 	style rules.Style
 	node  string
 	all   []dashboards.Board
@@ -61,7 +61,7 @@ func (s boards) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	uid := strings.TrimPrefix(r.URL.Path, Boards)
 	i := slices.IndexFunc(s.all, func(b dashboards.Board) bool { return string(b.UID) == uid })
 	if i < 0 {
-		http.Error(w, "No such dashboard: "+Boards+string(s.all[0].UID)+" links to all.", http.StatusNotFound)
+		http.Error(w, "No such dashboard: "+Boards+string(s.all[0].UID)+" links to all dashboards.", http.StatusNotFound)
 		return
 	}
 	chosen := cmp.Or(r.URL.Query().Get("range"), "1h")
@@ -170,7 +170,7 @@ func (v view) x(at int64) float64 {
 type line struct {
 	promql.Series
 	query dashboards.Query
-	value string // the name of its value in a table
+	value string // the name of the query's value in a table
 	limit bool
 }
 
@@ -240,7 +240,7 @@ func (s boards) draw(d *drawn, b dashboards.Board, v view) (err error) {
 	case dashboards.Lines:
 		d.Plot = lines(d.Panel, all, v)
 	default:
-		return errors.New("the demo draws no " + string(d.Kind))
+		return errors.New("the demo cannot draw " + string(d.Kind))
 	}
 	return nil
 }
@@ -255,7 +255,8 @@ func said(p dashboards.Panel, v float64) string {
 	return write(v, p.Unit)
 }
 
-// class returns the class of a value by the step that it has reached. The last colours of a panel are the urgent ones.
+// class returns the class of a value by the step that it has reached. The last colours of a panel are the urgent
+// colours.
 func class(p dashboards.Panel, v float64) string {
 	reached := p.Steps[0]
 	for _, s := range p.Steps[1:] {

@@ -20,7 +20,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
-// played serves the boards of an incident that has just ended. broken replaces the query of a panel by one that fails.
+// played serves the dashboards of an incident that has just ended. broken replaces the query of a panel with a query
+// that fails.
 func played(t *testing.T, broken string) *httptest.Server {
 	t.Helper()
 	in, err := incident.Find(incident.Incidents(), "thermal-throttle")
@@ -53,7 +54,7 @@ func panel(title, element string) string {
 	return fmt.Sprintf(`document.querySelector('section[aria-label="%s"] %s')`, title, element)
 }
 
-// TestBoards checks that a browser alone shows an incident, adds new data, reports when none comes, and loses only a
+// TestBoards checks that a browser alone shows an incident, adds new data, reports when no data comes, and loses only a
 // panel that fails.
 func TestBoards(t *testing.T) {
 	s := played(t, "Preemptions")
@@ -172,7 +173,7 @@ func TestWrite(t *testing.T) {
 			t.Errorf("%v %s: %q, want %q", c.value, c.unit, got, c.want)
 		}
 	}
-	for _, b := range dashboards.All(nil) { // every unit of a panel is known
+	for _, b := range dashboards.All(nil) { // every unit of a panel has a format
 		for _, r := range b.Rows {
 			for _, p := range r.Panels {
 				_, known := units[p.Unit]

@@ -35,7 +35,7 @@ type Node struct {
 	*Play
 	// Engines lists the addresses of the engines, in the order of the replicas.
 	Engines []string
-	// WithoutGPUs explains why there are no GPUs; nil when there are.
+	// WithoutGPUs explains why there are no GPUs; nil if there are GPUs.
 	WithoutGPUs error
 
 	options Options
@@ -50,11 +50,11 @@ type Node struct {
 type Options struct {
 	Incident incident.Incident
 	Seed     uint64
-	// Exporter is the exporter's binary. Listen is the address on which it listens.
+	// Exporter is the exporter's binary. Listen is the address on which the exporter listens.
 	Exporter, Listen string
-	// Prometheus is the address that answers queries and shows the dashboards. Messages link to it.
+	// Prometheus is the address that answers queries and shows the dashboards. Messages link to this address.
 	Prometheus string
-	// Dir holds the node's files. It must be empty; the caller removes it.
+	// Dir is the folder for the node's files. It must be empty; the caller removes it.
 	Dir string
 	// Log receives the exporter's log.
 	Log io.Writer
@@ -245,18 +245,18 @@ func (n *Node) follow() error {
 func (n *Node) start() error {
 	n.process = exec.Command(n.options.Exporter, n.args...)
 	n.process.Stdout, n.process.Stderr = n.options.Log, n.options.Log
-	n.process.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C must reach only the drill, which ends it
+	n.process.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C must reach only the drill, which stops the exporter
 	if err := n.process.Start(); err != nil {
 		n.process = nil
 		return fmt.Errorf("cannot start the exporter (make build makes it): %w", err)
 	}
-	go func(p *exec.Cmd) { n.exited <- cmp.Or(p.Wait(), errors.New("it said nothing was wrong")) }(n.process)
+	go func(p *exec.Cmd) { n.exited <- cmp.Or(p.Wait(), errors.New("it reported no error")) }(n.process)
 	return nil
 }
 
 // stop ends the exporter's process and waits for its exit.
 func (n *Node) stop() {
-	_ = n.process.Process.Signal(syscall.SIGTERM) // it may have exited already
+	_ = n.process.Process.Signal(syscall.SIGTERM) // the process may have exited already
 	select {
 	case <-n.exited:
 	case <-time.After(10 * time.Second):

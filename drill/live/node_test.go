@@ -10,8 +10,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/internal/e2e"
 )
 
-// TestANodeOutsideTheRepositoryHasNoGPUs runs a demo outside this module, where the go command cannot find NVML's header.
-// The demo plays without GPUs, as it does without a compiler.
+// TestANodeOutsideTheRepositoryHasNoGPUs runs a demo outside this module, where the go command cannot find NVML's
+// header. The demo then plays without GPUs, as it does without a compiler.
 func TestANodeOutsideTheRepositoryHasNoGPUs(t *testing.T) {
 	t.Chdir(t.TempDir())
 	tools := t.TempDir() // a compiler, but no go

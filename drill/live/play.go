@@ -34,7 +34,7 @@ type Play struct {
 	records int // written to the kernel log so far
 }
 
-// surroundings holds the things that a Play needs around it.
+// surroundings holds the addresses and files that a Play uses.
 type surroundings struct {
 	// engines lists the addresses, host:port, that will serve the replicas' engines.
 	engines []string
@@ -179,7 +179,7 @@ func (p *Play) ExporterDown() bool {
 	return p.past.World.ExporterDown
 }
 
-// Notify takes the alerts that fire at a time and returns Alertmanager's messages up to then.
+// Notify takes the alerts that fire at a time and returns Alertmanager's messages up to that time.
 func (p *Play) Notify(now time.Time, firing []rulesim.Alert) ([]play.Notification, error) {
 	err := p.past.Alertmanager.Receive(now, firing)
 	return p.past.Alertmanager.Take(), err

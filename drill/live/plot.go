@@ -64,13 +64,13 @@ func lines(p dashboards.Panel, all []line, v view) *plot {
 				at = below[f.T]
 			}
 			command := "L"
-			if f.T > gone { // no line across a gap
+			if f.T > gone { // draw no line across a gap
 				command = "M"
 			}
 			gone = f.T + 3*v.Step.Milliseconds()/2
 			fmt.Fprintf(&path, "%s%.1f %.1f", command, v.x(f.T), 100-100*max(-0.02, min(at/top, 1.02)))
 		}
-		path.WriteString("h.1") // makes a lone point visible
+		path.WriteString("h.1") // makes a single point visible
 		out.Lines = append(out.Lines, drawnLine{
 			Name: cmp.Or(l.name(), p.Title), Colour: cmp.Or(l.query.Colour(),
 				dashboards.Palette[i%len(dashboards.Palette)]),
@@ -189,7 +189,7 @@ var (
 	decimal = []prefix{{1e12, 1e12, "T"}, {1e9, 1e9, "G"}, {1e6, 1e6, "M"}, {1e3, 1e3, "k"}, {0, 1, ""}}
 	binary  = []prefix{{1 << 40, 1 << 40, "Ti"}, {1 << 30, 1 << 30, "Gi"}, {1 << 20, 1 << 20, "Mi"}, {1 << 10, 1 << 10, "Ki"}, {0, 1, ""}}
 	times   = []prefix{{86400, 86400, " d"}, {3600, 3600, " h"}, {60, 60, " min"}, {1, 1, " s"}, {1e-3, 1e-3, " ms"}, {0, 1e-6, " µs"}}
-	// units lists Grafana's units of numbers with a suffix. One without a space takes the prefix.
+	// units lists Grafana's units of numbers with a suffix. A suffix without a space takes the prefix.
 	units = map[string]struct {
 		prefixes []prefix
 		suffix   string

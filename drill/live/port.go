@@ -23,7 +23,7 @@ func (p *port) serve(l net.Listener) {
 	p.server = &http.Server{ReadHeaderTimeout: time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		page := p.page()
 		if page == nil {
-			panic(http.ErrAbortHandler) // it has just gone down: break the connection
+			panic(http.ErrAbortHandler) // the engine has just gone down, so break the connection
 		}
 		page.ServeHTTP(w, r)
 	})}

@@ -27,7 +27,7 @@ import (
 	ours "github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
-// settings configure the embedded Prometheus. Frequent scrapes show a change soon.
+// settings configure the embedded Prometheus. Frequent scrapes make changes visible quickly.
 const settings = `global:
   scrape_interval: 5s
   scrape_timeout: 4s
@@ -85,11 +85,11 @@ func NewPrometheus(ctx context.Context, l net.Listener, s Source, dir string) (*
 	}
 	p.rules = rules.NewManager(&rules.ManagerOptions{
 		Context: ctx, Appendable: db, Queryable: db, QueryFunc: p.query, Logger: quiet, Registerer: p.registry,
-		NotifyFunc: func(context.Context, string, ...*rules.Alert) {}, // Alerts reports them instead
+		NotifyFunc: func(context.Context, string, ...*rules.Alert) {}, // Alerts reports the alerts instead
 		Parser:     parser.NewParser(parser.Options{}),
 	})
 	interval := time.Duration(p.config.GlobalConfig.EvaluationInterval)
-	// An empty first update keeps the second from restoring state that does not exist.
+	// An empty first update prevents the second update from restoring state that does not exist.
 	for _, files := range [][]string{nil, {file}} {
 		if err := p.rules.Update(interval, files, labels.EmptyLabels(), "", nil); err != nil {
 			return nil, fmt.Errorf("the rules do not load: %w", err)

@@ -67,7 +67,7 @@ type Notification struct {
 	Receiver string
 	Alerts   []string // firing alerts
 	Resolved bool     // no alert fires any more
-	Update   bool     // the receiver already has the group, by which pagers deduplicate
+	Update   bool     // the receiver already has a message of the group, whose key pagers use to deduplicate
 	Split    string   // from its alerts
 	Group    string   // the key that a pager would use
 	// Labels holds the labels of the first firing alert.
@@ -153,7 +153,8 @@ func (a *Alertmanager) Receive(now time.Time, firing []rulesim.Alert) error {
 	return nil
 }
 
-// Run flushes the groups that are due before a time. A flush that is due at the same time waits for the alerts of that time.
+// Run flushes the groups that are due before a time. A flush that is due exactly then waits for the alerts of that
+// time.
 func (a *Alertmanager) Run(now time.Time) error {
 	for _, key := range slices.Sorted(maps.Keys(a.groups)) {
 		g := a.groups[key]

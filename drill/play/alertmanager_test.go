@@ -96,8 +96,8 @@ func onGPU(name, severity, uuid string, more ...string) rulesim.Alert {
 	}, more...)...)}
 }
 
-// A node whose GPUs fail is one page for all of its GPUs, for any driver message and any workload, and also when
-// models leave and burn.
+// A node whose GPUs fail causes one page for all of its GPUs, for any driver message and any workload, even when models
+// leave and burn.
 func TestGPUsOfANodeAreOnePage(t *testing.T) {
 	am, err := NewAlertmanager(rules.Alerts(Rules()), rules.Style{})
 	if err != nil {
@@ -161,7 +161,7 @@ func TestFailedGPUOpensNoTicket(t *testing.T) {
 }
 
 // A model whose only replicas are on the failed GPU is down for that reason, and the GPU's page represents it. A model
-// with other replicas is down for another reason, and pages.
+// with other replicas is down for another reason, so it pages.
 func TestModelDownOnAFailedGPU(t *testing.T) {
 	for _, elsewhere := range []bool{false, true} {
 		am, err := NewAlertmanager(rules.Alerts(Rules()), rules.Style{})

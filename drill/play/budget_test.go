@@ -26,9 +26,9 @@ var all = flag.Bool("all", false, "play every incident that pages for a burn")
 // tokens that wait longer and longer.
 var spends = []string{"traffic-burst", "failing-gateway"}
 
-// TestBudgetGoneIn compares the first page with the truth: its share of bad events with the users' share in the
-// minute before, and its time until the budget is spent with the rest of the users' budget at the burn around the
-// page.
+// TestBudgetGoneIn compares the first page with the truth. The page's share of bad events must match the users' share
+// in the minute before, and its time until the budget is spent must match the users' remaining budget at the burn
+// around the page.
 func TestBudgetGoneIn(t *testing.T) {
 	for _, in := range incident.All() {
 		if in.Page != rules.FastBurn || !*all && !slices.Contains(spends, in.Name) {
@@ -80,7 +80,7 @@ func TestBudgetGoneIn(t *testing.T) {
 // feltBy finds the share of bad events in a page's title.
 var feltBy = regexp.MustCompile(`: ([0-9.]+)% of`)
 
-// goneIn finds the time until the budget is spent in a page.
+// goneIn finds, in a page, the time until the budget is spent.
 var goneIn = regexp.MustCompile(`gone in [0-9dhms ]+`)
 
 // seconds reads a time such as "gone in 1d 2h".

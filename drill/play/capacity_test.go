@@ -11,8 +11,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// TestCapacity checks that the exporter knows after two hours at which load an objective breaks. A quarter less
-// load keeps all objectives, a third more breaks one.
+// TestCapacity checks that the exporter knows after two hours at which load an objective breaks. With a quarter less
+// load all objectives are met; with a third more load one breaks.
 func TestCapacity(t *testing.T) {
 	if testing.Short() {
 		t.Skip("three plays of two hours")

@@ -33,8 +33,8 @@ const Instance = "gpu-node-1:9844"
 // otherTarget is another target of Prometheus on the simulated node.
 const otherTarget = "gpu-node-1:9100"
 
-// exporter runs the exporter of the simulated node. Its collectors of engines and probes are the real ones. GPU.Emit
-// writes the series of GPUs.
+// exporter runs the exporter of the simulated node. Its collectors of engines and probes are the real collectors.
+// GPU.Emit writes the series of GPUs.
 type exporter struct {
 	world  *world.World
 	engine *engine.Collector
@@ -48,7 +48,7 @@ type exporter struct {
 	dcgm http.RoundTripper
 	page *gpupage.Collector
 
-	// also holds lines of a real exporter's metrics page, for series of GPUs that the world lacks. It is nil in purely
+	// also holds lines of a real exporter's metrics page, for GPU series that the world lacks. It is nil in purely
 	// virtual time.
 	also []string
 
@@ -336,7 +336,7 @@ func served(c prometheus.Collector, put world.Put) error {
 	return nil
 }
 
-// labelled returns the labels of a vocabulary series, without the empty ones. pairs are labels of the scrape.
+// labelled returns the labels of a vocabulary series, except empty labels. pairs are labels of the scrape.
 func labelled(f *metrics.Family, values []string, pairs ...string) labels.Labels {
 	pairs = append(pairs, model.MetricNameLabel, f.Name)
 	for i, v := range values {

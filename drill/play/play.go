@@ -44,7 +44,7 @@ type Options struct {
 	Epoch time.Time
 	// Scrape is the time between two scrapes. Default: ScrapeInterval.
 	Scrape time.Duration
-	// Native reports whether Prometheus converts the histograms of a scrape to native ones. Default: never.
+	// Native makes Prometheus convert the histograms of a scrape to native histograms. Default: never.
 	Native func(at time.Time) bool
 }
 
@@ -144,7 +144,7 @@ func RunUntil(ctx context.Context, in incident.Incident, o Options) (*Play, erro
 	return p, nil
 }
 
-// run plays the history and the incident, to its end or until enough has fired.
+// run plays the history and the incident, to its end or until enough alerts have fired.
 func (p *Play) run(ctx context.Context, enough func(firing []rulesim.Alert) bool) error {
 	faults := p.Incident.Ordered()
 	p.World.Seen = p.Incident.Lived

@@ -87,7 +87,7 @@ func TestReceivers(t *testing.T) {
 			if title != strings.TrimSpace(n.Title) || text != strings.TrimSpace(n.Text) || 1+strings.Count(title+"\n"+text, "\n") > 8 {
 				t.Errorf("%s shows\n%s\n%s\nof\n%s", name, title, text, n.Message())
 			}
-			if len([]rune(title)) > 130 { // Opsgenie cuts longer ones
+			if len([]rune(title)) > 130 { // Opsgenie cuts longer texts
 				t.Errorf("%s: a title of %d characters: %s", name, len([]rune(title)), title)
 			}
 		}

@@ -23,7 +23,7 @@ const settled = 6*time.Minute + 10*time.Second
 // said holds the reports about settings, with the time of the first.
 type said struct {
 	changes, clues, drift []string
-	first                 map[string]time.Duration // of each of them
+	first                 map[string]time.Duration // of each replica
 }
 
 func (s *said) say(to *[]string, what string, at time.Duration) {
@@ -33,7 +33,7 @@ func (s *said) say(to *[]string, what string, at time.Duration) {
 	}
 }
 
-// listen plays until a time and notes the reports of the exporter and the rules.
+// listen plays until a time and records the reports of the exporter and the rules.
 func listen(t *testing.T, p *Play, faults []incident.Fault, until time.Duration) *said {
 	t.Helper()
 	s := &said{first: map[string]time.Duration{}}
@@ -108,7 +108,7 @@ func TestReleases(t *testing.T) {
 		return p
 	}
 
-	// One of four differs since yesterday: nothing changed, but it is named.
+	// One of four replicas has differed since yesterday. Nothing changed, but the replica is named.
 	for _, c := range []struct {
 		name, want string
 		of         func(p *drill.Profile)

@@ -91,7 +91,7 @@ func unbroken(line []Point) (parts [][]Point) {
 	return parts
 }
 
-// times draws the onset, and the minutes below the picture.
+// times draws the onset, and the minutes below the plot.
 func times(b *strings.Builder, from, to time.Duration, width, height float64) {
 	onset := x(0, from, to, width)
 	fmt.Fprintf(b, `<line class="onset" x1="%.1f" x2="%.1f" y1="0" y2="%.0f"/>`, onset, onset, height)

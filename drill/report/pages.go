@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// whole names the incidents whose messages pages.md shows: one for each kind of answer.
+// whole names the incidents whose messages pages.md shows, one for each kind of answer.
 var whole = []string{"bad-release", "dead-gateway"}
 
 // WritePages writes the first messages of some incidents, as their receivers read them.

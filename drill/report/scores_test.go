@@ -9,7 +9,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/drill/score"
 )
 
-// Each incident is one row. Times are ranges over the seeds that have such a time. Different values are side by side.
+// Each incident is one row. Times are ranges over the seeds that have such a time. Different values are listed side by
+// side.
 func TestScores(t *testing.T) {
 	paged := []string{"LLMModelDown"}
 	var out strings.Builder

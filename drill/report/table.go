@@ -37,7 +37,7 @@ func short(alerts ...string) string {
 	return "-"
 }
 
-// when formats a known time. It returns "-" for an unknown one.
+// when formats a known time. It returns "-" for an unknown time.
 func when(known bool, s score.Span) string {
 	if !known {
 		return "-"

@@ -32,7 +32,7 @@ type Bar struct {
 	From, To time.Duration
 }
 
-// Trace records how an incident looked.
+// Trace records the course of an incident.
 type Trace struct {
 	Incident incident.Incident
 	Score    score.Score

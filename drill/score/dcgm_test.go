@@ -16,7 +16,7 @@ import (
 // told holds the messages that a person received about an incident.
 type told struct {
 	by      []string // alerts of the first page
-	verdict string   // where it says to look first
+	verdict string   // where the page says to look first
 	cause   string
 	at      score.Span
 }

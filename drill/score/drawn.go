@@ -17,7 +17,7 @@ import (
 type Answer struct {
 	Branch rules.Branch `json:"branch"`
 	Right  bool         `json:"right"`
-	Unsure bool         `json:"unsure"` // names no branch, or names with low confidence another one that it may be
+	Unsure bool         `json:"unsure"` // names no branch, or names a wrong branch and, with low confidence, an alternative
 	High   bool         `json:"high"`   // given with high confidence
 }
 
@@ -26,8 +26,8 @@ type Drawn struct {
 	Seed           uint64         `json:"seed"`
 	Class          string         `json:"class"`
 	Want           []rules.Branch `json:"want"`
-	Due            bool           `json:"due"`      // users suffered so much that an objective asks for a page
-	Incident       bool           `json:"incident"` // and the fault was intended, or no request was served
+	Due            bool           `json:"due"`      // users suffered so much that an objective requires a page
+	Incident       bool           `json:"incident"` // and the fault was the drawn fault, or no request was served
 	Pages, Tickets int
 	Page           Answer `json:"page"`
 	WithPast       Answer `json:"with_past"`

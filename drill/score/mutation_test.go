@@ -67,14 +67,14 @@ func relabel(f *metrics.Family, name, value string) func(labels.Labels) labels.L
 }
 
 // TestMutations breaks one thing at a time, in the rules or in the exporter's series, and expects a bad score. The same
-// incidents without a mutation have a good one.
+// incidents without a mutation have a good score.
 func TestMutations(t *testing.T) {
 	never := promql.And(promql.Vector(metrics.EngineUp), promql.Gt(promql.Vector(metrics.EngineUp), promql.Num(1)))
 	for _, m := range []struct {
 		name, incident string
 		groups         []rules.Group
 		relabel        func(labels.Labels) labels.Labels
-		want           string // in a problem; empty when nothing is broken
+		want           string // text in a problem; empty if nothing is broken
 	}{
 		{"nothing", "traffic-burst", play.Rules(), nil, ""},
 		{"the page never fires", "traffic-burst", alter("LLMErrorBudgetFastBurn", func(a *rules.Alert) { a.Expr = never }), nil, "no page"},
@@ -119,7 +119,7 @@ func TestMutations(t *testing.T) {
 			case "thermal-throttle":
 				in.Lasts = 20 * time.Minute
 			case "wedged-engine":
-				in.Fleet.Replicas = 3 // one of two would be half of the model
+				in.Fleet.Replicas = 3 // one replica of two would be half of the model
 			}
 			p, err := play.Run(in, play.Options{Seed: 1, Groups: m.groups, Relabel: m.relabel})
 			if err != nil {

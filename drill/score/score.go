@@ -29,7 +29,7 @@ type Score struct {
 	Burning  string   `json:"burning,omitempty"` // the objective that was due first
 	Cause    string   `json:"cause,omitempty"`   // alert that named the cause
 	CauseAt  Span     `json:"cause_at_seconds"`
-	InPage   bool     `json:"in_page"`         // the first page is about it, or leads to its branch
+	InPage   bool     `json:"in_page"`         // the first page is that alert, or leads to its branch
 	Pages    int      `json:"pages"`           // number of pages opened
 	Updates  int      `json:"updates"`         // further messages about an open page
 	Tickets  int      `json:"tickets"`         // messages
@@ -38,7 +38,7 @@ type Score struct {
 	Split    string   `json:"split,omitempty"` // of the first page
 	Problems []string `json:"problems"`
 
-	Sign   Span     `json:"sign_seconds,omitempty"` // of a public incident, in any engine's metrics; zero if there is none
+	Sign   Span     `json:"sign_seconds,omitempty"` // when a public incident shows in any engine's metrics; zero if never
 	Told   Span     `json:"told_seconds"`           // until the first message, page or ticket
 	ToldOf []string `json:"told_of,omitempty"`      // the alerts of that message
 }
@@ -111,7 +111,7 @@ func (s *Score) judgeCalm(firing map[string][]time.Duration) {
 	}
 }
 
-// late finds the threshold and the mean in a title that says "longer than 10s (mean 12s".
+// late finds the threshold and the mean in a title such as "longer than 10s (mean 12s".
 var late = regexp.MustCompile(`(?:longer than|exceed) (\S+) \(mean ([^,]+),`)
 
 // contradicts reports whether a title has a mean that a reader cannot believe: below the threshold that most events miss.
@@ -206,8 +206,8 @@ func (s *Score) judgeReport(p *play.Play) {
 	}
 }
 
-// judgeCause adds the problems of the named cause, and of the branch that the first page names. instead means that
-// another alert paged than expected, and leads elsewhere.
+// judgeCause adds the problems of the named cause, and of the branch that the first page names. instead means that an
+// unexpected alert paged, and leads elsewhere.
 func (s *Score) judgeCause(p *play.Play, in incident.Incident, pages []play.Notification, instead bool) {
 	name, branch := in.Names()
 	if name == "" {

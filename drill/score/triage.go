@@ -59,8 +59,8 @@ func Triaged(p *play.Play) (t Triage, ok bool, err error) {
 	return t, err == nil, err
 }
 
-// first returns the branch that a triage names first, for the model with the worst health. Late tokens have a first
-// suspect of their own, like their page. This suspect counts if it is the wanted one.
+// first returns the branch that a triage names first, for the model with the worst health. Late tokens have their own
+// first suspect, like their page. This suspect counts if it is the wanted suspect.
 func first(verdicts []triage.Verdict, want rules.Branch) rules.Branch {
 	if len(verdicts) == 0 {
 		return ""
@@ -73,7 +73,7 @@ func first(verdicts []triage.Verdict, want rules.Branch) rules.Branch {
 	return v.Branch
 }
 
-// told returns the branch that a page names as the first place to look, preferably the wanted one if one of the
+// told returns the branch that a page names as the first place to look, preferably the wanted branch if one of the
 // page's objectives leads there. Without such a branch, it returns the branch of an alert in the page that names a
 // cause.
 func told(page play.Notification, want rules.Branch) rules.Branch {

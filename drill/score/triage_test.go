@@ -24,7 +24,7 @@ var everyIncident = flag.Bool("all", false, "compare triage and recorded suspect
 const apart = 10 * time.Minute
 
 // TestTriageAgrees checks that two readings, and a Prometheus' records, name the same first suspect as the rules,
-// minute by minute. After a restart between the readings, counters show less than every scrape showed. So in all
+// minute by minute. After a restart between the readings, counters show fewer events than the scrapes showed. So in all
 // incidents, one minute in twenty may differ.
 func TestTriageAgrees(t *testing.T) {
 	incidents := []incident.Incident{small(t, "thermal-throttle"), small(t, "prefix-collapse")}
@@ -39,7 +39,7 @@ func TestTriageAgrees(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// A counter that appears with the fault has no value in a reading from before: begin when it does.
+		// A counter that appears with the fault has no value in an earlier reading, so begin when the counter appears.
 		for since := apart + 2*time.Minute; since <= p.Incident.Lasts; since += time.Minute {
 			at := p.World.At(p.Onset + since)
 			want := recorded(t, p, at)

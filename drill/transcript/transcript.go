@@ -150,14 +150,14 @@ func (t *transcript) message(n play.Notification) {
 	}
 }
 
-// suspect returns the runbook that the page's first line leads to, and learns the labels of its evidence.
+// suspect returns the runbook to which the page's first line leads, and remembers the labels of its evidence.
 func (t *transcript) suspect() (string, error) {
 	suspects, err := t.ask(fmt.Sprintf("%s{%s=%q}", metrics.RecordedSuspect.Name, metrics.LabelModel, t.known.Get(metrics.LabelModel)), t.now)
 	if err != nil {
 		return "", err
 	}
 	if len(suspects) == 0 {
-		return "", errors.New("the page does not say where to look first")
+		return "", errors.New("the page does not name where to look first")
 	}
 	first := slices.MinFunc(suspects, func(a, b promql.Sample) int {
 		return strings.Compare(a.Metric.Get(metrics.LabelOrder), b.Metric.Get(metrics.LabelOrder))
@@ -166,7 +166,7 @@ func (t *transcript) suspect() (string, error) {
 	return first.Metric.Get(metrics.LabelRunbook), nil
 }
 
-// learn remembers new labels: a runbook mentions "the label of the first" result, or of the worst.
+// learn remembers new labels, because a runbook refers to "the label of the first" result, or of the worst.
 func (t *transcript) learn(l labels.Labels) {
 	for _, label := range runbooks.Labels {
 		if value := l.Get(label); value != "" && !t.known.Has(label) {
@@ -189,7 +189,7 @@ func (t *transcript) follow(name string, parts ...string) error {
 	for _, part := range parts {
 		_, rest, found := strings.Cut(string(page), "\n## "+part+"\n")
 		if !found {
-			return fmt.Errorf("runbooks/%s.md has no part %q", name, part)
+			return fmt.Errorf("runbooks/%s.md has no section %q", name, part)
 		}
 		text, _, _ := strings.Cut(rest, "\n## ")
 		t.heading(name + ", " + part)
@@ -217,7 +217,7 @@ func (t *transcript) prose(text string) {
 	}
 }
 
-// fits reports that labels contradict no known label.
+// fits reports whether labels contradict no known label.
 func (t *transcript) fits(l labels.Labels) bool {
 	for _, label := range runbooks.Labels {
 		if value := l.Get(label); value != "" && t.known.Has(label) && t.known.Get(label) != value {

@@ -14,7 +14,7 @@ import (
 )
 
 // DCGM simulates a dcgm-exporter 4.8 on the node: the GPUs of NVML's series, with the names, units and labels of
-// dcgm-exporter. It refreshes its metrics page every 30 seconds, so values are as old as on a real one.
+// dcgm-exporter. It refreshes its metrics page every 30 seconds, so values are as old as on a real metrics page.
 type DCGM struct {
 	World *World
 	// Asked lists the fields that the configuration of dcgm-exporter adds to the default list.

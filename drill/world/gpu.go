@@ -35,13 +35,13 @@ type GPU struct {
 	Unregistered bool
 	// SlowLink means that the PCIe link stays at generation 2 of 5, even under load.
 	SlowLink bool
-	// Drain means that the driver asks to drain and reset the GPU.
+	// Drain means that the driver requests to drain and reset the GPU.
 	Drain bool
 	// Forgets means that persistence mode is off.
 	Forgets bool
 	// Others is the share of the time in which processes other than the engine's compute on the GPU.
 	Others float64
-	// Virtual means that the GPU is a virtual one, Unlicensed that it has no licence.
+	// Virtual means that the GPU is virtual, and Unlicensed that it has no licence.
 	Virtual, Unlicensed bool
 
 	clock   float64 // share of the maximum
@@ -51,7 +51,7 @@ type GPU struct {
 	told    map[XID]float64 // xids already in the kernel log
 	lost    bool            // already reported to NVML
 	stuck   bool            // likewise
-	hung    bool            // its engine's kernel never ends
+	hung    bool            // the engine's kernel never ends
 	active  string          // current reason
 	busy    float64
 	celsius float64
@@ -141,7 +141,7 @@ func (g *GPU) throttle(now time.Duration) {
 // Busy returns the share of time in which the engine's kernels run.
 func (g *GPU) Busy() float64 { return g.busy }
 
-// advance advances the GPU by time d, in which the engine computes for busy.
+// advance advances the GPU by the time d, during which the engine computes for the time busy.
 func (g *GPU) advance(d, busy time.Duration, e *drill.Engine) {
 	g.busy = math.Min(1, busy.Seconds()/d.Seconds())
 	if g.hung = e.Stuck(); g.hung {
@@ -170,7 +170,7 @@ func (g *GPU) watts() float64 {
 	return idleWatts + busyWatts*g.busy
 }
 
-// letGo resets the counters that a driver without persistence mode loses with its last client.
+// letGo resets the counters that a driver without persistence mode loses when its last client ends.
 func (g *GPU) letGo() {
 	if g.Forgets {
 		g.joules, g.corrected, g.replayed, g.ECC, g.Recoveries = 0, 0, 0, 0, 0
@@ -268,7 +268,7 @@ func (g *GPU) generation() float64 {
 	return 5
 }
 
-// asks returns the recovery that the driver asks for.
+// asks returns the recovery that the driver requests.
 func (g *GPU) asks() state {
 	if g.Drain {
 		return state{4, "drain_and_reset"}

@@ -46,7 +46,7 @@ func TestGPUSeries(t *testing.T) {
 	}
 	defer pipe.Close()
 	ill, lost := newGPU(0), newGPU(1)
-	ill.Virtual = true // which the collector asks once
+	ill.Virtual = true // which the collector reads once
 	if _, err := ill.Tell(state); err != nil {
 		t.Fatal(err)
 	}

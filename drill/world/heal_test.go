@@ -9,8 +9,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// A healed world is as its fleet describes, after any fault: each setting that a fault may change is back, and no user
-// suffers.
+// After any fault, a healed world matches the description of its fleet: each setting that a fault may change is
+// restored, and no user suffers.
 func TestHeal(t *testing.T) {
 	p := drill.NewProfile("m")
 	f := Fleet{Profile: p, Runtimes: []metrics.Runtime{metrics.VLLM}, Replicas: 2}
@@ -53,7 +53,7 @@ func TestHeal(t *testing.T) {
 	for part, v := range parts(w) {
 		want := parts(well)[part]
 		settings(v, func(name string, field reflect.Value) {
-			// it loads; the GPU sets the clock
+			// the engine loads; the GPU sets the clock
 			if field.Kind() == reflect.Pointer && name != "Throttle" || counted[name] || name == "Down" || name == "Clock" {
 				return
 			}

@@ -19,8 +19,8 @@ const (
 	busySent, busyReceived = 100, 200
 )
 
-// NewNVML returns a fake NVML with the GPUs of the drill: H100s under a driver that reports unrepairable memory,
-// unlike the older one in the description.
+// NewNVML returns a fake NVML with the GPUs of the drill: H100s under a driver that reports unrepairable memory, unlike
+// the older driver in the description.
 func NewNVML(library string, gpus int) (*fakenvml.State, error) {
 	s, err := fakenvml.NewState(library, gpus, fakenvml.H100)
 	if err != nil {
@@ -45,7 +45,7 @@ func (g *GPU) Tell(s *fakenvml.State) (xids []XID, err error) {
 		g.lost = true
 		return xids, s.Lose(g.Index)
 	}
-	if g.lost { // another GPU is in its place
+	if g.lost { // another GPU has taken its place
 		g.lost = false
 		return xids, s.Unset(strconv.Itoa(g.Index), "lost")
 	}

@@ -12,7 +12,8 @@ import (
 // prefills reports whether a replica computes prompts for others.
 func (w *World) prefills(r *Replica) bool { return r.GPU.Index < w.Fleet.Prefills }
 
-// passOn sends the requests whose prefill ended before a time to decode engines. Without one, the router fails them.
+// passOn sends the requests whose prefill ended before a time to decode engines. Without a decode engine, the router
+// fails them.
 func (w *World) passOn(until time.Duration) {
 	slices.SortStableFunc(w.passing, func(a, b *drill.Request) int { return cmp.Compare(a.Done, b.Done) })
 	for len(w.passing) > 0 && w.passing[0].Done <= until {
@@ -28,8 +29,8 @@ func (w *World) passOn(until time.Duration) {
 	}
 }
 
-// prefilling implements drill.Observer for a prefill engine. Users notice only what fails there: the other events of
-// their requests are those of the decode engine.
+// prefilling implements drill.Observer for a prefill engine. Users notice only failures of prefill; all other events of
+// their requests come from the decode engine.
 type prefilling struct {
 	drill.Observer
 	world *World

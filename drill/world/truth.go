@@ -51,7 +51,8 @@ func (t *truth) unreached(at slo.Engine) {
 	w.count(slo.Availability, 1, func(slo.Objective) bool { return true })
 }
 
-// lose counts a request of a user that nothing answered. Nothing counted it, either, so no page was due for it.
+// lose counts a request of a user that nothing answered. No metric counted the request, either, so no page was due for
+// it.
 func (t *truth) lose(at slo.Engine) {
 	for i, o := range t.objectives {
 		if o.Signal == slo.Availability && o.Select.Matches(at) {
@@ -98,7 +99,7 @@ func (t *truth) tick() {
 
 // burn returns when the first page was due: the first moment after from at which both windows of a paging pair exceeded
 // their threshold for some objective. For a constant incident this equals slo.Detection. No events before seen were
-// measured. In the hour after it, half of the pair's spend must be lost (slo.WakeSpend).
+// measured. In the hour after that time, half of the pair's share of the budget must be spent (slo.WakeSpend).
 func (t *truth) burn(from, seen time.Duration) (after time.Duration, objective string, due bool) {
 	after = 1 << 62
 	for i, o := range t.objectives {

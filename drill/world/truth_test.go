@@ -66,7 +66,7 @@ func during(w *World, until time.Duration) (all count) {
 	return all
 }
 
-// TestLostRequestsAreSuffered checks that a request that nothing answers is as bad as one that fails, although no metric
+// TestLostRequestsAreSuffered checks that an unanswered request is as bad as a failed request, although no metric
 // counts it.
 func TestLostRequestsAreSuffered(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -88,7 +88,7 @@ func TestLostRequestsAreSuffered(t *testing.T) {
 		if want := c.lost * usual; bad < 0.9*want || bad > 1.1*want {
 			t.Errorf("%s: %v requests are lost in ten minutes, not %v", name, bad, want)
 		}
-		if _, _, due := w.Due(10 * time.Minute); due && name != "no engine" { // which cuts off some answers
+		if _, _, due := w.Due(10 * time.Minute); due && name != "no engine" { // the fault cuts off some answers
 			t.Errorf("%s: a page is due for requests that nothing counts", name)
 		}
 	}

@@ -48,10 +48,10 @@ type Fleet struct {
 	Prefills int
 	// SeesProcesses lets the exporter see the processes of the host, which has four NVSwitches.
 	SeesProcesses bool
-	// Probes makes the exporter probe each replica. ProbesGateway makes it probe the address that users use.
+	// Probes makes the exporter probe each replica. ProbesGateway makes the exporter probe the users' address.
 	Probes, ProbesGateway bool
 	// ReadsGateway makes the exporter read the metrics endpoint of the gateway at that address, and makes that gateway
-	// send the users' requests. Gateway is its runtime. Default: LiteLLM.
+	// send the users' requests. Gateway is the runtime of that gateway. Default: LiteLLM.
 	ReadsGateway bool
 	Gateway      metrics.Runtime
 }
@@ -89,7 +89,7 @@ type World struct {
 	// probes, only GatewayDead has a visible effect.
 	GatewayDead, GatewayBuffers bool
 	// GatewayFails is the share of requests that the gateway answers with 502, or with GatewayStatus, without
-	// asking an engine.
+	// forwarding them to an engine.
 	GatewayFails  float64
 	GatewayStatus int
 	// Mismatched means that the driver's library is newer than the loaded kernel module, so loading NVML fails.
@@ -100,7 +100,7 @@ type World struct {
 	Seen time.Duration
 
 	held    []*drill.Request
-	passing []*drill.Request // that prefill engines have answered
+	passing []*drill.Request // requests that prefill engines have answered
 	truth   *truth
 	gateway drill.Gateway
 	epoch   time.Time // the time at which now was zero
@@ -109,7 +109,7 @@ type World struct {
 	prober  *probe.Collector
 	probes  []*probing
 	decodes int // decode engine of the last request
-	next    int // replica of the next request, or the first to consider among equals: round robin, as in a Service
+	next    int // replica for the next request, or the first to consider among equals (round robin, as in a Service)
 }
 
 // Replica holds one engine, its metrics and its GPU.
@@ -224,10 +224,10 @@ func (r *Replica) LoseWorker() {
 	r.page.(*drill.Dynamo).LoseWorker(r.world.now)
 }
 
-// Mistype makes clients of a Dynamo ask for a model that does not exist.
+// Mistype makes clients of a Dynamo request a model that does not exist.
 func (r *Replica) Mistype(requests int) { r.page.(*drill.Dynamo).Mistype(requests) }
 
-// LeaveGPU moves a share of an Ollama's weights from GPU memory to host memory, which makes it slower by a factor.
+// LeaveGPU moves a share of an Ollama's weights from GPU memory to host memory, which slows it down by a factor.
 func (r *Replica) LeaveGPU(share, factor float64) {
 	r.page.(*drill.Ollama).OnGPU = 1 - share
 	r.Engine.Slow = factor
@@ -466,7 +466,7 @@ func (w *World) route() (to *Replica) {
 	return w.among(w.Replicas[:cmp.Or(w.Favours, w.Fleet.Prefills, len(w.Replicas))], &w.next)
 }
 
-// among picks the next one of some replicas whose port is open. Health checks see no more than the port.
+// among picks the next of some replicas whose port is open. Health checks see only the port.
 func (w *World) among(replicas []*Replica, next *int) (to *Replica) {
 	first := *next
 	for i := range replicas {
