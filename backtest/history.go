@@ -67,7 +67,8 @@ func (h *history) names() []string {
 			metrics.QueueTime.Name + "_(bucket|count)", metrics.Requests.Name,
 		}
 	}
-	families := []*metrics.Family{metrics.TimeToFirstToken, metrics.Requests, metrics.RequestsRunning} // a step counts once for each running request
+	// A step counts once for each running request.
+	families := []*metrics.Family{metrics.TimeToFirstToken, metrics.Requests, metrics.RequestsRunning}
 	for _, o := range h.Objectives {
 		if f := o.Signal.Family(); f != nil {
 			families = append(families, f)

@@ -192,7 +192,7 @@ func (w writer) pluginPerses(p Panel) persesKind {
 	case Lines, Heatmap:
 	}
 	unit := p.Unit
-	if p.Kind == Heatmap { // Perses draws heatmaps only from native histograms, so each bucket has a line with the number of values up to its bound
+	if p.Kind == Heatmap { // Perses draws heatmaps only from native histograms, so each bucket has a line
 		unit = perSecond
 	}
 	axis := fields{"format": formatPerses(unit)}

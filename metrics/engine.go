@@ -223,8 +223,9 @@ var (
 			"are known. "+
 			"Absent if neither the metrics page nor the kernel reports the server's requests.", EngineLabels).experimental()
 	EngineLastProgress = Target.gauge(Never, "llm_engine_last_progress_timestamp_seconds",
-		"When the exporter last saw steps, tokens, answers or the KV cache of the engine change, unix time. Until the first change, the time "+
-			"at which the exporter first read the metrics page. An engine without requests makes no progress, either.", EngineLabels).experimental()
+		"When the exporter last saw steps, tokens, answers or the KV cache of the engine change, unix time. Until the first change, the value "+
+			"is the time at which the exporter first read the metrics page. An engine without requests makes no progress, either.",
+		EngineLabels).experimental()
 	EngineStalled = Target.gauge(Max, "llm_engine_stalled_seconds",
 		"How long the engine has certainly had work but made no progress, once this is longer than progress may take to become visible. "+
 			"0 while it makes progress, has no work, or may have none. Absent until the exporter has read the metrics page twice.",

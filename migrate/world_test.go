@@ -399,7 +399,8 @@ func (w world) judge(t *testing.T, f Finding) verdict {
 		t.Errorf("%s: %s: %v", f.Place, f.To, err)
 		return wrong
 	}
-	refused := strings.Contains(f.To, `llm_engine_requests_total{outcome="rejected"`) // counts from zero; engines' own counters begin with the first event
+	// The family starts at zero, but engines' own counters start at the first event.
+	refused := strings.Contains(f.To, `llm_engine_requests_total{outcome="rejected"`)
 	if more := len(after) - len(before); refused && len(before) > 0 && more > 0 {
 		before = slices.Sorted(slices.Values(append(before, make([]float64, more)...)))
 	}

@@ -22,7 +22,7 @@ type Outcome struct {
 	Begin     time.Time        `json:"begin"`
 	End       time.Time        `json:"end"`
 	Load      [2]string        `json:"load_average"`           // at the beginning and at the end
-	Slow      int              `json:"slow"`                   // duration of a request, as a multiple of the duration on the machine of the first scores
+	Slow      int              `json:"slow"`                   // a request's duration relative to the machine of the first scores
 	Fault     float64          `json:"fault_seconds"`          // since the beginning
 	Then      float64          `json:"then_seconds,omitempty"` // time of the second fault, since the first
 	Right     []rules.Branch   `json:"right"`

@@ -15,7 +15,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// scrapeEvery is the scrape interval of simulations: the usual default, and the hardest for 5m rates.
+// scrapeEvery is the scrape interval of simulations: the usual default, and the most difficult for rates over five
+// minutes.
 const scrapeEvery = time.Minute
 
 // service is a stream of events of one engine for one objective. Rates may change over time. Events are whole and evenly

@@ -206,7 +206,7 @@ func (j *judge) health(m subject, v *Verdict, t traffic, burns []burn, all []Sus
 	if err != nil {
 		return err
 	}
-	unread := len(lines) > 0 && t.came() == 0 // its behaviour is not visible
+	unread := len(lines) > 0 && t.came() == 0 // the model's behaviour is not visible
 	if !unread && (burns == nil || v.Health == Healthy) {
 		v.Symptoms = append(v.Symptoms, doubts...)
 	} else {

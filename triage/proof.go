@@ -153,7 +153,8 @@ func (p *prover) call(x *parser.Call) (all []gap, err error) {
 		if err != nil {
 			return nil, err
 		}
-		if x.Func.Name == "rate" && s.OriginalOffset > present && p.past == nil && len(p.pages) > 0 && p.allAged() { // the engines' lifetimes represent the past
+		// The engines' lifetimes represent the past.
+		if x.Func.Name == "rate" && s.OriginalOffset > present && p.past == nil && len(p.pages) > 0 && p.allAged() {
 			more = slices.DeleteFunc(more, func(g gap) bool { return g == noYesterday })
 		}
 		all = append(all, more...)

@@ -94,7 +94,8 @@ func (d demo) play(ctx context.Context, in incident.Incident, typed <-chan strin
 	onset := time.Now().Add(d.onset)
 	node.Begin(onset)
 	d.explain(in)
-	// The expected notifications are computed after the first screen, because the two would compete for the processors.
+	// The expected notifications are computed after the first screen, because the computation would compete with it for
+	// the processors.
 	foreseen := make(chan score.Score, 1)
 	finished := make(chan struct{})
 	go func() {

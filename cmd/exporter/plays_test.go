@@ -235,7 +235,7 @@ func (r *reader) board(to *url.URL) error {
 				return err
 			}
 			least := 25 * time.Minute
-			if r.now.Equal(r.over.At) { // the alerts that end last need not be the first
+			if r.now.Equal(r.over.At) { // the last alerts to end need not be the first to fire
 				least = 20 * time.Minute
 			}
 			if before := r.onset.Sub(time.UnixMilli(from)); before < least || before > 35*time.Minute {

@@ -586,7 +586,7 @@ func (c *compiler) process() {
 func (c *compiler) checkDuplicates() error {
 	for _, d := range c.page.Duplicates {
 		if c.plan.used[d.First] || c.plan.used[d.Second] {
-			return scrape.Errorf(reasonDuplicate, "series %.120s is on the page twice", d.Series)
+			return scrape.Errorf(reasonDuplicate, "series %.120s is on the metrics page twice", d.Series)
 		}
 	}
 	return nil

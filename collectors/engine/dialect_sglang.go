@@ -433,7 +433,7 @@ var storageBackend = []metrics.Carry{{From: "storage_backend", To: metrics.Label
 //   - num_aborted_requests_total counts requests whose client left, whether they had run or not.
 //   - http_responses_total counts an answer when its header is sent. A failure that is not streamed has its status, 503 for an
 //     overload. A stream has status 200 and reports its failure in an event. A client that left before its request ran gets a 400.
-//   - time_to_first_token_seconds observes the first token, unless it is an abort. A stream's header goes out with it.
+//   - time_to_first_token_seconds observes the first token, unless it is an abort. A stream's header is sent with its first token.
 //
 // So two counters may count the same failure, and no counter counts a failed stream as a failure.
 var (

@@ -17,11 +17,11 @@ import (
 func TestTiersOfVLLM(t *testing.T) {
 	s := page(t, "vllm/v0.30.0-offload.prom")
 	s.want(t, `llm_engine_kv_tier_transfer_bytes_total{tier="host",operation="fetch"}`, 3.5e9, 4.5e9)
-	s.want(t, `llm_engine_kv_tier_transfer_bytes_total{tier="host",operation="store"}`, 2.1e10, 1.9e10) // the deprecated twin repeats the number
+	s.want(t, `llm_engine_kv_tier_transfer_bytes_total{tier="host",operation="store"}`, 2.1e10, 1.9e10) // its deprecated twin agrees
 	s.want(t, `llm_engine_kv_tier_transfer_bytes_total`, 3.5e9, 4.5e9, 2.1e10, 1.9e10)
 	s.want(t, `llm_engine_kv_tier_transfer_seconds_total{operation="fetch"}`, 0.25, 0.375)
 	s.want(t, `llm_engine_kv_tier_transfer_seconds_total{operation="store"}`, 1.75, 1.5)
-	s.want(t, `llm_engine_kv_tier_refused_total{tier="host"}`, 3, 4) // failed allocations; skipped stores include blocks seen for the first time
+	s.want(t, `llm_engine_kv_tier_refused_total{tier="host"}`, 3, 4) // failed allocations; skipped stores include first-seen blocks
 	s.want(t, `llm_engine_kv_tier_pinned_ratio{tier="host"}`, 0.125, 0.1875)
 	s.want(t, `llm_engine_kv_tier_usage_ratio`) // pinned is not full
 	s.want(t, `llm_engine_kv_tier_capacity_tokens`)

@@ -330,7 +330,7 @@ func (t *target) recognise(ctx context.Context, path string, page *scrape.Page) 
 	if b := bystanderOf(page, true); b != nil {
 		return nil, b.err()
 	}
-	for _, p := range []*scrape.Page{page, page.Promised()} { // before its first request, an engine's metrics page may have none of its own series
+	for _, p := range []*scrape.Page{page, page.Promised()} { // before the first request, the page may have no engine series
 		var found []*Dialect
 		for _, d := range t.dialects {
 			if d.speaks(p) {

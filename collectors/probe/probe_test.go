@@ -214,7 +214,7 @@ func reading(t *testing.T, urls ...string) *Collector {
 	return New(engines.Look, slog.New(slog.DiscardHandler))
 }
 
-// TestSleepersAreLeftAlone checks that the state of an engine that is read is known in time, without a scrape in
+// TestSleepersAreLeftAlone checks that the exporter knows in time whether an engine sleeps, without a scrape in
 // between.
 func TestSleepersAreLeftAlone(t *testing.T) {
 	var asleep atomic.Bool
