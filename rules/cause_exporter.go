@@ -67,9 +67,7 @@ var (
 			promql.Or(
 				promql.Unless(uncounted(answersUsers), promql.Equal(promql.Over("max_over_time", promql.Vector(metrics.RecordedGenerationTokens),
 					hour), promql.Num(0)), promql.On(modelLabels...)), // some engines report a signal only after the first request
-				// Engines count the events that a gateway does not see. A gateway without the signal reports no model.
-				promql.Unless(uncounted(gatewayRole()), promql.Vector(metrics.SLOCounted, promql.Ne(metrics.LabelRole, metrics.GatewayRole)),
-					promql.On(sloLabels...)),
+				seesLess(promql.Ne(metrics.LabelModel, ""), ofModel), seesLess(promql.Eq(metrics.LabelModel, ""), sloLabels),
 				// Engines come and go. A selector that matched an engine yesterday is correct. Reading all samples of a
 				// day would cost too much.
 				promql.Unless(promql.Max(sloLabels, promql.Vector(metrics.SLOObjective)),
@@ -150,9 +148,16 @@ func exporterGone(opt Options) promql.Expr {
 }
 
 // uncounted returns the objectives for which some engine or gateway counts nothing, and why.
-func uncounted(m *promql.Matcher) promql.Expr {
+func uncounted(m ...*promql.Matcher) promql.Expr {
 	return promql.Equal(promql.Max(append([]string{metrics.LabelRuntime, metrics.LabelReason}, ofModel...),
-		promql.Vector(metrics.SLOCounted, m)), promql.Num(0))
+		promql.Vector(metrics.SLOCounted, m...)), promql.Num(0))
+}
+
+// seesLess returns the objectives for which gateways count nothing, unless engines count the events. A gateway that lacks a
+// signal may report no model.
+func seesLess(m *promql.Matcher, on []string) promql.Expr {
+	engines := promql.Vector(metrics.SLOCounted, promql.Ne(metrics.LabelRole, metrics.GatewayRole))
+	return promql.Unless(uncounted(m, gatewayRole()), engines, promql.On(on...))
 }
 
 // fleetDown returns each fleet of at least two exporters within the hour if most exporters do not answer, or if no

@@ -60,6 +60,8 @@ type Dialect struct {
 	// API names the API that generates tokens at the host and port of the metrics page, as in the configuration of
 	// probes. Empty if there is none.
 	API string
+	// Tokenless marks a server that generates no tokens: no objective about their latency applies to it.
+	Tokenless bool
 	// Role sets the role label of every series of the metrics page, for servers that are not engines themselves.
 	Role string
 	// Sidecar marks a gateway whose metrics page includes the metrics of the servers beside it. If a sidecar's metrics

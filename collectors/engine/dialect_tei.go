@@ -72,6 +72,7 @@ var tei = Dialect{
 	Untold:    noDecoding,
 	Endpoints: map[*metrics.Family]string{metrics.MaxModelLen: "/info"},
 	Missing:   teiMissing(),
+	Tokenless: true,
 	Identify: func(ctx context.Context, get Getter) (id Identity, err error) {
 		var info struct {
 			Model    string  `json:"model_id"`

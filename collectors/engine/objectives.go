@@ -74,8 +74,8 @@ func (c *compiler) objectives(d *Dialect, defaults map[string]string) {
 		if o.Signal.OfProbes() {
 			continue // counted whether or not the metrics endpoint answers: see Collector.probed
 		}
-		if o.Signal.Latency() && d.Missing[o.Signal.Family()] == noOutputTokens {
-			continue // an embedding server has no tokens to be late
+		if d.Tokenless && o.Signal.Latency() && d.Missing[o.Signal.Family()] != "" {
+			continue // without tokens, none is late
 		}
 		var counted int
 		if o.Signal.Latency() {
