@@ -20,7 +20,7 @@ const (
 	LabelLever  = "lever"  // the fastest lever against a suspect, in words
 
 	// Labels of OpenCost's series (pkg/inferencecost/exporter.go), besides phase, which is prompt, generation or absent
-	// for both. allocation is the cost of the GPUs, busy or not; usage is the share of the time in which they worked
+	// for both. allocation is the cost of the GPUs, busy or not; usage is the share of the time in which they worked.
 	LabelCostBasis = "cost_basis"
 	// how the phases share a cost: compute_time (by the seconds of prefill and decode) or multiplier (a generated token
 	// counts 2.5 times).

@@ -361,7 +361,7 @@ func together() []Play {
 		{
 			Name: "scaled-down", Says: "one of two engines is taken out of service, too few for the load",
 			Right: []rules.Branch{rules.Queueing, rules.Engine}, Gateway: litellm, Load: busy, Lasts: 12 * time.Minute,
-			Fault: func(ctx context.Context, s *Stage) error {
+			Fault: func(_ context.Context, s *Stage) error {
 				gone, rest := s.engines[0], s.engines[1]
 				gone.spent = true
 				s.ways[0].Lead(local(rest.port))

@@ -172,8 +172,10 @@ func TestTicketsForUncountedObjectives(t *testing.T) {
 		"an engine that generates tokens":         {lacks: of("llamacpp", "m", ""), tokens: []float64{50}, ticket: true},
 		"an engine that reports no tokens":        {lacks: of("ollama", "m", ""), ticket: true},
 		"an engine whose users have not come yet": {lacks: of("sglang", "m", ""), tokens: []float64{0}},
-		"a prefill engine beside a decode engine": {lacks: of("sglang", "m", metrics.PrefillRole), counts: of("sglang", "m", "decode"), tokens: []float64{50}},
-		"a cache server beside engines":           {lacks: of("mooncake", "", metrics.KVCacheRole), counts: vllm},
+		"a prefill engine beside a decode engine": {
+			lacks: of("sglang", "m", metrics.PrefillRole), counts: of("sglang", "m", "decode"), tokens: []float64{50},
+		},
+		"a cache server beside engines": {lacks: of("mooncake", "", metrics.KVCacheRole), counts: vllm},
 	} {
 		sim := newSim(t)
 		if err := sim.Run(rulesim.Epoch, rulesim.Epoch.Add(time.Minute), time.Minute, func(_ time.Time, emit rulesim.Emit) {

@@ -353,9 +353,11 @@ func TestVerdict(t *testing.T) {
 		},
 		{"queueing. More requests wait or are refused (60) than run.", slo.Availability, false, // so that some requests fail
 			func(r *replica) { r.waiting, r.fails = 20, 0.6 }},
-		{"memory. 0.16 KV transfers per request fail, so prompts are computed twice or requests fail.",
+		{
+			"memory. 0.16 KV transfers per request fail, so prompts are computed twice or requests fail.",
 			slo.TTFT, true, // this holds requests back
-			func(r *replica) { r.requests, r.running, r.waiting, r.queue, r.lost = 200, 1, 9, 0.24, 1.1 }},
+			func(r *replica) { r.requests, r.running, r.waiting, r.queue, r.lost = 200, 1, 9, 0.24, 1.1 },
+		},
 		{"engine. No synthetic request to p1:8000 on node-1 is answered.", slo.Availability, true, func(r *replica) { r.mute = 2 }},
 	}
 	all := map[string]trouble{}
