@@ -399,7 +399,8 @@ func laterGroup(opt Options) Group {
 
 // worst returns the highest burn rate of each group. The time between tokens takes precedence over the time to the
 // first token, because late tokens also delay first tokens. The paged objective stays until another objective burns
-// twice as fast, so that two nearly equal objectives do not take turns.
+// twice as fast, so that two nearly equal objectives do not take turns. When the paged objective ends first, an objective
+// without a bad event in the last minutes does not take its place: the incident is over.
 func worst(by []string, burns promql.Expr) promql.Expr {
 	perObjective := promql.On(modelSLO...)
 	weighs := func(factor float64, which promql.Expr) promql.Expr {
@@ -408,7 +409,9 @@ func worst(by []string, burns promql.Expr) promql.Expr {
 	paged := promql.Vector(metrics.Alerts, promql.Eq("alertname", FastBurn.Name), promql.Eq("alertstate", "firing"))
 	further := promql.Over("last_over_time", promql.Vector(metrics.RecordedInfo, promql.Either(metrics.LabelSignal, string(slo.ITL)+"|"+
 		string(slo.TPOT))), infoLookback)
-	weight := promql.Or(weighs(20, paged), weighs(10, further), weighs(1, promql.Vector(metrics.RecordedBurnThreshold)))
+	bad := above(promql.Vector(metrics.RecordedBadEventRate), 0)
+	weight := promql.Or(weighs(20, paged), weighs(10, promql.And(further, bad, perObjective)),
+		weighs(1, promql.And(promql.Vector(metrics.RecordedBurnThreshold), bad, perObjective)))
 	return promql.And(burns, promql.TopK(1, by, promql.Mul(burns, weight, perObjective.ManyToOne())), perObjective)
 }
 

@@ -248,17 +248,24 @@ func (s Style) lines(all []Evidence) string {
 
 // labels returns the labels that an alert adds to the labels of its series. A page has the branch where to look
 // first as a label. When that branch changes, the page becomes another alert of its group, and Alertmanager sends
-// the correction. A clue that is absent for minutes, while an exporter starts or because the incident ends,
-// corrects nothing.
+// the correction. A clue that is absent for minutes, while an exporter starts, corrects nothing. Nor do the clues of a
+// recovery, while fewer and fewer requests are bad: what is slow then did not cause the page.
 func (s Style) labels(a *Alert) map[string]string {
 	all := s.fixedLabels(a)
 	if a.corrects() {
 		told := promql.Vector(metrics.Alerts, sameModel(promql.Eq("alertname", a.Name), promql.Eq("alertstate", "firing"))...)
 		all[metrics.LabelSuspect] = s.text(shared(fmt.Sprintf(`{{ with %s }}{{ (first .).Labels.branch }}{{ else }}{{ with %s }}{{ (first .).Labels.suspect }}{{ else }}unknown{{ end }}{{ end }}`,
-			queryTemplate(s.query(promql.BottomK(1, nil, promql.Over("last_over_time", verdictQuery(), pageWindow)))),
+			queryTemplate(s.query(promql.BottomK(1, nil, promql.Unless(promql.Over("last_over_time", verdictQuery(), pageWindow), recovers(),
+				promql.On())))),
 			queryTemplate(s.query(told)))))
 	}
 	return all
+}
+
+// recovers returns the rate of bad events, if it is a tenth lower than two minutes ago.
+func recovers() promql.Expr {
+	bad := promql.Vector(metrics.RecordedBadEventRate, same(modelSLO...)...)
+	return promql.Lt(bad, times(0.9, promql.Offset(bad, recentWindow)))
 }
 
 // fixedLabels returns the labels that an alert always has.

@@ -229,6 +229,14 @@ func (s *Score) judgeCause(p *play.Play, in incident.Incident, pages []play.Noti
 	if len(pages) > 0 && !s.InPage && !instead {
 		s.wrong("the page does not say to look first at %s", branch)
 	}
+	named := false
+	for _, n := range pages {
+		if named && !leads(n, branch) && slices.Contains(n.Alerts, rules.FastBurn.Name) {
+			look, _, _ := strings.Cut(n.Split, "\n")
+			s.wrong("the page was right, and was corrected %s after the onset: %s", n.At.Sub(p.World.At(p.Onset)), look)
+		}
+		named = named || leads(n, branch)
+	}
 }
 
 // recorded returns when a clue was first recorded after the onset for a burning model, if ever.
