@@ -253,11 +253,14 @@ func (s Style) lines(all []Evidence) string {
 func (s Style) labels(a *Alert) map[string]string {
 	all := s.fixedLabels(a)
 	if a.corrects() {
-		told := promql.Vector(metrics.Alerts, sameModel(promql.Eq("alertname", a.Name), promql.Eq("alertstate", "firing"))...)
+		told := func(m ...*promql.Matcher) promql.Expr {
+			return promql.Vector(metrics.Alerts, append(sameModel(promql.Eq("alertname", a.Name), promql.Eq("alertstate", "firing")), m...)...)
+		}
+		named := promql.Ne(metrics.LabelSuspect, "unknown")
 		all[metrics.LabelSuspect] = s.text(shared(fmt.Sprintf(`{{ with %s }}{{ (first .).Labels.branch }}{{ else }}{{ with %s }}{{ (first .).Labels.suspect }}{{ else }}unknown{{ end }}{{ end }}`,
-			queryTemplate(s.query(promql.BottomK(1, nil, promql.Unless(promql.Over("last_over_time", verdictQuery(), pageWindow), recovers(),
-				promql.On())))),
-			queryTemplate(s.query(told)))))
+			queryTemplate(s.query(promql.BottomK(1, nil, promql.Unless(promql.Over("last_over_time", verdictQuery(), pageWindow),
+				promql.And(recovers(), told(named), promql.On()), promql.On())))),
+			queryTemplate(s.query(told())))))
 	}
 	return all
 }
