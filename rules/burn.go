@@ -410,8 +410,8 @@ func worst(by []string, burns promql.Expr) promql.Expr {
 	further := promql.Over("last_over_time", promql.Vector(metrics.RecordedInfo, promql.Either(metrics.LabelSignal, string(slo.ITL)+"|"+
 		string(slo.TPOT))), infoLookback)
 	bad := above(promql.Vector(metrics.RecordedBadEventRate), 0)
-	weight := promql.Or(weighs(20, paged), weighs(10, promql.And(further, bad, perObjective)),
-		weighs(1, promql.And(promql.Vector(metrics.RecordedBurnThreshold), bad, perObjective)))
+	weight := promql.Or(weighs(20, paged), promql.And(promql.Or(weighs(10, further), weighs(1, promql.Vector(metrics.RecordedBurnThreshold))),
+		bad, perObjective))
 	return promql.And(burns, promql.TopK(1, by, promql.Mul(burns, weight, perObjective.ManyToOne())), perObjective)
 }
 

@@ -65,9 +65,12 @@ var (
 		Branch: Exporter,
 		Expr: promql.Unless(
 			promql.Or(
-				promql.Unless(uncounted(answersUsers), promql.Equal(promql.Over("max_over_time", promql.Vector(metrics.RecordedGenerationTokens),
-					hour), promql.Num(0)), promql.On(modelLabels...)), // some engines report a signal only after the first request
-				seesLess(promql.Ne(metrics.LabelModel, ""), ofModel), seesLess(promql.Eq(metrics.LabelModel, ""), sloLabels),
+				// Some engines report a signal only after the first request.
+				promql.Unless(uncounted(promql.Ne(metrics.LabelRole, metrics.GatewayRole)), promql.Equal(promql.Over("max_over_time",
+					promql.Vector(metrics.RecordedGenerationTokens), hour), promql.Num(0)), promql.On(modelLabels...)),
+				// The engines behind a gateway count the events that the gateway does not see.
+				promql.Unless(uncounted(gatewayRole()), promql.Vector(metrics.SLOCounted, promql.Ne(metrics.LabelRole, metrics.GatewayRole)),
+					promql.On(ofModel...)),
 				// Engines come and go. A selector that matched an engine yesterday is correct. Reading all samples of a
 				// day would cost too much.
 				promql.Unless(promql.Max(sloLabels, promql.Vector(metrics.SLOObjective)),
@@ -148,16 +151,9 @@ func exporterGone(opt Options) promql.Expr {
 }
 
 // uncounted returns the objectives for which some engine or gateway counts nothing, and why.
-func uncounted(m ...*promql.Matcher) promql.Expr {
+func uncounted(m *promql.Matcher) promql.Expr {
 	return promql.Equal(promql.Max(append([]string{metrics.LabelRuntime, metrics.LabelReason}, ofModel...),
-		promql.Vector(metrics.SLOCounted, m...)), promql.Num(0))
-}
-
-// seesLess returns the objectives for which gateways count nothing, unless engines count the events. A gateway that lacks a
-// signal may report no model.
-func seesLess(m *promql.Matcher, on []string) promql.Expr {
-	engines := promql.Vector(metrics.SLOCounted, promql.Ne(metrics.LabelRole, metrics.GatewayRole))
-	return promql.Unless(uncounted(m, gatewayRole()), engines, promql.On(on...))
+		promql.Vector(metrics.SLOCounted, m)), promql.Num(0))
 }
 
 // fleetDown returns each fleet of at least two exporters within the hour if most exporters do not answer, or if no

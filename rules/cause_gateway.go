@@ -34,7 +34,8 @@ var (
 		Name:   "LLMModelUnreached",
 		Branch: Routing,
 		Expr: promql.Unless(promql.Or(promql.And(promql.Vector(metrics.RecordedAnswersMissing), promql.CountBy(modelLabels, silentGateways())),
-			fellSilent()), above(failing(modelLabels, recentWindow), 0)), // requests that fail have arrived
+			fellSilent()), above(promql.Sum(modelLabels, promql.Rate(promql.Vector(metrics.Requests,
+			promql.Re(metrics.LabelOutcome, slo.FailedOutcomes)), recentWindow)), 0)), // requests that fail have arrived
 		Severity: slo.Page,
 		For:      minute,
 		Keep:     5 * minute,

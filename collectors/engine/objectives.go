@@ -86,9 +86,22 @@ func (c *compiler) objectives(d *Dialect, defaults map[string]string) {
 		} else {
 			counted = c.countCounters(o)
 		}
-		if whole := c.whole(d, defaults); counted == 0 && selects(o, whole) {
+		if whole := c.whole(d, defaults); counted == 0 && selects(o, whole) && answersUsers(whole) {
 			c.counted(o, whole, slo.SignalMissing)
 		}
+	}
+}
+
+// answersUsers reports whether users' requests go uncounted if a server lacks a signal. A cache or a prefill engine answers
+// no user. A gateway that names no model stands before engines that count its requests.
+func answersUsers(whole [outLabels]string) bool {
+	switch whole[outRole] {
+	case metrics.KVCacheRole, metrics.PrefillRole:
+		return false
+	case metrics.GatewayRole:
+		return whole[outModel] != ""
+	default:
+		return true
 	}
 }
 

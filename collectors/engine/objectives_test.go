@@ -340,15 +340,25 @@ func TestThresholdThatTheGridCannotHold(t *testing.T) {
 	}
 }
 
-// TestEmbeddingsHaveNoTokens checks that nobody is asked why an embedding server counts no late tokens.
-func TestEmbeddingsHaveNoTokens(t *testing.T) {
-	c := collectorWith(t, Config{
-		Targets: []TargetConfig{{URL: serve(t, readPage(t, "tei/embed-loaded.prom")).URL}},
-		Objectives: []slo.Objective{
-			objective(t, "ttft", slo.TTFT, "1s", "99%"), objective(t, "availability", slo.Availability, "", "99.9%"),
-		},
-	})
-	s := parse(t, exposition(t, c))
-	s.want(t, `llm_slo_counted{slo="ttft"}`)
-	s.want(t, `llm_slo_counted{slo="availability"}`, 1)
+// TestSignalsOfServersThatUsersAsk checks that a server lacks a signal only if users' requests go uncounted there: real
+// gateways without a model name, caches, prefill engines and embedding servers need not report the time between tokens.
+func TestSignalsOfServersThatUsersAsk(t *testing.T) {
+	for page, lacks := range map[string][]float64{
+		"litellm/v1.106.2-load.prom": nil, "vllm_router/v0.1.17-load.prom": nil, "sglang/v0.5.12-prefill.prom": nil,
+		"mooncake/master-v0.3.12.prom": nil, "lmcache/server.prom": nil, "nixl/agent-main-mp.prom": nil, "dynamo/kvbm.prom": nil,
+		"tei/embed-loaded.prom": nil, "sglang/v0.5.23-idle.prom": {0}, "vllm/v0.32.0-offload.prom": {0},
+	} {
+		c := collectorWith(t, Config{
+			Targets:    []TargetConfig{{URL: serve(t, readPage(t, page)).URL}},
+			Objectives: []slo.Objective{
+				objective(t, "itl", slo.ITL, "1s", "99%"), objective(t, "availability", slo.Availability, "", "99.9%"),
+			},
+		})
+		t.Log(page)
+		s := parse(t, exposition(t, c))
+		s.want(t, `llm_slo_counted{slo="itl"}`, lacks...)
+		if strings.HasPrefix(page, "tei/") {
+			s.want(t, `llm_slo_counted{slo="availability"}`, 1)
+		}
+	}
 }
