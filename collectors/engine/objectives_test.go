@@ -349,7 +349,7 @@ func TestSignalsOfServersThatUsersAsk(t *testing.T) {
 		"tei/embed-loaded.prom": nil, "sglang/v0.5.23-idle.prom": {0}, "vllm/v0.32.0-offload.prom": {0},
 	} {
 		c := collectorWith(t, Config{
-			Targets:    []TargetConfig{{URL: serve(t, readPage(t, page)).URL}},
+			Targets: []TargetConfig{{URL: serve(t, readPage(t, page)).URL}},
 			Objectives: []slo.Objective{
 				objective(t, "itl", slo.ITL, "1s", "99%"), objective(t, "availability", slo.Availability, "", "99.9%"),
 			},
