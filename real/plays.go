@@ -29,11 +29,12 @@ type Play struct {
 
 var (
 	usual  = []string{"--max-num-seqs", "2"}
+	room   = []string{"--max-num-seqs", "6"}
 	steady = Load{Rate: 0.8, Shared: 1024, Own: 24, Output: 40}
 	shared = Load{Rate: 0.5, Shared: 1024, Own: 24, Output: 20} // for each of two engines, which may share one core
 	light  = Load{Rate: 0.4, Own: 64, Output: 20}               // for plays in which the load does not matter
 	brief  = Load{Rate: 1.2, Own: 64, Output: 10}               // for plays in which the number of requests matters, not the number of tokens
-	busy   = Load{Rate: 1.2, Own: 64, Output: 60}               // more than one engine can serve
+	busy   = Load{Rate: 1.5, Own: 64, Output: 150}              // with room, what two engines can serve, and one cannot
 	mocked = Load{Rate: 2, Own: 100, Output: 40}
 )
 
@@ -131,7 +132,7 @@ func rolledOut(flags ...string) func(context.Context, *Stage) error {
 // plays are the incidents, and the situations that must not page.
 func plays() []Play {
 	return slices.Concat(alone(), mixed(), harmless(), behindGateway(), replicas(), refusing(), afterStart(), otherGateways(), outOfSight(),
-		inside(), ownConfiguration(), between(), together(), ramps())
+		inside(), features(), ownConfiguration(), between(), together(), ramps())
 }
 
 // ramps measure how much load an engine can take.
@@ -312,7 +313,7 @@ func between() []Play {
 		},
 		{
 			Name: "buffered", Says: "the ways to both engines pass answers on once they are complete", Right: []rules.Branch{rules.Routing},
-			Gateway: litellm, Load: Load{Rate: 0.3, Own: 64, Output: 160}, Lasts: 12 * time.Minute,
+			Gateway: litellm, Load: Load{Rate: 0.3, Own: 64, Output: 160}, Flags: room, Lasts: 12 * time.Minute,
 			Fault: func(_ context.Context, s *Stage) error {
 				for _, w := range s.ways {
 					w.holds.Store(true)
@@ -333,7 +334,7 @@ func between() []Play {
 		},
 		{
 			Name: "skewed", Says: "the ways to both engines lead to the first", Right: []rules.Branch{rules.Routing, rules.Queueing},
-			Gateway: litellm, Load: busy, Lasts: 12 * time.Minute,
+			Gateway: litellm, Load: busy, Flags: room, Lasts: 12 * time.Minute,
 			Fault: func(_ context.Context, s *Stage) error { s.ways[1].Lead(local(s.engines[0].port)); return nil },
 		},
 	}
@@ -360,7 +361,7 @@ func together() []Play {
 		},
 		{
 			Name: "scaled-down", Says: "one of two engines is taken out of service, too few for the load",
-			Right: []rules.Branch{rules.Queueing, rules.Engine}, Gateway: litellm, Load: busy, Lasts: 12 * time.Minute,
+			Right: []rules.Branch{rules.Queueing, rules.Engine}, Gateway: litellm, Load: busy, Flags: room, Lasts: 12 * time.Minute,
 			Fault: func(_ context.Context, s *Stage) error {
 				gone, rest := s.engines[0], s.engines[1]
 				gone.spent = true
@@ -466,7 +467,7 @@ func replicas() []Play {
 		},
 		{
 			Name: "half-gone", Says: "one of two engines ends; the other cannot serve all", Right: []rules.Branch{rules.Engine}, Gateway: litellm,
-			Load: busy, Lasts: 12 * time.Minute,
+			Load: Load{Rate: 1.2, Own: 64, Output: 60}, Lasts: 12 * time.Minute,
 			Fault: func(_ context.Context, s *Stage) error {
 				s.engines[0].spent = true
 				return syscall.Kill(s.engines[0].Process.Process.Pid, syscall.SIGTERM)

@@ -174,7 +174,7 @@ func (s *Stage) restart(e *Engine, flags []string) (err error) {
 		}
 	}
 	core := "VLLM_CPU_OMP_THREADS_BIND=" + strconv.Itoa(e.core)
-	env := []string{"HF_HUB_OFFLINE=1", "VLLM_NO_USAGE_STATS=1", "VLLM_CPU_KVCACHE_SPACE=1", core}
+	env := []string{"HF_HUB_OFFLINE=1", "VLLM_NO_USAGE_STATS=1", "VLLM_CPU_KVCACHE_SPACE=1", "VLLM_SERVER_DEV_MODE=1", core}
 	e.Process, err = start(filepath.Join(s.out, fmt.Sprintf("vllm-%d.log", e.port)), env, s.taskset, args...)
 	return err
 }
