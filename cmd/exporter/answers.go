@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"time"
 
 	"github.com/prometheus/client_golang/api"
@@ -15,9 +16,10 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/internal/httpclient"
 	"github.com/llm-node-exporter/llm-node-exporter/internal/promql"
 	"github.com/llm-node-exporter/llm-node-exporter/runbooks"
+	"github.com/llm-node-exporter/llm-node-exporter/triage"
 )
 
-// PrometheusConfig names the Prometheus that answers the runbooks' queries.
+// PrometheusConfig names the Prometheus that answers the runbooks' queries, and whose past the verdict compares with.
 type PrometheusConfig struct {
 	// URL is the address before /api/v1, with its path.
 	URL string `yaml:"url"`
@@ -38,11 +40,10 @@ func (c *PrometheusConfig) asker() (runbooks.Asker, error) {
 	if c == nil {
 		return nil, nil
 	}
-	client, address, err := httpclient.To("prometheus", c.URL, c.HTTP, nil)
+	client, address, err := c.client()
 	if err != nil {
 		return nil, err
 	}
-	client.Transport = bounded{client.Transport}
 	connected, err := api.NewClient(api.Config{Address: address.String(), Client: client})
 	if err != nil {
 		return nil, err
@@ -73,6 +74,27 @@ func (c *PrometheusConfig) asker() (runbooks.Asker, error) {
 		}
 		return found, nil
 	}, nil
+}
+
+// client returns a client whose answers are bounded, and the address.
+func (c *PrometheusConfig) client() (*http.Client, *url.URL, error) {
+	client, address, err := httpclient.To("prometheus", c.URL, c.HTTP, nil)
+	if err == nil {
+		client.Transport = bounded{client.Transport}
+	}
+	return client, address, err
+}
+
+// past returns the past with which the verdict compares the present, or nil without a Prometheus.
+func (c *PrometheusConfig) past() (triage.Past, error) {
+	if c == nil {
+		return nil, nil
+	}
+	client, address, err := c.client()
+	if err != nil {
+		return nil, err
+	}
+	return triage.Prometheus(client, address.String()), nil
 }
 
 // series returns the results of an instant query.

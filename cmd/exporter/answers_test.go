@@ -212,3 +212,34 @@ func TestPrometheusOfRunbooksIsChecked(t *testing.T) {
 		}
 	}
 }
+
+// TestVerdictComparesWithThePast checks that the verdict of the node asks the configured Prometheus about its models, and
+// that an answer comes without the past while the Prometheus fails.
+func TestVerdictComparesWithThePast(t *testing.T) {
+	t.Parallel()
+	page, engine := serving(t)
+	page.Store(busy("m", 1, 0, 0.1, 100, 0))
+	for name, says := range map[string]func(http.ResponseWriter, url.Values){
+		"answers": func(w http.ResponseWriter, _ url.Values) { vector(w, 0) },
+		"fails":   func(w http.ResponseWriter, _ url.Values) { http.Error(w, "down", http.StatusBadGateway) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := &pretended{says: says}
+			e := askingExporter(t, p, "--engine.target="+engine)
+			e.get(t, "/metrics")
+			answer := e.get(t, "/verdict")
+			if !strings.Contains(answer, `"model":"m"`) && !strings.Contains(answer, `"model": "m"`) {
+				t.Errorf("no verdict on the model: %s", answer)
+			}
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			if len(p.asked) == 0 || !strings.HasPrefix(p.asked[0], "POST /tenant/api/v1/query Bearer s3cret ") {
+				t.Errorf("the Prometheus was asked %d times: %q", len(p.asked), p.asked)
+			}
+			if warned := strings.Contains(e.log.String(), "the verdict does not know the past"); warned != (name == "fails") {
+				t.Errorf("the log: %s", e.log)
+			}
+		})
+	}
+}

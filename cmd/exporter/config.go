@@ -18,6 +18,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/internal/configfile"
 	"github.com/llm-node-exporter/llm-node-exporter/runbooks"
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
+	"github.com/llm-node-exporter/llm-node-exporter/triage"
 )
 
 // Config holds the exporter's single configuration file.
@@ -120,6 +121,7 @@ type configuration struct {
 	engines *engine.Collector
 	probes  []*probe.Probe
 	ask     runbooks.Asker // nil without a Prometheus
+	past    triage.Past    // nil without a Prometheus
 	prices  map[string]float64
 }
 
@@ -181,6 +183,9 @@ func loadConfig(o configOptions, extraProbe probeOptions, seen seen, log *slog.L
 	}
 	if err == nil {
 		c.ask, err = cfg.Prometheus.asker()
+	}
+	if err == nil {
+		c.past, err = cfg.Prometheus.past()
 	}
 	return c, at.name(err)
 }

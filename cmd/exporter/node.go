@@ -20,6 +20,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/ownership"
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/probe"
 	"github.com/llm-node-exporter/llm-node-exporter/runbooks"
+	"github.com/llm-node-exporter/llm-node-exporter/triage"
 )
 
 // node holds the collectors of this node, and the state that a reload or discovery changes while they run.
@@ -31,6 +32,7 @@ type node struct {
 	engines  atomic.Pointer[engine.Collector]
 	probes   *probe.Collector
 	ask      atomic.Pointer[runbooks.Asker]      // answers the queries of the runbooks
+	past     atomic.Pointer[triage.Past]         // compares the verdict with the past
 	gpus     *gpu.Collector                      // nil if NVML is not used
 	health   *health.Judge                       // nil if no GPUs are read
 	owners   atomic.Pointer[ownership.Collector] // nil until the node looks for the engines on the GPUs
@@ -111,6 +113,7 @@ func (n *node) reload() error {
 	n.use(configured.engines)
 	n.probes.Use(configured.probes)
 	n.ask.Store(&configured.ask)
+	n.past.Store(&configured.past)
 	n.log.Info("configuration loaded")
 	return nil
 }

@@ -136,7 +136,7 @@ func TestNodePageVerdict(t *testing.T) {
 	page.Store(busy("m", 3, 7, 0.95, 100, 50))
 	b := openNode(t, start(t, "--engine.target="+url).url)
 	b.Until("the first suspect",
-		`document.querySelector("#problems li").innerText.startsWith("Look first at: memory. The KV cache is 95% full and requests wait for room.")`)
+		`document.querySelector("#problems li").innerText.startsWith("Look first at: memory. The KV cache is 95% full and requests wait for room. Do first, at once: ")`)
 	b.Until("its evidence", text("Waiting 7"))
 	b.Until("its runbook, with its commands filled in",
 		`document.querySelector("#problems li a").getAttribute("href").startsWith("runbooks/BranchKVPressure?model_name=m&server=")`)

@@ -76,7 +76,25 @@ func (s *server) readTwice(ctx context.Context) ([]triage.Verdict, error) {
 	if err != nil {
 		return nil, err
 	}
+	if past := *s.past.Load(); past != nil {
+		verdicts, err := compare(ctx, before, after, past)
+		if err == nil {
+			return verdicts, nil
+		}
+		s.log.Warn("the verdict does not know the past: see prometheus in the configuration", "err", err)
+	}
 	return triage.Judge(ctx, before, after, nil)
+}
+
+// compare judges with the past. If the past takes long, time is left for a verdict without it.
+func compare(ctx context.Context, before, after triage.Reading, past triage.Past) ([]triage.Verdict, error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*judgeAfter)
+	defer cancel()
+	scraped, err := triage.ScrapeLabels(ctx, after, past)
+	if err != nil {
+		return nil, err
+	}
+	return triage.Judge(ctx, before.With(scraped), after.With(scraped), past)
 }
 
 // read reads the node as a scrape would.

@@ -467,6 +467,7 @@ function connect() {
 // drawVerdicts returns where to look first, one line per model that suffers.
 function drawVerdicts() {
   return verdicts.map(v => make("li", {class: v.health === "failing" ? "bad" : "look"}, make("strong", {}, "Look first at: " + v.branch + ". "), v.says + ". ",
+    v.lever ? "Do first, " + v.lever + ". " : "", v.or ? v.or + ". " : "",
     join(v.model && v.model + ",", v.confidence, "confidence:", v.evidence.slice(0, 6).map(e => e.says + (e.of ? ", " + e.of : "") + " " + e.shown).join("; ")) + ". ",
     make("a", {href: v.runbook}, "Runbook")));
 }
