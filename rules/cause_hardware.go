@@ -56,7 +56,7 @@ var (
 		Summary: `{{ if eq $labels.reason "recovers" }}NVLink{{ with $labels.link }} {{ . }}{{ end }} of ` + theGPU + atNode +
 			` recovered {{ $value | humanize }} times within a day` +
 			`{{ else if eq $labels.reason "wears" }}NVLink{{ with $labels.link }} {{ . }}{{ end }} of ` + theGPU + atNode +
-			` has {{ $value | humanize }} errors per hour, three times as many as in the days before` +
+			` has {{ $value | humanize }} errors per hour, three times as many as usual` +
 			`{{ else }}{{ if $labels.gpu_uuid }}A link of ` + theGPU + `{{ else }}The fabric of the GPUs{{ end }}` + atNode + ` is at fault` +
 			means + `{{ end }}`,
 		Description: `{{ if match "^(recovers|wears)$" $labels.reason }}A healthy link has few errors. ` +
@@ -125,7 +125,8 @@ func hardwareAlerts() []*Alert {
 
 // The meaning of a condition and its action, in the words of the verdict.
 const (
-	means  = `{{ with $labels.meaning }}: {{ . }}{{ end }}{{ with $labels.reason }} ({{ . }}){{ end }}`
+	means = `{{ with $labels.meaning }}: {{ . }}{{ end }}{{ with $labels.reason }}{{ if or (match "^xid_" .) (not $labels.meaning) }} (` +
+		`{{ . | reReplaceAll "^xid_" "XID " | reReplaceAll "_" " " }}){{ end }}{{ end }}`
 	remedy = `{{ with $labels.action }} To do: {{ . }}.{{ end }}`
 )
 

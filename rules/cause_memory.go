@@ -53,8 +53,8 @@ var (
 		For:      5 * minute,
 		Scope:    []string{metrics.LabelModel, metrics.LabelServer, metrics.LabelReason},
 		Explains: []*Alert{FastBurn, SlowBurn},
-		Summary: `{{ if eq $labels.reason "kv_leak" }}{{ $value | humanizePercentage }} more of the KV cache of ` + theEngine +
-			` is in use than two hours ago, without more requests{{ else }}{{ if $value }}Only {{ $value | humanizePercentage }}{{ else }}` +
+		Summary: `{{ if eq $labels.reason "kv_leak" }}` + theEngine + ` uses {{ $value | humanizePercentage }} more of its KV cache than ` +
+			`two hours ago, for no more requests{{ else }}{{ if $value }}Only {{ $value | humanizePercentage }}{{ else }}` +
 			`Nothing{{ end }} of the model is in GPU memory at ` + theEngine + `{{ end }}`,
 		Description: `{{ if eq $labels.reason "kv_leak" }}At this rate the cache is full within two hours, and requests will wait. If it stays ` +
 			`in use while no request runs, the engine leaks: restart it.{{ else }}Earlier this week at ` +

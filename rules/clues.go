@@ -213,7 +213,7 @@ func memoryClues() []Clue {
 		},
 		{
 			Branch: Memory, Name: "kv_leak", Runbook: "LLMEngineMemoryLost", Delays: AnyToken, Unit: Share,
-			Says:  "{value} more of the KV cache of {engine} is in use than two hours ago, without more requests",
+			Says:  "{engine} uses {value} more of its KV cache than two hours ago, for no more requests",
 			Query: one(promql.Vector(metrics.RecordedKVLeak)),
 		},
 		{
@@ -420,10 +420,20 @@ func waiting() promql.Expr { return promql.Sum(modelLabels, promql.Vector(metric
 // one keeps the worst series of each model.
 func one(e promql.Expr) promql.Expr { return promql.TopK(1, modelLabels, e) }
 
-// recently returns a mean or a rate of each model over the last two minutes or, if few requests came, over the last
-// five.
+// recently returns a rate of each model over the last two minutes or, if few requests came, over the last five.
 func recently(of func(window time.Duration) promql.Expr) promql.Expr {
 	return promql.Or(promql.And(of(recentWindow), atLeast(10, recentWindow)), of(pageWindow))
+}
+
+// meanOf returns a mean over the requests of each model, as recently does. A handful of requests has no mean: one long
+// prompt is not longer prompts.
+func meanOf(of func(window time.Duration) promql.Expr) promql.Expr {
+	return recently(func(window time.Duration) promql.Expr {
+		if window == recentWindow {
+			return of(window)
+		}
+		return promql.Unless(of(window), promql.Lt(promql.Vector(usersServed(window)), promql.Num(5)))
+	})
 }
 
 // now selects a recorded fact of each model.

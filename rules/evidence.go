@@ -239,20 +239,20 @@ func facts() []Fact {
 		{"kv_usage", Share, "KV cache in use", promql.Max(modelLabels, promql.Vector(metrics.KVCacheUsage)), nil},
 
 		{
-			"prompt_tokens", Count, "Prompt tokens per request", recently(counted(metrics.PromptTokens, metrics.RequestPromptTokens, 0)),
+			"prompt_tokens", Count, "Prompt tokens per request", meanOf(counted(metrics.PromptTokens, metrics.RequestPromptTokens, 0)),
 			counted(metrics.PromptTokens, metrics.RequestPromptTokens, hour)(day),
 		},
 		{
-			"output_tokens", Count, "Output tokens per request", recently(counted(metrics.GenerationTokens, metrics.RequestGenerationTokens, 0)),
+			"output_tokens", Count, "Output tokens per request", meanOf(counted(metrics.GenerationTokens, metrics.RequestGenerationTokens, 0)),
 			counted(metrics.GenerationTokens, metrics.RequestGenerationTokens, hour)(day),
 		},
-		{"work", Count, "Tokens computed per request", recently(work(0)), work(hour)(day)},
+		{"work", Count, "Tokens computed per request", meanOf(work(0)), work(hour)(day)},
 		{
-			"prefix_hits", Share, "Prefix cache hits", recently(func(w time.Duration) promql.Expr { return hitRatio(modelLabels, w, 0) }),
+			"prefix_hits", Share, "Prefix cache hits", meanOf(func(w time.Duration) promql.Expr { return hitRatio(modelLabels, w, 0) }),
 			hitRatio(modelLabels, day, hour),
 		},
 		{
-			"draft_tokens", Share, "Draft tokens accepted", recently(func(w time.Duration) promql.Expr { return accepted(modelLabels, w, 0) }),
+			"draft_tokens", Share, "Draft tokens accepted", meanOf(func(w time.Duration) promql.Expr { return accepted(modelLabels, w, 0) }),
 			accepted(modelLabels, day, hour),
 		},
 		{"token_time", Seconds, "Time between tokens", promql.Sum(modelLabels, tokenTime()), meanBefore(metrics.InterTokenLatency,
@@ -349,7 +349,7 @@ func againstUsual() promql.Expr {
 func evidenceGroups() []Group {
 	now := []Record{
 		{Name: metrics.RecordedChanged, Expr: lastChanges()},
-		{Name: usersServed(recentWindow), Expr: servedNow()},
+		{Name: usersServed(recentWindow), Expr: servedNow(recentWindow)}, {Name: usersServed(pageWindow), Expr: servedNow(pageWindow)},
 	}
 	for _, window := range []time.Duration{minute, recentWindow, pageWindow} {
 		now = append(now, Record{Name: meanIn(window), Expr: ratio(promql.Vector(metrics.StageTime), promql.Vector(metrics.Stages),

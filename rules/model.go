@@ -33,9 +33,7 @@ func modelGroup() Group {
 	record(metrics.RecordedGenerationTokens, counted(metrics.GenerationTokens))
 	record(metrics.RecordedRequests, counted(metrics.Requests, metrics.LabelOutcome))
 	record(metrics.RecordedProbes, probes(RateWindow.Std()))
-	for _, window := range usersWindows[1:] {
-		record(usersServed(window), servedIn(window))
-	}
+	record(usersServed(30*minute), servedIn(30*minute))
 	record(metrics.RecordedRunning, ofWorkers(func(role *promql.Matcher) promql.Expr { return promql.Sum(modelLabels, running(role)) }))
 	record(metrics.RecordedWaiting, promql.Sum(modelLabels, once(metrics.RequestsWaiting, promql.Vector(metrics.RequestsWaiting))))
 	record(metrics.RecordedReplicas, ofWorkers(func(role *promql.Matcher) promql.Expr {

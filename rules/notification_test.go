@@ -3,6 +3,7 @@ package rules_test
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/url"
 	"regexp"
 	"slices"
@@ -116,7 +117,8 @@ func notificationOf(t *testing.T, a rules.FileRule, labels map[string]string, va
 }
 
 // A telephone shows a title and at most eight lines, 600 characters together, even if a hundred engines fail at once:
-// where to look first or the meaning, the evidence, and both links. A line that is too long ends between two facts.
+// where to look first or the meaning, the evidence, and both links. Long names cost evidence. A line that is too long ends
+// between two facts; where to look and what to do are never cut.
 func TestNotificationsAreShort(t *testing.T) {
 	file := rules.NewFile(rules.Groups(rules.Options{}), rules.Style{
 		DashboardURL: "https://grafana.example/d/{uid}",
@@ -131,6 +133,13 @@ func TestNotificationsAreShort(t *testing.T) {
 			of := map[string]string{metrics.LabelModel: "llama-3.1-8b-chat", metrics.LabelNamespace: "prod"}
 			_, long := notificationOf(t, a, of, 1, longNamed)
 			title, text := notificationOf(t, a, of, 1, crowd(0.5, rules.Share))
+			published := map[string]string{
+				metrics.LabelModel: "meta-llama/Llama-3.1-8B-Instruct", metrics.LabelNamespace: "prod", metrics.LabelCluster: "eu-west-1",
+			}
+			longTitle, longText := notificationOf(t, a, published, 1, crowd(0.5, rules.Share), beside(a.Alert), beside("LLMReplicaSkew"))
+			if n := utf8.RuneCountInString(longTitle + longText); n > 600 {
+				t.Errorf("%s: %d characters with the names of a published model:\n%s\n%s", a.Alert, n, longTitle, longText)
+			}
 			lines := strings.Split(strings.TrimSpace(text), "\n")
 			_, together := notificationOf(t, a, of, 1, crowd(0.5, rules.Share), beside(a.Alert), beside("LLMReplicaSkew"))
 			for _, text := range []string{text, together} {
@@ -139,7 +148,7 @@ func TestNotificationsAreShort(t *testing.T) {
 					t.Errorf("%s: %d lines and %d characters:\n%s\n%s", a.Alert, lines, n, title, text)
 				}
 			}
-			if !strings.Contains(title, ", since ") || !strings.Contains(text, "\nDashboard: https://grafana.example/d/") ||
+			if strings.Contains(title, ", since ") == strings.Contains(title, "(in 6h, ") || !strings.Contains(text, "\nDashboard: https://grafana.example/d/") ||
 				!strings.Contains(text, "\nRunbook: https://llm.example/runbooks/") {
 				t.Errorf("%s: no time, no dashboard or no runbook:\n%s\n%s", a.Alert, title, text)
 			}
@@ -147,7 +156,8 @@ func TestNotificationsAreShort(t *testing.T) {
 				diagnosed++
 			}
 			for _, l := range append(lines, strings.Split(long, "\n")...) {
-				if strings.HasSuffix(l, "…") && (!strings.HasSuffix(l, " …") || len(l) < 70) {
+				if strings.HasSuffix(l, "…") && (!strings.HasSuffix(l, " …") || len(l) < 70 || strings.HasPrefix(l, "Look first") ||
+					strings.HasPrefix(l, "Do first")) {
 					t.Errorf("%s: a fact is cut: %s", a.Alert, l)
 				}
 			}
@@ -182,7 +192,7 @@ func TestLongMessagesKeepWhatIsNeeded(t *testing.T) {
 	needed := []string{"Look first at: memory. The KV cache is full.", "Do first, at once: shed load."}
 	tmpl := templates(t)
 	for _, optional := range []string{
-		"Changed: version 1 → 2.", "Load: 130% of the load that meets the objectives.", "Your dashboard: https://a.example",
+		"Changed: output tokens 180 → 1.1k.", "Changed in 6h: version 1 → 2 on 4.", "Load: 130% of the load that meets the objectives.", "Your dashboard: https://a.example",
 	} {
 		for ended := range 4 {
 			kept, lost := 0, 0
@@ -373,6 +383,20 @@ func TestNotificationOfManyAlerts(t *testing.T) {
 				"runbook_url": "http://a",
 			},
 		}})
+	}
+	// Without a ranking in the text, the last line says where the others are.
+	for n, want := range map[int]string{2: "2 alerts of this kind: chat-0, chat-1.\n", 5: "5 alerts of this kind: chat-0, chat-1, chat-2 …\n"} {
+		var group []*amalert.Alert
+		for _, a := range all[:n] {
+			one := *a
+			one.Annotations = maps.Clone(a.Annotations)
+			one.Annotations["split"] = "Pinned by transfers: 100%.\n"
+			group = append(group, &one)
+		}
+		text, err := templates(t).ExecuteTextString(`{{ template "llm.text" . }}`, templates(t).Data("llm-warning", nil, nil, "", group...))
+		if err != nil || !strings.HasSuffix(text, "\n"+want) {
+			t.Errorf("%v: %q, want %q at its end", err, text, want)
+		}
 	}
 	for names, want := range map[string]string{
 		"": "32 alerts of this kind", "LLMB": "Also: LLMB, 33 alerts in all", "LLMB LLMC LLMD": "Also: LLMB, LLMC, LLMD, 35 alerts in all",

@@ -133,7 +133,7 @@ var Conditions = []Condition{
 	},
 	{
 		Name: "uncorrected_errors", Verdict: metrics.Drain, Alert: metrics.AnswerService,
-		Meaning: "ECC found errors within ten minutes that it could not correct",
+		Meaning: "uncorrectable ECC errors within ten minutes",
 		Action:  "drain, then reset; replace the board when they return within days",
 		Reads:   []*metrics.Family{metrics.GPUECCErrors}, Quiet: time.Hour, UntilReset: true,
 		test:      grows(1, 10*time.Minute, metrics.GPUECCErrors, metrics.LabelSeverity, "uncorrected", metrics.LabelLifetime, "volatile"),
@@ -141,7 +141,7 @@ var Conditions = []Condition{
 	},
 	{
 		Name: "uncorrected_errors_before", Verdict: metrics.Degraded,
-		Meaning: "ECC found errors since the driver was loaded that it could not correct", Action: "reset the GPU at the next opportunity",
+		Meaning: "uncorrectable ECC errors since the driver was loaded", Action: "reset the GPU at the next opportunity",
 		Reads: []*metrics.Family{metrics.GPUECCErrors}, Quiet: level,
 		test: test{value: func(v *view) (float64, bool) {
 			return v.sum(metrics.GPUECCErrors, "severity", "uncorrected", "lifetime", "volatile")
@@ -248,7 +248,7 @@ var Conditions = []Condition{
 	},
 	{
 		Name: "thermal_slowdown", Verdict: metrics.Degraded, Alert: metrics.AnswerSlowed,
-		Meaning: "heat lowers the clocks for more than a tenth of the time",
+		Meaning: "heat lowers its clocks a tenth of the time",
 		Action:  "look at fans, airflow, inlet temperature and neighbouring GPUs",
 		Reads:   []*metrics.Family{metrics.GPUClockEventSeconds}, Quiet: 10 * time.Minute,
 		test: test{value: func(v *view) (float64, bool) {
