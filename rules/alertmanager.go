@@ -236,7 +236,10 @@ func (s Style) NotificationTemplate() string { return s.renamed(notificationTemp
 
 const notificationTemplate = `{{ define "llm.plain" }}{{ . | reReplaceAll "<" "‹" | reReplaceAll ">" "›" | reReplaceAll "\\]\\(" "] (" }}{{ end }}
 
-{{ define "llm.summary" }}{{ with .Labels.cluster }}{{ if not (match (printf "^%s/" .) $.Annotations.summary) }}{{ . }}/{{ end }}{{ end }}{{ if not (match "^\\S+( at the [^:]+)?: " .Annotations.summary) }}{{ with .Labels.namespace }}{{ . }}{{ if $.Labels.model_name }}/{{ else }}: {{ end }}{{ end }}{{ with .Labels.model_name }}{{ . }}: {{ end }}{{ end }}{{ $felt := .Annotations.summary }}{{ if eq .Status "resolved" }}{{ $felt = $felt | reReplaceAll ": \\S+% of (.+) \\(.+\\)$" ": $1" }}{{ end }}{{ template "llm.plain" $felt }}{{ end }}
+{{ define "llm.summary" }}{{ $is := "" }}{{ with .Labels.cluster }}{{ if not (match (printf "^%s/" .) $.Annotations.summary) }}{{ $is = print . "/" }}{{ end }}{{ end -}}
+{{ $named := "^\\S+( at the [^:]+)?: " }}{{ with .Labels.model_name }}{{ $named = printf "%s|^\\S*%s[^:]*: " $named (reReplaceAll "\\W" "." .) }}{{ end -}}
+{{ if not (match $named .Annotations.summary) }}{{ with .Labels.namespace }}{{ $is = print $is . }}{{ if $.Labels.model_name }}{{ $is = print $is "/" }}{{ else }}{{ $is = print $is ": " }}{{ end }}{{ end }}{{ with .Labels.model_name }}{{ $is = print $is . ": " }}{{ end }}{{ end -}}
+{{ $is = print $is .Annotations.summary }}{{ if eq .Status "resolved" }}{{ $is = $is | reReplaceAll ": \\S+% of (.+) \\(.+\\)$" ": $1" }}{{ end }}{{ template "llm.plain" $is }}{{ end }}
 
 {{ define "llm.title" -}}
 {{ $about := .Alerts.Firing }}{{ if eq .Status "resolved" }}Resolved: {{ $about = .Alerts.Resolved }}{{ end -}}
@@ -256,13 +259,13 @@ const notificationTemplate = `{{ define "llm.plain" }}{{ . | reReplaceAll "<" "�
 {{ range $i, $a := .Alerts.Firing }}{{ if eq $i $main -}}
 {{ $lines := "1" }}{{ $head := "" }}{{ if match "\nDo first, |stands out yet" .Annotations.split }}{{ $lines = "5" }}{{ if gt (len $.Alerts.Firing) 1 }}{{ $lines = "4" }}{{ end }}{{ else }}{{ $head = print .Annotations.description "\n" }}{{ end -}}
 {{ $links := print "Runbook: " (.Annotations.runbook_url | reReplaceAll "%3A" ":" | reReplaceAll "^(https?)://([^./]+)\\.([^./]+)\\.svc[^:/]*:(\\d+)/" "kubectl -n $3 port-forward svc/$2 $4, then $1://localhost:$4/" | reReplaceAll "^(https?://localhost:(\\d+)/)" "kubectl -n NAMESPACE port-forward ds/llm-node-exporter $2, then $1") "\n" }}{{ with .Annotations.dashboard_url }}{{ $links = print $links "Dashboard: " . "\n" }}{{ end -}}
-{{ $title := print .Annotations.summary ", since 15:04 UTC" }}{{ if not (match "^\\S+( at the [^:]+)?: " $title) }}{{ $title = print .Labels.cluster "/" .Labels.namespace "/" .Labels.model_name ": " $title | reReplaceAll "^/+|/([/:])" "$1" }}{{ end -}}
+{{ $named := "^\\S+( at the [^:]+)?: " }}{{ with .Labels.model_name }}{{ $named = printf "%s|^\\S*%s[^:]*: " $named (reReplaceAll "\\W" "." .) }}{{ end }}{{ $title := print .Annotations.summary ", since 15:04 UTC" }}{{ if not (match $named $title) }}{{ $title = print .Labels.cluster "/" .Labels.namespace "/" .Labels.model_name ": " $title | reReplaceAll "^/+|/([/:])" "$1" }}{{ end -}}
 {{ $split := .Annotations.split | reReplaceAll "(?m)^Changed: restarts in 6h \\d+; " "Changed: " | reReplaceAll " tokens per request " " tokens " | reReplaceAll "(?m)^([^LD].{119}).+$" "$1…" | reReplaceAll "(?m)[;,][^;,\n]{0,40}…$" " …" | reReplaceAll "(?m) \\S+…$" " …" -}}
 {{ $first := printf "^((?:.*\n){%s})(?s:.+)" $lines -}}
 {{ range stringSlice "(?m)^Changed[^:]*: .*\n" "(?m)^(?:Load|Replicas needed): .*\n" "(?m)^Your dashboard: .*\n" "(?m)^Also: .*\n" }}{{ if match "^(?s:.{601})" (print $title $head ($split | reReplaceAll $first "$1") $links $more) }}{{ $split = $split | reReplaceAll . "" }}{{ $more = $more | reReplaceAll . "" }}{{ end }}{{ end -}}
-{{ if $head }}{{ range stringSlice "^((?s:.*\n)?).+\n$" "^((?s:.*\n)?).+\n$" "^((?s:.*\n)?).+\n$" "^((?s:.*\n)?).+\n$" }}{{ if match "^(?s:.{601})" (print $title $head ($split | reReplaceAll $first "$1") $links $more) }}{{ $split = $split | reReplaceAll $first "$1" | reReplaceAll . "$1" }}{{ end }}{{ end }}{{ end -}}
+{{ if $head }}{{ range stringSlice "^((?s:.*\n)?).+\n$" "^((?s:.*\n)?).+\n$" "^((?s:.*\n)?).+\n$" "^((?s:.*\n)?).+\n$" }}{{ if match "^(?s:.{601})" (print $title $head ($split | reReplaceAll $first "$1") $links $more) }}{{ $split = $split | reReplaceAll $first "$1" | reReplaceAll . "$1" }}{{ end }}{{ end }}{{ range stringSlice "^(.+[.]) [A-Z][^.]*[.]\n$" "^(.+[.]) [A-Z][^.]*[.]\n$" }}{{ if match "^(?s:.{601})" (print $title $head ($split | reReplaceAll $first "$1") $links $more) }}{{ $head = $head | reReplaceAll . "$1\n" }}{{ end }}{{ end }}{{ end -}}
 {{ template "llm.plain" (print $head ($split | reReplaceAll $first "$1")) }}{{ $links }}{{ end }}{{ end -}}
-{{ $more }}{{ if eq .Status "resolved" }}{{ $main := index .Alerts.Resolved 0 }}{{ range .Alerts.Resolved }}{{ if .StartsAt.Before $main.StartsAt }}{{ $main = . }}{{ end }}{{ end -}}
+{{ template "llm.plain" $more }}{{ if eq .Status "resolved" }}{{ $main := index .Alerts.Resolved 0 }}{{ range .Alerts.Resolved }}{{ if .StartsAt.Before $main.StartsAt }}{{ $main = . }}{{ end }}{{ end -}}
 {{ with $main.Annotations.dashboard_url }}Dashboard: {{ if $main.Annotations.since }}{{ . }}{{ else }}{{ reReplaceAll "\\bfrom=\\d+" (printf "from=%d" ($main.StartsAt.Add -1800000000000).UnixMilli) . }}{{ end }}
 {{ end }}{{ end }}
 {{- end }}

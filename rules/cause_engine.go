@@ -30,8 +30,8 @@ var (
 		Promised: true,
 		Description: "{{ if lt $value 0.0 }}Whether its engines serve is unknown. Send the model a request: if it answers, restart the " +
 			"exporter; if not, look at the node." +
-			"{{ else }}Users sent requests for the model within the hour. Every engine that served it fails to answer, or is gone with its pod " +
-			"or its node. " + retire + "{{ end }}",
+			"{{ else }}Users asked for the model within the hour. Every engine that served it fails to answer, or is gone with its pod " +
+			"or node. " + retire + "{{ end }}",
 		Dashboard: IncidentDashboard,
 	}
 	EngineDown = &Alert{
@@ -113,7 +113,7 @@ var (
 )
 
 // retire explains how to remove a model permanently.
-const retire = "To retire the model, remove its target from the configuration, or set may_be_absent: true in one of its objectives."
+const retire = "To retire the model, remove its target, or set may_be_absent: true in one of its objectives."
 
 var engineAlerts = []*Alert{ModelDown, EngineDown, EngineCrashLoop}
 

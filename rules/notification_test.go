@@ -105,6 +105,9 @@ func notificationOf(t *testing.T, a rules.FileRule, labels map[string]string, va
 			"dashboard_url": render(a.Annotations.DashboardURL), "runbook_url": render(a.Annotations.RunbookURL),
 		},
 	}}
+	for name, value := range labels {
+		alert.Labels[model.LabelName(name)] = model.LabelValue(value)
+	}
 	part := func(name string) string {
 		out, err := tmpl.ExecuteTextString(`{{ template "`+name+`" . }}`, tmpl.Data("llm-critical", nil, nil, "",
 			append([]*amalert.Alert{alert}, others...)...))
