@@ -74,3 +74,30 @@ func TestUsual(t *testing.T) {
 		}
 	}
 }
+
+// TestFewRequestsHaveNoMean checks that a handful of requests has no mean length: two long prompts in five minutes are not
+// longer prompts. Engines that do not count first tokens keep their means, because nothing shows how few there are.
+func TestFewRequestsHaveNoMean(t *testing.T) {
+	for name, c := range map[string]struct {
+		requests float64 // in five minutes
+		first    bool    // first tokens are counted
+		want     int
+	}{"handful": {2, true, 0}, "many": {10, true, 1}, "uncounted": {2, false, 1}} {
+		sim := newSim(t, rules.Groups(rules.Options{})...)
+		if err := sim.Run(rulesim.Epoch, rulesim.Epoch.Add(20*time.Minute), 30*time.Second, func(now time.Time, emit rulesim.Emit) {
+			n := math.Floor(c.requests * now.Sub(rulesim.Epoch).Minutes() / 5)
+			who := []string{metrics.LabelModel, "m", metrics.LabelNamespace, "prod", metrics.LabelServer, "p1:8000", metrics.LabelRole, ""}
+			emit(series(metrics.Stages.Name, append(who, metrics.LabelStage, "prompt")...), n)
+			if c.first {
+				emit(series(metrics.Stages.Name, append(who, metrics.LabelStage, metrics.StageFirstToken)...), n)
+			}
+			emit(series(metrics.PromptTokens.Name, who...), 9000*n)
+		}); err != nil {
+			t.Fatal(err)
+		}
+		v, err := sim.Query(metrics.RecordedEvidence.Name+`{fact="prompt_tokens"}`, rulesim.Epoch.Add(20*time.Minute))
+		if err != nil || len(v) != c.want {
+			t.Errorf("%s: %d means, want %d: %v", name, len(v), c.want, err)
+		}
+	}
+}
