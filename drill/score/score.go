@@ -231,8 +231,7 @@ func (s *Score) judgeCause(p *play.Play, in incident.Incident, pages []play.Noti
 	}
 	named := false
 	for _, n := range pages {
-		// With one request in 25 s, the clue of a published incident (admission-stall) is absent for minutes.
-		if named && in.Report == nil && !leads(n, branch) && slices.Contains(n.Alerts, rules.FastBurn.Name) {
+		if named && !leads(n, branch) && slices.Contains(n.Alerts, rules.FastBurn.Name) {
 			look, _, _ := strings.Cut(n.Split, "\n")
 			s.wrong("the page was right, and was corrected %s after the onset: %s", n.At.Sub(p.World.At(p.Onset)), look)
 		}
