@@ -151,7 +151,7 @@ func goneClues() []Clue {
 		},
 		{
 			Branch: Engine, Name: "stood_still", Runbook: "LLMEngineStalled", Delays: AnyRequest, Unit: Seconds,
-			Says:  "{engine} stood still for {value} within the last five minutes, and resumed",
+			Says: "{engine} stood still for {value} within the last five minutes, and resumed",
 			// while admission is held back, nothing may run for a minute
 			Query: promql.Unless(one(above(promql.Max(replicaLabels, promql.Vector(metrics.EngineStandstill)), 0)), promql.Over("last_over_time",
 				promql.Vector(metrics.RecordedSuspect, promql.Eq(metrics.LabelClue, "admission")), pageWindow), promql.On(modelLabels...)),

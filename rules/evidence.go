@@ -182,7 +182,7 @@ const (
 )
 
 // rounded keeps the two largest units of a duration. It drops seconds from ten minutes on, and zeros.
-const rounded = ` | reReplaceAll "(\\d\\dm) .+|( \\S+) .+| 0s$" "$1$2"`
+const rounded = ` | reReplaceAll "(\\d\\dm) .+| 0[hm] .+|( \\S+) .+| 0s$" "$1$2"`
 
 // formattedFact sets $v to the value of a fact (the dot), printed in its unit ($u).
 const formattedFact = `{{ $n := printf "%.1e" .Value }}{{ $v := humanize $n }}{{ if lt .Value 10.0 }}{{ $v = printf "%.2g" .Value }}{{ end }}` +
