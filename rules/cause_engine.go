@@ -30,8 +30,7 @@ var (
 		Promised: true,
 		Description: "{{ if lt $value 0.0 }}Whether its engines serve is unknown. Send the model a request: if it answers, restart the " +
 			"exporter; if not, look at the node." +
-			"{{ else }}Users asked for the model within the hour. Every engine that served it fails to answer, or is gone with its pod " +
-			"or node. " + retire + "{{ end }}",
+			"{{ else }}Every engine that served it within the hour fails to answer, or is gone. " + retire + "{{ end }}",
 		Dashboard: IncidentDashboard,
 	}
 	EngineDown = &Alert{
@@ -59,31 +58,29 @@ var (
 		Expr: promql.Or(promql.Ge(promql.Div(
 			promql.Sum(modelLabels, promql.Vector(metrics.RecordedStalled)),
 			promql.CountBy(modelLabels, promql.Max(replicaLabels, shown(metrics.EngineInfo, 0)))), promql.Num(0.5)), swallowed()),
-		Severity:  slo.Page,
-		Scope:     []string{metrics.LabelModel},
-		DependsOn: []Quiet{{ModelOnFailedGPU, wholeModel}},
-		Explains:  []*Alert{FastBurn, SlowBurn},
-		Replaces:  true,
-		Summary:   "Requests hang at {{ $value | humanizePercentage }} of the replicas",
-		Promised:  true,
-		Description: "These replicas have requests but compute nothing. Stop retries at the gateway, then restart one replica at a time. " +
-			"Check what the replicas share: a request that all received, a release, storage, the network.",
+		Severity:    slo.Page,
+		Scope:       []string{metrics.LabelModel},
+		DependsOn:   []Quiet{{ModelOnFailedGPU, wholeModel}},
+		Explains:    []*Alert{FastBurn, SlowBurn},
+		Replaces:    true,
+		Summary:     "Requests hang at {{ $value | humanizePercentage }} of the replicas",
+		Promised:    true,
+		Description: "These replicas have requests but compute nothing. They may share a request that hangs them, a release, storage or the network.",
 		Split: []Evidence{{"Stalled", promql.CountBy([]string{metrics.LabelInstance, metrics.LabelPod, metrics.LabelServer},
 			promql.Vector(metrics.RecordedStalled, sameModel()...)), foundEngine}},
 		Dashboard: IncidentDashboard,
 	}
 	EngineStalled = &Alert{
-		Name:      "LLMEngineStalled",
-		Branch:    Engine,
-		Expr:      promql.Vector(metrics.RecordedStalled),
-		Severity:  slo.Page,
-		Scope:     []string{metrics.LabelModel, metrics.LabelServer},
-		DependsOn: []Quiet{{ModelStalled, modelLabels}, {ModelOnFailedGPU, replicaLabels}},
-		Explains:  []*Alert{FastBurn, SlowBurn},
-		Summary:   "Requests hang at {{ if lt $value 1.0 }}{{ $value | humanizePercentage }} of the ranks of {{ end }}engine " + theEngine,
-		Promised:  true,
-		Description: "The engine has requests and completes none, although its health endpoint may answer 200. If others serve, take it " +
-			"out of rotation. Save its stacks, and restart it.",
+		Name:        "LLMEngineStalled",
+		Branch:      Engine,
+		Expr:        promql.Vector(metrics.RecordedStalled),
+		Severity:    slo.Page,
+		Scope:       []string{metrics.LabelModel, metrics.LabelServer},
+		DependsOn:   []Quiet{{ModelStalled, modelLabels}, {ModelOnFailedGPU, replicaLabels}},
+		Explains:    []*Alert{FastBurn, SlowBurn},
+		Summary:     "Requests hang at {{ if lt $value 1.0 }}{{ $value | humanizePercentage }} of the ranks of {{ end }}engine " + theEngine,
+		Promised:    true,
+		Description: "The engine has requests and completes none, although its health endpoint may answer 200.",
 		Split: []Evidence{
 			{
 				"Ranks without progress", promql.And(above(perRank(metrics.EngineStalled), 0),

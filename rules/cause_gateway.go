@@ -51,7 +51,7 @@ var (
 		Summary:  "No request arrives any more, while the engines are up and idle",
 		Promised: true,
 		Description: "The engines usually give {{ $value | humanize }} answers or more in two minutes, and now give none. " +
-			"Send a request to one engine. If it answers, look at the path to it: gateway, network, clients.",
+			"If an engine answers a request that you send, look at the path to it.",
 		Split: []Evidence{{"Gateways that do not answer", promql.CountBy([]string{metrics.LabelInstance, metrics.LabelPod, metrics.LabelServer},
 			silentGateways(sameModel()...)), foundEngine}},
 		Dashboard: IncidentDashboard,

@@ -20,7 +20,7 @@ var (
 		Scope:       []string{metrics.LabelGPUUUID, metrics.LabelReason},
 		Explains:    []*Alert{FastBurn, SlowBurn},
 		Summary:     theGPU + atNode + ` must leave service` + means,
-		Description: `Cordon the node and move the model.` + remedy,
+		Description: `Requests on it are lost.` + remedy,
 		Split:       []Evidence{modelsOnIt},
 		Dashboard:   GPUDashboard,
 	}

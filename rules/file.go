@@ -213,6 +213,8 @@ func (s Style) alert(a *Alert) FileRule {
 	}
 	if a.Suspects != nil {
 		split.WriteString(verdict(a.Suspects, s, ""))
+	} else {
+		split.WriteString(a.firstAid())
 	}
 	split.WriteString(s.lines(a.Split))
 	return FileRule{
@@ -234,6 +236,15 @@ func (s Style) alert(a *Alert) FileRule {
 			},
 		},
 	}
+}
+
+// firstAid returns where to look first and what to do, for a page that is itself the diagnosis.
+func (a *Alert) firstAid() string {
+	lever := runbooks.FirstLever(a.Name)
+	if a.Severity != slo.Page || a.Diagnosed || lever == "" {
+		return ""
+	}
+	return "Look first at: " + string(a.Branch) + ". " + a.Description + "\nDo first, " + lever + ".\n"
 }
 
 // lines renders evidence.

@@ -21,6 +21,7 @@ import (
 
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
+	"github.com/llm-node-exporter/llm-node-exporter/runbooks"
 )
 
 // crowd answers every query like a fleet in which everything fails at once: a hundred engines, and twelve series of a
@@ -155,8 +156,10 @@ func TestNotificationsAreShort(t *testing.T) {
 				!strings.Contains(text, "\nRunbook: https://llm.example/runbooks/") {
 				t.Errorf("%s: no time, no dashboard or no runbook:\n%s\n%s", a.Alert, title, text)
 			}
-			if strings.HasPrefix(lines[0], "Look first at: hardware.") && strings.HasPrefix(lines[1], "Do first, ") {
+			if strings.HasPrefix(lines[0], "Look first at: ") && strings.HasPrefix(lines[1], "Do first, ") {
 				diagnosed++
+			} else if a.Labels[rules.SeverityLabel] == "critical" && runbooks.FirstLever(a.Alert) != "" {
+				t.Errorf("%s pages, and says neither where to look nor what to do:\n%s", a.Alert, text)
 			}
 			for _, l := range append(lines, strings.Split(long, "\n")...) {
 				if strings.HasSuffix(l, "…") && (!strings.HasSuffix(l, " …") || len(l) < 70 || strings.HasPrefix(l, "Look first") ||
@@ -166,7 +169,7 @@ func TestNotificationsAreShort(t *testing.T) {
 			}
 		}
 	}
-	if diagnosed != 5 {
+	if diagnosed != 10 {
 		t.Errorf("%d alerts say where to look first", diagnosed)
 	}
 
