@@ -185,9 +185,9 @@ func (l *Learner) take(s totals, r Reading) {
 	if r.Gap.All > 0 {
 		all = s.gapMeans
 	}
-	l.gap.add(fade(s.took, recent), r.Gap.Bounds, s.gapCounts, all, s.gapS, step)
+	l.gap.add(s, r.Gap.Bounds, s.gapCounts, all, s.gapS)
 	if s.first > 0 && !l.waited(s, step) {
-		l.first.add(fade(s.took, recent), r.First.Bounds, s.firstCounts, s.first, s.firstSeconds, step)
+		l.first.add(s, r.First.Bounds, s.firstCounts, s.first, s.firstSeconds)
 	}
 }
 
@@ -255,16 +255,34 @@ func (l *Learner) waited(s totals, step float64) bool {
 // fade returns the weight that past observations keep after a time.
 func fade(took, memory time.Duration) float64 { return math.Exp(-took.Seconds() / memory.Seconds()) }
 
-// mix is the present demand per second.
-type mix struct{ seconds, first, gaps, prompt, generated float64 }
+// mix is the present demand. The rate of arrivals fades with time. What a request is like is remembered from the last
+// requests, however long ago they came.
+type mix struct {
+	seconds, arrived                  float64 // the rate
+	requests, gaps, prompt, generated float64 // sums over the remembered requests
+}
+
+// remembered is the number of requests below which only new requests replace old ones.
+const remembered = 30
 
 func (m *mix) add(s totals) {
 	f := fade(s.took, recent)
-	m.seconds = f*m.seconds + s.took.Seconds()
-	m.first = f*m.first + s.first
+	m.seconds, m.arrived = f*m.seconds+s.took.Seconds(), f*m.arrived+s.first
+	if m.requests > 0 {
+		f = math.Max(f, math.Min(1, (remembered-s.first)/m.requests))
+	}
+	m.requests = f*m.requests + s.first
 	m.gaps = f*m.gaps + s.gaps
 	m.prompt = f*m.prompt + s.prompt
 	m.generated = f*m.generated + s.generated
+}
+
+// rate returns the present requests per second.
+func (m *mix) rate() float64 {
+	if m.seconds == 0 {
+		return 0
+	}
+	return m.arrived / m.seconds
 }
 
 // held learns how much of the KV cache a running request uses.
@@ -298,13 +316,16 @@ func (b *busy) add(f float64, s totals) {
 // waits reports whether the GPU waits for the host more than half of the time, over at least ten minutes.
 func (b *busy) waits() bool { return b.worked >= 600 && b.computing < 0.5*b.worked }
 
-// shape is a distribution of times, with the mean step time at which it was seen.
+// shape is a distribution of times, with the mean step time and the gaps per second at which it was seen.
 type shape struct {
 	bounds, counts           []float64
 	count, sum, steps, taken float64
+	gaps, seconds            float64
 }
 
-func (s *shape) add(f float64, bounds, counts []float64, count, sum, step float64) {
+// add adds the distribution of a window, with the number of its values and their sum.
+func (s *shape) add(t totals, bounds, counts []float64, count, sum float64) {
+	f, step := fade(t.took, recent), t.gapS/t.gaps
 	if !slices.Equal(s.bounds, bounds) {
 		*s = shape{bounds: slices.Clone(bounds), counts: make([]float64, len(bounds))}
 	}
@@ -313,6 +334,7 @@ func (s *shape) add(f float64, bounds, counts []float64, count, sum, step float6
 	}
 	s.count, s.sum = f*s.count+count, f*s.sum+sum
 	s.steps, s.taken = f*s.steps+count, f*s.taken+count*step
+	s.gaps, s.seconds = f*s.gaps+t.gaps, f*s.seconds+t.took.Seconds()
 }
 
 // step returns the mean time of a step while the distribution was observed.

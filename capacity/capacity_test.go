@@ -8,18 +8,15 @@ import (
 
 // page feeds an engine whose steps follow the model exactly, at a load that swings.
 func page(l *Learner, minutes int, load func(minute float64) (requests, gaps, prompt float64), step func(gaps, prompt float64) float64) {
-	pageWith(l, minutes, nil, load, step)
+	pageWith(l, minutes, Reading{}, load, step)
 }
 
-// pageWith also reports how much of the time kernels run.
-func pageWith(l *Learner, minutes int, computing *float64, load func(minute float64) (requests, gaps, prompt float64),
+// pageWith also reports gauges that do not change.
+func pageWith(l *Learner, minutes int, r Reading, load func(minute float64) (requests, gaps, prompt float64),
 	step func(gaps, prompt float64) float64,
 ) {
-	r := Reading{
-		Computing: computing,
-		At:        time.Unix(0, 0), First: Histogram{Bounds: []float64{0.1, 1}, Counts: []float64{0, 0}},
-		Gap: Histogram{Bounds: []float64{0.02, 0.05}, Counts: []float64{0, 0}},
-	}
+	r.At, r.First = time.Unix(0, 0), Histogram{Bounds: []float64{0.1, 1}, Counts: []float64{0, 0}}
+	r.Gap = Histogram{Bounds: []float64{0.02, 0.05}, Counts: []float64{0, 0}}
 	l.Learn(r)
 	for i := range minutes * 4 {
 		requests, gaps, prompt := load(float64(i) / 4)
@@ -74,7 +71,7 @@ func TestHost(t *testing.T) {
 		want      Limit
 	}{{&idle, 2, Host}, {&busy, 2, Decode}, {nil, 2, Decode}, {&garbage, 2, Decode}, {&idle, 0.2, Decode}} {
 		var l Learner
-		pageWith(&l, 60, c.computing, func(minute float64) (requests, gaps, prompt float64) {
+		pageWith(&l, 60, Reading{Computing: c.computing}, func(minute float64) (requests, gaps, prompt float64) {
 			requests, gaps, prompt = swinging(minute)
 			return c.requests / 2 * requests, c.requests / 2 * gaps, c.requests / 2 * prompt
 		}, exact)
@@ -167,8 +164,53 @@ func TestSlowdown(t *testing.T) {
 	}
 }
 
-// TestUnknown checks that there is no forecast too early, for an idle engine, or after a single load. A restart loses
-// nothing.
+// TestIdleKeepsCapacity checks that the capacity of an engine is the same after hours without requests, and at the first
+// requests after them. These requests are like the earlier ones, so the capacity in requests per second is known.
+func TestIdleKeepsCapacity(t *testing.T) {
+	objectives := []Objective{
+		{Name: "ttft", Threshold: time.Second, Bad: 0.01},
+		{Name: "itl", Gaps: true, Threshold: 20 * time.Millisecond, Bad: 0.01},
+	}
+	exact := func(gaps, prompt float64) float64 { return 1 / (100 - 0.05*gaps - 0.01*prompt) }
+	for _, hours := range []int{1, 3, 12, 48} {
+		var l Learner
+		page(&l, 120, swinging, exact)
+		rates := func() (all [2]float64) {
+			known, why := l.Forecast(Bounds{Batch: 10}, objectives)
+			if why != Known {
+				t.Fatalf("after %d hours: %s", hours, why)
+			}
+			for i, f := range known {
+				all[i] = f.Factor * l.Load().Requests
+			}
+			return all
+		}
+		before := rates()
+		for _, c := range []struct {
+			when               string
+			minutes            int
+			each, off, mostUse float64
+		}{
+			{"idle", 60 * hours, 0, 0.01, 0.01},
+			{"first request", 1, 1. / 60, 0.05, 0.05},
+			{"few requests", 20, 1. / 30, 0.12, 0.05}, // two buckets of gaps are few to tell how a step grew
+			{"busy again", 20, 2, 0.05, 0.99},
+		} {
+			page(&l, c.minutes, func(minute float64) (requests, gaps, prompt float64) { return c.each, 100 * c.each, 400 * c.each }, exact)
+			for i, rate := range rates() {
+				if off := rate/before[i] - 1; math.Abs(off) > c.off {
+					t.Errorf("%d hours, %s: %s breaks at %.3g requests per second, was %.3g", hours, c.when, objectives[i].Name, rate, before[i])
+				}
+			}
+			if known, _ := l.Forecast(Bounds{Batch: 10}, objectives); known[0].Used > c.mostUse {
+				t.Errorf("%d hours, %s: %.0f%% of the capacity is used", hours, c.when, 100*known[0].Used)
+			}
+		}
+	}
+}
+
+// TestUnknown checks that there is no forecast too early, for an engine without requests, or after a single load. A
+// restart loses nothing.
 func TestUnknown(t *testing.T) {
 	objectives := []Objective{{Name: "ttft", Threshold: time.Second, Bad: 0.01}}
 	constant := func(float64) (requests, gaps, prompt float64) { return 2, 200, 800 }
@@ -180,7 +222,7 @@ func TestUnknown(t *testing.T) {
 	}{
 		{20, swinging, TooFew},
 		{60, constant, Uniform},
-		{60, func(float64) (requests, gaps, prompt float64) { return 0, 0, 0 }, Idle},
+		{60, func(float64) (requests, gaps, prompt float64) { return 0, 0, 0 }, TooFew},
 		{60, swinging, Known},
 	} {
 		var l Learner

@@ -28,24 +28,32 @@ const (
 // Limits returns all limits.
 func Limits() []Limit { return []Limit{Batch, KVCache, Prefill, Decode, Host} }
 
-// Forecast holds the multiple of the present load that an engine serves before an objective breaks.
+// Forecast holds the multiple of the load that an engine serves before an objective breaks.
 type Forecast struct {
 	Objective string
-	// Factor is a multiple of the present load. The true value is between Low and High with a probability of 90%.
+	// Factor is a multiple of the load. The true value is between Low and High with a probability of 90%.
 	Factor, Low, High float64
-	Limit             Limit
+	// Used is the present demand as a share of the load at which the objective breaks.
+	Used  float64
+	Limit Limit
 }
 
-// Load is the present demand on an engine per second.
+// Load is a demand on an engine per second.
 type Load struct{ Requests, Gaps, PromptTokens, Tokens float64 }
 
-// Load returns the present load.
+// leastLoad is the lowest load that Load returns, as a share of the learnt peak.
+const leastLoad = 0.01
+
+// Load returns the load that forecasts multiply: the present demand or, while the engine is idle, a hundredth of its
+// peak with the mix of the last requests.
 func (l *Learner) Load() Load {
 	m := l.mix
-	if m.seconds == 0 {
+	if m.requests <= 0 || m.gaps <= 0 {
 		return Load{}
 	}
-	return Load{m.first / m.seconds, m.gaps / m.seconds, m.prompt / m.seconds, m.generated / m.seconds}
+	rate := math.Max(m.rate(), leastLoad*l.peak*m.requests/m.gaps)
+	each := rate / m.requests
+	return Load{rate, each * m.gaps, each * m.prompt, each * m.generated}
 }
 
 // Why explains why there is no forecast. Why is empty if there is a forecast.
@@ -54,14 +62,13 @@ type Why string
 // The reasons.
 const (
 	Known   Why = ""
-	TooFew  Why = "few_readings"  // less than half an hour of work was seen
+	TooFew  Why = "few_readings"  // less than half an hour was seen, or hardly any request
 	Uniform Why = "little_spread" // the load hardly changed, and one point defines no line
-	Idle    Why = "idle"          // there is no request at present
 	NoFit   Why = "no_fit"        // the steps do not follow the load
 )
 
 // Reasons returns all reasons.
-func Reasons() []Why { return []Why{Known, TooFew, Uniform, Idle, NoFit} }
+func Reasons() []Why { return []Why{Known, TooFew, Uniform, NoFit} }
 
 // Minimum requirements of a forecast.
 const (
@@ -72,12 +79,9 @@ const (
 // Forecast returns the forecasts for some objectives, or the reason why there are none.
 func (l *Learner) Forecast(limits Bounds, objectives []Objective) ([]Forecast, Why) {
 	fit, ok := l.line.solve()
-	switch load := l.Load(); {
-	case l.seen < leastSeen:
-		return nil, TooFew
-	case load.Gaps <= 0 || load.Requests <= 0:
-		return nil, Idle
-	case l.line.n < 20:
+	load := l.Load()
+	switch {
+	case l.seen < leastSeen || load.Requests <= 0 || l.line.n < leastLine:
 		return nil, TooFew
 	case math.Max(l.line.spread(1), l.line.spread(2)) < leastSpread:
 		return nil, Uniform
@@ -89,6 +93,7 @@ func (l *Learner) Forecast(limits Bounds, objectives []Objective) ([]Forecast, W
 		f := Forecast{Objective: o.Name}
 		f.Factor, f.Limit = l.breaks(fit, limits, o)
 		f.Low, f.High = l.interval(fit, limits, o, f.Factor)
+		f.Used = l.mix.rate() / (load.Requests * math.Max(f.Factor, 1e-3))
 		all = append(all, f)
 	}
 	return all, Known
@@ -114,7 +119,7 @@ func (b Bounds) Levers() []Lever {
 }
 
 // With returns the load that an engine could serve after a change (lever) before an objective breaks, as a multiple of
-// the present load. With needs a forecast. The cache use of a request, and the time to the first tokens of shorter
+// Load. With needs a forecast. The cache use of a request, and the time to the first tokens of shorter
 // prompts, stay unchanged.
 func (l *Learner) With(lever Lever, bounds Bounds, o Objective) float64 {
 	other := *l
@@ -173,14 +178,14 @@ func (f line) step(running, tokens float64) float64 {
 	return (1 - f.c[1]*running - f.c[2]*tokens) / f.c[0]
 }
 
-// state is an engine at a multiple of its present load.
+// state is an engine at a multiple of its load.
 type state struct {
 	step, running, places, offered float64
 	limit                          Limit
 	full                           bool // the tokens do not fit into a step
 }
 
-// at returns the state at a multiple of the present load.
+// at returns the state at a multiple of the load.
 func (l *Learner) at(k float64, fit line, limits Bounds) state {
 	load := l.Load()
 	steps := fit.steps(k*load.Gaps, k*load.PromptTokens)
@@ -213,8 +218,8 @@ func (l *Learner) at(k float64, fit line, limits Bounds) state {
 	return s
 }
 
-// late returns the share of an objective's events that would be bad at a multiple of the present load, and the limit that
-// causes it.
+// late returns the share of an objective's events that would be bad at a multiple of the load, and the limit that causes
+// it.
 func (l *Learner) late(k float64, fit line, limits Bounds, o Objective) (float64, Limit) {
 	s := l.at(k, fit, limits)
 	if s.full {
@@ -227,9 +232,9 @@ func (l *Learner) late(k float64, fit line, limits Bounds, o Objective) (float64
 		}
 		// Either every step takes longer, or more steps contain the prompt tokens that make a step long. The worse case
 		// counts or, at a lower load, the better case.
-		stretched := s.step / l.gap.step()
-		all, more := l.gap.above(threshold/stretched), k*stretched*l.gap.above(threshold)
-		if k < 1 {
+		stretched, times := s.step/l.gap.step(), k*l.Load().Gaps*l.gap.seconds/l.gap.gaps
+		all, more := l.gap.above(threshold/stretched), times*stretched*l.gap.above(threshold)
+		if times < 1 {
 			return math.Min(all, more), s.limit
 		}
 		return math.Min(1, math.Max(all, more)), s.limit
@@ -268,10 +273,12 @@ func wait(places, taken, service, longer float64) float64 {
 	return c * math.Exp(-(n-taken)*longer/service)
 }
 
-// breaks returns the multiple of the present load at which an objective breaks.
+// breaks returns the multiple of the load at which an objective breaks. The search starts at the learnt peak, so that
+// the result does not depend on the present demand.
 func (l *Learner) breaks(fit line, limits Bounds, o Objective) (float64, Limit) {
-	low, high := 0.0, 1.0
-	for bad, _ := l.late(high, fit, limits, o); bad <= o.Bad && high < 1e4; bad, _ = l.late(high, fit, limits, o) {
+	low, high := 0.0, l.peak/l.Load().Gaps
+	most := 1e4 * high
+	for bad, _ := l.late(high, fit, limits, o); bad <= o.Bad && high < most; bad, _ = l.late(high, fit, limits, o) {
 		low, high = high, 2*high
 	}
 	for range 40 {

@@ -283,15 +283,15 @@ var (
 			"found in the prefix cache).",
 		EngineLabels, with(LabelLever)).experimental()
 	EngineCapacityUsed = Target.gauge(Max, "llm_engine_capacity_used_ratio",
-		"Load of the last ten minutes, as a share of the load above which this engine misses a latency objective.", EngineLabels,
+		"Requests of the last ten minutes, as a share of those above which this engine misses a latency objective.", EngineLabels,
 		with(LabelSLO)).experimental()
 	EngineCapacityLimit = Target.info("llm_engine_capacity_limit_info",
 		"What will limit the engine when it misses the objective, always 1: batch_limit, kv_cache, prefill (prompt tokens fill the steps), "+
 			"decode (each running request makes the step longer) or host (steps are long, but the GPU waits for the CPU most of the time).",
 		EngineLabels, with(LabelSLO, LabelLimit)).experimental()
 	EngineCapacityKnown = Target.gauge(Never, "llm_engine_capacity_known",
-		"Whether the capacity of this engine is known (1). When 0, reason is few_readings in the first half hour of the exporter, "+
-			"little_spread while the load hardly changes, idle, or no_fit if the steps do not follow the load.",
+		"Whether the capacity of this engine is known (1). When 0, reason is few_readings until it has worked for ten minutes of at least half "+
+			"an hour, little_spread while the load hardly changes, or no_fit if the steps do not follow the load.",
 		EngineLabels, with(LabelReason)).experimental()
 	EngineLoadTime = Engine.gauge(Max, "llm_engine_load_time_seconds",
 		"Time that the engine took from its start until it could serve (cold start).", EngineLabels).experimental()

@@ -146,9 +146,8 @@ func (m *nodeCapacity) tightest() []string {
 
 // whyUnknown explains each reason.
 var whyUnknown = map[string]string{
-	"few_readings":  "the exporter has watched this engine for less than half an hour; try again later",
+	"few_readings":  "the exporter has watched this engine for less than half an hour, or it had hardly any requests; try again later",
 	"little_spread": "its load has hardly changed; try again after a busier or a quieter time",
-	"idle":          "it gets no requests",
 	"no_fit":        "the duration of its steps does not depend on its load as expected",
 }
 

@@ -146,7 +146,7 @@ type outlook struct {
 	all   []capacity.Forecast
 	why   capacity.Why
 	load  capacity.Load
-	could map[capacity.Lever]float64 // by lever: the load at which the first objective breaks, as a multiple of the present load
+	could map[capacity.Lever]float64 // by lever: the load at which the first objective breaks, as a multiple of load
 	steps []capacity.Step
 }
 
@@ -228,7 +228,7 @@ func (t *target) forecast(s *snapshot) {
 		}
 	}
 	each(func(_ *unit, f *capacity.Forecast, series *forecastSeries) {
-		s.append(metrics.EngineCapacityUsed, series.used, 1/max(f.Factor, 1e-3))
+		s.append(metrics.EngineCapacityUsed, series.used, f.Used)
 	})
 	each(func(_ *unit, f *capacity.Forecast, series *forecastSeries) {
 		s.append(metrics.EngineCapacityLimit, series.limits[f.Limit], 1)
