@@ -209,6 +209,32 @@ func TestIdleKeepsCapacity(t *testing.T) {
 	}
 }
 
+// TestInterval checks the interval of an engine that has only run a few percent of its capacity: it is finite and not
+// empty, and replicas that hold the present load are enough at its low end.
+func TestInterval(t *testing.T) {
+	const full = 100 / (100/10. + 0.05*100 + 0.01*400) // requests per second that run 10 at once, as in TestLine
+	for _, share := range []float64{0.001, 0.01, 0.05, 0.08, 0.3} {
+		var l Learner
+		page(&l, 120, func(minute float64) (requests, gaps, prompt float64) {
+			requests, gaps, prompt = swinging(minute)
+			part := share * full / 2
+			return part * requests, part * gaps, part * prompt
+		}, func(gaps, prompt float64) float64 { return 1 / (100 - 0.05*gaps - 0.01*prompt) })
+		all, why := l.Forecast(Bounds{Batch: 10}, []Objective{{Name: "ttft", Threshold: 10 * time.Second, Bad: 0.01}})
+		if why != Known {
+			t.Errorf("at %g of the capacity: %s", share, why)
+			continue
+		}
+		f := all[0]
+		if needed := math.Ceil(3 / f.Low); !(f.Low > 0) || needed > 3 {
+			t.Errorf("at %g of the capacity %g replicas are needed, 3 are there: %+v", share, needed, f)
+		}
+		if !(f.Low < f.Factor && f.Factor < f.High) || math.IsInf(f.High, 0) {
+			t.Errorf("at %g of the capacity: %+v", share, f)
+		}
+	}
+}
+
 // TestUnknown checks that there is no forecast too early, for an engine without requests, or after a single load. A
 // restart loses nothing.
 func TestUnknown(t *testing.T) {

@@ -139,9 +139,15 @@ func (l *Learner) With(lever Lever, bounds Bounds, o Objective) float64 {
 }
 
 // interval returns factors around the forecast: the true value lies between them with a probability of 90%. The fit
-// is uncertain, and the model's error grows with the distance from the learnt loads.
+// is uncertain, and the model's error grows with the distance from the learnt loads. Errors are shares of the forecast,
+// so the interval is symmetric on a logarithmic scale. If the forecast is above the learnt peak, so is the true value,
+// except for the model's error at the peak.
 func (l *Learner) interval(fit line, limits Bounds, o Objective, factor float64) (low, high float64) {
-	beyond := math.Max(1, factor*l.Load().Gaps/l.peak)
+	if factor <= 0 { // the objective breaks even at rest
+		return 0, 0
+	}
+	peak := l.peak / l.Load().Gaps
+	beyond := math.Max(1, factor/peak)
 	errs := modelError * beyond * factor
 	own := errs * errs
 	variance := own
@@ -157,12 +163,17 @@ func (l *Learner) interval(fit line, limits Bounds, o Objective, factor float64)
 		moved, _ := l.breaks(other, limits, o)
 		variance = math.Max(variance, own+(moved-factor)*(moved-factor))
 	}
-	sd := math.Sqrt(variance)
-	return math.Max(0, factor-1.64*sd), factor + 1.64*sd
+	within := func(share float64) float64 { return factor * math.Exp(-1.64*share) }
+	share := math.Min(mostError, math.Sqrt(variance)/factor)
+	if low = within(share); factor >= peak {
+		low = math.Max(low, math.Min(peak, within(modelError)))
+	}
+	return low, within(-share)
 }
 
-// modelError is the model's error at the highest learnt load, as a share.
-const modelError = 0.05
+// modelError is the model's error at the highest learnt load, as a share of the forecast. mostError is the largest error
+// of an interval: beyond it, an interval says nothing.
+const modelError, mostError = 0.05, 2
 
 // firstStretch is the power of the step time by which first tokens are delayed. A prompt is computed in steps, and
 // waits for the steps of earlier prompts. Both grow.
