@@ -2,6 +2,7 @@ package capacity
 
 import (
 	"math"
+	"slices"
 	"testing"
 	"time"
 )
@@ -231,6 +232,30 @@ func TestInterval(t *testing.T) {
 		}
 		if !(f.Low < f.Factor && f.Factor < f.High) || math.IsInf(f.High, 0) {
 			t.Errorf("at %g of the capacity: %+v", share, f)
+		}
+	}
+}
+
+// TestLeversKnown checks that no effect is forecast for what an engine does not report.
+func TestLeversKnown(t *testing.T) {
+	exact := func(gaps, prompt float64) float64 { return 1 / (100 - 0.05*gaps - 0.01*prompt) }
+	for _, c := range []struct {
+		kv, prompt float64
+		bounds     Bounds
+		want       []Lever
+	}{
+		{0, 1, Bounds{}, []Lever{ShorterPrompts}},
+		{0.1, 0, Bounds{}, []Lever{MoreCache}},
+		{0, 0, Bounds{Batch: 10}, []Lever{LargerBatch, SmallerBatch}},
+		{0.1, 1, Bounds{Batch: 10}, Levers()},
+	} {
+		var l Learner
+		pageWith(&l, 60, Reading{KVUsage: c.kv}, func(minute float64) (requests, gaps, prompt float64) {
+			requests, gaps, prompt = swinging(minute)
+			return requests, gaps, c.prompt * prompt
+		}, exact)
+		if got := l.Levers(c.bounds); !slices.Equal(got, c.want) {
+			t.Errorf("%+v: %v", c, got)
 		}
 	}
 }

@@ -2,6 +2,7 @@ package capacity
 
 import (
 	"math"
+	"slices"
 	"time"
 )
 
@@ -110,12 +111,16 @@ const (
 	ShorterPrompts Lever = "prompts_halved"   // or half of the prompt tokens found in the prefix cache
 )
 
-// Levers returns the levers that an engine has, as far as its settings are known.
-func (b Bounds) Levers() []Lever {
-	if b.Batch > 0 {
-		return []Lever{LargerBatch, SmallerBatch, MoreCache, ShorterPrompts}
+// Levers returns all levers.
+func Levers() []Lever { return []Lever{LargerBatch, SmallerBatch, MoreCache, ShorterPrompts} }
+
+// Levers returns the levers whose effect is known: of the batch limit if the settings show it, of the KV cache if its
+// use is known, and of prompts if their tokens are counted.
+func (l *Learner) Levers(b Bounds) []Lever {
+	known := map[Lever]bool{
+		LargerBatch: b.Batch > 0, SmallerBatch: b.Batch > 0, MoreCache: l.held.places() > 0, ShorterPrompts: l.mix.prompt > 0,
 	}
-	return []Lever{MoreCache, ShorterPrompts}
+	return slices.DeleteFunc(Levers(), func(lever Lever) bool { return !known[lever] })
 }
 
 // With returns the load that an engine could serve after a change (lever) before an objective breaks, as a multiple of

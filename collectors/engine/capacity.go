@@ -114,7 +114,7 @@ func (c *compiler) capacities() (all []sizing) {
 		s.progress = c.text(metrics.EngineLastProgress.Name, s.key)
 		if s.known = map[capacity.Why]string{}; len(s.objectives) > 0 {
 			s.slowdown, s.at, s.levers = c.text(metrics.EngineSlowdown.Name, s.key), map[float64]string{}, map[capacity.Lever]string{}
-			for _, lever := range (capacity.Bounds{Batch: 1}).Levers() {
+			for _, lever := range capacity.Levers() {
 				s.levers[lever] = text(metrics.EngineCapacityIf, metrics.LabelLever, string(lever))
 			}
 			for _, why := range capacity.Reasons() {
@@ -161,7 +161,7 @@ func (l *learner) says(now time.Time, bounds capacity.Bounds, objectives []capac
 	l.at, l.said = now, outlook{load: l.Load(), could: map[capacity.Lever]float64{}, steps: l.Steps()}
 	l.said.all, l.said.why = l.Forecast(bounds, objectives)
 	for i := range l.said.all {
-		for _, lever := range bounds.Levers() {
+		for _, lever := range l.Levers(bounds) {
 			if factor := l.With(lever, bounds, objectives[i]); i == 0 || factor < l.said.could[lever] {
 				l.said.could[lever] = factor
 			}
