@@ -33,7 +33,7 @@ type signal struct {
 var signals = []signal{
 	{
 		"capacity", "replicas that hold the latency objectives at what arrives, before anybody waits; the last known ones while exporters relearn",
-		metrics.RecordedDesired, "max", nil, 0, true, "1", true, relearns,
+		metrics.RecordedDesired, "max", nil, 0, true, "1", false, relearns,
 	},
 	{"waiting", "requests that wait, per replica; demand exceeds capacity", metrics.RecordedWaiting, "sum", nil, 0, true, "4", false, 0},
 	{"kv-usage", "the fullest KV cache; preemption comes next", metrics.RecordedKVCacheUsage, "max", nil, 0, false, "0.8", false, 0},

@@ -140,6 +140,9 @@ func TestDesiredReplicasHold(t *testing.T) {
 			serves := since < 0 || since >= 5*time.Minute && i == 0
 			return heldReplica{serves: serves, seen: serves, unknown: since >= 0 && since < 35*time.Minute}
 		}, load: during(-5*time.Minute, 5*time.Minute, 0, 4)}, absent, 1},
+		"no requests": {held{replica: func(_ int, _ time.Duration) heldReplica {
+			return heldReplica{serves: true, seen: true}
+		}, load: during(-10*time.Minute, heldEnd-heldOnset, 0, 12)}, 1, 3},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
