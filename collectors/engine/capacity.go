@@ -136,7 +136,8 @@ func (s *sizing) counted() bool {
 // learner holds the lessons about a unit, while its engine runs with the same settings.
 type learner struct {
 	capacity.Learner
-	with *recorded
+	from *recorded
+	with map[metrics.Setting]string // the settings, as far as they are known
 	said outlook
 	at   time.Time // when the forecast was computed
 }
@@ -180,15 +181,10 @@ func (t *target) forecast(s *snapshot) {
 	units := make([]unit, 0, len(t.plan.sizings))
 	learners := make(map[string]*learner, len(t.plan.sizings))
 	for i := range t.plan.sizings {
-		u := &t.plan.sizings[i]
-		name := u.known[capacity.Known]
-		l := t.learners[name]
-		if l == nil || !l.with.same(t.recorded) {
-			l = &learner{}
-		}
-		l.with, learners[name] = t.recorded, l
+		u, l := &t.plan.sizings[i], t.learner(&t.plan.sizings[i])
+		learners[u.known[capacity.Known]] = l
 		l.Learn(t.reading(u))
-		units = append(units, unit{u, l.says(t.config.Now(), t.limits(u), u.objectives)})
+		units = append(units, unit{u, l.says(t.config.Now(), l.limits(), u.objectives)})
 	}
 	t.learners = learners
 	for _, u := range units {
@@ -238,9 +234,47 @@ func (t *target) forecast(s *snapshot) {
 	}
 }
 
-// same reports whether engines run with the same settings.
-func (r *recorded) same(as *recorded) bool {
-	return r == as || r != nil && as != nil && slices.Equal(r.series, as.series)
+// learner returns the learner of a unit: a new one if a setting has another value than the learner knows. While an
+// engine restarts, some settings are not known yet, such as those on the command line. They are no difference.
+func (t *target) learner(u *sizing) *learner {
+	l := t.learners[u.known[capacity.Known]]
+	if l != nil && l.from == t.recorded {
+		return l
+	}
+	now := map[metrics.Setting]string{}
+	for i := range t.recorded.of {
+		if r := &t.recorded.of[i]; len(t.recorded.of) == 1 || r.key.model == u.key[outModel] {
+			maps.Copy(now, r.values)
+		}
+	}
+	if l == nil || l.differs(now) {
+		l = &learner{with: map[metrics.Setting]string{}}
+	}
+	for setting, value := range now {
+		// The first measured value stays, because it must not drift in small steps. An image may get its digest later.
+		if old, known := l.with[setting]; !known || setting == metrics.SettingImage && len(value) > len(old) {
+			l.with[setting] = value
+		}
+	}
+	l.from = t.recorded
+	return l
+}
+
+// differs reports whether a setting has another value than the learner knows.
+func (l *learner) differs(settings map[metrics.Setting]string) bool {
+	for setting, value := range settings {
+		if old, known := l.with[setting]; known && !same(setting, old, value) {
+			return true
+		}
+	}
+	return false
+}
+
+// limits returns the engine's largest batch and step, as far as its settings are known.
+func (l *learner) limits() (b capacity.Bounds) {
+	b.Batch, _ = strconv.ParseFloat(l.with[metrics.SettingMaxSequences], 64)
+	b.StepTokens, _ = strconv.ParseFloat(l.with[metrics.SettingMaxBatchTokens], 64)
+	return b
 }
 
 // reading reads a unit from the metrics page.
@@ -295,17 +329,4 @@ func (t *target) latency(of latency) (count, sum float64, h capacity.Histogram) 
 		h.Counts[i] = add(of.cumulative[i])
 	}
 	return add(of.count), of.sum.eval(t.values), h
-}
-
-// limits returns the largest batch and step of a unit, as far as its settings report them.
-func (t *target) limits(u *sizing) (l capacity.Bounds) {
-	for i := range t.recorded.of {
-		r := &t.recorded.of[i]
-		if len(t.recorded.of) > 1 && r.key.model != u.key[outModel] {
-			continue
-		}
-		l.Batch, _ = strconv.ParseFloat(r.values[metrics.SettingMaxSequences], 64)
-		l.StepTokens, _ = strconv.ParseFloat(r.values[metrics.SettingMaxBatchTokens], 64)
-	}
-	return l
 }

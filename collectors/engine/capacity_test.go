@@ -1,0 +1,123 @@
+package engine
+
+import (
+	"fmt"
+	"math"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+	"github.com/llm-node-exporter/llm-node-exporter/slo"
+)
+
+// worker is the metrics page of a vLLM engine whose steps get longer with its load.
+type worker struct {
+	start, requests, gaps, gapSeconds, prompt float64
+	noHistograms                              bool // before the first request, as in SGLang
+}
+
+// work serves requests at a rate.
+func (w *worker) work(seconds, rate float64) {
+	gaps, prompt := 100*rate, 400*rate
+	w.requests, w.gaps, w.prompt = w.requests+seconds*rate, w.gaps+seconds*gaps, w.prompt+seconds*prompt
+	w.gapSeconds += seconds * gaps / (100 - 0.05*gaps - 0.01*prompt)
+}
+
+func (w *worker) page() string {
+	var b strings.Builder
+	one := func(name, kind string, v float64) {
+		fmt.Fprintf(&b, "# TYPE %s %s\n%s{model_name=\"m\",engine=\"0\"} %v\n", name, kind, name, v)
+	}
+	fmt.Fprintf(&b, "# TYPE process_start_time_seconds gauge\nprocess_start_time_seconds %v\n", w.start)
+	one("vllm:num_requests_running", "gauge", 2)
+	one("vllm:num_requests_waiting", "gauge", 0)
+	one("vllm:prompt_tokens_total", "counter", w.prompt)
+	one("vllm:generation_tokens_total", "counter", w.gaps+w.requests)
+	histogram := func(name string, count, sum float64, bounds ...string) {
+		fmt.Fprintf(&b, "# TYPE %s histogram\n", name)
+		for _, bound := range append(bounds, "+Inf") {
+			fmt.Fprintf(&b, "%s_bucket{model_name=\"m\",engine=\"0\",le=%q} %v\n", name, bound, count)
+		}
+		fmt.Fprintf(&b, "%s_sum{model_name=\"m\",engine=\"0\"} %v\n%[1]s_count{model_name=\"m\",engine=\"0\"} %[3]v\n", name, sum, count)
+	}
+	if !w.noHistograms {
+		histogram("vllm:time_to_first_token_seconds", w.requests, 0.05*w.requests, "0.1", "0.5", "1.0")
+		histogram("vllm:inter_token_latency_seconds", w.gaps, w.gapSeconds, "0.02", "0.05")
+	}
+	return b.String()
+}
+
+// TestRestartsKeepCapacity checks that an engine that restarts with the same settings keeps its capacity, although its
+// first page lacks the settings from the command line, and that the exporter learns again if a setting has changed.
+func TestRestartsKeepCapacity(t *testing.T) {
+	command := func(batch string) [][]string { return [][]string{{"vllm", "serve", "m", "--max-num-seqs", batch}} }
+	for name, c := range map[string]struct {
+		batch        string
+		noHistograms bool
+		keeps        bool
+	}{
+		"the same command":    {"10", false, true},
+		"another batch limit": {"20", false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			now := time.Unix(1_700_000_000, 0)
+			w := &worker{start: 1_699_999_000}
+			e := serve(t, w.page())
+			engine := collectorWith(t, Config{
+				Targets: []TargetConfig{{URL: e.URL}}, Now: func() time.Time { return now }, Log: discard,
+				Objectives: []slo.Objective{objective(t, "ttft", slo.TTFT, "500ms", "99%")},
+			})
+			var last samples
+			pass := func(minutes int, rate func(minute float64) float64) {
+				for i := range 2 * minutes {
+					now = now.Add(30 * time.Second)
+					w.work(30, rate(float64(i)/2))
+					e.show(w.page())
+					last = parse(t, exposition(t, engine))
+				}
+			}
+			swings := func(minute float64) float64 { return 2 + math.Sin(minute/5) }
+			idle := func(float64) float64 { return 0 }
+			expected := func() float64 {
+				t.Helper()
+				last.want(t, metrics.EngineCapacityKnown.Name+`{reason=""}`, 1)
+				all := last.get(t, metrics.EngineCapacity.Name+`{kind="expected"}`)
+				if len(all) != 1 {
+					t.Fatalf("capacities %v", all)
+				}
+				return all[0]
+			}
+
+			pass(1, swings)
+			engine.Commanded("engine-0:80", command("10"))
+			pass(120, swings)
+			before := expected()
+
+			e.mu.Lock()
+			e.status = http.StatusServiceUnavailable
+			e.mu.Unlock()
+			pass(2, idle)
+			*w = worker{start: float64(now.Unix()), noHistograms: c.noHistograms}
+			e.mu.Lock()
+			e.status = http.StatusOK
+			e.mu.Unlock()
+			pass(2, idle)
+			if c.noHistograms {
+				last.want(t, metrics.EngineCapacityKnown.Name+`{reason="no_histograms"}`, 0)
+			}
+			engine.Commanded("engine-0:80", command(c.batch))
+			w.noHistograms = false
+			pass(2, swings)
+			if !c.keeps {
+				last.want(t, metrics.EngineCapacityKnown.Name+`{reason="few_readings"}`, 0)
+				return
+			}
+			if after := expected(); math.Abs(after/before-1) > 0.05 {
+				t.Errorf("%g requests per second after the restart, %g before", after, before)
+			}
+		})
+	}
+}
