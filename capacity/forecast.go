@@ -66,10 +66,12 @@ const (
 	TooFew  Why = "few_readings"  // less than half an hour was seen, or hardly any request
 	Uniform Why = "little_spread" // the load hardly changed, and one point defines no line
 	NoFit   Why = "no_fit"        // the steps do not follow the load
+	// Unobserved engines report no histograms of the times to first tokens and between tokens, so there is nothing to learn from.
+	Unobserved Why = "no_histograms"
 )
 
 // Reasons returns all reasons.
-func Reasons() []Why { return []Why{Known, TooFew, Uniform, NoFit} }
+func Reasons() []Why { return []Why{Known, TooFew, Uniform, NoFit, Unobserved} }
 
 // Minimum requirements of a forecast.
 const (

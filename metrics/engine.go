@@ -291,7 +291,8 @@ var (
 		EngineLabels, with(LabelSLO, LabelLimit)).experimental()
 	EngineCapacityKnown = Target.gauge(Never, "llm_engine_capacity_known",
 		"Whether the capacity of this engine is known (1). When 0, reason is few_readings until it has worked for ten minutes of at least half "+
-			"an hour, little_spread while the load hardly changes, or no_fit if the steps do not follow the load.",
+			"an hour, little_spread while the load hardly changes, no_fit if the steps do not follow the load, or no_histograms if it does "+
+			"not report the times to first tokens and between tokens.",
 		EngineLabels, with(LabelReason)).experimental()
 	EngineLoadTime = Engine.gauge(Max, "llm_engine_load_time_seconds",
 		"Time that the engine took from its start until it could serve (cold start).", EngineLabels).experimental()

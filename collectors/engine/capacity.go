@@ -20,6 +20,7 @@ type sizing struct {
 	key        [outLabels]string
 	lines      map[*metrics.Family][]line
 	progress   string // names the unit
+	observed   bool   // there are histograms of the times to first tokens and between tokens
 	latencies  map[*metrics.Family]latency
 	objectives []capacity.Objective
 	forecasts  []forecastSeries // by objective
@@ -83,12 +84,14 @@ func (c *compiler) lags(to *metrics.Family, out [outLabels]string, h histogram, 
 	}
 }
 
-// capacities completes the units that report enough about their load.
-func (c *compiler) capacities() (all []sizing) {
+// capacities completes the units of engines that generate tokens. Units that report too little about their load stay
+// unobserved.
+func (c *compiler) capacities(d *Dialect) (all []sizing) {
+	if d.Tokenless {
+		return nil
+	}
 	for _, s := range c.sizings {
-		if s.latencies[metrics.TimeToFirstToken].count == nil || s.latencies[metrics.InterTokenLatency].count == nil && !s.counted() {
-			continue
-		}
+		s.observed = s.latencies[metrics.TimeToFirstToken].count != nil && (s.latencies[metrics.InterTokenLatency].count != nil || s.counted())
 		text := func(f *metrics.Family, name, value string, more ...metrics.Label) string {
 			return c.text(f.Name, s.key, append(more, metrics.Label{Name: name, Value: value})...)
 		}
@@ -183,12 +186,16 @@ func (t *target) forecast(s *snapshot) {
 	for i := range t.plan.sizings {
 		u, l := &t.plan.sizings[i], t.learner(&t.plan.sizings[i])
 		learners[u.known[capacity.Known]] = l
+		if !u.observed {
+			units = append(units, unit{u, &outlook{why: capacity.Unobserved}})
+			continue
+		}
 		l.Learn(t.reading(u))
 		units = append(units, unit{u, l.says(t.config.Now(), l.limits(), u.objectives)})
 	}
 	t.learners = learners
 	for _, u := range units {
-		if times, ok := learners[u.known[capacity.Known]].Slowdown(); ok {
+		if times, ok := learners[u.known[capacity.Known]].Slowdown(); ok && u.observed {
 			s.append(metrics.EngineSlowdown, u.slowdown, times)
 		}
 	}

@@ -58,8 +58,9 @@ func TestRestartsKeepCapacity(t *testing.T) {
 		noHistograms bool
 		keeps        bool
 	}{
-		"the same command":    {"10", false, true},
-		"another batch limit": {"20", false, false},
+		"the same command":                  {"10", false, true},
+		"the same command, no requests yet": {"10", true, true},
+		"another batch limit":               {"20", false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -119,5 +120,27 @@ func TestRestartsKeepCapacity(t *testing.T) {
 				t.Errorf("%g requests per second after the restart, %g before", after, before)
 			}
 		})
+	}
+}
+
+// TestUnobservedCapacity checks that engines without histograms say why their capacity is unknown. A server that
+// generates no tokens, and a gateway, say nothing.
+func TestUnobservedCapacity(t *testing.T) {
+	const known = "llm_engine_capacity_known"
+	objectives := []slo.Objective{objective(t, "ttft", slo.TTFT, "500ms", "99%"), objective(t, "itl", slo.ITL, "50ms", "99%")}
+	for page, reason := range map[string]string{
+		"llamacpp/b10450-loaded.prom":    "no_histograms",
+		"tgi/v3.3.7-loaded.prom":         "no_histograms",
+		"vllm/v0.32.0-healthy.prom":      "few_readings",
+		"tei/embed-loaded.prom":          "",
+		"llmd_router/v0.9.0-loaded.prom": "",
+	} {
+		s := counted(t, objectives, page)
+		if reason == "" {
+			s.want(t, known)
+			continue
+		}
+		s.want(t, known, 0)
+		s.want(t, known+`{reason="`+reason+`"}`, 0)
 	}
 }

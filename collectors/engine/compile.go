@@ -181,7 +181,7 @@ func (c *compiler) dialect(d *Dialect) error {
 	c.claimed = append(c.claimed, claims...)
 	if c.plan.units == nil {
 		c.plan.units = c.units(d)
-		c.plan.sizings = c.capacities()
+		c.plan.sizings = c.capacities(d)
 	}
 	c.objectives(d, defaults)
 	c.working, c.durations, c.prompted, c.sizings = nil, nil, nil, nil
