@@ -218,7 +218,8 @@ var (
 		with(LabelSLO, LabelKind))
 	RecordedDesired = recorded(Never, "model:llm_desired_replicas:count",
 		"Replicas that a model needs to meet all latency objectives with the requests that arrive, at the low estimate of its capacity; slo "+
-			"is the objective that needs them. Absent while the capacity is unknown. For autoscalers.", perModel, with(LabelSLO))
+			"is the objective that needs them, and limit what limits most of the engines. Absent while the capacity is unknown. For autoscalers.",
+		perModel, with(LabelSLO, LabelLimit))
 	RecordedEnergyPerToken = recorded(Never, "model:llm_energy_per_token:joules",
 		"Energy of a model's GPUs per generated token, over five minutes. Absent while the model generates no tokens. Models that share a GPU "+
 			"share its energy.", perModel)

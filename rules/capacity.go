@@ -39,11 +39,25 @@ func utilisation() promql.Expr {
 }
 
 // desiredReplicas returns how many replicas are needed to keep every objective at the low end of the estimated
-// capacity, and the objective that needs the most.
+// capacity, the objective that needs the most, and what limits it. Without requests one replica is needed. Absence means
+// that the capacity is unknown.
 func desiredReplicas() promql.Expr {
 	most := promql.TopK(1, modelLabels, utilised("low"))
 	all := promql.Sum(modelLabels, promql.Or(replicasInRole(), labelled(hidden(), metrics.LabelReason, "hidden")))
-	return promql.Call("clamp_min", promql.Call("ceil", promql.Mul(most, all, promql.On(modelLabels...).ManyToOne())), promql.Num(1))
+	needed := promql.Call("clamp_min", promql.Call("ceil", promql.Mul(most, all, promql.On(modelLabels...).ManyToOne())), promql.Num(1))
+	return promql.Mul(needed, bottleneck(), promql.On(objectiveLabels()...).ManyToOne(metrics.LabelLimit))
+}
+
+// objectiveLabels name an objective of a model.
+func objectiveLabels() []string { return append(slices.Clone(modelLabels), metrics.LabelSLO) }
+
+// bottleneck returns 1 for each objective of a model, with the limit of most engines. It lacks the label if no limit is
+// known.
+func bottleneck() promql.Expr {
+	limits := promql.CountBy(append(objectiveLabels(), metrics.LabelLimit), promql.Vector(metrics.EngineCapacityLimit))
+	unknown := promql.Add(utilised("low"), promql.Num(1))
+	return promql.Call("clamp_max", promql.OrOn(promql.TopK(1, objectiveLabels(), limits), unknown, promql.On(objectiveLabels()...)),
+		promql.Num(1))
 }
 
 // hidden counts the replicas of each model that are not read because their exporter cannot be scraped. These replicas

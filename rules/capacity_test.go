@@ -111,6 +111,57 @@ func TestCapacityOfRoles(t *testing.T) {
 	}
 }
 
+// TestDesiredReplicasNameTheLimit checks that the number of replicas names the objective that needs them and the limit of
+// most engines, and that a missing limit changes no number.
+func TestDesiredReplicasNameTheLimit(t *testing.T) {
+	const ttft, itl = `{slo="ttft",limit="batch_limit"}`, `{slo="itl",limit="decode"}`
+	for name, c := range map[string]struct {
+		limits [3]string // of the engines, for first tokens
+		itl    float64   // low capacity for times between tokens
+		want   string
+	}{
+		"most":    {[3]string{"batch_limit", "kv_cache", "batch_limit"}, 8, ttft},
+		"another": {[3]string{"batch_limit", "batch_limit", "batch_limit"}, 3.1, itl},
+		"one":     {[3]string{"", "", "batch_limit"}, 8, ttft},
+		"unknown": {[3]string{}, 8, `{slo="ttft",limit=""}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			sim := newSim(t, rules.Groups(rules.Options{})...)
+			end := rulesim.Epoch.Add(10 * time.Minute)
+			err := sim.Run(rulesim.Epoch, end, time.Minute, func(now time.Time, emit rulesim.Emit) {
+				for i, limit := range c.limits {
+					of := func(f *metrics.Family, v float64, more ...string) {
+						pod := fmt.Sprint(i)
+						emit(labels.FromStrings(slices.Concat([]string{
+							model.MetricNameLabel, f.Name, "job", rules.DefaultJob, metrics.LabelInstance, "n:9844",
+							metrics.LabelServer, pod, metrics.LabelPod, pod, metrics.LabelModel, "m",
+						}, more)...), v)
+					}
+					of(metrics.EngineInfo, 1)
+					of(metrics.RequestsRunning, 1)
+					of(metrics.RequestsArrived, 4*now.Sub(rulesim.Epoch).Seconds())
+					of(metrics.EngineCapacity, 5, metrics.LabelSLO, "ttft", metrics.LabelKind, "low")
+					of(metrics.EngineCapacity, c.itl, metrics.LabelSLO, "itl", metrics.LabelKind, "low")
+					of(metrics.EngineCapacityLimit, 1, metrics.LabelSLO, "itl", metrics.LabelLimit, "decode")
+					if limit != "" {
+						of(metrics.EngineCapacityLimit, 1, metrics.LabelSLO, "ttft", metrics.LabelLimit, limit)
+					}
+				}
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := math.Ceil(12 / min(5, c.itl))
+			all, err := sim.Query(metrics.RecordedDesired.Name, end)
+			one, errOne := sim.Query(metrics.RecordedDesired.Name+c.want, end)
+			if err != nil || errOne != nil || len(all) != 1 || len(one) != 1 || one[0].F != want {
+				t.Errorf("%v, %v, %v; want %g%s", all, err, errOne, want, c.want)
+			}
+		})
+	}
+}
+
 // TestDesiredReplicasHold checks that autoscalers get no wrong number of replicas while something is not measured.
 // 12 requests per second need three replicas. An autoscaler removes a replica after a quarter of an hour in which
 // fewer were needed.
