@@ -197,7 +197,7 @@ func TestIdleKeepsCapacity(t *testing.T) {
 			{"few requests", 20, 1. / 30, 0.12, 0.05}, // two buckets of gaps are few to tell how a step grew
 			{"busy again", 20, 2, 0.05, 0.99},
 		} {
-			page(&l, c.minutes, func(minute float64) (requests, gaps, prompt float64) { return c.each, 100 * c.each, 400 * c.each }, exact)
+			page(&l, c.minutes, func(float64) (requests, gaps, prompt float64) { return c.each, 100 * c.each, 400 * c.each }, exact)
 			for i, rate := range rates() {
 				if off := rate/before[i] - 1; math.Abs(off) > c.off {
 					t.Errorf("%d hours, %s: %s breaks at %.3g requests per second, was %.3g", hours, c.when, objectives[i].Name, rate, before[i])
