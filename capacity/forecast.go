@@ -146,9 +146,9 @@ func (l *Learner) With(lever Lever, bounds Bounds, o Objective) float64 {
 }
 
 // interval returns factors around the forecast: the true value lies between them with a probability of 90%. The fit
-// is uncertain, and the model's error grows with the distance from the learnt loads. Errors are shares of the forecast,
-// so the interval is symmetric on a logarithmic scale. If the forecast is above the learnt peak, so is the true value,
-// except for the model's error at the peak.
+// is uncertain, and the model's error grows with the distance from the learnt loads. Errors are shares of the forecast.
+// However large the error, low is positive. If the forecast is above the learnt peak, so is the true value, except for
+// the model's error at the peak.
 func (l *Learner) interval(fit line, limits Bounds, o Objective, factor float64) (low, high float64) {
 	if factor <= 0 { // the objective breaks even at rest
 		return 0, 0
@@ -170,12 +170,12 @@ func (l *Learner) interval(fit line, limits Bounds, o Objective, factor float64)
 		moved, _ := l.breaks(other, limits, o)
 		variance = math.Max(variance, own+(moved-factor)*(moved-factor))
 	}
-	within := func(share float64) float64 { return factor * math.Exp(-1.64*share) }
+	within := func(share float64) float64 { return factor * math.Max(1-1.64*share, math.Exp(-2*1.64*share)) }
 	share := math.Min(mostError, math.Sqrt(variance)/factor)
 	if low = within(share); factor >= peak {
 		low = math.Max(low, math.Min(peak, within(modelError)))
 	}
-	return low, within(-share)
+	return low, factor * math.Exp(1.64*share)
 }
 
 // modelError is the model's error at the highest learnt load, as a share of the forecast. mostError is the largest error
