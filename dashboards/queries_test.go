@@ -393,8 +393,33 @@ func TestAnotherAnswerIsDrawn(t *testing.T) {
 	}
 }
 
-// TestQuantilesOfTwoEngines uses two engines, one in two versions, with different bounds. Each gap between tokens of
-// all takes 22 ms, and every panel with a quantile per model shows that, within a bucket.
+// grids lists the bounds of the buckets of two engines, one in two versions.
+var grids = map[string][]string{
+	"vllm 1": {"0.01", "0.025", "0.05", "10", "+Inf"}, "vllm 2": {"0.018", "0.028", "0.04", "80", "+Inf"},
+	"tgi 1": {"0.0194", "0.0292", "0.0437", "120", "+Inf"},
+}
+
+// emitGrids emits all histograms of the engines: each of n observations is 0.022.
+func emitGrids(n float64, emit rulesim.Emit) {
+	for engine, bounds := range grids {
+		runtime, version, _ := strings.Cut(engine, " ")
+		l := labels.FromStrings(metrics.LabelRuntime, runtime, metrics.LabelNamespace, "prod", metrics.LabelModel, "m", metrics.LabelPod,
+			engine, metrics.LabelServer, "s", "instance", "n", "job", rules.DefaultJob)
+		emit(with(l, metrics.EngineInfo.Name, metrics.LabelVersion, version), 1)
+		emit(with(l, metrics.Stages.Name, metrics.LabelStage, metrics.StageNextToken), n)
+		emit(with(l, metrics.StageTime.Name, metrics.LabelStage, metrics.StageNextToken), 0.022*n)
+		for _, h := range metrics.All() {
+			for i, b := range bounds {
+				if h.Kind == metrics.Histogram && h.OfEngines() {
+					emit(with(l, h.Name+"_bucket", "le", b), n*metrics.Bool(i > 0))
+				}
+			}
+		}
+	}
+}
+
+// TestQuantilesOfTwoEngines checks that every panel with a quantile per model shows the value of all observations,
+// within a bucket, even if an engine or a node is chosen, and that a heatmap has the bounds of one version.
 func TestQuantilesOfTwoEngines(t *testing.T) {
 	file, err := rules.Encode(rules.NewFile(bareGroups(), rules.Style{}))
 	if err != nil {
@@ -405,45 +430,41 @@ func TestQuantilesOfTwoEngines(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer sim.Close()
-	bounds := map[string][]string{
-		"vllm 1": {"0.01", "0.025", "0.05", "10", "+Inf"}, "vllm 2": {"0.018", "0.028", "0.04", "80", "+Inf"},
-		"tgi 1": {"0.0194", "0.0292", "0.0437", "120", "+Inf"},
-	}
 	end := rulesim.Epoch.Add(20 * time.Minute)
 	if err := sim.Run(rulesim.Epoch, end, time.Minute, func(at time.Time, emit rulesim.Emit) {
-		n := at.Sub(rulesim.Epoch).Seconds()
-		for engine, bounds := range bounds {
-			runtime, version, _ := strings.Cut(engine, " ")
-			l := labels.FromStrings(metrics.LabelRuntime, runtime, metrics.LabelNamespace, "prod", metrics.LabelModel, "m", metrics.LabelPod,
-				engine, metrics.LabelServer, "s", "instance", "n", "job", rules.DefaultJob)
-			emit(with(l, metrics.EngineInfo.Name, metrics.LabelVersion, version), 1)
-			emit(with(l, metrics.Stages.Name, metrics.LabelStage, metrics.StageNextToken), n)
-			emit(with(l, metrics.StageTime.Name, metrics.LabelStage, metrics.StageNextToken), 0.022*n)
-			for i, b := range bounds {
-				emit(with(l, metrics.InterTokenLatency.Name+"_bucket", "le", b), n*metrics.Bool(i > 0))
-			}
-		}
+		emitGrids(at.Sub(rulesim.Epoch).Seconds(), emit)
 	}); err != nil {
 		t.Fatal(err)
 	}
-	told := 0
-	for _, b := range boards(t) {
-		b.each(func(p panel, q target) {
-			if !strings.Contains(q.Expr, "histogram_quantile") || !strings.Contains(q.Expr, "inter_token_latency") {
-				return
+	for filter, value := range map[string]string{metrics.LabelModel: "m", "runtime": "vllm", "node": "n"} {
+		told := 0
+		for _, b := range boards(t) {
+			if !slices.ContainsFunc(b.Templating.List, func(v variable) bool { return v.Name == filter }) {
+				continue
 			}
-			found, err := sim.Query(b.substitute(t, q.Expr), end.Add(-time.Minute))
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, s := range found {
-				if told++; s.F < 0.01 || s.F > 0.05 {
-					t.Errorf("%s: %s: %s is %g s", b.Title, p.Title, s.Metric, s.F)
+			b.choose(t, filter, value)
+			b.each(func(p panel, q target) {
+				if p.Type != "heatmap" && !strings.Contains(q.Expr, "histogram_quantile") {
+					return
 				}
-			}
-		})
-	}
-	if told < 4 {
-		t.Errorf("%d values are told", told)
+				told++
+				found, err := sim.Query(b.substitute(t, q.Expr), end.Add(-time.Minute))
+				if err != nil {
+					t.Fatal(err)
+				}
+				wrong := len(found) != 1
+				if p.Type == "heatmap" {
+					wrong = len(found) != len(grids["tgi 1"])
+				} else {
+					wrong = wrong || found[0].F < 0.01 || found[0].F > 0.05
+				}
+				if wrong {
+					t.Errorf("%s: %s with %s=%s: %v", b.Title, p.Title, filter, value, found)
+				}
+			})
+		}
+		if told < 20 {
+			t.Errorf("%d queries have quantiles or buckets", told)
+		}
 	}
 }

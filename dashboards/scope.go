@@ -84,32 +84,34 @@ func (s scope) rate(by []string, f *metrics.Family, more ...*promql.Matcher) pro
 	return promql.Sum(by, promql.Rate(s.of(f, more...), rateInterval))
 }
 
-// bounded and recordedBounded list the labels by which the bounds of exported and of recorded buckets differ.
-var (
-	bounded         = []string{metrics.LabelRuntime}
-	recordedBounded = by(bounded, metrics.LabelVersion)
-)
+// bounded lists the labels by which the bounds of buckets differ.
+var bounded = []string{metrics.LabelRuntime, metrics.LabelVersion}
+
+// buckets returns the observations per second within le that replicas report, with the version of each replica.
+func (s scope) buckets(h *metrics.Family, more ...*promql.Matcher) promql.Expr {
+	return promql.Mul(promql.Rate(promql.BucketsOf(h, s.where(h, more...)...), rateInterval), s.of(metrics.RecordedVersion),
+		promql.On(replicas...).ManyToOne(metrics.LabelVersion))
+}
 
 // quantile returns a quantile of a histogram. It never averages quantiles: it sums the buckets of each engine first.
 // The bounds of two engines differ, so a sum over both would be meaningless; the worse engine's quantile counts.
 func (s scope) quantile(q float64, by []string, h *metrics.Family) promql.Expr {
-	return worstOf(q, by, bounded, promql.Rate(promql.BucketsOf(h, s.where(h)...), rateInterval))
+	return worstOf(q, by, s.buckets(h))
 }
 
-func worstOf(q float64, by, bounded []string, buckets promql.Expr) promql.Expr {
+func worstOf(q float64, by []string, buckets promql.Expr) promql.Expr {
 	return promql.Max(by, promql.Call("histogram_quantile", promql.Num(q), promql.Sum(slices.Concat([]string{"le"}, bounded, by), buckets)))
 }
 
 // distribution returns a histogram's recorded buckets per model, or the buckets that replicas report, of the engine
 // with the most observations.
 func (s scope) distribution(recorded, h *metrics.Family) promql.Expr {
-	ofMost := func(bounded []string, buckets, count promql.Expr) promql.Expr {
+	ofMost := func(buckets, count promql.Expr) promql.Expr {
 		most := promql.TopK(1, nil, promql.Sum(bounded, count))
 		return promql.Sum([]string{"le"}, promql.And(buckets, most, promql.On(bounded...)))
 	}
-	return s.perModel(ofMost(recordedBounded, s.of(recorded), s.of(recorded, promql.Eq("le", "+Inf"))),
-		ofMost(bounded, promql.Rate(promql.BucketsOf(h, s.where(h)...), rateInterval),
-			promql.Rate(promql.BucketsOf(h, s.where(h, promql.Eq("le", "+Inf"))...), rateInterval)))
+	infinite := promql.Eq("le", "+Inf")
+	return s.perModel(ofMost(s.of(recorded), s.of(recorded, infinite)), ofMost(s.buckets(h), s.buckets(h, infinite)))
 }
 
 // quantiles returns the three quantiles that a person compares, of a histogram whose buckets are recorded.
@@ -153,5 +155,5 @@ func (s scope) perModel(recorded, exported promql.Expr) promql.Expr {
 // recordedQuantile returns a quantile per model from recorded buckets: for weeks, and for questions about models
 // rather than replicas.
 func (s scope) recordedQuantile(q float64, buckets *metrics.Family) promql.Expr {
-	return worstOf(q, models, recordedBounded, s.of(buckets))
+	return worstOf(q, models, s.of(buckets))
 }
