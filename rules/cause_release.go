@@ -99,9 +99,10 @@ func perVersion(counter promql.Expr, more ...string) promql.Expr {
 }
 
 // versions returns one version of each replica.
-func versions() promql.Expr {
-	return promql.TopK(1, replicaLabels, promql.Max(append([]string{metrics.LabelVersion}, replicaLabels...),
-		promql.Vector(metrics.EngineInfo)))
+func versions() promql.Expr { return oneVersion(promql.Vector(metrics.EngineInfo)) }
+
+func oneVersion(info promql.Expr) promql.Expr {
+	return promql.TopK(1, replicaLabels, promql.Max(append([]string{metrics.LabelVersion}, replicaLabels...), info))
 }
 
 // p95ByVersion returns the 95th percentile of a histogram per version; absent where nothing was observed.

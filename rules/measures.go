@@ -30,9 +30,12 @@ const worseBy = 0.2
 func Measures() []Measure {
 	p95 := func(h *metrics.Family) func(time.Duration, ...*promql.Matcher) promql.Expr {
 		return func(window time.Duration, m ...*promql.Matcher) promql.Expr {
+			ran := promql.Over("last_over_time", promql.Vector(metrics.EngineInfo, m...), window) // includes replicas that are gone
+			buckets := promql.Mul(promql.Rate(promql.BucketsOf(h, m...), window), oneVersion(ran),
+				promql.On(replicaLabels...).ManyToOne(metrics.LabelVersion))
 			perEngine := promql.Call("histogram_quantile", promql.Num(0.95),
 				// whose bounds differ
-				promql.Sum(append([]string{"le", metrics.LabelRuntime}, modelLabels...), promql.Rate(promql.BucketsOf(h, m...), window)))
+				promql.Sum(append([]string{"le", metrics.LabelRuntime, metrics.LabelVersion}, modelLabels...), buckets))
 			return promql.Ge(promql.Max(modelLabels, perEngine), promql.Num(0))
 		}
 	}
