@@ -1018,14 +1018,19 @@ func TestAlertsSayWhere(t *testing.T) {
 			emit(with(l, metrics.Alerts.Name, "alertstate", "firing"), 1)
 			emit(with(l, metrics.AlertsForState.Name), float64(rulesim.Epoch.Unix()))
 		}
+		fires("LLMGPULinkFault", rules.Hardware, gpu("1")...)
 		for _, n := range []string{"0", "1", "2"} {
 			fires("LLMGPUSlowed", rules.Hardware, append(gpu(n), metrics.LabelReason, "thermal_slowdown")...)
 			emit(labels.FromStrings("__name__", metrics.RecordedServedGPU.Name, metrics.LabelModel, "slowed", metrics.LabelGPUUUID, card+n), 1)
 		}
+		fires("LLMGPUSlowed", rules.Hardware, gpu("3")...) // which serves another model
 		burns(emit, labels.FromStrings(metrics.LabelModel, "slowed"), "itl", 3)
 		fires("LLMEngineStalled", rules.Engine, append(replica, metrics.LabelModel, "chat")...)
+		for _, pod := range []string{"down-0", "down-1"} {
+			fires("LLMEngineDown", rules.Engine, append(replica[:2:2], append([]string{metrics.LabelPod, pod}, replica[4:]...)...)...)
+			fires("LLMReplicaSkew", rules.Routing, metrics.LabelModel, "uneven", metrics.LabelPod, pod)
+		}
 		fires("LLMModelLeftGPU", rules.Memory, metrics.LabelModel, "lone", metrics.LabelServer, "127.0.0.1:8000", metrics.LabelInstance, host)
-		fires("LLMEngineDown", rules.Engine, replica...)
 		fires("LLMKVTransferFailures", rules.Memory, metrics.LabelModel, "moved")
 		fires("LLMExporterDown", rules.Exporter, metrics.LabelInstance, "gpu-node-2:9844")
 		fires("LLMExporterFleetDown", rules.Exporter)
@@ -1043,16 +1048,29 @@ func TestAlertsSayWhere(t *testing.T) {
 		return said
 	}
 	if said, want := table("Firing alerts", "alert", "where"), map[string]string{
-		"LLMGPUSlowed": "GPU 0 on " + host + " and 2 more", "LLMEngineStalled": "chat: chat-0", "LLMModelLeftGPU": "lone: 127.0.0.1:8000",
-		"LLMEngineDown": "chat-0", "LLMKVTransferFailures": "moved", "LLMExporterDown": "gpu-node-2:9844", "LLMExporterFleetDown": "",
+		"LLMGPUSlowed": "GPU 0 on " + host + " and 3 more", "LLMEngineStalled": "chat: chat-0", "LLMModelLeftGPU": "lone: 127.0.0.1:8000",
+		"LLMEngineDown": "down-0 and 1 more", "LLMKVTransferFailures": "moved", "LLMExporterDown": "gpu-node-2:9844", "LLMExporterFleetDown": "",
+		"LLMGPULinkFault": "GPU 1 on " + host, "LLMReplicaSkew": "uneven: down-0 and 1 more",
 	}; !maps.Equal(said, want) {
 		t.Errorf("firing alerts: %q, want %q", said, want)
 	}
 	if said, want := table("Where to look first", "model", "evidence"), map[string]string{
-		"slowed": "LLMGPUSlowed fires for GPU 0 on " + host, "chat": "LLMEngineStalled fires for chat-0",
+		"slowed": "LLMGPUSlowed fires for GPU 0 on " + host + " and 2 more", "chat": "LLMEngineStalled fires for chat-0",
 		"lone": "LLMModelLeftGPU fires for 127.0.0.1:8000", "moved": "LLMKVTransferFailures fires",
+		"uneven": "LLMReplicaSkew fires for down-0 and 1 more",
 	}; !maps.Equal(said, want) {
 		t.Errorf("evidence: %q, want %q", said, want)
+	}
+}
+
+// TestAlertsOnEnginesOpenTickets checks what the order of causes assumes: an alert that pages names its model, is about
+// the hardware, or has no place.
+func TestAlertsOnEnginesOpenTickets(t *testing.T) {
+	for _, a := range rules.Alerts(rules.Groups(rules.Options{})) {
+		if a.Severity == slo.Page && a.Branch != rules.Hardware && slices.Contains(a.Scope, metrics.LabelServer) &&
+			!slices.Contains(a.Scope, metrics.LabelModel) {
+			t.Errorf("%s pages for an engine", a.Name)
+		}
 	}
 }
 

@@ -103,10 +103,14 @@ func (s scope) listed() promql.Expr {
 		s.firing(all)))
 	more := promql.WithValue(metrics.LabelOrder, promql.Sub(promql.CountBy(alert, s.firing(all)), promql.Num(1)))
 	first := promql.Mul(promql.BottomK(1, alert, began), more, promql.On(alert...).ManyToOne(metrics.LabelOrder))
-	where := promql.Call("label_join", located(first, metrics.LabelReplica, metrics.LabelModel, [3]string{"$1", "$1: $2", "$1"}),
-		promql.Str(metrics.LabelReplica), promql.Str("|"), promql.Str(metrics.LabelReplica), promql.Str(metrics.LabelOrder))
-	return promql.Min(by(alert, metrics.LabelReplica), replaced(replaced(where, metrics.LabelReplica, "$1", metrics.LabelReplica, "(.*)[|]0"),
-		metrics.LabelReplica, "$1 and $2 more", metrics.LabelReplica, "(.*)[|](.+)"))
+	return promql.Min(by(alert, metrics.LabelReplica),
+		andMore(located(first, metrics.LabelReplica, metrics.LabelModel, [3]string{"$1", "$1: $2", "$1"}), metrics.LabelReplica))
+}
+
+// andMore adds to a text at how many more places an alert fires, which the label order has.
+func andMore(e promql.Expr, label string) promql.Expr {
+	e = promql.Call("label_join", e, promql.Str(label), promql.Str("|"), promql.Str(label), promql.Str(metrics.LabelOrder))
+	return replaced(replaced(e, label, "$1", label, "(.*)[|]0?"), label, "$1 and $2 more", label, "(.*)[|](.+)")
 }
 
 // places lists the labels of an alert that show its place within a model or the fleet.
@@ -163,9 +167,9 @@ func (s scope) burning() (rows, since promql.Expr) {
 }
 
 // causes returns the alerts on causes that fire for a model or for a GPU that serves it, labelled as suspects: the
-// evidence is their name and the place. A page comes before suspects, which have the value 1, and a ticket after
-// them. The page of a broken GPU comes first of all, because the GPU may be why a model is down. Waiting requests
-// are an effect of causes, so they also come after suspects.
+// evidence is their name, the first place, and at how many more places or GPUs of the model they fire. A page comes before
+// suspects, which have the value 1, and a ticket after them. The page of a broken GPU comes first of all, because the
+// GPU may be why a model is down. Waiting requests are an effect of causes, so they also come after suspects.
 func (s scope) causes() promql.Expr {
 	var symptoms []string
 	for _, a := range rules.Alerts(rules.Groups(rules.Options{})) {
@@ -173,29 +177,44 @@ func (s scope) causes() promql.Expr {
 			symptoms = append(symptoms, a.Name)
 		}
 	}
-	of := func(labels []string, m ...*promql.Matcher) promql.Expr {
-		m = append(m, promql.NotRe("alertname", strings.Join(symptoms, "|")))
-		pages := s.firing(labels, append(slices.Clip(m), promql.Eq(metrics.LabelSeverity, standsFor(slo.Page)),
-			promql.Ne(metrics.LabelBranch, string(rules.Queueing)))...)
-		broken := s.firing(labels, append(slices.Clip(m), promql.Eq(metrics.LabelSeverity, standsFor(slo.Page)),
-			promql.Eq(metrics.LabelBranch, string(rules.Hardware)))...)
-		return promql.Or(promql.Mul(promql.Num(3), broken), promql.Mul(promql.Num(2), pages), promql.Mul(promql.Num(0.5), s.firing(labels, m...)))
+	rest := func(labels []string, m ...*promql.Matcher) promql.Expr {
+		return promql.Mul(promql.Num(0.5), s.firing(labels, m...))
 	}
-	// Alerts on a GPU, an engine or the GPUs of a node do not name the model.
-	through := func(info *metrics.Family, key []string, of promql.Expr, carries ...string) promql.Expr {
-		return promql.Mul(promql.Max(slices.Compact(slices.Sorted(slices.Values(slices.Concat(models, key)))), s.of(info)),
-			promql.TopK(1, key, of), promql.On(key...).ManyToOne(carries...))
+	paged := func(rank float64, labels []string, m ...*promql.Matcher) promql.Expr {
+		m = append(m, promql.Eq(metrics.LabelSeverity, standsFor(slo.Page)))
+		return promql.Mul(promql.Num(rank), s.firing(labels, m...))
 	}
-	noModel := promql.Eq(metrics.LabelModel, "")
-	all := promql.Or(of(slices.Concat(models, places, []string{"alertname", metrics.LabelBranch}), promql.Ne(metrics.LabelModel, "")),
-		through(metrics.RecordedServedGPU, onGPU, of(by(onGPU, metrics.LabelInstance, metrics.LabelGPU, "alertname", metrics.LabelBranch),
-			noModel, promql.Ne(metrics.LabelGPUUUID, "")), metrics.LabelInstance, metrics.LabelGPU, "alertname", metrics.LabelBranch),
-		through(metrics.RecordedSeen, pages, of(by(pages, "alertname", metrics.LabelBranch), noModel, promql.Ne(metrics.LabelServer, "")),
-			"alertname", metrics.LabelBranch),
-		through(metrics.RecordedSeen, nodes, of(by(nodes, "alertname", metrics.LabelBranch), noModel, promql.Eq(metrics.LabelGPUUUID, ""),
-			promql.Eq(metrics.LabelServer, ""), promql.Eq(metrics.LabelBranch, string(rules.Hardware))), "alertname", metrics.LabelBranch))
-	return located(replaced(replaced(all, metrics.LabelAction, "$1", "alertname", "(.*)"), metrics.LabelRunbook, "$1", "alertname", "(.*)"),
-		metrics.LabelSays, "alertname", [3]string{"", "$1 fires for $2", "$1 fires"})
+	ofModel := by(models, "alertname")
+	counted := func(first, all promql.Expr) promql.Expr {
+		more := promql.WithValue(metrics.LabelOrder, promql.Sub(promql.CountBy(ofModel, all), promql.Num(1)))
+		return promql.Mul(first, more, promql.On(ofModel...).ManyToOne(metrics.LabelOrder))
+	}
+	// Alerts on a GPU, an engine or the GPUs of a node do not say the model. No alert on an engine pages.
+	noModel, hardware := promql.Eq(metrics.LabelModel, ""), promql.Eq(metrics.LabelBranch, string(rules.Hardware))
+	serving := func(info *metrics.Family, key []string) promql.Expr {
+		return promql.Max(slices.Compact(slices.Sorted(slices.Values(slices.Concat(models, key)))), s.of(info))
+	}
+	through := func(info *metrics.Family, key, carries []string, of ...promql.Expr) promql.Expr {
+		return promql.TopK(1, models, promql.Mul(serving(info, key), promql.TopK(1, key, promql.Or(of[0], of[1:]...)),
+			promql.On(key...).ManyToOne(carries...)))
+	}
+	alert := []string{"alertname", metrics.LabelBranch}
+	gpu, onCard := by(alert, metrics.LabelInstance, metrics.LabelGPU), promql.Ne(metrics.LabelGPUUUID, "")
+	ofGPU := through(metrics.RecordedServedGPU, onGPU, gpu, paged(3, by(onGPU, gpu...), onCard, noModel),
+		rest(by(onGPU, gpu...), onCard, noModel))
+	alike := promql.And(promql.Mul(serving(metrics.RecordedServedGPU, onGPU), ofGPU, promql.On(models...).ManyToOne("alertname")),
+		s.alerts(onCard), promql.On(by(onGPU, "alertname")...))
+	onNode := []*promql.Matcher{noModel, promql.Eq(metrics.LabelGPUUUID, ""), promql.Eq(metrics.LabelServer, ""), hardware}
+	own := []*promql.Matcher{promql.Ne(metrics.LabelModel, ""), promql.NotRe("alertname", strings.Join(symptoms, "|"))}
+	at := slices.Concat(ofModel, places, []string{metrics.LabelBranch})
+	all := promql.Or(counted(promql.TopK(1, models, promql.Or(
+		paged(2, at, append(slices.Clip(own), promql.Ne(metrics.LabelBranch, string(rules.Queueing)))...), rest(at, own...))),
+		s.firing(slices.Concat(ofModel, places), own[0])),
+		counted(ofGPU, alike),
+		through(metrics.RecordedSeen, pages, alert, rest(by(pages, alert...), noModel, promql.Ne(metrics.LabelServer, ""))),
+		through(metrics.RecordedSeen, nodes, alert, paged(3, by(nodes, alert...), onNode...), rest(by(nodes, alert...), onNode...)))
+	all = replaced(replaced(all, metrics.LabelAction, "$1", "alertname", "(.*)"), metrics.LabelRunbook, "$1", "alertname", "(.*)")
+	return andMore(located(all, metrics.LabelSays, "alertname", [3]string{"", "$1 fires for $2", "$1 fires"}), metrics.LabelSays)
 }
 
 // firstSuspect returns where to look first for each model: the suspect of the objective that burns most or, if
