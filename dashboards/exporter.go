@@ -113,22 +113,24 @@ func notOK(s scope) promql.Expr {
 	no := func(f *metrics.Family, what, from string) promql.Expr {
 		return is(promql.Equal(s.of(f), promql.Num(0)), what, from)
 	}
+	because := func(f *metrics.Family, what string) promql.Expr {
+		return is(spaced(promql.Equal(s.of(f), promql.Num(0)), metrics.LabelReason, key), what+": $1", metrics.LabelReason)
+	}
 	reached := promql.And(s.of(metrics.Up), promql.Max([]string{"job"}, promql.Over("last_over_time", s.of(metrics.ConfigReloadSuccess),
 		hour)), promql.On("job"))
 	// The built-in objectives are left out, because nobody declared them.
 	uncounted := promql.Unless(promql.Equal(s.of(metrics.SLOCounted), promql.Num(0)),
 		s.of(metrics.SLOInfo, promql.Eq(metrics.LabelOrigin, metrics.OriginDefault)), promql.On(metrics.LabelCluster, metrics.LabelSLO))
+	uncounted = promql.Call("label_join", spaced(uncounted, metrics.LabelReason, key), promql.Str(metrics.LabelReason),
+		promql.Str(" counts nothing: "), promql.Str(metrics.LabelSLO), promql.Str(metrics.LabelReason))
 	unseen := promql.Gt(promql.Sub(promql.Max(nodes, s.of(metrics.GPUExpected)), promql.Max(nodes, s.of(metrics.GPUVisible))), promql.Num(0))
 	return promql.Max(by(nodes, metrics.LabelState, metrics.LabelModel, metrics.LabelServer),
 		promql.Or(is(promql.Equal(reached, promql.Num(0)), "exporter is not reached", metrics.LabelInstance),
-			no(metrics.EngineUp, "engine is not read: $1", metrics.LabelReason), no(metrics.GPUNVMLUp, "NVML is not read: $1", metrics.LabelReason),
-			no(metrics.GPUSourceUp, "metrics page about GPUs is not read: $1", metrics.LabelReason),
-			no(metrics.DiscoveryUp, "discovery fails: $1", metrics.LabelReason),
-			is(uncounted, "objective counts nothing: $1", metrics.LabelReason), no(metrics.CollectorSuccess, "$1 failed",
-				metrics.LabelCollector),
+			because(metrics.EngineUp, "engine is not read"), because(metrics.GPUNVMLUp, "NVML is not read"),
+			because(metrics.GPUSourceUp, "metrics page about GPUs is not read"), because(metrics.DiscoveryUp, "discovery fails"),
+			is(uncounted, "objective $1", metrics.LabelReason), no(metrics.CollectorSuccess, "$1 failed", metrics.LabelCollector),
 			is(promql.Gt(s.of(metrics.GPUCollectStuck), promql.Num(0)), "driver call hangs on GPU $1", metrics.LabelGPU),
-			is(unseen, "driver counts fewer GPUs than the bus", metrics.LabelInstance), no(metrics.GPUXIDSourceUp, "XIDs are not read: $1",
-				metrics.LabelReason),
+			is(unseen, "driver counts fewer GPUs than the bus", metrics.LabelInstance), because(metrics.GPUXIDSourceUp, "XIDs are not read"),
 			is(promql.Gt(s.of(metrics.SourceMissing), promql.Offset(s.of(metrics.SourceMissing), 5*minute)), "source is missing: $1",
 				metrics.LabelSource),
 			no(metrics.ConfigReloadSuccess, "configuration is refused", metrics.LabelInstance)))

@@ -180,7 +180,7 @@ func TestOnlyDeclaredObjectivesMustCount(t *testing.T) {
 	b := boards(t)[slices.IndexFunc(boards(t), func(b board) bool { return b.UID == string(rules.ExporterDashboard) })]
 	p := b.titled("What is not ok")
 	rows := screen{sim, rulesim.Epoch}.rows(t, b, p)
-	if len(rows) != 1 || rows[0]["model"] != "model of chat" || rows[0]["what"] != "objective counts nothing: signal_missing" {
+	if len(rows) != 1 || rows[0]["model"] != "model of chat" || rows[0]["what"] != "objective chat counts nothing: signal missing" {
 		t.Errorf("what is not ok: %v", rows)
 	}
 }
@@ -997,6 +997,51 @@ func TestPagesAreTheFirstAlerts(t *testing.T) {
 	}
 }
 
+// TestTheWorstGPUsAreFirst checks that, of more conditions and XIDs than are visible, the reader sees the worst, and their
+// names in words.
+func TestTheWorstGPUsAreFirst(t *testing.T) {
+	sim, err := rulesim.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sim.Close()
+	severities := []metrics.XIDSeverity{metrics.XIDInfo, metrics.XIDApp, metrics.XIDTicket, metrics.XIDPage}
+	if err := sim.Append(rulesim.Epoch, func(emit rulesim.Emit) {
+		for i := range 16 {
+			verdict := metrics.Degraded
+			if i > 11 {
+				verdict = metrics.Verdict(i - 11) // on the last nodes
+			}
+			l := labels.FromStrings(metrics.LabelInstance, fmt.Sprintf("node-%02d", i), metrics.LabelGPU, "0", metrics.LabelGPUUUID, fmt.Sprint(i))
+			emit(with(l, metrics.GPUHealthCondition.Name, metrics.LabelCondition, "row_remap_pending", metrics.LabelVerdict, verdict.String()), 1)
+			xid := fmt.Sprint(10 + i)
+			emit(with(l, metrics.GPUXIDErrors.Name, metrics.LabelXID, xid), 1)
+			emit(labels.FromStrings("__name__", metrics.GPUXIDInfo.Name, metrics.LabelXID, xid, metrics.LabelSeverity,
+				string(severities[max(0, i-12)])), 1)
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	b := boards(t)[slices.IndexFunc(boards(t), func(b board) bool { return b.UID == string(rules.GPUDashboard) })]
+	for title, of := range map[string]struct {
+		column string
+		want   []string
+	}{
+		"Needs a person":     {"verdict", []string{"replace", "reset", "drain"}},
+		"What the XIDs mean": {"severity", []string{"page", "ticket", "app"}},
+	} {
+		var said []string
+		for _, row := range (screen{sim, rulesim.Epoch}).rows(t, b, b.titled(title)) {
+			if said = append(said, row[of.column]); strings.Contains(row["condition"], "_") {
+				t.Errorf("%s: %v", title, row)
+			}
+		}
+		if len(said) < 3 || len(said) == 16 || !slices.Equal(said[:3], of.want) {
+			t.Errorf("%s begins with %q, want %q", title, said, of.want)
+		}
+	}
+}
+
 // TestAlertsSayWhere checks that each firing alert names its model, replica, GPU or node, and at how many more places
 // it fires. If an alert is the evidence about a model, its place is also named in words, not as a list of labels.
 func TestAlertsSayWhere(t *testing.T) {
@@ -1299,10 +1344,10 @@ func TestSuspectsAreSentences(t *testing.T) {
 		}
 	}
 	for clue, want := range map[string]string{
-		"gpu_throttled":    "GPU 3 on gpu-node-1 is slowed down 40% of the time (hw_slowdown)",
+		"gpu_throttled":    "GPU 3 on gpu-node-1 is slowed down 40% of the time (hw slowdown)",
 		"version_deployed": "Version 0.17.0 was deployed within the hour",
 		"slow_replica":     "llama-0 alone is slow: first tokens after 395ms", "preemptions": "The KV cache is too full: each request is preempted 0.4 times",
-		"gpu_failed": "GPU 3 on gpu-node-1 must leave service (hw_slowdown)",
+		"gpu_failed": "GPU 3 on gpu-node-1 must leave service (hw slowdown)",
 	} {
 		if said[clue] != want {
 			t.Errorf("%s: %q, want %q", clue, said[clue], want)
@@ -1471,8 +1516,8 @@ func TestSlowedGPUsAreToldOnce(t *testing.T) {
 	}
 	slices.Sort(said)
 	if want := []string{
-		"all: All GPUs of the model are slowed down, 4 of them on gpu-node-1 (hw_thermal_slowdown)",
-		"one: GPU 0 on gpu-node-2 is slowed down 100% of the time (hw_thermal_slowdown)",
+		"all: All GPUs of the model are slowed down, 4 of them on gpu-node-1 (hw thermal slowdown)",
+		"one: GPU 0 on gpu-node-2 is slowed down 100% of the time (hw thermal slowdown)",
 	}; !slices.Equal(said, want) {
 		t.Errorf("said: %q, want %q", said, want)
 	}

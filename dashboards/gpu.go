@@ -42,43 +42,42 @@ func stateOfGPU(e promql.Expr, what string) Query {
 }
 
 func healthRow(s scope) []Panel {
+	conditions := spaced(promql.Max(slices.Concat(nodes, []string{
+		metrics.LabelGPU, metrics.LabelPCIBusID, metrics.LabelVerdict, metrics.LabelCondition, metrics.LabelMeaning, metrics.LabelAction,
+	}), s.of(metrics.GPUHealthCondition)), metrics.LabelCondition, key)
 	xid := by(gpus, metrics.LabelXID)
+	xids := promql.Mul(promql.Gt(promql.Sum(xid, s.of(metrics.GPUXIDErrors)), promql.Num(0)),
+		promql.TopK(1, []string{metrics.LabelXID}, promql.Max([]string{
+			metrics.LabelXID, metrics.LabelSeverity, metrics.LabelMeaning, metrics.LabelAction,
+		}, s.of(metrics.GPUXIDInfo))), promql.On(metrics.LabelXID).ManyToOne(metrics.LabelSeverity, metrics.LabelMeaning, metrics.LabelAction))
 	return []Panel{
 		listing("Needs a person", 24, About{
-			"The conditions that make a GPU, or what the GPUs of a node share, unhealthy, and what to do. " +
+			"The conditions that make a GPU, or what the GPUs of a node share, unhealthy, the worst first, and what to do. " +
 				"docs/health.md describes when each begins and ends.",
 			"Some of them only appear as slow models.",
 			"From drain on, start nothing new on the GPU. From reset on, also move what runs there.",
 		},
-			Query{promql.Max(slices.Concat(nodes, []string{
-				metrics.LabelGPU, metrics.LabelPCIBusID, metrics.LabelVerdict,
-				metrics.LabelCondition, metrics.LabelMeaning, metrics.LabelAction,
-			}), s.of(metrics.GPUHealthCondition)), ""}).
+			Query{ranked(conditions, metrics.LabelVerdict, metrics.Replace.String(), metrics.Reset.String(), metrics.Drain.String()), ""}).
 			columns(Column{metrics.LabelInstance, "node", 170, "", nil}, Column{metrics.LabelGPU, "GPU", 50, "", nil},
 				Column{metrics.LabelVerdict, "verdict", 90, "", nil},
 				Column{metrics.LabelCondition, "condition", 200, "", nil}, Column{metrics.LabelMeaning, "what", 0, "", nil},
 				Column{metrics.LabelAction, "what to do", 0, "", nil}).
-			wrapped("node", "what", "what to do").size(24, 6).empty("No GPU has a condition, or none is read.").runbook("LLMGPUFailed").
-			next(rules.IncidentDashboard).
+			smallest(metrics.LabelOrder).wrapped("node", "what", "what to do").size(24, 6).
+			empty("No GPU has a condition, or none is read.").runbook("LLMGPUFailed").next(rules.IncidentDashboard).
 			movesIn("xid-79", "row-remap-pending", "repair-pending"),
 		listing("What the XIDs mean", 24, About{
-			"The XIDs of each GPU since the exporter started, with their meaning and what to do. 13, 31, 43 and 45 come from the application, " +
-				"and most others from the hardware.",
+			"The XIDs of each GPU since the exporter started, the most urgent first, with their meaning and what to do. 13, 31, 43 and 45 come " +
+				"from the application, and most others from the hardware.",
 			"The number alone does not help at night.",
 			"At severity page, take the GPU out of service now.",
 		},
-			Query{promql.Mul(promql.Gt(promql.Sum(xid, s.of(metrics.GPUXIDErrors)), promql.Num(0)),
-				promql.TopK(1, []string{metrics.LabelXID}, promql.Max([]string{
-					metrics.LabelXID, metrics.LabelSeverity, metrics.LabelMeaning,
-					metrics.LabelAction,
-				}, s.of(metrics.GPUXIDInfo))),
-				promql.On(metrics.LabelXID).ManyToOne(metrics.LabelSeverity, metrics.LabelMeaning, metrics.LabelAction)), ""}).
+			Query{ranked(xids, metrics.LabelSeverity, string(metrics.XIDPage), string(metrics.XIDTicket), string(metrics.XIDApp)), ""}).
 			columns(Column{metrics.LabelXID, "XID", 60, "", nil}, Column{metrics.LabelInstance, "node", 150, "", nil},
 				Column{metrics.LabelGPU, "GPU", 50, "", nil}, Column{"Value", "times", 70, "", nil},
 				Column{metrics.LabelSeverity, "severity", 90, "", nil}, Column{metrics.LabelMeaning, "meaning", 0, "", nil},
 				Column{metrics.LabelAction, "what to do", 0, "", nil}).
-			wrapped("node", "meaning", "what to do").size(24, 6).empty("No XID was seen, or XIDs are not read.").runbook("LLMGPUFailed").
-			next(rules.IncidentDashboard).
+			smallest(metrics.LabelOrder).wrapped("node", "meaning", "what to do").size(24, 6).
+			empty("No XID was seen, or XIDs are not read.").runbook("LLMGPUFailed").next(rules.IncidentDashboard).
 			movesIn("xid-79"),
 	}
 }

@@ -46,10 +46,6 @@ func nowRow(s scope, w windows) []Panel {
 }
 
 func nowTables(s scope) []Panel {
-	ranked := labelled(s.listed(), metrics.LabelOrder, "3")
-	for rank, severity := range []slo.Severity{slo.Page, slo.Ticket} { // sorts the names alphabetically
-		ranked = replaced(ranked, metrics.LabelOrder, strconv.Itoa(1+rank), metrics.LabelSeverity, standsFor(severity))
-	}
 	does := map[string]string{}
 	for _, c := range rules.Clues() {
 		does[c.Runbook] = firstLever(c.Runbook)
@@ -67,7 +63,8 @@ func nowTables(s scope) []Panel {
 			"Causes that fire beside the page are the first place to look.",
 			"Click one for its runbook.",
 		},
-			Query{ranked, ""}).smallest(metrics.LabelOrder).columns(Column{metrics.LabelSeverity, "severity", 95, "", nil},
+			Query{ranked(s.listed(), metrics.LabelSeverity, standsFor(slo.Page), standsFor(slo.Ticket)), ""}).
+			smallest(metrics.LabelOrder).columns(Column{metrics.LabelSeverity, "severity", 95, "", nil},
 			Column{"alertname", "alert", 200, "", nil}, Column{metrics.LabelReplica, "where", 0, "", nil},
 			Column{"Value", "since", 135, sinceThen, nil}).
 			wrapped("where").size(12, 10).tall().empty("No alert is recorded as firing.").runbook(listedAlert).next(rules.SLODashboard).
@@ -147,7 +144,8 @@ func (s scope) burning() (rows, since promql.Expr) {
 	one := func(e promql.Expr) promql.Expr {
 		return promql.Call("clamp_max", promql.Call("clamp_min", e, promql.Num(1)), promql.Num(1))
 	}
-	told := one(promql.TopK(1, models, promql.Or(promql.And(s.firstSuspect(most), suffers, on), s.causes(),
+	suspect := spaced(s.firstSuspect(most), metrics.LabelSays, keyAtEnd)
+	told := one(promql.TopK(1, models, promql.Or(promql.And(suspect, suffers, on), s.causes(),
 		labelled(promql.Mul(promql.Num(0.1), one(suffers)), metrics.LabelSays, "Nothing stands out yet"))))
 	fastest := promql.Mul(promql.Gt(most, promql.Num(0)), words, promql.On(objectives...).ManyToOne(metrics.LabelBad))
 	for _, otherwise := range []promql.Expr{

@@ -169,6 +169,31 @@ func labelled(e promql.Expr, label, value string) promql.Expr {
 	return promql.Call("label_replace", e, promql.Str(label), promql.Str(value), promql.Str(""), promql.Str(""))
 }
 
+// key and keyAtEnd match the parts of a text beside an underscore of a key: the text is a key, or ends with one in
+// parentheses. NVML's own names, in capitals, are no keys.
+const (
+	key      = "(.*[a-z0-9])_([a-z0-9].*)"
+	keyAtEnd = "(.*[(].*)_(.*[)])"
+)
+
+// spaced writes the words of a key with spaces.
+func spaced(e promql.Expr, label, pattern string) promql.Expr {
+	for range 3 { // underscores of the longest key
+		e = replaced(e, label, "$1 $2", label, pattern)
+	}
+	return e
+}
+
+// ranked adds the rank of a label's value to sort by: the names of the values would sort by the alphabet. Values that are
+// not listed come last.
+func ranked(e promql.Expr, label string, values ...string) promql.Expr {
+	e = labelled(e, metrics.LabelOrder, strconv.Itoa(1+len(values)))
+	for i, value := range values {
+		e = replaced(e, metrics.LabelOrder, strconv.Itoa(1+i), label, value)
+	}
+	return e
+}
+
 // limitOf returns the threshold of the objectives on a signal: the line to compare a latency with.
 func (s scope) limitOf(signal string) Query {
 	info := promql.Vector(metrics.SLOInfo, append(s.where(metrics.SLOInfo), promql.Eq(metrics.LabelSignal, signal))...)
