@@ -1523,6 +1523,40 @@ func TestSlowedGPUsAreToldOnce(t *testing.T) {
 	}
 }
 
+// TestTwoModelsAreSeen checks that a model with the longest evidence leaves room for a second model on a screen of 1280
+// pixels, and that the evidence takes the room of a wider screen.
+func TestTwoModelsAreSeen(t *testing.T) {
+	sim, err := rulesim.New(wording(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sim.Close()
+	if err := sim.Append(rulesim.Epoch, func(emit rulesim.Emit) {
+		for i, model := range []string{"llama-3.1-8b-chat", "qwen-27b-chat", "third"} {
+			l := labels.FromStrings(metrics.LabelNamespace, "prod", metrics.LabelModel, model)
+			burns(emit, l, "itl", float64(9-i))
+			emit(with(l, metrics.RecordedInfo.Name, metrics.LabelSLO, "itl", metrics.LabelBad, "gaps between tokens exceed 50ms"), 1)
+			if i > 0 {
+				emit(suspicious("queue_long", l), 100)
+				continue
+			}
+			emit(suspicious("gpus_throttled", with(l, "x", metrics.LabelInstance, "gpu-node-1:9844", metrics.LabelReason,
+				"hw_thermal_slowdown")), 4)
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	p, _ := lookFirst(t, sim, rulesim.Epoch)
+	s := screen{sim, rulesim.Epoch}
+	if rows := s.rows(t, boards(t)[0], p); len(rows) < 2 {
+		t.Errorf("a reader sees %v", rows)
+	}
+	s.whole(t, boards(t)[0], p)
+	if width, fixed := p.overrides(t, "byName", "evidence")["custom.width"]; fixed {
+		t.Errorf("the evidence has %v pixels on every screen", width)
+	}
+}
+
 // The table of suspects names the first action for each piece of evidence, in words that fit a column.
 func TestSuspectsHaveLevers(t *testing.T) {
 	b := boards(t)[0]

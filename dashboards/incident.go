@@ -79,12 +79,12 @@ func nowTables(s scope) []Panel {
 			"Start with the first line. Its runbook describes how to be sure, and what else to check.",
 		},
 			Query{rows, ""}, Query{since, ""}).
-			columns(Column{metrics.LabelNamespace, "namespace", 88, "", nil}, Column{metrics.LabelModel, "model", 114, "", nil},
-				Column{metrics.LabelBad, "what is bad", 103, "", nil},
+			columns(Column{metrics.LabelNamespace, "namespace", 88, "", nil}, Column{metrics.LabelModel, "model", 90, "", nil},
+				Column{metrics.LabelBad, "what is bad", 130, "", nil},
 				Column{"Value #A", "burn", 68, multiple, map[string]string{"-1": "no events", strconv.Itoa(later): "no events"}},
 				Column{"Value #B", "since", 135, sinceThen, nil},
-				Column{metrics.LabelBranch, "branch", 85, "", nil}, Column{metrics.LabelSays, "evidence", 196, "", nil},
-				Column{metrics.LabelAction, "lever", 0, "", does}, Column{metrics.LabelRunbook, "runbook", 175, "", nil}).
+				Column{metrics.LabelBranch, "branch", 82, "", nil}, Column{metrics.LabelSays, "evidence", 0, "", nil},
+				Column{metrics.LabelAction, "lever", 244, "", does}, Column{metrics.LabelRunbook, "runbook", 175, "", nil}).
 			largest("Value #A").wrapped("namespace", "model", "what is bad", "burn", "evidence", "lever", "runbook").
 			size(24, 6).empty("Nothing burns that is counted.").runbook(eachRunbook).next(rules.EngineDashboard).
 			movesIn(burns...),
