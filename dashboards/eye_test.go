@@ -265,7 +265,7 @@ func TestLegendsHaveRoom(t *testing.T) {
 			low := p.FieldConfig.Defaults.Thresholds.Steps[0].Color == "#D55E00" || slices.Contains([]string{"Clocks", "Goodput"}, p.Title)
 			kind, ranked := map[string]string{ // panels of kinds whose values do not compare
 				"ECC errors per hour": "uncorrected", "SM, tensor and kernel activity": "SM",
-				"NaN, sleep, adapters, models": "NaN", "Events": "missed", "KV tiers": "pinned",
+				"NaN, sleep, adapters, models": "NaN", "Events": "missed", "KV tiers": "pinned", "Replicas and GPUs": "replicas",
 			}[p.Title]
 			if ranked && (legend.SortBy != "" || !strings.Contains(p.Targets[0].LegendFormat+p.Targets[0].Expr, kind)) {
 				t.Errorf("%s: the legend of %s does not begin with %s", b.Title, p.Title, kind)
@@ -825,15 +825,18 @@ func TestLegendsBeginWithWhatIsAsked(t *testing.T) {
 			emit(with(model, metrics.KVTransferFailures.Name, metrics.LabelServer, "10.0.0.1:8000"), 2*now)
 			emit(with(model, metrics.RecordedGoodTokens.Name), 100)
 			emit(with(model, metrics.RecordedGenerationTokens.Name), 4000)
+			emit(with(model, metrics.RecordedReplicas.Name), 2)
+			emit(with(model, metrics.RecordedModelGPUs.Name), 16)
 		}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for title, want := range map[string]string{
 		"PCIe lanes and generation": "gpu {{gpu}} lanes {{instance}} 1", "KV moves failed": "failed {{pod}} {{server}} {{instance}} ",
-		"Goodput":  "good, at least {{model_name}} {{namespace}} {{cluster}} ",
-		"KV tiers": "pinned {{tier}} {{model_name}} {{namespace}} {{cluster}} ",
-		"Events":   "missed {{slo}} {{model_name}} {{namespace}} {{cluster}} {{role}} ",
+		"Goodput":           "good, at least {{model_name}} {{namespace}} {{cluster}} ",
+		"KV tiers":          "pinned {{tier}} {{model_name}} {{namespace}} {{cluster}} ",
+		"Events":            "missed {{slo}} {{model_name}} {{namespace}} {{cluster}} {{role}} ",
+		"Replicas and GPUs": "replicas {{model_name}} {{namespace}} {{cluster}} ",
 	} {
 		for _, b := range boards(t) {
 			for _, p := range b.flat() {

@@ -111,7 +111,7 @@ func headroomRow(s scope) []Panel {
 			"If it fell without a decision, look for engines that are down.",
 		},
 			Query{count, "replicas " + modelLegend}, Query{promql.Max(models, s.of(metrics.RecordedDesired)), "needed " + modelLegend},
-			Query{s.of(metrics.RecordedModelGPUs), "GPUs " + modelLegend}).runbook("LLMModelDown").next(rules.ExporterDashboard).
+			Query{s.of(metrics.RecordedModelGPUs), "GPUs " + modelLegend}).ranked().runbook("LLMModelDown").next(rules.ExporterDashboard).
 			movesIn("crash-loop", "xid-79").drifts("what is needed follows what arrives"),
 	}
 }
