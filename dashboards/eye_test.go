@@ -1465,6 +1465,42 @@ func TestTheWorstBurnIsTheFirstRow(t *testing.T) {
 	}
 }
 
+// TestTextsHoldUnderAFilter checks that no panel claims more than the reader chose: another objective burns and pages.
+func TestTextsHoldUnderAFilter(t *testing.T) {
+	sim, err := rulesim.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sim.Close()
+	if err := sim.Append(rulesim.Epoch, func(emit rulesim.Emit) {
+		of := labels.FromStrings(metrics.LabelModel, "llama", metrics.LabelSLO, "ttft")
+		emit(with(of, metrics.Window(metrics.RecordedBurn, "1h").Name), 20)
+		emit(with(of, metrics.Window(metrics.RecordedBurn, "5m").Name), 20)
+		emit(with(of, metrics.Alerts.Name, "alertname", "LLMErrorBudgetFastBurn", "alertstate", "firing", metrics.LabelBranch, "symptom"), 1)
+	}); err != nil {
+		t.Fatal(err)
+	}
+	s, others := screen{sim, rulesim.Epoch}, 0
+	for _, b := range boards(t)[:2] {
+		b.choose(t, "slo", "itl")
+		for _, p := range b.flat() {
+			if p.Type == "text" || slices.ContainsFunc(p.Targets, func(q target) bool { return len(s.ask(t, b, q.Expr)) > 0 }) {
+				continue
+			}
+			says := p.FieldConfig.Defaults.NoValue
+			if without := trueWithout[says]; without == "" || len(s.ask(t, b, without)) == 0 {
+				continue
+			}
+			if others++; !strings.Contains(says, "this selection") {
+				t.Errorf("%s: %s says %q, which is false of other objectives", b.Title, p.Title, says)
+			}
+		}
+	}
+	if others < 5 {
+		t.Errorf("%d panels are empty although another objective burns", others)
+	}
+}
+
 // TestAModelThatAnswersNothingIsNoCalm checks that a model with a firing alert has a row even if nothing can burn
 // because no request ends.
 func TestAModelThatAnswersNothingIsNoCalm(t *testing.T) {

@@ -67,7 +67,8 @@ func nowTables(s scope) []Panel {
 			smallest(metrics.LabelOrder).columns(Column{metrics.LabelSeverity, "severity", 95, "", nil},
 			Column{"alertname", "alert", 200, "", nil}, Column{metrics.LabelReplica, "where", 0, "", nil},
 			Column{"Value", "since", 135, sinceThen, nil}).
-			wrapped("where").size(12, 10).tall().empty("No alert is recorded as firing.").runbook(listedAlert).next(rules.SLODashboard).
+			wrapped("where").size(12, 10).tall().empty("No alert is recorded as firing in this selection.").runbook(listedAlert).
+			next(rules.SLODashboard).
 			movesIn("traffic-burst", "long-prompts", "prefix-collapse", "kv-thrash", "kv-transfer-failures", "offload-saturated",
 				"speculation-collapse",
 				"rejections", "bad-release", "crash-loop", "thermal-throttle", "xid-79", "row-remap-pending", "repair-pending"),
@@ -86,7 +87,7 @@ func nowTables(s scope) []Panel {
 				Column{metrics.LabelBranch, "branch", 82, "", nil}, Column{metrics.LabelSays, "evidence", 0, "", nil},
 				Column{metrics.LabelAction, "lever", 244, "", does}, Column{metrics.LabelRunbook, "runbook", 175, "", nil}).
 			largest("Value #A").wrapped("namespace", "model", "what is bad", "burn", "evidence", "lever", "runbook").
-			size(24, 6).empty("Nothing burns that is counted.").runbook(eachRunbook).next(rules.EngineDashboard).
+			size(24, 6).empty("Nothing burns that is counted in this selection.").runbook(eachRunbook).next(rules.EngineDashboard).
 			movesIn(burns...),
 	}
 }
@@ -246,7 +247,8 @@ func burnStats(s scope, w windows) []Panel {
 				"check the last hour.",
 		},
 			sorted(pages), sorted(promql.Ge(rest, promql.Num(1))), sorted(promql.Lt(rest, promql.Num(1)))).bad(1, factor(w.patient)).
-			empty("No event was counted in 5 minutes.").size(4, 5).runbook("LLMErrorBudgetFastBurn").next(rules.SLODashboard).
+			empty("No event of this selection was counted in 5 minutes.").size(4, 5).runbook("LLMErrorBudgetFastBurn").
+			next(rules.SLODashboard).
 			movesIn(burns...),
 		single("Budget left", share, About{
 			"Share of the period's error budget that is left, for the model with the least, and which part of the period is recorded if it is not " +
@@ -266,8 +268,8 @@ func burnStats(s scope, w windows) []Panel {
 		},
 			Query{promql.Call("sort", promql.Or(promql.Min(objective, s.inPeriod(s.of(metrics.RecordedExhaustion))),
 				promql.Add(promql.Mul(promql.Num(0), left), promql.Num(later)))), "{{slo}}"}).
-			low(6*3600, 3*24*3600).says(State{later, "later", blue}).empty("Nothing burns that is counted.").size(4, 5).
-			runbook("LLMErrorBudgetFastBurn").next(rules.SLODashboard).
+			low(6*3600, 3*24*3600).says(State{later, "later", blue}).
+			empty("Nothing burns that is counted in this selection.").size(4, 5).runbook("LLMErrorBudgetFastBurn").next(rules.SLODashboard).
 			movesIn("traffic-burst"),
 	}
 }

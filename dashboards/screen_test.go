@@ -188,12 +188,12 @@ func (s screen) ask(t *testing.T, b board, expr string) promql.Vector {
 
 // trueWithout maps the text of a panel without data to series that must not exist for the text to be true.
 var trueWithout = map[string]string{
-	"No alert is recorded as firing.":                                                                         `ALERTS{alertstate="firing"}`,
+	"No alert is recorded as firing in this selection.":                                                       `ALERTS{alertstate="firing"}`,
 	"Nothing is recorded here.":                                                                               `ALERTS{alertstate="firing"} or model:llm_engine_replicas:count`,
-	"Nothing burns that is counted.":                                                                          `model:llm_slo_burn:rate5m > 1`,
-	"No event was counted in 5 minutes.":                                                                      `model:llm_slo_burn:rate5m`,
-	"No event was counted in an hour.":                                                                        `model:llm_slo_burn:rate1h`,
-	"No event was counted in the 1h before any point of this graph.":                                          `model:llm_slo_burn:rate1h`,
+	"Nothing burns that is counted in this selection.":                                                        `model:llm_slo_burn:rate5m > 1`,
+	"No event of this selection was counted in 5 minutes.":                                                    `model:llm_slo_burn:rate5m`,
+	"No event of this selection was counted in an hour.":                                                      `model:llm_slo_burn:rate1h`,
+	"No event of this selection was counted in the 1h before any point of this graph.":                        `model:llm_slo_burn:rate1h`,
 	"No event is counted here.":                                                                               `rate(llm_slo_bad_events_total[5m])`,
 	"The exporter sees no process of these engines on a GPU.":                                                 `llm_engine_cpu_wait_seconds_total`,
 	"No latency objective counts here.":                                                                       `model:llm_engine_good_tokens:rate5m`,
@@ -340,9 +340,10 @@ func TestAHealthyEngineIsCalm(t *testing.T) {
 		}
 	}
 	for title, want := range map[string]string{
-		"Where to look first": "Nothing burns that is counted.", "Firing alerts": "No alert is recorded as firing.",
-		"What changed":   "No deploy, changed setting or restart is recorded in this range.",
-		"Needs a person": "No GPU has a condition, or none is read.",
+		"Where to look first": "Nothing burns that is counted in this selection.",
+		"Firing alerts":       "No alert is recorded as firing in this selection.",
+		"What changed":        "No deploy, changed setting or restart is recorded in this range.",
+		"Needs a person":      "No GPU has a condition, or none is read.",
 	} {
 		if said[title] != want {
 			t.Errorf("%s says %q, want %q", title, said[title], want)
@@ -421,7 +422,8 @@ func TestAtThreeInTheMorning(t *testing.T) {
 			}
 			b := boards(t)[0]
 			for title, want := range map[string]string{
-				"Firing alerts": "No alert is recorded as firing.", "Where to look first": "Nothing burns that is counted.",
+				"Firing alerts":       "No alert is recorded as firing in this selection.",
+				"Where to look first": "Nothing burns that is counted in this selection.",
 			} {
 				panel := b.titled(title)
 				if rows := (screen{s.sim, s.to}).rows(t, b, panel); len(rows) > 0 || panel.FieldConfig.Defaults.NoValue != want {

@@ -64,7 +64,7 @@ func promiseRow(s scope, w windows) []Panel {
 		},
 			Query{promql.TopK(1, nil, promql.Max(worst, s.of(metrics.Window(metrics.RecordedBurn, "1h")))), worstLegend}).
 			bad(1, factor(w.fast)).size(8, 5).
-			empty("No event was counted in an hour.").runbook("LLMErrorBudgetFastBurn").next(rules.IncidentDashboard).
+			empty("No event of this selection was counted in an hour.").runbook("LLMErrorBudgetFastBurn").next(rules.IncidentDashboard).
 			movesIn(spends...),
 		single("Objectives with budget left", share, About{
 			"How many of all objectives, counted per model, have budget left, and which part of their period is recorded if it is not the whole.",
@@ -112,7 +112,8 @@ func burnRow(s scope, w windows) []Panel {
 			"Repeated peaks at the same hour come from load, so look at capacity.",
 		},
 			burn(w.fast)).limits(s.firesAt(w.fast)).
-			bad(1, factor(w.fast)).empty("No event was counted in the " + w.fast.Long.String() + " before any point of this graph.").
+			bad(1, factor(w.fast)).
+			empty("No event of this selection was counted in the " + w.fast.Long.String() + " before any point of this graph.").
 			runbook("LLMErrorBudgetFastBurn").next(rules.IncidentDashboard).
 			movesIn(spends...),
 		lines("Burn rate, slow window", multiple, 12, About{
