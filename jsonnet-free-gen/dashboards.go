@@ -39,7 +39,7 @@ func (i installation) dashboards(folder string) []artifact {
 	return all
 }
 
-const dashboardsIntro = `There are seven dashboards for Grafana 10 and newer, in the classic schema that Grafana loads from files. An alert opens one of them with a filter.
+const dashboardsIntro = `Seven dashboards for Grafana 10 and newer have the classic schema, which Grafana loads from files. An alert opens one of them with a filter.
 Each dashboard links to the others with the same time range and filters.
 
 ![Burn rates, what is left of the budget and for how long, firing alerts, evidence with its lever and runbook, what changed](incident-grafana.png)
@@ -75,8 +75,8 @@ grep '^Incident,' docs/panels.csv      # the rows and panels of a dashboard
 	`, which also matches series without the label, such as hosts outside Kubernetes.
   Recorded series have no node and no runtime. If you choose a node or runtime, the engine dashboard reads the
   replicas' series; goodput and objectives still cover whole models.
-* An empty panel names the possible reasons. Empty never means zero.
-* Panels that show the present state do not depend on the time range. Marks and timelines also show events that fall
+* An empty panel names possible reasons. Empty never means zero.
+* Panels that show the present state do not depend on the time range. Marks and timelines show events that fall
   between two points of a long range.
 * A panel draws at most 20 lines: at each moment the largest values, or the smallest if low values are bad.
 * Blue is good, orange is a warning, vermilion is bad, for any colour vision.
@@ -87,9 +87,9 @@ grep '^Incident,' docs/panels.csv      # the rows and panels of a dashboard
 * In Mimir or Thanos with several scrape intervals, set the interval of the data source: ` + "`$__rate_interval`" + ` is four times as long.
 
 All dashboards were drawn with the components of Grafana 12.2 (@grafana/ui); timelines and heatmaps follow its
-source. The dashboard of optional parts was drawn during incidents of those parts. The other dashboards were drawn
-during the incident above, after a bad release, without a fault, and on the day of installation with 45 engines of
-12 models. An earlier version was checked in Grafana 10.1, but not schema v2.
+source. The dashboard of optional parts was drawn during incidents of those parts, the others during the incident
+above, after a bad release, without a fault, and on the day of installation with 45 engines of 12 models. An
+earlier version was checked in Grafana 10.1. No Grafana has loaded schema v2.
 `
 
 // dashboardsPage describes the purpose of each dashboard. panels.csv has its panels.
