@@ -152,9 +152,8 @@ func goneClues() []Clue {
 		{
 			Branch: Engine, Name: "stood_still", Runbook: "LLMEngineStalled", Delays: AnyRequest, Unit: Seconds,
 			Says: "{engine} stood still for {value} within the last five minutes, and resumed",
-			// while admission is held back, nothing may run for a minute
-			Query: promql.Unless(one(above(promql.Max(replicaLabels, promql.Vector(metrics.EngineStandstill)), 0)), promql.Over("last_over_time",
-				promql.Vector(metrics.RecordedSuspect, promql.Eq(metrics.LabelClue, "admission")), pageWindow), promql.On(modelLabels...)),
+			// an engine that admits few requests stands still for want of work
+			Query: one(promql.Unless(above(promql.Max(replicaLabels, promql.Vector(metrics.EngineStandstill)), 0), fewAdmitted(pageWindow))),
 		},
 		{
 			Branch: Engine, Name: "crash_loop", Runbook: "LLMEngineCrashLoop", Unit: Count,
@@ -427,14 +426,16 @@ func recently(of func(window time.Duration) promql.Expr) promql.Expr {
 	return promql.Or(promql.And(of(recentWindow), atLeast(10, recentWindow)), of(pageWindow))
 }
 
-// meanOf returns a mean over the requests of each model, as recently does. A handful of requests has no mean: one long
-// prompt is not longer prompts.
+// meanOf returns a mean over the requests of each model, as recently does. Fewer than five requests in five minutes have
+// no mean: one long prompt is not longer prompts.
 func meanOf(of func(window time.Duration) promql.Expr) promql.Expr {
+	few := promql.Lt(promql.Over("avg_over_time", promql.Vector(usersServed(recentWindow)), pageWindow),
+		promql.Num(5*recentWindow.Seconds()/pageWindow.Seconds()))
 	return recently(func(window time.Duration) promql.Expr {
 		if window == recentWindow {
 			return of(window)
 		}
-		return promql.Unless(of(window), promql.Lt(promql.Vector(usersServed(window)), promql.Num(5)))
+		return promql.Unless(of(window), few)
 	})
 }
 

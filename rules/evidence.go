@@ -349,7 +349,7 @@ func againstUsual() promql.Expr {
 func evidenceGroups() []Group {
 	now := []Record{
 		{Name: metrics.RecordedChanged, Expr: lastChanges()},
-		{Name: usersServed(recentWindow), Expr: servedNow(recentWindow)}, {Name: usersServed(pageWindow), Expr: servedNow(pageWindow)},
+		{Name: usersServed(recentWindow), Expr: servedNow()},
 	}
 	for _, window := range []time.Duration{minute, recentWindow, pageWindow} {
 		now = append(now, Record{Name: meanIn(window), Expr: ratio(promql.Vector(metrics.StageTime), promql.Vector(metrics.Stages),

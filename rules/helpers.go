@@ -80,18 +80,18 @@ func atLeast(n float64, window time.Duration) promql.Expr {
 	return promql.Ge(servedIn(window), promql.Num(n))
 }
 
-// The first two windows are recorded with the facts, which run twice a minute.
-var usersWindows = []time.Duration{recentWindow, pageWindow, 30 * minute}
+// The shortest window is recorded with the facts, which run twice a minute.
+var usersWindows = []time.Duration{recentWindow, 30 * minute}
 
 // servedIn returns the requests of users that got a first token in a window.
 func servedIn(window time.Duration) promql.Expr {
 	return times(window.Seconds(), ofUsers(promql.Rate(promql.CountOf(metrics.TimeToFirstToken), window), window, 0))
 }
 
-// servedNow returns the requests of users that got a first token in a short window. servedNow reads no record, because
+// servedNow returns the requests of users that got a first token in recentWindow. servedNow reads no record, because
 // vmalert would otherwise delay all rules that read it.
-func servedNow(window time.Duration) promql.Expr {
-	return times(window.Seconds(), promql.Sum(modelLabels, promql.Or(promql.Rate(promql.CountOf(metrics.TimeToFirstToken), window),
+func servedNow() promql.Expr {
+	return times(recentWindow.Seconds(), promql.Sum(modelLabels, promql.Or(promql.Rate(promql.CountOf(metrics.TimeToFirstToken), recentWindow),
 		times(-1, probes(RateWindow.Std())))))
 }
 

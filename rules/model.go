@@ -33,7 +33,9 @@ func modelGroup() Group {
 	record(metrics.RecordedGenerationTokens, counted(metrics.GenerationTokens))
 	record(metrics.RecordedRequests, counted(metrics.Requests, metrics.LabelOutcome))
 	record(metrics.RecordedProbes, probes(RateWindow.Std()))
-	record(usersServed(30*minute), servedIn(30*minute))
+	for _, window := range usersWindows[1:] {
+		record(usersServed(window), servedIn(window))
+	}
 	record(metrics.RecordedRunning, ofWorkers(func(role *promql.Matcher) promql.Expr { return promql.Sum(modelLabels, running(role)) }))
 	record(metrics.RecordedWaiting, promql.Sum(modelLabels, once(metrics.RequestsWaiting, promql.Vector(metrics.RequestsWaiting))))
 	record(metrics.RecordedReplicas, ofWorkers(func(role *promql.Matcher) promql.Expr {
