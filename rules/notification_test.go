@@ -152,7 +152,8 @@ func TestNotificationsAreShort(t *testing.T) {
 					t.Errorf("%s: %d lines and %d characters:\n%s\n%s", a.Alert, lines, n, title, text)
 				}
 			}
-			if strings.Contains(title, ", since ") == strings.Contains(title, "(in 6h, ") || !strings.Contains(text, "\nDashboard: https://grafana.example/d/") ||
+			if strings.Contains(title, ", since ") == strings.Contains(title, "(in 6h, ") ||
+				!strings.Contains(text, "\nDashboard: https://grafana.example/d/") ||
 				!strings.Contains(text, "\nRunbook: https://llm.example/runbooks/") {
 				t.Errorf("%s: no time, no dashboard or no runbook:\n%s\n%s", a.Alert, title, text)
 			}
@@ -198,7 +199,8 @@ func TestLongMessagesKeepWhatIsNeeded(t *testing.T) {
 	needed := []string{"Look first at: memory. The KV cache is full.", "Do first, at once: shed load."}
 	tmpl := templates(t)
 	for _, optional := range []string{
-		"Changed: output tokens 180 → 1.1k.", "Changed in 6h: version 1 → 2 on 4.", "Load: 130% of the load that meets the objectives.", "Your dashboard: https://a.example",
+		"Changed: output tokens 180 → 1.1k.", "Changed in 6h: version 1 → 2 on 4.",
+		"Load: 130% of the load that meets the objectives.", "Your dashboard: https://a.example",
 	} {
 		for ended := range 4 {
 			kept, lost := 0, 0
@@ -407,7 +409,9 @@ func TestNotificationOfManyAlerts(t *testing.T) {
 		}})
 	}
 	// Without a ranking in the text, the last line says where the others are.
-	for n, want := range map[int]string{2: "2 alerts of this kind: chat-0, chat-1.\n", 5: "5 alerts of this kind: chat-0, chat-1, chat-2 …\n"} {
+	for n, want := range map[int]string{
+		2: "2 alerts of this kind: chat-0, chat-1.\n", 5: "5 alerts of this kind: chat-0, chat-1, chat-2 …\n",
+	} {
 		var group []*amalert.Alert
 		for _, a := range all[:n] {
 			one := *a
