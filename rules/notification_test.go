@@ -242,22 +242,6 @@ func TestLongMessagesKeepWhatIsNeeded(t *testing.T) {
 	}
 }
 
-// TestDurationsAreRounded checks that a duration, of which two digits are kept, has its two largest units, without zeros.
-func TestDurationsAreRounded(t *testing.T) {
-	for seconds, want := range map[float64]string{
-		0.042: "42ms", 9.5: "9.5s", 60: "1m", 61: "1m 1s", 140: "2m 20s", 720: "12m", 3600: "1h", 4600: "1h 16m", 72012: "20h", 90000: "1d 1h",
-	} {
-		ask := func(context.Context, string, time.Time) (promql.Vector, error) {
-			return promql.Vector{{F: seconds, Metric: labels.FromStrings(metrics.LabelUnit, string(rules.Seconds))}}, nil
-		}
-		data := promtemplate.AlertTemplateData(nil, nil, "", promql.Sample{})
-		got, err := promtemplate.NewTemplateExpander(t.Context(), `{{ range query "x" }}`+rules.FactText()+`{{ end }}`, "", data, 0, ask, nil, nil).Expand()
-		if err != nil || got != want {
-			t.Errorf("%g s: %q, want %q: %v", seconds, got, want, err)
-		}
-	}
-}
-
 var (
 	address = regexp.MustCompile(`(?m)\S+://\S+|^.*all\.$`)
 	amount  = regexp.MustCompile(`(?:^|[\s(])(\d+(?:\.\d+)?)(?:[kMGT]?%|[kMGT]?x?|[KMGT]i?B|[dhms]|ms)(?:[\s,.;)]|$)`)

@@ -344,7 +344,7 @@ func TestSmallNumbers(t *testing.T) {
 func TestDurations(t *testing.T) {
 	for value, want := range map[float64]string{
 		0.012: "12ms", 45: "45s", 240: "4m", 280: "4m 40s", 2000: "33m", 2400: "40m",
-		3600: "1h 0m", 3960: "1h 6m", 277_300: "3d 5h",
+		3600: "1h", 3960: "1h 6m", 72_012: "20h", 277_300: "3d 5h",
 	} {
 		sample := promql.Sample{F: value, Metric: labels.FromStrings(metrics.LabelUnit, string(rules.Seconds))}
 		data := template.AlertTemplateData(map[string]string{metrics.LabelUnit: string(rules.Seconds)}, nil, "", sample)
