@@ -35,7 +35,7 @@ var (
 		DependsOn: underGPU(GPUFailed),
 		Explains:  []*Alert{FastBurn, SlowBurn},
 		Summary: theGPU + atNode +
-			`{{ if eq $labels.reason "persistence_off" }} was initialised again several times within a day: persistence mode is off` +
+			`{{ if eq $labels.reason "persistence_off" }} is initialised again and again: persistence mode is off` +
 			`{{ else }} needs service` + means + `{{ end }}`,
 		Description: `{{ if eq $labels.reason "persistence_off" }}While no program uses the GPU, the driver releases it and ` +
 			`forgets its power limit and clocks. Switch persistence mode on for the node.` +
@@ -56,7 +56,7 @@ var (
 		Summary: `{{ if eq $labels.reason "recovers" }}NVLink{{ with $labels.link }} {{ . }}{{ end }} of ` + theGPU + atNode +
 			` recovered {{ $value | humanize }} times within a day` +
 			`{{ else if eq $labels.reason "wears" }}NVLink{{ with $labels.link }} {{ . }}{{ end }} of ` + theGPU + atNode +
-			` has {{ $value | humanize }} errors per hour, three times as many as usual` +
+			` has {{ $value | humanize }} errors per hour, three times the usual` +
 			`{{ else }}{{ if $labels.gpu_uuid }}A link of ` + theGPU + `{{ else }}The fabric of the GPUs{{ end }}` + atNode + ` is at fault` +
 			means + `{{ end }}`,
 		Description: `{{ if match "^(recovers|wears)$" $labels.reason }}A healthy link has few errors. ` +

@@ -53,7 +53,7 @@ var (
 		For:      5 * minute,
 		Scope:    []string{metrics.LabelModel, metrics.LabelServer, metrics.LabelReason},
 		Explains: []*Alert{FastBurn, SlowBurn},
-		Summary: `{{ if eq $labels.reason "kv_leak" }}` + theEngine + ` uses {{ $value | humanizePercentage }} more of its KV cache than ` +
+		Summary: `{{ if eq $labels.reason "kv_leak" }}` + theEngine + ` uses {{ $value | humanizePercentage }} more KV cache than ` +
 			`two hours ago, for no more requests{{ else }}{{ if $value }}Only {{ $value | humanizePercentage }}{{ else }}` +
 			`Nothing{{ end }} of the model is in GPU memory at ` + theEngine + `{{ end }}`,
 		Description: `{{ if eq $labels.reason "kv_leak" }}At this rate the cache is full within two hours, and requests will wait. If it stays ` +

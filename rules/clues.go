@@ -214,7 +214,7 @@ func memoryClues() []Clue {
 		},
 		{
 			Branch: Memory, Name: "kv_leak", Runbook: "LLMEngineMemoryLost", Delays: AnyToken, Unit: Share,
-			Says:  "{engine} uses {value} more of its KV cache than two hours ago, for no more requests",
+			Says:  "{engine} uses {value} more KV cache than two hours ago, for no more requests",
 			Query: one(promql.Vector(metrics.RecordedKVLeak)),
 		},
 		{

@@ -119,7 +119,7 @@ var Conditions = []Condition{
 	},
 	{
 		Name: "memory_unrepairable", Verdict: metrics.Replace, Alert: metrics.AnswerFailed,
-		Meaning: "the memory has a fault that cannot be repaired", Action: "replace the board",
+		Meaning: "its memory cannot be repaired", Action: "replace the board",
 		Reads: []*metrics.Family{metrics.GPUMemoryUnrepairable}, Quiet: level,
 		test:      at(1, metrics.GPUMemoryUnrepairable),
 		Elsewhere: "DCGM: field, no check",
@@ -171,7 +171,7 @@ var Conditions = []Condition{
 	},
 	{
 		Name: "repair_pending", Verdict: metrics.Degraded, Alert: metrics.AnswerService,
-		Meaning: "a memory channel or a TPC waits for a reset to be repaired", Action: "reset the GPU at the next opportunity",
+		Meaning: "a reset must repair a memory channel or a TPC", Action: "reset the GPU at the next opportunity",
 		Reads: []*metrics.Family{metrics.GPURepairPending}, Quiet: level,
 		test:      at(1, metrics.GPURepairPending),
 		Elsewhere: "no check",
@@ -241,7 +241,7 @@ var Conditions = []Condition{
 	},
 	{
 		Name: "fabric_unregistered", Verdict: metrics.Drain, Alert: metrics.AnswerLink,
-		Meaning: "the GPU has not registered with the NVSwitch fabric", Action: "look at the fabric manager and its log",
+		Meaning: "the GPU is not in the NVSwitch fabric", Action: "look at the fabric manager and its log",
 		Reads: []*metrics.Family{metrics.GPUFabricState}, Hold: boot, Quiet: level,
 		test:      test{value: unregistered, least: 1},
 		Elsewhere: "NVIDIA: fabric check; EKS: fabric manager",
@@ -292,7 +292,7 @@ var Conditions = []Condition{
 	},
 	{
 		Name: "fabric_manager_gone", Verdict: metrics.Drain, Alert: metrics.AnswerLink,
-		Meaning: "the fabric manager does not run, and the node has NVSwitches", Action: "start it: systemctl start nvidia-fabricmanager",
+		Meaning: "the node has NVSwitches, and no fabric manager runs", Action: "start it: systemctl start nvidia-fabricmanager",
 		Node:  true,
 		Reads: []*metrics.Family{metrics.GPUFabricManagerUp, metrics.GPUSwitches}, Hold: boot, Quiet: level,
 		test:      test{value: manager, falls: true},
