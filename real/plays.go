@@ -34,7 +34,7 @@ var (
 	shared = Load{Rate: 0.5, Shared: 1024, Own: 24, Output: 20} // for each of two engines, which may share one core
 	light  = Load{Rate: 0.4, Own: 64, Output: 20}               // for plays in which the load does not matter
 	brief  = Load{Rate: 1.2, Own: 64, Output: 10}               // for plays in which the number of requests matters, not the number of tokens
-	busy   = Load{Rate: 1.5, Own: 64, Output: 150}              // with room, what two engines can serve, and one cannot
+	busy   = Load{Rate: 2, Own: 100, Output: 8}                 // with room, what two engines can serve, and one cannot
 	mocked = Load{Rate: 2, Own: 100, Output: 40}
 )
 

@@ -294,6 +294,29 @@ func alertOf(t *testing.T, name string) rules.FileRule {
 	return rules.FileRule{}
 }
 
+// TestTitlesHaveTheCluster checks that a title begins with the cluster, even if Prometheus adds the cluster as an external
+// label, which the templates of rules do not see.
+func TestTitlesHaveTheCluster(t *testing.T) {
+	for summary, want := range map[string]string{
+		"prod/llama: 5% of requests fail":           "eu-1/prod/llama: 5% of requests fail, since ",
+		"eu-1/prod/llama: 5% of requests fail":      "eu-1/prod/llama: 5% of requests fail, since ",
+		"prod/llama at the gateway: 5% fail":        "eu-1/prod/llama at the gateway: 5% fail, since ",
+		"No request is answered: no engine is left": "eu-1/prod/llama: No request is answered: no engine is left, since ",
+	} {
+		a := beside("LLMModelDown")
+		a.Annotations = model.LabelSet{"summary": model.LabelValue(summary)}
+		for name, value := range map[model.LabelName]model.LabelValue{
+			metrics.LabelCluster: "eu-1", metrics.LabelNamespace: "prod", metrics.LabelModel: "llama",
+		} {
+			a.Labels[name] = value
+		}
+		title, err := templates(t).ExecuteTextString(`{{ template "llm.title" . }}`, templates(t).Data("llm-critical", nil, nil, "", a))
+		if err != nil || !strings.HasPrefix(title, want) {
+			t.Errorf("%q: %q, want %q: %v", summary, title, want, err)
+		}
+	}
+}
+
 // An engine chooses its model's name. The name must not mention anybody in a chat, or hide an address behind a word.
 func TestNotificationsTakeNamesAsText(t *testing.T) {
 	for _, g := range rules.NewFile(rules.Groups(rules.Options{}), rules.Style{}).Groups {
