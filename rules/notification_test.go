@@ -305,11 +305,7 @@ func TestTitlesHaveTheCluster(t *testing.T) {
 	} {
 		a := beside("LLMModelDown")
 		a.Annotations = model.LabelSet{"summary": model.LabelValue(summary)}
-		for name, value := range map[model.LabelName]model.LabelValue{
-			metrics.LabelCluster: "eu-1", metrics.LabelNamespace: "prod", metrics.LabelModel: "llama",
-		} {
-			a.Labels[name] = value
-		}
+		maps.Copy(a.Labels, model.LabelSet{metrics.LabelCluster: "eu-1", metrics.LabelNamespace: "prod", metrics.LabelModel: "llama"})
 		title, err := templates(t).ExecuteTextString(`{{ template "llm.title" . }}`, templates(t).Data("llm-critical", nil, nil, "", a))
 		if err != nil || !strings.HasPrefix(title, want) {
 			t.Errorf("%q: %q, want %q: %v", summary, title, want, err)
