@@ -81,24 +81,16 @@ func behindStandstill() promql.Expr {
 // length, because one long prompt may fill a step. A cold engine is slow without holding requests back, unless it
 // reports that requests wait for KV cache from elsewhere.
 func heldBack(window time.Duration) promql.Expr {
+	mostly := func(f *metrics.Family, m ...*promql.Matcher) promql.Expr {
+		return promql.Sum(replicaLabels, promql.QuantileOver(0.25, promql.Vector(f, m...), window))
+	}
 	room := below(promql.Max(replicaLabels, promql.Over("max_over_time", promql.Vector(metrics.KVCacheUsage), window)), 0.9)
-	cold := promql.Unless(startedCold(),
-		above(mostly(metrics.RequestsWaitingByReason, window, promql.Re(metrics.LabelReason, "deferred|kv_transfer")), 0))
-	return promql.Unless(promql.And(fewAdmitted(window), room),
-		promql.Or(cold, promql.And(promql.Sum(replicaLabels, promql.Vector(metrics.RequestsWaiting)),
-			above(against("computed|prompt_tokens"), 2), promql.On(modelLabels...))))
-}
-
-// fewAdmitted returns how many requests wait, for three quarters of the time, at each replica that runs less than half
-// as many as the busiest replica of its model within six hours.
-func fewAdmitted(window time.Duration) promql.Expr {
 	fewer := promql.Lt(promql.Sum(replicaLabels, promql.Over("avg_over_time", promql.Vector(metrics.RequestsRunning), window)),
 		times(0.5, promql.Max(modelLabels, promql.Over("max_over_time", promql.Vector(metrics.RequestsRunning), 6*hour))),
 		promql.On(modelLabels...).ManyToOne())
-	return promql.And(promql.Call("ceil", above(mostly(metrics.RequestsWaiting, window), 0)), fewer)
-}
-
-// mostly returns the value of a gauge of each replica, for three quarters of the time at least.
-func mostly(f *metrics.Family, window time.Duration, m ...*promql.Matcher) promql.Expr {
-	return promql.Sum(replicaLabels, promql.QuantileOver(0.25, promql.Vector(f, m...), window))
+	cold := promql.Unless(startedCold(),
+		above(mostly(metrics.RequestsWaitingByReason, promql.Re(metrics.LabelReason, "deferred|kv_transfer")), 0))
+	return promql.Unless(both(promql.Call("ceil", above(mostly(metrics.RequestsWaiting), 0)), room, fewer),
+		promql.Or(cold, promql.And(promql.Sum(replicaLabels, promql.Vector(metrics.RequestsWaiting)),
+			above(against("computed|prompt_tokens"), 2), promql.On(modelLabels...))))
 }

@@ -151,9 +151,8 @@ func goneClues() []Clue {
 		},
 		{
 			Branch: Engine, Name: "stood_still", Runbook: "LLMEngineStalled", Delays: AnyRequest, Unit: Seconds,
-			Says: "{engine} stood still for {value} within the last five minutes, and resumed",
-			// an engine that admits few requests stands still for want of work
-			Query: one(promql.Unless(above(promql.Max(replicaLabels, promql.Vector(metrics.EngineStandstill)), 0), fewAdmitted(pageWindow))),
+			Says:  "{engine} stood still for {value} within the last five minutes, and resumed",
+			Query: one(above(promql.Max(replicaLabels, promql.Vector(metrics.EngineStandstill)), 0)),
 		},
 		{
 			Branch: Engine, Name: "crash_loop", Runbook: "LLMEngineCrashLoop", Unit: Count,

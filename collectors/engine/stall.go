@@ -294,12 +294,14 @@ func (p *past) see(u *unit, r sight) {
 
 // goesOn records a standstill that ends with a reading. Requests were open during the standstill if the stall was
 // certain then, or if first tokens have taken longer since the last reading than its gauges explain. Each request may
-// have arrived at that reading or, if the gauges show the request, when the standstill began.
+// have arrived at that reading or, if the gauges show the request, when the standstill began. While all requests wait to
+// be admitted, an engine has nothing to compute.
 func (p *past) goesOn(r sight) {
 	still := p.last.at.Sub(p.moved)
 	late := r.first.sum - p.last.first.sum - (r.first.count-p.last.first.count)*r.at.Sub(p.last.at).Seconds()
 	certain := !p.certain.IsZero() || still >= briefly && !r.young && late > p.last.load*still.Seconds()
-	if s := &p.stood; certain && (still > s.lasted || r.at.Sub(s.ended) > remembered) {
+	admitted := p.last.load == 0 || p.last.waits < p.last.load
+	if s := &p.stood; certain && admitted && (still > s.lasted || r.at.Sub(s.ended) > remembered) {
 		*s = stood{r.at, still}
 	}
 }

@@ -528,18 +528,21 @@ func TestPrefillComputed(t *testing.T) {
 }
 
 // TestStandstillThatEnds checks that a standstill is reported once it has ended if first tokens have waited longer than the gauges
-// explain. It has lasted from the last progress to the last reading without progress.
+// explain. It has lasted from the last progress to the last reading without progress. An engine that admits no request does
+// not stand still.
 func TestStandstillThatEnds(t *testing.T) {
 	const still = 6 * tick
 	for name, c := range map[string]struct {
-		running, waited, want float64
-		young                 bool
+		running, waiting, waited, want float64
+		young                          bool
 	}{
 		"hidden requests":              {waited: 60, want: still.Seconds()},
 		"requests since the last look": {waited: tick.Seconds()},
 		"it runs them":                 {running: 3, waited: still.Seconds()},
 		"more than run":                {running: 1, waited: still.Seconds(), want: still.Seconds()},
 		"kernels compile":              {waited: 60, young: true},
+		"none is admitted":             {waiting: 3, waited: 2 * still.Seconds()},
+		"one is admitted":              {running: 1, waiting: 2, waited: 2 * still.Seconds(), want: still.Seconds()},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := play(t, "vllm/v0.32.0-healthy.prom")
@@ -549,7 +552,7 @@ func TestStandstillThatEnds(t *testing.T) {
 			}
 			p.set("process_start_time_seconds", float64(started.Unix()))
 			p.set("vllm:num_requests_running", c.running)
-			p.set("vllm:num_requests_waiting{", 0)
+			p.set("vllm:num_requests_waiting{", c.waiting)
 			answers := func(n, seconds float64) {
 				p.add("vllm:generation_tokens_total", n)
 				p.add("vllm:time_to_first_token_seconds_count", n)
