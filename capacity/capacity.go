@@ -71,7 +71,9 @@ type Learner struct {
 	sick  time.Duration // for how long steps have been too slow for their load
 	// filled is the same limit for the prompt tokens computed per second.
 	filled float64
-	slow   float64 // duration of the steps in the last window, as a multiple of the line's value; 0 if unknown
+	// slow is the duration of the steps as a multiple of the line's value: the lower of the last two windows. lately is the
+	// last window's. Both are 0 if unknown.
+	slow, lately float64
 	peak   float64 // the most gaps per second of a learnt window; this maximum fades like the line
 	mix    mix
 	held   held
@@ -155,10 +157,12 @@ func (l *Learner) take(s totals, r Reading) {
 	l.seen += s.took
 	l.mix.add(s)
 	step := s.gapS / s.gaps
-	l.slow = 0
+	before := l.lately
+	l.lately = 0
 	if s.gaps >= fewSteps {
-		l.slow = l.slowdown(s.gaps/dt, s.prompt/dt, step)
+		l.lately = l.slowdown(s.gaps/dt, s.prompt/dt, step)
 	}
+	l.slow = math.Min(before, l.lately)
 	certain := s.gaps >= 10 && step > shortest && step < longest
 	if certain {
 		l.pace.add(s.took, s.gaps/dt, s.prompt/dt, step)
@@ -191,9 +195,10 @@ func (l *Learner) take(s totals, r Reading) {
 	}
 }
 
-// Slowdown returns the duration of the steps in the last half minute, as a multiple of the usual duration at the same
-// load. ok is false in three cases: less than ten minutes have been learnt, the engine hardly works (fewer than five
-// steps), or its load of prompts or answers is far above the learnt loads.
+// Slowdown returns the duration of the steps as a multiple of the usual duration at the same load: the lower of the last
+// two half minutes, because a burst within one makes its steps longer than its mean load explains. ok is false in three
+// cases: less than ten minutes have been learnt, the engine hardly works (fewer than five steps), or its load of prompts
+// or answers is far above the learnt loads.
 func (l *Learner) Slowdown() (times float64, ok bool) { return l.slow, l.slow > 0 }
 
 // slowdown compares the seconds of a step with the line's value at the same load.

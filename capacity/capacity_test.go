@@ -165,6 +165,32 @@ func TestSlowdown(t *testing.T) {
 	}
 }
 
+// TestBurstsAreNoSlowdown checks bursts that last six seconds of each minute. The steps in a burst are those of its load,
+// which is higher than the mean load of the half minute.
+func TestBurstsAreNoSlowdown(t *testing.T) {
+	var l Learner
+	exact := func(gaps, prompt float64) float64 { return 1 / (100 - 0.1*gaps - 0.01*prompt) }
+	page(&l, 60, swinging, exact)
+	for minutes := range 10 {
+		l.Learn(Reading{})
+		page(&l, 1+minutes, func(minute float64) (requests, gaps, prompt float64) {
+			requests = 0.5
+			if int(4*minute)%4 == 3 {
+				requests = 0.6*0.5 + 0.4*5
+			}
+			return requests, 100 * requests, 400 * requests
+		}, func(gaps, _ float64) float64 {
+			if gaps == 50 {
+				return exact(50, 200)
+			}
+			return (0.6*50*exact(50, 200) + 0.4*500*exact(500, 2000)) / gaps
+		})
+		if got, _ := l.Slowdown(); got > 1.2 {
+			t.Errorf("minute %d: it says %g", minutes, got)
+		}
+	}
+}
+
 // TestIdleKeepsCapacity checks that the capacity of an engine is the same after hours without requests, and at the first
 // requests after them. These requests are like the earlier ones, so the capacity in requests per second is known.
 func TestIdleKeepsCapacity(t *testing.T) {
