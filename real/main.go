@@ -12,6 +12,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -69,7 +70,14 @@ func run(ctx context.Context, o options) error {
 	if p.out, err = filepath.Abs(o.out); err != nil {
 		return err
 	}
-	if err := errors.Join(os.MkdirAll(p.out, 0o755), p.install(ctx, os.Stderr)); err != nil {
+	chosen := slices.DeleteFunc(plays(), func(play Play) bool {
+		return !wanted.MatchString(play.Name) || play.Asked && o.plays != play.Name
+	})
+	environments := []string{"vllm", "gateway", "routers", "dynamo"}
+	if slices.ContainsFunc(chosen, func(p Play) bool { return p.Server == sglang }) {
+		environments = append(environments, sglang.name)
+	}
+	if err := errors.Join(os.MkdirAll(p.out, 0o755), p.install(ctx, os.Stderr, environments)); err != nil {
 		return err
 	}
 	if err := p.build(ctx, o.checkout, p.out); err != nil {
@@ -88,9 +96,9 @@ func run(ctx context.Context, o options) error {
 			e.stop()
 		}
 	}()
-	for _, play := range plays() {
-		if !wanted.MatchString(play.Name) || play.Asked && o.plays != play.Name || ctx.Err() != nil {
-			continue
+	for _, play := range chosen {
+		if ctx.Err() != nil {
+			break
 		}
 		s.folder = filepath.Join(p.out, fmt.Sprintf("%s-%s-%d", play.Name, p.commit, o.seed))
 		outcome, err := s.play(ctx, play, o.seed)
@@ -116,8 +124,11 @@ func (s *Stage) play(ctx context.Context, p Play, seed uint64) (o Outcome, err e
 	if err := errors.Join(os.RemoveAll(s.folder), os.MkdirAll(s.folder, 0o755)); err != nil {
 		return o, err
 	}
+	if p.Server == nil {
+		p.Server = vllm
+	}
 	if p.Flags == nil {
-		p.Flags = usual
+		p.Flags = p.Server.usual
 	}
 	if p.Load.Rate == 0 && p.Gateway != nil {
 		p.Load = shared
@@ -136,7 +147,7 @@ func (s *Stage) play(ctx context.Context, p Play, seed uint64) (o Outcome, err e
 	}
 	s.engines = s.engines[:min(len(s.engines), engines)]
 	for i := range engines {
-		if err := s.serve(ctx, i, p.Flags); err != nil {
+		if err := s.serve(ctx, i, p.Server, p.Flags); err != nil {
 			return o, err
 		}
 	}

@@ -16,10 +16,11 @@ type Play struct {
 	Name    string
 	Says    string                                    // what happens
 	Right   []rules.Branch                            // branches, one of which the page must name; nil if no page must be sent
+	Server  *server                                   // of the model; default vllm
 	Gateway *front                                    // gateway in front of two engines; default: one engine without a gateway
 	Probes  bool                                      // the exporter also reads the gateway
 	Eyes    bool                                      // the exporter has its own Ways to the engines
-	Flags   []string                                  // flags of the engines; default usual
+	Flags   []string                                  // flags of the engines; default: the server's usual flags
 	Load    Load                                      // load before the fault; default steady, once for each engine
 	Fault   func(ctx context.Context, s *Stage) error // the fault begins when this function returns
 	Then    func(ctx context.Context, s *Stage) error // a second fault, long after the page; the next page is scored
@@ -132,7 +133,7 @@ func rolledOut(flags ...string) func(context.Context, *Stage) error {
 // plays are the incidents, and the situations that must not page.
 func plays() []Play {
 	return slices.Concat(alone(), mixed(), harmless(), behindGateway(), replicas(), refusing(), afterStart(), otherGateways(), outOfSight(),
-		inside(), features(), ownConfiguration(), between(), together(), ramps())
+		inside(), features(), otherServers(), ownConfiguration(), between(), together(), ramps())
 }
 
 // ramps measure how much load an engine can take.

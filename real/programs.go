@@ -33,12 +33,6 @@ var slack = 1
 // longer and requests are rarer, so that the engine is as busy as on that machine.
 var slow = 1
 
-// The cost of a request on the machine of the first scores, which computes with AVX-512.
-const (
-	stepTime  = 10 * time.Millisecond   // for each token
-	tokenTime = 1600 * time.Microsecond // for each prompt token that is not cached
-)
-
 // errMissing means that a play cannot run on this machine.
 var errMissing = errors.New("not here")
 
@@ -46,7 +40,7 @@ var errMissing = errors.New("not here")
 type Programs struct {
 	folder, source                            string // folders of the installation, and of the requirements and the script
 	prometheusPath, alertmanagerPath, taskset string
-	vllm, model, heavy, words                 string // heavy has more layers; words is a model for Dynamo's mocker
+	model, heavy, words                       string // heavy has more layers; words is a model for Dynamo's mocker
 	exporterPath, rules, commit, out          string
 }
 
@@ -64,7 +58,7 @@ func find(folder, source string) (*Programs, error) {
 }
 
 // install makes the virtual environments and the model, unless they are there.
-func (p *Programs) install(ctx context.Context, log io.Writer) error {
+func (p *Programs) install(ctx context.Context, log io.Writer, environments []string) error {
 	uv, err := exec.LookPath("uv")
 	if err != nil {
 		return fmt.Errorf("uv: %w", errMissing)
@@ -77,7 +71,7 @@ func (p *Programs) install(ctx context.Context, log io.Writer) error {
 		}
 		return nil
 	}
-	for _, name := range []string{"vllm", "gateway", "routers", "dynamo"} {
+	for _, name := range environments {
 		env, there := filepath.Join(p.folder, name), p.program(name, "python")
 		whole := filepath.Join(env, "whole") // an interrupted installation begins again
 		if _, err := os.Stat(whole); err == nil {
@@ -94,11 +88,16 @@ func (p *Programs) install(ctx context.Context, log io.Writer) error {
 		if err := run(uv, install...); err != nil {
 			return err
 		}
+		if name == sglang.name {
+			if err := cudaStub(ctx, env); err != nil {
+				return err
+			}
+		}
 		if err := errors.Join(nameVLLM(env), os.WriteFile(whole, nil, 0o600)); err != nil {
 			return err
 		}
 	}
-	p.vllm, p.model, p.words = p.program("vllm", "vllm"), filepath.Join(p.folder, "model"), filepath.Join(p.folder, "words")
+	p.model, p.words = filepath.Join(p.folder, "model"), filepath.Join(p.folder, "words")
 	p.heavy = filepath.Join(p.folder, "heavy")
 	for _, m := range [][]string{
 		{p.model, hidden, layers, "1000", strconv.Itoa(adapters)}, {p.heavy, hidden, "40", "1000", "0"}, {p.words, "64", "2", "32000", "0"},

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -77,9 +76,10 @@ type Stage struct {
 	sent        []Notification
 }
 
-// Engine is a real vLLM.
+// Engine is a real engine.
 type Engine struct {
 	*Process
+	server *server
 	port  int
 	core  int
 	flags []string
@@ -123,13 +123,15 @@ func (n Notification) news(from float64) (began []Alert) {
 }
 
 // serve starts an engine, or keeps a running engine with the same settings.
-func (s *Stage) serve(ctx context.Context, i int, flags []string) error {
-	if i < len(s.engines) && !s.engines[i].spent && strings.Join(s.engines[i].flags, " ") == strings.Join(flags, " ") {
+func (s *Stage) serve(ctx context.Context, i int, by *server, flags []string) error {
+	if i < len(s.engines) && !s.engines[i].spent && s.engines[i].server == by && slices.Equal(s.engines[i].flags, flags) {
 		return nil
 	}
 	for i >= len(s.engines) {
 		s.engines = append(s.engines, &Engine{port: s.port + len(s.engines), core: s.cores[len(s.engines)%len(s.cores)]})
 	}
+	s.engines[i].stop()
+	s.engines[i].server = by
 	return s.boot(ctx, s.engines[i], flags)
 }
 
@@ -162,30 +164,24 @@ func (s *Stage) crash(ctx context.Context, e *Engine, up time.Duration) error {
 func (s *Stage) restart(e *Engine, flags []string) (err error) {
 	e.stop()
 	e.flags, e.spent = flags, false
-	args := append([]string{
-		"-c", strconv.Itoa(e.core), s.vllm, "serve", cmp.Or(s.weights, s.model), "--served-model-name", model, "--enforce-eager",
-		"--max-model-len", "4096",
-		"--host", "127.0.0.1", "--port", strconv.Itoa(e.port),
-	}, flags...)
-	if slices.Contains(flags, "--enable-lora") {
-		args = append(args, "--lora-modules")
-		for i := range adapters {
-			args = append(args, adapter(i)+"="+filepath.Join(s.model, "adapters", strconv.Itoa(i)))
-		}
-	}
-	core := "VLLM_CPU_OMP_THREADS_BIND=" + strconv.Itoa(e.core)
-	env := []string{"HF_HUB_OFFLINE=1", "VLLM_NO_USAGE_STATS=1", "VLLM_CPU_KVCACHE_SPACE=1", "VLLM_SERVER_DEV_MODE=1", core}
-	e.Process, err = start(filepath.Join(s.out, fmt.Sprintf("vllm-%d.log", e.port)), env, s.taskset, args...)
+	env, command := e.server.command(s, e)
+	log := filepath.Join(s.out, fmt.Sprintf("%s-%d.log", e.server.name, e.port))
+	e.Process, err = start(log, env, s.taskset, append([]string{"-c", strconv.Itoa(e.core)}, command...)...)
 	return err
 }
 
 // signal sends signals to the computing processes of an engine, one after the other and some time apart.
 func (e *Engine) signal(apart time.Duration, signals ...syscall.Signal) error {
-	core, err := e.named("VLLM::EngineCore")
+	core, err := e.named(e.server.computing[0])
 	if err != nil {
 		return err
 	}
-	worker, err := e.named("VLLM::Worker")
+	var more []int
+	for _, name := range e.server.computing[1:] {
+		if pid, err := e.named(name); err == nil {
+			more = append(more, pid)
+		}
+	}
 	for i, s := range signals {
 		if i > 0 {
 			time.Sleep(apart)
@@ -193,8 +189,8 @@ func (e *Engine) signal(apart time.Duration, signals ...syscall.Signal) error {
 		if failed := syscall.Kill(core, s); failed != nil {
 			return failed
 		}
-		if err == nil {
-			_ = syscall.Kill(worker, s) // ends with the core
+		for _, pid := range more {
+			_ = syscall.Kill(pid, s) // ends with the core
 		}
 	}
 	return nil
@@ -233,12 +229,13 @@ func (s *Stage) warm(ctx context.Context, l Load, seed uint64) error {
 func (s *Stage) measure(ctx context.Context, l Load, seed uint64) int {
 	c := NewClient(s.engines[0].url(), key, seed+1)
 	var took, then time.Duration
+	by := s.engines[0].server
 	for group := range groups {
 		body, record := c.request(l, group)
 		begin := time.Now()
 		c.send(body, record, 0, 0)
 		took += time.Since(begin)
-		then += time.Duration(l.Own)*tokenTime + time.Duration(record.Tokens)*stepTime
+		then += time.Duration(l.Own)*by.token + time.Duration(record.Tokens)*by.step
 	}
 	if ctx.Err() != nil || then == 0 {
 		return 1

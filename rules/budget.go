@@ -79,16 +79,11 @@ func exhaustion() promql.Expr {
 	return promql.Div(left, above(promql.Vector(metrics.RecordedBadNow), 0), perObjective.ManyToOne())
 }
 
-// nowWindows are the windows, shortest first, that show the present burn. A window is used if, at the rate of
-// RateWindow, at least enoughNow bad requests occur in it. A window shorter than two scrapes shows nothing.
-var nowWindows = []slo.Duration{slo.Duration(minute), slo.Duration(2 * minute)}
+// shortNow are the windows of slo.NowWindows that are shorter than RateWindow. A window is used if, at the rate of RateWindow,
+// it has enough bad requests.
+var shortNow, longestNow = slo.NowWindows[:len(slo.NowWindows)-1], slo.NowWindows[len(slo.NowWindows)-1]
 
-const (
-	enoughNow = 10
-	fewNow    = 3 // fewer bad requests in RateWindow do not show when a burn began
-)
-
-// badNow returns the bad events per second of the shortest of nowWindows. With few bad requests it returns the rate
+// badNow returns the bad events per second of the shortest of shortNow. With few bad requests it returns the rate
 // over the part of RateWindow since the burn began, because a page comes early in a burn, when most of RateWindow was
 // healthy. If a burn began n minutes ago, the recorded increases are proportional to 1, 2 ... n: their sum is (n+1)/2
 // times the last increase.
@@ -99,23 +94,25 @@ func badNow() promql.Expr {
 		requests := promql.Or(promql.Mul(bad, promql.Vector(metrics.RecordedRequestsPerEvent)), bad)
 		return promql.Div(promql.And(of(w), promql.Ge(requests, promql.Num(least))), seconds)
 	}
-	each := make([]promql.Expr, 0, len(nowWindows)+2)
-	for _, w := range nowWindows {
-		each = append(each, perSecond(w, enoughNow*five/w.Std().Seconds(), promql.Num(w.Std().Seconds())))
+	each := make([]promql.Expr, 0, len(shortNow)+2)
+	for _, w := range shortNow {
+		seconds := w.Length.Std().Seconds()
+		each = append(each, perSecond(w.Length, w.MinBad*five/seconds, promql.Num(seconds)))
 	}
 	since := promql.Sub(times(2*step, promql.Div(promql.Over("sum_over_time", bad, RateWindow.Std()), bad)), promql.Num(step))
-	each = append(each, perSecond(RateWindow, fewNow, promql.Call("clamp", since, promql.Num(step), promql.Num(five))),
+	each = append(each, perSecond(RateWindow, longestNow.MinBad, promql.Call("clamp", since, promql.Num(step), promql.Num(five))),
 		promql.Div(bad, promql.Num(five)))
 	return promql.Call("clamp_min", promql.Or(each[0], each[1:]...), promql.Num(0))
 }
 
-// badShareNow returns the share of bad events in the last minute, in which at least enoughNow requests were bad. A page
+// badShareNow returns the share of bad events in the last minute, in which enough requests were bad. A page
 // comes early in a burn, when most of RateWindow was healthy, so users suffer more than the share of that window shows.
 func badShareNow(from source) promql.Expr {
-	bad := promql.Vector(increase(metrics.RecordedBadEvents, nowWindows[0]))
+	now := shortNow[0]
+	bad := promql.Vector(increase(metrics.RecordedBadEvents, now.Length))
 	requests := promql.Or(promql.Mul(bad, promql.Vector(metrics.RecordedRequestsPerEvent)), bad)
-	share := promql.Div(bad, above(from.events(metrics.SLOEvents, nowWindows[0]), 0))
-	return promql.And(promql.Call("clamp_max", share, promql.Num(1)), promql.Ge(requests, promql.Num(enoughNow)))
+	share := promql.Div(bad, above(from.events(metrics.SLOEvents, now.Length), 0))
+	return promql.And(promql.Call("clamp_max", share, promql.Num(1)), promql.Ge(requests, promql.Num(now.MinBad)))
 }
 
 // tile returns the exact gain of an event counter since the previous tile: from the last value before the end of that

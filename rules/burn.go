@@ -99,8 +99,10 @@ func burnGroup(opt Options) Group {
 // has no room for the text.
 func budgetTextGroup(opt Options) Group {
 	g := Group{Name: "llm-slo-text", Interval: Interval}
-	for _, w := range append(slices.Clone(nowWindows), RateWindow) {
-		g.Records = append(g.Records, Record{Name: increase(metrics.RecordedBadEvents, w), Expr: opt.source().events(metrics.SLOBadEvents, w)})
+	for _, w := range slo.NowWindows {
+		g.Records = append(g.Records, Record{
+			Name: increase(metrics.RecordedBadEvents, w.Length), Expr: opt.source().events(metrics.SLOBadEvents, w.Length),
+		})
 	}
 	g.Records = append(g.Records, Record{Name: metrics.RecordedBadNow, Expr: badNow()},
 		Record{Name: metrics.RecordedBadShareNow, Expr: badShareNow(opt.source())},

@@ -125,8 +125,7 @@ func hardwareAlerts() []*Alert {
 
 // The meaning of a condition and its action, in the words of the verdict.
 const (
-	means = `{{ with $labels.meaning }}: {{ . }}{{ end }}{{ with $labels.reason }}{{ if or (match "^xid_" .) (not $labels.meaning) }} (` +
-		`{{ . | reReplaceAll "^xid_" "XID " | reReplaceAll "_" " " }}){{ end }}{{ end }}`
+	means  = `{{ with $labels.meaning }}: {{ . }}{{ else }}{{ with $labels.reason }} ({{ . | reReplaceAll "_" " " }}){{ end }}{{ end }}`
 	remedy = `{{ with $labels.action }} To do: {{ . }}.{{ end }}`
 )
 

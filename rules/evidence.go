@@ -55,7 +55,7 @@ const (
 	Times    Format = small + "x"
 	Percent  Format = `{{ .Value | humanizePercentage }}`
 	Bytes    Format = `{{ humanize1024 .Value | reReplaceAll "(\\d\\d)\\.\\d+" "$1" | reReplaceAll "(\\.\\d)\\d+" "$1" }}B`
-	Duration Format = `{{ .Value | humanizeDuration }}`
+	Duration Format = `{{ .Value | humanizeDuration` + rounded + ` }}`
 )
 
 // LabelledBy returns a format that shows labels of a result, then its value unless value is empty.

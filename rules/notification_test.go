@@ -252,7 +252,7 @@ func TestAlertsNameTheModel(t *testing.T) {
 	const onNode, uuid = "gpu-node-1", "GPU-3f2a91bc-0000-4000-8000-000000000001"
 	failed := map[string]string{
 		metrics.LabelGPU: "3", metrics.LabelGPUUUID: uuid, metrics.LabelInstance: onNode,
-		metrics.LabelReason: "xid_79", metrics.LabelMeaning: "GPU has fallen off the bus",
+		metrics.LabelReason: "xid_79", metrics.LabelMeaning: "GPU has fallen off the bus (XID 79)",
 	}
 	unlisted := map[string]string{metrics.LabelGPUUUID: uuid, metrics.LabelInstance: onNode}
 	engine := map[string]string{

@@ -264,10 +264,12 @@ func shardGroup(opt Options) Group {
 			Record{Name: shardName(metrics.SLOEvents, w), Expr: all},
 			Record{Name: shardName(metrics.SLOBadEvents, w), Expr: from.badEvents(w, all)})
 	}
-	now := nowWindows[0]
+	now := shortNow[0].Length
 	g.Records = append(g.Records, Record{Name: shardName(metrics.SLOEvents, now), Expr: from.events(metrics.SLOEvents, now)})
-	for _, w := range nowWindows {
-		g.Records = append(g.Records, Record{Name: shardName(metrics.SLOBadEvents, w), Expr: from.events(metrics.SLOBadEvents, w)})
+	for _, w := range shortNow {
+		g.Records = append(g.Records, Record{
+			Name: shardName(metrics.SLOBadEvents, w.Length), Expr: from.events(metrics.SLOBadEvents, w.Length),
+		})
 	}
 	g.Records = append(g.Records,
 		Record{Name: metrics.ShardTile, Expr: from.tile(metrics.SLOEvents)},

@@ -59,6 +59,16 @@ const MaxBadShare = One / 2
 // request to a quiet model never pages.
 const MinBadEvents = 5
 
+// NowWindow is a window that shows the present burn, if it has at least MinBad bad requests.
+type NowWindow struct {
+	Length Duration
+	MinBad float64
+}
+
+// NowWindows lists the windows that show the present burn, shortest first. A window shorter than two scrapes shows nothing.
+// Fewer bad requests in the longest window do not show when a burn began.
+var NowWindows = []NowWindow{{Duration(time.Minute), 10}, {Duration(2 * time.Minute), 10}, {Duration(5 * time.Minute), 3}}
+
 // LeastSpend is the part of a pair's spend, at a model's usual traffic, that must be spent before the pair alerts.
 // After a start from zero, twenty slow requests may be all the traffic, but they spend almost nothing of a month's budget.
 const LeastSpend = 0.1

@@ -2,6 +2,7 @@ package health
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strconv"
 	"time"
@@ -130,6 +131,7 @@ func (x *xids) findings() (found []Finding) {
 		if i := slices.IndexFunc(metrics.XIDs, func(x metrics.XID) bool { return x.Code == code }); i >= 0 {
 			f.Meaning, f.Action = metrics.XIDs[i].Meaning, metrics.XIDs[i].Action
 		}
+		f.Meaning = fmt.Sprintf("%s (XID %d)", f.Meaning, code)
 		found = append(found, f)
 	}
 	slices.SortFunc(found, func(a, b Finding) int { return a.Since.Compare(b.Since) })

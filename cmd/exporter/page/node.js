@@ -7,7 +7,6 @@ const POLL = 5e3; // milliseconds from the end of one poll to the next: each has
 const JUDGE = 30e3; // milliseconds from the end of one verdict to the next
 const KEEP = 60 * 60e3; // milliseconds of history: at most 720 polls
 const LATELY = 60e3; // milliseconds over which a quantile is taken
-const NOW = [[60e3, 10], [120e3, 10], [300e3, 3]]; // milliseconds that say what burns now, as in the rules, and how many bad events must have come in them
 
 // The metrics that are read.
 const M = {
@@ -389,7 +388,7 @@ function table(id, head, rows) {
 
 // burningNow returns the share of bad events of an objective now: in the shortest time in which enough came, since the first of them, or else over all.
 function burningNow(key, now, over) {
-  for (const [span, enough] of NOW) {
+  for (const [span, enough] of JSON.parse(settings.now)) {
     const of = {events: 0, bad: 0}, lately = spent.filter(s => s.key === key && now - s.t < span), first = lately.find(s => s.of === "bad");
     for (const s of lately) if (first && s.t >= first.t) of[s.of] += s.n;
     if (of.bad >= enough && of.events) return of.bad / of.events;

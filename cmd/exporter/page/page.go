@@ -5,6 +5,7 @@ package page
 import (
 	"cmp"
 	_ "embed"
+	"encoding/json"
 	"html/template"
 	"net/http"
 	"os"
@@ -39,6 +40,7 @@ func Handler(o Options) http.Handler {
 			"Node": node, "Metrics": strings.TrimPrefix(o.MetricsPath, "/"), "Version": o.Version, "Profiles": o.Profiles,
 			// The burn rate at which the fastest pair of windows would page.
 			"Exhaustion": fastest.Unit(), "LeastBad": slo.MinBadEvents, "Outage": slo.MaxBadShare.Float(),
+			"Now": nowWindows(),
 		}); err != nil {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 			return
@@ -46,4 +48,15 @@ func Handler(o Options) http.Handler {
 		// the client has disconnected
 		_ = site.Write(w, http.StatusOK, site.Page{Title: node + ": LLM inference", Root: "./", Body: template.HTML(b.String()), Script: script})
 	})
+}
+
+// nowWindows returns the windows that show the present burn, for the script: for each, its milliseconds and how many bad
+// events it needs.
+func nowWindows() string {
+	var all [][]float64
+	for _, w := range slo.NowWindows {
+		all = append(all, []float64{w.Length.Std().Seconds() * 1e3, w.MinBad})
+	}
+	text, _ := json.Marshal(all) // finite numbers
+	return string(text)
 }
