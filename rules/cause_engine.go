@@ -24,8 +24,6 @@ var (
 		Explains: []*Alert{FastBurn, SlowBurn},
 		Replaces: true,
 		Summary: "{{ if lt $value 0.0 }}It is unknown whether requests are answered: the exporter" + atNode + " is gone" +
-			"{{ else if and (gt $value 0.0) (lt $value 1.0) }}No request was answered for {{ $value | humanizePercentage }} of the last " +
-			"half hour: the model restarts again and again" +
 			"{{ else }}No request is answered: no engine {{ if gt $value 0.0 }}is left{{ else }}serves the model{{ end }}{{ end }}",
 		Promised: true,
 		Description: "{{ if lt $value 0.0 }}Whether its engines serve is unknown. Send the model a request: if it answers, restart the " +
