@@ -71,9 +71,9 @@ type Learner struct {
 	sick  time.Duration // for how long steps have been too slow for their load
 	// filled is the same limit for the prompt tokens computed per second.
 	filled float64
-	// slow is the duration of the steps as a multiple of the line's value: the lower of the last two windows. lately is the
-	// last window's. Both are 0 if unknown.
-	slow, lately float64
+	slow   float64 // duration of the steps in the last window, as a multiple of the line's value; 0 if unknown
+	began  float64 // requests per second that began in the last window
+	calm   int     // windows since a burst of requests
 	peak   float64 // the most gaps per second of a learnt window; this maximum fades like the line
 	mix    mix
 	held   held
@@ -155,14 +155,17 @@ func (l *Learner) take(s totals, r Reading) {
 		return
 	}
 	l.seen += s.took
+	l.calm++
+	if s.first/dt > burst*l.began {
+		l.calm = 0
+	}
+	l.began = s.first / dt
 	l.mix.add(s)
 	step := s.gapS / s.gaps
-	before := l.lately
-	l.lately = 0
+	l.slow = 0
 	if s.gaps >= fewSteps {
-		l.lately = l.slowdown(s.gaps/dt, s.prompt/dt, step)
+		l.slow = l.slowdown(s.gaps/dt, s.prompt/dt, step)
 	}
-	l.slow = math.Min(before, l.lately)
 	certain := s.gaps >= 10 && step > shortest && step < longest
 	if certain {
 		l.pace.add(s.took, s.gaps/dt, s.prompt/dt, step)
@@ -195,11 +198,11 @@ func (l *Learner) take(s totals, r Reading) {
 	}
 }
 
-// Slowdown returns the duration of the steps as a multiple of the usual duration at the same load: the lower of the last
-// two half minutes, because a burst within one makes its steps longer than its mean load explains. ok is false in three
-// cases: less than ten minutes have been learnt, the engine hardly works (fewer than five steps), or its load of prompts
-// or answers is far above the learnt loads.
-func (l *Learner) Slowdown() (times float64, ok bool) { return l.slow, l.slow > 0 }
+// Slowdown returns the duration of the steps in the last half minute, as a multiple of the usual duration at the same
+// load. ok is false in four cases: less than ten minutes have been learnt, the engine hardly works (fewer than five
+// steps), its load of prompts or answers is far above the learnt loads, or a burst of requests came within the last
+// minute. A burst makes steps longer than the mean load of half a minute explains.
+func (l *Learner) Slowdown() (times float64, ok bool) { return l.slow, l.slow > 0 && l.calm > 1 }
 
 // slowdown compares the seconds of a step with the line's value at the same load.
 func (l *Learner) slowdown(gaps, prompt, step float64) float64 {
@@ -215,6 +218,9 @@ const (
 	tooSlow   = 1.5
 	newNormal = time.Hour
 )
+
+// burst is how many times as many requests as in the window before begin in a window with a burst.
+const burst = 1.3
 
 // fewSteps is the minimum number of steps from which a step time is computed.
 const fewSteps = 5

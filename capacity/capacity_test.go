@@ -157,7 +157,7 @@ func TestSlowdown(t *testing.T) {
 			if now := after[0].Factor * l.Load().Gaps; math.Abs(now/(before[0].Factor*200)-1) > 0.3 {
 				t.Errorf("it was forecast to break at %g gaps per second, and is at %g while it is sick", before[0].Factor*200, now)
 			}
-			page(&l, 1, swinging, func(gaps, prompt float64) float64 { return 2 * exact(gaps, prompt) })
+			page(&l, 2, swinging, func(gaps, prompt float64) float64 { return 2 * exact(gaps, prompt) })
 		}
 		if got, ok := l.Slowdown(); ok != (c.want > 0) || math.Abs(got-c.want) > 0.05*c.want {
 			t.Errorf("%+v: it says %g", c, got)
@@ -185,9 +185,39 @@ func TestBurstsAreNoSlowdown(t *testing.T) {
 			}
 			return (0.6*50*exact(50, 200) + 0.4*500*exact(500, 2000)) / gaps
 		})
-		if got, _ := l.Slowdown(); got > 1.2 {
+		if got, ok := l.Slowdown(); ok && got > 1.2 {
 			t.Errorf("minute %d: it says %g", minutes, got)
 		}
+	}
+}
+
+// TestSlowForAThirdOfTheTime checks steps that are 25 times as long for 20 seconds of each minute, at unchanged load: the
+// exporter reports them, and does not take them for the engine's capacity.
+func TestSlowForAThirdOfTheTime(t *testing.T) {
+	var l Learner
+	exact := func(gaps, prompt float64) float64 { return 1 / (100 - 0.05*gaps - 0.01*prompt) }
+	page(&l, 60, swinging, exact)
+	objective := []Objective{{Name: "itl", Gaps: true, Threshold: 50 * time.Millisecond, Bad: 0.01}}
+	before, _ := l.Forecast(Bounds{Batch: 10}, objective)
+	healthy := before[0].Factor * l.Load().Gaps
+	l.Learn(Reading{})
+	var highest float64
+	i := 0
+	page(&l, 30, swinging, func(gaps, prompt float64) float64 {
+		if times, ok := l.Slowdown(); ok {
+			highest = math.Max(highest, times)
+		}
+		if i++; i%4 == 0 {
+			return 25 * exact(gaps, prompt)
+		}
+		return exact(gaps, prompt)
+	})
+	if highest < 5 {
+		t.Errorf("at most %g times as long", highest)
+	}
+	after, _ := l.Forecast(Bounds{Batch: 10}, objective)
+	if now := after[0].Factor * l.Load().Gaps; now < 0.7*healthy {
+		t.Errorf("the engine could take %g gaps per second, and now %g", healthy, now)
 	}
 }
 

@@ -261,8 +261,9 @@ var (
 			"request has waited since the engine became warm, when it had given ten answers and no request waited for a minute. Absent if the "+
 			"metrics page does not report the engine's start, waiting requests and answers.", EngineLabels).experimental()
 	EngineSlowdown = Target.gauge(Max, "llm_engine_slowdown_ratio",
-		"Duration of the steps as a multiple of the usual duration at the same load, which the exporter has learnt: the lower of the last "+
-			"two half minutes. Absent in the engine's first ten minutes, while it has little work, and at loads that it has not run before.",
+		"Duration of the steps of the last 30 seconds, as a multiple of the usual duration at the same load, which the exporter has learnt. "+
+			"Absent in the engine's first ten minutes, while it has little work, at loads that it has not run before, and for a minute after a "+
+			"burst of requests.",
 		EngineLabels).experimental()
 	EngineStep = Target.gauge(Never, "llm_engine_step_seconds",
 		"Duration of a step with this many requests (batch), from the curve that the exporter has learnt, scaled to the speed of the last "+

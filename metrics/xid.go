@@ -71,7 +71,7 @@ var XIDs = []XID{
 	{44, XIDInfo, Healthy, "graphics engine fault during a context switch", "none; look at the XID beside it", ampere, ""},
 	{45, XIDApp, Healthy, "preemptive cleanup, due to previous errors", "none; look at the XID before it", ampere, ""},
 	{46, XIDPage, Reset, "GPU stopped processing, timeout", "reset the GPU", ampere, ""},
-	{48, XIDPage, Drain, "double bit ECC error", "drain; reset when 63 or 64 follows, restart the application when 94 follows", ampere, ""},
+	{48, XIDPage, Drain, "double bit ECC error", "drain; if XID 63 or 64 follows, reset the GPU; if XID 94 follows, restart the engine", ampere, ""},
 	{54, XIDPage, Drain, "auxiliary power is not connected", "check power cables and seating", "A100, H100, B100", ""},
 	{60, XIDApp, Healthy, "security processor exception", "restart the application", ampere, ""},
 	{62, XIDPage, Reset, "internal micro-controller halt", "reset the GPU", ampere, ""},

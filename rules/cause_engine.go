@@ -201,6 +201,9 @@ func seenWithinHour() promql.Expr {
 // answersUsers matches engines that answer users. A gateway, a cache or a prefill engine alone serves nobody.
 var answersUsers = promql.NotRe(metrics.LabelRole, metrics.GatewayRole+"|"+metrics.KVCacheRole+"|"+metrics.PrefillRole)
 
+// computes matches engines.
+var computes = promql.NotRe(metrics.LabelRole, metrics.GatewayRole+"|"+metrics.KVCacheRole)
+
 // deleted returns 1 for each pod that somebody deleted on purpose within the hour, and 0 for a pod that failed or
 // was evicted.
 func deleted() promql.Expr {

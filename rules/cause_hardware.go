@@ -201,21 +201,21 @@ func uncorrectable(by []string) promql.Expr {
 
 // slowed returns, by reason, the share of five minutes in which a GPU was slowed down although no operator wanted this.
 func slowed() promql.Expr {
-	return promql.Max(append([]string{metrics.LabelReason}, gpuLabels...), promql.Or(
-		promql.Rate(promql.Vector(metrics.GPUClockEventSeconds, promql.Either(metrics.LabelReason, HarmfulReasons)), pageWindow),
+	counted := promql.Rate(promql.Vector(metrics.GPUClockEventSeconds, promql.Either(metrics.LabelReason, HarmfulReasons)), pageWindow)
+	return promql.Max(append([]string{metrics.LabelReason}, gpuLabels...), promql.Or(counted,
 		reason("vgpu_unlicensed", promql.Sub(promql.Num(1), promql.Vector(metrics.GPUVGPULicensed))),
-		clockFell()))
+		clockFell(counted)))
 }
 
-// clockFell returns the share of five minutes in which a busy GPU ran below half of its highest clock within the hour.
-// It is for GPUs without counters of the time of lowered clocks by reason, which dcgm-exporter has only if configured.
-func clockFell() promql.Expr {
+// clockFell returns the share of five minutes in which a busy GPU ran below half of its highest clock within the hour, if no
+// harmful reason is counted. A power limit or a setting can lower a clock that far, and dcgm-exporter counts reasons only
+// if configured.
+func clockFell(counted promql.Expr) promql.Expr {
 	sm := promql.Vector(metrics.GPUClock, promql.Eq(metrics.LabelDomain, "sm"))
-	low := promql.Lt(sm, times(0.5, promql.Over("max_over_time", sm, hour)))
-	share := above(times(sampled.Seconds()/pageWindow.Seconds(), promql.Sampled("count_over_time", low, pageWindow, sampled)), 0.05)
-	uncounted := promql.Unless(promql.Max(gpuLabels, share), promql.Vector(metrics.GPUClockEventSeconds), promql.On(onGPULabels()...))
-	works := above(promql.Max(onGPULabels(), promql.Over("avg_over_time", promql.Vector(metrics.GPUUtilization), recentWindow)), 0.5)
-	return reason("low_clock", promql.And(uncounted, works, promql.On(onGPULabels()...)))
+	works := above(promql.Max(onGPULabels(), promql.Vector(metrics.GPUUtilization)), 0.5) // an idle GPU lowers its clock
+	low := promql.And(promql.Lt(sm, times(0.5, promql.Over("max_over_time", sm, hour))), works, promql.On(onGPULabels()...))
+	share := above(times(sampled.Seconds()/pageWindow.Seconds(), promql.Sampled("count_over_time", low, pageWindow, sampled)), 0.25)
+	return reason("low_clock", promql.Unless(promql.Max(gpuLabels, share), above(counted, 0.05), promql.On(onGPULabels()...)))
 }
 
 // servedBy joins GPU series with the models on the GPU, and keeps the labels of e in more.

@@ -8,21 +8,21 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// ClientsGiveUp fires when most requests end without a first token because the clients have left. Only
-// objectives with count_aborts count such requests.
+// ClientsGiveUp fires when most requests end without a first token because the clients have left, or many more than usual
+// end in mid-answer. Only objectives with count_aborts count such requests.
 var ClientsGiveUp = &Alert{
 	Name:      "LLMClientsGiveUp",
 	Branch:    Queueing,
-	Expr:      promql.Or(givenUp(), above(promql.Vector(metrics.RecordedWithoutToken), 0.05), behindStandstill()),
+	Expr:      promql.Or(givenUp(), above(promql.Vector(metrics.RecordedWithoutToken), 0.05), behindStandstill(),
+		promql.Max(modelLabels, promql.Vector(metrics.RecordedSuspect, promql.Eq(metrics.LabelClue, "cut_short")))),
 	Severity:  slo.Page,
 	For:       2 * minute, // an interrupted load test stays visible for the length of the window
 	Keep:      5 * minute,
 	Scope:     []string{metrics.LabelModel},
-	DependsOn: []Quiet{{ModelDown, modelLabels}, {ModelStalled, modelLabels}},
+	DependsOn: []Quiet{{ModelDown, modelLabels}, {ModelStalled, modelLabels}, {ModelOnFailedGPU, wholeModel}},
 	Explains:  []*Alert{FastBurn, SlowBurn},
-	Summary:   "Clients give up {{ $value | humanizePercentage }} of requests, most before the first token",
-	Description: "No latency objective counts a request without a first token. Either the requests never get an answer, or the clients' " +
-		"timeout is too short.",
+	Summary:   "Clients give up {{ $value | humanizePercentage }} of requests",
+	Description: "No objective counts such requests. Either they get no answer within the clients' timeout, or a proxy cuts answers.",
 	Suspects: promql.Vector(metrics.RecordedSentence, sameModel(promql.NotRe(metrics.LabelDelays, string(Failures+"|"+NextToken)))...),
 	Split: []Evidence{
 		{
@@ -47,6 +47,14 @@ func givenUp() promql.Expr {
 		promql.Lt(first, times(1./3, all)),
 		promql.Ge(promql.Sum(modelLabels, promql.Increase(promql.Vector(metrics.Requests), window)), promql.Num(10))),
 		above(dayBefore("aborted_before"), 1./3))
+}
+
+// cutShort returns the share of requests that clients gave up, if it was above a third throughout the last ten minutes, and is
+// five times that of the day before, although first tokens do not wait.
+func cutShort() promql.Expr {
+	given := promql.Sum(modelLabels, promql.Over("min_over_time", evidenceOf("aborted"), causeWindow))
+	return promql.Unless(both(above(given, 1./3), promql.Gt(given, times(5, dayBefore("aborted_before"))), atLeast(20, 30*minute)),
+		promql.Or(queued(), tokenless(modelLabels)))
 }
 
 // tokenless returns the share of requests that, within ten minutes, ended well or were given up without a first token.

@@ -116,8 +116,8 @@ func paceGroup() Group {
 	mostlyProbes := promql.Gt(times(3, asked), promql.Sum(atPage, promql.Increase(promql.CountOf(metrics.RequestGenerationTokens),
 		causeWindow)))
 	return Group{Name: "llm-replica-pace", Interval: Interval / 2, Records: []Record{
-		{Name: metrics.RecordedReplicaTime, Expr: perRequest(promql.Vector(metrics.StageTime, paced()),
-			promql.Vector(metrics.Stages, paced()), 10, perStage(by))},
+		{Name: metrics.RecordedReplicaTime, Expr: promql.Unless(perRequest(promql.Vector(metrics.StageTime, paced()),
+			promql.Vector(metrics.Stages, paced()), 10, perStage(by)), down(), promql.On(pageLabels...))},
 		{Name: metrics.RecordedOutputTokens, Expr: promql.Unless(outputs, mostlyProbes, promql.On(atPage...))},
 		{Name: metrics.RecordedReplicaComputed, Expr: perRequest(promql.Vector(metrics.PrefillComputedTokens),
 			promql.CountOf(metrics.TimeToFirstToken), 10, by)},

@@ -196,11 +196,27 @@ func wayClues() []Clue {
 			Query: onTheWay(recentWindow),
 		},
 		{
+			Branch: Routing, Name: "hot_replica", Runbook: "BranchIdleGPUs", Delays: AnyToken, Unit: Share,
+			Says:  "{engine} gets {value} of the requests and has a queue, while another replica has none",
+			Query: one(hotReplica()),
+		},
+		{
 			Branch: Memory, Name: "adapters", Runbook: "BranchAdapterLatency", Delays: FirstToken, Unit: Count,
 			Says:  "Requests at {engine} need {value} adapters, more than fit, most often {reason}",
 			Query: one(awaited()),
 		},
 	}
+}
+
+// hotReplica returns the share of a model's requests that arrive at a replica with a queue, if another replica of its role
+// without a queue gets less than a third as many.
+func hotReplica() promql.Expr {
+	peers := inRole(modelLabels)
+	arrive := promql.Sum(inRole(replicaLabels), promql.Increase(promql.Vector(metrics.RequestsArrived, answersUsers), recentWindow))
+	wait := promql.Sum(inRole(replicaLabels), promql.Over("avg_over_time", promql.Vector(metrics.RequestsWaiting), recentWindow))
+	idle := promql.Min(peers, promql.And(arrive, promql.Lt(wait, promql.Num(0.1))))
+	hot := promql.Gt(promql.And(promql.Ge(arrive, promql.Num(20)), above(wait, 1)), times(3, idle), promql.On(peers...).ManyToOne())
+	return promql.Div(promql.Max(replicaLabels, hot), promql.Sum(modelLabels, arrive), promql.On(modelLabels...).ManyToOne())
 }
 
 // memoryClues are about room for KV cache and about lost KV cache.
@@ -220,6 +236,11 @@ func memoryClues() []Clue {
 			Branch: Memory, Name: "kv_transfers_lost", Runbook: "LLMKVTransferFailures", Unit: Decimal,
 			Says:  "{value} KV transfers per request fail, so prompts are computed twice or requests fail",
 			Query: lostTransfers(modelLabels),
+		},
+		{
+			Branch: Memory, Name: "kv_transfers_slow", Runbook: "LLMKVTransferFailures", Delays: AnyToken, Unit: Seconds,
+			Says:  "A transfer of KV cache takes {value}",
+			Query: above(mean(metrics.KVTransferTime, modelLabels, recentWindow), 1),
 		},
 		{
 			Branch: Queueing, Name: "admission", Runbook: "BranchHeldBackQueue", Delays: FirstToken, Unit: Count,
@@ -262,7 +283,7 @@ func requestClues() []Clue {
 			Branch: Prefill, Name: "prefix_hits_fell", Runbook: "LLMPrefixHitCollapse", Delays: AnyToken, Unit: Share,
 			Says: "The prefix cache hit ratio is {value} of the usual",
 			// caches of young engines are empty
-			Query: promql.Unless(promql.And(below(against("prefix_hits"), 0.5), above(usual("prefix_hits"), 0.2)),
+			Query: promql.Unless(promql.And(fewerHits(), above(usual("prefix_hits"), 0.2)),
 				promql.Ge(promql.Add(times(2, against("prefix_hits")), promql.Vector(metrics.RecordedYoung)), promql.Num(1))),
 		},
 		{
@@ -270,7 +291,7 @@ func requestClues() []Clue {
 			Says: "The engines compute {value} times as many tokens per request as usual",
 			// prompts that neither mean shows, while answers are no longer than usual
 			Query: promql.Unless(promql.And(above(against("work"), 2), atLeast(20, recentWindow)), promql.Or(above(against("prompt_tokens"), 2),
-				below(against("prefix_hits"), 0.5), above(against("output_tokens"), 1.3), above(promql.Vector(metrics.RecordedYoung), 0))),
+				fewerHits(), above(against("output_tokens"), 1.3), above(promql.Vector(metrics.RecordedYoung), 0))),
 		},
 		{
 			Branch: Decode, Name: "drafts_refused", Runbook: "LLMSpeculationCollapse", Delays: AnyToken, Unit: Share,
@@ -292,6 +313,13 @@ func requestClues() []Clue {
 				promql.On(modelLabels...)),
 		},
 	}
+}
+
+// fewerHits returns the hit ratio as a multiple of the usual ratio, if it is below a half, and prompts do not also find fewer
+// tokens only because more of their tokens are new.
+func fewerHits() promql.Expr {
+	hits := against("prefix_hits")
+	return promql.Unless(below(hits, 0.5), promql.Ge(promql.Mul(hits, against("prompt_tokens")), promql.Num(0.7)))
 }
 
 // engineClues are about engines that are slow at the usual work.
@@ -373,6 +401,11 @@ func loadClues() []Clue {
 			Says: "{value} of requests at {engine} get no token, although none waits",
 			Query: promql.OrOn(one(promql.And(tokenless(replicaLabels), promql.Vector(metrics.RecordedWithoutToken), promql.On(modelLabels...))),
 				promql.Vector(metrics.RecordedWithoutToken), promql.On(modelLabels...)),
+		},
+		{
+			Branch: Routing, Name: "cut_short", Runbook: "BranchClientPath", Delays: AnyRequest, Unit: Share,
+			Says:  "Clients, or a proxy before them, end {value} of requests in mid-answer",
+			Query: cutShort(),
 		},
 		{
 			Branch: Engine, Name: "probe_unanswered", Runbook: "LLMProbeFailing", Unit: Count, Says: "No synthetic request to {engine} is answered",
@@ -468,12 +501,12 @@ func computed(window, ago time.Duration) promql.Expr {
 
 // perFirstToken returns a rate of a model divided by its rate of first tokens. Both rates change with the work,
 // while histograms of tokens cover only requests that have ended. These histograms are used for engines that do not
-// count first tokens. A prefill engine counts a request that a decode engine counts again.
+// count first tokens. A prefill engine counts a request that a decode engine counts again, so the role with the most counts.
 func perFirstToken(tokens promql.Expr, ended *metrics.Family, window, ago time.Duration) promql.Expr {
 	rate := func(e promql.Expr) promql.Expr { return promql.Rate(promql.Offset(e, ago), window) }
-	requests := promql.OrOn(rate(promql.CountOf(metrics.TimeToFirstToken, answersUsers)), rate(promql.CountOf(ended, answersUsers)),
+	requests := promql.OrOn(rate(promql.CountOf(metrics.TimeToFirstToken, computes)), rate(promql.CountOf(ended, computes)),
 		promql.Ignoring(metrics.LabelStage))
-	return promql.Div(tokens, above(promql.Sum(modelLabels, requests), 0))
+	return promql.Div(tokens, above(promql.Max(modelLabels, promql.Sum(inRole(modelLabels), requests)), 0))
 }
 
 // tokenTime returns the mean time between the tokens of each model, from the shortest window that has tokens, so that a
@@ -493,22 +526,26 @@ func unscheduled() promql.Expr {
 }
 
 // learntSlowdown returns the duration of each model's steps as a multiple of the usual duration at the same load, if
-// exporters have learnt the usual duration.
+// exporters have learnt the usual duration. The highest of two minutes counts, because steps may be slow for part of
+// each minute.
 func learntSlowdown() promql.Expr {
-	return promql.Avg(modelLabels, promql.Vector(metrics.EngineSlowdown))
+	return promql.Avg(modelLabels, promql.Over("max_over_time", promql.Vector(metrics.EngineSlowdown), recentWindow))
 }
 
 // moreWork returns each model whose engines compute more than usual, or get more requests, most of which still wait.
 // The steps may be at most 1.5 times as long as the additional work explains. No request costs more than a step of its
 // own, so a batch of n makes a step at most n times as long. If n is the usual batch, k times as many requests make the
-// step at most 1/(1-(k-1)n) times as long. An n below a tenth is not measured.
+// step at most 1/(1-(k-1)n) times as long. An n below a tenth is not measured. These bounds hold only if requests are as
+// heavy as usual, and do not come in bursts that queue.
 func moreWork() promql.Expr {
 	longer := against("token_time")
+	bursts := promql.And(queued(), promql.Lt(longer, times(1.5, against("arrivals"))))
+	heavier := promql.Or(above(against("prompt_tokens|work"), 1.3), below(against("prefix_hits"), 0.7))
 	more := promql.Mul(promql.Sub(against("computed|arrivals"), promql.Num(1)), promql.Call("clamp_min", usual("running"),
 		promql.Num(0.1)), promql.On(modelLabels...))
-	return promql.Unless(now("token_time"), promql.Or(below(against("computed|arrivals"), 1.3),
+	return promql.Unless(now("token_time"), promql.Unless(promql.Or(below(against("computed|arrivals"), 1.3),
 		above(promql.Mul(longer, promql.Sub(promql.Num(1), more)), 1.5),
-		above(promql.Div(longer, promql.Call("clamp_min", now("running"), promql.Num(1))), 1.5)))
+		promql.Unless(above(promql.Div(longer, promql.Call("clamp_min", now("running"), promql.Num(1))), 1.5), heavier)), bursts))
 }
 
 // failInside returns the share of requests that a model's engines fail, by their own counts or by a gateway's, if it is
@@ -520,6 +557,10 @@ func failInside() promql.Expr {
 	return promql.Unless(above(promql.Or(share, failedAtEngines()), 0.05), above(queued, 0))
 }
 
+// queued returns each model whose ended requests waited for a third of the time to their first token. A queue that lasts for
+// seconds is seldom there when the engine is read.
+func queued() promql.Expr { return above(now(QueueShare), 1./3) }
+
 // moreArrive returns the arriving requests as a multiple of the usual number, unless no request waits or is refused.
 // The excess must be more than chance explains, which means more than three standard deviations of the number that
 // usually arrives in the window.
@@ -529,7 +570,7 @@ func moreArrive() promql.Expr {
 	deviations := promql.Div(promql.Mul(promql.Mul(more, more), arrived), against("arrivals")) // squared
 	waited := promql.Sum(modelLabels, promql.Over("max_over_time", promql.Vector(metrics.RequestsWaiting), recentWindow))
 	return promql.Unless(promql.And(above(against("arrivals"), 1.3), above(deviations, 9)),
-		promql.Unless(promql.Equal(waited, promql.Num(0)), above(refused(), 0)))
+		promql.Unless(promql.Equal(waited, promql.Num(0)), promql.Or(above(refused(), 0), queued())))
 }
 
 // refused returns how many requests of each model the engines refuse per second.

@@ -330,14 +330,16 @@ var perFact = append([]string{metrics.LabelFact}, modelLabels...)
 
 // asUsual returns the values of the compared facts in the three hours until twenty minutes ago. These three hours
 // are long enough before a burn that pages, and recent enough to be about the same work. If a fact was recorded for
-// less than ten minutes of that time, the day before replaces it, or else the time from twenty to ten minutes ago.
+// less than ten minutes of that time, the day before replaces it, or else the time from twenty to ten minutes ago. Rates
+// are too low for minutes after the first scrape.
 func asUsual() promql.Expr {
 	before := func(ago, window time.Duration) promql.Expr {
 		return promql.Sum(perFact, promql.QuantileOver(0.5, promql.Offset(evidenceOf(compared...), ago), window))
 	}
 	long := promql.And(before(20*minute, 3*hour), promql.Over("last_over_time", promql.Offset(evidenceOf(compared...), 30*minute),
 		3*hour), promql.On(perFact...))
-	return promql.Or(long, promql.Sum(perFact, yesterdays(compared...)), before(10*minute, 10*minute))
+	settled := promql.And(before(10*minute, 10*minute), promql.Offset(evidenceOf(compared...), 16*minute), promql.On(perFact...))
+	return promql.Or(long, promql.Sum(perFact, yesterdays(compared...)), settled)
 }
 
 func againstUsual() promql.Expr {

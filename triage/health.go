@@ -335,7 +335,7 @@ func (j *judge) confidence(all []Suspect, v Verdict, noticed bool) (confidence, 
 		return "low", "The cause may be hardware instead: read the kernel log for XIDs"
 	case first.Clue == hasLeft && j.past == nil:
 		return "low", "The model may run elsewhere: ask Prometheus, with --prometheus=URL"
-	case (first.pages || v.dead) && j.elapsed >= rules.Interval/2:
+	case (first.pages || v.dead || first.Clue == "gpu_failed") && j.elapsed >= rules.Interval/2:
 		return "high", ""
 	case first.isClue() && first.Branch == rules.Engine && unknown(rules.Release):
 		return "low", instead(rules.Release)
@@ -370,7 +370,7 @@ func (j *judge) rival(first Suspect, others []Suspect) rules.Branch {
 // apart holds the value that distinguishes a branch from equally suspicious branches. Queueing is missing, because
 // every branch causes it.
 var apart = map[rules.Branch]string{
-	rules.Release:   "these numbers with those of a replica of the old version",
+	rules.Release:   "these numbers with those before the last deployment or restart",
 	rules.Engine:    "the time between tokens with the earlier time at as many running requests",
 	rules.Routing:   "these numbers with those of the other replicas",
 	rules.Memory:    "preemptions per request with those of the day before",

@@ -67,9 +67,9 @@ func (j *judge) symptoms(m subject, v *Verdict) (burns, few []burn, err error) {
 			return nil, nil, err
 		}
 		if len(waiting) > 0 {
-			v.Symptoms = append(v.Symptoms, "First and later tokens are late while requests wait, so the load explains it.")
+			v.Symptoms = append(v.Symptoms, "First and later tokens are late, and requests wait.")
 		} else {
-			v.Symptoms = append(v.Symptoms, "First and later tokens are late although no request waits, so load alone does not explain it.")
+			v.Symptoms = append(v.Symptoms, "First and later tokens are late, although no request waits.")
 		}
 	case next:
 		v.Symptoms = append(v.Symptoms, "First tokens are on time and later tokens are late, so the delay is in decode.")

@@ -277,7 +277,7 @@ func (e *exporter) gpus(emit rulesim.Emit) error {
 		if r.Gone {
 			continue
 		}
-		at := []string{string(r.Runtime), world.Namespace, r.Pod, "", r.Host, e.world.Fleet.Profile.Model, r.GPU.UUID, strconv.Itoa(r.GPU.Index), ""}
+		at := []string{string(r.Runtime), world.Namespace, r.Pod, "", r.Host, r.Profile.Model, r.GPU.UUID, strconv.Itoa(r.GPU.Index), ""}
 		put(metrics.EngineGPUInfo, 1, append(at, "config")...)
 		if e.page == nil && e.world.Fleet.SeesProcesses {
 			put(metrics.EngineGPUOthers, r.GPU.Others, at...)
