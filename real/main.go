@@ -22,9 +22,9 @@ import (
 
 // options are the flags.
 type options struct {
-	folder, source, checkout, out, plays, cores string
-	port                                        int
-	seed                                        uint64
+	folder, source, checkout, out, plays, cores, compare string
+	port                                                 int
+	seed                                                 uint64
 }
 
 func main() {
@@ -40,6 +40,7 @@ func main() {
 	flag.IntVar(&o.port, "port", 18400, "the first of fifty ports")
 	flag.IntVar(&nice, "nice", 0, "priority of what is started, from -20 to 19")
 	flag.IntVar(&slack, "slack", 1, "how many times as long users wait for a token before it is late, where the machine does other work")
+	flag.StringVar(&o.compare, "compare", "", "instead of plays, let aiperf measure these engines: vllm, sglang")
 	flag.Uint64Var(&o.seed, "seed", 1, "draws the arrivals")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -74,7 +75,16 @@ func run(ctx context.Context, o options) error {
 		return !wanted.MatchString(play.Name) || play.Asked && o.plays != play.Name
 	})
 	environments := []string{"vllm", "gateway", "routers", "dynamo"}
-	if slices.ContainsFunc(chosen, func(p Play) bool { return p.Server == sglang }) {
+	var compared []*server
+	for _, by := range []*server{vllm, sglang} {
+		if slices.Contains(strings.Split(o.compare, ","), by.name) {
+			compared = append(compared, by)
+		}
+	}
+	if compared != nil {
+		chosen, environments = nil, append(environments, "aiperf")
+	}
+	if slices.Contains(compared, sglang) || slices.ContainsFunc(chosen, func(p Play) bool { return p.Server == sglang }) {
 		environments = append(environments, sglang.name)
 	}
 	if err := errors.Join(os.MkdirAll(p.out, 0o755), p.install(ctx, os.Stderr, environments)); err != nil {
@@ -96,6 +106,9 @@ func run(ctx context.Context, o options) error {
 			e.stop()
 		}
 	}()
+	if compared != nil {
+		return s.compare(ctx, compared)
+	}
 	for _, play := range chosen {
 		if ctx.Err() != nil {
 			break

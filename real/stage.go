@@ -80,11 +80,11 @@ type Stage struct {
 type Engine struct {
 	*Process
 	server *server
-	port  int
-	core  int
-	flags []string
-	spent bool          // a play has broken it
-	takes time.Duration // to start
+	port   int
+	core   int
+	flags  []string
+	spent  bool          // a play has broken it
+	takes  time.Duration // to start
 }
 
 // adapters is the number of adapters of the model.

@@ -159,7 +159,9 @@ func unanswered() promql.Expr {
 // a queue, or if first tokens take half as long as the default timeout of probes, probes wait as users do. Objectives
 // already count such waits, so these failures prove nothing.
 func probeFailures() promql.Expr {
-	computes := func(f *metrics.Family) promql.Expr { return above(promql.Sum(atPage, promql.Rate(promql.Vector(f), recentWindow)), 0) }
+	computes := func(f *metrics.Family) promql.Expr {
+		return above(promql.Sum(atPage, promql.Rate(promql.Vector(f), recentWindow)), 0)
+	}
 	queues := promql.And(promql.Or(computes(metrics.GenerationTokens), computes(metrics.EngineSteps)),
 		promql.Or(above(promql.Sum(atPage, promql.Over("max_over_time", promql.Vector(metrics.RequestsWaiting), recentWindow)), 0),
 			above(mean(metrics.TimeToFirstToken, atPage, recentWindow), 5)))

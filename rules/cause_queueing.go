@@ -11,19 +11,19 @@ import (
 // ClientsGiveUp fires when most requests end without a first token because the clients have left, or many more than usual
 // end in mid-answer. Only objectives with count_aborts count such requests.
 var ClientsGiveUp = &Alert{
-	Name:      "LLMClientsGiveUp",
-	Branch:    Queueing,
-	Expr:      promql.Or(givenUp(), above(promql.Vector(metrics.RecordedWithoutToken), 0.05), behindStandstill(),
+	Name:   "LLMClientsGiveUp",
+	Branch: Queueing,
+	Expr: promql.Or(givenUp(), above(promql.Vector(metrics.RecordedWithoutToken), 0.05), behindStandstill(),
 		promql.Max(modelLabels, promql.Vector(metrics.RecordedSuspect, promql.Eq(metrics.LabelClue, "cut_short")))),
-	Severity:  slo.Page,
-	For:       2 * minute, // an interrupted load test stays visible for the length of the window
-	Keep:      5 * minute,
-	Scope:     []string{metrics.LabelModel},
-	DependsOn: []Quiet{{ModelDown, modelLabels}, {ModelStalled, modelLabels}, {ModelOnFailedGPU, wholeModel}},
-	Explains:  []*Alert{FastBurn, SlowBurn},
-	Summary:   "Clients give up {{ $value | humanizePercentage }} of requests",
+	Severity:    slo.Page,
+	For:         2 * minute, // an interrupted load test stays visible for the length of the window
+	Keep:        5 * minute,
+	Scope:       []string{metrics.LabelModel},
+	DependsOn:   []Quiet{{ModelDown, modelLabels}, {ModelStalled, modelLabels}, {ModelOnFailedGPU, wholeModel}},
+	Explains:    []*Alert{FastBurn, SlowBurn},
+	Summary:     "Clients give up {{ $value | humanizePercentage }} of requests",
 	Description: "No objective counts such requests. Either they get no answer within the clients' timeout, or a proxy cuts answers.",
-	Suspects: promql.Vector(metrics.RecordedSentence, sameModel(promql.NotRe(metrics.LabelDelays, string(Failures+"|"+NextToken)))...),
+	Suspects:    promql.Vector(metrics.RecordedSentence, sameModel(promql.NotRe(metrics.LabelDelays, string(Failures+"|"+NextToken)))...),
 	Split: []Evidence{
 		{
 			"Waiting for", above(promql.Sum([]string{metrics.LabelReason}, promql.Vector(metrics.RequestsWaitingByReason, sameModel()...)), 0),
