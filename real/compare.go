@@ -126,7 +126,7 @@ func (s *Stage) measureWith(ctx context.Context, l measured) (rows [][]string, e
 		if math.Abs(ours-theirs) > 0.01 {
 			verdict = "differs"
 		}
-		rows = append(rows, []string{name, "", number(theirs), number(ours), verdict})
+		rows = append(rows, []string{name, "", fmt.Sprint(math.Round(theirs)), fmt.Sprint(math.Round(ours)), verdict})
 	}
 	count("answered requests", "completed_request_count", metrics.Requests, map[string]string{metrics.LabelOutcome: "stop|length|success"})
 	count("prompt tokens", "total_usage_prompt_tokens", metrics.PromptTokens, nil)

@@ -49,11 +49,12 @@ func givenUp() promql.Expr {
 		above(dayBefore("aborted_before"), 1./3))
 }
 
-// cutShort returns the share of requests that clients gave up, if it was above a third throughout the last ten minutes, and is
+// cutShort returns the share of requests that clients gave up, if it was above a third in both halves of ten minutes, and is
 // five times that of the day before, although first tokens do not wait.
 func cutShort() promql.Expr {
-	given := promql.Sum(modelLabels, promql.Over("min_over_time", evidenceOf("aborted"), causeWindow))
-	return promql.Unless(both(above(given, 1./3), promql.Gt(given, times(5, dayBefore("aborted_before"))), atLeast(20, 30*minute)),
+	given := now("aborted")
+	return promql.Unless(both(promql.Gt(above(given, 1./3), times(5, dayBefore("aborted_before"))),
+		above(promql.Sum(modelLabels, promql.Offset(evidenceOf("aborted"), pageWindow)), 1./3), atLeast(20, 30*minute)),
 		promql.Or(queued(), tokenless(modelLabels)))
 }
 

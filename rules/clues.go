@@ -535,17 +535,21 @@ func learntSlowdown() promql.Expr {
 // moreWork returns each model whose engines compute more than usual, or get more requests, most of which still wait.
 // The steps may be at most 1.5 times as long as the additional work explains. No request costs more than a step of its
 // own, so a batch of n makes a step at most n times as long. If n is the usual batch, k times as many requests make the
-// step at most 1/(1-(k-1)n) times as long. An n below a tenth is not measured. These bounds hold only if requests are as
-// heavy as usual, and do not come in bursts that queue.
+// step at most 1/(1-(k-1)n) times as long. An n below a tenth is not measured. A step that computes a prompt is longer by the
+// prompt's tokens that no cache holds. Bursts that queue make steps longer than any mean explains.
 func moreWork() promql.Expr {
 	longer := against("token_time")
 	bursts := promql.And(queued(), promql.Lt(longer, times(1.5, against("arrivals"))))
-	heavier := promql.Or(above(against("prompt_tokens|work"), 1.3), below(against("prefix_hits"), 0.7))
+	missed := func(hits promql.Expr) promql.Expr {
+		return promql.Call("clamp_min", promql.Sub(promql.Num(1), hits), promql.Num(0.01))
+	}
+	heavier := promql.Div(promql.Mul(against("prompt_tokens"), missed(now("prefix_hits"))), missed(usual("prefix_hits")))
+	batch := promql.Call("clamp_min", now("running"), promql.Num(1))
 	more := promql.Mul(promql.Sub(against("computed|arrivals"), promql.Num(1)), promql.Call("clamp_min", usual("running"),
 		promql.Num(0.1)), promql.On(modelLabels...))
 	return promql.Unless(now("token_time"), promql.Unless(promql.Or(below(against("computed|arrivals"), 1.3),
 		above(promql.Mul(longer, promql.Sub(promql.Num(1), more)), 1.5),
-		promql.Unless(above(promql.Div(longer, promql.Call("clamp_min", now("running"), promql.Num(1))), 1.5), heavier)), bursts))
+		above(promql.Div(longer, promql.Or(promql.Mul(batch, promql.Call("clamp_min", heavier, promql.Num(1))), batch)), 1.5)), bursts))
 }
 
 // failInside returns the share of requests that a model's engines fail, by their own counts or by a gateway's, if it is

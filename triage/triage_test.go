@@ -218,8 +218,8 @@ llm_slo_objective_ratio{slo="itl"} 0.99
 llm_slo_period_seconds{slo="itl"} 2592000
 llm_slo_info{slo="itl",signal="itl",bad="gaps between tokens exceed 100ms",period="30d",severity="page"} 1
 `
-	const load, noLoad = "First and later tokens are late while requests wait, so the load explains it.",
-		"First and later tokens are late although no request waits, so load alone does not explain it."
+	const load, noLoad = "First and later tokens are late, and requests wait.",
+		"First and later tokens are late, although no request waits."
 	for _, c := range []struct {
 		want                        string
 		first, next, waiting, queue float64
