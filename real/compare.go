@@ -75,6 +75,26 @@ type report map[string]struct {
 	Avg, P50, P95 float64
 }
 
+// readReport reads aiperf's report.
+func readReport(file string) (report, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	all := map[string]json.RawMessage{}
+	if err := json.Unmarshal(text, &all); err != nil {
+		return nil, err
+	}
+	said := report{}
+	for name, raw := range all {
+		value := said[name]
+		if json.Unmarshal(raw, &value) == nil {
+			said[name] = value
+		}
+	}
+	return said, nil
+}
+
 // measureWith runs aiperf, and returns rows of values.
 func (s *Stage) measureWith(ctx context.Context, l measured) (rows [][]string, err error) {
 	read := func() (triage.Reading, error) {
@@ -103,20 +123,9 @@ func (s *Stage) measureWith(ctx context.Context, l measured) (rows [][]string, e
 	if err != nil {
 		return nil, err
 	}
-	text, err := os.ReadFile(filepath.Join(folder, "profile_export_aiperf.json"))
+	said, err := readReport(filepath.Join(folder, "profile_export_aiperf.json"))
 	if err != nil {
 		return nil, err
-	}
-	all := map[string]json.RawMessage{}
-	if err := json.Unmarshal(text, &all); err != nil {
-		return nil, err
-	}
-	said := report{}
-	for name, raw := range all {
-		value := said[name]
-		if json.Unmarshal(raw, &value) == nil {
-			said[name] = value
-		}
 	}
 	d := growth{before, after}
 	number := func(v float64) string { return strconv.FormatFloat(v, 'g', 4, 64) }
@@ -152,6 +161,8 @@ func (s *Stage) measureWith(ctx context.Context, l measured) (rows [][]string, e
 	return rows, nil
 }
 
+const nameLabel = "__name__"
+
 // growth holds the exporter's metrics before and after a load.
 type growth struct{ before, after triage.Reading }
 
@@ -162,7 +173,7 @@ func (g growth) of(name string, wanted map[string]string) (sum float64) {
 		sign float64
 	}{{g.before, -1}, {g.after, 1}} {
 		for _, s := range at.page.Series {
-			ok := s.Metric.Get(labels.MetricName) == name
+			ok := s.Metric.Get(nameLabel) == name
 			for l, values := range wanted {
 				ok = ok && slices.Contains(strings.Split(values, "|"), s.Metric.Get(l))
 			}
@@ -178,12 +189,12 @@ func (g growth) of(name string, wanted map[string]string) (sum float64) {
 func (g growth) bucket(name string, q, value float64) (low, high float64, apart int) {
 	counts := map[float64]float64{}
 	for _, s := range g.after.Series {
-		if s.Metric.Get(labels.MetricName) == name+"_bucket" {
+		if s.Metric.Get(nameLabel) == name+"_bucket" {
 			le, _ := strconv.ParseFloat(s.Metric.Get(labels.BucketLabel), 64)
 			counts[le] = g.of(name+"_bucket", map[string]string{labels.BucketLabel: s.Metric.Get(labels.BucketLabel)})
 		}
 	}
-	var bounds []float64
+	bounds := make([]float64, 0, len(counts))
 	for le := range counts {
 		bounds = append(bounds, le)
 	}

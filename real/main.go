@@ -71,22 +71,7 @@ func run(ctx context.Context, o options) error {
 	if p.out, err = filepath.Abs(o.out); err != nil {
 		return err
 	}
-	chosen := slices.DeleteFunc(plays(), func(play Play) bool {
-		return !wanted.MatchString(play.Name) || play.Asked && o.plays != play.Name
-	})
-	environments := []string{"vllm", "gateway", "routers", "dynamo"}
-	var compared []*server
-	for _, by := range []*server{vllm, sglang} {
-		if slices.Contains(strings.Split(o.compare, ","), by.name) {
-			compared = append(compared, by)
-		}
-	}
-	if compared != nil {
-		chosen, environments = nil, append(environments, "aiperf")
-	}
-	if slices.Contains(compared, sglang) || slices.ContainsFunc(chosen, func(p Play) bool { return p.Server == sglang }) {
-		environments = append(environments, sglang.name)
-	}
+	chosen, compared, environments := choose(o, wanted)
 	if err := errors.Join(os.MkdirAll(p.out, 0o755), p.install(ctx, os.Stderr, environments)); err != nil {
 		return err
 	}
@@ -125,6 +110,26 @@ func run(ctx context.Context, o options) error {
 		fmt.Println(outcome.row())
 	}
 	return ctx.Err()
+}
+
+// choose returns the plays that the options select, or the engines to compare, and the environments that they need.
+func choose(o options, wanted *regexp.Regexp) (chosen []Play, compared []*server, environments []string) {
+	chosen = slices.DeleteFunc(plays(), func(play Play) bool {
+		return !wanted.MatchString(play.Name) || play.Asked && o.plays != play.Name
+	})
+	environments = []string{"vllm", "gateway", "routers", "dynamo"}
+	for _, by := range []*server{vllm, sglang} {
+		if slices.Contains(strings.Split(o.compare, ","), by.name) {
+			compared = append(compared, by)
+		}
+	}
+	if compared != nil {
+		chosen, environments = nil, append(environments, "aiperf")
+	}
+	if slices.Contains(compared, sglang) || slices.ContainsFunc(chosen, func(p Play) bool { return p.Server == sglang }) {
+		environments = append(environments, sglang.name)
+	}
+	return chosen, compared, environments
 }
 
 // play plays an incident.

@@ -56,10 +56,11 @@ func unforeseenFaults() []unforeseen {
 
 	capped := unforeseen{
 		name: "one-gpu-capped", source: "l4rz/reverse-engineering-dell-idrac… 3 (one of four V100 capped to 150 of 300 W; A100 to 210-240 of 400 W; only SW Power Cap is set)",
-		story: "one of four GPUs is held far below its neighbours by a software power cap",
-		right: "page; hardware: this one GPU's clock (sw_power_cap), drain it",
-		page:  `hardware. GPU 2 .*low_clock`,
-		fleet: world.Fleet{Profile: profile("llama-3.1-8b-chat", 10), Replicas: 4, Runtimes: vllm}, history: 65 * minute, lasts: 40 * minute,
+		story:   "one of four GPUs is held far below its neighbours by a software power cap",
+		right:   "page; hardware: this one GPU's clock (sw_power_cap), drain it",
+		page:    `hardware. GPU 2 .*low_clock`,
+		fleet:   world.Fleet{Profile: profile("llama-3.1-8b-chat", 10), Replicas: 4, Runtimes: vllm},
+		history: 65 * minute, lasts: 40 * minute,
 		faults: []incident.Fault{then(0, func(w *world.World) {
 			w.Replicas[2].GPU.Throttle = &world.Throttle{Reason: "sw_power_cap", Clock: 0.15}
 		})},
@@ -89,10 +90,11 @@ func unforeseenFaults() []unforeseen {
 	}
 	limit := unforeseen{
 		name: "limit-typo", source: "sgl-project/sglang 4022 (running stays low while the queue grows), 33483 (limits derived at start); assumed: a typo in the values file",
-		story: "both replicas are rolled out with --max-running-requests 4 in place of 256; same version",
-		right: "page; release: the changed setting max_running_requests 256 → 4 (or queueing that names the limit)",
-		page:  `release. Setting max_sequences changed from 256 to 4`,
-		fleet: world.Fleet{Profile: profile("meta-llama/Llama-3.1-8B-Instruct", 4), Replicas: 2, Runtimes: sglang}, history: 2 * time.Hour, lasts: 40 * minute,
+		story:   "both replicas are rolled out with --max-running-requests 4 in place of 256; same version",
+		right:   "page; release: the changed setting max_running_requests 256 → 4 (or queueing that names the limit)",
+		page:    `release. Setting max_sequences changed from 256 to 4`,
+		fleet:   world.Fleet{Profile: profile("meta-llama/Llama-3.1-8B-Instruct", 4), Replicas: 2, Runtimes: sglang},
+		history: 2 * time.Hour, lasts: 40 * minute,
 		faults: []incident.Fault{
 			then(0, func(w *world.World) { w.Replicas[0].Profile.MaxBatch = 4; w.Replicas[0].Restart(minute) }),
 			then(2*minute, func(w *world.World) { w.Replicas[1].Profile.MaxBatch = 4; w.Replicas[1].Restart(minute) }),
@@ -117,10 +119,11 @@ func unforeseenFaults() []unforeseen {
 	slots.Weights.KVBytesPerTok = 16 << 10 // context shift keeps the cache from filling
 	endless := unforeseen{
 		name: "endless-answers", source: "ggml-org/llama.cpp 6638, 3612 (without n_predict and EOS the server never stops)",
-		story: "four requests without a limit never stop and hold all four slots; a request comes every 20 s; no GPU metrics",
-		right: "page; behaviour (endless outputs) or queueing (all slots are taken); not «the engine hangs»: it decodes at full speed",
-		page:  `queueing. More requests wait`,
-		fleet: world.Fleet{Profile: slots, Replicas: 1, Runtimes: []metrics.Runtime{metrics.LlamaCpp}, Probes: true}, history: 65 * minute, lasts: 40 * minute,
+		story:   "four requests without a limit never stop and hold all four slots; a request comes every 20 s; no GPU metrics",
+		right:   "page; behaviour (endless outputs) or queueing (all slots are taken); not «the engine hangs»: it decodes at full speed",
+		page:    `queueing. More requests wait`,
+		fleet:   world.Fleet{Profile: slots, Replicas: 1, Runtimes: []metrics.Runtime{metrics.LlamaCpp}, Probes: true},
+		history: 65 * minute, lasts: 40 * minute,
 		options: play.Options{WithoutGPUs: true},
 	}
 	for i := range 4 {
@@ -135,7 +138,8 @@ func unforeseenFaults() []unforeseen {
 		story: "a new image lacks the RDMA plugin: KV caches go from prefill to decode engines over TCP at 0.36 GB/s; none fails; Prometheus is ten minutes old",
 		right: "page; memory: KV transfers to decode engines are slow (not prefill, not lack of engines)",
 		page:  `memory. A transfer of KV cache takes`,
-		fleet: world.Fleet{Profile: pd, Replicas: 4, Prefills: 2, Runtimes: vllm}, lived: 65 * minute, history: 10 * minute, lasts: 40 * minute,
+		fleet: world.Fleet{Profile: pd, Replicas: 4, Prefills: 2, Runtimes: vllm}, lived: 65 * minute,
+		history: 10 * minute, lasts: 40 * minute,
 		faults: []incident.Fault{then(0, all4(func(r *world.Replica) { r.Engine.Fetching = 0.36e9 }))},
 	}
 	pd1 := pd
@@ -179,20 +183,22 @@ func unforeseenFaults() []unforeseen {
 	}
 	drift := unforeseen{
 		name: "slower-every-hour", source: "vllm-project/vllm 3520, 16050 (190 to 1 token per second in a long run), 16985",
-		story: "each step of the only engine takes 2% longer every two minutes, for hours; requests, lengths and version stay",
-		right: "page once steps are too slow; engine: its steps take longer at the same load; restart helps",
-		page:  `engine. Each token takes`,
-		fleet: world.Fleet{Profile: profile("llama-3.1-8b-internal", 0.3), Replicas: 1, Runtimes: vllm}, history: 2 * time.Hour, lasts: 5 * time.Hour,
+		story:   "each step of the only engine takes 2% longer every two minutes, for hours; requests, lengths and version stay",
+		right:   "page once steps are too slow; engine: its steps take longer at the same load; restart helps",
+		page:    `engine. Each token takes`,
+		fleet:   world.Fleet{Profile: profile("llama-3.1-8b-internal", 0.3), Replicas: 1, Runtimes: vllm},
+		history: 2 * time.Hour, lasts: 5 * time.Hour,
 	}
 	for i := range 150 {
 		drift.faults = append(drift.faults, then(time.Duration(i)*2*minute, all4(func(r *world.Replica) { r.Engine.Slow *= 1.02 })))
 	}
 	probs := unforeseen{
 		name: "logprobs-neighbour", source: "vllm-project/vllm 37343, 37594 (n=8 with logprobs=20: 76 to 423 times the TTFT for all others)",
-		story: "a tenant asks for 20 logprobs of 8 answers: while one of its requests runs, 20 s of every minute, each step takes 25 times as long",
-		right: "page; engine (steps are slow at an unchanged load); the tenant cannot be seen; acceptable: behaviour",
-		page:  `engine. Each token takes`,
-		fleet: world.Fleet{Profile: profile("Qwen/Qwen2.5-7B-Instruct", 5), Replicas: 2, Runtimes: vllm}, history: 65 * minute, lasts: 40 * minute,
+		story:   "a tenant asks for 20 logprobs of 8 answers: while one of its requests runs, 20 s of every minute, each step takes 25 times as long",
+		right:   "page; engine (steps are slow at an unchanged load); the tenant cannot be seen; acceptable: behaviour",
+		page:    `engine. Each token takes`,
+		fleet:   world.Fleet{Profile: profile("Qwen/Qwen2.5-7B-Instruct", 5), Replicas: 2, Runtimes: vllm},
+		history: 65 * minute, lasts: 40 * minute,
 		options: play.Options{Scrape: 15 * time.Second},
 	}
 	for i := range 40 {
@@ -231,10 +237,11 @@ func unforeseenFaults() []unforeseen {
 	sticky.Blocks = 2500
 	hash := unforeseen{
 		name: "sticky-sessions-thrash", source: "PrimeIntellect-ai/prime-rl 3255 (consistent hash locks one engine in KV thrash, the other three idle; hits 98% to 5%, 4 times slower)",
-		story: "the router begins to pin sessions: one of four engines gets 85% of the requests, preempts and recomputes; the others idle",
-		right: "page; routing: one replica gets most requests (memory of that replica is the consequence)",
-		page:  `routing. glm-air-1 gets`,
-		fleet: world.Fleet{Profile: sticky, Replicas: 4, Runtimes: vllm, Shares: []float64{1, 1, 1, 1}}, history: 65 * minute, lasts: 40 * minute,
+		story:   "the router begins to pin sessions: one of four engines gets 85% of the requests, preempts and recomputes; the others idle",
+		right:   "page; routing: one replica gets most requests (memory of that replica is the consequence)",
+		page:    `routing. glm-air-1 gets`,
+		fleet:   world.Fleet{Profile: sticky, Replicas: 4, Runtimes: vllm, Shares: []float64{1, 1, 1, 1}},
+		history: 65 * minute, lasts: 40 * minute,
 		options: play.Options{Scrape: 15 * time.Second, Relabel: func(l labels.Labels) labels.Labels {
 			return labels.NewBuilder(l).Set(metrics.LabelCluster, "eu-1").Labels()
 		}},
@@ -299,15 +306,18 @@ func unforeseenHarmless() []unforeseen {
 		history: 65 * minute, lasts: 60 * minute,
 	}
 	for i := range 10 {
-		morning.faults = append(morning.faults, then(time.Duration(i)*3*minute, func(w *world.World) { w.Traffic.Arrivals = 4 + 9.6*float64(i+1) }))
+		morning.faults = append(morning.faults, then(time.Duration(i)*3*minute, func(w *world.World) {
+			w.Traffic.Arrivals = 4 + 9.6*float64(i+1)
+		}))
 	}
 	nightP := profile("mistralai/Mistral-7B-Instruct-v0.3", 6)
 	nightP.CacheHits = 0.7
 	night := unforeseen{
 		name: "night-batch", source: "invented after llm-d batch guides and vllm 34146 (80% chat, 20% long documents)",
-		story: "at night chat falls to a tenth, and documents four times as long come whose heads nobody cached; within objectives",
-		right: "nobody is woken; no ticket about the cache, since nobody is late",
-		fleet: world.Fleet{Profile: nightP, Replicas: 2, Runtimes: []metrics.Runtime{metrics.VLLM}}, history: 3 * time.Hour, lasts: 90 * minute,
+		story:   "at night chat falls to a tenth, and documents four times as long come whose heads nobody cached; within objectives",
+		right:   "nobody is woken; no ticket about the cache, since nobody is late",
+		fleet:   world.Fleet{Profile: nightP, Replicas: 2, Runtimes: []metrics.Runtime{metrics.VLLM}},
+		history: 3 * time.Hour, lasts: 90 * minute,
 		faults: []incident.Fault{then(0, func(w *world.World) {
 			w.Traffic.Arrivals /= 10
 			w.Traffic.PromptTokens, w.Traffic.CacheHits = 3600, 0.05
@@ -317,9 +327,10 @@ func unforeseenHarmless() []unforeseen {
 	code.PromptTokens, code.OutputTokens, code.Leaves = 1500, 60, 0.6
 	typing := unforeseen{
 		name: "typing-cancels", source: "continuedev/continue 2935, TabbyML/tabby 751 (each keystroke cancels the request before it)",
-		story: "code completion: six requests in ten are cancelled, as always; at nine o'clock three times as many come",
-		right: "nobody is woken, no ticket",
-		fleet: world.Fleet{Profile: code, Replicas: 2, Runtimes: []metrics.Runtime{metrics.VLLM}, ReadsGateway: true}, history: 65 * minute, lasts: 60 * minute,
+		story:   "code completion: six requests in ten are cancelled, as always; at nine o'clock three times as many come",
+		right:   "nobody is woken, no ticket",
+		fleet:   world.Fleet{Profile: code, Replicas: 2, Runtimes: []metrics.Runtime{metrics.VLLM}, ReadsGateway: true},
+		history: 65 * minute, lasts: 60 * minute,
 		faults: []incident.Fault{then(0, func(w *world.World) { w.Traffic.Arrivals *= 3 })},
 	}
 	return []unforeseen{scaler, morning, night, typing}

@@ -53,7 +53,7 @@ func Handler(o Options) http.Handler {
 // nowWindows returns the windows that show the present burn, for the script: for each, its milliseconds and how many bad
 // events it needs.
 func nowWindows() string {
-	var all [][]float64
+	all := make([][]float64, 0, len(slo.NowWindows))
 	for _, w := range slo.NowWindows {
 		all = append(all, []float64{w.Length.Std().Seconds() * 1e3, w.MinBad})
 	}
