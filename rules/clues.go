@@ -561,9 +561,12 @@ func failInside() promql.Expr {
 	return promql.Unless(above(promql.Or(share, failedAtEngines()), 0.05), above(queued, 0))
 }
 
-// queued returns each model whose ended requests waited for a third of the time to their first token. A queue that lasts for
-// seconds is seldom there when the engine is read.
-func queued() promql.Expr { return above(now(QueueShare), 1./3) }
+// queued returns each model whose ended requests waited for a third of the time to their first token, if that time is at
+// least a quarter of a second. A queue that lasts for seconds is seldom there when the engine is read.
+func queued() promql.Expr {
+	first := promql.Sum(modelLabels, promql.Vector(meanIn(recentWindow), ofStage(metrics.StageFirstToken)))
+	return both(above(now(QueueShare), 1./3), above(first, 0.25))
+}
 
 // moreArrive returns the arriving requests as a multiple of the usual number, unless no request waits or is refused.
 // The excess must be more than chance explains, which means more than three standard deviations of the number that
