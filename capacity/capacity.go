@@ -220,7 +220,7 @@ const (
 )
 
 // burst is how many times as many requests as in the window before begin in a window with a burst.
-const burst = 1.3
+const burst = 2
 
 // fewSteps is the minimum number of steps from which a step time is computed.
 const fewSteps = 5

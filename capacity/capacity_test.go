@@ -157,7 +157,7 @@ func TestSlowdown(t *testing.T) {
 			if now := after[0].Factor * l.Load().Gaps; math.Abs(now/(before[0].Factor*200)-1) > 0.3 {
 				t.Errorf("it was forecast to break at %g gaps per second, and is at %g while it is sick", before[0].Factor*200, now)
 			}
-			page(&l, 2, swinging, func(gaps, prompt float64) float64 { return 2 * exact(gaps, prompt) })
+			page(&l, 1, swinging, func(gaps, prompt float64) float64 { return 2 * exact(gaps, prompt) })
 		}
 		if got, ok := l.Slowdown(); ok != (c.want > 0) || math.Abs(got-c.want) > 0.05*c.want {
 			t.Errorf("%+v: it says %g", c, got)

@@ -538,7 +538,7 @@ func leversRow() []Panel {
 		levers("Queue, prefill, memory", "BranchQueueing", "BranchHeldBackQueue", "LLMPrefixHitCollapse", "BranchLongPrompts",
 			"BranchKVPressure", "LLMKVTransferFailures",
 			"LLMKVOffloadSaturated", "LLMEngineMemoryLost", "BranchAdapterLatency"),
-		levers("One replica, decode", "LLMReplicaSkew", "BranchFailingReplica", "BranchLargeBatch", "LLMRunawayGeneration",
+		levers("One replica, decode", "LLMReplicaSkew", "BranchIdleGPUs", "BranchFailingReplica", "BranchLargeBatch", "LLMRunawayGeneration",
 			"BranchLongerOutputs", "LLMSpeculationCollapse"),
 		levers("GPU", "BranchThrottledGPU", "LLMGPUFailed", "LLMGPUNeedsService", "LLMGPUSlowed"),
 		levers("Release, engine, gateway", "LLMReleaseRegression", "LLMEngineStalled", "LLMEngineCrashLoop", "LLMEngineDown", "LLMModelDown",

@@ -214,7 +214,7 @@ func clockFell(counted promql.Expr) promql.Expr {
 	sm := promql.Vector(metrics.GPUClock, promql.Eq(metrics.LabelDomain, "sm"))
 	works := above(promql.Max(onGPULabels(), promql.Vector(metrics.GPUUtilization)), 0.5) // an idle GPU lowers its clock
 	low := promql.And(promql.Lt(sm, times(0.5, promql.Over("max_over_time", sm, hour))), works, promql.On(onGPULabels()...))
-	share := above(times(sampled.Seconds()/pageWindow.Seconds(), promql.Sampled("count_over_time", low, pageWindow, sampled)), 0.25)
+	share := above(times(sampled.Seconds()/pageWindow.Seconds(), promql.Sampled("count_over_time", low, pageWindow, sampled)), 0.1)
 	return reason("low_clock", promql.Unless(promql.Max(gpuLabels, share), above(counted, 0.05), promql.On(onGPULabels()...)))
 }
 

@@ -404,7 +404,7 @@ func loadClues() []Clue {
 		},
 		{
 			Branch: Routing, Name: "cut_short", Runbook: "BranchClientPath", Delays: AnyRequest, Unit: Share,
-			Says:  "Clients, or a proxy before them, end {value} of requests in mid-answer",
+			Says:  "Clients, or a proxy in between, cut off {value} of answers",
 			Query: cutShort(),
 		},
 		{

@@ -177,7 +177,7 @@ func unforeseenFaults() []unforeseen {
 		name: "proxy-cuts-answers", source: "onyx-dot-app/onyx 10247; vllm-project/vllm 2484; basetenlabs/truss 670 (nginx closes after 60 s)",
 		story: "a new ingress closes half of all streams before their end; the engines count aborts, everything else is as ever",
 		right: "someone is told within half an hour (page or ticket): clients leave half of the answers; routing (the proxy in front), not engines",
-		page:  `routing. Clients, or a proxy before them, end`,
+		page:  `routing. Clients, or a proxy in between, cut off`,
 		fleet: world.Fleet{Profile: think, Replicas: 2, Runtimes: vllm}, history: 65 * minute, lasts: 60 * minute,
 		faults: []incident.Fault{then(0, func(w *world.World) { w.Traffic.Leaves = 0.5 })},
 	}
