@@ -540,16 +540,14 @@ func learntSlowdown() promql.Expr {
 func moreWork() promql.Expr {
 	longer := against("token_time")
 	bursts := promql.And(queued(), promql.Lt(longer, times(1.5, against("arrivals"))))
-	missed := func(hits promql.Expr) promql.Expr {
-		return promql.Call("clamp_min", promql.Sub(promql.Num(1), hits), promql.Num(0.01))
-	}
+	missed := func(hits promql.Expr) promql.Expr { return promql.Sub(promql.Num(1.01), hits) } // not zero
 	heavier := promql.Div(promql.Mul(against("prompt_tokens"), missed(now("prefix_hits"))), missed(usual("prefix_hits")))
-	batch := promql.Call("clamp_min", now("running"), promql.Num(1))
+	batch := promql.Or(promql.Mul(now("running"), promql.Call("clamp_min", heavier, promql.Num(1))), now("running"))
 	more := promql.Mul(promql.Sub(against("computed|arrivals"), promql.Num(1)), promql.Call("clamp_min", usual("running"),
 		promql.Num(0.1)), promql.On(modelLabels...))
 	return promql.Unless(now("token_time"), promql.Unless(promql.Or(below(against("computed|arrivals"), 1.3),
 		above(promql.Mul(longer, promql.Sub(promql.Num(1), more)), 1.5),
-		above(promql.Div(longer, promql.Or(promql.Mul(batch, promql.Call("clamp_min", heavier, promql.Num(1))), batch)), 1.5)), bursts))
+		above(promql.Div(longer, promql.Call("clamp_min", batch, promql.Num(1))), 1.5)), bursts))
 }
 
 // failInside returns the share of requests that a model's engines fail, by their own counts or by a gateway's, if it is
