@@ -314,9 +314,10 @@ func downTime(silent promql.Expr, role ...*promql.Matcher) promql.Expr {
 // metrics endpoint.
 func enginesDown() promql.Expr {
 	gone := above(promql.Vector(metrics.RecordedVanished), 0)
-	// a restarted exporter has lost this knowledge
+	// A restarted exporter has lost this knowledge. While it is gone, the record lives on, but nothing is known about the others.
 	silent := promql.Or(promql.Vector(metrics.EngineLastServed, answersUsers),
-		promql.Equal(promql.Vector(metrics.RecordedServed, answersUsers), promql.Num(0)))
+		promql.And(promql.Equal(promql.Vector(metrics.RecordedServed, answersUsers), promql.Num(0)), promql.Vector(metrics.EngineUp),
+			promql.On(pageLabels...)))
 	return promql.Or(promql.And(downTime(silent, answersUsers), promql.Vector(metrics.RecordedModelUp)),
 		promql.Max(modelLabels, promql.Call("clamp", gone, promql.Num(Interval.Seconds()), promql.Num(Interval.Seconds()))))
 }
@@ -367,9 +368,11 @@ func startedCold() promql.Expr {
 // coldFor is how long an engine that has started may compile kernels and fill caches.
 const coldFor = 15 * minute
 
-// younger returns the age in seconds of the process at each metrics endpoint, below a limit.
+// younger returns the age in seconds of the process at each metrics endpoint, below a limit. A process whose clock is fast
+// may have started in the future: its age is unknown.
 func younger(than time.Duration) promql.Expr {
-	return below(promql.Sub(promql.Call("time"), promql.Max(pageLabels, promql.Vector(metrics.EngineStartTime))), than.Seconds())
+	age := promql.Sub(promql.Call("time"), promql.Max(pageLabels, promql.Vector(metrics.EngineStartTime)))
+	return below(promql.Ge(age, promql.Num(0)), than.Seconds())
 }
 
 // stallGroup separates its causes from the others and runs twice as often. If it takes two minutes to find a stalled

@@ -336,10 +336,55 @@ func unforeseenHarmless() []unforeseen {
 	return []unforeseen{scaler, morning, night, typing}
 }
 
+// clockFast lets the clocks of a fleet's nodes run three hours fast.
+func clockFast(_ int, p *drill.Profile) { p.Started = p.Started.Add(29 * time.Hour) }
+
+// drained takes a replica out of the router, restarts it 45 s later and brings it back.
+func drained(i int, at, loading time.Duration) []incident.Fault {
+	return []incident.Fault{
+		then(at, func(w *world.World) { w.Fleet.Shares[i] = 0 }),
+		then(at+45*time.Second, func(w *world.World) { w.Replicas[i].Restart(loading) }),
+		then(at+55*time.Second+loading, func(w *world.World) { w.Fleet.Shares[i] = 1 }),
+	}
+}
+
+// unforeseenClocks are from a second tester: exporters that restart, and clocks that are fast.
+func unforeseenClocks() []unforeseen {
+	both := []metrics.Runtime{metrics.VLLM, metrics.TGI}
+	upkeep := unforeseen{
+		name: "upkeep", source: "gonka-ai/gonka 1421; NVIDIA/dcgm-exporter 425",
+		story: "the exporter is killed every seven minutes and back after 40 s, every third page is read late, two engines restart drained",
+		right: "nobody is woken",
+		fleet: world.Fleet{
+			Profile: profile("mixtral-upkeep", 4), Replicas: 4, Runtimes: both, Shares: []float64{1, 1, 1, 1}, Each: clockFast,
+		},
+		history: 2 * time.Hour, lasts: 60 * minute,
+		faults: []incident.Fault{then(0, all4(func(r *world.Replica) { r.Misses = 3 }))},
+	}
+	for i := range 7 {
+		at := time.Duration(i)*7*minute + 2*minute
+		upkeep.faults = append(upkeep.faults, then(at, func(w *world.World) { w.ExporterDown = true }),
+			then(at+40*time.Second, func(w *world.World) { w.ExporterDown = false }))
+	}
+	upkeep.faults = append(upkeep.faults, drained(1, 10*minute, 90*time.Second)...)
+	upkeep.faults = append(upkeep.faults, drained(3, 15*minute, 90*time.Second)...)
+	long := profile("skewed-prefix", 6.5)
+	long.PromptTokens, long.CacheHits, long.Budget = 3000, 0.8, 768
+	skewed := unforeseen{
+		name: "skewed-prefix", source: "a variant of the one above",
+		story: "cache hits fall to nothing on engines whose clocks were three hours fast when they started",
+		right: "page; prefill: fewer hits",
+		page:  `prefill. The prefix cache hit ratio is`,
+		fleet: world.Fleet{Profile: long, Replicas: 4, Runtimes: []metrics.Runtime{metrics.VLLM}, Each: clockFast}, history: 2 * time.Hour, lasts: 30 * minute,
+		faults: []incident.Fault{then(0, func(w *world.World) { w.Traffic.CacheHits = 0 })},
+	}
+	return []unforeseen{upkeep, skewed}
+}
+
 // TestUnforeseen checks where the first page of each incident looks first, and that harmless situations wake nobody.
 func TestUnforeseen(t *testing.T) {
-	for _, u := range append(unforeseenFaults(), unforeseenHarmless()...) {
-		if !*all && u.name != "kv-over-tcp" && u.name != "sticky-sessions-thrash" {
+	for _, u := range slices.Concat(unforeseenFaults(), unforeseenHarmless(), unforeseenClocks()) {
+		if !*all && u.name != "kv-over-tcp" && u.name != "sticky-sessions-thrash" && u.name != "upkeep" {
 			continue
 		}
 		t.Run(u.name, func(t *testing.T) {
