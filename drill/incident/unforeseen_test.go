@@ -375,7 +375,7 @@ func unforeseenClocks() []unforeseen {
 		story: "cache hits fall to nothing on engines whose clocks were three hours fast when they started",
 		right: "page; prefill: fewer hits",
 		page:  `prefill. The prefix cache hit ratio is`,
-		fleet: world.Fleet{Profile: long, Replicas: 4, Runtimes: []metrics.Runtime{metrics.VLLM}, Each: clockFast}, history: 2 * time.Hour, lasts: 30 * minute,
+		fleet: world.Fleet{Profile: long, Replicas: 4, Runtimes: both[:1], Each: clockFast}, history: 2 * time.Hour, lasts: 30 * minute,
 		faults: []incident.Fault{then(0, func(w *world.World) { w.Traffic.CacheHits = 0 })},
 	}
 	return []unforeseen{upkeep, skewed}
