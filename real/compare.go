@@ -199,8 +199,8 @@ func (g growth) bucket(name string, q, value float64) (low, high float64, apart 
 		bounds = append(bounds, le)
 	}
 	slices.Sort(bounds)
-	if len(bounds) == 0 {
-		return math.NaN(), math.NaN(), len(counts) + 1
+	if len(bounds) == 0 || counts[bounds[len(bounds)-1]] <= 0 { // nothing was counted
+		return math.NaN(), math.NaN(), len(bounds) + 1
 	}
 	in := slices.IndexFunc(bounds, func(le float64) bool { return counts[le] >= q*counts[bounds[len(bounds)-1]] })
 	at := slices.IndexFunc(bounds, func(le float64) bool { return value <= le })

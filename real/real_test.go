@@ -19,6 +19,7 @@ import (
 
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
+	"github.com/llm-node-exporter/llm-node-exporter/triage"
 )
 
 // TestPastGoesOn joins a past to the metrics page of a live exporter: counters neither fall nor jump, and an engine
@@ -295,5 +296,27 @@ func TestFirstLine(t *testing.T) {
 		if got := firstLine(text); got != want {
 			t.Errorf("%q", got)
 		}
+	}
+}
+
+// TestBucket checks in which bucket of the exporter's histogram a client's quantile lies, and that an exporter that counted
+// nothing never agrees.
+func TestBucket(t *testing.T) {
+	read := func(one, two, all int) triage.Reading {
+		page := fmt.Appendf(nil, "w_bucket{le=\"1\"} %d\nw_bucket{le=\"2\"} %d\nw_bucket{le=\"+Inf\"} %d\n", one, two, all)
+		r, err := triage.Parse(page, time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	grew, idle := growth{read(5, 5, 5), read(6, 15, 15)}, growth{read(5, 5, 5), read(5, 5, 5)}
+	for value, want := range map[float64]int{0.5: 1, 1.5: 0, 9: 1} {
+		if low, high, apart := grew.bucket("w", 0.5, value); low != 1 || high != 2 || apart != want {
+			t.Errorf("%g: %g to %g, %d apart, want %d", value, low, high, apart, want)
+		}
+	}
+	if _, _, apart := idle.bucket("w", 0.5, 0.5); apart == 0 {
+		t.Error("a histogram without observations agrees")
 	}
 }
