@@ -459,14 +459,16 @@ func always(by []string, f *metrics.Family, d time.Duration) promql.Expr {
 }
 
 // hostBound returns the share of the time that each replica used the busiest of its GPUs. hostBound returns only
-// shares below a half, of replicas on which requests ran at every scrape and got tokens: between steps the GPU
-// waits for the CPU. Engines that have just started compile kernels and are left out.
+// shares below a half, of replicas on which requests ran at every scrape and got tokens, later than usual: between steps the
+// GPU waits for the CPU. Engines that have just started compile kernels, and prefill engines wait for decode engines; both
+// are left out.
 func hostBound(window time.Duration) promql.Expr {
 	used := promql.Max(onGPULabels(), promql.Over("avg_over_time", promql.Vector(metrics.GPUUtilization), window))
 	busiest := promql.Max(replicaLabels, promql.Mul(promql.Max(onGPU(replicaLabels), promql.Vector(metrics.EngineGPUInfo)), used,
 		promql.On(onGPULabels()...).ManyToOne()))
-	return promql.Unless(both(below(busiest, 0.5), always(replicaLabels, metrics.RequestsRunning, window),
-		above(promql.Sum(replicaLabels, promql.Rate(promql.Vector(metrics.GenerationTokens), window)), 0)),
+	tokens := promql.Rate(promql.Vector(metrics.GenerationTokens, promql.Ne(metrics.LabelRole, metrics.PrefillRole)), window)
+	idle := both(below(busiest, 0.5), always(replicaLabels, metrics.RequestsRunning, window), above(promql.Sum(replicaLabels, tokens), 0))
+	return promql.Unless(promql.Unless(idle, below(against("token_time"), 1.1), promql.On(modelLabels...)),
 		younger(coldFor), promql.On(pageLabels...))
 }
 

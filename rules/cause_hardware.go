@@ -61,7 +61,7 @@ var (
 			means + `{{ end }}`,
 		Description: `{{ if match "^(recovers|wears)$" $labels.reason }}A healthy link has few errors. ` +
 			`This one may fail within days: keep tensor parallelism off this GPU, and check cable, bridge and board.` +
-			`{{ else }}Only engines on several GPUs are affected.` + remedy + `{{ end }}`,
+			`{{ else }}It slows engines on several GPUs, and loads of KV cache from host memory.` + remedy + `{{ end }}`,
 		Split: []Evidence{
 			modelsOnIt,
 		},

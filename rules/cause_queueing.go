@@ -84,22 +84,22 @@ func behindStandstill() promql.Expr {
 		promql.On(modelLabels...))
 }
 
-// heldBack returns how many requests wait, for three quarters of the time, at each replica that could run them. The
-// replica's KV cache always had room, and the replica ran less than half as many requests as the busiest replica of the
-// model within six hours. The model's engines do not compute twice the usual tokens, nor prompts of twice the usual
-// length, because one long prompt may fill a step. A cold engine is slow without holding requests back, unless it
-// reports that requests wait for KV cache from elsewhere.
+// heldBack returns how many seconds requests wait at each replica before its scheduler considers them, by the reason that the
+// engine reports: by Little's law, the requests that wait so, divided by those that arrive per second.
 func heldBack(window time.Duration) promql.Expr {
-	mostly := func(f *metrics.Family, m ...*promql.Matcher) promql.Expr {
-		return promql.Sum(replicaLabels, promql.QuantileOver(0.25, promql.Vector(f, m...), window))
-	}
-	room := below(promql.Max(replicaLabels, promql.Over("max_over_time", promql.Vector(metrics.KVCacheUsage), window)), 0.9)
-	fewer := promql.Lt(promql.Sum(replicaLabels, promql.Over("avg_over_time", promql.Vector(metrics.RequestsRunning), window)),
-		times(0.5, promql.Max(modelLabels, promql.Over("max_over_time", promql.Vector(metrics.RequestsRunning), 6*hour))),
-		promql.On(modelLabels...).ManyToOne())
-	cold := promql.Unless(startedCold(),
-		above(mostly(metrics.RequestsWaitingByReason, promql.Re(metrics.LabelReason, "deferred|kv_transfer")), 0))
-	return promql.Unless(both(promql.Call("ceil", above(mostly(metrics.RequestsWaiting), 0)), room, fewer),
-		promql.Or(cold, promql.And(promql.Sum(replicaLabels, promql.Vector(metrics.RequestsWaiting)),
-			above(against("computed|prompt_tokens"), 2), promql.On(modelLabels...))))
+	of := append([]string{metrics.LabelReason}, replicaLabels...)
+	reported := promql.Re(metrics.LabelReason, "deferred|kv_transfer|grammar|bootstrap")
+	wait := promql.Sum(of, promql.Over("avg_over_time", promql.Vector(metrics.RequestsWaitingByReason, reported), window))
+	arrive := promql.Sum(replicaLabels, promql.Increase(promql.Vector(metrics.RequestsArrived), window))
+	return above(promql.Div(times(window.Seconds(), wait), promql.Call("clamp_min", arrive, promql.Num(1)),
+		promql.On(replicaLabels...).ManyToOne()), 0.5)
+}
+
+// slowTier returns how many seconds each replica loads KV cache from a tier for a request, if that takes a quarter of a second
+// and a third of the time to the first token.
+func slowTier(window time.Duration) promql.Expr {
+	loads := promql.Sum(replicaLabels, promql.Rate(promql.Vector(metrics.KVTierTransferTime,
+		promql.Ne(metrics.LabelOperation, string(metrics.Store))), window))
+	perRequest := promql.Div(loads, above(promql.Sum(replicaLabels, promql.Rate(promql.CountOf(metrics.TimeToFirstToken), window)), 0))
+	return promql.Gt(above(perRequest, 0.25), times(1./3, mean(metrics.TimeToFirstToken, replicaLabels, window)))
 }

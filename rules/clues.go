@@ -243,8 +243,13 @@ func memoryClues() []Clue {
 			Query: above(mean(metrics.KVTransferTime, modelLabels, recentWindow), 1),
 		},
 		{
-			Branch: Queueing, Name: "admission", Runbook: "BranchHeldBackQueue", Delays: FirstToken, Unit: Count,
-			Says:  "{value} requests wait at {engine} although its KV cache has room",
+			Branch: Memory, Name: "kv_tier_slow", Runbook: "BranchHeldBackQueue", Delays: FirstToken, Unit: Seconds,
+			Says:  "{engine} loads KV cache from a tier for {value} per request",
+			Query: one(slowTier(pageWindow)),
+		},
+		{
+			Branch: Queueing, Name: "admission", Runbook: "BranchHeldBackQueue", Delays: FirstToken, Unit: Seconds,
+			Says:  "Requests at {engine} wait {value} before the scheduler considers them ({reason})",
 			Query: one(heldBack(recentWindow)),
 		},
 		{
@@ -307,7 +312,7 @@ func requestClues() []Clue {
 			Branch: Engine, Name: "cold_start", Runbook: "BranchColdStart", Delays: AnyToken, Unit: Count,
 			Says: "{engine} started minutes ago, and requests waited",
 			// a start does not explain load under which requests still wait, a full cache or missing adapters
-			Query: promql.Unless(startedCold(),
+			Query: promql.Unless(one(startedCold()),
 				promql.Or(promql.Or(both(above(waiting(), 0), above(against("arrivals"), 1.3)), promql.Vector(metrics.RecordedFullCache)),
 					promql.CountBy(modelLabels, swapping())),
 				promql.On(modelLabels...)),

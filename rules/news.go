@@ -23,7 +23,7 @@ var SecondFault = &Alert{
 	Severity: slo.Page,
 	Keep:     3 * minute,
 	Scope:    []string{metrics.LabelNamespace, metrics.LabelModel},
-	Summary:  `{{ if eq $labels.clue "burn" }}The model fails or waits ten times as often as when it was paged{{ else }}Another fault, while an older one is still paged{{ end }}`,
+	Summary:  `{{ if eq $labels.clue "burn" }}Far more requests fail or wait than when the model was paged{{ else }}Another fault, while an older one is still paged{{ end }}`,
 	Description: "The new fault began more than 15 minutes after the page. What was done against the first fault may have " +
 		"caused it, and may not help now.",
 	Suspects: promql.OrOn(promql.Vector(metrics.RecordedSentence, sameModel(same(metrics.LabelClue)...)...),
@@ -49,7 +49,7 @@ func notPaged() promql.Expr {
 
 // secondFault returns the faults of a model with a page that are new within five minutes: a total outage, hardware, a
 // replica or a gateway that broke, or ten times the odds of a bad event. For few bad events, that is ten times the burn
-// rate. A fault is returned for as long as a page of the model fires.
+// rate; where most events were bad before, no more bad events are news. A fault is returned for as long as a page of the model fires.
 func secondFault() promql.Expr {
 	firing := func(alerts ...*Alert) promql.Expr {
 		names := make([]string, 0, len(alerts))
@@ -79,7 +79,7 @@ func secondFault() promql.Expr {
 func moreOdds(multiple float64) promql.Expr {
 	odds := func(burnRate promql.Expr) promql.Expr {
 		bad := promql.Mul(burnRate, promql.Vector(metrics.RecordedErrorBudget))
-		return promql.Div(bad, promql.Call("clamp_min", promql.Sub(promql.Num(1), bad), promql.Num(0.001)))
+		return promql.Div(bad, promql.Call("clamp_min", promql.Sub(promql.Num(1), bad), promql.Num(0.1)))
 	}
 	now := promql.Vector(burn(RateWindow))
 	before := promql.Over("max_over_time", promql.Offset(now, RateWindow.Std()), hour)

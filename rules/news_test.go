@@ -14,6 +14,22 @@ import (
 // names the cache and not the burst, and the first page then also names the cache.
 func TestSecondFaultNamesWhatIsNew(t *testing.T) {
 	t.Parallel()
+	if said := secondFault(t, 0.03, 0.9); !strings.Contains(said, "prefill. The prefix cache hit ratio") {
+		t.Errorf("the second fault is %q", said)
+	}
+}
+
+// TestSecondFaultIsNoGrowth pages when half of the requests are late. That nearly all are late later is no news.
+func TestSecondFaultIsNoGrowth(t *testing.T) {
+	t.Parallel()
+	if said := secondFault(t, 0.5, 0.99); said != "" {
+		t.Errorf("the second fault is %q", said)
+	}
+}
+
+// secondFault returns what LLMSecondFault says when the share of late requests, and the prefix cache, change within a burst.
+func secondFault(t *testing.T, before, after float64) (said string) {
+	t.Helper()
 	sim := loaded(t, rules.Groups(rules.Options{}))
 	defer sim.Close()
 	const later = onset + 40*time.Minute
@@ -23,9 +39,9 @@ func TestSecondFaultNamesWhatIsNew(t *testing.T) {
 		model: "m", pod: "p1", slo: o.Name, threshold: "0.5", perSecond: constant(10),
 		badShare: func(at time.Duration) float64 {
 			if at >= later {
-				return 0.9
+				return after
 			}
-			return during(onset, later, 0.03, 0)(at)
+			return during(onset, later, before, 0)(at)
 		},
 	}}}
 	r := well()
@@ -38,7 +54,6 @@ func TestSecondFaultNamesWhatIsNew(t *testing.T) {
 		}
 		r.emit("p1", emit)
 	}
-	var said string
 	for at := time.Duration(0); at < later+5*time.Minute && said == ""; at += scrapeEvery {
 		if err := sim.Run(rulesim.Epoch.Add(at), rulesim.Epoch.Add(at+scrapeEvery), scrapeEvery, w.scrape); err != nil {
 			t.Fatal(err)
@@ -49,7 +64,5 @@ func TestSecondFaultNamesWhatIsNew(t *testing.T) {
 			}
 		}
 	}
-	if !strings.Contains(said, "prefill. The prefix cache hit ratio") {
-		t.Errorf("the second fault is %q", said)
-	}
+	return said
 }

@@ -290,21 +290,20 @@ llm_slo_bad_events_total{G,slo="ttft",threshold="0.5"} %g
 	}
 }
 
-// TestAQueueThatHasJustBegun checks that requests that wait only in the second reading do not show that an engine holds
-// them back.
-func TestAQueueThatHasJustBegun(t *testing.T) {
-	const more = `llm_engine_kv_cache_usage_ratio{L} 0.2
-llm_engine_requests_running{runtime="vllm",namespace="prod",pod="p-1",server="10.0.0.2:8000",model_name="m"} 40
-`
-	for waited, want := range map[float64]bool{0: false, 9: true} {
+// TestWhatRequestsWaitFor checks that requests are held back only if the engine reports a reason other than its capacity.
+func TestWhatRequestsWaitFor(t *testing.T) {
+	for reason, want := range map[string]bool{"capacity": false, "grammar": true} {
 		before := calm()
-		before.more, before.waiting = more, waited
+		arrived := func(n int) string {
+			return fmt.Sprintf("llm_engine_requests_waiting_by_reason{L,reason=%q} 200\nllm_engine_requests_arrived_total{L} %d\n", reason, n)
+		}
+		before.more, before.waiting = arrived(1000), 200
 		after := before
-		after.requests, after.ttft, after.bad, after.waiting = after.requests+100, after.ttft+400, after.bad+90, 9
+		after.more, after.requests, after.ttft, after.bad = arrived(1100), after.requests+100, after.ttft+400, after.bad+90
 		v := judge(t, before.page(), after.page(), nil)[0]
 		held := v.Clue == "admission" || slices.ContainsFunc(v.Also, func(s triage.Suspect) bool { return s.Clue == "admission" })
 		if held != want {
-			t.Errorf("%g waited before: %s %s, also %+v", waited, v.Branch, v.Clue, v.Also)
+			t.Errorf("%s: %s %s, also %+v", reason, v.Branch, v.Clue, v.Also)
 		}
 	}
 }
