@@ -366,7 +366,7 @@ func loadClues() []Clue {
 		},
 		{
 			Branch: Engine, Name: "engines_fail", Runbook: "BranchFailingReplica", Delays: Failures, Unit: Share,
-			Says:  "The engines themselves fail requests, and none waits",
+			Says:  "The engines themselves fail requests",
 			Query: failInside(),
 		},
 		{
@@ -403,7 +403,7 @@ func loadClues() []Clue {
 		},
 		{
 			Branch: Engine, Name: "no_token", Runbook: "LLMEngineStalled", Delays: AnyRequest, Unit: Share,
-			Says: "{value} of requests at {engine} get no token, although none waits",
+			Says: "{value} of requests at {engine} get no token",
 			Query: promql.OrOn(one(promql.And(tokenless(replicaLabels), promql.Vector(metrics.RecordedWithoutToken), promql.On(modelLabels...))),
 				promql.Vector(metrics.RecordedWithoutToken), promql.On(modelLabels...)),
 		},

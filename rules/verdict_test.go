@@ -257,7 +257,7 @@ func TestVerdict(t *testing.T) {
 		{"queueing. More requests wait or are refused (30) than run.", slo.TTFT, true, func(r *replica) {
 			r.started, r.waiting, r.warm, r.queue = onset, 30, true, 0.2
 		}},
-		{"engine. 50% of requests at p1 get no token, although none waits.", slo.TTFT, true, func(r *replica) { r.unserved = 600 }},
+		{"engine. 50% of requests at p1 get no token.", slo.TTFT, true, func(r *replica) { r.unserved = 600 }},
 		{"engine. First tokens at p1 take 1.5s longer than its queue and prefill explain.", slo.TTFT, true, func(r *replica) {
 			r.ttft, r.unscheduled = 1.8, 1.5
 		}},
@@ -348,7 +348,7 @@ func TestVerdict(t *testing.T) {
 		// a cause of late tokens does not fail requests
 		{"nothing stands out yet.", slo.Availability, false, func(r *replica) { r.hits, r.itl, r.output = 0.06, 0.08, 60 }},
 		{
-			"engine. The engines themselves fail requests, and none waits.", slo.Availability, false,
+			"engine. The engines themselves fail requests.", slo.Availability, false,
 			func(r *replica) { r.fails = 0.6 },
 		},
 		{"queueing. More requests wait or are refused (60) than run.", slo.Availability, false, // so that some requests fail
@@ -515,7 +515,7 @@ func TestVerdictEarly(t *testing.T) {
 			}},
 		},
 		"and counts the failures of engines that count none themselves": {
-			"engine. The engines themselves fail requests, and none waits.",
+			"engine. The engines themselves fail requests.",
 			trouble{
 				signal: slo.Availability, replicas: 2, role: metrics.GatewayRole, before: func(r *replica) { r.silent = true },
 				breaks: func(r *replica) { r.unreached, r.failedThere, r.requests = 1, 1, 0 },
@@ -594,7 +594,7 @@ func TestVerdictEarly(t *testing.T) {
 			trouble{signal: slo.Availability, replicas: 2, one: true, after: 2 * time.Minute, breaks: func(r *replica) { r.fails = 1 }},
 		},
 		"both fail, and one of them gets the requests": {
-			"engine. The engines themselves fail requests, and none waits.",
+			"engine. The engines themselves fail requests.",
 			trouble{signal: slo.Availability, replicas: 2, after: 2 * time.Minute, each: func(pod string, r *replica) {
 				if r.fails = 1; pod != "p1" {
 					r.requests = 0

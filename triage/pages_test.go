@@ -312,7 +312,7 @@ func TestEnginesThatLeft(t *testing.T) {
 // requests.
 func TestModelOfAGateway(t *testing.T) {
 	v := one(t, t0, 30*time.Second, captured(t, "litellm-1.106.2-load"), captured(t, "litellm-1.106.2-refused"))
-	if v.Model != "solo" || v.Health != triage.Failing || !strings.HasPrefix(v.Symptoms[0], "Objective availability burns") {
+	if v.Model != "solo" || v.Health != triage.Failing || !strings.HasPrefix(v.Symptoms[0], "Objective availability at the gateway burns") {
 		t.Errorf("%q: %s, %q", v.Model, v.Health, v.Symptoms)
 	}
 }

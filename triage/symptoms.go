@@ -61,14 +61,17 @@ func (j *judge) symptoms(m subject, v *Verdict) (burns, few []burn, err error) {
 		v.Symptoms = append(v.Symptoms, "No objective burns its budget.")
 	case first && next:
 		share := promql.Vector(metrics.RecordedEvidence, append(m.matchers(), promql.Eq(metrics.LabelFact, rules.QueueShare))...)
-		waiting, err := j.query(promql.Or(promql.Gt(promql.Sum(nil, promql.Vector(metrics.RequestsWaiting, m.matchers()...)), promql.Num(0)),
-			promql.Gt(share, promql.Num(0.5)))) // a queue may be empty at both readings
+		waiting, err := j.query(promql.Or(promql.Gt(share, promql.Num(0.5)), // a queue may be empty at both readings
+			promql.Sum(nil, promql.Vector(metrics.RequestsWaiting, m.matchers()...))))
 		if err != nil {
 			return nil, nil, err
 		}
-		if len(waiting) > 0 {
+		switch {
+		case len(waiting) == 0: // frontends do not report it
+			v.Symptoms = append(v.Symptoms, "First and later tokens are late.")
+		case slices.ContainsFunc(waiting, func(w engine.Sample) bool { return w.F > 0 }):
 			v.Symptoms = append(v.Symptoms, "First and later tokens are late, and requests wait.")
-		} else {
+		default:
 			v.Symptoms = append(v.Symptoms, "First and later tokens are late, although no request waits.")
 		}
 	case next:
@@ -106,13 +109,13 @@ func (j *judge) burning(m subject, v *Verdict) (burns, few []burn, counted float
 		switch enough := s.bad >= slo.MinBadEvents-0.5; {
 		case !enough && s.bad > 0.5 && s.bad > s.events/10:
 			few = append(few, one)
-			v.Symptoms = append(v.Symptoms, fmt.Sprintf("Objective %s: %s, too few to judge.", name, of))
+			v.Symptoms = append(v.Symptoms, fmt.Sprintf("Objective %s: %s, too few to judge.", name+at(role), of))
 			if v.Health == Healthy {
 				v.Health = Unknown
 			}
 		case enough && r.F > 1:
 			burns = append(burns, one)
-			v.Symptoms = append(v.Symptoms, fmt.Sprintf("Objective %s burns %s times too fast: %s.", name, factor(r.F), of))
+			v.Symptoms = append(v.Symptoms, fmt.Sprintf("Objective %s burns %s times too fast: %s.", name+at(role), factor(r.F), of))
 			v.suffers(s.pages > 0 && r.F > s.pages)
 		case j.past != nil:
 			burned, err := j.burned(objective)
@@ -123,12 +126,23 @@ func (j *judge) burning(m subject, v *Verdict) (burns, few []burn, counted float
 				one.over = s.bad < 0.5 && burned*s.budget*s.events >= slo.MinBadEvents
 				burns = append(burns, one)
 				v.Symptoms = append(v.Symptoms,
-					fmt.Sprintf("Objective %s burned %s times too fast over the last five minutes: %s between the readings.", name, factor(burned), of))
+					fmt.Sprintf("Objective %s burned %s times too fast over the last five minutes: %s between the readings.", name+at(role), factor(burned), of))
 				v.suffers(false)
 			}
 		}
 	}
 	return burns, few, counted, nil
+}
+
+// at returns where an objective is counted, if engines have roles.
+func at(role string) string {
+	switch role {
+	case "":
+		return ""
+	case metrics.GatewayRole, metrics.FrontendRole:
+		return " at the " + role
+	}
+	return " at the " + role + " engines"
 }
 
 // factor prints how much too fast a budget burns.

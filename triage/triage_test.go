@@ -230,6 +230,7 @@ llm_slo_info{slo="itl",signal="itl",bad="gaps between tokens exceed 100ms",perio
 		{load, 90, 900, 9, 0},
 		{load, 90, 900, 0, 18}, // the queue comes and goes between readings
 		{noLoad, 90, 900, 0, 2},
+		{noLoad, 90, 900, 0, 0},
 	} {
 		before := calm()
 		after := before
@@ -238,6 +239,14 @@ llm_slo_info{slo="itl",signal="itl",bad="gaps between tokens exceed 100ms",perio
 		before.more, after.more = fmt.Sprintf(itl, 1e6, 10.), fmt.Sprintf(itl, 1e6+1000, 10+c.next)
 		if v := judge(t, before.page(), after.page(), nil); !slices.Contains(v[0].Symptoms, c.want) {
 			t.Errorf("%q is not among %q", c.want, v[0].Symptoms)
+		}
+		if c.want != noLoad {
+			continue
+		}
+		silent := regexp.MustCompile("(?m)^llm_engine_requests_waiting.*\n") // as frontends are
+		v := judge(t, silent.ReplaceAllString(before.page(), ""), silent.ReplaceAllString(after.page(), ""), nil)
+		if want := "First and later tokens are late."; c.queue < 1 && !slices.Contains(v[0].Symptoms, want) {
+			t.Errorf("%q is not among %q", want, v[0].Symptoms)
 		}
 	}
 }
