@@ -633,10 +633,12 @@ func servedWithin(window time.Duration, m ...*promql.Matcher) promql.Expr {
 	return promql.Max(replicaLabels, promql.Over("last_over_time", promql.Vector(metrics.EngineInfo, m...), window))
 }
 
-// stopped returns each engine that served a model within the hour and is down now.
+// stopped returns each engine that served a model within the hour and is down now. An engine whose metrics were read too late
+// only once may be up.
 func stopped(m ...*promql.Matcher) promql.Expr {
-	return promql.Mul(servedWithin(hour, m...), down(),
-		promql.On(pageLabels...).ManyToOne())
+	late := promql.And(promql.Vector(metrics.EngineUp, promql.Eq(metrics.LabelReason, "timeout")),
+		above(promql.Over("max_over_time", promql.Vector(metrics.EngineUp), recentWindow), 0), promql.On(pageLabels...))
+	return promql.Mul(servedWithin(hour, m...), promql.Unless(down(), late, promql.On(pageLabels...)), promql.On(pageLabels...).ManyToOne())
 }
 
 // awaited returns the number of adapters that requests need at each replica that swaps, and in the label reason the

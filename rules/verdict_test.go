@@ -40,6 +40,7 @@ type replica struct {
 	unserved                      float64 // requests per minute that clients give up before the first token
 	condition                     string  // of its GPU, for which it must leave service
 	lost, pinned                  float64 // KV transfers, of requests; host memory
+	held, loads                   float64 // requests that wait for a grammar; seconds per request of loads from host memory
 	adapters                      float64 // adapters that requests need, of which four fit
 	mute                          float64 // number of probes in a row that it does not answer
 	unreached, fails              float64 // shares of requests that the gateway in front of it fails, and that it fails itself
@@ -193,6 +194,9 @@ func (r *replica) emitAs(model, pod string, emit rulesim.Emit) {
 	counter(metrics.SpecDecodeAcceptedTokens, "", 1000*r.accepted, engine)
 	counter(metrics.Preemptions, "", r.requests*r.preempts, engine)
 	counter(metrics.KVTransferFailures, "", r.requests*r.lost, engine)
+	gauge(metrics.RequestsWaitingByReason, r.held, engine, metrics.LabelReason, "grammar")
+	counter(metrics.KVTierTransferTime, "", r.requests*r.loads, engine, metrics.LabelTier, string(metrics.TierHost),
+		metrics.LabelOperation, string(metrics.Fetch))
 	gauge(metrics.KVTierPinned, r.pinned, engine, metrics.LabelTier, string(metrics.TierHost))
 	counter(metrics.Requests, "", r.requests*r.cut, engine, metrics.LabelOutcome, string(metrics.OutcomeLength))
 	counter(metrics.Requests, "", r.requests*(1-r.cut-r.left)*(1-r.fails), engine, metrics.LabelOutcome, string(metrics.OutcomeSuccess))
@@ -245,14 +249,14 @@ func TestVerdict(t *testing.T) {
 			func(r *replica) { r.unreached, r.queue = 0.5, 0.2 },
 		},
 		{"engine. p1 uses its GPU 40% of the time while requests run.", slo.ITL, true, func(r *replica) {
-			r.busy, r.running, r.queue = 0.4,
-				30, 0.24
+			r.busy, r.itl, r.running, r.queue = 0.4, 0.06, 30, 0.24
 		}},
 		// however long prompts and answers are
 		{"engine. p1 uses its GPU 40% of the time while requests run.", slo.ITL, true, func(r *replica) {
-			r.busy, r.running, r.prompt,
-				r.output, r.queue = 0.4, 30, 3600, 60, 0.24
+			r.busy, r.itl, r.running, r.prompt, r.output, r.queue = 0.4, 0.06, 30, 3600, 60, 0.24
 		}},
+		// tokens come no later: its GPU has little to do
+		{"nothing stands out yet.", slo.ITL, true, func(r *replica) { r.busy, r.running, r.queue = 0.4, 30, 0.24 }},
 		{"engine. p1 started minutes ago, and requests waited.", slo.TTFT, true, func(r *replica) { r.started, r.waiting = onset, 3 }},
 		{"queueing. More requests wait or are refused (30) than run.", slo.TTFT, true, func(r *replica) {
 			r.started, r.waiting, r.warm, r.queue = onset, 30, true, 0.2
@@ -310,8 +314,12 @@ func TestVerdict(t *testing.T) {
 		{"prefill. Prompts are 5 times as long as usual.", slo.TTFT, false, // one of them fills a step
 			func(r *replica) { r.prompt, r.running, r.waiting, r.queue = 4500, 1, 9, 0.24 }},
 		{
-			"queueing. 9 requests wait at p1 although its KV cache has room.", slo.TTFT, true,
-			func(r *replica) { r.requests, r.running, r.waiting, r.queue = 200, 1, 9, 0.24 },
+			"queueing. Requests at p1 wait 2.7s before the scheduler considers them (grammar).", slo.TTFT, true,
+			func(r *replica) { r.requests, r.running, r.waiting, r.queue, r.held = 200, 1, 9, 0.24, 9 },
+		},
+		{
+			"memory. p1 loads KV cache from a tier for 800ms per request.", slo.TTFT, true,
+			func(r *replica) { r.requests, r.ttft, r.loads = 200, 1, 0.8 },
 		},
 		{"release. 100% of the engines restarted within the hour, without more requests than before.", slo.TTFT, false, // and fall behind
 			func(r *replica) { r.started, r.requests, r.running, r.grows, r.queue = onset, 500, 6, 33, 0.24 }},
@@ -368,6 +376,31 @@ func TestVerdict(t *testing.T) {
 	for i, c := range cases {
 		if said[fmt.Sprint(i)] != c.want {
 			t.Errorf("the page of %q begins with %q", c.want, said[fmt.Sprint(i)])
+		}
+	}
+}
+
+// TestReadLate checks that an engine whose metrics are read too late only once has not stopped.
+func TestReadLate(t *testing.T) {
+	t.Parallel()
+	clues := rules.Clues()
+	clue := clues[slices.IndexFunc(clues, func(c rules.Clue) bool { return c.Name == "engine_down" })]
+	sim := newSim(t, reading(rules.Options{}, group(t, rules.Options{}, "llm-cause-stall"), clue.Query)...)
+	begins := 10 * time.Minute
+	if err := sim.Run(rulesim.Epoch, rulesim.Epoch.Add(begins+5*time.Minute), scrapeEvery, func(now time.Time, emit rulesim.Emit) {
+		of := []string{metrics.LabelPod, "p"}
+		if now.Sub(rulesim.Epoch) >= begins {
+			emit(series(metrics.EngineUp.Name, append(of, metrics.LabelReason, "timeout")...), 0)
+			return
+		}
+		emit(series(metrics.EngineUp.Name, of...), 1)
+		emit(series(metrics.EngineInfo.Name, append(of, metrics.LabelModel, "m")...), 1)
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for after, want := range map[time.Duration]int{0: 0, 3 * time.Minute: 1} {
+		if v, err := sim.Query(clue.Query.String(), rulesim.Epoch.Add(begins+after)); err != nil || len(v) != want {
+			t.Errorf("%s after the last reading: %d engines stopped, want %d (%v)", after, len(v), want, err)
 		}
 	}
 }

@@ -300,6 +300,11 @@ func (j *judge) silent(m subject) (lines []string, dead bool, err error) {
 		}
 		dead = dead && silence.MatchString(s.Metric.Get(metrics.LabelReason))
 	}
+	for _, s := range j.late {
+		if slices.ContainsFunc(of, func(o engine.Sample) bool { return page(o.Metric) == page(s.Metric) }) {
+			lines = append(lines, fmt.Sprintf("The metrics endpoint of %s was read too late once. Run triage again.", where(s.Metric)))
+		}
+	}
 	lost, err := j.query(promql.And(promql.Equal(promql.Vector(metrics.RecordedServed, m.matchers()...), promql.Num(0)),
 		promql.Equal(promql.Max(metrics.PageLabels, promql.Vector(metrics.EngineUp)), promql.Num(1)), promql.On(metrics.PageLabels...)))
 	if err != nil {

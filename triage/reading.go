@@ -66,8 +66,9 @@ func dated(before, after Reading) Reading {
 
 // remembered returns two readings as if the node had been recorded. For a metrics endpoint that is gone by the second
 // reading, remembered adds the served model to the first reading if the exporter read the endpoint within the hour, and
-// to the second reading as the rules record it.
-func remembered(before, after Reading) (Reading, Reading) {
+// to the second reading as the rules record it. An endpoint that was read first and then late, for once, is not gone: it
+// is returned.
+func remembered(before, after Reading) (_, _ Reading, late promql.Vector) {
 	as := func(f *metrics.Family, l labels.Labels, keep ...string) promql.Sample {
 		b := labels.NewBuilder(l)
 		if keep != nil {
@@ -76,16 +77,24 @@ func remembered(before, after Reading) (Reading, Reading) {
 		return promql.Sample{Metric: b.Set(model.MetricNameLabel, f.Name).Labels(), F: 1}
 	}
 	named := func(s promql.Sample, f *metrics.Family) bool { return s.Metric.Get(model.MetricNameLabel) == f.Name }
-	there, down := map[uint64]bool{}, map[string]bool{}
+	there, read, down := map[uint64]bool{}, map[string]bool{}, map[string]bool{}
 	for _, s := range before.Series {
-		if named(s, metrics.EngineInfo) {
+		switch {
+		case named(s, metrics.EngineInfo):
 			there[s.Metric.Hash()] = true
+		case named(s, metrics.EngineUp) && s.F == 1:
+			read[page(s.Metric)] = true
 		}
 	}
 	before.Series, after.Series = slices.Clone(before.Series), slices.Clone(after.Series)
-	for _, s := range after.Series {
+	for i, s := range after.Series {
 		if named(s, metrics.EngineUp) && s.F == 0 {
-			down[page(s.Metric)] = true
+			if s.Metric.Get(metrics.LabelReason) == "timeout" && read[page(s.Metric)] {
+				late = append(late, s)
+				after.Series[i] = promql.Sample{Metric: labels.NewBuilder(s.Metric).Del(metrics.LabelReason).Labels(), F: 1}
+			} else {
+				down[page(s.Metric)] = true
+			}
 		}
 		if !named(s, metrics.EngineLastServed) || time.UnixMilli(int64(1000*s.F)).Before(after.At.Add(-time.Hour)) {
 			continue
@@ -97,7 +106,10 @@ func remembered(before, after Reading) (Reading, Reading) {
 	gateways := map[string]bool{} // one series for each metrics endpoint, whichever models it served
 	for _, s := range before.Series {
 		switch p := page(s.Metric); {
-		case !named(s, metrics.EngineInfo) || !down[p]:
+		case !named(s, metrics.EngineInfo):
+		case slices.ContainsFunc(late, func(l promql.Sample) bool { return page(l.Metric) == p }):
+			after.Series = append(after.Series, s)
+		case !down[p]:
 		case s.Metric.Get(metrics.LabelRole) != metrics.GatewayRole:
 			after.Series = append(after.Series, as(metrics.RecordedServed, s.Metric, metrics.ReplicaLabels...))
 		case !gateways[p]:
@@ -105,7 +117,7 @@ func remembered(before, after Reading) (Reading, Reading) {
 			after.Series = append(after.Series, as(metrics.RecordedGateway, s.Metric, append([]string{metrics.LabelRole}, metrics.PageLabels...)...))
 		}
 	}
-	return before, after
+	return before, after, late
 }
 
 // printable replaces unprintable characters in label values. Engines choose these values, and a terminal would obey

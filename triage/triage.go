@@ -126,6 +126,7 @@ type judge struct {
 	before  Reading
 	alerts  []*rules.Alert
 	causes  map[*rules.Alert]engine.Vector
+	late    engine.Vector // metrics endpoints that were read first, and then late
 	records []rules.Record
 }
 
@@ -140,11 +141,12 @@ func Judge(ctx context.Context, before, after Reading, past Past) ([]Verdict, er
 	if len(before.Series)+len(after.Series) == 0 && past == nil {
 		return []Verdict{Unanswered("", "")}, nil
 	}
-	before, after = remembered(before, after)
+	before, after, late := remembered(before, after)
 	if !after.At.After(before.At) {
 		return nil, fmt.Errorf("the second reading, of %s, must be later than the first, of %s", after.At, before.At)
 	}
-	j := &judge{evaluation: newEvaluation(ctx, dated(before, after), after, past), before: before, causes: map[*rules.Alert]engine.Vector{}}
+	j := &judge{evaluation: newEvaluation(ctx, dated(before, after), after, past), before: before, late: late,
+		causes: map[*rules.Alert]engine.Vector{}}
 	verdicts, err := j.verdicts()
 	if failed := (*PastError)(nil); errors.As(err, &failed) { // people need not know which rule ran the query
 		return nil, failed

@@ -299,6 +299,19 @@ llm_slo_bad_events_total{G,slo="ttft",threshold="0.5"} %g
 	}
 }
 
+// TestReadLate checks that an engine whose metrics are read too late only once is not down.
+func TestReadLate(t *testing.T) {
+	const page = `llm_engine_up{runtime="vllm",namespace="prod",pod="p-0",server="10.0.0.1:8000",reason=%q} 0
+llm_engine_last_served_timestamp_seconds{runtime="vllm",namespace="prod",pod="p-0",server="10.0.0.1:8000",model_name="m"} %d
+`
+	for reason, want := range map[string]triage.Health{"timeout": triage.Unknown, "unreachable": triage.Failing} {
+		v := judge(t, calm().page(), fmt.Sprintf(page, reason, t0.Unix()), nil)
+		if len(v) != 1 || v[0].Model != "m" || v[0].Health != want {
+			t.Errorf("%s: %+v", reason, v)
+		}
+	}
+}
+
 // TestWhatRequestsWaitFor checks that requests are held back only if the engine reports a reason other than its capacity.
 func TestWhatRequestsWaitFor(t *testing.T) {
 	for reason, want := range map[string]bool{"capacity": false, "grammar": true} {
