@@ -139,9 +139,10 @@ var (
 			"lengths of its answers (answer_length), or requests that wait only there (queue, rank_queue). With the reason setting, the "+
 			"replica has a value (new) that the other replicas do not have.",
 		ReplicaLabels, with(LabelStage, LabelDPRank, LabelReason, LabelSetting, LabelNew))
-	RecordedReplicaComputed = recorded(Never, "replica:llm_engine_uncached_prompt_tokens:mean",
-		"Prompt tokens that a replica computed per first token, because they were in no cache, over the same window as its time to the first "+
-			"token.", ReplicaLabels, with(LabelRole, LabelRuntime))
+	RecordedReplicaWork = recorded(Never, "replica:llm_engine_work:mean",
+		"What lengthens the times of a replica even if it is not slow: the prompt tokens that it computed per first token (first_token), and "+
+			"the fourth root of the number of running requests (next_token). With sixteen times as many, tokens take about twice as long.",
+		ReplicaLabels, with(LabelRole, LabelRuntime, LabelStage))
 	RecordedStep = recorded(Never, "replica:llm_engine_step_seconds:mean",
 		"Duration of a replica's step with this many requests (batch), with the name of its GPU if known.", ReplicaLabels,
 		with(LabelRole, LabelRuntime, LabelBatch, LabelGPUName))

@@ -94,6 +94,13 @@ func kvLeak() promql.Expr {
 		promql.Gt(least(metrics.RequestsRunning, 0), promql.Add(times(1.1, least(metrics.RequestsRunning, 2*hour)), promql.Num(1))))
 }
 
+// kvShrank returns the size of each replica's KV cache as a share of its largest size within six hours, if a tenth or more is
+// missing. An engine that starts takes what memory is left.
+func kvShrank() promql.Expr {
+	size := promql.Vector(metrics.KVCacheCapacity)
+	return below(promql.Div(promql.Sum(replicaLabels, size), promql.Sum(replicaLabels, promql.Over("max_over_time", size, 6*hour))), 0.9)
+}
+
 // tierLabels identify a KV cache tier of a replica.
 var tierLabels = append([]string{metrics.LabelTier}, replicaLabels...)
 

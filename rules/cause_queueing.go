@@ -19,7 +19,7 @@ var ClientsGiveUp = &Alert{
 	For:         2 * minute, // an interrupted load test stays visible for the length of the window
 	Keep:        5 * minute,
 	Scope:       []string{metrics.LabelModel},
-	DependsOn:   []Quiet{{ModelDown, modelLabels}, {ModelStalled, modelLabels}, {ModelOnFailedGPU, wholeModel}},
+	DependsOn:   []Quiet{{ModelDown, modelLabels}, {ModelStalled, modelLabels}, {ModelOnFailedGPU, modelLabels}},
 	Explains:    []*Alert{FastBurn, SlowBurn},
 	Summary:     "Clients give up {{ $value | humanizePercentage }} of requests",
 	Description: "No objective counts such requests. Either they get no answer within the clients' timeout, or a proxy cuts answers.",
@@ -55,7 +55,7 @@ func cutShort() promql.Expr {
 	given := now("aborted")
 	return promql.Unless(both(promql.Gt(above(given, 1./3), times(5, dayBefore("aborted_before"))),
 		above(promql.Sum(modelLabels, promql.Offset(evidenceOf("aborted"), pageWindow)), 1./3), atLeast(20, 30*minute)),
-		promql.Or(queued(), tokenless(modelLabels)))
+		promql.Or(queuedLately(), tokenless(modelLabels)))
 }
 
 // tokenless returns the share of requests that, within ten minutes, ended well or were given up without a first token.
@@ -68,13 +68,12 @@ func tokenless(by []string) promql.Expr {
 }
 
 // withoutToken returns the share of each model's requests that were given up before their first token, while others
-// were served and none waited, because a rank or an engine hangs. The share must exceed 1%, and twice the share that
+// were served without a queue, because a rank or an engine hangs. The share must exceed 1%, and twice the share that
 // clients gave up the day before or usually give up.
 func withoutToken() promql.Expr {
 	served := promql.Sum(modelLabels, promql.Rate(promql.CountOf(metrics.TimeToFirstToken), pageWindow))
-	waited := promql.Sum(modelLabels, promql.Over("max_over_time", promql.Vector(metrics.RequestsWaiting), causeWindow))
 	usually := promql.Or(dayBefore("aborted_before"), usual("aborted"))
-	return promql.Unless(both(promql.Gt(above(now("without_token"), 0.01), times(2, usually)), above(served, 0)), above(waited, 0))
+	return promql.Unless(both(promql.Gt(above(now("without_token"), 0.01), times(2, usually)), above(served, 0)), queuedLately())
 }
 
 // behindStandstill returns withoutToken for models with a rank or an engine that makes no progress. A balancer that
@@ -84,12 +83,15 @@ func behindStandstill() promql.Expr {
 		promql.On(modelLabels...))
 }
 
+// kvAwaited matches the reasons of engines for requests that wait for KV cache of another engine or tier, or for an adapter.
+const kvAwaited = "deferred|kv_transfer|bootstrap"
+
 // heldBack returns how many seconds requests wait at each replica before its scheduler considers them, by the reason that the
 // engine reports: by Little's law, the requests that wait so, divided by those that arrive per second.
-func heldBack(window time.Duration) promql.Expr {
+func heldBack(reasons string, window time.Duration) promql.Expr {
 	of := append([]string{metrics.LabelReason}, replicaLabels...)
-	reported := promql.Re(metrics.LabelReason, "deferred|kv_transfer|grammar|bootstrap")
-	wait := promql.Sum(of, promql.Over("avg_over_time", promql.Vector(metrics.RequestsWaitingByReason, reported), window))
+	wait := promql.Sum(of, promql.Over("avg_over_time",
+		promql.Vector(metrics.RequestsWaitingByReason, promql.Either(metrics.LabelReason, reasons)), window))
 	arrive := promql.Sum(replicaLabels, promql.Increase(promql.Vector(metrics.RequestsArrived), window))
 	return above(promql.Div(times(window.Seconds(), wait), promql.Call("clamp_min", arrive, promql.Num(1)),
 		promql.On(replicaLabels...).ManyToOne()), 0.5)

@@ -30,8 +30,8 @@ var ReplicaSkew = &Alert{
 	Description: "{{ if $labels.setting }}No rollout is under way: none of the replicas has started, and nothing has changed, within " +
 		"half an hour. Answers of this replica may differ or be slower. Finish the rollout, or roll it back." +
 		"{{ else if $labels.dp_rank }}Other ranks " +
-		"have no queue. The engine's own balancer is at fault, so more replicas do not help.{{ else }}Take the replica out of rotation, " +
-		"then look at its GPU and node.{{ end }}",
+		"have no queue. The engine's own balancer is at fault, so more replicas do not help.{{ else }}If it gets more requests than " +
+		"the others, correct the router. Otherwise take it out of rotation, and look at its GPU and node.{{ end }}",
 	Split: []Evidence{
 		{
 			"Settings that differ", promql.CountBy([]string{metrics.LabelSetting, metrics.LabelNew}, promql.Vector(metrics.RecordedSkew,
@@ -83,16 +83,16 @@ func alike(labels []string) []string {
 }
 
 // slowest returns the time of each replica that takes three times as long in a stage as the best comparable replica.
-// First tokens within a tenth of a second are not slow. If the work per request is known, the replica must also take
-// three times as long per unit of work, because a router may send long or uncached prompts to dedicated replicas.
+// First tokens within a tenth of a second are not slow. If the work is known, the replica must also take three times as
+// long per unit of work, because a router may send more requests, or long or uncached prompts, to some replicas.
 func slowest(over func(*metrics.Family, ...*promql.Matcher) promql.Expr) promql.Expr {
-	took, work, peers := over(metrics.RecordedReplicaTime), over(metrics.RecordedReplicaComputed), perStage(alike(modelLabels))
+	took, peers := over(metrics.RecordedReplicaTime), perStage(alike(modelLabels))
 	three := func(e promql.Expr, is func(a, b promql.Expr, m ...*promql.Matching) promql.Expr) promql.Expr {
 		return is(e, times(3, promql.Min(peers, e)), promql.On(peers...).ManyToOne())
 	}
 	return promql.Max(perStage(replicaLabels), promql.Unless(three(took, promql.Gt), promql.Or(
 		below(over(metrics.RecordedReplicaTime, ofStage(metrics.StageFirstToken)), 0.1),
-		three(promql.Div(took, work, promql.Ignoring(metrics.LabelStage).ManyToOne()), promql.Le))))
+		three(promql.Div(took, over(metrics.RecordedReplicaWork)), promql.Le))))
 }
 
 // overCauseWindow returns the values that slowest compares for a ticket.
@@ -119,8 +119,15 @@ func paceGroup() Group {
 		{Name: metrics.RecordedReplicaTime, Expr: promql.Unless(perRequest(promql.Vector(metrics.StageTime, paced()),
 			promql.Vector(metrics.Stages, paced()), 10, perStage(by)), down(), promql.On(pageLabels...))},
 		{Name: metrics.RecordedOutputTokens, Expr: promql.Unless(outputs, mostlyProbes, promql.On(atPage...))},
-		{Name: metrics.RecordedReplicaComputed, Expr: perRequest(promql.Vector(metrics.PrefillComputedTokens),
-			promql.CountOf(metrics.TimeToFirstToken), 10, by)},
+		{
+			metrics.RecordedReplicaWork, perRequest(promql.Vector(metrics.PrefillComputedTokens), promql.CountOf(metrics.TimeToFirstToken), 10, by),
+			map[string]string{metrics.LabelStage: metrics.StageFirstToken},
+		},
+		{
+			metrics.RecordedReplicaWork, promql.Call("sqrt", promql.Call("sqrt", promql.Call("clamp_min", promql.Sum(by, promql.Over("avg_over_time",
+				promql.Vector(metrics.RequestsRunning), recentWindow)), promql.Num(1)))),
+			map[string]string{metrics.LabelStage: metrics.StageNextToken},
+		},
 		{Name: metrics.RecordedStep, Expr: steps()},
 		{Name: metrics.RecordedFailing, Expr: failsFive([]time.Duration{recentWindow, causeWindow})},
 		{

@@ -176,7 +176,7 @@ func cameBack() promql.Expr {
 func wayClues() []Clue {
 	return []Clue{
 		{
-			Branch: Routing, Name: "failing_replica", Runbook: "BranchFailingReplica", Delays: Failures, Unit: Share,
+			Branch: Engine, Name: "failing_replica", Runbook: "BranchFailingReplica", Delays: Failures, Unit: Share,
 			Says:  "{engine} fails {value} of its requests, and the other replicas do not",
 			Query: one(failsAlone()),
 		},
@@ -228,6 +228,11 @@ func memoryClues() []Clue {
 			Query: one(promql.Vector(metrics.RecordedLeftGPU)),
 		},
 		{
+			Branch: Memory, Name: "kv_shrank", Runbook: "LLMEngineMemoryLost", Delays: AnyRequest, Unit: Share,
+			Says:  "The KV cache of {engine} shrank to {value} of its size within six hours",
+			Query: one(kvShrank()),
+		},
+		{
 			Branch: Memory, Name: "kv_leak", Runbook: "LLMEngineMemoryLost", Delays: AnyToken, Unit: Share,
 			Says:  "{engine} uses {value} more KV cache than two hours ago, for no more requests",
 			Query: one(promql.Vector(metrics.RecordedKVLeak)),
@@ -248,9 +253,14 @@ func memoryClues() []Clue {
 			Query: one(slowTier(pageWindow)),
 		},
 		{
+			Branch: Memory, Name: "kv_awaited", Runbook: "BranchHeldBackQueue", Delays: FirstToken, Unit: Seconds,
+			Says:  "Requests at {engine} wait {value} for KV cache from elsewhere ({reason})",
+			Query: one(heldBack(kvAwaited, recentWindow)),
+		},
+		{
 			Branch: Queueing, Name: "admission", Runbook: "BranchHeldBackQueue", Delays: FirstToken, Unit: Seconds,
-			Says:  "Requests at {engine} wait {value} before the scheduler considers them ({reason})",
-			Query: one(heldBack(recentWindow)),
+			Says:  "Requests at {engine} wait {value} for a {reason}",
+			Query: one(heldBack("grammar", recentWindow)),
 		},
 		{
 			Branch: Behaviour, Name: "output_limit", Runbook: "LLMRunawayGeneration", Delays: AnyToken, Unit: Share,
@@ -327,9 +337,15 @@ func fewerHits() promql.Expr {
 	return promql.Unless(below(hits, 0.5), promql.Ge(promql.Mul(hits, against("prompt_tokens")), promql.Num(0.7)))
 }
 
-// engineClues are about engines that are slow at the usual work.
+// engineClues are about missing engines, and about engines that are slow at the usual work.
 func engineClues() []Clue {
 	return []Clue{
+		{
+			Branch: Queueing, Name: "replicas_left", Runbook: "BranchQueueing", Delays: AnyRequest, Unit: Share,
+			Says: "{value} of the usual replicas are left",
+			Query: below(promql.Div(promql.Vector(metrics.RecordedReplicas), promql.Over("avg_over_time",
+				promql.Offset(promql.Vector(metrics.RecordedReplicas), 20*minute), 3*hour)), 0.75),
+		},
 		// at the same work, so the router is not the cause
 		{
 			Branch: Engine, Name: "slow_decoder", Runbook: "LLMReplicaSkew", Delays: AnyToken, Unit: Seconds,
@@ -375,14 +391,14 @@ func loadClues() []Clue {
 			Query: moreArrive(),
 		},
 		{
-			Branch: Routing, Name: "slow_replica", Runbook: "LLMReplicaSkew", Delays: AnyToken, Unit: Seconds,
-			Says:  "{engine} alone is slow: first tokens after {value}",
-			Query: lonelyReplica(metrics.StageFirstToken),
-		},
-		{
 			Branch: Memory, Name: "kv_full", Runbook: "BranchKVPressure", Delays: AnyRequest, Unit: Share,
 			Says:  "The KV cache is {value} full and requests wait for room",
 			Query: promql.Vector(metrics.RecordedFullCache),
+		},
+		{
+			Branch: Engine, Name: "slow_replica", Runbook: "LLMReplicaSkew", Delays: AnyToken, Unit: Seconds,
+			Says:  "{engine} alone is slow: first tokens after {value}",
+			Query: lonelyReplica(metrics.StageFirstToken),
 		},
 		{
 			Branch: Memory, Name: "kv_tier_full", Runbook: "LLMKVOffloadSaturated", Delays: AnyToken, Unit: Share,
@@ -566,9 +582,16 @@ func failInside() promql.Expr {
 
 // queued returns each model whose ended requests waited for a third of the time to their first token, if that time is at
 // least a quarter of a second. A queue that lasts for seconds is seldom there when the engine is read.
-func queued() promql.Expr {
-	first := promql.Sum(modelLabels, promql.Vector(meanIn(recentWindow), ofStage(metrics.StageFirstToken)))
-	return both(above(now(QueueShare), 1./3), above(first, 0.25))
+func queued() promql.Expr { return queuedWithin(func(e promql.Expr) promql.Expr { return e }) }
+
+// queuedLately returns what queued returned within ten minutes, which the shares of requests without a token are about.
+func queuedLately() promql.Expr {
+	return queuedWithin(func(e promql.Expr) promql.Expr { return promql.Over("max_over_time", e, causeWindow) })
+}
+
+func queuedWithin(in func(promql.Expr) promql.Expr) promql.Expr {
+	return both(above(promql.Sum(modelLabels, in(evidenceOf(QueueShare))), 1./3),
+		above(promql.Sum(modelLabels, in(promql.Vector(meanIn(recentWindow), ofStage(metrics.StageFirstToken)))), 0.25))
 }
 
 // moreArrive returns the arriving requests as a multiple of the usual number, unless no request waits or is refused.

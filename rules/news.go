@@ -65,7 +65,7 @@ func secondFault() promql.Expr {
 		return promql.Unless(e, promql.Over("last_over_time", promql.Offset(e, RateWindow.Std()), hour),
 			promql.On(append([]string{label}, modelLabels...)...))
 	}
-	broke := begun(promql.Vector(metrics.RecordedSuspect, promql.Re(metrics.LabelBranch, string(Hardware+"|"+Routing)),
+	broke := begun(promql.Vector(metrics.RecordedSuspect, promql.Re(metrics.LabelClue, "(some_)?gpu.+|gateway.+|failing_replica"),
 		promql.Re(metrics.LabelDelays, "|"+string(Failures))), metrics.LabelClue)
 	outage := promql.Call("label_replace", begun(firing(ModelDown, ModelStalled, EngineStalled), "alertname"),
 		promql.Str(metrics.LabelClue), promql.Str("$1"), promql.Str("alertname"), promql.Str("(.+)"))

@@ -269,7 +269,7 @@ func TestVerdict(t *testing.T) {
 			r.started, r.crashes, r.waiting,
 				r.queue = onset, 5, 30, 0.24
 		}},
-		{"routing. p1 alone is slow: first tokens after 2s.", slo.TTFT, true, func(r *replica) { r.ttft = 2 }},
+		{"engine. p1 alone is slow: first tokens after 2s.", slo.TTFT, true, func(r *replica) { r.ttft = 2 }},
 		{"memory. 0.3 KV transfers per request fail, so prompts are computed twice or requests fail.", slo.TTFT, false, func(r *replica) { r.lost, r.hits, r.queue = 0.3, 0.2, 0.2 }},
 		{"prefill. The prefix cache hit ratio is 10% of the usual.", slo.TTFT, false, func(r *replica) { r.hits, r.queue = 0.06, 0.2 }},
 		{"prefill. Prompts are 4 times as long as usual.", slo.ITL, false, func(r *replica) { r.prompt = 3600 }},
@@ -314,7 +314,7 @@ func TestVerdict(t *testing.T) {
 		{"prefill. Prompts are 5 times as long as usual.", slo.TTFT, false, // one of them fills a step
 			func(r *replica) { r.prompt, r.running, r.waiting, r.queue = 4500, 1, 9, 0.24 }},
 		{
-			"queueing. Requests at p1 wait 2.7s before the scheduler considers them (grammar).", slo.TTFT, true,
+			"queueing. Requests at p1 wait 2.7s for a grammar.", slo.TTFT, true,
 			func(r *replica) { r.requests, r.running, r.waiting, r.queue, r.held = 200, 1, 9, 0.24, 9 },
 		},
 		{
@@ -460,7 +460,7 @@ func TestVerdictEarly(t *testing.T) {
 		trouble
 	}{
 		"one of two replicas": {
-			"routing. p1 alone is slow: first tokens after 2s.",
+			"engine. p1 alone is slow: first tokens after 2s.",
 			trouble{signal: slo.TTFT, replicas: 2, one: true, breaks: func(r *replica) { r.ttft = 2 }},
 		},
 		"its GPU and CPU are shared as ever": {
@@ -623,7 +623,7 @@ func TestVerdictEarly(t *testing.T) {
 			},
 		},
 		"one of two fails, for two minutes of five": {
-			"routing. p1 fails 95% of its requests, and the other replicas do not.",
+			"engine. p1 fails 95% of its requests, and the other replicas do not.",
 			trouble{signal: slo.Availability, replicas: 2, one: true, after: 2 * time.Minute, breaks: func(r *replica) { r.fails = 1 }},
 		},
 		"both fail, and one of them gets the requests": {

@@ -145,8 +145,10 @@ func Judge(ctx context.Context, before, after Reading, past Past) ([]Verdict, er
 	if !after.At.After(before.At) {
 		return nil, fmt.Errorf("the second reading, of %s, must be later than the first, of %s", after.At, before.At)
 	}
-	j := &judge{evaluation: newEvaluation(ctx, dated(before, after), after, past), before: before, late: late,
-		causes: map[*rules.Alert]engine.Vector{}}
+	j := &judge{
+		evaluation: newEvaluation(ctx, dated(before, after), after, past), before: before, late: late,
+		causes: map[*rules.Alert]engine.Vector{},
+	}
 	verdicts, err := j.verdicts()
 	if failed := (*PastError)(nil); errors.As(err, &failed) { // people need not know which rule ran the query
 		return nil, failed

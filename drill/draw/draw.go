@@ -429,12 +429,12 @@ func ofFleets() []cause {
 				e.Restart(time.Minute)
 			}))
 		}},
-		{"slow-replica", []rules.Branch{rules.Routing, rules.Engine}, false, func(r *rand.Rand, f *world.Fleet) []incident.Fault {
+		{"slow-replica", []rules.Branch{rules.Engine}, false, func(r *rand.Rand, f *world.Fleet) []incident.Fault {
 			f.Replicas = 3 + r.IntN(2)
 			by := between(r, 6, 20)
 			return at(func(w *world.World) { w.Replicas[1].Engine.Slow = by })
 		}},
-		{"failing-replica", []rules.Branch{rules.Routing, rules.Engine}, false, func(r *rand.Rand, f *world.Fleet) []incident.Fault {
+		{"failing-replica", []rules.Branch{rules.Engine}, false, func(r *rand.Rand, f *world.Fleet) []incident.Fault {
 			f.Replicas = 2 + r.IntN(3)
 			return at(func(w *world.World) { w.Replicas[1].Engine.Broken = true })
 		}},

@@ -383,7 +383,7 @@ func unforeseenClocks() []unforeseen {
 
 // TestUnforeseen checks where the first page of each incident looks first, and that harmless situations wake nobody.
 func TestUnforeseen(t *testing.T) {
-	for _, u := range slices.Concat(unforeseenFaults(), unforeseenHarmless(), unforeseenClocks()) {
+	for _, u := range slices.Concat(unforeseenFaults(), unforeseenHarmless(), unforeseenClocks(), unforeseenSecond(), unforeseenThird()) {
 		if !*all && u.name != "kv-over-tcp" && u.name != "sticky-sessions-thrash" && u.name != "upkeep" {
 			continue
 		}
