@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"math"
 	"net/http/httptest"
+	"slices"
 	"testing"
 	"time"
 
@@ -258,6 +259,37 @@ func TestRoundTrip(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestClientsThatLeave checks that an answer whose client left while it ran is not a good answer. SGLang counts it twice.
+func TestClientsThatLeave(t *testing.T) {
+	profile := NewProfile("test-model")
+	profile.Arrivals, profile.Swing, profile.Failures, profile.Leaves = 10, 0, 0, 0.2
+	for _, runtime := range []metrics.Runtime{metrics.VLLM, metrics.SGLang, metrics.TensorRTLLM} {
+		page := NewDialect(runtime, profile)
+		l := &ledger{Observer: page}
+		e, traffic, read := NewEngine(profile.Serving, 7, l), NewTraffic(profile.Load, 7), reader(t, page)
+		var good float64
+		for now := time.Second; now <= 90*time.Second; now += time.Second {
+			for _, r := range traffic.Until(now) {
+				e.Offer(r)
+			}
+			if e.Advance(now); now%(15*time.Second) > 0 {
+				continue
+			}
+			good = 0
+			for _, m := range read()[metrics.Requests.Name].Metric {
+				if slices.ContainsFunc(m.Label, func(l *dto.LabelPair) bool {
+					return slices.Contains([]string{"success", "stop", "length"}, l.GetValue())
+				}) {
+					good += m.GetCounter().GetValue()
+				}
+			}
+		}
+		if l.aborted == 0 || good != l.finished.requests {
+			t.Errorf("%s: %g good answers, want %g; %g clients left", runtime, good, l.finished.requests, l.aborted)
+		}
 	}
 }
 

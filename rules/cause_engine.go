@@ -64,7 +64,7 @@ var (
 		Replaces:    true,
 		Summary:     "Requests hang at {{ $value | humanizePercentage }} of the replicas",
 		Promised:    true,
-		Description: "These replicas have requests but compute nothing. They may share a request that hangs them, a release, storage or the network.",
+		Description: "These replicas have requests but compute nothing. They may share a request that hangs them, a full KV cache, a release, storage or the network.",
 		Split: []Evidence{{"Stalled", promql.CountBy([]string{metrics.LabelInstance, metrics.LabelPod, metrics.LabelServer},
 			promql.Vector(metrics.RecordedStalled, sameModel()...)), foundEngine}},
 		Dashboard: IncidentDashboard,

@@ -55,7 +55,7 @@ func cutShort() promql.Expr {
 	given := now("aborted")
 	return promql.Unless(both(promql.Gt(above(given, 1./3), times(5, dayBefore("aborted_before"))),
 		above(promql.Sum(modelLabels, promql.Offset(evidenceOf("aborted"), pageWindow)), 1./3), atLeast(20, 30*minute)),
-		promql.Or(queuedLately(), tokenless(modelLabels)))
+		promql.Or(queued(), tokenless(modelLabels)))
 }
 
 // tokenless returns the share of requests that, within ten minutes, ended well or were given up without a first token.
@@ -68,12 +68,14 @@ func tokenless(by []string) promql.Expr {
 }
 
 // withoutToken returns the share of each model's requests that were given up before their first token, while others
-// were served without a queue, because a rank or an engine hangs. The share must exceed 1%, and twice the share that
-// clients gave up the day before or usually give up.
+// were served and none waited in a queue, because a rank or an engine hangs or KV cache does not arrive. The share must exceed
+// 1%, and twice the share that clients gave up the day before or usually give up.
 func withoutToken() promql.Expr {
 	served := promql.Sum(modelLabels, promql.Rate(promql.CountOf(metrics.TimeToFirstToken), pageWindow))
+	waited := above(promql.Sum(modelLabels, promql.Over("max_over_time", promql.Vector(metrics.RequestsWaiting), causeWindow)), 0)
 	usually := promql.Or(dayBefore("aborted_before"), usual("aborted"))
-	return promql.Unless(both(promql.Gt(above(now("without_token"), 0.01), times(2, usually)), above(served, 0)), queuedLately())
+	return promql.Unless(both(promql.Gt(above(now("without_token"), 0.01), times(2, usually)), above(served, 0)),
+		promql.Unless(waited, above(heldBack(kvAwaited, recentWindow), 5), promql.On(modelLabels...)))
 }
 
 // behindStandstill returns withoutToken for models with a rank or an engine that makes no progress. A balancer that

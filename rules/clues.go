@@ -212,11 +212,11 @@ func wayClues() []Clue {
 // without a queue gets less than a third as many.
 func hotReplica() promql.Expr {
 	peers := inRole(modelLabels)
-	arrive := promql.Sum(inRole(replicaLabels), promql.Increase(promql.Vector(metrics.RequestsArrived, answersUsers), recentWindow))
+	arrive := promql.Sum(inRole(replicaLabels), promql.Increase(promql.Vector(metrics.RequestsArrived, computes), recentWindow))
 	wait := promql.Sum(inRole(replicaLabels), promql.Over("avg_over_time", promql.Vector(metrics.RequestsWaiting), recentWindow))
 	idle := promql.Min(peers, promql.And(arrive, promql.Lt(wait, promql.Num(0.1))))
 	hot := promql.Gt(promql.And(promql.Ge(arrive, promql.Num(20)), above(wait, 1)), times(3, idle), promql.On(peers...).ManyToOne())
-	return promql.Div(promql.Max(replicaLabels, hot), promql.Sum(modelLabels, arrive), promql.On(modelLabels...).ManyToOne())
+	return promql.Max(replicaLabels, promql.Div(hot, promql.Sum(peers, arrive), promql.On(peers...).ManyToOne()))
 }
 
 // memoryClues are about room for KV cache and about lost KV cache.
@@ -563,6 +563,7 @@ func moreWork() promql.Expr {
 	bursts := promql.And(queued(), promql.Lt(longer, times(1.5, against("arrivals"))))
 	missed := func(hits promql.Expr) promql.Expr { return promql.Sub(promql.Num(1.01), hits) } // not zero
 	heavier := promql.Div(promql.Mul(against("prompt_tokens"), missed(now("prefix_hits"))), missed(usual("prefix_hits")))
+	heavier = promql.Or(heavier, against("computed")) // too few requests have no mean
 	batch := promql.Or(promql.Mul(now("running"), promql.Call("clamp_min", heavier, promql.Num(1))), now("running"))
 	more := promql.Mul(promql.Sub(against("computed|arrivals"), promql.Num(1)), promql.Call("clamp_min", usual("running"),
 		promql.Num(0.1)), promql.On(modelLabels...))
@@ -582,16 +583,9 @@ func failInside() promql.Expr {
 
 // queued returns each model whose ended requests waited for a third of the time to their first token, if that time is at
 // least a quarter of a second. A queue that lasts for seconds is seldom there when the engine is read.
-func queued() promql.Expr { return queuedWithin(func(e promql.Expr) promql.Expr { return e }) }
-
-// queuedLately returns what queued returned within ten minutes, which the shares of requests without a token are about.
-func queuedLately() promql.Expr {
-	return queuedWithin(func(e promql.Expr) promql.Expr { return promql.Over("max_over_time", e, causeWindow) })
-}
-
-func queuedWithin(in func(promql.Expr) promql.Expr) promql.Expr {
-	return both(above(promql.Sum(modelLabels, in(evidenceOf(QueueShare))), 1./3),
-		above(promql.Sum(modelLabels, in(promql.Vector(meanIn(recentWindow), ofStage(metrics.StageFirstToken)))), 0.25))
+func queued() promql.Expr {
+	first := promql.Sum(modelLabels, promql.Vector(meanIn(recentWindow), ofStage(metrics.StageFirstToken)))
+	return both(above(now(QueueShare), 1./3), above(first, 0.25))
 }
 
 // moreArrive returns the arriving requests as a multiple of the usual number, unless no request waits or is refused.

@@ -88,11 +88,12 @@ func servedIn(window time.Duration) promql.Expr {
 	return times(window.Seconds(), ofUsers(promql.Rate(promql.CountOf(metrics.TimeToFirstToken), window), window, 0))
 }
 
-// servedNow returns the requests of users that got a first token in recentWindow. servedNow reads no record, because
-// vmalert would otherwise delay all rules that read it.
+// servedNow returns the requests of users that got a first token in recentWindow, of engines that count them. servedNow
+// reads no record, because vmalert would otherwise delay all rules that read it.
 func servedNow() promql.Expr {
-	return times(recentWindow.Seconds(), promql.Sum(modelLabels, promql.Or(promql.Rate(promql.CountOf(metrics.TimeToFirstToken), recentWindow),
-		times(-1, probes(RateWindow.Std())))))
+	counted := promql.Rate(promql.CountOf(metrics.TimeToFirstToken), recentWindow)
+	return times(recentWindow.Seconds(), promql.And(promql.Sum(modelLabels, promql.Or(counted, times(-1, probes(RateWindow.Std())))),
+		promql.Sum(modelLabels, counted)))
 }
 
 // usersServed names the record of the requests of users in a window.

@@ -501,7 +501,8 @@ func (e sglangEnds) refusedStreams(answered float64) float64 {
 func sglangEnded(o metrics.Outcome, why string, of func(sglangEnds) float64) Row {
 	return Row{
 		To: metrics.Requests, From: sglangFinished.From, Is: scrape.Counter, Since: "0.5.22", Set: outcome(o),
-		Plus: o != metrics.OutcomeSuccess, Absent: noFinish,
+		Where: matching(labels.MatchNotEqual, "is_streaming", ""),
+		Plus:  o != metrics.OutcomeSuccess, Absent: noFinish,
 		Tally:   &Tally{Of: sglangCounts, Splits: true, Step: func(rose []float64) float64 { return of(sglangRose(rose)) }},
 		Quality: metrics.Approximate, Why: why,
 	}

@@ -117,6 +117,7 @@ type refusal struct {
 	hour     [parts]part
 	usual    float64   // good answers per second before the last one
 	since    time.Time // time of the last good answer
+	read     time.Time // time of the last reading
 	pending  float64   // refusals since then that are undecided
 	refuses  bool
 	rejected float64
@@ -124,12 +125,14 @@ type refusal struct {
 
 // decide returns the increase of invalid requests at a reading, from the increases of refusals and good answers.
 func (r *refusal) decide(now time.Time, refused, good float64) (invalid float64) {
+	last := r.read
+	r.read = now
 	if now.IsZero() || r.since.IsZero() { // a history has no times, and nothing is known about the time before the first reading
 		r.since = now
 		return refused
 	}
 	waited := now.Sub(r.since)
-	if r.usual == 0 || good > hardly*r.usual*waited.Seconds() {
+	if r.usual == 0 || good > hardly*r.usual*now.Sub(last).Seconds() {
 		r.answer(now, good)
 		invalid, r.pending, r.since, r.refuses = r.pending+refused, 0, now, false
 		return invalid

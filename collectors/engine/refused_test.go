@@ -59,6 +59,14 @@ func TestRefusals(t *testing.T) {
 		wants(44, 56)
 		p.last.want(t, metrics.EngineRefuses.Name, 0)
 	})
+	t.Run("for long", func(t *testing.T) {
+		p, _ := begin(t)
+		p.pass(10*time.Minute, tick, traffic(p, 6, 0))
+		p.pass(20*time.Minute, tick, traffic(p, 0, 7))
+		p.last.want(t, metrics.EngineRefuses.Name, 1)
+		p.pass(time.Minute, tick, traffic(p, 6, 1))
+		p.last.want(t, metrics.EngineRefuses.Name, 0)
+	})
 	t.Run("the first refusals ever", func(t *testing.T) {
 		p, wants := begin(t)
 		p.pass(10*time.Minute, tick, traffic(p, 6, 0))
