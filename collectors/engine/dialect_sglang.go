@@ -435,10 +435,11 @@ var storageBackend = []metrics.Carry{{From: "storage_backend", To: metrics.Label
 //     overload. A stream has status 200 and reports its failure in an event. A client that left before its request ran gets a 400.
 //   - time_to_first_token_seconds observes the first token, unless it is an abort. A stream's header is sent with its first token.
 //
-// So two counters may count the same failure, and no counter counts a failed stream as a failure.
+// Older releases do not say which requests are streamed. So two counters may count the same failure, and no counter counts a failed stream as a failure.
 var (
 	sglangFinished = Count{From: "sglang:num_requests_total", Is: scrape.Counter, Optional: true}
 	sglangAborted  = Count{From: "sglang:num_aborted_requests_total", Is: scrape.Counter, Optional: true}
+	sglangLabelled = Count{From: sglangFinished.From, Is: scrape.Counter, Where: matching(labels.MatchNotEqual, "is_streaming", "")}
 	sglangWhole    = Count{From: "sglang:request_time_per_output_token_seconds", Is: scrape.Histogram}
 
 	sglangStreams      = Count{From: sglangFinished.From, Is: scrape.Counter, Where: is("is_streaming", "true"), Optional: true}
@@ -501,7 +502,7 @@ func (e sglangEnds) refusedStreams(answered float64) float64 {
 func sglangEnded(o metrics.Outcome, why string, of func(sglangEnds) float64) Row {
 	return Row{
 		To: metrics.Requests, From: sglangFinished.From, Is: scrape.Counter, Since: "0.5.22", Set: outcome(o),
-		Where: matching(labels.MatchNotEqual, "is_streaming", ""),
+		Where: sglangLabelled.Where,
 		Plus:  o != metrics.OutcomeSuccess, Absent: noFinish,
 		Tally:   &Tally{Of: sglangCounts, Splits: true, Step: func(rose []float64) float64 { return of(sglangRose(rose)) }},
 		Quality: metrics.Approximate, Why: why,
@@ -517,7 +518,7 @@ func sglangRefusedStreams() Row {
 		Where:  slices.Concat(is("method", "POST"), is("status_code", "200"), is("endpoint", "/v1/completions", "/v1/chat/completions")),
 		Absent: noFinish,
 		Tally: &Tally{
-			Of:   append([]Count{sglangFinished}, sglangCounts...),
+			Of:   append([]Count{sglangLabelled}, sglangCounts...),
 			Step: func(rose []float64) float64 { return sglangRose(rose[1:]).refusedStreams(rose[0]) },
 		},
 		Quality: metrics.Approximate,

@@ -4,6 +4,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -29,6 +30,29 @@ func TestEndsOfSGLang(t *testing.T) {
 		Objectives: []slo.Objective{objective(t, "availability", slo.Availability, "", "99.9%")},
 	})
 	parse(t, exposition(t, c)).want(t, `llm_slo_events_total{slo="availability"}`, 29)
+}
+
+// TestStreamsOfOlderSGLang checks metrics pages that do not say which requests are streamed. Their answers are counted when a
+// stream begins, so streams that run are not refused, and an answer whose client left is not good.
+func TestStreamsOfOlderSGLang(t *testing.T) {
+	p := play(t, "sglang/v0.5.23-loaded.prom")
+	p.order = slices.DeleteFunc(p.order, func(line string) bool { return strings.Contains(line, `is_streaming="false"`) })
+	for i, line := range p.order {
+		p.order[i] = strings.Replace(line, `is_streaming="true",`, "", 1)
+	}
+	p.page = strings.Join(p.order, "")
+	const answers = `sglang:http_responses_total{endpoint="/v1/completions",method="POST",status_code="200"`
+	p.pass(time.Minute, tick, nil)
+	good := p.last.get(t, metrics.Requests.Name+`{outcome="success"}`)
+	p.pass(tick, tick, func() { p.add(answers, 20) })
+	if got := p.last.get(t, metrics.Requests.Name+`{outcome="rejected"}`); len(got) > 0 && got[0] > 0 {
+		t.Errorf("%g streams that run were refused", got[0])
+	}
+	p.pass(tick, tick, func() {
+		p.add("sglang:num_requests_total", 20)
+		p.add("sglang:num_aborted_requests_total", 5)
+	})
+	p.last.want(t, metrics.Requests.Name+`{outcome="success"}`, good[0]+15)
 }
 
 // TestEndsNeverFall checks that computed counters never fall although their inputs move at different moments: a
