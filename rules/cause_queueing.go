@@ -69,12 +69,15 @@ func tokenless(by []string) promql.Expr {
 
 // withoutToken returns the share of each model's requests that were given up before their first token, while others
 // were served and none waited in a queue, because a rank or an engine hangs or KV cache does not arrive. The share must exceed
-// 1%, and twice the share that clients gave up the day before or usually give up.
+// 1%, and twice the share that clients gave up the day before or usually give up, and clients must still give up.
 func withoutToken() promql.Expr {
-	served := promql.Sum(modelLabels, promql.Rate(promql.CountOf(metrics.TimeToFirstToken), pageWindow))
+	per := func(f promql.Expr, window time.Duration) promql.Expr { return promql.Sum(modelLabels, promql.Rate(f, window)) }
+	lost := promql.Vector(metrics.RequestsWithoutToken)
 	waited := above(promql.Sum(modelLabels, promql.Over("max_over_time", promql.Vector(metrics.RequestsWaiting), causeWindow)), 0)
 	usually := promql.Or(dayBefore("aborted_before"), usual("aborted"))
-	return promql.Unless(both(promql.Gt(above(now("without_token"), 0.01), times(2, usually)), above(served, 0)),
+	return promql.Unless(both(promql.Gt(above(now("without_token"), 0.01), times(2, usually)),
+		above(per(promql.CountOf(metrics.TimeToFirstToken), pageWindow), 0),
+		promql.Gt(per(lost, pageWindow), times(0.5, per(lost, causeWindow)))),
 		promql.Unless(waited, above(heldBack(kvAwaited, recentWindow), 5), promql.On(modelLabels...)))
 }
 

@@ -105,6 +105,11 @@ func brokenClues() []Clue {
 			Says:  "GPU {gpu} on {instance} had uncorrectable memory errors within the hour",
 			Query: one(servedBy(uncorrectable(gpuLabels))),
 		},
+		{
+			Branch: Hardware, Name: "gpu_link", Runbook: "LLMGPULinkFault", Unit: Count,
+			Says:  "NVLink of GPU {gpu} on {instance} recovered {value} times within the hour",
+			Query: one(servedBy(above(promql.Sum(gpuLabels, promql.Increase(promql.Vector(metrics.GPUNVLinkErrors, recoveries), hour)), 2.5))),
+		},
 		{ // an engine that is gone refuses nothing
 			Branch: Release, Name: "refuses_all", Runbook: "BranchClientPath", Delays: Failures, Unit: Bare,
 			Says: "{engine} refuses all requests as invalid; check key, model name and length",
@@ -373,7 +378,6 @@ func engineClues() []Clue {
 
 // loadClues are about more work, and about its consequences.
 func loadClues() []Clue {
-	running := promql.Sum(modelLabels, promql.Vector(metrics.RequestsRunning))
 	return []Clue{
 		{
 			Branch: Behaviour, Name: "outputs_grew", Runbook: "BranchLongerOutputs", Delays: AnyToken, Unit: Decimal,
@@ -382,7 +386,7 @@ func loadClues() []Clue {
 		},
 		{
 			Branch: Engine, Name: "engines_fail", Runbook: "BranchFailingReplica", Delays: Failures, Unit: Share,
-			Says:  "The engines themselves fail requests",
+			Says:  "The engines themselves fail {value} of requests",
 			Query: failInside(),
 		},
 		{
@@ -409,13 +413,13 @@ func loadClues() []Clue {
 			Branch: Decode, Name: "batch_grew", Runbook: "BranchLargeBatch", Delays: NextToken, Unit: Decimal,
 			Says: "{value} times as many requests run at once as usual",
 			// requests do not form a batch, or the batch is at its limit, or tokens do not take longer
-			Query: promql.Unless(above(against("running"), 1.5), promql.Or(below(now("running"), 2), promql.Gt(waiting(), running),
+			Query: promql.Unless(above(against("running"), 1.5), promql.Or(below(now("running"), 2), moreWait(),
 				below(against("token_time"), 1.1))),
 		},
 		{
 			Branch: Queueing, Name: QueueLong, Runbook: "BranchQueueing", Delays: AnyRequest, Unit: Count,
 			Says:  "More requests wait or are refused ({value}) than run",
-			Query: promql.Gt(promql.Or(promql.Add(above(waiting(), 0), times(recentWindow.Seconds(), refused())), waiting()), running),
+			Query: moreWait(),
 		},
 		{
 			Branch: Engine, Name: "no_token", Runbook: "LLMEngineStalled", Delays: AnyRequest, Unit: Share,
@@ -466,6 +470,12 @@ func severalOfNode() promql.Expr {
 	all := promql.CountValues(metrics.LabelGPU, node, promql.CountBy(node, servedOn(node)))
 	return promql.Mul(above(slowedByNode(), 1), promql.Call("label_replace", all, promql.Str(metrics.LabelGPU), promql.Str("$1 GPUs"),
 		promql.Str(metrics.LabelGPU), promql.Str("(.*)")), promql.On(node...).ManyToOne(metrics.LabelGPU))
+}
+
+// moreWait returns how many requests of each model wait or were refused, if these are more than run.
+func moreWait() promql.Expr {
+	return promql.Gt(promql.Or(promql.Add(above(waiting(), 0), times(recentWindow.Seconds(), refused())), waiting()),
+		promql.Sum(modelLabels, promql.Vector(metrics.RequestsRunning)))
 }
 
 // waiting returns how many requests of each model wait.
@@ -573,12 +583,11 @@ func moreWork() promql.Expr {
 }
 
 // failInside returns the share of requests that a model's engines fail, by their own counts or by a gateway's, if it is
-// more than 5% and no request waits there. Under overload, requests wait before they fail.
+// more than 0.5% and no queue explains it. Under overload, requests wait before they fail.
 func failInside() promql.Expr {
 	errors := promql.Vector(metrics.Requests, promql.Eq(metrics.LabelOutcome, string(metrics.OutcomeError)))
 	share := promql.Div(promql.Sum(modelLabels, promql.Rate(errors, pageWindow)), above(ended(modelLabels, pageWindow), 0))
-	queued := promql.Sum(modelLabels, promql.Over("max_over_time", promql.Vector(metrics.RequestsWaiting), recentWindow))
-	return promql.Unless(above(promql.Or(share, failedAtEngines()), 0.05), above(queued, 0))
+	return promql.Unless(above(promql.Or(share, failedAtEngines()), 0.005), promql.Or(queued(), moreWait()))
 }
 
 // queued returns each model whose ended requests waited for a third of the time to their first token, if that time is at

@@ -356,7 +356,7 @@ func TestVerdict(t *testing.T) {
 		// a cause of late tokens does not fail requests
 		{"nothing stands out yet.", slo.Availability, false, func(r *replica) { r.hits, r.itl, r.output = 0.06, 0.08, 60 }},
 		{
-			"engine. The engines themselves fail requests.", slo.Availability, false,
+			"engine. The engines themselves fail 58% of requests.", slo.Availability, false,
 			func(r *replica) { r.fails = 0.6 },
 		},
 		{"queueing. More requests wait or are refused (60) than run.", slo.Availability, false, // so that some requests fail
@@ -548,7 +548,7 @@ func TestVerdictEarly(t *testing.T) {
 			}},
 		},
 		"and counts the failures of engines that count none themselves": {
-			"engine. The engines themselves fail requests.",
+			"engine. The engines themselves fail 100% of requests.",
 			trouble{
 				signal: slo.Availability, replicas: 2, role: metrics.GatewayRole, before: func(r *replica) { r.silent = true },
 				breaks: func(r *replica) { r.unreached, r.failedThere, r.requests = 1, 1, 0 },
@@ -627,7 +627,7 @@ func TestVerdictEarly(t *testing.T) {
 			trouble{signal: slo.Availability, replicas: 2, one: true, after: 2 * time.Minute, breaks: func(r *replica) { r.fails = 1 }},
 		},
 		"both fail, and one of them gets the requests": {
-			"engine. The engines themselves fail requests.",
+			"engine. The engines themselves fail 28% of requests.",
 			trouble{signal: slo.Availability, replicas: 2, after: 2 * time.Minute, each: func(pod string, r *replica) {
 				if r.fails = 1; pod != "p1" {
 					r.requests = 0

@@ -390,7 +390,7 @@ var always = []string{
 // TestUnforeseen checks where the first page of each incident looks first, and that harmless situations wake nobody.
 func TestUnforeseen(t *testing.T) {
 	for _, u := range slices.Concat(unforeseenFaults(), unforeseenHarmless(), unforeseenClocks(), unforeseenSecond(), unforeseenThird(),
-		unforeseenFourth()) {
+		unforeseenFourth(), unforeseenFifth()) {
 		if !*all && !slices.Contains(always, u.name) {
 			continue
 		}
