@@ -71,7 +71,9 @@ func tokenless(by []string) promql.Expr {
 // were served and none waited in a queue, because a rank or an engine hangs or KV cache does not arrive. The share must exceed
 // 1%, and twice the share that clients gave up the day before or usually give up, and clients must still give up.
 func withoutToken() promql.Expr {
-	per := func(f promql.Expr, window time.Duration) promql.Expr { return promql.Sum(modelLabels, promql.Rate(f, window)) }
+	per := func(f promql.Expr, window time.Duration) promql.Expr {
+		return promql.Sum(modelLabels, promql.Rate(f, window))
+	}
 	lost := promql.Vector(metrics.RequestsWithoutToken)
 	waited := above(promql.Sum(modelLabels, promql.Over("max_over_time", promql.Vector(metrics.RequestsWaiting), causeWindow)), 0)
 	usually := promql.Or(dayBefore("aborted_before"), usual("aborted"))
